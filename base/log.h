@@ -1,0 +1,25 @@
+/*
+ * log.h: one line a message on standard error, with time and level.
+ * Any thread.  What a line says is text for a person; nothing parses it.
+ */
+#ifndef INGOT_BASE_LOG_H
+#define INGOT_BASE_LOG_H
+
+#include <ingot/module.h>
+
+__attribute__((format(printf, 2, 3)))
+void ig_log(int level, const char *fmt, ...);
+
+#define ig_log_error(...) ig_log(IG_LOG_ERROR, __VA_ARGS__)
+#define ig_log_warn(...) ig_log(IG_LOG_WARN, __VA_ARGS__)
+#define ig_log_info(...) ig_log(IG_LOG_INFO, __VA_ARGS__)
+#define ig_log_debug(...) ig_log(IG_LOG_DEBUG, __VA_ARGS__)
+
+/* Messages above this level are dropped; IG_LOG_INFO at first. */
+void ig_log_set_level(int level);
+
+/* Append to the file at path from now on, instead of standard error; NULL: back
+ * to standard error.  Called again (on SIGHUP) it reopens.  0 or -errno. */
+int ig_log_set_file(const char *path);
+
+#endif

@@ -1,0 +1,116 @@
+/* strbuf.c: see strbuf.h. */
+#include "base/strbuf.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ig_strbuf_init(struct ig_strbuf *b)
+{
+	*b = (struct ig_strbuf){ 0 };
+}
+
+void ig_strbuf_finish(struct ig_strbuf *b)
+{
+	free(b->data);
+	ig_strbuf_init(b);
+}
+
+bool ig_strbuf_reserve(struct ig_strbuf *b, size_t len)
+{
+	if (b->failed)
+		return false;
+	if (len >= SIZE_MAX / 4 - b->len) {
+		b->failed = true;
+		return false;
+	}
+	size_t need = b->len + len + 1;
+	if (need <= b->cap)
+		return true;
+	size_t cap = b->cap ? b->cap : 64;
+	while (cap < need)
+		cap *= 2;
+	char *p = realloc(b->data, cap);
+	if (!p) {
+		b->failed = true;
+		return false;
+	}
+	b->data = p;
+	b->cap = cap;
+	return true;
+}
+
+void ig_strbuf_add(struct ig_strbuf *b, const void *data, size_t len)
+{
+	if (!ig_strbuf_reserve(b, len))
+		return;
+	if (len)
+		memcpy(b->data + b->len, data, len);
+	b->len += len;
+	b->data[b->len] = 0;
+}
+
+void ig_strbuf_puts(struct ig_strbuf *b, const char *s)
+{
+	ig_strbuf_add(b, s, strlen(s));
+}
+
+void ig_strbuf_printf(struct ig_strbuf *b, const char *fmt, ...)
+{
+	va_list ap, again;
+
+	va_start(ap, fmt);
+	va_copy(again, ap);
+	int n = vsnprintf(NULL, 0, fmt, ap);
+	va_end(ap);
+	if (n < 0)
+		b->failed = true;
+	else if (ig_strbuf_reserve(b, (size_t)n)) {
+		vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
+		b->len += (size_t)n;
+	}
+	va_end(again);
+}
+
+void ig_strbuf_json(struct ig_strbuf *b, const char *s, size_t len)
+{
+	ig_strbuf_add(b, "\"", 1);
+	size_t start = 0;
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = (unsigned char)s[i];
+		if (c >= 0x20 && c != '"' && c != '\\')
+			continue;
+		ig_strbuf_add(b, s + start, i - start);
+		start = i + 1;
+		switch (c) {
+		case '"': ig_strbuf_puts(b, "\\\""); break;
+		case '\\': ig_strbuf_puts(b, "\\\\"); break;
+		case '\n': ig_strbuf_puts(b, "\\n"); break;
+		case '\r': ig_strbuf_puts(b, "\\r"); break;
+		case '\t': ig_strbuf_puts(b, "\\t"); break;
+		default: ig_strbuf_printf(b, "\\u%04x", c);
+		}
+	}
+	ig_strbuf_add(b, s + start, len - start);
+	ig_strbuf_add(b, "\"", 1);
+}
+
+void ig_strbuf_clear(struct ig_strbuf *b)
+{
+	b->len = 0;
+	b->failed = false;
+	if (b->data)
+		b->data[0] = 0;
+}
+
+char *ig_strbuf_steal(struct ig_strbuf *b)
+{
+	if (!ig_strbuf_reserve(b, 0))
+		return NULL;
+	b->data[b->len] = 0;
+	char *p = b->data;
+	ig_strbuf_init(b);
+	return p;
+}

@@ -1,0 +1,107 @@
+/*
+ * engine.h: the engine as the protocol sees it: models by name, requests in,
+ * streams out.  Nothing here knows sockets; nothing above knows tensors.
+ */
+#ifndef INGOT_ENGINE_ENGINE_H
+#define INGOT_ENGINE_ENGINE_H
+
+#include "daemon/engine/stream.h"
+#include "daemon/store/config.h"
+#include "daemon/store/ledger.h"
+#include "daemon/store/metrics.h"
+#include "model/chat_template.h"
+#include "model/tokenizer.h"
+
+struct ig_engine;
+
+/* ---- life (main's thread) ---- */
+
+struct ig_engine_deps {
+	const struct ig_config *config; /* outlives the engine */
+	struct ig_ledger *ledger; /* may be NULL */
+	struct ig_metrics *metrics;
+};
+
+/* Load modules and models, set up the driver and the cache under the memory
+ * contract, start the threads.  Errors are one line that names what was wrong. */
+int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out, struct ig_error *err);
+/* Refuse new requests (-ESHUTDOWN); those under way go on. */
+void ig_engine_drain(struct ig_engine *e);
+/* Requests that run or wait. */
+uint32_t ig_engine_n_active(struct ig_engine *e);
+/* Cancel what still runs (reason shutdown), stop the threads, free.  NULL is fine. */
+void ig_engine_destroy(struct ig_engine *e);
+/* Take over a new configuration's reloadable options; the old struct may be
+ * destroyed when this returns. */
+void ig_engine_reload(struct ig_engine *e, const struct ig_config *config);
+
+/* ---- models (any thread; a pointer is good until ig_engine_destroy) ---- */
+
+struct ig_engine_model {
+	const char *name;
+	const struct ig_tokenizer *tokenizer;
+	const struct ig_chat_template *chat; /* NULL: the file has none */
+	uint32_t n_context; /* tokens that one sequence may have */
+	const char *arch, *file;
+	uint64_t weight_bytes; /* packed */
+	int64_t created_s; /* the file's mtime, Unix seconds */
+};
+
+/* name NULL or empty: the default.  -ENOENT with a text that names the known ones. */
+int ig_engine_find_model(struct ig_engine *e, const char *name, const struct ig_engine_model **out,
+			 struct ig_error *err);
+size_t ig_engine_n_models(struct ig_engine *e);
+const struct ig_engine_model *ig_engine_model(struct ig_engine *e, size_t i);
+
+/* ---- requests (any thread) ---- */
+
+struct ig_gen_spec {
+	const struct ig_engine_model *model;
+	int32_t *prompt; /* [n_prompt], malloc'd; the engine's from a submit that returns 0 */
+	int32_t n_prompt;
+	int32_t max_tokens; /* 0: up to the context (or scheduler.max_output_tokens) */
+	float temperature; /* 0 … 2 */
+	float top_p; /* (0, 1] */
+	int32_t top_k; /* 0: off */
+	uint64_t seed; /* the caller draws one when the client gave none */
+	char **stops; /* NULL-terminated, malloc'd; passes over like prompt; may be NULL */
+	struct ig_stream *stream; /* the writer's reference passes over */
+	/* For the ledger; the engine copies them. */
+	char id[64], endpoint[32], client[64];
+	int64_t received_ns, received_wall_ns;
+};
+
+/* 0 with *gen set, or: -EAGAIN the queue is full (503, Retry-After), -ESHUTDOWN
+ * draining (503), -E2BIG the prompt leaves no room in the context (400, numbers in
+ * the text), -ENOMEM.  Refusals are entered in the ledger too.  On an error prompt,
+ * stops and stream remain the caller's. */
+int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *gen,
+		     struct ig_error *err);
+/* Ends the request at the next step boundary; its stream finishes as cancelled.
+ * A request that is gone is ignored.  reason: client_gone, client_cancel, shutdown. */
+void ig_engine_cancel(struct ig_engine *e, uint64_t gen, const char *reason);
+/* The reader has taken text: a paused sequence may go on. */
+void ig_engine_resume(struct ig_engine *e, uint64_t gen);
+
+/* A row for a request that never got to submit (bad JSON, unknown model …). */
+void ig_engine_note_refused(struct ig_engine *e, const struct ig_ledger_row *row);
+
+/* ---- what runs now, for `ingot ps` and /v1/… (any thread) ---- */
+
+struct ig_gen_info {
+	char id[64], model[129], endpoint[32], client[64], state[16]; /* waiting prefill decode paused */
+	int32_t n_prompt, n_prefilled, n_output;
+	double age_s;
+};
+/* Fill up to cap entries; the number there are. */
+size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap);
+
+/* ---- prep: a thread for what must hold up neither the loop nor the engine ---- */
+
+/* Run fn(ctx) on the prep thread, in order.  -EAGAIN when its queue is full. */
+int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx);
+
+/* What `ingot doctor` and /healthz want to know, as JSON. */
+void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out);
+
+#endif

@@ -1,0 +1,58 @@
+/*
+ * stream.h: one request's way back, from the engine's thread to the loop's.
+ *
+ * A bounded ring of text bytes with one writer (engine) and one reader (loop),
+ * and the request's progress and result beside it.  Nothing is allocated after
+ * creation.  When the ring is full the engine pauses the sequence.
+ */
+#ifndef INGOT_ENGINE_STREAM_H
+#define INGOT_ENGINE_STREAM_H
+
+#include <ingot/op.h>
+#include <stdbool.h>
+
+enum ig_finish {
+	IG_FINISH_NONE = 0, /* still under way */
+	IG_FINISH_STOP, /* an end token or a stop string */
+	IG_FINISH_LENGTH, /* max_tokens or the context */
+	IG_FINISH_CANCELLED,
+	IG_FINISH_ERROR,
+};
+const char *ig_finish_name(enum ig_finish f); /* "stop", "length", … */
+
+struct ig_gen_result {
+	enum ig_finish finish;
+	int32_t n_prompt, n_cached, n_output;
+	struct ig_error error; /* of IG_FINISH_ERROR */
+	char cancel_reason[24];
+};
+
+struct ig_stream;
+
+/* wake(ctx) is called by the engine when there is something new; it must be
+ * callable from any thread and cheap.  Starts with two holders (writer, reader). */
+struct ig_stream *ig_stream_create(size_t capacity, void (*wake)(void *ctx), void *ctx);
+void ig_stream_unref(struct ig_stream *s); /* NULL is fine */
+
+/* ---- the engine's side ---- */
+
+/* All of text or nothing; -EAGAIN when it does not fit (now). */
+int ig_stream_put(struct ig_stream *s, const char *text, size_t len);
+bool ig_stream_has_room(const struct ig_stream *s, size_t len);
+/* The prompt has been read up to n_done tokens. */
+void ig_stream_set_prefill(struct ig_stream *s, int32_t n_done, int32_t n_prompt, int32_t n_cached);
+/* The last call of the writer. */
+void ig_stream_finish(struct ig_stream *s, const struct ig_gen_result *r);
+/* Nanoseconds (ig_now_ns) when the reader last took something. */
+int64_t ig_stream_last_take_ns(const struct ig_stream *s);
+
+/* ---- the loop's side ---- */
+
+/* Move up to cap bytes of text to buf: whole UTF-8 characters only. */
+size_t ig_stream_take(struct ig_stream *s, char *buf, size_t cap);
+/* True once everything was taken and the writer has finished: *r is filled in. */
+bool ig_stream_finished(struct ig_stream *s, struct ig_gen_result *r);
+/* Tokens of the prompt that are done; false while still queued. */
+bool ig_stream_prefill(const struct ig_stream *s, int32_t *n_done, int32_t *n_prompt);
+
+#endif

@@ -1,0 +1,98 @@
+/*
+ * config.h: ingot.yaml as one typed struct.
+ *
+ * One table in config.c gives every option's type, bounds, default, unit,
+ * environment name and whether SIGHUP may change it.  A struct that was loaded
+ * is immutable; a reload makes a new one, and the old one stays on any error.
+ */
+#ifndef INGOT_STORE_CONFIG_H
+#define INGOT_STORE_CONFIG_H
+
+#include <ingot/op.h>
+#include <stdbool.h>
+
+struct ig_config_model {
+	char *name; /* what clients ask for; [A-Za-z0-9._:/-]{1,128}, unique */
+	char *path; /* a GGUF file; relative to the config file's folder; ~/ is expanded */
+	uint32_t context; /* tokens a sequence may have; 0: as the model was trained */
+};
+
+struct ig_config {
+	char *file; /* the path it came from */
+
+	struct { /* server: */
+		char *host; /* 127.0.0.1 */
+		uint32_t port; /* 6468; 0: any free one */
+		uint32_t max_connections; /* 512 */
+		uint64_t max_body; /* 32 MiB: an HTTP body or a WebSocket message */
+		uint32_t max_header; /* 16 KiB: all headers of one request */
+		uint64_t client_buffer; /* 256 KiB: unsent output kept for one request */
+		uint32_t slow_client_timeout_ms; /* 30 s: a client that reads nothing for so long */
+		uint32_t keepalive_interval_ms; /* 5 s: an event during a long prefill */
+		uint32_t drain_timeout_ms; /* 20 s: SIGTERM waits so long for requests under way */
+		char **allowed_hosts; /* names besides the loopback ones in Host; NULL-terminated */
+		char **allowed_origins; /* besides none; NULL-terminated */
+	} server;
+	struct { /* runtime: */
+		char *driver; /* auto, cpu */
+		char *isa; /* auto, generic, avx2, avx512, avx512_bf16 */
+		uint32_t threads; /* 0: as many as there are processors */
+		char *activations; /* auto: as fits the weights (8 bit or bf16); f32 */
+		bool strict; /* false: a breach of the one-wait rule is an error */
+	} runtime;
+	struct { /* memory: */
+		uint64_t budget; /* 0: three quarters of the machine's memory */
+	} memory;
+	struct { /* kvcache: */
+		char *service; /* the name of the module's service: paged */
+		uint64_t arena; /* 0: the rest of the budget, 4 GiB at most */
+		uint64_t slab; /* 4 MiB; a power of two */
+		char *dtype; /* f16, f32 */
+	} kvcache;
+	struct { /* scheduler: */
+		uint32_t max_batch_tokens; /* 512: rows of one step */
+		uint32_t prefill_chunk; /* 512: rows of one sequence's prefill in a step */
+		uint32_t max_seqs; /* 64: sequences that run at once */
+		uint32_t max_queue; /* 256: requests that wait; more get 503 */
+		uint32_t retry_after_s; /* 2 */
+		uint32_t max_output_tokens; /* 0: up to the context; a default for requests that name none */
+	} scheduler;
+	struct { /* modules: */
+		char **path; /* folders to load *.so from; default: the installed one */
+	} modules;
+	struct { /* ledger: */
+		bool enabled; /* true */
+		char *path; /* ~/.local/state/ingot/ledger.db (XDG_STATE_HOME), on macOS var/ingot */
+		uint32_t queue; /* 4096 rows */
+		uint32_t retention_days; /* 90; 0: for ever */
+	} ledger;
+	struct { /* log: */
+		char *level; /* error, warn, info, debug */
+		char *file; /* empty: standard error */
+	} log;
+	struct ig_config_model *models; /* models: a list */
+	size_t n_models;
+	char *default_model; /* empty: the first */
+};
+
+/* Load path, or, if NULL, the first of $INGOT_CONFIG, ~/.config/ingot/ingot.yaml
+ * and the installed one.  Environment variables (INGOT_SERVER_PORT …) override
+ * scalars.  0, or negative errno with "file:line:column: what, nearest key". */
+int ig_config_load(const char *path, struct ig_config **out, struct ig_error *err);
+/* The same over text; label stands for the file's name in messages. */
+int ig_config_parse(const char *text, size_t len, const char *label, struct ig_config **out,
+		    struct ig_error *err);
+void ig_config_destroy(struct ig_config *c);
+
+/* Call each(ctx, "server.port", old, new, reloadable) for every option that differs. */
+void ig_config_diff(const struct ig_config *old, const struct ig_config *new_,
+		    void (*each)(void *ctx, const char *key, const char *was, const char *is,
+				 bool reloadable), void *ctx);
+
+/* Write the commented file with every option and its default, as etc/ingot.yaml has it. */
+int ig_config_write_reference(FILE *f);
+
+/* Override one scalar by its dotted name, as if the file had said so. */
+int ig_config_set(struct ig_config *c, const char *key, const char *value, struct ig_error *err);
+
+#endif

@@ -1,0 +1,53 @@
+/*
+ * metrics.h: counters, gauges and histograms in memory, and their text in
+ * Prometheus's format.  Writers are any thread, lock-free; names follow vLLM's
+ * under the prefix ingot_ (docs/metrics.md).
+ */
+#ifndef INGOT_STORE_METRICS_H
+#define INGOT_STORE_METRICS_H
+
+#include "base/strbuf.h"
+#include "daemon/store/ledger.h"
+
+struct ig_metrics;
+
+struct ig_metrics *ig_metrics_create(void);
+void ig_metrics_destroy(struct ig_metrics *m);
+
+/* One finished request, from its ledger row: counters and latency histograms by
+ * model and finish reason. */
+void ig_metrics_request(struct ig_metrics *m, const struct ig_ledger_row *row);
+/* One token's inter-token time. */
+void ig_metrics_inter_token(struct ig_metrics *m, double seconds);
+/* One engine step: rows of prefill, rows of decode, seconds. */
+void ig_metrics_step(struct ig_metrics *m, uint32_t n_prefill, uint32_t n_decode, double seconds);
+
+/* Gauges, set by their owners. */
+enum ig_gauge {
+	IG_GAUGE_REQUESTS_RUNNING, /* num_requests_running */
+	IG_GAUGE_REQUESTS_WAITING,
+	IG_GAUGE_REQUESTS_PAUSED, /* for a slow client */
+	IG_GAUGE_KV_ARENA_BYTES,
+	IG_GAUGE_KV_COMMITTED_BYTES,
+	IG_GAUGE_KV_USED_BYTES,
+	IG_GAUGE_KV_BLOCKS_USED,
+	IG_GAUGE_WEIGHT_BYTES,
+	IG_GAUGE_SCRATCH_BYTES,
+	IG_GAUGE_CONNECTIONS,
+	IG_N_GAUGES,
+};
+void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v);
+
+enum ig_counter {
+	IG_COUNTER_PREEMPTIONS, /* num_preemptions_total */
+	IG_COUNTER_REFUSED, /* requests refused with 503 */
+	IG_COUNTER_LEDGER_DROPPED,
+	IG_COUNTER_CONNECTIONS, /* accepted */
+	IG_N_COUNTERS,
+};
+void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n);
+
+/* Append the exposition text (version 0.0.4). */
+void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *out);
+
+#endif

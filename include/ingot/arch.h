@@ -1,0 +1,234 @@
+/*
+ * arch.h: what an architecture's file needs.
+ *
+ * An architecture is one file that reads from top to bottom like the model's
+ * paper: hyper-parameters, cache groups, then `record`, which declares weights
+ * and records ops.  A recorded value has one row per token of whatever step
+ * runs later; nothing is computed while recording.
+ */
+#ifndef INGOT_ARCH_H
+#define INGOT_ARCH_H
+
+#include <ingot/kvcache.h>
+#include <ingot/module.h>
+
+/* ---- parameters of the ops --------------------------------------------------- */
+
+/* embed: out[r] = table[token_ids[r]] * scale.     weights: table [n_vocab, width] */
+struct ig_embed_params {
+	uint32_t struct_size;
+	float scale;
+};
+
+/* norm: x = in0 (+ in1);  y = x / rms(x) * w       (IG_NORM_RMS)
+ *                         y = (x - mean) / std * w + b   (IG_NORM_LAYER)
+ * in: x [, delta]; weights: w [1, width] [, b [1, width]]; out: y [, x + delta].
+ * With gather, only the rows whose logits are wanted are kept. */
+enum { IG_NORM_RMS = 0, IG_NORM_LAYER = 1 };
+struct ig_norm_params {
+	uint32_t struct_size;
+	uint32_t kind;
+	float eps;
+	uint32_t gather;
+};
+
+/* linear: y = act(x W^T + b) + residual, for up to four W side by side.
+ * in: x [n, k] [, residual]; weights: W_i [n_i, k] …, then, with bias, b_i [1, n_i] …
+ * out: [n, sum n_i] */
+enum { IG_ACT_NONE = 0, IG_ACT_SILU = 1, IG_ACT_GELU = 2 };
+struct ig_linear_params {
+	uint32_t struct_size;
+	uint32_t n_weights;
+	uint32_t act;
+	uint32_t bias; /* 0 or 1 */
+};
+
+/* glu: y = act(x G^T) * (x U^T).  weights: gate G [f, k], up U [f, k], one dtype */
+struct ig_glu_params {
+	uint32_t struct_size;
+	uint32_t act;
+};
+
+/* logits: y = x W^T.  in: x of row class logits; weights: W [n_vocab, k] */
+struct ig_logits_params {
+	uint32_t struct_size;
+	uint32_t reserved;
+};
+
+/* sample: draws step->sampled_ids from in0 [n_logit_rows, n_vocab]. */
+struct ig_sample_op_params {
+	uint32_t struct_size;
+	uint32_t reserved;
+};
+
+/* rope_table (module attention): out [n, 2 * n_pairs]: cos, then sin, of
+ * position * freq_base^(-i / n_pairs) / factor[i].  weights: [factors [1, n_pairs]] */
+struct ig_rope_table_params {
+	uint32_t struct_size;
+	uint32_t n_pairs;
+	float freq_base;
+	float freq_scale; /* multiplies the position; 1: off */
+};
+
+/* rope_kv (module attention): from x = q | k | v side by side, normalise each
+ * head of q and k (with weights q_norm, k_norm [1, head_dim]), rotate, and write
+ * k and v into the cache.  in: x, table (IG_NONE: no rotation); out: q. */
+enum { IG_ROPE_PAIRS = 0 /* (2i, 2i+1) */, IG_ROPE_HALVES = 1 /* (i, i + n_pairs) */ };
+struct ig_rope_kv_params {
+	uint32_t struct_size;
+	uint32_t n_heads, n_kv_heads, head_dim;
+	uint32_t mode;
+	uint32_t n_pairs; /* dimensions beyond 2 * n_pairs are passed through */
+	uint32_t group, layer; /* of the cache */
+	float norm_eps; /* of q_norm and k_norm, if given */
+};
+
+/* attention (module attention): causal, over the pages of the row's sequence.
+ * in: q [n, n_heads * head_dim]; out: the same shape.  window 0: all, else the
+ * last `window` positions. */
+struct ig_attention_params {
+	uint32_t struct_size;
+	uint32_t n_heads, n_kv_heads, head_dim;
+	uint32_t group, layer;
+	float scale;
+	uint32_t window;
+};
+
+/* Absolute positions that one partial of attention covers. */
+#define IG_ATTENTION_RANGE 256
+
+/* ---- the architecture ----------------------------------------------------------- */
+
+#define IG_MAX_CACHE_GROUPS 4
+
+struct ig_cache_group {
+	uint32_t struct_size;
+	uint32_t n_layers, n_kv_heads, head_dim;
+	uint32_t window; /* 0: all positions are kept */
+};
+
+/* What every model tells the engine. */
+struct ig_model_info {
+	uint32_t struct_size;
+	uint32_t n_vocab;
+	uint32_t n_context; /* as trained: the most positions */
+	uint32_t n_groups;
+	struct ig_cache_group groups[IG_MAX_CACHE_GROUPS];
+};
+
+struct ig_arch {
+	uint32_t struct_size;
+	uint32_t params_size; /* bytes of hyper-parameters; the host owns them */
+	const char *name; /* general.architecture of GGUF */
+	/* Read and check the hyper-parameters; fill in info.  0 or a negative errno
+	 * with text naming the key that is wrong. */
+	int (*read_params)(const struct ig_host *host, const struct ig_meta *meta, void *params,
+			   struct ig_model_info *info, struct ig_error *err);
+	/* Record the whole model, `sample` last.  Returns the graph's status. */
+	int (*record)(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
+		      const void *params);
+};
+
+/* ---- recording, so that it reads like the paper ----------------------------------- */
+
+struct ig_rec {
+	const struct ig_host *host;
+	struct ig_graph *g;
+};
+
+static inline ig_weight ig_rec_weight(struct ig_rec *r, int64_t n_rows, int64_t n_cols,
+				      const char *name)
+{
+	return r->host->weight(r->g, name, n_rows, n_cols);
+}
+
+/* A layer's weight: name with the layer's number in place of %u. */
+__attribute__((format(printf, 4, 0)))
+static inline ig_weight ig_rec_layer_weight(struct ig_rec *r, int64_t n_rows, int64_t n_cols,
+					    const char *name, uint32_t layer)
+{
+	char buf[96];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+	snprintf(buf, sizeof buf, name, layer);
+#pragma GCC diagnostic pop
+	return r->host->weight(r->g, buf, n_rows, n_cols);
+}
+
+static inline ig_value ig_rec_op(struct ig_rec *r, const char *op, const void *params,
+				 const ig_value *in, uint32_t n_in, const ig_weight *w, uint32_t n_w)
+{
+	ig_value out = IG_NONE;
+	r->host->record(r->g, op, params, in, n_in, w, n_w, &out, 1);
+	return out;
+}
+
+static inline ig_value ig_rec_embed(struct ig_rec *r, ig_weight table)
+{
+	struct ig_embed_params p = { sizeof p, 1.0f };
+	return ig_rec_op(r, "embed", &p, NULL, 0, &table, 1);
+}
+
+static inline ig_value ig_rec_rms_norm(struct ig_rec *r, ig_value x, ig_weight w, float eps)
+{
+	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, eps, 0 };
+	return ig_rec_op(r, "norm", &p, &x, 1, &w, 1);
+}
+
+/* As ig_rec_rms_norm, of the rows whose logits are wanted only. */
+static inline ig_value ig_rec_rms_norm_last(struct ig_rec *r, ig_value x, ig_weight w, float eps)
+{
+	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, eps, 1 };
+	return ig_rec_op(r, "norm", &p, &x, 1, &w, 1);
+}
+
+/* n weights side by side; residual may be IG_NONE. */
+static inline ig_value ig_rec_linear(struct ig_rec *r, ig_value x, const ig_weight *w, uint32_t n,
+				     ig_value residual)
+{
+	struct ig_linear_params p = { sizeof p, n, IG_ACT_NONE, 0 };
+	ig_value in[2] = { x, residual };
+	return ig_rec_op(r, "linear", &p, in, residual == IG_NONE ? 1 : 2, w, n);
+}
+
+static inline ig_value ig_rec_glu(struct ig_rec *r, ig_value x, ig_weight gate, ig_weight up,
+				  uint32_t act)
+{
+	struct ig_glu_params p = { sizeof p, act };
+	ig_weight w[2] = { gate, up };
+	return ig_rec_op(r, "glu", &p, &x, 1, w, 2);
+}
+
+static inline ig_value ig_rec_logits(struct ig_rec *r, ig_value x, ig_weight w)
+{
+	struct ig_logits_params p = { sizeof p, 0 };
+	return ig_rec_op(r, "logits", &p, &x, 1, &w, 1);
+}
+
+static inline void ig_rec_sample(struct ig_rec *r, ig_value logits)
+{
+	struct ig_sample_op_params p = { sizeof p, 0 };
+	r->host->record(r->g, "sample", &p, &logits, 1, NULL, 0, NULL, 0);
+}
+
+static inline ig_value ig_rec_rope_table(struct ig_rec *r, uint32_t n_pairs, float freq_base,
+					 float freq_scale, ig_weight factors)
+{
+	struct ig_rope_table_params p = { sizeof p, n_pairs, freq_base, freq_scale };
+	return ig_rec_op(r, "rope_table", &p, NULL, 0, &factors, factors == IG_NONE ? 0 : 1);
+}
+
+static inline ig_value ig_rec_rope_kv(struct ig_rec *r, const struct ig_rope_kv_params *p,
+				      ig_value qkv, ig_value table)
+{
+	ig_value in[2] = { qkv, table };
+	return ig_rec_op(r, "rope_kv", p, in, table == IG_NONE ? 1 : 2, NULL, 0);
+}
+
+static inline ig_value ig_rec_attention(struct ig_rec *r, const struct ig_attention_params *p,
+					ig_value q)
+{
+	return ig_rec_op(r, "attention", p, &q, 1, NULL, 0);
+}
+
+#endif

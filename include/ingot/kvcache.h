@@ -1,0 +1,74 @@
+/*
+ * kvcache.h: the service that owns the paged KV cache.
+ *
+ * One arena for all loaded models, cut into slabs; a slab belongs to one cache
+ * group while it is in use and is cut into that group's blocks of
+ * IG_BLOCK_TOKENS tokens.  Blocks are counted; a fork shares all full blocks of
+ * its parent and copies the last partial one.  Every function is called by the
+ * engine's thread alone; none allocates per token.
+ */
+#ifndef INGOT_KVCACHE_H
+#define INGOT_KVCACHE_H
+
+#include <ingot/op.h>
+
+struct ig_kvcache; /* opaque */
+struct ig_kv_seq; /* one sequence's blocks in its model's groups */
+
+/* Memory for slabs, from the driver that reads them.  map_slab returns memory
+ * of slab_bytes, committed on use, or NULL; unmap_slab gives it back to the
+ * system. */
+struct ig_kv_arena {
+	uint32_t struct_size;
+	uint32_t reserved;
+	uint64_t arena_bytes; /* the limit of all slabs together */
+	uint64_t slab_bytes; /* a power of two */
+	void *ctx;
+	void *(*map_slab)(void *ctx, uint64_t slab_bytes);
+	void (*unmap_slab)(void *ctx, void *base, uint64_t slab_bytes);
+};
+
+struct ig_kv_stats {
+	uint64_t arena_bytes;
+	uint64_t committed_bytes; /* slabs in use */
+	uint64_t used_bytes; /* blocks in use, shared ones once */
+	uint64_t free_bytes; /* what can still be taken */
+	uint64_t n_blocks_used;
+};
+
+struct ig_kvcache_service {
+	uint32_t struct_size;
+	uint32_t reserved;
+	const char *name;
+
+	/* 0, or -EINVAL, -ENOMEM with text. */
+	int (*create)(const struct ig_kv_arena *arena, struct ig_kvcache **out, struct ig_error *err);
+	void (*destroy)(struct ig_kvcache *c); /* NULL is fine */
+
+	/* Fill in the strides and block_bytes from dtype, n_layers, n_kv_heads and
+	 * head_dim.  -EINVAL when a block does not fit a slab. */
+	int (*layout)(const struct ig_kvcache *c, struct ig_kv_layout *l, struct ig_error *err);
+	/* A group gets a number; its layout is copied. */
+	int (*add_group)(struct ig_kvcache *c, const struct ig_kv_layout *l, uint32_t *group,
+			 struct ig_error *err);
+	/* All of the group's sequences must be gone. */
+	void (*remove_group)(struct ig_kvcache *c, uint32_t group);
+
+	/* A sequence of up to max_tokens in these groups; no block is taken yet. */
+	int (*seq_create)(struct ig_kvcache *c, const uint32_t *groups, uint32_t n_groups,
+			  uint32_t max_tokens, struct ig_kv_seq **out);
+	/* Make room for n_tokens in all: all blocks or none, then -ENOSPC. */
+	int (*seq_reserve)(struct ig_kv_seq *s, uint32_t n_tokens);
+	/* A child with the parent's first n_tokens. */
+	int (*seq_fork)(struct ig_kv_seq *parent, uint32_t n_tokens, struct ig_kv_seq **out);
+	/* Every block whose last holder this was is free at once.  NULL is fine. */
+	void (*seq_destroy)(struct ig_kv_seq *s);
+	/* The block table of the sequence's i-th group: [*n_blocks] block words. */
+	const uint32_t *(*seq_blocks)(const struct ig_kv_seq *s, uint32_t i, uint32_t *n_blocks);
+
+	/* By slab number; the array is as long as the arena has slabs. */
+	void *const *(*slab_bases)(const struct ig_kvcache *c, uint32_t *n_slabs);
+	void (*stats)(const struct ig_kvcache *c, struct ig_kv_stats *out);
+};
+
+#endif

@@ -1,0 +1,239 @@
+/*
+ * op.h: what an operation is, and what a kernel is handed when it runs.
+ *
+ * The contract is the op, not the kernel: a name, a parameter struct, a shape
+ * check and a plain C reference in float32.  Drivers bring kernels for it.
+ * cpu kernels are listed in the op itself, by instruction set and weight
+ * format; each is a pure function over a range of units, so neither the number
+ * of threads nor the number of rows beside a row changes a bit of its result.
+ *
+ * Everything in this folder is the module ABI.  A change here changes the
+ * build id, docs/architecture.md and the frozen copy in tests/unit/abi.
+ */
+#ifndef INGOT_OP_H
+#define INGOT_OP_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* ---- errors -------------------------------------------------------------- */
+
+/* Where a person will read it, an error carries text; the code is a negative
+ * errno, the same that the function returns. */
+struct ig_error {
+	int32_t code;
+	char text[508];
+};
+
+/* Set *err (which may be NULL) and return code, so that a failing function can
+ * `return ig_fail(err, -EINVAL, "…")`. */
+__attribute__((format(printf, 3, 4)))
+static inline int ig_fail(struct ig_error *err, int code, const char *fmt, ...)
+{
+	if (err) {
+		va_list ap;
+		err->code = code;
+		va_start(ap, fmt);
+		vsnprintf(err->text, sizeof err->text, fmt, ap);
+		va_end(ap);
+	}
+	return code;
+}
+
+/* ---- element types, forms ------------------------------------------------- */
+
+/* Element types of tensors.  The numbers are GGUF's own. */
+enum ig_dtype {
+	IG_F32 = 0,
+	IG_F16 = 1,
+	IG_Q4_0 = 2, /* 32 values: f16 d, 16 bytes of nibbles; v = d (q - 8) */
+	IG_Q4_1 = 3, /* 32 values: f16 d, f16 m, 16 bytes; v = d q + m */
+	IG_Q8_0 = 8, /* 32 values: f16 d, 32 int8; v = d q */
+	IG_I32 = 26,
+	IG_BF16 = 30,
+	IG_DTYPE_NONE = 0xffffffffu,
+};
+
+/* How a tensor's bytes are arranged. */
+enum ig_form {
+	IG_FORM_ROWS = 0, /* row after row, as files have it */
+	/* Weights only: 16 rows (outputs) interleaved, so that one vector lane is
+	 * one output and k ascends in every lane.  The layout by element type is
+	 * described in runtime/cpu/tile16.h; the last tile is padded with zeros. */
+	IG_FORM_TILE16 = 1,
+	/* Activations only: a row as struct-of-arrays, k rounded up to 32:
+	 * int8 q[k], float d[k/32], float s[k/32] with s = d * sum(q of the block). */
+	IG_FORM_Q8 = 2,
+	IG_FORM_BF16 = 3, /* activations: a row as bf16[k rounded up to 2] */
+};
+
+/* ---- shapes --------------------------------------------------------------- */
+
+#define IG_MAX_IN 4
+#define IG_MAX_OUT 2
+#define IG_MAX_WEIGHTS 8
+
+/* Which rows a value has: one per token of the step, or only one per row whose
+ * logits are wanted. */
+enum ig_row_class {
+	IG_ROWS_TOKENS = 0,
+	IG_ROWS_LOGITS = 1,
+};
+
+struct ig_shape {
+	int64_t n_rows; /* weights: outputs; values: 0, the number is live */
+	int64_t n_cols; /* weights: k, the inner length */
+	uint32_t dtype; /* enum ig_dtype */
+	uint32_t row_class; /* values only */
+};
+
+/* What a shape check reads and fills in. */
+struct ig_op_shape {
+	uint32_t struct_size;
+	uint32_t n_in, n_weights, n_out;
+	const void *params; /* the op's parameter struct */
+	struct ig_shape in[IG_MAX_IN];
+	struct ig_shape weight[IG_MAX_WEIGHTS]; /* n_rows == 0: optional one left out */
+	struct ig_shape out[IG_MAX_OUT]; /* filled in by the check */
+};
+
+/* ---- the step buffer ------------------------------------------------------- */
+
+#define IG_BLOCK_TOKENS 16 /* tokens in one block of the paged cache */
+
+/* An entry of a block table: the slab's number above, the block in it below. */
+#define IG_BLOCK_BITS 12
+#define IG_BLOCK_WORD(slab, block) (((uint32_t)(slab) << IG_BLOCK_BITS) | (uint32_t)(block))
+#define IG_BLOCK_SLAB(word) ((word) >> IG_BLOCK_BITS)
+#define IG_BLOCK_INDEX(word) ((word) & ((1u << IG_BLOCK_BITS) - 1))
+#define IG_BLOCK_NONE 0xffffffffu
+
+/* How one cache group lies inside a block.  All in bytes.
+ * K of (layer, head, token) is at
+ *   block + layer * layer_stride + head * head_stride + token * token_stride
+ * and V at v_offset beyond it. */
+struct ig_kv_layout {
+	uint32_t dtype; /* IG_F16 or IG_F32 */
+	uint32_t n_layers, n_kv_heads, head_dim;
+	uint64_t block_bytes;
+	uint64_t layer_stride;
+	uint64_t v_offset;
+	uint64_t head_stride;
+	uint64_t token_stride;
+};
+
+struct ig_step_kv {
+	const struct ig_kv_layout *layout;
+	const uint32_t *block_tables; /* [n_seqs, max_blocks] block words */
+	int64_t max_blocks; /* the tables' row length */
+};
+
+/* How one row's token is drawn. */
+struct ig_sample_params {
+	float temperature; /* 0: the largest logit */
+	float top_p; /* 1: off */
+	int32_t top_k; /* 0: off */
+	int32_t position; /* of the token being drawn; with seed, the draw */
+	uint64_t seed;
+};
+
+/* All that changes from step to step.  Owned by the engine, unchanged between
+ * submit and wait. */
+struct ig_step {
+	uint32_t struct_size;
+	int32_t n_rows; /* tokens in this step */
+	int32_t n_seqs;
+	int32_t n_logit_rows;
+	const int32_t *token_ids; /* [n_rows] */
+	const int32_t *positions; /* [n_rows] */
+	const int32_t *row_seq; /* [n_rows] index of the row's sequence */
+	const int32_t *seq_lens; /* [n_seqs] cached + new tokens: the full length */
+	const int32_t *logit_rows; /* [n_logit_rows] ascending row numbers */
+	const struct ig_sample_params *sample; /* [n_logit_rows] */
+	int32_t *sampled_ids; /* [n_logit_rows] written by the op `sample` */
+	float *logits; /* NULL, or [n_logit_rows, n_vocab]: a copy is wanted */
+	void *const *slab_bases; /* by slab number */
+	const struct ig_step_kv *kv; /* [n_groups] */
+	uint32_t n_groups;
+	uint32_t reserved;
+};
+
+/* ---- a call ---------------------------------------------------------------- */
+
+struct ig_tensor {
+	void *data;
+	int64_t n_rows, n_cols;
+	int64_t row_stride; /* bytes from a row to the next; 0 for tiled weights */
+	uint32_t dtype;
+	uint32_t form; /* enum ig_form */
+};
+
+struct ig_op_call {
+	uint32_t struct_size;
+	uint32_t n_in, n_weights, n_out;
+	const void *params;
+	struct ig_tensor in[IG_MAX_IN]; /* data NULL: optional one left out */
+	struct ig_tensor weight[IG_MAX_WEIGHTS];
+	struct ig_tensor out[IG_MAX_OUT];
+	const struct ig_step *step;
+};
+
+/* ---- cpu kernels ------------------------------------------------------------ */
+
+enum ig_isa {
+	IG_ISA_GENERIC = 0, /* plain C */
+	IG_ISA_AVX2 = 1, /* AVX2, FMA, F16C */
+	IG_ISA_AVX512 = 2, /* AVX-512 F, BW, VL, DQ, VNNI */
+	IG_ISA_AVX512_BF16 = 3, /* and BF16 */
+	IG_ISA_NEON = 8,
+};
+
+/* What a cpu kernel's units are; units of rows on both sides of an edge need no
+ * barrier between them. */
+enum ig_unit_kind {
+	IG_UNITS_ROWS = 0, /* unit i reads and writes row i only */
+	IG_UNITS_OTHER = 1,
+};
+
+struct ig_cpu_kernel {
+	uint32_t struct_size;
+	uint32_t isa; /* enum ig_isa */
+	uint32_t weight_dtype; /* of weight[0]; IG_DTYPE_NONE: any or none */
+	uint32_t weight_form; /* the form wanted for the 2-D weights */
+	uint32_t in_form; /* the form wanted for in[0] */
+	uint32_t unit_kind; /* enum ig_unit_kind */
+	/* How many units this call has; a function of shapes and the step alone. */
+	int64_t (*n_units)(const struct ig_op_call *call);
+	/* Bytes of scratch that one worker needs, at most; NULL: none. */
+	uint64_t (*scratch_bytes)(const struct ig_op_call *call);
+	/* Compute units first … last - 1.  Called by several workers at once. */
+	void (*run)(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
+};
+
+/* ---- the op ------------------------------------------------------------------ */
+
+struct ig_op {
+	uint32_t struct_size;
+	uint32_t params_size; /* params begin with their own size as uint32_t */
+	const char *name;
+	/* Check shapes and parameters and fill in s->out.  0 or a negative errno with
+	 * text in err. */
+	int (*check)(struct ig_op_shape *s, struct ig_error *err);
+	/* Plain C, float32, every row of the call, weights IG_FORM_ROWS of any dtype,
+	 * in[] IG_FORM_ROWS of float.  Slow and right. */
+	void (*reference)(const struct ig_op_call *call);
+	const struct ig_cpu_kernel *cpu_kernels;
+	uint32_t n_cpu_kernels;
+	uint32_t flags; /* enum ig_op_flags */
+};
+
+enum ig_op_flags {
+	IG_OP_WRITES_KV = 1u << 0, /* writes cache pages of params' layer */
+	IG_OP_READS_KV = 1u << 1,
+	/* weights may be lowered one by one: outputs lie side by side in out[0] */
+	IG_OP_SPLIT_WEIGHTS = 1u << 2,
+};
+
+#endif

@@ -1,0 +1,26 @@
+/*
+ * detokenizer.h: a stream of ids to a stream of text that is always whole UTF-8
+ * characters.  One per request; memory of the caller; never allocates.
+ */
+#ifndef INGOT_MODEL_DETOKENIZER_H
+#define INGOT_MODEL_DETOKENIZER_H
+
+#include "model/tokenizer.h"
+
+struct ig_detokenizer {
+	const struct ig_tokenizer *tokenizer;
+	unsigned char held[4]; /* the start of a character that is not whole yet */
+	unsigned n_held;
+};
+
+void ig_detokenizer_init(struct ig_detokenizer *d, const struct ig_tokenizer *t);
+/* Write the text that id completes into buf and return its length (0: nothing
+ * yet).  Bytes that can't become UTF-8 come out as U+FFFD.  Control tokens give
+ * nothing.  buf must hold ig_detokenizer_max(t) bytes. */
+size_t ig_detokenizer_put(struct ig_detokenizer *d, int32_t id, char *buf);
+/* What is held at the end, as U+FFFD; up to 12 bytes. */
+size_t ig_detokenizer_flush(struct ig_detokenizer *d, char *buf);
+/* The most bytes that one put can write. */
+size_t ig_detokenizer_max(const struct ig_tokenizer *t);
+
+#endif

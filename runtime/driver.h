@@ -1,0 +1,64 @@
+/*
+ * driver.h: what runs a plan.
+ *
+ *   open -> lower (choose kernels, count bytes, allocate nothing large)
+ *        -> load (allocate, pack weights) -> submit -> wait -> submit …
+ *
+ * At most one wait a step.  Between submit and wait the step buffer and the
+ * cache belong to the driver.  submit and wait are called by the engine's
+ * thread alone, load by the loader's.
+ */
+#ifndef INGOT_RUNTIME_DRIVER_H
+#define INGOT_RUNTIME_DRIVER_H
+
+#include "runtime/plan.h"
+
+struct ig_driver; /* a device that is open */
+struct ig_program; /* a plan lowered for it */
+
+struct ig_driver_options {
+	const char *isa; /* auto, generic, avx2, avx512, avx512_bf16 */
+	uint32_t n_threads; /* 0: as many as there are processors */
+	const char *activations; /* auto, f32 */
+	uint32_t strict; /* breaches of the contract are errors */
+};
+
+struct ig_program_limits {
+	uint32_t max_rows; /* tokens of one step */
+	uint32_t max_seqs;
+	uint32_t max_logit_rows;
+	uint32_t max_context; /* tokens of one sequence */
+};
+
+struct ig_program_memory {
+	uint64_t weight_bytes; /* packed */
+	uint64_t scratch_bytes;
+};
+
+/* "auto" takes the best that this machine has.  -ENOTSUP names a driver or an
+ * instruction set that is not there. */
+int ig_driver_open(const char *name, const struct ig_driver_options *o, struct ig_driver **out,
+		   struct ig_error *err);
+void ig_driver_close(struct ig_driver *d);
+/* "cpu, avx512_bf16, 2 threads" */
+const char *ig_driver_describe(const struct ig_driver *d);
+
+/* The plan must outlive the program. */
+int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
+		    const struct ig_program_limits *limits, struct ig_program **out,
+		    struct ig_program_memory *memory, struct ig_error *err);
+/* Allocate what lower counted and pack the weights; pages of the model's file are
+ * dropped as they are packed. */
+int ig_program_load(struct ig_program *p, struct ig_error *err);
+void ig_program_destroy(struct ig_program *p); /* NULL is fine */
+
+/* 0, or -EINVAL for a step beyond the limits, -EBUSY (strict) without a wait between. */
+int ig_program_submit(struct ig_program *p, const struct ig_step *step);
+/* When it returns 0, step->sampled_ids (and ->logits) are written. */
+int ig_program_wait(struct ig_program *p);
+
+/* Memory for the cache's slabs; ctx is the driver.  Fit struct ig_kv_arena. */
+void *ig_driver_map_slab(void *driver, uint64_t slab_bytes);
+void ig_driver_unmap_slab(void *driver, void *base, uint64_t slab_bytes);
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * modules.h: what is registered by name: the core ops, and the ops,
+ * architectures and services of modules loaded with dlopen.
+ *
+ * A module is checked as data before anything in it is called, and never
+ * unloaded.  Main's thread, at start; read-only afterwards.
+ */
+#ifndef INGOT_RUNTIME_MODULES_H
+#define INGOT_RUNTIME_MODULES_H
+
+#include <ingot/arch.h>
+
+struct ig_modules;
+
+/* With the core ops registered and no module loaded. */
+int ig_modules_create(struct ig_modules **out, struct ig_error *err);
+void ig_modules_destroy(struct ig_modules *m); /* frees the registry; code stays */
+
+/* Load one file.  Refusals name the file, what was expected and what was found:
+ * world-writable file or folder (-EPERM), no ingot_module, magic, ABI version,
+ * size, build id (-ENOEXEC), a required op that nobody provides, a name taken
+ * twice (-EEXIST). */
+int ig_modules_load(struct ig_modules *m, const char *path, struct ig_error *err);
+/* Every *.so (*.dylib) of these folders (NULL-terminated), in an order in which
+ * required ops come first.  The first refusal is returned, all are logged. */
+int ig_modules_load_folders(struct ig_modules *m, char *const *folders, struct ig_error *err);
+
+const struct ig_op *ig_modules_op(const struct ig_modules *m, const char *name);
+const struct ig_arch *ig_modules_arch(const struct ig_modules *m, const char *name, size_t len);
+const struct ig_kvcache_service *ig_modules_kvcache(const struct ig_modules *m, const char *name);
+const struct ig_host *ig_modules_host(const struct ig_modules *m);
+
+/* The loaded ones, for people: each(ctx, name, version, path). */
+void ig_modules_each(const struct ig_modules *m,
+		     void (*each)(void *ctx, const char *name, const char *version,
+				  const char *path), void *ctx);
+/* "llama, gpt2": the known architectures. */
+void ig_modules_arch_names(const struct ig_modules *m, char *buf, size_t size);
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * plan.h: a model's forward pass, recorded once.
+ *
+ * The recorder (struct ig_graph) checks every op's shapes as it is recorded;
+ * the finished plan is immutable.  Weights are named and shaped here and stay
+ * where the model's file has them until a driver packs them.
+ */
+#ifndef INGOT_RUNTIME_PLAN_H
+#define INGOT_RUNTIME_PLAN_H
+
+#include <ingot/arch.h>
+
+struct ig_gguf;
+struct ig_modules;
+
+struct ig_plan_value {
+	struct ig_shape shape;
+	int32_t first_node, last_node; /* written first, read last; for sharing scratch */
+};
+
+struct ig_plan_weight {
+	char name[96];
+	struct ig_shape shape;
+	const void *data; /* in the file's map, IG_FORM_ROWS */
+	uint64_t n_bytes;
+};
+
+struct ig_plan_node {
+	const struct ig_op *op;
+	const void *params; /* owned by the plan */
+	uint32_t n_in, n_weights, n_out;
+	ig_value in[IG_MAX_IN]; /* IG_NONE: left out */
+	ig_weight weight[IG_MAX_WEIGHTS];
+	ig_value out[IG_MAX_OUT];
+};
+
+struct ig_plan {
+	struct ig_plan_node *nodes;
+	uint32_t n_nodes;
+	struct ig_plan_value *values;
+	uint32_t n_values;
+	struct ig_plan_weight *weights;
+	uint32_t n_weights;
+	struct ig_model_info info;
+	const struct ig_arch *arch;
+	const struct ig_gguf *file; /* not owned; must outlive loading */
+};
+
+/* Find the file's architecture among the modules, read its hyper-parameters and
+ * record it.  -ENOTSUP names an unknown architecture and the known ones; every
+ * tensor that is missing or has another shape is named. */
+int ig_plan_record(const struct ig_modules *m, const struct ig_gguf *file, struct ig_plan **out,
+		   struct ig_error *err);
+void ig_plan_destroy(struct ig_plan *p); /* NULL is fine */
+
+#endif
