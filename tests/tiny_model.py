@@ -1,0 +1,409 @@
+#!/usr/bin/env python3
+"""Write a tiny GGUF model for tests: plain Python, nothing but the standard library.
+
+Three kinds:
+  random   every weight is drawn from a seed; what it says is nonsense, but each
+           token depends on all before it, so two runs agree only if all sums do.
+  script   attention and feed-forward are zero, so the model is a table from a
+           token to the next one: at temperature 0 (and, very nearly surely, up to
+           1) it answers with SCRIPT and then ends its turn.
+  loop     as script, but the last word leads back to the first: it never ends.
+
+The vocabulary is byte-level BPE with ChatML's control tokens.  --damage makes a
+file that is wrong in one named way, for tests of what the reader refuses.
+"""
+import argparse
+import random
+import struct
+
+ARCH = "llama"
+F32, F16, Q4_0, Q4_1, Q8_0 = 0, 1, 2, 3, 8
+TYPES = {"F32": F32, "F16": F16, "Q4_0": Q4_0, "Q4_1": Q4_1, "Q8_0": Q8_0}
+ALIGNMENT = 32
+
+# The words of `script` and `loop`; the first follows the newline of the
+# assistant's header.  An accented letter and an emoji are split over several
+# tokens, so that streams show whole characters or fail.
+SCRIPT_WORDS = ["Alpha", " bravo", " charlie", " delta", "\u00e9", " echo", " foxtrot", " golf",
+                " hotel", " india", "\U0001f980", " juliett", " kilo", "."]
+SCRIPT = "".join(SCRIPT_WORDS)
+
+CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+IM_START, IM_END = 1, 2
+
+CHATML = ("{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+          "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by "
+          "Hugging Face<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + "
+          "message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}"
+          "{{ '<|im_start|>assistant\n' }}{% endif %}")
+
+DAMAGES = {
+    "truncated": "the file ends in the middle of the tensors' data",
+    "truncated-header": "the file ends in the middle of the metadata",
+    "magic": "the first four bytes are not GGUF",
+    "version": "GGUF version 99",
+    "beyond": "a tensor's offset lies beyond the end of the file",
+    "offset-overflow": "a tensor's offset is 2^64 - 32",
+    "huge-tensor": "a tensor's dimensions overflow 64 bits when multiplied",
+    "arch": "general.architecture is 'zeppelin'",
+    "no-arch": "general.architecture is missing",
+    "type": "a tensor has element type 99",
+    "missing": "blk.1.ffn_up.weight is missing",
+    "shape": "blk.1.attn_k.weight has another shape",
+    "huge-counts": "the header promises 2^60 tensors",
+    "huge-keys": "the header promises 2^60 keys",
+    "huge-string": "a key's length is 2^62",
+    "huge-array": "an array promises 2^61 elements",
+    "no-heads": "llama.attention.head_count is 0",
+    "no-template": "there is no chat template",
+    "template": "the chat template is not one that is known",
+    "tokenizer": "tokenizer.ggml.model is 'zeppelin'",
+    "pre": "tokenizer.ggml.pre is 'zeppelin'",
+    "merge": "a merge names tokens that do not exist",
+}
+
+
+# ---- values ------------------------------------------------------------------
+
+def half(x):
+    return struct.pack("<e", x)
+
+
+def as_half(x):
+    return struct.unpack("<e", half(x))[0]
+
+
+def row_bytes(dtype, values):
+    """One row in the format of GGUF; len(values) is a multiple of 32."""
+    if dtype == F32:
+        return struct.pack("<%df" % len(values), *values)
+    if dtype == F16:
+        return struct.pack("<%de" % len(values), *values)
+    out = bytearray()
+    for at in range(0, len(values), 32):
+        block = values[at:at + 32]
+        if dtype == Q8_0:
+            d = max(abs(v) for v in block) / 127.0
+            inverse = 1.0 / d if d else 0.0
+            out += half(d)
+            out += struct.pack("<32b", *[max(-127, min(127, round(v * inverse))) for v in block])
+            continue
+        if dtype == Q4_0:
+            extreme = max(block, key=abs)
+            d = as_half(extreme / -8.0)
+            out += half(d)
+            q = [max(0, min(15, round(v / d) + 8)) if d else 8 for v in block]
+        else:
+            low, high = min(block), max(block)
+            d, m = as_half((high - low) / 15.0), as_half(low)
+            out += half(d) + half(m)
+            q = [max(0, min(15, round((v - m) / d))) if d else 0 for v in block]
+        # value i is a low nibble for i < 16, else a high one
+        out += bytes(q[i] | q[i + 16] << 4 for i in range(16))
+    return bytes(out)
+
+
+ROW_BYTES = {F32: lambda n: 4 * n, F16: lambda n: 2 * n, Q4_0: lambda n: n // 32 * 18,
+             Q4_1: lambda n: n // 32 * 20, Q8_0: lambda n: n // 32 * 34}
+
+
+# ---- vocabulary ----------------------------------------------------------------
+
+def byte_letters():
+    """The letter that stands for each byte in a byte-level vocabulary."""
+    plain = (list(range(ord("!"), ord("~") + 1)) + list(range(0xa1, 0xad)) +
+             list(range(0xae, 0x100)))
+    letters, extra = {}, 0
+    for b in range(256):
+        if b in plain:
+            letters[b] = chr(b)
+        else:
+            letters[b] = chr(256 + extra)
+            extra += 1
+    return [letters[b] for b in range(256)]
+
+
+LETTERS = byte_letters()
+
+
+def spelled(text):
+    return "".join(LETTERS[b] for b in text.encode())
+
+
+class Vocabulary:
+    """Control tokens, 256 bytes, then a chain of merges for every common piece."""
+
+    def __init__(self):
+        self.tokens = CONTROL + LETTERS
+        self.index = {t: i for i, t in enumerate(self.tokens)}
+        self.merges = []
+        for piece in [" the", " and", "ing", "er", " of", "user", "system", "assistant"]:
+            self.add_piece(spelled(piece))
+        # The crab and the accent stay in single bytes.
+        self.script = [] # what is not ASCII stays in single bytes
+        for word in SCRIPT_WORDS:
+            if word.isascii():
+                self.script.append(self.add_piece(spelled(word)))
+            else:
+                self.script += [self.index[LETTERS[b]] for b in word.encode()]
+
+    def add_piece(self, piece):
+        for n in range(2, len(piece) + 1):
+            merged = piece[:n]
+            if merged not in self.index:
+                self.merges.append(piece[:n - 1] + " " + piece[n - 1])
+                self.index[merged] = len(self.tokens)
+                self.tokens.append(merged)
+        return self.index[piece]
+
+    def script_chain(self):
+        """(token, next) pairs, from the newline of the assistant's header on.  No
+        token may stand in the script twice."""
+        return list(zip([self.index[LETTERS[10]]] + self.script, self.script))
+
+
+# ---- weights --------------------------------------------------------------------
+
+class Model:
+    def __init__(self, kind="random", dtype="Q8_0", seed=1, n_blocks=2, width=128, n_heads=4,
+                 n_kv_heads=2, n_ff=192, n_context=512, tied=False):
+        if width % n_heads or width // n_heads % 32 or n_ff % 32 or n_heads % n_kv_heads:
+            raise ValueError("width, heads and feed-forward must fit blocks of 32")
+        if kind not in ("random", "script", "loop"):
+            raise ValueError("unknown kind " + kind)
+        if kind != "random" and tied:
+            raise ValueError("a script needs a head of its own")
+        self.kind, self.dtype = kind, TYPES[dtype]
+        self.n_blocks, self.width, self.n_heads, self.n_kv_heads = n_blocks, width, n_heads, n_kv_heads
+        self.head_dim, self.n_ff, self.n_context, self.tied = width // n_heads, n_ff, n_context, tied
+        self.vocabulary = Vocabulary()
+        self.random = random.Random(seed)
+        self.n_vocab = len(self.vocabulary.tokens)
+
+    def gauss_rows(self, dtype, n_rows, n_cols, scale, zero_rows=()):
+        gauss = self.random.gauss
+        return b"".join(
+            row_bytes(dtype, [0.0] * n_cols if r in zero_rows else
+                      [gauss(0.0, scale) for _ in range(n_cols)]) for r in range(n_rows))
+
+    def script_rows(self):
+        """Embedding and head: the head's row of each next token is the sum of the
+        (nearly orthogonal) embeddings of the tokens that lead to it."""
+        width, chain = self.width, self.vocabulary.script_chain()
+        last = self.vocabulary.script[-1]
+        chain.append((last, self.vocabulary.script[0] if self.kind == "loop" else IM_END))
+        step = {}
+        for token, following in chain:
+            if step.setdefault(token, following) != following:
+                raise ValueError("token %d of the script has two successors" % token)
+        table = [[self.random.choice((-1.0, 1.0)) for _ in range(width)]
+                 for _ in range(self.n_vocab)]
+        head = [[0.0] * width for _ in range(self.n_vocab)]
+        gain = 48.0 / width
+        for token, following in step.items():
+            head[following] = [h + gain * e for h, e in zip(head[following], table[token])]
+        return (b"".join(row_bytes(self.dtype, r) for r in table),
+                b"".join(row_bytes(self.dtype, r) for r in head))
+
+    def tensors(self):
+        """[(name, dims, dtype, bytes)]; dims[0] is the inner length, as GGUF has it."""
+        out, dt, w = [], self.dtype, self.width
+        q, kv = self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim
+        ones = struct.pack("<%df" % w, *[1.0] * w)
+
+        def matrix(name, n_rows, n_cols, scale=None, zero_rows=()):
+            if self.kind == "random":
+                data = self.gauss_rows(dt, n_rows, n_cols, scale or n_cols ** -0.5, zero_rows)
+            else:
+                data = bytes(n_rows * ROW_BYTES[dt](n_cols))
+            out.append((name, [n_cols, n_rows], dt, data))
+
+        if self.kind == "random":
+            matrix("token_embd.weight", self.n_vocab, w, 1.0)
+            if not self.tied:
+                # Control tokens have logit 0 among hundreds of spread 3: they are never
+                # drawn at temperature 0 and hardly ever at 1.
+                matrix("output.weight", self.n_vocab, w, 3.0 * w ** -0.5, range(len(CONTROL)))
+        else:
+            table, head = self.script_rows()
+            out.append(("token_embd.weight", [w, self.n_vocab], dt, table))
+            out.append(("output.weight", [w, self.n_vocab], dt, head))
+        for b in range(self.n_blocks):
+            p = "blk.%d." % b
+            for norm in ("attn_norm", "ffn_norm"):
+                if self.kind == "random":
+                    data = struct.pack("<%df" % w, *[self.random.uniform(0.5, 1.5)
+                                                     for _ in range(w)])
+                else:
+                    data = ones
+                out.append((p + norm + ".weight", [w], F32, data))
+            matrix(p + "attn_q.weight", q, w, 2.0 * w ** -0.5)
+            matrix(p + "attn_k.weight", kv, w, 2.0 * w ** -0.5)
+            matrix(p + "attn_v.weight", kv, w)
+            matrix(p + "attn_output.weight", w, q)
+            matrix(p + "ffn_gate.weight", self.n_ff, w)
+            matrix(p + "ffn_up.weight", self.n_ff, w)
+            matrix(p + "ffn_down.weight", w, self.n_ff)
+        out.append(("output_norm.weight", [w], F32, ones))
+        return out
+
+    def metadata(self):
+        """[(key, type, value)]; types are those of GGUF."""
+        v = self.vocabulary
+        a = ARCH + "."
+        return [
+            ("general.architecture", "str", ARCH),
+            ("general.name", "str", "Tiny " + self.kind),
+            (a + "block_count", "u32", self.n_blocks),
+            (a + "context_length", "u32", self.n_context),
+            (a + "embedding_length", "u32", self.width),
+            (a + "feed_forward_length", "u32", self.n_ff),
+            (a + "attention.head_count", "u32", self.n_heads),
+            (a + "attention.head_count_kv", "u32", self.n_kv_heads),
+            (a + "attention.layer_norm_rms_epsilon", "f32", 1e-5),
+            (a + "rope.freq_base", "f32", 10000.0),
+            (a + "rope.dimension_count", "u32", self.head_dim),
+            (a + "vocab_size", "u32", self.n_vocab),
+            ("tokenizer.ggml.model", "str", "gpt2"),
+            ("tokenizer.ggml.pre", "str", "smollm"),
+            ("tokenizer.ggml.tokens", "strs", v.tokens),
+            ("tokenizer.ggml.token_type", "i32s",
+             [3 if i < len(CONTROL) else 1 for i in range(len(v.tokens))]),
+            ("tokenizer.ggml.merges", "strs", v.merges),
+            ("tokenizer.ggml.bos_token_id", "u32", IM_START),
+            ("tokenizer.ggml.eos_token_id", "u32", IM_END),
+            ("tokenizer.ggml.add_bos_token", "bool", False),
+            ("tokenizer.chat_template", "str", CHATML),
+        ]
+
+
+# ---- the file --------------------------------------------------------------------
+
+def string(s):
+    data = s.encode() if isinstance(s, str) else s
+    return struct.pack("<Q", len(data)) + data
+
+
+def value_bytes(kind, value):
+    if kind == "u32":
+        return struct.pack("<II", 4, value)
+    if kind == "f32":
+        return struct.pack("<If", 6, value)
+    if kind == "bool":
+        return struct.pack("<IB", 7, value)
+    if kind == "str":
+        return struct.pack("<I", 8) + string(value)
+    if kind == "strs":
+        return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(string, value))
+    if kind == "i32s":
+        return struct.pack("<IIQ%di" % len(value), 9, 5, len(value), *value)
+    if kind == "raw":
+        return value
+    raise ValueError(kind)
+
+
+def padded(n):
+    return (n + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+def damaged_metadata(meta, damage):
+    def replace(key, kind, value):
+        return [(k, kind, value) if k == key else (k, t, v) for k, t, v in meta]
+
+    if damage == "arch":
+        return replace("general.architecture", "str", "zeppelin")
+    if damage == "no-arch":
+        return [m for m in meta if m[0] != "general.architecture"]
+    if damage == "no-heads":
+        return replace(ARCH + ".attention.head_count", "u32", 0)
+    if damage == "no-template":
+        return [m for m in meta if m[0] != "tokenizer.chat_template"]
+    if damage == "template":
+        return replace("tokenizer.chat_template", "str",
+                       "{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}")
+    if damage == "tokenizer":
+        return replace("tokenizer.ggml.model", "str", "zeppelin")
+    if damage == "pre":
+        return replace("tokenizer.ggml.pre", "str", "zeppelin")
+    if damage == "merge":
+        merges = [v for k, _, v in meta if k == "tokenizer.ggml.merges"][0]
+        return replace("tokenizer.ggml.merges", "strs", merges + ["nosuch token"])
+    if damage == "huge-array":
+        return replace("tokenizer.ggml.merges", "raw", struct.pack("<IIQ", 9, 8, 1 << 61))
+    return meta
+
+
+def build(model, damage=None):
+    """The whole file as bytes."""
+    if damage is not None and damage not in DAMAGES:
+        raise ValueError("unknown damage " + damage)
+    meta = damaged_metadata(model.metadata(), damage)
+    tensors = model.tensors()
+    if damage == "missing":
+        tensors = [t for t in tensors if t[0] != "blk.1.ffn_up.weight"]
+
+    n_tensors, n_keys = len(tensors), len(meta)
+    if damage == "huge-counts":
+        n_tensors = 1 << 60
+    if damage == "huge-keys":
+        n_keys = 1 << 60
+    head = bytearray(b"GGUF" if damage != "magic" else b"GGML")
+    head += struct.pack("<IQQ", 99 if damage == "version" else 3, n_tensors, n_keys)
+    for at, (key, kind, value) in enumerate(meta):
+        name = string(key)
+        if damage == "huge-string" and at == 3:
+            name = struct.pack("<Q", 1 << 62) + key.encode()
+        head += name + value_bytes(kind, value)
+    if damage == "truncated-header":
+        return bytes(head[:len(head) // 2])
+
+    data_bytes = sum(padded(len(t[3])) for t in tensors)
+    offset, body = 0, bytearray()
+    for name, dims, dtype, data in tensors:
+        at = offset
+        if name == "blk.1.ffn_down.weight" and damage == "beyond":
+            at = padded(data_bytes) + 4096
+        if name == "blk.1.ffn_down.weight" and damage == "offset-overflow":
+            at = (1 << 64) - 32
+        if name == "blk.1.ffn_down.weight" and damage == "huge-tensor":
+            dims = [1 << 33, 1 << 33]
+        if name == "blk.1.attn_k.weight" and damage == "shape":
+            # The same number of values, so only the shape is wrong.
+            dims = [dims[0] * 2, dims[1] // 2]
+        if name == "blk.1.ffn_up.weight" and damage == "type":
+            dtype = 99
+        head += string(name) + struct.pack("<I%dQIQ" % len(dims), len(dims), *dims, dtype, at)
+        body += data + bytes(padded(len(data)) - len(data))
+        offset += padded(len(data))
+    whole = bytes(head) + bytes(padded(len(head)) - len(head)) + bytes(body)
+    if damage == "truncated":
+        return whole[:len(whole) - len(body) // 2]
+    return whole
+
+
+def write(path, damage=None, **options):
+    with open(path, "wb") as f:
+        f.write(build(Model(**options), damage))
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("path")
+    p.add_argument("--kind", choices=("random", "script", "loop"), default="random")
+    p.add_argument("--type", choices=sorted(TYPES), default="Q8_0", dest="dtype")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--blocks", type=int, default=2, dest="n_blocks")
+    p.add_argument("--width", type=int, default=128)
+    p.add_argument("--heads", type=int, default=4, dest="n_heads")
+    p.add_argument("--kv-heads", type=int, default=2, dest="n_kv_heads")
+    p.add_argument("--ff", type=int, default=192, dest="n_ff")
+    p.add_argument("--context", type=int, default=512, dest="n_context")
+    p.add_argument("--tied", action="store_true", help="no head of its own")
+    p.add_argument("--damage", choices=sorted(DAMAGES), help="; ".join(
+        "%s: %s" % d for d in sorted(DAMAGES.items())))
+    options = vars(p.parse_args())
+    write(options.pop("path"), **options)
+
+
+if __name__ == "__main__":
+    main()
