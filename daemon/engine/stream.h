@@ -30,7 +30,10 @@ struct ig_gen_result {
 struct ig_stream;
 
 /* wake(ctx) is called by the engine when there is something new; it must be
- * callable from any thread and cheap.  Starts with two holders (writer, reader). */
+ * callable from any thread and cheap, and ctx must outlive the writer's hold: the
+ * last wake may come after the reader saw the end.  capacity is raised to 16 bytes
+ * if it is less; NULL without memory or past 1 GiB.  Starts with two holders
+ * (writer, reader). */
 struct ig_stream *ig_stream_create(size_t capacity, void (*wake)(void *ctx), void *ctx);
 void ig_stream_unref(struct ig_stream *s); /* NULL is fine */
 

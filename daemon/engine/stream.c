@@ -1,0 +1,189 @@
+/*
+ * stream.c: see stream.h.
+ *
+ * One writer and one reader share a ring of bytes through two counters that only
+ * grow: the writer owns head, the reader owns tail, each publishes its own with
+ * release and reads the other's with acquire.  The result is plain memory that is
+ * published by the flag `finished`.
+ */
+#include "daemon/engine/stream.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ig_stream {
+	size_t capacity;
+	void (*wake)(void *ctx);
+	void *wake_ctx;
+	atomic_int n_refs;
+	_Atomic uint64_t head; /* bytes ever written; the writer's */
+	_Atomic uint64_t tail; /* bytes ever taken; the reader's */
+	_Atomic int64_t last_take_ns;
+	atomic_int n_prefilled; /* -1: still queued */
+	atomic_int n_prompt;
+	atomic_int n_cached;
+	atomic_bool finished; /* publishes result */
+	struct ig_gen_result result;
+	char ring[];
+};
+
+/* A ring must hold any one character, whatever else its owner wants of it. */
+#define MIN_CAPACITY 16
+#define MAX_CAPACITY ((size_t)1 << 30)
+
+const char *ig_finish_name(enum ig_finish f)
+{
+	switch (f) {
+	case IG_FINISH_NONE: return "none";
+	case IG_FINISH_STOP: return "stop";
+	case IG_FINISH_LENGTH: return "length";
+	case IG_FINISH_CANCELLED: return "cancelled";
+	case IG_FINISH_ERROR: return "error";
+	}
+	return "unknown";
+}
+
+struct ig_stream *ig_stream_create(size_t capacity, void (*wake)(void *ctx), void *ctx)
+{
+	struct ig_stream *s;
+
+	if (capacity < MIN_CAPACITY)
+		capacity = MIN_CAPACITY;
+	if (capacity > MAX_CAPACITY)
+		return NULL;
+	s = calloc(1, sizeof *s + capacity);
+	if (!s)
+		return NULL;
+	s->capacity = capacity;
+	s->wake = wake;
+	s->wake_ctx = ctx;
+	atomic_init(&s->n_refs, 2);
+	atomic_init(&s->last_take_ns, ig_now_ns());
+	atomic_init(&s->n_prefilled, -1);
+	return s;
+}
+
+void ig_stream_unref(struct ig_stream *s)
+{
+	if (s && atomic_fetch_sub_explicit(&s->n_refs, 1, memory_order_acq_rel) == 1)
+		free(s);
+}
+
+/* ---- the engine's side ---- */
+
+static size_t room(const struct ig_stream *s)
+{
+	uint64_t head = atomic_load_explicit(&s->head, memory_order_relaxed);
+	uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire);
+
+	return s->capacity - (size_t)(head - tail);
+}
+
+bool ig_stream_has_room(const struct ig_stream *s, size_t len)
+{
+	return len <= room(s);
+}
+
+int ig_stream_put(struct ig_stream *s, const char *text, size_t len)
+{
+	uint64_t head = atomic_load_explicit(&s->head, memory_order_relaxed);
+	size_t at = (size_t)(head % s->capacity);
+	size_t first = s->capacity - at;
+
+	if (!len)
+		return 0;
+	if (len > room(s))
+		return -EAGAIN;
+	if (first > len)
+		first = len;
+	memcpy(s->ring + at, text, first);
+	memcpy(s->ring, text + first, len - first);
+	atomic_store_explicit(&s->head, head + len, memory_order_release);
+	if (s->wake)
+		s->wake(s->wake_ctx);
+	return 0;
+}
+
+void ig_stream_set_prefill(struct ig_stream *s, int32_t n_done, int32_t n_prompt, int32_t n_cached)
+{
+	atomic_store_explicit(&s->n_prompt, n_prompt, memory_order_relaxed);
+	atomic_store_explicit(&s->n_cached, n_cached, memory_order_relaxed);
+	atomic_store_explicit(&s->n_prefilled, n_done, memory_order_release);
+	if (s->wake)
+		s->wake(s->wake_ctx);
+}
+
+void ig_stream_finish(struct ig_stream *s, const struct ig_gen_result *r)
+{
+	s->result = *r;
+	atomic_store_explicit(&s->finished, true, memory_order_release);
+	if (s->wake)
+		s->wake(s->wake_ctx);
+}
+
+int64_t ig_stream_last_take_ns(const struct ig_stream *s)
+{
+	return atomic_load_explicit(&s->last_take_ns, memory_order_relaxed);
+}
+
+/* ---- the loop's side ---- */
+
+/* How many of the n bytes from ring position at may be taken so that no character
+ * is cut, when more bytes follow them.  Bytes that are not UTF-8 are cut anywhere. */
+static size_t whole_characters(const struct ig_stream *s, size_t at, size_t n)
+{
+	for (size_t back = 0; back < 4 && back <= n; back++) {
+		unsigned char next = (unsigned char)s->ring[(at + n - back) % s->capacity];
+
+		if ((next & 0xc0) != 0x80)
+			return n - back;
+	}
+	return n;
+}
+
+size_t ig_stream_take(struct ig_stream *s, char *buf, size_t cap)
+{
+	uint64_t tail = atomic_load_explicit(&s->tail, memory_order_relaxed);
+	uint64_t head = atomic_load_explicit(&s->head, memory_order_acquire);
+	size_t at = (size_t)(tail % s->capacity);
+	size_t n = (size_t)(head - tail);
+	size_t first;
+
+	if (n > cap)
+		n = whole_characters(s, at, cap);
+	if (!n)
+		return 0;
+	first = s->capacity - at < n ? s->capacity - at : n;
+	memcpy(buf, s->ring + at, first);
+	memcpy(buf + first, s->ring, n - first);
+	atomic_store_explicit(&s->last_take_ns, ig_now_ns(), memory_order_relaxed);
+	atomic_store_explicit(&s->tail, tail + n, memory_order_release);
+	return n;
+}
+
+bool ig_stream_finished(struct ig_stream *s, struct ig_gen_result *r)
+{
+	/* The flag first: bytes that came before it are then in head. */
+	if (!atomic_load_explicit(&s->finished, memory_order_acquire))
+		return false;
+	if (atomic_load_explicit(&s->head, memory_order_acquire) !=
+	    atomic_load_explicit(&s->tail, memory_order_relaxed))
+		return false;
+	*r = s->result;
+	return true;
+}
+
+bool ig_stream_prefill(const struct ig_stream *s, int32_t *n_done, int32_t *n_prompt)
+{
+	int32_t n = atomic_load_explicit(&s->n_prefilled, memory_order_acquire);
+
+	if (n < 0)
+		return false;
+	*n_done = n;
+	*n_prompt = atomic_load_explicit(&s->n_prompt, memory_order_relaxed);
+	return true;
+}
