@@ -1,0 +1,269 @@
+/*
+ * attention.c: the op attention: parameters, shape, reference, and the kernel in
+ * plain C.  The vector kernels are attention-tile.h, compiled by
+ * attention_avx2.c and attention_avx512.c.
+ *
+ * Order of sums of the plain kernel, for one row and one query head; it knows
+ * nothing of other rows, nor whether they prefill or decode:
+ *   positions go in ranges of IG_ATTENTION_RANGE, at absolute multiples of it;
+ *   q . k: 8 partial sums (dimension modulo 8, ascending), one tree;
+ *   sum of p, and p v: positions ascending;
+ *   ranges are merged in ascending order.
+ */
+#include "f16.h"
+#include "kernels-private.h"
+#include "pages.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+static int check(struct ig_op_shape *s, struct ig_error *err)
+{
+	const struct ig_attention_params *p = s->params;
+	int64_t n_cols;
+
+	if (p->struct_size != sizeof *p)
+		return ig_fail(err, -EINVAL, "attention: parameters of %u bytes, expected %zu",
+			       p->struct_size, sizeof *p);
+	if (s->n_in != 1 || s->n_weights != 0 || s->n_out != 1)
+		return ig_fail(err, -EINVAL, "attention: %u inputs, %u weights, %u outputs; takes "
+			       "one, none and one", s->n_in, s->n_weights, s->n_out);
+	if (p->head_dim < 8 || p->head_dim > MAX_HEAD_DIM || p->head_dim % 8)
+		return ig_fail(err, -EINVAL, "attention: head_dim is %u, not a multiple of 8 up to "
+			       "%d", p->head_dim, MAX_HEAD_DIM);
+	if (p->n_heads < 1 || p->n_heads > MAX_HEADS || p->n_kv_heads < 1 ||
+	    p->n_heads % p->n_kv_heads)
+		return ig_fail(err, -EINVAL, "attention: %u heads do not share %u KV heads evenly "
+			       "(at most %d)", p->n_heads, p->n_kv_heads, MAX_HEADS);
+	if (p->group >= IG_MAX_CACHE_GROUPS)
+		return ig_fail(err, -EINVAL, "attention: cache group %u, expected less than %d",
+			       p->group, IG_MAX_CACHE_GROUPS);
+	if (!(p->scale > 0 && isfinite(p->scale)))
+		return ig_fail(err, -EINVAL, "attention: scale is %g, not above 0",
+			       (double)p->scale);
+	if (p->window > INT32_MAX)
+		return ig_fail(err, -EINVAL, "attention: window is %u, not in 0 … %d", p->window,
+			       INT32_MAX);
+	n_cols = (int64_t)p->n_heads * p->head_dim;
+	if (s->in[0].n_cols != n_cols || s->in[0].dtype != IG_F32 ||
+	    s->in[0].row_class != IG_ROWS_TOKENS)
+		return ig_fail(err, -EINVAL, "attention: q has %lld columns of type %u, expected "
+			       "%lld of F32, one row a token", (long long)s->in[0].n_cols,
+			       s->in[0].dtype, (long long)n_cols);
+	s->out[0] = (struct ig_shape){ .n_cols = n_cols, .dtype = IG_F32,
+				       .row_class = IG_ROWS_TOKENS };
+	return 0;
+}
+
+/* The first position that a row at pos sees. */
+static int64_t first_seen(const struct ig_attention_params *p, int64_t pos)
+{
+	return p->window && pos >= p->window ? pos + 1 - p->window : 0;
+}
+
+static void load_head(float *y, const char *src, const struct ig_kv_layout *l, uint32_t n)
+{
+	const uint16_t *h = (const uint16_t *)src;
+
+	if (l->dtype != IG_F16) {
+		memcpy(y, src, n * sizeof *y);
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		y[i] = f16_to_f32(h[i]);
+}
+
+/* ---- the reference ----------------------------------------------------------------- */
+
+static double reference_score(const struct ig_attention_params *p, const struct pages *pages,
+			      const float *q, int64_t t)
+{
+	float k[MAX_HEAD_DIM];
+	double sum = 0;
+
+	load_head(k, pages_token(pages, t), pages->layout, p->head_dim);
+	for (uint32_t d = 0; d < p->head_dim; d++)
+		sum += (double)q[d] * (double)k[d];
+	return sum * (double)p->scale;
+}
+
+/* Two passes over the scores, in double: the largest, then the weighted sum. */
+static void reference(const struct ig_op_call *call)
+{
+	const struct ig_attention_params *p = call->params;
+	const struct ig_step *step = call->step;
+	const uint32_t per_kv = p->n_heads / p->n_kv_heads;
+	float v[MAX_HEAD_DIM];
+
+	for (int64_t row = 0; row < step->n_rows; row++) {
+		const float *q = (const float *)((const char *)call->in[0].data +
+						 row * call->in[0].row_stride);
+		float *y = (float *)((char *)call->out[0].data + row * call->out[0].row_stride);
+		const int64_t pos = step->positions[row], lo = first_seen(p, pos);
+
+		for (uint32_t h = 0; h < p->n_heads; h++, q += p->head_dim, y += p->head_dim) {
+			struct pages pages = pages_of(step, p->group, p->layer,
+						      step->row_seq[row], h / per_kv);
+			double max = -INFINITY, sum = 0, o[MAX_HEAD_DIM] = { 0 };
+
+			for (int64_t t = lo; t <= pos; t++)
+				max = fmax(max, reference_score(p, &pages, q, t));
+			for (int64_t t = lo; t <= pos; t++) {
+				double w = exp(reference_score(p, &pages, q, t) - max);
+
+				load_head(v, pages_token(&pages, t) + pages.layout->v_offset,
+					  pages.layout, p->head_dim);
+				sum += w;
+				for (uint32_t d = 0; d < p->head_dim; d++)
+					o[d] += w * (double)v[d];
+			}
+			for (uint32_t d = 0; d < p->head_dim; d++)
+				y[d] = (float)(o[d] / sum);
+		}
+	}
+}
+
+/* ---- the plain kernel: a unit is one row and one KV head ---------------------------- */
+
+static int64_t n_units_generic(const struct ig_op_call *call)
+{
+	const struct ig_attention_params *p = call->params;
+
+	return (int64_t)call->step->n_rows * p->n_kv_heads;
+}
+
+/* Per query head: a range's scores, output, maximum and sum, and the merged three. */
+static uint64_t scratch_generic(const struct ig_op_call *call)
+{
+	const struct ig_attention_params *p = call->params;
+	uint64_t per_kv = p->n_heads / p->n_kv_heads;
+
+	return per_kv * (IG_ATTENTION_RANGE + 2 * p->head_dim + 4) * sizeof(float);
+}
+
+static float dot(const float *x, const float *y, uint32_t n)
+{
+	float acc[8] = { 0 };
+
+	for (uint32_t i = 0; i < n; i += 8)
+		for (int j = 0; j < 8; j++)
+			acc[j] += x[i + j] * y[i + j];
+	return ((acc[0] + acc[4]) + (acc[2] + acc[6])) + ((acc[1] + acc[5]) + (acc[3] + acc[7]));
+}
+
+/* Weights p = exp(s - max) in place; returns the largest score, *sum their sum. */
+static float soft_max(float *s, int64_t n, float *sum)
+{
+	float max = s[0];
+
+	for (int64_t t = 1; t < n; t++)
+		max = s[t] > max ? s[t] : max;
+	*sum = 0;
+	for (int64_t t = 0; t < n; t++) {
+		s[t] = expf(s[t] - max);
+		*sum += s[t];
+	}
+	return max;
+}
+
+/* Add a range's partial (max, sum, o) to the merged one; both weigh in by their
+ * distance from the larger maximum. */
+static void merge(float *max_to, float *sum_to, float *o_to, float max, float sum, const float *o,
+		  uint32_t n)
+{
+	float top = *max_to > max ? *max_to : max;
+	float a = expf(*max_to - top), b = expf(max - top);
+
+	*max_to = top;
+	*sum_to = *sum_to * a + sum * b;
+	for (uint32_t d = 0; d < n; d++)
+		o_to[d] = o_to[d] * a + o[d] * b;
+}
+
+static void unit_generic(const struct ig_op_call *call, int64_t row, uint32_t kv_head,
+			 float *scratch)
+{
+	const struct ig_attention_params *p = call->params;
+	const struct ig_step *step = call->step;
+	const uint32_t per_kv = p->n_heads / p->n_kv_heads, dim = p->head_dim;
+	const size_t offset = (size_t)kv_head * per_kv * dim;
+	const float *q = (const float *)((const char *)call->in[0].data +
+					 row * call->in[0].row_stride) + offset;
+	float *y = (float *)((char *)call->out[0].data + row * call->out[0].row_stride) + offset;
+	const struct pages pages = pages_of(step, p->group, p->layer, step->row_seq[row], kv_head);
+	const int64_t pos = step->positions[row], lo = first_seen(p, pos);
+	float *s = scratch; /* [per_kv, IG_ATTENTION_RANGE] */
+	float *o = s + (size_t)per_kv * IG_ATTENTION_RANGE; /* [per_kv, dim] */
+	float *o_all = o + (size_t)per_kv * dim; /* [per_kv, dim] */
+	float *max = o_all + (size_t)per_kv * dim, *sum = max + per_kv; /* [per_kv] */
+	float *max_all = sum + per_kv, *sum_all = max_all + per_kv; /* [per_kv] */
+	float kv[MAX_HEAD_DIM];
+
+	for (uint32_t g = 0; g < per_kv; g++) {
+		max_all[g] = -INFINITY;
+		sum_all[g] = 0;
+	}
+	memset(o_all, 0, (size_t)per_kv * dim * sizeof *o_all);
+	for (int64_t base = lo - lo % IG_ATTENTION_RANGE; base <= pos; base += IG_ATTENTION_RANGE) {
+		const int64_t from = lo > base ? lo : base;
+		const int64_t end = base + IG_ATTENTION_RANGE;
+		const int64_t n = (pos + 1 < end ? pos + 1 : end) - from;
+
+		for (int64_t t = 0; t < n; t++) {
+			load_head(kv, pages_token(&pages, from + t), pages.layout, dim);
+			for (uint32_t g = 0; g < per_kv; g++)
+				s[(size_t)g * IG_ATTENTION_RANGE + (size_t)t] =
+					p->scale * dot(q + (size_t)g * dim, kv, dim);
+		}
+		for (uint32_t g = 0; g < per_kv; g++)
+			max[g] = soft_max(s + (size_t)g * IG_ATTENTION_RANGE, n, &sum[g]);
+		memset(o, 0, (size_t)per_kv * dim * sizeof *o);
+		for (int64_t t = 0; t < n; t++) {
+			load_head(kv, pages_token(&pages, from + t) + pages.layout->v_offset,
+				  pages.layout, dim);
+			for (uint32_t g = 0; g < per_kv; g++) {
+				float w = s[(size_t)g * IG_ATTENTION_RANGE + (size_t)t];
+
+				for (uint32_t d = 0; d < dim; d++)
+					o[(size_t)g * dim + d] += w * kv[d];
+			}
+		}
+		for (uint32_t g = 0; g < per_kv; g++)
+			merge(&max_all[g], &sum_all[g], o_all + (size_t)g * dim, max[g], sum[g],
+			      o + (size_t)g * dim, dim);
+	}
+	for (uint32_t g = 0; g < per_kv; g++)
+		for (uint32_t d = 0; d < dim; d++)
+			y[(size_t)g * dim + d] = o_all[(size_t)g * dim + d] / sum_all[g];
+}
+
+static void run_generic(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
+{
+	const struct ig_attention_params *p = call->params;
+
+	for (int64_t unit = first; unit < last; unit++)
+		unit_generic(call, unit / p->n_kv_heads, (uint32_t)(unit % p->n_kv_heads),
+			     scratch);
+}
+
+/* ---- the table --------------------------------------------------------------------- */
+
+#define KERNEL(isa, units, scratch, run) \
+	{ sizeof(struct ig_cpu_kernel), isa, IG_DTYPE_NONE, IG_FORM_ROWS, IG_FORM_ROWS, \
+	  IG_UNITS_OTHER, units, scratch, run }
+
+static const struct ig_cpu_kernel kernels[] = {
+	KERNEL(IG_ISA_GENERIC, n_units_generic, scratch_generic, run_generic),
+};
+
+const struct ig_op ig_op_attention = {
+	.struct_size = sizeof(struct ig_op),
+	.params_size = sizeof(struct ig_attention_params),
+	.name = "attention",
+	.check = check,
+	.reference = reference,
+	.cpu_kernels = kernels,
+	.n_cpu_kernels = sizeof kernels / sizeof kernels[0],
+	.flags = IG_OP_READS_KV,
+};

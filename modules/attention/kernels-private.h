@@ -1,0 +1,35 @@
+/*
+ * kernels-private.h: what the files of this module share: its ops, its
+ * architectures, and the kernels that are compiled once per instruction set.
+ *
+ * Nothing here leaves the module; attention.so exports ingot_module alone.
+ */
+#ifndef ATTENTION_KERNELS_PRIVATE_H
+#define ATTENTION_KERNELS_PRIVATE_H
+
+#include <ingot/arch.h>
+
+extern const struct ig_op ig_op_rope_table;
+extern const struct ig_op ig_op_rope_kv;
+extern const struct ig_op ig_op_attention;
+extern const struct ig_arch ig_arch_llama;
+
+#define MAX_HEAD_DIM 256
+#define MAX_HEADS 1024
+
+/* Query vectors that one unit of the vector kernels takes at most, unless the
+ * heads of one row that share a KV head are more. */
+#define UNIT_QUERIES 48
+#define UNIT_ROWS 32
+
+#if defined(__x86_64__)
+void ig_rope_kv_avx2(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
+void ig_rope_kv_avx512(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
+uint64_t ig_attention_scratch_avx2(const struct ig_op_call *call);
+uint64_t ig_attention_scratch_avx512(const struct ig_op_call *call);
+void ig_attention_avx2(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
+void ig_attention_avx512(const struct ig_op_call *call, int64_t first, int64_t last,
+			 void *scratch);
+#endif
+
+#endif

@@ -1,0 +1,25 @@
+/*
+ * module.c: the module "attention": rotary positions, paged attention, and the
+ * dense architectures that are made of them and of the core ops.
+ */
+#include "kernels-private.h"
+
+static const char *const requires_ops[] = { "embed", "norm", "linear", "glu", "logits", "sample",
+					    NULL };
+static const struct ig_op *const ops[] = { &ig_op_rope_table, &ig_op_rope_kv, &ig_op_attention,
+					   NULL };
+static const struct ig_arch *const archs[] = { &ig_arch_llama, NULL };
+
+extern const struct ig_module ingot_module;
+
+__attribute__((visibility("default"))) const struct ig_module ingot_module = {
+	.magic = IG_MODULE_MAGIC,
+	.abi_version = IG_MODULE_ABI,
+	.struct_size = sizeof(struct ig_module),
+	.build_id = IG_BUILD_ID,
+	.name = "attention",
+	.version = IG_VERSION,
+	.requires_ops = requires_ops,
+	.ops = ops,
+	.archs = archs,
+};

@@ -1,0 +1,51 @@
+/*
+ * pages.h: where a token's K and V lie.
+ *
+ * The only place in this module that does arithmetic on slabs, blocks and the
+ * strides of struct ig_kv_layout.  The engine has reserved the blocks of every
+ * position that a step reads or writes; nothing is checked again here.
+ */
+#ifndef ATTENTION_PAGES_H
+#define ATTENTION_PAGES_H
+
+#include <ingot/op.h>
+
+/* One layer of one sequence in one cache group. */
+struct pages {
+	void *const *slab_bases;
+	const uint32_t *blocks; /* the sequence's block table */
+	const struct ig_kv_layout *layout;
+	uint64_t offset; /* of the layer and the KV head inside a block */
+};
+
+static inline struct pages pages_of(const struct ig_step *step, uint32_t group, uint32_t layer,
+				    int32_t seq, uint32_t kv_head)
+{
+	const struct ig_step_kv *kv = &step->kv[group];
+	struct pages p = {
+		.slab_bases = step->slab_bases,
+		.blocks = kv->block_tables + seq * kv->max_blocks,
+		.layout = kv->layout,
+		.offset = layer * kv->layout->layer_stride + kv_head * kv->layout->head_stride,
+	};
+
+	return p;
+}
+
+/* K of the 16 positions from 16 * i on: [16, head_dim], token_stride apart.  V lies
+ * v_offset beyond. */
+static inline char *pages_block(const struct pages *p, int64_t i)
+{
+	uint32_t word = p->blocks[i];
+
+	return (char *)p->slab_bases[IG_BLOCK_SLAB(word)] +
+	       IG_BLOCK_INDEX(word) * p->layout->block_bytes + p->offset;
+}
+
+static inline char *pages_token(const struct pages *p, int64_t pos)
+{
+	return pages_block(p, pos / IG_BLOCK_TOKENS) +
+	       (uint64_t)(pos % IG_BLOCK_TOKENS) * p->layout->token_stride;
+}
+
+#endif

@@ -1,0 +1,284 @@
+/*
+ * rope.c: the ops rope_table and rope_kv: parameters, shapes, references, and
+ * the kernels in plain C.
+ *
+ * rope_table turns the step's positions into cosines and sines, once a step;
+ * rope_kv normalises and rotates q and k of one layer and writes k and v into
+ * the cache.  The vector kernels of rope_kv are rope_avx2.c and rope_avx512.c.
+ */
+#include "f16.h"
+#include "kernels-private.h"
+#include "pages.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+static inline void store_f16(uint16_t *dst, const float *src, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		dst[i] = f32_to_f16(src[i]);
+}
+
+#include "rope-row.h"
+
+/* ---- rope_table ---------------------------------------------------------------- */
+
+static int check_table(struct ig_op_shape *s, struct ig_error *err)
+{
+	const struct ig_rope_table_params *p = s->params;
+	const int has_factors = s->n_weights > 0 && s->weight[0].n_rows != 0;
+
+	if (p->struct_size != sizeof *p)
+		return ig_fail(err, -EINVAL, "rope_table: parameters of %u bytes, expected %zu",
+			       p->struct_size, sizeof *p);
+	if (s->n_in != 0 || s->n_weights > 1 || s->n_out != 1)
+		return ig_fail(err, -EINVAL, "rope_table: %u inputs, %u weights, %u outputs; takes "
+			       "none, at most one, and one", s->n_in, s->n_weights, s->n_out);
+	if (p->n_pairs < 1 || p->n_pairs > MAX_HEAD_DIM / 2)
+		return ig_fail(err, -EINVAL, "rope_table: n_pairs is %u, not in 1 … %d", p->n_pairs,
+			       MAX_HEAD_DIM / 2);
+	if (!(p->freq_base >= 1 && isfinite(p->freq_base)))
+		return ig_fail(err, -EINVAL, "rope_table: freq_base is %g, not a number from 1 on",
+			       (double)p->freq_base);
+	if (!(p->freq_scale > 0 && isfinite(p->freq_scale)))
+		return ig_fail(err, -EINVAL, "rope_table: freq_scale is %g, not above 0",
+			       (double)p->freq_scale);
+	if (has_factors && (s->weight[0].n_rows != 1 || s->weight[0].n_cols != p->n_pairs ||
+			    s->weight[0].dtype != IG_F32))
+		return ig_fail(err, -EINVAL, "rope_table: factors are [%lld, %lld] of type %u, "
+			       "expected [1, %u] of F32", (long long)s->weight[0].n_rows,
+			       (long long)s->weight[0].n_cols, s->weight[0].dtype, p->n_pairs);
+	s->out[0] = (struct ig_shape){ .n_cols = 2 * (int64_t)p->n_pairs, .dtype = IG_F32,
+				       .row_class = IG_ROWS_TOKENS };
+	return 0;
+}
+
+/* 1 / base^(i / n_pairs) / factor[i], each step rounded to float as the models'
+ * own code does it; pow in double, so that the rounded power is the nearest. */
+static void inverse_frequencies(const struct ig_op_call *call, float *inv)
+{
+	const struct ig_rope_table_params *p = call->params;
+	const float *factors = call->n_weights > 0 ? call->weight[0].data : NULL; /* [n_pairs] */
+
+	for (uint32_t i = 0; i < p->n_pairs; i++) {
+		float exponent = (float)(2 * i) / (float)(2 * p->n_pairs);
+		float power = (float)pow((double)p->freq_base, (double)exponent);
+
+		inv[i] = 1.0f / power;
+		if (factors)
+			inv[i] /= factors[i];
+	}
+}
+
+static int64_t n_rows_of_step(const struct ig_op_call *call)
+{
+	return call->step->n_rows;
+}
+
+static void table_rows(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
+{
+	const struct ig_rope_table_params *p = call->params;
+	const struct ig_tensor *out = &call->out[0];
+	float inv[MAX_HEAD_DIM / 2];
+
+	(void)scratch;
+	inverse_frequencies(call, inv);
+	for (int64_t row = first; row < last; row++) {
+		float *c = (float *)((char *)out->data + row * out->row_stride);
+		float *s = c + p->n_pairs;
+		float position = (float)call->step->positions[row] * p->freq_scale;
+
+		for (uint32_t i = 0; i < p->n_pairs; i++) {
+			float angle = position * inv[i];
+
+			c[i] = cosf(angle);
+			s[i] = sinf(angle);
+		}
+	}
+}
+
+/* The angle is a float here too: that rounding is the model's, not the kernel's. */
+static void reference_table(const struct ig_op_call *call)
+{
+	const struct ig_rope_table_params *p = call->params;
+	const struct ig_tensor *out = &call->out[0];
+	float inv[MAX_HEAD_DIM / 2];
+
+	inverse_frequencies(call, inv);
+	for (int64_t row = 0; row < call->step->n_rows; row++) {
+		float *y = (float *)((char *)out->data + row * out->row_stride);
+
+		for (uint32_t i = 0; i < p->n_pairs; i++) {
+			float position = (float)call->step->positions[row] * p->freq_scale;
+			float angle = position * inv[i];
+
+			y[i] = (float)cos((double)angle);
+			y[p->n_pairs + i] = (float)sin((double)angle);
+		}
+	}
+}
+
+static const struct ig_cpu_kernel table_kernels[] = {
+	{ sizeof(struct ig_cpu_kernel), IG_ISA_GENERIC, IG_DTYPE_NONE, IG_FORM_ROWS, IG_FORM_ROWS,
+	  IG_UNITS_ROWS, n_rows_of_step, NULL, table_rows },
+};
+
+const struct ig_op ig_op_rope_table = {
+	.struct_size = sizeof(struct ig_op),
+	.params_size = sizeof(struct ig_rope_table_params),
+	.name = "rope_table",
+	.check = check_table,
+	.reference = reference_table,
+	.cpu_kernels = table_kernels,
+	.n_cpu_kernels = sizeof table_kernels / sizeof table_kernels[0],
+};
+
+/* ---- rope_kv ------------------------------------------------------------------- */
+
+static int check_rope_kv(struct ig_op_shape *s, struct ig_error *err)
+{
+	const struct ig_rope_kv_params *p = s->params;
+	const int has_table = s->n_in > 1 && s->in[1].n_cols != 0;
+	const int has_norm = s->n_weights > 0 && s->weight[0].n_rows != 0;
+	int64_t n_cols;
+
+	if (p->struct_size != sizeof *p)
+		return ig_fail(err, -EINVAL, "rope_kv: parameters of %u bytes, expected %zu",
+			       p->struct_size, sizeof *p);
+	if (s->n_in < 1 || s->n_in > 2 || (s->n_weights != 0 && s->n_weights != 2) ||
+	    s->n_out != 1)
+		return ig_fail(err, -EINVAL, "rope_kv: %u inputs, %u weights, %u outputs; takes one "
+			       "or two, none or two, and one", s->n_in, s->n_weights, s->n_out);
+	if (p->head_dim < 8 || p->head_dim > MAX_HEAD_DIM || p->head_dim % 8)
+		return ig_fail(err, -EINVAL, "rope_kv: head_dim is %u, not a multiple of 8 up to %d",
+			       p->head_dim, MAX_HEAD_DIM);
+	if (p->n_heads < 1 || p->n_heads > MAX_HEADS || p->n_kv_heads < 1 ||
+	    p->n_kv_heads > MAX_HEADS)
+		return ig_fail(err, -EINVAL, "rope_kv: %u heads and %u KV heads, not in 1 … %d",
+			       p->n_heads, p->n_kv_heads, MAX_HEADS);
+	if (p->mode != IG_ROPE_PAIRS && p->mode != IG_ROPE_HALVES)
+		return ig_fail(err, -EINVAL, "rope_kv: mode %u is unknown", p->mode);
+	if (p->group >= IG_MAX_CACHE_GROUPS)
+		return ig_fail(err, -EINVAL, "rope_kv: cache group %u, expected less than %d",
+			       p->group, IG_MAX_CACHE_GROUPS);
+	n_cols = ((int64_t)p->n_heads + 2 * (int64_t)p->n_kv_heads) * p->head_dim;
+	if (s->in[0].n_cols != n_cols || s->in[0].dtype != IG_F32 ||
+	    s->in[0].row_class != IG_ROWS_TOKENS)
+		return ig_fail(err, -EINVAL, "rope_kv: q | k | v has %lld columns of type %u, "
+			       "expected %lld of F32, one row a token", (long long)s->in[0].n_cols,
+			       s->in[0].dtype, (long long)n_cols);
+	if (has_table && (p->n_pairs < 1 || 2 * p->n_pairs > p->head_dim))
+		return ig_fail(err, -EINVAL, "rope_kv: n_pairs is %u, not in 1 … %u", p->n_pairs,
+			       p->head_dim / 2);
+	if (has_table && (s->in[1].n_cols != 2 * (int64_t)p->n_pairs || s->in[1].dtype != IG_F32 ||
+			  s->in[1].row_class != IG_ROWS_TOKENS))
+		return ig_fail(err, -EINVAL, "rope_kv: the table has %lld columns of type %u, "
+			       "expected %u of F32, one row a token", (long long)s->in[1].n_cols,
+			       s->in[1].dtype, 2 * p->n_pairs);
+	for (uint32_t i = 0; has_norm && i < 2; i++)
+		if (s->weight[i].n_rows != 1 || s->weight[i].n_cols != p->head_dim ||
+		    s->weight[i].dtype != IG_F32)
+			return ig_fail(err, -EINVAL, "rope_kv: %s_norm is [%lld, %lld] of type %u, "
+				       "expected [1, %u] of F32", i ? "k" : "q",
+				       (long long)s->weight[i].n_rows,
+				       (long long)s->weight[i].n_cols, s->weight[i].dtype,
+				       p->head_dim);
+	if (has_norm && !(p->norm_eps >= 0 && isfinite(p->norm_eps)))
+		return ig_fail(err, -EINVAL, "rope_kv: norm_eps is %g", (double)p->norm_eps);
+	s->out[0] = (struct ig_shape){ .n_cols = (int64_t)p->n_heads * p->head_dim, .dtype = IG_F32,
+				       .row_class = IG_ROWS_TOKENS };
+	return 0;
+}
+
+static void rope_kv_generic(const struct ig_op_call *call, int64_t first, int64_t last,
+			    void *scratch)
+{
+	(void)scratch;
+	rope_kv_rows(call, first, last);
+}
+
+/* One head in double: y = rotate(normalise(x)). */
+static void reference_head(const struct ig_op_call *call, int64_t row, const float *x,
+			   const float *w, float *y)
+{
+	const struct ig_rope_kv_params *p = call->params;
+	const struct ig_tensor *table = &call->in[1];
+	const float *cs;
+	double n[MAX_HEAD_DIM], inv = 1;
+
+	if (w) {
+		double sum = 0;
+
+		for (uint32_t i = 0; i < p->head_dim; i++)
+			sum += (double)x[i] * (double)x[i];
+		inv = 1 / sqrt(sum / p->head_dim + (double)p->norm_eps);
+	}
+	for (uint32_t i = 0; i < p->head_dim; i++) {
+		n[i] = (double)x[i] * inv * (w ? (double)w[i] : 1);
+		y[i] = (float)n[i];
+	}
+	if (call->n_in < 2 || !table->data)
+		return;
+	cs = (const float *)((const char *)table->data + row * table->row_stride);
+	for (uint32_t i = 0; i < p->n_pairs; i++) {
+		uint32_t a = p->mode == IG_ROPE_PAIRS ? 2 * i : i;
+		uint32_t b = p->mode == IG_ROPE_PAIRS ? 2 * i + 1 : i + p->n_pairs;
+		double c = (double)cs[i], s = (double)cs[p->n_pairs + i];
+
+		y[a] = (float)(n[a] * c - n[b] * s);
+		y[b] = (float)(n[b] * c + n[a] * s);
+	}
+}
+
+static void reference_rope_kv(const struct ig_op_call *call)
+{
+	const struct ig_rope_kv_params *p = call->params;
+	const struct ig_step *step = call->step;
+	const int has_norm = call->n_weights > 1 && call->weight[0].data;
+	const float *q_norm = has_norm ? call->weight[0].data : NULL;
+	const float *k_norm = has_norm ? call->weight[1].data : NULL;
+	float k[MAX_HEAD_DIM];
+
+	for (int64_t row = 0; row < step->n_rows; row++) {
+		const float *x = (const float *)((const char *)call->in[0].data +
+						 row * call->in[0].row_stride);
+		float *y = (float *)((char *)call->out[0].data + row * call->out[0].row_stride);
+
+		for (uint32_t h = 0; h < p->n_heads; h++, x += p->head_dim, y += p->head_dim)
+			reference_head(call, row, x, q_norm, y);
+		for (uint32_t h = 0; h < p->n_kv_heads; h++, x += p->head_dim) {
+			const float *v = x + (size_t)p->n_kv_heads * p->head_dim;
+			struct pages pages = pages_of(step, p->group, p->layer,
+						      step->row_seq[row], h);
+			char *slot = pages_token(&pages, step->positions[row]);
+
+			reference_head(call, row, x, k_norm, k);
+			store_cache(slot, k, pages.layout, p->head_dim);
+			store_cache(slot + pages.layout->v_offset, v, pages.layout, p->head_dim);
+		}
+	}
+}
+
+#define KERNEL(isa, run) \
+	{ sizeof(struct ig_cpu_kernel), isa, IG_DTYPE_NONE, IG_FORM_ROWS, IG_FORM_ROWS, \
+	  IG_UNITS_ROWS, n_rows_of_step, NULL, run }
+
+static const struct ig_cpu_kernel rope_kv_kernels[] = {
+	KERNEL(IG_ISA_GENERIC, rope_kv_generic),
+#if defined(__x86_64__)
+	KERNEL(IG_ISA_AVX2, ig_rope_kv_avx2),
+	KERNEL(IG_ISA_AVX512, ig_rope_kv_avx512),
+#endif
+};
+
+const struct ig_op ig_op_rope_kv = {
+	.struct_size = sizeof(struct ig_op),
+	.params_size = sizeof(struct ig_rope_kv_params),
+	.name = "rope_kv",
+	.check = check_rope_kv,
+	.reference = reference_rope_kv,
+	.cpu_kernels = rope_kv_kernels,
+	.n_cpu_kernels = sizeof rope_kv_kernels / sizeof rope_kv_kernels[0],
+	.flags = IG_OP_WRITES_KV,
+};
