@@ -1,0 +1,550 @@
+/*
+ * kvcache.c: the service "paged": see ingot/kvcache.h.
+ *
+ * The arena is a row of slab numbers.  A slab gets memory when a group first
+ * needs one and is cut into that group's blocks; each block has a count of its
+ * holders, and a slab's free blocks are a stack.  A group lists its slabs that
+ * have both used and free blocks, so that blocks are taken where slabs are in use
+ * already, and keeps at most one slab that is wholly empty, so that a sequence
+ * which comes and goes at a slab's edge does not map and unmap it each time.
+ * Everything else that is empty goes back to the system.
+ *
+ * What lies inside a block is the business of whoever wrote it; only a fork
+ * copies bytes here.  One thread.
+ */
+#include <ingot/kvcache.h>
+#include <ingot/module.h>
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NO_SLAB 0xffffffffu
+#define MAX_SLABS ((1u << (32 - IG_BLOCK_BITS)) - 1) /* the last word is IG_BLOCK_NONE */
+#define MAX_BLOCKS_PER_SLAB (1u << IG_BLOCK_BITS)
+#define MAX_GROUPS_PER_SEQ 8
+#define ALIGNMENT 64 /* of each head's rows: a cache line, a vector */
+
+struct slab {
+	uint32_t group; /* NO_SLAB: no memory, in nobody's use */
+	uint32_t n_used; /* blocks with a holder */
+	uint32_t n_free; /* of the stack */
+	uint32_t prev, next; /* in the group's list of partly used slabs, or the free list */
+	uint32_t *n_holders; /* [blocks_per_slab] */
+	uint16_t *free_blocks; /* [blocks_per_slab], the top at n_free - 1 */
+};
+
+struct group {
+	bool used;
+	struct ig_kv_layout layout;
+	uint32_t blocks_per_slab;
+	uint32_t partial; /* first of the slabs with used and free blocks */
+	uint32_t spare; /* the one empty slab that is kept */
+	uint64_t n_blocks_used;
+	uint64_t n_slabs;
+};
+
+struct ig_kvcache {
+	struct ig_kv_arena arena;
+	uint32_t n_slabs;
+	uint32_t free_slabs; /* first of the numbers without memory, by slab.next */
+	uint32_t n_free_slabs;
+	void **bases; /* [n_slabs] */
+	struct slab *slabs; /* [n_slabs] */
+	struct group *groups;
+	uint32_t n_groups;
+};
+
+struct ig_kv_seq {
+	struct ig_kvcache *cache;
+	uint32_t n_groups;
+	uint32_t group[MAX_GROUPS_PER_SEQ];
+	uint32_t n_blocks; /* in each table */
+	uint32_t max_blocks, max_tokens;
+	uint32_t n_tokens; /* reserved */
+	uint32_t tables[]; /* [n_groups, max_blocks] */
+};
+
+static uint32_t *table(struct ig_kv_seq *s, uint32_t i)
+{
+	return s->tables + (size_t)i * s->max_blocks;
+}
+
+/* ---- slabs ------------------------------------------------------------------- */
+
+static void partial_push(struct ig_kvcache *c, struct group *g, uint32_t n)
+{
+	struct slab *s = &c->slabs[n];
+
+	s->prev = NO_SLAB;
+	s->next = g->partial;
+	if (g->partial != NO_SLAB)
+		c->slabs[g->partial].prev = n;
+	g->partial = n;
+}
+
+static void partial_remove(struct ig_kvcache *c, struct group *g, uint32_t n)
+{
+	struct slab *s = &c->slabs[n];
+
+	if (s->prev != NO_SLAB)
+		c->slabs[s->prev].next = s->next;
+	else
+		g->partial = s->next;
+	if (s->next != NO_SLAB)
+		c->slabs[s->next].prev = s->prev;
+	s->prev = s->next = NO_SLAB;
+}
+
+/* Give an empty slab's memory back; it is in no list. */
+static void slab_release(struct ig_kvcache *c, uint32_t n)
+{
+	struct slab *s = &c->slabs[n];
+
+	c->groups[s->group].n_slabs--;
+	c->arena.unmap_slab(c->arena.ctx, c->bases[n], c->arena.slab_bytes);
+	c->bases[n] = NULL;
+	free(s->n_holders);
+	free(s->free_blocks);
+	s->n_holders = NULL;
+	s->free_blocks = NULL;
+	s->group = NO_SLAB;
+	s->prev = NO_SLAB;
+	s->next = c->free_slabs;
+	c->free_slabs = n;
+	c->n_free_slabs++;
+}
+
+/* A slab number without memory; another group's spare is taken if need be. */
+static bool find_free_slab(struct ig_kvcache *c)
+{
+	for (uint32_t i = 0; c->free_slabs == NO_SLAB && i < c->n_groups; i++) {
+		struct group *g = &c->groups[i];
+
+		if (!g->used || g->spare == NO_SLAB)
+			continue;
+		slab_release(c, g->spare);
+		g->spare = NO_SLAB;
+	}
+	return c->free_slabs != NO_SLAB;
+}
+
+/* Map one more slab for group gi, as its spare. */
+static int slab_acquire(struct ig_kvcache *c, uint32_t gi)
+{
+	struct group *g = &c->groups[gi];
+	struct slab *s;
+	uint32_t n;
+
+	if (!find_free_slab(c))
+		return -ENOSPC;
+	n = c->free_slabs;
+	s = &c->slabs[n];
+	s->n_holders = calloc(g->blocks_per_slab, sizeof *s->n_holders);
+	s->free_blocks = malloc(g->blocks_per_slab * sizeof *s->free_blocks);
+	if (!s->n_holders || !s->free_blocks)
+		goto fail;
+	c->bases[n] = c->arena.map_slab(c->arena.ctx, c->arena.slab_bytes);
+	if (!c->bases[n])
+		goto fail;
+	c->free_slabs = s->next;
+	c->n_free_slabs--;
+	s->prev = s->next = NO_SLAB;
+	s->group = gi;
+	s->n_used = 0;
+	s->n_free = g->blocks_per_slab;
+	/* the lowest blocks come off the stack first: fewer pages are touched */
+	for (uint32_t i = 0; i < s->n_free; i++)
+		s->free_blocks[i] = (uint16_t)(s->n_free - 1 - i);
+	g->n_slabs++;
+	g->spare = n;
+	return 0;
+fail:
+	free(s->n_holders);
+	free(s->free_blocks);
+	s->n_holders = NULL;
+	s->free_blocks = NULL;
+	return -ENOSPC; /* for the caller it is the same: no block can be had now */
+}
+
+/* ---- blocks ------------------------------------------------------------------ */
+
+static int block_take(struct ig_kvcache *c, uint32_t gi, uint32_t *word)
+{
+	struct group *g = &c->groups[gi];
+	uint32_t n = g->partial, block;
+	struct slab *s;
+
+	if (n == NO_SLAB) {
+		if (g->spare == NO_SLAB) {
+			int rc = slab_acquire(c, gi);
+			if (rc < 0)
+				return rc;
+		}
+		n = g->spare;
+		g->spare = NO_SLAB;
+		partial_push(c, g, n);
+	}
+	s = &c->slabs[n];
+	block = s->free_blocks[--s->n_free];
+	s->n_holders[block] = 1;
+	s->n_used++;
+	g->n_blocks_used++;
+	if (!s->n_free)
+		partial_remove(c, g, n);
+	*word = IG_BLOCK_WORD(n, block);
+	return 0;
+}
+
+static void block_hold(struct ig_kvcache *c, uint32_t word)
+{
+	c->slabs[IG_BLOCK_SLAB(word)].n_holders[IG_BLOCK_INDEX(word)]++;
+}
+
+static void block_drop(struct ig_kvcache *c, uint32_t word)
+{
+	uint32_t n = IG_BLOCK_SLAB(word);
+	struct slab *s = &c->slabs[n];
+	struct group *g = &c->groups[s->group];
+
+	if (--s->n_holders[IG_BLOCK_INDEX(word)])
+		return;
+	if (!s->n_free)
+		partial_push(c, g, n);
+	s->free_blocks[s->n_free++] = (uint16_t)IG_BLOCK_INDEX(word);
+	s->n_used--;
+	g->n_blocks_used--;
+	if (s->n_used)
+		return;
+	partial_remove(c, g, n);
+	if (g->spare == NO_SLAB)
+		g->spare = n;
+	else
+		slab_release(c, n);
+}
+
+static void *block_base(struct ig_kvcache *c, const struct group *g, uint32_t word)
+{
+	return (char *)c->bases[IG_BLOCK_SLAB(word)] + IG_BLOCK_INDEX(word) * g->layout.block_bytes;
+}
+
+/* ---- the arena --------------------------------------------------------------- */
+
+static void kv_destroy(struct ig_kvcache *c)
+{
+	if (!c)
+		return;
+	for (uint32_t i = 0; c->slabs && c->bases && i < c->n_slabs; i++) {
+		if (c->slabs[i].group == NO_SLAB)
+			continue;
+		c->arena.unmap_slab(c->arena.ctx, c->bases[i], c->arena.slab_bytes);
+		free(c->slabs[i].n_holders);
+		free(c->slabs[i].free_blocks);
+	}
+	free(c->bases);
+	free(c->slabs);
+	free(c->groups);
+	free(c);
+}
+
+static int kv_create(const struct ig_kv_arena *arena, struct ig_kvcache **out, struct ig_error *err)
+{
+	struct ig_kvcache *c;
+	uint64_t n_slabs;
+
+	if (arena->struct_size != sizeof *arena)
+		return ig_fail(err, -EINVAL, "kvcache: struct ig_kv_arena has %u bytes, expected %zu",
+			       arena->struct_size, sizeof *arena);
+	if (arena->slab_bytes < 4096 || (arena->slab_bytes & (arena->slab_bytes - 1)))
+		return ig_fail(err, -EINVAL,
+			       "kvcache: a slab of %llu bytes; it must be a power of two, 4096 or more",
+			       (unsigned long long)arena->slab_bytes);
+	n_slabs = arena->arena_bytes / arena->slab_bytes;
+	if (!n_slabs)
+		return ig_fail(err, -EINVAL, "kvcache: an arena of %llu bytes holds no slab of %llu",
+			       (unsigned long long)arena->arena_bytes,
+			       (unsigned long long)arena->slab_bytes);
+	if (n_slabs > MAX_SLABS)
+		return ig_fail(err, -EINVAL, "kvcache: %llu slabs are more than %u; make kvcache.slab "
+			       "larger", (unsigned long long)n_slabs, MAX_SLABS);
+	c = calloc(1, sizeof *c);
+	if (!c)
+		goto no_memory;
+	c->arena = *arena;
+	c->n_slabs = (uint32_t)n_slabs;
+	c->bases = calloc(n_slabs, sizeof *c->bases);
+	c->slabs = calloc(n_slabs, sizeof *c->slabs);
+	if (!c->bases || !c->slabs)
+		goto no_memory;
+	for (uint32_t i = 0; i < c->n_slabs; i++) {
+		c->slabs[i].group = NO_SLAB;
+		c->slabs[i].prev = NO_SLAB;
+		c->slabs[i].next = i + 1 < c->n_slabs ? i + 1 : NO_SLAB;
+	}
+	c->free_slabs = 0;
+	c->n_free_slabs = c->n_slabs;
+	*out = c;
+	return 0;
+no_memory:
+	kv_destroy(c);
+	return ig_fail(err, -ENOMEM, "kvcache: out of memory for the tables of %llu slabs",
+		       (unsigned long long)n_slabs);
+}
+
+static int kv_layout(const struct ig_kvcache *c, struct ig_kv_layout *l, struct ig_error *err)
+{
+	uint64_t element;
+
+	switch (l->dtype) {
+	case IG_F16: element = 2; break;
+	case IG_F32: element = 4; break;
+	default:
+		return ig_fail(err, -EINVAL, "kvcache: element type %u; f16 and f32 are known",
+			       l->dtype);
+	}
+	/* Bounds that no model comes near keep the products below in 64 bits. */
+	if (!l->n_layers || l->n_layers > 65536 || !l->n_kv_heads || l->n_kv_heads > 65536 ||
+	    !l->head_dim || l->head_dim > 65536)
+		return ig_fail(err, -EINVAL,
+			       "kvcache: %u layers of %u heads of %u values is no cache group",
+			       l->n_layers, l->n_kv_heads, l->head_dim);
+	l->token_stride = l->head_dim * element;
+	l->head_stride = (IG_BLOCK_TOKENS * l->token_stride + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	if (l->head_stride > c->arena.slab_bytes ||
+	    l->n_kv_heads > c->arena.slab_bytes / l->head_stride)
+		l->block_bytes = UINT64_MAX;
+	else {
+		l->v_offset = l->n_kv_heads * l->head_stride;
+		l->layer_stride = 2 * l->v_offset;
+		l->block_bytes = l->n_layers * l->layer_stride;
+	}
+	if (l->block_bytes > c->arena.slab_bytes) {
+		/* as a double: the exact product may not fit 64 bits */
+		double bytes = 2.0 * l->n_layers * l->n_kv_heads * (double)l->head_stride;
+		return ig_fail(err, -EINVAL, "kvcache: a block of %u tokens needs %.0f bytes, more than "
+			       "a slab of %llu; make kvcache.slab larger", IG_BLOCK_TOKENS, bytes,
+			       (unsigned long long)c->arena.slab_bytes);
+	}
+	return 0;
+}
+
+static int kv_add_group(struct ig_kvcache *c, const struct ig_kv_layout *l, uint32_t *group,
+			struct ig_error *err)
+{
+	struct ig_kv_layout check = *l;
+	struct group *g = NULL;
+	uint64_t n;
+	int rc = kv_layout(c, &check, err);
+
+	if (rc < 0)
+		return rc;
+	if (check.block_bytes != l->block_bytes || check.layer_stride != l->layer_stride ||
+	    check.v_offset != l->v_offset || check.head_stride != l->head_stride ||
+	    check.token_stride != l->token_stride)
+		return ig_fail(err, -EINVAL, "kvcache: a group with strides that layout() did not give");
+	for (uint32_t i = 0; !g && i < c->n_groups; i++)
+		if (!c->groups[i].used)
+			g = &c->groups[i];
+	if (!g) {
+		g = realloc(c->groups, (c->n_groups + 1) * sizeof *g);
+		if (!g)
+			return ig_fail(err, -ENOMEM, "kvcache: out of memory for a group");
+		c->groups = g;
+		g = &c->groups[c->n_groups++];
+	}
+	n = c->arena.slab_bytes / l->block_bytes;
+	*g = (struct group){
+		.used = true,
+		.layout = *l,
+		.blocks_per_slab = n < MAX_BLOCKS_PER_SLAB ? (uint32_t)n : MAX_BLOCKS_PER_SLAB,
+		.partial = NO_SLAB,
+		.spare = NO_SLAB,
+	};
+	*group = (uint32_t)(g - c->groups);
+	return 0;
+}
+
+static void kv_remove_group(struct ig_kvcache *c, uint32_t group)
+{
+	struct group *g;
+
+	if (group >= c->n_groups || !c->groups[group].used)
+		return;
+	g = &c->groups[group];
+	if (g->n_blocks_used)
+		abort(); /* a sequence still points into memory that would go away */
+	if (g->spare != NO_SLAB)
+		slab_release(c, g->spare);
+	g->used = false;
+}
+
+/* ---- sequences --------------------------------------------------------------- */
+
+static int kv_seq_create(struct ig_kvcache *c, const uint32_t *groups, uint32_t n_groups,
+			 uint32_t max_tokens, struct ig_kv_seq **out)
+{
+	struct ig_kv_seq *s;
+	uint32_t max_blocks;
+
+	if (!n_groups || n_groups > MAX_GROUPS_PER_SEQ || !max_tokens || max_tokens > INT32_MAX)
+		return -EINVAL;
+	for (uint32_t i = 0; i < n_groups; i++)
+		if (groups[i] >= c->n_groups || !c->groups[groups[i]].used)
+			return -EINVAL;
+	max_blocks = (max_tokens + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+	s = malloc(sizeof *s + (size_t)n_groups * max_blocks * sizeof s->tables[0]);
+	if (!s)
+		return -ENOMEM;
+	memset(s, 0, sizeof *s);
+	s->cache = c;
+	s->n_groups = n_groups;
+	memcpy(s->group, groups, n_groups * sizeof *groups);
+	s->max_blocks = max_blocks;
+	s->max_tokens = max_tokens;
+	*out = s;
+	return 0;
+}
+
+/* Drop the last blocks of the first n_groups tables, down to n_blocks. */
+static void shrink(struct ig_kv_seq *s, uint32_t n_groups, uint32_t from, uint32_t n_blocks)
+{
+	for (uint32_t i = 0; i < n_groups; i++)
+		for (uint32_t b = from; b > n_blocks; b--)
+			block_drop(s->cache, table(s, i)[b - 1]);
+}
+
+static int kv_seq_reserve(struct ig_kv_seq *s, uint32_t n_tokens)
+{
+	uint32_t n_blocks;
+
+	if (n_tokens > s->max_tokens)
+		return -EINVAL;
+	if (n_tokens <= s->n_tokens)
+		return 0;
+	n_blocks = (n_tokens + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+	for (uint32_t i = 0; i < s->n_groups; i++) {
+		for (uint32_t b = s->n_blocks; b < n_blocks; b++) {
+			int rc = block_take(s->cache, s->group[i], &table(s, i)[b]);
+			if (rc < 0) {
+				/* this group's few, then all of the groups before it */
+				while (b > s->n_blocks)
+					block_drop(s->cache, table(s, i)[--b]);
+				shrink(s, i, n_blocks, s->n_blocks);
+				return rc;
+			}
+		}
+	}
+	s->n_blocks = n_blocks;
+	s->n_tokens = n_tokens;
+	return 0;
+}
+
+static void kv_seq_destroy(struct ig_kv_seq *s)
+{
+	if (!s)
+		return;
+	shrink(s, s->n_groups, s->n_blocks, 0);
+	free(s);
+}
+
+static int kv_seq_fork(struct ig_kv_seq *parent, uint32_t n_tokens, struct ig_kv_seq **out)
+{
+	struct ig_kvcache *c = parent->cache;
+	uint32_t n_full = n_tokens / IG_BLOCK_TOKENS;
+	struct ig_kv_seq *s;
+	int rc;
+
+	if (n_tokens > parent->n_tokens)
+		return -EINVAL;
+	rc = kv_seq_create(c, parent->group, parent->n_groups, parent->max_tokens, &s);
+	if (rc < 0)
+		return rc;
+	for (uint32_t i = 0; i < s->n_groups; i++) {
+		for (uint32_t b = 0; b < n_full; b++) {
+			block_hold(c, table(parent, i)[b]);
+			table(s, i)[b] = table(parent, i)[b];
+		}
+	}
+	s->n_blocks = n_full;
+	s->n_tokens = n_full * IG_BLOCK_TOKENS;
+	rc = kv_seq_reserve(s, n_tokens);
+	if (rc < 0) {
+		kv_seq_destroy(s);
+		return rc;
+	}
+	if (s->n_blocks > n_full) {
+		for (uint32_t i = 0; i < s->n_groups; i++) {
+			const struct group *g = &c->groups[s->group[i]];
+
+			memcpy(block_base(c, g, table(s, i)[n_full]),
+			       block_base(c, g, table(parent, i)[n_full]), g->layout.block_bytes);
+		}
+	}
+	*out = s;
+	return 0;
+}
+
+static const uint32_t *kv_seq_blocks(const struct ig_kv_seq *s, uint32_t i, uint32_t *n_blocks)
+{
+	if (i >= s->n_groups) {
+		*n_blocks = 0;
+		return NULL;
+	}
+	*n_blocks = s->n_blocks;
+	return s->tables + (size_t)i * s->max_blocks;
+}
+
+static void *const *kv_slab_bases(const struct ig_kvcache *c, uint32_t *n_slabs)
+{
+	*n_slabs = c->n_slabs;
+	return c->bases;
+}
+
+static void kv_stats(const struct ig_kvcache *c, struct ig_kv_stats *out)
+{
+	*out = (struct ig_kv_stats){ .arena_bytes = c->arena.arena_bytes };
+	out->committed_bytes = (uint64_t)(c->n_slabs - c->n_free_slabs) * c->arena.slab_bytes;
+	out->free_bytes = (uint64_t)c->n_free_slabs * c->arena.slab_bytes;
+	for (uint32_t i = 0; i < c->n_groups; i++) {
+		const struct group *g = &c->groups[i];
+		uint64_t n_blocks;
+
+		if (!g->used)
+			continue;
+		n_blocks = g->n_slabs * g->blocks_per_slab;
+		out->n_blocks_used += g->n_blocks_used;
+		out->used_bytes += g->n_blocks_used * g->layout.block_bytes;
+		out->free_bytes += (n_blocks - g->n_blocks_used) * g->layout.block_bytes;
+	}
+}
+
+static const struct ig_kvcache_service paged = {
+	.struct_size = sizeof paged,
+	.name = "paged",
+	.create = kv_create,
+	.destroy = kv_destroy,
+	.layout = kv_layout,
+	.add_group = kv_add_group,
+	.remove_group = kv_remove_group,
+	.seq_create = kv_seq_create,
+	.seq_reserve = kv_seq_reserve,
+	.seq_fork = kv_seq_fork,
+	.seq_destroy = kv_seq_destroy,
+	.seq_blocks = kv_seq_blocks,
+	.slab_bases = kv_slab_bases,
+	.stats = kv_stats,
+};
+
+__attribute__((visibility("default")))
+extern const struct ig_module ingot_module;
+
+const struct ig_module ingot_module = {
+	.magic = IG_MODULE_MAGIC,
+	.abi_version = IG_MODULE_ABI,
+	.struct_size = sizeof(struct ig_module),
+	.build_id = IG_BUILD_ID,
+	.name = "kvcache",
+	.version = IG_VERSION,
+	.kvcache = &paged,
+};
