@@ -79,7 +79,8 @@ struct ig_config {
  * and the installed one.  Environment variables (INGOT_SERVER_PORT …) override
  * scalars.  0, or negative errno with "file:line:column: what, nearest key". */
 int ig_config_load(const char *path, struct ig_config **out, struct ig_error *err);
-/* The same over text; label stands for the file's name in messages. */
+/* The same over text, without the environment; label stands for the file's name in
+ * messages, and relative paths start from its folder. */
 int ig_config_parse(const char *text, size_t len, const char *label, struct ig_config **out,
 		    struct ig_error *err);
 void ig_config_destroy(struct ig_config *c);
