@@ -1,0 +1,76 @@
+/*
+ * detokenizer.c: see detokenizer.h.
+ *
+ * Tokens end anywhere, also inside a character; its first bytes are held until
+ * the rest has come or can't come any more.
+ */
+#include "model/detokenizer.h"
+
+#include "model/tokenizer-private.h"
+#include "model/utf8-private.h"
+
+#include <string.h>
+
+#define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
+#define REPLACEMENT_BYTES 3
+
+void ig_detokenizer_init(struct ig_detokenizer *d, const struct ig_tokenizer *t)
+{
+	*d = (struct ig_detokenizer){ .tokenizer = t };
+}
+
+static size_t replace(char *buf)
+{
+	memcpy(buf, REPLACEMENT, REPLACEMENT_BYTES);
+	return REPLACEMENT_BYTES;
+}
+
+static size_t put_byte(struct ig_detokenizer *d, unsigned char byte, char *buf)
+{
+	size_t n = 0;
+
+	d->held[d->n_held++] = byte;
+	while (d->n_held) {
+		int c = ig_utf8_check(d->held, d->n_held);
+		if (c == 0)
+			break;
+		unsigned used = c > 0 ? (unsigned)c : (unsigned)-c;
+		if (c > 0) {
+			memcpy(buf + n, d->held, used);
+			n += used;
+		} else {
+			n += replace(buf + n);
+		}
+		d->n_held -= used;
+		memmove(d->held, d->held + used, d->n_held);
+	}
+	return n;
+}
+
+size_t ig_detokenizer_put(struct ig_detokenizer *d, int32_t id, char *buf)
+{
+	size_t len, n = 0;
+	bool special;
+	const char *bytes = ig_tokenizer_token(d->tokenizer, id, &len, &special);
+
+	if (!bytes || special)
+		return 0;
+	for (size_t i = 0; i < len; i++)
+		n += put_byte(d, (unsigned char)bytes[i], buf + n);
+	return n;
+}
+
+size_t ig_detokenizer_flush(struct ig_detokenizer *d, char *buf)
+{
+	/* What is held is the beginning of one character: one broken sequence. */
+	size_t n = d->n_held ? replace(buf) : 0;
+
+	d->n_held = 0;
+	return n;
+}
+
+size_t ig_detokenizer_max(const struct ig_tokenizer *t)
+{
+	/* At worst each byte, and what is held, becomes a U+FFFD of its own. */
+	return REPLACEMENT_BYTES * (ig_tokenizer_longest(t) + sizeof ((struct ig_detokenizer *)0)->held);
+}

@@ -1,0 +1,687 @@
+/*
+ * tokenizer.c: opening a tokenizer, special tokens, encode.
+ *
+ * Owns the tokens' bytes in one block of memory and the tables over them; the
+ * way of a text is: special tokens are cut out here, the rest goes through the
+ * splitter (tokenizer_split.c) and piece by piece through the merger
+ * (tokenizer_bpe.c).
+ *
+ * Opening is on the way of the daemon's start, so it does one pass over the
+ * tokens and one over the merges.  A merge's result is nearly always the token
+ * after the one before it, which saves a look-up.
+ */
+#include "model/tokenizer.h"
+
+#include "model/tokenizer-private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_VOCAB (1u << 24) /* real ones have up to 262,144 */
+#define MAX_ENDS 8
+
+enum kind { /* of a token */
+	PLAIN, /* reached by merges */
+	USER, /* its text is cut out of any text */
+	CONTROL, /* its text is cut out where the caller says so */
+};
+
+/* GGUF's token types. */
+enum { TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4, MAX_TYPE = 6 };
+
+struct special { /* USER and CONTROL tokens, sorted by their bytes */
+	const char *bytes;
+	uint32_t len;
+	int32_t id;
+};
+
+/* Tokens by their bytes: PLAIN and USER ones.  A slot holds half of the hash above
+ * and id + 1 below, so that few other strings are looked at. */
+struct table {
+	uint64_t *slots;
+	uint64_t mask;
+	struct ig_hash_key key;
+};
+
+struct ig_tokenizer {
+	uint32_t n_vocab;
+	char *bytes; /* all tokens', one after the other */
+	uint32_t *starts; /* [n_vocab + 1] into bytes */
+	uint8_t *kinds; /* [n_vocab] enum kind */
+	struct special *specials;
+	uint32_t n_specials;
+	bool has_user; /* specials has USER tokens */
+	struct { uint32_t first, last; } by_byte[256]; /* specials by their first byte */
+	struct ig_splitter *splitter;
+	struct ig_merges merges;
+	struct table table; /* only kept when ignore_merges */
+	bool ignore_merges; /* a piece that is a token is taken whole */
+	bool add_bos;
+	int32_t bos;
+	int32_t ends[MAX_ENDS];
+	unsigned n_ends;
+	size_t longest;
+};
+
+/* While it is opened. */
+struct opening {
+	struct ig_tokenizer *t;
+	const struct ig_gguf *g;
+	struct ig_error *err;
+	int32_t *types; /* [n_vocab] as the file has them; NULL: all normal */
+	uint16_t alphabet[0x144]; /* the byte that a character stands for; NO_BYTE: none */
+	char *scratch; /* [2 * longest_text]: a merge's two sides */
+	size_t longest_text;
+	uint64_t n_bytes; /* of all tokens' texts in the file */
+	int32_t last_result; /* of the merge before */
+	struct ig_error err_inside; /* of a callback */
+};
+
+#define NO_BYTE 0xffff
+
+/* ---- the byte alphabet ------------------------------------------------------------- */
+
+/* GPT-2's: printable Latin-1 characters stand for themselves, the other bytes in
+ * ascending order for U+0100 and on. */
+static void fill_alphabet(uint16_t *alphabet)
+{
+	unsigned next = 0x100;
+
+	for (unsigned c = 0; c < 0x144; c++)
+		alphabet[c] = NO_BYTE;
+	for (unsigned b = 0; b < 256; b++) {
+		bool printable = (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b != 0xad);
+		alphabet[printable ? b : next++] = (uint16_t)b;
+	}
+}
+
+/* Undo the alphabet: the number of bytes written to out (at most len), or -1 when
+ * a character is not of it. */
+static int64_t to_bytes(const uint16_t *alphabet, const char *s, size_t len, char *out)
+{
+	const unsigned char *p = (const unsigned char *)s;
+	char *start = out;
+
+	for (size_t i = 0; i < len;) {
+		unsigned c = p[i++];
+		if (c >= 0x80) { /* two bytes: 0x80 to 0x7ff */
+			if (c < 0xc2 || c > 0xdf || i == len || (p[i] & 0xc0) != 0x80)
+				return -1;
+			c = (c & 31) << 6 | (p[i++] & 63);
+		}
+		if (c >= 0x144 || alphabet[c] == NO_BYTE)
+			return -1;
+		*out++ = (char)alphabet[c];
+	}
+	return out - start;
+}
+
+/* ---- tokens by their bytes ----------------------------------------------------------- */
+
+static inline size_t token_len(const struct ig_tokenizer *t, int32_t id)
+{
+	return t->starts[id + 1] - t->starts[id];
+}
+
+static int table_init(struct table *x, uint32_t n)
+{
+	uint64_t size = 8;
+
+	while (size < 2 * (uint64_t)n)
+		size *= 2;
+	ig_hash_key_init(&x->key);
+	x->mask = size - 1;
+	x->slots = calloc(size, sizeof *x->slots);
+	return x->slots ? 0 : -ENOMEM;
+}
+
+static uint64_t *table_slot(const struct ig_tokenizer *t, const char *s, size_t len,
+			    uint64_t *half)
+{
+	uint64_t h = ig_hash_bytes(&t->table.key, s, len);
+
+	*half = h & 0xffffffff00000000u;
+	for (uint64_t i = h;; i++) {
+		uint64_t *slot = &t->table.slots[i & t->table.mask];
+		if (*slot == 0)
+			return slot;
+		if ((*slot & 0xffffffff00000000u) != *half)
+			continue;
+		int32_t id = (int32_t)(uint32_t)*slot - 1;
+		if (token_len(t, id) == len && !memcmp(t->bytes + t->starts[id], s, len))
+			return slot;
+	}
+}
+
+static int32_t table_find(const struct ig_tokenizer *t, const char *s, size_t len)
+{
+	uint64_t half;
+
+	return (int32_t)(uint32_t)*table_slot(t, s, len, &half) - 1;
+}
+
+/* Of two tokens with the same bytes the first is the one that text becomes. */
+static void table_add(struct ig_tokenizer *t, int32_t id)
+{
+	uint64_t half;
+	uint64_t *slot = table_slot(t, t->bytes + t->starts[id], token_len(t, id), &half);
+
+	if (*slot == 0)
+		*slot = half | (uint32_t)(id + 1);
+}
+
+/* ---- reading the tokens --------------------------------------------------------------- */
+
+static int count_token(void *ctx, uint64_t i, const char *s, size_t len)
+{
+	struct opening *o = ctx;
+
+	o->n_bytes += len; /* no more than the file's size */
+	if (len > o->longest_text)
+		o->longest_text = len;
+	return 0;
+}
+
+static int take_token(void *ctx, uint64_t i, const char *s, size_t len)
+{
+	struct opening *o = ctx;
+	struct ig_tokenizer *t = o->t;
+	char *out = t->bytes + t->starts[i];
+	int64_t n = -1;
+
+	switch (o->types ? o->types[i] : TYPE_NORMAL) {
+	case TYPE_UNKNOWN:
+	case TYPE_CONTROL: t->kinds[i] = CONTROL; break;
+	case TYPE_USER: t->kinds[i] = USER; break;
+	default: t->kinds[i] = PLAIN; n = to_bytes(o->alphabet, s, len, out);
+	}
+	bool reachable = n > 0;
+	if (n < 0) { /* its name is its text: special, or not in the byte alphabet */
+		memcpy(out, s, len);
+		n = (int64_t)len;
+	}
+	t->starts[i + 1] = t->starts[i] + (uint32_t)n;
+	if ((size_t)n > t->longest)
+		t->longest = (size_t)n;
+	if (n > 0 && t->kinds[i] != PLAIN)
+		t->n_specials++;
+	if (n > 0 && t->kinds[i] == USER)
+		t->has_user = reachable = true;
+	if (reachable)
+		table_add(t, (int32_t)i);
+	return 0;
+}
+
+static int read_tokens(struct opening *o)
+{
+	struct ig_tokenizer *t = o->t;
+	uint64_t n, n_types;
+	int rc;
+
+	if ((rc = ig_gguf_array_len(o->g, "tokenizer.ggml.tokens", &n, o->err)) ||
+	    (rc = ig_gguf_array_strs(o->g, "tokenizer.ggml.tokens", count_token, o, o->err)))
+		return rc;
+	if (n == 0 || n > MAX_VOCAB || o->n_bytes >= UINT32_MAX)
+		return ig_fail(o->err, -EINVAL, "tokenizer.ggml.tokens has %" PRIu64 " tokens (1 to "
+			       "%u are possible) of %" PRIu64 " bytes", n, MAX_VOCAB, o->n_bytes);
+	t->n_vocab = (uint32_t)n;
+	rc = ig_gguf_array_len(o->g, "tokenizer.ggml.token_type", &n_types, o->err);
+	if (rc && rc != -ENOENT)
+		return rc;
+	if (!rc && n_types != n)
+		return ig_fail(o->err, -EINVAL, "tokenizer.ggml.token_type has %" PRIu64
+			       " elements for %" PRIu64 " tokens", n_types, n);
+	if (!rc) {
+		o->types = malloc(n * sizeof *o->types);
+		if (!o->types)
+			return -ENOMEM;
+		rc = ig_gguf_array_i32(o->g, "tokenizer.ggml.token_type", o->types, n, o->err);
+		if (rc)
+			return rc;
+		for (uint64_t i = 0; i < n; i++)
+			if (o->types[i] < 0 || o->types[i] > MAX_TYPE)
+				return ig_fail(o->err, -EINVAL, "tokenizer.ggml.token_type: token %"
+					       PRIu64 " has unknown type %d", i, (int)o->types[i]);
+	}
+	t->bytes = malloc(o->n_bytes ? o->n_bytes : 1);
+	t->starts = malloc((n + 1) * sizeof *t->starts);
+	t->kinds = malloc(n);
+	if (!t->bytes || !t->starts || !t->kinds || table_init(&t->table, t->n_vocab))
+		return -ENOMEM;
+	t->starts[0] = 0;
+	rc = ig_gguf_array_strs(o->g, "tokenizer.ggml.tokens", take_token, o, o->err);
+	if (rc)
+		return rc;
+	/* The bytes are fewer than the characters that stood for them. */
+	char *smaller = realloc(t->bytes, t->starts[n] ? t->starts[n] : 1);
+	if (smaller)
+		t->bytes = smaller;
+	return 0;
+}
+
+/* ---- reading the merges ------------------------------------------------------------------ */
+
+static bool is_control_text(const struct ig_tokenizer *t, const char *s, size_t len);
+
+static int bad_merge(struct opening *o, uint64_t i, const char *s, size_t len, const char *what)
+{
+	char text[64];
+	size_t n = len < sizeof text ? len : sizeof text;
+
+	for (size_t k = 0; k < n; k++)
+		text[k] = (unsigned char)s[k] < 0x20 || s[k] == 0x7f ? '?' : s[k];
+	return ig_fail(&o->err_inside, -EINVAL, "tokenizer.ggml.merges: merge %" PRIu64
+		       " '%.*s' %s", i, (int)n, text, what);
+}
+
+static int take_merge(void *ctx, uint64_t i, const char *s, size_t len)
+{
+	struct opening *o = ctx;
+	struct ig_tokenizer *t = o->t;
+	const char *space = memchr(s, ' ', len);
+	int64_t n_left, n_right;
+	int32_t left, right, result;
+
+	if (!space || space == s || space == s + len - 1)
+		return bad_merge(o, i, s, len, "is not two tokens with a space between");
+	if (len > 2 * o->longest_text)
+		return bad_merge(o, i, s, len, "is longer than any token");
+	n_left = to_bytes(o->alphabet, s, (size_t)(space - s), o->scratch);
+	if (n_left < 0)
+		return bad_merge(o, i, s, len, "is not in the byte alphabet");
+	n_right = to_bytes(o->alphabet, space + 1, (size_t)(s + len - space - 1),
+			   o->scratch + n_left);
+	if (n_right < 0)
+		return bad_merge(o, i, s, len, "is not in the byte alphabet");
+	size_t n = (size_t)(n_left + n_right);
+
+	left = table_find(t, o->scratch, (size_t)n_left);
+	right = table_find(t, o->scratch + n_left, (size_t)n_right);
+	result = o->last_result + 1;
+	if (result >= (int32_t)t->n_vocab || t->kinds[result] == CONTROL ||
+	    token_len(t, result) != n || memcmp(t->bytes + t->starts[result], o->scratch, n))
+		result = table_find(t, o->scratch, n);
+	if (left < 0 || right < 0 || result < 0) {
+		/* Plain text must never become a control token, so a merge that has to do
+		 * with one is left out. */
+		if ((left >= 0 || is_control_text(t, o->scratch, (size_t)n_left)) &&
+		    (right >= 0 || is_control_text(t, o->scratch + n_left, (size_t)n_right)) &&
+		    (result >= 0 || is_control_text(t, o->scratch, n)))
+			return 0;
+		return bad_merge(o, i, s, len, "names or makes a token that is not there");
+	}
+	ig_merges_add(&t->merges, left, right, result);
+	o->last_result = result;
+	return 0;
+}
+
+static int read_merges(struct opening *o)
+{
+	struct ig_tokenizer *t = o->t;
+	uint64_t n;
+	int rc = ig_gguf_array_len(o->g, "tokenizer.ggml.merges", &n, o->err);
+
+	if (rc)
+		return rc;
+	if (n > MAX_VOCAB)
+		return ig_fail(o->err, -EINVAL, "tokenizer.ggml.merges has %" PRIu64
+			       " merges, at most %u are possible", n, MAX_VOCAB);
+	o->scratch = malloc(2 * o->longest_text + 1);
+	if (!o->scratch || ig_merges_init(&t->merges, (uint32_t)n))
+		return -ENOMEM;
+	for (unsigned b = 0; b < 256; b++) {
+		char byte = (char)b;
+		t->merges.byte_ids[b] = table_find(t, &byte, 1);
+	}
+	rc = ig_gguf_array_strs(o->g, "tokenizer.ggml.merges", take_merge, o, o->err);
+	if (rc == -EINVAL && o->err_inside.code && o->err)
+		*o->err = o->err_inside;
+	return rc;
+}
+
+/* ---- special tokens ------------------------------------------------------------------------ */
+
+static int compare_specials(const void *a, const void *b)
+{
+	const struct special *x = a, *y = b;
+	int c = memcmp(x->bytes, y->bytes, x->len < y->len ? x->len : y->len);
+
+	if (c)
+		return c;
+	if (x->len != y->len)
+		return x->len < y->len ? -1 : 1;
+	return x->id < y->id ? -1 : 1;
+}
+
+static int sort_specials(struct ig_tokenizer *t)
+{
+	uint32_t n = 0;
+
+	t->specials = malloc((t->n_specials ? t->n_specials : 1) * sizeof *t->specials);
+	if (!t->specials)
+		return -ENOMEM;
+	for (uint32_t id = 0; id < t->n_vocab; id++)
+		if (t->kinds[id] != PLAIN && token_len(t, (int32_t)id))
+			t->specials[n++] = (struct special){
+				t->bytes + t->starts[id], (uint32_t)token_len(t, (int32_t)id),
+				(int32_t)id,
+			};
+	qsort(t->specials, n, sizeof *t->specials, compare_specials);
+	for (uint32_t i = n; i-- > 0;) {
+		unsigned char first = (unsigned char)t->specials[i].bytes[0];
+		t->by_byte[first].first = i;
+		if (!t->by_byte[first].last)
+			t->by_byte[first].last = i + 1;
+	}
+	return 0;
+}
+
+/* The first of specials [first, last), which agree before depth, whose byte at
+ * depth is at least c. */
+static uint32_t lower_bound(const struct ig_tokenizer *t, uint32_t first, uint32_t last,
+			    size_t depth, unsigned c)
+{
+	while (first < last) {
+		uint32_t mid = first + (last - first) / 2;
+		if ((unsigned char)t->specials[mid].bytes[depth] < c)
+			first = mid + 1;
+		else
+			last = mid;
+	}
+	return first;
+}
+
+/* The longest special token that text begins with, or NULL.  The range of those
+ * that still agree shrinks byte by byte. */
+static const struct special *match_special(const struct ig_tokenizer *t, const char *text,
+					   size_t len, bool control)
+{
+	const struct special *best = NULL;
+	uint32_t first = t->by_byte[(unsigned char)text[0]].first;
+	uint32_t last = t->by_byte[(unsigned char)text[0]].last;
+
+	for (size_t depth = 1; first < last; depth++) {
+		/* Those that end here sort first, the lowest id before its twins. */
+		for (bool found = false; first < last && t->specials[first].len == depth; first++) {
+			if (!found && (control || t->kinds[t->specials[first].id] == USER)) {
+				best = &t->specials[first];
+				found = true;
+			}
+		}
+		if (depth == len)
+			break;
+		unsigned c = (unsigned char)text[depth];
+		first = lower_bound(t, first, last, depth, c);
+		last = lower_bound(t, first, last, depth, c + 1);
+	}
+	return best;
+}
+
+static bool is_control_text(const struct ig_tokenizer *t, const char *s, size_t len)
+{
+	const struct special *x = len ? match_special(t, s, len, true) : NULL;
+
+	return x && x->len == len && t->kinds[x->id] == CONTROL;
+}
+
+int32_t ig_tokenizer_find_special(const struct ig_tokenizer *t, const char *text)
+{
+	size_t len = strlen(text);
+	uint32_t first = t->by_byte[(unsigned char)text[0]].first;
+	uint32_t last = t->by_byte[(unsigned char)text[0]].last;
+
+	for (; first < last; first++) {
+		const struct special *x = &t->specials[first];
+		if (x->len == len && !memcmp(x->bytes, text, len) && t->kinds[x->id] == CONTROL)
+			return x->id;
+	}
+	return -1;
+}
+
+/* ---- open and close ---------------------------------------------------------------------------- */
+
+static void add_end(struct ig_tokenizer *t, int32_t id)
+{
+	if (id >= 0 && !ig_tokenizer_is_end(t, id) && t->n_ends < MAX_ENDS)
+		t->ends[t->n_ends++] = id;
+}
+
+/* An id from the file; *id stays -1 when it has none. */
+static int read_id(struct opening *o, const char *key, int32_t *id)
+{
+	uint32_t v;
+	int rc = ig_gguf_u32(o->g, key, &v, o->err);
+
+	*id = -1;
+	if (rc == -ENOENT)
+		return 0;
+	if (rc)
+		return rc;
+	if (v >= o->t->n_vocab)
+		return ig_fail(o->err, -EINVAL, "%s is %" PRIu32 ", the vocabulary has %" PRIu32
+			       " tokens", key, v, o->t->n_vocab);
+	*id = (int32_t)v;
+	return 0;
+}
+
+static int read_ends(struct opening *o)
+{
+	static const char *const texts[] = {
+		"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<end_of_turn>",
+	};
+	struct ig_tokenizer *t = o->t;
+	int32_t eos, eot;
+	int rc;
+
+	if ((rc = read_id(o, "tokenizer.ggml.bos_token_id", &t->bos)) ||
+	    (rc = read_id(o, "tokenizer.ggml.eos_token_id", &eos)) ||
+	    (rc = read_id(o, "tokenizer.ggml.eot_token_id", &eot)))
+		return rc;
+	add_end(t, eos);
+	add_end(t, eot);
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+		add_end(t, ig_tokenizer_find_special(t, texts[i]));
+	return 0;
+}
+
+static int read_model(struct opening *o, bool jit)
+{
+	struct ig_tokenizer *t = o->t;
+	const char *s;
+	size_t len;
+	int rc;
+
+	if ((rc = ig_gguf_str(o->g, "tokenizer.ggml.model", &s, &len, o->err)))
+		return rc;
+	if (len != 4 || memcmp(s, "gpt2", 4))
+		return ig_fail(o->err, -ENOTSUP, "tokenizer.ggml.model is '%.*s'; Ingot knows 'gpt2' "
+			       "(byte-level BPE)", len < 64 ? (int)len : 64, s);
+	rc = ig_gguf_str(o->g, "tokenizer.ggml.pre", &s, &len, o->err);
+	if (rc == -ENOENT) {
+		s = "default";
+		len = strlen(s);
+	} else if (rc) {
+		return rc;
+	}
+	rc = ig_splitter_open(s, len, jit, &t->splitter, &t->ignore_merges, &t->add_bos, o->err);
+	if (rc)
+		return rc;
+	rc = ig_gguf_bool(o->g, "tokenizer.ggml.add_bos_token", &t->add_bos, o->err);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+void ig_tokenizer_close(struct ig_tokenizer *t)
+{
+	if (!t)
+		return;
+	ig_splitter_close(t->splitter);
+	ig_merges_finish(&t->merges);
+	free(t->table.slots);
+	free(t->specials);
+	free(t->kinds);
+	free(t->starts);
+	free(t->bytes);
+	free(t);
+}
+
+int ig_tokenizer_open_with(const struct ig_gguf *g, bool jit, struct ig_tokenizer **out,
+			   struct ig_error *err)
+{
+	struct ig_error inside = { 0 };
+	struct opening o = { .g = g, .err = &inside, .last_result = -1 };
+	int rc = -ENOMEM;
+
+	*out = NULL;
+	o.t = calloc(1, sizeof *o.t);
+	if (!o.t)
+		goto out;
+	fill_alphabet(o.alphabet);
+	if ((rc = read_model(&o, jit)) || (rc = read_tokens(&o)) || (rc = sort_specials(o.t)) ||
+	    (rc = read_merges(&o)) || (rc = read_ends(&o)))
+		goto out;
+	if (!o.t->ignore_merges) {
+		free(o.t->table.slots);
+		o.t->table.slots = NULL;
+	}
+	*out = o.t;
+	o.t = NULL;
+out:
+	if (rc == -ENOMEM)
+		ig_fail(err, rc, "out of memory for the tokenizer");
+	else if (rc)
+		ig_fail(err, rc, "%s", inside.text);
+	free(o.types);
+	free(o.scratch);
+	ig_tokenizer_close(o.t);
+	return rc;
+}
+
+int ig_tokenizer_open(const struct ig_gguf *g, struct ig_tokenizer **out, struct ig_error *err)
+{
+	return ig_tokenizer_open_with(g, true, out, err);
+}
+
+/* ---- what is in it --------------------------------------------------------------------------- */
+
+const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t *len, bool *special)
+{
+	if (id < 0 || (uint32_t)id >= t->n_vocab)
+		return NULL;
+	*len = token_len(t, id);
+	*special = t->kinds[id] == CONTROL;
+	return t->bytes + t->starts[id];
+}
+
+int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t)
+{
+	return (int32_t)t->n_vocab;
+}
+
+int32_t ig_tokenizer_bos(const struct ig_tokenizer *t)
+{
+	return t->bos;
+}
+
+bool ig_tokenizer_add_bos(const struct ig_tokenizer *t)
+{
+	return t->add_bos;
+}
+
+bool ig_tokenizer_is_end(const struct ig_tokenizer *t, int32_t id)
+{
+	for (unsigned i = 0; i < t->n_ends; i++)
+		if (t->ends[i] == id)
+			return true;
+	return false;
+}
+
+size_t ig_tokenizer_longest(const struct ig_tokenizer *t)
+{
+	return t->longest;
+}
+
+/* ---- encode ------------------------------------------------------------------------------------ */
+
+struct encoding {
+	const struct ig_tokenizer *t;
+	struct ig_merge_work work;
+	struct ig_ids *out;
+	size_t max_ids;
+};
+
+void ig_ids_finish(struct ig_ids *l)
+{
+	free(l->ids);
+	*l = (struct ig_ids){ 0 };
+}
+
+static int add_ids(struct encoding *e, const int32_t *ids, size_t n)
+{
+	struct ig_ids *l = e->out;
+
+	if (l->n > e->max_ids || n > e->max_ids - l->n)
+		return -E2BIG;
+	if (n > l->cap - l->n) {
+		size_t cap = l->cap ? l->cap : 64;
+		while (cap - l->n < n) {
+			if (cap > SIZE_MAX / 2 / sizeof *l->ids)
+				return -ENOMEM;
+			cap *= 2;
+		}
+		int32_t *p = realloc(l->ids, cap * sizeof *p);
+		if (!p)
+			return -ENOMEM;
+		l->ids = p;
+		l->cap = cap;
+	}
+	memcpy(l->ids + l->n, ids, n * sizeof *ids);
+	l->n += n;
+	return 0;
+}
+
+static int encode_piece(void *ctx, const char *piece, size_t len)
+{
+	struct encoding *e = ctx;
+	const struct ig_tokenizer *t = e->t;
+	const int32_t *ids;
+	size_t n;
+	int rc;
+
+	if (len <= t->longest && t->ignore_merges) {
+		int32_t id = table_find(t, piece, len);
+		if (id >= 0)
+			return add_ids(e, &id, 1);
+	}
+	rc = ig_merges_apply(&t->merges, &e->work, piece, len, &ids, &n);
+	return rc ? rc : add_ids(e, ids, n);
+}
+
+int ig_tokenizer_encode(const struct ig_tokenizer *t, const char *text, size_t len, bool special,
+			size_t max_ids, struct ig_ids *out)
+{
+	struct encoding e = { .t = t, .out = out, .max_ids = max_ids };
+	size_t n_before = out->n, done = 0;
+	bool cut = special ? t->n_specials > 0 : t->has_user;
+	int rc = 0;
+
+	for (size_t i = 0; cut && i < len && !rc;) {
+		const struct special *x = match_special(t, text + i, len - i, special);
+		if (!x) {
+			i++;
+			continue;
+		}
+		rc = ig_splitter_run(t->splitter, text + done, i - done, encode_piece, &e);
+		if (!rc)
+			rc = add_ids(&e, &x->id, 1);
+		i += x->len;
+		done = i;
+	}
+	if (!rc)
+		rc = ig_splitter_run(t->splitter, text + done, len - done, encode_piece, &e);
+	if (rc)
+		out->n = n_before;
+	ig_merge_work_finish(&e.work);
+	return rc;
+}
