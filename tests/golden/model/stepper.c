@@ -1,0 +1,478 @@
+/*
+ * stepper.c: see stepper.h.
+ *
+ * Every cache group has its own slabs.  A slab holds at most SLAB_BLOCKS blocks, few
+ * enough that any real test uses several of them.
+ */
+#include "tests/golden/model/stepper.h"
+
+#include "model/gguf.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLAB_BLOCKS 128u
+#define MAX_FOLDERS 16
+
+const struct ig_sample_params ig_stepper_greedy = { .temperature = 0.0f, .top_p = 1.0f };
+
+struct seq {
+	int32_t n_tokens, max_tokens;
+	bool in_step;
+	uint32_t *blocks[IG_MAX_CACHE_GROUPS]; /* [max_blocks] block words */
+};
+
+struct ig_stepper {
+	struct ig_driver *driver;
+	struct ig_program *program;
+	struct ig_program_memory memory;
+	struct ig_stepper_options o;
+	const struct ig_plan *plan;
+	uint32_t n_vocab, n_groups;
+	uint32_t max_blocks; /* of one sequence */
+
+	uint32_t n_slabs, n_group_blocks; /* slabs in all; blocks of one group */
+	void **slab_bases; /* [n_slabs] */
+	uint64_t *slab_bytes; /* [n_slabs] */
+	struct ig_kv_layout layout[IG_MAX_CACHE_GROUPS];
+	uint32_t *order[IG_MAX_CACHE_GROUPS]; /* [n_group_blocks] block words, shuffled */
+	uint32_t n_taken; /* of each group's order */
+	uint64_t random;
+
+	struct seq *seqs; /* [n_seqs] */
+	int n_seqs, cap_seqs;
+
+	struct ig_step step;
+	struct ig_step_kv kv[IG_MAX_CACHE_GROUPS];
+	bool ran; /* the step has run; the next put begins another */
+	int32_t *token_ids, *positions, *row_seq; /* [max_rows] */
+	int32_t *seq_lens, *logit_rows, *sampled; /* [max_seqs] */
+	struct ig_sample_params *sample; /* [max_seqs] */
+	uint32_t *tables[IG_MAX_CACHE_GROUPS]; /* [max_seqs, max_blocks] */
+	int *step_seqs; /* [max_seqs] */
+	float *logits; /* [max_seqs, n_vocab] */
+};
+
+static uint64_t next_random(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15u;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return z ^ (z >> 31);
+}
+
+/* ---- the model ---- */
+
+static int load_modules(struct ig_modules *m, const char *path, struct ig_error *err)
+{
+	char *folders[MAX_FOLDERS + 1], *copy, *rest, *part;
+	size_t n = 0;
+	int rc;
+
+	if (!path)
+		path = getenv("INGOT_MODULE_PATH");
+#ifdef INGOT_TEST_MODULES
+	if (!path || !*path)
+		path = INGOT_TEST_MODULES;
+#endif
+	if (!path || !*path)
+		return ig_fail(err, -EINVAL, "no folder of modules: set INGOT_MODULE_PATH");
+	copy = strdup(path);
+	if (!copy)
+		return ig_fail(err, -ENOMEM, "no memory");
+	for (part = strtok_r(copy, ":", &rest); part; part = strtok_r(NULL, ":", &rest)) {
+		if (n == MAX_FOLDERS) {
+			rc = ig_fail(err, -E2BIG, "more than %d folders of modules", MAX_FOLDERS);
+			goto out;
+		}
+		folders[n++] = part;
+	}
+	folders[n] = NULL;
+	rc = ig_modules_load_folders(m, folders, err);
+out:
+	free(copy);
+	return rc;
+}
+
+int ig_stepper_model_open(struct ig_stepper_model *m, const char *path, const char *module_path,
+			  struct ig_error *err)
+{
+	int rc;
+
+	memset(m, 0, sizeof *m);
+	rc = ig_modules_create(&m->modules, err);
+	if (rc)
+		return rc;
+	rc = load_modules(m->modules, module_path, err);
+	if (rc)
+		goto fail;
+	rc = ig_gguf_open(path, &m->file, err);
+	if (rc)
+		goto fail;
+	rc = ig_plan_record(m->modules, m->file, &m->plan, err);
+	if (rc)
+		goto fail;
+	return 0;
+fail:
+	ig_stepper_model_close(m);
+	return rc;
+}
+
+void ig_stepper_model_close(struct ig_stepper_model *m)
+{
+	ig_plan_destroy(m->plan);
+	ig_gguf_close(m->file);
+	if (m->modules)
+		ig_modules_destroy(m->modules);
+	memset(m, 0, sizeof *m);
+}
+
+/* ---- the cache ---- */
+
+static void fill_layout(struct ig_kv_layout *l, const struct ig_cache_group *g, uint32_t dtype)
+{
+	l->dtype = dtype;
+	l->n_layers = g->n_layers;
+	l->n_kv_heads = g->n_kv_heads;
+	l->head_dim = g->head_dim;
+	l->token_stride = (uint64_t)g->head_dim * (dtype == IG_F16 ? 2 : 4);
+	l->head_stride = l->token_stride * IG_BLOCK_TOKENS;
+	l->v_offset = l->head_stride * g->n_kv_heads;
+	l->layer_stride = 2 * l->v_offset;
+	l->block_bytes = (l->layer_stride * g->n_layers + 63) / 64 * 64;
+}
+
+static void shuffle(struct ig_stepper *s)
+{
+	uint32_t first_slab = 0, per_group = s->n_slabs / s->n_groups;
+
+	for (uint32_t g = 0; g < s->n_groups; g++, first_slab += per_group) {
+		uint32_t *order = s->order[g];
+
+		for (uint32_t i = 0; i < s->n_group_blocks; i++)
+			order[i] = IG_BLOCK_WORD(first_slab + i / SLAB_BLOCKS, i % SLAB_BLOCKS);
+		for (uint32_t i = s->n_group_blocks; i-- > 1;) {
+			uint32_t j = next_random(&s->random) % (i + 1), t = order[i];
+
+			order[i] = order[j];
+			order[j] = t;
+		}
+	}
+	s->n_taken = 0;
+}
+
+static int make_cache(struct ig_stepper *s, struct ig_error *err)
+{
+	uint64_t n_blocks, per_group;
+
+	/* As many sequences as a step holds may leave their last block partly unused. */
+	n_blocks = s->o.cache_tokens / IG_BLOCK_TOKENS + 1 + s->o.max_seqs;
+	per_group = (n_blocks + SLAB_BLOCKS - 1) / SLAB_BLOCKS;
+	if (per_group * s->n_groups >= 1u << 20)
+		return ig_fail(err, -E2BIG, "a cache of that many tokens");
+	s->n_group_blocks = (uint32_t)per_group * SLAB_BLOCKS;
+	s->n_slabs = (uint32_t)per_group * s->n_groups;
+	s->slab_bases = calloc(s->n_slabs, sizeof *s->slab_bases);
+	s->slab_bytes = calloc(s->n_slabs, sizeof *s->slab_bytes);
+	if (!s->slab_bases || !s->slab_bytes)
+		return ig_fail(err, -ENOMEM, "no memory for the cache");
+	for (uint32_t g = 0; g < s->n_groups; g++) {
+		fill_layout(&s->layout[g], &s->plan->info.groups[g], s->o.kv_dtype);
+		s->order[g] = calloc(s->n_group_blocks, sizeof *s->order[g]);
+		if (!s->order[g])
+			return ig_fail(err, -ENOMEM, "no memory for the cache");
+		for (uint32_t i = 0; i < per_group; i++) {
+			uint32_t slab = g * (uint32_t)per_group + i;
+			uint64_t bytes = 4096;
+
+			while (bytes < SLAB_BLOCKS * s->layout[g].block_bytes)
+				bytes *= 2;
+			s->slab_bases[slab] = ig_driver_map_slab(s->driver, bytes);
+			if (!s->slab_bases[slab])
+				return ig_fail(err, -ENOMEM, "no memory for the cache");
+			s->slab_bytes[slab] = bytes;
+		}
+	}
+	shuffle(s);
+	return 0;
+}
+
+/* ---- open and close ---- */
+
+static int make_buffers(struct ig_stepper *s, struct ig_error *err)
+{
+	size_t rows = s->o.max_rows, seqs = s->o.max_seqs;
+	bool ok;
+
+	s->token_ids = calloc(rows, sizeof *s->token_ids);
+	s->positions = calloc(rows, sizeof *s->positions);
+	s->row_seq = calloc(rows, sizeof *s->row_seq);
+	s->seq_lens = calloc(seqs, sizeof *s->seq_lens);
+	s->logit_rows = calloc(seqs, sizeof *s->logit_rows);
+	s->sampled = calloc(seqs, sizeof *s->sampled);
+	s->sample = calloc(seqs, sizeof *s->sample);
+	s->step_seqs = calloc(seqs, sizeof *s->step_seqs);
+	s->logits = calloc(seqs * s->n_vocab, sizeof *s->logits);
+	ok = s->token_ids && s->positions && s->row_seq && s->seq_lens && s->logit_rows &&
+	     s->sampled && s->sample && s->step_seqs && s->logits;
+	for (uint32_t g = 0; g < s->n_groups; g++) {
+		s->tables[g] = calloc(seqs * s->max_blocks, sizeof *s->tables[g]);
+		ok = ok && s->tables[g];
+	}
+	return ok ? 0 : ig_fail(err, -ENOMEM, "no memory for a step's buffers");
+}
+
+int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_options *o,
+		    struct ig_stepper **out, struct ig_error *err)
+{
+	const struct ig_driver_options d = {
+		.isa = o->isa ? o->isa : "auto",
+		.n_threads = o->n_threads,
+		.activations = o->activations ? o->activations : "auto",
+		.strict = 1,
+	};
+	const struct ig_program_limits limits = {
+		.max_rows = o->max_rows,
+		.max_seqs = o->max_seqs,
+		.max_logit_rows = o->max_seqs,
+		.max_context = o->max_context,
+	};
+	struct ig_stepper *s;
+	int rc;
+
+	*out = NULL;
+	if (!o->max_rows || !o->max_seqs || !o->max_context ||
+	    (o->kv_dtype != IG_F16 && o->kv_dtype != IG_F32))
+		return ig_fail(err, -EINVAL, "a stepper without limits or type of the cache");
+	s = calloc(1, sizeof *s);
+	if (!s)
+		return ig_fail(err, -ENOMEM, "no memory");
+	s->o = *o;
+	s->plan = m->plan;
+	s->n_vocab = m->plan->info.n_vocab;
+	s->n_groups = m->plan->info.n_groups;
+	s->max_blocks = (o->max_context + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+	s->random = o->shuffle;
+	rc = ig_driver_open(o->driver ? o->driver : "cpu", &d, &s->driver, err);
+	if (rc)
+		goto fail;
+	rc = ig_driver_lower(s->driver, m->plan, &limits, &s->program, &s->memory, err);
+	if (rc)
+		goto fail;
+	rc = ig_program_load(s->program, err);
+	if (rc)
+		goto fail;
+	rc = make_cache(s, err);
+	if (rc)
+		goto fail;
+	rc = make_buffers(s, err);
+	if (rc)
+		goto fail;
+	*out = s;
+	return 0;
+fail:
+	ig_stepper_close(s);
+	return rc;
+}
+
+static void drop_seqs(struct ig_stepper *s)
+{
+	for (int i = 0; i < s->n_seqs; i++)
+		for (uint32_t g = 0; g < s->n_groups; g++)
+			free(s->seqs[i].blocks[g]);
+	s->n_seqs = 0;
+}
+
+void ig_stepper_close(struct ig_stepper *s)
+{
+	if (!s)
+		return;
+	drop_seqs(s);
+	free(s->seqs);
+	ig_program_destroy(s->program);
+	for (uint32_t i = 0; s->slab_bases && s->slab_bytes && i < s->n_slabs; i++)
+		if (s->slab_bases[i])
+			ig_driver_unmap_slab(s->driver, s->slab_bases[i], s->slab_bytes[i]);
+	free(s->slab_bases);
+	free(s->slab_bytes);
+	for (uint32_t g = 0; g < s->n_groups; g++) {
+		free(s->order[g]);
+		free(s->tables[g]);
+	}
+	if (s->driver)
+		ig_driver_close(s->driver);
+	free(s->token_ids);
+	free(s->positions);
+	free(s->row_seq);
+	free(s->seq_lens);
+	free(s->logit_rows);
+	free(s->sampled);
+	free(s->sample);
+	free(s->step_seqs);
+	free(s->logits);
+	free(s);
+}
+
+const char *ig_stepper_describe(const struct ig_stepper *s)
+{
+	return ig_driver_describe(s->driver);
+}
+
+uint64_t ig_stepper_weight_bytes(const struct ig_stepper *s)
+{
+	return s->memory.weight_bytes;
+}
+
+uint64_t ig_stepper_scratch_bytes(const struct ig_stepper *s)
+{
+	return s->memory.scratch_bytes;
+}
+
+uint32_t ig_stepper_n_vocab(const struct ig_stepper *s)
+{
+	return s->n_vocab;
+}
+
+/* ---- sequences ---- */
+
+int ig_stepper_add(struct ig_stepper *s, uint32_t max_tokens)
+{
+	uint32_t n = (max_tokens + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+	struct seq *seq;
+
+	if (!max_tokens || max_tokens > s->o.max_context)
+		return -EINVAL;
+	if (n > s->n_group_blocks - s->n_taken)
+		return -ENOSPC;
+	if (s->n_seqs == s->cap_seqs) {
+		int cap = s->cap_seqs ? 2 * s->cap_seqs : 16;
+
+		seq = realloc(s->seqs, (size_t)cap * sizeof *seq);
+		if (!seq)
+			return -ENOMEM;
+		s->seqs = seq;
+		s->cap_seqs = cap;
+	}
+	seq = &s->seqs[s->n_seqs];
+	memset(seq, 0, sizeof *seq);
+	seq->max_tokens = (int32_t)max_tokens;
+	for (uint32_t g = 0; g < s->n_groups; g++) {
+		seq->blocks[g] = malloc(s->max_blocks * sizeof *seq->blocks[g]);
+		if (!seq->blocks[g]) {
+			while (g--)
+				free(seq->blocks[g]);
+			return -ENOMEM;
+		}
+		for (uint32_t i = 0; i < s->max_blocks; i++)
+			seq->blocks[g][i] = i < n ? s->order[g][s->n_taken + i] : IG_BLOCK_NONE;
+	}
+	s->n_taken += n;
+	return s->n_seqs++;
+}
+
+void ig_stepper_rewind(struct ig_stepper *s, int seq)
+{
+	s->seqs[seq].n_tokens = 0;
+}
+
+void ig_stepper_reset(struct ig_stepper *s)
+{
+	drop_seqs(s);
+	memset(&s->step, 0, sizeof s->step);
+	shuffle(s);
+}
+
+int32_t ig_stepper_length(const struct ig_stepper *s, int seq)
+{
+	return s->seqs[seq].n_tokens;
+}
+
+/* ---- a step ---- */
+
+static void begin_step(struct ig_stepper *s)
+{
+	for (int i = 0; i < s->step.n_seqs; i++)
+		s->seqs[s->step_seqs[i]].in_step = false;
+	s->step = (struct ig_step) {
+		.struct_size = sizeof s->step,
+		.token_ids = s->token_ids,
+		.positions = s->positions,
+		.row_seq = s->row_seq,
+		.seq_lens = s->seq_lens,
+		.logit_rows = s->logit_rows,
+		.sample = s->sample,
+		.sampled_ids = s->sampled,
+		.slab_bases = s->slab_bases,
+		.kv = s->kv,
+		.n_groups = s->n_groups,
+	};
+	s->ran = false;
+}
+
+int ig_stepper_put(struct ig_stepper *s, int number, const int32_t *ids, int32_t n,
+		   const struct ig_sample_params *draw)
+{
+	struct ig_step *step = &s->step;
+	struct seq *seq;
+
+	if (s->ran || !step->struct_size)
+		begin_step(s);
+	if (number < 0 || number >= s->n_seqs || n < 1)
+		return -EINVAL;
+	seq = &s->seqs[number];
+	if (seq->in_step || n > seq->max_tokens - seq->n_tokens)
+		return -EINVAL;
+	if ((uint32_t)n > s->o.max_rows - (uint32_t)step->n_rows ||
+	    (uint32_t)step->n_seqs == s->o.max_seqs)
+		return -ENOSPC;
+	for (int32_t i = 0; i < n; i++) {
+		s->token_ids[step->n_rows + i] = ids[i];
+		s->positions[step->n_rows + i] = seq->n_tokens + i;
+		s->row_seq[step->n_rows + i] = step->n_seqs;
+	}
+	step->n_rows += n;
+	seq->n_tokens += n;
+	seq->in_step = true;
+	s->step_seqs[step->n_seqs] = number;
+	s->seq_lens[step->n_seqs] = seq->n_tokens;
+	for (uint32_t g = 0; g < s->n_groups; g++)
+		memcpy(s->tables[g] + (size_t)step->n_seqs * s->max_blocks, seq->blocks[g],
+		       s->max_blocks * sizeof *s->tables[g]);
+	step->n_seqs++;
+	if (!draw)
+		return 0;
+	s->logit_rows[step->n_logit_rows] = step->n_rows - 1;
+	s->sample[step->n_logit_rows] = *draw;
+	s->sample[step->n_logit_rows].position = seq->n_tokens;
+	return step->n_logit_rows++;
+}
+
+int ig_stepper_run(struct ig_stepper *s, bool want_logits)
+{
+	int rc;
+
+	if (s->ran || !s->step.n_rows)
+		return -EINVAL;
+	for (uint32_t g = 0; g < s->n_groups; g++)
+		s->kv[g] = (struct ig_step_kv) {
+			.layout = &s->layout[g],
+			.block_tables = s->tables[g],
+			.max_blocks = s->max_blocks,
+		};
+	s->step.logits = want_logits ? s->logits : NULL;
+	s->ran = true;
+	rc = ig_program_submit(s->program, &s->step);
+	return rc ? rc : ig_program_wait(s->program);
+}
+
+int32_t ig_stepper_drawn(const struct ig_stepper *s, int draw)
+{
+	return s->sampled[draw];
+}
+
+const float *ig_stepper_logits(const struct ig_stepper *s, int draw)
+{
+	return s->logits + (size_t)draw * s->n_vocab;
+}

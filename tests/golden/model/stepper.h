@@ -1,0 +1,77 @@
+/*
+ * stepper.h: a model run step by step without the daemon, for the model tests and the
+ * bench: file, modules, plan, driver, program, and a plain paged cache.
+ *
+ * The cache here is not the kvcache service but a few slabs whose blocks are handed out
+ * in shuffled order, so that nothing can rely on blocks that happen to be neighbours.
+ * A step is put together sequence by sequence, run, and its logits and drawn ids read.
+ * One thread; nothing is allocated between open and close but in ig_stepper_add.
+ */
+#ifndef INGOT_TESTS_STEPPER_H
+#define INGOT_TESTS_STEPPER_H
+
+#include "runtime/driver.h"
+#include "runtime/modules.h"
+#include "runtime/plan.h"
+
+#include <stdbool.h>
+
+/* A model's file and its plan; several steppers may share it. */
+struct ig_stepper_model {
+	struct ig_gguf *file;
+	struct ig_modules *modules;
+	struct ig_plan *plan;
+};
+
+/* Modules come from the folders of module_path (separated by ':'); NULL: the
+ * environment's INGOT_MODULE_PATH, else the build's own. */
+int ig_stepper_model_open(struct ig_stepper_model *m, const char *path, const char *module_path,
+			  struct ig_error *err);
+void ig_stepper_model_close(struct ig_stepper_model *m); /* zeros are fine */
+
+struct ig_stepper_options {
+	const char *driver; /* NULL: cpu */
+	const char *isa; /* NULL: auto */
+	const char *activations; /* NULL: auto */
+	uint32_t n_threads; /* 0: as many as there are processors */
+	uint32_t kv_dtype; /* IG_F16, IG_F32 */
+	uint32_t max_rows, max_seqs; /* of one step */
+	uint32_t max_context; /* tokens of one sequence */
+	uint64_t cache_tokens; /* of all sequences, each in whole blocks */
+	uint64_t shuffle; /* seed of the blocks' order */
+};
+
+struct ig_stepper;
+
+int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_options *o,
+		    struct ig_stepper **out, struct ig_error *err);
+void ig_stepper_close(struct ig_stepper *s); /* NULL is fine */
+const char *ig_stepper_describe(const struct ig_stepper *s);
+uint64_t ig_stepper_weight_bytes(const struct ig_stepper *s); /* packed */
+uint64_t ig_stepper_scratch_bytes(const struct ig_stepper *s);
+uint32_t ig_stepper_n_vocab(const struct ig_stepper *s);
+
+/* A new sequence of up to max_tokens: its number, or -ENOSPC, -ENOMEM, or -EINVAL past
+ * max_context. */
+int ig_stepper_add(struct ig_stepper *s, uint32_t max_tokens);
+/* Forget the sequence's tokens, keep its blocks. */
+void ig_stepper_rewind(struct ig_stepper *s, int seq);
+/* All sequences are gone; the blocks are shuffled anew. */
+void ig_stepper_reset(struct ig_stepper *s);
+/* Tokens that the sequence has been fed. */
+int32_t ig_stepper_length(const struct ig_stepper *s, int seq);
+
+/* Feed the sequence n more tokens in the coming step; at most once a step.  With draw,
+ * the last one's logits are wanted and a token is drawn by it (its position is filled
+ * in).  The index of that draw, 0 without one, or -ENOSPC, -EINVAL past a limit. */
+int ig_stepper_put(struct ig_stepper *s, int seq, const int32_t *ids, int32_t n,
+		   const struct ig_sample_params *draw);
+/* Run the step.  The draws are readable until the next put. */
+int ig_stepper_run(struct ig_stepper *s, bool want_logits);
+int32_t ig_stepper_drawn(const struct ig_stepper *s, int draw);
+const float *ig_stepper_logits(const struct ig_stepper *s, int draw); /* [n_vocab] */
+
+/* The largest logit. */
+extern const struct ig_sample_params ig_stepper_greedy;
+
+#endif
