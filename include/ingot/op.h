@@ -61,10 +61,11 @@ enum ig_form {
 	IG_FORM_ROWS = 0, /* row after row, as files have it */
 	/* Weights only: 16 rows (outputs) interleaved, so that one vector lane is
 	 * one output and k ascends in every lane.  The layout by element type is
-	 * described in runtime/cpu/tile16.h; the last tile is padded with zeros. */
+	 * described in ops/cpu/tile16.h; the last tile is padded with zeros. */
 	IG_FORM_TILE16 = 1,
-	/* Activations only: a row as struct-of-arrays, k rounded up to 32:
-	 * int8 q[k], float d[k/32], float s[k/32] with s = d * sum(q of the block). */
+	/* Activations only: a row in blocks of 32, k a multiple of 32, as arrays
+	 * int8 q[k], float d[k/32], float s[k/32], int32 n[k/32]: value = d q,
+	 * n = -sum(q of the block), s = -d n. */
 	IG_FORM_Q8 = 2,
 	IG_FORM_BF16 = 3, /* activations: a row as bf16[k rounded up to 2] */
 };

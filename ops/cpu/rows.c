@@ -1,0 +1,187 @@
+/* rows.c: see rows.h. */
+#include "ops/cpu/rows.h"
+
+#include "ops/float.h"
+#include "ops/sampling.h"
+
+#define CAT_(a, b) a##_##b
+#define CAT(a, b) CAT_(a, b)
+#define KERNEL(op) CAT(op, ROWS_ISA)
+
+#define LANES 16
+
+/* Sixteen sums over every sixteenth value, then a fixed tree. */
+static float tree_sum(const float *v)
+{
+	float a[8], b[4];
+	for (int i = 0; i < 8; i++)
+		a[i] = v[i] + v[i + 8];
+	for (int i = 0; i < 4; i++)
+		b[i] = a[i] + a[i + 4];
+	return (b[0] + b[2]) + (b[1] + b[3]);
+}
+
+static float sum_of(const float *x, int64_t n)
+{
+	float acc[LANES] = { 0 };
+	int64_t i = 0;
+	for (; i + LANES <= n; i += LANES)
+		for (int l = 0; l < LANES; l++)
+			acc[l] += x[i + l];
+	for (; i < n; i++)
+		acc[i % LANES] += x[i];
+	return tree_sum(acc);
+}
+
+/* The sum of (x - mean)^2. */
+static float squares_of(const float *x, float mean, int64_t n)
+{
+	float acc[LANES] = { 0 };
+	int64_t i = 0;
+	for (; i + LANES <= n; i += LANES)
+		for (int l = 0; l < LANES; l++) {
+			float v = x[i + l] - mean;
+			acc[l] += v * v;
+		}
+	for (; i < n; i++) {
+		float v = x[i] - mean;
+		acc[i % LANES] += v * v;
+	}
+	return tree_sum(acc);
+}
+
+static void norm_row(const struct ig_norm_params *p, const float *x, const float *w,
+		     const float *bias, float *y, int64_t n)
+{
+	float mean = p->kind == IG_NORM_LAYER ? sum_of(x, n) / (float)n : 0.0f;
+	float scale = 1.0f / sqrtf(squares_of(x, mean, n) / (float)n + p->eps);
+
+	if (bias)
+		for (int64_t i = 0; i < n; i++)
+			y[i] = (x[i] - mean) * scale * w[i] + bias[i];
+	else
+		for (int64_t i = 0; i < n; i++)
+			y[i] = (x[i] - mean) * scale * w[i];
+}
+
+static float *row_of(const struct ig_tensor *t, int64_t r)
+{
+	return (float *)((char *)t->data + r * t->row_stride);
+}
+
+void KERNEL(ig_norm)(const struct ig_op_call *c, int64_t first, int64_t last, void *s)
+{
+	const struct ig_norm_params *p = c->params;
+	const float *bias = c->n_weights > 1 ? c->weight[1].data : NULL;
+	int64_t n = c->out[0].n_cols;
+
+	for (int64_t r = first; r < last; r++) {
+		int64_t from = p->gather ? c->step->logit_rows[r] : r;
+		const float *x = row_of(&c->in[0], from);
+		if (c->in[1].data) {
+			const float *delta = row_of(&c->in[1], from);
+			float *sum = row_of(&c->out[1], r);
+			for (int64_t i = 0; i < n; i++)
+				sum[i] = x[i] + delta[i];
+			x = sum;
+		}
+		norm_row(p, x, c->weight[0].data, bias, row_of(&c->out[0], r), n);
+	}
+}
+
+/* ---- forms of activations ---- */
+
+/* Adding and taking off 1.5 * 2^23 rounds to the nearest integer, ties to even. */
+#define ROUNDER 12582912.0f
+
+void KERNEL(ig_pack_q8)(const struct ig_op_call *c, int64_t first, int64_t last, void *s)
+{
+	int64_t k = c->in[0].n_cols, kb = k / 32;
+
+	for (int64_t r = first; r < last; r++) {
+		const float *x = row_of(&c->in[0], r);
+		int8_t *q = (int8_t *)c->out[0].data + r * c->out[0].row_stride;
+		float *d = (float *)(q + k), *sums = d + kb;
+		int32_t *neg = (int32_t *)(sums + kb);
+		for (int64_t b = 0; b < kb; b++, x += 32, q += 32) {
+			uint32_t top = 0;
+			for (int i = 0; i < 32; i++) {
+				uint32_t mag = ig_bits_from_f32(x[i]) & 0x7fffffffu;
+				top = mag > top ? mag : top;
+			}
+			float amax = ig_f32_from_bits(top);
+			float scale = amax / 127.0f;
+			/* A block that is not finite has no 8-bit form: the scale carries the
+			 * infinity or NaN on, the integers stay 0 or 1. */
+			float inv = amax > 0x1p-100f && amax < INFINITY ? 127.0f / amax : 0.0f;
+			int32_t sum = 0;
+			if (inv != 0.0f) {
+				for (int i = 0; i < 32; i++) {
+					float v = x[i] * inv + ROUNDER;
+					int32_t n = (int32_t)(ig_bits_from_f32(v) - 0x4b400000u);
+					q[i] = (int8_t)n;
+					sum += n;
+				}
+			} else {
+				memset(q, top >= 0x7f800000u, 32);
+				sum = top >= 0x7f800000u ? 32 : 0;
+			}
+			d[b] = scale;
+			sums[b] = scale * (float)sum;
+			neg[b] = -sum;
+		}
+	}
+}
+
+void KERNEL(ig_pack_bf16)(const struct ig_op_call *c, int64_t first, int64_t last, void *s)
+{
+	int64_t k = c->in[0].n_cols;
+
+	for (int64_t r = first; r < last; r++) {
+		const float *x = row_of(&c->in[0], r);
+		uint16_t *y = (uint16_t *)((char *)c->out[0].data + r * c->out[0].row_stride);
+		for (int64_t i = 0; i < k; i++)
+			y[i] = ig_bf16_from_f32(x[i]);
+		if (k % 2)
+			y[k] = 0;
+	}
+}
+
+/* ---- sample ---- */
+
+/* The first largest logit; NaN counts as the smallest. */
+static int32_t argmax(const float *x, int64_t n)
+{
+	float best[LANES];
+	int64_t i = 0;
+
+	for (int l = 0; l < LANES; l++)
+		best[l] = -INFINITY;
+	for (; i + LANES <= n; i += LANES)
+		for (int l = 0; l < LANES; l++)
+			best[l] = x[i + l] > best[l] ? x[i + l] : best[l];
+	for (; i < n; i++)
+		best[0] = x[i] > best[0] ? x[i] : best[0];
+	float top = best[0];
+	for (int l = 1; l < LANES; l++)
+		top = best[l] > top ? best[l] : top;
+	for (i = 0; i < n; i++)
+		if (x[i] == top)
+			return (int32_t)i;
+	return 0;
+}
+
+void KERNEL(ig_sample)(const struct ig_op_call *c, int64_t first, int64_t last, void *scratch)
+{
+	int64_t n = c->in[0].n_cols;
+
+	for (int64_t r = first; r < last; r++) {
+		const float *x = row_of(&c->in[0], r);
+		const struct ig_sample_params *p = &c->step->sample[r];
+		if (c->step->logits)
+			memcpy(c->step->logits + r * n, x, (size_t)n * sizeof *x);
+		c->step->sampled_ids[r] = p->temperature > 0.0f && p->top_k != 1
+						  ? ig_sample_draw(x, n, p, scratch)
+						  : argmax(x, n);
+	}
+}

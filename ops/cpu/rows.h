@@ -1,0 +1,33 @@
+/*
+ * rows.h: kernels whose unit is one row: norm, the forms of activations, sample.
+ *
+ * rows.c holds them as plain loops and is compiled once an instruction set, with
+ * ROWS_ISA naming it; nothing in it is fused or reassociated, so every copy gives
+ * the same bits.
+ */
+#ifndef INGOT_OPS_ROWS_H
+#define INGOT_OPS_ROWS_H
+
+#include <ingot/op.h>
+
+#if defined(__x86_64__)
+#define ROWS_LIST(X)                                                                               \
+	X(generic, IG_ISA_GENERIC)                                                                 \
+	X(avx2, IG_ISA_AVX2)                                                                       \
+	X(avx512, IG_ISA_AVX512)
+#else
+#define ROWS_LIST(X) X(generic, IG_ISA_GENERIC)
+#endif
+
+#define ROWS_DECLARE(name, isa)                                                                    \
+	void ig_norm_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);     \
+	void ig_sample_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);   \
+	void ig_pack_q8_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);  \
+	void ig_pack_bf16_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);
+ROWS_LIST(ROWS_DECLARE)
+#undef ROWS_DECLARE
+
+/* Bytes of a row of n values in an activation form. */
+uint64_t ig_form_row_bytes(uint32_t form, int64_t n);
+
+#endif

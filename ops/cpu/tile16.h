@@ -1,0 +1,38 @@
+/*
+ * tile16.h: the layout of weights that all cpu kernels of matrix products read.
+ *
+ * Sixteen rows (outputs) of a matrix [n, k] make a tile; n is padded with zero
+ * rows.  Inside a tile one 32-bit or 16-bit lane is one output, so a kernel walks
+ * k once, in ascending order, and never sums across lanes.  In a tile of inner
+ * length k, with kb = k / 32:
+ *
+ *   F32   float w[k][16]
+ *   F16   half  w[k][16]
+ *   BF16  bf16  w[ceil(k/2)][16][2]
+ *   Q8_0  int8  q[kb][8][16][4]       then half d[kb][16]
+ *   Q4_0  uint8 q[kb][4][16][4]       then half d[kb][16]
+ *   Q4_1  uint8 q[kb][4][16][4]       then half d[kb][16], then half m[kb][16]
+ *
+ * q[b][g][o][i] of Q8_0 is value 32b + 4g + i of output o; the byte of the 4-bit
+ * types holds value 32b + 4g + i in its low half and that 16 further on in its
+ * high half, just as files have it.  A tile's size is rounded up to 64 bytes.
+ */
+#ifndef INGOT_OPS_TILE16_H
+#define INGOT_OPS_TILE16_H
+
+#include <ingot/op.h>
+
+#define IG_TILE 16
+
+/* Bytes of one tile; 0 when the dtype has no such layout or k does not fit it. */
+uint64_t ig_tile16_tile_bytes(uint32_t dtype, int64_t k);
+static inline int64_t ig_tile16_n_tiles(int64_t n) { return (n + IG_TILE - 1) / IG_TILE; }
+
+/* Pack tiles first … last - 1 of a matrix [n, k] in IG_FORM_ROWS.  dst is the whole
+ * packed matrix, 64-byte aligned.  Threads may pack different tiles at once. */
+void ig_tile16_pack(uint32_t dtype, const void *src, int64_t n, int64_t k, void *dst,
+		    int64_t first, int64_t last);
+/* One row back as float [k]. */
+void ig_tile16_row_to_f32(uint32_t dtype, const void *packed, int64_t k, int64_t row, float *dst);
+
+#endif

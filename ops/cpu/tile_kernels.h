@@ -1,0 +1,169 @@
+/*
+ * tile_kernels.h: what the kernels of linear, glu and logits share: the walk over
+ * tiles and rows, and what is done with a finished product.
+ *
+ * An instruction set's file provides products of one tile with up to TILE_ROWS
+ * rows and turns each into three kernels with TILE_KERNELS.  A row's sums depend
+ * on the row and the tile alone: groups of 1 to TILE_ROWS rows run the same
+ * instructions on each row, in the same order of k.
+ */
+#ifndef INGOT_OPS_TILE_KERNELS_H
+#define INGOT_OPS_TILE_KERNELS_H
+
+#include "ops/cpu/tile16.h"
+#include "ops/float.h"
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* Products of one tile with n_rows rows of x: out [n_rows][16]. */
+typedef void tile_product(const uint8_t *tile, int64_t k, const uint8_t *x, int64_t x_stride,
+			  float *out, int n_rows);
+
+/* Tiles that are read again for the next rows stay in the second-level cache. */
+#define TILE_BLOCK_BYTES (256 << 10)
+/* Rows that are read again for the next tile. */
+#define ROW_BLOCK 64
+
+struct tile_range {
+	int64_t first, last; /* tiles */
+	int64_t row, row_end;
+};
+
+/* Call body for blocks of tiles and rows that stay in cache. */
+#define FOR_TILE_BLOCKS(range, tile_first, tile_last, tile_bytes, n_rows)                          \
+	for (int64_t tb_step = TILE_BLOCK_BYTES / (int64_t)(tile_bytes) > 0                        \
+				       ? TILE_BLOCK_BYTES / (int64_t)(tile_bytes) : 1,             \
+		     tb = (tile_first); tb < (tile_last); tb += tb_step)                           \
+		for (int64_t rb = 0; rb < (n_rows); rb += ROW_BLOCK)                               \
+			for (struct tile_range range = { tb,                                       \
+				     tb + tb_step < (tile_last) ? tb + tb_step : (tile_last), rb,  \
+				     rb + ROW_BLOCK < (n_rows) ? rb + ROW_BLOCK : (n_rows) };      \
+			     range.first < range.last; range.first = range.last)
+
+struct epilogue {
+	uint32_t act;
+	const float *bias; /* [n] or NULL */
+	const struct ig_tensor *residual; /* or NULL */
+};
+
+/* Write [n_rows][16] products to out, whose last tile may be partly outside. */
+ALWAYS_INLINE void finish_tile(const struct ig_tensor *out, const struct epilogue *e, int64_t tile,
+			       int64_t row, int n_rows, float *v)
+{
+	int64_t col = tile * IG_TILE;
+	int n = out->n_cols - col < IG_TILE ? (int)(out->n_cols - col) : IG_TILE;
+
+	for (int r = 0; r < n_rows; r++, v += IG_TILE) {
+		float *dst = (float *)((char *)out->data + (row + r) * out->row_stride) + col;
+		if (e->bias)
+			for (int i = 0; i < n; i++)
+				v[i] += e->bias[col + i];
+		if (e->act != IG_ACT_NONE)
+			for (int i = 0; i < IG_TILE; i++)
+				v[i] = ig_act(e->act, v[i]);
+		if (e->residual) {
+			const float *res = (const float *)((const char *)e->residual->data +
+							   (row + r) * e->residual->row_stride) + col;
+			for (int i = 0; i < n; i++)
+				v[i] += res[i];
+		}
+		if (n == IG_TILE)
+			memcpy(dst, v, IG_TILE * sizeof *dst);
+		else
+			memcpy(dst, v, (size_t)n * sizeof *dst);
+	}
+}
+
+ALWAYS_INLINE void run_product(const struct ig_op_call *c, int64_t first, int64_t last,
+			       const struct epilogue *e, tile_product *product, int max_rows)
+{
+	const struct ig_tensor *x = &c->in[0], *w = &c->weight[0], *out = &c->out[0];
+	uint64_t tile_bytes = ig_tile16_tile_bytes(w->dtype, w->n_cols);
+
+	FOR_TILE_BLOCKS(b, first, last, tile_bytes, out->n_rows)
+		for (int64_t t = b.first; t < b.last; t++) {
+			const uint8_t *tile = (const uint8_t *)w->data + (uint64_t)t * tile_bytes;
+			for (int64_t r = b.row; r < b.row_end; r += max_rows) {
+				int n = b.row_end - r < max_rows ? (int)(b.row_end - r) : max_rows;
+				float v[8 * IG_TILE] __attribute__((aligned(64)));
+				product(tile, w->n_cols, (const uint8_t *)x->data + r * x->row_stride,
+					x->row_stride, v, n);
+				finish_tile(out, e, t, r, n, v);
+			}
+		}
+}
+
+ALWAYS_INLINE void run_glu(const struct ig_op_call *c, int64_t first, int64_t last,
+			   tile_product *product, int max_rows)
+{
+	const struct ig_glu_params *p = c->params;
+	const struct ig_tensor *x = &c->in[0], *gate = &c->weight[0], *up = &c->weight[1];
+	const struct ig_tensor *out = &c->out[0];
+	const struct epilogue plain = { IG_ACT_NONE, NULL, NULL };
+	uint64_t tile_bytes = ig_tile16_tile_bytes(gate->dtype, gate->n_cols);
+
+	FOR_TILE_BLOCKS(b, first, last, 2 * tile_bytes, out->n_rows)
+		for (int64_t t = b.first; t < b.last; t++) {
+			uint64_t at = (uint64_t)t * tile_bytes;
+			for (int64_t r = b.row; r < b.row_end; r += max_rows) {
+				int n = b.row_end - r < max_rows ? (int)(b.row_end - r) : max_rows;
+				const uint8_t *rows = (const uint8_t *)x->data + r * x->row_stride;
+				float g[8 * IG_TILE] __attribute__((aligned(64)));
+				float u[8 * IG_TILE] __attribute__((aligned(64)));
+				product((const uint8_t *)gate->data + at, gate->n_cols, rows,
+					x->row_stride, g, n);
+				product((const uint8_t *)up->data + at, up->n_cols, rows,
+					x->row_stride, u, n);
+				if (p->act == IG_ACT_SILU)
+					for (int i = 0; i < n * IG_TILE; i++)
+						g[i] = ig_siluf(g[i]) * u[i];
+				else if (p->act == IG_ACT_GELU)
+					for (int i = 0; i < n * IG_TILE; i++)
+						g[i] = ig_geluf(g[i]) * u[i];
+				else
+					for (int i = 0; i < n * IG_TILE; i++)
+						g[i] *= u[i];
+				finish_tile(out, &plain, t, r, n, g);
+			}
+		}
+}
+
+/* From NAME_rows, an always-inline product for a constant number of rows (up to
+ * max_rows, 4 or 8; more never come), make the kernels ig_linear_NAME, ig_glu_NAME and ig_logits_NAME. */
+#define TILE_KERNELS(name, max_rows)                                                               \
+	static void name##_product(const uint8_t *tile, int64_t k, const uint8_t *x,               \
+				   int64_t x_stride, float *out, int n_rows)                       \
+	{                                                                                          \
+		if (n_rows < 1 || n_rows > max_rows)                                               \
+			__builtin_unreachable();                                                   \
+		switch (n_rows) {                                                                  \
+		case 1: name##_rows(tile, k, x, x_stride, out, 1); break;                          \
+		case 2: name##_rows(tile, k, x, x_stride, out, 2); break;                          \
+		case 3: name##_rows(tile, k, x, x_stride, out, 3); break;                          \
+		case 5: name##_rows(tile, k, x, x_stride, out, max_rows < 5 ? max_rows : 5); break; \
+		case 6: name##_rows(tile, k, x, x_stride, out, max_rows < 6 ? max_rows : 6); break; \
+		case 7: name##_rows(tile, k, x, x_stride, out, max_rows < 7 ? max_rows : 7); break; \
+		case 4: name##_rows(tile, k, x, x_stride, out, 4); break;                          \
+		default: name##_rows(tile, k, x, x_stride, out, max_rows); break;                  \
+		}                                                                                  \
+	}                                                                                          \
+	void ig_linear_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s)    \
+	{                                                                                          \
+		const struct ig_linear_params *p = c->params;                                      \
+		struct epilogue e = { p->act, p->bias ? c->weight[1].data : NULL,                  \
+				      c->in[1].data ? &c->in[1] : NULL };                          \
+		run_product(c, first, last, &e, name##_product, max_rows);                         \
+	}                                                                                          \
+	void ig_glu_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s)       \
+	{                                                                                          \
+		run_glu(c, first, last, name##_product, max_rows);                                 \
+	}                                                                                          \
+	void ig_logits_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s)    \
+	{                                                                                          \
+		const struct epilogue e = { IG_ACT_NONE, NULL, NULL };                             \
+		run_product(c, first, last, &e, name##_product, max_rows);                         \
+	}
+
+#include "ops/cpu/tile_list.h"
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * tile_list.h: every tile kernel there is, once: (name, instruction set, weight
+ * dtype, form of the activations).  The ops' tables and the declarations below
+ * are made from it.
+ */
+#ifndef INGOT_OPS_TILE_LIST_H
+#define INGOT_OPS_TILE_LIST_H
+
+#include <ingot/op.h>
+
+#define TILE_LIST_GENERIC(X)                                                                       \
+	X(generic_f32, IG_ISA_GENERIC, IG_F32, IG_FORM_ROWS)                                       \
+	X(generic_f16, IG_ISA_GENERIC, IG_F16, IG_FORM_ROWS)                                       \
+	X(generic_bf16, IG_ISA_GENERIC, IG_BF16, IG_FORM_ROWS)                                     \
+	X(generic_q8_0, IG_ISA_GENERIC, IG_Q8_0, IG_FORM_Q8)                                       \
+	X(generic_q4_0, IG_ISA_GENERIC, IG_Q4_0, IG_FORM_Q8)                                       \
+	X(generic_q4_1, IG_ISA_GENERIC, IG_Q4_1, IG_FORM_Q8)                                       \
+	X(generic_q8_0_f32, IG_ISA_GENERIC, IG_Q8_0, IG_FORM_ROWS)                                 \
+	X(generic_q4_0_f32, IG_ISA_GENERIC, IG_Q4_0, IG_FORM_ROWS)                                 \
+	X(generic_q4_1_f32, IG_ISA_GENERIC, IG_Q4_1, IG_FORM_ROWS)
+
+#if defined(__x86_64__)
+#define TILE_LIST_X86(X)                                                                           \
+	X(avx2_f32, IG_ISA_AVX2, IG_F32, IG_FORM_ROWS)                                             \
+	X(avx2_f16, IG_ISA_AVX2, IG_F16, IG_FORM_ROWS)                                             \
+	X(avx2_bf16, IG_ISA_AVX2, IG_BF16, IG_FORM_ROWS)                                           \
+	X(avx2_q8_0, IG_ISA_AVX2, IG_Q8_0, IG_FORM_Q8)                                             \
+	X(avx2_q4_0, IG_ISA_AVX2, IG_Q4_0, IG_FORM_Q8)                                             \
+	X(avx2_q4_1, IG_ISA_AVX2, IG_Q4_1, IG_FORM_Q8)                                             \
+	X(avx2_q8_0_f32, IG_ISA_AVX2, IG_Q8_0, IG_FORM_ROWS)                                       \
+	X(avx2_q4_0_f32, IG_ISA_AVX2, IG_Q4_0, IG_FORM_ROWS)                                       \
+	X(avx2_q4_1_f32, IG_ISA_AVX2, IG_Q4_1, IG_FORM_ROWS)                                       \
+	X(avx512_f32, IG_ISA_AVX512, IG_F32, IG_FORM_ROWS)                                         \
+	X(avx512_f16, IG_ISA_AVX512, IG_F16, IG_FORM_ROWS)                                         \
+	X(avx512_bf16_wide, IG_ISA_AVX512, IG_BF16, IG_FORM_ROWS)                                  \
+	X(avx512_q8_0, IG_ISA_AVX512, IG_Q8_0, IG_FORM_Q8)                                         \
+	X(avx512_q4_0, IG_ISA_AVX512, IG_Q4_0, IG_FORM_Q8)                                         \
+	X(avx512_q4_1, IG_ISA_AVX512, IG_Q4_1, IG_FORM_Q8)                                         \
+	X(avx512_q8_0_f32, IG_ISA_AVX512, IG_Q8_0, IG_FORM_ROWS)                                   \
+	X(avx512_q4_0_f32, IG_ISA_AVX512, IG_Q4_0, IG_FORM_ROWS)                                   \
+	X(avx512_q4_1_f32, IG_ISA_AVX512, IG_Q4_1, IG_FORM_ROWS)                                   \
+	X(avx512_bf16_pairs, IG_ISA_AVX512_BF16, IG_BF16, IG_FORM_BF16)
+#else
+#define TILE_LIST_X86(X)
+#endif
+
+#define TILE_LIST(X) TILE_LIST_GENERIC(X) TILE_LIST_X86(X)
+
+#define TILE_DECLARE(name, isa, dtype, form)                                                       \
+	void ig_linear_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);   \
+	void ig_glu_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);      \
+	void ig_logits_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);
+TILE_LIST(TILE_DECLARE)
+#undef TILE_DECLARE
+
+#endif

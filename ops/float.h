@@ -1,0 +1,99 @@
+/*
+ * float.h: conversions between float and its short forms, bit for bit as IEEE
+ * and bfloat16 define them, and the activations' functions.
+ *
+ * exp, silu and gelu are written so that a compiler turns a loop over them into
+ * vectors; every instruction set then gives the same bits, because nothing here
+ * is fused or reassociated.
+ */
+#ifndef INGOT_OPS_FLOAT_H
+#define INGOT_OPS_FLOAT_H
+
+#include <ingot/arch.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+static inline float ig_f32_from_bits(uint32_t u)
+{
+	float f;
+	memcpy(&f, &u, sizeof f);
+	return f;
+}
+
+static inline uint32_t ig_bits_from_f32(float f)
+{
+	uint32_t u;
+	memcpy(&u, &f, sizeof u);
+	return u;
+}
+
+static inline float ig_f32_from_bf16(uint16_t h)
+{
+	return ig_f32_from_bits((uint32_t)h << 16);
+}
+
+/* To nearest, ties to even; NaN stays NaN. */
+static inline uint16_t ig_bf16_from_f32(float f)
+{
+	uint32_t u = ig_bits_from_f32(f);
+	if ((u & 0x7fffffffu) > 0x7f800000u)
+		return (uint16_t)(u >> 16) | 0x40;
+	return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
+}
+
+static inline float ig_f32_from_f16(uint16_t h)
+{
+	uint32_t sign = (uint32_t)(h & 0x8000) << 16;
+	uint32_t mag = h & 0x7fff;
+	/* Subnormals and normals alike: shift into place, then scale by 2^112. */
+	float f = ig_f32_from_bits(mag << 13) * 0x1p112f;
+	uint32_t u = mag >= 0x7c00 ? (mag << 13) | 0x7f800000u : ig_bits_from_f32(f);
+	return ig_f32_from_bits(u | sign);
+}
+
+/* e^x to about one unit in the last place for |x| < 87; 0 below, infinity above.
+ * x = n ln 2 + r in two steps (Cody and Waite), then a polynomial of degree 6. */
+static inline float ig_expf(float x)
+{
+	float c = x > 88.7228f ? 88.7228f : x;
+	c = c < -87.3365f ? -87.3365f : c;
+	float n = c * 1.44269504088896341f + 12582912.0f; /* 1.5 * 2^23: rounds to nearest */
+	uint32_t bits = ig_bits_from_f32(n);
+	n -= 12582912.0f;
+	float r = c - n * 0.693145751953125f;
+	r -= n * 1.42860682030941723212e-6f;
+	float p = 1.3981999507e-3f;
+	p = p * r + 8.3334519073e-3f;
+	p = p * r + 4.1665795894e-2f;
+	p = p * r + 1.6666665459e-1f;
+	p = p * r + 5.0000001201e-1f;
+	p = p * r * r + r + 1.0f;
+	/* 2^n in two factors, so that n = 128 and n = -126 are both in range. */
+	int32_t i = (int32_t)(bits - 0x4b400000u);
+	int32_t half = i >> 1;
+	float y = p * ig_f32_from_bits((uint32_t)(half + 127) << 23) *
+		  ig_f32_from_bits((uint32_t)(i - half + 127) << 23);
+	y = x > 88.7228f ? INFINITY : y;
+	y = x < -87.3365f ? 0.0f : y;
+	return x != x ? x : y;
+}
+
+static inline float ig_siluf(float x)
+{
+	return x / (1.0f + ig_expf(-x));
+}
+
+/* The tanh form: x / (1 + e^(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3). */
+static inline float ig_geluf(float x)
+{
+	float u = 0.797884560802865f * (x + 0.044715f * x * x * x);
+	return x / (1.0f + ig_expf(-2.0f * u));
+}
+
+static inline float ig_act(uint32_t act, float x)
+{
+	return act == IG_ACT_SILU ? ig_siluf(x) : act == IG_ACT_GELU ? ig_geluf(x) : x;
+}
+
+#endif

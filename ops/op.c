@@ -1,0 +1,43 @@
+/* op.c: what the files of the core ops share, and the list of them. */
+#include "ops/op-private.h"
+
+#include "model/gguf.h"
+
+const struct ig_op *const ig_core_ops[] = {
+	&ig_op_embed, &ig_op_norm, &ig_op_linear, &ig_op_glu, &ig_op_logits, &ig_op_sample, NULL,
+};
+
+int64_t ig_units_tiles(const struct ig_op_call *c)
+{
+	return ig_tile16_n_tiles(c->weight[0].n_rows);
+}
+
+int64_t ig_units_rows(const struct ig_op_call *c)
+{
+	return c->out[0].n_rows;
+}
+
+int ig_op_check_size(const struct ig_op_shape *s, const char *op, uint32_t size,
+		     struct ig_error *err)
+{
+	uint32_t got = s->params ? *(const uint32_t *)s->params : 0;
+	if (got != size)
+		return ig_fail(err, -EINVAL, "%s: parameters of %u bytes, expected %u", op, got, size);
+	return 0;
+}
+
+void ig_weight_row(const struct ig_tensor *w, int64_t r, float *dst)
+{
+	ig_dtype_to_f32(w->dtype, (const char *)w->data + r * w->row_stride, dst, w->n_cols);
+}
+
+void ig_reference_product(const float *x, const struct ig_tensor *w, float *w_row, float *y)
+{
+	for (int64_t o = 0; o < w->n_rows; o++) {
+		double sum = 0.0;
+		ig_weight_row(w, o, w_row);
+		for (int64_t i = 0; i < w->n_cols; i++)
+			sum += (double)w_row[i] * (double)x[i];
+		y[o] = (float)sum;
+	}
+}

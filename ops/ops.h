@@ -1,0 +1,16 @@
+/*
+ * ops.h: the core ops, one file each: parameters, shape check, plain reference,
+ * and the table of cpu kernels.  Other ops come with modules.
+ */
+#ifndef INGOT_OPS_OPS_H
+#define INGOT_OPS_OPS_H
+
+#include <ingot/arch.h>
+
+extern const struct ig_op ig_op_embed, ig_op_norm, ig_op_linear, ig_op_glu, ig_op_logits,
+	ig_op_sample;
+
+/* NULL-terminated. */
+extern const struct ig_op *const ig_core_ops[];
+
+#endif

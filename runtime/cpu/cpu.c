@@ -1,0 +1,218 @@
+/* cpu.c: the cpu driver: opening it, memory, and running a lowered plan. */
+#include "runtime/cpu/cpu-private.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Pieces that a phase is cut into, for each thread: enough that a thread which was
+ * held up leaves work to the others, few enough that taking them costs nothing. */
+#define PIECES_PER_THREAD 4
+
+static int cpu_open(const struct ig_driver_options *o, struct ig_driver **out, struct ig_error *err)
+{
+	struct cpu_driver *d = calloc(1, sizeof *d);
+	int rc;
+
+	if (!d)
+		return ig_fail(err, -ENOMEM, "cpu driver: no memory");
+	d->base.class = &ig_driver_cpu;
+	d->strict = o->strict;
+	rc = ig_isa_parse(o->isa ? o->isa : "auto", &d->isa, err);
+	if (rc)
+		goto fail;
+	if (!o->activations || !strcmp(o->activations, "auto")) {
+		d->f32 = false;
+	} else if (!strcmp(o->activations, "f32")) {
+		d->f32 = true;
+	} else {
+		rc = ig_fail(err, -ENOTSUP, "activations \"%s\" are unknown; known: auto, f32",
+			     o->activations);
+		goto fail;
+	}
+	uint32_t n = o->n_threads;
+	if (!n) {
+		long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+		n = cpus < 1 ? 1 : cpus > 256 ? 256 : (uint32_t)cpus;
+	}
+	rc = ig_pool_create(n, &d->pool);
+	if (rc) {
+		rc = ig_fail(err, rc, "cpu driver: %u threads cannot be started: %s", n, strerror(-rc));
+		goto fail;
+	}
+	snprintf(d->text, sizeof d->text, "cpu, %s, %u thread%s, activations %s", ig_isa_name(d->isa),
+		 n, n == 1 ? "" : "s", d->f32 ? "f32" : "auto");
+	*out = &d->base;
+	return 0;
+fail:
+	free(d);
+	return rc;
+}
+
+static void cpu_close(struct ig_driver *base)
+{
+	struct cpu_driver *d = (struct cpu_driver *)base;
+	ig_pool_destroy(d->pool);
+	free(d);
+}
+
+static const char *cpu_describe(const struct ig_driver *base)
+{
+	return ((const struct cpu_driver *)base)->text;
+}
+
+void *ig_cpu_map(uint64_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return NULL;
+#ifdef MADV_HUGEPAGE
+	madvise(p, bytes, MADV_HUGEPAGE); /* fewer TLB misses; a refusal changes nothing */
+#endif
+	return p;
+}
+
+void ig_cpu_unmap(void *p, uint64_t bytes)
+{
+	if (p)
+		munmap(p, bytes);
+}
+
+static void *map_slab(struct ig_driver *d, uint64_t bytes)
+{
+	return ig_cpu_map(bytes);
+}
+
+static void unmap_slab(struct ig_driver *d, void *base, uint64_t bytes)
+{
+	ig_cpu_unmap(base, bytes);
+}
+
+/* ---- a step ------------------------------------------------------------------------ */
+
+static int32_t rows_of(const struct ig_step *s, uint32_t row_class)
+{
+	return row_class == IG_ROWS_TOKENS ? s->n_rows : s->n_logit_rows;
+}
+
+/* The numbers of rows, before any thread looks. */
+static void prepare(struct cpu_program *p, const struct ig_step *step)
+{
+	for (uint32_t i = 0; i < p->n_calls; i++) {
+		struct cpu_call *c = &p->calls[i];
+		c->call.step = step;
+		for (uint32_t j = 0; j < c->call.n_in; j++)
+			if (c->in[j].buffer >= 0)
+				c->call.in[j].n_rows =
+					rows_of(step, p->buffers[c->in[j].buffer].row_class);
+		for (uint32_t j = 0; j < c->call.n_out; j++)
+			if (c->out[j].buffer >= 0)
+				c->call.out[j].n_rows =
+					rows_of(step, p->buffers[c->out[j].buffer].row_class);
+	}
+	for (uint32_t i = 0; i < p->n_phases; i++)
+		atomic_store_explicit(&p->counters[i].word, 0, memory_order_relaxed);
+}
+
+static int64_t phase_units(const struct cpu_program *p, const struct cpu_phase *ph)
+{
+	const struct cpu_call *c = &p->calls[ph->first_call];
+	int64_t n = 0;
+
+	if (rows_of(c->call.step, c->row_class) == 0)
+		return 0;
+	if (ph->rows)
+		return c->kernel->n_units(&c->call);
+	for (uint32_t i = 0; i < ph->n_calls; i++)
+		n += c[i].kernel->n_units(&c[i].call);
+	return n;
+}
+
+static void run_units(const struct cpu_program *p, const struct cpu_phase *ph, int64_t first,
+		      int64_t last, void *scratch)
+{
+	const struct cpu_call *c = &p->calls[ph->first_call];
+
+	if (ph->rows) {
+		for (uint32_t i = 0; i < ph->n_calls; i++)
+			c[i].kernel->run(&c[i].call, first, last, scratch);
+		return;
+	}
+	/* Units of the calls lie one behind the other. */
+	for (uint32_t i = 0; i < ph->n_calls && first < last; i++) {
+		int64_t n = c[i].kernel->n_units(&c[i].call);
+		if (first < n)
+			c[i].kernel->run(&c[i].call, first, last < n ? last : n, scratch);
+		first = first > n ? first - n : 0;
+		last -= n;
+	}
+}
+
+static void run_program(void *ctx, uint32_t thread)
+{
+	struct cpu_program *p = ctx;
+	void *scratch = p->scratch_mem + p->worker_offset + thread * p->worker_bytes;
+	int64_t pieces = (int64_t)ig_pool_n_threads(p->driver->pool) * PIECES_PER_THREAD;
+
+	if (pieces == PIECES_PER_THREAD)
+		pieces = 1;
+	for (uint32_t i = 0; i < p->n_phases; i++) {
+		const struct cpu_phase *ph = &p->phases[i];
+		atomic_uint_fast64_t *word = &p->counters[i].word;
+		int64_t n = phase_units(p, ph);
+		if (n == 0)
+			continue;
+		int64_t piece = (n + pieces - 1) / pieces;
+		for (;;) {
+			/* Take a piece … */
+			uint64_t w = atomic_fetch_add_explicit(word, (uint64_t)piece,
+							       memory_order_relaxed);
+			int64_t first = (int64_t)(w & 0xffffffffu);
+			if (first >= n)
+				break;
+			int64_t last = first + piece < n ? first + piece : n;
+			run_units(p, ph, first, last, scratch);
+			/* … and say when it is done. */
+			atomic_fetch_add_explicit(word, (uint64_t)(last - first) << 32,
+						  memory_order_release);
+		}
+		for (uint32_t spins = 0;
+		     (int64_t)(atomic_load_explicit(word, memory_order_acquire) >> 32) < n; spins++) {
+			ig_pool_relax();
+			if (spins > 20000)
+				sched_yield(); /* whoever has the last piece was put aside */
+		}
+	}
+}
+
+static int cpu_submit(struct ig_program *p, const struct ig_step *step)
+{
+	/* The caller computes too, so work begins when it waits. */
+	return 0;
+}
+
+static int cpu_wait(struct ig_program *base)
+{
+	struct cpu_program *p = (struct cpu_program *)base;
+
+	prepare(p, base->in_flight);
+	ig_pool_run(p->driver->pool, run_program, p);
+	return 0;
+}
+
+const struct ig_driver_class ig_driver_cpu = {
+	.name = "cpu",
+	.open = cpu_open,
+	.close = cpu_close,
+	.describe = cpu_describe,
+	.lower = ig_cpu_lower,
+	.load = ig_cpu_load,
+	.destroy = ig_cpu_destroy,
+	.submit = cpu_submit,
+	.wait = cpu_wait,
+	.map_slab = map_slab,
+	.unmap_slab = unmap_slab,
+};

@@ -1,0 +1,69 @@
+/* isa.c: see isa.h. */
+#include "runtime/cpu/isa.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const struct {
+	uint32_t isa;
+	const char *name;
+} names[] = {
+	{ IG_ISA_GENERIC, "generic" },
+#if defined(__x86_64__)
+	{ IG_ISA_AVX2, "avx2" },
+	{ IG_ISA_AVX512, "avx512" },
+	{ IG_ISA_AVX512_BF16, "avx512_bf16" },
+#endif
+};
+#define N_NAMES (sizeof names / sizeof *names)
+
+uint32_t ig_isa_best(void)
+{
+#if defined(__x86_64__)
+	/* The compiler's own test looks at the processor and at what the system saves. */
+	__builtin_cpu_init();
+	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+		return IG_ISA_GENERIC;
+	if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+	    !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq") ||
+	    !__builtin_cpu_supports("avx512vnni"))
+		return IG_ISA_AVX2;
+	return __builtin_cpu_supports("avx512bf16") ? IG_ISA_AVX512_BF16 : IG_ISA_AVX512;
+#else
+	return IG_ISA_GENERIC;
+#endif
+}
+
+const char *ig_isa_name(uint32_t isa)
+{
+	for (size_t i = 0; i < N_NAMES; i++)
+		if (names[i].isa == isa)
+			return names[i].name;
+	return "unknown";
+}
+
+bool ig_isa_includes(uint32_t chosen, uint32_t kernel)
+{
+	return kernel == IG_ISA_GENERIC || kernel == chosen ||
+	       (chosen <= IG_ISA_AVX512_BF16 && kernel < chosen);
+}
+
+int ig_isa_parse(const char *name, uint32_t *isa, struct ig_error *err)
+{
+	uint32_t best = ig_isa_best();
+
+	if (!strcmp(name, "auto")) {
+		*isa = best;
+		return 0;
+	}
+	for (size_t i = 0; i < N_NAMES; i++) {
+		if (strcmp(names[i].name, name))
+			continue;
+		if (!ig_isa_includes(best, names[i].isa))
+			return ig_fail(err, -ENOTSUP, "instruction set \"%s\" is not here; the best is \"%s\"",
+				       name, ig_isa_name(best));
+		*isa = names[i].isa;
+		return 0;
+	}
+	return ig_fail(err, -ENOTSUP, "instruction set \"%s\" is unknown on this machine", name);
+}

@@ -1,0 +1,558 @@
+/*
+ * lower.c: from a recorded plan to the cpu driver's phases.
+ *
+ * Chooses a kernel for every node, adds calls that bring a value into the form a
+ * kernel wants (once a value and form), chains calls on rows, and lays out
+ * scratch so that buffers whose lives do not overlap share bytes.
+ */
+#include "runtime/cpu/cpu-private.h"
+
+#include "model/gguf.h"
+#include "ops/cpu/rows.h"
+#include "ops/cpu/tile16.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct lowering {
+	struct cpu_program *p;
+	int32_t *value_buffer; /* [n_values] */
+	int32_t *form_buffer; /* [n_values, N_FORMS] */
+	struct ig_error *err;
+};
+
+#define N_FORMS 4
+
+static uint64_t round_up(uint64_t n, uint64_t to)
+{
+	return (n + to - 1) / to * to;
+}
+
+static bool grow(void **array, uint32_t n, uint32_t *cap, size_t size)
+{
+	if (n < *cap)
+		return true;
+	uint32_t want = *cap ? *cap * 2 : 256;
+	void *p = realloc(*array, want * size);
+	if (!p)
+		return false;
+	*array = p;
+	*cap = want;
+	return true;
+}
+
+static int no_memory(struct lowering *l)
+{
+	return ig_fail(l->err, -ENOMEM, "cpu driver: no memory for the lowered plan");
+}
+
+/* ---- kernels ---------------------------------------------------------------------- */
+
+/* The best kernel for a weight format: of the highest instruction set that the
+ * driver may use, with the activations' short form unless float32 was asked for. */
+static const struct ig_cpu_kernel *choose(const struct cpu_driver *d, const struct ig_cpu_kernel *k,
+					  uint32_t n, uint32_t dtype)
+{
+	const struct ig_cpu_kernel *best = NULL;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (!ig_isa_includes(d->isa, k[i].isa) ||
+		    (k[i].weight_dtype != IG_DTYPE_NONE && k[i].weight_dtype != dtype) ||
+		    (d->f32 && k[i].in_form != IG_FORM_ROWS))
+			continue;
+		if (!best || k[i].isa > best->isa ||
+		    (k[i].isa == best->isa && best->in_form == IG_FORM_ROWS))
+			best = &k[i];
+	}
+	return best;
+}
+
+/* The calls that bring rows of float into another form, as kernels of their own. */
+#define PACK_ENTRY(name, isa_)                                                                     \
+	{ sizeof(struct ig_cpu_kernel), isa_, IG_DTYPE_NONE, IG_FORM_ROWS, IG_FORM_ROWS,           \
+	  IG_UNITS_ROWS, pack_units, NULL, PACK_FN(name) },
+
+static int64_t pack_units(const struct ig_op_call *c)
+{
+	return c->out[0].n_rows;
+}
+
+#define PACK_FN(name) ig_pack_q8_##name
+static const struct ig_cpu_kernel pack_q8[] = { ROWS_LIST(PACK_ENTRY) };
+#undef PACK_FN
+#define PACK_FN(name) ig_pack_bf16_##name
+static const struct ig_cpu_kernel pack_bf16[] = { ROWS_LIST(PACK_ENTRY) };
+#define N_PACKS (sizeof pack_q8 / sizeof *pack_q8)
+
+/* ---- buffers, calls, phases ---------------------------------------------------------- */
+
+static int32_t add_buffer(struct lowering *l, uint64_t row_bytes, uint32_t row_class)
+{
+	struct cpu_program *p = l->p;
+
+	if (!grow((void **)&p->buffers, p->n_buffers, &p->cap_buffers, sizeof *p->buffers))
+		return -1;
+	p->buffers[p->n_buffers] = (struct cpu_buffer){
+		.row_bytes = round_up(row_bytes, 64), .row_class = row_class,
+		.first_phase = UINT32_MAX,
+	};
+	return (int32_t)p->n_buffers++;
+}
+
+/* Append the call, in a phase of its own or chained to the last one. */
+static int add_call(struct lowering *l, const struct cpu_call *c, bool chain, bool join)
+{
+	struct cpu_program *p = l->p;
+
+	if (!grow((void **)&p->calls, p->n_calls, &p->cap_calls, sizeof *p->calls) ||
+	    !grow((void **)&p->phases, p->n_phases, &p->cap_phases, sizeof *p->phases))
+		return no_memory(l);
+	p->calls[p->n_calls++] = *c;
+	struct cpu_phase *last = p->n_phases ? &p->phases[p->n_phases - 1] : NULL;
+	bool rows = c->kernel->unit_kind == IG_UNITS_ROWS;
+	if (join || (chain && last && last->rows && rows &&
+		     p->calls[last->first_call].row_class == c->row_class)) {
+		last->n_calls++;
+	} else {
+		p->phases[p->n_phases++] = (struct cpu_phase){ p->n_calls - 1, 1, rows };
+	}
+	for (uint32_t i = 0; i < IG_MAX_IN + IG_MAX_OUT; i++) {
+		int32_t b = i < IG_MAX_IN ? c->in[i].buffer : c->out[i - IG_MAX_IN].buffer;
+		if (b < 0)
+			continue;
+		uint32_t phase = p->n_phases - 1;
+		if (p->buffers[b].first_phase > phase)
+			p->buffers[b].first_phase = phase;
+		p->buffers[b].last_phase = phase;
+	}
+	return 0;
+}
+
+static struct cpu_call empty_call(const struct ig_cpu_kernel *k, uint32_t row_class)
+{
+	struct cpu_call c = { .kernel = k, .row_class = row_class };
+
+	c.call.struct_size = sizeof c.call;
+	for (uint32_t i = 0; i < IG_MAX_IN; i++)
+		c.in[i].buffer = -1;
+	for (uint32_t i = 0; i < IG_MAX_OUT; i++)
+		c.out[i].buffer = -1;
+	for (uint32_t i = 0; i < IG_MAX_WEIGHTS; i++)
+		c.weight[i] = -1;
+	return c;
+}
+
+static void set_in(struct cpu_call *c, uint32_t i, const struct cpu_program *p, int32_t buffer,
+		   uint32_t form, int64_t n_cols, uint64_t col_offset)
+{
+	c->in[i] = (struct cpu_operand){ buffer, col_offset };
+	c->call.in[i] = (struct ig_tensor){ .n_cols = n_cols, .dtype = IG_F32, .form = form,
+					    .row_stride = (int64_t)p->buffers[buffer].row_bytes };
+	if (c->call.n_in < i + 1)
+		c->call.n_in = i + 1;
+}
+
+static void set_out(struct cpu_call *c, uint32_t i, const struct cpu_program *p, int32_t buffer,
+		    uint32_t form, int64_t n_cols, uint64_t col_offset)
+{
+	c->out[i] = (struct cpu_operand){ buffer, col_offset };
+	c->call.out[i] = (struct ig_tensor){ .n_cols = n_cols, .dtype = IG_F32, .form = form,
+					     .row_stride = (int64_t)p->buffers[buffer].row_bytes };
+	if (c->call.n_out < i + 1)
+		c->call.n_out = i + 1;
+}
+
+/* The value in this form, made by a call of its own if nobody asked before. */
+static int value_in_form(struct lowering *l, ig_value v, uint32_t form, int32_t *buffer)
+{
+	struct cpu_program *p = l->p;
+	const struct ig_shape *s = &p->plan->values[v].shape;
+	int32_t *known = &l->form_buffer[(uint32_t)v * N_FORMS + form];
+
+	if (form == IG_FORM_ROWS) {
+		*buffer = l->value_buffer[v];
+		return 0;
+	}
+	if (*known >= 0) {
+		*buffer = *known;
+		return 0;
+	}
+	const struct ig_cpu_kernel *k = choose(p->driver, form == IG_FORM_Q8 ? pack_q8 : pack_bf16,
+					       N_PACKS, IG_F32);
+	/* `choose` honours float32 by refusing short inputs; a pack's input is float. */
+	int32_t b = add_buffer(l, ig_form_row_bytes(form, s->n_cols), s->row_class);
+	if (b < 0)
+		return no_memory(l);
+	struct cpu_call c = empty_call(k, s->row_class);
+	set_in(&c, 0, p, l->value_buffer[v], IG_FORM_ROWS, s->n_cols, 0);
+	set_out(&c, 0, p, b, form, s->n_cols, 0);
+	*known = *buffer = b;
+	return add_call(l, &c, true, false);
+}
+
+static int use_weight(struct lowering *l, struct cpu_call *c, uint32_t i, ig_weight w)
+{
+	struct cpu_program *p = l->p;
+	const struct ig_plan_weight *pw = &p->plan->weights[w];
+	struct cpu_weight *cw = &p->weights[w];
+	uint32_t form = pw->shape.n_rows == 1 ? IG_FORM_ROWS : c->kernel->weight_form;
+
+	if (form == IG_FORM_TILE16 &&
+	    !ig_tile16_tile_bytes(pw->shape.dtype, pw->shape.n_cols))
+		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\": the cpu driver has no kernels for %s",
+			       pw->name, ig_dtype_name(pw->shape.dtype));
+	if (cw->used && cw->form != form)
+		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is wanted in two layouts", pw->name);
+	cw->used = true;
+	cw->form = form;
+	c->weight[i] = w;
+	c->call.weight[i] = (struct ig_tensor){
+		.n_rows = pw->shape.n_rows, .n_cols = pw->shape.n_cols, .dtype = pw->shape.dtype,
+		.form = form,
+		.row_stride = form == IG_FORM_ROWS ? (int64_t)pw->n_bytes : 0,
+	};
+	if (c->call.n_weights < i + 1)
+		c->call.n_weights = i + 1;
+	return 0;
+}
+
+/* ---- nodes ---------------------------------------------------------------------------- */
+
+static int refuse(struct lowering *l, const struct ig_plan_node *n, uint32_t dtype)
+{
+	return ig_fail(l->err, -ENOTSUP, "op %s: the cpu driver has no kernel for %s here%s", n->op->name,
+		       dtype == IG_DTYPE_NONE ? "it" : ig_dtype_name(dtype),
+		       n->weight[0] >= 0 ? "" : " (no weight)");
+}
+
+/* Inputs, outputs and the row class of a call for node n. */
+static int operands(struct lowering *l, const struct ig_plan_node *n, struct cpu_call *c,
+		    bool *chain)
+{
+	struct cpu_program *p = l->p;
+	const struct ig_plan_value *values = p->plan->values;
+
+	for (uint32_t i = 0; i < n->n_in; i++) {
+		int32_t b;
+		uint32_t form = i == 0 ? c->kernel->in_form : IG_FORM_ROWS;
+		if (n->in[i] == IG_NONE)
+			continue;
+		int rc = value_in_form(l, n->in[i], form, &b);
+		if (rc)
+			return rc;
+		set_in(c, i, p, b, form, values[n->in[i]].shape.n_cols, 0);
+		/* Rows that are gathered come from anywhere: all must be done. */
+		if (values[n->in[i]].shape.row_class != c->row_class)
+			*chain = false;
+	}
+	for (uint32_t i = 0; i < n->n_out; i++) {
+		const struct ig_shape *s = &values[n->out[i]].shape;
+		int32_t b = l->value_buffer[n->out[i]];
+		if (b < 0)
+			b = add_buffer(l, (uint64_t)s->n_cols * 4, s->row_class);
+		if (b < 0)
+			return no_memory(l);
+		l->value_buffer[n->out[i]] = b;
+		set_out(c, i, p, b, IG_FORM_ROWS, s->n_cols, 0);
+	}
+	return 0;
+}
+
+static uint32_t row_class_of(const struct lowering *l, const struct ig_plan_node *n)
+{
+	const struct ig_plan_value *values = l->p->plan->values;
+	if (n->n_out)
+		return values[n->out[0]].shape.row_class;
+	return n->n_in ? values[n->in[0]].shape.row_class : IG_ROWS_TOKENS;
+}
+
+static uint32_t weight_dtype(const struct lowering *l, const struct ig_plan_node *n, uint32_t i)
+{
+	return n->weight[i] < 0 ? IG_DTYPE_NONE : l->p->plan->weights[n->weight[i]].shape.dtype;
+}
+
+/* An op whose weights lie side by side: one call a weight, all in one phase.  Its
+ * weights are W_0 … W_m-1 and, if there are twice as many, their biases. */
+static int lower_split(struct lowering *l, const struct ig_plan_node *n, uint32_t m)
+{
+	uint64_t col = 0;
+	int rc;
+
+	/* Forms first, so that the calls of the products can share a phase. */
+	for (uint32_t i = 0; i < m; i++) {
+		const struct ig_cpu_kernel *k = choose(l->p->driver, n->op->cpu_kernels,
+						       n->op->n_cpu_kernels, weight_dtype(l, n, i));
+		int32_t b;
+		if (!k)
+			return refuse(l, n, weight_dtype(l, n, i));
+		rc = value_in_form(l, n->in[0], k->in_form, &b);
+		if (rc)
+			return rc;
+	}
+	for (uint32_t i = 0; i < m; i++) {
+		const struct ig_cpu_kernel *k = choose(l->p->driver, n->op->cpu_kernels,
+						       n->op->n_cpu_kernels, weight_dtype(l, n, i));
+		struct cpu_call c = empty_call(k, row_class_of(l, n));
+		bool chain = false;
+		c.call.params = n->params;
+		rc = operands(l, n, &c, &chain);
+		if (!rc)
+			rc = use_weight(l, &c, 0, n->weight[i]);
+		if (!rc && n->n_weights == 2 * m)
+			rc = use_weight(l, &c, 1, n->weight[m + i]);
+		if (rc)
+			return rc;
+		c.out[0].col_offset = col;
+		c.call.out[0].n_cols = c.call.weight[0].n_rows;
+		if (c.in[1].buffer >= 0) {
+			c.in[1].col_offset = col;
+			c.call.in[1].n_cols = c.call.weight[0].n_rows;
+		}
+		col += (uint64_t)c.call.weight[0].n_rows * 4;
+		rc = add_call(l, &c, false, i > 0);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int lower_node(struct lowering *l, const struct ig_plan_node *n)
+{
+	uint32_t dtype = weight_dtype(l, n, 0);
+	int rc;
+
+	if (n->op->flags & IG_OP_SPLIT_WEIGHTS) {
+		uint32_t m = ((const struct ig_linear_params *)n->params)->n_weights;
+		return lower_split(l, n, m);
+	}
+	const struct ig_cpu_kernel *k = choose(l->p->driver, n->op->cpu_kernels, n->op->n_cpu_kernels,
+					       dtype);
+	if (!k)
+		return refuse(l, n, dtype);
+	struct cpu_call c = empty_call(k, row_class_of(l, n));
+	bool chain = true;
+	c.call.params = n->params;
+	rc = operands(l, n, &c, &chain);
+	for (uint32_t i = 0; !rc && i < n->n_weights; i++)
+		if (n->weight[i] != IG_NONE)
+			rc = use_weight(l, &c, i, n->weight[i]);
+	return rc ? rc : add_call(l, &c, chain, false);
+}
+
+/* ---- memory ---------------------------------------------------------------------------- */
+
+static uint64_t max_rows(const struct cpu_program *p, uint32_t row_class)
+{
+	return row_class == IG_ROWS_TOKENS ? p->base.limits.max_rows : p->base.limits.max_logit_rows;
+}
+
+/* First fit, in order of birth, among the buffers that live at the same time. */
+static void place_buffers(struct cpu_program *p)
+{
+	for (uint32_t i = 0; i < p->n_buffers; i++) {
+		struct cpu_buffer *b = &p->buffers[i];
+		b->bytes = b->row_bytes * max_rows(p, b->row_class);
+		b->offset = 0;
+		for (bool moved = true; moved;) {
+			moved = false;
+			for (uint32_t j = 0; j < i; j++) {
+				const struct cpu_buffer *o = &p->buffers[j];
+				if (o->last_phase < b->first_phase || b->last_phase < o->first_phase ||
+				    o->offset + o->bytes <= b->offset ||
+				    b->offset + b->bytes <= o->offset)
+					continue;
+				b->offset = o->offset + o->bytes;
+				moved = true;
+			}
+		}
+		if (p->scratch_bytes < b->offset + b->bytes)
+			p->scratch_bytes = b->offset + b->bytes;
+	}
+}
+
+/* What one thread's kernels may need at most. */
+static void place_workers(struct cpu_program *p)
+{
+	const struct ig_program_limits *lim = &p->base.limits;
+	struct ig_step widest = { .struct_size = sizeof widest, .n_rows = (int32_t)lim->max_rows,
+				  .n_seqs = (int32_t)lim->max_seqs,
+				  .n_logit_rows = (int32_t)lim->max_logit_rows };
+
+	for (uint32_t i = 0; i < p->n_calls; i++) {
+		struct ig_op_call c = p->calls[i].call;
+		if (!p->calls[i].kernel->scratch_bytes)
+			continue;
+		c.step = &widest;
+		for (uint32_t j = 0; j < c.n_in; j++)
+			c.in[j].n_rows = lim->max_rows;
+		for (uint32_t j = 0; j < c.n_out; j++)
+			c.out[j].n_rows = lim->max_rows;
+		uint64_t bytes = round_up(p->calls[i].kernel->scratch_bytes(&c), 64);
+		if (p->worker_bytes < bytes)
+			p->worker_bytes = bytes;
+	}
+	p->worker_offset = p->scratch_bytes;
+	p->scratch_bytes += p->worker_bytes * ig_pool_n_threads(p->driver->pool);
+}
+
+static int place_weights(struct lowering *l)
+{
+	struct cpu_program *p = l->p;
+
+	for (uint32_t i = 0; i < p->plan->n_weights; i++) {
+		const struct ig_plan_weight *pw = &p->plan->weights[i];
+		struct cpu_weight *w = &p->weights[i];
+		if (!w->used)
+			continue;
+		if (w->form == IG_FORM_TILE16)
+			w->bytes = ig_tile16_tile_bytes(pw->shape.dtype, pw->shape.n_cols) *
+				   (uint64_t)ig_tile16_n_tiles(pw->shape.n_rows);
+		else
+			w->bytes = round_up(pw->n_bytes, 64);
+		w->offset = p->weight_bytes;
+		p->weight_bytes += w->bytes;
+	}
+	return 0;
+}
+
+int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
+		 const struct ig_program_limits *limits, struct ig_program **out,
+		 struct ig_program_memory *memory, struct ig_error *err)
+{
+	struct cpu_program *p = calloc(1, sizeof *p);
+	struct lowering l = { .p = p, .err = err };
+	int rc = -ENOMEM;
+
+	if (!p)
+		return ig_fail(err, -ENOMEM, "cpu driver: no memory for the lowered plan");
+	p->base.class = &ig_driver_cpu;
+	p->base.limits = *limits;
+	p->driver = (struct cpu_driver *)d;
+	p->base.strict = p->driver->strict;
+	p->plan = plan;
+	p->weights = calloc(plan->n_weights + 1, sizeof *p->weights);
+	l.value_buffer = malloc((plan->n_values + 1) * sizeof *l.value_buffer);
+	l.form_buffer = malloc((plan->n_values + 1) * N_FORMS * sizeof *l.form_buffer);
+	if (!p->weights || !l.value_buffer || !l.form_buffer) {
+		no_memory(&l);
+		goto done;
+	}
+	memset(l.value_buffer, 0xff, (plan->n_values + 1) * sizeof *l.value_buffer);
+	memset(l.form_buffer, 0xff, (plan->n_values + 1) * N_FORMS * sizeof *l.form_buffer);
+	for (uint32_t i = 0; i < plan->n_nodes; i++) {
+		rc = lower_node(&l, &plan->nodes[i]);
+		if (rc)
+			goto done;
+	}
+	p->counters = aligned_alloc(64, (p->n_phases + 1) * sizeof *p->counters);
+	if (!p->counters) {
+		rc = no_memory(&l);
+		goto done;
+	}
+	place_buffers(p);
+	place_workers(p);
+	rc = place_weights(&l);
+	*memory = (struct ig_program_memory){ p->weight_bytes, p->scratch_bytes };
+done:
+	free(l.value_buffer);
+	free(l.form_buffer);
+	if (rc)
+		ig_cpu_destroy(&p->base);
+	else
+		*out = &p->base;
+	return rc;
+}
+
+/* ---- loading ------------------------------------------------------------------------------ */
+
+struct packing {
+	struct cpu_program *p;
+	uint32_t weight; /* of the plan, the one being packed */
+	atomic_int_fast64_t next_tile;
+};
+
+static void pack_tiles(void *ctx, uint32_t thread)
+{
+	struct packing *k = ctx;
+	const struct ig_plan_weight *pw = &k->p->plan->weights[k->weight];
+	const struct cpu_weight *w = &k->p->weights[k->weight];
+	int64_t n_tiles = ig_tile16_n_tiles(pw->shape.n_rows), step = 8, t;
+
+	while ((t = atomic_fetch_add(&k->next_tile, step)) < n_tiles)
+		ig_tile16_pack(pw->shape.dtype, pw->data, pw->shape.n_rows, pw->shape.n_cols,
+			       k->p->weight_mem + w->offset, t, t + step < n_tiles ? t + step : n_tiles);
+}
+
+/* From buffers and offsets to addresses. */
+static void resolve(struct cpu_program *p)
+{
+	for (uint32_t i = 0; i < p->n_calls; i++) {
+		struct cpu_call *c = &p->calls[i];
+		for (uint32_t j = 0; j < IG_MAX_IN; j++)
+			if (c->in[j].buffer >= 0)
+				c->call.in[j].data = p->scratch_mem +
+						     p->buffers[c->in[j].buffer].offset +
+						     c->in[j].col_offset;
+		for (uint32_t j = 0; j < IG_MAX_OUT; j++)
+			if (c->out[j].buffer >= 0)
+				c->call.out[j].data = p->scratch_mem +
+						      p->buffers[c->out[j].buffer].offset +
+						      c->out[j].col_offset;
+		for (uint32_t j = 0; j < IG_MAX_WEIGHTS; j++)
+			if (c->weight[j] >= 0)
+				c->call.weight[j].data = p->weight_mem +
+							 p->weights[c->weight[j]].offset;
+	}
+}
+
+int ig_cpu_load(struct ig_program *base, struct ig_error *err)
+{
+	struct cpu_program *p = (struct cpu_program *)base;
+
+	p->weight_mem = ig_cpu_map(p->weight_bytes ? p->weight_bytes : 1);
+	p->scratch_mem = ig_cpu_map(p->scratch_bytes ? p->scratch_bytes : 1);
+	if (!p->weight_mem || !p->scratch_mem)
+		return ig_fail(err, -ENOMEM,
+			       "no memory for %llu bytes of weights and %llu of scratch",
+			       (unsigned long long)p->weight_bytes,
+			       (unsigned long long)p->scratch_bytes);
+	/* Packing has threads of its own: the driver's belong to the engine, whose steps
+	 * go on while a model loads. */
+	struct ig_pool *pool;
+	int rc = ig_pool_create(ig_pool_n_threads(p->driver->pool), &pool);
+	if (rc)
+		return ig_fail(err, rc, "threads for packing weights cannot be started");
+	for (uint32_t i = 0; i < p->plan->n_weights; i++) {
+		const struct ig_plan_weight *pw = &p->plan->weights[i];
+		const struct cpu_weight *w = &p->weights[i];
+		if (!w->used)
+			continue;
+		if (w->form == IG_FORM_TILE16) {
+			struct packing k = { .p = p, .weight = i };
+			ig_pool_run(pool, pack_tiles, &k);
+		} else {
+			memcpy(p->weight_mem + w->offset, pw->data, pw->n_bytes);
+		}
+		ig_gguf_drop_pages(p->plan->file, pw->data, pw->n_bytes);
+	}
+	ig_pool_destroy(pool);
+	resolve(p);
+	return 0;
+}
+
+void ig_cpu_destroy(struct ig_program *base)
+{
+	struct cpu_program *p = (struct cpu_program *)base;
+
+	if (!p)
+		return;
+	ig_cpu_unmap(p->weight_mem, p->weight_bytes ? p->weight_bytes : 1);
+	ig_cpu_unmap(p->scratch_mem, p->scratch_bytes ? p->scratch_bytes : 1);
+	free(p->counters);
+	free(p->weights);
+	free(p->buffers);
+	free(p->phases);
+	free(p->calls);
+	free(p);
+}

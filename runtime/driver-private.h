@@ -1,0 +1,38 @@
+/* driver-private.h: what a driver provides to driver.c. */
+#ifndef INGOT_RUNTIME_DRIVER_PRIVATE_H
+#define INGOT_RUNTIME_DRIVER_PRIVATE_H
+
+#include "runtime/driver.h"
+
+struct ig_driver_class {
+	const char *name;
+	int (*open)(const struct ig_driver_options *o, struct ig_driver **out, struct ig_error *err);
+	void (*close)(struct ig_driver *d);
+	const char *(*describe)(const struct ig_driver *d);
+	int (*lower)(struct ig_driver *d, const struct ig_plan *plan,
+		     const struct ig_program_limits *limits, struct ig_program **out,
+		     struct ig_program_memory *memory, struct ig_error *err);
+	int (*load)(struct ig_program *p, struct ig_error *err);
+	void (*destroy)(struct ig_program *p);
+	int (*submit)(struct ig_program *p, const struct ig_step *step);
+	int (*wait)(struct ig_program *p);
+	void *(*map_slab)(struct ig_driver *d, uint64_t slab_bytes);
+	void (*unmap_slab)(struct ig_driver *d, void *base, uint64_t slab_bytes);
+};
+
+/* The first member of every driver and of every program. */
+struct ig_driver {
+	const struct ig_driver_class *class;
+};
+
+struct ig_program {
+	const struct ig_driver_class *class;
+	struct ig_program_limits limits;
+	uint32_t strict;
+	uint32_t loaded;
+	const struct ig_step *in_flight;
+};
+
+extern const struct ig_driver_class ig_driver_cpu;
+
+#endif

@@ -1,0 +1,227 @@
+/* plan.c: see plan.h.  While it is recorded, a plan's arrays grow; the graph
+ * keeps the first error and refuses everything after it. */
+#include "runtime/plan.h"
+
+#include "model/gguf.h"
+#include "runtime/modules.h"
+#include "runtime/plan-private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Far beyond any model; a limit on what a hostile file can make us record. */
+#define MAX_NODES 65536
+
+struct ig_graph {
+	struct ig_plan *plan;
+	const struct ig_modules *modules;
+	uint32_t cap_nodes, cap_values, cap_weights;
+	struct ig_error error;
+};
+
+/* Room for one more element; false sets the graph's error. */
+static bool grow(struct ig_graph *g, void **array, uint32_t n, uint32_t *cap, size_t size)
+{
+	if (n < *cap)
+		return true;
+	uint32_t want = *cap ? *cap * 2 : 64;
+	void *p = n < MAX_NODES ? realloc(*array, want * size) : NULL;
+	if (!p) {
+		ig_fail(&g->error, -ENOMEM, "no memory for a plan of %u entries", n);
+		return false;
+	}
+	*array = p;
+	*cap = want;
+	return true;
+}
+
+ig_weight ig_graph_weight(struct ig_graph *g, const char *name, int64_t n_rows, int64_t n_cols)
+{
+	struct ig_plan *p = g->plan;
+
+	if (g->error.code)
+		return IG_NONE;
+	for (uint32_t i = 0; i < p->n_weights; i++)
+		if (!strcmp(p->weights[i].name, name)) {
+			if (p->weights[i].shape.n_rows == n_rows && p->weights[i].shape.n_cols == n_cols)
+				return (ig_weight)i;
+			ig_fail(&g->error, -EINVAL, "tensor \"%s\" is asked for in two shapes", name);
+			return IG_NONE;
+		}
+	const struct ig_gguf_tensor *t = ig_gguf_find_tensor(p->file, name);
+	if (!t) {
+		ig_fail(&g->error, -ENOENT, "tensor \"%.90s\" is missing", name);
+		return IG_NONE;
+	}
+	if (t->n_rows != n_rows || t->n_cols != n_cols) {
+		ig_fail(&g->error, -EINVAL,
+			"tensor \"%.90s\" has shape [%lld, %lld], expected [%lld, %lld]", name,
+			(long long)t->n_rows, (long long)t->n_cols, (long long)n_rows,
+			(long long)n_cols);
+		return IG_NONE;
+	}
+	if (!grow(g, (void **)&p->weights, p->n_weights, &g->cap_weights, sizeof *p->weights))
+		return IG_NONE;
+	struct ig_plan_weight *w = &p->weights[p->n_weights];
+	*w = (struct ig_plan_weight){ .shape = { n_rows, n_cols, t->dtype, 0 },
+				      .data = t->data, .n_bytes = t->n_bytes };
+	if (strlen(name) >= sizeof w->name) {
+		ig_fail(&g->error, -EINVAL, "tensor name \"%.80s…\" is too long", name);
+		return IG_NONE;
+	}
+	strcpy(w->name, name);
+	return (ig_weight)p->n_weights++;
+}
+
+static int fail_op(struct ig_graph *g, const char *op, const char *what)
+{
+	return ig_fail(&g->error, -EINVAL, "op %s, node %u: %s", op, g->plan->n_nodes, what);
+}
+
+int ig_graph_record(struct ig_graph *g, const char *name, const void *params, const ig_value *in,
+		    uint32_t n_in, const ig_weight *weights, uint32_t n_weights, ig_value *out,
+		    uint32_t n_out)
+{
+	struct ig_plan *p = g->plan;
+	struct ig_op_shape s = { .struct_size = sizeof s, .n_in = n_in, .n_weights = n_weights,
+				 .params = params };
+	struct ig_error err = { 0 };
+
+	for (uint32_t i = 0; i < n_out; i++)
+		out[i] = IG_NONE;
+	if (g->error.code)
+		return g->error.code;
+	const struct ig_op *op = ig_modules_op(g->modules, name);
+	if (!op)
+		return fail_op(g, name, "no module provides it");
+	if (n_in > IG_MAX_IN || n_weights > IG_MAX_WEIGHTS || n_out > IG_MAX_OUT)
+		return fail_op(g, name, "too many operands");
+	for (uint32_t i = 0; i < n_in; i++) {
+		if (in[i] < 0 || (uint32_t)in[i] >= p->n_values)
+			return fail_op(g, name, "an input is not a value");
+		s.in[i] = p->values[in[i]].shape;
+	}
+	for (uint32_t i = 0; i < n_weights; i++) {
+		if (weights[i] == IG_NONE)
+			continue;
+		if (weights[i] < 0 || (uint32_t)weights[i] >= p->n_weights)
+			return fail_op(g, name, "a weight is not one");
+		s.weight[i] = p->weights[weights[i]].shape;
+	}
+	int rc = op->check(&s, &err);
+	if (rc)
+		return ig_fail(&g->error, rc, "node %u: %s", p->n_nodes, err.text);
+	if (s.n_out > IG_MAX_OUT || s.n_out < n_out)
+		return fail_op(g, name, "another number of results is expected");
+
+	if (!grow(g, (void **)&p->nodes, p->n_nodes, &g->cap_nodes, sizeof *p->nodes))
+		return g->error.code;
+	struct ig_plan_node *node = &p->nodes[p->n_nodes];
+	*node = (struct ig_plan_node){ .op = op, .n_in = n_in, .n_weights = n_weights,
+				       .n_out = s.n_out };
+	void *copy = malloc(op->params_size);
+	if (!copy)
+		return ig_fail(&g->error, -ENOMEM, "no memory for a plan");
+	memcpy(copy, params, op->params_size);
+	node->params = copy;
+	int32_t number = (int32_t)p->n_nodes++;
+	for (uint32_t i = 0; i < IG_MAX_IN; i++) {
+		node->in[i] = i < n_in ? in[i] : IG_NONE;
+		if (i < n_in)
+			p->values[in[i]].last_node = number;
+	}
+	for (uint32_t i = 0; i < IG_MAX_WEIGHTS; i++)
+		node->weight[i] = i < n_weights ? weights[i] : IG_NONE;
+	for (uint32_t i = 0; i < IG_MAX_OUT; i++) {
+		node->out[i] = IG_NONE;
+		if (i >= s.n_out)
+			continue;
+		if (!grow(g, (void **)&p->values, p->n_values, &g->cap_values, sizeof *p->values))
+			return g->error.code;
+		p->values[p->n_values] = (struct ig_plan_value){ s.out[i], number, number };
+		node->out[i] = (ig_value)p->n_values++;
+		if (i < n_out)
+			out[i] = node->out[i];
+	}
+	return 0;
+}
+
+int ig_graph_status(const struct ig_graph *g)
+{
+	return g->error.code;
+}
+
+int ig_plan_record(const struct ig_modules *m, const struct ig_gguf *file, struct ig_plan **out,
+		   struct ig_error *err)
+{
+	struct ig_graph g = { .modules = m };
+	struct ig_error e = { 0 };
+	const struct ig_meta *meta = (const struct ig_meta *)file;
+	const char *name;
+	size_t len;
+	void *params = NULL;
+	char known[200];
+	int rc;
+
+	*out = NULL;
+	rc = ig_gguf_str(file, "general.architecture", &name, &len, err);
+	if (rc)
+		return rc;
+	const struct ig_arch *arch = ig_modules_arch(m, name, len);
+	if (!arch) {
+		ig_modules_arch_names(m, known, sizeof known);
+		return ig_fail(err, -ENOTSUP, "architecture \"%.*s\" is unknown; known: %s",
+			       (int)(len < 64 ? len : 64), name, known);
+	}
+	g.plan = calloc(1, sizeof *g.plan);
+	params = calloc(1, arch->params_size ? arch->params_size : 1);
+	if (!g.plan || !params) {
+		rc = ig_fail(err, -ENOMEM, "no memory for a plan");
+		goto fail;
+	}
+	g.plan->file = file;
+	g.plan->arch = arch;
+	g.plan->info.struct_size = sizeof g.plan->info;
+	rc = arch->read_params(ig_modules_host(m), meta, params, &g.plan->info, &e);
+	if (rc) {
+		rc = ig_fail(err, rc, "architecture %s: %s", arch->name, e.text);
+		goto fail;
+	}
+	const struct ig_model_info *info = &g.plan->info;
+	if (!info->n_vocab || !info->n_context || !info->n_groups ||
+	    info->n_groups > IG_MAX_CACHE_GROUPS) {
+		rc = ig_fail(err, -EINVAL, "architecture %s: incomplete model description", arch->name);
+		goto fail;
+	}
+	rc = arch->record(ig_modules_host(m), &g, meta, params);
+	if (rc || g.error.code) {
+		rc = ig_fail(err, g.error.code ? g.error.code : rc, "architecture %s: %s", arch->name,
+			     g.error.code ? g.error.text : "recording failed");
+		goto fail;
+	}
+	if (!g.plan->n_nodes || strcmp(g.plan->nodes[g.plan->n_nodes - 1].op->name, "sample")) {
+		rc = ig_fail(err, -EINVAL, "architecture %s: the plan does not end with sample",
+			     arch->name);
+		goto fail;
+	}
+	free(params);
+	*out = g.plan;
+	return 0;
+fail:
+	free(params);
+	ig_plan_destroy(g.plan);
+	return rc;
+}
+
+void ig_plan_destroy(struct ig_plan *p)
+{
+	if (!p)
+		return;
+	for (uint32_t i = 0; i < p->n_nodes; i++)
+		free((void *)p->nodes[i].params);
+	free(p->nodes);
+	free(p->values);
+	free(p->weights);
+	free(p);
+}
