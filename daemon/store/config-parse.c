@@ -278,7 +278,7 @@ static int take_list(struct reader *r, void *base, const struct config_option *o
 static int fail_unknown(struct reader *r, const char *section, const char *key)
 {
 	const char *nearest = config_nearest(section, key);
-	char full[200], shown[80];
+	char full[260], shown[80];
 
 	snprintf(full, sizeof full, "%s%s%s", section, *section ? "." : "", key);
 	config_quote(full, strlen(full), shown);
@@ -313,7 +313,7 @@ static int take_option(struct reader *r, const struct config_option *o)
 /* The event is what follows "section:". */
 static int take_section(struct reader *r, const char *section)
 {
-	char key[128], full[200];
+	char key[128], full[260];
 	int rc;
 
 	if (is_null(&r->event))

@@ -14,8 +14,14 @@ struct ig_metrics;
 struct ig_metrics *ig_metrics_create(void);
 void ig_metrics_destroy(struct ig_metrics *m);
 
+/* Show a model's series from the start, at zero.  Names beyond the first
+ * IG_METRICS_MODELS share the empty one.  -ENOMEM at worst. */
+#define IG_METRICS_MODELS 64
+int ig_metrics_add_model(struct ig_metrics *m, const char *name);
+
 /* One finished request, from its ledger row: counters and latency histograms by
- * model and finish reason. */
+ * model and finish reason.  A refused row, whose model's name is a stranger's, makes
+ * no new series: unless its model is known it counts under the empty name. */
 void ig_metrics_request(struct ig_metrics *m, const struct ig_ledger_row *row);
 /* One token's inter-token time. */
 void ig_metrics_inter_token(struct ig_metrics *m, double seconds);
