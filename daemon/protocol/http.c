@@ -1,0 +1,424 @@
+/*
+ * http.c: one HTTP request and its reply: what is where, and what each answers.
+ *
+ * Small replies are complete at once; a chat completion waits for prep, then
+ * streams from its call or gathers it.
+ */
+#include "daemon/protocol/api-private.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHAT_PATH "/v1/chat/completions"
+#define RESPONSES_PATH "/v1/responses"
+#define MODELS_PATH "/v1/models"
+/* Requests that /v1/ingot/requests lists at most. */
+#define MAX_LISTED 1024
+/* A stream's piece is filled up to about so much before it is handed over. */
+#define PIECE 8192
+
+struct ig_exchange {
+	struct ig_api *api;
+	void *conn;
+	char client[64], endpoint[32];
+	struct link jobs;
+	struct ig_call *call;
+	int status; /* 0: not known yet */
+	const char *content_type, *allow;
+	uint32_t retry_after_s;
+	bool stream, upgrade, body_given;
+	struct ig_strbuf body; /* of a reply that is no stream */
+};
+
+static void reply_json(struct ig_exchange *x, int status)
+{
+	x->status = status;
+	x->content_type = "application/json";
+	x->api->deps.want_write(x->conn);
+}
+
+static void reply_error(struct ig_exchange *x, const struct ig_api_error *e)
+{
+	ig_strbuf_clear(&x->body);
+	ig_error_object(&x->body, e);
+	x->retry_after_s = e->retry_after_s;
+	reply_json(x, e->status);
+}
+
+/* ---- small replies --------------------------------------------------------------- */
+
+static void model_object(struct ig_strbuf *out, const struct ig_engine_model *m)
+{
+	ig_strbuf_puts(out, "{\"id\":");
+	ig_json_text(out, m->name);
+	ig_strbuf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"ingot\"}",
+			 (long long)m->created_s);
+}
+
+static void get_models(struct ig_exchange *x)
+{
+	size_t n = ig_engine_n_models(x->api->deps.engine);
+
+	ig_strbuf_puts(&x->body, "{\"object\":\"list\",\"data\":[");
+	for (size_t i = 0; i < n; i++) {
+		if (i)
+			ig_strbuf_puts(&x->body, ",");
+		model_object(&x->body, ig_engine_model(x->api->deps.engine, i));
+	}
+	ig_strbuf_puts(&x->body, "]}");
+	reply_json(x, 200);
+}
+
+static void get_model(struct ig_exchange *x, const char *name)
+{
+	const struct ig_engine_model *m;
+	struct ig_error err = { 0 };
+	struct ig_api_error e;
+
+	if (!name[0] || ig_engine_find_model(x->api->deps.engine, name, &m, &err) < 0) {
+		ig_api_fail(&e, 404, "invalid_request_error", "model_not_found", "model", "%s",
+			    err.text[0] ? err.text : "No model is named.");
+		reply_error(x, &e);
+		return;
+	}
+	model_object(&x->body, m);
+	reply_json(x, 200);
+}
+
+static void get_health(struct ig_exchange *x)
+{
+	if (!x->api->draining) {
+		ig_strbuf_puts(&x->body, "{\"status\":\"ok\"}");
+		reply_json(x, 200);
+		return;
+	}
+	ig_strbuf_puts(&x->body, "{\"status\":\"draining\"}");
+	x->retry_after_s = x->api->deps.options.retry_after_s;
+	reply_json(x, 503);
+}
+
+static void get_metrics(struct ig_exchange *x)
+{
+	ig_metrics_write(x->api->deps.metrics, &x->body);
+	reply_json(x, 200);
+	x->content_type = "text/plain; version=0.0.4; charset=utf-8";
+}
+
+static void get_requests(struct ig_exchange *x)
+{
+	struct ig_gen_info *list = calloc(MAX_LISTED, sizeof *list);
+	struct ig_strbuf *out = &x->body;
+	struct ig_api_error e;
+
+	if (!list) {
+		ig_api_fail(&e, 500, "server_error", "server_error", NULL,
+			    "The server is out of memory.");
+		reply_error(x, &e);
+		return;
+	}
+	size_t n = ig_engine_list(x->api->deps.engine, list, MAX_LISTED),
+	       shown = n < MAX_LISTED ? n : MAX_LISTED;
+	ig_strbuf_printf(out, "{\"object\":\"list\",\"total\":%zu,\"data\":[", n);
+	for (size_t i = 0; i < shown; i++) {
+		const struct ig_gen_info *g = &list[i];
+		ig_strbuf_puts(out, i ? ",{\"id\":" : "{\"id\":");
+		ig_json_text(out, g->id);
+		ig_strbuf_puts(out, ",\"model\":");
+		ig_json_text(out, g->model);
+		ig_strbuf_puts(out, ",\"endpoint\":");
+		ig_json_text(out, g->endpoint);
+		ig_strbuf_puts(out, ",\"client\":");
+		ig_json_text(out, g->client);
+		ig_strbuf_puts(out, ",\"state\":");
+		ig_json_text(out, g->state);
+		ig_strbuf_printf(out, ",\"prompt_tokens\":%d,\"prefilled_tokens\":%d,"
+				 "\"output_tokens\":%d,\"age_s\":%.3f}", g->n_prompt, g->n_prefilled,
+				 g->n_output, g->age_s);
+	}
+	ig_strbuf_puts(out, "]}");
+	free(list);
+	reply_json(x, 200);
+}
+
+static void get_status(struct ig_exchange *x)
+{
+	ig_engine_describe(x->api->deps.engine, &x->body);
+	reply_json(x, 200);
+}
+
+static void get_responses(struct ig_exchange *x)
+{
+	struct ig_api_error e;
+
+	ig_api_fail(&e, 426, "invalid_request_error", "upgrade_required", NULL,
+		    "GET " RESPONSES_PATH " is a WebSocket: ask for an upgrade.");
+	reply_error(x, &e);
+	x->upgrade = true;
+}
+
+/* ---- chat completions --------------------------------------------------------------- */
+
+static void gather(struct ig_exchange *x)
+{
+	struct ig_api_error e;
+
+	ig_call_take(x->call, SIZE_MAX);
+	if (!x->call->finished || x->status)
+		return;
+	ig_result_error(&x->call->result, &e);
+	if (e.status) {
+		reply_error(x, &e);
+		return;
+	}
+	ig_chat_whole(x->call, &x->body);
+	reply_json(x, 200);
+}
+
+static void chat_notify(void *owner, struct ig_call *c)
+{
+	struct ig_exchange *x = owner;
+
+	if (x->stream)
+		x->api->deps.want_write(x->conn);
+	else
+		gather(x);
+}
+
+static void chat_deliver(void *owner, struct ig_job *job)
+{
+	struct ig_exchange *x = owner;
+	struct ig_api_error e = job->error;
+
+	if (e.status) {
+		ig_api_note_refused(x->api, "", x->endpoint, x->client, job->request.model,
+				    job->received_ns, job->received_wall_ns, &e);
+		reply_error(x, &e);
+		return;
+	}
+	x->call = ig_call_create(job, "chatcmpl-", x->endpoint, x->client, x, chat_notify);
+	if (!x->call) {
+		ig_api_fail(&e, 500, "server_error", "server_error", NULL,
+			    "The server is out of memory.");
+		ig_api_note_refused(x->api, "", x->endpoint, x->client, NULL, job->received_ns,
+				    job->received_wall_ns, &e);
+		reply_error(x, &e);
+		return;
+	}
+	if (ig_call_submit(x->call, &e) < 0) {
+		reply_error(x, &e);
+		return;
+	}
+	x->stream = x->call->request.stream;
+	if (x->stream) {
+		x->status = 200;
+		x->content_type = "text/event-stream; charset=utf-8";
+		x->api->deps.want_write(x->conn);
+	}
+}
+
+static void post_chat(struct ig_exchange *x, struct ig_http_request *r)
+{
+	int64_t now = ig_now_ns(), wall = ig_wall_ns();
+	struct ig_api_error e = { 0 };
+	char *body = r->body;
+
+	r->body = NULL;
+	if (x->api->draining) {
+		ig_api_fail(&e, 503, "server_error", "server_shutting_down", NULL,
+			    "The server is shutting down.");
+		free(body);
+	} else {
+		int rc = ig_job_start(x->api, IG_JOB_CHAT, body, r->body_len, x, chat_deliver, &x->jobs);
+		if (rc == -EAGAIN)
+			ig_api_fail(&e, 503, "server_error", "server_is_overloaded", NULL,
+				    "Too many requests are waiting to be read.");
+		else if (rc < 0)
+			ig_api_fail(&e, 500, "server_error", "server_error", NULL,
+				    "The server is out of memory.");
+	}
+	if (!e.status)
+		return;
+	if (e.status == 503)
+		e.retry_after_s = x->api->deps.options.retry_after_s;
+	ig_api_note_refused(x->api, "", x->endpoint, x->client, NULL, now, wall, &e);
+	reply_error(x, &e);
+}
+
+/* ---- routes ----------------------------------------------------------------------- */
+
+static const struct {
+	const char *path;
+	void (*get)(struct ig_exchange *x);
+	void (*post)(struct ig_exchange *x, struct ig_http_request *r);
+} routes[] = {
+	{ CHAT_PATH, NULL, post_chat },
+	{ RESPONSES_PATH, get_responses, NULL },
+	{ MODELS_PATH, get_models, NULL },
+	{ "/healthz", get_health, NULL },
+	{ "/metrics", get_metrics, NULL },
+	{ "/v1/ingot/requests", get_requests, NULL },
+	{ "/v1/ingot/status", get_status, NULL },
+};
+#define N_ROUTES (sizeof routes / sizeof routes[0])
+
+bool ig_api_takes_body(const char *method, const char *path)
+{
+	if (strcmp(method, "POST"))
+		return false;
+	for (size_t i = 0; i < N_ROUTES; i++)
+		if (!strcmp(path, routes[i].path))
+			return routes[i].post != NULL;
+	return false;
+}
+
+bool ig_api_is_websocket(const char *path)
+{
+	return !strcmp(path, RESPONSES_PATH);
+}
+
+static void wrong_method(struct ig_exchange *x, const char *method, const char *path,
+			 const char *allow)
+{
+	struct ig_api_error e;
+
+	if (!strcmp(path, RESPONSES_PATH))
+		ig_api_fail(&e, 405, "invalid_request_error", "method_not_allowed", NULL,
+			    RESPONSES_PATH " is served over a WebSocket only: GET it with an upgrade, "
+			    "then send response.create.");
+	else
+		ig_api_fail(&e, 405, "invalid_request_error", "method_not_allowed", NULL,
+			    "%.10s is not allowed on %.100s; allowed: %s.", method, path, allow);
+	reply_error(x, &e);
+	x->allow = allow;
+}
+
+static void route(struct ig_exchange *x, struct ig_http_request *r)
+{
+	struct ig_api_error e;
+	bool get = !strcmp(r->method, "GET"), post = !strcmp(r->method, "POST");
+
+	for (size_t i = 0; i < N_ROUTES; i++) {
+		if (strcmp(r->path, routes[i].path))
+			continue;
+		if (get && routes[i].get)
+			routes[i].get(x);
+		else if (post && routes[i].post)
+			routes[i].post(x, r);
+		else
+			wrong_method(x, r->method, r->path, routes[i].get ? "GET" : "POST");
+		return;
+	}
+	if (!strncmp(r->path, MODELS_PATH "/", sizeof MODELS_PATH)) {
+		if (get)
+			get_model(x, r->path + sizeof MODELS_PATH);
+		else
+			wrong_method(x, r->method, r->path, "GET");
+		return;
+	}
+	ig_api_fail(&e, 404, "invalid_request_error", "not_found", NULL,
+		    "Nothing is at %.10s %.200s.", r->method, r->path);
+	reply_error(x, &e);
+}
+
+/* ---- the exchange -------------------------------------------------------------------- */
+
+static struct ig_exchange *exchange_new(struct ig_api *api, const struct ig_http_request *r,
+					void *conn)
+{
+	struct ig_exchange *x = calloc(1, sizeof *x);
+
+	if (!x)
+		return NULL;
+	x->api = api;
+	x->conn = conn;
+	link_init(&x->jobs);
+	if (r) {
+		snprintf(x->client, sizeof x->client, "%s", r->client);
+		snprintf(x->endpoint, sizeof x->endpoint, "%.6s %.24s", r->method, r->path);
+	}
+	return x;
+}
+
+struct ig_exchange *ig_exchange_begin(struct ig_api *api, struct ig_http_request *r, void *conn)
+{
+	struct ig_exchange *x = exchange_new(api, r, conn);
+
+	if (x)
+		route(x, r);
+	free(r->body);
+	r->body = NULL;
+	return x;
+}
+
+struct ig_exchange *ig_exchange_refuse(struct ig_api *api, int status, const char *code,
+				       const char *message, const struct ig_http_request *r,
+				       void *conn)
+{
+	struct ig_exchange *x = exchange_new(api, r, conn);
+	struct ig_api_error e;
+
+	if (!x)
+		return NULL;
+	ig_api_fail(&e, status, status >= 500 ? "server_error" : "invalid_request_error", code, NULL,
+		    "%s", message);
+	if (status == 503)
+		e.retry_after_s = api->deps.options.retry_after_s;
+	/* The ledger is about requests for a model's work. */
+	if (r && (ig_api_takes_body(r->method, r->path) || ig_api_is_websocket(r->path)))
+		ig_api_note_refused(api, "", x->endpoint, x->client, NULL, ig_now_ns(), ig_wall_ns(),
+				    &e);
+	reply_error(x, &e);
+	return x;
+}
+
+bool ig_exchange_head(struct ig_exchange *x, struct ig_http_head *head)
+{
+	if (!x->status)
+		return false;
+	*head = (struct ig_http_head){
+		.status = x->status,
+		.content_type = x->content_type,
+		.allow = x->allow,
+		.retry_after_s = x->retry_after_s,
+		.upgrade = x->upgrade,
+		.length = x->stream ? -1 : (int64_t)x->body.len,
+	};
+	return true;
+}
+
+enum ig_fill ig_exchange_fill(struct ig_exchange *x, struct ig_strbuf *out)
+{
+	size_t start = out->len;
+	bool last = false;
+
+	if (!x->status)
+		return IG_FILL_WAIT;
+	if (!x->stream) {
+		if (!ig_strbuf_ok(&x->body))
+			out->failed = true;
+		else if (!x->body_given)
+			ig_strbuf_add(out, x->body.data, x->body.len);
+		x->body_given = true;
+		return IG_FILL_END;
+	}
+	while (out->len - start < PIECE && !last)
+		if (!ig_chat_frames(x->call, out, &last) && !last)
+			break;
+	if (last)
+		return IG_FILL_END;
+	return out->len > start ? IG_FILL_DATA : IG_FILL_WAIT;
+}
+
+void ig_exchange_end(struct ig_exchange *x)
+{
+	if (!x)
+		return;
+	ig_jobs_abandon(&x->jobs);
+	ig_call_destroy(x->call);
+	ig_strbuf_finish(&x->body);
+	free(x);
+}

@@ -1,0 +1,568 @@
+/*
+ * params.c: the readers of single parameters and the errors that they give.
+ *
+ * Each reader takes one JSON value that is not null and either stores it in the
+ * request or fails with the parameter's name, what was expected and what came.
+ */
+#include "daemon/protocol/request-private.h"
+#include "daemon/protocol/utf8.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_JSON_DEPTH 64
+/* A parsed value costs about a hundred bytes: this bounds what a body of brackets
+ * and commas can make of itself. */
+#define MAX_JSON_VALUES 200000
+
+static void fail_v(struct ig_api_error *e, int status, const char *type, const char *code,
+		   const char *param, const char *fmt, va_list ap)
+{
+	memset(e, 0, sizeof *e);
+	e->status = status;
+	e->type = type;
+	e->code = code;
+	if (param)
+		snprintf(e->param, sizeof e->param, "%s", param);
+	vsnprintf(e->message, sizeof e->message, fmt, ap);
+}
+
+int ig_api_fail(struct ig_api_error *e, int status, const char *type, const char *code,
+		const char *param, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	fail_v(e, status, type, code, param, fmt, ap);
+	va_end(ap);
+	return -1;
+}
+
+int ig_fail_value(struct ig_api_error *e, const char *param, const char *fmt, ...)
+{
+	char text[400];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	return ig_api_fail(e, 400, "invalid_request_error", "invalid_value", param,
+			   "Invalid value for '%s': %s.", param, text);
+}
+
+int ig_fail_type(struct ig_api_error *e, const char *param, const char *expected, const json_t *v)
+{
+	return ig_api_fail(e, 400, "invalid_request_error", "invalid_type", param,
+			   "Invalid type for '%s': expected %s, got %s.", param, expected,
+			   ig_json_type_name(v));
+}
+
+int ig_fail_unsupported(struct ig_api_error *e, const char *param, const char *accepted)
+{
+	if (!accepted)
+		return ig_api_fail(e, 400, "invalid_request_error", "unsupported_parameter", param,
+				   "Unsupported parameter: '%s' is not supported by this server.",
+				   param);
+	return ig_api_fail(e, 400, "invalid_request_error", "unsupported_parameter", param,
+			   "Unsupported parameter: '%s' is accepted only as %s.", param, accepted);
+}
+
+int ig_fail_missing(struct ig_api_error *e, const char *param)
+{
+	return ig_api_fail(e, 400, "invalid_request_error", "missing_required_parameter", param,
+			   "Missing required parameter: '%s'.", param);
+}
+
+int ig_fail_memory(struct ig_api_error *e)
+{
+	return ig_api_fail(e, 500, "server_error", "server_error", NULL,
+			   "The server is out of memory.");
+}
+
+const char *ig_json_type_name(const json_t *v)
+{
+	switch (json_typeof(v)) {
+	case JSON_OBJECT: return "an object";
+	case JSON_ARRAY: return "a list";
+	case JSON_STRING: return "a string";
+	case JSON_INTEGER: return "an integer";
+	case JSON_REAL: return "a number";
+	case JSON_TRUE:
+	case JSON_FALSE: return "a boolean";
+	default: return "null";
+	}
+}
+
+/* Depth and number of values, before anything is allocated for them. */
+static int check_size(const char *text, size_t len, struct ig_api_error *e)
+{
+	size_t depth = 0, n_values = 1;
+	bool in_string = false;
+
+	for (size_t i = 0; i < len; i++) {
+		char c = text[i];
+		if (in_string) {
+			if (c == '\\')
+				i++;
+			else if (c == '"')
+				in_string = false;
+			continue;
+		}
+		switch (c) {
+		case '"':
+			in_string = true;
+			break;
+		case '[':
+		case '{':
+			n_values++;
+			if (++depth > MAX_JSON_DEPTH)
+				return ig_api_fail(e, 400, "invalid_request_error", "invalid_json", NULL,
+						   "The JSON is nested more than %d deep.",
+						   MAX_JSON_DEPTH);
+			break;
+		case ']':
+		case '}':
+			if (depth)
+				depth--;
+			break;
+		case ',':
+			n_values++;
+			break;
+		}
+		if (n_values > MAX_JSON_VALUES)
+			return ig_api_fail(e, 400, "invalid_request_error", "invalid_json", NULL,
+					   "The JSON has more than %d values.", MAX_JSON_VALUES);
+	}
+	return 0;
+}
+
+int ig_json_load_object(const char *text, size_t len, json_t **out, struct ig_api_error *e)
+{
+	json_error_t je;
+
+	*out = NULL;
+	if (check_size(text, len, e) < 0)
+		return -1;
+	json_t *v = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
+	if (!v && json_error_code(&je) == json_error_out_of_memory)
+		return ig_fail_memory(e);
+	if (!v)
+		return ig_api_fail(e, 400, "invalid_request_error", "invalid_json", NULL,
+				   "The body is not valid JSON: line %d, column %d: %s.", je.line,
+				   je.column, je.text);
+	if (!json_is_object(v)) {
+		ig_api_fail(e, 400, "invalid_request_error", "invalid_json", NULL,
+			    "Expected a JSON object, got %s.", ig_json_type_name(v));
+		json_decref(v);
+		return -1;
+	}
+	*out = v;
+	return 0;
+}
+
+/* A client's own text within a message: short, and nothing that breaks a line. */
+static void printable(char *out, size_t cap, const char *name)
+{
+	ig_utf8_copy(out, cap, name);
+	for (char *p = out; *p; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			*p = '?';
+}
+
+int ig_params_read(struct ig_request *r, const struct ig_param *table, json_t *obj,
+		   struct ig_api_error *e)
+{
+	const char *key;
+	json_t *v;
+
+	json_object_foreach(obj, key, v) {
+		const struct ig_param *p = table;
+		if (json_is_null(v))
+			continue;
+		while (p->name && strcmp(p->name, key))
+			p++;
+		if (!p->name) {
+			char shown[100];
+			printable(shown, sizeof shown, key);
+			return ig_fail_unsupported(e, shown, NULL);
+		}
+		if (p->read(r, key, v, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* ---- values ------------------------------------------------------------------ */
+
+int ig_read_string(char **out, const char *name, json_t *v, struct ig_api_error *e)
+{
+	if (!json_is_string(v))
+		return ig_fail_type(e, name, "a string", v);
+	char *s = strdup(json_string_value(v));
+	if (!s)
+		return ig_fail_memory(e);
+	free(*out);
+	*out = s;
+	return 0;
+}
+
+int ig_read_bool(bool *out, const char *name, json_t *v, struct ig_api_error *e)
+{
+	if (!json_is_boolean(v))
+		return ig_fail_type(e, name, "a boolean", v);
+	*out = json_is_true(v);
+	return 0;
+}
+
+int ig_read_number(double *out, double min, bool open_min, double max, const char *name,
+		   json_t *v, struct ig_api_error *e)
+{
+	if (!json_is_number(v))
+		return ig_fail_type(e, name, "a number", v);
+	double d = json_number_value(v);
+	if (!(open_min ? d > min : d >= min) || !(d <= max))
+		return ig_fail_value(e, name, "expected a number %s %g and at most %g, got %g",
+				     open_min ? "above" : "of at least", min, max, d);
+	*out = d;
+	return 0;
+}
+
+int ig_read_int(int32_t *out, int32_t min, int32_t max, const char *name, json_t *v,
+		struct ig_api_error *e)
+{
+	if (!json_is_integer(v))
+		return ig_fail_type(e, name, "an integer", v);
+	json_int_t i = json_integer_value(v);
+	if (i < min || i > max)
+		return ig_fail_value(e, name, "expected an integer from %d to %d, got %lld", min, max,
+				     (long long)i);
+	*out = (int32_t)i;
+	return 0;
+}
+
+int ig_param_model(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_string(&r->model, name, v, e);
+}
+
+int ig_param_temperature(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_number(&r->temperature, 0, false, 2, name, v, e);
+}
+
+int ig_param_top_p(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_number(&r->top_p, 0, true, 1, name, v, e);
+}
+
+int ig_param_top_k(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_int(&r->top_k, 0, INT32_MAX, name, v, e);
+}
+
+int ig_param_seed(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	if (!json_is_integer(v))
+		return ig_fail_type(e, name, "an integer", v);
+	r->seed = (uint64_t)json_integer_value(v);
+	r->has_seed = true;
+	return 0;
+}
+
+int ig_param_max_tokens(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	int32_t n = 0;
+
+	if (ig_read_int(&n, 1, INT32_MAX, name, v, e) < 0)
+		return -1;
+	if (r->max_tokens && r->max_tokens != n)
+		return ig_fail_value(e, name, "max_tokens and max_completion_tokens differ "
+				     "(%d and %d)", r->max_tokens, n);
+	r->max_tokens = n;
+	return 0;
+}
+
+static int add_stop(char **list, size_t i, const char *param, json_t *v, struct ig_api_error *e)
+{
+	if (!json_is_string(v))
+		return ig_fail_type(e, param, "a string", v);
+	if (!json_string_length(v))
+		return ig_fail_value(e, param, "a stop string must not be empty");
+	list[i] = strdup(json_string_value(v));
+	return list[i] ? 0 : ig_fail_memory(e);
+}
+
+int ig_param_stop(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	size_t n = json_is_array(v) ? json_array_size(v) : 1;
+
+	if (!json_is_array(v) && !json_is_string(v))
+		return ig_fail_type(e, name, "a string or a list of strings", v);
+	if (n > IG_MAX_STOPS)
+		return ig_fail_value(e, name, "at most %d stop strings, got %zu", IG_MAX_STOPS, n);
+	if (!n)
+		return 0;
+	r->stops = calloc(n + 1, sizeof *r->stops);
+	if (!r->stops)
+		return ig_fail_memory(e);
+	if (!json_is_array(v))
+		return add_stop(r->stops, 0, name, v, e);
+	for (size_t i = 0; i < n; i++) {
+		char param[48];
+		snprintf(param, sizeof param, "%s[%zu]", name, i);
+		if (add_stop(r->stops, i, param, json_array_get(v, i), e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+int ig_param_stream(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_bool(&r->stream, name, v, e);
+}
+
+int ig_param_store(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_bool(&r->store, name, v, e);
+}
+
+static size_t n_chars(const char *s)
+{
+	size_t n = 0;
+
+	for (; *s; s++)
+		n += ((unsigned char)*s & 0xc0) != 0x80;
+	return n;
+}
+
+/* OpenAI's limits: 16 pairs, keys of 64 characters, values of 512. */
+int ig_param_metadata(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	const char *key;
+	json_t *value;
+
+	if (!json_is_object(v))
+		return ig_fail_type(e, name, "an object of strings", v);
+	if (json_object_size(v) > 16)
+		return ig_fail_value(e, name, "at most 16 pairs, got %zu", json_object_size(v));
+	json_object_foreach(v, key, value) {
+		char shown[100], param[128];
+		printable(shown, sizeof shown, key);
+		snprintf(param, sizeof param, "%s.%s", name, shown);
+		if (n_chars(key) > 64)
+			return ig_fail_value(e, name, "a key has more than 64 characters (\"%s\")", shown);
+		if (!json_is_string(value))
+			return ig_fail_type(e, param, "a string", value);
+		if (n_chars(json_string_value(value)) > 512)
+			return ig_fail_value(e, param, "more than 512 characters");
+	}
+	free(r->metadata);
+	r->metadata = json_dumps(v, JSON_COMPACT);
+	return r->metadata ? 0 : ig_fail_memory(e);
+}
+
+/* ---- values that change nothing ---------------------------------------------- */
+
+int ig_param_any_string(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return json_is_string(v) ? 0 : ig_fail_type(e, name, "a string", v);
+}
+
+int ig_param_false(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return json_is_false(v) ? 0 : ig_fail_unsupported(e, name, "false");
+}
+
+int ig_param_zero(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return json_is_number(v) && json_number_value(v) == 0 ? 0 :
+	       ig_fail_unsupported(e, name, "0");
+}
+
+int ig_param_one(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return json_is_integer(v) && json_integer_value(v) == 1 ? 0 :
+	       ig_fail_unsupported(e, name, "1");
+}
+
+int ig_param_empty_list(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return json_is_array(v) && !json_array_size(v) ? 0 :
+	       ig_fail_unsupported(e, name, "an empty list");
+}
+
+int ig_param_empty_object(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return json_is_object(v) && !json_object_size(v) ? 0 :
+	       ig_fail_unsupported(e, name, "an empty object");
+}
+
+int ig_param_auto(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return json_is_string(v) && !strcmp(json_string_value(v), "auto") ? 0 :
+	       ig_fail_unsupported(e, name, "\"auto\"");
+}
+
+int ig_param_null_only(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_fail_unsupported(e, name, "null");
+}
+
+/* Without tools either value means the same; it is only sent back. */
+int ig_param_parallel_tool_calls(struct ig_request *r, const char *name, json_t *v,
+				 struct ig_api_error *e)
+{
+	return ig_read_bool(&r->parallel_tool_calls, name, v, e);
+}
+
+int ig_param_tool_choice(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	const char *s = json_string_value(v);
+
+	if (!s || (strcmp(s, "auto") && strcmp(s, "none")))
+		return ig_fail_unsupported(e, name, "\"auto\" or \"none\"");
+	r->tool_choice_none = !strcmp(s, "none");
+	return 0;
+}
+
+/* ---- messages ------------------------------------------------------------------ */
+
+const char *ig_role(const char *role)
+{
+	if (!strcmp(role, "system") || !strcmp(role, "developer"))
+		return "system";
+	if (!strcmp(role, "user"))
+		return "user";
+	if (!strcmp(role, "assistant"))
+		return "assistant";
+	return NULL;
+}
+
+int ig_request_add_message(struct ig_request *r, const char *role, char *content, size_t len,
+			   struct ig_api_error *e)
+{
+	/* Powers of two from 8 up; the count says when one is reached. */
+	size_t n = r->n_messages;
+
+	if (n == 0 || (n >= 8 && !(n & (n - 1)))) {
+		void *p = realloc(r->messages, (n ? n * 2 : 8) * sizeof *r->messages);
+		if (!p) {
+			free(content);
+			return ig_fail_memory(e);
+		}
+		r->messages = p;
+	}
+	r->messages[n] = (struct ig_chat_message){ role, content, len };
+	r->n_messages++;
+	return 0;
+}
+
+/* "param.name", cut when it is too long. */
+static void member_name(char *out, size_t cap, const char *param, const char *name)
+{
+	int n = snprintf(out, cap, "%s.%s", param, name);
+
+	if (n < 0 || (size_t)n >= cap)
+		memcpy(out + cap - 4, "...", 4);
+}
+
+/* Only what a finished answer carries back and what changes nothing. */
+static int check_part(json_t *part, const char *param, const char *const *types, json_t **text,
+		      struct ig_api_error *e)
+{
+	char sub[256];
+	const char *key;
+	json_t *v;
+
+	if (!json_is_object(part))
+		return ig_fail_type(e, param, "an object", part);
+	json_t *type = json_object_get(part, "type");
+	member_name(sub, sizeof sub, param, "type");
+	if (!type)
+		return ig_fail_missing(e, sub);
+	if (!json_is_string(type))
+		return ig_fail_type(e, sub, "a string", type);
+	const char *const *t = types;
+	while (*t && strcmp(*t, json_string_value(type)))
+		t++;
+	if (!*t) {
+		char shown[48];
+		printable(shown, sizeof shown, json_string_value(type));
+		return ig_api_fail(e, 400, "invalid_request_error", "unsupported_parameter", sub,
+				   "Unsupported content: '%s' is '%s'; only text is supported.", sub,
+				   shown);
+	}
+	*text = NULL;
+	json_object_foreach(part, key, v) {
+		char shown[64];
+		printable(shown, sizeof shown, key);
+		member_name(sub, sizeof sub, param, shown);
+		if (json_is_null(v) || !strcmp(key, "type"))
+			continue;
+		if (!strcmp(key, "text")) {
+			if (!json_is_string(v))
+				return ig_fail_type(e, sub, "a string", v);
+			*text = v;
+		} else if (!strcmp(key, "annotations") || !strcmp(key, "logprobs")) {
+			if (!json_is_array(v) || json_array_size(v))
+				return ig_fail_unsupported(e, sub, "an empty list");
+		} else {
+			return ig_fail_unsupported(e, sub, NULL);
+		}
+	}
+	member_name(sub, sizeof sub, param, "text");
+	return *text ? 0 : ig_fail_missing(e, sub);
+}
+
+int ig_read_content(char **out, size_t *len, const char *param, json_t *v,
+		    const char *const *types, struct ig_api_error *e)
+{
+	*out = NULL;
+	*len = 0;
+	if (json_is_string(v)) {
+		*len = json_string_length(v);
+		*out = strdup(json_string_value(v));
+		return *out ? 0 : ig_fail_memory(e);
+	}
+	if (!json_is_array(v))
+		return ig_fail_type(e, param, "a string or a list of parts", v);
+	size_t total = 0;
+	for (size_t i = 0; i < json_array_size(v); i++) {
+		char sub[256];
+		json_t *text = NULL;
+		snprintf(sub, sizeof sub, "%s[%zu]", param, i);
+		if (check_part(json_array_get(v, i), sub, types, &text, e) < 0)
+			return -1;
+		total += json_string_length(text); /* no more than the body has */
+	}
+	char *s = malloc(total + 1);
+	if (!s)
+		return ig_fail_memory(e);
+	for (size_t i = 0; i < json_array_size(v); i++) {
+		json_t *text = json_object_get(json_array_get(v, i), "text");
+		memcpy(s + *len, json_string_value(text), json_string_length(text));
+		*len += json_string_length(text);
+	}
+	s[*len] = 0;
+	*out = s;
+	return 0;
+}
+
+void ig_request_finish(struct ig_request *r)
+{
+	free(r->model);
+	free(r->instructions);
+	for (size_t i = 0; i < r->n_messages; i++)
+		free((char *)r->messages[i].content);
+	free(r->messages);
+	for (char **s = r->stops; s && *s; s++)
+		free(*s);
+	free(r->stops);
+	free(r->metadata);
+	free(r->response_id);
+	free(r->steer);
+	*r = (struct ig_request){ 0 };
+}

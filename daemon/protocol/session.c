@@ -1,0 +1,352 @@
+/*
+ * session.c: one Responses WebSocket: lanes, queueing, cancels.
+ *
+ * Every message is parsed on the prep thread, in order.  A create waits until its
+ * lane is free and fewer than 16 responses of the connection run; then it is
+ * submitted.  Running responses take turns in giving the next event.
+ */
+#include "daemon/protocol/api-private.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENDPOINT "ws /v1/responses"
+#define MAX_RUNNING 16
+#define MAX_LANES 32 /* names that one connection may use, without the default lane */
+#define MAX_WAITING 128 /* creates of one connection that wait for their turn */
+/* Messages that are parsed at a time, and replies that wait to be read: beyond
+ * them the socket is not read. */
+#define MAX_JOBS 4
+#define MAX_REPLIES 16
+
+struct reply { /* a message that belongs to no response's sequence */
+	struct reply *next;
+	struct ig_strbuf text;
+};
+
+struct ig_session {
+	struct link of_api;
+	struct ig_api *api;
+	void *conn;
+	char client[64];
+	struct link jobs;
+	struct link waiting; /* calls, in the order of their arrival */
+	struct link running; /* calls; the head is next to write */
+	size_t n_jobs, n_waiting, n_running, n_replies;
+	struct reply *replies, **replies_tail;
+	char *lanes[MAX_LANES];
+	size_t n_lanes;
+	bool broken; /* out of memory for a reply: the connection ends */
+};
+
+static void want_write(struct ig_session *s)
+{
+	s->api->deps.want_write(s->conn);
+}
+
+/* ---- replies ------------------------------------------------------------------- */
+
+static struct reply *reply_new(struct ig_session *s)
+{
+	struct reply *r = calloc(1, sizeof *r);
+
+	if (!r) {
+		s->broken = true;
+		return NULL;
+	}
+	*s->replies_tail = r;
+	s->replies_tail = &r->next;
+	s->n_replies++;
+	want_write(s);
+	return r;
+}
+
+static void reply_error(struct ig_session *s, const struct ig_api_error *e, const char *stream_id)
+{
+	struct reply *r = reply_new(s);
+
+	if (r)
+		ig_ws_error_event(&r->text, e, stream_id);
+}
+
+static void refuse_job(struct ig_session *s, struct ig_job *job, const char *stream_id)
+{
+	ig_api_note_refused(s->api, "", ENDPOINT, s->client, job->request.model, job->received_ns,
+			    job->received_wall_ns, &job->error);
+	reply_error(s, &job->error, stream_id);
+}
+
+/* ---- lanes ----------------------------------------------------------------------- */
+
+/* Remember the lane's name; false when there are too many, or no memory. */
+static bool know_lane(struct ig_session *s, const char *name, struct ig_api_error *e)
+{
+	if (!name[0])
+		return true;
+	for (size_t i = 0; i < s->n_lanes; i++)
+		if (!strcmp(s->lanes[i], name))
+			return true;
+	if (s->n_lanes == MAX_LANES) {
+		ig_api_fail(e, 400, "invalid_request_error", "websocket_stream_limit_reached",
+			    "stream_id", "A connection may use %d stream ids; this would be another.",
+			    MAX_LANES);
+		return false;
+	}
+	char *copy = strdup(name);
+	if (!copy) {
+		ig_api_fail(e, 500, "server_error", "server_error", NULL,
+			    "The server is out of memory.");
+		return false;
+	}
+	s->lanes[s->n_lanes++] = copy;
+	return true;
+}
+
+static bool lane_busy(struct ig_session *s, const char *name)
+{
+	for (struct link *l = s->running.next; l != &s->running; l = l->next)
+		if (!strcmp(link_entry(l, struct ig_call, of_owner)->request.stream_id, name))
+			return true;
+	return false;
+}
+
+/* ---- calls ------------------------------------------------------------------------- */
+
+static void call_notify(void *owner, struct ig_call *c)
+{
+	want_write(owner);
+}
+
+static void move_to_running(struct ig_session *s, struct ig_call *c)
+{
+	link_remove(&c->of_owner);
+	s->n_waiting--;
+	link_append(&s->running, &c->of_owner);
+	s->n_running++;
+	want_write(s);
+}
+
+/* Start what may start. */
+static void start_waiting(struct ig_session *s)
+{
+	for (struct link *l = s->waiting.next, *next; l != &s->waiting; l = next) {
+		struct ig_call *c = link_entry(l, struct ig_call, of_owner);
+		struct ig_api_error e;
+		next = l->next;
+		if (s->n_running >= MAX_RUNNING)
+			return;
+		if (lane_busy(s, c->request.stream_id))
+			continue;
+		/* One that was cancelled while it waited is only told so. */
+		if (c->finished || !ig_call_submit(c, &e)) {
+			move_to_running(s, c);
+			continue;
+		}
+		reply_error(s, &e, c->request.stream_id);
+		s->n_waiting--;
+		ig_call_destroy(c);
+	}
+}
+
+static void create(struct ig_session *s, struct ig_job *job)
+{
+	if (!know_lane(s, job->request.stream_id, &job->error)) {
+		refuse_job(s, job, job->request.stream_id);
+		return;
+	}
+	if (s->n_waiting >= MAX_WAITING || s->api->draining) {
+		ig_api_fail(&job->error, 503, "server_error", s->api->draining ?
+			    "server_shutting_down" : "server_is_overloaded", NULL, "%s",
+			    s->api->draining ? "The server is shutting down." :
+			    "Too many responses of this connection are waiting.");
+		job->error.retry_after_s = s->api->deps.options.retry_after_s;
+		refuse_job(s, job, job->request.stream_id);
+		return;
+	}
+	char stream_id[IG_MAX_STREAM_ID + 1];
+	memcpy(stream_id, job->request.stream_id, sizeof stream_id);
+	struct ig_call *c = ig_call_create(job, "resp_", ENDPOINT, s->client, s, call_notify);
+	if (!c) {
+		ig_api_fail(&job->error, 500, "server_error", "server_error", NULL,
+			    "The server is out of memory.");
+		refuse_job(s, job, stream_id);
+		return;
+	}
+	link_append(&s->waiting, &c->of_owner);
+	s->n_waiting++;
+	start_waiting(s);
+}
+
+static bool is_meant(const struct ig_call *c, const struct ig_request *r)
+{
+	if (r->response_id)
+		return !strcmp(c->id, r->response_id) &&
+		       (!r->stream_id[0] || !strcmp(c->request.stream_id, r->stream_id));
+	return !strcmp(c->request.stream_id, r->stream_id);
+}
+
+/* By response_id, or all of a lane: what runs and what waits. */
+static void cancel(struct ig_session *s, const struct ig_request *r)
+{
+	size_t n = 0;
+
+	for (struct link *l = s->running.next; l != &s->running; l = l->next) {
+		struct ig_call *c = link_entry(l, struct ig_call, of_owner);
+		if (is_meant(c, r) && ++n)
+			ig_call_cancel(c, "client_cancel");
+	}
+	for (struct link *l = s->waiting.next; l != &s->waiting; l = l->next) {
+		struct ig_call *c = link_entry(l, struct ig_call, of_owner);
+		if (is_meant(c, r) && ++n)
+			ig_call_cancel(c, "client_cancel");
+	}
+	if (n) {
+		start_waiting(s);
+		return;
+	}
+	struct ig_api_error e;
+	if (r->response_id)
+		ig_api_fail(&e, 404, "invalid_request_error", "response_not_found", "response_id",
+			    "No response '%.80s' runs on this connection.", r->response_id);
+	else
+		ig_api_fail(&e, 404, "invalid_request_error", "response_not_found", "stream_id",
+			    "No response runs on this lane.");
+	reply_error(s, &e, r->stream_id);
+}
+
+static void deliver(void *owner, struct ig_job *job)
+{
+	struct ig_session *s = owner;
+	struct ig_request *r = &job->request;
+
+	s->n_jobs--;
+	if (job->error.status) {
+		refuse_job(s, job, r->stream_id);
+	} else if (r->kind == IG_REQUEST_CREATE) {
+		create(s, job);
+	} else if (r->kind == IG_REQUEST_CANCEL) {
+		cancel(s, r);
+	} else if (r->kind == IG_REQUEST_STEER) {
+		struct reply *reply = reply_new(s);
+		if (reply)
+			ig_ws_steer_failed(&reply->text, r->steer, r->stream_id);
+	}
+	want_write(s); /* it may read again, or close */
+}
+
+/* ---- the session ---------------------------------------------------------------------- */
+
+struct ig_session *ig_session_open(struct ig_api *api, const char *client, void *conn)
+{
+	struct ig_session *s = calloc(1, sizeof *s);
+
+	if (!s)
+		return NULL;
+	s->api = api;
+	s->conn = conn;
+	snprintf(s->client, sizeof s->client, "%s", client);
+	link_init(&s->jobs);
+	link_init(&s->waiting);
+	link_init(&s->running);
+	s->replies_tail = &s->replies;
+	link_append(&api->sessions, &s->of_api);
+	return s;
+}
+
+void ig_session_receive(struct ig_session *s, char *text, size_t len)
+{
+	int rc = ig_job_start(s->api, IG_JOB_WS, text, len, s, deliver, &s->jobs);
+	struct ig_api_error e;
+
+	if (!rc) {
+		s->n_jobs++;
+		return;
+	}
+	if (rc == -EAGAIN) {
+		ig_api_fail(&e, 503, "server_error", "server_is_overloaded", NULL,
+			    "Too many requests are waiting to be read.");
+		e.retry_after_s = s->api->deps.options.retry_after_s;
+	} else {
+		ig_api_fail(&e, 500, "server_error", "server_error", NULL,
+			    "The server is out of memory.");
+	}
+	ig_api_note_refused(s->api, "", ENDPOINT, s->client, NULL, ig_now_ns(), ig_wall_ns(), &e);
+	reply_error(s, &e, NULL);
+}
+
+bool ig_session_wants_input(const struct ig_session *s)
+{
+	return s->n_jobs < MAX_JOBS && s->n_replies < MAX_REPLIES;
+}
+
+enum ig_fill ig_session_fill(struct ig_session *s, struct ig_strbuf *out)
+{
+	if (s->broken)
+		return IG_FILL_END;
+	if (s->replies) {
+		struct reply *r = s->replies;
+		s->replies = r->next;
+		if (!s->replies)
+			s->replies_tail = &s->replies;
+		s->n_replies--;
+		if (!ig_strbuf_ok(&r->text))
+			s->broken = true;
+		else
+			ig_strbuf_add(out, r->text.data, r->text.len);
+		ig_strbuf_finish(&r->text);
+		free(r);
+		return s->broken ? IG_FILL_END : IG_FILL_DATA;
+	}
+	for (size_t i = 0, n = s->n_running; i < n; i++) {
+		struct ig_call *c = link_entry(s->running.next, struct ig_call, of_owner);
+		bool last = false, some = ig_response_event(c, out, &last);
+		/* To the end of the line, or out. */
+		link_remove(&c->of_owner);
+		if (last) {
+			s->n_running--;
+			ig_call_destroy(c);
+			start_waiting(s);
+		} else {
+			link_append(&s->running, &c->of_owner);
+		}
+		if (some)
+			return IG_FILL_DATA;
+	}
+	if (s->api->draining && !s->n_jobs && !s->n_waiting && !s->n_running)
+		return IG_FILL_END;
+	return IG_FILL_WAIT;
+}
+
+void ig_sessions_drain(struct ig_api *api)
+{
+	for (struct link *l = api->sessions.next; l != &api->sessions; l = l->next)
+		want_write(link_entry(l, struct ig_session, of_api));
+}
+
+void ig_session_end(struct ig_session *s)
+{
+	if (!s)
+		return;
+	ig_jobs_abandon(&s->jobs);
+	while (!link_empty(&s->running))
+		ig_call_destroy(link_entry(s->running.next, struct ig_call, of_owner));
+	while (!link_empty(&s->waiting)) {
+		struct ig_call *c = link_entry(s->waiting.next, struct ig_call, of_owner);
+		ig_call_cancel(c, "client_gone");
+		ig_call_destroy(c);
+	}
+	while (s->replies) {
+		struct reply *r = s->replies;
+		s->replies = r->next;
+		ig_strbuf_finish(&r->text);
+		free(r);
+	}
+	for (size_t i = 0; i < s->n_lanes; i++)
+		free(s->lanes[i]);
+	link_remove(&s->of_api);
+	free(s);
+}
