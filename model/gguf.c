@@ -610,6 +610,11 @@ fail:
 	return rc;
 }
 
+const char *ig_gguf_label(const struct ig_gguf *g)
+{
+	return g->label;
+}
+
 uint64_t ig_gguf_file_bytes(const struct ig_gguf *g)
 {
 	return g->size;

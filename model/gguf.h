@@ -31,6 +31,8 @@ int ig_gguf_open_memory(const void *data, size_t size, const char *label, struct
 			struct ig_error *err);
 void ig_gguf_close(struct ig_gguf *g); /* NULL is fine */
 
+/* The path that it was opened from, or its end; for errors. */
+const char *ig_gguf_label(const struct ig_gguf *g);
 uint64_t ig_gguf_file_bytes(const struct ig_gguf *g);
 
 /* 0, -ENOENT when missing, -EINVAL when of another type or out of range. */

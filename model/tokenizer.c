@@ -276,6 +276,12 @@ static int bad_merge(struct opening *o, uint64_t i, const char *s, size_t len, c
 		       " '%.*s' %s", i, (int)n, text, what);
 }
 
+/* Many a merge has a single byte on one side. */
+static int32_t find_part(const struct ig_tokenizer *t, const char *s, size_t len)
+{
+	return len == 1 ? t->merges.byte_ids[(unsigned char)s[0]] : table_find(t, s, len);
+}
+
 static int take_merge(void *ctx, uint64_t i, const char *s, size_t len)
 {
 	struct opening *o = ctx;
@@ -297,8 +303,8 @@ static int take_merge(void *ctx, uint64_t i, const char *s, size_t len)
 		return bad_merge(o, i, s, len, "is not in the byte alphabet");
 	size_t n = (size_t)(n_left + n_right);
 
-	left = table_find(t, o->scratch, (size_t)n_left);
-	right = table_find(t, o->scratch + n_left, (size_t)n_right);
+	left = find_part(t, o->scratch, (size_t)n_left);
+	right = find_part(t, o->scratch + n_left, (size_t)n_right);
 	result = o->last_result + 1;
 	if (result >= (int32_t)t->n_vocab || t->kinds[result] == CONTROL ||
 	    token_len(t, result) != n || memcmp(t->bytes + t->starts[result], o->scratch, n))
@@ -550,8 +556,10 @@ int ig_tokenizer_open_with(const struct ig_gguf *g, bool jit, struct ig_tokenize
 out:
 	if (rc == -ENOMEM)
 		ig_fail(err, rc, "out of memory for the tokenizer");
+	else if (rc && !strncmp(inside.text, ig_gguf_label(g), strlen(ig_gguf_label(g))))
+		ig_fail(err, rc, "%s", inside.text); /* gguf.c names the file itself */
 	else if (rc)
-		ig_fail(err, rc, "%s", inside.text);
+		ig_fail(err, rc, "%s: %s", ig_gguf_label(g), inside.text);
 	free(o.types);
 	free(o.scratch);
 	ig_tokenizer_close(o.t);
