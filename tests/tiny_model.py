@@ -221,9 +221,12 @@ class Model:
         if self.kind == "random":
             matrix("token_embd.weight", self.n_vocab, w, 1.0)
             if not self.tied:
-                # Control tokens have logit 0 among hundreds of spread 3: they are never
-                # drawn at temperature 0 and hardly ever at 1.
-                matrix("output.weight", self.n_vocab, w, 3.0 * w ** -0.5, range(len(CONTROL)))
+                # Control tokens and bytes beyond ASCII have logit 0 among hundreds of
+                # spread 3: they are never drawn at temperature 0 and hardly ever at 1,
+                # so that the text shows which tokens were drawn.
+                silent = set(range(len(CONTROL))) | {
+                    self.vocabulary.index[LETTERS[b]] for b in range(128, 256)}
+                matrix("output.weight", self.n_vocab, w, 3.0 * w ** -0.5, silent)
         else:
             table, head = self.script_rows()
             out.append(("token_embd.weight", [w, self.n_vocab], dt, table))

@@ -1,0 +1,161 @@
+"""Fixtures: tiny models made once a session, daemons that are stopped (and judged) after
+each test.  Folders: INGOT_BUILD is the build, INGOT_TEST_MODEL the demo model if there,
+INGOT_SANITIZER says how the build was instrumented."""
+import os
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import daemon as ingot  # noqa: E402
+import tiny_model  # noqa: E402
+
+
+def pytest_addoption(parser):
+    parser.addoption("--long", action="store_true", help="run the long tests too")
+
+
+def pytest_collection_modifyitems(config, items):
+    """What does not belong to this build is deselected, so that a skip is never silent."""
+    drop = []
+    for item in items:
+        names = {m.name for m in item.iter_markers()}
+        if (("release" in names and ingot.SANITIZER) or
+                ("real" in names and not os.environ.get("INGOT_TEST_MODEL")) or
+                ("long" in names and not config.getoption("--long")) or
+                (ingot.SANITIZER == "thread" and "tsan" not in names)):
+            drop.append(item)
+    if drop:
+        config.hook.pytest_deselected(items=drop)
+        items[:] = [i for i in items if i not in drop]
+
+
+class Models:
+    """Makes each tiny model on first use."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self, **options):
+        name = "-".join("%s_%s" % kv for kv in sorted(options.items())) or "plain"
+        path = self.folder / (name + ".gguf")
+        if not path.exists():
+            tiny_model.write(path, **options)
+        return str(path)
+
+    def script(self):
+        return self(kind="script")
+
+    def random(self, **options):
+        return self(kind="random", n_context=2048, **options)
+
+    def slow(self):
+        """Never ends its answer, and a step has enough to do to be caught under way."""
+        return self(kind="loop", n_blocks=16, width=256, n_ff=1024, n_context=16384)
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    return Models(tmp_path_factory.mktemp("models"))
+
+
+def configuration(folder, path=None, extra=None):
+    """A whole configuration for one model named `tiny`."""
+    base = {
+        "server": {"host": "127.0.0.1", "port": 0},
+        "runtime": {"threads": 2, "strict": True},
+        "kvcache": {"arena": 64 << 20},
+        "memory": {"budget": 1 << 30},
+        "modules": {"path": ingot.module_folders()},
+        "ledger": {"path": str(folder / "ledger.db")},
+        "log": {"level": "info"},
+    }
+    if path:
+        base["models"] = [{"name": "tiny", "path": path}]
+    return ingot.merged(base, extra or {})
+
+
+class Starter:
+    def __init__(self, folder):
+        self.folder, self.n, self.running = folder, 0, []
+
+    def config(self, path=None, extra=None):
+        return configuration(self.folder, path, extra)
+
+    def __call__(self, path=None, extra=None, config=None, **options):
+        """Start a daemon for the model at path, with `extra` merged into its configuration."""
+        folder = self.folder / ("d%d" % self.n)
+        self.n += 1
+        d = None
+        try:
+            d = ingot.Daemon(folder, self.config(path, extra) if config is None else config,
+                             wait=False, **options)
+            d.wait_ready()
+        finally:
+            if d:
+                self.running.append(d)
+        return d
+
+    def refused(self, path=None, extra=None, config=None, **options):
+        """Start one that must not come up; what it said, after it ended with an error."""
+        folder = self.folder / ("d%d" % self.n)
+        self.n += 1
+        d = ingot.Daemon(folder, self.config(path, extra) if config is None else config,
+                         wait=False, **options)
+        self.running.append(d)
+        code = d.wait_exit()
+        said = d.process.stdout.read()
+        d.check_reports()
+        assert code not in (0, 66, 99) and code > 0, "exit code %d; it said:\n%s" % (code, d.log)
+        assert said == b"", "it printed %r and then failed" % said
+        return d.log
+
+    def finish(self):
+        failures = []
+        for d in self.running:
+            try:
+                d.stop()
+            except AssertionError as e:
+                failures.append(str(e))
+            finally:
+                if not d.stopped:
+                    d.kill()
+                d.close()
+        assert not failures, "\n".join(failures)
+
+
+@pytest.fixture
+def start(tmp_path):
+    s = Starter(tmp_path)
+    yield s
+    s.finish()
+
+
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.fixture(scope="module")
+def scripted(shared_folder, models):
+    """One daemon for a file's tests, with three models: `tiny` answers with a known text,
+    `random` with nonsense that depends on everything before it, `slow` never ends."""
+    s = Starter(shared_folder)
+    d = s(config=configuration(shared_folder, extra={"models": [
+        {"name": "tiny", "path": models.script()},
+        {"name": "random", "path": models.random()},
+        {"name": "slow", "path": models.slow()},
+    ]}))
+    yield d
+    d.until_idle()
+    s.finish()
+
+
+@pytest.fixture
+def ws(scripted):
+    c = scripted.ws()
+    yield c
+    c.close()

@@ -1,0 +1,105 @@
+"""Modules that are wrong on purpose (tests/modules/*.c) are refused, with what was expected
+and what was found."""
+import os
+import pathlib
+import re
+import shutil
+
+import pytest
+
+from daemon import BUILD
+from tiny_model import SCRIPT
+
+WRONG = BUILD / "tests" / "modules"
+SUFFIX = ".dylib" if os.uname().sysname == "Darwin" else ".so"
+
+
+def with_module(start, tmp_path, name, mode=0o755, folder_mode=0o755):
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    path = folder / (name + SUFFIX)
+    shutil.copy(WRONG / (name + SUFFIX), path)
+    path.chmod(mode)
+    folder.chmod(folder_mode)
+    return str(path), {"modules": {"path": start.config()["modules"]["path"] + [str(folder)]}}
+
+
+@pytest.mark.parametrize("name, words", [
+    ("wrong_magic", ["magic", "4d474e49|INGM", "21444142|BAD!"]),
+    ("wrong_abi", ["ABI", r"\b1\b", r"\b99\b"]),
+    ("wrong_size", ["size", r"\d+.*\d+"]),
+    ("wrong_build_id", ["build id", "ffffffffffffffff"]),
+    ("missing_op", ["zeppelin_op"]),
+    ("no_symbol", ["ingot_module"]),
+    ("failing_init", ["init"]),
+    ("taken_name", ["embed"]),
+    ("unterminated_build_id", ["build id"]),
+    ("wrong_op_size", ["size|op"]),
+])
+def test_wrong_module_is_refused(start, models, tmp_path, name, words):
+    path, extra = with_module(start, tmp_path, name)
+    log = start.refused(models.script(), extra)
+    assert path in log, log
+    for w in words:
+        assert re.search(w, log.replace(path, ""), re.I), "no %s in %s" % (w, log)
+
+
+def test_expected_and_found_build_id(start, models, tmp_path):
+    path, extra = with_module(start, tmp_path, "wrong_build_id")
+    log = start.refused(models.script(), extra)
+    ids = set(re.findall(r"\b[0-9a-f]{16}\b", log.replace(path, "")))
+    assert "f" * 16 in ids and len(ids) == 2, log
+
+
+def test_a_good_module_is_taken(start, models, tmp_path):
+    """The same file, unharmed: what the tests above see is the harm."""
+    _, extra = with_module(start, tmp_path, "good")
+    d = start(models.script(), extra)
+    assert d.chat_text() == SCRIPT
+
+
+def test_world_writable_module(start, models, tmp_path):
+    path, extra = with_module(start, tmp_path, "good", mode=0o757)
+    log = start.refused(models.script(), extra)
+    assert path in log and re.search("writ", log), log
+
+
+def test_world_writable_folder(start, models, tmp_path):
+    path, extra = with_module(start, tmp_path, "good", folder_mode=0o777)
+    log = start.refused(models.script(), extra)
+    assert os.path.dirname(path) in log and re.search("writ", log), log
+
+
+def test_group_writable_is_taken(start, models, tmp_path):
+    """Homebrew's prefix is group-writable."""
+    _, extra = with_module(start, tmp_path, "good", mode=0o775, folder_mode=0o775)
+    assert start(models.script(), extra).chat_text() == SCRIPT
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fELF", b"\x7fELF\2\1\1" + bytes(200), b"text\n" * 50])
+def test_a_file_that_is_no_library(start, models, tmp_path, data):
+    folder = tmp_path / "modules"
+    folder.mkdir(mode=0o755)
+    path = folder / ("broken" + SUFFIX)
+    path.write_bytes(data)
+    path.chmod(0o755)
+    log = start.refused(models.script(),
+                        {"modules": {"path": start.config()["modules"]["path"] + [str(folder)]}})
+    assert str(path) in log
+
+
+def test_a_link_to_a_world_writable_module(start, models, tmp_path):
+    """The file counts, not the link to it."""
+    path, _ = with_module(start, tmp_path, "good", mode=0o777)
+    links = tmp_path / "links"
+    links.mkdir(mode=0o755)
+    (links / ("link" + SUFFIX)).symlink_to(path)
+    log = start.refused(models.script(),
+                        {"modules": {"path": start.config()["modules"]["path"] + [str(links)]}})
+    assert re.search("writ", log), log
+
+
+def test_the_same_module_twice(start, models):
+    folders = start.config()["modules"]["path"]
+    log = start.refused(models.script(), {"modules": {"path": folders + folders[:1]}})
+    assert pathlib.Path(folders[0]).name in log or "already" in log
