@@ -1,0 +1,85 @@
+/* http_client.c: see http_client.h.  No proxy, no redirects, 16 MiB at most. */
+#include "cli/http_client.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/strbuf.h"
+
+#define MAX_BODY (16u << 20)
+
+static size_t on_body(char *data, size_t one, size_t n, void *ctx)
+{
+	struct ig_strbuf *b = ctx;
+
+	if (n > MAX_BODY - b->len)
+		return 0;
+	ig_strbuf_add(b, data, n);
+	return ig_strbuf_ok(b) ? n : 0;
+}
+
+/* The message of an error body in OpenAI's shape. */
+static const char *error_message(const json_t *root)
+{
+	const char *s = json_string_value(json_object_get(json_object_get(root, "error"), "message"));
+
+	return s ? s : "no reason given";
+}
+
+int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_ms, json_t **out,
+		     long *status, struct ig_error *err)
+{
+	char url[600], why[CURL_ERROR_SIZE] = "";
+	struct ig_strbuf body;
+	json_error_t je;
+	CURLcode code = CURLE_OK;
+	CURL *c = NULL;
+	int rc = 0;
+
+	*out = NULL;
+	*status = 0;
+	ig_strbuf_init(&body);
+	snprintf(url, sizeof url, "%s%.200s", e->url, path);
+	if (curl_global_init(CURL_GLOBAL_DEFAULT))
+		return ig_fail(err, -ENOMEM, "curl does not start");
+	c = curl_easy_init();
+	if (!c) {
+		rc = ig_fail(err, -ENOMEM, "out of memory");
+		goto out;
+	}
+#define SET(opt, value) do { if (!code) code = curl_easy_setopt(c, opt, value); } while (0)
+	SET(CURLOPT_URL, url);
+	SET(CURLOPT_ERRORBUFFER, why);
+	SET(CURLOPT_USERAGENT, "ingot/" IG_VERSION);
+	SET(CURLOPT_NOPROXY, "*");
+	SET(CURLOPT_NOSIGNAL, 1L);
+	SET(CURLOPT_TIMEOUT_MS, (long)timeout_ms);
+	SET(CURLOPT_WRITEFUNCTION, on_body);
+	SET(CURLOPT_WRITEDATA, &body);
+#undef SET
+	if (!code)
+		code = curl_easy_perform(c);
+	curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, status);
+	if (code) {
+		rc = ig_fail(err, code == CURLE_OPERATION_TIMEDOUT ? -ETIMEDOUT :
+			     *status ? -EPROTO : -ECONNREFUSED, "%s",
+			     why[0] ? why : curl_easy_strerror(code));
+		goto out;
+	}
+	*out = json_loadb(body.len ? body.data : "", body.len, 0, &je);
+	if (*status != 200)
+		rc = ig_fail(err, -EPROTO, "%.200s answered HTTP %ld: %.200s", url, *status,
+			     error_message(*out));
+	else if (!*out)
+		rc = ig_fail(err, -EPROTO, "%.200s answered no JSON: %.100s", url, je.text);
+	if (rc) {
+		json_decref(*out);
+		*out = NULL;
+	}
+out:
+	curl_easy_cleanup(c);
+	curl_global_cleanup();
+	ig_strbuf_finish(&body);
+	return rc;
+}
