@@ -13,6 +13,7 @@
 #include "f16.h"
 #include "kernels-private.h"
 #include "pages.h"
+#include "units.h"
 
 #include <errno.h>
 #include <math.h>
@@ -247,6 +248,18 @@ static void run_generic(const struct ig_op_call *call, int64_t first, int64_t la
 			     scratch);
 }
 
+#if defined(__x86_64__)
+static int64_t n_units_vector(const struct ig_op_call *call)
+{
+	const struct ig_attention_params *p = call->params;
+	int64_t n = 0;
+
+	for (int64_t row = 0; row < call->step->n_rows; n++)
+		row += row_group(call->step, unit_rows(p), row);
+	return n * p->n_kv_heads;
+}
+#endif
+
 /* ---- the table --------------------------------------------------------------------- */
 
 #define KERNEL(isa, units, scratch, run) \
@@ -255,6 +268,10 @@ static void run_generic(const struct ig_op_call *call, int64_t first, int64_t la
 
 static const struct ig_cpu_kernel kernels[] = {
 	KERNEL(IG_ISA_GENERIC, n_units_generic, scratch_generic, run_generic),
+#if defined(__x86_64__)
+	KERNEL(IG_ISA_AVX2, n_units_vector, ig_attention_scratch_avx2, ig_attention_avx2),
+	KERNEL(IG_ISA_AVX512, n_units_vector, ig_attention_scratch_avx512, ig_attention_avx512),
+#endif
 };
 
 const struct ig_op ig_op_attention = {

@@ -17,11 +17,6 @@ extern const struct ig_arch ig_arch_llama;
 #define MAX_HEAD_DIM 256
 #define MAX_HEADS 1024
 
-/* Query vectors that one unit of the vector kernels takes at most, unless the
- * heads of one row that share a KV head are more. */
-#define UNIT_QUERIES 48
-#define UNIT_ROWS 32
-
 #if defined(__x86_64__)
 void ig_rope_kv_avx2(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
 void ig_rope_kv_avx512(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);

@@ -1,0 +1,134 @@
+/* attention_avx512.c: attention for AVX-512; the kernel is attention-tile.h. */
+#include "exp-coefficients.h"
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define VL 16
+#define TILE_Q 6 /* 24 sums, 4 of the other side, 1 spread: 29 of 32 registers */
+#define TILE_V 4
+
+typedef __m512 vec;
+
+static inline vec vec_zero(void) { return _mm512_setzero_ps(); }
+static inline vec vec_set1(float x) { return _mm512_set1_ps(x); }
+static inline vec vec_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline void vec_store(float *p, vec v) { _mm512_storeu_ps(p, v); }
+static inline vec vec_add(vec a, vec b) { return _mm512_add_ps(a, b); }
+static inline vec vec_mul(vec a, vec b) { return _mm512_mul_ps(a, b); }
+static inline vec vec_max(vec a, vec b) { return _mm512_max_ps(a, b); }
+static inline vec vec_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
+
+static inline vec vec_load_f16(const uint16_t *p)
+{
+	return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+
+static inline vec vec_keep(vec v, int from, int to, vec other)
+{
+	uint32_t below_to = to >= VL ? 0xffffu : (1u << to) - 1;
+	uint32_t below_from = from <= 0 ? 0 : (1u << from) - 1;
+
+	return _mm512_mask_mov_ps(other, (__mmask16)(below_to & ~below_from), v);
+}
+
+static inline vec vec_exp(vec x)
+{
+	/* not less than: NaN goes through */
+	__mmask16 some = _mm512_cmp_ps_mask(x, _mm512_set1_ps(EXP_LEAST), _CMP_NLT_UQ);
+	vec n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(EXP_LOG2E)),
+				     _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+	vec r = _mm512_fnmadd_ps(n, _mm512_set1_ps(EXP_LN2_HI), x);
+	vec p = _mm512_set1_ps(EXP_C4);
+
+	r = _mm512_fnmadd_ps(n, _mm512_set1_ps(EXP_LN2_LO), r);
+	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_C3));
+	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_C2));
+	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_C1));
+	p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(EXP_C0));
+	p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r);
+	p = _mm512_add_ps(p, _mm512_set1_ps(1));
+	return _mm512_maskz_scalef_ps(some, p, n);
+}
+
+/* The reductions' trees are written out: a compiler's own may be another one. */
+static inline float vec_hsum(vec v)
+{
+	__m256 x = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+	__m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+
+	y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+	return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+}
+
+static inline float vec_hmax(vec v)
+{
+	__m256 x = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+	__m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+
+	y = _mm_max_ps(y, _mm_movehl_ps(y, y));
+	return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
+}
+
+#include "attention-tile.h"
+
+/* 16 tokens by 32 dimensions, as halves: each 128-bit lane of the vectors holds 8
+ * dimensions and is transposed by itself, 8 tokens at a time; then the two halves
+ * of a dimension's tokens are put side by side and widened. */
+INLINE void f16_tile_32(float *dst, const char *src, uint64_t stride)
+{
+	const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+	const __m512i high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+	__m512i r[16], x[16];
+
+	UNROLL for (int h = 0; h < 16; h += 8) {
+		UNROLL for (int i = h; i < h + 8; i++)
+			r[i] = _mm512_loadu_si512(src + (uint64_t)i * stride);
+		UNROLL for (int i = h; i < h + 8; i += 2) {
+			x[i] = _mm512_unpacklo_epi16(r[i], r[i + 1]);
+			x[i + 1] = _mm512_unpackhi_epi16(r[i], r[i + 1]);
+		}
+		UNROLL for (int i = h; i < h + 8; i += 4) {
+			r[i] = _mm512_unpacklo_epi32(x[i], x[i + 2]);
+			r[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 2]);
+			r[i + 2] = _mm512_unpacklo_epi32(x[i + 1], x[i + 3]);
+			r[i + 3] = _mm512_unpackhi_epi32(x[i + 1], x[i + 3]);
+		}
+		UNROLL for (int i = 0; i < 4; i++) {
+			x[h + 2 * i] = _mm512_unpacklo_epi64(r[h + i], r[h + i + 4]);
+			x[h + 2 * i + 1] = _mm512_unpackhi_epi64(r[h + i], r[h + i + 4]);
+		}
+	}
+	UNROLL for (int i = 0; i < 8; i++) {
+		__m512i a = _mm512_permutex2var_epi64(x[i], low, x[i + 8]);
+		__m512i b = _mm512_permutex2var_epi64(x[i], high, x[i + 8]);
+		float *y = dst + i * KT_STRIDE;
+
+		vec_store(y, _mm512_cvtph_ps(_mm512_castsi512_si256(a)));
+		vec_store(y + 8 * KT_STRIDE, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(a, 1)));
+		vec_store(y + 16 * KT_STRIDE, _mm512_cvtph_ps(_mm512_castsi512_si256(b)));
+		vec_store(y + 24 * KT_STRIDE, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(b, 1)));
+	}
+}
+
+static void transpose_f16(float *dst, const char *src, uint64_t stride, int32_t n)
+{
+	int32_t d = 0;
+
+	for (; d + 32 <= n; d += 32)
+		f16_tile_32(dst + d * KT_STRIDE, src + d * 2, stride);
+	for (; d < n; d += 8)
+		for (int t = 0; t < IG_BLOCK_TOKENS; t += 8)
+			f16_tile_8(dst + d * KT_STRIDE + t, src + (uint64_t)t * stride + d * 2,
+				   stride);
+}
+
+uint64_t ig_attention_scratch_avx512(const struct ig_op_call *call)
+{
+	return unit_scratch_bytes(call);
+}
+
+void ig_attention_avx512(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
+{
+	run_units(call, first, last, scratch);
+}

@@ -1,0 +1,37 @@
+/*
+ * units.h: how the vector kernels of attention cut a step into units.
+ *
+ * A unit is one KV head and a group of consecutive rows: rows of one sequence at
+ * consecutive positions, at most unit_rows of them.  Units are numbered group by
+ * group, KV head by KV head.
+ */
+#ifndef ATTENTION_UNITS_H
+#define ATTENTION_UNITS_H
+
+#include <ingot/arch.h>
+
+/* Query vectors that a unit takes at most, unless the heads of a single row that
+ * share a KV head are more. */
+#define UNIT_QUERIES 48
+#define UNIT_ROWS 32
+
+static inline uint32_t unit_rows(const struct ig_attention_params *p)
+{
+	uint32_t rows = UNIT_QUERIES / (p->n_heads / p->n_kv_heads);
+
+	return rows < 1 ? 1 : rows > UNIT_ROWS ? UNIT_ROWS : rows;
+}
+
+/* The number of rows of the group that begins at row. */
+static inline int64_t row_group(const struct ig_step *step, uint32_t max_rows, int64_t row)
+{
+	int64_t end = row + 1;
+
+	while (end < step->n_rows && end - row < max_rows &&
+	       step->row_seq[end] == step->row_seq[row] &&
+	       step->positions[end] == step->positions[end - 1] + 1)
+		end++;
+	return end - row;
+}
+
+#endif
