@@ -84,7 +84,7 @@ int ig_graph_record(struct ig_graph *g, const char *name, const void *params, co
 		    uint32_t n_out)
 {
 	struct ig_plan *p = g->plan;
-	struct ig_op_shape s = { .struct_size = sizeof s, .n_in = n_in, .n_weights = n_weights,
+	struct ig_op_shape s = { .struct_size = sizeof s, .n_in = n_in, .n_weights = n_weights, .n_out = n_out,
 				 .params = params };
 	struct ig_error err = { 0 };
 
