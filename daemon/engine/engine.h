@@ -40,7 +40,8 @@ void ig_engine_reload(struct ig_engine *e, const struct ig_config *config);
 struct ig_engine_model {
 	const char *name;
 	const struct ig_tokenizer *tokenizer;
-	const struct ig_chat_template *chat; /* NULL: the file has none */
+	const struct ig_chat_template *chat; /* NULL: chat_note says why */
+	const char *chat_note; /* "the file has no chat template", or which is not known */
 	uint32_t n_context; /* tokens that one sequence may have */
 	const char *arch, *file;
 	uint64_t weight_bytes; /* packed */
@@ -73,7 +74,7 @@ struct ig_gen_spec {
 
 /* 0 with *gen set, or: -EAGAIN the queue is full (503, Retry-After), -ESHUTDOWN
  * draining (503), -E2BIG the prompt leaves no room in the context (400, numbers in
- * the text), -ENOMEM.  Refusals are entered in the ledger too.  On an error prompt,
+ * the text), -EINVAL a parameter out of its range (400), -ENOMEM.  Refusals are entered in the ledger too.  On an error prompt,
  * stops and stream remain the caller's. */
 int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *gen,
 		     struct ig_error *err);

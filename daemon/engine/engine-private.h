@@ -1,0 +1,156 @@
+/*
+ * engine-private.h: what the files of the engine share.
+ *
+ * One lock (ig_engine.lock) guards what other threads and the engine's thread
+ * both touch: the inbox, the list of all sequences, wishes to cancel or resume,
+ * the options, the published figures.  Everything else of the scheduler belongs
+ * to the engine's thread.  No callback (a stream's wake, the ledger) is ever
+ * called with the lock held.
+ */
+#ifndef INGOT_ENGINE_ENGINE_PRIVATE_H
+#define INGOT_ENGINE_ENGINE_PRIVATE_H
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/strbuf.h"
+#include "daemon/engine/engine.h"
+#include "runtime/driver.h"
+#include "runtime/modules.h"
+#include "runtime/plan.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+struct ig_seq; /* sequence-private.h */
+TAILQ_HEAD(ig_seq_list, ig_seq);
+
+/* ---- models.c ------------------------------------------------------------------ */
+
+/* One model that is loaded.  Immutable after the loader is done, but for `step`. */
+struct ig_model {
+	struct ig_engine_model shown; /* first: what the protocol holds a pointer to */
+	char *name, *path, *arch;
+	char *chat_note;
+	uint32_t context_wanted; /* of the configuration; 0: as trained */
+	struct ig_gguf *file;
+	struct ig_tokenizer *tokenizer;
+	struct ig_chat_template *chat;
+	struct ig_plan *plan;
+	struct ig_program *program;
+	struct ig_program_limits limits;
+	struct ig_program_memory memory;
+	uint32_t n_groups;
+	struct ig_kv_layout layouts[IG_MAX_CACHE_GROUPS];
+	uint32_t kv_groups[IG_MAX_CACHE_GROUPS];
+	uint32_t n_groups_added;
+	uint32_t max_kv_tokens; /* of one sequence that has the arena for itself */
+
+	/* The step buffer: sized from the limits, written by the engine's thread
+	 * between a wait and the next submit. */
+	struct ig_step step;
+	struct ig_step_kv step_kv[IG_MAX_CACHE_GROUPS];
+	int32_t *token_ids, *positions, *row_seq; /* [max_rows] */
+	int32_t *seq_lens; /* [max_seqs] */
+	int32_t *logit_rows, *sampled_ids; /* [max_logit_rows] */
+	struct ig_sample_params *sample; /* [max_logit_rows] */
+	uint32_t *block_tables[IG_MAX_CACHE_GROUPS]; /* [max_seqs, max_blocks] */
+	uint32_t max_blocks;
+};
+
+/* The memory contract's figures, in bytes. */
+struct ig_contract {
+	uint64_t budget, weights, scratch, arena;
+};
+
+/* Open, plan, lower, check the contract, make the cache, load.  The loader's thread. */
+int ig_models_load(struct ig_engine *e, const struct ig_config *config, struct ig_error *err);
+void ig_models_unload(struct ig_engine *e);
+
+/* ---- module_path.c ------------------------------------------------------------- */
+
+/* The folders to load modules from, NULL-terminated: the configuration's, else
+ * $INGOT_MODULE_PATH, else those of a build tree that the executable lies in, else
+ * the installed one.  0 or -ENOMEM. */
+int ig_module_folders(char *const *configured, char ***out);
+void ig_module_folders_free(char **folders);
+
+/* ---- prep.c -------------------------------------------------------------------- */
+
+struct ig_prep;
+int ig_prep_create(struct ig_prep **out, struct ig_error *err);
+/* 0, -EAGAIN when 256 jobs wait, -ESHUTDOWN once it is being destroyed. */
+int ig_prep_run(struct ig_prep *p, void (*fn)(void *ctx), void *ctx);
+/* Runs what is queued, then stops.  NULL is fine. */
+void ig_prep_destroy(struct ig_prep *p);
+
+/* ---- the engine ---------------------------------------------------------------- */
+
+/* The options that a reload may change. */
+struct ig_engine_options {
+	uint32_t max_batch_tokens, prefill_chunk, max_queue, max_output_tokens;
+	int64_t slow_client_timeout_ns;
+};
+
+struct ig_engine {
+	struct ig_ledger *ledger;
+	struct ig_metrics *metrics;
+	struct ig_modules *modules;
+	struct ig_driver *driver;
+	const struct ig_kvcache_service *kv;
+	struct ig_kvcache *cache;
+	struct ig_contract contract;
+	struct ig_model *models; /* [n_models] */
+	size_t n_models;
+	atomic_size_t default_model;
+	uint32_t max_seqs, max_rows; /* the limits that the programs were lowered with */
+	struct ig_prep *prep;
+
+	pthread_t thread;
+	bool has_thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+
+	/* ---- under the lock ---- */
+	bool events; /* something below changed: look before sleeping */
+	bool draining, stopping, cancels;
+	uint64_t last_number;
+	struct ig_seq_list inbox; /* by ig_seq.link */
+	struct ig_seq_list all; /* by ig_seq.all */
+	uint32_t n_all;
+	uint32_t n_inbox; /* of the inbox, and those that left it since the last boundary */
+	struct ig_engine_options options;
+	/* published at each step's boundary */
+	struct ig_kv_stats kv_stats;
+	uint32_t n_waiting_shown, n_running_shown, n_paused_shown;
+	uint32_t n_slots; /* running sequences that could join at once */
+
+	/* ---- the engine's thread ---- */
+	struct ig_engine_options now; /* a copy of options */
+	struct ig_seq_list waiting, running; /* by link, oldest first */
+	struct ig_seq_list ended; /* by link: what is left of their text waits for room */
+	struct ig_seq_list show; /* by show_link: has text or progress to pass on */
+	uint32_t n_waiting, n_running; /* n_running: paused ones are not counted */
+	uint32_t n_paused, n_holding; /* that hold blocks */
+	bool kv_freed; /* since admission last ran out of blocks */
+	bool kv_blocked; /* admission ran out of blocks */
+	bool moved; /* something ended or was preempted: look again before sleeping */
+	struct ig_model *in_flight; /* the model whose step is under way */
+	struct ig_seq **flight; /* [max_seqs] the step's sequences, by row_seq */
+	uint32_t n_flight;
+	uint32_t n_flight_prefill, n_flight_decode; /* rows */
+	int64_t submit_ns;
+	size_t next_model; /* round robin */
+};
+
+/* ---- engine.c ------------------------------------------------------------------ */
+
+/* A finished or refused request's row, to the ledger and the metrics. */
+void ig_engine_note(struct ig_engine *e, const struct ig_ledger_row *row);
+
+/* ---- scheduler.c --------------------------------------------------------------- */
+
+/* The engine's thread; arg is the engine. */
+void *ig_scheduler_main(void *arg);
+
+#endif

@@ -1,0 +1,556 @@
+/*
+ * engine.c: the engine's life and its doors for other threads: submit, cancel,
+ * resume, list, describe.  What happens between is scheduler.c's.
+ */
+#include "daemon/engine/sequence-private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- options ------------------------------------------------------------------------ */
+
+static uint32_t clamp(uint32_t v, uint32_t low, uint32_t high)
+{
+	return v < low ? low : v > high ? high : v;
+}
+
+static void read_options(const struct ig_engine *e, const struct ig_config *c,
+			 struct ig_engine_options *o)
+{
+	/* The programs were lowered for max_rows; and fewer rows than sequences would
+	 * leave prompts waiting for ever. */
+	o->max_batch_tokens = clamp(c->scheduler.max_batch_tokens, e->max_seqs, e->max_rows);
+	o->prefill_chunk = clamp(c->scheduler.prefill_chunk, 1, e->max_rows);
+	o->max_queue = c->scheduler.max_queue;
+	o->max_output_tokens = c->scheduler.max_output_tokens;
+	o->slow_client_timeout_ns = (int64_t)c->server.slow_client_timeout_ms * 1000000;
+}
+
+static int find_default(struct ig_engine *e, const char *name, struct ig_error *err)
+{
+	if (!name || !*name) {
+		atomic_store(&e->default_model, 0);
+		return 0;
+	}
+	for (size_t i = 0; i < e->n_models; i++) {
+		if (!strcmp(e->models[i].name, name)) {
+			atomic_store(&e->default_model, i);
+			return 0;
+		}
+	}
+	return ig_fail(err, -EINVAL, "default_model is \"%s\", which is not among the models", name);
+}
+
+void ig_engine_reload(struct ig_engine *e, const struct ig_config *config)
+{
+	struct ig_error err;
+
+	pthread_mutex_lock(&e->lock);
+	read_options(e, config, &e->options);
+	e->events = true;
+	pthread_cond_signal(&e->wake);
+	pthread_mutex_unlock(&e->lock);
+	if (find_default(e, config->default_model, &err) < 0)
+		ig_log_error("reload: %s; the default stays", err.text);
+}
+
+/* ---- life ------------------------------------------------------------------------------ */
+
+struct loader {
+	struct ig_engine *engine;
+	const struct ig_config *config;
+	struct ig_error *err;
+	int rc;
+};
+
+static void *loader_main(void *arg)
+{
+	struct loader *l = arg;
+
+	l->rc = ig_models_load(l->engine, l->config, l->err);
+	return NULL;
+}
+
+static int load_models(struct ig_engine *e, const struct ig_config *config, struct ig_error *err)
+{
+	struct loader l = { e, config, err, 0 };
+	pthread_t thread;
+	int rc = pthread_create(&thread, NULL, loader_main, &l);
+
+	if (rc)
+		return ig_fail(err, -rc, "the loader thread can't be started: %s", strerror(rc));
+	pthread_join(thread, NULL);
+	return l.rc;
+}
+
+static int open_modules(struct ig_engine *e, const struct ig_config *config, struct ig_error *err)
+{
+	char **folders = NULL;
+	int rc = ig_modules_create(&e->modules, err);
+
+	if (rc < 0)
+		return rc;
+	rc = ig_module_folders(config->modules.path, &folders);
+	if (rc < 0)
+		return ig_fail(err, rc, "out of memory for the modules' folders");
+	rc = ig_modules_load_folders(e->modules, folders, err);
+	if (rc == 0) {
+		e->kv = ig_modules_kvcache(e->modules, config->kvcache.service);
+		if (!e->kv)
+			rc = ig_fail(err, -ENOENT, "kvcache.service is \"%s\"; no module in %s%s brings it",
+				     config->kvcache.service, folders[0], folders[1] ? " …" : "");
+	}
+	ig_module_folders_free(folders);
+	return rc;
+}
+
+static int open_driver(struct ig_engine *e, const struct ig_config *config, struct ig_error *err)
+{
+	struct ig_driver_options o = {
+		.isa = config->runtime.isa,
+		.n_threads = config->runtime.threads,
+		.activations = config->runtime.activations,
+		.strict = config->runtime.strict,
+	};
+
+	return ig_driver_open(config->runtime.driver, &o, &e->driver, err);
+}
+
+static int init_lock(struct ig_engine *e)
+{
+	pthread_condattr_t attr;
+	int rc = pthread_mutex_init(&e->lock, NULL);
+
+	if (rc)
+		return -rc;
+	pthread_condattr_init(&attr);
+#ifndef __APPLE__
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+#endif
+	rc = pthread_cond_init(&e->wake, &attr);
+	pthread_condattr_destroy(&attr);
+	if (rc)
+		pthread_mutex_destroy(&e->lock);
+	return -rc;
+}
+
+int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out, struct ig_error *err)
+{
+	const struct ig_config *config = deps->config;
+	struct ig_engine *e = calloc(1, sizeof *e);
+	int rc;
+
+	if (!e)
+		return ig_fail(err, -ENOMEM, "out of memory for the engine");
+	rc = init_lock(e);
+	if (rc < 0) {
+		free(e);
+		return ig_fail(err, rc, "the engine's lock can't be made: %s", strerror(-rc));
+	}
+	TAILQ_INIT(&e->inbox);
+	TAILQ_INIT(&e->all);
+	TAILQ_INIT(&e->waiting);
+	TAILQ_INIT(&e->running);
+	TAILQ_INIT(&e->ended);
+	TAILQ_INIT(&e->show);
+	e->ledger = deps->ledger;
+	e->metrics = deps->metrics;
+	e->max_seqs = config->scheduler.max_seqs ? config->scheduler.max_seqs : 1;
+	e->max_rows = config->scheduler.max_batch_tokens;
+	if (e->max_rows < e->max_seqs)
+		e->max_rows = e->max_seqs;
+	read_options(e, config, &e->options);
+	e->n_slots = e->max_seqs;
+	e->flight = calloc(e->max_seqs, sizeof(struct ig_seq *));
+	if (!e->flight) {
+		rc = ig_fail(err, -ENOMEM, "out of memory for %u sequences", e->max_seqs);
+		goto fail;
+	}
+	rc = open_modules(e, config, err);
+	if (rc < 0)
+		goto fail;
+	rc = open_driver(e, config, err);
+	if (rc < 0)
+		goto fail;
+	rc = load_models(e, config, err);
+	if (rc < 0)
+		goto fail;
+	rc = find_default(e, config->default_model, err);
+	if (rc < 0)
+		goto fail;
+	e->kv->stats(e->cache, &e->kv_stats);
+	ig_metrics_set(e->metrics, IG_GAUGE_KV_ARENA_BYTES, (double)e->contract.arena);
+	ig_metrics_set(e->metrics, IG_GAUGE_WEIGHT_BYTES, (double)e->contract.weights);
+	ig_metrics_set(e->metrics, IG_GAUGE_SCRATCH_BYTES, (double)e->contract.scratch);
+	rc = ig_prep_create(&e->prep, err);
+	if (rc < 0)
+		goto fail;
+	rc = pthread_create(&e->thread, NULL, ig_scheduler_main, e);
+	if (rc) {
+		rc = ig_fail(err, -rc, "the engine's thread can't be started: %s", strerror(rc));
+		goto fail;
+	}
+	e->has_thread = true;
+	*out = e;
+	return 0;
+fail:
+	ig_engine_destroy(e);
+	return rc;
+}
+
+void ig_engine_drain(struct ig_engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	e->draining = true;
+	pthread_mutex_unlock(&e->lock);
+}
+
+uint32_t ig_engine_n_active(struct ig_engine *e)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&e->lock);
+	n = e->n_all;
+	pthread_mutex_unlock(&e->lock);
+	return n;
+}
+
+void ig_engine_destroy(struct ig_engine *e)
+{
+	if (!e)
+		return;
+	ig_engine_drain(e);
+	ig_prep_destroy(e->prep); /* its last jobs find the engine draining */
+	if (e->has_thread) {
+		pthread_mutex_lock(&e->lock);
+		e->stopping = e->events = true;
+		pthread_cond_signal(&e->wake);
+		pthread_mutex_unlock(&e->lock);
+		pthread_join(e->thread, NULL);
+	}
+	ig_models_unload(e);
+	if (e->driver)
+		ig_driver_close(e->driver);
+	if (e->modules)
+		ig_modules_destroy(e->modules);
+	free(e->flight);
+	pthread_cond_destroy(&e->wake);
+	pthread_mutex_destroy(&e->lock);
+	free(e);
+}
+
+int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
+{
+	return ig_prep_run(e->prep, fn, ctx);
+}
+
+/* ---- models ------------------------------------------------------------------------------ */
+
+size_t ig_engine_n_models(struct ig_engine *e)
+{
+	return e->n_models;
+}
+
+const struct ig_engine_model *ig_engine_model(struct ig_engine *e, size_t i)
+{
+	return i < e->n_models ? &e->models[i].shown : NULL;
+}
+
+int ig_engine_find_model(struct ig_engine *e, const char *name, const struct ig_engine_model **out,
+			 struct ig_error *err)
+{
+	char known[300];
+	size_t n = 0;
+
+	if (!e->n_models)
+		return ig_fail(err, -ENOENT, "no model is configured");
+	if (!name || !*name) {
+		*out = &e->models[atomic_load(&e->default_model)].shown;
+		return 0;
+	}
+	for (size_t i = 0; i < e->n_models; i++) {
+		if (!strcmp(e->models[i].name, name)) {
+			*out = &e->models[i].shown;
+			return 0;
+		}
+	}
+	known[0] = 0;
+	for (size_t i = 0; i < e->n_models; i++) {
+		int w = snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", e->models[i].name);
+
+		if (w < 0 || (size_t)w >= sizeof known - n) {
+			memcpy(known + (n < sizeof known - 6 ? n : sizeof known - 6), ", …", 6);
+			break;
+		}
+		n += (size_t)w;
+	}
+	return ig_fail(err, -ENOENT, "no model is named \"%.100s\"; known: %s", name, known);
+}
+
+/* ---- requests ------------------------------------------------------------------------------ */
+
+void ig_engine_note(struct ig_engine *e, const struct ig_ledger_row *row)
+{
+	ig_metrics_request(e->metrics, row);
+	if (e->ledger && !ig_ledger_put(e->ledger, row))
+		ig_metrics_add(e->metrics, IG_COUNTER_LEDGER_DROPPED, 1);
+}
+
+void ig_engine_note_refused(struct ig_engine *e, const struct ig_ledger_row *row)
+{
+	if (row->status == 503)
+		ig_metrics_add(e->metrics, IG_COUNTER_REFUSED, 1);
+	ig_engine_note(e, row);
+}
+
+static void note_refusal(struct ig_engine *e, const struct ig_gen_spec *spec, int rc,
+			 const struct ig_error *err)
+{
+	struct ig_ledger_row row = { 0 };
+
+	snprintf(row.id, sizeof row.id, "%.63s", spec->id);
+	snprintf(row.model, sizeof row.model, "%s", spec->model->name);
+	snprintf(row.endpoint, sizeof row.endpoint, "%.31s", spec->endpoint);
+	snprintf(row.client, sizeof row.client, "%.63s", spec->client);
+	snprintf(row.finish, sizeof row.finish, "refused");
+	snprintf(row.error, sizeof row.error, "%.199s", err->text);
+	row.status = rc == -EAGAIN || rc == -ESHUTDOWN ? 503 : rc == -ENOMEM ? 500 : 400;
+	row.received_ns = spec->received_wall_ns ? spec->received_wall_ns : ig_wall_ns();
+	row.n_prompt = spec->n_prompt;
+	row.queue_ms = row.prefill_ms = row.decode_ms = row.ttft_ms = -1;
+	row.total_ms = spec->received_ns ? (float)((double)(ig_now_ns() - spec->received_ns) * 1e-6)
+					 : -1;
+	ig_engine_note_refused(e, &row);
+}
+
+int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *gen,
+		     struct ig_error *err)
+{
+	struct ig_engine_options options;
+	struct ig_error why = { 0 };
+	struct ig_seq *s = NULL;
+	int rc;
+
+	pthread_mutex_lock(&e->lock);
+	options = e->options;
+	pthread_mutex_unlock(&e->lock);
+	rc = ig_seq_create(spec, &options, &s, &why);
+	if (rc < 0)
+		goto refused;
+
+	pthread_mutex_lock(&e->lock);
+	if (e->draining) {
+		rc = ig_fail(&why, -ESHUTDOWN, "the server is shutting down");
+	} else {
+		/* What the engine has not looked at yet may find a free slot at once. */
+		uint32_t n_waiting = e->n_waiting_shown + e->n_inbox;
+
+		if (n_waiting >= options.max_queue && n_waiting - options.max_queue >= e->n_slots)
+			rc = ig_fail(&why, -EAGAIN, "the queue is full: %u requests wait",
+				     n_waiting);
+	}
+	if (rc == 0) {
+		ig_seq_adopt(s, spec);
+		s->number = *gen = ++e->last_number;
+		TAILQ_INSERT_TAIL(&e->all, s, all);
+		TAILQ_INSERT_TAIL(&e->inbox, s, link);
+		e->n_all++;
+		e->n_inbox++;
+		e->events = true;
+		pthread_cond_signal(&e->wake);
+	}
+	pthread_mutex_unlock(&e->lock);
+	if (rc == 0)
+		return 0;
+	ig_seq_destroy(s);
+refused:
+	note_refusal(e, spec, rc, &why);
+	return ig_fail(err, rc, "%s", why.text);
+}
+
+/* Under the lock. */
+static struct ig_seq *find_seq(struct ig_engine *e, uint64_t gen)
+{
+	struct ig_seq *s;
+
+	TAILQ_FOREACH(s, &e->all, all)
+		if (s->number == gen)
+			return s;
+	return NULL;
+}
+
+void ig_engine_cancel(struct ig_engine *e, uint64_t gen, const char *reason)
+{
+	struct ig_seq *s;
+
+	pthread_mutex_lock(&e->lock);
+	s = find_seq(e, gen);
+	if (s && !s->cancel_wanted) {
+		s->cancel_wanted = true;
+		snprintf(s->cancel_reason, sizeof s->cancel_reason, "%s", reason);
+		e->cancels = e->events = true;
+		pthread_cond_signal(&e->wake);
+	}
+	pthread_mutex_unlock(&e->lock);
+}
+
+void ig_engine_resume(struct ig_engine *e, uint64_t gen)
+{
+	struct ig_seq *s;
+
+	pthread_mutex_lock(&e->lock);
+	s = find_seq(e, gen);
+	if (s && atomic_load_explicit(&s->paused, memory_order_relaxed)) {
+		e->events = true;
+		pthread_cond_signal(&e->wake);
+	}
+	pthread_mutex_unlock(&e->lock);
+}
+
+size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap)
+{
+	static const char *const states[] = { "waiting", "prefill", "decode", "paused" };
+	int64_t now = ig_now_ns();
+	struct ig_seq *s;
+	size_t n = 0;
+
+	pthread_mutex_lock(&e->lock);
+	TAILQ_FOREACH(s, &e->all, all) {
+		struct ig_gen_info *i = &out[n];
+
+		if (n++ >= cap)
+			continue;
+		*i = (struct ig_gen_info){
+			.n_prompt = s->n_prompt,
+			.n_prefilled = atomic_load_explicit(&s->n_prefilled, memory_order_relaxed),
+			.n_output = atomic_load_explicit(&s->n_output, memory_order_relaxed),
+			.age_s = (double)(now - s->received_ns) * 1e-9,
+		};
+		memcpy(i->id, s->id, sizeof i->id);
+		memcpy(i->endpoint, s->endpoint, sizeof i->endpoint);
+		memcpy(i->client, s->client, sizeof i->client);
+		snprintf(i->model, sizeof i->model, "%s", s->model->name);
+		snprintf(i->state, sizeof i->state, "%s",
+			 states[atomic_load_explicit(&s->state, memory_order_relaxed)]);
+	}
+	pthread_mutex_unlock(&e->lock);
+	return n;
+}
+
+/* ---- describe --------------------------------------------------------------------------------- */
+
+struct describe {
+	struct ig_strbuf *out;
+	bool first;
+};
+
+static void json_str(struct ig_strbuf *b, const char *key, const char *value)
+{
+	ig_strbuf_json(b, key, strlen(key));
+	ig_strbuf_puts(b, ":");
+	if (value)
+		ig_strbuf_json(b, value, strlen(value));
+	else
+		ig_strbuf_puts(b, "null");
+}
+
+static void json_u64(struct ig_strbuf *b, const char *key, uint64_t value)
+{
+	ig_strbuf_printf(b, ",\"%s\":%llu", key, (unsigned long long)value);
+}
+
+static void describe_module(void *ctx, const char *name, const char *version, const char *path)
+{
+	struct describe *d = ctx;
+
+	ig_strbuf_puts(d->out, d->first ? "{" : ",{");
+	d->first = false;
+	json_str(d->out, "name", name);
+	ig_strbuf_puts(d->out, ",");
+	json_str(d->out, "version", version);
+	ig_strbuf_puts(d->out, ",");
+	json_str(d->out, "path", path);
+	ig_strbuf_puts(d->out, "}");
+}
+
+/* "cpu, avx2, 2 threads": the driver says it as text; its three parts, and the
+ * whole, as it may say more. */
+static void describe_driver(struct ig_engine *e, struct ig_strbuf *out)
+{
+	const char *text = ig_driver_describe(e->driver);
+	char name[64] = "", isa[64] = "";
+	unsigned n_threads = 0;
+
+	if (sscanf(text, "%63[^,], %63[^,], %u", name, isa, &n_threads) < 1)
+		name[0] = 0;
+	json_str(out, "device", text);
+	ig_strbuf_puts(out, ",");
+	json_str(out, "driver", name);
+	ig_strbuf_puts(out, ",");
+	json_str(out, "isa", isa);
+	json_u64(out, "threads", n_threads);
+}
+
+void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
+{
+	struct describe d = { out, true };
+	struct ig_kv_stats kv;
+	uint32_t n_all, n_waiting, n_running, n_paused;
+	bool draining;
+
+	pthread_mutex_lock(&e->lock);
+	kv = e->kv_stats;
+	n_all = e->n_all;
+	n_waiting = e->n_waiting_shown;
+	n_running = e->n_running_shown;
+	n_paused = e->n_paused_shown;
+	draining = e->draining;
+	pthread_mutex_unlock(&e->lock);
+
+	ig_strbuf_puts(out, "{");
+	json_str(out, "version", IG_VERSION);
+	ig_strbuf_puts(out, ",");
+	json_str(out, "build_id", IG_BUILD_ID);
+	ig_strbuf_puts(out, ",");
+	describe_driver(e, out);
+	ig_strbuf_puts(out, ",\"modules\":[");
+	ig_modules_each(e->modules, describe_module, &d);
+	ig_strbuf_puts(out, "],\"models\":[");
+	for (size_t i = 0; i < e->n_models; i++) {
+		const struct ig_engine_model *m = &e->models[i].shown;
+
+		ig_strbuf_puts(out, i ? ",{" : "{");
+		json_str(out, "name", m->name);
+		ig_strbuf_puts(out, ",");
+		json_str(out, "arch", m->arch);
+		ig_strbuf_puts(out, ",");
+		json_str(out, "file", m->file);
+		json_u64(out, "context", m->n_context);
+		json_u64(out, "weight_bytes", m->weight_bytes);
+		json_u64(out, "scratch_bytes", e->models[i].memory.scratch_bytes);
+		ig_strbuf_puts(out, ",");
+		json_str(out, "chat_template", m->chat ? ig_chat_template_name(m->chat) : NULL);
+		ig_strbuf_puts(out, ",");
+		json_str(out, "chat_note", m->chat_note);
+		ig_strbuf_printf(out, ",\"default\":%s}",
+				 i == atomic_load(&e->default_model) ? "true" : "false");
+	}
+	ig_strbuf_printf(out, "],\"memory\":{\"budget_bytes\":%llu",
+			 (unsigned long long)e->contract.budget);
+	json_u64(out, "weight_bytes", e->contract.weights);
+	json_u64(out, "scratch_bytes", e->contract.scratch);
+	json_u64(out, "arena_bytes", e->contract.arena);
+	ig_strbuf_puts(out, "},\"kvcache\":{");
+	json_str(out, "service", e->kv->name);
+	json_u64(out, "arena_bytes", kv.arena_bytes);
+	json_u64(out, "committed_bytes", kv.committed_bytes);
+	json_u64(out, "used_bytes", kv.used_bytes);
+	json_u64(out, "free_bytes", kv.free_bytes);
+	json_u64(out, "blocks_used", kv.n_blocks_used);
+	ig_strbuf_printf(out, "},\"requests\":{\"active\":%u", n_all);
+	json_u64(out, "waiting", n_waiting);
+	json_u64(out, "running", n_running);
+	json_u64(out, "paused", n_paused);
+	ig_strbuf_printf(out, "},\"draining\":%s}", draining ? "true" : "false");
+}

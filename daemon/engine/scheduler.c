@@ -1,0 +1,693 @@
+/*
+ * scheduler.c: the engine's thread: which sequence computes what in which step.
+ *
+ * The loop:  boundary -> build and submit step n+1 -> text of step n -> wait n+1
+ *            -> bookkeeping by id (append, ends, limits) -> boundary …
+ * so that detokenizing, stop strings and streams cost the device nothing.  A stop
+ * string is found one step late; what that step drew for the sequence is thrown
+ * away.  At a boundary nothing is under way: only there do sequences join, leave,
+ * are cancelled or preempted, and only there are blocks freed.
+ *
+ * One step is of one model; models with work take turns.  A step has one row for
+ * each sequence that decodes, then, oldest first, rows of prompts, up to
+ * prefill_chunk each and max_batch_tokens in all.  Blocks for all tokens that are
+ * known are taken when a sequence is admitted; when one that decodes needs another
+ * and there is none, the youngest that holds blocks gives them all up and is read
+ * again later.  Since a sequence gives way to older ones only, the oldest always
+ * gets on.
+ */
+#include "daemon/engine/sequence-private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Room for so many tokens more is wanted before a sequence is let in, so that one
+ * which was preempted does not come back only to be preempted by its next block. */
+#define ADMIT_MARGIN IG_BLOCK_TOKENS
+
+static bool is_paused(const struct ig_seq *s)
+{
+	return atomic_load_explicit(&s->paused, memory_order_relaxed);
+}
+
+static int32_t n_left(const struct ig_seq *s)
+{
+	return s->n_tokens - s->n_done;
+}
+
+/* ---- lists ------------------------------------------------------------------------ */
+
+static void list_remove(struct ig_engine *e, struct ig_seq *s)
+{
+	if (!s->list)
+		return;
+	TAILQ_REMOVE(s->list, s, link);
+	if (s->list == &e->waiting)
+		e->n_waiting--;
+	if (s->list == &e->running && !is_paused(s))
+		e->n_running--;
+	s->list = NULL;
+}
+
+/* Into waiting, running or ended, by age. */
+static void list_insert(struct ig_engine *e, struct ig_seq *s, struct ig_seq_list *list)
+{
+	struct ig_seq *at;
+
+	list_remove(e, s);
+	at = TAILQ_LAST(list, ig_seq_list);
+	while (at && at->number > s->number)
+		at = TAILQ_PREV(at, ig_seq_list, link);
+	if (at)
+		TAILQ_INSERT_AFTER(list, at, s, link);
+	else
+		TAILQ_INSERT_HEAD(list, s, link);
+	s->list = list;
+	if (list == &e->waiting)
+		e->n_waiting++;
+	if (list == &e->running && !is_paused(s))
+		e->n_running++;
+}
+
+static void show_later(struct ig_engine *e, struct ig_seq *s)
+{
+	if (s->on_show)
+		return;
+	TAILQ_INSERT_TAIL(&e->show, s, show_link);
+	s->on_show = true;
+}
+
+static void note_state(struct ig_engine *e, struct ig_seq *s)
+{
+	int state = IG_SEQ_WAITING;
+
+	if (is_paused(s))
+		state = IG_SEQ_PAUSED;
+	else if (s->list == &e->running || s->list == &e->ended)
+		state = n_left(s) > 1 && s->n_tokens == s->n_prompt ? IG_SEQ_PREFILL : IG_SEQ_DECODE;
+	atomic_store_explicit(&s->state, state, memory_order_relaxed);
+	atomic_store_explicit(&s->n_prefilled, s->n_done < s->n_prompt ? s->n_done : s->n_prompt,
+			      memory_order_relaxed);
+	atomic_store_explicit(&s->n_output, s->n_tokens - s->n_prompt, memory_order_relaxed);
+}
+
+static void set_paused(struct ig_engine *e, struct ig_seq *s, bool paused)
+{
+	int delta = paused ? 1 : -1;
+
+	if (is_paused(s) == paused)
+		return;
+	atomic_store_explicit(&s->paused, paused, memory_order_relaxed);
+	e->n_paused += (uint32_t)delta;
+	if (s->list == &e->running)
+		e->n_running -= (uint32_t)delta;
+	if (paused) {
+		s->paused_ns = ig_now_ns();
+		/* The reader may have made room just before it could see the flag: look at
+		 * the ring once more, under the lock's order, before sleeping. */
+		e->moved = true;
+	}
+	note_state(e, s);
+}
+
+/* ---- ends ---------------------------------------------------------------------------- */
+
+static void drop_kv(struct ig_engine *e, struct ig_seq *s)
+{
+	if (!s->kv)
+		return;
+	e->kv->seq_destroy(s->kv);
+	s->kv = NULL;
+	e->n_holding--;
+	e->kv_freed = true;
+}
+
+/* The end is known; its text may still have to be shown. */
+static void end_seq(struct ig_engine *e, struct ig_seq *s, enum ig_finish finish)
+{
+	if (s->result.finish == IG_FINISH_NONE)
+		s->result.finish = finish;
+	if (!s->in_flight)
+		drop_kv(e, s);
+	list_insert(e, s, &e->ended);
+	show_later(e, s);
+	e->moved = true;
+}
+
+__attribute__((format(printf, 4, 5)))
+static void fail_seq(struct ig_engine *e, struct ig_seq *s, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (s->result.finish == IG_FINISH_NONE) {
+		s->result.error.code = code;
+		va_start(ap, fmt);
+		vsnprintf(s->result.error.text, sizeof s->result.error.text, fmt, ap);
+		va_end(ap);
+		ig_log_error("request %s: %s", s->id, s->result.error.text);
+	}
+	end_seq(e, s, IG_FINISH_ERROR);
+}
+
+/* How many could join at the next boundary. */
+static uint32_t n_slots(const struct ig_engine *e)
+{
+	return e->kv_blocked || e->n_running > e->max_seqs ? 0 : e->max_seqs - e->n_running;
+}
+
+/* Everything is in the stream: tell the ledger, the metrics and the reader.  The
+ * memory goes at once, or, if a step still computes for it, after that step. */
+static void complete(struct ig_engine *e, struct ig_seq *s)
+{
+	struct ig_ledger_row row;
+
+	s->result.n_output = ig_seq_n_output(s);
+	set_paused(e, s, false);
+	list_remove(e, s);
+	if (s->on_show) {
+		TAILQ_REMOVE(&e->show, s, show_link);
+		s->on_show = false;
+	}
+	if (!s->in_flight)
+		drop_kv(e, s);
+	ig_seq_row(s, ig_now_ns(), &row);
+	ig_engine_note(e, &row);
+	pthread_mutex_lock(&e->lock);
+	TAILQ_REMOVE(&e->all, s, all);
+	e->n_all--;
+	e->n_slots = n_slots(e); /* who reads the end may submit the next at once */
+	pthread_mutex_unlock(&e->lock);
+	ig_stream_finish(s->stream, &s->result);
+	s->completed = true;
+	e->moved = true;
+	e->kv_freed = true; /* also if it only stood in the way of others that wait */
+	if (!s->in_flight)
+		ig_seq_destroy(s);
+}
+
+static void cancel_seq(struct ig_engine *e, struct ig_seq *s, const char *reason)
+{
+	s->result.finish = IG_FINISH_CANCELLED;
+	snprintf(s->result.cancel_reason, sizeof s->result.cancel_reason, "%s", reason);
+	ig_seq_drop_text(s);
+	complete(e, s);
+}
+
+/* ---- text out ------------------------------------------------------------------------ */
+
+/* Pass on what the sequence has; it is gone afterwards if that was the end. */
+static void show_seq(struct ig_engine *e, struct ig_seq *s)
+{
+	if (s->n_noted < s->n_prompt && s->list != &e->waiting) {
+		/* tokens of output mean that all of the prompt was read, preempted or not */
+		int32_t n = s->n_tokens > s->n_prompt || s->n_done > s->n_prompt ? s->n_prompt : s->n_done;
+
+		if (n > s->n_noted) {
+			s->n_noted = n;
+			ig_stream_set_prefill(s->stream, n, s->n_prompt, s->result.n_cached);
+		}
+	}
+	ig_seq_show(s);
+	if (s->result.finish != IG_FINISH_NONE && ig_seq_is_shown(s)) {
+		complete(e, s);
+		return;
+	}
+	if (s->result.finish != IG_FINISH_NONE && s->list != &e->ended)
+		end_seq(e, s, s->result.finish); /* a stop string, found now */
+	set_paused(e, s, s->n_ready > 0);
+}
+
+static void show_all(struct ig_engine *e)
+{
+	struct ig_seq_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct ig_seq *s;
+
+	/* show_seq may put a sequence on the list again: take turns, do not spin */
+	TAILQ_CONCAT(&list, &e->show, show_link);
+	while ((s = TAILQ_FIRST(&list))) {
+		TAILQ_REMOVE(&list, s, show_link);
+		s->on_show = false;
+		show_seq(e, s);
+	}
+}
+
+/* Those whose ring was full: is there room, or is their time up? */
+static void visit_paused(struct ig_engine *e, struct ig_seq_list *list, int64_t now)
+{
+	struct ig_seq *s, *next;
+
+	for (s = TAILQ_FIRST(list); s && e->n_paused; s = next) {
+		int64_t since;
+
+		next = TAILQ_NEXT(s, link);
+		if (!is_paused(s))
+			continue;
+		if (ig_stream_has_room(s->stream, 1)) {
+			/* Back among those that run only if a slot is free. */
+			if (list != &e->running || e->n_running < e->max_seqs)
+				show_seq(e, s);
+			continue;
+		}
+		since = ig_stream_last_take_ns(s->stream);
+		if (since < s->paused_ns)
+			since = s->paused_ns;
+		if (now - since >= e->now.slow_client_timeout_ns)
+			cancel_seq(e, s, "slow_client");
+	}
+}
+
+/* When the first of the paused sequences runs out of time; INT64_MAX: none. */
+static int64_t paused_deadline(const struct ig_engine *e)
+{
+	const struct ig_seq_list *lists[] = { &e->waiting, &e->running, &e->ended };
+	int64_t first = INT64_MAX;
+	struct ig_seq *s;
+
+	for (size_t i = 0; e->n_paused && i < 3; i++) {
+		TAILQ_FOREACH(s, lists[i], link) {
+			int64_t since = ig_stream_last_take_ns(s->stream);
+
+			if (!is_paused(s))
+				continue;
+			if (since < s->paused_ns)
+				since = s->paused_ns;
+			if (since + e->now.slow_client_timeout_ns < first)
+				first = since + e->now.slow_client_timeout_ns;
+		}
+	}
+	return first;
+}
+
+/* ---- blocks ---------------------------------------------------------------------------- */
+
+/* The most tokens that it will ever have in the cache. */
+static uint32_t max_kv_tokens(const struct ig_seq *s)
+{
+	return (uint32_t)s->n_prompt + (uint32_t)s->max_output;
+}
+
+static void preempt(struct ig_engine *e, struct ig_seq *s)
+{
+	ig_log_debug("request %s: preempted with %d tokens", s->id, s->n_tokens);
+	drop_kv(e, s);
+	s->n_done = 0;
+	list_insert(e, s, &e->waiting);
+	note_state(e, s);
+	e->moved = true;
+	ig_metrics_add(e->metrics, IG_COUNTER_PREEMPTIONS, 1);
+}
+
+/* The youngest running sequence that is younger than s: of its own model if there
+ * is one, for only their blocks are sure to be of use to it. */
+static struct ig_seq *find_victim(struct ig_engine *e, const struct ig_seq *s)
+{
+	struct ig_seq *v, *other = NULL;
+
+	TAILQ_FOREACH_REVERSE(v, &e->running, ig_seq_list, link) {
+		if (v->number <= s->number)
+			break;
+		if (v->model == s->model)
+			return v;
+		if (!other)
+			other = v;
+	}
+	return other;
+}
+
+static void no_room_alone(struct ig_engine *e, struct ig_seq *s)
+{
+	if (s->n_tokens > s->n_prompt)
+		end_seq(e, s, IG_FINISH_LENGTH);
+	else
+		fail_seq(e, s, -ENOSPC, "the cache has no room for the prompt's %d tokens, even with "
+			 "nothing else in it", s->n_prompt);
+}
+
+/* Blocks for all tokens that s has.  False: s is in the running list no more. */
+static bool make_room(struct ig_engine *e, struct ig_seq *s)
+{
+	while (e->kv->seq_reserve(s->kv, (uint32_t)s->n_tokens) < 0) {
+		struct ig_seq *v = find_victim(e, s);
+
+		if (v)
+			preempt(e, v);
+		else if (e->n_holding > 1) {
+			preempt(e, s);
+			return false;
+		} else {
+			no_room_alone(e, s);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Take a waiting sequence in.  False: no blocks now. */
+static bool admit_seq(struct ig_engine *e, struct ig_seq *s)
+{
+	uint32_t most = max_kv_tokens(s), want = (uint32_t)s->n_tokens + 1 + ADMIT_MARGIN;
+	int rc = e->kv->seq_create(e->cache, s->model->kv_groups, s->model->n_groups, most, &s->kv);
+
+	if (rc < 0) {
+		s->kv = NULL;
+		fail_seq(e, s, rc, "out of memory for the block table of %u tokens", most);
+		return true;
+	}
+	e->n_holding++;
+	rc = e->kv->seq_reserve(s->kv, want < most ? want : most);
+	if (rc < 0 && e->n_holding == 1) {
+		/* nobody to wait for: what is there must do */
+		rc = e->kv->seq_reserve(s->kv, (uint32_t)s->n_tokens);
+		if (rc < 0) {
+			no_room_alone(e, s);
+			return true;
+		}
+	}
+	if (rc < 0) {
+		e->kv->seq_destroy(s->kv);
+		s->kv = NULL;
+		e->n_holding--;
+		return false;
+	}
+	list_insert(e, s, &e->running);
+	if (!s->admitted_ns)
+		s->admitted_ns = ig_now_ns();
+	note_state(e, s);
+	show_later(e, s); /* the stream learns that it is not queued any more */
+	return true;
+}
+
+static void admit(struct ig_engine *e)
+{
+	struct ig_seq *s, *next;
+
+	if (e->kv_blocked && !e->kv_freed)
+		return;
+	e->kv_blocked = false;
+	for (s = TAILQ_FIRST(&e->waiting); s && e->n_running < e->max_seqs; s = next) {
+		next = TAILQ_NEXT(s, link);
+		if (is_paused(s))
+			continue;
+		if (!admit_seq(e, s)) {
+			/* the ones behind it wait too, or a long prompt would wait for ever */
+			e->kv_blocked = true;
+			break;
+		}
+	}
+	e->kv_freed = false;
+}
+
+/* ---- a step's boundary ------------------------------------------------------------------- */
+
+static void publish(struct ig_engine *e, uint32_t n_arrived)
+{
+	struct ig_kv_stats st = { 0 };
+	uint32_t n_paused, n_running, n_waiting;
+
+	e->kv->stats(e->cache, &st);
+	pthread_mutex_lock(&e->lock);
+	e->kv_stats = st;
+	e->n_waiting_shown = n_waiting = e->n_waiting;
+	e->n_running_shown = n_running = e->n_running;
+	e->n_paused_shown = n_paused = e->n_paused;
+	e->n_inbox -= n_arrived;
+	e->n_slots = n_slots(e);
+	pthread_mutex_unlock(&e->lock);
+	ig_metrics_set(e->metrics, IG_GAUGE_REQUESTS_RUNNING, n_running);
+	ig_metrics_set(e->metrics, IG_GAUGE_REQUESTS_WAITING, n_waiting);
+	ig_metrics_set(e->metrics, IG_GAUGE_REQUESTS_PAUSED, n_paused);
+	ig_metrics_set(e->metrics, IG_GAUGE_KV_COMMITTED_BYTES, (double)st.committed_bytes);
+	ig_metrics_set(e->metrics, IG_GAUGE_KV_USED_BYTES, (double)st.used_bytes);
+	ig_metrics_set(e->metrics, IG_GAUGE_KV_BLOCKS_USED, (double)st.n_blocks_used);
+}
+
+/* False: the engine is to stop, and all sequences are gone. */
+static bool boundary(struct ig_engine *e)
+{
+	struct ig_seq *s, *cancelled = NULL;
+	struct ig_seq_list arrived = TAILQ_HEAD_INITIALIZER(arrived);
+	uint32_t n_arrived = 0;
+	bool stopping;
+
+	pthread_mutex_lock(&e->lock);
+	e->events = false;
+	stopping = e->stopping;
+	e->now = e->options;
+	TAILQ_CONCAT(&arrived, &e->inbox, link);
+	if (e->cancels || stopping) {
+		TAILQ_FOREACH(s, &e->all, all) {
+			if (!s->cancel_wanted && !stopping)
+				continue;
+			if (!s->cancel_wanted)
+				snprintf(s->cancel_reason, sizeof s->cancel_reason, "shutdown");
+			s->next_cancelled = cancelled;
+			cancelled = s;
+		}
+		e->cancels = false;
+	}
+	pthread_mutex_unlock(&e->lock);
+
+	e->moved = false;
+	while ((s = TAILQ_FIRST(&arrived))) {
+		TAILQ_REMOVE(&arrived, s, link);
+		list_insert(e, s, &e->waiting);
+		n_arrived++;
+	}
+	while ((s = cancelled)) {
+		cancelled = s->next_cancelled;
+		cancel_seq(e, s, s->cancel_reason);
+	}
+	if (e->n_paused) {
+		int64_t now = ig_now_ns();
+
+		visit_paused(e, &e->running, now);
+		visit_paused(e, &e->ended, now);
+		visit_paused(e, &e->waiting, now);
+	}
+	admit(e);
+	publish(e, n_arrived);
+	return !stopping;
+}
+
+/* ---- a step ------------------------------------------------------------------------------- */
+
+static void add_rows(struct ig_engine *e, struct ig_model *m, struct ig_seq *s, int32_t n)
+{
+	struct ig_step *step = &m->step;
+	int32_t seq = step->n_seqs++;
+	int32_t first = step->n_rows;
+	uint32_t n_blocks = ((uint32_t)(s->n_done + n) + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+
+	for (uint32_t g = 0; g < m->n_groups; g++) {
+		uint32_t n_have;
+		const uint32_t *blocks = e->kv->seq_blocks(s->kv, g, &n_have);
+
+		memcpy(m->block_tables[g] + (size_t)seq * m->max_blocks, blocks,
+		       n_blocks * sizeof *blocks);
+	}
+	memcpy(m->token_ids + first, s->tokens + s->n_done, (size_t)n * sizeof *m->token_ids);
+	for (int32_t i = 0; i < n; i++) {
+		m->positions[first + i] = s->n_done + i;
+		m->row_seq[first + i] = seq;
+	}
+	m->seq_lens[seq] = s->n_done + n;
+	step->n_rows += n;
+	s->n_rows = n;
+	s->logit_index = -1;
+	if (s->n_done + n == s->n_tokens) {
+		s->logit_index = step->n_logit_rows++;
+		m->logit_rows[s->logit_index] = first + n - 1;
+		m->sample[s->logit_index] = s->sample;
+		m->sample[s->logit_index].position = s->n_tokens;
+	}
+	if (n_left(s) == 1 && s->n_tokens > s->n_prompt)
+		e->n_flight_decode++;
+	else
+		e->n_flight_prefill += (uint32_t)n;
+	s->in_flight = true;
+	e->flight[e->n_flight++] = s;
+}
+
+static bool build_step(struct ig_engine *e, struct ig_model *m)
+{
+	struct ig_step *step = &m->step;
+	int32_t budget = (int32_t)e->now.max_batch_tokens;
+	struct ig_seq *s, *next;
+	uint32_t n_slabs;
+
+	step->n_rows = step->n_seqs = step->n_logit_rows = 0;
+	e->n_flight = e->n_flight_prefill = e->n_flight_decode = 0;
+	for (s = TAILQ_FIRST(&e->running); s; s = next) {
+		if (s->model != m || is_paused(s) || n_left(s) != 1) {
+			next = TAILQ_NEXT(s, link);
+			continue;
+		}
+		/* Victims are younger, so they come later in the list and are in no step
+		 * yet; if s itself had to go, nothing younger was left. */
+		if ((uint32_t)step->n_seqs == e->max_seqs || !make_room(e, s))
+			break;
+		add_rows(e, m, s, 1);
+		next = TAILQ_NEXT(s, link);
+	}
+	TAILQ_FOREACH(s, &e->running, link) {
+		int32_t n = n_left(s);
+
+		if (s->model != m || is_paused(s) || s->in_flight)
+			continue;
+		if (n > (int32_t)e->now.prefill_chunk)
+			n = (int32_t)e->now.prefill_chunk;
+		if (n > budget - step->n_rows)
+			n = budget - step->n_rows;
+		if (n <= 0 || (uint32_t)step->n_seqs == e->max_seqs)
+			break;
+		add_rows(e, m, s, n);
+	}
+	step->slab_bases = e->kv->slab_bases(e->cache, &n_slabs);
+	return step->n_rows > 0;
+}
+
+/* After the step, or when it could not be begun: nothing is under way any more. */
+static void land(struct ig_engine *e, struct ig_seq *s)
+{
+	s->in_flight = false;
+	if (s->result.finish != IG_FINISH_NONE)
+		drop_kv(e, s); /* a stop string was found while the step ran */
+	if (s->completed)
+		ig_seq_destroy(s);
+}
+
+static void step_failed(struct ig_engine *e, const char *what, int rc)
+{
+	e->in_flight = NULL;
+	for (uint32_t i = 0; i < e->n_flight; i++) {
+		struct ig_seq *s = e->flight[i];
+		bool over = s->result.finish != IG_FINISH_NONE;
+
+		land(e, s);
+		if (!over)
+			fail_seq(e, s, rc, "the driver failed to %s a step: %s", what, strerror(-rc));
+	}
+	e->n_flight = 0;
+}
+
+static void submit_next(struct ig_engine *e)
+{
+	for (size_t i = 0; i < e->n_models; i++) {
+		struct ig_model *m = &e->models[(e->next_model + i) % e->n_models];
+		int rc;
+
+		if (!build_step(e, m))
+			continue;
+		e->next_model = (e->next_model + i + 1) % e->n_models;
+		e->submit_ns = ig_now_ns();
+		rc = ig_program_submit(m->program, &m->step);
+		if (rc < 0)
+			step_failed(e, "begin", rc);
+		else
+			e->in_flight = m;
+		return;
+	}
+}
+
+/* The token that was drawn for s: time it, append it, judge it by its id. */
+static void take_token(struct ig_engine *e, struct ig_seq *s, int32_t id, int64_t now)
+{
+	const struct ig_tokenizer *t = s->model->tokenizer;
+
+	if (id < 0 || id >= ig_tokenizer_n_vocab(t)) {
+		fail_seq(e, s, -EIO, "the model drew token %d at position %d; it has %d tokens", id,
+			 s->n_tokens, ig_tokenizer_n_vocab(t));
+		return;
+	}
+	if (!s->first_ns)
+		s->first_ns = now;
+	else {
+		double seconds = (double)(now - s->last_ns) * 1e-9;
+
+		s->itl[ig_itl_bucket(seconds * 1e3)]++;
+		ig_metrics_inter_token(e->metrics, seconds);
+	}
+	s->last_ns = now;
+	if (ig_tokenizer_is_end(t, id)) {
+		end_seq(e, s, IG_FINISH_STOP);
+		return;
+	}
+	s->tokens[s->n_tokens++] = id;
+	if (s->n_tokens - s->n_prompt >= s->max_output)
+		end_seq(e, s, IG_FINISH_LENGTH);
+}
+
+static void wait_step(struct ig_engine *e)
+{
+	struct ig_model *m = e->in_flight;
+	int rc = ig_program_wait(m->program);
+	int64_t now = ig_now_ns();
+
+	if (rc < 0) {
+		step_failed(e, "finish", rc);
+		return;
+	}
+	e->in_flight = NULL;
+	ig_metrics_step(e->metrics, e->n_flight_prefill, e->n_flight_decode,
+			(double)(now - e->submit_ns) * 1e-9);
+	for (uint32_t i = 0; i < e->n_flight; i++) {
+		struct ig_seq *s = e->flight[i];
+
+		if (s->result.finish != IG_FINISH_NONE) {
+			land(e, s);
+			continue;
+		}
+		s->in_flight = false;
+		s->n_done += s->n_rows;
+		if (s->logit_index >= 0)
+			take_token(e, s, m->sampled_ids[s->logit_index], now);
+		note_state(e, s);
+		show_later(e, s);
+	}
+	e->n_flight = 0;
+}
+
+/* ---- the thread ---------------------------------------------------------------------------- */
+
+static void sleep_until_event(struct ig_engine *e)
+{
+	int64_t deadline = paused_deadline(e);
+
+	pthread_mutex_lock(&e->lock);
+	while (!e->events) {
+		struct timespec ts;
+		int64_t left;
+
+		if (deadline == INT64_MAX) {
+			pthread_cond_wait(&e->wake, &e->lock);
+			continue;
+		}
+		left = deadline - ig_now_ns();
+		if (left <= 0)
+			break;
+#ifdef __APPLE__
+		ts = (struct timespec){ left / 1000000000, left % 1000000000 };
+		pthread_cond_timedwait_relative_np(&e->wake, &e->lock, &ts);
+#else
+		ts = (struct timespec){ deadline / 1000000000, deadline % 1000000000 };
+		pthread_cond_timedwait(&e->wake, &e->lock, &ts); /* CLOCK_MONOTONIC */
+#endif
+	}
+	pthread_mutex_unlock(&e->lock);
+}
+
+void *ig_scheduler_main(void *arg)
+{
+	struct ig_engine *e = arg;
+
+	while (boundary(e)) {
+		submit_next(e);
+		show_all(e);
+		if (e->in_flight)
+			wait_step(e);
+		else if (TAILQ_EMPTY(&e->show) && !e->moved)
+			sleep_until_event(e);
+	}
+	return NULL;
+}

@@ -1,0 +1,100 @@
+/*
+ * sequence-private.h: one request inside the engine: its tokens, its blocks, and
+ * the way from sampled ids to text in its stream.
+ *
+ * Of the tokens, the first n_done have their K and V in the cache; the first
+ * n_shown have become text.  A sequence whose K and V were taken from it
+ * (preempted) has n_done 0 and is read again, output and all.
+ */
+#ifndef INGOT_ENGINE_SEQUENCE_PRIVATE_H
+#define INGOT_ENGINE_SEQUENCE_PRIVATE_H
+
+#include "daemon/engine/engine-private.h"
+#include "model/detokenizer.h"
+
+#define IG_MAX_STOPS 16
+#define IG_MAX_STOP_BYTES 4096
+
+/* A stop string and how far the text so far has matched it (Knuth, Morris, Pratt). */
+struct ig_stop {
+	const char *text; /* in ig_seq.stop_texts */
+	uint32_t len;
+	uint32_t n_matched;
+	uint32_t *fail; /* [len]: what is still matched when the byte after i + 1 differs */
+};
+
+enum ig_seq_state { IG_SEQ_WAITING, IG_SEQ_PREFILL, IG_SEQ_DECODE, IG_SEQ_PAUSED };
+
+struct ig_seq {
+	/* ---- fixed at submit ---- */
+	uint64_t number; /* the request's handle; smaller is older */
+	struct ig_model *model;
+	char id[64], endpoint[32], client[64];
+	int64_t received_ns, received_wall_ns;
+	int32_t n_prompt, max_output;
+	struct ig_sample_params sample; /* but for the position */
+	char **stop_texts; /* NULL-terminated; may be NULL */
+	struct ig_stop *stops; /* [n_stops] */
+	uint32_t n_stops;
+	struct ig_stream *stream; /* the writer's hold */
+
+	/* ---- under the engine's lock ---- */
+	TAILQ_ENTRY(ig_seq) all;
+	bool cancel_wanted;
+	char cancel_reason[24];
+
+	/* ---- written by the engine's thread, read by any ---- */
+	atomic_int state; /* enum ig_seq_state */
+	atomic_int n_prefilled, n_output; /* n_output: tokens so far */
+	atomic_bool paused; /* its ring is full */
+
+	/* ---- the engine's thread ---- */
+	TAILQ_ENTRY(ig_seq) link; /* inbox (under the lock), waiting, running or ended */
+	TAILQ_ENTRY(ig_seq) show_link;
+	struct ig_seq *next_cancelled;
+	struct ig_seq_list *list; /* the one that link is in; NULL: none */
+	bool on_show, in_flight, completed;
+	struct ig_kv_seq *kv; /* NULL: no blocks */
+	int32_t *tokens; /* [n_prompt + max_output] */
+	int32_t n_tokens, n_done, n_shown;
+	int32_t n_noted; /* progress that the stream knows; -1: none */
+	int32_t n_rows, logit_index; /* in the step under way; -1: no logits */
+	struct ig_gen_result result; /* finish is set as soon as the end is known */
+
+	struct ig_detokenizer detokenizer;
+	char *text; /* [text_cap] what is ready for the stream, then what is held back */
+	size_t text_cap, n_ready, n_text;
+	bool text_done; /* nothing will be added to text */
+
+	int64_t admitted_ns, first_ns, last_ns; /* 0: not yet */
+	int64_t paused_ns;
+	uint32_t itl[IG_ITL_BUCKETS];
+};
+
+/* Any thread.  Checks the spec (-EINVAL, -E2BIG with text); takes nothing of it
+ * over yet. */
+int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options *options,
+		  struct ig_seq **out, struct ig_error *err);
+/* Take over the spec's prompt, stops and stream. */
+void ig_seq_adopt(struct ig_seq *s, struct ig_gen_spec *spec);
+/* Frees what it owns; it must be in no list and hold no blocks. */
+void ig_seq_destroy(struct ig_seq *s);
+
+/* ---- the engine's thread ---- */
+
+/* Turn tokens into text and text into the stream, as far as there is room.  May
+ * find a stop string: result.finish is set then. */
+void ig_seq_show(struct ig_seq *s);
+/* What the ring had no room for is thrown away, nothing more is shown. */
+void ig_seq_drop_text(struct ig_seq *s);
+/* All that will ever be shown is in the stream. */
+static inline bool ig_seq_is_shown(const struct ig_seq *s)
+{
+	return s->text_done && !s->n_ready;
+}
+/* The number of tokens that the request is told of. */
+int32_t ig_seq_n_output(const struct ig_seq *s);
+/* Fill in the ledger's row from what happened. */
+void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *row);
+
+#endif

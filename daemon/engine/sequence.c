@@ -1,0 +1,306 @@
+/*
+ * sequence.c: one request's memory, and its way from ids to text: see
+ * sequence-private.h.  Everything a request will ever need is allocated when it
+ * is submitted, so that no token allocates.
+ *
+ * Text goes through three stages in one buffer: bytes that the stream may have
+ * (n_ready), then bytes that could be the beginning of a stop string and are held
+ * back until they are or are not.  What is held is the longest beginning of any
+ * stop string that the text so far ends with.
+ */
+#include "daemon/engine/sequence-private.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FLUSH_BYTES 16 /* the most that the end of the detokenizer adds */
+
+/* ---- from a spec ----------------------------------------------------------------- */
+
+static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
+{
+	const struct ig_engine_model *m = spec->model;
+	const struct ig_model *model = (const struct ig_model *)m;
+	int32_t n_vocab = ig_tokenizer_n_vocab(m->tokenizer);
+
+	if (spec->n_prompt <= 0 || !spec->prompt)
+		return ig_fail(err, -EINVAL, "the prompt has no tokens");
+	if (!spec->stream)
+		return ig_fail(err, -EINVAL, "the request has no stream");
+	if ((uint32_t)spec->n_prompt > m->n_context)
+		return ig_fail(err, -E2BIG, "the prompt has %d tokens, the context of %s is %u",
+			       spec->n_prompt, m->name, m->n_context);
+	if ((uint32_t)spec->n_prompt == m->n_context)
+		return ig_fail(err, -E2BIG, "the prompt has %d tokens, which leaves no room in the "
+			       "context of %s, %u", spec->n_prompt, m->name, m->n_context);
+	if ((uint32_t)spec->n_prompt > model->max_kv_tokens)
+		return ig_fail(err, -E2BIG, "the prompt has %d tokens, the cache holds %u of %s; "
+			       "kvcache.arena sets its size", spec->n_prompt, model->max_kv_tokens,
+			       m->name);
+	for (int32_t i = 0; i < spec->n_prompt; i++)
+		if (spec->prompt[i] < 0 || spec->prompt[i] >= n_vocab)
+			return ig_fail(err, -EINVAL, "token %d of the prompt is %d; %s has %d tokens", i,
+				       spec->prompt[i], m->name, n_vocab);
+	if (spec->max_tokens < 0)
+		return ig_fail(err, -EINVAL, "max_tokens is %d; it must not be negative",
+			       spec->max_tokens);
+	if (!(spec->temperature >= 0 && spec->temperature <= 2))
+		return ig_fail(err, -EINVAL, "temperature is %g; it must be from 0 to 2",
+			       (double)spec->temperature);
+	if (!(spec->top_p > 0 && spec->top_p <= 1))
+		return ig_fail(err, -EINVAL, "top_p is %g; it must be above 0 and at most 1",
+			       (double)spec->top_p);
+	if (spec->top_k < 0)
+		return ig_fail(err, -EINVAL, "top_k is %d; it must not be negative", spec->top_k);
+	for (size_t i = 0; spec->stops && spec->stops[i]; i++) {
+		size_t n = strlen(spec->stops[i]);
+
+		if (i == IG_MAX_STOPS)
+			return ig_fail(err, -EINVAL, "more than %d stop strings", IG_MAX_STOPS);
+		if (!n || n > IG_MAX_STOP_BYTES)
+			return ig_fail(err, -EINVAL, "stop string %zu has %zu bytes; 1 to %d are allowed",
+				       i + 1, n, IG_MAX_STOP_BYTES);
+	}
+	return 0;
+}
+
+/* fail[i]: the length of the longest proper beginning of text[0 … i] that it also
+ * ends with. */
+static int stop_init(struct ig_stop *stop, const char *text)
+{
+	uint32_t k = 0;
+
+	stop->text = text;
+	stop->len = (uint32_t)strlen(text);
+	stop->fail = calloc(stop->len, sizeof *stop->fail);
+	if (!stop->fail)
+		return -ENOMEM;
+	for (uint32_t i = 1; i < stop->len; i++) {
+		while (k && text[i] != text[k])
+			k = stop->fail[k - 1];
+		if (text[i] == text[k])
+			k++;
+		stop->fail[i] = k;
+	}
+	return 0;
+}
+
+int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options *options,
+		  struct ig_seq **out, struct ig_error *err)
+{
+	const struct ig_engine_model *m = spec->model;
+	struct ig_seq *s;
+	uint32_t longest = 0, limit;
+	int rc = check_spec(spec, err);
+
+	if (rc < 0)
+		return rc;
+	s = calloc(1, sizeof *s);
+	if (!s)
+		goto no_memory;
+	s->model = (struct ig_model *)m;
+	memcpy(s->id, spec->id, sizeof s->id);
+	memcpy(s->endpoint, spec->endpoint, sizeof s->endpoint);
+	memcpy(s->client, spec->client, sizeof s->client);
+	s->id[sizeof s->id - 1] = s->endpoint[sizeof s->endpoint - 1] = 0;
+	s->client[sizeof s->client - 1] = 0;
+	s->received_ns = spec->received_ns ? spec->received_ns : ig_now_ns();
+	s->received_wall_ns = spec->received_wall_ns ? spec->received_wall_ns : ig_wall_ns();
+	s->n_prompt = spec->n_prompt;
+	limit = spec->max_tokens ? (uint32_t)spec->max_tokens : options->max_output_tokens;
+	s->max_output = (int32_t)m->n_context - spec->n_prompt;
+	if (limit && limit < (uint32_t)s->max_output)
+		s->max_output = (int32_t)limit;
+	s->sample = (struct ig_sample_params){ .temperature = spec->temperature,
+					       .top_p = spec->top_p, .top_k = spec->top_k,
+					       .seed = spec->seed };
+	s->n_noted = -1;
+	s->result.n_prompt = spec->n_prompt;
+
+	while (spec->stops && spec->stops[s->n_stops])
+		s->n_stops++;
+	if (s->n_stops) {
+		s->stops = calloc(s->n_stops, sizeof *s->stops);
+		if (!s->stops)
+			goto no_memory;
+		/* the texts are the spec's; they stay where they are when adopted */
+		for (uint32_t i = 0; i < s->n_stops; i++) {
+			if (stop_init(&s->stops[i], spec->stops[i]) < 0)
+				goto no_memory;
+			if (s->stops[i].len > longest)
+				longest = s->stops[i].len;
+		}
+	}
+	s->tokens = malloc(((size_t)s->n_prompt + (size_t)s->max_output) * sizeof *s->tokens);
+	s->text_cap = longest + ig_detokenizer_max(m->tokenizer) + FLUSH_BYTES;
+	s->text = malloc(s->text_cap);
+	if (!s->tokens || !s->text)
+		goto no_memory;
+	memcpy(s->tokens, spec->prompt, (size_t)s->n_prompt * sizeof *s->tokens);
+	s->n_tokens = s->n_shown = s->n_prompt;
+	ig_detokenizer_init(&s->detokenizer, m->tokenizer);
+	*out = s;
+	return 0;
+no_memory:
+	ig_seq_destroy(s);
+	return ig_fail(err, -ENOMEM, "out of memory for a request of %d tokens", spec->n_prompt);
+}
+
+void ig_seq_adopt(struct ig_seq *s, struct ig_gen_spec *spec)
+{
+	free(spec->prompt); /* copied */
+	spec->prompt = NULL;
+	s->stop_texts = spec->stops;
+	spec->stops = NULL;
+	s->stream = spec->stream;
+	spec->stream = NULL;
+}
+
+void ig_seq_destroy(struct ig_seq *s)
+{
+	if (!s)
+		return;
+	for (uint32_t i = 0; s->stops && i < s->n_stops; i++)
+		free(s->stops[i].fail);
+	free(s->stops);
+	for (size_t i = 0; s->stop_texts && s->stop_texts[i]; i++)
+		free(s->stop_texts[i]);
+	free(s->stop_texts);
+	free(s->tokens);
+	free(s->text);
+	ig_stream_unref(s->stream);
+	free(s);
+}
+
+/* ---- text -------------------------------------------------------------------------- */
+
+/* Move what is ready into the stream, in pieces of whole characters. */
+static void flush(struct ig_seq *s)
+{
+	size_t done = 0;
+
+	while (done < s->n_ready) {
+		size_t n = s->n_ready - done;
+
+		while (n && ig_stream_put(s->stream, s->text + done, n) < 0) {
+			n /= 2;
+			while (n && ((unsigned char)s->text[done + n] & 0xc0) == 0x80)
+				n--;
+		}
+		if (!n)
+			break;
+		done += n;
+	}
+	if (!done)
+		return;
+	memmove(s->text, s->text + done, s->n_text - done);
+	s->n_text -= done;
+	s->n_ready -= done;
+}
+
+/* Look at the last n bytes of the text.  Either a stop string ends in them: the
+ * text is cut before it and nothing more will come; or all that no stop string
+ * can begin in is ready. */
+static void match_stops(struct ig_seq *s, size_t n)
+{
+	uint32_t held = 0;
+
+	for (size_t i = s->n_text - n; s->n_stops && i < s->n_text; i++) {
+		uint32_t found = 0;
+
+		for (uint32_t k = 0; k < s->n_stops; k++) {
+			struct ig_stop *stop = &s->stops[k];
+
+			while (stop->n_matched && s->text[i] != stop->text[stop->n_matched])
+				stop->n_matched = stop->fail[stop->n_matched - 1];
+			if (s->text[i] == stop->text[stop->n_matched])
+				stop->n_matched++;
+			if (stop->n_matched == stop->len && stop->len > found)
+				found = stop->len;
+		}
+		if (found) {
+			s->n_text = s->n_ready = i + 1 - found;
+			s->text_done = true;
+			s->result.finish = IG_FINISH_STOP;
+			return;
+		}
+	}
+	for (uint32_t k = 0; k < s->n_stops; k++)
+		if (s->stops[k].n_matched > held)
+			held = s->stops[k].n_matched;
+	s->n_ready = s->n_text - held;
+}
+
+void ig_seq_show(struct ig_seq *s)
+{
+	size_t n;
+
+	flush(s);
+	while (!s->n_ready && !s->text_done && s->n_shown < s->n_tokens) {
+		n = ig_detokenizer_put(&s->detokenizer, s->tokens[s->n_shown++], s->text + s->n_text);
+		s->n_text += n;
+		match_stops(s, n);
+		flush(s);
+	}
+	if (s->n_ready || s->text_done || s->result.finish == IG_FINISH_NONE)
+		return;
+	n = ig_detokenizer_flush(&s->detokenizer, s->text + s->n_text);
+	s->n_text += n;
+	match_stops(s, n);
+	s->n_ready = s->n_text; /* what was held back was no stop string after all */
+	s->text_done = true;
+	flush(s);
+}
+
+void ig_seq_drop_text(struct ig_seq *s)
+{
+	s->n_text = s->n_ready = 0;
+	s->text_done = true;
+}
+
+int32_t ig_seq_n_output(const struct ig_seq *s)
+{
+	/* Tokens past a stop string were computed, but are not part of the answer. */
+	if (s->result.finish == IG_FINISH_STOP && s->text_done)
+		return s->n_shown - s->n_prompt;
+	return s->n_tokens - s->n_prompt;
+}
+
+/* ---- the ledger --------------------------------------------------------------------- */
+
+static float ms_between(int64_t from, int64_t to)
+{
+	return from && to ? (float)((double)(to - from) * 1e-6) : -1.0f;
+}
+
+void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *row)
+{
+	static const int32_t status[] = {
+		[IG_FINISH_NONE] = 500, [IG_FINISH_STOP] = 200, [IG_FINISH_LENGTH] = 200,
+		[IG_FINISH_CANCELLED] = 499, [IG_FINISH_ERROR] = 500,
+	};
+
+	memset(row, 0, sizeof *row);
+	snprintf(row->id, sizeof row->id, "%s", s->id);
+	snprintf(row->model, sizeof row->model, "%s", s->model->name);
+	snprintf(row->endpoint, sizeof row->endpoint, "%s", s->endpoint);
+	snprintf(row->client, sizeof row->client, "%s", s->client);
+	snprintf(row->finish, sizeof row->finish, "%s", ig_finish_name(s->result.finish));
+	snprintf(row->cancel_reason, sizeof row->cancel_reason, "%s", s->result.cancel_reason);
+	if (s->result.finish == IG_FINISH_ERROR)
+		snprintf(row->error, sizeof row->error, "%.*s", (int)sizeof row->error - 1,
+			 s->result.error.text);
+	row->status = status[s->result.finish];
+	row->received_ns = s->received_wall_ns;
+	row->n_prompt = s->n_prompt;
+	row->n_cached = s->result.n_cached;
+	row->n_output = s->result.n_output;
+	row->queue_ms = ms_between(s->received_ns, s->admitted_ns);
+	row->prefill_ms = ms_between(s->admitted_ns, s->first_ns);
+	row->decode_ms = ms_between(s->first_ns, s->last_ns);
+	row->ttft_ms = ms_between(s->received_ns, s->first_ns);
+	row->total_ms = ms_between(s->received_ns, now_ns);
+	memcpy(row->itl, s->itl, sizeof row->itl);
+}
