@@ -1,0 +1,324 @@
+/*
+ * ingot_bench.c: how fast the runtime computes a model, without the daemon.
+ *
+ *   ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S] [--rounds R]
+ *       [--threads T] [--isa I] [--activations auto|f32] [--kv f16|f32] [--chunk C]
+ *       [--driver D] [--json]
+ *
+ * A round feeds S streams N random tokens each, in steps of up to C rows, then decodes M
+ * tokens of all S side by side, each stream feeding back what it drew.  With --prompt 0
+ * decoding starts from an empty cache, as llama-bench's tg does.  One round warms up, R
+ * are timed; tokens per second of all streams together, median (least-most).
+ */
+#include "base/clock.h"
+#include "tests/golden/model/stepper.h"
+
+#include <getopt.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_ROUNDS 1000
+
+struct bench {
+	const char *model;
+	uint32_t n_prompt, n_decode, n_streams, n_rounds, chunk;
+	bool json;
+	struct ig_stepper_options o;
+	int32_t *ids; /* [n_prompt] */
+	int32_t *last; /* [n_streams] */
+	double prefill[MAX_ROUNDS], decode[MAX_ROUNDS]; /* seconds */
+};
+
+/* What one token costs, by the plan alone. */
+struct work {
+	double linear_macs, logits_macs; /* multiply-adds of a token's products */
+	double file_bytes; /* of all two-dimensional weights, as the file has them */
+};
+
+static void count_work(const struct ig_plan *plan, struct work *w)
+{
+	memset(w, 0, sizeof *w);
+	for (uint32_t i = 0; i < plan->n_nodes; i++) {
+		const struct ig_plan_node *node = &plan->nodes[i];
+		bool logits = !strcmp(node->op->name, "logits");
+
+		if (!logits && strcmp(node->op->name, "linear") && strcmp(node->op->name, "glu"))
+			continue;
+		for (uint32_t j = 0; j < node->n_weights; j++) {
+			const struct ig_plan_weight *weight = &plan->weights[node->weight[j]];
+			double macs = (double)weight->shape.n_rows * (double)weight->shape.n_cols;
+
+			w->file_bytes += (double)weight->n_bytes;
+			*(logits ? &w->logits_macs : &w->linear_macs) += macs;
+		}
+	}
+}
+
+static int prefill(struct bench *b, struct ig_stepper *s)
+{
+	const struct ig_sample_params *draw;
+	uint32_t room = b->chunk, n;
+	int rc;
+
+	for (uint32_t i = 0; i < b->n_streams; i++) {
+		for (uint32_t at = 0; at < b->n_prompt; at += n) {
+			n = b->n_prompt - at < room ? b->n_prompt - at : room;
+			draw = at + n == b->n_prompt ? &ig_stepper_greedy : NULL;
+			rc = ig_stepper_put(s, (int)i, b->ids + at, (int32_t)n, draw);
+			if (rc < 0)
+				return rc;
+			room -= n;
+			if (room && (i + 1 < b->n_streams || at + n < b->n_prompt))
+				continue;
+			rc = ig_stepper_run(s, false);
+			if (rc)
+				return rc;
+			room = b->chunk;
+		}
+	}
+	return 0;
+}
+
+static int decode(struct bench *b, struct ig_stepper *s)
+{
+	for (uint32_t t = 0; t < b->n_decode; t++) {
+		int rc;
+
+		for (uint32_t i = 0; i < b->n_streams; i++) {
+			rc = ig_stepper_put(s, (int)i, &b->last[i], 1, &ig_stepper_greedy);
+			if (rc < 0)
+				return rc;
+		}
+		rc = ig_stepper_run(s, false);
+		if (rc)
+			return rc;
+		for (uint32_t i = 0; i < b->n_streams; i++)
+			b->last[i] = ig_stepper_drawn(s, (int)i);
+	}
+	return 0;
+}
+
+/* Times of round r, or of nothing when r is negative: the round that warms up. */
+static int run_round(struct bench *b, struct ig_stepper *s, int r)
+{
+	int64_t t0, t1, t2;
+	int rc;
+
+	for (uint32_t i = 0; i < b->n_streams; i++) {
+		ig_stepper_rewind(s, (int)i);
+		b->last[i] = (int32_t)(1 + i);
+	}
+	t0 = ig_now_ns();
+	rc = b->n_prompt ? prefill(b, s) : 0;
+	if (rc)
+		return rc;
+	t1 = ig_now_ns();
+	rc = decode(b, s);
+	if (rc)
+		return rc;
+	t2 = ig_now_ns();
+	if (r >= 0) {
+		b->prefill[r] = (double)(t1 - t0) * 1e-9;
+		b->decode[r] = (double)(t2 - t1) * 1e-9;
+	}
+	return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Seconds of every round, and the tokens of one, to tokens per second: least, median,
+ * most. */
+static void rates(double *seconds, uint32_t n, double tokens, double out[3])
+{
+	qsort(seconds, n, sizeof *seconds, by_value);
+	out[0] = tokens / seconds[n - 1];
+	out[1] = 2.0 * tokens / (seconds[n / 2] + seconds[(n - 1) / 2]);
+	out[2] = tokens / seconds[0];
+}
+
+static void print_json_string(const char *s)
+{
+	putchar('"');
+	for (; *s; s++)
+		if ((unsigned char)*s < 0x20)
+			printf("\\u%04x", *s);
+		else
+			printf(*s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
+	putchar('"');
+}
+
+static void report(struct bench *b, struct ig_stepper *s, const struct work *w, double load_s)
+{
+	double tokens[2] = { (double)b->n_prompt * b->n_streams, (double)b->n_decode * b->n_streams };
+	double *seconds[2] = { b->prefill, b->decode }, r[3];
+	static const char *const names[2] = { "prefill", "decode" };
+
+	if (!b->json)
+		printf("%s\n%s; %.1f MiB of packed weights, %.1f MiB of scratch, loaded in %.0f ms\n",
+		       b->model, ig_stepper_describe(s),
+		       (double)ig_stepper_weight_bytes(s) / 1048576,
+		       (double)ig_stepper_scratch_bytes(s) / 1048576, load_s * 1e3);
+	else {
+		printf("{\"model\": ");
+		print_json_string(b->model);
+		printf(", \"device\": ");
+		print_json_string(ig_stepper_describe(s));
+		printf(", \"weight_bytes\": %llu, \"scratch_bytes\": %llu, \"load_s\": %.6f, "
+		       "\"linear_macs\": %.0f, \"logits_macs\": %.0f, \"file_bytes\": %.0f, "
+		       "\"streams\": %u, \"rounds\": %u",
+		       (unsigned long long)ig_stepper_weight_bytes(s),
+		       (unsigned long long)ig_stepper_scratch_bytes(s), load_s, w->linear_macs,
+		       w->logits_macs, w->file_bytes, b->n_streams, b->n_rounds);
+	}
+	for (int i = 0; i < 2; i++) {
+		if (!(tokens[i] > 0))
+			continue;
+		rates(seconds[i], b->n_rounds, tokens[i], r);
+		if (b->json)
+			printf(", \"%s\": {\"tokens\": %.0f, \"min\": %.3f, \"median\": %.3f, "
+			       "\"max\": %.3f}", names[i], tokens[i], r[0], r[1], r[2]);
+		else
+			printf("%-8s %5.0f tokens of %u stream%s: %8.1f tok/s (%.1f-%.1f)\n",
+			       names[i], tokens[i], b->n_streams, b->n_streams == 1 ? "" : "s", r[1],
+			       r[0], r[2]);
+	}
+	if (b->json)
+		printf("}\n");
+}
+
+static int run(struct bench *b, struct ig_error *err)
+{
+	struct ig_stepper_model model = { 0 };
+	struct ig_stepper *s = NULL;
+	struct work w;
+	uint64_t state = 1;
+	int64_t t0 = ig_now_ns();
+	double load_s;
+	int rc;
+
+	rc = ig_stepper_model_open(&model, b->model, NULL, err);
+	if (rc)
+		return rc;
+	count_work(model.plan, &w);
+	b->o.max_rows = b->chunk > b->n_streams ? b->chunk : b->n_streams;
+	b->o.max_seqs = b->n_streams;
+	b->o.max_context = b->n_prompt + b->n_decode;
+	b->o.cache_tokens = (uint64_t)b->o.max_context * b->n_streams;
+	rc = ig_stepper_open(&model, &b->o, &s, err);
+	if (rc)
+		goto out;
+	load_s = (double)(ig_now_ns() - t0) * 1e-9;
+	b->ids = calloc(b->n_prompt + 1, sizeof *b->ids);
+	b->last = calloc(b->n_streams, sizeof *b->last);
+	if (!b->ids || !b->last) {
+		rc = ig_fail(err, -12, "no memory");
+		goto out;
+	}
+	for (uint32_t i = 0; i < b->n_prompt; i++) {
+		state = state * 6364136223846793005u + 1442695040888963407u;
+		b->ids[i] = (int32_t)((state >> 33) % ig_stepper_n_vocab(s));
+	}
+	for (uint32_t i = 0; i < b->n_streams; i++)
+		if (ig_stepper_add(s, b->o.max_context) != (int)i) {
+			rc = ig_fail(err, -28, "the cache can't hold %u streams", b->n_streams);
+			goto out;
+		}
+	for (int r = -1; r < (int)b->n_rounds; r++) {
+		rc = run_round(b, s, r);
+		if (rc) {
+			ig_fail(err, rc, "a step was refused: %s", strerror(-rc));
+			goto out;
+		}
+	}
+	report(b, s, &w, load_s);
+out:
+	free(b->ids);
+	free(b->last);
+	ig_stepper_close(s);
+	ig_stepper_model_close(&model);
+	return rc;
+}
+
+static int usage(const char *what)
+{
+	fprintf(stderr, "ingot-bench: %s\n"
+		"usage: ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S] [--rounds R]\n"
+		"    [--threads T] [--isa I] [--activations auto|f32] [--kv f16|f32] [--chunk C]\n"
+		"    [--driver D] [--json]\n", what);
+	return 2;
+}
+
+/* A whole number from least to most. */
+static bool number(const char *text, uint32_t least, uint32_t most, uint32_t *out)
+{
+	char *end;
+	unsigned long v = strtoul(text, &end, 10);
+
+	if (*text < '0' || *text > '9' || *end || v < least || v > most)
+		return false;
+	*out = (uint32_t)v;
+	return true;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "prompt", required_argument, NULL, 'p' },
+		{ "decode", required_argument, NULL, 'n' },
+		{ "streams", required_argument, NULL, 's' },
+		{ "rounds", required_argument, NULL, 'r' },
+		{ "threads", required_argument, NULL, 't' },
+		{ "isa", required_argument, NULL, 'i' },
+		{ "activations", required_argument, NULL, 'a' },
+		{ "kv", required_argument, NULL, 'k' },
+		{ "chunk", required_argument, NULL, 'c' },
+		{ "driver", required_argument, NULL, 'd' },
+		{ "json", no_argument, NULL, 'j' },
+		{ 0 },
+	};
+	static struct bench b = {
+		.n_prompt = 512, .n_decode = 128, .n_streams = 1, .n_rounds = 5, .chunk = 512,
+		.o = { .kv_dtype = IG_F16, .shuffle = 1 },
+	};
+	struct ig_error err = { 0 };
+	bool ok = true;
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1 && ok) {
+		switch (c) {
+		case 'p': ok = number(optarg, 0, 1u << 20, &b.n_prompt); break;
+		case 'n': ok = number(optarg, 0, 1u << 20, &b.n_decode); break;
+		case 's': ok = number(optarg, 1, 1024, &b.n_streams); break;
+		case 'r': ok = number(optarg, 1, MAX_ROUNDS, &b.n_rounds); break;
+		case 't': ok = number(optarg, 0, 1024, &b.o.n_threads); break;
+		case 'c': ok = number(optarg, 1, 1u << 16, &b.chunk); break;
+		case 'i': b.o.isa = optarg; break;
+		case 'a': b.o.activations = optarg; break;
+		case 'd': b.o.driver = optarg; break;
+		case 'k':
+			ok = !strcmp(optarg, "f16") || !strcmp(optarg, "f32");
+			b.o.kv_dtype = optarg[1] == '1' ? IG_F16 : IG_F32;
+			break;
+		case 'j': b.json = true; break;
+		default: return usage("an option that does not exist");
+		}
+	}
+	if (!ok)
+		return usage("an option's value is out of range");
+	if (argc - optind != 1)
+		return usage("name one model");
+	if (!b.n_prompt && !b.n_decode)
+		return usage("nothing to do with --prompt 0 --decode 0");
+	b.model = argv[optind];
+	if (run(&b, &err)) {
+		fprintf(stderr, "ingot-bench: %s\n", err.text);
+		return 1;
+	}
+	return 0;
+}

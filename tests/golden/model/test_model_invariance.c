@@ -1,0 +1,386 @@
+/*
+ * test_model_invariance.c: a request's logits and tokens are bit for bit the same
+ * whatever runs beside it, however its prompt is cut, on any number of threads and
+ * wherever its blocks lie; for each instruction set by itself.
+ *
+ * INGOT_TEST_MODEL names the model's file (without it the tests are skipped),
+ * INGOT_TEST_MODELS_MORE further files, separated by ':', for other weight formats.
+ * The prompts' ids are those of the truth's golden.
+ */
+#include "tests/golden/model/golden.h"
+#include "tests/golden/model/stepper.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef INGOT_TEST_GOLDEN
+#error "the build names the golden"
+#endif
+
+#define N_OTHERS 15
+#define MAX_MODELS 8
+
+static struct ig_golden golden;
+static struct ig_stepper_model models[MAX_MODELS];
+static uint32_t n_models;
+
+/* What one request gave: the subject's logits at every step, and its tokens. */
+struct answer {
+	uint32_t n_steps;
+	int32_t *ids; /* [n_steps] */
+	float *logits; /* [n_steps, n_vocab] */
+};
+
+/* A request under way. */
+struct client {
+	int seq;
+	const struct ig_golden_prompt *prompt;
+	uint32_t fed; /* of the prompt */
+	uint32_t chunk;
+	uint32_t from_step, n_left; /* tokens still to draw */
+	int32_t last; /* the token drawn last */
+	int draw; /* in the step that runs; -1: none */
+	struct ig_sample_params sample;
+};
+
+static const struct ig_sample_params seeded = {
+	.temperature = 0.8f, .top_p = 0.9f, .top_k = 40, .seed = 4711,
+};
+
+static void put(struct ig_stepper *s, struct client *c)
+{
+	uint32_t n = c->prompt->n_ids - c->fed;
+
+	c->draw = -1;
+	if (!c->n_left)
+		return;
+	if (!n) {
+		c->draw = ig_stepper_put(s, c->seq, &c->last, 1, &c->sample);
+		assert_in_range(c->draw, 0, N_OTHERS);
+		return;
+	}
+	if (n > c->chunk) {
+		assert_int_equal(ig_stepper_put(s, c->seq, c->prompt->ids + c->fed,
+						(int32_t)c->chunk, NULL), 0);
+		c->fed += c->chunk;
+		return;
+	}
+	c->draw = ig_stepper_put(s, c->seq, c->prompt->ids + c->fed, (int32_t)n, &c->sample);
+	assert_in_range(c->draw, 0, N_OTHERS);
+	c->fed += n;
+}
+
+static void add_client(struct ig_stepper *s, struct client *c, uint32_t prompt, uint32_t chunk,
+		       uint32_t n_draws, const struct ig_sample_params *sample)
+{
+	*c = (struct client) {
+		.prompt = &golden.prompts[prompt],
+		.chunk = chunk,
+		.n_left = n_draws,
+		.sample = *sample,
+	};
+	c->seq = ig_stepper_add(s, c->prompt->n_ids + n_draws);
+	assert_true(c->seq >= 0);
+}
+
+/* Run the subject, alone or among others that come, prefill in chunks of their own and
+ * leave; in every step the rows of all stand in another order. */
+static void ask(struct ig_stepper *s, uint32_t prompt, uint32_t chunk, bool among_others,
+		const struct ig_sample_params *sample, struct answer *a)
+{
+	static const uint32_t chunks[] = { 5, 64, 1, 16, 33 };
+	struct client c[1 + N_OTHERS];
+	uint32_t n = 1, n_vocab = ig_stepper_n_vocab(s), got = 0;
+
+	ig_stepper_reset(s);
+	add_client(s, &c[0], prompt, chunk, a->n_steps, sample);
+	for (uint32_t i = 0; among_others && i < N_OTHERS; i++, n++) {
+		add_client(s, &c[n], (prompt + 1 + i) % 24, chunks[i % 5], 8 + i,
+			   i % 2 ? &ig_stepper_greedy : &seeded);
+		c[n].sample.seed += i;
+		c[n].from_step = i % 4;
+	}
+	for (uint32_t step = 0; got < a->n_steps; step++) {
+		for (uint32_t i = 0; i < n; i++) {
+			struct client *who = &c[(i + 5 * step) % n];
+
+			who->draw = -1;
+			if (step >= who->from_step)
+				put(s, who);
+		}
+		assert_int_equal(ig_stepper_run(s, true), 0);
+		for (uint32_t i = 0; i < n; i++) {
+			if (c[i].draw < 0)
+				continue;
+			c[i].last = ig_stepper_drawn(s, c[i].draw);
+			assert_in_range(c[i].last, 0, n_vocab - 1);
+			c[i].n_left--;
+		}
+		if (c[0].draw < 0)
+			continue;
+		a->ids[got] = c[0].last;
+		memcpy(a->logits + (size_t)got * n_vocab, ig_stepper_logits(s, c[0].draw),
+		       n_vocab * sizeof *a->logits);
+		got++;
+	}
+}
+
+static void make_answer(struct answer *a, uint32_t n_steps, uint32_t n_vocab)
+{
+	a->n_steps = n_steps;
+	a->ids = calloc(n_steps, sizeof *a->ids);
+	a->logits = calloc((size_t)n_steps * n_vocab, sizeof *a->logits);
+	assert_non_null(a->ids);
+	assert_non_null(a->logits);
+}
+
+static void free_answer(struct answer *a)
+{
+	free(a->ids);
+	free(a->logits);
+}
+
+static void same_bits(const struct answer *a, const struct answer *b, uint32_t n_vocab,
+		      const char *how, uint32_t chunk)
+{
+	for (uint32_t t = 0; t < a->n_steps; t++) {
+		const float *x = a->logits + (size_t)t * n_vocab, *y = b->logits + (size_t)t * n_vocab;
+
+		if (memcmp(x, y, n_vocab * sizeof *x)) {
+			uint32_t n = 0, first = n_vocab;
+
+			for (uint32_t v = n_vocab; v-- > 0;)
+				if (memcmp(&x[v], &y[v], sizeof *x)) {
+					n++;
+					first = v;
+				}
+			fail_msg("%s, chunks of %u: %u logits of step %u differ, first %u: %.9g, "
+				 "alone %.9g", how, chunk, n, t, first, (double)y[first],
+				 (double)x[first]);
+		}
+		if (a->ids[t] != b->ids[t])
+			fail_msg("%s, chunks of %u: token %u is %d, alone %d", how, chunk, t,
+				 b->ids[t], a->ids[t]);
+	}
+}
+
+/* One machine: instruction set, arithmetic. */
+struct setting {
+	const char *isa, *activations;
+	uint32_t kv_dtype;
+	uint32_t prompt, n_steps;
+	bool brief; /* fewer combinations */
+};
+
+static int open_stepper(const struct ig_stepper_model *m, const struct setting *c,
+			uint32_t n_threads, struct ig_stepper **s)
+{
+	struct ig_stepper_options o = {
+		.isa = c->isa,
+		.activations = c->activations,
+		.n_threads = n_threads,
+		.kv_dtype = c->kv_dtype,
+		.max_rows = 512 + N_OTHERS * 64,
+		.max_seqs = 1 + N_OTHERS,
+		.max_context = 512,
+		.cache_tokens = (1 + N_OTHERS) * 192 + 512,
+		.shuffle = n_threads,
+	};
+	struct ig_error err = { 0 };
+	int rc = ig_stepper_open(m, &o, s, &err);
+
+	if (rc && rc != -ENOTSUP)
+		fail_msg("%s", err.text);
+	return rc;
+}
+
+/* 0, or -ENOTSUP when this machine lacks the instruction set. */
+static int check_setting(const struct ig_stepper_model *m, const struct setting *c)
+{
+	static const uint32_t chunks[] = { 512, 64, 7, 1 };
+	const struct ig_sample_params *draws[] = { &ig_stepper_greedy, &seeded };
+	struct answer alone[2], other;
+	struct ig_stepper *s;
+	uint32_t n_vocab;
+	int rc = open_stepper(m, c, 2, &s);
+
+	if (rc)
+		return rc;
+	n_vocab = ig_stepper_n_vocab(s);
+	make_answer(&other, c->n_steps, n_vocab);
+	for (int d = 0; d < 2; d++) {
+		make_answer(&alone[d], c->n_steps, n_vocab);
+		ask(s, c->prompt, 512, false, draws[d], &alone[d]);
+	}
+	for (size_t i = 1; i < sizeof chunks / sizeof *chunks; i++) {
+		if (c->brief && chunks[i] == 64)
+			continue;
+		ask(s, c->prompt, chunks[i], false, draws[i % 2], &other);
+		same_bits(&alone[i % 2], &other, n_vocab, "alone", chunks[i]);
+	}
+	for (size_t i = 0; i < 3; i++) {
+		if (c->brief && chunks[i] != 64)
+			continue;
+		ask(s, c->prompt, chunks[i], true, draws[i % 2], &other);
+		same_bits(&alone[i % 2], &other, n_vocab, "among 15 others", chunks[i]);
+	}
+	printf("# %s, activations %s: bit for bit the same\n", ig_stepper_describe(s),
+	       c->activations);
+	ig_stepper_close(s);
+
+	rc = open_stepper(m, c, 1, &s);
+	assert_int_equal(rc, 0);
+	ask(s, c->prompt, 512, false, draws[0], &other);
+	same_bits(&alone[0], &other, n_vocab, "one thread", 512);
+	if (!c->brief) {
+		ask(s, c->prompt, 7, true, draws[1], &other);
+		same_bits(&alone[1], &other, n_vocab, "one thread, among 15 others", 7);
+	}
+	ig_stepper_close(s);
+	for (int d = 0; d < 2; d++)
+		free_answer(&alone[d]);
+	free_answer(&other);
+	return 0;
+}
+
+/* Prompt 24 has 340 tokens, so it crosses a range of 256 positions; plain C is slow and
+ * takes prompt 16, of 29. */
+static void check_isa(const char *isa, bool slow)
+{
+	unsigned n_ran = 0;
+
+	for (uint32_t i = 0; i < n_models; i++) {
+		const struct setting fast = {
+			.isa = isa, .activations = "auto", .kv_dtype = IG_F16,
+			.prompt = slow ? 16 : 24, .n_steps = slow ? 4 : 12, .brief = slow || i,
+		};
+		const struct setting f32 = {
+			.isa = isa, .activations = "f32", .kv_dtype = IG_F32,
+			.prompt = slow ? 16 : 24, .n_steps = slow ? 3 : 6, .brief = true,
+		};
+
+		if (check_setting(&models[i], &fast) == 0 && check_setting(&models[i], &f32) == 0)
+			n_ran++;
+	}
+	if (!n_ran)
+		printf("# %s: not on this machine\n", isa);
+	/* Plain C runs everywhere. */
+	assert_true(n_ran == n_models || (n_ran == 0 && !slow));
+}
+
+static void test_generic(void **state)
+{
+	check_isa("generic", true);
+}
+
+static void test_avx2(void **state)
+{
+	check_isa("avx2", false);
+}
+
+static void test_avx512(void **state)
+{
+	check_isa("avx512", false);
+}
+
+static void test_avx512_bf16(void **state)
+{
+	check_isa("avx512_bf16", false);
+}
+
+static void test_neon(void **state)
+{
+	check_isa("neon", false);
+}
+
+/* A different order of draws gives different tokens, or the comparisons prove nothing. */
+static void test_the_comparison_can_fail(void **state)
+{
+	const struct setting c = { .isa = "auto", .activations = "auto", .kv_dtype = IG_F16 };
+	struct answer a, b;
+	struct ig_stepper *s;
+	uint32_t n_vocab;
+
+	assert_int_equal(open_stepper(&models[0], &c, 2, &s), 0);
+	n_vocab = ig_stepper_n_vocab(s);
+	make_answer(&a, 4, n_vocab);
+	make_answer(&b, 4, n_vocab);
+	ask(s, 0, 512, false, &ig_stepper_greedy, &a);
+	ask(s, 1, 512, false, &ig_stepper_greedy, &b);
+	assert_memory_not_equal(a.logits, b.logits, n_vocab * sizeof *a.logits);
+	assert_memory_not_equal(a.ids, b.ids, 4 * sizeof *a.ids);
+	ask(s, 0, 7, false, &seeded, &b);
+	assert_memory_equal(a.logits, b.logits, n_vocab * sizeof *a.logits);
+	ig_stepper_close(s);
+	free_answer(&a);
+	free_answer(&b);
+}
+
+static int open_models(void **state)
+{
+	const char *more = getenv("INGOT_TEST_MODELS_MORE");
+	char *list = NULL, *rest = NULL, *path;
+	struct ig_error err = { 0 };
+
+	if (ig_golden_open(INGOT_TEST_GOLDEN, &golden, &err))
+		goto fail;
+	if (ig_stepper_model_open(&models[0], getenv("INGOT_TEST_MODEL"), NULL, &err))
+		goto fail;
+	n_models = 1;
+	list = strdup(more ? more : "");
+	for (path = list ? strtok_r(list, ":", &rest) : NULL; path;
+	     path = strtok_r(NULL, ":", &rest)) {
+		if (n_models == MAX_MODELS) {
+			ig_fail(&err, -E2BIG, "more than %d models", MAX_MODELS);
+			goto fail;
+		}
+		if (ig_stepper_model_open(&models[n_models], path, NULL, &err))
+			goto fail;
+		n_models++;
+	}
+	free(list);
+	for (uint32_t i = 0; i < n_models; i++)
+		if (models[i].plan->info.n_vocab < golden.n_vocab) {
+			printf("# a model with a smaller vocabulary than the golden's\n");
+			return -1;
+		}
+	return 0;
+fail:
+	free(list);
+	printf("# %s\n", err.text);
+	return -1;
+}
+
+static int close_models(void **state)
+{
+	for (uint32_t i = 0; i < n_models; i++)
+		ig_stepper_model_close(&models[i]);
+	ig_golden_close(&golden);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_the_comparison_can_fail),
+		cmocka_unit_test(test_generic),
+		cmocka_unit_test(test_avx2),
+		cmocka_unit_test(test_avx512),
+		cmocka_unit_test(test_avx512_bf16),
+		cmocka_unit_test(test_neon),
+	};
+
+	if (!getenv("INGOT_TEST_MODEL")) {
+		printf("1..0 # SKIP INGOT_TEST_MODEL does not name the model's file\n");
+		return 0;
+	}
+	return cmocka_run_group_tests_name("model invariance", tests, open_models, close_models);
+}
