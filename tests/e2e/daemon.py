@@ -267,13 +267,13 @@ class Daemon:
         return self.metrics().sum("ingot_num_requests_waiting")
 
     def blocks_used(self):
-        return self.metrics().sum("ingot_kv_blocks_used")
+        return self.metrics().sum("ingot_kv_cache_blocks_used")
 
     def until_idle(self):
         def idle():
             m = self.metrics()
             state = [m.sum("ingot_num_requests_running"), m.sum("ingot_num_requests_waiting"),
-                     m.sum("ingot_kv_blocks_used")]
+                     m.sum("ingot_kv_cache_blocks_used")]
             return state == [0, 0, 0]
         until(idle, "nothing runs or waits and no block is used")
 

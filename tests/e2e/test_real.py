@@ -64,7 +64,7 @@ def test_resident_memory(real):
         real.chat("word " * n, max_tokens=8)
     real.until_idle()
     m = real.metrics()
-    limit = m.sum("ingot_weight_bytes") + m.sum("ingot_kv_arena_bytes") + (64 << 20)
+    limit = m.sum("ingot_weight_bytes") + m.sum("ingot_kv_cache_arena_bytes") + (64 << 20)
     with open("/proc/%d/status" % real.process.pid) as f:
         resident = [int(l.split()[1]) << 10 for l in f if l.startswith("VmRSS")][0]
     print("resident %.1f MB of %.1f" % (resident / 1e6, limit / 1e6))

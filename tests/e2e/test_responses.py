@@ -435,7 +435,7 @@ def test_four_killed_of_eight(scripted):
             seen += c.event()["type"] == "response.output_text.delta"
     m = scripted.metrics()
     assert m.sum("ingot_num_requests_running") == 8
-    before = m.sum("ingot_kv_blocks_used")
+    before = m.sum("ingot_kv_cache_blocks_used")
     assert before >= 8 * (100 // 16)
     for c in connections[:4]:
         c.abort()
@@ -443,7 +443,7 @@ def test_four_killed_of_eight(scripted):
     def four_left():
         now = scripted.metrics()
         return now if now.sum("ingot_num_requests_running") == 4 else None
-    after = until(four_left, "four are left").sum("ingot_kv_blocks_used")
+    after = until(four_left, "four are left").sum("ingot_kv_cache_blocks_used")
     # Freed with the same step that drops them: nobody may see four sequences and the
     # blocks of more.
     assert after <= before * 0.75, "%d blocks with eight, %d with four" % (before, after)

@@ -365,7 +365,7 @@ def test_long_lived_options_are_in_the_metrics(start, models):
     d = start(models.script())
     m = d.metrics()
     assert isinstance(m, Metrics)
-    assert m.sum("ingot_kv_arena_bytes") == 64 << 20
+    assert m.sum("ingot_kv_cache_arena_bytes") == 64 << 20
     assert m.sum("ingot_weight_bytes") > 100000
 
 

@@ -1,0 +1,213 @@
+"""The command ingot against a running daemon: run, ps, models, stats, doctor."""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+
+import pytest
+
+from daemon import BUILD, DEADLINE_S, REPORT, clean_env, until
+from test_ledger import until_rows
+from tiny_model import SCRIPT
+
+INGOT = str(BUILD / "cli" / "ingot")
+CATALOG = str(pathlib.Path(__file__).resolve().parents[2] / "etc" / "models.yaml")
+
+
+def start_ingot(d, *args, url=True, **options):
+    options.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.Popen([INGOT, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            cwd=d.folder, text=True, env=clean_env(d.folder, {
+                                "INGOT_URL": "http://%s:%d" % (d.host, d.port) if url else "",
+                                "INGOT_MODELS": CATALOG, "LC_ALL": "C.UTF-8"}), **options)
+
+
+def ingot(d, *args, text=None, **options):
+    """Run to the end; (exit code, standard output, standard error)."""
+    if text is not None:
+        options["stdin"] = subprocess.PIPE
+    p = start_ingot(d, *args, **options)
+    try:
+        out, err = p.communicate(text, timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        p.kill()
+        p.wait()
+        raise
+    assert not REPORT.search(err), err
+    return p.returncode, out, err
+
+
+def test_run(scripted):
+    code, out, err = ingot(scripted, "run", "hello", "-t", "0")
+    assert (code, out) == (0, SCRIPT + "\n"), err
+    assert re.search(r"\d+(\.\d+)? (tok/s|tokens/s|tokens per second)", err), err
+
+
+def test_run_quietly(scripted):
+    assert ingot(scripted, "run", "-q", "-t", "0", "hello") == (0, SCRIPT + "\n", "")
+
+
+def test_run_reads_standard_input(scripted):
+    for args in (["-"], []):
+        code, out, err = ingot(scripted, "run", "-q", "-t", "0", *args, text="hello\n")
+        assert (code, out) == (0, SCRIPT + "\n"), err
+
+
+def test_run_with_options(scripted):
+    def say(*args):
+        code, out, err = ingot(scripted, "run", "-q", "-m", "random", "-n", "20", *args, "hello")
+        assert code == 0, err
+        return out
+    assert say("-t", "1", "--seed", "5") == say("-t", "1", "--seed", "5")
+    assert say("-t", "1", "--seed", "5") != say("-t", "1", "--seed", "6")
+    assert say("-t", "0") == say("-t", "1", "--top-k", "1")
+    assert say("-t", "0") != say("-t", "0", "-s", "Another system message.")
+
+
+def test_run_as_json(scripted):
+    code, out, err = ingot(scripted, "run", "--json", "-t", "0", "hello")
+    events = [json.loads(line) for line in out.strip().split("\n")]
+    assert code == 0 and events[0]["type"] == "response.created"
+    assert events[-1]["type"] == "response.completed"
+    assert "".join(e["delta"] for e in events if e["type"].endswith("text.delta")) == SCRIPT
+
+
+def test_run_by_configuration(scripted, tmp_path):
+    """Where the daemon is can be read from its configuration."""
+    path = tmp_path / "ingot.yaml"
+    path.write_text("server:\n  port: %d\n" % scripted.port)
+    code, out, err = ingot(scripted, "run", "-q", "-t", "0", "-c", str(path), "hello", url=False)
+    assert (code, out) == (0, SCRIPT + "\n"), err
+
+
+def test_run_unknown_model(scripted):
+    code, out, err = ingot(scripted, "run", "-m", "zeppelin", "hello")
+    assert code == 1 and out.strip() == ""
+    assert "zeppelin" in err and "tiny" in err
+
+
+def test_run_without_a_daemon(scripted):
+    code, out, err = ingot(scripted, "run", "--url", "http://127.0.0.1:9", "hello")
+    assert code == 1 and out == "" and "127.0.0.1:9" in err
+
+
+@pytest.mark.parametrize("args", [
+    ["run"], ["run", ""], ["run", "a", "b"], ["run", "--zeppelin", "a"], ["run", "-t", "hot", "a"],
+    ["run", "-t", "9", "a"], ["run", "-n", "0", "a"], ["zeppelin"], ["stats", "--since", "soon"],
+    ["run", "\udcff"],
+])
+def test_wrong_usage(scripted, args):
+    code, out, err = ingot(scripted, *args)
+    assert code == 2 and out == "" and err.strip(), (code, out, err)
+
+
+def test_help_and_version(scripted):
+    code, out, _ = ingot(scripted, "--help")
+    assert code == 0
+    for command in ("run", "pull", "ps", "models", "stats", "doctor"):
+        assert re.search(r"^\s*%s\b" % command, out, re.M), out
+        code, text, _ = ingot(scripted, command, "--help")
+        assert code == 0 and command in text
+    code, out, _ = ingot(scripted, "--version")
+    assert code == 0 and re.match(r"ingot \d+\.\d+\.\d+", out)
+
+
+def test_interrupt_cancels_the_request(scripted):
+    """Ctrl-C ends the request in the daemon, not just the view of it."""
+    p = start_ingot(scripted, "run", "-m", "slow", "hello")
+    assert p.stdout.read(5) == SCRIPT[:5]
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=DEADLINE_S)
+    assert p.returncode == 130, err
+    assert not REPORT.search(err), err
+    scripted.until_idle()
+    from test_ledger import rows
+    row = until(lambda: [r for r in rows(scripted) if r["finish"] == "cancelled"], "its row")[-1]
+    assert row["cancel_reason"] == "client_cancel" and row["model"] == "slow"
+
+
+def test_output_that_is_closed(scripted):
+    """`ingot run … | head -c 5` ends, and the request with it."""
+    p = start_ingot(scripted, "run", "-m", "slow", "hello")
+    assert p.stdout.read(5) == SCRIPT[:5]
+    p.stdout.close()
+    code = p.wait(DEADLINE_S)
+    assert code in (0, 1, -signal.SIGPIPE, 141)
+    assert not REPORT.search(p.stderr.read())
+    p.stderr.close()
+    scripted.until_idle()
+
+
+def test_ps(scripted):
+    code, out, err = ingot(scripted, "ps")
+    assert code == 0, err
+    c = scripted.ws()
+    c.create("hi", model="slow")
+    rid = c.until_type("response.output_text.delta")[0]["response"]["id"]
+    code, out, err = ingot(scripted, "ps")
+    assert code == 0 and rid in out and "slow" in out and "decode" in out, (out, err)
+    code, out, err = ingot(scripted, "ps", "--json")
+    assert code == 0 and rid in json.dumps(json.loads(out))
+    c.close()
+    scripted.until_idle()
+    assert rid not in ingot(scripted, "ps")[1]
+
+
+def test_models(scripted):
+    code, out, err = ingot(scripted, "models")
+    assert code == 0, err
+    for name in ("tiny", "random", "slow", "smollm2-135m"):
+        assert name in out
+    code, out, _ = ingot(scripted, "models", "--json")
+    assert code == 0 and "smollm2-135m" in json.dumps(json.loads(out))
+
+
+def test_stats(start, models):
+    d = start(models.script())
+    code, out, err = ingot(d, "stats", "-c", str(d.config_path))
+    assert code == 0, err
+    tokens = sum(d.chat().json["usage"]["completion_tokens"] for _ in range(4))
+    until_rows(d, 4)
+    code, out, err = ingot(d, "stats", "--json", "-c", str(d.config_path))
+    assert code == 0, err
+    model, = json.loads(out)["models"]
+    assert (model["model"], model["requests"], model["errors"]) == ("tiny", 4, 0)
+    assert model["output_tokens"] == tokens
+    assert 0 < model["ttft_ms"]["p50"] <= model["ttft_ms"]["p95"] <= model["ttft_ms"]["p99"]
+    assert 0 <= model["inter_token_ms"]["p50"] <= model["inter_token_ms"]["p99"]
+    code, out, err = ingot(d, "stats", "-c", str(d.config_path))
+    assert code == 0 and "tiny" in out and "p95" in out
+    assert json.loads(ingot(d, "stats", "--json", "--since", "1h", "-c", str(d.config_path))[1])[
+        "models"][0]["requests"] == 4
+
+
+def test_stats_without_a_ledger(scripted, tmp_path):
+    path = tmp_path / "nowhere.db"
+    code, _, err = ingot(scripted, "stats", "--ledger", str(path))
+    assert code == 1 and str(path) in err
+    assert not path.exists()
+
+
+def test_doctor(scripted):
+    code, out, err = ingot(scripted, "doctor", "-c", str(scripted.config_path),
+                           "--url", "http://127.0.0.1:%d" % scripted.port)
+    assert code == 0, out + err
+    for word in ("cpu", "attention", "kvcache", "tiny", "slow"):
+        assert word in out
+    code, out, _ = ingot(scripted, "doctor", "--json", "-c", str(scripted.config_path))
+    assert json.loads(out)
+
+
+def test_doctor_says_what_is_wrong(start, models, scripted, tmp_path):
+    broken = start.config(models(damage="arch"))
+    from daemon import yaml_text
+    path = tmp_path / "broken.yaml"
+    path.write_text(yaml_text(broken) + "\n")
+    code, out, _ = ingot(scripted, "doctor", "-c", str(path))
+    assert code == 1 and "zeppelin" in out
+    path.write_text("server:\n  prt: 1\n")
+    code, out, _ = ingot(scripted, "doctor", "-c", str(path))
+    assert code == 1 and "prt" in out and ":2:3" in out
+    assert os.path.exists(path)
