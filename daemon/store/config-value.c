@@ -106,17 +106,15 @@ bool config_equal(const struct config_option *o, const void *a, const void *b)
 
 /* ---- to text -------------------------------------------------------------------- */
 
+/* In the largest unit that leaves nothing over. */
 static void format_bytes(struct ig_strbuf *out, uint64_t v)
 {
-	for (size_t i = 3; v && i-- > 0;) {
-		if (v % byte_suffixes[i].factor == 0) {
-			ig_strbuf_printf(out, "%llu%s",
-					 (unsigned long long)(v / byte_suffixes[i].factor),
-					 byte_suffixes[i].name);
-			return;
-		}
-	}
-	ig_strbuf_printf(out, "%llu", (unsigned long long)v);
+	struct suffix best = { "", 1 };
+
+	for (size_t i = 0; v && i < N_OF(byte_suffixes); i++)
+		if (v % byte_suffixes[i].factor == 0 && byte_suffixes[i].factor > best.factor)
+			best = byte_suffixes[i];
+	ig_strbuf_printf(out, "%llu%s", (unsigned long long)(v / best.factor), best.name);
 }
 
 static void format_time(struct ig_strbuf *out, uint64_t ms)

@@ -367,9 +367,9 @@ static int default_ledger_path(struct config *c, struct ig_error *err)
 
 static int fill_in(struct config *c, struct ig_error *err)
 {
-	if (c->pub.ledger.enabled && !c->pub.ledger.path[0]) {
+	if (!c->pub.ledger.path[0]) {
 		int rc = default_ledger_path(c, err);
-		if (rc)
+		if (rc && (c->pub.ledger.enabled || rc == -ENOMEM))
 			return rc;
 	}
 	if (!c->pub.modules.path[0]) {

@@ -1,0 +1,892 @@
+/*
+ * test_config.c: the configuration: each option from YAML, environment and set; each
+ * error with its place and text; files, search order, differences.
+ */
+#include "support.h"
+
+#include "base/log.h"
+#include "daemon/store/config-private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+static struct ig_config *parse(const char *text)
+{
+	struct ig_config *c = NULL;
+	struct ig_error err = { 0 };
+
+	if (ig_config_parse(text, strlen(text), "/etc/x/ingot.yaml", &c, &err))
+		fail_msg("%s", err.text);
+	return c;
+}
+
+static char *format(const struct config_option *o, const void *base)
+{
+	struct ig_strbuf b;
+
+	ig_strbuf_init(&b);
+	config_format(o, base, &b);
+	char *s = ig_strbuf_steal(&b);
+	assert_non_null(s);
+	return s;
+}
+
+/* ---- defaults --------------------------------------------------------------------- */
+
+/* The promises of config.h, literally: the table is judged by them. */
+static void check_defaults(const struct ig_config *c)
+{
+	assert_string_equal(c->server.host, "127.0.0.1");
+	assert_int_equal(c->server.port, 6468);
+	assert_int_equal(c->server.max_connections, 512);
+	assert_int_equal(c->server.max_body, 32 << 20);
+	assert_int_equal(c->server.max_header, 16 << 10);
+	assert_int_equal(c->server.client_buffer, 256 << 10);
+	assert_int_equal(c->server.slow_client_timeout_ms, 30000);
+	assert_int_equal(c->server.keepalive_interval_ms, 5000);
+	assert_int_equal(c->server.drain_timeout_ms, 20000);
+	assert_null(c->server.allowed_hosts[0]);
+	assert_null(c->server.allowed_origins[0]);
+	assert_string_equal(c->runtime.driver, "auto");
+	assert_string_equal(c->runtime.isa, "auto");
+	assert_int_equal(c->runtime.threads, 0);
+	assert_string_equal(c->runtime.activations, "auto");
+	assert_false(c->runtime.strict);
+	assert_int_equal(c->memory.budget, 0);
+	assert_string_equal(c->kvcache.service, "paged");
+	assert_int_equal(c->kvcache.arena, 0);
+	assert_int_equal(c->kvcache.slab, 4 << 20);
+	assert_string_equal(c->kvcache.dtype, "f16");
+	assert_int_equal(c->scheduler.max_batch_tokens, 512);
+	assert_int_equal(c->scheduler.prefill_chunk, 512);
+	assert_int_equal(c->scheduler.max_seqs, 64);
+	assert_int_equal(c->scheduler.max_queue, 256);
+	assert_int_equal(c->scheduler.retry_after_s, 2);
+	assert_int_equal(c->scheduler.max_output_tokens, 0);
+	assert_non_null(c->modules.path[0]);
+	assert_non_null(strstr(c->modules.path[0], "/ingot/modules"));
+	assert_null(c->modules.path[1]);
+	assert_true(c->ledger.enabled);
+	assert_non_null(strstr(c->ledger.path, "ingot/ledger.db"));
+	assert_int_equal(c->ledger.queue, 4096);
+	assert_int_equal(c->ledger.retention_days, 90);
+	assert_string_equal(c->log.level, "info");
+	assert_string_equal(c->log.file, "");
+	assert_int_equal(c->n_models, 0);
+	assert_string_equal(c->default_model, "");
+}
+
+static void test_empty_files_are_valid(void **state)
+{
+	static const char *const texts[] = { "", "\n", "# nothing\n", "---\n", "---\n...\n", "{}",
+					     "~", "server:\nmodels:\n", "server: {}\nmodels: []\n",
+					     "\xef\xbb\xbf# a mark of byte order\n" };
+
+	for (size_t i = 0; i < N_OF(texts); i++) {
+		struct ig_config *c = parse(texts[i]);
+		check_defaults(c);
+		ig_config_destroy(c);
+	}
+	ig_config_destroy(NULL);
+}
+
+static void test_ledger_path_default(void **state)
+{
+	char *home = strdup(getenv("HOME") ? getenv("HOME") : "/");
+
+	unsetenv("XDG_STATE_HOME");
+	setenv("HOME", "/home/somebody", 1);
+	struct ig_config *c = parse("");
+#ifndef __APPLE__
+	assert_string_equal(c->ledger.path, "/home/somebody/.local/state/ingot/ledger.db");
+	ig_config_destroy(c);
+	setenv("XDG_STATE_HOME", "/var/state", 1);
+	c = parse("ledger: {path: \"\"}");
+	assert_string_equal(c->ledger.path, "/var/state/ingot/ledger.db");
+	unsetenv("XDG_STATE_HOME");
+#endif
+	ig_config_destroy(c);
+	setenv("HOME", home, 1);
+	free(home);
+}
+
+/* ---- each option --------------------------------------------------------------------- */
+
+/* A value other than the default, as YAML and as config_format gives it back. */
+static const struct {
+	const char *key, *yaml, *formatted;
+} others[] = {
+	{ "server.host", "0.0.0.0", "0.0.0.0" },
+	{ "server.port", "0", "0" },
+	{ "server.max_connections", "7", "7" },
+	{ "server.max_body", "1MiB", "1MiB" },
+	{ "server.max_header", "8192", "8KiB" },
+	{ "server.client_buffer", "1 MiB", "1MiB" },
+	{ "server.slow_client_timeout", "1500ms", "1500ms" },
+	{ "server.keepalive_interval", "250ms", "250ms" },
+	{ "server.drain_timeout", "2m", "2m" },
+	{ "server.allowed_hosts", "[ingot.lan, other.lan]", "[\"ingot.lan\", \"other.lan\"]" },
+	{ "server.allowed_origins", "[\"https://chat.example\"]", "[\"https://chat.example\"]" },
+	{ "runtime.driver", "cpu", "cpu" },
+	{ "runtime.isa", "avx2", "avx2" },
+	{ "runtime.threads", "3", "3" },
+	{ "runtime.activations", "f32", "f32" },
+	{ "runtime.strict", "true", "true" },
+	{ "memory.budget", "2GB", "2GB" },
+	{ "kvcache.service", "other", "other" },
+	{ "kvcache.arena", "64MiB", "64MiB" },
+	{ "kvcache.slab", "65536", "64KiB" },
+	{ "kvcache.dtype", "f32", "f32" },
+	{ "scheduler.max_batch_tokens", "64", "64" },
+	{ "scheduler.prefill_chunk", "7", "7" },
+	{ "scheduler.max_seqs", "1", "1" },
+	{ "scheduler.max_queue", "8", "8" },
+	{ "scheduler.retry_after", "1m", "1m" },
+	{ "scheduler.max_output_tokens", "100", "100" },
+	{ "modules.path", "[a, /b]", "[\"/etc/x/a\", \"/b\"]" },
+	{ "ledger.enabled", "false", "false" },
+	{ "ledger.path", "x.db", "/etc/x/x.db" },
+	{ "ledger.queue", "16", "16" },
+	{ "ledger.retention_days", "0", "0" },
+	{ "log.level", "debug", "debug" },
+	{ "log.file", "./log/a.log", "/etc/x/log/a.log" },
+	{ "default_model", "some/model:v1.2-x_y", "some/model:v1.2-x_y" },
+};
+
+static const char *const reloadable[] = {
+	"log.level", "log.file", "server.slow_client_timeout", "server.keepalive_interval",
+	"server.drain_timeout", "scheduler.max_queue", "scheduler.retry_after",
+	"scheduler.prefill_chunk", "scheduler.max_output_tokens", "ledger.retention_days",
+};
+
+struct seen {
+	size_t n;
+	char key[64], was[300], is[300];
+	bool reloadable;
+};
+
+static void note(void *ctx, const char *key, const char *was, const char *is, bool reloads)
+{
+	struct seen *s = ctx;
+
+	s->n++;
+	snprintf(s->key, sizeof s->key, "%s", key);
+	snprintf(s->was, sizeof s->was, "%s", was);
+	snprintf(s->is, sizeof s->is, "%s", is);
+	s->reloadable = reloads;
+}
+
+static char *yaml_line(char *buf, size_t size, const char *key, const char *value)
+{
+	const char *dot = strchr(key, '.');
+
+	if (dot)
+		snprintf(buf, size, "%.*s:\n  %s: %s\n", (int)(dot - key), key, dot + 1, value);
+	else
+		snprintf(buf, size, "%s: %s\n", key, value);
+	return buf;
+}
+
+static void test_every_option(void **state)
+{
+	struct ig_config *base = parse("");
+	char text[256];
+
+	/* The list above has each option once, in the table's order. */
+	assert_int_equal(N_OF(others), config_n_options);
+	for (size_t i = 0; i < config_n_options; i++) {
+		const struct config_option *o = &config_options[i];
+		struct seen seen = { 0 };
+		bool expect_reload = false;
+		char *was = format(o, base);
+
+		assert_string_equal(o->key, others[i].key);
+		struct ig_config *c = parse(yaml_line(text, sizeof text, o->key, others[i].yaml));
+		char *is = format(o, c);
+		assert_string_equal(is, others[i].formatted);
+		ig_config_diff(base, c, note, &seen);
+		assert_int_equal(seen.n, 1); /* that option and no other */
+		assert_string_equal(seen.key, o->key);
+		assert_string_equal(seen.was, was);
+		assert_string_equal(seen.is, is);
+		for (size_t j = 0; j < N_OF(reloadable); j++)
+			expect_reload |= !strcmp(reloadable[j], o->key);
+		assert_int_equal(seen.reloadable, expect_reload);
+		ig_config_destroy(c);
+		free(is);
+		free(was);
+	}
+	ig_config_destroy(base);
+}
+
+/* The same through the struct's own names, so that no two options share a field. */
+static void test_fields(void **state)
+{
+	struct ig_strbuf b;
+
+	ig_strbuf_init(&b);
+	ig_strbuf_puts(&b, "kvcache: {service: s, arena: 1GiB, slab: 32KiB, dtype: f32}\n"
+			   "memory: {budget: 3GiB}\nruntime: {driver: cpu, isa: generic, threads: 5, "
+			   "activations: f32, strict: true}\n"
+			   "server: {host: h, port: 1, max_connections: 2, max_body: 3KiB, "
+			   "max_header: 4KiB, client_buffer: 5KiB, slow_client_timeout: 6s, "
+			   "keepalive_interval: 7s, drain_timeout: 8s}\n"
+			   "scheduler: {max_batch_tokens: 9, prefill_chunk: 10, max_seqs: 11, "
+			   "max_queue: 12, retry_after: 13s, max_output_tokens: 14}\n"
+			   "ledger: {enabled: false, path: /p, queue: 15, retention_days: 16}\n"
+			   "log: {level: warn, file: /f}\n"
+			   "models: [{name: a, path: a.gguf, context: 17}, {path: ~/b, name: b}]\n"
+			   "default_model: b\n");
+	setenv("HOME", "/home/somebody", 1);
+	struct ig_config *c = parse(b.data);
+	assert_string_equal(c->file, "/etc/x/ingot.yaml");
+	assert_string_equal(c->server.host, "h");
+	assert_int_equal(c->server.port, 1);
+	assert_int_equal(c->server.max_connections, 2);
+	assert_int_equal(c->server.max_body, 3 << 10);
+	assert_int_equal(c->server.max_header, 4 << 10);
+	assert_int_equal(c->server.client_buffer, 5 << 10);
+	assert_int_equal(c->server.slow_client_timeout_ms, 6000);
+	assert_int_equal(c->server.keepalive_interval_ms, 7000);
+	assert_int_equal(c->server.drain_timeout_ms, 8000);
+	assert_int_equal(c->scheduler.max_batch_tokens, 9);
+	assert_int_equal(c->scheduler.prefill_chunk, 10);
+	assert_int_equal(c->scheduler.max_seqs, 11);
+	assert_int_equal(c->scheduler.max_queue, 12);
+	assert_int_equal(c->scheduler.retry_after_s, 13);
+	assert_int_equal(c->scheduler.max_output_tokens, 14);
+	assert_int_equal(c->ledger.queue, 15);
+	assert_int_equal(c->ledger.retention_days, 16);
+	assert_false(c->ledger.enabled);
+	assert_string_equal(c->ledger.path, "/p");
+	assert_string_equal(c->log.level, "warn");
+	assert_string_equal(c->log.file, "/f");
+	assert_int_equal(c->kvcache.arena, 1 << 30);
+	assert_int_equal(c->kvcache.slab, 32 << 10);
+	assert_string_equal(c->kvcache.service, "s");
+	assert_string_equal(c->kvcache.dtype, "f32");
+	assert_int_equal(c->memory.budget, (uint64_t)3 << 30);
+	assert_string_equal(c->runtime.driver, "cpu");
+	assert_string_equal(c->runtime.isa, "generic");
+	assert_int_equal(c->runtime.threads, 5);
+	assert_string_equal(c->runtime.activations, "f32");
+	assert_true(c->runtime.strict);
+	assert_int_equal(c->n_models, 2);
+	assert_string_equal(c->models[0].name, "a");
+	assert_string_equal(c->models[0].path, "/etc/x/a.gguf");
+	assert_int_equal(c->models[0].context, 17);
+	assert_string_equal(c->models[1].name, "b");
+	assert_string_equal(c->models[1].path, "/home/somebody/b");
+	assert_int_equal(c->models[1].context, 0);
+	assert_string_equal(c->default_model, "b");
+	ig_config_destroy(c);
+	ig_strbuf_finish(&b);
+}
+
+/* Bounds: the ends are taken, what is one beyond is not. */
+static void test_bounds(void **state)
+{
+	struct ig_config *c = parse("");
+	char value[64];
+
+	for (size_t i = 0; i < config_n_options; i++) {
+		const struct config_option *o = &config_options[i];
+		const char *unit = o->type == CONFIG_TIME ? "ms" : "";
+		struct ig_error err;
+
+		if (o->type != CONFIG_INT && o->type != CONFIG_BYTES && o->type != CONFIG_TIME)
+			continue;
+		assert_true(o->max > o->min);
+		assert_true(o->size == 8 || o->max / (o->ms_per_unit ? o->ms_per_unit : 1) <=
+			    UINT32_MAX);
+		snprintf(value, sizeof value, "%llu%s", (unsigned long long)o->min, unit);
+		assert_int_equal(ig_config_set(c, o->key, value, NULL), 0);
+		snprintf(value, sizeof value, "%llu%s", (unsigned long long)o->max, unit);
+		assert_int_equal(ig_config_set(c, o->key, value, NULL), 0);
+		snprintf(value, sizeof value, "%llu%s", (unsigned long long)o->max + 1, unit);
+		assert_int_equal(ig_config_set(c, o->key, value, &err), -EINVAL);
+		if (o->min == 0)
+			continue;
+		snprintf(value, sizeof value, "%llu%s", (unsigned long long)o->min - 1, unit);
+		assert_int_equal(ig_config_set(c, o->key, value, &err), -EINVAL);
+	}
+	ig_config_destroy(c);
+}
+
+static void test_units(void **state)
+{
+	static const struct {
+		const char *text;
+		uint64_t bytes;
+	} sizes[] = {
+		{ "1024", 1024 }, { "2KiB", 2048 }, { "3MiB", 3 << 20 }, { "1GiB", 1 << 30 },
+		{ "2kB", 2000 }, { "3MB", 3000000 }, { "1GB", 1000000000 }, { "5  KiB", 5120 },
+	};
+	static const struct {
+		const char *text;
+		uint32_t ms;
+	} times[] = {
+		{ "100ms", 100 }, { "1s", 1000 }, { "1 s", 1000 }, { "2m", 120000 },
+		{ "1h", 3600000 },
+	};
+	struct ig_config *c = parse("");
+
+	for (size_t i = 0; i < N_OF(sizes); i++) {
+		assert_int_equal(ig_config_set(c, "server.max_body", sizes[i].text, NULL), 0);
+		assert_int_equal(c->server.max_body, sizes[i].bytes);
+	}
+	for (size_t i = 0; i < N_OF(times); i++) {
+		assert_int_equal(ig_config_set(c, "server.slow_client_timeout", times[i].text, NULL),
+				 0);
+		assert_int_equal(c->server.slow_client_timeout_ms, times[i].ms);
+	}
+	assert_int_equal(ig_config_set(c, "server.drain_timeout", "0", NULL), 0);
+	assert_int_equal(c->server.drain_timeout_ms, 0);
+	ig_config_destroy(c);
+}
+
+/* ---- errors -------------------------------------------------------------------------------- */
+
+#define PORT "expected a whole number from 0 to 65535, got "
+#define TIME "expected a time from 100ms to 1h with its unit (ms, s, m, h or d), got "
+#define SIZE "expected a size in bytes from 1KiB to 1GiB (KiB, MiB, GiB, kB, MB and GB are " \
+	     "understood), got "
+#define NAME "expected a model's name: 1 to 128 of A-Z a-z 0-9 . _ : / -, got "
+
+static const struct {
+	const char *yaml, *error; /* after the label */
+} errors[] = {
+	/* keys */
+	{ "server:\n  prot: 1\n",
+	  "2:3: unknown key \"server.prot\"; did you mean \"server.port\"?" },
+	{ "sever: {}\n", "1:1: unknown key \"sever\"; did you mean \"server\"?" },
+	{ "model: []\n", "1:1: unknown key \"model\"; did you mean \"models\"?" },
+	{ "log:\n  port: 1\n", "2:3: unknown key \"log.port\"; did you mean \"server.port\"?" },
+	{ "port: 1\n", "1:1: unknown key \"port\"; did you mean \"server.port\"?" },
+	{ "server.port: 1\n",
+	  "1:1: unknown key \"server.port\"; write \"port\" below \"server:\"" },
+	{ "scheduler:\n  max_batch_token: 1\n",
+	  "2:3: unknown key \"scheduler.max_batch_token\"; did you mean "
+	  "\"scheduler.max_batch_tokens\"?" },
+	{ "zebra: 1\n", "1:1: unknown key \"zebra\"" },
+	{ "server: {zebra: 1}\n", "1:10: unknown key \"server.zebra\"" },
+	{ "<<: {}\n", "1:1: unknown key \"<<\"" },
+	{ "\"a\\tb\": 1\n", "1:1: unknown key \"a?b\"" },
+	{ "\"server\\0\": {}\n", "1:1: unknown key \"server?\"" },
+	{ "? [a]\n: 1\n", "1:3: a key must be a word, not a list or a mapping" },
+	{ "server:\n  ? {a: b}\n  : 1\n", "2:5: a key must be a word, not a list or a mapping" },
+	{ "server:\n  port: 1\n  host: a\n  port: 2\n",
+	  "4:3: duplicate key \"server.port\"; first given in line 2" },
+	{ "server: {}\nlog: {}\nserver: {}\n", "3:1: duplicate key \"server\"; first given in line 1" },
+	{ "models: []\nmodels: []\n", "2:1: duplicate key \"models\"; first given in line 1" },
+	{ "default_model: a\ndefault_model: a\n",
+	  "2:1: duplicate key \"default_model\"; first given in line 1" },
+	/* shapes */
+	{ "server\n", "1:1: expected sections such as server: and models:, got one value" },
+	{ "- a\n", "1:1: expected sections such as server: and models:, got a list" },
+	{ "server: 1\n", "1:9: server: expected a mapping of options, got one value" },
+	{ "server: [a]\n", "1:9: server: expected a mapping of options, got a list" },
+	{ "server:\n  port: [1]\n", "2:9: server.port: " PORT "a list" },
+	{ "server:\n  port: {a: 1}\n", "2:9: server.port: " PORT "a mapping" },
+	{ "server:\n  port:\n", "2:8: server.port: " PORT "nothing" },
+	{ "server:\n  port: ~\n", "2:9: server.port: " PORT "nothing" },
+	{ "log: {file: null}\n", "1:13: log.file: expected a path, got nothing" },
+	{ "server: {allowed_hosts: a}\n",
+	  "1:25: server.allowed_hosts: expected a list, such as [a, b], got one value" },
+	{ "server: {allowed_hosts: [a, [b]]}\n",
+	  "1:29: server.allowed_hosts: an entry must be one value, got a list" },
+	{ "modules:\n  path:\n    - a\n    -\n",
+	  "4:6: modules.path: an entry must be one value, got nothing" },
+	/* numbers */
+	{ "server:\n  port: 70000\n", "2:9: server.port: " PORT "\"70000\"" },
+	{ "server: {port: -1}\n", "1:16: server.port: " PORT "\"-1\"" },
+	{ "server: {port: +1}\n", "1:16: server.port: " PORT "\"+1\"" },
+	{ "server: {port: 1.5}\n", "1:16: server.port: " PORT "\"1.5\"" },
+	{ "server: {port: 0x10}\n", "1:16: server.port: " PORT "\"0x10\"" },
+	{ "server: {port: 010}\n", "1:16: server.port: " PORT "\"010\"" },
+	{ "server: {port: 1_000}\n", "1:16: server.port: " PORT "\"1_000\"" },
+	{ "server: {port: \"\"}\n", "1:16: server.port: " PORT "\"\"" },
+	{ "server: {port: http}\n", "1:16: server.port: " PORT "\"http\"" },
+	{ "server: {port: \"1\\0\"}\n", "1:16: server.port: " PORT "\"1?\"" },
+	{ "server: {port: 18446744073709551617}\n",
+	  "1:16: server.port: " PORT "\"18446744073709551617\"" },
+	{ "ledger: {queue: 0}\n",
+	  "1:17: ledger.queue: expected a whole number of rows from 1 to 65536, got \"0\"" },
+	/* sizes */
+	{ "server: {max_body: 1023}\n", "1:20: server.max_body: " SIZE "\"1023\"" },
+	{ "server: {max_body: 2GiB}\n", "1:20: server.max_body: " SIZE "\"2GiB\"" },
+	{ "server: {max_body: 1.5MiB}\n", "1:20: server.max_body: " SIZE "\"1.5MiB\"" },
+	{ "server: {max_body: 32mb}\n", "1:20: server.max_body: " SIZE "\"32mb\"" },
+	{ "server: {max_body: MiB}\n", "1:20: server.max_body: " SIZE "\"MiB\"" },
+	{ "server: {max_body: 18014398509481985KiB}\n",
+	  "1:20: server.max_body: " SIZE "\"18014398509481985KiB\"" },
+	{ "kvcache: {slab: 3MiB}\n",
+	  "1:17: kvcache.slab: expected a power of two in bytes from 16KiB to 1GiB (KiB, MiB, "
+	  "GiB, kB, MB and GB are understood), got \"3MiB\"" },
+	/* times */
+	{ "server: {slow_client_timeout: 30}\n", "1:31: server.slow_client_timeout: " TIME "\"30\"" },
+	{ "server: {slow_client_timeout: 0}\n", "1:31: server.slow_client_timeout: " TIME "\"0\"" },
+	{ "server: {slow_client_timeout: 2h}\n", "1:31: server.slow_client_timeout: " TIME "\"2h\"" },
+	{ "server: {slow_client_timeout: 1d}\n", "1:31: server.slow_client_timeout: " TIME "\"1d\"" },
+	{ "server: {slow_client_timeout: 1min}\n",
+	  "1:31: server.slow_client_timeout: " TIME "\"1min\"" },
+	{ "scheduler: {retry_after: 1500ms}\n",
+	  "1:26: scheduler.retry_after: expected a time from 1s to 1h with its unit (ms, s, m, h "
+	  "or d), got \"1500ms\"; it is kept in whole seconds" },
+	/* yes and no */
+	{ "runtime: {strict: yes}\n",
+	  "1:19: runtime.strict: expected true or false, got \"yes\"; write true" },
+	{ "runtime: {strict: on}\n",
+	  "1:19: runtime.strict: expected true or false, got \"on\"; write true" },
+	{ "runtime: {strict: no}\n",
+	  "1:19: runtime.strict: expected true or false, got \"no\"; write false" },
+	{ "runtime: {strict: off}\n",
+	  "1:19: runtime.strict: expected true or false, got \"off\"; write false" },
+	{ "runtime: {strict: maybe}\n",
+	  "1:19: runtime.strict: expected true or false, got \"maybe\"" },
+	/* words */
+	{ "log: {level: loud}\n",
+	  "1:14: log.level: expected one of error, warn, info, debug, got \"loud\"" },
+	{ "runtime: {isa: AVX2}\n",
+	  "1:16: runtime.isa: expected one of auto, generic, avx2, avx512, avx512_bf16, got "
+	  "\"AVX2\"" },
+	{ "server: {host: \"\"}\n",
+	  "1:16: server.host: expected 1 to 255 characters, none of them a control character, got "
+	  "\"\"" },
+	{ "server: {host: \"a\\nb\"}\n",
+	  "1:16: server.host: expected 1 to 255 characters, none of them a control character, got "
+	  "\"a?b\"" },
+	{ "server:\n  allowed_hosts: [a, http://b]\n",
+	  "2:22: server.allowed_hosts: expected host names such as ingot.lan, without scheme or "
+	  "path, got \"http://b\"" },
+	{ "server:\n  allowed_hosts: [\"a\\0b\"]\n",
+	  "2:19: server.allowed_hosts: an entry has a NUL in it" },
+	{ "server:\n  allowed_origins: [chat.example]\n",
+	  "2:21: server.allowed_origins: expected origins such as https://chat.example, without a "
+	  "path, got \"chat.example\"" },
+	{ "server:\n  allowed_origins: [\"https://chat.example/\"]\n",
+	  "2:21: server.allowed_origins: expected origins such as https://chat.example, without a "
+	  "path, got \"https://chat.example/\"" },
+	{ "log: {file: ~root/x}\n", "1:13: log.file: only ~/ is understood, got \"~root/x\"" },
+	{ "modules: {path: [\"\"]}\n", "1:18: modules.path: expected paths of folders, got \"\"" },
+	/* models */
+	{ "models: {name: a}\n", "1:9: models: expected a list, got a mapping" },
+	{ "models: [a]\n", "1:10: models[0]: expected name, path and context, got one value" },
+	{ "models:\n  - name: a\n", "2:5: models[0]: path is missing" },
+	{ "models:\n  - {name: a, path: b}\n  - path: c\n", "3:5: models[1]: name is missing" },
+	{ "models:\n  - name: a\n    path: b\n    contxt: 1\n",
+	  "4:5: unknown key \"models[0].contxt\"; a model has name, path and context" },
+	{ "models:\n  - name: a\n    path: b\n    name: c\n",
+	  "4:5: duplicate key \"models[0].name\"; first given in line 2" },
+	{ "models:\n  - {name: a, path: b}\n  - name: a\n    path: c\n",
+	  "3:11: models[1].name: \"a\" is the name of models[0] already" },
+	{ "models:\n  - name: a b\n", "2:11: models[0].name: " NAME "\"a b\"" },
+	{ "models:\n  - name: \"\"\n", "2:11: models[0].name: " NAME "\"\"" },
+	{ "models:\n  - name: \xc3\xa4\n", "2:11: models[0].name: " NAME "\"\xc3\xa4\"" },
+	{ "models:\n  - path: \"\"\n", "2:11: models[0].path: expected a path, got \"\"" },
+	{ "models:\n  - context: 16777217\n",
+	  "2:14: models[0].context: expected a whole number of tokens from 0 to 16777216, got "
+	  "\"16777217\"" },
+	{ "default_model: c\nmodels: [{name: a, path: x}, {name: b, path: y}]\n",
+	  "1:16: default_model: there is no model \"c\"; models has a, b" },
+	/* the form */
+	{ "server: &a {}\n", "1:9: anchors (&) are not allowed" },
+	{ "a: &x 1\nb: *x\n", "1:4: anchors (&) are not allowed" },
+	{ "- &x [*x]\n", "1:3: anchors (&) are not allowed" },
+	{ "server: *a\n", "1:9: aliases (*) are not allowed" },
+	{ "server: {port: !!int 1}\n", "1:16: tags (!) are not allowed" },
+	{ "server: !x {}\n", "1:9: tags (!) are not allowed" },
+	{ "models: !x []\n", "1:9: tags (!) are not allowed" },
+	{ "server: {}\n---\nlog: {}\n", "2:1: a second document (---) is not allowed" },
+	{ "server: {port: 1\n", "2:1: not valid YAML: while parsing a flow mapping, did not find "
+				"expected ',' or '}'" },
+	{ "a: b: c\n", "1:5: not valid YAML: mapping values are not allowed in this context" },
+	{ "server:\n\tport: 1\n", "2:1: not valid YAML: while scanning for the next token, found "
+				  "character that cannot start any token" },
+	{ "# \xc3\xa4\xc3\xb6\nab\x01\n", "2:3: not valid YAML: control characters are not allowed" },
+	{ "# ok\n# \xff\n", "2:3: not valid YAML: invalid leading UTF-8 octet" },
+	/* columns are characters, not bytes */
+	{ "{\"\xc3\xa4\": 1}\n", "1:2: unknown key \"\xc3\xa4\"" },
+	{ "server: {\"host\": \"\xc3\xa4\xc3\xb6\", port: x}\n", "1:30: server.port: " PORT "\"x\"" },
+};
+
+static void test_errors(void **state)
+{
+	for (size_t i = 0; i < N_OF(errors); i++) {
+		struct ig_config *c = NULL;
+		struct ig_error err = { 0 };
+		char expected[600];
+
+		snprintf(expected, sizeof expected, "ingot.yaml:%s", errors[i].error);
+		int rc = ig_config_parse(errors[i].yaml, strlen(errors[i].yaml), "ingot.yaml", &c,
+					 &err);
+		if (!rc)
+			fail_msg("accepted: %s", errors[i].yaml);
+		assert_string_equal(err.text, expected);
+		assert_int_equal(rc, -EINVAL);
+		assert_int_equal(err.code, -EINVAL);
+		assert_null(c);
+		/* Without a place for the text it fails the same. */
+		assert_int_equal(ig_config_parse(errors[i].yaml, strlen(errors[i].yaml), "x", &c,
+						 NULL), -EINVAL);
+	}
+}
+
+static void test_depth(void **state)
+{
+	struct ig_config *c = NULL;
+	struct ig_error err = { 0 };
+	char text[4096];
+
+	/* 32 levels are judged by what they say, 33 by their number. */
+	memset(text, '[', 32);
+	memset(text + 32, ']', 32);
+	assert_int_equal(ig_config_parse(text, 64, "f", &c, &err), -EINVAL);
+	assert_string_equal(err.text,
+			    "f:1:1: expected sections such as server: and models:, got a list");
+	memset(text, '[', sizeof text);
+	assert_int_equal(ig_config_parse(text, sizeof text, "f", &c, &err), -EINVAL);
+	assert_string_equal(err.text, "f:1:33: nested deeper than 32 levels");
+}
+
+static void test_size(void **state)
+{
+	struct ig_config *c = NULL;
+	struct ig_error err = { 0 };
+	size_t len = CONFIG_MAX_BYTES;
+	char *text = malloc(len + 1);
+
+	assert_non_null(text);
+	memset(text, '#', len + 1);
+	assert_int_equal(ig_config_parse(text, len, "f", &c, &err), 0);
+	ig_config_destroy(c);
+	assert_int_equal(ig_config_parse(text, len + 1, "f", &c, &err), -EFBIG);
+	assert_string_equal(err.text, "f: larger than 1MiB, which no configuration is");
+	free(text);
+}
+
+/* Long strangers' texts are cut, on a character's edge, and the place survives. */
+static void test_long_texts(void **state)
+{
+	struct ig_config *c = NULL;
+	struct ig_error err = { 0 };
+	struct ig_strbuf b;
+	char label[1024];
+
+	ig_strbuf_init(&b);
+	ig_strbuf_puts(&b, "log: {level: x");
+	for (int i = 0; i < 100; i++)
+		ig_strbuf_puts(&b, "\xc3\xa4");
+	ig_strbuf_puts(&b, "}\n");
+	memset(label, 'l', sizeof label - 1);
+	label[sizeof label - 1] = 0;
+	assert_int_equal(ig_config_parse(b.data, b.len, label, &c, &err), -EINVAL);
+	assert_non_null(strstr(err.text, ":1:14: log.level: expected one of"));
+	assert_non_null(strstr(err.text, "\xc3\xa4...\""));
+	ig_strbuf_clear(&b);
+	for (int i = 0; i < 300; i++)
+		ig_strbuf_puts(&b, "k");
+	ig_strbuf_puts(&b, ": 1\n");
+	assert_int_equal(ig_config_parse(b.data, b.len, "f", &c, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "f:1:1: unknown key \"kkkk"));
+	ig_strbuf_finish(&b);
+}
+
+static void test_list_caps(void **state)
+{
+	struct ig_config *c = NULL;
+	struct ig_error err = { 0 };
+	struct ig_strbuf b;
+
+	for (int extra = 0; extra < 2; extra++) {
+		ig_strbuf_init(&b);
+		ig_strbuf_puts(&b, "modules:\n  path:\n");
+		for (int i = 0; i < CONFIG_MAX_ITEMS + extra; i++)
+			ig_strbuf_puts(&b, "    - a\n");
+		int rc = ig_config_parse(b.data, b.len, "f", &c, &err);
+		assert_int_equal(rc, extra ? -EINVAL : 0);
+		if (!extra)
+			ig_config_destroy(c);
+		else
+			assert_string_equal(err.text, "f:259:7: modules.path: more than 256 entries");
+		ig_strbuf_clear(&b);
+		ig_strbuf_puts(&b, "models:\n");
+		for (int i = 0; i < CONFIG_MAX_MODELS + extra; i++)
+			ig_strbuf_printf(&b, "  - {name: m%d, path: p}\n", i);
+		rc = ig_config_parse(b.data, b.len, "f", &c, &err);
+		assert_int_equal(rc, extra ? -EINVAL : 0);
+		if (!extra)
+			ig_config_destroy(c);
+		else
+			assert_string_equal(err.text, "f:258:5: models: more than 256 entries");
+		ig_strbuf_finish(&b);
+	}
+}
+
+/* ---- files and the environment --------------------------------------------------------------- */
+
+static void test_load(void **state)
+{
+	struct ig_config *c = NULL;
+	struct ig_error err = { 0 };
+	char path[256], expected[600];
+
+	write_text(in_dir(path, "a.yaml"), "server: {port: 1}\nlog: {file: x/../a.log}\n");
+	assert_int_equal(ig_config_load(path, &c, &err), 0);
+	assert_int_equal(c->server.port, 1);
+	assert_string_equal(c->file, path);
+	snprintf(expected, sizeof expected, "%s/x/../a.log", test_dir);
+	assert_string_equal(c->log.file, expected);
+	ig_config_destroy(c);
+
+	/* A relative name: relative paths still start from the file's folder. */
+	char *cwd = getcwd(NULL, 0);
+	assert_int_equal(chdir(test_dir), 0);
+	assert_int_equal(ig_config_load("a.yaml", &c, &err), 0);
+	assert_string_equal(c->log.file, expected);
+	ig_config_destroy(c);
+	assert_int_equal(mkdir("sub", 0700), 0);
+	write_text("sub/b.yaml", "log: {file: b.log}\n");
+	assert_int_equal(ig_config_load("sub/b.yaml", &c, &err), 0);
+	snprintf(expected, sizeof expected, "%s/sub/b.log", test_dir);
+	assert_string_equal(c->log.file, expected);
+	ig_config_destroy(c);
+	assert_int_equal(chdir(cwd), 0);
+	free(cwd);
+
+	write_text(path, "server:\n  prot: 1\n");
+	assert_int_equal(ig_config_load(path, &c, &err), -EINVAL);
+	snprintf(expected, sizeof expected,
+		 "%s:2:3: unknown key \"server.prot\"; did you mean \"server.port\"?", path);
+	assert_string_equal(err.text, expected);
+
+	in_dir(path, "none.yaml");
+	assert_int_equal(ig_config_load(path, &c, &err), -ENOENT);
+	snprintf(expected, sizeof expected, "%s: cannot be read: No such file or directory", path);
+	assert_string_equal(err.text, expected);
+	assert_int_equal(ig_config_load(test_dir, &c, &err), -EISDIR);
+	snprintf(expected, sizeof expected, "%s: is a folder, not a file", test_dir);
+	assert_string_equal(err.text, expected);
+
+	/* A file without an end. */
+	assert_int_equal(ig_config_load("/dev/zero", &c, &err), -EFBIG);
+	assert_string_equal(err.text, "/dev/zero: larger than 1MiB, which no configuration is");
+}
+
+static void test_search_order(void **state)
+{
+	struct ig_config *c = NULL;
+	struct ig_error err = { 0 };
+	char path[256], home[256], dir[256];
+
+	in_dir(home, "home");
+	assert_int_equal(mkdir(home, 0700), 0);
+	setenv("HOME", home, 1);
+	unsetenv("XDG_CONFIG_HOME");
+	unsetenv("INGOT_CONFIG");
+	/* Nothing anywhere (unless this machine has Ingot installed). */
+	if (access(IG_SYSCONFDIR "/ingot/ingot.yaml", F_OK)) {
+		assert_int_equal(ig_config_load(NULL, &c, &err), -ENOENT);
+		assert_non_null(strstr(err.text, "home/.config/ingot/ingot.yaml"));
+		assert_non_null(strstr(err.text, IG_SYSCONFDIR "/ingot/ingot.yaml"));
+	}
+	assert_int_equal(mkdir(in_dir(dir, "home/.config"), 0700), 0);
+	assert_int_equal(mkdir(in_dir(dir, "home/.config/ingot"), 0700), 0);
+	write_text(in_dir(path, "home/.config/ingot/ingot.yaml"), "server: {port: 11}\n");
+	assert_int_equal(ig_config_load(NULL, &c, &err), 0);
+	assert_int_equal(c->server.port, 11);
+	assert_string_equal(c->file, path);
+	ig_config_destroy(c);
+	/* XDG_CONFIG_HOME instead of ~/.config. */
+	assert_int_equal(mkdir(in_dir(dir, "xdg"), 0700), 0);
+	setenv("XDG_CONFIG_HOME", dir, 1);
+	assert_int_equal(mkdir(in_dir(dir, "xdg/ingot"), 0700), 0);
+	write_text(in_dir(path, "xdg/ingot/ingot.yaml"), "server: {port: 12}\n");
+	assert_int_equal(ig_config_load(NULL, &c, &err), 0);
+	assert_int_equal(c->server.port, 12);
+	ig_config_destroy(c);
+	unsetenv("XDG_CONFIG_HOME");
+	/* INGOT_CONFIG before both, and an error when it is not there. */
+	write_text(in_dir(path, "named.yaml"), "server: {port: 13}\n");
+	setenv("INGOT_CONFIG", path, 1);
+	assert_int_equal(ig_config_load(NULL, &c, &err), 0);
+	assert_int_equal(c->server.port, 13);
+	ig_config_destroy(c);
+	setenv("INGOT_CONFIG", in_dir(path, "gone.yaml"), 1);
+	assert_int_equal(ig_config_load(NULL, &c, &err), -ENOENT);
+	assert_non_null(strstr(err.text, "gone.yaml: cannot be read"));
+	unsetenv("INGOT_CONFIG");
+}
+
+static void test_environment(void **state)
+{
+	struct ig_config *c = NULL;
+	struct ig_error err = { 0 };
+	char path[256], name[64];
+
+	write_text(in_dir(path, "env.yaml"),
+		   "server: {port: 1, host: file}\nmodels: [{name: a, path: x}]\n");
+	/* Each option has its own variable. */
+	for (size_t i = 0; i < N_OF(others); i++) {
+		const struct config_option *o = &config_options[i];
+		const char *value = others[i].yaml;
+		if (!strcmp(o->key, "default_model"))
+			continue; /* must name a model; below */
+		if (config_is_list(o))
+			value = !strcmp(o->key, "modules.path") ? "/b, /c" :
+				!strcmp(o->key, "server.allowed_hosts") ? "one,two" :
+				"https://a.example";
+		setenv(config_env_name(o, name), value, 1);
+	}
+	assert_int_equal(ig_config_load(path, &c, &err), 0);
+	for (size_t i = 0; i < N_OF(others); i++) {
+		const struct config_option *o = &config_options[i];
+		if (config_is_list(o) || !strcmp(o->key, "default_model"))
+			continue;
+		char *is = format(o, c);
+		if (o->type == CONFIG_PATH)
+			assert_non_null(strstr(is, test_dir));
+		else
+			assert_string_equal(is, others[i].formatted);
+		free(is);
+	}
+	assert_string_equal(c->server.allowed_hosts[0], "one");
+	assert_string_equal(c->server.allowed_hosts[1], "two");
+	assert_null(c->server.allowed_hosts[2]);
+	assert_string_equal(c->modules.path[0], "/b");
+	assert_string_equal(c->modules.path[1], "/c");
+	ig_config_destroy(c);
+	for (size_t i = 0; i < N_OF(others); i++)
+		unsetenv(config_env_name(&config_options[i], name));
+
+	/* parse() reads text alone. */
+	setenv("INGOT_SERVER_PORT", "99", 1);
+	c = parse("");
+	assert_int_equal(c->server.port, 6468);
+	ig_config_destroy(c);
+	setenv("INGOT_SERVER_PORT", "99999", 1);
+	assert_int_equal(ig_config_load(path, &c, &err), -EINVAL);
+	assert_string_equal(err.text, "INGOT_SERVER_PORT: " PORT "\"99999\"");
+	unsetenv("INGOT_SERVER_PORT");
+	setenv("INGOT_DEFAULT_MODEL", "zz", 1);
+	assert_int_equal(ig_config_load(path, &c, &err), -EINVAL);
+	assert_string_equal(err.text, "INGOT_DEFAULT_MODEL: there is no model \"zz\"; models has a");
+	unsetenv("INGOT_DEFAULT_MODEL");
+}
+
+static void test_unknown_variables_are_logged(void **state)
+{
+	struct ig_config *c = NULL;
+	char path[256], log[256], text[4096];
+
+	write_text(in_dir(path, "unknown.yaml"), "");
+	in_dir(log, "unknown.log");
+	assert_int_equal(ig_log_set_file(log), 0);
+	setenv("INGOT_SERVER_PROT", "1", 1);
+	setenv("INGOT_ZEBRA", "1", 1);
+	setenv("INGOT_CONFIG", path, 1);
+	assert_int_equal(ig_config_load(path, &c, NULL), 0);
+	ig_config_destroy(c);
+	unsetenv("INGOT_SERVER_PROT");
+	unsetenv("INGOT_ZEBRA");
+	unsetenv("INGOT_CONFIG");
+	ig_log_set_file(NULL);
+	FILE *f = fopen(log, "r");
+	assert_non_null(f);
+	text[fread(text, 1, sizeof text - 1, f)] = 0;
+	fclose(f);
+	assert_non_null(strstr(text, "\"INGOT_SERVER_PROT\", which is no option and is ignored; did "
+				     "you mean INGOT_SERVER_PORT\n"));
+	assert_non_null(strstr(text, "\"INGOT_ZEBRA\", which is no option and is ignored\n"));
+	assert_null(strstr(text, "INGOT_CONFIG"));
+}
+
+/* ---- set and diff ------------------------------------------------------------------------------- */
+
+static void test_set(void **state)
+{
+	struct ig_config *c = parse("models: [{name: a, path: x}]");
+	struct ig_error err = { 0 };
+
+	assert_int_equal(ig_config_set(c, "server.port", "0", &err), 0);
+	assert_int_equal(c->server.port, 0);
+	assert_int_equal(ig_config_set(c, "server.port", "x", &err), -EINVAL);
+	assert_string_equal(err.text, "server.port: " PORT "\"x\"");
+	assert_int_equal(c->server.port, 0); /* as before */
+	assert_int_equal(ig_config_set(c, "server.prot", "1", &err), -EINVAL);
+	assert_string_equal(err.text, "unknown option \"server.prot\"; did you mean \"server.port\"?");
+	assert_int_equal(ig_config_set(c, "zebra", "1", &err), -EINVAL);
+	assert_string_equal(err.text, "unknown option \"zebra\"");
+	assert_int_equal(ig_config_set(c, "models", "1", &err), -EINVAL);
+	assert_string_equal(err.text, "models is set in the file only");
+	assert_int_equal(ig_config_set(c, "default_model", "b", &err), -EINVAL);
+	assert_string_equal(err.text, "default_model: there is no model \"b\"; models has a");
+	assert_string_equal(c->default_model, "");
+	assert_int_equal(ig_config_set(c, "default_model", "a", &err), 0);
+	assert_string_equal(c->default_model, "a");
+	assert_int_equal(ig_config_set(c, "log.file", "y.log", &err), 0);
+	assert_string_equal(c->log.file, "/etc/x/y.log");
+	assert_int_equal(ig_config_set(c, "modules.path", "/p,/q", &err), 0);
+	assert_string_equal(c->modules.path[1], "/q");
+	/* Empty again: the default that depends on the machine. */
+	assert_int_equal(ig_config_set(c, "modules.path", "", &err), 0);
+	assert_non_null(strstr(c->modules.path[0], "/ingot/modules"));
+	assert_int_equal(ig_config_set(c, "ledger.path", "", &err), 0);
+	assert_non_null(strstr(c->ledger.path, "ingot/ledger.db"));
+	ig_config_destroy(c);
+}
+
+static void test_diff_of_models(void **state)
+{
+	static const char *const texts[] = {
+		"models: [{name: a, path: /y}]", "models: [{name: b, path: /x}]",
+		"models: [{name: a, path: /x, context: 5}]",
+		"models: [{name: a, path: /x}, {name: b, path: /x}]", "",
+	};
+	struct ig_config *a = parse("models: [{name: a, path: /x}]");
+
+	for (size_t i = 0; i < N_OF(texts); i++) {
+		struct seen seen = { 0 };
+		struct ig_config *b = parse(texts[i]);
+		ig_config_diff(a, b, note, &seen);
+		assert_int_equal(seen.n, 1);
+		assert_string_equal(seen.key, "models");
+		assert_string_equal(seen.was, "[{name: a, path: /x, context: 0}]");
+		if (i == 2)
+			assert_string_equal(seen.is, "[{name: a, path: /x, context: 5}]");
+		assert_false(seen.reloadable);
+		ig_config_destroy(b);
+	}
+	struct seen none = { 0 };
+	struct ig_config *same = parse("models:\n  - path: /x\n    name: a\n");
+	ig_config_diff(a, same, note, &none);
+	assert_int_equal(none.n, 0);
+	ig_config_destroy(same);
+	ig_config_destroy(a);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_empty_files_are_valid),
+		cmocka_unit_test(test_ledger_path_default),
+		cmocka_unit_test(test_every_option),
+		cmocka_unit_test(test_fields),
+		cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_units),
+		cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_depth),
+		cmocka_unit_test(test_size),
+		cmocka_unit_test(test_long_texts),
+		cmocka_unit_test(test_list_caps),
+		cmocka_unit_test(test_load),
+		cmocka_unit_test(test_search_order),
+		cmocka_unit_test(test_environment),
+		cmocka_unit_test(test_unknown_variables_are_logged),
+		cmocka_unit_test(test_set),
+		cmocka_unit_test(test_diff_of_models),
+	};
+
+	return cmocka_run_group_tests(tests, make_test_dir, remove_test_dir);
+}
