@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_VOCAB (1u << 24) /* real ones have up to 262,144 */
+#define MAX_VOCAB ((1u << 24) - 1) /* fits a slot's low bits; real ones have up to 262,144 */
 #define MAX_ENDS 8
 
 enum kind { /* of a token */
@@ -37,10 +37,12 @@ struct special { /* USER and CONTROL tokens, sorted by their bytes */
 	int32_t id;
 };
 
-/* Tokens by their bytes: PLAIN and USER ones.  A slot holds half of the hash above
- * and id + 1 below, so that few other strings are looked at. */
+/* Tokens by their bytes: PLAIN and USER ones.  A slot holds 8 bits of the hash above
+ * and id + 1 below: few other strings are looked at, and the table of a common
+ * vocabulary stays in a processor's own cache. */
+#define SLOT_ID 0x00ffffffu
 struct table {
-	uint64_t *slots;
+	uint32_t *slots;
 	uint64_t mask;
 	struct ig_hash_key key;
 };
@@ -137,19 +139,19 @@ static int table_init(struct table *x, uint32_t n)
 	return x->slots ? 0 : -ENOMEM;
 }
 
-static uint64_t *table_slot(const struct ig_tokenizer *t, const char *s, size_t len,
-			    uint64_t *half)
+static uint32_t *table_slot(const struct ig_tokenizer *t, const char *s, size_t len,
+			    uint32_t *tag)
 {
 	uint64_t h = ig_hash_bytes(&t->table.key, s, len);
 
-	*half = h & 0xffffffff00000000u;
+	*tag = (uint32_t)(h >> 32) & ~SLOT_ID;
 	for (uint64_t i = h;; i++) {
-		uint64_t *slot = &t->table.slots[i & t->table.mask];
+		uint32_t *slot = &t->table.slots[i & t->table.mask];
 		if (*slot == 0)
 			return slot;
-		if ((*slot & 0xffffffff00000000u) != *half)
+		if ((*slot & ~SLOT_ID) != *tag)
 			continue;
-		int32_t id = (int32_t)(uint32_t)*slot - 1;
+		int32_t id = (int32_t)(*slot & SLOT_ID) - 1;
 		if (token_len(t, id) == len && !memcmp(t->bytes + t->starts[id], s, len))
 			return slot;
 	}
@@ -157,19 +159,19 @@ static uint64_t *table_slot(const struct ig_tokenizer *t, const char *s, size_t 
 
 static int32_t table_find(const struct ig_tokenizer *t, const char *s, size_t len)
 {
-	uint64_t half;
+	uint32_t tag;
 
-	return (int32_t)(uint32_t)*table_slot(t, s, len, &half) - 1;
+	return (int32_t)(*table_slot(t, s, len, &tag) & SLOT_ID) - 1;
 }
 
 /* Of two tokens with the same bytes the first is the one that text becomes. */
 static void table_add(struct ig_tokenizer *t, int32_t id)
 {
-	uint64_t half;
-	uint64_t *slot = table_slot(t, t->bytes + t->starts[id], token_len(t, id), &half);
+	uint32_t tag;
+	uint32_t *slot = table_slot(t, t->bytes + t->starts[id], token_len(t, id), &tag);
 
 	if (*slot == 0)
-		*slot = half | (uint32_t)(id + 1);
+		*slot = tag | (uint32_t)(id + 1);
 }
 
 /* ---- reading the tokens --------------------------------------------------------------- */
