@@ -200,7 +200,7 @@ static void check_modules(struct doctor *d)
 		      "no module in %s provides the service '%s' (kvcache.service)",
 		      folders[0] ? folders : "(no folder)", d->config->kvcache.service);
 	ig_modules_arch_names(d->modules, archs, sizeof archs);
-	if (archs[0])
+	if (archs[0] && strncmp(archs, "none", 4))
 		OK(d, "architectures", "%s", archs);
 	else
 		WRONG(d, "architectures", "set modules.path to the folder of attention.so",

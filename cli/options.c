@@ -17,7 +17,7 @@ static size_t edit_distance(const char *a, const char *b)
 	size_t row[MAX_NAME + 1], n = strlen(b);
 
 	if (n > MAX_NAME || strlen(a) > MAX_NAME)
-		return MAX_NAME;
+		return SIZE_MAX;
 	for (size_t j = 0; j <= n; j++)
 		row[j] = j;
 	for (size_t i = 0; a[i]; i++) {
@@ -206,6 +206,6 @@ void ig_options_help(FILE *f, const char *usage, const char *about, const struct
 			snprintf(letter, sizeof letter, "-%c, ", o->letter);
 		snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->arg ? " " : "",
 			 o->arg ? o->arg : "");
-		fprintf(f, "  %-26s %s\n", left, o->help);
+		fprintf(f, "  %-30s %s\n", left, o->help);
 	}
 }

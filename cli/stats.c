@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "cli/command.h"
@@ -162,7 +163,8 @@ int ig_stats_main(int argc, char **argv)
 	ig_strbuf_init(&out);
 	if (find_ledger(ledger, config, &path, &err) ||
 	    ig_ledger_stats(path, since_s ? ig_wall_ns() - since_s * 1000000000 : 0, &s, &n, &err)) {
-		ig_complain("%s", err.text);
+		ig_complain("%s%s", err.text, path && access(path, F_OK) && errno == ENOENT ?
+			    "; the daemon makes it when it starts" : "");
 		goto out;
 	}
 	if (!json && n == 0) {
