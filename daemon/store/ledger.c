@@ -31,7 +31,7 @@
 #define COMMIT_ROWS 512
 #define COMMIT_NS (500 * MS)
 #define RETRY_NS (100 * MS) /* while another program holds the write lock */
-#define CLOSE_RETRIES 20 /* of those, before the rows are given up at close */
+#define CLOSE_RETRIES 12 /* of those, before the rows are given up at close */
 #define PRUNE_ROWS 500 /* deleted in one transaction */
 #define VACUUM_PAGES "128" /* given back in one */
 #define PRUNE_NS (3600 * 1000 * MS)

@@ -1,0 +1,193 @@
+/*
+ * test_ledger_stats.c: the ledger's statistics against numbers computed by hand, and
+ * read while a daemon writes.
+ */
+#include "support.h"
+
+#include "daemon/store/ledger-private.h"
+
+#include <errno.h>
+#include <math.h>
+
+static struct ig_ledger *open_ledger(const char *path)
+{
+	struct ig_ledger_options o = { .path = path, .queue = 1024 };
+	struct ig_ledger *l = NULL;
+	struct ig_error err = { 0 };
+
+	if (ig_ledger_open(&o, &l, &err))
+		fail_msg("%s", err.text);
+	return l;
+}
+
+static struct ig_ledger_row a_row(const char *model, const char *finish, int64_t received_ns,
+				  float ttft_ms)
+{
+	struct ig_ledger_row r = { .status = 200, .received_ns = received_ns, .n_prompt = 10,
+				   .n_cached = 4, .n_output = 3, .ttft_ms = ttft_ms,
+				   .queue_ms = -1, .prefill_ms = -1, .decode_ms = -1, .total_ms = 1 };
+
+	snprintf(r.model, sizeof r.model, "%s", model);
+	snprintf(r.finish, sizeof r.finish, "%s", finish);
+	return r;
+}
+
+static void put(struct ig_ledger *l, struct ig_ledger_row r)
+{
+	assert_true(ig_ledger_put(l, &r));
+}
+
+static struct ig_ledger_stats *stats_of(const char *path, int64_t since, size_t expected)
+{
+	struct ig_ledger_stats *s = NULL;
+	struct ig_error err = { 0 };
+	size_t n = 99;
+
+	if (ig_ledger_stats(path, since, &s, &n, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(n, expected);
+	return s;
+}
+
+static void near(double a, double b)
+{
+	if (!(fabs(a - b) <= 1e-4 * fabs(b)))
+		fail_msg("%.9g is not %.9g", a, b);
+}
+
+static void test_by_hand(void **state)
+{
+	char path[256];
+	struct ig_ledger *l = open_ledger(in_dir(path, "stats.db"));
+	struct ig_ledger_row r;
+
+	/* "a": times to first token 1 … 100 in a mixed order, and two without one. */
+	for (int i = 0; i < 100; i++)
+		put(l, a_row("a", i < 60 ? "stop" : "length", 1000, (float)(i * 37 % 100 + 1)));
+	put(l, a_row("a", "cancelled", 1000, -1));
+	put(l, a_row("a", "error", 1000, -1));
+	put(l, a_row("a", "refused", 1000, -1));
+	/* "b": one time, and inter-token times in one bucket, over two rows. */
+	r = a_row("b", "stop", 2000, 7.5f);
+	r.itl[ig_itl_bucket(4.5)] = 4; /* over 4, to 5 ms */
+	put(l, r);
+	r = a_row("b", "stop", 3000, -1);
+	r.itl[ig_itl_bucket(4.5)] = 6;
+	put(l, r);
+	/* "c": 50 up to half a ms, 40 over 10 to 12.5 ms, 10 over a second. */
+	r = a_row("c", "stop", 4000, 3);
+	r.itl[0] = 50;
+	r.itl[ig_itl_bucket(11)] = 40;
+	r.itl[IG_ITL_BUCKETS - 1] = 10;
+	put(l, r);
+	put(l, a_row("c", "stop", 4000, 1));
+	ig_ledger_close(l);
+
+	struct ig_ledger_stats *s = stats_of(path, 0, 3);
+	assert_string_equal(s[0].model, "a");
+	assert_int_equal(s[0].n_requests, 103);
+	assert_int_equal(s[0].n_errors, 2);
+	assert_int_equal(s[0].n_cancelled, 1);
+	assert_int_equal(s[0].n_prompt, 1030);
+	assert_int_equal(s[0].n_cached, 412);
+	assert_int_equal(s[0].n_output, 309);
+	near(s[0].ttft_ms[0], 50);
+	near(s[0].ttft_ms[1], 95);
+	near(s[0].ttft_ms[2], 99);
+	for (int i = 0; i < 3; i++)
+		assert_true(isnan(s[0].itl_ms[i]));
+
+	assert_string_equal(s[1].model, "b");
+	assert_int_equal(s[1].n_requests, 2);
+	for (int i = 0; i < 3; i++)
+		near(s[1].ttft_ms[i], 7.5);
+	near(s[1].itl_ms[0], 4.5);
+	near(s[1].itl_ms[1], 4.95);
+	near(s[1].itl_ms[2], 4.99);
+
+	/* Ranks 50, 95 and 99 of 100: the end of the first bucket, then the open one,
+	 * of which only the lower end is known.  Of two times the smaller is the median. */
+	assert_string_equal(s[2].model, "c");
+	near(s[2].itl_ms[0], 0.5);
+	near(s[2].itl_ms[1], 1000);
+	near(s[2].itl_ms[2], 1000);
+	near(s[2].ttft_ms[0], 1);
+	near(s[2].ttft_ms[1], 3);
+	free(s);
+
+	/* Since a moment: it belongs to the time. */
+	s = stats_of(path, 3000, 2);
+	assert_string_equal(s[0].model, "b");
+	assert_int_equal(s[0].n_requests, 1);
+	near(s[0].itl_ms[0], 4 + 3 / 6.0);
+	for (int i = 0; i < 3; i++)
+		assert_true(isnan(s[0].ttft_ms[i]));
+	free(s);
+	s = stats_of(path, 5000, 0);
+	free(s);
+}
+
+/* The histogram of one row interpolates where a rank falls inside a bucket. */
+static void test_interpolation(void **state)
+{
+	char path[256];
+	struct ig_ledger *l = open_ledger(in_dir(path, "inter.db"));
+	struct ig_ledger_row r = a_row("m", "stop", 1, 1);
+
+	r.itl[ig_itl_bucket(22)] = 40; /* 20 … 25 */
+	r.itl[ig_itl_bucket(30)] = 40; /* 25 … 32 */
+	r.itl[ig_itl_bucket(45)] = 20; /* 40 … 50 */
+	put(l, r);
+	ig_ledger_close(l);
+	struct ig_ledger_stats *s = stats_of(path, 0, 1);
+	near(s[0].itl_ms[0], 25 + 7 * 10 / 40.0);
+	near(s[0].itl_ms[1], 40 + 10 * 15 / 20.0);
+	near(s[0].itl_ms[2], 40 + 10 * 19 / 20.0);
+	free(s);
+}
+
+static void test_while_a_daemon_writes(void **state)
+{
+	char path[256];
+	struct ig_ledger *l = open_ledger(in_dir(path, "live.db"));
+
+	free(stats_of(path, 0, 0));
+	for (int i = 0; i < 600; i++) /* more than one commit */
+		put(l, a_row("m", "stop", 1, 1));
+	for (int i = 0; i < 2000 && ig_ledger_written(l) < 600; i++)
+		usleep(5000);
+	struct ig_ledger_stats *s = stats_of(path, 0, 1);
+	assert_int_equal(s[0].n_requests, 600);
+	free(s);
+	ig_ledger_close(l);
+}
+
+static void test_no_file(void **state)
+{
+	struct ig_ledger_stats *s = NULL;
+	struct ig_error err = { 0 };
+	char path[256], text[600];
+	size_t n = 1;
+
+	in_dir(path, "none.db");
+	assert_int_equal(ig_ledger_stats(path, 0, &s, &n, &err), -ENOENT);
+	snprintf(text, sizeof text, "ledger %s: cannot be read: No such file or directory", path);
+	assert_string_equal(err.text, text);
+	assert_int_equal(n, 0);
+	assert_int_equal(access(path, F_OK), -1); /* reading makes no file */
+	/* One that nobody has written yet. */
+	write_text(path, "");
+	free(stats_of(path, 0, 0));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_by_hand),
+		cmocka_unit_test(test_interpolation),
+		cmocka_unit_test(test_while_a_daemon_writes),
+		cmocka_unit_test(test_no_file),
+	};
+
+	return cmocka_run_group_tests(tests, make_test_dir, remove_test_dir);
+}
