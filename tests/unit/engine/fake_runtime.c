@@ -1,0 +1,593 @@
+/* fake_runtime.c: see fake_runtime.h. */
+#include "fake_runtime.h"
+
+#include "base/clock.h"
+#include "model/detokenizer.h"
+#include "runtime/driver.h"
+#include "runtime/modules.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct fake fake;
+
+extern const struct ig_module ingot_module; /* kvcache, linked in */
+
+void fake_reset(void)
+{
+	memset(&fake, 0, sizeof fake);
+	pthread_mutex_init(&fake.lock, NULL);
+	pthread_cond_init(&fake.changed, NULL);
+}
+
+void fake_allow(int n)
+{
+	pthread_mutex_lock(&fake.lock);
+	fake.n_allowed += n;
+	pthread_cond_broadcast(&fake.changed);
+	pthread_mutex_unlock(&fake.lock);
+}
+
+void fake_wait_at_gate(void)
+{
+	pthread_mutex_lock(&fake.lock);
+	while (!fake.n_waiting || fake.n_allowed)
+		pthread_cond_wait(&fake.changed, &fake.lock);
+	pthread_mutex_unlock(&fake.lock);
+}
+
+void fake_open_gate(void)
+{
+	pthread_mutex_lock(&fake.lock);
+	fake.gated = false;
+	pthread_cond_broadcast(&fake.changed);
+	pthread_mutex_unlock(&fake.lock);
+}
+
+__attribute__((format(printf, 1, 2)))
+static void breach(const char *fmt, ...)
+{
+	va_list ap;
+
+	if (atomic_fetch_add(&fake.n_errors, 1))
+		return;
+	va_start(ap, fmt);
+	vsnprintf(fake.error, sizeof fake.error, fmt, ap);
+	va_end(ap);
+}
+
+/* ---- allocations on the engine's thread --------------------------------------------- */
+
+static _Thread_local bool guarded; /* set by the first submit */
+
+#ifdef FAKE_WRAP_MALLOC
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+
+void *__wrap_malloc(size_t n)
+{
+	if (guarded)
+		atomic_fetch_add(&fake.n_allocations, 1);
+	return __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	if (guarded)
+		atomic_fetch_add(&fake.n_allocations, 1);
+	return __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+	if (guarded)
+		atomic_fetch_add(&fake.n_allocations, 1);
+	return __real_realloc(p, n);
+}
+#endif
+
+/* ---- files, tokenizer, template -------------------------------------------------------- */
+
+struct ig_gguf {
+	char path[64];
+};
+struct ig_tokenizer {
+	int unused;
+};
+struct ig_chat_template {
+	int unused;
+};
+
+int ig_gguf_open(const char *path, struct ig_gguf **out, struct ig_error *err)
+{
+	static const char *const known[] = { "good", "good2", "groups", "nochat", "odd-template",
+					     "notokenizer", "noarch", "heavy", "noload" };
+
+	for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+		if (strcmp(path, known[i]))
+			continue;
+		*out = calloc(1, sizeof **out);
+		snprintf((*out)->path, sizeof (*out)->path, "%s", path);
+		return 0;
+	}
+	return ig_fail(err, -ENOENT, "%s: no such file", path);
+}
+
+void ig_gguf_close(struct ig_gguf *g)
+{
+	free(g);
+}
+
+int ig_tokenizer_open(const struct ig_gguf *g, struct ig_tokenizer **out, struct ig_error *err)
+{
+	if (!strcmp(g->path, "notokenizer"))
+		return ig_fail(err, -ENOTSUP, "tokenizer \"xyz\" is not known");
+	*out = calloc(1, sizeof **out);
+	return 0;
+}
+
+void ig_tokenizer_close(struct ig_tokenizer *t)
+{
+	free(t);
+}
+
+int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t)
+{
+	return FAKE_VOCAB;
+}
+
+bool ig_tokenizer_is_end(const struct ig_tokenizer *t, int32_t id)
+{
+	return id == FAKE_END;
+}
+
+int ig_chat_template_open(const struct ig_gguf *g, const struct ig_tokenizer *t,
+			  struct ig_chat_template **out, struct ig_error *err)
+{
+	if (!strcmp(g->path, "nochat"))
+		return -ENOENT;
+	if (!strcmp(g->path, "odd-template"))
+		return ig_fail(err, -ENOTSUP, "the chat template is not one that Ingot knows");
+	*out = calloc(1, sizeof **out);
+	return 0;
+}
+
+void ig_chat_template_close(struct ig_chat_template *c)
+{
+	free(c);
+}
+
+const char *ig_chat_template_name(const struct ig_chat_template *c)
+{
+	return "chatml";
+}
+
+/* Letters, pairs and triples of a few letters (so that stop strings cross their
+ * borders in many ways), a character of several bytes, long ones. */
+const char *fake_token_text(int32_t id)
+{
+	static const char *const texts[FAKE_N_TEXT] = {
+		"a", "b", "c", "ab", "ba", "aa", "bb", "abc", "cab", "aab", "bba", "abab", " ", "\n",
+		"the ", "quick ", "brown ", "fox", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
+		"d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t",
+		"u", "v", "w", "x", "y", "z", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9",
+		"one two three four five six seven eight nine ten", ".", ",", "!", "?", "-",
+	};
+
+	return id >= 0 && id < FAKE_N_TEXT ? texts[id] : "";
+}
+
+void ig_detokenizer_init(struct ig_detokenizer *d, const struct ig_tokenizer *t)
+{
+	*d = (struct ig_detokenizer){ .tokenizer = t };
+}
+
+size_t ig_detokenizer_put(struct ig_detokenizer *d, int32_t id, char *buf)
+{
+	const char *text = fake_token_text(id);
+	size_t n = strlen(text);
+
+	memcpy(buf, text, n);
+	return n;
+}
+
+size_t ig_detokenizer_flush(struct ig_detokenizer *d, char *buf)
+{
+	return 0;
+}
+
+size_t ig_detokenizer_max(const struct ig_tokenizer *t)
+{
+	return 64;
+}
+
+/* ---- modules, plan ------------------------------------------------------------------------ */
+
+struct ig_modules {
+	int unused;
+};
+
+int ig_modules_create(struct ig_modules **out, struct ig_error *err)
+{
+	*out = calloc(1, sizeof **out);
+	return 0;
+}
+
+void ig_modules_destroy(struct ig_modules *m)
+{
+	free(m);
+}
+
+int ig_modules_load_folders(struct ig_modules *m, char *const *folders, struct ig_error *err)
+{
+	if (!strcmp(folders[0], "/nowhere"))
+		return ig_fail(err, -ENOENT, "/nowhere: no such folder");
+	return 0;
+}
+
+const struct ig_kvcache_service *ig_modules_kvcache(const struct ig_modules *m, const char *name)
+{
+	return strcmp(name, ingot_module.kvcache->name) ? NULL : ingot_module.kvcache;
+}
+
+void ig_modules_each(const struct ig_modules *m,
+		     void (*each)(void *ctx, const char *name, const char *version,
+				  const char *path), void *ctx)
+{
+	each(ctx, "kvcache", "1.2.3", "/modules/kvcache.so");
+	each(ctx, "attention", "1.2.3", "/modules/\"attention\".so");
+}
+
+static const struct ig_arch fake_arch = { .struct_size = sizeof fake_arch, .name = "fake" };
+
+int ig_plan_record(const struct ig_modules *m, const struct ig_gguf *file, struct ig_plan **out,
+		   struct ig_error *err)
+{
+	struct ig_plan *p;
+
+	if (!strcmp(file->path, "noarch"))
+		return ig_fail(err, -ENOTSUP, "architecture \"strange\" is not known; known: fake");
+	p = calloc(1, sizeof *p);
+	p->arch = &fake_arch;
+	p->file = file;
+	p->info.struct_size = sizeof p->info;
+	p->info.n_vocab = FAKE_VOCAB;
+	p->info.n_context = FAKE_CONTEXT;
+	p->info.n_groups = strcmp(file->path, "groups") ? 1 : 2;
+	p->info.groups[0] = (struct ig_cache_group){ sizeof p->info.groups[0], 2, 1, 8, 0 };
+	p->info.groups[1] = (struct ig_cache_group){ sizeof p->info.groups[1], 1, 2, 24, 0 };
+	*out = p;
+	return 0;
+}
+
+void ig_plan_destroy(struct ig_plan *p)
+{
+	free(p);
+}
+
+/* ---- driver ---------------------------------------------------------------------------------- */
+
+struct ig_driver {
+	int unused;
+};
+
+struct ig_program {
+	const struct ig_plan *plan;
+	struct ig_program_limits limits;
+	const struct ig_step *step; /* under way */
+	uint64_t sum; /* of the step as it was submitted */
+	bool loaded;
+};
+
+int ig_driver_open(const char *name, const struct ig_driver_options *o, struct ig_driver **out,
+		   struct ig_error *err)
+{
+	if (strcmp(name, "auto") && strcmp(name, "cpu"))
+		return ig_fail(err, -ENOTSUP, "there is no driver \"%s\"", name);
+	*out = calloc(1, sizeof **out);
+	return 0;
+}
+
+void ig_driver_close(struct ig_driver *d)
+{
+	free(d);
+}
+
+const char *ig_driver_describe(const struct ig_driver *d)
+{
+	return "cpu, generic, 3 threads";
+}
+
+int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
+		    const struct ig_program_limits *limits, struct ig_program **out,
+		    struct ig_program_memory *memory, struct ig_error *err)
+{
+	struct ig_program *p = calloc(1, sizeof *p);
+
+	p->plan = plan;
+	p->limits = *limits;
+	memory->weight_bytes = strcmp(plan->file->path, "heavy") ? 1 << 20 : (uint64_t)1 << 40;
+	memory->scratch_bytes = 1 << 19;
+	*out = p;
+	return 0;
+}
+
+int ig_program_load(struct ig_program *p, struct ig_error *err)
+{
+	if (!strcmp(p->plan->file->path, "noload"))
+		return ig_fail(err, -ENOMEM, "out of memory for 1048576 bytes of weights");
+	p->loaded = true;
+	return 0;
+}
+
+void ig_program_destroy(struct ig_program *p)
+{
+	if (p && p->step)
+		breach("a program was destroyed while a step was under way");
+	free(p);
+}
+
+void *ig_driver_map_slab(void *driver, uint64_t slab_bytes)
+{
+	void *p = malloc(slab_bytes);
+
+	memset(p, 0xee, slab_bytes);
+	atomic_fetch_add(&fake.n_mapped, 1);
+	return p;
+}
+
+void ig_driver_unmap_slab(void *driver, void *base, uint64_t slab_bytes)
+{
+	atomic_fetch_sub(&fake.n_mapped, 1);
+	free(base);
+}
+
+static uint64_t mix(uint64_t h, const void *data, size_t n)
+{
+	const unsigned char *p = data;
+
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ p[i]) * 0x100000001b3ull;
+	return h;
+}
+
+static uint64_t checksum(const struct ig_step *s)
+{
+	uint64_t h = mix(14695981039346656037ull, s, sizeof *s);
+	size_t rows = (size_t)s->n_rows;
+
+	h = mix(h, s->token_ids, rows * 4);
+	h = mix(h, s->positions, rows * 4);
+	h = mix(h, s->row_seq, rows * 4);
+	h = mix(h, s->seq_lens, (size_t)s->n_seqs * 4);
+	h = mix(h, s->logit_rows, (size_t)s->n_logit_rows * 4);
+	h = mix(h, s->sample, (size_t)s->n_logit_rows * sizeof *s->sample);
+	for (uint32_t g = 0; g < s->n_groups; g++)
+		h = mix(h, s->kv[g].block_tables,
+			(size_t)s->n_seqs * (size_t)s->kv[g].max_blocks * 4);
+	return h;
+}
+
+int32_t fake_next(const char *model, const int32_t *tokens, int32_t n, uint64_t seed)
+{
+	uint64_t h = mix(14695981039346656037ull, tokens, (size_t)n * 4);
+
+	if (fake.script)
+		return fake.script(tokens, n);
+	h = mix(h, &seed, sizeof seed);
+	h = mix(h, &n, sizeof n); /* the position that is drawn */
+	h = mix(h, model, strlen(model));
+	return (int32_t)((h >> 20) % FAKE_N_TEXT);
+}
+
+static void raise_to(atomic_int *max, int v)
+{
+	if (v > atomic_load(max))
+		atomic_store(max, v);
+}
+
+int ig_program_submit(struct ig_program *p, const struct ig_step *s)
+{
+	int64_t start = ig_now_ns();
+	int number = atomic_fetch_add(&fake.n_steps, 1) + 1;
+
+	guarded = false;
+	if (!p->loaded || p->step)
+		breach("submitted before load, or without a wait between");
+	if (s->struct_size != sizeof *s || s->n_rows <= 0 || s->n_seqs <= 0 ||
+	    (uint32_t)s->n_rows > p->limits.max_rows || (uint32_t)s->n_seqs > p->limits.max_seqs ||
+	    (uint32_t)s->n_logit_rows > p->limits.max_logit_rows ||
+	    s->n_groups != p->plan->info.n_groups)
+		breach("a step of %d rows, %d sequences, %d logits, %u groups", s->n_rows, s->n_seqs,
+		       s->n_logit_rows, s->n_groups);
+	raise_to(&fake.max_rows_seen, s->n_rows);
+	raise_to(&fake.max_seqs_seen, s->n_seqs);
+	if (number == fake.fail_submit_at)
+		return -EIO;
+	if (!strcmp(p->plan->file->path, "good"))
+		atomic_fetch_add(&fake.n_models_stepped[0], 1);
+	if (!strcmp(p->plan->file->path, "good2"))
+		atomic_fetch_add(&fake.n_models_stepped[1], 1);
+	p->step = s;
+	if (!fake.no_compute)
+		p->sum = checksum(s);
+	atomic_fetch_add(&fake.driver_ns, ig_now_ns() - start);
+	guarded = true;
+	return 0;
+}
+
+/* Where the marks of a token lie: in the first and in the last layer, in K and V. */
+static unsigned char *place(const struct ig_step *s, uint32_t g, int32_t seq, int32_t pos, bool last)
+{
+	const struct ig_step_kv *kv = &s->kv[g];
+	uint32_t word = kv->block_tables[seq * kv->max_blocks + pos / IG_BLOCK_TOKENS];
+	unsigned char *base;
+
+	if (pos / IG_BLOCK_TOKENS >= kv->max_blocks) {
+		breach("position %d is beyond the table's %ld blocks", pos, (long)kv->max_blocks);
+		return NULL;
+	}
+	base = word == IG_BLOCK_NONE ? NULL : s->slab_bases[IG_BLOCK_SLAB(word)];
+	if (!base) {
+		breach("position %d lies in a slab without memory", pos);
+		return NULL;
+	}
+	base += IG_BLOCK_INDEX(word) * kv->layout->block_bytes +
+		(size_t)(pos % IG_BLOCK_TOKENS) * kv->layout->token_stride;
+	if (last)
+		base += (kv->layout->n_layers - 1) * kv->layout->layer_stride + kv->layout->v_offset +
+			(kv->layout->n_kv_heads - 1) * kv->layout->head_stride;
+	return base;
+}
+
+static void write_rows(const struct ig_program *p, const struct ig_step *s)
+{
+	int32_t seq_end[256];
+
+	memset(seq_end, 0xff, sizeof seq_end);
+	for (int32_t r = 0; r < s->n_rows; r++) {
+		int32_t seq = s->row_seq[r], pos = s->positions[r];
+		int32_t mark[2] = { s->token_ids[r], pos };
+
+		if (seq < 0 || seq >= s->n_seqs || pos < 0 || pos >= s->seq_lens[seq] ||
+		    (uint32_t)s->seq_lens[seq] > p->limits.max_context || mark[0] < 0 ||
+		    mark[0] >= FAKE_VOCAB) {
+			breach("row %d: sequence %d, position %d, token %d", r, seq, pos, mark[0]);
+			continue;
+		}
+		if (seq_end[seq] >= 0 && pos != seq_end[seq])
+			breach("row %d: position %d does not follow", r, pos);
+		seq_end[seq] = pos + 1;
+		for (uint32_t g = 0; g < s->n_groups; g++) {
+			for (int last = 0; last < 2; last++) {
+				unsigned char *at = place(s, g, seq, pos, last);
+				if (at)
+					memcpy(at, mark, sizeof mark);
+			}
+		}
+	}
+	for (int32_t i = 0; i < s->n_seqs; i++)
+		if (seq_end[i] != s->seq_lens[i])
+			breach("sequence %d: its rows end at %d, its length is %d", i, seq_end[i],
+			       s->seq_lens[i]);
+}
+
+static void draw(const struct ig_program *p, const struct ig_step *s)
+{
+	for (int32_t i = 0; i < s->n_logit_rows; i++) {
+		int32_t r = s->logit_rows[i], seq = s->row_seq[r], n = s->positions[r] + 1;
+		int32_t tokens[FAKE_CONTEXT + 1];
+
+		if (i && r <= s->logit_rows[i - 1])
+			breach("logit rows do not ascend");
+		if (s->sample[i].position != n)
+			breach("the token at %d is drawn as if at %d", n, s->sample[i].position);
+		for (int32_t k = 0; k < n; k++) {
+			for (uint32_t g = 0; g < s->n_groups; g++) {
+				for (int last = 0; last < 2; last++) {
+					const unsigned char *at = place(s, g, seq, k, last);
+					int32_t mark[2] = { -1, -1 };
+
+					if (at)
+						memcpy(mark, at, sizeof mark);
+					if (mark[1] != k || ((g || last) && mark[0] != tokens[k]))
+						breach("sequence %d: the cache at %d holds token %d of "
+						       "position %d", seq, k, mark[0], mark[1]);
+					tokens[k] = mark[0];
+				}
+			}
+		}
+		s->sampled_ids[i] = fake_next(p->plan->file->path, tokens, n, s->sample[i].seed);
+	}
+}
+
+int ig_program_wait(struct ig_program *p)
+{
+	const struct ig_step *s = p->step;
+	int64_t start = ig_now_ns();
+	int rc = 0;
+
+	guarded = false;
+	if (!s) {
+		breach("a wait without a submit");
+		return -EINVAL;
+	}
+	pthread_mutex_lock(&fake.lock);
+	fake.n_waiting++;
+	pthread_cond_broadcast(&fake.changed);
+	while (fake.gated && !fake.n_allowed)
+		pthread_cond_wait(&fake.changed, &fake.lock);
+	if (fake.gated)
+		fake.n_allowed--;
+	fake.n_waiting--;
+	pthread_mutex_unlock(&fake.lock);
+	if (fake.delay_us)
+		usleep((useconds_t)fake.delay_us);
+	if (fake.no_compute) {
+		memset(s->sampled_ids, 0, (size_t)s->n_logit_rows * sizeof *s->sampled_ids);
+	} else {
+		if (checksum(s) != p->sum)
+			breach("the step was changed between submit and wait");
+		write_rows(p, s);
+		draw(p, s);
+	}
+	if (atomic_load(&fake.n_steps) == fake.fail_wait_at)
+		rc = -EIO;
+	p->step = NULL;
+	atomic_fetch_add(&fake.driver_ns, ig_now_ns() - start);
+	guarded = true;
+	return rc;
+}
+
+/* ---- ledger, metrics ---------------------------------------------------------------------------- */
+
+bool ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row)
+{
+	bool ok;
+
+	pthread_mutex_lock(&fake.lock);
+	ok = fake.n_rows < FAKE_MAX_ROWS;
+	if (ok)
+		fake.rows[fake.n_rows++] = *row;
+	pthread_cond_broadcast(&fake.changed);
+	pthread_mutex_unlock(&fake.lock);
+	return ok;
+}
+
+int ig_itl_bucket(double ms)
+{
+	return ms < 1 ? 0 : ms < 10 ? 1 : 2;
+}
+
+void ig_metrics_request(struct ig_metrics *m, const struct ig_ledger_row *row)
+{
+	atomic_fetch_add(&fake.n_requests, 1);
+}
+
+void ig_metrics_inter_token(struct ig_metrics *m, double seconds)
+{
+	atomic_fetch_add(&fake.n_itl, 1);
+}
+
+void ig_metrics_step(struct ig_metrics *m, uint32_t n_prefill, uint32_t n_decode, double seconds)
+{
+	atomic_fetch_add(&fake.n_step_metrics, 1);
+	atomic_fetch_add(&fake.n_prefill_rows, (int)n_prefill);
+	atomic_fetch_add(&fake.n_decode_rows, (int)n_decode);
+}
+
+void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v)
+{
+	atomic_store(&fake.gauges[g], v);
+}
+
+void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n)
+{
+	atomic_fetch_add(&fake.counters[c], (int)n);
+}

@@ -1,0 +1,67 @@
+/*
+ * fake_runtime.h: a driver, models, a tokenizer, a ledger and metrics for the
+ * engine's tests.  The fake model's next token is a hash of the sequence's tokens
+ * as they are found in the cache through the block tables (or a test's script), so
+ * a wrong table, position, slot or length changes what is generated, and most are
+ * reported as such: see fake.n_errors.
+ *
+ * A model "file" is its path: "good", "good2" (other tokens), "groups" (two cache
+ * groups), "nochat", "odd-template", "notokenizer", "noarch", "heavy" (1 TiB of
+ * weights), "noload".  Anything else does not exist.
+ */
+#ifndef INGOT_TESTS_FAKE_RUNTIME_H
+#define INGOT_TESTS_FAKE_RUNTIME_H
+
+#include "daemon/engine/engine.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define FAKE_VOCAB 64
+#define FAKE_END 63 /* ends a turn */
+#define FAKE_N_TEXT 60 /* ids below it are text */
+#define FAKE_CONTEXT 512 /* as trained */
+#define FAKE_MAX_ROWS 4096
+
+struct fake {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	/* under the lock */
+	bool gated; /* a step waits in ig_program_wait until a test lets it go */
+	int n_allowed; /* steps that the gate lets through */
+	int n_waiting; /* steps that stand at the gate */
+	struct ig_ledger_row rows[FAKE_MAX_ROWS];
+	int n_rows;
+
+	/* set before the engine starts */
+	int32_t (*script)(const int32_t *tokens, int32_t n); /* NULL: a hash */
+	int fail_submit_at, fail_wait_at; /* the number of the step from 1; 0: never */
+	int delay_us; /* of a step */
+	bool no_compute; /* the next token is 0; for timing the scheduler */
+
+	atomic_int n_errors; /* breaches of the contract */
+	char error[200]; /* the first */
+	atomic_int n_steps, n_mapped;
+	atomic_int max_rows_seen, max_seqs_seen;
+	atomic_int n_requests, n_itl, n_step_metrics, n_prefill_rows, n_decode_rows;
+	_Atomic double gauges[IG_N_GAUGES];
+	atomic_int counters[IG_N_COUNTERS];
+	_Atomic int64_t driver_ns; /* time spent in submit and wait */
+	atomic_int n_allocations; /* by the engine's thread, between a wait and a submit */
+	atomic_int n_models_stepped[2]; /* steps of "good", "good2" */
+};
+extern struct fake fake;
+
+void fake_reset(void);
+/* Let n more steps through the gate. */
+void fake_allow(int n);
+/* Wait until a step stands at the gate. */
+void fake_wait_at_gate(void);
+/* No gate from now on. */
+void fake_open_gate(void);
+/* The text of a token. */
+const char *fake_token_text(int32_t id);
+/* What the fake model draws after these tokens. */
+int32_t fake_next(const char *model, const int32_t *tokens, int32_t n, uint64_t seed);
+
+#endif

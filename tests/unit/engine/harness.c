@@ -1,0 +1,211 @@
+/* harness.c: see harness.h. */
+#include "harness.h"
+
+void harness_config(struct ig_config *c, const char *const *models, size_t n)
+{
+	memset(c, 0, sizeof *c);
+	c->server.slow_client_timeout_ms = 10000;
+	c->runtime.driver = strdup("auto");
+	c->runtime.isa = strdup("auto");
+	c->runtime.activations = strdup("auto");
+	c->runtime.strict = true;
+	c->memory.budget = 64 << 20;
+	c->kvcache.service = strdup("paged");
+	c->kvcache.arena = 4 << 20;
+	c->kvcache.slab = SLAB_BYTES;
+	c->kvcache.dtype = strdup("f16");
+	c->scheduler.max_batch_tokens = 128;
+	c->scheduler.prefill_chunk = 64;
+	c->scheduler.max_seqs = 16;
+	c->scheduler.max_queue = 64;
+	c->models = calloc(n ? n : 1, sizeof *c->models);
+	c->n_models = n;
+	for (size_t i = 0; i < n; i++) {
+		c->models[i].name = strdup(models[i]);
+		c->models[i].path = strdup(models[i]);
+	}
+	c->default_model = strdup("");
+}
+
+void harness_config_finish(struct ig_config *c)
+{
+	free(c->runtime.driver);
+	free(c->runtime.isa);
+	free(c->runtime.activations);
+	free(c->kvcache.service);
+	free(c->kvcache.dtype);
+	for (size_t i = 0; i < c->n_models; i++) {
+		free(c->models[i].name);
+		free(c->models[i].path);
+	}
+	free(c->models);
+	free(c->default_model);
+}
+
+struct ig_engine *harness_engine(const struct ig_config *c)
+{
+	struct ig_engine_deps deps = { .config = c, .ledger = (struct ig_ledger *)&fake,
+				       .metrics = (struct ig_metrics *)&fake };
+	struct ig_engine *e = NULL;
+	struct ig_error err = { 0 };
+	int rc = ig_engine_create(&deps, &e, &err);
+
+	if (rc)
+		fail_msg("the engine can't be made: %d %s", rc, err.text);
+	return e;
+}
+
+void harness_close(struct ig_engine *e)
+{
+	ig_engine_destroy(e);
+	if (fake.n_errors)
+		fail_msg("%d breaches: %s", fake.n_errors, fake.error);
+	assert_int_equal(fake.n_mapped, 0);
+}
+
+void make_prompt(int32_t *out, int32_t n, unsigned seed)
+{
+	for (int32_t i = 0; i < n; i++) {
+		seed = seed * 1664525u + 1013904223u;
+		out[i] = (int32_t)((seed >> 16) % FAKE_N_TEXT);
+	}
+}
+
+static void count_wake(void *ctx)
+{
+	atomic_fetch_add((atomic_int *)ctx, 1);
+}
+
+int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struct ig_error *err)
+{
+	struct ig_gen_spec spec = { 0 };
+	struct ig_error why = { 0 };
+	int rc;
+
+	memset(c, 0, sizeof *c);
+	rc = ig_engine_find_model(e, a->model, &spec.model, &why);
+	if (rc)
+		fail_msg("%s", why.text);
+	spec.n_prompt = a->n_prompt;
+	spec.prompt = malloc(((size_t)a->n_prompt + 1) * sizeof *spec.prompt);
+	if (a->prompt)
+		memcpy(spec.prompt, a->prompt, (size_t)a->n_prompt * sizeof *spec.prompt);
+	else
+		make_prompt(spec.prompt, a->n_prompt, a->prompt_seed);
+	spec.max_tokens = a->max_tokens;
+	spec.temperature = 1;
+	spec.top_p = 1;
+	spec.seed = a->seed;
+	if (a->stops[0]) {
+		spec.stops = calloc(5, sizeof *spec.stops);
+		for (int i = 0; i < 4 && a->stops[i]; i++)
+			spec.stops[i] = strdup(a->stops[i]);
+	}
+	spec.stream = ig_stream_create(a->ring ? a->ring : 65536, count_wake, &c->n_wakes);
+	snprintf(spec.id, sizeof spec.id, "%s", a->id ? a->id : "req");
+	snprintf(spec.endpoint, sizeof spec.endpoint, "test");
+	snprintf(spec.client, sizeof spec.client, "127.0.0.1");
+	spec.received_ns = ig_now_ns();
+	spec.received_wall_ns = ig_wall_ns();
+	c->stream = spec.stream;
+	rc = ig_engine_submit(e, &spec, &c->gen, err);
+	if (rc) {
+		free(spec.prompt);
+		for (int i = 0; spec.stops && spec.stops[i]; i++)
+			free(spec.stops[i]);
+		free(spec.stops);
+		ig_stream_unref(spec.stream);
+		ig_stream_unref(c->stream);
+		c->stream = NULL;
+	}
+	return rc;
+}
+
+void client_ask(struct client *c, struct ig_engine *e, const struct ask *a)
+{
+	struct ig_error err = { 0 };
+	int rc = client_try(c, e, a, &err);
+
+	if (rc)
+		fail_msg("refused: %d %s", rc, err.text);
+}
+
+void client_take(struct client *c)
+{
+	c->n_text += ig_stream_take(c->stream, c->text + c->n_text, sizeof c->text - 1 - c->n_text);
+	c->text[c->n_text] = 0;
+	c->over = ig_stream_finished(c->stream, &c->result);
+}
+
+void client_finish(struct client *c)
+{
+	wait_for((client_take(c), c->over));
+	client_drop(c);
+}
+
+void client_drop(struct client *c)
+{
+	ig_stream_unref(c->stream);
+	c->stream = NULL;
+}
+
+int32_t expected(const struct ask *a, char *text, size_t cap)
+{
+	int32_t tokens[FAKE_CONTEXT + 1], n = a->n_prompt, max = FAKE_CONTEXT - n;
+	size_t len = 0;
+
+	if (a->prompt)
+		memcpy(tokens, a->prompt, (size_t)n * sizeof *tokens);
+	else
+		make_prompt(tokens, n, a->prompt_seed);
+	if (a->max_tokens && a->max_tokens < max)
+		max = a->max_tokens;
+	text[0] = 0;
+	while (n - a->n_prompt < max) {
+		int32_t id = fake_next(a->model ? a->model : "good", tokens, n, a->seed);
+
+		if (id == FAKE_END)
+			break;
+		tokens[n++] = id;
+		len += (size_t)snprintf(text + len, cap - len, "%s", fake_token_text(id));
+	}
+	return n - a->n_prompt;
+}
+
+double gauge(enum ig_gauge g)
+{
+	return atomic_load(&fake.gauges[g]);
+}
+
+int counter(enum ig_counter c)
+{
+	return atomic_load(&fake.counters[c]);
+}
+
+struct ig_ledger_row ledger_row(int n)
+{
+	struct ig_ledger_row row;
+
+	pthread_mutex_lock(&fake.lock);
+	row = fake.rows[n];
+	pthread_mutex_unlock(&fake.lock);
+	return row;
+}
+
+struct ig_ledger_row ledger_find(const char *id)
+{
+	struct ig_ledger_row row = { 0 };
+	int found = 0;
+
+	pthread_mutex_lock(&fake.lock);
+	for (int i = 0; i < fake.n_rows; i++) {
+		if (!strcmp(fake.rows[i].id, id)) {
+			row = fake.rows[i];
+			found++;
+		}
+	}
+	pthread_mutex_unlock(&fake.lock);
+	if (found != 1)
+		fail_msg("the ledger has %d rows of %s", found, id);
+	return row;
+}

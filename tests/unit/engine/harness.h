@@ -1,0 +1,84 @@
+/*
+ * harness.h: a configuration, an engine over the fake runtime, and clients that
+ * ask it and gather what their streams bring.
+ */
+#ifndef INGOT_TESTS_ENGINE_HARNESS_H
+#define INGOT_TESTS_ENGINE_HARNESS_H
+
+#include "fake_runtime.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* A group of the model "good" has blocks of 2 layers x 2 x 16 tokens x 8 x f16. */
+#define GOOD_BLOCK_BYTES 1024
+#define SLAB_BYTES 4096
+
+struct client {
+	struct ig_stream *stream;
+	uint64_t gen;
+	char text[65536];
+	size_t n_text;
+	bool over;
+	struct ig_gen_result result;
+	atomic_int n_wakes;
+};
+
+struct ask {
+	const char *model; /* NULL: the default */
+	int32_t n_prompt;
+	unsigned prompt_seed; /* of the prompt's tokens */
+	const int32_t *prompt; /* instead of the seed */
+	int32_t max_tokens;
+	uint64_t seed;
+	const char *stops[4];
+	size_t ring; /* 0: 64 KiB */
+	const char *id;
+};
+
+/* Fill in a configuration with small figures and these models (paths are names). */
+void harness_config(struct ig_config *c, const char *const *models, size_t n);
+void harness_config_finish(struct ig_config *c);
+struct ig_engine *harness_engine(const struct ig_config *c);
+/* Destroy it and fail the test on any breach of the driver's contract. */
+void harness_close(struct ig_engine *e);
+
+int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struct ig_error *err);
+void client_ask(struct client *c, struct ig_engine *e, const struct ask *a);
+/* Take what is there. */
+void client_take(struct client *c);
+/* Take until the end. */
+void client_finish(struct client *c);
+void client_drop(struct client *c);
+/* The tokens of a prompt, as client_ask makes them. */
+void make_prompt(int32_t *out, int32_t n, unsigned seed);
+/* What this request must answer, computed here; returns the number of tokens. */
+int32_t expected(const struct ask *a, char *text, size_t cap);
+
+/* Wait up to 10 s until cond holds. */
+#define wait_for(cond) \
+	do { \
+		int64_t until_ = ig_now_ns() + (int64_t)10 * 1000000000; \
+		while (!(cond)) { \
+			if (ig_now_ns() > until_) \
+				fail_msg("waited in vain for %s", #cond); \
+			usleep(200); \
+		} \
+	} while (0)
+
+double gauge(enum ig_gauge g);
+int counter(enum ig_counter c);
+/* A copy of the n-th row of the ledger. */
+struct ig_ledger_row ledger_row(int n);
+/* The row of this id; fails when there is none. */
+struct ig_ledger_row ledger_find(const char *id);
+
+#endif

@@ -1,0 +1,427 @@
+/*
+ * test_engine.c: the engine's start (modules, driver, models, memory contract), its
+ * refusals, what it says of itself, the prep thread, a reload.
+ */
+#include "harness.h"
+
+#include "daemon/engine/engine-private.h"
+
+#include <jansson.h>
+#include <sys/stat.h>
+
+static struct ig_config config;
+
+static void use(const char *const *models, size_t n)
+{
+	harness_config_finish(&config);
+	harness_config(&config, models, n);
+}
+
+#define USE(...) \
+	do { \
+		const char *const names_[] = { __VA_ARGS__ }; \
+		use(names_, sizeof names_ / sizeof *names_); \
+	} while (0)
+
+static int setup(void **state)
+{
+	static const char *const one[] = { "good" };
+
+	fake_reset();
+	harness_config(&config, one, 1);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	harness_config_finish(&config);
+	return 0;
+}
+
+static void assert_not_made(int code, const char *text)
+{
+	struct ig_engine_deps deps = { .config = &config, .metrics = (struct ig_metrics *)&fake };
+	struct ig_engine *e = NULL;
+	struct ig_error err = { 0 };
+
+	assert_int_equal(ig_engine_create(&deps, &e, &err), code);
+	assert_string_equal(err.text, text);
+	assert_null(e);
+	assert_int_equal(fake.n_mapped, 0);
+	assert_int_equal(fake.n_errors, 0);
+}
+
+static void set(char **field, const char *value)
+{
+	free(*field);
+	*field = strdup(value);
+}
+
+static void test_models_that_do_not_load(void **state)
+{
+	USE("good", "missing");
+	assert_not_made(-ENOENT, "model missing: missing: no such file");
+	USE("notokenizer");
+	assert_not_made(-ENOTSUP, "model notokenizer: tokenizer \"xyz\" is not known");
+	USE("noarch");
+	assert_not_made(-ENOTSUP,
+			"model noarch: architecture \"strange\" is not known; known: fake");
+	USE("noload", "good");
+	assert_not_made(-ENOMEM, "model noload: out of memory for 1048576 bytes of weights");
+	USE("good");
+	config.models[0].context = 1;
+	assert_not_made(-EINVAL, "model good: a context of 1 tokens");
+	set(&config.default_model, "other");
+	config.models[0].context = 0;
+	assert_not_made(-EINVAL, "default_model is \"other\", which is not among the models");
+}
+
+static void test_settings_that_are_wrong(void **state)
+{
+	char *nowhere[] = { (char *)"/nowhere", NULL }, *there[] = { (char *)"/there", NULL };
+
+	set(&config.runtime.driver, "metal");
+	assert_not_made(-ENOTSUP, "there is no driver \"metal\"");
+	set(&config.runtime.driver, "cpu");
+	set(&config.kvcache.dtype, "q8_0");
+	assert_not_made(-ENOTSUP, "kvcache.dtype is \"q8_0\"; f16 and f32 are known");
+	set(&config.kvcache.dtype, "f32");
+	set(&config.kvcache.service, "flat");
+	config.modules.path = there;
+	assert_not_made(-ENOENT, "kvcache.service is \"flat\"; no module in /there brings it");
+	config.modules.path = nowhere;
+	assert_not_made(-ENOENT, "/nowhere: no such folder");
+	config.modules.path = NULL;
+	set(&config.kvcache.service, "paged");
+	config.kvcache.slab = 5000;
+	assert_not_made(-EINVAL, "kvcache: a slab of 5000 bytes; it must be a power of two, 4096 or more");
+	USE("groups");
+	config.kvcache.slab = 4096;
+	set(&config.kvcache.dtype, "f32");
+	/* 2 heads x 2 (K, V) x 16 tokens x 24 x 4 bytes */
+	assert_not_made(-EINVAL, "model groups: kvcache: a block of 16 tokens needs 6144 bytes, more "
+			"than a slab of 4096; make kvcache.slab larger");
+}
+
+static void test_memory_contract(void **state)
+{
+	struct ig_engine *e;
+
+	USE("good", "good2");
+	config.memory.budget = 2 << 20;
+	assert_not_made(-ENOMEM, "needs 7.0 MiB (weights 2.0, scratch 1.0, cache 4.0), the budget is "
+			"2.0 MiB; set memory.budget or kvcache.arena");
+	config.memory.budget = (7 << 20) - 1;
+	assert_not_made(-ENOMEM, "needs 7.0 MiB (weights 2.0, scratch 1.0, cache 4.0), the budget is "
+			"7.0 MiB; set memory.budget or kvcache.arena");
+	config.memory.budget = 7 << 20;
+	harness_close(harness_engine(&config));
+
+	config.kvcache.arena = 0; /* the rest, at least one sequence of 256 tokens: 4 slabs */
+	config.memory.budget = (3 << 20) + 3 * SLAB_BYTES;
+	assert_not_made(-ENOMEM, "needs 3.0 MiB (weights 2.0, scratch 1.0, cache 0.0), the budget is "
+			"3.0 MiB; set memory.budget, or serve fewer or smaller models");
+	config.memory.budget = (3 << 20) + 5 * SLAB_BYTES + 100;
+	e = harness_engine(&config);
+	assert_true(gauge(IG_GAUGE_KV_ARENA_BYTES) == 5 * SLAB_BYTES);
+	assert_true(gauge(IG_GAUGE_WEIGHT_BYTES) == 2 << 20);
+	assert_true(gauge(IG_GAUGE_SCRATCH_BYTES) == 1 << 20);
+	harness_close(e);
+
+	config.kvcache.arena = 2 * SLAB_BYTES;
+	assert_not_made(-EINVAL, "kvcache.arena is 0.0 MiB; one sequence of 256 tokens needs 0.0 MiB");
+
+	USE("heavy");
+	assert_not_made(-ENOMEM, "needs 1024.0 GiB (weights 1024.0, scratch 0.0, cache 0.0), the budget "
+			"is 0.1 GiB; set memory.budget or kvcache.arena");
+
+	USE("good");
+	config.memory.budget = 0; /* three quarters of the machine's */
+	config.kvcache.arena = 0;
+	config.kvcache.slab = 1 << 20;
+	e = harness_engine(&config);
+	assert_true(gauge(IG_GAUGE_KV_ARENA_BYTES) >= 1 << 20);
+	assert_true(gauge(IG_GAUGE_KV_ARENA_BYTES) <= 4294967296.0);
+	harness_close(e);
+}
+
+static void test_no_models(void **state)
+{
+	const struct ig_engine_model *m;
+	struct ig_error err;
+	struct ig_engine *e;
+
+	use(NULL, 0);
+	e = harness_engine(&config);
+	assert_int_equal(ig_engine_n_models(e), 0);
+	assert_null(ig_engine_model(e, 0));
+	assert_int_equal(ig_engine_find_model(e, NULL, &m, &err), -ENOENT);
+	assert_string_equal(err.text, "no model is configured");
+	harness_close(e);
+}
+
+static void test_find_model(void **state)
+{
+	const struct ig_engine_model *m;
+	struct ig_error err;
+	struct ig_engine *e;
+
+	USE("good", "nochat", "odd-template");
+	config.models[1].context = 100;
+	config.models[2].context = 100000;
+	set(&config.default_model, "nochat");
+	e = harness_engine(&config);
+	assert_int_equal(ig_engine_n_models(e), 3);
+	assert_int_equal(ig_engine_find_model(e, NULL, &m, &err), 0);
+	assert_string_equal(m->name, "nochat");
+	assert_int_equal(m->n_context, 100);
+	assert_null(m->chat);
+	assert_string_equal(m->chat_note, "the file has no chat template");
+	assert_int_equal(ig_engine_find_model(e, "", &m, &err), 0);
+	assert_string_equal(m->name, "nochat");
+	assert_int_equal(ig_engine_find_model(e, "odd-template", &m, &err), 0);
+	assert_ptr_equal(m, ig_engine_model(e, 2));
+	assert_null(m->chat);
+	assert_string_equal(m->chat_note, "the chat template is not one that Ingot knows");
+	assert_int_equal(m->n_context, FAKE_CONTEXT); /* no more than it was trained for */
+	assert_int_equal(ig_engine_find_model(e, "good", &m, &err), 0);
+	assert_non_null(m->chat);
+	assert_null(m->chat_note);
+	assert_string_equal(m->arch, "fake");
+	assert_int_equal(m->weight_bytes, 1 << 20);
+	assert_int_equal(ig_engine_find_model(e, "gpt-5", &m, &err), -ENOENT);
+	assert_string_equal(err.text, "no model is named \"gpt-5\"; known: good, nochat, odd-template");
+	set(&config.default_model, "good");
+	ig_engine_reload(e, &config);
+	assert_int_equal(ig_engine_find_model(e, NULL, &m, &err), 0);
+	assert_string_equal(m->name, "good");
+	set(&config.default_model, "gone");
+	ig_engine_reload(e, &config);
+	assert_int_equal(ig_engine_find_model(e, NULL, &m, &err), 0);
+	assert_string_equal(m->name, "good");
+	harness_close(e);
+}
+
+static void test_many_names(void **state)
+{
+	char name[60][32];
+	const struct ig_engine_model *m;
+	struct ig_error err;
+	struct ig_engine *e;
+
+	use(NULL, 0);
+	free(config.models);
+	config.models = calloc(60, sizeof *config.models);
+	config.n_models = 60;
+	for (int i = 0; i < 60; i++) {
+		snprintf(name[i], sizeof name[i], "model-number-%02d", i);
+		config.models[i].name = strdup(name[i]);
+		config.models[i].path = strdup("good");
+	}
+	config.memory.budget = (uint64_t)1 << 30;
+	e = harness_engine(&config);
+	assert_int_equal(ig_engine_find_model(e, "x", &m, &err), -ENOENT);
+	assert_true(strlen(err.text) < 350);
+	assert_string_equal(err.text + strlen(err.text) - 5, ", …");
+	assert_non_null(strstr(err.text, "model-number-07"));
+	harness_close(e);
+}
+
+static void test_refusals_are_entered(void **state)
+{
+	struct client c;
+	struct ig_error err;
+	struct ig_engine *e = harness_engine(&config);
+
+	assert_int_equal(client_try(&c, e, &(struct ask){ .n_prompt = 600, .id = "big" }, &err), -E2BIG);
+	assert_string_equal(err.text, "the prompt has 600 tokens, the context of good is 512");
+	struct ig_ledger_row row = ledger_find("big");
+	assert_string_equal(row.finish, "refused");
+	assert_string_equal(row.error, err.text);
+	assert_int_equal(row.status, 400);
+	assert_int_equal(row.n_prompt, 600);
+	assert_int_equal(client_try(&c, e, &(struct ask){ .n_prompt = 0, .id = "none" }, &err), -EINVAL);
+	assert_int_equal(ledger_find("none").status, 400);
+	assert_int_equal(counter(IG_COUNTER_REFUSED), 0); /* those with 503 only */
+	struct ig_ledger_row own = { .id = "early", .finish = "refused", .status = 503 };
+	ig_engine_note_refused(e, &own);
+	assert_int_equal(ledger_find("early").status, 503);
+	assert_int_equal(counter(IG_COUNTER_REFUSED), 1);
+	assert_int_equal(fake.n_requests, 3);
+	assert_int_equal(ig_engine_n_active(e), 0);
+	harness_close(e);
+}
+
+static void test_ledger_overflow_is_counted(void **state)
+{
+	struct ig_engine *e = harness_engine(&config);
+	struct ig_ledger_row row = { .id = "x", .status = 400 };
+
+	for (int i = 0; i < FAKE_MAX_ROWS + 3; i++)
+		ig_engine_note_refused(e, &row);
+	assert_int_equal(counter(IG_COUNTER_LEDGER_DROPPED), 3);
+	harness_close(e);
+}
+
+static void test_describe(void **state)
+{
+	struct client c;
+	struct ig_strbuf b;
+	struct ig_engine *e;
+	json_error_t je;
+	json_t *j, *m;
+
+	USE("good", "nochat");
+	fake.gated = true;
+	e = harness_engine(&config);
+	client_ask(&c, e, &(struct ask){ .n_prompt = 20, .max_tokens = 5 });
+	fake_wait_at_gate();
+	ig_strbuf_init(&b);
+	ig_engine_describe(e, &b);
+	assert_true(ig_strbuf_ok(&b));
+	j = json_loadb(b.data, b.len, JSON_REJECT_DUPLICATES, &je);
+	if (!j)
+		fail_msg("%s in %s", je.text, b.data);
+#define STR(o, k) json_string_value(json_object_get(o, k))
+#define INT(o, k) json_integer_value(json_object_get(o, k))
+	assert_string_equal(STR(j, "device"), "cpu, generic, 3 threads");
+	assert_string_equal(STR(j, "driver"), "cpu");
+	assert_string_equal(STR(j, "isa"), "generic");
+	assert_int_equal(INT(j, "threads"), 3);
+	m = json_object_get(j, "modules");
+	assert_int_equal(json_array_size(m), 2);
+	assert_string_equal(STR(json_array_get(m, 0), "name"), "kvcache");
+	assert_string_equal(STR(json_array_get(m, 1), "version"), "1.2.3");
+	assert_string_equal(STR(json_array_get(m, 1), "path"), "/modules/\"attention\".so");
+	m = json_object_get(j, "models");
+	assert_int_equal(json_array_size(m), 2);
+	assert_string_equal(STR(json_array_get(m, 0), "name"), "good");
+	assert_string_equal(STR(json_array_get(m, 0), "chat_template"), "chatml");
+	assert_true(json_is_true(json_object_get(json_array_get(m, 0), "default")));
+	assert_true(json_is_null(json_object_get(json_array_get(m, 1), "chat_template")));
+	assert_string_equal(STR(json_array_get(m, 1), "chat_note"), "the file has no chat template");
+	assert_int_equal(INT(json_array_get(m, 1), "context"), FAKE_CONTEXT);
+	m = json_object_get(j, "memory");
+	assert_int_equal(INT(m, "budget_bytes"), 64 << 20);
+	assert_int_equal(INT(m, "arena_bytes"), 4 << 20);
+	assert_int_equal(INT(m, "weight_bytes"), 2 << 20);
+	m = json_object_get(j, "kvcache");
+	assert_string_equal(STR(m, "service"), "paged");
+	assert_int_equal(INT(m, "used_bytes"), 2 * GOOD_BLOCK_BYTES); /* 20 + 5 tokens at most */
+	assert_int_equal(INT(m, "blocks_used"), 2);
+	m = json_object_get(j, "requests");
+	assert_int_equal(INT(m, "active"), 1);
+	assert_int_equal(INT(m, "running"), 1);
+	assert_true(json_is_false(json_object_get(j, "draining")));
+	json_decref(j);
+	ig_strbuf_finish(&b);
+	fake_open_gate();
+	client_finish(&c);
+	harness_close(e);
+}
+
+static void test_reload(void **state)
+{
+	struct client c;
+	struct ig_engine *e = harness_engine(&config);
+
+	config.scheduler.max_batch_tokens = 1000; /* past what the programs were lowered for */
+	config.scheduler.prefill_chunk = 1000;
+	config.scheduler.max_output_tokens = 2;
+	ig_engine_reload(e, &config);
+	client_ask(&c, e, &(struct ask){ .n_prompt = 300 });
+	client_finish(&c);
+	assert_int_equal(c.result.n_output, 2);
+	assert_int_equal(fake.max_rows_seen, 128);
+	harness_close(e);
+}
+
+/* ---- prep ------------------------------------------------------------------------------- */
+
+static atomic_int n_run;
+static atomic_bool hold;
+static int order[1000];
+
+static void job(void *ctx)
+{
+	while (atomic_load(&hold))
+		usleep(200);
+	order[atomic_fetch_add(&n_run, 1)] = (int)(intptr_t)ctx;
+}
+
+static void test_prep(void **state)
+{
+	struct ig_engine *e = harness_engine(&config);
+	int n = 0;
+
+	atomic_store(&n_run, 0);
+	atomic_store(&hold, true);
+	while (ig_engine_prep(e, job, (void *)(intptr_t)n) == 0) {
+		if (n == 0)
+			usleep(20000); /* the first is taken from the queue */
+		n++;
+	}
+	assert_int_equal(n, 257);
+	assert_int_equal(ig_engine_prep(e, job, NULL), -EAGAIN);
+	atomic_store(&hold, false);
+	wait_for(atomic_load(&n_run) == 257);
+	for (int i = 0; i < 257; i++)
+		assert_int_equal(order[i], i);
+	/* what is queued when the engine goes still runs: its memory is the job's to free */
+	atomic_store(&n_run, 0);
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(ig_engine_prep(e, job, (void *)(intptr_t)i), 0);
+	harness_close(e);
+	assert_int_equal(n_run, 100);
+}
+
+/* ---- where modules are ------------------------------------------------------------------- */
+
+static void test_module_folders(void **state)
+{
+	char *configured[] = { (char *)"/a", (char *)"/b", NULL };
+	char **f;
+
+	setenv("INGOT_MODULE_PATH", ":/x::/y/z:", 1);
+	assert_int_equal(ig_module_folders(configured, &f), 0);
+	assert_string_equal(f[0], "/a");
+	assert_string_equal(f[1], "/b");
+	assert_null(f[2]);
+	ig_module_folders_free(f);
+	assert_int_equal(ig_module_folders(configured + 2, &f), 0);
+	assert_string_equal(f[0], "/x");
+	assert_string_equal(f[1], "/y/z");
+	assert_null(f[2]);
+	ig_module_folders_free(f);
+	setenv("INGOT_MODULE_PATH", ":", 1);
+	assert_int_equal(ig_module_folders(NULL, &f), 0);
+	assert_non_null(f[0]);
+	assert_null(f[1]);
+	ig_module_folders_free(f);
+	unsetenv("INGOT_MODULE_PATH");
+	assert_int_equal(ig_module_folders(NULL, &f), 0); /* no build tree round a test */
+	assert_int_equal(f[0][0], '/');
+	assert_non_null(strstr(f[0], "ingot"));
+	ig_module_folders_free(f);
+	ig_module_folders_free(NULL);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_models_that_do_not_load),
+		T(test_settings_that_are_wrong),
+		T(test_memory_contract),
+		T(test_no_models),
+		T(test_find_model),
+		T(test_many_names),
+		T(test_refusals_are_entered),
+		T(test_ledger_overflow_is_counted),
+		T(test_describe),
+		T(test_reload),
+		T(test_prep),
+		T(test_module_folders),
+	};
+	return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
+}

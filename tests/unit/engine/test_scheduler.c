@@ -1,0 +1,788 @@
+/*
+ * test_scheduler.c: batching, chunks, cancellation, preemption, slow clients, several
+ * models: over a driver that draws tokens from what it finds in the cache.
+ */
+#include "harness.h"
+
+#include <sys/resource.h>
+
+static struct ig_config config;
+static const char *const one[] = { "good" };
+static const char *const two[] = { "good", "good2" };
+static const char *const grouped[] = { "groups" };
+
+static int setup(void **state)
+{
+	fake_reset();
+	harness_config(&config, one, 1);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	harness_config_finish(&config);
+	return 0;
+}
+
+static void use_models(const char *const *models, size_t n)
+{
+	harness_config_finish(&config);
+	harness_config(&config, models, n);
+}
+
+static void assert_answer(const struct client *c, const struct ask *a)
+{
+	char text[65536];
+	int32_t n = expected(a, text, sizeof text);
+
+	assert_string_equal(c->text, text);
+	assert_int_equal(c->result.finish, IG_FINISH_LENGTH);
+	assert_int_equal(c->result.n_output, n);
+	assert_int_equal(c->result.n_prompt, a->n_prompt);
+}
+
+/* ---- the same tokens, whatever runs beside ---------------------------------------------- */
+
+static void same_tokens(const char *const *models, uint32_t chunk, uint32_t batch, int n_beside)
+{
+	static struct client c[16];
+	struct ask a[16];
+	struct ig_engine *e;
+
+	use_models(models, 1);
+	config.scheduler.prefill_chunk = chunk;
+	config.scheduler.max_batch_tokens = batch;
+	e = harness_engine(&config);
+	for (int i = 0; i <= n_beside; i++) {
+		a[i] = (struct ask){ .model = models[0], .n_prompt = 1 + i * 37 % 200,
+				     .prompt_seed = (unsigned)i, .max_tokens = 40 + i,
+				     .seed = 1000u + (unsigned)i };
+		client_ask(&c[i], e, &a[i]);
+		if (i % 3 == 0)
+			usleep(300); /* so that some join while others run */
+	}
+	for (int i = 0; i <= n_beside; i++) {
+		client_finish(&c[i]);
+		assert_answer(&c[i], &a[i]);
+	}
+	assert_true(fake.max_rows_seen <= (int)(batch < 16 ? 16 : batch));
+	if (n_beside == 15 && chunk > 1)
+		assert_true(fake.max_seqs_seen > 4); /* they really ran together */
+	harness_close(e);
+}
+
+static void test_alone(void **state)
+{
+	same_tokens(one, 64, 128, 0);
+}
+
+static void test_among_fifteen(void **state)
+{
+	fake.delay_us = 200;
+	same_tokens(one, 64, 128, 15);
+}
+
+static void test_chunk_1(void **state)
+{
+	same_tokens(one, 1, 128, 15);
+}
+
+static void test_chunk_7(void **state)
+{
+	same_tokens(one, 7, 32, 15);
+}
+
+static void test_batch_less_than_sequences(void **state)
+{
+	same_tokens(one, 64, 3, 15);
+}
+
+static void test_two_cache_groups(void **state)
+{
+	same_tokens(grouped, 7, 64, 15);
+}
+
+static void test_chunks_share_a_step(void **state)
+{
+	struct client a, b;
+	struct ig_engine *e;
+
+	fake.gated = true;
+	config.scheduler.max_batch_tokens = 100;
+	e = harness_engine(&config);
+	client_ask(&a, e, &(struct ask){ .n_prompt = 150, .max_tokens = 2 });
+	fake_wait_at_gate(); /* 64 rows of a */
+	client_ask(&b, e, &(struct ask){ .n_prompt = 150, .prompt_seed = 3, .max_tokens = 2 });
+	assert_int_equal(fake.max_rows_seen, 64);
+	fake_allow(1);
+	fake_wait_at_gate(); /* 64 of a, 36 of b */
+	assert_int_equal(fake.max_rows_seen, 100);
+	assert_int_equal(fake.max_seqs_seen, 2);
+	struct ig_gen_info info[4];
+	assert_int_equal(ig_engine_list(e, info, 4), 2);
+	assert_string_equal(info[0].state, "prefill");
+	assert_int_equal(info[0].n_prefilled, 64);
+	assert_int_equal(info[0].n_prompt, 150);
+	assert_string_equal(info[0].model, "good");
+	assert_int_equal(info[1].n_prefilled, 0);
+	int32_t done, total;
+	wait_for(ig_stream_prefill(a.stream, &done, &total) && done == 64);
+	assert_int_equal(total, 150);
+	fake_open_gate();
+	client_finish(&a);
+	client_finish(&b);
+	assert_int_equal(fake.n_prefill_rows, 300);
+	assert_int_equal(fake.n_decode_rows, 2);
+	harness_close(e);
+}
+
+/* ---- cancel --------------------------------------------------------------------------------- */
+
+static void test_cancel_frees_within_one_step(void **state)
+{
+	struct client c[8];
+	struct ig_engine *e;
+	char id[16];
+
+	fake.gated = true;
+	e = harness_engine(&config);
+	for (int i = 0; i < 8; i++) {
+		snprintf(id, sizeof id, "c%d", i);
+		client_ask(&c[i], e, &(struct ask){ .n_prompt = 20, .prompt_seed = (unsigned)i,
+						    .max_tokens = 100, .id = id });
+	}
+	for (int i = 0; i < 6; i++) {
+		fake_wait_at_gate();
+		fake_allow(1);
+	}
+	fake_wait_at_gate();
+	assert_int_equal((int)gauge(IG_GAUGE_REQUESTS_RUNNING), 8);
+	double before = gauge(IG_GAUGE_KV_USED_BYTES);
+	assert_true(before >= 8 * 2 * GOOD_BLOCK_BYTES);
+	for (int i = 0; i < 4; i++)
+		ig_engine_cancel(e, c[i].gen, "client_gone");
+	usleep(5000);
+	assert_true(gauge(IG_GAUGE_KV_USED_BYTES) == before); /* not while a step computes */
+	fake_allow(1);
+	fake_wait_at_gate(); /* the very next step */
+	assert_true(gauge(IG_GAUGE_KV_USED_BYTES) <= before / 2 + 4 * GOOD_BLOCK_BYTES);
+	assert_int_equal((int)gauge(IG_GAUGE_REQUESTS_RUNNING), 4);
+	assert_int_equal(ig_engine_n_active(e), 4);
+	for (int i = 0; i < 4; i++) {
+		client_finish(&c[i]);
+		assert_int_equal(c[i].result.finish, IG_FINISH_CANCELLED);
+		assert_string_equal(c[i].result.cancel_reason, "client_gone");
+		assert_true(c[i].result.n_output > 0);
+		snprintf(id, sizeof id, "c%d", i);
+		struct ig_ledger_row row = ledger_find(id);
+		assert_string_equal(row.finish, "cancelled");
+		assert_string_equal(row.cancel_reason, "client_gone");
+		assert_int_equal(row.status, 499);
+		assert_int_equal(row.n_output, c[i].result.n_output);
+	}
+	ig_engine_cancel(e, c[0].gen, "client_gone"); /* gone: ignored */
+	ig_engine_cancel(e, 999999, "client_gone");
+	ig_engine_resume(e, 999999);
+	fake_open_gate();
+	for (int i = 4; i < 8; i++) {
+		client_finish(&c[i]);
+		assert_answer(&c[i], &(struct ask){ .n_prompt = 20, .prompt_seed = (unsigned)i,
+						    .max_tokens = 100 });
+	}
+	wait_for(gauge(IG_GAUGE_KV_USED_BYTES) == 0);
+	harness_close(e);
+}
+
+static void test_cancel_while_waiting(void **state)
+{
+	struct client a, b;
+	struct ig_engine *e;
+
+	fake.gated = true;
+	config.scheduler.max_seqs = 1;
+	e = harness_engine(&config);
+	client_ask(&a, e, &(struct ask){ .n_prompt = 5, .max_tokens = 5 });
+	fake_wait_at_gate();
+	client_ask(&b, e, &(struct ask){ .n_prompt = 5, .max_tokens = 5, .id = "b" });
+	int32_t done, total;
+	assert_false(ig_stream_prefill(b.stream, &done, &total));
+	ig_engine_cancel(e, b.gen, "client_cancel");
+	fake_allow(1);
+	client_finish(&b);
+	assert_int_equal(b.result.finish, IG_FINISH_CANCELLED);
+	struct ig_ledger_row row = ledger_find("b");
+	assert_true(row.queue_ms < 0 && row.ttft_ms < 0 && row.total_ms >= 0);
+	fake_open_gate();
+	client_finish(&a);
+	harness_close(e);
+}
+
+static void test_destroy_cancels(void **state)
+{
+	struct client c[3];
+	struct ig_engine *e;
+
+	fake.delay_us = 1000;
+	config.scheduler.max_seqs = 2;
+	e = harness_engine(&config);
+	for (int i = 0; i < 3; i++)
+		client_ask(&c[i], e, &(struct ask){ .n_prompt = 5 });
+	usleep(5000);
+	harness_close(e);
+	for (int i = 0; i < 3; i++) {
+		client_finish(&c[i]);
+		assert_int_equal(c[i].result.finish, IG_FINISH_CANCELLED);
+		assert_string_equal(c[i].result.cancel_reason, "shutdown");
+	}
+}
+
+/* ---- preemption ------------------------------------------------------------------------------- */
+
+static void preempt_and_recompute(const char *const *models, uint32_t n_slabs)
+{
+	static struct client c[12];
+	struct ask a[12];
+	struct ig_engine *e;
+
+	use_models(models, 1);
+	config.models[0].context = 200;
+	config.kvcache.arena = n_slabs * SLAB_BYTES;
+	config.scheduler.prefill_chunk = 16;
+	e = harness_engine(&config);
+	for (int i = 0; i < 12; i++) {
+		a[i] = (struct ask){ .model = models[0], .n_prompt = 10 + 5 * i,
+				     .prompt_seed = 77u + (unsigned)i, .max_tokens = 100,
+				     .seed = (unsigned)i };
+		client_ask(&c[i], e, &a[i]);
+	}
+	for (int i = 0; i < 12; i++) {
+		client_finish(&c[i]);
+		assert_answer(&c[i], &a[i]);
+	}
+	assert_true(counter(IG_COUNTER_PREEMPTIONS) > 0);
+	wait_for(gauge(IG_GAUGE_KV_USED_BYTES) == 0);
+	assert_true(gauge(IG_GAUGE_KV_COMMITTED_BYTES) <= 2 * SLAB_BYTES);
+	harness_close(e);
+}
+
+static void test_preempt(void **state)
+{
+	/* a sequence has up to 165 tokens: 11 blocks; four blocks a slab */
+	preempt_and_recompute(one, 8);
+}
+
+static void test_preempt_two_groups(void **state)
+{
+	preempt_and_recompute(grouped, 60);
+}
+
+/* Two models in an arena that can't hold both at once. */
+static void test_preempt_across_models(void **state)
+{
+	static struct client c[8];
+	struct ask a[8];
+	struct ig_engine *e;
+
+	use_models(two, 2);
+	config.models[0].context = config.models[1].context = 200;
+	config.kvcache.arena = 5 * SLAB_BYTES;
+	e = harness_engine(&config);
+	for (int i = 0; i < 8; i++) {
+		a[i] = (struct ask){ .model = two[i % 2], .n_prompt = 20, .prompt_seed = (unsigned)i,
+				     .max_tokens = 150 };
+		client_ask(&c[i], e, &a[i]);
+	}
+	for (int i = 0; i < 8; i++) {
+		client_finish(&c[i]);
+		assert_answer(&c[i], &a[i]);
+	}
+	assert_true(counter(IG_COUNTER_PREEMPTIONS) > 0);
+	harness_close(e);
+}
+
+static void test_alone_too_large(void **state)
+{
+	struct client c;
+	struct ig_error err;
+	struct ig_engine *e;
+
+	config.kvcache.arena = 5 * SLAB_BYTES; /* 20 blocks: 320 tokens of a context of 512 */
+	e = harness_engine(&config);
+	assert_int_equal(client_try(&c, e, &(struct ask){ .n_prompt = 400 }, &err), -E2BIG);
+	assert_string_equal(err.text, "the prompt has 400 tokens, the cache holds 320 of good; "
+			    "kvcache.arena sets its size");
+	struct ask a = { .n_prompt = 300 };
+	client_ask(&c, e, &a);
+	client_finish(&c);
+	assert_int_equal(c.result.finish, IG_FINISH_LENGTH);
+	/* the last token drawn needs no room */
+	assert_int_equal(c.result.n_output, 320 - 300 + 1);
+	a.max_tokens = 21;
+	assert_answer(&c, &a);
+	harness_close(e);
+}
+
+/* ---- slow clients ------------------------------------------------------------------------------ */
+
+static void test_slow_client_pauses_alone(void **state)
+{
+	struct client slow, other;
+	struct ig_engine *e = harness_engine(&config);
+	struct ask a = { .n_prompt = 10, .prompt_seed = 5, .max_tokens = 300, .ring = 32 };
+	struct ask b = { .n_prompt = 10, .prompt_seed = 6, .max_tokens = 300 };
+
+	client_ask(&slow, e, &a);
+	wait_for(gauge(IG_GAUGE_REQUESTS_PAUSED) == 1);
+	struct ig_gen_info info;
+	assert_int_equal(ig_engine_list(e, &info, 1), 1);
+	assert_string_equal(info.state, "paused");
+	double used = gauge(IG_GAUGE_KV_USED_BYTES);
+	assert_true(used > 0);
+	client_ask(&other, e, &b); /* others go on */
+	client_finish(&other);
+	assert_answer(&other, &b);
+	wait_for(gauge(IG_GAUGE_KV_USED_BYTES) == used); /* its blocks stay */
+	assert_int_equal((int)gauge(IG_GAUGE_REQUESTS_PAUSED), 1);
+	/* read byte by byte: it resumes, pauses, resumes … and says the same */
+	while (!slow.over) {
+		size_t n = slow.n_text;
+		wait_for((client_take(&slow), slow.over || slow.n_text > n));
+		ig_engine_resume(e, slow.gen);
+	}
+	client_drop(&slow);
+	assert_answer(&slow, &a);
+	assert_int_equal((int)gauge(IG_GAUGE_REQUESTS_PAUSED), 0);
+	harness_close(e);
+}
+
+static void test_slow_client_times_out(void **state)
+{
+	struct client slow;
+	struct ig_engine *e;
+	int64_t start = ig_now_ns();
+
+	config.server.slow_client_timeout_ms = 60;
+	e = harness_engine(&config);
+	client_ask(&slow, e, &(struct ask){ .n_prompt = 10, .ring = 32, .id = "slow" });
+	wait_for(ig_engine_n_active(e) == 0);
+	assert_true(ig_now_ns() - start >= 60 * 1000000);
+	wait_for(gauge(IG_GAUGE_KV_USED_BYTES) == 0);
+	client_finish(&slow);
+	assert_int_equal(slow.result.finish, IG_FINISH_CANCELLED);
+	assert_string_equal(slow.result.cancel_reason, "slow_client");
+	assert_true(slow.n_text > 0 && slow.n_text <= 32);
+	assert_string_equal(ledger_find("slow").cancel_reason, "slow_client");
+	harness_close(e);
+}
+
+/* All slots full of slow clients: they give their slots to others. */
+static void test_slow_clients_leave_their_slots(void **state)
+{
+	struct client slow[4], other;
+	struct ask a = { .n_prompt = 10, .max_tokens = 100, .ring = 32 };
+	struct ask b = { .n_prompt = 10, .prompt_seed = 9, .max_tokens = 50 };
+	struct ig_engine *e;
+
+	config.scheduler.max_seqs = 2;
+	e = harness_engine(&config);
+	for (int i = 0; i < 4; i++)
+		client_ask(&slow[i], e, &a);
+	wait_for(gauge(IG_GAUGE_REQUESTS_PAUSED) == 4);
+	client_ask(&other, e, &b);
+	client_finish(&other);
+	assert_answer(&other, &b);
+	for (bool all = false; !all;) {
+		all = true;
+		for (int i = 0; i < 4; i++) {
+			if (slow[i].over)
+				continue;
+			client_take(&slow[i]);
+			ig_engine_resume(e, slow[i].gen);
+			all = all && slow[i].over;
+		}
+		usleep(100);
+	}
+	for (int i = 0; i < 4; i++) {
+		client_drop(&slow[i]);
+		assert_answer(&slow[i], &a);
+	}
+	assert_true(fake.max_seqs_seen <= 2);
+	harness_close(e);
+}
+
+static void test_long_token_through_a_small_ring(void **state)
+{
+	struct client c;
+	int32_t prompt[] = { 54 }; /* forty-nine bytes of text */
+	struct ig_engine *e;
+	struct ask a = { .prompt = prompt, .n_prompt = 1, .max_tokens = 60, .ring = 16, .seed = 4 };
+
+	e = harness_engine(&config);
+	client_ask(&c, e, &a);
+	while (!c.over) {
+		client_take(&c);
+		ig_engine_resume(e, c.gen);
+	}
+	client_drop(&c);
+	assert_answer(&c, &a);
+	assert_non_null(strstr(c.text, "one two three"));
+	harness_close(e);
+}
+
+/* ---- ends ---------------------------------------------------------------------------------------- */
+
+static int32_t count_script(const int32_t *tokens, int32_t n)
+{
+	/* letters d e f …, the end after 8 of them */
+	return n >= 13 ? FAKE_END : 21 + n - 5;
+}
+
+static void test_end_token(void **state)
+{
+	struct client c;
+	struct ig_engine *e;
+
+	fake.script = count_script;
+	e = harness_engine(&config);
+	client_ask(&c, e, &(struct ask){ .n_prompt = 5, .id = "end" });
+	client_finish(&c);
+	assert_string_equal(c.text, "defghijk");
+	assert_int_equal(c.result.finish, IG_FINISH_STOP);
+	assert_int_equal(c.result.n_output, 8);
+	struct ig_ledger_row row = ledger_find("end");
+	assert_string_equal(row.finish, "stop");
+	assert_string_equal(row.model, "good");
+	assert_string_equal(row.endpoint, "test");
+	assert_string_equal(row.client, "127.0.0.1");
+	assert_int_equal(row.status, 200);
+	assert_int_equal(row.n_prompt, 5);
+	assert_int_equal(row.n_output, 8);
+	assert_true(row.queue_ms >= 0 && row.prefill_ms >= 0 && row.decode_ms >= 0);
+	assert_true(row.ttft_ms >= row.queue_ms && row.total_ms >= row.ttft_ms);
+	assert_true(row.received_ns > 0);
+	uint32_t n_itl = 0;
+	for (int i = 0; i < IG_ITL_BUCKETS; i++)
+		n_itl += row.itl[i];
+	assert_int_equal(n_itl, 8); /* between 9 tokens, the end's own included */
+	assert_int_equal(fake.n_itl, 8);
+	assert_int_equal(fake.n_requests, 1);
+	harness_close(e);
+}
+
+static void test_stop_string_found_late(void **state)
+{
+	struct client c, beside;
+	struct ig_engine *e;
+
+	fake.script = count_script;
+	e = harness_engine(&config);
+	client_ask(&beside, e, &(struct ask){ .n_prompt = 5 });
+	client_ask(&c, e, &(struct ask){ .n_prompt = 5, .stops = { "zz", "gh" } });
+	client_finish(&c);
+	client_finish(&beside);
+	assert_string_equal(c.text, "def"); /* no part of the stop string, no overshoot */
+	assert_int_equal(c.result.finish, IG_FINISH_STOP);
+	assert_int_equal(c.result.n_output, 5);
+	assert_string_equal(beside.text, "defghijk");
+	wait_for(gauge(IG_GAUGE_KV_USED_BYTES) == 0);
+	assert_int_equal(ig_engine_n_active(e), 0);
+	harness_close(e);
+}
+
+static void test_limits(void **state)
+{
+	struct client c;
+	struct ig_engine *e;
+	struct ask a = { .n_prompt = 500 };
+
+	config.scheduler.max_output_tokens = 9;
+	e = harness_engine(&config);
+	client_ask(&c, e, &a);
+	client_finish(&c);
+	assert_int_equal(c.result.n_output, 9); /* the default of the configuration */
+	a.max_tokens = 1;
+	client_ask(&c, e, &a);
+	client_finish(&c);
+	assert_answer(&c, &a);
+	a.max_tokens = 1000;
+	client_ask(&c, e, &a);
+	client_finish(&c);
+	assert_int_equal(c.result.n_output, 12); /* the context */
+	assert_answer(&c, &a);
+	harness_close(e);
+}
+
+static int32_t bad_script(const int32_t *tokens, int32_t n)
+{
+	return n >= 8 ? FAKE_VOCAB + 5 : 0;
+}
+
+static void test_a_token_that_does_not_exist(void **state)
+{
+	struct client c;
+	struct ig_engine *e;
+
+	fake.script = bad_script;
+	e = harness_engine(&config);
+	client_ask(&c, e, &(struct ask){ .n_prompt = 5, .id = "bad" });
+	client_finish(&c);
+	assert_int_equal(c.result.finish, IG_FINISH_ERROR);
+	assert_string_equal(c.result.error.text,
+			    "the model drew token 69 at position 8; it has 64 tokens");
+	assert_string_equal(c.text, "aaa");
+	assert_int_equal(ledger_find("bad").status, 500);
+	assert_non_null(strstr(ledger_find("bad").error, "token 69"));
+	harness_close(e);
+}
+
+static void driver_fails(int submit_at, int wait_at)
+{
+	struct client a, b;
+	struct ask again = { .n_prompt = 12, .max_tokens = 7 };
+	struct ig_engine *e;
+
+	fake.fail_submit_at = submit_at;
+	fake.fail_wait_at = wait_at;
+	fake.gated = true;
+	e = harness_engine(&config);
+	client_ask(&a, e, &(struct ask){ .n_prompt = 10, .max_tokens = 50 });
+	fake_wait_at_gate();
+	client_ask(&b, e, &(struct ask){ .n_prompt = 10, .max_tokens = 50 });
+	fake_open_gate();
+	client_finish(&a);
+	client_finish(&b);
+	assert_int_equal(a.result.finish, IG_FINISH_ERROR);
+	assert_int_equal(b.result.finish, IG_FINISH_ERROR);
+	assert_int_equal(a.result.error.code, -EIO);
+	assert_non_null(strstr(a.result.error.text, submit_at ? "begin a step" : "finish a step"));
+	wait_for(gauge(IG_GAUGE_KV_USED_BYTES) == 0);
+	/* the next ones are served */
+	client_ask(&a, e, &again);
+	client_finish(&a);
+	assert_answer(&a, &again);
+	harness_close(e);
+}
+
+static void test_submit_fails(void **state)
+{
+	driver_fails(4, 0);
+}
+
+static void test_wait_fails(void **state)
+{
+	driver_fails(0, 4);
+}
+
+/* ---- models ------------------------------------------------------------------------------------- */
+
+static void test_two_models_take_turns(void **state)
+{
+	struct client c[6];
+	struct ask a[6];
+	struct ig_engine *e;
+
+	use_models(two, 2);
+	fake.gated = true;
+	e = harness_engine(&config);
+	for (int i = 0; i < 6; i++) {
+		a[i] = (struct ask){ .model = two[i % 2], .n_prompt = 20, .prompt_seed = (unsigned)i,
+				     .max_tokens = 60 };
+		client_ask(&c[i], e, &a[i]);
+	}
+	for (int i = 0; i < 40; i++) {
+		fake_wait_at_gate();
+		fake_allow(1);
+	}
+	fake_wait_at_gate();
+	assert_true(abs(fake.n_models_stepped[0] - fake.n_models_stepped[1]) <= 2);
+	fake_open_gate();
+	for (int i = 0; i < 6; i++) {
+		client_finish(&c[i]);
+		assert_answer(&c[i], &a[i]);
+	}
+	harness_close(e);
+}
+
+/* ---- the queue ------------------------------------------------------------------------------------ */
+
+static void test_queue_is_bounded(void **state)
+{
+	static struct client c[6];
+	struct ig_error err;
+	struct ig_engine *e;
+	struct ask a = { .n_prompt = 5, .max_tokens = 3, .id = "q" };
+
+	fake.gated = true;
+	config.scheduler.max_seqs = 2;
+	config.scheduler.max_queue = 3;
+	e = harness_engine(&config);
+	for (int i = 0; i < 5; i++) /* at once: two find a slot, three wait */
+		client_ask(&c[i], e, &a);
+	a.id = "refused";
+	assert_int_equal(client_try(&c[5], e, &a, &err), -EAGAIN);
+	assert_non_null(strstr(err.text, "the queue is full"));
+	fake_wait_at_gate();
+	assert_int_equal(client_try(&c[5], e, &(struct ask){ .n_prompt = 5, .id = "r2" }, &err),
+			 -EAGAIN);
+	assert_string_equal(err.text, "the queue is full: 3 requests wait");
+	assert_int_equal(counter(IG_COUNTER_REFUSED), 2);
+	struct ig_ledger_row row = ledger_find("refused");
+	assert_string_equal(row.finish, "refused");
+	assert_int_equal(row.status, 503);
+	assert_string_equal(row.model, "good");
+	assert_true(row.queue_ms < 0 && row.total_ms >= 0);
+	fake_open_gate();
+	for (int i = 0; i < 5; i++) {
+		client_finish(&c[i]);
+		assert_int_equal(c[i].result.finish, IG_FINISH_LENGTH);
+	}
+	/* and there is room again, at once */
+	config.scheduler.max_queue = 0;
+	wait_for(gauge(IG_GAUGE_REQUESTS_RUNNING) == 0);
+	ig_engine_reload(e, &config);
+	for (int i = 0; i < 20; i++) {
+		client_ask(&c[0], e, &a);
+		client_finish(&c[0]);
+	}
+	harness_close(e);
+}
+
+static void test_drain(void **state)
+{
+	struct client c, d;
+	struct ask a = { .n_prompt = 10, .max_tokens = 40 };
+	struct ig_error err;
+	struct ig_engine *e;
+
+	fake.gated = true;
+	e = harness_engine(&config);
+	client_ask(&c, e, &a);
+	fake_wait_at_gate();
+	ig_engine_drain(e);
+	assert_int_equal(client_try(&d, e, &a, &err), -ESHUTDOWN);
+	assert_string_equal(err.text, "the server is shutting down");
+	assert_int_equal(ig_engine_n_active(e), 1);
+	fake_open_gate();
+	client_finish(&c);
+	assert_answer(&c, &a);
+	wait_for(ig_engine_n_active(e) == 0);
+	harness_close(e);
+}
+
+/* ---- cost ------------------------------------------------------------------------------------------ */
+
+static void test_idle_costs_nothing(void **state)
+{
+	struct client c;
+	struct rusage before, after;
+	struct ig_engine *e = harness_engine(&config);
+
+	client_ask(&c, e, &(struct ask){ .n_prompt = 10, .max_tokens = 4 });
+	client_finish(&c);
+	usleep(20000);
+	int steps = fake.n_steps;
+	getrusage(RUSAGE_SELF, &before);
+	usleep(300000);
+	getrusage(RUSAGE_SELF, &after);
+	assert_int_equal(fake.n_steps, steps);
+	/* the engine's thread sleeps in the kernel: it is woken by nothing */
+	assert_true(after.ru_nvcsw - before.ru_nvcsw <= 5);
+	harness_close(e);
+}
+
+static void test_nothing_allocated_per_token(void **state)
+{
+#ifdef FAKE_WRAP_MALLOC
+	struct client c[4];
+	struct ig_engine *e;
+
+	fake.gated = true;
+	e = harness_engine(&config);
+	for (int i = 0; i < 4; i++)
+		client_ask(&c[i], e, &(struct ask){ .n_prompt = 8, .prompt_seed = (unsigned)i,
+						    .max_tokens = 400, .stops = { "nothing ends it" } });
+	/* past the first step, in which all join and blocks are taken */
+	for (int i = 0; i < 3; i++) {
+		fake_wait_at_gate();
+		fake_allow(1);
+	}
+	fake_wait_at_gate();
+	int before = fake.n_allocations, mapped = fake.n_mapped, steps = fake.n_steps;
+	for (int i = 0; i < 300; i++) {
+		fake_allow(1);
+		fake_wait_at_gate();
+	}
+	assert_int_equal(fake.n_steps - steps, 300);
+	/* a slab that is mapped brings two tables; nothing else allocates */
+	assert_true(fake.n_mapped > mapped);
+	assert_int_equal(fake.n_allocations - before, 3 * (fake.n_mapped - mapped));
+	fake_open_gate();
+	for (int i = 0; i < 4; i++)
+		client_finish(&c[i]);
+	harness_close(e);
+#else
+	print_message("# this linker has no --wrap: not counted\n");
+#endif
+}
+
+static void test_a_step_costs_microseconds(void **state)
+{
+	static struct client c[64];
+	struct ig_engine *e;
+
+	fake.no_compute = true;
+	config.scheduler.max_seqs = 64;
+	e = harness_engine(&config);
+	for (int i = 0; i < 64; i++)
+		client_ask(&c[i], e, &(struct ask){ .n_prompt = 100, .max_tokens = 400,
+						    .stops = { "not in there", "nor this" } });
+	int64_t start = ig_now_ns();
+	int steps = fake.n_steps;
+	int64_t driver = fake.driver_ns;
+	for (int i = 0; i < 64; i++)
+		client_finish(&c[i]);
+	double us = (double)(ig_now_ns() - start - (fake.driver_ns - driver)) * 1e-3 /
+		    (fake.n_steps - steps);
+	print_message("# scheduling, detokenizing and streams of 64 sequences: %.1f us a step\n", us);
+	/* far above what it takes, also under a sanitizer on a busy machine */
+	assert_true(us < 5000);
+	harness_close(e);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_alone),
+		T(test_among_fifteen),
+		T(test_chunk_1),
+		T(test_chunk_7),
+		T(test_batch_less_than_sequences),
+		T(test_two_cache_groups),
+		T(test_chunks_share_a_step),
+		T(test_cancel_frees_within_one_step),
+		T(test_cancel_while_waiting),
+		T(test_destroy_cancels),
+		T(test_preempt),
+		T(test_preempt_two_groups),
+		T(test_preempt_across_models),
+		T(test_alone_too_large),
+		T(test_slow_client_pauses_alone),
+		T(test_slow_client_times_out),
+		T(test_slow_clients_leave_their_slots),
+		T(test_long_token_through_a_small_ring),
+		T(test_end_token),
+		T(test_stop_string_found_late),
+		T(test_limits),
+		T(test_a_token_that_does_not_exist),
+		T(test_submit_fails),
+		T(test_wait_fails),
+		T(test_two_models_take_turns),
+		T(test_queue_is_bounded),
+		T(test_drain),
+		T(test_idle_costs_nothing),
+		T(test_nothing_allocated_per_token),
+		T(test_a_step_costs_microseconds),
+	};
+	return cmocka_run_group_tests_name("scheduler", tests, NULL, NULL);
+}

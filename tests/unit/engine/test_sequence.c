@@ -1,0 +1,364 @@
+/*
+ * test_sequence.c: from ids to text: stop strings over the borders of tokens, what is
+ * held back, small rings; and the checks of a request.
+ */
+#include "harness.h"
+
+#include "daemon/engine/sequence-private.h"
+
+static struct ig_tokenizer *tokenizer;
+static struct ig_model model;
+static const struct ig_engine_options options;
+
+static int setup(void **state)
+{
+	fake_reset();
+	memset(&model, 0, sizeof model);
+	assert_int_equal(ig_gguf_open("good", &model.file, NULL), 0);
+	assert_int_equal(ig_tokenizer_open(model.file, &tokenizer, NULL), 0);
+	model.name = strdup("good");
+	model.max_kv_tokens = 300;
+	model.shown = (struct ig_engine_model){ .name = model.name, .tokenizer = tokenizer,
+						.n_context = 400 };
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	ig_tokenizer_close(tokenizer);
+	ig_gguf_close(model.file);
+	free(model.name);
+	return 0;
+}
+
+static struct ig_gen_spec spec_of(const char *const *stops, size_t ring)
+{
+	struct ig_gen_spec spec = { .model = &model.shown, .n_prompt = 3, .temperature = 0,
+				    .top_p = 1 };
+
+	spec.prompt = calloc(3, sizeof *spec.prompt);
+	if (stops) {
+		size_t n = 0;
+		while (stops[n])
+			n++;
+		spec.stops = calloc(n + 1, sizeof *spec.stops);
+		for (size_t i = 0; i < n; i++)
+			spec.stops[i] = strdup(stops[i]);
+	}
+	spec.stream = ig_stream_create(ring, NULL, NULL);
+	return spec;
+}
+
+static void drop_spec(struct ig_gen_spec *spec)
+{
+	free(spec->prompt);
+	for (size_t i = 0; spec->stops && spec->stops[i]; i++)
+		free(spec->stops[i]);
+	free(spec->stops);
+	if (spec->stream) {
+		ig_stream_unref(spec->stream);
+		ig_stream_unref(spec->stream);
+	}
+}
+
+static struct ig_seq *make(const char *const *stops, size_t ring, struct ig_stream **stream)
+{
+	struct ig_gen_spec spec = spec_of(stops, ring);
+	struct ig_error err = { 0 };
+	struct ig_seq *s;
+
+	*stream = spec.stream;
+	if (ig_seq_create(&spec, &options, &s, &err) < 0)
+		fail_msg("%s", err.text);
+	ig_seq_adopt(s, &spec);
+	assert_null(spec.prompt);
+	assert_null(spec.stops);
+	assert_null(spec.stream);
+	return s;
+}
+
+/* Feed ids one by one, as the scheduler does, then the end; what came out in text.
+ * Returns the number of ids shown. */
+static int32_t run(const char *const *stops, const int32_t *ids, int32_t n, char *text, size_t cap,
+		   enum ig_finish *finish)
+{
+	struct ig_stream *stream;
+	struct ig_seq *s = make(stops, 4096, &stream);
+	size_t len = 0;
+	int32_t shown;
+
+	for (int32_t i = 0; i < n && !s->text_done; i++) {
+		s->tokens[s->n_tokens++] = ids[i];
+		ig_seq_show(s);
+		assert_int_equal(s->n_ready, 0);
+		len += ig_stream_take(stream, text + len, cap - 1 - len);
+	}
+	if (s->result.finish == IG_FINISH_NONE)
+		s->result.finish = IG_FINISH_LENGTH;
+	ig_seq_show(s);
+	assert_true(ig_seq_is_shown(s));
+	len += ig_stream_take(stream, text + len, cap - 1 - len);
+	text[len] = 0;
+	*finish = s->result.finish;
+	shown = ig_seq_n_output(s);
+	ig_seq_destroy(s);
+	ig_stream_unref(stream);
+	return shown;
+}
+
+static void assert_stops(const char *const *stops, const int32_t *ids, int32_t n, const char *want,
+			 enum ig_finish finish, int32_t n_output)
+{
+	char text[4096];
+	enum ig_finish f;
+	int32_t got = run(stops, ids, n, text, sizeof text, &f);
+
+	assert_string_equal(text, want);
+	assert_int_equal(f, finish);
+	assert_int_equal(got, n_output);
+}
+
+static void test_stop_inside_and_across(void **state)
+{
+	const int32_t ids[] = { 14, 15, 16, 17 }; /* the |quick |brown |fox */
+
+	assert_stops(NULL, ids, 4, "the quick brown fox", IG_FINISH_LENGTH, 4);
+	assert_stops((const char *[]){ "uic", NULL }, ids, 4, "the q", IG_FINISH_STOP, 2);
+	assert_stops((const char *[]){ "quick ", NULL }, ids, 4, "the ", IG_FINISH_STOP, 2);
+	assert_stops((const char *[]){ "k b", NULL }, ids, 4, "the quic", IG_FINISH_STOP, 3);
+	assert_stops((const char *[]){ " quick brown ", NULL }, ids, 4, "the", IG_FINISH_STOP, 3);
+	assert_stops((const char *[]){ "t", NULL }, ids, 4, "", IG_FINISH_STOP, 1);
+	assert_stops((const char *[]){ "fox", NULL }, ids, 4, "the quick brown ", IG_FINISH_STOP, 4);
+	assert_stops((const char *[]){ "foxy", "x.", NULL }, ids, 4, "the quick brown fox",
+		     IG_FINISH_LENGTH, 4);
+	/* the one that is complete first, and of those that end together the longest */
+	assert_stops((const char *[]){ "brown", "e q", "quick", NULL }, ids, 4, "th", IG_FINISH_STOP, 2);
+	assert_stops((const char *[]){ "ick", "quick", "k", NULL }, ids, 4, "the ", IG_FINISH_STOP, 2);
+}
+
+static void test_held_back(void **state)
+{
+	struct ig_stream *stream;
+	struct ig_seq *s = make((const char *[]){ "abab!", NULL }, 4096, &stream);
+	const int32_t ids[] = { 21, 3, 0, 1, 3, 2 }; /* d ab a b ab c */
+	const char *const shown[] = { "d", "d", "d", "d", "dab", "dabababc" };
+	char text[64];
+	size_t len = 0;
+
+	for (int i = 0; i < 6; i++) {
+		s->tokens[s->n_tokens++] = ids[i];
+		ig_seq_show(s);
+		len += ig_stream_take(stream, text + len, sizeof text - 1 - len);
+		text[len] = 0;
+		assert_string_equal(text, shown[i]);
+	}
+	/* what is held back at the end is text like any other */
+	s->tokens[s->n_tokens++] = 3;
+	ig_seq_show(s);
+	assert_int_equal(ig_stream_take(stream, text + len, sizeof text - len), 0);
+	s->result.finish = IG_FINISH_STOP; /* an end token */
+	ig_seq_show(s);
+	assert_int_equal(ig_stream_take(stream, text + len, sizeof text - len), 2);
+	assert_memory_equal(text + len, "ab", 2);
+	assert_int_equal(ig_seq_n_output(s), 7);
+	ig_seq_destroy(s);
+	ig_stream_unref(stream);
+}
+
+/* The plain definition: the first place where any of them is complete, cut before the
+ * longest that is complete there. */
+static size_t naive_cut(const char *text, const char *const *stops, bool *found)
+{
+	for (size_t end = 1; end <= strlen(text); end++) {
+		size_t best = 0;
+		for (size_t k = 0; stops[k]; k++) {
+			size_t n = strlen(stops[k]);
+			if (n <= end && n > best && !memcmp(text + end - n, stops[k], n))
+				best = n;
+		}
+		if (best) {
+			*found = true;
+			return end - best;
+		}
+	}
+	*found = false;
+	return strlen(text);
+}
+
+static void test_random_stops(void **state)
+{
+	unsigned rng = 12345;
+	int n_found = 0, n_not = 0;
+
+#define RND(n) (rng = rng * 1664525u + 1013904223u, (rng >> 16) % (n))
+	for (int round = 0; round < 20000; round++) {
+		char stop_text[3][8], whole[256] = "", got[256];
+		const char *stops[4] = { 0 };
+		int32_t ids[24];
+		int32_t n = 1 + (int32_t)RND(20);
+		enum ig_finish f;
+		bool found;
+		size_t cut;
+
+		for (unsigned k = 0, m = 1 + RND(3); k < m; k++) {
+			unsigned len = 1 + RND(7);
+			for (unsigned i = 0; i < len; i++)
+				stop_text[k][i] = "aabbc"[RND(5)];
+			stop_text[k][len] = 0;
+			stops[k] = stop_text[k];
+		}
+		for (int32_t i = 0; i < n; i++) {
+			ids[i] = (int32_t)RND(12); /* a b c ab ba … */
+			strcat(whole, fake_token_text(ids[i]));
+		}
+		cut = naive_cut(whole, stops, &found);
+		run(stops, ids, n, got, sizeof got, &f);
+		if (strlen(got) != cut || memcmp(got, whole, cut) ||
+		    f != (found ? IG_FINISH_STOP : IG_FINISH_LENGTH))
+			fail_msg("round %d: \"%s\" of \"%s\", expected %zu bytes", round, got, whole, cut);
+		found ? n_found++ : n_not++;
+	}
+#undef RND
+	assert_true(n_found > 1000 && n_not > 1000);
+}
+
+static void test_small_ring(void **state)
+{
+	struct ig_stream *stream;
+	struct ig_seq *s = make((const char *[]){ "ten", NULL }, 16, &stream);
+	char text[128];
+	size_t len = 0;
+
+	s->tokens[s->n_tokens++] = 54; /* one two … ten: 49 bytes */
+	s->tokens[s->n_tokens++] = 0;
+	ig_seq_show(s);
+	assert_true(s->n_ready > 0);
+	assert_int_equal(s->n_shown, 4); /* the second token waits */
+	for (int i = 0; i < 10; i++) {
+		len += ig_stream_take(stream, text + len, sizeof text - len);
+		ig_seq_show(s);
+	}
+	text[len] = 0;
+	assert_string_equal(text, "one two three four five six seven eight nine ");
+	assert_true(ig_seq_is_shown(s));
+	assert_int_equal(s->result.finish, IG_FINISH_STOP);
+	assert_int_equal(ig_seq_n_output(s), 1); /* the token past the stop does not count */
+	ig_seq_destroy(s);
+
+	/* pieces never cut a character */
+	ig_stream_unref(stream);
+	s = make(NULL, 16, &stream);
+	for (int i = 0; i < 40; i++)
+		s->tokens[s->n_tokens++] = 20 - i % 2; /* four bytes and three */
+	s->result.finish = IG_FINISH_LENGTH;
+	len = 0;
+	for (int i = 0; i < 100 && !ig_seq_is_shown(s); i++) {
+		ig_seq_show(s);
+		size_t n = ig_stream_take(stream, text, sizeof text);
+		assert_true(n == 0 || ((unsigned char)text[0] & 0xc0) != 0x80);
+		len += n;
+	}
+	len += ig_stream_take(stream, text, sizeof text);
+	assert_int_equal(len, 20 * 7);
+	ig_seq_destroy(s);
+	ig_stream_unref(stream);
+}
+
+static void test_dropped_text(void **state)
+{
+	struct ig_stream *stream;
+	struct ig_seq *s = make(NULL, 16, &stream);
+
+	s->tokens[s->n_tokens++] = 54;
+	ig_seq_show(s);
+	assert_false(ig_seq_is_shown(s));
+	ig_seq_drop_text(s);
+	assert_true(ig_seq_is_shown(s));
+	ig_seq_show(s);
+	assert_true(ig_seq_is_shown(s));
+	ig_seq_destroy(s);
+	ig_stream_unref(stream);
+}
+
+static void assert_refused(struct ig_gen_spec *spec, int code, const char *text)
+{
+	struct ig_error err = { 0 };
+	struct ig_seq *s = NULL;
+
+	assert_int_equal(ig_seq_create(spec, &options, &s, &err), code);
+	assert_string_equal(err.text, text);
+	assert_int_equal(err.code, code);
+	assert_null(s);
+}
+
+static void test_refusals(void **state)
+{
+	const char *stops[20] = { 0 };
+	struct ig_gen_spec spec = spec_of(NULL, 64), good = spec;
+	char long_stop[IG_MAX_STOP_BYTES + 2];
+
+	spec.n_prompt = 0;
+	assert_refused(&spec, -EINVAL, "the prompt has no tokens");
+	spec = good;
+	spec.n_prompt = 9000;
+	assert_refused(&spec, -E2BIG, "the prompt has 9000 tokens, the context of good is 400");
+	spec.n_prompt = 400;
+	assert_refused(&spec, -E2BIG,
+		       "the prompt has 400 tokens, which leaves no room in the context of good, 400");
+	spec.n_prompt = 301;
+	assert_refused(&spec, -E2BIG, "the prompt has 301 tokens, the cache holds 300 of good; "
+		       "kvcache.arena sets its size");
+	spec = good;
+	spec.prompt[1] = FAKE_VOCAB;
+	assert_refused(&spec, -EINVAL, "token 1 of the prompt is 64; good has 64 tokens");
+	spec.prompt[1] = -1;
+	assert_refused(&spec, -EINVAL, "token 1 of the prompt is -1; good has 64 tokens");
+	spec.prompt[1] = 0;
+	spec.max_tokens = -1;
+	assert_refused(&spec, -EINVAL, "max_tokens is -1; it must not be negative");
+	spec = good;
+	spec.temperature = 2.5f;
+	assert_refused(&spec, -EINVAL, "temperature is 2.5; it must be from 0 to 2");
+	spec.temperature = -1;
+	assert_refused(&spec, -EINVAL, "temperature is -1; it must be from 0 to 2");
+	spec = good;
+	spec.top_p = 0;
+	assert_refused(&spec, -EINVAL, "top_p is 0; it must be above 0 and at most 1");
+	spec = good;
+	spec.top_k = -3;
+	assert_refused(&spec, -EINVAL, "top_k is -3; it must not be negative");
+	spec = good;
+	spec.stream = NULL;
+	assert_refused(&spec, -EINVAL, "the request has no stream");
+	drop_spec(&good);
+
+	stops[0] = "x";
+	stops[1] = "";
+	spec = spec_of(stops, 64);
+	assert_refused(&spec, -EINVAL, "stop string 2 has 0 bytes; 1 to 4096 are allowed");
+	drop_spec(&spec);
+	memset(long_stop, 'x', sizeof long_stop - 1);
+	long_stop[sizeof long_stop - 1] = 0;
+	stops[1] = long_stop;
+	spec = spec_of(stops, 64);
+	assert_refused(&spec, -EINVAL, "stop string 2 has 4097 bytes; 1 to 4096 are allowed");
+	drop_spec(&spec);
+	for (int i = 0; i < 17; i++)
+		stops[i] = "x";
+	spec = spec_of(stops, 64);
+	assert_refused(&spec, -EINVAL, "more than 16 stop strings");
+	drop_spec(&spec);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_stop_inside_and_across),
+		cmocka_unit_test(test_held_back),
+		cmocka_unit_test(test_random_stops),
+		cmocka_unit_test(test_small_ring),
+		cmocka_unit_test(test_dropped_text),
+		cmocka_unit_test(test_refusals),
+	};
+	return cmocka_run_group_tests_name("sequence", tests, setup, teardown);
+}
