@@ -93,6 +93,11 @@ ALWAYS_INLINE void run_product(const struct ig_op_call *c, int64_t first, int64_
 		}
 }
 
+/* gcc cannot see that a product writes all of the n_rows * 16 floats read below. */
+#pragma GCC diagnostic push
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 ALWAYS_INLINE void run_glu(const struct ig_op_call *c, int64_t first, int64_t last,
 			   tile_product *product, int max_rows)
 {
@@ -127,6 +132,7 @@ ALWAYS_INLINE void run_glu(const struct ig_op_call *c, int64_t first, int64_t la
 			}
 		}
 }
+#pragma GCC diagnostic pop
 
 /* From NAME_rows, an always-inline product for a constant number of rows (up to
  * max_rows, 4 or 8; more never come), make the kernels ig_linear_NAME, ig_glu_NAME and ig_logits_NAME. */

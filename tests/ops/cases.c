@@ -1,0 +1,417 @@
+/* cases.c: see cases.h. */
+#include "tests/ops/cases.h"
+
+#include "model/gguf.h"
+#include "ops/cpu/rows.h"
+#include "ops/cpu/tile16.h"
+#include "ops/float.h"
+#include "ops/ops.h"
+#include "runtime/cpu/isa.h"
+
+#include <stdlib.h>
+
+#define PRODUCT(op, dtype, n, k, rows, ...) { op, dtype, n, k, rows, __VA_ARGS__ }
+
+/* Odd sizes: outputs that do not fill a tile, inner lengths of one block and of
+ * many, rows on both sides of the groups that kernels take at once. */
+#define SHAPES(op, dtype, ...)                                                                     \
+	PRODUCT(op, dtype, 16, 32, 1, __VA_ARGS__), PRODUCT(op, dtype, 1, 32, 2, __VA_ARGS__),     \
+	PRODUCT(op, dtype, 40, 96, 3, __VA_ARGS__), PRODUCT(op, dtype, 33, 576, 7, __VA_ARGS__),   \
+	PRODUCT(op, dtype, 48, 1536, 8, __VA_ARGS__), PRODUCT(op, dtype, 17, 64, 9, __VA_ARGS__),  \
+	PRODUCT(op, dtype, 64, 160, 70, __VA_ARGS__), PRODUCT(op, dtype, 31, 224, 5, __VA_ARGS__)
+
+#define FORMATS(X)                                                                                 \
+	X(IG_F32) X(IG_F16) X(IG_BF16) X(IG_Q8_0) X(IG_Q4_0) X(IG_Q4_1)
+
+#define LINEAR(t)                                                                                  \
+	SHAPES("linear", t, 0), SHAPES("linear", t, .residual = true),                             \
+	SHAPES("linear", t, .bias = true, .act = IG_ACT_GELU, .residual = true),                   \
+	SHAPES("linear", t, .act = IG_ACT_SILU),
+#define GLU(t) SHAPES("glu", t, .act = IG_ACT_SILU), SHAPES("glu", t, .act = IG_ACT_GELU),         \
+	SHAPES("glu", t, .act = IG_ACT_NONE),
+#define LOGITS(t) SHAPES("logits", t, 0),
+
+/* Inner lengths that are no multiple of 32, or odd, where the format allows them. */
+#define ODD(t)                                                                                     \
+	PRODUCT("linear", t, 20, 37, 6, 0), PRODUCT("linear", t, 5, 1, 1, 0),                      \
+	PRODUCT("glu", t, 35, 99, 4, .act = IG_ACT_SILU),
+
+#define NORM(k, rows, ...) { "norm", IG_F32, k, k, rows, __VA_ARGS__ }
+#define NORMS(...)                                                                                 \
+	NORM(576, 1, __VA_ARGS__), NORM(64, 5, __VA_ARGS__), NORM(17, 3, __VA_ARGS__),             \
+	NORM(5120, 2, __VA_ARGS__), NORM(1, 1, __VA_ARGS__)
+
+#define BENCH(op, t, rows) { op, t, 1536, 576, rows, .act = IG_ACT_SILU, .bench = true },
+#define BENCHES(t) BENCH("glu", t, 1) BENCH("glu", t, 16) BENCH("glu", t, 512)                     \
+	{ "linear", t, 576, 1536, 1, .residual = true, .bench = true },                            \
+	{ "linear", t, 576, 1536, 512, .residual = true, .bench = true },                          \
+	{ "logits", t, 49152, 576, 1, .bench = true },
+
+const struct ig_case ig_cases[] = {
+	FORMATS(LINEAR) FORMATS(GLU) FORMATS(LOGITS)
+	ODD(IG_F32) ODD(IG_F16) ODD(IG_BF16)
+	NORMS(.kind = IG_NORM_RMS), NORMS(.kind = IG_NORM_LAYER, .bias = true),
+	NORMS(.kind = IG_NORM_LAYER), NORMS(.kind = IG_NORM_RMS, .residual = true),
+	NORMS(.kind = IG_NORM_RMS, .gather = true), NORMS(.residual = true, .gather = true),
+	{ "embed", IG_F32, 50, 40, 9 }, { "embed", IG_F16, 50, 40, 9 },
+	{ "embed", IG_BF16, 51, 41, 9 }, { "embed", IG_Q8_0, 50, 64, 9 },
+	{ "embed", IG_Q4_0, 50, 96, 9 }, { "embed", IG_Q4_1, 33, 64, 9 },
+	FORMATS(BENCHES)
+};
+const size_t ig_n_cases = sizeof ig_cases / sizeof *ig_cases;
+
+#define GUARD 64
+#define GUARD_BYTE 0xa5
+
+struct ig_case_data {
+	const struct ig_case *c;
+	const struct ig_op *op;
+	union {
+		struct ig_linear_params linear;
+		struct ig_glu_params glu;
+		struct ig_norm_params norm;
+		struct ig_logits_params logits;
+		struct ig_embed_params embed;
+	} params;
+	uint32_t n_matrices, n_weights, n_in;
+	void *rows_form[3]; /* weights as files have them */
+	void *tiled[3];
+	uint64_t row_bytes; /* of a weight's row */
+	float *x, *residual, *vector[2]; /* inputs; 1-D weights */
+	int32_t *ids, *gathered;
+	int32_t out_rows;
+	int64_t out_cols;
+	/* made once a kernel */
+	uint8_t *packed;
+	uint8_t *out[2]; /* guarded results */
+	int64_t stride;
+};
+
+uint64_t ig_random_u64(uint64_t *s)
+{
+	*s ^= *s >> 12;
+	*s ^= *s << 25;
+	*s ^= *s >> 27;
+	return *s * 0x2545f4914f6cdd1du;
+}
+
+float ig_random_normalish(uint64_t *s)
+{
+	float sum = 0.0f;
+	for (int i = 0; i < 4; i++)
+		sum += (float)(ig_random_u64(s) >> 40) * 0x1p-24f - 0.5f;
+	return sum;
+}
+
+static void *must(void *p)
+{
+	if (!p)
+		abort();
+	return p;
+}
+
+static void *make(size_t bytes)
+{
+	void *p = must(aligned_alloc(64, (bytes + 127) & ~(size_t)63));
+	memset(p, GUARD_BYTE, (bytes + 127) & ~(size_t)63);
+	return p;
+}
+
+static float *random_floats(int64_t n, uint64_t *s, float scale, float offset)
+{
+	float *p = make((size_t)n * sizeof *p);
+	for (int64_t i = 0; i < n; i++)
+		p[i] = ig_random_normalish(s) * scale + offset;
+	return p;
+}
+
+static uint16_t half(float f)
+{
+	/* Cut off, not rounded, and zero for what is too small for a normal half. */
+	uint32_t u = ig_bits_from_f32(f);
+	if (fabsf(f) < 0x1p-14f)
+		return 0;
+	return (uint16_t)((u >> 16 & 0x8000) | (((u & 0x7fffffff) - 0x38000000) >> 13));
+}
+
+/* One row in the file's form: random values, or random bytes with sane scales. */
+static void random_row(uint32_t dtype, uint8_t *dst, int64_t k, uint64_t bytes, uint64_t *s)
+{
+	size_t scales = dtype == IG_Q4_1 ? 2 : 1;
+	size_t block = dtype == IG_Q8_0 ? 34 : 16 + scales * 2;
+
+	if (dtype == IG_F32 || dtype == IG_F16 || dtype == IG_BF16) {
+		for (int64_t i = 0; i < k; i++) {
+			float v = ig_random_normalish(s) * 0.25f + 0.01f;
+			uint16_t h = dtype == IG_F16 ? half(v) : ig_bf16_from_f32(v);
+			if (dtype == IG_F32)
+				memcpy(dst + i * 4, &v, 4);
+			else
+				memcpy(dst + i * 2, &h, 2);
+		}
+		return;
+	}
+	for (uint64_t at = 0; at < bytes; at += block) {
+		for (size_t i = 0; i < block; i++)
+			dst[at + i] = (uint8_t)(ig_random_u64(s) >> 33);
+		for (size_t i = 0; i < scales; i++) {
+			float v = (1.0f + (float)(ig_random_u64(s) >> 56) / 256.0f) *
+				  (dtype == IG_Q8_0 ? 0x1p-9f : 0x1p-5f);
+			uint16_t h = half(i ? -7.0f * v : v);
+			memcpy(dst + at + i * 2, &h, 2);
+		}
+	}
+}
+
+struct ig_case_data *ig_case_open(const struct ig_case *c)
+{
+	struct ig_case_data *d = must(calloc(1, sizeof *d));
+	uint64_t s = 0x9e3779b97f4a7c15u ^ (uint64_t)(c->n * 131 + c->k * 7 + c->rows + c->dtype * 977);
+	bool norm = !strcmp(c->op, "norm"), embed = !strcmp(c->op, "embed");
+
+	d->c = c;
+	for (size_t i = 0; ig_core_ops[i]; i++)
+		if (!strcmp(ig_core_ops[i]->name, c->op))
+			d->op = ig_core_ops[i];
+	must((void *)d->op);
+	if (norm)
+		d->params.norm = (struct ig_norm_params){ sizeof d->params.norm, c->kind, 1e-5f,
+							  c->gather };
+	else if (embed)
+		d->params.embed = (struct ig_embed_params){ sizeof d->params.embed, 1.5f };
+	else if (!strcmp(c->op, "glu"))
+		d->params.glu = (struct ig_glu_params){ sizeof d->params.glu, c->act };
+	else if (!strcmp(c->op, "logits"))
+		d->params.logits = (struct ig_logits_params){ sizeof d->params.logits, 0 };
+	else
+		d->params.linear = (struct ig_linear_params){ sizeof d->params.linear, 1, c->act,
+							      c->bias };
+	d->n_matrices = norm ? 0 : !strcmp(c->op, "glu") ? 2 : 1;
+	d->n_weights = d->n_matrices + (norm ? 1 : 0) + (c->bias ? 1 : 0);
+	d->n_in = embed ? 0 : c->residual ? 2 : 1;
+	d->out_cols = embed ? c->k : c->n;
+	d->out_rows = c->gather ? (c->rows + 1) / 2 : c->rows;
+	d->row_bytes = ig_dtype_row_bytes(c->dtype, c->k);
+	for (uint32_t i = 0; i < d->n_matrices; i++) {
+		d->rows_form[i] = make(d->row_bytes * (uint64_t)c->n);
+		for (int64_t r = 0; r < c->n; r++)
+			random_row(c->dtype, (uint8_t *)d->rows_form[i] + d->row_bytes * (uint64_t)r,
+				   c->k, d->row_bytes, &s);
+		d->tiled[i] = make(ig_tile16_tile_bytes(c->dtype, c->k) *
+				   (uint64_t)ig_tile16_n_tiles(c->n));
+		ig_tile16_pack(c->dtype, d->rows_form[i], c->n, c->k, d->tiled[i], 0,
+			       ig_tile16_n_tiles(c->n));
+	}
+	d->vector[0] = random_floats(c->n, &s, 0.5f, 1.0f);
+	d->vector[1] = random_floats(c->n, &s, 0.5f, 0.0f);
+	d->x = random_floats(c->rows * c->k, &s, 1.0f, 0.1f);
+	d->residual = random_floats(c->rows * c->n, &s, 1.0f, 0.0f);
+	d->ids = make((size_t)c->rows * sizeof *d->ids);
+	d->gathered = make((size_t)c->rows * sizeof *d->gathered);
+	for (int32_t r = 0; r < c->rows; r++) {
+		d->ids[r] = (int32_t)(ig_random_u64(&s) % (uint64_t)c->n);
+		d->gathered[r] = r * 2;
+	}
+	d->ids[0] = (int32_t)c->n - 1;
+	d->stride = d->out_cols * (int64_t)sizeof(float) + GUARD;
+	for (int i = 0; i < 2; i++)
+		d->out[i] = make((size_t)(d->stride * c->rows + GUARD));
+	d->packed = make(ig_form_row_bytes(IG_FORM_ROWS, c->k) * 2 * (uint64_t)c->rows);
+	return d;
+}
+
+void ig_case_close(struct ig_case_data *d)
+{
+	for (int i = 0; i < 3; i++) {
+		free(d->rows_form[i]);
+		free(d->tiled[i]);
+	}
+	free(d->vector[0]);
+	free(d->vector[1]);
+	free(d->x);
+	free(d->residual);
+	free(d->ids);
+	free(d->gathered);
+	free(d->packed);
+	free(d->out[0]);
+	free(d->out[1]);
+	free(d);
+}
+
+const struct ig_op *ig_case_op(const struct ig_case_data *d)
+{
+	return d->op;
+}
+
+int64_t ig_case_out_len(const struct ig_case_data *d)
+{
+	return d->out_rows * d->out_cols;
+}
+
+bool ig_case_fits(const struct ig_case *c, const struct ig_cpu_kernel *k)
+{
+	return ig_isa_includes(ig_isa_best(), k->isa) &&
+	       (k->weight_dtype == IG_DTYPE_NONE || k->weight_dtype == c->dtype);
+}
+
+/* The operands of a call on rows first … first + n - 1 (of the result). */
+static void fill(struct ig_case_data *d, struct ig_op_call *call, struct ig_step *step, uint32_t form,
+		 const void *x, int64_t x_stride, bool tiled, int32_t first, int32_t n)
+{
+	const struct ig_case *c = d->c;
+	int32_t in_first = c->gather ? 0 : first;
+
+	*step = (struct ig_step){ .struct_size = sizeof *step, .n_rows = c->rows,
+				  .n_logit_rows = n, .token_ids = d->ids + first,
+				  .logit_rows = d->gathered + first };
+	*call = (struct ig_op_call){ .struct_size = sizeof *call, .params = &d->params, .step = step,
+				     .n_in = d->n_in, .n_weights = d->n_weights,
+				     .n_out = c->residual && !strcmp(c->op, "norm") ? 2 : 1 };
+	if (d->n_in > 0)
+		call->in[0] = (struct ig_tensor){ (char *)x + in_first * x_stride, n, c->k, x_stride,
+						  IG_F32, form };
+	if (d->n_in > 1)
+		call->in[1] = (struct ig_tensor){ d->residual + in_first * c->n, n, c->n, c->n * 4,
+						  IG_F32, IG_FORM_ROWS };
+	for (uint32_t i = 0; i < d->n_matrices; i++)
+		call->weight[i] = (struct ig_tensor){
+			tiled ? d->tiled[i] : d->rows_form[i], c->n, c->k,
+			tiled ? 0 : (int64_t)d->row_bytes, c->dtype,
+			tiled ? IG_FORM_TILE16 : IG_FORM_ROWS };
+	for (uint32_t i = d->n_matrices; i < d->n_weights; i++)
+		call->weight[i] = (struct ig_tensor){ d->vector[i - d->n_matrices], 1, c->n, c->n * 4,
+						      IG_F32, IG_FORM_ROWS };
+	for (uint32_t i = 0; i < call->n_out; i++)
+		call->out[i] = (struct ig_tensor){ d->out[i] + GUARD + first * d->stride, n, d->out_cols,
+						   d->stride, IG_F32, IG_FORM_ROWS };
+}
+
+/* All rows of x in a form; the stride of the rows. */
+static int64_t to_form(struct ig_case_data *d, uint32_t form)
+{
+	int64_t stride = (int64_t)ig_form_row_bytes(form, d->c->k);
+	struct ig_op_call c = {
+		.n_in = 1, .n_out = 1,
+		.in = { { d->x, d->c->rows, d->c->k, d->c->k * 4, IG_F32, IG_FORM_ROWS } },
+		.out = { { d->packed, d->c->rows, d->c->k, stride, IG_F32, form } },
+	};
+	if (form == IG_FORM_Q8)
+		ig_pack_q8_generic(&c, 0, d->c->rows, NULL);
+	else
+		ig_pack_bf16_generic(&c, 0, d->c->rows, NULL);
+	return stride;
+}
+
+/* Copy the result out and look at the guards: before, between and after the rows. */
+static bool collect(struct ig_case_data *d, float *out)
+{
+	int64_t row = d->out_cols * (int64_t)sizeof(float);
+	bool whole = true;
+
+	for (int64_t i = 0; i < GUARD; i++)
+		whole = whole && d->out[0][i] == GUARD_BYTE;
+	for (int32_t r = 0; r < d->c->rows; r++) {
+		const uint8_t *p = d->out[0] + GUARD + r * d->stride;
+		bool written = r < d->out_rows;
+		if (written)
+			memcpy(out + r * d->out_cols, p, (size_t)row);
+		for (int64_t i = written ? row : 0; i < d->stride; i++)
+			whole = whole && p[i] == GUARD_BYTE;
+	}
+	return whole;
+}
+
+static void clear(struct ig_case_data *d)
+{
+	memset(d->out[0], GUARD_BYTE, (size_t)(d->stride * d->c->rows + GUARD));
+}
+
+void ig_case_reference(struct ig_case_data *d, uint32_t form, float *out)
+{
+	const struct ig_case *c = d->c;
+	struct ig_op_call call;
+	struct ig_step step;
+	float *x = must(malloc((size_t)(c->rows * c->k) * sizeof *x));
+
+	memcpy(x, d->x, (size_t)(c->rows * c->k) * sizeof *x);
+	if (form != IG_FORM_ROWS && d->n_in) {
+		int64_t stride = to_form(d, form);
+		for (int32_t r = 0; r < c->rows; r++) {
+			const uint8_t *row = d->packed + r * stride;
+			const float *scale = (const float *)(row + c->k);
+			for (int64_t i = 0; i < c->k; i++)
+				x[r * c->k + i] = form == IG_FORM_Q8
+					? scale[i / 32] * (float)((const int8_t *)row)[i]
+					: ig_f32_from_bf16(((const uint16_t *)row)[i]);
+		}
+	}
+	clear(d);
+	fill(d, &call, &step, IG_FORM_ROWS, x, c->k * 4, false, 0, d->out_rows);
+	d->op->reference(&call);
+	if (!collect(d, out))
+		abort();
+	free(x);
+}
+
+bool ig_case_kernel(struct ig_case_data *d, const struct ig_cpu_kernel *k, enum ig_case_cut cut,
+		    float *out)
+{
+	struct ig_op_call call;
+	struct ig_step step;
+	const void *x = d->x;
+	int64_t x_stride = d->c->k * 4;
+	bool tiled = k->weight_form == IG_FORM_TILE16;
+
+	if (k->in_form != IG_FORM_ROWS) {
+		x_stride = to_form(d, k->in_form);
+		x = d->packed;
+	}
+	clear(d);
+	for (int32_t r = 0; r < (cut == IG_CUT_ROWS ? d->out_rows : 1); r++) {
+		fill(d, &call, &step, k->in_form, x, x_stride, tiled, r,
+		     cut == IG_CUT_ROWS ? 1 : d->out_rows);
+		int64_t n = k->n_units(&call);
+		if (cut == IG_CUT_UNITS)
+			for (int64_t u = n - 1; u >= 0; u--)
+				k->run(&call, u, u + 1, NULL);
+		else
+			k->run(&call, 0, n, NULL);
+	}
+	return collect(d, out);
+}
+
+void ig_case_time(struct ig_case_data *d, const struct ig_cpu_kernel *k, int n_times)
+{
+	struct ig_op_call call;
+	struct ig_step step;
+	int64_t stride = k->in_form == IG_FORM_ROWS ? d->c->k * 4 : to_form(d, k->in_form);
+
+	fill(d, &call, &step, k->in_form, k->in_form == IG_FORM_ROWS ? (void *)d->x : d->packed, stride,
+	     k->weight_form == IG_FORM_TILE16, 0, d->out_rows);
+	for (int i = 0; i < n_times; i++)
+		k->run(&call, 0, k->n_units(&call), NULL);
+}
+
+uint64_t ig_case_weight_bytes(const struct ig_case *c)
+{
+	uint64_t one = ig_dtype_row_bytes(c->dtype, c->k) * (uint64_t)c->n;
+	return !strcmp(c->op, "glu") ? 2 * one : one;
+}
+
+uint64_t ig_case_macs(const struct ig_case *c)
+{
+	uint64_t one = (uint64_t)c->n * (uint64_t)c->k * (uint64_t)c->rows;
+	return !strcmp(c->op, "glu") ? 2 * one : one;
+}
+
+const char *ig_case_name(const struct ig_case *c, const struct ig_cpu_kernel *k)
+{
+	static const char *const forms[] = { "f32", "tile16", "q8", "bf16" };
+	static char buf[160];
+
+	snprintf(buf, sizeof buf, "%s %s [%lld, %lld] rows %d%s%s%s act %u, %s x %s", c->op,
+		 ig_dtype_name(c->dtype), (long long)c->n, (long long)c->k, c->rows,
+		 c->bias ? " bias" : "", c->residual ? " residual" : "", c->gather ? " gather" : "",
+		 c->act, ig_isa_name(k->isa), forms[k->in_form]);
+	return buf;
+}
