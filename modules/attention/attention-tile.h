@@ -24,7 +24,7 @@
  *   vec_keep(v, from, to, other)   lanes from <= i < to of v, else other
  *   vec_exp(x)         for x <= 0, within 1e-7 of its value; 0 below -87
  *   vec_hmax, vec_hsum
- * and, below the inclusion, transpose_f16; f16_tile_8 may serve it.
+ * and, below the inclusion, transpose_f16 and scores_in_place.
  */
 #ifndef ATTENTION_TILE_H
 #define ATTENTION_TILE_H
@@ -49,8 +49,10 @@ _Static_assert(TILE_V % BLOCK_VECS == 0 && SUB_BLOCKS * BLOCK_VECS % TILE_V == 0
 
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL_32 _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL_32 _Pragma("GCC unroll 32")
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
@@ -114,13 +116,10 @@ static uint64_t unit_scratch_bytes(const struct ig_op_call *call)
 
 /* ---- K and V of a few blocks -------------------------------------------------------- */
 
-/* dst[d * KT_STRIDE + t] = src[t][d] for 16 tokens of halves, n dimensions. */
-static void transpose_f16(float *dst, const char *src, uint64_t stride, int32_t n);
-
-/* The same of 8 tokens and 8 dimensions. */
-INLINE void f16_tile_8(float *dst, const char *src, uint64_t stride)
+/* x[d], halves of 8 tokens, from 8 tokens' first 8 dimensions. */
+INLINE void f16_lanes_8(__m128i x[8], const char *src, uint64_t stride)
 {
-	__m128i r[8], x[8];
+	__m128i r[8];
 
 	UNROLL for (int i = 0; i < 8; i++)
 		r[i] = _mm_loadu_si128((const __m128i *)(src + (uint64_t)i * stride));
@@ -135,15 +134,29 @@ INLINE void f16_tile_8(float *dst, const char *src, uint64_t stride)
 		r[i + 3] = _mm_unpackhi_epi32(x[i + 1], x[i + 3]);
 	}
 	UNROLL for (int i = 0; i < 4; i++) {
-		float *y = dst + 2 * i * KT_STRIDE;
-
-		_mm256_storeu_ps(y, _mm256_cvtph_ps(_mm_unpacklo_epi64(r[i], r[i + 4])));
-		_mm256_storeu_ps(y + KT_STRIDE,
-				 _mm256_cvtph_ps(_mm_unpackhi_epi64(r[i], r[i + 4])));
+		x[2 * i] = _mm_unpacklo_epi64(r[i], r[i + 4]);
+		x[2 * i + 1] = _mm_unpackhi_epi64(r[i], r[i + 4]);
 	}
 }
 
-/* The same of 16 tokens of floats. */
+/* dst[d * KT_STRIDE + t] = src[t][d] for 8 tokens and 8 dimensions. */
+INLINE void f16_tile_8(float *dst, const char *src, uint64_t stride)
+{
+	__m128i x[8];
+
+	f16_lanes_8(x, src, stride);
+	UNROLL for (int i = 0; i < 8; i++)
+		_mm256_storeu_ps(dst + i * KT_STRIDE, _mm256_cvtph_ps(x[i]));
+}
+
+/* The same of 16 tokens and n dimensions. */
+static void transpose_f16(float *dst, const char *src, uint64_t stride, int32_t n);
+
+/* Scores of a block of halves for the nq first query vectors, K transposed in
+ * registers only: the same sums as scores_tile's.  Returns 0 when it can't. */
+static int scores_in_place(const struct unit *u, int nq, const char *block, float *s);
+
+/* dst[d * KT_STRIDE + t] = src[t][d] for 16 tokens of floats. */
 static void transpose_f32(float *dst, const char *src, uint64_t stride, int32_t n)
 {
 	for (int t = 0; t < IG_BLOCK_TOKENS; t += 8) {
@@ -363,10 +376,29 @@ static int32_t at_most(int32_t a, int32_t b)
 	return a < b ? a : b;
 }
 
+/* Scores of blocks first_block … end_block - 1 of the range when the query vectors
+ * are too few to share a transposed copy of K. */
+static int range_scores_in_place(struct unit *u, char *const *blocks, int32_t first_block,
+				 int32_t end_block)
+{
+	if (u->layout->dtype != IG_F16 || u->n > TILE_Q)
+		return 0;
+	for (int32_t b = first_block; b < end_block; b++) {
+		prefetch_block(u, blocks[b] + u->layout->v_offset);
+		if (b + 1 < end_block)
+			prefetch_block(u, blocks[b + 1]);
+		if (!scores_in_place(u, u->n, blocks[b], u->s + b * IG_BLOCK_TOKENS))
+			return 0;
+	}
+	return 1;
+}
+
 /* Scores of blocks first_block … end_block - 1 of the range. */
 static void range_scores(struct unit *u, char *const *blocks, int32_t first_block,
 			 int32_t end_block)
 {
+	if (range_scores_in_place(u, blocks, first_block, end_block))
+		return;
 	for (int32_t b = first_block; b < end_block; b += SUB_BLOCKS) {
 		const int32_t n = at_most(SUB_BLOCKS, end_block - b);
 		const int32_t start = b * IG_BLOCK_TOKENS;

@@ -82,6 +82,43 @@ static void transpose_f16(float *dst, const char *src, uint64_t stride, int32_t 
 				   stride);
 }
 
+/* 8 tokens of the block. */
+INLINE void scores_half(const int nq, const struct unit *u, const char *src, float *s)
+{
+	vec acc[TILE_Q];
+
+	UNROLL for (int i = 0; i < nq; i++)
+		acc[i] = vec_zero();
+	for (int32_t d = 0; d < u->dim; d += 8) {
+		__m128i x[8];
+
+		f16_lanes_8(x, src + d * 2, u->layout->token_stride);
+		UNROLL for (int j = 0; j < 8; j++) {
+			vec k = _mm256_cvtph_ps(x[j]);
+
+			UNROLL for (int i = 0; i < nq; i++)
+				acc[i] = vec_fma(vec_set1(u->q[i][d + j]), k, acc[i]);
+		}
+	}
+	UNROLL for (int i = 0; i < nq; i++)
+		vec_store(s + i * S_STRIDE, acc[i]);
+}
+
+static int scores_in_place(const struct unit *u, int nq, const char *block, float *s)
+{
+	for (int t = 0; t < IG_BLOCK_TOKENS; t += 8, block += 8 * u->layout->token_stride, s += 8)
+		switch (nq) {
+		case 1: scores_half(1, u, block, s); break;
+		case 2: scores_half(2, u, block, s); break;
+		case 3: scores_half(3, u, block, s); break;
+		case 4: scores_half(4, u, block, s); break;
+		case 5: scores_half(5, u, block, s); break;
+		case 6: scores_half(6, u, block, s); break;
+		default: return 0;
+		}
+	return 1;
+}
+
 uint64_t ig_attention_scratch_avx2(const struct ig_op_call *call)
 {
 	return unit_scratch_bytes(call);

@@ -72,14 +72,15 @@ static inline float vec_hmax(vec v)
 
 #include "attention-tile.h"
 
-/* 16 tokens by 32 dimensions, as halves: each 128-bit lane of the vectors holds 8
- * dimensions and is transposed by itself, 8 tokens at a time; then the two halves
- * of a dimension's tokens are put side by side and widened. */
-INLINE void f16_tile_32(float *dst, const char *src, uint64_t stride)
+/* 16 tokens' first 32 dimensions, as halves: x[i] holds dimension i of all tokens
+ * below and i + 8 above, x[8 + i] holds i + 16 and i + 24.  Each 128-bit lane holds 8
+ * dimensions and is transposed by itself, 8 tokens at a time; then the two halves of
+ * a dimension's tokens are put side by side. */
+INLINE void f16_lanes_32(__m512i x[16], const char *src, uint64_t stride)
 {
 	const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
 	const __m512i high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-	__m512i r[16], x[16];
+	__m512i r[16];
 
 	UNROLL for (int h = 0; h < 16; h += 8) {
 		UNROLL for (int i = h; i < h + 8; i++)
@@ -100,27 +101,73 @@ INLINE void f16_tile_32(float *dst, const char *src, uint64_t stride)
 		}
 	}
 	UNROLL for (int i = 0; i < 8; i++) {
-		__m512i a = _mm512_permutex2var_epi64(x[i], low, x[i + 8]);
-		__m512i b = _mm512_permutex2var_epi64(x[i], high, x[i + 8]);
-		float *y = dst + i * KT_STRIDE;
+		__m512i a = x[i], b = x[i + 8];
 
-		vec_store(y, _mm512_cvtph_ps(_mm512_castsi512_si256(a)));
-		vec_store(y + 8 * KT_STRIDE, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(a, 1)));
-		vec_store(y + 16 * KT_STRIDE, _mm512_cvtph_ps(_mm512_castsi512_si256(b)));
-		vec_store(y + 24 * KT_STRIDE, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(b, 1)));
+		x[i] = _mm512_permutex2var_epi64(a, low, b);
+		x[i + 8] = _mm512_permutex2var_epi64(a, high, b);
 	}
+}
+
+/* Dimension d of what f16_lanes_32 gives, widened. */
+INLINE vec f16_dimension(const __m512i x[16], const int d)
+{
+	const __m512i v = x[d / 16 * 8 + d % 8];
+
+	return _mm512_cvtph_ps(d & 8 ? _mm512_extracti64x4_epi64(v, 1) : _mm512_castsi512_si256(v));
 }
 
 static void transpose_f16(float *dst, const char *src, uint64_t stride, int32_t n)
 {
 	int32_t d = 0;
 
-	for (; d + 32 <= n; d += 32)
-		f16_tile_32(dst + d * KT_STRIDE, src + d * 2, stride);
+	for (; d + 32 <= n; d += 32) {
+		__m512i x[16];
+
+		f16_lanes_32(x, src + d * 2, stride);
+		UNROLL_32 for (int i = 0; i < 32; i++)
+			vec_store(dst + (d + i) * KT_STRIDE, f16_dimension(x, i));
+	}
 	for (; d < n; d += 8)
 		for (int t = 0; t < IG_BLOCK_TOKENS; t += 8)
 			f16_tile_8(dst + d * KT_STRIDE + t, src + (uint64_t)t * stride + d * 2,
 				   stride);
+}
+
+INLINE void scores_block(const int nq, const struct unit *u, const char *block, float *s)
+{
+	vec acc[TILE_Q];
+
+	UNROLL for (int i = 0; i < nq; i++)
+		acc[i] = vec_zero();
+	for (int32_t d = 0; d < u->dim; d += 32) {
+		__m512i x[16];
+
+		f16_lanes_32(x, block + d * 2, u->layout->token_stride);
+		UNROLL_32 for (int j = 0; j < 32; j++) {
+			vec k = f16_dimension(x, j);
+
+			UNROLL for (int i = 0; i < nq; i++)
+				acc[i] = vec_fma(vec_set1(u->q[i][d + j]), k, acc[i]);
+		}
+	}
+	UNROLL for (int i = 0; i < nq; i++)
+		vec_store(s + i * S_STRIDE, acc[i]);
+}
+
+static int scores_in_place(const struct unit *u, int nq, const char *block, float *s)
+{
+	if (u->dim % 32)
+		return 0;
+	switch (nq) {
+	case 1: scores_block(1, u, block, s); break;
+	case 2: scores_block(2, u, block, s); break;
+	case 3: scores_block(3, u, block, s); break;
+	case 4: scores_block(4, u, block, s); break;
+	case 5: scores_block(5, u, block, s); break;
+	case 6: scores_block(6, u, block, s); break;
+	default: return 0;
+	}
+	return 1;
 }
 
 uint64_t ig_attention_scratch_avx512(const struct ig_op_call *call)

@@ -168,7 +168,7 @@ static int check_rope_kv(struct ig_op_shape *s, struct ig_error *err)
 		return ig_fail(err, -EINVAL, "rope_kv: q | k | v has %lld columns of type %u, "
 			       "expected %lld of F32, one row a token", (long long)s->in[0].n_cols,
 			       s->in[0].dtype, (long long)n_cols);
-	if (has_table && (p->n_pairs < 1 || 2 * p->n_pairs > p->head_dim))
+	if (has_table && (p->n_pairs < 1 || p->n_pairs > p->head_dim / 2))
 		return ig_fail(err, -EINVAL, "rope_kv: n_pairs is %u, not in 1 … %u", p->n_pairs,
 			       p->head_dim / 2);
 	if (has_table && (s->in[1].n_cols != 2 * (int64_t)p->n_pairs || s->in[1].dtype != IG_F32 ||

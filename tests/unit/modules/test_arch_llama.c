@@ -1,0 +1,440 @@
+/*
+ * test_arch_llama.c: hyper-parameters from metadata, good and bad, and what the
+ * architecture records, against a host that only takes notes.
+ */
+#include "attention_world.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- a file's metadata ------------------------------------------------------------------ */
+
+enum kind { U32, F32, STR, TENSOR };
+
+struct entry {
+	const char *key;
+	enum kind kind;
+	double number;
+	const char *text;
+};
+
+struct ig_meta {
+	struct entry entries[40];
+	int n;
+};
+
+static const struct entry smollm[] = {
+	{ "llama.block_count", U32, 2 },
+	{ "llama.context_length", U32, 8192 },
+	{ "llama.embedding_length", U32, 576 },
+	{ "llama.feed_forward_length", U32, 1536 },
+	{ "llama.attention.head_count", U32, 9 },
+	{ "llama.attention.head_count_kv", U32, 3 },
+	{ "llama.attention.layer_norm_rms_epsilon", F32, 1e-5 },
+	{ "llama.rope.freq_base", F32, 100000 },
+	{ "llama.rope.dimension_count", U32, 64 },
+	{ "llama.vocab_size", U32, 49152 },
+};
+
+static void meta_reset(struct ig_meta *m)
+{
+	memset(m, 0, sizeof *m);
+	m->n = sizeof smollm / sizeof smollm[0];
+	memcpy(m->entries, smollm, sizeof smollm);
+}
+
+static void meta_drop(struct ig_meta *m, const char *key)
+{
+	for (int i = 0; i < m->n; i++)
+		if (!strcmp(m->entries[i].key, key))
+			m->entries[i] = m->entries[--m->n];
+}
+
+static void meta_set(struct ig_meta *m, struct entry e)
+{
+	meta_drop(m, e.key);
+	m->entries[m->n++] = e;
+}
+
+static const struct entry *meta_find(const struct ig_meta *m, const char *key)
+{
+	for (int i = 0; i < m->n; i++)
+		if (!strcmp(m->entries[i].key, key))
+			return &m->entries[i];
+	return NULL;
+}
+
+static int meta_get(const struct ig_meta *m, const char *key, enum kind kind,
+		    const struct entry **out, struct ig_error *err)
+{
+	*out = meta_find(m, key);
+	if (!*out)
+		return ig_fail(err, -ENOENT, "%s is missing", key);
+	if ((*out)->kind != kind)
+		return ig_fail(err, -EINVAL, "%s has another type", key);
+	return 0;
+}
+
+static int meta_u32(const struct ig_meta *m, const char *key, uint32_t *out, struct ig_error *err)
+{
+	const struct entry *e;
+	int rc = meta_get(m, key, U32, &e, err);
+
+	if (!rc)
+		*out = (uint32_t)e->number;
+	return rc;
+}
+
+static int meta_f32(const struct ig_meta *m, const char *key, float *out, struct ig_error *err)
+{
+	const struct entry *e;
+	int rc = meta_get(m, key, F32, &e, err);
+
+	if (!rc)
+		*out = (float)e->number;
+	return rc;
+}
+
+static int meta_str(const struct ig_meta *m, const char *key, const char **out, size_t *len,
+		    struct ig_error *err)
+{
+	const struct entry *e;
+	int rc = meta_get(m, key, STR, &e, err);
+
+	if (!rc) {
+		*out = e->text;
+		*len = strlen(e->text);
+	}
+	return rc;
+}
+
+static int meta_has_tensor(const struct ig_meta *m, const char *name)
+{
+	const struct entry *e = meta_find(m, name);
+
+	return e && e->kind == TENSOR;
+}
+
+/* ---- a recorder that takes notes ----------------------------------------------------------- */
+
+#define MAX_NOTES 64
+
+struct note {
+	const char *op;
+	unsigned char params[64];
+	ig_value in[IG_MAX_IN], out;
+	ig_weight w[IG_MAX_WEIGHTS];
+	uint32_t n_in, n_w;
+};
+
+struct ig_graph {
+	struct note notes[MAX_NOTES];
+	int n;
+	char weights[MAX_NOTES][64];
+	int n_weights, n_values, status;
+};
+
+static ig_weight note_weight(struct ig_graph *g, const char *name, int64_t n_rows, int64_t n_cols)
+{
+	assert_true(g->n_weights < MAX_NOTES);
+	snprintf(g->weights[g->n_weights], sizeof g->weights[0], "%s [%lld, %lld]", name,
+		 (long long)n_rows, (long long)n_cols);
+	return g->n_weights++;
+}
+
+static int note_op(struct ig_graph *g, const char *op, const void *params, const ig_value *in,
+		   uint32_t n_in, const ig_weight *w, uint32_t n_w, ig_value *out, uint32_t n_out)
+{
+	struct note *n = &g->notes[g->n++];
+	uint32_t size;
+
+	assert_true(g->n <= MAX_NOTES && n_in <= IG_MAX_IN && n_w <= IG_MAX_WEIGHTS);
+	memcpy(&size, params, sizeof size);
+	assert_true(size <= sizeof n->params);
+	memcpy(n->params, params, size);
+	n->op = op;
+	n->n_in = n_in;
+	n->n_w = n_w;
+	for (uint32_t i = 0; i < n_in; i++)
+		n->in[i] = in[i];
+	for (uint32_t i = 0; i < n_w; i++)
+		n->w[i] = w[i];
+	n->out = IG_NONE;
+	if (n_out)
+		*out = n->out = g->n_values++;
+	return 0;
+}
+
+static int note_status(const struct ig_graph *g)
+{
+	return g->status;
+}
+
+static const struct ig_host host = {
+	.struct_size = sizeof host, .abi_version = IG_MODULE_ABI,
+	.meta_u32 = meta_u32, .meta_f32 = meta_f32, .meta_str = meta_str,
+	.meta_has_tensor = meta_has_tensor, .weight = note_weight, .record = note_op,
+	.graph_status = note_status,
+};
+
+static const struct ig_arch *llama(void)
+{
+	for (const struct ig_arch *const *a = world_module()->archs; *a; a++)
+		if (!strcmp((*a)->name, "llama"))
+			return *a;
+	fail_msg("the module has no architecture llama");
+	return NULL;
+}
+
+static int read_params(const struct ig_meta *m, void **params, struct ig_model_info *info,
+		       struct ig_error *err)
+{
+	*params = calloc(1, llama()->params_size);
+	assert_non_null(*params);
+	return llama()->read_params(&host, m, *params, info, err);
+}
+
+/* ---- the tests ---------------------------------------------------------------------------------- */
+
+static void test_info(void **state)
+{
+	struct ig_meta m;
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+	void *params;
+
+	meta_reset(&m);
+	assert_int_equal(read_params(&m, &params, &info, &err), 0);
+	free(params);
+	assert_int_equal(info.struct_size, sizeof info);
+	assert_int_equal(info.n_vocab, 49152);
+	assert_int_equal(info.n_context, 8192);
+	assert_int_equal(info.n_groups, 1);
+	assert_int_equal(info.groups[0].struct_size, sizeof info.groups[0]);
+	assert_int_equal(info.groups[0].n_layers, 2);
+	assert_int_equal(info.groups[0].n_kv_heads, 3);
+	assert_int_equal(info.groups[0].head_dim, 64);
+	assert_int_equal(info.groups[0].window, 0);
+	/* what may be missing */
+	meta_drop(&m, "llama.attention.head_count_kv");
+	meta_drop(&m, "llama.rope.freq_base");
+	meta_drop(&m, "llama.rope.dimension_count");
+	meta_set(&m, (struct entry){ "llama.attention.key_length", U32, 80 });
+	assert_int_equal(read_params(&m, &params, &info, &err), 0);
+	free(params);
+	assert_int_equal(info.groups[0].n_kv_heads, 9);
+	assert_int_equal(info.groups[0].head_dim, 80);
+}
+
+static void test_refusals(void **state)
+{
+	static const struct {
+		struct entry e; /* kind TENSOR and no number: the key is dropped */
+		int code;
+		const char *text;
+	} bad[] = {
+		{ { "llama.block_count", U32, 0 }, -EINVAL, "llama.block_count is 0" },
+		{ { "llama.block_count", U32, 1025 }, -EINVAL, "llama.block_count is 1025" },
+		{ { "llama.block_count", F32, 2 }, -EINVAL, "llama.block_count" },
+		{ { "llama.embedding_length", U32, 0 }, -EINVAL, "llama.embedding_length is 0" },
+		{ { "llama.embedding_length", U32, 4294967295.0 }, -EINVAL, "embedding_length" },
+		{ { "llama.embedding_length", U32, 580 }, -EINVAL, "580 is not a multiple" },
+		{ { "llama.feed_forward_length", U32, 0 }, -EINVAL, "feed_forward_length is 0" },
+		{ { "llama.attention.head_count", U32, 0 }, -EINVAL, "head_count is 0" },
+		{ { "llama.attention.head_count", U32, 5000 }, -EINVAL, "head_count is 5000" },
+		{ { "llama.attention.head_count_kv", U32, 0 }, -EINVAL, "head_count_kv is 0" },
+		{ { "llama.attention.head_count_kv", U32, 4 }, -EINVAL, "head_count_kv 4" },
+		{ { "llama.attention.head_count_kv", STR, 0, "3" }, -EINVAL, "head_count_kv" },
+		{ { "llama.attention.key_length", U32, 60 }, -EINVAL, "a head of 60" },
+		{ { "llama.attention.key_length", U32, 0 }, -EINVAL, "a head of 0" },
+		{ { "llama.attention.key_length", U32, 264 }, -EINVAL, "a head of 264" },
+		{ { "llama.attention.value_length", U32, 32 }, -ENOTSUP, "value_length 32" },
+		{ { "llama.rope.dimension_count", U32, 63 }, -EINVAL, "dimension_count 63 is odd" },
+		{ { "llama.rope.dimension_count", U32, 66 }, -EINVAL, "dimension_count is 66" },
+		{ { "llama.rope.dimension_count", U32, 0 }, -EINVAL, "dimension_count is 0" },
+		{ { "llama.attention.layer_norm_rms_epsilon", F32, -1 }, -EINVAL, "rms_epsilon is -1" },
+		{ { "llama.attention.layer_norm_rms_epsilon", F32, NAN }, -EINVAL, "rms_epsilon is" },
+		{ { "llama.rope.freq_base", F32, 0 }, -EINVAL, "freq_base is 0" },
+		{ { "llama.rope.freq_base", F32, INFINITY }, -EINVAL, "freq_base is inf" },
+		{ { "llama.vocab_size", U32, 0 }, -EINVAL, "vocab_size is 0" },
+		{ { "llama.context_length", U32, 0 }, -EINVAL, "context_length is 0" },
+		{ { "llama.context_length", U32, 16777217 }, -EINVAL, "context_length is 16777217" },
+		{ { "llama.expert_count", U32, 8 }, -ENOTSUP, "llama.expert_count is 8" },
+		{ { "llama.attention.sliding_window", U32, 4096 }, -ENOTSUP, "sliding_window is 4096" },
+		{ { "llama.rope.scaling.type", STR, 0, "yarn" }, -ENOTSUP, "\"yarn\"" },
+		{ { "llama.rope.scaling.type", STR, 0, "linear" }, -ENOENT, "scaling.factor" },
+		{ { "llama.rope.scale_linear", F32, 2 }, -ENOTSUP, "rope.scale_linear" },
+		{ { "blk.0.attn_q.bias", TENSOR, 1 }, -ENOTSUP, "blk.0.attn_q.bias" },
+		{ { "llama.block_count", TENSOR, 0 }, -ENOENT, "llama.block_count" },
+		{ { "llama.vocab_size", TENSOR, 0 }, -ENOENT, "llama.vocab_size" },
+		{ { "llama.context_length", TENSOR, 0 }, -ENOENT, "llama.context_length" },
+		{ { "llama.embedding_length", TENSOR, 0 }, -ENOENT, "llama.embedding_length" },
+		{ { "llama.feed_forward_length", TENSOR, 0 }, -ENOENT, "feed_forward_length" },
+		{ { "llama.attention.head_count", TENSOR, 0 }, -ENOENT, "head_count" },
+		{ { "llama.attention.layer_norm_rms_epsilon", TENSOR, 0 }, -ENOENT, "rms_epsilon" },
+	};
+
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		struct ig_meta m;
+		struct ig_model_info info;
+		struct ig_error err = { 0 };
+		void *params;
+		int rc;
+
+		meta_reset(&m);
+		if (bad[i].e.kind == TENSOR && bad[i].e.number == 0)
+			meta_drop(&m, bad[i].e.key);
+		else
+			meta_set(&m, bad[i].e);
+		rc = read_params(&m, &params, &info, &err);
+		free(params);
+		if (rc != bad[i].code || !strstr(err.text, bad[i].text))
+			fail_msg("%s: %d \"%s\", expected %d with \"%s\"", bad[i].e.key, rc, err.text,
+				 bad[i].code, bad[i].text);
+	}
+}
+
+static const struct note *record(const struct ig_meta *m, struct ig_graph *g)
+{
+	struct ig_model_info info;
+	struct ig_error err;
+	void *params;
+
+	memset(g, 0, sizeof *g);
+	assert_int_equal(read_params(m, &params, &info, &err), 0);
+	assert_int_equal(llama()->record(&host, g, m, params), g->status);
+	free(params);
+	return g->notes;
+}
+
+static void expect_weight(const struct ig_graph *g, ig_weight w, const char *text)
+{
+	assert_in_range(w, 0, g->n_weights - 1);
+	assert_string_equal(g->weights[w], text);
+}
+
+static void test_record(void **state)
+{
+	static const char *const ops[] = {
+		"rope_table", "embed",
+		"norm", "linear", "rope_kv", "attention", "linear", "norm", "glu", "linear",
+		"norm", "linear", "rope_kv", "attention", "linear", "norm", "glu", "linear",
+		"norm", "logits", "sample",
+	};
+	struct ig_meta m;
+	struct ig_graph g;
+	const struct note *n;
+	struct ig_rope_kv_params rope;
+	struct ig_attention_params attention;
+	struct ig_rope_table_params table;
+	struct ig_norm_params norm;
+	struct ig_glu_params glu;
+
+	meta_reset(&m);
+	n = record(&m, &g);
+	assert_int_equal(g.n, sizeof ops / sizeof ops[0]);
+	for (int i = 0; i < g.n; i++)
+		assert_string_equal(n[i].op, ops[i]);
+
+	memcpy(&table, n[0].params, sizeof table);
+	assert_int_equal(table.n_pairs, 32);
+	assert_true(table.freq_base == 100000 && table.freq_scale == 1);
+	assert_int_equal(n[0].n_w, 0);
+	expect_weight(&g, n[1].w[0], "token_embd.weight [49152, 576]");
+
+	/* the second layer */
+	n += 10;
+	memcpy(&norm, n[0].params, sizeof norm);
+	assert_true(norm.kind == IG_NORM_RMS && norm.eps == 1e-5f && !norm.gather);
+	expect_weight(&g, n[0].w[0], "blk.1.attn_norm.weight [1, 576]");
+	assert_int_equal(n[1].n_w, 3);
+	expect_weight(&g, n[1].w[0], "blk.1.attn_q.weight [576, 576]");
+	expect_weight(&g, n[1].w[1], "blk.1.attn_k.weight [192, 576]");
+	expect_weight(&g, n[1].w[2], "blk.1.attn_v.weight [192, 576]");
+	memcpy(&rope, n[2].params, sizeof rope);
+	assert_true(rope.n_heads == 9 && rope.n_kv_heads == 3 && rope.head_dim == 64 &&
+		    rope.mode == IG_ROPE_PAIRS && rope.n_pairs == 32 && rope.group == 0 &&
+		    rope.layer == 1);
+	assert_int_equal(n[2].in[0], n[1].out);
+	assert_int_equal(n[2].in[1], n[-10].out);
+	memcpy(&attention, n[3].params, sizeof attention);
+	assert_true(attention.n_heads == 9 && attention.n_kv_heads == 3 &&
+		    attention.head_dim == 64 && attention.layer == 1 && attention.window == 0 &&
+		    attention.scale == 0.125f);
+	assert_int_equal(n[3].in[0], n[2].out);
+	expect_weight(&g, n[4].w[0], "blk.1.attn_output.weight [576, 576]");
+	assert_int_equal(n[4].in[0], n[3].out);
+	assert_int_equal(n[4].in[1], n[-1].out); /* the residual: the layer's input */
+	assert_int_equal(n[0].in[0], n[-1].out);
+	expect_weight(&g, n[5].w[0], "blk.1.ffn_norm.weight [1, 576]");
+	assert_int_equal(n[5].in[0], n[4].out);
+	memcpy(&glu, n[6].params, sizeof glu);
+	assert_int_equal(glu.act, IG_ACT_SILU);
+	expect_weight(&g, n[6].w[0], "blk.1.ffn_gate.weight [1536, 576]");
+	expect_weight(&g, n[6].w[1], "blk.1.ffn_up.weight [1536, 576]");
+	assert_int_equal(n[6].in[0], n[5].out);
+	expect_weight(&g, n[7].w[0], "blk.1.ffn_down.weight [576, 1536]");
+	assert_int_equal(n[7].in[0], n[6].out);
+	assert_int_equal(n[7].in[1], n[4].out);
+
+	n += 8;
+	memcpy(&norm, n[0].params, sizeof norm);
+	assert_int_equal(norm.gather, 1);
+	expect_weight(&g, n[0].w[0], "output_norm.weight [1, 576]");
+	expect_weight(&g, n[1].w[0], "token_embd.weight [49152, 576]"); /* tied */
+	assert_int_equal(n[2].in[0], n[1].out);
+}
+
+static void test_record_variants(void **state)
+{
+	struct ig_meta m;
+	struct ig_graph g;
+	const struct note *n;
+	struct ig_rope_table_params table;
+
+	meta_reset(&m);
+	meta_set(&m, (struct entry){ "output.weight", TENSOR, 1 });
+	meta_set(&m, (struct entry){ "rope_freqs.weight", TENSOR, 1 });
+	meta_set(&m, (struct entry){ "llama.rope.scaling.type", STR, 0, "linear" });
+	meta_set(&m, (struct entry){ "llama.rope.scaling.factor", F32, 4 });
+	n = record(&m, &g);
+	memcpy(&table, n[0].params, sizeof table);
+	assert_true(table.freq_scale == 0.25f);
+	assert_int_equal(n[0].n_w, 1);
+	expect_weight(&g, n[0].w[0], "rope_freqs.weight [1, 32]");
+	expect_weight(&g, n[g.n - 2].w[0], "output.weight [49152, 576]");
+	/* "none" is no scaling */
+	meta_set(&m, (struct entry){ "llama.rope.scaling.type", STR, 0, "none" });
+	n = record(&m, &g);
+	memcpy(&table, n[0].params, sizeof table);
+	assert_true(table.freq_scale == 1);
+}
+
+/* An error of the graph is what record returns. */
+static void test_status(void **state)
+{
+	struct ig_meta m;
+	struct ig_graph g = { .status = -ENOENT };
+	struct ig_model_info info;
+	void *params;
+
+	meta_reset(&m);
+	assert_int_equal(read_params(&m, &params, &info, NULL), 0);
+	assert_int_equal(llama()->record(&host, &g, &m, params), -ENOENT);
+	free(params);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_info),
+		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_record),
+		cmocka_unit_test(test_record_variants),
+		cmocka_unit_test(test_status),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,333 @@
+/*
+ * test_attention.c: the op attention: every kernel that this machine can run
+ * against the reference, and a row's bits whatever runs beside it.
+ */
+#include "attention_world.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint32_t isas[] = { IG_ISA_GENERIC, IG_ISA_AVX2, IG_ISA_AVX512 };
+
+/* Rows of one sequence: positions from … to - 1 of it. */
+struct span {
+	int32_t seq, from, to;
+};
+
+struct attention_case {
+	uint32_t n_heads, n_kv_heads, head_dim, dtype, window;
+	float scale; /* 0: 1 / sqrt(head_dim), times 4 for a spread that matters */
+	int32_t lens[WORLD_MAX_SEQS]; /* of the sequences, up to the first 0 */
+	struct span spans[8]; /* up to the first with to 0 */
+};
+
+/* Scores are about 3 wide, so a wrong weight moves the output far more than this;
+ * the roundings of float32 move it by 1e-6.  They grow with the scores. */
+static double tolerance(const struct attention_case *c)
+{
+	double wide = (double)c->scale * sqrt(c->head_dim) / 4;
+
+	return 3e-6 * (wide > 1 ? wide : 1);
+}
+
+static const struct attention_case cases[] = {
+	/* lengths around blocks and ranges, one row at the end: decode */
+	{ 9, 3, 64, IG_F16, 0, 0, { 1, 15, 16, 17, 255, 256, 257, 700 },
+	  { { 0, 0, 1 }, { 1, 14, 15 }, { 2, 15, 16 }, { 3, 16, 17 }, { 4, 254, 255 },
+	    { 5, 255, 256 }, { 6, 256, 257 }, { 7, 699, 700 } } },
+	{ 9, 3, 64, IG_F32, 0, 0, { 1, 15, 16, 17, 255, 256, 257, 700 },
+	  { { 0, 0, 1 }, { 1, 14, 15 }, { 2, 15, 16 }, { 3, 16, 17 }, { 4, 254, 255 },
+	    { 5, 255, 256 }, { 6, 256, 257 }, { 7, 699, 700 } } },
+	/* whole prefills, and chunks across the edge of a range */
+	{ 3, 1, 64, IG_F16, 0, 0, { 300 }, { { 0, 0, 300 } } },
+	{ 3, 1, 64, IG_F32, 0, 0, { 300 }, { { 0, 0, 300 } } },
+	{ 9, 3, 64, IG_F16, 0, 0, { 700, 40 }, { { 0, 240, 290 }, { 1, 0, 40 } } },
+	/* prefill and decode of several sequences in one step */
+	{ 6, 2, 64, IG_F16, 0, 0, { 33, 270, 17, 64 },
+	  { { 0, 32, 33 }, { 1, 200, 270 }, { 2, 16, 17 }, { 3, 0, 64 } } },
+	/* rows of one sequence that do not follow each other */
+	{ 4, 2, 64, IG_F16, 0, 0, { 100 }, { { 0, 3, 9 }, { 0, 50, 58 }, { 0, 20, 23 } } },
+	/* head sizes */
+	{ 4, 4, 32, IG_F16, 0, 0, { 270 }, { { 0, 230, 270 } } },
+	{ 4, 1, 40, IG_F16, 0, 0, { 270 }, { { 0, 230, 270 } } },
+	{ 6, 2, 80, IG_F16, 0, 0, { 270 }, { { 0, 230, 270 } } },
+	{ 8, 1, 128, IG_F16, 0, 0, { 270 }, { { 0, 230, 270 } } },
+	{ 2, 1, 256, IG_F16, 0, 0, { 270 }, { { 0, 230, 270 } } },
+	{ 2, 2, 8, IG_F16, 0, 0, { 270 }, { { 0, 230, 270 } } },
+	{ 3, 1, 120, IG_F16, 0, 0, { 270 }, { { 0, 230, 270 } } },
+	{ 4, 4, 32, IG_F32, 0, 0, { 270 }, { { 0, 230, 270 } } },
+	{ 4, 1, 40, IG_F32, 0, 0, { 270 }, { { 0, 230, 270 } } },
+	{ 6, 2, 80, IG_F32, 0, 0, { 270 }, { { 0, 230, 270 } } },
+	{ 8, 1, 128, IG_F32, 0, 0, { 270 }, { { 0, 230, 270 } } },
+	{ 2, 1, 256, IG_F32, 0, 0, { 270 }, { { 0, 230, 270 } } },
+	/* heads that share a KV head: 1, 4, 8, and more than a tile or a unit takes */
+	{ 3, 3, 64, IG_F16, 0, 0, { 290 }, { { 0, 220, 290 } } },
+	{ 8, 2, 64, IG_F16, 0, 0, { 290 }, { { 0, 220, 290 } } },
+	{ 16, 2, 64, IG_F16, 0, 0, { 290 }, { { 0, 220, 290 } } },
+	{ 71, 1, 64, IG_F16, 0, 0, { 90 }, { { 0, 80, 90 } } },
+	/* windows: within a block, over blocks, over ranges, longer than all */
+	{ 6, 2, 64, IG_F16, 1, 0, { 300 }, { { 0, 250, 262 } } },
+	{ 6, 2, 64, IG_F16, 5, 0, { 300 }, { { 0, 0, 40 }, { 0, 250, 300 } } },
+	{ 6, 2, 64, IG_F16, 100, 0, { 400 }, { { 0, 60, 130 }, { 0, 300, 400 } } },
+	{ 4, 4, 64, IG_F32, 256, 0, { 600 }, { { 0, 230, 290 }, { 0, 500, 540 } } },
+	{ 4, 4, 40, IG_F16, 300, 0, { 600 }, { { 0, 550, 600 } } },
+	{ 6, 2, 64, IG_F16, 5000, 0, { 300 }, { { 0, 250, 300 } } },
+	/* scores so far apart that most weights vanish */
+	{ 3, 1, 64, IG_F16, 0, 20, { 600 }, { { 0, 560, 600 } } },
+	/* and so close that the output is nearly a mean */
+	{ 3, 1, 64, IG_F16, 0, 1e-3f, { 600 }, { { 0, 590, 600 } } },
+};
+
+struct setup {
+	struct world w;
+	struct ig_attention_params p;
+	int32_t n_rows;
+	int32_t *positions, *row_seq;
+	int32_t n_seqs;
+	const int32_t *lens;
+	struct guarded q;
+};
+
+static void setup_create(struct setup *s, const struct attention_case *c)
+{
+	memset(s, 0, sizeof *s);
+	while (s->n_seqs < WORLD_MAX_SEQS && c->lens[s->n_seqs])
+		s->n_seqs++;
+	s->lens = c->lens;
+	world_create(&s->w, c->dtype, c->n_kv_heads, c->head_dim, c->lens, (uint32_t)s->n_seqs);
+	world_fill(&s->w, 1, c->lens); /* layer 0 stays NaN */
+	s->p = (struct ig_attention_params){ .struct_size = sizeof s->p, .n_heads = c->n_heads,
+		.n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .group = 0, .layer = 1,
+		.scale = c->scale != 0 ? c->scale : 4 / sqrtf((float)c->head_dim),
+		.window = c->window };
+	for (const struct span *x = c->spans; x < c->spans + 8 && x->to; x++)
+		s->n_rows += x->to - x->from;
+	s->positions = malloc((size_t)s->n_rows * sizeof *s->positions);
+	s->row_seq = malloc((size_t)s->n_rows * sizeof *s->row_seq);
+	assert_true(s->positions && s->row_seq);
+	s->n_rows = 0;
+	for (const struct span *x = c->spans; x < c->spans + 8 && x->to; x++)
+		for (int32_t t = x->from; t < x->to; t++, s->n_rows++) {
+			s->positions[s->n_rows] = t;
+			s->row_seq[s->n_rows] = x->seq;
+		}
+	guarded_create(&s->q, s->n_rows, (int64_t)c->n_heads * c->head_dim);
+	for (int32_t r = 0; r < s->n_rows; r++)
+		for (int64_t i = 0; i < s->q.t.n_cols; i++)
+			guarded_row(&s->q, r)[i] = world_uniform() * 2;
+}
+
+static void setup_destroy(struct setup *s)
+{
+	world_destroy(&s->w);
+	guarded_destroy(&s->q);
+	free(s->positions);
+	free(s->row_seq);
+}
+
+/* A call over rows first … first + n - 1 of the setup, into the same rows of out. */
+static void run_rows(struct setup *s, const struct ig_cpu_kernel *k, struct guarded *out,
+		     int32_t first, int32_t n, int order)
+{
+	const struct ig_step step = {
+		.struct_size = sizeof step, .n_rows = n, .n_seqs = s->n_seqs,
+		.positions = s->positions + first, .row_seq = s->row_seq + first,
+		.seq_lens = s->lens, .slab_bases = s->w.slabs, .kv = &s->w.kv, .n_groups = 1,
+	};
+	struct ig_op_call call = { .struct_size = sizeof call, .n_in = 1, .n_out = 1,
+				   .params = &s->p, .in = { s->q.t }, .out = { out->t },
+				   .step = &step };
+
+	call.in[0].data = guarded_row(&s->q, first);
+	call.out[0].data = guarded_row(out, first);
+	call.in[0].n_rows = call.out[0].n_rows = n;
+	if (k)
+		world_run(k, &call, order);
+	else
+		world_op("attention")->reference(&call);
+}
+
+static void assert_same(const struct guarded *a, const struct guarded *b, const char *what,
+			size_t i_case, uint32_t isa)
+{
+	for (int64_t r = 0; r < a->t.n_rows; r++)
+		if (memcmp(guarded_row(a, r), guarded_row(b, r), (size_t)a->t.n_cols * 4))
+			fail_msg("case %zu, %s: row %lld has other bits %s", i_case,
+				 world_isa_name(isa), (long long)r, what);
+}
+
+static void test_reference(void **state)
+{
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct setup s;
+		struct guarded truth, out;
+
+		world_seed(i + 1);
+		setup_create(&s, &cases[i]);
+		guarded_create(&truth, s.n_rows, s.q.t.n_cols);
+		guarded_create(&out, s.n_rows, s.q.t.n_cols);
+		world_snapshot(&s.w);
+		run_rows(&s, NULL, &truth, 0, s.n_rows, 0);
+		guarded_check(&truth);
+		for (size_t j = 0; j < sizeof isas / sizeof isas[0]; j++) {
+			const struct ig_cpu_kernel *k = world_kernel(world_op("attention"), isas[j]);
+			double worst = 0;
+
+			if (!k)
+				continue;
+			run_rows(&s, k, &out, 0, s.n_rows, 0);
+			guarded_check(&out);
+			for (int64_t r = 0; r < s.n_rows; r++)
+				for (int64_t c = 0; c < s.q.t.n_cols; c++) {
+					double e = fabs((double)guarded_row(&out, r)[c] -
+							(double)guarded_row(&truth, r)[c]);
+
+					if (!(e <= tolerance(&cases[i])))
+						fail_msg("case %zu, %s: row %lld, column %lld: %g, "
+							 "expected %g", i, world_isa_name(isas[j]),
+							 (long long)r, (long long)c,
+							 (double)guarded_row(&out, r)[c],
+							 (double)guarded_row(&truth, r)[c]);
+					worst = e > worst ? e : worst;
+				}
+			if (getenv("VERBOSE"))
+				print_message("# case %zu, %s: %.2g\n", i, world_isa_name(isas[j]),
+					      worst);
+		}
+		assert_int_equal(world_changed(&s.w), 0);
+		guarded_destroy(&truth);
+		guarded_destroy(&out);
+		setup_destroy(&s);
+	}
+}
+
+/* A row's bits: in the batch, alone (prefill as decode), in chunks of 7, and with
+ * the units one by one in another order. */
+static void test_same_bits(void **state)
+{
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct setup s;
+		struct guarded batch, other;
+
+		world_seed(i + 101);
+		setup_create(&s, &cases[i]);
+		guarded_create(&batch, s.n_rows, s.q.t.n_cols);
+		guarded_create(&other, s.n_rows, s.q.t.n_cols);
+		for (size_t j = 0; j < sizeof isas / sizeof isas[0]; j++) {
+			const struct ig_cpu_kernel *k = world_kernel(world_op("attention"), isas[j]);
+
+			if (!k)
+				continue;
+			run_rows(&s, k, &batch, 0, s.n_rows, 0);
+			run_rows(&s, k, &other, 0, s.n_rows, 1);
+			assert_same(&batch, &other, "unit by unit", i, isas[j]);
+			for (int32_t r = 0; r < s.n_rows; r++)
+				run_rows(&s, k, &other, r, 1, 0);
+			assert_same(&batch, &other, "alone", i, isas[j]);
+			for (int32_t r = 0; r < s.n_rows; r += 7)
+				run_rows(&s, k, &other, r, s.n_rows - r < 7 ? s.n_rows - r : 7, 0);
+			assert_same(&batch, &other, "in chunks of 7", i, isas[j]);
+			guarded_check(&other);
+		}
+		guarded_destroy(&batch);
+		guarded_destroy(&other);
+		setup_destroy(&s);
+	}
+}
+
+/* A row never sees what comes after it: NaN in later positions changes nothing, in a
+ * prefill that has them in the same tile neither. */
+static void test_causal(void **state)
+{
+	const struct attention_case c = { 6, 2, 64, IG_F16, 0, 0, { 300 }, { { 0, 240, 300 } } };
+	struct setup s;
+	struct guarded before, after;
+
+	world_seed(7);
+	setup_create(&s, &c);
+	guarded_create(&before, s.n_rows, s.q.t.n_cols);
+	guarded_create(&after, s.n_rows, s.q.t.n_cols);
+	for (size_t j = 0; j < sizeof isas / sizeof isas[0]; j++) {
+		const struct ig_cpu_kernel *k = world_kernel(world_op("attention"), isas[j]);
+
+		if (!k)
+			continue;
+		run_rows(&s, k, &before, 0, s.n_rows, 0);
+		for (int32_t t = 270; t < 300; t++)
+			for (uint32_t h = 0; h < 2; h++)
+				for (int v = 0; v < 2; v++)
+					memset(world_slot(&s.w, 0, t, 1, h, v), 0xff, 64 * 2);
+		run_rows(&s, k, &after, 0, s.n_rows, 0);
+		for (int64_t r = 0; r < 30; r++)
+			assert_memory_equal(guarded_row(&before, r), guarded_row(&after, r),
+					    (size_t)s.q.t.n_cols * 4);
+		assert_true(isnan(guarded_row(&after, 30)[0]));
+		world_fill(&s.w, 1, s.lens);
+	}
+	guarded_destroy(&before);
+	guarded_destroy(&after);
+	setup_destroy(&s);
+}
+
+static void test_check(void **state)
+{
+	const struct ig_attention_params good = { sizeof good, 9, 3, 64, 0, 0, 0.125f, 0 };
+	const struct {
+		struct ig_attention_params p;
+		int64_t n_cols;
+		const char *text;
+	} bad[] = {
+		{ { 4, 9, 3, 64, 0, 0, 0.125f, 0 }, 576, "parameters of 4 bytes" },
+		{ { sizeof good, 9, 2, 64, 0, 0, 0.125f, 0 }, 576, "9 heads do not share 2" },
+		{ { sizeof good, 9, 0, 64, 0, 0, 0.125f, 0 }, 576, "9 heads do not share 0" },
+		{ { sizeof good, 0, 3, 64, 0, 0, 0.125f, 0 }, 576, "0 heads" },
+		{ { sizeof good, 9, 3, 60, 0, 0, 0.125f, 0 }, 540, "head_dim is 60" },
+		{ { sizeof good, 9, 3, 264, 0, 0, 0.125f, 0 }, 2376, "head_dim is 264" },
+		{ { sizeof good, 9, 3, 0, 0, 0, 0.125f, 0 }, 0, "head_dim is 0" },
+		{ { sizeof good, 9, 3, 64, 4, 0, 0.125f, 0 }, 576, "cache group 4" },
+		{ { sizeof good, 9, 3, 64, 0, 0, 0, 0 }, 576, "scale is 0" },
+		{ { sizeof good, 9, 3, 64, 0, 0, NAN, 0 }, 576, "scale is" },
+		{ { sizeof good, 9, 3, 64, 0, 0, 0.125f, 0x80000000u }, 576, "window is" },
+		{ { sizeof good, 9, 3, 64, 0, 0, 0.125f, 0 }, 575, "q has 575 columns" },
+	};
+	const struct ig_op *op = world_op("attention");
+	struct ig_op_shape s = { .struct_size = sizeof s, .n_in = 1, .n_out = 1, .params = &good,
+				 .in = { { .n_cols = 576, .dtype = IG_F32 } } };
+	struct ig_error err;
+
+	assert_int_equal(op->params_size, sizeof good);
+	assert_int_equal(op->check(&s, &err), 0);
+	assert_int_equal(s.out[0].n_cols, 576);
+	assert_int_equal(s.out[0].dtype, IG_F32);
+	assert_int_equal(s.out[0].row_class, IG_ROWS_TOKENS);
+	s.in[0].row_class = IG_ROWS_LOGITS;
+	assert_int_equal(op->check(&s, &err), -EINVAL);
+	s.in[0].row_class = IG_ROWS_TOKENS;
+	s.in[0].dtype = IG_F16;
+	assert_int_equal(op->check(&s, &err), -EINVAL);
+	s.in[0].dtype = IG_F32;
+	s.n_in = 2;
+	assert_int_equal(op->check(&s, &err), -EINVAL);
+	s.n_in = 1;
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		s.params = &bad[i].p;
+		s.in[0].n_cols = bad[i].n_cols;
+		assert_int_equal(op->check(&s, &err), -EINVAL);
+		if (!strstr(err.text, bad[i].text))
+			fail_msg("\"%s\" does not say \"%s\"", err.text, bad[i].text);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_check),
+		cmocka_unit_test(test_reference),
+		cmocka_unit_test(test_same_bits),
+		cmocka_unit_test(test_causal),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
