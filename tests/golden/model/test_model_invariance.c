@@ -42,9 +42,8 @@ struct answer {
 /* A request under way. */
 struct client {
 	int seq;
-	const struct ig_golden_prompt *prompt;
-	uint32_t fed; /* of the prompt */
-	uint32_t chunk;
+	const int32_t *ids; /* [n_ids] the prompt */
+	uint32_t n_ids, fed, chunk;
 	uint32_t from_step, n_left; /* tokens still to draw */
 	int32_t last; /* the token drawn last */
 	int draw; /* in the step that runs; -1: none */
@@ -57,7 +56,7 @@ static const struct ig_sample_params seeded = {
 
 static void put(struct ig_stepper *s, struct client *c)
 {
-	uint32_t n = c->prompt->n_ids - c->fed;
+	uint32_t n = c->n_ids - c->fed;
 
 	c->draw = -1;
 	if (!c->n_left)
@@ -68,43 +67,55 @@ static void put(struct ig_stepper *s, struct client *c)
 		return;
 	}
 	if (n > c->chunk) {
-		assert_int_equal(ig_stepper_put(s, c->seq, c->prompt->ids + c->fed,
+		assert_int_equal(ig_stepper_put(s, c->seq, c->ids + c->fed,
 						(int32_t)c->chunk, NULL), 0);
 		c->fed += c->chunk;
 		return;
 	}
-	c->draw = ig_stepper_put(s, c->seq, c->prompt->ids + c->fed, (int32_t)n, &c->sample);
+	c->draw = ig_stepper_put(s, c->seq, c->ids + c->fed, (int32_t)n, &c->sample);
 	assert_in_range(c->draw, 0, N_OTHERS);
 	c->fed += n;
 }
 
-static void add_client(struct ig_stepper *s, struct client *c, uint32_t prompt, uint32_t chunk,
-		       uint32_t n_draws, const struct ig_sample_params *sample)
+static void add_client(struct ig_stepper *s, struct client *c, uint32_t prompt, uint32_t max_ids,
+		       uint32_t chunk, uint32_t n_draws, const struct ig_sample_params *sample)
 {
+	const struct ig_golden_prompt *p = &golden.prompts[prompt];
+
 	*c = (struct client) {
-		.prompt = &golden.prompts[prompt],
+		.ids = p->ids,
+		.n_ids = p->n_ids < max_ids ? p->n_ids : max_ids,
 		.chunk = chunk,
 		.n_left = n_draws,
 		.sample = *sample,
 	};
-	c->seq = ig_stepper_add(s, c->prompt->n_ids + n_draws);
+	c->seq = ig_stepper_add(s, c->n_ids + n_draws);
 	assert_true(c->seq >= 0);
 }
 
+/* How one machine is tested: instruction set, arithmetic, and how much. */
+struct setting {
+	const char *isa, *activations;
+	uint32_t kv_dtype;
+	uint32_t prompt, max_ids, n_steps; /* the subject's */
+	uint32_t others_ids, others_steps; /* the most that others have */
+	const uint32_t *alone, *among; /* chunks of its prompt, ending with 0 */
+};
+
 /* Run the subject, alone or among others that come, prefill in chunks of their own and
  * leave; in every step the rows of all stand in another order. */
-static void ask(struct ig_stepper *s, uint32_t prompt, uint32_t chunk, bool among_others,
-		const struct ig_sample_params *sample, struct answer *a)
+static void ask(struct ig_stepper *s, const struct setting *how, uint32_t chunk,
+		bool among_others, const struct ig_sample_params *sample, struct answer *a)
 {
 	static const uint32_t chunks[] = { 5, 64, 1, 16, 33 };
 	struct client c[1 + N_OTHERS];
 	uint32_t n = 1, n_vocab = ig_stepper_n_vocab(s), got = 0;
 
 	ig_stepper_reset(s);
-	add_client(s, &c[0], prompt, chunk, a->n_steps, sample);
+	add_client(s, &c[0], how->prompt, how->max_ids, chunk, a->n_steps, sample);
 	for (uint32_t i = 0; among_others && i < N_OTHERS; i++, n++) {
-		add_client(s, &c[n], (prompt + 1 + i) % 24, chunks[i % 5], 8 + i,
-			   i % 2 ? &ig_stepper_greedy : &seeded);
+		add_client(s, &c[n], (how->prompt + 1 + i) % 24, how->others_ids, chunks[i % 5],
+			   1 + i % how->others_steps, i % 2 ? &ig_stepper_greedy : &seeded);
 		c[n].sample.seed += i;
 		c[n].from_step = i % 4;
 	}
@@ -172,14 +183,6 @@ static void same_bits(const struct answer *a, const struct answer *b, uint32_t n
 	}
 }
 
-/* One machine: instruction set, arithmetic. */
-struct setting {
-	const char *isa, *activations;
-	uint32_t kv_dtype;
-	uint32_t prompt, n_steps;
-	bool brief; /* fewer combinations */
-};
-
 static int open_stepper(const struct ig_stepper_model *m, const struct setting *c,
 			uint32_t n_threads, struct ig_stepper **s)
 {
@@ -191,7 +194,7 @@ static int open_stepper(const struct ig_stepper_model *m, const struct setting *
 		.max_rows = 512 + N_OTHERS * 64,
 		.max_seqs = 1 + N_OTHERS,
 		.max_context = 512,
-		.cache_tokens = (1 + N_OTHERS) * 192 + 512,
+		.cache_tokens = N_OTHERS * 128 + 512,
 		.shuffle = n_threads,
 	};
 	struct ig_error err = { 0 };
@@ -205,7 +208,6 @@ static int open_stepper(const struct ig_stepper_model *m, const struct setting *
 /* 0, or -ENOTSUP when this machine lacks the instruction set. */
 static int check_setting(const struct ig_stepper_model *m, const struct setting *c)
 {
-	static const uint32_t chunks[] = { 512, 64, 7, 1 };
 	const struct ig_sample_params *draws[] = { &ig_stepper_greedy, &seeded };
 	struct answer alone[2], other;
 	struct ig_stepper *s;
@@ -218,31 +220,26 @@ static int check_setting(const struct ig_stepper_model *m, const struct setting 
 	make_answer(&other, c->n_steps, n_vocab);
 	for (int d = 0; d < 2; d++) {
 		make_answer(&alone[d], c->n_steps, n_vocab);
-		ask(s, c->prompt, 512, false, draws[d], &alone[d]);
+		ask(s, c, 512, false, draws[d], &alone[d]);
 	}
-	for (size_t i = 1; i < sizeof chunks / sizeof *chunks; i++) {
-		if (c->brief && chunks[i] == 64)
-			continue;
-		ask(s, c->prompt, chunks[i], false, draws[i % 2], &other);
-		same_bits(&alone[i % 2], &other, n_vocab, "alone", chunks[i]);
+	for (int i = 0; c->alone[i]; i++) {
+		ask(s, c, c->alone[i], false, draws[i % 2], &other);
+		same_bits(&alone[i % 2], &other, n_vocab, "alone", c->alone[i]);
 	}
-	for (size_t i = 0; i < 3; i++) {
-		if (c->brief && chunks[i] != 64)
-			continue;
-		ask(s, c->prompt, chunks[i], true, draws[i % 2], &other);
-		same_bits(&alone[i % 2], &other, n_vocab, "among 15 others", chunks[i]);
+	for (int i = 0; c->among[i]; i++) {
+		ask(s, c, c->among[i], true, draws[i % 2], &other);
+		same_bits(&alone[i % 2], &other, n_vocab, "among 15 others", c->among[i]);
 	}
-	printf("# %s, activations %s: bit for bit the same\n", ig_stepper_describe(s),
-	       c->activations);
+	printf("# %s: bit for bit the same\n", ig_stepper_describe(s));
 	ig_stepper_close(s);
 
 	rc = open_stepper(m, c, 1, &s);
 	assert_int_equal(rc, 0);
-	ask(s, c->prompt, 512, false, draws[0], &other);
+	ask(s, c, 512, false, draws[0], &other);
 	same_bits(&alone[0], &other, n_vocab, "one thread", 512);
-	if (!c->brief) {
-		ask(s, c->prompt, 7, true, draws[1], &other);
-		same_bits(&alone[1], &other, n_vocab, "one thread, among 15 others", 7);
+	if (c->among[0] && c->among[1]) {
+		ask(s, c, 64, true, draws[1], &other);
+		same_bits(&alone[1], &other, n_vocab, "one thread, among 15 others", 64);
 	}
 	ig_stepper_close(s);
 	for (int d = 0; d < 2; d++)
@@ -251,8 +248,11 @@ static int check_setting(const struct ig_stepper_model *m, const struct setting 
 	return 0;
 }
 
+static const uint32_t many_alone[] = { 64, 7, 1, 0 }, many_among[] = { 512, 7, 0 };
+static const uint32_t few_alone[] = { 7, 0 }, few_among[] = { 64, 0 };
+
 /* Prompt 24 has 340 tokens, so it crosses a range of 256 positions; plain C is slow and
- * takes prompt 16, of 29. */
+ * takes the start of prompt 16, of 29, among others that are short. */
 static void check_isa(const char *isa, bool slow)
 {
 	unsigned n_ran = 0;
@@ -260,11 +260,16 @@ static void check_isa(const char *isa, bool slow)
 	for (uint32_t i = 0; i < n_models; i++) {
 		const struct setting fast = {
 			.isa = isa, .activations = "auto", .kv_dtype = IG_F16,
-			.prompt = slow ? 16 : 24, .n_steps = slow ? 4 : 12, .brief = slow || i,
+			.prompt = slow ? 16 : 24, .max_ids = 512, .n_steps = slow ? 3 : 10,
+			.others_ids = slow ? 3 : 24, .others_steps = slow ? 2 : 9,
+			.alone = slow || i ? few_alone : many_alone,
+			.among = slow || i ? few_among : many_among,
 		};
 		const struct setting f32 = {
 			.isa = isa, .activations = "f32", .kv_dtype = IG_F32,
-			.prompt = slow ? 16 : 24, .n_steps = slow ? 3 : 6, .brief = true,
+			.prompt = fast.prompt, .max_ids = slow ? 9 : 270, .n_steps = slow ? 2 : 4,
+			.others_ids = slow ? 2 : 12, .others_steps = slow ? 1 : 4,
+			.alone = few_alone, .among = few_among,
 		};
 
 		if (check_setting(&models[i], &fast) == 0 && check_setting(&models[i], &f32) == 0)
@@ -301,24 +306,29 @@ static void test_neon(void **state)
 	check_isa("neon", false);
 }
 
-/* A different order of draws gives different tokens, or the comparisons prove nothing. */
+/* Another prompt gives other logits, another seed other tokens: what same_bits compares
+ * is not the same whatever is asked. */
 static void test_the_comparison_can_fail(void **state)
 {
-	const struct setting c = { .isa = "auto", .activations = "auto", .kv_dtype = IG_F16 };
+	const struct setting one = { .isa = "auto", .activations = "auto", .kv_dtype = IG_F16,
+				     .prompt = 0, .max_ids = 512 };
+	struct setting two = one;
 	struct answer a, b;
 	struct ig_stepper *s;
 	uint32_t n_vocab;
 
-	assert_int_equal(open_stepper(&models[0], &c, 2, &s), 0);
+	two.prompt = 1;
+	assert_int_equal(open_stepper(&models[0], &one, 2, &s), 0);
 	n_vocab = ig_stepper_n_vocab(s);
-	make_answer(&a, 4, n_vocab);
-	make_answer(&b, 4, n_vocab);
-	ask(s, 0, 512, false, &ig_stepper_greedy, &a);
-	ask(s, 1, 512, false, &ig_stepper_greedy, &b);
+	make_answer(&a, 8, n_vocab);
+	make_answer(&b, 8, n_vocab);
+	ask(s, &one, 512, false, &ig_stepper_greedy, &a);
+	ask(s, &two, 512, false, &ig_stepper_greedy, &b);
 	assert_memory_not_equal(a.logits, b.logits, n_vocab * sizeof *a.logits);
-	assert_memory_not_equal(a.ids, b.ids, 4 * sizeof *a.ids);
-	ask(s, 0, 7, false, &seeded, &b);
+	assert_memory_not_equal(a.ids, b.ids, 8 * sizeof *a.ids);
+	ask(s, &one, 7, false, &seeded, &b);
 	assert_memory_equal(a.logits, b.logits, n_vocab * sizeof *a.logits);
+	assert_memory_not_equal(a.ids, b.ids, 8 * sizeof *a.ids);
 	ig_stepper_close(s);
 	free_answer(&a);
 	free_answer(&b);

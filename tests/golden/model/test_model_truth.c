@@ -139,8 +139,7 @@ static int run_part(const struct part *p, const struct limits *l)
 		}
 		ig_golden_add(&all, &sums[i]);
 	}
-	snprintf(what, sizeof what, "%s, activations %s", ig_stepper_describe(s), p->activations);
-	note(what, &all);
+	note(ig_stepper_describe(s), &all);
 	ig_stepper_close(s);
 	assert_true(all.n_equal >= l->equal * all.n_steps);
 	assert_true(ig_golden_nmse(&all) <= l->nmse);
@@ -178,8 +177,7 @@ static void test_fast_path_keeps_its_limits(void **state)
 	run_whole("auto", IG_F16, &auto_limits);
 }
 
-/* A part of the golden on each instruction set; plain C is slow, so it runs less.  So
- * few steps can't show a share of 97 %: the other limits hold there. */
+/* A part of the golden on each instruction set; plain C is slow, so it runs less. */
 static void run_every_isa(const char *activations, uint32_t kv_dtype, const struct limits *l)
 {
 	static const char *const isas[] = { "generic", "avx2", "avx512", "avx512_bf16", "neon" };
@@ -213,8 +211,10 @@ static void test_fast_path_on_every_isa(void **state)
 {
 	struct limits l = auto_limits;
 
-	l.equal = 0.9;
-	l.nll = l.prompt_nll;
+	/* So few steps (12 for plain C) scatter more: a share of 97 % may lose two of them, a
+	 * mean of 12 is worth sqrt(64 / 12) times its limit over 64. */
+	l.equal = 0.8;
+	l.nll = l.prompt_nll = 0.14;
 	run_every_isa("auto", IG_F16, &l);
 }
 
