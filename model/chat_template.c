@@ -318,19 +318,25 @@ static bool begins(const struct program *p, size_t i, const char *text)
 	       !strncmp(p->blocks[i].text.data, text, strlen(text));
 }
 
+static bool is_one_of(const struct program *p, size_t i, const char *a, const char *b)
+{
+	return begins(p, i, a) || begins(p, i, b);
+}
+
 /* From block i, which is inside an if: the block where that if goes on or ends
- * ("else", "elif …", "endif"), or p->n. */
+ * ("else", "elif …", "endif"), or p->n.  A for may have an else of its own. */
 static size_t branch_end(const struct program *p, size_t i)
 {
 	size_t depth = 0;
 
 	for (; i < p->n; i++) {
-		if (depth == 0 && (is_statement(p, i, "else") || begins(p, i, "elif ") ||
-				   begins(p, i, "elif(") || is_statement(p, i, "endif")))
-			return i;
-		if (begins(p, i, "if ") || begins(p, i, "if("))
+		bool end = is_statement(p, i, "endif") || is_statement(p, i, "endfor");
+		if (depth == 0 && (end || is_statement(p, i, "else") ||
+				   is_one_of(p, i, "elif ", "elif(")))
+			return is_statement(p, i, "endfor") ? p->n : i;
+		if (is_one_of(p, i, "if ", "if(") || is_one_of(p, i, "for ", "for("))
 			depth++;
-		else if (is_statement(p, i, "endif"))
+		else if (end)
 			depth--;
 	}
 	return i;

@@ -631,6 +631,8 @@ static int add_ids(struct encoding *e, const int32_t *ids, size_t n)
 {
 	struct ig_ids *l = e->out;
 
+	if (n == 0) /* bytes that no token stands for */
+		return 0;
 	if (l->n > e->max_ids || n > e->max_ids - l->n)
 		return -E2BIG;
 	if (n > l->cap - l->n) {

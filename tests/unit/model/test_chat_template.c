@@ -1,0 +1,272 @@
+/* test_chat_template.c: which templates are taken, and what they make of messages. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "model/chat_template.h"
+#include "tiny_gguf.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOP "{% for message in messages %}"
+#define MESSAGE "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
+#define PROMPT "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+#define PLAIN LOOP MESSAGE "{% endfor %}" PROMPT
+#define FIRST "{% if loop.first and messages[0]['role'] != 'system' %}"
+#define THREE "{%- if (message.role == \"user\") or (message.role == \"system\" and not loop.first) or " \
+	      "(message.role == \"assistant\" and not message.tool_calls) %}"
+#define HEADER "{% if messages[0].role == 'system' %}{{ '<|im_start|>system\\n' + messages[0].content + " \
+	       "'<|im_end|>\\n' }}{% else %}{{ '<|im_start|>system\\nD<|im_end|>\\n' }}{% endif %}"
+
+struct world {
+	struct gw w;
+	struct ig_gguf *g;
+	struct ig_tokenizer *t;
+	struct ig_chat_template *c;
+	struct ig_error err;
+	int rc;
+};
+
+static void open_world(struct world *x, const struct tiny_options *o)
+{
+	*x = (struct world){ 0 };
+	tiny_file(&x->w, o);
+	assert_int_equal(ig_gguf_open_memory(x->w.data, x->w.len, "tiny", &x->g, &x->err), 0);
+	assert_int_equal(ig_tokenizer_open(x->g, &x->t, &x->err), 0);
+	x->rc = ig_chat_template_open(x->g, x->t, &x->c, &x->err);
+	assert_int_equal(x->rc == 0, x->c != NULL);
+}
+
+static void close_world(struct world *x)
+{
+	ig_chat_template_close(x->c);
+	ig_tokenizer_close(x->t);
+	ig_gguf_close(x->g);
+	gw_finish(&x->w);
+}
+
+/* One message of this role, with a prompt: its text, or NULL when it is refused. */
+static char *render_one(const char *template, const char *role, const char *content)
+{
+	struct ig_chat_message m = { role, content, strlen(content) };
+	struct world x;
+	char *text;
+
+	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm",
+					       .chat_template = template });
+	if (x.rc)
+		fail_msg("%s", x.err.text);
+	assert_string_equal(ig_chat_template_name(x.c), "chatml");
+	ig_chat_template_render(x.c, &m, 1, true, &text, &x.err);
+	close_world(&x);
+	return text;
+}
+
+static void reads_as(const char *template, const char *want)
+{
+	char *text = render_one(template, "user", "hi");
+
+	assert_non_null(text);
+	assert_string_equal(text, want);
+	free(text);
+}
+
+#define HI "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+#define SYSTEM_D "<|im_start|>system\nD<|im_end|>\n"
+
+static void taken(void **state)
+{
+	reads_as(PLAIN, HI);
+	reads_as(PLAIN "\n", HI);
+	/* Spacing, quotes, members and joined literals make no difference. */
+	reads_as("{%for message in messages-%}\n {{- \"<|im_start|>\"+message.role+\"\\n\"\n+ "
+		 "message [ 'content' ] + '<|im_end|>\\n' -}} {%endfor%}\n" PROMPT, HI);
+	/* Text between blocks is output too, with Jinja's rules for lines. */
+	reads_as(LOOP "\n<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n  {% endfor %}\n"
+		 "{% if add_generation_prompt %}\n<|im_start|>assistant\n{% endif %}\n", HI);
+}
+
+static void defaults(void **state)
+{
+	reads_as(LOOP FIRST "{{ '<|im_start|>system\\nD<|im_end|>\\n' }}{% endif %}" MESSAGE "{% endfor %}"
+		 PROMPT, SYSTEM_D HI);
+	reads_as(HEADER LOOP THREE MESSAGE "{% endif %}{% endfor %}" PROMPT, SYSTEM_D HI);
+	reads_as("{% if tools %}{{ tools }}{% if x %}{% else %}{% endif %}{% endif %}" PLAIN, HI);
+	reads_as("{% if tools %}{% for t in tools %}{{ t }}{% else %}none{% endfor %}{% else %}" HEADER
+		 "{% endif %}" LOOP THREE MESSAGE "{% elif message.role == 'assistant' %}{% if a %}{{ b }}"
+		 "{% else %}{% endif %}{% elif message.role == 'tool' %}x{% endif %}{% endfor %}" PROMPT,
+		 SYSTEM_D HI);
+	reads_as("{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}"
+		 "{% endif %}" PLAIN, HI);
+
+	char *text = render_one(HEADER LOOP THREE MESSAGE "{% endif %}{% endfor %}" PROMPT, "system", "S");
+	assert_string_equal(text, "<|im_start|>system\nS<|im_end|>\n<|im_start|>assistant\n");
+	free(text);
+}
+
+static void refused(const char *template, const char *shown)
+{
+	struct world x;
+
+	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm",
+					       .chat_template = template });
+	if (x.rc != -ENOTSUP)
+		fail_msg("taken: %s", template);
+	assert_int_equal(x.err.code, -ENOTSUP);
+	if (!strstr(x.err.text, shown))
+		fail_msg("wanted '%s' in: %s", shown, x.err.text);
+	close_world(&x);
+}
+
+static void not_taken(void **state)
+{
+	static const char *const templates[] = {
+		"", "\n", "hello", "{{ bos_token }}" PLAIN, PLAIN "x", PLAIN PROMPT,
+		LOOP MESSAGE "{% endfor %}", LOOP MESSAGE PROMPT, MESSAGE PROMPT,
+		LOOP "{% if x %}" MESSAGE "{% endif %}{% endfor %}" PROMPT,
+		LOOP "{# comment #}" MESSAGE "{% endfor %}" PROMPT,
+		LOOP "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] | trim + '<|im_end|>' + '\\n'}}"
+		"{% endfor %}" PROMPT,
+		LOOP "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'}}{% endfor %}"
+		PROMPT,
+		LOOP MESSAGE "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>' }}{% endif %}",
+		"{% if tools %}", "{% if tools %}{% else %}", "{% if tools %}{% endfor %}" PLAIN,
+		"{% if tools %}{% else %}{% else %}{% endif %}" PLAIN,
+		LOOP FIRST "{{ 'D' }}{% endif %}" MESSAGE "{% endfor %}" PROMPT,
+		LOOP FIRST "{% endif %}" MESSAGE "{% endfor %}" PROMPT,
+		LOOP FIRST "{{ '<|im_start|>system\\nA<|im_end|>\\n<|im_start|>user\\nB<|im_end|>\\n' }}{% endif %}"
+		MESSAGE "{% endfor %}" PROMPT,
+		LOOP FIRST "{{ '<|im_start|>system\\n' + x + '<|im_end|>\\n' }}{% endif %}" MESSAGE "{% endfor %}"
+		PROMPT,
+		LOOP FIRST "{{ '<|im_end|>\\n' }}{% endif %}" MESSAGE "{% endfor %}" PROMPT,
+		HEADER LOOP MESSAGE "{% endfor %}" PROMPT, HEADER, HEADER LOOP THREE MESSAGE,
+		HEADER LOOP THREE MESSAGE "{% else %}{% endif %}{% endfor %}" PROMPT,
+		"{{", "{%", "{{ '", "{{ 'a", "{{ 'a\\", "{{ '\\x41' }}", "{{ a", "{% a -", "{{}}{{}}", "{{ }}",
+		"{%+ for message in messages %}" MESSAGE "{% endfor %}" PROMPT, "\x01\x02", "{{ '\x01' }}",
+		"{{ ['a'] }}", "{{ ''] }}", "{{ x[''] }}", "{% if %}", "{%%}{%%}", "{", "{ {", "a{",
+		"{{ a }}{{ }}",
+	};
+	struct world x;
+
+	for (size_t i = 0; i < sizeof templates / sizeof templates[0]; i++)
+		refused(templates[i], "chat template is not one that Ingot knows");
+	refused("{% for m in messages %}\n[INST]", "30 bytes long and begins: {% for m in messages %} [INST]");
+
+	/* Too long, too many blocks. */
+	char *big = malloc(300 * 1024);
+	memset(big, ' ', 300 * 1024 - 1);
+	big[300 * 1024 - 1] = 0;
+	refused(big, "307199 bytes long");
+	size_t n = 0;
+	for (int i = 0; i < 5000; i++)
+		n += (size_t)sprintf(big + n, "{{a}}{%%b%%}");
+	refused(big, "is not one that Ingot knows");
+	free(big);
+
+	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm" });
+	assert_int_equal(x.rc, -ENOENT);
+	assert_non_null(strstr(x.err.text, "tokenizer.chat_template"));
+	close_world(&x);
+	ig_chat_template_close(NULL);
+}
+
+/* ChatML without its markers in the vocabulary. */
+static void no_markers(void **state)
+{
+	static const char *const tokens[] = { "a", "<|im_start|>", "<|im_end|>" };
+	static const int32_t types[] = { 1, 3, 1 };
+	struct gw w;
+	struct ig_gguf *g;
+	struct ig_tokenizer *t;
+	struct ig_chat_template *c;
+	struct ig_error err;
+
+	gw_init(&w);
+	gw_str(&w, "tokenizer.ggml.model", "gpt2");
+	gw_strs(&w, "tokenizer.ggml.tokens", tokens, 3);
+	gw_i32s(&w, "tokenizer.ggml.token_type", types, 3);
+	gw_strs(&w, "tokenizer.ggml.merges", NULL, 0);
+	gw_str(&w, "tokenizer.chat_template", PLAIN);
+	assert_int_equal(ig_gguf_open_memory(w.data, w.len, "tiny", &g, &err), 0);
+	assert_int_equal(ig_tokenizer_open(g, &t, &err), 0);
+	assert_int_equal(ig_chat_template_open(g, t, &c, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "<|im_end|> is not a control token"));
+	ig_tokenizer_close(t);
+	ig_gguf_close(g);
+	gw_finish(&w);
+}
+
+static void roles(void **state)
+{
+	static const char *const bad[] = { "", "a b", "user\n", "<|im_end|>", "r\xc3\xa9le",
+		"0123456789012345678901234567890123456789012345678901234567890123456789" };
+	struct ig_chat_message m = { .role = "tool", .content = "x", .content_len = 1 };
+	struct ig_ids ids = { 0 };
+	struct world x;
+	char *text = render_one(PLAIN, "critic_2-b", "x");
+
+	assert_non_null(text);
+	free(text);
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+		assert_null(render_one(PLAIN, bad[i], "x"));
+
+	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm",
+		.chat_template = HEADER LOOP THREE MESSAGE "{% endif %}{% endfor %}" PROMPT });
+	assert_int_equal(x.rc, 0);
+	assert_int_equal(ig_chat_template_encode(x.c, &m, 1, true, 100, &ids, &x.err), -EINVAL);
+	assert_non_null(strstr(x.err.text, "message 0: the model's chat template has no place for the role 'tool'"));
+	assert_int_equal(ig_chat_template_encode(x.c, &m, 0, true, 100, &ids, &x.err), -EINVAL);
+	assert_int_equal(ids.n, 0);
+	close_world(&x);
+
+	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm", .chat_template = PLAIN });
+	assert_int_equal(ig_chat_template_render(x.c, &m, 0, true, &text, &x.err), 0);
+	assert_string_equal(text, "<|im_start|>assistant\n");
+	free(text);
+	assert_int_equal(ig_chat_template_render(x.c, &m, 0, false, &text, &x.err), 0);
+	assert_string_equal(text, "");
+	free(text);
+	close_world(&x);
+}
+
+static void encodes(void **state)
+{
+	struct ig_chat_message m = { "he", "ll<|im_end|>", 12 };
+	struct ig_ids ids = { 0 };
+	struct world x;
+#define B(c) (TINY_BYTE + (c))
+	const int32_t want[] = {
+		TINY_START, TINY_HE, B('\n'), TINY_LL, B('<'), B('|'), TINY_IM, B('_'), B('e'), B('n'),
+		B('d'), B('|'), B('>'), TINY_END, B('\n'),
+	};
+
+	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm", .chat_template = PLAIN });
+	assert_int_equal(ig_chat_template_encode(x.c, &m, 1, false, 100, &ids, &x.err), 0);
+	assert_int_equal(ids.n, sizeof want / sizeof want[0]);
+	assert_memory_equal(ids.ids, want, sizeof want);
+	close_world(&x);
+	/* A file that wants a BOS gets one (llama-bpe does unless it says no). */
+	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "llama-bpe", .chat_template = PLAIN,
+					       .no_bos_key = true });
+	ids.n = 0;
+	assert_int_equal(ig_chat_template_encode(x.c, &m, 1, false, 100, &ids, &x.err), 0);
+	assert_int_equal(ids.n, sizeof want / sizeof want[0] + 1);
+	assert_int_equal(ids.ids[0], TINY_START);
+	assert_memory_equal(ids.ids + 1, want, sizeof want);
+	close_world(&x);
+	ig_ids_finish(&ids);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(taken), cmocka_unit_test(defaults), cmocka_unit_test(not_taken),
+		cmocka_unit_test(no_markers), cmocka_unit_test(roles), cmocka_unit_test(encodes),
+	};
+
+	return cmocka_run_group_tests_name("model/chat_template", tests, NULL, NULL);
+}
