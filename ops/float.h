@@ -52,7 +52,7 @@ static inline float ig_f32_from_f16(uint16_t h)
 	return ig_f32_from_bits(u | sign);
 }
 
-/* e^x to about one unit in the last place for |x| < 87; 0 below, infinity above.
+/* e^x within two units in the last place for |x| < 87; 0 below, infinity above.
  * x = n ln 2 + r in two steps (Cody and Waite), then a polynomial of degree 6. */
 static inline float ig_expf(float x)
 {

@@ -1,0 +1,103 @@
+/*
+ * test_abi.c: a frozen copy of the module ABI: the size of every struct that
+ * crosses it and where its members lie (LP64).  A line that fails here means that
+ * modules built before would misread us: change IG_MODULE_ABI, this copy and
+ * docs/architecture.md in one commit, on purpose.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <ingot/arch.h>
+
+#define SIZE(type, n) assert_int_equal(sizeof(struct type), n)
+#define AT(type, member, n) assert_int_equal(offsetof(struct type, member), n)
+
+static void test_op(void **state)
+{
+	SIZE(ig_error, 512); AT(ig_error, text, 4);
+	SIZE(ig_shape, 24); AT(ig_shape, n_cols, 8); AT(ig_shape, dtype, 16); AT(ig_shape, row_class, 20);
+	SIZE(ig_op_shape, 360); AT(ig_op_shape, n_in, 4); AT(ig_op_shape, n_weights, 8);
+	AT(ig_op_shape, n_out, 12); AT(ig_op_shape, params, 16); AT(ig_op_shape, in, 24);
+	AT(ig_op_shape, weight, 120); AT(ig_op_shape, out, 312);
+	SIZE(ig_tensor, 40); AT(ig_tensor, n_rows, 8); AT(ig_tensor, n_cols, 16);
+	AT(ig_tensor, row_stride, 24); AT(ig_tensor, dtype, 32); AT(ig_tensor, form, 36);
+	SIZE(ig_op_call, 592); AT(ig_op_call, params, 16); AT(ig_op_call, in, 24);
+	AT(ig_op_call, weight, 184); AT(ig_op_call, out, 504); AT(ig_op_call, step, 584);
+	SIZE(ig_cpu_kernel, 48); AT(ig_cpu_kernel, isa, 4); AT(ig_cpu_kernel, weight_dtype, 8);
+	AT(ig_cpu_kernel, weight_form, 12); AT(ig_cpu_kernel, in_form, 16);
+	AT(ig_cpu_kernel, unit_kind, 20); AT(ig_cpu_kernel, n_units, 24);
+	AT(ig_cpu_kernel, scratch_bytes, 32); AT(ig_cpu_kernel, run, 40);
+	SIZE(ig_op, 48); AT(ig_op, params_size, 4); AT(ig_op, name, 8); AT(ig_op, check, 16);
+	AT(ig_op, reference, 24); AT(ig_op, cpu_kernels, 32); AT(ig_op, n_cpu_kernels, 40);
+	AT(ig_op, flags, 44);
+}
+
+static void test_step(void **state)
+{
+	SIZE(ig_kv_layout, 56); AT(ig_kv_layout, n_layers, 4); AT(ig_kv_layout, n_kv_heads, 8);
+	AT(ig_kv_layout, head_dim, 12); AT(ig_kv_layout, block_bytes, 16);
+	AT(ig_kv_layout, layer_stride, 24); AT(ig_kv_layout, v_offset, 32);
+	AT(ig_kv_layout, head_stride, 40); AT(ig_kv_layout, token_stride, 48);
+	SIZE(ig_step_kv, 24); AT(ig_step_kv, block_tables, 8); AT(ig_step_kv, max_blocks, 16);
+	SIZE(ig_sample_params, 24); AT(ig_sample_params, top_p, 4); AT(ig_sample_params, top_k, 8);
+	AT(ig_sample_params, position, 12); AT(ig_sample_params, seed, 16);
+	SIZE(ig_step, 104); AT(ig_step, n_rows, 4); AT(ig_step, n_seqs, 8);
+	AT(ig_step, n_logit_rows, 12); AT(ig_step, token_ids, 16); AT(ig_step, positions, 24);
+	AT(ig_step, row_seq, 32); AT(ig_step, seq_lens, 40); AT(ig_step, logit_rows, 48);
+	AT(ig_step, sample, 56); AT(ig_step, sampled_ids, 64); AT(ig_step, logits, 72);
+	AT(ig_step, slab_bases, 80); AT(ig_step, kv, 88); AT(ig_step, n_groups, 96);
+	assert_int_equal(IG_BLOCK_TOKENS, 16);
+	assert_int_equal(IG_BLOCK_WORD(3, 5), 3 << 12 | 5);
+	assert_int_equal(IG_BLOCK_SLAB(IG_BLOCK_WORD(3, 5)), 3);
+	assert_int_equal(IG_BLOCK_INDEX(IG_BLOCK_WORD(3, 5)), 5);
+}
+
+static void test_module(void **state)
+{
+	SIZE(ig_module, 96); AT(ig_module, init, 88); AT(ig_module, magic, 0); AT(ig_module, abi_version, 4);
+	AT(ig_module, struct_size, 8); AT(ig_module, build_id, 16); AT(ig_module, name, 40);
+	AT(ig_module, version, 48); AT(ig_module, requires_ops, 56); AT(ig_module, ops, 64);
+	AT(ig_module, archs, 72); AT(ig_module, kvcache, 80);
+	SIZE(ig_host, 72); AT(ig_host, abi_version, 4); AT(ig_host, log, 8); AT(ig_host, meta_u32, 16);
+	AT(ig_host, meta_f32, 24); AT(ig_host, meta_str, 32); AT(ig_host, meta_has_tensor, 40);
+	AT(ig_host, weight, 48); AT(ig_host, record, 56); AT(ig_host, graph_status, 64);
+	SIZE(ig_kv_arena, 48); AT(ig_kv_arena, arena_bytes, 8); AT(ig_kv_arena, slab_bytes, 16);
+	AT(ig_kv_arena, ctx, 24); AT(ig_kv_arena, map_slab, 32); AT(ig_kv_arena, unmap_slab, 40);
+	SIZE(ig_kv_stats, 40);
+	SIZE(ig_kvcache_service, 112); AT(ig_kvcache_service, name, 8);
+	AT(ig_kvcache_service, create, 16); AT(ig_kvcache_service, destroy, 24);
+	AT(ig_kvcache_service, layout, 32); AT(ig_kvcache_service, add_group, 40);
+	AT(ig_kvcache_service, remove_group, 48); AT(ig_kvcache_service, seq_create, 56);
+	AT(ig_kvcache_service, seq_reserve, 64); AT(ig_kvcache_service, seq_fork, 72);
+	AT(ig_kvcache_service, seq_destroy, 80); AT(ig_kvcache_service, seq_blocks, 88);
+	AT(ig_kvcache_service, slab_bases, 96); AT(ig_kvcache_service, stats, 104);
+}
+
+static void test_arch(void **state)
+{
+	SIZE(ig_embed_params, 8); SIZE(ig_norm_params, 16); SIZE(ig_linear_params, 16);
+	SIZE(ig_glu_params, 8); SIZE(ig_logits_params, 8); SIZE(ig_sample_op_params, 8);
+	SIZE(ig_rope_table_params, 16); SIZE(ig_rope_kv_params, 36); SIZE(ig_attention_params, 32);
+	AT(ig_rope_kv_params, mode, 16); AT(ig_rope_kv_params, n_pairs, 20);
+	AT(ig_rope_kv_params, group, 24); AT(ig_rope_kv_params, layer, 28);
+	AT(ig_rope_kv_params, norm_eps, 32);
+	AT(ig_attention_params, group, 16); AT(ig_attention_params, layer, 20);
+	AT(ig_attention_params, scale, 24); AT(ig_attention_params, window, 28);
+	SIZE(ig_cache_group, 20); SIZE(ig_model_info, 96); AT(ig_model_info, groups, 16);
+	SIZE(ig_arch, 32); AT(ig_arch, params_size, 4); AT(ig_arch, name, 8);
+	AT(ig_arch, read_params, 16); AT(ig_arch, record, 24);
+	assert_int_equal(IG_MODULE_ABI, 1);
+	assert_int_equal(IG_ATTENTION_RANGE, 256);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_op), cmocka_unit_test(test_step),
+		cmocka_unit_test(test_module), cmocka_unit_test(test_arch),
+	};
+	return cmocka_run_group_tests_name("module ABI", tests, NULL, NULL);
+}

@@ -1,0 +1,115 @@
+/*
+ * test_plan.c: what recording refuses.  An architecture made for the test records
+ * one mistake after another; the error must name it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "runtime/modules.h"
+#include "runtime/plan.h"
+#include "tests/unit/model/tiny_gguf.h"
+
+#include <errno.h>
+#include <string.h>
+
+static struct ig_modules *modules;
+
+static int open_file(struct gw *w, const char *arch, struct ig_gguf **out)
+{
+	static const uint64_t table[2] = { 32, 7 }, vector[1] = { 32 };
+
+	gw_init(w);
+	if (arch)
+		gw_str(w, "general.architecture", arch);
+	gw_u32(w, "mistake", 0);
+	gw_tensor(w, "table", table, 2, IG_F32, 0);
+	gw_tensor(w, "vector", vector, 1, IG_F32, 7 * 32 * 4);
+	gw_data(w, 32, 8 * 32 * 4);
+	return ig_gguf_open_memory(w->data, w->len, "memory", out, NULL);
+}
+
+static void expect(const char *arch, int code, const char *text)
+{
+	struct gw w;
+	struct ig_gguf *g;
+	struct ig_plan *plan;
+	struct ig_error err = { 0 };
+
+	assert_int_equal(open_file(&w, arch, &g), 0);
+	int rc = ig_plan_record(modules, g, &plan, &err);
+	if (code == 0) {
+		if (rc)
+			fail_msg("%s: %s", arch, err.text);
+		assert_true(plan->n_nodes > 0);
+		ig_plan_destroy(plan);
+	} else {
+		assert_int_equal(rc, code);
+		assert_null(plan);
+		if (!strstr(err.text, text))
+			fail_msg("\"%s\" does not say \"%s\"", err.text, text);
+	}
+	ig_gguf_close(g);
+	gw_finish(&w);
+}
+
+static void test_mistakes(void **state)
+{
+	expect("toy-good", 0, "");
+	expect("toy-missing-tensor", -ENOENT, "tensor \"nowhere\" is missing");
+	expect("toy-wrong-shape", -EINVAL,
+	       "tensor \"table\" has shape [7, 32], expected [8, 32]");
+	expect("toy-two-shapes", -EINVAL, "tensor \"table\" is asked for in two shapes");
+	expect("toy-unknown-op", -EINVAL, "op levitate, node 1: no module provides it");
+	expect("toy-bad-input", -EINVAL, "op norm, node 1: an input is not a value");
+	expect("toy-bad-weight", -EINVAL, "op norm, node 1: a weight is not one");
+	expect("toy-bad-shape", -EINVAL, "node 1: norm: weight 0 must be [1, 32] of F32");
+	expect("toy-no-sample", -EINVAL, "the plan does not end with sample");
+	expect("toy-bad-params", -ERANGE, "toy parameters are out of range");
+	expect("toy-no-info", -EINVAL, "incomplete model description");
+	expect("unheard-of", -ENOTSUP, "architecture \"unheard-of\" is unknown; known: toy-good, ");
+	expect(NULL, -ENOENT, "general.architecture");
+	ig_plan_destroy(NULL);
+}
+
+static void test_registry(void **state)
+{
+	char names[64];
+
+	assert_non_null(ig_modules_op(modules, "linear"));
+	assert_null(ig_modules_op(modules, "line"));
+	assert_non_null(ig_modules_arch(modules, "toy-goodness", 8)); /* by length */
+	assert_null(ig_modules_arch(modules, "toy", 3));
+	assert_null(ig_modules_kvcache(modules, "paged"));
+	ig_modules_arch_names(modules, names, 20); /* cut off, not overrun */
+	assert_true(strlen(names) < 20);
+	struct ig_error err = { 0 };
+	assert_int_equal(ig_modules_load(modules, INGOT_TOY_MODULE, &err), -EEXIST);
+	assert_non_null(strstr(err.text, "\"toy\" is loaded already"));
+}
+
+static int setup(void **state)
+{
+	struct ig_error err = { 0 };
+	if (ig_modules_create(&modules, &err) || ig_modules_load(modules, INGOT_TOY_MODULE, &err)) {
+		print_error("%s\n", err.text);
+		return -1;
+	}
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	ig_modules_destroy(modules);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_mistakes), cmocka_unit_test(test_registry),
+	};
+	return cmocka_run_group_tests_name("recording", tests, setup, teardown);
+}

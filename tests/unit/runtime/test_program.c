@@ -1,0 +1,421 @@
+/*
+ * test_program.c: a whole lowered plan against its ops' references.
+ *
+ * A small llama with odd sizes is written in memory, recorded, and run twice: by
+ * the cpu driver, and node by node through struct ig_op's plain references with
+ * memory of their own.  What the driver adds (forms, chains, shared scratch,
+ * packed weights, threads) must not show.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "runtime/driver.h"
+#include "runtime/modules.h"
+#include "tests/unit/model/tiny_gguf.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LAYERS 3
+#define WIDTH 96
+#define FF 160
+#define HEADS 3
+#define KV_HEADS 1
+#define HEAD 32
+#define VOCAB 77
+#define CONTEXT 64
+#define ROWS 13 /* rows of a step, at most */
+#define SEQS 3
+
+struct world {
+	struct gw file;
+	struct ig_gguf *gguf;
+	struct ig_modules *modules;
+	struct ig_plan *plan;
+};
+
+static uint64_t seed = 88172645463325252u;
+
+static float random_weight(void)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return ((float)(seed >> 40) * 0x1p-24f - 0.5f) * 0.4f;
+}
+
+/* ---- the file ---- */
+
+struct entry {
+	char name[64];
+	uint64_t n, k; /* n 0: a vector */
+};
+
+static size_t entries(struct entry *e)
+{
+	static const struct entry layer[] = {
+		{ "blk.%u.attn_norm.weight", 0, WIDTH },
+		{ "blk.%u.attn_q.weight", HEADS * HEAD, WIDTH },
+		{ "blk.%u.attn_k.weight", KV_HEADS * HEAD, WIDTH },
+		{ "blk.%u.attn_v.weight", KV_HEADS * HEAD, WIDTH },
+		{ "blk.%u.attn_output.weight", WIDTH, HEADS * HEAD },
+		{ "blk.%u.ffn_norm.weight", 0, WIDTH },
+		{ "blk.%u.ffn_gate.weight", FF, WIDTH },
+		{ "blk.%u.ffn_up.weight", FF, WIDTH },
+		{ "blk.%u.ffn_down.weight", WIDTH, FF },
+	};
+	size_t n = 0;
+	e[n++] = (struct entry){ "token_embd.weight", VOCAB, WIDTH };
+	e[n++] = (struct entry){ "output_norm.weight", 0, WIDTH };
+	for (unsigned l = 0; l < LAYERS; l++)
+		for (size_t i = 0; i < sizeof layer / sizeof *layer; i++, n++) {
+			e[n] = layer[i];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+			snprintf(e[n].name, sizeof e[n].name, layer[i].name, l);
+#pragma GCC diagnostic pop
+		}
+	return n;
+}
+
+static void write_file(struct gw *w)
+{
+	struct entry e[64];
+	size_t n = entries(e), offset = 0, at;
+
+	gw_init(w);
+	gw_str(w, "general.architecture", "llama");
+	gw_u32(w, "llama.block_count", LAYERS);
+	gw_u32(w, "llama.embedding_length", WIDTH);
+	gw_u32(w, "llama.feed_forward_length", FF);
+	gw_u32(w, "llama.attention.head_count", HEADS);
+	gw_u32(w, "llama.attention.head_count_kv", KV_HEADS);
+	gw_u32(w, "llama.context_length", CONTEXT);
+	gw_u32(w, "llama.vocab_size", VOCAB);
+	gw_u32(w, "llama.rope.dimension_count", HEAD);
+	gw_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t ne[2] = { e[i].k, e[i].n };
+		gw_tensor(w, e[i].name, ne, e[i].n ? 2 : 1, IG_F32, offset);
+		offset += e[i].k * (e[i].n ? e[i].n : 1) * 4;
+	}
+	while (w->len % 32)
+		gw_number(w, 0, 1);
+	at = w->len;
+	gw_data(w, 32, offset);
+	for (size_t i = 0; i < n; i++)
+		for (uint64_t j = 0; j < e[i].k * (e[i].n ? e[i].n : 1); j++, at += 4) {
+			float v = e[i].n ? random_weight() : 1.0f + random_weight();
+			memcpy(w->data + at, &v, 4);
+		}
+}
+
+static int setup(void **state)
+{
+	static struct world w;
+	struct ig_error err = { 0 };
+
+	write_file(&w.file);
+	if (ig_gguf_open_memory(w.file.data, w.file.len, "memory", &w.gguf, &err) ||
+	    ig_modules_create(&w.modules, &err) ||
+	    ig_modules_load(w.modules, INGOT_ATTENTION_MODULE, &err) ||
+	    ig_plan_record(w.modules, w.gguf, &w.plan, &err)) {
+		print_error("%s\n", err.text);
+		return -1;
+	}
+	*state = &w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+	if (!w)
+		return 0; /* setup failed, and said why */
+	ig_plan_destroy(w->plan);
+	ig_modules_destroy(w->modules);
+	ig_gguf_close(w->gguf);
+	gw_finish(&w->file);
+	return 0;
+}
+
+/* ---- a paged cache of one slab, blocks in odd order ---- */
+
+#define BLOCKS (CONTEXT / IG_BLOCK_TOKENS)
+
+struct pages {
+	struct ig_kv_layout layout;
+	struct ig_step_kv kv;
+	uint32_t tables[SEQS][BLOCKS];
+	void *slabs[2];
+};
+
+static void make_pages(struct pages *p)
+{
+	p->layout = (struct ig_kv_layout){
+		.dtype = IG_F32, .n_layers = LAYERS, .n_kv_heads = KV_HEADS, .head_dim = HEAD,
+		.token_stride = HEAD * 4, .head_stride = HEAD * 4 * IG_BLOCK_TOKENS,
+		.v_offset = HEAD * 4 * IG_BLOCK_TOKENS * KV_HEADS,
+		.layer_stride = 2 * HEAD * 4 * IG_BLOCK_TOKENS * KV_HEADS,
+		.block_bytes = 2 * HEAD * 4 * IG_BLOCK_TOKENS * KV_HEADS * LAYERS,
+	};
+	p->kv = (struct ig_step_kv){ &p->layout, &p->tables[0][0], BLOCKS };
+	for (int s = 0; s < 2; s++)
+		p->slabs[s] = calloc(SEQS * BLOCKS, p->layout.block_bytes);
+	for (uint32_t s = 0; s < SEQS; s++)
+		for (uint32_t b = 0; b < BLOCKS; b++)
+			p->tables[s][b] = IG_BLOCK_WORD((s + b) % 2, (b * SEQS + s) * 5 % (SEQS * BLOCKS));
+}
+
+static void free_pages(struct pages *p)
+{
+	free(p->slabs[0]);
+	free(p->slabs[1]);
+}
+
+/* ---- steps ---- */
+
+struct feed {
+	int32_t seq, first, n; /* tokens first … first + n - 1 of the sequence */
+	bool want;
+};
+
+struct batch {
+	struct ig_step step;
+	int32_t ids[ROWS], positions[ROWS], row_seq[ROWS], seq_lens[SEQS], logit_rows[ROWS];
+	struct ig_sample_params sample[ROWS];
+	int32_t sampled[ROWS];
+	float logits[ROWS * VOCAB];
+};
+
+static void make_batch(struct batch *b, const struct pages *p, const struct feed *f, int n)
+{
+	int32_t rows = 0, wanted = 0;
+
+	memset(b, 0, sizeof *b);
+	for (int s = 0; s < SEQS; s++)
+		b->seq_lens[s] = 1;
+	for (int i = 0; i < n; i++) {
+		for (int32_t t = 0; t < f[i].n; t++, rows++) {
+			b->ids[rows] = (f[i].seq * 31 + (f[i].first + t) * 7) % VOCAB;
+			b->positions[rows] = f[i].first + t;
+			b->row_seq[rows] = f[i].seq;
+		}
+		b->seq_lens[f[i].seq] = f[i].first + f[i].n;
+		if (f[i].want)
+			b->logit_rows[wanted++] = rows - 1;
+	}
+	for (int32_t i = 0; i < wanted; i++)
+		b->sample[i] = (struct ig_sample_params){ i % 2 ? 1.0f : 0.0f, 0.9f, 20, i, 7 };
+	b->step = (struct ig_step){
+		.struct_size = sizeof b->step, .n_rows = rows, .n_seqs = SEQS, .n_logit_rows = wanted,
+		.token_ids = b->ids, .positions = b->positions, .row_seq = b->row_seq,
+		.seq_lens = b->seq_lens, .logit_rows = b->logit_rows, .sample = b->sample,
+		.sampled_ids = b->sampled, .logits = b->logits, .slab_bases = p->slabs, .kv = &p->kv,
+		.n_groups = 1,
+	};
+}
+
+/* Node by node, by the references. */
+static void run_references(const struct ig_plan *plan, const struct ig_step *step)
+{
+	float **value = calloc(plan->n_values, sizeof *value);
+
+	assert_non_null(value);
+	for (uint32_t v = 0; v < plan->n_values; v++)
+		value[v] = calloc((size_t)plan->values[v].shape.n_cols * ROWS, sizeof **value);
+	for (uint32_t i = 0; i < plan->n_nodes; i++) {
+		const struct ig_plan_node *n = &plan->nodes[i];
+		struct ig_op_call c = { .struct_size = sizeof c, .params = n->params, .step = step,
+					.n_in = n->n_in, .n_out = n->n_out, .n_weights = n->n_weights };
+		for (uint32_t j = 0; j < n->n_in + n->n_out; j++) {
+			ig_value v = j < n->n_in ? n->in[j] : n->out[j - n->n_in];
+			const struct ig_shape *s = &plan->values[v].shape;
+			struct ig_tensor t = { value[v], s->row_class == IG_ROWS_TOKENS
+						? step->n_rows : step->n_logit_rows,
+					       s->n_cols, s->n_cols * 4, IG_F32, IG_FORM_ROWS };
+			if (j < n->n_in)
+				c.in[j] = t;
+			else
+				c.out[j - n->n_in] = t;
+		}
+		for (uint32_t j = 0; j < n->n_weights; j++) {
+			const struct ig_plan_weight *w = &plan->weights[n->weight[j]];
+			c.weight[j] = (struct ig_tensor){ (void *)w->data, w->shape.n_rows, w->shape.n_cols,
+							  (int64_t)ig_dtype_row_bytes(w->shape.dtype,
+										      w->shape.n_cols),
+							  w->shape.dtype, IG_FORM_ROWS };
+		}
+		n->op->reference(&c);
+	}
+	for (uint32_t v = 0; v < plan->n_values; v++)
+		free(value[v]);
+	free(value);
+}
+
+static const struct feed steps[][SEQS] = {
+	{ { 0, 0, 5, false }, { 1, 0, 7, true } }, /* prefill, one of them whole */
+	{ { 1, 7, 1, true }, { 0, 5, 9, true }, { 2, 0, 3, false } }, /* mixed */
+	{ { 2, 3, 13, false } }, /* nobody wants logits */
+	{ { 0, 14, 1, true }, { 1, 8, 1, true }, { 2, 16, 1, true } }, /* decode */
+	{ { 1, 9, 12, true } }, /* over a block's border */
+};
+
+static void run_all(struct world *w, const char *isa, uint32_t threads)
+{
+	struct ig_driver_options o = { .isa = isa, .n_threads = threads, .activations = "f32",
+				       .strict = 1 };
+	struct ig_program_limits limits = { ROWS, SEQS, ROWS, CONTEXT };
+	struct ig_program_memory memory;
+	struct ig_driver *d;
+	struct ig_program *p;
+	struct ig_error err = { 0 };
+	struct pages ours, theirs;
+	static struct batch a, b;
+
+	if (ig_driver_open("cpu", &o, &d, &err) ||
+	    ig_driver_lower(d, w->plan, &limits, &p, &memory, &err) || ig_program_load(p, &err))
+		fail_msg("%s", err.text);
+	assert_true(memory.weight_bytes > 0 && memory.scratch_bytes > 0);
+	make_pages(&ours);
+	make_pages(&theirs);
+	for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+		int n = 0;
+		while (n < SEQS && steps[i][n].n)
+			n++;
+		make_batch(&a, &ours, steps[i], n);
+		make_batch(&b, &theirs, steps[i], n);
+		assert_int_equal(ig_program_submit(p, &a.step), 0);
+		assert_int_equal(ig_program_wait(p), 0);
+		run_references(w->plan, &b.step);
+		for (int32_t j = 0; j < a.step.n_logit_rows * VOCAB; j++)
+			if (!(fabsf(a.logits[j] - b.logits[j]) <= 2e-5f))
+				fail_msg("%s, %u threads, step %zu, logit %d: %g, not %g", isa, threads, i, j,
+					 (double)a.logits[j], (double)b.logits[j]);
+		assert_memory_equal(a.sampled, b.sampled, sizeof a.sampled);
+	}
+	free_pages(&ours);
+	free_pages(&theirs);
+	ig_program_destroy(p);
+	ig_driver_close(d);
+}
+
+static void test_programs_do_what_the_references_say(void **state)
+{
+	static const char *const isas[] = { "generic", "avx2", "avx512", "avx512_bf16", "auto" };
+
+	for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
+		struct ig_driver_options o = { .isa = isas[i], .n_threads = 1 };
+		struct ig_driver *d;
+		if (ig_driver_open("cpu", &o, &d, NULL))
+			continue; /* not on this machine */
+		ig_driver_close(d);
+		run_all(*state, isas[i], 1);
+		run_all(*state, isas[i], 3);
+	}
+}
+
+/* ---- the contract ---- */
+
+static void test_refusals(void **state)
+{
+	struct world *w = *state;
+	struct ig_error err = { 0 };
+	struct ig_driver_options o = { 0 };
+	struct ig_driver *d;
+
+	assert_int_equal(ig_driver_open("quantum", &o, &d, &err), -ENOTSUP);
+	assert_string_equal(err.text, "driver \"quantum\" is unknown; known: auto, cpu");
+	o.isa = "avx9000";
+	assert_int_equal(ig_driver_open("cpu", &o, &d, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "\"avx9000\""));
+	o = (struct ig_driver_options){ .activations = "f64" };
+	assert_int_equal(ig_driver_open("cpu", &o, &d, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "\"f64\""));
+	o = (struct ig_driver_options){ .n_threads = 100000 };
+	assert_int_equal(ig_driver_open("cpu", &o, &d, &err), -EINVAL);
+
+	o = (struct ig_driver_options){ .n_threads = 2, .strict = 1 };
+	assert_int_equal(ig_driver_open("auto", &o, &d, &err), 0);
+	assert_non_null(strstr(ig_driver_describe(d), "cpu, "));
+	assert_non_null(strstr(ig_driver_describe(d), "2 threads"));
+	struct ig_program_limits limits = { ROWS, SEQS, ROWS, 0 };
+	struct ig_program_memory memory;
+	struct ig_program *p;
+	assert_int_equal(ig_driver_lower(d, w->plan, &limits, &p, &memory, &err), -EINVAL);
+	limits.max_context = CONTEXT;
+	assert_int_equal(ig_driver_lower(d, w->plan, &limits, &p, &memory, &err), 0);
+
+	struct pages pages;
+	static struct batch b;
+	const struct feed one = { 1, 0, 4, true };
+	make_pages(&pages);
+	make_batch(&b, &pages, &one, 1);
+	assert_int_equal(ig_program_submit(p, &b.step), -EINVAL); /* not loaded */
+	assert_int_equal(ig_program_load(p, &err), 0);
+	assert_int_equal(ig_program_load(p, &err), -EALREADY);
+	assert_int_equal(ig_program_wait(p), -EINVAL); /* strict: nothing was submitted */
+	assert_int_equal(ig_program_submit(p, &b.step), 0);
+	assert_int_equal(ig_program_submit(p, &b.step), -EBUSY); /* strict: no wait between */
+	assert_int_equal(ig_program_wait(p), 0);
+
+	/* Every index that kernels follow. */
+	struct ig_step good = b.step;
+#define BAD(change, undo)                                                                          \
+	do {                                                                                       \
+		change;                                                                            \
+		assert_int_equal(ig_program_submit(p, &b.step), -EINVAL);                          \
+		undo;                                                                              \
+		b.step = good;                                                                     \
+	} while (0)
+	BAD(b.step.struct_size = 3, );
+	BAD(b.step.n_rows = 0, );
+	BAD(b.step.n_rows = ROWS + 1, );
+	BAD(b.step.n_seqs = SEQS + 1, );
+	BAD(b.step.n_logit_rows = -1, );
+	BAD(b.step.n_logit_rows = 5, ); /* more than rows */
+	BAD(b.row_seq[2] = SEQS, b.row_seq[2] = 1);
+	BAD(b.row_seq[2] = -1, b.row_seq[2] = 1);
+	BAD(b.positions[3] = 4, b.positions[3] = 3); /* beyond the sequence's length */
+	BAD(b.positions[0] = -1, b.positions[0] = 0);
+	BAD(b.seq_lens[0] = CONTEXT + 1, b.seq_lens[0] = 1);
+	BAD(b.logit_rows[0] = 4, b.logit_rows[0] = 3);
+	BAD(pages.kv.max_blocks = 0, pages.kv.max_blocks = BLOCKS);
+	assert_int_equal(ig_program_submit(p, &b.step), 0);
+	assert_int_equal(ig_program_wait(p), 0);
+	free_pages(&pages);
+	ig_program_destroy(p);
+	ig_program_destroy(NULL);
+	ig_driver_close(d);
+	ig_driver_close(NULL);
+}
+
+static void test_slabs(void **state)
+{
+	struct ig_driver_options o = { .n_threads = 1 };
+	struct ig_driver *d;
+	assert_int_equal(ig_driver_open("cpu", &o, &d, NULL), 0);
+	uint8_t *slab = ig_driver_map_slab(d, 1 << 20);
+	assert_non_null(slab);
+	for (int i = 0; i < 1 << 20; i += 4096)
+		assert_int_equal(slab[i], 0);
+	slab[(1 << 20) - 1] = 1;
+	ig_driver_unmap_slab(d, slab, 1 << 20);
+	assert_null(ig_driver_map_slab(d, UINT64_MAX / 2));
+	ig_driver_close(d);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_programs_do_what_the_references_say),
+		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_slabs),
+	};
+	return cmocka_run_group_tests_name("programs", tests, setup, teardown);
+}
