@@ -2,7 +2,8 @@
  * config-private.h: what the files of the configuration share: one option's
  * description, the table of all of them, and where each value came from.
  * config.c has the table and the life of a configuration, config-parse.c the
- * YAML, config-value.c the values' syntax, config-reference.c the documents.
+ * YAML, config-value.c the values' syntax, config-machine.c the defaults that depend
+ * on the machine, config-reference.c the documents.
  */
 #ifndef INGOT_STORE_CONFIG_PRIVATE_H
 #define INGOT_STORE_CONFIG_PRIVATE_H
@@ -106,6 +107,11 @@ char *config_home(void);
 
 /* Read the YAML in text over c, which holds the defaults. */
 int config_parse_yaml(struct config *c, const char *text, size_t len, struct ig_error *err);
+
+/* ---- config-machine.c -------------------------------------------------------- */
+
+/* Put what is left empty to the defaults of this machine. */
+int config_fill_in(struct config *c, struct ig_error *err);
 
 /* ---- config-reference.c ------------------------------------------------------ */
 

@@ -122,7 +122,8 @@ const struct config_option config_options[] = {
 	  .help = "Length of an answer whose request names none; 0 means up to the context." },
 
 	{ "modules.path", CONFIG_PATHS, FIELD(modules.path), .min = 1, .max = 4096, .value = "",
-	  .help = "Folders from which modules (*.so) are loaded; [] means the installed one." },
+	  .help = "Folders from which modules (*.so) are loaded; [] means those of the build tree that "
+		  "the program lies in, or else the installed one." },
 
 	{ "ledger.enabled", CONFIG_BOOL, FIELD(ledger.enabled), .value = "true",
 	  .help = "Keep one row for each request (never its text) in SQLite." },
@@ -164,7 +165,8 @@ const size_t config_n_model_options =
 	sizeof config_model_options / sizeof config_model_options[0];
 
 /* Variables in our part of the environment that are not options. */
-static const char *const other_variables[] = { "INGOT_CONFIG", "INGOT_URL", NULL };
+static const char *const other_variables[] = { "INGOT_CONFIG", "INGOT_URL", "INGOT_MODELS",
+						"INGOT_MODELS_DIR", "INGOT_PYTHON", NULL };
 
 /* ---- names ---------------------------------------------------------------------------- */
 
@@ -333,53 +335,7 @@ static int create(const char *label, struct config **out, struct ig_error *err)
 	return 0;
 }
 
-/* ---- what depends on the machine, and checks over the whole --------------------------------- */
-
-static int default_ledger_path(struct config *c, struct ig_error *err)
-{
-	struct ig_strbuf b;
-
-	ig_strbuf_init(&b);
-#ifdef __APPLE__
-	ig_strbuf_puts(&b, IG_LOCALSTATEDIR "/ingot/ledger.db");
-#else
-	const char *state = getenv("XDG_STATE_HOME");
-	if (state && state[0] == '/') {
-		ig_strbuf_printf(&b, "%s/ingot/ledger.db", state);
-	} else {
-		char *home = config_home();
-		if (!home)
-			return ig_fail(err, -EINVAL,
-				       "ledger.path: HOME is not set, so there is no default; "
-				       "name a path, or set ledger.enabled: false");
-		ig_strbuf_printf(&b, "%s/.local/state/ingot/ledger.db", home);
-		free(home);
-	}
-#endif
-	char *path = ig_strbuf_steal(&b);
-	ig_strbuf_finish(&b);
-	if (!path)
-		return ig_fail(err, -ENOMEM, "out of memory");
-	free(c->pub.ledger.path);
-	c->pub.ledger.path = path;
-	return 0;
-}
-
-static int fill_in(struct config *c, struct ig_error *err)
-{
-	if (!c->pub.ledger.path[0]) {
-		int rc = default_ledger_path(c, err);
-		if (rc && (c->pub.ledger.enabled || rc == -ENOMEM))
-			return rc;
-	}
-	if (!c->pub.modules.path[0]) {
-		char *installed[] = { (char *)(uintptr_t)IG_MODULE_DIR };
-		return config_store_list(c->dir, &c->pub,
-					 config_find("modules.path", strlen("modules.path")),
-					 "modules.path", installed, 1, err);
-	}
-	return 0;
-}
+/* ---- checks over the whole ------------------------------------------------------------------ */
 
 static const struct ig_config_model *find_model(const struct config *c, const char *name)
 {
@@ -496,7 +452,7 @@ static int parse(const char *text, size_t len, const char *label, bool environme
 	if (!rc && environment)
 		rc = apply_environment(c, err);
 	if (!rc)
-		rc = fill_in(c, err);
+		rc = config_fill_in(c, err);
 	if (!rc)
 		rc = check_whole(c, err);
 	if (rc) {
@@ -647,7 +603,7 @@ int ig_config_set(struct ig_config *pub, const char *key, const char *value, str
 	if (rc)
 		return rc;
 	c->places[o - config_options] = (struct config_place){ .from = FROM_SET };
-	return fill_in(c, err);
+	return config_fill_in(c, err);
 }
 
 /* ---- differences ------------------------------------------------------------------------------------ */

@@ -58,7 +58,8 @@ struct ig_config {
 		uint32_t max_output_tokens; /* 0: up to the context; a default for requests that name none */
 	} scheduler;
 	struct { /* modules: */
-		char **path; /* folders to load *.so from; default: the installed one */
+		char **path; /* folders to load *.so from, never none; default: those of the build
+			      tree that the program lies in, else the installed one */
 	} modules;
 	struct { /* ledger: */
 		bool enabled; /* true */

@@ -111,6 +111,59 @@ static void test_ledger_path_default(void **state)
 	free(home);
 }
 
+/* A program beside modules/NAME/NAME.so finds these: this test, copied into such a
+ * tree, prints what it found. */
+static void copy_self(const char *to)
+{
+	char buf[65536];
+	size_t n;
+	FILE *in = fopen("/proc/self/exe", "r"), *out = fopen(to, "w");
+
+	assert_true(in && out);
+	while ((n = fread(buf, 1, sizeof buf, in)) > 0)
+		assert_int_equal(fwrite(buf, 1, n, out), n);
+	fclose(in);
+	assert_int_equal(fclose(out), 0);
+	assert_int_equal(chmod(to, 0755), 0);
+}
+
+static void test_modules_of_a_build_tree(void **state)
+{
+	static const char *const folders[] = { "tree", "tree/daemon", "tree/modules",
+					       "tree/modules/b", "tree/modules/a",
+					       "tree/modules/empty" };
+	char path[256], command[300], line[1024], expected[1024];
+
+	if (access("/proc/self/exe", R_OK))
+		return; /* not this system's way to name a program */
+	for (size_t i = 0; i < N_OF(folders); i++)
+		assert_int_equal(mkdir(in_dir(path, folders[i]), 0755), 0);
+	write_text(in_dir(path, "tree/modules/a/a.so"), "");
+	write_text(in_dir(path, "tree/modules/b/b.so"), "");
+	copy_self(in_dir(path, "tree/daemon/program"));
+	snprintf(command, sizeof command, "%s --module-path", path);
+	FILE *f = popen(command, "r");
+	assert_non_null(f);
+	assert_non_null(fgets(line, sizeof line, f));
+	assert_int_equal(pclose(f), 0);
+	snprintf(expected, sizeof expected, "%s/tree/modules/a %s/tree/modules/b \n", test_dir,
+		 test_dir);
+	assert_string_equal(line, expected);
+}
+
+static int print_module_path(void)
+{
+	struct ig_config *c = NULL;
+
+	if (ig_config_parse("", 0, "f", &c, NULL))
+		return 1;
+	for (char **p = c->modules.path; *p; p++)
+		printf("%s ", *p);
+	printf("\n");
+	ig_config_destroy(c);
+	return 0;
+}
+
 /* ---- each option --------------------------------------------------------------------- */
 
 /* A value other than the default, as YAML and as config_format gives it back. */
@@ -866,11 +919,14 @@ static void test_diff_of_models(void **state)
 	ig_config_destroy(a);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	if (argc == 2 && !strcmp(argv[1], "--module-path"))
+		return print_module_path();
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_empty_files_are_valid),
 		cmocka_unit_test(test_ledger_path_default),
+		cmocka_unit_test(test_modules_of_a_build_tree),
 		cmocka_unit_test(test_every_option),
 		cmocka_unit_test(test_fields),
 		cmocka_unit_test(test_bounds),
