@@ -144,12 +144,13 @@ static void check_config(struct doctor *d, const char *path)
 		   d->config->n_models, d->config->n_models == 1 ? "" : "s");
 		return;
 	}
-	if (rc == -ENOENT && !path)
-		NOTE(d, "configuration", "write an ingot.yaml, or name one with --config; the checks "
-		     "below use the defaults", "none found: %s", err.text);
-	else
-		WRONG(d, "configuration", "correct that line; the checks below use the defaults", "%s",
-		      err.text);
+	if (rc != -ENOENT || path) {
+		WRONG(d, "configuration", "correct it; modules, models and the ledger are checked then",
+		      "%s", err.text);
+		return;
+	}
+	NOTE(d, "configuration", "write an ingot.yaml, or name one with --config; the checks below "
+	     "use the defaults", "%s", err.text);
 	if (ig_config_parse("{}", 2, "defaults", &d->config, &err))
 		WRONG(d, "configuration", NULL, "the defaults are refused: %s", err.text);
 }
