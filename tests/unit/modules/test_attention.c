@@ -271,6 +271,49 @@ static void test_causal(void **state)
 	setup_destroy(&s);
 }
 
+/* The exponential by itself: of two positions with scores 0 and -x and values 0 and 1
+ * the output is e / (1 + e), e = exp(-x).  Three roundings beside that of e. */
+static void test_exponential(void **state)
+{
+	const struct attention_case c = { 1, 1, 8, IG_F32, 0, 1, { 2 }, { { 0, 1, 2 } } };
+	struct setup s;
+	struct guarded out;
+
+	setup_create(&s, &c);
+	guarded_create(&out, 1, 8);
+	for (int t = 0; t < 2; t++)
+		for (int v = 0; v < 2; v++)
+			memset(world_slot(&s.w, 0, t, 1, 0, v), 0, 32);
+	memset(guarded_row(&s.q, 0), 0, 32);
+	guarded_row(&s.q, 0)[0] = 1;
+	((float *)world_slot(&s.w, 0, 1, 1, 0, 1))[0] = 1;
+	for (size_t j = 0; j < sizeof isas / sizeof isas[0]; j++) {
+		const struct ig_cpu_kernel *k = world_kernel(world_op("attention"), isas[j]);
+
+		if (!k)
+			continue;
+		for (int i = 0; i <= 20000; i++) {
+			float x = (float)i * (i % 2 ? 0.0043f : 0.0001f);
+			double e = exp(-(double)x), y;
+
+			((float *)world_slot(&s.w, 0, 1, 1, 0, 0))[0] = -x;
+			run_rows(&s, k, &out, 0, 1, 0);
+			y = (double)guarded_row(&out, 0)[0];
+			if (!(fabs(y * (1 + e) / e - 1) < 2.2e-7))
+				fail_msg("%s: exp(-%g) gives %g, expected %g", world_isa_name(isas[j]),
+					 (double)x, y, e / (1 + e));
+		}
+		/* beyond float's normal range next to nothing is left */
+		for (float x = 87; x < 1e30f; x *= 1.5f) {
+			((float *)world_slot(&s.w, 0, 1, 1, 0, 0))[0] = -x;
+			run_rows(&s, k, &out, 0, 1, 0);
+			assert_true(guarded_row(&out, 0)[0] >= 0 && guarded_row(&out, 0)[0] < 2e-38f);
+		}
+	}
+	guarded_destroy(&out);
+	setup_destroy(&s);
+}
+
 static void test_check(void **state)
 {
 	const struct ig_attention_params good = { sizeof good, 9, 3, 64, 0, 0, 0.125f, 0 };
@@ -327,6 +370,7 @@ int main(void)
 		cmocka_unit_test(test_reference),
 		cmocka_unit_test(test_same_bits),
 		cmocka_unit_test(test_causal),
+		cmocka_unit_test(test_exponential),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
