@@ -1,0 +1,76 @@
+/* check.c: see check.h. */
+#include "daemon/net/check.h"
+
+#include <string.h>
+#include <strings.h>
+
+/* The length of the name in "name", "name:port", "[v6]" or "[v6]:port"; 0: none of them. */
+static size_t name_length(const char *host)
+{
+	size_t n = 0;
+
+	if (host[0] == '[') {
+		const char *end = strchr(host, ']');
+		if (!end)
+			return 0;
+		n = (size_t)(end - host) + 1;
+	} else {
+		n = strcspn(host, ":");
+	}
+	if (host[n] == ':') {
+		size_t digits = strspn(host + n + 1, "0123456789");
+		if (!digits || digits > 5 || host[n + 1 + digits])
+			return 0;
+	} else if (host[n]) {
+		return 0;
+	}
+	return n;
+}
+
+static bool same(const char *host, size_t n, const char *name)
+{
+	/* A v6 address is in brackets in the header and bare in a configuration. */
+	if (host[0] == '[' && name[0] != '[')
+		return n >= 2 && strlen(name) == n - 2 && !strncasecmp(host + 1, name, n - 2);
+	return strlen(name) == n && !strncasecmp(host, name, n);
+}
+
+bool ig_check_host(const char *host, const char *configured, char *const *allowed)
+{
+	static const char *const loopback[] = { "localhost", "127.0.0.1", "::1", NULL };
+	size_t n = name_length(host);
+
+	if (!n)
+		return false;
+	for (const char *const *l = loopback; *l; l++)
+		if (same(host, n, *l))
+			return true;
+	if (configured && same(host, n, configured))
+		return true;
+	for (; allowed && *allowed; allowed++)
+		if (same(host, n, *allowed))
+			return true;
+	return false;
+}
+
+bool ig_check_origin(const char *origin, char *const *allowed)
+{
+	for (; allowed && *allowed; allowed++)
+		if (!strcasecmp(origin, *allowed))
+			return true;
+	return false;
+}
+
+bool ig_check_length(const char *text, uint64_t *out)
+{
+	uint64_t v = 0;
+	size_t n = strlen(text);
+
+	/* 18 digits are no overflow, and more than any body. */
+	if (!n || n > 18 || strspn(text, "0123456789") != n)
+		return false;
+	for (; *text; text++)
+		v = v * 10 + (uint64_t)(*text - '0');
+	*out = v;
+	return true;
+}

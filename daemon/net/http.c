@@ -1,0 +1,453 @@
+/*
+ * http.c: HTTP/1.1 over libwebsockets: what of a request is checked before any of
+ * it is believed, bodies in, replies out.
+ *
+ * libwebsockets does not decode chunked bodies, takes a length and a transfer
+ * encoding together, and closes a socket with a reset when bytes were unread.  So a
+ * request that is refused at its head gets its reply at once, then our side of the
+ * socket is shut and what still comes is thrown away for a moment.
+ */
+#include "daemon/net/net-private.h"
+
+#include "daemon/net/check.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#ifdef __linux__
+#include <sys/random.h>
+#endif
+
+/* How long the rest of a refused body is read away. */
+#define LINGER_S 2
+/* About so much is written at a time. */
+#define PIECE 16384
+
+static const struct {
+	enum lws_token_indexes token;
+	const char *name;
+} methods[] = {
+	{ WSI_TOKEN_GET_URI, "GET" },
+	{ WSI_TOKEN_POST_URI, "POST" },
+	{ WSI_TOKEN_OPTIONS_URI, "OPTIONS" },
+	{ WSI_TOKEN_HEAD_URI, "HEAD" },
+	{ WSI_TOKEN_PUT_URI, "PUT" },
+	{ WSI_TOKEN_PATCH_URI, "PATCH" },
+	{ WSI_TOKEN_DELETE_URI, "DELETE" },
+	{ WSI_TOKEN_CONNECT, "CONNECT" },
+};
+
+static const char *reason_phrase(int status)
+{
+	static const struct {
+		int status;
+		const char *text;
+	} phrases[] = {
+		{ 200, "OK" }, { 204, "No Content" }, { 400, "Bad Request" }, { 403, "Forbidden" },
+		{ 404, "Not Found" }, { 405, "Method Not Allowed" }, { 411, "Length Required" },
+		{ 413, "Content Too Large" }, { 414, "URI Too Long" }, { 426, "Upgrade Required" },
+		{ 500, "Internal Server Error" }, { 503, "Service Unavailable" },
+	};
+
+	for (size_t i = 0; i < sizeof phrases / sizeof phrases[0]; i++)
+		if (phrases[i].status == status)
+			return phrases[i].text;
+	return status < 500 ? "Error" : "Server Error";
+}
+
+/* ---- replies ------------------------------------------------------------------------ */
+
+static void request_id(char *out, size_t cap)
+{
+	unsigned char raw[12];
+	size_t n = (size_t)snprintf(out, cap, "req_");
+
+#ifdef __linux__
+	/* An id for people to find a line by: zeros would do no harm. */
+	memset(raw, 0, sizeof raw);
+	ssize_t got = getrandom(raw, sizeof raw, 0);
+	(void)got;
+#else
+	arc4random_buf(raw, sizeof raw);
+#endif
+	for (size_t i = 0; i < sizeof raw; i++)
+		n += (size_t)snprintf(out + n, cap - n, "%02x", raw[i]);
+}
+
+static void common_headers(struct conn *c, int status)
+{
+	char id[40];
+
+	request_id(id, sizeof id);
+	ig_strbuf_printf(&c->out, "HTTP/1.1 %d %s\r\nx-request-id: %s\r\n", status,
+			 reason_phrase(status), id);
+	if (c->origin[0])
+		ig_strbuf_printf(&c->out, "access-control-allow-origin: %s\r\nvary: origin\r\n"
+				 "access-control-expose-headers: x-request-id\r\n", c->origin);
+	ig_strbuf_puts(&c->out, c->keep_open ? "connection: keep-alive\r\n" : "connection: close\r\n");
+}
+
+static void write_head(struct conn *c, const struct ig_http_head *h)
+{
+	/* A stream ends with its connection, and a drain ends every connection. */
+	if (h->length < 0 || c->net->draining)
+		c->keep_open = false;
+	common_headers(c, h->status);
+	ig_strbuf_printf(&c->out, "content-type: %s\r\n", h->content_type);
+	if (h->length >= 0)
+		ig_strbuf_printf(&c->out, "content-length: %lld\r\n", (long long)h->length);
+	else
+		ig_strbuf_puts(&c->out, "cache-control: no-cache\r\nx-accel-buffering: no\r\n");
+	if (h->allow)
+		ig_strbuf_printf(&c->out, "allow: %s\r\n", h->allow);
+	if (h->retry_after_s)
+		ig_strbuf_printf(&c->out, "retry-after: %u\r\n", h->retry_after_s);
+	if (h->upgrade)
+		ig_strbuf_puts(&c->out, "upgrade: websocket\r\n");
+	ig_strbuf_puts(&c->out, "\r\n");
+	c->head_written = true;
+}
+
+void ig_http_finish(struct conn *c)
+{
+	ig_exchange_end(c->exchange);
+	c->exchange = NULL;
+}
+
+/* Nothing more from us; the rest of the request is read and dropped, so that the
+ * reply is not lost to a reset. */
+static int linger(struct conn *c)
+{
+	c->lingering = true;
+	shutdown(lws_get_socket_fd(c->wsi), SHUT_WR);
+	lws_set_timeout(c->wsi, PENDING_TIMEOUT_SHUTDOWN_FLUSH, LINGER_S);
+	return 0;
+}
+
+/* The exchange has its reply: write all of it now and be done with the connection. */
+static int reply_now(struct conn *c, bool has_body)
+{
+	struct ig_http_head h;
+
+	c->keep_open = false;
+	if (!c->exchange || !ig_exchange_head(c->exchange, &h) || !ig_conn_begin_out(c))
+		return -1;
+	write_head(c, &h);
+	if (!c->head_only)
+		ig_exchange_fill(c->exchange, &c->out);
+	bool ok = ig_conn_write(c, LWS_WRITE_HTTP);
+	ig_http_finish(c);
+	c->blocked_ns = 0;
+	return ok && has_body ? linger(c) : -1;
+}
+
+/* Refuse at the head of a request. */
+static int refuse(struct conn *c, int status, const char *code, const char *message)
+{
+	struct ig_http_request r = { .method = c->method, .path = c->path ? c->path : "",
+				     .client = c->client };
+
+	/* Whatever came with a length or an encoding may have bytes on the way. */
+	c->exchange = ig_exchange_refuse(c->net->api, status, code, message, &r, c);
+	return reply_now(c, true);
+}
+
+/* ---- heads ---------------------------------------------------------------------------- */
+
+/* A header's value; 1 there, 0 absent, -1 too long. */
+static int header(struct conn *c, enum lws_token_indexes token, char *out, size_t cap)
+{
+	int n = lws_hdr_total_length(c->wsi, token);
+
+	out[0] = 0;
+	if (n <= 0)
+		return 0;
+	/* Parts of a repeated header come joined by a comma. */
+	return lws_hdr_copy(c->wsi, out, (int)cap, token) > 0 ? 1 : -1;
+}
+
+static int read_line(struct conn *c, const char **code, const char **message)
+{
+	c->method[0] = 0;
+	free(c->path);
+	c->path = NULL;
+	for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+		int n = lws_hdr_total_length(c->wsi, methods[i].token);
+		if (n <= 0)
+			continue;
+		snprintf(c->method, sizeof c->method, "%s", methods[i].name);
+		c->path = malloc((size_t)n + 1);
+		if (!c->path)
+			return 500;
+		if (lws_hdr_copy(c->wsi, c->path, n + 1, methods[i].token) < 0)
+			c->path[0] = 0;
+		break;
+	}
+	struct ig_utf8 u = { 0 };
+	if (c->path && ig_utf8_feed(&u, c->path, strlen(c->path)) && ig_utf8_whole(&u))
+		return 0;
+	*code = "invalid_url";
+	*message = c->path ? "The path is not UTF-8." : "The method is not known.";
+	return 400;
+}
+
+/* What holds for HTTP and for the upgrade alike.  0, or a status with its text. */
+static int check_head(struct conn *c, const char **code, const char **message)
+{
+	const struct ig_config *config = c->net->config;
+	char host[300];
+
+	c->origin[0] = 0;
+	int status = read_line(c, code, message);
+	if (status)
+		return status;
+	if (c->over_limit) {
+		*code = "too_many_connections";
+		*message = "Too many connections; server.max_connections limits them.";
+		return 503;
+	}
+	int n = header(c, WSI_TOKEN_HOST, host, sizeof host);
+	if (n <= 0) {
+		*code = "invalid_host";
+		*message = n ? "The Host header is too long." : "The Host header is missing.";
+		return 400;
+	}
+	if (!ig_check_host(host, config->server.host, config->server.allowed_hosts)) {
+		*code = "host_not_allowed";
+		*message = "The Host header names another host; server.allowed_hosts lists those "
+			   "that are allowed besides the loopback names.";
+		return 403;
+	}
+	n = header(c, WSI_TOKEN_ORIGIN, c->origin, sizeof c->origin);
+	if (n && (n < 0 || !ig_check_origin(c->origin, config->server.allowed_origins))) {
+		c->origin[0] = 0;
+		*code = "origin_not_allowed";
+		*message = "Requests of web pages are refused but from those that "
+			   "server.allowed_origins lists.";
+		return 403;
+	}
+	return 0;
+}
+
+/* The length of what follows; libwebsockets has not judged any of it. */
+static int check_body(struct conn *c, const char **code, const char **message)
+{
+	bool post = !strcmp(c->method, "POST");
+	char text[32];
+
+	c->length = 0;
+	if (lws_hdr_total_length(c->wsi, WSI_TOKEN_HTTP_TRANSFER_ENCODING) > 0 ||
+	    lws_hdr_custom_length(c->wsi, "transfer-encoding ", 18) >= 0) {
+		*code = "length_required";
+		*message = "Transfer-Encoding is not supported: send a Content-Length.";
+		return 411;
+	}
+	int n = header(c, WSI_TOKEN_HTTP_CONTENT_LENGTH, text, sizeof text);
+	if (!n && post) {
+		*code = "length_required";
+		*message = "A Content-Length is required.";
+		return 411;
+	}
+	if (n && (n < 0 || !ig_check_length(text, &c->length))) {
+		*code = "invalid_content_length";
+		*message = "The Content-Length is not a number.";
+		return 400;
+	}
+	if (c->length > c->net->config->server.max_body) {
+		*code = "body_too_large";
+		*message = "The body is larger than server.max_body.";
+		return 413;
+	}
+	if (c->length && !post) {
+		*code = "unexpected_body";
+		*message = "Only a POST may have a body.";
+		return 400;
+	}
+	return 0;
+}
+
+/* A browser asks first whether it may, when the page's origin is one that is listed. */
+static int preflight(struct conn *c)
+{
+	c->keep_open = false;
+	if (!ig_conn_begin_out(c))
+		return -1;
+	common_headers(c, 204);
+	ig_strbuf_puts(&c->out, "access-control-allow-methods: GET, POST\r\n"
+		       "access-control-allow-headers: authorization, content-type\r\n"
+		       "access-control-max-age: 600\r\n\r\n");
+	ig_conn_write(c, LWS_WRITE_HTTP);
+	return -1;
+}
+
+static int begin_exchange(struct conn *c, const char *method)
+{
+	struct ig_http_request r = { .method = method, .path = c->path, .client = c->client };
+
+	if (c->reading_body) {
+		r.body = ig_conn_take_in(c, &r.body_len);
+		c->reading_body = false;
+		if (!r.body)
+			return -1;
+	}
+	c->exchange = ig_exchange_begin(c->net->api, &r, c);
+	return c->exchange ? 0 : -1;
+}
+
+static void begin_request(struct conn *c)
+{
+	char text[64], version[16];
+
+	c->reading_body = c->head_written = c->head_only = c->ended = false;
+	c->in_len = 0;
+	/* HTTP/1.1 stays open unless it says otherwise, 1.0 does not. */
+	c->keep_open = header(c, WSI_TOKEN_HTTP, version, sizeof version) > 0 &&
+		       !strcmp(version, "HTTP/1.1");
+	if (header(c, WSI_TOKEN_CONNECTION, text, sizeof text) && strcasecmp(text, "keep-alive"))
+		c->keep_open = false;
+}
+
+static int on_request(struct conn *c)
+{
+	const char *code = NULL, *message = "The server is out of memory.", *method;
+
+	begin_request(c);
+	int status = check_head(c, &code, &message);
+	if (!status)
+		status = check_body(c, &code, &message);
+	if (status)
+		return refuse(c, status, code, message);
+	/* From here on our own timers decide: a reply may take its time. */
+	lws_set_timeout(c->wsi, NO_PENDING_TIMEOUT, 0);
+	if (!strcmp(c->method, "OPTIONS") && c->origin[0])
+		return preflight(c);
+	c->head_only = !strcmp(c->method, "HEAD");
+	method = c->head_only ? "GET" : c->method;
+	if (!strcmp(c->method, "POST")) {
+		if (!ig_api_takes_body(c->method, c->path)) {
+			int rc = begin_exchange(c, method);
+			return rc ? rc : reply_now(c, c->length > 0);
+		}
+		if (c->length)
+			lws_set_timeout(c->wsi, PENDING_TIMEOUT_HTTP_CONTENT, 20);
+		if (lws_hdr_total_length(c->wsi, WSI_TOKEN_HTTP_EXPECT) > 0 && c->length) {
+			if (!ig_conn_begin_out(c))
+				return -1;
+			ig_strbuf_puts(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
+			if (!ig_conn_write(c, LWS_WRITE_HTTP))
+				return -1;
+		}
+		c->reading_body = true;
+		return 0;
+	}
+	return begin_exchange(c, method);
+}
+
+static int on_body(struct conn *c, const void *data, size_t len)
+{
+	if (c->lingering || !c->reading_body)
+		return 0;
+	return ig_conn_append(c, data, len, c->length) < 0 ? -1 : 0;
+}
+
+static int on_body_complete(struct conn *c)
+{
+	/* Refused, or bytes after a body whose reply is not out: nobody asks twice. */
+	if (c->lingering || !c->reading_body || c->in_len != c->length)
+		return -1;
+	lws_set_timeout(c->wsi, NO_PENDING_TIMEOUT, 0);
+	return begin_exchange(c, c->method);
+}
+
+static int on_writable(struct conn *c)
+{
+	enum ig_fill fill = IG_FILL_WAIT;
+	struct ig_http_head h;
+
+	c->blocked_ns = 0;
+	if (c->lingering)
+		return 0;
+	if (c->ended) /* all of it has left */
+		return -1;
+	if (!c->exchange)
+		return 0;
+	if (!ig_exchange_head(c->exchange, &h))
+		return 0;
+	if (!ig_conn_begin_out(c))
+		return -1;
+	if (!c->head_written)
+		write_head(c, &h);
+	do {
+		size_t was = c->out.len;
+		fill = ig_exchange_fill(c->exchange, &c->out);
+		if (c->head_only && ig_strbuf_ok(&c->out))
+			c->out.len = was;
+	} while (fill == IG_FILL_DATA && c->out.len < PIECE);
+	if (!ig_conn_write(c, fill == IG_FILL_END ? LWS_WRITE_HTTP_FINAL : LWS_WRITE_HTTP))
+		return -1;
+	if (fill == IG_FILL_DATA)
+		ig_net_want_write(c);
+	if (fill != IG_FILL_END)
+		return 0;
+	ig_http_finish(c);
+	if (!c->keep_open || c->net->draining) {
+		/* Called again when libwebsockets has nothing left of it. */
+		c->ended = true;
+		ig_net_want_write(c);
+		return 0;
+	}
+	return lws_http_transaction_completed(c->wsi) ? -1 : 0;
+}
+
+/* ---- the upgrade ------------------------------------------------------------------------- */
+
+static int on_upgrade(struct conn *c, const char *to)
+{
+	const char *code = NULL, *message = "The server is out of memory.";
+
+	begin_request(c);
+	int status = check_head(c, &code, &message);
+	if (!status)
+		status = check_body(c, &code, &message);
+	if (!status && (strcasecmp(to, "websocket") || strcmp(c->method, "GET"))) {
+		code = "unsupported_upgrade";
+		message = "Only a GET can be upgraded, and only to a WebSocket.";
+		status = 400;
+	}
+	if (!status && !ig_api_is_websocket(c->path)) {
+		code = "not_found";
+		message = "There is no WebSocket at this path; it is at /v1/responses.";
+		status = 404;
+	}
+	if (!status && c->net->draining) {
+		code = "server_shutting_down";
+		message = "The server is shutting down.";
+		status = 503;
+	}
+	return status ? refuse(c, status, code, message) : 0;
+}
+
+int ig_http_callback(struct conn *c, enum lws_callback_reasons reason, void *in, size_t len)
+{
+	switch (reason) {
+	case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE:
+		return on_upgrade(c, in ? in : "") || c->lingering ? -1 : 0;
+	case LWS_CALLBACK_HTTP:
+		return on_request(c);
+	case LWS_CALLBACK_HTTP_BODY:
+		return on_body(c, in, len);
+	case LWS_CALLBACK_HTTP_BODY_COMPLETION:
+		return on_body_complete(c);
+	case LWS_CALLBACK_HTTP_WRITEABLE:
+		return on_writable(c);
+	case LWS_CALLBACK_CLOSED_HTTP:
+		ig_http_finish(c);
+		return 0;
+	default:
+		return 0;
+	}
+}

@@ -1,0 +1,534 @@
+/*
+ * server.c: the loop thread: libwebsockets' context, the listening socket,
+ * connections as a whole, timers, drain and stop.
+ *
+ * Other threads only set a flag or leave something under the lock and call
+ * lws_cancel_service; everything else happens on the loop.  One timer sweeps while
+ * anything is under way (keep-alives, clients that do not read); with nothing
+ * under way there is no timer at all.
+ */
+#include "daemon/net/net-private.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* The longest pause between two sweeps: how late a slow client is noticed. */
+#define SWEEP_NS 1000000000
+/* Descriptors besides the connections': database, models, log, pipes. */
+#define OWN_FDS 64
+#define HEADER_TIMEOUT_S 20 /* to send a request's head, or its next piece of body */
+#define KEEPALIVE_TIMEOUT_S 60 /* an HTTP connection without a request */
+
+/* A ping after a minute of silence.  The peer has five minutes to answer: a client
+ * that reads slowly answers only when it has read what is in front of the ping. */
+static const lws_retry_bo_t retry_policy = {
+	.secs_since_valid_ping = 60,
+	.secs_since_valid_hangup = 360,
+};
+
+uint32_t ig_net_n_fds(uint32_t max_connections)
+{
+	return max_connections + SPARE_CONNECTIONS + OWN_FDS;
+}
+
+/* ---- output and input of a connection ------------------------------------------ */
+
+static void arm_sweep(struct ig_net *net);
+
+void ig_net_want_write(void *ctx)
+{
+	struct conn *c = ctx;
+
+	if (!c->blocked_ns)
+		c->blocked_ns = ig_now_ns();
+	lws_callback_on_writable(c->wsi);
+	arm_sweep(c->net);
+}
+
+bool ig_conn_begin_out(struct conn *c)
+{
+	static const char pre[LWS_PRE];
+
+	ig_strbuf_clear(&c->out);
+	ig_strbuf_add(&c->out, pre, sizeof pre);
+	return ig_strbuf_ok(&c->out);
+}
+
+bool ig_conn_write(struct conn *c, enum lws_write_protocol kind)
+{
+	if (!ig_strbuf_ok(&c->out))
+		return false;
+	size_t n = c->out.len - LWS_PRE;
+	if (!n && kind != LWS_WRITE_TEXT)
+		return true;
+	int rc = lws_write(c->wsi, (unsigned char *)c->out.data + LWS_PRE, n, kind);
+	/* A large piece is not kept for the life of the connection. */
+	if (c->out.cap > 65536)
+		ig_strbuf_finish(&c->out);
+	return rc >= 0;
+}
+
+int ig_conn_append(struct conn *c, const void *data, size_t len, uint64_t max)
+{
+	if (len > max || c->in_len > max - len)
+		return -E2BIG;
+	if (c->in_len + len + 1 > c->in_cap) {
+		size_t cap = c->in_cap ? c->in_cap : 1024;
+		while (cap < c->in_len + len + 1)
+			cap *= 2;
+		char *p = realloc(c->in, cap);
+		if (!p)
+			return -ENOMEM;
+		c->in = p;
+		c->in_cap = cap;
+	}
+	if (len)
+		memcpy(c->in + c->in_len, data, len);
+	c->in_len += len;
+	c->in[c->in_len] = 0;
+	return 0;
+}
+
+char *ig_conn_take_in(struct conn *c, size_t *len)
+{
+	if (ig_conn_append(c, NULL, 0, SIZE_MAX) < 0)
+		return NULL;
+	char *p = c->in;
+	*len = c->in_len;
+	c->in = NULL;
+	c->in_len = c->in_cap = 0;
+	return p;
+}
+
+/* ---- connections ------------------------------------------------------------------ */
+
+static struct conn *conn_create(struct ig_net *net, struct lws *wsi)
+{
+	if (net->n_conns >= net->config->server.max_connections + SPARE_CONNECTIONS)
+		return NULL;
+	struct conn *c = calloc(1, sizeof *c);
+	if (!c)
+		return NULL;
+	c->net = net;
+	c->wsi = wsi;
+	c->over_limit = net->n_conns >= net->config->server.max_connections;
+	lws_get_peer_simple(wsi, c->client, sizeof c->client);
+	c->next = net->conns;
+	if (c->next)
+		c->next->prev = c;
+	net->conns = c;
+	net->n_conns++;
+	lws_set_opaque_user_data(wsi, c);
+	ig_metrics_set(net->deps.metrics, IG_GAUGE_CONNECTIONS, net->n_conns);
+	ig_metrics_add(net->deps.metrics, IG_COUNTER_CONNECTIONS, 1);
+	return c;
+}
+
+static void tell_drained(struct ig_net *net)
+{
+	if (!net->draining || net->drained || net->n_conns)
+		return;
+	net->drained = true;
+	if (net->deps.event)
+		net->deps.event(net->deps.event_ctx, IG_NET_DRAINED);
+}
+
+static void conn_destroy(struct conn *c)
+{
+	struct ig_net *net = c->net;
+
+	ig_http_finish(c);
+	ig_ws_finish(c);
+	if (c->next)
+		c->next->prev = c->prev;
+	if (c->prev)
+		c->prev->next = c->next;
+	else
+		net->conns = c->next;
+	net->n_conns--;
+	ig_metrics_set(net->deps.metrics, IG_GAUGE_CONNECTIONS, net->n_conns);
+	ig_strbuf_finish(&c->out);
+	free(c->in);
+	free(c->path);
+	free(c);
+	tell_drained(net);
+}
+
+/* ---- the timer ----------------------------------------------------------------------- */
+
+static int64_t sweep_connections(struct ig_net *net, int64_t now)
+{
+	int64_t limit = (int64_t)net->config->server.slow_client_timeout_ms * 1000000, next = -1;
+
+	for (struct conn *c = net->conns; c; c = c->next) {
+		if (!c->blocked_ns || !limit)
+			continue;
+		int64_t left = c->blocked_ns + limit - now;
+		if (left > 0) {
+			if (next < 0 || left < next)
+				next = left;
+			continue;
+		}
+		ig_log_info("%s reads nothing for %u ms: closed", c->client,
+			    net->config->server.slow_client_timeout_ms);
+		c->blocked_ns = 0;
+		lws_set_timeout(c->wsi, PENDING_TIMEOUT_CLOSE_SEND, LWS_TO_KILL_ASYNC);
+	}
+	return next;
+}
+
+static void sweep(lws_sorted_usec_list_t *sul)
+{
+	struct ig_net *net = lws_container_of(sul, struct ig_net, sweep);
+	int64_t now = ig_now_ns();
+
+	/* Set while it runs, so that a wish to write from within does not arm it too. */
+	net->sweeping = true;
+	int64_t a = ig_api_tick(net->api, now), b = sweep_connections(net, now);
+	net->sweeping = false;
+	int64_t next = a < 0 || (b >= 0 && b < a) ? b : a;
+	if (next < 0)
+		return;
+	net->sweeping = true;
+	if (next > SWEEP_NS)
+		next = SWEEP_NS;
+	if (next < 1000000)
+		next = 1000000;
+	lws_sul_schedule(net->context, 0, &net->sweep, sweep, next / 1000);
+}
+
+static void arm_sweep(struct ig_net *net)
+{
+	if (net->sweeping)
+		return;
+	net->sweeping = true;
+	int64_t next = (int64_t)net->config->server.keepalive_interval_ms * 1000000;
+	if (next <= 0 || next > SWEEP_NS)
+		next = SWEEP_NS;
+	lws_sul_schedule(net->context, 0, &net->sweep, sweep, next / 1000);
+}
+
+/* ---- what other threads ask for ---------------------------------------------------------- */
+
+/* Any thread. */
+static void wake(void *ctx)
+{
+	struct ig_net *net = ctx;
+
+	pthread_mutex_lock(&net->lock);
+	if (!net->closed)
+		lws_cancel_service(net->context);
+	pthread_mutex_unlock(&net->lock);
+}
+
+static void api_options(const struct ig_config *config, struct ig_api_options *o)
+{
+	*o = (struct ig_api_options){
+		.client_buffer = config->server.client_buffer,
+		.keepalive_interval_ms = config->server.keepalive_interval_ms,
+		.retry_after_s = config->scheduler.retry_after_s,
+	};
+}
+
+static void take_config(struct ig_net *net)
+{
+	struct ig_api_options o;
+
+	pthread_mutex_lock(&net->lock);
+	if (net->next_config) {
+		net->config = net->next_config;
+		net->next_config = NULL;
+		api_options(net->config, &o);
+		ig_api_set_options(net->api, &o);
+		pthread_cond_broadcast(&net->cond);
+	}
+	pthread_mutex_unlock(&net->lock);
+}
+
+static void begin_drain(struct ig_net *net)
+{
+	net->draining = true;
+	ig_api_drain(net->api);
+	for (struct conn *c = net->conns; c; c = c->next)
+		if (c->kind == CONN_HTTP && !c->exchange && !c->reading_body)
+			lws_set_timeout(c->wsi, PENDING_TIMEOUT_CLOSE_SEND, LWS_TO_KILL_ASYNC);
+	tell_drained(net);
+}
+
+static void woken(struct ig_net *net)
+{
+	take_config(net);
+	if (atomic_load(&net->want_drain) && !net->draining)
+		begin_drain(net);
+	ig_api_poll(net->api);
+}
+
+/* ---- libwebsockets ------------------------------------------------------------------------ */
+
+static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+		    size_t len)
+{
+	struct ig_net *net = lws_context_user(lws_get_context(wsi));
+	struct conn *c;
+
+	switch (reason) {
+	case LWS_CALLBACK_EVENT_WAIT_CANCELLED:
+		if (net->api)
+			woken(net);
+		return 0;
+	case LWS_CALLBACK_SERVER_NEW_CLIENT_INSTANTIATED:
+		return conn_create(net, wsi) ? 0 : -1;
+	case LWS_CALLBACK_WSI_DESTROY:
+		c = conn_of(wsi);
+		lws_set_opaque_user_data(wsi, NULL);
+		if (c)
+			conn_destroy(c);
+		return 0;
+	case LWS_CALLBACK_RAW_RX:
+	case LWS_CALLBACK_RAW_ADOPT:
+		return -1; /* CONNECT would end up here */
+	case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE:
+	case LWS_CALLBACK_HTTP:
+	case LWS_CALLBACK_HTTP_BODY:
+	case LWS_CALLBACK_HTTP_BODY_COMPLETION:
+	case LWS_CALLBACK_HTTP_WRITEABLE:
+	case LWS_CALLBACK_CLOSED_HTTP:
+		c = conn_of(wsi);
+		return c ? ig_http_callback(c, reason, in, len) : -1;
+	case LWS_CALLBACK_ESTABLISHED:
+	case LWS_CALLBACK_RECEIVE:
+	case LWS_CALLBACK_SERVER_WRITEABLE:
+	case LWS_CALLBACK_CLOSED:
+		c = conn_of(wsi);
+		return c ? ig_ws_callback(c, reason, in, len) : -1;
+	case LWS_CALLBACK_ADD_HEADERS:
+	case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
+	case LWS_CALLBACK_FILTER_HTTP_CONNECTION:
+	case LWS_CALLBACK_FILTER_NETWORK_CONNECTION:
+		return 0;
+	default:
+		return 0;
+	}
+}
+
+/* One protocol for HTTP and WebSocket.  With a size of 0 libwebsockets would leave
+ * out callbacks about closing. */
+static const struct lws_protocols protocols[] = {
+	{ .name = "ingot", .callback = callback, .per_session_data_size = sizeof(void *),
+	  .rx_buffer_size = 16384 },
+	{ 0 },
+};
+
+/* libwebsockets' own lines are for debugging: clients can provoke many of them. */
+static void emit(int level, const char *line)
+{
+	size_t n = strlen(line);
+
+	while (n && (line[n - 1] == '\n' || line[n - 1] == '\r'))
+		n--;
+	ig_log_debug("libwebsockets: %.*s", (int)n, line);
+}
+
+/* ---- listening -------------------------------------------------------------------------- */
+
+/* Bind once ourselves: libwebsockets does not tell why it could not. */
+static int probe(const char *host, uint32_t port, bool *v6, struct ig_error *err)
+{
+	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
+	struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+	int on = 1, rc = 0;
+
+	*v6 = inet_pton(AF_INET6, host, &a6.sin6_addr) == 1;
+	if (!*v6 && inet_pton(AF_INET, host, &a4.sin_addr) != 1)
+		return ig_fail(err, -EINVAL, "can't listen on %s:%u: server.host must be an IP address "
+			       "or localhost", host, port);
+	int fd = socket(*v6 ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
+	if (fd < 0)
+		return ig_fail(err, -errno, "can't listen on %s:%u: %s", host, port, strerror(errno));
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+	if (bind(fd, *v6 ? (struct sockaddr *)&a6 : (struct sockaddr *)&a4,
+		 *v6 ? (socklen_t)sizeof a6 : (socklen_t)sizeof a4) < 0 || listen(fd, 1) < 0)
+		rc = ig_fail(err, -errno, "can't listen on %s%s%s:%u: %s", *v6 ? "[" : "", host,
+			     *v6 ? "]" : "", port, strerror(errno));
+	close(fd);
+	return rc;
+}
+
+static int listen_on(struct ig_net *net, struct ig_error *err)
+{
+	const struct ig_config *config = net->config;
+	const char *host = config->server.host;
+	struct lws_context_creation_info info = { 0 };
+	bool v6;
+
+	if (!strcmp(host, "localhost"))
+		host = "127.0.0.1";
+	int rc = probe(host, config->server.port, &v6, err);
+	if (rc < 0)
+		return rc;
+	snprintf(net->host, sizeof net->host, "%s%s%s", v6 ? "[" : "", host, v6 ? "]" : "");
+
+	lws_set_log_level(LLL_ERR | LLL_WARN, emit);
+	info.port = (int)config->server.port;
+	info.iface = host;
+	info.protocols = protocols;
+	info.user = net;
+	info.options = LWS_SERVER_OPTION_SKIP_SERVER_CANONICAL_NAME |
+		       LWS_SERVER_OPTION_FAIL_UPON_UNABLE_TO_BIND |
+		       (v6 ? 0 : LWS_SERVER_OPTION_DISABLE_IPV6);
+	info.max_http_header_data2 = config->server.max_header;
+	info.max_http_header_pool2 = config->server.max_connections + SPARE_CONNECTIONS;
+	info.fd_limit_per_thread = config->server.max_connections + SPARE_CONNECTIONS + 8;
+	info.pt_serv_buf_size = 16384;
+	info.timeout_secs = HEADER_TIMEOUT_S;
+	info.keepalive_timeout = KEEPALIVE_TIMEOUT_S;
+	info.retry_and_idle_policy = &retry_policy;
+	info.gid = (gid_t)-1;
+	info.uid = (uid_t)-1;
+	net->context = lws_create_context(&info);
+	if (!net->context)
+		return ig_fail(err, -EIO, "can't listen on %s:%u: libwebsockets could not start",
+			       net->host, config->server.port);
+	struct lws_vhost *vhost = lws_get_vhost_by_name(net->context, "default");
+	net->port = vhost ? lws_get_vhost_listen_port(vhost) : -1;
+	if (net->port <= 0) {
+		lws_context_destroy(net->context);
+		net->context = NULL;
+		return ig_fail(err, -EIO, "can't listen on %s:%u: no listening socket", net->host,
+			       config->server.port);
+	}
+	return 0;
+}
+
+static void *loop(void *ctx)
+{
+	struct ig_net *net = ctx;
+	bool failed = false;
+
+#ifdef __APPLE__
+	pthread_setname_np("ingot-loop");
+#else
+	pthread_setname_np(pthread_self(), "ingot-loop");
+#endif
+	while (!atomic_load(&net->want_stop) && !failed)
+		failed = lws_service(net->context, 0) < 0;
+	/* Requests end before their sockets do; nothing wakes the context from here on. */
+	for (struct conn *c = net->conns; c; c = c->next) {
+		ig_http_finish(c);
+		ig_ws_finish(c);
+	}
+	net->drained = true;
+	pthread_mutex_lock(&net->lock);
+	net->closed = true;
+	pthread_cond_broadcast(&net->cond);
+	pthread_mutex_unlock(&net->lock);
+	lws_context_destroy(net->context);
+	if (failed && net->deps.event)
+		net->deps.event(net->deps.event_ctx, IG_NET_FAILED);
+	return NULL;
+}
+
+/* ---- life --------------------------------------------------------------------------------- */
+
+int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig_error *err)
+{
+	struct ig_net *net = calloc(1, sizeof *net);
+	int rc;
+
+	*out = NULL;
+	if (!net)
+		return ig_fail(err, -ENOMEM, "out of memory");
+	net->deps = *deps;
+	net->config = deps->config;
+	pthread_mutex_init(&net->lock, NULL);
+	pthread_cond_init(&net->cond, NULL);
+	struct ig_api_deps api = {
+		.engine = deps->engine,
+		.metrics = deps->metrics,
+		.wake = wake,
+		.wake_ctx = net,
+		.want_write = ig_net_want_write,
+	};
+	api_options(net->config, &api.options);
+	net->api = ig_api_create(&api);
+	if (!net->api) {
+		rc = ig_fail(err, -ENOMEM, "out of memory");
+		goto fail;
+	}
+	rc = listen_on(net, err);
+	if (rc < 0)
+		goto fail;
+	rc = -pthread_create(&net->thread, NULL, loop, net);
+	if (rc < 0) {
+		ig_fail(err, rc, "can't start the network thread: %s", strerror(-rc));
+		lws_context_destroy(net->context);
+		goto fail;
+	}
+	net->started = true;
+	*out = net;
+	return 0;
+fail:
+	net->closed = true;
+	ig_net_destroy(net);
+	return rc;
+}
+
+int ig_net_port(const struct ig_net *net)
+{
+	return net->port;
+}
+
+void ig_net_url(const struct ig_net *net, char *out, size_t cap)
+{
+	snprintf(out, cap, "http://%s:%d", net->host, net->port);
+}
+
+void ig_net_reload(struct ig_net *net, const struct ig_config *config)
+{
+	pthread_mutex_lock(&net->lock);
+	if (net->closed) {
+		net->config = config;
+	} else {
+		net->next_config = config;
+		lws_cancel_service(net->context);
+		while (net->next_config && !net->closed)
+			pthread_cond_wait(&net->cond, &net->lock);
+	}
+	pthread_mutex_unlock(&net->lock);
+}
+
+void ig_net_drain(struct ig_net *net)
+{
+	atomic_store(&net->want_drain, true);
+	wake(net);
+}
+
+void ig_net_stop(struct ig_net *net)
+{
+	if (!net->started)
+		return;
+	atomic_store(&net->want_stop, true);
+	wake(net);
+	pthread_join(net->thread, NULL);
+	net->started = false;
+}
+
+void ig_net_destroy(struct ig_net *net)
+{
+	if (!net)
+		return;
+	ig_net_stop(net);
+	ig_api_destroy(net->api);
+	pthread_cond_destroy(&net->cond);
+	pthread_mutex_destroy(&net->lock);
+	free(net);
+}
