@@ -94,7 +94,8 @@ void ig_config_diff(const struct ig_config *old, const struct ig_config *new_,
 /* Write the commented file with every option and its default, as etc/ingot.yaml has it. */
 int ig_config_write_reference(FILE *f);
 
-/* Override one scalar by its dotted name, as if the file had said so. */
+/* Override one option by its dotted name, as if the file had said so (a list: "a,b").
+ * c must come from load or parse, and no other thread may read it yet. */
 int ig_config_set(struct ig_config *c, const char *key, const char *value, struct ig_error *err);
 
 #endif

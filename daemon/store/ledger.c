@@ -356,8 +356,9 @@ static void note_failure(struct ig_ledger *l, int code, const char *what, uint64
 	l->unlogged += n_rows;
 	if (l->logged_ns && now - l->logged_ns < LOG_NS)
 		return;
-	ig_log_error("ledger %s: %s: %s (%s); %llu rows dropped", l->path, what,
-		     sqlite3_errmsg(l->db), sqlite3_errstr(code), (unsigned long long)l->unlogged);
+	/* Not sqlite3_errmsg: after the rollback that speaks of the rollback. */
+	ig_log_error("ledger %s: %s: %s; %llu rows dropped", l->path, what, sqlite3_errstr(code),
+		     (unsigned long long)l->unlogged);
 	l->logged_ns = now;
 	l->unlogged = 0;
 }

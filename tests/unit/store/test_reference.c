@@ -85,7 +85,7 @@ static char *uncommented(const char *text, bool examples)
 
 static void count(void *ctx, const char *key, const char *was, const char *is, bool reloadable)
 {
-	print_message("%s: %s became %s\n", key, was, is);
+	print_message("# %s: %s became %s\n", key, was, is);
 	(*(size_t *)ctx)++;
 }
 
