@@ -53,7 +53,7 @@ struct ig_chat_template {
 	bool three_roles; /* system, user, assistant and no other */
 };
 
-/* ---- reading the template --------------------------------------------------------- */
+/* ---- reading the template ------------------------------------------------------- */
 
 /* Positions of a reader in the template. */
 struct source {
@@ -298,7 +298,7 @@ static int read_program(const char *s, size_t len, struct program *p)
 	}
 }
 
-/* ---- recognising it ------------------------------------------------------------------ */
+/* ---- recognising it ------------------------------------------------------------- */
 
 static bool is_statement(const struct program *p, size_t i, const char *text)
 {
@@ -454,7 +454,7 @@ static int recognise(const struct program *p, struct ig_chat_template *c)
 	       is_statement(p, i + 3, "endif") && p->n == i + 4 ? 0 : -ENOTSUP;
 }
 
-/* ---- open and close --------------------------------------------------------------------- */
+/* ---- open and close ------------------------------------------------------------- */
 
 void ig_chat_template_close(struct ig_chat_template *c)
 {
@@ -518,7 +518,7 @@ const char *ig_chat_template_name(const struct ig_chat_template *c)
 	return "chatml";
 }
 
-/* ---- messages to ids or to text ------------------------------------------------------------ */
+/* ---- messages to ids or to text ------------------------------------------------- */
 
 /* Where a conversation goes: ids, or text. */
 struct sink {
@@ -571,13 +571,17 @@ static int check_roles(const struct ig_chat_template *c, const struct ig_chat_me
 		for (size_t k = 0; ok && k < len; k++)
 			ok = is_word(role[k]) || role[k] == '-';
 		if (!ok)
-			return ig_fail(err, -EINVAL, "message %zu: the role is not a word of letters, "
-				       "digits, _ and -, at most %d", i, MAX_ROLE_BYTES);
+			return ig_fail(err, -EINVAL,
+				       "message %zu: the role is not a word of letters, "
+				       "digits, _ and -, at most %d",
+				       i, MAX_ROLE_BYTES);
 		if (c->three_roles && strcmp(role, "system") && strcmp(role, "user") &&
 		    strcmp(role, "assistant"))
-			return ig_fail(err, -EINVAL, "message %zu: the model's chat template has no "
-				       "place for the role '%s'; it takes system, user and assistant",
-				       i, role);
+			return ig_fail(
+				err, -EINVAL,
+				"message %zu: the model's chat template has no "
+				"place for the role '%s'; it takes system, user and assistant",
+				i, role);
 	}
 	if (c->three_roles && n == 0)
 		return ig_fail(err, -EINVAL, "the model's chat template needs a message");

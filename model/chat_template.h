@@ -25,8 +25,9 @@ int ig_chat_template_open(const struct ig_gguf *g, const struct ig_tokenizer *t,
 void ig_chat_template_close(struct ig_chat_template *c);
 const char *ig_chat_template_name(const struct ig_chat_template *c); /* "chatml" … */
 
-/* Append the ids of the conversation, then the start of the assistant's turn
- * when add_generation_prompt.  -EINVAL names a role that the template refuses. */
+/* Append the ids of the conversation (after a BOS where the file asks for one), then
+ * the start of the assistant's turn when add_generation_prompt.  -EINVAL names a role
+ * that the template refuses. */
 int ig_chat_template_encode(const struct ig_chat_template *c, const struct ig_chat_message *m,
 			    size_t n, bool add_generation_prompt, size_t max_ids,
 			    struct ig_ids *out, struct ig_error *err);

@@ -72,5 +72,6 @@ size_t ig_detokenizer_flush(struct ig_detokenizer *d, char *buf)
 size_t ig_detokenizer_max(const struct ig_tokenizer *t)
 {
 	/* At worst each byte, and what is held, becomes a U+FFFD of its own. */
-	return REPLACEMENT_BYTES * (ig_tokenizer_longest(t) + sizeof ((struct ig_detokenizer *)0)->held);
+	return REPLACEMENT_BYTES *
+	       (ig_tokenizer_longest(t) + sizeof ((struct ig_detokenizer *)0)->held);
 }

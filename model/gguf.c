@@ -89,7 +89,7 @@ struct reader {
 	struct ig_error *err;
 };
 
-/* ---- errors ------------------------------------------------------------------- */
+/* ---- errors --------------------------------------------------------------------- */
 
 /* Names in a file may hold anything; errors show what can be printed. */
 struct shown {
@@ -137,7 +137,7 @@ static int no_memory(const struct reader *r, uint64_t bytes)
 		       bytes);
 }
 
-/* ---- reading ------------------------------------------------------------------ */
+/* ---- reading -------------------------------------------------------------------- */
 
 static uint64_t left(const struct reader *r)
 {
@@ -223,8 +223,10 @@ static int read_array(struct reader *r, struct kv *kv)
 		return bad(r, at, "key '%s' is an array of unknown type %" PRIu32, key.text, elem);
 	uint64_t least = elem == T_STRING ? 8 : types[elem].bytes;
 	if (n > left(r) / least)
-		return bad(r, at, "key '%s' says it has %" PRIu64 " elements, the file has room for %"
-			   PRIu64, key.text, n, left(r) / least);
+		return bad(r, at,
+			   "key '%s' says it has %" PRIu64
+			   " elements, the file has room for %" PRIu64,
+			   key.text, n, left(r) / least);
 	kv->elem = (uint8_t)elem;
 	kv->n = n;
 	kv->value = r->g->base + r->pos;
@@ -310,7 +312,7 @@ static uint32_t *tensor_slot(const struct ig_gguf *g, const char *name)
 	}
 }
 
-/* ---- the parts of the file -------------------------------------------------------- */
+/* ---- the parts of the file ------------------------------------------------------ */
 
 static int read_header(struct reader *r, uint64_t *n_tensors, uint64_t *n_kvs)
 {
@@ -334,8 +336,8 @@ static int read_header(struct reader *r, uint64_t *n_tensors, uint64_t *n_kvs)
 	if (version && !(version & 0xffff))
 		return bad(r, 4, "a big-endian GGUF file, Ingot reads little-endian ones");
 	if (version != GGUF_VERSION)
-		return bad(r, 4, "unknown GGUF version %" PRIu32 ", Ingot reads version %d", version,
-			   GGUF_VERSION);
+		return bad(r, 4, "unknown GGUF version %" PRIu32 ", Ingot reads version %d",
+			   version, GGUF_VERSION);
 	if ((rc = read_u64(r, n_tensors, "the header")) || (rc = read_u64(r, n_kvs, "the header")))
 		return rc;
 	if (*n_kvs > MAX_ENTRIES || *n_kvs > left(r) / MIN_KV_BYTES)
@@ -487,9 +489,11 @@ static int read_tensors(struct reader *r, uint32_t n)
 		}
 		if (data_at > g->size || offsets[i] > g->size - data_at ||
 		    t->n_bytes > g->size - data_at - offsets[i]) {
-			rc = bad(r, r->pos, "tensor '%s' (%" PRIu64 " bytes at %" PRIu64 " of the "
-				 "data, which begins at %" PRIu64 ") ends beyond the file's %" PRIu64
-				 " bytes", name.text, t->n_bytes, offsets[i], data_at, g->size);
+			rc = bad(r, r->pos,
+				 "tensor '%s' (%" PRIu64 " bytes at %" PRIu64 " of the "
+				 "data, which begins at %" PRIu64
+				 ") ends beyond the file's %" PRIu64 " bytes",
+				 name.text, t->n_bytes, offsets[i], data_at, g->size);
 			goto out;
 		}
 		t->data = g->base + data_at + offsets[i];
@@ -500,7 +504,7 @@ out:
 	return rc;
 }
 
-/* ---- open and close --------------------------------------------------------------- */
+/* ---- open and close ------------------------------------------------------------- */
 
 static int parse(struct ig_gguf *g, struct ig_error *err)
 {
@@ -668,7 +672,14 @@ static int out_of_range(const struct ig_gguf *g, const struct kv *kv, uint64_t i
  * back as INT64_MAX; no caller takes values that large. */
 static bool load_integer(const uint8_t *p, uint8_t type, int64_t *out)
 {
-	union { uint16_t u16; int16_t i16; uint32_t u32; int32_t i32; uint64_t u64; int64_t i64; } v;
+	union {
+		uint16_t u16;
+		int16_t i16;
+		uint32_t u32;
+		int32_t i32;
+		uint64_t u64;
+		int64_t i64;
+	} v;
 
 	memcpy(&v, p, types[type].bytes <= sizeof v ? types[type].bytes : 0);
 	switch (type) {
@@ -850,7 +861,7 @@ int ig_gguf_array_f32(const struct ig_gguf *g, const char *key, float *out, uint
 	return 0;
 }
 
-/* ---- tensors ---------------------------------------------------------------------- */
+/* ---- tensors -------------------------------------------------------------------- */
 
 uint64_t ig_gguf_n_tensors(const struct ig_gguf *g)
 {

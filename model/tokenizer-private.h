@@ -12,7 +12,7 @@
 #include "model/hash-private.h"
 #include "model/tokenizer.h"
 
-/* ---- the splitter ------------------------------------------------------------ */
+/* ---- the splitter --------------------------------------------------------------- */
 
 struct ig_splitter;
 
@@ -29,7 +29,7 @@ void ig_splitter_close(struct ig_splitter *s);
 int ig_splitter_run(const struct ig_splitter *s, const char *text, size_t len,
 		    int (*each)(void *ctx, const char *piece, size_t len), void *ctx);
 
-/* ---- the merger ---------------------------------------------------------------- */
+/* ---- the merger ----------------------------------------------------------------- */
 
 struct ig_merge {
 	int32_t left, right, result; /* token ids; the merge's rank is its index */
@@ -61,7 +61,7 @@ void ig_merge_work_finish(struct ig_merge_work *w);
 int ig_merges_apply(const struct ig_merges *m, struct ig_merge_work *w, const char *piece,
 		    size_t len, const int32_t **ids, size_t *n);
 
-/* ---- the tokenizer --------------------------------------------------------------- */
+/* ---- the tokenizer -------------------------------------------------------------- */
 
 /* As ig_tokenizer_open; tests turn the compiler of regular expressions off. */
 int ig_tokenizer_open_with(const struct ig_gguf *g, bool jit, struct ig_tokenizer **out,

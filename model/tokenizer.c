@@ -83,7 +83,7 @@ struct opening {
 
 #define NO_BYTE 0xffff
 
-/* ---- the byte alphabet ------------------------------------------------------------- */
+/* ---- the byte alphabet ---------------------------------------------------------- */
 
 /* GPT-2's: printable Latin-1 characters stand for themselves, the other bytes in
  * ascending order for U+0100 and on. */
@@ -120,7 +120,7 @@ static int64_t to_bytes(const uint16_t *alphabet, const char *s, size_t len, cha
 	return out - start;
 }
 
-/* ---- tokens by their bytes ----------------------------------------------------------- */
+/* ---- tokens by their bytes ------------------------------------------------------ */
 
 static inline size_t token_len(const struct ig_tokenizer *t, int32_t id)
 {
@@ -174,7 +174,7 @@ static void table_add(struct ig_tokenizer *t, int32_t id)
 		*slot = tag | (uint32_t)(id + 1);
 }
 
-/* ---- reading the tokens --------------------------------------------------------------- */
+/* ---- reading the tokens --------------------------------------------------------- */
 
 static int count_token(void *ctx, uint64_t i, const char *s, size_t len)
 {
@@ -226,8 +226,10 @@ static int read_tokens(struct opening *o)
 	    (rc = ig_gguf_array_strs(o->g, "tokenizer.ggml.tokens", count_token, o, o->err)))
 		return rc;
 	if (n == 0 || n > MAX_VOCAB || o->n_bytes >= UINT32_MAX)
-		return ig_fail(o->err, -EINVAL, "tokenizer.ggml.tokens has %" PRIu64 " tokens (1 to "
-			       "%u are possible) of %" PRIu64 " bytes", n, MAX_VOCAB, o->n_bytes);
+		return ig_fail(o->err, -EINVAL,
+			       "tokenizer.ggml.tokens has %" PRIu64 " tokens (1 to "
+			       "%u are possible) of %" PRIu64 " bytes",
+			       n, MAX_VOCAB, o->n_bytes);
 	t->n_vocab = (uint32_t)n;
 	rc = ig_gguf_array_len(o->g, "tokenizer.ggml.token_type", &n_types, o->err);
 	if (rc && rc != -ENOENT)
@@ -263,7 +265,7 @@ static int read_tokens(struct opening *o)
 	return 0;
 }
 
-/* ---- reading the merges ------------------------------------------------------------------ */
+/* ---- reading the merges --------------------------------------------------------- */
 
 static bool is_control_text(const struct ig_tokenizer *t, const char *s, size_t len);
 
@@ -349,7 +351,7 @@ static int read_merges(struct opening *o)
 	return rc;
 }
 
-/* ---- special tokens ------------------------------------------------------------------------ */
+/* ---- special tokens ------------------------------------------------------------- */
 
 static int compare_specials(const void *a, const void *b)
 {
@@ -448,7 +450,7 @@ int32_t ig_tokenizer_find_special(const struct ig_tokenizer *t, const char *text
 	return -1;
 }
 
-/* ---- open and close ---------------------------------------------------------------------------- */
+/* ---- open and close ------------------------------------------------------------- */
 
 static void add_end(struct ig_tokenizer *t, int32_t id)
 {
@@ -504,8 +506,10 @@ static int read_model(struct opening *o, bool jit)
 	if ((rc = ig_gguf_str(o->g, "tokenizer.ggml.model", &s, &len, o->err)))
 		return rc;
 	if (len != 4 || memcmp(s, "gpt2", 4))
-		return ig_fail(o->err, -ENOTSUP, "tokenizer.ggml.model is '%.*s'; Ingot knows 'gpt2' "
-			       "(byte-level BPE)", len < 64 ? (int)len : 64, s);
+		return ig_fail(o->err, -ENOTSUP,
+			       "tokenizer.ggml.model is '%.*s'; Ingot knows 'gpt2' "
+			       "(byte-level BPE)",
+			       len < 64 ? (int)len : 64, s);
 	rc = ig_gguf_str(o->g, "tokenizer.ggml.pre", &s, &len, o->err);
 	if (rc == -ENOENT) {
 		s = "default";
@@ -573,9 +577,10 @@ int ig_tokenizer_open(const struct ig_gguf *g, struct ig_tokenizer **out, struct
 	return ig_tokenizer_open_with(g, true, out, err);
 }
 
-/* ---- what is in it --------------------------------------------------------------------------- */
+/* ---- what is in it -------------------------------------------------------------- */
 
-const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t *len, bool *special)
+const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t *len,
+			       bool *special)
 {
 	if (id < 0 || (uint32_t)id >= t->n_vocab)
 		return NULL;
@@ -612,7 +617,7 @@ size_t ig_tokenizer_longest(const struct ig_tokenizer *t)
 	return t->longest;
 }
 
-/* ---- encode ------------------------------------------------------------------------------------ */
+/* ---- encode --------------------------------------------------------------------- */
 
 struct encoding {
 	const struct ig_tokenizer *t;

@@ -22,13 +22,17 @@ void ig_ids_finish(struct ig_ids *l);
 
 /* Append the ids of text.  With special, the texts of control tokens become
  * their ids; without, they are plain text (what users send).  Bytes that are not
- * UTF-8 are taken as bytes.  0 or -ENOMEM, or -E2BIG past max_ids in all. */
+ * UTF-8 are taken as bytes; a byte that the vocabulary has no token for (control
+ * characters, in some) is left out, as in the reference.  Tokens that the vocabulary
+ * calls user-defined are plain text and always cut out.
+ * 0 or -ENOMEM, or -E2BIG past max_ids in all. */
 int ig_tokenizer_encode(const struct ig_tokenizer *t, const char *text, size_t len, bool special,
 			size_t max_ids, struct ig_ids *out);
 
 /* The bytes of one token, owned by the tokenizer; *special says whether it is a
  * control token (its bytes are its name).  NULL for an id out of range. */
-const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t *len, bool *special);
+const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t *len,
+			       bool *special);
 
 int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t);
 int32_t ig_tokenizer_bos(const struct ig_tokenizer *t); /* -1: none */

@@ -13,14 +13,17 @@
 #include <string.h>
 
 #define LOOP "{% for message in messages %}"
-#define MESSAGE "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
+#define MESSAGE "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' " \
+		"+ '\\n'}}"
 #define PROMPT "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 #define PLAIN LOOP MESSAGE "{% endfor %}" PROMPT
 #define FIRST "{% if loop.first and messages[0]['role'] != 'system' %}"
-#define THREE "{%- if (message.role == \"user\") or (message.role == \"system\" and not loop.first) or " \
-	      "(message.role == \"assistant\" and not message.tool_calls) %}"
-#define HEADER "{% if messages[0].role == 'system' %}{{ '<|im_start|>system\\n' + messages[0].content + " \
-	       "'<|im_end|>\\n' }}{% else %}{{ '<|im_start|>system\\nD<|im_end|>\\n' }}{% endif %}"
+#define THREE "{%- if (message.role == \"user\") or (message.role == \"system\" and not " \
+	      "loop.first) or (message.role == \"assistant\" and not message.tool_calls) %}"
+#define HEADER                                                                                     \
+	"{% if messages[0].role == 'system' %}{{ '<|im_start|>system\\n' + "                       \
+	"messages[0].content + '<|im_end|>\\n' }}{% else %}{{ "                                    \
+	"'<|im_start|>system\\nD<|im_end|>\\n' }}{% endif %}"
 
 struct world {
 	struct gw w;
@@ -86,24 +89,28 @@ static void taken(void **state)
 	reads_as("{%for message in messages-%}\n {{- \"<|im_start|>\"+message.role+\"\\n\"\n+ "
 		 "message [ 'content' ] + '<|im_end|>\\n' -}} {%endfor%}\n" PROMPT, HI);
 	/* Text between blocks is output too, with Jinja's rules for lines. */
-	reads_as(LOOP "\n<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n  {% endfor %}\n"
-		 "{% if add_generation_prompt %}\n<|im_start|>assistant\n{% endif %}\n", HI);
+	reads_as(LOOP "\n<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n  "
+		      "{% endfor %}\n{% if add_generation_prompt %}\n<|im_start|>assistant\n{% "
+		      "endif %}\n",
+		 HI);
 }
 
 static void defaults(void **state)
 {
-	reads_as(LOOP FIRST "{{ '<|im_start|>system\\nD<|im_end|>\\n' }}{% endif %}" MESSAGE "{% endfor %}"
-		 PROMPT, SYSTEM_D HI);
+	reads_as(LOOP FIRST "{{ '<|im_start|>system\\nD<|im_end|>\\n' }}{% endif %}" MESSAGE
+		 "{% endfor %}" PROMPT, SYSTEM_D HI);
 	reads_as(HEADER LOOP THREE MESSAGE "{% endif %}{% endfor %}" PROMPT, SYSTEM_D HI);
 	reads_as("{% if tools %}{{ tools }}{% if x %}{% else %}{% endif %}{% endif %}" PLAIN, HI);
-	reads_as("{% if tools %}{% for t in tools %}{{ t }}{% else %}none{% endfor %}{% else %}" HEADER
-		 "{% endif %}" LOOP THREE MESSAGE "{% elif message.role == 'assistant' %}{% if a %}{{ b }}"
-		 "{% else %}{% endif %}{% elif message.role == 'tool' %}x{% endif %}{% endfor %}" PROMPT,
+	reads_as("{% if tools %}{% for t in tools %}{{ t }}{% else %}none{% endfor %}{% else "
+		 "%}" HEADER "{% endif %}" LOOP THREE MESSAGE
+		 "{% elif message.role == 'assistant' %}{% if a %}{{ b }}{% else %}{% endif %}{% "
+		 "elif message.role == 'tool' %}x{% endif %}{% endfor %}" PROMPT,
 		 SYSTEM_D HI);
-	reads_as("{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}"
-		 "{% endif %}" PLAIN, HI);
+	reads_as("{% if not add_generation_prompt is defined %}"
+		 "{% set add_generation_prompt = false %}{% endif %}" PLAIN, HI);
 
-	char *text = render_one(HEADER LOOP THREE MESSAGE "{% endif %}{% endfor %}" PROMPT, "system", "S");
+	char *text = render_one(HEADER LOOP THREE MESSAGE "{% endif %}{% endfor %}" PROMPT,
+				"system", "S");
 	assert_string_equal(text, "<|im_start|>system\nS<|im_end|>\n<|im_start|>assistant\n");
 	free(text);
 }
@@ -125,36 +132,68 @@ static void refused(const char *template, const char *shown)
 static void not_taken(void **state)
 {
 	static const char *const templates[] = {
-		"", "\n", "hello", "{{ bos_token }}" PLAIN, PLAIN "x", PLAIN PROMPT,
-		LOOP MESSAGE "{% endfor %}", LOOP MESSAGE PROMPT, MESSAGE PROMPT,
+		"",
+		"\n",
+		"hello",
+		"{{ bos_token }}" PLAIN,
+		PLAIN "x",
+		PLAIN PROMPT,
+		LOOP MESSAGE "{% endfor %}",
+		LOOP MESSAGE PROMPT,
+		MESSAGE PROMPT,
 		LOOP "{% if x %}" MESSAGE "{% endif %}{% endfor %}" PROMPT,
 		LOOP "{# comment #}" MESSAGE "{% endfor %}" PROMPT,
-		LOOP "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] | trim + '<|im_end|>' + '\\n'}}"
-		"{% endfor %}" PROMPT,
-		LOOP "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'}}{% endfor %}"
-		PROMPT,
-		LOOP MESSAGE "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>' }}{% endif %}",
-		"{% if tools %}", "{% if tools %}{% else %}", "{% if tools %}{% endfor %}" PLAIN,
+		LOOP "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] | trim + "
+		     "'<|im_end|>' + '\\n'}}{% endfor %}" PROMPT,
+		LOOP "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + "
+		     "'<|im_end|>'}}{% endfor %}" PROMPT,
+		LOOP MESSAGE "{% endfor %}{% if add_generation_prompt %}"
+			     "{{ '<|im_start|>assistant\\n<think>' }}{% endif %}",
+		"{% if tools %}",
+		"{% if tools %}{% else %}",
+		"{% if tools %}{% endfor %}" PLAIN,
 		"{% if tools %}{% else %}{% else %}{% endif %}" PLAIN,
 		LOOP FIRST "{{ 'D' }}{% endif %}" MESSAGE "{% endfor %}" PROMPT,
 		LOOP FIRST "{% endif %}" MESSAGE "{% endfor %}" PROMPT,
-		LOOP FIRST "{{ '<|im_start|>system\\nA<|im_end|>\\n<|im_start|>user\\nB<|im_end|>\\n' }}{% endif %}"
-		MESSAGE "{% endfor %}" PROMPT,
-		LOOP FIRST "{{ '<|im_start|>system\\n' + x + '<|im_end|>\\n' }}{% endif %}" MESSAGE "{% endfor %}"
-		PROMPT,
+		LOOP FIRST
+		"{{ '<|im_start|>system\\nA<|im_end|>\\n<|im_start|>user\\nB<|im_end|>\\n' }}"
+		"{% endif %}" MESSAGE "{% endfor %}" PROMPT,
+		LOOP FIRST "{{ '<|im_start|>system\\n' + x + '<|im_end|>\\n' }}{% endif %}" MESSAGE
+			   "{% endfor %}" PROMPT,
 		LOOP FIRST "{{ '<|im_end|>\\n' }}{% endif %}" MESSAGE "{% endfor %}" PROMPT,
-		HEADER LOOP MESSAGE "{% endfor %}" PROMPT, HEADER, HEADER LOOP THREE MESSAGE,
+		HEADER LOOP MESSAGE "{% endfor %}" PROMPT,
+		HEADER,
+		HEADER LOOP THREE MESSAGE,
 		HEADER LOOP THREE MESSAGE "{% else %}{% endif %}{% endfor %}" PROMPT,
-		"{{", "{%", "{{ '", "{{ 'a", "{{ 'a\\", "{{ '\\x41' }}", "{{ a", "{% a -", "{{}}{{}}", "{{ }}",
-		"{%+ for message in messages %}" MESSAGE "{% endfor %}" PROMPT, "\x01\x02", "{{ '\x01' }}",
-		"{{ ['a'] }}", "{{ ''] }}", "{{ x[''] }}", "{% if %}", "{%%}{%%}", "{", "{ {", "a{",
+		"{{",
+		"{%",
+		"{{ '",
+		"{{ 'a",
+		"{{ 'a\\",
+		"{{ '\\x41' }}",
+		"{{ a",
+		"{% a -",
+		"{{}}{{}}",
+		"{{ }}",
+		"{%+ for message in messages %}" MESSAGE "{% endfor %}" PROMPT,
+		"\x01\x02",
+		"{{ '\x01' }}",
+		"{{ ['a'] }}",
+		"{{ ''] }}",
+		"{{ x[''] }}",
+		"{% if %}",
+		"{%%}{%%}",
+		"{",
+		"{ {",
+		"a{",
 		"{{ a }}{{ }}",
 	};
 	struct world x;
 
 	for (size_t i = 0; i < sizeof templates / sizeof templates[0]; i++)
 		refused(templates[i], "chat template is not one that Ingot knows");
-	refused("{% for m in messages %}\n[INST]", "30 bytes long and begins: {% for m in messages %} [INST]");
+	refused("{% for m in messages %}\n[INST]",
+		"30 bytes long and begins: {% for m in messages %} [INST]");
 
 	/* Too long, too many blocks. */
 	char *big = malloc(300 * 1024);
@@ -218,12 +257,14 @@ static void roles(void **state)
 		.chat_template = HEADER LOOP THREE MESSAGE "{% endif %}{% endfor %}" PROMPT });
 	assert_int_equal(x.rc, 0);
 	assert_int_equal(ig_chat_template_encode(x.c, &m, 1, true, 100, &ids, &x.err), -EINVAL);
-	assert_non_null(strstr(x.err.text, "message 0: the model's chat template has no place for the role 'tool'"));
+	assert_non_null(strstr(x.err.text, "message 0: the model's chat template has no place for "
+			       "the role 'tool'"));
 	assert_int_equal(ig_chat_template_encode(x.c, &m, 0, true, 100, &ids, &x.err), -EINVAL);
 	assert_int_equal(ids.n, 0);
 	close_world(&x);
 
-	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm", .chat_template = PLAIN });
+	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm",
+					       .chat_template = PLAIN });
 	assert_int_equal(ig_chat_template_render(x.c, &m, 0, true, &text, &x.err), 0);
 	assert_string_equal(text, "<|im_start|>assistant\n");
 	free(text);
@@ -240,18 +281,19 @@ static void encodes(void **state)
 	struct world x;
 #define B(c) (TINY_BYTE + (c))
 	const int32_t want[] = {
-		TINY_START, TINY_HE, B('\n'), TINY_LL, B('<'), B('|'), TINY_IM, B('_'), B('e'), B('n'),
-		B('d'), B('|'), B('>'), TINY_END, B('\n'),
+		TINY_START, TINY_HE, B('\n'), TINY_LL, B('<'), B('|'),	 TINY_IM, B('_'),
+		B('e'),	    B('n'),  B('d'),  B('|'),  B('>'), TINY_END, B('\n'),
 	};
 
-	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm", .chat_template = PLAIN });
+	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm",
+					       .chat_template = PLAIN });
 	assert_int_equal(ig_chat_template_encode(x.c, &m, 1, false, 100, &ids, &x.err), 0);
 	assert_int_equal(ids.n, sizeof want / sizeof want[0]);
 	assert_memory_equal(ids.ids, want, sizeof want);
 	close_world(&x);
 	/* A file that wants a BOS gets one (llama-bpe does unless it says no). */
-	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "llama-bpe", .chat_template = PLAIN,
-					       .no_bos_key = true });
+	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "llama-bpe",
+					       .chat_template = PLAIN, .no_bos_key = true });
 	ids.n = 0;
 	assert_int_equal(ig_chat_template_encode(x.c, &m, 1, false, 100, &ids, &x.err), 0);
 	assert_int_equal(ids.n, sizeof want / sizeof want[0] + 1);

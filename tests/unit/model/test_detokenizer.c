@@ -119,7 +119,9 @@ static void random_ids(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(characters), cmocka_unit_test(tokens), cmocka_unit_test(random_ids),
+		cmocka_unit_test(characters),
+		cmocka_unit_test(tokens),
+		cmocka_unit_test(random_ids),
 	};
 
 	return cmocka_run_group_tests_name("model/detokenizer", tests, open_tiny, close_tiny);

@@ -184,9 +184,11 @@ static void wrong_keys(void **state)
 	assert_string_equal(err.text, "test.gguf: key 'nope' is missing");
 	assert_int_equal(ig_gguf_u32(g, "nope", &u, NULL), -ENOENT);
 	assert_int_equal(ig_gguf_u32(g, "x.f32", &u, &err), -EINVAL);
-	assert_string_equal(err.text, "test.gguf: key 'x.f32' is a value of type f32, not an integer");
+	assert_string_equal(err.text,
+			    "test.gguf: key 'x.f32' is a value of type f32, not an integer");
 	assert_int_equal(ig_gguf_u32(g, "x.strs", &u, &err), -EINVAL);
-	assert_string_equal(err.text, "test.gguf: key 'x.strs' is an array of string, not an integer");
+	assert_string_equal(err.text,
+			    "test.gguf: key 'x.strs' is an array of string, not an integer");
 	assert_int_equal(ig_gguf_u32(g, "x.i8", &u, &err), -EINVAL); /* negative */
 	assert_string_equal(err.text, "test.gguf: key 'x.i8' is out of range");
 	assert_int_equal(ig_gguf_u32(g, "x.i32", &u, &err), -EINVAL);

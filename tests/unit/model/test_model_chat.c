@@ -111,7 +111,8 @@ static void check_chat(const struct ig_chat_template *c, size_t number, json_t *
 			fail_msg("chat %zu: id %zu is %d", number, i, ids.ids[i]);
 	/* One too many: nothing is appended. */
 	ids.n = 1;
-	assert_int_equal(ig_chat_template_encode(c, messages, n, prompt, n_ids, &ids, &err), -E2BIG);
+	assert_int_equal(ig_chat_template_encode(c, messages, n, prompt, n_ids, &ids, &err),
+			 -E2BIG);
 	assert_int_equal(ids.n, 1);
 	assert_non_null(strstr(err.text, "the conversation has more than"));
 	ig_ids_finish(&ids);
@@ -153,7 +154,8 @@ static void no_injection(void **state)
 	struct ig_error err;
 	size_t n_control = 0;
 
-	assert_int_equal(ig_chat_template_encode(model_template, &m, 1, true, SIZE_MAX, &ids, &err), 0);
+	assert_int_equal(ig_chat_template_encode(model_template, &m, 1, true, SIZE_MAX, &ids, &err),
+			 0);
 	for (size_t i = 0; i < ids.n; i++)
 		n_control += ids.ids[i] < 17;
 	/* system: start and end; user: start and end; assistant: start */

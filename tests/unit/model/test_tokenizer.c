@@ -164,11 +164,11 @@ static void specials(void **state)
 	size_t len;
 
 	open_tiny(&x, "smollm");
-	becomes(x.t, text, sizeof text - 1, true, TINY_START, TINY_HELLO, TINY_END, TINY_TOOL, B('x'),
-		B('<'), B('|'), TINY_IM, B('_'), -1);
+	becomes(x.t, text, sizeof text - 1, true, TINY_START, TINY_HELLO, TINY_END, TINY_TOOL,
+		B('x'), B('<'), B('|'), TINY_IM, B('_'), -1);
 	/* Without, only what the user defined is cut out; control ids never come. */
-	becomes(x.t, "<|im_end|>", 10, false, B('<'), B('|'), TINY_IM, B('_'), B('e'), B('n'), B('d'),
-		B('|'), B('>'), -1);
+	becomes(x.t, "<|im_end|>", 10, false, B('<'), B('|'), TINY_IM, B('_'), B('e'), B('n'),
+		B('d'), B('|'), B('>'), -1);
 	becomes(x.t, "a<tool>", 7, false, B('a'), TINY_TOOL, -1);
 	becomes(x.t, "he<|im_end|>ll", 14, true, TINY_HE, TINY_END, TINY_LL, -1);
 	becomes(x.t, "<|im_end|", 9, true, B('<'), B('|'), TINY_IM, B('_'), B('e'), B('n'), B('d'),
@@ -258,24 +258,35 @@ static int stop(void *ctx, const char *piece, size_t len)
 
 static void splitting(void **state)
 {
-	static const struct { const char *pre, *text, *pieces; } cases[] = {
-		{ "gpt-2", "Hello  world's 123 don't!?\n\n x",
-		  "Hello| | world|'s| 123| don|'t|!?|\n\n| x|" },
-		{ "gpt-2", "  ", "  |" },
-		{ "gpt-2", "a\t\t b", "a|\t\t| b|" },
-		{ "gpt-2", "x 'S", "x| '|S|" },
-		{ "smollm", "ab 123c", "ab| |1|2|3|c|" },
-		{ "smollm", "x \xc2\xb2\xe2\x85\xa7", "x| |\xc2\xb2|\xe2\x85\xa7|" },
-		{ "llama-bpe", "Hello 12345 it'S\r\n\r\nx.y\n", "Hello| |123|45| it|'S|\r\n\r\n|x|.y|\n|" },
-		{ "llama3", "  \n  a", "  \n| | a|" },
-		{ "qwen2", "x12 don'T !\n\n", "x|1|2| don|'T| !\n\n|" },
-		{ "default", "Hi, 1234! a<b", "Hi|,| |123|4|!| a|<|b|" },
+	static const struct { const char *pre, *text, *pieces;
+	} cases[] = {
+		{"gpt-2", "Hello  world's 123 don't!?\n\n x",
+		 "Hello| | world|'s| 123| don|'t|!?|\n\n| x|"},
+		{"gpt-2", "  ", "  |"},
+		{"gpt-2", "a\t\t b", "a|\t\t| b|"},
+		{"gpt-2", "x 'S", "x| '|S|"},
+		{"smollm", "ab 123c", "ab| |1|2|3|c|"},
+		{"smollm", "x \xc2\xb2\xe2\x85\xa7", "x| |\xc2\xb2|\xe2\x85\xa7|"},
+		{"llama-bpe", "Hello 12345 it'S\r\n\r\nx.y\n",
+		 "Hello| |123|45| it|'S|\r\n\r\n|x|.y|\n|"},
+		{"llama3", "  \n  a", "  \n| | a|"},
+		{"qwen2", "x12 don'T !\n\n", "x|1|2| don|'T| !\n\n|"},
+		{"default", "Hi, 1234! a<b", "Hi|,| |123|4|!| a|<|b|"},
 		/* White space as Unicode has it: not U+180E, but U+0085. */
-		{ "gpt-2", "a\xe1\xa0\x8e" "b", "a|\xe1\xa0\x8e|b|" },
-		{ "gpt-2", "a\xc2\x85" "b", "a|\xc2\x85|b|" },
+		{"gpt-2",
+		 "a\xe1\xa0\x8e"
+		 "b",
+		 "a|\xe1\xa0\x8e|b|"},
+		{"gpt-2",
+		 "a\xc2\x85"
+		 "b",
+		 "a|\xc2\x85|b|"},
 		/* Broken characters are pieces of their own. */
-		{ "gpt-2", "a\xff\xfe" "b \xe2\x82", "a|\xff\xfe|b| |\xe2\x82|" },
-		{ "gpt-2", "\xed\xa0\x80x\xc0\x80", "\xed\xa0\x80|x|\xc0\x80|" },
+		{"gpt-2",
+		 "a\xff\xfe"
+		 "b \xe2\x82",
+		 "a|\xff\xfe|b| |\xe2\x82|"},
+		{"gpt-2", "\xed\xa0\x80x\xc0\x80", "\xed\xa0\x80|x|\xc0\x80|"},
 	};
 	struct ig_splitter *s;
 	struct ig_error err;
@@ -285,7 +296,8 @@ static void splitting(void **state)
 
 	for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
 		const char *pre = cases[i / 2].pre, *text = cases[i / 2].text;
-		assert_int_equal(ig_splitter_open(pre, strlen(pre), i % 2, &s, &ignore, &bos, &err), 0);
+		assert_int_equal(ig_splitter_open(pre, strlen(pre), i % 2, &s, &ignore, &bos, &err),
+				 0);
 		assert_int_equal(ignore, !strncmp(pre, "llama", 5));
 		assert_int_equal(bos, !strncmp(pre, "llama", 5));
 		out[0] = 0;
@@ -383,21 +395,24 @@ static void refusals(void **state)
 {
 	refused(&(struct change){ 0 }, 0, NULL);
 	refused(&(struct change){ .model = "llama" }, -ENOTSUP, "tokenizer.ggml.model is 'llama'");
-	refused(&(struct change){ .pre = "tekken" }, -ENOTSUP, "pre-tokenizer 'tekken' is not known");
+	refused(&(struct change){.pre = "tekken"}, -ENOTSUP, "pre-tokenizer 'tekken' is not known");
 	refused(&(struct change){ .type = 7 }, -EINVAL, "token 267 has unknown type 7");
 	refused(&(struct change){ .type = -1 }, -EINVAL, "token 267 has unknown type -1");
 	refused(&(struct change){ .fewer_types = 1 }, -EINVAL, "has 267 elements for 268 tokens");
-	refused(&(struct change){ .eos = N_TINY }, -EINVAL, "eos_token_id is 268, the vocabulary has 268");
+	refused(&(struct change){ .eos = N_TINY }, -EINVAL,
+		"eos_token_id is 268, the vocabulary has 268");
 	refused(&(struct change){ .merge = "im" }, -EINVAL, "merge 7 'im' is not two tokens");
 	refused(&(struct change){ .merge = " im" }, -EINVAL, "is not two tokens");
 	refused(&(struct change){ .merge = "im " }, -EINVAL, "is not two tokens");
 	refused(&(struct change){ .merge = "" }, -EINVAL, "is not two tokens");
-	refused(&(struct change){ .merge = "x y" }, -EINVAL, "merge 7 'x y' names or makes a token");
+	refused(&(struct change){.merge = "x y"}, -EINVAL, "merge 7 'x y' names or makes a token");
 	refused(&(struct change){ .merge = "i zz" }, -EINVAL, "names or makes a token");
 	refused(&(struct change){ .merge = "i m m" }, -EINVAL, "is not in the byte alphabet");
-	refused(&(struct change){ .merge = "\xe4\xb8\xad i" }, -EINVAL, "is not in the byte alphabet");
+	refused(&(struct change){.merge = "\xe4\xb8\xad i"}, -EINVAL,
+		"is not in the byte alphabet");
 	refused(&(struct change){ .merge = "i \xc4" }, -EINVAL, "is not in the byte alphabet");
-	refused(&(struct change){ .merge = "iiiiiiiiiiiiiiiiiiiiiiiii mmmmmm" }, -EINVAL, "longer than any");
+	refused(&(struct change){ .merge = "iiiiiiiiiiiiiiiiiiiiiiiii mmmmmm" }, -EINVAL,
+		"longer than any");
 	/* A merge into a control token is left out; a token may be any text. */
 	refused(&(struct change){ .token = "xy", .type = 3, .merge = "x y" }, 0, NULL);
 	refused(&(struct change){ .token = "\xe4\xb8\xad\xff", .type = 1 }, 0, NULL);
@@ -442,14 +457,30 @@ static void missing_keys(void **state)
 
 static void utf8_ends(void **state)
 {
-	static const struct { const char *s; size_t n; int want; } cases[] = {
-		{ "a", 1, 1 }, { "\xc3\xa9", 2, 2 }, { "\xc3", 1, 0 }, { "\xc3x", 2, -1 },
-		{ "\x80", 1, -1 }, { "\xc0\x80", 2, -1 }, { "\xc1", 1, -1 }, { "\xf5\x80", 2, -1 },
-		{ "\xe0\x80", 2, -1 }, { "\xe0\xa0", 2, 0 }, { "\xe0\xa0\x80", 3, 3 },
-		{ "\xed\x9f\xbf", 3, 3 }, { "\xed\xa0\x80", 3, -1 }, { "\xe2\x82", 2, 0 },
-		{ "\xe2\x82x", 3, -2 }, { "\xf0\x8f\xbf\xbf", 4, -1 }, { "\xf0\x90\x80\x80", 4, 4 },
-		{ "\xf4\x8f\xbf\xbf", 4, 4 }, { "\xf4\x90\x80\x80", 4, -1 }, { "\xf0\x9f\x98", 3, 0 },
-		{ "\xf0\x9f\x98x", 4, -3 }, { "\xff", 1, -1 },
+	static const struct { const char *s; size_t n; int want;
+	} cases[] = {
+		{"a", 1, 1},
+		{"\xc3\xa9", 2, 2},
+		{"\xc3", 1, 0},
+		{"\xc3x", 2, -1},
+		{"\x80", 1, -1},
+		{"\xc0\x80", 2, -1},
+		{"\xc1", 1, -1},
+		{"\xf5\x80", 2, -1},
+		{"\xe0\x80", 2, -1},
+		{"\xe0\xa0", 2, 0},
+		{"\xe0\xa0\x80", 3, 3},
+		{"\xed\x9f\xbf", 3, 3},
+		{"\xed\xa0\x80", 3, -1},
+		{"\xe2\x82", 2, 0},
+		{"\xe2\x82x", 3, -2},
+		{"\xf0\x8f\xbf\xbf", 4, -1},
+		{"\xf0\x90\x80\x80", 4, 4},
+		{"\xf4\x8f\xbf\xbf", 4, 4},
+		{"\xf4\x90\x80\x80", 4, -1},
+		{"\xf0\x9f\x98", 3, 0},
+		{"\xf0\x9f\x98x", 4, -3},
+		{"\xff", 1, -1},
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)

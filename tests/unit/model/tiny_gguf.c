@@ -133,11 +133,18 @@ void gw_data(struct gw *w, uint32_t alignment, size_t n)
 
 /* "Ġ" is a space; the emoji's bytes are f0 9f 98 80, "ðŁĺĢ" in the alphabet. */
 static const char *const merges[] = {
-	"h e", "l l", "he ll", "hell o", "\xc4\xa0 w", "\xc3\xb0 \xc5\x81", "\xc3\xb0\xc5\x81 \xc4\xba",
+	"h e",
+	"l l",
+	"he ll",
+	"hell o",
+	"\xc4\xa0 w",
+	"\xc3\xb0 \xc5\x81",
+	"\xc3\xb0\xc5\x81 \xc4\xba",
 	"i m",
 };
 static const char *const merged[] = {
-	"he", "ll", "hell", "hello", "\xc4\xa0w", "\xc3\xb0\xc5\x81", "\xc3\xb0\xc5\x81\xc4\xba", "im",
+	"he", "ll", "hell", "hello", "\xc4\xa0w", "\xc3\xb0\xc5\x81", "\xc3\xb0\xc5\x81\xc4\xba",
+	"im",
 };
 
 void tiny_vocabulary(const char *const **tokens, const int32_t **types, size_t *n_tokens,
