@@ -404,17 +404,19 @@ int ig_call_submit(struct ig_call *c, struct ig_api_error *e)
 	snprintf(spec.id, sizeof spec.id, "%s", c->id);
 	snprintf(spec.endpoint, sizeof spec.endpoint, "%s", c->endpoint);
 	snprintf(spec.client, sizeof spec.client, "%s", c->client);
-	spec.stream = ig_stream_create(c->api->deps.options.client_buffer, slot_wake, c->slot);
-	if (!spec.stream)
+	struct ig_stream *stream =
+		ig_stream_create(c->api->deps.options.client_buffer, slot_wake, c->slot);
+	if (!stream)
 		return submit_failed(c, -ENOMEM, &err, e);
+	spec.stream = stream; /* the engine may clear what it has taken over */
 	int rc = ig_engine_submit(c->api->deps.engine, &spec, &c->gen, &err);
 	if (rc < 0) {
 		/* The writer's reference is ours again. */
-		ig_stream_unref(spec.stream);
-		ig_stream_unref(spec.stream);
+		ig_stream_unref(stream);
+		ig_stream_unref(stream);
 		return submit_failed(c, rc, &err, e);
 	}
-	c->stream = spec.stream;
+	c->stream = stream;
 	c->ids = (struct ig_ids){ 0 };
 	c->request.stops = NULL;
 	c->last_output_ns = ig_now_ns();
