@@ -25,7 +25,7 @@ static double now_us(void)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t); /* what others take is not ours */
 	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 

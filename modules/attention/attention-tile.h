@@ -208,11 +208,19 @@ static void load_v(struct unit *u, char *const *blocks, int32_t from, int32_t to
 				  (uint64_t)(t % IG_BLOCK_TOKENS) * u->layout->token_stride;
 		float *y = u->v + t * u->dim16;
 
-		for (int32_t d = 0; d < u->dim; d += 8)
-			_mm256_storeu_ps(y + d, u->layout->dtype == IG_F16 ?
-				_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)
-								((const uint16_t *)src + d))) :
-				_mm256_loadu_ps((const float *)src + d));
+		int32_t d = 0;
+
+		if (u->layout->dtype == IG_F16) {
+			const uint16_t *h = (const uint16_t *)src;
+
+			for (; d + VL <= u->dim; d += VL)
+				vec_store(y + d, vec_load_f16(h + d));
+			if (d < u->dim) /* VL is 16: 8 are left */
+				_mm256_storeu_ps(y + d, _mm256_cvtph_ps(_mm_loadu_si128(
+								(const __m128i *)(h + d))));
+		} else {
+			memcpy(y, src, (size_t)u->dim * sizeof *y);
+		}
 		if (u->dim < u->dim16)
 			_mm256_storeu_ps(y + u->dim, _mm256_setzero_ps());
 	}
@@ -555,10 +563,12 @@ static void run_unit(struct unit *u, const struct ig_op_call *call, int64_t row,
 
 	u->pages = pages_of(step, p->group, p->layer, step->row_seq[row], kv_head);
 	u->n = (int32_t)n_rows * per_kv;
-	for (int32_t q = 0; q < u->n; q++) {
-		u->q[q] = (const float *)((const char *)call->in[0].data +
-					  (row + q / per_kv) * call->in[0].row_stride) +
-			  offset + q % per_kv * u->dim;
+	for (int32_t i = 0, q = 0; i < n_rows; i++) {
+		const float *x = (const float *)((const char *)call->in[0].data +
+						 (row + i) * call->in[0].row_stride) + offset;
+
+		for (int32_t g = 0; g < per_kv; g++, q++)
+			u->q[q] = x + g * u->dim;
 	}
 	for (int32_t q = 0; q < (u->n + 15) / 16 * 16; q++) {
 		u->max[q] = u->max_all[q] = -INFINITY;
@@ -576,12 +586,14 @@ static void run_unit(struct unit *u, const struct ig_op_call *call, int64_t row,
 
 		for (int32_t b = first_block; b < end_block; b++)
 			blocks[b] = pages_block(&u->pages, base / IG_BLOCK_TOKENS + b);
-		for (int32_t q = 0; q < u->n; q++) {
-			const int64_t pos = first_pos + q / per_kv - base;
-			const int64_t from = pos + 1 - window;
+		for (int32_t i = 0, q = 0; i < n_rows; i++) {
+			const int64_t pos = first_pos + i - base, from = pos + 1 - window;
 
-			u->lo[q] = (int32_t)(from < 0 ? 0 : from > RANGE ? RANGE : from);
-			u->hi[q] = (int32_t)(pos < 0 ? 0 : pos + 1 > RANGE ? RANGE : pos + 1);
+			for (int32_t g = 0; g < per_kv; g++, q++) {
+				u->lo[q] = (int32_t)(from < 0 ? 0 : from > RANGE ? RANGE : from);
+				u->hi[q] = (int32_t)(pos < 0 ? 0 : pos + 1 > RANGE ? RANGE :
+						     pos + 1);
+			}
 		}
 		range_scores(u, blocks, first_block, end_block);
 		for (int32_t q = 0; q < u->n; q++)
@@ -591,15 +603,17 @@ static void run_unit(struct unit *u, const struct ig_op_call *call, int64_t row,
 		range_values(u, blocks, lo, hi);
 		merge_range(u);
 	}
-	for (int32_t q = 0; q < u->n; q++) {
-		const float *restrict o = u->o_all + q * u->dim16;
+	for (int32_t i = 0, q = 0; i < n_rows; i++) {
 		float *restrict y = (float *)((char *)call->out[0].data +
-					      (row + q / per_kv) * call->out[0].row_stride) +
-				    offset + q % per_kv * u->dim;
-		const float sum = u->sum_all[q];
+					      (row + i) * call->out[0].row_stride) + offset;
 
-		for (int32_t d = 0; d < u->dim; d++)
-			y[d] = o[d] / sum;
+		for (int32_t g = 0; g < per_kv; g++, q++, y += u->dim) {
+			const float *restrict o = u->o_all + q * u->dim16;
+			const float share = 1 / u->sum_all[q];
+
+			for (int32_t d = 0; d < u->dim; d++)
+				y[d] = o[d] * share;
+		}
 	}
 }
 
