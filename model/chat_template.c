@@ -17,6 +17,7 @@
 #include "model/chat_template.h"
 
 #include "base/strbuf.h"
+#include "model/tokenizer-private.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -591,14 +592,17 @@ static int check_roles(const struct ig_chat_template *c, const struct ig_chat_me
 static int emit_bos(struct sink *k)
 {
 	const struct ig_tokenizer *t = k->tokenizer;
+	int32_t bos = ig_tokenizer_bos(t);
 	size_t len;
 	bool special;
 	const char *s;
 
 	if (!ig_tokenizer_add_bos(t))
 		return 0;
-	s = ig_tokenizer_token(t, ig_tokenizer_bos(t), &len, &special);
-	return s ? emit(k, s, len, true) : 0;
+	s = ig_tokenizer_token(t, bos, &len, &special);
+	if (!s) /* the file names none */
+		return 0;
+	return k->ids ? ig_ids_add(k->ids, &bos, 1, k->max_ids) : emit(k, s, len, true);
 }
 
 static int walk(const struct ig_chat_template *c, struct sink *k, const struct ig_chat_message *m,

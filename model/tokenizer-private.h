@@ -67,6 +67,9 @@ int ig_merges_apply(const struct ig_merges *m, struct ig_merge_work *w, const ch
 int ig_tokenizer_open_with(const struct ig_gguf *g, bool jit, struct ig_tokenizer **out,
 			   struct ig_error *err);
 
+/* Append n ids.  0, -ENOMEM, or -E2BIG past max_ids in all. */
+int ig_ids_add(struct ig_ids *l, const int32_t *ids, size_t n, size_t max_ids);
+
 /* The bytes of the longest token. */
 size_t ig_tokenizer_longest(const struct ig_tokenizer *t);
 

@@ -21,6 +21,7 @@
 
 #define MAX_VOCAB ((1u << 24) - 1) /* fits a slot's low bits; real ones have up to 262,144 */
 #define MAX_ENDS 8
+#define LONG_PIECE 4096 /* bytes: words are far shorter */
 
 enum kind { /* of a token */
 	PLAIN, /* reached by merges */
@@ -255,6 +256,7 @@ static int read_tokens(struct opening *o)
 	if (!t->bytes || !t->starts || !t->kinds || table_init(&t->table, t->n_vocab))
 		return -ENOMEM;
 	t->starts[0] = 0;
+	t->longest = 1; /* we divide by it */
 	rc = ig_gguf_array_strs(o->g, "tokenizer.ggml.tokens", take_token, o, o->err);
 	if (rc)
 		return rc;
@@ -632,13 +634,11 @@ void ig_ids_finish(struct ig_ids *l)
 	*l = (struct ig_ids){ 0 };
 }
 
-static int add_ids(struct encoding *e, const int32_t *ids, size_t n)
+int ig_ids_add(struct ig_ids *l, const int32_t *ids, size_t n, size_t max_ids)
 {
-	struct ig_ids *l = e->out;
-
 	if (n == 0) /* bytes that no token stands for */
 		return 0;
-	if (l->n > e->max_ids || n > e->max_ids - l->n)
+	if (l->n > max_ids || n > max_ids - l->n)
 		return -E2BIG;
 	if (n > l->cap - l->n) {
 		size_t cap = l->cap ? l->cap : 64;
@@ -658,6 +658,19 @@ static int add_ids(struct encoding *e, const int32_t *ids, size_t n)
 	return 0;
 }
 
+/* Whether a piece has more ids than there is room for, however it is merged: a hostile
+ * megabyte without a space is refused before memory and time go into it. */
+static bool surely_too_long(const struct encoding *e, const char *piece, size_t len)
+{
+	size_t room = e->max_ids > e->out->n ? e->max_ids - e->out->n : 0, n = 0;
+
+	if (len < LONG_PIECE || len / e->t->longest <= room)
+		return false;
+	for (size_t i = 0; i < len; i++)
+		n += e->t->merges.byte_ids[(unsigned char)piece[i]] >= 0;
+	return n / e->t->longest > room;
+}
+
 static int encode_piece(void *ctx, const char *piece, size_t len)
 {
 	struct encoding *e = ctx;
@@ -669,10 +682,12 @@ static int encode_piece(void *ctx, const char *piece, size_t len)
 	if (len <= t->longest && t->ignore_merges) {
 		int32_t id = table_find(t, piece, len);
 		if (id >= 0)
-			return add_ids(e, &id, 1);
+			return ig_ids_add(e->out, &id, 1, e->max_ids);
 	}
+	if (surely_too_long(e, piece, len))
+		return -E2BIG;
 	rc = ig_merges_apply(&t->merges, &e->work, piece, len, &ids, &n);
-	return rc ? rc : add_ids(e, ids, n);
+	return rc ? rc : ig_ids_add(e->out, ids, n, e->max_ids);
 }
 
 int ig_tokenizer_encode(const struct ig_tokenizer *t, const char *text, size_t len, bool special,
@@ -691,7 +706,7 @@ int ig_tokenizer_encode(const struct ig_tokenizer *t, const char *text, size_t l
 		}
 		rc = ig_splitter_run(t->splitter, text + done, i - done, encode_piece, &e);
 		if (!rc)
-			rc = add_ids(&e, &x->id, 1);
+			rc = ig_ids_add(out, &x->id, 1, max_ids);
 		i += x->len;
 		done = i;
 	}

@@ -91,6 +91,7 @@ static int reserve(struct ig_merge_work *w, size_t n)
 		return 0;
 	if (n > INT32_MAX / 2)
 		return -ENOMEM;
+	n = n < SHORT ? 2 * SHORT : n + n / 4; /* so that a few pieces make it grow, not each */
 	ig_merge_work_finish(w);
 	w->ids = malloc(n * sizeof *w->ids);
 	w->prev = malloc(n * sizeof *w->prev);

@@ -5,7 +5,8 @@ template's tests, from the model in $INGOT_TEST_MODEL (SmolLM2-135M-Instruct).
 Needs the packages tokenizers and jinja2.  The reference is `tokenizers` over the
 file's own vocabulary and merges with the pre-tokenizer that the model was trained
 with: single digits first, then GPT-2's expression.  (transformers' GGUF reader
-leaves the digits out.)  Chats are rendered by jinja2, set up as transformers does.
+leaves the digits out.)  llama.cpp gives the same ids but for three lines: where a byte
+has no token, the reference leaves it out before it merges, llama.cpp after.  Chats are rendered by jinja2, set up as transformers does.
 
 lines.txt: a line of text a line: base64 of the text, a tab, its ids as plain text,
 a tab, its ids with control tokens recognised ("=" when they are the same).

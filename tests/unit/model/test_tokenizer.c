@@ -234,6 +234,15 @@ static void limits(void **state)
 	assert_int_equal(ig_tokenizer_encode(x.t, "", 0, false, 3, &l), 0);
 	assert_int_equal(ig_tokenizer_encode(x.t, "a", 1, false, 2, &l), -E2BIG);
 	assert_int_equal(l.n, 3);
+	/* A piece that can't fit is refused before it is merged; one that just does, isn't. */
+	char *big = malloc(1 << 20);
+	assert_non_null(big);
+	memset(big, 'x', 1 << 20);
+	assert_int_equal(ig_tokenizer_encode(x.t, big, 1 << 20, false, 1000, &l), -E2BIG);
+	assert_int_equal(l.n, 3);
+	assert_int_equal(ig_tokenizer_encode(x.t, big, 1 << 20, false, 3 + (1 << 20), &l), 0);
+	assert_int_equal(l.n, 3 + (1 << 20));
+	free(big);
 	ig_ids_finish(&l);
 	assert_true(!l.ids && !l.n && !l.cap);
 	world_finish(&x);
