@@ -1,6 +1,8 @@
 /* harness.c: see harness.h. */
 #include "harness.h"
 
+static struct ig_engine *open_engine; /* NULL: none */
+
 void harness_config(struct ig_config *c, const char *const *models, size_t n)
 {
 	memset(c, 0, sizeof *c);
@@ -52,15 +54,26 @@ struct ig_engine *harness_engine(const struct ig_config *c)
 
 	if (rc)
 		fail_msg("the engine can't be made: %d %s", rc, err.text);
+	open_engine = e;
 	return e;
 }
 
 void harness_close(struct ig_engine *e)
 {
+	open_engine = NULL;
 	ig_engine_destroy(e);
 	if (fake.n_errors)
 		fail_msg("%d breaches: %s", fake.n_errors, fake.error);
 	assert_int_equal(fake.n_mapped, 0);
+}
+
+void harness_abandon(void)
+{
+	if (!open_engine)
+		return;
+	fake_open_gate();
+	ig_engine_destroy(open_engine);
+	open_engine = NULL;
 }
 
 void make_prompt(int32_t *out, int32_t n, unsigned seed)

@@ -50,6 +50,8 @@ void harness_config_finish(struct ig_config *c);
 struct ig_engine *harness_engine(const struct ig_config *c);
 /* Destroy it and fail the test on any breach of the driver's contract. */
 void harness_close(struct ig_engine *e);
+/* In a teardown: destroy what a test that failed has left. */
+void harness_abandon(void);
 
 int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struct ig_error *err);
 void client_ask(struct client *c, struct ig_engine *e, const struct ask *a);

@@ -34,6 +34,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
+	harness_abandon();
 	harness_config_finish(&config);
 	return 0;
 }
@@ -346,7 +347,8 @@ static void job(void *ctx)
 {
 	while (atomic_load(&hold))
 		usleep(200);
-	order[atomic_fetch_add(&n_run, 1)] = (int)(intptr_t)ctx;
+	order[atomic_load(&n_run)] = (int)(intptr_t)ctx;
+	atomic_fetch_add(&n_run, 1);
 }
 
 static void test_prep(void **state)

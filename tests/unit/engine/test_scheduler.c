@@ -20,6 +20,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
+	harness_abandon();
 	harness_config_finish(&config);
 	return 0;
 }
@@ -50,6 +51,8 @@ static void same_tokens(const char *const *models, uint32_t chunk, uint32_t batc
 	struct ig_engine *e;
 
 	use_models(models, 1);
+	if (n_beside)
+		fake.delay_us = 200; /* so that they meet */
 	config.scheduler.prefill_chunk = chunk;
 	config.scheduler.max_batch_tokens = batch;
 	e = harness_engine(&config);
@@ -78,7 +81,6 @@ static void test_alone(void **state)
 
 static void test_among_fifteen(void **state)
 {
-	fake.delay_us = 200;
 	same_tokens(one, 64, 128, 15);
 }
 
@@ -610,7 +612,7 @@ static void test_queue_is_bounded(void **state)
 	static struct client c[6];
 	struct ig_error err;
 	struct ig_engine *e;
-	struct ask a = { .n_prompt = 5, .max_tokens = 3, .id = "q" };
+	struct ask a = { .n_prompt = 5, .max_tokens = 30, .id = "q" };
 
 	fake.gated = true;
 	config.scheduler.max_seqs = 2;
@@ -621,6 +623,8 @@ static void test_queue_is_bounded(void **state)
 	a.id = "refused";
 	assert_int_equal(client_try(&c[5], e, &a, &err), -EAGAIN);
 	assert_non_null(strstr(err.text, "the queue is full"));
+	fake_wait_at_gate(); /* the first step may have begun before all had come */
+	fake_allow(1);
 	fake_wait_at_gate();
 	assert_int_equal(client_try(&c[5], e, &(struct ask){ .n_prompt = 5, .id = "r2" }, &err),
 			 -EAGAIN);
