@@ -29,7 +29,6 @@ struct client {
 	size_t n_text;
 	bool over;
 	struct ig_gen_result result;
-	atomic_int n_wakes;
 };
 
 struct ask {
