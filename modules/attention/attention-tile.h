@@ -623,16 +623,19 @@ static void run_units(const struct ig_op_call *call, int64_t first, int64_t last
 	struct unit u = { .p = p, .layout = call->step->kv[p->group].layout,
 			  .dim = (int32_t)p->head_dim,
 			  .dim16 = (int32_t)(p->head_dim + 15) / 16 * 16 };
-	int64_t row = 0, group = 0, n_rows;
+	const int64_t n_groups = n_row_groups(call->step, unit_rows(p));
+	int64_t row = 0, n_rows = 0;
 
 	lay_out(&u, p, (uintptr_t)scratch);
 	for (int64_t unit = first; unit < last; unit++) {
-		while (n_rows = row_group(call->step, unit_rows(p), row),
-		       group < unit / p->n_kv_heads) {
-			row += n_rows;
-			group++;
+		const uint32_t kv_head = (uint32_t)(unit % p->n_kv_heads);
+
+		if (unit == first || kv_head == 0) {
+			row = group_row(call->step, unit_rows(p),
+					n_groups - 1 - unit / p->n_kv_heads);
+			n_rows = row_group(call->step, unit_rows(p), row);
 		}
-		run_unit(&u, call, row, n_rows, (uint32_t)(unit % p->n_kv_heads));
+		run_unit(&u, call, row, n_rows, kv_head);
 	}
 }
 

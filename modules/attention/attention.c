@@ -252,11 +252,8 @@ static void run_generic(const struct ig_op_call *call, int64_t first, int64_t la
 static int64_t n_units_vector(const struct ig_op_call *call)
 {
 	const struct ig_attention_params *p = call->params;
-	int64_t n = 0;
 
-	for (int64_t row = 0; row < call->step->n_rows; n++)
-		row += row_group(call->step, unit_rows(p), row);
-	return n * p->n_kv_heads;
+	return n_row_groups(call->step, unit_rows(p)) * p->n_kv_heads;
 }
 #endif
 

@@ -2,8 +2,10 @@
  * units.h: how the vector kernels of attention cut a step into units.
  *
  * A unit is one KV head and a group of consecutive rows: rows of one sequence at
- * consecutive positions, at most unit_rows of them.  Units are numbered group by
- * group, KV head by KV head.
+ * consecutive positions, at most unit_rows of them.  Units are numbered from the
+ * last group to the first, KV head by KV head: in a prefill the later rows see
+ * more and cost more, and threads that take pieces in order end together when the
+ * large ones come first.
  */
 #ifndef ATTENTION_UNITS_H
 #define ATTENTION_UNITS_H
@@ -32,6 +34,25 @@ static inline int64_t row_group(const struct ig_step *step, uint32_t max_rows, i
 	       step->positions[end] == step->positions[end - 1] + 1)
 		end++;
 	return end - row;
+}
+
+static inline int64_t n_row_groups(const struct ig_step *step, uint32_t max_rows)
+{
+	int64_t n = 0;
+
+	for (int64_t row = 0; row < step->n_rows; n++)
+		row += row_group(step, max_rows, row);
+	return n;
+}
+
+/* The first row of the i-th group. */
+static inline int64_t group_row(const struct ig_step *step, uint32_t max_rows, int64_t i)
+{
+	int64_t row = 0;
+
+	while (i-- > 0)
+		row += row_group(step, max_rows, row);
+	return row;
 }
 
 #endif
