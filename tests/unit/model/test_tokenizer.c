@@ -10,6 +10,7 @@
 #include "tiny_gguf.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -245,6 +246,56 @@ static void limits(void **state)
 	free(big);
 	ig_ids_finish(&l);
 	assert_true(!l.ids && !l.n && !l.cap);
+	world_finish(&x);
+}
+
+struct user {
+	pthread_t thread;
+	const struct ig_tokenizer *t;
+	char text[600];
+	struct ig_ids want;
+	bool same;
+};
+
+static void *encode_often(void *arg)
+{
+	struct user *u = arg;
+
+	u->same = true;
+	for (int i = 0; i < 200 && u->same; i++) {
+		struct ig_ids got = { 0 };
+		int rc = ig_tokenizer_encode(u->t, u->text, strlen(u->text), true, SIZE_MAX, &got);
+		u->same = rc == 0 && got.n == u->want.n &&
+			  !memcmp(got.ids, u->want.ids, got.n * sizeof *got.ids);
+		ig_ids_finish(&got);
+	}
+	return NULL;
+}
+
+/* One tokenizer, several threads at once. */
+static void threads(void **state)
+{
+	struct user users[4] = { 0 };
+	struct world x;
+
+	open_tiny(&x, "smollm");
+	for (int i = 0; i < 4; i++) {
+		struct user *u = &users[i];
+		u->t = x.t;
+		for (size_t k = 0; k + 40 < sizeof u->text; k += strlen(u->text + k))
+			snprintf(u->text + k, 40, "hello%d he<tool>\xff ll", (int)k * i);
+		assert_int_equal(ig_tokenizer_encode(x.t, u->text, strlen(u->text), true, SIZE_MAX,
+						     &u->want), 0);
+		assert_true(u->want.n > 50);
+	}
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&users[i].thread, NULL, encode_often, users + i),
+				 0);
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(pthread_join(users[i].thread, NULL), 0);
+		assert_true(users[i].same);
+		ig_ids_finish(&users[i].want);
+	}
 	world_finish(&x);
 }
 
@@ -502,7 +553,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(merges), cmocka_unit_test(merges_by_definition),
 		cmocka_unit_test(specials), cmocka_unit_test(overlapping_specials),
-		cmocka_unit_test(limits), cmocka_unit_test(splitting),
+		cmocka_unit_test(limits), cmocka_unit_test(threads),
+		cmocka_unit_test(splitting),
 		cmocka_unit_test(whole_pieces), cmocka_unit_test(refusals),
 		cmocka_unit_test(missing_keys), cmocka_unit_test(utf8_ends),
 	};
