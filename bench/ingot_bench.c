@@ -3,14 +3,17 @@
  *
  *   ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S] [--rounds R]
  *       [--threads T] [--isa I] [--activations auto|f32] [--kv f16|f32] [--chunk C]
- *       [--driver D] [--json]
+ *       [--driver D] [--json] [--ops [--read-gbs X --gmacs Y]]
  *
  * A round feeds S streams N random tokens each, in steps of up to C rows, then decodes M
  * tokens of all S side by side, each stream feeding back what it drew.  With --prompt 0
  * decoding starts from an empty cache, as llama-bench's tg does.  One round warms up, R
- * are timed; tokens per second of all streams together, median (least-most).
+ * are timed; tokens per second of all streams together, median (least-most).  --ops shows
+ * instead what each kind of op costs in a step (ops.c), beside its limit when the
+ * machine's are given (ingot-limits measures them).
  */
 #include "base/clock.h"
+#include "bench/ops.h"
 #include "tests/golden/model/stepper.h"
 
 #include <getopt.h>
@@ -23,7 +26,8 @@
 struct bench {
 	const char *model;
 	uint32_t n_prompt, n_decode, n_streams, n_rounds, chunk;
-	bool json;
+	bool json, ops;
+	double read_gbs, gmacs; /* the machine's limits; 0: not given */
 	struct ig_stepper_options o;
 	int32_t *ids; /* [n_prompt] */
 	int32_t *last; /* [n_streams] */
@@ -106,7 +110,7 @@ static int run_round(struct bench *b, struct ig_stepper *s, int r)
 	int rc;
 
 	for (uint32_t i = 0; i < b->n_streams; i++) {
-		ig_stepper_rewind(s, (int)i);
+		ig_stepper_rewind(s, (int)i, 0);
 		b->last[i] = (int32_t)(1 + i);
 	}
 	t0 = ig_now_ns();
@@ -153,6 +157,16 @@ static void print_json_string(const char *s)
 	putchar('"');
 }
 
+static void print_json_rates(const char *name, double tokens, const double *seconds, uint32_t n,
+			     const double r[3])
+{
+	printf(", \"%s\": {\"tokens\": %.0f, \"min\": %.3f, \"median\": %.3f, \"max\": %.3f, "
+	       "\"samples\": [", name, tokens, r[0], r[1], r[2]);
+	for (uint32_t i = 0; i < n; i++)
+		printf("%s%.3f", i ? ", " : "", tokens / seconds[i]);
+	printf("]}");
+}
+
 static void report(struct bench *b, struct ig_stepper *s, const struct work *w, double load_s)
 {
 	double tokens[2] = { (double)b->n_prompt * b->n_streams, (double)b->n_decode * b->n_streams };
@@ -181,8 +195,7 @@ static void report(struct bench *b, struct ig_stepper *s, const struct work *w, 
 			continue;
 		rates(seconds[i], b->n_rounds, tokens[i], r);
 		if (b->json)
-			printf(", \"%s\": {\"tokens\": %.0f, \"min\": %.3f, \"median\": %.3f, "
-			       "\"max\": %.3f}", names[i], tokens[i], r[0], r[1], r[2]);
+			print_json_rates(names[i], tokens[i], seconds[i], b->n_rounds, r);
 		else
 			printf("%-8s %5.0f tokens of %u stream%s: %8.1f tok/s (%.1f-%.1f)\n",
 			       names[i], tokens[i], b->n_streams, b->n_streams == 1 ? "" : "s", r[1],
@@ -206,6 +219,15 @@ static int run(struct bench *b, struct ig_error *err)
 	if (rc)
 		return rc;
 	count_work(model.plan, &w);
+	if (b->ops) {
+		const struct ig_ops_options ops = {
+			.n_prompt = b->n_prompt, .n_streams = b->n_streams, .n_rounds = b->n_rounds,
+			.read_bytes = b->read_gbs * 1e9, .macs = b->gmacs * 1e9,
+		};
+
+		rc = ig_ops_bench(&model, &b->o, &ops, err);
+		goto out;
+	}
 	b->o.max_rows = b->chunk > b->n_streams ? b->chunk : b->n_streams;
 	b->o.max_seqs = b->n_streams;
 	b->o.max_context = b->n_prompt + b->n_decode;
@@ -250,7 +272,7 @@ static int usage(const char *what)
 	fprintf(stderr, "ingot-bench: %s\n"
 		"usage: ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S] [--rounds R]\n"
 		"    [--threads T] [--isa I] [--activations auto|f32] [--kv f16|f32] [--chunk C]\n"
-		"    [--driver D] [--json]\n", what);
+		"    [--driver D] [--json] [--ops [--read-gbs X --gmacs Y]]\n", what);
 	return 2;
 }
 
@@ -264,6 +286,15 @@ static bool number(const char *text, uint32_t least, uint32_t most, uint32_t *ou
 		return false;
 	*out = (uint32_t)v;
 	return true;
+}
+
+/* A positive number. */
+static bool positive(const char *text, double *out)
+{
+	char *end;
+
+	*out = strtod(text, &end);
+	return end != text && !*end && *out > 0 && *out < 1e9;
 }
 
 int main(int argc, char **argv)
@@ -280,6 +311,9 @@ int main(int argc, char **argv)
 		{ "chunk", required_argument, NULL, 'c' },
 		{ "driver", required_argument, NULL, 'd' },
 		{ "json", no_argument, NULL, 'j' },
+		{ "ops", no_argument, NULL, 'o' },
+		{ "read-gbs", required_argument, NULL, 'b' },
+		{ "gmacs", required_argument, NULL, 'm' },
 		{ 0 },
 	};
 	static struct bench b = {
@@ -306,6 +340,9 @@ int main(int argc, char **argv)
 			b.o.kv_dtype = optarg[1] == '1' ? IG_F16 : IG_F32;
 			break;
 		case 'j': b.json = true; break;
+		case 'o': b.ops = true; break;
+		case 'b': ok = positive(optarg, &b.read_gbs); break;
+		case 'm': ok = positive(optarg, &b.gmacs); break;
 		default: return usage("an option that does not exist");
 		}
 	}
@@ -315,6 +352,8 @@ int main(int argc, char **argv)
 		return usage("name one model");
 	if (!b.n_prompt && !b.n_decode)
 		return usage("nothing to do with --prompt 0 --decode 0");
+	if (b.ops && (b.json || !b.n_prompt))
+		return usage("--ops prints a table, and wants a prompt");
 	b.model = argv[optind];
 	if (run(&b, &err)) {
 		fprintf(stderr, "ingot-bench: %s\n", err.text);

@@ -372,9 +372,10 @@ int ig_stepper_add(struct ig_stepper *s, uint32_t max_tokens)
 	return s->n_seqs++;
 }
 
-void ig_stepper_rewind(struct ig_stepper *s, int seq)
+void ig_stepper_rewind(struct ig_stepper *s, int seq, int32_t n_tokens)
 {
-	s->seqs[seq].n_tokens = 0;
+	if (n_tokens < s->seqs[seq].n_tokens)
+		s->seqs[seq].n_tokens = n_tokens;
 }
 
 void ig_stepper_reset(struct ig_stepper *s)

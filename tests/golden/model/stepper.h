@@ -54,8 +54,8 @@ uint32_t ig_stepper_n_vocab(const struct ig_stepper *s);
 /* A new sequence of up to max_tokens: its number, or -ENOSPC, -ENOMEM, or -EINVAL past
  * max_context. */
 int ig_stepper_add(struct ig_stepper *s, uint32_t max_tokens);
-/* Forget the sequence's tokens, keep its blocks. */
-void ig_stepper_rewind(struct ig_stepper *s, int seq);
+/* Forget all but the sequence's first n_tokens, keep its blocks. */
+void ig_stepper_rewind(struct ig_stepper *s, int seq, int32_t n_tokens);
 /* All sequences are gone; the blocks are shuffled anew. */
 void ig_stepper_reset(struct ig_stepper *s);
 /* Tokens that the sequence has been fed. */

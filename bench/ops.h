@@ -1,0 +1,18 @@
+/* ops.h: what each kind of op costs in a step; see ops.c. */
+#ifndef INGOT_BENCH_OPS_H
+#define INGOT_BENCH_OPS_H
+
+#include "tests/golden/model/stepper.h"
+
+struct ig_ops_options {
+	uint32_t n_prompt; /* tokens of the prefill step, and the context decoded at */
+	uint32_t n_streams; /* rows of the decode step */
+	uint32_t n_rounds;
+	double read_bytes, macs; /* the machine's limits a second; 0: unknown */
+};
+
+/* Measure and print. */
+int ig_ops_bench(const struct ig_stepper_model *m, const struct ig_stepper_options *how,
+		 const struct ig_ops_options *o, struct ig_error *err);
+
+#endif
