@@ -8,6 +8,7 @@ Three kinds:
            token to the next one: at temperature 0 (and, very nearly surely, up to
            1) it answers with SCRIPT and then ends its turn.
   loop     as script, but the last word leads back to the first: it never ends.
+  flood    as loop, with one token of 2 KiB: what a client that does not read is sent.
 
 The vocabulary is byte-level BPE with ChatML's control tokens.  --damage makes a
 file that is wrong in one named way, for tests of what the reader refuses.
@@ -27,6 +28,7 @@ ALIGNMENT = 32
 SCRIPT_WORDS = ["Alpha", " bravo", " charlie", " delta", "\u00e9", " echo", " foxtrot", " golf",
                 " hotel", " india", "\U0001f980", " juliett", " kilo", "."]
 SCRIPT = "".join(SCRIPT_WORDS)
+FLOOD = "".join("%08x" % n for n in range(256)) # no merge makes it: prompts never have it
 
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 IM_START, IM_END = 1, 2
@@ -133,7 +135,7 @@ def spelled(text):
 class Vocabulary:
     """Control tokens, 256 bytes, then a chain of merges for every common piece."""
 
-    def __init__(self):
+    def __init__(self, kind):
         self.tokens = CONTROL + LETTERS
         self.index = {t: i for i, t in enumerate(self.tokens)}
         self.merges = []
@@ -146,6 +148,10 @@ class Vocabulary:
                 self.script.append(self.add_piece(spelled(word)))
             else:
                 self.script += [self.index[LETTERS[b]] for b in word.encode()]
+        if kind == "flood":
+            self.script = [len(self.tokens)]
+            self.index[FLOOD] = len(self.tokens)
+            self.tokens.append(FLOOD)
 
     def add_piece(self, piece):
         for n in range(2, len(piece) + 1):
@@ -169,14 +175,14 @@ class Model:
                  n_kv_heads=2, n_ff=192, n_context=512, tied=False):
         if width % n_heads or width // n_heads % 32 or n_ff % 32 or n_heads % n_kv_heads:
             raise ValueError("width, heads and feed-forward must fit blocks of 32")
-        if kind not in ("random", "script", "loop"):
+        if kind not in ("random", "script", "loop", "flood"):
             raise ValueError("unknown kind " + kind)
         if kind != "random" and tied:
             raise ValueError("a script needs a head of its own")
         self.kind, self.dtype = kind, TYPES[dtype]
         self.n_blocks, self.width, self.n_heads, self.n_kv_heads = n_blocks, width, n_heads, n_kv_heads
         self.head_dim, self.n_ff, self.n_context, self.tied = width // n_heads, n_ff, n_context, tied
-        self.vocabulary = Vocabulary()
+        self.vocabulary = Vocabulary(kind)
         self.random = random.Random(seed)
         self.n_vocab = len(self.vocabulary.tokens)
 
@@ -191,7 +197,7 @@ class Model:
         (nearly orthogonal) embeddings of the tokens that lead to it."""
         width, chain = self.width, self.vocabulary.script_chain()
         last = self.vocabulary.script[-1]
-        chain.append((last, self.vocabulary.script[0] if self.kind == "loop" else IM_END))
+        chain.append((last, IM_END if self.kind == "script" else self.vocabulary.script[0]))
         step = {}
         for token, following in chain:
             if step.setdefault(token, following) != following:
@@ -392,7 +398,7 @@ def write(path, damage=None, **options):
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("path")
-    p.add_argument("--kind", choices=("random", "script", "loop"), default="random")
+    p.add_argument("--kind", choices=("random", "script", "loop", "flood"), default="random")
     p.add_argument("--type", choices=sorted(TYPES), default="Q8_0", dest="dtype")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--blocks", type=int, default=2, dest="n_blocks")

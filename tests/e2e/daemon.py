@@ -304,6 +304,8 @@ class Daemon:
     def ws(self, path="/v1/responses", **options):
         options.setdefault("compression", None)
         options.setdefault("max_size", None)
+        options.setdefault("max_queue", None)
+        options.setdefault("close_timeout", 5 * PATIENCE)
         c = Connection(websockets.sync.client.connect(
             "ws://%s:%d%s" % (self.host, self.port, path), open_timeout=DEADLINE_S, **options))
         self.sockets.append(c)
@@ -347,8 +349,8 @@ class Connection:
     def send(self, event):
         self.ws.send(event if isinstance(event, (str, bytes)) else json.dumps(event))
 
-    def create(self, text="hi", **options):
-        event = {"type": "response.create", "model": "tiny", "input": text, "temperature": 0}
+    def create(self, content="hi", **options):
+        event = {"type": "response.create", "model": "tiny", "input": content, "temperature": 0}
         event.update(options)
         self.send({k: v for k, v in event.items() if v is not ...})
 

@@ -42,6 +42,12 @@ def ingot(d, *args, text=None, **options):
 def test_run(scripted):
     code, out, err = ingot(scripted, "run", "hello", "-t", "0")
     assert (code, out) == (0, SCRIPT + "\n"), err
+    assert "18 tokens" in err or "19 tokens" in err
+
+
+def test_run_says_the_speed(scripted):
+    code, out, err = ingot(scripted, "run", "hello", "-m", "slow", "-n", "90", "-t", "0")
+    assert (code, out) == (0, SCRIPT * 5 + "\n"), err
     assert re.search(r"\d+(\.\d+)? (tok/s|tokens/s|tokens per second)", err), err
 
 

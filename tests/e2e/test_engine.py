@@ -30,7 +30,7 @@ def ask_all(d, requests):
 
 def crowd(n):
     """n requests of different lengths; every other one draws."""
-    return [{"text": "request %d " % i * (1 + 5 * (i % 4)), "model": "random",
+    return [{"content": "request %d " % i * (1 + 5 * (i % 4)), "model": "random",
              "max_output_tokens": 60, "temperature": 0 if i % 2 else 1, "seed": i}
             for i in range(n)]
 
@@ -91,7 +91,7 @@ def test_instruction_sets(start, models, isa, activations):
     alone = [ask_all(d, [r])[0] for r in requests]
     assert ask_all(d, requests) == alone
     # By the default model's name or not, the known text is the known text everywhere.
-    assert ask_all(d, [{"text": "hi", "model": "tiny"}]) == [SCRIPT]
+    assert ask_all(d, [{"content": "hi", "model": "tiny"}]) == [SCRIPT]
 
 
 @pytest.mark.parametrize("dtype", ["f16", "f32"])
@@ -108,7 +108,7 @@ def test_unknown_instruction_set(start, models):
 @pytest.mark.tsan
 def test_a_full_queue_refuses(start, models):
     d = start(extra={"models": [{"name": "slow", "path": models.slow()}],
-                     "scheduler": {"max_seqs": 1, "max_queue": 2, "retry_after_s": 7}})
+                     "scheduler": {"max_seqs": 1, "max_queue": 2, "retry_after": "7s"}})
     c = d.ws()
     for lane in ("a", "b", "c"):
         c.create("hi", model="slow", stream_id=lane)
@@ -144,11 +144,12 @@ def test_an_arena_that_is_too_small_for_all(start, models):
     path = models.random()
     small = {"models": [{"name": "random", "path": path}],
              "kvcache": {"arena": 512 << 10, "slab": 64 << 10}}
-    requests = [{"text": "r%d " % i, "model": "random", "max_output_tokens": 350,
+    requests = [{"content": "r%d " % i, "model": "random", "max_output_tokens": 350,
                  "temperature": 1, "seed": i} for i in range(6)]
     d = start(extra=small)
     texts = ask_all(d, requests)
     d.until_idle()
+    d.stop()
     roomy = start(extra={"models": [{"name": "random", "path": path}]})
     assert ask_all(roomy, requests) == texts
 

@@ -66,7 +66,13 @@ def test_stream(scripted, usage):
     reasons = [x["choices"][0]["finish_reason"] for x in c]
     assert reasons[:-1] == [None] * (len(c) - 1) and reasons[-1] == "stop"
     assert deltas[-1] == {}
-    assert len(c) > 4, "the answer came in one piece: it was not streamed"
+
+
+def test_stream_comes_in_pieces(scripted):
+    c = chunks(scripted.http("POST", CHAT, body(model="slow", max_tokens=18 * 5, stream=True)))
+    pieces = [x["choices"][0]["delta"].get("content") or "" for x in c]
+    assert "".join(pieces) == SCRIPT * 5
+    assert len([p for p in pieces if p]) > 1, "the answer came in one piece: it was not streamed"
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])

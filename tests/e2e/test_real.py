@@ -41,7 +41,7 @@ def test_it_ends_its_turn(real):
 
 def test_alone_and_in_a_crowd(real):
     from test_engine import ask_all
-    requests = [{"text": "Tell me about the number %d." % i, "max_output_tokens": 24,
+    requests = [{"content": "Tell me about the number %d." % i, "max_output_tokens": 24,
                  "temperature": 0.8 * (i % 2), "seed": i} for i in range(16)]
     alone = [ask_all(real, [r])[0] for r in requests]
     assert ask_all(real, requests) == alone

@@ -101,9 +101,9 @@ def test_event_sequence(ws):
 
 def test_deltas_are_whole_characters(ws):
     """The accent is two tokens and the crab four: each must come in one delta."""
-    events = ws.answer()
+    events = ws.answer(model="slow", max_output_tokens=18 * 5)
     deltas = [e["delta"] for e in events if e["type"] == "response.output_text.delta"]
-    assert "".join(deltas) == SCRIPT
+    assert "".join(deltas) == SCRIPT * 5
     assert "\ufffd" not in "".join(deltas)
     assert len(deltas) > 1, "the answer came in one piece: it was not streamed"
 
@@ -146,12 +146,18 @@ def test_binary_frame_is_read_or_refused(ws):
 
 
 def test_max_output_tokens_is_incomplete(ws):
-    events = ws.answer("hi", max_output_tokens=5)
-    text = check_answer(events, "response.incomplete", "incomplete")
-    assert SCRIPT.startswith(text) and text
+    events = ws.answer("hi", max_output_tokens=3)
+    assert check_answer(events, "response.incomplete", "incomplete") == "Alpha bravo charlie"
     r = events[-1]["response"]
     assert r["incomplete_details"] == {"reason": "max_output_tokens"}
-    assert r["usage"]["output_tokens"] == 5
+    assert r["usage"]["output_tokens"] == 3
+
+
+def test_an_end_within_a_character(ws):
+    """Five tokens end after the first byte of the accent: what is left of it is U+FFFD."""
+    events = ws.answer("hi", max_output_tokens=5)
+    assert check_answer(events, "response.incomplete", "incomplete") == (
+        "Alpha bravo charlie delta\ufffd")
 
 
 @pytest.mark.parametrize("stop, expected", [
