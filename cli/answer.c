@@ -113,7 +113,8 @@ int ig_answer_event(struct ig_answer *a, const char *json, size_t len, int64_t n
 		    struct ig_error *err)
 {
 	json_error_t je;
-	json_t *root = json_loadb(json, len, 0, &je);
+	/* a model may well write U+0000 */
+	json_t *root = json_loadb(json, len, JSON_ALLOW_NUL, &je);
 	const char *type;
 	int rc = 0;
 

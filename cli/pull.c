@@ -59,7 +59,8 @@ static void print_result(const struct ig_known_model *m, const char *path)
 {
 	printf("%s\n", path);
 	fflush(stdout);
-	fputs("To serve it, add to ingot.yaml:\n", stderr);
+	if (isatty(STDOUT_FILENO))
+		fputs("To serve it, add to ingot.yaml:\n", stderr);
 	printf("models:\n  - name: %s\n    path: ", m->name);
 	print_yaml_string(path);
 	putchar('\n');

@@ -172,6 +172,22 @@ static void test_long_error(void **state)
 	assert_int_equal(strlen(a.error), sizeof a.error - 2);
 }
 
+static size_t n_got;
+
+static int on_bytes(void *ctx, const char *s, size_t len)
+{
+	n_got += len;
+	return memcmp(s, "a\0b", 3) ? -EIO : 0;
+}
+
+/* A model may write any character, the first one too. */
+static void test_nul_in_text(void **state)
+{
+	ig_answer_init(&a, on_bytes, NULL);
+	assert_int_equal(event("{\"type\":\"response.output_text.delta\",\"delta\":\"a\\u0000b\"}", 5), 0);
+	assert_int_equal(n_got, 3);
+}
+
 static void test_reader_that_fails(void **state)
 {
 	int rc = -EPIPE;
@@ -189,6 +205,7 @@ int main(void)
 		cmocka_unit_test_setup(test_errors_of_both_shapes, setup),
 		cmocka_unit_test_setup(test_nonsense, setup),
 		cmocka_unit_test_setup(test_long_error, setup),
+		cmocka_unit_test_setup(test_nul_in_text, setup),
 		cmocka_unit_test_setup(test_reader_that_fails, setup),
 	};
 
