@@ -673,6 +673,108 @@ static void test_drain(void **state)
 	harness_close(e);
 }
 
+/* ---- everything at once ------------------------------------------------------------------------- */
+
+static int rnd(unsigned n)
+{
+	static unsigned seed = 99;
+
+	seed = seed * 1664525u + 1013904223u;
+	return (int)((seed >> 16) % n);
+}
+
+/* Requests of two models come, are read slowly or fast, are cancelled or not, in an
+ * arena that holds a few: who is not cancelled gets every byte, and nothing is left. */
+static void test_chaos(void **state)
+{
+	enum { N = 18, TOTAL = 400 };
+	static struct client c[N];
+	struct ask a[N];
+	bool used[N] = { 0 }, cancelled[N] = { 0 };
+	size_t cancel_at[N] = { 0 }; /* bytes that were read */
+	char text[65536];
+	int n_asked = 0, n_refused = 0, n_cancelled = 0, n_answered = 0;
+	struct ig_engine *e;
+	int64_t until = ig_now_ns() + (int64_t)60 * 1000000000;
+
+	use_models(two, 2);
+	config.models[0].context = config.models[1].context = 150;
+	config.kvcache.arena = 7 * SLAB_BYTES;
+	config.scheduler.max_seqs = 6;
+	config.scheduler.max_queue = 8;
+	config.scheduler.prefill_chunk = 9;
+	config.scheduler.max_batch_tokens = 20;
+	fake.delay_us = 30;
+	e = harness_engine(&config);
+	for (bool busy = true; busy || n_asked < TOTAL;) {
+		busy = false;
+		usleep(100);
+		if (ig_now_ns() > until)
+			fail_msg("%d asked, %d answered: no progress", n_asked, n_answered);
+		for (int i = 0; i < N; i++) {
+			struct ig_error err;
+
+			if (!used[i] && n_asked < TOTAL && !rnd(8)) {
+				a[i] = (struct ask){ .model = two[rnd(2)], .n_prompt = 1 + rnd(100),
+						     .prompt_seed = (unsigned)rnd(1000), .max_tokens = 1 + rnd(49),
+						     .seed = (unsigned)rnd(1000), .ring = rnd(2) ? 0 : 16 };
+				if (!rnd(3))
+					a[i].stops[0] = rnd(2) ? "ab" : "x y";
+				cancelled[i] = false;
+				cancel_at[i] = rnd(5) ? SIZE_MAX : (size_t)rnd(40);
+				used[i] = client_try(&c[i], e, &a[i], &err) == 0;
+				if (used[i]) {
+					n_asked++;
+				} else {
+					assert_int_equal(err.code, -EAGAIN);
+					n_refused++;
+				}
+			}
+			if (!used[i])
+				continue;
+			busy = true;
+			if (!cancelled[i] && c[i].n_text >= cancel_at[i]) {
+				ig_engine_cancel(e, c[i].gen, "client_gone");
+				cancelled[i] = true;
+			}
+			if (!rnd(3)) {
+				client_take(&c[i]);
+				ig_engine_resume(e, c[i].gen);
+			}
+			if (!c[i].over)
+				continue;
+			used[i] = false;
+			client_drop(&c[i]);
+			if (c[i].result.finish == IG_FINISH_CANCELLED) {
+				assert_true(cancelled[i]);
+				n_cancelled++;
+				continue;
+			}
+			expected(&a[i], text, sizeof text);
+			if (a[i].stops[0] && strstr(text, a[i].stops[0])) {
+				*strstr(text, a[i].stops[0]) = 0;
+				assert_int_equal(c[i].result.finish, IG_FINISH_STOP);
+			} else {
+				assert_int_equal(c[i].result.finish, IG_FINISH_LENGTH);
+			}
+			assert_string_equal(c[i].text, text);
+			n_answered++;
+		}
+	}
+	assert_int_equal(n_answered + n_cancelled, TOTAL);
+	assert_true(n_answered > TOTAL / 2 && n_cancelled > 10);
+	assert_true(counter(IG_COUNTER_PREEMPTIONS) > 0);
+	assert_true(fake.max_seqs_seen > 1 && fake.max_seqs_seen <= 6);
+	wait_for(gauge(IG_GAUGE_KV_USED_BYTES) == 0);
+	assert_int_equal((int)gauge(IG_GAUGE_REQUESTS_WAITING), 0);
+	assert_int_equal((int)gauge(IG_GAUGE_REQUESTS_PAUSED), 0);
+	assert_int_equal(ig_engine_n_active(e), 0);
+	assert_int_equal(fake.n_requests, TOTAL + n_refused);
+	print_message("# %d answered, %d cancelled, %d refused, %d preemptions\n", n_answered,
+		      n_cancelled, n_refused, counter(IG_COUNTER_PREEMPTIONS));
+	harness_close(e);
+}
+
 /* ---- cost ------------------------------------------------------------------------------------------ */
 
 static void test_idle_costs_nothing(void **state)
@@ -784,6 +886,7 @@ int main(void)
 		T(test_two_models_take_turns),
 		T(test_queue_is_bounded),
 		T(test_drain),
+		T(test_chaos),
 		T(test_idle_costs_nothing),
 		T(test_nothing_allocated_per_token),
 		T(test_a_step_costs_microseconds),
