@@ -4,8 +4,9 @@
  * This thread starts the others and then waits on a pipe.  A signal's handler and
  * the network's events write one byte into it each; all work is done here.
  */
+#include "base/clock.h"
 #include "base/log.h"
-#include "daemon/net/net.h"
+#include "daemon/service.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,20 +15,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-
 enum { NEWS_TERM = 'T', NEWS_RELOAD = 'H', NEWS_DRAINED = 'D', NEWS_FAILED = 'F', NEWS_TIMEOUT = 0 };
-
-struct daemon {
-	struct ig_config *config;
-	struct ig_ledger *ledger;
-	struct ig_metrics *metrics;
-	struct ig_engine *engine;
-	struct ig_net *net;
-};
 
 static int news[2] = { -1, -1 };
 
@@ -81,104 +71,8 @@ static int next_news(int64_t timeout_ms)
 	}
 }
 
-/* launchd gives 256 descriptors: take what the connections need. */
-static void raise_fd_limit(const struct ig_config *config)
-{
-	struct rlimit r;
-	rlim_t want = ig_net_n_fds(config->server.max_connections);
-
-	if (getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur >= want)
-		return;
-	r.rlim_cur = want < r.rlim_max ? want : r.rlim_max;
-	if (setrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur < want)
-		ig_log_warn("only %llu file descriptors; server.max_connections = %u wants %llu",
-			    (unsigned long long)r.rlim_cur, config->server.max_connections,
-			    (unsigned long long)want);
-}
-
-static int apply_log(const struct ig_config *config, struct ig_error *err)
-{
-	static const char *const names[] = { "error", "warn", "info", "debug" };
-	const char *file = config->log.file && config->log.file[0] ? config->log.file : NULL;
-
-	for (int i = 0; i < 4; i++)
-		if (!strcmp(config->log.level, names[i]))
-			ig_log_set_level(i);
-	int rc = ig_log_set_file(file);
-	return rc < 0 ? ig_fail(err, rc, "log.file %s: %s", file ? file : "", strerror(-rc)) : 0;
-}
-
-static void log_difference(void *ctx, const char *key, const char *was, const char *is,
-			   bool reloadable)
-{
-	if (reloadable)
-		ig_log_info("%s: %s -> %s", key, was, is);
-	else
-		ig_log_warn("%s: %s -> %s needs a restart", key, was, is);
-}
-
-static void reload(struct daemon *d)
-{
-	struct ig_config *config;
-	struct ig_error err = { 0 };
-
-	if (ig_config_load(d->config->file, &config, &err) < 0) {
-		ig_log_error("reload: %s; the old configuration stays", err.text);
-		apply_log(d->config, &err); /* a rotated file is reopened all the same */
-		return;
-	}
-	if (apply_log(config, &err) < 0)
-		ig_log_error("reload: %s", err.text);
-	ig_log_info("reload: %s", config->file);
-	ig_config_diff(d->config, config, log_difference, NULL);
-	ig_engine_reload(d->engine, config);
-	ig_net_reload(d->net, config);
-	if (d->ledger)
-		ig_ledger_set_retention(d->ledger, config->ledger.retention_days);
-	ig_config_destroy(d->config);
-	d->config = config;
-}
-
-static int start(struct daemon *d, struct ig_error *err)
-{
-	int rc = setup_signals(err);
-
-	if (!rc)
-		rc = apply_log(d->config, err);
-	if (rc)
-		return rc;
-	raise_fd_limit(d->config);
-	if (d->config->ledger.enabled) {
-		struct ig_ledger_options o = { d->config->ledger.path, d->config->ledger.queue,
-					       d->config->ledger.retention_days };
-		rc = ig_ledger_open(&o, &d->ledger, err);
-		if (rc)
-			return rc;
-	}
-	d->metrics = ig_metrics_create();
-	if (!d->metrics)
-		return ig_fail(err, -ENOMEM, "out of memory");
-	struct ig_engine_deps deps = { d->config, d->ledger, d->metrics };
-	rc = ig_engine_create(&deps, &d->engine, err);
-	if (rc)
-		return rc;
-	struct ig_net_deps net = { d->engine, d->metrics, d->config, on_net, NULL };
-	return ig_net_create(&net, &d->net, err);
-}
-
-static void stop(struct daemon *d)
-{
-	if (d->net)
-		ig_net_stop(d->net);
-	ig_engine_destroy(d->engine);
-	ig_net_destroy(d->net);
-	ig_ledger_close(d->ledger);
-	ig_metrics_destroy(d->metrics);
-	ig_config_destroy(d->config);
-}
-
 /* Until a signal ends it.  The exit status. */
-static int serve(struct daemon *d)
+static int serve(struct ig_service *d)
 {
 	char url[160];
 	int what;
@@ -187,7 +81,7 @@ static int serve(struct daemon *d)
 	printf("ready %s\n", url);
 	fflush(stdout);
 	while ((what = next_news(-1)) == NEWS_RELOAD)
-		reload(d);
+		ig_service_reload(d);
 	if (what == NEWS_FAILED) {
 		ig_log_error("the network loop failed");
 		return 1;
@@ -227,7 +121,7 @@ int main(int argc, char **argv)
 		{ NULL, 0, NULL, 0 },
 	};
 	const char *path = NULL;
-	struct daemon d = { 0 };
+	struct ig_service d = { 0 };
 	struct ig_error err = { 0 };
 	bool check = false;
 	int c;
@@ -255,10 +149,10 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	int status = 1;
-	if (start(&d, &err) < 0)
+	if (setup_signals(&err) < 0 || ig_service_start(&d, on_net, &err) < 0)
 		fprintf(stderr, "ingotd: %s\n", err.text);
 	else
 		status = serve(&d);
-	stop(&d);
+	ig_service_stop(&d);
 	return status;
 }

@@ -22,6 +22,9 @@ struct ig_net_deps {
 	void *event_ctx;
 };
 
+/* Whether server.host and server.port can be listened on now: to fail before models
+ * are loaded.  The error is the one of ig_net_create. */
+int ig_net_probe(const struct ig_config *config, struct ig_error *err);
 /* Listen and start the loop; when it returns 0, requests are answered.  An error
  * names host, port and reason. */
 int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig_error *err);

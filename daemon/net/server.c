@@ -363,15 +363,27 @@ static int probe(const char *host, uint32_t port, bool *v6, struct ig_error *err
 	return rc;
 }
 
+static const char *listen_host(const struct ig_config *config)
+{
+	const char *host = config->server.host;
+
+	return strcmp(host, "localhost") ? host : "127.0.0.1";
+}
+
+int ig_net_probe(const struct ig_config *config, struct ig_error *err)
+{
+	bool v6;
+
+	return probe(listen_host(config), config->server.port, &v6, err);
+}
+
 static int listen_on(struct ig_net *net, struct ig_error *err)
 {
 	const struct ig_config *config = net->config;
-	const char *host = config->server.host;
+	const char *host = listen_host(config);
 	struct lws_context_creation_info info = { 0 };
 	bool v6;
 
-	if (!strcmp(host, "localhost"))
-		host = "127.0.0.1";
 	int rc = probe(host, config->server.port, &v6, err);
 	if (rc < 0)
 		return rc;

@@ -1,0 +1,108 @@
+/*
+ * service.c: the daemon's parts in the order in which they start and stop, and a
+ * reload of the configuration.  main.c says when.
+ */
+#include "daemon/service.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* launchd gives 256 descriptors: take what the connections need. */
+static void raise_fd_limit(const struct ig_config *config)
+{
+	struct rlimit r;
+	rlim_t want = ig_net_n_fds(config->server.max_connections);
+
+	if (getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur >= want)
+		return;
+	r.rlim_cur = want < r.rlim_max ? want : r.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur < want)
+		ig_log_warn("only %llu file descriptors; server.max_connections = %u wants %llu",
+			    (unsigned long long)r.rlim_cur, config->server.max_connections,
+			    (unsigned long long)want);
+}
+
+static int apply_log(const struct ig_config *config, struct ig_error *err)
+{
+	static const char *const names[] = { "error", "warn", "info", "debug" };
+	const char *file = config->log.file && config->log.file[0] ? config->log.file : NULL;
+
+	for (int i = 0; i < 4; i++)
+		if (!strcmp(config->log.level, names[i]))
+			ig_log_set_level(i);
+	int rc = ig_log_set_file(file);
+	return rc < 0 ? ig_fail(err, rc, "log.file %s: %s", file ? file : "", strerror(-rc)) : 0;
+}
+
+static void log_difference(void *ctx, const char *key, const char *was, const char *is,
+			   bool reloadable)
+{
+	if (reloadable)
+		ig_log_info("%s: %s -> %s", key, was, is);
+	else
+		ig_log_warn("%s: %s -> %s needs a restart", key, was, is);
+}
+
+void ig_service_reload(struct ig_service *s)
+{
+	struct ig_config *config;
+	struct ig_error err = { 0 };
+
+	if (ig_config_load(s->config->file, &config, &err) < 0) {
+		ig_log_error("reload: %s; the old configuration stays", err.text);
+		apply_log(s->config, &err); /* a rotated file is reopened all the same */
+		return;
+	}
+	if (apply_log(config, &err) < 0)
+		ig_log_error("reload: %s", err.text);
+	ig_log_info("reload: %s", config->file);
+	ig_config_diff(s->config, config, log_difference, NULL);
+	ig_engine_reload(s->engine, config);
+	ig_net_reload(s->net, config);
+	if (s->ledger)
+		ig_ledger_set_retention(s->ledger, config->ledger.retention_days);
+	ig_config_destroy(s->config);
+	s->config = config;
+}
+
+int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net_event ev),
+		     struct ig_error *err)
+{
+	int rc = apply_log(s->config, err);
+
+	if (!rc)
+		rc = ig_net_probe(s->config, err); /* before the slow part */
+	if (rc)
+		return rc;
+	raise_fd_limit(s->config);
+	if (s->config->ledger.enabled) {
+		struct ig_ledger_options o = { s->config->ledger.path, s->config->ledger.queue,
+					       s->config->ledger.retention_days };
+		rc = ig_ledger_open(&o, &s->ledger, err);
+		if (rc)
+			return rc;
+	}
+	s->metrics = ig_metrics_create();
+	if (!s->metrics)
+		return ig_fail(err, -ENOMEM, "out of memory");
+	struct ig_engine_deps deps = { s->config, s->ledger, s->metrics };
+	rc = ig_engine_create(&deps, &s->engine, err);
+	if (rc)
+		return rc;
+	struct ig_net_deps net = { s->engine, s->metrics, s->config, on_net, NULL };
+	return ig_net_create(&net, &s->net, err);
+}
+
+void ig_service_stop(struct ig_service *s)
+{
+	if (s->net)
+		ig_net_stop(s->net);
+	ig_engine_destroy(s->engine);
+	ig_net_destroy(s->net);
+	ig_ledger_close(s->ledger);
+	ig_metrics_destroy(s->metrics);
+	ig_config_destroy(s->config);
+}

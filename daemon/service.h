@@ -1,0 +1,24 @@
+/* service.h: the daemon's parts.  main's thread. */
+#ifndef INGOT_SERVICE_H
+#define INGOT_SERVICE_H
+
+#include "daemon/net/net.h"
+
+struct ig_service {
+	struct ig_config *config; /* loaded by the caller; the service's from then on */
+	struct ig_ledger *ledger;
+	struct ig_metrics *metrics;
+	struct ig_engine *engine;
+	struct ig_net *net;
+};
+
+/* Log, ledger, metrics, engine, net: when it returns 0, requests are answered.
+ * After an error, stop what was started. */
+int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net_event ev),
+		     struct ig_error *err);
+/* Read the configuration again and reopen the log; on any error the old one stays. */
+void ig_service_reload(struct ig_service *s);
+/* Cancel what runs and free all. */
+void ig_service_stop(struct ig_service *s);
+
+#endif

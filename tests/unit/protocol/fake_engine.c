@@ -1,0 +1,364 @@
+/*
+ * fake_engine.c: see fake_engine.h.  One thread plays prep, another the engine; the
+ * real stream.c carries the text.  Chat templates and tokenizers are played too: an
+ * id is a byte of "role:content;".
+ */
+#include "tests/unit/protocol/fake_engine.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_GENS 256
+#define MAX_PREP 64
+
+struct gen {
+	bool used, cancelled;
+	uint64_t id;
+	struct fake_script script;
+	struct ig_stream *stream;
+	int32_t n_prompt, n_output;
+	int at, round;
+	char name[64], cancel_reason[24];
+};
+
+struct ig_engine {
+	pthread_t engine_thread, prep_thread;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool stop, released, draining;
+	struct fake_script script;
+	struct fake_seen seen;
+	struct gen gens[MAX_GENS];
+	uint64_t next_id;
+	struct {
+		void (*fn)(void *ctx);
+		void *ctx;
+	} prep[MAX_PREP];
+	size_t prep_head, prep_tail;
+	struct ig_engine_model model;
+};
+
+static void finish(struct ig_engine *e, struct gen *g, enum ig_finish how, const char *error)
+{
+	struct ig_gen_result r = { .finish = how, .n_prompt = g->n_prompt, .n_cached = 3,
+				   .n_output = g->n_output };
+
+	if (error)
+		ig_fail(&r.error, -EIO, "%s", error);
+	snprintf(r.cancel_reason, sizeof r.cancel_reason, "%s", g->cancel_reason);
+	e->seen.n_finished++;
+	g->used = false;
+	ig_stream_finish(g->stream, &r);
+	ig_stream_unref(g->stream);
+}
+
+/* One step of one request; false when it can't go on now. */
+static bool step(struct ig_engine *e, struct gen *g)
+{
+	if (g->cancelled) {
+		finish(e, g, IG_FINISH_CANCELLED, NULL);
+		return true;
+	}
+	if (g->script.hold && !e->released)
+		return false;
+	const char *const *pieces = g->script.pieces;
+	if (!pieces || !pieces[0] || (!pieces[g->at] && ++g->round >= (g->script.repeat ? g->script.repeat : 1))) {
+		finish(e, g, g->script.finish, g->script.error);
+		return true;
+	}
+	if (!pieces[g->at])
+		g->at = 0;
+	if (ig_stream_put(g->stream, pieces[g->at], strlen(pieces[g->at])) < 0)
+		return false; /* paused until the reader takes something */
+	g->at++;
+	g->n_output++;
+	return true;
+}
+
+static void *engine_main(void *ctx)
+{
+	struct ig_engine *e = ctx;
+
+	pthread_mutex_lock(&e->lock);
+	while (!e->stop) {
+		bool any = false;
+		int n = 0;
+		for (size_t i = 0; i < MAX_GENS; i++) {
+			n += e->gens[i].used;
+			if (e->gens[i].used)
+				any |= step(e, &e->gens[i]);
+		}
+		if (n > e->seen.n_running_max)
+			e->seen.n_running_max = n;
+		if (!any)
+			pthread_cond_wait(&e->cond, &e->lock);
+	}
+	for (size_t i = 0; i < MAX_GENS; i++)
+		if (e->gens[i].used) {
+			snprintf(e->gens[i].cancel_reason, 24, "shutdown");
+			finish(e, &e->gens[i], IG_FINISH_CANCELLED, NULL);
+		}
+	pthread_mutex_unlock(&e->lock);
+	return NULL;
+}
+
+static void *prep_main(void *ctx)
+{
+	struct ig_engine *e = ctx;
+
+	pthread_mutex_lock(&e->lock);
+	while (!e->stop) {
+		if (e->prep_head == e->prep_tail) {
+			pthread_cond_wait(&e->cond, &e->lock);
+			continue;
+		}
+		size_t i = e->prep_tail++ % MAX_PREP;
+		pthread_mutex_unlock(&e->lock);
+		e->prep[i].fn(e->prep[i].ctx);
+		pthread_mutex_lock(&e->lock);
+	}
+	pthread_mutex_unlock(&e->lock);
+	return NULL;
+}
+
+struct ig_engine *fake_engine_create(void)
+{
+	struct ig_engine *e = calloc(1, sizeof *e);
+
+	pthread_mutex_init(&e->lock, NULL);
+	pthread_cond_init(&e->cond, NULL);
+	e->next_id = 1;
+	e->model = (struct ig_engine_model){ .name = "fake", .chat = (const void *)e, .n_context = 2000,
+					     .arch = "fake", .file = "fake.gguf", .created_s = 1700000000 };
+	pthread_create(&e->engine_thread, NULL, engine_main, e);
+	pthread_create(&e->prep_thread, NULL, prep_main, e);
+	return e;
+}
+
+void fake_engine_script(struct ig_engine *e, const struct fake_script *s)
+{
+	pthread_mutex_lock(&e->lock);
+	e->script = *s;
+	e->released = false;
+	pthread_mutex_unlock(&e->lock);
+}
+
+void fake_engine_release(struct ig_engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	e->released = true;
+	pthread_cond_broadcast(&e->cond);
+	pthread_mutex_unlock(&e->lock);
+}
+
+struct fake_seen fake_engine_seen(struct ig_engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	struct fake_seen s = e->seen;
+	pthread_mutex_unlock(&e->lock);
+	return s;
+}
+
+void ig_engine_destroy(struct ig_engine *e)
+{
+	if (!e)
+		return;
+	pthread_mutex_lock(&e->lock);
+	e->stop = true;
+	pthread_cond_broadcast(&e->cond);
+	pthread_mutex_unlock(&e->lock);
+	pthread_join(e->engine_thread, NULL);
+	pthread_join(e->prep_thread, NULL);
+	pthread_cond_destroy(&e->cond);
+	pthread_mutex_destroy(&e->lock);
+	free(e);
+}
+
+void ig_engine_drain(struct ig_engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+	e->draining = true;
+	pthread_mutex_unlock(&e->lock);
+}
+
+int ig_engine_find_model(struct ig_engine *e, const char *name, const struct ig_engine_model **out,
+			 struct ig_error *err)
+{
+	if (name && name[0] && strcmp(name, e->model.name))
+		return ig_fail(err, -ENOENT, "no model is named \"%s\"; known: fake", name);
+	*out = &e->model;
+	return 0;
+}
+
+size_t ig_engine_n_models(struct ig_engine *e)
+{
+	return 1;
+}
+
+const struct ig_engine_model *ig_engine_model(struct ig_engine *e, size_t i)
+{
+	return &e->model;
+}
+
+int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *gen,
+		     struct ig_error *err)
+{
+	pthread_mutex_lock(&e->lock);
+	int rc = e->draining ? -ESHUTDOWN : e->script.submit_rc;
+	if (rc < 0) {
+		pthread_mutex_unlock(&e->lock);
+		return ig_fail(err, rc, "the fake engine refuses");
+	}
+	struct gen *g = e->gens;
+	while (g->used)
+		g++;
+	*g = (struct gen){ .used = true, .id = e->next_id++, .script = e->script,
+			   .stream = spec->stream, .n_prompt = spec->n_prompt };
+	snprintf(g->name, sizeof g->name, "%s", spec->id);
+	*gen = g->id;
+	struct fake_seen *s = &e->seen;
+	s->n_submitted++;
+	s->n_prompt = spec->n_prompt;
+	s->max_tokens = spec->max_tokens;
+	s->top_k = spec->top_k;
+	s->temperature = spec->temperature;
+	s->top_p = spec->top_p;
+	s->seed = spec->seed;
+	memset(s->stops, 0, sizeof s->stops);
+	for (int i = 0; i < 4 && spec->stops && spec->stops[i]; i++)
+		snprintf(s->stops[i], sizeof s->stops[i], "%s", spec->stops[i]);
+	int n = 0;
+	for (; n < spec->n_prompt && n < (int)sizeof s->prompt - 1; n++)
+		s->prompt[n] = (char)spec->prompt[n];
+	s->prompt[n] = 0;
+	free(spec->prompt);
+	for (char **p = spec->stops; p && *p; p++)
+		free(*p);
+	free(spec->stops);
+	/* As the real one may: what was taken over is gone from the spec. */
+	spec->prompt = NULL;
+	spec->stops = NULL;
+	spec->stream = NULL;
+	pthread_cond_broadcast(&e->cond);
+	pthread_mutex_unlock(&e->lock);
+	return 0;
+}
+
+void ig_engine_cancel(struct ig_engine *e, uint64_t gen, const char *reason)
+{
+	pthread_mutex_lock(&e->lock);
+	for (size_t i = 0; i < MAX_GENS; i++)
+		if (e->gens[i].used && e->gens[i].id == gen && !e->gens[i].cancelled) {
+			e->gens[i].cancelled = true;
+			snprintf(e->gens[i].cancel_reason, 24, "%s", reason);
+			snprintf(e->seen.cancel_reason, 24, "%s", reason);
+			e->seen.n_cancelled++;
+		}
+	pthread_cond_broadcast(&e->cond);
+	pthread_mutex_unlock(&e->lock);
+}
+
+void ig_engine_resume(struct ig_engine *e, uint64_t gen)
+{
+	pthread_mutex_lock(&e->lock);
+	e->seen.n_resumed++;
+	pthread_cond_broadcast(&e->cond);
+	pthread_mutex_unlock(&e->lock);
+}
+
+void ig_engine_note_refused(struct ig_engine *e, const struct ig_ledger_row *row)
+{
+	pthread_mutex_lock(&e->lock);
+	e->seen.n_refused++;
+	e->seen.refused = *row;
+	pthread_mutex_unlock(&e->lock);
+}
+
+size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap)
+{
+	size_t n = 0;
+
+	pthread_mutex_lock(&e->lock);
+	for (size_t i = 0; i < MAX_GENS; i++)
+		if (e->gens[i].used) {
+			if (n < cap) {
+				out[n] = (struct ig_gen_info){ .model = "fake", .state = "decode",
+							       .n_prompt = e->gens[i].n_prompt };
+				snprintf(out[n].id, sizeof out[n].id, "%s", e->gens[i].name);
+			}
+			n++;
+		}
+	pthread_mutex_unlock(&e->lock);
+	return n;
+}
+
+int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&e->lock);
+	if (e->script.prep_rc)
+		rc = e->script.prep_rc;
+	else if (e->prep_head - e->prep_tail == MAX_PREP)
+		rc = -EAGAIN;
+	else {
+		e->prep[e->prep_head % MAX_PREP].fn = fn;
+		e->prep[e->prep_head++ % MAX_PREP].ctx = ctx;
+		pthread_cond_broadcast(&e->cond);
+	}
+	pthread_mutex_unlock(&e->lock);
+	return rc;
+}
+
+void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
+{
+	ig_strbuf_puts(out, "{\"fake\":true}");
+}
+
+int ig_chat_template_encode(const struct ig_chat_template *c, const struct ig_chat_message *m,
+			    size_t n, bool add_generation_prompt, size_t max_ids,
+			    struct ig_ids *out, struct ig_error *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		size_t len = strlen(m[i].role) + m[i].content_len + 2;
+		if (out->n + len > max_ids)
+			return -E2BIG;
+		int32_t *p = realloc(out->ids, (out->n + len + 1) * sizeof *p);
+		if (!p)
+			return -ENOMEM;
+		out->ids = p;
+		for (const char *r = m[i].role; *r; r++)
+			p[out->n++] = *r;
+		p[out->n++] = ':';
+		for (size_t k = 0; k < m[i].content_len; k++)
+			p[out->n++] = (unsigned char)m[i].content[k];
+		p[out->n++] = ';';
+	}
+	return 0;
+}
+
+void ig_ids_finish(struct ig_ids *l)
+{
+	free(l->ids);
+	*l = (struct ig_ids){ 0 };
+}
+
+/* ---- metrics: enough of them --------------------------------------------------- */
+
+void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *out)
+{
+	ig_strbuf_puts(out, "# fake\n");
+}
+
+void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v)
+{
+}
+
+void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n)
+{
+}

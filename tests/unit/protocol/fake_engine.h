@@ -1,0 +1,40 @@
+/*
+ * fake_engine.h: engine.h's functions without a model, for tests of what is above
+ * the engine.  A request's answer is scripted; a thread writes it into the stream.
+ */
+#ifndef INGOT_TESTS_FAKE_ENGINE_H
+#define INGOT_TESTS_FAKE_ENGINE_H
+
+#include "daemon/engine/engine.h"
+
+struct fake_script {
+	const char *const *pieces; /* NULL-terminated; each is one put */
+	int repeat; /* the pieces so many times; 0: once */
+	enum ig_finish finish;
+	const char *error; /* of IG_FINISH_ERROR */
+	bool hold; /* write nothing until fake_release or a cancel */
+	int submit_rc; /* not 0: what submit answers */
+	int prep_rc; /* not 0: what prep answers */
+};
+
+struct ig_engine *fake_engine_create(void);
+/* What requests that are submitted from now on do. */
+void fake_engine_script(struct ig_engine *e, const struct fake_script *s);
+/* Let held requests go on. */
+void fake_engine_release(struct ig_engine *e);
+
+/* What the last submit said. */
+struct fake_seen {
+	int n_submitted, n_cancelled, n_refused, n_finished, n_resumed;
+	int n_running_max;
+	int32_t n_prompt, max_tokens, top_k;
+	float temperature, top_p;
+	uint64_t seed;
+	char stops[4][32];
+	char prompt[512]; /* the messages, as "role:content;" each */
+	char cancel_reason[24];
+	struct ig_ledger_row refused;
+};
+struct fake_seen fake_engine_seen(struct ig_engine *e);
+
+#endif

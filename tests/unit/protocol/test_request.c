@@ -1,0 +1,375 @@
+/* test_request.c: each parameter at a value that is taken and at one that is refused. */
+#include "daemon/protocol/request.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct row {
+	const char *json; /* what stands besides the required members */
+	const char *param, *code, *text; /* NULL code: accepted */
+};
+
+#define UNSUPPORTED "unsupported_parameter"
+#define ONLY(name, what) "Unsupported parameter: '" name "' is accepted only as " what "."
+
+static const struct row chat_rows[] = {
+	{ "\"x\":null" }, /* null is absent, whatever the name */
+	{ "\"model\":\"m\"" },
+	{ "\"model\":3", "model", "invalid_type", "expected a string, got an integer" },
+	{ "\"temperature\":0" },
+	{ "\"temperature\":2.0" },
+	{ "\"temperature\":2.1", "temperature", "invalid_value", "at most 2, got 2.1" },
+	{ "\"temperature\":-0.1", "temperature", "invalid_value", "at least 0" },
+	{ "\"temperature\":\"hot\"", "temperature", "invalid_type", "expected a number, got a string" },
+	{ "\"temperature\":true", "temperature", "invalid_type", "got a boolean" },
+	{ "\"top_p\":1" },
+	{ "\"top_p\":0", "top_p", "invalid_value", "above 0" },
+	{ "\"top_p\":1.5", "top_p", "invalid_value", "at most 1" },
+	{ "\"top_k\":40" },
+	{ "\"top_k\":-1", "top_k", "invalid_value", "from 0 to" },
+	{ "\"top_k\":1.5", "top_k", "invalid_type", "expected an integer, got a number" },
+	{ "\"seed\":-7" },
+	{ "\"seed\":1.0", "seed", "invalid_type", "expected an integer" },
+	{ "\"seed\":99999999999999999999", "", "invalid_json", "too big integer" },
+	{ "\"max_tokens\":1" },
+	{ "\"max_tokens\":0", "max_tokens", "invalid_value", "from 1 to" },
+	{ "\"max_tokens\":4294967296", "max_tokens", "invalid_value", "got 4294967296" },
+	{ "\"max_completion_tokens\":5" },
+	{ "\"max_tokens\":5,\"max_completion_tokens\":5" },
+	{ "\"max_tokens\":5,\"max_completion_tokens\":6", "max_completion_tokens", "invalid_value",
+	  "differ" },
+	{ "\"stop\":\"x\"" },
+	{ "\"stop\":[]" },
+	{ "\"stop\":[\"a\",\"b\",\"c\",\"d\"]" },
+	{ "\"stop\":\"\"", "stop", "invalid_value", "must not be empty" },
+	{ "\"stop\":[\"a\",\"\"]", "stop[1]", "invalid_value", "must not be empty" },
+	{ "\"stop\":[1]", "stop[0]", "invalid_type", "expected a string" },
+	{ "\"stop\":7", "stop", "invalid_type", "a string or a list of strings" },
+	{ "\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\",\"11\",\"12\",\"13\","
+	  "\"14\",\"15\",\"16\",\"17\"]", "stop", "invalid_value", "at most 16" },
+	{ "\"stream\":true" },
+	{ "\"stream\":1", "stream", "invalid_type", "expected a boolean" },
+	{ "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"include_obfuscation\":false}" },
+	{ "\"stream_options\":{\"include_usage\":true}", "stream_options", "invalid_value",
+	  "only allowed when 'stream' is true" },
+	{ "\"stream\":true,\"stream_options\":{\"x\":1}", "stream_options.x", UNSUPPORTED, "" },
+	{ "\"metadata\":{\"a\":\"b\"}" },
+	{ "\"metadata\":{\"a\":1}", "metadata.a", "invalid_type", "expected a string" },
+	{ "\"metadata\":[]", "metadata", "invalid_type", "an object of strings" },
+	{ "\"store\":false" },
+	{ "\"store\":true" },
+	{ "\"user\":\"u\"" },
+	{ "\"user\":1", "user", "invalid_type", "expected a string" },
+	{ "\"service_tier\":\"auto\"" },
+	{ "\"service_tier\":\"flex\"", "service_tier", UNSUPPORTED, ONLY("service_tier", "\"auto\"") },
+	{ "\"n\":1" },
+	{ "\"n\":2", "n", UNSUPPORTED, ONLY("n", "1") },
+	{ "\"logprobs\":false" },
+	{ "\"logprobs\":true", "logprobs", UNSUPPORTED, ONLY("logprobs", "false") },
+	{ "\"top_logprobs\":0" },
+	{ "\"top_logprobs\":3", "top_logprobs", UNSUPPORTED, ONLY("top_logprobs", "0") },
+	{ "\"frequency_penalty\":0.0" },
+	{ "\"frequency_penalty\":0.5", "frequency_penalty", UNSUPPORTED, "" },
+	{ "\"presence_penalty\":0" },
+	{ "\"presence_penalty\":1", "presence_penalty", UNSUPPORTED, "" },
+	{ "\"logit_bias\":{}" },
+	{ "\"logit_bias\":{\"5\":1}", "logit_bias", UNSUPPORTED, "an empty object" },
+	{ "\"response_format\":{\"type\":\"text\"}" },
+	{ "\"response_format\":{\"type\":\"json_object\"}", "response_format", UNSUPPORTED, "" },
+	{ "\"modalities\":[\"text\"]" },
+	{ "\"modalities\":[\"text\",\"audio\"]", "modalities", UNSUPPORTED, "" },
+	{ "\"tools\":[]" },
+	{ "\"tools\":[{}]", "tools", UNSUPPORTED, ONLY("tools", "an empty list") },
+	{ "\"tool_choice\":\"none\"" },
+	{ "\"tool_choice\":\"required\"", "tool_choice", UNSUPPORTED, "" },
+	{ "\"parallel_tool_calls\":true" },
+	{ "\"functions\":[{}]", "functions", UNSUPPORTED, "" },
+	{ "\"reasoning_effort\":\"low\"", "reasoning_effort", UNSUPPORTED,
+	  "Unsupported parameter: 'reasoning_effort' is not supported by this server." },
+	{ "\"min_p\":0.1", "min_p", UNSUPPORTED, "" },
+	{ "\"temperature\":1,\"temperature\":1", "", "invalid_json", "duplicate" },
+};
+
+static const struct row message_rows[] = {
+	{ "[{\"role\":\"user\",\"content\":\"a\"}]" },
+	{ "[{\"role\":\"developer\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}]" },
+	{ "[{\"role\":\"assistant\",\"content\":\"a\",\"refusal\":null,\"tool_calls\":[],"
+	  "\"annotations\":[],\"audio\":null}]" },
+	{ "[]", "messages", "invalid_value", "at least one message" },
+	{ "{}", "messages", "invalid_type", "expected a list, got an object" },
+	{ "[1]", "messages[0]", "invalid_type", "expected an object" },
+	{ "[{\"content\":\"a\"}]", "messages[0].role", "missing_required_parameter", "" },
+	{ "[{\"role\":\"tool\",\"content\":\"a\"}]", "messages[0].role", "invalid_value",
+	  "expected system, developer, user or assistant" },
+	{ "[{\"role\":\"user\"}]", "messages[0].content", "missing_required_parameter", "" },
+	{ "[{\"role\":\"assistant\",\"content\":null}]", "messages[0].content", "invalid_type",
+	  "got null" },
+	{ "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":[{\"type\":"
+	  "\"image_url\",\"image_url\":{}}]}]", "messages[1].content[0].type", UNSUPPORTED,
+	  "only text is supported" },
+	{ "[{\"role\":\"user\",\"content\":[{\"text\":\"a\"}]}]", "messages[0].content[0].type",
+	  "missing_required_parameter", "" },
+	{ "[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]", "messages[0].content[0].text",
+	  "missing_required_parameter", "" },
+	{ "[{\"role\":\"user\",\"content\":\"a\",\"name\":\"bob\"}]", "messages[0].name", UNSUPPORTED, "" },
+	{ "[{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[{}]}]", "messages[0].tool_calls",
+	  UNSUPPORTED, "" },
+};
+
+static const struct row create_rows[] = {
+	{ "\"model\":\"m\",\"instructions\":\"i\",\"temperature\":1,\"top_p\":0.5,\"top_k\":3,\"seed\":4,"
+	  "\"max_output_tokens\":5,\"stop\":[\"s\"],\"stream\":true,\"metadata\":{},\"store\":false,"
+	  "\"previous_response_id\":null,\"stream_id\":\"a.B-3_\",\"client_metadata\":{\"a\":\"b\"},"
+	  "\"prompt_cache_key\":\"k\",\"service_tier\":\"auto\",\"include\":[],"
+	  "\"parallel_tool_calls\":false,\"tool_choice\":\"auto\",\"tools\":[],"
+	  "\"text\":{\"format\":{\"type\":\"text\"}},\"reasoning\":null,\"truncation\":\"disabled\","
+	  "\"user\":\"u\",\"safety_identifier\":\"s\",\"background\":false" },
+	{ "\"previous_response_id\":\"resp_1\"", "previous_response_id", UNSUPPORTED, "" },
+	{ "\"generate\":false", "generate", UNSUPPORTED, "" },
+	{ "\"stream\":false", "stream", UNSUPPORTED, "" },
+	{ "\"include\":[\"reasoning.encrypted_content\"]", "include", UNSUPPORTED, "" },
+	{ "\"reasoning\":{\"effort\":\"low\"}", "reasoning", UNSUPPORTED, "" },
+	{ "\"truncation\":\"auto\"", "truncation", UNSUPPORTED, "" },
+	{ "\"text\":{\"format\":{\"type\":\"json_schema\"}}", "text.format", UNSUPPORTED, "" },
+	{ "\"text\":{\"verbosity\":\"low\"}", "text.verbosity", UNSUPPORTED, "" },
+	{ "\"client_metadata\":{\"a\":1}", "client_metadata", "invalid_type", "" },
+	{ "\"stream_id\":\"\"", "stream_id", "invalid_stream_id", "" },
+	{ "\"stream_id\":\"a b\"", "stream_id", "invalid_stream_id", "" },
+	{ "\"stream_id\":5", "stream_id", "invalid_stream_id", "" },
+	{ "\"max_tokens\":5", "max_tokens", UNSUPPORTED, "" },
+	{ "\"instructions\":[]", "instructions", "invalid_type", "expected a string" },
+	{ "\"conversation\":\"c\"", "conversation", UNSUPPORTED, "" },
+};
+
+static const struct row input_rows[] = {
+	{ "\"hello\"" },
+	{ "[{\"role\":\"user\",\"content\":\"a\"}]" },
+	{ "[{\"type\":\"message\",\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"}]},"
+	  "{\"id\":\"msg_1\",\"type\":\"message\",\"status\":\"completed\",\"role\":\"assistant\","
+	  "\"content\":[{\"type\":\"output_text\",\"text\":\"b\",\"annotations\":[],\"logprobs\":[]}]}]" },
+	{ "[]", "input", "invalid_value", "at least one item" },
+	{ "7", "input", "invalid_type", "a string or a list of items" },
+	{ "[{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"o\"}]", "input[0].type",
+	  UNSUPPORTED, ONLY("input[0].type", "\"message\"") },
+	{ "[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}]", "input[0].content[0].type",
+	  UNSUPPORTED, "only text" },
+	{ "[{\"role\":\"assistant\",\"content\":[{\"type\":\"input_text\",\"text\":\"\"}]}]",
+	  "input[0].content[0].type", UNSUPPORTED, "only text" },
+	{ "[{\"role\":\"user\",\"content\":\"a\",\"phase\":\"x\"}]", "input[0].phase", UNSUPPORTED, "" },
+};
+
+typedef int parse_fn(const char *, size_t, struct ig_request *, struct ig_api_error *);
+
+static void check(parse_fn *parse, const char *json, const struct row *want)
+{
+	struct ig_request r;
+	struct ig_api_error e;
+	int rc = parse(json, strlen(json), &r, &e);
+
+	if (!want->code) {
+		if (rc)
+			fail_msg("%s: refused: %s", json, e.message);
+	} else {
+		if (!rc)
+			fail_msg("%s: accepted", json);
+		if (!e.code || strcmp(e.code, want->code) || strcmp(e.param, want->param) ||
+		    !strstr(e.message, want->text) || e.status != 400 ||
+		    strcmp(e.type, "invalid_request_error"))
+			fail_msg("%s: %d %s %s '%s'", json, e.status, e.code, e.param, e.message);
+	}
+	ig_request_finish(&r);
+}
+
+#define EACH(rows, parse, fmt) \
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) { \
+		char json[4096]; \
+		snprintf(json, sizeof json, fmt, rows[i].json); \
+		check(parse, json, &rows[i]); \
+	}
+
+static void test_chat(void **state)
+{
+	EACH(chat_rows, ig_request_parse_chat,
+	     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],%s}");
+}
+
+static void test_messages(void **state)
+{
+	EACH(message_rows, ig_request_parse_chat, "{\"messages\":%s}");
+}
+
+static void test_create(void **state)
+{
+	EACH(create_rows, ig_request_parse_ws, "{\"type\":\"response.create\",\"input\":\"a\",%s}");
+}
+
+static void test_input(void **state)
+{
+	EACH(input_rows, ig_request_parse_ws, "{\"type\":\"response.create\",\"input\":%s}");
+}
+
+static void test_json(void **state)
+{
+	static const struct row rows[] = {
+		{ "", "", "invalid_json", "line 1" },
+		{ "[]", "", "invalid_json", "Expected a JSON object, got a list" },
+		{ "{", "", "invalid_json", "not valid JSON" },
+		{ "{} {}", "", "invalid_json", "end of file expected" },
+		{ "{\"messages\":\"\\ud800\"}", "", "invalid_json", "Unicode" },
+		{ "{\"messages\":\"\\u0000\"}", "", "invalid_json", "\\u0000" },
+		{ "{\"messages\":\"\xff\"}", "", "invalid_json", "decode byte 0xff" },
+		{ "{\"messages\":\"\xed\xa0\x80\"}", "", "invalid_json", "decode byte 0xed" },
+		{ "{}", "messages", "missing_required_parameter", "'messages'" },
+	};
+	struct ig_request r;
+	struct ig_api_error e;
+
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+		check(ig_request_parse_chat, rows[i].json, &rows[i]);
+	/* a raw NUL inside */
+	assert_int_equal(ig_request_parse_chat("{\"a\":\"\0\"}", 9, &r, &e), -1);
+	assert_string_equal(e.code, "invalid_json");
+	ig_request_finish(&r);
+	/* depth: 64 is fine for the reader, 65 is not */
+	char deep[300];
+	for (int n = 64; n <= 65; n++) {
+		int k = snprintf(deep, sizeof deep, "{\"x\":");
+		memset(deep + k, '[', (size_t)n - 1);
+		memset(deep + k + n - 1, ']', (size_t)n - 1);
+		snprintf(deep + k + 2 * (n - 1), 2, "}");
+		assert_int_equal(ig_request_parse_chat(deep, strlen(deep), &r, &e), -1);
+		assert_string_equal(e.code, n == 64 ? UNSUPPORTED : "invalid_json");
+		ig_request_finish(&r);
+	}
+	/* brackets within a string are no depth */
+	memset(deep, '[', sizeof deep);
+	memcpy(deep, "{\"x\":\"", 6);
+	memcpy(deep + 200, "\"}", 3);
+	assert_int_equal(ig_request_parse_chat(deep, strlen(deep), &r, &e), -1);
+	assert_string_equal(e.code, UNSUPPORTED);
+	ig_request_finish(&r);
+	/* more values than anyone sends */
+	size_t n = 500000;
+	char *many = malloc(n + 1);
+	memset(many, ',', n);
+	memcpy(many, "{\"x\":[", 6);
+	many[n] = 0;
+	assert_int_equal(ig_request_parse_chat(many, n, &r, &e), -1);
+	assert_non_null(strstr(e.message, "200000 values"));
+	ig_request_finish(&r);
+	free(many);
+}
+
+static void test_values(void **state)
+{
+	static const char json[] =
+		"{\"type\":\"response.create\",\"input\":[{\"role\":\"developer\",\"content\":\"d\"},"
+		"{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"},"
+		"{\"type\":\"input_text\",\"text\":\"é\"}]}],\"instructions\":\"be kind\","
+		"\"temperature\":0.25,\"top_p\":0.5,\"top_k\":7,\"seed\":-1,\"max_output_tokens\":9,"
+		"\"stop\":[\"x\",\"y\"],\"metadata\":{\"k\":\"v\"},\"store\":true,\"model\":\"m\","
+		"\"stream_id\":\"lane\",\"tool_choice\":\"none\",\"parallel_tool_calls\":false}";
+	struct ig_request r;
+	struct ig_api_error e;
+
+	assert_int_equal(ig_request_parse_ws(json, strlen(json), &r, &e), 0);
+	assert_int_equal(r.kind, IG_REQUEST_CREATE);
+	assert_int_equal(r.n_messages, 3);
+	assert_string_equal(r.messages[0].role, "system");
+	assert_string_equal(r.messages[0].content, "be kind");
+	assert_string_equal(r.messages[1].role, "system");
+	assert_string_equal(r.messages[1].content, "d");
+	assert_string_equal(r.messages[2].role, "user");
+	assert_string_equal(r.messages[2].content, "aé");
+	assert_int_equal(r.messages[2].content_len, 3);
+	assert_string_equal(r.instructions, "be kind");
+	assert_true(r.temperature == 0.25 && r.top_p == 0.5 && r.top_k == 7 && r.has_seed &&
+		    r.seed == UINT64_MAX && r.max_tokens == 9 && r.store && r.tool_choice_none &&
+		    !r.parallel_tool_calls);
+	assert_string_equal(r.stops[0], "x");
+	assert_string_equal(r.stops[1], "y");
+	assert_null(r.stops[2]);
+	assert_string_equal(r.metadata, "{\"k\":\"v\"}");
+	assert_string_equal(r.stream_id, "lane");
+	assert_string_equal(r.model, "m");
+	ig_request_finish(&r);
+}
+
+static void test_many_messages(void **state)
+{
+	size_t n = 1000, k = 0, cap = n * 40 + 100;
+	char *json = malloc(cap);
+	struct ig_request r;
+	struct ig_api_error e;
+
+	k += (size_t)snprintf(json + k, cap - k, "{\"messages\":[");
+	for (size_t i = 0; i < n; i++)
+		k += (size_t)snprintf(json + k, cap - k, "%s{\"role\":\"user\",\"content\":\"%zu\"}",
+				      i ? "," : "", i);
+	snprintf(json + k, cap - k, "]}");
+	assert_int_equal(ig_request_parse_chat(json, strlen(json), &r, &e), 0);
+	assert_int_equal(r.n_messages, n);
+	assert_string_equal(r.messages[999].content, "999");
+	ig_request_finish(&r);
+	free(json);
+}
+
+static void test_other_messages(void **state)
+{
+	static const struct {
+		const char *json;
+		int rc;
+		enum ig_request_kind kind;
+	} rows[] = {
+		{ "{\"type\":\"response.cancel\"}", 0, IG_REQUEST_CANCEL },
+		{ "{\"type\":\"response.cancel\",\"response_id\":\"r\",\"stream_id\":\"s\"}", 0,
+		  IG_REQUEST_CANCEL },
+		{ "{\"type\":\"response.steer\",\"input\":[],\"previous_response_id\":\"x\"}", 0,
+		  IG_REQUEST_STEER },
+		{ "{\"type\":\"response.processed\",\"response_id\":\"x\"}", 0, IG_REQUEST_IGNORED },
+	};
+	static const struct row bad[] = {
+		{ "{}", "type", "missing_required_parameter", "" },
+		{ "{\"type\":1}", "type", "invalid_type", "" },
+		{ "{\"type\":\"response.append\"}", "type", "invalid_value", "expected response.create" },
+		{ "{\"type\":\"response.cancel\",\"x\":1}", "x", UNSUPPORTED, "" },
+		{ "{\"type\":\"response.create\"}", "input", "missing_required_parameter", "" },
+	};
+	struct ig_request r;
+	struct ig_api_error e;
+
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		assert_int_equal(ig_request_parse_ws(rows[i].json, strlen(rows[i].json), &r, &e), rows[i].rc);
+		assert_int_equal(r.kind, rows[i].kind);
+		if (r.kind == IG_REQUEST_STEER)
+			assert_string_equal(r.steer, "{\"previous_response_id\":\"x\",\"input\":[]}");
+		ig_request_finish(&r);
+	}
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+		check(ig_request_parse_ws, bad[i].json, &bad[i]);
+	/* an error names its lane */
+	const char *json = "{\"type\":\"response.create\",\"zzz\":1,\"input\":\"a\",\"stream_id\":\"l\"}";
+	assert_int_equal(ig_request_parse_ws(json, strlen(json), &r, &e), -1);
+	assert_string_equal(r.stream_id, "l");
+	ig_request_finish(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_chat),
+		cmocka_unit_test(test_messages),
+		cmocka_unit_test(test_create),
+		cmocka_unit_test(test_input),
+		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_values),
+		cmocka_unit_test(test_many_messages),
+		cmocka_unit_test(test_other_messages),
+	};
+	return cmocka_run_group_tests_name("requests", tests, NULL, NULL);
+}
