@@ -151,9 +151,13 @@ static int refuse(struct conn *c, int status, const char *code, const char *mess
 	struct ig_http_request r = { .method = c->method, .path = c->path ? c->path : "",
 				     .client = c->client };
 
-	/* Whatever came with a length or an encoding may have bytes on the way. */
+	/* What came with a length or an encoding may have bytes on the way. */
+	bool has_body = !strcmp(c->method, "POST") ||
+			lws_hdr_total_length(c->wsi, WSI_TOKEN_HTTP_CONTENT_LENGTH) > 0 ||
+			lws_hdr_total_length(c->wsi, WSI_TOKEN_HTTP_TRANSFER_ENCODING) > 0;
+
 	c->exchange = ig_exchange_refuse(c->net->api, status, code, message, &r, c);
-	return reply_now(c, true);
+	return reply_now(c, has_body);
 }
 
 /* ---- heads ---------------------------------------------------------------------------- */

@@ -1,0 +1,101 @@
+/* test_check.c: Host, Origin and Content-Length values; UTF-8 in pieces. */
+#include "daemon/net/check.h"
+#include "daemon/protocol/utf8.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void test_host(void **state)
+{
+	static char *const allowed[] = { "box.lan", NULL };
+	static const struct {
+		const char *host;
+		bool ok;
+	} rows[] = {
+		{ "localhost", true }, { "LOCALHOST:80", true }, { "127.0.0.1:6468", true },
+		{ "[::1]", true }, { "[::1]:1", true }, { "box.lan:9", true }, { "10.0.0.5", true },
+		{ "", false }, { "evil.com", false }, { "localhost.evil.com", false },
+		{ "localhost:", false }, { "localhost:80x", false }, { "localhost:123456", false },
+		{ "localhost,evil.com", false }, { "127.0.0.1.nip.io", false }, { "[::1", false },
+		{ "[::1]x", false }, { "::1", false }, { "[]", false }, { "[localhost]", false },
+		{ "127.0.0.2", false }, { "box.lan.", false },
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+		if (ig_check_host(rows[i].host, "10.0.0.5", allowed) != rows[i].ok)
+			fail_msg("%s", rows[i].host);
+	assert_false(ig_check_host("box.lan", NULL, NULL));
+}
+
+static void test_origin(void **state)
+{
+	static char *const allowed[] = { "http://box.lan:3000", NULL };
+
+	assert_true(ig_check_origin("http://box.lan:3000", allowed));
+	assert_false(ig_check_origin("http://box.lan", allowed));
+	assert_false(ig_check_origin("http://localhost", allowed));
+	assert_false(ig_check_origin("null", allowed));
+	assert_false(ig_check_origin("http://box.lan:3000", NULL));
+}
+
+static void test_length(void **state)
+{
+	static const char *const bad[] = { "", "-1", "+1", " 1", "1 ", "0x10", "1,1", "1e3",
+					   "1234567890123456789", NULL };
+	uint64_t v;
+
+	assert_true(ig_check_length("0", &v) && v == 0);
+	assert_true(ig_check_length("0012", &v) && v == 12);
+	assert_true(ig_check_length("999999999999999999", &v) && v == 999999999999999999);
+	for (const char *const *b = bad; *b; b++)
+		if (ig_check_length(*b, &v))
+			fail_msg("%s", *b);
+}
+
+static bool whole(const char *s, size_t n, size_t cut)
+{
+	struct ig_utf8 u = { 0 };
+
+	return ig_utf8_feed(&u, s, cut) && ig_utf8_feed(&u, s + cut, n - cut) && ig_utf8_whole(&u);
+}
+
+static void test_utf8(void **state)
+{
+	static const char *const good[] = { "plain ascii, long enough for a word", "é", "€", "\xf0\x9f\x98\x80",
+		"\xed\x9f\xbf", "\xee\x80\x80", "\xf4\x8f\xbf\xbf", "abcdefgh\xc3\xa9ijklmnop", NULL };
+	static const char *const bad[] = { "\x80", "\xc3", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80",
+		"\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "\xe2\x82", "\xe2\x28\xa1",
+		"abcdefgh\xff", "\xc3\xc3\xa9", NULL };
+	char out[8];
+
+	for (const char *const *s = good; *s; s++)
+		for (size_t cut = 0; cut <= strlen(*s); cut++)
+			if (!whole(*s, strlen(*s), cut))
+				fail_msg("%s cut at %zu", *s, cut);
+	for (const char *const *s = bad; *s; s++)
+		for (size_t cut = 0; cut <= strlen(*s); cut++)
+			if (whole(*s, strlen(*s), cut))
+				fail_msg("%s cut at %zu", *s, cut);
+	ig_utf8_copy(out, sizeof out, "abc€def");
+	assert_string_equal(out, "abc€d");
+	ig_utf8_copy(out, sizeof out, "abcde€");
+	assert_string_equal(out, "abcde");
+	ig_utf8_copy(out, sizeof out, "a\xffz\xe2\x82");
+	assert_string_equal(out, "a?z??");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_host),
+		cmocka_unit_test(test_origin),
+		cmocka_unit_test(test_length),
+		cmocka_unit_test(test_utf8),
+	};
+	return cmocka_run_group_tests_name("checks", tests, NULL, NULL);
+}
