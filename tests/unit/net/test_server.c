@@ -543,7 +543,7 @@ static void ws_expect_close(int fd, int code)
 	close(fd);
 }
 
-#define WS_CREATE "{\"type\":\"response.create\",\"input\":\"q\"}"
+static const char ws_create[] = "{\"type\":\"response.create\",\"input\":\"q\"}";
 
 static void test_ws(void **state)
 {
@@ -553,17 +553,17 @@ static void test_ws(void **state)
 	int fd = ws_dial(w);
 
 	script(w, hello, 2, false);
-	ws_frame(fd, 0x81, WS_CREATE, strlen(WS_CREATE));
+	ws_frame(fd, 0x81, ws_create, strlen(ws_create));
 	ws_expect(fd, "\"type\":\"response.created\",\"sequence_number\":0");
 	ws_expect(fd, "response.completed");
 	/* in four fragments with a ping between them */
-	ws_frame(fd, 0x01, WS_CREATE, 10);
-	ws_frame(fd, 0x00, WS_CREATE + 10, 0);
+	ws_frame(fd, 0x01, ws_create, 10);
+	ws_frame(fd, 0x00, ws_create + 10, 0);
 	ws_frame(fd, 0x89, "ping!", 5);
 	assert_int_equal(ws_read(fd, out, sizeof out, &n), 0x8a);
 	assert_string_equal(out, "ping!");
-	ws_frame(fd, 0x00, WS_CREATE + 10, 5);
-	ws_frame(fd, 0x80, WS_CREATE + 15, strlen(WS_CREATE) - 15);
+	ws_frame(fd, 0x00, ws_create + 10, 5);
+	ws_frame(fd, 0x80, ws_create + 15, strlen(ws_create) - 15);
 	ws_expect(fd, "response.completed");
 	/* errors are events, the connection lives on */
 	ws_frame(fd, 0x81, "{}", 2);
@@ -572,12 +572,12 @@ static void test_ws(void **state)
 	ws_expect(fd, "invalid_json");
 	/* several in one segment */
 	for (int i = 0; i < 20; i++)
-		ws_frame(fd, 0x81, WS_CREATE, strlen(WS_CREATE));
+		ws_frame(fd, 0x81, ws_create, strlen(ws_create));
 	for (int i = 0; i < 20; i++)
 		ws_expect(fd, "response.completed");
 	/* a large one, up to the cap */
 	char *big = malloc(100000);
-	int k = snprintf(big, 100000, "%s", WS_CREATE);
+	int k = snprintf(big, 100000, "%s", ws_create);
 	memset(big + k, ' ', 100000 - (size_t)k);
 	ws_frame(fd, 0x81, big, 100000);
 	ws_expect(fd, "response.completed");
@@ -623,7 +623,7 @@ static void test_ws_close_cancels(void **state)
 
 	script(w, hello, 1, true);
 	int fd = ws_dial(w);
-	ws_frame(fd, 0x81, WS_CREATE, strlen(WS_CREATE));
+	ws_frame(fd, 0x81, ws_create, strlen(ws_create));
 	ws_expect(fd, "response.created");
 	/* events, not pings, keep a waiting client from giving up */
 	ws_expect(fd, "\"type\":\"response.in_progress\",\"sequence_number\":3");
@@ -631,7 +631,7 @@ static void test_ws_close_cancels(void **state)
 	wait_cancelled(w, 1);
 	assert_string_equal(fake_engine_seen(w->engine).cancel_reason, "client_gone");
 	fd = ws_dial(w);
-	ws_frame(fd, 0x81, WS_CREATE, strlen(WS_CREATE));
+	ws_frame(fd, 0x81, ws_create, strlen(ws_create));
 	ws_expect(fd, "response.created");
 	ws_frame(fd, 0x81, "{\"type\":\"response.cancel\"}", 26);
 	ws_expect(fd, "\"status\":\"cancelled\"");
@@ -644,7 +644,7 @@ static void test_ws_slow(void **state)
 
 	script(w, block, 1000000, false);
 	int fd = ws_dial(w);
-	ws_frame(fd, 0x81, WS_CREATE, strlen(WS_CREATE));
+	ws_frame(fd, 0x81, ws_create, strlen(ws_create));
 	ws_expect(fd, "response.created");
 	wait_cancelled(w, 1);
 	close(fd);
@@ -675,7 +675,7 @@ static void test_drain(void **state)
 	int idle = dial(w), ws = ws_dial(w), idle_ws = ws_dial(w), sse = dial(w);
 	put_text(idle, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
 	get(idle, out, sizeof out, "}");
-	ws_frame(ws, 0x81, WS_CREATE, strlen(WS_CREATE));
+	ws_frame(ws, 0x81, ws_create, strlen(ws_create));
 	ws_expect(ws, "response.created");
 	post_to(sse, CHAT_STREAM);
 	get(sse, out, sizeof out, "assistant");
@@ -710,7 +710,7 @@ static void test_stop_with_work(void **state)
 	for (int i = 0; i < 10; i++) {
 		fds[i] = i & 1 ? ws_dial(w) : dial(w);
 		if (i & 1)
-			ws_frame(fds[i], 0x81, WS_CREATE, strlen(WS_CREATE));
+			ws_frame(fds[i], 0x81, ws_create, strlen(ws_create));
 		else
 			post_to(fds[i], i & 2 ? CHAT : CHAT_STREAM);
 	}
