@@ -143,28 +143,75 @@ static uint64_t scratch_generic(const struct ig_op_call *call)
 	return per_kv * (IG_ATTENTION_RANGE + 2 * p->head_dim + 4) * sizeof(float);
 }
 
-static float dot(const float *x, const float *y, uint32_t n)
-{
-	float acc[8] = { 0 };
+/* Positions that share one pass over the query heads, so that a head's q, or its
+ * output, is read once for all of them. */
+#define GROUP 4
 
-	for (uint32_t i = 0; i < n; i += 8)
-		for (int j = 0; j < 8; j++)
-			acc[j] += x[i + j] * y[i + j];
-	return ((acc[0] + acc[4]) + (acc[2] + acc[6])) + ((acc[1] + acc[5]) + (acc[3] + acc[7]));
+typedef float vec4 __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* The dot products of q with GROUP heads of K. */
+static void dots(const float *q, float (*k)[MAX_HEAD_DIM], uint32_t n, float *out)
+{
+	vec4 even[GROUP], odd[GROUP]; /* dimensions 0 … 3 and 4 … 7 modulo 8 */
+
+	memset(even, 0, sizeof even);
+	memset(odd, 0, sizeof odd);
+	for (uint32_t d = 0; d < n; d += 8) {
+		const vec4 a = *(const vec4 *)(q + d), b = *(const vec4 *)(q + d + 4);
+
+		for (int j = 0; j < GROUP; j++) {
+			even[j] += a * *(const vec4 *)(k[j] + d);
+			odd[j] += b * *(const vec4 *)(k[j] + d + 4);
+		}
+	}
+	for (int j = 0; j < GROUP; j++) {
+		const vec4 x = even[j] + odd[j];
+
+		out[j] = (x[0] + x[2]) + (x[1] + x[3]);
+	}
 }
 
-/* Weights p = exp(s - max) in place; returns the largest score, *sum their sum. */
-static float soft_max(float *s, int64_t n, float *sum)
+/* o += w[0] v[0] + w[1] v[1] + …, one after the other. */
+static void add_values(float *restrict o, const float *w, float (*v)[MAX_HEAD_DIM], uint32_t n)
 {
-	float max = s[0];
+	for (uint32_t d = 0; d < n; d += 4) {
+		vec4 x = *(const vec4 *)(o + d);
 
-	for (int64_t t = 1; t < n; t++)
+		for (int j = 0; j < GROUP; j++)
+			x += w[j] * *(const vec4 *)(v[j] + d);
+		*(vec4 *)(o + d) = x;
+	}
+}
+
+/* K or V (offset bytes beyond) of n positions; what a group lacks of GROUP is zero. */
+static void load_group(float (*y)[MAX_HEAD_DIM], const struct pages *pages, uint64_t offset,
+		       int64_t pos, int64_t n, uint32_t dim)
+{
+	for (int64_t j = 0; j < GROUP; j++) {
+		if (j < n)
+			load_head(y[j], pages_token(pages, pos + j) + offset, pages->layout, dim);
+		else
+			memset(y[j], 0, dim * sizeof y[j][0]);
+	}
+}
+
+/* Dot products become weights p = exp(s - max), s = scale * dot, in place; returns the
+ * largest score, *sum the sum of weights.  A last group's missing weights are 0. */
+static float soft_max(float *s, int64_t n, float scale, float *sum)
+{
+	float max = -INFINITY;
+
+	for (int64_t t = 0; t < n; t++) {
+		s[t] *= scale;
 		max = s[t] > max ? s[t] : max;
+	}
 	*sum = 0;
 	for (int64_t t = 0; t < n; t++) {
 		s[t] = expf(s[t] - max);
 		*sum += s[t];
 	}
+	for (int64_t t = n; t % GROUP; t++)
+		s[t] = 0;
 	return max;
 }
 
@@ -199,7 +246,7 @@ static void unit_generic(const struct ig_op_call *call, int64_t row, uint32_t kv
 	float *o_all = o + (size_t)per_kv * dim; /* [per_kv, dim] */
 	float *max = o_all + (size_t)per_kv * dim, *sum = max + per_kv; /* [per_kv] */
 	float *max_all = sum + per_kv, *sum_all = max_all + per_kv; /* [per_kv] */
-	float kv[MAX_HEAD_DIM];
+	float kv[GROUP][MAX_HEAD_DIM];
 
 	for (uint32_t g = 0; g < per_kv; g++) {
 		max_all[g] = -INFINITY;
@@ -211,24 +258,20 @@ static void unit_generic(const struct ig_op_call *call, int64_t row, uint32_t kv
 		const int64_t end = base + IG_ATTENTION_RANGE;
 		const int64_t n = (pos + 1 < end ? pos + 1 : end) - from;
 
-		for (int64_t t = 0; t < n; t++) {
-			load_head(kv, pages_token(&pages, from + t), pages.layout, dim);
+		for (int64_t t = 0; t < n; t += GROUP) {
+			load_group(kv, &pages, 0, from + t, n - t, dim);
 			for (uint32_t g = 0; g < per_kv; g++)
-				s[(size_t)g * IG_ATTENTION_RANGE + (size_t)t] =
-					p->scale * dot(q + (size_t)g * dim, kv, dim);
+				dots(q + (size_t)g * dim, kv, dim,
+				     s + (size_t)g * IG_ATTENTION_RANGE + (size_t)t);
 		}
 		for (uint32_t g = 0; g < per_kv; g++)
-			max[g] = soft_max(s + (size_t)g * IG_ATTENTION_RANGE, n, &sum[g]);
+			max[g] = soft_max(s + (size_t)g * IG_ATTENTION_RANGE, n, p->scale, &sum[g]);
 		memset(o, 0, (size_t)per_kv * dim * sizeof *o);
-		for (int64_t t = 0; t < n; t++) {
-			load_head(kv, pages_token(&pages, from + t) + pages.layout->v_offset,
-				  pages.layout, dim);
-			for (uint32_t g = 0; g < per_kv; g++) {
-				float w = s[(size_t)g * IG_ATTENTION_RANGE + (size_t)t];
-
-				for (uint32_t d = 0; d < dim; d++)
-					o[(size_t)g * dim + d] += w * kv[d];
-			}
+		for (int64_t t = 0; t < n; t += GROUP) {
+			load_group(kv, &pages, pages.layout->v_offset, from + t, n - t, dim);
+			for (uint32_t g = 0; g < per_kv; g++)
+				add_values(o + (size_t)g * dim,
+					   s + (size_t)g * IG_ATTENTION_RANGE + (size_t)t, kv, dim);
 		}
 		for (uint32_t g = 0; g < per_kv; g++)
 			merge(&max_all[g], &sum_all[g], o_all + (size_t)g * dim, max[g], sum[g],
