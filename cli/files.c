@@ -123,7 +123,7 @@ int ig_check_file(const char *path, uint64_t n_bytes, const char *sha256, struct
 	if (rc)
 		return rc;
 	if (n != n_bytes)
-		return ig_fail(err, -EBADMSG, "%llu bytes came, %llu were expected",
+		return ig_fail(err, -EBADMSG, "it has %llu bytes, %llu expected",
 			       (unsigned long long)n, (unsigned long long)n_bytes);
 	if (strcmp(hex, sha256))
 		return ig_fail(err, -EBADMSG, "SHA-256 is %s, expected %s", hex, sha256);

@@ -1,0 +1,86 @@
+"""The parts of quickstart that need neither packages nor a build: arguments, and what
+--stop does and leaves alone."""
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import daemon as ingot
+
+QUICKSTART = pathlib.Path(__file__).resolve().parents[2] / "quickstart"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    shutil.copy(QUICKSTART, tmp_path / "quickstart")
+    (tmp_path / "build" / "daemon").mkdir(parents=True)
+    return tmp_path
+
+
+def quickstart(tree, *args):
+    return subprocess.run(["bash", str(tree / "quickstart"), *args], cwd="/", text=True,
+                          capture_output=True, stdin=subprocess.DEVNULL,
+                          timeout=ingot.DEADLINE_S)
+
+
+def test_help(tree):
+    p = quickstart(tree, "--help")
+    assert p.returncode == 0 and "usage: ./quickstart" in p.stdout and p.stderr == ""
+
+
+@pytest.mark.parametrize("args", [["--zeppelin"], ["a", "b"]])
+def test_wrong_usage(tree, args):
+    p = quickstart(tree, *args)
+    assert p.returncode == 2 and "usage: ./quickstart" in p.stderr
+    assert not (tree / "build" / "quickstart.log").exists(), "it began to work"
+
+
+def test_stop_without_a_daemon(tree):
+    p = quickstart(tree, "--stop")
+    assert p.returncode == 0 and "no daemon of quickstart is running" in p.stdout
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "-1", "0", "99999999999", "1 2"])
+def test_stop_with_a_damaged_pid_file(tree, text):
+    (tree / "build" / "ingotd.pid").write_text(text)
+    p = quickstart(tree, "--stop")
+    assert p.returncode == 0 and "no daemon of quickstart is running" in p.stdout, p.stderr
+
+
+def test_stop_leaves_other_processes_alone(tree):
+    """The pid file is old, its number belongs to another program by now."""
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        (tree / "build" / "ingotd.pid").write_text("%d\n" % other.pid)
+        p = quickstart(tree, "--stop")
+        assert p.returncode == 0 and "no daemon" in p.stdout
+        assert other.poll() is None, "it was killed"
+        assert not (tree / "build" / "ingotd.pid").exists()
+    finally:
+        other.stdin.close()
+        other.kill()
+        other.wait()
+
+
+def test_stop(tree):
+    """argv[0] tells which process it is; a python stands in for the daemon."""
+    exe = str(tree / "build" / "daemon" / "ingotd")
+    p = subprocess.Popen([exe, "-c", "print('up', flush=True); input()"],
+                         executable=sys.executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert p.stdout.readline() == b"up\n"
+        (tree / "build" / "ingotd.pid").write_text("%d\n" % p.pid)
+        # reaped at once, as init would
+        stopper = subprocess.Popen(["bash", str(tree / "quickstart"), "--stop"], text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        p.wait(ingot.DEADLINE_S)
+        out = stopper.communicate(timeout=ingot.DEADLINE_S)[0]
+        assert stopper.returncode == 0 and "stopped" in out, out
+        assert not (tree / "build" / "ingotd.pid").exists()
+    finally:
+        p.kill()
+        p.wait()
+        p.stdin.close()
+        p.stdout.close()
