@@ -67,14 +67,6 @@ struct ig_contract {
 int ig_models_load(struct ig_engine *e, const struct ig_config *config, struct ig_error *err);
 void ig_models_unload(struct ig_engine *e);
 
-/* ---- module_path.c ------------------------------------------------------------- */
-
-/* The folders to load modules from, NULL-terminated: the configuration's, else
- * $INGOT_MODULE_PATH, else those of a build tree that the executable lies in, else
- * the installed one.  0 or -ENOMEM. */
-int ig_module_folders(char *const *configured, char ***out);
-void ig_module_folders_free(char **folders);
-
 /* ---- prep.c -------------------------------------------------------------------- */
 
 struct ig_prep;

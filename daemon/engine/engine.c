@@ -86,23 +86,22 @@ static int load_models(struct ig_engine *e, const struct ig_config *config, stru
 
 static int open_modules(struct ig_engine *e, const struct ig_config *config, struct ig_error *err)
 {
-	char **folders = NULL;
-	int rc = ig_modules_create(&e->modules, err);
+	char *const *folders = config->modules.path; /* the loaded configuration names them */
+	int rc;
 
+	if (!folders || !folders[0])
+		return ig_fail(err, -EINVAL, "modules.path names no folder");
+	rc = ig_modules_create(&e->modules, err);
 	if (rc < 0)
 		return rc;
-	rc = ig_module_folders(config->modules.path, &folders);
-	if (rc < 0)
-		return ig_fail(err, rc, "out of memory for the modules' folders");
 	rc = ig_modules_load_folders(e->modules, folders, err);
-	if (rc == 0) {
-		e->kv = ig_modules_kvcache(e->modules, config->kvcache.service);
-		if (!e->kv)
-			rc = ig_fail(err, -ENOENT, "kvcache.service is \"%s\"; no module in %s%s brings it",
-				     config->kvcache.service, folders[0], folders[1] ? " …" : "");
-	}
-	ig_module_folders_free(folders);
-	return rc;
+	if (rc < 0)
+		return rc;
+	e->kv = ig_modules_kvcache(e->modules, config->kvcache.service);
+	if (!e->kv)
+		return ig_fail(err, -ENOENT, "kvcache.service is \"%s\"; no module in %s%s brings it",
+			       config->kvcache.service, folders[0], folders[1] ? " …" : "");
+	return 0;
 }
 
 static int open_driver(struct ig_engine *e, const struct ig_config *config, struct ig_error *err)

@@ -4,6 +4,7 @@
 static struct ig_engine *open_engine; /* NULL: none */
 /* Not in the client: the last wake may come after the client saw the end. */
 static atomic_int n_wakes;
+static char *module_path[] = { (char *)"/modules", NULL };
 
 void harness_config(struct ig_config *c, const char *const *models, size_t n)
 {
@@ -18,6 +19,7 @@ void harness_config(struct ig_config *c, const char *const *models, size_t n)
 	c->kvcache.arena = 4 << 20;
 	c->kvcache.slab = SLAB_BYTES;
 	c->kvcache.dtype = strdup("f16");
+	c->modules.path = module_path;
 	c->scheduler.max_batch_tokens = 128;
 	c->scheduler.prefill_chunk = 64;
 	c->scheduler.max_seqs = 16;

@@ -92,7 +92,9 @@ static void test_settings_that_are_wrong(void **state)
 	assert_not_made(-ENOENT, "kvcache.service is \"flat\"; no module in /there brings it");
 	config.modules.path = nowhere;
 	assert_not_made(-ENOENT, "/nowhere: no such folder");
-	config.modules.path = NULL;
+	config.modules.path = nowhere + 1;
+	assert_not_made(-EINVAL, "modules.path names no folder");
+	config.modules.path = there;
 	set(&config.kvcache.service, "paged");
 	config.kvcache.slab = 5000;
 	assert_not_made(-EINVAL, "kvcache: a slab of 5000 bytes; it must be a power of two, 4096 or more");
@@ -377,37 +379,6 @@ static void test_prep(void **state)
 	assert_int_equal(n_run, 100);
 }
 
-/* ---- where modules are ------------------------------------------------------------------- */
-
-static void test_module_folders(void **state)
-{
-	char *configured[] = { (char *)"/a", (char *)"/b", NULL };
-	char **f;
-
-	setenv("INGOT_MODULE_PATH", ":/x::/y/z:", 1);
-	assert_int_equal(ig_module_folders(configured, &f), 0);
-	assert_string_equal(f[0], "/a");
-	assert_string_equal(f[1], "/b");
-	assert_null(f[2]);
-	ig_module_folders_free(f);
-	assert_int_equal(ig_module_folders(configured + 2, &f), 0);
-	assert_string_equal(f[0], "/x");
-	assert_string_equal(f[1], "/y/z");
-	assert_null(f[2]);
-	ig_module_folders_free(f);
-	setenv("INGOT_MODULE_PATH", ":", 1);
-	assert_int_equal(ig_module_folders(NULL, &f), 0);
-	assert_non_null(f[0]);
-	assert_null(f[1]);
-	ig_module_folders_free(f);
-	unsetenv("INGOT_MODULE_PATH");
-	assert_int_equal(ig_module_folders(NULL, &f), 0); /* no build tree round a test */
-	assert_int_equal(f[0][0], '/');
-	assert_non_null(strstr(f[0], "ingot"));
-	ig_module_folders_free(f);
-	ig_module_folders_free(NULL);
-}
-
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -423,7 +394,6 @@ int main(void)
 		T(test_describe),
 		T(test_reload),
 		T(test_prep),
-		T(test_module_folders),
 	};
 	return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }
