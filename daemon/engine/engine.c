@@ -416,10 +416,11 @@ size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap)
 
 	pthread_mutex_lock(&e->lock);
 	TAILQ_FOREACH(s, &e->all, all) {
-		struct ig_gen_info *i = &out[n];
+		struct ig_gen_info *i;
 
 		if (n++ >= cap)
 			continue;
+		i = &out[n - 1];
 		*i = (struct ig_gen_info){
 			.n_prompt = s->n_prompt,
 			.n_prefilled = atomic_load_explicit(&s->n_prefilled, memory_order_relaxed),

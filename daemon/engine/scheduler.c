@@ -243,7 +243,8 @@ static void visit_paused(struct ig_engine *e, struct ig_seq_list *list, int64_t 
 		next = TAILQ_NEXT(s, link);
 		if (!is_paused(s))
 			continue;
-		if (ig_stream_has_room(s->stream, 1)) {
+		/* room for any one character is progress; less may never become one */
+		if (ig_stream_has_room(s->stream, s->n_ready < 4 ? s->n_ready : 4)) {
 			/* Back among those that run only if a slot is free. */
 			if (list != &e->running || e->n_running < e->max_seqs)
 				show_seq(e, s);
