@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,7 +33,7 @@ int ig_log_set_file(const char *path)
 		return 0;
 	}
 	/* Replace the file under the same number, so that no writer sees a gap. */
-	int rc = dup3(fd, old, O_CLOEXEC) < 0 ? -errno : 0;
+	int rc = dup2(fd, old) < 0 || fcntl(old, F_SETFD, FD_CLOEXEC) < 0 ? -errno : 0;
 	close(fd);
 	return rc;
 }
