@@ -181,6 +181,8 @@ static int64_t sweep_connections(struct ig_net *net, int64_t now)
 		ig_log_info("%s reads nothing for %u ms: closed", c->client,
 			    net->config->server.slow_client_timeout_ms);
 		c->blocked_ns = 0;
+		ig_exchange_cancel(c->exchange, "slow_client");
+		ig_session_cancel(c->session, "slow_client");
 		lws_set_timeout(c->wsi, PENDING_TIMEOUT_CLOSE_SEND, LWS_TO_KILL_ASYNC);
 	}
 	return next;

@@ -89,6 +89,8 @@ struct ig_exchange *ig_exchange_refuse(struct ig_api *api, int status, const cha
 bool ig_exchange_head(struct ig_exchange *x, struct ig_http_head *head);
 /* Append the next piece of the body. */
 enum ig_fill ig_exchange_fill(struct ig_exchange *x, struct ig_strbuf *out);
+/* What still runs is cancelled for this reason (slow_client); NULL is fine. */
+void ig_exchange_cancel(struct ig_exchange *x, const char *reason);
 /* Done, or the client is gone: what still runs is cancelled.  NULL is fine. */
 void ig_exchange_end(struct ig_exchange *x);
 
@@ -103,6 +105,7 @@ bool ig_session_wants_input(const struct ig_session *s);
 /* Append the next message to go out.  IG_FILL_END: nothing, and the server is
  * draining: close. */
 enum ig_fill ig_session_fill(struct ig_session *s, struct ig_strbuf *out);
+void ig_session_cancel(struct ig_session *s, const char *reason); /* NULL is fine */
 void ig_session_end(struct ig_session *s); /* NULL is fine */
 
 #endif

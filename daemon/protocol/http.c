@@ -413,6 +413,12 @@ enum ig_fill ig_exchange_fill(struct ig_exchange *x, struct ig_strbuf *out)
 	return out->len > start ? IG_FILL_DATA : IG_FILL_WAIT;
 }
 
+void ig_exchange_cancel(struct ig_exchange *x, const char *reason)
+{
+	if (x && x->call)
+		ig_call_cancel(x->call, reason);
+}
+
 void ig_exchange_end(struct ig_exchange *x)
 {
 	if (!x)

@@ -327,6 +327,16 @@ void ig_sessions_drain(struct ig_api *api)
 		want_write(link_entry(l, struct ig_session, of_api));
 }
 
+void ig_session_cancel(struct ig_session *s, const char *reason)
+{
+	if (!s)
+		return;
+	for (struct link *l = s->running.next; l != &s->running; l = l->next)
+		ig_call_cancel(link_entry(l, struct ig_call, of_owner), reason);
+	for (struct link *l = s->waiting.next; l != &s->waiting; l = l->next)
+		ig_call_cancel(link_entry(l, struct ig_call, of_owner), reason);
+}
+
 void ig_session_end(struct ig_session *s)
 {
 	if (!s)

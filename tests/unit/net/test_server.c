@@ -26,6 +26,10 @@
 
 #include <cmocka.h>
 
+#ifndef MSG_NOSIGNAL /* macOS: SIGPIPE is ignored below */
+#define MSG_NOSIGNAL 0
+#endif
+
 struct world {
 	struct ig_engine *engine;
 	struct ig_net *net;
@@ -400,6 +404,7 @@ static void test_slow(void **state)
 	post_to(fd, CHAT_STREAM);
 	get(fd, out, sizeof out, "assistant");
 	wait_cancelled(w, 1); /* slow_client_timeout is 500 ms here */
+	assert_string_equal(fake_engine_seen(w->engine).cancel_reason, "slow_client");
 	for (int i = 0; i < 3000 && !fake_engine_seen(w->engine).n_finished; i++)
 		usleep(1000);
 	assert_int_equal(fake_engine_seen(w->engine).n_finished, 1);
@@ -652,6 +657,7 @@ static void test_ws_slow(void **state)
 	ws_frame(fd, 0x81, ws_create, strlen(ws_create));
 	ws_expect(fd, "response.created");
 	wait_cancelled(w, 1);
+	assert_string_equal(fake_engine_seen(w->engine).cancel_reason, "slow_client");
 	close(fd);
 }
 
