@@ -131,7 +131,7 @@ def test_interrupt_cancels_the_request(scripted):
     scripted.until_idle()
     from test_ledger import rows
     row = until(lambda: [r for r in rows(scripted) if r["finish"] == "cancelled"], "its row")[-1]
-    assert row["cancel_reason"] == "client_cancel" and row["model"] == "slow"
+    assert (row["cancel_reason"], row["model"]) == ("client_cancel", "slow"), err
 
 
 def test_output_that_is_closed(scripted):
