@@ -54,7 +54,7 @@ struct ig_net {
 	pthread_t thread;
 	bool started, draining, drained; /* draining, drained: loop */
 	bool sweeping; /* loop: the timer is armed */
-	lws_sorted_usec_list_t sweep;
+	lws_sorted_usec_list_t sweep, goodbye;
 	atomic_bool want_drain, want_stop;
 
 	pthread_mutex_t lock;

@@ -23,6 +23,8 @@
 
 /* The longest pause between two sweeps: how late a slow client is noticed. */
 #define SWEEP_NS 1000000000
+/* At a stop: for the last events of requests that are cut off. */
+#define GOODBYE_NS 300000000
 /* Descriptors besides the connections': database, models, log, pipes. */
 #define OWN_FDS 64
 #define HEADER_TIMEOUT_S 20 /* to send a request's head, or its next piece of body */
@@ -423,6 +425,29 @@ static int listen_on(struct ig_net *net, struct ig_error *err)
 	return 0;
 }
 
+static void time_is_up(lws_sorted_usec_list_t *sul)
+{
+	/* only to come back from lws_service */
+}
+
+/* What still runs is cancelled; a moment for its last events and for the closes. */
+static void say_goodbye(struct ig_net *net)
+{
+	int64_t end = ig_now_ns() + GOODBYE_NS;
+
+	for (struct conn *c = net->conns; c; c = c->next) {
+		ig_exchange_cancel(c->exchange, "shutdown");
+		ig_session_cancel(c->session, "shutdown");
+	}
+	net->drained = true; /* no event about it any more */
+	if (!net->draining)
+		begin_drain(net);
+	lws_sul_schedule(net->context, 0, &net->goodbye, time_is_up, GOODBYE_NS / 1000);
+	while (net->n_conns && ig_now_ns() < end)
+		if (lws_service(net->context, 0) < 0)
+			break;
+}
+
 static void *loop(void *ctx)
 {
 	struct ig_net *net = ctx;
@@ -435,12 +460,13 @@ static void *loop(void *ctx)
 #endif
 	while (!atomic_load(&net->want_stop) && !failed)
 		failed = lws_service(net->context, 0) < 0;
+	if (!failed)
+		say_goodbye(net);
 	/* Requests end before their sockets do; nothing wakes the context from here on. */
 	for (struct conn *c = net->conns; c; c = c->next) {
 		ig_http_finish(c);
 		ig_ws_finish(c);
 	}
-	net->drained = true;
 	pthread_mutex_lock(&net->lock);
 	net->closed = true;
 	pthread_cond_broadcast(&net->cond);

@@ -725,12 +725,30 @@ static void test_stop_with_work(void **state)
 		else
 			post_to(fds[i], i & 2 ? CHAT : CHAT_STREAM);
 	}
-	usleep(20000);
+	for (int i = 0; i < 3000 && fake_engine_seen(w->engine).n_submitted < 10; i++)
+		usleep(1000);
+	/* one that reads is told why */
+	script(w, hello, 1, true);
+	int fd = ws_dial(w), sse = dial(w);
+	char out[8192];
+	ws_frame(fd, 0x81, ws_create, strlen(ws_create));
+	ws_expect(fd, "response.created");
+	post_to(sse, CHAT_STREAM);
+	get(sse, out, sizeof out, "assistant");
 	ig_net_stop(w->net);
+	ws_expect(fd, "\"code\":\"server_shutting_down\"");
+	ws_expect_close(fd, 1001);
+	get(sse, out, sizeof out, NULL);
+	assert_non_null(strstr(out, "\"code\":\"server_shutting_down\""));
+	close(sse);
 	for (int i = 0; i < 10; i++) {
 		assert_true(closes(fds[i], 1000));
 		close(fds[i]);
 	}
+	struct fake_seen seen = fake_engine_seen(w->engine);
+	assert_int_equal(seen.n_cancelled, seen.n_submitted);
+	assert_true(seen.n_cancelled > 0);
+	assert_string_equal(seen.cancel_reason, "shutdown");
 }
 
 static void test_reload(void **state)
