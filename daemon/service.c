@@ -64,7 +64,8 @@ void ig_service_reload(struct ig_service *s)
 	ig_net_reload(s->net, config);
 	if (s->ledger)
 		ig_ledger_set_retention(s->ledger, config->ledger.retention_days);
-	ig_config_destroy(s->config);
+	if (s->config != s->first)
+		ig_config_destroy(s->config);
 	s->config = config;
 }
 
@@ -73,6 +74,7 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 {
 	int rc = apply_log(s->config, err);
 
+	s->first = s->config;
 	if (!rc)
 		rc = ig_net_probe(s->config, err); /* before the slow part */
 	if (rc)
@@ -104,5 +106,7 @@ void ig_service_stop(struct ig_service *s)
 	ig_net_destroy(s->net);
 	ig_ledger_close(s->ledger);
 	ig_metrics_destroy(s->metrics);
+	if (s->config != s->first)
+		ig_config_destroy(s->first);
 	ig_config_destroy(s->config);
 }

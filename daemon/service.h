@@ -6,6 +6,7 @@
 
 struct ig_service {
 	struct ig_config *config; /* loaded by the caller; the service's from then on */
+	struct ig_config *first; /* of the start: what can't be reloaded */
 	struct ig_ledger *ledger;
 	struct ig_metrics *metrics;
 	struct ig_engine *engine;

@@ -42,9 +42,15 @@ struct conn {
 	bool paused; /* not reading */
 };
 
+/* What a reload may change. */
+struct net_options {
+	uint32_t slow_client_timeout_ms, keepalive_interval_ms, retry_after_s;
+};
+
 struct ig_net {
 	struct ig_net_deps deps;
-	const struct ig_config *config; /* loop */
+	const struct ig_config *config; /* of the start; but for: */
+	struct net_options options; /* loop */
 	struct lws_context *context;
 	struct ig_api *api;
 	struct conn *conns; /* loop */
@@ -58,9 +64,9 @@ struct ig_net {
 	atomic_bool want_drain, want_stop;
 
 	pthread_mutex_t lock;
-	pthread_cond_t cond;
 	bool closed; /* lock: the context is gone */
-	const struct ig_config *next_config; /* lock: a reload that the loop has not seen */
+	bool reloaded; /* lock: next is newer than options */
+	struct net_options next; /* lock */
 };
 
 static inline struct conn *conn_of(struct lws *wsi)

@@ -17,7 +17,7 @@ enum ig_net_event {
 struct ig_net_deps {
 	struct ig_engine *engine;
 	struct ig_metrics *metrics;
-	const struct ig_config *config; /* until a reload or the end */
+	const struct ig_config *config; /* until the end, whatever is reloaded */
 	void (*event)(void *ctx, enum ig_net_event ev); /* loop thread; may be NULL */
 	void *event_ctx;
 };
@@ -32,8 +32,7 @@ int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig
 int ig_net_port(const struct ig_net *net);
 /* "http://HOST:PORT" */
 void ig_net_url(const struct ig_net *net, char *out, size_t cap);
-/* Any thread but the loop's: take over the reloadable options; the old struct is
- * not used any more when this returns. */
+/* Any thread: take over the reloadable options; config is not used afterwards. */
 void ig_net_reload(struct ig_net *net, const struct ig_config *config);
 /* New requests get 503, idle connections are closed, the others when they are done. */
 void ig_net_drain(struct ig_net *net);

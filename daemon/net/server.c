@@ -169,7 +169,7 @@ static void conn_destroy(struct conn *c)
 
 static int64_t sweep_connections(struct ig_net *net, int64_t now)
 {
-	int64_t limit = (int64_t)net->config->server.slow_client_timeout_ms * 1000000, next = -1;
+	int64_t limit = (int64_t)net->options.slow_client_timeout_ms * 1000000, next = -1;
 
 	for (struct conn *c = net->conns; c; c = c->next) {
 		if (!c->blocked_ns || !limit)
@@ -181,7 +181,7 @@ static int64_t sweep_connections(struct ig_net *net, int64_t now)
 			continue;
 		}
 		ig_log_info("%s reads nothing for %u ms: closed", c->client,
-			    net->config->server.slow_client_timeout_ms);
+			    net->options.slow_client_timeout_ms);
 		c->blocked_ns = 0;
 		ig_exchange_cancel(c->exchange, "slow_client");
 		ig_session_cancel(c->session, "slow_client");
@@ -215,7 +215,7 @@ static void arm_sweep(struct ig_net *net)
 	if (net->sweeping)
 		return;
 	net->sweeping = true;
-	int64_t next = (int64_t)net->config->server.keepalive_interval_ms * 1000000;
+	int64_t next = (int64_t)net->options.keepalive_interval_ms * 1000000;
 	if (next <= 0 || next > SWEEP_NS)
 		next = SWEEP_NS;
 	lws_sul_schedule(net->context, 0, &net->sweep, sweep, next / 1000);
@@ -234,28 +234,38 @@ static void wake(void *ctx)
 	pthread_mutex_unlock(&net->lock);
 }
 
-static void api_options(const struct ig_config *config, struct ig_api_options *o)
+static void read_options(const struct ig_config *config, struct net_options *o)
 {
-	*o = (struct ig_api_options){
-		.client_buffer = config->server.client_buffer,
+	*o = (struct net_options){
+		.slow_client_timeout_ms = config->server.slow_client_timeout_ms,
 		.keepalive_interval_ms = config->server.keepalive_interval_ms,
 		.retry_after_s = config->scheduler.retry_after_s,
 	};
 }
 
-static void take_config(struct ig_net *net)
+static void api_options(const struct ig_net *net, struct ig_api_options *o)
+{
+	*o = (struct ig_api_options){
+		.client_buffer = net->config->server.client_buffer,
+		.keepalive_interval_ms = net->options.keepalive_interval_ms,
+		.retry_after_s = net->options.retry_after_s,
+	};
+}
+
+static void take_options(struct ig_net *net)
 {
 	struct ig_api_options o;
 
 	pthread_mutex_lock(&net->lock);
-	if (net->next_config) {
-		net->config = net->next_config;
-		net->next_config = NULL;
-		api_options(net->config, &o);
-		ig_api_set_options(net->api, &o);
-		pthread_cond_broadcast(&net->cond);
-	}
+	bool reloaded = net->reloaded;
+	if (reloaded)
+		net->options = net->next;
+	net->reloaded = false;
 	pthread_mutex_unlock(&net->lock);
+	if (!reloaded)
+		return;
+	api_options(net, &o);
+	ig_api_set_options(net->api, &o);
 }
 
 static void begin_drain(struct ig_net *net)
@@ -270,7 +280,7 @@ static void begin_drain(struct ig_net *net)
 
 static void woken(struct ig_net *net)
 {
-	take_config(net);
+	take_options(net);
 	if (atomic_load(&net->want_drain) && !net->draining)
 		begin_drain(net);
 	ig_api_poll(net->api);
@@ -469,7 +479,6 @@ static void *loop(void *ctx)
 	}
 	pthread_mutex_lock(&net->lock);
 	net->closed = true;
-	pthread_cond_broadcast(&net->cond);
 	pthread_mutex_unlock(&net->lock);
 	lws_context_destroy(net->context);
 	if (failed && net->deps.event)
@@ -489,8 +498,8 @@ int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig
 		return ig_fail(err, -ENOMEM, "out of memory");
 	net->deps = *deps;
 	net->config = deps->config;
+	read_options(net->config, &net->options);
 	pthread_mutex_init(&net->lock, NULL);
-	pthread_cond_init(&net->cond, NULL);
 	struct ig_api_deps api = {
 		.engine = deps->engine,
 		.metrics = deps->metrics,
@@ -498,7 +507,7 @@ int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig
 		.wake_ctx = net,
 		.want_write = ig_net_want_write,
 	};
-	api_options(net->config, &api.options);
+	api_options(net, &api.options);
 	net->api = ig_api_create(&api);
 	if (!net->api) {
 		rc = ig_fail(err, -ENOMEM, "out of memory");
@@ -535,14 +544,10 @@ void ig_net_url(const struct ig_net *net, char *out, size_t cap)
 void ig_net_reload(struct ig_net *net, const struct ig_config *config)
 {
 	pthread_mutex_lock(&net->lock);
-	if (net->closed) {
-		net->config = config;
-	} else {
-		net->next_config = config;
+	read_options(config, &net->next);
+	net->reloaded = true;
+	if (!net->closed)
 		lws_cancel_service(net->context);
-		while (net->next_config && !net->closed)
-			pthread_cond_wait(&net->cond, &net->lock);
-	}
 	pthread_mutex_unlock(&net->lock);
 }
 
@@ -568,7 +573,6 @@ void ig_net_destroy(struct ig_net *net)
 		return;
 	ig_net_stop(net);
 	ig_api_destroy(net->api);
-	pthread_cond_destroy(&net->cond);
 	pthread_mutex_destroy(&net->lock);
 	free(net);
 }
