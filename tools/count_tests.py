@@ -14,11 +14,12 @@ import sys
 import xml.etree.ElementTree
 
 TAIL = 30
+WIDTH = 300
 TAP = re.compile(r"^(not ok|ok)\b(?:\s+\d+)?(?:\s+-)?\s*(.*)$")
 
 
 def tail(text, n=TAIL):
-    return [line for line in text.rstrip().split("\n") if line.strip()][-n:]
+    return [line[:WIDTH] for line in text.rstrip().split("\n") if line.strip()][-n:]
 
 
 def count_meson(path):
@@ -83,7 +84,7 @@ def main():
         f.write(", %d skipped\n" % skipped if skipped else "\n")
     with open(out + ".report", "w") as f:
         for name, lines in failures:
-            f.write(name + "\n")
+            f.write(name[:WIDTH // 2] + "\n")
             f.writelines("  %s\n" % line for line in lines)
     return 1 if failures else 0
 

@@ -99,7 +99,8 @@ def test_long_headers_that_fit(scripted):
     b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
     b"GET /%zz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /%00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
     bytes(range(256)) * 4,
-])
+], ids=["blank", "zeros", "one word", "no host", "endless path", "TLS", "HTTP/2", "two hosts",
+        "bad escape", "NUL in the path", "every byte"])
 def test_no_http(scripted, data):
     r = scripted.raw(data, half_close=True)
     assert r is None or 300 <= r.status < 500, r

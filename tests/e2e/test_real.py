@@ -9,7 +9,7 @@ import time
 import pytest
 
 from conftest import configuration
-from daemon import BUILD, clean_env, text_of, until, yaml_text
+from daemon import BUILD, clean_env, text_of, yaml_text
 
 pytestmark = pytest.mark.real
 MODEL = os.environ.get("INGOT_TEST_MODEL", "")
@@ -118,6 +118,11 @@ def test_start_to_first_answer(tmp_path, capsys):
 
 @pytest.mark.release
 def test_long_prompt(real):
-    """A prompt of many chunks, then an answer that still makes words."""
-    n = until(lambda: real.chat("one two three " * 700, max_tokens=8).json, "an answer")
-    assert n["usage"]["prompt_tokens"] > 2000 and n["usage"]["completion_tokens"] == 8
+    """A prompt of many chunks beside a short one: neither disturbs the other's answer."""
+    question = "What is the capital of France?"
+    alone = real.chat_text(question, max_tokens=16)
+    c = real.ws()
+    c.create("one two three " * 700, stream_id="long", max_output_tokens=8)
+    assert real.chat_text(question, max_tokens=16) == alone
+    usage = c.until_type("response.completed", "response.incomplete")[-1]["response"]["usage"]
+    assert usage["input_tokens"] > 2000 and usage["output_tokens"] <= 8
