@@ -32,7 +32,6 @@ struct ig_model {
 	struct ig_engine_model shown; /* first: what the protocol holds a pointer to */
 	char *name, *path, *arch;
 	char *chat_note;
-	uint32_t context_wanted; /* of the configuration; 0: as trained */
 	struct ig_gguf *file;
 	struct ig_tokenizer *tokenizer;
 	struct ig_chat_template *chat;
@@ -80,7 +79,7 @@ void ig_prep_destroy(struct ig_prep *p);
 
 /* The options that a reload may change. */
 struct ig_engine_options {
-	uint32_t max_batch_tokens, prefill_chunk, max_queue, max_output_tokens;
+	uint32_t prefill_chunk, max_queue, max_output_tokens;
 	int64_t slow_client_timeout_ns;
 };
 

@@ -18,9 +18,6 @@ static uint32_t clamp(uint32_t v, uint32_t low, uint32_t high)
 static void read_options(const struct ig_engine *e, const struct ig_config *c,
 			 struct ig_engine_options *o)
 {
-	/* The programs were lowered for max_rows; and fewer rows than sequences would
-	 * leave prompts waiting for ever. */
-	o->max_batch_tokens = clamp(c->scheduler.max_batch_tokens, e->max_seqs, e->max_rows);
 	o->prefill_chunk = clamp(c->scheduler.prefill_chunk, 1, e->max_rows);
 	o->max_queue = c->scheduler.max_queue;
 	o->max_output_tokens = c->scheduler.max_output_tokens;
@@ -155,10 +152,13 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out, 
 	TAILQ_INIT(&e->show);
 	e->ledger = deps->ledger;
 	e->metrics = deps->metrics;
-	e->max_seqs = config->scheduler.max_seqs ? config->scheduler.max_seqs : 1;
-	e->max_rows = config->scheduler.max_batch_tokens;
-	if (e->max_rows < e->max_seqs)
-		e->max_rows = e->max_seqs;
+	/* Each sequence that runs takes a row of a step: more of them than rows would leave
+	 * prompts waiting for ever. */
+	e->max_rows = config->scheduler.max_batch_tokens ? config->scheduler.max_batch_tokens : 1;
+	e->max_seqs = clamp(config->scheduler.max_seqs, 1, e->max_rows);
+	if (e->max_seqs < config->scheduler.max_seqs)
+		ig_log_warn("scheduler.max_seqs is %u, scheduler.max_batch_tokens %u: so many run at "
+			    "once", config->scheduler.max_seqs, e->max_rows);
 	read_options(e, config, &e->options);
 	e->n_slots = e->max_seqs;
 	e->flight = calloc(e->max_seqs, sizeof(struct ig_seq *));

@@ -71,7 +71,10 @@ static int open_model(struct ig_engine *e, const struct ig_config_model *c, stru
 		return ig_fail(err, -EINVAL, "%u cache groups; 1 to %d are possible", m->n_groups,
 			       IG_MAX_CACHE_GROUPS);
 	context = m->plan->info.n_context;
-	if (c->context && c->context < context)
+	if (c->context > context)
+		return ig_fail(err, -EINVAL, "context is %u, the model was trained for %u tokens",
+			       c->context, context);
+	if (c->context)
 		context = c->context;
 	if (context < 2 || context > INT32_MAX / 2)
 		return ig_fail(err, -EINVAL, "a context of %u tokens", context);

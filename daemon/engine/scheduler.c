@@ -513,7 +513,7 @@ static void add_rows(struct ig_engine *e, struct ig_model *m, struct ig_seq *s, 
 static bool build_step(struct ig_engine *e, struct ig_model *m)
 {
 	struct ig_step *step = &m->step;
-	int32_t budget = (int32_t)e->now.max_batch_tokens;
+	int32_t budget = (int32_t)e->max_rows;
 	struct ig_seq *s, *next;
 	uint32_t n_slabs;
 

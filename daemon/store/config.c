@@ -110,7 +110,7 @@ const struct config_option config_options[] = {
 	  .help = "Tokens of one prompt that a step reads at most." },
 	{ "scheduler.max_seqs", CONFIG_INT, FIELD(scheduler.max_seqs), .min = 1, .max = 4096,
 	  .value = "64", .unit = "sequences",
-	  .help = "Sequences that run at once; others wait." },
+	  .help = "Sequences that run at once, max_batch_tokens of them at most; others wait." },
 	{ "scheduler.max_queue", CONFIG_INT, FIELD(scheduler.max_queue), .min = 1, .max = 100000,
 	  .value = "256", .unit = "requests", .reloadable = true,
 	  .help = "Requests that wait; more are refused with 503." },
@@ -145,6 +145,7 @@ const struct config_option config_options[] = {
 	  .help = "A file to append the log to; \"\" means standard error. SIGHUP reopens it." },
 
 	{ "default_model", CONFIG_NAME, FIELD(default_model), .max = 128, .value = "",
+	  .reloadable = true,
 	  .help = "The model of a request that names none; \"\" means the first of models." },
 };
 const size_t config_n_options = sizeof config_options / sizeof config_options[0];
@@ -159,7 +160,7 @@ const struct config_option config_model_options[] = {
 	{ "context", CONFIG_INT, MODEL_FIELD(context), .max = 1u << 24, .value = "0",
 	  .unit = "tokens",
 	  .help = "Tokens that one sequence may have; 0 means as many as the model was trained "
-		  "for." },
+		  "for, which is also the most." },
 };
 const size_t config_n_model_options =
 	sizeof config_model_options / sizeof config_model_options[0];

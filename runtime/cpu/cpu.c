@@ -43,8 +43,9 @@ static int cpu_open(const struct ig_driver_options *o, struct ig_driver **out, s
 		rc = ig_fail(err, rc, "cpu driver: %u threads cannot be started: %s", n, strerror(-rc));
 		goto fail;
 	}
-	snprintf(d->text, sizeof d->text, "cpu, %s, %u thread%s, activations %s", ig_isa_name(d->isa),
-		 n, n == 1 ? "" : "s", d->f32 ? "f32" : "auto");
+	snprintf(d->text, sizeof d->text, "cpu, %s, %u thread%s, activations %s%s",
+		 ig_isa_name(d->isa), n, n == 1 ? "" : "s", d->f32 ? "f32" : "auto",
+		 d->strict ? ", strict" : "");
 	*out = &d->base;
 	return 0;
 fail:

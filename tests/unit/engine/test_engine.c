@@ -73,6 +73,8 @@ static void test_models_that_do_not_load(void **state)
 	config.models[0].context = 1;
 	assert_not_made(-EINVAL, "model good: a context of 1 tokens");
 	set(&config.default_model, "other");
+	config.models[0].context = FAKE_CONTEXT + 1;
+	assert_not_made(-EINVAL, "model good: context is 513, the model was trained for 512 tokens");
 	config.models[0].context = 0;
 	assert_not_made(-EINVAL, "default_model is \"other\", which is not among the models");
 }
@@ -171,7 +173,7 @@ static void test_find_model(void **state)
 
 	USE("good", "nochat", "odd-template");
 	config.models[1].context = 100;
-	config.models[2].context = 100000;
+	config.models[2].context = FAKE_CONTEXT;
 	set(&config.default_model, "nochat");
 	e = harness_engine(&config);
 	assert_int_equal(ig_engine_n_models(e), 3);
@@ -186,7 +188,7 @@ static void test_find_model(void **state)
 	assert_ptr_equal(m, ig_engine_model(e, 2));
 	assert_null(m->chat);
 	assert_string_equal(m->chat_note, "the chat template is not one that Ingot knows");
-	assert_int_equal(m->n_context, FAKE_CONTEXT); /* no more than it was trained for */
+	assert_int_equal(m->n_context, FAKE_CONTEXT);
 	assert_int_equal(ig_engine_find_model(e, "good", &m, &err), 0);
 	assert_non_null(m->chat);
 	assert_null(m->chat_note);
@@ -328,7 +330,7 @@ static void test_reload(void **state)
 	struct client c;
 	struct ig_engine *e = harness_engine(&config);
 
-	config.scheduler.max_batch_tokens = 1000; /* past what the programs were lowered for */
+	config.scheduler.max_batch_tokens = 20; /* needs a restart */
 	config.scheduler.prefill_chunk = 1000;
 	config.scheduler.max_output_tokens = 2;
 	ig_engine_reload(e, &config);

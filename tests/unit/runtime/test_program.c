@@ -344,6 +344,7 @@ static void test_refusals(void **state)
 	assert_int_equal(ig_driver_open("auto", &o, &d, &err), 0);
 	assert_non_null(strstr(ig_driver_describe(d), "cpu, "));
 	assert_non_null(strstr(ig_driver_describe(d), "2 threads"));
+	assert_non_null(strstr(ig_driver_describe(d), ", strict"));
 	struct ig_program_limits limits = { ROWS, SEQS, ROWS, 0 };
 	struct ig_program_memory memory;
 	struct ig_program *p;
@@ -388,11 +389,24 @@ static void test_refusals(void **state)
 	BAD(pages.kv.max_blocks = 0, pages.kv.max_blocks = BLOCKS);
 	assert_int_equal(ig_program_submit(p, &b.step), 0);
 	assert_int_equal(ig_program_wait(p), 0);
-	free_pages(&pages);
 	ig_program_destroy(p);
 	ig_program_destroy(NULL);
 	ig_driver_close(d);
 	ig_driver_close(NULL);
+
+	/* Not strict: who submits again has waited, and nobody need have submitted. */
+	o.strict = 0;
+	assert_int_equal(ig_driver_open("auto", &o, &d, &err), 0);
+	assert_null(strstr(ig_driver_describe(d), "strict"));
+	assert_int_equal(ig_driver_lower(d, w->plan, &limits, &p, &memory, &err), 0);
+	assert_int_equal(ig_program_load(p, &err), 0);
+	assert_int_equal(ig_program_wait(p), 0);
+	assert_int_equal(ig_program_submit(p, &b.step), 0);
+	assert_int_equal(ig_program_submit(p, &b.step), 0);
+	assert_int_equal(ig_program_wait(p), 0);
+	ig_program_destroy(p);
+	ig_driver_close(d);
+	free_pages(&pages);
 }
 
 static void test_slabs(void **state)

@@ -211,6 +211,7 @@ static const char *const reloadable[] = {
 	"log.level", "log.file", "server.slow_client_timeout", "server.keepalive_interval",
 	"server.drain_timeout", "scheduler.max_queue", "scheduler.retry_after",
 	"scheduler.prefill_chunk", "scheduler.max_output_tokens", "ledger.retention_days",
+	"default_model",
 };
 
 struct seen {
