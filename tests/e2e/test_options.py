@@ -17,7 +17,7 @@ import time
 import pytest
 
 from conftest import Starter, configuration
-from daemon import BUILD, DEADLINE_S, clean_env, merged, text_of, until
+from daemon import BUILD, DEADLINE_S, clean_env, merged, read_reply, text_of, until
 from test_cli import CATALOG, ingot
 from test_engine import instruction_sets
 from test_hostile import CHAT, post, slow_reader
@@ -272,20 +272,29 @@ def test_sizes_of_requests(tuned, scripted):
 
 def test_connections_at_once(tuned):
     """The seventh is refused with a reason, and let in when another has gone."""
-    until(lambda: tuned.metrics().sum("ingot_connections") == 1, "only the one that asks")
-    open_ = [tuned.connect() for _ in range(6)]
-    for s in open_:
-        s.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert b" 200 " in s.recv(4096)
+    first = tuned.connect()
+
+    def get(s, path):
+        s.sendall(b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path)
+        return read_reply(s)
+
+    def until_alone(s):
+        until(lambda: b"\ningot_connections 1\n" in get(s, b"/metrics").body, "it is alone")
+    until_alone(first)
+    others = [tuned.connect() for _ in range(5)]
+    for s in others:
+        assert get(s, b"/healthz").status == 200
     r = tuned.http("GET", "/healthz")
     assert r.status == 503 and r.error["code"] == "too_many_connections", r
-    open_[0].close()
+    first.close()
 
     def served():
         return tuned.http("GET", "/healthz").status == 200
     until(served, "there is a place again")
-    for s in open_:
+    for s in others[1:]:
         s.close()
+    until_alone(others[0])
+    others[0].close()
 
 
 def test_drain_timeout_by_reload(tuned):
