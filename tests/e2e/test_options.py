@@ -179,7 +179,9 @@ def test_queue_and_keep_alive_by_reload(tuned):
     assert [waiting.event()["type"] for _ in range(2)] == ["response.created", "response.in_progress"]
     reload(tuned, {"server": {"keepalive_interval": "100ms"},
                    "scheduler": {"max_queue": 1, "retry_after": "9s"}}, "retry_after: 2s -> 9s")
+    began = time.monotonic()
     assert [waiting.event()["type"] for _ in range(3)] == ["response.in_progress"] * 3
+    assert time.monotonic() - began < 10, "5 s each is the default"
     r = tuned.chat(model="slow")
     assert (r.status, r.headers["Retry-After"]) == (503, "9")
     assert r.error["code"] == "server_is_overloaded"
@@ -202,11 +204,12 @@ def test_keep_alive_of_a_stream(start, models):
     data = json.dumps({"model": "slow", "messages": [{"role": "user", "content": "hi"}],
                        "stream": True}).encode()
     s.sendall(post(["Content-Length: %d" % len(data)], data))
-    got = b""
-    while got.count(b": keep-alive\n\n") < 2:
+    got, began = b"", time.monotonic()
+    while got.count(b": keep-alive\n\n") < 3:
         piece = s.recv(65536)
         assert piece, got
         got += piece
+    assert time.monotonic() - began < 10, "5 s each is the default"
     assert b'"content":"A' not in got
     c.close()
 
@@ -237,9 +240,9 @@ def test_default_model(tuned, scripted):
     def answers(d):
         return d.chat(model=None, max_tokens=1).json["model"]
     assert (answers(scripted), answers(tuned)) == ("tiny", "random")
-    reload(tuned, {"default_model": "tiny"}, "default_model: random -> tiny")
-    assert answers(tuned) == "tiny"
-    assert [m["name"] for m in status(tuned)["models"] if m["default"]] == ["tiny"]
+    reload(tuned, {"default_model": "slow"}, "default_model: random -> slow")
+    assert answers(tuned) == "slow"
+    assert [m["name"] for m in status(tuned)["models"] if m["default"]] == ["slow"]
 
 
 def test_host(tuned, scripted):
