@@ -238,10 +238,14 @@ static bool check_plan(struct doctor *d, const char *what, const struct ig_confi
 		      "brings this one", "%s", err.text);
 		return false;
 	}
+	/* As the daemon does: no more sequences than rows. */
+	uint32_t n_rows = c->scheduler.max_batch_tokens, n_seqs = c->scheduler.max_seqs;
+	if (n_seqs > n_rows)
+		n_seqs = n_rows;
 	struct ig_program_limits limits = {
-		.max_rows = c->scheduler.max_batch_tokens,
-		.max_seqs = c->scheduler.max_seqs,
-		.max_logit_rows = c->scheduler.max_seqs,
+		.max_rows = n_rows,
+		.max_seqs = n_seqs,
+		.max_logit_rows = n_seqs,
 		.max_context = m->context ? m->context : plan->info.n_context,
 	};
 	if (m->context > plan->info.n_context) {
