@@ -22,6 +22,15 @@ static void head(struct ig_call *c, struct ig_strbuf *out, const char *object)
 	ig_json_text(out, c->model->name);
 }
 
+/* The client's own labels, once in an answer. */
+static void metadata(struct ig_call *c, struct ig_strbuf *out)
+{
+	if (!c->request.metadata)
+		return;
+	ig_strbuf_puts(out, ",\"metadata\":");
+	ig_strbuf_puts(out, c->request.metadata);
+}
+
 static void usage(struct ig_call *c, struct ig_strbuf *out)
 {
 	ig_strbuf_printf(out, ",\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":%d,"
@@ -40,6 +49,8 @@ static void chunk_begin(struct ig_call *c, struct ig_strbuf *out)
 {
 	ig_strbuf_puts(out, "data: ");
 	head(c, out, "chat.completion.chunk");
+	if (c->stage == STAGE_ROLE)
+		metadata(c, out);
 	ig_strbuf_puts(out, ",\"choices\":[");
 }
 
@@ -120,6 +131,7 @@ bool ig_chat_frames(struct ig_call *c, struct ig_strbuf *out, bool *last)
 void ig_chat_whole(struct ig_call *c, struct ig_strbuf *out)
 {
 	head(c, out, "chat.completion");
+	metadata(c, out);
 	ig_strbuf_puts(out, ",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\","
 		       "\"content\":");
 	ig_strbuf_json(out, c->text.len ? c->text.data : "", c->text.len);

@@ -126,7 +126,7 @@ static const struct ig_param table[] = {
 	{ "stream", ig_param_stream },
 	{ "stream_options", param_stream_options },
 	{ "metadata", ig_param_metadata },
-	{ "store", ig_param_store },
+	{ "store", ig_param_false }, /* there is nothing to fetch it from */
 	{ "user", ig_param_any_string },
 	{ "safety_identifier", ig_param_any_string },
 	{ "prompt_cache_key", ig_param_any_string },

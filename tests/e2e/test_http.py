@@ -37,6 +37,20 @@ def test_whole(scripted):
     assert j["usage"]["completion_tokens"] in (18, 19)
 
 
+def test_metadata_comes_back(scripted):
+    labels = {"run": "7", "quote": 'a"b'}
+    assert scripted.http("POST", CHAT, body(metadata=labels)).json["metadata"] == labels
+    assert "metadata" not in scripted.http("POST", CHAT, body()).json
+    c = chunks(scripted.http("POST", CHAT, body(stream=True, metadata=labels)))
+    assert c[0]["metadata"] == labels
+    assert all("metadata" not in x for x in c[1:])
+
+
+def test_store_is_refused(scripted):
+    r = scripted.http("POST", CHAT, body(store=True))
+    assert r.status == 400 and r.json["error"]["param"] == "store"
+
+
 def chunks(reply):
     assert reply.status == 200
     assert reply.headers["Content-Type"].startswith("text/event-stream")

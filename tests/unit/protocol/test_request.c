@@ -62,7 +62,7 @@ static const struct row chat_rows[] = {
 	{ "\"metadata\":{\"a\":1}", "metadata.a", "invalid_type", "expected a string" },
 	{ "\"metadata\":[]", "metadata", "invalid_type", "an object of strings" },
 	{ "\"store\":false" },
-	{ "\"store\":true" },
+	{ "\"store\":true", "store", UNSUPPORTED, ONLY("store", "false") },
 	{ "\"user\":\"u\"" },
 	{ "\"user\":1", "user", "invalid_type", "expected a string" },
 	{ "\"service_tier\":\"auto\"" },
