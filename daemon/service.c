@@ -37,12 +37,15 @@ static int apply_log(const struct ig_config *config, struct ig_error *err)
 	return rc < 0 ? ig_fail(err, rc, "log.file %s: %s", file ? file : "", strerror(-rc)) : 0;
 }
 
-static void log_difference(void *ctx, const char *key, const char *was, const char *is,
-			   bool reloadable)
+static void log_taken(void *ctx, const char *key, const char *was, const char *is, bool reloadable)
 {
 	if (reloadable)
 		ig_log_info("%s: %s -> %s", key, was, is);
-	else
+}
+
+static void log_left(void *ctx, const char *key, const char *was, const char *is, bool reloadable)
+{
+	if (!reloadable)
 		ig_log_warn("%s: %s -> %s needs a restart", key, was, is);
 }
 
@@ -59,7 +62,9 @@ void ig_service_reload(struct ig_service *s)
 	if (apply_log(config, &err) < 0)
 		ig_log_error("reload: %s", err.text);
 	ig_log_info("reload: %s", config->file);
-	ig_config_diff(s->config, config, log_difference, NULL);
+	/* Each against what is in force: the last file read, or that of the start. */
+	ig_config_diff(s->config, config, log_taken, NULL);
+	ig_config_diff(s->first, config, log_left, NULL);
 	ig_engine_reload(s->engine, config);
 	ig_net_reload(s->net, config);
 	if (s->ledger)

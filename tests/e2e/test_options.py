@@ -271,6 +271,13 @@ def test_sizes_of_requests(tuned, scripted):
            "max_body: 4KiB -> 1MiB needs a restart")
     refused()
     assert tuned.chat_text() == SCRIPT
+    # Compared with what is in force: said again as long as it differs, then no more.
+    reload(tuned, {}, "max_body: 4KiB -> 1MiB needs a restart")
+    n = len(tuned.log)
+    reload(tuned, {"server": {"max_body": "4KiB", "max_header": "2KiB"}}, "reload: ")
+    m = len(tuned.log)
+    reload(tuned, {}, "reload: ")
+    assert m > n and "max_body" not in tuned.log[n:]
 
 
 def test_connections_at_once(tuned):
