@@ -430,7 +430,8 @@ int ig_param_tool_choice(struct ig_request *r, const char *name, json_t *v, stru
 
 /* ---- messages ------------------------------------------------------------------ */
 
-const char *ig_role(const char *role)
+/* The template's name for a role; NULL for one that there is not. */
+static const char *role_name(const char *role)
 {
 	if (!strcmp(role, "system") || !strcmp(role, "developer"))
 		return "system";
@@ -549,6 +550,32 @@ int ig_read_content(char **out, size_t *len, const char *param, json_t *v,
 	s[*len] = 0;
 	*out = s;
 	return 0;
+}
+
+int ig_request_read_message(struct ig_request *r, const char *list, size_t i, json_t *m,
+			    const char *const *types, const char *const *assistant_types,
+			    struct ig_api_error *e)
+{
+	json_t *role = json_object_get(m, "role"), *content = json_object_get(m, "content");
+	char param[64];
+	char *text;
+	size_t len;
+
+	snprintf(param, sizeof param, "%s[%zu].role", list, i);
+	if (!role)
+		return ig_fail_missing(e, param);
+	if (!json_is_string(role))
+		return ig_fail_type(e, param, "a string", role);
+	const char *name = role_name(json_string_value(role));
+	if (!name)
+		return ig_fail_value(e, param, "expected system, developer, user or assistant");
+	snprintf(param, sizeof param, "%s[%zu].content", list, i);
+	if (!content)
+		return ig_fail_missing(e, param);
+	if (ig_read_content(&text, &len, param, content,
+			    strcmp(name, "assistant") ? types : assistant_types, e) < 0)
+		return -1;
+	return ig_request_add_message(r, name, text, len, e);
 }
 
 void ig_request_finish(struct ig_request *r)

@@ -40,12 +40,15 @@ int ig_read_int(int32_t *out, int32_t min, int32_t max, const char *name, json_t
 /* Append a message; takes content over, also on failure. */
 int ig_request_add_message(struct ig_request *r, const char *role, char *content, size_t len,
 			   struct ig_api_error *e);
+/* Append the i-th element of a list, an object whose other members were looked at: its
+ * role, and its content with parts of these types (an assistant's: of those). */
+int ig_request_read_message(struct ig_request *r, const char *list, size_t i, json_t *m,
+			    const char *const *types, const char *const *assistant_types,
+			    struct ig_api_error *e);
 /* The texts of a content: a string, or a list of parts whose type is one of types
  * (NULL-terminated).  *out is malloc'd. */
 int ig_read_content(char **out, size_t *len, const char *param, json_t *v,
 		    const char *const *types, struct ig_api_error *e);
-/* system, developer, user, assistant to the template's name for it; NULL: another. */
-const char *ig_role(const char *role);
 
 /* Readers that both tables use. */
 typedef int ig_param_fn(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);

@@ -27,8 +27,6 @@ static int read_message(struct ig_request *r, size_t i, json_t *m, struct ig_api
 {
 	char param[160], shown[64];
 	const char *key;
-	char *text;
-	size_t len;
 	json_t *v;
 
 	snprintf(param, sizeof param, "messages[%zu]", i);
@@ -40,21 +38,7 @@ static int read_message(struct ig_request *r, size_t i, json_t *m, struct ig_api
 		if (check_message_key(key, param, v, e) < 0)
 			return -1;
 	}
-	json_t *role = json_object_get(m, "role"), *content = json_object_get(m, "content");
-	snprintf(param, sizeof param, "messages[%zu].role", i);
-	if (!role)
-		return ig_fail_missing(e, param);
-	if (!json_is_string(role))
-		return ig_fail_type(e, param, "a string", role);
-	const char *name = ig_role(json_string_value(role));
-	if (!name)
-		return ig_fail_value(e, param, "expected system, developer, user or assistant");
-	snprintf(param, sizeof param, "messages[%zu].content", i);
-	if (!content)
-		return ig_fail_missing(e, param);
-	if (ig_read_content(&text, &len, param, content, text_types, e) < 0)
-		return -1;
-	return ig_request_add_message(r, name, text, len, e);
+	return ig_request_read_message(r, "messages", i, m, text_types, text_types, e);
 }
 
 static int param_messages(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)

@@ -17,15 +17,11 @@ static int read_item(struct ig_request *r, size_t i, json_t *m, struct ig_api_er
 {
 	char param[160];
 	const char *key;
-	char *text;
-	size_t len;
-	json_t *v;
+	json_t *v, *type = json_object_get(m, "type");
 
 	snprintf(param, sizeof param, "input[%zu]", i);
 	if (!json_is_object(m))
 		return ig_fail_type(e, param, "an object", m);
-	json_t *type = json_object_get(m, "type"), *role = json_object_get(m, "role"),
-	       *content = json_object_get(m, "content");
 	snprintf(param, sizeof param, "input[%zu].type", i);
 	if (type && !json_is_null(type)) {
 		if (!json_is_string(type))
@@ -44,21 +40,7 @@ static int read_item(struct ig_request *r, size_t i, json_t *m, struct ig_api_er
 		if (!json_is_string(v))
 			return ig_fail_type(e, param, "a string", v);
 	}
-	snprintf(param, sizeof param, "input[%zu].role", i);
-	if (!role)
-		return ig_fail_missing(e, param);
-	if (!json_is_string(role))
-		return ig_fail_type(e, param, "a string", role);
-	const char *name = ig_role(json_string_value(role));
-	if (!name)
-		return ig_fail_value(e, param, "expected system, developer, user or assistant");
-	snprintf(param, sizeof param, "input[%zu].content", i);
-	if (!content)
-		return ig_fail_missing(e, param);
-	if (ig_read_content(&text, &len, param, content,
-			    strcmp(name, "assistant") ? input_types : output_types, e) < 0)
-		return -1;
-	return ig_request_add_message(r, name, text, len, e);
+	return ig_request_read_message(r, "input", i, m, input_types, output_types, e);
 }
 
 static int param_input(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
