@@ -1,6 +1,7 @@
 /* tile16.c: see tile16.h. */
 #include "ops/cpu/tile16.h"
 
+#include "model/gguf.h"
 #include "ops/float.h"
 
 #include <assert.h>
@@ -73,22 +74,10 @@ static void pack_row(uint32_t dtype, const uint8_t *src, uint8_t *tile, int64_t 
 	}
 }
 
-static uint64_t row_bytes(uint32_t dtype, int64_t k)
-{
-	uint64_t u = (uint64_t)k;
-	switch (dtype) {
-	case IG_F32: return u * 4;
-	case IG_F16: case IG_BF16: return u * 2;
-	case IG_Q8_0: return u / 32 * 34;
-	case IG_Q4_0: return u / 32 * 18;
-	default: return u / 32 * 20;
-	}
-}
-
 void ig_tile16_pack(uint32_t dtype, const void *src, int64_t n, int64_t k, void *dst,
 		    int64_t first, int64_t last)
 {
-	uint64_t tile_bytes = ig_tile16_tile_bytes(dtype, k), stride = row_bytes(dtype, k);
+	uint64_t tile_bytes = ig_tile16_tile_bytes(dtype, k), stride = ig_dtype_row_bytes(dtype, k);
 
 	for (int64_t t = first; t < last; t++) {
 		uint8_t *tile = (uint8_t *)dst + (uint64_t)t * tile_bytes;

@@ -396,10 +396,8 @@ static void place_workers(struct cpu_program *p)
 	p->scratch_bytes += p->worker_bytes * ig_pool_n_threads(p->driver->pool);
 }
 
-static int place_weights(struct lowering *l)
+static void place_weights(struct cpu_program *p)
 {
-	struct cpu_program *p = l->p;
-
 	for (uint32_t i = 0; i < p->plan->n_weights; i++) {
 		const struct ig_plan_weight *pw = &p->plan->weights[i];
 		struct cpu_weight *w = &p->weights[i];
@@ -413,7 +411,6 @@ static int place_weights(struct lowering *l)
 		w->offset = p->weight_bytes;
 		p->weight_bytes += w->bytes;
 	}
-	return 0;
 }
 
 int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
@@ -452,7 +449,7 @@ int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
 	}
 	place_buffers(p);
 	place_workers(p);
-	rc = place_weights(&l);
+	place_weights(p);
 	*memory = (struct ig_program_memory){ p->weight_bytes, p->scratch_bytes };
 done:
 	free(l.value_buffer);

@@ -81,6 +81,7 @@ struct ig_case_data {
 	int32_t *ids, *gathered;
 	int32_t out_rows;
 	int64_t out_cols;
+	uint32_t n_out;
 	/* made once a kernel */
 	uint8_t *packed;
 	uint8_t *out[2]; /* guarded results */
@@ -188,6 +189,7 @@ struct ig_case_data *ig_case_open(const struct ig_case *c)
 							      c->bias };
 	d->n_matrices = norm ? 0 : !strcmp(c->op, "glu") ? 2 : 1;
 	d->n_weights = d->n_matrices + (norm ? 1 : 0) + (c->bias ? 1 : 0);
+	d->n_out = norm && c->residual ? 2 : 1; /* the sum too */
 	d->n_in = embed ? 0 : c->residual ? 2 : 1;
 	d->out_cols = embed ? c->k : c->n;
 	d->out_rows = c->gather ? (c->rows + 1) / 2 : c->rows;
@@ -245,7 +247,7 @@ const struct ig_op *ig_case_op(const struct ig_case_data *d)
 
 int64_t ig_case_out_len(const struct ig_case_data *d)
 {
-	return d->out_rows * d->out_cols;
+	return d->n_out * d->out_rows * d->out_cols;
 }
 
 bool ig_case_fits(const struct ig_case *c, const struct ig_cpu_kernel *k)
@@ -266,7 +268,7 @@ static void fill(struct ig_case_data *d, struct ig_op_call *call, struct ig_step
 				  .logit_rows = d->gathered + first };
 	*call = (struct ig_op_call){ .struct_size = sizeof *call, .params = &d->params, .step = step,
 				     .n_in = d->n_in, .n_weights = d->n_weights,
-				     .n_out = c->residual && !strcmp(c->op, "norm") ? 2 : 1 };
+				     .n_out = d->n_out };
 	if (d->n_in > 0)
 		call->in[0] = (struct ig_tensor){ (char *)x + in_first * x_stride, n, c->k, x_stride,
 						  IG_F32, form };
@@ -302,16 +304,16 @@ static int64_t to_form(struct ig_case_data *d, uint32_t form)
 	return stride;
 }
 
-/* Copy the result out and look at the guards: before, between and after the rows. */
-static bool collect(struct ig_case_data *d, float *out)
+/* Copy one result out and look at its guards: before, between and after the rows. */
+static bool collect_one(const struct ig_case_data *d, const uint8_t *from, float *out)
 {
 	int64_t row = d->out_cols * (int64_t)sizeof(float);
 	bool whole = true;
 
 	for (int64_t i = 0; i < GUARD; i++)
-		whole = whole && d->out[0][i] == GUARD_BYTE;
+		whole = whole && from[i] == GUARD_BYTE;
 	for (int32_t r = 0; r < d->c->rows; r++) {
-		const uint8_t *p = d->out[0] + GUARD + r * d->stride;
+		const uint8_t *p = from + GUARD + r * d->stride;
 		bool written = r < d->out_rows;
 		if (written)
 			memcpy(out + r * d->out_cols, p, (size_t)row);
@@ -321,9 +323,19 @@ static bool collect(struct ig_case_data *d, float *out)
 	return whole;
 }
 
+static bool collect(const struct ig_case_data *d, float *out)
+{
+	bool whole = true;
+
+	for (uint32_t i = 0; i < d->n_out; i++)
+		whole = collect_one(d, d->out[i], out + i * d->out_rows * d->out_cols) && whole;
+	return whole;
+}
+
 static void clear(struct ig_case_data *d)
 {
-	memset(d->out[0], GUARD_BYTE, (size_t)(d->stride * d->c->rows + GUARD));
+	for (uint32_t i = 0; i < d->n_out; i++)
+		memset(d->out[i], GUARD_BYTE, (size_t)(d->stride * d->c->rows + GUARD));
 }
 
 void ig_case_reference(struct ig_case_data *d, uint32_t form, float *out)
