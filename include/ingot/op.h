@@ -188,7 +188,9 @@ enum ig_isa {
 	IG_ISA_AVX2 = 1, /* AVX2, FMA, F16C */
 	IG_ISA_AVX512 = 2, /* AVX-512 F, BW, VL, DQ, VNNI */
 	IG_ISA_AVX512_BF16 = 3, /* and BF16 */
-	IG_ISA_NEON = 8,
+	IG_ISA_NEON = 8, /* what every aarch64 has */
+	IG_ISA_NEON_DOTPROD = 9, /* and sdot */
+	IG_ISA_NEON_I8MM = 10, /* and smmla */
 };
 
 /* What a cpu kernel's units are; units of rows on both sides of an edge need no
