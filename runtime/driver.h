@@ -21,6 +21,7 @@ struct ig_driver_options {
 	uint32_t n_threads; /* 0: as many as there are processors */
 	const char *activations; /* auto, f32 */
 	uint32_t strict; /* breaches of the contract are errors */
+	uint32_t run_ahead; /* 1: a step may start before the one before it was read */
 };
 
 struct ig_program_limits {
@@ -28,6 +29,8 @@ struct ig_program_limits {
 	uint32_t max_seqs;
 	uint32_t max_logit_rows;
 	uint32_t max_context; /* tokens of one sequence */
+	uint32_t kv_dtype; /* of the cache: IG_F16 or IG_F32; 0: IG_F16 */
+	uint32_t max_slabs; /* of the cache's arena; 0: as many as fit a block word */
 };
 
 struct ig_program_memory {
@@ -52,13 +55,24 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 int ig_program_load(struct ig_program *p, struct ig_error *err);
 void ig_program_destroy(struct ig_program *p); /* NULL is fine */
 
-/* 0, or -EINVAL for a step beyond the limits, -EBUSY (strict) without a wait between. */
+/* Steps that this driver lets be under way at once: 1 … IG_STEPS_IN_FLIGHT. */
+uint32_t ig_driver_steps_in_flight(const struct ig_driver *d);
+
+/* 0, or -EINVAL for a step beyond the limits, -EBUSY (strict) when
+ * IG_STEPS_IN_FLIGHT steps wait to be waited for, -EIO, -ENOMEM, -ETIMEDOUT when the
+ * device failed: ig_program_error says how.  A step with token_from follows the one
+ * whose sampled_ids are its prev_ids. */
 int ig_program_submit(struct ig_program *p, const struct ig_step *step);
-/* When it returns 0, step->sampled_ids (and ->logits) are written. */
+/* Wait for the oldest step under way.  When it returns 0, its sampled_ids (and
+ * ->logits) are written.  Any other value ends all steps under way: none of them
+ * has results.  -ENODEV: the device is gone for good. */
 int ig_program_wait(struct ig_program *p);
+/* Why the last submit or wait failed; its text is empty when it did not. */
+const struct ig_error *ig_program_error(const struct ig_program *p);
 
 /* Memory for the cache's slabs; ctx is the driver.  Fit struct ig_kv_arena. */
 void *ig_driver_map_slab(void *driver, uint64_t slab_bytes);
 void ig_driver_unmap_slab(void *driver, void *base, uint64_t slab_bytes);
+void ig_driver_copy(void *driver, void *dst, const void *src, uint64_t n_bytes);
 
 #endif

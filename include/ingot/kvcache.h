@@ -15,8 +15,8 @@
 struct ig_kvcache; /* opaque */
 struct ig_kv_seq; /* one sequence's blocks in its model's groups */
 
-/* Memory for slabs, from the driver that reads them.  map_slab returns memory
- * of slab_bytes, committed on use, or NULL; unmap_slab gives it back to the
+/* Memory for slabs, from the driver that reads them.  map_slab returns the
+ * address of slab_bytes, committed on use, or NULL; unmap_slab gives it back to the
  * system. */
 struct ig_kv_arena {
 	uint32_t struct_size;
@@ -26,6 +26,10 @@ struct ig_kv_arena {
 	void *ctx;
 	void *(*map_slab)(void *ctx, uint64_t slab_bytes);
 	void (*unmap_slab)(void *ctx, void *base, uint64_t slab_bytes);
+	/* Copy n_bytes between mapped slabs, before the next step reads or writes
+	 * them and after all steps that were submitted.  A slab's address need not be
+	 * one that the host can follow: nobody else touches what lies in it. */
+	void (*copy)(void *ctx, void *dst, const void *src, uint64_t n_bytes);
 };
 
 struct ig_kv_stats {

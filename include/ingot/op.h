@@ -131,17 +131,39 @@ struct ig_step_kv {
 	int64_t max_blocks; /* the tables' row length */
 };
 
-/* How one row's token is drawn. */
+/* What changes one logit before the draw.  With x the logit of token id:
+ *   if seen: x = x > 0 ? x / repetition_penalty : x * repetition_penalty
+ *   x = x - n_drawn * frequency_penalty - (n_drawn > 0) * presence_penalty + bias */
+struct ig_logit_edit {
+	int32_t id; /* each id once a row */
+	uint32_t n_drawn; /* times that the answer has it so far */
+	uint32_t seen; /* 1: in the prompt or the answer */
+	float bias;
+};
+
+/* How one row's token is drawn: edits, then the mask, then temperature, top_k,
+ * top_p of what is left, min_p of the largest probability (the order of
+ * candidates is by logit, then id), then a draw in the order of ids. */
 struct ig_sample_params {
 	float temperature; /* 0: the largest logit */
 	float top_p; /* 1: off */
+	float min_p; /* 0: off */
 	int32_t top_k; /* 0: off */
+	float repetition_penalty; /* 1: off */
+	float frequency_penalty, presence_penalty; /* 0: off */
+	int32_t mask; /* row of step->masks, or -1: all tokens are allowed */
+	uint32_t first_edit, n_edits; /* in step->edits */
 	int32_t position; /* of the token being drawn; with seed, the draw */
+	uint32_t reserved;
 	uint64_t seed;
 };
 
+/* Steps that may be under way at once: one is read while the next one runs. */
+#define IG_STEPS_IN_FLIGHT 2
+
 /* All that changes from step to step.  Owned by the engine, unchanged between
- * submit and wait. */
+ * submit and wait.  Rows of one sequence are neighbours with ascending positions,
+ * sequences are in the order of their rows. */
 struct ig_step {
 	uint32_t struct_size;
 	int32_t n_rows; /* tokens in this step */
@@ -158,8 +180,25 @@ struct ig_step {
 	void *const *slab_bases; /* by slab number */
 	const struct ig_step_kv *kv; /* [n_groups] */
 	uint32_t n_groups;
+	uint32_t n_edits;
+	const struct ig_logit_edit *edits; /* [n_edits] */
+	const uint32_t *masks; /* [n_masks, (n_vocab + 31) / 32]: bit set, token allowed */
+	uint32_t n_masks;
 	uint32_t reserved;
+	/* A step that starts before the one before it was waited for does not know its
+	 * last tokens: where token_from[r] >= 0, row r's token is prev_ids[token_from[r]],
+	 * and prev_ids is the sampled_ids of the step submitted just before (a GPU
+	 * reads its own copy of it).  token_from NULL: token_ids holds all. */
+	const int32_t *token_from; /* NULL, or [n_rows] */
+	const int32_t *prev_ids;
 };
+
+/* Row r's token, for kernels that run where prev_ids can be read. */
+static inline int32_t ig_step_token(const struct ig_step *s, int64_t r)
+{
+	return s->token_from && s->token_from[r] >= 0 ? s->prev_ids[s->token_from[r]] :
+							 s->token_ids[r];
+}
 
 /* ---- a call ---------------------------------------------------------------- */
 
@@ -217,6 +256,8 @@ struct ig_cpu_kernel {
 
 /* ---- the op ------------------------------------------------------------------ */
 
+struct ig_gpu_op;
+
 struct ig_op {
 	uint32_t struct_size;
 	uint32_t params_size; /* params begin with their own size as uint32_t */
@@ -230,6 +271,7 @@ struct ig_op {
 	const struct ig_cpu_kernel *cpu_kernels;
 	uint32_t n_cpu_kernels;
 	uint32_t flags; /* enum ig_op_flags */
+	const struct ig_gpu_op *gpu; /* gpu.h; NULL: no GPU runs it */
 };
 
 enum ig_op_flags {

@@ -1,0 +1,95 @@
+/*
+ * args.h: what the host tells a kernel once, when the plan is lowered: buffer 0.
+ * One declaration for C and for Metal; the asserts hold on both sides.  Strides
+ * and offsets are in elements unless the name says bytes.  What changes from step
+ * to step is in step.h.
+ */
+#ifndef INGOT_SHADERS_ARGS_H
+#define INGOT_SHADERS_ARGS_H
+
+#include "shared_types.h"
+
+/* linear: up to four weights of one format side by side; glu: gate and up. */
+struct linear_args {
+	uint k; /* inner length */
+	uint n[4]; /* outputs of each weight; 0: not there */
+	uint n_weights;
+	uint x_stride, y_stride, residual_stride;
+	uint act; /* IG_ACT_… */
+	uint rows_live; /* 0: the step's rows, 1: its logit rows */
+	uint shares; /* that k is cut into; of the weight's shape alone */
+	uint w_row_bytes;
+	uint flags; /* LINEAR_… */
+};
+SHARED_SIZE(linear_args, 56);
+#define LINEAR_BIAS 1u
+#define LINEAR_RESIDUAL 2u
+
+struct norm_args {
+	uint n;
+	float eps;
+	uint x_stride, delta_stride, y_stride, sum_stride;
+	uint kind; /* IG_NORM_… */
+	uint flags; /* NORM_… */
+	uint rows_live;
+};
+SHARED_SIZE(norm_args, 36);
+#define NORM_BIAS 1u
+#define NORM_DELTA 2u
+#define NORM_GATHER 4u
+
+struct embed_args {
+	uint n_cols, n_vocab;
+	uint y_stride;
+	uint w_row_bytes;
+	float scale;
+	uint max_logit_rows; /* row length of the ids that were drawn */
+};
+SHARED_SIZE(embed_args, 24);
+
+struct convert_args {
+	uint n_cols;
+	uint x_stride, y_stride;
+	uint rows_live;
+};
+SHARED_SIZE(convert_args, 16);
+
+struct rope_table_args {
+	uint n_pairs;
+	uint y_stride;
+	float freq_scale;
+	uint flags; /* ROPE_FACTORS */
+};
+SHARED_SIZE(rope_table_args, 16);
+#define ROPE_FACTORS 1u
+
+struct rope_kv_args {
+	uint n_heads, n_kv_heads, head_dim, n_pairs;
+	uint mode; /* IG_ROPE_… */
+	uint group, layer;
+	uint x_stride, table_stride, y_stride;
+	float norm_eps;
+	uint flags; /* ROPE_NORM, ROPE_TABLE */
+};
+SHARED_SIZE(rope_kv_args, 48);
+#define ROPE_NORM 2u
+#define ROPE_TABLE 4u
+
+struct attention_args {
+	uint n_heads, n_kv_heads;
+	uint group, layer;
+	uint q_stride, y_stride;
+	float scale;
+	uint window; /* 0: all positions */
+};
+SHARED_SIZE(attention_args, 32);
+
+struct sample_args {
+	uint n_vocab;
+	uint x_stride;
+	uint max_logit_rows;
+	uint n_parts; /* that a row is cut into where several threadgroups share it */
+};
+SHARED_SIZE(sample_args, 16);
+
+#endif

@@ -1,0 +1,83 @@
+/*
+ * step.h: the device's copy of a step, buffer 1 of every kernel.
+ *
+ * A head, then arrays whose places the head names in bytes from its own beginning
+ * (multiples of 16).  runtime/gpu/step.c writes it, kernels read it with the
+ * functions below.
+ */
+#ifndef INGOT_SHADERS_STEP_H
+#define INGOT_SHADERS_STEP_H
+
+#include "shared_types.h"
+
+#define STEP_MAX_GROUPS 4
+#define STEP_BLOCK_TOKENS 16
+#define STEP_BLOCK_BITS 12
+#define STEP_RANGE 256 /* positions that one partial of attention covers */
+#define STEP_NONE 0xffffffffu
+
+/* One cache group: block tables and the layout of a block, in bytes. */
+struct step_kv {
+	ulong block_bytes;
+	uint tables; /* place of uint [n_seqs, max_blocks] */
+	uint max_blocks;
+	uint layer_stride, v_offset, head_stride, token_stride;
+};
+SHARED_SIZE(step_kv, 32);
+
+/* As struct ig_sample_params. */
+struct step_sample {
+	float temperature, top_p, min_p;
+	int top_k;
+	float repetition_penalty, frequency_penalty, presence_penalty;
+	int mask;
+	uint first_edit, n_edits;
+	int position;
+	uint reserved;
+	uint seed_low, seed_high;
+};
+SHARED_SIZE(step_sample, 56);
+
+/* As struct ig_logit_edit. */
+struct step_edit {
+	int id;
+	uint n_drawn, seen;
+	float bias;
+};
+SHARED_SIZE(step_edit, 16);
+
+struct step_copy {
+	ulong dst, src; /* addresses */
+	uint n_bytes; /* a multiple of 16 */
+	uint reserved;
+};
+SHARED_SIZE(step_copy, 24);
+
+struct step_head {
+	uint n_rows, n_seqs, n_logit_rows;
+	uint n_copies;
+	uint ids, prev_ids; /* halves of the ids that were drawn: this step's, the last one's */
+	uint want_logits;
+	uint mask_words; /* length of a mask's row */
+	/* places */
+	uint token_ids; /* int [n_rows] */
+	uint token_from; /* int [n_rows]: -1, or an index into the last step's ids */
+	uint positions; /* int [n_rows] */
+	uint row_seq; /* int [n_rows] */
+	uint seq_lens; /* int [n_seqs] */
+	uint seq_rows; /* int [n_seqs + 1]: first row of each sequence */
+	uint logit_rows; /* int [n_logit_rows] */
+	/* uint [n_rows]: index of the row's first partial, one for each range from 0 to
+	 * that of its position; STEP_NONE: its sequence loops. */
+	uint partials;
+	uint sample; /* step_sample [n_logit_rows] */
+	uint edits; /* step_edit [] */
+	uint masks; /* uint [, mask_words] */
+	uint copies; /* step_copy [n_copies] */
+	uint slabs; /* addresses by slab number */
+	uint reserved;
+	SHARED_STRUCT(step_kv) kv[STEP_MAX_GROUPS];
+};
+SHARED_SIZE(step_head, 216);
+
+#endif
