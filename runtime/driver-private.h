@@ -14,10 +14,14 @@ struct ig_driver_class {
 		     struct ig_program_memory *memory, struct ig_error *err);
 	int (*load)(struct ig_program *p, struct ig_error *err);
 	void (*destroy)(struct ig_program *p);
+	/* As ig_program_submit and ig_program_wait; text goes to p->error.  wait is for
+	 * in_flight[0]. */
 	int (*submit)(struct ig_program *p, const struct ig_step *step);
 	int (*wait)(struct ig_program *p);
 	void *(*map_slab)(struct ig_driver *d, uint64_t slab_bytes);
 	void (*unmap_slab)(struct ig_driver *d, void *base, uint64_t slab_bytes);
+	void (*copy)(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes);
+	uint32_t steps_in_flight;
 };
 
 /* The first member of every driver and of every program. */
@@ -30,7 +34,9 @@ struct ig_program {
 	struct ig_program_limits limits;
 	uint32_t strict;
 	uint32_t loaded;
-	const struct ig_step *in_flight;
+	const struct ig_step *in_flight[IG_STEPS_IN_FLIGHT]; /* oldest first */
+	uint32_t n_in_flight;
+	struct ig_error error; /* of the last submit or wait */
 };
 
 extern const struct ig_driver_class ig_driver_cpu;

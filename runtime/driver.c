@@ -3,6 +3,7 @@
 #include "runtime/driver-private.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 /* In the order in which "auto" prefers them. */
@@ -60,55 +61,104 @@ void ig_program_destroy(struct ig_program *p)
 }
 
 /* Indices that a kernel follows without looking: check them once, here. */
-static int check_step(const struct ig_program *p, const struct ig_step *s)
+static int check_step(const struct ig_program *p, const struct ig_step *s, struct ig_error *err)
 {
 	const struct ig_program_limits *l = &p->limits;
+	const struct ig_step *before = p->n_in_flight ? p->in_flight[p->n_in_flight - 1] : NULL;
 
-	if (s->struct_size != sizeof *s || s->n_rows < 1 || (uint32_t)s->n_rows > l->max_rows ||
-	    s->n_seqs < 1 || (uint32_t)s->n_seqs > l->max_seqs || s->n_logit_rows < 0 ||
+	if (s->struct_size != sizeof *s)
+		return ig_fail(err, -EINVAL, "a step of %u bytes, expected %zu", s->struct_size,
+			       sizeof *s);
+	if (s->n_rows < 1 || (uint32_t)s->n_rows > l->max_rows || s->n_seqs < 1 ||
+	    (uint32_t)s->n_seqs > l->max_seqs || s->n_logit_rows < 0 ||
 	    (uint32_t)s->n_logit_rows > l->max_logit_rows || s->n_logit_rows > s->n_rows)
-		return -EINVAL;
-	for (int32_t r = 0; r < s->n_rows; r++)
-		if (s->row_seq[r] < 0 || s->row_seq[r] >= s->n_seqs || s->positions[r] < 0 ||
-		    s->positions[r] >= s->seq_lens[s->row_seq[r]])
-			return -EINVAL;
+		return ig_fail(err, -EINVAL, "a step of %d rows, %d sequences and %d rows of logits; "
+			       "the program takes %u, %u and %u", s->n_rows, s->n_seqs,
+			       s->n_logit_rows, l->max_rows, l->max_seqs, l->max_logit_rows);
+	for (int32_t r = 0; r < s->n_rows; r++) {
+		bool first = r == 0 || s->row_seq[r] != s->row_seq[r - 1];
+		int32_t seq = s->row_seq[r];
+
+		if (seq != (r == 0 ? 0 : s->row_seq[r - 1] + first) || seq >= s->n_seqs)
+			return ig_fail(err, -EINVAL, "row %d is of sequence %d: rows of one sequence "
+				       "are neighbours, in the sequences' order", r, seq);
+		if (s->positions[r] < 0 || s->positions[r] >= s->seq_lens[seq] ||
+		    (!first && s->positions[r] != s->positions[r - 1] + 1))
+			return ig_fail(err, -EINVAL, "row %d is at position %d of %d", r,
+				       s->positions[r], s->seq_lens[seq]);
+		if (s->token_from && s->token_from[r] >= 0 &&
+		    (!before || s->prev_ids != before->sampled_ids ||
+		     s->token_from[r] >= before->n_logit_rows))
+			return ig_fail(err, -EINVAL, "row %d takes token %d of a step that is not the one "
+				       "before", r, s->token_from[r]);
+	}
+	if (s->row_seq[s->n_rows - 1] != s->n_seqs - 1)
+		return ig_fail(err, -EINVAL, "%d sequences, rows of %d", s->n_seqs,
+			       s->row_seq[s->n_rows - 1] + 1);
 	for (int32_t i = 0; i < s->n_seqs; i++) {
 		if (s->seq_lens[i] < 1 || (uint32_t)s->seq_lens[i] > l->max_context)
-			return -EINVAL;
+			return ig_fail(err, -EINVAL, "sequence %d has %d tokens, the most is %u", i,
+				       s->seq_lens[i], l->max_context);
 		for (uint32_t g = 0; g < s->n_groups; g++)
 			if ((s->seq_lens[i] - 1) / IG_BLOCK_TOKENS >= s->kv[g].max_blocks)
-				return -EINVAL;
+				return ig_fail(err, -EINVAL, "sequence %d has %d tokens, its table %lld "
+					       "blocks", i, s->seq_lens[i],
+					       (long long)s->kv[g].max_blocks);
 	}
-	for (int32_t i = 0; i < s->n_logit_rows; i++)
-		if (s->logit_rows[i] < 0 || s->logit_rows[i] >= s->n_rows)
-			return -EINVAL;
+	for (int32_t i = 0; i < s->n_logit_rows; i++) {
+		const struct ig_sample_params *d = &s->sample[i];
+
+		if (s->logit_rows[i] < 0 || s->logit_rows[i] >= s->n_rows ||
+		    (i > 0 && s->logit_rows[i] <= s->logit_rows[i - 1]))
+			return ig_fail(err, -EINVAL, "logits of row %d are wanted in place %d",
+				       s->logit_rows[i], i);
+		if ((uint64_t)d->first_edit + d->n_edits > s->n_edits ||
+		    (d->mask >= 0 && (uint32_t)d->mask >= s->n_masks))
+			return ig_fail(err, -EINVAL, "row %d's edits or mask are not in the step",
+				       s->logit_rows[i]);
+	}
 	return 0;
+}
+
+uint32_t ig_driver_steps_in_flight(const struct ig_driver *d)
+{
+	return d->class->steps_in_flight;
 }
 
 int ig_program_submit(struct ig_program *p, const struct ig_step *step)
 {
+	p->error = (struct ig_error){ 0 };
 	if (!p->loaded)
-		return -EINVAL;
-	if (p->in_flight) {
-		int rc = p->strict ? -EBUSY : ig_program_wait(p);
+		return ig_fail(&p->error, -EINVAL, "the program is not loaded");
+	if (p->n_in_flight == IG_STEPS_IN_FLIGHT) {
+		int rc = p->strict ? ig_fail(&p->error, -EBUSY, "%d steps wait to be waited for",
+					     IG_STEPS_IN_FLIGHT) : ig_program_wait(p);
 		if (rc)
 			return rc;
 	}
-	int rc = check_step(p, step);
+	int rc = check_step(p, step, &p->error);
 	if (!rc)
 		rc = p->class->submit(p, step);
 	if (!rc)
-		p->in_flight = step;
+		p->in_flight[p->n_in_flight++] = step;
 	return rc;
 }
 
 int ig_program_wait(struct ig_program *p)
 {
-	if (!p->in_flight)
-		return p->strict ? -EINVAL : 0;
+	p->error = (struct ig_error){ 0 };
+	if (!p->n_in_flight)
+		return p->strict ? ig_fail(&p->error, -EINVAL, "no step is under way") : 0;
 	int rc = p->class->wait(p);
-	p->in_flight = NULL;
+	p->n_in_flight = rc ? 0 : p->n_in_flight - 1;
+	for (uint32_t i = 0; i < p->n_in_flight; i++)
+		p->in_flight[i] = p->in_flight[i + 1];
 	return rc;
+}
+
+const struct ig_error *ig_program_error(const struct ig_program *p)
+{
+	return &p->error;
 }
 
 void *ig_driver_map_slab(void *driver, uint64_t slab_bytes)
@@ -121,4 +171,10 @@ void ig_driver_unmap_slab(void *driver, void *base, uint64_t slab_bytes)
 {
 	struct ig_driver *d = driver;
 	d->class->unmap_slab(d, base, slab_bytes);
+}
+
+void ig_driver_copy(void *driver, void *dst, const void *src, uint64_t n_bytes)
+{
+	struct ig_driver *d = driver;
+	d->class->copy(d, dst, src, n_bytes);
 }

@@ -21,7 +21,6 @@ struct ig_driver_options {
 	uint32_t n_threads; /* 0: as many as there are processors */
 	const char *activations; /* auto, f32 */
 	uint32_t strict; /* breaches of the contract are errors */
-	uint32_t run_ahead; /* 1: a step may start before the one before it was read */
 };
 
 struct ig_program_limits {
@@ -55,13 +54,15 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 int ig_program_load(struct ig_program *p, struct ig_error *err);
 void ig_program_destroy(struct ig_program *p); /* NULL is fine */
 
-/* Steps that this driver lets be under way at once: 1 … IG_STEPS_IN_FLIGHT. */
+/* Steps that should be under way at once, 1 … IG_STEPS_IN_FLIGHT: 2 where a device
+ * computes while the host looks at the step before. */
 uint32_t ig_driver_steps_in_flight(const struct ig_driver *d);
 
 /* 0, or -EINVAL for a step beyond the limits, -EBUSY (strict) when
  * IG_STEPS_IN_FLIGHT steps wait to be waited for, -EIO, -ENOMEM, -ETIMEDOUT when the
  * device failed: ig_program_error says how.  A step with token_from follows the one
- * whose sampled_ids are its prev_ids. */
+ * whose sampled_ids are its prev_ids.  A step that could not be begun changes
+ * nothing for those before it. */
 int ig_program_submit(struct ig_program *p, const struct ig_step *step);
 /* Wait for the oldest step under way.  When it returns 0, its sampled_ids (and
  * ->logits) are written.  Any other value ends all steps under way: none of them

@@ -337,6 +337,7 @@ int ig_models_load(struct ig_engine *e, const struct ig_config *config, struct i
 		.ctx = e->driver,
 		.map_slab = ig_driver_map_slab,
 		.unmap_slab = ig_driver_unmap_slab,
+		.copy = ig_driver_copy,
 	};
 	struct ig_error why = { 0 };
 	uint32_t dtype;

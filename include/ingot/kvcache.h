@@ -26,9 +26,10 @@ struct ig_kv_arena {
 	void *ctx;
 	void *(*map_slab)(void *ctx, uint64_t slab_bytes);
 	void (*unmap_slab)(void *ctx, void *base, uint64_t slab_bytes);
-	/* Copy n_bytes between mapped slabs, before the next step reads or writes
-	 * them and after all steps that were submitted.  A slab's address need not be
-	 * one that the host can follow: nobody else touches what lies in it. */
+	/* Copy n_bytes between mapped slabs: what steps that were waited for have
+	 * written, in place before the next step that is submitted runs.  A slab's
+	 * address need not be one that the host can follow: nobody but the driver
+	 * touches what lies in it. */
 	void (*copy)(void *ctx, void *dst, const void *src, uint64_t n_bytes);
 };
 

@@ -477,8 +477,9 @@ static int kv_seq_fork(struct ig_kv_seq *parent, uint32_t n_tokens, struct ig_kv
 		for (uint32_t i = 0; i < s->n_groups; i++) {
 			const struct group *g = &c->groups[s->group[i]];
 
-			memcpy(block_base(c, g, table(s, i)[n_full]),
-			       block_base(c, g, table(parent, i)[n_full]), g->layout.block_bytes);
+			c->arena.copy(c->arena.ctx, block_base(c, g, table(s, i)[n_full]),
+				      block_base(c, g, table(parent, i)[n_full]),
+				      g->layout.block_bytes);
 		}
 	}
 	*out = s;

@@ -92,6 +92,12 @@ static void unmap_slab(struct ig_driver *d, void *base, uint64_t bytes)
 	ig_cpu_unmap(base, bytes);
 }
 
+/* Steps compute inside wait, so none runs now. */
+static void copy(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes)
+{
+	memcpy(dst, src, n_bytes);
+}
+
 /* ---- a step ------------------------------------------------------------------------ */
 
 static int32_t rows_of(const struct ig_step *s, uint32_t row_class)
@@ -191,7 +197,8 @@ static void run_program(void *ctx, uint32_t thread)
 
 static int cpu_submit(struct ig_program *p, const struct ig_step *step)
 {
-	/* The caller computes too, so work begins when it waits. */
+	/* The caller computes too, so work begins when it waits: a step behind another
+	 * finds that one's tokens drawn. */
 	return 0;
 }
 
@@ -199,7 +206,7 @@ static int cpu_wait(struct ig_program *base)
 {
 	struct cpu_program *p = (struct cpu_program *)base;
 
-	prepare(p, base->in_flight);
+	prepare(p, base->in_flight[0]);
 	ig_pool_run(p->driver->pool, run_program, p);
 	return 0;
 }
@@ -216,4 +223,6 @@ const struct ig_driver_class ig_driver_cpu = {
 	.wait = cpu_wait,
 	.map_slab = map_slab,
 	.unmap_slab = unmap_slab,
+	.copy = copy,
+	.steps_in_flight = 1,
 };

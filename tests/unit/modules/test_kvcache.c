@@ -19,7 +19,7 @@ extern const struct ig_module ingot_module;
 static const struct ig_kvcache_service *kv;
 
 struct memory {
-	int n_mapped, n_maps, fail_after; /* fail_after < 0: never */
+	int n_mapped, n_maps, n_copies, fail_after; /* fail_after < 0: never */
 };
 
 static void *map_slab(void *ctx, uint64_t bytes)
@@ -39,10 +39,17 @@ static void unmap_slab(void *ctx, void *base, uint64_t bytes)
 	free(base);
 }
 
+static void copy(void *ctx, void *dst, const void *src, uint64_t n_bytes)
+{
+	((struct memory *)ctx)->n_copies++;
+	memcpy(dst, src, n_bytes);
+}
+
 static struct ig_kvcache *make(struct memory *m, uint64_t arena, uint64_t slab)
 {
 	struct ig_kv_arena a = { .struct_size = sizeof a, .arena_bytes = arena, .slab_bytes = slab,
-				 .ctx = m, .map_slab = map_slab, .unmap_slab = unmap_slab };
+				 .ctx = m, .map_slab = map_slab, .unmap_slab = unmap_slab,
+				 .copy = copy };
 	struct ig_error err;
 	struct ig_kvcache *c = NULL;
 
@@ -130,7 +137,7 @@ static void test_create_refusals(void **state)
 	struct memory m;
 	struct ig_kv_arena a = { .struct_size = sizeof a, .arena_bytes = 1 << 20,
 				 .slab_bytes = 3 << 12, .ctx = &m, .map_slab = map_slab,
-				 .unmap_slab = unmap_slab };
+				 .unmap_slab = unmap_slab, .copy = copy };
 	struct ig_kvcache *c = NULL;
 	struct ig_error err;
 
