@@ -17,7 +17,7 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 /* An id out of range reads the first row; the engine lets none through. */
 static int64_t id_of(const struct ig_op_call *c, int64_t r)
 {
-	int32_t id = c->step->token_ids[r];
+	int32_t id = ig_step_token(c->step, r);
 	return id >= 0 && id < c->weight[0].n_rows ? id : 0;
 }
 

@@ -115,6 +115,7 @@ int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options
 		s->max_output = (int32_t)limit;
 	s->sample = (struct ig_sample_params){ .temperature = spec->temperature,
 					       .top_p = spec->top_p, .top_k = spec->top_k,
+					       .repetition_penalty = 1.0f, .mask = -1,
 					       .seed = spec->seed };
 	s->n_noted = -1;
 	s->result.n_prompt = spec->n_prompt;

@@ -17,6 +17,10 @@
 
 #define N 499
 
+#define PARAMS(t, p, k, at, s)                                                                     \
+	{ .temperature = t, .top_p = p, .top_k = k, .repetition_penalty = 1.0f, .mask = -1,        \
+	  .position = at, .seed = s }
+
 static float logits[N];
 static uint64_t scratch[N];
 
@@ -59,8 +63,8 @@ static void test_kernels_agree_with_the_reference(void **state)
 			for (int a = 0; a < 4; a++)
 				for (int b = 0; b < 6; b++)
 					for (int pos = 0; pos < 4; pos++) {
-						struct ig_sample_params p = { temperatures[t], ps[a], ks[b],
-									      pos, ig_random_u64(&s) };
+						struct ig_sample_params p = PARAMS(temperatures[t], ps[a],
+								ks[b], pos, ig_random_u64(&s));
 						fill(p.seed | 1);
 						assert_int_equal(draw(k, &p, NULL), draw(NULL, &p, NULL));
 					}
@@ -69,7 +73,7 @@ static void test_kernels_agree_with_the_reference(void **state)
 
 static void test_greedy_edges(void **state)
 {
-	struct ig_sample_params p = { 0.0f, 1.0f, 0, 0, 0 };
+	struct ig_sample_params p = PARAMS(0.0f, 1.0f, 0, 0, 0);
 
 	for (uint32_t j = 0; j < ig_op_sample.n_cpu_kernels; j++) {
 		const struct ig_cpu_kernel *k = &ig_op_sample.cpu_kernels[j];
@@ -98,7 +102,7 @@ static void test_greedy_edges(void **state)
 		assert_in_range(id, 0, N - 1);
 		logits[5] = INFINITY;
 		assert_int_equal(draw(k, &p, NULL), 5);
-		p = (struct ig_sample_params){ 1e-40f, 1.0f, 0, 0, 0 };
+		p = (struct ig_sample_params)PARAMS(1e-40f, 1.0f, 0, 0, 0);
 		fill(7);
 		logits[33] = 60.0f;
 		assert_int_equal(draw(k, &p, NULL), 33);
@@ -144,7 +148,7 @@ static void check_distribution(const struct ig_sample_params *base, int n_kept)
 
 static void test_distribution(void **state)
 {
-	struct ig_sample_params p = { 1.3f, 1.0f, 0, 0, 99 };
+	struct ig_sample_params p = PARAMS(1.3f, 1.0f, 0, 0, 99);
 	check_distribution(&p, N);
 	p.top_k = 20;
 	check_distribution(&p, 20);
@@ -152,7 +156,7 @@ static void test_distribution(void **state)
 
 static void test_top_p_keeps_the_shortest_prefix(void **state)
 {
-	struct ig_sample_params p = { 1.0f, 0.6f, 0, 0, 5 };
+	struct ig_sample_params p = PARAMS(1.0f, 0.6f, 0, 0, 5);
 	/* probabilities 0.5, 0.25, 0.125, … : 0.6 needs two tokens */
 	for (int i = 0; i < N; i++)
 		logits[i] = i < 60 ? -(float)i * 0.69314718f : -1000.0f;

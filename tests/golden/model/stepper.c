@@ -15,7 +15,8 @@
 #define SLAB_BLOCKS 128u
 #define MAX_FOLDERS 16
 
-const struct ig_sample_params ig_stepper_greedy = { .temperature = 0.0f, .top_p = 1.0f };
+const struct ig_sample_params ig_stepper_greedy = { .temperature = 0.0f, .top_p = 1.0f,
+						   .repetition_penalty = 1.0f, .mask = -1 };
 
 struct seq {
 	int32_t n_tokens, max_tokens;

@@ -51,7 +51,8 @@ struct client {
 };
 
 static const struct ig_sample_params seeded = {
-	.temperature = 0.8f, .top_p = 0.9f, .top_k = 40, .seed = 4711,
+	.temperature = 0.8f, .top_p = 0.9f, .top_k = 40, .repetition_penalty = 1.0f,
+	.mask = -1, .seed = 4711,
 };
 
 static void put(struct ig_stepper *s, struct client *c)

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include <ingot/arch.h>
+#include <ingot/gpu.h>
 
 #define SIZE(type, n) assert_int_equal(sizeof(struct type), n)
 #define AT(type, member, n) assert_int_equal(offsetof(struct type, member), n)
@@ -30,9 +31,9 @@ static void test_op(void **state)
 	AT(ig_cpu_kernel, weight_form, 12); AT(ig_cpu_kernel, in_form, 16);
 	AT(ig_cpu_kernel, unit_kind, 20); AT(ig_cpu_kernel, n_units, 24);
 	AT(ig_cpu_kernel, scratch_bytes, 32); AT(ig_cpu_kernel, run, 40);
-	SIZE(ig_op, 48); AT(ig_op, params_size, 4); AT(ig_op, name, 8); AT(ig_op, check, 16);
+	SIZE(ig_op, 56); AT(ig_op, params_size, 4); AT(ig_op, name, 8); AT(ig_op, check, 16);
 	AT(ig_op, reference, 24); AT(ig_op, cpu_kernels, 32); AT(ig_op, n_cpu_kernels, 40);
-	AT(ig_op, flags, 44);
+	AT(ig_op, flags, 44); AT(ig_op, gpu, 48);
 }
 
 static void test_step(void **state)
@@ -42,13 +43,24 @@ static void test_step(void **state)
 	AT(ig_kv_layout, layer_stride, 24); AT(ig_kv_layout, v_offset, 32);
 	AT(ig_kv_layout, head_stride, 40); AT(ig_kv_layout, token_stride, 48);
 	SIZE(ig_step_kv, 24); AT(ig_step_kv, block_tables, 8); AT(ig_step_kv, max_blocks, 16);
-	SIZE(ig_sample_params, 24); AT(ig_sample_params, top_p, 4); AT(ig_sample_params, top_k, 8);
-	AT(ig_sample_params, position, 12); AT(ig_sample_params, seed, 16);
-	SIZE(ig_step, 104); AT(ig_step, n_rows, 4); AT(ig_step, n_seqs, 8);
+	SIZE(ig_logit_edit, 16); AT(ig_logit_edit, n_drawn, 4); AT(ig_logit_edit, seen, 8);
+	AT(ig_logit_edit, bias, 12);
+	SIZE(ig_sample_params, 56); AT(ig_sample_params, temperature, 0); AT(ig_sample_params, top_p, 4);
+	AT(ig_sample_params, min_p, 8);
+	AT(ig_sample_params, top_k, 12); AT(ig_sample_params, repetition_penalty, 16);
+	AT(ig_sample_params, frequency_penalty, 20); AT(ig_sample_params, presence_penalty, 24);
+	AT(ig_sample_params, mask, 28); AT(ig_sample_params, first_edit, 32);
+	AT(ig_sample_params, n_edits, 36); AT(ig_sample_params, position, 40);
+	AT(ig_sample_params, seed, 48);
+	SIZE(ig_step, 144); AT(ig_step, n_rows, 4); AT(ig_step, n_seqs, 8);
 	AT(ig_step, n_logit_rows, 12); AT(ig_step, token_ids, 16); AT(ig_step, positions, 24);
 	AT(ig_step, row_seq, 32); AT(ig_step, seq_lens, 40); AT(ig_step, logit_rows, 48);
 	AT(ig_step, sample, 56); AT(ig_step, sampled_ids, 64); AT(ig_step, logits, 72);
-	AT(ig_step, slab_bases, 80); AT(ig_step, kv, 88); AT(ig_step, n_groups, 96);
+	AT(ig_step, slab_bases, 80); AT(ig_step, kv, 88);
+	AT(ig_step, n_groups, 96); AT(ig_step, n_edits, 100);
+	AT(ig_step, edits, 104); AT(ig_step, masks, 112); AT(ig_step, n_masks, 120);
+	AT(ig_step, token_from, 128); AT(ig_step, prev_ids, 136);
+	assert_int_equal(IG_STEPS_IN_FLIGHT, 2);
 	assert_int_equal(IG_BLOCK_TOKENS, 16);
 	assert_int_equal(IG_BLOCK_WORD(3, 5), 3 << 12 | 5);
 	assert_int_equal(IG_BLOCK_SLAB(IG_BLOCK_WORD(3, 5)), 3);
@@ -64,8 +76,9 @@ static void test_module(void **state)
 	SIZE(ig_host, 72); AT(ig_host, abi_version, 4); AT(ig_host, log, 8); AT(ig_host, meta_u32, 16);
 	AT(ig_host, meta_f32, 24); AT(ig_host, meta_str, 32); AT(ig_host, meta_has_tensor, 40);
 	AT(ig_host, weight, 48); AT(ig_host, record, 56); AT(ig_host, graph_status, 64);
-	SIZE(ig_kv_arena, 48); AT(ig_kv_arena, arena_bytes, 8); AT(ig_kv_arena, slab_bytes, 16);
+	SIZE(ig_kv_arena, 56); AT(ig_kv_arena, arena_bytes, 8); AT(ig_kv_arena, slab_bytes, 16);
 	AT(ig_kv_arena, ctx, 24); AT(ig_kv_arena, map_slab, 32); AT(ig_kv_arena, unmap_slab, 40);
+	AT(ig_kv_arena, copy, 48);
 	SIZE(ig_kv_stats, 40);
 	SIZE(ig_kvcache_service, 112); AT(ig_kvcache_service, name, 8);
 	AT(ig_kvcache_service, create, 16); AT(ig_kvcache_service, destroy, 24);
@@ -89,8 +102,51 @@ static void test_arch(void **state)
 	SIZE(ig_cache_group, 20); SIZE(ig_model_info, 96); AT(ig_model_info, groups, 16);
 	SIZE(ig_arch, 32); AT(ig_arch, params_size, 4); AT(ig_arch, name, 8);
 	AT(ig_arch, read_params, 16); AT(ig_arch, record, 24);
-	assert_int_equal(IG_MODULE_ABI, 1);
+	assert_int_equal(IG_MODULE_ABI, 2);
 	assert_int_equal(IG_ATTENTION_RANGE, 256);
+}
+
+static void test_gpu(void **state)
+{
+	SIZE(ig_shader, 56); AT(ig_shader, name, 8); AT(ig_shader, source, 16);
+	AT(ig_shader, metallib, 24); AT(ig_shader, metallib_size, 32); AT(ig_shader, ptx_sm80, 40);
+	AT(ig_shader, ptx_sm90a, 48);
+	SIZE(ig_gpu_facts, 104); AT(ig_gpu_facts, kind, 4); AT(ig_gpu_facts, arch, 8);
+	AT(ig_gpu_facts, n_cores, 12); AT(ig_gpu_facts, max_threadgroup_bytes, 16);
+	AT(ig_gpu_facts, max_threads, 20); AT(ig_gpu_facts, max_buffer_bytes, 24);
+	AT(ig_gpu_facts, working_set_bytes, 32); AT(ig_gpu_facts, name, 40);
+	SIZE(ig_gpu_ref, 16); AT(ig_gpu_ref, offset, 8);
+	SIZE(ig_gpu_tensor, 48); AT(ig_gpu_tensor, n_rows, 16); AT(ig_gpu_tensor, n_cols, 24);
+	AT(ig_gpu_tensor, row_stride, 32); AT(ig_gpu_tensor, dtype, 40);
+	AT(ig_gpu_tensor, row_class, 44);
+	SIZE(ig_gpu_call, 736); AT(ig_gpu_call, n_in, 4); AT(ig_gpu_call, n_weights, 8);
+	AT(ig_gpu_call, n_out, 12); AT(ig_gpu_call, params, 16); AT(ig_gpu_call, in, 24);
+	AT(ig_gpu_call, weight, 216); AT(ig_gpu_call, out, 600); AT(ig_gpu_call, facts, 696);
+	AT(ig_gpu_call, max_rows, 704); AT(ig_gpu_call, max_seqs, 708);
+	AT(ig_gpu_call, max_logit_rows, 712); AT(ig_gpu_call, max_context, 716);
+	AT(ig_gpu_call, kv_dtype, 720); AT(ig_gpu_call, f32, 724);
+	AT(ig_gpu_call, max_partials, 728);
+	SIZE(ig_gpu_extent, 16); AT(ig_gpu_extent, mul, 4); AT(ig_gpu_extent, div, 8);
+	AT(ig_gpu_extent, times, 12);
+	SIZE(ig_gpu_bind, 32); AT(ig_gpu_bind, n_bytes, 16); AT(ig_gpu_bind, access, 24);
+	SIZE(ig_gpu_dispatch, 616); AT(ig_gpu_dispatch, n_binds, 4);
+	AT(ig_gpu_dispatch, shader, 8); AT(ig_gpu_dispatch, kernel, 16);
+	AT(ig_gpu_dispatch, args, 24); AT(ig_gpu_dispatch, n_arg_bytes, 32);
+	AT(ig_gpu_dispatch, threads, 36); AT(ig_gpu_dispatch, threadgroup_bytes, 40);
+	AT(ig_gpu_dispatch, when_live, 44); AT(ig_gpu_dispatch, when_min, 48);
+	AT(ig_gpu_dispatch, when_max, 52); AT(ig_gpu_dispatch, grid, 56);
+	AT(ig_gpu_dispatch, bind, 104);
+	SIZE(ig_gpu_host, 56); AT(ig_gpu_host, dispatch, 8); AT(ig_gpu_host, scratch, 16);
+	AT(ig_gpu_host, constant, 24); AT(ig_gpu_host, ids, 32); AT(ig_gpu_host, logits, 40);
+	AT(ig_gpu_host, kv, 48);
+	SIZE(ig_gpu_op, 24); AT(ig_gpu_op, flags, 4); AT(ig_gpu_op, in_dtype, 8);
+	AT(ig_gpu_op, lower, 16);
+	assert_int_equal(IG_GPU_FEW_ROWS, 16);
+	assert_int_equal(IG_GPU_MAX_BINDS, 16);
+	assert_int_equal(IG_GPU_MAX_ARGS, 256);
+	assert_int_equal(IG_N_LIVE, 10);
+	assert_int_equal(IG_LIVE_WANT_LOGITS, 8);
+	assert_int_equal(IG_LIVE_DRAWS, 9);
 }
 
 int main(void)
@@ -98,6 +154,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_op), cmocka_unit_test(test_step),
 		cmocka_unit_test(test_module), cmocka_unit_test(test_arch),
+		cmocka_unit_test(test_gpu),
 	};
 	return cmocka_run_group_tests_name("module ABI", tests, NULL, NULL);
 }

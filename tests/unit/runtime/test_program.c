@@ -211,7 +211,9 @@ static void make_batch(struct batch *b, const struct pages *p, const struct feed
 			b->logit_rows[wanted++] = rows - 1;
 	}
 	for (int32_t i = 0; i < wanted; i++)
-		b->sample[i] = (struct ig_sample_params){ i % 2 ? 1.0f : 0.0f, 0.9f, 20, i, 7 };
+		b->sample[i] = (struct ig_sample_params){
+			.temperature = i % 2 ? 1.0f : 0.0f, .top_p = 0.9f, .top_k = 20,
+			.repetition_penalty = 1.0f, .mask = -1, .position = i, .seed = 7 };
 	b->step = (struct ig_step){
 		.struct_size = sizeof b->step, .n_rows = rows, .n_seqs = SEQS, .n_logit_rows = wanted,
 		.token_ids = b->ids, .positions = b->positions, .row_seq = b->row_seq,
