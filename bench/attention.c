@@ -37,6 +37,10 @@ static int is_here(uint32_t isa)
 	if (isa == IG_ISA_AVX512)
 		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl");
 #endif
+#if defined(__aarch64__)
+	if (isa == IG_ISA_NEON)
+		return 1;
+#endif
 	return isa == IG_ISA_GENERIC;
 }
 
@@ -217,7 +221,8 @@ int main(int argc, char **argv)
 			cold = measure(&b, k, 1);
 			printf("%-8s %-4s %5d %8d %10.1f %10.1f ",
 			       k->isa == IG_ISA_GENERIC ? "generic" :
-			       k->isa == IG_ISA_AVX2 ? "avx2" : "avx512",
+			       k->isa == IG_ISA_AVX2 ? "avx2" :
+			       k->isa == IG_ISA_AVX512 ? "avx512" : "neon",
 			       runs[r].dtype == IG_F16 ? "f16" : "f32", runs[r].n_rows,
 			       runs[r].context, warm, cold);
 			if (rate > 0)

@@ -17,7 +17,7 @@ struct ig_driver; /* a device that is open */
 struct ig_program; /* a plan lowered for it */
 
 struct ig_driver_options {
-	const char *isa; /* auto, generic, avx2, avx512, avx512_bf16 */
+	const char *isa; /* auto, generic, avx2, avx512, avx512_bf16, neon, neon_dotprod, neon_i8mm */
 	uint32_t n_threads; /* 0: as many as there are processors */
 	const char *activations; /* auto, f32 */
 	uint32_t strict; /* breaches of the contract are errors */

@@ -35,7 +35,7 @@ struct ig_config {
 	} server;
 	struct { /* runtime: */
 		char *driver; /* auto, cpu */
-		char *isa; /* auto, generic, avx2, avx512, avx512_bf16 */
+		char *isa; /* auto, generic, avx2, avx512, avx512_bf16, neon, neon_dotprod, neon_i8mm */
 		uint32_t threads; /* 0: as many as there are processors */
 		char *activations; /* auto: as fits the weights (8 bit or bf16); f32 */
 		bool strict; /* false: a breach of the one-wait rule is an error */

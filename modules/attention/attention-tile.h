@@ -24,7 +24,8 @@
  *   vec_keep(v, from, to, other)   lanes from <= i < to of v, else other
  *   vec_exp(x)         for x <= 0, within 1e-7 of its value; 0 below -87
  *   vec_hmax, vec_hsum
- * and, below the inclusion, transpose_f16 and scores_in_place.
+ *   widen_8(y, h)          y[i] = h[i] of 8 halves
+ * and, below the inclusion, transpose_f16, transpose_f32 and scores_in_place.
  */
 #ifndef ATTENTION_TILE_H
 #define ATTENTION_TILE_H
@@ -33,7 +34,6 @@
 #include "pages.h"
 #include "units.h"
 
-#include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
@@ -116,76 +116,15 @@ static uint64_t unit_scratch_bytes(const struct ig_op_call *call)
 
 /* ---- K and V of a few blocks -------------------------------------------------------- */
 
-/* x[d], halves of 8 tokens, from 8 tokens' first 8 dimensions. */
-INLINE void f16_lanes_8(__m128i x[8], const char *src, uint64_t stride)
-{
-	__m128i r[8];
-
-	UNROLL for (int i = 0; i < 8; i++)
-		r[i] = _mm_loadu_si128((const __m128i *)(src + (uint64_t)i * stride));
-	UNROLL for (int i = 0; i < 8; i += 2) {
-		x[i] = _mm_unpacklo_epi16(r[i], r[i + 1]);
-		x[i + 1] = _mm_unpackhi_epi16(r[i], r[i + 1]);
-	}
-	UNROLL for (int i = 0; i < 8; i += 4) {
-		r[i] = _mm_unpacklo_epi32(x[i], x[i + 2]);
-		r[i + 1] = _mm_unpackhi_epi32(x[i], x[i + 2]);
-		r[i + 2] = _mm_unpacklo_epi32(x[i + 1], x[i + 3]);
-		r[i + 3] = _mm_unpackhi_epi32(x[i + 1], x[i + 3]);
-	}
-	UNROLL for (int i = 0; i < 4; i++) {
-		x[2 * i] = _mm_unpacklo_epi64(r[i], r[i + 4]);
-		x[2 * i + 1] = _mm_unpackhi_epi64(r[i], r[i + 4]);
-	}
-}
-
-/* dst[d * KT_STRIDE + t] = src[t][d] for 8 tokens and 8 dimensions. */
-INLINE void f16_tile_8(float *dst, const char *src, uint64_t stride)
-{
-	__m128i x[8];
-
-	f16_lanes_8(x, src, stride);
-	UNROLL for (int i = 0; i < 8; i++)
-		_mm256_storeu_ps(dst + i * KT_STRIDE, _mm256_cvtph_ps(x[i]));
-}
-
-/* The same of 16 tokens and n dimensions. */
+/* dst[d * KT_STRIDE + t] = src[t][d] for 16 tokens of n halves. */
 static void transpose_f16(float *dst, const char *src, uint64_t stride, int32_t n);
 
 /* Scores of a block of halves for the nq first query vectors, K transposed in
  * registers only: the same sums as scores_tile's.  Returns 0 when it can't. */
 static int scores_in_place(const struct unit *u, int nq, const char *block, float *s);
 
-/* dst[d * KT_STRIDE + t] = src[t][d] for 16 tokens of floats. */
-static void transpose_f32(float *dst, const char *src, uint64_t stride, int32_t n)
-{
-	for (int t = 0; t < IG_BLOCK_TOKENS; t += 8) {
-		for (int32_t d = 0; d < n; d += 8) {
-			__m256 r[8], x[8];
-
-			UNROLL for (int i = 0; i < 8; i++)
-				r[i] = _mm256_loadu_ps((const float *)(src + (uint64_t)(t + i) *
-								       stride) + d);
-			UNROLL for (int i = 0; i < 8; i += 2) {
-				x[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-				x[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-			}
-			UNROLL for (int i = 0; i < 8; i += 4) {
-				r[i] = _mm256_shuffle_ps(x[i], x[i + 2], 0x44);
-				r[i + 1] = _mm256_shuffle_ps(x[i], x[i + 2], 0xee);
-				r[i + 2] = _mm256_shuffle_ps(x[i + 1], x[i + 3], 0x44);
-				r[i + 3] = _mm256_shuffle_ps(x[i + 1], x[i + 3], 0xee);
-			}
-			UNROLL for (int i = 0; i < 4; i++) {
-				float *y = dst + (d + i) * KT_STRIDE + t;
-
-				_mm256_storeu_ps(y, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-				_mm256_storeu_ps(y + 4 * KT_STRIDE,
-						 _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
-			}
-		}
-	}
-}
+/* dst[d * KT_STRIDE + t] = src[t][d] for 16 tokens of n floats. */
+static void transpose_f32(float *dst, const char *src, uint64_t stride, int32_t n);
 
 /* K of n blocks, transposed side by side into u->kt. */
 static void load_k(struct unit *u, char *const *blocks, int32_t n)
@@ -216,13 +155,12 @@ static void load_v(struct unit *u, char *const *blocks, int32_t from, int32_t to
 			for (; d + VL <= u->dim; d += VL)
 				vec_store(y + d, vec_load_f16(h + d));
 			if (d < u->dim) /* VL is 16: 8 are left */
-				_mm256_storeu_ps(y + d, _mm256_cvtph_ps(_mm_loadu_si128(
-								(const __m128i *)(h + d))));
+				widen_8(y + d, h + d);
 		} else {
 			memcpy(y, src, (size_t)u->dim * sizeof *y);
 		}
 		if (u->dim < u->dim16)
-			_mm256_storeu_ps(y + u->dim, _mm256_setzero_ps());
+			memset(y + u->dim, 0, 8 * sizeof *y);
 	}
 }
 

@@ -1,7 +1,7 @@
 /*
  * attention.c: the op attention: parameters, shape, reference, and the kernel in
  * plain C.  The vector kernels are attention-tile.h, compiled by
- * attention_avx2.c and attention_avx512.c.
+ * attention_avx2.c, attention_avx512.c and attention_neon.c.
  *
  * Order of sums of the plain kernel, for one row and one query head; it knows
  * nothing of other rows, nor whether they prefill or decode:
@@ -291,7 +291,7 @@ static void run_generic(const struct ig_op_call *call, int64_t first, int64_t la
 			     scratch);
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 static int64_t n_units_vector(const struct ig_op_call *call)
 {
 	const struct ig_attention_params *p = call->params;
@@ -311,6 +311,8 @@ static const struct ig_cpu_kernel kernels[] = {
 #if defined(__x86_64__)
 	KERNEL(IG_ISA_AVX2, n_units_vector, ig_attention_scratch_avx2, ig_attention_avx2),
 	KERNEL(IG_ISA_AVX512, n_units_vector, ig_attention_scratch_avx512, ig_attention_avx512),
+#elif defined(__aarch64__)
+	KERNEL(IG_ISA_NEON, n_units_vector, ig_attention_scratch_neon, ig_attention_neon),
 #endif
 };
 

@@ -72,7 +72,13 @@ static inline float vec_hmax(vec v)
 	return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }
 
+static inline void widen_8(float *y, const uint16_t *h)
+{
+	_mm256_storeu_ps(y, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)h)));
+}
+
 #include "attention-tile.h"
+#include "attention-x86.h"
 
 static void transpose_f16(float *dst, const char *src, uint64_t stride, int32_t n)
 {

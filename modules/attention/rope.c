@@ -269,6 +269,8 @@ static const struct ig_cpu_kernel rope_kv_kernels[] = {
 #if defined(__x86_64__)
 	KERNEL(IG_ISA_AVX2, ig_rope_kv_avx2),
 	KERNEL(IG_ISA_AVX512, ig_rope_kv_avx512),
+#elif defined(__aarch64__)
+	KERNEL(IG_ISA_NEON, ig_rope_kv_neon),
 #endif
 };
 

@@ -3,7 +3,7 @@
  *
  * rows.c holds them as plain loops and is compiled once an instruction set, with
  * ROWS_ISA naming it; nothing in it is fused or reassociated, so every copy gives
- * the same bits.
+ * the same bits.  NEON needs no copy: the plain build for aarch64 has it.
  */
 #ifndef INGOT_OPS_ROWS_H
 #define INGOT_OPS_ROWS_H

@@ -44,7 +44,26 @@
 #define TILE_LIST_X86(X)
 #endif
 
-#define TILE_LIST(X) TILE_LIST_GENERIC(X) TILE_LIST_X86(X)
+#if defined(__aarch64__)
+#define TILE_LIST_NEON_Q8(X, name, isa)                                                            \
+	X(name##_q8_0, isa, IG_Q8_0, IG_FORM_Q8)                                                   \
+	X(name##_q4_0, isa, IG_Q4_0, IG_FORM_Q8)                                                   \
+	X(name##_q4_1, isa, IG_Q4_1, IG_FORM_Q8)
+#define TILE_LIST_NEON(X)                                                                          \
+	X(neon_f32, IG_ISA_NEON, IG_F32, IG_FORM_ROWS)                                             \
+	X(neon_f16, IG_ISA_NEON, IG_F16, IG_FORM_ROWS)                                             \
+	X(neon_bf16, IG_ISA_NEON, IG_BF16, IG_FORM_ROWS)                                           \
+	X(neon_q8_0_f32, IG_ISA_NEON, IG_Q8_0, IG_FORM_ROWS)                                       \
+	X(neon_q4_0_f32, IG_ISA_NEON, IG_Q4_0, IG_FORM_ROWS)                                       \
+	X(neon_q4_1_f32, IG_ISA_NEON, IG_Q4_1, IG_FORM_ROWS)                                       \
+	TILE_LIST_NEON_Q8(X, neon, IG_ISA_NEON)                                                    \
+	TILE_LIST_NEON_Q8(X, neon_dotprod, IG_ISA_NEON_DOTPROD)                                    \
+	TILE_LIST_NEON_Q8(X, neon_i8mm, IG_ISA_NEON_I8MM)
+#else
+#define TILE_LIST_NEON(X)
+#endif
+
+#define TILE_LIST(X) TILE_LIST_GENERIC(X) TILE_LIST_X86(X) TILE_LIST_NEON(X)
 
 #define TILE_DECLARE(name, isa, dtype, form)                                                       \
 	void ig_linear_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);   \

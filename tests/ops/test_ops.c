@@ -99,6 +99,40 @@ static void test_logits(void **state) { check_op("logits"); }
 static void test_norm(void **state) { check_op("norm"); }
 static void test_embed(void **state) { check_op("embed"); }
 
+/* 8-bit products sum integers, and every vector kernel scales the sums the same way, so
+ * the levels of an instruction set give the same bits: a machine's level changes no
+ * token of theirs. */
+static void test_levels_agree(void **state)
+{
+	int n_compared = 0, n_levels = 0;
+
+	for (size_t i = 0; i < ig_n_cases; i++) {
+		const struct ig_case *c = &ig_cases[i];
+		if (c->bench)
+			continue;
+		struct ig_case_data *d = ig_case_open(c);
+		const struct ig_op *op = ig_case_op(d);
+		size_t n = (size_t)ig_case_out_len(d);
+		float *first = malloc(2 * n * sizeof *first);
+		int n_ran = 0;
+		assert_non_null(first);
+		for (uint32_t j = 0; j < op->n_cpu_kernels; j++) {
+			const struct ig_cpu_kernel *k = &op->cpu_kernels[j];
+			if (k->isa == IG_ISA_GENERIC || k->in_form != IG_FORM_Q8 || !ig_case_fits(c, k))
+				continue;
+			assert_true(ig_case_kernel(d, k, IG_CUT_NONE, n_ran ? first + n : first));
+			if (n_ran++ && memcmp(first, first + n, n * sizeof *first))
+				fail_msg("%s: other bits than the level below", ig_case_name(c, k));
+		}
+		n_compared += n_ran > 1;
+		n_levels = n_ran > n_levels ? n_ran : n_levels;
+		free(first);
+		ig_case_close(d);
+	}
+	print_message("# %d cases on %d levels\n", n_compared, n_levels);
+	assert_true(n_compared > 0 || n_levels < 2);
+}
+
 /* ---- the functions under the kernels -------------------------------------------------- */
 
 static void test_exp(void **state)
@@ -145,7 +179,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_linear), cmocka_unit_test(test_glu),
 		cmocka_unit_test(test_logits), cmocka_unit_test(test_norm),
-		cmocka_unit_test(test_embed), cmocka_unit_test(test_exp),
+		cmocka_unit_test(test_embed), cmocka_unit_test(test_levels_agree),
+		cmocka_unit_test(test_exp),
 		cmocka_unit_test(test_halves),
 	};
 	return cmocka_run_group_tests_name("core ops", tests, NULL, NULL);

@@ -307,6 +307,16 @@ static void test_neon(void **state)
 	check_isa("neon", false);
 }
 
+static void test_neon_dotprod(void **state)
+{
+	check_isa("neon_dotprod", false);
+}
+
+static void test_neon_i8mm(void **state)
+{
+	check_isa("neon_i8mm", false);
+}
+
 /* Another prompt gives other logits, another seed other tokens: what same_bits compares
  * is not the same whatever is asked. */
 static void test_the_comparison_can_fail(void **state)
@@ -387,6 +397,8 @@ int main(void)
 		cmocka_unit_test(test_avx512),
 		cmocka_unit_test(test_avx512_bf16),
 		cmocka_unit_test(test_neon),
+		cmocka_unit_test(test_neon_dotprod),
+		cmocka_unit_test(test_neon_i8mm),
 	};
 
 	if (!getenv("INGOT_TEST_MODEL")) {

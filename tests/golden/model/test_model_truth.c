@@ -180,7 +180,8 @@ static void test_fast_path_keeps_its_limits(void **state)
 /* A part of the golden on each instruction set; plain C is slow, so it runs less. */
 static void run_every_isa(const char *activations, uint32_t kv_dtype, const struct limits *l)
 {
-	static const char *const isas[] = { "generic", "avx2", "avx512", "avx512_bf16", "neon" };
+	static const char *const isas[] = { "generic", "avx2", "avx512", "avx512_bf16",
+					    "neon", "neon_dotprod", "neon_i8mm" };
 	static const uint32_t prompts[] = { 16, 0, 13, 22 };
 	unsigned n_ran = 0;
 

@@ -43,6 +43,9 @@ static int isa_is_here(uint32_t isa)
 	if (isa == IG_ISA_AVX512)
 		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 		       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+#elif defined(__aarch64__)
+	if (isa == IG_ISA_NEON)
+		return 1;
 #endif
 	return 0;
 }
@@ -57,7 +60,8 @@ const struct ig_cpu_kernel *world_kernel(const struct ig_op *op, uint32_t isa)
 
 const char *world_isa_name(uint32_t isa)
 {
-	return isa == IG_ISA_GENERIC ? "generic" : isa == IG_ISA_AVX2 ? "avx2" : "avx512";
+	return isa == IG_ISA_GENERIC ? "generic" : isa == IG_ISA_AVX2 ? "avx2" :
+	       isa == IG_ISA_AVX512 ? "avx512" : "neon";
 }
 
 /* ---- numbers ------------------------------------------------------------------------- */

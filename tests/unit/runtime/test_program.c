@@ -309,7 +309,8 @@ static void run_all(struct world *w, const char *isa, uint32_t threads)
 
 static void test_programs_do_what_the_references_say(void **state)
 {
-	static const char *const isas[] = { "generic", "avx2", "avx512", "avx512_bf16", "auto" };
+	static const char *const isas[] = { "generic", "avx2", "avx512", "avx512_bf16", "neon",
+					    "neon_dotprod", "neon_i8mm", "auto" };
 
 	for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
 		struct ig_driver_options o = { .isa = isas[i], .n_threads = 1 };

@@ -503,7 +503,8 @@ static const struct {
 	{ "log: {level: loud}\n",
 	  "1:14: log.level: expected one of error, warn, info, debug, got \"loud\"" },
 	{ "runtime: {isa: AVX2}\n",
-	  "1:16: runtime.isa: expected one of auto, generic, avx2, avx512, avx512_bf16, got "
+	  "1:16: runtime.isa: expected one of auto, generic, avx2, avx512, avx512_bf16, "
+	  "neon, neon_dotprod, neon_i8mm, got "
 	  "\"AVX2\"" },
 	{ "server: {host: \"\"}\n",
 	  "1:16: server.host: expected 1 to 255 characters, none of them a control character, got "
