@@ -1,0 +1,763 @@
+/*
+ * gpu_case.c: see gpu_case.h.
+ *
+ * Every buffer of the tape gets memory of its own here (a driver lets scratch share
+ * one piece), so that a kernel that strays is seen at once.
+ */
+#include "tests/ops/gpu_case.h"
+
+#include "ops/float.h"
+#include "shaders/step.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const struct ig_gpu_device_class ig_gpu_soft;
+
+#define GUARD 256 /* bytes before and after; keeps what lies between them aligned */
+#define GUARD_BYTE 0xa5
+#define UNSET_BYTE 0xff /* NaN in every type */
+#define SLOT 1u /* the step runs in this slot; the ids of the one before are in the other */
+#define TIMEOUT_MS 120000u
+
+struct ig_gpu_lab {
+	const struct ig_gpu_device_class *class;
+	struct ig_gpu_device *device;
+};
+
+/* One buffer of the tape: what it holds on the device before the run. */
+struct piece {
+	struct ig_gpu_buffer *buffer;
+	uint8_t *image; /* [GUARD + n_bytes + GUARD] */
+	uint64_t n_bytes;
+	/* What the op may write: n_rows rows of row_bytes, stride apart.  0 rows: none of
+	 * it; UINT32_MAX: all of it. */
+	uint32_t n_rows;
+	uint64_t row_bytes, stride;
+};
+
+/* All that one run holds. */
+struct run {
+	struct ig_gpu_lab *lab;
+	const struct ig_gpu_case *c;
+	struct ig_gpu_tape *tape;
+	struct ig_gpu_call call;
+	struct piece *pieces; /* [tape->n_buffers] */
+	struct ig_gpu_place *places;
+	struct ig_gpu_buffer **slabs; /* [n_slabs] */
+	struct ig_gpu_program *program;
+	uint8_t *step;
+	uint64_t step_bytes, cap_step;
+	uint32_t live[IG_N_LIVE];
+};
+
+/* ---- the device ------------------------------------------------------------------ */
+
+int ig_gpu_lab_open(const char *name, struct ig_gpu_lab **out, struct ig_error *err)
+{
+	const struct ig_driver_options o = { .isa = "auto", .activations = "auto", .strict = 1 };
+	const struct ig_gpu_device_class *class = NULL;
+	struct ig_gpu_lab *lab;
+	int rc;
+
+	*out = NULL;
+	if (!name)
+		name = getenv("INGOT_TEST_GPU");
+#ifndef IG_NO_SOFT
+	if (!name || !strcmp(name, "soft"))
+		class = &ig_gpu_soft;
+#endif
+#ifdef IG_HAVE_CUDA
+	if (name && !strcmp(name, "cuda"))
+		class = &ig_gpu_cuda;
+#endif
+	if (!class)
+		return ig_fail(err, -ENOTSUP, "this program has no device '%s'", name ? name : "soft");
+	lab = calloc(1, sizeof *lab);
+	if (!lab)
+		return ig_fail(err, -ENOMEM, "no memory");
+	lab->class = class;
+	rc = class->open(&o, &lab->device, err);
+	if (rc) {
+		free(lab);
+		return rc;
+	}
+	*out = lab;
+	return 0;
+}
+
+void ig_gpu_lab_close(struct ig_gpu_lab *lab)
+{
+	if (!lab)
+		return;
+	lab->class->close(lab->device);
+	free(lab);
+}
+
+const struct ig_gpu_facts *ig_gpu_lab_facts(const struct ig_gpu_lab *lab)
+{
+	return lab->class->facts(lab->device);
+}
+
+/* ---- element types ----------------------------------------------------------------- */
+
+static uint16_t f16_from_f32(float f)
+{
+	uint32_t u = ig_bits_from_f32(f), sign = u >> 16 & 0x8000, mag = u & 0x7fffffff;
+
+	if (mag > 0x7f800000)
+		return (uint16_t)(sign | 0x7e00);
+	if (mag >= 0x477ff000) /* would round to 65536 */
+		return (uint16_t)(sign | 0x7bff);
+	if (mag < 0x38800000) /* below 2^-14: a multiple of 2^-24 */
+		return (uint16_t)(sign | (uint32_t)nearbyintf(fabsf(f) * 0x1p24f));
+	mag -= 0x38000000;
+	return (uint16_t)(sign | ((mag + 0xfff + (mag >> 13 & 1)) >> 13));
+}
+
+float ig_gpu_case_round(uint32_t dtype, float x)
+{
+	if (dtype == IG_F16)
+		return ig_f32_from_f16(f16_from_f32(x));
+	if (dtype == IG_BF16)
+		return ig_f32_from_bf16(ig_bf16_from_f32(x));
+	return x;
+}
+
+static void store(uint32_t dtype, void *dst, float x)
+{
+	uint16_t h = dtype == IG_F16 ? f16_from_f32(x) : ig_bf16_from_f32(x);
+
+	if (dtype == IG_F32)
+		memcpy(dst, &x, sizeof x);
+	else
+		memcpy(dst, &h, sizeof h);
+}
+
+static float load(uint32_t dtype, const void *src)
+{
+	uint16_t h;
+	float f;
+
+	if (dtype == IG_F32) {
+		memcpy(&f, src, sizeof f);
+		return f;
+	}
+	memcpy(&h, src, sizeof h);
+	return dtype == IG_F16 ? ig_f32_from_f16(h) : ig_f32_from_bf16(h);
+}
+
+static uint64_t dtype_bytes(uint32_t dtype)
+{
+	return dtype == IG_F32 ? 4 : 2;
+}
+
+/* ---- lowering ------------------------------------------------------------------------ */
+
+static uint32_t at_least_one(uint32_t asked, int32_t used)
+{
+	return asked ? asked : used > 1 ? (uint32_t)used : 1;
+}
+
+/* The call without operands' places, as in_dtype sees it. */
+static void begin_call(const struct ig_gpu_lab *lab, const struct ig_gpu_case *c,
+		       struct ig_gpu_call *g)
+{
+	const struct ig_op_call *call = c->call;
+	const struct ig_step *s = call->step;
+	int32_t context = 1;
+
+	for (int32_t i = 0; s->seq_lens && i < s->n_seqs; i++)
+		context = s->seq_lens[i] > context ? s->seq_lens[i] : context;
+	*g = (struct ig_gpu_call){
+		.struct_size = sizeof *g, .n_in = call->n_in, .n_weights = call->n_weights,
+		.n_out = call->n_out, .params = call->params,
+		.facts = lab->class->facts(lab->device),
+		.max_rows = at_least_one(c->max_rows, s->n_rows),
+		.max_seqs = at_least_one(c->max_seqs, s->n_seqs),
+		.max_logit_rows = at_least_one(c->max_logit_rows, s->n_logit_rows),
+		.max_context = at_least_one(c->max_context, context),
+		.kv_dtype = c->kv_dtype ? c->kv_dtype : IG_F16,
+		.f32 = c->f32, .max_partials = c->max_partials,
+	};
+	for (uint32_t i = 0; i < call->n_in; i++)
+		g->in[i] = (struct ig_gpu_tensor){ .ref.buffer = call->in[i].data ? 0 : -1,
+						   .n_cols = call->in[i].n_cols,
+						   .row_class = c->in_class };
+	for (uint32_t i = 0; i < call->n_weights; i++) {
+		const struct ig_tensor *w = &call->weight[i];
+		g->weight[i] = (struct ig_gpu_tensor){ .ref.buffer = w->data ? 0 : -1,
+						       .n_rows = w->n_rows, .n_cols = w->n_cols,
+						       .row_stride = (uint64_t)w->row_stride,
+						       .dtype = w->dtype };
+	}
+}
+
+uint32_t ig_gpu_case_in_dtype(struct ig_gpu_lab *lab, const struct ig_gpu_case *c, uint32_t i)
+{
+	struct ig_gpu_call g;
+
+	begin_call(lab, c, &g);
+	return c->op->gpu && c->op->gpu->in_dtype ? c->op->gpu->in_dtype(&g, i) : IG_F32;
+}
+
+/* Row classes of the outputs, from the op's own check. */
+static int check_shapes(const struct ig_gpu_case *c, struct ig_op_shape *s, struct ig_error *err)
+{
+	const struct ig_op_call *call = c->call;
+
+	*s = (struct ig_op_shape){ .struct_size = sizeof *s, .n_in = call->n_in,
+				   .n_weights = call->n_weights, .n_out = call->n_out,
+				   .params = call->params };
+	for (uint32_t i = 0; i < call->n_in; i++)
+		s->in[i] = (struct ig_shape){ .n_cols = call->in[i].n_cols, .dtype = IG_F32,
+					      .row_class = c->in_class };
+	for (uint32_t i = 0; i < call->n_weights; i++)
+		if (call->weight[i].data)
+			s->weight[i] = (struct ig_shape){ .n_rows = call->weight[i].n_rows,
+							  .n_cols = call->weight[i].n_cols,
+							  .dtype = call->weight[i].dtype };
+	return c->op->check(s, err);
+}
+
+static uint32_t rows_of(const struct ig_gpu_case *c, uint32_t row_class)
+{
+	return (uint32_t)(row_class == IG_ROWS_LOGITS ? c->call->step->n_logit_rows :
+							c->call->step->n_rows);
+}
+
+static int make_value(struct run *r, uint32_t dtype, int64_t n_cols, uint32_t row_class,
+		      struct ig_gpu_tensor *out, struct ig_error *err)
+{
+	int rc = ig_gpu_tape_value(r->tape, dtype, n_cols, row_class,
+				   row_class == IG_ROWS_LOGITS ? r->call.max_logit_rows :
+								 r->call.max_rows, out);
+
+	return rc ? ig_fail(err, rc, "no memory for a value") : 0;
+}
+
+static int lower(struct run *r, struct ig_error *err)
+{
+	const struct ig_gpu_case *c = r->c;
+	const struct ig_op_call *call = c->call;
+	const struct ig_gpu_op *gpu = c->op->gpu;
+	struct ig_op_shape shape;
+	uint32_t wanted[IG_MAX_IN];
+	int rc;
+
+	if (!gpu)
+		return ig_fail(err, -ENOTSUP, "%s: no GPU runs it", c->op->name);
+	rc = check_shapes(c, &shape, err);
+	if (rc)
+		return rc;
+	begin_call(r->lab, c, &r->call);
+	for (uint32_t i = 0; i < call->n_in; i++)
+		wanted[i] = gpu->in_dtype ? gpu->in_dtype(&r->call, i) : IG_F32;
+	for (uint32_t i = 0; i < call->n_in; i++) {
+		if (!call->in[i].data)
+			continue;
+		rc = make_value(r, wanted[i], call->in[i].n_cols, c->in_class, &r->call.in[i], err);
+		if (rc)
+			return rc;
+	}
+	for (uint32_t i = 0; i < call->n_weights; i++) {
+		const struct ig_tensor *w = &call->weight[i];
+
+		if (!w->data)
+			continue;
+		rc = ig_gpu_tape_weight(r->tape, (uint64_t)w->row_stride * (uint64_t)w->n_rows,
+					&r->call.weight[i].ref);
+		if (rc)
+			return ig_fail(err, rc, "no memory for a weight");
+	}
+	for (uint32_t i = 0; i < call->n_out; i++) {
+		rc = make_value(r, i == 0 && c->out_dtype ? c->out_dtype : IG_F32,
+				call->out[i].n_cols, shape.out[i].row_class, &r->call.out[i], err);
+		if (rc)
+			return rc;
+	}
+	rc = gpu->lower(&r->call, &ig_gpu_tape_host, r->tape, err);
+	if (rc)
+		return rc;
+	return ig_gpu_tape_close(r->tape, err);
+}
+
+/* ---- the step ------------------------------------------------------------------------ */
+
+/* Room for n_bytes in the step, filled with zeros or src; its place. */
+static int put(struct run *r, const void *src, uint64_t n_bytes, uint32_t *place,
+	       struct ig_error *err)
+{
+	uint64_t at = (r->step_bytes + 15) / 16 * 16, need = at + n_bytes + 16;
+
+	if (need > r->cap_step) {
+		uint8_t *p = realloc(r->step, 2 * need);
+
+		if (!p)
+			return ig_fail(err, -ENOMEM, "no memory for a step");
+		memset(p + r->cap_step, 0, 2 * need - r->cap_step);
+		r->step = p;
+		r->cap_step = 2 * need;
+	}
+	if (src && n_bytes)
+		memcpy(r->step + at, src, n_bytes);
+	*place = (uint32_t)at;
+	r->step_bytes = at + n_bytes;
+	return 0;
+}
+
+/* First rows of the sequences, and which rows have partials. */
+static int put_sequences(struct run *r, struct step_head *head, struct ig_error *err)
+{
+	const struct ig_step *s = r->c->call->step;
+	uint32_t n_partials = 0, *partials;
+	int32_t *first, row = 0;
+	int rc;
+
+	rc = put(r, NULL, (uint64_t)(s->n_seqs + 1) * 4, &head->seq_rows, err);
+	if (!rc)
+		rc = put(r, NULL, (uint64_t)s->n_rows * 4, &head->partials, err);
+	if (rc)
+		return rc;
+	first = (int32_t *)(void *)(r->step + head->seq_rows);
+	partials = (uint32_t *)(void *)(r->step + head->partials);
+	for (int32_t q = 0; s->row_seq && q < s->n_seqs; q++) {
+		uint32_t need = 0, ranges = 0, n;
+
+		first[q] = row;
+		while (row < s->n_rows && s->row_seq[row] == q) {
+			ranges = (uint32_t)s->positions[row] / STEP_RANGE + 1;
+			need += ranges;
+			row++;
+		}
+		n = (uint32_t)(row - first[q]);
+		if (n > IG_GPU_FEW_ROWS || need > r->c->max_partials - n_partials) {
+			for (int32_t i = first[q]; i < row; i++)
+				partials[i] = STEP_NONE;
+			r->live[IG_LIVE_LOOP_ROWS] = n > r->live[IG_LIVE_LOOP_ROWS] ?
+				n : r->live[IG_LIVE_LOOP_ROWS];
+			continue;
+		}
+		for (int32_t i = first[q]; i < row; i++) {
+			partials[i] = n_partials;
+			n_partials += (uint32_t)s->positions[i] / STEP_RANGE + 1;
+		}
+		r->live[IG_LIVE_SPLIT_ROWS] = n > r->live[IG_LIVE_SPLIT_ROWS] ?
+			n : r->live[IG_LIVE_SPLIT_ROWS];
+		r->live[IG_LIVE_SPLIT_RANGES] = ranges > r->live[IG_LIVE_SPLIT_RANGES] ?
+			ranges : r->live[IG_LIVE_SPLIT_RANGES];
+	}
+	first[s->n_seqs] = row;
+	return 0;
+}
+
+static int put_samples(struct run *r, struct step_head *head, struct ig_error *err)
+{
+	const struct ig_step *s = r->c->call->step;
+	struct step_sample *to;
+	int rc = put(r, NULL, (uint64_t)s->n_logit_rows * sizeof *to, &head->sample, err);
+
+	if (rc || !s->sample)
+		return rc;
+	to = (struct step_sample *)(void *)(r->step + head->sample);
+	for (int32_t i = 0; i < s->n_logit_rows; i++) {
+		const struct ig_sample_params *p = &s->sample[i];
+
+		to[i] = (struct step_sample){
+			p->temperature, p->top_p, p->min_p, p->top_k, p->repetition_penalty,
+			p->frequency_penalty, p->presence_penalty, p->mask, p->first_edit,
+			p->n_edits, p->position, 0, (uint32_t)p->seed, (uint32_t)(p->seed >> 32),
+		};
+		if (p->temperature > 0.0f)
+			r->live[IG_LIVE_DRAWS] = (uint32_t)s->n_logit_rows;
+	}
+	return 0;
+}
+
+static int put_cache(struct run *r, struct step_head *head, struct ig_error *err)
+{
+	const struct ig_gpu_case *c = r->c;
+	const struct ig_step *s = c->call->step;
+	struct step_copy *copies;
+	uint64_t *slabs;
+	int rc;
+
+	for (uint32_t g = 0; g < s->n_groups && g < STEP_MAX_GROUPS; g++) {
+		const struct ig_kv_layout *l = s->kv[g].layout;
+
+		head->kv[g] = (struct step_kv){
+			.block_bytes = l->block_bytes, .max_blocks = (uint32_t)s->kv[g].max_blocks,
+			.layer_stride = (uint32_t)l->layer_stride, .v_offset = (uint32_t)l->v_offset,
+			.head_stride = (uint32_t)l->head_stride,
+			.token_stride = (uint32_t)l->token_stride,
+		};
+		rc = put(r, s->kv[g].block_tables,
+			 (uint64_t)s->n_seqs * (uint64_t)s->kv[g].max_blocks * 4,
+			 &head->kv[g].tables, err);
+		if (rc)
+			return rc;
+	}
+	rc = put(r, NULL, c->n_slabs * sizeof *slabs, &head->slabs, err);
+	if (!rc)
+		rc = put(r, NULL, c->n_copies * sizeof *copies, &head->copies, err);
+	if (rc)
+		return rc;
+	slabs = (uint64_t *)(void *)(r->step + head->slabs);
+	for (uint32_t i = 0; i < c->n_slabs; i++)
+		slabs[i] = r->lab->class->address(r->slabs[i]) + GUARD;
+	copies = (struct step_copy *)(void *)(r->step + head->copies);
+	for (uint32_t i = 0; i < c->n_copies; i++)
+		copies[i] = (struct step_copy){
+			.dst = slabs[c->copies[i].dst_slab] + c->copies[i].dst_offset,
+			.src = slabs[c->copies[i].src_slab] + c->copies[i].src_offset,
+			.n_bytes = c->copies[i].n_bytes,
+		};
+	return 0;
+}
+
+/* The step's bytes as shaders/step.h has them, and the counts that grids follow. */
+static int pack(struct run *r, struct ig_error *err)
+{
+	const struct ig_step *s = r->c->call->step;
+	struct step_head head = {
+		.n_rows = (uint32_t)s->n_rows, .n_seqs = (uint32_t)s->n_seqs,
+		.n_logit_rows = (uint32_t)s->n_logit_rows, .n_copies = r->c->n_copies,
+		.ids = SLOT, .prev_ids = 1 - SLOT, .want_logits = s->logits != NULL,
+	};
+	const struct ig_tensor *x = &r->c->call->in[0];
+	uint64_t rows = (uint64_t)s->n_rows * 4, logit_rows = (uint64_t)s->n_logit_rows * 4;
+	uint32_t head_place;
+	int rc;
+
+	head.mask_words = s->n_masks ? (uint32_t)(x->n_cols + 31) / 32 : 0;
+	rc = put(r, NULL, sizeof head, &head_place, err);
+	rc = rc ? rc : put(r, s->token_ids, rows, &head.token_ids, err);
+	rc = rc ? rc : put(r, s->token_from, rows, &head.token_from, err);
+	if (!rc && !s->token_from)
+		memset(r->step + head.token_from, 0xff, rows);
+	rc = rc ? rc : put(r, s->positions, rows, &head.positions, err);
+	rc = rc ? rc : put(r, s->row_seq, rows, &head.row_seq, err);
+	rc = rc ? rc : put(r, s->seq_lens, (uint64_t)s->n_seqs * 4, &head.seq_lens, err);
+	rc = rc ? rc : put(r, s->logit_rows, logit_rows, &head.logit_rows, err);
+	rc = rc ? rc : put(r, s->edits, (uint64_t)s->n_edits * sizeof(struct step_edit),
+			   &head.edits, err);
+	rc = rc ? rc : put(r, s->masks, (uint64_t)s->n_masks * head.mask_words * 4, &head.masks,
+			   err);
+	r->live[IG_LIVE_ONE] = 1;
+	r->live[IG_LIVE_ROWS] = head.n_rows;
+	r->live[IG_LIVE_LOGIT_ROWS] = head.n_logit_rows;
+	r->live[IG_LIVE_SEQS] = head.n_seqs;
+	r->live[IG_LIVE_COPIES] = head.n_copies;
+	r->live[IG_LIVE_WANT_LOGITS] = head.want_logits;
+	rc = rc ? rc : put_sequences(r, &head, err);
+	rc = rc ? rc : put_samples(r, &head, err);
+	rc = rc ? rc : put_cache(r, &head, err);
+	if (!rc)
+		memcpy(r->step, &head, sizeof head);
+	return rc;
+}
+
+/* ---- memory -------------------------------------------------------------------------- */
+
+static int upload(struct run *r, const void *image, uint64_t n_bytes, uint32_t memory,
+		  struct ig_gpu_buffer **out, struct ig_error *err)
+{
+	const struct ig_gpu_device_class *class = r->lab->class;
+	int rc = class->alloc(r->lab->device, n_bytes, memory, out, err);
+
+	return rc ? rc : class->write(r->lab->device, *out, 0, image, n_bytes, err);
+}
+
+/* The rows of a float matrix as the device has them. */
+static void fill_value(struct piece *p, const struct ig_gpu_tensor *to, const struct ig_tensor *from,
+		       uint32_t n_rows)
+{
+	uint64_t size = dtype_bytes(to->dtype);
+
+	for (uint32_t row = 0; row < n_rows; row++) {
+		uint8_t *dst = p->image + GUARD + to->ref.offset + row * to->row_stride;
+		const float *src = (const float *)(const void *)((const char *)from->data +
+								 row * from->row_stride);
+
+		for (int64_t i = 0; i < from->n_cols; i++)
+			store(to->dtype, dst + (uint64_t)i * size, src[i]);
+	}
+}
+
+/* What buffer b holds before the run, and what of it may be written. */
+static void fill_piece(struct run *r, uint32_t b)
+{
+	const struct ig_gpu_case *c = r->c;
+	const struct ig_gpu_tape_buffer *t = &r->tape->buffers[b];
+	const struct ig_op_call *call = c->call;
+	struct piece *p = &r->pieces[b];
+
+	memset(p->image, GUARD_BYTE, p->n_bytes + 2 * GUARD);
+	for (uint32_t i = 0; i < call->n_in; i++)
+		if (r->call.in[i].ref.buffer == (int32_t)b) {
+			fill_value(p, &r->call.in[i], &call->in[i], rows_of(c, c->in_class));
+			return;
+		}
+	for (uint32_t i = 0; i < call->n_weights; i++)
+		if (r->call.weight[i].ref.buffer == (int32_t)b) {
+			memcpy(p->image + GUARD, call->weight[i].data, p->n_bytes);
+			return;
+		}
+	for (uint32_t i = 0; i < call->n_out; i++) {
+		const struct ig_gpu_tensor *out = &r->call.out[i];
+
+		if (out->ref.buffer != (int32_t)b)
+			continue;
+		p->n_rows = rows_of(c, out->row_class);
+		p->row_bytes = (uint64_t)out->n_cols * dtype_bytes(out->dtype);
+		p->stride = out->row_stride;
+		for (uint32_t row = 0; row < p->n_rows; row++)
+			memset(p->image + GUARD + row * p->stride, UNSET_BYTE, p->row_bytes);
+		return;
+	}
+	if (t->kind == IG_GPU_BUFFER_CONSTANT) {
+		memcpy(p->image + GUARD, r->tape->constants + t->offset, t->n_bytes);
+		return;
+	}
+	p->n_rows = UINT32_MAX;
+	memset(p->image + GUARD, UNSET_BYTE, p->n_bytes);
+	if (t->kind == IG_GPU_BUFFER_IDS && call->step->prev_ids)
+		memcpy(p->image + GUARD + (1 - SLOT) * (uint64_t)r->call.max_logit_rows * 4,
+		       call->step->prev_ids, (uint64_t)r->call.max_logit_rows * 4);
+}
+
+static int make_memory(struct run *r, struct ig_error *err)
+{
+	const struct ig_gpu_case *c = r->c;
+	const uint32_t n = r->tape->n_buffers;
+
+	r->pieces = calloc(n ? n : 1, sizeof *r->pieces);
+	r->places = calloc(n ? n : 1, sizeof *r->places);
+	r->slabs = calloc(c->n_slabs ? c->n_slabs : 1, sizeof(struct ig_gpu_buffer *));
+	if (!r->pieces || !r->places || !r->slabs)
+		return ig_fail(err, -ENOMEM, "no memory");
+	for (uint32_t b = 0; b < n; b++) {
+		const struct ig_gpu_tape_buffer *t = &r->tape->buffers[b];
+		struct piece *p = &r->pieces[b];
+		int rc;
+
+		if (t->kind == IG_GPU_BUFFER_KV)
+			continue;
+		p->n_bytes = t->n_bytes;
+		p->image = malloc(p->n_bytes + 2 * GUARD);
+		if (!p->image)
+			return ig_fail(err, -ENOMEM, "no memory");
+		fill_piece(r, b);
+		rc = upload(r, p->image, p->n_bytes + 2 * GUARD, IG_GPU_MEMORY_PRIVATE, &p->buffer,
+			    err);
+		if (rc)
+			return rc;
+		r->places[b] = (struct ig_gpu_place){ p->buffer, GUARD };
+	}
+	for (uint32_t i = 0; i < c->n_slabs; i++) {
+		uint8_t *image = malloc(c->slab_bytes + 2 * GUARD);
+		int rc;
+
+		if (!image)
+			return ig_fail(err, -ENOMEM, "no memory");
+		memset(image, GUARD_BYTE, c->slab_bytes + 2 * GUARD);
+		memcpy(image + GUARD, c->call->step->slab_bases[i], c->slab_bytes);
+		rc = upload(r, image, c->slab_bytes + 2 * GUARD, IG_GPU_MEMORY_SLAB, &r->slabs[i],
+			    err);
+		free(image);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* ---- reading back ---------------------------------------------------------------------- */
+
+static const char *name_of(const struct run *r, uint32_t b, char *buf, size_t n)
+{
+	static const char *const kinds[] = { "weights", "scratch", "constants", "ids", "logits",
+					     "cache" };
+
+	for (uint32_t i = 0; i < r->call.n_in; i++)
+		if (r->call.in[i].ref.buffer == (int32_t)b)
+			snprintf(buf, n, "in[%u]", i);
+	for (uint32_t i = 0; i < r->call.n_weights; i++)
+		if (r->call.weight[i].ref.buffer == (int32_t)b)
+			snprintf(buf, n, "weight[%u]", i);
+	for (uint32_t i = 0; i < r->call.n_out; i++)
+		if (r->call.out[i].ref.buffer == (int32_t)b)
+			snprintf(buf, n, "out[%u]", i);
+	if (!buf[0])
+		snprintf(buf, n, "buffer %u (%s)", b, kinds[r->tape->buffers[b].kind]);
+	return buf;
+}
+
+/* Whether byte `at` of the piece was the op's to write. */
+static bool is_free(const struct piece *p, uint64_t at)
+{
+	if (at < GUARD || at >= GUARD + p->n_bytes || !p->n_rows)
+		return false;
+	if (p->n_rows == UINT32_MAX)
+		return true;
+	return (at - GUARD) / p->stride < p->n_rows && (at - GUARD) % p->stride < p->row_bytes;
+}
+
+/* The outputs as floats, and a look at all that must be as it was. */
+static int collect_piece(struct run *r, uint32_t b, struct ig_error *err)
+{
+	const struct ig_op_call *call = r->c->call;
+	struct piece *p = &r->pieces[b];
+	const uint64_t n = p->n_bytes + 2 * GUARD;
+	uint8_t *now = malloc(n);
+	int rc;
+
+	if (!now)
+		return ig_fail(err, -ENOMEM, "no memory");
+	rc = r->lab->class->read(r->lab->device, p->buffer, 0, now, n, err);
+	for (uint64_t at = 0; !rc && at < n; at++) {
+		char buf[48] = "";
+
+		if (now[at] == p->image[at] || is_free(p, at))
+			continue;
+		rc = ig_fail(err, -EFAULT, "%s: byte %lld of %s (%llu bytes) was written",
+			     r->c->op->name, (long long)at - GUARD, name_of(r, b, buf, sizeof buf),
+			     (unsigned long long)p->n_bytes);
+	}
+	for (uint32_t i = 0; !rc && i < call->n_out; i++) {
+		const struct ig_gpu_tensor *t = &r->call.out[i];
+
+		if (t->ref.buffer != (int32_t)b)
+			continue;
+		for (uint32_t row = 0; row < p->n_rows; row++) {
+			float *dst = (float *)(void *)((char *)call->out[i].data +
+						       row * call->out[i].row_stride);
+			const uint8_t *src = now + GUARD + row * p->stride;
+
+			for (int64_t j = 0; j < t->n_cols; j++)
+				dst[j] = load(t->dtype, src + (uint64_t)j * dtype_bytes(t->dtype));
+		}
+	}
+	free(now);
+	return rc;
+}
+
+static int collect_slab(struct run *r, uint32_t i, struct ig_error *err)
+{
+	const struct ig_gpu_case *c = r->c;
+	const uint64_t n = c->slab_bytes + 2 * GUARD;
+	uint8_t *now = malloc(n);
+	int rc;
+
+	if (!now)
+		return ig_fail(err, -ENOMEM, "no memory");
+	rc = r->lab->class->read(r->lab->device, r->slabs[i], 0, now, n, err);
+	for (uint64_t at = 0; !rc && at < GUARD; at++)
+		if (now[at] != GUARD_BYTE || now[n - 1 - at] != GUARD_BYTE)
+			rc = ig_fail(err, -EFAULT, "%s: a byte beside slab %u was written",
+				     c->op->name, i);
+	if (!rc && c->slabs_after)
+		memcpy(c->slabs_after[i], now + GUARD, c->slab_bytes);
+	else if (!rc && memcmp(now + GUARD, c->call->step->slab_bases[i], c->slab_bytes))
+		rc = ig_fail(err, -EFAULT, "%s: slab %u was written", c->op->name, i);
+	free(now);
+	return rc;
+}
+
+static int execute(struct run *r, struct ig_error *err)
+{
+	const struct ig_gpu_device_class *class = r->lab->class;
+	const struct ig_step *s = r->c->call->step;
+	struct ig_gpu_submission sub = { .slot = SLOT, .step_bytes = r->step_bytes };
+	const int32_t *ids = NULL;
+	const float *logits = NULL;
+	int rc;
+
+	memcpy(sub.live, r->live, sizeof sub.live);
+	rc = class->program_create(r->lab->device, r->tape, r->places, r->step_bytes, &r->program,
+				   err);
+	if (rc)
+		return rc;
+	memcpy(class->staging(r->program, SLOT), r->step, r->step_bytes);
+	rc = class->submit(r->program, &sub, err);
+	if (!rc)
+		rc = class->wait(r->program, SLOT, TIMEOUT_MS, &ids, &logits, err);
+	if (rc)
+		return rc;
+	if (s->sampled_ids && r->tape->ids >= 0)
+		memcpy(s->sampled_ids, ids, (size_t)s->n_logit_rows * sizeof *ids);
+	if (s->logits && r->tape->logits >= 0)
+		memcpy(s->logits, logits, (size_t)s->n_logit_rows * (size_t)r->tape->n_vocab *
+		       sizeof *logits);
+	return 0;
+}
+
+int ig_gpu_case_run(struct ig_gpu_lab *lab, const struct ig_gpu_case *c, struct ig_error *err)
+{
+	struct run r = { .lab = lab, .c = c };
+	int32_t logit_rows = c->call->step->n_logit_rows;
+	int rc = ig_gpu_tape_create(at_least_one(c->max_logit_rows, logit_rows), &r.tape);
+
+	if (rc)
+		return ig_fail(err, rc, "no memory for a tape");
+	rc = lower(&r, err);
+	rc = rc ? rc : make_memory(&r, err);
+	rc = rc ? rc : pack(&r, err);
+	rc = rc ? rc : execute(&r, err);
+	for (uint32_t b = 0; !rc && b < r.tape->n_buffers; b++)
+		if (r.pieces[b].buffer)
+			rc = collect_piece(&r, b, err);
+	for (uint32_t i = 0; !rc && i < c->n_slabs; i++)
+		rc = collect_slab(&r, i, err);
+	if (r.program)
+		lab->class->program_destroy(r.program);
+	for (uint32_t b = 0; r.pieces && b < r.tape->n_buffers; b++) {
+		lab->class->free(lab->device, r.pieces[b].buffer);
+		free(r.pieces[b].image);
+	}
+	for (uint32_t i = 0; r.slabs && i < c->n_slabs; i++)
+		lab->class->free(lab->device, r.slabs[i]);
+	free(r.slabs);
+	free(r.pieces);
+	free(r.places);
+	free(r.step);
+	ig_gpu_tape_destroy(r.tape);
+	return rc;
+}
+
+/* ---- the reference ---------------------------------------------------------------------- */
+
+int ig_gpu_case_reference(struct ig_gpu_lab *lab, const struct ig_gpu_case *c,
+			  struct ig_error *err)
+{
+	struct ig_op_call call = *c->call;
+	float *copies[IG_MAX_IN] = { NULL };
+	int rc = 0;
+
+	for (uint32_t i = 0; i < call.n_in; i++) {
+		struct ig_tensor *t = &call.in[i];
+		uint32_t dtype = ig_gpu_case_in_dtype(lab, c, i);
+
+		if (!t->data)
+			continue;
+		copies[i] = malloc((size_t)(t->n_rows * t->n_cols + 1) * sizeof(float));
+		if (!copies[i]) {
+			rc = ig_fail(err, -ENOMEM, "no memory");
+			goto out;
+		}
+		for (int64_t row = 0; row < t->n_rows; row++) {
+			const float *src = (const float *)(const void *)((const char *)t->data +
+									 row * t->row_stride);
+			for (int64_t j = 0; j < t->n_cols; j++)
+				copies[i][row * t->n_cols + j] = ig_gpu_case_round(dtype, src[j]);
+		}
+		t->data = copies[i];
+		t->row_stride = t->n_cols * (int64_t)sizeof(float);
+	}
+	c->op->reference(&call);
+out:
+	for (uint32_t i = 0; i < IG_MAX_IN; i++)
+		free(copies[i]);
+	return rc;
+}
