@@ -288,6 +288,32 @@ static void fill(struct ig_case_data *d, struct ig_op_call *call, struct ig_step
 						   d->stride, IG_F32, IG_FORM_ROWS };
 }
 
+void ig_case_call(struct ig_case_data *d, int32_t first, int32_t n, float *const out[IG_MAX_OUT],
+		  struct ig_op_call *call, struct ig_step *step)
+{
+	const struct ig_case *c = d->c;
+
+	fill(d, call, step, IG_FORM_ROWS, d->x, c->k * 4, false, first, n);
+	if (!c->gather)
+		step->n_rows = n;
+	else
+		call->in[0].n_rows = call->in[1].n_rows = c->rows;
+	for (uint32_t i = 0; i < call->n_out; i++) {
+		call->out[i].data = out[i];
+		call->out[i].row_stride = d->out_cols * (int64_t)sizeof(float);
+	}
+}
+
+int32_t ig_case_out_rows(const struct ig_case_data *d)
+{
+	return d->out_rows;
+}
+
+int64_t ig_case_out_cols(const struct ig_case_data *d)
+{
+	return d->out_cols;
+}
+
 /* All rows of x in a form; the stride of the rows. */
 static int64_t to_form(struct ig_case_data *d, uint32_t form)
 {

@@ -54,6 +54,14 @@ int64_t ig_case_out_len(const struct ig_case_data *d);
 /* A name for messages (static buffer). */
 const char *ig_case_name(const struct ig_case *c, const struct ig_cpu_kernel *k);
 
+/* The operands of a call on rows first … first + n - 1 of the result, as the reference
+ * takes them; they lie in d, the results in out[], one after the other.  With gather the
+ * step has all of the input's rows. */
+void ig_case_call(struct ig_case_data *d, int32_t first, int32_t n, float *const out[IG_MAX_OUT],
+		  struct ig_op_call *call, struct ig_step *step);
+int32_t ig_case_out_rows(const struct ig_case_data *d);
+int64_t ig_case_out_cols(const struct ig_case_data *d);
+
 /* For the bench: run all units once on operands that were packed before. */
 void ig_case_time(struct ig_case_data *d, const struct ig_cpu_kernel *k, int n_times);
 /* Bytes of weights that one run reads, and its multiply-adds. */
