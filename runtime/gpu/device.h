@@ -71,9 +71,11 @@ struct ig_gpu_device_class {
 	/* Start the tape behind everything that was submitted before.  Does not wait. */
 	int (*submit)(struct ig_gpu_program *p, const struct ig_gpu_submission *s,
 		      struct ig_error *err);
-	/* Until the slot's step is done, at most timeout_ms: 0, -ETIMEDOUT, -EIO, -ENOMEM,
-	 * -ENODEV (gone for good).  Then *ids [n_logit_rows] and *logits (NULL if they were
-	 * not wanted) are the host's to read until the slot is submitted again. */
+	/* Until the slot's step is done: 0, -EIO, -ENOMEM, -ENODEV (gone for good), or
+	 * -ETIMEDOUT when nothing of the step got done for timeout_ms; it is then still
+	 * under way and may be waited for again.  After 0 *ids [n_logit_rows] and *logits
+	 * (NULL if they were not wanted) are the host's to read until the slot is
+	 * submitted again. */
 	int (*wait)(struct ig_gpu_program *p, uint32_t slot, uint32_t timeout_ms,
 		    const int32_t **ids, const float **logits, struct ig_error *err);
 	/* Called at step boundaries: react to memory pressure since the last call.  Returns

@@ -28,13 +28,17 @@ struct ig_gpu_tape_buffer {
 	uint64_t row_bytes; /* of a value; 0: not a value */
 	uint64_t n_bytes;
 	uint64_t offset; /* in the scratch or the constants, after close */
-	uint32_t first, last; /* dispatches that use it */
+	uint32_t first, last; /* dispatches that use it; first > last: none does */
+	uint32_t group, layer; /* of a KV hazard */
 };
 
 /* A dispatch as recorded: kernel, args and binds are the tape's own. */
 struct ig_gpu_tape_dispatch {
 	struct ig_gpu_dispatch d;
-	bool barrier; /* after close: everything before must be done first */
+	/* After close: everything before must be done first.  Where such a dispatch does
+	 * not run in a step, its barrier stands before the next one that does
+	 * (ig_gpu_tape_next). */
+	bool barrier;
 	uint32_t node; /* of the plan; UINT32_MAX: the runtime's own */
 };
 
@@ -51,17 +55,22 @@ struct ig_gpu_tape {
 	uint32_t node; /* being lowered */
 	int32_t ids, logits; /* buffer numbers, or -1 */
 	int status; /* first error */
+	struct ig_error error; /* its text */
+	uint32_t max_threads, max_threadgroup_bytes; /* the device's */
+	bool closed;
 };
 
-/* 0 or -ENOMEM. */
-int ig_gpu_tape_create(uint32_t max_logit_rows, struct ig_gpu_tape **out);
+/* 0 or -ENOMEM.  Dispatches beyond what the facts allow are refused. */
+int ig_gpu_tape_create(const struct ig_gpu_facts *facts, uint32_t max_logit_rows,
+		       struct ig_gpu_tape **out);
 void ig_gpu_tape_destroy(struct ig_gpu_tape *t); /* NULL is fine */
 /* A value's buffer: rows of n_cols elements of dtype, at most max_rows; its
  * row_stride in bytes comes back.  Or a weight's. */
 int ig_gpu_tape_value(struct ig_gpu_tape *t, uint32_t dtype, int64_t n_cols, uint32_t row_class,
 		      uint32_t max_rows, struct ig_gpu_tensor *out);
 int ig_gpu_tape_weight(struct ig_gpu_tape *t, uint64_t n_bytes, struct ig_gpu_ref *out);
-/* Functions that ops are handed. */
+/* Functions that ops are handed.  A bind whose ref is -1 is an operand left out: the
+ * kernel's place stays empty. */
 extern const struct ig_gpu_host ig_gpu_tape_host;
 /* Place scratch, find barriers.  The tape's status, with text. */
 int ig_gpu_tape_close(struct ig_gpu_tape *t, struct ig_error *err);
@@ -69,5 +78,9 @@ int ig_gpu_tape_close(struct ig_gpu_tape *t, struct ig_error *err);
 /* The grid of a dispatch for these live counts; false: it does not run. */
 bool ig_gpu_dispatch_grid(const struct ig_gpu_dispatch *d, const uint32_t live[IG_N_LIVE],
 			  uint32_t grid[3]);
+/* The next dispatch of a step, from number *at (0 at first) on: its number, its grid and
+ * whether a barrier stands before it; *at is then behind it.  UINT32_MAX: that was all. */
+uint32_t ig_gpu_tape_next(const struct ig_gpu_tape *t, const uint32_t live[IG_N_LIVE], uint32_t *at,
+			  uint32_t grid[3], bool *barrier);
 
 #endif
