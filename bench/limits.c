@@ -25,13 +25,20 @@
 #define MAX_THREADS 64
 #define N_ROUNDS 25
 
+/* POSIX has barriers, macOS has none. */
+struct barrier {
+	pthread_mutex_t lock;
+	pthread_cond_t all_here;
+	unsigned n, n_here, round;
+};
+
 struct job {
 	const char *data;
 	size_t size; /* a multiple of 512 */
 	uint64_t sum; /* so that nothing is optimised away */
 	double done; /* bytes or multiply-adds */
 	int64_t from_ns, to_ns; /* of the last round */
-	pthread_barrier_t *barrier;
+	struct barrier *barrier;
 	void (*work)(struct job *j);
 };
 
@@ -183,16 +190,48 @@ static void choose(void (**read)(struct job *), void (**fma)(struct job *),
 
 /* ---- threads ---- */
 
+static int barrier_init(struct barrier *b, unsigned n)
+{
+	*b = (struct barrier){ .n = n };
+	if (pthread_mutex_init(&b->lock, NULL))
+		return -1;
+	if (pthread_cond_init(&b->all_here, NULL)) {
+		pthread_mutex_destroy(&b->lock);
+		return -1;
+	}
+	return 0;
+}
+
+static void barrier_wait(struct barrier *b)
+{
+	pthread_mutex_lock(&b->lock);
+	unsigned round = b->round;
+	if (++b->n_here == b->n) {
+		b->n_here = 0;
+		b->round++;
+		pthread_cond_broadcast(&b->all_here);
+	}
+	while (b->round == round)
+		pthread_cond_wait(&b->all_here, &b->lock);
+	pthread_mutex_unlock(&b->lock);
+}
+
+static void barrier_finish(struct barrier *b)
+{
+	pthread_cond_destroy(&b->all_here);
+	pthread_mutex_destroy(&b->lock);
+}
+
 static void *run_job(void *arg)
 {
 	struct job *j = arg;
 
 	for (int i = 0; i < N_ROUNDS; i++) {
-		pthread_barrier_wait(j->barrier);
+		barrier_wait(j->barrier);
 		j->from_ns = ig_now_ns();
 		j->work(j);
 		j->to_ns = ig_now_ns();
-		pthread_barrier_wait(j->barrier);
+		barrier_wait(j->barrier);
 	}
 	return NULL;
 }
@@ -200,13 +239,13 @@ static void *run_job(void *arg)
 /* The best round's rate, or a negative number when no thread can be had. */
 static double measure(struct job *jobs, unsigned n, void (*work)(struct job *))
 {
-	pthread_barrier_t barrier;
+	struct barrier barrier;
 	pthread_t threads[MAX_THREADS];
 	double best = 0.0;
 
 	if (!work)
 		return 0.0;
-	if (pthread_barrier_init(&barrier, NULL, n + 1))
+	if (barrier_init(&barrier, n + 1))
 		return -1.0;
 	for (unsigned i = 0; i < n; i++) {
 		jobs[i].barrier = &barrier;
@@ -221,8 +260,8 @@ static double measure(struct job *jobs, unsigned n, void (*work)(struct job *))
 		int64_t from = INT64_MAX, to = 0;
 		double done = 0.0, rate;
 
-		pthread_barrier_wait(&barrier);
-		pthread_barrier_wait(&barrier);
+		barrier_wait(&barrier);
+		barrier_wait(&barrier);
 		/* By the workers' own clocks: this thread may wake long after they began. */
 		for (unsigned i = 0; i < n; i++) {
 			done += jobs[i].done;
@@ -234,7 +273,7 @@ static double measure(struct job *jobs, unsigned n, void (*work)(struct job *))
 	}
 	for (unsigned i = 0; i < n; i++)
 		pthread_join(threads[i], NULL);
-	pthread_barrier_destroy(&barrier);
+	barrier_finish(&barrier);
 	return best;
 }
 

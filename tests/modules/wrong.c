@@ -27,7 +27,9 @@
 #ifdef WRONG_BUILD_ID
 #define BUILD "ffffffffffffffff"
 #elif defined(WRONG_UNTERMINATED)
-#define BUILD "0123456789abcdef01234567" /* as long as the field: no room for a NUL */
+/* as long as the field: no room for a NUL */
+#define BUILD { '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f', \
+		'0', '1', '2', '3', '4', '5', '6', '7' }
 #else
 #define BUILD IG_BUILD_ID
 #endif
