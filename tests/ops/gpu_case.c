@@ -697,7 +697,8 @@ int ig_gpu_case_run(struct ig_gpu_lab *lab, const struct ig_gpu_case *c, struct 
 {
 	struct run r = { .lab = lab, .c = c };
 	int32_t logit_rows = c->call->step->n_logit_rows;
-	int rc = ig_gpu_tape_create(at_least_one(c->max_logit_rows, logit_rows), &r.tape);
+	int rc = ig_gpu_tape_create(ig_gpu_lab_facts(lab),
+				    at_least_one(c->max_logit_rows, logit_rows), &r.tape);
 
 	if (rc)
 		return ig_fail(err, rc, "no memory for a tape");
