@@ -79,7 +79,7 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 		bool first = r == 0 || s->row_seq[r] != s->row_seq[r - 1];
 		int32_t seq = s->row_seq[r];
 
-		if (seq != (r == 0 ? 0 : s->row_seq[r - 1] + first) || seq >= s->n_seqs)
+		if (seq < (r == 0 ? 0 : s->row_seq[r - 1]) || seq >= s->n_seqs)
 			return ig_fail(err, -EINVAL, "row %d is of sequence %d: rows of one sequence "
 				       "are neighbours, in the sequences' order", r, seq);
 		if (s->positions[r] < 0 || s->positions[r] >= s->seq_lens[seq] ||
@@ -92,9 +92,6 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 			return ig_fail(err, -EINVAL, "row %d takes token %d of a step that is not the one "
 				       "before", r, s->token_from[r]);
 	}
-	if (s->row_seq[s->n_rows - 1] != s->n_seqs - 1)
-		return ig_fail(err, -EINVAL, "%d sequences, rows of %d", s->n_seqs,
-			       s->row_seq[s->n_rows - 1] + 1);
 	for (int32_t i = 0; i < s->n_seqs; i++) {
 		if (s->seq_lens[i] < 1 || (uint32_t)s->seq_lens[i] > l->max_context)
 			return ig_fail(err, -EINVAL, "sequence %d has %d tokens, the most is %u", i,
@@ -118,6 +115,11 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 				       s->logit_rows[i]);
 	}
 	return 0;
+}
+
+uint64_t ig_driver_memory(const struct ig_driver *d)
+{
+	return d->class->memory ? d->class->memory(d) : 0;
 }
 
 uint32_t ig_driver_steps_in_flight(const struct ig_driver *d)

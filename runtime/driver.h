@@ -54,6 +54,8 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 int ig_program_load(struct ig_program *p, struct ig_error *err);
 void ig_program_destroy(struct ig_program *p); /* NULL is fine */
 
+/* Bytes of the device that a process may well use; 0: the machine's memory is its. */
+uint64_t ig_driver_memory(const struct ig_driver *d);
 /* Steps that should be under way at once, 1 … IG_STEPS_IN_FLIGHT: 2 where a device
  * computes while the host looks at the step before. */
 uint32_t ig_driver_steps_in_flight(const struct ig_driver *d);

@@ -27,7 +27,19 @@ TAILQ_HEAD(ig_seq_list, ig_seq);
 
 /* ---- models.c ------------------------------------------------------------------ */
 
-/* One model that is loaded.  Immutable after the loader is done, but for `step`. */
+/* A step and the arrays it points at, sized from the limits; the engine's thread
+ * writes them while the step is not under way. */
+struct ig_step_buffer {
+	struct ig_step step;
+	struct ig_step_kv kv[IG_MAX_CACHE_GROUPS];
+	int32_t *token_ids, *token_from, *positions, *row_seq; /* [max_rows] */
+	int32_t *seq_lens; /* [max_seqs] */
+	int32_t *logit_rows, *sampled_ids; /* [max_logit_rows] */
+	struct ig_sample_params *sample; /* [max_logit_rows] */
+	uint32_t *block_tables[IG_MAX_CACHE_GROUPS]; /* [max_seqs, max_blocks] */
+};
+
+/* One model that is loaded.  Immutable after the loader is done, but for its steps. */
 struct ig_model {
 	struct ig_engine_model shown; /* first: what the protocol holds a pointer to */
 	char *name, *path, *arch;
@@ -45,15 +57,9 @@ struct ig_model {
 	uint32_t n_groups_added;
 	uint32_t max_kv_tokens; /* of one sequence that has the arena for itself */
 
-	/* The step buffer: sized from the limits, written by the engine's thread
-	 * between a wait and the next submit. */
-	struct ig_step step;
-	struct ig_step_kv step_kv[IG_MAX_CACHE_GROUPS];
-	int32_t *token_ids, *positions, *row_seq; /* [max_rows] */
-	int32_t *seq_lens; /* [max_seqs] */
-	int32_t *logit_rows, *sampled_ids; /* [max_logit_rows] */
-	struct ig_sample_params *sample; /* [max_logit_rows] */
-	uint32_t *block_tables[IG_MAX_CACHE_GROUPS]; /* [max_seqs, max_blocks] */
+	/* Step buffers, used in turns. */
+	struct ig_step_buffer steps[IG_STEPS_IN_FLIGHT];
+	uint32_t next_step;
 	uint32_t max_blocks;
 };
 
@@ -83,6 +89,19 @@ struct ig_engine_options {
 	int64_t slow_client_timeout_ns;
 };
 
+/* A step under way, and whom it computes for. */
+struct ig_flight {
+	struct ig_model *model;
+	struct ig_step_buffer *buffer;
+	struct ig_flight_seq {
+		struct ig_seq *seq;
+		int32_t n_rows, logit_index; /* -1: no logits */
+	} *seqs; /* [max_seqs], by row_seq */
+	uint32_t n_seqs;
+	uint32_t n_prefill, n_decode; /* rows */
+	int64_t submit_ns;
+};
+
 struct ig_engine {
 	struct ig_ledger *ledger;
 	struct ig_metrics *metrics;
@@ -90,6 +109,7 @@ struct ig_engine {
 	struct ig_driver *driver;
 	const struct ig_kvcache_service *kv;
 	struct ig_kvcache *cache;
+	uint32_t kv_dtype, max_slabs; /* of the cache */
 	struct ig_contract contract;
 	struct ig_model *models; /* [n_models] */
 	size_t n_models;
@@ -126,11 +146,12 @@ struct ig_engine {
 	bool kv_freed; /* since admission last ran out of blocks */
 	bool kv_blocked; /* admission ran out of blocks */
 	bool moved; /* something ended or was preempted: look again before sleeping */
-	struct ig_model *in_flight; /* the model whose step is under way */
-	struct ig_seq **flight; /* [max_seqs] the step's sequences, by row_seq */
-	uint32_t n_flight;
-	uint32_t n_flight_prefill, n_flight_decode; /* rows */
-	int64_t submit_ns;
+	struct ig_flight flights[IG_STEPS_IN_FLIGHT]; /* oldest first */
+	uint32_t n_flights;
+	uint32_t max_flights; /* 2: a step starts before the one before it is read */
+	uint64_t step; /* number of the step being built */
+	bool wants_room; /* a step was put off until nothing is under way: it must preempt */
+	int64_t landed_ns; /* when the last step was done */
 	size_t next_model; /* round robin */
 };
 

@@ -110,7 +110,15 @@ static int open_driver(struct ig_engine *e, const struct ig_config *config, stru
 		.strict = config->runtime.strict,
 	};
 
-	return ig_driver_open(config->runtime.driver, &o, &e->driver, err);
+	int rc = ig_driver_open(config->runtime.driver, &o, &e->driver, err);
+
+	if (rc < 0)
+		return rc;
+	if (!strcmp(config->runtime.run_ahead, "auto"))
+		e->max_flights = ig_driver_steps_in_flight(e->driver);
+	else
+		e->max_flights = strcmp(config->runtime.run_ahead, "on") ? 1 : IG_STEPS_IN_FLIGHT;
+	return 0;
 }
 
 static int init_lock(struct ig_engine *e)
@@ -161,10 +169,12 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out, 
 			    "once", config->scheduler.max_seqs, e->max_rows);
 	read_options(e, config, &e->options);
 	e->n_slots = e->max_seqs;
-	e->flight = calloc(e->max_seqs, sizeof(struct ig_seq *));
-	if (!e->flight) {
-		rc = ig_fail(err, -ENOMEM, "out of memory for %u sequences", e->max_seqs);
-		goto fail;
+	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++) {
+		e->flights[i].seqs = calloc(e->max_seqs, sizeof *e->flights[i].seqs);
+		if (!e->flights[i].seqs) {
+			rc = ig_fail(err, -ENOMEM, "out of memory for %u sequences", e->max_seqs);
+			goto fail;
+		}
 	}
 	rc = open_modules(e, config, err);
 	if (rc < 0)
@@ -233,7 +243,8 @@ void ig_engine_destroy(struct ig_engine *e)
 		ig_driver_close(e->driver);
 	if (e->modules)
 		ig_modules_destroy(e->modules);
-	free(e->flight);
+	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++)
+		free(e->flights[i].seqs);
 	pthread_cond_destroy(&e->wake);
 	pthread_mutex_destroy(&e->lock);
 	free(e);

@@ -80,7 +80,8 @@ static int open_model(struct ig_engine *e, const struct ig_config_model *c, stru
 		return ig_fail(err, -EINVAL, "a context of %u tokens", context);
 	m->limits = (struct ig_program_limits){ .max_rows = e->max_rows, .max_seqs = e->max_seqs,
 						.max_logit_rows = e->max_seqs,
-						.max_context = context };
+						.max_context = context, .kv_dtype = e->kv_dtype,
+						.max_slabs = e->max_slabs };
 	rc = ig_driver_lower(e->driver, m->plan, &m->limits, &m->program, &m->memory, err);
 	if (rc < 0)
 		return rc;
@@ -101,6 +102,20 @@ static int open_model(struct ig_engine *e, const struct ig_config_model *c, stru
 	return 0;
 }
 
+static void free_step(struct ig_step_buffer *b)
+{
+	for (uint32_t g = 0; g < IG_MAX_CACHE_GROUPS; g++)
+		free(b->block_tables[g]);
+	free(b->token_ids);
+	free(b->token_from);
+	free(b->positions);
+	free(b->row_seq);
+	free(b->seq_lens);
+	free(b->logit_rows);
+	free(b->sampled_ids);
+	free(b->sample);
+}
+
 static void close_model(struct ig_engine *e, struct ig_model *m)
 {
 	for (uint32_t i = 0; i < m->n_groups_added; i++)
@@ -112,15 +127,8 @@ static void close_model(struct ig_engine *e, struct ig_model *m)
 	if (m->tokenizer)
 		ig_tokenizer_close(m->tokenizer);
 	ig_gguf_close(m->file);
-	for (uint32_t g = 0; g < IG_MAX_CACHE_GROUPS; g++)
-		free(m->block_tables[g]);
-	free(m->token_ids);
-	free(m->positions);
-	free(m->row_seq);
-	free(m->seq_lens);
-	free(m->logit_rows);
-	free(m->sampled_ids);
-	free(m->sample);
+	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++)
+		free_step(&m->steps[i]);
 	free(m->name);
 	free(m->path);
 	free(m->arch);
@@ -128,42 +136,51 @@ static void close_model(struct ig_engine *e, struct ig_model *m)
 }
 
 /* Everything that a step will need, from the limits. */
-static int make_step(struct ig_model *m, struct ig_error *err)
+static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct ig_error *err)
 {
 	size_t rows = m->limits.max_rows, seqs = m->limits.max_seqs;
 	size_t logits = m->limits.max_logit_rows;
 
-	m->max_blocks = (m->limits.max_context + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
-	m->token_ids = calloc(rows, sizeof *m->token_ids);
-	m->positions = calloc(rows, sizeof *m->positions);
-	m->row_seq = calloc(rows, sizeof *m->row_seq);
-	m->seq_lens = calloc(seqs, sizeof *m->seq_lens);
-	m->logit_rows = calloc(logits, sizeof *m->logit_rows);
-	m->sampled_ids = calloc(logits, sizeof *m->sampled_ids);
-	m->sample = calloc(logits, sizeof *m->sample);
-	if (!m->token_ids || !m->positions || !m->row_seq || !m->seq_lens || !m->logit_rows ||
-	    !m->sampled_ids || !m->sample)
+	b->token_ids = calloc(rows, sizeof *b->token_ids);
+	b->token_from = calloc(rows, sizeof *b->token_from);
+	b->positions = calloc(rows, sizeof *b->positions);
+	b->row_seq = calloc(rows, sizeof *b->row_seq);
+	b->seq_lens = calloc(seqs, sizeof *b->seq_lens);
+	b->logit_rows = calloc(logits, sizeof *b->logit_rows);
+	b->sampled_ids = calloc(logits, sizeof *b->sampled_ids);
+	b->sample = calloc(logits, sizeof *b->sample);
+	if (!b->token_ids || !b->token_from || !b->positions || !b->row_seq || !b->seq_lens ||
+	    !b->logit_rows || !b->sampled_ids || !b->sample)
 		return ig_fail(err, -ENOMEM, "out of memory for the step buffer");
 	for (uint32_t g = 0; g < m->n_groups; g++) {
-		m->block_tables[g] = calloc(seqs, m->max_blocks * sizeof *m->block_tables[g]);
-		if (!m->block_tables[g])
+		b->block_tables[g] = calloc(seqs, m->max_blocks * sizeof *b->block_tables[g]);
+		if (!b->block_tables[g])
 			return ig_fail(err, -ENOMEM, "out of memory for the block tables");
-		m->step_kv[g] = (struct ig_step_kv){ &m->layouts[g], m->block_tables[g],
-						     m->max_blocks };
+		b->kv[g] = (struct ig_step_kv){ &m->layouts[g], b->block_tables[g], m->max_blocks };
 	}
-	m->step = (struct ig_step){
-		.struct_size = sizeof m->step,
-		.token_ids = m->token_ids,
-		.positions = m->positions,
-		.row_seq = m->row_seq,
-		.seq_lens = m->seq_lens,
-		.logit_rows = m->logit_rows,
-		.sample = m->sample,
-		.sampled_ids = m->sampled_ids,
-		.kv = m->step_kv,
+	b->step = (struct ig_step){
+		.struct_size = sizeof b->step,
+		.token_ids = b->token_ids,
+		.positions = b->positions,
+		.row_seq = b->row_seq,
+		.seq_lens = b->seq_lens,
+		.logit_rows = b->logit_rows,
+		.sample = b->sample,
+		.sampled_ids = b->sampled_ids,
+		.kv = b->kv,
 		.n_groups = m->n_groups,
 	};
 	return 0;
+}
+
+static int make_steps(struct ig_model *m, struct ig_error *err)
+{
+	int rc = 0;
+
+	m->max_blocks = (m->limits.max_context + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT && rc == 0; i++)
+		rc = make_step(m, &m->steps[i], err);
+	return rc;
 }
 
 /* ---- the memory contract --------------------------------------------------------------- */
@@ -266,7 +283,9 @@ static int check_contract(struct ig_engine *e, const struct ig_config *config, u
 
 	c->budget = config->memory.budget;
 	if (!c->budget) {
-		c->budget = physical_bytes() / 4 * 3;
+		c->budget = ig_driver_memory(e->driver);
+		if (!c->budget)
+			c->budget = physical_bytes() / 4 * 3;
 		if (!c->budget)
 			return ig_fail(err, -ENOTSUP, "this machine does not say how much memory it "
 				       "has; set memory.budget");
@@ -340,16 +359,20 @@ int ig_models_load(struct ig_engine *e, const struct ig_config *config, struct i
 		.copy = ig_driver_copy,
 	};
 	struct ig_error why = { 0 };
-	uint32_t dtype;
+	uint64_t slabs;
 	int rc;
 
 	if (!strcmp(config->kvcache.dtype, "f16"))
-		dtype = IG_F16;
+		e->kv_dtype = IG_F16;
 	else if (!strcmp(config->kvcache.dtype, "f32"))
-		dtype = IG_F32;
+		e->kv_dtype = IG_F32;
 	else
 		return ig_fail(err, -ENOTSUP, "kvcache.dtype is \"%s\"; f16 and f32 are known",
 			       config->kvcache.dtype);
+	slabs = config->kvcache.arena ? config->kvcache.arena : DEFAULT_ARENA;
+	slabs = slabs / config->kvcache.slab + 1;
+	e->max_slabs = slabs < 1u << (32 - IG_BLOCK_BITS) ? (uint32_t)slabs :
+							     1u << (32 - IG_BLOCK_BITS);
 	e->models = calloc(config->n_models ? config->n_models : 1, sizeof *e->models);
 	if (!e->models)
 		return ig_fail(err, -ENOMEM, "out of memory for %zu models", config->n_models);
@@ -359,7 +382,7 @@ int ig_models_load(struct ig_engine *e, const struct ig_config *config, struct i
 		if (rc < 0)
 			return ig_fail(err, rc, "model %s: %s", config->models[i].name, why.text);
 	}
-	rc = fill_layouts(e, &arena, dtype, err);
+	rc = fill_layouts(e, &arena, e->kv_dtype, err);
 	if (rc < 0)
 		return rc;
 	rc = check_contract(e, config, arena.slab_bytes, err);
@@ -374,7 +397,7 @@ int ig_models_load(struct ig_engine *e, const struct ig_config *config, struct i
 
 		rc = ig_program_load(m->program, &why);
 		if (rc == 0)
-			rc = make_step(m, &why);
+			rc = make_steps(m, &why);
 		if (rc < 0)
 			return ig_fail(err, rc, "model %s: %s", m->name, why.text);
 		ig_log_info("model %s: %s, %.1f MiB of weights, context %u, loaded in %.0f ms", m->name,

@@ -3,10 +3,16 @@
  *
  * The loop:  boundary -> build and submit step n+1 -> text of step n -> wait n+1
  *            -> bookkeeping by id (append, ends, limits) -> boundary …
- * so that detokenizing, stop strings and streams cost the device nothing.  A stop
- * string is found one step late; what that step drew for the sequence is thrown
- * away.  At a boundary nothing is under way: only there do sequences join, leave,
- * are cancelled or preempted, and only there are blocks freed.
+ * so that detokenizing, stop strings and streams cost the device nothing.  Only at a
+ * boundary do sequences join, leave, are cancelled or preempted.  A stop string is
+ * found one step late; what that step drew for the sequence is thrown away.
+ *
+ * Where a device computes by itself, step n+2 is built and submitted before n+1 was
+ * waited for (max_flights is 2): its rows begin with tokens that n+1 is still to
+ * draw, and what it draws for a sequence that ends with n+1 is thrown away as well.
+ * Who is in a step under way keeps its blocks until that step has landed.  A step
+ * never runs ahead where it would have to preempt, past a sequence's last token, or
+ * for rows whose draw depends on the tokens so far.
  *
  * One step is of one model; models with work take turns.  A step has one row for
  * each sequence that decodes, then, oldest first, rows of prompts, up to
@@ -31,9 +37,20 @@ static bool is_paused(const struct ig_seq *s)
 	return atomic_load_explicit(&s->paused, memory_order_relaxed);
 }
 
+/* What it will have, and what will be done, when the steps under way have landed. */
+static int32_t tokens_then(const struct ig_seq *s)
+{
+	return s->n_tokens + (s->n_flights && s->logit_index >= 0);
+}
+
+static int32_t done_then(const struct ig_seq *s)
+{
+	return s->n_done + (s->n_flights ? s->n_rows : 0);
+}
+
 static int32_t n_left(const struct ig_seq *s)
 {
-	return s->n_tokens - s->n_done;
+	return tokens_then(s) - done_then(s);
 }
 
 /* ---- lists ------------------------------------------------------------------------ */
@@ -128,7 +145,7 @@ static void end_seq(struct ig_engine *e, struct ig_seq *s, enum ig_finish finish
 {
 	if (s->result.finish == IG_FINISH_NONE)
 		s->result.finish = finish;
-	if (!s->in_flight)
+	if (!s->n_flights)
 		drop_kv(e, s);
 	list_insert(e, s, &e->ended);
 	show_later(e, s);
@@ -169,7 +186,7 @@ static void complete(struct ig_engine *e, struct ig_seq *s)
 		TAILQ_REMOVE(&e->show, s, show_link);
 		s->on_show = false;
 	}
-	if (!s->in_flight)
+	if (!s->n_flights)
 		drop_kv(e, s);
 	ig_seq_row(s, ig_now_ns(), &row);
 	ig_engine_note(e, &row);
@@ -182,7 +199,7 @@ static void complete(struct ig_engine *e, struct ig_seq *s)
 	s->completed = true;
 	e->moved = true;
 	e->kv_freed = true; /* also if it only stood in the way of others that wait */
-	if (!s->in_flight)
+	if (!s->n_flights)
 		ig_seq_destroy(s);
 }
 
@@ -325,11 +342,17 @@ static void no_room_alone(struct ig_engine *e, struct ig_seq *s)
 			 "nothing else in it", s->n_prompt);
 }
 
-/* Blocks for all tokens that s has.  False: s is in the running list no more. */
+/* Blocks for all tokens that s will have.  False: s is in the running list no more, or
+ * somebody would have to be preempted while a step is under way (wants_room). */
 static bool make_room(struct ig_engine *e, struct ig_seq *s)
 {
-	while (e->kv->seq_reserve(s->kv, (uint32_t)s->n_tokens) < 0) {
+	while (e->kv->seq_reserve(s->kv, (uint32_t)tokens_then(s)) < 0) {
 		struct ig_seq *v = find_victim(e, s);
+
+		if (e->n_flights) {
+			e->wants_room = true;
+			return false;
+		}
 
 		if (v)
 			preempt(e, v);
@@ -473,68 +496,106 @@ static bool boundary(struct ig_engine *e)
 
 /* ---- a step ------------------------------------------------------------------------------- */
 
-static void add_rows(struct ig_engine *e, struct ig_model *m, struct ig_seq *s, int32_t n)
+/* Whether s can be in the next step of m, whatever is still under way. */
+static bool can_join(const struct ig_model *m, const struct ig_seq *s)
 {
-	struct ig_step *step = &m->step;
+	if (s->model != m || is_paused(s) || n_left(s) < 1)
+		return false;
+	if (!s->n_flights || s->logit_index < 0)
+		return true;
+	/* Its next token is being drawn: is there one after it, that needs no look at it? */
+	return s->n_tokens + 1 - s->n_prompt < s->max_output && !s->sample.n_edits &&
+	       s->sample.mask < 0;
+}
+
+static void add_rows(struct ig_engine *e, struct ig_flight *f, struct ig_seq *s, int32_t n)
+{
+	struct ig_model *m = f->model;
+	struct ig_step_buffer *b = f->buffer;
+	struct ig_step *step = &b->step;
 	int32_t seq = step->n_seqs++;
-	int32_t first = step->n_rows;
-	uint32_t n_blocks = ((uint32_t)(s->n_done + n) + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+	int32_t first = step->n_rows, done = done_then(s), n_tokens = tokens_then(s);
+	uint32_t n_blocks = ((uint32_t)(done + n) + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+	bool decodes = n == 1 && done + 1 == n_tokens && done >= s->n_prompt;
 
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		uint32_t n_have;
 		const uint32_t *blocks = e->kv->seq_blocks(s->kv, g, &n_have);
 
-		memcpy(m->block_tables[g] + (size_t)seq * m->max_blocks, blocks,
+		memcpy(b->block_tables[g] + (size_t)seq * m->max_blocks, blocks,
 		       n_blocks * sizeof *blocks);
 	}
-	memcpy(m->token_ids + first, s->tokens + s->n_done, (size_t)n * sizeof *m->token_ids);
 	for (int32_t i = 0; i < n; i++) {
-		m->positions[first + i] = s->n_done + i;
-		m->row_seq[first + i] = seq;
+		bool known = done + i < s->n_tokens;
+
+		b->token_ids[first + i] = known ? s->tokens[done + i] : 0;
+		b->token_from[first + i] = known ? -1 : s->logit_index;
+		if (!known) {
+			step->token_from = b->token_from;
+			step->prev_ids = e->flights[e->n_flights - 1].buffer->sampled_ids;
+		}
+		b->positions[first + i] = done + i;
+		b->row_seq[first + i] = seq;
 	}
-	m->seq_lens[seq] = s->n_done + n;
+	b->seq_lens[seq] = done + n;
 	step->n_rows += n;
 	s->n_rows = n;
 	s->logit_index = -1;
-	if (s->n_done + n == s->n_tokens) {
+	if (done + n == n_tokens) {
 		s->logit_index = step->n_logit_rows++;
-		m->logit_rows[s->logit_index] = first + n - 1;
-		m->sample[s->logit_index] = s->sample;
-		m->sample[s->logit_index].position = s->n_tokens;
+		b->logit_rows[s->logit_index] = first + n - 1;
+		b->sample[s->logit_index] = s->sample;
+		b->sample[s->logit_index].position = n_tokens;
 	}
-	if (n_left(s) == 1 && s->n_tokens > s->n_prompt)
-		e->n_flight_decode++;
+	if (decodes)
+		f->n_decode++;
 	else
-		e->n_flight_prefill += (uint32_t)n;
-	s->in_flight = true;
-	e->flight[e->n_flight++] = s;
+		f->n_prefill += (uint32_t)n;
+	f->seqs[f->n_seqs++] = (struct ig_flight_seq){ s, n, s->logit_index };
+	s->step = e->step;
 }
 
-static bool build_step(struct ig_engine *e, struct ig_model *m)
+/* Fill in f for m.  Nothing of a sequence changes but its blocks, n_rows and
+ * logit_index. */
+static bool build_step(struct ig_engine *e, struct ig_model *m, struct ig_flight *f)
 {
-	struct ig_step *step = &m->step;
+	struct ig_step *step = &m->steps[m->next_step].step;
 	int32_t budget = (int32_t)e->max_rows;
+	uint32_t n_decode = 0, n_slabs;
 	struct ig_seq *s, *next;
-	uint32_t n_slabs;
 
-	step->n_rows = step->n_seqs = step->n_logit_rows = 0;
-	e->n_flight = e->n_flight_prefill = e->n_flight_decode = 0;
-	for (s = TAILQ_FIRST(&e->running); s; s = next) {
-		if (s->model != m || is_paused(s) || n_left(s) != 1) {
+	/* Room first: who would have to go waits until nothing is under way. */
+	for (s = TAILQ_FIRST(&e->running); s && n_decode < e->max_seqs; s = next) {
+		if (!can_join(m, s) || n_left(s) != 1) {
 			next = TAILQ_NEXT(s, link);
 			continue;
 		}
-		/* Victims are younger, so they come later in the list and are in no step
-		 * yet; if s itself had to go, nothing younger was left. */
-		if ((uint32_t)step->n_seqs == e->max_seqs || !make_room(e, s))
+		/* Victims are younger, so they come later in the list; if s itself had to
+		 * go, nothing younger was left. */
+		if (!make_room(e, s)) {
+			if (e->wants_room)
+				return false;
 			break;
-		add_rows(e, m, s, 1);
+		}
+		n_decode++;
 		next = TAILQ_NEXT(s, link);
+	}
+	e->step++;
+	f->model = m;
+	f->buffer = &m->steps[m->next_step];
+	f->n_seqs = f->n_prefill = f->n_decode = 0;
+	step->n_rows = step->n_seqs = step->n_logit_rows = 0;
+	step->token_from = step->prev_ids = NULL;
+	TAILQ_FOREACH(s, &e->running, link) {
+		if ((uint32_t)step->n_seqs == n_decode)
+			break;
+		if (can_join(m, s) && n_left(s) == 1)
+			add_rows(e, f, s, 1);
 	}
 	TAILQ_FOREACH(s, &e->running, link) {
 		int32_t n = n_left(s);
 
-		if (s->model != m || is_paused(s) || s->in_flight)
+		if (s->step == e->step || !can_join(m, s))
 			continue;
 		if (n > (int32_t)e->now.prefill_chunk)
 			n = (int32_t)e->now.prefill_chunk;
@@ -542,53 +603,78 @@ static bool build_step(struct ig_engine *e, struct ig_model *m)
 			n = budget - step->n_rows;
 		if (n <= 0 || (uint32_t)step->n_seqs == e->max_seqs)
 			break;
-		add_rows(e, m, s, n);
+		add_rows(e, f, s, n);
 	}
 	step->slab_bases = e->kv->slab_bases(e->cache, &n_slabs);
 	return step->n_rows > 0;
 }
 
-/* After the step, or when it could not be begun: nothing is under way any more. */
+/* One of the steps that computed for s is over. */
 static void land(struct ig_engine *e, struct ig_seq *s)
 {
-	s->in_flight = false;
+	if (--s->n_flights)
+		return;
 	if (s->result.finish != IG_FINISH_NONE)
-		drop_kv(e, s); /* a stop string was found while the step ran */
+		drop_kv(e, s); /* its end was found while the step ran */
 	if (s->completed)
 		ig_seq_destroy(s);
 }
 
-static void step_failed(struct ig_engine *e, const char *what, int rc)
+/* All that f computes for end with the driver's error. */
+static void fail_flight(struct ig_engine *e, struct ig_flight *f, const char *what, int rc)
 {
-	e->in_flight = NULL;
-	for (uint32_t i = 0; i < e->n_flight; i++) {
-		struct ig_seq *s = e->flight[i];
+	const char *text = ig_program_error(f->model->program)->text;
+
+	for (uint32_t i = 0; i < f->n_seqs; i++) {
+		struct ig_seq *s = f->seqs[i].seq;
 		bool over = s->result.finish != IG_FINISH_NONE;
 
 		land(e, s);
 		if (!over)
-			fail_seq(e, s, rc, "the driver failed to %s a step: %s", what, strerror(-rc));
+			fail_seq(e, s, rc, "the driver failed to %s a step: %s", what,
+				 *text ? text : strerror(-rc));
 	}
-	e->n_flight = 0;
+	f->n_seqs = 0;
 }
 
-static void submit_next(struct ig_engine *e)
+/* Drop flight i from those under way; its arrays are used again. */
+static void remove_flight(struct ig_engine *e, uint32_t i)
 {
-	for (size_t i = 0; i < e->n_models; i++) {
+	struct ig_flight f = e->flights[i];
+
+	e->n_flights--;
+	for (; i < e->n_flights; i++)
+		e->flights[i] = e->flights[i + 1];
+	e->flights[e->n_flights] = f;
+}
+
+/* Submit one more step, of the next model in turn that has work. */
+static bool submit_next(struct ig_engine *e)
+{
+	struct ig_flight *f = &e->flights[e->n_flights];
+
+	if (!e->n_flights)
+		e->wants_room = false;
+	for (size_t i = 0; i < e->n_models && !e->wants_room; i++) {
 		struct ig_model *m = &e->models[(e->next_model + i) % e->n_models];
 		int rc;
 
-		if (!build_step(e, m))
+		if (!build_step(e, m, f))
 			continue;
 		e->next_model = (e->next_model + i + 1) % e->n_models;
-		e->submit_ns = ig_now_ns();
-		rc = ig_program_submit(m->program, &m->step);
-		if (rc < 0)
-			step_failed(e, "begin", rc);
-		else
-			e->in_flight = m;
-		return;
+		f->submit_ns = ig_now_ns();
+		for (uint32_t k = 0; k < f->n_seqs; k++)
+			f->seqs[k].seq->n_flights++;
+		rc = ig_program_submit(m->program, &f->buffer->step);
+		if (rc < 0) {
+			fail_flight(e, f, "begin", rc);
+			return false;
+		}
+		m->next_step = (m->next_step + 1) % IG_STEPS_IN_FLIGHT;
+		e->n_flights++;
+		return true;
 	}
+	return false;
 }
 
 /* The token that was drawn for s: time it, append it, judge it by its id. */
@@ -621,32 +707,43 @@ static void take_token(struct ig_engine *e, struct ig_seq *s, int32_t id, int64_
 
 static void wait_step(struct ig_engine *e)
 {
-	struct ig_model *m = e->in_flight;
+	struct ig_flight *f = &e->flights[0];
+	struct ig_model *m = f->model;
 	int rc = ig_program_wait(m->program);
-	int64_t now = ig_now_ns();
+	int64_t now = ig_now_ns(), since = f->submit_ns;
 
 	if (rc < 0) {
-		step_failed(e, "finish", rc);
+		/* no step of this program that was under way has results */
+		for (uint32_t i = 0; i < e->n_flights;) {
+			if (e->flights[i].model != m) {
+				i++;
+				continue;
+			}
+			fail_flight(e, &e->flights[i], "finish", rc);
+			remove_flight(e, i);
+		}
 		return;
 	}
-	e->in_flight = NULL;
-	ig_metrics_step(e->metrics, e->n_flight_prefill, e->n_flight_decode,
-			(double)(now - e->submit_ns) * 1e-9);
-	for (uint32_t i = 0; i < e->n_flight; i++) {
-		struct ig_seq *s = e->flight[i];
+	if (since < e->landed_ns)
+		since = e->landed_ns; /* it stood behind another until then */
+	e->landed_ns = now;
+	ig_metrics_step(e->metrics, f->n_prefill, f->n_decode, (double)(now - since) * 1e-9);
+	for (uint32_t i = 0; i < f->n_seqs; i++) {
+		struct ig_flight_seq *row = &f->seqs[i];
+		struct ig_seq *s = row->seq;
 
 		if (s->result.finish != IG_FINISH_NONE) {
 			land(e, s);
 			continue;
 		}
-		s->in_flight = false;
-		s->n_done += s->n_rows;
-		if (s->logit_index >= 0)
-			take_token(e, s, m->sampled_ids[s->logit_index], now);
+		s->n_flights--;
+		s->n_done += row->n_rows;
+		if (row->logit_index >= 0)
+			take_token(e, s, f->buffer->sampled_ids[row->logit_index], now);
 		note_state(e, s);
 		show_later(e, s);
 	}
-	e->n_flight = 0;
+	remove_flight(e, 0);
 }
 
 /* ---- the thread ---------------------------------------------------------------------------- */
@@ -683,12 +780,15 @@ void *ig_scheduler_main(void *arg)
 	struct ig_engine *e = arg;
 
 	while (boundary(e)) {
-		submit_next(e);
+		while (e->n_flights < e->max_flights && submit_next(e))
+			;
 		show_all(e);
-		if (e->in_flight)
+		if (e->n_flights)
 			wait_step(e);
 		else if (TAILQ_EMPTY(&e->show) && !e->moved)
 			sleep_until_event(e);
 	}
+	while (e->n_flights)
+		wait_step(e);
 	return NULL;
 }

@@ -53,12 +53,14 @@ struct ig_seq {
 	TAILQ_ENTRY(ig_seq) show_link;
 	struct ig_seq *next_cancelled;
 	struct ig_seq_list *list; /* the one that link is in; NULL: none */
-	bool on_show, in_flight, completed;
+	bool on_show, completed;
+	uint32_t n_flights; /* steps under way that compute for it */
 	struct ig_kv_seq *kv; /* NULL: no blocks */
 	int32_t *tokens; /* [n_prompt + max_output] */
 	int32_t n_tokens, n_done, n_shown;
 	int32_t n_noted; /* progress that the stream knows; -1: none */
-	int32_t n_rows, logit_index; /* in the step under way; -1: no logits */
+	uint64_t step; /* the newest step that it was built into */
+	int32_t n_rows, logit_index; /* in the newest of these steps; -1: no logits */
 	struct ig_gen_result result; /* finish is set as soon as the end is known */
 
 	struct ig_detokenizer detokenizer;

@@ -81,6 +81,10 @@ const struct config_option config_options[] = {
 	{ "runtime.activations", CONFIG_CHOICE, FIELD(runtime.activations), .min = 1, .max = 32,
 	  .choices = CHOICES("auto", "f32"), .value = "auto",
 	  .help = "Arithmetic of the activations; auto is fast, f32 is exact and slow." },
+	{ "runtime.run_ahead", CONFIG_CHOICE, FIELD(runtime.run_ahead), .min = 1, .max = 32,
+	  .choices = CHOICES("auto", "on", "off"), .value = "auto",
+	  .help = "Start a step before the tokens of the one before it are looked at; auto does where "
+		  "a GPU computes." },
 	{ "runtime.strict", CONFIG_BOOL, FIELD(runtime.strict), .value = "false",
 	  .help = "Treat a second wait for the device within one step as an error." },
 

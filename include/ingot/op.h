@@ -163,7 +163,7 @@ struct ig_sample_params {
 
 /* All that changes from step to step.  Owned by the engine, unchanged between
  * submit and wait.  Rows of one sequence are neighbours with ascending positions,
- * sequences are in the order of their rows. */
+ * in the order of the sequences; a sequence may have none. */
 struct ig_step {
 	uint32_t struct_size;
 	int32_t n_rows; /* tokens in this step */

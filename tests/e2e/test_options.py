@@ -403,6 +403,22 @@ def test_log(start, models, tmp_path):
     assert quiet.log == ""
 
 
+def test_run_ahead(start, models):
+    """The same text; a step that ran ahead of the end is one more, and thrown away."""
+    steps, texts = {}, {}
+    for value in ("on", "off", "auto"):
+        d = start(extra={"runtime": {"run_ahead": value},
+                         "models": [{"name": "tiny", "path": models.script()},
+                                    {"name": "random", "path": models.random()}]})
+        usage, steps[value] = usage_and_steps(d, 3, temperature=0)
+        assert usage["completion_tokens"] > 3
+        texts[value] = d.chat_text("hello", model="random", max_tokens=40, temperature=1, seed=4)
+        d.stop()
+    assert texts["on"] == texts["off"] == texts["auto"]
+    assert steps["on"] == steps["off"] + 1
+    assert steps["auto"] == steps["off"], "the cpu driver gains nothing by it"
+
+
 # ---- what a request may say --------------------------------------------------------------
 
 def test_sampling(scripted):

@@ -280,8 +280,10 @@ struct ig_driver {
 struct ig_program {
 	const struct ig_plan *plan;
 	struct ig_program_limits limits;
-	const struct ig_step *step; /* under way */
-	uint64_t sum; /* of the step as it was submitted */
+	const struct ig_step *steps[IG_STEPS_IN_FLIGHT]; /* under way, oldest first */
+	uint64_t sums[IG_STEPS_IN_FLIGHT]; /* of the steps as they were submitted */
+	uint32_t n_steps;
+	struct ig_error error;
 	bool loaded;
 };
 
@@ -328,9 +330,29 @@ int ig_program_load(struct ig_program *p, struct ig_error *err)
 
 void ig_program_destroy(struct ig_program *p)
 {
-	if (p && p->step)
+	if (p && p->n_steps)
 		breach("a program was destroyed while a step was under way");
 	free(p);
+}
+
+uint32_t ig_driver_steps_in_flight(const struct ig_driver *d)
+{
+	return 1;
+}
+
+uint64_t ig_driver_memory(const struct ig_driver *d)
+{
+	return (uint64_t)fake.driver_memory;
+}
+
+const struct ig_error *ig_program_error(const struct ig_program *p)
+{
+	return &p->error;
+}
+
+void ig_driver_copy(void *driver, void *dst, const void *src, uint64_t n_bytes)
+{
+	memcpy(dst, src, n_bytes);
 }
 
 void *ig_driver_map_slab(void *driver, uint64_t slab_bytes)
@@ -363,6 +385,8 @@ static uint64_t checksum(const struct ig_step *s)
 	size_t rows = (size_t)s->n_rows;
 
 	h = mix(h, s->token_ids, rows * 4);
+	if (s->token_from)
+		h = mix(h, s->token_from, rows * 4);
 	h = mix(h, s->positions, rows * 4);
 	h = mix(h, s->row_seq, rows * 4);
 	h = mix(h, s->seq_lens, (size_t)s->n_seqs * 4);
@@ -398,8 +422,16 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *s)
 	int number = atomic_fetch_add(&fake.n_steps, 1) + 1;
 
 	guarded = false;
-	if (!p->loaded || p->step)
+	if (!p->loaded || p->n_steps == IG_STEPS_IN_FLIGHT)
 		breach("submitted before load, or without a wait between");
+	if (p->n_steps && p->steps[0] == s)
+		breach("a step was submitted again while it is under way");
+	for (int32_t r = 0; s->token_from && r < s->n_rows; r++)
+		if (s->token_from[r] >= 0 &&
+		    (!p->n_steps || s->prev_ids != p->steps[p->n_steps - 1]->sampled_ids ||
+		     s->token_from[r] >= p->steps[p->n_steps - 1]->n_logit_rows))
+			breach("row %d begins with token %d of no step under way", r,
+			       s->token_from[r]);
 	if (s->struct_size != sizeof *s || s->n_rows <= 0 || s->n_seqs <= 0 ||
 	    (uint32_t)s->n_rows > p->limits.max_rows || (uint32_t)s->n_seqs > p->limits.max_seqs ||
 	    (uint32_t)s->n_logit_rows > p->limits.max_logit_rows ||
@@ -408,15 +440,17 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *s)
 		       s->n_logit_rows, s->n_groups);
 	raise_to(&fake.max_rows_seen, s->n_rows);
 	raise_to(&fake.max_seqs_seen, s->n_seqs);
+	p->error = (struct ig_error){ 0 };
 	if (number == fake.fail_submit_at)
-		return -EIO;
+		return ig_fail(&p->error, -EIO, "the fake device refused");
 	if (!strcmp(p->plan->file->path, "good"))
 		atomic_fetch_add(&fake.n_models_stepped[0], 1);
 	if (!strcmp(p->plan->file->path, "good2"))
 		atomic_fetch_add(&fake.n_models_stepped[1], 1);
-	p->step = s;
 	if (!fake.no_compute)
-		p->sum = checksum(s);
+		p->sums[p->n_steps] = checksum(s);
+	p->steps[p->n_steps++] = s;
+	raise_to(&fake.max_in_flight, (int)p->n_steps);
 	atomic_fetch_add(&fake.driver_ns, ig_now_ns() - start);
 	guarded = true;
 	return 0;
@@ -453,11 +487,12 @@ static void write_rows(const struct ig_program *p, const struct ig_step *s)
 	memset(seq_end, 0xff, sizeof seq_end);
 	for (int32_t r = 0; r < s->n_rows; r++) {
 		int32_t seq = s->row_seq[r], pos = s->positions[r];
-		int32_t mark[2] = { s->token_ids[r], pos };
+		int32_t mark[2] = { ig_step_token(s, r), pos };
 
 		if (seq < 0 || seq >= s->n_seqs || pos < 0 || pos >= s->seq_lens[seq] ||
-		    (uint32_t)s->seq_lens[seq] > p->limits.max_context || mark[0] < 0 ||
-		    mark[0] >= FAKE_VOCAB) {
+		    (uint32_t)s->seq_lens[seq] > p->limits.max_context ||
+		    ((mark[0] < 0 || mark[0] >= FAKE_VOCAB) &&
+		     !(s->token_from && s->token_from[r] >= 0))) {
 			breach("row %d: sequence %d, position %d, token %d", r, seq, pos, mark[0]);
 			continue;
 		}
@@ -509,7 +544,7 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 
 int ig_program_wait(struct ig_program *p)
 {
-	const struct ig_step *s = p->step;
+	const struct ig_step *s = p->n_steps ? p->steps[0] : NULL;
 	int64_t start = ig_now_ns();
 	int rc = 0;
 
@@ -532,14 +567,19 @@ int ig_program_wait(struct ig_program *p)
 	if (fake.no_compute) {
 		memset(s->sampled_ids, 0, (size_t)s->n_logit_rows * sizeof *s->sampled_ids);
 	} else {
-		if (checksum(s) != p->sum)
+		if (checksum(s) != p->sums[0])
 			breach("the step was changed between submit and wait");
 		write_rows(p, s);
 		draw(p, s);
 	}
-	if (atomic_load(&fake.n_steps) == fake.fail_wait_at)
+	p->n_steps--;
+	p->steps[0] = p->steps[1];
+	p->sums[0] = p->sums[1];
+	p->error = (struct ig_error){ 0 };
+	if (atomic_load(&fake.n_steps) - (int)p->n_steps == fake.fail_wait_at) {
 		rc = -EIO;
-	p->step = NULL;
+		p->n_steps = 0;
+	}
 	atomic_fetch_add(&fake.driver_ns, ig_now_ns() - start);
 	guarded = true;
 	return rc;

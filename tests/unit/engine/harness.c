@@ -1,6 +1,7 @@
 /* harness.c: see harness.h. */
 #include "harness.h"
 
+const char *harness_run_ahead = "off";
 static struct ig_engine *open_engine; /* NULL: none */
 /* Not in the client: the last wake may come after the client saw the end. */
 static atomic_int n_wakes;
@@ -13,6 +14,7 @@ void harness_config(struct ig_config *c, const char *const *models, size_t n)
 	c->runtime.driver = strdup("auto");
 	c->runtime.isa = strdup("auto");
 	c->runtime.activations = strdup("auto");
+	c->runtime.run_ahead = strdup(harness_run_ahead);
 	c->runtime.strict = true;
 	c->memory.budget = 64 << 20;
 	c->kvcache.service = strdup("paged");
@@ -38,6 +40,7 @@ void harness_config_finish(struct ig_config *c)
 	free(c->runtime.driver);
 	free(c->runtime.isa);
 	free(c->runtime.activations);
+	free(c->runtime.run_ahead);
 	free(c->kvcache.service);
 	free(c->kvcache.dtype);
 	for (size_t i = 0; i < c->n_models; i++) {

@@ -43,6 +43,8 @@ struct ask {
 	const char *id;
 };
 
+/* runtime.run_ahead of the configurations that are filled in from now on. */
+extern const char *harness_run_ahead;
 /* Fill in a configuration with small figures and these models (paths are names). */
 void harness_config(struct ig_config *c, const char *const *models, size_t n);
 void harness_config_finish(struct ig_config *c);

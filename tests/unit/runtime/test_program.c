@@ -262,7 +262,7 @@ static void run_references(const struct ig_plan *plan, const struct ig_step *ste
 
 static const struct feed steps[][SEQS] = {
 	{ { 0, 0, 5, false }, { 1, 0, 7, true } }, /* prefill, one of them whole */
-	{ { 1, 7, 1, true }, { 0, 5, 9, true }, { 2, 0, 3, false } }, /* mixed */
+	{ { 0, 5, 9, true }, { 1, 7, 1, true }, { 2, 0, 3, false } }, /* mixed */
 	{ { 2, 3, 13, false } }, /* nobody wants logits */
 	{ { 0, 14, 1, true }, { 1, 8, 1, true }, { 2, 16, 1, true } }, /* decode */
 	{ { 1, 9, 12, true } }, /* over a block's border */
@@ -365,8 +365,13 @@ static void test_refusals(void **state)
 	assert_int_equal(ig_program_load(p, &err), -EALREADY);
 	assert_int_equal(ig_program_wait(p), -EINVAL); /* strict: nothing was submitted */
 	assert_int_equal(ig_program_submit(p, &b.step), 0);
+	assert_int_equal(ig_program_submit(p, &b.step), 0);
 	assert_int_equal(ig_program_submit(p, &b.step), -EBUSY); /* strict: no wait between */
+	assert_non_null(strstr(ig_program_error(p)->text, "2 steps"));
 	assert_int_equal(ig_program_wait(p), 0);
+	assert_int_equal(ig_program_error(p)->text[0], 0);
+	assert_int_equal(ig_program_wait(p), 0);
+	assert_int_equal(ig_program_wait(p), -EINVAL);
 
 	/* Every index that kernels follow. */
 	struct ig_step good = b.step;
@@ -389,6 +394,12 @@ static void test_refusals(void **state)
 	BAD(b.positions[0] = -1, b.positions[0] = 0);
 	BAD(b.seq_lens[0] = CONTEXT + 1, b.seq_lens[0] = 1);
 	BAD(b.logit_rows[0] = 4, b.logit_rows[0] = 3);
+	BAD(b.row_seq[3] = 0, b.row_seq[3] = 1); /* sequences in order */
+	BAD(b.positions[2] = 1, b.positions[2] = 2); /* positions in order */
+	BAD(b.sample[0].n_edits = 1, b.sample[0].n_edits = 0); /* none in the step */
+	BAD(b.sample[0].first_edit = 1, b.sample[0].first_edit = 0);
+	BAD(b.sample[0].mask = 0, b.sample[0].mask = -1);
+	BAD((b.step.token_from = b.logit_rows, b.step.prev_ids = b.sampled), ); /* no step before */
 	BAD(pages.kv.max_blocks = 0, pages.kv.max_blocks = BLOCKS);
 	assert_int_equal(ig_program_submit(p, &b.step), 0);
 	assert_int_equal(ig_program_wait(p), 0);
@@ -404,9 +415,10 @@ static void test_refusals(void **state)
 	assert_int_equal(ig_driver_lower(d, w->plan, &limits, &p, &memory, &err), 0);
 	assert_int_equal(ig_program_load(p, &err), 0);
 	assert_int_equal(ig_program_wait(p), 0);
-	assert_int_equal(ig_program_submit(p, &b.step), 0);
-	assert_int_equal(ig_program_submit(p, &b.step), 0);
-	assert_int_equal(ig_program_wait(p), 0);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(ig_program_submit(p, &b.step), 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(ig_program_wait(p), 0);
 	ig_program_destroy(p);
 	ig_driver_close(d);
 	free_pages(&pages);
