@@ -17,7 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NEWS_TERM = 'T', NEWS_RELOAD = 'H', NEWS_DRAINED = 'D', NEWS_FAILED = 'F', NEWS_TIMEOUT = 0 };
+enum { NEWS_TERM = 'T', NEWS_RELOAD = 'H', NEWS_DRAINED = 'D', NEWS_FAILED = 'F',
+       NEWS_LOST = 'L', NEWS_TIMEOUT = 0 };
 
 static int news[2] = { -1, -1 };
 
@@ -37,6 +38,11 @@ static void on_signal(int sig)
 static void on_net(void *ctx, enum ig_net_event ev)
 {
 	tell(ev == IG_NET_DRAINED ? NEWS_DRAINED : NEWS_FAILED);
+}
+
+static void on_device_lost(void *ctx)
+{
+	tell(NEWS_LOST);
 }
 
 static int setup_signals(struct ig_error *err)
@@ -75,7 +81,7 @@ static int next_news(int64_t timeout_ms)
 static int serve(struct ig_service *d)
 {
 	char url[160];
-	int what;
+	int what, status = 0;
 
 	ig_net_url(d->net, url, sizeof url);
 	printf("ready %s\n", url);
@@ -85,6 +91,10 @@ static int serve(struct ig_service *d)
 	if (what == NEWS_FAILED) {
 		ig_log_error("the network loop failed");
 		return 1;
+	}
+	if (what == NEWS_LOST) {
+		ig_log_error("ending with status 1, so that whoever supervises ingotd starts it anew");
+		status = 1;
 	}
 	ig_log_info("stopping: %u requests under way", ig_engine_n_active(d->engine));
 	ig_engine_drain(d->engine);
@@ -97,7 +107,7 @@ static int serve(struct ig_service *d)
 	}
 	if (what != NEWS_DRAINED)
 		ig_log_warn("stopping with %u requests under way", ig_engine_n_active(d->engine));
-	return 0;
+	return status;
 }
 
 static int usage(FILE *f)
@@ -149,7 +159,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	int status = 1;
-	if (setup_signals(&err) < 0 || ig_service_start(&d, on_net, &err) < 0)
+	if (setup_signals(&err) < 0 || ig_service_start(&d, on_net, on_device_lost, &err) < 0)
 		fprintf(stderr, "ingotd: %s\n", err.text);
 	else
 		status = serve(&d);

@@ -75,7 +75,7 @@ void ig_service_reload(struct ig_service *s)
 }
 
 int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net_event ev),
-		     struct ig_error *err)
+		     void (*device_lost)(void *ctx), struct ig_error *err)
 {
 	int rc = apply_log(s->config, err);
 
@@ -95,7 +95,7 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 	s->metrics = ig_metrics_create();
 	if (!s->metrics)
 		return ig_fail(err, -ENOMEM, "out of memory");
-	struct ig_engine_deps deps = { s->config, s->ledger, s->metrics };
+	struct ig_engine_deps deps = { s->config, s->ledger, s->metrics, device_lost, NULL };
 	rc = ig_engine_create(&deps, &s->engine, err);
 	if (rc)
 		return rc;

@@ -16,7 +16,7 @@ struct ig_service {
 /* Log, ledger, metrics, engine, net: when it returns 0, requests are answered.
  * After an error, stop what was started. */
 int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net_event ev),
-		     struct ig_error *err);
+		     void (*device_lost)(void *ctx), struct ig_error *err);
 /* Read the configuration again and reopen the log; on any error the old one stays. */
 void ig_service_reload(struct ig_service *s);
 /* Cancel what runs and free all. */

@@ -105,6 +105,8 @@ struct ig_flight {
 struct ig_engine {
 	struct ig_ledger *ledger;
 	struct ig_metrics *metrics;
+	void (*device_lost)(void *ctx); /* NULL: not wanted, or called already */
+	void *device_lost_ctx;
 	struct ig_modules *modules;
 	struct ig_driver *driver;
 	const struct ig_kvcache_service *kv;

@@ -160,6 +160,8 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out, 
 	TAILQ_INIT(&e->show);
 	e->ledger = deps->ledger;
 	e->metrics = deps->metrics;
+	e->device_lost = deps->device_lost;
+	e->device_lost_ctx = deps->ctx;
 	/* Each sequence that runs takes a row of a step: more of them than rows would leave
 	 * prompts waiting for ever. */
 	e->max_rows = config->scheduler.max_batch_tokens ? config->scheduler.max_batch_tokens : 1;

@@ -20,6 +20,11 @@ struct ig_engine_deps {
 	const struct ig_config *config; /* outlives the engine */
 	struct ig_ledger *ledger; /* may be NULL */
 	struct ig_metrics *metrics;
+	/* The device is gone for good: called once, by the engine's thread.  Every request
+	 * from then on ends with an error; a new process may find a device again.  May be
+	 * NULL. */
+	void (*device_lost)(void *ctx);
+	void *ctx;
 };
 
 /* Load modules and models, set up the driver and the cache under the memory

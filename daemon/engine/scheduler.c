@@ -625,6 +625,12 @@ static void fail_flight(struct ig_engine *e, struct ig_flight *f, const char *wh
 {
 	const char *text = ig_program_error(f->model->program)->text;
 
+	if (rc == -ENODEV && e->device_lost) {
+		ig_log_error("the device is lost: %s", text);
+		e->device_lost(e->device_lost_ctx);
+		e->device_lost = NULL;
+	}
+
 	for (uint32_t i = 0; i < f->n_seqs; i++) {
 		struct ig_seq *s = f->seqs[i].seq;
 		bool over = s->result.finish != IG_FINISH_NONE;

@@ -442,7 +442,8 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *s)
 	raise_to(&fake.max_seqs_seen, s->n_seqs);
 	p->error = (struct ig_error){ 0 };
 	if (number == fake.fail_submit_at)
-		return ig_fail(&p->error, -EIO, "the fake device refused");
+		return ig_fail(&p->error, fake.fail_code ? fake.fail_code : -EIO,
+			       "the fake device refused");
 	if (!strcmp(p->plan->file->path, "good"))
 		atomic_fetch_add(&fake.n_models_stepped[0], 1);
 	if (!strcmp(p->plan->file->path, "good2"))
@@ -577,7 +578,7 @@ int ig_program_wait(struct ig_program *p)
 	p->sums[0] = p->sums[1];
 	p->error = (struct ig_error){ 0 };
 	if (atomic_load(&fake.n_steps) - (int)p->n_steps == fake.fail_wait_at) {
-		rc = -EIO;
+		rc = fake.fail_code ? fake.fail_code : -EIO;
 		p->n_steps = 0;
 	}
 	atomic_fetch_add(&fake.driver_ns, ig_now_ns() - start);

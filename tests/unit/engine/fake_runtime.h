@@ -36,13 +36,14 @@ struct fake {
 	/* set before the engine starts */
 	int32_t (*script)(const int32_t *tokens, int32_t n); /* NULL: a hash */
 	int fail_submit_at, fail_wait_at; /* the number of the step from 1; 0: never */
+	int fail_code; /* what they fail with; 0: -EIO */
 	int delay_us; /* of a step */
 	uint64_t driver_memory; /* that the driver says it has; 0: nothing */
 	bool no_compute; /* the next token is 0; for timing the scheduler */
 
 	atomic_int n_errors; /* breaches of the contract */
 	char error[200]; /* the first */
-	atomic_int n_steps, n_mapped;
+	atomic_int n_steps, n_mapped, n_lost;
 	atomic_int max_rows_seen, max_seqs_seen, max_in_flight;
 	atomic_int n_requests, n_itl, n_step_metrics, n_prefill_rows, n_decode_rows;
 	_Atomic double gauges[IG_N_GAUGES];

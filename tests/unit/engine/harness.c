@@ -51,10 +51,16 @@ void harness_config_finish(struct ig_config *c)
 	free(c->default_model);
 }
 
+static void count_lost(void *ctx)
+{
+	atomic_fetch_add(&fake.n_lost, 1);
+}
+
 struct ig_engine *harness_engine(const struct ig_config *c)
 {
 	struct ig_engine_deps deps = { .config = c, .ledger = (struct ig_ledger *)&fake,
-				       .metrics = (struct ig_metrics *)&fake };
+				       .metrics = (struct ig_metrics *)&fake,
+				       .device_lost = count_lost };
 	struct ig_engine *e = NULL;
 	struct ig_error err = { 0 };
 	int rc = ig_engine_create(&deps, &e, &err);

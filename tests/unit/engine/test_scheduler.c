@@ -585,7 +585,8 @@ static void driver_fails(int submit_at, int wait_at)
 	client_finish(&b);
 	assert_int_equal(a.result.finish, IG_FINISH_ERROR);
 	assert_int_equal(b.result.finish, IG_FINISH_ERROR);
-	assert_int_equal(a.result.error.code, -EIO);
+	assert_int_equal(a.result.error.code, fake.fail_code ? fake.fail_code : -EIO);
+	assert_int_equal(fake.n_lost, fake.fail_code == -ENODEV);
 	assert_non_null(strstr(a.result.error.text, submit_at ? "begin a step" : "finish a step"));
 	wait_for(gauge(IG_GAUGE_KV_USED_BYTES) == 0);
 	/* the next ones are served */
@@ -602,6 +603,13 @@ static void test_submit_fails(void **state)
 
 static void test_wait_fails(void **state)
 {
+	driver_fails(0, 4);
+}
+
+/* Told once, whatever fails with it. */
+static void test_device_is_lost(void **state)
+{
+	fake.fail_code = -ENODEV;
 	driver_fails(0, 4);
 }
 
@@ -925,6 +933,7 @@ int main(void)
 		T(test_a_token_that_does_not_exist),
 		T(test_submit_fails),
 		T(test_wait_fails),
+		T(test_device_is_lost),
 		T(test_two_models_take_turns),
 		T(test_queue_is_bounded),
 		T(test_drain),
