@@ -1,0 +1,33 @@
+// portable.h: what Apple's compiler and clang's OpenCL mode spell differently.  Every
+// shader includes it after <metal_stdlib>; shaders write these idioms and no other
+// #ifdef (tile.h, which has two machines behind it, is the exception).
+#ifndef INGOT_PORTABLE_H
+#define INGOT_PORTABLE_H
+
+// instantiate_kernel("name", function, template arguments...): gives one instance of a
+// kernel template the name under which the host finds it.  Stands at file scope; it may
+// come out of a macro, and the name may be several literals in a row.
+#if defined(__METAL_VERSION__)
+#define instantiate_kernel(name, function, ...) \
+	template [[host_name(name)]] [[kernel]] decltype(function<__VA_ARGS__>) function<__VA_ARGS__>;
+#elif defined(MSL_SCAN) // tools/msl/entry.py reads the line itself
+#elif defined(MSL_STRICT)
+#define instantiate_kernel(name, function, ...) \
+	template decltype(function<__VA_ARGS__>) function<__VA_ARGS__>;
+#else
+#define instantiate_kernel(name, function, ...)
+#endif
+
+// to<vec<T, 4>>(x): converts a vector or scalar where the target type depends on a
+// template argument.  Where it does not, write float4(x).
+#if defined(__METAL_VERSION__)
+template <typename To, typename From> METAL_FUNC To to(From from) { return To(from); }
+#elif !defined(MSL_SCAN)
+template <typename To, typename From> METAL_FUNC To to(From from) { return metal::msl_make<To>(from); }
+#endif
+
+// UNROLL before a loop over registers: arrays that such loops index must not end up in
+// memory, which compilers do without a word.
+#define UNROLL _Pragma("clang loop unroll(full)")
+
+#endif

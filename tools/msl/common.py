@@ -1,0 +1,119 @@
+"""What the shader tools share: where things lie, which clang, with which options."""
+import glob
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+INCLUDE = os.path.join(HERE, "include")
+SHADERS = os.path.join(ROOT, "shaders")
+
+
+class Failed(Exception):
+    """Said to the user as it stands."""
+
+
+def find_clang():
+    """clang 19, or a later one: older ones lack what the PTX needs."""
+    for name in (os.environ.get("MSL_CLANG"), "clang-19", "clang"):
+        path = name and shutil.which(name)
+        if not path:
+            continue
+        said = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
+        m = re.search(r"clang version (\d+)", said)
+        if m and int(m.group(1)) >= 19 and "Apple" not in said:
+            return path
+    raise Failed("clang 19 is not here (Debian: apt-get install clang-19)")
+
+
+def python_with_libclang():
+    """A python that can import clang.cindex: Debian's package is for its own python."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        if os.path.exists(python) and subprocess.run(
+                [python, "-c", "import clang.cindex"], capture_output=True).returncode == 0:
+            return python
+    raise Failed("python's clang.cindex is not here (Debian: apt-get install python3-clang-19)")
+
+
+def libclang():
+    """The library to that module, of the same version."""
+    for pattern in ("/usr/lib/llvm-19/lib/libclang-19.so.1", "/usr/lib/llvm-19/lib/libclang.so*",
+                    "/opt/homebrew/opt/llvm@19/lib/libclang.dylib"):
+        for path in sorted(glob.glob(pattern)):
+            return path
+    raise Failed("libclang 19 is not here (Debian: apt-get install libclang1-19)")
+
+
+LANGUAGE = ["-x", "cl", "-cl-std=clc++2021", "-cl-no-stdinc", "-Wall", "-Werror",
+            "-Wno-unknown-attributes", "-Wno-user-defined-literals", "-Wno-unused",
+            "-Wno-ignored-attributes", "-Wno-psabi"]
+EXTENSIONS = ("+cl_khr_fp16,+__opencl_c_generic_address_space,-cl_khr_fp64,-__opencl_c_fp64,"
+              "-__opencl_c_pipes,-__opencl_c_device_enqueue")
+WITH_GLOBALS = ["-Xclang", "-cl-ext=" + EXTENSIONS + ",+__opencl_c_program_scope_global_variables"]
+WITHOUT_GLOBALS = ["-Xclang", "-cl-ext=" + EXTENSIONS +
+                   ",-__opencl_c_program_scope_global_variables"]
+
+
+def includes(path):
+    return ["-isystem", INCLUDE, "-I", SHADERS, "-iquote", os.path.dirname(path) or "."]
+
+
+# Every load and store calls the checker (tests/metal/soft/check.c).  KernelAddressSanitizer
+# is the pass that puts the calls in; none of its runtime takes part.
+CHECKED = ["-DSOFT_CHECKED", "-fsanitize=kernel-address", "-fno-vectorize", "-fno-slp-vectorize"]
+for option in ("asan-memory-access-callback-prefix=soft_check_", "asan-kernel-mem-intrinsic-prefix=1",
+               "asan-instrumentation-with-call-threshold=0", "asan-opt-same-temp=0", "asan-stack=0",
+               "asan-globals=0", "asan-instrument-atomics=0", "asan-use-after-scope=0"):
+    CHECKED += ["-mllvm", "-" + option]
+
+
+def soft_flags(checked):
+    machine = platform.machine()
+    if machine in ("x86_64", "AMD64"):
+        target = ["-target", "x86_64-linux-gnu", "-march=x86-64-v3"]
+    elif machine in ("aarch64", "arm64"):
+        target = ["-target", "aarch64-linux-gnu", "-march=armv8.2-a+fp16"]
+    else:
+        raise Failed("the software device has no fibers for " + machine)
+    return LANGUAGE + WITH_GLOBALS + target + [
+        "-O2", "-g1", "-fPIC", "-ffp-contract=off", "-DMSL_SOFT"] + (CHECKED if checked else [])
+
+
+# sm_80 needs CUDA 11.5's PTX (the L2 hint of cp.async), sm_90a CUDA 12.0's (wgmma).
+PTX_VERSION = {"80": "75", "90a": "80"}
+
+
+def ptx_flags(sm):
+    if sm not in PTX_VERSION:
+        raise Failed("no target sm_%s: one of %s" % (sm, ", ".join(PTX_VERSION)))
+    return LANGUAGE + WITH_GLOBALS + [
+        "-target", "nvptx64-nvidia-cuda", "-Xclang", "-target-cpu", "-Xclang", "sm_" + sm,
+        "-Xclang", "-target-feature", "-Xclang", "+ptx" + PTX_VERSION[sm],
+        "-O3", "-ffp-contract=fast", "-DMSL_NV"] + (["-DNV_WGMMA"] if sm == "90a" else [])
+
+
+def run(command, **more):
+    done = subprocess.run(command, capture_output=True, text=True, **more)
+    if done.returncode != 0:
+        raise Failed((done.stdout + done.stderr).strip() or "%s failed" % command[0])
+    return done.stdout
+
+
+def shader_name(path):
+    """shaders/core/linear.metal is core/linear; elsewhere the file's name alone."""
+    relative = os.path.relpath(os.path.abspath(path), SHADERS)
+    if relative.startswith(".."):
+        relative = os.path.basename(path)
+    return os.path.splitext(relative)[0]
+
+
+def write(path, text):
+    """Only if it differs, and never half."""
+    part = path + ".part"
+    with open(part, "w", encoding="utf-8") as f:
+        f.write(text)
+    os.replace(part, path)

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Make a C file of a shader: struct ig_shader ig_shader_<name> (include/ingot/gpu.h).
+
+    embed.py FILE.metal OUT.c [--sm80 FILE.ptx] [--sm90a FILE.ptx] [--metallib FILE]
+
+The source is the flattened text.  What is not given is NULL.
+"""
+import argparse
+import os
+import re
+import sys
+
+import common
+import flatten
+from common import Failed
+
+ESCAPES = {ord("\n"): "\\n", ord("\t"): "\\t", ord('"'): '\\"', ord("\\"): "\\\\", ord("?"): "\\?"}
+WIDTH = 96
+
+
+def literal(data):
+    """Bytes as string literals, one after another."""
+    lines, current = [], ""
+    for b in data:
+        if b in ESCAPES:
+            piece = ESCAPES[b]
+        elif 32 <= b < 127:
+            piece = chr(b)
+        else:
+            piece = "\\%03o" % b
+        current += piece
+        if len(current) >= WIDTH or b == 10:
+            lines.append('\t"%s"' % current)
+            current = ""
+    if current or not lines:
+        lines.append('\t"%s"' % current)
+    return "\n".join(lines)
+
+
+def symbol(path):
+    """core/linear is ig_shader_linear: names are unique over all rooms."""
+    return "ig_shader_" + re.sub(r"\W", "_", os.path.basename(common.shader_name(path)))
+
+
+def embed(path, ptx80=None, ptx90a=None, metallib=None):
+    out = ["/* Made by tools/msl/embed.py from %s.metal. */" % common.shader_name(path),
+           "#include <ingot/gpu.h>", "",
+           '#pragma GCC diagnostic ignored "-Woverlength-strings"', ""]
+    size = 0
+
+    def text(name, data):
+        out.append("static const char %s[] =\n%s;\n" % (name, literal(data)))
+        return name
+
+    def file(name, path):
+        if path is None:
+            return "NULL"
+        with open(path, "rb") as f:
+            return text(name, f.read())
+
+    source = text("source", flatten.flatten(path).encode())
+    sm80, sm90a = file("sm80", ptx80), file("sm90a", ptx90a)
+    library = "NULL"
+    if metallib is not None:
+        size = os.path.getsize(metallib)
+        library = "(const uint8_t *)" + file("metallib", metallib)
+    name = symbol(path)
+    out.append("extern const struct ig_shader %s;" % name)
+    out.append("const struct ig_shader %s = {\n\tsizeof(struct ig_shader), 0, \"%s\", %s, %s, %d, %s, %s,\n};"
+               % (name, common.shader_name(path), source, library, size, sm80, sm90a))
+    return "\n".join(out) + "\n"
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("file")
+    p.add_argument("out")
+    p.add_argument("--sm80")
+    p.add_argument("--sm90a")
+    p.add_argument("--metallib")
+    a = p.parse_args()
+    try:
+        common.write(a.out, embed(a.file, a.sm80, a.sm90a, a.metallib))
+    except Failed as e:
+        sys.exit(str(e))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""Find a shader's kernels, and write the entry points by which a host calls them.
+
+    entry.py soft|nv|list FILE.metal
+
+soft and nv print a translation unit that includes the shader unchanged and ends with one
+entry point for each kernel and each instantiate_kernel("name", function, arguments...);
+list prints names.  The kernels are looked for in what the preprocessor (clang -E) makes of
+the file, so instances may come out of macros and of included files.
+
+Each argument must say where it comes from: [[buffer(n)]], [[threadgroup(0)]] or one of
+the positions below.  On the software device an entry point takes them from struct
+soft_launch and soft_thread (msl_soft.h), and a constructor tells the device the kernel's
+signature.  In PTX a kernel's parameters are its buffers in ascending order of their
+index: `constant T &` by value, everything else as an address; threadgroup memory is the
+launch's dynamic shared memory.
+"""
+import re
+import sys
+
+import common
+from common import Failed
+
+POSITIONS = (
+    "thread_position_in_grid", "thread_position_in_threadgroup", "threadgroup_position_in_grid",
+    "threads_per_threadgroup", "threadgroups_per_grid", "threads_per_grid",
+    "thread_index_in_threadgroup", "thread_index_in_simdgroup", "simdgroup_index_in_threadgroup",
+    "simdgroups_per_threadgroup", "threads_per_simdgroup")
+
+# enum soft_kind and soft_access of tests/metal/soft/soft.h
+CONSTANTS, BUFFER, THREADGROUP = 1, 2, 3
+READ, WRITE = 1, 2
+
+
+def preprocess(path, defines, text=None):
+    command = [common.find_clang(), *common.LANGUAGE, "-E", "-P", "-DMSL_SCAN", *defines,
+               *common.includes(path), "-" if text is not None else path]
+    return common.run(command, input=text)
+
+
+def closing(text, at):
+    """The place of the bracket that closes the one at `at`; strings are skipped."""
+    pairs, open_ones, i = {")": "(", "]": "[", "}": "{"}, [], at
+    while i < len(text):
+        c = text[i]
+        if c == '"':
+            i = text.index('"', i + 1)
+        elif c in "([{":
+            open_ones.append(c)
+        elif c in pairs:
+            if not open_ones or open_ones.pop() != pairs[c]:
+                break
+            if not open_ones:
+                return i
+        i += 1
+    raise Failed("unbalanced brackets: " + " ".join(text[at:at + 60].split()))
+
+
+def split(text):
+    """Cut at the commas that stand in no bracket, angle brackets included."""
+    parts, depth, current = [], 0, ""
+    for c in text:
+        depth += (c in "([{<") - (c in ")]}>")
+        if c == "," and depth == 0:
+            parts.append(current)
+            current = ""
+        else:
+            current += c
+    return [" ".join(p.split()) for p in parts + [current] if p.strip()]
+
+
+class Parameter:
+    """One parameter of a kernel: how it is declared and where it comes from."""
+
+    def __init__(self, text):
+        m = re.fullmatch(r"(.*?)(\w+)\s*\[\[\s*(\w+)\s*(?:\(\s*(\w+)\s*\))?\s*\]\]", text, re.S)
+        if not m:
+            raise Failed("parameter without an attribute: " + text)
+        self.kind, self.name, self.attribute, index = m.groups()
+        self.kind = " ".join(self.kind.split())
+        self.index = None
+        if self.attribute in ("buffer", "threadgroup"):
+            if index is None or not index.isdigit():
+                raise Failed("%s of '%s' needs a number" % (self.attribute, self.name))
+            self.index = int(index)
+            if self.attribute == "buffer" and self.index > 30:
+                raise Failed("'%s': buffer(%d), Metal has 0 to 30" % (self.name, self.index))
+            if self.attribute == "threadgroup" and self.index != 0:
+                raise Failed("'%s': our kernels have one piece of threadgroup memory, "
+                             "threadgroup(0)" % self.name)
+        elif self.attribute not in POSITIONS:
+            raise Failed("'%s': attribute %s is not supported" % (self.name, self.attribute))
+        words = re.findall(r"\w+|[*&]", self.kind)
+        self.reference = words[-1] == "&"
+        self.constant = "constant" in words
+        self.read_only = self.constant or "const" in words[:words.index("*") if "*" in words else None]
+        self.pointee = self.kind.rstrip("&* ")
+        # `constant T &`: an argument struct, handed over by value
+        self.constants = self.attribute == "buffer" and self.reference and self.constant
+        if self.constants:
+            self.struct = " ".join(w for w in self.pointee.split() if w not in ("constant", "const"))
+
+
+class Kernel:
+    def __init__(self, name, template, parameters, limit):
+        self.name, self.limit = name, limit
+        self.parameters = [Parameter(p) for p in parameters]
+        self.template = template       # [(is a type, name, default or None)]
+        at = [(p.attribute, p.index) for p in self.parameters if p.index is not None]
+        for a in at:
+            if at.count(a) > 1:
+                raise Failed("kernel %s: %s(%d) twice" % (name, *a))
+
+
+def parse_template(text):
+    out = []
+    for p in split(text):
+        head, _, default = p.partition("=")
+        words = head.replace("...", " ").split()
+        if "..." in head:
+            raise Failed("a kernel with a pack of template parameters: " + p)
+        out.append((words[0] in ("typename", "class"), words[-1], default.strip() or None))
+    return out
+
+
+ATTRIBUTES = r"(?:\[\[(?:[^\[\]]|\[[^\[\]]*\])*\]\]\s*)"
+KERNEL = re.compile(r"(%s*)(?:\bkernel\b|\[\[\s*kernel\s*\]\])\s*(%s*)(\w+)\s+(\w+)\s*\("
+                    % (ATTRIBUTES, ATTRIBUTES))
+
+
+def template_before(text, at):
+    """The parameter list of a `template <...>` that ends just before `at`, or None."""
+    head = text[:at].rstrip()
+    if not head.endswith(">"):
+        return None
+    depth = 0
+    for i in range(len(head) - 1, -1, -1):
+        depth += (head[i] == ">") - (head[i] == "<")
+        if depth == 0:
+            return head[i + 1:-1] if re.search(r"\btemplate\s*$", head[:i]) else None
+    return None
+
+
+def kernels_of(text):
+    """{name: Kernel} and [(name for the host, function, arguments)] of preprocessed text."""
+    if re.search(r"\[\[\s*host_name", text):
+        raise Failed("write instantiate_kernel(name, function, ...) instead of [[host_name]]")
+    kernels = {}
+    for m in KERNEL.finditer(text):
+        if m.group(3) != "void":
+            raise Failed("kernel %s: returns %s" % (m.group(4), m.group(3)))
+        limit = re.search(r"max_total_threads_per_threadgroup\s*\(", m.group(1) + m.group(2))
+        if limit:
+            both = m.group(1) + m.group(2)
+            limit = both[limit.end():closing(both, limit.end() - 1)]
+        end = closing(text, m.end() - 1)
+        template = template_before(text, m.start())
+        try:
+            kernel = Kernel(m.group(4), parse_template(template or ""), split(text[m.end():end]),
+                            limit)
+        except Failed as e:
+            raise Failed("kernel %s: %s" % (m.group(4), e)) from None
+        if kernel.name in kernels:
+            raise Failed("kernel %s: defined twice" % kernel.name)
+        kernels[kernel.name] = kernel
+    instances = [(k.name, k, []) for k in kernels.values() if not k.template]
+    for m in re.finditer(r"\binstantiate_kernel\s*\(", text):
+        parts = split(text[m.end():closing(text, m.end() - 1)])
+        name = "".join(re.findall(r'"(\w*)"', parts[0]))
+        if not name or re.sub(r'"\w*"|\s', "", parts[0]):
+            raise Failed("instantiate_kernel: not a name: " + parts[0])
+        if len(parts) < 2 or parts[1] not in kernels:
+            raise Failed('instantiate_kernel("%s"): no kernel %s' % (name, " ".join(parts[1:2])))
+        instances.append((name, kernels[parts[1]], parts[2:]))
+    names = [i[0] for i in instances]
+    for name in names:
+        if names.count(name) > 1:
+            raise Failed('two kernels have the name "%s"' % name)
+    used = {i[1].name for i in instances}
+    for k in kernels.values():
+        if k.name not in used:
+            raise Failed("kernel template %s is never instantiated" % k.name)
+    return kernels, instances
+
+
+def bindings(kernel, arguments):
+    """Declarations by which a signature's template parameters mean the arguments."""
+    out = []
+    for i, (is_type, name, default) in enumerate(kernel.template):
+        value = arguments[i] if i < len(arguments) else default
+        if value is None:
+            raise Failed("kernel %s: %d template arguments, %s is missing"
+                         % (kernel.name, len(arguments), name))
+        out.append(("using %s = %s;" if is_type else "constexpr auto %s = %s;") % (name, value))
+    if len(arguments) > len(kernel.template):
+        raise Failed("kernel %s: too many template arguments" % kernel.name)
+    return " ".join(out)
+
+
+def call(kernel, arguments, buffer, threadgroup):
+    out = []
+    for p in kernel.parameters:
+        if p.attribute == "threadgroup":
+            out.append("(%s)%s" % (p.kind, threadgroup))
+        elif p.attribute != "buffer":
+            out.append("metal::msl_place<%s>(MSL_IN_%s)" % (p.kind.replace("const ", ""), p.attribute))
+        else:
+            out.append(buffer(p))
+    function = kernel.name + ("<%s>" % ", ".join(arguments) if kernel.template else "")
+    return "%s(%s);" % (function, ", ".join(out))
+
+
+def dereferenced(p, address):
+    return "*(%s *)%s" % (p.pointee, address) if p.reference else "(%s)%s" % (p.kind, address)
+
+
+def soft(path, instances, source_hash, source_size, checked):
+    out = ['#include "%s"' % path, "#pragma OPENCL EXTENSION __cl_clang_function_pointers : enable"]
+    for name, kernel, arguments in instances:
+        body = call(kernel, arguments, lambda p: dereferenced(p, "l->buffer[%d]" % p.index),
+                    "l->threadgroup_memory")
+        out.append('extern "C" void soft_kernel_%s(const metal::soft_launch *l, '
+                   "const metal::soft_thread *t) { %s %s }" % (name, bindings(kernel, arguments), body))
+    out.append('extern "C" __attribute__((constructor)) void soft_shader_%s() {'
+               % re.sub(r"\W", "_", common.shader_name(path)))
+    out.append('const ulong s = metal::soft_add_shader("%s", 0x%xul, %d, %d);'
+               % (common.shader_name(path), source_hash, source_size, checked))
+    for name, kernel, arguments in instances:
+        out.append('{ %s metal::soft_add_kernel(s, "%s", (ulong)&soft_kernel_%s, %s);'
+                   % (bindings(kernel, arguments), name, name,
+                      "(uint)(%s)" % kernel.limit if kernel.limit else "0"))
+        for p in kernel.parameters:
+            if p.index is None:
+                continue
+            kind = THREADGROUP if p.attribute == "threadgroup" else CONSTANTS if p.constants else BUFFER
+            out.append("metal::soft_add_argument(s, %d, %d, %s, %d);"
+                       % (kind, p.index, "sizeof(%s)" % p.struct if p.constants else 0,
+                          READ if p.read_only else READ | WRITE))
+        out.append("}")
+    out.append("}")
+    return "\n".join(out) + "\n"
+
+
+def nv(path, instances):
+    out = ['#include "%s"' % path, '__asm__(".extern .shared .align 1024 .b8 msl_shared[];");']
+    for name, kernel, arguments in instances:
+        buffers = sorted((p for p in kernel.parameters if p.attribute == "buffer"),
+                         key=lambda p: p.index)
+        bind = bindings(kernel, arguments)
+        # A parameter's type cannot see the declarations in the body, so it is found there.
+        traits = "msl_args_%s" % name
+        types = " ".join("using b%d = %s;" % (p.index, p.struct) for p in buffers if p.constants)
+        bind_static = re.sub(r"\bconstexpr auto", "static constexpr constant auto", bind)
+        out.append("struct %s { %s %s };" % (traits, bind_static, types))
+        parameters = ", ".join("%s::b%d b%d" % (traits, p.index, p.index) if p.constants
+                               else "device void *b%d" % p.index for p in buffers)
+        body = call(kernel, arguments,
+                    lambda p: "b%d" % p.index if p.constants else dereferenced(p, "b%d" % p.index),
+                    "metal::nv_shared()")
+        out.append("__kernel void %s(%s) { %s %s }" % (name, parameters, bind, body))
+    return "\n".join(out) + "\n"
+
+
+def find(path, target):
+    defines = {"nv80": ["-DMSL_NV"], "nv90a": ["-DMSL_NV", "-DNV_WGMMA"], "soft": ["-DMSL_SOFT"],
+               "strict": ["-DMSL_STRICT"]}[target]
+    try:
+        return kernels_of(preprocess(path, defines))[1]
+    except Failed as e:
+        raise Failed("%s: %s" % (path, e)) from None
+
+
+def main():
+    if len(sys.argv) != 3 or sys.argv[1] not in ("soft", "nv", "list"):
+        sys.exit(__doc__)
+    path = sys.argv[2]
+    try:
+        if sys.argv[1] == "soft":
+            sys.stdout.write(soft(path, find(path, "soft"), 0, 0, 0))
+        elif sys.argv[1] == "nv":
+            sys.stdout.write(nv(path, find(path, "nv90a")))
+        else:
+            for name, kernel, arguments in find(path, "strict"):
+                print(name, kernel.name + ("<%s>" % ", ".join(arguments) if arguments else ""))
+    except Failed as e:
+        sys.exit(str(e))
+
+
+if __name__ == "__main__":
+    main()
