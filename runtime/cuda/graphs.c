@@ -1,0 +1,327 @@
+/*
+ * graphs.c: recordings of a tape as CUDA graphs, one for each bucket of live counts.
+ *
+ * Launching a graph costs the host microseconds where launching its kernels one by one
+ * costs it more than the GPU needs for a small model's step.  Counts are rounded up to
+ * a bucket's maximum, extents follow the maximum and kernels leave early; which
+ * dispatches run is decided by the counts themselves, so it is part of the bucket.
+ * Dispatches between two barriers become nodes without edges among them, which the GPU
+ * runs side by side; a barrier is an edge from each node before it to each after it.
+ *
+ * Recordings are few and are kept; beyond MAX_GRAPHS the one used longest ago goes.
+ */
+#include "runtime/cuda/cuda-private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A recording of 400 kernels takes about a megabyte of host and device memory together. */
+#define MAX_GRAPHS 64
+/* Edges between two groups of nodes go through an empty node beyond so many. */
+#define MAX_EDGES 64
+#define MAX_CONDITIONS 32
+
+/* What a kernel of the tape is launched with; only the grid differs between graphs. */
+struct launch {
+	CUfunction function;
+	uint8_t args[IG_GPU_MAX_ARGS];
+	CUdeviceptr address[1 + IG_GPU_MAX_BINDS]; /* the step, then operands */
+	void *params[2 + IG_GPU_MAX_BINDS];
+	uint32_t condition; /* index in conditions */
+};
+
+struct condition {
+	uint32_t live, min, max;
+};
+
+struct key {
+	uint32_t live[IG_N_LIVE]; /* rounded up; 0 for counts that no dispatch looks at */
+	uint32_t runs; /* bit i: condition i holds */
+};
+
+struct graph {
+	struct key key;
+	CUgraphExec exec; /* NULL: nothing runs in such a step */
+	uint64_t used; /* by the clock below */
+};
+
+struct ig_cuda_graphs {
+	struct ig_cuda *d;
+	const struct ig_gpu_tape *tape;
+	struct launch *launches; /* [tape->n_dispatches] */
+	struct condition conditions[MAX_CONDITIONS];
+	uint32_t n_conditions;
+	bool follows[IG_N_LIVE]; /* a grid does */
+	struct graph graphs[MAX_GRAPHS];
+	uint32_t n_graphs;
+	uint64_t clock;
+	/* room for making one: nodes of the group before, and of the one being made */
+	CUgraphNode *before, *now;
+};
+
+/* ---- buckets ----------------------------------------------------------------------- */
+
+/* 1, 2, 4, … 64, then in steps of an eighth of the power of two below: a grid is at most
+ * an eighth too large where it is large enough to matter. */
+static uint32_t round_count(uint32_t n)
+{
+	uint32_t to = 1;
+
+	if (n <= 1)
+		return n;
+	if (n > UINT32_MAX / 2)
+		return n;
+	while (to < n)
+		to *= 2;
+	if (to > 64) {
+		uint32_t step = to / 16;
+
+		to = (n + step - 1) / step * step;
+	}
+	return to;
+}
+
+static void make_key(const struct ig_cuda_graphs *g, const uint32_t live[IG_N_LIVE],
+		     struct key *key)
+{
+	memset(key, 0, sizeof *key);
+	for (uint32_t i = 0; i < IG_N_LIVE; i++)
+		if (g->follows[i])
+			key->live[i] = round_count(live[i]);
+	for (uint32_t i = 0; i < g->n_conditions; i++) {
+		const struct condition *c = &g->conditions[i];
+
+		if (live[c->live] >= c->min && live[c->live] <= c->max)
+			key->runs |= 1u << i;
+	}
+}
+
+/* The extents for a bucket; false: one of them is zero. */
+static bool grid_of(const struct ig_gpu_dispatch *d, const struct key *key, uint32_t grid[3])
+{
+	/* whether it runs is in key->runs already */
+	struct ig_gpu_dispatch always = *d;
+
+	always.when_live = IG_LIVE_ONE;
+	always.when_min = 0;
+	always.when_max = UINT32_MAX;
+	return ig_gpu_dispatch_grid(&always, key->live, grid);
+}
+
+/* ---- recording ------------------------------------------------------------------------- */
+
+static int check_grid(const struct ig_gpu_dispatch *d, const uint32_t grid[3],
+		      struct ig_error *err)
+{
+	if (grid[0] <= INT32_MAX && grid[1] <= 65535 && grid[2] <= 65535)
+		return 0;
+	return ig_fail(err, -EINVAL, "cuda: kernel %s: a grid of %u x %u x %u groups, at most %d x "
+		       "65535 x 65535 are possible", d->kernel, grid[0], grid[1], grid[2], INT32_MAX);
+}
+
+static int add_node(struct ig_cuda_graphs *g, CUgraph graph, uint32_t i, const uint32_t grid[3],
+		    uint32_t n_before, CUgraphNode *node, struct ig_error *err)
+{
+	const struct ig_gpu_dispatch *d = &g->tape->dispatches[i].d;
+	const CUkernelNodeParams p = {
+		.func = g->launches[i].function,
+		.grid_x = grid[0], .grid_y = grid[1], .grid_z = grid[2],
+		.block_x = d->threads, .block_y = 1, .block_z = 1,
+		.shared_bytes = d->threadgroup_bytes,
+		.params = g->launches[i].params,
+	};
+	int rc = check_grid(d, grid, err);
+
+	return rc ? rc : ig_cuda_check(g->d, g->d->cu.graph_add_kernel(node, graph, g->before,
+				       n_before, &p), "recording a kernel", err);
+}
+
+/* All dispatches of the bucket; *n_nodes 0: there are none. */
+static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph, uint32_t *n_nodes,
+		  struct ig_error *err)
+{
+	uint32_t n_before = 0, n_now = 0;
+	bool barrier = false;
+	int rc = 0;
+
+	*n_nodes = 0;
+	for (uint32_t i = 0; i < g->tape->n_dispatches; i++) {
+		const struct ig_gpu_tape_dispatch *d = &g->tape->dispatches[i];
+		uint32_t grid[3];
+
+		/* a barrier stands also where its own dispatch does not run */
+		barrier = barrier || d->barrier;
+		if (!(key->runs >> g->launches[i].condition & 1) || !grid_of(&d->d, key, grid))
+			continue;
+		if (barrier && n_now) {
+			CUgraphNode *t = g->before;
+
+			g->before = g->now;
+			g->now = t;
+			n_before = n_now;
+			n_now = 0;
+		}
+		barrier = false;
+		if (n_before > 1 && n_now * n_before > MAX_EDGES) {
+			CUgraphNode all;
+
+			rc = ig_cuda_check(g->d, g->d->cu.graph_add_empty(&all, graph, g->before,
+					   n_before), "recording a barrier", err);
+			if (rc)
+				return rc;
+			g->before[0] = all;
+			n_before = 1;
+		}
+		rc = add_node(g, graph, i, grid, n_before, &g->now[n_now], err);
+		if (rc)
+			return rc;
+		n_now++;
+		(*n_nodes)++;
+	}
+	return 0;
+}
+
+static int make_graph(struct ig_cuda_graphs *g, const struct key *key, CUgraphExec *exec,
+		      struct ig_error *err)
+{
+	CUgraph graph = NULL;
+	uint32_t n_nodes = 0;
+	int rc = ig_cuda_check(g->d, g->d->cu.graph_create(&graph, 0), "creating a graph", err);
+
+	*exec = NULL;
+	if (rc)
+		return rc;
+	rc = record(g, key, graph, &n_nodes, err);
+	if (!rc && n_nodes)
+		rc = ig_cuda_check(g->d, g->d->cu.graph_instantiate(exec, graph, 0),
+				   "making a graph ready", err);
+	g->d->cu.graph_destroy(graph);
+	return rc;
+}
+
+int ig_cuda_graphs_get(struct ig_cuda_graphs *g, const uint32_t live[IG_N_LIVE], CUgraphExec *exec,
+		       struct ig_error *err)
+{
+	struct graph *oldest = &g->graphs[0], *to;
+	struct key key;
+	CUgraphExec made;
+	int rc;
+
+	make_key(g, live, &key);
+	g->clock++;
+	for (uint32_t i = 0; i < g->n_graphs; i++) {
+		struct graph *at = &g->graphs[i];
+
+		if (!memcmp(&at->key, &key, sizeof key)) {
+			at->used = g->clock;
+			*exec = at->exec;
+			return 0;
+		}
+		if (at->used < oldest->used)
+			oldest = at;
+	}
+	rc = make_graph(g, &key, &made, err);
+	if (rc)
+		return rc;
+	to = g->n_graphs < MAX_GRAPHS ? &g->graphs[g->n_graphs++] : oldest;
+	/* One that is still running is freed by the library when it is done. */
+	if (to->exec)
+		g->d->cu.graph_exec_destroy(to->exec);
+	*to = (struct graph){ key, made, g->clock };
+	*exec = made;
+	return 0;
+}
+
+/* ---- creation ------------------------------------------------------------------------------ */
+
+static int find_condition(struct ig_cuda_graphs *g, const struct ig_gpu_dispatch *d, uint32_t *index,
+			  struct ig_error *err)
+{
+	const struct condition c = { d->when_live, d->when_min, d->when_max };
+
+	for (*index = 0; *index < g->n_conditions; (*index)++)
+		if (!memcmp(&g->conditions[*index], &c, sizeof c))
+			return 0;
+	if (g->n_conditions == MAX_CONDITIONS)
+		return ig_fail(err, -E2BIG, "cuda: a plan with more than %d different conditions",
+			       MAX_CONDITIONS);
+	g->conditions[g->n_conditions++] = c;
+	return 0;
+}
+
+static int make_launch(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu_place *places,
+		       CUdeviceptr step, struct ig_error *err)
+{
+	const struct ig_gpu_dispatch *d = &g->tape->dispatches[i].d;
+	struct launch *l = &g->launches[i];
+	uint32_t n = 0;
+	int rc = ig_cuda_function(g->d, d, &l->function, err);
+
+	if (!rc)
+		rc = find_condition(g, d, &l->condition, err);
+	if (rc)
+		return rc;
+	for (int axis = 0; axis < 3; axis++)
+		g->follows[d->grid[axis].live] = true;
+	memcpy(l->args, d->args, d->n_arg_bytes);
+	l->address[n++] = step;
+	for (uint32_t b = 0; b < d->n_binds; b++) {
+		const struct ig_gpu_ref *ref = &d->bind[b].ref;
+
+		if (d->bind[b].access & IG_GPU_TOUCH)
+			continue;
+		if (ref->buffer >= 0 && !places[ref->buffer].buffer)
+			return ig_fail(err, -EINVAL, "cuda: kernel %s: operand %u lies nowhere",
+				       d->kernel, b);
+		l->address[n++] = ref->buffer < 0 ? 0 : places[ref->buffer].buffer->at +
+				  places[ref->buffer].offset + ref->offset;
+	}
+	l->params[0] = l->args;
+	for (uint32_t p = 0; p < n; p++)
+		l->params[1 + p] = &l->address[p];
+	return 0;
+}
+
+int ig_cuda_graphs_create(struct ig_cuda *d, const struct ig_gpu_tape *tape,
+			  const struct ig_gpu_place *places, CUdeviceptr step,
+			  struct ig_cuda_graphs **out, struct ig_error *err)
+{
+	struct ig_cuda_graphs *g = calloc(1, sizeof *g);
+	size_t n = tape->n_dispatches ? tape->n_dispatches : 1;
+	int rc = 0;
+
+	*out = NULL;
+	if (!g)
+		return ig_fail(err, -ENOMEM, "cuda: no memory");
+	g->d = d;
+	g->tape = tape;
+	g->launches = calloc(n, sizeof *g->launches);
+	g->before = calloc(n, sizeof *g->before);
+	g->now = calloc(n, sizeof *g->now);
+	if (!g->launches || !g->before || !g->now)
+		rc = ig_fail(err, -ENOMEM, "cuda: no memory for a program");
+	/* kernels without a bucket's count in their grid still run once */
+	g->follows[IG_LIVE_ONE] = true;
+	for (uint32_t i = 0; !rc && i < tape->n_dispatches; i++)
+		rc = make_launch(g, i, places, step, err);
+	if (rc) {
+		ig_cuda_graphs_destroy(g);
+		return rc;
+	}
+	*out = g;
+	return 0;
+}
+
+void ig_cuda_graphs_destroy(struct ig_cuda_graphs *g)
+{
+	if (!g)
+		return;
+	for (uint32_t i = 0; i < g->n_graphs; i++)
+		if (g->graphs[i].exec)
+			g->d->cu.graph_exec_destroy(g->graphs[i].exec);
+	free(g->launches);
+	free(g->before);
+	free(g->now);
+	free(g);
+}

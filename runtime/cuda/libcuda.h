@@ -1,0 +1,154 @@
+/*
+ * libcuda.h: the few functions of NVIDIA's driver API that Ingot calls, declared here and
+ * found by name in libcuda.so.1 when a device is opened, so that neither building nor
+ * starting needs anything of NVIDIA's.
+ *
+ * Types and numbers are those of the driver's stable binary interface.  Where a
+ * function has versions, the name says which one is meant (_v2).
+ */
+#ifndef INGOT_RUNTIME_CUDA_LIBCUDA_H
+#define INGOT_RUNTIME_CUDA_LIBCUDA_H
+
+#include <ingot/op.h>
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+typedef struct CUctx_st *CUcontext;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
+typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphNode_st *CUgraphNode;
+typedef struct CUgraphExec_st *CUgraphExec;
+
+enum {
+	CUDA_SUCCESS = 0,
+	CUDA_ERROR_INVALID_VALUE = 1,
+	CUDA_ERROR_OUT_OF_MEMORY = 2,
+	CUDA_ERROR_NOT_INITIALIZED = 3,
+	CUDA_ERROR_DEINITIALIZED = 4,
+	CUDA_ERROR_DEVICE_UNAVAILABLE = 46,
+	CUDA_ERROR_NO_DEVICE = 100,
+	CUDA_ERROR_INVALID_CONTEXT = 201,
+	CUDA_ERROR_ECC_UNCORRECTABLE = 214,
+	CUDA_ERROR_INVALID_PTX = 218,
+	CUDA_ERROR_NVLINK_UNCORRECTABLE = 220,
+	CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222,
+	CUDA_ERROR_NOT_FOUND = 500,
+	CUDA_ERROR_NOT_READY = 600,
+	CUDA_ERROR_ILLEGAL_ADDRESS = 700,
+	CUDA_ERROR_LAUNCH_TIMEOUT = 702,
+	CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
+	CUDA_ERROR_ASSERT = 710,
+	CUDA_ERROR_HARDWARE_STACK_ERROR = 714,
+	CUDA_ERROR_LAUNCH_FAILED = 719,
+	CUDA_ERROR_UNKNOWN = 999,
+};
+
+enum { /* of devices */
+	CU_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 1,
+	CU_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+	CU_ATTRIBUTE_CAPABILITY_MAJOR = 75,
+	CU_ATTRIBUTE_CAPABILITY_MINOR = 76,
+	CU_ATTRIBUTE_MAX_SHARED_OPTIN = 97,
+};
+
+enum { /* of functions */
+	CU_FUNC_MAX_THREADS_PER_BLOCK = 0,
+	CU_FUNC_SHARED_BYTES = 1,
+	CU_FUNC_MAX_DYNAMIC_SHARED_BYTES = 8,
+};
+
+enum { /* of compiling PTX */
+	CU_JIT_ERROR_LOG_BUFFER = 5,
+	CU_JIT_ERROR_LOG_BUFFER_BYTES = 6,
+};
+
+#define CU_STREAM_NON_BLOCKING 1u
+#define CU_EVENT_DISABLE_TIMING 2u
+
+typedef struct {
+	CUfunction func;
+	unsigned grid_x, grid_y, grid_z;
+	unsigned block_x, block_y, block_z;
+	unsigned shared_bytes;
+	void **params;
+	void **extra;
+	void *kern;
+	CUcontext ctx;
+} CUkernelNodeParams;
+
+/* X(return type, our name, the library's name, arguments) */
+#define CUDA_FUNCTIONS(X)                                                                          \
+	X(init, cuInit, (unsigned flags))                                                          \
+	X(driver_version, cuDriverGetVersion, (int *version))                                      \
+	X(device_count, cuDeviceGetCount, (int *n))                                                \
+	X(device_get, cuDeviceGet, (CUdevice * dev, int i))                                        \
+	X(device_name, cuDeviceGetName, (char *name, int n, CUdevice dev))                         \
+	X(device_attribute, cuDeviceGetAttribute, (int *value, int attribute, CUdevice dev))       \
+	X(ctx_retain, cuDevicePrimaryCtxRetain, (CUcontext * ctx, CUdevice dev))                   \
+	X(ctx_release, cuDevicePrimaryCtxRelease_v2, (CUdevice dev))                               \
+	X(ctx_set, cuCtxSetCurrent, (CUcontext ctx))                                               \
+	X(mem_info, cuMemGetInfo_v2, (size_t * free_bytes, size_t *total_bytes))                   \
+	X(mem_alloc, cuMemAlloc_v2, (CUdeviceptr * p, size_t n))                                   \
+	X(mem_free, cuMemFree_v2, (CUdeviceptr p))                                                 \
+	X(host_alloc, cuMemHostAlloc, (void **p, size_t n, unsigned flags))                        \
+	X(host_free, cuMemFreeHost, (void *p))                                                     \
+	X(to_device, cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t n, CUstream s)) \
+	X(to_host, cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t n, CUstream s))       \
+	X(stream_create, cuStreamCreate, (CUstream * s, unsigned flags))                           \
+	X(stream_destroy, cuStreamDestroy_v2, (CUstream s))                                        \
+	X(stream_sync, cuStreamSynchronize, (CUstream s))                                          \
+	X(event_create, cuEventCreate, (CUevent * e, unsigned flags))                              \
+	X(event_destroy, cuEventDestroy_v2, (CUevent e))                                           \
+	X(event_record, cuEventRecord, (CUevent e, CUstream s))                                    \
+	X(event_query, cuEventQuery, (CUevent e))                                                  \
+	X(event_sync, cuEventSynchronize, (CUevent e))                                             \
+	X(module_load, cuModuleLoadDataEx,                                                         \
+	  (CUmodule * m, const void *image, unsigned n, int *options, void **values))              \
+	X(module_unload, cuModuleUnload, (CUmodule m))                                             \
+	X(module_function, cuModuleGetFunction, (CUfunction * f, CUmodule m, const char *name))    \
+	X(func_get, cuFuncGetAttribute, (int *value, int attribute, CUfunction f))                 \
+	X(func_set, cuFuncSetAttribute, (CUfunction f, int attribute, int value))                  \
+	X(graph_create, cuGraphCreate, (CUgraph * g, unsigned flags))                              \
+	X(graph_destroy, cuGraphDestroy, (CUgraph g))                                              \
+	X(graph_add_kernel, cuGraphAddKernelNode_v2,                                               \
+	  (CUgraphNode * node, CUgraph g, const CUgraphNode *after, size_t n_after,                \
+	   const CUkernelNodeParams *params))                                                      \
+	X(graph_add_empty, cuGraphAddEmptyNode,                                                    \
+	  (CUgraphNode * node, CUgraph g, const CUgraphNode *after, size_t n_after))               \
+	X(graph_instantiate, cuGraphInstantiateWithFlags,                                          \
+	  (CUgraphExec * exec, CUgraph g, unsigned long long flags))                               \
+	X(graph_exec_destroy, cuGraphExecDestroy, (CUgraphExec exec))                              \
+	X(graph_launch, cuGraphLaunch, (CUgraphExec exec, CUstream s))                             \
+	X(error_name, cuGetErrorName, (CUresult r, const char **name))                             \
+	X(error_string, cuGetErrorString, (CUresult r, const char **text))
+
+/* As above; drivers before CUDA 12.4 lack them, their field is then NULL. */
+#define CUDA_OPTIONAL_FUNCTIONS(X)                                                                 \
+	X(func_param, cuFuncGetParamInfo, (CUfunction f, size_t i, size_t *offset, size_t *size))
+
+struct ig_libcuda {
+	void *handle;
+#define CUDA_FIELD(field, name, args) CUresult(*field) args;
+	CUDA_FUNCTIONS(CUDA_FIELD)
+	CUDA_OPTIONAL_FUNCTIONS(CUDA_FIELD)
+#undef CUDA_FIELD
+};
+
+/* What is opened: "libcuda.so.1"; tests put a double of their own here. */
+extern const char *ig_libcuda_name;
+
+/* -ENOTSUP with text where there is no library, or one that lacks a function. */
+int ig_libcuda_open(struct ig_libcuda *cu, struct ig_error *err);
+void ig_libcuda_close(struct ig_libcuda *cu); /* zeros are fine */
+
+/* 0 for success; -ENOMEM, -ENODEV (the context is lost, or the device), -ENOTSUP (the
+ * driver is too old for what we ask), else -EIO; the text says what was being done and
+ * has the library's name of the error and its explanation. */
+int ig_libcuda_check(const struct ig_libcuda *cu, CUresult r, const char *what,
+		     struct ig_error *err);
+
+#endif

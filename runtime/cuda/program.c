@@ -1,0 +1,271 @@
+/*
+ * program.c: a tape made ready for a GPU, and its steps.
+ *
+ * A step is, in one stream: the step's bytes from the slot's pinned staging area to the
+ * device, the graph, the drawn ids (and the logits, where they are wanted) back to pinned
+ * memory, an event.  Steps under way share the device's copy of the step: the stream runs
+ * them one after the other, and copying some kilobytes between two of them costs 2-3 us.
+ */
+#include "runtime/cuda/cuda-private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct slot {
+	void *staging; /* pinned, [step_bytes] */
+	int32_t *ids; /* pinned, [max_logit_rows] */
+	float *logits; /* pinned, [max_logit_rows, n_vocab]; made when first wanted */
+	CUevent done;
+	bool under_way, has_logits;
+};
+
+struct program {
+	struct ig_gpu_program base; /* first */
+	struct ig_cuda *d;
+	const struct ig_gpu_tape *tape;
+	uint64_t step_bytes;
+	CUdeviceptr step, ids, logits; /* ids, logits 0: the tape has none */
+	struct ig_cuda_graphs *graphs;
+	struct slot slots[IG_STEPS_IN_FLIGHT];
+};
+
+static struct program *program_of(struct ig_gpu_program *p)
+{
+	return (struct program *)p;
+}
+
+/* Where a tape's buffer lies, 0 if it has none of that number. */
+static CUdeviceptr place_of(const struct ig_gpu_place *places, int32_t buffer)
+{
+	return buffer < 0 ? 0 : places[buffer].buffer->at + places[buffer].offset;
+}
+
+static int make_slot(struct program *p, struct slot *s, struct ig_error *err)
+{
+	uint64_t n_ids = p->tape->max_logit_rows ? p->tape->max_logit_rows : 1;
+	void *ids = NULL;
+	int rc = ig_cuda_pin(p->d, p->step_bytes, &s->staging, err);
+
+	if (!rc)
+		rc = ig_cuda_pin(p->d, n_ids * sizeof *s->ids, &ids, err);
+	s->ids = ids;
+	if (!rc)
+		rc = ig_cuda_check(p->d, p->d->cu.event_create(&s->done, CU_EVENT_DISABLE_TIMING),
+				   "creating an event", err);
+	return rc;
+}
+
+int ig_cuda_program_create(struct ig_gpu_device *base, const struct ig_gpu_tape *tape,
+			   const struct ig_gpu_place *places, uint64_t step_bytes,
+			   struct ig_gpu_program **out, struct ig_error *err)
+{
+	struct ig_cuda *d = ig_cuda_of(base);
+	struct program *p;
+	int rc = ig_cuda_enter(d, err);
+
+	*out = NULL;
+	if (rc)
+		return rc;
+	if (!step_bytes)
+		return ig_fail(err, -EINVAL, "cuda: a program without a step");
+	p = calloc(1, sizeof *p);
+	if (!p)
+		return ig_fail(err, -ENOMEM, "cuda: no memory");
+	p->base.class = &ig_gpu_cuda;
+	p->d = d;
+	p->tape = tape;
+	p->step_bytes = step_bytes;
+	p->ids = place_of(places, tape->ids);
+	p->logits = place_of(places, tape->logits);
+	rc = ig_cuda_check(d, d->cu.mem_alloc(&p->step, step_bytes), "allocating the step", err);
+	for (uint32_t i = 0; !rc && i < IG_STEPS_IN_FLIGHT; i++)
+		rc = make_slot(p, &p->slots[i], err);
+	if (!rc)
+		rc = ig_cuda_graphs_create(d, tape, places, p->step, &p->graphs, err);
+	if (rc) {
+		ig_cuda_program_destroy(&p->base);
+		return rc;
+	}
+	*out = &p->base;
+	return 0;
+}
+
+void ig_cuda_program_destroy(struct ig_gpu_program *base)
+{
+	struct program *p = program_of(base);
+	const struct ig_libcuda *cu;
+
+	if (!p)
+		return;
+	cu = &p->d->cu;
+	/* Of a lost context every call fails at once and harms nobody. */
+	cu->ctx_set(p->d->ctx);
+	cu->stream_sync(p->d->steps);
+	ig_cuda_graphs_destroy(p->graphs);
+	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++) {
+		struct slot *s = &p->slots[i];
+
+		if (s->done)
+			cu->event_destroy(s->done);
+		if (s->staging)
+			cu->host_free(s->staging);
+		if (s->ids)
+			cu->host_free(s->ids);
+		if (s->logits)
+			cu->host_free(s->logits);
+	}
+	if (p->step)
+		cu->mem_free(p->step);
+	free(p);
+}
+
+void *ig_cuda_staging(struct ig_gpu_program *base, uint32_t slot)
+{
+	return program_of(base)->slots[slot].staging;
+}
+
+/* ---- a step ------------------------------------------------------------------------------- */
+
+/* Pinned room for the logits: few steps ever want them, so none of it is taken before. */
+static int make_logits(struct program *p, struct slot *s, struct ig_error *err)
+{
+	void *at = NULL;
+	int rc = ig_cuda_pin(p->d, (uint64_t)p->tape->max_logit_rows * (uint64_t)p->tape->n_vocab *
+			     sizeof(float), &at, err);
+
+	s->logits = at;
+	return rc;
+}
+
+static int check_submission(const struct program *p, const struct ig_gpu_submission *s,
+			    struct ig_error *err)
+{
+	if (s->slot >= IG_STEPS_IN_FLIGHT)
+		return ig_fail(err, -EINVAL, "cuda: slot %u of %d", s->slot, IG_STEPS_IN_FLIGHT);
+	if (p->slots[s->slot].under_way)
+		return ig_fail(err, -EBUSY, "cuda: the step in slot %u was not waited for", s->slot);
+	if (!s->step_bytes || s->step_bytes > p->step_bytes)
+		return ig_fail(err, -EINVAL, "cuda: a step of %llu bytes, at most %llu fit",
+			       (unsigned long long)s->step_bytes, (unsigned long long)p->step_bytes);
+	if (s->live[IG_LIVE_LOGIT_ROWS] > p->tape->max_logit_rows)
+		return ig_fail(err, -EINVAL, "cuda: %u rows of logits, at most %u are possible",
+			       s->live[IG_LIVE_LOGIT_ROWS], p->tape->max_logit_rows);
+	return 0;
+}
+
+/* What is copied back once the graph is done. */
+static int copy_results(struct program *p, struct slot *slot, const struct ig_gpu_submission *s,
+			struct ig_error *err)
+{
+	const struct ig_libcuda *cu = &p->d->cu;
+	uint64_t rows = s->live[IG_LIVE_LOGIT_ROWS];
+	int rc = 0;
+
+	if (rows && p->ids)
+		rc = ig_cuda_check(p->d, cu->to_host(slot->ids, p->ids + (uint64_t)s->slot *
+				   p->tape->max_logit_rows * sizeof *slot->ids,
+				   rows * sizeof *slot->ids, p->d->steps), "copying ids", err);
+	slot->has_logits = rows && p->logits && s->live[IG_LIVE_WANT_LOGITS];
+	if (!rc && slot->has_logits)
+		rc = ig_cuda_check(p->d, cu->to_host(slot->logits, p->logits, rows *
+				   (uint64_t)p->tape->n_vocab * sizeof *slot->logits, p->d->steps),
+				   "copying logits", err);
+	return rc;
+}
+
+int ig_cuda_submit(struct ig_gpu_program *base, const struct ig_gpu_submission *s,
+		   struct ig_error *err)
+{
+	struct program *p = program_of(base);
+	struct ig_cuda *d = p->d;
+	struct slot *slot;
+	CUgraphExec exec = NULL;
+	int rc = check_submission(p, s, err);
+
+	if (!rc)
+		rc = ig_cuda_enter(d, err);
+	if (rc)
+		return rc;
+	slot = &p->slots[s->slot];
+	if (p->logits && s->live[IG_LIVE_WANT_LOGITS] && !slot->logits)
+		rc = make_logits(p, slot, err);
+	if (!rc)
+		rc = ig_cuda_graphs_get(p->graphs, s->live, &exec, err);
+	if (rc)
+		return rc;
+	/* From here on the stream has something of this step: after an error it is emptied, so
+	 * that the slot's memory is the host's again. */
+	rc = ig_cuda_check(d, d->cu.to_device(p->step, slot->staging, s->step_bytes, d->steps),
+			   "copying the step", err);
+	if (!rc && exec)
+		rc = ig_cuda_check(d, d->cu.graph_launch(exec, d->steps), "starting a step", err);
+	if (!rc)
+		rc = copy_results(p, slot, s, err);
+	if (!rc)
+		rc = ig_cuda_check(d, d->cu.event_record(slot->done, d->steps), "recording an event",
+				   err);
+	if (rc)
+		d->cu.stream_sync(d->steps);
+	slot->under_way = !rc;
+	return rc;
+}
+
+/* ---- waiting ---------------------------------------------------------------------------------- */
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Asking the event and sleeping in between, because the library's own wait takes no
+ * deadline, and either burns a core or wakes up through an interrupt.  A query costs
+ * about a microsecond.  A step that is nearly done is met within 10 us; after that the
+ * thread sleeps for a 32nd of what it has waited already, so that it looks late by 3 % at
+ * most (or by the system's 50 us), and uses some percent of a core. */
+static uint64_t pause_ns(uint64_t waited_ns)
+{
+	uint64_t n = waited_ns / 32;
+
+	return waited_ns < 10000 ? 0 : n < 20000 ? 20000 : n > 1000000 ? 1000000 : n;
+}
+
+int ig_cuda_wait(struct ig_gpu_program *base, uint32_t number, uint32_t timeout_ms,
+		 const int32_t **ids, const float **logits, struct ig_error *err)
+{
+	struct program *p = program_of(base);
+	struct ig_cuda *d = p->d;
+	const uint64_t start = now_ns(), timeout = (uint64_t)timeout_ms * 1000000u;
+	struct slot *slot;
+	int rc;
+
+	if (number >= IG_STEPS_IN_FLIGHT || !p->slots[number].under_way)
+		return ig_fail(err, -EINVAL, "cuda: no step is under way in slot %u", number);
+	slot = &p->slots[number];
+	rc = ig_cuda_enter(d, err);
+	while (!rc) {
+		CUresult r = d->cu.event_query(slot->done);
+		uint64_t waited = now_ns() - start, n = pause_ns(waited);
+		struct timespec t = { 0, (long)n };
+
+		if (r == CUDA_SUCCESS)
+			break;
+		if (r != CUDA_ERROR_NOT_READY)
+			rc = ig_cuda_check(d, r, "running a step", err);
+		else if (waited >= timeout)
+			return ig_fail(err, -ETIMEDOUT, "cuda: a step was not done after %u ms",
+				       timeout_ms);
+		else if (n)
+			nanosleep(&t, NULL);
+	}
+	slot->under_way = false;
+	if (rc)
+		return rc;
+	*ids = slot->ids;
+	*logits = slot->has_logits ? slot->logits : NULL;
+	return 0;
+}
