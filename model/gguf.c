@@ -624,6 +624,13 @@ uint64_t ig_gguf_file_bytes(const struct ig_gguf *g)
 	return g->size;
 }
 
+bool ig_gguf_map(const struct ig_gguf *g, const void **base, uint64_t *n_bytes)
+{
+	*base = g->mapped ? g->base : NULL;
+	*n_bytes = g->mapped ? g->size : 0;
+	return g->mapped;
+}
+
 void ig_gguf_drop_pages(const struct ig_gguf *g, const void *data, uint64_t n_bytes)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);

@@ -34,6 +34,9 @@ void ig_gguf_close(struct ig_gguf *g); /* NULL is fine */
 /* The path that it was opened from, or its end; for errors. */
 const char *ig_gguf_label(const struct ig_gguf *g);
 uint64_t ig_gguf_file_bytes(const struct ig_gguf *g);
+/* Where the file is mapped, from a page's beginning on; the last page is whole, zeros
+ * behind the file's end.  false for a file that was opened from memory. */
+bool ig_gguf_map(const struct ig_gguf *g, const void **base, uint64_t *n_bytes);
 
 /* 0, -ENOENT when missing, -EINVAL when of another type or out of range. */
 int ig_gguf_u32(const struct ig_gguf *g, const char *key, uint32_t *out, struct ig_error *err);

@@ -42,4 +42,8 @@ struct ig_program {
 
 extern const struct ig_driver_class ig_driver_cpu;
 
+/* Of this executable, in the order in which "auto" prefers them, NULL behind the last
+ * (drivers.c). */
+extern const struct ig_driver_class *const ig_driver_classes[];
+
 #endif

@@ -2,25 +2,33 @@
  * of submit and wait. */
 #include "runtime/driver-private.h"
 
+#include "base/log.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 
-/* In the order in which "auto" prefers them. */
-static const struct ig_driver_class *const classes[] = { &ig_driver_cpu };
-#define N_CLASSES (sizeof classes / sizeof *classes)
-
 int ig_driver_open(const char *name, const struct ig_driver_options *o, struct ig_driver **out,
 		   struct ig_error *err)
 {
+	bool any = !strcmp(name, "auto");
 	char known[128] = "auto";
+	int rc = -ENOTSUP;
 
 	*out = NULL;
-	for (size_t i = 0; i < N_CLASSES; i++) {
+	for (const struct ig_driver_class *const *c = ig_driver_classes; *c; c++) {
 		size_t n = strlen(known);
-		if (!strcmp(name, "auto") || !strcmp(name, classes[i]->name))
-			return classes[i]->open(o, out, err);
-		snprintf(known + n, sizeof known - n, ", %s", classes[i]->name);
+		struct ig_error why = { 0 };
+		snprintf(known + n, sizeof known - n, ", %s", (*c)->name);
+		if (!any && strcmp(name, (*c)->name))
+			continue;
+		rc = (*c)->open(o, out, &why);
+		if (rc != -ENOTSUP || !any || !c[1]) {
+			if (rc)
+				ig_fail(err, rc, "%s", why.text);
+			return rc;
+		}
+		ig_log_info("driver %s is not for this machine: %s", (*c)->name, why.text);
 	}
 	return ig_fail(err, -ENOTSUP, "driver \"%s\" is unknown; known: %s", name, known);
 }

@@ -43,7 +43,7 @@ struct ig_plan {
 	uint32_t n_weights;
 	struct ig_model_info info;
 	const struct ig_arch *arch;
-	const struct ig_gguf *file; /* not owned; must outlive loading */
+	const struct ig_gguf *file; /* not owned; must outlive the programs lowered from it */
 };
 
 /* Find the file's architecture among the modules, read its hyper-parameters and

@@ -1,0 +1,505 @@
+/*
+ * driver.c: the driver for GPUs, over any device class.
+ *
+ * A program has two slots, used in turn: a staging area on the host, and the ids that
+ * were drawn on the device.  submit packs the step into the next slot and starts the
+ * tape; wait is for the oldest slot.  Copies between cache blocks are gathered until
+ * the next submit, which sends them ahead as a step of nothing but copies; a failure of
+ * theirs is a failure of the step behind them.
+ */
+#include "model/gguf.h"
+#include "runtime/gpu/gpu-private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A step that gets nothing done for so long hangs: the slowest dispatch there is takes
+ * far less than a second, and systems end one that holds a display up after some. */
+#define WAIT_MS 30000u
+
+/* ---- opening ---------------------------------------------------------------------------- */
+
+static int make_copy_program(struct ig_gpu_driver *d, struct ig_error *err)
+{
+	const struct ig_gpu_device_class *class = d->device->class;
+	/* Nothing of a tape of copies is bound, but a place is there to point at. */
+	static const struct ig_gpu_place none;
+	int rc = ig_gpu_tape_create(class->facts(d->device), 0, &d->copy_tape);
+
+	if (rc)
+		return ig_fail(err, rc, "no memory for the tape of copies");
+	ig_gpu_emit_copies(d->copy_tape);
+	rc = ig_gpu_tape_close(d->copy_tape, err);
+	return rc ? rc : class->program_create(d->device, d->copy_tape, &none, IG_GPU_COPY_AREA_BYTES,
+					       &d->copy_program, err);
+}
+
+int ig_gpu_driver_open(const struct ig_gpu_device_class *device, const struct ig_driver_class *class,
+		       const struct ig_driver_options *o, struct ig_driver **out,
+		       struct ig_error *err)
+{
+	struct ig_gpu_driver *d = calloc(1, sizeof *d);
+	int rc;
+
+	if (!d)
+		return ig_fail(err, -ENOMEM, "%s driver: no memory", class->name);
+	d->base.class = class;
+	d->strict = o->strict;
+	if (o->activations && !strcmp(o->activations, "f32")) {
+		d->f32 = true;
+	} else if (o->activations && strcmp(o->activations, "auto")) {
+		rc = ig_fail(err, -ENOTSUP, "activations \"%s\" are unknown; known: auto, f32",
+			     o->activations);
+		goto fail;
+	}
+	rc = device->open(o, &d->device, err);
+	if (rc)
+		goto fail;
+	d->slabs.device = d->device;
+	rc = make_copy_program(d, err);
+	if (rc)
+		goto fail;
+	snprintf(d->text, sizeof d->text, "%s, %s, activations %s%s", class->name,
+		 device->facts(d->device)->name, d->f32 ? "f32" : "auto", d->strict ? ", strict" : "");
+	*out = &d->base;
+	return 0;
+fail:
+	ig_gpu_driver_close(&d->base);
+	return rc;
+}
+
+void ig_gpu_driver_close(struct ig_driver *base)
+{
+	struct ig_gpu_driver *d = (struct ig_gpu_driver *)base;
+
+	if (d->device) {
+		d->device->class->program_destroy(d->copy_program);
+		ig_gpu_slabs_finish(&d->slabs);
+		d->device->class->close(d->device);
+	}
+	ig_gpu_tape_destroy(d->copy_tape);
+	free(d);
+}
+
+const char *ig_gpu_driver_describe(const struct ig_driver *d)
+{
+	return ((const struct ig_gpu_driver *)d)->text;
+}
+
+uint64_t ig_gpu_memory(const struct ig_driver *base)
+{
+	const struct ig_gpu_driver *d = (const struct ig_gpu_driver *)base;
+
+	return d->device->class->facts(d->device)->working_set_bytes;
+}
+
+/* ---- lowering and loading ------------------------------------------------------------------ */
+
+static uint64_t at_least_one(uint64_t n)
+{
+	return n ? n : 1;
+}
+
+static uint64_t logits_bytes(const struct ig_gpu_tape *t)
+{
+	return (uint64_t)t->max_logit_rows * (uint64_t)t->n_vocab * 4;
+}
+
+static uint64_t ids_bytes(const struct ig_gpu_tape *t)
+{
+	return (uint64_t)t->max_logit_rows * 4 * IG_STEPS_IN_FLIGHT;
+}
+
+int ig_gpu_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
+			const struct ig_program_limits *limits, struct ig_program **out,
+			struct ig_program_memory *memory, struct ig_error *err)
+{
+	struct ig_gpu_lowered *p = calloc(1, sizeof *p);
+
+	if (!p)
+		return ig_fail(err, -ENOMEM, "%s driver: no memory for the lowered plan",
+			       d->class->name);
+	p->base.class = d->class;
+	p->base.limits = *limits;
+	p->driver = (struct ig_gpu_driver *)d;
+	p->base.strict = p->driver->strict;
+	p->prev_slot = IG_STEPS_IN_FLIGHT - 1;
+	int rc = ig_gpu_lower_plan(p, plan, err);
+	if (rc) {
+		ig_gpu_program_destroy(&p->base);
+		return rc;
+	}
+	/* Results are kept once on the device and once for each slot on the host's side, and
+	 * so is the step. */
+	*memory = (struct ig_program_memory){
+		.weight_bytes = p->weights.n_bytes,
+		.scratch_bytes = p->tape->scratch_bytes + p->tape->n_constant_bytes +
+				 (IG_STEPS_IN_FLIGHT + 1) * (p->shape.area_bytes +
+							     logits_bytes(p->tape)) +
+				 2 * ids_bytes(p->tape),
+	};
+	*out = &p->base;
+	return 0;
+}
+
+/* Where each buffer of the tape lies. */
+static void set_places(struct ig_gpu_lowered *p)
+{
+	const struct ig_gpu_tape *t = p->tape;
+
+	for (uint32_t i = 0; i < t->n_buffers; i++) {
+		const struct ig_gpu_tape_buffer *b = &t->buffers[i];
+		struct ig_gpu_place *to = &p->places[i];
+		to->offset = b->offset;
+		switch (b->kind) {
+		case IG_GPU_BUFFER_SCRATCH: to->buffer = p->scratch; break;
+		case IG_GPU_BUFFER_CONSTANT: to->buffer = p->constants; break;
+		case IG_GPU_BUFFER_IDS: to->buffer = p->ids; break;
+		case IG_GPU_BUFFER_LOGITS: to->buffer = p->logits; break;
+		default: break; /* weights below; the cache is never bound */
+		}
+	}
+	for (uint32_t i = 0; i < p->weights.plan->n_weights; i++) {
+		const struct ig_gpu_weight *w = &p->weights.weights[i];
+		if (w->buffer >= 0)
+			p->places[w->buffer] = (struct ig_gpu_place){
+				p->weights.views[w->view].buffer, w->offset };
+	}
+}
+
+int ig_gpu_program_load(struct ig_program *base, struct ig_error *err)
+{
+	struct ig_gpu_lowered *p = (struct ig_gpu_lowered *)base;
+	struct ig_gpu_device *d = p->driver->device;
+	const struct ig_gpu_device_class *class = d->class;
+	const struct ig_gpu_tape *t = p->tape;
+	const struct {
+		struct ig_gpu_buffer **to;
+		uint64_t n_bytes;
+	} pieces[] = {
+		{ &p->scratch, at_least_one(t->scratch_bytes) },
+		{ &p->constants, t->n_constant_bytes },
+		{ &p->ids, t->ids < 0 ? 0 : ids_bytes(t) },
+		{ &p->logits, t->logits < 0 ? 0 : logits_bytes(t) },
+	};
+	int rc = 0;
+
+	p->places = calloc(t->n_buffers + 1, sizeof *p->places);
+	if (!p->places)
+		return ig_fail(err, -ENOMEM, "no memory for a table of %u buffers", t->n_buffers);
+	for (size_t i = 0; i < sizeof pieces / sizeof *pieces && !rc; i++)
+		if (pieces[i].n_bytes)
+			rc = class->alloc(d, pieces[i].n_bytes, IG_GPU_MEMORY_PRIVATE, pieces[i].to, err);
+	if (!rc && t->n_constant_bytes)
+		rc = class->write(d, p->constants, 0, t->constants, t->n_constant_bytes, err);
+	if (!rc)
+		rc = ig_gpu_weights_load(&p->weights, d, err);
+	if (rc)
+		goto fail;
+	set_places(p);
+	rc = class->program_create(d, t, p->places, p->shape.area_bytes, &p->program, err);
+	if (!rc)
+		return 0;
+fail:
+	/* As before, so that a later load may succeed. */
+	for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+		class->free(d, *pieces[i].to);
+		*pieces[i].to = NULL;
+	}
+	for (uint32_t i = 0; i < p->weights.n_views; i++) {
+		class->free(d, p->weights.views[i].buffer);
+		p->weights.views[i].buffer = NULL;
+	}
+	free(p->places);
+	p->places = NULL;
+	return rc;
+}
+
+void ig_gpu_program_destroy(struct ig_program *base)
+{
+	struct ig_gpu_lowered *p = (struct ig_gpu_lowered *)base;
+
+	if (!p)
+		return;
+	struct ig_gpu_device *d = p->driver->device;
+	d->class->program_destroy(p->program);
+	d->class->free(d, p->scratch);
+	d->class->free(d, p->constants);
+	d->class->free(d, p->ids);
+	d->class->free(d, p->logits);
+	ig_gpu_weights_finish(&p->weights, d);
+	ig_gpu_step_finish(&p->shape);
+	ig_gpu_tape_destroy(p->tape);
+	free(p->places);
+	free(p);
+}
+
+/* ---- waiting ---------------------------------------------------------------------------------- */
+
+/* The device is gone for good: every later submit says so. */
+static void note_loss(struct ig_gpu_driver *d, int rc, const struct ig_error *why)
+{
+	if (rc != -ENODEV || d->lost)
+		return;
+	d->lost = true;
+	d->error = *why;
+}
+
+/* Until a slot is done.  One that timed out stays busy. */
+static int finish_flight(struct ig_gpu_driver *d, struct ig_gpu_program *program,
+			 struct ig_gpu_flight *f, uint32_t slot, uint32_t timeout_ms,
+			 const int32_t **ids, const float **logits, struct ig_error *err)
+{
+	if (!f->busy)
+		return 0;
+	int rc = d->device->class->wait(program, slot, timeout_ms, ids, logits, err);
+	if (rc == -ETIMEDOUT) {
+		if (err && !err->text[0])
+			ig_fail(err, rc, "%s: a step got nothing done for %u s", d->base.class->name,
+				timeout_ms / 1000);
+		return rc;
+	}
+	f->busy = false;
+	if (d->done < f->number)
+		d->done = f->number; /* steps end in their order */
+	note_loss(d, rc, err);
+	return rc;
+}
+
+/* Slots that an error left under way: 0 when all are done, whatever became of them. */
+static int settle(struct ig_gpu_driver *d, struct ig_gpu_program *program,
+		  struct ig_gpu_flight *flights, uint32_t timeout_ms, struct ig_error *err)
+{
+	const int32_t *ids;
+	const float *logits;
+
+	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++) {
+		struct ig_error why = { 0 };
+		if (finish_flight(d, program, &flights[i], i, timeout_ms, &ids, &logits, &why) ==
+		    -ETIMEDOUT)
+			return ig_fail(err, -ETIMEDOUT, "%s: a step before is still not done",
+				       d->base.class->name);
+	}
+	return 0;
+}
+
+/* Copies that went ahead of submission `number` are done, one way or the other. */
+static int finish_copies(struct ig_gpu_driver *d, uint64_t number, struct ig_error *err)
+{
+	const int32_t *ids;
+	const float *logits;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT && !rc; i++)
+		if (d->copy_flights[i].busy && d->copy_flights[i].number < number)
+			rc = finish_flight(d, d->copy_program, &d->copy_flights[i], i, WAIT_MS, &ids,
+					   &logits, err);
+	return rc;
+}
+
+static int take_results(struct ig_gpu_lowered *p, const struct ig_step *step, const int32_t *ids,
+			const float *logits)
+{
+	uint64_t n = (uint64_t)step->n_logit_rows;
+	struct ig_error *err = &p->base.error;
+
+	if (!n)
+		return 0;
+	if (!ids || (step->logits && !logits))
+		return ig_fail(err, -EIO, "%s: a step came back without its results",
+			       p->base.class->name);
+	for (uint64_t i = 0; i < n; i++)
+		if (ids[i] < 0 || (uint32_t)ids[i] >= p->shape.info.n_vocab)
+			return ig_fail(err, -EIO, "%s: row %" PRIu64 " was given token %d of %u",
+				       p->base.class->name, i, ids[i], p->shape.info.n_vocab);
+	memcpy(step->sampled_ids, ids, n * sizeof *ids);
+	if (step->logits)
+		memcpy(step->logits, logits, n * (uint64_t)p->tape->n_vocab * sizeof *logits);
+	return 0;
+}
+
+int ig_gpu_program_wait(struct ig_program *base)
+{
+	struct ig_gpu_lowered *p = (struct ig_gpu_lowered *)base;
+	uint32_t slot = p->oldest_slot;
+	uint64_t number = p->flights[slot].number;
+	const int32_t *ids = NULL;
+	const float *logits = NULL;
+	int rc;
+
+	rc = finish_flight(p->driver, p->program, &p->flights[slot], slot, WAIT_MS, &ids, &logits,
+			   &base->error);
+	if (!rc)
+		rc = finish_copies(p->driver, number, &base->error);
+	if (!rc)
+		rc = take_results(p, base->in_flight[0], ids, logits);
+	if (!rc) {
+		p->oldest_slot = (slot + 1) % IG_STEPS_IN_FLIGHT;
+		return 0;
+	}
+	if (!base->error.text[0])
+		ig_fail(&base->error, rc, "%s: the device failed: %s", base->class->name, strerror(-rc));
+	/* Steps behind a failed one have no results, but must be done before the caller
+	 * touches what they read.  After a timeout there is no point in waiting more. */
+	if (rc != -ETIMEDOUT)
+		settle(p->driver, p->program, p->flights, WAIT_MS, NULL);
+	p->oldest_slot = p->next_slot;
+	return rc;
+}
+
+/* ---- copies -------------------------------------------------------------------------------------- */
+
+/* Send the copies that wait ahead of what is submitted next.  What could not be sent
+ * stays. */
+static int flush_copies(struct ig_gpu_driver *d, struct ig_error *err)
+{
+	struct ig_gpu_submission s = { .slot = d->copy_slot };
+	struct ig_gpu_flight *f = &d->copy_flights[d->copy_slot];
+	const struct ig_gpu_device_class *class = d->device->class;
+	const int32_t *ids;
+	const float *logits;
+
+	if (d->copy_error.code) {
+		*err = d->copy_error; /* told once */
+		d->copy_error.code = 0;
+		return err->code;
+	}
+	if (!d->n_copies)
+		return 0;
+	/* Nearly always done long ago: the step behind it was waited for. */
+	int rc = finish_flight(d, d->copy_program, f, d->copy_slot, WAIT_MS, &ids, &logits, err);
+	if (rc)
+		return rc;
+	ig_gpu_step_pack_copies(d->copies, d->n_copies, class->staging(d->copy_program, s.slot), &s);
+	rc = class->submit(d->copy_program, &s, err);
+	if (rc) {
+		note_loss(d, rc, err);
+		return rc;
+	}
+	*f = (struct ig_gpu_flight){ true, ++d->submitted };
+	d->copy_slot = (d->copy_slot + 1) % IG_STEPS_IN_FLIGHT;
+	d->n_copies = 0;
+	return 0;
+}
+
+static bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes)
+{
+	return a < b + b_bytes && b < a + a_bytes;
+}
+
+/* Copies of one step run at the same time, so none may depend on another: one from a
+ * block that is itself to be filled takes that block's source; one to a block that is to
+ * be filled replaces that copy; anything else that overlaps goes in a later step. */
+static bool merge_copy(struct ig_gpu_driver *d, struct ig_gpu_copy *c)
+{
+	for (uint32_t i = 0; i < d->n_copies; i++)
+		if (d->copies[i].dst == c->src && d->copies[i].n_bytes == c->n_bytes) {
+			c->src = d->copies[i].src;
+			break;
+		}
+	for (uint32_t i = 0; i < d->n_copies; i++) {
+		struct ig_gpu_copy *o = &d->copies[i];
+		if (o->dst == c->dst && o->n_bytes == c->n_bytes)
+			continue; /* replaced below */
+		if (overlap(o->dst, o->n_bytes, c->src, c->n_bytes) ||
+		    overlap(o->dst, o->n_bytes, c->dst, c->n_bytes) ||
+		    overlap(o->src, o->n_bytes, c->dst, c->n_bytes))
+			return false;
+	}
+	for (uint32_t i = 0; i < d->n_copies; i++)
+		if (d->copies[i].dst == c->dst && d->copies[i].n_bytes == c->n_bytes) {
+			d->copies[i].src = c->src;
+			return true;
+		}
+	if (d->n_copies == IG_GPU_MAX_COPIES)
+		return false;
+	d->copies[d->n_copies++] = *c;
+	return true;
+}
+
+void ig_gpu_copy(struct ig_driver *base, void *dst, const void *src, uint64_t n_bytes)
+{
+	struct ig_gpu_driver *d = (struct ig_gpu_driver *)base;
+	const struct ig_gpu_copy asked = { (uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src, n_bytes };
+	struct ig_gpu_copy c = asked;
+
+	if (!n_bytes || dst == src)
+		return;
+	if (n_bytes % 16 || n_bytes > UINT32_MAX || c.dst % 16 || c.src % 16 ||
+	    overlap(c.dst, n_bytes, c.src, n_bytes) || !ig_gpu_slabs_find(&d->slabs, c.dst, n_bytes) ||
+	    !ig_gpu_slabs_find(&d->slabs, c.src, n_bytes)) {
+		ig_fail(&d->copy_error, -EINVAL, "a copy of %" PRIu64 " bytes from %p to %p, which is not "
+			"between slabs", n_bytes, src, dst);
+		return;
+	}
+	if (merge_copy(d, &c))
+		return;
+	c = asked;
+	struct ig_error err = { 0 };
+	if (flush_copies(d, &err))
+		d->copy_error = err;
+	else
+		merge_copy(d, &c); /* into an empty list */
+}
+
+/* ---- submitting ------------------------------------------------------------------------------------ */
+
+int ig_gpu_program_submit(struct ig_program *base, const struct ig_step *step)
+{
+	struct ig_gpu_lowered *p = (struct ig_gpu_lowered *)base;
+	struct ig_gpu_driver *d = p->driver;
+	const struct ig_gpu_device_class *class = d->device->class;
+	struct ig_gpu_submission s = { .slot = p->next_slot };
+	int rc;
+
+	if (d->lost)
+		return ig_fail(&base->error, -ENODEV, "%s", d->error.text);
+	if (step->logits && p->tape->logits < 0)
+		return ig_fail(&base->error, -EINVAL, "%s: this model's logits can't be read",
+			       base->class->name);
+	/* A step that timed out may still be under way; the device gets a moment more. */
+	rc = base->n_in_flight ? 0 : settle(d, p->program, p->flights, 1, &base->error);
+	if (rc)
+		return rc;
+	if (class->pressure) {
+		uint64_t n_bytes = class->pressure(d->device);
+		if (n_bytes)
+			ig_gpu_slabs_release(&d->slabs, n_bytes, d->done);
+	}
+	rc = flush_copies(d, &base->error);
+	if (rc)
+		return rc;
+	rc = ig_gpu_step_pack(&p->shape, step, p->prev_slot, &d->slabs,
+			      class->staging(p->program, s.slot), &s, &base->error);
+	if (rc)
+		return rc;
+	rc = class->submit(p->program, &s, &base->error);
+	if (rc) {
+		note_loss(d, rc, &base->error);
+		return rc;
+	}
+	p->flights[s.slot] = (struct ig_gpu_flight){ true, ++d->submitted };
+	if (!base->n_in_flight)
+		p->oldest_slot = s.slot;
+	p->prev_slot = s.slot;
+	p->next_slot = (s.slot + 1) % IG_STEPS_IN_FLIGHT;
+	return 0;
+}
+
+/* ---- slabs ------------------------------------------------------------------------------------------- */
+
+void *ig_gpu_map_slab(struct ig_driver *base, uint64_t slab_bytes)
+{
+	struct ig_gpu_driver *d = (struct ig_gpu_driver *)base;
+
+	return (void *)(uintptr_t)ig_gpu_slabs_map(&d->slabs, slab_bytes, d->done);
+}
+
+void ig_gpu_unmap_slab(struct ig_driver *base, void *slab, uint64_t slab_bytes)
+{
+	struct ig_gpu_driver *d = (struct ig_gpu_driver *)base;
+
+	ig_gpu_slabs_unmap(&d->slabs, (uint64_t)(uintptr_t)slab, d->submitted);
+}

@@ -1,0 +1,273 @@
+/*
+ * lower.c: from a plan to a tape.
+ *
+ * Every value gets its element type: where its producer can write any type and all
+ * readers want the same one, that type; else float32, and a conversion before the first
+ * reader of each other type.  Then each op emits its dispatches.
+ */
+#include "model/gguf.h"
+#include "runtime/gpu/gpu-private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Scratch that partial results of attention may take.  For 32 heads of 128 that is 4,039
+ * (row, range) pairs: 16 sequences of 64,000 tokens, or one of a million.  One sequence of
+ * the longest context is split whatever that takes. */
+#define PARTIAL_BYTES ((uint64_t)64 << 20)
+
+enum { WANT_F16, WANT_BF16, N_WANTS };
+
+struct lowering {
+	struct ig_gpu_lowered *p;
+	const struct ig_plan *plan;
+	const struct ig_gpu_facts *facts;
+	uint32_t max_partials;
+	uint32_t *dtype; /* [n_values] that all readers want; IG_DTYPE_NONE: not read yet */
+	bool *mixed; /* [n_values] readers want several types */
+	struct ig_gpu_tensor *value; /* [n_values] */
+	struct ig_gpu_tensor (*converted)[N_WANTS]; /* [n_values] */
+	struct ig_error *err;
+};
+
+static int no_memory(struct lowering *l)
+{
+	return ig_fail(l->err, -ENOMEM, "no memory for the lowered plan");
+}
+
+/* ---- how much attention may split ---------------------------------------------------------- */
+
+static uint32_t choose_max_partials(const struct ig_plan *plan,
+				    const struct ig_program_limits *limits)
+{
+	uint64_t ranges = ((uint64_t)limits->max_context + IG_ATTENTION_RANGE - 1) / IG_ATTENTION_RANGE;
+	uint64_t rows = (uint64_t)limits->max_seqs * IG_GPU_FEW_ROWS, bytes = 1;
+
+	rows = rows < limits->max_rows ? rows : limits->max_rows;
+	/* A partial is a sum over values, a maximum and a sum of weights, of each head. */
+	for (uint32_t i = 0; i < plan->n_nodes; i++) {
+		const struct ig_attention_params *a = plan->nodes[i].params;
+		if (strcmp(plan->nodes[i].op->name, "attention"))
+			continue;
+		uint64_t n = (uint64_t)a->n_heads * ((uint64_t)a->head_dim + 2) * 4;
+		bytes = n > bytes ? n : bytes;
+	}
+	uint64_t most = ranges * rows, n = PARTIAL_BYTES / bytes;
+	n = n > ranges ? n : ranges;
+	n = n < most ? n : most;
+	return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+/* ---- operands -------------------------------------------------------------------------------- */
+
+static const struct ig_gpu_tensor nothing = { .ref.buffer = -1, .dtype = IG_DTYPE_NONE };
+
+static int use_weight(struct lowering *l, ig_weight w, struct ig_gpu_tensor *out)
+{
+	const struct ig_plan_weight *pw = &l->plan->weights[w];
+	int32_t *buffer = &l->p->weights.weights[w].buffer;
+
+	*out = (struct ig_gpu_tensor){ .ref.buffer = *buffer, .n_rows = pw->shape.n_rows,
+				       .n_cols = pw->shape.n_cols, .dtype = pw->shape.dtype,
+				       .row_stride = ig_dtype_row_bytes(pw->shape.dtype,
+									pw->shape.n_cols) };
+	if (*buffer >= 0)
+		return 0;
+	int rc = ig_gpu_tape_weight(l->p->tape, pw->n_bytes, &out->ref);
+	*buffer = out->ref.buffer;
+	return rc;
+}
+
+/* A call with all but the values. */
+static int begin_call(struct lowering *l, const struct ig_plan_node *n, struct ig_gpu_call *c)
+{
+	const struct ig_program_limits *limits = &l->p->shape.limits;
+	int rc = 0;
+
+	*c = (struct ig_gpu_call){
+		.struct_size = sizeof *c, .n_in = n->n_in, .n_weights = n->n_weights, .n_out = n->n_out,
+		.params = n->params, .facts = l->facts, .max_rows = limits->max_rows,
+		.max_seqs = limits->max_seqs, .max_logit_rows = limits->max_logit_rows,
+		.max_context = limits->max_context, .kv_dtype = limits->kv_dtype,
+		.f32 = l->p->driver->f32, .max_partials = l->max_partials,
+	};
+	for (uint32_t i = 0; i < IG_MAX_IN; i++)
+		c->in[i] = nothing;
+	for (uint32_t i = 0; i < IG_MAX_OUT; i++)
+		c->out[i] = nothing;
+	for (uint32_t i = 0; i < IG_MAX_WEIGHTS; i++)
+		c->weight[i] = nothing;
+	for (uint32_t i = 0; i < n->n_in; i++) {
+		if (n->in[i] == IG_NONE)
+			continue;
+		const struct ig_shape *s = &l->plan->values[n->in[i]].shape;
+		c->in[i].ref.buffer = 0; /* there; which one comes with its type */
+		c->in[i].n_cols = s->n_cols;
+		c->in[i].row_class = s->row_class;
+	}
+	for (uint32_t i = 0; i < n->n_weights && !rc; i++)
+		if (n->weight[i] != IG_NONE)
+			rc = use_weight(l, n->weight[i], &c->weight[i]);
+	return rc;
+}
+
+static uint32_t wanted(const struct ig_plan_node *n, const struct ig_gpu_call *c, uint32_t i)
+{
+	return n->op->gpu->in_dtype ? n->op->gpu->in_dtype(c, i) : IG_F32;
+}
+
+/* "op linear, tensor blk.0.attn_q.weight (Q4_1)" */
+static void name_node(const struct lowering *l, const struct ig_plan_node *n, char *buf, size_t size)
+{
+	const struct ig_plan_weight *w = n->n_weights && n->weight[0] != IG_NONE ?
+		&l->plan->weights[n->weight[0]] : NULL;
+
+	if (w)
+		snprintf(buf, size, "op %s, tensor \"%s\" (%s)", n->op->name, w->name,
+			 ig_dtype_name(w->shape.dtype));
+	else
+		snprintf(buf, size, "op %s", n->op->name);
+}
+
+static int refuse(struct lowering *l, const struct ig_plan_node *n, int rc, const char *why)
+{
+	char name[160];
+
+	name_node(l, n, name, sizeof name);
+	return ig_fail(l->err, rc, "%s: %.300s", name, why);
+}
+
+/* ---- element types ---------------------------------------------------------------------------- */
+
+static int choose_types(struct lowering *l)
+{
+	for (uint32_t i = 0; i < l->plan->n_nodes; i++) {
+		const struct ig_plan_node *n = &l->plan->nodes[i];
+		struct ig_gpu_call c;
+		if (!n->op->gpu || !n->op->gpu->lower)
+			return refuse(l, n, -ENOTSUP, "no GPU runs it");
+		l->p->tape->node = i;
+		int rc = begin_call(l, n, &c);
+		if (rc)
+			return ig_fail(l->err, rc, "%s", l->p->tape->error.text);
+		for (uint32_t j = 0; j < n->n_in; j++) {
+			if (n->in[j] == IG_NONE)
+				continue;
+			uint32_t *dtype = &l->dtype[n->in[j]], want = wanted(n, &c, j);
+			if (want != IG_F32 && want != IG_F16 && want != IG_BF16)
+				return refuse(l, n, -ENOTSUP, "it wants an input in an element type that "
+					      "values do not have");
+			if (*dtype != IG_DTYPE_NONE && *dtype != want)
+				l->mixed[n->in[j]] = true;
+			*dtype = want;
+		}
+	}
+	return 0;
+}
+
+static uint32_t max_rows(const struct lowering *l, uint32_t row_class)
+{
+	return row_class == IG_ROWS_TOKENS ? l->p->shape.limits.max_rows :
+					     l->p->shape.limits.max_logit_rows;
+}
+
+/* The value as its reader wants it. */
+static int use_value(struct lowering *l, ig_value v, uint32_t dtype, struct ig_gpu_tensor *out)
+{
+	const struct ig_gpu_tensor *value = &l->value[v];
+
+	if (value->dtype == dtype) {
+		*out = *value;
+		return 0;
+	}
+	struct ig_gpu_tensor *known = &l->converted[v][dtype == IG_F16 ? WANT_F16 : WANT_BF16];
+	int rc = 0;
+	if (known->ref.buffer < 0) {
+		rc = ig_gpu_tape_value(l->p->tape, dtype, value->n_cols, value->row_class,
+				       max_rows(l, value->row_class), known);
+		if (!rc)
+			rc = ig_gpu_emit_convert(l->p->tape, value, known);
+	}
+	*out = *known;
+	return rc;
+}
+
+/* ---- nodes -------------------------------------------------------------------------------------- */
+
+static int lower_node(struct lowering *l, uint32_t number)
+{
+	const struct ig_plan_node *n = &l->plan->nodes[number];
+	struct ig_gpu_tape *t = l->p->tape;
+	struct ig_error why = { 0 };
+	struct ig_gpu_call c, typeless;
+	int rc;
+
+	t->node = number;
+	rc = begin_call(l, n, &c);
+	typeless = c;
+	for (uint32_t i = 0; i < n->n_in && !rc; i++)
+		if (n->in[i] != IG_NONE)
+			rc = use_value(l, n->in[i], wanted(n, &typeless, i), &c.in[i]);
+	for (uint32_t i = 0; i < n->n_out && !rc; i++) {
+		ig_value v = n->out[i];
+		const struct ig_shape *s = &l->plan->values[v].shape;
+		bool any = i == 0 && (n->op->gpu->flags & IG_GPU_OUT_ANY) && !l->mixed[v] &&
+			   l->dtype[v] != IG_DTYPE_NONE;
+		rc = ig_gpu_tape_value(t, any ? l->dtype[v] : IG_F32, s->n_cols, s->row_class,
+				       max_rows(l, s->row_class), &l->value[v]);
+		c.out[i] = l->value[v];
+	}
+	if (!rc) {
+		rc = n->op->gpu->lower(&c, &ig_gpu_tape_host, t, &why);
+		if (rc && !t->status)
+			return refuse(l, n, rc, why.text[0] ? why.text : "its lowering failed");
+	}
+	/* An error sticks to the tape, whether the op passed it on or not. */
+	if (t->status)
+		return refuse(l, n, t->status, t->error.text);
+	return rc;
+}
+
+int ig_gpu_lower_plan(struct ig_gpu_lowered *p, const struct ig_plan *plan, struct ig_error *err)
+{
+	struct lowering l = { .p = p, .plan = plan, .err = err,
+			      .facts = p->driver->device->class->facts(p->driver->device) };
+	size_t n = (size_t)plan->n_values + 1;
+	int rc;
+
+	l.max_partials = choose_max_partials(plan, &p->base.limits);
+	rc = ig_gpu_step_init(&p->shape, &plan->info, &p->base.limits, l.max_partials, err);
+	if (rc)
+		return rc;
+	rc = ig_gpu_weights_init(&p->weights, plan, err);
+	if (rc)
+		return rc;
+	l.dtype = malloc(n * sizeof *l.dtype);
+	l.mixed = calloc(n, sizeof *l.mixed);
+	l.value = malloc(n * sizeof *l.value);
+	l.converted = malloc(n * sizeof *l.converted);
+	if (!l.dtype || !l.mixed || !l.value || !l.converted ||
+	    ig_gpu_tape_create(l.facts, p->base.limits.max_logit_rows, &p->tape)) {
+		rc = no_memory(&l);
+		goto done;
+	}
+	for (size_t i = 0; i < n; i++) {
+		l.dtype[i] = IG_DTYPE_NONE;
+		l.value[i] = l.converted[i][WANT_F16] = l.converted[i][WANT_BF16] = nothing;
+	}
+	rc = choose_types(&l);
+	for (uint32_t i = 0; i < plan->n_nodes && !rc; i++)
+		rc = lower_node(&l, i);
+	if (!rc)
+		rc = ig_gpu_tape_close(p->tape, err);
+	if (!rc)
+		rc = ig_gpu_weights_place(&p->weights, p->driver->device, err);
+done:
+	free(l.dtype);
+	free(l.mixed);
+	free(l.value);
+	free(l.converted);
+	return rc;
+}

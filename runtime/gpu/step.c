@@ -1,0 +1,421 @@
+/*
+ * step.c: a step as kernels read it (shaders/step.h), packed from struct ig_step.
+ *
+ * Everything that a kernel follows without looking is checked here once: block words
+ * against the slabs that are mapped, layouts against the plan, ids against the
+ * vocabulary, places of edits and masks.  What ig_program_submit has checked (counts,
+ * neighbours, positions, lengths) is not checked again.  Tables are compacted: a row
+ * has as many entries as the longest sequence of this step has blocks.  Nothing is
+ * allocated; the largest step that the limits allow fits the area.
+ */
+#include "runtime/gpu/gpu-private.h"
+#include "shaders/step.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(STEP_MAX_GROUPS == IG_MAX_CACHE_GROUPS, "cache groups");
+_Static_assert(STEP_BLOCK_TOKENS == IG_BLOCK_TOKENS && STEP_BLOCK_BITS == IG_BLOCK_BITS, "blocks");
+_Static_assert(STEP_RANGE == IG_ATTENTION_RANGE, "ranges");
+_Static_assert(sizeof(struct step_edit) == sizeof(struct ig_logit_edit), "edits are copied");
+_Static_assert(IG_GPU_COPY_AREA_BYTES >= (sizeof(struct step_head) + 15) / 16 * 16 +
+	       IG_GPU_MAX_COPIES * sizeof(struct step_copy), "a step of copies");
+
+/* Edits of one step, of all rows together: 4 MiB.  Penalties have an edit for each
+ * different token of a sequence, so this is 64 sequences with 4,096 different tokens. */
+#define MAX_EDITS (1u << 18)
+#define MAX_COUNT 65535 /* layers, heads, head's dimensions of a cache group */
+#define MAX_BIASES 1024 /* ids in a request's logit_bias that are not in the text */
+
+static uint64_t blocks_of(uint64_t n_tokens)
+{
+	return (n_tokens + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+}
+
+static uint32_t mask_words(uint32_t n_vocab)
+{
+	return n_vocab / 32 + (n_vocab % 32 != 0);
+}
+
+/* ---- the area ------------------------------------------------------------------------- */
+
+/* One more array, from a multiple of 16 on; false when the sum overflows. */
+static bool add_array(uint64_t *total, uint64_t n, uint64_t size)
+{
+	uint64_t bytes;
+
+	return !__builtin_mul_overflow(n, size, &bytes) && bytes <= UINT64_MAX - 15 &&
+	       !__builtin_add_overflow(*total, (bytes + 15) & ~(uint64_t)15, total);
+}
+
+int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *info,
+		     const struct ig_program_limits *limits, uint32_t max_partials,
+		     struct ig_error *err)
+{
+	uint64_t bytes = 0, edits;
+	bool fits;
+
+	memset(s, 0, sizeof *s);
+	s->limits = *limits;
+	s->info = *info;
+	s->max_partials = max_partials;
+	if (!info->n_groups || info->n_groups > STEP_MAX_GROUPS)
+		return ig_fail(err, -ENOTSUP, "%u cache groups", info->n_groups);
+	if (!s->limits.kv_dtype)
+		s->limits.kv_dtype = IG_F16;
+	if (!s->limits.max_slabs || s->limits.max_slabs > 1u << (32 - IG_BLOCK_BITS))
+		s->limits.max_slabs = 1u << (32 - IG_BLOCK_BITS);
+	edits = (uint64_t)limits->max_context + MAX_BIASES;
+	edits = (edits < info->n_vocab ? edits : info->n_vocab) * limits->max_logit_rows;
+	s->max_edits = edits < MAX_EDITS ? (uint32_t)edits : MAX_EDITS;
+
+	for (uint32_t g = 0; g < info->n_groups; g++) {
+		const struct ig_cache_group *c = &info->groups[g];
+		if (!c->n_layers || !c->n_kv_heads || !c->head_dim || c->n_layers > MAX_COUNT ||
+		    c->n_kv_heads > MAX_COUNT || c->head_dim > MAX_COUNT)
+			return ig_fail(err, -ENOTSUP, "cache group %u: %u layers of %u heads of %u", g,
+				       c->n_layers, c->n_kv_heads, c->head_dim);
+	}
+	fits = add_array(&bytes, 1, sizeof(struct step_head));
+	for (int i = 0; i < 5; i++) /* ids, origins, positions, sequences, partials */
+		fits = fits && add_array(&bytes, limits->max_rows, 4);
+	fits = fits && add_array(&bytes, limits->max_seqs, 4);
+	fits = fits && add_array(&bytes, (uint64_t)limits->max_seqs + 1, 4);
+	fits = fits && add_array(&bytes, limits->max_logit_rows, 4);
+	fits = fits && add_array(&bytes, limits->max_logit_rows, sizeof(struct step_sample));
+	fits = fits && add_array(&bytes, s->max_edits, sizeof(struct step_edit));
+	fits = fits && add_array(&bytes, (uint64_t)limits->max_logit_rows * mask_words(info->n_vocab),
+				 4);
+	for (uint32_t g = 0; g < info->n_groups; g++)
+		fits = fits && add_array(&bytes, (uint64_t)limits->max_seqs *
+					 blocks_of(limits->max_context), 4);
+	fits = fits && add_array(&bytes, s->limits.max_slabs, 8);
+	if (!fits || bytes > UINT32_MAX)
+		return ig_fail(err, -ENOTSUP, "%u sequences of %u tokens make a step too large for a GPU; "
+			       "allow fewer or shorter ones", limits->max_seqs, limits->max_context);
+	s->area_bytes = bytes;
+	s->slab_bytes = calloc(s->limits.max_slabs, sizeof *s->slab_bytes);
+	s->slabs_seen = malloc(s->limits.max_slabs * sizeof *s->slabs_seen);
+	if (!s->slab_bytes || !s->slabs_seen) {
+		ig_gpu_step_finish(s);
+		return ig_fail(err, -ENOMEM, "no memory for a table of %u slabs", limits->max_slabs);
+	}
+	return 0;
+}
+
+void ig_gpu_step_finish(struct ig_gpu_step_shape *s)
+{
+	free(s->slab_bytes);
+	free(s->slabs_seen);
+	s->slab_bytes = NULL;
+	s->slabs_seen = NULL;
+}
+
+/* ---- packing ---------------------------------------------------------------------------- */
+
+struct packing {
+	struct ig_gpu_step_shape *shape;
+	const struct ig_step *step;
+	const struct ig_gpu_slabs *slabs;
+	uint8_t *area;
+	uint64_t used;
+	struct step_head head;
+	struct ig_gpu_submission *out;
+	struct ig_error *err;
+};
+
+/* Room for an array; its place is kept in *place.  The area is as long as all arrays
+ * of the largest step, so this can't fail. */
+static void *put(struct packing *k, uint64_t n_bytes, uint32_t *place)
+{
+	void *p = k->area + k->used;
+
+	*place = (uint32_t)k->used;
+	k->used += (n_bytes + 15) & ~(uint64_t)15;
+	return p;
+}
+
+static void put_copy(struct packing *k, const void *src, uint64_t n_bytes, uint32_t *place)
+{
+	void *to = put(k, n_bytes, place);
+
+	if (n_bytes)
+		memcpy(to, src, n_bytes);
+}
+
+static int pack_rows(struct packing *k)
+{
+	const struct ig_step *s = k->step;
+	uint64_t bytes = (uint64_t)s->n_rows * 4;
+	int32_t n_vocab = (int32_t)k->shape->info.n_vocab;
+
+	int32_t *ids = put(k, bytes, &k->head.token_ids);
+	int32_t *from = put(k, bytes, &k->head.token_from);
+	for (int32_t r = 0; r < s->n_rows; r++) {
+		from[r] = s->token_from && s->token_from[r] >= 0 ? s->token_from[r] : -1;
+		ids[r] = from[r] < 0 ? s->token_ids[r] : 0;
+		if (ids[r] < 0 || ids[r] >= n_vocab)
+			return ig_fail(k->err, -EINVAL, "row %d has token %d of %d", r, ids[r], n_vocab);
+	}
+	put_copy(k, s->positions, bytes, &k->head.positions);
+	put_copy(k, s->row_seq, bytes, &k->head.row_seq);
+	put_copy(k, s->seq_lens, (uint64_t)s->n_seqs * 4, &k->head.seq_lens);
+	put_copy(k, s->logit_rows, (uint64_t)s->n_logit_rows * 4, &k->head.logit_rows);
+	return 0;
+}
+
+/* First rows, and how each sequence's attention runs: split over ranges as long as its
+ * rows are few and there is room for their partials, else looping over its ranges. */
+static void pack_sequences(struct packing *k)
+{
+	const struct ig_step *s = k->step;
+	uint32_t *live = k->out->live, used = 0;
+	int32_t row = 0;
+
+	int32_t *first = put(k, ((uint64_t)s->n_seqs + 1) * 4, &k->head.seq_rows);
+	uint32_t *partials = put(k, (uint64_t)s->n_rows * 4, &k->head.partials);
+	for (int32_t q = 0; q < s->n_seqs; q++) {
+		uint64_t need = 0;
+		uint32_t ranges = 0;
+		first[q] = row;
+		while (row < s->n_rows && s->row_seq[row] == q) {
+			ranges = (uint32_t)s->positions[row++] / STEP_RANGE + 1;
+			need += ranges;
+		}
+		uint32_t n = (uint32_t)(row - first[q]);
+		if (n > IG_GPU_FEW_ROWS || need > k->shape->max_partials - used) {
+			for (int32_t r = first[q]; r < row; r++)
+				partials[r] = STEP_NONE;
+			if (live[IG_LIVE_LOOP_ROWS] < n)
+				live[IG_LIVE_LOOP_ROWS] = n;
+			continue;
+		}
+		for (int32_t r = first[q]; r < row; r++) {
+			partials[r] = used;
+			used += (uint32_t)s->positions[r] / STEP_RANGE + 1;
+		}
+		if (live[IG_LIVE_SPLIT_ROWS] < n)
+			live[IG_LIVE_SPLIT_ROWS] = n;
+		if (live[IG_LIVE_SPLIT_RANGES] < ranges)
+			live[IG_LIVE_SPLIT_RANGES] = ranges;
+	}
+	first[s->n_seqs] = row;
+}
+
+static int pack_samples(struct packing *k)
+{
+	const struct ig_step *s = k->step;
+	uint32_t n_vocab = k->shape->info.n_vocab;
+
+	if (s->n_edits > k->shape->max_edits || (s->n_edits && !s->edits))
+		return ig_fail(k->err, -EINVAL, "%u edits of logits, at most %u fit a step", s->n_edits,
+			       k->shape->max_edits);
+	if (s->n_masks > k->shape->limits.max_logit_rows || (s->n_masks && !s->masks))
+		return ig_fail(k->err, -EINVAL, "%u masks, at most %u fit a step", s->n_masks,
+			       k->shape->limits.max_logit_rows);
+	for (uint32_t i = 0; i < s->n_edits; i++)
+		if (s->edits[i].id < 0 || (uint32_t)s->edits[i].id >= n_vocab)
+			return ig_fail(k->err, -EINVAL, "edit %u is of token %d of %u", i,
+				       s->edits[i].id, n_vocab);
+	struct step_sample *to = put(k, (uint64_t)s->n_logit_rows * sizeof *to, &k->head.sample);
+	for (int32_t i = 0; i < s->n_logit_rows; i++) {
+		const struct ig_sample_params *p = &s->sample[i];
+		to[i] = (struct step_sample){
+			.temperature = p->temperature, .top_p = p->top_p, .min_p = p->min_p,
+			.top_k = p->top_k, .repetition_penalty = p->repetition_penalty,
+			.frequency_penalty = p->frequency_penalty,
+			.presence_penalty = p->presence_penalty, .mask = p->mask < 0 ? -1 : p->mask,
+			.first_edit = p->first_edit, .n_edits = p->n_edits, .position = p->position,
+			.seed_low = (uint32_t)p->seed, .seed_high = (uint32_t)(p->seed >> 32),
+		};
+		if (p->temperature > 0)
+			k->out->live[IG_LIVE_DRAWS] = (uint32_t)s->n_logit_rows;
+	}
+	put_copy(k, s->edits, (uint64_t)s->n_edits * sizeof *s->edits, &k->head.edits);
+	k->head.mask_words = mask_words(n_vocab);
+	put_copy(k, s->masks, (uint64_t)s->n_masks * k->head.mask_words * 4, &k->head.masks);
+	return 0;
+}
+
+/* ---- the cache ---------------------------------------------------------------------------- */
+
+static bool aligned(uint64_t n)
+{
+	return n % 16 == 0 && n <= UINT32_MAX;
+}
+
+/* Does the layout hold all that the plan's group keeps in a block? */
+static int check_layout(struct packing *k, uint32_t g)
+{
+	const struct ig_kv_layout *l = k->step->kv[g].layout;
+	const struct ig_cache_group *c = &k->shape->info.groups[g];
+	uint64_t element = l->dtype == IG_F32 ? 4 : 2;
+
+	if (l->dtype != k->shape->limits.kv_dtype || l->n_layers != c->n_layers ||
+	    l->n_kv_heads != c->n_kv_heads || l->head_dim != c->head_dim)
+		return ig_fail(k->err, -EINVAL, "cache group %u has %u layers of %u heads of %u, type %u; "
+			       "the program was lowered for %u of %u of %u, type %u", g, l->n_layers,
+			       l->n_kv_heads, l->head_dim, l->dtype, c->n_layers, c->n_kv_heads,
+			       c->head_dim, k->shape->limits.kv_dtype);
+	if (!aligned(l->layer_stride) || !aligned(l->v_offset) || !aligned(l->head_stride) ||
+	    !aligned(l->token_stride) || !aligned(l->block_bytes) ||
+	    l->token_stride < l->head_dim * element)
+		return ig_fail(k->err, -EINVAL, "cache group %u: strides that are not multiples of 16, "
+			       "or too large", g);
+	/* Counts below 2^16, strides below 2^32: no overflow. */
+	uint64_t end = (uint64_t)(l->n_layers - 1) * l->layer_stride + l->v_offset +
+		       (uint64_t)(l->n_kv_heads - 1) * l->head_stride +
+		       (uint64_t)(IG_BLOCK_TOKENS - 1) * l->token_stride + l->head_dim * element;
+	if (end > l->block_bytes)
+		return ig_fail(k->err, -EINVAL, "cache group %u: a block of %" PRIu64 " bytes is too small",
+			       g, l->block_bytes);
+	return 0;
+}
+
+/* The block that a word names lies in a slab that is mapped. */
+static int check_word(struct packing *k, uint32_t g, int32_t q, uint32_t word)
+{
+	const struct ig_step *s = k->step;
+	uint32_t slab = IG_BLOCK_SLAB(word);
+	uint64_t *bytes = &k->shape->slab_bytes[slab];
+
+	if (word == IG_BLOCK_NONE || slab >= k->shape->limits.max_slabs)
+		goto bad;
+	if (!*bytes) {
+		const struct ig_gpu_slab *found =
+			ig_gpu_slabs_find(k->slabs, (uint64_t)(uintptr_t)s->slab_bases[slab], 1);
+		if (!found || found->address != (uint64_t)(uintptr_t)s->slab_bases[slab])
+			goto bad;
+		*bytes = found->n_bytes;
+		k->shape->slabs_seen[k->shape->n_slabs_seen++] = slab;
+	}
+	if ((IG_BLOCK_INDEX(word) + 1) * s->kv[g].layout->block_bytes <= *bytes)
+		return 0;
+bad:
+	return ig_fail(k->err, -EINVAL, "sequence %d, cache group %u: block %u of slab %u is not mapped", q,
+		       g, IG_BLOCK_INDEX(word), slab);
+}
+
+/* The blocks of one sequence; entries that no kernel may read are STEP_NONE. */
+static int pack_table(struct packing *k, uint32_t g, int32_t q, uint32_t *to, uint32_t max_blocks,
+		      int32_t first_position)
+{
+	const struct ig_step_kv *kv = &k->step->kv[g];
+	const uint32_t *from = kv->block_tables + (uint64_t)q * (uint64_t)kv->max_blocks;
+	uint32_t n = (uint32_t)blocks_of((uint64_t)k->step->seq_lens[q]);
+	uint32_t window = k->shape->info.groups[g].window, begin = 0;
+
+	/* Before the window of the first row nothing is kept. */
+	if (window && (uint32_t)first_position >= window)
+		begin = ((uint32_t)first_position - window + 1) / IG_BLOCK_TOKENS;
+	for (uint32_t i = 0; i < begin; i++)
+		to[i] = STEP_NONE;
+	for (uint32_t i = begin; i < n; i++) {
+		to[i] = from[i];
+		int rc = check_word(k, g, q, from[i]);
+		if (rc)
+			return rc;
+	}
+	for (uint32_t i = n; i < max_blocks; i++)
+		to[i] = STEP_NONE;
+	return 0;
+}
+
+static int pack_cache(struct packing *k)
+{
+	const struct ig_step *s = k->step;
+	int32_t longest = 1;
+
+	if (s->n_groups != k->shape->info.n_groups)
+		return ig_fail(k->err, -EINVAL, "%u cache groups, the plan has %u", s->n_groups,
+			       k->shape->info.n_groups);
+	for (int32_t q = 0; q < s->n_seqs; q++)
+		longest = s->seq_lens[q] > longest ? s->seq_lens[q] : longest;
+	uint32_t max_blocks = (uint32_t)blocks_of((uint64_t)longest);
+	const int32_t *first = (const int32_t *)(const void *)(k->area + k->head.seq_rows);
+	for (uint32_t g = 0; g < s->n_groups; g++) {
+		const struct ig_kv_layout *l = s->kv[g].layout;
+		int rc = check_layout(k, g);
+		if (rc)
+			return rc;
+		uint32_t *tables = put(k, (uint64_t)s->n_seqs * max_blocks * 4, &k->head.kv[g].tables);
+		for (int32_t q = 0; q < s->n_seqs; q++) {
+			rc = pack_table(k, g, q, tables + (uint64_t)q * max_blocks, max_blocks,
+					s->positions[first[q]]);
+			if (rc)
+				return rc;
+		}
+		k->head.kv[g] = (struct step_kv){
+			.block_bytes = l->block_bytes, .tables = k->head.kv[g].tables,
+			.max_blocks = max_blocks, .layer_stride = (uint32_t)l->layer_stride,
+			.v_offset = (uint32_t)l->v_offset, .head_stride = (uint32_t)l->head_stride,
+			.token_stride = (uint32_t)l->token_stride,
+		};
+	}
+	/* Last, so that a step ends behind the highest slab that it uses. */
+	uint32_t n_slabs = 0;
+	for (uint32_t i = 0; i < k->shape->n_slabs_seen; i++)
+		if (n_slabs <= k->shape->slabs_seen[i])
+			n_slabs = k->shape->slabs_seen[i] + 1;
+	uint64_t *addresses = put(k, (uint64_t)n_slabs * 8, &k->head.slabs);
+	for (uint32_t i = 0; i < n_slabs; i++)
+		addresses[i] = k->shape->slab_bytes[i] ? (uint64_t)(uintptr_t)s->slab_bases[i] : 0;
+	return 0;
+}
+
+int ig_gpu_step_pack(struct ig_gpu_step_shape *shape, const struct ig_step *step, uint32_t prev,
+		     const struct ig_gpu_slabs *slabs, void *area, struct ig_gpu_submission *out,
+		     struct ig_error *err)
+{
+	struct packing k = { .shape = shape, .step = step, .slabs = slabs, .area = area, .out = out,
+			     .err = err };
+	uint32_t head_place;
+	int rc;
+
+	memset(out->live, 0, sizeof out->live);
+	k.head = (struct step_head){
+		.n_rows = (uint32_t)step->n_rows, .n_seqs = (uint32_t)step->n_seqs,
+		.n_logit_rows = (uint32_t)step->n_logit_rows, .ids = out->slot, .prev_ids = prev,
+		.want_logits = step->logits != NULL,
+	};
+	put(&k, sizeof k.head, &head_place);
+	rc = pack_rows(&k);
+	if (!rc) {
+		pack_sequences(&k);
+		rc = pack_samples(&k);
+	}
+	if (!rc)
+		rc = pack_cache(&k);
+	while (shape->n_slabs_seen)
+		shape->slab_bytes[shape->slabs_seen[--shape->n_slabs_seen]] = 0;
+	if (rc)
+		return rc;
+	k.head.copies = k.head.slabs; /* none */
+	memcpy(k.area, &k.head, sizeof k.head);
+	out->live[IG_LIVE_ONE] = 1;
+	out->live[IG_LIVE_ROWS] = k.head.n_rows;
+	out->live[IG_LIVE_LOGIT_ROWS] = k.head.n_logit_rows;
+	out->live[IG_LIVE_SEQS] = k.head.n_seqs;
+	out->live[IG_LIVE_WANT_LOGITS] = k.head.want_logits;
+	out->step_bytes = k.used;
+	return 0;
+}
+
+void ig_gpu_step_pack_copies(const struct ig_gpu_copy *copies, uint32_t n, void *area,
+			     struct ig_gpu_submission *out)
+{
+	struct step_head head = { .n_copies = n };
+	uint32_t place = (sizeof head + 15) / 16 * 16;
+	struct step_copy *to = (struct step_copy *)(void *)((uint8_t *)area + place);
+
+	head.copies = place;
+	memcpy(area, &head, sizeof head);
+	for (uint32_t i = 0; i < n; i++)
+		to[i] = (struct step_copy){ copies[i].dst, copies[i].src, (uint32_t)copies[i].n_bytes, 0 };
+	memset(out->live, 0, sizeof out->live);
+	out->live[IG_LIVE_ONE] = 1;
+	out->live[IG_LIVE_COPIES] = n;
+	out->step_bytes = place + n * sizeof *to;
+}

@@ -1,0 +1,199 @@
+/*
+ * weights.c: a model's weights on the device, as the file has them.
+ *
+ * A device that can take host memory as its own gets views of the mapped file, whole
+ * pages each, cut between tensors where one view would be larger than a buffer may be;
+ * two views share at most the page in which one tensor ends and the next begins.  Any
+ * other device gets copies, a piece at a time, and the file's pages are dropped.
+ */
+#include "model/gguf.h"
+#include "runtime/gpu/gpu-private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TENSOR_ALIGNMENT 32 /* as gpu.h promises */
+#define COPY_ALIGNMENT 256
+#define COPY_BYTES ((uint64_t)16 << 20) /* of one write */
+#define GAP_BYTES ((uint64_t)1 << 20) /* tensors that no op uses: a view ends before so many */
+
+int ig_gpu_weights_init(struct ig_gpu_weights *w, const struct ig_plan *plan, struct ig_error *err)
+{
+	*w = (struct ig_gpu_weights){ .plan = plan };
+	w->weights = malloc((plan->n_weights + 1) * sizeof *w->weights);
+	if (!w->weights)
+		return ig_fail(err, -ENOMEM, "no memory for a table of %u weights", plan->n_weights);
+	for (uint32_t i = 0; i < plan->n_weights; i++)
+		w->weights[i] = (struct ig_gpu_weight){ .buffer = -1 };
+	return 0;
+}
+
+/* ---- where weights lie ---------------------------------------------------------------- */
+
+static uint64_t round_up(uint64_t n, uint64_t to)
+{
+	return (n + to - 1) / to * to;
+}
+
+struct place {
+	const uint8_t *data;
+	uint64_t n_bytes;
+	uint32_t weight;
+};
+
+static int by_address(const void *a, const void *b)
+{
+	const struct place *x = a, *y = b;
+
+	if (x->data != y->data)
+		return x->data < y->data ? -1 : 1;
+	return x->weight < y->weight ? -1 : 1;
+}
+
+static struct ig_gpu_view *add_view(struct ig_gpu_weights *w, const uint8_t *base)
+{
+	struct ig_gpu_view *p = realloc(w->views, (w->n_views + 1) * sizeof *p);
+
+	if (!p)
+		return NULL;
+	w->views = p;
+	p[w->n_views] = (struct ig_gpu_view){ .base = base };
+	return &p[w->n_views++];
+}
+
+/* Do the used weights lie where views can reach them? */
+static bool can_wrap(const struct ig_gpu_weights *w, const struct ig_gpu_device *d,
+		     const struct place *p, uint32_t n)
+{
+	const void *map;
+	uint64_t size;
+
+	if (!d->class->wrap || !ig_gguf_map(w->plan->file, &map, &size))
+		return false;
+	for (uint32_t i = 0; i < n; i++)
+		if ((uintptr_t)p[i].data % TENSOR_ALIGNMENT)
+			return false;
+	return true;
+}
+
+static int place_views(struct ig_gpu_weights *w, const struct place *p, uint32_t n, uint64_t max)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	struct ig_gpu_view *v = NULL;
+
+	max -= max % page;
+	for (uint32_t i = 0; i < n; i++) {
+		const uint8_t *begin = p[i].data - (uintptr_t)p[i].data % page;
+		uint64_t end = v ? round_up((uint64_t)(p[i].data - v->base) + p[i].n_bytes, page) : 0;
+		if (!v || end > max || (begin > v->base + v->n_bytes &&
+					(uint64_t)(begin - v->base) - v->n_bytes > GAP_BYTES)) {
+			v = add_view(w, begin);
+			if (!v)
+				return -ENOMEM;
+			end = round_up((uint64_t)(p[i].data - begin) + p[i].n_bytes, page);
+		}
+		if (end > max)
+			return -ENOTSUP;
+		if (v->n_bytes < end)
+			v->n_bytes = end;
+		w->weights[p[i].weight].view = w->n_views - 1;
+		w->weights[p[i].weight].offset = (uint64_t)(p[i].data - v->base);
+	}
+	return 0;
+}
+
+static int place_copies(struct ig_gpu_weights *w, const struct place *p, uint32_t n, uint64_t max)
+{
+	struct ig_gpu_view *v = NULL;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t bytes = round_up(p[i].n_bytes, COPY_ALIGNMENT);
+		if (bytes > max)
+			return -ENOTSUP;
+		if (!v || v->n_bytes + bytes > max) {
+			v = add_view(w, NULL);
+			if (!v)
+				return -ENOMEM;
+		}
+		w->weights[p[i].weight].view = w->n_views - 1;
+		w->weights[p[i].weight].offset = v->n_bytes;
+		v->n_bytes += bytes;
+	}
+	return 0;
+}
+
+int ig_gpu_weights_place(struct ig_gpu_weights *w, struct ig_gpu_device *d, struct ig_error *err)
+{
+	uint64_t max = d->class->facts(d)->max_buffer_bytes;
+	struct place *p = malloc((w->plan->n_weights + 1) * sizeof *p);
+	const struct ig_plan_weight *largest = NULL;
+	uint32_t n = 0;
+	int rc = -ENOMEM;
+
+	if (!p)
+		return ig_fail(err, -ENOMEM, "no memory to place %u weights", w->plan->n_weights);
+	for (uint32_t i = 0; i < w->plan->n_weights; i++) {
+		const struct ig_plan_weight *pw = &w->plan->weights[i];
+		if (w->weights[i].buffer < 0)
+			continue;
+		p[n++] = (struct place){ pw->data, pw->n_bytes, i };
+		if (!largest || largest->n_bytes < pw->n_bytes)
+			largest = pw;
+	}
+	qsort(p, n, sizeof *p, by_address);
+	rc = can_wrap(w, d, p, n) ? place_views(w, p, n, max) : place_copies(w, p, n, max);
+	if (rc == -ENOTSUP)
+		ig_fail(err, rc, "tensor \"%s\" has %" PRIu64 " bytes, a buffer of the device at most %"
+			PRIu64, largest->name, largest->n_bytes, max);
+	else if (rc)
+		ig_fail(err, rc, "no memory to place %u weights", n);
+	for (uint32_t i = 0; i < w->n_views; i++)
+		w->n_bytes += w->views[i].n_bytes;
+	free(p);
+	return rc;
+}
+
+/* ---- loading ------------------------------------------------------------------------------ */
+
+static int copy_weight(struct ig_gpu_weights *w, struct ig_gpu_device *d, uint32_t i,
+		       struct ig_error *err)
+{
+	const struct ig_plan_weight *pw = &w->plan->weights[i];
+	const struct ig_gpu_weight *to = &w->weights[i];
+	const uint8_t *src = pw->data;
+	int rc = 0;
+
+	for (uint64_t at = 0; !rc && at < pw->n_bytes; at += COPY_BYTES) {
+		uint64_t n = pw->n_bytes - at < COPY_BYTES ? pw->n_bytes - at : COPY_BYTES;
+		rc = d->class->write(d, w->views[to->view].buffer, to->offset + at, src + at, n, err);
+		ig_gguf_drop_pages(w->plan->file, src + at, n);
+	}
+	return rc;
+}
+
+int ig_gpu_weights_load(struct ig_gpu_weights *w, struct ig_gpu_device *d, struct ig_error *err)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < w->n_views && !rc; i++) {
+		struct ig_gpu_view *v = &w->views[i];
+		rc = v->base ? d->class->wrap(d, v->base, v->n_bytes, &v->buffer, err) :
+			       d->class->alloc(d, v->n_bytes, IG_GPU_MEMORY_PRIVATE, &v->buffer, err);
+	}
+	for (uint32_t i = 0; i < w->plan->n_weights && !rc; i++)
+		if (w->weights[i].buffer >= 0 && !w->views[w->weights[i].view].base)
+			rc = copy_weight(w, d, i, err);
+	return rc;
+}
+
+void ig_gpu_weights_finish(struct ig_gpu_weights *w, struct ig_gpu_device *d)
+{
+	for (uint32_t i = 0; i < w->n_views; i++)
+		d->class->free(d, w->views[i].buffer);
+	free(w->views);
+	free(w->weights);
+	memset(w, 0, sizeof *w);
+}
