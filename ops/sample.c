@@ -1,4 +1,13 @@
-/* sample.c: from logits to token ids, by each row's own parameters. */
+/*
+ * sample.c: from logits to token ids, by each row's own parameters.
+ *
+ * A row's logits are edited and masked; then, unless the largest is wanted, its
+ * candidates are weighed in integers, cut by top_k, top_p and min_p and drawn from in
+ * the order of their ids (arithmetic: sampling.h).  NaN counts as -infinity.  Where
+ * no logit is finite, or one is infinite, the largest one's lowest id is taken; if
+ * the mask allows no token, id 0.  The copy of the logits that a step may want is as
+ * the model gave them.
+ */
 #include "ops/op-private.h"
 #include "ops/sampling.h"
 
@@ -15,89 +24,110 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	return 0;
 }
 
-/* The same candidates by plain sorting: O(n k) and easy to believe. */
-static int32_t draw(const float *x, int64_t n, const struct ig_sample_params *p)
-{
-	int32_t *order = malloc((size_t)n * sizeof *order);
-	double *weight = malloc((size_t)n * sizeof *weight);
-	int64_t kept = p->top_k > 0 && p->top_k < n ? p->top_k : n;
-	int32_t id;
+/* ---- reference: by sorting ---- */
 
-	if (!order || !weight)
-		abort(); /* a reference runs in tests */
+struct candidate {
+	float x;
+	int32_t id;
+	uint32_t weight;
+};
+
+static int by_logit(const void *a, const void *b)
+{
+	const struct candidate *l = a, *r = b;
+	return l->x != r->x ? (l->x < r->x) - (l->x > r->x) : (l->id > r->id) - (l->id < r->id);
+}
+
+static int by_id(const void *a, const void *b)
+{
+	const struct candidate *l = a, *r = b;
+	return (l->id > r->id) - (l->id < r->id);
+}
+
+static uint64_t weight_of(const struct candidate *c, int64_t n)
+{
+	uint64_t sum = 0;
+	for (int64_t i = 0; i < n; i++)
+		sum += c[i].weight;
+	return sum;
+}
+
+static int32_t draw(struct candidate *c, int64_t n, const struct ig_sample_params *p)
+{
+	float top = c[0].x, inv = 1.0f / p->temperature;
+	uint32_t least = ig_sample_min_weight(p);
+	uint64_t want, sum = 0;
+	int64_t i;
+
+	for (i = 0; i < n; i++)
+		c[i].weight = ig_sample_weight(ig_sample_z(c[i].x, top, inv));
+	if (p->top_k > 0 && p->top_k < n)
+		n = p->top_k;
+	if (p->top_p < 1.0f) {
+		uint64_t need = ig_sample_need(weight_of(c, n), p);
+		for (i = 0; sum < need; i++)
+			sum += c[i].weight;
+		n = i;
+	}
+	for (i = 0; i < n; i++)
+		if (c[i].weight < least)
+			c[i].weight = 0;
+	qsort(c, (size_t)n, sizeof *c, by_id);
+	want = ig_sample_place(weight_of(c, n), ig_sample_bits(p->seed, (uint64_t)p->position));
+	for (i = 0; want >= c[i].weight; i++)
+		want -= c[i].weight;
+	return c[i].id;
+}
+
+static int32_t reference_row(const struct ig_step *s, const struct ig_sample_params *p,
+			     const float *x, int64_t n, struct candidate *c)
+{
+	const uint32_t *mask = ig_sample_mask(s, p, n);
+	int64_t m = 0;
+
 	for (int64_t i = 0; i < n; i++) {
-		int64_t at = i;
-		float v = x[i] != x[i] ? -INFINITY : x[i];
-		for (; at > 0; at--) {
-			float w = x[order[at - 1]] != x[order[at - 1]] ? -INFINITY : x[order[at - 1]];
-			if (w >= v)
-				break;
-			order[at] = order[at - 1];
-		}
-		order[at] = (int32_t)i;
+		float v = x[i];
+		for (uint32_t e = p->first_edit; e < p->first_edit + p->n_edits; e++)
+			if (s->edits[e].id == i)
+				v = ig_sample_edited(v, &s->edits[e], p);
+		if (ig_sample_is_allowed(mask, i))
+			c[m++] = (struct candidate){ v != v ? -INFINITY : v, (int32_t)i, 0 };
 	}
-	id = order[0];
-	if (p->temperature > 0.0f && p->top_k != 1) {
-		double total = 0.0, sum = 0.0;
-		for (int64_t i = 0; i < kept; i++) {
-			weight[i] = exp(((double)x[order[i]] - (double)x[order[0]]) /
-					(double)p->temperature);
-			total += weight[i];
-		}
-		if (p->top_p < 1.0f)
-			for (int64_t i = 0; i < kept; i++) {
-				sum += weight[i];
-				if (sum >= (double)p->top_p * total) {
-					kept = i + 1;
-					total = sum;
-				}
-			}
-		double want = ig_sample_uniform(p->seed, (uint64_t)p->position) * total;
-		sum = 0.0;
-		if (p->top_p >= 1.0f && kept == n) {
-			/* nothing is cut: candidates in the order of their ids */
-			for (int64_t i = 0; i < n && sum <= want; i++) {
-				sum += exp(((double)x[i] - (double)x[order[0]]) / (double)p->temperature);
-				id = (int32_t)i;
-			}
-		} else {
-			for (int64_t i = 0; i < kept && sum <= want; i++) {
-				sum += weight[i];
-				id = order[i];
-			}
-		}
-	}
-	free(order);
-	free(weight);
-	return id;
+	if (m == 0)
+		return 0;
+	qsort(c, (size_t)m, sizeof *c, by_logit);
+	return ig_sample_is_drawn(p) && fabsf(c[0].x) < INFINITY ? draw(c, m, p) : c[0].id;
 }
 
 static void reference(const struct ig_op_call *c)
 {
 	int64_t n = c->in[0].n_cols;
+	struct candidate *room = malloc((size_t)n * sizeof *room);
+
+	if (!room)
+		abort(); /* a reference runs in tests */
 	for (int64_t r = 0; r < c->in[0].n_rows; r++) {
-		c->step->sampled_ids[r] = draw(ig_row(&c->in[0], r), n, &c->step->sample[r]);
+		const float *x = ig_row(&c->in[0], r);
+		c->step->sampled_ids[r] = reference_row(c->step, &c->step->sample[r], x, n, room);
 		if (c->step->logits)
-			memcpy(c->step->logits + r * n, ig_row(&c->in[0], r), (size_t)n * sizeof(float));
+			memcpy(c->step->logits + r * n, x, (size_t)n * sizeof(float));
 	}
+	free(room);
 }
+
+/* ---- kernels ---- */
 
 static int64_t units(const struct ig_op_call *c)
 {
 	return c->in[0].n_rows;
 }
 
-static uint64_t scratch_bytes(const struct ig_op_call *c)
-{
-	return ig_sample_draw_scratch(c->in[0].n_cols);
-}
-
 #define ENTRY(name, isa)                                                                           \
 	{ sizeof(struct ig_cpu_kernel), isa, IG_DTYPE_NONE, IG_FORM_ROWS, IG_FORM_ROWS,            \
-	  IG_UNITS_ROWS, units, scratch_bytes, ig_sample_##name },
+	  IG_UNITS_ROWS, units, ig_sample_scratch_##name, ig_sample_##name },
 static const struct ig_cpu_kernel kernels[] = { ROWS_LIST(ENTRY) };
 
 const struct ig_op ig_op_sample = {
 	sizeof(struct ig_op), sizeof(struct ig_sample_op_params), "sample", check, reference,
-	kernels, sizeof kernels / sizeof *kernels, 0,
+	kernels, sizeof kernels / sizeof *kernels, 0, NULL,
 };

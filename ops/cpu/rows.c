@@ -2,7 +2,6 @@
 #include "ops/cpu/rows.h"
 
 #include "ops/float.h"
-#include "ops/sampling.h"
 
 #define CAT_(a, b) a##_##b
 #define CAT(a, b) CAT_(a, b)
@@ -144,44 +143,5 @@ void KERNEL(ig_pack_bf16)(const struct ig_op_call *c, int64_t first, int64_t las
 			y[i] = ig_bf16_from_f32(x[i]);
 		if (k % 2)
 			y[k] = 0;
-	}
-}
-
-/* ---- sample ---- */
-
-/* The first largest logit; NaN counts as the smallest. */
-static int32_t argmax(const float *x, int64_t n)
-{
-	float best[LANES];
-	int64_t i = 0;
-
-	for (int l = 0; l < LANES; l++)
-		best[l] = -INFINITY;
-	for (; i + LANES <= n; i += LANES)
-		for (int l = 0; l < LANES; l++)
-			best[l] = x[i + l] > best[l] ? x[i + l] : best[l];
-	for (; i < n; i++)
-		best[0] = x[i] > best[0] ? x[i] : best[0];
-	float top = best[0];
-	for (int l = 1; l < LANES; l++)
-		top = best[l] > top ? best[l] : top;
-	for (i = 0; i < n; i++)
-		if (x[i] == top)
-			return (int32_t)i;
-	return 0;
-}
-
-void KERNEL(ig_sample)(const struct ig_op_call *c, int64_t first, int64_t last, void *scratch)
-{
-	int64_t n = c->in[0].n_cols;
-
-	for (int64_t r = first; r < last; r++) {
-		const float *x = row_of(&c->in[0], r);
-		const struct ig_sample_params *p = &c->step->sample[r];
-		if (c->step->logits)
-			memcpy(c->step->logits + r * n, x, (size_t)n * sizeof *x);
-		c->step->sampled_ids[r] = p->temperature > 0.0f && p->top_k != 1
-						  ? ig_sample_draw(x, n, p, scratch)
-						  : argmax(x, n);
 	}
 }

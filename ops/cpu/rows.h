@@ -1,8 +1,8 @@
 /*
  * rows.h: kernels whose unit is one row: norm, the forms of activations, sample.
  *
- * rows.c holds them as plain loops and is compiled once an instruction set, with
- * ROWS_ISA naming it; nothing in it is fused or reassociated, so every copy gives
+ * rows.c and draw.c hold them as plain loops and are compiled once an instruction set,
+ * with ROWS_ISA naming it; nothing in it is fused or reassociated, so every copy gives
  * the same bits.  NEON needs no copy: the plain build for aarch64 has it.
  */
 #ifndef INGOT_OPS_ROWS_H
@@ -22,6 +22,7 @@
 #define ROWS_DECLARE(name, isa)                                                                    \
 	void ig_norm_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);     \
 	void ig_sample_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);   \
+	uint64_t ig_sample_scratch_##name(const struct ig_op_call *c);                             \
 	void ig_pack_q8_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);  \
 	void ig_pack_bf16_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);
 ROWS_LIST(ROWS_DECLARE)
