@@ -157,16 +157,21 @@ static void close_device(struct ig_gpu_device *base)
 			d->cu.module_unload(m->module);
 			free(m);
 		}
+		/* Nothing is under way when its memory goes. */
+		if (d->transfers) {
+			d->cu.stream_sync(d->transfers);
+			d->cu.stream_destroy(d->transfers);
+		}
+		if (d->steps) {
+			d->cu.stream_sync(d->steps);
+			d->cu.stream_destroy(d->steps);
+		}
 		for (int i = 0; i < 2; i++) {
 			if (d->pinned_free[i])
 				d->cu.event_destroy(d->pinned_free[i]);
 			if (d->pinned[i])
 				d->cu.host_free(d->pinned[i]);
 		}
-		if (d->transfers)
-			d->cu.stream_destroy(d->transfers);
-		if (d->steps)
-			d->cu.stream_destroy(d->steps);
 		d->cu.ctx_set(NULL);
 		d->cu.ctx_release(d->dev);
 	}

@@ -1,0 +1,53 @@
+/*
+ * fake_libcuda.h: what a test sets and reads of the double of libcuda (fake_libcuda.c).
+ *
+ * The double is a shared object with the driver's names.  It keeps streams as queues that
+ * run only when somebody waits, so that memory used again too early shows; it counts what
+ * is alive, and any call can be made to fail.
+ */
+#ifndef INGOT_TESTS_FAKE_LIBCUDA_H
+#define INGOT_TESTS_FAKE_LIBCUDA_H
+
+#include "runtime/cuda/libcuda.h"
+
+#define FAKE_MAX_GPUS 3
+#define FAKE_MAX_RUNS 4096
+
+/* A kernel as it ran: names are NAME_ARGBYTES_OPERANDS, so that the double knows how its
+ * parameters are cut. */
+struct fake_run {
+	char name[64];
+	unsigned grid[3], threads, shared;
+	uint8_t args[256];
+	CUdeviceptr address[18]; /* the step, then operands */
+	unsigned n_after; /* nodes that it waits for */
+};
+
+struct fake_cuda {
+	/* the machine */
+	int n_gpus;
+	int capability[FAKE_MAX_GPUS]; /* 90: 9.0 */
+	int version;
+	size_t memory_bytes;
+	int kernel_threads; /* most threads of every kernel */
+	/* Calls of `fail` (a function's name) after the first `fail_after` return this; of
+	 * "*", any function, only the next one does. */
+	const char *fail;
+	CUresult fail_with;
+	int fail_after;
+	int n_not_ready; /* queries that find an event not done yet */
+	/* what the kernels do when they run */
+	void (*kernel)(const struct fake_run *run);
+
+	/* alive */
+	int contexts, memory, pinned, streams, events, modules, graphs, execs;
+	int n_calls; /* of functions that can fail */
+	int n_failing; /* calls of `fail` so far */
+	int n_instantiated;
+	int lost; /* a sticky error was given: everything fails with it */
+	char misuse[160]; /* the first call that a real driver would not forgive */
+	struct fake_run runs[FAKE_MAX_RUNS];
+	int n_runs;
+};
+
+#endif

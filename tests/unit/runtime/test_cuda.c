@@ -1,0 +1,733 @@
+/*
+ * test_cuda.c: the device `cuda` over a double of libcuda: what it asks of the library, in
+ * which order, and what becomes of every error.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "fake_libcuda.h"
+#include "runtime/gpu/device.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PTX ".entry first_8_1 { } .entry second_4_2 { } .entry ids_4_1 { } .entry big_4_0 { } "
+#define STEP_BYTES 64u
+
+static struct fake_cuda *fake;
+
+static const struct ig_shader shader = {
+	sizeof shader, 0, "test/kernels", "", NULL, 0, PTX, PTX ".entry hopper_4_0 { } ",
+};
+static const struct ig_shader broken = {
+	sizeof broken, 0, "test/broken", "", NULL, 0, "broken", "broken",
+};
+static const struct ig_shader newer = {
+	sizeof newer, 0, "test/newer", "", NULL, 0, "newer", "newer",
+};
+static const struct ig_shader without = { sizeof without, 0, "test/without", "", NULL, 0, NULL, NULL };
+
+static int setup(void **state)
+{
+	if (!fake) {
+		void *so = dlopen(INGOT_FAKE_LIBCUDA, RTLD_NOW);
+
+		if (!so)
+			fail_msg("%s", dlerror());
+		fake = dlsym(so, "fake_cuda");
+		assert_non_null(fake);
+	}
+	memset(fake, 0, sizeof *fake);
+	fake->n_gpus = 1;
+	fake->capability[0] = 90;
+	fake->version = 12040;
+	fake->memory_bytes = (size_t)64 << 20;
+	fake->kernel_threads = 1024;
+	ig_libcuda_name = INGOT_FAKE_LIBCUDA;
+	return 0;
+}
+
+/* Nothing is alive, and the library was never called wrongly. */
+static void assert_clean(void)
+{
+	assert_string_equal(fake->misuse, "");
+	assert_int_equal(fake->contexts, 0);
+	assert_int_equal(fake->memory, 0);
+	assert_int_equal(fake->pinned, 0);
+	assert_int_equal(fake->streams, 0);
+	assert_int_equal(fake->events, 0);
+	assert_int_equal(fake->modules, 0);
+	assert_int_equal(fake->graphs, 0);
+	assert_int_equal(fake->execs, 0);
+}
+
+static const struct ig_driver_options options = { .isa = "auto", .activations = "auto" };
+
+static struct ig_gpu_device *open_device(void)
+{
+	struct ig_gpu_device *d = NULL;
+	struct ig_error err = { 0 };
+
+	if (ig_gpu_cuda.open(&options, &d, &err))
+		fail_msg("%s", err.text);
+	return d;
+}
+
+static void refused(const char *part)
+{
+	struct ig_gpu_device *d = (void *)1;
+	struct ig_error err = { 0 };
+
+	assert_int_equal(ig_gpu_cuda.open(&options, &d, &err), -ENOTSUP);
+	assert_int_equal(err.code, -ENOTSUP);
+	assert_null(d);
+	if (!strstr(err.text, part))
+		fail_msg("'%s' does not say '%s'", err.text, part);
+	assert_clean();
+}
+
+/* ---- opening ---- */
+
+static void test_no_driver(void **state)
+{
+	ig_libcuda_name = "libno-such-library.so.1";
+	refused("libno-such-library.so.1");
+	ig_libcuda_name = "libc.so.6"; /* a library, but none of NVIDIA's */
+	refused("cuInit");
+}
+
+static void test_gpus(void **state)
+{
+	struct ig_gpu_device *d;
+
+	fake->n_gpus = 0;
+	refused("no NVIDIA GPU");
+	fake->n_gpus = 2;
+	fake->capability[0] = 75;
+	fake->capability[1] = 61;
+	refused("Fake 0 has compute capability 7.5");
+	fake->capability[1] = 86;
+	d = open_device();
+	assert_int_equal(d->class->facts(d)->arch, 86);
+	assert_string_equal(d->class->facts(d)->name, "Fake 1");
+	assert_int_equal(d->class->facts(d)->kind, IG_GPU_CUDA);
+	assert_int_equal(d->class->facts(d)->n_cores, 132);
+	assert_int_equal(d->class->facts(d)->max_threadgroup_bytes, 232448);
+	assert_int_equal(d->class->facts(d)->max_threads, 1024);
+	assert_true(d->class->facts(d)->working_set_bytes < fake->memory_bytes);
+	assert_true(d->class->facts(d)->working_set_bytes > fake->memory_bytes / 10 * 9);
+	d->class->close(d);
+	assert_clean();
+}
+
+/* ---- memory ---- */
+
+static void test_memory(void **state)
+{
+	const uint64_t n = ((uint64_t)10 << 20) + 12345; /* several pieces and a rest */
+	struct ig_gpu_device *d = open_device();
+	struct ig_gpu_buffer *b, *no;
+	struct ig_error err = { 0 };
+	uint8_t *x = malloc(n), *y = malloc(n);
+
+	assert_non_null(x);
+	assert_non_null(y);
+	for (uint64_t i = 0; i < n; i++)
+		x[i] = (uint8_t)(i * 2654435761u >> 24);
+	assert_int_equal(d->class->alloc(d, n + 7, IG_GPU_MEMORY_PRIVATE, &b, &err), 0);
+	assert_true(d->class->address(b) != 0);
+	assert_int_equal(d->class->write(d, b, 7, x, n, &err), 0);
+	assert_int_equal(d->class->read(d, b, 7, y, n, &err), 0);
+	assert_memory_equal(x, y, n);
+	assert_int_equal(d->class->write(d, b, 8, x, n, &err), -EINVAL);
+	assert_int_equal(d->class->read(d, b, n + 8, y, 0, &err), -EINVAL);
+	assert_int_equal(d->class->read(d, b, 0, y, 0, &err), 0);
+	assert_int_equal(d->class->read(d, b, 1, y, UINT64_MAX, &err), -EINVAL);
+	assert_int_equal(d->class->alloc(d, 0, IG_GPU_MEMORY_SLAB, &no, &err), -EINVAL);
+	assert_int_equal(d->class->alloc(d, 1, 7, &no, &err), -EINVAL);
+	assert_int_equal(d->class->alloc(d, (uint64_t)1 << 40, IG_GPU_MEMORY_SLAB, &no, &err), -ENOMEM);
+	assert_null(no);
+	assert_non_null(strstr(err.text, "1099511627776 bytes"));
+	assert_non_null(strstr(err.text, "CUDA_ERROR_OUT_OF_MEMORY"));
+	d->class->free(d, b);
+	d->class->free(d, NULL);
+	d->class->close(d);
+	assert_clean();
+	free(x);
+	free(y);
+}
+
+/* ---- programs ---- */
+
+/* A program of some dispatches and the memory that it needs. */
+struct world {
+	struct ig_gpu_device *d;
+	struct ig_gpu_tape *tape;
+	struct ig_gpu_buffer *memory;
+	struct ig_gpu_place places[8];
+	struct ig_gpu_program *p;
+	struct ig_gpu_ref value, ids, logits;
+};
+
+static const struct ig_gpu_extent one = { IG_LIVE_ONE, 1, 1, 1 };
+
+static struct ig_gpu_dispatch dispatch(const char *kernel, const void *args, uint32_t n_args)
+{
+	return (struct ig_gpu_dispatch){
+		.struct_size = sizeof(struct ig_gpu_dispatch), .shader = &shader, .kernel = kernel,
+		.args = args, .n_arg_bytes = n_args, .threads = 64, .when_max = UINT32_MAX,
+		.grid = { one, one, one },
+	};
+}
+
+static void record(struct world *w, const struct ig_gpu_dispatch *d)
+{
+	if (ig_gpu_tape_host.dispatch(w->tape, d))
+		fail_msg("%s", w->tape->error.text);
+}
+
+static void begin(struct world *w)
+{
+	memset(w, 0, sizeof *w);
+	w->d = open_device();
+	assert_int_equal(ig_gpu_tape_create(w->d->class->facts(w->d), 4, &w->tape), 0);
+	assert_int_equal(ig_gpu_tape_host.scratch(w->tape, 1024, &w->value), 0);
+	assert_int_equal(ig_gpu_tape_host.ids(w->tape, &w->ids), 0);
+}
+
+/* Places of all buffers, one after the other; the program. */
+static int make(struct world *w, struct ig_error *err)
+{
+	uint64_t n = 0;
+	int rc = ig_gpu_tape_close(w->tape, err);
+
+	assert_int_equal(rc, 0);
+	for (uint32_t i = 0; i < w->tape->n_buffers; i++) {
+		w->places[i].offset = n;
+		n += (w->tape->buffers[i].n_bytes + 255) / 256 * 256;
+	}
+	rc = w->d->class->alloc(w->d, n, IG_GPU_MEMORY_PRIVATE, &w->memory, err);
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; i < w->tape->n_buffers; i++)
+		w->places[i].buffer = w->memory;
+	return w->d->class->program_create(w->d, w->tape, w->places, STEP_BYTES, &w->p, err);
+}
+
+static void end(struct world *w)
+{
+	if (w->p)
+		w->d->class->program_destroy(w->p);
+	if (w->memory)
+		w->d->class->free(w->d, w->memory);
+	ig_gpu_tape_destroy(w->tape);
+	w->d->class->close(w->d);
+	assert_clean();
+}
+
+static struct ig_gpu_submission submission(uint32_t slot, uint32_t rows)
+{
+	struct ig_gpu_submission s = { .slot = slot, .step_bytes = STEP_BYTES };
+
+	s.live[IG_LIVE_ONE] = 1;
+	s.live[IG_LIVE_ROWS] = rows;
+	s.live[IG_LIVE_LOGIT_ROWS] = 2;
+	return s;
+}
+
+/* Kernel ids: the drawn ids are the step's first words, twice as large. */
+static void run_kernel(const struct fake_run *r)
+{
+	if (!strcmp(r->name, "ids_4_1")) {
+		const uint32_t *step = (const uint32_t *)(uintptr_t)r->address[0];
+		int32_t *ids = (int32_t *)(uintptr_t)r->address[1] + step[2] * 4;
+
+		ids[0] = (int32_t)(2 * step[0]);
+		ids[1] = (int32_t)(2 * step[1]);
+	}
+}
+
+static void bind_ids(struct world *w, struct ig_gpu_dispatch *d)
+{
+	d->n_binds = 1;
+	d->bind[0] = (struct ig_gpu_bind){ w->ids, 32, IG_GPU_WRITE, 0 };
+}
+
+static void fill(struct world *w, uint32_t slot, uint32_t a, uint32_t b)
+{
+	uint32_t words[3] = { a, b, slot };
+
+	memset(w->d->class->staging(w->p, slot), 0, STEP_BYTES);
+	memcpy(w->d->class->staging(w->p, slot), words, sizeof words);
+}
+
+/* Two steps under way: each sees its own step and gives its own ids. */
+static void test_two_steps(void **state)
+{
+	struct ig_gpu_submission s0 = { 0 }, s1;
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits = (const float *)1;
+	uint32_t arg = 5;
+
+	begin(&w);
+	d = dispatch("ids_4_1", &arg, 4);
+	bind_ids(&w, &d);
+	record(&w, &d);
+	assert_int_equal(make(&w, &err), 0);
+	fake->kernel = run_kernel;
+	for (int i = 0; i < 5; i++) {
+		s0 = submission(0, 1);
+		s1 = submission(1, 1);
+		fill(&w, 0, 10u + (uint32_t)i, 11);
+		assert_int_equal(w.d->class->submit(w.p, &s0, &err), 0);
+		fill(&w, 1, 20, 21);
+		assert_int_equal(w.d->class->submit(w.p, &s1, &err), 0);
+		assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+		assert_int_equal(ids[0], 2 * (10 + i));
+		assert_int_equal(ids[1], 22);
+		assert_null(logits);
+		assert_int_equal(w.d->class->wait(w.p, 1, 1000, &ids, &logits, &err), 0);
+		assert_int_equal(ids[0], 40);
+		assert_int_equal(ids[1], 42);
+	}
+	assert_int_equal(fake->n_instantiated, 1);
+	assert_int_equal(fake->n_runs, 10);
+	assert_int_equal(fake->runs[0].threads, 64);
+	assert_memory_equal(fake->runs[0].args, &arg, 4);
+
+	assert_int_equal(w.d->class->wait(w.p, 0, 1, &ids, &logits, &err), -EINVAL);
+	assert_int_equal(w.d->class->wait(w.p, 2, 1, &ids, &logits, &err), -EINVAL);
+	assert_int_equal(w.d->class->submit(w.p, &s0, &err), 0);
+	assert_int_equal(w.d->class->submit(w.p, &s0, &err), -EBUSY);
+	s1.step_bytes = STEP_BYTES + 1;
+	assert_int_equal(w.d->class->submit(w.p, &s1, &err), -EINVAL);
+	s1.step_bytes = 0;
+	assert_int_equal(w.d->class->submit(w.p, &s1, &err), -EINVAL);
+	s1 = submission(2, 1);
+	assert_int_equal(w.d->class->submit(w.p, &s1, &err), -EINVAL);
+	s1 = submission(1, 1);
+	s1.live[IG_LIVE_LOGIT_ROWS] = 5;
+	assert_int_equal(w.d->class->submit(w.p, &s1, &err), -EINVAL);
+	end(&w); /* with a step under way */
+}
+
+static void test_logits(void **state)
+{
+	struct ig_gpu_submission s = submission(0, 1);
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	const float want[2] = { 1.5f, -2.0f };
+	uint32_t arg = 0;
+
+	begin(&w);
+	assert_int_equal(ig_gpu_tape_host.logits(w.tape, 100, &w.logits), 0);
+	d = dispatch("ids_4_1", &arg, 4);
+	bind_ids(&w, &d);
+	record(&w, &d);
+	assert_int_equal(make(&w, &err), 0);
+	int pinned = fake->pinned;
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	assert_null(logits);
+	assert_int_equal(fake->pinned, pinned);
+	s.live[IG_LIVE_WANT_LOGITS] = 1;
+	assert_int_equal(w.d->class->write(w.d, w.memory, w.places[w.logits.buffer].offset + 400, want,
+					   sizeof want, &err), 0);
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	assert_non_null(logits);
+	assert_memory_equal(logits + 100, want, sizeof want);
+	end(&w);
+}
+
+/* Operands, grids, conditions and barriers as the tape has them. */
+static void test_recording(void **state)
+{
+	struct ig_gpu_submission s = submission(0, 5);
+	struct { uint32_t a, b; } args = { 3, 4 };
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	CUdeviceptr value;
+
+	begin(&w);
+	d = dispatch("first_8_1", &args, 8); /* writes the value's first half */
+	d.n_binds = 2;
+	d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ROWS, 1, 4, 3 };
+	d.bind[0] = (struct ig_gpu_bind){ w.value, 512, IG_GPU_WRITE, 0 };
+	d.bind[1] = (struct ig_gpu_bind){ w.ids, 16, IG_GPU_READ | IG_GPU_TOUCH, 0 };
+	record(&w, &d);
+	d.bind[0].ref.offset = 512; /* the other half: beside the first */
+	d.n_binds = 1;
+	d.grid[0] = one;
+	d.grid[1] = (struct ig_gpu_extent){ IG_LIVE_LOGIT_ROWS, 1, 1, 1 };
+	record(&w, &d);
+	d = dispatch("second_4_2", &args, 4); /* reads both: after a barrier */
+	d.n_binds = 2;
+	d.threadgroup_bytes = 65536;
+	d.bind[0] = (struct ig_gpu_bind){ w.value, 1024, IG_GPU_READ, 0 };
+	d.bind[1].ref.buffer = -1;
+	record(&w, &d);
+	d = dispatch("ids_4_1", &args, 4); /* only in steps of many rows; writes what was read */
+	d.n_binds = 1;
+	d.when_live = IG_LIVE_ROWS;
+	d.when_min = 17;
+	d.bind[0] = (struct ig_gpu_bind){ w.value, 1024, IG_GPU_WRITE, 0 };
+	record(&w, &d);
+	d = dispatch("ids_4_1", &args, 4); /* its barrier belongs to the one that did not run */
+	d.n_binds = 1;
+	d.bind[0] = (struct ig_gpu_bind){ w.value, 4, IG_GPU_WRITE, 0 };
+	d.when_live = IG_LIVE_ROWS;
+	d.when_max = 16;
+	record(&w, &d);
+	assert_int_equal(make(&w, &err), 0);
+	value = w.d->class->address(w.memory) + w.places[w.value.buffer].offset;
+
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	assert_int_equal(fake->n_runs, 4);
+	const struct fake_run *r = fake->runs;
+	assert_string_equal(r[0].name, "first_8_1");
+	assert_int_equal(r[0].grid[0], 6); /* rows 5 in the bucket of 8: 3 * 8 / 4 */
+	assert_memory_equal(r[0].args, &args, 8);
+	assert_true(r[0].address[1] == value);
+	assert_true(r[1].address[1] == value + 512);
+	assert_int_equal(r[1].grid[1], 2);
+	assert_int_equal(r[0].n_after + r[1].n_after, 0);
+	assert_string_equal(r[2].name, "second_4_2");
+	assert_int_equal(r[2].n_after, 2);
+	assert_int_equal(r[2].shared, 65536);
+	assert_true(r[2].address[2] == 0);
+	assert_int_equal(r[3].n_after, 1);
+
+	s = submission(0, 17);
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	assert_int_equal(fake->n_runs, 8);
+	assert_int_equal(r[7].n_after, 1);
+	end(&w);
+}
+
+/* Many dispatches before and after a barrier: joined by one node between them. */
+static void test_wide(void **state)
+{
+	struct ig_gpu_submission s = submission(0, 1);
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	uint32_t arg = 0;
+
+	begin(&w);
+	for (uint32_t i = 0; i < 40; i++) {
+		d = dispatch("ids_4_1", &arg, 4);
+		d.n_binds = 1;
+		d.bind[0] = (struct ig_gpu_bind){ w.value, 16, IG_GPU_WRITE, 0 };
+		d.bind[0].ref.offset = i % 20 * 16;
+		record(&w, &d);
+	}
+	assert_int_equal(make(&w, &err), 0);
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	assert_int_equal(fake->n_runs, 40);
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(fake->runs[i].n_after, 0);
+	for (int i = 20; i < 40; i++) /* 20 each for four of them, then one for all */
+		assert_true(fake->runs[i].n_after == (i < 24 ? 20 : 1));
+	end(&w);
+}
+
+/* One recording a bucket; beyond 64 the one used longest ago goes. */
+static void test_buckets(void **state)
+{
+	static const uint32_t rows[] = { 1, 2, 3, 4, 5, 8, 9, 16, 33, 64, 65, 72, 73, 1000, 1024 };
+	static const int made[] = { 1, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 9, 9 };
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	uint32_t arg = 0;
+
+	begin(&w);
+	d = dispatch("big_4_0", &arg, 4);
+	d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ROWS, 1, 1, 1 };
+	record(&w, &d);
+	assert_int_equal(make(&w, &err), 0);
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct ig_gpu_submission s = submission(0, rows[i]);
+
+		s.live[IG_LIVE_SEQS] = (uint32_t)i; /* nothing follows it */
+		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+		assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+		assert_int_equal(fake->n_instantiated, made[i]);
+		assert_true(fake->runs[i].grid[0] >= rows[i]);
+		assert_true(fake->runs[i].grid[0] < 2 * rows[i]);
+	}
+	for (uint32_t i = 0; i < 100; i++) {
+		struct ig_gpu_submission s = submission(0, 1 + i * 10000);
+
+		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+		assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+		s = submission(1, 3); /* used again and again: it stays */
+		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+		assert_int_equal(w.d->class->wait(w.p, 1, 1000, &ids, &logits, &err), 0);
+		assert_in_range(fake->execs, 1, 64);
+	}
+	int before = fake->n_instantiated;
+	struct ig_gpu_submission s = submission(0, 4);
+	assert_true(before > 40);
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	assert_int_equal(fake->n_instantiated, before);
+	/* a step in which nothing runs is a step still */
+	s = submission(0, 0);
+	int runs = fake->n_runs;
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	assert_int_equal(fake->n_runs, runs);
+	/* a grid beyond what the machine takes is refused, not cut off */
+	s = submission(0, UINT32_MAX);
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "big_4_0"));
+	end(&w);
+}
+
+static void refuse_kernel(const struct ig_shader *sh, const char *kernel, uint32_t n_args,
+			  uint32_t n_binds, uint32_t threads, uint32_t bytes, int rc,
+			  const char *part)
+{
+	static const uint32_t args[4];
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+
+	begin(&w);
+	d = dispatch(kernel, args, n_args);
+	d.shader = sh;
+	d.threads = threads;
+	d.threadgroup_bytes = bytes;
+	d.n_binds = n_binds;
+	for (uint32_t i = 0; i < n_binds; i++)
+		d.bind[i] = (struct ig_gpu_bind){ w.value, 16, IG_GPU_READ, 0 };
+	record(&w, &d);
+	assert_int_equal(make(&w, &err), rc);
+	assert_int_equal(err.code, rc);
+	assert_null(w.p);
+	if (!strstr(err.text, part))
+		fail_msg("'%s' does not say '%s'", err.text, part);
+	end(&w);
+}
+
+static void test_kernels(void **state)
+{
+	refuse_kernel(&shader, "gone_4_0", 4, 0, 32, 0, -ENOTSUP, "test/kernels has no kernel gone_4_0");
+	refuse_kernel(&shader, "first_8_1", 4, 1, 32, 0, -EINVAL, "another size than 4 bytes");
+	refuse_kernel(&shader, "first_8_1", 8, 2, 32, 0, -EINVAL, "does not take 2 operands");
+	refuse_kernel(&shader, "first_8_1", 8, 0, 32, 0, -EINVAL, "does not take 0 operands");
+	refuse_kernel(&broken, "a_4_0", 4, 0, 32, 0, -EIO, "line 3; unknown symbol broken");
+	refuse_kernel(&newer, "a_4_0", 4, 0, 32, 0, -ENOTSUP, "the driver is CUDA 12.4");
+	refuse_kernel(&without, "a_4_0", 4, 0, 32, 0, -ENOTSUP, "without PTX");
+	fake->kernel_threads = 256;
+	refuse_kernel(&shader, "big_4_0", 4, 0, 512, 0, -ENOTSUP, "at most 256 threads");
+}
+
+/* Hopper's own PTX runs on 9.0 alone. */
+static void test_ptx(void **state)
+{
+	static const int capabilities[] = { 80, 89, 90, 100, 120 };
+
+	for (size_t i = 0; i < 5; i++) {
+		struct ig_gpu_dispatch d;
+		struct ig_error err = { 0 };
+		struct world w;
+		uint32_t arg = 0;
+
+		fake->capability[0] = capabilities[i];
+		begin(&w);
+		d = dispatch("hopper_4_0", &arg, 4);
+		record(&w, &d);
+		assert_int_equal(make(&w, &err), capabilities[i] == 90 ? 0 : -ENOTSUP);
+		end(&w);
+	}
+}
+
+/* ---- errors ---- */
+
+static void test_deadline(void **state)
+{
+	struct ig_gpu_submission s = submission(0, 1);
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	uint32_t arg = 0;
+
+	begin(&w);
+	d = dispatch("big_4_0", &arg, 4);
+	record(&w, &d);
+	assert_int_equal(make(&w, &err), 0);
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	fake->n_not_ready = 1 << 30;
+	int calls = fake->n_calls;
+	assert_int_equal(w.d->class->wait(w.p, 0, 50, &ids, &logits, &err), -ETIMEDOUT);
+	assert_non_null(strstr(err.text, "50 ms"));
+	/* it slept in between */
+	assert_in_range(fake->n_calls - calls, 2, 20000);
+	fake->n_not_ready = 3;
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	end(&w);
+}
+
+static void test_lost_device(void **state)
+{
+	struct ig_gpu_submission s = submission(0, 1);
+	struct ig_gpu_buffer *b = (void *)1;
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	uint32_t arg = 0;
+
+	begin(&w);
+	d = dispatch("big_4_0", &arg, 4);
+	record(&w, &d);
+	assert_int_equal(make(&w, &err), 0);
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	s.slot = 1;
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	fake->fail = "cuEventQuery";
+	fake->fail_with = CUDA_ERROR_ILLEGAL_ADDRESS;
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), -ENODEV);
+	assert_string_equal(err.text, "cuda: running a step: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal "
+				      "memory access was encountered");
+	/* from now on nothing reaches the library, and all say why */
+	int calls = fake->n_calls;
+	for (int i = 0; i < 5; i++) {
+		memset(&err, 0, sizeof err);
+		int rc = i == 0 ? w.d->class->wait(w.p, 1, 1000, &ids, &logits, &err) :
+			 i == 1 ? w.d->class->submit(w.p, &s, &err) :
+			 i == 2 ? w.d->class->alloc(w.d, 16, 0, &b, &err) :
+			 i == 3 ? w.d->class->write(w.d, w.memory, 0, &arg, 4, &err) :
+				  w.d->class->read(w.d, w.memory, 0, &arg, 4, &err);
+		assert_int_equal(rc, -ENODEV);
+		assert_int_equal(err.code, -ENODEV);
+		assert_non_null(strstr(err.text, "running a step: CUDA_ERROR_ILLEGAL_ADDRESS"));
+	}
+	assert_int_equal(fake->n_calls, calls);
+	assert_null(b);
+	end(&w);
+}
+
+/* All that a device does once; the first error. */
+static int scenario(struct ig_error *err)
+{
+	struct ig_gpu_dispatch d;
+	struct world w = { 0 };
+	const int32_t *ids;
+	const float *logits;
+	uint32_t words[32] = { 0 };
+	int rc = ig_gpu_cuda.open(&options, &w.d, err);
+
+	if (rc)
+		return rc;
+	assert_int_equal(ig_gpu_tape_create(w.d->class->facts(w.d), 4, &w.tape), 0);
+	assert_int_equal(ig_gpu_tape_host.scratch(w.tape, 1024, &w.value), 0);
+	assert_int_equal(ig_gpu_tape_host.ids(w.tape, &w.ids), 0);
+	assert_int_equal(ig_gpu_tape_host.logits(w.tape, 10, &w.logits), 0);
+	d = dispatch("ids_4_1", words, 4);
+	bind_ids(&w, &d);
+	record(&w, &d);
+	d = dispatch("big_4_0", words, 4);
+	d.threadgroup_bytes = 100000;
+	record(&w, &d);
+	rc = make(&w, err);
+	if (!rc)
+		rc = w.d->class->write(w.d, w.memory, 0, words, sizeof words, err);
+	for (uint32_t slot = 0; !rc && slot < 2; slot++) {
+		struct ig_gpu_submission s = submission(slot, 1 + slot);
+
+		s.live[IG_LIVE_WANT_LOGITS] = 1;
+		rc = w.d->class->submit(w.p, &s, err);
+	}
+	for (uint32_t slot = 0; !rc && slot < 2; slot++)
+		rc = w.d->class->wait(w.p, slot, 1000, &ids, &logits, err);
+	if (!rc)
+		rc = w.d->class->read(w.d, w.memory, 0, words, sizeof words, err);
+	/* cleaning up has no errors to tell */
+	int at = fake->n_failing;
+	end(&w);
+	return rc ? rc : at < fake->n_failing ? 1 : 0;
+}
+
+static void test_every_call_fails(void **state)
+{
+	static const struct {
+		CUresult r;
+		int rc;
+	} ways[] = { { CUDA_ERROR_OUT_OF_MEMORY, -ENOMEM },
+		     { CUDA_ERROR_ILLEGAL_ADDRESS, -ENODEV },
+		     { CUDA_ERROR_INVALID_VALUE, -EIO } };
+	struct ig_error err = { 0 };
+	int n_calls, n_seen = 0;
+
+	assert_int_equal(scenario(&err), 0);
+	n_calls = fake->n_calls;
+	assert_true(n_calls > 60);
+	for (size_t way = 0; way < 3; way++)
+		for (int i = 0; i < n_calls; i++) {
+			setup(state);
+			memset(&err, 0, sizeof err);
+			fake->fail = "*";
+			fake->fail_after = i;
+			fake->fail_with = ways[way].r;
+			int rc = scenario(&err);
+			assert_clean();
+			if (rc >= 0)
+				continue; /* it met the cleaning up, or a question about parameters */
+			n_seen += rc == ways[way].rc;
+			if (rc != ways[way].rc && rc != -ENOTSUP && rc != -EINVAL)
+				fail_msg("call %d fails with %d: %d, %s", i, ways[way].r, rc, err.text);
+			assert_int_equal(err.code, rc);
+			assert_true(strlen(err.text) > 10);
+		}
+	/* most calls tell their own error; opening says -ENOTSUP */
+	assert_true(n_seen > 3 * (n_calls - 40));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_no_driver, setup),
+		cmocka_unit_test_setup(test_gpus, setup),
+		cmocka_unit_test_setup(test_memory, setup),
+		cmocka_unit_test_setup(test_two_steps, setup),
+		cmocka_unit_test_setup(test_logits, setup),
+		cmocka_unit_test_setup(test_recording, setup),
+		cmocka_unit_test_setup(test_wide, setup),
+		cmocka_unit_test_setup(test_buckets, setup),
+		cmocka_unit_test_setup(test_kernels, setup),
+		cmocka_unit_test_setup(test_ptx, setup),
+		cmocka_unit_test_setup(test_deadline, setup),
+		cmocka_unit_test_setup(test_lost_device, setup),
+		cmocka_unit_test_setup(test_every_call_fails, setup),
+	};
+
+	return cmocka_run_group_tests_name("cuda", tests, NULL, NULL);
+}
