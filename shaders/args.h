@@ -9,6 +9,11 @@
 
 #include "shared_types.h"
 
+/* Types of results that a kernel knows when it runs: as enum ig_dtype. */
+#define ELEMENT_F32 0u
+#define ELEMENT_F16 1u
+#define ELEMENT_BF16 30u
+
 /* linear: up to four weights of one format side by side; glu: gate and up. */
 struct linear_args {
 	uint k; /* inner length */
@@ -24,6 +29,11 @@ struct linear_args {
 SHARED_SIZE(linear_args, 56);
 #define LINEAR_BIAS 1u
 #define LINEAR_RESIDUAL 2u
+#define LINEAR_OUT_F16 4u /* else, without LINEAR_OUT_BF16, float */
+#define LINEAR_OUT_BF16 8u
+#define PRODUCT_ACT_NONE 0u /* as IG_ACT_… */
+#define PRODUCT_ACT_SILU 1u
+#define PRODUCT_ACT_GELU 2u
 
 struct norm_args {
 	uint n;
@@ -70,19 +80,27 @@ struct rope_kv_args {
 	uint x_stride, table_stride, y_stride;
 	float norm_eps;
 	uint flags; /* ROPE_NORM, ROPE_TABLE */
+	uint y_type; /* ELEMENT_… */
 };
-SHARED_SIZE(rope_kv_args, 48);
+SHARED_SIZE(rope_kv_args, 52);
 #define ROPE_NORM 2u
 #define ROPE_TABLE 4u
 
 struct attention_args {
-	uint n_heads, n_kv_heads;
+	uint n_heads, n_kv_heads, head_dim;
 	uint group, layer;
 	uint q_stride, y_stride;
-	float scale;
+	float scale; /* of scores, times log2(e) */
 	uint window; /* 0: all positions */
+	uint y_type; /* ELEMENT_… */
 };
-SHARED_SIZE(attention_args, 32);
+SHARED_SIZE(attention_args, 40);
+
+/* kv_copy: threads of the grid's first dimension, which share a copy. */
+struct copy_args {
+	uint n_threads;
+};
+SHARED_SIZE(copy_args, 4);
 
 struct sample_args {
 	uint n_vocab;

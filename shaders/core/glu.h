@@ -1,0 +1,58 @@
+// glu.h: y = act(x * transpose(gate)) * (x * transpose(up)), both products in one kernel.
+// Kernels for glu.metal and glu_f32.metal; few and tile as in linear.h, but a tile of BN
+// columns is BN / 2 of the gate and the same of up.
+#ifndef INGOT_GLU_H
+#define INGOT_GLU_H
+
+#include <metal_stdlib>
+#include "../args.h"
+#include "../portable.h"
+#include "../step.h"
+#include "product.h"
+
+using namespace metal;
+
+#define GLU_OPERANDS \
+	constant linear_args &args      [[buffer(0)]], \
+	device const step_head *step    [[buffer(1)]], \
+	device const uchar *x           [[buffer(2)]], \
+	device const uchar *gate        [[buffer(3)]], \
+	device const uchar *up          [[buffer(4)]], \
+	device uchar *y                 [[buffer(5)]], \
+	threadgroup uchar *shared       [[threadgroup(0)]], \
+	uint3 group [[threadgroup_position_in_grid]], \
+	uint tid    [[thread_index_in_threadgroup]], \
+	uint lane   [[thread_index_in_simdgroup]], \
+	uint sg     [[simdgroup_index_in_threadgroup]]
+
+template <typename F, typename S>
+kernel void glu_few(GLU_OPERANDS)
+{
+	const product_place place = product_find(args, 1, product_rows(args, step), group.x, S::BM, S::BN / 2);
+	if (place.rows == 0)
+		return;
+	const ulong at = ulong(place.n0) * args.w_row_bytes;
+	const tile_rows rows = product_x<F>(args, place, x);
+	const tile_rows weights = product_w(args, place, gate + at, up + at);
+	product_target to;
+	to.bias = to.residual = nullptr;
+	to.y = y;
+	product_few<F, S, true>(args, place, rows, weights, to, shared, tid, lane, sg);
+}
+
+template <typename F, typename S, bool TOTALS>
+kernel void glu_tile(GLU_OPERANDS)
+{
+	const product_place place = product_find(args, 1, product_rows(args, step), group.x, S::BM, S::BN / 2);
+	if (place.rows == 0)
+		return;
+	const ulong at = ulong(place.n0) * args.w_row_bytes;
+	const tile_rows rows = product_x<F>(args, place, x);
+	const tile_rows weights = product_w(args, place, gate + at, up + at);
+	product_target to;
+	to.bias = to.residual = nullptr;
+	to.y = y;
+	product_tile<F, S, true, TOTALS>(args, place, rows, weights, to, shared, tid, lane, sg);
+}
+
+#endif

@@ -1,0 +1,82 @@
+// linear.h: y = act(x * transpose(w) + bias) + residual, up to four weights of one format
+// side by side; logits too.  Kernels for linear.metal and linear_f32.metal.
+//
+// few: a threadgroup makes all rows (at most 16) of some columns of one weight; its
+// simdgroups are `shares` groups, each with its share of k.  tile: a threadgroup makes a
+// tile, share after share.  Tiles are numbered in bands of rows (product.h).
+#ifndef INGOT_LINEAR_H
+#define INGOT_LINEAR_H
+
+#include <metal_stdlib>
+#include "../args.h"
+#include "../portable.h"
+#include "../step.h"
+#include "product.h"
+
+using namespace metal;
+
+METAL_FUNC device const uchar *linear_weight(uint i, device const uchar *w0, device const uchar *w1,
+	device const uchar *w2, device const uchar *w3)
+{
+	return i == 0 ? w0 : i == 1 ? w1 : i == 2 ? w2 : w3;
+}
+
+METAL_FUNC device const float *linear_bias(uint i, device const float *b0, device const float *b1,
+	device const float *b2, device const float *b3)
+{
+	return i == 0 ? b0 : i == 1 ? b1 : i == 2 ? b2 : b3;
+}
+
+#define LINEAR_OPERANDS \
+	constant linear_args &args      [[buffer(0)]], \
+	device const step_head *step    [[buffer(1)]], \
+	device const uchar *x           [[buffer(2)]], \
+	device const uchar *w0          [[buffer(3)]], \
+	device const uchar *w1          [[buffer(4)]], \
+	device const uchar *w2          [[buffer(5)]], \
+	device const uchar *w3          [[buffer(6)]], \
+	device const float *bias0       [[buffer(7)]], \
+	device const float *bias1       [[buffer(8)]], \
+	device const float *bias2       [[buffer(9)]], \
+	device const float *bias3       [[buffer(10)]], \
+	device const float *residual    [[buffer(11)]], \
+	device uchar *y                 [[buffer(12)]], \
+	threadgroup uchar *shared       [[threadgroup(0)]], \
+	uint3 group [[threadgroup_position_in_grid]], \
+	uint tid    [[thread_index_in_threadgroup]], \
+	uint lane   [[thread_index_in_simdgroup]], \
+	uint sg     [[simdgroup_index_in_threadgroup]]
+
+template <typename F, typename S>
+kernel void linear_few(LINEAR_OPERANDS)
+{
+	const product_place place = product_find(args, args.n_weights, product_rows(args, step), group.x, S::BM, S::BN);
+	if (place.rows == 0)
+		return;
+	const ulong at = ulong(place.n0) * args.w_row_bytes;
+	const tile_rows rows = product_x<F>(args, place, x);
+	const tile_rows weights = product_w(args, place, linear_weight(place.weight, w0, w1, w2, w3) + at, nullptr);
+	product_target to;
+	to.bias = linear_bias(place.weight, bias0, bias1, bias2, bias3);
+	to.residual = residual;
+	to.y = y;
+	product_few<F, S, false>(args, place, rows, weights, to, shared, tid, lane, sg);
+}
+
+template <typename F, typename S, bool TOTALS>
+kernel void linear_tile(LINEAR_OPERANDS)
+{
+	const product_place place = product_find(args, args.n_weights, product_rows(args, step), group.x, S::BM, S::BN);
+	if (place.rows == 0)
+		return;
+	const ulong at = ulong(place.n0) * args.w_row_bytes;
+	const tile_rows rows = product_x<F>(args, place, x);
+	const tile_rows weights = product_w(args, place, linear_weight(place.weight, w0, w1, w2, w3) + at, nullptr);
+	product_target to;
+	to.bias = linear_bias(place.weight, bias0, bias1, bias2, bias3);
+	to.residual = residual;
+	to.y = y;
+	product_tile<F, S, false, TOTALS>(args, place, rows, weights, to, shared, tid, lane, sg);
+}
+
+#endif
