@@ -1,4 +1,5 @@
 /* glu.c: gated linear unit (Shazeer 2020): act(x G^T) times x U^T in one pass. */
+#include "ops/gpu/products.h"
 #include "ops/op-private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
@@ -45,5 +46,5 @@ static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
 const struct ig_op ig_op_glu = {
 	sizeof(struct ig_op), sizeof(struct ig_glu_params), "glu", check, reference,
-	kernels, sizeof kernels / sizeof *kernels, 0,
+	kernels, sizeof kernels / sizeof *kernels, 0, &ig_gpu_glu,
 };

@@ -1,5 +1,6 @@
 /* linear.c: products with one to four weight matrices side by side, with bias,
  * activation and residual. */
+#include "ops/gpu/products.h"
 #include "ops/op-private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
@@ -65,5 +66,5 @@ static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
 const struct ig_op ig_op_linear = {
 	sizeof(struct ig_op), sizeof(struct ig_linear_params), "linear", check, reference,
-	kernels, sizeof kernels / sizeof *kernels, IG_OP_SPLIT_WEIGHTS,
+	kernels, sizeof kernels / sizeof *kernels, IG_OP_SPLIT_WEIGHTS, &ig_gpu_linear,
 };

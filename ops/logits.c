@@ -1,4 +1,5 @@
 /* logits.c: the product with the output matrix, for the rows that want it. */
+#include "ops/gpu/products.h"
 #include "ops/op-private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
@@ -35,5 +36,5 @@ static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
 const struct ig_op ig_op_logits = {
 	sizeof(struct ig_op), sizeof(struct ig_logits_params), "logits", check, reference,
-	kernels, sizeof kernels / sizeof *kernels, 0,
+	kernels, sizeof kernels / sizeof *kernels, 0, &ig_gpu_logits,
 };
