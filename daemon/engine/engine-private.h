@@ -112,6 +112,7 @@ struct ig_engine {
 	const struct ig_kvcache_service *kv;
 	struct ig_kvcache *cache;
 	uint32_t kv_dtype, max_slabs; /* of the cache */
+	bool prefix_cache;
 	struct ig_contract contract;
 	struct ig_model *models; /* [n_models] */
 	size_t n_models;

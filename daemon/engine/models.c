@@ -369,6 +369,7 @@ int ig_models_load(struct ig_engine *e, const struct ig_config *config, struct i
 	else
 		return ig_fail(err, -ENOTSUP, "kvcache.dtype is \"%s\"; f16 and f32 are known",
 			       config->kvcache.dtype);
+	e->prefix_cache = config->kvcache.prefix_cache;
 	slabs = config->kvcache.arena ? config->kvcache.arena : DEFAULT_ARENA;
 	slabs = slabs / config->kvcache.slab + 1;
 	e->max_slabs = slabs < 1u << (32 - IG_BLOCK_BITS) ? (uint32_t)slabs :

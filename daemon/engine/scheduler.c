@@ -379,6 +379,15 @@ static bool admit_seq(struct ig_engine *e, struct ig_seq *s)
 		return true;
 	}
 	e->n_holding++;
+	if (e->prefix_cache) {
+		uint32_t n_cached;
+
+		/* the last token is computed in any case: its logits are wanted */
+		e->kv->seq_match(s->kv, s->tokens, (uint32_t)s->n_tokens - 1, &n_cached);
+		s->n_done = (int32_t)n_cached;
+		if (!s->admitted_ns)
+			s->result.n_cached = s->n_done;
+	}
 	rc = e->kv->seq_reserve(s->kv, want < most ? want : most);
 	if (rc < 0 && e->n_holding == 1) {
 		/* nobody to wait for: what is there must do */
@@ -391,6 +400,9 @@ static bool admit_seq(struct ig_engine *e, struct ig_seq *s)
 	if (rc < 0) {
 		e->kv->seq_destroy(s->kv);
 		s->kv = NULL;
+		s->n_done = 0;
+		if (!s->admitted_ns)
+			s->result.n_cached = 0;
 		e->n_holding--;
 		return false;
 	}
@@ -444,6 +456,7 @@ static void publish(struct ig_engine *e, uint32_t n_arrived)
 	ig_metrics_set(e->metrics, IG_GAUGE_KV_COMMITTED_BYTES, (double)st.committed_bytes);
 	ig_metrics_set(e->metrics, IG_GAUGE_KV_USED_BYTES, (double)st.used_bytes);
 	ig_metrics_set(e->metrics, IG_GAUGE_KV_BLOCKS_USED, (double)st.n_blocks_used);
+	ig_metrics_set(e->metrics, IG_GAUGE_KV_CACHED_BYTES, (double)st.cached_bytes);
 }
 
 /* False: the engine is to stop, and all sequences are gone. */
@@ -744,6 +757,8 @@ static void wait_step(struct ig_engine *e)
 		}
 		s->n_flights--;
 		s->n_done += row->n_rows;
+		if (e->prefix_cache)
+			e->kv->seq_commit(s->kv, s->tokens, (uint32_t)s->n_done);
 		if (row->logit_index >= 0)
 			take_token(e, s, f->buffer->sampled_ids[row->logit_index], now);
 		note_state(e, s);

@@ -4,7 +4,8 @@
  *
  * Of the tokens, the first n_done have their K and V in the cache; the first
  * n_shown have become text.  A sequence whose K and V were taken from it
- * (preempted) has n_done 0 and is read again, output and all.
+ * (preempted) has n_done 0 and is read again, output and all, but for the beginning
+ * that the prefix cache still has.
  */
 #ifndef INGOT_ENGINE_SEQUENCE_PRIVATE_H
 #define INGOT_ENGINE_SEQUENCE_PRIVATE_H

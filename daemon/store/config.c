@@ -69,8 +69,8 @@ const struct config_option config_options[] = {
 	  .help = "Web pages that may call the server from a browser." },
 
 	{ "runtime.driver", CONFIG_CHOICE, FIELD(runtime.driver), .min = 1, .max = 32,
-	  .choices = CHOICES("auto", "cpu"), .value = "auto",
-	  .help = "What computes." },
+	  .choices = CHOICES("auto", "cpu", "metal", "cuda"), .value = "auto",
+	  .help = "What computes; auto takes a GPU where this build and machine have one." },
 	{ "runtime.isa", CONFIG_CHOICE, FIELD(runtime.isa), .min = 1, .max = 32,
 	  .choices = CHOICES("auto", "generic", "avx2", "avx512", "avx512_bf16", "neon", "neon_dotprod",
 			      "neon_i8mm"), .value = "auto",
@@ -106,6 +106,9 @@ const struct config_option config_options[] = {
 	{ "kvcache.dtype", CONFIG_CHOICE, FIELD(kvcache.dtype), .min = 1, .max = 32,
 	  .choices = CHOICES("f16", "f32"), .value = "f16",
 	  .help = "Element type of keys and values." },
+	{ "kvcache.prefix_cache", CONFIG_BOOL, FIELD(kvcache.prefix_cache), .value = "true",
+	  .help = "Keep what is computed for the next prompt that begins the same way, as long as "
+		  "nothing else wants the room." },
 
 	{ "scheduler.max_batch_tokens", CONFIG_INT, FIELD(scheduler.max_batch_tokens), .min = 1,
 	  .max = 65536, .value = "512", .unit = "tokens",

@@ -34,7 +34,7 @@ struct ig_config {
 		char **allowed_origins; /* besides none; NULL-terminated */
 	} server;
 	struct { /* runtime: */
-		char *driver; /* auto, cpu */
+		char *driver; /* auto, cpu, metal, cuda */
 		char *isa; /* auto, generic, avx2, avx512, avx512_bf16, neon, neon_dotprod, neon_i8mm */
 		uint32_t threads; /* 0: as many as there are processors */
 		char *activations; /* auto: as fits the weights (8 bit or bf16); f32 */
@@ -49,6 +49,7 @@ struct ig_config {
 		uint64_t arena; /* 0: the rest of the budget, 4 GiB at most */
 		uint64_t slab; /* 4 MiB; a power of two */
 		char *dtype; /* f16, f32 */
+		bool prefix_cache; /* prompts that begin alike share what is computed */
 	} kvcache;
 	struct { /* scheduler: */
 		uint32_t max_batch_tokens; /* 512: rows of one step */

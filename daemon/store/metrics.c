@@ -159,6 +159,9 @@ static const struct {
 					  "Memory of the arena that is in slabs in use." },
 	[IG_GAUGE_KV_USED_BYTES] = { "kv_cache_used_bytes", "Memory of blocks in use." },
 	[IG_GAUGE_KV_BLOCKS_USED] = { "kv_cache_blocks_used", "Blocks in use." },
+	[IG_GAUGE_KV_CACHED_BYTES] = { "kv_cache_cached_bytes",
+				       "Memory of blocks that no request uses, kept for prompts that "
+				       "begin the same way." },
 	[IG_GAUGE_WEIGHT_BYTES] = { "weight_bytes", "Memory of packed weights." },
 	[IG_GAUGE_SCRATCH_BYTES] = { "scratch_bytes", "Memory of scratch buffers." },
 	[IG_GAUGE_CONNECTIONS] = { "connections", "Connections that are open." },

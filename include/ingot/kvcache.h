@@ -36,9 +36,10 @@ struct ig_kv_arena {
 struct ig_kv_stats {
 	uint64_t arena_bytes;
 	uint64_t committed_bytes; /* slabs in use */
-	uint64_t used_bytes; /* blocks in use, shared ones once */
-	uint64_t free_bytes; /* what can still be taken */
+	uint64_t used_bytes; /* blocks that sequences use, shared ones once */
+	uint64_t free_bytes; /* what can still be taken, cached_bytes included */
 	uint64_t n_blocks_used;
+	uint64_t cached_bytes; /* blocks that are only kept for a prompt that begins so */
 };
 
 struct ig_kvcache_service {
@@ -74,6 +75,16 @@ struct ig_kvcache_service {
 	/* By slab number; the array is as long as the arena has slabs. */
 	void *const *(*slab_bases)(const struct ig_kvcache *c, uint32_t *n_slabs);
 	void (*stats)(const struct ig_kvcache *c, struct ig_kv_stats *out);
+
+	/* Let a sequence without blocks begin with those that are computed already for
+	 * the longest beginning of tokens[n_tokens] that is known, compared token by token:
+	 * *n_cached of them, whole blocks. */
+	void (*seq_match)(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens,
+			  uint32_t *n_cached);
+	/* The first n_tokens of the sequence are computed: its full blocks may be found by
+	 * seq_match from now on, and are kept when the sequence is gone until their room is
+	 * wanted, the least recently used first.  Called again as n_tokens grows. */
+	void (*seq_commit)(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens);
 };
 
 #endif

@@ -9,9 +9,15 @@
  * which comes and goes at a slab's edge does not map and unmap it each time.
  * Everything else that is empty goes back to the system.
  *
+ * Computed blocks are found again through prefix.c, which holds them like a
+ * sequence does; when no block is free, the least recently used of those that only
+ * it holds goes.
+ *
  * What lies inside a block is the business of whoever wrote it; only a fork
  * copies bytes here.  One thread.
  */
+#include "prefix.h"
+
 #include <ingot/kvcache.h>
 #include <ingot/module.h>
 
@@ -23,7 +29,8 @@
 #define NO_SLAB 0xffffffffu
 #define MAX_SLABS ((1u << (32 - IG_BLOCK_BITS)) - 1) /* the last word is IG_BLOCK_NONE */
 #define MAX_BLOCKS_PER_SLAB (1u << IG_BLOCK_BITS)
-#define MAX_GROUPS_PER_SEQ 8
+#define MAX_GROUPS_PER_SEQ PREFIX_MAX_GROUPS
+#define MAX_NODES (1u << 20) /* of the prefix index */
 #define ALIGNMENT 64 /* of each head's rows: a cache line, a vector */
 
 struct slab {
@@ -43,6 +50,7 @@ struct group {
 	uint32_t spare; /* the one empty slab that is kept */
 	uint64_t n_blocks_used;
 	uint64_t n_slabs;
+	uint32_t root; /* the first group of its model: whose prefixes its blocks hold */
 };
 
 struct ig_kvcache {
@@ -54,6 +62,7 @@ struct ig_kvcache {
 	struct slab *slabs; /* [n_slabs] */
 	struct group *groups;
 	uint32_t n_groups;
+	struct prefix *prefix;
 };
 
 struct ig_kv_seq {
@@ -63,6 +72,8 @@ struct ig_kv_seq {
 	uint32_t n_blocks; /* in each table */
 	uint32_t max_blocks, max_tokens;
 	uint32_t n_tokens; /* reserved */
+	uint32_t n_indexed; /* blocks that the prefix index was told of */
+	uint32_t node; /* the last of their nodes, in use by this sequence; or PREFIX_NONE */
 	uint32_t tables[]; /* [n_groups, max_blocks] */
 };
 
@@ -224,6 +235,19 @@ static void block_drop(struct ig_kvcache *c, uint32_t word)
 		slab_release(c, n);
 }
 
+/* Make room: the block that was not used for the longest time goes.  False: all that
+ * there are are in use. */
+static bool evict(struct ig_kvcache *c)
+{
+	uint32_t blocks[MAX_GROUPS_PER_SEQ], n_groups;
+
+	if (!prefix_evict(c->prefix, blocks, &n_groups))
+		return false;
+	for (uint32_t i = 0; i < n_groups; i++)
+		block_drop(c, blocks[i]);
+	return true;
+}
+
 static void *block_base(struct ig_kvcache *c, const struct group *g, uint32_t word)
 {
 	return (char *)c->bases[IG_BLOCK_SLAB(word)] + IG_BLOCK_INDEX(word) * g->layout.block_bytes;
@@ -242,6 +266,7 @@ static void kv_destroy(struct ig_kvcache *c)
 		free(c->slabs[i].n_holders);
 		free(c->slabs[i].free_blocks);
 	}
+	prefix_destroy(c->prefix);
 	free(c->bases);
 	free(c->slabs);
 	free(c->groups);
@@ -275,7 +300,10 @@ static int kv_create(const struct ig_kv_arena *arena, struct ig_kvcache **out, s
 	c->n_slabs = (uint32_t)n_slabs;
 	c->bases = calloc(n_slabs, sizeof *c->bases);
 	c->slabs = calloc(n_slabs, sizeof *c->slabs);
-	if (!c->bases || !c->slabs)
+	/* no block is so small that more nodes than this could be wanted */
+	c->prefix = prefix_create(arena->arena_bytes / 1024 < MAX_NODES ?
+				  (uint32_t)(arena->arena_bytes / 1024) : MAX_NODES);
+	if (!c->bases || !c->slabs || !c->prefix)
 		goto no_memory;
 	for (uint32_t i = 0; i < c->n_slabs; i++) {
 		c->slabs[i].group = NO_SLAB;
@@ -360,6 +388,7 @@ static int kv_add_group(struct ig_kvcache *c, const struct ig_kv_layout *l, uint
 		.blocks_per_slab = n < MAX_BLOCKS_PER_SLAB ? (uint32_t)n : MAX_BLOCKS_PER_SLAB,
 		.partial = NO_SLAB,
 		.spare = NO_SLAB,
+		.root = (uint32_t)(g - c->groups),
 	};
 	*group = (uint32_t)(g - c->groups);
 	return 0;
@@ -372,6 +401,10 @@ static void kv_remove_group(struct ig_kvcache *c, uint32_t group)
 	if (group >= c->n_groups || !c->groups[group].used)
 		return;
 	g = &c->groups[group];
+	uint32_t blocks[MAX_GROUPS_PER_SEQ], n_groups;
+	while (prefix_evict_root(c->prefix, g->root, blocks, &n_groups))
+		for (uint32_t i = 0; i < n_groups; i++)
+			block_drop(c, blocks[i]);
 	if (g->n_blocks_used)
 		abort(); /* a sequence still points into memory that would go away */
 	if (g->spare != NO_SLAB)
@@ -402,6 +435,9 @@ static int kv_seq_create(struct ig_kvcache *c, const uint32_t *groups, uint32_t 
 	memcpy(s->group, groups, n_groups * sizeof *groups);
 	s->max_blocks = max_blocks;
 	s->max_tokens = max_tokens;
+	s->node = PREFIX_NONE;
+	for (uint32_t i = 0; i < n_groups; i++)
+		c->groups[groups[i]].root = groups[0];
 	*out = s;
 	return 0;
 }
@@ -425,7 +461,11 @@ static int kv_seq_reserve(struct ig_kv_seq *s, uint32_t n_tokens)
 	n_blocks = (n_tokens + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
 	for (uint32_t i = 0; i < s->n_groups; i++) {
 		for (uint32_t b = s->n_blocks; b < n_blocks; b++) {
-			int rc = block_take(s->cache, s->group[i], &table(s, i)[b]);
+			int rc;
+
+			do
+				rc = block_take(s->cache, s->group[i], &table(s, i)[b]);
+			while (rc < 0 && evict(s->cache));
 			if (rc < 0) {
 				/* this group's few, then all of the groups before it */
 				while (b > s->n_blocks)
@@ -444,8 +484,73 @@ static void kv_seq_destroy(struct ig_kv_seq *s)
 {
 	if (!s)
 		return;
+	if (s->node != PREFIX_NONE)
+		prefix_unuse(s->cache->prefix, s->node);
 	shrink(s, s->n_groups, s->n_blocks, 0);
 	free(s);
+}
+
+static void move_to_node(struct ig_kv_seq *s, uint32_t node)
+{
+	prefix_use(s->cache->prefix, node); /* first: it holds the one before it too */
+	if (s->node != PREFIX_NONE)
+		prefix_unuse(s->cache->prefix, s->node);
+	s->node = node;
+	s->n_indexed++;
+}
+
+static void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens,
+			 uint32_t *n_cached)
+{
+	struct ig_kvcache *c = s->cache;
+
+	*n_cached = 0;
+	if (s->n_blocks)
+		return;
+	if (n_tokens > s->max_tokens)
+		n_tokens = s->max_tokens;
+	while ((s->n_blocks + 1) * IG_BLOCK_TOKENS <= n_tokens) {
+		uint32_t n_groups, node = prefix_find(c->prefix, s->group[0], s->node,
+						      tokens + s->n_blocks * IG_BLOCK_TOKENS);
+		if (node == PREFIX_NONE)
+			break;
+		const uint32_t *blocks = prefix_blocks(c->prefix, node, &n_groups);
+		if (n_groups != s->n_groups)
+			break;
+		for (uint32_t i = 0; i < n_groups; i++) {
+			block_hold(c, blocks[i]);
+			table(s, i)[s->n_blocks] = blocks[i];
+		}
+		move_to_node(s, node);
+		s->n_blocks++;
+	}
+	*n_cached = s->n_tokens = s->n_blocks * IG_BLOCK_TOKENS;
+}
+
+static void kv_seq_commit(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens)
+{
+	struct ig_kvcache *c = s->cache;
+
+	while (s->n_indexed < s->n_blocks && (s->n_indexed + 1) * IG_BLOCK_TOKENS <= n_tokens) {
+		const int32_t *t = tokens + s->n_indexed * IG_BLOCK_TOKENS;
+		uint32_t node = prefix_find(c->prefix, s->group[0], s->node, t);
+
+		if (node == PREFIX_NONE) {
+			uint32_t blocks[MAX_GROUPS_PER_SEQ];
+
+			for (uint32_t i = 0; i < s->n_groups; i++)
+				blocks[i] = table(s, i)[s->n_indexed];
+			node = prefix_add(c->prefix, s->group[0], s->node, t, blocks, s->n_groups);
+			if (node == PREFIX_NONE && evict(c))
+				node = prefix_add(c->prefix, s->group[0], s->node, t, blocks,
+						  s->n_groups);
+			if (node == PREFIX_NONE)
+				return; /* the index is full of what is in use: another time */
+			for (uint32_t i = 0; i < s->n_groups; i++)
+				block_hold(c, blocks[i]);
+		}
+		move_to_node(s, node);
+	}
 }
 
 static int kv_seq_fork(struct ig_kv_seq *parent, uint32_t n_tokens, struct ig_kv_seq **out)
@@ -468,6 +573,16 @@ static int kv_seq_fork(struct ig_kv_seq *parent, uint32_t n_tokens, struct ig_kv
 	}
 	s->n_blocks = n_full;
 	s->n_tokens = n_full * IG_BLOCK_TOKENS;
+	if (parent->node != PREFIX_NONE) {
+		/* the part of the parent's path that it shares */
+		uint32_t node = parent->node;
+
+		for (s->n_indexed = parent->n_indexed; s->n_indexed > n_full; s->n_indexed--)
+			node = prefix_parent(c->prefix, node);
+		if (node != PREFIX_NONE)
+			prefix_use(c->prefix, node);
+		s->node = node;
+	}
 	rc = kv_seq_reserve(s, n_tokens);
 	if (rc < 0) {
 		kv_seq_destroy(s);
@@ -514,9 +629,11 @@ static void kv_stats(const struct ig_kvcache *c, struct ig_kv_stats *out)
 		if (!g->used)
 			continue;
 		n_blocks = g->n_slabs * g->blocks_per_slab;
-		out->n_blocks_used += g->n_blocks_used;
-		out->used_bytes += g->n_blocks_used * g->layout.block_bytes;
-		out->free_bytes += (n_blocks - g->n_blocks_used) * g->layout.block_bytes;
+		uint64_t n_idle = prefix_n_idle(c->prefix, g->root);
+		out->n_blocks_used += g->n_blocks_used - n_idle;
+		out->used_bytes += (g->n_blocks_used - n_idle) * g->layout.block_bytes;
+		out->free_bytes += (n_blocks - g->n_blocks_used + n_idle) * g->layout.block_bytes;
+		out->cached_bytes += n_idle * g->layout.block_bytes;
 	}
 }
 
@@ -535,6 +652,8 @@ static const struct ig_kvcache_service paged = {
 	.seq_blocks = kv_seq_blocks,
 	.slab_bases = kv_slab_bases,
 	.stats = kv_stats,
+	.seq_match = kv_seq_match,
+	.seq_commit = kv_seq_commit,
 };
 
 __attribute__((visibility("default")))

@@ -403,6 +403,32 @@ def test_log(start, models, tmp_path):
     assert quiet.log == ""
 
 
+def test_prefix_cache(start, models):
+    """The same text; a prompt that is asked again is not computed again."""
+    texts = {}
+    for value in (True, False):
+        d = start(extra={"kvcache": {"prefix_cache": value},
+                         "models": [{"name": "random", "path": models.random()}]})
+        ask = {"max_tokens": 12, "temperature": 1, "seed": 4}
+        prompt = "word " * 60
+        first = d.chat(prompt, **ask).json
+        again = d.chat(prompt, **ask).json
+        longer = d.chat(prompt + "and more", **ask).json
+        texts[value] = [r["choices"][0]["message"]["content"] for r in (first, again, longer)]
+        cached = [r["usage"]["prompt_tokens_details"]["cached_tokens"] for r in (first, again, longer)]
+        if value:
+            n = first["usage"]["prompt_tokens"]
+            assert cached[0] == 0
+            assert cached[1] == (n - 1) // 16 * 16 > 0
+            assert 0 < cached[2] <= cached[1]
+            assert d.metrics().sum("ingot_kv_cache_cached_bytes") > 0
+        else:
+            assert cached == [0, 0, 0]
+            assert d.metrics().sum("ingot_kv_cache_cached_bytes") == 0
+        d.stop()
+    assert texts[True] == texts[False] and texts[True][0] == texts[True][1]
+
+
 def test_run_ahead(start, models):
     """The same text; a step that ran ahead of the end is one more, and thrown away."""
     steps, texts = {}, {}

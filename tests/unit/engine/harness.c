@@ -21,6 +21,7 @@ void harness_config(struct ig_config *c, const char *const *models, size_t n)
 	c->kvcache.arena = 4 << 20;
 	c->kvcache.slab = SLAB_BYTES;
 	c->kvcache.dtype = strdup("f16");
+	c->kvcache.prefix_cache = true;
 	c->modules.path = module_path;
 	c->scheduler.max_batch_tokens = 128;
 	c->scheduler.prefill_chunk = 64;

@@ -309,6 +309,7 @@ static void test_gauges_and_counters(void **state)
 		[IG_GAUGE_KV_COMMITTED_BYTES] = "ingot_kv_cache_committed_bytes",
 		[IG_GAUGE_KV_USED_BYTES] = "ingot_kv_cache_used_bytes",
 		[IG_GAUGE_KV_BLOCKS_USED] = "ingot_kv_cache_blocks_used",
+		[IG_GAUGE_KV_CACHED_BYTES] = "ingot_kv_cache_cached_bytes",
 		[IG_GAUGE_WEIGHT_BYTES] = "ingot_weight_bytes",
 		[IG_GAUGE_SCRATCH_BYTES] = "ingot_scratch_bytes",
 		[IG_GAUGE_CONNECTIONS] = "ingot_connections",

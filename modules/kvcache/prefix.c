@@ -1,0 +1,263 @@
+/*
+ * prefix.c: see prefix.h.
+ *
+ * Only leaves can go: what lies behind a node would be lost with it.  So the list of
+ * candidates holds idle nodes without children, in the order in which they were last
+ * used; a parent whose last child went was last used when that child was, and takes
+ * its place at the old end.
+ */
+#include "prefix.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#if defined(__APPLE__)
+#include <sys/random.h>
+#endif
+
+#define MAX_ROOTS 256
+
+struct node {
+	uint32_t root, parent;
+	uint32_t n_children;
+	uint32_t n_busy; /* users, and children that are not idle */
+	uint32_t chain; /* the next with this hash, or the next free node */
+	uint32_t older, newer; /* in the list of candidates */
+	uint32_t n_groups; /* 0: not in use */
+	int32_t tokens[IG_BLOCK_TOKENS];
+	uint32_t blocks[PREFIX_MAX_GROUPS];
+};
+
+struct prefix {
+	struct node *nodes;
+	uint32_t max_nodes, n_touched; /* beyond n_touched none was ever used */
+	uint32_t free;
+	uint32_t *heads; /* [n_heads] by hash */
+	uint32_t n_heads; /* a power of two */
+	uint32_t oldest, newest;
+	uint64_t key[2];
+	uint64_t n_idle[MAX_ROOTS];
+};
+
+struct prefix *prefix_create(uint32_t max_nodes)
+{
+	struct prefix *p = calloc(1, sizeof *p);
+
+	if (!p)
+		return NULL;
+	p->max_nodes = max_nodes;
+	for (p->n_heads = 16; p->n_heads < max_nodes && p->n_heads < 1u << 30;)
+		p->n_heads *= 2;
+	/* calloc of so much comes straight from the system, which gives pages on touch */
+	p->nodes = calloc(max_nodes, sizeof *p->nodes);
+	p->heads = calloc(p->n_heads, sizeof *p->heads);
+	if (!p->nodes || !p->heads || getentropy(p->key, sizeof p->key)) {
+		prefix_destroy(p);
+		return NULL;
+	}
+	p->free = p->oldest = p->newest = PREFIX_NONE;
+	return p;
+}
+
+void prefix_destroy(struct prefix *p)
+{
+	if (!p)
+		return;
+	free(p->nodes);
+	free(p->heads);
+	free(p);
+}
+
+/* ---- finding --------------------------------------------------------------------- */
+
+/* Multiply and fold, eight bytes at a time, from a random start. */
+static uint64_t fold(uint64_t h, uint64_t v)
+{
+	unsigned __int128 m = (unsigned __int128)(h ^ v) * 0x9e3779b97f4a7c15u;
+	return (uint64_t)m ^ (uint64_t)(m >> 64);
+}
+
+static uint32_t *head_of(const struct prefix *p, uint32_t root, uint32_t parent,
+			 const int32_t *tokens)
+{
+	uint64_t h = fold(p->key[0], (uint64_t)root << 32 | parent);
+
+	for (int i = 0; i < IG_BLOCK_TOKENS; i += 2)
+		h = fold(h ^ p->key[1], (uint64_t)(uint32_t)tokens[i] << 32 | (uint32_t)tokens[i + 1]);
+	return &p->heads[(h ^ h >> 32) & (p->n_heads - 1)];
+}
+
+/* Heads and chains hold numbers plus one, so that zeroed memory is an empty table. */
+uint32_t prefix_find(const struct prefix *p, uint32_t root, uint32_t parent, const int32_t *tokens)
+{
+	for (uint32_t i = *head_of(p, root, parent, tokens); i; i = p->nodes[i - 1].chain) {
+		const struct node *n = &p->nodes[i - 1];
+		if (n->parent == parent && n->root == root &&
+		    !memcmp(n->tokens, tokens, sizeof n->tokens))
+			return i - 1;
+	}
+	return PREFIX_NONE;
+}
+
+const uint32_t *prefix_blocks(const struct prefix *p, uint32_t node, uint32_t *n_groups)
+{
+	*n_groups = p->nodes[node].n_groups;
+	return p->nodes[node].blocks;
+}
+
+uint32_t prefix_parent(const struct prefix *p, uint32_t node)
+{
+	return p->nodes[node].parent;
+}
+
+/* ---- candidates ---------------------------------------------------------------------- */
+
+static void list_remove(struct prefix *p, uint32_t i)
+{
+	struct node *n = &p->nodes[i];
+
+	if (n->older != PREFIX_NONE)
+		p->nodes[n->older].newer = n->newer;
+	else
+		p->oldest = n->newer;
+	if (n->newer != PREFIX_NONE)
+		p->nodes[n->newer].older = n->older;
+	else
+		p->newest = n->older;
+}
+
+static void list_add(struct prefix *p, uint32_t i, bool as_newest)
+{
+	struct node *n = &p->nodes[i];
+
+	n->older = as_newest ? p->newest : PREFIX_NONE;
+	n->newer = as_newest ? PREFIX_NONE : p->oldest;
+	if (n->older != PREFIX_NONE)
+		p->nodes[n->older].newer = i;
+	else
+		p->oldest = i;
+	if (n->newer != PREFIX_NONE)
+		p->nodes[n->newer].older = i;
+	else
+		p->newest = i;
+}
+
+static bool is_candidate(const struct node *n)
+{
+	return !n->n_busy && !n->n_children;
+}
+
+/* One reason more for the node to stay; the first makes its parent busy too. */
+static void add_busy(struct prefix *p, uint32_t i)
+{
+	for (; i != PREFIX_NONE; i = p->nodes[i].parent) {
+		struct node *n = &p->nodes[i];
+		if (is_candidate(n))
+			list_remove(p, i);
+		if (n->n_busy++)
+			return;
+		p->n_idle[n->root]--;
+	}
+}
+
+static void drop_busy(struct prefix *p, uint32_t i)
+{
+	for (; i != PREFIX_NONE; i = p->nodes[i].parent) {
+		struct node *n = &p->nodes[i];
+		if (--n->n_busy)
+			return;
+		p->n_idle[n->root]++;
+		if (is_candidate(n))
+			list_add(p, i, true);
+	}
+}
+
+void prefix_use(struct prefix *p, uint32_t node)
+{
+	add_busy(p, node);
+}
+
+void prefix_unuse(struct prefix *p, uint32_t node)
+{
+	drop_busy(p, node);
+}
+
+/* ---- adding and taking out -------------------------------------------------------------- */
+
+uint32_t prefix_add(struct prefix *p, uint32_t root, uint32_t parent, const int32_t *tokens,
+		    const uint32_t *blocks, uint32_t n_groups)
+{
+	uint32_t i = p->free, *head;
+
+	if (root >= MAX_ROOTS || n_groups < 1 || n_groups > PREFIX_MAX_GROUPS)
+		return PREFIX_NONE;
+	if (i != PREFIX_NONE)
+		p->free = p->nodes[i].chain;
+	else if (p->n_touched < p->max_nodes)
+		i = p->n_touched++;
+	else
+		return PREFIX_NONE;
+	struct node *n = &p->nodes[i];
+	*n = (struct node){ .root = root, .parent = parent, .n_groups = n_groups };
+	memcpy(n->tokens, tokens, sizeof n->tokens);
+	memcpy(n->blocks, blocks, n_groups * sizeof *blocks);
+	head = head_of(p, root, parent, tokens);
+	n->chain = *head;
+	*head = i + 1;
+	if (parent != PREFIX_NONE) {
+		if (is_candidate(&p->nodes[parent]))
+			list_remove(p, parent);
+		p->nodes[parent].n_children++;
+	}
+	p->n_idle[root]++;
+	list_add(p, i, true);
+	return i;
+}
+
+static void take_out(struct prefix *p, uint32_t i, uint32_t *blocks, uint32_t *n_groups)
+{
+	struct node *n = &p->nodes[i];
+	uint32_t *at = head_of(p, n->root, n->parent, n->tokens);
+
+	while (*at != i + 1)
+		at = &p->nodes[*at - 1].chain;
+	*at = n->chain;
+	list_remove(p, i);
+	p->n_idle[n->root]--;
+	*n_groups = n->n_groups;
+	memcpy(blocks, n->blocks, n->n_groups * sizeof *blocks);
+	if (n->parent != PREFIX_NONE) {
+		struct node *parent = &p->nodes[n->parent];
+		parent->n_children--;
+		if (is_candidate(parent))
+			list_add(p, n->parent, false);
+	}
+	n->n_groups = 0;
+	n->chain = p->free;
+	p->free = i;
+}
+
+bool prefix_evict(struct prefix *p, uint32_t *blocks, uint32_t *n_groups)
+{
+	if (p->oldest == PREFIX_NONE)
+		return false;
+	take_out(p, p->oldest, blocks, n_groups);
+	return true;
+}
+
+bool prefix_evict_root(struct prefix *p, uint32_t root, uint32_t *blocks, uint32_t *n_groups)
+{
+	for (uint32_t i = p->oldest; i != PREFIX_NONE; i = p->nodes[i].newer) {
+		if (p->nodes[i].root != root)
+			continue;
+		take_out(p, i, blocks, n_groups);
+		return true;
+	}
+	return false;
+}
+
+uint64_t prefix_n_idle(const struct prefix *p, uint32_t root)
+{
+	return root < MAX_ROOTS ? p->n_idle[root] : 0;
+}

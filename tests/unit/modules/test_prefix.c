@@ -1,0 +1,367 @@
+/*
+ * test_prefix.c: the prefix index, through the service: what seq_match gives back is
+ * the K and V of exactly these tokens, whatever came and went in between.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <ingot/kvcache.h>
+#include <ingot/module.h>
+
+#define SLAB_BYTES 4096
+#define MAX_TOKENS 160
+#define N_SEQS 6
+
+extern const struct ig_module ingot_module;
+static const struct ig_kvcache_service *kv;
+static int n_mapped;
+
+static void *map_slab(void *ctx, uint64_t bytes)
+{
+	n_mapped++;
+	return malloc(bytes);
+}
+
+static void unmap_slab(void *ctx, void *base, uint64_t bytes)
+{
+	n_mapped--;
+	free(base);
+}
+
+static void copy(void *ctx, void *dst, const void *src, uint64_t n_bytes)
+{
+	memcpy(dst, src, n_bytes);
+}
+
+static struct ig_kvcache *make(uint32_t n_slabs)
+{
+	struct ig_kv_arena a = { .struct_size = sizeof a, .arena_bytes = (uint64_t)n_slabs * SLAB_BYTES,
+				 .slab_bytes = SLAB_BYTES, .map_slab = map_slab,
+				 .unmap_slab = unmap_slab, .copy = copy };
+	struct ig_kvcache *c;
+	struct ig_error err;
+
+	assert_int_equal(kv->create(&a, &c, &err), 0);
+	return c;
+}
+
+/* Two groups of blocks of 1024 and 512 bytes. */
+static void add_groups(struct ig_kvcache *c, struct ig_kv_layout l[2], uint32_t g[2])
+{
+	struct ig_error err;
+
+	l[0] = (struct ig_kv_layout){ .dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1, .head_dim = 16 };
+	l[1] = (struct ig_kv_layout){ .dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1, .head_dim = 8 };
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(kv->layout(c, &l[i], &err), 0);
+		assert_int_equal(kv->add_group(c, &l[i], &g[i], &err), 0);
+	}
+}
+
+static struct ig_kv_stats stats(const struct ig_kvcache *c)
+{
+	struct ig_kv_stats st;
+
+	kv->stats(c, &st);
+	return st;
+}
+
+/* ---- a sequence that writes what it computes -------------------------------------------- */
+
+struct text {
+	struct ig_kv_seq *seq;
+	int32_t tokens[MAX_TOKENS];
+	uint32_t n;
+};
+
+/* What "K and V" of position n - 1 are: of all tokens up to there. */
+static uint64_t content(const int32_t *tokens, uint32_t n, uint32_t group)
+{
+	uint64_t h = 1469598103934665603u + group;
+
+	for (uint32_t i = 0; i < n; i++)
+		h = (h ^ (uint64_t)(uint32_t)tokens[i]) * 1099511628211u;
+	return h;
+}
+
+static void *place(struct ig_kvcache *c, const struct ig_kv_layout *l, struct text *t, uint32_t group,
+		   uint32_t at)
+{
+	uint32_t n, n_slabs;
+	const uint32_t *blocks = kv->seq_blocks(t->seq, group, &n);
+	void *const *bases = kv->slab_bases(c, &n_slabs);
+
+	assert_true(at / IG_BLOCK_TOKENS < n);
+	return (char *)bases[IG_BLOCK_SLAB(blocks[at / IG_BLOCK_TOKENS])] +
+	       IG_BLOCK_INDEX(blocks[at / IG_BLOCK_TOKENS]) * l[group].block_bytes +
+	       at % IG_BLOCK_TOKENS * l[group].token_stride;
+}
+
+static void compute(struct ig_kvcache *c, const struct ig_kv_layout *l, struct text *t, uint32_t from,
+		    uint32_t to)
+{
+	for (uint32_t i = from; i < to; i++)
+		for (uint32_t g = 0; g < 2; g++) {
+			uint64_t v = content(t->tokens, i + 1, g);
+			memcpy(place(c, l, t, g, i), &v, sizeof v);
+		}
+}
+
+static void check(struct ig_kvcache *c, const struct ig_kv_layout *l, struct text *t, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t g = 0; g < 2; g++) {
+			uint64_t v = content(t->tokens, i + 1, g);
+			assert_memory_equal(place(c, l, t, g, i), &v, sizeof v);
+		}
+}
+
+/* Begin a text of n tokens, as an engine would; the number that was cached. */
+static uint32_t begin(struct ig_kvcache *c, const struct ig_kv_layout *l, const uint32_t *g,
+		      struct text *t)
+{
+	uint32_t n_cached = 77;
+
+	assert_int_equal(kv->seq_create(c, g, 2, MAX_TOKENS, &t->seq), 0);
+	kv->seq_match(t->seq, t->tokens, t->n - 1, &n_cached);
+	assert_true(n_cached < t->n && n_cached % IG_BLOCK_TOKENS == 0);
+	check(c, l, t, n_cached);
+	return n_cached;
+}
+
+static void fill(struct text *t, uint32_t n, int32_t seed)
+{
+	t->n = n;
+	for (uint32_t i = 0; i < n; i++)
+		t->tokens[i] = (int32_t)(i * 7u) + seed;
+}
+
+static int setup(void **state)
+{
+	kv = ingot_module.kvcache;
+	n_mapped = 0;
+	return 0;
+}
+
+static void test_whole_blocks_of_a_beginning(void **state)
+{
+	struct ig_kvcache *c = make(8);
+	struct ig_kv_layout l[2];
+	struct text a, b;
+	uint32_t g[2];
+
+	add_groups(c, l, g);
+	fill(&a, 50, 3);
+	assert_int_equal(begin(c, l, g, &a), 0);
+	assert_int_equal(kv->seq_reserve(a.seq, 50), 0);
+	compute(c, l, &a, 0, 50);
+	kv->seq_commit(a.seq, a.tokens, 20);
+	fill(&b, 50, 3);
+	assert_int_equal(begin(c, l, g, &b), 16); /* what was committed, in whole blocks */
+	kv->seq_destroy(b.seq);
+	kv->seq_commit(a.seq, a.tokens, 50);
+	kv->seq_commit(a.seq, a.tokens, 50); /* nothing new */
+	assert_int_equal(begin(c, l, g, &b), 48);
+	assert_int_equal(stats(c).n_blocks_used, 4 + 4); /* a's, shared */
+	kv->seq_destroy(b.seq);
+	b.n = 48;
+	assert_int_equal(begin(c, l, g, &b), 32); /* the last token is left to compute */
+	kv->seq_destroy(b.seq);
+	fill(&b, 50, 3);
+	b.tokens[20]++;
+	assert_int_equal(begin(c, l, g, &b), 16);
+	kv->seq_destroy(b.seq);
+	b.tokens[0]++;
+	assert_int_equal(begin(c, l, g, &b), 0);
+	kv->seq_destroy(b.seq);
+	/* The second block's tokens at the beginning are another prefix. */
+	memmove(b.tokens, a.tokens + 16, 34 * sizeof *b.tokens);
+	b.n = 34;
+	assert_int_equal(begin(c, l, g, &b), 0);
+	kv->seq_destroy(b.seq);
+
+	kv->seq_destroy(a.seq);
+	assert_int_equal(stats(c).used_bytes, 0);
+	assert_int_equal(stats(c).n_blocks_used, 0);
+	assert_int_equal(stats(c).cached_bytes, 3 * (1024 + 512));
+	assert_int_equal(stats(c).free_bytes, 8 * SLAB_BYTES);
+	fill(&a, 50, 3);
+	assert_int_equal(begin(c, l, g, &a), 48); /* kept though nobody uses it */
+	assert_int_equal(stats(c).cached_bytes, 0);
+	kv->seq_destroy(a.seq);
+	kv->remove_group(c, g[0]);
+	kv->remove_group(c, g[1]);
+	assert_int_equal(stats(c).cached_bytes, 0);
+	assert_int_equal(n_mapped, 0);
+	kv->destroy(c);
+}
+
+/* Least recently used first, leaves before what they hang on, nothing in use. */
+static void test_eviction(void **state)
+{
+	struct ig_kvcache *c = make(3); /* 2 slabs of 4 large blocks, one of 8 small */
+	struct ig_kv_layout l[2];
+	struct text t[4];
+	uint32_t g[2];
+
+	add_groups(c, l, g);
+	for (int i = 0; i < 4; i++) {
+		fill(&t[i], 32, 1000 * i);
+		assert_int_equal(begin(c, l, g, &t[i]), 0);
+		assert_int_equal(kv->seq_reserve(t[i].seq, 32), 0);
+		compute(c, l, &t[i], 0, 32);
+		kv->seq_commit(t[i].seq, t[i].tokens, 32);
+		if (i != 3)
+			kv->seq_destroy(t[i].seq);
+	}
+	fill(&t[0], 33, 0);
+	assert_int_equal(begin(c, l, g, &t[0]), 32); /* used again: 1 is the oldest now */
+	kv->seq_destroy(t[0].seq);
+	/* All 8 large blocks are taken or cached: two more cost text 1 its blocks. */
+	struct text x;
+	fill(&x, 16, 5555);
+	assert_int_equal(begin(c, l, g, &x), 0);
+	assert_int_equal(kv->seq_reserve(x.seq, 16), 0);
+	fill(&t[1], 33, 1000);
+	assert_int_equal(begin(c, l, g, &t[1]), 16); /* its second block went, the first is left */
+	kv->seq_destroy(t[1].seq);
+	fill(&t[2], 33, 2000);
+	assert_int_equal(begin(c, l, g, &t[2]), 32);
+	kv->seq_destroy(t[2].seq);
+	/* What is in use stays; when only that is left, there is no room. */
+	assert_int_equal(kv->seq_reserve(x.seq, 96), 0);
+	assert_int_equal(stats(c).cached_bytes, 0);
+	assert_int_equal(kv->seq_reserve(x.seq, 97), -ENOSPC);
+	check(c, l, &t[3], 32);
+	kv->seq_destroy(x.seq);
+	kv->seq_destroy(t[3].seq);
+	kv->destroy(c);
+	assert_int_equal(n_mapped, 0);
+}
+
+/* Two compute the same at the same time: one's blocks are found, both go on. */
+static void test_twins(void **state)
+{
+	struct ig_kvcache *c = make(8);
+	struct ig_kv_layout l[2];
+	struct text t[2], b;
+	uint32_t g[2];
+
+	add_groups(c, l, g);
+	for (int i = 0; i < 2; i++) {
+		fill(&t[i], 64, 9);
+		assert_int_equal(begin(c, l, g, &t[i]), 0);
+		assert_int_equal(kv->seq_reserve(t[i].seq, 64), 0);
+		compute(c, l, &t[i], 0, 64);
+	}
+	kv->seq_commit(t[0].seq, t[0].tokens, 40);
+	kv->seq_commit(t[1].seq, t[1].tokens, 64);
+	kv->seq_commit(t[0].seq, t[0].tokens, 64);
+	kv->seq_destroy(t[0].seq);
+	check(c, l, &t[1], 64);
+	kv->seq_destroy(t[1].seq);
+	assert_int_equal(stats(c).used_bytes, 0);
+	fill(&b, 65, 9);
+	assert_int_equal(begin(c, l, g, &b), 64);
+	kv->seq_destroy(b.seq);
+	kv->destroy(c);
+	assert_int_equal(n_mapped, 0);
+}
+
+/* ---- everything at once --------------------------------------------------------------------- */
+
+static uint64_t rng_state;
+
+static uint32_t rnd(uint32_t n)
+{
+	rng_state = rng_state * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(rng_state >> 33) % n;
+}
+
+static void test_chaos(void **state)
+{
+	struct ig_kvcache *c = make(10);
+	struct ig_kv_layout l[2];
+	static struct text s[N_SEQS];
+	uint32_t g[2], n_hits = 0, n_full = 0, n_forks = 0;
+
+	memset(s, 0, sizeof s);
+	add_groups(c, l, g);
+	rng_state = 0x5eed;
+	for (int step = 0; step < 30000; step++) {
+		struct text *a = &s[rnd(N_SEQS)];
+
+		if (!a->seq && rnd(3) == 0 && s[0].seq && a != &s[0]) {
+			uint32_t n = rnd(s[0].n + 1);
+			if (kv->seq_fork(s[0].seq, n, &a->seq)) {
+				a->seq = NULL;
+				continue;
+			}
+			memcpy(a->tokens, s[0].tokens, sizeof a->tokens);
+			a->n = n;
+			n_forks++;
+		} else if (!a->seq) {
+			/* few tokens, so that beginnings are alike */
+			a->n = 1 + rnd(MAX_TOKENS - 1);
+			uint32_t change = 16 * rnd(8);
+			for (uint32_t i = 0; i < a->n; i++)
+				a->tokens[i] = (int32_t)(i < change ? i : i + 1 + rnd(2) * (i % 16 == 0));
+			uint32_t n_cached = begin(c, l, g, a);
+			n_hits += n_cached > 0;
+			if (kv->seq_reserve(a->seq, a->n)) {
+				n_full++;
+				kv->seq_destroy(a->seq);
+				a->seq = NULL;
+				continue;
+			}
+			compute(c, l, a, n_cached, a->n);
+		} else if (rnd(3) == 0) {
+			check(c, l, a, a->n);
+			kv->seq_destroy(a->seq);
+			a->seq = NULL;
+			continue;
+		} else {
+			uint32_t n = a->n + rnd(10);
+			if (n > MAX_TOKENS)
+				n = MAX_TOKENS;
+			if (kv->seq_reserve(a->seq, n)) {
+				n_full++;
+				continue;
+			}
+			for (uint32_t i = a->n; i < n; i++)
+				a->tokens[i] = (int32_t)(i + rnd(2));
+			compute(c, l, a, a->n, n);
+			a->n = n;
+		}
+		check(c, l, a, a->n);
+		kv->seq_commit(a->seq, a->tokens, rnd(2) ? a->n : rnd(a->n + 1));
+		struct ig_kv_stats st = stats(c);
+		assert_true(st.used_bytes <= st.committed_bytes && st.free_bytes <= st.arena_bytes);
+		assert_true(st.used_bytes + st.cached_bytes <= st.committed_bytes);
+	}
+	assert_true(n_hits > 1000 && n_full > 50 && n_forks > 500); /* all of it really happened */
+	for (int i = 0; i < N_SEQS; i++)
+		kv->seq_destroy(s[i].seq);
+	assert_int_equal(stats(c).n_blocks_used, 0);
+	kv->remove_group(c, g[0]);
+	kv->remove_group(c, g[1]);
+	assert_int_equal(n_mapped, 0);
+	kv->destroy(c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_whole_blocks_of_a_beginning),
+		cmocka_unit_test(test_eviction),
+		cmocka_unit_test(test_twins),
+		cmocka_unit_test(test_chaos),
+	};
+	return cmocka_run_group_tests_name("prefix index", tests, setup, NULL);
+}
