@@ -8,14 +8,19 @@
 #define ATTENTION_KERNELS_PRIVATE_H
 
 #include <ingot/arch.h>
+#include <ingot/gpu.h>
 
 extern const struct ig_op ig_op_rope_table;
 extern const struct ig_op ig_op_rope_kv;
 extern const struct ig_op ig_op_attention;
 extern const struct ig_arch ig_arch_llama;
+extern const struct ig_gpu_op ig_gpu_rope_table, ig_gpu_rope_kv, ig_gpu_attention; /* gpu.c */
 
 #define MAX_HEAD_DIM 256
 #define MAX_HEADS 1024
+
+/* 1 / base^(i / n_pairs) for i < n_pairs. */
+void ig_rope_inverse_frequencies(const struct ig_rope_table_params *p, float *inv);
 
 #if defined(__x86_64__)
 void ig_rope_kv_avx2(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);

@@ -54,21 +54,27 @@ static int check_table(struct ig_op_shape *s, struct ig_error *err)
 	return 0;
 }
 
-/* 1 / base^(i / n_pairs) / factor[i], each step rounded to float as the models'
- * own code does it; pow in double, so that the rounded power is the nearest. */
-static void inverse_frequencies(const struct ig_op_call *call, float *inv)
+/* Each step rounded to float as the models' own code does it; pow in double, so that the
+ * rounded power is the nearest. */
+void ig_rope_inverse_frequencies(const struct ig_rope_table_params *p, float *inv)
 {
-	const struct ig_rope_table_params *p = call->params;
-	const float *factors = call->n_weights > 0 ? call->weight[0].data : NULL; /* [n_pairs] */
-
 	for (uint32_t i = 0; i < p->n_pairs; i++) {
 		float exponent = (float)(2 * i) / (float)(2 * p->n_pairs);
 		float power = (float)pow((double)p->freq_base, (double)exponent);
 
 		inv[i] = 1.0f / power;
-		if (factors)
-			inv[i] /= factors[i];
 	}
+}
+
+/* 1 / base^(i / n_pairs) / factor[i] */
+static void inverse_frequencies(const struct ig_op_call *call, float *inv)
+{
+	const struct ig_rope_table_params *p = call->params;
+	const float *factors = call->n_weights > 0 ? call->weight[0].data : NULL; /* [n_pairs] */
+
+	ig_rope_inverse_frequencies(p, inv);
+	for (uint32_t i = 0; factors && i < p->n_pairs; i++)
+		inv[i] /= factors[i];
 }
 
 static int64_t n_rows_of_step(const struct ig_op_call *call)
@@ -132,6 +138,7 @@ const struct ig_op ig_op_rope_table = {
 	.reference = reference_table,
 	.cpu_kernels = table_kernels,
 	.n_cpu_kernels = sizeof table_kernels / sizeof table_kernels[0],
+	.gpu = &ig_gpu_rope_table,
 };
 
 /* ---- rope_kv ------------------------------------------------------------------- */
@@ -283,4 +290,5 @@ const struct ig_op ig_op_rope_kv = {
 	.cpu_kernels = rope_kv_kernels,
 	.n_cpu_kernels = sizeof rope_kv_kernels / sizeof rope_kv_kernels[0],
 	.flags = IG_OP_WRITES_KV,
+	.gpu = &ig_gpu_rope_kv,
 };

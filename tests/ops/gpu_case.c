@@ -179,7 +179,7 @@ static void begin_call(const struct ig_gpu_lab *lab, const struct ig_gpu_case *c
 		.max_seqs = at_least_one(c->max_seqs, s->n_seqs),
 		.max_logit_rows = at_least_one(c->max_logit_rows, s->n_logit_rows),
 		.max_context = at_least_one(c->max_context, context),
-		.kv_dtype = c->kv_dtype ? c->kv_dtype : IG_F16,
+		.kv_dtype = s->n_groups ? s->kv[0].layout->dtype : IG_F16,
 		.f32 = c->f32, .max_partials = c->max_partials,
 	};
 	for (uint32_t i = 0; i < call->n_in; i++)

@@ -1,0 +1,331 @@
+/*
+ * gpu.c: how rope_table, rope_kv and attention run on a GPU: argument structs, grids
+ * and which instance of a kernel.  The kernels are shaders/attention/.
+ */
+#include "kernels-private.h"
+#include "shaders/args.h"
+#include "shaders/attention/sizes.h"
+#include "shaders/step.h"
+
+#include <errno.h>
+#include <math.h>
+
+extern const struct ig_shader ig_shader_rope_table, ig_shader_rope_kv, ig_shader_attention;
+
+static_assert(ELEMENT_F32 == IG_F32 && ELEMENT_F16 == IG_F16 && ELEMENT_BF16 == IG_BF16,
+	      "element types of kernels are enum ig_dtype");
+static_assert(STEP_RANGE == IG_ATTENTION_RANGE && STEP_BLOCK_TOKENS == IG_BLOCK_TOKENS &&
+	      STEP_BLOCK_BITS == IG_BLOCK_BITS && STEP_MAX_GROUPS == IG_MAX_CACHE_GROUPS,
+	      "the step on the device");
+
+#define ROPE_THREADS 128u
+#define ROPE_HEADS (ROPE_THREADS / 32) /* a simdgroup has one */
+#define ALWAYS .when_live = IG_LIVE_ONE, .when_max = UINT32_MAX
+#define ONE { IG_LIVE_ONE, 1, 1, 1 }
+
+static uint32_t element_bytes(uint32_t dtype)
+{
+	return dtype == IG_F32 ? 4 : 2;
+}
+
+/* Row strides are given in bytes, kernels count elements. */
+static uint32_t stride_of(const struct ig_gpu_tensor *v)
+{
+	return (uint32_t)(v->row_stride / element_bytes(v->dtype));
+}
+
+/* A value's rows; an operand that was left out stays empty. */
+static struct ig_gpu_bind bind_value(const struct ig_gpu_tensor *v, uint32_t access)
+{
+	return (struct ig_gpu_bind){ v->ref, (uint64_t)v->n_cols * element_bytes(v->dtype), access, 0 };
+}
+
+/* The only row of a weight in float32. */
+static struct ig_gpu_bind bind_weight(const struct ig_gpu_call *c, uint32_t i, uint64_t n)
+{
+	const struct ig_gpu_ref none = { .buffer = -1 };
+
+	return (struct ig_gpu_bind){ i < c->n_weights ? c->weight[i].ref : none, n * sizeof(float),
+				     IG_GPU_READ, 0 };
+}
+
+static int has_weight(const struct ig_gpu_call *c, uint32_t i)
+{
+	return i < c->n_weights && c->weight[i].ref.buffer >= 0;
+}
+
+static int check_result(const struct ig_gpu_call *c, const char *op, struct ig_error *err)
+{
+	const uint32_t t = c->out[0].dtype;
+
+	if (t != IG_F32 && t != IG_F16 && t != IG_BF16)
+		return ig_fail(err, -ENOTSUP, "%s: no kernel writes elements of type %u", op, t);
+	return 0;
+}
+
+static int check_cache(const struct ig_gpu_call *c, const char *op, struct ig_error *err)
+{
+	if (c->kv_dtype != IG_F16 && c->kv_dtype != IG_F32)
+		return ig_fail(err, -ENOTSUP, "%s: no kernel for a cache of element type %u", op,
+			       c->kv_dtype);
+	return 0;
+}
+
+/* ---- rope_table ---------------------------------------------------------------- */
+
+static int lower_rope_table(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+			    struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_rope_table_params *p = c->params;
+	const struct rope_table_args args = {
+		.n_pairs = p->n_pairs, .y_stride = stride_of(&c->out[0]),
+		.freq_scale = p->freq_scale, .flags = has_weight(c, 0) ? ROPE_FACTORS : 0,
+	};
+	struct ig_gpu_dispatch d = {
+		.struct_size = sizeof d, .n_binds = 3, .shader = &ig_shader_rope_table,
+		.kernel = "rope_table", .args = &args, .n_arg_bytes = sizeof args,
+		.threads = ROPE_THREADS, ALWAYS,
+		.grid = { { IG_LIVE_ROWS, p->n_pairs, ROPE_THREADS, 1 }, ONE, ONE },
+	};
+	float inverse[MAX_HEAD_DIM / 2];
+	struct ig_gpu_ref ref;
+	int rc;
+
+	ig_rope_inverse_frequencies(p, inverse);
+	rc = h->constant(t, inverse, p->n_pairs * sizeof *inverse, &ref);
+	if (rc)
+		return ig_fail(err, rc, "rope_table: no constant of %u frequencies", p->n_pairs);
+	d.bind[0] = (struct ig_gpu_bind){ ref, p->n_pairs * sizeof *inverse, IG_GPU_READ, 0 };
+	d.bind[1] = bind_weight(c, 0, p->n_pairs);
+	d.bind[2] = bind_value(&c->out[0], IG_GPU_WRITE);
+	return h->dispatch(t, &d);
+}
+
+const struct ig_gpu_op ig_gpu_rope_table = {
+	.struct_size = sizeof(struct ig_gpu_op),
+	.lower = lower_rope_table,
+};
+
+/* ---- rope_kv ------------------------------------------------------------------- */
+
+static int lower_rope_kv(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+			 struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_rope_kv_params *p = c->params;
+	const int has_table = c->n_in > 1 && c->in[1].ref.buffer >= 0;
+	const uint32_t n_heads = p->n_heads + 2 * p->n_kv_heads;
+	const struct rope_kv_args args = {
+		.n_heads = p->n_heads, .n_kv_heads = p->n_kv_heads, .head_dim = p->head_dim,
+		.n_pairs = p->n_pairs, .mode = p->mode, .group = p->group, .layer = p->layer,
+		.x_stride = stride_of(&c->in[0]),
+		.table_stride = has_table ? stride_of(&c->in[1]) : 0,
+		.y_stride = stride_of(&c->out[0]), .norm_eps = p->norm_eps,
+		.flags = (has_weight(c, 0) ? ROPE_NORM : 0) | (has_table ? ROPE_TABLE : 0),
+		.y_type = c->out[0].dtype,
+	};
+	struct ig_gpu_dispatch d = {
+		.struct_size = sizeof d, .n_binds = 6, .shader = &ig_shader_rope_kv,
+		.kernel = c->kv_dtype == IG_F16 ? "rope_kv_f16" : "rope_kv_f32", .args = &args,
+		.n_arg_bytes = sizeof args, .threads = ROPE_THREADS, ALWAYS,
+		.grid = { { IG_LIVE_ONE, 1, 1, (n_heads + ROPE_HEADS - 1) / ROPE_HEADS },
+			  { IG_LIVE_ROWS, 1, 1, 1 }, ONE },
+	};
+	const struct ig_gpu_tensor none = { .ref.buffer = -1 };
+	struct ig_gpu_ref kv;
+	int rc = check_cache(c, "rope_kv", err);
+
+	if (!rc)
+		rc = check_result(c, "rope_kv", err);
+	if (rc)
+		return rc;
+	rc = h->kv(t, p->group, p->layer, &kv);
+	if (rc)
+		return ig_fail(err, rc, "rope_kv: no cache of group %u, layer %u", p->group, p->layer);
+	d.bind[0] = bind_value(&c->in[0], IG_GPU_READ);
+	d.bind[1] = bind_value(has_table ? &c->in[1] : &none, IG_GPU_READ);
+	d.bind[2] = bind_weight(c, 0, p->head_dim);
+	d.bind[3] = bind_weight(c, 1, p->head_dim);
+	d.bind[4] = bind_value(&c->out[0], IG_GPU_WRITE);
+	d.bind[5] = (struct ig_gpu_bind){ kv, 1, IG_GPU_WRITE | IG_GPU_TOUCH, 0 };
+	return h->dispatch(t, &d);
+}
+
+const struct ig_gpu_op ig_gpu_rope_kv = {
+	.struct_size = sizeof(struct ig_gpu_op),
+	.flags = IG_GPU_OUT_ANY,
+	.lower = lower_rope_kv,
+};
+
+/* ---- attention ----------------------------------------------------------------- */
+
+/* Head sizes that kernels are built for; others take the next one, with columns of
+ * zeros. */
+static const uint32_t head_dims[] = { 32, 64, 80, 96, 128, 256 };
+
+static_assert(MAX_HEAD_DIM == 256, "the largest of the head sizes above");
+
+static uint32_t built_dim(uint32_t head_dim)
+{
+	uint32_t i = 0;
+
+	while (head_dims[i] < head_dim)
+		i++;
+	return head_dims[i];
+}
+
+/* Scores of q in float32 against a cache of halves would round one side only. */
+static uint32_t attention_in_dtype(const struct ig_gpu_call *c, uint32_t i)
+{
+	return c->kv_dtype == IG_F16 ? IG_F16 : IG_F32;
+}
+
+struct attention {
+	const struct ig_gpu_call *c;
+	const struct ig_attention_params *p;
+	struct attention_args args;
+	struct ig_gpu_bind q, y, kv;
+	uint32_t element; /* bytes, of the cache */
+	uint32_t dim; /* that the kernel is built for */
+	uint32_t nv; /* 1: NVIDIA, as in sizes.h */
+};
+
+/* Tiles of 16 * n_tiles queries that rows of a sequence make, for every KV head. */
+static struct ig_gpu_extent tiles(const struct attention *a, uint32_t live, uint32_t n_tiles)
+{
+	return (struct ig_gpu_extent){ live, a->p->n_heads / a->p->n_kv_heads, 16 * n_tiles,
+				       a->p->n_kv_heads };
+}
+
+static int dispatch_tiles(const struct attention *a, const struct ig_gpu_host *h,
+			  struct ig_gpu_tape *t, struct ig_gpu_dispatch *d, const char *name,
+			  uint32_t n_tiles, struct ig_error *err)
+{
+	const uint32_t bytes = (uint32_t)ATTENTION_BYTES(a->element, a->dim, n_tiles, a->nv);
+	char kernel[64];
+
+	if (bytes > a->c->facts->max_threadgroup_bytes)
+		return ig_fail(err, -ENOTSUP, "attention: heads of %u need %u bytes of threadgroup "
+			       "memory, the device has %u", a->p->head_dim, bytes,
+			       a->c->facts->max_threadgroup_bytes);
+	snprintf(kernel, sizeof kernel, "attention_%s_%s_d%u", name,
+		 a->element == 2 ? "f16" : "f32", a->dim);
+	d->struct_size = sizeof *d;
+	d->shader = &ig_shader_attention;
+	d->kernel = kernel;
+	d->args = &a->args;
+	d->n_arg_bytes = sizeof a->args;
+	d->threads = ATTENTION_THREADS;
+	d->threadgroup_bytes = bytes;
+	d->when_min = 1;
+	d->when_max = UINT32_MAX;
+	return h->dispatch(t, d);
+}
+
+static int lower_split(const struct attention *a, const struct ig_gpu_host *h,
+		       struct ig_gpu_tape *t, const struct ig_gpu_bind *outs,
+		       const struct ig_gpu_bind *tops, struct ig_error *err)
+{
+	struct ig_gpu_dispatch d = {
+		.n_binds = 4, .when_live = IG_LIVE_SPLIT_ROWS,
+		.grid = { tiles(a, IG_LIVE_SPLIT_ROWS, 1), { IG_LIVE_SPLIT_RANGES, 1, 1, 1 },
+			  { IG_LIVE_SEQS, 1, 1, 1 } },
+		.bind = { a->q, *outs, *tops, a->kv },
+	};
+
+	return dispatch_tiles(a, h, t, &d, "split", 1, err);
+}
+
+static int lower_loop(const struct attention *a, const struct ig_gpu_host *h,
+		      struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const uint32_t n_tiles = (uint32_t)ATTENTION_LOOP_TILES(a->element, a->dim, a->nv);
+	struct ig_gpu_dispatch d = {
+		.n_binds = 3, .when_live = IG_LIVE_LOOP_ROWS,
+		.grid = { tiles(a, IG_LIVE_LOOP_ROWS, n_tiles), { IG_LIVE_SEQS, 1, 1, 1 }, ONE },
+		.bind = { a->q, a->y, a->kv },
+	};
+
+	return dispatch_tiles(a, h, t, &d, "loop", n_tiles, err);
+}
+
+static int lower_merge(const struct attention *a, const struct ig_gpu_host *h,
+		       struct ig_gpu_tape *t, const struct ig_gpu_bind *outs,
+		       const struct ig_gpu_bind *tops)
+{
+	const struct ig_gpu_dispatch d = {
+		.struct_size = sizeof d, .n_binds = 3, .shader = &ig_shader_attention,
+		.kernel = "attention_merge", .args = &a->args, .n_arg_bytes = sizeof a->args,
+		.threads = ATTENTION_THREADS, .when_live = IG_LIVE_SPLIT_ROWS, .when_min = 1,
+		.when_max = UINT32_MAX,
+		.grid = { { IG_LIVE_ONE, 1, 1, (a->p->n_heads + ATTENTION_SGS - 1) / ATTENTION_SGS },
+			  { IG_LIVE_SPLIT_ROWS, 1, 1, 1 }, { IG_LIVE_SEQS, 1, 1, 1 } },
+		.bind = { *outs, *tops, a->y },
+	};
+
+	return h->dispatch(t, &d);
+}
+
+/* Scratch for partial results, as kernels write and then read it. */
+static int partial_scratch(const struct ig_gpu_host *h, struct ig_gpu_tape *t, uint64_t n_bytes,
+			   struct ig_gpu_bind bind[2], struct ig_error *err)
+{
+	struct ig_gpu_ref ref;
+	int rc = h->scratch(t, n_bytes, &ref);
+
+	if (rc)
+		return ig_fail(err, rc, "attention: no %llu bytes for partial results",
+			       (unsigned long long)n_bytes);
+	bind[0] = (struct ig_gpu_bind){ ref, n_bytes, IG_GPU_WRITE, 0 };
+	bind[1] = (struct ig_gpu_bind){ ref, n_bytes, IG_GPU_READ, 0 };
+	return 0;
+}
+
+static int lower_attention(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+			   struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_attention_params *p = c->params;
+	struct attention a = {
+		.c = c, .p = p,
+		.args = { .n_heads = p->n_heads, .n_kv_heads = p->n_kv_heads,
+			  .head_dim = p->head_dim, .group = p->group, .layer = p->layer,
+			  .q_stride = stride_of(&c->in[0]), .y_stride = stride_of(&c->out[0]),
+			  .scale = (float)((double)p->scale * 1.4426950408889634), /* log2(e) */
+			  .window = p->window, .y_type = c->out[0].dtype },
+		.q = bind_value(&c->in[0], IG_GPU_READ), .y = bind_value(&c->out[0], IG_GPU_WRITE),
+		.element = element_bytes(c->kv_dtype), .dim = built_dim(p->head_dim),
+		.nv = c->facts->kind == IG_GPU_CUDA,
+	};
+	const uint64_t n_partials = (uint64_t)c->max_partials * p->n_heads;
+	struct ig_gpu_bind outs[2], tops[2];
+	struct ig_gpu_ref kv;
+	int rc = check_cache(c, "attention", err);
+
+	if (!rc)
+		rc = check_result(c, "attention", err);
+	if (rc)
+		return rc;
+	rc = h->kv(t, p->group, p->layer, &kv);
+	if (rc)
+		return ig_fail(err, rc, "attention: no cache of group %u, layer %u", p->group,
+			       p->layer);
+	a.kv = (struct ig_gpu_bind){ kv, 1, IG_GPU_READ | IG_GPU_TOUCH, 0 };
+	if (!n_partials)
+		return lower_loop(&a, h, t, err);
+	rc = partial_scratch(h, t, n_partials * p->head_dim * sizeof(float), outs, err);
+	if (!rc)
+		rc = partial_scratch(h, t, n_partials * 2 * sizeof(float), tops, err);
+	if (!rc)
+		rc = lower_split(&a, h, t, &outs[0], &tops[0], err);
+	if (!rc)
+		rc = lower_loop(&a, h, t, err);
+	if (!rc)
+		rc = lower_merge(&a, h, t, &outs[1], &tops[1]);
+	return rc;
+}
+
+const struct ig_gpu_op ig_gpu_attention = {
+	.struct_size = sizeof(struct ig_gpu_op),
+	.flags = IG_GPU_OUT_ANY,
+	.in_dtype = attention_in_dtype,
+	.lower = lower_attention,
+};

@@ -1,0 +1,54 @@
+// pages.h: where a token's K and V lie; as modules/attention/pages.h on the host.
+#ifndef INGOT_SHADERS_ATTENTION_PAGES_H
+#define INGOT_SHADERS_ATTENTION_PAGES_H
+
+#include <metal_stdlib>
+#include "../portable.h"
+#include "../step.h"
+using namespace metal;
+
+// An array of the step by its place.
+template <typename T> METAL_FUNC device const T *step_array(device const step_head *step, uint place)
+{
+	return (device const T *)((device const uchar *)step + place);
+}
+
+// What the arrays of addresses hold.
+struct page_address {
+	device uchar *p;
+};
+
+// One layer and KV head of one sequence in one cache group.
+struct pages {
+	device const uint *blocks;
+	device const page_address *slabs;
+	ulong block_bytes, offset;
+	uint v_offset, token_stride;
+};
+
+METAL_FUNC pages pages_of(device const step_head *step, uint group, uint layer, uint sequence, uint kv_head)
+{
+	device const step_kv *kv = &step->kv[group];
+	pages p;
+	p.blocks = step_array<uint>(step, kv->tables) + ulong(sequence) * kv->max_blocks;
+	p.slabs = step_array<page_address>(step, step->slabs);
+	p.block_bytes = kv->block_bytes;
+	p.offset = ulong(layer) * kv->layer_stride + ulong(kv_head) * kv->head_stride;
+	p.v_offset = kv->v_offset;
+	p.token_stride = kv->token_stride;
+	return p;
+}
+
+// K of the 16 positions from 16 * i on; V lies v_offset beyond.
+METAL_FUNC device uchar *pages_block(thread const pages &p, uint i)
+{
+	const uint word = p.blocks[i];
+	return p.slabs[word >> STEP_BLOCK_BITS].p + ulong(word & ((1u << STEP_BLOCK_BITS) - 1)) * p.block_bytes + p.offset;
+}
+
+METAL_FUNC device uchar *pages_token(thread const pages &p, uint position)
+{
+	return pages_block(p, position / STEP_BLOCK_TOKENS) + ulong(position % STEP_BLOCK_TOKENS) * p.token_stride;
+}
+
+#endif

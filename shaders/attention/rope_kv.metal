@@ -1,0 +1,99 @@
+// rope_kv.metal: the heads of q and k normalised and rotated, k and v written into the
+// cache.
+//
+// Grid: four heads of q | k | v, row.  A simdgroup has one head of one row; a lane has
+// every 32nd pair that is rotated, then every 32nd of the columns that are not.
+// Order of sums: a lane's squares ascending, then the simdgroup's sum.
+#include <metal_stdlib>
+#include "../portable.h"
+#include "../args.h"
+#include "../step.h"
+#include "pages.h"
+#include "element.h"
+
+using namespace metal;
+
+#define PAIRS 0u /* IG_ROPE_PAIRS */
+
+// Where a head goes: a row of q, or a token's slot in the cache.
+struct head_target {
+	device uchar *p;
+	uint type;
+};
+
+METAL_FUNC void put(head_target to, uint i, float x)
+{
+	store_element(to.p, i, x, to.type);
+}
+
+//   x        [row][q heads | k heads | v heads][head_dim]
+//   table    [row][cosines | sines][n_pairs], with ROPE_TABLE
+//   q_norm, k_norm   [head_dim], with ROPE_NORM
+//   q        [row][head][head_dim]
+template <typename T>
+kernel void rope_kv(
+	constant rope_kv_args &args  [[buffer(0)]],
+	device const step_head *step [[buffer(1)]],
+	device const float *x        [[buffer(2)]],
+	device const float *table    [[buffer(3)]],
+	device const float *q_norm   [[buffer(4)]],
+	device const float *k_norm   [[buffer(5)]],
+	device uchar *q              [[buffer(6)]],
+	uint3 group [[threadgroup_position_in_grid]],
+	uint lane   [[thread_index_in_simdgroup]],
+	uint sg     [[simdgroup_index_in_threadgroup]])
+{
+	const uint row = group.y, head = group.x * 4 + sg;
+	const uint n = args.head_dim, first_v = args.n_heads + args.n_kv_heads;
+	if (row >= step->n_rows || head >= first_v + args.n_kv_heads)
+		return;
+	const bool is_q = head < args.n_heads, is_v = head >= first_v;
+	device const float *from = x + ulong(row) * args.x_stride + head * n;
+	head_target to;
+	if (is_q) {
+		to.p = q + (ulong(row) * args.y_stride + head * n) * element_bytes(args.y_type);
+		to.type = args.y_type;
+	} else {
+		const uint sequence = uint(step_array<int>(step, step->row_seq)[row]);
+		const pages cache = pages_of(step, args.group, args.layer, sequence, (head - args.n_heads) % args.n_kv_heads);
+		to.p = pages_token(cache, uint(step_array<int>(step, step->positions)[row])) + (is_v ? cache.v_offset : 0);
+		to.type = sizeof(T) == 2 ? ELEMENT_F16 : ELEMENT_F32;
+	}
+	if (is_v) {
+		for (uint i = lane; i < n; i += 32)
+			put(to, i, from[i]);
+		return;
+	}
+
+	const bool norm = (args.flags & ROPE_NORM) != 0;
+	device const float *w = is_q ? q_norm : k_norm;
+	float inverse = 1.0f;
+	if (norm) {
+		float squares = 0.0f;
+		for (uint i = lane; i < n; i += 32)
+			squares = fma(from[i], from[i], squares);
+		inverse = 1.0f / precise::sqrt(simd_sum(squares) / float(n) + args.norm_eps);
+	}
+	uint rotated = 0;
+	if ((args.flags & ROPE_TABLE) != 0) {
+		device const float *c = table + ulong(row) * args.table_stride;
+		rotated = 2 * args.n_pairs;
+		for (uint i = lane; i < args.n_pairs; i += 32) {
+			const uint a = args.mode == PAIRS ? 2 * i : i;
+			const uint b = args.mode == PAIRS ? 2 * i + 1 : i + args.n_pairs;
+			float x_a = from[a], x_b = from[b];
+			if (norm) {
+				x_a *= inverse * w[a];
+				x_b *= inverse * w[b];
+			}
+			const float cosine = c[i], sine = c[args.n_pairs + i];
+			put(to, a, fma(x_a, cosine, -(x_b * sine)));
+			put(to, b, fma(x_b, cosine, x_a * sine));
+		}
+	}
+	for (uint i = rotated + lane; i < n; i += 32)
+		put(to, i, norm ? from[i] * (inverse * w[i]) : from[i]);
+}
+
+instantiate_kernel("rope_kv_f16", rope_kv, half)
+instantiate_kernel("rope_kv_f32", rope_kv, float)

@@ -1,0 +1,41 @@
+/*
+ * sizes.h: how the attention kernels cut their work and what threadgroup memory
+ * that takes, for the kernels and for the host that launches them.
+ *
+ *   e    bytes of a cache element, 2 or 4
+ *   d    columns that the kernel is built for: head_dim rounded up to one of these
+ *   m    tiles of 16 queries in a threadgroup
+ *   nv   1: NVIDIA, K and V of the next tokens arrive while these are worked on;
+ *        0: one buffer, filled anew for every piece of K and of V
+ */
+#ifndef INGOT_SHADERS_ATTENTION_SIZES_H
+#define INGOT_SHADERS_ATTENTION_SIZES_H
+
+#define ATTENTION_THREADS 128
+#define ATTENTION_SGS 4
+/* Tokens of a sub-step: part of the order of sums, so the same in every kernel. */
+#define ATTENTION_TOKENS(e) ((e) == 2 ? 32 : 16)
+/* Columns of K or V that one buffer holds. */
+#define ATTENTION_CHUNK(d, nv) ((nv) || (d) <= 128 ? (d) : 128)
+#define ATTENTION_BUFFERS(nv) ((nv) ? 4 : 1)
+/* Elements from a row to the next: 16 bytes of padding, so that eight rows lie in
+ * eight different banks. */
+#define ATTENTION_STRIDE(e, d) ((d) + 16 / (e))
+#define ATTENTION_SCORE_STRIDE(e) (ATTENTION_TOKENS(e) + 4)
+/* Values per query that simdgroups tell each other. */
+#define ATTENTION_NOTES 3
+
+#define ATTENTION_BUFFER_ELEMENTS(e, d, nv) \
+	(ATTENTION_TOKENS(e) * ATTENTION_STRIDE(e, ATTENTION_CHUNK(d, nv)))
+#define ATTENTION_BYTES(e, d, m, nv) \
+	(16 * (m) * ATTENTION_STRIDE(e, d) * (e) + \
+	 ATTENTION_BUFFERS(nv) * ATTENTION_BUFFER_ELEMENTS(e, d, nv) * (e) + \
+	 16 * (m) * (ATTENTION_SCORE_STRIDE(e) + ATTENTION_NOTES) * 4)
+
+/* Tiles of queries where a sequence loops: as many as memory (32 KB on Metal, 99 KB on
+ * NVIDIA's smaller parts) and registers hold. */
+#define ATTENTION_LOOP_TILES(e, d, nv) \
+	((e) == 2 ? ((nv) ? ((d) <= 128 ? 4 : 2) : ((d) <= 128 ? 2 : 1)) : \
+		    ((nv) && (d) <= 128 ? 2 : 1))
+
+#endif

@@ -1,0 +1,357 @@
+/*
+ * test_attention_gpu.c: the op attention on a GPU: both kernels against the reference,
+ * and a row's bits whatever kernel takes it and whatever runs beside it.
+ */
+#include "attention_world.h"
+#include "tests/ops/gpu_case.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows of one sequence: positions from … to - 1 of it. */
+struct span {
+	int32_t seq, from, to;
+};
+
+struct attention_case {
+	uint32_t n_heads, n_kv_heads, head_dim, dtype, window;
+	float scale; /* 0: 4 / sqrt(head_dim), for a spread that matters */
+	int32_t lens[WORLD_MAX_SEQS]; /* of the sequences, up to the first 0 */
+	struct span spans[8]; /* up to the first with to 0 */
+};
+
+static const struct attention_case cases[] = {
+	/* lengths around blocks and ranges, one row at the end: decode */
+	{ 9, 3, 64, IG_F16, 0, 0, { 1, 15, 16, 17, 255, 256, 257, 700 },
+	  { { 0, 0, 1 }, { 1, 14, 15 }, { 2, 15, 16 }, { 3, 16, 17 }, { 4, 254, 255 },
+	    { 5, 255, 256 }, { 6, 256, 257 }, { 7, 699, 700 } } },
+	{ 9, 3, 64, IG_F32, 0, 0, { 1, 15, 16, 17, 255, 256, 257, 700 },
+	  { { 0, 0, 1 }, { 1, 14, 15 }, { 2, 15, 16 }, { 3, 16, 17 }, { 4, 254, 255 },
+	    { 5, 255, 256 }, { 6, 256, 257 }, { 7, 699, 700 } } },
+	{ 2, 1, 64, IG_F16, 0, 0, { 1500 }, { { 0, 1499, 1500 } } },
+	/* whole prefills, and chunks across the edge of a range */
+	{ 3, 1, 64, IG_F16, 0, 0, { 80 }, { { 0, 0, 80 } } },
+	{ 3, 1, 64, IG_F32, 0, 0, { 40 }, { { 0, 0, 40 } } },
+	{ 9, 3, 64, IG_F16, 0, 0, { 700, 40 }, { { 0, 250, 262 }, { 1, 0, 40 } } },
+	{ 2, 2, 64, IG_F16, 0, 0, { 320 }, { { 0, 240, 304 } } },
+	/* prefill and decode of several sequences in one step */
+	{ 6, 2, 64, IG_F16, 0, 0, { 33, 270, 17, 24 },
+	  { { 0, 32, 33 }, { 1, 250, 270 }, { 2, 16, 17 }, { 3, 0, 24 } } },
+	/* head sizes, the kernels' own and others */
+	{ 4, 4, 32, IG_F16, 0, 0, { 270 }, { { 0, 250, 267 } } },
+	{ 4, 1, 40, IG_F16, 0, 0, { 270 }, { { 0, 250, 267 } } },
+	{ 6, 2, 80, IG_F16, 0, 0, { 270 }, { { 0, 250, 267 } } },
+	{ 6, 2, 96, IG_F16, 0, 0, { 270 }, { { 0, 250, 267 } } },
+	{ 8, 1, 128, IG_F16, 0, 0, { 270 }, { { 0, 250, 267 } } },
+	{ 2, 1, 256, IG_F16, 0, 0, { 270 }, { { 0, 250, 267 } } },
+	{ 2, 1, 136, IG_F16, 0, 0, { 270 }, { { 0, 250, 267 } } },
+	{ 2, 2, 8, IG_F16, 0, 0, { 270 }, { { 0, 250, 267 } } },
+	{ 4, 4, 32, IG_F32, 0, 0, { 270 }, { { 0, 250, 267 } } },
+	{ 4, 1, 40, IG_F32, 0, 0, { 270 }, { { 0, 254, 258 } } },
+	{ 6, 2, 80, IG_F32, 0, 0, { 270 }, { { 0, 254, 258 } } },
+	{ 6, 2, 96, IG_F32, 0, 0, { 270 }, { { 0, 254, 258 } } },
+	{ 8, 1, 128, IG_F32, 0, 0, { 270 }, { { 0, 254, 258 } } },
+	{ 2, 1, 256, IG_F32, 0, 0, { 270 }, { { 0, 254, 258 } } },
+	/* heads that share a KV head: 1, 3, 4, 7, 16, and more than a tile takes */
+	{ 3, 3, 64, IG_F16, 0, 0, { 290 }, { { 0, 250, 267 } } },
+	{ 8, 2, 64, IG_F16, 0, 0, { 290 }, { { 0, 250, 267 } } },
+	{ 14, 2, 64, IG_F16, 0, 0, { 290 }, { { 0, 250, 267 } } },
+	{ 16, 1, 64, IG_F16, 0, 0, { 290 }, { { 0, 254, 260 } } },
+	{ 71, 1, 64, IG_F16, 0, 0, { 40 }, { { 0, 34, 40 } } },
+	/* windows: within a block, over blocks, over ranges, longer than all */
+	{ 6, 2, 64, IG_F16, 1, 0, { 300 }, { { 0, 250, 262 } } },
+	{ 6, 2, 64, IG_F16, 5, 0, { 300 }, { { 0, 0, 20 }, { 0, 250, 267 } } },
+	{ 6, 2, 64, IG_F16, 100, 0, { 400 }, { { 0, 350, 370 } } },
+	{ 4, 4, 64, IG_F32, 256, 0, { 600 }, { { 0, 508, 516 } } },
+	{ 4, 4, 40, IG_F16, 300, 0, { 600 }, { { 0, 550, 567 } } },
+	{ 6, 2, 64, IG_F16, 5000, 0, { 300 }, { { 0, 290, 300 } } },
+	/* scores so far apart that most weights vanish */
+	{ 3, 1, 64, IG_F16, 0, 20, { 600 }, { { 0, 590, 600 } } },
+	/* and so close that the output is nearly a mean */
+	{ 3, 1, 64, IG_F16, 0, 1e-3f, { 600 }, { { 0, 590, 600 } } },
+};
+
+/* Weights are rounded as the cache's elements are: by 2^-11 each, of values below 1.
+ * In float32 scores are about 3 wide, or more with their scale. */
+static double tolerance(const struct attention_case *c)
+{
+	double wide = (double)c->scale * sqrt(c->head_dim) / 4;
+
+	return c->dtype == IG_F16 ? 4e-4 : 4e-6 * (wide > 1 ? wide : 1);
+}
+
+struct setup {
+	struct world w;
+	struct ig_attention_params p;
+	const struct attention_case *c;
+	int32_t n_rows;
+	int32_t *positions, *row_seq;
+	int32_t n_seqs;
+	struct guarded q;
+};
+
+static struct ig_gpu_lab *lab;
+
+static void setup_create(struct setup *s, const struct attention_case *c)
+{
+	memset(s, 0, sizeof *s);
+	s->c = c;
+	while (s->n_seqs < WORLD_MAX_SEQS && c->lens[s->n_seqs])
+		s->n_seqs++;
+	world_create(&s->w, c->dtype, c->n_kv_heads, c->head_dim, c->lens, (uint32_t)s->n_seqs);
+	world_fill(&s->w, 1, c->lens); /* layer 0 stays NaN */
+	s->p = (struct ig_attention_params){ .struct_size = sizeof s->p, .n_heads = c->n_heads,
+		.n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .group = 0, .layer = 1,
+		.scale = c->scale != 0 ? c->scale : 4 / sqrtf((float)c->head_dim),
+		.window = c->window };
+	for (const struct span *x = c->spans; x < c->spans + 8 && x->to; x++)
+		s->n_rows += x->to - x->from;
+	s->positions = malloc((size_t)s->n_rows * sizeof *s->positions);
+	s->row_seq = malloc((size_t)s->n_rows * sizeof *s->row_seq);
+	assert_true(s->positions && s->row_seq);
+	s->n_rows = 0;
+	for (const struct span *x = c->spans; x < c->spans + 8 && x->to; x++)
+		for (int32_t t = x->from; t < x->to; t++, s->n_rows++) {
+			s->positions[s->n_rows] = t;
+			s->row_seq[s->n_rows] = x->seq;
+		}
+	guarded_create(&s->q, s->n_rows, (int64_t)c->n_heads * c->head_dim);
+	for (int32_t r = 0; r < s->n_rows; r++)
+		for (int64_t i = 0; i < s->q.t.n_cols; i++)
+			guarded_row(&s->q, r)[i] = world_uniform() * 2;
+}
+
+static void setup_destroy(struct setup *s)
+{
+	world_destroy(&s->w);
+	guarded_destroy(&s->q);
+	free(s->positions);
+	free(s->row_seq);
+}
+
+/* How sequences of few rows are worked on. */
+enum way { SPLIT, LOOP, REFERENCE };
+
+/* Rows first … first + n - 1 of the setup as one step, into the same rows of out. */
+static void run_rows(struct setup *s, enum way way, uint32_t out_dtype, struct guarded *out,
+		     int32_t first, int32_t n)
+{
+	const struct ig_step step = {
+		.struct_size = sizeof step, .n_rows = n, .n_seqs = s->n_seqs,
+		.positions = s->positions + first, .row_seq = s->row_seq + first,
+		.seq_lens = s->c->lens, .slab_bases = s->w.slabs, .kv = &s->w.kv, .n_groups = 1,
+	};
+	struct ig_op_call call = { .struct_size = sizeof call, .n_in = 1, .n_out = 1,
+				   .params = &s->p, .in = { s->q.t }, .out = { out->t },
+				   .step = &step };
+	const struct ig_gpu_case c = {
+		.op = world_op("attention"), .call = &call, .out_dtype = out_dtype,
+		.max_partials = way == SPLIT ? 100 : 0, .n_slabs = s->w.n_slabs,
+		.slab_bytes = s->w.slab_bytes,
+	};
+	struct ig_error err = { 0 };
+	int rc;
+
+	call.in[0].data = guarded_row(&s->q, first);
+	call.out[0].data = guarded_row(out, first);
+	call.in[0].n_rows = call.out[0].n_rows = n;
+	rc = way == REFERENCE ? ig_gpu_case_reference(lab, &c, &err) :
+				ig_gpu_case_run(lab, &c, &err);
+	if (rc)
+		fail_msg("%s", err.text);
+}
+
+static void assert_close(const struct setup *s, const struct guarded *out,
+			 const struct guarded *truth, double limit, size_t i_case, const char *what)
+{
+	double worst = 0;
+
+	guarded_check(out);
+	for (int64_t r = 0; r < s->n_rows; r++)
+		for (int64_t c = 0; c < s->q.t.n_cols; c++) {
+			double x = (double)guarded_row(out, r)[c], y = (double)guarded_row(truth, r)[c];
+
+			if (!(fabs(x - y) <= limit))
+				fail_msg("case %zu, %s: row %lld, column %lld: %g, expected %g", i_case,
+					 what, (long long)r, (long long)c, x, y);
+			worst = fabs(x - y) > worst ? fabs(x - y) : worst;
+		}
+	if (getenv("VERBOSE"))
+		print_message("# case %zu, %s: %.2g\n", i_case, what, worst);
+}
+
+static void assert_same(const struct guarded *a, const struct guarded *b, size_t i_case,
+			const char *what)
+{
+	for (int64_t r = 0; r < a->t.n_rows; r++)
+		if (memcmp(guarded_row(a, r), guarded_row(b, r), (size_t)a->t.n_cols * 4))
+			fail_msg("case %zu: row %lld has other bits %s", i_case, (long long)r, what);
+}
+
+/* Against the reference; and a row's bits in the batch, in chunks of 7 and alone, by
+ * either kernel. */
+static void test_reference_and_bits(void **state)
+{
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct setup s;
+		struct guarded truth, out, other;
+
+		world_seed(i + 1);
+		setup_create(&s, &cases[i]);
+		guarded_create(&truth, s.n_rows, s.q.t.n_cols);
+		guarded_create(&out, s.n_rows, s.q.t.n_cols);
+		guarded_create(&other, s.n_rows, s.q.t.n_cols);
+		run_rows(&s, REFERENCE, IG_F32, &truth, 0, s.n_rows);
+		run_rows(&s, LOOP, IG_F32, &out, 0, s.n_rows);
+		assert_close(&s, &out, &truth, tolerance(&cases[i]), i, "loop");
+		run_rows(&s, SPLIT, IG_F32, &other, 0, s.n_rows);
+		assert_same(&out, &other, i, "where few rows split");
+		for (int32_t r = 0; r < s.n_rows; r += 7)
+			run_rows(&s, SPLIT, IG_F32, &other, r, s.n_rows - r < 7 ? s.n_rows - r : 7);
+		assert_same(&out, &other, i, "in chunks of 7");
+		for (int32_t r = 0; r < s.n_rows; r += s.n_rows > 20 ? 5 : 1) {
+			run_rows(&s, SPLIT, IG_F32, &other, r, 1);
+			assert_memory_equal(guarded_row(&out, r), guarded_row(&other, r),
+					    (size_t)out.t.n_cols * 4);
+		}
+		for (int32_t r = s.n_rows - 1; r >= 0; r -= s.n_rows > 20 ? 9 : 4) {
+			run_rows(&s, LOOP, IG_F32, &other, r, 1);
+			assert_memory_equal(guarded_row(&out, r), guarded_row(&other, r),
+					    (size_t)out.t.n_cols * 4);
+		}
+		guarded_destroy(&truth);
+		guarded_destroy(&out);
+		guarded_destroy(&other);
+		setup_destroy(&s);
+	}
+}
+
+/* The types that readers may want, by both kernels that write them: the same values,
+ * rounded. */
+static void test_result_types(void **state)
+{
+	static const uint32_t types[] = { IG_F16, IG_BF16 };
+	const struct attention_case c = { 6, 2, 80, IG_F16, 0, 0, { 40, 280 },
+					  { { 0, 0, 18 }, { 1, 270, 272 } } };
+	struct setup s;
+	struct guarded whole, out;
+
+	world_seed(3);
+	setup_create(&s, &c);
+	guarded_create(&whole, s.n_rows, s.q.t.n_cols);
+	guarded_create(&out, s.n_rows, s.q.t.n_cols);
+	run_rows(&s, SPLIT, IG_F32, &whole, 0, s.n_rows);
+	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+		run_rows(&s, SPLIT, types[i], &out, 0, s.n_rows);
+		for (int64_t r = 0; r < s.n_rows; r++)
+			for (int64_t j = 0; j < s.q.t.n_cols; j++)
+				if (guarded_row(&out, r)[j] !=
+				    ig_gpu_case_round(types[i], guarded_row(&whole, r)[j]))
+					fail_msg("type %u, row %lld, column %lld: %a of %a", types[i],
+						 (long long)r, (long long)j,
+						 (double)guarded_row(&out, r)[j],
+						 (double)guarded_row(&whole, r)[j]);
+	}
+	guarded_destroy(&whole);
+	guarded_destroy(&out);
+	setup_destroy(&s);
+}
+
+/* Larger limits than the step needs, as a driver has them, change nothing. */
+static void test_limits(void **state)
+{
+	const struct attention_case c = { 4, 2, 64, IG_F16, 0, 0, { 30, 300 },
+					  { { 0, 10, 30 }, { 1, 299, 300 } } };
+	struct setup s;
+	struct guarded out, other;
+	struct ig_error err = { 0 };
+
+	world_seed(4);
+	setup_create(&s, &c);
+	guarded_create(&out, s.n_rows, s.q.t.n_cols);
+	guarded_create(&other, s.n_rows, s.q.t.n_cols);
+	run_rows(&s, SPLIT, IG_F32, &out, 0, s.n_rows);
+	{
+		const struct ig_step step = {
+			.struct_size = sizeof step, .n_rows = s.n_rows, .n_seqs = s.n_seqs,
+			.positions = s.positions, .row_seq = s.row_seq, .seq_lens = c.lens,
+			.slab_bases = s.w.slabs, .kv = &s.w.kv, .n_groups = 1,
+		};
+		const struct ig_op_call call = { .struct_size = sizeof call, .n_in = 1, .n_out = 1,
+						 .params = &s.p, .in = { s.q.t },
+						 .out = { other.t }, .step = &step };
+		const struct ig_gpu_case g = {
+			.op = world_op("attention"), .call = &call, .max_rows = 512, .max_seqs = 16, .max_logit_rows = 16,
+			.max_context = 4096, .max_partials = 1000, .n_slabs = s.w.n_slabs,
+			.slab_bytes = s.w.slab_bytes,
+		};
+
+		if (ig_gpu_case_run(lab, &g, &err))
+			fail_msg("%s", err.text);
+	}
+	assert_same(&out, &other, 0, "with larger limits");
+	guarded_destroy(&out);
+	guarded_destroy(&other);
+	setup_destroy(&s);
+}
+
+/* A cache whose elements no kernel knows is refused by name. */
+static void test_refused(void **state)
+{
+	const struct attention_case c = { 2, 1, 64, IG_F16, 0, 0, { 1 }, { { 0, 0, 1 } } };
+	struct setup s;
+	struct guarded out;
+	struct ig_error err = { 0 };
+
+	setup_create(&s, &c);
+	guarded_create(&out, 1, s.q.t.n_cols);
+	s.w.layout.dtype = IG_BF16;
+	{
+		const struct ig_step step = { .struct_size = sizeof step, .n_rows = 1, .n_seqs = 1,
+					      .positions = s.positions, .row_seq = s.row_seq,
+					      .seq_lens = c.lens, .slab_bases = s.w.slabs,
+					      .kv = &s.w.kv, .n_groups = 1 };
+		const struct ig_op_call call = { .struct_size = sizeof call, .n_in = 1, .n_out = 1,
+						 .params = &s.p, .in = { s.q.t }, .out = { out.t },
+						 .step = &step };
+		const struct ig_gpu_case g = { .op = world_op("attention"), .call = &call,
+					       .n_slabs = s.w.n_slabs,
+					       .slab_bytes = s.w.slab_bytes };
+
+		assert_int_equal(ig_gpu_case_run(lab, &g, &err), -ENOTSUP);
+		assert_non_null(strstr(err.text, "cache of element type 30"));
+	}
+	guarded_destroy(&out);
+	setup_destroy(&s);
+}
+
+static int open_lab(void **state)
+{
+	struct ig_error err = { 0 };
+
+	if (ig_gpu_lab_open(NULL, &lab, &err)) {
+		print_error("%s\n", err.text);
+		return -1;
+	}
+	return 0;
+}
+
+static int close_lab(void **state)
+{
+	ig_gpu_lab_close(lab);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_reference_and_bits),
+		cmocka_unit_test(test_result_types),
+		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_refused),
+	};
+
+	return cmocka_run_group_tests(tests, open_lab, close_lab);
+}
