@@ -239,7 +239,9 @@ int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_op
 		.max_seqs = o->max_seqs,
 		.max_logit_rows = o->max_seqs,
 		.max_context = o->max_context,
+		.kv_dtype = o->kv_dtype,
 	};
+	const char *driver = o->driver ? o->driver : getenv("INGOT_TEST_DRIVER");
 	struct ig_stepper *s;
 	int rc;
 
@@ -256,7 +258,7 @@ int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_op
 	s->n_groups = m->plan->info.n_groups;
 	s->max_blocks = (o->max_context + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
 	s->random = o->shuffle;
-	rc = ig_driver_open(o->driver ? o->driver : "cpu", &d, &s->driver, err);
+	rc = ig_driver_open(driver ? driver : "cpu", &d, &s->driver, err);
 	if (rc)
 		goto fail;
 	rc = ig_driver_lower(s->driver, m->plan, &limits, &s->program, &s->memory, err);

@@ -30,7 +30,7 @@ int ig_stepper_model_open(struct ig_stepper_model *m, const char *path, const ch
 void ig_stepper_model_close(struct ig_stepper_model *m); /* zeros are fine */
 
 struct ig_stepper_options {
-	const char *driver; /* NULL: cpu */
+	const char *driver; /* NULL: the environment's INGOT_TEST_DRIVER, else cpu */
 	const char *isa; /* NULL: auto */
 	const char *activations; /* NULL: auto */
 	uint32_t n_threads; /* 0: as many as there are processors */
