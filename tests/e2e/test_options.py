@@ -74,7 +74,7 @@ def tuned(tmp_path_factory, models):
         "runtime": {"driver": "cpu", "isa": "generic", "threads": 1, "activations": "f32",
                     "strict": False},
         "memory": {"budget": "512MiB"},
-        "kvcache": {"arena": "32MiB", "slab": "512KiB", "dtype": "f32"},
+        "kvcache": {"arena": "32MiB", "slab": "512KiB", "dtype": "f32", "prefix_cache": False},
         "scheduler": {"max_batch_tokens": 24, "prefill_chunk": 5, "max_seqs": 2},
         "models": [{"name": "tiny", "path": models.script()},
                    {"name": "random", "path": models.random(), "context": 256},
@@ -409,7 +409,7 @@ def test_prefix_cache(start, models):
     for value in (True, False):
         d = start(extra={"kvcache": {"prefix_cache": value},
                          "models": [{"name": "random", "path": models.random()}]})
-        ask = {"max_tokens": 12, "temperature": 1, "seed": 4}
+        ask = {"model": "random", "max_tokens": 12, "temperature": 1, "seed": 4}
         prompt = "word " * 60
         first = d.chat(prompt, **ask).json
         again = d.chat(prompt, **ask).json
