@@ -52,14 +52,16 @@ static inline float ig_f32_from_f16(uint16_t h)
 	return ig_f32_from_bits(u | sign);
 }
 
-/* e^x within two units in the last place for |x| < 87.
+/* e^x within two units in the last place for |x| < 87; 0 below, infinity above.
  * x = n ln 2 + r in two steps (Cody and Waite), then a polynomial of degree 6. */
-static inline float ig_expf_near(float x)
+static inline float ig_expf(float x)
 {
-	float n = x * 1.44269504088896341f + 12582912.0f; /* 1.5 * 2^23: rounds to nearest */
+	float c = x > 88.7228f ? 88.7228f : x;
+	c = c < -87.3365f ? -87.3365f : c;
+	float n = c * 1.44269504088896341f + 12582912.0f; /* 1.5 * 2^23: rounds to nearest */
 	uint32_t bits = ig_bits_from_f32(n);
 	n -= 12582912.0f;
-	float r = x - n * 0.693145751953125f;
+	float r = c - n * 0.693145751953125f;
 	r -= n * 1.42860682030941723212e-6f;
 	float p = 1.3981999507e-3f;
 	p = p * r + 8.3334519073e-3f;
@@ -70,16 +72,8 @@ static inline float ig_expf_near(float x)
 	/* 2^n in two factors, so that n = 128 and n = -126 are both in range. */
 	int32_t i = (int32_t)(bits - 0x4b400000u);
 	int32_t half = i >> 1;
-	return p * ig_f32_from_bits((uint32_t)(half + 127) << 23) *
-	       ig_f32_from_bits((uint32_t)(i - half + 127) << 23);
-}
-
-/* The same for every x: 0 below -87.3365, infinity above 88.7228. */
-static inline float ig_expf(float x)
-{
-	float c = x > 88.7228f ? 88.7228f : x;
-	c = c < -87.3365f ? -87.3365f : c;
-	float y = ig_expf_near(c);
+	float y = p * ig_f32_from_bits((uint32_t)(half + 127) << 23) *
+		  ig_f32_from_bits((uint32_t)(i - half + 127) << 23);
 	y = x > 88.7228f ? INFINITY : y;
 	y = x < -87.3365f ? 0.0f : y;
 	return x != x ? x : y;

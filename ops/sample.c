@@ -54,13 +54,13 @@ static uint64_t weight_of(const struct candidate *c, int64_t n)
 
 static int32_t draw(struct candidate *c, int64_t n, const struct ig_sample_params *p)
 {
-	float top = c[0].x, inv = 1.0f / p->temperature;
+	float top = c[0].x, scale = ig_sample_scale(p);
 	uint32_t least = ig_sample_min_weight(p);
 	uint64_t want, sum = 0;
 	int64_t i;
 
 	for (i = 0; i < n; i++)
-		c[i].weight = ig_sample_weight(ig_sample_z(c[i].x, top, inv));
+		c[i].weight = ig_sample_weight(ig_sample_distance(c[i].x, top, scale));
 	if (p->top_k > 0 && p->top_k < n)
 		n = p->top_k;
 	if (p->top_p < 1.0f) {

@@ -1,16 +1,16 @@
 /*
- * sampling.h: the arithmetic of a draw, the same for every kernel on every device.
- *
- * A logit's weight is an integer, so that a sum of weights does not depend on the
- * order in which it is taken, and every cut and draw is made in integers.  With
- * top the largest logit and z = (x - top) * (1 / temperature), at least -64:
- *   weight = 2^30 e^z + 1/2 in float (ig_expf_near), cut off to an integer
+ * sampling.h: the arithmetic of a draw, the same to the bit for every kernel on every
+ * device: floats are only subtracted and multiplied on the way to a weight, so there is
+ * nothing to fuse, and all that follows is integers, whose sums do not depend on the
+ * order in which they are taken.  With top the largest logit:
+ *   u = (top - x) * (log2(e) / temperature), in units of 2^-26
+ *   weight = 2^30 * 2^-u, a polynomial of degree 6, rounded: within 3e-6 of
+ *   2^30 e^((x - top) / temperature) and 2; 0 from u = 31 on
  *   top_p reached at: floor(total of weights * top_p), at least 1
  *   min_p: weights below floor(2^30 min_p) are left out
  *   drawn: the first of the kept candidates, in the order of ids, where the sum of
  *   weights up to it exceeds floor(total of the kept * r / 2^64), r being 64 bits that
  *   are a function of (seed, position)
- * Weights vanish 21.5 units of z below the top.
  */
 #ifndef INGOT_OPS_SAMPLING_H
 #define INGOT_OPS_SAMPLING_H
@@ -30,28 +30,49 @@ static inline bool ig_sample_is_drawn(const struct ig_sample_params *p)
 	return p->temperature >= 0x1p-100f && p->top_k != 1;
 }
 
+/* One rounding for each operation of the formula in op.h, but that the product with
+ * n_drawn is fused. */
 static inline float ig_sample_edited(float x, const struct ig_logit_edit *e,
 				     const struct ig_sample_params *p)
 {
 	if (e->seen)
 		x = x > 0.0f ? x / p->repetition_penalty : x * p->repetition_penalty;
-	x -= (float)e->n_drawn * p->frequency_penalty;
+	x = fmaf(-(float)e->n_drawn, p->frequency_penalty, x);
 	if (e->n_drawn)
 		x -= p->presence_penalty;
 	return x + e->bias;
 }
 
-/* top is finite; NaN and -infinity weigh nothing.  In two parts, because a compiler
- * would make a branch of the bound and then no vectors of the loop. */
-static inline float ig_sample_z(float x, float top, float inv)
+#define IG_SAMPLE_UNITS 26 /* bits of u behind the point */
+
+static inline float ig_sample_scale(const struct ig_sample_params *p)
 {
-	float z = (x - top) * inv;
-	return z > -64.0f ? z : -64.0f;
+	return 1.0f / p->temperature * (1.44269504f * 0x1p26f);
 }
 
-static inline uint32_t ig_sample_weight(float z)
+/* u, below 32; top is finite.  NaN is as far as -infinity. */
+static inline uint32_t ig_sample_distance(float x, float top, float scale)
 {
-	return (uint32_t)(int32_t)(ig_expf_near(z) * 0x1p30f + 0.5f);
+	float u = (top - x) * scale;
+	return (uint32_t)(int32_t)(u < 0x1p31f ? u : 2147483520.0f);
+}
+
+static inline uint32_t ig_sample_mulhi(uint32_t a, uint32_t b)
+{
+	return (uint32_t)((uint64_t)a * b >> 32);
+}
+
+static inline uint32_t ig_sample_weight(uint32_t u)
+{
+	uint32_t f = u << (32 - IG_SAMPLE_UNITS), p = 0x0003c405u;
+	/* 2^-f in 31 bits, through the zeros of Chebyshev's polynomial: 6e-9 off */
+	p = 0x002a5309u - ig_sample_mulhi(f, p);
+	p = 0x013a79c4u - ig_sample_mulhi(f, p);
+	p = 0x071a9948u - ig_sample_mulhi(f, p);
+	p = 0x1ebfba83u - ig_sample_mulhi(f, p);
+	p = 0x58b90bf0u - ig_sample_mulhi(f, p);
+	p = 0x80000000u - ig_sample_mulhi(f, p);
+	return ((p >> (u >> IG_SAMPLE_UNITS)) + 1) >> 1;
 }
 
 static inline uint32_t ig_sample_min_weight(const struct ig_sample_params *p)

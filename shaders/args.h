@@ -109,5 +109,9 @@ struct sample_args {
 	uint n_parts; /* that a row is cut into where several threadgroups share it */
 };
 SHARED_SIZE(sample_args, 16);
+#define SAMPLE_THREADS 256u
+#define SAMPLE_PART 4096u /* logits of one part */
+#define SAMPLE_BUCKETS 256u /* one a thread */
+#define SAMPLE_MAX_PARTS 256u /* one a thread */
 
 #endif

@@ -17,8 +17,7 @@
 #define LANES 16
 #define BLOCK 1024 /* tokens whose weights have a common sum, to draw in two steps */
 #define BUCKETS 2048
-/* Buckets for one unit of z: the last one begins at z = -22, where weights are 0. */
-#define BUCKETS_PER_UNIT 93.0f
+#define BUCKET_SHIFT 20 /* of u, to a bucket; in the last one weights are 0 */
 #define LAST_BUCKET (BUCKETS - 1)
 
 /* A worker's scratch. */
@@ -116,7 +115,7 @@ static void edit(const struct ig_step *s, const struct ig_sample_params *p, cons
 /* ---- weights ---- */
 
 /* All weights, their total, and the blocks' sums of those from least on. */
-static uint64_t weigh(const float *x, int64_t n, float top, float inv, uint32_t least,
+static uint64_t weigh(const float *x, int64_t n, float top, float scale, uint32_t least,
 		      struct room *r)
 {
 	uint32_t *w = r->weights;
@@ -125,11 +124,11 @@ static uint64_t weigh(const float *x, int64_t n, float top, float inv, uint32_t 
 	for (int64_t b = 0; b <= n / BLOCK; b++) {
 		int64_t first = b * BLOCK, end = first + BLOCK < n ? first + BLOCK : n;
 		uint64_t all = 0, kept = 0;
-		float z[BLOCK];
+		/* in two loops: in one, gcc makes branches of the bound and no vectors */
 		for (int64_t i = first; i < end; i++)
-			z[i - first] = ig_sample_z(x[i], top, inv);
+			w[i] = ig_sample_distance(x[i], top, scale);
 		for (int64_t i = first; i < end; i++)
-			w[i] = ig_sample_weight(z[i - first]);
+			w[i] = ig_sample_weight(w[i]);
 		for (int64_t i = first; i < end; i++) {
 			all += w[i];
 			kept += w[i] >= least ? w[i] : 0;
@@ -160,12 +159,10 @@ static void sum_kept(const struct room *r, const float *x, int64_t n, struct cut
 
 /* ---- where a cut lies ---- */
 
-static void fill_buckets(const float *x, int64_t n, float top, float inv, struct room *r)
+static void fill_buckets(const float *x, int64_t n, float top, float scale, struct room *r)
 {
-	for (int64_t i = 0; i < n; i++) {
-		float at = (x[i] - top) * inv * -BUCKETS_PER_UNIT;
-		r->bucket[i] = (uint16_t)(int32_t)(at < LAST_BUCKET ? at : LAST_BUCKET);
-	}
+	for (int64_t i = 0; i < n; i++)
+		r->bucket[i] = (uint16_t)(ig_sample_distance(x[i], top, scale) >> BUCKET_SHIFT);
 	memset(r->sums, 0, BUCKETS * sizeof *r->sums);
 	memset(r->counts, 0, BUCKETS * sizeof *r->counts);
 	for (int64_t i = 0; i < n; i++) {
@@ -260,14 +257,14 @@ static struct cut find_cut(const float *x, int64_t n, const struct ig_sample_par
 static int32_t draw(const float *x, int64_t n, float top, const struct ig_sample_params *p,
 		    struct room *r)
 {
-	float inv = 1.0f / p->temperature;
+	float scale = ig_sample_scale(p);
 	uint32_t least = ig_sample_min_weight(p);
 	struct cut cut = { -INFINITY, INT32_MAX };
-	uint64_t total = weigh(x, n, top, inv, least, r), want;
+	uint64_t total = weigh(x, n, top, scale, least, r), want;
 	int64_t b = 0, i;
 
 	if ((p->top_k > 0 && p->top_k < n) || p->top_p < 1.0f) {
-		fill_buckets(x, n, top, inv, r);
+		fill_buckets(x, n, top, scale, r);
 		cut = find_cut(x, n, p, total, r);
 		sum_kept(r, x, n, cut, least);
 	}

@@ -472,17 +472,30 @@ static void test_top_p_keeps_the_shortest_prefix(void **state)
 
 /* ---- the arithmetic ---- */
 
+static uint32_t weight_of(float x, float top, float temperature)
+{
+	struct ig_sample_params p = PARAMS(temperature, 1.0f, 0);
+	return ig_sample_weight(ig_sample_distance(x, top, ig_sample_scale(&p)));
+}
+
 static void test_weights(void **state)
 {
-	assert_int_equal(ig_sample_weight(ig_sample_z(3.0f, 3.0f, 0.7f)), 1 << 30);
-	assert_int_equal(ig_sample_weight(ig_sample_z(NAN, 3.0f, 1.0f)), 0);
-	assert_int_equal(ig_sample_weight(ig_sample_z(-INFINITY, 3.0f, 0.0f)), 0);
-	assert_int_equal(ig_sample_weight(-21.48f), 1); /* 2^30 e^-21.48 = 0.505 */
-	assert_int_equal(ig_sample_weight(-21.50f), 0); /* 0.495 */
-	for (float z = 0.0f; z > -64.0f; z -= 0.00173f) {
-		double want = ldexp(exp((double)z), 30), got = ig_sample_weight(z);
-		assert_true(fabs(got - want) <= 2.5e-7 * want + 1.0);
-	}
+	static const float temperatures[] = { 0.01f, 0.7f, 1.0f, 1.9f };
+
+	assert_int_equal(weight_of(3.0f, 3.0f, 0.7f), 1 << 30);
+	assert_int_equal(weight_of(NAN, 3.0f, 1.0f), 0);
+	assert_int_equal(weight_of(-INFINITY, 3.0f, INFINITY), 0);
+	assert_int_equal(weight_of(-3e38f, 3e38f, 1.0f), 0);
+	assert_int_equal(weight_of(-21.48f, 0.0f, 1.0f), 1); /* 2^30 e^-21.48 = 0.505 */
+	assert_int_equal(weight_of(-21.50f, 0.0f, 1.0f), 0); /* 0.495 */
+	for (int i = 0; i < 4; i++)
+		for (float z = 0.0f; z > -64.0f; z -= 0.00173f) {
+			float x = z * temperatures[i];
+			double want = ldexp(exp((double)x / (double)temperatures[i]), 30);
+			assert_true(fabs(weight_of(x, 0.0f, temperatures[i]) - want) <= 3e-6 * want + 2.0);
+		}
+	for (uint32_t u = 0; u < 0x7fffff00u; u += 12345)
+		assert_true(fabs(ig_sample_weight(u) - ldexp(exp2(-(double)u * 0x1p-26), 30)) <= 8.0);
 }
 
 static void test_integers(void **state)
