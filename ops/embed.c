@@ -1,5 +1,6 @@
 /* embed.c: rows of a table by token id.  The table may be any weight format and
  * is shared with the logits' product where a model ties them. */
+#include "ops/gpu/rows.h"
 #include "ops/op-private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
@@ -53,5 +54,5 @@ static const struct ig_cpu_kernel kernels[] = {
 
 const struct ig_op ig_op_embed = {
 	sizeof(struct ig_op), sizeof(struct ig_embed_params), "embed", check, reference,
-	kernels, 1, 0,
+	kernels, 1, 0, &ig_gpu_embed,
 };

@@ -1,5 +1,6 @@
 /* norm.c: RMS and layer normalisation (Zhang and Sennrich 2019; Ba et al. 2016),
  * with a residual added before and the rows that want logits gathered. */
+#include "ops/gpu/rows.h"
 #include "ops/op-private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
@@ -73,5 +74,5 @@ static const struct ig_cpu_kernel kernels[] = { ROWS_LIST(ENTRY) };
 
 const struct ig_op ig_op_norm = {
 	sizeof(struct ig_op), sizeof(struct ig_norm_params), "norm", check, reference,
-	kernels, sizeof kernels / sizeof *kernels, 0,
+	kernels, sizeof kernels / sizeof *kernels, 0, &ig_gpu_norm,
 };

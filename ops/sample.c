@@ -8,6 +8,7 @@
  * the mask allows no token, id 0.  The copy of the logits that a step may want is as
  * the model gave them.
  */
+#include "ops/gpu/rows.h"
 #include "ops/op-private.h"
 #include "ops/sampling.h"
 
@@ -129,5 +130,5 @@ static const struct ig_cpu_kernel kernels[] = { ROWS_LIST(ENTRY) };
 
 const struct ig_op ig_op_sample = {
 	sizeof(struct ig_op), sizeof(struct ig_sample_op_params), "sample", check, reference,
-	kernels, sizeof kernels / sizeof *kernels, 0, NULL,
+	kernels, sizeof kernels / sizeof *kernels, 0, &ig_gpu_sample,
 };

@@ -31,6 +31,7 @@ SHARED_SIZE(linear_args, 56);
 #define LINEAR_RESIDUAL 2u
 #define LINEAR_OUT_F16 4u /* else, without LINEAR_OUT_BF16, float */
 #define LINEAR_OUT_BF16 8u
+#define LINEAR_PAIRS 16u /* columns 2 i and 2 i + 1 lie aligned for a vector of two */
 #define PRODUCT_ACT_NONE 0u /* as IG_ACT_… */
 #define PRODUCT_ACT_SILU 1u
 #define PRODUCT_ACT_GELU 2u
@@ -113,5 +114,6 @@ SHARED_SIZE(sample_args, 16);
 #define SAMPLE_PART 4096u /* logits of one part */
 #define SAMPLE_BUCKETS 256u /* one a thread */
 #define SAMPLE_MAX_PARTS 256u /* one a thread */
+#define SAMPLE_LIST 2048u /* members of a bucket that are kept in threadgroup memory */
 
 #endif

@@ -19,7 +19,6 @@
 using namespace metal;
 
 #define EACH (SAMPLE_PART / SAMPLE_THREADS) // logits that a thread has
-#define LIST 2048u // members of a bucket that are kept in threadgroup memory
 
 // -- sample_top -----------------------------------------------------------------------
 
@@ -201,27 +200,27 @@ kernel void sample_weigh(
 // A row's keys and the members of one of its buckets: a list of them if they are few.
 struct members {
 	device const uint *keys;
-	threadgroup uint *list; // keys, then ids: LIST of each
+	threadgroup uint *list; // keys, then ids: SAMPLE_LIST of each
 	weigher scale;
 	uint n; // in the row
 	uint bucket;
-	uint n_listed; // more than LIST: they are looked for in the row
+	uint n_listed; // more than SAMPLE_LIST: they are looked for in the row
 };
 
 METAL_FUNC uint n_candidates(thread const members &m)
 {
-	return m.n_listed > LIST ? m.n : m.n_listed;
+	return m.n_listed > SAMPLE_LIST ? m.n : m.n_listed;
 }
 
 METAL_FUNC bool candidate(thread const members &m, uint i, thread uint &key, thread uint &id)
 {
-	if (m.n_listed > LIST) {
+	if (m.n_listed > SAMPLE_LIST) {
 		key = m.keys[i];
 		id = i;
 		return bucket_of(m.scale, key) == m.bucket;
 	}
 	key = m.list[i];
-	id = m.list[LIST + i];
+	id = m.list[SAMPLE_LIST + i];
 	return true;
 }
 
@@ -230,7 +229,7 @@ METAL_FUNC void gather(thread members &m, uint bucket, uint count, threadgroup u
 {
 	m.bucket = bucket;
 	m.n_listed = count;
-	if (count > LIST)
+	if (count > SAMPLE_LIST)
 		return;
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 	if (tid == 0)
@@ -241,7 +240,7 @@ METAL_FUNC void gather(thread members &m, uint bucket, uint count, threadgroup u
 		if (bucket_of(m.scale, key) == bucket) {
 			const uint to = atomic_fetch_add_explicit((threadgroup atomic_uint *)counter, 1u, memory_order_relaxed);
 			m.list[to] = key;
-			m.list[LIST + to] = i;
+			m.list[SAMPLE_LIST + to] = i;
 		}
 	}
 	threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -287,7 +286,7 @@ METAL_FUNC ulong last_of_run(thread const members &m, bool by_count, ulong targe
 }
 
 //   cuts  [row] order of the last candidate that is kept
-//   room  2 * LIST uints, 4 * 256 uints, a counter (4 uints), SAMPLE_SIMDGROUPS + 2 ulongs
+//   room  2 * SAMPLE_LIST uints, 4 * 256 uints, a counter (4 uints), SAMPLE_SIMDGROUPS + 2 ulongs
 kernel void sample_cut(
 	constant sample_args &args   [[buffer(0)]],
 	device const step_head *step [[buffer(1)]],
@@ -311,7 +310,7 @@ kernel void sample_cut(
 	const uint top = top_of(tops + first_part, args.n_parts, lane);
 	if (!is_finite_key(top))
 		return;
-	threadgroup uint *bins = room + 2 * LIST, *counter = bins + 4 * 256;
+	threadgroup uint *bins = room + 2 * SAMPLE_LIST, *counter = bins + 4 * 256;
 	threadgroup ulong *sums = (threadgroup ulong *)(counter + 4);
 	place at;
 	at.tid = tid;

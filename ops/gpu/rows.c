@@ -1,0 +1,251 @@
+/*
+ * rows.c: how embed, norm and sample run on a GPU: a threadgroup has a row, or a part
+ * of a row of logits.  The kernels are in shaders/core/{embed,norm,sample}.metal.
+ */
+#include "ops/gpu/rows.h"
+
+#include "shaders/args.h"
+
+#include <errno.h>
+#include <ingot/arch.h>
+#include <stdbool.h>
+
+extern const struct ig_shader ig_shader_embed, ig_shader_norm, ig_shader_sample;
+
+#define ROW_THREADS 256u
+#define ROW_ROOM 64u /* two sums over eight simdgroups */
+
+static struct ig_gpu_bind bind(struct ig_gpu_ref ref, uint64_t n_bytes, uint32_t access)
+{
+	return (struct ig_gpu_bind){ ref, n_bytes, access, 0 };
+}
+
+static bool fits(const struct ig_gpu_tensor *t)
+{
+	return t->n_cols >= 1 && t->n_cols <= INT32_MAX && t->row_stride <= INT32_MAX;
+}
+
+/* ---- embed ---------------------------------------------------------------------------- */
+
+static const char *embed_kernel(uint32_t dtype)
+{
+	switch (dtype) {
+	case IG_F32: return "embed_f32";
+	case IG_F16: return "embed_f16";
+	case IG_BF16: return "embed_bf16";
+	case IG_Q8_0: return "embed_q8_0";
+	case IG_Q4_0: return "embed_q4_0";
+	case IG_Q4_1: return "embed_q4_1";
+	}
+	return NULL;
+}
+
+static int lower_embed(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+		       struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_embed_params *p = c->params;
+	const struct ig_gpu_tensor *w = &c->weight[0], *y = &c->out[0];
+	struct ig_gpu_ref ids;
+	int rc;
+
+	if (!embed_kernel(w->dtype))
+		return ig_fail(err, -ENOTSUP, "embed: no kernel for a table of dtype %u", w->dtype);
+	if (!fits(w) || !fits(y) || w->n_rows < 1 || w->n_rows > INT32_MAX)
+		return ig_fail(err, -ENOTSUP, "embed: a table of %lld rows of %lld is too large",
+			       (long long)w->n_rows, (long long)w->n_cols);
+	const struct embed_args args = {
+		.n_cols = (uint32_t)w->n_cols, .n_vocab = (uint32_t)w->n_rows,
+		.y_stride = (uint32_t)(y->row_stride / 4), .w_row_bytes = (uint32_t)w->row_stride,
+		.scale = p->scale, .max_logit_rows = c->max_logit_rows,
+	};
+	rc = h->ids(t, &ids);
+	if (rc)
+		return ig_fail(err, rc, "embed: no memory for ids");
+	const struct ig_gpu_dispatch d = {
+		.struct_size = sizeof d, .shader = &ig_shader_embed, .kernel = embed_kernel(w->dtype),
+		.args = &args, .n_arg_bytes = sizeof args, .threads = ROW_THREADS,
+		.when_live = IG_LIVE_ONE, .when_max = UINT32_MAX,
+		.grid = { { IG_LIVE_ROWS, 1, 1, 1 }, { IG_LIVE_ONE, 1, 1, 1 },
+			  { IG_LIVE_ONE, 1, 1, 1 } },
+		.n_binds = 3,
+		.bind = { bind(w->ref, (uint64_t)w->n_rows * w->row_stride, IG_GPU_READ),
+			  bind(ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4, IG_GPU_READ),
+			  bind(y->ref, (uint64_t)y->n_cols * 4, IG_GPU_WRITE) },
+	};
+	rc = h->dispatch(t, &d);
+	return rc ? ig_fail(err, rc, "embed: its kernel could not be recorded") : 0;
+}
+
+const struct ig_gpu_op ig_gpu_embed = { sizeof(struct ig_gpu_op), 0, NULL, lower_embed };
+
+/* ---- norm ------------------------------------------------------------------------------- */
+
+static int lower_norm(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+		      struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_norm_params *p = c->params;
+	const struct ig_gpu_tensor *x = &c->in[0], *delta = &c->in[1], *y = &c->out[0], *sum = &c->out[1];
+	bool with_delta = c->n_in > 1 && delta->ref.buffer >= 0;
+	bool with_bias = c->n_weights > 1 && c->weight[1].ref.buffer >= 0;
+	uint64_t element = y->dtype == IG_F32 ? 4 : 2;
+	const char *kernel = y->dtype == IG_F32 ? "norm_f32" : y->dtype == IG_F16 ? "norm_f16" :
+			     y->dtype == IG_BF16 ? "norm_bf16" : NULL;
+	int rc;
+
+	if (!kernel)
+		return ig_fail(err, -ENOTSUP, "norm: no kernel writes dtype %u", y->dtype);
+	if (!fits(x) || !fits(y) || (with_delta && (!fits(delta) || !fits(sum))))
+		return ig_fail(err, -ENOTSUP, "norm: rows of %lld values are too long",
+			       (long long)x->n_cols);
+	const uint64_t n = (uint64_t)x->n_cols;
+	const struct norm_args args = {
+		.n = (uint32_t)n, .eps = p->eps, .kind = p->kind,
+		.x_stride = (uint32_t)(x->row_stride / 4),
+		.delta_stride = with_delta ? (uint32_t)(delta->row_stride / 4) : 0,
+		.y_stride = (uint32_t)(y->row_stride / element),
+		.sum_stride = with_delta ? (uint32_t)(sum->row_stride / 4) : 0,
+		.flags = (with_bias ? NORM_BIAS : 0) | (with_delta ? NORM_DELTA : 0) |
+			 (p->gather ? NORM_GATHER : 0),
+		.rows_live = y->row_class == IG_ROWS_LOGITS,
+	};
+	const struct ig_gpu_bind none = bind(c->weight[0].ref, n * 4, IG_GPU_READ);
+	const struct ig_gpu_bind out = bind(y->ref, n * element, IG_GPU_WRITE);
+	const struct ig_gpu_dispatch d = {
+		.struct_size = sizeof d, .shader = &ig_shader_norm, .kernel = kernel,
+		.args = &args, .n_arg_bytes = sizeof args, .threads = ROW_THREADS,
+		.threadgroup_bytes = ROW_ROOM, .when_live = IG_LIVE_ONE, .when_max = UINT32_MAX,
+		.grid = { { args.rows_live ? IG_LIVE_LOGIT_ROWS : IG_LIVE_ROWS, 1, 1, 1 },
+			  { IG_LIVE_ONE, 1, 1, 1 }, { IG_LIVE_ONE, 1, 1, 1 } },
+		.n_binds = 6,
+		.bind = { bind(x->ref, n * 4, IG_GPU_READ),
+			  with_delta ? bind(delta->ref, n * 4, IG_GPU_READ) : none, none,
+			  with_bias ? bind(c->weight[1].ref, n * 4, IG_GPU_READ) : none, out,
+			  with_delta ? bind(sum->ref, n * 4, IG_GPU_WRITE) : out },
+	};
+	rc = h->dispatch(t, &d);
+	return rc ? ig_fail(err, rc, "norm: its kernel could not be recorded") : 0;
+}
+
+const struct ig_gpu_op ig_gpu_norm = {
+	sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, NULL, lower_norm,
+};
+
+/* ---- sample ------------------------------------------------------------------------------- */
+
+/* What passes between the kernels: [max_logit_rows] each. */
+struct sample_room {
+	struct ig_gpu_bind keys, tops, sums, counts, weights, cuts;
+};
+
+static int make_room(const struct ig_gpu_call *c, const struct ig_gpu_host *h, struct ig_gpu_tape *t,
+		     const struct sample_args *a, struct sample_room *r)
+{
+	uint64_t rows = c->max_logit_rows, parts = rows * a->n_parts;
+	struct {
+		struct ig_gpu_bind *to;
+		uint64_t n_bytes;
+	} of[] = {
+		{ &r->keys, rows * a->n_vocab * 4 }, { &r->tops, parts * 8 }, { &r->sums, parts * 8 },
+		{ &r->counts, parts * SAMPLE_BUCKETS * 4 }, { &r->weights, parts * SAMPLE_BUCKETS * 8 },
+		{ &r->cuts, rows * 8 },
+	};
+
+	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+		int rc = h->scratch(t, of[i].n_bytes, &of[i].to->ref);
+		if (rc)
+			return rc;
+		of[i].to->n_bytes = of[i].n_bytes;
+	}
+	return 0;
+}
+
+static struct ig_gpu_bind reads(struct ig_gpu_bind b)
+{
+	b.access = IG_GPU_READ;
+	return b;
+}
+
+static struct ig_gpu_bind writes(struct ig_gpu_bind b)
+{
+	b.access = IG_GPU_WRITE;
+	return b;
+}
+
+/* Of these the last operand, or the last three of sample_weigh, are results. */
+static int emit_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+		       struct ig_gpu_tape *t, const struct sample_args *a,
+		       const struct sample_room *r, struct ig_gpu_ref ids, struct ig_gpu_ref logits)
+{
+	const uint64_t n = a->n_vocab;
+	const struct ig_gpu_bind x = bind(c->in[0].ref, n * 4, IG_GPU_READ);
+	const struct ig_gpu_bind copy = bind(logits, (uint64_t)c->max_logit_rows * n * 4, IG_GPU_WRITE);
+	const struct ig_gpu_bind drawn = bind(ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4,
+					      IG_GPU_WRITE);
+	const uint32_t word = 8 * SAMPLE_THREADS / 32; /* of 64 bits, for each simdgroup */
+	const struct {
+		const char *kernel;
+		uint32_t when, parts, room, n_binds;
+		struct ig_gpu_bind bind[5];
+	} of[] = {
+		{ "sample_copy", IG_LIVE_WANT_LOGITS, a->n_parts, 0, 2, { x, copy } },
+		{ "sample_top", IG_LIVE_LOGIT_ROWS, a->n_parts, SAMPLE_PART * 4 + word, 3,
+		  { x, writes(r->keys), writes(r->tops) } },
+		{ "sample_weigh", IG_LIVE_DRAWS, a->n_parts, 3 * SAMPLE_BUCKETS * 4 + word, 5,
+		  { reads(r->keys), reads(r->tops), writes(r->sums), writes(r->counts),
+		    writes(r->weights) } },
+		{ "sample_cut", IG_LIVE_DRAWS, 0, SAMPLE_LIST * 8 + 4 * 256 * 4 + 16 + word + 16, 5,
+		  { reads(r->keys), reads(r->tops), reads(r->counts), reads(r->weights),
+		    writes(r->cuts) } },
+		{ "sample_sum", IG_LIVE_DRAWS, a->n_parts, word, 4,
+		  { reads(r->keys), reads(r->tops), reads(r->cuts), writes(r->sums) } },
+		{ "sample_pick", IG_LIVE_LOGIT_ROWS, 0, word + 16, 5,
+		  { reads(r->keys), reads(r->tops), reads(r->cuts), reads(r->sums), drawn } },
+	};
+
+	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+		const struct ig_gpu_extent rows = { IG_LIVE_LOGIT_ROWS, 1, 1, 1 };
+		const struct ig_gpu_extent one = { IG_LIVE_ONE, 1, 1, 1 };
+		struct ig_gpu_dispatch d = {
+			.struct_size = sizeof d, .shader = &ig_shader_sample, .kernel = of[i].kernel,
+			.args = a, .n_arg_bytes = sizeof *a, .threads = SAMPLE_THREADS,
+			.threadgroup_bytes = of[i].room, .n_binds = of[i].n_binds,
+			.when_live = of[i].when, .when_min = 1, .when_max = UINT32_MAX,
+			.grid = { rows, one, one },
+		};
+		if (of[i].parts) {
+			d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, of[i].parts };
+			d.grid[1] = rows;
+		}
+		for (uint32_t j = 0; j < of[i].n_binds; j++)
+			d.bind[j] = of[i].bind[j];
+		int rc = h->dispatch(t, &d);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int lower_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+			struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_gpu_tensor *x = &c->in[0];
+	struct ig_gpu_ref ids, logits;
+	struct sample_room room = { 0 };
+	int rc;
+
+	if (!fits(x) || x->n_cols > (int64_t)SAMPLE_PART * SAMPLE_MAX_PARTS)
+		return ig_fail(err, -ENOTSUP, "sample: a vocabulary of %lld, at most %u is possible",
+			       (long long)x->n_cols, SAMPLE_PART * SAMPLE_MAX_PARTS);
+	const struct sample_args args = {
+		.n_vocab = (uint32_t)x->n_cols, .x_stride = (uint32_t)(x->row_stride / 4),
+		.max_logit_rows = c->max_logit_rows,
+		.n_parts = ((uint32_t)x->n_cols + SAMPLE_PART - 1) / SAMPLE_PART,
+	};
+	rc = h->ids(t, &ids);
+	rc = rc ? rc : h->logits(t, x->n_cols, &logits);
+	rc = rc ? rc : make_room(c, h, t, &args, &room);
+	rc = rc ? rc : emit_sample(c, h, t, &args, &room, ids, logits);
+	return rc ? ig_fail(err, rc, "sample: its kernels could not be recorded") : 0;
+}
+
+const struct ig_gpu_op ig_gpu_sample = { sizeof(struct ig_gpu_op), 0, NULL, lower_sample };
