@@ -80,7 +80,8 @@ def soft_flags(checked):
     else:
         raise Failed("the software device has no fibers for " + machine)
     return LANGUAGE + WITH_GLOBALS + target + [
-        "-O2", "-g1", "-fPIC", "-fno-optimize-sibling-calls", "-ffp-contract=off", "-DMSL_SOFT"] + (CHECKED if checked else [])
+        "-O2", "-g1", "-fPIC", "-fno-optimize-sibling-calls",
+        "-ffp-contract=off", "-DMSL_SOFT"] + (CHECKED if checked else [])
 
 
 # sm_80 needs CUDA 11.5's PTX (the L2 hint of cp.async), sm_90a CUDA 12.0's (wgmma).

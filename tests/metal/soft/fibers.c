@@ -155,12 +155,19 @@ void soft_fail(const void *pc, const char *format, ...)
 
 static void fiber_main(void);
 
+/* The lane lies at the stack's lower end, where kernels look (msl_soft.h). */
+static inline void settle(struct soft_fiber *f, char *stack)
+{
+	f->fresh = false;
+	f->stack = stack;
+	memcpy(stack, &f->t.lane, sizeof f->t.lane);
+}
+
 static void begin(struct soft_worker *w, struct soft_fiber *f)
 {
 	uint32_t i = w->n_stacks++;
 
-	f->fresh = false;
-	f->stack = w->stacks + (size_t)i * SOFT_STACK_BYTES;
+	settle(f, w->stacks + (size_t)i * SOFT_STACK_BYTES);
 	/* Tops lie at different places in a page, or all would share the same cache sets. */
 	f->sp = first_frame(f->stack + SOFT_STACK_BYTES - (i * 7 % 61) * 64 - 64, fiber_main);
 }
@@ -183,6 +190,11 @@ static inline struct soft_fiber *next_fiber(struct soft_worker *w, uint32_t g, u
 
 		return &w->fiber[g * SOFT_LANES + (uint32_t)__builtin_ctz(above ? above : ready)];
 	}
+	if (w->simd[g].lead_waits) { /* soft_matrix_settle: its time has come */
+		w->simd[g].lead_waits = false;
+		w->simd[g].ready = 1;
+		return &w->fiber[g * SOFT_LANES];
+	}
 	for (i = 1; i < w->n_simds; i++) {
 		uint32_t h = g + i < w->n_simds ? g + i : g + i - w->n_simds;
 
@@ -193,14 +205,14 @@ static inline struct soft_fiber *next_fiber(struct soft_worker *w, uint32_t g, u
 }
 
 enum kind {
-	SUM, MAX, MIN, AND, OR, XOR, PREFIX, BALLOT, SHUFFLE, PRODUCT, ELEMENTS, BARRIER,
+	SUM, MAX, MIN, AND, OR, XOR, PREFIX, BALLOT, SHUFFLE, PRODUCT, BARRIER,
 };
 
 static const char *const kind_names[] = {
 	[SUM] = "simd_sum", [MAX] = "simd_max", [MIN] = "simd_min", [AND] = "simd_and",
 	[OR] = "simd_or", [XOR] = "simd_xor", [PREFIX] = "simd_prefix_sum",
 	[BALLOT] = "simd_ballot, _any or _all", [SHUFFLE] = "simd_shuffle or _broadcast",
-	[PRODUCT] = "simdgroup_multiply_accumulate", [ELEMENTS] = "a simdgroup_matrix's elements",
+	[PRODUCT] = "simdgroup_multiply_accumulate",
 	[BARRIER] = "simdgroup_barrier",
 };
 
@@ -216,6 +228,9 @@ static void __attribute__((noreturn, cold)) stuck(struct soft_worker *w, const v
 			soft_fail(pc, "divergence: %d lanes of simdgroup %u wait in %s (line %u), the others have ended or wait elsewhere; %u threads ended, %u wait at threadgroup_barrier",
 				  __builtin_popcount(s->met), g, kind_names[s->kind], s->line, ended,
 				  w->waiting);
+		if (s->borrowers)
+			soft_fail(pc, "divergence: %d lanes of simdgroup %u want a simdgroup_matrix's elements (line %u), the first lane does not",
+				  __builtin_popcount(s->borrowers), g, s->line);
 	}
 	soft_fail(pc, "divergence: %u threads wait at threadgroup_barrier (line %u), %u have ended without it",
 		  w->waiting, w->line, ended);
@@ -246,8 +261,7 @@ static void fiber_main(void)
 			stuck(w, NULL);
 		if (!f->fresh)
 			switch_to(w, &w->dead_sp, f); /* and never come back */
-		f->fresh = false; /* it runs here, this stack is free */
-		f->stack = me->stack;
+		settle(f, me->stack); /* it runs here, this stack is free */
 		w->now = f;
 	}
 	soft_switch(&w->dead_sp, w->main_sp);
@@ -255,9 +269,6 @@ static void fiber_main(void)
 }
 
 /* ---- what kernels call ------------------------------------------------------------- */
-
-uint32_t soft_lane(void);
-uint32_t soft_lane(void) { return soft_me->now->t.lane; }
 
 #define PC __builtin_return_address(0)
 
@@ -433,38 +444,59 @@ void soft_mma(float *c, float a0, float a1, float b0, float b1, uint32_t line)
 	}
 }
 
-/* Plain shaders: the first lane holds a matrix, and each lane takes its elements … */
-void soft_matrix_gather(const float *m, float *pair, uint32_t line);
-void soft_matrix_gather(const float *m, float *pair, uint32_t line)
-{
-	struct soft_worker *w = soft_me;
-	struct soft_fiber *me = w->now;
-	struct soft_simd *s = &w->simd[me->t.simdgroup];
-	uint32_t set = s->set, at = matrix_at(me->t.lane);
+/* ---- plain shaders: matrices that the first lane has for all (msl_soft_matrix.h) -------- */
 
-	whole_simdgroup(s, PC);
-	if (me->t.lane == 0)
-		memcpy(s->a[set], m, sizeof s->a[set]);
-	meet(w, s, me, ELEMENTS, line, PC);
-	pair[0] = s->a[set][at];
-	pair[1] = s->a[set][at + 1];
+/* The first lane waits until no other lane of its simdgroup can run. */
+static void settle_lanes(struct soft_worker *w, struct soft_simd *s, struct soft_fiber *me, const void *pc)
+{
+	if (s->ready != 1) {
+		s->ready &= ~1u;
+		s->lead_waits = true;
+		give_way(w, me, pc);
+	}
+	s->n_settled = s->n_lent;
 }
 
-/* … or gives them back. */
-void soft_matrix_scatter(float *m, float first, float second, uint32_t line);
-void soft_matrix_scatter(float *m, float first, float second, uint32_t line)
+void soft_matrix_settle(void);
+void soft_matrix_settle(void)
+{
+	struct soft_worker *w = soft_me;
+
+	settle_lanes(w, &w->simd[w->now->t.simdgroup], w->now, PC);
+}
+
+/* The first lane's n-th matrix to be lent, for all lanes to find their elements in. */
+void *soft_matrix_lend(void *m, uint32_t line);
+void *soft_matrix_lend(void *m, uint32_t line)
 {
 	struct soft_worker *w = soft_me;
 	struct soft_fiber *me = w->now;
 	struct soft_simd *s = &w->simd[me->t.simdgroup];
-	uint32_t set = s->set, at = matrix_at(me->t.lane);
+	uint32_t n, bit = 1u << me->t.lane;
 
 	whole_simdgroup(s, PC);
-	s->a[set][at] = first;
-	s->a[set][at + 1] = second;
-	meet(w, s, me, ELEMENTS, line, PC);
-	if (me->t.lane == 0)
-		memcpy(m, s->a[set], sizeof s->a[set]);
+	if (me->t.lane == 0) {
+		if (s->n_lent - s->n_settled == SOFT_MAX_LENT)
+			settle_lanes(w, s, me, PC);
+		n = s->n_lent++ % SOFT_MAX_LENT;
+		s->lent[n].matrix = m;
+		s->lent[n].line = line;
+		s->ready |= s->borrowers;
+		s->borrowers = 0;
+		return m;
+	}
+	n = me->n_lent++;
+	while (s->n_lent == n) {
+		s->ready &= ~bit;
+		s->borrowers |= bit;
+		s->line = line;
+		give_way(w, me, PC);
+	}
+	n %= SOFT_MAX_LENT;
+	if (__builtin_expect(s->lent[n].line != line, 0))
+		soft_fail(PC, "divergence: lane %u wants a simdgroup_matrix's elements in line %u, the first lane in line %u",
+			  me->t.lane, line, s->lent[n].line);
+	return s->lent[n].matrix;
 }
 
 #define MEM_THREADGROUP 2
@@ -515,6 +547,7 @@ static void run_group(struct soft_worker *w, uint64_t group)
 	for (i = 0; i < w->n_threads; i++) {
 		memcpy(w->fiber[i].t.group_at, at, sizeof at);
 		w->fiber[i].fresh = true;
+		w->fiber[i].n_lent = 0;
 	}
 	for (g = 0; g < w->n_simds; g++) {
 		struct soft_simd *s = &w->simd[g];
@@ -522,6 +555,8 @@ static void run_group(struct soft_worker *w, uint64_t group)
 
 		s->full = s->ready = lanes >= SOFT_LANES ? UINT32_MAX : (1u << lanes) - 1;
 		s->met = 0;
+		s->lead_waits = false;
+		s->n_lent = s->n_settled = s->borrowers = 0;
 	}
 	w->n_left = w->n_threads;
 	w->n_stacks = w->waiting = 0;
@@ -534,7 +569,7 @@ static void run_group(struct soft_worker *w, uint64_t group)
 static struct soft_worker *new_worker(void)
 {
 	struct soft_worker *w = calloc(1, sizeof *w);
-	size_t n_bytes = (size_t)SOFT_MAX_THREADS * SOFT_STACK_BYTES;
+	size_t n_bytes = (size_t)(SOFT_MAX_THREADS + 1) * SOFT_STACK_BYTES;
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS;
 
 	if (!w)
@@ -542,11 +577,12 @@ static struct soft_worker *new_worker(void)
 #ifdef MAP_NORESERVE
 	flags |= MAP_NORESERVE;
 #endif
-	w->stacks = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
-	if (w->stacks == MAP_FAILED) {
+	w->mapped = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+	if (w->mapped == MAP_FAILED) {
 		free(w);
 		return NULL;
 	}
+	w->stacks = w->mapped + (-(uintptr_t)w->mapped & (SOFT_STACK_BYTES - 1));
 	return w;
 }
 
@@ -666,7 +702,7 @@ int soft_start(uint32_t n_workers)
 		}
 		rc = -pthread_create(&thread, NULL, worker_main, w);
 		if (rc) {
-			munmap(w->stacks, (size_t)SOFT_MAX_THREADS * SOFT_STACK_BYTES);
+			munmap(w->mapped, (size_t)(SOFT_MAX_THREADS + 1) * SOFT_STACK_BYTES);
 			free(w);
 			break;
 		}

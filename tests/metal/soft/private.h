@@ -9,6 +9,7 @@
 
 #define SOFT_STACK_BYTES (64 * 1024)
 #define SOFT_LANES 32
+#define SOFT_MAX_LENT 64
 
 struct soft_launch {
 	void *buffer[SOFT_MAX_BUFFERS];
@@ -42,12 +43,22 @@ struct soft_simd {
 	} in[2], out[2];
 	uint32_t wide[2][SOFT_LANES][4];
 	float a[2][64], b[2][64];
+	/* Matrices that lane 0 has lent out, and how many at the last time that no other lane
+	 * could run: then all had come to the last of them. */
+	struct {
+		void *matrix;
+		uint32_t line;
+	} lent[SOFT_MAX_LENT];
+	uint32_t n_lent, n_settled;
+	uint32_t borrowers; /* lanes that wait for lane 0 to lend one more */
+	bool lead_waits; /* lane 0, until no other lane can run */
 };
 
 struct soft_fiber {
 	void *sp;
 	char *stack; /* its lower end */
 	bool fresh; /* not begun */
+	uint32_t n_lent; /* matrices that lane 0 has lent it */
 	struct soft_thread t;
 };
 
@@ -64,7 +75,7 @@ struct soft_worker {
 	uint32_t waiting, line; /* at the threadgroup barrier */
 	uint32_t epoch; /* groups and threadgroup barriers so far that order threadgroup memory */
 	void *main_sp, *dead_sp;
-	char *stacks;
+	char *mapped, *stacks; /* stacks: the first, at a multiple of SOFT_STACK_BYTES */
 	char *shared, *shared_end; /* threadgroup memory */
 	size_t shared_room;
 	struct soft_launch launch;

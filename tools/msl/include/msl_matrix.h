@@ -71,10 +71,10 @@ METAL_FUNC void simdgroup_multiply_accumulate(thread simdgroup_matrix<D, 8, 8> &
 
 template <typename D, typename A, typename B>
 METAL_FUNC void simdgroup_multiply(thread simdgroup_matrix<D, 8, 8> &d, thread simdgroup_matrix<A, 8, 8> &a,
-	thread simdgroup_matrix<B, 8, 8> &b, MSL_AT)
+	thread simdgroup_matrix<B, 8, 8> &b)
 {
 	simdgroup_matrix<D, 8, 8> zero = make_filled_simdgroup_matrix<D, 8, 8>((D)0.0f);
-	simdgroup_multiply_accumulate(d, a, b, zero, msl_line);
+	simdgroup_multiply_accumulate(d, a, b, zero);
 }
 
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;

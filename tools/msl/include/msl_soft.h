@@ -24,8 +24,6 @@ METAL_FUNC float msl_precise_divide(float x, float y) { return x / y; }
 // -- simdgroups: tests/metal/soft/fibers.c ---------------------------------------------------
 
 extern "C" {
-// A thread's lane never changes, so one call in a kernel is enough.
-uint soft_lane() __attribute__((const));
 void soft_threadgroup_barrier(uint flags, uint line);
 void soft_simdgroup_barrier(uint flags, uint line);
 uint soft_shuffle(uint x, uint lane, uint line);
@@ -45,12 +43,14 @@ uint soft_or_uint(uint x, uint line);
 uint soft_xor_uint(uint x, uint line);
 uint soft_ballot(uint x, uint line);
 void soft_mma(float *c, float a0, float a1, float b0, float b1, uint line);
-void soft_matrix_gather(const float *m, float *pair, uint line);
-void soft_matrix_scatter(float *m, float first, float second, uint line);
+void *soft_matrix_lend(void *m, uint line);
+void soft_matrix_settle();
 uint soft_atomic(uint op, void *p, uint x);
 uint soft_atomic_compare(void *p, uint *expected, uint x);
 }
 
+// A fiber's stack begins at a multiple of 64 KB (SOFT_STACK_BYTES), with its lane there.
+METAL_FUNC uint soft_lane() { return *(const uint *)((ulong)__builtin_frame_address(0) & ~0xfffful); }
 METAL_FUNC uint msl_lane() { return soft_lane(); }
 METAL_FUNC void msl_threadgroup_barrier(uint flags, uint line) { soft_threadgroup_barrier(flags, line); }
 METAL_FUNC void msl_simdgroup_barrier(uint flags, uint line)   { soft_simdgroup_barrier(flags, line); }
