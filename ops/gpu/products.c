@@ -147,14 +147,12 @@ static uint64_t share_bytes(const struct shape *s, uint32_t element)
 	return s->stages * (s->bm + s->bn) * stride * size;
 }
 
-/* Threadgroup memory of few rows: stages while k is walked, then sums of all shares but
- * the first. */
+/* Stages while k is walked, then sums, of each share where each has a group. */
 static uint64_t threadgroup_bytes(const struct variant *v, uint32_t element, uint32_t shares)
 {
-	uint64_t walk = share_bytes(&v->shape, element) * (v->few ? shares : 1);
-	uint64_t sums = v->few ? (uint64_t)(shares - 1) * v->shape.bm * v->shape.bn * 4 : 0;
+	uint64_t walk = share_bytes(&v->shape, element), sums = v->shape.bm * (v->shape.bn + 8) * 4;
 
-	return walk > sums ? walk : sums;
+	return (walk > sums ? walk : sums) * (v->few ? shares : 1);
 }
 
 /* Shares of at least four steps, as many as every few-row kernel has room for. */
@@ -287,6 +285,12 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 	args.shares = shares_of(c->facts, variants, p->element, x->n_cols);
 	args.flags = (p->bias[0] ? LINEAR_BIAS : 0) | (residual ? LINEAR_RESIDUAL : 0) |
 		(y->dtype == IG_F16 ? LINEAR_OUT_F16 : 0) | (y->dtype == IG_BF16 ? LINEAR_OUT_BF16 : 0);
+	/* Columns in pairs: every weight's columns begin at an even one, and so do rows. */
+	bool even = p->column % 2 == 0 && args.y_stride % 2 == 0 && args.residual_stride % 2 == 0;
+	for (uint32_t i = 0; i + 1 < args.n_weights; i++)
+		even = even && args.n[i] % 2 == 0;
+	if (even)
+		args.flags |= LINEAR_PAIRS;
 	for (const struct variant *v = variants; v->suffix; v++) {
 		int rc = emit(p, v, &args, args.rows_live ? c->max_logit_rows : c->max_rows, h, t);
 		if (rc)

@@ -120,21 +120,35 @@ METAL_FUNC float product_act(uint act, float x)
 	return x / (1.0f + exp(-z));
 }
 
-// Element i of y, and the next if there is one, in the type that flags say.
+// Elements i and i + 1 of y, or only the first, in the type that flags say.
 METAL_FUNC void product_store(device uchar *y, ulong i, uint flags, bool two, float2 v)
 {
+	const bool together = two && (flags & LINEAR_PAIRS) != 0;
 	if ((flags & LINEAR_OUT_F16) != 0) {
 		device half *to = (device half *)y + i;
-		to[0] = half(clamp(v.x, -65504.0f, 65504.0f));
+		const half2 h = half2(clamp(v.x, -65504.0f, 65504.0f), clamp(v.y, -65504.0f, 65504.0f));
+		if (together) {
+			*(device half2 *)to = h;
+			return;
+		}
+		to[0] = h.x;
 		if (two)
-			to[1] = half(clamp(v.y, -65504.0f, 65504.0f));
+			to[1] = h.y;
 	} else if ((flags & LINEAR_OUT_BF16) != 0) {
 		device bfloat *to = (device bfloat *)y + i;
+		if (together) {
+			*(device bfloat2 *)to = bfloat2(v);
+			return;
+		}
 		to[0] = bfloat(v.x);
 		if (two)
 			to[1] = bfloat(v.y);
 	} else {
 		device float *to = (device float *)y + i;
+		if (together) {
+			*(device float2 *)to = v;
+			return;
+		}
 		to[0] = v.x;
 		if (two)
 			to[1] = v.y;
@@ -148,10 +162,9 @@ struct product_target {
 	device uchar *y;
 };
 
+// What is left to do for columns n0 + column and the next.
 METAL_FUNC void product_finish(constant linear_args &args, product_place place, product_target to, uint row, uint column, float2 sum)
 {
-	if (row >= place.rows || column >= place.columns)
-		return;
 	const bool two = column + 1 < place.columns;
 	const uint m = place.m0 + row, n = place.n0 + column;
 	if ((args.flags & LINEAR_BIAS) != 0) {
@@ -163,28 +176,101 @@ METAL_FUNC void product_finish(constant linear_args &args, product_place place, 
 	sum.y = product_act(args.act, sum.y);
 	if ((args.flags & LINEAR_RESIDUAL) != 0) {
 		device const float *r = to.residual + ulong(m) * args.residual_stride + place.y0 + n;
-		sum.x += r[0];
-		if (two)
-			sum.y += r[1];
+		if (two && (args.flags & LINEAR_PAIRS) != 0) {
+			sum += *(device const float2 *)r;
+		} else {
+			sum.x += r[0];
+			if (two)
+				sum.y += r[1];
+		}
 	}
 	product_store(to.y, ulong(m) * args.y_stride + place.y0 + n, args.flags, two, sum);
 }
 
-// The gate's and the other product's pair.
+// The same for the gate's and the other product's.
 METAL_FUNC void product_finish_pair(constant linear_args &args, product_place place, product_target to, uint row, uint column,
 	float2 gate, float2 up)
 {
-	if (row >= place.rows || column >= place.columns)
-		return;
 	const float2 v = float2(product_act(args.act, gate.x) * up.x, product_act(args.act, gate.y) * up.y);
 	product_store(to.y, ulong(place.m0 + row) * args.y_stride + place.n0 + column, args.flags,
 		column + 1 < place.columns, v);
 }
 
 // -- a threadgroup's part ----------------------------------------------------------------
+//
+// Sums go through threadgroup memory, a tile of floats a share: so shares meet, what
+// comes after is done by all threads alike in a loop (unrolled over registers it would be
+// longer than the instruction caches), and memory is written row by row.
 
-template <typename P, bool PAIR>
-struct product_sum {
+template <typename S, bool PAIR>
+struct product_sums {
+	static constexpr constant int stride = S::BN + 8;     // floats; rows in different banks
+	static constexpr constant int size = S::BM * stride;
+
+	template <typename P>
+	static METAL_FUNC void keep(thread P &p, threadgroup float *at, uint sg, uint lane)
+	{
+		UNROLL
+		for (int i = 0; i < P::tm; i++)
+			UNROLL
+			for (int j = 0; j < P::tn; j++)
+				UNROLL
+				for (int h = 0; h < P::halves; h++)
+					*(threadgroup float2 *)(at + P::row(i, h, sg, lane) * stride + P::column(j, sg, lane)) = p.pair(i, j, h);
+	}
+
+	static METAL_FUNC void finish(constant linear_args &args, product_place place, product_target to,
+		threadgroup const float *at, uint shares, uint tid, uint threads)
+	{
+		constexpr uint pairs = (PAIR ? S::BN / 2 : S::BN) / 2;     // in a row
+		for (uint i = tid; i < place.rows * pairs; i += threads) {
+			const uint row = i / pairs, column = i % pairs * 2;
+			if (column >= place.columns)
+				continue;
+			threadgroup const float *from = at + row * stride + column;
+			float2 sum = *(threadgroup const float2 *)from;
+			for (uint share = 1; share < shares; share++)
+				sum += *(threadgroup const float2 *)(from + share * size);
+			if (PAIR) {
+				from += S::BN / 2;
+				float2 up = *(threadgroup const float2 *)from;
+				for (uint share = 1; share < shares; share++)
+					up += *(threadgroup const float2 *)(from + share * size);
+				product_finish_pair(args, place, to, row, column, sum, up);
+			} else {
+				product_finish(args, place, to, row, column, sum);
+			}
+		}
+	}
+};
+
+// One share a group of SM x SN simdgroups.  All rows are in one tile.
+template <typename F, typename S, bool PAIR>
+METAL_FUNC void product_few(constant linear_args &args, product_place place, tile_rows x, tile_rows w, product_target to,
+	threadgroup uchar *shared, uint tid, uint lane, uint sg)
+{
+	typedef typename product_pipe<F, S, PAIR>::type pipeline;
+	typedef typename F::element element;
+	typedef product_sums<S, PAIR> sums;
+	constexpr uint group = S::SM * S::SN;
+	const uint share = sg / group, from = product_share(args, share), end = product_share(args, share + 1);
+	uint longest = 0;
+	for (uint i = 0; i < args.shares; i++)
+		longest = max(longest, product_share(args, i + 1) - product_share(args, i));
+
+	typename pipeline::product p;
+	pipeline::walk(p, x, w, from, end, (longest + S::BK - 1) / S::BK,
+		(threadgroup element *)shared + share * (S::STAGES * pipeline::stage), tid % (group * 32), lane, sg % group);
+	threadgroup_barrier(mem_flags::mem_threadgroup);
+	threadgroup float *at = (threadgroup float *)shared;
+	sums::keep(p, at + share * sums::size, sg % group, lane);
+	threadgroup_barrier(mem_flags::mem_threadgroup);
+	sums::finish(args, place, to, at, args.shares, tid, group * 32 * args.shares);
+}
+
+// Registers for what earlier shares came to.
+template <typename P>
+struct product_total {
 	float2 sum[P::tm][P::tn][P::halves];
 
 	METAL_FUNC void add(thread P &p, bool first) thread
@@ -199,79 +285,13 @@ struct product_sum {
 					sum[i][j][h] = first ? v : sum[i][j][h] + v;
 				}
 	}
+	METAL_FUNC float2 pair(int i, int j, int h) thread { return sum[i][j][h]; }
 
-	// To and from threadgroup memory; each lane comes back for its own.
-	METAL_FUNC void keep(threadgroup float2 *at, uint lane) thread
-	{
-		UNROLL
-		for (int i = 0; i < P::tm; i++)
-			UNROLL
-			for (int j = 0; j < P::tn; j++)
-				UNROLL
-				for (int h = 0; h < P::halves; h++)
-					at[((i * P::tn + j) * P::halves + h) * 32 + lane] = sum[i][j][h];
-	}
-	METAL_FUNC void add_kept(threadgroup const float2 *at, uint lane) thread
-	{
-		UNROLL
-		for (int i = 0; i < P::tm; i++)
-			UNROLL
-			for (int j = 0; j < P::tn; j++)
-				UNROLL
-				for (int h = 0; h < P::halves; h++)
-					sum[i][j][h] += at[((i * P::tn + j) * P::halves + h) * 32 + lane];
-	}
-
-	METAL_FUNC void finish(constant linear_args &args, product_place place, product_target to, uint sg, uint lane) thread
-	{
-		UNROLL
-		for (int i = 0; i < P::tm; i++)
-			UNROLL
-			for (int j = 0; j < (PAIR ? P::tn / 2 : P::tn); j++)
-				UNROLL
-				for (int h = 0; h < P::halves; h++) {
-					const uint row = P::row(i, h, sg, lane), column = P::column(j, sg, lane);
-					if (PAIR)
-						product_finish_pair(args, place, to, row, column, sum[i][j][h],
-							sum[i][(j + P::tn / 2) % P::tn][h]);
-					else
-						product_finish(args, place, to, row, column, sum[i][j][h]);
-				}
-	}
+	// keep() asks these of a product.
+	static constexpr constant int tm = P::tm, tn = P::tn, halves = P::halves;
+	static METAL_FUNC uint row(int i, int h, uint sg, uint lane) { return P::row(i, h, sg, lane); }
+	static METAL_FUNC uint column(int j, uint sg, uint lane) { return P::column(j, sg, lane); }
 };
-
-// One share a group of SM x SN simdgroups; the first group adds them up.  All rows are in
-// one tile.
-template <typename F, typename S, bool PAIR>
-METAL_FUNC void product_few(constant linear_args &args, product_place place, tile_rows x, tile_rows w, product_target to,
-	threadgroup uchar *shared, uint tid, uint lane, uint sg)
-{
-	typedef typename product_pipe<F, S, PAIR>::type pipeline;
-	typedef typename F::element element;
-	constexpr uint group = S::SM * S::SN, kept = S::BM * S::BN / 2;     // float2 a share
-	const uint share = sg / group, from = product_share(args, share), end = product_share(args, share + 1);
-	uint longest = 0;
-	for (uint i = 0; i < args.shares; i++)
-		longest = max(longest, product_share(args, i + 1) - product_share(args, i));
-
-	typename pipeline::product p;
-	product_sum<typename pipeline::product, PAIR> sum;
-	pipeline::walk(p, x, w, from, end, (longest + S::BK - 1) / S::BK,
-		(threadgroup element *)shared + share * (S::STAGES * pipeline::stage), tid % (group * 32), lane, sg % group);
-	sum.add(p, true);
-	if (args.shares > 1) {
-		threadgroup float2 *at = (threadgroup float2 *)shared + sg % group * (kept / group);
-		threadgroup_barrier(mem_flags::mem_threadgroup);
-		if (share > 0)
-			sum.keep(at + (share - 1) * kept, lane);
-		threadgroup_barrier(mem_flags::mem_threadgroup);
-		if (share > 0)
-			return;
-		for (uint i = 1; i < args.shares; i++)
-			sum.add_kept(at + (i - 1) * kept, lane);
-	}
-	sum.finish(args, place, to, sg % group, lane);
-}
 
 // All shares one after the other; without TOTALS there is one.
 template <typename F, typename S, bool PAIR, bool TOTALS>
@@ -280,17 +300,29 @@ METAL_FUNC void product_tile(constant linear_args &args, product_place place, ti
 {
 	typedef typename product_pipe<F, S, PAIR>::type pipeline;
 	typedef typename F::element element;
+	typedef product_sums<S, PAIR> sums;
+	threadgroup element *stages = (threadgroup element *)shared;
+	threadgroup float *at = (threadgroup float *)shared;
 	typename pipeline::product p;
-	product_sum<typename pipeline::product, PAIR> sum;
-	const uint shares = TOTALS ? args.shares : 1;
-	for (uint i = 0; i < shares; i++) {
-		const uint from = TOTALS ? product_share(args, i) : 0, end = TOTALS ? product_share(args, i + 1) : args.k;
-		if (TOTALS && i > 0)
-			pipeline::sync();
-		pipeline::walk(p, x, w, from, end, (end - from + S::BK - 1) / S::BK, (threadgroup element *)shared, tid, lane, sg);
-		sum.add(p, i == 0);
+
+	if (TOTALS) {
+		product_total<typename pipeline::product> total;
+		for (uint i = 0; i < args.shares; i++) {
+			const uint from = product_share(args, i), end = product_share(args, i + 1);
+			if (i > 0)
+				pipeline::sync();
+			pipeline::walk(p, x, w, from, end, (end - from + S::BK - 1) / S::BK, stages, tid, lane, sg);
+			total.add(p, i == 0);
+		}
+		threadgroup_barrier(mem_flags::mem_threadgroup);
+		sums::keep(total, at, sg, lane);
+	} else {
+		pipeline::walk(p, x, w, 0, args.k, (args.k + S::BK - 1) / S::BK, stages, tid, lane, sg);
+		threadgroup_barrier(mem_flags::mem_threadgroup);
+		sums::keep(p, at, sg, lane);
 	}
-	sum.finish(args, place, to, sg, lane);
+	threadgroup_barrier(mem_flags::mem_threadgroup);
+	sums::finish(args, place, to, at, 1, tid, S::SM * S::SN * 32);
 }
 
 // -- formats and shapes ---------------------------------------------------------------
