@@ -36,6 +36,7 @@ struct ig_step_buffer {
 	int32_t *seq_lens; /* [max_seqs] */
 	int32_t *logit_rows, *sampled_ids; /* [max_logit_rows] */
 	struct ig_sample_params *sample; /* [max_logit_rows] */
+	struct ig_logit_edit *edits; /* [IG_MAX_STEP_EDITS] */
 	uint32_t *block_tables[IG_MAX_CACHE_GROUPS]; /* [max_seqs, max_blocks] */
 };
 
@@ -146,6 +147,7 @@ struct ig_engine {
 	struct ig_seq_list show; /* by show_link: has text or progress to pass on */
 	uint32_t n_waiting, n_running; /* n_running: paused ones are not counted */
 	uint32_t n_paused, n_holding; /* that hold blocks */
+	uint32_t n_edits; /* most edits of logits that the running sequences may have */
 	bool kv_freed; /* since admission last ran out of blocks */
 	bool kv_blocked; /* admission ran out of blocks */
 	bool moved; /* something ended or was preempted: look again before sleeping */

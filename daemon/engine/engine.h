@@ -61,6 +61,8 @@ const struct ig_engine_model *ig_engine_model(struct ig_engine *e, size_t i);
 
 /* ---- requests (any thread) ---- */
 
+#define IG_MAX_BIASES 1024
+
 struct ig_gen_spec {
 	const struct ig_engine_model *model;
 	int32_t *prompt; /* [n_prompt], malloc'd; the engine's from a submit that returns 0 */
@@ -69,6 +71,14 @@ struct ig_gen_spec {
 	float temperature; /* 0 … 2 */
 	float top_p; /* (0, 1] */
 	int32_t top_k; /* 0: off */
+	float min_p; /* [0, 1]; 0: off */
+	float repetition_penalty; /* (0, 10]; 0 and 1: off.  Of the prompt's tokens too */
+	float frequency_penalty, presence_penalty; /* -2 … 2; of the answer's tokens */
+	const struct ig_bias { /* added to tokens' logits; ids differ; copied */
+		int32_t id;
+		float bias; /* -100 … 100 */
+	} *biases;
+	uint32_t n_biases; /* at most IG_MAX_BIASES */
 	uint64_t seed; /* the caller draws one when the client gave none */
 	char **stops; /* NULL-terminated, malloc'd; passes over like prompt; may be NULL */
 	struct ig_stream *stream; /* the writer's reference passes over */

@@ -114,6 +114,7 @@ static void free_step(struct ig_step_buffer *b)
 	free(b->logit_rows);
 	free(b->sampled_ids);
 	free(b->sample);
+	free(b->edits);
 }
 
 static void close_model(struct ig_engine *e, struct ig_model *m)
@@ -149,8 +150,9 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 	b->logit_rows = calloc(logits, sizeof *b->logit_rows);
 	b->sampled_ids = calloc(logits, sizeof *b->sampled_ids);
 	b->sample = calloc(logits, sizeof *b->sample);
+	b->edits = malloc(IG_MAX_STEP_EDITS * sizeof *b->edits); /* touched when used */
 	if (!b->token_ids || !b->token_from || !b->positions || !b->row_seq || !b->seq_lens ||
-	    !b->logit_rows || !b->sampled_ids || !b->sample)
+	    !b->logit_rows || !b->sampled_ids || !b->sample || !b->edits)
 		return ig_fail(err, -ENOMEM, "out of memory for the step buffer");
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		b->block_tables[g] = calloc(seqs, m->max_blocks * sizeof *b->block_tables[g]);
@@ -166,6 +168,7 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 		.seq_lens = b->seq_lens,
 		.logit_rows = b->logit_rows,
 		.sample = b->sample,
+		.edits = b->edits,
 		.sampled_ids = b->sampled_ids,
 		.kv = b->kv,
 		.n_groups = m->n_groups,

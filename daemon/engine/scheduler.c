@@ -62,6 +62,8 @@ static void list_remove(struct ig_engine *e, struct ig_seq *s)
 	TAILQ_REMOVE(s->list, s, link);
 	if (s->list == &e->waiting)
 		e->n_waiting--;
+	if (s->list == &e->running)
+		e->n_edits -= s->max_edits;
 	if (s->list == &e->running && !is_paused(s))
 		e->n_running--;
 	s->list = NULL;
@@ -83,6 +85,8 @@ static void list_insert(struct ig_engine *e, struct ig_seq *s, struct ig_seq_lis
 	s->list = list;
 	if (list == &e->waiting)
 		e->n_waiting++;
+	if (list == &e->running)
+		e->n_edits += s->max_edits;
 	if (list == &e->running && !is_paused(s))
 		e->n_running++;
 }
@@ -425,7 +429,7 @@ static void admit(struct ig_engine *e)
 		next = TAILQ_NEXT(s, link);
 		if (is_paused(s))
 			continue;
-		if (!admit_seq(e, s)) {
+		if (s->max_edits > IG_MAX_STEP_EDITS - e->n_edits || !admit_seq(e, s)) {
 			/* the ones behind it wait too, or a long prompt would wait for ever */
 			e->kv_blocked = true;
 			break;
@@ -517,7 +521,7 @@ static bool can_join(const struct ig_model *m, const struct ig_seq *s)
 	if (!s->n_flights || s->logit_index < 0)
 		return true;
 	/* Its next token is being drawn: is there one after it, that needs no look at it? */
-	return s->n_tokens + 1 - s->n_prompt < s->max_output && !s->sample.n_edits &&
+	return s->n_tokens + 1 - s->n_prompt < s->max_output && !s->penalties &&
 	       s->sample.mask < 0;
 }
 
@@ -559,6 +563,11 @@ static void add_rows(struct ig_engine *e, struct ig_flight *f, struct ig_seq *s,
 		b->logit_rows[s->logit_index] = first + n - 1;
 		b->sample[s->logit_index] = s->sample;
 		b->sample[s->logit_index].position = n_tokens;
+		b->sample[s->logit_index].first_edit = step->n_edits;
+		if (s->sample.n_edits)
+			memcpy(b->edits + step->n_edits, s->edits,
+			       s->sample.n_edits * sizeof *s->edits);
+		step->n_edits += s->sample.n_edits;
 	}
 	if (decodes)
 		f->n_decode++;
@@ -598,6 +607,7 @@ static bool build_step(struct ig_engine *e, struct ig_model *m, struct ig_flight
 	f->buffer = &m->steps[m->next_step];
 	f->n_seqs = f->n_prefill = f->n_decode = 0;
 	step->n_rows = step->n_seqs = step->n_logit_rows = 0;
+	step->n_edits = 0;
 	step->token_from = step->prev_ids = NULL;
 	TAILQ_FOREACH(s, &e->running, link) {
 		if ((uint32_t)step->n_seqs == n_decode)
@@ -720,6 +730,7 @@ static void take_token(struct ig_engine *e, struct ig_seq *s, int32_t id, int64_
 		return;
 	}
 	s->tokens[s->n_tokens++] = id;
+	ig_seq_count(s, id);
 	if (s->n_tokens - s->n_prompt >= s->max_output)
 		end_seq(e, s, IG_FINISH_LENGTH);
 }

@@ -33,7 +33,9 @@ struct ig_seq {
 	char id[64], endpoint[32], client[64];
 	int64_t received_ns, received_wall_ns;
 	int32_t n_prompt, max_output;
-	struct ig_sample_params sample; /* but for the position */
+	struct ig_sample_params sample; /* but for the position and first_edit */
+	bool penalties; /* the draw depends on the tokens so far */
+	uint32_t max_edits;
 	char **stop_texts; /* NULL-terminated; may be NULL */
 	struct ig_stop *stops; /* [n_stops] */
 	uint32_t n_stops;
@@ -58,6 +60,9 @@ struct ig_seq {
 	uint32_t n_flights; /* steps under way that compute for it */
 	struct ig_kv_seq *kv; /* NULL: no blocks */
 	int32_t *tokens; /* [n_prompt + max_output] */
+	struct ig_logit_edit *edits; /* [max_edits]; sample.n_edits of them */
+	uint32_t *edit_slots; /* [n_edit_slots], a power of two: an edit's number plus one, by id */
+	uint32_t n_edit_slots;
 	int32_t n_tokens, n_done, n_shown;
 	int32_t n_noted; /* progress that the stream knows; -1: none */
 	uint64_t step; /* the newest step that it was built into */
@@ -85,6 +90,8 @@ void ig_seq_destroy(struct ig_seq *s);
 
 /* ---- the engine's thread ---- */
 
+/* A token of the answer: what penalties count. */
+void ig_seq_count(struct ig_seq *s, int32_t id);
 /* Turn tokens into text and text into the stream, as far as there is room.  May
  * find a stop string: result.finish is set then. */
 void ig_seq_show(struct ig_seq *s);

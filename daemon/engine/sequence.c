@@ -54,6 +54,26 @@ static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
 			       (double)spec->top_p);
 	if (spec->top_k < 0)
 		return ig_fail(err, -EINVAL, "top_k is %d; it must not be negative", spec->top_k);
+	if (!(spec->min_p >= 0 && spec->min_p <= 1))
+		return ig_fail(err, -EINVAL, "min_p is %g; it must be from 0 to 1",
+			       (double)spec->min_p);
+	if (!(spec->repetition_penalty >= 0 && spec->repetition_penalty <= 10))
+		return ig_fail(err, -EINVAL, "repetition_penalty is %g; it must be above 0 and at most "
+			       "10", (double)spec->repetition_penalty);
+	if (!(fabsf(spec->frequency_penalty) <= 2) || !(fabsf(spec->presence_penalty) <= 2))
+		return ig_fail(err, -EINVAL, "%s_penalty is %g; it must be from -2 to 2",
+			       fabsf(spec->frequency_penalty) <= 2 ? "presence" : "frequency",
+			       (double)(fabsf(spec->frequency_penalty) <= 2 ?
+					spec->presence_penalty : spec->frequency_penalty));
+	if (spec->n_biases > IG_MAX_BIASES)
+		return ig_fail(err, -EINVAL, "logit_bias has %u tokens; %d are allowed", spec->n_biases,
+			       IG_MAX_BIASES);
+	for (uint32_t i = 0; i < spec->n_biases; i++)
+		if (spec->biases[i].id < 0 || spec->biases[i].id >= n_vocab ||
+		    !(fabsf(spec->biases[i].bias) <= 100))
+			return ig_fail(err, -EINVAL, "logit_bias gives token %d %g; %s has tokens 0 to %d, "
+				       "a bias is from -100 to 100", spec->biases[i].id,
+				       (double)spec->biases[i].bias, m->name, n_vocab - 1);
 	for (size_t i = 0; spec->stops && spec->stops[i]; i++) {
 		size_t n = strlen(spec->stops[i]);
 
@@ -87,6 +107,61 @@ static int stop_init(struct ig_stop *stop, const char *text)
 	return 0;
 }
 
+/* ---- edits of logits ------------------------------------------------------------- */
+
+/* The edit of a token, made if there is none; there is room for all that there can be. */
+static struct ig_logit_edit *edit_of(struct ig_seq *s, int32_t id)
+{
+	uint32_t mask = s->n_edit_slots - 1, at = (uint32_t)id * 2654435761u;
+
+	for (at ^= at >> 15; s->edit_slots[at & mask]; at++) {
+		struct ig_logit_edit *e = &s->edits[s->edit_slots[at & mask] - 1];
+		if (e->id == id)
+			return e;
+	}
+	s->edits[s->sample.n_edits] = (struct ig_logit_edit){ .id = id };
+	s->edit_slots[at & mask] = ++s->sample.n_edits;
+	return &s->edits[s->sample.n_edits - 1];
+}
+
+static int make_edits(struct ig_seq *s, const struct ig_gen_spec *spec)
+{
+	struct ig_sample_params *p = &s->sample;
+	bool repetition = p->repetition_penalty != 1.0f;
+	uint64_t max = spec->n_biases;
+
+	s->penalties = repetition || p->frequency_penalty != 0 || p->presence_penalty != 0;
+	if (s->penalties)
+		max += (uint64_t)s->max_output + (repetition ? (uint64_t)s->n_prompt : 0);
+	if (max > (uint64_t)ig_tokenizer_n_vocab(s->model->shown.tokenizer))
+		max = (uint64_t)ig_tokenizer_n_vocab(s->model->shown.tokenizer);
+	if (!max)
+		return 0;
+	if (max > IG_MAX_STEP_EDITS)
+		return -E2BIG;
+	s->max_edits = (uint32_t)max;
+	for (s->n_edit_slots = 2; s->n_edit_slots < 2 * s->max_edits;)
+		s->n_edit_slots *= 2;
+	s->edits = malloc(s->max_edits * sizeof *s->edits);
+	s->edit_slots = calloc(s->n_edit_slots, sizeof *s->edit_slots);
+	if (!s->edits || !s->edit_slots)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < spec->n_biases; i++)
+		edit_of(s, spec->biases[i].id)->bias += spec->biases[i].bias;
+	for (int32_t i = 0; repetition && i < s->n_prompt; i++)
+		edit_of(s, spec->prompt[i])->seen = 1;
+	return 0;
+}
+
+void ig_seq_count(struct ig_seq *s, int32_t id)
+{
+	if (!s->penalties)
+		return;
+	struct ig_logit_edit *e = edit_of(s, id);
+	e->n_drawn++;
+	e->seen = 1;
+}
+
 int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options *options,
 		  struct ig_seq **out, struct ig_error *err)
 {
@@ -115,8 +190,19 @@ int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options
 		s->max_output = (int32_t)limit;
 	s->sample = (struct ig_sample_params){ .temperature = spec->temperature,
 					       .top_p = spec->top_p, .top_k = spec->top_k,
-					       .repetition_penalty = 1.0f, .mask = -1,
-					       .seed = spec->seed };
+					       .min_p = spec->min_p,
+					       .repetition_penalty = spec->repetition_penalty > 0 ?
+						       spec->repetition_penalty : 1.0f,
+					       .frequency_penalty = spec->frequency_penalty,
+					       .presence_penalty = spec->presence_penalty,
+					       .mask = -1, .seed = spec->seed };
+	rc = make_edits(s, spec);
+	if (rc == -E2BIG) {
+		ig_seq_destroy(s);
+		return ig_fail(err, -EINVAL, "penalties of more than %u different tokens", IG_MAX_STEP_EDITS);
+	}
+	if (rc < 0)
+		goto no_memory;
 	s->n_noted = -1;
 	s->result.n_prompt = spec->n_prompt;
 
@@ -169,6 +255,8 @@ void ig_seq_destroy(struct ig_seq *s)
 	for (size_t i = 0; s->stop_texts && s->stop_texts[i]; i++)
 		free(s->stop_texts[i]);
 	free(s->stop_texts);
+	free(s->edits);
+	free(s->edit_slots);
 	free(s->tokens);
 	free(s->text);
 	ig_stream_unref(s->stream);

@@ -4,6 +4,7 @@
  * Each reader takes one JSON value that is not null and either stores it in the
  * request or fails with the parameter's name, what was expected and what came.
  */
+#include "daemon/engine/engine.h"
 #include "daemon/protocol/request-private.h"
 #include "daemon/protocol/utf8.h"
 
@@ -261,6 +262,61 @@ int ig_param_top_p(struct ig_request *r, const char *name, json_t *v, struct ig_
 int ig_param_top_k(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	return ig_read_int(&r->top_k, 0, INT32_MAX, name, v, e);
+}
+
+int ig_param_min_p(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_number(&r->min_p, 0, false, 1, name, v, e);
+}
+
+int ig_param_frequency_penalty(struct ig_request *r, const char *name, json_t *v,
+			       struct ig_api_error *e)
+{
+	return ig_read_number(&r->frequency_penalty, -2, false, 2, name, v, e);
+}
+
+int ig_param_presence_penalty(struct ig_request *r, const char *name, json_t *v,
+			      struct ig_api_error *e)
+{
+	return ig_read_number(&r->presence_penalty, -2, false, 2, name, v, e);
+}
+
+int ig_param_repetition_penalty(struct ig_request *r, const char *name, json_t *v,
+				struct ig_api_error *e)
+{
+	return ig_read_number(&r->repetition_penalty, 0, true, 10, name, v, e);
+}
+
+/* {"token id": bias}.  Whether the model has such a token is the engine's to say. */
+int ig_param_logit_bias(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	const char *key;
+	json_t *value;
+
+	if (!json_is_object(v))
+		return ig_fail_type(e, name, "an object", v);
+	if (json_object_size(v) > IG_MAX_BIASES)
+		return ig_fail_value(e, name, "expected at most %d tokens, got %zu", IG_MAX_BIASES,
+				     json_object_size(v));
+	if (!json_object_size(v))
+		return 0;
+	r->biases = calloc(json_object_size(v), sizeof *r->biases);
+	if (!r->biases)
+		return ig_fail_memory(e);
+	json_object_foreach(v, key, value) {
+		char param[96];
+		double bias = 0;
+		size_t n = strlen(key);
+
+		snprintf(param, sizeof param, "%s.%s", name, n > 40 ? "…" : key);
+		/* one spelling a number: a token can't be named twice */
+		if (n < 1 || n > 9 || strspn(key, "0123456789") != n || (n > 1 && *key == '0'))
+			return ig_fail_value(e, name, "expected token ids as keys");
+		if (ig_read_number(&bias, -100, false, 100, param, value, e) < 0)
+			return -1;
+		r->biases[r->n_biases++] = (struct ig_bias){ atoi(key), (float)bias };
+	}
+	return 0;
 }
 
 int ig_param_seed(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
@@ -588,6 +644,7 @@ void ig_request_finish(struct ig_request *r)
 	for (char **s = r->stops; s && *s; s++)
 		free(*s);
 	free(r->stops);
+	free(r->biases);
 	free(r->metadata);
 	free(r->response_id);
 	free(r->steer);

@@ -53,7 +53,8 @@ int ig_read_content(char **out, size_t *len, const char *param, json_t *v,
 /* Readers that both tables use. */
 typedef int ig_param_fn(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
 ig_param_fn ig_param_model, ig_param_temperature, ig_param_top_p, ig_param_top_k, ig_param_seed,
-	ig_param_max_tokens, ig_param_stop, ig_param_stream, ig_param_store, ig_param_metadata,
+	ig_param_min_p, ig_param_frequency_penalty, ig_param_presence_penalty,
+	ig_param_repetition_penalty, ig_param_logit_bias, ig_param_max_tokens, ig_param_stop, ig_param_stream, ig_param_store, ig_param_metadata,
 	ig_param_parallel_tool_calls, ig_param_tool_choice;
 /* Accepted at values that change nothing. */
 ig_param_fn ig_param_any_string, ig_param_false, ig_param_zero, ig_param_one, ig_param_empty_list,

@@ -15,6 +15,8 @@
 #define IG_MAX_STREAM_ID 256
 #define IG_MAX_STOPS 16
 
+struct ig_bias;
+
 /* An error as a client reads it. */
 struct ig_api_error {
 	int status; /* HTTP's; 0: no error */
@@ -41,6 +43,10 @@ struct ig_request {
 	size_t n_messages;
 	double temperature, top_p;
 	int32_t top_k; /* 0: off */
+	double min_p, frequency_penalty, presence_penalty; /* 0: off */
+	double repetition_penalty; /* 1: off */
+	struct ig_bias *biases; /* [n_biases], ids differ */
+	uint32_t n_biases;
 	bool has_seed;
 	uint64_t seed;
 	int32_t max_tokens; /* 0: not said */

@@ -118,9 +118,11 @@ static const struct ig_param table[] = {
 	{ "n", ig_param_one },
 	{ "logprobs", ig_param_false },
 	{ "top_logprobs", ig_param_zero },
-	{ "frequency_penalty", ig_param_zero },
-	{ "presence_penalty", ig_param_zero },
-	{ "logit_bias", ig_param_empty_object },
+	{ "min_p", ig_param_min_p },
+	{ "frequency_penalty", ig_param_frequency_penalty },
+	{ "presence_penalty", ig_param_presence_penalty },
+	{ "repetition_penalty", ig_param_repetition_penalty },
+	{ "logit_bias", ig_param_logit_bias },
 	{ "response_format", param_response_format },
 	{ "modalities", param_modalities },
 	{ "tools", ig_param_empty_list },
@@ -137,6 +139,7 @@ int ig_request_parse_chat(const char *text, size_t len, struct ig_request *r,
 	json_t *root;
 
 	*r = (struct ig_request){ .kind = IG_REQUEST_CHAT, .temperature = 1, .top_p = 1,
+				  .repetition_penalty = 1,
 				  .parallel_tool_calls = true };
 	*e = (struct ig_api_error){ 0 };
 	if (ig_json_load_object(text, len, &root, e) < 0)

@@ -123,6 +123,11 @@ static const struct ig_param create_table[] = {
 	{ "temperature", ig_param_temperature },
 	{ "top_p", ig_param_top_p },
 	{ "top_k", ig_param_top_k },
+	{ "min_p", ig_param_min_p },
+	{ "frequency_penalty", ig_param_frequency_penalty },
+	{ "presence_penalty", ig_param_presence_penalty },
+	{ "repetition_penalty", ig_param_repetition_penalty },
+	{ "logit_bias", ig_param_logit_bias },
 	{ "seed", ig_param_seed },
 	{ "max_output_tokens", ig_param_max_tokens },
 	{ "stop", ig_param_stop },
@@ -223,7 +228,7 @@ int ig_request_parse_ws(const char *text, size_t len, struct ig_request *r,
 	json_t *root;
 	int rc;
 
-	*r = (struct ig_request){ .temperature = 1, .top_p = 1, .stream = true,
+	*r = (struct ig_request){ .temperature = 1, .top_p = 1, .repetition_penalty = 1, .stream = true,
 				  .parallel_tool_calls = true };
 	*e = (struct ig_api_error){ 0 };
 	if (ig_json_load_object(text, len, &root, e) < 0)

@@ -141,6 +141,9 @@ struct ig_logit_edit {
 	float bias;
 };
 
+/* Edits of one step, of all its rows together, at most. */
+#define IG_MAX_STEP_EDITS (1u << 18)
+
 /* How one row's token is drawn: edits, then the mask, then temperature, top_k,
  * top_p of what is left, min_p of the largest probability (the order of
  * candidates is by logit, then id), then a draw in the order of ids. */

@@ -467,6 +467,17 @@ def test_sampling(scripted):
         assert ask(temperature=1, seed=4, top_p=1e-6) == greedy
         assert ask(temperature=1, seed=4, top_p=0.5) not in (greedy, drawn)
         assert ask(temperature=1, seed=4, top_p=1, top_k=0) == drawn
+        assert ask(temperature=1, seed=4, min_p=1) == greedy
+        assert ask(temperature=1, seed=4, min_p=0.4) not in (greedy, drawn)
+        off = {"min_p": 0, "repetition_penalty": 1, "frequency_penalty": 0, "presence_penalty": 0,
+               "logit_bias": {}}
+        assert ask(temperature=1, seed=4, **off) == drawn
+        for penalty, value in (("repetition_penalty", 1.3), ("frequency_penalty", 1.5),
+                               ("presence_penalty", 1.5)):
+            other = ask(temperature=0, **{penalty: value})
+            assert other == ask(temperature=0, **{penalty: value}) != greedy, penalty
+        assert ask(temperature=0, logit_bias={"5": 100}) == ask(temperature=1, logit_bias={"5": 100},
+                                                                seed=9) != greedy
     assert over_http(temperature=1, seed=4) == over_ws(temperature=1, seed=4)
     c.close()
 

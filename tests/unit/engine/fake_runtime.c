@@ -392,6 +392,7 @@ static uint64_t checksum(const struct ig_step *s)
 	h = mix(h, s->seq_lens, (size_t)s->n_seqs * 4);
 	h = mix(h, s->logit_rows, (size_t)s->n_logit_rows * 4);
 	h = mix(h, s->sample, (size_t)s->n_logit_rows * sizeof *s->sample);
+	h = mix(h, s->edits, s->n_edits * sizeof *s->edits);
 	for (uint32_t g = 0; g < s->n_groups; g++)
 		h = mix(h, s->kv[g].block_tables,
 			(size_t)s->n_seqs * (size_t)s->kv[g].max_blocks * 4);
@@ -539,6 +540,17 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 				}
 			}
 		}
+		int n_drawn = 0, n_seen = 0;
+		float bias = 0;
+		for (uint32_t k = 0; k < s->sample[i].n_edits; k++) {
+			const struct ig_logit_edit *e = &s->edits[s->sample[i].first_edit + k];
+			n_drawn += (int)e->n_drawn;
+			n_seen += e->seen != 0;
+			bias += e->bias;
+		}
+		atomic_store(&fake.n_drawn, n_drawn);
+		atomic_store(&fake.n_seen, n_seen);
+		fake.bias = bias;
 		s->sampled_ids[i] = fake_next(p->plan->file->path, tokens, n, s->sample[i].seed);
 	}
 }

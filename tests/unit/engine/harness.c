@@ -123,6 +123,10 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 	spec.temperature = 1;
 	spec.top_p = 1;
 	spec.seed = a->seed;
+	spec.repetition_penalty = a->repetition_penalty;
+	spec.frequency_penalty = a->frequency_penalty;
+	spec.biases = a->bias;
+	spec.n_biases = a->bias ? 1 : 0;
 	if (a->stops[0]) {
 		spec.stops = calloc(5, sizeof *spec.stops);
 		for (int i = 0; i < 4 && a->stops[i]; i++)

@@ -38,6 +38,8 @@ struct ask {
 	const int32_t *prompt; /* instead of the seed */
 	int32_t max_tokens;
 	uint64_t seed;
+	float repetition_penalty, frequency_penalty;
+	const struct ig_bias *bias; /* one, or NULL */
 	const char *stops[4];
 	size_t ring; /* 0: 64 KiB */
 	const char *id;

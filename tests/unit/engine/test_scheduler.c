@@ -140,6 +140,41 @@ static void test_chunks_share_a_step(void **state)
 	harness_close(e);
 }
 
+/* ---- what penalties count ------------------------------------------------------------------ */
+
+static void test_penalties_count_tokens(void **state)
+{
+	static const int32_t prompt[] = { 3, 1, 4, 1, 5, 9, 2, 6, 5, 3 }; /* 7 different ones */
+	static const struct ig_bias bias = { 40, 2.5f };
+	struct ask a = { .prompt = prompt, .n_prompt = 10, .max_tokens = 30, .seed = 3,
+			 .repetition_penalty = 1.5f, .bias = &bias };
+	struct client c;
+	struct ig_engine *e = harness_engine(&config);
+
+	client_ask(&c, e, &a);
+	client_finish(&c);
+	assert_int_equal(fake.n_drawn, 29); /* at the last of 30 draws */
+	assert_true(fake.n_seen >= 7 && fake.n_seen <= 7 + 29);
+	assert_true(fake.bias == 2.5f);
+	assert_int_equal(fake.max_in_flight, 1); /* each draw needs the one before */
+	a.repetition_penalty = 0;
+	a.frequency_penalty = 0.5f;
+	a.bias = NULL;
+	client_ask(&c, e, &a);
+	client_finish(&c);
+	assert_int_equal(fake.n_drawn, 29); /* the answer's, not the prompt's */
+	assert_true(fake.n_seen <= 29 && fake.bias == 0);
+	a.frequency_penalty = 0;
+	a.bias = &bias;
+	client_ask(&c, e, &a);
+	client_finish(&c);
+	assert_int_equal(fake.n_drawn, 0);
+	assert_int_equal(fake.n_seen, 0);
+	assert_true(fake.bias == 2.5f);
+	assert_int_equal(fake.max_in_flight, strcmp(harness_run_ahead, "on") ? 1 : 2);
+	harness_close(e);
+}
+
 /* ---- prompts that begin alike ------------------------------------------------------------- */
 
 static void test_prefix_is_not_computed_again(void **state)
@@ -1021,6 +1056,7 @@ int main(int argc, char **argv)
 		T(test_chunk_7),
 		T(test_batch_less_than_sequences),
 		T(test_two_cache_groups),
+		T(test_penalties_count_tokens),
 		T(test_prefix_is_not_computed_again),
 		T(test_prefix_cache_off),
 		T(test_prefixes_among_many),

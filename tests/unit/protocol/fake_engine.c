@@ -226,6 +226,13 @@ int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *ge
 	s->n_prompt = spec->n_prompt;
 	s->max_tokens = spec->max_tokens;
 	s->top_k = spec->top_k;
+	s->min_p = spec->min_p;
+	s->frequency_penalty = spec->frequency_penalty;
+	s->presence_penalty = spec->presence_penalty;
+	s->repetition_penalty = spec->repetition_penalty;
+	s->n_biases = spec->n_biases;
+	if (spec->n_biases)
+		s->bias = spec->biases[0];
 	s->temperature = spec->temperature;
 	s->top_p = spec->top_p;
 	s->seed = spec->seed;

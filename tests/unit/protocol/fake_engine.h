@@ -28,6 +28,9 @@ struct fake_seen {
 	int n_submitted, n_cancelled, n_refused, n_finished, n_resumed;
 	int n_running_max;
 	int32_t n_prompt, max_tokens, top_k;
+	float min_p, frequency_penalty, presence_penalty, repetition_penalty;
+	uint32_t n_biases;
+	struct ig_bias bias; /* the first */
 	float temperature, top_p;
 	uint64_t seed;
 	char stops[4][32];

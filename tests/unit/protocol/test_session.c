@@ -648,7 +648,9 @@ static void test_chat_whole(void **state)
 
 	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	struct ig_exchange *x = post(w, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"seed\":5,"
-				     "\"stop\":[\"END\"],\"top_k\":4}", &h);
+				     "\"stop\":[\"END\"],\"top_k\":4,\"min_p\":0.25,"
+				     "\"frequency_penalty\":0.5,\"presence_penalty\":-1,"
+				     "\"repetition_penalty\":1.5,\"logit_bias\":{\"3\":-2.5}}", &h);
 	assert_int_equal(h.status, 200);
 	assert_string_equal(h.content_type, "application/json");
 	char *body = body_of(w, x);
@@ -661,7 +663,10 @@ static void test_chat_whole(void **state)
 		   "\"completion_tokens_details\":{\"reasoning_tokens\":0}}}");
 	free(body);
 	struct fake_seen s = fake_engine_seen(w->engine);
-	assert_true(s.seed == 5 && s.top_k == 4 && s.temperature == 1);
+	assert_true(s.seed == 5 && s.top_k == 4 && s.temperature == 1 && s.min_p == 0.25f &&
+		    s.frequency_penalty == 0.5f && s.presence_penalty == -1.0f &&
+		    s.repetition_penalty == 1.5f && s.n_biases == 1 && s.bias.id == 3 &&
+		    s.bias.bias == -2.5f);
 	assert_string_equal(s.stops[0], "END");
 }
 
