@@ -279,9 +279,18 @@ METAL_FUNC ulong last_of_run(thread const members &m, bool by_count, ulong targe
 		const reached r = find(by_count ? ulong(bins[t]) : weight, target, room, at);
 		target -= r.before;
 		upper |= ulong(255 - r.slot) << shift;
-		// With one candidate left the digits below need not be known.
-		if (shift == 0 || bins[r.slot] == 1)
+		if (shift == 0)
 			return upper;
+		if (bins[r.slot] != 1)
+			continue;
+		// One is left: it says its order itself.
+		for (uint i = at.tid; i < n; i += SAMPLE_THREADS) {
+			uint key = 0, id = 0;
+			if (candidate(m, i, key, id) && (order_of(key, id) ^ upper) >> shift == 0)
+				room[0] = order_of(key, id);
+		}
+		threadgroup_barrier(mem_flags::mem_threadgroup);
+		return room[0];
 	}
 }
 
