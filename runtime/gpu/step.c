@@ -23,11 +23,7 @@ _Static_assert(sizeof(struct step_edit) == sizeof(struct ig_logit_edit), "edits 
 _Static_assert(IG_GPU_COPY_AREA_BYTES >= (sizeof(struct step_head) + 15) / 16 * 16 +
 	       IG_GPU_MAX_COPIES * sizeof(struct step_copy), "a step of copies");
 
-/* Edits of one step, of all rows together: 4 MiB.  Penalties have an edit for each
- * different token of a sequence, so this is 64 sequences with 4,096 different tokens. */
-#define MAX_EDITS (1u << 18)
 #define MAX_COUNT 65535 /* layers, heads, head's dimensions of a cache group */
-#define MAX_BIASES 1024 /* ids in a request's logit_bias that are not in the text */
 
 static uint64_t blocks_of(uint64_t n_tokens)
 {
@@ -67,9 +63,8 @@ int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *in
 		s->limits.kv_dtype = IG_F16;
 	if (!s->limits.max_slabs || s->limits.max_slabs > 1u << (32 - IG_BLOCK_BITS))
 		s->limits.max_slabs = 1u << (32 - IG_BLOCK_BITS);
-	edits = (uint64_t)limits->max_context + MAX_BIASES;
-	edits = (edits < info->n_vocab ? edits : info->n_vocab) * limits->max_logit_rows;
-	s->max_edits = edits < MAX_EDITS ? (uint32_t)edits : MAX_EDITS;
+	edits = (uint64_t)info->n_vocab * limits->max_logit_rows; /* each id once a row */
+	s->max_edits = edits < IG_MAX_STEP_EDITS ? (uint32_t)edits : IG_MAX_STEP_EDITS;
 
 	for (uint32_t g = 0; g < info->n_groups; g++) {
 		const struct ig_cache_group *c = &info->groups[g];
