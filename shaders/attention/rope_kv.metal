@@ -1,6 +1,10 @@
 // rope_kv.metal: the heads of q and k normalised and rotated, k and v written into the
 // cache.
 //
+// A weight of 0 times V must be 0, whatever a token that is not seen holds.  So V is kept
+// finite: what is too large becomes the largest number, and of a token whose v has a NaN
+// k is NaN instead, which reaches those that see the token, and nobody else.
+//
 // Grid: four heads of q | k | v, row.  A simdgroup has one head of one row; a lane has
 // every 32nd pair that is rotated, then every 32nd of the columns that are not.
 // Order of sums: a lane's squares ascending, then the simdgroup's sum.
@@ -24,6 +28,11 @@ struct head_target {
 METAL_FUNC void put(head_target to, uint i, float x)
 {
 	store_element(to.p, i, x, to.type);
+}
+
+METAL_FUNC bool is_nan(float x)
+{
+	return (as_type<uint>(x) & 0x7fffffff) > 0x7f800000;
 }
 
 //   x        [row][q heads | k heads | v heads][head_dim]
@@ -61,8 +70,19 @@ kernel void rope_kv(
 	}
 	if (is_v) {
 		for (uint i = lane; i < n; i += 32)
-			put(to, i, from[i]);
+			put(to, i, is_nan(from[i]) ? 0.0f : clamp(from[i], -FLT_MAX, FLT_MAX));
 		return;
+	}
+	if (!is_q) {
+		device const float *v = from + args.n_kv_heads * n;
+		bool lost = false;
+		for (uint i = lane; i < n; i += 32)
+			lost = lost || is_nan(v[i]);
+		if (simd_any(lost)) {
+			for (uint i = lane; i < n; i += 32)
+				put(to, i, NAN);
+			return;
+		}
 	}
 
 	const bool norm = (args.flags & ROPE_NORM) != 0;

@@ -228,6 +228,35 @@ static void test_reference_and_bits(void **state)
 	}
 }
 
+/* A row never sees what comes after it, in the same tile neither: a NaN (which rope_kv
+ * leaves in k alone) changes no bit of the rows before it. */
+static void test_causal(void **state)
+{
+	const struct attention_case c = { 6, 2, 64, IG_F16, 0, 0, { 300 }, { { 0, 260, 290 } } };
+	struct setup s;
+	struct guarded before, after;
+
+	world_seed(7);
+	setup_create(&s, &c);
+	guarded_create(&before, s.n_rows, s.q.t.n_cols);
+	guarded_create(&after, s.n_rows, s.q.t.n_cols);
+	run_rows(&s, LOOP, IG_F32, &before, 0, s.n_rows);
+	for (uint32_t h = 0; h < 2; h++)
+		memset(world_slot(&s.w, 0, 270, 1, h, 0), 0xff, 64 * 2);
+	run_rows(&s, LOOP, IG_F32, &after, 0, s.n_rows);
+	for (int64_t r = 0; r < s.n_rows; r++)
+		for (int64_t j = 0; j < s.q.t.n_cols; j++) {
+			if (r < 10)
+				assert_memory_equal(&guarded_row(&before, r)[j],
+						    &guarded_row(&after, r)[j], sizeof(float));
+			else
+				assert_true(isnan(guarded_row(&after, r)[j]));
+		}
+	guarded_destroy(&before);
+	guarded_destroy(&after);
+	setup_destroy(&s);
+}
+
 /* The types that readers may want, by both kernels that write them: the same values,
  * rounded. */
 static void test_result_types(void **state)
@@ -348,6 +377,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_reference_and_bits),
+		cmocka_unit_test(test_causal),
 		cmocka_unit_test(test_result_types),
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_refused),

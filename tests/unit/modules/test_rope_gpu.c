@@ -363,6 +363,57 @@ static void test_halves(void **state)
 	rope_destroy(&s);
 }
 
+/* A token whose v has a NaN: its v is zeros, its k NaN, so that it reaches nobody who does
+ * not see it.  An infinity becomes the largest number. */
+static void test_not_finite(void **state)
+{
+	static const uint32_t dtypes[] = { IG_F16, IG_F32 };
+
+	for (int i = 0; i < 2; i++) {
+		const struct rope_case c = { 4, 2, 64, 32, IG_ROPE_HALVES, dtypes[i], 1, 1 };
+		struct rope_setup s;
+		struct guarded q, before, after;
+		struct world w;
+		float *v;
+
+		world_seed(6);
+		rope_create(&s, &c);
+		guarded_create(&q, N_ROWS, 256);
+		guarded_create(&before, N_ROWS, 256);
+		guarded_create(&after, N_ROWS, 256);
+		rope_run(&s, 0, IG_F32, &q, 0, N_ROWS);
+		w = world_after(&s);
+		take_pages(&s, &w, &before);
+		v = guarded_row(&s.x, 2) + (4 + 2 + 1) * 64; /* v of KV head 1 */
+		v[33] = -NAN;
+		v[34] = INFINITY;
+		v[35] = -1;
+		rope_run(&s, 0, IG_F32, &q, 0, N_ROWS);
+		w = world_after(&s);
+		take_pages(&s, &w, &after);
+		for (int32_t r = 0; r < N_ROWS; r++)
+			for (int j = 0; j < 256; j++) {
+				float x = guarded_row(&after, r)[j];
+				float y = guarded_row(&before, r)[j];
+
+				if (r == 2 && j / 64 == 2) /* k */
+					assert_true(isnan(x));
+				else if (r == 2 && j == 192 + 33)
+					assert_true(x == 0);
+				else if (r == 2 && j == 192 + 34)
+					assert_true(x == (i ? 3.40282347e+38f : 65504));
+				else if (r == 2 && j == 192 + 35)
+					assert_true(x == -1);
+				else
+					assert_memory_equal(&x, &y, sizeof x);
+			}
+		guarded_destroy(&q);
+		guarded_destroy(&before);
+		guarded_destroy(&after);
+		rope_destroy(&s);
+	}
+}
+
 /* ---- copies ---------------------------------------------------------------------------- */
 
 extern const struct ig_shader ig_shader_copy;
@@ -453,6 +504,7 @@ int main(void)
 		cmocka_unit_test(test_table),
 		cmocka_unit_test(test_rope_kv),
 		cmocka_unit_test(test_halves),
+		cmocka_unit_test(test_not_finite),
 		cmocka_unit_test(test_copy),
 	};
 
