@@ -21,11 +21,11 @@ using namespace metal;
 
 METAL_FUNC uint key_of(float x)
 {
-	if (isnan(x))
-		return KEY_MINUS_INFINITY;
-	if (x == 0.0f)
-		return 0x80000000u;
 	const uint bits = as_type<uint>(x);
+	if ((bits & 0x7fffffffu) > 0x7f800000u)
+		return KEY_MINUS_INFINITY;
+	if (bits == 0x80000000u)
+		return bits;
 	return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
 
@@ -78,10 +78,11 @@ METAL_FUNC weigher weigher_of(device const step_sample *p, uint top_key)
 	return s;
 }
 
-// How far below the top, in units of 2^-26 of a halving of the weight; below 32.  A
-// forbidden token's key is that of a NaN, which is as far as -infinity.
+// How far below the top, in units of 2^-26 of a halving of the weight; below 32.
 METAL_FUNC uint distance_of(weigher s, uint key)
 {
+	if (key <= KEY_MINUS_INFINITY)
+		return 2147483520u;
 	const float u = (s.top - value_of(key)) * s.scale;
 	return uint(int(u < 2147483648.0f ? u : 2147483520.0f));
 }

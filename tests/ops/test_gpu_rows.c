@@ -1,0 +1,171 @@
+/*
+ * test_gpu_rows.c: what the table of cases does not reach of the kernels that work row by
+ * row: conversions to 16 bits (an operation of the runtime's own), ids that the step
+ * before has drawn, and values that are not ordinary numbers.
+ *
+ *   test_gpu_rows [soft|cuda]
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "ops/float.h"
+#include "ops/ops.h"
+#include "runtime/gpu/gpu-private.h"
+#include "tests/ops/cases.h"
+#include "tests/ops/gpu_case.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define ROWS 3
+#define COLS 1031
+
+static struct ig_gpu_lab *lab;
+
+static int run(const struct ig_op *op, struct ig_op_call *call, uint32_t out_dtype)
+{
+	const struct ig_gpu_case c = { .op = op, .call = call, .out_dtype = out_dtype,
+				       .in_class = IG_ROWS_TOKENS, .max_logit_rows = 4 };
+	struct ig_error err = { 0 };
+	int rc = ig_gpu_case_run(lab, &c, &err);
+
+	if (rc)
+		print_error("%s\n", err.text);
+	return rc;
+}
+
+/* ---- conversions, as an op that is nothing else ---- */
+
+static int check_same(struct ig_op_shape *s, struct ig_error *err)
+{
+	s->n_out = 1;
+	s->out[0] = s->in[0];
+	return 0;
+}
+
+static int lower_convert(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+			 struct ig_gpu_tape *t, struct ig_error *err)
+{
+	return ig_gpu_emit_convert(t, &c->in[0], &c->out[0]);
+}
+
+static const struct ig_gpu_op convert_gpu = {
+	sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, NULL, lower_convert,
+};
+static const struct ig_op convert_op = {
+	.struct_size = sizeof convert_op, .name = "convert", .check = check_same,
+	.gpu = &convert_gpu,
+};
+
+static void test_convert(void **state)
+{
+	static const float special[] = {
+		0.0f, -0.0f, INFINITY, -INFINITY, NAN, 65504.0f, 65519.9f, 65520.0f, -65520.0f, 1e30f,
+		-3e38f, 0x1p-14f, 0x1p-24f, 0x1.8p-25f, 0x1p-26f, 1.0f + 0x1p-11f, 1.0f + 0x1.8p-10f,
+		1.0f + 0x1p-8f, 1.0f + 0x1.8p-7f, 3.3e38f,
+	};
+	static float x[ROWS * COLS], y[ROWS * COLS];
+	static const uint32_t types[] = { IG_F16, IG_BF16 };
+	struct ig_step step = { .struct_size = sizeof step, .n_rows = ROWS };
+	struct ig_op_call call = {
+		.struct_size = sizeof call, .n_in = 1, .n_out = 1, .step = &step,
+		.in = { { x, ROWS, COLS, COLS * 4, IG_F32, IG_FORM_ROWS } },
+		.out = { { y, ROWS, COLS, COLS * 4, IG_F32, IG_FORM_ROWS } },
+	};
+	uint64_t s = 6;
+
+	for (int i = 0; i < ROWS * COLS; i++)
+		x[i] = ldexpf(ig_random_normalish(&s), (int)(ig_random_u64(&s) % 48) - 30);
+	memcpy(x + 1000, special, sizeof special);
+	for (int t = 0; t < 2; t++) {
+		assert_int_equal(run(&convert_op, &call, types[t]), 0);
+		for (int i = 0; i < ROWS * COLS; i++) {
+			float want = ig_gpu_case_round(types[t], x[i]);
+			if (x[i] != x[i])
+				assert_true(y[i] != y[i]);
+			else if (ig_bits_from_f32(y[i]) != ig_bits_from_f32(want))
+				fail_msg("%g became %g, not %g", (double)x[i], (double)y[i], (double)want);
+		}
+		if (types[t] == IG_F16) /* never infinite */
+			assert_true(y[1002] == 65504.0f && y[1003] == -65504.0f && y[1009] == 65504.0f);
+	}
+}
+
+/* ---- embed ---- */
+
+static void test_embed_reads_the_last_draws(void **state)
+{
+	enum { VOCAB = 20, WIDTH = 33, TOKENS = 5 };
+	static float table[VOCAB * WIDTH], want[TOKENS * WIDTH], got[TOKENS * WIDTH];
+	static const int32_t ids[TOKENS] = { 3, 0, 19, -5, 20 }; /* the last two: not tokens */
+	static const int32_t from[TOKENS] = { -1, 2, -1, -1, -1 };
+	static const int32_t drawn[4] = { 1, 2, 17, 4 }; /* [max_logit_rows] */
+	struct ig_embed_params p = { sizeof p, 0.5f };
+	struct ig_step step = { .struct_size = sizeof step, .n_rows = TOKENS, .token_ids = ids,
+				.token_from = from, .prev_ids = drawn };
+	struct ig_op_call call = {
+		.struct_size = sizeof call, .params = &p, .n_weights = 1, .n_out = 1, .step = &step,
+		.weight = { { table, VOCAB, WIDTH, WIDTH * 4, IG_F32, IG_FORM_ROWS } },
+		.out = { { want, TOKENS, WIDTH, WIDTH * 4, IG_F32, IG_FORM_ROWS } },
+	};
+
+	for (int i = 0; i < VOCAB * WIDTH; i++)
+		table[i] = (float)i;
+	ig_op_embed.reference(&call);
+	assert_true(want[WIDTH] == (float)(17 * WIDTH) * 0.5f);
+	call.out[0].data = got;
+	assert_int_equal(run(&ig_op_embed, &call, IG_F32), 0);
+	assert_memory_equal(got, want, sizeof got);
+}
+
+/* ---- norm ---- */
+
+static void test_norm_of_what_is_not_ordinary(void **state)
+{
+	static float x[ROWS * COLS], y[ROWS * COLS], w[COLS];
+	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, 0.0f, 0 };
+	struct ig_step step = { .struct_size = sizeof step, .n_rows = ROWS };
+	struct ig_op_call call = {
+		.struct_size = sizeof call, .params = &p, .n_in = 1, .n_weights = 1, .n_out = 1,
+		.step = &step,
+		.in = { { x, ROWS, COLS, COLS * 4, IG_F32, IG_FORM_ROWS } },
+		.weight = { { w, 1, COLS, COLS * 4, IG_F32, IG_FORM_ROWS } },
+		.out = { { y, ROWS, COLS, COLS * 4, IG_F32, IG_FORM_ROWS } },
+	};
+
+	for (int i = 0; i < COLS; i++) {
+		w[i] = 1e6f; /* beyond a half's range */
+		x[i] = i % 2 ? -1.0f : 1.0f;
+		x[COLS + i] = i == 500 ? NAN : 1.0f;
+		x[2 * COLS + i] = 1.0f;
+	}
+	assert_int_equal(run(&ig_op_norm, &call, IG_F16), 0);
+	for (int i = 0; i < COLS; i++) {
+		assert_true(y[i] == (i % 2 ? -65504.0f : 65504.0f));
+		assert_true(y[COLS + i] != y[COLS + i]); /* a NaN stays in its row, and is seen */
+		assert_true(y[2 * COLS + i] == 65504.0f);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_convert),
+		cmocka_unit_test(test_embed_reads_the_last_draws),
+		cmocka_unit_test(test_norm_of_what_is_not_ordinary),
+	};
+	struct ig_error err = { 0 };
+	const char *device = argc > 1 ? argv[1] : getenv("INGOT_TEST_GPU");
+	int rc = ig_gpu_lab_open(device, &lab, &err);
+
+	if (rc) {
+		fprintf(stderr, "%s: %s\n", device ? device : "soft", err.text);
+		return 1;
+	}
+	rc = cmocka_run_group_tests_name("rows on a GPU", tests, NULL, NULL);
+	ig_gpu_lab_close(lab);
+	return rc;
+}
