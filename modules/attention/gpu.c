@@ -37,7 +37,8 @@ static uint32_t stride_of(const struct ig_gpu_tensor *v)
 /* A value's rows; an operand that was left out stays empty. */
 static struct ig_gpu_bind bind_value(const struct ig_gpu_tensor *v, uint32_t access)
 {
-	return (struct ig_gpu_bind){ v->ref, (uint64_t)v->n_cols * element_bytes(v->dtype), access, 0 };
+	return (struct ig_gpu_bind){ v->ref, (uint64_t)v->n_cols * element_bytes(v->dtype), access,
+				     0 };
 }
 
 /* The only row of a weight in float32. */
@@ -140,7 +141,8 @@ static int lower_rope_kv(const struct ig_gpu_call *c, const struct ig_gpu_host *
 		return rc;
 	rc = h->kv(t, p->group, p->layer, &kv);
 	if (rc)
-		return ig_fail(err, rc, "rope_kv: no cache of group %u, layer %u", p->group, p->layer);
+		return ig_fail(err, rc, "rope_kv: no cache of group %u, layer %u", p->group,
+			       p->layer);
 	d.bind[0] = bind_value(&c->in[0], IG_GPU_READ);
 	d.bind[1] = bind_value(has_table ? &c->in[1] : &none, IG_GPU_READ);
 	d.bind[2] = bind_weight(c, 0, p->head_dim);
@@ -252,12 +254,13 @@ static int lower_merge(const struct attention *a, const struct ig_gpu_host *h,
 		       struct ig_gpu_tape *t, const struct ig_gpu_bind *outs,
 		       const struct ig_gpu_bind *tops)
 {
+	const uint32_t groups = (a->p->n_heads + ATTENTION_SGS - 1) / ATTENTION_SGS;
 	const struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d, .n_binds = 3, .shader = &ig_shader_attention,
 		.kernel = "attention_merge", .args = &a->args, .n_arg_bytes = sizeof a->args,
 		.threads = ATTENTION_THREADS, .when_live = IG_LIVE_SPLIT_ROWS, .when_min = 1,
 		.when_max = UINT32_MAX,
-		.grid = { { IG_LIVE_ONE, 1, 1, (a->p->n_heads + ATTENTION_SGS - 1) / ATTENTION_SGS },
+		.grid = { { IG_LIVE_ONE, 1, 1, groups },
 			  { IG_LIVE_SPLIT_ROWS, 1, 1, 1 }, { IG_LIVE_SEQS, 1, 1, 1 } },
 		.bind = { *outs, *tops, a->y },
 	};

@@ -70,7 +70,7 @@ template <typename T, int D, int M> struct attention_tile {
 	static constexpr constant int q_stride = ATTENTION_STRIDE(sizeof(T), D);
 	static constexpr constant int chunk = ATTENTION_CHUNK(D, COPIES_ASYNC);
 	static constexpr constant int chunks = D / chunk;
-	static constexpr constant int kv_stride = ATTENTION_STRIDE(sizeof(T), ATTENTION_CHUNK(D, COPIES_ASYNC));
+	static constexpr constant int kv_stride = ATTENTION_STRIDE(sizeof(T), chunk);
 	static constexpr constant int buffer = ATTENTION_BUFFER_ELEMENTS(sizeof(T), D, COPIES_ASYNC);
 	static constexpr constant int buffers = ATTENTION_BUFFERS(COPIES_ASYNC);
 	static constexpr constant int s_stride = ATTENTION_SCORE_STRIDE(sizeof(T));
@@ -107,11 +107,12 @@ template <typename T, int D, int M> struct attention_tile {
 	METAL_FUNC uint row_of(uint i) thread { return first_row + (first_query + i) / per_kv; }
 	METAL_FUNC uint head_of(uint i) thread { return kv_head * per_kv + (first_query + i) % per_kv; }
 
-	// False where there is no such tile.
+	// index: of tile and KV head in the grid.  False where there is no such tile.
 	METAL_FUNC bool begin(constant attention_args &args, device const step_head *step,
-		threadgroup uchar *shared, uint sequence, uint kv_head_of, uint tile, bool from_last,
-		uint tid_of, uint sg_of, uint lane_of) thread
+		threadgroup uchar *shared, uint sequence, uint index, bool from_last, uint tid_of,
+		uint sg_of, uint lane_of) thread
 	{
+		const uint tile = index / args.n_kv_heads;
 		device const int *rows = step_array<int>(step, step->seq_rows) + sequence;
 		first_row = uint(rows[0]);
 		per_kv = args.n_heads / args.n_kv_heads;
@@ -121,7 +122,7 @@ template <typename T, int D, int M> struct attention_tile {
 			return false;
 		// the tiles that see most are begun first
 		first_query = (from_last ? tiles - 1 - tile : tile) * queries;
-		kv_head = kv_head_of;
+		kv_head = index % args.n_kv_heads;
 		head_dim = args.head_dim;
 		scale = args.scale;
 		tid = tid_of;
@@ -168,7 +169,8 @@ template <typename T, int D, int M> struct attention_tile {
 			device const T *p = from;
 			if (have)
 				p += ulong(row_of(query)) * stride + head_of(query) * head_dim + column;
-			copy_16((threadgroup uchar *)(q + query * q_stride + column), (device const uchar *)p, have);
+			copy_16((threadgroup uchar *)(q + query * q_stride + column),
+				(device const uchar *)p, have);
 		}
 	}
 
@@ -178,7 +180,8 @@ template <typename T, int D, int M> struct attention_tile {
 		UNROLL
 		for (int i = 0; i < token_blocks; i++) {
 			const uint from = t + i * 16;
-			block[i] = from <= highest && from + 15 >= lowest ? pages_block(cache, from / 16) : anywhere;
+			const bool seen = from <= highest && from + 15 >= lowest;
+			block[i] = seen ? pages_block(cache, from / 16) : anywhere;
 		}
 	}
 
@@ -219,10 +222,12 @@ template <typename T, int D, int M> struct attention_tile {
 			return;
 		UNROLL
 		for (int i = 0; i < chunk / 16; i++) {
-			fragment_load(a, q + first / token_blocks * 16 * q_stride + c * chunk + i * 16, q_stride, lane);
+			fragment_load(a, q + first / token_blocks * 16 * q_stride + c * chunk + i * 16,
+				q_stride, lane);
 			UNROLL
 			for (int n = 0; n < blocks; n++) {
-				fragment_load_columns(b, k + (first + n) % token_blocks * 16 * kv_stride + i * 16, kv_stride, lane);
+				fragment_load_columns(b, k + (first + n) % token_blocks * 16 * kv_stride + i * 16,
+					kv_stride, lane);
 				fragment_mma(x[n], a, b, lane);
 			}
 		}
@@ -238,7 +243,8 @@ template <typename T, int D, int M> struct attention_tile {
 			threadgroup float *to = s + first / token_blocks * 16 * s_stride + (first + n) % token_blocks * 16;
 			UNROLL
 			for (int i = 0; i < 4; i++)
-				*(threadgroup float2 *)(to + fragment_row(i, lane) * s_stride + fragment_column(i, lane)) = fragment_pair(x[n], i);
+				*(threadgroup float2 *)(to + fragment_row(i, lane) * s_stride +
+					fragment_column(i, lane)) = fragment_pair(x[n], i);
 		}
 	}
 
@@ -404,12 +410,13 @@ template <typename T, int D>
 	if (first_row >= step->n_rows || partials[first_row] == STEP_NONE)
 		return;
 	tile_type t;
-	if (!t.begin(args, step, shared, sequence, group.x % args.n_kv_heads, group.x / args.n_kv_heads, false, tid, sg, lane))
+	if (!t.begin(args, step, shared, sequence, group.x, false, tid, sg, lane))
 		return;
 	const uint end = start + STEP_RANGE - 1;
 	if (t.lowest > end || t.highest < start)
 		return;
-	const uint first = max(t.lowest / tile_type::tokens * tile_type::tokens, start), last = min(t.highest, end);
+	const uint first = max(t.lowest / tile_type::tokens * tile_type::tokens, start);
+	const uint last = min(t.highest, end);
 
 	t.fetch_q(q, args.q_stride);
 	if (tile_type::async)
@@ -423,13 +430,15 @@ template <typename T, int D>
 
 	const uint mine = tid / tile_type::parts;
 	if (tid % tile_type::parts == 0 && t.there(mine) && t.lo <= end && t.hi >= start)
-		tops[ulong(partials[t.row_of(mine)] + group.y) * args.n_heads + t.head_of(mine)] = float2(t.top, t.sum);
+		tops[ulong(partials[t.row_of(mine)] + group.y) * args.n_heads + t.head_of(mine)] =
+			float2(t.top, t.sum);
 	UNROLL
 	for (int i = 0; i < 4; i++) {
 		const uint query = fragment_row(i, lane);
 		const uint row = t.row_of(t.there(query) ? query : 0), hi = uint(t.positions[row]);
 		const bool seen = t.there(query) && first_seen(hi, args.window) <= end && hi >= start;
-		device float *to = outs + (ulong(partials[row] + group.y) * args.n_heads + t.head_of(query)) * args.head_dim;
+		device float *to = outs +
+			(ulong(partials[row] + group.y) * args.n_heads + t.head_of(query)) * args.head_dim;
 		UNROLL
 		for (int c = 0; c < tile_type::chunks; c++)
 			UNROLL
@@ -470,7 +479,8 @@ template <typename T, int D>
 	UNROLL
 	for (int j = 0; j < 8; j++)
 		all[j] = 0.0f;
-	for (uint range = first_seen(position, args.window) / STEP_RANGE; range <= position / STEP_RANGE; range++) {
+	uint range = first_seen(position, args.window) / STEP_RANGE;
+	for (; range <= position / STEP_RANGE; range++) {
 		const ulong at = ulong(partial + range) * args.n_heads + head;
 		const float2 part = tops[at];
 		const float new_top = max(top, part.x);
@@ -486,7 +496,8 @@ template <typename T, int D>
 		}
 	}
 	const float share = 1.0f / sum;
-	device uchar *to = y + (ulong(row) * args.y_stride + head * args.head_dim) * element_bytes(args.y_type);
+	device uchar *to = y + (ulong(row) * args.y_stride + head * args.head_dim) *
+		element_bytes(args.y_type);
 	UNROLL
 	for (int j = 0; j < 8; j++) {
 		const uint column = lane + j * 32;
@@ -516,7 +527,7 @@ template <typename T, int D, int M>
 	if (first_row >= step->n_rows || step_array<uint>(step, step->partials)[first_row] != STEP_NONE)
 		return;
 	tile_type t;
-	if (!t.begin(args, step, shared, sequence, group.x % args.n_kv_heads, group.x / args.n_kv_heads, true, tid, sg, lane))
+	if (!t.begin(args, step, shared, sequence, group.x, true, tid, sg, lane))
 		return;
 	const uint first = t.lowest / tile_type::tokens * tile_type::tokens, last = t.highest;
 
@@ -581,7 +592,8 @@ template <typename T, int D, int M>
 			const uint query = m * 16 + fragment_row(i, lane);
 			const bool there = t.there(query);
 			const float share = t.notes[query];
-			device uchar *to = y + (ulong(t.row_of(query)) * args.y_stride + t.head_of(query) * args.head_dim) * element_bytes(args.y_type);
+			device uchar *to = y + (ulong(t.row_of(query)) * args.y_stride +
+				t.head_of(query) * args.head_dim) * element_bytes(args.y_type);
 			UNROLL
 			for (int c = 0; c < tile_type::chunks; c++)
 				UNROLL

@@ -19,8 +19,15 @@ METAL_FUNC float2 cos_sin(float angle)
 	const float n = rint(angle * 0.636619747f);
 	const float r = fma(n, 4.37113883e-8f, fma(-n, 1.57079637f, angle));
 	const float z = r * r;
-	const float s = fma(r * z, fma(z, fma(z, fma(z, 2.75573192e-6f, -1.98412698e-4f), 8.33333377e-3f), -0.166666672f), r);
-	const float c = fma(z, fma(z, fma(z, fma(z, fma(z, -2.75573192e-7f, 2.48015876e-5f), -1.38888892e-3f), 4.16666679e-2f), -0.5f), 1.0f);
+	float s = fma(z, 2.75573192e-6f, -1.98412698e-4f);
+	s = fma(z, s, 8.33333377e-3f);
+	s = fma(z, s, -0.166666672f);
+	s = fma(r * z, s, r);
+	float c = fma(z, -2.75573192e-7f, 2.48015876e-5f);
+	c = fma(z, c, -1.38888892e-3f);
+	c = fma(z, c, 4.16666679e-2f);
+	c = fma(z, c, -0.5f);
+	c = fma(z, c, 1.0f);
 	const uint quarter = uint(int(n)) & 3;
 	const float2 v = (quarter & 1) != 0 ? float2(-s, c) : float2(c, s);
 	return (quarter & 2) != 0 ? -v : v;

@@ -171,11 +171,12 @@ static void assert_close(const struct setup *s, const struct guarded *out,
 	guarded_check(out);
 	for (int64_t r = 0; r < s->n_rows; r++)
 		for (int64_t c = 0; c < s->q.t.n_cols; c++) {
-			double x = (double)guarded_row(out, r)[c], y = (double)guarded_row(truth, r)[c];
+			double x = (double)guarded_row(out, r)[c];
+			double y = (double)guarded_row(truth, r)[c];
 
 			if (!(fabs(x - y) <= limit))
-				fail_msg("case %zu, %s: row %lld, column %lld: %g, expected %g", i_case,
-					 what, (long long)r, (long long)c, x, y);
+				fail_msg("case %zu, %s: row %lld, column %lld: %g, expected %g",
+					 i_case, what, (long long)r, (long long)c, x, y);
 			worst = fabs(x - y) > worst ? fabs(x - y) : worst;
 		}
 	if (getenv("VERBOSE"))
@@ -187,7 +188,8 @@ static void assert_same(const struct guarded *a, const struct guarded *b, size_t
 {
 	for (int64_t r = 0; r < a->t.n_rows; r++)
 		if (memcmp(guarded_row(a, r), guarded_row(b, r), (size_t)a->t.n_cols * 4))
-			fail_msg("case %zu: row %lld has other bits %s", i_case, (long long)r, what);
+			fail_msg("case %zu: row %lld has other bits %s", i_case, (long long)r,
+				 what);
 }
 
 /* Against the reference; and a row's bits in the batch, in chunks of 7 and alone, by
@@ -278,8 +280,8 @@ static void test_result_types(void **state)
 			for (int64_t j = 0; j < s.q.t.n_cols; j++)
 				if (guarded_row(&out, r)[j] !=
 				    ig_gpu_case_round(types[i], guarded_row(&whole, r)[j]))
-					fail_msg("type %u, row %lld, column %lld: %a of %a", types[i],
-						 (long long)r, (long long)j,
+					fail_msg("type %u, row %lld, column %lld: %a of %a",
+						 types[i], (long long)r, (long long)j,
 						 (double)guarded_row(&out, r)[j],
 						 (double)guarded_row(&whole, r)[j]);
 	}
@@ -312,8 +314,9 @@ static void test_limits(void **state)
 						 .params = &s.p, .in = { s.q.t },
 						 .out = { other.t }, .step = &step };
 		const struct ig_gpu_case g = {
-			.op = world_op("attention"), .call = &call, .max_rows = 512, .max_seqs = 16, .max_logit_rows = 16,
-			.max_context = 4096, .max_partials = 1000, .n_slabs = s.w.n_slabs,
+			.op = world_op("attention"), .call = &call, .max_rows = 512,
+			.max_seqs = 16, .max_logit_rows = 16, .max_context = 4096,
+			.max_partials = 1000, .n_slabs = s.w.n_slabs,
 			.slab_bytes = s.w.slab_bytes,
 		};
 

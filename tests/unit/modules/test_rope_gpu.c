@@ -88,8 +88,8 @@ static void test_table(void **state)
 						(double)guarded_row(&truth, r)[j]);
 
 				if (!(e <= 2e-7))
-					fail_msg("table %zu, position %d, column %u: %.9g, expected "
-						 "%.9g", i, table_position(r), j,
+					fail_msg("table %zu, position %d, column %u: %.9g, "
+						 "expected %.9g", i, table_position(r), j,
 						 (double)guarded_row(&out, r)[j],
 						 (double)guarded_row(&truth, r)[j]);
 				worst = e > worst ? e : worst;
@@ -240,7 +240,8 @@ static void take_pages(const struct rope_setup *s, const struct world *w, struct
 
 	for (int32_t r = 0; r < N_ROWS; r++)
 		for (uint32_t i = 0; i < 2 * s->p.n_kv_heads; i++) {
-			void *slot = world_slot(w, (uint32_t)rows[r].seq, rows[r].pos, 1, i / 2, i % 2);
+			void *slot = world_slot(w, (uint32_t)rows[r].seq, rows[r].pos, 1, i / 2,
+						i % 2);
 
 			for (uint32_t d = 0; d < dim; d++)
 				guarded_row(kv, r)[i * dim + d] = world_element(w, slot, d);
@@ -249,7 +250,8 @@ static void take_pages(const struct rope_setup *s, const struct world *w, struct
 	for (uint32_t i = 0; i < w->n_slabs; i++)
 		for (uint64_t b = 0; b < w->slab_bytes; b++)
 			if (((unsigned char *)w->slabs[i])[b] != 0xff)
-				fail_msg("byte %llu of slab %u was written", (unsigned long long)b, i);
+				fail_msg("byte %llu of slab %u was written",
+					 (unsigned long long)b, i);
 }
 
 static void assert_close(const struct guarded *a, const struct guarded *b, double relative,
@@ -260,8 +262,8 @@ static void assert_close(const struct guarded *a, const struct guarded *b, doubl
 			double x = (double)guarded_row(a, r)[c], y = (double)guarded_row(b, r)[c];
 
 			if (!(fabs(x - y) <= relative * (fabs(y) + 1)))
-				fail_msg("case %zu: %s, row %lld, column %lld: %g, expected %g", i_case,
-					 what, (long long)r, (long long)c, x, y);
+				fail_msg("case %zu: %s, row %lld, column %lld: %g, expected %g",
+					 i_case, what, (long long)r, (long long)c, x, y);
 		}
 }
 
@@ -310,8 +312,8 @@ static void test_rope_kv(void **state)
 				for (int64_t c = 0; c < q_cols; c++)
 					if (guarded_row(&other, r)[c] !=
 					    ig_gpu_case_round(types[j], guarded_row(&q, r)[c]))
-						fail_msg("case %zu, type %u: row %d, column %lld: %a of "
-							 "%a", i, types[j], r, (long long)c,
+						fail_msg("case %zu, type %u: row %d, column %lld: "
+							 "%a of %a", i, types[j], r, (long long)c,
 							 (double)guarded_row(&other, r)[c],
 							 (double)guarded_row(&q, r)[c]);
 		}
@@ -330,9 +332,10 @@ static void test_rope_kv(void **state)
 static void test_halves(void **state)
 {
 	static const float edges[] = {
-		0, -0.0f, 1, -1, 0x1p-24f, 0x1p-25f, 0x1.8p-25f, 0x1.000002p-25f, 0x1.8p-24f, 0x1p-14f,
-		0x1.ffcp-15f, 0x1.ffep-15f, 0x1.fffp-15f, 65504, 65519.996f, 65520, 65536, -65520, 1e30f,
-		INFINITY, -INFINITY, 0x1.002p0f, 0x1.006p0f, 0x1.0020002p0f, 0x1.001ffep0f, 3.14159274f,
+		0, -0.0f, 1, -1, 0x1p-24f, 0x1p-25f, 0x1.8p-25f, 0x1.000002p-25f, 0x1.8p-24f,
+		0x1p-14f, 0x1.ffcp-15f, 0x1.ffep-15f, 0x1.fffp-15f, 65504, 65519.996f, 65520,
+		65536, -65520, 1e30f, INFINITY, -INFINITY, 0x1.002p0f, 0x1.006p0f, 0x1.0020002p0f,
+		0x1.001ffep0f, 3.14159274f,
 	};
 	const struct rope_case c = { 1, 2, 256, 0, IG_ROPE_PAIRS, IG_F16, 0, 0 };
 	struct rope_setup s;
@@ -354,10 +357,11 @@ static void test_halves(void **state)
 			float x = guarded_row(&s.x, r)[768 + i];
 			float y = ig_gpu_case_round(IG_F16, x), z;
 
-			z = world_element(&after, world_slot(&after, (uint32_t)rows[r].seq, rows[r].pos,
-							     1, i / 256, 1), i % 256);
+			z = world_element(&after, world_slot(&after, (uint32_t)rows[r].seq,
+							     rows[r].pos, 1, i / 256, 1), i % 256);
 			if (memcmp(&y, &z, sizeof y) != 0)
-				fail_msg("%a became %a, expected %a", (double)x, (double)z, (double)y);
+				fail_msg("%a became %a, expected %a", (double)x, (double)z,
+					 (double)y);
 		}
 	guarded_destroy(&q);
 	rope_destroy(&s);
@@ -447,7 +451,8 @@ static void test_copy(void **state)
 	enum { SLAB = 65536 };
 	static const struct ig_gpu_case_copy copies[] = {
 		{ 1, 0, 0, 32, 16 }, { 1, 0, 64, 48, 4096 }, { 0, 1, 0, 60000 / 16 * 16, 16 },
-		{ 1, 0, 8192, 16384, 12352 }, { 0, 0, 32768, 1024, 3072 }, { 1, 1, 40000, 30000, 0 },
+		{ 1, 0, 8192, 16384, 12352 }, { 0, 0, 32768, 1024, 3072 },
+		{ 1, 1, 40000, 30000, 0 },
 	};
 	const struct ig_step step = { .struct_size = sizeof step, .n_seqs = 0 };
 	unsigned char *before[2], *after[2], *expected[2];
