@@ -462,9 +462,9 @@ static int lower_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h
 			struct ig_gpu_tape *t, struct ig_error *err)
 {
 	struct ig_gpu_dispatch d = toy_call(c);
-	struct ig_gpu_ref ids, logits;
+	struct ig_gpu_ref ids, logits = { 0 };
 	static const uint32_t constant[5] = { 1, 2, 3, 4, 5 };
-	struct ig_gpu_ref table;
+	struct ig_gpu_ref table = { 0 };
 	int rc = h->ids(t, &ids);
 	rc = rc ? rc : h->logits(t, c->in[0].n_cols, &logits);
 	rc = rc ? rc : h->constant(t, constant, sizeof constant, &table);

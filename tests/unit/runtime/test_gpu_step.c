@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h> /* before cmocka.h, which has a uintptr_t of its own otherwise */
 
 #include <cmocka.h>
 
