@@ -17,14 +17,19 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-extern const struct ig_shader ig_shader_linear, ig_shader_linear_f32, ig_shader_glu,
-	ig_shader_glu_f32;
+extern const struct ig_shader ig_shader_linear, ig_shader_linear_bf16, ig_shader_linear_q,
+	ig_shader_linear_f32, ig_shader_glu, ig_shader_glu_bf16, ig_shader_glu_q, ig_shader_glu_f32;
 
 _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SILU &&
 	       PRODUCT_ACT_GELU == IG_ACT_GELU, "the shaders' activations are the ops'");
 
 #define SHARE_STEP 64 /* PRODUCT_STEP of product.h */
 #define MAX_SHARES 4
+/* On NVIDIA weights of at most so many outputs have their k cut into shares: larger ones
+ * keep a GPU busy without, and many rows of them are a third faster in one share, whose
+ * sums need no second set of registers (4096 x 5120 x 5120 on an H200: 365 us to 494). */
+#define NV_SHARED_OUTPUTS 4096
+#define NV_WIDE_OUTPUTS 8192 /* few rows: wide tiles fill a GPU */
 
 struct shape {
 	uint32_t bm, bn, bk, sm, sn, stages, wide;
@@ -38,26 +43,27 @@ struct variant {
 	uint32_t few;
 };
 
-#define ALL UINT32_MAX
-static const struct variant metal[] = {
-	{ "few8", { SHAPE_METAL_FEW8 }, 1, 8, 1 },
-	{ "few16", { SHAPE_METAL_FEW16 }, 9, IG_GPU_FEW_ROWS, 1 },
-	{ "tile", { SHAPE_METAL_TILE }, IG_GPU_FEW_ROWS + 1, ALL, 0 },
-	{ 0 },
-}, metal_f32[] = {
-	{ "few8", { SHAPE_METAL_FEW8_F32 }, 1, 8, 1 },
-	{ "few16", { SHAPE_METAL_FEW16_F32 }, 9, IG_GPU_FEW_ROWS, 1 },
-	{ "tile", { SHAPE_METAL_TILE_F32 }, IG_GPU_FEW_ROWS + 1, ALL, 0 },
-	{ 0 },
-}, nv[] = {
-	{ "few", { SHAPE_NV_FEW }, 1, IG_GPU_FEW_ROWS, 1 },
-	{ "tile", { SHAPE_NV_TILE }, IG_GPU_FEW_ROWS + 1, ALL, 0 },
-	{ 0 },
-}, nv_f32[] = {
-	{ "few", { SHAPE_NV_FEW_F32 }, 1, IG_GPU_FEW_ROWS, 1 },
-	{ "tile", { SHAPE_NV_TILE_F32 }, IG_GPU_FEW_ROWS + 1, ALL, 0 },
-	{ 0 },
+#define MAX_VARIANTS 4
+struct variants {
+	struct variant v[MAX_VARIANTS];
+	uint32_t n;
 };
+
+#define FEW IG_GPU_FEW_ROWS
+#define MANY (FEW + 1)
+
+static const struct variants metal = { {
+	{ "few8", { SHAPE_METAL_FEW8 }, 1, 8, 1 },
+	{ "few16", { SHAPE_METAL_FEW16 }, 9, FEW, 1 },
+	{ "tile", { SHAPE_METAL_TILE }, MANY, UINT32_MAX, 0 },
+}, 3 }, metal_f32 = { {
+	{ "few8", { SHAPE_METAL_FEW8_F32 }, 1, 8, 1 },
+	{ "few16", { SHAPE_METAL_FEW16_F32 }, 9, FEW, 1 },
+	{ "tile", { SHAPE_METAL_TILE_F32 }, MANY, UINT32_MAX, 0 },
+}, 3 }, nv_f32 = { {
+	{ "few", { SHAPE_NV_FEW_F32 }, 1, FEW, 1 },
+	{ "tile", { SHAPE_NV_TILE_F32 }, MANY, UINT32_MAX, 0 },
+}, 2 };
 
 /* Weights that go into the same dispatches. */
 struct product {
@@ -139,33 +145,75 @@ static bool is_odd(uint32_t dtype, int64_t k)
 
 /* ---- shares and sizes ---------------------------------------------------------------- */
 
-static uint64_t share_bytes(const struct shape *s, uint32_t element)
-{
-	uint64_t size = element_bytes(element);
-	uint64_t stride = s->bk + (s->wide ? 0 : 16 / size);
-
-	return s->stages * (s->bm + s->bn) * stride * size;
-}
-
 /* Stages while k is walked, then sums, of each share where each has a group. */
 static uint64_t threadgroup_bytes(const struct variant *v, uint32_t element, uint32_t shares)
 {
-	uint64_t walk = share_bytes(&v->shape, element), sums = v->shape.bm * (v->shape.bn + 8) * 4;
+	const struct shape *s = &v->shape;
+	uint64_t size = element_bytes(element), stride = s->bk + (s->wide ? 0 : 16 / size);
+	uint64_t walk = s->stages * (s->bm + s->bn) * stride * size;
+	uint64_t sums = (uint64_t)s->bm * (s->bn + 8) * 4;
 
 	return (walk > sums ? walk : sums) * (v->few ? shares : 1);
 }
 
-/* Shares of at least four steps, as many as every few-row kernel has room for. */
-static uint32_t shares_of(const struct ig_gpu_facts *facts, const struct variant *variants,
-			  uint32_t element, int64_t k)
+/* Kernels for NVIDIA, elements of two bytes: of few rows one, of many a larger tile the
+ * more rows there are, as long as the machine has enough of them. */
+static struct variants nv_variants(const struct product *p, int64_t outputs, bool shared)
 {
-	int64_t steps = (k + SHARE_STEP - 1) / SHARE_STEP;
-	uint32_t shares = facts->kind == IG_GPU_METAL ? MAX_SHARES : 2;
+	const struct ig_gpu_facts *f = p->call->facts;
+	struct variant few = { "few", { SHAPE_NV_FEW }, 1, FEW, 1 };
+	const struct variant few_shares = { "few_shares", { SHAPE_NV_FEW_SHARES }, 1, FEW, 1 };
+	const struct variant few_wide = { "few_wide", { SHAPE_NV_FEW_WIDE }, 1, FEW, 1 };
+	bool odd = is_odd(p->dtype, p->call->in[0].n_cols);
+	bool large = !odd && (p->dtype == IG_F16 || p->dtype == IG_BF16); /* has all kernels */
+	struct variants r = { .n = 0 };
 
-	if (steps / 4 < shares)
-		shares = steps < 8 ? 1 : (uint32_t)(steps / 4);
-	for (const struct variant *v = variants; v->suffix; v++)
-		while (shares > 1 && threadgroup_bytes(v, element, shares) > facts->max_threadgroup_bytes)
+	if (p->pair)
+		few.shape = (struct shape){ SHAPE_NV_FEW_PAIR };
+	if (shared)
+		r.v[r.n++] = few_shares;
+	else if (large && outputs >= NV_WIDE_OUTPUTS &&
+		 threadgroup_bytes(&few_wide, p->element, 1) <= f->max_threadgroup_bytes)
+		r.v[r.n++] = few_wide;
+	else
+		r.v[r.n++] = few;
+	if (f->arch != 90 || odd) { /* wgmma is that capability's alone */
+		r.v[r.n++] = (struct variant){ "tile", { SHAPE_NV_TILE }, MANY, UINT32_MAX, 0 };
+		return r;
+	}
+	/* The largest tile from half a tile a multiprocessor on. */
+	int64_t across = (outputs + 255) / 256, down = ((f->n_cores ? f->n_cores : 132) / 2 + across - 1) / across;
+	uint32_t most = down > 1 ? (uint32_t)(down - 1) * 128 : 64;
+
+	r.v[r.n++] = (struct variant){ "wide_64", { SHAPE_NV_WIDE_64 }, MANY, 64, 0 };
+	r.v[r.n++] = (struct variant){ "wide_128", { SHAPE_NV_WIDE_128 }, 65,
+				       large && !shared ? most : UINT32_MAX, 0 };
+	if (large && !shared) {
+		r.n -= most == 64; /* no rows are left between */
+		r.v[r.n++] = (struct variant){ "wide_256", { SHAPE_NV_WIDE_256 }, most + 1, UINT32_MAX, 0 };
+	}
+	return r;
+}
+
+/* Into how many shares k is cut, each of at least four steps, and the kernels. */
+static uint32_t choose(const struct product *p, struct variants *variants)
+{
+	const struct ig_gpu_call *c = p->call;
+	int64_t steps = (c->in[0].n_cols + SHARE_STEP - 1) / SHARE_STEP, outputs = 0;
+	bool f32 = p->element == IG_F32, is_nv = c->facts->kind == IG_GPU_CUDA;
+	uint32_t shares = steps < 8 ? 1 : steps / 4 < MAX_SHARES ? (uint32_t)(steps / 4) : MAX_SHARES;
+
+	for (uint32_t i = 0; i < p->n; i++)
+		outputs += p->weight[i]->n_rows;
+	if (is_nv && outputs > NV_SHARED_OUTPUTS)
+		shares = 1;
+	if (f32)
+		*variants = is_nv ? nv_f32 : metal_f32;
+	else
+		*variants = is_nv ? nv_variants(p, outputs, shares > 1) : metal;
+	for (uint32_t i = 0; i < variants->n; i++)
+		while (shares > 1 && threadgroup_bytes(&variants->v[i], p->element, shares) >
+					     c->facts->max_threadgroup_bytes)
 			shares--;
 	return shares;
 }
@@ -248,8 +296,8 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 {
 	const struct ig_gpu_call *c = p->call;
 	const struct ig_gpu_tensor *x = &c->in[0], *y = &c->out[0];
-	bool f32 = p->element == IG_F32, is_nv = c->facts->kind == IG_GPU_CUDA;
-	const struct variant *variants = is_nv ? (f32 ? nv_f32 : nv) : (f32 ? metal_f32 : metal);
+	bool f32 = p->element == IG_F32;
+	struct variants variants;
 	uint64_t limit = INT32_MAX, size = element_bytes(p->element);
 	struct linear_args args = { 0 };
 	bool residual = !p->pair && c->n_in > 1 && c->in[1].ref.buffer >= 0;
@@ -282,7 +330,7 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 	args.act = p->act;
 	args.rows_live = y->row_class == IG_ROWS_LOGITS;
 	args.w_row_bytes = (uint32_t)p->weight[0]->row_stride;
-	args.shares = shares_of(c->facts, variants, p->element, x->n_cols);
+	args.shares = choose(p, &variants);
 	args.flags = (p->bias[0] ? LINEAR_BIAS : 0) | (residual ? LINEAR_RESIDUAL : 0) |
 		(y->dtype == IG_F16 ? LINEAR_OUT_F16 : 0) | (y->dtype == IG_BF16 ? LINEAR_OUT_BF16 : 0);
 	/* Columns in pairs: every weight's columns begin at an even one, and so do rows. */
@@ -291,13 +339,24 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 		even = even && args.n[i] % 2 == 0;
 	if (even)
 		args.flags |= LINEAR_PAIRS;
-	for (const struct variant *v = variants; v->suffix; v++) {
-		int rc = emit(p, v, &args, args.rows_live ? c->max_logit_rows : c->max_rows, h, t);
+	for (uint32_t i = 0; i < variants.n; i++) {
+		int rc = emit(p, &variants.v[i], &args, args.rows_live ? c->max_logit_rows : c->max_rows, h, t);
 		if (rc)
 			return ig_fail(err, rc, "%s: a kernel for %lld columns of %u values could not be "
 				       "recorded", p->op, (long long)y->n_cols, args.k);
 	}
 	return 0;
+}
+
+static const struct ig_shader *shader_of(const struct product *p)
+{
+	if (p->element == IG_F32)
+		return p->pair ? &ig_shader_glu_f32 : &ig_shader_linear_f32;
+	if (p->dtype == IG_F16)
+		return p->pair ? &ig_shader_glu : &ig_shader_linear;
+	if (p->dtype == IG_BF16)
+		return p->pair ? &ig_shader_glu_bf16 : &ig_shader_linear_bf16;
+	return p->pair ? &ig_shader_glu_q : &ig_shader_linear_q;
 }
 
 /* ---- the ops --------------------------------------------------------------------------- */
@@ -312,7 +371,7 @@ static int lower_linear(const struct ig_gpu_call *c, const struct ig_gpu_host *h
 	for (uint32_t first = 0, next; first < params->n_weights; first = next) {
 		struct product p = { .call = c, .op = "linear", .dtype = c->weight[first].dtype,
 				     .element = c->in[0].dtype, .act = params->act, .column = column };
-		p.shader = p.element == IG_F32 ? &ig_shader_linear_f32 : &ig_shader_linear;
+		p.shader = shader_of(&p);
 		for (next = first; next < params->n_weights && c->weight[next].dtype == p.dtype; next++) {
 			p.weight[p.n] = &c->weight[next];
 			p.bias[p.n++] = params->bias ? &c->weight[params->n_weights + next] : NULL;
@@ -333,7 +392,7 @@ static int lower_glu(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 			     .element = c->in[0].dtype, .act = params->act, .pair = 1, .n = 2,
 			     .weight = { &c->weight[0], &c->weight[1] } };
 
-	p.shader = p.element == IG_F32 ? &ig_shader_glu_f32 : &ig_shader_glu;
+	p.shader = shader_of(&p);
 	return lower(&p, h, t, err);
 }
 
@@ -343,7 +402,7 @@ static int lower_logits(const struct ig_gpu_call *c, const struct ig_gpu_host *h
 	struct product p = { .call = c, .op = "logits", .dtype = c->weight[0].dtype,
 			     .element = c->in[0].dtype, .n = 1, .weight = { &c->weight[0] } };
 
-	p.shader = p.element == IG_F32 ? &ig_shader_linear_f32 : &ig_shader_linear;
+	p.shader = shader_of(&p);
 	return lower(&p, h, t, err);
 }
 

@@ -1,5 +1,5 @@
 // glu.h: y = act(x * transpose(gate)) * (x * transpose(up)), both products in one kernel.
-// Kernels for glu.metal and glu_f32.metal; few and tile as in linear.h, but a tile of BN
+// Kernels for glu.metal and glu_*.metal; few and tile as in linear.h, but a tile of BN
 // columns is BN / 2 of the gate and the same of up.
 #ifndef INGOT_GLU_H
 #define INGOT_GLU_H
@@ -54,5 +54,45 @@ kernel void glu_tile(GLU_OPERANDS)
 	to.y = y;
 	product_tile<F, S, true, TOTALS>(args, place, rows, weights, to, shared, tid, lane, sg);
 }
+
+// GLU(name, format): elements of two bytes.  GLU_WIDE: and, where there is wgmma, tiles
+// for it; GLU_LARGE: and those that hold their registers for one share alone.
+#ifdef MSL_NV
+#define GLU(name, format) \
+	instantiate_kernel("glu_" name "_few_shares", glu_few, format, shape_few_shares) \
+	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_pair) \
+	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile, true)
+#define GLU_F32(name, format) \
+	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_f32) \
+	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile_f32, true)
+#else
+#define GLU(name, format) \
+	instantiate_kernel("glu_" name "_few8", glu_few, format, shape_few8) \
+	instantiate_kernel("glu_" name "_few16", glu_few, format, shape_few16) \
+	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile, true)
+#define GLU_F32(name, format) \
+	instantiate_kernel("glu_" name "_few8", glu_few, format, shape_few8_f32) \
+	instantiate_kernel("glu_" name "_few16", glu_few, format, shape_few16_f32) \
+	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile_f32, true)
+#endif
+
+#ifdef NV_WGMMA
+#define GLU_WIDE(name, format) \
+	GLU(name, format) \
+	instantiate_kernel("glu_" name "_wide_64", glu_tile, format, shape_wide_64, true) \
+	instantiate_kernel("glu_" name "_wide_128", glu_tile, format, shape_wide_128, true)
+#define GLU_LARGE(name, format) \
+	GLU_WIDE(name, format) \
+	instantiate_kernel("glu_" name "_few_wide", glu_few, format, shape_few_wide) \
+	instantiate_kernel("glu_" name "_wide_256", glu_tile, format, shape_wide_256, false)
+#elif defined(MSL_NV)
+#define GLU_WIDE(name, format) GLU(name, format)
+#define GLU_LARGE(name, format) \
+	GLU(name, format) \
+	instantiate_kernel("glu_" name "_few_wide", glu_few, format, shape_few_wide)
+#else
+#define GLU_WIDE(name, format) GLU(name, format)
+#define GLU_LARGE(name, format) GLU(name, format)
+#endif
 
 #endif

@@ -1,5 +1,5 @@
 // linear.h: y = act(x * transpose(w) + bias) + residual, up to four weights of one format
-// side by side; logits too.  Kernels for linear.metal and linear_f32.metal.
+// side by side; logits too.  Kernels for linear.metal and linear_*.metal.
 //
 // few: a threadgroup makes all rows (at most 16) of some columns of one weight; its
 // simdgroups are `shares` groups, each with its share of k.  tile: a threadgroup makes a
@@ -78,5 +78,45 @@ kernel void linear_tile(LINEAR_OPERANDS)
 	to.y = y;
 	product_tile<F, S, false, TOTALS>(args, place, rows, weights, to, shared, tid, lane, sg);
 }
+
+// LINEAR(name, format): elements of two bytes.  LINEAR_WIDE: and, where there is wgmma, tiles
+// for it; LINEAR_LARGE: and those that hold their registers for one share alone.
+#ifdef MSL_NV
+#define LINEAR(name, format) \
+	instantiate_kernel("linear_" name "_few_shares", linear_few, format, shape_few_shares) \
+	instantiate_kernel("linear_" name "_few", linear_few, format, shape_few) \
+	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile, true)
+#define LINEAR_F32(name, format) \
+	instantiate_kernel("linear_" name "_few", linear_few, format, shape_few_f32) \
+	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile_f32, true)
+#else
+#define LINEAR(name, format) \
+	instantiate_kernel("linear_" name "_few8", linear_few, format, shape_few8) \
+	instantiate_kernel("linear_" name "_few16", linear_few, format, shape_few16) \
+	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile, true)
+#define LINEAR_F32(name, format) \
+	instantiate_kernel("linear_" name "_few8", linear_few, format, shape_few8_f32) \
+	instantiate_kernel("linear_" name "_few16", linear_few, format, shape_few16_f32) \
+	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile_f32, true)
+#endif
+
+#ifdef NV_WGMMA
+#define LINEAR_WIDE(name, format) \
+	LINEAR(name, format) \
+	instantiate_kernel("linear_" name "_wide_64", linear_tile, format, shape_wide_64, true) \
+	instantiate_kernel("linear_" name "_wide_128", linear_tile, format, shape_wide_128, true)
+#define LINEAR_LARGE(name, format) \
+	LINEAR_WIDE(name, format) \
+	instantiate_kernel("linear_" name "_few_wide", linear_few, format, shape_few_wide) \
+	instantiate_kernel("linear_" name "_wide_256", linear_tile, format, shape_wide_256, false)
+#elif defined(MSL_NV)
+#define LINEAR_WIDE(name, format) LINEAR(name, format)
+#define LINEAR_LARGE(name, format) \
+	LINEAR(name, format) \
+	instantiate_kernel("linear_" name "_few_wide", linear_few, format, shape_few_wide)
+#else
+#define LINEAR_WIDE(name, format) LINEAR(name, format)
+#define LINEAR_LARGE(name, format) LINEAR(name, format)
+#endif
 
 #endif

@@ -344,29 +344,15 @@ typedef product_format<float, weights_f32<false>, weights_q4_0> q4_0_f32;
 typedef product_format<half, weights_f16<true, false>, weights_q4_1> q4_1_f16;
 typedef product_format<float, weights_f32<false>, weights_q4_1> q4_1_f32;
 
-// EACH(name, format): what multiplies two bytes an element, and what multiplies floats.
-#define PRODUCT_FORMATS(EACH) \
-	EACH("f16_f16", f16_f16) \
-	EACH("f16_f16_odd", f16_f16_odd) \
-	EACH("bf16_bf16", bf16_bf16) \
-	EACH("bf16_bf16_odd", bf16_bf16_odd) \
-	EACH("q8_0_f16", q8_0_f16) \
-	EACH("q4_0_f16", q4_0_f16) \
-	EACH("q4_1_f16", q4_1_f16)
-#define PRODUCT_FORMATS_F32(EACH) \
-	EACH("f32_f32", f32_f32) \
-	EACH("f32_f32_odd", f32_f32_odd) \
-	EACH("f16_f32", f16_f32) \
-	EACH("f16_f32_odd", f16_f32_odd) \
-	EACH("bf16_f32", bf16_f32) \
-	EACH("bf16_f32_odd", bf16_f32_odd) \
-	EACH("q8_0_f32", q8_0_f32) \
-	EACH("q4_0_f32", q4_0_f32) \
-	EACH("q4_1_f32", q4_1_f32)
-
 #ifdef MSL_NV
+typedef product_shape<SHAPE_NV_FEW_SHARES> shape_few_shares;
 typedef product_shape<SHAPE_NV_FEW> shape_few;
+typedef product_shape<SHAPE_NV_FEW_PAIR> shape_few_pair;
+typedef product_shape<SHAPE_NV_FEW_WIDE> shape_few_wide;
 typedef product_shape<SHAPE_NV_TILE> shape_tile;
+typedef product_shape<SHAPE_NV_WIDE_64> shape_wide_64;
+typedef product_shape<SHAPE_NV_WIDE_128> shape_wide_128;
+typedef product_shape<SHAPE_NV_WIDE_256> shape_wide_256;
 typedef product_shape<SHAPE_NV_FEW_F32> shape_few_f32;
 typedef product_shape<SHAPE_NV_TILE_F32> shape_tile_f32;
 #else
