@@ -2,8 +2,9 @@
 """Make a C file of a shader: struct ig_shader ig_shader_<name> (include/ingot/gpu.h).
 
     embed.py FILE.metal OUT.c [--sm80 FILE.ptx] [--sm90a FILE.ptx] [--metallib FILE]
+                                [--depfile FILE]
 
-The source is the flattened text.  What is not given is NULL.
+The source is the flattened text.  What is not given, or is an empty file, is NULL.
 """
 import argparse
 import os
@@ -53,7 +54,7 @@ def embed(path, ptx80=None, ptx90a=None, metallib=None):
         return name
 
     def file(name, path):
-        if path is None:
+        if path is None or os.path.getsize(path) == 0:
             return "NULL"
         with open(path, "rb") as f:
             return text(name, f.read())
@@ -71,6 +72,11 @@ def embed(path, ptx80=None, ptx90a=None, metallib=None):
     return "\n".join(out) + "\n"
 
 
+def make(a):
+    common.write(a.out, embed(a.file, a.sm80, a.sm90a, a.metallib))
+    flatten.depfile(a.file, a.out, a.depfile)
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("file")
@@ -78,9 +84,10 @@ def main():
     p.add_argument("--sm80")
     p.add_argument("--sm90a")
     p.add_argument("--metallib")
+    p.add_argument("--depfile")
     a = p.parse_args()
     try:
-        common.write(a.out, embed(a.file, a.sm80, a.sm90a, a.metallib))
+        make(a)
     except Failed as e:
         sys.exit(str(e))
 

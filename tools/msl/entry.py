@@ -38,6 +38,11 @@ def preprocess(path, defines, text=None):
     return common.run(command, input=text)
 
 
+def differs(path, some, others):
+    """Do these definitions make another text of a shader?"""
+    return preprocess(path, some) != preprocess(path, others)
+
+
 def closing(text, at):
     """The place of the bracket that closes the one at `at`; strings are skipped."""
     pairs, open_ones, i = {")": "(", "]": "[", "}": "{"}, [], at

@@ -55,6 +55,14 @@ def flatten(path, files=None):
     return "\n".join(out) + "\n"
 
 
+def depfile(path, target, name):
+    """What the text of `path` was made from, as make reads it."""
+    if name:
+        files = []
+        flatten(path, files)
+        common.write(name, "%s: %s\n" % (target, " ".join(f.replace(" ", "\\ ") for f in files)))
+
+
 def fnv(text):
     """FNV-1a of 64 bits: by it the software device knows a shader's text again."""
     h = 0xcbf29ce484222325

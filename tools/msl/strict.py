@@ -116,7 +116,7 @@ class Check:
             if d.severity >= ci.Diagnostic.Warning:
                 bad |= d.severity >= ci.Diagnostic.Error
                 message = d.spelling
-                if "function scope variable" in message or "in address space" in message:
+                if "declared in local address space" in message:
                     message += " (house rule: threadgroup memory is a kernel's argument)"
                 self.say(d.location, message)
         return unit

@@ -103,6 +103,12 @@ template <typename T> static __attribute__((noinline)) void soft_copy(T *to, ulo
 		__builtin_memcpy(to + r * to_stride, &x[r], sizeof(row));
 }
 
+template <typename T> static __attribute__((noinline)) void soft_fill(T *m, T x)
+{
+	for (int i = 0; i < 64; i++)
+		m[i] = x;
+}
+
 METAL_FUNC bool soft_lead() { return soft_lane() == 0; }
 
 template <typename T, int C, int R> struct simdgroup_matrix {
@@ -127,16 +133,14 @@ template <typename T, int C, int R> struct simdgroup_matrix {
 	{
 		if (soft_lead()) {
 			msl_lent = false;
-			from.msl_settle();
-			__builtin_memcpy(msl_m, from.msl_m, sizeof msl_m);
+			msl_copy(from);
 		}
 	}
 	METAL_FUNC simdgroup_matrix &operator=(const simdgroup_matrix &from)
 	{
 		if (soft_lead()) {
 			msl_take_back();
-			from.msl_settle();
-			__builtin_memcpy(msl_m, from.msl_m, sizeof msl_m);
+			msl_copy(from);
 		}
 		return *this;
 	}
@@ -155,6 +159,11 @@ template <typename T, int C, int R> struct simdgroup_matrix {
 		return *(thread vec<T, 2> *)(m + msl_matrix_row(lane) * 8 + msl_matrix_column(lane));
 	}
 
+	__attribute__((noinline)) void msl_copy(const simdgroup_matrix &from)
+	{
+		from.msl_settle();
+		__builtin_memcpy(msl_m, from.msl_m, sizeof msl_m);
+	}
 	METAL_FUNC void msl_settle() const
 	{
 		if (__builtin_expect(msl_lent, false))
@@ -170,32 +179,48 @@ template <typename T, int C, int R> struct simdgroup_matrix {
 template <typename T, int C, int R> METAL_FUNC simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(T x)
 {
 	simdgroup_matrix<T, C, R> m;
-	if (soft_lead()) {
-		for (int i = 0; i < 64; i++)
-			m.msl_m[i] = x;
-	}
+	if (soft_lead())
+		soft_fill<T>((T *)m.msl_m, x);
 	return m;
+}
+
+// What the lead does, out of line: kernels are large, and the other lanes pass by.
+template <typename T> static __attribute__((noinline)) void soft_load_matrix(simdgroup_matrix<T, 8, 8> &m, const T *p, ulong stride, bool transpose)
+{
+	m.msl_take_back();
+	soft_copy((T *)m.msl_m, 8, p, stride, transpose);
+}
+template <typename T> static __attribute__((noinline)) void soft_store_matrix(const simdgroup_matrix<T, 8, 8> &m, T *p, ulong stride, bool transpose)
+{
+	m.msl_settle();
+	if (transpose) {
+		T turned[64];
+		soft_copy<T>((T *)turned, 8, (const T *)m.msl_m, 8, true);
+		soft_copy<T>(p, stride, (const T *)turned, 8, false);
+	} else {
+		soft_copy(p, stride, (const T *)m.msl_m, 8, false);
+	}
+}
+template <typename D, typename A, typename B>
+static __attribute__((noinline)) void soft_multiply(simdgroup_matrix<D, 8, 8> &d, simdgroup_matrix<A, 8, 8> &a, simdgroup_matrix<B, 8, 8> &b, simdgroup_matrix<D, 8, 8> &c)
+{
+	a.msl_take_back();
+	b.msl_take_back();
+	c.msl_take_back();
+	d.msl_take_back();
+	soft_product<D, A, B>((D *)d.msl_m, (const A *)a.msl_m, (const B *)b.msl_m, (const D *)c.msl_m);
 }
 
 #define MSL_MATRIX(SPACE) \
 	template <typename T> METAL_FUNC void simdgroup_load(thread simdgroup_matrix<T, 8, 8> &m, SPACE const T *p, ulong stride = 8, ulong2 origin = 0, bool transpose = false) \
 	{ \
-		if (soft_lead()) { \
-			m.msl_take_back(); \
-			soft_copy((T *)m.msl_m, 8, (const T *)(p + origin.y * stride + origin.x), stride, transpose); \
-		} \
+		if (soft_lead()) \
+			soft_load_matrix<T>(m, (const T *)(p + origin.y * stride + origin.x), stride, transpose); \
 	} \
 	template <typename T> METAL_FUNC void simdgroup_store(thread const simdgroup_matrix<T, 8, 8> &m, SPACE T *p, ulong stride = 8, ulong2 origin = 0, bool transpose = false) \
 	{ \
-		if (soft_lead()) { \
-			m.msl_settle(); \
-			if (transpose) { \
-				for (uint i = 0; i < 64; i++) \
-					p[(origin.y + i % 8) * stride + origin.x + i / 8] = m.msl_m[i]; \
-			} else { \
-				soft_copy((T *)(p + origin.y * stride + origin.x), stride, (const T *)m.msl_m, 8, false); \
-			} \
-		} \
+		if (soft_lead()) \
+			soft_store_matrix<T>(m, (T *)(p + origin.y * stride + origin.x), stride, transpose); \
 	}
 MSL_MATRIX(device)
 MSL_MATRIX(threadgroup)
@@ -205,13 +230,8 @@ template <typename D, typename A, typename B>
 METAL_FUNC void simdgroup_multiply_accumulate(thread simdgroup_matrix<D, 8, 8> &d, thread simdgroup_matrix<A, 8, 8> &a,
 	thread simdgroup_matrix<B, 8, 8> &b, thread simdgroup_matrix<D, 8, 8> &c)
 {
-	if (soft_lead()) {
-		a.msl_take_back();
-		b.msl_take_back();
-		c.msl_take_back();
-		d.msl_take_back();
-		soft_product<D, A, B>((D *)d.msl_m, (const A *)a.msl_m, (const B *)b.msl_m, (const D *)c.msl_m);
-	}
+	if (soft_lead())
+		soft_multiply<D, A, B>(d, a, b, c);
 }
 
 #undef UNROLL_8
