@@ -147,6 +147,7 @@ static void test_ids_of_two_steps(void **state)
 	must(probe_submit(&p, 1, 5, &err), &err);
 	must(probe_wait(&p, 0, &ids, &err), &err);
 	assert_int_equal(ids[0], 7);
+	fake_settle();
 	fake_hold();
 	must(probe_submit(&p, 0, 100, &err), &err); /* reads the other half, writes this one */
 	must(probe_wait(&p, 1, &later, &err), &err);
