@@ -1,0 +1,44 @@
+/*
+ * figures.h: what a plan is on a GPU, counted without one: dispatches and barriers,
+ * bytes that a token reads, command buffers, scratch, the time to walk the tape.
+ */
+#ifndef INGOT_BENCH_FIGURES_H
+#define INGOT_BENCH_FIGURES_H
+
+#include <ingot/gpu.h>
+
+struct ig_modules;
+
+/* A dense llama of this shape; its weights have names and sizes, but no bytes. */
+struct figures_shape {
+	const char *name;
+	uint32_t n_layers, width, ff, n_heads, n_kv_heads, head_dim, n_vocab, n_context;
+};
+
+/* PREDECESSOR's models: TinyLlama 1.1B, Devstral-Small 24B. */
+extern const struct figures_shape figures_shapes[];
+extern const uint32_t figures_n_shapes;
+
+struct figures_step {
+	uint32_t rows; /* each of a sequence of its own when few, else of one */
+	uint32_t n_dispatches, n_barriers; /* of the step */
+	uint32_t layer_dispatches, layer_barriers; /* of one layer */
+	uint32_t n_command_buffers; /* of the driver metal */
+	double encode_us; /* walking the tape: barriers, grids */
+	/* Read, in bytes: weights as often as kernels read them; values and scratch once a
+	 * dispatch.  The cache is left out: it belongs to the context's length. */
+	uint64_t weight_reads, other_reads;
+};
+
+struct figures {
+	uint64_t weight_bytes; /* that a token must read: of an untied embedding a row */
+	uint64_t scratch_bytes, step_bytes;
+	uint32_t max_partials, n_dispatches; /* all of the tape's */
+	struct figures_step few, many; /* one row; a prompt's chunk of max_rows */
+};
+
+/* 0 or -errno with text. */
+int figures_of(const struct ig_modules *m, const struct figures_shape *shape, uint32_t dtype,
+	       uint32_t kind, struct figures *out, struct ig_error *err);
+
+#endif

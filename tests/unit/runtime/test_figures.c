@@ -1,0 +1,68 @@
+/* test_figures.c: the counts that bench/plan prints, pinned. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "bench/figures.h"
+#include "runtime/modules.h"
+
+#include <errno.h>
+
+static int setup(void **state)
+{
+	static struct ig_modules *m;
+	struct ig_error err = { 0 };
+
+	if (ig_modules_create(&m, &err) || ig_modules_load(m, INGOT_ATTENTION_MODULE, &err)) {
+		print_error("%s\n", err.text);
+		return -1;
+	}
+	*state = m;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	ig_modules_destroy(*state);
+	return 0;
+}
+
+static void test_counts(void **state)
+{
+	static const uint32_t dtypes[] = { IG_F16, IG_BF16, IG_Q8_0, IG_Q4_0, IG_Q4_1 };
+
+	for (uint32_t i = 0; i < figures_n_shapes; i++)
+		for (size_t j = 0; j < sizeof dtypes / sizeof *dtypes; j++)
+			for (uint32_t kind = IG_GPU_METAL; kind <= IG_GPU_CUDA; kind++) {
+				const struct figures_shape *s = &figures_shapes[i];
+				struct ig_error err = { 0 };
+				struct figures f;
+				if (figures_of(*state, s, dtypes[j], kind, &f, &err))
+					fail_msg("%s", err.text);
+				/* norm, qkv, rope_kv, split, merge, output, norm, glu, down: each
+				 * reads what the one before wrote. */
+				assert_int_equal(f.few.layer_dispatches, 9);
+				assert_int_equal(f.few.layer_barriers, 9);
+				/* In a prompt's chunk attention is one kernel. */
+				assert_int_equal(f.many.layer_dispatches, 8);
+				assert_int_equal(f.many.layer_barriers, 8);
+				/* Around the layers: rope_table beside embed, norm, logits, sample. */
+				assert_in_range(f.few.n_dispatches - 9 * s->n_layers, 5, 10);
+				/* A token reads each weight once, and little else. */
+				assert_true(f.few.weight_reads == f.weight_bytes);
+				assert_true(f.few.weight_reads + f.few.other_reads <=
+					    f.weight_bytes + f.weight_bytes / 50);
+				/* A token of a small model is one command buffer; a large one may take
+				 * an M1 longer than a command buffer should run. */
+				assert_in_range(f.few.n_command_buffers, 1, i == 0 ? 1 : 12);
+				assert_true(f.scratch_bytes < 512u << 20);
+			}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_counts) };
+	return cmocka_run_group_tests_name("figures of plans", tests, setup, teardown);
+}
