@@ -59,8 +59,6 @@ int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *in
 	s->max_partials = max_partials;
 	if (!info->n_groups || info->n_groups > STEP_MAX_GROUPS)
 		return ig_fail(err, -ENOTSUP, "%u cache groups", info->n_groups);
-	if (!s->limits.kv_dtype)
-		s->limits.kv_dtype = IG_F16;
 	if (!s->limits.max_slabs || s->limits.max_slabs > 1u << (32 - IG_BLOCK_BITS))
 		s->limits.max_slabs = 1u << (32 - IG_BLOCK_BITS);
 	edits = (uint64_t)info->n_vocab * limits->max_logit_rows; /* each id once a row */

@@ -366,10 +366,10 @@ static void test_limits(void **state)
 	assert_non_null(strstr(err.text, "4294967295 sequences of 4294967295 tokens"));
 	l = limits;
 	l.max_slabs = 0; /* as many as a block word can name */
-	l.kv_dtype = 0;
+	l.kv_dtype = IG_F32; /* 0, and not "unset" */
 	assert_int_equal(ig_gpu_step_init(&s, &info, &l, 1, &err), 0);
 	assert_int_equal(s.limits.max_slabs, 1u << 20);
-	assert_int_equal(s.limits.kv_dtype, IG_F16);
+	assert_int_equal(s.limits.kv_dtype, IG_F32);
 	ig_gpu_step_finish(&s);
 	struct ig_model_info i = info;
 	i.groups[0].n_layers = 0;
