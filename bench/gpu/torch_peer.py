@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""What PyTorch does on this GPU with the shapes that `run` measures: a device copy, cuBLAS's
-products, and a llama of random half-precision weights decoding with a static cache in a
-CUDA graph.  Prints one JSON object a line.
+"""What PyTorch does on this GPU with the shapes that `run` measures: a device copy, and a
+llama of random half-precision weights decoding with a static cache in a CUDA graph.  Prints one JSON object a line.
 
-    torch_peer.py copy | products | decode tinyllama-1.1b|devstral-24b STREAMS TOKENS
+    torch_peer.py copy | decode tinyllama-1.1b|devstral-24b STREAMS TOKENS
 """
 import json
 import sys
@@ -50,22 +49,6 @@ def copy():
     y = torch.empty_like(x)
     t = seconds(lambda: y.copy_(x))
     print(json.dumps({"what": "device copy, read and written", "TB/s": 2 * x.numel() / t / 1e12}))
-
-
-def products():
-    """Several weights in turn, so that none is found in the cache."""
-    for m, n, k in ((1, 5120, 5120), (16, 5120, 5120), (16, 32768, 5120), (16, 5120, 32768),
-                    (4096, 5120, 5120), (4096, 32768, 5120)):
-        count = max(2, (512 << 20) // (n * k * 2))
-        w = [torch.randn(n, k, device=DEVICE, dtype=HALF) * 0.05 for _ in range(count)]
-        x = torch.randn(m, k, device=DEVICE, dtype=HALF) * 0.05
-        y = torch.empty(m, n, device=DEVICE, dtype=HALF)
-        g = graph_of(lambda: [torch.matmul(x, v.T, out=y) for v in w])
-        t = seconds(g.replay) / count
-        print(json.dumps({"what": "cuBLAS", "m": m, "n": n, "k": k, "us": t * 1e6,
-                          "TFLOP/s": 2 * m * n * k / t / 1e12,
-                          "TB/s": 2 * (n * k + m * k + m * n) / t / 1e12}), flush=True)
-        del w
 
 
 class Llama:
@@ -132,8 +115,6 @@ def decode(name, streams, tokens):
 def main():
     if sys.argv[1:2] == ["copy"]:
         copy()
-    elif sys.argv[1:2] == ["products"]:
-        products()
     elif sys.argv[1:2] == ["decode"] and len(sys.argv) == 5 and sys.argv[2] in SHAPES:
         decode(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     else:
