@@ -181,6 +181,7 @@ static const struct ig_gpu_device_class paper = { .name = "paper", .facts = fact
 #define BYTE_PS 15.0
 #define BYTE_ROW_PS 3.0
 #define LOOP_PS (CUT_PS / 4)
+#define MAX_CUTS 64
 
 static double estimate_ps(const struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d,
 			  const uint32_t live[IG_N_LIVE])
@@ -295,7 +296,7 @@ static void count_step(const struct ig_gpu_lowered *p, const struct ig_plan *pla
 		s->layer_dispatches += layer == 1;
 		s->layer_barriers += layer == 1 && barrier;
 		double more = estimate_ps(t, &td->d, live);
-		if (ps > 0 && ps + more > CUT_PS) {
+		if (ps > 0 && ps + more > CUT_PS && s->n_command_buffers < MAX_CUTS) {
 			s->n_command_buffers++;
 			ps = 0;
 		}

@@ -389,6 +389,11 @@ static bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes)
 	return a < b + b_bytes && b < a + a_bytes;
 }
 
+static bool touches(const struct ig_gpu_copy *c, uint64_t at, uint64_t n_bytes)
+{
+	return overlap(c->dst, c->n_bytes, at, n_bytes) || overlap(c->src, c->n_bytes, at, n_bytes);
+}
+
 /* Copies of one step run at the same time, so none may depend on another: one from a
  * block that is itself to be filled takes that block's source; one to a block that is to
  * be filled replaces that copy; anything else that overlaps goes in a later step. */
@@ -500,6 +505,21 @@ void *ig_gpu_map_slab(struct ig_driver *base, uint64_t slab_bytes)
 void ig_gpu_unmap_slab(struct ig_driver *base, void *slab, uint64_t slab_bytes)
 {
 	struct ig_gpu_driver *d = (struct ig_gpu_driver *)base;
+	uint64_t at = (uint64_t)(uintptr_t)slab;
+	uint32_t kept = 0, touching = 0;
 
-	ig_gpu_slabs_unmap(&d->slabs, (uint64_t)(uintptr_t)slab, d->submitted);
+	/* Copies that wait must not find the slab gone: a block that was copied from here is
+	 * still wanted where it goes. */
+	for (uint32_t i = 0; i < d->n_copies; i++)
+		touching += touches(&d->copies[i], at, slab_bytes);
+	if (touching) {
+		struct ig_error err = { 0 };
+		if (flush_copies(d, &err))
+			d->copy_error = err;
+		for (uint32_t i = 0; i < d->n_copies; i++)
+			if (!touches(&d->copies[i], at, slab_bytes))
+				d->copies[kept++] = d->copies[i];
+		d->n_copies = kept;
+	}
+	ig_gpu_slabs_unmap(&d->slabs, at, d->submitted);
 }

@@ -657,6 +657,27 @@ static void test_slabs(void **state)
 	fake_gpu.pressure = 1;
 	assert_runs(&s);
 	assert_int_equal(fake_gpu.n_frees, frees + 1);
+	/* A block is copied from a slab that then goes: the copy goes ahead, and the slab is not
+	 * freed before it is done. */
+	a = ig_driver_map_slab(s.driver, 65536);
+	memset(a, 'x', BLOCK);
+	ig_driver_copy(s.driver, block(&s, B), a, BLOCK);
+	ig_driver_unmap_slab(s.driver, a, 65536);
+	frees = fake_gpu.n_frees;
+	fake_gpu.pressure = UINT64_MAX;
+	assert_int_equal(ig_program_submit(s.program, make_step(&s, 0, 7, NULL)), 0);
+	assert_int_equal(fake_gpu.n_frees, frees);
+	assert_int_equal(block(&s, B)[9], 'x');
+	assert_int_equal(ig_program_wait(s.program), 0);
+	/* Where that can't be, the next step says so. */
+	a = ig_driver_map_slab(s.driver, 65536);
+	ig_driver_copy(s.driver, block(&s, B), a, BLOCK);
+	fake_gpu.submit_error = -EIO;
+	ig_driver_unmap_slab(s.driver, a, 65536);
+	assert_int_equal(ig_program_submit(s.program, make_step(&s, 0, 7, NULL)), -EIO);
+	uint32_t copies = fake_gpu.n_copies;
+	assert_runs(&s);
+	assert_int_equal(fake_gpu.n_copies, copies);
 	fake_gpu.max_bytes = 1;
 	assert_null(ig_driver_map_slab(s.driver, 131072));
 	stop(&s);

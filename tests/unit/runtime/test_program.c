@@ -333,7 +333,9 @@ static void test_refusals(void **state)
 	struct ig_driver *d;
 
 	assert_int_equal(ig_driver_open("quantum", &o, &d, &err), -ENOTSUP);
-	assert_string_equal(err.text, "driver \"quantum\" is unknown; known: auto, cpu");
+	/* And any GPU's that this build has. */
+	assert_non_null(strstr(err.text, "driver \"quantum\" is unknown; known: auto, "));
+	assert_non_null(strstr(err.text, "cpu"));
 	o.isa = "avx9000";
 	assert_int_equal(ig_driver_open("cpu", &o, &d, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "\"avx9000\""));
@@ -344,7 +346,7 @@ static void test_refusals(void **state)
 	assert_int_equal(ig_driver_open("cpu", &o, &d, &err), -EINVAL);
 
 	o = (struct ig_driver_options){ .n_threads = 2, .strict = 1 };
-	assert_int_equal(ig_driver_open("auto", &o, &d, &err), 0);
+	assert_int_equal(ig_driver_open("cpu", &o, &d, &err), 0);
 	assert_non_null(strstr(ig_driver_describe(d), "cpu, "));
 	assert_non_null(strstr(ig_driver_describe(d), "2 threads"));
 	assert_non_null(strstr(ig_driver_describe(d), ", strict"));
@@ -410,7 +412,7 @@ static void test_refusals(void **state)
 
 	/* Not strict: who submits again has waited, and nobody need have submitted. */
 	o.strict = 0;
-	assert_int_equal(ig_driver_open("auto", &o, &d, &err), 0);
+	assert_int_equal(ig_driver_open("cpu", &o, &d, &err), 0);
 	assert_null(strstr(ig_driver_describe(d), "strict"));
 	assert_int_equal(ig_driver_lower(d, w->plan, &limits, &p, &memory, &err), 0);
 	assert_int_equal(ig_program_load(p, &err), 0);
