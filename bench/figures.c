@@ -30,7 +30,7 @@ const struct figures_shape figures_shapes[] = {
 };
 const uint32_t figures_n_shapes = sizeof figures_shapes / sizeof *figures_shapes;
 
-/* ---- a file without its weights ------------------------------------------------------------ */
+/* ---- a file without its weights --------------------------------------------------- */
 
 struct header {
 	uint8_t *at, *end;
@@ -146,7 +146,7 @@ static void write_header(struct header *h, const struct figures_shape *s)
 	h->at = end;
 }
 
-/* ---- a device that is nothing but its facts --------------------------------------------------- */
+/* ---- a device that is nothing but its facts --------------------------------------- */
 
 static const struct ig_gpu_facts kinds[] = {
 	[IG_GPU_METAL] = { sizeof(struct ig_gpu_facts), IG_GPU_METAL, 7, 8, 32768, 1024,
@@ -174,7 +174,7 @@ static void free_nothing(struct ig_gpu_device *d, struct ig_gpu_buffer *b)
 static const struct ig_gpu_device_class paper = { .name = "paper", .facts = facts,
 						  .free = free_nothing };
 
-/* ---- counting ------------------------------------------------------------------------------------ */
+/* ---- counting --------------------------------------------------------------------- */
 
 /* As runtime/metal/program.m cuts a step, by what an M1 would need. */
 #define CUT_PS 250e9
@@ -339,7 +339,7 @@ static void count(const struct ig_gpu_lowered *p, const struct ig_plan *plan, st
 	count_step(p, plan, many, &out->many);
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------- */
+/* ---- all of it -------------------------------------------------------------------- */
 
 static int lower(const struct ig_plan *plan, uint32_t kind, struct figures *out, struct ig_error *err)
 {

@@ -19,7 +19,7 @@
  * far less than a second, and systems end one that holds a display up after some. */
 #define WAIT_MS 30000u
 
-/* ---- opening ---------------------------------------------------------------------------- */
+/* ---- opening ---------------------------------------------------------------------- */
 
 static int make_copy_program(struct ig_gpu_driver *d, struct ig_error *err)
 {
@@ -95,7 +95,7 @@ uint64_t ig_gpu_memory(const struct ig_driver *base)
 	return d->device->class->facts(d->device)->working_set_bytes;
 }
 
-/* ---- lowering and loading ------------------------------------------------------------------ */
+/* ---- lowering and loading --------------------------------------------------------- */
 
 static uint64_t at_least_one(uint64_t n)
 {
@@ -236,7 +236,7 @@ void ig_gpu_program_destroy(struct ig_program *base)
 	free(p);
 }
 
-/* ---- waiting ---------------------------------------------------------------------------------- */
+/* ---- waiting ---------------------------------------------------------------------- */
 
 /* The device is gone for good: every later submit says so. */
 static void note_loss(struct ig_gpu_driver *d, int rc, const struct ig_error *why)
@@ -349,7 +349,7 @@ int ig_gpu_program_wait(struct ig_program *base)
 	return rc;
 }
 
-/* ---- copies -------------------------------------------------------------------------------------- */
+/* ---- copies ----------------------------------------------------------------------- */
 
 /* Send the copies that wait ahead of what is submitted next.  What could not be sent
  * stays. */
@@ -449,7 +449,7 @@ void ig_gpu_copy(struct ig_driver *base, void *dst, const void *src, uint64_t n_
 		merge_copy(d, &c); /* into an empty list */
 }
 
-/* ---- submitting ------------------------------------------------------------------------------------ */
+/* ---- submitting ------------------------------------------------------------------- */
 
 int ig_gpu_program_submit(struct ig_program *base, const struct ig_step *step)
 {
@@ -493,7 +493,7 @@ int ig_gpu_program_submit(struct ig_program *base, const struct ig_step *step)
 	return 0;
 }
 
-/* ---- slabs ------------------------------------------------------------------------------------------- */
+/* ---- slabs ------------------------------------------------------------------------ */
 
 void *ig_gpu_map_slab(struct ig_driver *base, uint64_t slab_bytes)
 {

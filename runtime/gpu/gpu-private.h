@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-/* ---- slabs of the cache (slabs.c) --------------------------------------------------- */
+/* ---- slabs of the cache (slabs.c) ------------------------------------------------- */
 
 /* The engine's address of a slab is the device's: nobody but kernels follows it. */
 struct ig_gpu_slab {
@@ -39,7 +39,7 @@ void ig_gpu_slabs_unmap(struct ig_gpu_slabs *s, uint64_t address, uint64_t submi
 void ig_gpu_slabs_release(struct ig_gpu_slabs *s, uint64_t n_bytes, uint64_t done);
 void ig_gpu_slabs_finish(struct ig_gpu_slabs *s);
 
-/* ---- the step (step.c) ---------------------------------------------------------------- */
+/* ---- the step (step.c) ------------------------------------------------------------ */
 
 /* Copies between blocks that wait for the next step. */
 #define IG_GPU_MAX_COPIES 256
@@ -74,7 +74,7 @@ int ig_gpu_step_pack(struct ig_gpu_step_shape *s, const struct ig_step *step, ui
 void ig_gpu_step_pack_copies(const struct ig_gpu_copy *copies, uint32_t n, void *area,
 			     struct ig_gpu_submission *out);
 
-/* ---- weights (weights.c) --------------------------------------------------------------- */
+/* ---- weights (weights.c) ---------------------------------------------------------- */
 
 /* One piece of device memory: a view of the file, or memory that weights are copied to. */
 struct ig_gpu_view {
@@ -103,7 +103,7 @@ int ig_gpu_weights_place(struct ig_gpu_weights *w, struct ig_gpu_device *d, stru
 int ig_gpu_weights_load(struct ig_gpu_weights *w, struct ig_gpu_device *d, struct ig_error *err);
 void ig_gpu_weights_finish(struct ig_gpu_weights *w, struct ig_gpu_device *d);
 
-/* ---- the driver ---------------------------------------------------------------------------- */
+/* ---- the driver ------------------------------------------------------------------- */
 
 /* A slot of a device's program. */
 struct ig_gpu_flight {

@@ -37,7 +37,7 @@ static int no_memory(struct lowering *l)
 	return ig_fail(l->err, -ENOMEM, "no memory for the lowered plan");
 }
 
-/* ---- how much attention may split ---------------------------------------------------------- */
+/* ---- how much attention may split ------------------------------------------------- */
 
 static uint32_t choose_max_partials(const struct ig_plan *plan,
 				    const struct ig_program_limits *limits)
@@ -60,7 +60,7 @@ static uint32_t choose_max_partials(const struct ig_plan *plan,
 	return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 
-/* ---- operands -------------------------------------------------------------------------------- */
+/* ---- operands --------------------------------------------------------------------- */
 
 static const struct ig_gpu_tensor nothing = { .ref.buffer = -1, .dtype = IG_DTYPE_NONE };
 
@@ -139,7 +139,7 @@ static int refuse(struct lowering *l, const struct ig_plan_node *n, int rc, cons
 	return ig_fail(l->err, rc, "%s: %.300s", name, why);
 }
 
-/* ---- element types ---------------------------------------------------------------------------- */
+/* ---- element types ---------------------------------------------------------------- */
 
 static int choose_types(struct lowering *l)
 {
@@ -194,7 +194,7 @@ static int use_value(struct lowering *l, ig_value v, uint32_t dtype, struct ig_g
 	return rc;
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------- */
+/* ---- nodes ------------------------------------------------------------------------ */
 
 static int lower_node(struct lowering *l, uint32_t number)
 {

@@ -35,7 +35,7 @@ static uint32_t mask_words(uint32_t n_vocab)
 	return n_vocab / 32 + (n_vocab % 32 != 0);
 }
 
-/* ---- the area ------------------------------------------------------------------------- */
+/* ---- the area --------------------------------------------------------------------- */
 
 /* One more array, from a multiple of 16 on; false when the sum overflows. */
 static bool add_array(uint64_t *total, uint64_t n, uint64_t size)
@@ -106,7 +106,7 @@ void ig_gpu_step_finish(struct ig_gpu_step_shape *s)
 	s->slabs_seen = NULL;
 }
 
-/* ---- packing ---------------------------------------------------------------------------- */
+/* ---- packing ---------------------------------------------------------------------- */
 
 struct packing {
 	struct ig_gpu_step_shape *shape;
@@ -232,7 +232,7 @@ static int pack_samples(struct packing *k)
 	return 0;
 }
 
-/* ---- the cache ---------------------------------------------------------------------------- */
+/* ---- the cache -------------------------------------------------------------------- */
 
 static bool aligned(uint64_t n)
 {

@@ -145,7 +145,7 @@ int ig_gpu_tape_weight(struct ig_gpu_tape *t, uint64_t n_bytes, struct ig_gpu_re
 	return set_ref(t, add_buffer(t, IG_GPU_BUFFER_WEIGHTS, n_bytes), out);
 }
 
-/* ---- what ops call ------------------------------------------------------------------ */
+/* ---- what ops call ---------------------------------------------------------------- */
 
 static int host_scratch(struct ig_gpu_tape *t, uint64_t n_bytes, struct ig_gpu_ref *ref)
 {
@@ -216,7 +216,7 @@ static int host_kv(struct ig_gpu_tape *t, uint32_t group, uint32_t layer, struct
 	return set_ref(t, b, ref);
 }
 
-/* ---- a dispatch ---------------------------------------------------------------------- */
+/* ---- a dispatch ------------------------------------------------------------------- */
 
 static int check_bind(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d, uint32_t i)
 {
@@ -343,7 +343,7 @@ const struct ig_gpu_host ig_gpu_tape_host = {
 	.kv = host_kv,
 };
 
-/* ---- hazards --------------------------------------------------------------------------- */
+/* ---- hazards ---------------------------------------------------------------------- */
 
 /* Two dispatches of which no step runs both: kernels for few and for many rows. */
 static bool exclusive(const struct ig_gpu_dispatch *a, const struct ig_gpu_dispatch *b)
@@ -391,7 +391,7 @@ static void find_barriers(struct ig_gpu_tape *t, uint32_t *phase)
 	}
 }
 
-/* ---- scratch ----------------------------------------------------------------------------- */
+/* ---- scratch ---------------------------------------------------------------------- */
 
 struct piece {
 	uint32_t buffer, first, last; /* phases */
@@ -477,7 +477,7 @@ int ig_gpu_tape_close(struct ig_gpu_tape *t, struct ig_error *err)
 	return t->status ? ig_fail(err, t->status, "%s", t->error.text) : 0;
 }
 
-/* ---- a step ------------------------------------------------------------------------------ */
+/* ---- a step ----------------------------------------------------------------------- */
 
 bool ig_gpu_dispatch_grid(const struct ig_gpu_dispatch *d, const uint32_t live[IG_N_LIVE],
 			  uint32_t grid[3])

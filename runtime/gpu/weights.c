@@ -31,7 +31,7 @@ int ig_gpu_weights_init(struct ig_gpu_weights *w, const struct ig_plan *plan, st
 	return 0;
 }
 
-/* ---- where weights lie ---------------------------------------------------------------- */
+/* ---- where weights lie ------------------------------------------------------------ */
 
 static uint64_t round_up(uint64_t n, uint64_t to)
 {
@@ -156,7 +156,7 @@ int ig_gpu_weights_place(struct ig_gpu_weights *w, struct ig_gpu_device *d, stru
 	return rc;
 }
 
-/* ---- loading ------------------------------------------------------------------------------ */
+/* ---- loading ---------------------------------------------------------------------- */
 
 static int copy_weight(struct ig_gpu_weights *w, struct ig_gpu_device *d, uint32_t i,
 		       struct ig_error *err)
