@@ -353,7 +353,7 @@ const struct ig_shader ig_shader_convert = { .struct_size = sizeof(struct ig_sha
 const struct ig_shader ig_shader_copy = { .struct_size = sizeof(struct ig_shader),
 					  .name = "kvcache/copy" };
 
-/* ---- the model ------------------------------------------------------------------------ */
+/* ---- the model -------------------------------------------------------------------- */
 
 static const uint32_t toy_args = 1;
 static const struct ig_shader toy_shader = { .struct_size = sizeof toy_shader, .name = "toy" };
