@@ -94,6 +94,26 @@ struct setup {
 
 static struct ig_gpu_lab *lab;
 
+/* With a window the engine gives blocks back that no row sees any more: no kernel may
+ * look at their words. */
+static void forget_unseen(struct setup *s)
+{
+	int32_t lowest[WORLD_MAX_SEQS];
+
+	for (int32_t i = 0; i < s->n_seqs; i++)
+		lowest[i] = s->c->lens[i];
+	for (int32_t r = 0; r < s->n_rows; r++) {
+		int32_t *low = &lowest[s->row_seq[r]];
+		int32_t from = s->positions[r] + 1 - (int32_t)s->c->window;
+
+		from = from < 0 || !s->c->window ? 0 : from;
+		*low = from < *low ? from : *low;
+	}
+	for (int32_t i = 0; i < s->n_seqs; i++)
+		for (int32_t b = 0; b < lowest[i] / IG_BLOCK_TOKENS; b++)
+			s->w.block_tables[i * s->w.kv.max_blocks + b] = IG_BLOCK_NONE;
+}
+
 static void setup_create(struct setup *s, const struct attention_case *c)
 {
 	memset(s, 0, sizeof *s);
@@ -117,6 +137,7 @@ static void setup_create(struct setup *s, const struct attention_case *c)
 			s->positions[s->n_rows] = t;
 			s->row_seq[s->n_rows] = x->seq;
 		}
+	forget_unseen(s);
 	guarded_create(&s->q, s->n_rows, (int64_t)c->n_heads * c->head_dim);
 	for (int32_t r = 0; r < s->n_rows; r++)
 		for (int64_t i = 0; i < s->q.t.n_cols; i++)
