@@ -330,7 +330,9 @@ static void test_the_comparison_can_fail(void **state)
 	const struct setting one = { .isa = "auto", .activations = "auto", .kv_dtype = IG_F16,
 				     .prompt = 0, .max_ids = 512 };
 	/* So hot that eight draws are hardly the eight largest logits. */
-	const struct ig_sample_params hot = { .temperature = 3.0f, .top_p = 1.0f, .seed = 4711 };
+	const struct ig_sample_params hot = { .temperature = 3.0f, .top_p = 1.0f,
+					      .repetition_penalty = 1.0f, .mask = -1,
+					      .seed = 4711 };
 	struct setting two = one;
 	struct answer a, b;
 	struct ig_stepper *s;
