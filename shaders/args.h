@@ -25,8 +25,9 @@ struct linear_args {
 	uint shares; /* that k is cut into; of the weight's shape alone */
 	uint w_row_bytes;
 	uint flags; /* LINEAR_… */
+	uint column; /* of y and the residual as bound, where the first weight's begin */
 };
-SHARED_SIZE(linear_args, 56);
+SHARED_SIZE(linear_args, 60);
 #define LINEAR_BIAS 1u
 #define LINEAR_RESIDUAL 2u
 #define LINEAR_OUT_F16 4u /* else, without LINEAR_OUT_BF16, float */

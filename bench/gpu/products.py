@@ -88,7 +88,7 @@ def run(folder):
             ok(cu.cuModuleGetFunction(C.byref(functions[name]), modules[op], name.encode()), name)
             ok(cu.cuFuncSetAttribute(functions[name], 8, 227 * 1024), name)
         act = 1 if op == "glu" else 0
-        args = np.array([k, n, 0, 0, 0, 1, k, n, 0, act, 0, shares, k * 2, LINEAR_PAIRS * (n % 2 == 0)],
+        args = np.array([k, n, 0, 0, 0, 1, k, n, 0, act, 0, shares, k * 2, LINEAR_PAIRS * (n % 2 == 0), 0],
                         np.uint32).tobytes()
         pointers = [step, x] + (weights + [y] if op == "glu" else weights * 4 + [y] * 5 + [y])
         keep = [C.create_string_buffer(args, len(args))]

@@ -237,9 +237,10 @@ static void bind_operands(const struct product *p, const struct linear_args *arg
 {
 	const struct ig_gpu_call *c = p->call;
 	const struct ig_gpu_tensor *y = &c->out[0];
-	uint64_t columns = 0;
+	/* Offsets of buffers are multiples of 4 bytes. */
+	uint64_t first = (uint64_t)p->column - args->column, columns = args->column;
 
-	for (uint32_t i = 0; i < (p->pair ? 1 : p->n); i++)
+	for (uint32_t i = 0; i < args->n_weights; i++)
 		columns += args->n[i];
 	d->bind[d->n_binds++] = bind(c->in[0].ref, 0, args->k * element_bytes(p->element), IG_GPU_READ);
 	/* What is not there is never read, but a kernel has all its operands. */
@@ -251,10 +252,10 @@ static void bind_operands(const struct product *p, const struct linear_args *arg
 				bind(p->bias[i]->ref, 0, (uint64_t)args->n[i] * 4, IG_GPU_READ) :
 				bind_weight(p->weight[0]);
 		d->bind[d->n_binds++] = args->flags & LINEAR_RESIDUAL ?
-			bind(c->in[1].ref, (uint64_t)p->column * 4, columns * 4, IG_GPU_READ) :
+			bind(c->in[1].ref, first * 4, columns * 4, IG_GPU_READ) :
 			bind_weight(p->weight[0]);
 	}
-	d->bind[d->n_binds++] = bind(y->ref, (uint64_t)p->column * element_bytes(y->dtype),
+	d->bind[d->n_binds++] = bind(y->ref, first * element_bytes(y->dtype),
 				     columns * element_bytes(y->dtype), IG_GPU_WRITE);
 }
 
@@ -331,10 +332,11 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 	args.rows_live = y->row_class == IG_ROWS_LOGITS;
 	args.w_row_bytes = (uint32_t)p->weight[0]->row_stride;
 	args.shares = choose(p, &variants);
+	args.column = (uint32_t)(p->column % 2);
 	args.flags = (p->bias[0] ? LINEAR_BIAS : 0) | (residual ? LINEAR_RESIDUAL : 0) |
 		(y->dtype == IG_F16 ? LINEAR_OUT_F16 : 0) | (y->dtype == IG_BF16 ? LINEAR_OUT_BF16 : 0);
 	/* Columns in pairs: every weight's columns begin at an even one, and so do rows. */
-	bool even = p->column % 2 == 0 && args.y_stride % 2 == 0 && args.residual_stride % 2 == 0;
+	bool even = args.column == 0 && args.y_stride % 2 == 0 && args.residual_stride % 2 == 0;
 	for (uint32_t i = 0; i + 1 < args.n_weights; i++)
 		even = even && args.n[i] % 2 == 0;
 	if (even)

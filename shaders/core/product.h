@@ -62,7 +62,8 @@ METAL_FUNC product_place product_find(constant linear_args &args, uint n_weights
 	for (uint i = 0; i < n_weights; i++)
 		across += (args.n[i] + width - 1) / width;
 	const uint down = (rows + height - 1) / height;
-	p.m0 = p.rows = p.weight = p.n0 = p.columns = p.y0 = 0;
+	p.m0 = p.rows = p.weight = p.n0 = p.columns = 0;
+	p.y0 = args.column;
 	if (group >= across * down)
 		return p;
 	const uint band = group / (PRODUCT_BAND * across) * PRODUCT_BAND;

@@ -1,0 +1,274 @@
+/*
+ * test_gpu_products.c: what the case table (test_gpu_ops.c) has no room for: weights side
+ * by side, of one format or of several, at odd columns, with bias and residual; results in
+ * every type; one row's bits alone and among few and many; what is refused.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "model/gguf.h"
+#include "ops/op-private.h"
+#include "tests/ops/cases.h"
+#include "tests/ops/gpu_case.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct ig_gpu_lab *lab;
+
+struct layout {
+	uint32_t n; /* weights */
+	uint32_t dtype[4];
+	int64_t rows_of[4], k;
+	uint32_t act;
+	bool bias, residual;
+	uint32_t f32, out_dtype;
+	double tolerance; /* of the result's largest value */
+};
+
+#define MOST_ROWS 70
+
+struct world {
+	const struct layout *l;
+	struct ig_linear_params params;
+	void *weight[4];
+	float *bias[4], *x, *residual;
+	int64_t columns;
+};
+
+static void *must(void *p)
+{
+	if (!p)
+		abort();
+	return p;
+}
+
+static float *floats(int64_t n, uint64_t *seed)
+{
+	float *p = must(malloc((size_t)n * sizeof *p));
+
+	for (int64_t i = 0; i < n; i++)
+		p[i] = ig_random_normalish(seed);
+	return p;
+}
+
+/* Random bytes are sound weights where scales are: halves near 2^-6. */
+static void *weights(uint32_t dtype, int64_t rows, int64_t k, uint64_t *seed)
+{
+	uint64_t row = ig_dtype_row_bytes(dtype, k), block = dtype == IG_Q8_0 ? 34 : dtype == IG_Q4_0 ? 18 : 20;
+	uint8_t *p = must(aligned_alloc(64, ((size_t)(row * (uint64_t)rows) + 127) & ~(size_t)63));
+
+	for (uint64_t i = 0; i < row * (uint64_t)rows; i++)
+		p[i] = (uint8_t)(ig_random_u64(seed) >> 33);
+	for (int64_t i = 0; i < rows * k && dtype == IG_F32; i++) {
+		float v = ig_random_normalish(seed);
+		memcpy(p + i * 4, &v, 4);
+	}
+	for (int64_t i = 0; i < rows * k && (dtype == IG_F16 || dtype == IG_BF16); i++) {
+		uint16_t base = dtype == IG_F16 ? 0x3000 : 0x3e00; /* 1/8 */
+		uint16_t h = (uint16_t)(base | (ig_random_u64(seed) >> 40 & 0x807f));
+		memcpy(p + i * 2, &h, 2);
+	}
+	for (uint64_t at = 0; dtype >= IG_Q4_0 && dtype <= IG_Q8_0 && at < row * (uint64_t)rows; at += block) {
+		uint16_t d = 0x2400, m = 0xac00; /* 1/64, -1/16 */
+		memcpy(p + at, &d, 2);
+		if (dtype == IG_Q4_1)
+			memcpy(p + at + 2, &m, 2);
+	}
+	return p;
+}
+
+static void open_world(struct world *w, const struct layout *l)
+{
+	uint64_t seed = 0x243f6a8885a308d3u ^ (uint64_t)l->k;
+
+	*w = (struct world){ .l = l, .params = { sizeof w->params, l->n, l->act, l->bias } };
+	for (uint32_t i = 0; i < l->n; i++) {
+		w->weight[i] = weights(l->dtype[i], l->rows_of[i], l->k, &seed);
+		w->bias[i] = floats(l->rows_of[i], &seed);
+		w->columns += l->rows_of[i];
+	}
+	w->x = floats(MOST_ROWS * l->k, &seed);
+	w->residual = floats(MOST_ROWS * w->columns, &seed);
+}
+
+static void close_world(struct world *w)
+{
+	for (uint32_t i = 0; i < w->l->n; i++) {
+		free(w->weight[i]);
+		free(w->bias[i]);
+	}
+	free(w->x);
+	free(w->residual);
+}
+
+/* Rows first … of the result. */
+static int run(struct world *w, int32_t first, int32_t n, float *out, bool reference, struct ig_error *err)
+{
+	const struct layout *l = w->l;
+	struct ig_step step = { .struct_size = sizeof step, .n_rows = n };
+	struct ig_op_call call = { .struct_size = sizeof call, .params = &w->params, .step = &step,
+				   .n_in = l->residual ? 2 : 1, .n_out = 1,
+				   .n_weights = l->n * (1 + l->bias) };
+	struct ig_gpu_case c = { .op = &ig_op_linear, .call = &call, .in_class = IG_ROWS_TOKENS,
+				 .out_dtype = l->out_dtype, .f32 = l->f32 };
+
+	call.in[0] = (struct ig_tensor){ w->x + first * l->k, n, l->k, l->k * 4, IG_F32, IG_FORM_ROWS };
+	if (l->residual)
+		call.in[1] = (struct ig_tensor){ w->residual + first * w->columns, n, w->columns,
+						 w->columns * 4, IG_F32, IG_FORM_ROWS };
+	for (uint32_t i = 0; i < l->n; i++) {
+		call.weight[i] = (struct ig_tensor){ w->weight[i], l->rows_of[i], l->k,
+						     (int64_t)ig_dtype_row_bytes(l->dtype[i], l->k),
+						     l->dtype[i], IG_FORM_ROWS };
+		if (l->bias)
+			call.weight[l->n + i] = (struct ig_tensor){ w->bias[i], 1, l->rows_of[i],
+								    l->rows_of[i] * 4, IG_F32, IG_FORM_ROWS };
+	}
+	call.out[0] = (struct ig_tensor){ out, n, w->columns, w->columns * 4, IG_F32, IG_FORM_ROWS };
+	return reference ? ig_gpu_case_reference(lab, &c, err) : ig_gpu_case_run(lab, &c, err);
+}
+
+static void check(const struct layout *l)
+{
+	static const int32_t counts[] = { 1, 8, 9, 16, 17, 64, MOST_ROWS };
+	struct ig_error err = { 0 };
+	struct world w;
+	double most = 0.0;
+
+	open_world(&w, l);
+	float *ref = must(malloc((size_t)(MOST_ROWS * w.columns) * sizeof *ref));
+	float *all = must(malloc((size_t)(MOST_ROWS * w.columns) * sizeof *all));
+	float *got = must(malloc((size_t)(MOST_ROWS * w.columns) * sizeof *got));
+	assert_int_equal(run(&w, 0, MOST_ROWS, ref, true, &err), 0);
+	if (run(&w, 0, MOST_ROWS, all, false, &err))
+		fail_msg("%s", err.text);
+	for (int64_t i = 0; i < MOST_ROWS * w.columns; i++)
+		most = fmax(most, fabs((double)ref[i]));
+	assert_true(most > 0.1 && most < 1e4);
+	for (int64_t i = 0; i < MOST_ROWS * w.columns; i++)
+		if (!(fabs((double)all[i] - (double)ref[i]) <= l->tolerance * most))
+			fail_msg("row %lld column %lld is %.9g, expected %.9g", (long long)(i / w.columns),
+				 (long long)(i % w.columns), (double)all[i], (double)ref[i]);
+	for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+		int32_t first = MOST_ROWS - counts[c];
+
+		if (run(&w, first, counts[c], got, false, &err))
+			fail_msg("%d rows: %s", counts[c], err.text);
+		for (int32_t r = 0; r < counts[c]; r++)
+			if (memcmp(got + r * w.columns, all + (first + r) * w.columns,
+				   (size_t)w.columns * sizeof *got))
+				fail_msg("row %d has other bits among %d rows", first + r, counts[c]);
+	}
+	free(ref);
+	free(all);
+	free(got);
+	close_world(&w);
+}
+
+#define SIDE(...) { __VA_ARGS__ }
+
+static void test_one_format(void **state)
+{
+	check(&(struct layout){ 3, SIDE(IG_F16, IG_F16, IG_F16), SIDE(64, 8, 8), 576, IG_ACT_NONE,
+				false, false, 0, IG_F32, 1e-4 });
+	check(&(struct layout){ 3, SIDE(IG_Q4_0, IG_Q4_0, IG_Q4_0), SIDE(33, 17, 1), 96, IG_ACT_SILU,
+				true, true, 0, IG_F32, 1e-3 });
+	check(&(struct layout){ 4, SIDE(IG_BF16, IG_BF16, IG_BF16, IG_BF16), SIDE(1, 2, 3, 65), 1024,
+				IG_ACT_GELU, true, false, 0, IG_F32, 1e-4 });
+	check(&(struct layout){ 2, SIDE(IG_F32, IG_F32), SIDE(7, 40), 37, IG_ACT_NONE, false, true, 0,
+				IG_F32, 1e-5 });
+}
+
+/* Each format is a dispatch of its own; they write neighbouring columns. */
+static void test_several_formats(void **state)
+{
+	check(&(struct layout){ 3, SIDE(IG_Q8_0, IG_Q4_1, IG_Q4_1), SIDE(33, 16, 9), 512, IG_ACT_NONE,
+				true, true, 0, IG_F32, 1e-3 });
+	check(&(struct layout){ 4, SIDE(IG_Q4_0, IG_F16, IG_Q4_0, IG_Q8_0), SIDE(5, 32, 31, 8), 64,
+				IG_ACT_SILU, false, false, 0, IG_F16, 2e-3 });
+	/* bfloat16 and float16 meet in float */
+	check(&(struct layout){ 2, SIDE(IG_BF16, IG_F16), SIDE(19, 20), 99, IG_ACT_NONE, true, true, 0,
+				IG_F32, 1e-5 });
+	check(&(struct layout){ 3, SIDE(IG_F32, IG_Q4_1, IG_BF16), SIDE(3, 40, 5), 160, IG_ACT_NONE,
+				false, false, 0, IG_F32, 1e-5 });
+}
+
+static void test_in_float(void **state)
+{
+	check(&(struct layout){ 2, SIDE(IG_Q8_0, IG_Q8_0), SIDE(48, 6), 2048, IG_ACT_NONE, false, true, 1,
+				IG_F32, 1e-5 });
+	check(&(struct layout){ 1, SIDE(IG_F16), SIDE(21), 1, IG_ACT_GELU, true, false, 1, IG_F32, 1e-5 });
+}
+
+static void test_results(void **state)
+{
+	check(&(struct layout){ 2, SIDE(IG_F16, IG_F16), SIDE(7, 26), 128, IG_ACT_NONE, true, true, 0,
+				IG_F16, 2e-3 });
+	check(&(struct layout){ 2, SIDE(IG_Q4_1, IG_Q8_0), SIDE(7, 26), 128, IG_ACT_NONE, true, false, 0,
+				IG_BF16, 1e-2 });
+}
+
+/* A sum beyond a half is its largest, never infinite: x and w of 2^9, 64 of them. */
+static void test_saturated(void **state)
+{
+	const struct layout l = { 1, SIDE(IG_F16), SIDE(4), 64, IG_ACT_NONE, false, false, 0, IG_F16, 0 };
+	struct ig_error err = { 0 };
+	struct world w;
+	float got[4 * 2];
+
+	open_world(&w, &l);
+	for (int64_t i = 0; i < 2 * l.k; i++)
+		w.x[i] = i < l.k ? 512.0f : -512.0f;
+	for (int64_t i = 0; i < 4 * l.k; i++)
+		((uint16_t *)w.weight[0])[i] = 0x6000; /* 512 */
+	assert_int_equal(run(&w, 0, 2, got, false, &err), 0);
+	for (int i = 0; i < 8; i++)
+		assert_float_equal(got[i], i < 4 ? 65504.0f : -65504.0f, 0.0f);
+	close_world(&w);
+}
+
+/* A format that no kernel knows is named. */
+static void test_refused(void **state)
+{
+	struct ig_linear_params params = { sizeof params, 1, IG_ACT_NONE, 0 };
+	struct ig_gpu_call call = { .struct_size = sizeof call, .n_in = 1, .n_weights = 1, .n_out = 1,
+				    .params = &params, .facts = ig_gpu_lab_facts(lab), .max_rows = 1 };
+	struct ig_error err = { 0 };
+
+	call.in[0] = (struct ig_gpu_tensor){ .n_cols = 32, .row_stride = 64, .dtype = IG_F32 };
+	call.weight[0] = (struct ig_gpu_tensor){ .n_rows = 1, .n_cols = 32, .row_stride = 34, .dtype = 14 };
+	call.out[0] = (struct ig_gpu_tensor){ .n_cols = 1, .row_stride = 64, .dtype = IG_F32 };
+	assert_int_equal(ig_op_linear.gpu->lower(&call, &ig_gpu_tape_host, NULL, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "dtype 14"));
+	call.weight[0].dtype = IG_BF16;
+	call.in[0].dtype = IG_F16;
+	assert_int_equal(ig_op_linear.gpu->lower(&call, &ig_gpu_tape_host, NULL, &err), -ENOTSUP);
+	call.in[0].dtype = IG_BF16;
+	call.in[0].n_cols = (int64_t)1 << 40;
+	assert_int_equal(ig_op_linear.gpu->lower(&call, &ig_gpu_tape_host, NULL, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "too long"));
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_one_format), cmocka_unit_test(test_several_formats),
+		cmocka_unit_test(test_in_float), cmocka_unit_test(test_results),
+		cmocka_unit_test(test_saturated), cmocka_unit_test(test_refused),
+	};
+	struct ig_error err = { 0 };
+	int rc = ig_gpu_lab_open(argc > 1 ? argv[1] : NULL, &lab, &err);
+
+	if (rc) {
+		fprintf(stderr, "%s\n", err.text);
+		return 1;
+	}
+	rc = cmocka_run_group_tests_name("products on a GPU", tests, NULL, NULL);
+	ig_gpu_lab_close(lab);
+	return rc;
+}
