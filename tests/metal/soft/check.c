@@ -8,7 +8,6 @@
  * a barrier between that orders it: a shadow of that memory holds, byte by byte, the
  * last writer and two readers, and how many barriers there had been.
  */
-#define _GNU_SOURCE
 #include "private.h"
 
 #include <errno.h>

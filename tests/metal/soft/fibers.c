@@ -8,7 +8,6 @@
  *
  * This file is built without sanitizers: they do not follow a stack that changes.
  */
-#define _GNU_SOURCE
 #include "private.h"
 
 #include <errno.h>

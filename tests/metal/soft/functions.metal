@@ -81,7 +81,7 @@ kernel void simd_functions(constant bug_args &args [[buffer(0)]], device const f
 	out[4 * n + i] = simd_prefix_exclusive_sum(v);
 	out[5 * n + i] = float(simd_prefix_inclusive_sum(u));
 	out[6 * n + i] = float(simd_prefix_exclusive_sum(u));
-	out[7 * n + i] = float(simd_sum(u)) + float(simd_sum(-int(u)));
+	out[7 * n + i] = float(simd_sum(u)) * 2.0f + float(simd_sum(-int(u)));
 	out[8 * n + i] = float(simd_max(int(u) - 16)) + float(simd_min(int(u) - 16)) * 100.0f;
 	out[9 * n + i] = simd_shuffle_xor(v, 5);
 	out[10 * n + i] = simd_shuffle_down(v, 3);

@@ -2,7 +2,6 @@
  * symbol.c: asks addr2line for the place of an address in the source, once a report.
  * It owns nothing; without addr2line a report has no place.
  */
-#define _GNU_SOURCE
 #include "symbol.h"
 
 #include <dlfcn.h>
