@@ -31,7 +31,7 @@ LINEAR_PAIRS = 16
 WEIGHTS = [(2048, 2048), (2560, 2048), (5632, 2048), (11264, 2048), (2048, 5632), (32000, 2048),
            (5120, 5120), (6144, 5120), (5120, 4096), (32768, 5120), (65536, 5120), (5120, 32768),
            (131072, 5120)]
-MANY_ROWS = (32, 128, 512, 4096)
+MANY_ROWS = (32, 64, 128, 512, 4096)
 
 
 def build(folder):
@@ -46,14 +46,14 @@ def lowered(outputs, k, rows):
     """Kernel and shares for a step of so many rows."""
     steps = -(-k // 64)
     shares = 1 if steps < 8 or outputs > 4096 else min(steps // 4, 4)
-    if rows <= 16:
+    if rows <= (48 if shares > 1 else 16):
         return ("few_shares" if shares > 1 else "few_wide" if outputs >= 8192 else "few"), shares
-    if shares > 1:
-        return ("wide_64" if rows <= 64 else "wide_128"), shares
+    most_64 = max(MULTIPROCESSORS * 13 // 10 // -(-outputs // 64), 1) * 64
     across = -(-outputs // 256)
-    down = -(-(MULTIPROCESSORS // 2) // across)
-    most = (down - 1) * 128 if down > 1 else 64
-    return ("wide_64" if rows <= 64 else "wide_128" if rows <= most else "wide_256"), shares
+    most_128 = max((-(-(MULTIPROCESSORS // 2) // across) - 1) * 128, most_64)
+    if rows <= most_64:
+        return "wide_64", shares
+    return ("wide_128" if shares > 1 or rows <= most_128 else "wide_256"), shares
 
 
 def run(folder):
@@ -95,7 +95,7 @@ def run(folder):
         keep += [C.c_uint64(t.data_ptr()) for t in pointers]
         params = (C.c_void_p * len(keep))(*[C.cast(C.pointer(p), C.c_void_p) for p in keep])
         columns = bn // 2 if op == "glu" else bn
-        grid = -(-n // columns) * (1 if few else -(-rows // bm))
+        grid = -(-n // columns) * -(-rows // bm)
         threads = sm * sn * 32 * (shares if few else 1)
         stream = C.c_void_p(torch.cuda.current_stream().cuda_stream)
         ok(cu.cuLaunchKernel(functions[name], grid, 1, 1, threads, 1, 1, shared, stream, params, None), name)
@@ -119,7 +119,7 @@ def run(folder):
                 for kernel in ("tile", "wide_64", "wide_128", "wide_256", "few_shares", "few", "few_wide"):
                     if (kernel in ("wide_256", "few", "few_wide")) and shares > 1:
                         continue
-                    for rows in (1, 5, 16) if kernel.startswith("few") else (200, 17):
+                    for rows in (1, 5, 16, 40) if kernel.startswith("few") else (200, 17):
                         y = torch.full((rows, n), float("nan"), device="cuda")
                         launch(op, kernel, shares, x[:rows].contiguous(), w, y, step_of(rows))
                         torch.cuda.synchronize()

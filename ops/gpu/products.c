@@ -29,6 +29,8 @@ _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SIL
  * keep a GPU busy without, and many rows of them are a third faster in one share, whose
  * sums need no second set of registers (4096 x 5120 x 5120 on an H200: 365 us to 494). */
 #define NV_SHARED_OUTPUTS 4096
+/* 32 rows of 2048 x 2048 in 8.4 us by the few-row kernel, 14 by a tile; 64 in 13.4. */
+#define NV_SHARES_ROWS 48
 #define NV_WIDE_OUTPUTS 8192 /* few rows: wide tiles fill a GPU */
 
 struct shape {
@@ -162,7 +164,8 @@ static struct variants nv_variants(const struct product *p, int64_t outputs, boo
 {
 	const struct ig_gpu_facts *f = p->call->facts;
 	struct variant few = { "few", { SHAPE_NV_FEW }, 1, FEW, 1 };
-	const struct variant few_shares = { "few_shares", { SHAPE_NV_FEW_SHARES }, 1, FEW, 1 };
+	const struct variant few_shares = { "few_shares", { SHAPE_NV_FEW_SHARES }, 1,
+					    NV_SHARES_ROWS, 1 };
 	const struct variant few_wide = { "few_wide", { SHAPE_NV_FEW_WIDE }, 1, FEW, 1 };
 	bool odd = is_odd(p->dtype, p->call->in[0].n_cols);
 	bool large = !odd && (p->dtype == IG_F16 || p->dtype == IG_BF16); /* has all kernels */
@@ -177,21 +180,30 @@ static struct variants nv_variants(const struct product *p, int64_t outputs, boo
 		r.v[r.n++] = few_wide;
 	else
 		r.v[r.n++] = few;
+	uint32_t many = r.v[0].max_rows + 1;
+
 	if (f->arch != 90 || odd) { /* wgmma is that capability's alone */
-		r.v[r.n++] = (struct variant){ "tile", { SHAPE_NV_TILE }, MANY, UINT32_MAX, 0 };
+		r.v[r.n++] = (struct variant){ "tile", { SHAPE_NV_TILE }, many, UINT32_MAX, 0 };
 		return r;
 	}
-	/* The largest tile from half a tile a multiprocessor on. */
-	int64_t across = (outputs + 255) / 256, down = ((f->n_cores ? f->n_cores : 132) / 2 + across - 1) / across;
-	uint32_t most = down > 1 ? (uint32_t)(down - 1) * 128 : 64;
+	/* Small tiles while they all run at once; the largest from half a tile a
+	 * multiprocessor on. */
+	int64_t cores = f->n_cores ? f->n_cores : 132, across = (outputs + 63) / 64;
+	int64_t small = cores * 13 / 10 / across, down;
 
-	r.v[r.n++] = (struct variant){ "wide_64", { SHAPE_NV_WIDE_64 }, MANY, 64, 0 };
-	r.v[r.n++] = (struct variant){ "wide_128", { SHAPE_NV_WIDE_128 }, 65,
-				       large && !shared ? most : UINT32_MAX, 0 };
-	if (large && !shared) {
-		r.n -= most == 64; /* no rows are left between */
-		r.v[r.n++] = (struct variant){ "wide_256", { SHAPE_NV_WIDE_256 }, most + 1, UINT32_MAX, 0 };
-	}
+	across = (outputs + 255) / 256;
+	down = cores / 2 > across ? (cores / 2 + across - 1) / across : 1;
+	uint32_t most_64 = small > 1 ? (uint32_t)small * 64 : 64;
+	uint32_t most_128 = large && !shared ? (uint32_t)(down - 1) * 128 : UINT32_MAX;
+
+	if (most_128 < most_64)
+		most_128 = most_64;
+	r.v[r.n++] = (struct variant){ "wide_64", { SHAPE_NV_WIDE_64 }, many, most_64, 0 };
+	if (most_128 > most_64)
+		r.v[r.n++] = (struct variant){ "wide_128", { SHAPE_NV_WIDE_128 }, most_64 + 1, most_128, 0 };
+	if (most_128 < UINT32_MAX)
+		r.v[r.n++] = (struct variant){ "wide_256", { SHAPE_NV_WIDE_256 }, most_128 + 1,
+					       UINT32_MAX, 0 };
 	return r;
 }
 
@@ -285,8 +297,10 @@ static int emit(const struct product *p, const struct variant *v, const struct l
 	d.when_live = args->rows_live ? IG_LIVE_LOGIT_ROWS : IG_LIVE_ROWS;
 	d.when_min = v->min_rows;
 	d.when_max = v->max_rows;
-	d.grid[0] = (struct ig_gpu_extent){ v->few ? IG_LIVE_ONE : d.when_live, 1, v->few ? 1 : s->bm,
-					    (uint32_t)tiles };
+	if (v->max_rows <= s->bm)
+		d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, (uint32_t)tiles };
+	else
+		d.grid[0] = (struct ig_gpu_extent){ d.when_live, 1, s->bm, (uint32_t)tiles };
 	d.grid[1] = d.grid[2] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, 1 };
 	bind_operands(p, args, &d);
 	return h->dispatch(t, &d);

@@ -1,8 +1,8 @@
 // linear.h: y = act(x * transpose(w) + bias) + residual, up to four weights of one format
 // side by side; logits too.  Kernels for linear.metal and linear_*.metal.
 //
-// few: a threadgroup makes all rows (at most 16) of some columns of one weight; its
-// simdgroups are `shares` groups, each with its share of k.  tile: a threadgroup makes a
+// few: a threadgroup makes at most 16 rows of some columns of one weight; its simdgroups are
+// `shares` groups, each with its share of k.  tile: a threadgroup makes a
 // tile, share after share.  Tiles are numbered in bands of rows (product.h).
 #ifndef INGOT_LINEAR_H
 #define INGOT_LINEAR_H

@@ -245,7 +245,7 @@ struct product_sums {
 	}
 };
 
-// One share a group of SM x SN simdgroups.  All rows are in one tile.
+// One share a group of SM x SN simdgroups.  All rows of a tile are here.
 template <typename F, typename S, bool PAIR>
 METAL_FUNC void product_few(constant linear_args &args, product_place place, tile_rows x, tile_rows w, product_target to,
 	threadgroup uchar *shared, uint tid, uint lane, uint sg)
