@@ -10,7 +10,8 @@
 #include <errno.h>
 #include <math.h>
 
-extern const struct ig_shader ig_shader_rope_table, ig_shader_rope_kv, ig_shader_attention;
+extern const struct ig_shader ig_shader_rope_table, ig_shader_rope_kv;
+extern const struct ig_shader ig_shader_attention, ig_shader_attention_f32;
 
 static_assert(ELEMENT_F32 == IG_F32 && ELEMENT_F16 == IG_F16 && ELEMENT_BF16 == IG_BF16,
 	      "element types of kernels are enum ig_dtype");
@@ -212,7 +213,7 @@ static int dispatch_tiles(const struct attention *a, const struct ig_gpu_host *h
 	snprintf(kernel, sizeof kernel, "attention_%s_%s_d%u", name,
 		 a->element == 2 ? "f16" : "f32", a->dim);
 	d->struct_size = sizeof *d;
-	d->shader = &ig_shader_attention;
+	d->shader = a->element == 2 ? &ig_shader_attention : &ig_shader_attention_f32;
 	d->kernel = kernel;
 	d->args = &a->args;
 	d->n_arg_bytes = sizeof a->args;
