@@ -144,7 +144,7 @@ class Metrics:
 class Daemon:
     """A running ingotd.  Use `Starter.__call__` of the fixture `start`."""
 
-    def __init__(self, folder, config, env=None, args=(), wait=True):
+    def __init__(self, folder, config, env=None, args=(), wait=True, program=None):
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.config_path = self.folder / "ingot.yaml"
@@ -155,7 +155,7 @@ class Daemon:
         self.started = time.monotonic()
         self.stderr_file = open(self.stderr_path, "wb")
         self.process = subprocess.Popen(
-            [str(BUILD / "daemon" / "ingotd"), "--config", str(self.config_path), *args],
+            [str(program or BUILD / "daemon" / "ingotd"), "--config", str(self.config_path), *args],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.stderr_file,
             cwd=self.folder, env=self.env)
         self.host = self.port = None

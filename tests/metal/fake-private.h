@@ -48,6 +48,9 @@ void fake_memory_unref(struct fake_memory *m);
 /* Under way as an operand: by +1 or -1. */
 void fake_memory_use(struct fake_memory *m, bool writes, int by);
 void fake_memory_resident(struct fake_memory *m, int by);
+/* A command buffer's number when it is committed; what the host did until it was done. */
+uint64_t fake_memory_commit(void);
+void fake_memory_judge(uint64_t number);
 void fake_memory_address(struct fake_memory *m);
 uint64_t fake_memory_allocated(void);
 

@@ -190,6 +190,7 @@ static void need_pool(const char *what)
 	for (struct fake_pass *p = passes; p; p = p->next)
 		fake_pass_under_way(p, 1);
 	count_under_way(1);
+	number = fake_memory_commit();
 	pthread_mutex_lock(&queue->lock);
 	status = MTLCommandBufferStatusCommitted;
 	[queue->committed addObject:self];
@@ -225,6 +226,7 @@ static void need_pool(const char *what)
 			e = fake_error("MTLCommandBufferErrorDomain", 3,
 				       "Caused GPU Address Fault Error (0000000b:kIOGPUCommandBufferCallback"
 				       "ErrorPageFault)");
+	fake_memory_judge(number);
 	for (struct fake_pass *p = passes; p; p = p->next)
 		fake_pass_under_way(p, -1);
 	for (struct fake_signal *s = signals; s && !e; s = s->next)

@@ -36,7 +36,7 @@ struct fake_shadow {
 /* A host's access to memory that the GPU may be using. */
 struct touch {
 	struct fake_memory *memory;
-	uint64_t offset;
+	uint64_t offset, until; /* number of the last command buffer that was committed */
 	uint32_t was;
 	bool writes;
 };
@@ -51,6 +51,7 @@ static uint32_t n_serials;
 static uint64_t n_allocated;
 static struct touch touches[MAX_TOUCHES];
 static uint32_t n_touches;
+static uint64_t n_committed; /* command buffers */
 static uint64_t page;
 
 /* Pages that are open for the instruction under way on this thread. */
@@ -117,7 +118,9 @@ static void on_fault(int number, siginfo_t *info, void *context)
 		uint32_t i = __atomic_fetch_add(&n_touches, 1, __ATOMIC_SEQ_CST);
 		if (i < MAX_TOUCHES) {
 			uint64_t offset = (at - (uintptr_t)m->host) & ~(uint64_t)3;
-			touches[i] = (struct touch){ m, offset, 0, is_write(context) };
+			touches[i] = (struct touch){
+				.memory = m, .offset = offset, .writes = is_write(context),
+				.until = __atomic_load_n(&n_committed, __ATOMIC_SEQ_CST) };
 			memcpy(&touches[i].was, m->host + offset, 4);
 		}
 		if (n_stepping < 4)
@@ -168,20 +171,24 @@ static void catch_faults(void)
 	sigaction(SIGTRAP, &a, NULL);
 }
 
-/* No command buffer uses m any more: what did the host do meanwhile? */
-static void judge(struct fake_memory *m)
+/* What did the host do while command buffers up to this number were under way?  Those
+ * behind it may change what it read: that is their right. */
+void fake_memory_judge(uint64_t number)
 {
+	pthread_mutex_lock(&fake_lock);
 	uint32_t n = __atomic_load_n(&n_touches, __ATOMIC_SEQ_CST), kept = 0;
-
 	n = n < MAX_TOUCHES ? n : MAX_TOUCHES;
 	for (uint32_t i = 0; i < n; i++) {
 		struct touch *t = &touches[i];
+		struct fake_memory *m = t->memory;
 		uint32_t is;
-		if (t->memory != m) {
+		if (t->until > number) {
 			touches[kept++] = *t;
 			continue;
 		}
+		mprotect(m->host, m->mapped_bytes, PROT_READ | PROT_WRITE);
 		memcpy(&is, m->host + t->offset, 4);
+		protect(m);
 		if (t->writes)
 			fake_report("the host writes byte %llu of buffer %u while the GPU may use it",
 				    (unsigned long long)t->offset, m->serial);
@@ -190,6 +197,12 @@ static void judge(struct fake_memory *m)
 				    (unsigned long long)t->offset, m->serial);
 	}
 	__atomic_store_n(&n_touches, kept, __ATOMIC_SEQ_CST);
+	pthread_mutex_unlock(&fake_lock);
+}
+
+uint64_t fake_memory_commit(void)
+{
+	return __atomic_add_fetch(&n_committed, 1, __ATOMIC_SEQ_CST);
 }
 
 /* ---- life -------------------------------------------------------------------------------- */
@@ -281,6 +294,9 @@ void fake_memory_unref(struct fake_memory *m)
 	for (uint32_t i = 0; last && i < n_memories; i++)
 		if (memories[i] == m)
 			__atomic_store_n(&memories[i], NULL, __ATOMIC_RELEASE);
+	for (uint32_t i = 0; last && i < n_touches && i < MAX_TOUCHES; i++)
+		if (touches[i].memory == m)
+			touches[i--] = touches[--n_touches];
 	if (last) {
 		n_allocated -= m->no_copy ? 0 : m->mapped_bytes;
 		if (m->registered)
@@ -310,8 +326,6 @@ void fake_memory_use(struct fake_memory *m, bool writes, int by)
 	uint32_t *n = writes ? &m->writers : &m->readers;
 	*n += (uint32_t)by;
 	protect(m);
-	if (!m->writers && !m->readers && !m->no_copy)
-		judge(m);
 	pthread_mutex_unlock(&fake_lock);
 }
 

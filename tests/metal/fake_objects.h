@@ -92,6 +92,7 @@ struct fake_signal {
 @public
 	FakeQueue *queue;
 	enum fake_stage stage;
+	uint64_t number; /* in the order of commits */
 	MTLCommandBufferStatus status; /* under the queue's lock */
 	NSError *error;
 	NSString *label;

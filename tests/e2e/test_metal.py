@@ -1,0 +1,62 @@
+"""The daemon with `runtime.driver: metal`, on the double of Apple's API over the software
+device.  The double ends the daemon at the first breach of Apple's rules."""
+import os
+
+import pytest
+
+import daemon as ingot
+from conftest import Starter, configuration
+from test_engine import ask_all
+
+PROGRAM = ingot.BUILD / "tests" / "metal" / "ingotd-metal"
+MODEL = os.environ.get("INGOT_TEST_MODEL", "")
+
+# A sanitizer does not follow the software device's fibers.
+pytestmark = [pytest.mark.skipif(not PROGRAM.exists(), reason="this build has no double of Metal"),
+              pytest.mark.skipif(bool(ingot.SANITIZER), reason="fibers under a sanitizer")]
+
+METAL = {"runtime": {"driver": "metal"}}
+
+
+@pytest.fixture(scope="module")
+def on_metal(tmp_path_factory, models):
+    folder = tmp_path_factory.mktemp("metal")
+    s = Starter(folder)
+    d = s(config=configuration(folder, extra=ingot.merged(METAL, {"models": [
+        {"name": "tiny", "path": models.script()}, {"name": "random", "path": models.random()}]})),
+        program=PROGRAM)
+    yield d
+    d.until_idle()
+    s.finish()
+
+
+
+def test_it_says_what_computes(on_metal):
+    said = on_metal.http("GET", "/status").json["runtime"]
+    assert said["driver"] == "metal"
+    assert said["device"].startswith("metal, Software M1")
+
+
+def test_an_answer(on_metal):
+    from tiny_model import SCRIPT
+    assert on_metal.chat_text("hello", max_tokens=64) == SCRIPT
+
+
+def test_alone_and_in_a_crowd(on_metal):
+    requests = [{"content": "request %d " % i * (1 + 5 * (i % 4)), "model": "random",
+                 "max_output_tokens": 12, "temperature": i % 2, "seed": i} for i in range(16)]
+    alone = [ask_all(on_metal, [r])[0] for r in requests]
+    assert len(set(alone)) > 8
+    assert ask_all(on_metal, requests) == alone
+
+
+@pytest.mark.real
+def test_a_real_model(tmp_path):
+    s = Starter(tmp_path)
+    try:
+        d = s(MODEL, extra=ingot.merged(METAL, {"server": {}}), program=PROGRAM)
+        text = d.chat("What is the capital of France?", max_tokens=8, timeout=300)
+        assert text.status == 200, text
+        assert "Paris" in text.json["choices"][0]["message"]["content"]
+    finally:
+        s.finish()
