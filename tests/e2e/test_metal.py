@@ -32,7 +32,7 @@ def on_metal(tmp_path_factory, models):
 
 
 def test_it_says_what_computes(on_metal):
-    said = on_metal.http("GET", "/status").json["runtime"]
+    said = on_metal.http("GET", "/v1/ingot/status").json
     assert said["driver"] == "metal"
     assert said["device"].startswith("metal, Software M1")
 
@@ -54,9 +54,11 @@ def test_alone_and_in_a_crowd(on_metal):
 def test_a_real_model(tmp_path):
     s = Starter(tmp_path)
     try:
-        d = s(MODEL, extra=ingot.merged(METAL, {"server": {}}), program=PROGRAM)
-        text = d.chat("What is the capital of France?", max_tokens=8, timeout=300)
-        assert text.status == 200, text
-        assert "Paris" in text.json["choices"][0]["message"]["content"]
+        d = s(MODEL, extra=METAL, program=PROGRAM)
+        body = {"model": "tiny", "temperature": 0, "max_tokens": 8,
+                "messages": [{"role": "user", "content": "What is the capital of France?"}]}
+        r = d.http("POST", "/v1/chat/completions", body, timeout=300)
+        assert r.status == 200, r
+        assert "Paris" in r.json["choices"][0]["message"]["content"]
     finally:
         s.finish()
