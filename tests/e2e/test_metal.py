@@ -9,6 +9,7 @@ from conftest import Starter, configuration
 from test_engine import ask_all
 
 PROGRAM = ingot.BUILD / "tests" / "metal" / "ingotd-metal"
+CHECKED = ingot.BUILD / "tests" / "metal" / "ingotd-metal-checked"
 MODEL = os.environ.get("INGOT_TEST_MODEL", "")
 
 # A sanitizer does not follow the software device's fibers.
@@ -50,15 +51,39 @@ def test_alone_and_in_a_crowd(on_metal):
     assert ask_all(on_metal, requests) == alone
 
 
-@pytest.mark.real
-def test_a_real_model(tmp_path):
+def test_every_barrier_stands(tmp_path, models):
+    """Checked shaders: the double sees every byte that a dispatch touches."""
     s = Starter(tmp_path)
     try:
-        d = s(MODEL, extra=METAL, program=PROGRAM)
-        body = {"model": "tiny", "temperature": 0, "max_tokens": 8,
-                "messages": [{"role": "user", "content": "What is the capital of France?"}]}
-        r = d.http("POST", "/v1/chat/completions", body, timeout=300)
-        assert r.status == 200, r
-        assert "Paris" in r.json["choices"][0]["message"]["content"]
+        d = s(models.random(), extra=METAL, program=CHECKED)
+        requests = [{"content": "request %d " % i * (1 + 20 * i), "max_output_tokens": 4,
+                     "temperature": i % 2, "seed": i} for i in range(4)]
+        alone = [ask_all(d, [r])[0] for r in requests]
+        assert ask_all(d, requests) == alone
     finally:
         s.finish()
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    s = Starter(tmp_path_factory.mktemp("metal-real"))
+    d = s(MODEL, extra=METAL, program=PROGRAM)
+    yield d
+    s.finish()
+
+
+@pytest.mark.real
+def test_a_real_model(real):
+    body = {"model": "tiny", "temperature": 0, "max_tokens": 8,
+            "messages": [{"role": "user", "content": "What is the capital of France?"}]}
+    r = real.http("POST", "/v1/chat/completions", body, timeout=300)
+    assert r.status == 200, r
+    assert "Paris" in r.json["choices"][0]["message"]["content"]
+
+
+@pytest.mark.real
+def test_a_real_model_in_a_crowd(real):
+    requests = [{"content": "Tell me about the number %d." % i, "max_output_tokens": 4,
+                 "temperature": 0.8 * (i % 2), "seed": i} for i in range(16)]
+    alone = [ask_all(real, [r])[0] for r in requests[:2]]
+    assert ask_all(real, requests)[:2] == alone
