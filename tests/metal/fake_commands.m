@@ -588,10 +588,11 @@ static void *run_queue(void *arg)
 }
 - (void)memoryBarrierWithScope:(MTLBarrierScope)scope
 {
-	struct fake_command *c = calloc(1, sizeof *c);
+	struct fake_command *c;
 
 	if (![self usable:"memoryBarrierWithScope"])
 		return;
+	c = calloc(1, sizeof *c);
 	if (scope != MTLBarrierScopeBuffers)
 		fake_report("a barrier of scope %lu", (unsigned long)scope);
 	c->kind = FAKE_BARRIER;

@@ -83,6 +83,13 @@ struct fake_counts fake_count(void)
 	return fake_counts;
 }
 
+/* What the Objective-C runtime and Foundation keep until the end is no leak of ours. */
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+	return "leak:libobjc.so\nleak:libgnustep-base.so\n";
+}
+
 /* ---- libdispatch ------------------------------------------------------------------------- */
 
 /* A queue is a lock: what is sent to it runs on the sender's thread. */
