@@ -100,12 +100,13 @@ static void on_pressure(void *context)
 	struct metal_device *d = context;
 	unsigned long events = dispatch_source_get_data(d->pressure_source);
 
+	uint64_t asked = 0;
+
 	if (events & DISPATCH_MEMORYPRESSURE_CRITICAL)
-		__atomic_store_n(&d->pressure, d->facts.working_set_bytes / CRITICAL_SHARE, __ATOMIC_SEQ_CST);
+		asked = d->facts.working_set_bytes / CRITICAL_SHARE;
 	else if (events & DISPATCH_MEMORYPRESSURE_WARN)
-		__atomic_store_n(&d->pressure, d->facts.working_set_bytes / WARN_SHARE, __ATOMIC_SEQ_CST);
-	else
-		__atomic_store_n(&d->pressure, 0, __ATOMIC_SEQ_CST);
+		asked = d->facts.working_set_bytes / WARN_SHARE;
+	__atomic_store_n(&d->pressure, asked, __ATOMIC_SEQ_CST);
 }
 
 static int watch_pressure(struct metal_device *d, struct ig_error *err)

@@ -2,8 +2,9 @@
  * metal-private.h: what the files of runtime/metal share.
  *
  * Objective-C without ARC: whoever gets an object from new… or copy… releases it, and
- * every function that may make autoreleased objects has a pool.  Atomics are the compiler's
- * __atomic_…, since not every Objective-C has _Atomic.  Apple's API is that of macOS 14; what 15 added is asked for at run time, and declared here where the SDK does
+ * every function that may make autoreleased objects has a pool.  Atomics are the
+ * compiler's __atomic_…, since not every Objective-C has _Atomic.  Apple's API is that of
+ * macOS 14; what 15 added is asked for at run time, and declared here where the SDK does
  * not know it yet.
  */
 #ifndef INGOT_RUNTIME_METAL_PRIVATE_H

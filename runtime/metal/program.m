@@ -168,8 +168,8 @@ static int make_program(struct program *p, const struct ig_gpu_place *places, st
 		uint64_t n_bytes = t->buffers[t->ids].n_bytes;
 		if (!place->buffer || place->offset % 4 || place->offset > place->buffer->n_bytes ||
 		    n_bytes > place->buffer->n_bytes - place->offset)
-			return ig_fail(err, -EINVAL, "metal: the drawn ids lie nowhere, or their place is "
-				       "too small");
+			return ig_fail(err, -EINVAL, "metal: the drawn ids lie nowhere, or in too "
+				       "small a place");
 		p->ids = (const int32_t *)(const void *)
 			((const char *)[place->buffer->mtl contents] + place->offset);
 	}
@@ -298,8 +298,10 @@ static void encode(struct encoding *e, const struct ready *r, const struct ig_gp
 		e->args = q->args;
 		e->n_arg_bytes = q->n_arg_bytes;
 	}
-	for (uint32_t i = 0; i < r->n_buffers; i++)
-		bind_buffer(e, OPERANDS + i, r->buffer[i] ? r->buffer[i] : e->s->logits->mtl, r->offset[i]);
+	for (uint32_t i = 0; i < r->n_buffers; i++) {
+		id<MTLBuffer> buffer = r->buffer[i] ? r->buffer[i] : e->s->logits->mtl;
+		bind_buffer(e, OPERANDS + i, buffer, r->offset[i]);
+	}
 	/* More than a kernel needs would cost it neighbours on its core; a length of 0 is
 	 * not known to be allowed. */
 	uint32_t bytes = q->threadgroup_bytes || !e->threadgroup_bytes ? q->threadgroup_bytes : 16;
@@ -468,8 +470,9 @@ static bool await(struct program *p, struct slot *s, uint32_t timeout_ms)
 		int64_t left_ms = timeout_ms - (ig_now_ns() - since) / 1000000;
 		if (left_ms <= 0)
 			return false;
-		[event waitUntilSignaledValue:s->signal
-				    timeoutMS:left_ms < METAL_LOOK_MS ? (uint64_t)left_ms : METAL_LOOK_MS];
+		if (left_ms > METAL_LOOK_MS)
+			left_ms = METAL_LOOK_MS;
+		[event waitUntilSignaledValue:s->signal timeoutMS:(uint64_t)left_ms];
 	}
 }
 

@@ -79,20 +79,25 @@ static void request_all(struct metal_residency *r)
 	[pool release];
 }
 
+static bool used_lately(const struct metal_residency *r)
+{
+	return ig_now_ns() - __atomic_load_n(&r->last_use_ns, __ATOMIC_SEQ_CST) < KEEP_NS;
+}
+
 static void *keep(void *arg)
 {
 	struct metal_residency *r = arg;
 
 	pthread_mutex_lock(&r->lock);
 	while (!r->stop) {
-		if (ig_now_ns() - __atomic_load_n(&r->last_use_ns, __ATOMIC_SEQ_CST) < KEEP_NS) {
+		if (used_lately(r)) {
 			request_all(r);
 			wait_ms(r, r->beat_ms);
 			continue;
 		}
 		/* A step may have begun since the look at the clock: look again. */
 		__atomic_store_n(&r->asleep, true, __ATOMIC_SEQ_CST);
-		if (ig_now_ns() - __atomic_load_n(&r->last_use_ns, __ATOMIC_SEQ_CST) >= KEEP_NS && !r->stop)
+		if (!used_lately(r) && !r->stop)
 			pthread_cond_wait(&r->wake, &r->lock);
 		__atomic_store_n(&r->asleep, false, __ATOMIC_SEQ_CST);
 	}

@@ -429,7 +429,7 @@ static void test_wait_has_a_deadline(void **state)
 /* A kernel that reads outside its buffer is the page fault of Apple's side. */
 static void test_fault_in_a_kernel(void **state)
 {
-	const struct probe_args args = { .n = 4096, .flags = PROBE_OUTSIDE };
+	const struct probe_args args = { .n = 256, .flags = PROBE_OUTSIDE };
 	struct ig_error err = { 0 };
 	struct probe p;
 
