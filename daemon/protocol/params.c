@@ -450,12 +450,6 @@ int ig_param_empty_list(struct ig_request *r, const char *name, json_t *v, struc
 	       ig_fail_unsupported(e, name, "an empty list");
 }
 
-int ig_param_empty_object(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return json_is_object(v) && !json_object_size(v) ? 0 :
-	       ig_fail_unsupported(e, name, "an empty object");
-}
-
 int ig_param_auto(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	return json_is_string(v) && !strcmp(json_string_value(v), "auto") ? 0 :

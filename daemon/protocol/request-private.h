@@ -58,6 +58,6 @@ ig_param_fn ig_param_model, ig_param_temperature, ig_param_top_p, ig_param_top_k
 	ig_param_parallel_tool_calls, ig_param_tool_choice;
 /* Accepted at values that change nothing. */
 ig_param_fn ig_param_any_string, ig_param_false, ig_param_zero, ig_param_one, ig_param_empty_list,
-	ig_param_empty_object, ig_param_auto, ig_param_null_only;
+	ig_param_auto, ig_param_null_only;
 
 #endif

@@ -224,9 +224,9 @@ def test_bad_json_says_where(scripted):
     ({"max_tokens": 0}, "max_tokens"), ({"max_completion_tokens": -1}, "max_completion_tokens"),
     ({"stop": {}}, "stop"), ({"stream": "x"}, "stream"), ({"stream_options": 5}, "stream_options"),
     ({"n": 2}, "n"), ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
-    ({"logprobs": True}, "logprobs"), ({"logit_bias": {"1": 1}}, "logit_bias"),
+    ({"logprobs": True}, "logprobs"), ({"logit_bias": {"1": 101}}, "logit_bias.1"),
     ({"response_format": {"type": "json_object"}}, "response_format"),
-    ({"presence_penalty": 1}, "presence_penalty"), ({"zeppelin": 1}, "zeppelin"),
+    ({"presence_penalty": 2.1}, "presence_penalty"), ({"zeppelin": 1}, "zeppelin"),
     ({"stream_id": "a"}, "stream_id"), ({"model": 5}, "model"),
 ])
 def test_bad_parameters_are_named(scripted, options, param):

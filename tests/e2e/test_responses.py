@@ -291,11 +291,8 @@ def test_bad_messages_keep_the_connection(ws, message, param):
 
 @pytest.mark.parametrize("name, value", [
     ("tools", [{"type": "function", "name": "f", "parameters": {}}]),
-    ("logit_bias", {"5": 1}),
-    ("presence_penalty", 1.5),
-    ("frequency_penalty", 0.5),
+    ("top_logprobs", 1),
     ("text", {"format": {"type": "json_schema", "name": "x", "schema": {}}}),
-    ("top_logprobs", 3),
     ("background", True),
     ("prompt", {"id": "pmpt_1"}),
     ("zeppelin", 1),
