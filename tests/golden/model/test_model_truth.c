@@ -3,8 +3,9 @@
  * continuations, against float64 (smollm2.truth; truth.py says how it was made).
  *
  * Whole paths run over all 30 prompts and 64 steps with what "auto" picks; every
- * instruction set that the machine has runs a part of it.  INGOT_TEST_MODEL names the
- * model's file; without it the tests are skipped.
+ * instruction set that the machine has runs a part of it, and so does a GPU's driver on
+ * a device in software (INGOT_TEST_SOFTWARE; INGOT_TEST_DRIVER names the driver).
+ * INGOT_TEST_MODEL names the model's file; without it the tests are skipped.
  */
 #include "model/gguf.h"
 #include "tests/golden/model/golden.h"
@@ -219,6 +220,31 @@ static void test_fast_path_on_every_isa(void **state)
 	run_every_isa("auto", IG_F16, &l);
 }
 
+/* A part of it on a device in software, which is slower still. */
+static void run_few(const char *activations, uint32_t kv_dtype, const struct limits *l)
+{
+	static const uint32_t prompts[] = { 16, 0, 13, 22 };
+	const struct part p = { .isa = "auto", .activations = activations, .kv_dtype = kv_dtype,
+				.prompts = prompts, .n_prompts = 4, .n_steps = 16 };
+
+	assert_int_equal(run_part(&p, l), 0);
+}
+
+static void test_float32_on_a_software_device(void **state)
+{
+	run_few("f32", IG_F32, &f32_limits);
+}
+
+static void test_fast_path_on_a_software_device(void **state)
+{
+	/* Products in halves; the cache too.  The same as for every instruction set. */
+	struct limits l = auto_limits;
+
+	l.equal = 0.8;
+	l.nll = l.prompt_nll = 0.14;
+	run_few("auto", IG_F16, &l);
+}
+
 static int open_all(void **state)
 {
 	struct ig_error err = { 0 };
@@ -264,10 +290,17 @@ int main(void)
 		cmocka_unit_test(test_fast_path_keeps_its_limits),
 	};
 
+	const struct CMUnitTest few[] = {
+		cmocka_unit_test(test_float32_on_a_software_device),
+		cmocka_unit_test(test_fast_path_on_a_software_device),
+	};
+
 	if (!getenv("INGOT_TEST_MODEL")) {
 		printf("1..0 # SKIP INGOT_TEST_MODEL does not name the model's file\n");
 		return 0;
 	}
+	if (getenv("INGOT_TEST_SOFTWARE"))
+		return cmocka_run_group_tests_name("model truth, in software", few, open_all, close_all);
 	if (!has_isas())
 		return cmocka_run_group_tests_name("model truth", any, open_all, close_all);
 	return cmocka_run_group_tests_name("model truth", tests, open_all, close_all);
