@@ -1,0 +1,722 @@
+/*
+ * eval.c: expressions.  Every node counts as a step and as one level of depth; what a
+ * node needs beside its value is kept in functions of its own, so that a level costs
+ * little stack.
+ */
+#include "model/jinja/jinja-private.h"
+
+#include <errno.h>
+#include <math.h>
+
+#define NOINLINE __attribute__((noinline))
+
+int run_undefined(struct run *r, const struct value *v)
+{
+	int len = v->len < 80 ? (int)v->len : 80;
+
+	if (v->client == UNDEFINED_FORBIDDEN)
+		return run_fail(r, -EINVAL, "'%.*s' would change a value, which templates may not do",
+				len, v->p);
+	return run_fail(r, -EINVAL, v->client == UNDEFINED_ATTRIBUTE ?
+			"there is no attribute '%.*s'" : "'%.*s' is undefined", len, v->p);
+}
+
+/* ---- names, attributes, items ----------------------------------------------------------- */
+
+static NOINLINE int eval_name(struct run *r, const struct node *n, struct value *out)
+{
+	const struct value *global;
+	size_t len;
+	int id;
+
+	for (const struct scope *s = r->scope; s; s = s->parent) {
+		for (uint32_t i = 0; i < s->n; i++)
+			if (s->vars[i].name == n->name) {
+				*out = s->vars[i].value;
+				return 0;
+			}
+		if (run_charge(r, s->n))
+			return r->rc;
+	}
+	len = strlen(n->name);
+	global = dict_find_str(r->globals, n->name, len);
+	if (global)
+		*out = *global;
+	else if ((id = builtin_id(n->name)) >= 0)
+		*out = (struct value){ .kind = K_BUILTIN, .i = id };
+	else
+		*out = v_undefined(UNDEFINED_NAME, n->name, len);
+	return 0;
+}
+
+static int loop_attr(struct run *r, struct loop *l, const char *name, size_t len, struct value *out)
+{
+	struct value key = v_str(name, len);
+
+	if (str_is(&key, "index"))
+		*out = v_int((int64_t)l->index + 1);
+	else if (str_is(&key, "index0"))
+		*out = v_int((int64_t)l->index);
+	else if (str_is(&key, "revindex"))
+		*out = v_int((int64_t)(l->n - l->index));
+	else if (str_is(&key, "revindex0"))
+		*out = v_int((int64_t)(l->n - l->index - 1));
+	else if (str_is(&key, "first"))
+		*out = v_bool(l->index == 0);
+	else if (str_is(&key, "last"))
+		*out = v_bool(l->index + 1 == l->n);
+	else if (str_is(&key, "length"))
+		*out = v_int((int64_t)l->n);
+	else if (str_is(&key, "depth"))
+		*out = v_int(l->depth);
+	else if (str_is(&key, "depth0"))
+		*out = v_int((int64_t)l->depth - 1);
+	else if (str_is(&key, "previtem") && l->index > 0)
+		*out = l->items[l->index - 1];
+	else if (str_is(&key, "nextitem") && l->index + 1 < l->n)
+		*out = l->items[l->index + 1];
+	else
+		*out = v_undefined(UNDEFINED_ATTRIBUTE, name, len);
+	return 0;
+}
+
+int eval_attr(struct run *r, const struct value *of, const char *name, size_t len,
+	      struct value *out)
+{
+	const struct value *found = NULL;
+	struct method *m;
+	int id = method_id(of, name, len);
+
+	if (id >= 0) {
+		m = run_alloc(r, 1, sizeof *m);
+		if (!m)
+			return r->rc;
+		*m = (struct method){ *of, id };
+		*out = (struct value){ .kind = K_METHOD, .method = m };
+		return 0;
+	}
+	*out = v_undefined(id == -2 ? UNDEFINED_FORBIDDEN : UNDEFINED_ATTRIBUTE, name, len);
+	switch (of->kind) {
+	case K_UNDEFINED:
+		return run_undefined(r, of);
+	case K_DICT:
+		if (id == -1)
+			found = dict_find_str(of->dict, name, len);
+		break;
+	case K_NAMESPACE:
+		found = space_find(of->space, name, len);
+		break;
+	case K_LOOP:
+		return loop_attr(r, of->loop, name, len, out);
+	case K_MACRO:
+		if (len == 4 && !memcmp(name, "name", 4))
+			*out = v_lit(of->macro->name);
+		break;
+	default:
+		break;
+	}
+	if (found)
+		*out = *found;
+	return 0;
+}
+
+int eval_item(struct run *r, const struct value *of, const struct value *key, struct value *out)
+{
+	const struct value *found = NULL;
+	size_t n, at;
+	int rc;
+
+	*out = v_undefined(UNDEFINED_ATTRIBUTE, "[]", 2);
+	if (of->kind == K_UNDEFINED)
+		return run_undefined(r, of);
+	if (of->kind == K_DICT && (is_str(key) || is_number(key) || key->kind == K_NONE))
+		found = dict_find(of->dict, key);
+	if (is_int(key) && (is_list(of) || is_str(of))) {
+		if ((rc = value_length(r, of, &n)))
+			return rc;
+		int64_t i = key->i < 0 ? key->i + (int64_t)n : key->i;
+		if (i < 0 || (uint64_t)i >= n)
+			return 0;
+		if (is_list(of)) {
+			found = &of->list->items[i];
+		} else {
+			at = utf8_offset(of->p, of->len, (size_t)i);
+			*out = str_slice(of, at, utf8_one(of->p + at, of->len - at));
+			return 0;
+		}
+	}
+	if (found) {
+		*out = *found;
+		return 0;
+	}
+	if (!is_str(key))
+		return 0;
+	if (of->kind == K_DICT && method_id(of, key->p, key->len) == -1) {
+		*out = v_undefined(UNDEFINED_ATTRIBUTE, key->p, key->len);
+		return 0;
+	}
+	return eval_attr(r, of, key->p, key->len, out);
+}
+
+/* ---- slices ------------------------------------------------------------------------------ */
+
+/* A part of a slice: absent (or None) leaves *i alone. */
+static int slice_part(struct run *r, const struct node *n, int64_t *i, bool *is_set)
+{
+	struct value v;
+	int rc;
+
+	*is_set = false;
+	if (!n)
+		return 0;
+	if ((rc = eval(r, n, &v)))
+		return rc;
+	if (v.kind == K_NONE)
+		return 0;
+	if (!is_int(&v))
+		return run_fail(r, -EINVAL, "a slice needs integers, not %s", kind_name(&v));
+	*i = v.i;
+	*is_set = true;
+	return 0;
+}
+
+static int64_t clamp(int64_t i, int64_t n, int64_t low, int64_t high)
+{
+	if (i < 0)
+		i = i < -n ? -1 : i + n;
+	return i < low ? low : i > high ? high : i;
+}
+
+static int slice_string(struct run *r, const struct value *s, int64_t first, int64_t step,
+			int64_t count, struct value *out)
+{
+	struct builder b;
+	const struct value *chars;
+	size_t n, at;
+	int rc;
+
+	if (step == 1 || count == 0) {
+		at = utf8_offset(s->p, s->len, count ? (size_t)first : 0);
+		*out = str_slice(s, at, utf8_offset(s->p + at, s->len - at, (size_t)count));
+		return 0;
+	}
+	if ((rc = value_items(r, s, &chars, &n)))
+		return rc;
+	builder_init(&b, r);
+	for (int64_t k = 0; k < count && !b.failed; k++)
+		builder_value(&b, &chars[first + k * step]);
+	return builder_end(&b, out);
+}
+
+static NOINLINE int eval_slice(struct run *r, const struct node *n, struct value *out)
+{
+	int64_t first = 0, end = 0, step = 1, count;
+	bool has_first, has_end, has_step;
+	struct value of;
+	struct list *l;
+	size_t size;
+	int rc;
+
+	if ((rc = eval(r, n->a, &of)) || (rc = slice_part(r, n->items[0], &first, &has_first)) ||
+	    (rc = slice_part(r, n->items[1], &end, &has_end)) ||
+	    (rc = slice_part(r, n->items[2], &step, &has_step)))
+		return rc;
+	r->line = n->line;
+	if (of.kind == K_UNDEFINED)
+		return run_undefined(r, &of);
+	if (!is_list(&of) && !is_str(&of)) {
+		*out = v_undefined(UNDEFINED_ATTRIBUTE, "[:]", 3);
+		return 0;
+	}
+	if (step == 0)
+		return run_fail(r, -EINVAL, "the step of a slice is 0");
+	if ((rc = value_length(r, &of, &size)))
+		return rc;
+	int64_t len = (int64_t)size;
+	if (step > len)
+		step = len + 1;
+	if (step < -len)
+		step = -len - 1;
+	if (step > 0) {
+		first = has_first ? clamp(first, len, 0, len) : 0;
+		end = has_end ? clamp(end, len, 0, len) : len;
+		count = end > first ? (end - first + step - 1) / step : 0;
+	} else {
+		first = has_first ? clamp(first, len, -1, len - 1) : len - 1;
+		end = has_end ? clamp(end, len, -1, len - 1) : -1;
+		count = first > end ? (first - end - step - 1) / -step : 0;
+	}
+	if (is_str(&of))
+		return slice_string(r, &of, first, step, count, out);
+	if ((rc = list_new(r, (size_t)count, &l)))
+		return rc;
+	for (int64_t k = 0; k < count; k++)
+		l->items[l->n++] = of.list->items[first + k * step];
+	*out = (struct value){ .kind = of.kind, .list = l };
+	return run_charge(r, (size_t)count);
+}
+
+/* ---- operators ---------------------------------------------------------------------------- */
+
+static int wrong_operands(struct run *r, enum op op, const struct value *a, const struct value *b)
+{
+	static const char *const names[] = { "+", "-", "*", "/", "//", "%", "**" };
+
+	if (a->kind == K_UNDEFINED || b->kind == K_UNDEFINED)
+		return run_undefined(r, a->kind == K_UNDEFINED ? a : b);
+	return run_fail(r, -EINVAL, "%s between %s and %s", names[op], kind_name(a), kind_name(b));
+}
+
+static int integers(struct run *r, enum op op, int64_t a, int64_t b, struct value *out)
+{
+	int64_t v = 0;
+	bool over = false;
+
+	switch (op) {
+	case OP_ADD: over = __builtin_add_overflow(a, b, &v); break;
+	case OP_SUB: over = __builtin_sub_overflow(a, b, &v); break;
+	case OP_MUL: over = __builtin_mul_overflow(a, b, &v); break;
+	case OP_FLOORDIV:
+	case OP_MOD:
+		if (b == 0)
+			return run_fail(r, -EINVAL, "a division by zero");
+		if (b == -1) { /* INT64_MIN / -1 is no number */
+			over = op == OP_FLOORDIV && __builtin_sub_overflow((int64_t)0, a, &v);
+			break;
+		}
+		v = op == OP_MOD ? a % b : a / b;
+		if (a % b != 0 && (a < 0) != (b < 0))
+			v += op == OP_MOD ? b : -1;
+		break;
+	default: /* OP_POW, b >= 0 */
+		v = 1;
+		for (int64_t i = 0; i < b && !over && v != 0 && a != 1; i++) {
+			if (a == -1) {
+				v = b % 2 ? -1 : 1;
+				break;
+			}
+			over = __builtin_mul_overflow(v, a, &v);
+		}
+	}
+	if (over)
+		return run_fail(r, -EINVAL, "a number does not fit into 64 bits");
+	*out = v_int(v);
+	return 0;
+}
+
+static int numbers(struct run *r, enum op op, const struct value *a, const struct value *b,
+		   struct value *out)
+{
+	double x = as_float(a), y = as_float(b), v;
+
+	if (is_int(a) && is_int(b) && op != OP_DIV && !(op == OP_POW && b->i < 0))
+		return integers(r, op, a->i, b->i, out);
+	if (y == 0 && (op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD))
+		return run_fail(r, -EINVAL, "a division by zero");
+	switch (op) {
+	case OP_ADD: v = x + y; break;
+	case OP_SUB: v = x - y; break;
+	case OP_MUL: v = x * y; break;
+	case OP_DIV: v = x / y; break;
+	case OP_FLOORDIV: v = floor(x / y); break;
+	case OP_MOD:
+		v = fmod(x, y);
+		if (v != 0 && (v < 0) != (y < 0))
+			v += y;
+		break;
+	default: v = pow(x, y);
+	}
+	*out = v_float(v);
+	return 0;
+}
+
+static int repeat(struct run *r, const struct value *of, int64_t times, struct value *out)
+{
+	struct builder b;
+	struct list *l;
+	int rc;
+
+	if (times < 0)
+		times = 0;
+	if (is_str(of)) {
+		builder_init(&b, r);
+		for (int64_t i = 0; i < times && of->len && !b.failed; i++)
+			builder_value(&b, of);
+		return builder_end(&b, out);
+	}
+	if ((rc = list_new(r, 0, &l)))
+		return rc;
+	for (int64_t i = 0; i < times && of->list->n; i++)
+		for (size_t k = 0; k < of->list->n; k++)
+			if ((rc = run_charge(r, 0)) || (rc = list_add(r, l, &of->list->items[k])))
+				return rc;
+	*out = (struct value){ .kind = of->kind, .list = l };
+	return 0;
+}
+
+static int add_lists(struct run *r, const struct value *a, const struct value *b, struct value *out)
+{
+	struct list *l;
+	int rc = list_new(r, a->list->n + b->list->n, &l);
+
+	if (rc || (rc = run_charge(r, (a->list->n + b->list->n) * sizeof *l->items)))
+		return rc;
+	if (a->list->n)
+		memcpy(l->items, a->list->items, a->list->n * sizeof *l->items);
+	if (b->list->n)
+		memcpy(l->items + a->list->n, b->list->items, b->list->n * sizeof *l->items);
+	l->n = a->list->n + b->list->n;
+	*out = (struct value){ .kind = a->kind, .list = l };
+	return 0;
+}
+
+static int add_strings(struct run *r, const struct value *a, const struct value *b,
+		       struct value *out)
+{
+	bool safe = a->safe || b->safe;
+	struct value left = *a, right = *b;
+	struct builder text;
+	int rc;
+
+	if (safe && ((rc = str_escape(r, a, &left)) || (rc = str_escape(r, b, &right))))
+		return rc;
+	builder_init(&text, r);
+	builder_value(&text, &left);
+	builder_value(&text, &right);
+	rc = builder_end(&text, out);
+	out->safe = safe;
+	return rc;
+}
+
+int eval_binary(struct run *r, enum op op, const struct value *a, const struct value *b,
+		struct value *out)
+{
+	if (is_number(a) && is_number(b))
+		return numbers(r, op, a, b, out);
+	if (op == OP_ADD && is_str(a) && is_str(b))
+		return add_strings(r, a, b, out);
+	if (op == OP_ADD && is_list(a) && a->kind == b->kind)
+		return add_lists(r, a, b, out);
+	if (op == OP_MUL && (is_str(a) || is_list(a)) && is_int(b))
+		return repeat(r, a, b->i, out);
+	if (op == OP_MUL && (is_str(b) || is_list(b)) && is_int(a))
+		return repeat(r, b, a->i, out);
+	if (op == OP_MOD && is_str(a) && b->kind != K_UNDEFINED)
+		return str_percent(r, a, b, out);
+	return wrong_operands(r, op, a, b);
+}
+
+int eval_compare(struct run *r, enum op op, const struct value *a, const struct value *b, bool *out)
+{
+	int c = 0, rc;
+
+	switch (op) {
+	case OP_EQ:
+	case OP_NE:
+		rc = value_equal(r, a, b, out);
+		*out = *out == (op == OP_EQ);
+		return rc;
+	case OP_IN:
+	case OP_NOT_IN:
+		rc = value_contains(r, b, a, out);
+		*out = *out == (op == OP_IN);
+		return rc;
+	default:
+		break;
+	}
+	rc = value_order(r, a, b, &c);
+	if (rc)
+		return rc;
+	/* Nothing is less, equal or more than what is no number. */
+	bool nan = (a->kind == K_FLOAT && isnan(a->f)) || (b->kind == K_FLOAT && isnan(b->f));
+	*out = !nan && (op == OP_LT ? c < 0 : op == OP_LE ? c <= 0 : op == OP_GT ? c > 0 : c >= 0);
+	return 0;
+}
+
+static NOINLINE int eval_compares(struct run *r, const struct node *n, struct value *out)
+{
+	struct value a, b;
+	bool ok = true;
+	int rc = eval(r, n->a, &a);
+
+	for (uint32_t i = 0; i < n->n && ok && !rc; i++) {
+		if ((rc = eval(r, n->items[i], &b)))
+			break;
+		r->line = n->line;
+		rc = eval_compare(r, n->ops[i], &a, &b, &ok);
+		a = b;
+	}
+	*out = v_bool(ok);
+	return rc;
+}
+
+static NOINLINE int eval_binary_node(struct run *r, const struct node *n, struct value *out)
+{
+	struct value a, b;
+	int rc;
+
+	if ((rc = eval(r, n->a, &a)) || (rc = eval(r, n->b, &b)))
+		return rc;
+	r->line = n->line;
+	return eval_binary(r, n->op, &a, &b, out);
+}
+
+static NOINLINE int eval_sign(struct run *r, const struct node *n, struct value *out)
+{
+	struct value v;
+	int rc = eval(r, n->a, &v);
+
+	if (rc)
+		return rc;
+	if (v.kind == K_UNDEFINED)
+		return run_undefined(r, &v);
+	if (!is_number(&v))
+		return run_fail(r, -EINVAL, "a sign before a %s", kind_name(&v));
+	if (v.kind == K_FLOAT)
+		*out = v_float(n->kind == N_NEG ? -v.f : v.f);
+	else if (n->kind == N_NEG)
+		return integers(r, OP_SUB, 0, v.i, out);
+	else
+		*out = v_int(v.i);
+	return 0;
+}
+
+static NOINLINE int eval_concat(struct run *r, const struct node *n, struct value *out)
+{
+	struct builder b;
+	struct value v;
+	int rc;
+
+	builder_init(&b, r);
+	for (uint32_t i = 0; i < n->n; i++) {
+		if ((rc = eval(r, n->items[i], &v)) || (rc = text_of(r, &v, &v)))
+			return rc;
+		builder_value(&b, &v);
+	}
+	return builder_end(&b, out);
+}
+
+/* ---- displays ------------------------------------------------------------------------------ */
+
+static NOINLINE int eval_list(struct run *r, const struct node *n, struct value *out)
+{
+	struct list *l;
+	int rc = list_new(r, n->n, &l);
+
+	for (uint32_t i = 0; i < n->n && !rc; i++) {
+		rc = eval(r, n->items[i], &l->items[i]);
+		l->n++;
+	}
+	if (!rc)
+		*out = (struct value){ .kind = n->kind == N_LIST ? K_LIST : K_TUPLE, .list = l };
+	return rc;
+}
+
+static NOINLINE int eval_dict(struct run *r, const struct node *n, struct value *out)
+{
+	struct value key, v;
+	struct dict *d;
+	int rc = dict_new(r, n->n / 2, &d);
+
+	for (uint32_t i = 0; i + 1 < n->n && !rc; i += 2)
+		if (!(rc = eval(r, n->items[i], &key)) && !(rc = eval(r, n->items[i + 1], &v)))
+			rc = dict_set(r, d, &key, &v);
+	if (!rc)
+		*out = (struct value){ .kind = K_DICT, .dict = d };
+	return rc;
+}
+
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+static NOINLINE int eval_args(struct run *r, const struct node *n, struct args *a)
+{
+	struct value *v = run_alloc(r, n->n + n->n_keys, sizeof *v);
+	int rc;
+
+	if (!v)
+		return r->rc;
+	for (uint32_t i = 0; i < n->n + n->n_keys; i++)
+		if ((rc = eval(r, n->items[i], &v[i])))
+			return rc;
+	*a = (struct args){ v, n->n, n->keys, v + n->n, n->n_keys };
+	return 0;
+}
+
+/* loop.cycle(…) and loop.changed(…): methods of what is no plain value. */
+static int loop_call(struct run *r, const struct node *n, struct loop *l, const struct args *a,
+		     struct value *out)
+{
+	struct list *list;
+	bool same = false;
+	int rc;
+
+	if (!strcmp(n->a->name, "cycle")) {
+		if (!a->n)
+			return run_fail(r, -EINVAL, "loop.cycle needs something to cycle through");
+		*out = a->pos[l->index % a->n];
+		return 0;
+	}
+	if ((rc = list_new(r, a->n, &list)))
+		return rc;
+	for (size_t i = 0; i < a->n; i++)
+		list->items[list->n++] = a->pos[i];
+	struct value now = { .kind = K_LIST, .list = list };
+	if (l->has_changed && (rc = value_equal(r, &now, &l->last_changed, &same)))
+		return rc;
+	l->last_changed = now;
+	l->has_changed = true;
+	*out = v_bool(!same);
+	return 0;
+}
+
+static NOINLINE int eval_call(struct run *r, const struct node *n, struct value *out)
+{
+	struct value f;
+	struct args a;
+	int rc;
+
+	if (n->a->kind == N_ATTR && n->a->name && (!strcmp(n->a->name, "cycle") ||
+						   !strcmp(n->a->name, "changed"))) {
+		if ((rc = eval(r, n->a->a, &f)) || (rc = eval_args(r, n, &a)))
+			return rc;
+		if (f.kind == K_LOOP)
+			return loop_call(r, n, f.loop, &a, out);
+	}
+	if ((rc = eval(r, n->a, &f)) || (rc = eval_args(r, n, &a)))
+		return rc;
+	r->line = n->line;
+	switch (f.kind) {
+	case K_MACRO: return call_macro(r, f.macro, &a, out);
+	case K_METHOD: return method_call(r, f.method, &a, out);
+	case K_BUILTIN: return builtin_call(r, (int)f.i, &a, out);
+	case K_UNDEFINED: return run_undefined(r, &f);
+	default: return run_fail(r, -EINVAL, "a value of type %s can't be called", kind_name(&f));
+	}
+}
+
+static int no_such(struct run *r, const struct node *n, const char *what)
+{
+	return run_fail(r, -EINVAL, "there is no %s named '%s'", what, n->name);
+}
+
+static NOINLINE int eval_filter(struct run *r, const struct node *n, const struct value *given,
+				struct value *out)
+{
+	struct value in;
+	struct args a;
+	int rc;
+
+	if (n->a && n->a->kind == N_FILTER)
+		rc = eval_filters(r, n->a, given, &in);
+	else if (n->a)
+		rc = eval(r, n->a, &in);
+	else
+		in = *given, rc = 0;
+	if (rc || (rc = eval_args(r, n, &a)))
+		return rc;
+	r->line = n->line;
+	return n->id < 0 ? no_such(r, n, "filter") : filter_call(r, n->id, &in, &a, out);
+}
+
+int eval_filters(struct run *r, const struct node *filters, const struct value *in,
+		 struct value *out)
+{
+	int rc;
+
+	if (r->depth >= MAX_EVAL_DEPTH)
+		return run_fail(r, -E2BIG, "more than %d levels of expressions and macros",
+				MAX_EVAL_DEPTH);
+	r->depth++;
+	rc = eval_filter(r, filters, in, out);
+	r->depth--;
+	return rc;
+}
+
+static NOINLINE int eval_test(struct run *r, const struct node *n, struct value *out)
+{
+	struct value v;
+	struct args a;
+	bool ok = false;
+	int rc;
+
+	if ((rc = eval(r, n->a, &v)) || (rc = eval_args(r, n, &a)))
+		return rc;
+	r->line = n->line;
+	rc = n->id < 0 ? no_such(r, n, "test") : test_call(r, n->id, &v, &a, &ok);
+	*out = v_bool(ok);
+	return rc;
+}
+
+static NOINLINE int eval_access(struct run *r, const struct node *n, struct value *out)
+{
+	struct value of, key;
+	int rc = eval(r, n->a, &of);
+
+	if (rc)
+		return rc;
+	if (n->kind == N_ATTR) {
+		r->line = n->line;
+		return eval_attr(r, &of, n->value.p, n->value.len, out);
+	}
+	if ((rc = eval(r, n->b, &key)))
+		return rc;
+	r->line = n->line;
+	return eval_item(r, &of, &key, out);
+}
+
+static int eval_kind(struct run *r, const struct node *n, struct value *out)
+{
+	int rc;
+
+	switch (n->kind) {
+	case N_CONST: *out = n->value; return 0;
+	case N_NAME: return eval_name(r, n, out);
+	case N_LIST:
+	case N_TUPLE: return eval_list(r, n, out);
+	case N_DICT: return eval_dict(r, n, out);
+	case N_ATTR:
+	case N_INDEX: return eval_access(r, n, out);
+	case N_SLICE: return eval_slice(r, n, out);
+	case N_CALL: return eval_call(r, n, out);
+	case N_FILTER: return eval_filter(r, n, NULL, out);
+	case N_TEST: return eval_test(r, n, out);
+	case N_NEG:
+	case N_POS: return eval_sign(r, n, out);
+	case N_BINARY: return eval_binary_node(r, n, out);
+	case N_CONCAT: return eval_concat(r, n, out);
+	case N_COMPARE: return eval_compares(r, n, out);
+	case N_NOT:
+		if (!(rc = eval(r, n->a, out)))
+			*out = v_bool(!truth(out));
+		return rc;
+	case N_AND:
+	case N_OR:
+		rc = eval(r, n->a, out);
+		return rc || truth(out) != (n->kind == N_AND) ? rc : eval(r, n->b, out);
+	default: /* N_IF_EXPR */
+		if ((rc = eval(r, n->a, out)))
+			return rc;
+		if (truth(out))
+			return eval(r, n->b, out);
+		if (n->c)
+			return eval(r, n->c, out);
+		*out = v_undefined(UNDEFINED_NAME, "if", 2);
+		return 0;
+	}
+}
+
+int eval(struct run *r, const struct node *n, struct value *out)
+{
+	int rc;
+
+	r->line = n->line;
+	if ((rc = run_charge(r, 0)))
+		return rc;
+	if (r->depth >= MAX_EVAL_DEPTH)
+		return run_fail(r, -E2BIG, "more than %d levels of expressions and macros",
+				MAX_EVAL_DEPTH);
+	r->depth++;
+	rc = eval_kind(r, n, out);
+	r->depth--;
+	return rc;
+}

@@ -1,0 +1,726 @@
+/*
+ * text.c: strings: built, searched, changed, and how values of any kind print, as str,
+ * repr and json.dumps of Python do.  Every change of a string keeps, byte for byte, who
+ * wrote it (see jinja.h).
+ */
+#include "model/jinja/jinja-private.h"
+#include "model/utf8-private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <utf8proc.h>
+
+/* ---- characters ----------------------------------------------------------------------- */
+
+size_t utf8_one(const char *s, size_t len)
+{
+	int n = ig_utf8_check((const unsigned char *)s, len);
+
+	return n > 0 ? (size_t)n : 1; /* a broken byte counts as a character */
+}
+
+int32_t utf8_decode(const char *s, size_t len, size_t *n)
+{
+	const unsigned char *p = (const unsigned char *)s;
+
+	*n = utf8_one(s, len);
+	switch (*n) {
+	case 1: return p[0] < 0x80 ? p[0] : -1;
+	case 2: return (p[0] & 0x1f) << 6 | (p[1] & 0x3f);
+	case 3: return (p[0] & 0x0f) << 12 | (p[1] & 0x3f) << 6 | (p[2] & 0x3f);
+	default:
+		return (p[0] & 0x07) << 18 | (p[1] & 0x3f) << 12 | (p[2] & 0x3f) << 6 | (p[3] & 0x3f);
+	}
+}
+
+size_t utf8_offset(const char *s, size_t len, size_t n)
+{
+	size_t pos = 0;
+
+	for (; n && pos < len; n--)
+		pos += utf8_one(s + pos, len - pos);
+	return pos;
+}
+
+size_t utf8_length(const char *s, size_t len)
+{
+	size_t n = 0;
+
+	for (size_t pos = 0; pos < len; n++)
+		pos += utf8_one(s + pos, len - pos);
+	return n;
+}
+
+static bool is_space(int32_t c)
+{
+	return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
+	       c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
+	       c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+size_t space_at(const char *s, size_t len)
+{
+	size_t n;
+
+	return len && is_space(utf8_decode(s, len, &n)) ? n : 0;
+}
+
+size_t space_before(const char *s, size_t len)
+{
+	/* No space has more than three bytes. */
+	for (size_t k = 1; k <= 3 && k <= len; k++)
+		if (((unsigned char)s[len - k] & 0xc0) != 0x80)
+			return space_at(s + len - k, k) == k ? k : 0;
+	return 0;
+}
+
+struct value str_strip(const struct value *s, bool left, bool right)
+{
+	size_t first = 0, end = s->len, n;
+
+	while (left && first < end && (n = space_at(s->p + first, end - first)))
+		first += n;
+	while (right && end > first && (n = space_before(s->p + first, end - first)))
+		end -= n;
+	return str_slice(s, first, end - first);
+}
+
+size_t str_find(const struct value *s, size_t from, const struct value *what)
+{
+	const char *p;
+
+	if (from > s->len)
+		return SIZE_MAX;
+	if (!what->len)
+		return from;
+	p = memmem(s->p + from, s->len - from, what->p, what->len);
+	return p ? (size_t)(p - s->p) : SIZE_MAX;
+}
+
+/* ---- builder -------------------------------------------------------------------------- */
+
+void builder_init(struct builder *b, struct run *r)
+{
+	*b = (struct builder){ .r = r, .limit = UINT32_MAX / 2 };
+}
+
+static bool reserve(struct builder *b, size_t len)
+{
+	size_t cap = b->cap ? b->cap : 64;
+	char *p;
+
+	if (b->failed)
+		return false;
+	if (run_charge(b->r, len))
+		goto failed;
+	if (len > b->limit - b->len) {
+		run_fail(b->r, -E2BIG, "the output has more than %zu bytes", b->limit);
+		goto failed;
+	}
+	if (b->p && len <= b->cap - b->len)
+		return true;
+	while (cap < b->len + len)
+		cap *= 2;
+	p = run_alloc(b->r, cap, 1);
+	if (!p)
+		goto failed;
+	if (b->len)
+		memcpy(p, b->p, b->len);
+	if (b->mask) {
+		uint8_t *mask = run_alloc(b->r, cap, 1);
+		if (!mask)
+			goto failed;
+		memcpy(mask, b->mask, b->len);
+		b->mask = mask;
+	}
+	b->p = p;
+	b->cap = cap;
+	return true;
+failed:
+	b->failed = true;
+	return false;
+}
+
+static bool need_mask(struct builder *b)
+{
+	if (b->mask)
+		return true;
+	b->mask = run_alloc(b->r, b->cap, 1);
+	if (!b->mask) {
+		b->failed = true;
+		return false;
+	}
+	memset(b->mask, b->client, b->len);
+	return true;
+}
+
+void builder_add(struct builder *b, const char *p, size_t len, bool client)
+{
+	if (!len || !reserve(b, len))
+		return;
+	if (!b->len)
+		b->client = client;
+	if (b->client != client && !need_mask(b))
+		return;
+	if (b->mask)
+		memset(b->mask + b->len, client, len);
+	memcpy(b->p + b->len, p, len);
+	b->len += len;
+}
+
+void builder_puts(struct builder *b, const char *s)
+{
+	builder_add(b, s, strlen(s), false);
+}
+
+void builder_value(struct builder *b, const struct value *s)
+{
+	if (!s->mask) {
+		builder_add(b, s->p, s->len, s->client);
+		return;
+	}
+	if (!s->len || !reserve(b, s->len) || !need_mask(b))
+		return;
+	memcpy(b->mask + b->len, s->mask, s->len);
+	memcpy(b->p + b->len, s->p, s->len);
+	b->len += s->len;
+}
+
+int builder_end(struct builder *b, struct value *out)
+{
+	if (b->failed)
+		return b->r->rc;
+	*out = v_str(b->p ? b->p : "", b->len);
+	out->mask = b->mask;
+	out->client = b->client;
+	return 0;
+}
+
+/* Whether byte i of a string is a client's. */
+static bool client_at(const struct value *s, size_t i)
+{
+	return s->mask ? s->mask[i] : s->client;
+}
+
+/* ---- changes -------------------------------------------------------------------------- */
+
+int str_replace(struct run *r, const struct value *s, const struct value *from,
+		const struct value *to, int64_t max, struct value *out)
+{
+	struct builder b;
+	size_t pos = 0, at;
+
+	builder_init(&b, r);
+	if (run_charge(r, s->len))
+		return r->rc;
+	while (max != 0 && pos <= s->len && (at = str_find(s, pos, from)) != SIZE_MAX && !b.failed) {
+		struct value part;
+		/* Nothing is found before each character, and at the end. */
+		size_t step = from->len;
+		if (!step && at < s->len)
+			step = utf8_one(s->p + at, s->len - at);
+		part = str_slice(s, pos, at - pos);
+		builder_value(&b, &part);
+		builder_value(&b, to);
+		if (!from->len) {
+			part = str_slice(s, at, step);
+			builder_value(&b, &part);
+			if (at == s->len)
+				return builder_end(&b, out);
+		}
+		pos = at + step;
+		if (max > 0)
+			max--;
+	}
+	if (pos < s->len) {
+		struct value part = str_slice(s, pos, s->len - pos);
+		builder_value(&b, &part);
+	}
+	return builder_end(&b, out);
+}
+
+int str_escape(struct run *r, const struct value *s, struct value *out)
+{
+	static const char from[] = "&<>'\"";
+	static const char *const to[] = { "&amp;", "&lt;", "&gt;", "&#39;", "&#34;" };
+	int rc = 0;
+
+	*out = *s;
+	for (int i = 0; i < 5 && !rc && !s->safe; i++) {
+		struct value a = v_str(from + i, 1), b = v_lit(to[i]), in = *out;
+		rc = str_replace(r, &in, &a, &b, -1, out);
+	}
+	return rc;
+}
+
+int str_case(struct run *r, const struct value *s, enum str_case how, struct value *out)
+{
+	struct builder b;
+	bool in_word = false, first = true;
+	size_t n;
+
+	builder_init(&b, r);
+	for (size_t i = 0; i < s->len && !b.failed; i += n) {
+		int32_t c = utf8_decode(s->p + i, s->len - i, &n), changed = c;
+		if (c >= 0) {
+			bool up = how == CASE_UPPER || (how == CASE_TITLE && !in_word) ||
+				  (how == CASE_CAPITAL && first);
+			changed = up ? utf8proc_toupper(c) : utf8proc_tolower(c);
+			in_word = utf8proc_toupper(c) != c || utf8proc_tolower(c) != c;
+		}
+		first = false;
+		if (changed == c) {
+			builder_add(&b, s->p + i, n, client_at(s, i));
+		} else {
+			utf8proc_uint8_t buf[4];
+			size_t len = (size_t)utf8proc_encode_char(changed, buf);
+			builder_add(&b, (char *)buf, len, client_at(s, i));
+		}
+	}
+	return builder_end(&b, out);
+}
+
+/* ---- numbers -------------------------------------------------------------------------- */
+
+size_t text_float(double f, char *buf)
+{
+	char digits[32];
+	int exponent, n = 0;
+
+	if (isnan(f))
+		return (size_t)sprintf(buf, "nan");
+	if (isinf(f))
+		return (size_t)sprintf(buf, f < 0 ? "-inf" : "inf");
+	if (f == 0)
+		return (size_t)sprintf(buf, signbit(f) ? "-0.0" : "0.0");
+	/* The fewest digits that read back as the same number. */
+	for (int precision = 0; precision < 17; precision++) {
+		snprintf(digits, sizeof digits, "%.*e", precision, f);
+		if (strtod(digits, NULL) == f)
+			break;
+	}
+	char *e = strchr(digits, 'e');
+	exponent = atoi(e + 1);
+	*e = 0;
+	char *d = digits;
+	if (*d == '-') {
+		buf[n++] = '-';
+		d++;
+	}
+	if (d[1]) /* the point */
+		memmove(d + 1, d + 2, strlen(d + 1));
+	int len = (int)strlen(d);
+	while (len > 1 && d[len - 1] == '0')
+		d[--len] = 0;
+	if (exponent < -4 || exponent >= 16) {
+		n += sprintf(buf + n, "%c%s%s", d[0], len > 1 ? "." : "", d + 1);
+		return (size_t)(n + sprintf(buf + n, "e%c%02d", exponent < 0 ? '-' : '+',
+					    abs(exponent)));
+	}
+	if (exponent < 0) {
+		n += sprintf(buf + n, "0.");
+		for (int i = -1; i > exponent; i--)
+			buf[n++] = '0';
+		return (size_t)(n + sprintf(buf + n, "%s", d));
+	}
+	for (int i = 0; i < len || i <= exponent; i++) {
+		if (i == exponent + 1)
+			buf[n++] = '.';
+		buf[n++] = i < len ? d[i] : '0';
+	}
+	if (len <= exponent + 1) {
+		buf[n++] = '.';
+		buf[n++] = '0';
+	}
+	buf[n] = 0;
+	return (size_t)n;
+}
+
+static void put_number(struct builder *b, const struct value *v)
+{
+	char buf[48];
+	size_t n = v->kind == K_FLOAT ? text_float(v->f, buf)
+				      : (size_t)snprintf(buf, sizeof buf, "%" PRId64, v->i);
+
+	builder_add(b, buf, n, false);
+}
+
+/* ---- str and repr --------------------------------------------------------------------- */
+
+static bool is_printable(int32_t c)
+{
+	if (c < 0x80)
+		return c >= 0x20 && c != 0x7f;
+	switch (utf8proc_category(c)) {
+	case UTF8PROC_CATEGORY_CC: case UTF8PROC_CATEGORY_CF: case UTF8PROC_CATEGORY_CS:
+	case UTF8PROC_CATEGORY_CO: case UTF8PROC_CATEGORY_CN: case UTF8PROC_CATEGORY_ZL:
+	case UTF8PROC_CATEGORY_ZP: case UTF8PROC_CATEGORY_ZS:
+		return false;
+	default:
+		return true;
+	}
+}
+
+static void repr_string(struct builder *b, const struct value *s)
+{
+	bool single = memchr(s->p, '\'', s->len), twice = memchr(s->p, '"', s->len);
+	char quote = single && !twice ? '"' : '\'';
+	size_t n, start = 0;
+
+	builder_add(b, &quote, 1, false);
+	for (size_t i = 0; i < s->len && !b->failed; i += n) {
+		int32_t c = utf8_decode(s->p + i, s->len - i, &n);
+		char buf[16];
+		const char *text = buf;
+		struct value part;
+		if (c == '\\' || c == quote)
+			snprintf(buf, sizeof buf, "\\%c", (int)c);
+		else if (c == '\n')
+			text = "\\n";
+		else if (c == '\r')
+			text = "\\r";
+		else if (c == '\t')
+			text = "\\t";
+		else if (c < 0 || is_printable(c))
+			continue;
+		else if (c < 0x100)
+			snprintf(buf, sizeof buf, "\\x%02x", (unsigned)c);
+		else if (c < 0x10000)
+			snprintf(buf, sizeof buf, "\\u%04x", (unsigned)c);
+		else
+			snprintf(buf, sizeof buf, "\\U%08x", (unsigned)c);
+		part = str_slice(s, start, i - start);
+		builder_value(b, &part);
+		builder_add(b, text, strlen(text), client_at(s, i));
+		start = i + n;
+	}
+	struct value rest = str_slice(s, start, s->len - start);
+	builder_value(b, &rest);
+	builder_add(b, &quote, 1, false);
+}
+
+static int repr_pairs(struct builder *b, const struct pair *pairs, size_t n, unsigned depth)
+{
+	int rc;
+
+	builder_puts(b, "{");
+	for (size_t i = 0; i < n; i++) {
+		if (i)
+			builder_puts(b, ", ");
+		if ((rc = text_repr(b, &pairs[i].key, depth + 1)))
+			return rc;
+		builder_puts(b, ": ");
+		if ((rc = text_repr(b, &pairs[i].value, depth + 1)))
+			return rc;
+	}
+	builder_puts(b, "}");
+	return 0;
+}
+
+int text_repr(struct builder *b, const struct value *v, unsigned depth)
+{
+	struct run *r = b->r;
+	int rc = run_charge(r, 0);
+
+	if (rc)
+		return rc;
+	if (depth > MAX_VALUE_DEPTH)
+		return run_fail(r, -EINVAL, "a value of more than %d levels", MAX_VALUE_DEPTH);
+	switch (v->kind) {
+	case K_UNDEFINED: builder_puts(b, "Undefined"); break;
+	case K_NONE: builder_puts(b, "None"); break;
+	case K_BOOL: builder_puts(b, v->i ? "True" : "False"); break;
+	case K_INT:
+	case K_FLOAT: put_number(b, v); break;
+	case K_STR: repr_string(b, v); break;
+	case K_LIST:
+	case K_TUPLE:
+		builder_puts(b, v->kind == K_LIST ? "[" : "(");
+		for (size_t i = 0; i < v->list->n; i++) {
+			if (i)
+				builder_puts(b, ", ");
+			if ((rc = text_repr(b, &v->list->items[i], depth + 1)))
+				return rc;
+		}
+		if (v->kind == K_TUPLE && v->list->n == 1)
+			builder_puts(b, ",");
+		builder_puts(b, v->kind == K_LIST ? "]" : ")");
+		break;
+	case K_DICT:
+		if ((rc = repr_pairs(b, v->dict->pairs, v->dict->n, depth)))
+			return rc;
+		break;
+	case K_NAMESPACE:
+		builder_puts(b, "<Namespace ");
+		if ((rc = repr_pairs(b, v->space->pairs, v->space->n, depth)))
+			return rc;
+		builder_puts(b, ">");
+		break;
+	case K_MACRO:
+		builder_puts(b, "<Macro '");
+		builder_puts(b, v->macro->name);
+		builder_puts(b, "'>");
+		break;
+	default:
+		builder_puts(b, "<");
+		builder_puts(b, kind_name(v));
+		builder_puts(b, ">");
+	}
+	return b->failed ? r->rc : 0;
+}
+
+int text_of(struct run *r, const struct value *v, struct value *out)
+{
+	struct builder b;
+	int rc;
+
+	if (v->kind == K_STR) {
+		*out = *v;
+		return 0;
+	}
+	if (v->kind == K_UNDEFINED) {
+		*out = v_str("", 0);
+		return 0;
+	}
+	builder_init(&b, r);
+	rc = text_repr(&b, v, 0);
+	return rc ? rc : builder_end(&b, out);
+}
+
+/* ---- JSON ----------------------------------------------------------------------------- */
+
+static void json_string_put(struct builder *b, const struct value *s, bool ascii)
+{
+	static const char from[] = "\"\\\n\r\t\f\b", to[] = "\"\\nrtfb";
+	size_t n, start = 0;
+
+	builder_puts(b, "\"");
+	for (size_t i = 0; i < s->len && !b->failed; i += n) {
+		int32_t c = utf8_decode(s->p + i, s->len - i, &n);
+		char buf[16];
+		const char *known = c > 0 && c < 0x80 ? strchr(from, c) : NULL;
+		struct value part;
+		if (known)
+			snprintf(buf, sizeof buf, "\\%c", to[known - from]);
+		else if ((c >= 0 && c < 0x20) || (ascii && c >= 0x7f && c < 0x10000 && c != 0x7f))
+			snprintf(buf, sizeof buf, "\\u%04x", (unsigned)c);
+		else if (ascii && c >= 0x10000)
+			snprintf(buf, sizeof buf, "\\u%04x\\u%04x",
+				 0xd800 + (((unsigned)c - 0x10000) >> 10),
+				 0xdc00 + (((unsigned)c - 0x10000) & 0x3ff));
+		else
+			continue;
+		part = str_slice(s, start, i - start);
+		builder_value(b, &part);
+		builder_add(b, buf, strlen(buf), client_at(s, i));
+		start = i + n;
+	}
+	struct value rest = str_slice(s, start, s->len - start);
+	builder_value(b, &rest);
+	builder_puts(b, "\"");
+}
+
+static void json_line(struct builder *b, const struct json_style *s, unsigned depth)
+{
+	if (s->indent.kind != K_STR)
+		return;
+	builder_puts(b, "\n");
+	for (unsigned i = 0; i < depth; i++)
+		builder_value(b, &s->indent);
+}
+
+static int json_number(struct builder *b, const struct value *v)
+{
+	if (v->kind == K_FLOAT && !isfinite(v->f))
+		builder_puts(b, isnan(v->f) ? "NaN" : v->f < 0 ? "-Infinity" : "Infinity");
+	else
+		put_number(b, v);
+	return 0;
+}
+
+static int json_key(struct builder *b, const struct value *key)
+{
+	switch (key->kind) {
+	case K_NONE: builder_puts(b, "\"null\""); return 0;
+	case K_BOOL: builder_puts(b, key->i ? "\"true\"" : "\"false\""); return 0;
+	default:
+		builder_puts(b, "\"");
+		json_number(b, key);
+		builder_puts(b, "\"");
+		return 0;
+	}
+}
+
+static int by_key(struct run *r, struct pair *pairs, size_t n)
+{
+	/* Shell's, in place: keys are few. */
+	for (size_t gap = n / 2; gap; gap /= 2)
+		for (size_t i = gap; i < n; i++)
+			for (size_t k = i; k >= gap; k -= gap) {
+				int c, rc = value_order(r, &pairs[k - gap].key, &pairs[k].key, &c);
+				if (rc)
+					return rc;
+				if (c <= 0)
+					break;
+				struct pair swap = pairs[k];
+				pairs[k] = pairs[k - gap];
+				pairs[k - gap] = swap;
+			}
+	return 0;
+}
+
+static int json_dict(struct builder *b, const struct dict *d, const struct json_style *s,
+		     unsigned depth)
+{
+	struct pair *pairs = d->pairs;
+	int rc;
+
+	if (!d->n) {
+		builder_puts(b, "{}");
+		return 0;
+	}
+	if (s->sort_keys) {
+		pairs = run_alloc(b->r, d->n, sizeof *pairs);
+		if (!pairs)
+			return b->r->rc;
+		memcpy(pairs, d->pairs, d->n * sizeof *pairs);
+		if ((rc = by_key(b->r, pairs, d->n)))
+			return rc;
+	}
+	builder_puts(b, "{");
+	for (size_t i = 0; i < d->n; i++) {
+		if (i)
+			builder_value(b, &s->item_separator);
+		json_line(b, s, depth + 1);
+		if (is_str(&pairs[i].key))
+			json_string_put(b, &pairs[i].key, s->ascii);
+		else if ((rc = json_key(b, &pairs[i].key)))
+			return rc;
+		builder_value(b, &s->key_separator);
+		if ((rc = text_json(b, &pairs[i].value, s, depth + 1)))
+			return rc;
+	}
+	json_line(b, s, depth);
+	builder_puts(b, "}");
+	return 0;
+}
+
+int text_json(struct builder *b, const struct value *v, const struct json_style *s, unsigned depth)
+{
+	struct run *r = b->r;
+	int rc = run_charge(r, 0);
+
+	if (rc)
+		return rc;
+	if (depth > MAX_VALUE_DEPTH)
+		return run_fail(r, -EINVAL, "a value of more than %d levels", MAX_VALUE_DEPTH);
+	switch (v->kind) {
+	case K_NONE: builder_puts(b, "null"); break;
+	case K_BOOL: builder_puts(b, v->i ? "true" : "false"); break;
+	case K_INT:
+	case K_FLOAT: json_number(b, v); break;
+	case K_STR: json_string_put(b, v, s->ascii); break;
+	case K_LIST:
+	case K_TUPLE:
+		if (!v->list->n) {
+			builder_puts(b, "[]");
+			break;
+		}
+		builder_puts(b, "[");
+		for (size_t i = 0; i < v->list->n; i++) {
+			if (i)
+				builder_value(b, &s->item_separator);
+			json_line(b, s, depth + 1);
+			if ((rc = text_json(b, &v->list->items[i], s, depth + 1)))
+				return rc;
+		}
+		json_line(b, s, depth);
+		builder_puts(b, "]");
+		break;
+	case K_DICT:
+		if ((rc = json_dict(b, v->dict, s, depth)))
+			return rc;
+		break;
+	default:
+		return run_fail(r, -EINVAL, "tojson: a value of type %s is not JSON", kind_name(v));
+	}
+	return b->failed ? r->rc : 0;
+}
+
+/* ---- "%s" % x ------------------------------------------------------------------------- */
+
+static int percent_one(struct builder *b, char how, int precision, const struct value *v)
+{
+	struct run *r = b->r;
+	struct value text;
+	char buf[400];
+	int rc;
+
+	switch (how) {
+	case 's':
+		if ((rc = text_of(r, v, &text)))
+			return rc;
+		if (precision >= 0)
+			text.len = (uint32_t)utf8_offset(text.p, text.len, (size_t)precision);
+		builder_value(b, &text);
+		return 0;
+	case 'r':
+		return text_repr(b, v, 0);
+	case 'd':
+	case 'i':
+		if (!is_number(v) || (v->kind == K_FLOAT && !(fabs(v->f) < 9e18)))
+			return run_fail(r, -EINVAL, "%%%c needs a number, not %s", how, kind_name(v));
+		text = v_int(v->kind == K_FLOAT ? (int64_t)v->f : v->i);
+		put_number(b, &text);
+		return 0;
+	case 'f':
+		if (!is_number(v))
+			return run_fail(r, -EINVAL, "%%f needs a number, not %s", kind_name(v));
+		snprintf(buf, sizeof buf, "%.*f", precision < 0 ? 6 : precision, as_float(v));
+		builder_puts(b, buf);
+		return 0;
+	default:
+		return run_fail(r, -EINVAL, "%%%c in a format is not supported", how);
+	}
+}
+
+int str_percent(struct run *r, const struct value *f, const struct value *args, struct value *out)
+{
+	const struct value *items = args->kind == K_TUPLE ? args->list->items : args;
+	size_t n = args->kind == K_TUPLE ? args->list->n : 1, used = 0, start = 0;
+	struct builder b;
+	int rc;
+
+	builder_init(&b, r);
+	for (size_t i = 0; i < f->len; i++) {
+		int precision = -1;
+		if (f->p[i] != '%')
+			continue;
+		struct value part = str_slice(f, start, i - start);
+		builder_value(&b, &part);
+		i++;
+		if (i < f->len && f->p[i] == '.')
+			for (i++, precision = 0; i < f->len && f->p[i] >= '0' && f->p[i] <= '9'; i++)
+				if ((precision = precision * 10 + f->p[i] - '0') > 40)
+					return run_fail(r, -EINVAL, "a precision above 40 in a format");
+		if (i >= f->len)
+			return run_fail(r, -EINVAL, "a format ends with %%");
+		start = i + 1;
+		if (f->p[i] == '%') {
+			builder_add(&b, "%", 1, client_at(f, i));
+			continue;
+		}
+		if (used == n)
+			return run_fail(r, -EINVAL, "a format has too few arguments");
+		if ((rc = percent_one(&b, f->p[i], precision, &items[used++])))
+			return rc;
+	}
+	if (used < n && (args->kind == K_TUPLE || args->kind != K_DICT))
+		return run_fail(r, -EINVAL, "a format has too many arguments");
+	struct value rest = str_slice(f, start, f->len - start);
+	builder_value(&b, &rest);
+	return builder_end(&b, out);
+}
