@@ -247,6 +247,7 @@ static struct ig_gpu_bind bind_weight(const struct ig_gpu_tensor *w)
 static void bind_operands(const struct product *p, const struct linear_args *args,
 			  struct ig_gpu_dispatch *d)
 {
+	const struct ig_gpu_bind left_out = { .ref.buffer = -1 };
 	const struct ig_gpu_call *c = p->call;
 	const struct ig_gpu_tensor *y = &c->out[0];
 	/* Offsets of buffers are multiples of 4 bytes. */
@@ -255,17 +256,14 @@ static void bind_operands(const struct product *p, const struct linear_args *arg
 	for (uint32_t i = 0; i < args->n_weights; i++)
 		columns += args->n[i];
 	d->bind[d->n_binds++] = bind(c->in[0].ref, 0, args->k * element_bytes(p->element), IG_GPU_READ);
-	/* What is not there is never read, but a kernel has all its operands. */
 	for (uint32_t i = 0; i < (p->pair ? 2 : 4); i++)
-		d->bind[d->n_binds++] = bind_weight(p->weight[i < p->n ? i : 0]);
+		d->bind[d->n_binds++] = i < p->n ? bind_weight(p->weight[i]) : left_out;
 	if (!p->pair) {
 		for (uint32_t i = 0; i < 4; i++)
 			d->bind[d->n_binds++] = i < p->n && p->bias[i] ?
-				bind(p->bias[i]->ref, 0, (uint64_t)args->n[i] * 4, IG_GPU_READ) :
-				bind_weight(p->weight[0]);
+				bind(p->bias[i]->ref, 0, (uint64_t)args->n[i] * 4, IG_GPU_READ) : left_out;
 		d->bind[d->n_binds++] = args->flags & LINEAR_RESIDUAL ?
-			bind(c->in[1].ref, first * 4, columns * 4, IG_GPU_READ) :
-			bind_weight(p->weight[0]);
+			bind(c->in[1].ref, first * 4, columns * 4, IG_GPU_READ) : left_out;
 	}
 	d->bind[d->n_binds++] = bind(y->ref, first * element_bytes(y->dtype),
 				     columns * element_bytes(y->dtype), IG_GPU_WRITE);
