@@ -68,9 +68,9 @@ static int loop_attr(struct run *r, struct loop *l, const char *name, size_t len
 	else if (str_is(&key, "length"))
 		*out = v_int((int64_t)l->n);
 	else if (str_is(&key, "depth"))
-		*out = v_int(l->depth);
+		*out = v_int(1); /* only recursive loops have more */
 	else if (str_is(&key, "depth0"))
-		*out = v_int((int64_t)l->depth - 1);
+		*out = v_int(0);
 	else if (str_is(&key, "previtem") && l->index > 0)
 		*out = l->items[l->index - 1];
 	else if (str_is(&key, "nextitem") && l->index + 1 < l->n)

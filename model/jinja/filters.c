@@ -76,9 +76,10 @@ int filter_id(const char *s, size_t len)
 	return -1;
 }
 
-/* What is found under "a.b.0" of v; NULL or None gives v itself. */
-static int get_path(struct run *r, const struct value *v, const struct value *path,
-		    struct value *out)
+/* What is found under "a.b.0" of v; NULL or None gives v itself.  fallback, if it is not
+ * NULL, stands for each part that is undefined. */
+static int get_path_or(struct run *r, const struct value *v, const struct value *path,
+		       const struct value *fallback, struct value *out)
 {
 	size_t start = 0;
 	int rc;
@@ -105,9 +106,17 @@ static int get_path(struct run *r, const struct value *v, const struct value *pa
 		}
 		if ((rc = eval_item(r, &of, &key, out)))
 			return rc;
+		if (fallback && out->kind == K_UNDEFINED)
+			*out = *fallback;
 		start = i + 1;
 	}
 	return 0;
+}
+
+static int get_path(struct run *r, const struct value *v, const struct value *path,
+		    struct value *out)
+{
+	return get_path_or(r, v, path, NULL, out);
 }
 
 static struct value list_value(struct list *l)
@@ -591,11 +600,9 @@ static int map(struct run *r, const struct value *v, const struct args *a, struc
 		return rc;
 	for (size_t i = 0; i < n; i++) {
 		rc = id >= 0 ? filter_call(r, id, &items[i], &rest, &item)
-			     : get_path(r, &items[i], path, &item);
+			     : get_path_or(r, &items[i], path, fallback, &item);
 		if (rc)
 			return rc;
-		if (fallback && item.kind == K_UNDEFINED)
-			item = *fallback;
 		l->items[l->n++] = item;
 	}
 	*out = list_value(l);

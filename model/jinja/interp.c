@@ -200,7 +200,6 @@ static int bind_arguments(struct run *r, const struct macro *m, const struct arg
 int call_macro(struct run *r, const struct macro *m, const struct args *a, struct value *out)
 {
 	struct scope *s = scope_new(r, m->scope), *outer = r->scope;
-	unsigned loop_depth = r->loop_depth;
 	int rc;
 
 	if (!s)
@@ -210,10 +209,7 @@ int call_macro(struct run *r, const struct macro *m, const struct args *a, struc
 	r->scope = outer;
 	if (rc)
 		return rc;
-	r->loop_depth = 0;
-	rc = capture(r, m->node->c, s, out);
-	r->loop_depth = loop_depth;
-	return rc;
+	return capture(r, m->node->c, s, out);
 }
 
 /* ---- statements ---------------------------------------------------------------------------- */
@@ -317,12 +313,8 @@ static __attribute__((noinline)) int exec_for(struct run *r, const struct node *
 	if ((rc = value_items(r, &v, &l->items, &l->n)) ||
 	    (n->c && (rc = select_items(r, n, &l->items, &l->n))))
 		return rc;
-	if (l->n) {
-		l->depth = ++r->loop_depth;
-		rc = run_loop(r, n, l);
-		r->loop_depth--;
-		return rc;
-	}
+	if (l->n)
+		return run_loop(r, n, l);
 	if (n->n < 2)
 		return 0;
 	struct scope *outer = r->scope;

@@ -103,7 +103,6 @@ struct method {
 struct loop {
 	const struct value *items;
 	size_t n, index; /* from 0 */
-	unsigned depth;
 	struct value last_changed;
 	bool has_changed;
 };
@@ -337,7 +336,6 @@ struct run {
 	struct scope *scope;
 	struct dict *globals;
 	struct builder *out;
-	unsigned loop_depth;
 	int64_t now_s;
 	struct ig_hash_key hash_key;
 	enum { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE } flow;

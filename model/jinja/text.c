@@ -505,7 +505,7 @@ static void json_string_put(struct builder *b, const struct value *s, bool ascii
 		struct value part;
 		if (known)
 			snprintf(buf, sizeof buf, "\\%c", to[known - from]);
-		else if ((c >= 0 && c < 0x20) || (ascii && c >= 0x7f && c < 0x10000 && c != 0x7f))
+		else if ((c >= 0 && c < 0x20) || (ascii && c >= 0x7f && c < 0x10000))
 			snprintf(buf, sizeof buf, "\\u%04x", (unsigned)c);
 		else if (ascii && c >= 0x10000)
 			snprintf(buf, sizeof buf, "\\u%04x\\u%04x",
