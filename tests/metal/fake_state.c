@@ -12,11 +12,13 @@
 #define MAX_REPORTS 32
 #define MAX_TEXT 800
 
-static const struct fake_machine plain = {
-	.family = 7, .macos = 15, .max_buffer_bytes = (uint64_t)1 << 36,
-	.working_set_bytes = (uint64_t)1 << 36, .max_threads = 1024,
-};
-struct fake_machine fake_machine = plain;
+#define PLAIN_MACHINE                                                                              \
+	{                                                                                          \
+		.family = 7, .macos = 15, .max_buffer_bytes = (uint64_t)1 << 36,                   \
+		.working_set_bytes = (uint64_t)1 << 36, .max_threads = 1024,                       \
+	}
+static const struct fake_machine plain = PLAIN_MACHINE;
+struct fake_machine fake_machine = PLAIN_MACHINE;
 struct fake_counts fake_counts;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
