@@ -1,14 +1,17 @@
 /*
- * chat_template.h: messages to ids, by the model's own template.
+ * chat_template.h: messages to ids, by the model's own template (a program in Jinja, see
+ * model/jinja/jinja.h).
  *
- * Templates are recognised (ChatML and its variants); one that is not is
- * refused by name.  The template's own markers become control tokens, a
- * message's content is always tokenised as plain text.  Immutable, any thread.
+ * The control tokens of the template's own text, and of the model's tokens that it is
+ * given (bos_token …), are control tokens.  What a client wrote is tokenised as plain
+ * text, wherever the template puts it.  Immutable, any thread.
  */
 #ifndef INGOT_MODEL_CHAT_TEMPLATE_H
 #define INGOT_MODEL_CHAT_TEMPLATE_H
 
 #include "model/tokenizer.h"
+
+#include <jansson.h>
 
 struct ig_chat_template;
 
@@ -18,20 +21,38 @@ struct ig_chat_message {
 	size_t content_len;
 };
 
-/* -ENOTSUP with a description of a template that is not recognised.  A file
- * without a template gives -ENOENT. */
+/* Compile the file's template, and those that it has under other names.  -ENOTSUP with
+ * the line of what is wrong in one.  A file without a template gives -ENOENT. */
 int ig_chat_template_open(const struct ig_gguf *g, const struct ig_tokenizer *t,
 			  struct ig_chat_template **out, struct ig_error *err);
 void ig_chat_template_close(struct ig_chat_template *c);
-const char *ig_chat_template_name(const struct ig_chat_template *c); /* "chatml" … */
+/* "chatml", or "jinja" for one with other markers. */
+const char *ig_chat_template_name(const struct ig_chat_template *c);
 
-/* Append the ids of the conversation (after a BOS where the file asks for one), then
- * the start of the assistant's turn when add_generation_prompt.  -EINVAL names a role
- * that the template refuses. */
+/* A conversation as templates see it: messages in the form of OpenAI's chat completions,
+ * with tool_calls, tool_call_id, reasoning_content and so on where they have them. */
+struct ig_chat_input {
+	const json_t *messages; /* a list of objects, each with a role */
+	const json_t *tools; /* a list of {"type": "function", "function": …}; NULL: none */
+	const json_t *extra; /* an object: further variables (enable_thinking …); NULL: none */
+	bool add_generation_prompt;
+	const char *variant; /* the template's name; NULL: "tool_use" for tools, if there is one */
+	int64_t now_s; /* for templates that tell the date; 0: the clock's */
+};
+
+/* Append the ids of the conversation (after a BOS where the file asks for one and the
+ * template has none), then the start of the assistant's turn when add_generation_prompt.
+ * -EINVAL: what a message lacks, or why the template refuses; -E2BIG past max_ids. */
+int ig_chat_template_encode_json(const struct ig_chat_template *c, const struct ig_chat_input *in,
+				 size_t max_ids, struct ig_ids *out, struct ig_error *err);
+/* The same as text (*out is the caller's, free()): for tests and people. */
+int ig_chat_template_render_json(const struct ig_chat_template *c, const struct ig_chat_input *in,
+				 char **out, struct ig_error *err);
+
+/* Both for messages of role and text only. */
 int ig_chat_template_encode(const struct ig_chat_template *c, const struct ig_chat_message *m,
 			    size_t n, bool add_generation_prompt, size_t max_ids,
 			    struct ig_ids *out, struct ig_error *err);
-/* The same as text (*out is the caller's, free()): for tests and people. */
 int ig_chat_template_render(const struct ig_chat_template *c, const struct ig_chat_message *m,
 			    size_t n, bool add_generation_prompt, char **out, struct ig_error *err);
 

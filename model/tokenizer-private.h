@@ -67,6 +67,12 @@ int ig_merges_apply(const struct ig_merges *m, struct ig_merge_work *w, const ch
 int ig_tokenizer_open_with(const struct ig_gguf *g, bool jit, struct ig_tokenizer **out,
 			   struct ig_error *err);
 
+/* As ig_tokenizer_encode with special, but a control token is only seen where none of
+ * its bytes is a client's: client[i] says so of text[i]; NULL: none is. */
+int ig_tokenizer_encode_marked(const struct ig_tokenizer *t, const char *text,
+			       const uint8_t *client, size_t len, size_t max_ids,
+			       struct ig_ids *out);
+
 /* Append n ids.  0, -ENOMEM, or -E2BIG past max_ids in all. */
 int ig_ids_add(struct ig_ids *l, const int32_t *ids, size_t n, size_t max_ids);
 

@@ -405,16 +405,18 @@ static uint32_t lower_bound(const struct ig_tokenizer *t, uint32_t first, uint32
 	return first;
 }
 
-/* The longest special token that text begins with, or NULL.  The range of those
- * that still agree shrinks byte by byte. */
+/* The longest special token that text begins with, or NULL; a control token only where
+ * no byte is a client's (NULL: none is).  The range of those that still agree shrinks
+ * byte by byte. */
 static const struct special *match_special(const struct ig_tokenizer *t, const char *text,
-					   size_t len, bool control)
+					   const uint8_t *client, size_t len, bool control)
 {
 	const struct special *best = NULL;
 	uint32_t first = t->by_byte[(unsigned char)text[0]].first;
 	uint32_t last = t->by_byte[(unsigned char)text[0]].last;
 
 	for (size_t depth = 1; first < last; depth++) {
+		control = control && !(client && client[depth - 1]);
 		/* Those that end here sort first, the lowest id before its twins. */
 		for (bool found = false; first < last && t->specials[first].len == depth; first++) {
 			if (!found && (control || t->kinds[t->specials[first].id] == USER)) {
@@ -433,7 +435,7 @@ static const struct special *match_special(const struct ig_tokenizer *t, const c
 
 static bool is_control_text(const struct ig_tokenizer *t, const char *s, size_t len)
 {
-	const struct special *x = len ? match_special(t, s, len, true) : NULL;
+	const struct special *x = len ? match_special(t, s, NULL, len, true) : NULL;
 
 	return x && x->len == len && t->kinds[x->id] == CONTROL;
 }
@@ -690,8 +692,8 @@ static int encode_piece(void *ctx, const char *piece, size_t len)
 	return rc ? rc : ig_ids_add(e->out, ids, n, e->max_ids);
 }
 
-int ig_tokenizer_encode(const struct ig_tokenizer *t, const char *text, size_t len, bool special,
-			size_t max_ids, struct ig_ids *out)
+static int encode(const struct ig_tokenizer *t, const char *text, const uint8_t *client, size_t len,
+		  bool special, size_t max_ids, struct ig_ids *out)
 {
 	struct encoding e = { .t = t, .out = out, .max_ids = max_ids };
 	size_t n_before = out->n, done = 0;
@@ -699,7 +701,8 @@ int ig_tokenizer_encode(const struct ig_tokenizer *t, const char *text, size_t l
 	int rc = 0;
 
 	for (size_t i = 0; cut && i < len && !rc;) {
-		const struct special *x = match_special(t, text + i, len - i, special);
+		const struct special *x = match_special(t, text + i, client ? client + i : NULL,
+							len - i, special);
 		if (!x) {
 			i++;
 			continue;
@@ -716,4 +719,16 @@ int ig_tokenizer_encode(const struct ig_tokenizer *t, const char *text, size_t l
 		out->n = n_before;
 	ig_merge_work_finish(&e.work);
 	return rc;
+}
+
+int ig_tokenizer_encode(const struct ig_tokenizer *t, const char *text, size_t len, bool special,
+			size_t max_ids, struct ig_ids *out)
+{
+	return encode(t, text, NULL, len, special, max_ids, out);
+}
+
+int ig_tokenizer_encode_marked(const struct ig_tokenizer *t, const char *text,
+			       const uint8_t *client, size_t len, size_t max_ids, struct ig_ids *out)
+{
+	return encode(t, text, client, len, true, max_ids, out);
 }

@@ -513,7 +513,7 @@ static bool is_end(const struct parser *p, const char *const *ends)
 static int parse_body(struct parser *p, const char *const *ends, struct node **out)
 {
 	struct node_list list = { 0 };
-	struct node *block = parser_node(p, N_BLOCK, p->t.line), *part;
+	struct node *block = parser_node(p, N_BLOCK, p->t.line), *part = NULL;
 	int rc;
 
 	if (!block)

@@ -80,7 +80,7 @@ int test_call(struct run *r, int id, const struct value *v, const struct args *a
 {
 	const struct value *x = a->n ? &a->pos[0] : NULL;
 	const char *name = tests[id].name;
-	int64_t i, k;
+	int64_t i = 0, k = 0;
 	int rc;
 
 	if (a->n != tests[id].n_args || a->n_keys)

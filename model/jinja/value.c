@@ -194,7 +194,7 @@ int dict_set(struct run *r, struct dict *d, const struct value *key, const struc
 
 int pair_list(struct run *r, const struct dict *d, struct value *out)
 {
-	struct list *l, *pair;
+	struct list *l = NULL, *pair = NULL;
 	int rc = list_new(r, d->n, &l);
 
 	for (size_t i = 0; i < d->n && !rc; i++) {
@@ -469,7 +469,7 @@ static bool is_trusted(const struct ig_jinja_input *in, const char *key, const j
 static int from_object(struct run *r, const json_t *j, const struct ig_jinja_input *in,
 		       bool trusted, unsigned depth, struct value *out)
 {
-	struct dict *d;
+	struct dict *d = NULL;
 	int rc = dict_new(r, json_object_size(j), &d);
 
 	if (rc)
@@ -492,7 +492,7 @@ static int from_object(struct run *r, const json_t *j, const struct ig_jinja_inp
 int value_from_json(struct run *r, const json_t *j, const struct ig_jinja_input *in, bool trusted,
 		    unsigned depth, struct value *out)
 {
-	struct list *l;
+	struct list *l = NULL;
 	int rc;
 
 	if (depth > MAX_VALUE_DEPTH)

@@ -1,6 +1,6 @@
 /*
  * fuzz_chat_template.c: any bytes as a model's chat template.  One that is taken is
- * used: what a user sends must give no control token beyond the template's own.
+ * used; that a client's text stays text is what fuzz_jinja.c looks at.
  */
 #include "model/chat_template.h"
 #include "tiny_gguf.h"
@@ -31,16 +31,16 @@ static void use(const struct ig_chat_template *c)
 	const struct ig_chat_message m = { "user", content, sizeof content - 1 };
 	struct ig_ids ids = { 0 };
 	struct ig_error err;
-	size_t n_starts = 0;
 	char *text;
 
-	if (ig_chat_template_encode(c, &m, 1, true, SIZE_MAX, &ids, &err) ||
-	    ig_chat_template_render(c, &m, 1, true, &text, &err))
-		abort();
-	for (size_t i = 0; i < ids.n; i++)
-		n_starts += ids.ids[i] == TINY_START;
-	/* user, assistant and, where the template has one, system */
-	if (n_starts < 2 || n_starts > 3 || !strstr(text, content))
+	/* A template that is taken may still fail when it is run. */
+	if (ig_chat_template_encode(c, &m, 1, true, SIZE_MAX, &ids, &err)) {
+		if (ids.n || !err.text[0])
+			abort();
+		ig_ids_finish(&ids);
+		return;
+	}
+	if (ig_chat_template_render(c, &m, 1, true, &text, &err))
 		abort();
 	free(text);
 	ig_ids_finish(&ids);

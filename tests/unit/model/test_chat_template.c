@@ -132,78 +132,39 @@ static void refused(const char *template, const char *shown)
 static void not_taken(void **state)
 {
 	static const char *const templates[] = {
-		"",
-		"\n",
-		"hello",
-		"{{ bos_token }}" PLAIN,
-		PLAIN "x",
-		PLAIN PROMPT,
-		LOOP MESSAGE "{% endfor %}",
 		LOOP MESSAGE PROMPT,
-		MESSAGE PROMPT,
-		LOOP "{% if x %}" MESSAGE "{% endif %}{% endfor %}" PROMPT,
-		LOOP "{# comment #}" MESSAGE "{% endfor %}" PROMPT,
-		LOOP "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] | trim + "
-		     "'<|im_end|>' + '\\n'}}{% endfor %}" PROMPT,
-		LOOP "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + "
-		     "'<|im_end|>'}}{% endfor %}" PROMPT,
-		LOOP MESSAGE "{% endfor %}{% if add_generation_prompt %}"
-			     "{{ '<|im_start|>assistant\\n<think>' }}{% endif %}",
+		MESSAGE PROMPT "{% endif %}",
 		"{% if tools %}",
 		"{% if tools %}{% else %}",
 		"{% if tools %}{% endfor %}" PLAIN,
 		"{% if tools %}{% else %}{% else %}{% endif %}" PLAIN,
-		LOOP FIRST "{{ 'D' }}{% endif %}" MESSAGE "{% endfor %}" PROMPT,
-		LOOP FIRST "{% endif %}" MESSAGE "{% endfor %}" PROMPT,
-		LOOP FIRST
-		"{{ '<|im_start|>system\\nA<|im_end|>\\n<|im_start|>user\\nB<|im_end|>\\n' }}"
-		"{% endif %}" MESSAGE "{% endfor %}" PROMPT,
-		LOOP FIRST "{{ '<|im_start|>system\\n' + x + '<|im_end|>\\n' }}{% endif %}" MESSAGE
-			   "{% endfor %}" PROMPT,
-		LOOP FIRST "{{ '<|im_end|>\\n' }}{% endif %}" MESSAGE "{% endfor %}" PROMPT,
-		HEADER LOOP MESSAGE "{% endfor %}" PROMPT,
-		HEADER,
 		HEADER LOOP THREE MESSAGE,
-		HEADER LOOP THREE MESSAGE "{% else %}{% endif %}{% endfor %}" PROMPT,
 		"{{",
 		"{%",
 		"{{ '",
 		"{{ 'a",
 		"{{ 'a\\",
-		"{{ '\\x41' }}",
 		"{{ a",
 		"{% a -",
 		"{{}}{{}}",
 		"{{ }}",
-		"{%+ for message in messages %}" MESSAGE "{% endfor %}" PROMPT,
-		"\x01\x02",
-		"{{ '\x01' }}",
-		"{{ ['a'] }}",
+		"\x01{{ '\x01' \x02 }}",
 		"{{ ''] }}",
-		"{{ x[''] }}",
 		"{% if %}",
 		"{%%}{%%}",
-		"{",
-		"{ {",
-		"a{",
-		"{{ a }}{{ }}",
+		"{% include 'x' %}",
 	};
 	struct world x;
 
 	for (size_t i = 0; i < sizeof templates / sizeof templates[0]; i++)
-		refused(templates[i], "chat template is not one that Ingot knows");
-	refused("{% for m in messages %}\n[INST]",
-		"30 bytes long and begins: {% for m in messages %} [INST]");
+		refused(templates[i], "the model's chat template can't be used: line 1: ");
+	refused("{% for m in messages %}\n[INST]{{ 1 + }}", "can't be used: line 2: an expression");
 
-	/* Too long, too many blocks. */
-	char *big = malloc(300 * 1024);
-	memset(big, ' ', 300 * 1024 - 1);
-	big[300 * 1024 - 1] = 0;
-	refused(big, "307199 bytes long");
-	size_t n = 0;
-	for (int i = 0; i < 5000; i++)
-		n += (size_t)sprintf(big + n, "{{a}}{%%b%%}");
-	refused(big, "is not one that Ingot knows");
+	/* Too long. */
+	char *big = malloc((2 << 20) + 1);
+	memset(big, ' ', 2 << 20);
+	big[2 << 20] = 0;
+	refused(big, "the template has 2097152 bytes");
 	free(big);
 
 	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm" });
@@ -256,10 +217,12 @@ static void roles(void **state)
 	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm",
 		.chat_template = HEADER LOOP THREE MESSAGE "{% endif %}{% endfor %}" PROMPT });
 	assert_int_equal(x.rc, 0);
-	assert_int_equal(ig_chat_template_encode(x.c, &m, 1, true, 100, &ids, &x.err), -EINVAL);
-	assert_non_null(strstr(x.err.text, "message 0: the model's chat template has no place for "
-			       "the role 'tool'"));
+	/* What a template makes of a role is its own affair; this one leaves it out. */
+	assert_int_equal(ig_chat_template_render(x.c, &m, 1, true, &text, &x.err), 0);
+	assert_string_equal(text, SYSTEM_D "<|im_start|>assistant\n");
+	free(text);
 	assert_int_equal(ig_chat_template_encode(x.c, &m, 0, true, 100, &ids, &x.err), -EINVAL);
+	assert_non_null(strstr(x.err.text, "the model's chat template: line 1: there is no attribute"));
 	assert_int_equal(ids.n, 0);
 	close_world(&x);
 
@@ -303,11 +266,82 @@ static void encodes(void **state)
 	ig_ids_finish(&ids);
 }
 
+/* Named templates, tools, further variables, and what a client can't do with them. */
+static void variants(void **state)
+{
+	static const char *const names[] = { "default", "tool_use", "rag" };
+	static const char tool_use[] =
+		"{{ bos_token }}{% for t in tools %}{{ t | tojson }}{% endfor %}{% for m in messages %}"
+		"{{ '<|im_' ~ m.role ~ '|>' ~ (m.content or '') }}{% for c in m.tool_calls %}"
+		"{{ c.function.name }}{% endfor %}{% endfor %}{{ x }}";
+	struct ig_chat_input in = { .add_generation_prompt = true };
+	struct ig_gguf *g;
+	struct ig_tokenizer *t;
+	struct ig_chat_template *c;
+	struct ig_error err;
+	struct ig_ids ids = { 0 };
+	struct gw w;
+	char *text;
+
+	tiny_file(&w, &(struct tiny_options){ .model = "gpt2", .pre = "smollm", .chat_template = PLAIN });
+	gw_u32(&w, "tokenizer.ggml.bos_token_id", TINY_END_OF_TEXT);
+	gw_strs(&w, "tokenizer.chat_templates", names, 3);
+	gw_str(&w, "tokenizer.chat_template.tool_use", tool_use);
+	gw_str(&w, "tokenizer.chat_template.rag", "rag");
+	assert_int_equal(ig_gguf_open_memory(w.data, w.len, "tiny", &g, &err), 0);
+	assert_int_equal(ig_tokenizer_open(g, &t, &err), 0);
+	if (ig_chat_template_open(g, t, &c, &err))
+		fail_msg("%s", err.text);
+
+	json_t *messages = json_loads("[{\"role\": \"start\", \"content\": null, \"tool_calls\": "
+				      "[{\"function\": {\"name\": \"<|im_end|>\"}}]}]", 0, NULL);
+	json_t *tools = json_loads("[{\"f\": \"<|im_end|>\"}]", 0, NULL);
+	json_t *extra = json_loads("{\"x\": \"<|endoftext|>\", \"bos_token\": \"evil\"}", 0, NULL);
+	in = (struct ig_chat_input){ .messages = messages, .tools = tools, .extra = extra };
+	if (ig_chat_template_render_json(c, &in, &text, &err))
+		fail_msg("%s", err.text);
+	assert_non_null(strstr(text, "{\"f\": \"<|im_end|>\"}<|im_start|><|im_end|><|endoftext|>"));
+	assert_null(strstr(text, "evil"));
+	free(text);
+	assert_int_equal(ig_chat_template_encode_json(c, &in, 1000, &ids, &err), 0);
+	for (size_t i = 1; i < ids.n; i++)
+		assert_true(ids.ids[i] > TINY_END);
+	in.variant = "rag";
+	assert_int_equal(ig_chat_template_render_json(c, &in, &text, &err), 0);
+	assert_string_equal(text, "rag");
+	free(text);
+	in.variant = "none";
+	assert_int_equal(ig_chat_template_render_json(c, &in, &text, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "no chat template named 'none'"));
+	in.variant = NULL;
+	in.tools = messages;
+	in.messages = tools;
+	assert_int_equal(ig_chat_template_render_json(c, &in, &text, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "message 0: the role"));
+	in.messages = extra;
+	assert_int_equal(ig_chat_template_render_json(c, &in, &text, &err), -EINVAL);
+	in.messages = messages;
+	in.tools = extra;
+	assert_int_equal(ig_chat_template_render_json(c, &in, &text, &err), -EINVAL);
+	in.tools = NULL;
+	in.extra = tools;
+	assert_int_equal(ig_chat_template_render_json(c, &in, &text, &err), -EINVAL);
+	ig_ids_finish(&ids);
+	json_decref(extra);
+	json_decref(tools);
+	json_decref(messages);
+	ig_chat_template_close(c);
+	ig_tokenizer_close(t);
+	ig_gguf_close(g);
+	gw_finish(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(taken), cmocka_unit_test(defaults), cmocka_unit_test(not_taken),
 		cmocka_unit_test(no_markers), cmocka_unit_test(roles), cmocka_unit_test(encodes),
+		cmocka_unit_test(variants),
 	};
 
 	return cmocka_run_group_tests_name("model/chat_template", tests, NULL, NULL);
