@@ -284,7 +284,6 @@ static void variants(void **state)
 	char *text;
 
 	tiny_file(&w, &(struct tiny_options){ .model = "gpt2", .pre = "smollm", .chat_template = PLAIN });
-	gw_u32(&w, "tokenizer.ggml.bos_token_id", TINY_END_OF_TEXT);
 	gw_strs(&w, "tokenizer.chat_templates", names, 3);
 	gw_str(&w, "tokenizer.chat_template.tool_use", tool_use);
 	gw_str(&w, "tokenizer.chat_template.rag", "rag");
@@ -304,6 +303,7 @@ static void variants(void **state)
 	assert_null(strstr(text, "evil"));
 	free(text);
 	assert_int_equal(ig_chat_template_encode_json(c, &in, 1000, &ids, &err), 0);
+	assert_int_equal(ids.ids[0], TINY_START); /* bos_token */
 	for (size_t i = 1; i < ids.n; i++)
 		assert_true(ids.ids[i] > TINY_END);
 	in.variant = "rag";
