@@ -64,7 +64,8 @@ static int add_variant(struct ig_chat_template *c, const char *name, const char 
 		return ig_fail(err, rc, "out of memory for the chat template");
 	if (rc)
 		return ig_fail(err, -ENOTSUP, "the model's chat template%s%s%s can't be used: %s",
-			       strcmp(name, "default") ? " '" : "", strcmp(name, "default") ? name : "",
+			       strcmp(name, "default") ? " '" : "",
+			       strcmp(name, "default") ? name : "",
 			       strcmp(name, "default") ? "'" : "", why.text);
 	strcpy(v->name, name);
 	c->n_variants++;
@@ -97,8 +98,11 @@ static int open_variant(void *ctx, uint64_t i, const char *s, size_t len)
 	snprintf(key, sizeof key, "tokenizer.chat_template.%s", name);
 	rc = ig_gguf_str(o->g, key, &text, &text_len, o->err);
 	if (rc)
-		return rc == -ENOENT ? ig_fail(o->err, -ENOTSUP, "the file names the chat template '%s' "
-					       "but has none under %s", name, key) : rc;
+		return rc == -ENOENT ? ig_fail(o->err, -ENOTSUP,
+					       "the file names the chat template '%s' "
+					       "but has none under %s",
+					       name, key)
+				     : rc;
 	return add_variant(o->c, name, text, text_len, o->err);
 }
 
@@ -124,7 +128,8 @@ static int read_tokens(const struct ig_gguf *g, struct ig_chat_template *c, stru
 		if (ig_gguf_u32(g, tokens[i].key, &id, NULL) || id > INT32_MAX)
 			continue;
 		s = ig_tokenizer_token(c->tokenizer, (int32_t)id, &len, &special);
-		if (s && json_object_set_new(c->tokens, tokens[i].name, json_stringn_nocheck(s, len)))
+		if (s &&
+		    json_object_set_new(c->tokens, tokens[i].name, json_stringn_nocheck(s, len)))
 			return ig_fail(err, -ENOMEM, "out of memory for the chat template");
 	}
 	return c->tokens ? 0 : ig_fail(err, -ENOMEM, "out of memory for the chat template");
@@ -192,8 +197,10 @@ static bool is_role(const char *s, size_t len)
 
 static int bad_role(size_t i, struct ig_error *err)
 {
-	return ig_fail(err, -EINVAL, "message %zu: the role is not a word of letters, digits, _ and -, "
-		       "at most %d", i, MAX_ROLE_BYTES);
+	return ig_fail(err, -EINVAL,
+		       "message %zu: the role is not a word of letters, digits, _ and -, "
+		       "at most %d",
+		       i, MAX_ROLE_BYTES);
 }
 
 static int check(const struct ig_chat_input *in, struct ig_error *err)
@@ -220,7 +227,8 @@ static int check(const struct ig_chat_input *in, struct ig_error *err)
 }
 
 /* NULL: there is none of that name. */
-static const struct variant *choose(const struct ig_chat_template *c, const struct ig_chat_input *in)
+static const struct variant *choose(const struct ig_chat_template *c,
+				    const struct ig_chat_input *in)
 {
 	const char *name = in->variant;
 
@@ -252,7 +260,8 @@ static size_t fill_vars(const struct ig_chat_template *c, const struct ig_chat_i
 	if (in->tools && json_array_size(in->tools))
 		vars[n++] = (struct ig_jinja_var){ "tools", in->tools, false };
 	vars[n++] = (struct ig_jinja_var){ "add_generation_prompt",
-					   in->add_generation_prompt ? json_true() : json_false(), true };
+					   in->add_generation_prompt ? json_true() : json_false(),
+					   true };
 	return n;
 }
 
@@ -273,7 +282,8 @@ static int render(const struct ig_chat_template *c, const struct ig_chat_input *
 	if (rc)
 		return rc;
 	if (!v)
-		return ig_fail(err, -EINVAL, "the model has no chat template named '%.60s'", in->variant);
+		return ig_fail(err, -EINVAL, "the model has no chat template named '%.60s'",
+			       in->variant);
 	j.n_vars = fill_vars(c, in, vars);
 	rc = ig_jinja_render(v->program, &j, NULL, out, &why);
 	if (rc == -ENOMEM)
@@ -319,12 +329,13 @@ int ig_chat_template_encode_json(const struct ig_chat_template *c, const struct 
 	if (bos >= 0)
 		rc = ig_ids_add(out, &bos, 1, max_ids);
 	if (!rc)
-		rc = ig_tokenizer_encode_marked(c->tokenizer, text.text, text.client, text.len, max_ids,
-						out);
+		rc = ig_tokenizer_encode_marked(c->tokenizer, text.text, text.client, text.len,
+						max_ids, out);
 	if (rc) {
 		out->n = n_before;
-		ig_fail(err, rc, rc == -E2BIG ? "the conversation has more than %zu tokens"
-					      : "out of memory for a conversation of up to %zu tokens",
+		ig_fail(err, rc,
+			rc == -E2BIG ? "the conversation has more than %zu tokens"
+				     : "out of memory for a conversation of up to %zu tokens",
 			max_ids);
 	}
 	ig_jinja_output_finish(&text);

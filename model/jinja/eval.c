@@ -15,8 +15,9 @@ int run_undefined(struct run *r, const struct value *v)
 	int len = v->len < 80 ? (int)v->len : 80;
 
 	if (v->client == UNDEFINED_FORBIDDEN)
-		return run_fail(r, -EINVAL, "'%.*s' would change a value, which templates may not do",
-				len, v->p);
+		return run_fail(r, -EINVAL,
+				"'%.*s' would change a value, which templates may not do", len,
+				v->p);
 	return run_fail(r, -EINVAL, v->client == UNDEFINED_ATTRIBUTE ?
 			"there is no attribute '%.*s'" : "'%.*s' is undefined", len, v->p);
 }

@@ -191,7 +191,8 @@ static int trim(struct run *r, const struct value *s, const struct value *chars,
 static int tojson(struct run *r, const struct value *v, const struct args *a, struct value *out)
 {
 	const struct value *ascii = arg_get(a, 0, "ensure_ascii"), *by = arg_get(a, 1, "indent"),
-			   *separators = arg_get(a, 2, "separators"), *sort = arg_get(a, 3, "sort_keys");
+			   *separators = arg_get(a, 2, "separators"),
+			   *sort = arg_get(a, 3, "sort_keys");
 	struct json_style style = { .indent = v_none(), .item_separator = v_lit(", "),
 				    .key_separator = v_lit(": ") };
 	struct builder b, pad;
@@ -258,7 +259,8 @@ static bool number_text(const struct value *s, char *buf, size_t size)
 		char c = t.p[i];
 		if (c == '_' && i && i + 1 < t.len && t.p[i - 1] != '_')
 			continue;
-		if (n + 1 >= size || !c || strchr("()xXpP ", c) || (unsigned char)c >= 0x80 || c == '_')
+		if (n + 1 >= size || !c || strchr("()xXpP ", c) || (unsigned char)c >= 0x80 ||
+		    c == '_')
 			return false;
 		buf[n++] = c;
 	}
@@ -316,7 +318,8 @@ static int to_int(struct run *r, const struct value *v, const struct args *a, st
 
 static int round_to(struct run *r, const struct value *v, const struct args *a, struct value *out)
 {
-	const struct value *precision = arg_get(a, 0, "precision"), *method = arg_get(a, 1, "method");
+	const struct value *precision = arg_get(a, 0, "precision"),
+			   *method = arg_get(a, 1, "method");
 	double f, scale;
 
 	if (!is_number(v))
@@ -347,7 +350,8 @@ static int round_to(struct run *r, const struct value *v, const struct args *a, 
 
 static int sum(struct run *r, const struct value *v, const struct args *a, struct value *out)
 {
-	const struct value *path = arg_get(a, 0, "attribute"), *start = arg_get(a, 1, "start"), *items;
+	const struct value *path = arg_get(a, 0, "attribute"), *start = arg_get(a, 1, "start"),
+			   *items;
 	struct value item, total = start ? *start : v_int(0);
 	size_t n;
 	int rc = value_items(r, v, &items, &n);
@@ -399,7 +403,8 @@ static int sort_keyed(struct run *r, struct keyed *v, size_t n, bool reverse)
 	for (size_t width = 1; width < n; width *= 2) {
 		for (size_t i = 0; i < n; i += 2 * width) {
 			size_t len = n - i < 2 * width ? n - i : 2 * width;
-			int rc = merge(r, from + i, width < len ? width : len, len, reverse, to + i);
+			int rc =
+				merge(r, from + i, width < len ? width : len, len, reverse, to + i);
 			if (rc)
 				return rc;
 		}
@@ -534,7 +539,8 @@ static int reverse(struct run *r, const struct value *v, struct value *out)
 /* ---- selection ------------------------------------------------------------------------------ */
 
 /* Selecting from what is false, None too, gives nothing. */
-static int items_or_none(struct run *r, const struct value *v, const struct value **items, size_t *n)
+static int items_or_none(struct run *r, const struct value *v, const struct value **items,
+			 size_t *n)
 {
 	*items = NULL;
 	*n = 0;
@@ -559,7 +565,8 @@ static int select_items(struct run *r, const struct value *v, const struct args 
 		if (!is_str(&a->pos[used]) || (id = test_id(a->pos[used].p, a->pos[used].len)) < 0)
 			return run_fail(r, -EINVAL, "there is no such test to select with");
 		n_used = used + 1;
-		rest = (struct args){ a->pos + n_used, a->n - n_used, a->keys, a->key_values, a->n_keys };
+		rest = (struct args){ a->pos + n_used, a->n - n_used, a->keys, a->key_values,
+				      a->n_keys };
 	}
 	if ((rc = items_or_none(r, v, &items, &n)) || (rc = list_new(r, 0, &l)))
 		return rc;
@@ -611,7 +618,8 @@ static int map(struct run *r, const struct value *v, const struct args *a, struc
 
 static int batch(struct run *r, const struct value *v, const struct args *a, struct value *out)
 {
-	const struct value *size = arg_get(a, 0, "linecount"), *fill = arg_get(a, 1, "fill_with"), *items;
+	const struct value *size = arg_get(a, 0, "linecount"), *fill = arg_get(a, 1, "fill_with"),
+			   *items;
 	struct list *l, *part = NULL;
 	size_t n;
 	int rc;
@@ -702,7 +710,8 @@ static int text_filter(struct run *r, enum filter f, const struct value *s, cons
 		return rc;
 	case F_REPLACE:
 		if (count && count->kind != K_NONE && !is_int(count))
-			return run_fail(r, -EINVAL, "replace needs a number, not %s", kind_name(count));
+			return run_fail(r, -EINVAL, "replace needs a number, not %s",
+					kind_name(count));
 		if ((rc = text_of(r, x, &from)) || (rc = text_of(r, y, &to)))
 			return rc;
 		return str_replace(r, s, &from, &to, count && is_int(count) ? count->i : -1, out);
@@ -714,9 +723,9 @@ static int text_filter(struct run *r, enum filter f, const struct value *s, cons
 
 static bool is_text_filter(enum filter f)
 {
-	return f == F_CAPITALIZE || f == F_ESCAPE || f == F_FORMAT || f == F_INDENT || f == F_LOWER ||
-	       f == F_TITLE || f == F_TRIM || f == F_UPPER || f == F_WORDCOUNT || f == F_REPLACE ||
-	       f == F_STRING || f == F_SAFE;
+	return f == F_CAPITALIZE || f == F_ESCAPE || f == F_FORMAT || f == F_INDENT ||
+	       f == F_LOWER || f == F_TITLE || f == F_TRIM || f == F_UPPER || f == F_WORDCOUNT ||
+	       f == F_REPLACE || f == F_STRING || f == F_SAFE;
 }
 
 int filter_call(struct run *r, int id, const struct value *in, const struct args *a,

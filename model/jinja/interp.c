@@ -101,8 +101,10 @@ static int assign(struct run *r, const struct node *target, const struct value *
 		if ((rc = eval(r, target->a, &space)))
 			return rc;
 		if (space.kind != K_NAMESPACE)
-			return run_fail(r, -EINVAL, "only a namespace's attributes can be set, not those "
-					"of a %s", kind_name(&space));
+			return run_fail(r, -EINVAL,
+					"only a namespace's attributes can be set, not those "
+					"of a %s",
+					kind_name(&space));
 		return space_set(r, space.space, target->value.p, target->value.len, v);
 	}
 	if (v->kind == K_UNDEFINED)
@@ -249,7 +251,8 @@ static __attribute__((noinline)) int exec_if(struct run *r, const struct node *n
 }
 
 /* The items that a loop's condition lets pass. */
-static int select_items(struct run *r, const struct node *n, const struct value **items, size_t *n_items)
+static int select_items(struct run *r, const struct node *n, const struct value **items,
+			size_t *n_items)
 {
 	struct scope *outer = r->scope;
 	struct value *kept = run_alloc(r, *n_items, sizeof *kept), v;
@@ -262,7 +265,8 @@ static int select_items(struct run *r, const struct node *n, const struct value 
 		r->scope = scope_new(r, outer);
 		if (!r->scope)
 			rc = r->rc;
-		else if (!(rc = assign(r, n->a, &(*items)[i])) && !(rc = eval(r, n->c, &v)) && truth(&v))
+		else if (!(rc = assign(r, n->a, &(*items)[i])) && !(rc = eval(r, n->c, &v)) &&
+			 truth(&v))
 			kept[n_kept++] = (*items)[i];
 		r->scope = outer;
 	}

@@ -121,7 +121,10 @@ static inline struct value v_undefined(enum undefined_as as, const char *name, s
 	return (struct value){ .kind = K_UNDEFINED, .client = as, .len = (uint32_t)len, .p = name };
 }
 static inline bool is_str(const struct value *v) { return v->kind == K_STR; }
-static inline bool is_list(const struct value *v) { return v->kind == K_LIST || v->kind == K_TUPLE; }
+static inline bool is_list(const struct value *v)
+{
+	return v->kind == K_LIST || v->kind == K_TUPLE;
+}
 static inline bool is_int(const struct value *v) { return v->kind == K_INT || v->kind == K_BOOL; }
 static inline bool is_number(const struct value *v) { return is_int(v) || v->kind == K_FLOAT; }
 static inline double as_float(const struct value *v)
@@ -363,7 +366,8 @@ int eval_attr(struct run *r, const struct value *of, const char *name, size_t le
 int eval_item(struct run *r, const struct value *of, const struct value *key, struct value *out);
 int eval_binary(struct run *r, enum op op, const struct value *a, const struct value *b,
 		struct value *out);
-int eval_compare(struct run *r, enum op op, const struct value *a, const struct value *b, bool *out);
+int eval_compare(struct run *r, enum op op, const struct value *a, const struct value *b,
+		 bool *out);
 int eval_filters(struct run *r, const struct node *filters, const struct value *in,
 		 struct value *out);
 

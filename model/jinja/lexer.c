@@ -34,7 +34,8 @@ static bool is_digit(char c)
 
 static bool is_name_start(char c)
 {
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (unsigned char)c >= 0x80;
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+	       (unsigned char)c >= 0x80;
 }
 
 static bool at(const struct lexer *x, size_t pos, const char *s)
@@ -343,10 +344,10 @@ static int read_number(struct lexer *x, struct token *t)
 		if (base == 10 && !x->after_dot && c == '.' && !is_float && i + 1 < x->len &&
 		    is_digit(x->s[i + 1])) {
 			is_float = true;
-		} else if (base == 10 && !x->after_dot && (c == 'e' || c == 'E') && i + 1 < x->len &&
-			   (is_digit(x->s[i + 1]) ||
-			    ((x->s[i + 1] == '-' || x->s[i + 1] == '+') && i + 2 < x->len &&
-			     is_digit(x->s[i + 2])))) {
+		} else if (base == 10 && !x->after_dot && (c == 'e' || c == 'E') &&
+			   i + 1 < x->len &&
+			   (is_digit(x->s[i + 1]) || ((x->s[i + 1] == '-' || x->s[i + 1] == '+') &&
+						      i + 2 < x->len && is_digit(x->s[i + 2])))) {
 			if (n + 2 >= sizeof digits)
 				break;
 			is_float = true;
@@ -427,7 +428,8 @@ int lexer_next(struct lexer *x, struct token *t)
 							     : "an expression has no end (}})");
 	char c = x->s[x->pos];
 	if (!x->n_open) {
-		bool sign = (c == '-' || (c == '+' && x->state == IN_BLOCK)) && at(x, x->pos + 1, mark);
+		bool sign =
+			(c == '-' || (c == '+' && x->state == IN_BLOCK)) && at(x, x->pos + 1, mark);
 		if (sign || at(x, x->pos, mark)) {
 			bool is_block = x->state == IN_BLOCK;
 			t->kind = is_block ? T_BLOCK_END : T_VAR_END;

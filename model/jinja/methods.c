@@ -26,14 +26,15 @@ int args_check(struct run *r, const struct args *a, const char *what, size_t min
 	       const char *const *names, size_t n_names)
 {
 	if (a->n > n_names)
-		return run_fail(r, -EINVAL, "%s takes %zu arguments at most, not %zu", what, n_names,
-				a->n);
+		return run_fail(r, -EINVAL, "%s takes %zu arguments at most, not %zu", what,
+				n_names, a->n);
 	for (size_t k = 0; k < a->n_keys; k++) {
 		size_t i = 0;
 		while (i < n_names && strcmp(names[i], a->keys[k]))
 			i++;
 		if (i == n_names)
-			return run_fail(r, -EINVAL, "%s takes no argument named '%s'", what, a->keys[k]);
+			return run_fail(r, -EINVAL, "%s takes no argument named '%s'", what,
+					a->keys[k]);
 		if (i < a->n)
 			return run_fail(r, -EINVAL, "%s is given '%s' twice", what, a->keys[k]);
 	}
@@ -238,13 +239,15 @@ static int split(struct run *r, const struct value *s, const struct args *a, boo
 	*out = (struct value){ .kind = K_LIST, .list = l };
 	if (!sep || sep->kind == K_NONE) {
 		if (from_right && max >= 0)
-			return run_fail(r, -ENOTSUP, "rsplit at white space with a count is not supported");
+			return run_fail(r, -ENOTSUP,
+					"rsplit at white space with a count is not supported");
 		return split_space(r, s, max, l);
 	}
 	if (!is_str(sep) || !sep->len)
 		return run_fail(r, -EINVAL, "split needs a separator that is a str and not empty");
 	if (!from_right) {
-		for (; max != 0 && (at = str_find(s, pos, sep)) != SIZE_MAX; pos = at + sep->len, max--)
+		for (; max != 0 && (at = str_find(s, pos, sep)) != SIZE_MAX;
+		     pos = at + sep->len, max--)
 			if ((rc = add_part(r, l, s, pos, at)))
 				return rc;
 		return add_part(r, l, s, pos, s->len);
@@ -382,7 +385,8 @@ static bool has_class(int id, int32_t c)
 	switch (id) {
 	case S_ISDIGIT: return digit;
 	case S_ISALPHA: return letter;
-	case S_ISALNUM: return letter || digit || g == UTF8PROC_CATEGORY_NL || g == UTF8PROC_CATEGORY_NO;
+	case S_ISALNUM:
+		return letter || digit || g == UTF8PROC_CATEGORY_NL || g == UTF8PROC_CATEGORY_NO;
 	case S_ISUPPER: return g == UTF8PROC_CATEGORY_LU;
 	default: return g == UTF8PROC_CATEGORY_LL;
 	}
@@ -498,7 +502,8 @@ static int zfill(struct run *r, const struct value *s, const struct value *width
 static int string_call(struct run *r, int id, const struct value *s, const struct args *a,
 		       struct value *out)
 {
-	const struct value *x = arg_get(a, 0, NULL), *y = arg_get(a, 1, NULL), *z = arg_get(a, 2, NULL);
+	const struct value *x = arg_get(a, 0, NULL), *y = arg_get(a, 1, NULL),
+			   *z = arg_get(a, 2, NULL);
 
 	switch (id) {
 	case S_STRIP: return strip(r, s, x, true, true, out);
@@ -515,8 +520,12 @@ static int string_call(struct run *r, int id, const struct value *s, const struc
 	case S_CAPITALIZE: return str_case(r, s, CASE_CAPITAL, out);
 	case S_JOIN: return join(r, s, x, out);
 	case S_FORMAT: return format(r, s, a, out);
-	case S_ISDIGIT: case S_ISALPHA: case S_ISALNUM: case S_ISSPACE: case S_ISUPPER: case S_ISLOWER:
-		return classify(r, s, id, out);
+	case S_ISDIGIT:
+	case S_ISALPHA:
+	case S_ISALNUM:
+	case S_ISSPACE:
+	case S_ISUPPER:
+	case S_ISLOWER: return classify(r, s, id, out);
 	case S_ZFILL: return zfill(r, s, x, out);
 	default: break;
 	}
@@ -532,7 +541,8 @@ static int string_call(struct run *r, int id, const struct value *s, const struc
 	case S_PARTITION: return partition(r, s, x, false, out);
 	case S_RPARTITION: return partition(r, s, x, true, out);
 	case S_REMOVEPREFIX:
-		*out = x->len && begins_or_ends(s, x, true) ? str_slice(s, x->len, s->len - x->len) : *s;
+		*out = x->len && begins_or_ends(s, x, true) ? str_slice(s, x->len, s->len - x->len)
+							    : *s;
 		return 0;
 	case S_REMOVESUFFIX:
 		*out = begins_or_ends(s, x, false) ? str_slice(s, 0, s->len - x->len) : *s;
@@ -555,7 +565,8 @@ static int collection_call(struct run *r, int id, const struct value *self, cons
 
 	switch (id) {
 	case D_GET:
-		items = is_str(x) || is_number(x) || x->kind == K_NONE ? dict_find(self->dict, x) : NULL;
+		items = is_str(x) || is_number(x) || x->kind == K_NONE ? dict_find(self->dict, x)
+								       : NULL;
 		*out = items ? *items : a->n > 1 ? a->pos[1] : v_none();
 		return 0;
 	case D_ITEMS:
@@ -649,8 +660,10 @@ static int range(struct run *r, const struct args *a, struct value *out)
 
 	for (size_t i = 0; i < a->n; i++)
 		if (!is_int(&a->pos[i]))
-			return a->pos[i].kind == K_UNDEFINED ? run_undefined(r, &a->pos[i]) :
-			       run_fail(r, -EINVAL, "range needs integers, not %s", kind_name(&a->pos[i]));
+			return a->pos[i].kind == K_UNDEFINED
+				       ? run_undefined(r, &a->pos[i])
+				       : run_fail(r, -EINVAL, "range needs integers, not %s",
+						  kind_name(&a->pos[i]));
 	if (a->n < 1 || a->n > 3 || a->n_keys)
 		return run_fail(r, -EINVAL, "range takes 1 to 3 arguments");
 	end = a->pos[0].i;
@@ -728,7 +741,8 @@ static int namespace(struct run *r, const struct args *a, struct value *out)
 	for (size_t i = 0; i < d->n; i++) {
 		const struct value *key = &d->pairs[i].key;
 		if (!is_str(key))
-			return run_fail(r, -EINVAL, "a namespace's attribute is %s, not str", kind_name(key));
+			return run_fail(r, -EINVAL, "a namespace's attribute is %s, not str",
+					kind_name(key));
 		if ((rc = space_set(r, s, key->p, key->len, &d->pairs[i].value)))
 			return rc;
 	}
@@ -760,8 +774,10 @@ static int strftime_now(struct run *r, const struct value *format, struct value 
 			f[n++] = format->p[++i];
 		if (++i >= format->len || !format->p[i] ||
 		    !strchr("aAbBcCdDeFgGhHIjmMnprRStTuUVwWxXyYzZ%", format->p[i]))
-			return run_fail(r, -ENOTSUP, "strftime_now: a conversion that is not supported "
-					"in '%.*s'", (int)format->len, format->p);
+			return run_fail(r, -ENOTSUP,
+					"strftime_now: a conversion that is not supported "
+					"in '%.*s'",
+					(int)format->len, format->p);
 		f[n++] = format->p[i];
 	}
 	f[n++] = ' '; /* so that an empty result is not taken for a failure */

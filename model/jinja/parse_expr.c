@@ -69,7 +69,8 @@ int parse_arguments(struct parser *p, struct node *call)
 			}
 		}
 		if (!key && call->n_keys)
-			return parser_fail(p, p->t.line, "an argument without a name behind one with a name");
+			return parser_fail(p, p->t.line,
+					   "an argument without a name behind one with a name");
 		if (key && (rc = add_key(p, call, &cap, key)))
 			break;
 		if ((rc = parse_expression(p, &value)))
@@ -148,8 +149,9 @@ static int parse_display(struct parser *p, bool is_dict, struct node **out)
 		}
 		if ((rc = parse_expression(p, &part)) || (rc = parser_add(p, &list, part)))
 			return rc;
-		if (is_dict && ((rc = parser_expect_op(p, ':')) || (rc = parse_expression(p, &part)) ||
-				(rc = parser_add(p, &list, part))))
+		if (is_dict &&
+		    ((rc = parser_expect_op(p, ':')) || (rc = parse_expression(p, &part)) ||
+		     (rc = parser_add(p, &list, part))))
 			return rc;
 	}
 	n->items = list.v;
@@ -328,7 +330,8 @@ int parse_filters(struct parser *p, struct node *of, struct node **out)
 			return rc;
 		n->id = filter_id(name, strlen(name));
 		if ((rc = set_id(p, n, "filter", name)) ||
-		    (token_is_op(p, '(') && (rc = parse_arguments(p, n))) || (rc = parser_close(p, n)))
+		    (token_is_op(p, '(') && (rc = parse_arguments(p, n))) ||
+		    (rc = parser_close(p, n)))
 			return rc;
 		*out = n;
 		if (!token_is_op(p, '|'))
@@ -638,8 +641,8 @@ int parse_expression(struct parser *p, struct node **out)
 		}
 		n->b = *out;
 		p->n_ifs++;
-		if (!(rc = parser_next(p)) && !(rc = parse_or(p, &n->a)) && token_is_name(p, "else") &&
-		    !(rc = parser_next(p)))
+		if (!(rc = parser_next(p)) && !(rc = parse_or(p, &n->a)) &&
+		    token_is_name(p, "else") && !(rc = parser_next(p)))
 			rc = parse_expression(p, &n->c);
 		p->n_ifs--;
 		*out = n;

@@ -345,7 +345,8 @@ static int parse_parameters(struct parser *p, struct node *n)
 			if ((rc = parser_next(p)) || (rc = parse_expression(p, &value)))
 				break;
 		} else if (list.n && list.v[list.n - 1]) {
-			return parser_fail(p, p->t.line, "a parameter without a default behind one with");
+			return parser_fail(p, p->t.line,
+					   "a parameter without a default behind one with");
 		}
 		rc = parser_add(p, &list, value);
 	}
@@ -457,7 +458,8 @@ static int parse_statement(struct parser *p, struct node **out)
 		{ "continue", N_CONTINUE, parse_jump },
 	};
 	static const char *const refused[] = {
-		"include", "import", "from", "extends", "block", "autoescape", "do", "trans", "debug",
+		"include",    "import", "from",  "extends", "block",
+		"autoescape", "do",     "trans", "debug",
 	};
 	char what[64];
 	int rc;
@@ -495,8 +497,8 @@ static int parse_output(struct parser *p, struct node **out)
 		return rc;
 	if (p->t.kind != T_VAR_END) {
 		token_describe(&p->t, what, sizeof what);
-		return parser_fail(p, p->t.line, "the end of an expression (}}) was expected, not %s",
-				   what);
+		return parser_fail(p, p->t.line,
+				   "the end of an expression (}}) was expected, not %s", what);
 	}
 	rc = parser_close(p, n);
 	return rc ? rc : parser_next(p);
@@ -541,7 +543,8 @@ static int parse_body(struct parser *p, const char *const *ends, struct node **o
 			break;
 		default: /* T_END */
 			if (ends)
-				return parser_fail(p, block->line, "a block has no end; '%s' was expected",
+				return parser_fail(p, block->line,
+						   "a block has no end; '%s' was expected",
 						   ends[0]);
 			goto done;
 		}
@@ -600,7 +603,9 @@ int ig_jinja_compile(const char *text, size_t len, const struct ig_jinja_limits 
 	arena_init(&p.j->arena, COMPILE_BYTES + 4 * len);
 	p.max_nodes = limits && limits->n_nodes ? limits->n_nodes : DEFAULT_NODES;
 	p.t.line = 1;
-	p.lexer = (struct lexer){ .line = 1, .line_start = true, .arena = &p.j->arena, .err = &inside };
+	p.lexer = (struct lexer){
+		.line = 1, .line_start = true, .arena = &p.j->arena, .err = &inside
+	};
 	if ((rc = copy_text(&p, text, len)))
 		goto out;
 	p.j->loop_name = parser_intern(&p, "loop", 4);

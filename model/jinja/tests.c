@@ -84,8 +84,8 @@ int test_call(struct run *r, int id, const struct value *v, const struct args *a
 	int rc;
 
 	if (a->n != tests[id].n_args || a->n_keys)
-		return run_fail(r, -EINVAL, "'is %s' takes %d arguments, not %zu", name, tests[id].n_args,
-				a->n + a->n_keys);
+		return run_fail(r, -EINVAL, "'is %s' takes %d arguments, not %zu", name,
+				tests[id].n_args, a->n + a->n_keys);
 	switch (tests[id].id) {
 	case T_DEFINED: *out = v->kind != K_UNDEFINED; return 0;
 	case T_UNDEFINED: *out = v->kind == K_UNDEFINED; return 0;

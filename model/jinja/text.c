@@ -32,7 +32,8 @@ int32_t utf8_decode(const char *s, size_t len, size_t *n)
 	case 2: return (p[0] & 0x1f) << 6 | (p[1] & 0x3f);
 	case 3: return (p[0] & 0x0f) << 12 | (p[1] & 0x3f) << 6 | (p[2] & 0x3f);
 	default:
-		return (p[0] & 0x07) << 18 | (p[1] & 0x3f) << 12 | (p[2] & 0x3f) << 6 | (p[3] & 0x3f);
+		return (p[0] & 0x07) << 18 | (p[1] & 0x3f) << 12 | (p[2] & 0x3f) << 6 |
+		       (p[3] & 0x3f);
 	}
 }
 
@@ -216,7 +217,8 @@ int str_replace(struct run *r, const struct value *s, const struct value *from,
 	builder_init(&b, r);
 	if (run_charge(r, s->len))
 		return r->rc;
-	while (max != 0 && pos <= s->len && (at = str_find(s, pos, from)) != SIZE_MAX && !b.failed) {
+	while (max != 0 && pos <= s->len && (at = str_find(s, pos, from)) != SIZE_MAX &&
+	       !b.failed) {
 		struct value part;
 		/* Nothing is found before each character, and at the end. */
 		size_t step = from->len;
@@ -672,7 +674,8 @@ static int percent_one(struct builder *b, char how, int precision, const struct 
 	case 'd':
 	case 'i':
 		if (!is_number(v) || (v->kind == K_FLOAT && !(fabs(v->f) < 9e18)))
-			return run_fail(r, -EINVAL, "%%%c needs a number, not %s", how, kind_name(v));
+			return run_fail(r, -EINVAL, "%%%c needs a number, not %s", how,
+					kind_name(v));
 		text = v_int(v->kind == K_FLOAT ? (int64_t)v->f : v->i);
 		put_number(b, &text);
 		return 0;
@@ -703,9 +706,11 @@ int str_percent(struct run *r, const struct value *f, const struct value *args, 
 		builder_value(&b, &part);
 		i++;
 		if (i < f->len && f->p[i] == '.')
-			for (i++, precision = 0; i < f->len && f->p[i] >= '0' && f->p[i] <= '9'; i++)
+			for (i++, precision = 0; i < f->len && f->p[i] >= '0' && f->p[i] <= '9';
+			     i++)
 				if ((precision = precision * 10 + f->p[i] - '0') > 40)
-					return run_fail(r, -EINVAL, "a precision above 40 in a format");
+					return run_fail(r, -EINVAL,
+							"a precision above 40 in a format");
 		if (i >= f->len)
 			return run_fail(r, -EINVAL, "a format ends with %%");
 		start = i + 1;

@@ -143,7 +143,8 @@ static int make_slots(struct run *r, struct dict *d)
 struct value *dict_find(const struct dict *d, const struct value *key)
 {
 	if (d->slots) {
-		for (uint32_t i = hash(d->hash_key, key) & d->mask; d->slots[i]; i = (i + 1) & d->mask)
+		for (uint32_t i = hash(d->hash_key, key) & d->mask; d->slots[i];
+		     i = (i + 1) & d->mask)
 			if (keys_equal(&d->pairs[d->slots[i] - 1].key, key))
 				return &d->pairs[d->slots[i] - 1].value;
 		return NULL;
@@ -335,10 +336,12 @@ static int order(struct run *r, const struct value *a, const struct value *b, un
 		size_t n = a->list->n < b->list->n ? a->list->n : b->list->n;
 		for (size_t i = 0; i < n; i++) {
 			bool same;
-			if ((rc = equal(r, &a->list->items[i], &b->list->items[i], depth + 1, &same)))
+			if ((rc = equal(r, &a->list->items[i], &b->list->items[i], depth + 1,
+					&same)))
 				return rc;
 			if (!same)
-				return order(r, &a->list->items[i], &b->list->items[i], depth + 1, out);
+				return order(r, &a->list->items[i], &b->list->items[i], depth + 1,
+					     out);
 		}
 		*out = (a->list->n > b->list->n) - (a->list->n < b->list->n);
 		return 0;
@@ -403,7 +406,8 @@ int value_items(struct run *r, const struct value *v, const struct value **items
 		*n = v->loop->n;
 		return 0;
 	default:
-		return run_fail(r, -EINVAL, "a value of type %s can't be iterated over", kind_name(v));
+		return run_fail(r, -EINVAL, "a value of type %s can't be iterated over",
+				kind_name(v));
 	}
 }
 
@@ -432,14 +436,16 @@ int value_contains(struct run *r, const struct value *in, const struct value *wh
 		return 0;
 	case K_STR:
 		if (!is_str(what))
-			return run_fail(r, -EINVAL, "'in' a str needs a str, not %s", kind_name(what));
+			return run_fail(r, -EINVAL, "'in' a str needs a str, not %s",
+					kind_name(what));
 		*out = str_find(in, 0, what) != SIZE_MAX;
 		return run_charge(r, in->len);
 	case K_DICT:
 		if (!is_str(what) && !is_number(what) && what->kind != K_NONE) {
 			if (what->kind == K_UNDEFINED || what->kind == K_TUPLE)
 				return 0;
-			return run_fail(r, -EINVAL, "a %s can't be the key of a dict", kind_name(what));
+			return run_fail(r, -EINVAL, "a %s can't be the key of a dict",
+					kind_name(what));
 		}
 		*out = dict_find(in->dict, what) != NULL;
 		return 0;

@@ -18,8 +18,10 @@ static json_t *given;
 static void make_given(void)
 {
 	given = json_loads("{\"role\": \"user\", \"content\": \"a " MARK "\\n<b> " MARK " 12\", "
-			   "\"tool_calls\": [{\"function\": {\"name\": \"" MARK "\", \"arguments\": "
-			   "{\"x\": [1, 2.5, null, true, \"" MARK "\"]}}}]}", 0, NULL);
+			   "\"tool_calls\": [{\"function\": {\"name\": \"" MARK
+			   "\", \"arguments\": "
+			   "{\"x\": [1, 2.5, null, true, \"" MARK "\"]}}}]}",
+			   0, NULL);
 	json_t *list = json_pack("[O, {s:s, s:s}]", given, "role", "assistant", "content", "");
 	if (!given || !list)
 		abort();

@@ -73,7 +73,7 @@ def fetch(folder):
     if out.is_dir() and any(out.iterdir()):
         return out
     subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary",
-                    ":all:", "--no-build-isolation", "-d", str(folder), PACKAGE], check=False)
+                    "llama-cpp-python", "-d", str(folder), PACKAGE], check=False)
     archives = sorted(folder.glob("llama_cpp_python-*.tar.gz"))
     if not archives:
         sys.exit("golden.py: the package could not be had")

@@ -70,7 +70,8 @@ static void fails_with(const char *template, const char *vars, const struct ig_j
 	int rc = render(template, vars, limits, &out, &err);
 
 	if (rc != code)
-		fail_msg("%.200s\ngives %d (%s), not %d", template, rc, rc ? err.text : out.text, code);
+		fail_msg("%.200s\ngives %d (%s), not %d", template, rc, rc ? err.text : out.text,
+			 code);
 	assert_int_equal(err.code, code);
 	assert_null(out.text);
 	if (!strstr(err.text, text))
@@ -118,8 +119,8 @@ static void bounds(void **state)
 				     memory = { .memory_bytes = 100000 };
 
 	fails_with("12345678901", NULL, &small, -EINVAL, "11 bytes, the limit is 10");
-	fails_with("{{ [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20] }}", NULL,
-		   &nodes, -EINVAL, "the template is too large");
+	fails_with("{{ [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20] }}",
+		   NULL, &nodes, -EINVAL, "the template is too large");
 	fails_with("{% for i in range(30) %}1234{% endfor %}", NULL, &output, -E2BIG,
 		   "the output has more than 100 bytes");
 	fails_with(loops, NULL, &steps, -E2BIG, "more than 1000 steps");
@@ -135,9 +136,10 @@ static void bounds(void **state)
 		   "{% endfor %}{{ ns.x }}", NULL, NULL, -EINVAL, "a value of more than");
 	fails_with("{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", NULL, NULL, -EINVAL,
 		   "a value of more than");
-	fails_with("{% set ns = namespace(x=1) %}{% for i in range(500) %}{% set ns.x = {1: ns.x} %}"
-		   "{% endfor %}{{ ns.x | tojson }}{{ ns.x == ns.x }}", NULL, NULL, -EINVAL,
-		   "a value of more than");
+	fails_with(
+		"{% set ns = namespace(x=1) %}{% for i in range(500) %}{% set ns.x = {1: ns.x} %}"
+		"{% endfor %}{{ ns.x | tojson }}{{ ns.x == ns.x }}",
+		NULL, NULL, -EINVAL, "a value of more than");
 	deep("{{", "(", "", "brackets");
 	deep("{{", "[", "", "brackets");
 	deep("{{", "-", "1}}", "in each other");
@@ -182,9 +184,10 @@ static void who(const char *template, const char *vars, const char *want_text, c
 
 static void provenance(void **state)
 {
-	static const char x[] = "{\"x\": \"Ab \\u00e9\", \"trusted\": \"<s>\", \"l\": [\"p\", \"q\"], "
-				"\"m\": [{\"role\": \"user\", \"content\": \"user\"}, "
-				"{\"role\": \"odd\", \"k\": {\"role\": \"system\"}}]}";
+	static const char x[] =
+		"{\"x\": \"Ab \\u00e9\", \"trusted\": \"<s>\", \"l\": [\"p\", \"q\"], "
+		"\"m\": [{\"role\": \"user\", \"content\": \"user\"}, "
+		"{\"role\": \"odd\", \"k\": {\"role\": \"system\"}}]}";
 
 	who("<{{ x }}>", x, "<Ab \xc3\xa9>", "-ccccc-");
 	who("{{ x }}", x, "Ab \xc3\xa9", "ccccc");
@@ -200,12 +203,13 @@ static void provenance(void **state)
 	who("{{ {'k': l} | tojson }}", x, "{\"k\": [\"p\", \"q\"]}", "--------c----c---");
 	who("{{ m[0] | tojson }}", x, "{\"role\": \"user\", \"content\": \"user\"}",
 	    "--cccc------------ccccccc----cccc--");
-	who("{{ m[0].role }}{{ m[0].content }}{{ m[1].role }}{{ m[1].k.role }}", x, "useruseroddsystem",
-	    "----ccccccc------");
+	who("{{ m[0].role }}{{ m[0].content }}{{ m[1].role }}{{ m[1].k.role }}", x,
+	    "useruseroddsystem", "----ccccccc------");
 	who("{{ ' a '.strip() }}{{ (' ' + x + ' ') | trim }}", x, "aAb \xc3\xa9", "-ccccc");
 	who("{{ (x + '|z').split('|') | last }}{{ x.split(' ')[0] }}", x, "zAb", "-cc");
 	who("{% set y %}<{{ x[0] }}>{% endset %}{{ y }}", x, "<A>", "-c-");
-	who("{% macro f(a) %}<{{ a }}>{% endmacro %}{{ f(x[0]) }}{{ f('b') }}", x, "<A><b>", "-c----");
+	who("{% macro f(a) %}<{{ a }}>{% endmacro %}{{ f(x[0]) }}{{ f('b') }}", x, "<A><b>",
+	    "-c----");
 	who("{{ '{}!'.format(x[0]) }}{{ '%s!' % x[0] }}", x, "A!A!", "c-c-");
 	who("{{ x[0] * 2 }}{{ '-' * 2 }}", x, "AA--", "cc--");
 	who("{% for c in x[:2] %}({{ c }}){% endfor %}", x, "(A)(b)", "-c--c-");

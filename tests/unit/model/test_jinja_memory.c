@@ -41,7 +41,8 @@ static const char template[] =
 	"{% macro m(x, y=1) %}<{{ x | tojson }}{{ y }}>{% endmacro %}"
 	"{% set ns = namespace(s='') %}{% for a in messages %}{% set t = a.content | upper %}"
 	"{% set ns.s = ns.s ~ t.replace('L', '--') %}{{ m(a) }}{{ a.content.split('l') }}"
-	"{{ a.items() | list | length }}{% endfor %}{{ ns.s[::-1] }}{{ messages | map(attribute='role') | "
+	"{{ a.items() | list | length }}{% endfor %}{{ ns.s[::-1] }}{{ messages | "
+	"map(attribute='role') | "
 	"unique | sort | join(',') }}";
 
 static int once(json_t *messages)
@@ -72,8 +73,9 @@ static void each_fails(void **state)
 	int n_failed = 0;
 
 	for (int i = 0; i < 500; i++)
-		json_array_append_new(messages, json_pack("{s:s, s:s}", "role", i % 2 ? "user" : "tool",
-							  "content", "hello all"));
+		json_array_append_new(messages,
+				      json_pack("{s:s, s:s}", "role", i % 2 ? "user" : "tool",
+						"content", "hello all"));
 	for (;; n_failed++) {
 		int rc;
 		bool ran_out;
