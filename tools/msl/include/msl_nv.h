@@ -173,6 +173,11 @@ METAL_FUNC void nv_cp_async_16(threadgroup void *to, device const void *from, ui
 {
 	__asm__ volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" :: "r"((uint)(ulong)to), "l"(from), "r"(bytes) : "memory");
 }
+// The same through the first-level cache.
+METAL_FUNC void nv_cp_async_16_cached(threadgroup void *to, device const void *from, uint bytes)
+{
+	__asm__ volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 16, %2;" :: "r"((uint)(ulong)to), "l"(from), "r"(bytes) : "memory");
+}
 METAL_FUNC void nv_cp_async_8(threadgroup void *to, device const void *from)
 {
 	__asm__ volatile("cp.async.ca.shared.global [%0], [%1], 8;" :: "r"((uint)(ulong)to), "l"(from) : "memory");
