@@ -25,13 +25,13 @@ _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SIL
 
 #define SHARE_STEP 64 /* PRODUCT_STEP of product.h */
 #define MAX_SHARES 4
-/* On NVIDIA weights of at most so many outputs have their k cut into shares: larger ones
- * keep a GPU busy without, and many rows of them are a third faster in one share, whose
- * sums need no second set of registers (4096 x 5120 x 5120 on an H200: 365 us to 494). */
+/* On NVIDIA weights of at most so many outputs have their k cut into shares, but none of
+ * float16 or bfloat16 multiplied as such: many rows are a third faster in one share, whose sums need no second
+ * set of registers, and few rows of float16 need none to keep the machine busy (2048 x 2048
+ * on an H200: 16 rows in 6.8 us, with shares 6.3; 4096 rows in 62 us, with shares 79). */
 #define NV_SHARED_OUTPUTS 4096
-/* 32 rows of 2048 x 2048 in 8.4 us by the few-row kernel, 14 by a tile; 64 in 13.4. */
-#define NV_SHARES_ROWS 48
-#define NV_WIDE_OUTPUTS 8192 /* few rows: wide tiles fill a GPU */
+/* 32 rows of 2048 x 2048 in 7.7 us by a few-row kernel, 12.3 by a tile. */
+#define NV_NARROW_ROWS 48
 
 struct shape {
 	uint32_t bm, bn, bk, sm, sn, stages, wide;
@@ -45,7 +45,7 @@ struct variant {
 	uint32_t few;
 };
 
-#define MAX_VARIANTS 4
+#define MAX_VARIANTS 5
 struct variants {
 	struct variant v[MAX_VARIANTS];
 	uint32_t n;
@@ -158,51 +158,86 @@ static uint64_t threadgroup_bytes(const struct variant *v, uint32_t element, uin
 	return (walk > sums ? walk : sums) * (v->few ? shares : 1);
 }
 
+/* Float16 and bfloat16 in rows that are copied whole: has all kernels, and no shares. */
+static bool is_large(const struct product *p)
+{
+	return (p->dtype == IG_F16 || p->dtype == IG_BF16) && !is_odd(p->dtype, p->call->in[0].n_cols);
+}
+
+static int64_t n_cores(const struct ig_gpu_facts *f)
+{
+	return f->n_cores ? f->n_cores : 132;
+}
+
+/* The kernel for few rows on NVIDIA: the narrowest whose threadgroups all run at once. */
+static struct variant nv_few(const struct product *p, int64_t outputs, bool shared)
+{
+	static const struct variant narrow[] = {
+		{ "few_16", { SHAPE_NV_FEW_16 }, 1, NV_NARROW_ROWS, 1 },
+		{ "few_24", { SHAPE_NV_FEW_24 }, 1, NV_NARROW_ROWS, 1 },
+		{ "few_32", { SHAPE_NV_FEW_32 }, 1, NV_NARROW_ROWS, 1 },
+		{ "few_48", { SHAPE_NV_FEW_48 }, 1, FEW, 1 },
+		{ "few", { SHAPE_NV_FEW }, 1, FEW, 1 },
+		{ "few_96", { SHAPE_NV_FEW_96 }, 1, FEW, 1 },
+	}, pairs[] = {
+		{ "few_48", { SHAPE_NV_FEW_48_PAIR }, 1, FEW, 1 },
+		{ "few", { SHAPE_NV_FEW_PAIR }, 1, FEW, 1 },
+		{ "few_96", { SHAPE_NV_FEW_96 }, 1, FEW, 1 },
+	}, few = { "few", { SHAPE_NV_FEW }, 1, FEW, 1 },
+	few_pair = { "few", { SHAPE_NV_FEW_PAIR }, 1, FEW, 1 },
+	few_shares = { "few_shares", { SHAPE_NV_FEW_SHARES }, 1, NV_NARROW_ROWS, 1 },
+	few_64 = { "few_64", { SHAPE_NV_FEW_64 }, 1, FEW, 1 };
+	const struct ig_gpu_facts *f = p->call->facts;
+	const struct variant *v = p->pair ? pairs : narrow;
+	size_t n = p->pair ? sizeof pairs / sizeof *pairs : sizeof narrow / sizeof *narrow;
+
+	if (shared)
+		return few_shares;
+	if (!is_large(p))
+		return p->pair ? few_pair : few;
+	for (size_t i = 0; i < n; i++)
+		if ((outputs + v[i].shape.bn - 1) / v[i].shape.bn <= n_cores(f) &&
+		    threadgroup_bytes(&v[i], p->element, 1) <= f->max_threadgroup_bytes)
+			return v[i];
+	return few_64;
+}
+
 /* Kernels for NVIDIA, elements of two bytes: of few rows one, of many a larger tile the
  * more rows there are, as long as the machine has enough of them. */
 static struct variants nv_variants(const struct product *p, int64_t outputs, bool shared)
 {
 	const struct ig_gpu_facts *f = p->call->facts;
-	struct variant few = { "few", { SHAPE_NV_FEW }, 1, FEW, 1 };
-	const struct variant few_shares = { "few_shares", { SHAPE_NV_FEW_SHARES }, 1,
-					    NV_SHARES_ROWS, 1 };
-	const struct variant few_wide = { "few_wide", { SHAPE_NV_FEW_WIDE }, 1, FEW, 1 };
-	bool odd = is_odd(p->dtype, p->call->in[0].n_cols);
-	bool large = !odd && (p->dtype == IG_F16 || p->dtype == IG_BF16); /* has all kernels */
-	struct variants r = { .n = 0 };
-
-	if (p->pair)
-		few.shape = (struct shape){ SHAPE_NV_FEW_PAIR };
-	if (shared)
-		r.v[r.n++] = few_shares;
-	else if (large && outputs >= NV_WIDE_OUTPUTS &&
-		 threadgroup_bytes(&few_wide, p->element, 1) <= f->max_threadgroup_bytes)
-		r.v[r.n++] = few_wide;
-	else
-		r.v[r.n++] = few;
+	bool odd = is_odd(p->dtype, p->call->in[0].n_cols), large = is_large(p);
+	struct variants r = { .v = { nv_few(p, outputs, shared) }, .n = 1 };
 	uint32_t many = r.v[0].max_rows + 1;
 
 	if (f->arch != 90 || odd) { /* wgmma is that capability's alone */
 		r.v[r.n++] = (struct variant){ "tile", { SHAPE_NV_TILE }, many, UINT32_MAX, 0 };
 		return r;
 	}
-	/* Small tiles while they all run at once; the largest from half a tile a
-	 * multiprocessor on. */
-	int64_t cores = f->n_cores ? f->n_cores : 132, across = (outputs + 63) / 64;
+	/* Small tiles while they all run at once; large ones from half a tile a
+	 * multiprocessor on, the largest when the others no longer all run at once. */
+	int64_t cores = n_cores(f), across = (outputs + 63) / 64;
 	int64_t small = cores * 13 / 10 / across, down;
 
 	across = (outputs + 255) / 256;
 	down = cores / 2 > across ? (cores / 2 + across - 1) / across : 1;
 	uint32_t most_64 = small > 1 ? (uint32_t)small * 64 : 64;
 	uint32_t most_128 = large && !shared ? (uint32_t)(down - 1) * 128 : UINT32_MAX;
+	across = (outputs + 191) / 192;
+	uint32_t most_192 = (uint32_t)(cores / across) * 128;
 
 	if (most_128 < most_64)
 		most_128 = most_64;
+	if (most_192 < most_128)
+		most_192 = most_128;
 	r.v[r.n++] = (struct variant){ "wide_64", { SHAPE_NV_WIDE_64 }, many, most_64, 0 };
 	if (most_128 > most_64)
 		r.v[r.n++] = (struct variant){ "wide_128", { SHAPE_NV_WIDE_128 }, most_64 + 1, most_128, 0 };
-	if (most_128 < UINT32_MAX)
-		r.v[r.n++] = (struct variant){ "wide_256", { SHAPE_NV_WIDE_256 }, most_128 + 1,
+	if (most_192 > most_128)
+		r.v[r.n++] = (struct variant){ "wide_192", { SHAPE_NV_WIDE_192 }, most_128 + 1, most_192, 0 };
+	if (most_192 < UINT32_MAX)
+		r.v[r.n++] = (struct variant){ "wide_256", { SHAPE_NV_WIDE_256 }, most_192 + 1,
 					       UINT32_MAX, 0 };
 	return r;
 }
@@ -217,7 +252,7 @@ static uint32_t choose(const struct product *p, struct variants *variants)
 
 	for (uint32_t i = 0; i < p->n; i++)
 		outputs += p->weight[i]->n_rows;
-	if (is_nv && outputs > NV_SHARED_OUTPUTS)
+	if (is_nv && (outputs > NV_SHARED_OUTPUTS || (!f32 && is_large(p))))
 		shares = 1;
 	if (f32)
 		*variants = is_nv ? nv_f32 : metal_f32;

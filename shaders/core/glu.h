@@ -56,7 +56,7 @@ kernel void glu_tile(GLU_OPERANDS)
 }
 
 // GLU(name, format): elements of two bytes.  GLU_WIDE: and, where there is wgmma, tiles
-// for it; GLU_LARGE: and those that hold their registers for one share alone.
+// for it; GLU_LARGE: the kernels of a format whose k is never cut on NVIDIA.
 #ifdef MSL_NV
 #define GLU(name, format) \
 	instantiate_kernel("glu_" name "_few_shares", glu_few, format, shape_few_shares) \
@@ -76,20 +76,29 @@ kernel void glu_tile(GLU_OPERANDS)
 	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile_f32, true)
 #endif
 
+#ifdef MSL_NV
+#define GLU_WITHOUT_SHARES(name, format) \
+	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_pair) \
+	instantiate_kernel("glu_" name "_few_48", glu_few, format, shape_few_48_pair) \
+	instantiate_kernel("glu_" name "_few_64", glu_few, format, shape_few_64) \
+	instantiate_kernel("glu_" name "_few_96", glu_few, format, shape_few_96) \
+	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile, true)
+#endif
 #ifdef NV_WGMMA
-#define GLU_WIDE(name, format) \
-	GLU(name, format) \
+#define GLU_WARPGROUPS(name, format) \
 	instantiate_kernel("glu_" name "_wide_64", glu_tile, format, shape_wide_64, true) \
 	instantiate_kernel("glu_" name "_wide_128", glu_tile, format, shape_wide_128, true)
+#define GLU_WIDE(name, format) \
+	GLU(name, format) \
+	GLU_WARPGROUPS(name, format)
 #define GLU_LARGE(name, format) \
-	GLU_WIDE(name, format) \
-	instantiate_kernel("glu_" name "_few_wide", glu_few, format, shape_few_wide) \
+	GLU_WITHOUT_SHARES(name, format) \
+	GLU_WARPGROUPS(name, format) \
+	instantiate_kernel("glu_" name "_wide_192", glu_tile, format, shape_wide_192, false) \
 	instantiate_kernel("glu_" name "_wide_256", glu_tile, format, shape_wide_256, false)
 #elif defined(MSL_NV)
 #define GLU_WIDE(name, format) GLU(name, format)
-#define GLU_LARGE(name, format) \
-	GLU(name, format) \
-	instantiate_kernel("glu_" name "_few_wide", glu_few, format, shape_few_wide)
+#define GLU_LARGE(name, format) GLU_WITHOUT_SHARES(name, format)
 #else
 #define GLU_WIDE(name, format) GLU(name, format)
 #define GLU_LARGE(name, format) GLU(name, format)

@@ -80,7 +80,7 @@ kernel void linear_tile(LINEAR_OPERANDS)
 }
 
 // LINEAR(name, format): elements of two bytes.  LINEAR_WIDE: and, where there is wgmma, tiles
-// for it; LINEAR_LARGE: and those that hold their registers for one share alone.
+// for it; LINEAR_LARGE: the kernels of a format whose k is never cut on NVIDIA.
 #ifdef MSL_NV
 #define LINEAR(name, format) \
 	instantiate_kernel("linear_" name "_few_shares", linear_few, format, shape_few_shares) \
@@ -100,20 +100,32 @@ kernel void linear_tile(LINEAR_OPERANDS)
 	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile_f32, true)
 #endif
 
+#ifdef MSL_NV
+#define LINEAR_WITHOUT_SHARES(name, format) \
+	instantiate_kernel("linear_" name "_few", linear_few, format, shape_few) \
+	instantiate_kernel("linear_" name "_few_16", linear_few, format, shape_few_16) \
+	instantiate_kernel("linear_" name "_few_24", linear_few, format, shape_few_24) \
+	instantiate_kernel("linear_" name "_few_32", linear_few, format, shape_few_32) \
+	instantiate_kernel("linear_" name "_few_48", linear_few, format, shape_few_48) \
+	instantiate_kernel("linear_" name "_few_64", linear_few, format, shape_few_64) \
+	instantiate_kernel("linear_" name "_few_96", linear_few, format, shape_few_96) \
+	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile, true)
+#endif
 #ifdef NV_WGMMA
-#define LINEAR_WIDE(name, format) \
-	LINEAR(name, format) \
+#define LINEAR_WARPGROUPS(name, format) \
 	instantiate_kernel("linear_" name "_wide_64", linear_tile, format, shape_wide_64, true) \
 	instantiate_kernel("linear_" name "_wide_128", linear_tile, format, shape_wide_128, true)
+#define LINEAR_WIDE(name, format) \
+	LINEAR(name, format) \
+	LINEAR_WARPGROUPS(name, format)
 #define LINEAR_LARGE(name, format) \
-	LINEAR_WIDE(name, format) \
-	instantiate_kernel("linear_" name "_few_wide", linear_few, format, shape_few_wide) \
+	LINEAR_WITHOUT_SHARES(name, format) \
+	LINEAR_WARPGROUPS(name, format) \
+	instantiate_kernel("linear_" name "_wide_192", linear_tile, format, shape_wide_192, false) \
 	instantiate_kernel("linear_" name "_wide_256", linear_tile, format, shape_wide_256, false)
 #elif defined(MSL_NV)
 #define LINEAR_WIDE(name, format) LINEAR(name, format)
-#define LINEAR_LARGE(name, format) \
-	LINEAR(name, format) \
-	instantiate_kernel("linear_" name "_few_wide", linear_few, format, shape_few_wide)
+#define LINEAR_LARGE(name, format) LINEAR_WITHOUT_SHARES(name, format)
 #else
 #define LINEAR_WIDE(name, format) LINEAR(name, format)
 #define LINEAR_LARGE(name, format) LINEAR(name, format)

@@ -121,39 +121,66 @@ METAL_FUNC float product_act(uint act, float x)
 	return x / (1.0f + exp(-z));
 }
 
-// Elements i and i + 1 of y, or only the first, in the type that flags say.
+// What y may consist of.
+struct product_f32 {
+	typedef float element;
+	typedef float2 pair;
+	static METAL_FUNC pair of(float2 v) { return v; }
+};
+struct product_f16 {
+	typedef half element;
+	typedef half2 pair;
+	static METAL_FUNC pair of(float2 v)
+	{
+		return half2(clamp(v.x, -65504.0f, 65504.0f), clamp(v.y, -65504.0f, 65504.0f));
+	}
+};
+struct product_bf16 {
+	typedef bfloat element;
+	typedef bfloat2 pair;
+	static METAL_FUNC pair of(float2 v) { return bfloat2(v); }
+};
+
+// Elements i and i + 1 of y, TOGETHER if they lie aligned, or only the first unless `two`.
+template <typename TO, bool TOGETHER>
+METAL_FUNC void product_put(device uchar *y, ulong i, bool two, float2 v)
+{
+	device typename TO::element *to = (device typename TO::element *)y + i;
+	const typename TO::pair p = TO::of(v);
+	if (TOGETHER) {
+		*(device typename TO::pair *)to = p;
+		return;
+	}
+	to[0] = p.x;
+	if (two)
+		to[1] = p.y;
+}
+
+template <typename TO>
+METAL_FUNC void product_store_as(device uchar *y, ulong i, uint flags, bool two, float2 v)
+{
+	if (two && (flags & LINEAR_PAIRS) != 0)
+		product_put<TO, true>(y, i, two, v);
+	else
+		product_put<TO, false>(y, i, two, v);
+}
+
+// The same in the type that flags say.
 METAL_FUNC void product_store(device uchar *y, ulong i, uint flags, bool two, float2 v)
 {
-	const bool together = two && (flags & LINEAR_PAIRS) != 0;
-	if ((flags & LINEAR_OUT_F16) != 0) {
-		device half *to = (device half *)y + i;
-		const half2 h = half2(clamp(v.x, -65504.0f, 65504.0f), clamp(v.y, -65504.0f, 65504.0f));
-		if (together) {
-			*(device half2 *)to = h;
-			return;
-		}
-		to[0] = h.x;
-		if (two)
-			to[1] = h.y;
-	} else if ((flags & LINEAR_OUT_BF16) != 0) {
-		device bfloat *to = (device bfloat *)y + i;
-		if (together) {
-			*(device bfloat2 *)to = bfloat2(v);
-			return;
-		}
-		to[0] = bfloat(v.x);
-		if (two)
-			to[1] = bfloat(v.y);
-	} else {
-		device float *to = (device float *)y + i;
-		if (together) {
-			*(device float2 *)to = v;
-			return;
-		}
-		to[0] = v.x;
-		if (two)
-			to[1] = v.y;
-	}
+	if ((flags & LINEAR_OUT_F16) != 0)
+		product_store_as<product_f16>(y, i, flags, two, v);
+	else if ((flags & LINEAR_OUT_BF16) != 0)
+		product_store_as<product_bf16>(y, i, flags, two, v);
+	else
+		product_store_as<product_f32>(y, i, flags, two, v);
+}
+
+METAL_FUNC float2 product_residual(device const float *r, bool two, uint flags)
+{
+	if (two && (flags & LINEAR_PAIRS) != 0)
+		return *(device const float2 *)r;
+	return float2(r[0], two ? r[1] : 0.0f);
 }
 
 // Where a product goes.  bias belongs to the place's weight.
@@ -175,16 +202,8 @@ METAL_FUNC void product_finish(constant linear_args &args, product_place place, 
 	}
 	sum.x = product_act(args.act, sum.x);
 	sum.y = product_act(args.act, sum.y);
-	if ((args.flags & LINEAR_RESIDUAL) != 0) {
-		device const float *r = to.residual + ulong(m) * args.residual_stride + place.y0 + n;
-		if (two && (args.flags & LINEAR_PAIRS) != 0) {
-			sum += *(device const float2 *)r;
-		} else {
-			sum.x += r[0];
-			if (two)
-				sum.y += r[1];
-		}
-	}
+	if ((args.flags & LINEAR_RESIDUAL) != 0)
+		sum += product_residual(to.residual + ulong(m) * args.residual_stride + place.y0 + n, two, args.flags);
 	product_store(to.y, ulong(m) * args.y_stride + place.y0 + n, args.flags, two, sum);
 }
 
@@ -242,6 +261,86 @@ struct product_sums {
 				product_finish(args, place, to, row, column, sum);
 			}
 		}
+	}
+
+	// The same for a tile whose shares are added up.  A thread keeps to two columns and takes several
+	// rows at once, or it would wait for memory row by row.
+	template <int THREADS>
+	static METAL_FUNC void finish_rows(constant linear_args &args, product_place place, product_target to,
+		threadgroup const float *at, uint tid)
+	{
+		constexpr int pairs = (PAIR ? S::BN / 2 : S::BN) / 2, most = THREADS / pairs;
+		constexpr int step = most >= 8 ? 8 : most >= 4 ? 4 : most;
+		constexpr int ahead = S::BM / step < 8 ? S::BM / step : 8;
+		static_assert(step >= 1 && S::BM % (step * ahead) == 0, "threads");
+		const uint column = tid % pairs * 2, flags = args.flags;
+		const bool two = column + 1 < place.columns, together = two && (flags & LINEAR_PAIRS) != 0;
+		if (column >= place.columns || tid >= uint(pairs * step))
+			return;
+		const uint n = place.n0 + column;
+		float2 bias = float2(0.0f);
+		if (!PAIR && (flags & LINEAR_BIAS) != 0)
+			bias = float2(to.bias[n], two ? to.bias[n + 1] : 0.0f);
+
+		for (uint row = tid / pairs; row < place.rows; row += step * ahead) {
+			const uint left = place.rows - row;
+			const ulong m = place.m0 + row;
+			float2 v[ahead];
+			UNROLL
+			for (int i = 0; i < ahead; i++) {
+				threadgroup const float *from = at + (row + i * step) * stride + column;
+				v[i] = *(threadgroup const float2 *)from;
+				if (PAIR) {
+					const float2 up = *(threadgroup const float2 *)(from + S::BN / 2);
+					v[i] = float2(product_act(args.act, v[i].x) * up.x, product_act(args.act, v[i].y) * up.y);
+				}
+			}
+			if (!PAIR && (flags & LINEAR_BIAS) != 0)
+				UNROLL
+				for (int i = 0; i < ahead; i++)
+					v[i] += bias;
+			if (!PAIR && args.act != PRODUCT_ACT_NONE)
+				UNROLL
+				for (int i = 0; i < ahead; i++)
+					v[i] = float2(product_act(args.act, v[i].x), product_act(args.act, v[i].y));
+			if (!PAIR && (flags & LINEAR_RESIDUAL) != 0) {
+				float2 r[ahead];
+				UNROLL
+				for (int i = 0; i < ahead; i++) {
+					r[i] = float2(0.0f);
+					if (uint(i * step) < left)
+						r[i] = product_residual(to.residual + (m + i * step) * args.residual_stride + place.y0 + n,
+							two, flags);
+				}
+				UNROLL
+				for (int i = 0; i < ahead; i++)
+					v[i] += r[i];
+			}
+			const ulong first = m * args.y_stride + (PAIR ? 0 : place.y0) + n;
+			if ((flags & LINEAR_OUT_F16) != 0)
+				store_rows<product_f16, step, ahead>(to.y, first, args.y_stride, together, two, v, left);
+			else if ((flags & LINEAR_OUT_BF16) != 0)
+				store_rows<product_bf16, step, ahead>(to.y, first, args.y_stride, together, two, v, left);
+			else
+				store_rows<product_f32, step, ahead>(to.y, first, args.y_stride, together, two, v, left);
+		}
+	}
+
+	// Every STEP-th row of `left`; nothing is asked for each pair of whole ones.
+	template <typename TO, int STEP, int AHEAD>
+	static METAL_FUNC void store_rows(device uchar *y, ulong first, uint y_stride, bool together, bool two,
+		thread const float2 *v, uint left)
+	{
+		if (together && left > uint((AHEAD - 1) * STEP)) {
+			UNROLL
+			for (int i = 0; i < AHEAD; i++)
+				product_put<TO, true>(y, first + ulong(i * STEP) * y_stride, true, v[i]);
+			return;
+		}
+		UNROLL
+		for (int i = 0; i < AHEAD; i++)
+			if (uint(i * STEP) < left)
+				product_put<TO, false>(y, first + ulong(i * STEP) * y_stride, two, v[i]);
 	}
 };
 
@@ -307,13 +406,17 @@ METAL_FUNC void product_tile(constant linear_args &args, product_place place, ti
 	typename pipeline::product p;
 
 	if (TOTALS) {
+		// One pipeline through all shares: a share's end only moves its sum.
 		product_total<typename pipeline::product> total;
-		for (uint i = 0; i < args.shares; i++) {
-			const uint from = product_share(args, i), end = product_share(args, i + 1);
-			if (i > 0)
-				pipeline::sync();
-			pipeline::walk(p, x, w, from, end, (end - from + S::BK - 1) / S::BK, stages, tid, lane, sg);
+		const uint steps = (args.k + S::BK - 1) / S::BK;
+		static_assert(PRODUCT_STEP % S::BK == 0, "a share ends where a step ends");
+		pipeline::start(x, w, 0, args.k, steps, stages, tid);
+		for (uint i = 0, first = 0; i < args.shares; i++) {
+			const uint last = (product_share(args, i + 1) + S::BK - 1) / S::BK;
+			p.clear();
+			pipeline::run(p, x, w, 0, args.k, first, last, steps, stages, tid, lane, sg);
 			total.add(p, i == 0);
+			first = last;
 		}
 		threadgroup_barrier(mem_flags::mem_threadgroup);
 		sums::keep(total, at, sg, lane);
@@ -323,7 +426,7 @@ METAL_FUNC void product_tile(constant linear_args &args, product_place place, ti
 		sums::keep(p, at, sg, lane);
 	}
 	threadgroup_barrier(mem_flags::mem_threadgroup);
-	sums::finish(args, place, to, at, 1, tid, S::SM * S::SN * 32);
+	sums::template finish_rows<S::SM * S::SN * 32>(args, place, to, at, tid);
 }
 
 // -- formats and shapes ---------------------------------------------------------------
@@ -349,10 +452,17 @@ typedef product_format<float, weights_f32<false>, weights_q4_1> q4_1_f32;
 typedef product_shape<SHAPE_NV_FEW_SHARES> shape_few_shares;
 typedef product_shape<SHAPE_NV_FEW> shape_few;
 typedef product_shape<SHAPE_NV_FEW_PAIR> shape_few_pair;
-typedef product_shape<SHAPE_NV_FEW_WIDE> shape_few_wide;
+typedef product_shape<SHAPE_NV_FEW_16> shape_few_16;
+typedef product_shape<SHAPE_NV_FEW_24> shape_few_24;
+typedef product_shape<SHAPE_NV_FEW_32> shape_few_32;
+typedef product_shape<SHAPE_NV_FEW_48> shape_few_48;
+typedef product_shape<SHAPE_NV_FEW_48_PAIR> shape_few_48_pair;
+typedef product_shape<SHAPE_NV_FEW_64> shape_few_64;
+typedef product_shape<SHAPE_NV_FEW_96> shape_few_96;
 typedef product_shape<SHAPE_NV_TILE> shape_tile;
 typedef product_shape<SHAPE_NV_WIDE_64> shape_wide_64;
 typedef product_shape<SHAPE_NV_WIDE_128> shape_wide_128;
+typedef product_shape<SHAPE_NV_WIDE_192> shape_wide_192;
 typedef product_shape<SHAPE_NV_WIDE_256> shape_wide_256;
 typedef product_shape<SHAPE_NV_FEW_F32> shape_few_f32;
 typedef product_shape<SHAPE_NV_TILE_F32> shape_tile_f32;

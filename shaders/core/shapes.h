@@ -19,21 +19,30 @@
 #define SHAPE_METAL_FEW16_F32 16, 16, 32, 1, 1, 2, 0
 #define SHAPE_METAL_TILE_F32 32, 64, 32, 2, 2, 2, 0
 
-/* Few rows of small weights, whose k is cut into shares, again one simdgroup each:
- * 2048 x 2048 in 6.9 us (89 %), one row 6.0 us (102 %). */
+/* Few rows of small weights of blocks, whose k is cut into shares, one simdgroup each. */
 #define SHAPE_NV_FEW_SHARES 16, 32, 64, 1, 1, 4, 0
-/* Few rows of middling weights: about as many threadgroups as multiprocessors.  5120 x
- * 5120 in 21.6 us (72 %), one row 17.4 us (93 %).  GLU's have pairs of columns. */
+/* Few rows of larger ones, and of all where there is less threadgroup memory than these
+ * others take.  GLU's have pairs of columns. */
 #define SHAPE_NV_FEW 16, 48, 256, 1, 6, 3, 0
 #define SHAPE_NV_FEW_PAIR 16, 48, 256, 1, 3, 3, 0
-/* Few rows of large ones: 32768 x 5120 in 92 us (91 %), one row 85 us (96 %). */
-#define SHAPE_NV_FEW_WIDE 16, 128, 128, 1, 8, 3, 0
+/* Few rows of float16 and bfloat16, in one share: the narrowest whose threadgroups all run
+ * at once, if one is (16 rows, then 1): */
+#define SHAPE_NV_FEW_16 16, 16, 256, 1, 2, 4, 0      /*  2048 x 2048: 91 %, 94 % */
+#define SHAPE_NV_FEW_24 16, 24, 256, 1, 3, 4, 0      /*  2560 x 2048: 87 %, 89 % */
+#define SHAPE_NV_FEW_32 16, 32, 256, 1, 4, 4, 0
+#define SHAPE_NV_FEW_48 16, 48, 256, 1, 6, 4, 0      /*  5120 x 5120: 87 %, 97 %; 5632 x 2048: 83 %, 88 % */
+#define SHAPE_NV_FEW_48_PAIR 16, 48, 256, 1, 3, 4, 0
+#define SHAPE_NV_FEW_96 16, 96, 128, 1, 6, 4, 0      /* 11264 x 2048: 89 %, 92 % */
+/* Else these, several to a multiprocessor: 32768 x 5120: 97 %, 99 %. */
+#define SHAPE_NV_FEW_64 16, 64, 128, 1, 4, 4, 0
 /* mma.sync, where there is no wgmma or a format is not made for it. */
 #define SHAPE_NV_TILE 64, 64, 64, 2, 2, 4, 0
 /* 64 rows of 5120 x 5120 in 27 us (64 %), of 32768 x 5120 in 90 us (95 %). */
 #define SHAPE_NV_WIDE_64 64, 64, 64, 4, 1, 6, 1
 #define SHAPE_NV_WIDE_128 128, 128, 64, 8, 1, 6, 1
-/* 4096 rows of 5120 x 5120 in 365 us (81 %); what limits it is the second-level cache. */
+/* 512 rows of 5120 x 5120 in 59 us (71 %) by 192 columns, 66 by 256; 4096 rows by 256 in
+ * 365 us (85 %), 5632 x 2048 in 184 (72 to 75 %). */
+#define SHAPE_NV_WIDE_192 128, 192, 64, 8, 1, 5, 1
 #define SHAPE_NV_WIDE_256 128, 256, 64, 8, 1, 4, 1
 #define SHAPE_NV_FEW_F32 16, 32, 64, 1, 2, 4, 0
 #define SHAPE_NV_TILE_F32 64, 64, 32, 2, 2, 3, 0
