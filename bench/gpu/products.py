@@ -6,7 +6,8 @@
 
 run checks every kernel of float16 against float64, compares the bits of few rows with
 those of many, then measures in rounds that alternate with cuBLAS: a CUDA graph of calls
-over weights in rotation, more than the caches hold; the median of the rounds.  Which kernel
+over weights in rotation, more than the caches hold; the median of the rounds.  Both write
+float16; very many rows are measured with float written too, against the same.  Which kernel
 a shape gets is ops/gpu/products.c's rule, repeated in `lowered` below.
 """
 import ctypes as C
@@ -19,13 +20,17 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 MULTIPROCESSORS = 132
 # shaders/core/shapes.h: BM, BN, BK, SM, SN, stages, wide
 SHAPES = {
-    "few_shares": (16, 32, 64, 1, 1, 4, 0), "few": (16, 48, 256, 1, 6, 3, 0),
-    "few_wide": (16, 128, 128, 1, 8, 3, 0), "tile": (64, 64, 64, 2, 2, 4, 0),
+    "few_16": (16, 16, 256, 1, 2, 4, 0), "few_24": (16, 24, 256, 1, 3, 4, 0),
+    "few_32": (16, 32, 256, 1, 4, 4, 0), "few": (16, 48, 256, 1, 6, 3, 0),
+    "few_48": (16, 48, 256, 1, 6, 4, 0), "few_64": (16, 64, 128, 1, 4, 4, 0),
+    "few_96": (16, 96, 128, 1, 6, 4, 0), "tile": (64, 64, 64, 2, 2, 4, 0),
     "wide_64": (64, 64, 64, 4, 1, 6, 1), "wide_128": (128, 128, 64, 8, 1, 6, 1),
-    "wide_256": (128, 256, 64, 8, 1, 4, 1),
+    "wide_192": (128, 192, 64, 8, 1, 5, 1), "wide_256": (128, 256, 64, 8, 1, 4, 1),
 }
-GLU_FEW = (16, 48, 256, 1, 3, 3, 0)
-LINEAR_PAIRS = 16
+GLU = {     # where they differ
+    "few": (16, 48, 256, 1, 3, 3, 0), "few_48": (16, 48, 256, 1, 3, 4, 0),
+}
+LINEAR_OUT_F16, LINEAR_PAIRS = 4, 16     # shaders/args.h
 # outputs, k: TinyLlama 1.1B (o, qkv, down, gate and up as one, logits), Devstral-Small 24B
 # (the same), and a square
 WEIGHTS = [(2048, 2048), (2560, 2048), (5632, 2048), (11264, 2048), (2048, 5632), (32000, 2048),
@@ -42,18 +47,18 @@ def build(folder):
                         os.path.join(folder, name + ".ptx")], check=True)
 
 
-def lowered(outputs, k, rows):
-    """Kernel and shares for a step of so many rows."""
-    steps = -(-k // 64)
-    shares = 1 if steps < 8 or outputs > 4096 else min(steps // 4, 4)
-    if rows <= (48 if shares > 1 else 16):
-        return ("few_shares" if shares > 1 else "few_wide" if outputs >= 8192 else "few"), shares
+def lowered(outputs, rows):
+    """The kernel for a step of so many rows."""
+    few = [w for w in (16, 24, 32, 48, 96) if -(-outputs // w) <= MULTIPROCESSORS] or [64]
+    if rows <= (48 if few[0] <= 32 else 16):
+        return "few_%d" % few[0]
     most_64 = max(MULTIPROCESSORS * 13 // 10 // -(-outputs // 64), 1) * 64
     across = -(-outputs // 256)
     most_128 = max((-(-(MULTIPROCESSORS // 2) // across) - 1) * 128, most_64)
+    most_192 = MULTIPROCESSORS // -(-outputs // 192) * 128
     if rows <= most_64:
-        return "wide_64", shares
-    return ("wide_128" if shares > 1 or rows <= most_128 else "wide_256"), shares
+        return "wide_64"
+    return "wide_128" if rows <= most_128 else "wide_192" if rows <= most_192 else "wide_256"
 
 
 def run(folder):
@@ -78,7 +83,7 @@ def run(folder):
     def launch(op, kernel, shares, x, weights, y, step):
         rows, k = x.shape
         n = weights[0].shape[0]
-        bm, bn, bk, sm, sn, stages, wide = GLU_FEW if (op, kernel) == ("glu", "few") else SHAPES[kernel]
+        bm, bn, bk, sm, sn, stages, wide = op == "glu" and GLU.get(kernel) or SHAPES[kernel]
         few = kernel.startswith("few")
         shared = max(stages * (bm + bn) * (bk + (0 if wide else 8)) * 2, bm * (bn + 8) * 4)
         shared *= shares if few else 1
@@ -88,7 +93,8 @@ def run(folder):
             ok(cu.cuModuleGetFunction(C.byref(functions[name]), modules[op], name.encode()), name)
             ok(cu.cuFuncSetAttribute(functions[name], 8, 227 * 1024), name)
         act = 1 if op == "glu" else 0
-        args = np.array([k, n, 0, 0, 0, 1, k, n, 0, act, 0, shares, k * 2, LINEAR_PAIRS * (n % 2 == 0), 0],
+        flags = LINEAR_PAIRS * (n % 2 == 0) + LINEAR_OUT_F16 * (y.dtype == torch.half)
+        args = np.array([k, n, 0, 0, 0, 1, k, n, 0, act, 0, shares, k * 2, flags, 0],
                         np.uint32).tobytes()
         pointers = [step, x] + (weights + [y] if op == "glu" else weights * 4 + [y] * 5 + [y])
         keep = [C.create_string_buffer(args, len(args))]
@@ -116,9 +122,10 @@ def run(folder):
                 ref = [x.double() @ m.double().T for m in w]
                 ref = torch.nn.functional.silu(ref[0]) * ref[1] if op == "glu" else ref[0]
                 first = None
-                for kernel in ("tile", "wide_64", "wide_128", "wide_256", "few_shares", "few", "few_wide"):
-                    if (kernel in ("wide_256", "few", "few_wide")) and shares > 1:
-                        continue
+                for kernel in sorted(SHAPES, reverse=True):
+                    if kernel in ("wide_192", "wide_256") or kernel.startswith("few"):
+                        if shares > 1 or (op == "glu" and kernel in ("few_16", "few_24", "few_32")):
+                            continue
                     for rows in (1, 5, 16, 40) if kernel.startswith("few") else (200, 17):
                         y = torch.full((rows, n), float("nan"), device="cuda")
                         launch(op, kernel, shares, x[:rows].contiguous(), w, y, step_of(rows))
@@ -150,11 +157,12 @@ def run(folder):
             times.append(a.elapsed_time(b) * 1e-3 / n)
         return float(np.median(times))
 
-    def measure(rows, n, k):
+    def measure(rows, n, k, full):
         count = max(2, min(24, int(400e6 / (n * k * 2)) + 1)) if rows <= 128 else 3
         weights, x, step = [random(n, k) for _ in range(count)], random(rows, k), step_of(rows)
-        y, half = torch.empty(rows, n, device="cuda"), torch.empty(rows, n, device="cuda", dtype=torch.half)
-        kernel, shares = lowered(n, k, rows)
+        half = torch.empty(rows, n, device="cuda", dtype=torch.half)
+        y = torch.empty(rows, n, device="cuda") if full else half
+        kernel, shares = lowered(n, rows), 1
         calls = max(count, 24) if n * k < 60e6 and rows <= 128 else 4
         ours, blas = [], []
         for _ in range(5):
@@ -162,14 +170,17 @@ def run(folder):
             ours.append(seconds(lambda i: launch("linear", kernel, shares, x, [weights[i % count]], y, step), calls))
         a, b = np.median(ours), np.median(blas)
         size, flops = (n * k + rows * k + rows * n) * 2, 2 * rows * n * k
-        print("%5d rows %6dx%-5d %-10s %d  %9.2f us %6.2f TB/s %6.1f TFLOP/s   cuBLAS %9.2f us   %5.1f %%"
-              % (rows, n, k, kernel, shares, a * 1e6, size / a / 1e12, flops / a / 1e12, b * 1e6, 100 * b / a),
+        print("%5d rows %6dx%-5d %-10s %9.2f us %6.2f TB/s %6.1f TFLOP/s   cuBLAS %9.2f us   %5.1f %%%s"
+              % (rows, n, k, kernel, a * 1e6, size / a / 1e12, flops / a / 1e12, b * 1e6, 100 * b / a,
+                 "  float out" if full else ""),
               flush=True)
 
     for rows in (1, 16) + MANY_ROWS:
         for n, k in WEIGHTS:
             if rows * n < 4096 * 70000:
-                measure(rows, n, k)
+                measure(rows, n, k, False)
+                if rows > 512:
+                    measure(rows, n, k, True)
     return bad != 0
 
 
