@@ -307,7 +307,7 @@ static void check_model(struct doctor *d, const struct ig_config_model *m)
 		NOTE(d, what, "chats will be refused", "the file has no chat template; tokenizer of %d "
 		     "tokens", ig_tokenizer_n_vocab(tokenizer));
 	else if (rc)
-		WRONG(d, what, "serve a model whose chat template Ingot knows", "chat template: %s",
+		WRONG(d, what, "serve a model whose chat template Ingot can run", "chat template: %s",
 		      err.text);
 	else
 		OK(d, what, "tokenizer of %d tokens, chat template %s", ig_tokenizer_n_vocab(tokenizer),
