@@ -36,6 +36,7 @@ kernel void nv_everything(constant bug_args &args [[buffer(0)]], device const uc
 		c[j] = 0.0f;
 	nv_cp_async_16(shared + i * 16, from + i * 16);
 	nv_cp_async_16(shared + i * 16, from + i * 16, min(args.n, 16u));
+	nv_cp_async_16_cached(shared + i * 16, from + i * 16, min(args.n, 16u));
 	nv_cp_async_8(shared + i * 8, from + i * 8);
 	nv_cp_async_4(shared + i * 4, from + i * 4);
 	nv_cp_async_commit();
