@@ -58,7 +58,7 @@ DAMAGES = {
     "huge-array": "an array promises 2^61 elements",
     "no-heads": "llama.attention.head_count is 0",
     "no-template": "there is no chat template",
-    "template": "the chat template is not one that is known",
+    "template": "the chat template has an error",
     "tokenizer": "tokenizer.ggml.model is 'zeppelin'",
     "pre": "tokenizer.ggml.pre is 'zeppelin'",
     "merge": "a merge names tokens that do not exist",
@@ -329,7 +329,7 @@ def damaged_metadata(meta, damage):
         return [m for m in meta if m[0] != "tokenizer.chat_template"]
     if damage == "template":
         return replace("tokenizer.chat_template", "str",
-                       "{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}")
+                       "{% for m in messages %}{{ m['content'] }}")  # no endfor
     if damage == "tokenizer":
         return replace("tokenizer.ggml.model", "str", "zeppelin")
     if damage == "pre":

@@ -201,7 +201,7 @@ def test_damaged_model(start, models, damage):
 
 
 @pytest.mark.parametrize("damage", ["no-template", "template"])
-def test_model_whose_template_is_not_known_has_no_chat(start, models, damage):
+def test_model_without_a_good_template_has_no_chat(start, models, damage):
     """It is loaded, with a warning; what it cannot do is refused."""
     d = start(models(damage=damage))
     assert "template" in d.log
