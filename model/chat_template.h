@@ -11,8 +11,7 @@
 
 #include "model/tokenizer.h"
 
-#include <jansson.h>
-
+struct json_t; /* jansson's */
 struct ig_chat_template;
 
 struct ig_chat_message {
@@ -32,9 +31,9 @@ const char *ig_chat_template_name(const struct ig_chat_template *c);
 /* A conversation as templates see it: messages in the form of OpenAI's chat completions,
  * with tool_calls, tool_call_id, reasoning_content and so on where they have them. */
 struct ig_chat_input {
-	const json_t *messages; /* a list of objects, each with a role */
-	const json_t *tools; /* a list of {"type": "function", "function": …}; NULL: none */
-	const json_t *extra; /* an object: further variables (enable_thinking …); NULL: none */
+	const struct json_t *messages; /* a list of objects, each with a role */
+	const struct json_t *tools; /* a list of {"type": "function", "function": …}; NULL: none */
+	const struct json_t *extra; /* an object: further variables (enable_thinking …); NULL: none */
 	bool add_generation_prompt;
 	const char *variant; /* the template's name; NULL: "tool_use" for tools, if there is one */
 	int64_t now_s; /* for templates that tell the date; 0: the clock's */

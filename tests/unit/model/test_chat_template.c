@@ -9,6 +9,7 @@
 #include "tiny_gguf.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
