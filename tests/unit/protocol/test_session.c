@@ -456,7 +456,7 @@ static void test_cancel(void **state)
 	char text[200];
 
 	/* by id, after some text */
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .repeat = 1000000,
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .repeat = 1000000000,
 							     .finish = IG_FINISH_STOP });
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"a\",\"stream_id\":\"l\"}");
 	json_t *v = event(w);
