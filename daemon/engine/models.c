@@ -374,7 +374,8 @@ int ig_models_load(struct ig_engine *e, const struct ig_config *config, struct i
 			       config->kvcache.dtype);
 	e->prefix_cache = config->kvcache.prefix_cache;
 	slabs = config->kvcache.arena ? config->kvcache.arena : DEFAULT_ARENA;
-	slabs = slabs / config->kvcache.slab + 1;
+	/* or, where that is more, what one short sequence of any model takes */
+	slabs = slabs / config->kvcache.slab + IG_MAX_CACHE_GROUPS * (LEAST_TOKENS / IG_BLOCK_TOKENS + 1);
 	e->max_slabs = slabs < 1u << (32 - IG_BLOCK_BITS) ? (uint32_t)slabs :
 							     1u << (32 - IG_BLOCK_BITS);
 	e->models = calloc(config->n_models ? config->n_models : 1, sizeof *e->models);
