@@ -10,6 +10,7 @@
 #include "daemon/store/ledger.h"
 #include "daemon/store/metrics.h"
 #include "model/chat_template.h"
+#include "model/grammar/grammar.h"
 #include "model/tokenizer.h"
 
 struct ig_engine;
@@ -62,6 +63,7 @@ const struct ig_engine_model *ig_engine_model(struct ig_engine *e, size_t i);
 /* ---- requests (any thread) ---- */
 
 #define IG_MAX_BIASES 1024
+#define IG_MAX_SHOWN 8
 
 struct ig_gen_spec {
 	const struct ig_engine_model *model;
@@ -81,6 +83,13 @@ struct ig_gen_spec {
 	uint32_t n_biases; /* at most IG_MAX_BIASES */
 	uint64_t seed; /* the caller draws one when the client gave none */
 	char **stops; /* NULL-terminated, malloc'd; passes over like prompt; may be NULL */
+	struct ig_grammar *grammar; /* what the answer must be; its reference passes over; NULL */
+	int32_t n_top; /* -1: no log probabilities; else notes in the stream, with so many
+			  alternatives (at most IG_MAX_TOP) */
+	int32_t shown[IG_MAX_SHOWN]; /* control tokens whose text is part of the answer */
+	uint32_t n_shown;
+	bool prefill_only; /* read the prompt into the cache, draw nothing */
+	bool ignore_end; /* end tokens do not end it */
 	struct ig_stream *stream; /* the writer's reference passes over */
 	/* For the ledger; the engine copies them. */
 	char id[64], endpoint[32], client[64];

@@ -25,6 +25,21 @@ struct ig_gen_result {
 	int32_t n_prompt, n_cached, n_output;
 	struct ig_error error; /* of IG_FINISH_ERROR */
 	char cancel_reason[24];
+	int32_t stop_index; /* of the stop string that ended it; -1: none did */
+};
+
+/* One token of the answer with its log probability: the softmax of the model's own
+ * logits, before penalties, masks and temperature. */
+#define IG_MAX_TOP 20
+struct ig_token_note {
+	int32_t id;
+	float logprob;
+	uint64_t text_end; /* bytes of the answer up to and with this token's text */
+	int32_t n_top;
+	struct ig_token_prob {
+		int32_t id;
+		float logprob;
+	} top[IG_MAX_TOP]; /* the likeliest, descending; the drawn one may be among them */
 };
 
 struct ig_stream;
@@ -35,6 +50,9 @@ struct ig_stream;
  * if it is less; NULL without memory or past 1 GiB.  Starts with two holders
  * (writer, reader). */
 struct ig_stream *ig_stream_create(size_t capacity, void (*wake)(void *ctx), void *ctx);
+/* Before the engine has it: make room for so many notes of tokens; they are a second
+ * ring, and a full one pauses the sequence like a full ring of text.  0 or -ENOMEM. */
+int ig_stream_keep_notes(struct ig_stream *s, uint32_t n_notes);
 void ig_stream_unref(struct ig_stream *s); /* NULL is fine */
 
 /* ---- the engine's side ---- */
@@ -42,6 +60,8 @@ void ig_stream_unref(struct ig_stream *s); /* NULL is fine */
 /* All of text or nothing; -EAGAIN when it does not fit (now). */
 int ig_stream_put(struct ig_stream *s, const char *text, size_t len);
 bool ig_stream_has_room(const struct ig_stream *s, size_t len);
+/* -EAGAIN when the ring of notes is full (now). */
+int ig_stream_put_note(struct ig_stream *s, const struct ig_token_note *note);
 /* The prompt has been read up to n_done tokens. */
 void ig_stream_set_prefill(struct ig_stream *s, int32_t n_done, int32_t n_prompt, int32_t n_cached);
 /* The last call of the writer. */
@@ -53,6 +73,8 @@ int64_t ig_stream_last_take_ns(const struct ig_stream *s);
 
 /* Move up to cap bytes of text to buf: whole UTF-8 characters only. */
 size_t ig_stream_take(struct ig_stream *s, char *buf, size_t cap);
+/* Move up to cap notes to out: those of tokens whose text was taken, in order. */
+size_t ig_stream_take_notes(struct ig_stream *s, struct ig_token_note *out, size_t cap);
 /* True once everything was taken and the writer has finished: *r is filled in. */
 bool ig_stream_finished(struct ig_stream *s, struct ig_gen_result *r);
 /* Tokens of the prompt that are done; false while still queued. */
