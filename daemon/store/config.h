@@ -21,7 +21,7 @@ struct ig_config {
 	char *file; /* the path it came from */
 
 	struct { /* server: */
-		char *host; /* 127.0.0.1 */
+		char *host; /* 127.0.0.1; empty: no TCP, the unix socket alone */
 		uint32_t port; /* 6468; 0: any free one */
 		uint32_t max_connections; /* 512 */
 		uint64_t max_body; /* 32 MiB: an HTTP body or a WebSocket message */
@@ -32,7 +32,17 @@ struct ig_config {
 		uint32_t drain_timeout_ms; /* 20 s: SIGTERM waits so long for requests under way */
 		char **allowed_hosts; /* names besides the loopback ones in Host; NULL-terminated */
 		char **allowed_origins; /* besides none; NULL-terminated */
+		char *unix_socket; /* a path to listen on too; empty: none */
+		uint32_t unix_socket_mode; /* 0600: its permissions */
+		char *tls_cert, *tls_key; /* PEM files; empty: plain HTTP */
+		char *keys_file; /* of API keys; default: ~/.local/state/ingot/keys (as ledger.path) */
+		bool allow_anonymous; /* false: without a key only where no keys are, on loopback */
 	} server;
+	struct { /* limits: of a key that has none of its own, and of all without a key together */
+		uint32_t max_concurrent; /* 0: no limit, as for the others */
+		uint32_t requests_per_minute;
+		uint32_t tokens_per_minute;
+	} limits;
 	struct { /* runtime: */
 		char *driver; /* auto, cpu, metal, cuda */
 		char *isa; /* auto, generic, avx2, avx512, avx512_bf16, neon, neon_dotprod, neon_i8mm */

@@ -20,7 +20,8 @@ struct ig_ledger_row {
 	char id[64]; /* resp_…, chatcmpl-… */
 	char model[129];
 	char endpoint[32]; /* "ws /v1/responses", "POST /v1/chat/completions" … */
-	char client[64]; /* address */
+	char client[64]; /* address, or unix:uid=… */
+	char key[40]; /* the id of the API key; "": none */
 	char finish[24]; /* stop, length, cancelled, error, refused */
 	char cancel_reason[24]; /* "", client_gone, client_cancel, slow_client, shutdown */
 	char error[200]; /* "" or what went wrong */
