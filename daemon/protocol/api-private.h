@@ -1,9 +1,17 @@
-/* api-private.h: what exchanges and sessions share: jobs for prep, calls to the engine. */
+/*
+ * api-private.h: what exchanges and sessions share.
+ *
+ * A protocol (ig_protocol) says how a request is read and how its answer is written.  A
+ * job takes a request through prep; a reply is what becomes of it: calls of the engine,
+ * whose text is taken apart into parts, which the protocol's writer turns into events
+ * or one object.
+ */
 #ifndef INGOT_PROTOCOL_API_PRIVATE_H
 #define INGOT_PROTOCOL_API_PRIVATE_H
 
 #include "daemon/protocol/exchange.h"
 #include "daemon/protocol/request.h"
+#include "model/answer.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -35,8 +43,9 @@ struct ig_api {
 	struct ig_api_deps deps;
 	bool draining; /* loop */
 	struct link jobs; /* loop: every job that is not delivered */
-	struct link calls; /* loop: every call */
+	struct link replies; /* loop: every reply */
 	struct link sessions; /* loop: every session */
+	struct ig_grammar_cache *grammars;
 	struct wake_slot *slots, *free_slots; /* loop; the chunks are never freed before the end */
 	void *chunks;
 	pthread_mutex_t lock;
@@ -44,11 +53,46 @@ struct ig_api {
 	atomic_bool woken;
 };
 
+/* ---- protocols -------------------------------------------------------------------- */
+
+struct ig_reply;
+
+struct ig_protocol {
+	const char *path; /* what is POSTed to */
+	const char *id_prefix;
+	const char *prompt_param; /* messages, prompt, input: what a prompt is called in errors */
+	ig_request_parse *parse;
+	/* The next pieces of a stream (SSE frames, or one event); false: none now.  *last is set
+	 * with the final one.  NULL: it never streams. */
+	bool (*next)(struct ig_reply *r, struct ig_strbuf *out, bool *last);
+	/* All of it, when the reply is finished. */
+	void (*whole)(struct ig_reply *r, struct ig_strbuf *out);
+	/* The body of an error. */
+	void (*error)(struct ig_strbuf *out, const struct ig_api_error *e);
+	/* Nothing is generated: whole follows prep. */
+	bool immediate;
+};
+
+extern const struct ig_protocol ig_chat_protocol, ig_completions_protocol, ig_responses_protocol,
+	ig_messages_protocol, ig_count_protocol, ig_tokenize_protocol, ig_detokenize_protocol;
+/* The one that has this path; NULL: none. */
+const struct ig_protocol *ig_protocol_at(const char *path);
+
 /* ---- jobs: a request on its way through the prep thread ------------------------ */
 
-enum ig_job_kind { IG_JOB_CHAT, IG_JOB_WS };
+/* What prep makes of a request. */
+struct ig_prepared {
+	const struct ig_engine_model *model;
+	struct ig_ids *prompts; /* [n_prompts] */
+	size_t n_prompts;
+	struct ig_grammar *grammar; /* NULL: none */
+	struct ig_answer_style style;
+	int32_t shown[IG_MAX_SHOWN];
+	uint32_t n_shown;
+};
+void ig_prepared_finish(struct ig_prepared *p);
 
-/* After delivery the fields below are the owner's to take; what it leaves is freed. */
+/* After delivery request and prepared are the owner's to take; what it leaves is freed. */
 struct ig_job {
 	struct link all; /* loop */
 	struct ig_job *next_done; /* api->lock */
@@ -57,94 +101,149 @@ struct ig_job {
 	void *owner;
 	void (*deliver)(void *owner, struct ig_job *job);
 	struct link of_owner;
-	enum ig_job_kind kind;
+	const struct ig_protocol *protocol;
 	int64_t received_ns, received_wall_ns;
 	/* prep's until it is done */
+	ig_request_parse *parse; /* NULL: the request is there already */
 	char *text;
 	size_t len;
 	struct ig_request request;
 	struct ig_api_error error; /* status 0: fine */
-	const struct ig_engine_model *model;
-	struct ig_ids ids;
+	/* Empty for a request that generates nothing, and for one that continues a response and
+	 * has no history yet: the owner looks that up and sends the job round again. */
+	struct ig_prepared prepared;
 };
 
-/* Takes text over.  -EAGAIN, -ENOMEM: nothing was started (text is freed). */
-int ig_job_start(struct ig_api *api, enum ig_job_kind kind, char *text, size_t len, void *owner,
+/* Takes text over.  parse: the protocol's, or ig_request_parse_ws.  -EAGAIN, -ENOMEM:
+ * nothing was started (text is freed). */
+int ig_job_start(struct ig_api *api, const struct ig_protocol *p, ig_request_parse *parse,
+		 char *text, size_t len, void *owner,
 		 void (*deliver)(void *owner, struct ig_job *job), struct link *owner_jobs);
+/* Prepare a request that is parsed (and now has its history); takes *r over, also on
+ * failure. */
+int ig_job_prepare(struct ig_api *api, const struct ig_protocol *p, struct ig_request *r,
+		   int64_t received_ns, int64_t received_wall_ns, void *owner,
+		   void (*deliver)(void *owner, struct ig_job *job), struct link *owner_jobs);
 /* The owner goes: its jobs are delivered to nobody. */
 void ig_jobs_abandon(struct link *owner_jobs);
+/* Render, tokenise, compile: fill in j->prepared or j->error.  The prep thread. */
+void ig_prepare(struct ig_job *j);
 
-/* ---- calls: one generation ------------------------------------------------------ */
+/* ---- replies and their calls ------------------------------------------------------ */
 
+enum ig_part_kind { IG_PART_TEXT, IG_PART_REASONING, IG_PART_CALL };
+
+/* A piece of an answer: text up to a call, a call, text after it … */
+struct ig_part {
+	enum ig_part_kind kind;
+	bool done; /* nothing will be added */
+	struct ig_strbuf text; /* of a call: its arguments */
+	char *name; /* of a call */
+	char id[48]; /* random, with the prefix msg_, rs_ or fc_ */
+	char call_id[48]; /* of a call: call_ and random */
+};
+
+/* One generation: a choice. */
 struct ig_call {
-	struct link all; /* of the api */
-	struct link of_owner;
-	struct ig_api *api;
+	struct ig_reply *reply;
+	uint32_t index;
 	struct wake_slot *slot;
-	void *owner;
-	void (*notify)(void *owner, struct ig_call *call); /* something new in the stream */
-	struct ig_request request;
-	const struct ig_engine_model *model;
-	struct ig_ids ids; /* until submitted */
-	char id[64], item_id[64], endpoint[32], client[64];
-	int64_t created_s, received_ns, received_wall_ns;
 	struct ig_stream *stream; /* NULL until submitted */
 	uint64_t gen;
 	bool finished; /* result is valid and all text was taken */
 	struct ig_gen_result result;
-	struct ig_strbuf text; /* of the answer so far */
-	size_t n_sent; /* bytes of it that went out */
-	int stage; /* its writer's */
+	struct ig_answer_parser *parser; /* NULL: all is one part of text */
+	struct ig_part *parts; /* [n_parts]; there is none before the first text */
+	size_t n_parts, cap_parts;
+	size_t n_bytes; /* of the model's text so far */
+	struct ig_token_note *notes; /* [n_notes]: of the text so far, with logprobs */
+	size_t n_notes, cap_notes;
+	/* Where its writer is: up to which part, how much of that, of the notes. */
+	int stage;
+	size_t part, n_sent, n_notes_sent;
+};
+
+struct ig_reply {
+	struct link all; /* of the api */
+	struct link of_owner;
+	struct ig_api *api;
+	const struct ig_protocol *protocol;
+	void *owner;
+	void (*notify)(void *owner, struct ig_reply *r); /* something new */
+	struct ig_request request;
+	struct ig_prepared prepared;
+	const struct ig_engine_model *model; /* prepared.model */
+	char id[64], endpoint[32], client[64];
+	int64_t created_s, received_ns, received_wall_ns;
+	struct ig_call *calls; /* [n_calls]: prompt by prompt, n choices of each */
+	uint32_t n_calls, n_finished;
+	bool submitted;
+	bool finished; /* all calls are, or error says why there will be none */
+	struct ig_api_error error; /* why it has no answer; status 0: it has */
+	/* its writer's */
+	int stage;
 	int32_t sequence; /* next sequence_number */
 	int64_t last_output_ns;
 	bool keepalive; /* one is due */
 };
 
-/* A call of the job's request; what it needs moves over. */
-struct ig_call *ig_call_create(struct ig_job *job, const char *id_prefix, const char *endpoint,
-			       const char *client, void *owner,
-			       void (*notify)(void *owner, struct ig_call *call));
-/* 0, or -1 with *e: refused (the ledger has its row). */
-int ig_call_submit(struct ig_call *c, struct ig_api_error *e);
-/* Move what the engine has written to c->text: at most cap bytes.  Sets finished. */
-void ig_call_take(struct ig_call *c, size_t cap);
+/* A reply to the job's request; what it needs moves over.  NULL without memory. */
+struct ig_reply *ig_reply_create(struct ig_job *job, const char *endpoint, const char *client,
+				 void *owner, void (*notify)(void *owner, struct ig_reply *r));
+/* 0, or -1 with *e: refused (the ledger has its row).  Of several choices of a prompt the
+ * first is submitted; the others follow once its prompt is read, and share it. */
+int ig_reply_submit(struct ig_reply *r, struct ig_api_error *e);
+/* Take what the engine has written, at most cap bytes of a call: more parts, or more of
+ * the last.  Sets finished, and error when a call failed. */
+void ig_reply_take(struct ig_reply *r, size_t cap);
 /* Ends it at the next step; before it was submitted: at once. */
-void ig_call_cancel(struct ig_call *c, const char *reason);
+void ig_reply_cancel(struct ig_reply *r, const char *reason);
 /* Cancels (client_gone) what still runs. */
-void ig_call_destroy(struct ig_call *c);
+void ig_reply_destroy(struct ig_reply *r); /* NULL is fine */
+/* Sums over the calls. */
+struct ig_usage {
+	int64_t prompt, cached, output;
+};
+void ig_reply_usage(const struct ig_reply *r, struct ig_usage *u);
+/* Something went out: no keep-alive is due for a while. */
+void ig_reply_wrote(struct ig_reply *r);
 
 /* An entry in the ledger for what never got to submit. */
 void ig_api_note_refused(struct ig_api *api, const char *id, const char *endpoint,
 			 const char *client, const char *model, int64_t received_ns,
 			 int64_t received_wall_ns, const struct ig_api_error *e);
 
+/* A wake slot for a call, and back. */
+struct wake_slot *ig_slot_get(struct ig_api *api, struct ig_call *call);
+void ig_slot_put(struct wake_slot *s);
+void ig_slot_wake(void *slot); /* any thread */
+
 /* ---- pieces of text -------------------------------------------------------------- */
 
 /* prefix and 32 random characters of [a-z0-9]. */
 void ig_random_id(char *out, size_t cap, const char *prefix);
+uint64_t ig_random_seed(void);
 
 /* {"error":{message,type,param,code}} */
 void ig_error_object(struct ig_strbuf *out, const struct ig_api_error *e);
 /* The members of the inner object, braces included. */
 void ig_error_members(struct ig_strbuf *out, const struct ig_api_error *e);
 void ig_json_text(struct ig_strbuf *out, const char *s); /* NULL: null */
+/* A value as text; out fails without memory. */
+void ig_json_value(struct ig_strbuf *out, const json_t *v);
+/* A token's own bytes: {"token":…,"logprob":…,"bytes":[…] members, without braces. */
+void ig_json_token(struct ig_strbuf *out, const struct ig_engine_model *m, int32_t id,
+		   float logprob, bool with_bytes);
+void ig_fail_no_memory(struct ig_api_error *e);
+/* The error of a result that is no answer; status 0: it is one. */
+void ig_result_error(const struct ig_gen_result *r, struct ig_api_error *e);
 
 /* Every session looks again whether it has anything left to do. */
 void ig_sessions_drain(struct ig_api *api);
 
-/* ---- writers ---------------------------------------------------------------------- */
+/* ---- the WebSocket's own events ------------------------------------------------------- */
 
-/* The next event of a response's sequence, by c->stage; false: none now.  *last is
- * set with the final one. */
-bool ig_response_event(struct ig_call *c, struct ig_strbuf *out, bool *last);
 void ig_ws_error_event(struct ig_strbuf *out, const struct ig_api_error *e, const char *stream_id);
 void ig_ws_steer_failed(struct ig_strbuf *out, const char *steer, const char *stream_id);
-
-/* The next SSE frames of a chat; *last is set with the final one. */
-bool ig_chat_frames(struct ig_call *c, struct ig_strbuf *out, bool *last);
-/* The whole chat.completion of a finished call. */
-void ig_chat_whole(struct ig_call *c, struct ig_strbuf *out);
-/* The error of a result that is no answer; status 0: it is one. */
-void ig_result_error(const struct ig_gen_result *r, struct ig_api_error *e);
 
 #endif

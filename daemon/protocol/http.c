@@ -1,8 +1,8 @@
 /*
  * http.c: one HTTP request and its reply: what is where, and what each answers.
  *
- * Small replies are complete at once; a chat completion waits for prep, then
- * streams from its call or gathers it.
+ * Small replies are complete at once; what a protocol is POSTed waits for
+ * prep, then streams from its reply or gathers it.
  */
 #include "daemon/protocol/api-private.h"
 
@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHAT_PATH "/v1/chat/completions"
 #define RESPONSES_PATH "/v1/responses"
 #define MODELS_PATH "/v1/models"
 /* Requests that /v1/ingot/requests lists at most. */
@@ -25,8 +24,9 @@ struct ig_exchange {
 	struct ig_api *api;
 	void *conn;
 	char client[64], endpoint[32];
+	const struct ig_protocol *protocol; /* of the path; NULL: none */
 	struct link jobs;
-	struct ig_call *call;
+	struct ig_reply *reply;
 	int status; /* 0: not known yet */
 	const char *content_type, *allow;
 	uint32_t retry_after_s;
@@ -44,7 +44,10 @@ static void reply_json(struct ig_exchange *x, int status)
 static void reply_error(struct ig_exchange *x, const struct ig_api_error *e)
 {
 	ig_strbuf_clear(&x->body);
-	ig_error_object(&x->body, e);
+	if (x->protocol)
+		x->protocol->error(&x->body, e);
+	else
+		ig_error_object(&x->body, e);
 	x->retry_after_s = e->retry_after_s;
 	reply_json(x, e->status);
 }
@@ -115,8 +118,7 @@ static void get_requests(struct ig_exchange *x)
 	struct ig_api_error e;
 
 	if (!list) {
-		ig_api_fail(&e, 500, "server_error", "server_error", NULL,
-			    "The server is out of memory.");
+		ig_fail_no_memory(&e);
 		reply_error(x, &e);
 		return;
 	}
@@ -160,25 +162,30 @@ static void get_responses(struct ig_exchange *x)
 	x->upgrade = true;
 }
 
-/* ---- chat completions --------------------------------------------------------------- */
+/* ---- what the protocols answer ---------------------------------------------------- */
+
+static void refuse(struct ig_exchange *x, const char *model, int64_t received_ns,
+		   int64_t received_wall_ns, const struct ig_api_error *e)
+{
+	ig_api_note_refused(x->api, "", x->endpoint, x->client, model, received_ns,
+			    received_wall_ns, e);
+	reply_error(x, e);
+}
 
 static void gather(struct ig_exchange *x)
 {
-	struct ig_api_error e;
-
-	ig_call_take(x->call, SIZE_MAX);
-	if (!x->call->finished || x->status)
+	ig_reply_take(x->reply, SIZE_MAX);
+	if (!x->reply->finished || x->status)
 		return;
-	ig_result_error(&x->call->result, &e);
-	if (e.status) {
-		reply_error(x, &e);
+	if (x->reply->error.status) {
+		reply_error(x, &x->reply->error);
 		return;
 	}
-	ig_chat_whole(x->call, &x->body);
+	x->protocol->whole(x->reply, &x->body);
 	reply_json(x, 200);
 }
 
-static void chat_notify(void *owner, struct ig_call *c)
+static void reply_notify(void *owner, struct ig_reply *r)
 {
 	struct ig_exchange *x = owner;
 
@@ -188,39 +195,36 @@ static void chat_notify(void *owner, struct ig_call *c)
 		gather(x);
 }
 
-static void chat_deliver(void *owner, struct ig_job *job)
+static void post_deliver(void *owner, struct ig_job *job)
 {
 	struct ig_exchange *x = owner;
 	struct ig_api_error e = job->error;
 
 	if (e.status) {
-		ig_api_note_refused(x->api, "", x->endpoint, x->client, job->request.model,
-				    job->received_ns, job->received_wall_ns, &e);
+		refuse(x, job->request.model, job->received_ns, job->received_wall_ns, &e);
+		return;
+	}
+	x->reply = ig_reply_create(job, x->endpoint, x->client, x, reply_notify);
+	if (!x->reply) {
+		ig_fail_no_memory(&e);
+		refuse(x, NULL, job->received_ns, job->received_wall_ns, &e);
+		return;
+	}
+	if (ig_reply_submit(x->reply, &e) < 0) {
 		reply_error(x, &e);
 		return;
 	}
-	x->call = ig_call_create(job, "chatcmpl-", x->endpoint, x->client, x, chat_notify);
-	if (!x->call) {
-		ig_api_fail(&e, 500, "server_error", "server_error", NULL,
-			    "The server is out of memory.");
-		ig_api_note_refused(x->api, "", x->endpoint, x->client, NULL, job->received_ns,
-				    job->received_wall_ns, &e);
-		reply_error(x, &e);
+	x->stream = x->reply->request.stream;
+	if (!x->stream) {
+		gather(x); /* some have nothing to wait for */
 		return;
 	}
-	if (ig_call_submit(x->call, &e) < 0) {
-		reply_error(x, &e);
-		return;
-	}
-	x->stream = x->call->request.stream;
-	if (x->stream) {
-		x->status = 200;
-		x->content_type = "text/event-stream; charset=utf-8";
-		x->api->deps.want_write(x->conn);
-	}
+	x->status = 200;
+	x->content_type = "text/event-stream; charset=utf-8";
+	x->api->deps.want_write(x->conn);
 }
 
-static void post_chat(struct ig_exchange *x, struct ig_http_request *r)
+static void post(struct ig_exchange *x, struct ig_http_request *r)
 {
 	int64_t now = ig_now_ns(), wall = ig_wall_ns();
 	struct ig_api_error e = { 0 };
@@ -232,47 +236,52 @@ static void post_chat(struct ig_exchange *x, struct ig_http_request *r)
 			    "The server is shutting down.");
 		free(body);
 	} else {
-		int rc = ig_job_start(x->api, IG_JOB_CHAT, body, r->body_len, x, chat_deliver, &x->jobs);
+		int rc = ig_job_start(x->api, x->protocol, x->protocol->parse, body, r->body_len, x,
+				      post_deliver, &x->jobs);
 		if (rc == -EAGAIN)
 			ig_api_fail(&e, 503, "server_error", "server_is_overloaded", NULL,
 				    "Too many requests are waiting to be read.");
 		else if (rc < 0)
-			ig_api_fail(&e, 500, "server_error", "server_error", NULL,
-				    "The server is out of memory.");
+			ig_fail_no_memory(&e);
 	}
 	if (!e.status)
 		return;
 	if (e.status == 503)
 		e.retry_after_s = x->api->deps.options.retry_after_s;
-	ig_api_note_refused(x->api, "", x->endpoint, x->client, NULL, now, wall, &e);
-	reply_error(x, &e);
+	refuse(x, NULL, now, wall, &e);
 }
 
 /* ---- routes ----------------------------------------------------------------------- */
 
+static const struct ig_protocol *const protocols[] = {
+	&ig_chat_protocol,
+};
+#define N_PROTOCOLS (sizeof protocols / sizeof protocols[0])
+
 static const struct {
 	const char *path;
 	void (*get)(struct ig_exchange *x);
-	void (*post)(struct ig_exchange *x, struct ig_http_request *r);
-} routes[] = {
-	{ CHAT_PATH, NULL, post_chat },
-	{ RESPONSES_PATH, get_responses, NULL },
-	{ MODELS_PATH, get_models, NULL },
-	{ "/healthz", get_health, NULL },
-	{ "/metrics", get_metrics, NULL },
-	{ "/v1/ingot/requests", get_requests, NULL },
-	{ "/v1/ingot/status", get_status, NULL },
+} lookups[] = {
+	{ RESPONSES_PATH, get_responses },
+	{ MODELS_PATH, get_models },
+	{ "/healthz", get_health },
+	{ "/metrics", get_metrics },
+	{ "/v1/ingot/requests", get_requests },
+	{ "/v1/ingot/status", get_status },
 };
-#define N_ROUTES (sizeof routes / sizeof routes[0])
+#define N_LOOKUPS (sizeof lookups / sizeof lookups[0])
+
+const struct ig_protocol *ig_protocol_at(const char *path)
+{
+	for (size_t i = 0; i < N_PROTOCOLS; i++)
+		if (!strcmp(path, protocols[i]->path))
+			return protocols[i];
+	return NULL;
+}
 
 bool ig_api_takes_body(const char *method, const char *path)
 {
-	if (strcmp(method, "POST"))
-		return false;
-	for (size_t i = 0; i < N_ROUTES; i++)
-		if (!strcmp(path, routes[i].path))
-			return routes[i].post != NULL;
-	return false;
+	return !strcmp(method, "POST") && ig_protocol_at(path);
 }
 
 bool ig_api_is_websocket(const char *path)
@@ -299,21 +308,28 @@ static void wrong_method(struct ig_exchange *x, const char *method, const char *
 static void route(struct ig_exchange *x, struct ig_http_request *r)
 {
 	struct ig_api_error e;
-	bool get = !strcmp(r->method, "GET"), post = !strcmp(r->method, "POST");
+	bool is_get = !strcmp(r->method, "GET"), is_post = !strcmp(r->method, "POST"), known = false;
 
-	for (size_t i = 0; i < N_ROUTES; i++) {
-		if (strcmp(r->path, routes[i].path))
+	if (x->protocol && is_post) {
+		post(x, r);
+		return;
+	}
+	for (size_t i = 0; i < N_LOOKUPS; i++) {
+		if (strcmp(r->path, lookups[i].path))
 			continue;
-		if (get && routes[i].get)
-			routes[i].get(x);
-		else if (post && routes[i].post)
-			routes[i].post(x, r);
-		else
-			wrong_method(x, r->method, r->path, routes[i].get ? "GET" : "POST");
+		if (is_get) {
+			lookups[i].get(x);
+			return;
+		}
+		known = true;
+	}
+	if (x->protocol || known) {
+		wrong_method(x, r->method, r->path, !known ? "POST" : !x->protocol ? "GET" :
+			     "GET, POST");
 		return;
 	}
 	if (!strncmp(r->path, MODELS_PATH "/", sizeof MODELS_PATH)) {
-		if (get)
+		if (is_get)
 			get_model(x, r->path + sizeof MODELS_PATH);
 		else
 			wrong_method(x, r->method, r->path, "GET");
@@ -339,6 +355,7 @@ static struct ig_exchange *exchange_new(struct ig_api *api, const struct ig_http
 	if (r) {
 		snprintf(x->client, sizeof x->client, "%s", r->client);
 		snprintf(x->endpoint, sizeof x->endpoint, "%.6s %.24s", r->method, r->path);
+		x->protocol = ig_protocol_at(r->path);
 	}
 	return x;
 }
@@ -406,7 +423,7 @@ enum ig_fill ig_exchange_fill(struct ig_exchange *x, struct ig_strbuf *out)
 		return IG_FILL_END;
 	}
 	while (out->len - start < PIECE && !last)
-		if (!ig_chat_frames(x->call, out, &last) && !last)
+		if (!x->protocol->next(x->reply, out, &last) && !last)
 			break;
 	if (last)
 		return IG_FILL_END;
@@ -415,8 +432,8 @@ enum ig_fill ig_exchange_fill(struct ig_exchange *x, struct ig_strbuf *out)
 
 void ig_exchange_cancel(struct ig_exchange *x, const char *reason)
 {
-	if (x && x->call)
-		ig_call_cancel(x->call, reason);
+	if (x && x->reply)
+		ig_reply_cancel(x->reply, reason);
 }
 
 void ig_exchange_end(struct ig_exchange *x)
@@ -424,7 +441,7 @@ void ig_exchange_end(struct ig_exchange *x)
 	if (!x)
 		return;
 	ig_jobs_abandon(&x->jobs);
-	ig_call_destroy(x->call);
+	ig_reply_destroy(x->reply);
 	ig_strbuf_finish(&x->body);
 	free(x);
 }

@@ -165,7 +165,7 @@ int ig_json_load_object(const char *text, size_t len, json_t **out, struct ig_ap
 }
 
 /* A client's own text within a message: short, and nothing that breaks a line. */
-static void printable(char *out, size_t cap, const char *name)
+void ig_printable(char *out, size_t cap, const char *name)
 {
 	ig_utf8_copy(out, cap, name);
 	for (char *p = out; *p; p++)
@@ -187,7 +187,7 @@ int ig_params_read(struct ig_request *r, const struct ig_param *table, json_t *o
 			p++;
 		if (!p->name) {
 			char shown[100];
-			printable(shown, sizeof shown, key);
+			ig_printable(shown, sizeof shown, key);
 			return ig_fail_unsupported(e, shown, NULL);
 		}
 		if (p->read(r, key, v, e) < 0)
@@ -406,7 +406,7 @@ int ig_param_metadata(struct ig_request *r, const char *name, json_t *v, struct 
 		return ig_fail_value(e, name, "at most 16 pairs, got %zu", json_object_size(v));
 	json_object_foreach(v, key, value) {
 		char shown[100], param[128];
-		printable(shown, sizeof shown, key);
+		ig_printable(shown, sizeof shown, key);
 		snprintf(param, sizeof param, "%s.%s", name, shown);
 		if (n_chars(key) > 64)
 			return ig_fail_value(e, name, "a key has more than 64 characters (\"%s\")", shown);
@@ -461,185 +461,48 @@ int ig_param_null_only(struct ig_request *r, const char *name, json_t *v, struct
 	return ig_fail_unsupported(e, name, "null");
 }
 
-/* Without tools either value means the same; it is only sent back. */
 int ig_param_parallel_tool_calls(struct ig_request *r, const char *name, json_t *v,
 				 struct ig_api_error *e)
 {
 	return ig_read_bool(&r->parallel_tool_calls, name, v, e);
 }
 
-int ig_param_tool_choice(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+int ig_param_ignore_end(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
-	const char *s = json_string_value(v);
-
-	if (!s || (strcmp(s, "auto") && strcmp(s, "none")))
-		return ig_fail_unsupported(e, name, "\"auto\" or \"none\"");
-	r->tool_choice_none = !strcmp(s, "none");
-	return 0;
+	return ig_read_bool(&r->ignore_end, name, v, e);
 }
 
-/* ---- messages ------------------------------------------------------------------ */
+/* ---- the request ------------------------------------------------------------------ */
 
-/* The template's name for a role; NULL for one that there is not. */
-static const char *role_name(const char *role)
+void ig_request_init(struct ig_request *r, enum ig_request_kind kind)
 {
-	if (!strcmp(role, "system") || !strcmp(role, "developer"))
-		return "system";
-	if (!strcmp(role, "user"))
-		return "user";
-	if (!strcmp(role, "assistant"))
-		return "assistant";
-	return NULL;
-}
-
-int ig_request_add_message(struct ig_request *r, const char *role, char *content, size_t len,
-			   struct ig_api_error *e)
-{
-	/* Powers of two from 8 up; the count says when one is reached. */
-	size_t n = r->n_messages;
-
-	if (n == 0 || (n >= 8 && !(n & (n - 1)))) {
-		void *p = realloc(r->messages, (n ? n * 2 : 8) * sizeof *r->messages);
-		if (!p) {
-			free(content);
-			return ig_fail_memory(e);
-		}
-		r->messages = p;
-	}
-	r->messages[n] = (struct ig_chat_message){ role, content, len };
-	r->n_messages++;
-	return 0;
-}
-
-/* "param.name", cut when it is too long. */
-static void member_name(char *out, size_t cap, const char *param, const char *name)
-{
-	int n = snprintf(out, cap, "%s.%s", param, name);
-
-	if (n < 0 || (size_t)n >= cap)
-		memcpy(out + cap - 4, "...", 4);
-}
-
-/* Only what a finished answer carries back and what changes nothing. */
-static int check_part(json_t *part, const char *param, const char *const *types, json_t **text,
-		      struct ig_api_error *e)
-{
-	char sub[256];
-	const char *key;
-	json_t *v;
-
-	if (!json_is_object(part))
-		return ig_fail_type(e, param, "an object", part);
-	json_t *type = json_object_get(part, "type");
-	member_name(sub, sizeof sub, param, "type");
-	if (!type)
-		return ig_fail_missing(e, sub);
-	if (!json_is_string(type))
-		return ig_fail_type(e, sub, "a string", type);
-	const char *const *t = types;
-	while (*t && strcmp(*t, json_string_value(type)))
-		t++;
-	if (!*t) {
-		char shown[48];
-		printable(shown, sizeof shown, json_string_value(type));
-		return ig_api_fail(e, 400, "invalid_request_error", "unsupported_parameter", sub,
-				   "Unsupported content: '%s' is '%s'; only text is supported.", sub,
-				   shown);
-	}
-	*text = NULL;
-	json_object_foreach(part, key, v) {
-		char shown[64];
-		printable(shown, sizeof shown, key);
-		member_name(sub, sizeof sub, param, shown);
-		if (json_is_null(v) || !strcmp(key, "type"))
-			continue;
-		if (!strcmp(key, "text")) {
-			if (!json_is_string(v))
-				return ig_fail_type(e, sub, "a string", v);
-			*text = v;
-		} else if (!strcmp(key, "annotations") || !strcmp(key, "logprobs")) {
-			if (!json_is_array(v) || json_array_size(v))
-				return ig_fail_unsupported(e, sub, "an empty list");
-		} else {
-			return ig_fail_unsupported(e, sub, NULL);
-		}
-	}
-	member_name(sub, sizeof sub, param, "text");
-	return *text ? 0 : ig_fail_missing(e, sub);
-}
-
-int ig_read_content(char **out, size_t *len, const char *param, json_t *v,
-		    const char *const *types, struct ig_api_error *e)
-{
-	*out = NULL;
-	*len = 0;
-	if (json_is_string(v)) {
-		*len = json_string_length(v);
-		*out = strdup(json_string_value(v));
-		return *out ? 0 : ig_fail_memory(e);
-	}
-	if (!json_is_array(v))
-		return ig_fail_type(e, param, "a string or a list of parts", v);
-	size_t total = 0;
-	for (size_t i = 0; i < json_array_size(v); i++) {
-		char sub[256];
-		json_t *text = NULL;
-		snprintf(sub, sizeof sub, "%s[%zu]", param, i);
-		if (check_part(json_array_get(v, i), sub, types, &text, e) < 0)
-			return -1;
-		total += json_string_length(text); /* no more than the body has */
-	}
-	char *s = malloc(total + 1);
-	if (!s)
-		return ig_fail_memory(e);
-	for (size_t i = 0; i < json_array_size(v); i++) {
-		json_t *text = json_object_get(json_array_get(v, i), "text");
-		memcpy(s + *len, json_string_value(text), json_string_length(text));
-		*len += json_string_length(text);
-	}
-	s[*len] = 0;
-	*out = s;
-	return 0;
-}
-
-int ig_request_read_message(struct ig_request *r, const char *list, size_t i, json_t *m,
-			    const char *const *types, const char *const *assistant_types,
-			    struct ig_api_error *e)
-{
-	json_t *role = json_object_get(m, "role"), *content = json_object_get(m, "content");
-	char param[64];
-	char *text;
-	size_t len;
-
-	snprintf(param, sizeof param, "%s[%zu].role", list, i);
-	if (!role)
-		return ig_fail_missing(e, param);
-	if (!json_is_string(role))
-		return ig_fail_type(e, param, "a string", role);
-	const char *name = role_name(json_string_value(role));
-	if (!name)
-		return ig_fail_value(e, param, "expected system, developer, user or assistant");
-	snprintf(param, sizeof param, "%s[%zu].content", list, i);
-	if (!content)
-		return ig_fail_missing(e, param);
-	if (ig_read_content(&text, &len, param, content,
-			    strcmp(name, "assistant") ? types : assistant_types, e) < 0)
-		return -1;
-	return ig_request_add_message(r, name, text, len, e);
+	*r = (struct ig_request){ .kind = kind, .temperature = 1, .top_p = 1,
+				  .repetition_penalty = 1, .n = 1, .parallel_tool_calls = true };
 }
 
 void ig_request_finish(struct ig_request *r)
 {
 	free(r->model);
 	free(r->instructions);
-	for (size_t i = 0; i < r->n_messages; i++)
-		free((char *)r->messages[i].content);
-	free(r->messages);
+	json_decref(r->history);
+	json_decref(r->messages);
+	json_decref(r->tools);
+	json_decref(r->template_vars);
+	for (size_t i = 0; i < r->n_prompts; i++) {
+		free(r->prompts[i].text);
+		free(r->prompts[i].ids);
+	}
+	free(r->prompts);
 	for (char **s = r->stops; s && *s; s++)
 		free(*s);
 	free(r->stops);
 	free(r->biases);
+	json_decref(r->schema);
+	free(r->regex);
+	free(r->tool_name);
 	free(r->metadata);
+	json_decref(r->said);
+	free(r->previous_id);
 	free(r->response_id);
 	free(r->steer);
 	*r = (struct ig_request){ 0 };

@@ -37,8 +37,22 @@ int ig_read_number(double *out, double min, bool open_min, double max, const cha
 int ig_read_int(int32_t *out, int32_t min, int32_t max, const char *name, json_t *v,
 		struct ig_api_error *e);
 
-/* Append a message; takes content over, also on failure. */
-int ig_request_add_message(struct ig_request *r, const char *role, char *content, size_t len,
+/* Defaults of everything. */
+void ig_request_init(struct ig_request *r, enum ig_request_kind kind);
+
+/* A client's own text within a message: short, and nothing that breaks a line. */
+void ig_printable(char *out, size_t cap, const char *name);
+/* "param.name", cut when it is too long. */
+void ig_member_name(char *out, size_t cap, const char *param, const char *name);
+
+/* ---- messages (content.c) -------------------------------------------------------- */
+
+/* The template's name for a role (developer is system); NULL: there is none such. */
+const char *ig_role_name(const char *role);
+/* Append a message; takes it over, NULL is out of memory. */
+int ig_request_add(struct ig_request *r, json_t *message, struct ig_api_error *e);
+/* Append {"role", "content"}; takes content over, also on failure. */
+int ig_request_add_message(struct ig_request *r, const char *role, json_t *content,
 			   struct ig_api_error *e);
 /* Append the i-th element of a list, an object whose other members were looked at: its
  * role, and its content with parts of these types (an assistant's: of those). */
@@ -46,18 +60,43 @@ int ig_request_read_message(struct ig_request *r, const char *list, size_t i, js
 			    const char *const *types, const char *const *assistant_types,
 			    struct ig_api_error *e);
 /* The texts of a content: a string, or a list of parts whose type is one of types
- * (NULL-terminated).  *out is malloc'd. */
-int ig_read_content(char **out, size_t *len, const char *param, json_t *v,
-		    const char *const *types, struct ig_api_error *e);
+ * (NULL-terminated).  *out is a new reference to a string. */
+int ig_read_content(json_t **out, const char *param, json_t *v, const char *const *types,
+		    struct ig_api_error *e);
 
-/* Readers that both tables use. */
+/* ---- parameters that several protocols have (params.c) ------------------------------ */
+
 typedef int ig_param_fn(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
 ig_param_fn ig_param_model, ig_param_temperature, ig_param_top_p, ig_param_top_k, ig_param_seed,
 	ig_param_min_p, ig_param_frequency_penalty, ig_param_presence_penalty,
-	ig_param_repetition_penalty, ig_param_logit_bias, ig_param_max_tokens, ig_param_stop, ig_param_stream, ig_param_store, ig_param_metadata,
-	ig_param_parallel_tool_calls, ig_param_tool_choice;
+	ig_param_repetition_penalty, ig_param_logit_bias, ig_param_max_tokens, ig_param_stop,
+	ig_param_stream, ig_param_store, ig_param_metadata, ig_param_parallel_tool_calls,
+	ig_param_ignore_end;
 /* Accepted at values that change nothing. */
 ig_param_fn ig_param_any_string, ig_param_false, ig_param_zero, ig_param_one, ig_param_empty_list,
 	ig_param_auto, ig_param_null_only;
+
+/* ---- tools and forms (tools.c) -------------------------------------------------------- */
+
+/* How a protocol spells a tool. */
+enum ig_tool_spelling {
+	IG_TOOLS_NESTED, /* {"type": "function", "function": {"name", "parameters" …}} */
+	IG_TOOLS_FLAT, /* {"type": "function", "name", "parameters" …} */
+	IG_TOOLS_INPUT_SCHEMA, /* {"name", "description", "input_schema"} */
+};
+/* r->tools, in the nested spelling.  An empty list is none. */
+int ig_read_tools(struct ig_request *r, const char *name, json_t *v, enum ig_tool_spelling how,
+		  struct ig_api_error *e);
+/* "auto", "none", "required" ("any"), or an object that names one. */
+int ig_read_tool_choice(struct ig_request *r, const char *name, json_t *v,
+			enum ig_tool_spelling how, struct ig_api_error *e);
+/* After all parameters: a choice needs tools, a named one must be among them. */
+int ig_check_tool_choice(struct ig_request *r, const char *name, struct ig_api_error *e);
+/* {"type": "text" | "json_object" | "json_schema" | "regex"}; nested: the schema's name and
+ * itself lie in a member json_schema (chat completions), else beside type (Responses). */
+int ig_read_format(struct ig_request *r, const char *name, json_t *v, bool nested,
+		   struct ig_api_error *e);
+/* Remember a value that comes back in the answer as it was sent. */
+int ig_request_say(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
 
 #endif

@@ -80,11 +80,18 @@ static int param_stream_options(struct ig_request *r, const char *name, json_t *
 static int param_response_format(struct ig_request *r, const char *name, json_t *v,
 				 struct ig_api_error *e)
 {
-	const char *type = json_string_value(json_object_get(v, "type"));
+	return ig_read_format(r, name, v, true, e);
+}
 
-	if (!type || strcmp(type, "text") || json_object_size(v) != 1)
-		return ig_fail_unsupported(e, name, "{\"type\": \"text\"}");
-	return 0;
+static int param_tools(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_tools(r, name, v, IG_TOOLS_NESTED, e);
+}
+
+static int param_tool_choice(struct ig_request *r, const char *name, json_t *v,
+			     struct ig_api_error *e)
+{
+	return ig_read_tool_choice(r, name, v, IG_TOOLS_NESTED, e);
 }
 
 static int param_modalities(struct ig_request *r, const char *name, json_t *v,
@@ -125,10 +132,9 @@ static const struct ig_param table[] = {
 	{ "logit_bias", ig_param_logit_bias },
 	{ "response_format", param_response_format },
 	{ "modalities", param_modalities },
-	{ "tools", ig_param_empty_list },
+	{ "tools", param_tools },
 	{ "functions", ig_param_empty_list },
-	{ "tool_choice", ig_param_tool_choice },
-	{ "function_call", ig_param_tool_choice },
+	{ "tool_choice", param_tool_choice },
 	{ "parallel_tool_calls", ig_param_parallel_tool_calls },
 	{ NULL, NULL },
 };
@@ -138,9 +144,7 @@ int ig_request_parse_chat(const char *text, size_t len, struct ig_request *r,
 {
 	json_t *root;
 
-	*r = (struct ig_request){ .kind = IG_REQUEST_CHAT, .temperature = 1, .top_p = 1,
-				  .repetition_penalty = 1,
-				  .parallel_tool_calls = true };
+	ig_request_init(r, IG_REQUEST_CHAT);
 	*e = (struct ig_api_error){ 0 };
 	if (ig_json_load_object(text, len, &root, e) < 0)
 		return -1;
@@ -149,10 +153,12 @@ int ig_request_parse_chat(const char *text, size_t len, struct ig_request *r,
 	       *options = json_object_get(root, "stream_options");
 	if (!rc && (!messages || json_is_null(messages)))
 		rc = ig_fail_missing(e, "messages");
-	if (!rc && !r->n_messages)
+	if (!rc && !json_array_size(r->messages))
 		rc = ig_fail_value(e, "messages", "expected at least one message");
 	if (!rc && options && !json_is_null(options) && !r->stream)
 		rc = ig_fail_value(e, "stream_options", "only allowed when 'stream' is true");
+	if (!rc)
+		rc = ig_check_tool_choice(r, "tool_choice", e);
 	json_decref(root);
 	return rc;
 }

@@ -21,10 +21,10 @@
 /* Messages that are parsed at a time, and replies that wait to be read: beyond
  * them the socket is not read. */
 #define MAX_JOBS 4
-#define MAX_REPLIES 16
+#define MAX_NOTES 16
 
-struct reply { /* a message that belongs to no response's sequence */
-	struct reply *next;
+struct note { /* a message that belongs to no response's sequence */
+	struct note *next;
 	struct ig_strbuf text;
 };
 
@@ -34,10 +34,10 @@ struct ig_session {
 	void *conn;
 	char client[64];
 	struct link jobs;
-	struct link waiting; /* calls, in the order of their arrival */
-	struct link running; /* calls; the head is next to write */
-	size_t n_jobs, n_waiting, n_running, n_replies;
-	struct reply *replies, **replies_tail;
+	struct link waiting; /* replies, in the order of their arrival */
+	struct link running; /* replies; the head is next to write */
+	size_t n_jobs, n_waiting, n_running, n_notes;
+	struct note *notes, **notes_tail;
 	char *lanes[MAX_LANES];
 	size_t n_lanes;
 	bool broken; /* out of memory for a reply: the connection ends */
@@ -48,26 +48,26 @@ static void want_write(struct ig_session *s)
 	s->api->deps.want_write(s->conn);
 }
 
-/* ---- replies ------------------------------------------------------------------- */
+/* ---- notes --------------------------------------------------------------------- */
 
-static struct reply *reply_new(struct ig_session *s)
+static struct note *note_new(struct ig_session *s)
 {
-	struct reply *r = calloc(1, sizeof *r);
+	struct note *r = calloc(1, sizeof *r);
 
 	if (!r) {
 		s->broken = true;
 		return NULL;
 	}
-	*s->replies_tail = r;
-	s->replies_tail = &r->next;
-	s->n_replies++;
+	*s->notes_tail = r;
+	s->notes_tail = &r->next;
+	s->n_notes++;
 	want_write(s);
 	return r;
 }
 
-static void reply_error(struct ig_session *s, const struct ig_api_error *e, const char *stream_id)
+static void note_error(struct ig_session *s, const struct ig_api_error *e, const char *stream_id)
 {
-	struct reply *r = reply_new(s);
+	struct note *r = note_new(s);
 
 	if (r)
 		ig_ws_error_event(&r->text, e, stream_id);
@@ -77,7 +77,7 @@ static void refuse_job(struct ig_session *s, struct ig_job *job, const char *str
 {
 	ig_api_note_refused(s->api, "", ENDPOINT, s->client, job->request.model, job->received_ns,
 			    job->received_wall_ns, &job->error);
-	reply_error(s, &job->error, stream_id);
+	note_error(s, &job->error, stream_id);
 }
 
 /* ---- lanes ----------------------------------------------------------------------- */
@@ -98,8 +98,7 @@ static bool know_lane(struct ig_session *s, const char *name, struct ig_api_erro
 	}
 	char *copy = strdup(name);
 	if (!copy) {
-		ig_api_fail(e, 500, "server_error", "server_error", NULL,
-			    "The server is out of memory.");
+		ig_fail_no_memory(e);
 		return false;
 	}
 	s->lanes[s->n_lanes++] = copy;
@@ -109,19 +108,19 @@ static bool know_lane(struct ig_session *s, const char *name, struct ig_api_erro
 static bool lane_busy(struct ig_session *s, const char *name)
 {
 	for (struct link *l = s->running.next; l != &s->running; l = l->next)
-		if (!strcmp(link_entry(l, struct ig_call, of_owner)->request.stream_id, name))
+		if (!strcmp(link_entry(l, struct ig_reply, of_owner)->request.stream_id, name))
 			return true;
 	return false;
 }
 
-/* ---- calls ------------------------------------------------------------------------- */
+/* ---- replies ----------------------------------------------------------------------- */
 
-static void call_notify(void *owner, struct ig_call *c)
+static void reply_notify(void *owner, struct ig_reply *r)
 {
 	want_write(owner);
 }
 
-static void move_to_running(struct ig_session *s, struct ig_call *c)
+static void move_to_running(struct ig_session *s, struct ig_reply *c)
 {
 	link_remove(&c->of_owner);
 	s->n_waiting--;
@@ -134,7 +133,7 @@ static void move_to_running(struct ig_session *s, struct ig_call *c)
 static void start_waiting(struct ig_session *s)
 {
 	for (struct link *l = s->waiting.next, *next; l != &s->waiting; l = next) {
-		struct ig_call *c = link_entry(l, struct ig_call, of_owner);
+		struct ig_reply *c = link_entry(l, struct ig_reply, of_owner);
 		struct ig_api_error e;
 		next = l->next;
 		if (s->n_running >= MAX_RUNNING)
@@ -142,13 +141,13 @@ static void start_waiting(struct ig_session *s)
 		if (lane_busy(s, c->request.stream_id))
 			continue;
 		/* One that was cancelled while it waited is only told so. */
-		if (c->finished || !ig_call_submit(c, &e)) {
+		if (c->finished || !ig_reply_submit(c, &e)) {
 			move_to_running(s, c);
 			continue;
 		}
-		reply_error(s, &e, c->request.stream_id);
+		note_error(s, &e, c->request.stream_id);
 		s->n_waiting--;
-		ig_call_destroy(c);
+		ig_reply_destroy(c);
 	}
 }
 
@@ -169,10 +168,9 @@ static void create(struct ig_session *s, struct ig_job *job)
 	}
 	char stream_id[IG_MAX_STREAM_ID + 1];
 	memcpy(stream_id, job->request.stream_id, sizeof stream_id);
-	struct ig_call *c = ig_call_create(job, "resp_", ENDPOINT, s->client, s, call_notify);
+	struct ig_reply *c = ig_reply_create(job, ENDPOINT, s->client, s, reply_notify);
 	if (!c) {
-		ig_api_fail(&job->error, 500, "server_error", "server_error", NULL,
-			    "The server is out of memory.");
+		ig_fail_no_memory(&job->error);
 		refuse_job(s, job, stream_id);
 		return;
 	}
@@ -181,7 +179,7 @@ static void create(struct ig_session *s, struct ig_job *job)
 	start_waiting(s);
 }
 
-static bool is_meant(const struct ig_call *c, const struct ig_request *r)
+static bool is_meant(const struct ig_reply *c, const struct ig_request *r)
 {
 	if (r->response_id)
 		return !strcmp(c->id, r->response_id) &&
@@ -195,14 +193,14 @@ static void cancel(struct ig_session *s, const struct ig_request *r)
 	size_t n = 0;
 
 	for (struct link *l = s->running.next; l != &s->running; l = l->next) {
-		struct ig_call *c = link_entry(l, struct ig_call, of_owner);
+		struct ig_reply *c = link_entry(l, struct ig_reply, of_owner);
 		if (is_meant(c, r) && ++n)
-			ig_call_cancel(c, "client_cancel");
+			ig_reply_cancel(c, "client_cancel");
 	}
 	for (struct link *l = s->waiting.next; l != &s->waiting; l = l->next) {
-		struct ig_call *c = link_entry(l, struct ig_call, of_owner);
+		struct ig_reply *c = link_entry(l, struct ig_reply, of_owner);
 		if (is_meant(c, r) && ++n)
-			ig_call_cancel(c, "client_cancel");
+			ig_reply_cancel(c, "client_cancel");
 	}
 	if (n) {
 		start_waiting(s);
@@ -215,7 +213,7 @@ static void cancel(struct ig_session *s, const struct ig_request *r)
 	else
 		ig_api_fail(&e, 404, "invalid_request_error", "response_not_found", "stream_id",
 			    "No response runs on this lane.");
-	reply_error(s, &e, r->stream_id);
+	note_error(s, &e, r->stream_id);
 }
 
 static void deliver(void *owner, struct ig_job *job)
@@ -231,9 +229,9 @@ static void deliver(void *owner, struct ig_job *job)
 	} else if (r->kind == IG_REQUEST_CANCEL) {
 		cancel(s, r);
 	} else if (r->kind == IG_REQUEST_STEER) {
-		struct reply *reply = reply_new(s);
-		if (reply)
-			ig_ws_steer_failed(&reply->text, r->steer, r->stream_id);
+		struct note *note = note_new(s);
+		if (note)
+			ig_ws_steer_failed(&note->text, r->steer, r->stream_id);
 	}
 	want_write(s); /* it may read again, or close */
 }
@@ -252,14 +250,15 @@ struct ig_session *ig_session_open(struct ig_api *api, const char *client, void 
 	link_init(&s->jobs);
 	link_init(&s->waiting);
 	link_init(&s->running);
-	s->replies_tail = &s->replies;
+	s->notes_tail = &s->notes;
 	link_append(&api->sessions, &s->of_api);
 	return s;
 }
 
 void ig_session_receive(struct ig_session *s, char *text, size_t len)
 {
-	int rc = ig_job_start(s->api, IG_JOB_WS, text, len, s, deliver, &s->jobs);
+	int rc = ig_job_start(s->api, &ig_responses_protocol, ig_request_parse_ws, text, len, s,
+			      deliver, &s->jobs);
 	struct ig_api_error e;
 
 	if (!rc) {
@@ -271,28 +270,27 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 			    "Too many requests are waiting to be read.");
 		e.retry_after_s = s->api->deps.options.retry_after_s;
 	} else {
-		ig_api_fail(&e, 500, "server_error", "server_error", NULL,
-			    "The server is out of memory.");
+		ig_fail_no_memory(&e);
 	}
 	ig_api_note_refused(s->api, "", ENDPOINT, s->client, NULL, ig_now_ns(), ig_wall_ns(), &e);
-	reply_error(s, &e, NULL);
+	note_error(s, &e, NULL);
 }
 
 bool ig_session_wants_input(const struct ig_session *s)
 {
-	return s->n_jobs < MAX_JOBS && s->n_replies < MAX_REPLIES;
+	return s->n_jobs < MAX_JOBS && s->n_notes < MAX_NOTES;
 }
 
 enum ig_fill ig_session_fill(struct ig_session *s, struct ig_strbuf *out)
 {
 	if (s->broken)
 		return IG_FILL_END;
-	if (s->replies) {
-		struct reply *r = s->replies;
-		s->replies = r->next;
-		if (!s->replies)
-			s->replies_tail = &s->replies;
-		s->n_replies--;
+	if (s->notes) {
+		struct note *r = s->notes;
+		s->notes = r->next;
+		if (!s->notes)
+			s->notes_tail = &s->notes;
+		s->n_notes--;
 		if (!ig_strbuf_ok(&r->text))
 			s->broken = true;
 		else
@@ -302,13 +300,13 @@ enum ig_fill ig_session_fill(struct ig_session *s, struct ig_strbuf *out)
 		return s->broken ? IG_FILL_END : IG_FILL_DATA;
 	}
 	for (size_t i = 0, n = s->n_running; i < n; i++) {
-		struct ig_call *c = link_entry(s->running.next, struct ig_call, of_owner);
-		bool last = false, some = ig_response_event(c, out, &last);
+		struct ig_reply *c = link_entry(s->running.next, struct ig_reply, of_owner);
+		bool last = false, some = ig_responses_protocol.next(c, out, &last);
 		/* To the end of the line, or out. */
 		link_remove(&c->of_owner);
 		if (last) {
 			s->n_running--;
-			ig_call_destroy(c);
+			ig_reply_destroy(c);
 			start_waiting(s);
 		} else {
 			link_append(&s->running, &c->of_owner);
@@ -332,9 +330,9 @@ void ig_session_cancel(struct ig_session *s, const char *reason)
 	if (!s)
 		return;
 	for (struct link *l = s->running.next; l != &s->running; l = l->next)
-		ig_call_cancel(link_entry(l, struct ig_call, of_owner), reason);
+		ig_reply_cancel(link_entry(l, struct ig_reply, of_owner), reason);
 	for (struct link *l = s->waiting.next; l != &s->waiting; l = l->next)
-		ig_call_cancel(link_entry(l, struct ig_call, of_owner), reason);
+		ig_reply_cancel(link_entry(l, struct ig_reply, of_owner), reason);
 }
 
 void ig_session_end(struct ig_session *s)
@@ -343,15 +341,15 @@ void ig_session_end(struct ig_session *s)
 		return;
 	ig_jobs_abandon(&s->jobs);
 	while (!link_empty(&s->running))
-		ig_call_destroy(link_entry(s->running.next, struct ig_call, of_owner));
+		ig_reply_destroy(link_entry(s->running.next, struct ig_reply, of_owner));
 	while (!link_empty(&s->waiting)) {
-		struct ig_call *c = link_entry(s->waiting.next, struct ig_call, of_owner);
-		ig_call_cancel(c, "client_gone");
-		ig_call_destroy(c);
+		struct ig_reply *c = link_entry(s->waiting.next, struct ig_reply, of_owner);
+		ig_reply_cancel(c, "client_gone");
+		ig_reply_destroy(c);
 	}
-	while (s->replies) {
-		struct reply *r = s->replies;
-		s->replies = r->next;
+	while (s->notes) {
+		struct note *r = s->notes;
+		s->notes = r->next;
 		ig_strbuf_finish(&r->text);
 		free(r);
 	}

@@ -6,9 +6,12 @@
 #include "tests/unit/protocol/fake_engine.h"
 
 #include "base/clock.h"
+#include "model/answer.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +49,7 @@ struct ig_engine {
 static void finish(struct ig_engine *e, struct gen *g, enum ig_finish how, const char *error)
 {
 	struct ig_gen_result r = { .finish = how, .n_prompt = g->n_prompt, .n_cached = 3,
-				   .n_output = g->n_output };
+				   .n_output = g->n_output, .stop_index = g->script.stop_index - 1 };
 
 	if (error)
 		ig_fail(&r.error, -EIO, "%s", error);
@@ -236,6 +239,11 @@ int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *ge
 	s->temperature = spec->temperature;
 	s->top_p = spec->top_p;
 	s->seed = spec->seed;
+	s->n_top = spec->n_top;
+	s->prefill_only = spec->prefill_only;
+	s->ignore_end = spec->ignore_end;
+	s->has_grammar = spec->grammar;
+	ig_grammar_unref(spec->grammar);
 	memset(s->stops, 0, sizeof s->stops);
 	for (int i = 0; i < 4 && spec->stops && spec->stops[i]; i++)
 		snprintf(s->stops[i], sizeof s->stops[i], "%s", spec->stops[i]);
@@ -251,6 +259,7 @@ int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *ge
 	spec->prompt = NULL;
 	spec->stops = NULL;
 	spec->stream = NULL;
+	spec->grammar = NULL;
 	pthread_cond_broadcast(&e->cond);
 	pthread_mutex_unlock(&e->lock);
 	return 0;
@@ -327,32 +336,158 @@ void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
 	ig_strbuf_puts(out, "{\"fake\":true}");
 }
 
-int ig_chat_template_encode(const struct ig_chat_template *c, const struct ig_chat_message *m,
-			    size_t n, bool add_generation_prompt, size_t max_ids,
-			    struct ig_ids *out, struct ig_error *err)
+/* ---- texts and ids: an id is a byte --------------------------------------------- */
+
+static int add_ids(struct ig_ids *out, const char *text, size_t len, size_t max_ids)
 {
-	for (size_t i = 0; i < n; i++) {
-		size_t len = strlen(m[i].role) + m[i].content_len + 2;
-		if (out->n + len > max_ids)
-			return -E2BIG;
-		int32_t *p = realloc(out->ids, (out->n + len + 1) * sizeof *p);
-		if (!p)
-			return -ENOMEM;
-		out->ids = p;
-		for (const char *r = m[i].role; *r; r++)
-			p[out->n++] = *r;
-		p[out->n++] = ':';
-		for (size_t k = 0; k < m[i].content_len; k++)
-			p[out->n++] = (unsigned char)m[i].content[k];
-		p[out->n++] = ';';
-	}
+	if (out->n + len > max_ids)
+		return -E2BIG;
+	int32_t *p = realloc(out->ids, (out->n + len + 1) * sizeof *p);
+	if (!p)
+		return -ENOMEM;
+	out->ids = p;
+	for (size_t i = 0; i < len; i++)
+		p[out->n++] = (unsigned char)text[i];
 	return 0;
+}
+
+int ig_chat_template_encode_json(const struct ig_chat_template *c, const struct ig_chat_input *in,
+				 size_t max_ids, struct ig_ids *out, struct ig_error *err)
+{
+	struct ig_strbuf text = { 0 };
+	size_t i;
+	json_t *m;
+
+	json_array_foreach((json_t *)in->messages, i, m) {
+		char *calls = json_dumps(json_object_get(m, "tool_calls"), JSON_COMPACT);
+		const char *content = json_string_value(json_object_get(m, "content"));
+		ig_strbuf_printf(&text, "%s:%s%s;", json_string_value(json_object_get(m, "role")),
+				 content ? content : "", calls ? calls : "");
+		free(calls);
+	}
+	if (in->tools) {
+		char *tools = json_dumps(in->tools, JSON_COMPACT);
+		ig_strbuf_printf(&text, "tools:%s;", tools);
+		free(tools);
+	}
+	int rc = ig_strbuf_ok(&text) ? add_ids(out, text.data ? text.data : "", text.len, max_ids) :
+				       -ENOMEM;
+	ig_strbuf_finish(&text);
+	return rc;
+}
+
+int ig_tokenizer_encode(const struct ig_tokenizer *t, const char *text, size_t len, bool special,
+			size_t max_ids, struct ig_ids *out)
+{
+	return add_ids(out, text, len, max_ids);
+}
+
+const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t *len,
+			       bool *special)
+{
+	static char bytes[256];
+
+	if (id < 0 || id > 255)
+		return NULL;
+	bytes[id] = (char)id;
+	*len = 1;
+	*special = false;
+	return &bytes[id];
+}
+
+int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t)
+{
+	return 256;
+}
+
+int32_t ig_tokenizer_bos(const struct ig_tokenizer *t)
+{
+	return -1;
+}
+
+bool ig_tokenizer_add_bos(const struct ig_tokenizer *t)
+{
+	return false;
 }
 
 void ig_ids_finish(struct ig_ids *l)
 {
 	free(l->ids);
 	*l = (struct ig_ids){ 0 };
+}
+
+/* ---- forms: the script says how the model writes; grammars are only counted -------- */
+
+static struct ig_answer_style style;
+
+void fake_engine_style(const struct ig_answer_style *s)
+{
+	style = *s;
+}
+
+void ig_answer_style_of(const struct ig_chat_template *c, struct ig_answer_style *out)
+{
+	*out = style;
+}
+
+size_t ig_answer_shown_tokens(const struct ig_answer_style *s, const struct ig_tokenizer *t,
+			      int32_t *ids, size_t cap)
+{
+	return 0;
+}
+
+struct ig_grammar {
+	atomic_int n_refs;
+};
+
+static struct ig_grammar grammar;
+
+int ig_answer_calls_grammar(const struct ig_answer_style *s, const struct ig_tokenizer *t,
+			    struct ig_grammar_cache *cache, const struct json_t *tools,
+			    const char *name, bool parallel, struct ig_grammar **out,
+			    struct ig_error *err)
+{
+	*out = ig_grammar_ref(&grammar);
+	return 0;
+}
+
+int ig_grammar_cache_create(uint64_t max_bytes, struct ig_grammar_cache **out)
+{
+	*out = NULL;
+	return 0;
+}
+
+void ig_grammar_cache_destroy(struct ig_grammar_cache *c)
+{
+}
+
+int ig_grammar_cache_get(struct ig_grammar_cache *c, const struct ig_tokenizer *t,
+			 const struct ig_grammar_source *source, struct ig_grammar **out,
+			 struct ig_error *err)
+{
+	const struct ig_grammar_part *p = source->choices[0].parts;
+
+	if (p->kind == IG_GRAMMAR_REGEX && p->len && p->text[0] == '*')
+		return ig_fail(err, -EINVAL, "nothing to repeat");
+	*out = ig_grammar_ref(&grammar);
+	return 0;
+}
+
+struct ig_grammar *ig_grammar_ref(struct ig_grammar *g)
+{
+	atomic_fetch_add(&g->n_refs, 1);
+	return g;
+}
+
+void ig_grammar_unref(struct ig_grammar *g)
+{
+	if (g)
+		atomic_fetch_sub(&g->n_refs, 1);
+}
+
+int fake_grammar_refs(void)
+{
+	return atomic_load(&grammar.n_refs);
 }
 
 /* ---- metrics: enough of them --------------------------------------------------- */

@@ -6,6 +6,7 @@
 #define INGOT_TESTS_FAKE_ENGINE_H
 
 #include "daemon/engine/engine.h"
+#include "model/answer.h"
 
 struct fake_script {
 	const char *const *pieces; /* NULL-terminated; each is one put */
@@ -14,6 +15,7 @@ struct fake_script {
 	const char *error; /* of IG_FINISH_ERROR */
 	bool hold; /* write nothing until fake_release or a cancel */
 	int submit_rc; /* not 0: what submit answers */
+	int stop_index; /* of the stop string that ends it, plus one; 0: none does */
 	int prep_rc; /* not 0: what prep answers */
 };
 
@@ -22,6 +24,11 @@ struct ig_engine *fake_engine_create(void);
 void fake_engine_script(struct ig_engine *e, const struct fake_script *s);
 /* Let held requests go on. */
 void fake_engine_release(struct ig_engine *e);
+
+/* How the fake model writes calls; plain text until this is called. */
+void fake_engine_style(const struct ig_answer_style *s);
+/* References to grammars that somebody holds. */
+int fake_grammar_refs(void);
 
 /* What the last submit said. */
 struct fake_seen {
@@ -33,6 +40,8 @@ struct fake_seen {
 	struct ig_bias bias; /* the first */
 	float temperature, top_p;
 	uint64_t seed;
+	int32_t n_top;
+	bool prefill_only, ignore_end, has_grammar;
 	char stops[4][32];
 	char prompt[512]; /* the messages, as "role:content;" each */
 	char cancel_reason[24];

@@ -1,5 +1,5 @@
 /*
- * request_ws.c: the messages of the Responses WebSocket: response.create,
+ * request_responses.c: the messages of the Responses WebSocket: response.create,
  * response.cancel (an extension), response.steer and response.processed.
  *
  * stream_id is read first, so that an error about anything else can name its lane.
@@ -46,10 +46,7 @@ static int read_item(struct ig_request *r, size_t i, json_t *m, struct ig_api_er
 static int param_input(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	if (json_is_string(v)) {
-		char *s = strdup(json_string_value(v));
-		if (!s)
-			return ig_fail_memory(e);
-		return ig_request_add_message(r, "user", s, json_string_length(v), e);
+		return ig_request_add_message(r, "user", json_incref(v), e);
 	}
 	if (!json_is_array(v))
 		return ig_fail_type(e, name, "a string or a list of items", v);
@@ -106,6 +103,12 @@ static int param_text(struct ig_request *r, const char *name, json_t *v, struct 
 	return 0;
 }
 
+static int param_tool_choice(struct ig_request *r, const char *name, json_t *v,
+			     struct ig_api_error *e)
+{
+	return ig_read_tool_choice(r, name, v, IG_TOOLS_FLAT, e);
+}
+
 static int param_truncation(struct ig_request *r, const char *name, json_t *v,
 			    struct ig_api_error *e)
 {
@@ -141,7 +144,7 @@ static const struct ig_param create_table[] = {
 	{ "service_tier", ig_param_auto },
 	{ "include", ig_param_empty_list },
 	{ "parallel_tool_calls", ig_param_parallel_tool_calls },
-	{ "tool_choice", ig_param_tool_choice },
+	{ "tool_choice", param_tool_choice },
 	{ "tools", ig_param_empty_list },
 	{ "text", param_text },
 	{ "reasoning", ig_param_null_only },
@@ -188,12 +191,7 @@ static int read_instructions(struct ig_request *r, json_t *root, struct ig_api_e
 
 	if (!v || json_is_null(v))
 		return 0;
-	if (ig_read_string(&r->instructions, "instructions", v, e) < 0)
-		return -1;
-	char *copy = strdup(r->instructions);
-	if (!copy)
-		return ig_fail_memory(e);
-	return ig_request_add_message(r, "system", copy, strlen(copy), e);
+	return ig_read_string(&r->instructions, "instructions", v, e);
 }
 
 static int read_create(struct ig_request *r, json_t *root, struct ig_api_error *e)
@@ -205,7 +203,7 @@ static int read_create(struct ig_request *r, json_t *root, struct ig_api_error *
 		return -1;
 	if (!input || json_is_null(input))
 		return ig_fail_missing(e, "input");
-	if (r->n_messages == (r->instructions ? 1u : 0u))
+	if (!json_array_size(r->messages))
 		return ig_fail_value(e, "input", "expected at least one item");
 	return 0;
 }
@@ -228,8 +226,8 @@ int ig_request_parse_ws(const char *text, size_t len, struct ig_request *r,
 	json_t *root;
 	int rc;
 
-	*r = (struct ig_request){ .temperature = 1, .top_p = 1, .repetition_penalty = 1, .stream = true,
-				  .parallel_tool_calls = true };
+	ig_request_init(r, IG_REQUEST_CREATE);
+	r->stream = true;
 	*e = (struct ig_api_error){ 0 };
 	if (ig_json_load_object(text, len, &root, e) < 0)
 		return -1;

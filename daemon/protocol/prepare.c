@@ -1,0 +1,231 @@
+/*
+ * prepare.c: from a request to what the engine takes: token ids, a grammar, which
+ * control tokens are shown.  The prep thread; all that can be slow about a request.
+ */
+#include "daemon/protocol/api-private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int fail_model(struct ig_job *j, int rc, const struct ig_error *err)
+{
+	if (rc == -ENOENT)
+		return ig_api_fail(&j->error, 404, "invalid_request_error", "model_not_found", "model",
+				   "%s", err->text);
+	return ig_api_fail(&j->error, 500, "server_error", "server_error", NULL, "%s", err->text);
+}
+
+static int fail_prompt(struct ig_job *j, int rc, const struct ig_error *err)
+{
+	const struct ig_engine_model *m = j->prepared.model;
+
+	if (rc == -E2BIG)
+		return ig_api_fail(&j->error, 400, "invalid_request_error", "context_length_exceeded",
+				   j->protocol->prompt_param, "The prompt has more than %zu tokens; the "
+				   "model '%s' has a context of %u tokens, answer included.",
+				   (size_t)m->n_context * 4, m->name, m->n_context);
+	if (rc == -ENOMEM) {
+		ig_fail_no_memory(&j->error);
+		return -1;
+	}
+	return ig_api_fail(&j->error, 400, "invalid_request_error", "invalid_value",
+			   j->protocol->prompt_param, "%s", err->text[0] ? err->text :
+			   "The prompt can't be rendered.");
+}
+
+/* Instructions, then what is continued, then the new messages: a new list. */
+static json_t *whole_conversation(const struct ig_request *r)
+{
+	json_t *list = json_array();
+
+	if (r->instructions && json_array_append_new(list, json_pack("{s:s, s:s}", "role", "system",
+								     "content", r->instructions)) < 0)
+		goto fail;
+	if (r->history && json_array_extend(list, r->history) < 0)
+		goto fail;
+	if (json_array_extend(list, r->messages) < 0)
+		goto fail;
+	return list;
+fail:
+	json_decref(list);
+	return NULL;
+}
+
+static int render(struct ig_job *j, struct ig_ids *out)
+{
+	const struct ig_request *r = &j->request;
+	const struct ig_engine_model *m = j->prepared.model;
+	struct ig_error err = { 0 };
+
+	if (!m->chat)
+		return ig_api_fail(&j->error, 400, "invalid_request_error", "unsupported_model", "model",
+				   "The model '%s' can't chat: %s.", m->name, m->chat_note);
+	json_t *messages = whole_conversation(r);
+	if (!messages)
+		return fail_prompt(j, -ENOMEM, &err);
+	struct ig_chat_input in = {
+		.messages = messages,
+		.tools = r->tool_choice == IG_TOOLS_NONE ? NULL : r->tools,
+		.extra = r->template_vars,
+		.add_generation_prompt = true,
+	};
+	/* Beyond four contexts nobody needs the exact number. */
+	int rc = ig_chat_template_encode_json(m->chat, &in, (size_t)m->n_context * 4, out, &err);
+	json_decref(messages);
+	return rc < 0 ? fail_prompt(j, rc, &err) : 0;
+}
+
+/* A prompt that is no conversation: its tokens, after a BOS where the model wants one. */
+static int tokenize(struct ig_job *j, const struct ig_prompt *p, struct ig_ids *out)
+{
+	const struct ig_engine_model *m = j->prepared.model;
+	size_t max = (size_t)m->n_context * 4;
+	int32_t n_vocab = ig_tokenizer_n_vocab(m->tokenizer);
+
+	if (p->text) {
+		int32_t bos = ig_tokenizer_bos(m->tokenizer);
+		if (ig_tokenizer_add_bos(m->tokenizer) && bos >= 0) {
+			out->ids = malloc(sizeof *out->ids);
+			if (!out->ids)
+				return fail_prompt(j, -ENOMEM, NULL);
+			out->ids[0] = bos;
+			out->n = out->cap = 1;
+		}
+		int rc = ig_tokenizer_encode(m->tokenizer, p->text, p->len, false, max, out);
+		return rc < 0 ? fail_prompt(j, rc, &(struct ig_error){ 0 }) : 0;
+	}
+	if (p->n_ids > max)
+		return fail_prompt(j, -E2BIG, NULL);
+	for (size_t i = 0; i < p->n_ids; i++)
+		if (p->ids[i] < 0 || p->ids[i] >= n_vocab)
+			return ig_api_fail(&j->error, 400, "invalid_request_error", "invalid_value",
+					   j->protocol->prompt_param, "Token %zu of the prompt is %d; the "
+					   "model '%s' has tokens 0 to %d.", i, p->ids[i], m->name,
+					   n_vocab - 1);
+	out->ids = malloc(p->n_ids * sizeof *out->ids + 1);
+	if (!out->ids)
+		return fail_prompt(j, -ENOMEM, NULL);
+	if (p->n_ids)
+		memcpy(out->ids, p->ids, p->n_ids * sizeof *out->ids);
+	out->n = out->cap = p->n_ids;
+	return 0;
+}
+
+static int check_length(struct ig_job *j, const struct ig_ids *ids)
+{
+	const struct ig_engine_model *m = j->prepared.model;
+
+	if (!ids->n)
+		return ig_api_fail(&j->error, 400, "invalid_request_error", "invalid_value",
+				   j->protocol->prompt_param, "The prompt has no tokens.");
+	if (ids->n < m->n_context)
+		return 0;
+	return ig_api_fail(&j->error, 400, "invalid_request_error", "context_length_exceeded",
+			   j->protocol->prompt_param, "The prompt has %zu tokens; the model '%s' has a "
+			   "context of %u tokens, answer included.", ids->n, m->name, m->n_context);
+}
+
+static int make_prompts(struct ig_job *j)
+{
+	struct ig_prepared *p = &j->prepared;
+	const struct ig_request *r = &j->request;
+
+	p->prompts = calloc(r->messages ? 1 : r->n_prompts, sizeof *p->prompts);
+	if (!p->prompts) {
+		ig_fail_no_memory(&j->error);
+		return -1;
+	}
+	p->n_prompts = r->messages ? 1 : r->n_prompts;
+	for (size_t i = 0; i < p->n_prompts; i++) {
+		int rc = r->messages ? render(j, &p->prompts[i]) :
+				       tokenize(j, &r->prompts[i], &p->prompts[i]);
+		if (!rc && !j->protocol->immediate)
+			rc = check_length(j, &p->prompts[i]);
+		if (rc < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int fail_grammar(struct ig_job *j, int rc, const char *param, const struct ig_error *err)
+{
+	if (rc == -ENOMEM) {
+		ig_fail_no_memory(&j->error);
+		return -1;
+	}
+	return ig_api_fail(&j->error, 400, "invalid_request_error", rc == -ENOTSUP ?
+			   "unsupported_model" : "invalid_value", param, "%s", err->text);
+}
+
+/* The forms that the model must keep to, if any. */
+static int make_grammar(struct ig_job *j)
+{
+	struct ig_prepared *p = &j->prepared;
+	const struct ig_request *r = &j->request;
+	struct ig_grammar_cache *cache = j->api->grammars;
+	struct ig_error err = { 0 };
+	int rc;
+
+	if (r->tool_choice == IG_TOOLS_REQUIRED || r->tool_choice == IG_TOOLS_NAMED) {
+		rc = ig_answer_calls_grammar(&p->style, p->model->tokenizer, cache, r->tools,
+					     r->tool_choice == IG_TOOLS_NAMED ? r->tool_name : NULL,
+					     r->parallel_tool_calls, &p->grammar, &err);
+		return rc < 0 ? fail_grammar(j, rc, "tool_choice", &err) : 0;
+	}
+	if (r->form == IG_OUTPUT_FREE)
+		return 0;
+	struct ig_grammar_part part = {
+		.kind = r->form == IG_OUTPUT_OBJECT ? IG_GRAMMAR_OBJECT :
+			r->form == IG_OUTPUT_SCHEMA ? IG_GRAMMAR_SCHEMA : IG_GRAMMAR_REGEX,
+		.text = r->regex,
+		.len = r->regex ? strlen(r->regex) : 0,
+		.schema = r->schema,
+	};
+	struct ig_grammar_choice choice = { &part, 1 };
+	struct ig_grammar_source source = { .choices = &choice, .n_choices = 1, .max_repeats = 1 };
+	rc = ig_grammar_cache_get(cache, p->model->tokenizer, &source, &p->grammar, &err);
+	return rc < 0 ? fail_grammar(j, rc, r->form == IG_OUTPUT_REGEX ? "regex" :
+				     "response_format", &err) : 0;
+}
+
+/* A bias of a token that there is not. */
+static int check_biases(struct ig_job *j)
+{
+	const struct ig_request *r = &j->request;
+	int32_t n_vocab = ig_tokenizer_n_vocab(j->prepared.model->tokenizer);
+
+	for (uint32_t i = 0; i < r->n_biases; i++)
+		if (r->biases[i].id >= n_vocab)
+			return ig_api_fail(&j->error, 400, "invalid_request_error", "invalid_value",
+					   "logit_bias", "logit_bias names token %d; the model '%s' has "
+					   "tokens 0 to %d.", r->biases[i].id, j->prepared.model->name,
+					   n_vocab - 1);
+	return 0;
+}
+
+void ig_prepare(struct ig_job *j)
+{
+	struct ig_prepared *p = &j->prepared;
+	struct ig_error err = { 0 };
+	int rc = ig_engine_find_model(j->api->deps.engine, j->request.model, &p->model, &err);
+
+	if (rc < 0) {
+		fail_model(j, rc, &err);
+		return;
+	}
+	if (p->model->chat && j->request.messages) {
+		ig_answer_style_of(p->model->chat, &p->style);
+		if (j->request.tools && j->request.tool_choice != IG_TOOLS_NONE &&
+		    p->style.calls == IG_CALLS_NONE) {
+			ig_api_fail(&j->error, 400, "invalid_request_error", "unsupported_model", "tools",
+				    "The chat template of the model '%s' knows no tools.", p->model->name);
+			return;
+		}
+		p->n_shown = (uint32_t)ig_answer_shown_tokens(&p->style, p->model->tokenizer, p->shown,
+							      IG_MAX_SHOWN);
+	}
+	if (check_biases(j) < 0 || make_prompts(j) < 0 || j->protocol->immediate)
+		return;
+	make_grammar(j);
+}
