@@ -29,7 +29,11 @@ struct ig_answer_style {
 	bool reasoning; /* it may begin with <think>…</think> */
 	bool opens_reasoning; /* the template itself ends its prompt with <think> */
 };
+/* opens_reasoning as for a prompt without further variables (enable_thinking …). */
 void ig_answer_style_of(const struct ig_chat_template *c, struct ig_answer_style *out);
+/* Set opens_reasoning as the end of this very prompt says. */
+void ig_answer_style_prompted(struct ig_answer_style *s, const struct ig_tokenizer *t,
+			      const int32_t *ids, size_t n);
 
 /* Control tokens whose text belongs to the answer in this style ([TOOL_CALLS] …): their
  * ids, at most cap; how many there are. */
@@ -53,6 +57,11 @@ struct ig_answer_event {
 };
 
 struct ig_answer_parser;
+
+/* White space round reasoning and round calls is given with neither of them nor as text;
+ * text that follows text and a call keeps what stands before it.  Arguments that the
+ * model wrote as a JSON string are given unescaped.  At most 64 KiB are held back: what
+ * is not known to be a call by then is text. */
 
 /* with_calls: tools were given (else markers of calls are plain text). */
 struct ig_answer_parser *ig_answer_parser_create(const struct ig_answer_style *s, bool with_calls);

@@ -31,6 +31,8 @@ static const char *const known_roles[] = {
 struct variant {
 	char name[MAX_VARIANT_BYTES + 1]; /* "default" is the first */
 	struct ig_jinja *program;
+	char *source; /* a copy */
+	size_t source_len;
 };
 
 struct ig_chat_template {
@@ -47,8 +49,10 @@ void ig_chat_template_close(struct ig_chat_template *c)
 {
 	if (!c)
 		return;
-	for (size_t i = 0; i < c->n_variants; i++)
+	for (size_t i = 0; i < c->n_variants; i++) {
 		ig_jinja_destroy(c->variants[i].program);
+		free(c->variants[i].source);
+	}
 	json_decref(c->tokens);
 	free(c);
 }
@@ -67,6 +71,14 @@ static int add_variant(struct ig_chat_template *c, const char *name, const char 
 			       strcmp(name, "default") ? " '" : "",
 			       strcmp(name, "default") ? name : "",
 			       strcmp(name, "default") ? "'" : "", why.text);
+	v->source = malloc(len + 1);
+	if (!v->source) {
+		ig_jinja_destroy(v->program);
+		return ig_fail(err, -ENOMEM, "out of memory for the chat template");
+	}
+	memcpy(v->source, text, len);
+	v->source[len] = 0;
+	v->source_len = len;
 	strcpy(v->name, name);
 	c->n_variants++;
 	return 0;
@@ -180,6 +192,14 @@ out:
 const char *ig_chat_template_name(const struct ig_chat_template *c)
 {
 	return c->chatml ? "chatml" : "jinja";
+}
+
+const char *ig_chat_template_source(const struct ig_chat_template *c, size_t i, size_t *len)
+{
+	if (i >= c->n_variants)
+		return NULL;
+	*len = c->variants[i].source_len;
+	return c->variants[i].source;
 }
 
 /* ---- messages to text ------------------------------------------------------------- */

@@ -27,6 +27,9 @@ int ig_chat_template_open(const struct ig_gguf *g, const struct ig_tokenizer *t,
 void ig_chat_template_close(struct ig_chat_template *c);
 /* "chatml", or "jinja" for one with other markers. */
 const char *ig_chat_template_name(const struct ig_chat_template *c);
+/* The source of the i-th of its templates (0: the default one), *len bytes; NULL: there
+ * are no more. */
+const char *ig_chat_template_source(const struct ig_chat_template *c, size_t i, size_t *len);
 
 /* A conversation as templates see it: messages in the form of OpenAI's chat completions,
  * with tool_calls, tool_call_id, reasoning_content and so on where they have them. */
