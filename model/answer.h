@@ -73,6 +73,10 @@ int ig_answer_parser_feed(struct ig_answer_parser *p, const char *text, size_t l
 
 /* ---- calls that must be made (tool_choice) ----------------------------------------------- */
 
+/* What an answer that has to keep to a grammar begins with, so that it is not taken for
+ * reasoning: the source's before; NULL: nothing. */
+const char *ig_answer_before(const struct ig_answer_style *s);
+
 /* The source of a grammar for one or more calls of these tools (a list in the form of chat
  * completions; name: only this one; NULL: any), in the model's form; strict or not, their
  * parameters' schemas are held.  Compiled through the cache.  -ENOTSUP for
