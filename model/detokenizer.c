@@ -19,6 +19,20 @@ void ig_detokenizer_init(struct ig_detokenizer *d, const struct ig_tokenizer *t)
 	*d = (struct ig_detokenizer){ .tokenizer = t };
 }
 
+void ig_detokenizer_show(struct ig_detokenizer *d, const int32_t *ids, unsigned n)
+{
+	d->shown = ids;
+	d->n_shown = n;
+}
+
+static bool is_shown(const struct ig_detokenizer *d, int32_t id)
+{
+	for (unsigned i = 0; i < d->n_shown; i++)
+		if (d->shown[i] == id)
+			return true;
+	return false;
+}
+
 static size_t replace(char *buf)
 {
 	memcpy(buf, REPLACEMENT, REPLACEMENT_BYTES);
@@ -53,7 +67,7 @@ size_t ig_detokenizer_put(struct ig_detokenizer *d, int32_t id, char *buf)
 	bool special;
 	const char *bytes = ig_tokenizer_token(d->tokenizer, id, &len, &special);
 
-	if (!bytes || special)
+	if (!bytes || (special && !is_shown(d, id)))
 		return 0;
 	for (size_t i = 0; i < len; i++)
 		n += put_byte(d, (unsigned char)bytes[i], buf + n);

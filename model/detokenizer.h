@@ -11,12 +11,16 @@ struct ig_detokenizer {
 	const struct ig_tokenizer *tokenizer;
 	unsigned char held[4]; /* the start of a character that is not whole yet */
 	unsigned n_held;
+	const int32_t *shown; /* [n_shown] control tokens that are text */
+	unsigned n_shown;
 };
 
 void ig_detokenizer_init(struct ig_detokenizer *d, const struct ig_tokenizer *t);
+/* From now on these control tokens give their text; ids must outlive d. */
+void ig_detokenizer_show(struct ig_detokenizer *d, const int32_t *ids, unsigned n);
 /* Write the text that id completes into buf and return its length (0: nothing
- * yet).  Bytes that can't become UTF-8 come out as U+FFFD.  Control tokens give
- * nothing.  buf must hold ig_detokenizer_max(t) bytes. */
+ * yet).  Bytes that can't become UTF-8 come out as U+FFFD.  Control tokens that are
+ * not shown give nothing.  buf must hold ig_detokenizer_max(t) bytes. */
 size_t ig_detokenizer_put(struct ig_detokenizer *d, int32_t id, char *buf);
 /* What is held at the end, as U+FFFD; up to 12 bytes. */
 size_t ig_detokenizer_flush(struct ig_detokenizer *d, char *buf);

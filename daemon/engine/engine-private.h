@@ -37,6 +37,7 @@ struct ig_step_buffer {
 	int32_t *logit_rows, *sampled_ids; /* [max_logit_rows] */
 	struct ig_sample_params *sample; /* [max_logit_rows] */
 	struct ig_logit_edit *edits; /* [IG_MAX_STEP_EDITS] */
+	uint32_t *masks; /* [max_logit_rows, mask_words] */
 	uint32_t *block_tables[IG_MAX_CACHE_GROUPS]; /* [max_seqs, max_blocks] */
 };
 
@@ -57,6 +58,9 @@ struct ig_model {
 	uint32_t kv_groups[IG_MAX_CACHE_GROUPS];
 	uint32_t n_groups_added;
 	uint32_t max_kv_tokens; /* of one sequence that has the arena for itself */
+	uint32_t n_logits; /* of one row: the vocabulary, with what pads it in the file */
+	uint32_t mask_words; /* of one row */
+	bool gives_logits; /* there is room for copies of them */
 
 	/* Step buffers, used in turns. */
 	struct ig_step_buffer steps[IG_STEPS_IN_FLIGHT];
@@ -154,6 +158,8 @@ struct ig_engine {
 	struct ig_flight flights[IG_STEPS_IN_FLIGHT]; /* oldest first */
 	uint32_t n_flights;
 	uint32_t max_flights; /* 2: a step starts before the one before it is read */
+	uint64_t n_submitted; /* steps: they take turns with the copies of logits */
+	float *logits[IG_STEPS_IN_FLIGHT]; /* [max_logit_rows, n_logits] of any model; NULL: no room */
 	uint64_t step; /* number of the step being built */
 	bool wants_room; /* a step was put off until nothing is under way: it must preempt */
 	int64_t landed_ns; /* when the last step was done */

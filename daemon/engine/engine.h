@@ -84,12 +84,12 @@ struct ig_gen_spec {
 	uint64_t seed; /* the caller draws one when the client gave none */
 	char **stops; /* NULL-terminated, malloc'd; passes over like prompt; may be NULL */
 	struct ig_grammar *grammar; /* what the answer must be; its reference passes over; NULL */
-	int32_t n_top; /* -1: no log probabilities; else notes in the stream, with so many
-			  alternatives (at most IG_MAX_TOP) */
+	int32_t n_top; /* -1: no log probabilities; else notes in the stream, which must keep
+			  some, with so many alternatives (at most IG_MAX_TOP) */
 	int32_t shown[IG_MAX_SHOWN]; /* control tokens whose text is part of the answer */
 	uint32_t n_shown;
 	bool prefill_only; /* read the prompt into the cache, draw nothing */
-	bool ignore_end; /* end tokens do not end it */
+	bool ignore_end; /* end tokens do not end it, and give no text; not with a grammar */
 	struct ig_stream *stream; /* the writer's reference passes over */
 	/* For the ledger; the engine copies them. */
 	char id[64], endpoint[32], client[64];
@@ -98,8 +98,9 @@ struct ig_gen_spec {
 
 /* 0 with *gen set, or: -EAGAIN the queue is full (503, Retry-After), -ESHUTDOWN
  * draining (503), -E2BIG the prompt leaves no room in the context (400, numbers in
- * the text), -EINVAL a parameter out of its range (400), -ENOMEM.  Refusals are entered in the ledger too.  On an error prompt,
- * stops and stream remain the caller's. */
+ * the text), -EINVAL a parameter out of its range (400), -ENOMEM.  Refusals are entered
+ * in the ledger too.  On an error prompt, stops, grammar and stream remain the
+ * caller's. */
 int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *gen,
 		     struct ig_error *err);
 /* Ends the request at the next step boundary; its stream finishes as cancelled.

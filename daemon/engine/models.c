@@ -85,6 +85,8 @@ static int open_model(struct ig_engine *e, const struct ig_config_model *c, stru
 	rc = ig_driver_lower(e->driver, m->plan, &m->limits, &m->program, &m->memory, err);
 	if (rc < 0)
 		return rc;
+	m->n_logits = m->plan->info.n_vocab;
+	m->mask_words = (m->n_logits + 31) / 32;
 	m->arch = strdup(m->plan->arch && m->plan->arch->name ? m->plan->arch->name : "");
 	if (!m->arch)
 		return ig_fail(err, -ENOMEM, "out of memory");
@@ -115,6 +117,7 @@ static void free_step(struct ig_step_buffer *b)
 	free(b->sampled_ids);
 	free(b->sample);
 	free(b->edits);
+	free(b->masks);
 }
 
 static void close_model(struct ig_engine *e, struct ig_model *m)
@@ -151,8 +154,9 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 	b->sampled_ids = calloc(logits, sizeof *b->sampled_ids);
 	b->sample = calloc(logits, sizeof *b->sample);
 	b->edits = malloc(IG_MAX_STEP_EDITS * sizeof *b->edits); /* touched when used */
+	b->masks = calloc(logits, m->mask_words * sizeof *b->masks);
 	if (!b->token_ids || !b->token_from || !b->positions || !b->row_seq || !b->seq_lens ||
-	    !b->logit_rows || !b->sampled_ids || !b->sample || !b->edits)
+	    !b->logit_rows || !b->sampled_ids || !b->sample || !b->edits || !b->masks)
 		return ig_fail(err, -ENOMEM, "out of memory for the step buffer");
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		b->block_tables[g] = calloc(seqs, m->max_blocks * sizeof *b->block_tables[g]);
@@ -169,6 +173,7 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 		.logit_rows = b->logit_rows,
 		.sample = b->sample,
 		.edits = b->edits,
+		.masks = b->masks,
 		.sampled_ids = b->sampled_ids,
 		.kv = b->kv,
 		.n_groups = m->n_groups,
@@ -278,6 +283,61 @@ static int over_budget(const struct ig_engine *e, uint64_t cache, const char *hi
 		       giga ? "GiB" : "MiB", hint);
 }
 
+/* Of the masks in the steps' buffers. */
+static uint64_t mask_bytes(const struct ig_model *m)
+{
+	return (uint64_t)IG_STEPS_IN_FLIGHT * m->limits.max_logit_rows * m->mask_words * 4;
+}
+
+/* Of one copy of a step's logits, of whichever model. */
+static uint64_t logits_bytes(const struct ig_engine *e)
+{
+	uint64_t most = 0;
+
+	for (size_t i = 0; i < e->n_models; i++) {
+		const struct ig_model *m = &e->models[i];
+		uint64_t n = (uint64_t)m->limits.max_logit_rows * m->n_logits * sizeof(float);
+
+		most = n > most ? n : most;
+	}
+	return most;
+}
+
+/* Copies of logits are for those who ask for log probabilities.  They are counted like
+ * scratch and reserved now, so that no step and no request has to; their pages are
+ * touched only once they are used.  But where the budget has no room for them beside
+ * weights, scratch and a cache, the models are served without them, and such requests
+ * are refused: that is better than not to start. */
+static void reserve_logits(struct ig_engine *e, uint64_t rest, uint64_t cache)
+{
+	uint64_t one = logits_bytes(e), all = one * e->max_flights;
+	bool fits = cache <= rest && all <= rest - cache && (size_t)one == one;
+
+	if (!e->n_models)
+		return;
+	for (uint32_t i = 0; fits && i < e->max_flights; i++) {
+		e->logits[i] = malloc((size_t)one);
+		fits = e->logits[i] != NULL;
+	}
+	if (!fits) {
+		for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++) {
+			free(e->logits[i]);
+			e->logits[i] = NULL;
+		}
+		ig_log_warn("log probabilities take %.1f MiB, for which memory.budget leaves no room; "
+			    "requests for them are refused", (double)all / (1 << 20));
+		return;
+	}
+	e->contract.scratch += all;
+	for (size_t i = 0; i < e->n_models; i++)
+		e->models[i].gives_logits = true;
+}
+
+static uint64_t rest_of(const struct ig_contract *c)
+{
+	return c->weights + c->scratch < c->budget ? c->budget - c->weights - c->scratch : 0;
+}
+
 static int check_contract(struct ig_engine *e, const struct ig_config *config, uint64_t slab,
 			  struct ig_error *err)
 {
@@ -299,11 +359,15 @@ static int check_contract(struct ig_engine *e, const struct ig_config *config, u
 		uint64_t bytes = slabs_for(m, slab, n) * slab;
 
 		c->weights += m->memory.weight_bytes;
-		c->scratch += m->memory.scratch_bytes;
+		c->scratch += m->memory.scratch_bytes + mask_bytes(m);
 		if (bytes > least)
 			least = bytes;
 	}
-	rest = c->weights + c->scratch < c->budget ? c->budget - c->weights - c->scratch : 0;
+	rest = rest_of(c);
+	if (rest >= (config->kvcache.arena ? config->kvcache.arena : least)) {
+		reserve_logits(e, rest, config->kvcache.arena ? config->kvcache.arena : least);
+		rest = rest_of(c);
+	}
 	c->arena = config->kvcache.arena;
 	if (!c->arena) {
 		if (rest < least)
@@ -416,6 +480,8 @@ void ig_models_unload(struct ig_engine *e)
 {
 	for (size_t i = 0; i < e->n_models; i++)
 		close_model(e, &e->models[i]);
+	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++)
+		free(e->logits[i]);
 	free(e->models);
 	e->models = NULL;
 	e->n_models = 0;

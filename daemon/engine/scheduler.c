@@ -12,7 +12,11 @@
  * draw, and what it draws for a sequence that ends with n+1 is thrown away as well.
  * Who is in a step under way keeps its blocks until that step has landed.  A step
  * never runs ahead where it would have to preempt, past a sequence's last token, or
- * for rows whose draw depends on the tokens so far.
+ * for rows whose draw depends on the tokens so far (penalties, a grammar's mask).
+ *
+ * A step brings a copy of its logits only if one of its rows is to be told the log
+ * probability of its token.  They are read as soon as the step has landed, while the
+ * next one may be under way, so there are as many copies as steps at once.
  *
  * One step is of one model; models with work take turns.  A step has one row for
  * each sequence that decodes, then, oldest first, rows of prompts, up to
@@ -236,7 +240,7 @@ static void show_seq(struct ig_engine *e, struct ig_seq *s)
 	}
 	if (s->result.finish != IG_FINISH_NONE && s->list != &e->ended)
 		end_seq(e, s, s->result.finish); /* a stop string, found now */
-	set_paused(e, s, s->n_ready > 0);
+	set_paused(e, s, s->stuck);
 }
 
 static void show_all(struct ig_engine *e)
@@ -264,8 +268,7 @@ static void visit_paused(struct ig_engine *e, struct ig_seq_list *list, int64_t 
 		next = TAILQ_NEXT(s, link);
 		if (!is_paused(s))
 			continue;
-		/* room for any one character is progress; less may never become one */
-		if (ig_stream_has_room(s->stream, s->n_ready < 4 ? s->n_ready : 4)) {
+		if (ig_seq_has_room(s)) {
 			/* Back among those that run only if a slot is free. */
 			if (list != &e->running || e->n_running < e->max_seqs)
 				show_seq(e, s);
@@ -521,8 +524,32 @@ static bool can_join(const struct ig_model *m, const struct ig_seq *s)
 	if (!s->n_flights || s->logit_index < 0)
 		return true;
 	/* Its next token is being drawn: is there one after it, that needs no look at it? */
-	return s->n_tokens + 1 - s->n_prompt < s->max_output && !s->penalties &&
-	       s->sample.mask < 0;
+	return s->n_tokens + 1 - s->n_prompt < s->max_output && !s->penalties && !s->matcher;
+}
+
+/* How the token at position is drawn from the row of logits i, and what else is wanted
+ * of that. */
+static void add_draw(struct ig_engine *e, struct ig_flight *f, struct ig_seq *s, int32_t i,
+		     int32_t position)
+{
+	struct ig_step_buffer *b = f->buffer;
+	struct ig_step *step = &b->step;
+	struct ig_sample_params *p = &b->sample[i];
+
+	*p = s->sample;
+	p->position = position;
+	p->first_edit = step->n_edits;
+	if (p->n_edits)
+		memcpy(b->edits + step->n_edits, s->edits, p->n_edits * sizeof *s->edits);
+	step->n_edits += p->n_edits;
+	if (s->matcher) {
+		/* words beyond the tokenizer's tokens, if there are any, stay zero */
+		p->mask = (int32_t)step->n_masks++;
+		ig_grammar_matcher_mask(s->matcher,
+					b->masks + (size_t)p->mask * f->model->mask_words);
+	}
+	if (s->n_top >= 0)
+		step->logits = e->logits[e->n_submitted % e->max_flights];
 }
 
 static void add_rows(struct ig_engine *e, struct ig_flight *f, struct ig_seq *s, int32_t n)
@@ -558,16 +585,12 @@ static void add_rows(struct ig_engine *e, struct ig_flight *f, struct ig_seq *s,
 	step->n_rows += n;
 	s->n_rows = n;
 	s->logit_index = -1;
-	if (done + n == n_tokens) {
-		s->logit_index = step->n_logit_rows++;
-		b->logit_rows[s->logit_index] = first + n - 1;
-		b->sample[s->logit_index] = s->sample;
-		b->sample[s->logit_index].position = n_tokens;
-		b->sample[s->logit_index].first_edit = step->n_edits;
-		if (s->sample.n_edits)
-			memcpy(b->edits + step->n_edits, s->edits,
-			       s->sample.n_edits * sizeof *s->edits);
-		step->n_edits += s->sample.n_edits;
+	if (done + n == n_tokens && !s->prefill_only) {
+		int32_t i = step->n_logit_rows++;
+
+		b->logit_rows[i] = first + n - 1;
+		add_draw(e, f, s, i, n_tokens);
+		s->logit_index = i;
 	}
 	if (decodes)
 		f->n_decode++;
@@ -607,7 +630,8 @@ static bool build_step(struct ig_engine *e, struct ig_model *m, struct ig_flight
 	f->buffer = &m->steps[m->next_step];
 	f->n_seqs = f->n_prefill = f->n_decode = 0;
 	step->n_rows = step->n_seqs = step->n_logit_rows = 0;
-	step->n_edits = 0;
+	step->n_edits = step->n_masks = 0;
+	step->logits = NULL;
 	step->token_from = step->prev_ids = NULL;
 	TAILQ_FOREACH(s, &e->running, link) {
 		if ((uint32_t)step->n_seqs == n_decode)
@@ -701,19 +725,28 @@ static bool submit_next(struct ig_engine *e)
 		}
 		m->next_step = (m->next_step + 1) % IG_STEPS_IN_FLIGHT;
 		e->n_flights++;
+		e->n_submitted++;
 		return true;
 	}
 	return false;
 }
 
-/* The token that was drawn for s: time it, append it, judge it by its id. */
-static void take_token(struct ig_engine *e, struct ig_seq *s, int32_t id, int64_t now)
+/* The token that was drawn for s: time it, append it, judge it by its id and by what
+ * the answer must be.  logits: its row of them, where they are wanted. */
+static void take_token(struct ig_engine *e, struct ig_seq *s, int32_t id, const float *logits,
+		       int64_t now)
 {
 	const struct ig_tokenizer *t = s->model->tokenizer;
+	bool whole;
 
 	if (id < 0 || id >= ig_tokenizer_n_vocab(t)) {
 		fail_seq(e, s, -EIO, "the model drew token %d at position %d; it has %d tokens", id,
 			 s->n_tokens, ig_tokenizer_n_vocab(t));
+		return;
+	}
+	if (s->matcher && ig_grammar_matcher_accept(s->matcher, id) < 0) {
+		fail_seq(e, s, -EIO, "the model drew token %d at position %d, which the grammar does "
+			 "not allow", id, s->n_tokens);
 		return;
 	}
 	if (!s->first_ns)
@@ -725,19 +758,26 @@ static void take_token(struct ig_engine *e, struct ig_seq *s, int32_t id, int64_
 		ig_metrics_inter_token(e->metrics, seconds);
 	}
 	s->last_ns = now;
-	if (ig_tokenizer_is_end(t, id)) {
+	if (ig_tokenizer_is_end(t, id) && !s->ignore_end) {
 		end_seq(e, s, IG_FINISH_STOP);
+		return;
+	}
+	if (s->n_top >= 0 && (!logits || ig_seq_keep_note(s, id, logits) < 0)) {
+		fail_seq(e, s, -EIO, "the log probability of token %d at position %d is missing", id,
+			 s->n_tokens);
 		return;
 	}
 	s->tokens[s->n_tokens++] = id;
 	ig_seq_count(s, id);
-	if (s->n_tokens - s->n_prompt >= s->max_output)
-		end_seq(e, s, IG_FINISH_LENGTH);
+	whole = s->matcher && ig_grammar_matcher_is_done(s->matcher);
+	if (whole || s->n_tokens - s->n_prompt >= s->max_output)
+		end_seq(e, s, whole ? IG_FINISH_STOP : IG_FINISH_LENGTH);
 }
 
 static void wait_step(struct ig_engine *e)
 {
 	struct ig_flight *f = &e->flights[0];
+	const struct ig_step *step = &f->buffer->step;
 	struct ig_model *m = f->model;
 	int rc = ig_program_wait(m->program);
 	int64_t now = ig_now_ns(), since = f->submit_ns;
@@ -770,8 +810,13 @@ static void wait_step(struct ig_engine *e)
 		s->n_done += row->n_rows;
 		if (e->prefix_cache)
 			e->kv->seq_commit(s->kv, s->tokens, (uint32_t)s->n_done);
+		if (s->n_done >= s->n_prompt && !s->read_ns)
+			s->read_ns = now;
 		if (row->logit_index >= 0)
-			take_token(e, s, f->buffer->sampled_ids[row->logit_index], now);
+			take_token(e, s, step->sampled_ids[row->logit_index], step->logits ?
+				   step->logits + (size_t)row->logit_index * m->n_logits : NULL, now);
+		else if (s->prefill_only && s->n_done == s->n_prompt)
+			end_seq(e, s, IG_FINISH_STOP);
 		note_state(e, s);
 		show_later(e, s);
 	}

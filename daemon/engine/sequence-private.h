@@ -5,7 +5,8 @@
  * Of the tokens, the first n_done have their K and V in the cache; the first
  * n_shown have become text.  A sequence whose K and V were taken from it
  * (preempted) has n_done 0 and is read again, output and all, but for the beginning
- * that the prefix cache still has.
+ * that the prefix cache still has; its place in a grammar and its notes stay as they
+ * are, since both move only when a token is drawn.
  */
 #ifndef INGOT_ENGINE_SEQUENCE_PRIVATE_H
 #define INGOT_ENGINE_SEQUENCE_PRIVATE_H
@@ -24,6 +25,13 @@ struct ig_stop {
 	uint32_t *fail; /* [len]: what is still matched when the byte after i + 1 differs */
 };
 
+/* A token's log probability, from its draw until the stream has it. */
+struct ig_seq_note {
+	float logprob;
+	int32_t n_top;
+	uint64_t text_end; /* once the token is shown */
+};
+
 enum ig_seq_state { IG_SEQ_WAITING, IG_SEQ_PREFILL, IG_SEQ_DECODE, IG_SEQ_PAUSED };
 
 struct ig_seq {
@@ -35,6 +43,10 @@ struct ig_seq {
 	int32_t n_prompt, max_output;
 	struct ig_sample_params sample; /* but for the position and first_edit */
 	bool penalties; /* the draw depends on the tokens so far */
+	bool prefill_only, ignore_end;
+	int32_t n_top; /* -1: no notes */
+	struct ig_grammar *grammar; /* NULL: any token may come */
+	int32_t control[IG_MAX_SHOWN]; /* control tokens that are text */
 	uint32_t max_edits;
 	char **stop_texts; /* NULL-terminated; may be NULL */
 	struct ig_stop *stops; /* [n_stops] */
@@ -69,12 +81,21 @@ struct ig_seq {
 	int32_t n_rows, logit_index; /* in the newest of these steps; -1: no logits */
 	struct ig_gen_result result; /* finish is set as soon as the end is known */
 
+	struct ig_grammar_matcher *matcher; /* its place in the grammar; NULL: none */
 	struct ig_detokenizer detokenizer;
 	char *text; /* [text_cap] what is ready for the stream, then what is held back */
 	size_t text_cap, n_ready, n_text;
 	bool text_done; /* nothing will be added to text */
+	bool stuck; /* the stream has no room for what is ready */
+	/* Notes of the tokens n_given … n_tokens - 1, in a ring. */
+	struct ig_seq_note *notes; /* [note_cap] */
+	struct ig_token_prob *note_tops; /* [note_cap, n_top] */
+	int32_t note_cap, note_base; /* note_base: the token whose note is notes[0] */
+	int32_t n_given, note_end; /* tokens from note_end on are given none */
+	uint64_t text_at; /* of text[0] in the answer */
+	uint64_t given_end; /* text_end of the last note that the stream was given */
 
-	int64_t admitted_ns, first_ns, last_ns; /* 0: not yet */
+	int64_t admitted_ns, read_ns, first_ns, last_ns; /* 0: not yet; read: all of the prompt */
 	int64_t paused_ns;
 	uint32_t itl[IG_ITL_BUCKETS];
 };
@@ -83,7 +104,7 @@ struct ig_seq {
  * over yet. */
 int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options *options,
 		  struct ig_seq **out, struct ig_error *err);
-/* Take over the spec's prompt, stops and stream. */
+/* Take over the spec's prompt, stops, grammar and stream. */
 void ig_seq_adopt(struct ig_seq *s, struct ig_gen_spec *spec);
 /* Frees what it owns; it must be in no list and hold no blocks. */
 void ig_seq_destroy(struct ig_seq *s);
@@ -92,6 +113,9 @@ void ig_seq_destroy(struct ig_seq *s);
 
 /* A token of the answer: what penalties count. */
 void ig_seq_count(struct ig_seq *s, int32_t id);
+/* Before token n_tokens is appended: its log probability, from its row of logits.
+ * -ENOSPC when there is no room for it, which can't be. */
+int ig_seq_keep_note(struct ig_seq *s, int32_t id, const float *logits);
 /* Turn tokens into text and text into the stream, as far as there is room.  May
  * find a stop string: result.finish is set then. */
 void ig_seq_show(struct ig_seq *s);
@@ -100,8 +124,10 @@ void ig_seq_drop_text(struct ig_seq *s);
 /* All that will ever be shown is in the stream. */
 static inline bool ig_seq_is_shown(const struct ig_seq *s)
 {
-	return s->text_done && !s->n_ready;
+	return s->text_done && !s->n_ready && !s->stuck;
 }
+/* Whether the stream has room again for some of what is ready. */
+bool ig_seq_has_room(const struct ig_seq *s);
 /* The number of tokens that the request is told of. */
 int32_t ig_seq_n_output(const struct ig_seq *s);
 /* Fill in the ledger's row from what happened. */

@@ -7,7 +7,11 @@
  * (n_ready), then bytes that could be the beginning of a stop string and are held
  * back until they are or are not.  What is held is the longest beginning of any
  * stop string that the text so far ends with.
+ *
+ * Where log probabilities are wanted, each token's note waits beside the text until
+ * all of its text is ready, then goes into the stream ahead of it.
  */
+#include "daemon/engine/logprobs.h"
 #include "daemon/engine/sequence-private.h"
 
 #include <errno.h>
@@ -16,6 +20,9 @@
 #include <string.h>
 
 #define FLUSH_BYTES 16 /* the most that the end of the detokenizer adds */
+/* Tokens that may wait to be shown without a stop string that holds them back: those of
+ * the steps that were under way when the ring was full, and what the detokenizer holds. */
+#define MAX_UNSHOWN 16
 
 /* ---- from a spec ----------------------------------------------------------------- */
 
@@ -74,6 +81,25 @@ static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
 			return ig_fail(err, -EINVAL, "logit_bias gives token %d %g; %s has tokens 0 to %d, "
 				       "a bias is from -100 to 100", spec->biases[i].id,
 				       (double)spec->biases[i].bias, m->name, n_vocab - 1);
+	if (spec->n_top < -1 || spec->n_top > IG_MAX_TOP)
+		return ig_fail(err, -EINVAL, "n_top is %d; it must be from -1 to %d", spec->n_top,
+			       IG_MAX_TOP);
+	if (spec->n_top >= 0 && !ig_stream_keeps_notes(spec->stream))
+		return ig_fail(err, -EINVAL, "log probabilities are wanted, but the stream keeps no "
+			       "notes");
+	if (spec->n_top >= 0 && !model->gives_logits)
+		return ig_fail(err, -EINVAL, "log probabilities of %s are not possible: memory.budget "
+			       "leaves no room for them", m->name);
+	if (spec->n_shown > IG_MAX_SHOWN)
+		return ig_fail(err, -EINVAL, "%u control tokens are to be shown; %d are possible",
+			       spec->n_shown, IG_MAX_SHOWN);
+	for (uint32_t i = 0; i < spec->n_shown; i++)
+		if (spec->shown[i] < 0 || spec->shown[i] >= n_vocab)
+			return ig_fail(err, -EINVAL, "control token %d is to be shown; %s has tokens 0 "
+				       "to %d", spec->shown[i], m->name, n_vocab - 1);
+	if (spec->grammar && spec->ignore_end)
+		return ig_fail(err, -EINVAL, "ignore_end with a grammar, which says itself where the "
+			       "answer ends");
 	for (size_t i = 0; spec->stops && spec->stops[i]; i++) {
 		size_t n = strlen(spec->stops[i]);
 
@@ -162,6 +188,21 @@ void ig_seq_count(struct ig_seq *s, int32_t id)
 	e->seen = 1;
 }
 
+/* All notes that will ever wait at once: a stop string may hold back text of few bytes
+ * and, among control tokens without text, any number of tokens. */
+static int make_notes(struct ig_seq *s)
+{
+	s->note_base = s->n_given = s->n_prompt;
+	s->note_end = INT32_MAX;
+	if (s->n_top < 0 || !s->max_output)
+		return 0;
+	s->note_cap = s->n_stops || s->max_output < MAX_UNSHOWN ? s->max_output : MAX_UNSHOWN;
+	s->notes = malloc((size_t)s->note_cap * sizeof *s->notes);
+	if (s->n_top)
+		s->note_tops = malloc((size_t)s->note_cap * (size_t)s->n_top * sizeof *s->note_tops);
+	return s->notes && (s->note_tops || !s->n_top) ? 0 : -ENOMEM;
+}
+
 int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options *options,
 		  struct ig_seq **out, struct ig_error *err)
 {
@@ -188,6 +229,11 @@ int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options
 	s->max_output = (int32_t)m->n_context - spec->n_prompt;
 	if (limit && limit < (uint32_t)s->max_output)
 		s->max_output = (int32_t)limit;
+	s->prefill_only = spec->prefill_only;
+	if (s->prefill_only)
+		s->max_output = 0;
+	s->ignore_end = spec->ignore_end;
+	s->n_top = spec->n_top;
 	s->sample = (struct ig_sample_params){ .temperature = spec->temperature,
 					       .top_p = spec->top_p, .top_k = spec->top_k,
 					       .min_p = spec->min_p,
@@ -205,6 +251,7 @@ int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options
 		goto no_memory;
 	s->n_noted = -1;
 	s->result.n_prompt = spec->n_prompt;
+	s->result.stop_index = -1;
 
 	while (spec->stops && spec->stops[s->n_stops])
 		s->n_stops++;
@@ -221,13 +268,21 @@ int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options
 		}
 	}
 	s->tokens = malloc(((size_t)s->n_prompt + (size_t)s->max_output) * sizeof *s->tokens);
-	s->text_cap = longest + ig_detokenizer_max(m->tokenizer) + FLUSH_BYTES;
+	/* what is held back, one token more and, where notes are kept, the token before it */
+	s->text_cap = longest + 2 * ig_detokenizer_max(m->tokenizer) + FLUSH_BYTES;
 	s->text = malloc(s->text_cap);
-	if (!s->tokens || !s->text)
+	if (!s->tokens || !s->text || make_notes(s) < 0)
 		goto no_memory;
+	if (spec->grammar && !s->prefill_only) {
+		s->matcher = ig_grammar_matcher_create(spec->grammar);
+		if (!s->matcher)
+			goto no_memory;
+	}
 	memcpy(s->tokens, spec->prompt, (size_t)s->n_prompt * sizeof *s->tokens);
 	s->n_tokens = s->n_shown = s->n_prompt;
 	ig_detokenizer_init(&s->detokenizer, m->tokenizer);
+	memcpy(s->control, spec->shown, spec->n_shown * sizeof *s->control);
+	ig_detokenizer_show(&s->detokenizer, s->control, spec->n_shown);
 	*out = s;
 	return 0;
 no_memory:
@@ -241,6 +296,8 @@ void ig_seq_adopt(struct ig_seq *s, struct ig_gen_spec *spec)
 	spec->prompt = NULL;
 	s->stop_texts = spec->stops;
 	spec->stops = NULL;
+	s->grammar = spec->grammar;
+	spec->grammar = NULL;
 	s->stream = spec->stream;
 	spec->stream = NULL;
 }
@@ -259,19 +316,104 @@ void ig_seq_destroy(struct ig_seq *s)
 	free(s->edit_slots);
 	free(s->tokens);
 	free(s->text);
+	free(s->notes);
+	free(s->note_tops);
+	ig_grammar_matcher_destroy(s->matcher);
+	ig_grammar_unref(s->grammar);
 	ig_stream_unref(s->stream);
 	free(s);
 }
 
+/* ---- notes ------------------------------------------------------------------------- */
+
+static struct ig_seq_note *note_of(const struct ig_seq *s, int32_t token)
+{
+	return &s->notes[(token - s->note_base) % s->note_cap];
+}
+
+int ig_seq_keep_note(struct ig_seq *s, int32_t id, const float *logits)
+{
+	struct ig_seq_note *note;
+	size_t at;
+
+	if (s->n_tokens == s->n_given)
+		s->note_base = s->n_given; /* none waits: the same few are used again */
+	if (s->n_tokens - s->n_given >= s->note_cap)
+		return -ENOSPC;
+	note = note_of(s, s->n_tokens);
+	at = (size_t)(note - s->notes) * (size_t)s->n_top;
+	note->logprob = ig_logprobs(logits, (int32_t)s->model->n_logits,
+				    ig_tokenizer_n_vocab(s->model->tokenizer), id,
+				    s->n_top ? s->note_tops + at : NULL, s->n_top, &note->n_top);
+	return 0;
+}
+
+/* Is the next note one that the stream may have?  Not before all of its token's text is
+ * ready; and what the detokenizer holds may yet become text of the last token. */
+static bool note_is_ready(const struct ig_seq *s)
+{
+	if (s->n_top < 0 || s->n_given >= s->n_shown || s->n_given >= s->note_end)
+		return false;
+	return s->text_done || (note_of(s, s->n_given)->text_end <= s->text_at + s->n_ready &&
+				(s->n_given + 1 < s->n_shown || !s->detokenizer.n_held));
+}
+
+static int give_note(struct ig_seq *s)
+{
+	const struct ig_seq_note *from = note_of(s, s->n_given);
+	struct ig_token_note note = { .id = s->tokens[s->n_given], .logprob = from->logprob,
+				      .text_end = from->text_end, .n_top = from->n_top };
+	int rc;
+
+	if (note.n_top)
+		memcpy(note.top, s->note_tops + (size_t)(from - s->notes) * (size_t)s->n_top,
+		       (size_t)note.n_top * sizeof *note.top);
+	rc = ig_stream_put_note(s->stream, &note);
+	if (rc < 0)
+		return rc;
+	s->given_end = from->text_end;
+	s->n_given++;
+	return 0;
+}
+
+/* The text that the tokens shown so far gave ends here. */
+static void end_note(struct ig_seq *s)
+{
+	if (s->n_top >= 0 && s->n_shown > s->n_given)
+		note_of(s, s->n_shown - 1)->text_end = s->text_at + s->n_text;
+}
+
+/* The answer ends after n_text bytes: of tokens that begin behind it no note is given. */
+static void cut_notes(struct ig_seq *s)
+{
+	uint64_t end = s->text_at + s->n_text, start = s->given_end;
+	int32_t i;
+
+	for (i = s->n_given; s->n_top >= 0 && i < s->n_shown && start < end; i++) {
+		struct ig_seq_note *note = note_of(s, i);
+
+		start = note->text_end;
+		if (note->text_end > end)
+			note->text_end = end;
+	}
+	s->note_end = i;
+}
+
 /* ---- text -------------------------------------------------------------------------- */
 
-/* Move what is ready into the stream, in pieces of whole characters. */
+/* Move what is ready into the stream, in pieces of whole characters; where notes are
+ * kept, no text before the note of its token. */
 static void flush(struct ig_seq *s)
 {
-	size_t done = 0;
+	size_t done = 0, ready = s->n_ready;
 
-	while (done < s->n_ready) {
-		size_t n = s->n_ready - done;
+	s->stuck = false;
+	while (!s->stuck && note_is_ready(s))
+		s->stuck = give_note(s) < 0;
+	if (s->n_top >= 0 && (!s->text_done || s->stuck))
+		ready = (size_t)(s->given_end - s->text_at);
+	while (done < ready) {
+		size_t n = ready - done;
 
 		while (n && ig_stream_put(s->stream, s->text + done, n) < 0) {
 			n /= 2;
@@ -282,11 +424,29 @@ static void flush(struct ig_seq *s)
 			break;
 		done += n;
 	}
+	if (done < ready)
+		s->stuck = true;
 	if (!done)
 		return;
 	memmove(s->text, s->text + done, s->n_text - done);
 	s->n_text -= done;
 	s->n_ready -= done;
+	s->text_at += done;
+}
+
+bool ig_seq_has_room(const struct ig_seq *s)
+{
+	size_t ready = s->n_ready;
+
+	if (note_is_ready(s)) {
+		if (ig_stream_has_note_room(s->stream))
+			return true;
+		ready = (size_t)(s->given_end - s->text_at);
+		if (!ready)
+			return false;
+	}
+	/* room for any one character is progress; less may never become one */
+	return ig_stream_has_room(s->stream, ready < 4 ? ready : 4);
 }
 
 /* Look at the last n bytes of the text.  Either a stop string ends in them: the
@@ -297,7 +457,7 @@ static void match_stops(struct ig_seq *s, size_t n)
 	uint32_t held = 0;
 
 	for (size_t i = s->n_text - n; s->n_stops && i < s->n_text; i++) {
-		uint32_t found = 0;
+		const struct ig_stop *found = NULL;
 
 		for (uint32_t k = 0; k < s->n_stops; k++) {
 			struct ig_stop *stop = &s->stops[k];
@@ -306,13 +466,15 @@ static void match_stops(struct ig_seq *s, size_t n)
 				stop->n_matched = stop->fail[stop->n_matched - 1];
 			if (s->text[i] == stop->text[stop->n_matched])
 				stop->n_matched++;
-			if (stop->n_matched == stop->len && stop->len > found)
-				found = stop->len;
+			if (stop->n_matched == stop->len && (!found || stop->len > found->len))
+				found = stop;
 		}
 		if (found) {
-			s->n_text = s->n_ready = i + 1 - found;
+			s->n_text = s->n_ready = i + 1 - found->len;
+			cut_notes(s);
 			s->text_done = true;
 			s->result.finish = IG_FINISH_STOP;
+			s->result.stop_index = (int32_t)(found - s->stops);
 			return;
 		}
 	}
@@ -322,21 +484,31 @@ static void match_stops(struct ig_seq *s, size_t n)
 	s->n_ready = s->n_text - held;
 }
 
+/* The text of one more token; an end token that did not end it has none. */
+static size_t put_token(struct ig_seq *s, int32_t id)
+{
+	if (s->ignore_end && ig_tokenizer_is_end(s->model->tokenizer, id))
+		return 0;
+	return ig_detokenizer_put(&s->detokenizer, id, s->text + s->n_text);
+}
+
 void ig_seq_show(struct ig_seq *s)
 {
 	size_t n;
 
 	flush(s);
-	while (!s->n_ready && !s->text_done && s->n_shown < s->n_tokens) {
-		n = ig_detokenizer_put(&s->detokenizer, s->tokens[s->n_shown++], s->text + s->n_text);
+	while (!s->stuck && !s->text_done && s->n_shown < s->n_tokens) {
+		n = put_token(s, s->tokens[s->n_shown++]);
 		s->n_text += n;
+		end_note(s);
 		match_stops(s, n);
 		flush(s);
 	}
-	if (s->n_ready || s->text_done || s->result.finish == IG_FINISH_NONE)
+	if (s->stuck || s->text_done || s->result.finish == IG_FINISH_NONE)
 		return;
 	n = ig_detokenizer_flush(&s->detokenizer, s->text + s->n_text);
 	s->n_text += n;
+	end_note(s);
 	match_stops(s, n);
 	s->n_ready = s->n_text; /* what was held back was no stop string after all */
 	s->text_done = true;
@@ -346,7 +518,9 @@ void ig_seq_show(struct ig_seq *s)
 void ig_seq_drop_text(struct ig_seq *s)
 {
 	s->n_text = s->n_ready = 0;
+	s->note_end = s->n_given;
 	s->text_done = true;
+	s->stuck = false;
 }
 
 int32_t ig_seq_n_output(const struct ig_seq *s)
@@ -387,7 +561,7 @@ void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *ro
 	row->n_cached = s->result.n_cached;
 	row->n_output = s->result.n_output;
 	row->queue_ms = ms_between(s->received_ns, s->admitted_ns);
-	row->prefill_ms = ms_between(s->admitted_ns, s->first_ns);
+	row->prefill_ms = ms_between(s->admitted_ns, s->first_ns ? s->first_ns : s->read_ns);
 	row->decode_ms = ms_between(s->first_ns, s->last_ns);
 	row->ttft_ms = ms_between(s->received_ns, s->first_ns);
 	row->total_ms = ms_between(s->received_ns, now_ns);

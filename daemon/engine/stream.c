@@ -3,8 +3,9 @@
  *
  * One writer and one reader share a ring of bytes through two counters that only
  * grow: the writer owns head, the reader owns tail, each publishes its own with
- * release and reads the other's with acquire.  The result is plain memory that is
- * published by the flag `finished`.
+ * release and reads the other's with acquire.  Notes of tokens are a second such
+ * ring; a note is put before its text, so that who takes text finds the notes of it.
+ * The result is plain memory that is published by the flag `finished`.
  */
 #include "daemon/engine/stream.h"
 
@@ -27,6 +28,10 @@ struct ig_stream {
 	atomic_int n_prompt;
 	atomic_int n_cached;
 	atomic_bool finished; /* publishes result */
+	struct ig_token_note *notes; /* [n_notes]; NULL: none are kept */
+	uint32_t n_notes;
+	_Atomic uint64_t note_head; /* notes ever written; the writer's */
+	_Atomic uint64_t note_tail; /* notes ever taken; the reader's */
 	struct ig_gen_result result;
 	char ring[];
 };
@@ -67,10 +72,29 @@ struct ig_stream *ig_stream_create(size_t capacity, void (*wake)(void *ctx), voi
 	return s;
 }
 
+int ig_stream_keep_notes(struct ig_stream *s, uint32_t n_notes)
+{
+	struct ig_token_note *notes = calloc(n_notes ? n_notes : 1, sizeof *notes);
+
+	if (!notes)
+		return -ENOMEM;
+	free(s->notes);
+	s->notes = notes;
+	s->n_notes = n_notes ? n_notes : 1;
+	return 0;
+}
+
+bool ig_stream_keeps_notes(const struct ig_stream *s)
+{
+	return s->notes != NULL;
+}
+
 void ig_stream_unref(struct ig_stream *s)
 {
-	if (s && atomic_fetch_sub_explicit(&s->n_refs, 1, memory_order_acq_rel) == 1)
+	if (s && atomic_fetch_sub_explicit(&s->n_refs, 1, memory_order_acq_rel) == 1) {
+		free(s->notes);
 		free(s);
+	}
 }
 
 /* ---- the engine's side ---- */
@@ -103,6 +127,27 @@ int ig_stream_put(struct ig_stream *s, const char *text, size_t len)
 	memcpy(s->ring + at, text, first);
 	memcpy(s->ring, text + first, len - first);
 	atomic_store_explicit(&s->head, head + len, memory_order_release);
+	if (s->wake)
+		s->wake(s->wake_ctx);
+	return 0;
+}
+
+bool ig_stream_has_note_room(const struct ig_stream *s)
+{
+	uint64_t head = atomic_load_explicit(&s->note_head, memory_order_relaxed);
+	uint64_t tail = atomic_load_explicit(&s->note_tail, memory_order_acquire);
+
+	return head - tail < s->n_notes;
+}
+
+int ig_stream_put_note(struct ig_stream *s, const struct ig_token_note *note)
+{
+	uint64_t head = atomic_load_explicit(&s->note_head, memory_order_relaxed);
+
+	if (!ig_stream_has_note_room(s))
+		return -EAGAIN;
+	s->notes[head % s->n_notes] = *note;
+	atomic_store_explicit(&s->note_head, head + 1, memory_order_release);
 	if (s->wake)
 		s->wake(s->wake_ctx);
 	return 0;
@@ -165,6 +210,32 @@ size_t ig_stream_take(struct ig_stream *s, char *buf, size_t cap)
 	return n;
 }
 
+/* The oldest note that was not taken, if all of its text was: NULL when there is none. */
+static const struct ig_token_note *next_note(const struct ig_stream *s)
+{
+	uint64_t tail = atomic_load_explicit(&s->note_tail, memory_order_relaxed);
+	uint64_t head = atomic_load_explicit(&s->note_head, memory_order_acquire);
+	uint64_t taken = atomic_load_explicit(&s->tail, memory_order_relaxed);
+
+	if (head == tail || s->notes[tail % s->n_notes].text_end > taken)
+		return NULL;
+	return &s->notes[tail % s->n_notes];
+}
+
+size_t ig_stream_take_notes(struct ig_stream *s, struct ig_token_note *out, size_t cap)
+{
+	const struct ig_token_note *note;
+	size_t n = 0;
+
+	while (n < cap && (note = next_note(s))) {
+		out[n++] = *note;
+		atomic_fetch_add_explicit(&s->note_tail, 1, memory_order_release);
+	}
+	if (n)
+		atomic_store_explicit(&s->last_take_ns, ig_now_ns(), memory_order_relaxed);
+	return n;
+}
+
 bool ig_stream_finished(struct ig_stream *s, struct ig_gen_result *r)
 {
 	/* The flag first: bytes that came before it are then in head. */
@@ -172,6 +243,9 @@ bool ig_stream_finished(struct ig_stream *s, struct ig_gen_result *r)
 		return false;
 	if (atomic_load_explicit(&s->head, memory_order_acquire) !=
 	    atomic_load_explicit(&s->tail, memory_order_relaxed))
+		return false;
+	/* Notes whose text was thrown away (a request that was cancelled) can't be taken. */
+	if (next_note(s))
 		return false;
 	*r = s->result;
 	return true;

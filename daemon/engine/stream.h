@@ -33,8 +33,9 @@ struct ig_gen_result {
 #define IG_MAX_TOP 20
 struct ig_token_note {
 	int32_t id;
-	float logprob;
-	uint64_t text_end; /* bytes of the answer up to and with this token's text */
+	float logprob; /* from -9999 to 0, as are those below */
+	uint64_t text_end; /* bytes of the answer up to and with this token's text; a
+			      character that takes several tokens is the last one's */
 	int32_t n_top;
 	struct ig_token_prob {
 		int32_t id;
@@ -50,9 +51,12 @@ struct ig_stream;
  * if it is less; NULL without memory or past 1 GiB.  Starts with two holders
  * (writer, reader). */
 struct ig_stream *ig_stream_create(size_t capacity, void (*wake)(void *ctx), void *ctx);
-/* Before the engine has it: make room for so many notes of tokens; they are a second
- * ring, and a full one pauses the sequence like a full ring of text.  0 or -ENOMEM. */
+/* Before the engine has it: make room for so many notes of tokens (1 at the least); they
+ * are a second ring, and a full one pauses the sequence like a full ring of text.  A
+ * token's text is then put only behind its note: the notes of all text that was taken
+ * can be taken after it.  0 or -ENOMEM. */
 int ig_stream_keep_notes(struct ig_stream *s, uint32_t n_notes);
+bool ig_stream_keeps_notes(const struct ig_stream *s);
 void ig_stream_unref(struct ig_stream *s); /* NULL is fine */
 
 /* ---- the engine's side ---- */
@@ -60,8 +64,9 @@ void ig_stream_unref(struct ig_stream *s); /* NULL is fine */
 /* All of text or nothing; -EAGAIN when it does not fit (now). */
 int ig_stream_put(struct ig_stream *s, const char *text, size_t len);
 bool ig_stream_has_room(const struct ig_stream *s, size_t len);
-/* -EAGAIN when the ring of notes is full (now). */
+/* Before the text that it ends.  -EAGAIN when the ring of notes is full (now). */
 int ig_stream_put_note(struct ig_stream *s, const struct ig_token_note *note);
+bool ig_stream_has_note_room(const struct ig_stream *s);
 /* The prompt has been read up to n_done tokens. */
 void ig_stream_set_prefill(struct ig_stream *s, int32_t n_done, int32_t n_prompt, int32_t n_cached);
 /* The last call of the writer. */

@@ -183,28 +183,108 @@ const char *fake_token_text(int32_t id)
 	return id >= 0 && id < FAKE_N_TEXT ? texts[id] : "";
 }
 
-void ig_detokenizer_init(struct ig_detokenizer *d, const struct ig_tokenizer *t)
+/* The detokenizer is the real one. */
+const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t *len, bool *special)
 {
-	*d = (struct ig_detokenizer){ .tokenizer = t };
+	const char *text = id == FAKE_CONTROL ? FAKE_CONTROL_TEXT : id == FAKE_HALF_1 ? "\xe2\x82" :
+			   id == FAKE_HALF_2 ? "\xac" : id == FAKE_END ? "<end>" :
+			   fake_token_text(id);
+
+	if (id < 0 || id >= FAKE_VOCAB)
+		return NULL;
+	*len = strlen(text);
+	*special = id == FAKE_CONTROL || id == FAKE_END;
+	return text;
 }
 
-size_t ig_detokenizer_put(struct ig_detokenizer *d, int32_t id, char *buf)
+size_t ig_tokenizer_longest(const struct ig_tokenizer *t); /* tokenizer-private.h has it */
+size_t ig_tokenizer_longest(const struct ig_tokenizer *t)
 {
-	const char *text = fake_token_text(id);
-	size_t n = strlen(text);
-
-	memcpy(buf, text, n);
-	return n;
+	return 49;
 }
 
-size_t ig_detokenizer_flush(struct ig_detokenizer *d, char *buf)
+/* ---- grammars ----------------------------------------------------------------------------- */
+
+struct ig_grammar {
+	atomic_int n_refs;
+	struct fake_grammar rules;
+};
+
+struct ig_grammar_matcher {
+	struct ig_grammar *grammar;
+	int n_accepted;
+	bool ended;
+};
+
+struct ig_grammar *fake_grammar(const struct fake_grammar *rules)
 {
+	struct ig_grammar *g = calloc(1, sizeof *g);
+
+	atomic_init(&g->n_refs, 1);
+	g->rules = *rules;
+	atomic_fetch_add(&fake.n_grammars, 1);
+	return g;
+}
+
+struct ig_grammar *ig_grammar_ref(struct ig_grammar *g)
+{
+	atomic_fetch_add(&g->n_refs, 1);
+	return g;
+}
+
+void ig_grammar_unref(struct ig_grammar *g)
+{
+	if (!g || atomic_fetch_sub(&g->n_refs, 1) != 1)
+		return;
+	atomic_fetch_sub(&fake.n_grammars, 1);
+	free(g);
+}
+
+struct ig_grammar_matcher *ig_grammar_matcher_create(struct ig_grammar *g)
+{
+	struct ig_grammar_matcher *m = calloc(1, sizeof *m);
+
+	if (!m)
+		return NULL;
+	m->grammar = ig_grammar_ref(g);
+	return m;
+}
+
+void ig_grammar_matcher_destroy(struct ig_grammar_matcher *m)
+{
+	if (!m)
+		return;
+	ig_grammar_unref(m->grammar);
+	free(m);
+}
+
+bool fake_grammar_allows(const struct fake_grammar *r, int i, int32_t id)
+{
+	if (i >= r->n_tokens)
+		return id == FAKE_END;
+	return id < FAKE_N_TEXT && id % r->modulus == i % r->modulus;
+}
+
+void ig_grammar_matcher_mask(struct ig_grammar_matcher *m, uint32_t *mask)
+{
+	memset(mask, 0, (FAKE_VOCAB + 31) / 32 * sizeof *mask);
+	for (int32_t id = 0; id < FAKE_VOCAB && !m->grammar->rules.allows_none; id++)
+		if (fake_grammar_allows(&m->grammar->rules, m->n_accepted, id))
+			mask[id / 32] |= 1u << id % 32;
+}
+
+int ig_grammar_matcher_accept(struct ig_grammar_matcher *m, int32_t id)
+{
+	if (m->ended || !fake_grammar_allows(&m->grammar->rules, m->n_accepted, id))
+		return -EINVAL;
+	m->n_accepted++;
+	m->ended = id == FAKE_END;
 	return 0;
 }
 
-size_t ig_detokenizer_max(const struct ig_tokenizer *t)
+bool ig_grammar_matcher_is_done(const struct ig_grammar_matcher *m)
 {
-	return 64;
+	return m->ended || (m->grammar->rules.closes && m->n_accepted >= m->grammar->rules.n_tokens);
 }
 
 /* ---- modules, plan ------------------------------------------------------------------------ */
@@ -257,7 +337,7 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_gguf *file, struc
 	p->arch = &fake_arch;
 	p->file = file;
 	p->info.struct_size = sizeof p->info;
-	p->info.n_vocab = FAKE_VOCAB;
+	p->info.n_vocab = FAKE_LOGITS;
 	p->info.n_context = FAKE_CONTEXT;
 	p->info.n_groups = strcmp(file->path, "groups") ? 1 : 2;
 	p->info.groups[0] = (struct ig_cache_group){ sizeof p->info.groups[0], 2, 1, 8, 0 };
@@ -393,6 +473,7 @@ static uint64_t checksum(const struct ig_step *s)
 	h = mix(h, s->logit_rows, (size_t)s->n_logit_rows * 4);
 	h = mix(h, s->sample, (size_t)s->n_logit_rows * sizeof *s->sample);
 	h = mix(h, s->edits, s->n_edits * sizeof *s->edits);
+	h = mix(h, s->masks, s->n_masks * (size_t)((FAKE_LOGITS + 31) / 32 * 4));
 	for (uint32_t g = 0; g < s->n_groups; g++)
 		h = mix(h, s->kv[g].block_tables,
 			(size_t)s->n_seqs * (size_t)s->kv[g].max_blocks * 4);
@@ -409,6 +490,34 @@ int32_t fake_next(const char *model, const int32_t *tokens, int32_t n, uint64_t 
 	h = mix(h, &n, sizeof n); /* the position that is drawn */
 	h = mix(h, model, strlen(model));
 	return (int32_t)((h >> 20) % FAKE_N_TEXT);
+}
+
+void fake_logits(const int32_t *tokens, int32_t n, float *out)
+{
+	uint64_t h = mix(14695981039346656037ull, tokens, (size_t)n * 4);
+
+	for (int i = 0; i < FAKE_LOGITS; i++) {
+		h = (h ^ (uint64_t)i) * 0x100000001b3ull;
+		/* few values, so that some are equal */
+		out[i] = (float)((h >> 30) % 97) * 0.25f - 12.0f;
+	}
+}
+
+/* The mask of row i allows none of what pads the vocabulary; the next token that it does
+ * allow. */
+static int32_t allowed(const struct ig_step *s, int32_t i, int32_t id)
+{
+	const uint32_t *mask = s->masks + (size_t)s->sample[i].mask * ((FAKE_LOGITS + 31) / 32);
+
+	for (int32_t k = FAKE_VOCAB; k < (FAKE_LOGITS + 31) / 32 * 32; k++)
+		if (mask[k / 32] >> k % 32 & 1)
+			breach("the mask of row %d allows token %d of %d", i, k, FAKE_VOCAB);
+	for (int32_t k = 0; k < FAKE_VOCAB; k++) {
+		int32_t at = (id + k) % FAKE_VOCAB;
+		if (mask[at / 32] >> at % 32 & 1)
+			return at;
+	}
+	return 0;
 }
 
 static void raise_to(atomic_int *max, int v)
@@ -436,11 +545,18 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *s)
 	if (s->struct_size != sizeof *s || s->n_rows <= 0 || s->n_seqs <= 0 ||
 	    (uint32_t)s->n_rows > p->limits.max_rows || (uint32_t)s->n_seqs > p->limits.max_seqs ||
 	    (uint32_t)s->n_logit_rows > p->limits.max_logit_rows ||
-	    s->n_groups != p->plan->info.n_groups)
+	    s->n_masks > p->limits.max_logit_rows || s->n_groups != p->plan->info.n_groups)
 		breach("a step of %d rows, %d sequences, %d logits, %u groups", s->n_rows, s->n_seqs,
 		       s->n_logit_rows, s->n_groups);
 	raise_to(&fake.max_rows_seen, s->n_rows);
 	raise_to(&fake.max_seqs_seen, s->n_seqs);
+	for (int32_t i = 0; i < s->n_logit_rows; i++)
+		if (s->sample[i].mask >= (int32_t)s->n_masks)
+			breach("row %d is under mask %d of %u", i, s->sample[i].mask, s->n_masks);
+	if (s->logits)
+		atomic_fetch_add(&fake.n_logit_steps, 1);
+	if (s->logits && p->n_steps && s->logits == p->steps[0]->logits)
+		breach("two steps under way share a copy of logits");
 	p->error = (struct ig_error){ 0 };
 	if (number == fake.fail_submit_at)
 		return ig_fail(&p->error, fake.fail_code ? fake.fail_code : -EIO,
@@ -552,6 +668,12 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 		atomic_store(&fake.n_seen, n_seen);
 		fake.bias = bias;
 		s->sampled_ids[i] = fake_next(p->plan->file->path, tokens, n, s->sample[i].seed);
+		if (s->sample[i].mask >= 0) {
+			s->sampled_ids[i] = allowed(s, i, s->sampled_ids[i]);
+			atomic_fetch_add(&fake.n_masked, 1);
+		}
+		if (s->logits)
+			fake_logits(tokens, n, s->logits + (size_t)i * FAKE_LOGITS);
 	}
 }
 

@@ -18,8 +18,13 @@
 #include <stdatomic.h>
 
 #define FAKE_VOCAB 64
-#define FAKE_END 63 /* ends a turn */
+#define FAKE_LOGITS 100 /* of a row: some more than there are tokens */
 #define FAKE_N_TEXT 60 /* ids below it are text */
+#define FAKE_CONTROL 60
+#define FAKE_CONTROL_TEXT "<call>"
+#define FAKE_HALF_1 61 /* the first two bytes of a euro sign */
+#define FAKE_HALF_2 62 /* its last byte */
+#define FAKE_END 63 /* ends a turn */
 #define FAKE_CONTEXT 512 /* as trained */
 #define FAKE_MAX_ROWS 4096
 
@@ -53,6 +58,9 @@ struct fake {
 	_Atomic int64_t driver_ns; /* time spent in submit and wait */
 	atomic_int n_allocations; /* by the engine's thread, between a wait and a submit */
 	atomic_int n_models_stepped[2]; /* steps of "good", "good2" */
+	atomic_int n_grammars; /* that live */
+	atomic_int n_masked; /* rows drawn under a mask */
+	atomic_int n_logit_steps; /* steps whose logits were wanted */
 };
 extern struct fake fake;
 
@@ -67,5 +75,18 @@ void fake_open_gate(void);
 const char *fake_token_text(int32_t id);
 /* What the fake model draws after these tokens. */
 int32_t fake_next(const char *model, const int32_t *tokens, int32_t n, uint64_t seed);
+
+/* The row of logits after these tokens; what is drawn has nothing to do with it. */
+void fake_logits(const int32_t *tokens, int32_t n, float *out); /* [FAKE_LOGITS] */
+
+/* A grammar: its i-th token is one whose remainder is that of i; after n_tokens comes the
+ * end token, or, if it closes, nothing. */
+struct fake_grammar {
+	int n_tokens, modulus;
+	bool closes;
+	bool allows_none; /* a mask without a bit */
+};
+struct ig_grammar *fake_grammar(const struct fake_grammar *rules);
+bool fake_grammar_allows(const struct fake_grammar *rules, int i, int32_t id);
 
 #endif

@@ -76,6 +76,7 @@ void harness_close(struct ig_engine *e)
 {
 	open_engine = NULL;
 	ig_engine_destroy(e);
+	assert_int_equal(fake.n_grammars, 0);
 	if (fake.n_errors)
 		fail_msg("%d breaches: %s", fake.n_errors, fake.error);
 	assert_int_equal(fake.n_mapped, 0);
@@ -132,7 +133,17 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 		for (int i = 0; i < 4 && a->stops[i]; i++)
 			spec.stops[i] = strdup(a->stops[i]);
 	}
+	spec.n_top = a->n_probs - 1;
+	spec.prefill_only = a->prefill_only;
+	spec.ignore_end = a->ignore_end;
+	if (a->shows_control)
+		spec.shown[spec.n_shown++] = FAKE_CONTROL;
+	if (a->grammar)
+		spec.grammar = fake_grammar(a->grammar);
 	spec.stream = ig_stream_create(a->ring ? a->ring : 65536, count_wake, &n_wakes);
+	if (a->n_probs)
+		assert_int_equal(ig_stream_keep_notes(spec.stream, a->note_ring ? a->note_ring : 1024),
+				 0);
 	snprintf(spec.id, sizeof spec.id, "%s", a->id ? a->id : "req");
 	snprintf(spec.endpoint, sizeof spec.endpoint, "test");
 	snprintf(spec.client, sizeof spec.client, "127.0.0.1");
@@ -145,6 +156,7 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 		for (int i = 0; spec.stops && spec.stops[i]; i++)
 			free(spec.stops[i]);
 		free(spec.stops);
+		ig_grammar_unref(spec.grammar);
 		ig_stream_unref(spec.stream);
 		ig_stream_unref(c->stream);
 		c->stream = NULL;
@@ -165,6 +177,8 @@ void client_take(struct client *c)
 {
 	c->n_text += ig_stream_take(c->stream, c->text + c->n_text, sizeof c->text - 1 - c->n_text);
 	c->text[c->n_text] = 0;
+	c->n_notes += ig_stream_take_notes(c->stream, c->notes + c->n_notes,
+					   FAKE_CONTEXT - c->n_notes);
 	c->over = ig_stream_finished(c->stream, &c->result);
 }
 

@@ -27,6 +27,8 @@ struct client {
 	uint64_t gen;
 	char text[65536];
 	size_t n_text;
+	struct ig_token_note notes[FAKE_CONTEXT];
+	size_t n_notes;
 	bool over;
 	struct ig_gen_result result;
 };
@@ -42,7 +44,11 @@ struct ask {
 	const struct ig_bias *bias; /* one, or NULL */
 	const char *stops[4];
 	size_t ring; /* 0: 64 KiB */
+	uint32_t note_ring; /* 0: 1024 */
 	const char *id;
+	const struct fake_grammar *grammar; /* NULL: none */
+	int32_t n_probs; /* 0: no log probabilities; else so many alternatives plus one */
+	bool prefill_only, ignore_end, shows_control;
 };
 
 /* runtime.run_ahead of the configurations that are filled in from now on. */

@@ -108,29 +108,59 @@ static void test_settings_that_are_wrong(void **state)
 			"than a slab of 4096; make kvcache.slab larger");
 }
 
+/* Of the two steps' masks of two models: 16 rows of 100 bits. */
+#define MASK_BYTES (2 * 2 * 16 * 16)
+/* 16 rows of 100 floats, once for each step at once. */
+#define LOGITS_BYTES (strcmp(harness_run_ahead, "on") ? 6400 : 12800)
+
 static void test_memory_contract(void **state)
 {
+	struct ask probs = { .n_prompt = 3, .max_tokens = 2, .n_probs = 1 };
+	struct client c;
+	struct ig_error err;
 	struct ig_engine *e;
 
 	USE("good", "good2");
 	config.memory.budget = 2 << 20;
 	assert_not_made(-ENOMEM, "needs 7.0 MiB (weights 2.0, scratch 1.0, cache 4.0), the budget is "
 			"2.0 MiB; set memory.budget or kvcache.arena");
-	config.memory.budget = (7 << 20) - 1;
+	config.memory.budget = (7 << 20) + MASK_BYTES - 1;
 	assert_not_made(-ENOMEM, "needs 7.0 MiB (weights 2.0, scratch 1.0, cache 4.0), the budget is "
 			"7.0 MiB; set memory.budget or kvcache.arena");
-	config.memory.budget = 7 << 20;
-	harness_close(harness_engine(&config));
+	config.memory.budget = (7 << 20) + MASK_BYTES;
+	e = harness_engine(&config);
+	assert_int_equal(client_try(&c, e, &probs, &err), -EINVAL);
+	assert_string_equal(err.text, "log probabilities of good are not possible: memory.budget leaves "
+			    "no room for them");
+	harness_close(e);
+	config.memory.budget += LOGITS_BYTES - 1;
+	e = harness_engine(&config);
+	assert_int_equal(client_try(&c, e, &probs, &err), -EINVAL);
+	assert_true(gauge(IG_GAUGE_SCRATCH_BYTES) == (1 << 20) + MASK_BYTES);
+	harness_close(e);
+	config.memory.budget++;
+	e = harness_engine(&config);
+	client_ask(&c, e, &probs);
+	client_finish(&c);
+	assert_int_equal(c.n_notes, 2);
+	assert_true(gauge(IG_GAUGE_SCRATCH_BYTES) == (1 << 20) + MASK_BYTES + LOGITS_BYTES);
+	harness_close(e);
 
 	config.kvcache.arena = 0; /* the rest, at least one sequence of 256 tokens: 4 slabs */
-	config.memory.budget = (3 << 20) + 3 * SLAB_BYTES;
+	config.memory.budget = (3 << 20) + MASK_BYTES + 3 * SLAB_BYTES;
 	assert_not_made(-ENOMEM, "needs 3.0 MiB (weights 2.0, scratch 1.0, cache 0.0), the budget is "
 			"3.0 MiB; set memory.budget, or serve fewer or smaller models");
-	config.memory.budget = (3 << 20) + 5 * SLAB_BYTES + 100;
+	config.memory.budget = (3 << 20) + MASK_BYTES + 5 * SLAB_BYTES + 100;
 	e = harness_engine(&config);
 	assert_true(gauge(IG_GAUGE_KV_ARENA_BYTES) == 5 * SLAB_BYTES);
 	assert_true(gauge(IG_GAUGE_WEIGHT_BYTES) == 2 << 20);
-	assert_true(gauge(IG_GAUGE_SCRATCH_BYTES) == 1 << 20);
+	/* copies of logits would leave less than those 4 slabs */
+	assert_true(gauge(IG_GAUGE_SCRATCH_BYTES) == (1 << 20) + MASK_BYTES);
+	harness_close(e);
+	config.memory.budget = (3 << 20) + MASK_BYTES + LOGITS_BYTES + 4 * SLAB_BYTES;
+	e = harness_engine(&config);
+	assert_true(gauge(IG_GAUGE_KV_ARENA_BYTES) == 4 * SLAB_BYTES);
+	assert_true(gauge(IG_GAUGE_SCRATCH_BYTES) == (1 << 20) + MASK_BYTES + LOGITS_BYTES);
 	harness_close(e);
 
 	config.kvcache.arena = 2 * SLAB_BYTES;

@@ -20,6 +20,8 @@ static int setup(void **state)
 	model.max_kv_tokens = 300;
 	model.shown = (struct ig_engine_model){ .name = model.name, .tokenizer = tokenizer,
 						.n_context = 400 };
+	model.n_logits = FAKE_LOGITS;
+	model.gives_logits = true;
 	return 0;
 }
 
@@ -34,7 +36,7 @@ static int teardown(void **state)
 static struct ig_gen_spec spec_of(const char *const *stops, size_t ring)
 {
 	struct ig_gen_spec spec = { .model = &model.shown, .n_prompt = 3, .temperature = 0,
-				    .top_p = 1 };
+				    .top_p = 1, .n_top = -1 };
 
 	spec.prompt = calloc(3, sizeof *spec.prompt);
 	if (stops) {

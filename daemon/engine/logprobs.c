@@ -1,0 +1,114 @@
+/*
+ * logprobs.c: see logprobs.h.
+ *
+ * log p(i) = x[i] - max - log(sum of exp(x - max)): no term of the sum is above 1, so
+ * none overflows, and the largest is 1, so the logarithm is of 1 at the least.  The sum
+ * is taken in LANES parts, each in double and in ascending order, which a compiler turns
+ * into vector code; the exponentials are float, good to some 1e-7 of their value.
+ */
+#include "daemon/engine/logprobs.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LANES 16
+
+/* exp(x) for x <= 0: 2^n e^r with |r| <= ln(2) / 2, e^r by its series to r^7.  Below -87,
+ * where the result would be no normal number, and for what is no number, 0.  Without a
+ * branch, so that a loop of it becomes vector code. */
+static inline float exp_of(float x)
+{
+	/* adding and taking away 1.5 * 2^23 rounds to a whole number */
+	const float magic = 12582912.0f, log2e = 1.44269504f;
+	const float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+	float v = x > -87.0f ? x : -87.0f;
+	float n = v * log2e + magic - magic;
+	float r = v - n * ln2_high - n * ln2_low;
+	float p = 1.0f / 5040;
+	uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
+	float scale;
+
+	p = p * r + 1.0f / 720;
+	p = p * r + 1.0f / 120;
+	p = p * r + 1.0f / 24;
+	p = p * r + 1.0f / 6;
+	p = p * r + 0.5f;
+	p = p * r + 1.0f;
+	p = p * r + 1.0f;
+	memcpy(&scale, &bits, sizeof scale);
+	return x > -87.0f ? p * scale : 0.0f;
+}
+
+static float largest(const float *x, int32_t n)
+{
+	float lanes[LANES], max = -INFINITY;
+	int32_t i = 0;
+
+	for (int j = 0; j < LANES; j++)
+		lanes[j] = -INFINITY;
+	for (; i + LANES <= n; i += LANES)
+		for (int j = 0; j < LANES; j++)
+			lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+	for (; i < n; i++)
+		max = x[i] > max ? x[i] : max;
+	for (int j = 0; j < LANES; j++)
+		max = lanes[j] > max ? lanes[j] : max;
+	return max;
+}
+
+static double sum_of_exps(const float *x, int32_t n, float max)
+{
+	double lanes[LANES] = { 0 }, sum = 0;
+	int32_t i = 0;
+
+	for (; i + LANES <= n; i += LANES) {
+		float e[LANES];
+
+		for (int j = 0; j < LANES; j++)
+			e[j] = exp_of(x[i + j] - max);
+		for (int j = 0; j < LANES; j++)
+			lanes[j] += (double)e[j];
+	}
+	for (; i < n; i++)
+		sum += (double)exp_of(x[i] - max);
+	for (int j = 0; j < LANES; j++)
+		sum += lanes[j];
+	return sum;
+}
+
+/* The n largest, descending; ids ascend, so one that equals another comes behind it. */
+static int32_t find_top(const float *x, int32_t n_ids, struct ig_token_prob *top, int32_t n_top)
+{
+	int32_t n = 0;
+
+	for (int32_t i = 0; n_top && i < n_ids; i++) {
+		int32_t at;
+
+		if (isnan(x[i]) || (n == n_top && !(x[i] > top[n - 1].logprob)))
+			continue;
+		at = n < n_top ? n++ : n - 1;
+		for (; at > 0 && x[i] > top[at - 1].logprob; at--)
+			top[at] = top[at - 1];
+		top[at] = (struct ig_token_prob){ i, x[i] };
+	}
+	return n;
+}
+
+static float logprob_of(float x, float max, double log_sum)
+{
+	double p = (double)x - (double)max - log_sum;
+
+	return p > (double)IG_LEAST_LOGPROB ? p < 0 ? (float)p : 0.0f : IG_LEAST_LOGPROB;
+}
+
+float ig_logprobs(const float *logits, int32_t n_logits, int32_t n_ids, int32_t id,
+		  struct ig_token_prob *top, int32_t n_top, int32_t *n_found)
+{
+	float max = largest(logits, n_logits);
+	double log_sum = log(sum_of_exps(logits, n_logits, max));
+
+	*n_found = find_top(logits, n_ids, top, n_top);
+	for (int32_t i = 0; i < *n_found; i++)
+		top[i].logprob = logprob_of(top[i].logprob, max, log_sum);
+	return logprob_of(logits[id], max, log_sum);
+}
