@@ -1,6 +1,6 @@
 /*
- * config-machine.c: defaults that depend on the machine: where the ledger lies and
- * where modules are.  Only names places; whether they are any good is judged by
+ * config-machine.c: defaults that depend on the machine: where the ledger and the keys
+ * lie and where modules are.  Only names places; whether they are any good is judged by
  * those who use them.
  */
 #include "daemon/store/config-private.h"
@@ -15,33 +15,62 @@
 #include <mach-o/dyld.h>
 #endif
 
-static int default_ledger_path(struct config *c, struct ig_error *err)
+/* A file in the folder where the daemon keeps what it knows; the caller's.  NULL with
+ * -ENOMEM, or -EINVAL: there is no such folder. */
+static char *state_file(const char *name, int *rc)
 {
 	struct ig_strbuf b;
 
 	ig_strbuf_init(&b);
 #ifdef __APPLE__
-	ig_strbuf_puts(&b, IG_LOCALSTATEDIR "/ingot/ledger.db");
+	ig_strbuf_printf(&b, IG_LOCALSTATEDIR "/ingot/%s", name);
 #else
 	const char *state = getenv("XDG_STATE_HOME");
 	if (state && state[0] == '/') {
-		ig_strbuf_printf(&b, "%s/ingot/ledger.db", state);
+		ig_strbuf_printf(&b, "%s/ingot/%s", state, name);
 	} else {
 		char *home = config_home();
-		if (!home)
-			return ig_fail(err, -EINVAL,
-				       "ledger.path: HOME is not set, so there is no default; "
-				       "name a path, or set ledger.enabled: false");
-		ig_strbuf_printf(&b, "%s/.local/state/ingot/ledger.db", home);
+		if (!home) {
+			*rc = -EINVAL;
+			return NULL;
+		}
+		ig_strbuf_printf(&b, "%s/.local/state/ingot/%s", home, name);
 		free(home);
 	}
 #endif
 	char *path = ig_strbuf_steal(&b);
 	ig_strbuf_finish(&b);
-	if (!path)
-		return ig_fail(err, -ENOMEM, "out of memory");
+	*rc = path ? 0 : -ENOMEM;
+	return path;
+}
+
+static int default_ledger_path(struct config *c, struct ig_error *err)
+{
+	int rc;
+	char *path = state_file("ledger.db", &rc);
+
+	if (rc == -EINVAL)
+		return ig_fail(err, rc, "ledger.path: HOME is not set, so there is no default; "
+			       "name a path, or set ledger.enabled: false");
+	if (rc)
+		return ig_fail(err, rc, "out of memory");
 	free(c->pub.ledger.path);
 	c->pub.ledger.path = path;
+	return 0;
+}
+
+static int default_keys_file(struct config *c, struct ig_error *err)
+{
+	int rc;
+	char *path = state_file("keys", &rc);
+
+	/* Where no state can lie there are no keys; it stays empty. */
+	if (rc == -EINVAL)
+		return 0;
+	if (rc)
+		return ig_fail(err, rc, "out of memory");
+	free(c->pub.server.keys_file);
+	c->pub.server.keys_file = path;
 	return 0;
 }
 
@@ -134,6 +163,11 @@ int config_fill_in(struct config *c, struct ig_error *err)
 	if (!c->pub.ledger.path[0]) {
 		int rc = default_ledger_path(c, err);
 		if (rc && (c->pub.ledger.enabled || rc == -ENOMEM))
+			return rc;
+	}
+	if (!c->pub.server.keys_file[0]) {
+		int rc = default_keys_file(c, err);
+		if (rc)
 			return rc;
 	}
 	return c->pub.modules.path[0] ? 0 : default_module_path(c, err);

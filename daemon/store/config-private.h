@@ -22,6 +22,7 @@ enum config_type {
 	CONFIG_INT, /* uint32_t */
 	CONFIG_BYTES, /* uint32_t or uint64_t */
 	CONFIG_TIME, /* uint32_t of ms or s, see ms_per_unit */
+	CONFIG_MODE, /* uint32_t: a file's permissions, in octal */
 	CONFIG_TEXT, /* min and max are lengths */
 	CONFIG_NAME, /* a model's name, or empty where min is 0 */
 	CONFIG_PATH, /* made absolute when it is stored; empty where min is 0 */

@@ -46,6 +46,8 @@ static const char *shown_unit(const struct config_option *o)
 		return "bytes (or KiB, MiB, GiB, kB, MB, GB)";
 	case CONFIG_BOOL:
 		return "true or false";
+	case CONFIG_MODE:
+		return "permissions in octal";
 	case CONFIG_PATH:
 		return "a path";
 	case CONFIG_NAME:
@@ -71,7 +73,8 @@ static void put_kind(struct ig_strbuf *b, const struct config_option *o)
 	ig_strbuf_puts(b, shown_unit(o));
 	if (o->type == CONFIG_CHOICE)
 		ig_strbuf_puts(b, " ");
-	else if (o->type == CONFIG_INT || o->type == CONFIG_BYTES || o->type == CONFIG_TIME)
+	else if (o->type == CONFIG_INT || o->type == CONFIG_BYTES || o->type == CONFIG_TIME ||
+		 o->type == CONFIG_MODE)
 		ig_strbuf_puts(b, ": ");
 	config_bounds(o, b);
 }

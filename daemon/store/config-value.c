@@ -98,6 +98,7 @@ bool config_equal(const struct config_option *o, const void *a, const void *b)
 	case CONFIG_INT:
 	case CONFIG_BYTES:
 	case CONFIG_TIME:
+	case CONFIG_MODE:
 		return get_number(o, a) == get_number(o, b);
 	default:
 		return !strcmp(*(char **)field(o, a), *(char **)field(o, b));
@@ -137,6 +138,8 @@ static void format_number(const struct config_option *o, uint64_t v, struct ig_s
 		format_bytes(out, v);
 	else if (o->type == CONFIG_TIME)
 		format_time(out, v);
+	else if (o->type == CONFIG_MODE)
+		ig_strbuf_printf(out, "%04llo", (unsigned long long)v);
 	else
 		ig_strbuf_printf(out, "%llu", (unsigned long long)v);
 }
@@ -159,6 +162,7 @@ void config_format(const struct config_option *o, const void *base, struct ig_st
 		break;
 	case CONFIG_INT:
 	case CONFIG_BYTES:
+	case CONFIG_MODE:
 		format_number(o, get_number(o, base), out);
 		break;
 	case CONFIG_TIME:
@@ -177,6 +181,7 @@ void config_bounds(const struct config_option *o, struct ig_strbuf *out)
 	case CONFIG_INT:
 	case CONFIG_BYTES:
 	case CONFIG_TIME:
+	case CONFIG_MODE:
 		format_number(o, o->min, out);
 		ig_strbuf_puts(out, " to ");
 		format_number(o, o->max, out);
@@ -213,6 +218,10 @@ void config_expected(const struct config_option *o, struct ig_strbuf *out)
 		ig_strbuf_puts(out, "a time from ");
 		config_bounds(o, out);
 		ig_strbuf_puts(out, " with its unit (ms, s, m, h or d)");
+		break;
+	case CONFIG_MODE:
+		ig_strbuf_puts(out, "permissions in octal from ");
+		config_bounds(o, out);
 		break;
 	case CONFIG_TEXT:
 		ig_strbuf_printf(out, "%llu to %llu characters, none of them a control character",
@@ -315,6 +324,22 @@ static bool read_scaled(const char *text, size_t len, const struct suffix *suffi
 	return false;
 }
 
+/* Octal digits, as chmod takes them. */
+static bool read_mode(const char *text, size_t len, uint64_t *out)
+{
+	uint64_t v = 0;
+
+	if (len < 1 || len > 4)
+		return false;
+	for (size_t i = 0; i < len; i++) {
+		if (text[i] < '0' || text[i] > '7')
+			return false;
+		v = v * 8 + (uint64_t)(text[i] - '0');
+	}
+	*out = v;
+	return true;
+}
+
 static bool is_one_of(const char *text, size_t len, const char *const *list)
 {
 	for (; *list; list++)
@@ -350,6 +375,8 @@ static int store_number(void *base, const struct config_option *o, const char *w
 		ok = read_scaled(text, len, byte_suffixes, N_OF(byte_suffixes), true, &v);
 	else if (o->type == CONFIG_TIME)
 		ok = read_scaled(text, len, time_suffixes, N_OF(time_suffixes), false, &v);
+	else if (o->type == CONFIG_MODE)
+		ok = read_mode(text, len, &v);
 	else
 		ok = len > 0 && read_digits(text, len, &v) == len;
 	if (!ok || v < o->min || v > o->max || (o->power_of_two && (v & (v - 1))))
@@ -531,6 +558,7 @@ int config_store(const char *dir, void *base, const struct config_option *o, con
 	case CONFIG_INT:
 	case CONFIG_BYTES:
 	case CONFIG_TIME:
+	case CONFIG_MODE:
 		return store_number(base, o, who, text, len, err);
 	default:
 		break;

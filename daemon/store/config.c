@@ -6,6 +6,7 @@
 #include "daemon/store/config-private.h"
 
 #include "base/log.h"
+#include "daemon/store/keys.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -33,9 +34,9 @@ extern char **environ;
 
 /* Options of one section stand together: the reference is written in this order. */
 const struct config_option config_options[] = {
-	{ "server.host", CONFIG_TEXT, FIELD(server.host), .min = 1, .max = 255,
-	  .value = "127.0.0.1",
-	  .help = "Address to listen on; 0.0.0.0 or :: opens the server to the network." },
+	{ "server.host", CONFIG_TEXT, FIELD(server.host), .max = 255, .value = "127.0.0.1",
+	  .help = "Address to listen on; 0.0.0.0 or :: opens the server to the network, which needs API "
+		  "keys; \"\" means unix_socket alone." },
 	{ "server.port", CONFIG_INT, FIELD(server.port), .max = 65535, .value = "6468",
 	  .help = "Port to listen on; 0 takes any free one." },
 	{ "server.max_connections", CONFIG_INT, FIELD(server.max_connections), .min = 1,
@@ -67,6 +68,34 @@ const struct config_option config_options[] = {
 	{ "server.allowed_origins", CONFIG_ORIGINS, FIELD(server.allowed_origins), .min = 1,
 	  .max = 255, .value = "",
 	  .help = "Web pages that may call the server from a browser." },
+	{ "server.unix_socket", CONFIG_PATH, FIELD(server.unix_socket), .max = 4096, .value = "",
+	  .help = "A unix socket to listen on too; \"\" means none." },
+	{ "server.unix_socket_mode", CONFIG_MODE, FIELD(server.unix_socket_mode), .min = 0200,
+	  .max = 0777, .value = "0600",
+	  .help = "Who may connect to the unix socket: its permissions." },
+	{ "server.tls_cert", CONFIG_PATH, FIELD(server.tls_cert), .max = 4096, .value = "",
+	  .help = "PEM file of the certificate, with its chain; with it and tls_key the port speaks "
+		  "HTTPS only. SIGHUP reads both again." },
+	{ "server.tls_key", CONFIG_PATH, FIELD(server.tls_key), .max = 4096, .value = "",
+	  .help = "PEM file of the certificate's private key; nobody but its owner may read it." },
+	{ "server.keys_file", CONFIG_PATH, FIELD(server.keys_file), .max = 4096, .value = "",
+	  .help = "The API keys that `ingot keys` makes; once the file is there, requests need one. "
+		  "\"\" means ingot/keys below $XDG_STATE_HOME or ~/.local/state, on macOS the "
+		  "installed var. SIGHUP reads it again." },
+	{ "server.allow_anonymous", CONFIG_BOOL, FIELD(server.allow_anonymous), .value = "false",
+	  .help = "Serve requests that come without a key where keys are, or beyond loopback; as a "
+		  "user, never as an administrator." },
+
+	{ "limits.max_concurrent", CONFIG_INT, FIELD(limits.max_concurrent), .max = IG_LIMIT_MAX,
+	  .value = "0", .unit = "requests", .reloadable = true,
+	  .help = "Requests of one key that run or wait at once; more get 429. 0 means no limit. Those "
+		  "without a key count together, and a key's own limits go first." },
+	{ "limits.requests_per_minute", CONFIG_INT, FIELD(limits.requests_per_minute),
+	  .max = IG_LIMIT_MAX, .value = "0", .unit = "requests", .reloadable = true,
+	  .help = "Requests of one key in a minute; 0 means no limit." },
+	{ "limits.tokens_per_minute", CONFIG_INT, FIELD(limits.tokens_per_minute),
+	  .max = IG_LIMIT_MAX, .value = "0", .unit = "tokens", .reloadable = true,
+	  .help = "Tokens of one key in a minute, of prompts and answers; 0 means no limit." },
 
 	{ "runtime.driver", CONFIG_CHOICE, FIELD(runtime.driver), .min = 1, .max = 32,
 	  .choices = CHOICES("auto", "cpu", "metal", "cuda"), .value = "auto",
@@ -246,8 +275,8 @@ static void consider(const char *candidate, unsigned d, unsigned limit, unsigned
 const char *config_nearest(const char *section, const char *key)
 {
 	static const char *const sections[] = { "server", "runtime", "memory", "kvcache",
-						"scheduler", "modules", "ledger", "log", "models",
-						"default_model" };
+						"scheduler", "modules", "ledger", "log", "limits",
+						"models", "default_model" };
 	/* One slip in a short word, two in a usual one, three in a long one. */
 	unsigned limit = 1 + (unsigned)(strlen(key) < 64 ? strlen(key) : 64) / 5, best = 100;
 	const char *out = NULL;
@@ -385,13 +414,34 @@ static void describe_place(const struct config *c, const struct config_option *o
 		snprintf(buf, size, "%s", o->key);
 }
 
+/* A certificate goes with its key, and the daemon listens somewhere. */
+static int check_server(const struct config *c, struct ig_error *err)
+{
+	bool cert = c->pub.server.tls_cert[0], key = c->pub.server.tls_key[0];
+	const char *name = cert ? "server.tls_cert" : "server.tls_key";
+	char who[320];
+
+	if (cert != key) {
+		describe_place(c, config_find(name, strlen(name)), who, sizeof who);
+		return ig_fail(err, -EINVAL, "%s: server.%s must be set too", who,
+			       cert ? "tls_key" : "tls_cert");
+	}
+	if (!c->pub.server.host[0] && !c->pub.server.unix_socket[0]) {
+		describe_place(c, config_find("server.host", strlen("server.host")), who, sizeof who);
+		return ig_fail(err, -EINVAL, "%s: \"\" means no TCP, and server.unix_socket is not set: "
+			       "there is nothing to listen on", who);
+	}
+	return 0;
+}
+
 static int check_whole(const struct config *c, struct ig_error *err)
 {
 	const struct config_option *o = config_find("default_model", strlen("default_model"));
 	char who[320];
 
 	describe_place(c, o, who, sizeof who);
-	return check_default_model(c, c->pub.default_model, who, err);
+	int rc = check_default_model(c, c->pub.default_model, who, err);
+	return rc ? rc : check_server(c, err);
 }
 
 /* ---- environment ------------------------------------------------------------------------------ */

@@ -46,7 +46,7 @@ struct ig_key {
 	unsigned char hash[32]; /* SHA-256 of the key */
 	char created[24]; /* 2026-01-31T12:00:00Z */
 	struct ig_key_limits limits;
-	char note[IG_KEY_NOTE_CAP]; /* one line of UTF-8 */
+	char note[IG_KEY_NOTE_CAP]; /* one line of text */
 };
 
 struct ig_keys;
@@ -74,9 +74,10 @@ void ig_key_principal(const struct ig_key *key, struct ig_principal *out);
 /* Lock the file against others that change it (its folder is made); *lock_fd is to be
  * closed when done. */
 int ig_keys_lock(const char *path, int *lock_fd, struct ig_error *err);
-/* A new key: its text in token, its entry, which has no id yet if key->id is "", in
- * *key.  Draws 32 random bytes. */
-int ig_key_generate(struct ig_key *key, char token[IG_KEY_TOKEN_CAP], struct ig_error *err);
+/* A new key of 32 random bytes: its text in token; its hash, time and, where key->id is
+ * "", an id that keys (may be NULL) does not have, in *key. */
+int ig_key_generate(const struct ig_keys *keys, struct ig_key *key, char token[IG_KEY_TOKEN_CAP],
+		    struct ig_error *err);
 /* Write the keys but the one with the id without (NULL: all), then add (NULL: none), to
  * path: a new file of mode 600 that takes the old one's place at once. */
 int ig_keys_write(const char *path, const struct ig_keys *keys, const char *without,

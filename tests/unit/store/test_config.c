@@ -169,6 +169,7 @@ static int print_module_path(void)
 /* A value other than the default, as YAML and as config_format gives it back. */
 static const struct {
 	const char *key, *yaml, *formatted;
+	const char *also; /* a line of its section that it needs */
 } others[] = {
 	{ "server.host", "0.0.0.0", "0.0.0.0" },
 	{ "server.port", "0", "0" },
@@ -181,6 +182,15 @@ static const struct {
 	{ "server.drain_timeout", "2m", "2m" },
 	{ "server.allowed_hosts", "[ingot.lan, other.lan]", "[\"ingot.lan\", \"other.lan\"]" },
 	{ "server.allowed_origins", "[\"https://chat.example\"]", "[\"https://chat.example\"]" },
+	{ "server.unix_socket", "ingot.sock", "/etc/x/ingot.sock" },
+	{ "server.unix_socket_mode", "660", "0660" },
+	{ "server.tls_cert", "c.pem", "/etc/x/c.pem", "tls_key: k.pem" },
+	{ "server.tls_key", "k.pem", "/etc/x/k.pem", "tls_cert: c.pem" },
+	{ "server.keys_file", "keys", "/etc/x/keys" },
+	{ "server.allow_anonymous", "true", "true" },
+	{ "limits.max_concurrent", "4", "4" },
+	{ "limits.requests_per_minute", "60", "60" },
+	{ "limits.tokens_per_minute", "100000", "100000" },
 	{ "runtime.driver", "metal", "metal" },
 	{ "runtime.isa", "avx2", "avx2" },
 	{ "runtime.threads", "3", "3" },
@@ -213,10 +223,12 @@ static const char *const reloadable[] = {
 	"log.level", "log.file", "server.slow_client_timeout", "server.keepalive_interval",
 	"server.drain_timeout", "scheduler.max_queue", "scheduler.retry_after",
 	"scheduler.prefill_chunk", "scheduler.max_output_tokens", "ledger.retention_days",
-	"default_model",
+	"default_model", "limits.max_concurrent", "limits.requests_per_minute",
+	"limits.tokens_per_minute",
 };
 
 struct seen {
+	const char *want; /* NULL: the last is noted */
 	size_t n;
 	char key[64], was[300], is[300];
 	bool reloadable;
@@ -227,6 +239,8 @@ static void note(void *ctx, const char *key, const char *was, const char *is, bo
 	struct seen *s = ctx;
 
 	s->n++;
+	if (s->want && strcmp(s->want, key))
+		return;
 	snprintf(s->key, sizeof s->key, "%s", key);
 	snprintf(s->was, sizeof s->was, "%s", was);
 	snprintf(s->is, sizeof s->is, "%s", is);
@@ -253,16 +267,19 @@ static void test_every_option(void **state)
 	assert_int_equal(N_OF(others), config_n_options);
 	for (size_t i = 0; i < config_n_options; i++) {
 		const struct config_option *o = &config_options[i];
-		struct seen seen = { 0 };
+		struct seen seen = { .want = o->key };
 		bool expect_reload = false;
 		char *was = format(o, base);
 
 		assert_string_equal(o->key, others[i].key);
-		struct ig_config *c = parse(yaml_line(text, sizeof text, o->key, others[i].yaml));
+		yaml_line(text, sizeof text, o->key, others[i].yaml);
+		if (others[i].also)
+			snprintf(text + strlen(text), sizeof text - strlen(text), "  %s\n", others[i].also);
+		struct ig_config *c = parse(text);
 		char *is = format(o, c);
 		assert_string_equal(is, others[i].formatted);
 		ig_config_diff(base, c, note, &seen);
-		assert_int_equal(seen.n, 1); /* that option and no other */
+		assert_int_equal(seen.n, 1 + (others[i].also != NULL)); /* that option and no other */
 		assert_string_equal(seen.key, o->key);
 		assert_string_equal(seen.was, was);
 		assert_string_equal(seen.is, is);
@@ -287,7 +304,10 @@ static void test_fields(void **state)
 			   "activations: f32, strict: true}\n"
 			   "server: {host: h, port: 1, max_connections: 2, max_body: 3KiB, "
 			   "max_header: 4KiB, client_buffer: 5KiB, slow_client_timeout: 6s, "
-			   "keepalive_interval: 7s, drain_timeout: 8s}\n"
+			   "keepalive_interval: 7s, drain_timeout: 8s, unix_socket: /s, "
+			   "unix_socket_mode: 0620, tls_cert: /c, tls_key: /k, keys_file: /keys, "
+			   "allow_anonymous: true}\n"
+			   "limits: {max_concurrent: 18, requests_per_minute: 19, tokens_per_minute: 20}\n"
 			   "scheduler: {max_batch_tokens: 9, prefill_chunk: 10, max_seqs: 11, "
 			   "max_queue: 12, retry_after: 13s, max_output_tokens: 14}\n"
 			   "ledger: {enabled: false, path: /p, queue: 15, retention_days: 16}\n"
@@ -306,6 +326,15 @@ static void test_fields(void **state)
 	assert_int_equal(c->server.slow_client_timeout_ms, 6000);
 	assert_int_equal(c->server.keepalive_interval_ms, 7000);
 	assert_int_equal(c->server.drain_timeout_ms, 8000);
+	assert_string_equal(c->server.unix_socket, "/s");
+	assert_int_equal(c->server.unix_socket_mode, 0620);
+	assert_string_equal(c->server.tls_cert, "/c");
+	assert_string_equal(c->server.tls_key, "/k");
+	assert_string_equal(c->server.keys_file, "/keys");
+	assert_true(c->server.allow_anonymous);
+	assert_int_equal(c->limits.max_concurrent, 18);
+	assert_int_equal(c->limits.requests_per_minute, 19);
+	assert_int_equal(c->limits.tokens_per_minute, 20);
 	assert_int_equal(c->scheduler.max_batch_tokens, 9);
 	assert_int_equal(c->scheduler.prefill_chunk, 10);
 	assert_int_equal(c->scheduler.max_seqs, 11);
@@ -367,6 +396,74 @@ static void test_bounds(void **state)
 		snprintf(value, sizeof value, "%llu%s", (unsigned long long)o->min - 1, unit);
 		assert_int_equal(ig_config_set(c, o->key, value, &err), -EINVAL);
 	}
+	ig_config_destroy(c);
+}
+
+/* Permissions are octal, however many zeros lead them. */
+static void test_modes(void **state)
+{
+	static const char *const bad[] = { "", "0", "0800", "9", "1000", "00600", "-600", "0o600", "rw",
+					   "0177", "600 " };
+	struct ig_config *c = parse("");
+	struct ig_error err;
+
+	assert_int_equal(c->server.unix_socket_mode, 0600);
+	assert_int_equal(ig_config_set(c, "server.unix_socket_mode", "660", NULL), 0);
+	assert_int_equal(c->server.unix_socket_mode, 0660);
+	assert_int_equal(ig_config_set(c, "server.unix_socket_mode", "0777", NULL), 0);
+	assert_int_equal(c->server.unix_socket_mode, 0777);
+	for (size_t i = 0; i < N_OF(bad); i++)
+		if (ig_config_set(c, "server.unix_socket_mode", bad[i], &err) != -EINVAL)
+			fail_msg("%s is taken", bad[i]);
+	assert_non_null(strstr(err.text, "expected permissions in octal from 0200 to 0777, got \"600 \""));
+	ig_config_destroy(c);
+}
+
+/* What belongs together, and somewhere to listen. */
+static void test_server_as_a_whole(void **state)
+{
+	struct ig_config *c = NULL;
+	struct ig_error err;
+	static const struct {
+		const char *text, *error;
+	} bad[] = {
+		{ "server:\n  tls_cert: c\n",
+		  "/etc/x/ingot.yaml:2:13: server.tls_cert: server.tls_key must be set too" },
+		{ "server:\n  tls_key: k\n",
+		  "/etc/x/ingot.yaml:2:12: server.tls_key: server.tls_cert must be set too" },
+		{ "server:\n  host: \"\"\n",
+		  "/etc/x/ingot.yaml:2:9: server.host: \"\" means no TCP, and server.unix_socket is not "
+		  "set: there is nothing to listen on" },
+	};
+
+	for (size_t i = 0; i < N_OF(bad); i++) {
+		memset(&err, 0, sizeof err);
+		assert_int_equal(ig_config_parse(bad[i].text, strlen(bad[i].text),
+						 "/etc/x/ingot.yaml", &c, &err), -EINVAL);
+		assert_string_equal(err.text, bad[i].error);
+	}
+	c = parse("server: {host: \"\", unix_socket: s}\n");
+	assert_string_equal(c->server.host, "");
+	ig_config_destroy(c);
+}
+
+/* The file of keys lies where the ledger would, wherever the ledger is put. */
+static void test_default_keys_file(void **state)
+{
+	setenv("XDG_STATE_HOME", "/state", 1);
+	struct ig_config *c = parse("ledger: {path: /elsewhere/l.db}\n");
+#ifdef __APPLE__
+	assert_string_equal(c->server.keys_file, IG_LOCALSTATEDIR "/ingot/keys");
+#else
+	assert_string_equal(c->server.keys_file, "/state/ingot/keys");
+#endif
+	ig_config_destroy(c);
+	unsetenv("XDG_STATE_HOME");
+	setenv("HOME", "/home/somebody", 1);
+	c = parse("");
+#ifndef __APPLE__
+	assert_string_equal(c->server.keys_file, "/home/somebody/.local/state/ingot/keys");
+#endif
 	ig_config_destroy(c);
 }
 
@@ -508,11 +605,11 @@ static const struct {
 	  "1:16: runtime.isa: expected one of auto, generic, avx2, avx512, avx512_bf16, "
 	  "neon, neon_dotprod, neon_i8mm, got "
 	  "\"AVX2\"" },
-	{ "server: {host: \"\"}\n",
-	  "1:16: server.host: expected 1 to 255 characters, none of them a control character, got "
+	{ "kvcache: {service: \"\"}\n",
+	  "1:20: kvcache.service: expected 1 to 64 characters, none of them a control character, got "
 	  "\"\"" },
 	{ "server: {host: \"a\\nb\"}\n",
-	  "1:16: server.host: expected 1 to 255 characters, none of them a control character, got "
+	  "1:16: server.host: expected 0 to 255 characters, none of them a control character, got "
 	  "\"a?b\"" },
 	{ "server:\n  allowed_hosts: [a, http://b]\n",
 	  "2:22: server.allowed_hosts: expected host names such as ingot.lan, without scheme or "
@@ -934,6 +1031,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_every_option),
 		cmocka_unit_test(test_fields),
 		cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_modes),
+		cmocka_unit_test(test_server_as_a_whole),
+		cmocka_unit_test(test_default_keys_file),
 		cmocka_unit_test(test_units),
 		cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_depth),

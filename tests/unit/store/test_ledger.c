@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/strbuf.h"
 #include "daemon/store/ledger-private.h"
 
 #include <errno.h>
@@ -147,7 +148,7 @@ static void test_new_file(void **state)
 	ig_ledger_close(l);
 	umask(mask);
 
-	assert_int_equal(number(path, "PRAGMA user_version"), 1);
+	assert_int_equal(number(path, "PRAGMA user_version"), LEDGER_VERSION);
 	assert_int_equal(number(path, "PRAGMA application_id"), LEDGER_APPLICATION_ID);
 	assert_int_equal(number(path, "PRAGMA auto_vacuum"), 2); /* incremental */
 	assert_int_equal(number(path, "SELECT strict FROM pragma_table_list WHERE name = 'requests'"),
@@ -157,7 +158,7 @@ static void test_new_file(void **state)
 	/* These are all columns that can hold text; none is for a prompt or an answer. */
 	words(path, "SELECT name FROM pragma_table_info('requests') WHERE type NOT IN "
 		    "('INTEGER', 'REAL') ORDER BY cid", names, sizeof names);
-	assert_string_equal(names, "id model endpoint client finish cancel_reason error");
+	assert_string_equal(names, "id model endpoint client finish cancel_reason error key");
 	words(path, "SELECT name FROM pragma_table_info('requests') WHERE type IN "
 		    "('INTEGER', 'REAL') AND name NOT LIKE 'itl%' ORDER BY cid", names,
 	      sizeof names);
@@ -179,7 +180,7 @@ static void test_row_arrives_whole(void **state)
 		.finish = "cancelled", .cancel_reason = "client_gone", .error = "no \"error\"",
 		.status = 499, .received_ns = 1700000000123456789, .n_prompt = 11, .n_cached = 5,
 		.n_output = 7, .queue_ms = 0.5f, .prefill_ms = 1.5f, .decode_ms = -1,
-		.ttft_ms = 2.25f, .total_ms = 1e6f,
+		.ttft_ms = 2.25f, .total_ms = 1e6f, .key = "laptop",
 	};
 	char path[256], text[1024];
 
@@ -197,10 +198,10 @@ static void test_row_arrives_whole(void **state)
 		    "endpoint || '|' || status || '|' || finish || '|' || cancel_reason || '|' || "
 		    "error || '|' || prompt_tokens || '|' || cached_tokens || '|' || output_tokens "
 		    "|| '|' || queue_ms || '|' || prefill_ms || '|' || ifnull(decode_ms, 'null') || "
-		    "'|' || ttft_ms || '|' || total_ms AS concat FROM requests)", text, sizeof text);
+		    "'|' || ttft_ms || '|' || total_ms || '|' || key AS concat FROM requests)", text, sizeof text);
 	assert_string_equal(text, "resp_1|1700000000123456789|m'; DROP TABLE requests; --|"
 				  "POST /v1/chat/completions|499|cancelled|client_gone|"
-				  "no \"error\"|11|5|7|0.5|1.5|null|2.25|1000000.0");
+				  "no \"error\"|11|5|7|0.5|1.5|null|2.25|1000000.0|laptop");
 	assert_int_equal(number(path, "SELECT length(client) FROM requests"), sizeof r.client);
 	assert_int_equal(number(path, "SELECT itl_0 FROM requests"), 0);
 	assert_int_equal(number(path, "SELECT itl_3 FROM requests"), UINT32_MAX);
@@ -421,13 +422,68 @@ static void test_empty_files_are_set_up(void **state)
 
 	write_text(in_dir(path, "zero.db"), "");
 	ig_ledger_close(open_ledger(path, 16, 0));
-	assert_int_equal(number(path, "PRAGMA user_version"), 1);
+	assert_int_equal(number(path, "PRAGMA user_version"), LEDGER_VERSION);
 	/* A database of version 0 without tables. */
 	run_sql(in_dir(path, "version0.db"), "CREATE TABLE t (x); DROP TABLE t;");
 	assert_int_equal(number(path, "PRAGMA user_version"), 0);
 	ig_ledger_close(open_ledger(path, 16, 0));
-	assert_int_equal(number(path, "PRAGMA user_version"), 1);
+	assert_int_equal(number(path, "PRAGMA user_version"), LEDGER_VERSION);
 	assert_int_equal(number(path, "SELECT count(*) FROM requests"), 0);
+}
+
+/* A file as version 1 made it, with a row in it: it is brought to this version, keeps
+ * what it had, and takes new rows. */
+static void test_a_file_of_version_1(void **state)
+{
+	struct ig_ledger_stats *stats = NULL;
+	struct ig_ledger_row r = a_row(2);
+	struct ig_strbuf b;
+	char path[256], text[256];
+	size_t n = 0;
+
+	ig_strbuf_init(&b);
+	ig_strbuf_puts(&b, "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; BEGIN;"
+			   "CREATE TABLE requests (row INTEGER PRIMARY KEY, id TEXT NOT NULL,"
+			   " received_ns INTEGER NOT NULL, model TEXT NOT NULL, endpoint TEXT NOT NULL,"
+			   " client TEXT NOT NULL, status INTEGER NOT NULL, finish TEXT NOT NULL,"
+			   " cancel_reason TEXT NOT NULL, error TEXT NOT NULL,"
+			   " prompt_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL,"
+			   " output_tokens INTEGER NOT NULL, queue_ms REAL, prefill_ms REAL,"
+			   " decode_ms REAL, ttft_ms REAL, total_ms REAL");
+	for (int i = 0; i < IG_ITL_BUCKETS; i++)
+		ig_strbuf_printf(&b, ", itl_%d INTEGER NOT NULL DEFAULT 0", i);
+	ig_strbuf_printf(&b, ") STRICT; CREATE INDEX requests_received ON requests (received_ns);"
+			 "INSERT INTO requests VALUES (1, 'resp_old', 1, 'm', 'e', 'c', 200, 'stop', '', "
+			 "'', 3, 0, 4, 1, 1, 1, 1, 1");
+	for (int i = 0; i < IG_ITL_BUCKETS; i++)
+		ig_strbuf_printf(&b, ", %d", i);
+	ig_strbuf_printf(&b, "); PRAGMA application_id = %d; PRAGMA user_version = 1; COMMIT;",
+			 LEDGER_APPLICATION_ID);
+	assert_true(ig_strbuf_ok(&b));
+	run_sql(in_dir(path, "version1.db"), b.data);
+	ig_strbuf_finish(&b);
+
+	/* It can be read as it is. */
+	assert_int_equal(ig_ledger_stats(path, 0, &stats, &n, NULL), 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(stats[0].n_prompt, 3);
+	free(stats);
+	assert_int_equal(number(path, "PRAGMA user_version"), 1);
+
+	strcpy(r.key, "laptop");
+	struct ig_ledger *l = open_ledger(path, 16, 0);
+	assert_true(ig_ledger_put(l, &r));
+	ig_ledger_close(l);
+	assert_int_equal(number(path, "PRAGMA user_version"), LEDGER_VERSION);
+	words(path, "SELECT id || '=' || key || '=' || itl_23 FROM requests ORDER BY row", text,
+	      sizeof text);
+	assert_string_equal(text, "resp_old==23 resp_2=laptop=0");
+	/* The same columns in the same order as a new file has. */
+	words(path, "SELECT name FROM pragma_table_info('requests') ORDER BY cid DESC LIMIT 2", text,
+	      sizeof text);
+	assert_string_equal(text, "key itl_23");
+	assert_int_equal(number(path, "SELECT strict FROM pragma_table_list WHERE name = 'requests'"),
+			 1);
 }
 
 /* What the stats say of the same file is the same. */
@@ -452,7 +508,7 @@ static void test_other_files_are_refused(void **state)
 	ig_ledger_close(open_ledger(in_dir(path, "newer.db"), 16, 0));
 	run_sql(path, "PRAGMA user_version = 7");
 	snprintf(text, sizeof text, "ledger %s: has schema version 7, and this program knows versions "
-		 "up to 1; run a newer ingot, or name another file in ledger.path", path);
+		 "up to 2; run a newer ingot, or name another file in ledger.path", path);
 	assert_refusal(path, -EINVAL, text, NULL);
 	assert_int_equal(number(path, "PRAGMA user_version"), 7); /* untouched */
 
@@ -545,6 +601,7 @@ int main(void)
 		cmocka_unit_test(test_disk_full),
 		cmocka_unit_test(test_retention),
 		cmocka_unit_test(test_empty_files_are_set_up),
+		cmocka_unit_test(test_a_file_of_version_1),
 		cmocka_unit_test(test_other_files_are_refused),
 		cmocka_unit_test(test_unwritable),
 		cmocka_unit_test(test_two_daemons),
