@@ -92,7 +92,8 @@ static int tokenize(struct ig_job *j, const struct ig_prompt *p, struct ig_ids *
 			out->ids[0] = bos;
 			out->n = out->cap = 1;
 		}
-		int rc = ig_tokenizer_encode(m->tokenizer, p->text, p->len, false, max, out);
+		/* Who sends a whole prompt may write control tokens in it. */
+		int rc = ig_tokenizer_encode(m->tokenizer, p->text, p->len, true, max, out);
 		return rc < 0 ? fail_prompt(j, rc, &(struct ig_error){ 0 }) : 0;
 	}
 	if (p->n_ids > max)
@@ -227,5 +228,8 @@ void ig_prepare(struct ig_job *j)
 	}
 	if (check_biases(j) < 0 || make_prompts(j) < 0 || j->protocol->immediate)
 		return;
+	if (j->request.messages)
+		ig_answer_style_prompted(&p->style, p->model->tokenizer, p->prompts[0].ids,
+					 p->prompts[0].n);
 	make_grammar(j);
 }

@@ -430,6 +430,11 @@ void ig_answer_style_of(const struct ig_chat_template *c, struct ig_answer_style
 	*out = style;
 }
 
+void ig_answer_style_prompted(struct ig_answer_style *s, const struct ig_tokenizer *t,
+			      const int32_t *ids, size_t n)
+{
+}
+
 size_t ig_answer_shown_tokens(const struct ig_answer_style *s, const struct ig_tokenizer *t,
 			      int32_t *ids, size_t cap)
 {
