@@ -14,20 +14,23 @@
 #define LANES 16
 
 /* exp(x) for x <= 0: 2^n e^r with |r| <= ln(2) / 2, e^r by its series to r^7.  Below -87,
- * where the result would be no normal number, and for what is no number, 0.  Without a
- * branch, so that a loop of it becomes vector code. */
+ * where the result would be no normal number, and for what is no number, 0.  Compared as
+ * whole numbers and without a branch, so that a loop of it becomes vector code. */
 static inline float exp_of(float x)
 {
 	/* adding and taking away 1.5 * 2^23 rounds to a whole number */
 	const float magic = 12582912.0f, log2e = 1.44269504f;
 	const float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-	float v = x > -87.0f ? x : -87.0f;
-	float n = v * log2e + magic - magic;
-	float r = v - n * ln2_high - n * ln2_low;
-	float p = 1.0f / 5040;
-	uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
-	float scale;
+	const uint32_t bits_of_87 = 0x42ae0000;
+	uint32_t bits, keep;
+	float n, r, p = 1.0f / 5040;
 
+	memcpy(&bits, &x, sizeof bits);
+	keep = (bits & 0x7fffffff) < bits_of_87 ? 0xffffffff : 0;
+	bits &= keep;
+	memcpy(&x, &bits, sizeof x);
+	n = x * log2e + magic - magic;
+	r = x - n * ln2_high - n * ln2_low;
 	p = p * r + 1.0f / 720;
 	p = p * r + 1.0f / 120;
 	p = p * r + 1.0f / 24;
@@ -35,25 +38,43 @@ static inline float exp_of(float x)
 	p = p * r + 0.5f;
 	p = p * r + 1.0f;
 	p = p * r + 1.0f;
-	memcpy(&scale, &bits, sizeof scale);
-	return x > -87.0f ? p * scale : 0.0f;
+	/* times 2^n; 0.5 < p < 2 and n >= -126 */
+	memcpy(&bits, &p, sizeof bits);
+	bits = (bits + ((uint32_t)(int32_t)n << 23)) & keep;
+	memcpy(&p, &bits, sizeof p);
+	return p;
+}
+
+/* Floats as whole numbers in the same order (-0 below 0; NaN beyond the infinities). */
+static inline int32_t order_of(float x)
+{
+	int32_t bits;
+
+	memcpy(&bits, &x, sizeof bits);
+	return bits ^ (bits >> 31 & 0x7fffffff);
 }
 
 static float largest(const float *x, int32_t n)
 {
-	float lanes[LANES], max = -INFINITY;
-	int32_t i = 0;
+	int32_t lanes[LANES], max = INT32_MIN, i = 0;
+	float found;
 
 	for (int j = 0; j < LANES; j++)
-		lanes[j] = -INFINITY;
-	for (; i + LANES <= n; i += LANES)
-		for (int j = 0; j < LANES; j++)
-			lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+		lanes[j] = INT32_MIN;
+	for (; i + LANES <= n; i += LANES) {
+		for (int j = 0; j < LANES; j++) {
+			int32_t v = order_of(x[i + j]);
+
+			lanes[j] = v > lanes[j] ? v : lanes[j];
+		}
+	}
 	for (; i < n; i++)
-		max = x[i] > max ? x[i] : max;
+		max = order_of(x[i]) > max ? order_of(x[i]) : max;
 	for (int j = 0; j < LANES; j++)
 		max = lanes[j] > max ? lanes[j] : max;
-	return max;
+	max ^= max >> 31 & 0x7fffffff;
+	memcpy(&found, &max, sizeof found);
+	return found;
 }
 
 static double sum_of_exps(const float *x, int32_t n, float max)
@@ -76,7 +97,17 @@ static double sum_of_exps(const float *x, int32_t n, float max)
 	return sum;
 }
 
-/* The n largest, descending; ids ascend, so one that equals another comes behind it. */
+/* Whether none of x[LANES] is above v. */
+static bool none_above(const float *x, float v)
+{
+	int32_t n = 0;
+
+	for (int j = 0; j < LANES; j++)
+		n += x[j] > v;
+	return !n;
+}
+
+/* The n_top largest, descending; ids ascend, so one that equals another comes behind it. */
 static int32_t find_top(const float *x, int32_t n_ids, struct ig_token_prob *top, int32_t n_top)
 {
 	int32_t n = 0;
@@ -84,6 +115,11 @@ static int32_t find_top(const float *x, int32_t n_ids, struct ig_token_prob *top
 	for (int32_t i = 0; n_top && i < n_ids; i++) {
 		int32_t at;
 
+		if (n == n_top && i % LANES == 0)
+			while (i + LANES <= n_ids && none_above(x + i, top[n - 1].logprob))
+				i += LANES;
+		if (i == n_ids)
+			break;
 		if (isnan(x[i]) || (n == n_top && !(x[i] > top[n - 1].logprob)))
 			continue;
 		at = n < n_top ? n++ : n - 1;

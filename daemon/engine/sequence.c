@@ -383,15 +383,18 @@ static void end_note(struct ig_seq *s)
 		note_of(s, s->n_shown - 1)->text_end = s->text_at + s->n_text;
 }
 
-/* The answer ends after n_text bytes: of tokens that begin behind it no note is given. */
+/* The answer ends after n_text bytes: no note is given of the token whose text begins
+ * there, nor of those behind it. */
 static void cut_notes(struct ig_seq *s)
 {
 	uint64_t end = s->text_at + s->n_text, start = s->given_end;
 	int32_t i;
 
-	for (i = s->n_given; s->n_top >= 0 && i < s->n_shown && start < end; i++) {
+	for (i = s->n_given; s->n_top >= 0 && i < s->n_shown; i++) {
 		struct ig_seq_note *note = note_of(s, i);
 
+		if (start >= end && note->text_end > end)
+			break;
 		start = note->text_end;
 		if (note->text_end > end)
 			note->text_end = end;

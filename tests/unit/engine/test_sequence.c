@@ -4,6 +4,7 @@
  */
 #include "harness.h"
 
+#include "daemon/engine/logprobs.h"
 #include "daemon/engine/sequence-private.h"
 
 static struct ig_tokenizer *tokenizer;
@@ -77,6 +78,35 @@ static struct ig_seq *make(const char *const *stops, size_t ring, struct ig_stre
 	assert_null(spec.stops);
 	assert_null(spec.stream);
 	return s;
+}
+
+/* The same with log probabilities and a ring of so many notes. */
+static struct ig_seq *make_noted(const char *const *stops, size_t ring, int32_t n_top,
+				 uint32_t n_notes, struct ig_stream **stream)
+{
+	struct ig_gen_spec spec = spec_of(stops, ring);
+	struct ig_error err = { 0 };
+	struct ig_seq *s;
+
+	*stream = spec.stream;
+	spec.n_top = n_top;
+	assert_int_equal(ig_stream_keep_notes(spec.stream, n_notes), 0);
+	if (ig_seq_create(&spec, &options, &s, &err) < 0)
+		fail_msg("%s", err.text);
+	ig_seq_adopt(s, &spec);
+	return s;
+}
+
+/* A token is drawn, as the scheduler takes it. */
+static void draw(struct ig_seq *s, int32_t id)
+{
+	float logits[FAKE_LOGITS];
+
+	if (s->n_top >= 0) {
+		fake_logits(s->tokens, s->n_tokens, logits);
+		assert_int_equal(ig_seq_keep_note(s, id, logits), 0);
+	}
+	s->tokens[s->n_tokens++] = id;
 }
 
 /* Feed ids one by one, as the scheduler does, then the end; what came out in text.
@@ -282,6 +312,266 @@ static void test_dropped_text(void **state)
 	ig_stream_unref(stream);
 }
 
+/* ---- log probabilities ----------------------------------------------------------------- */
+
+static void assert_note(const struct ig_token_note *note, const struct ig_seq *s, int32_t token,
+			int32_t n_top)
+{
+	struct ig_token_prob top[IG_MAX_TOP];
+	float logits[FAKE_LOGITS], p;
+	int32_t n;
+
+	fake_logits(s->tokens, token, logits);
+	p = ig_logprobs(logits, FAKE_LOGITS, FAKE_VOCAB, s->tokens[token], top, n_top, &n);
+	assert_int_equal(note->id, s->tokens[token]);
+	assert_int_equal(note->n_top, n_top);
+	assert_memory_equal(&note->logprob, &p, sizeof p);
+	assert_memory_equal(note->top, top, (size_t)n * sizeof *top);
+}
+
+/* Draw ids, take text and notes, compare the notes' text_end with ends[n_ends]. */
+static void assert_ends(const char *const *stops, const int32_t *ids, int32_t n,
+			const uint64_t *ends, size_t n_ends, const char *want, int32_t stop_index)
+{
+	struct ig_token_note notes[64];
+	struct ig_stream *stream;
+	struct ig_seq *s = make_noted(stops, 4096, 3, 8, &stream);
+	size_t n_notes = 0, len = 0;
+	char text[256];
+
+	for (int32_t i = 0; i < n && !s->text_done; i++) {
+		draw(s, ids[i]);
+		ig_seq_show(s);
+		len += ig_stream_take(stream, text + len, sizeof text - 1 - len);
+		n_notes += ig_stream_take_notes(stream, notes + n_notes, 64 - n_notes);
+		/* text and notes keep in step */
+		assert_int_equal(len, n_notes ? notes[n_notes - 1].text_end : 0);
+	}
+	if (s->result.finish == IG_FINISH_NONE)
+		s->result.finish = IG_FINISH_LENGTH;
+	ig_seq_show(s);
+	assert_true(ig_seq_is_shown(s));
+	len += ig_stream_take(stream, text + len, sizeof text - 1 - len);
+	text[len] = 0;
+	n_notes += ig_stream_take_notes(stream, notes + n_notes, 64 - n_notes);
+	assert_string_equal(text, want);
+	assert_int_equal(s->result.stop_index, stop_index);
+	assert_int_equal(n_notes, n_ends);
+	for (size_t i = 0; i < n_ends; i++) {
+		assert_note(&notes[i], s, s->n_prompt + (int32_t)i, 3);
+		assert_int_equal(notes[i].text_end, ends[i]);
+	}
+	ig_seq_destroy(s);
+	ig_stream_unref(stream);
+}
+
+#define IDS(...) (const int32_t[]){ __VA_ARGS__ }, sizeof((int32_t[]){ __VA_ARGS__ }) / 4
+#define ENDS(...) (const uint64_t[]){ __VA_ARGS__ }, sizeof((uint64_t[]){ __VA_ARGS__ }) / 8
+#define STOPS(...) (const char *[]){ __VA_ARGS__, NULL }
+
+static void test_where_text_ends(void **state)
+{
+	assert_ends(NULL, IDS(14, 15, 0), ENDS(4, 10, 11), "the quick a", -1);
+	/* a character of two tokens is the second's; one that is never whole the last's */
+	assert_ends(NULL, IDS(0, 61, 62, 1), ENDS(1, 1, 4, 5), "a\xe2\x82\xac" "b", -1);
+	assert_ends(NULL, IDS(0, 61, 1), ENDS(1, 1, 5), "a\xef\xbf\xbd" "b", -1);
+	assert_ends(NULL, IDS(0, 61), ENDS(1, 4), "a\xef\xbf\xbd", -1);
+	assert_ends(NULL, IDS(61, 60), ENDS(0, 3), "\xef\xbf\xbd", -1);
+	assert_ends(NULL, IDS(60, 0, 60, 60), ENDS(0, 1, 1, 1), "a", -1); /* without text */
+	/* held back, and no stop string after all; then with its end */
+	assert_ends(STOPS("abab!"), IDS(21, 3, 0, 1, 3, 2), ENDS(1, 3, 4, 5, 7, 8), "dabababc", -1);
+	assert_ends(STOPS("abab!"), IDS(21, 3, 60, 3), ENDS(1, 3, 3, 5), "dabab", -1);
+	/* cut: in the middle of a token, at its beginning, over tokens */
+	assert_ends(STOPS("uic"), IDS(14, 15, 16), ENDS(4, 5), "the q", 0);
+	assert_ends(STOPS("x", "quick"), IDS(14, 15, 16), ENDS(4), "the ", 1);
+	assert_ends(STOPS("x", " quick brown "), IDS(14, 15, 16), ENDS(3), "the", 1);
+	assert_ends(STOPS("the"), IDS(14, 15, 16), NULL, 0, "", 0);
+	assert_ends(STOPS("k", "ick", "ick"), IDS(14, 15), ENDS(4, 6), "the qu", 1);
+	/* tokens without text before the cut are given, those behind it are not */
+	assert_ends(STOPS("b"), IDS(0, 60, 0, 60, 1), ENDS(1, 1, 2, 2), "aa", 0);
+	assert_ends(STOPS("bab"), IDS(0, 60, 1, 60, 0, 60, 1), ENDS(1, 1), "a", 0);
+	assert_ends(STOPS("aba"), IDS(60, 0, 60, 4), ENDS(0), "", 0);
+	assert_ends(STOPS("\xe2\x82\xac"), IDS(0, 61, 62), ENDS(1, 1), "a", 0);
+}
+
+/* Random texts, stops, rings and takes against the definition. */
+static void test_random_notes(void **state)
+{
+	unsigned rng = 99;
+	int n_cut = 0, n_stuck = 0;
+
+#define RND(n) (rng = rng * 1664525u + 1013904223u, (rng >> 16) % (n))
+	for (int round = 0; round < 6000; round++) {
+		char stop_text[2][8], whole[600] = "", text[600];
+		const char *stops[3] = { 0 };
+		struct ig_token_note notes[40];
+		struct ig_detokenizer d;
+		struct ig_stream *stream;
+		struct ig_seq *s;
+		uint64_t ends[40], start = 0;
+		int32_t n = 1 + (int32_t)RND(36), ids[40], n_top = (int32_t)RND(4), n_want = 0;
+		size_t len = 0, n_notes = 0, cut;
+		bool found = false;
+
+		for (unsigned k = 0, m = RND(3); k < m; k++) {
+			unsigned l = 1 + RND(7);
+			for (unsigned i = 0; i < l; i++)
+				stop_text[k][i] = "aabbc"[RND(5)];
+			stop_text[k][l] = 0;
+			stops[k] = stop_text[k];
+		}
+		ig_detokenizer_init(&d, tokenizer);
+		for (int32_t i = 0; i < n; i++) {
+			static const int32_t odd[] = { 54, 60, 61, 62, 18, 20 };
+			ids[i] = RND(4) ? (int32_t)RND(12) : odd[RND(6)];
+			len += ig_detokenizer_put(&d, ids[i], whole + len);
+			ends[i] = len;
+		}
+		len += ig_detokenizer_flush(&d, whole + len);
+		ends[n - 1] = len;
+		whole[len] = 0;
+		cut = naive_cut(whole, stops, &found);
+		for (; n_want < n && (start < cut || ends[n_want] <= cut); n_want++) {
+			start = ends[n_want];
+			ends[n_want] = ends[n_want] < cut ? ends[n_want] : cut;
+		}
+
+		unsigned ring = 16 + RND(60), note_ring = 1 + RND(8);
+		s = make_noted(stops[0] ? stops : NULL, ring, n_top, note_ring, &stream);
+		len = 0;
+		for (int32_t i = 0, tries = 0; tries < 2000; tries++) {
+			if (i < n && !s->stuck && !s->text_done)
+				draw(s, ids[i++]);
+			else if (i == n && s->result.finish == IG_FINISH_NONE)
+				s->result.finish = IG_FINISH_LENGTH;
+			ig_seq_show(s);
+			n_stuck += s->stuck;
+			if (s->stuck && ig_seq_has_room(s))
+				fail_msg("round %d: stuck with room", round);
+			if (RND(2))
+				len += ig_stream_take(stream, text + len, 1 + RND(30));
+			if (RND(2))
+				n_notes += ig_stream_take_notes(stream, notes + n_notes, RND(4));
+			if (ig_seq_is_shown(s) && n_notes == (size_t)n_want && len == cut)
+				break;
+		}
+		assert_true(ig_seq_is_shown(s));
+		assert_int_equal(len, cut);
+		assert_memory_equal(text, whole, cut);
+		assert_int_equal(n_notes, n_want);
+		for (int32_t i = 0; i < n_want; i++) {
+			assert_note(&notes[i], s, s->n_prompt + i, n_top);
+			if (notes[i].text_end != ends[i])
+				fail_msg("round %d: token %d ends at %d of \"%s\", expected %d", round, i,
+					 (int)notes[i].text_end, whole, (int)ends[i]);
+		}
+		n_cut += found;
+		ig_seq_destroy(s);
+		ig_stream_unref(stream);
+	}
+#undef RND
+	assert_true(n_cut > 1000 && n_stuck > 1000);
+}
+
+/* A ring of notes that is full holds up the text too. */
+static void test_full_ring_of_notes(void **state)
+{
+	struct ig_token_note notes[8];
+	struct ig_stream *stream;
+	struct ig_seq *s = make_noted(NULL, 4096, 0, 2, &stream);
+	char text[64];
+
+	for (int i = 0; i < 4; i++)
+		draw(s, i % 2);
+	ig_seq_show(s);
+	assert_true(s->stuck);
+	assert_false(ig_seq_has_room(s));
+	assert_int_equal(ig_stream_take_notes(stream, notes, 8), 0);
+	assert_int_equal(ig_stream_take(stream, text, sizeof text), 2);
+	assert_false(ig_seq_has_room(s));
+	assert_int_equal(ig_stream_take_notes(stream, notes, 8), 2);
+	assert_true(ig_seq_has_room(s));
+	ig_seq_show(s);
+	assert_false(s->stuck);
+	assert_int_equal(ig_stream_take(stream, text, sizeof text), 2);
+	assert_int_equal(ig_stream_take_notes(stream, notes, 8), 2);
+	/* what has no room when the request is cancelled is dropped, notes as well */
+	for (int i = 0; i < 3; i++)
+		draw(s, 0);
+	ig_seq_show(s);
+	assert_true(s->stuck && !ig_seq_is_shown(s));
+	ig_seq_drop_text(s);
+	assert_true(ig_seq_is_shown(s));
+	ig_seq_show(s);
+	assert_true(ig_seq_is_shown(s));
+	ig_seq_destroy(s);
+	ig_stream_unref(stream);
+}
+
+/* Notes that wait are bounded without a stop string, and by max_tokens with one. */
+static void test_room_for_notes(void **state)
+{
+	float logits[FAKE_LOGITS] = { 0 };
+	struct ig_stream *stream;
+	struct ig_seq *s = make_noted(NULL, 4096, 2, 1, &stream);
+	int n = 0;
+
+	while (ig_seq_keep_note(s, 0, logits) == 0) {
+		s->tokens[s->n_tokens++] = 0;
+		n++;
+	}
+	assert_int_equal(n, 16);
+	ig_seq_destroy(s);
+	ig_stream_unref(stream);
+	s = make_noted(STOPS("ab"), 4096, 2, 1, &stream);
+	draw(s, 0);
+	for (n = 1; n < 397; n++) { /* 400 less the prompt; none has text */
+		draw(s, FAKE_CONTROL);
+		ig_seq_show(s);
+		assert_false(s->stuck);
+	}
+	assert_int_equal(ig_seq_keep_note(s, 0, logits), -ENOSPC);
+	ig_seq_destroy(s);
+	ig_stream_unref(stream);
+}
+
+/* ---- control tokens ---------------------------------------------------------------------- */
+
+static void test_shown_and_end_tokens(void **state)
+{
+	struct ig_gen_spec spec = spec_of(STOPS("ll>b"), 256);
+	struct ig_stream *stream = spec.stream;
+	struct ig_error err;
+	struct ig_seq *s;
+	char text[64];
+
+	spec.shown[0] = FAKE_CONTROL;
+	spec.n_shown = 1;
+	spec.ignore_end = true;
+	assert_int_equal(ig_seq_create(&spec, &options, &s, &err), 0);
+	ig_seq_adopt(s, &spec);
+	memset(&spec, 0, sizeof spec); /* the ids were copied */
+	draw(s, 0);
+	draw(s, FAKE_CONTROL);
+	draw(s, FAKE_END);
+	draw(s, 0);
+	ig_seq_show(s);
+	assert_int_equal(ig_stream_take(stream, text, sizeof text), 8);
+	assert_memory_equal(text, "a<call>a", 8);
+	/* their text is text like any other: a stop string may lie in it */
+	draw(s, FAKE_CONTROL);
+	draw(s, FAKE_END);
+	draw(s, 1);
+	ig_seq_show(s);
+	assert_int_equal(ig_stream_take(stream, text, sizeof text), 3);
+	assert_memory_equal(text, "<ca", 3);
+	assert_int_equal(s->result.finish, IG_FINISH_STOP);
+	assert_int_equal(s->result.stop_index, 0);
+	assert_int_equal(ig_seq_n_output(s), 7);
+	ig_seq_destroy(s);
+	ig_stream_unref(stream);
+}
+
 static void assert_refused(struct ig_gen_spec *spec, int code, const char *text)
 {
 	struct ig_error err = { 0 };
@@ -332,6 +622,33 @@ static void test_refusals(void **state)
 	spec = good;
 	spec.stream = NULL;
 	assert_refused(&spec, -EINVAL, "the request has no stream");
+	spec = good;
+	spec.n_top = -2;
+	assert_refused(&spec, -EINVAL, "n_top is -2; it must be from -1 to 20");
+	spec.n_top = 21;
+	assert_refused(&spec, -EINVAL, "n_top is 21; it must be from -1 to 20");
+	spec.n_top = 0;
+	assert_refused(&spec, -EINVAL, "log probabilities are wanted, but the stream keeps no notes");
+	assert_int_equal(ig_stream_keep_notes(spec.stream, 4), 0);
+	model.gives_logits = false;
+	assert_refused(&spec, -EINVAL, "log probabilities of good are not possible: memory.budget leaves "
+		       "no room for them");
+	model.gives_logits = true;
+	spec = good;
+	spec.n_shown = 9;
+	assert_refused(&spec, -EINVAL, "9 control tokens are to be shown; 8 are possible");
+	spec.n_shown = 2;
+	spec.shown[1] = FAKE_VOCAB;
+	assert_refused(&spec, -EINVAL, "control token 64 is to be shown; good has tokens 0 to 63");
+	spec.shown[1] = -1;
+	assert_refused(&spec, -EINVAL, "control token -1 is to be shown; good has tokens 0 to 63");
+	spec = good;
+	spec.grammar = fake_grammar(&(struct fake_grammar){ 3, 2, true, false });
+	spec.ignore_end = true;
+	assert_refused(&spec, -EINVAL, "ignore_end with a grammar, which says itself where the answer "
+		       "ends");
+	ig_grammar_unref(spec.grammar);
+	assert_int_equal(fake.n_grammars, 0);
 	drop_spec(&good);
 
 	stops[0] = "x";
@@ -360,6 +677,11 @@ int main(void)
 		cmocka_unit_test(test_random_stops),
 		cmocka_unit_test(test_small_ring),
 		cmocka_unit_test(test_dropped_text),
+		cmocka_unit_test(test_where_text_ends),
+		cmocka_unit_test(test_random_notes),
+		cmocka_unit_test(test_full_ring_of_notes),
+		cmocka_unit_test(test_room_for_notes),
+		cmocka_unit_test(test_shown_and_end_tokens),
 		cmocka_unit_test(test_refusals),
 	};
 	return cmocka_run_group_tests_name("sequence", tests, setup, teardown);

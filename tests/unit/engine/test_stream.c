@@ -148,6 +148,159 @@ static void test_two_threads(void **state)
 	ig_stream_unref(s);
 }
 
+/* ---- notes --------------------------------------------------------------------------- */
+
+static struct ig_token_note note_at(uint64_t text_end, int32_t id)
+{
+	return (struct ig_token_note){ .id = id, .logprob = -1.5f, .text_end = text_end, .n_top = 1,
+				       .top = { { id + 1, -0.5f } } };
+}
+
+static void test_notes(void **state)
+{
+	atomic_int wakes = 0;
+	struct ig_stream *s = ig_stream_create(64, count_wake, &wakes);
+	struct ig_token_note note = note_at(5, 1), got[4];
+	struct ig_gen_result r = { .finish = IG_FINISH_STOP };
+	char buf[64];
+
+	assert_false(ig_stream_keeps_notes(s));
+	assert_int_equal(ig_stream_put_note(s, &note), -EAGAIN);
+	assert_int_equal(ig_stream_take_notes(s, got, 4), 0);
+	assert_int_equal(ig_stream_keep_notes(s, 3), 0);
+	assert_true(ig_stream_keeps_notes(s));
+	for (uint64_t round = 0; round < 20; round++) { /* and round the ring */
+		uint64_t at = round * 12;
+		int64_t before;
+
+		for (int32_t i = 0; i < 3; i++) {
+			note = note_at(at + (i < 1 ? 5 : i < 2 ? 5 : 12), 10 + i);
+			assert_true(ig_stream_has_note_room(s));
+			assert_int_equal(ig_stream_put_note(s, &note), 0);
+		}
+		assert_false(ig_stream_has_note_room(s));
+		assert_int_equal(ig_stream_put_note(s, &note), -EAGAIN);
+		assert_int_equal(ig_stream_take_notes(s, got, 4), 0); /* their text comes first */
+		assert_int_equal(ig_stream_put(s, "hello, you!!", 12), 0);
+		assert_int_equal(ig_stream_take_notes(s, got, 4), 0);
+		assert_int_equal(ig_stream_take(s, buf, 4), 4);
+		assert_int_equal(ig_stream_take_notes(s, got, 4), 0);
+		assert_int_equal(ig_stream_take(s, buf, 2), 2);
+		assert_int_equal(ig_stream_take_notes(s, got, 1), 1);
+		assert_int_equal(got[0].id, 10);
+		before = ig_stream_last_take_ns(s);
+		usleep(100);
+		assert_int_equal(ig_stream_take_notes(s, got, 4), 1); /* one without text */
+		assert_true(ig_stream_last_take_ns(s) > before);
+		assert_int_equal(got[0].id, 11);
+		assert_int_equal(got[0].text_end, at + 5);
+		assert_int_equal(ig_stream_take(s, buf, 64), 6);
+		if (round == 19)
+			ig_stream_finish(s, &r);
+		assert_false(ig_stream_finished(s, &r)); /* a note is still there */
+		assert_int_equal(ig_stream_take_notes(s, got, 4), 1);
+		assert_int_equal(got[0].id, 12);
+		assert_int_equal(got[0].n_top, 1);
+		assert_int_equal(got[0].top[0].id, 13);
+		assert_true(got[0].logprob == -1.5f && got[0].top[0].logprob == -0.5f);
+	}
+	assert_true(ig_stream_finished(s, &r));
+	assert_int_equal(wakes, 20 * 4 + 1);
+	ig_stream_unref(s);
+	ig_stream_unref(s);
+	/* room for none is room for one */
+	s = ig_stream_create(64, NULL, NULL);
+	assert_int_equal(ig_stream_keep_notes(s, 0), 0);
+	assert_int_equal(ig_stream_put_note(s, &note), 0);
+	assert_int_equal(ig_stream_put_note(s, &note), -EAGAIN);
+	ig_stream_unref(s);
+	ig_stream_unref(s);
+}
+
+/* A note went ahead of text that never came. */
+static void test_note_without_its_text(void **state)
+{
+	struct ig_stream *s = ig_stream_create(64, NULL, NULL);
+	struct ig_token_note note = note_at(3, 1), got[4];
+	struct ig_gen_result r = { .finish = IG_FINISH_CANCELLED };
+	char buf[8];
+
+	assert_int_equal(ig_stream_keep_notes(s, 8), 0);
+	assert_int_equal(ig_stream_put_note(s, &note), 0);
+	assert_int_equal(ig_stream_put(s, "abc", 3), 0);
+	note = note_at(9, 2);
+	assert_int_equal(ig_stream_put_note(s, &note), 0);
+	assert_int_equal(ig_stream_put(s, "de", 2), 0);
+	ig_stream_finish(s, &r);
+	assert_int_equal(ig_stream_take(s, buf, 8), 5);
+	assert_false(ig_stream_finished(s, &r));
+	assert_int_equal(ig_stream_take_notes(s, got, 4), 1);
+	assert_int_equal(got[0].id, 1);
+	assert_true(ig_stream_finished(s, &r));
+	ig_stream_unref(s);
+	ig_stream_unref(s);
+}
+
+#define N_TOKENS 100000
+
+/* Tokens of 0 to 6 bytes, each put behind its note. */
+static void *write_tokens(void *arg)
+{
+	struct ig_stream *s = arg;
+	struct ig_gen_result r = { .finish = IG_FINISH_LENGTH };
+	uint64_t at = 0;
+
+	for (int32_t i = 0; i < N_TOKENS; i++) {
+		size_t n = (size_t)(i * 7 % 11) % 7;
+		struct ig_token_note note = note_at(at + n, i);
+
+		while (ig_stream_put_note(s, &note) == -EAGAIN)
+			sched_yield();
+		while (ig_stream_put(s, "abcdef", n) == -EAGAIN)
+			sched_yield();
+		at += n;
+	}
+	ig_stream_finish(s, &r);
+	ig_stream_unref(s);
+	return NULL;
+}
+
+static void test_notes_of_two_threads(void **state)
+{
+	struct ig_stream *s = ig_stream_create(23, NULL, NULL);
+	struct ig_gen_result r;
+	uint64_t at = 0, end = 0;
+	int32_t next = 0;
+	pthread_t t;
+
+	assert_int_equal(ig_stream_keep_notes(s, 5), 0);
+	assert_int_equal(pthread_create(&t, NULL, write_tokens, s), 0);
+	while (!ig_stream_finished(s, &r)) {
+		struct ig_token_note got[3];
+		char buf[64];
+		size_t n_text = ig_stream_take(s, buf, sizeof buf), n;
+
+		at += n_text;
+		for (bool more = true; more;) {
+			n = ig_stream_take_notes(s, got, 3);
+			more = n == 3;
+			for (size_t i = 0; i < n; i++) {
+				assert_int_equal(got[i].id, next);
+				assert_int_equal(got[i].top[0].id, next + 1);
+				assert_true(got[i].text_end >= end && got[i].text_end <= at);
+				end = got[i].text_end;
+				next++;
+			}
+		}
+		assert_int_equal(end, at); /* all text that was taken has its notes */
+		if (!n_text)
+			sched_yield();
+	}
+	assert_int_equal(next, N_TOKENS);
+	pthread_join(t, NULL);
+	ig_stream_unref(s);
+}
+
 static void test_names(void **state)
 {
 	assert_string_equal(ig_finish_name(IG_FINISH_STOP), "stop");
@@ -164,6 +317,9 @@ int main(void)
 		cmocka_unit_test(test_whole_characters),
 		cmocka_unit_test(test_progress_and_end),
 		cmocka_unit_test(test_two_threads),
+		cmocka_unit_test(test_notes),
+		cmocka_unit_test(test_note_without_its_text),
+		cmocka_unit_test(test_notes_of_two_threads),
 		cmocka_unit_test(test_names),
 	};
 	return cmocka_run_group_tests_name("stream", tests, NULL, NULL);
