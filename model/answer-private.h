@@ -116,8 +116,9 @@ void ig_answer_send(struct ig_answer_parser *p, enum ig_answer_event_kind kind, 
 		    size_t len);
 /* Keep c until it is known what it is. */
 void ig_answer_hold(struct ig_answer_parser *p, char c);
-/* What is held is no call: it is text. */
-void ig_answer_become_text(struct ig_answer_parser *p);
+/* What is held is no call: it is text; if not the whole, white space at its end stays held,
+ * since a call may follow. */
+void ig_answer_become_text(struct ig_answer_parser *p, bool whole);
 /* Takes c when it belongs to a marker that may be here: true; *m is the marker that it
  * completes, or PARTIAL. */
 bool ig_answer_take_marker(struct ig_answer_parser *p, char c, int *m);

@@ -168,7 +168,7 @@ static bool give_up(struct ig_answer_parser *p)
 		p->in_list = false;
 		ig_answer_call_leave(p);
 	} else {
-		ig_answer_become_text(p);
+		ig_answer_become_text(p, false);
 	}
 	return false;
 }

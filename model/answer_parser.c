@@ -93,8 +93,8 @@ void ig_answer_send(struct ig_answer_parser *p, enum ig_answer_event_kind kind, 
 
 /* ---- what is held back ---------------------------------------------------------------- */
 
-/* held is no call: it is text.  White space next to reasoning or a call is none of it. */
-void ig_answer_become_text(struct ig_answer_parser *p)
+/* White space next to reasoning or a call is no text. */
+void ig_answer_become_text(struct ig_answer_parser *p, bool whole)
 {
 	const char *s = p->held.data;
 	size_t len = p->held.len, from = 0;
@@ -105,9 +105,13 @@ void ig_answer_become_text(struct ig_answer_parser *p)
 		if (p->place == AFTER_CALL && !p->had_text)
 			from = i + 1;
 	}
+	while (!whole && len > from && ig_answer_is_space(s[len - 1]))
+		len--;
 	if (from < len)
 		ig_answer_give(p, IG_ANSWER_TEXT, s + from, len - from);
-	ig_strbuf_clear(&p->held);
+	if (len < p->held.len)
+		memmove(p->held.data, s + len, p->held.len - len);
+	p->held.len -= len;
 	p->n_marker = 0;
 	p->state = OUTSIDE;
 	p->place = IN_TEXT;
@@ -171,7 +175,7 @@ static int match(const struct ig_answer_parser *p, char c)
 		const char *text = marker_texts[m[i]];
 		size_t len = p->n_marker;
 
-		if (len && memcmp(p->held.data + p->held.len - len, text, len))
+		if (len && strncmp(p->held.data + p->held.len - len, text, len))
 			continue;
 		if (text[len] != c)
 			continue;
@@ -271,7 +275,7 @@ static bool step_outside(struct ig_answer_parser *p, char c)
 		return true;
 	}
 	if (p->n_marker) {
-		ig_answer_become_text(p);
+		ig_answer_become_text(p, true);
 		return false;
 	}
 	if (ig_answer_is_space(c) && (p->form != IG_CALLS_NONE || p->place != IN_TEXT))
@@ -284,7 +288,7 @@ static bool step_outside(struct ig_answer_parser *p, char c)
 	if (is_separator(p, c))
 		return keep(p, c);
 	if (p->held.len || p->place != IN_TEXT)
-		ig_answer_become_text(p);
+		ig_answer_become_text(p, true);
 	ig_answer_give(p, IG_ANSWER_TEXT, &c, 1);
 	return true;
 }
@@ -316,7 +320,7 @@ static void put(struct ig_answer_parser *p, const unsigned char *s, size_t len)
 			ig_strbuf_clear(&p->held);
 			p->n_marker = 0;
 		} else {
-			ig_answer_become_text(p);
+			ig_answer_become_text(p, true);
 		}
 	}
 }
@@ -376,7 +380,7 @@ static void finish(struct ig_answer_parser *p)
 		if (p->held.len)
 			ig_answer_give(p, IG_ANSWER_REASONING, p->held.data, p->held.len);
 	} else if (!is_left_over(p)) {
-		ig_answer_become_text(p);
+		ig_answer_become_text(p, true);
 	}
 	ig_strbuf_clear(&p->held);
 }
