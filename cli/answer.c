@@ -7,10 +7,57 @@
 
 #include "cli/text.h"
 
+int ig_ask_check(const struct ig_ask *q, struct ig_error *err)
+{
+	if (q->seed > INT64_MAX) /* JSON numbers of the daemon's reader end there */
+		return ig_fail(err, -EINVAL, "--seed: at most %lld", (long long)INT64_MAX);
+	if (q->model && (!q->model[0] || !ig_text_is_utf8(q->model, strlen(q->model))))
+		return ig_fail(err, -EINVAL, "the model's name is empty or not UTF-8");
+	if (q->system && !ig_text_is_utf8(q->system, strlen(q->system)))
+		return ig_fail(err, -EINVAL, "--system is not UTF-8");
+	return 0;
+}
+
+static void write_message(struct ig_strbuf *out, const char *role, const char *text, size_t len)
+{
+	ig_strbuf_printf(out, "{\"role\":\"%s\",\"content\":", role);
+	ig_strbuf_json(out, text, len);
+	ig_strbuf_puts(out, "}");
+}
+
+static void write_input(const struct ig_ask *q, struct ig_strbuf *out)
+{
+	const struct ig_conversation *h = q->history;
+
+	if (!h || !h->n) {
+		ig_strbuf_json(out, q->prompt, q->prompt_len);
+		return;
+	}
+	ig_strbuf_puts(out, "[");
+	for (size_t i = 0; i < h->n; i++) {
+		write_message(out, h->turns[i].assistant ? "assistant" : "user", h->turns[i].text,
+			      h->turns[i].len);
+		ig_strbuf_puts(out, ",");
+	}
+	write_message(out, "user", q->prompt, q->prompt_len);
+	ig_strbuf_puts(out, "]");
+}
+
+bool ig_ask_cancel(const char *id, struct ig_strbuf *out)
+{
+	ig_strbuf_puts(out, "{\"type\":\"response.cancel\"");
+	if (id[0]) {
+		ig_strbuf_puts(out, ",\"response_id\":");
+		ig_strbuf_json(out, id, strlen(id));
+	}
+	ig_strbuf_puts(out, "}");
+	return ig_strbuf_ok(out);
+}
+
 bool ig_ask_write(const struct ig_ask *q, struct ig_strbuf *out)
 {
 	ig_strbuf_puts(out, "{\"type\":\"response.create\",\"store\":false,\"input\":");
-	ig_strbuf_json(out, q->prompt, q->prompt_len);
+	write_input(q, out);
 	if (q->model) {
 		ig_strbuf_puts(out, ",\"model\":");
 		ig_strbuf_json(out, q->model, strlen(q->model));
@@ -81,6 +128,8 @@ static void take_id(struct ig_answer *a, const json_t *response)
 {
 	const char *id = json_string_value(json_object_get(response, "id"));
 
+	if (json_is_string(json_object_get(response, "model")))
+		take_text(a->model, sizeof a->model, json_object_get(response, "model"));
 	if (id && strlen(id) < sizeof a->id)
 		memcpy(a->id, id, strlen(id) + 1);
 }
@@ -91,6 +140,7 @@ static void take_end(struct ig_answer *a, const char *type, const json_t *respon
 	const char *status = json_string_value(json_object_get(response, "status"));
 
 	take_id(a, response);
+	a->ended_ns = now_ns;
 	take_count(&a->n_input, usage, "input_tokens");
 	take_count(&a->n_output, usage, "output_tokens");
 	take_count(&a->n_cached, json_object_get(usage, "input_tokens_details"), "cached_tokens");
@@ -136,6 +186,14 @@ int ig_answer_event(struct ig_answer *a, const char *json, size_t len, int64_t n
 		a->last_ns = now_ns;
 		a->state = IG_ANSWER_STREAMING;
 		rc = a->text(a->ctx, json_string_value(delta), json_string_length(delta));
+	} else if (!strcmp(type, "response.reasoning_text.delta")) {
+		const json_t *delta = json_object_get(root, "delta");
+		if (!a->first_ns)
+			a->first_ns = now_ns;
+		a->last_ns = now_ns;
+		a->state = IG_ANSWER_STREAMING;
+		if (a->thought && json_is_string(delta))
+			rc = a->thought(a->ctx, json_string_value(delta), json_string_length(delta));
 	} else if (!strcmp(type, "response.created")) {
 		take_id(a, json_object_get(root, "response"));
 		a->state = IG_ANSWER_STREAMING;
@@ -150,11 +208,91 @@ int ig_answer_event(struct ig_answer *a, const char *json, size_t len, int64_t n
 	} else if (!strcmp(type, "error")) {
 		/* nested over a WebSocket, flat over SSE */
 		const json_t *error = json_object_get(root, "error");
+		a->ended_ns = now_ns;
 		take_error(a, json_is_object(error) ? error : root, "the server reported an error");
 	}
 out:
 	json_decref(root);
 	return rc;
+}
+
+const char *ig_answer_finish_reason(const struct ig_answer *a)
+{
+	switch (a->state) {
+	case IG_ANSWER_COMPLETED:
+		return "stop";
+	case IG_ANSWER_CANCELLED:
+		return "cancelled";
+	case IG_ANSWER_INCOMPLETE:
+		return !strcmp(a->reason, "max_output_tokens") || !a->reason[0] ? "length" : a->reason;
+	default:
+		return "error";
+	}
+}
+
+/* The first token's time is the prompt's; the rate is that of the others. */
+double ig_answer_rate(const struct ig_answer *a)
+{
+	double s = (double)(a->last_ns - a->first_ns) / 1e9;
+
+	return a->n_output > 1 && a->first_ns && s > 0 ? (double)(a->n_output - 1) / s : -1;
+}
+
+static void write_count(struct ig_strbuf *out, const char *name, int64_t n)
+{
+	if (n >= 0)
+		ig_strbuf_printf(out, "\"%s\":%lld", name, (long long)n);
+	else
+		ig_strbuf_printf(out, "\"%s\":null", name);
+}
+
+static void write_real(struct ig_strbuf *out, const char *name, double x)
+{
+	if (x >= 0)
+		ig_strbuf_printf(out, "\"%s\":%.3f", name, x);
+	else
+		ig_strbuf_printf(out, "\"%s\":null", name);
+}
+
+static void write_text(struct ig_strbuf *out, const char *name, const char *text)
+{
+	ig_strbuf_printf(out, "\"%s\":", name);
+	if (text[0])
+		ig_strbuf_json(out, text, strlen(text));
+	else
+		ig_strbuf_puts(out, "null");
+}
+
+bool ig_answer_json(const struct ig_answer *a, const char *text, size_t len, struct ig_strbuf *out)
+{
+	ig_strbuf_puts(out, "{");
+	write_text(out, "model", a->model);
+	ig_strbuf_puts(out, ",\"text\":");
+	ig_strbuf_json(out, text, len);
+	ig_strbuf_puts(out, ",");
+	write_text(out, "finish_reason", ig_answer_finish_reason(a));
+	ig_strbuf_puts(out, ",\"usage\":{");
+	write_count(out, "input_tokens", a->n_input);
+	ig_strbuf_puts(out, ",");
+	write_count(out, "cached_tokens", a->n_cached);
+	ig_strbuf_puts(out, ",");
+	write_count(out, "output_tokens", a->n_output);
+	ig_strbuf_puts(out, "},\"timings\":{");
+	write_real(out, "first_token_ms", a->first_ns ? (double)(a->first_ns - a->sent_ns) / 1e6 : -1);
+	ig_strbuf_puts(out, ",");
+	write_real(out, "total_ms", a->ended_ns ? (double)(a->ended_ns - a->sent_ns) / 1e6 : -1);
+	ig_strbuf_puts(out, ",");
+	write_real(out, "tokens_per_second", ig_answer_rate(a));
+	ig_strbuf_puts(out, "}");
+	if (!strcmp(ig_answer_finish_reason(a), "error")) {
+		ig_strbuf_puts(out, ",\"error\":{");
+		write_text(out, "code", a->code);
+		ig_strbuf_puts(out, ",");
+		write_text(out, "message", a->error);
+		ig_strbuf_puts(out, "}");
+	}
+	ig_strbuf_puts(out, "}\n");
+	return ig_strbuf_ok(out);
 }
 
 void ig_answer_summary(const struct ig_answer *a, char *buf, size_t size)
@@ -168,10 +306,8 @@ void ig_answer_summary(const struct ig_answer *a, char *buf, size_t size)
 				 a->n_output == 1 ? "" : "s");
 	else
 		ig_strbuf_puts(&b, "tokens not counted");
-	/* the first token's time is the prompt's; the rate is that of the others */
-	double s = (double)(a->last_ns - a->first_ns) / 1e9;
-	if (a->n_output > 1 && a->first_ns && s > 0)
-		ig_strbuf_printf(&b, ", %.1f tok/s", (double)(a->n_output - 1) / s);
+	if (ig_answer_rate(a) >= 0)
+		ig_strbuf_printf(&b, ", %.1f tok/s", ig_answer_rate(a));
 	if (a->first_ns)
 		ig_strbuf_printf(&b, ", first token after %s",
 				 ig_text_ms(ms, sizeof ms, (double)(a->first_ns - a->sent_ns) / 1e6));

@@ -397,14 +397,14 @@ static void check_ledger(struct doctor *d)
 		OK(d, "ledger", "%s: will be made at the daemon's first start", path);
 }
 
-static void check_daemon(struct doctor *d, const char *url, const char *config)
+static void check_daemon(struct doctor *d, const struct ig_where *where)
 {
 	struct ig_endpoint e;
 	struct ig_error err = { 0 };
 	json_t *root = NULL;
 	long http = 0;
 
-	if (ig_endpoint_find(url, config, &e, &err)) {
+	if (ig_endpoint_open(where, &e, &err)) {
 		/* the configuration's fault has been reported */
 		NOTE(d, "daemon", NULL, "not asked: %s", err.text);
 		return;
@@ -421,12 +421,10 @@ static void check_daemon(struct doctor *d, const char *url, const char *config)
 
 int ig_doctor_main(int argc, char **argv)
 {
-	const char *config = NULL, *url = NULL;
+	struct ig_where where = { 0 };
 	bool json = false, help = false;
 	const struct ig_option opts[] = {
-		{ "config", 'c', IG_OPT_STRING, &config, NULL, "FILE",
-		  "the ingot.yaml to check (default: the one that ingotd would take)" },
-		{ "url", 0, IG_OPT_STRING, &url, NULL, "URL", "the daemon (default: as configured)" },
+		IG_WHERE_OPTIONS(&where),
 		{ "json", 0, IG_OPT_FLAG, &json, NULL, NULL, "print JSON" },
 		{ "help", 'h', IG_OPT_FLAG, &help, NULL, NULL, "print this" },
 		{ 0 },
@@ -450,14 +448,14 @@ int ig_doctor_main(int argc, char **argv)
 	/* refusals come back as text; the log would say them twice */
 	ig_log_set_level(-1);
 	check_machine(&d);
-	check_config(&d, config);
+	check_config(&d, where.config);
 	if (d.config) {
 		check_driver(&d);
 		check_modules(&d);
 		check_models(&d);
 		check_ledger(&d);
 	}
-	check_daemon(&d, url, config);
+	check_daemon(&d, &where);
 
 	ig_strbuf_init(&out);
 	if (json ? ig_findings_json(&d.found, &out) : ig_findings_text(&d.found, &out)) {

@@ -30,7 +30,8 @@ static const char *error_message(const json_t *root)
 int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_ms, json_t **out,
 		     long *status, struct ig_error *err)
 {
-	char url[600], why[CURL_ERROR_SIZE] = "";
+	char url[600], why[CURL_ERROR_SIZE] = "", bearer[sizeof e->api_key + 32];
+	struct curl_slist *headers = NULL;
 	struct ig_strbuf body;
 	json_error_t je;
 	CURLcode code = CURLE_OK;
@@ -40,13 +41,21 @@ int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_
 	*out = NULL;
 	*status = 0;
 	ig_strbuf_init(&body);
-	snprintf(url, sizeof url, "%s%.200s", e->url, path);
+	snprintf(url, sizeof url, "%s://%s%.200s", e->tls ? "https" : "http", e->authority, path);
 	if (curl_global_init(CURL_GLOBAL_DEFAULT))
 		return ig_fail(err, -ENOMEM, "curl does not start");
 	c = curl_easy_init();
 	if (!c) {
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 		goto out;
+	}
+	if (e->api_key[0]) {
+		snprintf(bearer, sizeof bearer, "Authorization: Bearer %s", e->api_key);
+		headers = curl_slist_append(NULL, bearer);
+		if (!headers) {
+			rc = ig_fail(err, -ENOMEM, "out of memory");
+			goto out;
+		}
 	}
 #define SET(opt, value) do { if (!code) code = curl_easy_setopt(c, opt, value); } while (0)
 	SET(CURLOPT_URL, url);
@@ -57,6 +66,12 @@ int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_
 	SET(CURLOPT_TIMEOUT_MS, (long)timeout_ms);
 	SET(CURLOPT_WRITEFUNCTION, on_body);
 	SET(CURLOPT_WRITEDATA, &body);
+	if (headers)
+		SET(CURLOPT_HTTPHEADER, headers);
+	if (e->socket[0])
+		SET(CURLOPT_UNIX_SOCKET_PATH, e->socket);
+	if (e->cacert[0])
+		SET(CURLOPT_CAINFO, e->cacert);
 #undef SET
 	if (!code)
 		code = curl_easy_perform(c);
@@ -69,16 +84,17 @@ int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_
 	}
 	*out = json_loadb(body.len ? body.data : "", body.len, 0, &je);
 	if (*status != 200)
-		rc = ig_fail(err, -EPROTO, "%.200s answered HTTP %ld: %.200s", url, *status,
+		rc = ig_fail(err, -EPROTO, "%.200s%.200s answered HTTP %ld: %.200s", e->url, path, *status,
 			     error_message(*out));
 	else if (!*out)
-		rc = ig_fail(err, -EPROTO, "%.200s answered no JSON: %.100s", url, je.text);
+		rc = ig_fail(err, -EPROTO, "%.200s%.200s answered no JSON: %.100s", e->url, path, je.text);
 	if (rc) {
 		json_decref(*out);
 		*out = NULL;
 	}
 out:
 	curl_easy_cleanup(c);
+	curl_slist_free_all(headers);
 	curl_global_cleanup();
 	ig_strbuf_finish(&body);
 	return rc;

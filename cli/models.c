@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/http_client.h"
 #include "cli/options.h"
+#include "cli/served.h"
 #include "cli/text.h"
 
 #define TIMEOUT_MS 3000
@@ -21,21 +22,6 @@ struct models {
 	const struct ig_endpoint *endpoint;
 	json_t *served; /* the daemon's list; NULL: none runs */
 };
-
-static const char *id_of(const json_t *list, size_t i)
-{
-	const char *s = json_string_value(json_object_get(json_array_get(list, i), "id"));
-
-	return s ? s : "?";
-}
-
-static bool is_served(const json_t *list, const char *name)
-{
-	for (size_t i = 0; i < json_array_size(list); i++)
-		if (!strcmp(id_of(list, i), name))
-			return true;
-	return false;
-}
 
 /* "yes", "part" (a pull was cut short), "other" (a file of another size), "no" */
 static const char *on_disk(const struct models *m, const struct ig_known_model *k)
@@ -65,14 +51,14 @@ static int print_table(const struct models *m)
 		ig_table_add(&t, k->name);
 		ig_table_add(&t, ig_text_bytes(size, sizeof size, k->n_bytes));
 		ig_table_add(&t, on_disk(m, k));
-		ig_table_add(&t, !m->served ? "-" : is_served(list, k->name) ? "yes" : "no");
+		ig_table_add(&t, !m->served ? "-" : ig_served_has(list, k->name) ? "yes" : "no");
 		ig_table_add(&t, k->license);
 		ig_table_add(&t, k->description);
 	}
 	for (size_t i = 0; i < json_array_size(list); i++) {
-		if (ig_catalog_find(m->catalog, id_of(list, i)))
+		if (ig_catalog_find(m->catalog, ig_served_name(list, i)))
 			continue;
-		ig_table_add(&t, id_of(list, i));
+		ig_table_add(&t, ig_served_name(list, i));
 		ig_table_add(&t, "-");
 		ig_table_add(&t, "-");
 		ig_table_add(&t, "yes");
@@ -101,7 +87,7 @@ static int print_json(const struct models *m)
 		json_t *o = json_pack("{s:s, s:I, s:s, s:s, s:s, s:b}", "name", k->name, "bytes",
 				      (json_int_t)k->n_bytes, "license", k->license, "description",
 				      k->description, "pulled", on_disk(m, k), "served",
-				      is_served(list, k->name));
+				      ig_served_has(list, k->name));
 		if (json_array_append_new(known, o))
 			goto out;
 	}
@@ -117,7 +103,8 @@ out:
 
 int ig_models_main(int argc, char **argv)
 {
-	const char *url = NULL, *config = NULL, *models = NULL, *to = NULL;
+	const char *models = NULL, *to = NULL;
+	struct ig_where where = { 0 };
 	bool json = false, help = false;
 	const struct ig_option opts[] = {
 		{ "json", 0, IG_OPT_FLAG, &json, NULL, NULL, "print JSON" },
@@ -125,10 +112,7 @@ int ig_models_main(int argc, char **argv)
 		  "the list of known models (default: the installed models.yaml)" },
 		{ "to", 0, IG_OPT_STRING, &to, NULL, "DIR",
 		  "the models folder (default: $INGOT_MODELS_DIR, ~/.local/share/ingot/models)" },
-		{ "url", 0, IG_OPT_STRING, &url, NULL, "URL",
-		  "the daemon (default: $INGOT_URL, ingot.yaml, " IG_DEFAULT_URL ")" },
-		{ "config", 'c', IG_OPT_STRING, &config, NULL, "FILE",
-		  "the ingot.yaml that says where the daemon is" },
+		IG_WHERE_OPTIONS(&where),
 		{ "help", 'h', IG_OPT_FLAG, &help, NULL, NULL, "print this" },
 		{ 0 },
 	};
@@ -153,7 +137,7 @@ int ig_models_main(int argc, char **argv)
 	if (ig_catalog_locate(models, list, sizeof list, &err) ||
 	    ig_catalog_load(list, &m.catalog, &err) ||
 	    ig_models_dir(to, m.dir, sizeof m.dir, &err) ||
-	    ig_endpoint_find(url, config, &e, &err)) {
+	    ig_endpoint_open(&where, &e, &err)) {
 		ig_complain("%s", err.text);
 		goto out;
 	}

@@ -56,14 +56,11 @@ static int print_table(const json_t *list)
 
 int ig_ps_main(int argc, char **argv)
 {
-	const char *url = NULL, *config = NULL;
+	struct ig_where where = { 0 };
 	bool json = false, help = false;
 	const struct ig_option opts[] = {
 		{ "json", 0, IG_OPT_FLAG, &json, NULL, NULL, "print the daemon's answer as it is" },
-		{ "url", 0, IG_OPT_STRING, &url, NULL, "URL",
-		  "the daemon (default: $INGOT_URL, ingot.yaml, " IG_DEFAULT_URL ")" },
-		{ "config", 'c', IG_OPT_STRING, &config, NULL, "FILE",
-		  "the ingot.yaml that says where the daemon is" },
+		IG_WHERE_OPTIONS(&where),
 		{ "help", 'h', IG_OPT_FLAG, &help, NULL, NULL, "print this" },
 		{ 0 },
 	};
@@ -82,7 +79,7 @@ int ig_ps_main(int argc, char **argv)
 				"List the requests that the daemon is working on.", opts);
 		return IG_EXIT_OK;
 	}
-	if (ig_endpoint_find(url, config, &e, &err)) {
+	if (ig_endpoint_open(&where, &e, &err)) {
 		ig_complain("%s", err.text);
 		return IG_EXIT_FAILED;
 	}

@@ -6,30 +6,31 @@
  * exits with 130.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "cli/answer.h"
 #include "cli/command.h"
 #include "cli/endpoint.h"
 #include "cli/files.h"
 #include "cli/options.h"
+#include "cli/served.h"
+#include "cli/session.h"
 #include "cli/text.h"
-#include "cli/ws_client.h"
 
 #define MAX_PROMPT (16u << 20)
-#define CONNECT_TIMEOUT_MS 10000
-#define CANCEL_WAIT_MS 2000
-#define TICK_MS 100
+#define SILENCE_MS 3000
 
 struct run {
 	struct ig_ask ask;
-	const char *url, *config;
-	bool json, quiet, help;
+	struct ig_where where;
+	bool json, events, quiet, help;
 	bool tty; /* standard output is a terminal */
 	bool ends_with_newline;
+	struct ig_strbuf text; /* the whole answer, for --json */
 };
 
 /* Output that can't be written ends the run; a closed pipe does so silently. */
@@ -47,8 +48,12 @@ static int on_text(void *ctx, const char *s, size_t len)
 	struct ig_strbuf b;
 	int rc;
 
-	if (len == 0 || r->json)
+	if (len == 0 || r->events)
 		return 0;
+	if (r->json) {
+		ig_strbuf_add(&r->text, s, len);
+		return ig_strbuf_ok(&r->text) ? 0 : -ENOMEM;
+	}
 	r->ends_with_newline = s[len - 1] == '\n';
 	if (!r->tty)
 		return put(s, len);
@@ -60,9 +65,35 @@ static int on_text(void *ctx, const char *s, size_t len)
 	return rc;
 }
 
-/* All of standard input, without the last newline. */
-static int read_prompt(struct ig_strbuf *b, struct ig_error *err)
+static int on_event(void *ctx, const char *json, size_t len)
 {
+	struct run *r = ctx;
+	int rc = r->events ? put(json, len) : 0;
+
+	return rc || !r->events ? rc : put("\n", 1);
+}
+
+/* ---- the prompt ------------------------------------------------------------------- */
+
+/* Whether something was piped or redirected into us; /dev/null is nothing. */
+static bool input_is_given(void)
+{
+	struct stat st;
+
+	return fstat(STDIN_FILENO, &st) == 0 &&
+		(S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode) || S_ISSOCK(st.st_mode));
+}
+
+/* All of standard input, without the last newline. */
+static int read_input(struct ig_strbuf *b, bool hint, struct ig_error *err)
+{
+	struct pollfd p = { .fd = STDIN_FILENO, .events = POLLIN };
+	size_t before = b->len;
+
+	/* a pipe that somebody left open would make us wait without a word */
+	if (hint && poll(&p, 1, SILENCE_MS) == 0)
+		fputs("ingot: waiting for standard input, which is no terminal; </dev/null says that "
+		      "there is none\n", stderr);
 	for (;;) {
 		if (!ig_strbuf_reserve(b, 65536))
 			return ig_fail(err, -ENOMEM, "out of memory");
@@ -78,189 +109,179 @@ static int read_prompt(struct ig_strbuf *b, struct ig_error *err)
 			return ig_fail(err, -E2BIG, "the prompt is larger than %u MiB",
 				       MAX_PROMPT >> 20);
 	}
-	if (b->len && b->data[b->len - 1] == '\n')
+	if (b->len > before && b->data[b->len - 1] == '\n')
 		b->len--;
 	return 0;
 }
 
-static bool is_utf8(const char *s, size_t n)
+/* The prompt of the arguments, and standard input below it. */
+static int join(const char *prompt, struct ig_strbuf *b, struct ig_error *err)
 {
-	const unsigned char *p = (const unsigned char *)s;
+	static const char gap[] = "\n\n";
+	size_t n = strlen(prompt);
+	int rc;
 
-	for (size_t i = 0; i < n;) {
-		unsigned c = p[i++], more, least;
-		if (c < 0x80)
-			continue;
-		if (c >= 0xc2 && c < 0xe0)
-			more = 1, c &= 0x1f, least = 0x80;
-		else if (c >= 0xe0 && c < 0xf0)
-			more = 2, c &= 0x0f, least = 0x800;
-		else if (c >= 0xf0 && c < 0xf5)
-			more = 3, c &= 0x07, least = 0x10000;
-		else
-			return false;
-		for (; more; more--, i++) {
-			if (i >= n || (p[i] & 0xc0) != 0x80)
-				return false;
-			c = c << 6 | (p[i] & 0x3f);
-		}
-		if (c < least || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
-			return false;
+	if (!input_is_given()) {
+		ig_strbuf_puts(b, prompt);
+		return 0;
 	}
-	return true;
+	ig_strbuf_puts(b, prompt);
+	ig_strbuf_puts(b, n ? gap : "");
+	size_t start = b->len;
+	rc = read_input(b, true, err);
+	if (!rc && b->len == start && n) { /* nothing came */
+		b->len = n;
+		b->data[n] = 0;
+	}
+	return rc;
 }
 
-static int get_prompt(struct run *r, int n_args, char **args, struct ig_strbuf *b,
-		      struct ig_error *err)
+/* A lone argument is the prompt; but where the prompt can come from standard input, the
+ * name of a model that the daemon serves is that. */
+static bool is_model(struct run *r, const struct ig_endpoint *e, const char *arg)
 {
+	bool is = false;
+
+	if (!r->ask.model && ig_served_is_name(arg)) {
+		json_t *list = ig_served_list(e, NULL);
+		is = ig_served_has(list, arg);
+		json_decref(list);
+	}
+	return is;
+}
+
+static int get_prompt(struct run *r, const struct ig_endpoint *e, int n_args, char **args,
+		      struct ig_strbuf *b, struct ig_error *err)
+{
+	bool tty = isatty(STDIN_FILENO);
 	int rc = 0;
 
-	if (n_args == 1 && strcmp(args[0], "-")) {
-		ig_strbuf_puts(b, args[0]);
-	} else if (n_args == 1 || !isatty(STDIN_FILENO)) {
-		rc = read_prompt(b, err);
-	} else {
+	if (n_args == 2) {
+		if (r->ask.model)
+			return ig_fail(err, -EINVAL, "the model is named twice, --model %s and %s; or put "
+				       "the prompt in quotes", r->ask.model, args[0]);
+		r->ask.model = args[0];
+		args++;
+		n_args--;
+	} else if (n_args == 1 && (tty || input_is_given()) && is_model(r, e, args[0])) {
+		if (tty)
+			return ig_fail(err, -EINVAL, "%s is a model; what is the prompt? ingot run %s "
+				       "\"prompt\" (or talk with it: ingot chat %s)", args[0], args[0],
+				       args[0]);
+		r->ask.model = args[0];
+		n_args = 0;
+	}
+	if (n_args == 1 && strcmp(args[0], "-"))
+		rc = join(args[0], b, err);
+	else if (n_args == 1 || !tty)
+		rc = read_input(b, false, err);
+	else
 		return ig_fail(err, -EINVAL, "what is the prompt? ingot run \"prompt\", or - to read "
 			       "standard input");
-	}
 	if (rc)
 		return rc;
 	if (!ig_strbuf_ok(b))
 		return ig_fail(err, -ENOMEM, "out of memory");
 	if (!b->len)
 		return ig_fail(err, -EINVAL, "the prompt is empty");
-	if (!is_utf8(b->data, b->len))
+	if (b->len > MAX_PROMPT)
+		return ig_fail(err, -E2BIG, "the prompt is larger than %u MiB", MAX_PROMPT >> 20);
+	if (!ig_text_is_utf8(b->data, b->len))
 		return ig_fail(err, -EINVAL, "the prompt is not UTF-8");
 	r->ask.prompt = b->data;
 	r->ask.prompt_len = b->len;
 	return 0;
 }
 
-static int send_cancel(struct ig_ws *ws, const struct ig_answer *a)
+/* ---- the answer ------------------------------------------------------------------- */
+
+/* What went wrong, for people; and where JSON is wanted, in a. */
+static void complain(struct run *r, const struct ig_endpoint *e, struct ig_answer *a, int rc,
+		     const struct ig_error *err)
+{
+	switch (rc) {
+	case -EPROTO:
+		ig_complain("%s %s; is that Ingot's daemon?", e->url, err->text);
+		break;
+	case -EACCES:
+		ig_complain("%s %s", e->url, err->text);
+		break;
+	case -ECONNREFUSED:
+	case -ETIMEDOUT:
+		ig_endpoint_complain_absent(e, err->text);
+		break;
+	case -ECONNRESET:
+	case -EBADMSG:
+	case -ENOMEM:
+		ig_complain("%s: %s", e->url, err->text[0] ? err->text : "out of memory");
+		break;
+	default:
+		ig_complain("standard output: %s", strerror(-rc));
+		return;
+	}
+	snprintf(a->error, sizeof a->error, "%s", err->text);
+	a->state = IG_ANSWER_FAILED;
+}
+
+static int print_json(struct run *r, const struct ig_answer *a)
 {
 	struct ig_strbuf b;
 	int rc = -ENOMEM;
 
 	ig_strbuf_init(&b);
-	ig_strbuf_puts(&b, "{\"type\":\"response.cancel\"");
-	if (a->id[0]) {
-		ig_strbuf_puts(&b, ",\"response_id\":");
-		ig_strbuf_json(&b, a->id, strlen(a->id));
-	}
-	ig_strbuf_puts(&b, "}");
-	if (ig_strbuf_ok(&b))
-		rc = ig_ws_send(ws, b.data, b.len, NULL);
+	if (ig_answer_json(a, r->text.len ? r->text.data : "", r->text.len, &b))
+		rc = put(b.data, b.len);
 	ig_strbuf_finish(&b);
+	if (rc && rc != -EPIPE)
+		ig_complain("standard output: %s", strerror(-rc));
 	return rc;
 }
 
-/* Read events to the end.  0, -EINTR after a cancel, or negative with text. */
-static int stream(struct run *r, struct ig_ws *ws, struct ig_answer *a, struct ig_error *err)
-{
-	struct ig_strbuf msg;
-	int64_t give_up = 0;
-	int rc = 0;
-
-	ig_strbuf_init(&msg);
-	while (!ig_answer_ended(a)) {
-		if (ig_interrupted && !give_up) {
-			give_up = ig_now_ns() + (int64_t)CANCEL_WAIT_MS * 1000000;
-			/* without an id the default lane's request is meant: there is one only */
-			if (send_cancel(ws, a))
-				break;
-		}
-		if (give_up && ig_now_ns() > give_up)
-			break;
-		int n = ig_ws_next(ws, TICK_MS, &msg, err);
-		if (n < 0) {
-			rc = n;
-			break;
-		}
-		if (n == 0)
-			continue;
-		if (r->json) {
-			ig_strbuf_add(&msg, "\n", 1);
-			rc = ig_strbuf_ok(&msg) ? put(msg.data, msg.len) : -ENOMEM;
-			msg.len--;
-		}
-		if (!rc)
-			rc = ig_answer_event(a, msg.data, msg.len, ig_now_ns(), err);
-		if (rc) {
-			if (rc == -EPIPE)
-				ig_fail(err, rc, "standard output was closed");
-			else if (rc != -EBADMSG)
-				ig_fail(err, rc, "standard output: %s", strerror(-rc));
-			send_cancel(ws, a);
-			break;
-		}
-	}
-	ig_strbuf_finish(&msg);
-	return ig_interrupted ? -EINTR : rc;
-}
-
-static int report(struct run *r, const struct ig_endpoint *e, const struct ig_answer *a, int rc,
+static int report(struct run *r, const struct ig_endpoint *e, struct ig_answer *a, int rc,
 		  const struct ig_error *err)
 {
+	int status = IG_EXIT_OK;
 	char line[300];
 
-	if (!r->json && a->first_ns && !r->ends_with_newline && rc != -EPIPE)
-		put("\n", 1);
+	if (!r->json && !r->events && a->first_ns && !r->ends_with_newline && rc != -EPIPE) {
+		int failed = put("\n", 1);
+		rc = rc ? rc : failed;
+	}
 	if (rc == -EPIPE)
 		return IG_EXIT_FAILED;
 	if (rc && rc != -EINTR) {
-		ig_complain("%s: %s", e->url, err->text);
-		return IG_EXIT_FAILED;
-	}
-	if (a->state == IG_ANSWER_FAILED) {
+		complain(r, e, a, rc, err);
+		status = IG_EXIT_FAILED;
+	} else if (a->state == IG_ANSWER_FAILED) {
 		ig_complain("%s", a->error);
-		return rc == -EINTR ? IG_EXIT_INTERRUPTED : IG_EXIT_FAILED;
-	}
-	if (rc == -EINTR && !ig_answer_ended(a)) {
-		ig_complain("interrupted; the daemon did not confirm the end, the connection was closed");
-		return IG_EXIT_INTERRUPTED;
-	}
-	if (!r->quiet) {
+		status = IG_EXIT_FAILED;
+	} else if (!ig_answer_ended(a)) {
+		if (a->sent_ns)
+			ig_complain("interrupted; the daemon did not confirm the end, the connection was "
+				    "closed");
+		a->state = IG_ANSWER_CANCELLED;
+	} else if (!r->quiet && !r->json) {
 		ig_answer_summary(a, line, sizeof line);
 		fprintf(stderr, "%s\n", line);
 	}
-	return rc == -EINTR ? IG_EXIT_INTERRUPTED : IG_EXIT_OK;
+	if (r->json && print_json(r, a))
+		status = IG_EXIT_FAILED;
+	return ig_interrupted ? IG_EXIT_INTERRUPTED : status;
 }
 
 static int ask(struct run *r, const struct ig_endpoint *e)
 {
+	struct ig_session s = { .e = e, .raw = on_event, .ctx = r };
 	struct ig_error err = { 0 };
 	struct ig_answer a;
-	struct ig_strbuf create;
-	struct ig_ws *ws = NULL;
-	int rc, status = IG_EXIT_FAILED;
+	int rc, status;
 
-	ig_strbuf_init(&create);
+	ig_strbuf_init(&r->text);
 	ig_answer_init(&a, on_text, r);
-	if (!ig_ask_write(&r->ask, &create)) {
-		ig_complain("out of memory");
-		goto out;
-	}
-	rc = ig_ws_open(e, "/v1/responses", CONNECT_TIMEOUT_MS, &ws, &err);
-	if (rc == -EINTR) {
-		status = IG_EXIT_INTERRUPTED;
-		goto out;
-	}
-	if (rc == -EPROTO) {
-		ig_complain("%s %s; is that Ingot's daemon?", e->url, err.text);
-		goto out;
-	}
-	if (rc) {
-		ig_endpoint_complain_absent(e, err.text);
-		goto out;
-	}
-	a.sent_ns = ig_now_ns();
-	rc = ig_ws_send(ws, create.data, create.len, &err);
-	if (!rc)
-		rc = stream(r, ws, &a, &err);
+	rc = ig_session_ask(&s, &r->ask, &a, &err);
 	status = report(r, e, &a, rc, &err);
-out:
-	ig_ws_close(ws);
-	ig_strbuf_finish(&create);
+	ig_session_close(&s);
+	ig_strbuf_finish(&r->text);
 	return status;
 }
 
@@ -271,24 +292,13 @@ int ig_run_main(int argc, char **argv)
 	const struct ig_option opts[] = {
 		{ "model", 'm', IG_OPT_STRING, &q->model, NULL, "NAME",
 		  "which model answers (default: the daemon's)" },
-		{ "system", 's', IG_OPT_STRING, &q->system, NULL, "TEXT",
-		  "the system message (instructions)" },
-		{ "max-tokens", 'n', IG_OPT_INT, &q->max_tokens, &q->has_max_tokens, "N",
-		  "end after so many tokens", 1, 100000000 },
-		{ "temperature", 't', IG_OPT_NUMBER, &q->temperature, &q->has_temperature, "T",
-		  "0 … 2; 0 takes the likeliest token each time", 0, 2 },
-		{ "top-p", 0, IG_OPT_NUMBER, &q->top_p, &q->has_top_p, "P",
-		  "draw from the likeliest tokens that make up P", 0.000001, 1 },
-		{ "top-k", 0, IG_OPT_INT, &q->top_k, &q->has_top_k, "K",
-		  "draw from the K likeliest tokens; 0: from all", 0, 10000000 },
-		{ "seed", 0, IG_OPT_U64, &q->seed, &q->has_seed, "S", "the same seed, the same draws" },
+		IG_ASK_OPTIONS(q),
 		{ "json", 0, IG_OPT_FLAG, &r.json, NULL, NULL,
-		  "print the daemon's events, one JSON object a line" },
+		  "print one JSON object at the end: model, text, finish_reason, usage, timings" },
+		{ "events", 0, IG_OPT_FLAG, &r.events, NULL, NULL,
+		  "print the daemon's events as they come, one JSON object a line" },
 		{ "quiet", 'q', IG_OPT_FLAG, &r.quiet, NULL, NULL, "no line about speed at the end" },
-		{ "url", 0, IG_OPT_STRING, &r.url, NULL, "URL",
-		  "the daemon (default: $INGOT_URL, ingot.yaml, " IG_DEFAULT_URL ")" },
-		{ "config", 'c', IG_OPT_STRING, &r.config, NULL, "FILE",
-		  "the ingot.yaml that says where the daemon is" },
+		IG_WHERE_OPTIONS(&r.where),
 		{ "help", 'h', IG_OPT_FLAG, &r.help, NULL, NULL, "print this" },
 		{ 0 },
 	};
@@ -302,34 +312,36 @@ int ig_run_main(int argc, char **argv)
 		return IG_EXIT_USAGE;
 	}
 	if (r.help) {
-		ig_options_help(stdout, "run [options] \"prompt\"",
-				"Stream one answer from the daemon.  The prompt \"-\", or none with standard "
-				"input\nredirected, is read from there.  Ctrl-C cancels the request.", opts);
+		ig_options_help(stdout, "run [options] [MODEL] [\"prompt\"]",
+				"Stream one answer from the daemon.  Standard input, when redirected, is "
+				"appended to\nthe prompt, or is the prompt where none is given or it is -.  "
+				"Ctrl-C cancels.", opts);
 		return IG_EXIT_OK;
 	}
-	if (n_args > 1) {
-		ig_complain("run: one prompt expected, %d given; put it in quotes", n_args);
+	if (n_args > 2) {
+		ig_complain("run: at most a model and a prompt are expected, %d words given; put the "
+			    "prompt in quotes", n_args);
 		return IG_EXIT_USAGE;
 	}
-	if (q->seed > INT64_MAX) { /* JSON numbers of the daemon's reader end there */
-		ig_complain("run: --seed: at most %lld", (long long)INT64_MAX);
-		return IG_EXIT_USAGE;
-	}
-	if ((q->model && !is_utf8(q->model, strlen(q->model))) ||
-	    (q->system && !is_utf8(q->system, strlen(q->system)))) {
-		ig_complain("run: the arguments are not UTF-8");
+	if (r.json && r.events) {
+		ig_complain("run: --json and --events exclude each other");
 		return IG_EXIT_USAGE;
 	}
 	ig_strbuf_init(&prompt);
 	ig_catch_interrupts();
-	int rc = get_prompt(&r, n_args, argv, &prompt, &err);
+	int rc = ig_endpoint_open(&r.where, &e, &err);
+	if (rc) {
+		ig_complain("%s", err.text);
+		return IG_EXIT_FAILED;
+	}
+	rc = get_prompt(&r, &e, n_args, argv, &prompt, &err);
+	if (!rc)
+		rc = ig_ask_check(q, &err);
 	if (ig_interrupted) {
 		status = IG_EXIT_INTERRUPTED;
 	} else if (rc) {
 		ig_complain("run: %s", err.text);
 		status = rc == -EINVAL ? IG_EXIT_USAGE : IG_EXIT_FAILED;
-	} else if (ig_endpoint_find(r.url, r.config, &e, &err)) {
-		ig_complain("%s", err.text);
 	} else {
 		status = ask(&r, &e);
 	}

@@ -39,6 +39,7 @@ struct ig_ws {
 	struct queue in, out;
 	struct ig_strbuf partial;
 	bool open, closing;
+	char bearer[sizeof ((struct ig_endpoint *)0)->api_key + 8]; /* "Bearer KEY"; "": none */
 	int rc; /* why it ended */
 	struct ig_error err;
 };
@@ -85,7 +86,11 @@ static void on_connect_error(struct ig_ws *ws, struct lws *wsi, const char *in, 
 {
 	unsigned status = wsi ? lws_http_client_http_response(wsi) : 0;
 
-	if (status)
+	if (status == 401 || status == 403)
+		ws->rc = ig_fail(&ws->err, -EACCES, "refused the API key (HTTP %u)%s", status,
+				 ws->bearer[0] ? "" : ": none was given; see --api-key-file and "
+				 "INGOT_API_KEY");
+	else if (status)
 		ws->rc = ig_fail(&ws->err, -EPROTO,
 				 "answered HTTP %u instead of opening a WebSocket", status);
 	else if (ws->rc == 0)
@@ -164,6 +169,15 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 	case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
 		on_connect_error(ws, wsi, in, len);
 		break;
+	case LWS_CALLBACK_CLIENT_APPEND_HANDSHAKE_HEADER: {
+		unsigned char **p = in;
+		if (ws->bearer[0] &&
+		    lws_add_http_header_by_token(wsi, WSI_TOKEN_HTTP_AUTHORIZATION,
+						 (const unsigned char *)ws->bearer,
+						 (int)strlen(ws->bearer), p, *p + len))
+			return -1;
+		break;
+	}
 	case LWS_CALLBACK_CLIENT_ESTABLISHED:
 		ws->wsi = wsi;
 		ws->open = true;
@@ -238,6 +252,7 @@ int ig_ws_open(const struct ig_endpoint *e, const char *path, int timeout_ms, st
 	struct lws_context_creation_info info = { 0 };
 	struct lws_client_connect_info connect = { 0 };
 	struct ig_ws *ws = calloc(1, sizeof *ws);
+	char socket[sizeof e->socket + 2];
 	int rc;
 
 	*out = NULL;
@@ -252,13 +267,23 @@ int ig_ws_open(const struct ig_endpoint *e, const char *path, int timeout_ms, st
 	info.protocols = protocols;
 	info.user = ws;
 	info.fd_limit_per_thread = 32; /* the soft limit may be a million: no table of that size */
+	if (e->api_key[0])
+		snprintf(ws->bearer, sizeof ws->bearer, "Bearer %s", e->api_key);
+	if (e->tls)
+		info.options |= LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT;
+	if (e->cacert[0])
+		info.client_ssl_ca_filepath = e->cacert;
 	ws->context = lws_create_context(&info);
 	if (!ws->context) {
 		rc = ig_fail(err, -ENOMEM, "libwebsockets does not start");
 		goto fail;
 	}
 	connect.context = ws->context;
-	connect.address = e->host;
+	/* lws takes what begins with + for a unix socket */
+	snprintf(socket, sizeof socket, "+%s", e->socket);
+	connect.address = e->socket[0] ? socket : e->host;
+	if (e->tls)
+		connect.ssl_connection = LCCSCF_USE_SSL;
 	connect.port = e->port;
 	connect.path = path;
 	connect.host = e->authority;
@@ -276,6 +301,20 @@ int ig_ws_open(const struct ig_endpoint *e, const char *path, int timeout_ms, st
 fail:
 	destroy(ws);
 	return rc;
+}
+
+int ig_ws_socket(const struct ig_ws *ws)
+{
+	return ws->wsi ? lws_get_socket_fd(ws->wsi) : -1;
+}
+
+void ig_ws_idle(struct ig_ws *ws)
+{
+	if (!ws->wsi)
+		return;
+	lws_sul_schedule(ws->context, 0, &ws->tick, on_tick, 1);
+	if (lws_service(ws->context, -1) < 0)
+		end(ws, -ECONNRESET, "the event loop failed");
 }
 
 int ig_ws_send(struct ig_ws *ws, const char *text, size_t len, struct ig_error *err)

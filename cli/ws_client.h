@@ -10,7 +10,7 @@
 
 struct ig_ws;
 
-/* -ECONNREFUSED: nobody answers there, -EPROTO: someone does, but not with a
+/* With the endpoint's key, TLS or unix socket.  -ECONNREFUSED: nobody answers there, -EPROTO: someone does, but not with a
  * WebSocket, -ETIMEDOUT, -EINTR (ig_interrupted); each with text. */
 int ig_ws_open(const struct ig_endpoint *e, const char *path, int timeout_ms, struct ig_ws **out,
 	       struct ig_error *err);
@@ -19,6 +19,11 @@ int ig_ws_send(struct ig_ws *ws, const char *text, size_t len, struct ig_error *
 /* The next text message replaces what is in msg.  1: there is one, 0: none came
  * within timeout_ms, -ECONNRESET: the connection has ended (text says how). */
 int ig_ws_next(struct ig_ws *ws, int timeout_ms, struct ig_strbuf *msg, struct ig_error *err);
+/* For one who waits for something else, a person's typing, meanwhile: the socket to
+ * poll for reading (-1: none), and what to call when it has something: answers pings,
+ * notices that the server has gone. */
+int ig_ws_socket(const struct ig_ws *ws);
+void ig_ws_idle(struct ig_ws *ws);
 /* Say goodbye (code 1000), wait shortly, free.  NULL is fine. */
 void ig_ws_close(struct ig_ws *ws);
 

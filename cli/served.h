@@ -1,0 +1,17 @@
+/* served.h: the models that the daemon serves (GET /v1/models). */
+#ifndef INGOT_CLI_SERVED_H
+#define INGOT_CLI_SERVED_H
+
+#include <jansson.h>
+
+#include "cli/endpoint.h"
+
+/* The list's entries, an array (json_decref); NULL with text when it can't be had. */
+json_t *ig_served_list(const struct ig_endpoint *e, struct ig_error *err);
+/* The name of entry i; "?" when it has none. */
+const char *ig_served_name(const json_t *list, size_t i);
+bool ig_served_has(const json_t *list, const char *name);
+/* Whether text could be a model's name: 1 to 128 of A-Z a-z 0-9 . _ : / - */
+bool ig_served_is_name(const char *text);
+
+#endif
