@@ -57,6 +57,7 @@ void ig_service_reload(struct ig_service *s)
 	if (ig_config_load(s->config->file, &config, &err) < 0) {
 		ig_log_error("reload: %s; the old configuration stays", err.text);
 		apply_log(s->config, &err); /* a rotated file is reopened all the same */
+		ig_net_reload_files(s->net); /* and a key that was taken away is */
 		return;
 	}
 	if (apply_log(config, &err) < 0)
@@ -67,6 +68,7 @@ void ig_service_reload(struct ig_service *s)
 	ig_config_diff(s->first, config, log_left, NULL);
 	ig_engine_reload(s->engine, config);
 	ig_net_reload(s->net, config);
+	ig_net_reload_files(s->net);
 	if (s->ledger)
 		ig_ledger_set_retention(s->ledger, config->ledger.retention_days);
 	if (s->config != s->first)

@@ -17,7 +17,8 @@ struct ig_service {
  * After an error, stop what was started. */
 int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net_event ev),
 		     void (*device_lost)(void *ctx), struct ig_error *err);
-/* Read the configuration again and reopen the log; on any error the old one stays. */
+/* Read the configuration, the keys and the certificate again and reopen the log; on any
+ * error the old ones stay. */
 void ig_service_reload(struct ig_service *s);
 /* Cancel what runs and free all. */
 void ig_service_stop(struct ig_service *s);

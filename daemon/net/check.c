@@ -1,6 +1,8 @@
 /* check.c: see check.h. */
 #include "daemon/net/check.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <strings.h>
 
@@ -73,4 +75,45 @@ bool ig_check_length(const char *text, uint64_t *out)
 		v = v * 10 + (uint64_t)(*text - '0');
 	*out = v;
 	return true;
+}
+
+const char *ig_check_bearer(const char *value, size_t *len)
+{
+	if (strncasecmp(value, "Bearer ", 7))
+		return NULL;
+	value += 7;
+	value += strspn(value, " ");
+	*len = strlen(value);
+	while (*len && value[*len - 1] == ' ')
+		--*len;
+	return *len ? value : NULL;
+}
+
+/* Whether path is the folder, without its last slash, or lies in it. */
+static bool within(const char *path, const char *folder)
+{
+	size_t n = strlen(folder);
+
+	return !strncmp(path, folder, n) && (!path[n] || path[n] == '/');
+}
+
+bool ig_check_role(enum ig_role role, const char *path)
+{
+	if (role == IG_ROLE_ADMINISTRATOR || !strcmp(path, "/") || !strcmp(path, "/healthz"))
+		return true;
+	return within(path, "/v1") && !within(path, "/v1/ingot");
+}
+
+bool ig_check_loopback(const char *address)
+{
+	struct in6_addr a6;
+	struct in_addr a4;
+
+	if (!strcmp(address, "localhost"))
+		return true;
+	if (inet_pton(AF_INET, address, &a4) == 1)
+		return ntohl(a4.s_addr) >> 24 == 127;
+	if (inet_pton(AF_INET6, address, &a6) != 1)
+		return false;
+	return IN6_IS_ADDR_LOOPBACK(&a6) || (IN6_IS_ADDR_V4MAPPED(&a6) && a6.s6_addr[12] == 127);
 }

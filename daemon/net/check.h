@@ -2,6 +2,8 @@
 #ifndef INGOT_NET_CHECK_H
 #define INGOT_NET_CHECK_H
 
+#include "daemon/store/keys.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -13,5 +15,12 @@ bool ig_check_host(const char *host, const char *configured, char *const *allowe
 bool ig_check_origin(const char *origin, char *const *allowed);
 /* A Content-Length: digits and nothing else.  False when it is not one. */
 bool ig_check_length(const char *text, uint64_t *out);
+/* The key in the value of an Authorization header, "Bearer KEY"; NULL: there is none. */
+const char *ig_check_bearer(const char *value, size_t *len);
+/* Whether a role may ask for this path: all but /, /healthz and /v1/ without
+ * /v1/ingot/ is the administrators'. */
+bool ig_check_role(enum ig_role role, const char *path);
+/* Whether an address (of a configuration, or a peer's) is this machine's alone. */
+bool ig_check_loopback(const char *address);
 
 #endif

@@ -47,9 +47,11 @@ static const char *reason_phrase(int status)
 		int status;
 		const char *text;
 	} phrases[] = {
-		{ 200, "OK" }, { 204, "No Content" }, { 400, "Bad Request" }, { 403, "Forbidden" },
+		{ 200, "OK" }, { 204, "No Content" }, { 400, "Bad Request" }, { 401, "Unauthorized" },
+		{ 403, "Forbidden" },
 		{ 404, "Not Found" }, { 405, "Method Not Allowed" }, { 411, "Length Required" },
 		{ 413, "Content Too Large" }, { 414, "URI Too Long" }, { 426, "Upgrade Required" },
+		{ 429, "Too Many Requests" },
 		{ 500, "Internal Server Error" }, { 503, "Service Unavailable" },
 	};
 
@@ -87,7 +89,7 @@ static void common_headers(struct conn *c, int status)
 			 reason_phrase(status), id);
 	if (c->origin[0])
 		ig_strbuf_printf(&c->out, "access-control-allow-origin: %s\r\nvary: origin\r\n"
-				 "access-control-expose-headers: x-request-id\r\n", c->origin);
+				 "access-control-expose-headers: x-request-id, retry-after\r\n", c->origin);
 	ig_strbuf_puts(&c->out, c->keep_open ? "connection: keep-alive\r\n" : "connection: close\r\n");
 }
 
@@ -108,6 +110,8 @@ static void write_head(struct conn *c, const struct ig_http_head *h)
 		ig_strbuf_printf(&c->out, "retry-after: %u\r\n", h->retry_after_s);
 	if (h->upgrade)
 		ig_strbuf_puts(&c->out, "upgrade: websocket\r\n");
+	if (h->status == 401)
+		ig_strbuf_puts(&c->out, "www-authenticate: Bearer realm=\"ingot\"\r\n");
 	ig_strbuf_puts(&c->out, "\r\n");
 	c->head_written = true;
 }
@@ -220,7 +224,8 @@ static int check_head(struct conn *c, const char **code, const char **message)
 		*message = n ? "The Host header is too long." : "The Host header is missing.";
 		return 400;
 	}
-	if (!ig_check_host(host, config->server.host, config->server.allowed_hosts)) {
+	/* No page reaches a unix socket, and what is in Host there is made up. */
+	if (!c->local && !ig_check_host(host, config->server.host, config->server.allowed_hosts)) {
 		*code = "host_not_allowed";
 		*message = "The Host header names another host; server.allowed_hosts lists those "
 			   "that are allowed besides the loopback names.";
@@ -281,8 +286,10 @@ static int preflight(struct conn *c)
 	if (!ig_conn_begin_out(c))
 		return -1;
 	common_headers(c, 204);
-	ig_strbuf_puts(&c->out, "access-control-allow-methods: GET, POST\r\n"
-		       "access-control-allow-headers: authorization, content-type\r\n"
+	/* "*" covers what SDKs add of their own; it does not cover authorization. */
+	ig_strbuf_puts(&c->out, "access-control-allow-methods: GET, POST, DELETE\r\n"
+		       "access-control-allow-headers: authorization, content-type, x-api-key, "
+		       "anthropic-version, anthropic-beta, openai-beta, *\r\n"
 		       "access-control-max-age: 600\r\n\r\n");
 	ig_conn_write(c, LWS_WRITE_HTTP);
 	return -1;
@@ -321,13 +328,17 @@ static int on_request(struct conn *c)
 
 	begin_request(c);
 	int status = check_head(c, &code, &message);
+	/* A browser that asks whether it may has no key with it. */
+	bool asks = !status && !strcmp(c->method, "OPTIONS") && c->origin[0];
+	if (!status && !asks)
+		status = ig_who_check(c, &code, &message);
 	if (!status)
 		status = check_body(c, &code, &message);
 	if (status)
 		return refuse(c, status, code, message);
 	/* From here on our own timers decide: a reply may take its time. */
 	lws_set_timeout(c->wsi, NO_PENDING_TIMEOUT, 0);
-	if (!strcmp(c->method, "OPTIONS") && c->origin[0])
+	if (asks)
 		return preflight(c);
 	c->head_only = !strcmp(c->method, "HEAD");
 	method = c->head_only ? "GET" : c->method;
@@ -415,6 +426,8 @@ static int on_upgrade(struct conn *c, const char *to)
 
 	begin_request(c);
 	int status = check_head(c, &code, &message);
+	if (!status)
+		status = ig_who_check(c, &code, &message);
 	if (!status)
 		status = check_body(c, &code, &message);
 	if (!status && (strcasecmp(to, "websocket") || strcmp(c->method, "GET"))) {

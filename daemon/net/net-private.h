@@ -1,10 +1,11 @@
-/* net-private.h: what server.c, http.c and websocket.c share.  The loop thread's. */
+/* net-private.h: what the files of this folder share.  The loop thread's. */
 #ifndef INGOT_NET_NET_PRIVATE_H
 #define INGOT_NET_NET_PRIVATE_H
 
 #include "daemon/net/net.h"
 #include "daemon/protocol/exchange.h"
 #include "daemon/protocol/utf8.h"
+#include "daemon/store/keys.h"
 
 #include <libwebsockets.h>
 #include <pthread.h>
@@ -21,7 +22,11 @@ struct conn {
 	struct lws *wsi;
 	enum conn_kind kind;
 	bool over_limit;
+	bool local; /* over the unix socket */
 	char client[64];
+	struct ig_principal who; /* of the request that is read; of a WebSocket for its life */
+	unsigned char key_hash[32]; /* of who's key */
+	bool revoked; /* that key is gone: a WebSocket gets no new request in */
 	int64_t blocked_ns; /* since when it wants to write and can't; 0: it does not */
 	struct ig_strbuf out; /* LWS_PRE bytes, then what is to be written */
 	/* A body or a message as it comes in. */
@@ -56,7 +61,10 @@ struct ig_net {
 	struct conn *conns; /* loop */
 	uint32_t n_conns; /* loop */
 	int port;
-	char host[128]; /* for people: brackets round a v6 address */
+	char host[128]; /* for people: brackets round a v6 address; "": no TCP */
+	struct lws_vhost *tcp, *local;
+	struct ig_keys *keys; /* loop */
+	bool keys_required; /* loop: there is, or was, a file of keys */
 	pthread_t thread;
 	bool started, draining, drained; /* draining, drained: loop */
 	bool sweeping; /* loop: the timer is armed */
@@ -67,6 +75,9 @@ struct ig_net {
 	bool closed; /* lock: the context is gone */
 	bool reloaded; /* lock: next is newer than options */
 	struct net_options next; /* lock */
+	bool new_keys, new_certificate; /* lock: to be taken over */
+	struct ig_keys *next_keys; /* lock: NULL: the file is gone */
+	bool had_keys; /* lock: it was there once */
 };
 
 static inline struct conn *conn_of(struct lws *wsi)
@@ -83,6 +94,24 @@ bool ig_conn_write(struct conn *c, enum lws_write_protocol kind);
 int ig_conn_append(struct conn *c, const void *data, size_t len, uint64_t max);
 /* Give up the buffer of in: *len bytes, malloc'd, NUL-terminated; NULL on failure. */
 char *ig_conn_take_in(struct conn *c, size_t *len);
+
+/* listen.c: main's thread, at the start. */
+/* Whether it can be listened as the configuration says, and, with net, listen. */
+int ig_listen(struct ig_net *net, const struct ig_config *config, const struct ig_keys *keys,
+	      const struct lws_protocols *protocols, struct ig_error *err);
+
+/* tls.c: any thread. */
+/* Whether these two PEM files are a certificate and its key that can be served. */
+int ig_tls_check(const char *cert, const char *key, struct ig_error *err);
+
+/* who.c */
+/* Fill in c->who by the request's headers and judge whether it may have the path: 0, or a
+ * status with its text. */
+int ig_who_check(struct conn *c, const char **code, const char **message);
+/* "unix:uid=N" */
+void ig_who_describe_peer(int fd, char *out, size_t cap);
+/* After other keys: WebSockets whose key is not among them. */
+void ig_who_revoke(struct ig_net *net);
 
 /* http.c, websocket.c: callbacks by reason.  Nonzero closes the connection. */
 int ig_http_callback(struct conn *c, enum lws_callback_reasons reason, void *in, size_t len);

@@ -22,18 +22,21 @@ struct ig_net_deps {
 	void *event_ctx;
 };
 
-/* Whether server.host and server.port can be listened on now: to fail before models
- * are loaded.  The error is the one of ig_net_create. */
+/* Whether the configuration can be listened on now: addresses, certificate, keys; to fail
+ * before models are loaded.  The error is the one of ig_net_create. */
 int ig_net_probe(const struct ig_config *config, struct ig_error *err);
 /* Listen and start the loop; when it returns 0, requests are answered.  An error
- * names host, port and reason. */
+ * names host and port, or file, and reason. */
 int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig_error *err);
-/* The port it got. */
+/* The port it got; 0: it listens on no port. */
 int ig_net_port(const struct ig_net *net);
-/* "http://HOST:PORT" */
+/* "http://HOST:PORT", "https://…"; "unix:PATH" when that is all. */
 void ig_net_url(const struct ig_net *net, char *out, size_t cap);
 /* Any thread: take over the reloadable options; config is not used afterwards. */
 void ig_net_reload(struct ig_net *net, const struct ig_config *config);
+/* Any thread but the loop: read keys and certificate again.  What is wrong with them is
+ * logged, and the old ones stay; a file of keys that is gone is one without keys. */
+void ig_net_reload_files(struct ig_net *net);
 /* New requests get 503, idle connections are closed, the others when they are done. */
 void ig_net_drain(struct ig_net *net);
 /* Cancel what runs, close everything, join the loop.  The engine must still live. */

@@ -1,6 +1,6 @@
 /*
- * server.c: the loop thread: libwebsockets' context, the listening socket,
- * connections as a whole, timers, drain and stop.
+ * server.c: the loop thread: connections as a whole, timers, drain and stop, and what
+ * a reload brings.  Where it listens is in listen.c.
  *
  * Other threads only set a flag or leave something under the lock and call
  * lws_cancel_service; everything else happens on the loop.  One timer sweeps while
@@ -12,14 +12,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 /* The longest pause between two sweeps: how late a slow client is noticed. */
 #define SWEEP_NS 1000000000
@@ -27,15 +23,6 @@
 #define GOODBYE_NS 300000000
 /* Descriptors besides the connections': database, models, log, pipes. */
 #define OWN_FDS 64
-#define HEADER_TIMEOUT_S 20 /* to send a request's head, or its next piece of body */
-#define KEEPALIVE_TIMEOUT_S 60 /* an HTTP connection without a request */
-
-/* A ping after a minute of silence.  The peer has five minutes to answer: a client
- * that reads slowly answers only when it has read what is in front of the ping. */
-static const lws_retry_bo_t retry_policy = {
-	.secs_since_valid_ping = 60,
-	.secs_since_valid_hangup = 360,
-};
 
 uint32_t ig_net_n_fds(uint32_t max_connections)
 {
@@ -123,7 +110,11 @@ static struct conn *conn_create(struct ig_net *net, struct lws *wsi)
 	c->net = net;
 	c->wsi = wsi;
 	c->over_limit = net->n_conns >= net->config->server.max_connections;
-	lws_get_peer_simple(wsi, c->client, sizeof c->client);
+	c->local = net->local && lws_get_vhost(wsi) == net->local;
+	if (c->local)
+		ig_who_describe_peer(lws_get_socket_fd(wsi), c->client, sizeof c->client);
+	else
+		lws_get_peer_simple(wsi, c->client, sizeof c->client);
 	c->next = net->conns;
 	if (c->next)
 		c->next->prev = c;
@@ -252,16 +243,33 @@ static void api_options(const struct ig_net *net, struct ig_api_options *o)
 	};
 }
 
-static void take_options(struct ig_net *net)
+static void take_keys(struct ig_net *net, struct ig_keys *keys)
 {
+	ig_keys_destroy(net->keys);
+	net->keys = keys;
+	/* Never less is asked for than before: a file that got lost opens nothing. */
+	net->keys_required |= keys != NULL;
+	ig_who_revoke(net);
+}
+
+static void take_reloaded(struct ig_net *net)
+{
+	const struct ig_config *config = net->config;
 	struct ig_api_options o;
 
 	pthread_mutex_lock(&net->lock);
-	bool reloaded = net->reloaded;
+	bool reloaded = net->reloaded, new_keys = net->new_keys, certificate = net->new_certificate;
+	struct ig_keys *keys = net->next_keys;
 	if (reloaded)
 		net->options = net->next;
-	net->reloaded = false;
+	net->reloaded = net->new_keys = net->new_certificate = false;
+	net->next_keys = NULL;
 	pthread_mutex_unlock(&net->lock);
+	if (new_keys)
+		take_keys(net, keys);
+	if (certificate && lws_tls_cert_updated(net->context, config->server.tls_cert,
+						config->server.tls_key, NULL, 0, NULL, 0))
+		ig_log_error("reload: %s was not taken over", config->server.tls_cert);
 	if (!reloaded)
 		return;
 	api_options(net, &o);
@@ -280,7 +288,7 @@ static void begin_drain(struct ig_net *net)
 
 static void woken(struct ig_net *net)
 {
-	take_options(net);
+	take_reloaded(net);
 	if (atomic_load(&net->want_drain) && !net->draining)
 		begin_drain(net);
 	ig_api_poll(net->api);
@@ -352,88 +360,7 @@ static void emit(int level, const char *line)
 	ig_log_debug("libwebsockets: %.*s", (int)n, line);
 }
 
-/* ---- listening -------------------------------------------------------------------------- */
-
-/* Bind once ourselves: libwebsockets does not tell why it could not. */
-static int probe(const char *host, uint32_t port, bool *v6, struct ig_error *err)
-{
-	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
-	struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
-	int on = 1, rc = 0;
-
-	*v6 = inet_pton(AF_INET6, host, &a6.sin6_addr) == 1;
-	if (!*v6 && inet_pton(AF_INET, host, &a4.sin_addr) != 1)
-		return ig_fail(err, -EINVAL, "can't listen on %s:%u: server.host must be an IP address "
-			       "or localhost", host, port);
-	int fd = socket(*v6 ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
-	if (fd < 0)
-		return ig_fail(err, -errno, "can't listen on %s:%u: %s", host, port, strerror(errno));
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-	if (bind(fd, *v6 ? (struct sockaddr *)&a6 : (struct sockaddr *)&a4,
-		 *v6 ? (socklen_t)sizeof a6 : (socklen_t)sizeof a4) < 0 || listen(fd, 1) < 0)
-		rc = ig_fail(err, -errno, "can't listen on %s%s%s:%u: %s", *v6 ? "[" : "", host,
-			     *v6 ? "]" : "", port, strerror(errno));
-	close(fd);
-	return rc;
-}
-
-static const char *listen_host(const struct ig_config *config)
-{
-	const char *host = config->server.host;
-
-	return strcmp(host, "localhost") ? host : "127.0.0.1";
-}
-
-int ig_net_probe(const struct ig_config *config, struct ig_error *err)
-{
-	bool v6;
-
-	return probe(listen_host(config), config->server.port, &v6, err);
-}
-
-static int listen_on(struct ig_net *net, struct ig_error *err)
-{
-	const struct ig_config *config = net->config;
-	const char *host = listen_host(config);
-	struct lws_context_creation_info info = { 0 };
-	bool v6;
-
-	int rc = probe(host, config->server.port, &v6, err);
-	if (rc < 0)
-		return rc;
-	snprintf(net->host, sizeof net->host, "%s%s%s", v6 ? "[" : "", host, v6 ? "]" : "");
-
-	lws_set_log_level(LLL_ERR | LLL_WARN, emit);
-	info.port = (int)config->server.port;
-	info.iface = host;
-	info.protocols = protocols;
-	info.user = net;
-	info.options = LWS_SERVER_OPTION_SKIP_SERVER_CANONICAL_NAME |
-		       LWS_SERVER_OPTION_FAIL_UPON_UNABLE_TO_BIND |
-		       (v6 ? 0 : LWS_SERVER_OPTION_DISABLE_IPV6);
-	info.max_http_header_data2 = config->server.max_header;
-	info.max_http_header_pool2 = config->server.max_connections + SPARE_CONNECTIONS;
-	info.fd_limit_per_thread = config->server.max_connections + SPARE_CONNECTIONS + 8;
-	info.pt_serv_buf_size = 16384;
-	info.timeout_secs = HEADER_TIMEOUT_S;
-	info.keepalive_timeout = KEEPALIVE_TIMEOUT_S;
-	info.retry_and_idle_policy = &retry_policy;
-	info.gid = (gid_t)-1;
-	info.uid = (uid_t)-1;
-	net->context = lws_create_context(&info);
-	if (!net->context)
-		return ig_fail(err, -EIO, "can't listen on %s:%u: libwebsockets could not start",
-			       net->host, config->server.port);
-	struct lws_vhost *vhost = lws_get_vhost_by_name(net->context, "default");
-	net->port = vhost ? lws_get_vhost_listen_port(vhost) : -1;
-	if (net->port <= 0) {
-		lws_context_destroy(net->context);
-		net->context = NULL;
-		return ig_fail(err, -EIO, "can't listen on %s:%u: no listening socket", net->host,
-			       config->server.port);
-	}
-	return 0;
-}
+/* ---- the thread --------------------------------------------------------------------------- */
 
 static void time_is_up(lws_sorted_usec_list_t *sul)
 {
@@ -488,6 +415,25 @@ static void *loop(void *ctx)
 
 /* ---- life --------------------------------------------------------------------------------- */
 
+static int load_keys(const struct ig_config *config, struct ig_keys **out, struct ig_error *err)
+{
+	const char *path = config->server.keys_file;
+
+	*out = NULL;
+	return path && path[0] ? ig_keys_load(path, out, err) : 0;
+}
+
+int ig_net_probe(const struct ig_config *config, struct ig_error *err)
+{
+	struct ig_keys *keys;
+	int rc = load_keys(config, &keys, err);
+
+	if (!rc)
+		rc = ig_listen(NULL, config, keys, protocols, err);
+	ig_keys_destroy(keys);
+	return rc;
+}
+
 int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig_error *err)
 {
 	struct ig_net *net = calloc(1, sizeof *net);
@@ -513,7 +459,12 @@ int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 		goto fail;
 	}
-	rc = listen_on(net, err);
+	rc = load_keys(net->config, &net->keys, err);
+	if (rc < 0)
+		goto fail;
+	net->keys_required = net->had_keys = net->keys != NULL;
+	lws_set_log_level(LLL_ERR | LLL_WARN, emit);
+	rc = ig_listen(net, net->config, net->keys, protocols, err);
 	if (rc < 0)
 		goto fail;
 	rc = -pthread_create(&net->thread, NULL, loop, net);
@@ -538,7 +489,12 @@ int ig_net_port(const struct ig_net *net)
 
 void ig_net_url(const struct ig_net *net, char *out, size_t cap)
 {
-	snprintf(out, cap, "http://%s:%d", net->host, net->port);
+	const char *cert = net->config->server.tls_cert;
+
+	if (net->host[0])
+		snprintf(out, cap, "%s://%s:%d", cert && cert[0] ? "https" : "http", net->host, net->port);
+	else
+		snprintf(out, cap, "unix:%s", net->config->server.unix_socket);
 }
 
 void ig_net_reload(struct ig_net *net, const struct ig_config *config)
@@ -549,6 +505,41 @@ void ig_net_reload(struct ig_net *net, const struct ig_config *config)
 	if (!net->closed)
 		lws_cancel_service(net->context);
 	pthread_mutex_unlock(&net->lock);
+}
+
+/* The files' names are those of the start. */
+void ig_net_reload_files(struct ig_net *net)
+{
+	const struct ig_config *config = net->config;
+	const char *cert = config->server.tls_cert;
+	struct ig_keys *keys = NULL, *unused = NULL;
+	struct ig_error err = { 0 };
+	bool good_keys = !load_keys(config, &keys, &err), good_certificate = false;
+
+	if (!good_keys)
+		ig_log_error("reload: %s; the old keys stay", err.text);
+	if (cert && cert[0]) {
+		good_certificate = !ig_tls_check(cert, config->server.tls_key, &err);
+		if (!good_certificate)
+			ig_log_error("reload: %s; the old certificate stays", err.text);
+	}
+	pthread_mutex_lock(&net->lock);
+	if (good_keys) {
+		if (keys)
+			ig_log_info("reload: %zu keys in %s", ig_keys_count(keys), config->server.keys_file);
+		else if (net->had_keys)
+			ig_log_error("reload: %s is gone: no key is accepted until it is back, or until a "
+				     "restart", config->server.keys_file);
+		net->had_keys |= keys != NULL;
+		unused = net->next_keys; /* the loop has not come to it */
+		net->next_keys = keys;
+		net->new_keys = true;
+	}
+	net->new_certificate |= good_certificate;
+	if (!net->closed)
+		lws_cancel_service(net->context);
+	pthread_mutex_unlock(&net->lock);
+	ig_keys_destroy(unused);
 }
 
 void ig_net_drain(struct ig_net *net)
@@ -573,6 +564,8 @@ void ig_net_destroy(struct ig_net *net)
 		return;
 	ig_net_stop(net);
 	ig_api_destroy(net->api);
+	ig_keys_destroy(net->keys);
+	ig_keys_destroy(net->next_keys);
 	pthread_mutex_destroy(&net->lock);
 	free(net);
 }

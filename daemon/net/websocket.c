@@ -14,6 +14,7 @@ static const char *close_text(int code)
 	case 1001: return "the server is shutting down";
 	case 1003: return "only text messages are taken";
 	case 1007: return "the message is not UTF-8";
+	case 1008: return "the key is no longer valid";
 	case 1009: return "the message is larger than server.max_body";
 	default: return "the server ran out of memory";
 	}
@@ -59,6 +60,8 @@ static int on_receive(struct conn *c, const void *data, size_t len)
 {
 	if (!c->session)
 		return -1;
+	if (c->revoked)
+		return close_with(c, 1008);
 	if (lws_frame_is_binary(c->wsi))
 		return close_with(c, 1003);
 	int rc = ig_conn_append(c, data, len, c->net->config->server.max_body);

@@ -1,0 +1,256 @@
+/*
+ * listen.c: where the daemon listens: the TCP port, plain or with TLS, and the unix
+ * socket; and what it refuses to: the network without keys, a socket that is another's.
+ *
+ * libwebsockets does not say why it could not, and takes away whatever lies where a unix
+ * socket is to be.  So each address is bound here once before it is left to it.
+ */
+#include "daemon/net/net-private.h"
+
+#include "base/log.h"
+#include "daemon/net/check.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <openssl/ssl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define HEADER_TIMEOUT_S 20 /* to send a request's head, or its next piece of body */
+#define KEEPALIVE_TIMEOUT_S 60 /* an HTTP connection without a request */
+
+/* A ping after a minute of silence.  The peer has five minutes to answer: a client
+ * that reads slowly answers only when it has read what is in front of the ping. */
+static const lws_retry_bo_t retry_policy = {
+	.secs_since_valid_ping = 60,
+	.secs_since_valid_hangup = 360,
+};
+
+static bool is_set(const char *text)
+{
+	return text && text[0];
+}
+
+static const char *listen_host(const struct ig_config *config)
+{
+	const char *host = config->server.host;
+
+	return strcmp(host, "localhost") ? host : "127.0.0.1";
+}
+
+/* ---- TCP ---------------------------------------------------------------------------- */
+
+static int probe_tcp(const char *host, uint32_t port, bool *v6, struct ig_error *err)
+{
+	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
+	struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+	int on = 1, rc = 0;
+
+	*v6 = inet_pton(AF_INET6, host, &a6.sin6_addr) == 1;
+	if (!*v6 && inet_pton(AF_INET, host, &a4.sin_addr) != 1)
+		return ig_fail(err, -EINVAL, "can't listen on %s:%u: server.host must be an IP address "
+			       "or localhost", host, port);
+	int fd = socket(*v6 ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
+	if (fd < 0)
+		return ig_fail(err, -errno, "can't listen on %s:%u: %s", host, port, strerror(errno));
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+	if (bind(fd, *v6 ? (struct sockaddr *)&a6 : (struct sockaddr *)&a4,
+		 *v6 ? (socklen_t)sizeof a6 : (socklen_t)sizeof a4) < 0 || listen(fd, 1) < 0)
+		rc = ig_fail(err, -errno, "can't listen on %s%s%s:%u: %s", *v6 ? "[" : "", host,
+			     *v6 ? "]" : "", port, strerror(errno));
+	close(fd);
+	return rc;
+}
+
+/* The network gets in with a key, or because somebody said that it may. */
+static int check_exposure(const struct ig_config *config, const struct ig_keys *keys,
+			  struct ig_error *err)
+{
+	const char *file = is_set(config->server.keys_file) ? config->server.keys_file : "server.keys_file";
+
+	if (!is_set(config->server.host) || ig_check_loopback(listen_host(config)) ||
+	    config->server.allow_anonymous || ig_keys_count(keys))
+		return 0;
+	return ig_fail(err, -EACCES, "refusing to listen on %s:%u, where others can reach it, without API "
+		       "keys (%.200s has none): run `ingot keys add --admin`, or set server.host: "
+		       "127.0.0.1, or server.allow_anonymous: true", config->server.host,
+		       config->server.port, file);
+}
+
+/* ---- the unix socket ---------------------------------------------------------------- */
+
+static int fail_unix(struct ig_error *err, int code, const char *path)
+{
+	return ig_fail(err, -code, "can't listen on %.300s: %s", path, strerror(code));
+}
+
+/* What lies there is taken away only if it is a socket and nobody answers on it. */
+static int remove_stale(const char *path, const struct sockaddr_un *a, struct ig_error *err)
+{
+	struct stat st;
+
+	if (lstat(path, &st))
+		return errno == ENOENT ? 0 : fail_unix(err, errno, path);
+	if (!S_ISSOCK(st.st_mode))
+		return ig_fail(err, -EEXIST, "can't listen on %.300s: it is there, and is no socket", path);
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	if (fd < 0)
+		return fail_unix(err, errno, path);
+	fcntl(fd, F_SETFL, O_NONBLOCK); /* a full queue is an answer */
+	int refused = connect(fd, (const struct sockaddr *)a, sizeof *a) ? errno : 0;
+	close(fd);
+	if (refused && refused != ECONNREFUSED && refused != EAGAIN)
+		return fail_unix(err, refused, path);
+	if (refused != ECONNREFUSED)
+		return ig_fail(err, -EADDRINUSE, "can't listen on %.300s: another process does", path);
+	if (unlink(path) && errno != ENOENT)
+		return fail_unix(err, errno, path);
+	return 0;
+}
+
+static int probe_unix(const char *path, struct ig_error *err)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int rc;
+
+	if (strlen(path) >= sizeof a.sun_path)
+		return ig_fail(err, -ENAMETOOLONG, "can't listen on %.300s: a unix socket's path has at most "
+			       "%zu bytes", path, sizeof a.sun_path - 1);
+	memcpy(a.sun_path, path, strlen(path) + 1);
+	rc = remove_stale(path, &a, err);
+	if (rc)
+		return rc;
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	if (fd < 0)
+		return fail_unix(err, errno, path);
+	if (bind(fd, (struct sockaddr *)&a, sizeof a))
+		rc = fail_unix(err, errno, path);
+	else
+		unlink(path);
+	close(fd);
+	return rc;
+}
+
+/* ---- libwebsockets ------------------------------------------------------------------- */
+
+static void fill_info(struct lws_context_creation_info *info, struct ig_net *net,
+		      const struct ig_config *config, const struct lws_protocols *protocols)
+{
+	*info = (struct lws_context_creation_info){ 0 };
+	info->protocols = protocols;
+	info->user = net;
+	info->options = LWS_SERVER_OPTION_SKIP_SERVER_CANONICAL_NAME |
+			LWS_SERVER_OPTION_FAIL_UPON_UNABLE_TO_BIND |
+			LWS_SERVER_OPTION_EXPLICIT_VHOSTS;
+	/* At every vhost as at the context: both look. */
+	if (is_set(config->server.tls_cert))
+		info->options |= LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT |
+				 LWS_SERVER_OPTION_DISABLE_OS_CA_CERTS;
+	info->max_http_header_data2 = config->server.max_header;
+	info->max_http_header_pool2 = config->server.max_connections + SPARE_CONNECTIONS;
+	info->fd_limit_per_thread = config->server.max_connections + SPARE_CONNECTIONS + 10;
+	info->pt_serv_buf_size = 16384;
+	info->timeout_secs = HEADER_TIMEOUT_S;
+	info->keepalive_timeout = KEEPALIVE_TIMEOUT_S;
+	info->retry_and_idle_policy = &retry_policy;
+	/* gid and uid stay 0: no change of user; with others the unix socket would be opened
+	 * to the group. */
+}
+
+static int listen_tcp(struct ig_net *net, const struct ig_config *config,
+		      const struct lws_protocols *protocols, bool v6, struct ig_error *err)
+{
+	struct lws_context_creation_info info;
+
+	fill_info(&info, net, config, protocols);
+	info.vhost_name = "tcp";
+	info.port = (int)config->server.port;
+	info.iface = listen_host(config);
+	if (!v6)
+		info.options |= LWS_SERVER_OPTION_DISABLE_IPV6;
+	if (is_set(config->server.tls_cert)) {
+		info.ssl_cert_filepath = config->server.tls_cert;
+		info.ssl_private_key_filepath = config->server.tls_key;
+		info.ssl_options_set = (long)(SSL_OP_NO_TLSv1 | SSL_OP_NO_TLSv1_1 | SSL_OP_NO_RENEGOTIATION);
+		info.alpn = "http/1.1"; /* and no HTTP/2, whose frames nothing here knows */
+	}
+	net->tcp = lws_create_vhost(net->context, &info);
+	net->port = net->tcp ? lws_get_vhost_listen_port(net->tcp) : -1;
+	if (net->port > 0)
+		return 0;
+	net->port = 0;
+	return ig_fail(err, -EIO, "can't listen on %s:%u: libwebsockets made no listening socket%s",
+		       net->host, config->server.port, is_set(config->server.tls_cert) ?
+		       ", or does not take server.tls_cert and server.tls_key" : "");
+}
+
+static int listen_unix(struct ig_net *net, const struct ig_config *config,
+		       const struct lws_protocols *protocols, struct ig_error *err)
+{
+	const char *path = config->server.unix_socket;
+	struct lws_context_creation_info info;
+
+	fill_info(&info, net, config, protocols);
+	info.vhost_name = "unix";
+	info.iface = path;
+	info.options |= LWS_SERVER_OPTION_UNIX_SOCK;
+	/* Nobody else gets in between its making and its permissions. */
+	mode_t mask = umask(0177);
+	net->local = lws_create_vhost(net->context, &info);
+	umask(mask);
+	if (!net->local)
+		return ig_fail(err, -EIO, "can't listen on %.300s: libwebsockets made no socket", path);
+	if (chmod(path, (mode_t)config->server.unix_socket_mode))
+		return ig_fail(err, -errno, "can't set the permissions of %.300s: %s", path,
+			       strerror(errno));
+	return 0;
+}
+
+static void warn_of_clear_text(const struct ig_config *config, const struct ig_keys *keys)
+{
+	if (is_set(config->server.host) && !ig_check_loopback(listen_host(config)) &&
+	    ig_keys_count(keys) && !is_set(config->server.tls_cert))
+		ig_log_warn("keys that come to %s:%u can be read on the way: server.tls_cert is not set",
+			    config->server.host, config->server.port);
+}
+
+int ig_listen(struct ig_net *net, const struct ig_config *config, const struct ig_keys *keys,
+	      const struct lws_protocols *protocols, struct ig_error *err)
+{
+	bool tcp = is_set(config->server.host), local = is_set(config->server.unix_socket), v6 = false;
+	struct lws_context_creation_info info;
+	int rc = check_exposure(config, keys, err);
+
+	if (!rc && is_set(config->server.tls_cert))
+		rc = ig_tls_check(config->server.tls_cert, config->server.tls_key, err);
+	if (!rc && tcp)
+		rc = probe_tcp(listen_host(config), config->server.port, &v6, err);
+	if (!rc && local)
+		rc = probe_unix(config->server.unix_socket, err);
+	if (rc || !net)
+		return rc;
+	if (tcp)
+		snprintf(net->host, sizeof net->host, "%s%s%s", v6 ? "[" : "", listen_host(config),
+			 v6 ? "]" : "");
+	fill_info(&info, net, config, protocols);
+	net->context = lws_create_context(&info);
+	if (!net->context)
+		return ig_fail(err, -EIO, "can't listen: libwebsockets could not start");
+	if (tcp)
+		rc = listen_tcp(net, config, protocols, v6, err);
+	if (!rc && local)
+		rc = listen_unix(net, config, protocols, err);
+	if (rc) {
+		lws_context_destroy(net->context);
+		net->context = NULL;
+		return rc;
+	}
+	warn_of_clear_text(config, keys);
+	return 0;
+}
