@@ -231,12 +231,18 @@ void ig_error_members(struct ig_strbuf *out, const struct ig_api_error *e);
 void ig_json_text(struct ig_strbuf *out, const char *s); /* NULL: null */
 /* A value as text; out fails without memory. */
 void ig_json_value(struct ig_strbuf *out, const json_t *v);
-/* A token's own bytes: {"token":…,"logprob":…,"bytes":[…] members, without braces. */
+/* A token's text; what is no whole character is U+FFFD. */
+void ig_token_text(struct ig_strbuf *out, const struct ig_engine_model *m, int32_t id);
+void ig_json_token_text(struct ig_strbuf *out, const struct ig_engine_model *m, int32_t id);
+/* The members "token":…,"logprob":…, and with bytes "bytes":[…]; no braces. */
 void ig_json_token(struct ig_strbuf *out, const struct ig_engine_model *m, int32_t id,
 		   float logprob, bool with_bytes);
 void ig_fail_no_memory(struct ig_api_error *e);
 /* The error of a result that is no answer; status 0: it is one. */
 void ig_result_error(const struct ig_gen_result *r, struct ig_api_error *e);
+
+/* The usage object of chat completions and completions. */
+void ig_json_usage(struct ig_strbuf *out, const struct ig_reply *r);
 
 /* Every session looks again whether it has anything left to do. */
 void ig_sessions_drain(struct ig_api *api);

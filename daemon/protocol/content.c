@@ -152,3 +152,19 @@ int ig_request_read_message(struct ig_request *r, const char *list, size_t i, js
 		return -1;
 	return ig_request_add_message(r, name, text, e);
 }
+
+json_t *ig_call_arguments(const char *text)
+{
+	json_t *v = json_loads(text[0] ? text : "{}", JSON_REJECT_DUPLICATES, NULL);
+
+	if (json_is_object(v))
+		return v;
+	json_decref(v);
+	return json_string(text);
+}
+
+json_t *ig_call_object(const char *id, const char *name, const char *arguments)
+{
+	return json_pack("{s:s*, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function",
+			 "name", name, "arguments", ig_call_arguments(arguments));
+}

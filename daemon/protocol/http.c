@@ -255,6 +255,9 @@ static void post(struct ig_exchange *x, struct ig_http_request *r)
 
 static const struct ig_protocol *const protocols[] = {
 	&ig_chat_protocol,
+	&ig_completions_protocol,
+	&ig_tokenize_protocol,
+	&ig_detokenize_protocol,
 };
 #define N_PROTOCOLS (sizeof protocols / sizeof protocols[0])
 

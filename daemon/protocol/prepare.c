@@ -68,7 +68,7 @@ static int render(struct ig_job *j, struct ig_ids *out)
 		.messages = messages,
 		.tools = r->tool_choice == IG_TOOLS_NONE ? NULL : r->tools,
 		.extra = r->template_vars,
-		.add_generation_prompt = true,
+		.add_generation_prompt = !r->plain,
 	};
 	/* Beyond four contexts nobody needs the exact number. */
 	int rc = ig_chat_template_encode_json(m->chat, &in, (size_t)m->n_context * 4, out, &err);
@@ -85,7 +85,7 @@ static int tokenize(struct ig_job *j, const struct ig_prompt *p, struct ig_ids *
 
 	if (p->text) {
 		int32_t bos = ig_tokenizer_bos(m->tokenizer);
-		if (ig_tokenizer_add_bos(m->tokenizer) && bos >= 0) {
+		if (ig_tokenizer_add_bos(m->tokenizer) && bos >= 0 && !j->request.plain) {
 			out->ids = malloc(sizeof *out->ids);
 			if (!out->ids)
 				return fail_prompt(j, -ENOMEM, NULL);
@@ -93,7 +93,8 @@ static int tokenize(struct ig_job *j, const struct ig_prompt *p, struct ig_ids *
 			out->n = out->cap = 1;
 		}
 		/* Who sends a whole prompt may write control tokens in it. */
-		int rc = ig_tokenizer_encode(m->tokenizer, p->text, p->len, true, max, out);
+		int rc = ig_tokenizer_encode(m->tokenizer, p->text, p->len, !j->request.plain,
+					     max, out);
 		return rc < 0 ? fail_prompt(j, rc, &(struct ig_error){ 0 }) : 0;
 	}
 	if (p->n_ids > max)

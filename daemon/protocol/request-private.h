@@ -64,6 +64,12 @@ int ig_request_read_message(struct ig_request *r, const char *list, size_t i, js
 int ig_read_content(json_t **out, const char *param, json_t *v, const char *const *types,
 		    struct ig_api_error *e);
 
+/* A call's arguments as templates want them: an object, where the text is one; else the
+ * text.  A new reference; NULL without memory. */
+json_t *ig_call_arguments(const char *text);
+/* An element of an assistant message's tool_calls; id NULL: none. */
+json_t *ig_call_object(const char *id, const char *name, const char *arguments);
+
 /* ---- parameters that several protocols have (params.c) ------------------------------ */
 
 typedef int ig_param_fn(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
@@ -72,6 +78,13 @@ ig_param_fn ig_param_model, ig_param_temperature, ig_param_top_p, ig_param_top_k
 	ig_param_repetition_penalty, ig_param_logit_bias, ig_param_max_tokens, ig_param_stop,
 	ig_param_stream, ig_param_store, ig_param_metadata, ig_param_parallel_tool_calls,
 	ig_param_ignore_end;
+/* Those of chat completions that others share (request_chat.c). */
+ig_param_fn ig_param_messages, ig_param_tools, ig_param_template_vars, ig_param_n,
+	ig_param_stream_options;
+/* A prompt or several (request_completions.c). */
+ig_param_fn ig_param_prompt;
+/* stream_options is only for streams. */
+int ig_check_stream_options(const struct ig_request *r, json_t *root, struct ig_api_error *e);
 /* Accepted at values that change nothing. */
 ig_param_fn ig_param_any_string, ig_param_false, ig_param_zero, ig_param_one, ig_param_empty_list,
 	ig_param_auto, ig_param_null_only;

@@ -106,6 +106,8 @@ struct ig_request {
 	/* ---- how it is given ---- */
 	bool stream, include_usage, store;
 	bool echo; /* completions: the prompt's text comes first */
+	bool plain; /* tokenize: no BOS, no assistant's turn; control tokens are text */
+	bool token_texts; /* tokenize: the tokens' texts, too */
 	char *metadata; /* a JSON object; NULL: none */
 	json_t *said; /* an object: parameters that come back as they were sent; NULL: none */
 

@@ -400,6 +400,11 @@ int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t)
 	return 256;
 }
 
+size_t ig_tokenizer_longest(const struct ig_tokenizer *t)
+{
+	return 1;
+}
+
 int32_t ig_tokenizer_bos(const struct ig_tokenizer *t)
 {
 	return -1;

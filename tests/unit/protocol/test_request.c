@@ -17,6 +17,9 @@ struct row {
 #define UNSUPPORTED "unsupported_parameter"
 #define ONLY(name, what) "Unsupported parameter: '" name "' is accepted only as " what "."
 
+#define TOOL(name) "{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"description\":" \
+	"\"d\",\"parameters\":{\"type\":\"object\"},\"strict\":false}}"
+
 static const struct row chat_rows[] = {
 	{ "\"x\":null" }, /* null is absent, whatever the name */
 	{ "\"model\":\"m\"" },
@@ -84,11 +87,20 @@ static const struct row chat_rows[] = {
 	{ "\"service_tier\":\"auto\"" },
 	{ "\"service_tier\":\"flex\"", "service_tier", UNSUPPORTED, ONLY("service_tier", "\"auto\"") },
 	{ "\"n\":1" },
-	{ "\"n\":2", "n", UNSUPPORTED, ONLY("n", "1") },
+	{ "\"n\":128" },
+	{ "\"n\":0", "n", "invalid_value", "from 1 to 128" },
+	{ "\"n\":129", "n", "invalid_value", "from 1 to 128" },
 	{ "\"logprobs\":false" },
-	{ "\"logprobs\":true", "logprobs", UNSUPPORTED, ONLY("logprobs", "false") },
+	{ "\"logprobs\":true,\"top_logprobs\":20" },
+	{ "\"logprobs\":5", "logprobs", "invalid_type", "expected a boolean" },
 	{ "\"top_logprobs\":0" },
-	{ "\"top_logprobs\":3", "top_logprobs", UNSUPPORTED, ONLY("top_logprobs", "0") },
+	{ "\"top_logprobs\":3", "top_logprobs", "invalid_value", "when 'logprobs' is true" },
+	{ "\"logprobs\":true,\"top_logprobs\":21", "top_logprobs", "invalid_value", "from 0 to 20" },
+	{ "\"ignore_eos\":true" },
+	{ "\"ignore_eos\":true,\"response_format\":{\"type\":\"json_object\"}", "ignore_eos",
+	  "invalid_value", "must be able to end" },
+	{ "\"chat_template_kwargs\":{\"enable_thinking\":false}" },
+	{ "\"chat_template_kwargs\":[]", "chat_template_kwargs", "invalid_type", "an object" },
 	{ "\"frequency_penalty\":0.0" },
 	{ "\"presence_penalty\":0" },
 	{ "\"response_format\":{\"type\":\"text\"}" },
@@ -96,6 +108,30 @@ static const struct row chat_rows[] = {
 	{ "\"modalities\":[\"text\"]" },
 	{ "\"modalities\":[\"text\",\"audio\"]", "modalities", UNSUPPORTED, "" },
 	{ "\"tools\":[]" },
+	{ "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\",\"schema\":"
+	  "{\"type\":\"object\"},\"strict\":true}}" },
+	{ "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\"}}",
+	  "response_format.json_schema.schema", "missing_required_parameter", "" },
+	{ "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{},\"x\":1}}",
+	  "response_format.json_schema.x", UNSUPPORTED, "" },
+	{ "\"response_format\":{\"type\":\"regex\",\"regex\":\"a+\"}" },
+	{ "\"response_format\":{\"type\":\"regex\"}", "response_format.regex",
+	  "missing_required_parameter", "" },
+	{ "\"response_format\":{\"type\":\"xml\"}", "response_format.type", "invalid_value",
+	  "\"json_schema\"" },
+	{ "\"tools\":[" TOOL("f") "," TOOL("g") "],\"tool_choice\":{\"type\":\"function\",\"function\":"
+	  "{\"name\":\"g\"}}" },
+	{ "\"tools\":[" TOOL("f") "],\"tool_choice\":\"required\",\"parallel_tool_calls\":false" },
+	{ "\"tools\":[" TOOL("f") "," TOOL("f") "]", "tools[1]", "invalid_value", "that of tool 0" },
+	{ "\"tools\":[" TOOL("f g") "]", "tools[0].function.name", "invalid_value", "A-Z" },
+	{ "\"tools\":[{\"type\":\"function\"}]", "tools[0].function", "missing_required_parameter", "" },
+	{ "\"tools\":[{\"type\":\"web_search\"}]", "tools[0].type", UNSUPPORTED, "" },
+	{ "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":[]}}]",
+	  "tools[0].function.parameters", "invalid_type", "a JSON schema" },
+	{ "\"tools\":[" TOOL("f") "],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":"
+	  "\"h\"}}", "tool_choice", "invalid_value", "there is no tool 'h'" },
+	{ "\"tools\":[" TOOL("f") "],\"tool_choice\":\"required\",\"response_format\":{\"type\":"
+	  "\"json_object\"}", "tool_choice", "invalid_value", "and a form of the text" },
 	{ "\"tools\":[{}]", "tools[0].type", "missing_required_parameter", "" },
 	{ "\"tool_choice\":\"none\"" },
 	{ "\"tool_choice\":\"required\"", "tool_choice", "invalid_value", "there are no tools" },
@@ -106,6 +142,9 @@ static const struct row chat_rows[] = {
 	{ "\"temperature\":1,\"temperature\":1", "", "invalid_json", "duplicate" },
 };
 
+#define CALL "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c\",\"type\":" \
+	"\"function\",\"function\":"
+
 static const struct row message_rows[] = {
 	{ "[{\"role\":\"user\",\"content\":\"a\"}]" },
 	{ "[{\"role\":\"developer\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}]" },
@@ -115,8 +154,18 @@ static const struct row message_rows[] = {
 	{ "{}", "messages", "invalid_type", "expected a list, got an object" },
 	{ "[1]", "messages[0]", "invalid_type", "expected an object" },
 	{ "[{\"content\":\"a\"}]", "messages[0].role", "missing_required_parameter", "" },
-	{ "[{\"role\":\"tool\",\"content\":\"a\"}]", "messages[0].role", "invalid_value",
-	  "expected system, developer, user or assistant" },
+	{ "[{\"role\":\"function\",\"content\":\"a\"}]", "messages[0].role", "invalid_value",
+	  "expected system, developer, user" },
+	{ "[{\"role\":\"tool\",\"content\":\"a\"}]", "messages[0].tool_call_id",
+	  "missing_required_parameter", "" },
+	{ "[{\"role\":\"tool\",\"content\":\"a\",\"tool_call_id\":\"x\"}]",
+	  "messages[0].tool_call_id", "invalid_value", "no call before it" },
+	{ "[" CALL "{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"c\","
+	  "\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}]" },
+	{ "[" CALL "{\"name\":\"f\",\"arguments\":1}}]}]",
+	  "messages[0].tool_calls[0].function.arguments", "invalid_type", "a string of JSON" },
+	{ "[" CALL "{\"arguments\":\"{}\"}}]}]", "messages[0].tool_calls[0].function.name",
+	  "missing_required_parameter", "" },
 	{ "[{\"role\":\"user\"}]", "messages[0].content", "missing_required_parameter", "" },
 	{ "[{\"role\":\"assistant\",\"content\":null}]", "messages[0].content", "invalid_type",
 	  "got null" },
@@ -127,9 +176,12 @@ static const struct row message_rows[] = {
 	  "missing_required_parameter", "" },
 	{ "[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]", "messages[0].content[0].text",
 	  "missing_required_parameter", "" },
-	{ "[{\"role\":\"user\",\"content\":\"a\",\"name\":\"bob\"}]", "messages[0].name", UNSUPPORTED, "" },
-	{ "[{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[{}]}]", "messages[0].tool_calls",
+	{ "[{\"role\":\"user\",\"content\":\"a\",\"name\":\"bob\"}]" },
+	{ "[{\"role\":\"user\",\"content\":\"a\",\"name\":1}]", "messages[0].name", "invalid_type", "" },
+	{ "[{\"role\":\"user\",\"content\":\"a\",\"tool_calls\":[]}]", "messages[0].tool_calls",
 	  UNSUPPORTED, "" },
+	{ "[{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[{}]}]",
+	  "messages[0].tool_calls[0].function.name", "missing_required_parameter", "" },
 };
 
 static const struct row create_rows[] = {
@@ -213,6 +265,51 @@ static void test_chat(void **state)
 {
 	EACH(chat_rows, ig_request_parse_chat,
 	     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],%s}");
+}
+
+static const struct row completion_rows[] = {
+	{ "\"prompt\":\"a\"" },
+	{ "\"prompt\":[1,2,3]" },
+	{ "\"prompt\":[\"a\",\"b\"],\"n\":64" },
+	{ "\"prompt\":[[1],[2,3]],\"logprobs\":5,\"max_tokens\":1,\"best_of\":1,\"suffix\":\"\"" },
+	{ "\"prompt\":[\"a\",[2,3]],\"echo\":true" },
+	{ "\"n\":1", "prompt", "missing_required_parameter", "" },
+	{ "\"prompt\":[]", "prompt", "invalid_value", "at least one prompt" },
+	{ "\"prompt\":[[]]", "prompt[0]", "invalid_value", "at least one token" },
+	{ "\"prompt\":[1,\"a\"]", "prompt[1]", "invalid_type", "expected an integer" },
+	{ "\"prompt\":[-1]", "prompt[0]", "invalid_value", "from 0 to" },
+	{ "\"prompt\":{}", "prompt", "invalid_type", "a list of tokens" },
+	{ "\"prompt\":[{}]", "prompt[0]", "invalid_type", "" },
+	{ "\"prompt\":[\"a\",\"b\"],\"n\":65", "n", "invalid_value", "at most 128 choices" },
+	{ "\"prompt\":\"a\",\"logprobs\":true", "logprobs", "invalid_type", "" },
+	{ "\"prompt\":\"a\",\"logprobs\":1,\"echo\":true", "echo", "invalid_value", "not with logprobs" },
+	{ "\"prompt\":\"a\",\"suffix\":\"b\"", "suffix", UNSUPPORTED, "" },
+	{ "\"prompt\":\"a\",\"best_of\":2", "best_of", UNSUPPORTED, "" },
+	{ "\"prompt\":\"a\",\"messages\":[]", "messages", UNSUPPORTED, "" },
+};
+
+static const struct row tokenize_rows[] = {
+	{ "\"prompt\":\"a\",\"add_special_tokens\":false,\"return_token_strs\":true" },
+	{ "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[" TOOL("f") "]" },
+	{ "\"prompt\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]", "messages",
+	  "invalid_value", "not with a prompt" },
+	{ "\"prompt\":[1]", "prompt", "invalid_type", "expected a string" },
+	{ "\"model\":\"m\"", "prompt", "missing_required_parameter", "" },
+};
+
+static const struct row detokenize_rows[] = {
+	{ "\"tokens\":[1,2]" },
+	{ "\"tokens\":[]" },
+	{ "\"tokens\":[[1]]", "tokens", "invalid_type", "a list of tokens" },
+	{ "\"tokens\":\"a\"", "tokens", "invalid_type", "a list of tokens" },
+	{ "\"prompt\":\"a\"", "prompt", UNSUPPORTED, "" },
+};
+
+static void test_prompts(void **state)
+{
+	EACH(completion_rows, ig_request_parse_completion, "{%s}");
+	EACH(tokenize_rows, ig_request_parse_tokenize, "{%s}");
+	EACH(detokenize_rows, ig_request_parse_detokenize, "{%s}");
 }
 
 static void test_messages(void **state)
@@ -377,7 +474,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_chat),
-		cmocka_unit_test(test_messages),
+		cmocka_unit_test(test_messages), cmocka_unit_test(test_prompts),
 		cmocka_unit_test(test_create),
 		cmocka_unit_test(test_input),
 		cmocka_unit_test(test_json),

@@ -1,0 +1,58 @@
+/*
+ * world.h: an api over the fake engine, a session in it, and what tests of the protocol do
+ * with them: send, wait for events, compare them field by field.
+ */
+#ifndef INGOT_TESTS_PROTOCOL_WORLD_H
+#define INGOT_TESTS_PROTOCOL_WORLD_H
+
+#include "daemon/protocol/exchange.h"
+#include "tests/unit/protocol/fake_engine.h"
+
+#include <jansson.h>
+#include <pthread.h>
+
+struct world {
+	struct ig_engine *engine;
+	struct ig_api *api;
+	struct ig_session *session;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool woken;
+};
+
+/* For cmocka. */
+int world_setup(void **state);
+int world_teardown(void **state);
+
+/* Sleep until there is news, 5 s at most. */
+void wait_news(struct world *w);
+
+/* ---- the session ---- */
+
+void send_text(struct world *w, const char *text);
+/* The next event, or NULL if none is there now. */
+json_t *try_event(struct world *w);
+json_t *event(struct world *w);
+/* The next event is this one, as match says. */
+void expect(struct world *w, const char *want);
+
+/* ---- exchanges ---- */
+
+/* POST and wait for the head. */
+struct ig_exchange *post(struct world *w, const char *path, const char *body,
+			 struct ig_http_head *head);
+/* The body, whole; the exchange is ended. */
+char *body_of(struct world *w, struct ig_exchange *x);
+/* SSE frames: JSON objects ("{…") as match says, other lines exactly; frees body. */
+void check_frames(char *body, const char *const *want);
+
+/* ---- JSON ---- */
+
+/* A member's string, "(none)" when there is none. */
+const char *str(json_t *v, const char *key);
+/* v must be exactly want, where "*" stands for anything and "#resp_" for a string
+ * that begins so. */
+void match(const char *at, json_t *v, json_t *want);
+void match_text(const char *at, const char *text, const char *want);
+
+#endif
