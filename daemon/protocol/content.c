@@ -118,7 +118,7 @@ int ig_request_add_message(struct ig_request *r, const char *role, json_t *conte
 }
 
 /* The template's name for a role; NULL for one that there is not. */
-const char *ig_role_name(const char *role)
+const char *ig_message_role(const char *role)
 {
 	if (!strcmp(role, "system") || !strcmp(role, "developer"))
 		return "system";
@@ -141,7 +141,7 @@ int ig_request_read_message(struct ig_request *r, const char *list, size_t i, js
 		return ig_fail_missing(e, param);
 	if (!json_is_string(role))
 		return ig_fail_type(e, param, "a string", role);
-	const char *name = ig_role_name(json_string_value(role));
+	const char *name = ig_message_role(json_string_value(role));
 	if (!name)
 		return ig_fail_value(e, param, "expected system, developer, user or assistant");
 	snprintf(param, sizeof param, "%s[%zu].content", list, i);

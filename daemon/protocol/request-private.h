@@ -48,7 +48,7 @@ void ig_member_name(char *out, size_t cap, const char *param, const char *name);
 /* ---- messages (content.c) -------------------------------------------------------- */
 
 /* The template's name for a role (developer is system); NULL: there is none such. */
-const char *ig_role_name(const char *role);
+const char *ig_message_role(const char *role);
 /* Append a message; takes it over, NULL is out of memory. */
 int ig_request_add(struct ig_request *r, json_t *message, struct ig_api_error *e);
 /* Append {"role", "content"}; takes content over, also on failure. */
