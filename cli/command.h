@@ -15,5 +15,6 @@ int ig_ps_main(int argc, char **argv);
 int ig_models_main(int argc, char **argv);
 int ig_stats_main(int argc, char **argv);
 int ig_doctor_main(int argc, char **argv);
+int ig_keys_main(int argc, char **argv);
 
 #endif

@@ -21,6 +21,7 @@ static const struct command commands[] = {
 	{ "ps", ig_ps_main, "list the requests that are under way" },
 	{ "models", ig_models_main, "list models: known, downloaded, served" },
 	{ "stats", ig_stats_main, "requests, tokens and latencies from the ledger" },
+	{ "keys", ig_keys_main, "add, list and remove API keys" },
 	{ "doctor", ig_doctor_main, "check this machine and the configuration" },
 	{ 0 },
 };

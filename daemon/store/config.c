@@ -204,7 +204,8 @@ const size_t config_n_model_options =
 
 /* Variables in our part of the environment that are not options. */
 static const char *const other_variables[] = { "INGOT_CONFIG", "INGOT_URL", "INGOT_MODELS",
-						"INGOT_MODELS_DIR", "INGOT_PYTHON", NULL };
+						"INGOT_MODELS_DIR", "INGOT_PYTHON",
+						"INGOT_API_KEY", "INGOT_CACERT", NULL };
 
 /* ---- names ---------------------------------------------------------------------------- */
 
