@@ -325,6 +325,7 @@ static void note_refusal(struct ig_engine *e, const struct ig_gen_spec *spec, in
 	snprintf(row.model, sizeof row.model, "%s", spec->model->name);
 	snprintf(row.endpoint, sizeof row.endpoint, "%.31s", spec->endpoint);
 	snprintf(row.client, sizeof row.client, "%.63s", spec->client);
+	snprintf(row.key, sizeof row.key, "%.39s", spec->key);
 	snprintf(row.finish, sizeof row.finish, "refused");
 	snprintf(row.error, sizeof row.error, "%.199s", err->text);
 	row.status = rc == -EAGAIN || rc == -ESHUTDOWN ? 503 : rc == -ENOMEM ? 500 : 400;

@@ -92,7 +92,7 @@ struct ig_gen_spec {
 	bool ignore_end; /* end tokens do not end it, and give no text; not with a grammar */
 	struct ig_stream *stream; /* the writer's reference passes over */
 	/* For the ledger; the engine copies them. */
-	char id[64], endpoint[32], client[64];
+	char id[64], endpoint[32], client[64], key[40];
 	int64_t received_ns, received_wall_ns;
 };
 
@@ -106,7 +106,7 @@ int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *ge
 /* Ends the request at the next step boundary; its stream finishes as cancelled.
  * A request that is gone is ignored.  reason: client_gone, client_cancel, shutdown. */
 void ig_engine_cancel(struct ig_engine *e, uint64_t gen, const char *reason);
-/* The reader has taken text: a paused sequence may go on. */
+/* The reader has taken text or notes: a paused sequence may go on. */
 void ig_engine_resume(struct ig_engine *e, uint64_t gen);
 
 /* A row for a request that never got to submit (bad JSON, unknown model …). */

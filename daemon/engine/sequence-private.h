@@ -38,7 +38,7 @@ struct ig_seq {
 	/* ---- fixed at submit ---- */
 	uint64_t number; /* the request's handle; smaller is older */
 	struct ig_model *model;
-	char id[64], endpoint[32], client[64];
+	char id[64], endpoint[32], client[64], key[40];
 	int64_t received_ns, received_wall_ns;
 	int32_t n_prompt, max_output;
 	struct ig_sample_params sample; /* but for the position and first_edit */

@@ -220,6 +220,7 @@ int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options
 	memcpy(s->id, spec->id, sizeof s->id);
 	memcpy(s->endpoint, spec->endpoint, sizeof s->endpoint);
 	memcpy(s->client, spec->client, sizeof s->client);
+	snprintf(s->key, sizeof s->key, "%.39s", spec->key);
 	s->id[sizeof s->id - 1] = s->endpoint[sizeof s->endpoint - 1] = 0;
 	s->client[sizeof s->client - 1] = 0;
 	s->received_ns = spec->received_ns ? spec->received_ns : ig_now_ns();
@@ -553,6 +554,7 @@ void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *ro
 	snprintf(row->model, sizeof row->model, "%s", s->model->name);
 	snprintf(row->endpoint, sizeof row->endpoint, "%s", s->endpoint);
 	snprintf(row->client, sizeof row->client, "%s", s->client);
+	snprintf(row->key, sizeof row->key, "%s", s->key);
 	snprintf(row->finish, sizeof row->finish, "%s", ig_finish_name(s->result.finish));
 	snprintf(row->cancel_reason, sizeof row->cancel_reason, "%s", s->result.cancel_reason);
 	if (s->result.finish == IG_FINISH_ERROR)

@@ -153,7 +153,7 @@ static int reply_now(struct conn *c, bool has_body)
 static int refuse(struct conn *c, int status, const char *code, const char *message)
 {
 	struct ig_http_request r = { .method = c->method, .path = c->path ? c->path : "",
-				     .client = c->client };
+				     .client = c->client, .who = c->who };
 
 	/* What came with a length or an encoding may have bytes on the way. */
 	bool has_body = !strcmp(c->method, "POST") ||
@@ -297,7 +297,8 @@ static int preflight(struct conn *c)
 
 static int begin_exchange(struct conn *c, const char *method)
 {
-	struct ig_http_request r = { .method = method, .path = c->path, .client = c->client };
+	struct ig_http_request r = { .method = method, .path = c->path, .client = c->client,
+				     .who = c->who };
 
 	if (c->reading_body) {
 		r.body = ig_conn_take_in(c, &r.body_len);

@@ -50,6 +50,7 @@ struct conn {
 /* What a reload may change. */
 struct net_options {
 	uint32_t slow_client_timeout_ms, keepalive_interval_ms, retry_after_s;
+	struct ig_key_limits limits;
 };
 
 struct ig_net {

@@ -231,6 +231,8 @@ static void read_options(const struct ig_config *config, struct net_options *o)
 		.slow_client_timeout_ms = config->server.slow_client_timeout_ms,
 		.keepalive_interval_ms = config->server.keepalive_interval_ms,
 		.retry_after_s = config->scheduler.retry_after_s,
+		.limits = { config->limits.max_concurrent, config->limits.requests_per_minute,
+			    config->limits.tokens_per_minute },
 	};
 }
 
@@ -240,6 +242,7 @@ static void api_options(const struct ig_net *net, struct ig_api_options *o)
 		.client_buffer = net->config->server.client_buffer,
 		.keepalive_interval_ms = net->options.keepalive_interval_ms,
 		.retry_after_s = net->options.retry_after_s,
+		.limits = net->options.limits,
 	};
 }
 

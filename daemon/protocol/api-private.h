@@ -10,6 +10,7 @@
 #define INGOT_PROTOCOL_API_PRIVATE_H
 
 #include "daemon/protocol/exchange.h"
+#include "daemon/protocol/limits.h"
 #include "daemon/protocol/request.h"
 #include "model/answer.h"
 
@@ -46,6 +47,7 @@ struct ig_api {
 	struct link replies; /* loop: every reply */
 	struct link sessions; /* loop: every session */
 	struct ig_grammar_cache *grammars;
+	struct ig_limits *limits; /* loop */
 	struct wake_slot *slots, *free_slots; /* loop; the chunks are never freed before the end */
 	void *chunks;
 	pthread_mutex_t lock;
@@ -174,6 +176,9 @@ struct ig_reply {
 	struct ig_prepared prepared;
 	const struct ig_engine_model *model; /* prepared.model */
 	char id[64], endpoint[32], client[64];
+	struct ig_principal who;
+	bool admitted; /* counts against who's limits */
+	int64_t n_charged; /* tokens */
 	int64_t created_s, received_ns, received_wall_ns;
 	struct ig_call *calls; /* [n_calls]: prompt by prompt, n choices of each */
 	uint32_t n_calls, n_finished;
@@ -189,8 +194,9 @@ struct ig_reply {
 
 /* A reply to the job's request; what it needs moves over.  NULL without memory. */
 struct ig_reply *ig_reply_create(struct ig_job *job, const char *endpoint, const char *client,
-				 void *owner, void (*notify)(void *owner, struct ig_reply *r));
-/* 0, or -1 with *e: refused (the ledger has its row).  Of several choices of a prompt the
+				 const struct ig_principal *who, void *owner,
+				 void (*notify)(void *owner, struct ig_reply *r));
+/* 0, or -1 with *e: refused, by who's limits or the engine (the ledger has its row).  Of several choices of a prompt the
  * first is submitted; the others follow once its prompt is read, and share it. */
 int ig_reply_submit(struct ig_reply *r, struct ig_api_error *e);
 /* Take what the engine has written, at most cap bytes of a call: more parts, or more of
@@ -210,8 +216,9 @@ void ig_reply_wrote(struct ig_reply *r);
 
 /* An entry in the ledger for what never got to submit. */
 void ig_api_note_refused(struct ig_api *api, const char *id, const char *endpoint,
-			 const char *client, const char *model, int64_t received_ns,
-			 int64_t received_wall_ns, const struct ig_api_error *e);
+			 const char *client, const struct ig_principal *who, const char *model,
+			 int64_t received_ns, int64_t received_wall_ns,
+			 const struct ig_api_error *e);
 
 /* A wake slot for a call, and back. */
 struct wake_slot *ig_slot_get(struct ig_api *api, struct ig_call *call);

@@ -132,8 +132,9 @@ void ig_json_value(struct ig_strbuf *out, const json_t *v)
 }
 
 void ig_api_note_refused(struct ig_api *api, const char *id, const char *endpoint,
-			 const char *client, const char *model, int64_t received_ns,
-			 int64_t received_wall_ns, const struct ig_api_error *e)
+			 const char *client, const struct ig_principal *who, const char *model,
+			 int64_t received_ns, int64_t received_wall_ns,
+			 const struct ig_api_error *e)
 {
 	struct ig_ledger_row row = { .status = e->status, .received_ns = received_wall_ns,
 				     .queue_ms = -1, .prefill_ms = -1, .decode_ms = -1,
@@ -143,6 +144,7 @@ void ig_api_note_refused(struct ig_api *api, const char *id, const char *endpoin
 	ig_utf8_copy(row.model, sizeof row.model, model ? model : "");
 	snprintf(row.endpoint, sizeof row.endpoint, "%s", endpoint);
 	snprintf(row.client, sizeof row.client, "%s", client);
+	snprintf(row.key, sizeof row.key, "%s", who->key);
 	snprintf(row.finish, sizeof row.finish, "refused");
 	ig_utf8_copy(row.error, sizeof row.error, e->message);
 	row.total_ms = (float)((double)(ig_now_ns() - received_ns) / 1e6);
@@ -342,7 +344,9 @@ struct ig_api *ig_api_create(const struct ig_api_deps *deps)
 
 	if (!api)
 		return NULL;
-	if (ig_grammar_cache_create(GRAMMAR_CACHE_BYTES, &api->grammars) < 0) {
+	api->limits = ig_limits_create(&deps->options.limits);
+	if (!api->limits || ig_grammar_cache_create(GRAMMAR_CACHE_BYTES, &api->grammars) < 0) {
+		ig_limits_destroy(api->limits);
 		free(api);
 		return NULL;
 	}
@@ -372,6 +376,7 @@ void ig_api_destroy(struct ig_api *api)
 		free(k);
 	}
 	ig_grammar_cache_destroy(api->grammars);
+	ig_limits_destroy(api->limits);
 	pthread_mutex_destroy(&api->lock);
 	free(api);
 }
@@ -379,6 +384,7 @@ void ig_api_destroy(struct ig_api *api)
 void ig_api_set_options(struct ig_api *api, const struct ig_api_options *o)
 {
 	api->deps.options = *o;
+	ig_limits_set_defaults(api->limits, &o->limits);
 }
 
 void ig_api_drain(struct ig_api *api)

@@ -14,6 +14,7 @@
 
 #include "base/strbuf.h"
 #include "daemon/engine/engine.h"
+#include "daemon/store/keys.h"
 
 struct ig_api; /* what all exchanges and sessions share */
 struct ig_exchange;
@@ -23,6 +24,7 @@ struct ig_api_options { /* may change with a reload */
 	uint64_t client_buffer; /* bytes of the ring of one request */
 	uint32_t keepalive_interval_ms;
 	uint32_t retry_after_s;
+	struct ig_key_limits limits; /* of keys that have none of their own, and of nobody */
 };
 
 struct ig_api_deps {
@@ -54,6 +56,7 @@ struct ig_http_request {
 	const char *method; /* "GET", "POST" … */
 	const char *path; /* decoded, without the query */
 	const char *client; /* address, for the ledger */
+	struct ig_principal who;
 	char *body; /* malloc'd, or NULL; passes over */
 	size_t body_len;
 };
@@ -96,7 +99,8 @@ void ig_exchange_end(struct ig_exchange *x);
 
 /* ---- one WebSocket ---------------------------------------------------------- */
 
-struct ig_session *ig_session_open(struct ig_api *api, const char *client, void *conn);
+struct ig_session *ig_session_open(struct ig_api *api, const char *client,
+				   const struct ig_principal *who, void *conn);
 /* One whole text message, valid UTF-8; text is malloc'd and passes over. */
 void ig_session_receive(struct ig_session *s, char *text, size_t len);
 /* False while it should get no more messages for now; want_write says when to ask

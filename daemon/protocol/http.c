@@ -24,6 +24,7 @@ struct ig_exchange {
 	struct ig_api *api;
 	void *conn;
 	char client[64], endpoint[32];
+	struct ig_principal who;
 	const struct ig_protocol *protocol; /* of the path; NULL: none */
 	struct link jobs;
 	struct ig_reply *reply;
@@ -167,7 +168,7 @@ static void get_responses(struct ig_exchange *x)
 static void refuse(struct ig_exchange *x, const char *model, int64_t received_ns,
 		   int64_t received_wall_ns, const struct ig_api_error *e)
 {
-	ig_api_note_refused(x->api, "", x->endpoint, x->client, model, received_ns,
+	ig_api_note_refused(x->api, "", x->endpoint, x->client, &x->who, model, received_ns,
 			    received_wall_ns, e);
 	reply_error(x, e);
 }
@@ -204,7 +205,7 @@ static void post_deliver(void *owner, struct ig_job *job)
 		refuse(x, job->request.model, job->received_ns, job->received_wall_ns, &e);
 		return;
 	}
-	x->reply = ig_reply_create(job, x->endpoint, x->client, x, reply_notify);
+	x->reply = ig_reply_create(job, x->endpoint, x->client, &x->who, x, reply_notify);
 	if (!x->reply) {
 		ig_fail_no_memory(&e);
 		refuse(x, NULL, job->received_ns, job->received_wall_ns, &e);
@@ -357,6 +358,7 @@ static struct ig_exchange *exchange_new(struct ig_api *api, const struct ig_http
 	link_init(&x->jobs);
 	if (r) {
 		snprintf(x->client, sizeof x->client, "%s", r->client);
+		x->who = r->who;
 		snprintf(x->endpoint, sizeof x->endpoint, "%.6s %.24s", r->method, r->path);
 		x->protocol = ig_protocol_at(r->path);
 	}
@@ -389,8 +391,8 @@ struct ig_exchange *ig_exchange_refuse(struct ig_api *api, int status, const cha
 		e.retry_after_s = api->deps.options.retry_after_s;
 	/* The ledger is about requests for a model's work. */
 	if (r && (ig_api_takes_body(r->method, r->path) || ig_api_is_websocket(r->path)))
-		ig_api_note_refused(api, "", x->endpoint, x->client, NULL, ig_now_ns(), ig_wall_ns(),
-				    &e);
+		ig_api_note_refused(api, "", x->endpoint, x->client, &x->who, NULL, ig_now_ns(),
+				    ig_wall_ns(), &e);
 	reply_error(x, &e);
 	return x;
 }

@@ -17,7 +17,8 @@
 /* ---- life ----------------------------------------------------------------------------- */
 
 struct ig_reply *ig_reply_create(struct ig_job *job, const char *endpoint, const char *client,
-				 void *owner, void (*notify)(void *owner, struct ig_reply *r))
+				 const struct ig_principal *who, void *owner,
+				 void (*notify)(void *owner, struct ig_reply *r))
 {
 	struct ig_api *api = job->api;
 	struct ig_reply *r = calloc(1, sizeof *r);
@@ -57,6 +58,7 @@ struct ig_reply *ig_reply_create(struct ig_job *job, const char *endpoint, const
 	ig_random_id(r->id, sizeof r->id, r->protocol->id_prefix);
 	snprintf(r->endpoint, sizeof r->endpoint, "%s", endpoint);
 	snprintf(r->client, sizeof r->client, "%s", client);
+	r->who = *who;
 	r->received_ns = job->received_ns;
 	r->received_wall_ns = job->received_wall_ns;
 	r->created_s = job->received_wall_ns / 1000000000;
@@ -89,10 +91,24 @@ static void call_finish(struct ig_call *c)
 	free(c->notes);
 }
 
+/* It has ended, or its client is gone. */
+static void leave(struct ig_reply *r)
+{
+	struct ig_usage u;
+
+	if (!r->admitted)
+		return;
+	r->admitted = false;
+	ig_reply_usage(r, &u);
+	ig_limits_charge(r->api->limits, &r->who, u.output, ig_now_ns());
+	ig_limits_release(r->api->limits, &r->who);
+}
+
 void ig_reply_destroy(struct ig_reply *r)
 {
 	if (!r)
 		return;
+	leave(r);
 	for (uint32_t i = 0; r->calls && i < r->n_calls; i++)
 		call_finish(&r->calls[i]);
 	free(r->calls);
@@ -201,6 +217,7 @@ static int submit_call(struct ig_call *c, struct ig_api_error *e)
 		snprintf(spec.id, sizeof spec.id, "%s", r->id);
 	snprintf(spec.endpoint, sizeof spec.endpoint, "%s", r->endpoint);
 	snprintf(spec.client, sizeof spec.client, "%s", r->client);
+	snprintf(spec.key, sizeof spec.key, "%s", r->who.key);
 	spec.prompt = malloc(ids->n * sizeof *spec.prompt);
 	spec.stops = q->stops ? copy_stops(q->stops) : NULL;
 	if (!spec.prompt || (q->stops && !spec.stops))
@@ -243,12 +260,31 @@ static void fail_reply(struct ig_reply *r, const struct ig_api_error *e)
 	}
 	r->n_finished = r->n_calls;
 	r->finished = true;
+	leave(r);
+}
+
+/* What it is known to take: its prompts; what it draws is charged when it ends. */
+static int admit(struct ig_reply *r, struct ig_api_error *e)
+{
+	for (size_t i = 0; i < r->prepared.n_prompts; i++)
+		r->n_charged += (int64_t)r->prepared.prompts[i].n;
+	if (ig_limits_admit(r->api->limits, &r->who, r->n_charged, ig_now_ns(), e) < 0) {
+		ig_api_note_refused(r->api, r->id, r->endpoint, r->client, &r->who, r->model->name,
+				    r->received_ns, r->received_wall_ns, e);
+		return -1;
+	}
+	r->admitted = true;
+	return 0;
 }
 
 int ig_reply_submit(struct ig_reply *r, struct ig_api_error *e)
 {
 	r->submitted = true;
 	r->last_output_ns = ig_now_ns();
+	if (r->n_calls && admit(r, e) < 0) {
+		fail_reply(r, e);
+		return -1;
+	}
 	for (uint32_t i = 0; i < r->n_calls; i += (uint32_t)r->request.n) {
 		if (!submit_call(&r->calls[i], e))
 			continue;
@@ -424,6 +460,7 @@ void ig_reply_take(struct ig_reply *r, size_t cap)
 	r->finished = true;
 	for (uint32_t i = 0; i < r->n_calls && !r->error.status; i++)
 		ig_result_error(&r->calls[i].result, &r->error);
+	leave(r);
 }
 
 void ig_reply_cancel(struct ig_reply *r, const char *reason)
@@ -449,8 +486,8 @@ void ig_reply_cancel(struct ig_reply *r, const char *reason)
 		return;
 	ig_api_fail(&e, 499, "invalid_request_error", NULL, NULL, "cancelled before it ran (%s)",
 		    reason);
-	ig_api_note_refused(r->api, r->id, r->endpoint, r->client, r->model->name, r->received_ns,
-			    r->received_wall_ns, &e);
+	ig_api_note_refused(r->api, r->id, r->endpoint, r->client, &r->who, r->model->name,
+			    r->received_ns, r->received_wall_ns, &e);
 	r->finished = true;
 	if (r->n_calls)
 		ig_result_error(&r->calls[0].result, &r->error);

@@ -33,6 +33,7 @@ struct ig_session {
 	struct ig_api *api;
 	void *conn;
 	char client[64];
+	struct ig_principal who;
 	struct link jobs;
 	struct link waiting; /* replies, in the order of their arrival */
 	struct link running; /* replies; the head is next to write */
@@ -75,7 +76,7 @@ static void note_error(struct ig_session *s, const struct ig_api_error *e, const
 
 static void refuse_job(struct ig_session *s, struct ig_job *job, const char *stream_id)
 {
-	ig_api_note_refused(s->api, "", ENDPOINT, s->client, job->request.model, job->received_ns,
+	ig_api_note_refused(s->api, "", ENDPOINT, s->client, &s->who, job->request.model, job->received_ns,
 			    job->received_wall_ns, &job->error);
 	note_error(s, &job->error, stream_id);
 }
@@ -168,7 +169,7 @@ static void create(struct ig_session *s, struct ig_job *job)
 	}
 	char stream_id[IG_MAX_STREAM_ID + 1];
 	memcpy(stream_id, job->request.stream_id, sizeof stream_id);
-	struct ig_reply *c = ig_reply_create(job, ENDPOINT, s->client, s, reply_notify);
+	struct ig_reply *c = ig_reply_create(job, ENDPOINT, s->client, &s->who, s, reply_notify);
 	if (!c) {
 		ig_fail_no_memory(&job->error);
 		refuse_job(s, job, stream_id);
@@ -238,7 +239,8 @@ static void deliver(void *owner, struct ig_job *job)
 
 /* ---- the session ---------------------------------------------------------------------- */
 
-struct ig_session *ig_session_open(struct ig_api *api, const char *client, void *conn)
+struct ig_session *ig_session_open(struct ig_api *api, const char *client,
+				   const struct ig_principal *who, void *conn)
 {
 	struct ig_session *s = calloc(1, sizeof *s);
 
@@ -247,6 +249,7 @@ struct ig_session *ig_session_open(struct ig_api *api, const char *client, void 
 	s->api = api;
 	s->conn = conn;
 	snprintf(s->client, sizeof s->client, "%s", client);
+	s->who = *who;
 	link_init(&s->jobs);
 	link_init(&s->waiting);
 	link_init(&s->running);
@@ -272,7 +275,7 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 	} else {
 		ig_fail_no_memory(&e);
 	}
-	ig_api_note_refused(s->api, "", ENDPOINT, s->client, NULL, ig_now_ns(), ig_wall_ns(), &e);
+	ig_api_note_refused(s->api, "", ENDPOINT, s->client, &s->who, NULL, ig_now_ns(), ig_wall_ns(), &e);
 	note_error(s, &e, NULL);
 }
 

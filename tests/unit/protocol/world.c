@@ -39,7 +39,7 @@ int world_setup(void **state)
 		.options = { .client_buffer = 4096, .keepalive_interval_ms = 5000, .retry_after_s = 2 },
 	};
 	w->api = ig_api_create(&deps);
-	w->session = ig_session_open(w->api, "127.0.0.1", w);
+	w->session = ig_session_open(w->api, "127.0.0.1", &(struct ig_principal){ .key = "k1" }, w);
 	*state = w;
 	return 0;
 }
