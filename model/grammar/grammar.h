@@ -21,7 +21,9 @@ struct ig_grammar_cache; /* any thread */
 /* ---- what is to be held ------------------------------------------------------- */
 
 enum ig_grammar_part_kind {
-	IG_GRAMMAR_TEXT, /* exactly these bytes; a control token of this very text will do */
+	/* Exactly these bytes; where they hold the text of a control token ("[TOOL_CALLS]["),
+	 * that token will do for it. */
+	IG_GRAMMAR_TEXT,
 	IG_GRAMMAR_SCHEMA, /* a JSON value that the schema allows */
 	IG_GRAMMAR_OBJECT, /* any JSON object */
 	IG_GRAMMAR_REGEX, /* bytes that the whole expression matches */
