@@ -300,10 +300,7 @@ static int kv_create(const struct ig_kv_arena *arena, struct ig_kvcache **out, s
 	c->n_slabs = (uint32_t)n_slabs;
 	c->bases = calloc(n_slabs, sizeof *c->bases);
 	c->slabs = calloc(n_slabs, sizeof *c->slabs);
-	/* no block is so small that more nodes than this could be wanted */
-	c->prefix = prefix_create(arena->arena_bytes / 1024 < MAX_NODES ?
-				  (uint32_t)(arena->arena_bytes / 1024) : MAX_NODES);
-	if (!c->bases || !c->slabs || !c->prefix)
+	if (!c->bases || !c->slabs)
 		goto no_memory;
 	for (uint32_t i = 0; i < c->n_slabs; i++) {
 		c->slabs[i].group = NO_SLAB;
@@ -312,6 +309,11 @@ static int kv_create(const struct ig_kv_arena *arena, struct ig_kvcache **out, s
 	}
 	c->free_slabs = 0;
 	c->n_free_slabs = c->n_slabs;
+	/* no block is so small that more nodes than this could be wanted */
+	c->prefix = prefix_create(arena->arena_bytes / 1024 < MAX_NODES ?
+				  (uint32_t)(arena->arena_bytes / 1024) : MAX_NODES);
+	if (!c->prefix)
+		goto no_memory;
 	*out = c;
 	return 0;
 no_memory:
