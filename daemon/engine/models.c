@@ -324,7 +324,7 @@ static void reserve_logits(struct ig_engine *e, uint64_t rest, uint64_t cache)
 			free(e->logits[i]);
 			e->logits[i] = NULL;
 		}
-		ig_log_warn("log probabilities take %.1f MiB, for which memory.budget leaves no room; "
+		ig_log_warn("log probabilities take %.1f MiB, for which there is no room (memory.budget); "
 			    "requests for them are refused", (double)all / (1 << 20));
 		return;
 	}

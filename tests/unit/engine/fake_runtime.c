@@ -61,6 +61,20 @@ static void breach(const char *fmt, ...)
 /* ---- allocations on the engine's thread --------------------------------------------- */
 
 static _Thread_local bool guarded; /* set by the first submit */
+static _Thread_local long n_left = -1; /* allocations of this thread until one fails */
+
+void fake_fail_here(long n)
+{
+	n_left = n;
+}
+
+bool fake_failed_here(void)
+{
+	bool failed = n_left < 0;
+
+	n_left = -1;
+	return failed;
+}
 
 #ifdef FAKE_WRAP_MALLOC
 void *__real_malloc(size_t n);
@@ -70,27 +84,41 @@ void *__wrap_malloc(size_t n);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t n);
 
+/* Counts down to 0 and past it once: true for one call. */
+static bool fails(void)
+{
+	if (n_left >= 0)
+		return n_left-- == 0;
+	if (guarded) {
+		atomic_fetch_add(&fake.n_allocations, 1);
+		if (atomic_load(&fake.fail_engine_at))
+			return atomic_fetch_sub(&fake.fail_engine_at, 1) == 1;
+	}
+	if (atomic_load(&fake.fail_any_at))
+		return atomic_fetch_sub(&fake.fail_any_at, 1) == 1;
+	return false;
+}
+
 void *__wrap_malloc(size_t n)
 {
-	if (guarded)
-		atomic_fetch_add(&fake.n_allocations, 1);
-	return __real_malloc(n);
+	return fails() ? NULL : __real_malloc(n);
 }
 
 void *__wrap_calloc(size_t n, size_t size)
 {
-	if (guarded)
-		atomic_fetch_add(&fake.n_allocations, 1);
-	return __real_calloc(n, size);
+	return fails() ? NULL : __real_calloc(n, size);
 }
 
 void *__wrap_realloc(void *p, size_t n)
 {
-	if (guarded)
-		atomic_fetch_add(&fake.n_allocations, 1);
-	return __real_realloc(p, n);
+	return fails() ? NULL : __real_realloc(p, n);
 }
 #endif
+
+static int no_memory(struct ig_error *err)
+{
+	return ig_fail(err, -ENOMEM, "out of memory");
+}
 
 /* ---- files, tokenizer, template -------------------------------------------------------- */
 
@@ -113,6 +141,8 @@ int ig_gguf_open(const char *path, struct ig_gguf **out, struct ig_error *err)
 		if (strcmp(path, known[i]))
 			continue;
 		*out = calloc(1, sizeof **out);
+		if (!*out)
+			return no_memory(err);
 		snprintf((*out)->path, sizeof (*out)->path, "%s", path);
 		return 0;
 	}
@@ -129,7 +159,7 @@ int ig_tokenizer_open(const struct ig_gguf *g, struct ig_tokenizer **out, struct
 	if (!strcmp(g->path, "notokenizer"))
 		return ig_fail(err, -ENOTSUP, "tokenizer \"xyz\" is not known");
 	*out = calloc(1, sizeof **out);
-	return 0;
+	return *out ? 0 : no_memory(err);
 }
 
 void ig_tokenizer_close(struct ig_tokenizer *t)
@@ -155,7 +185,7 @@ int ig_chat_template_open(const struct ig_gguf *g, const struct ig_tokenizer *t,
 	if (!strcmp(g->path, "odd-template"))
 		return ig_fail(err, -ENOTSUP, "the chat template is not one that Ingot knows");
 	*out = calloc(1, sizeof **out);
-	return 0;
+	return *out ? 0 : no_memory(err);
 }
 
 void ig_chat_template_close(struct ig_chat_template *c)
@@ -296,7 +326,7 @@ struct ig_modules {
 int ig_modules_create(struct ig_modules **out, struct ig_error *err)
 {
 	*out = calloc(1, sizeof **out);
-	return 0;
+	return *out ? 0 : no_memory(err);
 }
 
 void ig_modules_destroy(struct ig_modules *m)
@@ -334,6 +364,8 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_gguf *file, struc
 	if (!strcmp(file->path, "noarch"))
 		return ig_fail(err, -ENOTSUP, "architecture \"strange\" is not known; known: fake");
 	p = calloc(1, sizeof *p);
+	if (!p)
+		return no_memory(err);
 	p->arch = &fake_arch;
 	p->file = file;
 	p->info.struct_size = sizeof p->info;
@@ -373,7 +405,7 @@ int ig_driver_open(const char *name, const struct ig_driver_options *o, struct i
 	if (strcmp(name, "auto") && strcmp(name, "cpu"))
 		return ig_fail(err, -ENOTSUP, "there is no driver \"%s\"", name);
 	*out = calloc(1, sizeof **out);
-	return 0;
+	return *out ? 0 : no_memory(err);
 }
 
 void ig_driver_close(struct ig_driver *d)
@@ -392,6 +424,8 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 {
 	struct ig_program *p = calloc(1, sizeof *p);
 
+	if (!p)
+		return no_memory(err);
 	p->plan = plan;
 	p->limits = *limits;
 	memory->weight_bytes = strcmp(plan->file->path, "heavy") ? 1 << 20 : (uint64_t)1 << 40;
@@ -439,6 +473,8 @@ void *ig_driver_map_slab(void *driver, uint64_t slab_bytes)
 {
 	void *p = malloc(slab_bytes);
 
+	if (!p)
+		return NULL;
 	memset(p, 0xee, slab_bytes);
 	atomic_fetch_add(&fake.n_mapped, 1);
 	return p;

@@ -57,6 +57,9 @@ struct fake {
 	_Atomic float bias;
 	_Atomic int64_t driver_ns; /* time spent in submit and wait */
 	atomic_int n_allocations; /* by the engine's thread, between a wait and a submit */
+	/* So many allocations from now on, one fails: of the engine's thread between a wait and
+	 * a submit, of any thread.  0: none, or that was it. */
+	atomic_long fail_engine_at, fail_any_at;
 	atomic_int n_models_stepped[2]; /* steps of "good", "good2" */
 	atomic_int n_grammars; /* that live */
 	atomic_int n_masked; /* rows drawn under a mask */
@@ -65,6 +68,10 @@ struct fake {
 extern struct fake fake;
 
 void fake_reset(void);
+/* Of this thread's allocations, the one after n fails (not without FAKE_WRAP_MALLOC). */
+void fake_fail_here(long n);
+/* Whether it did; none will. */
+bool fake_failed_here(void);
 /* Let n more steps through the gate. */
 void fake_allow(int n);
 /* Wait until a step stands at the gate. */

@@ -978,14 +978,17 @@ static void test_idle_costs_nothing(void **state)
 static void test_nothing_allocated_per_token(void **state)
 {
 #ifdef FAKE_WRAP_MALLOC
-	struct client c[4];
+	static const struct fake_grammar rules = { 1000, 3, true, false };
+	static struct client c[4];
 	struct ig_engine *e;
 
 	fake.gated = true;
 	e = harness_engine(&config);
 	for (int i = 0; i < 4; i++)
 		client_ask(&c[i], e, &(struct ask){ .n_prompt = 8, .prompt_seed = (unsigned)i,
-						    .max_tokens = 400, .stops = { "nothing ends it" } });
+						    .max_tokens = 400, .stops = { "nothing ends it" },
+						    .n_probs = i % 2 ? 6 : 0,
+						    .grammar = i / 2 ? &rules : NULL });
 	/* past the first step, in which all join and blocks are taken */
 	for (int i = 0; i < 3; i++) {
 		fake_wait_at_gate();
