@@ -68,7 +68,10 @@ static char *show_prompt(EditLine *el)
 
 	if (!e->colour || !*e->prompt)
 		return (char *)(uintptr_t)e->prompt;
-	snprintf(e->bold, sizeof e->bold, "\1\033[1m\1%.60s\1\033[0m\1", e->prompt);
+	/* what ends the bold must stand before a character, or libedit keeps it back */
+	size_t n = strlen(e->prompt) - 1;
+	snprintf(e->bold, sizeof e->bold, "\1\033[1m\1%.*s\1\033[0m\1%s", n < 60 ? (int)n : 60,
+		 e->prompt, e->prompt + n);
 	return e->bold;
 }
 

@@ -67,6 +67,112 @@ static void test_request(void **state)
 	ig_strbuf_finish(&b);
 }
 
+static void test_request_of_several_turns(void **state)
+{
+	struct ig_conversation c;
+	struct ig_strbuf b;
+	struct ig_ask q = { .prompt = "and now?", .prompt_len = 8, .history = &c };
+
+	ig_strbuf_init(&b);
+	ig_conversation_init(&c);
+	assert_true(ig_ask_write(&q, &b));
+	assert_non_null(strstr(b.data, "\"input\":\"and now?\""));
+	ig_strbuf_clear(&b);
+	assert_int_equal(ig_conversation_add(&c, "a\n", 2, "b\0", 2), 0);
+	assert_true(ig_ask_write(&q, &b));
+	assert_non_null(strstr(b.data, "\"input\":[{\"role\":\"user\",\"content\":\"a\\n\"},"
+			       "{\"role\":\"assistant\",\"content\":\"b\\u0000\"},"
+			       "{\"role\":\"user\",\"content\":\"and now?\"}]"));
+	ig_conversation_finish(&c);
+	ig_strbuf_finish(&b);
+}
+
+static void test_cancel(void **state)
+{
+	struct ig_strbuf b;
+
+	ig_strbuf_init(&b);
+	assert_true(ig_ask_cancel("", &b));
+	assert_string_equal(b.data, "{\"type\":\"response.cancel\"}");
+	ig_strbuf_clear(&b);
+	assert_true(ig_ask_cancel("resp_\"1", &b));
+	assert_string_equal(b.data, "{\"type\":\"response.cancel\",\"response_id\":\"resp_\\\"1\"}");
+	ig_strbuf_finish(&b);
+}
+
+static void test_what_can_be_sent(void **state)
+{
+	struct ig_ask q = { .model = "m", .system = "s", .seed = INT64_MAX };
+
+	assert_int_equal(ig_ask_check(&q, &err), 0);
+	q.seed++;
+	assert_int_equal(ig_ask_check(&q, &err), -EINVAL);
+	q = (struct ig_ask){ .model = "" };
+	assert_int_equal(ig_ask_check(&q, &err), -EINVAL);
+	q = (struct ig_ask){ .model = "\xff" };
+	assert_int_equal(ig_ask_check(&q, &err), -EINVAL);
+	q = (struct ig_ask){ .system = "\xc3" };
+	assert_int_equal(ig_ask_check(&q, &err), -EINVAL);
+}
+
+static void assert_json(const char *text, const char *expected)
+{
+	struct ig_strbuf b;
+
+	ig_strbuf_init(&b);
+	assert_true(ig_answer_json(&a, text, strlen(text), &b));
+	assert_string_equal(b.data, expected);
+	ig_strbuf_finish(&b);
+}
+
+static void test_json(void **state)
+{
+	event("{\"type\":\"response.created\",\"response\":{\"id\":\"r\",\"model\":\"m\"}}", 2);
+	event("{\"type\":\"response.output_text.delta\",\"delta\":\"a\"}", 41);
+	event("{\"type\":\"response.output_text.delta\",\"delta\":\"b\"}", 541);
+	event("{\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":31,"
+	      "\"input_tokens_details\":{\"cached_tokens\":16},\"output_tokens\":11}}}", 601);
+	assert_json("a\"b", "{\"model\":\"m\",\"text\":\"a\\\"b\",\"finish_reason\":\"stop\",\"usage\":"
+		    "{\"input_tokens\":31,\"cached_tokens\":16,\"output_tokens\":11},\"timings\":"
+		    "{\"first_token_ms\":40.000,\"total_ms\":600.000,\"tokens_per_second\":20.000}}\n");
+	assert_string_equal(a.model, "m");
+	setup(state);
+	event("{\"type\":\"error\",\"status\":404,\"error\":{\"code\":\"c\",\"message\":\"no\"}}", 5);
+	assert_json("", "{\"model\":null,\"text\":\"\",\"finish_reason\":\"error\",\"usage\":"
+		    "{\"input_tokens\":null,\"cached_tokens\":null,\"output_tokens\":null},\"timings\":"
+		    "{\"first_token_ms\":null,\"total_ms\":4.000,\"tokens_per_second\":null},"
+		    "\"error\":{\"code\":\"c\",\"message\":\"no\"}}\n");
+	setup(state);
+	event("{\"type\":\"response.incomplete\",\"response\":{\"status\":\"incomplete\","
+	      "\"incomplete_details\":{\"reason\":\"max_output_tokens\"}}}", 5);
+	assert_string_equal(ig_answer_finish_reason(&a), "length");
+	setup(state);
+	event("{\"type\":\"response.incomplete\",\"response\":{\"incomplete_details\":"
+	      "{\"reason\":\"content_filter\"}}}", 5);
+	assert_string_equal(ig_answer_finish_reason(&a), "content_filter");
+	setup(state);
+	event("{\"type\":\"response.incomplete\",\"response\":{\"status\":\"cancelled\"}}", 5);
+	assert_string_equal(ig_answer_finish_reason(&a), "cancelled");
+}
+
+static int on_thought(void *ctx, const char *s, size_t len)
+{
+	assert_true(len == 3 && !memcmp(s, "hmm", 3));
+	strcat(got, "(hmm)");
+	return 0;
+}
+
+static void test_thoughts(void **state)
+{
+	a.thought = on_thought;
+	event("{\"type\":\"response.reasoning_text.delta\",\"delta\":\"hmm\"}", 3);
+	event("{\"type\":\"response.output_text.delta\",\"delta\":\"x\"}", 5);
+	assert_string_equal(got, "(hmm)x");
+	assert_int_equal(a.first_ns, 3000000);
+	a.thought = NULL;
+	assert_int_equal(event("{\"type\":\"response.reasoning_text.delta\",\"delta\":7}", 6), 0);
+}
+
 static void test_whole_answer(void **state)
 {
 	char line[300];
@@ -200,6 +306,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_request, setup),
+		cmocka_unit_test_setup(test_request_of_several_turns, setup),
+		cmocka_unit_test_setup(test_cancel, setup),
+		cmocka_unit_test_setup(test_what_can_be_sent, setup),
+		cmocka_unit_test_setup(test_json, setup),
+		cmocka_unit_test_setup(test_thoughts, setup),
 		cmocka_unit_test_setup(test_whole_answer, setup),
 		cmocka_unit_test_setup(test_ends, setup),
 		cmocka_unit_test_setup(test_errors_of_both_shapes, setup),

@@ -4,8 +4,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -37,6 +39,128 @@ static void test_taken(void **state)
 	assert_is("http://[fe80::1]", "fe80::1", 80, "[fe80::1]:80");
 }
 
+static void test_tls(void **state)
+{
+	struct ig_endpoint e;
+
+	assert_int_equal(ig_endpoint_parse("https://h", &e, NULL), 0);
+	assert_true(e.tls);
+	assert_int_equal(e.port, 443);
+	assert_string_equal(e.url, "https://h:443");
+	assert_int_equal(ig_endpoint_parse("wss://[::1]:8443/v1", &e, NULL), 0);
+	assert_true(e.tls);
+	assert_string_equal(e.url, "https://[::1]:8443");
+	assert_int_equal(ig_endpoint_parse("http://h", &e, NULL), 0);
+	assert_false(e.tls);
+}
+
+static void test_unix_sockets(void **state)
+{
+	static const char *const bad[] = { "unix:", "unix:x", "unix://host/x", "unix:./x" };
+	struct ig_endpoint e;
+	struct ig_error err = { 0 };
+	char url[300] = "unix:/";
+
+	assert_int_equal(ig_endpoint_parse("unix:/run/ingot.sock", &e, &err), 0);
+	assert_string_equal(e.socket, "/run/ingot.sock");
+	assert_string_equal(e.authority, "localhost");
+	assert_string_equal(e.url, "unix:/run/ingot.sock");
+	assert_int_equal(ig_endpoint_parse("unix:///run/x y", &e, &err), 0);
+	assert_string_equal(e.socket, "/run/x y");
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+		if (ig_endpoint_parse(bad[i], &e, &err) != -EINVAL)
+			fail_msg("'%s' was taken", bad[i]);
+	memset(url + 6, 'a', 102);
+	assert_int_equal(ig_endpoint_parse(url, &e, &err), 0); /* 103 bytes */
+	url[108] = 'a';
+	assert_int_equal(ig_endpoint_parse(url, &e, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "at most 103 bytes"));
+}
+
+static int open_with(const char *key, const char *file, struct ig_endpoint *e, struct ig_error *err)
+{
+	static char arg[700];
+	struct ig_where w = { .url = "http://h", .api_key_file = file };
+
+	if (key) {
+		snprintf(arg, sizeof arg, "%s", key);
+		w.api_key = arg;
+	}
+	int rc = ig_endpoint_open(&w, e, err);
+	if (key) /* others see the arguments of a process */
+		assert_int_equal(strspn(arg, "x"), strlen(key));
+	return rc;
+}
+
+static void put(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static void test_keys(void **state)
+{
+	char path[] = "/tmp/ingot-key-XXXXXX", key[600];
+	struct ig_endpoint e;
+	struct ig_error err = { 0 };
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	close(fd);
+	unsetenv("INGOT_API_KEY");
+	assert_int_equal(open_with(NULL, NULL, &e, &err), 0);
+	assert_string_equal(e.api_key, "");
+	setenv("INGOT_API_KEY", "from-env", 1);
+	assert_int_equal(open_with(NULL, NULL, &e, &err), 0);
+	assert_string_equal(e.api_key, "from-env");
+	assert_int_equal(open_with("from-arg", NULL, &e, &err), 0);
+	assert_string_equal(e.api_key, "from-arg");
+	put(path, "from-file\r\nsecond line\n");
+	assert_int_equal(open_with(NULL, path, &e, &err), 0);
+	assert_string_equal(e.api_key, "from-file");
+	put(path, "no-newline");
+	assert_int_equal(open_with(NULL, path, &e, &err), 0);
+	assert_string_equal(e.api_key, "no-newline");
+	assert_int_equal(open_with("a", path, &e, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "exclude"));
+	put(path, "");
+	assert_int_equal(open_with(NULL, path, &e, &err), -EINVAL);
+	put(path, "two words\n");
+	assert_int_equal(open_with(NULL, path, &e, &err), -EINVAL);
+	assert_null(strstr(err.text, "two")); /* a key is not shown */
+	assert_int_equal(open_with(NULL, "/nonexistent", &e, &err), -ENOENT);
+	/* nothing may end the header early */
+	assert_int_equal(open_with("a\r\nX: y", NULL, &e, &err), -EINVAL);
+	assert_int_equal(open_with("schl\xc3\xbcssel", NULL, &e, &err), -EINVAL);
+	memset(key, 'k', sizeof key);
+	key[519] = 0;
+	assert_int_equal(open_with(key, NULL, &e, &err), 0);
+	assert_int_equal(strlen(e.api_key), 519);
+	key[519] = 'k';
+	key[520] = 0;
+	assert_int_equal(open_with(key, NULL, &e, &err), -EINVAL);
+	put(path, key);
+	assert_int_equal(open_with(NULL, path, &e, &err), -EINVAL);
+	unsetenv("INGOT_API_KEY");
+	unlink(path);
+}
+
+static void test_certificates(void **state)
+{
+	struct ig_where w = { .url = "https://h", .cacert = "/nonexistent.pem" };
+	struct ig_endpoint e;
+	struct ig_error err = { 0 };
+
+	assert_int_equal(ig_endpoint_open(&w, &e, &err), -ENOENT);
+	assert_non_null(strstr(err.text, "--cacert /nonexistent.pem"));
+	w.cacert = "/dev/null";
+	assert_int_equal(ig_endpoint_open(&w, &e, &err), 0);
+	assert_string_equal(e.cacert, "/dev/null");
+}
+
 static void test_refused(void **state)
 {
 	static const char *const bad[] = {
@@ -60,16 +184,6 @@ static void test_refused(void **state)
 	assert_int_equal(ig_endpoint_parse(longest, &e, NULL), -EINVAL);
 }
 
-static void test_tls_is_named(void **state)
-{
-	struct ig_endpoint e;
-	struct ig_error err = { 0 };
-
-	assert_int_equal(ig_endpoint_parse("https://h", &e, &err), -ENOTSUP);
-	assert_non_null(strstr(err.text, "TLS is not supported"));
-	assert_int_equal(ig_endpoint_parse("wss://h", &e, &err), -ENOTSUP);
-}
-
 static void test_order(void **state)
 {
 	struct ig_endpoint e;
@@ -91,7 +205,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_taken),
 		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_tls_is_named),
+		cmocka_unit_test(test_tls),
+		cmocka_unit_test(test_unix_sockets),
+		cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_certificates),
 		cmocka_unit_test(test_order),
 	};
 
