@@ -71,6 +71,7 @@ struct ig_answer_parser {
 	enum state state;
 	enum place place;
 	bool had_text;
+	bool no_memory; /* nothing more is said then */
 
 	struct ig_strbuf held;
 	size_t n_marker; /* so many bytes at held's end begin a marker */
@@ -104,6 +105,13 @@ struct ig_answer_parser {
 static inline bool ig_answer_is_space(char c)
 {
 	return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+/* Forget what b holds, but not that memory was short. */
+static inline void ig_answer_clear(struct ig_answer_parser *p, struct ig_strbuf *b)
+{
+	p->no_memory = p->no_memory || !ig_strbuf_ok(b);
+	ig_strbuf_clear(b);
 }
 
 /* ---- answer_parser.c ---------------------------------------------------------------- */

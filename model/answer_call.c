@@ -117,8 +117,8 @@ static void begin_call(struct ig_answer_parser *p)
 {
 	p->announced = p->has_arguments = p->args_ended = p->has_name = false;
 	p->bare = p->is_null = false;
-	ig_strbuf_clear(&p->name);
-	ig_strbuf_clear(&p->args);
+	ig_answer_clear(p, &p->name);
+	ig_answer_clear(p, &p->args);
 }
 
 /* It is a call now, whatever follows. */
@@ -126,10 +126,10 @@ static void announce(struct ig_answer_parser *p)
 {
 	ig_answer_send(p, IG_ANSWER_CALL, p->name.data, p->name.len);
 	p->announced = true;
-	ig_strbuf_clear(&p->held);
+	ig_answer_clear(p, &p->held);
 	if (p->args.len)
 		ig_answer_give(p, IG_ANSWER_ARGUMENTS, p->args.data, p->args.len);
-	ig_strbuf_clear(&p->args);
+	ig_answer_clear(p, &p->args);
 	if (p->args_ended)
 		ig_answer_send(p, IG_ANSWER_CALL_END, "", 0);
 }
@@ -385,7 +385,7 @@ static bool step_arguments_string(struct ig_answer_parser *p, char c)
 	if (rc == 0)
 		return true;
 	if (p->depth == 0) {
-		ig_strbuf_clear(&p->args);
+		ig_answer_clear(p, &p->args);
 		ig_strbuf_puts(&p->args, "{}");
 	}
 	end_arguments(p);
@@ -514,7 +514,7 @@ static bool step_list(struct ig_answer_parser *p, char c)
 		return next(p, c, LIST_BEGINS);
 	if (c != ']')
 		return give_up(p);
-	ig_strbuf_clear(&p->held);
+	ig_answer_clear(p, &p->held);
 	p->in_list = false;
 	p->state = OUTSIDE;
 	return true;

@@ -57,8 +57,8 @@ void ig_answer_parser_destroy(struct ig_answer_parser *p)
 
 static bool is_well(const struct ig_answer_parser *p)
 {
-	return ig_strbuf_ok(&p->held) && ig_strbuf_ok(&p->name) && ig_strbuf_ok(&p->args) &&
-	       ig_strbuf_ok(&p->out);
+	return !p->no_memory && ig_strbuf_ok(&p->held) && ig_strbuf_ok(&p->name) &&
+	       ig_strbuf_ok(&p->args) && ig_strbuf_ok(&p->out);
 }
 
 static void call_event(struct ig_answer_parser *p, enum ig_answer_event_kind kind, const char *s,
@@ -72,7 +72,7 @@ static void flush(struct ig_answer_parser *p)
 {
 	if (p->out.len)
 		call_event(p, p->out_kind, p->out.data, p->out.len);
-	ig_strbuf_clear(&p->out);
+	ig_answer_clear(p, &p->out);
 }
 
 void ig_answer_give(struct ig_answer_parser *p, enum ig_answer_event_kind kind, const char *s,
@@ -204,17 +204,17 @@ static void on_marker(struct ig_answer_parser *p, int m)
 	case THINK:
 		p->may_think = false;
 		p->state = REASONING_BEGINS;
-		ig_strbuf_clear(&p->held);
+		ig_answer_clear(p, &p->held);
 		break;
 	case THINK_END:
 		p->may_think = false;
 		p->state = OUTSIDE;
 		p->place = AFTER_REASONING;
-		ig_strbuf_clear(&p->held);
+		ig_answer_clear(p, &p->held);
 		break;
 	case CALL_TAG_END:
 		p->in_tag = false;
-		ig_strbuf_clear(&p->held);
+		ig_answer_clear(p, &p->held);
 		break;
 	default:
 		p->marked = true;
@@ -239,7 +239,7 @@ static bool step_reasoning(struct ig_answer_parser *p, char c)
 	}
 	if (p->held.len)
 		ig_answer_give(p, IG_ANSWER_REASONING, p->held.data, p->held.len);
-	ig_strbuf_clear(&p->held);
+	ig_answer_clear(p, &p->held);
 	p->state = REASONING;
 	if (p->n_marker) {
 		p->n_marker = 0;
@@ -317,7 +317,7 @@ static void put(struct ig_answer_parser *p, const unsigned char *s, size_t len)
 			continue;
 		if (p->state == REASONING || p->state == REASONING_BEGINS) {
 			ig_answer_give(p, IG_ANSWER_REASONING, p->held.data, p->held.len);
-			ig_strbuf_clear(&p->held);
+			ig_answer_clear(p, &p->held);
 			p->n_marker = 0;
 		} else {
 			ig_answer_become_text(p, true);
@@ -382,7 +382,7 @@ static void finish(struct ig_answer_parser *p)
 	} else if (!is_left_over(p)) {
 		ig_answer_become_text(p, true);
 	}
-	ig_strbuf_clear(&p->held);
+	ig_answer_clear(p, &p->held);
 }
 
 int ig_answer_parser_feed(struct ig_answer_parser *p, const char *text, size_t len, bool last,
