@@ -502,6 +502,7 @@ void ig_request_finish(struct ig_request *r)
 	free(r->tool_name);
 	free(r->metadata);
 	json_decref(r->said);
+	json_decref(r->items);
 	free(r->previous_id);
 	free(r->response_id);
 	free(r->steer);

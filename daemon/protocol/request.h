@@ -112,6 +112,7 @@ struct ig_request {
 	json_t *said; /* an object: parameters that come back as they were sent; NULL: none */
 
 	/* ---- Responses ---- */
+	json_t *items; /* of the input, as they are listed but for their ids */
 	char stream_id[IG_MAX_STREAM_ID + 1]; /* "": the default lane; set before any error */
 	char *previous_id; /* previous_response_id; NULL: none */
 	bool warm_up; /* generate: false */
