@@ -1,0 +1,145 @@
+/*
+ * fuzz_answer_parser.c: any bytes as what a model wrote, in every form.
+ *
+ * The first byte chooses the form (and whether the rest is a template's source instead),
+ * the second how the answer is cut.  Events are whole characters in an order that makes
+ * sense, the same for the whole and for the pieces; where nothing is looked for, the text
+ * is the input.
+ */
+#include "base/strbuf.h"
+#include "model/answer.h"
+#include "model/utf8-private.h"
+#include "tiny_gguf.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { REASONING = 4, OPENS = 8, WITHOUT_CALLS = 16, TEMPLATE = 32 };
+
+struct log {
+	struct ig_strbuf text; /* a letter, then data; runs of one kind are joined */
+	int kind;
+	bool in_call;
+};
+
+static void check(bool right)
+{
+	if (!right)
+		abort();
+}
+
+static void on_event(void *ctx, const struct ig_answer_event *e)
+{
+	struct log *l = ctx;
+	bool of_call = e->kind == IG_ANSWER_ARGUMENTS || e->kind == IG_ANSWER_CALL_END;
+
+	check(of_call == l->in_call);
+	check((e->len == 0) == (e->kind == IG_ANSWER_CALL_END));
+	for (size_t i = 0; i < e->len;) {
+		int n = ig_utf8_check((const unsigned char *)e->data + i, e->len - i);
+		check(n > 0);
+		i += (size_t)n;
+	}
+	l->in_call = e->kind == IG_ANSWER_CALL || e->kind == IG_ANSWER_ARGUMENTS;
+	if (l->kind != (int)e->kind || e->kind == IG_ANSWER_CALL)
+		ig_strbuf_printf(&l->text, "%c", "TRCAE"[e->kind]);
+	ig_strbuf_add(&l->text, e->data, e->len);
+	l->kind = (int)e->kind;
+}
+
+static void parse(const struct ig_answer_style *s, bool with_calls, const char *text, size_t len,
+		  uint32_t cut, struct log *l)
+{
+	struct ig_answer_parser *p = ig_answer_parser_create(s, with_calls);
+
+	*l = (struct log){ .kind = -1 };
+	check(p != NULL);
+	for (size_t at = 0, n = 0; at < len; at += n) {
+		n = len - at;
+		if (cut) {
+			cut = cut * 1664525 + 1013904223;
+			n = (cut >> 16) % 9 < n ? (cut >> 16) % 9 : n;
+		}
+		check(!ig_answer_parser_feed(p, text + at, n, false, on_event, l));
+	}
+	check(!ig_answer_parser_feed(p, NULL, 0, true, on_event, l));
+	check(!l->in_call && ig_strbuf_ok(&l->text));
+	ig_answer_parser_destroy(p);
+}
+
+static bool is_utf8(const char *s, size_t len)
+{
+	int n;
+
+	for (size_t i = 0; i < len; i += (size_t)n) {
+		n = ig_utf8_check((const unsigned char *)s + i, len - i);
+		if (n <= 0)
+			return false;
+	}
+	return true;
+}
+
+static void look_at_template(const char *text, size_t len)
+{
+	static struct ig_tokenizer *tokenizer;
+	struct ig_answer_style s;
+	struct ig_chat_template *c;
+	struct ig_gguf *g;
+	struct gw w;
+	int32_t ids[16];
+
+	if (!tokenizer) {
+		tiny_file(&w, &(struct tiny_options){ .model = "gpt2", .pre = "smollm" });
+		check(!ig_gguf_open_memory(w.data, w.len, "tiny", &g, NULL) &&
+		      !ig_tokenizer_open(g, &tokenizer, NULL));
+		ig_gguf_close(g);
+		gw_finish(&w);
+	}
+	gw_init(&w);
+	gw_key(&w, "tokenizer.chat_template", GW_STRING);
+	gw_string(&w, text, len);
+	check(!ig_gguf_open_memory(w.data, w.len, "fuzz", &g, NULL));
+	if (!ig_chat_template_open(g, tokenizer, &c, NULL)) {
+		ig_answer_style_of(c, &s);
+		check(!s.opens_reasoning || s.reasoning);
+		check(!s.name_args || s.calls == IG_CALLS_MISTRAL);
+		check(ig_answer_shown_tokens(&s, tokenizer, ids, 16) == 0); /* it has none */
+		ig_chat_template_close(c);
+	}
+	ig_gguf_close(g);
+	gw_finish(&w);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct ig_answer_style s = { 0 };
+	const char *text = (const char *)data + 2;
+	struct log whole, cut;
+	bool with_calls;
+	size_t len;
+
+	if (size < 2)
+		return 0;
+	len = size - 2;
+	if (data[0] & TEMPLATE) {
+		look_at_template(text, len);
+		return 0;
+	}
+	s.calls = (enum ig_call_form)(data[0] & 3);
+	s.reasoning = data[0] & REASONING;
+	s.opens_reasoning = data[0] & OPENS;
+	with_calls = !(data[0] & WITHOUT_CALLS);
+	parse(&s, with_calls, text, len, 0, &whole);
+	parse(&s, with_calls, text, len, data[1] + 1u, &cut);
+	check(whole.text.len == cut.text.len);
+	check(!whole.text.len || !memcmp(whole.text.data, cut.text.data, cut.text.len));
+	if ((!with_calls || s.calls == IG_CALLS_NONE) && !s.reasoning && !s.opens_reasoning &&
+	    len && is_utf8(text, len))
+		check(whole.text.len == len + 1 && whole.text.data[0] == 'T' &&
+		      !memcmp(whole.text.data + 1, text, len));
+	ig_strbuf_finish(&whole.text);
+	ig_strbuf_finish(&cut.text);
+	return 0;
+}
