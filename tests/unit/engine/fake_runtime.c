@@ -46,6 +46,13 @@ void fake_open_gate(void)
 	pthread_mutex_unlock(&fake.lock);
 }
 
+void fake_close_gate(void)
+{
+	pthread_mutex_lock(&fake.lock);
+	fake.gated = true;
+	pthread_mutex_unlock(&fake.lock);
+}
+
 __attribute__((format(printf, 1, 2)))
 static void breach(const char *fmt, ...)
 {

@@ -76,8 +76,9 @@ bool fake_failed_here(void);
 void fake_allow(int n);
 /* Wait until a step stands at the gate. */
 void fake_wait_at_gate(void);
-/* No gate from now on. */
+/* No gate from now on; one again. */
 void fake_open_gate(void);
+void fake_close_gate(void);
 /* The text of a token. */
 const char *fake_token_text(int32_t id);
 /* What the fake model draws after these tokens. */

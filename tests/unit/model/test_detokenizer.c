@@ -93,6 +93,37 @@ static void tokens(void **state)
 	free(buf);
 }
 
+/* Control tokens that are shown are text like any other; the rest stay silent. */
+static void shown(void **state)
+{
+	const int32_t ids[] = { TINY_START, TINY_END };
+	struct ig_detokenizer d;
+	char *buf = malloc(ig_detokenizer_max(t));
+	const char *name;
+	size_t len;
+	bool special;
+
+	assert_non_null(buf);
+	ig_detokenizer_init(&d, t);
+	ig_detokenizer_show(&d, ids + 1, 1);
+	name = ig_tokenizer_token(t, TINY_END, &len, &special);
+	assert_true(special && len > 0);
+	assert_int_equal(ig_detokenizer_put(&d, TINY_START, buf), 0);
+	assert_int_equal(ig_detokenizer_put(&d, TINY_END, buf), len);
+	assert_memory_equal(buf, name, len);
+	assert_int_equal(ig_detokenizer_put(&d, TINY_HELLO, buf), 5);
+	/* behind half a character, which it ends */
+	assert_int_equal(ig_detokenizer_put(&d, TINY_BYTE + 0xc3, buf), 0);
+	assert_int_equal(ig_detokenizer_put(&d, TINY_END, buf), 3 + len);
+	assert_memory_equal(buf, FFFD, 3);
+	assert_memory_equal(buf + 3, name, len);
+	ig_detokenizer_show(&d, ids, 2);
+	assert_true(ig_detokenizer_put(&d, TINY_START, buf) > 0);
+	ig_detokenizer_show(&d, NULL, 0);
+	assert_int_equal(ig_detokenizer_put(&d, TINY_END, buf), 0);
+	free(buf);
+}
+
 /* Any ids: each put stays in its bound and is UTF-8. */
 static void random_ids(void **state)
 {
@@ -121,6 +152,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(characters),
 		cmocka_unit_test(tokens),
+		cmocka_unit_test(shown),
 		cmocka_unit_test(random_ids),
 	};
 
