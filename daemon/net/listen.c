@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <openssl/ssl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -175,9 +174,7 @@ static int listen_tcp(struct ig_net *net, const struct ig_config *config,
 	if (!v6)
 		info.options |= LWS_SERVER_OPTION_DISABLE_IPV6;
 	if (is_set(config->server.tls_cert)) {
-		info.ssl_cert_filepath = config->server.tls_cert;
-		info.ssl_private_key_filepath = config->server.tls_key;
-		info.ssl_options_set = (long)(SSL_OP_NO_TLSv1 | SSL_OP_NO_TLSv1_1 | SSL_OP_NO_RENEGOTIATION);
+		info.options |= LWS_SERVER_OPTION_CREATE_VHOST_SSL_CTX; /* then see ig_tls_serve */
 		info.alpn = "http/1.1"; /* and no HTTP/2, whose frames nothing here knows */
 	}
 	net->tcp = lws_create_vhost(net->context, &info);
@@ -185,9 +182,8 @@ static int listen_tcp(struct ig_net *net, const struct ig_config *config,
 	if (net->port > 0)
 		return 0;
 	net->port = 0;
-	return ig_fail(err, -EIO, "can't listen on %s:%u: libwebsockets made no listening socket%s",
-		       net->host, config->server.port, is_set(config->server.tls_cert) ?
-		       ", or does not take server.tls_cert and server.tls_key" : "");
+	return ig_fail(err, -EIO, "can't listen on %s:%u: libwebsockets made no listening socket",
+		       net->host, config->server.port);
 }
 
 static int listen_unix(struct ig_net *net, const struct ig_config *config,
@@ -227,8 +223,6 @@ int ig_listen(struct ig_net *net, const struct ig_config *config, const struct i
 	struct lws_context_creation_info info;
 	int rc = check_exposure(config, keys, err);
 
-	if (!rc && is_set(config->server.tls_cert))
-		rc = ig_tls_check(config->server.tls_cert, config->server.tls_key, err);
 	if (!rc && tcp)
 		rc = probe_tcp(listen_host(config), config->server.port, &v6, err);
 	if (!rc && local)

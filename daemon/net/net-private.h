@@ -2,6 +2,7 @@
 #ifndef INGOT_NET_NET_PRIVATE_H
 #define INGOT_NET_NET_PRIVATE_H
 
+#include "daemon/net/chunked.h"
 #include "daemon/net/net.h"
 #include "daemon/protocol/exchange.h"
 #include "daemon/protocol/utf8.h"
@@ -13,6 +14,8 @@
 
 /* Connections past max_connections that are still told so, with a 503. */
 #define SPARE_CONNECTIONS 32
+
+struct ig_certificate; /* tls.c's */
 
 enum conn_kind { CONN_HTTP, CONN_WEBSOCKET };
 
@@ -39,6 +42,9 @@ struct conn {
 	char origin[256]; /* allowed; "" */
 	uint64_t length; /* Content-Length */
 	bool reading_body, head_written, head_only, keep_open, ended, lingering;
+	bool is_1_1, is_chunked;
+	struct ig_chunked chunked;
+	int64_t since_ns; /* when its head was complete; lingering: when that began */
 
 	/* WebSocket */
 	struct ig_session *session;
@@ -66,6 +72,7 @@ struct ig_net {
 	struct lws_vhost *tcp, *local;
 	struct ig_keys *keys; /* loop */
 	bool keys_required; /* loop: there is, or was, a file of keys */
+	struct ig_certificate *certificate; /* loop; NULL: no TLS */
 	pthread_t thread;
 	bool started, draining, drained; /* draining, drained: loop */
 	bool sweeping; /* loop: the timer is armed */
@@ -76,7 +83,8 @@ struct ig_net {
 	bool closed; /* lock: the context is gone */
 	bool reloaded; /* lock: next is newer than options */
 	struct net_options next; /* lock */
-	bool new_keys, new_certificate; /* lock: to be taken over */
+	bool new_keys; /* lock: next_keys is to be taken over */
+	struct ig_certificate *next_certificate; /* lock: the same; NULL: none */
 	struct ig_keys *next_keys; /* lock: NULL: the file is gone */
 	bool had_keys; /* lock: it was there once */
 };
@@ -101,9 +109,14 @@ char *ig_conn_take_in(struct conn *c, size_t *len);
 int ig_listen(struct ig_net *net, const struct ig_config *config, const struct ig_keys *keys,
 	      const struct lws_protocols *protocols, struct ig_error *err);
 
-/* tls.c: any thread. */
-/* Whether these two PEM files are a certificate and its key that can be served. */
-int ig_tls_check(const char *cert, const char *key, struct ig_error *err);
+/* tls.c */
+/* A certificate with its chain, and its key, of two PEM files; any thread.  An error names
+ * the file and the reason. */
+int ig_tls_load(const char *cert, const char *key, struct ig_certificate **out,
+		struct ig_error *err);
+void ig_tls_free(struct ig_certificate *c); /* NULL is fine */
+/* Handshakes of this SSL_CTX are given net->certificate, whatever it is then. */
+void ig_tls_serve(struct ig_net *net, void *ssl_ctx);
 
 /* who.c */
 /* Fill in c->who by the request's headers and judge whether it may have the path: 0, or a

@@ -257,22 +257,24 @@ static void take_keys(struct ig_net *net, struct ig_keys *keys)
 
 static void take_reloaded(struct ig_net *net)
 {
-	const struct ig_config *config = net->config;
 	struct ig_api_options o;
 
 	pthread_mutex_lock(&net->lock);
-	bool reloaded = net->reloaded, new_keys = net->new_keys, certificate = net->new_certificate;
+	bool reloaded = net->reloaded, new_keys = net->new_keys;
+	struct ig_certificate *certificate = net->next_certificate;
 	struct ig_keys *keys = net->next_keys;
 	if (reloaded)
 		net->options = net->next;
-	net->reloaded = net->new_keys = net->new_certificate = false;
+	net->reloaded = net->new_keys = false;
 	net->next_keys = NULL;
+	net->next_certificate = NULL;
 	pthread_mutex_unlock(&net->lock);
 	if (new_keys)
 		take_keys(net, keys);
-	if (certificate && lws_tls_cert_updated(net->context, config->server.tls_cert,
-						config->server.tls_key, NULL, 0, NULL, 0))
-		ig_log_error("reload: %s was not taken over", config->server.tls_cert);
+	if (certificate) {
+		ig_tls_free(net->certificate);
+		net->certificate = certificate;
+	}
 	if (!reloaded)
 		return;
 	api_options(net, &o);
@@ -310,6 +312,9 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 		if (net->api)
 			woken(net);
 		return 0;
+	case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_SERVER_VERIFY_CERTS:
+		ig_tls_serve(net, user); /* the vhost's SSL_CTX, before it listens */
+		return 0;
 	case LWS_CALLBACK_SERVER_NEW_CLIENT_INSTANTIATED:
 		return conn_create(net, wsi) ? 0 : -1;
 	case LWS_CALLBACK_WSI_DESTROY:
@@ -332,6 +337,7 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 	case LWS_CALLBACK_ESTABLISHED:
 	case LWS_CALLBACK_RECEIVE:
 	case LWS_CALLBACK_SERVER_WRITEABLE:
+	case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
 	case LWS_CALLBACK_CLOSED:
 		c = conn_of(wsi);
 		return c ? ig_ws_callback(c, reason, in, len) : -1;
@@ -426,13 +432,26 @@ static int load_keys(const struct ig_config *config, struct ig_keys **out, struc
 	return path && path[0] ? ig_keys_load(path, out, err) : 0;
 }
 
+static int load_certificate(const struct ig_config *config, struct ig_certificate **out,
+			    struct ig_error *err)
+{
+	const char *cert = config->server.tls_cert;
+
+	*out = NULL;
+	return cert && cert[0] ? ig_tls_load(cert, config->server.tls_key, out, err) : 0;
+}
+
 int ig_net_probe(const struct ig_config *config, struct ig_error *err)
 {
-	struct ig_keys *keys;
+	struct ig_certificate *certificate = NULL;
+	struct ig_keys *keys = NULL;
 	int rc = load_keys(config, &keys, err);
 
 	if (!rc)
+		rc = load_certificate(config, &certificate, err);
+	if (!rc)
 		rc = ig_listen(NULL, config, keys, protocols, err);
+	ig_tls_free(certificate);
 	ig_keys_destroy(keys);
 	return rc;
 }
@@ -466,6 +485,9 @@ int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig
 	if (rc < 0)
 		goto fail;
 	net->keys_required = net->had_keys = net->keys != NULL;
+	rc = load_certificate(net->config, &net->certificate, err);
+	if (rc < 0)
+		goto fail;
 	lws_set_log_level(LLL_ERR | LLL_WARN, emit);
 	rc = ig_listen(net, net->config, net->keys, protocols, err);
 	if (rc < 0)
@@ -510,39 +532,45 @@ void ig_net_reload(struct ig_net *net, const struct ig_config *config)
 	pthread_mutex_unlock(&net->lock);
 }
 
+static void log_keys(struct ig_net *net, const struct ig_keys *keys)
+{
+	const char *path = net->config->server.keys_file;
+
+	if (keys)
+		ig_log_info("reload: %zu keys in %s", ig_keys_count(keys), path);
+	else if (net->had_keys)
+		ig_log_error("reload: %s is gone: no key is accepted until it is back, or until a restart",
+			     path);
+}
+
 /* The files' names are those of the start. */
 void ig_net_reload_files(struct ig_net *net)
 {
-	const struct ig_config *config = net->config;
-	const char *cert = config->server.tls_cert;
-	struct ig_keys *keys = NULL, *unused = NULL;
+	struct ig_certificate *certificate;
+	struct ig_keys *keys;
 	struct ig_error err = { 0 };
-	bool good_keys = !load_keys(config, &keys, &err), good_certificate = false;
+	bool good_keys = !load_keys(net->config, &keys, &err);
 
 	if (!good_keys)
 		ig_log_error("reload: %s; the old keys stay", err.text);
-	if (cert && cert[0]) {
-		good_certificate = !ig_tls_check(cert, config->server.tls_key, &err);
-		if (!good_certificate)
-			ig_log_error("reload: %s; the old certificate stays", err.text);
-	}
+	if (load_certificate(net->config, &certificate, &err) < 0)
+		ig_log_error("reload: %s; the old certificate stays", err.text);
 	pthread_mutex_lock(&net->lock);
+	/* What the loop has not come to is out of date. */
 	if (good_keys) {
-		if (keys)
-			ig_log_info("reload: %zu keys in %s", ig_keys_count(keys), config->server.keys_file);
-		else if (net->had_keys)
-			ig_log_error("reload: %s is gone: no key is accepted until it is back, or until a "
-				     "restart", config->server.keys_file);
+		log_keys(net, keys);
 		net->had_keys |= keys != NULL;
-		unused = net->next_keys; /* the loop has not come to it */
+		ig_keys_destroy(net->next_keys);
 		net->next_keys = keys;
 		net->new_keys = true;
 	}
-	net->new_certificate |= good_certificate;
+	if (certificate) {
+		ig_tls_free(net->next_certificate);
+		net->next_certificate = certificate;
+	}
 	if (!net->closed)
 		lws_cancel_service(net->context);
 	pthread_mutex_unlock(&net->lock);
-	ig_keys_destroy(unused);
 }
 
 void ig_net_drain(struct ig_net *net)
@@ -569,6 +597,8 @@ void ig_net_destroy(struct ig_net *net)
 	ig_api_destroy(net->api);
 	ig_keys_destroy(net->keys);
 	ig_keys_destroy(net->next_keys);
+	ig_tls_free(net->certificate);
+	ig_tls_free(net->next_certificate);
 	pthread_mutex_destroy(&net->lock);
 	free(net);
 }

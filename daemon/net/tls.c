@@ -1,6 +1,9 @@
 /*
- * tls.c: whether a certificate and its key can be served: libwebsockets does not say
- * what is wrong with them, so they are read here first, with the library that it uses.
+ * tls.c: the certificate that is served.
+ *
+ * libwebsockets could read the files by itself, but does not say what is wrong with
+ * them, and a certificate that it takes over later leaves one of another kind of key in
+ * place.  So they are read here, and each handshake is given what is in force then.
  */
 #include "daemon/net/net-private.h"
 
@@ -8,10 +11,17 @@
 #include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
-#include <openssl/x509.h>
+#include <openssl/ssl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+struct ig_certificate {
+	X509 *leaf;
+	EVP_PKEY *key;
+	STACK_OF(X509) *chain; /* without the leaf */
+};
 
 /* "FILE: what: the library's reason" */
 static int fail(struct ig_error *err, const char *path, const char *what)
@@ -28,7 +38,8 @@ static int no_password(char *buf, int size, int writing, void *ctx)
 {
 	bool *asked = ctx;
 
-	*asked = true;
+	if (asked)
+		*asked = true;
 	return -1;
 }
 
@@ -51,7 +62,7 @@ static BIO *open_file(const char *path, struct stat *st, struct ig_error *err)
 	return bio;
 }
 
-static int read_certificate(const char *path, X509 **out, struct ig_error *err)
+static int read_certificate(const char *path, struct ig_certificate *c, struct ig_error *err)
 {
 	struct stat st;
 	BIO *bio = open_file(path, &st, err);
@@ -59,20 +70,26 @@ static int read_certificate(const char *path, X509 **out, struct ig_error *err)
 
 	if (!bio)
 		return -EINVAL;
-	*out = PEM_read_bio_X509_AUX(bio, NULL, NULL, NULL);
-	if (!*out)
+	c->leaf = PEM_read_bio_X509_AUX(bio, NULL, no_password, NULL);
+	c->chain = sk_X509_new_null();
+	if (!c->leaf)
 		rc = fail(err, path, "server.tls_cert must be a certificate in PEM");
-	else if (X509_cmp_current_time(X509_get0_notAfter(*out)) <= 0)
+	else if (!c->chain)
+		rc = ig_fail(err, -ENOMEM, "%.300s: out of memory", path);
+	else if (X509_cmp_current_time(X509_get0_notAfter(c->leaf)) <= 0)
 		rc = ig_fail(err, -EINVAL, "%.300s: the certificate has expired", path);
 	/* The chain, up to the end of the file. */
 	while (!rc) {
-		X509 *next = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+		X509 *next = PEM_read_bio_X509(bio, NULL, no_password, NULL);
 		if (!next) {
 			if (ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE)
 				rc = fail(err, path, "a certificate of its chain can't be read");
 			break;
 		}
-		X509_free(next);
+		if (!sk_X509_push(c->chain, next)) {
+			X509_free(next);
+			rc = ig_fail(err, -ENOMEM, "%.300s: out of memory", path);
+		}
 	}
 	BIO_free(bio);
 	return rc;
@@ -102,20 +119,67 @@ static int read_private_key(const char *path, EVP_PKEY **out, struct ig_error *e
 	return rc;
 }
 
-int ig_tls_check(const char *cert, const char *key, struct ig_error *err)
+/* Whether the library serves it: it has an opinion of keys that are too weak. */
+static int try_out(const char *path, const struct ig_certificate *c, struct ig_error *err)
 {
-	EVP_PKEY *private_key = NULL;
-	X509 *certificate = NULL;
+	SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+	int rc = 0;
+
+	if (!ctx)
+		return ig_fail(err, -ENOMEM, "%.300s: out of memory", path);
+	if (SSL_CTX_use_cert_and_key(ctx, c->leaf, c->key, c->chain, 1) != 1)
+		rc = fail(err, path, "the certificate cannot be served");
+	SSL_CTX_free(ctx);
+	return rc;
+}
+
+int ig_tls_load(const char *cert, const char *key, struct ig_certificate **out, struct ig_error *err)
+{
+	struct ig_certificate *c = calloc(1, sizeof *c);
 	int rc;
 
+	*out = NULL;
+	if (!c)
+		return ig_fail(err, -ENOMEM, "out of memory");
 	ERR_clear_error();
-	rc = read_certificate(cert, &certificate, err);
+	rc = read_certificate(cert, c, err);
 	if (!rc)
-		rc = read_private_key(key, &private_key, err);
-	if (!rc && X509_check_private_key(certificate, private_key) != 1)
+		rc = read_private_key(key, &c->key, err);
+	if (!rc && X509_check_private_key(c->leaf, c->key) != 1)
 		rc = ig_fail(err, -EINVAL, "%.200s: is not the private key of %.200s", key, cert);
+	if (!rc)
+		rc = try_out(cert, c, err);
 	ERR_clear_error();
-	EVP_PKEY_free(private_key);
-	X509_free(certificate);
+	if (rc)
+		ig_tls_free(c);
+	else
+		*out = c;
 	return rc;
+}
+
+void ig_tls_free(struct ig_certificate *c)
+{
+	if (!c)
+		return;
+	X509_free(c->leaf);
+	EVP_PKEY_free(c->key);
+	sk_X509_pop_free(c->chain, X509_free);
+	free(c);
+}
+
+/* The loop's: a handshake begins. */
+static int give(SSL *ssl, void *ctx)
+{
+	const struct ig_net *net = ctx;
+	const struct ig_certificate *c = net->certificate;
+
+	SSL_certs_clear(ssl);
+	return SSL_use_cert_and_key(ssl, c->leaf, c->key, c->chain, 1);
+}
+
+void ig_tls_serve(struct ig_net *net, void *ssl_ctx)
+{
+	SSL_CTX_set_min_proto_version(ssl_ctx, TLS1_2_VERSION);
+	SSL_CTX_set_options(ssl_ctx, SSL_OP_NO_RENEGOTIATION);
+	SSL_CTX_set_cert_cb(ssl_ctx, give, net);
 }

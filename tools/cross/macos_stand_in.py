@@ -28,6 +28,7 @@ LIBRARIES = {
     "libutf8proc": ("utf8proc", ["utf8proc.h"]),
     "libcurl": ("curl", ["curl"]),
     "libcrypto": ("crypto", ["openssl"]),
+    "libssl": ("ssl", ["openssl"]),
     "libwebsockets": ("websockets", ["libwebsockets.h", "libwebsockets", "lws_config.h"]),
     "cmocka": ("cmocka", ["cmocka.h"]),
 }
