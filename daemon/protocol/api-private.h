@@ -62,7 +62,9 @@ struct ig_reply;
 struct ig_protocol {
 	const char *path; /* what is POSTed to */
 	const char *id_prefix;
-	const char *prompt_param; /* messages, prompt, input: what a prompt is called in errors */
+	/* What a prompt, and the form of an answer, are called in errors: messages, prompt,
+	 * input; response_format, text.format … */
+	const char *prompt_param, *form_param;
 	ig_request_parse *parse;
 	/* The next pieces of a stream (SSE frames, or one event); false: none now.  *last is set
 	 * with the final one.  NULL: it never streams. */

@@ -308,6 +308,7 @@ const struct ig_protocol ig_chat_protocol = {
 	.path = "/v1/chat/completions",
 	.id_prefix = "chatcmpl-",
 	.prompt_param = "messages",
+	.form_param = "response_format",
 	.parse = ig_request_parse_chat,
 	.next = next,
 	.whole = whole,

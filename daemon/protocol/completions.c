@@ -193,6 +193,7 @@ const struct ig_protocol ig_completions_protocol = {
 	.path = "/v1/completions",
 	.id_prefix = "cmpl-",
 	.prompt_param = "prompt",
+	.form_param = "response_format",
 	.parse = ig_request_parse_completion,
 	.next = next,
 	.whole = whole,

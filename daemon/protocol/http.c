@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define RESPONSES_PATH "/v1/responses"
 #define MODELS_PATH "/v1/models"
@@ -55,12 +56,22 @@ static void reply_error(struct ig_exchange *x, const struct ig_api_error *e)
 
 /* ---- small replies --------------------------------------------------------------- */
 
+/* OpenAI's members and Anthropic's in one object. */
 static void model_object(struct ig_strbuf *out, const struct ig_engine_model *m)
 {
+	time_t created = (time_t)m->created_s;
+	char when[32] = "1970-01-01T00:00:00Z";
+	struct tm tm;
+
+	if (gmtime_r(&created, &tm))
+		strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
 	ig_strbuf_puts(out, "{\"id\":");
 	ig_json_text(out, m->name);
-	ig_strbuf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"ingot\"}",
-			 (long long)m->created_s);
+	ig_strbuf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"ingot\","
+			 "\"type\":\"model\",\"display_name\":", (long long)m->created_s);
+	ig_json_text(out, m->name);
+	ig_strbuf_printf(out, ",\"created_at\":\"%s\",\"lifecycle\":\"active\","
+			 "\"max_input_tokens\":%u}", when, m->n_context);
 }
 
 static void get_models(struct ig_exchange *x)
@@ -73,7 +84,11 @@ static void get_models(struct ig_exchange *x)
 			ig_strbuf_puts(&x->body, ",");
 		model_object(&x->body, ig_engine_model(x->api->deps.engine, i));
 	}
-	ig_strbuf_puts(&x->body, "]}");
+	ig_strbuf_puts(&x->body, "],\"has_more\":false,\"first_id\":");
+	ig_json_text(&x->body, n ? ig_engine_model(x->api->deps.engine, 0)->name : NULL);
+	ig_strbuf_puts(&x->body, ",\"last_id\":");
+	ig_json_text(&x->body, n ? ig_engine_model(x->api->deps.engine, n - 1)->name : NULL);
+	ig_strbuf_puts(&x->body, "}");
 	reply_json(x, 200);
 }
 
@@ -257,6 +272,8 @@ static void post(struct ig_exchange *x, struct ig_http_request *r)
 static const struct ig_protocol *const protocols[] = {
 	&ig_chat_protocol,
 	&ig_completions_protocol,
+	&ig_messages_protocol,
+	&ig_count_protocol,
 	&ig_tokenize_protocol,
 	&ig_detokenize_protocol,
 };

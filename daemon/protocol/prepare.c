@@ -187,8 +187,7 @@ static int make_grammar(struct ig_job *j)
 	struct ig_grammar_choice choice = { &part, 1 };
 	struct ig_grammar_source source = { .choices = &choice, .n_choices = 1, .max_repeats = 1 };
 	rc = ig_grammar_cache_get(cache, p->model->tokenizer, &source, &p->grammar, &err);
-	return rc < 0 ? fail_grammar(j, rc, r->form == IG_OUTPUT_REGEX ? "regex" :
-				     "response_format", &err) : 0;
+	return rc < 0 ? fail_grammar(j, rc, j->protocol->form_param, &err) : 0;
 }
 
 /* A bias of a token that there is not. */

@@ -299,6 +299,7 @@ const struct ig_protocol ig_responses_protocol = {
 	.path = "/v1/responses",
 	.id_prefix = "resp_",
 	.prompt_param = "input",
+	.form_param = "text.format",
 	.parse = ig_request_parse_ws,
 	.next = next,
 	.error = ig_error_object,

@@ -26,6 +26,7 @@ struct gen {
 	struct fake_script script;
 	struct ig_stream *stream;
 	int32_t n_prompt, n_output;
+	uint64_t n_bytes;
 	int at, round;
 	char name[64], cancel_reason[24];
 };
@@ -77,8 +78,17 @@ static bool step(struct ig_engine *e, struct gen *g)
 	}
 	if (!pieces[g->at])
 		g->at = 0;
-	if (ig_stream_put(g->stream, pieces[g->at], strlen(pieces[g->at])) < 0)
+	size_t len = strlen(pieces[g->at]);
+	/* its first byte's id, and half as likely as the one before */
+	struct ig_token_note note = { .id = (unsigned char)pieces[g->at][0],
+				      .logprob = -0.5f * (float)(g->n_output + 1),
+				      .text_end = g->n_bytes + len, .n_top = 1,
+				      .top = { { 'z', -0.25f } } };
+	if (!ig_stream_has_room(g->stream, len) ||
+	    (ig_stream_keeps_notes(g->stream) && ig_stream_put_note(g->stream, &note) < 0))
 		return false; /* paused until the reader takes something */
+	ig_stream_put(g->stream, pieces[g->at], len);
+	g->n_bytes += len;
 	g->at++;
 	g->n_output++;
 	return true;

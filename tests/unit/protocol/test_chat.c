@@ -109,6 +109,284 @@ static void test_chat_stream_error(void **state)
 	free(body);
 }
 
+static void test_choices(void **state)
+{
+	static const char *const pieces[] = { "a", "b", NULL };
+	struct world *w = *state;
+	struct ig_http_head h;
+	int n_roles = 0, n_texts = 0, n_ends = 0;
+
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	char *body = body_of(w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
+				     "\"n\":3,\"seed\":7}", &h));
+	json_t *v = json_loads(body, 0, NULL);
+	assert_int_equal(json_array_size(json_object_get(v, "choices")), 3);
+	for (int i = 0; i < 3; i++) {
+		json_t *c = json_array_get(json_object_get(v, "choices"), (size_t)i);
+		assert_int_equal(json_integer_value(json_object_get(c, "index")), i);
+		assert_string_equal(str(json_object_get(c, "message"), "content"), "ab");
+	}
+	/* the prompt counts once, the answers three times */
+	json_t *u = json_object_get(v, "usage");
+	assert_int_equal(json_integer_value(json_object_get(u, "prompt_tokens")), 7);
+	assert_int_equal(json_integer_value(json_object_get(u, "completion_tokens")), 6);
+	json_decref(v);
+	free(body);
+	struct fake_seen seen = fake_engine_seen(w->engine);
+	assert_int_equal(seen.n_submitted, 3);
+	assert_int_equal(seen.seed, 9); /* each choice has its own */
+	/* a stream: all roles first, in order; then the first choice before the others */
+	body = body_of(w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"n\":3,"
+			       "\"stream\":true}", &h));
+	char *save = NULL;
+	for (char *p = strtok_r(body, "\n", &save); p; p = strtok_r(NULL, "\n", &save)) {
+		if (!strcmp(p, "data: [DONE]"))
+			continue;
+		v = json_loads(p + 6, 0, NULL);
+		json_t *c = json_array_get(json_object_get(v, "choices"), 0),
+		       *delta = json_object_get(c, "delta");
+		json_int_t index = json_integer_value(json_object_get(c, "index"));
+		if (json_object_get(delta, "role"))
+			assert_int_equal(index, n_roles++);
+		else if (json_object_get(delta, "content"))
+			n_texts += (int)json_string_length(json_object_get(delta, "content"));
+		else
+			n_ends += !strcmp(str(c, "finish_reason"), "stop");
+		assert_true(n_roles == 3 || !n_texts);
+		json_decref(v);
+	}
+	assert_true(n_roles == 3 && n_texts == 6 && n_ends == 3);
+	free(body);
+}
+
+#define LP(token, byte, lp) "\"token\":\"" token "\",\"logprob\":" lp ",\"bytes\":[" byte "]"
+#define TOP "\"top_logprobs\":[{" LP("z", "122", "-0.25") "}]"
+
+static void test_logprobs(void **state)
+{
+	static const char *const pieces[] = { "a", "b", NULL };
+	struct world *w = *state;
+	struct ig_http_head h;
+
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	char *body = body_of(w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
+				     "\"logprobs\":true,\"top_logprobs\":1}", &h));
+	json_t *v = json_loads(body, 0, NULL),
+	       *want = json_loads("{\"content\":[{" LP("a", "97", "-0.5") "," TOP "},{" LP("b", "98", "-1")
+				  "," TOP "}],\"refusal\":null}", 0, NULL);
+	match("logprobs", json_object_get(json_array_get(json_object_get(v, "choices"), 0), "logprobs"),
+	      want);
+	json_decref(v);
+	json_decref(want);
+	free(body);
+	assert_int_equal(fake_engine_seen(w->engine).n_top, 1);
+	/* in a stream each token's stands beside its text */
+	body = body_of(w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
+			       "\"logprobs\":true,\"stream\":true}", &h));
+	char *save = NULL;
+	size_t n_text = 0, n_tokens = 0;
+	for (char *p = strtok_r(body, "\n", &save); p; p = strtok_r(NULL, "\n", &save)) {
+		if (!strcmp(p, "data: [DONE]"))
+			continue;
+		v = json_loads(p + 6, 0, NULL);
+		json_t *c = json_array_get(json_object_get(v, "choices"), 0);
+		n_text += json_string_length(json_object_get(json_object_get(c, "delta"), "content"));
+		n_tokens += json_array_size(json_object_get(json_object_get(c, "logprobs"), "content"));
+		assert_int_equal(n_text, n_tokens);
+		json_decref(v);
+	}
+	assert_int_equal(n_tokens, 2);
+	free(body);
+	/* without them the engine is not asked */
+	free(body_of(w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}", &h)));
+	assert_int_equal(fake_engine_seen(w->engine).n_top, -1);
+}
+
+#define ASK "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"tools\":[{\"type\":\"function\"," \
+	"\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}}]"
+
+static void test_tools(void **state)
+{
+	static const char *const pieces[] = {
+		"Look. <tool_", "call>{\"name\": \"f\", \"arguments\": {\"x\"", ": \"é\"}}</tool_call>", NULL,
+	};
+	static const char *const plain[] = { "{\"a\": 1}", NULL };
+	struct world *w = *state;
+	struct ig_http_head h;
+	struct ig_strbuf text = { 0 }, arguments = { 0 };
+
+	fake_engine_style(&(struct ig_answer_style){ .calls = IG_CALLS_HERMES });
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	char *body = body_of(w, post(w, CHAT, ASK "}", &h));
+	match_text("body", body, "{\"id\":\"#chatcmpl-\",\"object\":\"chat.completion\",\"created\":\"*\","
+		   "\"model\":\"fake\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\","
+		   "\"content\":\"Look.\",\"tool_calls\":[{\"id\":\"#call_\",\"type\":\"function\","
+		   "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\": \\\"é\\\"}\"}}],"
+		   "\"refusal\":null,\"annotations\":[]},\"logprobs\":null,"
+		   "\"finish_reason\":\"tool_calls\"}],\"usage\":\"*\"}");
+	free(body);
+	/* the model is told of the tools, and nothing is forced */
+	struct fake_seen seen = fake_engine_seen(w->engine);
+	assert_non_null(strstr(seen.prompt, "tools:[{\"type\":\"function\""));
+	assert_false(seen.has_grammar);
+	/* a stream */
+	body = body_of(w, post(w, CHAT, ASK ",\"stream\":true}", &h));
+	char *save = NULL;
+	const char *last = NULL, *call_id = NULL, *name = NULL;
+	json_t *frames = json_array();
+	for (char *p = strtok_r(body, "\n", &save); p; p = strtok_r(NULL, "\n", &save)) {
+		if (!strcmp(p, "data: [DONE]"))
+			continue;
+		json_t *v = json_loads(p + 6, 0, NULL);
+		json_array_append_new(frames, v);
+		json_t *c = json_array_get(json_object_get(v, "choices"), 0),
+		       *d = json_object_get(c, "delta"),
+		       *call = json_array_get(json_object_get(d, "tool_calls"), 0);
+		last = str(c, "finish_reason");
+		if (json_object_get(d, "content"))
+			ig_strbuf_puts(&text, str(d, "content"));
+		if (!call)
+			continue;
+		assert_int_equal(json_integer_value(json_object_get(call, "index")), 0);
+		if (json_object_get(call, "id")) {
+			assert_null(call_id); /* once */
+			call_id = str(call, "id");
+			name = str(json_object_get(call, "function"), "name");
+		}
+		assert_non_null(call_id);
+		ig_strbuf_puts(&arguments, str(json_object_get(call, "function"), "arguments"));
+	}
+	assert_string_equal(text.data, "Look.");
+	assert_string_equal(arguments.data, "{\"x\": \"é\"}");
+	assert_string_equal(name, "f");
+	assert_string_equal(last, "tool_calls");
+	json_decref(frames);
+	free(body);
+	ig_strbuf_finish(&text);
+	ig_strbuf_finish(&arguments);
+	/* forced: a grammar, which is let go in the end */
+	free(body_of(w, post(w, CHAT, ASK ",\"tool_choice\":\"required\"}", &h)));
+	assert_true(fake_engine_seen(w->engine).has_grammar);
+	assert_int_equal(fake_grammar_refs(), 0);
+	/* not told: neither in the prompt nor parsed from the answer */
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = plain, .finish = IG_FINISH_STOP });
+	body = body_of(w, post(w, CHAT, ASK ",\"tool_choice\":\"none\"}", &h));
+	assert_non_null(strstr(body, "\"content\":\"{\\\"a\\\": 1}\""));
+	assert_null(strstr(fake_engine_seen(w->engine).prompt, "tools:"));
+	free(body);
+	/* a model without tools */
+	fake_engine_style(&(struct ig_answer_style){ 0 });
+	body = body_of(w, post(w, CHAT, ASK "}", &h));
+	assert_int_equal(h.status, 400);
+	assert_non_null(strstr(body, "knows no tools"));
+	free(body);
+}
+
+static void test_forms(void **state)
+{
+	static const char *const pieces[] = { "{}", NULL };
+	struct world *w = *state;
+	struct ig_http_head h;
+
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	free(body_of(w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
+			     "\"response_format\":{\"type\":\"json_object\"}}", &h)));
+	assert_int_equal(h.status, 200);
+	assert_true(fake_engine_seen(w->engine).has_grammar);
+	assert_int_equal(fake_grammar_refs(), 0);
+	char *body = body_of(w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
+				     "\"response_format\":{\"type\":\"regex\",\"regex\":\"*\"}}", &h));
+	assert_int_equal(h.status, 400);
+	match_text("body", body, "{\"error\":{\"message\":\"nothing to repeat\",\"type\":"
+		   "\"invalid_request_error\",\"param\":\"response_format\",\"code\":\"invalid_value\"}}");
+	free(body);
+}
+
+static void test_completions(void **state)
+{
+	static const char *const pieces[] = { "x", "y", NULL };
+	struct world *w = *state;
+	struct ig_http_head h;
+
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_LENGTH });
+	char *body = body_of(w, post(w, "/v1/completions", "{\"prompt\":[\"ab\",[99,100,101]],\"n\":2,"
+				     "\"echo\":true}", &h));
+	json_t *v = json_loads(body, 0, NULL), *choices = json_object_get(v, "choices");
+	assert_int_equal(json_array_size(choices), 4);
+	for (size_t i = 0; i < 4; i++) {
+		json_t *c = json_array_get(choices, i);
+		assert_int_equal(json_integer_value(json_object_get(c, "index")), i);
+		assert_string_equal(str(c, "text"), i < 2 ? "abxy" : "cdexy");
+		assert_string_equal(str(c, "finish_reason"), "length");
+	}
+	json_t *u = json_object_get(v, "usage");
+	assert_int_equal(json_integer_value(json_object_get(u, "prompt_tokens")), 5);
+	assert_int_equal(json_integer_value(json_object_get(u, "completion_tokens")), 8);
+	json_decref(v);
+	free(body);
+	assert_int_equal(fake_engine_seen(w->engine).max_tokens, 16);
+	/* log probabilities, and a stream with them */
+	body = body_of(w, post(w, "/v1/completions", "{\"prompt\":\"q\",\"logprobs\":1}", &h));
+	v = json_loads(body, 0, NULL);
+	json_t *lp = json_object_get(json_array_get(json_object_get(v, "choices"), 0), "logprobs");
+	char *text = json_dumps(lp, JSON_COMPACT);
+	assert_string_equal(text, "{\"tokens\":[\"x\",\"y\"],\"token_logprobs\":[-0.5,-1],"
+			    "\"top_logprobs\":[{\"z\":-0.25},{\"z\":-0.25}],\"text_offset\":[0,1]}");
+	free(text);
+	json_decref(v);
+	free(body);
+	body = body_of(w, post(w, "/v1/completions", "{\"prompt\":\"q\",\"stream\":true,\"echo\":true,"
+			       "\"stream_options\":{\"include_usage\":true}}", &h));
+	struct ig_strbuf all = { 0 };
+	char *save = NULL, *last = NULL;
+	int n_usage = 0;
+	for (char *p = strtok_r(body, "\n", &save); p; p = strtok_r(NULL, "\n", &save)) {
+		last = p;
+		if (!strcmp(p, "data: [DONE]"))
+			continue;
+		v = json_loads(p + 6, 0, NULL);
+		assert_string_equal(str(v, "object"), "text_completion");
+		json_t *c = json_array_get(json_object_get(v, "choices"), 0);
+		if (c)
+			ig_strbuf_puts(&all, str(c, "text"));
+		n_usage += json_is_object(json_object_get(v, "usage"));
+		json_decref(v);
+	}
+	assert_string_equal(last, "data: [DONE]");
+	assert_string_equal(all.data, "qxy");
+	assert_int_equal(n_usage, 1);
+	ig_strbuf_finish(&all);
+	free(body);
+}
+
+static void test_tokens(void **state)
+{
+	struct world *w = *state;
+	struct ig_http_head h;
+
+	char *body = body_of(w, post(w, "/v1/tokenize", "{\"prompt\":\"ab\",\"return_token_strs\":true}",
+				     &h));
+	assert_int_equal(h.status, 200);
+	match_text("body", body, "{\"count\":2,\"max_model_len\":\"*\",\"tokens\":[97,98],"
+		   "\"token_strs\":[\"a\",\"b\"]}");
+	free(body);
+	body = body_of(w, post(w, "/v1/tokenize", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}",
+			       &h));
+	match_text("body", body, "{\"count\":7,\"max_model_len\":\"*\",\"tokens\":\"*\"}");
+	free(body);
+	body = body_of(w, post(w, "/v1/detokenize", "{\"tokens\":[195,169,97]}", &h));
+	match_text("body", body, "{\"prompt\":\"éa\"}");
+	free(body);
+	body = body_of(w, post(w, "/v1/detokenize", "{\"tokens\":[]}", &h));
+	match_text("body", body, "{\"prompt\":\"\"}");
+	free(body);
+	body = body_of(w, post(w, "/v1/detokenize", "{\"tokens\":[256]}", &h));
+	assert_int_equal(h.status, 400);
+	assert_non_null(strstr(body, "tokens 0 to 255"));
+	free(body);
+	assert_int_equal(fake_engine_seen(w->engine).n_submitted, 0);
+}
+
 static void test_chat_refused(void **state)
 {
 	static const struct {
@@ -169,6 +447,10 @@ static void test_chat_gone(void **state)
 	assert_string_equal(fake_engine_seen(w->engine).cancel_reason, "client_gone");
 }
 
+#define MODEL "{\"id\":\"fake\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"ingot\"," \
+	"\"type\":\"model\",\"display_name\":\"fake\",\"created_at\":\"2023-11-14T22:13:20Z\"," \
+	"\"lifecycle\":\"active\",\"max_input_tokens\":\"*\"}"
+
 static void test_routes(void **state)
 {
 	static const struct {
@@ -178,10 +460,9 @@ static void test_routes(void **state)
 	} rows[] = {
 		{ "GET", "/healthz", 200, NULL, "{\"status\":\"ok\"}" },
 		{ "GET", "/metrics", 200, NULL, NULL },
-		{ "GET", "/v1/models", 200, NULL, "{\"object\":\"list\",\"data\":[{\"id\":\"fake\",\"object\":"
-		  "\"model\",\"created\":1700000000,\"owned_by\":\"ingot\"}]}" },
-		{ "GET", "/v1/models/fake", 200, NULL, "{\"id\":\"fake\",\"object\":\"model\",\"created\":"
-		  "1700000000,\"owned_by\":\"ingot\"}" },
+		{ "GET", "/v1/models", 200, NULL, "{\"object\":\"list\",\"data\":[" MODEL "],\"has_more\":"
+		  "false,\"first_id\":\"fake\",\"last_id\":\"fake\"}" },
+		{ "GET", "/v1/models/fake", 200, NULL, MODEL },
 		{ "GET", "/v1/models/other", 404, NULL, "{\"error\":{\"message\":\"*\",\"type\":"
 		  "\"invalid_request_error\",\"param\":\"model\",\"code\":\"model_not_found\"}}" },
 		{ "GET", "/v1/models/", 404, NULL, NULL },
@@ -226,7 +507,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_chat_whole), TEST(test_chat_stream), TEST(test_chat_stream_error),
-		TEST(test_chat_refused), TEST(test_chat_gone), TEST(test_routes),
+		TEST(test_chat_refused), TEST(test_choices), TEST(test_logprobs),
+		TEST(test_tools), TEST(test_forms), TEST(test_completions), TEST(test_tokens), TEST(test_chat_gone), TEST(test_routes),
 	};
 	return cmocka_run_group_tests_name("chat completions", tests, NULL, NULL);
 }
