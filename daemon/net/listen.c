@@ -45,25 +45,37 @@ static const char *listen_host(const struct ig_config *config)
 
 /* ---- TCP ---------------------------------------------------------------------------- */
 
-static int probe_tcp(const char *host, uint32_t port, bool *v6, struct ig_error *err)
+static int read_address(const struct ig_config *config, struct sockaddr_storage *out, socklen_t *len,
+			struct ig_error *err)
 {
-	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
-	struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
-	int on = 1, rc = 0;
+	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6 };
+	struct sockaddr_in a4 = { .sin_family = AF_INET };
+	const char *host = listen_host(config);
 
-	*v6 = inet_pton(AF_INET6, host, &a6.sin6_addr) == 1;
-	if (!*v6 && inet_pton(AF_INET, host, &a4.sin_addr) != 1)
+	a6.sin6_port = a4.sin_port = htons((uint16_t)config->server.port);
+	if (inet_pton(AF_INET6, host, &a6.sin6_addr) == 1)
+		memcpy(out, &a6, *len = sizeof a6);
+	else if (inet_pton(AF_INET, host, &a4.sin_addr) == 1)
+		memcpy(out, &a4, *len = sizeof a4);
+	else
 		return ig_fail(err, -EINVAL, "can't listen on %s:%u: server.host must be an IP address "
-			       "or localhost", host, port);
-	int fd = socket(*v6 ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
-	if (fd < 0)
-		return ig_fail(err, -errno, "can't listen on %s:%u: %s", host, port, strerror(errno));
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-	if (bind(fd, *v6 ? (struct sockaddr *)&a6 : (struct sockaddr *)&a4,
-		 *v6 ? (socklen_t)sizeof a6 : (socklen_t)sizeof a4) < 0 || listen(fd, 1) < 0)
-		rc = ig_fail(err, -errno, "can't listen on %s%s%s:%u: %s", *v6 ? "[" : "", host,
-			     *v6 ? "]" : "", port, strerror(errno));
-	close(fd);
+			       "or localhost", host, config->server.port);
+	return 0;
+}
+
+static int probe_tcp(const struct ig_config *config, const struct sockaddr_storage *a, socklen_t len,
+		     struct ig_error *err)
+{
+	bool v6 = a->ss_family == AF_INET6;
+	int on = 1, rc = 0, fd = socket(a->ss_family, SOCK_STREAM, 0);
+
+	if (fd >= 0)
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+	if (fd < 0 || bind(fd, (const struct sockaddr *)a, len) < 0 || listen(fd, 1) < 0)
+		rc = ig_fail(err, -errno, "can't listen on %s%s%s:%u: %s", v6 ? "[" : "",
+			     listen_host(config), v6 ? "]" : "", config->server.port, strerror(errno));
+	if (fd >= 0)
+		close(fd);
 	return rc;
 }
 
@@ -219,12 +231,17 @@ static void warn_of_clear_text(const struct ig_config *config, const struct ig_k
 int ig_listen(struct ig_net *net, const struct ig_config *config, const struct ig_keys *keys,
 	      const struct lws_protocols *protocols, struct ig_error *err)
 {
-	bool tcp = is_set(config->server.host), local = is_set(config->server.unix_socket), v6 = false;
+	bool tcp = is_set(config->server.host), local = is_set(config->server.unix_socket);
 	struct lws_context_creation_info info;
-	int rc = check_exposure(config, keys, err);
+	struct sockaddr_storage a = { 0 };
+	socklen_t len = 0;
+	int rc = tcp ? read_address(config, &a, &len, err) : 0;
+	bool v6 = a.ss_family == AF_INET6;
 
+	if (!rc)
+		rc = check_exposure(config, keys, err);
 	if (!rc && tcp)
-		rc = probe_tcp(listen_host(config), config->server.port, &v6, err);
+		rc = probe_tcp(config, &a, len, err);
 	if (!rc && local)
 		rc = probe_unix(config->server.unix_socket, err);
 	if (rc || !net)

@@ -401,13 +401,14 @@ int ig_key_generate(const struct ig_keys *keys, struct ig_key *key, char token[I
 	struct tm tm;
 	int rc;
 
-	while (!key->id[0] || ig_keys_by_id(keys, key->id)) {
-		rc = draw(id, sizeof id, err);
-		if (rc)
-			return rc;
-		memcpy(key->id, "key_", 5);
-		put_hex(key->id + 4, id, sizeof id);
-	}
+	if (!key->id[0])
+		do {
+			rc = draw(id, sizeof id, err);
+			if (rc)
+				return rc;
+			memcpy(key->id, "key_", 5);
+			put_hex(key->id + 4, id, sizeof id);
+		} while (ig_keys_by_id(keys, key->id));
 	rc = draw(raw, sizeof raw, err);
 	if (rc)
 		return rc;

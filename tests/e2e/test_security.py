@@ -837,3 +837,82 @@ def test_slow_handshakes_are_counted_and_cut(begin, pair):
         s.close()
     until(lambda: https(d, pair[0], "GET", "/healthz").status == 200, "there is a place again")
     d.stop()
+
+
+# ---- limits ---------------------------------------------------------------------------------
+
+WAIT = re.compile(r"Rate limit reached for the key (\w+): (\d+) (requests at once|requests a minute|tokens "
+                  r"a minute)\. Please try again in (\d+\.\d)s\.")
+
+
+def limited(r, key, number, what):
+    """A 429 as clients read it: code, header and text say the same."""
+    assert r.status == 429, r
+    assert r.error["code"] == "rate_limit_exceeded", r
+    m = WAIT.fullmatch(r.error["message"])
+    assert m and (m.group(1), int(m.group(2)), m.group(3)) == (key, number, what), r
+    assert float(m.group(4)) <= int(r.headers["Retry-After"]) <= float(m.group(4)) + 1
+    return float(m.group(4))
+
+
+@pytest.mark.tsan
+def test_limits_of_a_key(start, models, tmp_path):
+    """Each key has its own; the ledger has what was refused."""
+    path = tmp_path / "keys"
+    few = add_key(path, "few", "--requests-per-minute", 3)
+    one = add_key(path, "one", "--max-concurrent", 1)
+    tokens = add_key(path, "tokens", "--tokens-per-minute", 60)
+    free = add_key(path, "free", "--requests-per-minute", 0, "--max-concurrent", 0)
+    d = start(extra={"server": {"keys_file": str(path)}, "limits": {"requests_per_minute": 50},
+                     "models": [{"name": "tiny", "path": models.script()},
+                                {"name": "slow", "path": models.slow()}]})
+
+    def chat(key, **options):
+        return d.http("POST", "/v1/chat/completions", dict(CHAT, **options), bearer(key))
+    for _ in range(3):
+        assert chat(few).status == 200
+    assert limited(chat(few), "few", 3, "requests a minute") <= 20
+    assert d.http("GET", "/v1/models", headers=bearer(few)).status == 200  # that is no work
+    c = d.ws(additional_headers=bearer(few))
+    c.create()
+    e = c.error()
+    assert e["status"] == 429 and e["error"]["code"] == "rate_limit_exceeded"
+    assert WAIT.fullmatch(e["error"]["message"])
+    r = d.http("POST", "/v1/messages", OPEN_MESSAGES, bearer(few))
+    assert r.status == 429 and r.json["error"]["type"] == "rate_limit_error", r
+    assert int(r.headers["Retry-After"]) > 0
+    # at once: one that runs is one too many, and it may go on
+    c = d.ws(additional_headers=bearer(one))
+    c.create(model="slow")
+    c.until_type("response.output_text.delta")
+    limited(chat(one), "one", 1, "requests at once")
+    c.until_type("response.output_text.delta")
+    c.close()
+    until(lambda: chat(one).status == 200, "it has gone, and there is a place")
+    # tokens: what an answer took counts, so the minute is soon over
+    used = 0
+    while (r := chat(tokens, max_tokens=10)).status == 200:
+        used += r.json["usage"]["total_tokens"]
+        assert used < 1000
+    assert used >= 30
+    limited(r, "tokens", 60, "tokens a minute")
+    # the configuration's holds for who has none, and not for who has none on purpose
+    for _ in range(60):
+        assert chat(free, max_tokens=1).status == 200
+    status = [chat(one, max_tokens=1).status for _ in range(60)]
+    assert status.count(429) >= 5 and status.count(200) >= 40
+    until(lambda: [r for r in rows(d) if r["key"] == "few" and r["status"] == 429], "the ledger has it")
+    d.until_idle = lambda: None  # /metrics is an administrator's
+
+
+def test_limits_without_keys(start, models):
+    """Those without a key count together; the limits change by a reload."""
+    d = start(models.script(), {"limits": {"requests_per_minute": 2}})
+    assert [d.chat(max_tokens=1).status for _ in range(3)] == [200, 200, 429]
+    r = d.chat()
+    assert re.fullmatch(r"Rate limit reached for requests without a key: 2 requests a minute\. Please try "
+                        r"again in \d+\.\d+s\.", r.error["message"]), r
+    d.write_config(merged(d.config, {"limits": {"requests_per_minute": 0}}))
+    hang_up(d, "limits.requests_per_minute: 2 -> 0")
+    until(lambda: d.chat(max_tokens=1).status == 200, "there is no limit")
+    assert [d.chat(max_tokens=1).status for _ in range(20)] == [200] * 20

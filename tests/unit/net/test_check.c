@@ -1,4 +1,5 @@
-/* test_check.c: Host, Origin and Content-Length values; UTF-8 in pieces. */
+/* test_check.c: Host, Origin, Content-Length and Authorization values, roles, loopback
+ * addresses; UTF-8 in pieces. */
 #include "daemon/net/check.h"
 #include "daemon/protocol/utf8.h"
 
@@ -57,6 +58,59 @@ static void test_length(void **state)
 			fail_msg("%s", *b);
 }
 
+static void test_bearer(void **state)
+{
+	static const struct {
+		const char *value, *key; /* NULL: none */
+	} rows[] = {
+		{ "Bearer abc", "abc" }, { "bearer abc", "abc" }, { "BEARER   abc  ", "abc" },
+		{ "Bearer a b", "a b" }, { "Bearer", NULL }, { "Bearer ", NULL }, { "Bearer    ", NULL },
+		{ "Bearerabc", NULL }, { "", NULL }, { "abc", NULL }, { " Bearer abc", NULL },
+		{ "Basic abc", NULL }, { "Bear", NULL }, { "Bearer\tabc", NULL },
+	};
+	size_t n;
+
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		const char *key = ig_check_bearer(rows[i].value, &n);
+		if (!key != !rows[i].key)
+			fail_msg("%s", rows[i].value);
+		if (key && (n != strlen(rows[i].key) || memcmp(key, rows[i].key, n)))
+			fail_msg("%s: %.*s", rows[i].value, (int)n, key);
+	}
+}
+
+static void test_role(void **state)
+{
+	static const char *const users[] = { "/", "/healthz", "/v1", "/v1/", "/v1/models", "/v1/ingots",
+					     "/v1/responses/x", "/v1/Ingot", NULL };
+	static const char *const administrators[] = { "/metrics", "/v1/ingot", "/v1/ingot/",
+						      "/v1/ingot/status", "/v1x", "/v10/models", "", "/x",
+						      "//v1/models", "/V1/models", "/healthz/", NULL };
+
+	for (const char *const *p = users; *p; p++)
+		if (!ig_check_role(IG_ROLE_USER, *p) || !ig_check_role(IG_ROLE_ADMINISTRATOR, *p))
+			fail_msg("%s", *p);
+	for (const char *const *p = administrators; *p; p++)
+		if (ig_check_role(IG_ROLE_USER, *p) || !ig_check_role(IG_ROLE_ADMINISTRATOR, *p))
+			fail_msg("%s", *p);
+}
+
+static void test_loopback(void **state)
+{
+	static const char *const yes[] = { "127.0.0.1", "127.255.0.9", "::1", "localhost",
+					   "::ffff:127.0.0.1", "0:0:0:0:0:0:0:1", NULL };
+	static const char *const no[] = { "0.0.0.0", "::", "10.0.0.1", "128.0.0.1", "1.127.0.0", "::2",
+					  "::ffff:10.0.0.1", "::127.0.0.1", "fe80::1", "127.0.0.1.evil.com",
+					  "localhost.evil.com", "127.1", "", "unix:uid=0", NULL };
+
+	for (const char *const *a = yes; *a; a++)
+		if (!ig_check_loopback(*a))
+			fail_msg("%s", *a);
+	for (const char *const *a = no; *a; a++)
+		if (ig_check_loopback(*a))
+			fail_msg("%s", *a);
+}
+
 static bool whole(const char *s, size_t n, size_t cut)
 {
 	struct ig_utf8 u = { 0 };
@@ -95,6 +149,9 @@ int main(void)
 		cmocka_unit_test(test_host),
 		cmocka_unit_test(test_origin),
 		cmocka_unit_test(test_length),
+		cmocka_unit_test(test_bearer),
+		cmocka_unit_test(test_role),
+		cmocka_unit_test(test_loopback),
 		cmocka_unit_test(test_utf8),
 	};
 	return cmocka_run_group_tests_name("checks", tests, NULL, NULL);
