@@ -299,7 +299,12 @@ static int begin_exchange(struct conn *c, const char *method)
 {
 	struct ig_http_request r = { .method = method, .path = c->path, .client = c->client,
 				     .who = c->who };
+	char query[1024];
 
+	int n = header(c, WSI_TOKEN_HTTP_URI_ARGS, query, sizeof query);
+	if (n < 0)
+		return refuse(c, 414, "query_too_long", "What follows \"?\" is too long.");
+	r.query = n ? query : NULL;
 	if (c->reading_body) {
 		r.body = ig_conn_take_in(c, &r.body_len);
 		c->reading_body = false;

@@ -57,6 +57,8 @@ struct conn {
 struct net_options {
 	uint32_t slow_client_timeout_ms, keepalive_interval_ms, retry_after_s;
 	struct ig_key_limits limits;
+	uint32_t max_kept;
+	uint64_t max_kept_bytes;
 };
 
 struct ig_net {

@@ -233,6 +233,8 @@ static void read_options(const struct ig_config *config, struct net_options *o)
 		.retry_after_s = config->scheduler.retry_after_s,
 		.limits = { config->limits.max_concurrent, config->limits.requests_per_minute,
 			    config->limits.tokens_per_minute },
+		.max_kept = config->responses.max_kept,
+		.max_kept_bytes = config->responses.max_kept_bytes,
 	};
 }
 
@@ -243,6 +245,8 @@ static void api_options(const struct ig_net *net, struct ig_api_options *o)
 		.keepalive_interval_ms = net->options.keepalive_interval_ms,
 		.retry_after_s = net->options.retry_after_s,
 		.limits = net->options.limits,
+		.max_kept = net->options.max_kept,
+		.max_kept_bytes = net->options.max_kept_bytes,
 	};
 }
 

@@ -40,6 +40,8 @@ static inline void link_remove(struct link *l)
 
 struct wake_slot; /* where a stream's wake goes; lives as long as the api */
 
+struct ig_kept_store;
+
 struct ig_api {
 	struct ig_api_deps deps;
 	bool draining; /* loop */
@@ -48,6 +50,7 @@ struct ig_api {
 	struct link sessions; /* loop: every session */
 	struct ig_grammar_cache *grammars;
 	struct ig_limits *limits; /* loop */
+	struct ig_kept_store *kept; /* loop */
 	struct wake_slot *slots, *free_slots; /* loop; the chunks are never freed before the end */
 	void *chunks;
 	pthread_mutex_t lock;
@@ -141,6 +144,8 @@ enum ig_part_kind { IG_PART_TEXT, IG_PART_REASONING, IG_PART_CALL };
 struct ig_part {
 	enum ig_part_kind kind;
 	bool done; /* nothing will be added */
+	bool whole; /* of a call: the model has ended it */
+	size_t first_note, end_note; /* of text: its tokens' notes, with logprobs */
 	struct ig_strbuf text; /* of a call: its arguments */
 	char *name; /* of a call */
 	char id[48]; /* random, with the prefix msg_, rs_ or fc_ */
@@ -162,6 +167,9 @@ struct ig_call {
 	size_t n_bytes; /* of the model's text so far */
 	struct ig_token_note *notes; /* [n_notes]: of the text so far, with logprobs */
 	size_t n_notes, cap_notes;
+	/* Bytes that the parser was fed; notes of the tokens among them; of those, the first that
+	 * no part has yet. */
+	size_t n_fed, n_placed, first_unplaced;
 	/* Where its writer is: up to which part, how much of that, of the notes. */
 	int stage;
 	size_t part, n_sent, n_notes_sent;
@@ -186,12 +194,14 @@ struct ig_reply {
 	uint32_t n_calls, n_finished;
 	bool submitted;
 	bool finished; /* all calls are, or error says why there will be none */
+	const void *connection; /* the WebSocket that may continue it; NULL: none */
 	struct ig_api_error error; /* why it has no answer; status 0: it has */
 	/* its writer's */
 	int stage;
 	int32_t sequence; /* next sequence_number */
 	int64_t last_output_ns;
 	bool keepalive; /* one is due */
+	bool framed; /* Responses: events go out as SSE frames */
 };
 
 /* A reply to the job's request; what it needs moves over.  NULL without memory. */
@@ -256,7 +266,16 @@ void ig_json_usage(struct ig_strbuf *out, const struct ig_reply *r);
 /* Every session looks again whether it has anything left to do. */
 void ig_sessions_drain(struct ig_api *api);
 
-/* ---- the WebSocket's own events ------------------------------------------------------- */
+/* ---- Responses ------------------------------------------------------------------------ */
+
+/* The next event, for a WebSocket; as ig_protocol's next. */
+bool ig_responses_next_event(struct ig_reply *r, struct ig_strbuf *out, bool *last);
+/* q->history is what its previous_response_id stands for; -1 with *e: it stands for nothing
+ * that this key, and connection (NULL: none), may see. */
+int ig_responses_recall(struct ig_api *api, struct ig_request *q, const struct ig_principal *who,
+			const void *connection, struct ig_api_error *e);
+
+/* The WebSocket's own events. */
 
 void ig_ws_error_event(struct ig_strbuf *out, const struct ig_api_error *e, const char *stream_id);
 void ig_ws_steer_failed(struct ig_strbuf *out, const char *steer, const char *stream_id);

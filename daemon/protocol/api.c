@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/protocol/kept.h"
 #include "daemon/protocol/utf8.h"
 
 #include <errno.h>
@@ -345,8 +346,11 @@ struct ig_api *ig_api_create(const struct ig_api_deps *deps)
 	if (!api)
 		return NULL;
 	api->limits = ig_limits_create(&deps->options.limits);
-	if (!api->limits || ig_grammar_cache_create(GRAMMAR_CACHE_BYTES, &api->grammars) < 0) {
+	api->kept = ig_kept_store_create(deps->options.max_kept, deps->options.max_kept_bytes);
+	if (!api->limits || !api->kept ||
+	    ig_grammar_cache_create(GRAMMAR_CACHE_BYTES, &api->grammars) < 0) {
 		ig_limits_destroy(api->limits);
+		ig_kept_store_destroy(api->kept);
 		free(api);
 		return NULL;
 	}
@@ -377,6 +381,7 @@ void ig_api_destroy(struct ig_api *api)
 	}
 	ig_grammar_cache_destroy(api->grammars);
 	ig_limits_destroy(api->limits);
+	ig_kept_store_destroy(api->kept);
 	pthread_mutex_destroy(&api->lock);
 	free(api);
 }
@@ -385,6 +390,7 @@ void ig_api_set_options(struct ig_api *api, const struct ig_api_options *o)
 {
 	api->deps.options = *o;
 	ig_limits_set_defaults(api->limits, &o->limits);
+	ig_kept_store_limit(api->kept, o->max_kept, o->max_kept_bytes);
 }
 
 void ig_api_drain(struct ig_api *api)

@@ -25,6 +25,8 @@ struct ig_api_options { /* may change with a reload */
 	uint32_t keepalive_interval_ms;
 	uint32_t retry_after_s;
 	struct ig_key_limits limits; /* of keys that have none of their own, and of nobody */
+	uint32_t max_kept; /* finished responses that are kept */
+	uint64_t max_kept_bytes;
 };
 
 struct ig_api_deps {
@@ -55,6 +57,7 @@ int64_t ig_api_tick(struct ig_api *api, int64_t now_ns);
 struct ig_http_request {
 	const char *method; /* "GET", "POST" … */
 	const char *path; /* decoded, without the query */
+	const char *query; /* what follows "?", as it came; NULL: nothing does */
 	const char *client; /* address, for the ledger */
 	struct ig_principal who;
 	char *body; /* malloc'd, or NULL; passes over */

@@ -7,6 +7,8 @@
 #include "daemon/protocol/api-private.h"
 
 #include "base/clock.h"
+#include "daemon/protocol/kept.h"
+#include "daemon/protocol/query.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -211,11 +213,34 @@ static void reply_notify(void *owner, struct ig_reply *r)
 		gather(x);
 }
 
+static void post_deliver(void *owner, struct ig_job *job);
+
+/* What it continues is looked up; then it goes to prep again. */
+static void prepare_again(struct ig_exchange *x, struct ig_job *job, struct ig_api_error *e)
+{
+	if (ig_responses_recall(x->api, &job->request, &x->who, NULL, e) < 0)
+		return;
+	int rc = ig_job_prepare(x->api, x->protocol, &job->request, job->received_ns,
+				job->received_wall_ns, x, post_deliver, &x->jobs);
+	if (rc == -EAGAIN) {
+		ig_api_fail(e, 503, "server_error", "server_is_overloaded", NULL,
+			    "Too many requests are waiting to be read.");
+		e->retry_after_s = x->api->deps.options.retry_after_s;
+	} else if (rc < 0) {
+		ig_fail_no_memory(e);
+	}
+}
+
 static void post_deliver(void *owner, struct ig_job *job)
 {
 	struct ig_exchange *x = owner;
 	struct ig_api_error e = job->error;
 
+	if (!e.status && job->request.previous_id && !job->request.history) {
+		prepare_again(x, job, &e);
+		if (!e.status)
+			return;
+	}
 	if (e.status) {
 		refuse(x, job->request.model, job->received_ns, job->received_wall_ns, &e);
 		return;
@@ -267,11 +292,123 @@ static void post(struct ig_exchange *x, struct ig_http_request *r)
 	refuse(x, NULL, now, wall, &e);
 }
 
+static void wrong_method(struct ig_exchange *x, const char *method, const char *path,
+			 const char *allow)
+{
+	struct ig_api_error e;
+
+	ig_api_fail(&e, 405, "invalid_request_error", "method_not_allowed", NULL,
+		    "%.10s is not allowed on %.100s; allowed: %s.", method, path, allow);
+	reply_error(x, &e);
+	x->allow = allow;
+}
+
+/* ---- kept responses --------------------------------------------------------------- */
+
+static void fail_response(struct ig_exchange *x, const char *id)
+{
+	struct ig_api_error e;
+
+	ig_api_fail(&e, 404, "invalid_request_error", "response_not_found", "response_id",
+		    "Response with id '%.100s' not found.", id);
+	reply_error(x, &e);
+}
+
+static void get_response(struct ig_exchange *x, struct ig_kept *k, const char *query)
+{
+	struct ig_api_error e;
+
+	if (ig_query_retrieve(query, &e) < 0) {
+		reply_error(x, &e);
+		return;
+	}
+	ig_strbuf_puts(&x->body, ig_kept_text(k));
+	reply_json(x, 200);
+}
+
+static void get_input_items(struct ig_exchange *x, struct ig_kept *k, const char *query)
+{
+	struct ig_item_query q;
+	struct ig_api_error e;
+	json_t *list = NULL;
+
+	if (ig_query_items(query, &q, &e) < 0)
+		goto fail;
+	list = ig_kept_input(k);
+	if (!list) {
+		ig_fail_no_memory(&e);
+		goto fail;
+	}
+	if (ig_query_write(&q, list, &x->body, &e) < 0)
+		goto fail;
+	json_decref(list);
+	reply_json(x, 200);
+	return;
+fail:
+	json_decref(list);
+	reply_error(x, &e);
+}
+
+static void delete_response(struct ig_exchange *x, struct ig_kept *k, const char *id)
+{
+	ig_strbuf_puts(&x->body, "{\"id\":");
+	ig_json_text(&x->body, id);
+	ig_strbuf_puts(&x->body, ",\"object\":\"response.deleted\",\"deleted\":true}");
+	ig_kept_drop(x->api->kept, k);
+	reply_json(x, 200);
+}
+
+/* Nothing runs in the background, and what runs elsewhere ends with its connection. */
+static void cancel_response(struct ig_exchange *x)
+{
+	struct ig_api_error e;
+
+	ig_api_fail(&e, 400, "invalid_request_error", "invalid_value", "response_id",
+		    "Only background responses can be cancelled; this one has ended.");
+	reply_error(x, &e);
+}
+
+/* /v1/responses/{id}, /input_items or /cancel behind it; false: no such path. */
+static bool route_response(struct ig_exchange *x, const struct ig_http_request *r)
+{
+	const char *at = r->path + sizeof RESPONSES_PATH, *slash = strchr(at, '/'),
+		   *what = slash ? slash + 1 : "";
+	size_t len = slash ? (size_t)(slash - at) : strlen(at);
+	bool items = !strcmp(what, "input_items"), cancel = !strcmp(what, "cancel");
+	char id[64];
+
+	if (!len || (slash && !items && !cancel))
+		return false;
+	/* Ours are shorter. */
+	snprintf(id, sizeof id, "%.*s", (int)(len < sizeof id ? len : 0), at);
+	const char *allow = cancel ? "POST" : items ? "GET" : "GET, DELETE";
+	bool is_delete = !strcmp(r->method, "DELETE");
+	if (strcmp(r->method, cancel ? "POST" : "GET") && (!is_delete || slash)) {
+		wrong_method(x, r->method, r->path, allow);
+		return true;
+	}
+	struct ig_kept *k = ig_kept_find_stored(x->api->kept, id, x->who.key);
+	if (!k) {
+		snprintf(id, sizeof id, "%.*s", (int)(len < sizeof id ? len : sizeof id - 1), at);
+		fail_response(x, id);
+	} else if (cancel) {
+		cancel_response(x);
+	} else if (is_delete) {
+		delete_response(x, k, id);
+	} else if (items) {
+		get_input_items(x, k, r->query ? r->query : "");
+	} else {
+		get_response(x, k, r->query ? r->query : "");
+	}
+	return true;
+}
+
 /* ---- routes ----------------------------------------------------------------------- */
 
 static const struct ig_protocol *const protocols[] = {
 	&ig_chat_protocol,
 	&ig_completions_protocol,
+	&ig_responses_protocol,
 	&ig_messages_protocol,
 	&ig_count_protocol,
 	&ig_tokenize_protocol,
@@ -310,22 +447,6 @@ bool ig_api_is_websocket(const char *path)
 	return !strcmp(path, RESPONSES_PATH);
 }
 
-static void wrong_method(struct ig_exchange *x, const char *method, const char *path,
-			 const char *allow)
-{
-	struct ig_api_error e;
-
-	if (!strcmp(path, RESPONSES_PATH))
-		ig_api_fail(&e, 405, "invalid_request_error", "method_not_allowed", NULL,
-			    RESPONSES_PATH " is served over a WebSocket only: GET it with an upgrade, "
-			    "then send response.create.");
-	else
-		ig_api_fail(&e, 405, "invalid_request_error", "method_not_allowed", NULL,
-			    "%.10s is not allowed on %.100s; allowed: %s.", method, path, allow);
-	reply_error(x, &e);
-	x->allow = allow;
-}
-
 static void route(struct ig_exchange *x, struct ig_http_request *r)
 {
 	struct ig_api_error e;
@@ -356,6 +477,8 @@ static void route(struct ig_exchange *x, struct ig_http_request *r)
 			wrong_method(x, r->method, r->path, "GET");
 		return;
 	}
+	if (!strncmp(r->path, RESPONSES_PATH "/", sizeof RESPONSES_PATH) && route_response(x, r))
+		return;
 	ig_api_fail(&e, 404, "invalid_request_error", "not_found", NULL,
 		    "Nothing is at %.10s %.200s.", r->method, r->path);
 	reply_error(x, &e);

@@ -3,6 +3,7 @@
  * control tokens are shown.  The prep thread; all that can be slow about a request.
  */
 #include "daemon/protocol/api-private.h"
+#include "daemon/protocol/request-private.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -34,6 +35,40 @@ static int fail_prompt(struct ig_job *j, int rc, const struct ig_error *err)
 			   "The prompt can't be rendered.");
 }
 
+static bool is_system(const json_t *m)
+{
+	const char *role = json_string_value(json_object_get(m, "role"));
+
+	return role && !strcmp(role, "system");
+}
+
+/* Responses have instructions, and developers' messages beside them; templates want one
+ * system message that is the first.  Later ones are the template's to judge. */
+static int merge_leading(json_t *list)
+{
+	struct ig_strbuf text = { 0 };
+	size_t n = 0;
+	int rc = -1;
+
+	while (is_system(json_array_get(list, n)))
+		n++;
+	if (n < 2)
+		return 0;
+	for (size_t i = 0; i < n; i++) {
+		json_t *content = json_object_get(json_array_get(list, i), "content");
+		if (i)
+			ig_strbuf_puts(&text, "\n\n");
+		ig_strbuf_add(&text, json_string_value(content), json_string_length(content));
+	}
+	for (size_t i = 1; i < n; i++)
+		json_array_remove(list, 1);
+	if (ig_strbuf_ok(&text))
+		rc = json_array_set_new(list, 0, json_pack("{s:s, s:s%}", "role", "system", "content",
+							   text.data, text.len));
+	ig_strbuf_finish(&text);
+	return rc;
+}
+
 /* Instructions, then what is continued, then the new messages: a new list. */
 static json_t *whole_conversation(const struct ig_request *r)
 {
@@ -45,6 +80,8 @@ static json_t *whole_conversation(const struct ig_request *r)
 	if (r->history && json_array_extend(list, r->history) < 0)
 		goto fail;
 	if (json_array_extend(list, r->messages) < 0)
+		goto fail;
+	if (r->kind == IG_REQUEST_CREATE && merge_leading(list) < 0)
 		goto fail;
 	return list;
 fail:
@@ -73,6 +110,11 @@ static int render(struct ig_job *j, struct ig_ids *out)
 	/* Beyond four contexts nobody needs the exact number. */
 	int rc = ig_chat_template_encode_json(m->chat, &in, (size_t)m->n_context * 4, out, &err);
 	json_decref(messages);
+	/* A warm-up may come before there is a conversation that a template takes. */
+	if (rc == -EINVAL && r->warm_up) {
+		ig_ids_finish(out);
+		return 0;
+	}
 	return rc < 0 ? fail_prompt(j, rc, &err) : 0;
 }
 
@@ -142,6 +184,10 @@ static int make_prompts(struct ig_job *j)
 	for (size_t i = 0; i < p->n_prompts; i++) {
 		int rc = r->messages ? render(j, &p->prompts[i]) :
 				       tokenize(j, &r->prompts[i], &p->prompts[i]);
+		if (!rc && r->warm_up && !p->prompts[i].n) {
+			p->n_prompts = 0; /* nothing to read ahead */
+			return 0;
+		}
 		if (!rc && !j->protocol->immediate)
 			rc = check_length(j, &p->prompts[i]);
 		if (rc < 0)
@@ -226,7 +272,9 @@ void ig_prepare(struct ig_job *j)
 		p->n_shown = (uint32_t)ig_answer_shown_tokens(&p->style, p->model->tokenizer, p->shown,
 							      IG_MAX_SHOWN);
 	}
-	if (check_biases(j) < 0 || make_prompts(j) < 0 || j->protocol->immediate)
+	if (j->request.kind == IG_REQUEST_CREATE && ig_items_link(&j->request, &j->error) < 0)
+		return;
+	if (check_biases(j) < 0 || make_prompts(j) < 0 || j->protocol->immediate || !p->n_prompts)
 		return;
 	if (j->request.messages)
 		ig_answer_style_prompted(&p->style, p->model->tokenizer, p->prompts[0].ids,

@@ -356,7 +356,7 @@ static void on_event(void *ctx, const struct ig_answer_event *e)
 		return;
 	if (e->kind == IG_ANSWER_CALL_END) {
 		if (p)
-			p->done = true;
+			p->done = p->whole = true;
 		return;
 	}
 	if (!p || p->kind != kind || p->done || e->kind == IG_ANSWER_CALL)
@@ -384,6 +384,48 @@ static bool feed(struct ig_call *c, const char *text, size_t len, bool last)
 	if (len)
 		on_event(&f, &(struct ig_answer_event){ IG_ANSWER_TEXT, text, len });
 	return !f.failed;
+}
+
+/* The tokens that the last feed, or those before it, were about: of a part of text, or of
+ * nothing that has notes (thoughts, calls, markers). */
+static void place_notes(struct ig_call *c, size_t n_parts_before, size_t len_before)
+{
+	struct ig_part *p = c->n_parts ? &c->parts[c->n_parts - 1] : NULL;
+
+	if (!p || (c->n_parts == n_parts_before && p->text.len == len_before))
+		return; /* held back: whose they are is not known yet */
+	if (p->kind == IG_PART_TEXT) {
+		if (!p->end_note)
+			p->first_note = c->first_unplaced;
+		p->end_note = c->n_placed;
+	}
+	c->first_unplaced = c->n_placed;
+}
+
+/* As feed, token by token where there are notes of them. */
+static bool feed_tokens(struct ig_call *c, const char *text, size_t len, bool last)
+{
+	do {
+		size_t n = len, n_parts = c->n_parts,
+		       before = n_parts ? c->parts[n_parts - 1].text.len : 0;
+		while (c->n_placed < c->n_notes && c->notes[c->n_placed].text_end <= c->n_fed)
+			c->n_placed++;
+		if (c->n_placed < c->n_notes && c->notes[c->n_placed].text_end - c->n_fed < n)
+			n = (size_t)(c->notes[c->n_placed].text_end - c->n_fed);
+		if (!feed(c, text, n, last && n == len))
+			return false;
+		c->n_fed += n;
+		text += n;
+		len -= n;
+		while (c->n_placed < c->n_notes && c->notes[c->n_placed].text_end <= c->n_fed)
+			c->n_placed++;
+		place_notes(c, n_parts, before);
+	} while (len);
+	/* Tokens without a text of their own end what was said last. */
+	struct ig_part *p = c->n_parts ? &c->parts[c->n_parts - 1] : NULL;
+	if (last && p && p->kind == IG_PART_TEXT && p->end_note)
+		p->end_note = c->n_placed;
+	return true;
 }
 
 static bool take_notes(struct ig_call *c)
@@ -428,14 +470,14 @@ static void call_take(struct ig_call *c, size_t cap)
 		if (!n)
 			break;
 		taken += n;
-		ok = feed(c, piece, n, false);
+		ok = (!r->request.logprobs || take_notes(c)) && feed_tokens(c, piece, n, false);
 	}
 	c->n_bytes += taken;
 	if (ok && r->request.logprobs)
 		ok = take_notes(c);
 	bool end = ok && ig_stream_finished(c->stream, &c->result);
 	if (end)
-		ok = feed(c, "", 0, true);
+		ok = feed_tokens(c, "", 0, true);
 	if (!ok) {
 		ig_engine_cancel(r->api->deps.engine, c->gen, "server_error");
 		c->result = (struct ig_gen_result){ .finish = IG_FINISH_ERROR };

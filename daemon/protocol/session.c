@@ -1,13 +1,15 @@
 /*
  * session.c: one Responses WebSocket: lanes, queueing, cancels.
  *
- * Every message is parsed on the prep thread, in order.  A create waits until its
- * lane is free and fewer than 16 responses of the connection run; then it is
- * submitted.  Running responses take turns in giving the next event.
+ * Every message is parsed on the prep thread, in order.  A create takes its turn when its
+ * lane is free and fewer than 16 responses of the connection run.  One that continues a
+ * response goes to prep a second time then, when what it continues is there; others are
+ * ready before their turn.  Running responses take turns in giving the next event.
  */
 #include "daemon/protocol/api-private.h"
 
 #include "base/clock.h"
+#include "daemon/protocol/kept.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -28,6 +30,17 @@ struct note { /* a message that belongs to no response's sequence */
 	struct ig_strbuf text;
 };
 
+/* A create that does not run yet. */
+struct turn {
+	struct link of_session;
+	struct ig_session *session;
+	struct ig_reply *reply; /* NULL: what it continues is looked up when its turn comes */
+	struct ig_request request; /* until there is a reply; at prep: its lane and parent only */
+	int64_t received_ns, received_wall_ns;
+	bool prepares; /* it is at prep, and holds its lane */
+	bool cancelled;
+};
+
 struct ig_session {
 	struct link of_api;
 	struct ig_api *api;
@@ -35,9 +48,9 @@ struct ig_session {
 	char client[64];
 	struct ig_principal who;
 	struct link jobs;
-	struct link waiting; /* replies, in the order of their arrival */
+	struct link waiting; /* turns, in the order of their arrival */
 	struct link running; /* replies; the head is next to write */
-	size_t n_jobs, n_waiting, n_running, n_notes;
+	size_t n_jobs, n_waiting, n_preparing, n_running, n_notes;
 	struct note *notes, **notes_tail;
 	char *lanes[MAX_LANES];
 	size_t n_lanes;
@@ -74,11 +87,16 @@ static void note_error(struct ig_session *s, const struct ig_api_error *e, const
 		ig_ws_error_event(&r->text, e, stream_id);
 }
 
-static void refuse_job(struct ig_session *s, struct ig_job *job, const char *stream_id)
+/* The ledger's row and the event of an error; what the lane could not go on from is not
+ * offered again. */
+static void refuse(struct ig_session *s, const struct ig_request *r, int64_t received_ns,
+		   int64_t received_wall_ns, const struct ig_api_error *e)
 {
-	ig_api_note_refused(s->api, "", ENDPOINT, s->client, &s->who, job->request.model, job->received_ns,
-			    job->received_wall_ns, &job->error);
-	note_error(s, &job->error, stream_id);
+	ig_api_note_refused(s->api, "", ENDPOINT, s->client, &s->who, r->model, received_ns,
+			    received_wall_ns, e);
+	if (r->previous_id)
+		ig_kept_drop_of_lane(s->api->kept, s, r->stream_id, r->previous_id);
+	note_error(s, e, r->stream_id);
 }
 
 /* ---- lanes ----------------------------------------------------------------------- */
@@ -111,81 +129,201 @@ static bool lane_busy(struct ig_session *s, const char *name)
 	for (struct link *l = s->running.next; l != &s->running; l = l->next)
 		if (!strcmp(link_entry(l, struct ig_reply, of_owner)->request.stream_id, name))
 			return true;
+	for (struct link *l = s->waiting.next; l != &s->waiting; l = l->next) {
+		struct turn *t = link_entry(l, struct turn, of_session);
+		if (t->prepares && !strcmp(t->request.stream_id, name))
+			return true;
+	}
 	return false;
 }
 
-/* ---- replies ----------------------------------------------------------------------- */
+/* ---- turns ------------------------------------------------------------------------- */
+
+static const struct ig_request *request_of(const struct turn *t)
+{
+	return t->reply ? &t->reply->request : &t->request;
+}
+
+static void turn_destroy(struct turn *t)
+{
+	link_remove(&t->of_session);
+	t->session->n_waiting--;
+	t->session->n_preparing -= t->prepares;
+	ig_reply_destroy(t->reply);
+	ig_request_finish(&t->request);
+	free(t);
+}
 
 static void reply_notify(void *owner, struct ig_reply *r)
 {
 	want_write(owner);
 }
 
-static void move_to_running(struct ig_session *s, struct ig_reply *c)
+/* A reply to the job's request; refused without memory, or NULL. */
+static struct ig_reply *reply_new(struct ig_session *s, struct ig_job *job)
 {
-	link_remove(&c->of_owner);
-	s->n_waiting--;
-	link_append(&s->running, &c->of_owner);
-	s->n_running++;
-	want_write(s);
+	struct ig_reply *r = ig_reply_create(job, ENDPOINT, s->client, &s->who, s, reply_notify);
+
+	if (r)
+		r->connection = s;
+	else
+		ig_fail_no_memory(&job->error);
+	return r;
+}
+
+/* The turn's reply runs from now on, or is told to have been cancelled, or is refused. */
+static void turn_run(struct turn *t)
+{
+	struct ig_session *s = t->session;
+	struct ig_reply *r = t->reply;
+	struct ig_api_error e;
+
+	if (t->cancelled)
+		ig_reply_cancel(r, "client_cancel");
+	if ((r->finished && r->n_calls) || !ig_reply_submit(r, &e)) {
+		t->reply = NULL;
+		link_append(&s->running, &r->of_owner);
+		s->n_running++;
+		want_write(s);
+	} else {
+		/* The ledger has its row. */
+		if (r->request.previous_id)
+			ig_kept_drop_of_lane(s->api->kept, s, r->request.stream_id,
+					     r->request.previous_id);
+		note_error(s, &e, r->request.stream_id);
+	}
+	turn_destroy(t);
+}
+
+static void start_waiting(struct ig_session *s);
+
+/* Back from prep with what it continues. */
+static void deliver_turn(void *owner, struct ig_job *job)
+{
+	struct turn *t = owner;
+	struct ig_session *s = t->session;
+
+	if (!job->error.status)
+		t->reply = reply_new(s, job);
+	if (t->reply) {
+		turn_run(t);
+	} else {
+		refuse(s, &t->request, t->received_ns, t->received_wall_ns, &job->error);
+		turn_destroy(t);
+	}
+	start_waiting(s);
+}
+
+/* Its turn has come, and with it what it continues. */
+static void turn_prepare(struct turn *t)
+{
+	struct ig_session *s = t->session;
+	struct ig_request r = t->request;
+	struct ig_api_error e = { 0 };
+	int rc;
+
+	/* What the lane and the ledger need to know meanwhile. */
+	t->request = (struct ig_request){ 0 };
+	memcpy(t->request.stream_id, r.stream_id, sizeof r.stream_id);
+	t->request.previous_id = strdup(r.previous_id);
+	t->request.model = r.model ? strdup(r.model) : NULL;
+	if (!t->request.previous_id || (r.model && !t->request.model))
+		ig_fail_no_memory(&e);
+	else
+		ig_responses_recall(s->api, &r, &s->who, s, &e);
+	if (e.status) {
+		ig_request_finish(&r);
+	} else {
+		rc = ig_job_prepare(s->api, &ig_responses_protocol, &r, t->received_ns,
+				    t->received_wall_ns, t, deliver_turn, &s->jobs);
+		if (!rc) {
+			t->prepares = true;
+			s->n_preparing++;
+			return;
+		}
+		if (rc == -EAGAIN) {
+			ig_api_fail(&e, 503, "server_error", "server_is_overloaded", NULL,
+				    "Too many requests are waiting to be read.");
+			e.retry_after_s = s->api->deps.options.retry_after_s;
+		} else {
+			ig_fail_no_memory(&e);
+		}
+	}
+	refuse(s, &t->request, t->received_ns, t->received_wall_ns, &e);
+	turn_destroy(t);
 }
 
 /* Start what may start. */
 static void start_waiting(struct ig_session *s)
 {
 	for (struct link *l = s->waiting.next, *next; l != &s->waiting; l = next) {
-		struct ig_reply *c = link_entry(l, struct ig_reply, of_owner);
-		struct ig_api_error e;
+		struct turn *t = link_entry(l, struct turn, of_session);
 		next = l->next;
-		if (s->n_running >= MAX_RUNNING)
+		if (s->n_running + s->n_preparing >= MAX_RUNNING)
 			return;
-		if (lane_busy(s, c->request.stream_id))
+		if (t->prepares || lane_busy(s, request_of(t)->stream_id))
 			continue;
-		/* One that was cancelled while it waited is only told so. */
-		if (c->finished || !ig_reply_submit(c, &e)) {
-			move_to_running(s, c);
-			continue;
-		}
-		note_error(s, &e, c->request.stream_id);
-		s->n_waiting--;
-		ig_reply_destroy(c);
+		if (t->reply)
+			turn_run(t);
+		else
+			turn_prepare(t);
 	}
 }
 
 static void create(struct ig_session *s, struct ig_job *job)
 {
-	if (!know_lane(s, job->request.stream_id, &job->error)) {
-		refuse_job(s, job, job->request.stream_id);
-		return;
-	}
+	struct ig_api_error *e = &job->error;
+	struct turn *t = NULL;
+
+	if (!know_lane(s, job->request.stream_id, e))
+		goto refused;
 	if (s->n_waiting >= MAX_WAITING || s->api->draining) {
-		ig_api_fail(&job->error, 503, "server_error", s->api->draining ?
-			    "server_shutting_down" : "server_is_overloaded", NULL, "%s",
-			    s->api->draining ? "The server is shutting down." :
+		ig_api_fail(e, 503, "server_error", s->api->draining ? "server_shutting_down" :
+			    "server_is_overloaded", NULL, "%s", s->api->draining ?
+			    "The server is shutting down." :
 			    "Too many responses of this connection are waiting.");
-		job->error.retry_after_s = s->api->deps.options.retry_after_s;
-		refuse_job(s, job, job->request.stream_id);
-		return;
+		e->retry_after_s = s->api->deps.options.retry_after_s;
+		goto refused;
 	}
-	char stream_id[IG_MAX_STREAM_ID + 1];
-	memcpy(stream_id, job->request.stream_id, sizeof stream_id);
-	struct ig_reply *c = ig_reply_create(job, ENDPOINT, s->client, &s->who, s, reply_notify);
-	if (!c) {
-		ig_fail_no_memory(&job->error);
-		refuse_job(s, job, stream_id);
-		return;
+	t = calloc(1, sizeof *t);
+	if (!t) {
+		ig_fail_no_memory(e);
+		goto refused;
 	}
-	link_append(&s->waiting, &c->of_owner);
+	t->session = s;
+	t->received_ns = job->received_ns;
+	t->received_wall_ns = job->received_wall_ns;
+	if (job->request.previous_id) {
+		t->request = job->request;
+		job->request = (struct ig_request){ 0 };
+	} else {
+		t->reply = reply_new(s, job);
+		if (!t->reply) {
+			free(t);
+			goto refused;
+		}
+	}
+	link_append(&s->waiting, &t->of_session);
 	s->n_waiting++;
 	start_waiting(s);
+	return;
+refused:
+	refuse(s, &job->request, job->received_ns, job->received_wall_ns, e);
 }
 
-static bool is_meant(const struct ig_reply *c, const struct ig_request *r)
+static bool is_meant(const char *id, const char *lane, const struct ig_request *r)
 {
 	if (r->response_id)
-		return !strcmp(c->id, r->response_id) &&
-		       (!r->stream_id[0] || !strcmp(c->request.stream_id, r->stream_id));
-	return !strcmp(c->request.stream_id, r->stream_id);
+		return id && !strcmp(id, r->response_id) &&
+		       (!r->stream_id[0] || !strcmp(lane, r->stream_id));
+	return !strcmp(lane, r->stream_id);
+}
+
+static void turn_cancel(struct turn *t, const char *reason)
+{
+	t->cancelled = true;
+	if (t->reply)
+		ig_reply_cancel(t->reply, reason);
 }
 
 /* By response_id, or all of a lane: what runs and what waits. */
@@ -195,13 +333,13 @@ static void cancel(struct ig_session *s, const struct ig_request *r)
 
 	for (struct link *l = s->running.next; l != &s->running; l = l->next) {
 		struct ig_reply *c = link_entry(l, struct ig_reply, of_owner);
-		if (is_meant(c, r) && ++n)
+		if (is_meant(c->id, c->request.stream_id, r) && ++n)
 			ig_reply_cancel(c, "client_cancel");
 	}
 	for (struct link *l = s->waiting.next; l != &s->waiting; l = l->next) {
-		struct ig_reply *c = link_entry(l, struct ig_reply, of_owner);
-		if (is_meant(c, r) && ++n)
-			ig_reply_cancel(c, "client_cancel");
+		struct turn *t = link_entry(l, struct turn, of_session);
+		if (is_meant(t->reply ? t->reply->id : NULL, request_of(t)->stream_id, r) && ++n)
+			turn_cancel(t, "client_cancel");
 	}
 	if (n) {
 		start_waiting(s);
@@ -224,7 +362,7 @@ static void deliver(void *owner, struct ig_job *job)
 
 	s->n_jobs--;
 	if (job->error.status) {
-		refuse_job(s, job, r->stream_id);
+		refuse(s, r, job->received_ns, job->received_wall_ns, &job->error);
 	} else if (r->kind == IG_REQUEST_CREATE) {
 		create(s, job);
 	} else if (r->kind == IG_REQUEST_CANCEL) {
@@ -304,7 +442,7 @@ enum ig_fill ig_session_fill(struct ig_session *s, struct ig_strbuf *out)
 	}
 	for (size_t i = 0, n = s->n_running; i < n; i++) {
 		struct ig_reply *c = link_entry(s->running.next, struct ig_reply, of_owner);
-		bool last = false, some = ig_responses_protocol.next(c, out, &last);
+		bool last = false, some = ig_responses_next_event(c, out, &last);
 		/* To the end of the line, or out. */
 		link_remove(&c->of_owner);
 		if (last) {
@@ -335,7 +473,7 @@ void ig_session_cancel(struct ig_session *s, const char *reason)
 	for (struct link *l = s->running.next; l != &s->running; l = l->next)
 		ig_reply_cancel(link_entry(l, struct ig_reply, of_owner), reason);
 	for (struct link *l = s->waiting.next; l != &s->waiting; l = l->next)
-		ig_reply_cancel(link_entry(l, struct ig_reply, of_owner), reason);
+		turn_cancel(link_entry(l, struct turn, of_session), reason);
 }
 
 void ig_session_end(struct ig_session *s)
@@ -346,10 +484,19 @@ void ig_session_end(struct ig_session *s)
 	while (!link_empty(&s->running))
 		ig_reply_destroy(link_entry(s->running.next, struct ig_reply, of_owner));
 	while (!link_empty(&s->waiting)) {
-		struct ig_reply *c = link_entry(s->waiting.next, struct ig_reply, of_owner);
-		ig_reply_cancel(c, "client_gone");
-		ig_reply_destroy(c);
+		struct turn *t = link_entry(s->waiting.next, struct turn, of_session);
+		struct ig_api_error e;
+		if (t->reply) {
+			ig_reply_cancel(t->reply, "client_gone");
+		} else {
+			ig_api_fail(&e, 499, "invalid_request_error", NULL, NULL,
+				    "cancelled before it ran (client_gone)");
+			ig_api_note_refused(s->api, "", ENDPOINT, s->client, &s->who, t->request.model,
+					    t->received_ns, t->received_wall_ns, &e);
+		}
+		turn_destroy(t);
 	}
+	ig_kept_drop_connection(s->api->kept, s);
 	while (s->notes) {
 		struct note *r = s->notes;
 		s->notes = r->next;

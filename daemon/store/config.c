@@ -97,6 +97,14 @@ const struct config_option config_options[] = {
 	  .max = IG_LIMIT_MAX, .value = "0", .unit = "tokens", .reloadable = true,
 	  .help = "Tokens of one key in a minute, of prompts and answers; 0 means no limit." },
 
+	{ "responses.max_kept", CONFIG_INT, FIELD(responses.max_kept), .max = 1000000,
+	  .value = "4096", .unit = "responses", .reloadable = true,
+	  .help = "Finished responses that are kept, to be continued by previous_response_id and asked "
+		  "for; the least recently used go first. 0 keeps none." },
+	{ "responses.max_kept_bytes", CONFIG_BYTES, FIELD(responses.max_kept_bytes),
+	  .max = GIB << 10, .value = "256MiB", .unit = "bytes", .reloadable = true,
+	  .help = "Memory of all kept responses together." },
+
 	{ "runtime.driver", CONFIG_CHOICE, FIELD(runtime.driver), .min = 1, .max = 32,
 	  .choices = CHOICES("auto", "cpu", "metal", "cuda"), .value = "auto",
 	  .help = "What computes; auto takes a GPU where this build and machine have one." },
@@ -277,7 +285,7 @@ const char *config_nearest(const char *section, const char *key)
 {
 	static const char *const sections[] = { "server", "runtime", "memory", "kvcache",
 						"scheduler", "modules", "ledger", "log", "limits",
-						"models", "default_model" };
+						"responses", "models", "default_model" };
 	/* One slip in a short word, two in a usual one, three in a long one. */
 	unsigned limit = 1 + (unsigned)(strlen(key) < 64 ? strlen(key) : 64) / 5, best = 100;
 	const char *out = NULL;

@@ -468,7 +468,7 @@ static void test_routes(void **state)
 		{ "GET", "/v1/models/", 404, NULL, NULL },
 		{ "POST", "/v1/models", 405, "GET", NULL },
 		{ "GET", "/v1/chat/completions", 405, "POST", NULL },
-		{ "POST", "/v1/responses", 405, "GET", NULL },
+		{ "DELETE", "/v1/responses", 405, "GET, POST", NULL },
 		{ "GET", "/v1/responses", 426, NULL, NULL },
 		{ "GET", "/v1/ingot/requests", 200, NULL, "{\"object\":\"list\",\"total\":0,\"data\":[]}" },
 		{ "GET", "/v1/ingot/status", 200, NULL, "{\"fake\":true}" },

@@ -192,14 +192,32 @@ static const struct row create_rows[] = {
 	  "\"parallel_tool_calls\":false,\"tool_choice\":\"auto\",\"tools\":[],"
 	  "\"text\":{\"format\":{\"type\":\"text\"}},\"reasoning\":null,\"truncation\":\"disabled\","
 	  "\"user\":\"u\",\"safety_identifier\":\"s\",\"background\":false" },
-	{ "\"previous_response_id\":\"resp_1\"", "previous_response_id", UNSUPPORTED, "" },
-	{ "\"generate\":false", "generate", UNSUPPORTED, "" },
+	{ "\"previous_response_id\":\"resp_1\",\"generate\":false,\"service_tier\":\"priority\","
+	  "\"include\":[\"reasoning.encrypted_content\",\"message.output_text.logprobs\"],"
+	  "\"top_logprobs\":20,\"text\":{\"verbosity\":\"low\",\"format\":null},"
+	  "\"reasoning\":{\"effort\":\"high\",\"summary\":\"auto\"},\"max_tool_calls\":3,"
+	  "\"stream_options\":{\"include_obfuscation\":false},\"ignore_eos\":true,"
+	  "\"prompt_cache_retention\":\"in_memory\",\"chat_template_kwargs\":{\"a\":1}" },
+	{ "\"previous_response_id\":7", "previous_response_id", "invalid_type", "a string" },
+	{ "\"generate\":0", "generate", "invalid_type", "a boolean" },
+	{ "\"top_logprobs\":1", "top_logprobs", "invalid_value", "message.output_text.logprobs" },
+	{ "\"top_logprobs\":21", "top_logprobs", "invalid_value", "0 to 20" },
+	{ "\"max_tool_calls\":0", "max_tool_calls", "invalid_value", "from 1" },
+	{ "\"prompt_cache_retention\":\"24h\"", "prompt_cache_retention", UNSUPPORTED, "" },
+	{ "\"service_tier\":\"gold\"", "service_tier", UNSUPPORTED, "" },
+	{ "\"prompt\":{\"id\":\"p\"}", "prompt", UNSUPPORTED, "" },
 	{ "\"stream\":false", "stream", UNSUPPORTED, "" },
-	{ "\"include\":[\"reasoning.encrypted_content\"]", "include", UNSUPPORTED, "" },
-	{ "\"reasoning\":{\"effort\":\"low\"}", "reasoning", UNSUPPORTED, "" },
+	{ "\"include\":[\"reasoning.encrypted_content\",\"file_search_call.results\"]", "include[1]",
+	  UNSUPPORTED, "" },
+	{ "\"include\":\"x\"", "include", "invalid_type", "a list" },
+	{ "\"reasoning\":{\"effort\":\"huge\"}", "reasoning.effort", "invalid_value", "huge" },
+	{ "\"reasoning\":{\"depth\":\"low\"}", "reasoning.depth", UNSUPPORTED, "" },
+	{ "\"reasoning\":\"low\"", "reasoning", "invalid_type", "an object" },
 	{ "\"truncation\":\"auto\"", "truncation", UNSUPPORTED, "" },
-	{ "\"text\":{\"format\":{\"type\":\"json_schema\"}}", "text.format", UNSUPPORTED, "" },
-	{ "\"text\":{\"verbosity\":\"low\"}", "text.verbosity", UNSUPPORTED, "" },
+	{ "\"text\":{\"format\":{\"type\":\"json_schema\"}}", "text.format.schema",
+	  "missing_required_parameter", "" },
+	{ "\"text\":{\"verbosity\":\"shrill\"}", "text.verbosity", "invalid_value", "" },
+	{ "\"text\":{\"colour\":\"red\"}", "text.colour", UNSUPPORTED, "" },
 	{ "\"client_metadata\":{\"a\":1}", "client_metadata", "invalid_type", "" },
 	{ "\"stream_id\":\"\"", "stream_id", "invalid_stream_id", "" },
 	{ "\"stream_id\":\"a b\"", "stream_id", "invalid_stream_id", "" },
@@ -217,13 +235,14 @@ static const struct row input_rows[] = {
 	  "\"content\":[{\"type\":\"output_text\",\"text\":\"b\",\"annotations\":[],\"logprobs\":[]}]}]" },
 	{ "[]", "input", "invalid_value", "at least one item" },
 	{ "7", "input", "invalid_type", "a string or a list of items" },
-	{ "[{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"o\"}]", "input[0].type",
-	  UNSUPPORTED, ONLY("input[0].type", "\"message\"") },
+	{ "[{\"type\":\"item_reference\",\"id\":\"msg_1\"}]", "input[0].type", UNSUPPORTED,
+	  "item_reference" },
 	{ "[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}]", "input[0].content[0].type",
 	  UNSUPPORTED, "only text" },
 	{ "[{\"role\":\"assistant\",\"content\":[{\"type\":\"input_text\",\"text\":\"\"}]}]",
 	  "input[0].content[0].type", UNSUPPORTED, "only text" },
-	{ "[{\"role\":\"user\",\"content\":\"a\",\"phase\":\"x\"}]", "input[0].phase", UNSUPPORTED, "" },
+	{ "[{\"role\":\"user\",\"content\":\"a\",\"phase\":7}]", "input[0].phase", "invalid_type", "" },
+	{ "[{\"role\":\"user\",\"content\":\"a\",\"hue\":\"x\"}]", "input[0].hue", UNSUPPORTED, "" },
 };
 
 /* A member of the i-th message. */

@@ -21,7 +21,8 @@
 	"{\"id\":\"#resp_\",\"object\":\"response\",\"created_at\":\"*\",\"status\":\"" status "\"," \
 	"\"background\":false,\"error\":" error ",\"incomplete_details\":" incomplete "," \
 	"\"instructions\":\"be brief\",\"max_output_tokens\":50,\"model\":\"fake\",\"output\":" output "," \
-	"\"parallel_tool_calls\":true,\"previous_response_id\":null,\"reasoning\":null,\"store\":false," \
+	"\"parallel_tool_calls\":true,\"previous_response_id\":null,\"reasoning\":null," \
+	"\"service_tier\":\"default\",\"store\":true," \
 	"\"temperature\":0.5,\"text\":{\"format\":{\"type\":\"text\"}},\"tool_choice\":\"auto\"," \
 	"\"tools\":[],\"top_p\":1,\"truncation\":\"disabled\",\"usage\":" usage "," \
 	"\"metadata\":{\"k\":\"v\"}}"
@@ -68,7 +69,7 @@ static void test_sequence(void **state)
 	expect(w, "{\"type\":\"response.output_item.done\",\"sequence_number\":7,\"output_index\":0,"
 	       "\"item\":" ITEM("completed", PART("\"He said \\\"no\\\"\\né\\u0001\"")) "}");
 	expect(w, "{\"type\":\"response.completed\",\"sequence_number\":8,\"response\":"
-	       RESPONSE("completed", "null", "null",
+	       RESPONSE("completed", "null,\"completed_at\":\"*\"", "null",
 			"[" ITEM("completed", PART("\"He said \\\"no\\\"\\né\\u0001\"")) "]",
 			USAGE("24", "3", "27")) "}");
 	assert_null(try_event(w));

@@ -36,7 +36,8 @@ int world_setup(void **state)
 	w->engine = fake_engine_create();
 	struct ig_api_deps deps = {
 		.engine = w->engine, .wake = wake, .wake_ctx = w, .want_write = want_write,
-		.options = { .client_buffer = 4096, .keepalive_interval_ms = 5000, .retry_after_s = 2 },
+		.options = { .client_buffer = 4096, .keepalive_interval_ms = 5000, .retry_after_s = 2,
+			     .max_kept = 64, .max_kept_bytes = 1 << 20 },
 	};
 	w->api = ig_api_create(&deps);
 	w->session = ig_session_open(w->api, "127.0.0.1", &(struct ig_principal){ .key = "k1" }, w);
