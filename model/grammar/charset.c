@@ -1,0 +1,114 @@
+/*
+ * charset.c: sets of characters as ranges of code points, and the general categories of
+ * the Unicode standard (utf8proc's tables).
+ */
+#include "model/grammar/charset-private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+void ig_charset_finish(struct ig_charset *s)
+{
+	free(s->ranges);
+	*s = (struct ig_charset){ 0 };
+}
+
+void ig_charset_add(struct ig_charset *s, uint32_t first, uint32_t last)
+{
+	if (s->rc || first > last)
+		return;
+	if (s->n && s->ranges[s->n - 1].last + 1 == first) {
+		s->ranges[s->n - 1].last = last;
+		return;
+	}
+	if (s->n == s->cap) {
+		uint32_t cap = s->cap ? s->cap * 2 : 8;
+		struct ig_char_range *p = realloc(s->ranges, cap * sizeof *p);
+		if (!p) {
+			s->rc = -ENOMEM;
+			return;
+		}
+		s->ranges = p;
+		s->cap = cap;
+	}
+	s->ranges[s->n++] = (struct ig_char_range){ first, last };
+}
+
+void ig_charset_add_set(struct ig_charset *s, const struct ig_charset *t)
+{
+	if (t->rc)
+		s->rc = t->rc;
+	for (uint32_t i = 0; i < t->n; i++)
+		ig_charset_add(s, t->ranges[i].first, t->ranges[i].last);
+}
+
+static int compare(const void *a, const void *b)
+{
+	const struct ig_char_range *x = a, *y = b;
+
+	return x->first < y->first ? -1 : x->first > y->first;
+}
+
+void ig_charset_sort(struct ig_charset *s)
+{
+	uint32_t n = 0;
+
+	if (s->rc || s->n < 2)
+		return;
+	qsort(s->ranges, s->n, sizeof *s->ranges, compare);
+	for (uint32_t i = 1; i < s->n; i++) {
+		if (s->ranges[i].first > s->ranges[n].last + 1)
+			s->ranges[++n] = s->ranges[i];
+		else if (s->ranges[i].last > s->ranges[n].last)
+			s->ranges[n].last = s->ranges[i].last;
+	}
+	s->n = n + 1;
+}
+
+void ig_charset_negate(struct ig_charset *s)
+{
+	struct ig_charset out = { .rc = s->rc };
+	uint32_t next = 1;
+
+	ig_charset_add(s, 0xd800, 0xdfff);
+	ig_charset_sort(s);
+	for (uint32_t i = 0; i < s->n; i++) {
+		if (s->ranges[i].first > next)
+			ig_charset_add(&out, next, s->ranges[i].first - 1);
+		if (s->ranges[i].last >= next)
+			next = s->ranges[i].last + 1;
+	}
+	if (next <= IG_CHAR_MAX)
+		ig_charset_add(&out, next, IG_CHAR_MAX);
+	if (s->rc)
+		out.rc = s->rc;
+	free(s->ranges);
+	*s = out;
+}
+
+/* In the order of utf8proc_category_t. */
+static const char categories[][3] = {
+	"Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps",
+	"Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co",
+};
+
+bool ig_charset_add_category(struct ig_charset *s, const char *name, size_t len)
+{
+	bool wanted[sizeof categories / sizeof categories[0]] = { false }, any = false;
+
+	for (unsigned i = 0; i < sizeof categories / sizeof categories[0]; i++) {
+		if (len && len <= 2 && !memcmp(categories[i], name, len))
+			any = wanted[i] = true;
+	}
+	for (uint32_t c = 1, first; any && c <= IG_CHAR_MAX; c++) {
+		if (!wanted[utf8proc_category((utf8proc_int32_t)c)])
+			continue;
+		first = c;
+		while (c < IG_CHAR_MAX && wanted[utf8proc_category((utf8proc_int32_t)c + 1)])
+			c++;
+		ig_charset_add(s, first, c);
+	}
+	return any;
+}

@@ -1,0 +1,535 @@
+/*
+ * compile.c: a source to a grammar.  Each rule becomes an automaton; these are laid into
+ * one table; what can't be written with the vocabulary, or leads nowhere, is taken out; and
+ * what the matcher wants to know of states and rules is worked out.
+ *
+ * Owns the order of a compilation and its bounds.  What rules read is written by schema.c
+ * and regex.c.
+ */
+#include "model/grammar/grammar-private.h"
+#include "model/grammar/regex-private.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_REPEATS 256
+#define DEAD UINT16_MAX /* needs: there is no way to the end */
+#define REFINE_WORK 40000000u
+
+/* ---- rules --------------------------------------------------------------------------- */
+
+int ig_compiling_rule(struct ig_compiling *c, enum ig_rule_kind kind, const json_t *schema,
+		      const json_t *root, const char *path, uint32_t *out)
+{
+	struct ig_rule *r;
+
+	for (uint32_t i = 0; i < c->n_rules; i++) {
+		if (c->rules[i].kind == kind && c->rules[i].schema == schema) {
+			*out = i;
+			return 0;
+		}
+	}
+	if (c->n_rules == IG_MAX_RULES)
+		return ig_fail(c->err, -E2BIG, "more than %d schemas that call each other",
+			       IG_MAX_RULES);
+	if (c->n_rules == c->cap_rules) {
+		uint32_t cap = c->cap_rules ? c->cap_rules * 2 : 16;
+		if (!(r = realloc(c->rules, cap * sizeof *r)))
+			return -ENOMEM;
+		c->rules = r;
+		c->cap_rules = cap;
+	}
+	r = &c->rules[c->n_rules];
+	*r = (struct ig_rule){ .kind = kind, .schema = schema, .root = root };
+	if (path && !(r->path = strdup(path)))
+		return -ENOMEM;
+	*out = c->n_rules++;
+	return 0;
+}
+
+/* Exactly these bytes; where a control token's name stands in them, it will do too. */
+static uint32_t build_text(struct ig_compiling *c, uint32_t from, const char *text, size_t len)
+{
+	struct ig_nfa *a = &c->nfa;
+	uint32_t first = ig_nfa_node(a), end;
+
+	ig_nfa_join(a, from, first);
+	for (end = first; len && end < first + len && !a->rc;) /* nodes in a row */
+		end = ig_nfa_byte(a, end, (unsigned char)text[end - first]);
+	for (uint32_t k = 0; k < c->vocab->n_controls && !a->rc; k++) {
+		int32_t id = c->vocab->controls[k];
+		size_t n;
+		bool special;
+		const char *name = ig_tokenizer_token(c->vocab->tokenizer, id, &n, &special);
+		for (size_t i = 0; i + n <= len; i++)
+			if (text[i] == name[0] && !memcmp(text + i, name, n))
+				ig_nfa_add(a, first + (uint32_t)i, first + (uint32_t)(i + n),
+					   IG_NFA_SYMBOL, 0, 0,
+					   IG_SYMBOL_TOKEN | (uint32_t)id);
+	}
+	return end;
+}
+
+static int build_part(struct ig_compiling *c, const struct ig_grammar_part *part, uint32_t *at)
+{
+	struct ig_dfa d;
+	int rc;
+
+	switch (part->kind) {
+	case IG_GRAMMAR_TEXT:
+		*at = build_text(c, *at, part->text, part->len);
+		return 0;
+	case IG_GRAMMAR_REGEX:
+		if ((rc = ig_regex_compile(part->text, part->len, false, &c->budget, &d, c->err)))
+			return rc;
+		*at = ig_nfa_insert(&c->nfa, *at, &d);
+		ig_dfa_finish(&d);
+		return 0;
+	case IG_GRAMMAR_SCHEMA: return ig_schema_build(c, part->schema, *at, at);
+	case IG_GRAMMAR_OBJECT: return ig_schema_build(c, NULL, *at, at);
+	}
+	return ig_fail(c->err, -EINVAL, "a part of unknown kind %d", (int)part->kind);
+}
+
+/* One of the choices. */
+static int build_choices(struct ig_compiling *c, uint32_t from, uint32_t *end)
+{
+	*end = ig_nfa_node(&c->nfa);
+	for (size_t i = 0; i < c->source->n_choices; i++) {
+		const struct ig_grammar_choice *choice = &c->source->choices[i];
+		uint32_t at = ig_nfa_node(&c->nfa);
+		ig_nfa_join(&c->nfa, from, at);
+		for (size_t j = 0; j < choice->n_parts; j++) {
+			int rc = build_part(c, &choice->parts[j], &at);
+			if (rc)
+				return rc;
+		}
+		ig_nfa_join(&c->nfa, at, *end);
+	}
+	return 0;
+}
+
+static int build_source(struct ig_compiling *c, uint32_t from, uint32_t *end)
+{
+	const struct ig_grammar_source *s = c->source;
+	uint32_t at = from, choice, last;
+	int rc;
+
+	if (s->before)
+		at = build_text(c, at, s->before, strlen(s->before));
+	if (s->max_repeats == 1) {
+		if ((rc = build_choices(c, at, &last)))
+			return rc;
+	} else {
+		if ((rc = ig_compiling_rule(c, IG_RULE_CHOICE, NULL, NULL, NULL, &choice)))
+			return rc;
+		last = ig_nfa_node(&c->nfa);
+		for (uint32_t i = 0; i < s->max_repeats; i++) {
+			if (i && s->between)
+				at = build_text(c, at, s->between, strlen(s->between));
+			at = ig_nfa_call(&c->nfa, at, choice);
+			ig_nfa_join(&c->nfa, at, last);
+		}
+	}
+	if (s->after)
+		last = build_text(c, last, s->after, strlen(s->after));
+	*end = last;
+	return 0;
+}
+
+static int too_big(struct ig_compiling *c)
+{
+	return ig_fail(c->err, -E2BIG, "the grammar is too large (%u states, %u edges at most)",
+		       IG_DFA_MAX_STATES, IG_NFA_MAX_EDGES);
+}
+
+static int build_rule(struct ig_compiling *c, uint32_t i)
+{
+	const struct ig_rule rule = c->rules[i]; /* the list may move */
+	struct ig_dfa d;
+	uint32_t first, end = 0;
+	int rc;
+
+	ig_nfa_clear(&c->nfa);
+	first = ig_nfa_node(&c->nfa);
+	switch (rule.kind) {
+	case IG_RULE_SOURCE: rc = build_source(c, first, &end); break;
+	case IG_RULE_CHOICE: rc = build_choices(c, first, &end); break;
+	default: rc = ig_schema_build_rule(c, &rule, first, &end);
+	}
+	if (!rc && !(rc = c->nfa.rc))
+		rc = ig_dfa_of(&c->nfa, first, end, &d);
+	if (rc)
+		return rc == -E2BIG && !c->err->code ? too_big(c) : rc;
+	c->rules[i].dfa = d;
+	if (i && d.accepts[0])
+		return ig_fail(c->err, -EINVAL, "what may be repeated must not be empty");
+	return 0;
+}
+
+/* ---- one table ---------------------------------------------------------------------------- */
+
+/* Cut what the vocabulary has no token for out of a range, into out; how many are left. */
+static uint32_t writable(const struct ig_vocab *v, struct ig_dfa_range r, struct ig_dfa_range *out)
+{
+	uint32_t n = 0;
+
+	for (unsigned b = r.lo; b <= r.hi; b++) {
+		if (!v->single[b])
+			continue;
+		if (n && out[n - 1].hi + 1u == b)
+			out[n - 1].hi = (uint8_t)b;
+		else
+			out[n++] = (struct ig_dfa_range){ r.to, (uint8_t)b, (uint8_t)b };
+	}
+	return n;
+}
+
+static int link_rules(struct ig_compiling *c, struct ig_grammar *g)
+{
+	uint64_t n_states = 0, n_ranges = 0, n_symbols = 0;
+	struct ig_dfa_range cut[128];
+	struct ig_dfa *a = &g->a;
+	uint32_t base = 0;
+
+	for (uint32_t i = 0; i < c->n_rules; i++) {
+		const struct ig_dfa *d = &c->rules[i].dfa;
+		n_states += d->n_states;
+		n_symbols += d->symbol_at[d->n_states];
+		for (uint32_t j = 0; j < d->range_at[d->n_states]; j++)
+			n_ranges += writable(c->vocab, d->ranges[j], cut);
+	}
+	if (n_states > IG_DFA_MAX_STATES || n_ranges > IG_DFA_MAX_RANGES ||
+	    n_symbols > IG_DFA_MAX_RANGES)
+		return too_big(c);
+	a->range_at = malloc((n_states + 1) * sizeof *a->range_at);
+	a->symbol_at = malloc((n_states + 1) * sizeof *a->symbol_at);
+	a->accepts = malloc(n_states);
+	a->ranges = malloc((n_ranges + 1) * sizeof *a->ranges);
+	a->symbols = malloc((n_symbols + 1) * sizeof *a->symbols);
+	g->starts = malloc(c->n_rules * sizeof *g->starts);
+	g->n_rules = c->n_rules;
+	if (!a->range_at || !a->symbol_at || !a->accepts || !a->ranges || !a->symbols || !g->starts)
+		return -ENOMEM;
+	n_ranges = n_symbols = 0;
+	for (uint32_t i = 0; i < c->n_rules; i++) {
+		struct ig_dfa *d = &c->rules[i].dfa;
+		g->starts[i] = base;
+		for (uint32_t s = 0; s < d->n_states; s++) {
+			a->range_at[base + s] = (uint32_t)n_ranges;
+			a->symbol_at[base + s] = (uint32_t)n_symbols;
+			a->accepts[base + s] = d->accepts[s];
+			for (uint32_t j = d->range_at[s]; j < d->range_at[s + 1]; j++) {
+				uint32_t n = writable(c->vocab, d->ranges[j], cut);
+				for (uint32_t k = 0; k < n; k++) {
+					cut[k].to += base;
+					a->ranges[n_ranges++] = cut[k];
+				}
+			}
+			for (uint32_t j = d->symbol_at[s]; j < d->symbol_at[s + 1]; j++) {
+				a->symbols[n_symbols] = d->symbols[j];
+				a->symbols[n_symbols++].to += base;
+			}
+		}
+		base += d->n_states;
+		ig_dfa_finish(d);
+	}
+	a->n_states = base;
+	a->range_at[base] = (uint32_t)n_ranges;
+	a->symbol_at[base] = (uint32_t)n_symbols;
+	return 0;
+}
+
+/* ---- what leads to the end ------------------------------------------------------------------ */
+
+static uint32_t need_of(const struct ig_grammar *g, uint32_t s)
+{
+	const struct ig_dfa *a = &g->a;
+	uint32_t best = a->accepts[s] ? 0 : g->needs[s];
+
+	for (uint32_t i = a->range_at[s]; i < a->range_at[s + 1] && best; i++)
+		if (g->needs[a->ranges[i].to] < best)
+			best = g->needs[a->ranges[i].to];
+	for (uint32_t i = a->symbol_at[s]; i < a->symbol_at[s + 1] && best; i++) {
+		const struct ig_dfa_symbol *x = &a->symbols[i];
+		uint32_t need = g->needs[x->to];
+		if (!(x->symbol & IG_SYMBOL_TOKEN) && g->needs[g->starts[x->symbol]] + 1u > need)
+			need = g->needs[g->starts[x->symbol]] + 1u;
+		if (need < best)
+			best = need;
+	}
+	return best;
+}
+
+/* States are numbered from where rules begin, so going backwards settles most at once. */
+static int find_needs(struct ig_compiling *c, struct ig_grammar *g)
+{
+	uint64_t cost = g->a.n_states + (uint64_t)g->a.range_at[g->a.n_states] +
+			g->a.symbol_at[g->a.n_states];
+	bool changed = true;
+
+	g->needs = malloc(g->a.n_states * sizeof *g->needs);
+	if (!g->needs)
+		return -ENOMEM;
+	memset(g->needs, 0xff, g->a.n_states * sizeof *g->needs);
+	while (changed) {
+		changed = false;
+		if (c->budget.work < cost / 4)
+			return too_big(c);
+		c->budget.work -= cost / 4;
+		for (uint32_t s = g->a.n_states; s-- > 0;) {
+			uint32_t need = need_of(g, s);
+			if (need < g->needs[s]) {
+				g->needs[s] = (uint16_t)need;
+				changed = true;
+			}
+		}
+	}
+	if (g->needs[g->starts[0]] == DEAD)
+		return ig_fail(c->err, -EINVAL, "no text that the vocabulary can write has this form");
+	if (g->needs[g->starts[0]] > IG_MAX_NEED)
+		return ig_fail(c->err, -E2BIG, "the least value is nested more than %u deep",
+			       IG_MAX_NEED);
+	return 0;
+}
+
+/* Take out the edges to where nothing ends, and calls that would need too many more. */
+static void prune(struct ig_grammar *g)
+{
+	struct ig_dfa *a = &g->a;
+	uint32_t n_ranges = 0, n_symbols = 0, i = 0, j = 0;
+
+	for (uint32_t s = 0; s < a->n_states; s++) {
+		uint32_t end = a->range_at[s + 1], first = n_ranges;
+		a->range_at[s] = n_ranges;
+		for (; i < end; i++) {
+			struct ig_dfa_range r = a->ranges[i];
+			if (g->needs[r.to] > IG_MAX_NEED)
+				continue;
+			if (n_ranges > first && a->ranges[n_ranges - 1].to == r.to &&
+			    a->ranges[n_ranges - 1].hi + 1 == r.lo)
+				a->ranges[n_ranges - 1].hi = r.hi;
+			else
+				a->ranges[n_ranges++] = r;
+		}
+		end = a->symbol_at[s + 1];
+		a->symbol_at[s] = n_symbols;
+		for (; j < end; j++) {
+			struct ig_dfa_symbol x = a->symbols[j];
+			if (g->needs[x.to] <= IG_MAX_NEED &&
+			    (x.symbol & IG_SYMBOL_TOKEN ||
+			     g->needs[g->starts[x.symbol]] < IG_MAX_NEED))
+				a->symbols[n_symbols++] = x;
+		}
+	}
+	a->range_at[a->n_states] = n_ranges;
+	a->symbol_at[a->n_states] = n_symbols;
+}
+
+/* ---- what rules begin with --------------------------------------------------------------------- */
+
+/* Whether rule r begins with a call that leads to itself before a byte is read.  seen: 0 not
+ * yet, 1 on the way, 2 done. */
+static bool goes_round(const struct ig_grammar *g, uint32_t r, uint8_t *seen, unsigned depth)
+{
+	uint32_t s = g->starts[r];
+
+	if (seen[r] || depth > IG_MAX_RULES)
+		return seen[r] == 1;
+	seen[r] = 1;
+	for (uint32_t i = g->a.symbol_at[s]; i < g->a.symbol_at[s + 1]; i++)
+		if (!(g->a.symbols[i].symbol & IG_SYMBOL_TOKEN) &&
+		    goes_round(g, g->a.symbols[i].symbol, seen, depth + 1))
+			return true;
+	seen[r] = 2;
+	return false;
+}
+
+static int find_firsts(struct ig_compiling *c, struct ig_grammar *g)
+{
+	uint8_t *seen = calloc(g->n_rules, 1);
+	bool changed = true, round = false;
+
+	g->firsts = calloc(g->n_rules, sizeof *g->firsts);
+	if (!seen || !g->firsts) {
+		free(seen);
+		return -ENOMEM;
+	}
+	for (uint32_t r = 0; r < g->n_rules && !round; r++)
+		round = goes_round(g, r, seen, 0);
+	free(seen);
+	if (round)
+		return ig_fail(c->err, -EINVAL, "$ref leads back to itself without a value between");
+	for (uint32_t r = 0; r < g->n_rules; r++) {
+		uint32_t s = g->starts[r];
+		for (uint32_t i = g->a.range_at[s]; i < g->a.range_at[s + 1]; i++)
+			for (unsigned b = g->a.ranges[i].lo; b <= g->a.ranges[i].hi; b++)
+				g->firsts[r][b / 32] |= 1u << b % 32;
+	}
+	while (changed) {
+		changed = false;
+		for (uint32_t r = 0; r < g->n_rules; r++) {
+			uint32_t s = g->starts[r];
+			for (uint32_t i = g->a.symbol_at[s]; i < g->a.symbol_at[s + 1]; i++) {
+				uint32_t symbol = g->a.symbols[i].symbol;
+				for (unsigned w = 0; w < 8 && !(symbol & IG_SYMBOL_TOKEN); w++) {
+					uint32_t more = g->firsts[symbol][w] & ~g->firsts[r][w];
+					g->firsts[r][w] |= more;
+					changed = changed || more;
+				}
+			}
+		}
+	}
+	return 0;
+}
+
+static int find_flags(struct ig_grammar *g)
+{
+	const struct ig_dfa *a = &g->a;
+
+	g->flags = calloc(a->n_states, 1);
+	if (!g->flags)
+		return -ENOMEM;
+	for (uint32_t s = 0; s < a->n_states; s++) {
+		if (a->accepts[s])
+			g->flags[s] |= IG_STATE_ACCEPTS;
+		if (a->range_at[s] < a->range_at[s + 1])
+			g->flags[s] |= IG_STATE_BYTES;
+		for (uint32_t i = a->symbol_at[s]; i < a->symbol_at[s + 1]; i++)
+			g->flags[s] |= a->symbols[i].symbol & IG_SYMBOL_TOKEN ? IG_STATE_TOKENS :
+										IG_STATE_CALLS;
+	}
+	return 0;
+}
+
+/* States that agree for as many bytes as a token may have share their masks: those amid a
+ * long {m,n}, say. */
+static int find_classes(struct ig_grammar *g)
+{
+	struct ig_budget budget = { .work = REFINE_WORK };
+	int rc;
+
+	g->classes = malloc(g->a.n_states * sizeof *g->classes);
+	if (!g->classes)
+		return -ENOMEM;
+	for (uint32_t s = 0; s < g->a.n_states; s++)
+		g->classes[s] = g->needs[s] * 2u + g->a.accepts[s];
+	g->n_classes = 0; /* other than any number of classes */
+	rc = ig_dfa_refine(&g->a, g->classes, &g->n_classes, g->vocab->longest, &budget);
+	if (rc != -E2BIG)
+		return rc;
+	for (uint32_t s = 0; s < g->a.n_states; s++)
+		g->classes[s] = s;
+	g->n_classes = g->a.n_states;
+	return 0;
+}
+
+/* ---- the whole ----------------------------------------------------------------------------------- */
+
+static int finish_grammar(struct ig_compiling *c, struct ig_grammar *g)
+{
+	int rc;
+
+	if ((rc = link_rules(c, g)) || (rc = find_needs(c, g)))
+		return rc;
+	prune(g);
+	if ((rc = find_firsts(c, g)) || (rc = find_flags(g)) || (rc = find_classes(g)))
+		return rc;
+	g->bytes = sizeof *g + g->a.n_states * (size_t)20 +
+		   g->a.range_at[g->a.n_states] * sizeof *g->a.ranges +
+		   g->a.symbol_at[g->a.n_states] * sizeof *g->a.symbols + g->n_rules * (size_t)40;
+	return ig_masks_create(g);
+}
+
+static int check_source(const struct ig_grammar_source *s, struct ig_error *err)
+{
+	if (!s->n_choices)
+		return ig_fail(err, -EINVAL, "a grammar without a choice");
+	if (!s->max_repeats)
+		return ig_fail(err, -EINVAL, "a grammar that repeats nothing");
+	if (s->max_repeats > MAX_REPEATS)
+		return ig_fail(err, -E2BIG, "%u repetitions are more than %d", s->max_repeats,
+			       MAX_REPEATS);
+	return 0;
+}
+
+int ig_grammar_compile_for(struct ig_vocab *v, const struct ig_grammar_source *source,
+			   struct ig_grammar **out, struct ig_error *err)
+{
+	struct ig_error inside = { 0 };
+	struct ig_compiling c = {
+		.vocab = v, .source = source, .err = &inside,
+		.budget = { IG_MAX_WORK, 2 * (uint64_t)IG_DFA_MAX_STATES },
+	};
+	struct ig_grammar *g = calloc(1, sizeof *g);
+	uint32_t rule;
+	int rc = -ENOMEM;
+
+	*out = NULL;
+	ig_nfa_init(&c.nfa, &c.budget);
+	if (!g)
+		goto out;
+	atomic_init(&g->refs, 1);
+	g->vocab = ig_vocab_ref(v);
+	if ((rc = check_source(source, &inside)) ||
+	    (rc = ig_compiling_rule(&c, IG_RULE_SOURCE, NULL, NULL, NULL, &rule)))
+		goto out;
+	for (uint32_t i = 0; i < c.n_rules && !rc; i++)
+		rc = build_rule(&c, i);
+	ig_nfa_finish(&c.nfa);
+	if (!rc && !(rc = finish_grammar(&c, g))) {
+		*out = g;
+		g = NULL;
+	}
+out:
+	ig_nfa_finish(&c.nfa);
+	for (uint32_t i = 0; i < c.n_rules; i++) {
+		ig_dfa_finish(&c.rules[i].dfa);
+		free(c.rules[i].path);
+	}
+	free(c.rules);
+	json_decref(c.kept);
+	ig_grammar_unref(g);
+	if (rc == -ENOMEM)
+		ig_fail(err, rc, "out of memory for the grammar");
+	else if (rc)
+		ig_fail(err, rc, "%s", inside.text);
+	return rc;
+}
+
+int ig_grammar_compile(const struct ig_tokenizer *t, const struct ig_grammar_source *source,
+		       struct ig_grammar **out, struct ig_error *err)
+{
+	struct ig_vocab *v;
+	int rc;
+
+	*out = NULL;
+	if ((rc = ig_vocab_create(t, &v, err)))
+		return rc;
+	rc = ig_grammar_compile_for(v, source, out, err);
+	ig_vocab_unref(v);
+	return rc;
+}
+
+struct ig_grammar *ig_grammar_ref(struct ig_grammar *g)
+{
+	atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
+	return g;
+}
+
+void ig_grammar_unref(struct ig_grammar *g)
+{
+	if (!g || atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) > 1)
+		return;
+	ig_masks_destroy(g);
+	ig_dfa_finish(&g->a);
+	free(g->flags);
+	free(g->needs);
+	free(g->starts);
+	free(g->firsts);
+	free(g->classes);
+	ig_vocab_unref(g->vocab);
+	free(g);
+}

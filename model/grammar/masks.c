@@ -1,0 +1,186 @@
+/*
+ * masks.c: the tokens that may come next from one reading, and the masks that are kept.
+ *
+ * Of a state from which many tokens can be read (the inside of a string) the mask is kept:
+ * all tokens that end before the state's rule does, and the nodes of the trie at which the
+ * rule ends, from where the states below on the stack go on.  From other states a walk is
+ * as quick.  Common states get their masks when the grammar is compiled; a few places are
+ * left for those that only turn up later (made once, by whoever comes first).
+ */
+#include "model/grammar/grammar-private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NARROW 1500u /* nodes of the trie looked at: some 10 us */
+#define MAX_BYTES (24u << 20) /* of masks in one grammar */
+#define MAX_LOOKED 60000000u /* nodes of the trie, in one compilation: some 0.3 s */
+#define SPARE 48u
+#define CAP_ROOTS 4096u
+
+/* From below the trie's root. */
+static uint32_t walk_all(struct ig_walk *w, const struct ig_grammar *g, struct ig_conf conf,
+			 bool closing, uint32_t *bits, struct ig_mask_slot *slot, bool *full)
+{
+	return ig_walk_tokens(w, g, 0, conf, closing, bits, slot, full);
+}
+
+static void add_slot(struct ig_walk *w, const struct ig_grammar *g, const struct ig_mask_slot *slot,
+		     struct ig_conf conf, bool closing, uint32_t *mask)
+{
+	uint32_t n_words = ig_mask_words(g->vocab);
+	bool full;
+
+	for (uint32_t i = 0; i < n_words; i++)
+		mask[i] |= slot->bits[i];
+	if (conf.node < IG_STACK_FIRST)
+		return;
+	conf = (struct ig_conf){ w->nodes[conf.node].back, w->nodes[conf.node].parent };
+	for (uint32_t i = 0; i < slot->n_roots; i++)
+		ig_walk_tokens(w, g, slot->roots[i], conf, closing, mask, NULL, &full);
+}
+
+/* A slot of those that were put aside; -1: none is left. */
+static int64_t take_slot(struct ig_grammar *g)
+{
+	uint32_t n = atomic_load_explicit(&g->n_slots, memory_order_relaxed);
+
+	while (n < g->cap_slots)
+		if (atomic_compare_exchange_weak_explicit(&g->n_slots, &n, n + 1,
+							  memory_order_relaxed,
+							  memory_order_relaxed))
+			return n;
+	return -1;
+}
+
+/* The mask of a state that nobody has asked for yet; the entry is ours (BUSY). */
+static void make(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, bool closing,
+		 _Atomic uint32_t *entry, uint32_t *mask)
+{
+	const struct ig_conf base = { conf.state, IG_STACK_BASE };
+	struct ig_mask_slot *slot;
+	uint32_t what = IG_MASK_NO_ROOM;
+	bool full = false;
+	int64_t n;
+
+	if (walk_all(w, g, conf, closing, mask, NULL, &full) < NARROW) {
+		what = IG_MASK_NARROW;
+	} else if ((n = take_slot(g)) >= 0) {
+		slot = &g->slots[n];
+		walk_all(w, g, base, closing, slot->bits, slot, &full);
+		if (!full)
+			what = IG_MASK_SLOT + (uint32_t)n;
+	}
+	atomic_store_explicit(entry, what, memory_order_release);
+}
+
+void ig_masks_add(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, bool closing,
+		  uint32_t *mask)
+{
+	_Atomic uint32_t *entry = &g->entries[2 * g->classes[conf.state] + closing];
+	uint32_t what = atomic_load_explicit(entry, memory_order_acquire);
+	bool full;
+
+	if (what == IG_MASK_UNKNOWN &&
+	    atomic_compare_exchange_strong_explicit(entry, &what, IG_MASK_BUSY, memory_order_acquire,
+						    memory_order_acquire))
+		make(w, g, conf, closing, entry, mask);
+	else if (what >= IG_MASK_SLOT)
+		add_slot(w, g, &g->slots[what - IG_MASK_SLOT], conf, closing, mask);
+	else
+		walk_all(w, g, conf, closing, mask, NULL, &full);
+}
+
+/* ---- at compile time ---------------------------------------------------------------------- */
+
+static int new_slot(struct ig_grammar *g, uint32_t n, uint32_t cap_roots)
+{
+	struct ig_mask_slot *s = &g->slots[n];
+	uint32_t n_words = ig_mask_words(g->vocab);
+
+	s->bits = calloc(n_words, sizeof *s->bits);
+	s->roots = malloc((cap_roots + 1) * sizeof *s->roots);
+	s->cap_roots = cap_roots;
+	g->bytes += n_words * sizeof *s->bits + (cap_roots + 1) * sizeof *s->roots;
+	return s->bits && s->roots ? 0 : -ENOMEM;
+}
+
+/* Masks of class after class, in the order in which a text meets them first. */
+static int make_common(struct ig_grammar *g, struct ig_walk *w, struct ig_mask_slot *scratch,
+		       uint32_t max_slots)
+{
+	uint32_t n_words = ig_mask_words(g->vocab), n = 0, next = 0;
+	uint64_t n_looked = 0;
+
+	for (uint32_t s = 0; s < g->a.n_states && n_looked < MAX_LOOKED; s++) {
+		const struct ig_conf base = { s, IG_STACK_BASE };
+		uint32_t what = IG_MASK_NARROW, looked;
+		bool full = false;
+		if (g->classes[s] != next) /* classes are numbered as they are met */
+			continue;
+		next++;
+		scratch->n_roots = 0;
+		looked = walk_all(w, g, base, false, scratch->bits, scratch, &full);
+		n_looked += looked + 64;
+		if (looked >= NARROW && (full || n == max_slots)) {
+			what = full ? IG_MASK_NO_ROOM : IG_MASK_UNKNOWN;
+		} else if (looked >= NARROW) {
+			if (new_slot(g, n, scratch->n_roots))
+				return -ENOMEM;
+			memcpy(g->slots[n].bits, scratch->bits, n_words * sizeof *scratch->bits);
+			memcpy(g->slots[n].roots, scratch->roots,
+			       scratch->n_roots * sizeof *scratch->roots);
+			g->slots[n].n_roots = scratch->n_roots;
+			what = IG_MASK_SLOT + n++;
+		}
+		memset(scratch->bits, 0, n_words * sizeof *scratch->bits);
+		atomic_init(&g->entries[2 * g->classes[s]], what);
+		if (n == max_slots)
+			break;
+	}
+	atomic_init(&g->n_slots, n);
+	return 0;
+}
+
+int ig_masks_create(struct ig_grammar *g)
+{
+	uint32_t n_words = ig_mask_words(g->vocab), max_slots = MAX_BYTES / (n_words * 4 + 64), n;
+	struct ig_mask_slot scratch = { .cap_roots = CAP_ROOTS };
+	struct ig_walk w = { 0 };
+	int rc = -ENOMEM;
+
+	if (max_slots > g->n_classes)
+		max_slots = g->n_classes;
+	g->entries = malloc(2 * (size_t)g->n_classes * sizeof *g->entries);
+	g->slots = calloc((size_t)max_slots + SPARE, sizeof *g->slots);
+	scratch.bits = calloc(n_words, sizeof *scratch.bits);
+	scratch.roots = malloc(CAP_ROOTS * sizeof *scratch.roots);
+	if (!g->entries || !g->slots || !scratch.bits || !scratch.roots)
+		goto out;
+	for (size_t i = 0; i < 2 * (size_t)g->n_classes; i++)
+		atomic_init(&g->entries[i], IG_MASK_UNKNOWN);
+	g->cap_slots = max_slots + SPARE; /* for destroy, should a part fail */
+	g->bytes += 2 * (size_t)g->n_classes * sizeof *g->entries;
+	if ((rc = ig_walk_init(&w)) || (rc = make_common(g, &w, &scratch, max_slots)))
+		goto out;
+	n = atomic_load(&g->n_slots);
+	for (uint32_t i = 0; i < SPARE && !rc; i++)
+		rc = new_slot(g, n + i, CAP_ROOTS / 4);
+	g->cap_slots = n + SPARE;
+out:
+	ig_walk_finish(&w);
+	free(scratch.bits);
+	free(scratch.roots);
+	return rc;
+}
+
+void ig_masks_destroy(struct ig_grammar *g)
+{
+	for (uint32_t i = 0; g->slots && i < g->cap_slots; i++) {
+		free(g->slots[i].bits);
+		free(g->slots[i].roots);
+	}
+	free(g->slots);
+	free(g->entries);
+}

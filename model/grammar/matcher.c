@@ -1,0 +1,279 @@
+/*
+ * matcher.c: a request's place in its grammar: the readings of the text so far, each a
+ * state and a stack of calls.
+ *
+ * When many calls are open, a token begins in "closing": only what leads to the end with
+ * the fewest further calls is allowed (every state has such a way on), so that the depth is
+ * bounded without a dead end.
+ */
+#include "model/grammar/grammar-private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_FORCED 256
+
+struct ig_grammar_matcher {
+	struct ig_grammar *g;
+	struct ig_walk w;
+	struct ig_conf confs[2 * IG_MAX_CONFS];
+	uint32_t n_confs;
+	bool ended; /* an end token was drawn */
+	char forced[MAX_FORCED];
+	uint32_t moved[2 * IG_MAX_NODES]; /* scratch of the sweep */
+};
+
+struct ig_grammar_matcher *ig_grammar_matcher_create(struct ig_grammar *g)
+{
+	struct ig_grammar_matcher *m = calloc(1, sizeof *m);
+
+	if (!m)
+		return NULL;
+	if (ig_walk_init(&m->w)) {
+		free(m);
+		return NULL;
+	}
+	m->g = ig_grammar_ref(g);
+	m->confs[0] = (struct ig_conf){ g->starts[0], IG_STACK_EMPTY };
+	m->n_confs = 1;
+	return m;
+}
+
+void ig_grammar_matcher_destroy(struct ig_grammar_matcher *m)
+{
+	if (!m)
+		return;
+	ig_walk_finish(&m->w);
+	ig_grammar_unref(m->g);
+	free(m);
+}
+
+static bool is_closing(const struct ig_grammar_matcher *m, struct ig_conf c)
+{
+	return m->w.nodes[c.node].depth >= IG_SOFT_DEPTH;
+}
+
+static void set_bit(uint32_t *mask, int32_t id)
+{
+	mask[id / 32] |= 1u << id % 32;
+}
+
+static bool has_bit(const uint32_t *mask, int32_t id)
+{
+	return mask[id / 32] >> id % 32 & 1;
+}
+
+/* ---- the mask ------------------------------------------------------------------------- */
+
+static void add_controls(struct ig_grammar_matcher *m, uint32_t *mask)
+{
+	const struct ig_dfa *a = &m->g->a;
+	uint32_t n_nodes = m->w.n_nodes, n;
+	bool end;
+
+	n = ig_walk_close(&m->w, m->g, m->confs, m->n_confs, true, &end);
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t s = m->w.before[i].state;
+		for (uint32_t j = a->symbol_at[s]; j < a->symbol_at[s + 1]; j++)
+			if (a->symbols[j].symbol & IG_SYMBOL_TOKEN)
+				set_bit(mask, (int32_t)(a->symbols[j].symbol & ~IG_SYMBOL_TOKEN));
+	}
+	m->w.n_nodes = n_nodes;
+}
+
+void ig_grammar_matcher_mask(struct ig_grammar_matcher *m, uint32_t *mask)
+{
+	const struct ig_vocab *v = m->g->vocab;
+	struct ig_conf closed[4 * IG_MAX_CONFS];
+	uint32_t n;
+	bool end = m->ended;
+
+	memset(mask, 0, ig_mask_words(v) * sizeof *mask);
+	if (!m->ended) {
+		n = ig_walk_close(&m->w, m->g, m->confs, m->n_confs, false, &end);
+		memcpy(closed, m->w.before, n * sizeof *closed);
+		for (uint32_t i = 0; i < n; i++)
+			if (m->g->flags[closed[i].state] & (IG_STATE_BYTES | IG_STATE_CALLS))
+				ig_masks_add(&m->w, m->g, closed[i], is_closing(m, closed[i]), mask);
+		for (uint32_t i = 0; i < v->n_twins; i++)
+			if (has_bit(mask, v->twins[i][0]))
+				set_bit(mask, v->twins[i][1]);
+		add_controls(m, mask);
+	}
+	for (uint32_t i = 0; end && i < v->n_ends; i++)
+		set_bit(mask, v->ends[i]);
+}
+
+/* ---- going on ------------------------------------------------------------------------------ */
+
+/* The readings are the n at w.confs + first now; forget the nodes that none of them needs.
+ * Parents stand before children, so what is kept can move down in one pass. */
+static void keep(struct ig_grammar_matcher *m, uint32_t first, uint32_t n)
+{
+	struct ig_stack_node *nodes = m->w.nodes;
+	uint32_t live = IG_STACK_FIRST;
+
+	memset(m->moved, 0, m->w.n_nodes * sizeof *m->moved);
+	m->n_confs = 0;
+	for (uint32_t i = 0; i < n && m->n_confs < IG_MAX_CONFS; i++) {
+		struct ig_conf c = m->w.confs[first + i];
+		uint32_t fresh = 0;
+		for (uint32_t x = c.node; x >= IG_STACK_FIRST && !m->moved[x]; x = nodes[x].parent)
+			fresh++;
+		if (live + fresh > IG_MAX_NODES)
+			continue;
+		live += fresh;
+		for (uint32_t x = c.node; x >= IG_STACK_FIRST && !m->moved[x]; x = nodes[x].parent)
+			m->moved[x] = 1;
+		m->confs[m->n_confs++] = c;
+	}
+	live = IG_STACK_FIRST;
+	for (uint32_t x = IG_STACK_FIRST; x < m->w.n_nodes; x++) {
+		if (!m->moved[x])
+			continue;
+		m->moved[x] = live;
+		nodes[live] = nodes[x];
+		if (nodes[live].parent >= IG_STACK_FIRST)
+			nodes[live].parent = m->moved[nodes[live].parent];
+		live++;
+	}
+	for (uint32_t i = 0; i < m->n_confs; i++)
+		if (m->confs[i].node >= IG_STACK_FIRST)
+			m->confs[i].node = m->moved[m->confs[i].node];
+	m->w.n_nodes = live;
+}
+
+/* The readings from [*first, end) of w.confs after len bytes, in place. */
+static uint32_t read_bytes(struct ig_grammar_matcher *m, uint32_t first, uint32_t n,
+			   const char *bytes, size_t len, bool closing)
+{
+	struct ig_walk *w = &m->w;
+
+	for (size_t i = 0; i < len && n; i++) {
+		ig_walk_step(w, m->g, w->confs + first, n, (unsigned char)bytes[i], closing,
+			     first + n);
+		uint32_t n_out = w->n_confs - (first + n);
+		memmove(w->confs + first, w->confs + first + n, n_out * sizeof *w->confs);
+		n = n_out;
+	}
+	return n;
+}
+
+/* Readings after a plain token, in w.confs from 0; how many. */
+static uint32_t read_plain(struct ig_grammar_matcher *m, const char *bytes, size_t len)
+{
+	uint32_t n = 0;
+
+	for (unsigned closing = 0; closing < 2; closing++) {
+		uint32_t first = n, k = 0;
+		for (uint32_t i = 0; i < m->n_confs; i++)
+			if (is_closing(m, m->confs[i]) == closing)
+				m->w.confs[first + k++] = m->confs[i];
+		n = first + read_bytes(m, first, k, bytes, len, closing);
+	}
+	return n;
+}
+
+static uint32_t read_control(struct ig_grammar_matcher *m, int32_t id)
+{
+	const struct ig_dfa *a = &m->g->a;
+	uint32_t n_out = 0, n;
+	bool end;
+
+	n = ig_walk_close(&m->w, m->g, m->confs, m->n_confs, true, &end);
+	for (uint32_t i = 0; i < n; i++) {
+		struct ig_conf c = m->w.before[i];
+		for (uint32_t j = a->symbol_at[c.state]; j < a->symbol_at[c.state + 1]; j++)
+			if (a->symbols[j].symbol == (IG_SYMBOL_TOKEN | (uint32_t)id) &&
+			    n_out < IG_MAX_CONFS)
+				m->w.confs[n_out++] = (struct ig_conf){ a->symbols[j].to, c.node };
+	}
+	return n_out;
+}
+
+int ig_grammar_matcher_accept(struct ig_grammar_matcher *m, int32_t id)
+{
+	size_t len;
+	bool special, end = m->ended;
+	const char *bytes = ig_tokenizer_token(m->g->vocab->tokenizer, id, &len, &special);
+	uint32_t n_nodes = m->w.n_nodes, n;
+
+	if (!bytes)
+		return -EINVAL;
+	if (ig_tokenizer_is_end(m->g->vocab->tokenizer, id)) {
+		if (!end)
+			ig_walk_close(&m->w, m->g, m->confs, m->n_confs, false, &end);
+		m->ended = end;
+		return end ? 0 : -EINVAL;
+	}
+	if (m->ended || !len || (!special && len > IG_VOCAB_MAX_TOKEN))
+		return -EINVAL;
+	n = special ? read_control(m, id) : read_plain(m, bytes, len);
+	if (!n) {
+		m->w.n_nodes = n_nodes;
+		return -EINVAL;
+	}
+	keep(m, 0, n);
+	return 0;
+}
+
+/* ---- what must come --------------------------------------------------------------------------- */
+
+bool ig_grammar_matcher_is_done(const struct ig_grammar_matcher *m)
+{
+	/* Returning from rules makes no nodes; w.before is scratch. */
+	struct ig_walk w = m->w;
+	uint32_t n;
+	bool end;
+
+	if (m->ended)
+		return true;
+	n = ig_walk_close(&w, m->g, m->confs, m->n_confs, false, &end);
+	for (uint32_t i = 0; i < n; i++)
+		if (m->g->flags[w.before[i].state] & ~IG_STATE_ACCEPTS)
+			return false;
+	return end;
+}
+
+/* The only byte that can follow the n readings at in, or -1. */
+static int only_byte(struct ig_grammar_matcher *m, const struct ig_conf *in, uint32_t n)
+{
+	const struct ig_grammar *g = m->g;
+	uint32_t n_before;
+	bool end;
+	int only = -1;
+
+	n_before = ig_walk_close(&m->w, g, in, n, true, &end);
+	for (uint32_t i = 0; i < n_before; i++) {
+		uint32_t s = m->w.before[i].state;
+		for (uint32_t r = g->a.range_at[s]; r < g->a.range_at[s + 1]; r++) {
+			const struct ig_dfa_range *x = &g->a.ranges[r];
+			if (x->lo != x->hi || (only >= 0 && only != x->lo))
+				return -1;
+			only = x->lo;
+		}
+	}
+	return end ? -1 : only;
+}
+
+size_t ig_grammar_matcher_forced(struct ig_grammar_matcher *m, const char **bytes)
+{
+	uint32_t n_nodes = m->w.n_nodes, n = m->n_confs;
+	size_t len = 0;
+	int byte;
+
+	*bytes = m->forced;
+	if (m->ended)
+		return 0;
+	memcpy(m->w.confs, m->confs, n * sizeof *m->confs);
+	while (len < MAX_FORCED && (byte = only_byte(m, m->w.confs, n)) >= 0) {
+		char c = (char)byte;
+		n = read_bytes(m, 0, n, &c, 1, false);
+		if (!n)
+			break;
+		m->forced[len++] = c;
+	}
+	m->w.n_nodes = n_nodes;
+	return len;
+}

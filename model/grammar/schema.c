@@ -1,0 +1,689 @@
+/*
+ * schema.c: JSON schemas (draft 2020-12, as far as an automaton can hold it) to what rules
+ * read.  Here is which keyword is whose, references, alternatives and literals; the rest
+ * is in schema_*.c.
+ *
+ * A schema is written in place, copy by copy, so that masks need not look at the stack;
+ * where it contains itself, or is large and wanted again, it is a call of a rule.  What
+ * isn't supported is refused with its place.
+ */
+#include "model/grammar/schema-private.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LARGE 400 /* nodes; what is larger is not written twice */
+#define MAX_INDENT 32 /* spaces after a newline: eight levels of four */
+
+/* ---- errors and places ----------------------------------------------------------------- */
+
+void ig_schema_fail(struct ig_schema *x, int code, const char *fmt, ...)
+{
+	char text[384];
+	va_list ap;
+
+	if (x->rc)
+		return;
+	x->rc = code;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	ig_fail(x->c->err, code, "%.100s: %s", x->path.len ? x->path.data : "$", text);
+}
+
+size_t ig_schema_enter(struct ig_schema *x, const char *name, const char *key, int64_t index)
+{
+	size_t len = x->path.len;
+
+	ig_strbuf_printf(&x->path, ".%s", name);
+	if (key)
+		ig_strbuf_printf(&x->path, ".%s", key);
+	if (index >= 0)
+		ig_strbuf_printf(&x->path, "[%lld]", (long long)index);
+	if (!ig_strbuf_ok(&x->path))
+		ig_schema_fail(x, -ENOMEM, "out of memory");
+	return len;
+}
+
+void ig_schema_leave(struct ig_schema *x, size_t len)
+{
+	if (x->path.data && x->path.len > len) {
+		x->path.len = len;
+		x->path.data[len] = 0;
+	}
+}
+
+json_t *ig_schema_keep(struct ig_schema *x, json_t *made)
+{
+	if (!x->c->kept)
+		x->c->kept = json_array();
+	if (made && x->c->kept && !json_array_append_new(x->c->kept, made))
+		return made;
+	if (made && !x->c->kept)
+		json_decref(made);
+	ig_schema_fail(x, -ENOMEM, "out of memory");
+	return NULL;
+}
+
+/* ---- keywords ----------------------------------------------------------------------------- */
+
+static const char *const annotations[] = {
+	"$anchor", "$comment", "$defs", "$id", "$schema", "contentEncoding", "contentMediaType",
+	"default", "definitions", "deprecated", "description", "discriminator", "example",
+	"examples", "externalDocs", "id", "readOnly", "title", "writeOnly", "xml",
+};
+
+static const struct {
+	const char *name;
+	unsigned types; /* that it says something about */
+} keywords[] = {
+	{ "$ref", 0 }, { "additionalProperties", IG_TYPE_OBJECT }, { "allOf", 0 }, { "anyOf", 0 },
+	{ "const", 0 }, { "enum", 0 }, { "exclusiveMaximum", IG_TYPE_NUMBER },
+	{ "exclusiveMinimum", IG_TYPE_NUMBER }, { "format", IG_TYPE_STRING },
+	{ "items", IG_TYPE_ARRAY }, { "maxItems", IG_TYPE_ARRAY }, { "maxLength", IG_TYPE_STRING },
+	{ "maxProperties", IG_TYPE_OBJECT }, { "maximum", IG_TYPE_NUMBER },
+	{ "minItems", IG_TYPE_ARRAY }, { "minLength", IG_TYPE_STRING },
+	{ "minProperties", IG_TYPE_OBJECT }, { "minimum", IG_TYPE_NUMBER },
+	{ "multipleOf", IG_TYPE_NUMBER }, { "nullable", 0 }, { "oneOf", 0 },
+	{ "pattern", IG_TYPE_STRING }, { "patternProperties", IG_TYPE_OBJECT },
+	{ "prefixItems", IG_TYPE_ARRAY }, { "properties", IG_TYPE_OBJECT },
+	{ "required", IG_TYPE_OBJECT }, { "type", 0 }, { "uniqueItems", IG_TYPE_ARRAY },
+};
+
+bool ig_schema_is_annotation(const char *key)
+{
+	for (unsigned i = 0; i < sizeof annotations / sizeof annotations[0]; i++)
+		if (!strcmp(annotations[i], key))
+			return true;
+	return false;
+}
+
+/* Every keyword is known; the types that they speak of. */
+static unsigned check_keywords(struct ig_schema *x, const json_t *schema)
+{
+	unsigned types = 0;
+
+	for (void *it = json_object_iter((json_t *)schema); it;
+	     it = json_object_iter_next((json_t *)schema, it)) {
+		const char *key = json_object_iter_key(it);
+		bool known = ig_schema_is_annotation(key);
+		for (unsigned i = 0; i < sizeof keywords / sizeof keywords[0] && !known; i++) {
+			if (!strcmp(keywords[i].name, key)) {
+				known = true;
+				types |= keywords[i].types;
+			}
+		}
+		if (!known)
+			ig_schema_fail(x, -EINVAL, "\"%.60s\" is not supported", key);
+	}
+	return types;
+}
+
+/* Whether there is a keyword beside those two that isn't an annotation. */
+static bool has_others(const json_t *schema, const char *but, const char *and)
+{
+	for (void *it = json_object_iter((json_t *)schema); it;
+	     it = json_object_iter_next((json_t *)schema, it)) {
+		const char *key = json_object_iter_key(it);
+		if (strcmp(key, but) && strcmp(key, and) && !ig_schema_is_annotation(key))
+			return true;
+	}
+	return false;
+}
+
+uint64_t ig_schema_count(struct ig_schema *x, const json_t *schema, const char *key,
+			 uint64_t unset)
+{
+	const json_t *v = json_object_get(schema, key);
+	double d = json_number_value(v);
+
+	if (!v)
+		return unset;
+	if (json_is_number(v) && d >= 0 && d <= 1e15 && d == (double)(uint64_t)d)
+		return (uint64_t)d;
+	ig_schema_fail(x, -EINVAL, "\"%s\" must be a count", key);
+	return unset;
+}
+
+static unsigned type_named(struct ig_schema *x, const json_t *name)
+{
+	static const struct { const char *name; unsigned type; } types[] = {
+		{ "null", IG_TYPE_NULL }, { "boolean", IG_TYPE_BOOLEAN },
+		{ "object", IG_TYPE_OBJECT }, { "array", IG_TYPE_ARRAY },
+		{ "string", IG_TYPE_STRING }, { "integer", IG_TYPE_INTEGER },
+		{ "number", IG_TYPE_NUMBER },
+	};
+	const char *s = json_string_value(name);
+
+	for (unsigned i = 0; s && i < sizeof types / sizeof types[0]; i++)
+		if (!strcmp(types[i].name, s))
+			return types[i].type;
+	if (s)
+		ig_schema_fail(x, -EINVAL, "\"type\" knows no \"%.60s\"", s);
+	else
+		ig_schema_fail(x, -EINVAL, "\"type\" must be a name or a list of names");
+	return 0;
+}
+
+unsigned ig_schema_types(struct ig_schema *x, const json_t *schema)
+{
+	const json_t *type = json_object_get(schema, "type"), *one;
+	const json_t *nullable = json_object_get(schema, "nullable");
+	unsigned types = 0;
+	size_t i;
+
+	if (nullable && !json_is_boolean(nullable))
+		ig_schema_fail(x, -EINVAL, "\"nullable\" must be true or false");
+	if (!type)
+		return 0;
+	if (json_is_array(type)) {
+		if (!json_array_size(type))
+			ig_schema_fail(x, -EINVAL, "\"type\" is an empty list");
+		json_array_foreach(type, i, one)
+			types |= type_named(x, one);
+	} else {
+		types = type_named(x, type);
+	}
+	return types | (json_is_true(nullable) ? IG_TYPE_NULL : 0);
+}
+
+unsigned ig_schema_type_of(const json_t *value)
+{
+	switch (json_typeof(value)) {
+	case JSON_OBJECT: return IG_TYPE_OBJECT;
+	case JSON_ARRAY: return IG_TYPE_ARRAY;
+	case JSON_STRING: return IG_TYPE_STRING;
+	case JSON_INTEGER: return IG_TYPE_INTEGER;
+	case JSON_REAL: {
+		double d = json_real_value(value);
+		return d >= -1e15 && d <= 1e15 && d == (double)(int64_t)d ?
+			IG_TYPE_INTEGER : IG_TYPE_NUMBER & ~IG_TYPE_INTEGER;
+	}
+	case JSON_TRUE:
+	case JSON_FALSE: return IG_TYPE_BOOLEAN;
+	case JSON_NULL: break;
+	}
+	return IG_TYPE_NULL;
+}
+
+/* ---- white space, names, literals --------------------------------------------------------------- */
+
+uint32_t ig_schema_space(struct ig_schema *x, uint32_t from)
+{
+	struct ig_nfa *a = x->a;
+	uint32_t end = ig_nfa_node(a), at = ig_nfa_byte(a, from, '\n');
+
+	ig_nfa_join(a, from, end);
+	ig_nfa_bytes(a, from, end, ' ', ' ');
+	for (unsigned i = 0; i < MAX_INDENT; i++) {
+		ig_nfa_join(a, at, end);
+		at = ig_nfa_byte(a, at, ' ');
+	}
+	ig_nfa_join(a, at, end);
+	return end;
+}
+
+uint32_t ig_schema_colon(struct ig_schema *x, uint32_t from)
+{
+	uint32_t at = ig_nfa_byte(x->a, from, ':'), end = ig_nfa_node(x->a);
+
+	ig_nfa_join(x->a, at, end);
+	ig_nfa_bytes(x->a, at, end, ' ', ' ');
+	return end;
+}
+
+uint32_t ig_schema_name(struct ig_schema *x, const char *s, size_t len, uint32_t from)
+{
+	struct ig_nfa one;
+	struct ig_dfa d;
+	uint32_t first, last, at;
+
+	ig_nfa_init(&one, &x->c->budget);
+	first = ig_nfa_node(&one);
+	last = ig_nfa_text(&one, first, s, len);
+	if (memchr(s, 0, len))
+		ig_schema_fail(x, -EINVAL, "a string with a zero in it can't be asked for");
+	if (!x->rc && (x->rc = ig_dfa_of(&one, first, last, &d)) == 0) {
+		at = ig_nfa_byte(x->a, from, '"');
+		at = ig_nfa_insert_json(x->a, at, &d);
+		from = ig_nfa_byte(x->a, at, '"');
+		ig_dfa_finish(&d);
+	}
+	ig_nfa_finish(&one);
+	return from;
+}
+
+uint32_t ig_schema_literal(struct ig_schema *x, const json_t *value, uint32_t from)
+{
+	struct ig_nfa *a = x->a;
+	bool first = true;
+
+	if (++x->n_open > IG_SCHEMA_MAX_DEPTH) {
+		x->n_open--;
+		ig_schema_fail(x, -E2BIG, "a value is nested more than %d deep", IG_SCHEMA_MAX_DEPTH);
+		return from;
+	}
+	x->open[x->n_open - 1] = value;
+	switch (json_typeof(value)) {
+	case JSON_NULL: from = ig_nfa_text(a, from, "null", 4); break;
+	case JSON_TRUE: from = ig_nfa_text(a, from, "true", 4); break;
+	case JSON_FALSE: from = ig_nfa_text(a, from, "false", 5); break;
+	case JSON_INTEGER:
+	case JSON_REAL: from = ig_schema_number_literal(x, value, from); break;
+	case JSON_STRING:
+		from = ig_schema_name(x, json_string_value(value), json_string_length(value), from);
+		break;
+	case JSON_ARRAY:
+		from = ig_schema_space(x, ig_nfa_byte(a, from, '['));
+		for (size_t i = 0; i < json_array_size(value) && !x->rc; i++) {
+			if (i)
+				from = ig_schema_space(x, ig_nfa_byte(a, from, ','));
+			from = ig_schema_literal(x, json_array_get(value, i), from);
+			first = false;
+		}
+		from = ig_nfa_byte(a, first ? from : ig_schema_space(x, from), ']');
+		break;
+	case JSON_OBJECT:
+		from = ig_schema_space(x, ig_nfa_byte(a, from, '{'));
+		for (void *it = json_object_iter((json_t *)value); it && !x->rc;
+		     it = json_object_iter_next((json_t *)value, it)) {
+			const char *key = json_object_iter_key(it);
+			if (!first)
+				from = ig_schema_space(x, ig_nfa_byte(a, from, ','));
+			from = ig_schema_colon(x, ig_schema_name(x, key, strlen(key), from));
+			from = ig_schema_literal(x, json_object_iter_value(it), from);
+			first = false;
+		}
+		from = ig_nfa_byte(a, first ? from : ig_schema_space(x, from), '}');
+	}
+	x->n_open--;
+	return from;
+}
+
+/* Whether a value of "enum" or "const" is what the keywords beside allow. */
+static bool literal_fits(struct ig_schema *x, const json_t *schema, const json_t *value)
+{
+	unsigned types = ig_schema_types(x, schema), type = ig_schema_type_of(value);
+	const json_t *other = json_object_get(schema, "const");
+
+	if (types && (types & type) != type)
+		return false;
+	if (other && !json_equal((json_t *)other, (json_t *)value))
+		return false;
+	if (type & IG_TYPE_NUMBER && !ig_schema_number_fits(x, schema, value))
+		return false;
+	if (type == IG_TYPE_STRING) {
+		const unsigned char *s = (const unsigned char *)json_string_value(value);
+		uint64_t n = 0;
+		for (; *s; s++)
+			n += (*s & 0xc0) != 0x80;
+		if (n < ig_schema_count(x, schema, "minLength", 0) ||
+		    n > ig_schema_count(x, schema, "maxLength", UINT64_MAX))
+			return false;
+		if (json_object_get(schema, "pattern") || json_object_get(schema, "format"))
+			ig_schema_fail(x, -EINVAL, "\"enum\" beside \"pattern\" or \"format\" is "
+				       "not supported");
+	}
+	if (type & (IG_TYPE_OBJECT | IG_TYPE_ARRAY))
+		for (unsigned i = 0; i < sizeof keywords / sizeof keywords[0]; i++)
+			if (keywords[i].types & type && json_object_get(schema, keywords[i].name))
+				ig_schema_fail(x, -EINVAL, "\"enum\" beside \"%s\" is not supported",
+					       keywords[i].name);
+	return !x->rc;
+}
+
+static uint32_t literals(struct ig_schema *x, const json_t *schema, uint32_t from)
+{
+	const json_t *list = json_object_get(schema, "enum"), *one;
+	uint32_t end = ig_nfa_node(x->a);
+	size_t i;
+
+	if (list && (!json_is_array(list) || !json_array_size(list))) {
+		ig_schema_fail(x, -EINVAL, "\"enum\" must be a list with something in it");
+		return end;
+	}
+	if (!list) {
+		one = json_object_get(schema, "const");
+		if (literal_fits(x, schema, one))
+			ig_nfa_join(x->a, ig_schema_literal(x, one, from), end);
+		return end;
+	}
+	json_array_foreach(list, i, one) {
+		if (x->rc || x->a->rc)
+			break;
+		if (literal_fits(x, schema, one))
+			ig_nfa_join(x->a, ig_schema_literal(x, one, from), end);
+	}
+	return end;
+}
+
+/* ---- references ------------------------------------------------------------------------------------ */
+
+static int hex(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c |= 32;
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* A part of a pointer without its escapes (%XX, ~0, ~1), in place of out. */
+static size_t unescape(const char *p, size_t len, char *out)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		char c = p[i];
+		if (c == '%' && i + 2 < len && hex(p[i + 1]) >= 0 && hex(p[i + 2]) >= 0) {
+			c = (char)(hex(p[i + 1]) << 4 | hex(p[i + 2]));
+			i += 2;
+		}
+		out[n++] = c;
+	}
+	len = n;
+	n = 0;
+	for (size_t i = 0; i < len; i++) {
+		if (out[i] == '~' && i + 1 < len && (out[i + 1] == '0' || out[i + 1] == '1'))
+			out[n++] = out[++i] == '0' ? '~' : '/';
+		else
+			out[n++] = out[i];
+	}
+	out[n] = 0;
+	return n;
+}
+
+const json_t *ig_schema_target(struct ig_schema *x, const json_t *ref)
+{
+	const char *text = json_string_value(ref), *p;
+	const json_t *at = x->root;
+	char part[256];
+
+	if (!text || text[0] != '#' || (text[1] && text[1] != '/')) {
+		ig_schema_fail(x, -EINVAL, "\"$ref\" must be a pointer into this schema (\"#/…\")");
+		return NULL;
+	}
+	for (p = text + 1; *p == '/' && at;) {
+		size_t len = strcspn(++p, "/");
+		if (len >= sizeof part) {
+			at = NULL;
+			break;
+		}
+		unescape(p, len, part);
+		if (json_is_array(at)) {
+			char *end;
+			unsigned long i = strtoul(part, &end, 10);
+			at = part[0] >= '0' && part[0] <= '9' && !*end ? json_array_get(at, i) : NULL;
+		} else {
+			at = json_object_get(at, part);
+		}
+		p += len;
+	}
+	if (!at)
+		ig_schema_fail(x, -EINVAL, "\"$ref\": there is no \"%.100s\"", text);
+	return at;
+}
+
+/* ---- any value ---------------------------------------------------------------------------------------- */
+
+static uint32_t call(struct ig_schema *x, enum ig_rule_kind kind, const json_t *schema,
+		     uint32_t from)
+{
+	uint32_t rule = 0;
+	int rc = ig_compiling_rule(x->c, kind, schema, x->root,
+				   schema && x->path.len ? x->path.data : NULL, &rule);
+
+	if (rc && !x->rc)
+		x->rc = rc;
+	return rc ? from : ig_nfa_call(x->a, from, rule);
+}
+
+static uint32_t any_object(struct ig_schema *x, uint32_t from)
+{
+	struct ig_nfa *a = x->a;
+	uint32_t name = ig_schema_space(x, ig_nfa_byte(a, from, '{')), member = ig_nfa_node(a), at;
+	uint32_t end = ig_nfa_byte(a, name, '}');
+
+	ig_nfa_join(a, name, member);
+	at = ig_schema_any_string(x, ig_nfa_byte(a, member, '"'));
+	at = call(x, IG_RULE_VALUE, NULL, ig_schema_colon(x, at));
+	ig_nfa_join(a, ig_schema_space(x, ig_nfa_byte(a, at, ',')), member);
+	ig_nfa_bytes(a, ig_schema_space(x, at), end, '}', '}');
+	return end;
+}
+
+static uint32_t any_array(struct ig_schema *x, uint32_t from)
+{
+	struct ig_nfa *a = x->a;
+	uint32_t first = ig_schema_space(x, ig_nfa_byte(a, from, '[')), item = ig_nfa_node(a), at;
+	uint32_t end = ig_nfa_byte(a, first, ']');
+
+	ig_nfa_join(a, first, item);
+	at = call(x, IG_RULE_VALUE, NULL, item);
+	ig_nfa_join(a, ig_schema_space(x, ig_nfa_byte(a, at, ',')), item);
+	ig_nfa_bytes(a, ig_schema_space(x, at), end, ']', ']');
+	return end;
+}
+
+/* Values of these types with what the schema says of each; NULL: nothing. */
+static uint32_t of_types(struct ig_schema *x, const json_t *schema, unsigned types, uint32_t from)
+{
+	struct ig_nfa *a = x->a;
+	uint32_t end = ig_nfa_node(a);
+
+	if (types & IG_TYPE_NULL)
+		ig_nfa_join(a, ig_nfa_text(a, from, "null", 4), end);
+	if (types & IG_TYPE_BOOLEAN) {
+		ig_nfa_join(a, ig_nfa_text(a, from, "true", 4), end);
+		ig_nfa_join(a, ig_nfa_text(a, from, "false", 5), end);
+	}
+	if (types & IG_TYPE_STRING)
+		ig_nfa_join(a, schema ? ig_schema_string(x, schema, from) :
+				ig_schema_any_string(x, ig_nfa_byte(a, from, '"')), end);
+	if (types & IG_TYPE_NUMBER)
+		ig_nfa_join(a, ig_schema_number(x, schema, (types & IG_TYPE_NUMBER) == IG_TYPE_INTEGER,
+						from), end);
+	if (types & IG_TYPE_OBJECT)
+		ig_nfa_join(a, schema ? ig_schema_object(x, schema, from) : any_object(x, from), end);
+	if (types & IG_TYPE_ARRAY)
+		ig_nfa_join(a, schema ? ig_schema_array(x, schema, from) : any_array(x, from), end);
+	return end;
+}
+
+/* ---- alternatives ----------------------------------------------------------------------------------------- */
+
+static bool check_disjoint(struct ig_schema *x, const json_t *list)
+{
+	size_t n = json_array_size(list);
+
+	if (n > 64)
+		ig_schema_fail(x, -E2BIG, "\"oneOf\" of more than 64 schemas");
+	for (size_t i = 0; i < n && !x->rc; i++)
+		for (size_t j = i + 1; j < n && !x->rc; j++)
+			if (!ig_schema_disjoint(x, json_array_get(list, i), json_array_get(list, j), 0))
+				ig_schema_fail(x, -EINVAL, "\"oneOf\": a value could be of both schema "
+					       "%zu and schema %zu; only schemas that plainly exclude "
+					       "each other are supported (or use \"anyOf\")", i, j);
+	return !x->rc;
+}
+
+static uint32_t alternatives(struct ig_schema *x, const json_t *schema, const char *key,
+			     uint32_t from)
+{
+	const json_t *list = json_object_get(schema, key), *one, *beside = NULL;
+	uint32_t end = ig_nfa_node(x->a);
+	size_t i;
+
+	if (!json_is_array(list) || !json_array_size(list)) {
+		ig_schema_fail(x, -EINVAL, "\"%s\" must be a list with something in it", key);
+		return end;
+	}
+	if (!strcmp(key, "oneOf") && !check_disjoint(x, list))
+		return end;
+	if (has_others(schema, key, key)) {
+		json_t *copy = json_copy((json_t *)schema);
+		json_object_del(copy, key);
+		if (!(beside = ig_schema_keep(x, copy)))
+			return end;
+	}
+	json_array_foreach(list, i, one) {
+		size_t len = ig_schema_enter(x, key, NULL, (int64_t)i);
+		if (beside) {
+			const json_t *flat = ig_schema_flat(x, one, 0);
+			one = flat ? ig_schema_merge(x, beside, flat) : NULL;
+		}
+		if (!x->rc && !x->a->rc)
+			ig_nfa_join(x->a, ig_schema_value(x, one, from), end);
+		ig_schema_leave(x, len);
+		if (x->rc)
+			break;
+	}
+	return end;
+}
+
+/* ---- one schema --------------------------------------------------------------------------------------------- */
+
+static uint32_t plain(struct ig_schema *x, const json_t *schema, uint32_t from)
+{
+	unsigned spoken_of = check_keywords(x, schema), types;
+
+	if (x->rc)
+		return from;
+	if (json_object_get(schema, "$ref") && !has_others(schema, "$ref", "$ref")) {
+		const json_t *target = ig_schema_target(x, json_object_get(schema, "$ref"));
+		const char *name = json_string_value(json_object_get(schema, "$ref"));
+		struct ig_strbuf path = x->path;
+		if (!target)
+			return from;
+		ig_strbuf_init(&x->path);
+		ig_strbuf_puts(&x->path, "$");
+		for (const char *p = name + 1; *p; p++)
+			ig_strbuf_add(&x->path, *p == '/' ? "." : p, 1);
+		from = ig_schema_again(x, target, from);
+		ig_strbuf_finish(&x->path);
+		x->path = path;
+		return from;
+	}
+	if (json_object_get(schema, "$ref") || json_object_get(schema, "allOf")) {
+		const json_t *flat = ig_schema_flat(x, schema, 0);
+		return flat ? ig_schema_value(x, flat, from) : from;
+	}
+	if (json_object_get(schema, "anyOf"))
+		return alternatives(x, schema, "anyOf", from);
+	if (json_object_get(schema, "oneOf"))
+		return alternatives(x, schema, "oneOf", from);
+	if (json_object_get(schema, "enum") || json_object_get(schema, "const"))
+		return literals(x, schema, from);
+	types = ig_schema_types(x, schema);
+	if (!types && !spoken_of)
+		return call(x, IG_RULE_VALUE, NULL, from);
+	/* Without a type, of those that keywords speak of: that is what is meant. */
+	return of_types(x, schema, types ? types : spoken_of, from);
+}
+
+static struct ig_schema_cost *cost_of(struct ig_schema *x, const json_t *schema)
+{
+	for (uint32_t i = 0; i < x->n_costs; i++)
+		if (x->costs[i].schema == schema)
+			return &x->costs[i];
+	return NULL;
+}
+
+static void note_cost(struct ig_schema *x, const json_t *schema, uint32_t n_nodes)
+{
+	struct ig_schema_cost *c = cost_of(x, schema);
+
+	if (c)
+		return;
+	if (x->n_costs == x->cap_costs) {
+		uint32_t cap = x->cap_costs ? x->cap_costs * 2 : 32;
+		struct ig_schema_cost *p = realloc(x->costs, cap * sizeof *p);
+		if (!p) {
+			ig_schema_fail(x, -ENOMEM, "out of memory");
+			return;
+		}
+		x->costs = p;
+		x->cap_costs = cap;
+	}
+	x->costs[x->n_costs++] = (struct ig_schema_cost){ schema, n_nodes };
+}
+
+uint32_t ig_schema_value(struct ig_schema *x, const json_t *schema, uint32_t from)
+{
+	uint32_t n_nodes = x->a->n_nodes;
+
+	if (x->rc || x->a->rc)
+		return from;
+	if (!schema || json_is_true(schema))
+		return call(x, IG_RULE_VALUE, NULL, from);
+	if (json_is_false(schema))
+		return ig_nfa_node(x->a); /* nothing leads there */
+	if (!json_is_object(schema)) {
+		ig_schema_fail(x, -EINVAL, "a schema must be an object or a boolean");
+		return from;
+	}
+	for (unsigned i = 0; i < x->n_open; i++)
+		if (x->open[i] == schema) /* it contains itself */
+			return call(x, IG_RULE_SCHEMA, schema, from);
+	if (x->n_open == IG_SCHEMA_MAX_DEPTH) {
+		ig_schema_fail(x, -E2BIG, "schemas are nested more than %d deep",
+			       IG_SCHEMA_MAX_DEPTH);
+		return from;
+	}
+	x->open[x->n_open++] = schema;
+	from = plain(x, schema, from);
+	x->n_open--;
+	note_cost(x, schema, x->a->n_nodes - n_nodes);
+	return from;
+}
+
+uint32_t ig_schema_again(struct ig_schema *x, const json_t *schema, uint32_t from)
+{
+	const struct ig_schema_cost *c = json_is_object(schema) ? cost_of(x, schema) : NULL;
+
+	if (c && c->n_nodes > LARGE)
+		return call(x, IG_RULE_SCHEMA, schema, from);
+	return ig_schema_value(x, schema, from);
+}
+
+/* ---- rules ------------------------------------------------------------------------------------------------------ */
+
+static int run(struct ig_schema *x, const struct ig_rule *rule, uint32_t from, uint32_t *end)
+{
+	switch (rule->kind) {
+	case IG_RULE_LONG_CHAR:
+		*end = ig_nfa_node(x->a);
+		ig_schema_char(x, from, *end, false);
+		break;
+	case IG_RULE_VALUE: *end = of_types(x, NULL, IG_TYPE_ALL, from); break;
+	default: *end = ig_schema_value(x, rule->schema, from);
+	}
+	ig_strbuf_finish(&x->path);
+	free(x->costs);
+	return x->rc;
+}
+
+int ig_schema_build_rule(struct ig_compiling *c, const struct ig_rule *rule, uint32_t from,
+			 uint32_t *end)
+{
+	struct ig_schema x = { .c = c, .a = &c->nfa, .root = rule->root };
+
+	ig_strbuf_init(&x.path);
+	ig_strbuf_puts(&x.path, rule->path ? rule->path : "$");
+	return run(&x, rule, from, end);
+}
+
+int ig_schema_build(struct ig_compiling *c, const json_t *schema, uint32_t from, uint32_t *end)
+{
+	struct ig_schema x = { .c = c, .a = &c->nfa, .root = schema };
+	struct ig_rule rule = { .kind = IG_RULE_SCHEMA, .schema = schema, .root = schema };
+
+	ig_strbuf_init(&x.path);
+	ig_strbuf_puts(&x.path, "$");
+	if (schema)
+		return run(&x, &rule, from, end);
+	*end = any_object(&x, from);
+	ig_strbuf_finish(&x.path);
+	return x.rc;
+}
