@@ -12,8 +12,9 @@ static const char *close_text(int code)
 {
 	switch (code) {
 	case 1001: return "the server is shutting down";
+	case 1002: return "a close frame that can't be";
 	case 1003: return "only text messages are taken";
-	case 1007: return "the message is not UTF-8";
+	case 1007: return "it is not UTF-8";
 	case 1008: return "the key is no longer valid";
 	case 1009: return "the message is larger than server.max_body";
 	default: return "the server ran out of memory";
@@ -64,7 +65,11 @@ static int on_receive(struct conn *c, const void *data, size_t len)
 		return close_with(c, 1008);
 	if (lws_frame_is_binary(c->wsi))
 		return close_with(c, 1003);
-	int rc = ig_conn_append(c, data, len, c->net->config->server.max_body);
+	/* What the frame's header promises is judged with its first bytes. */
+	uint64_t max = c->net->config->server.max_body;
+	if (lws_remaining_packet_payload(c->wsi) > max)
+		return close_with(c, 1009);
+	int rc = ig_conn_append(c, data, len, max - lws_remaining_packet_payload(c->wsi));
 	if (rc < 0)
 		return close_with(c, rc == -E2BIG ? 1009 : 1011);
 	if (!ig_utf8_feed(&c->utf8, data, len))
@@ -80,6 +85,21 @@ static int on_receive(struct conn *c, const void *data, size_t len)
 	c->utf8 = (struct ig_utf8){ 0 };
 	ig_session_receive(c->session, text, n);
 	set_reading(c);
+	return 0;
+}
+
+/* libwebsockets has answered the codes that it knows to be wrong with 1002, and would
+ * repeat the rest as it came. */
+static int on_peer_close(struct conn *c, const unsigned char *data, size_t len)
+{
+	struct ig_utf8 u = { 0 };
+
+	if (!len)
+		return 0;
+	if (len == 1 || (unsigned)(data[0] << 8 | data[1]) >= 5000)
+		return close_with(c, 1002);
+	if (!ig_utf8_feed(&u, (const char *)data + 2, len - 2) || !ig_utf8_whole(&u))
+		return close_with(c, 1007);
 	return 0;
 }
 
@@ -113,6 +133,8 @@ int ig_ws_callback(struct conn *c, enum lws_callback_reasons reason, void *in, s
 		return on_receive(c, in, len);
 	case LWS_CALLBACK_SERVER_WRITEABLE:
 		return on_writable(c);
+	case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
+		return on_peer_close(c, in, len);
 	case LWS_CALLBACK_CLOSED:
 		ig_ws_finish(c);
 		return 0;

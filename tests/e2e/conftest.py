@@ -12,6 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import daemon as ingot  # noqa: E402
 import tiny_model  # noqa: E402
+from witness import Witness  # noqa: E402
 
 
 def pytest_addoption(parser):
@@ -154,8 +155,62 @@ def scripted(shared_folder, models):
     s.finish()
 
 
+@pytest.fixture(scope="module")
+def family(shared_folder, models):
+    """As scripted, of models for clients' packages: `tiny`; `tools`, which thinks, speaks and
+    calls a tool; `noise`, whose template knows tools."""
+    s = Starter(shared_folder)
+    d = s(config=configuration(shared_folder, extra={"models": [
+        {"name": "tiny", "path": models.script()},
+        {"name": "tools", "path": models(kind="tools", n_context=2048)},
+        {"name": "noise", "path": models.random(template="tools")},
+    ]}))
+    yield d
+    d.until_idle()
+    s.finish()
+
+
 @pytest.fixture
 def ws(scripted):
     c = scripted.ws()
     yield c
     c.close()
+
+
+@pytest.fixture(scope="module")
+def witness(scripted):
+    """A client of its own process that streams from the file's daemon all the time."""
+    w = Witness(scripted)
+    yield w
+    w.stop()
+
+
+def judge(report):
+    """Nobody may have noticed: every answer as when all was quiet, no pause in it."""
+    assert report["wrong"] == [] and report["answers"] > 0 and report["deltas"] > 0, report
+    assert report["gap_s"] < 2 * ingot.PATIENCE, "a stream stood still for %.1f s" % report["gap_s"]
+
+
+@pytest.fixture
+def undisturbed(witness):
+    """For a test that attacks the file's daemon: the witness streams on undisturbed."""
+    judge(witness.report())
+    yield witness
+    judge(witness.report())
+
+
+@pytest.fixture
+def watched():
+    """watched(d) starts a witness of a daemon of the test's own, which is judged at the end."""
+    running = []
+
+    def watch(d, **options):
+        running.append(Witness(d, **options))
+        return running[-1]
+    yield watch
+    try:
+        for w in running:
+            judge(w.report())
+    finally:
+        for w in running:
+            w.stop()

@@ -185,7 +185,7 @@ static void test_heads(void **state)
 		  "content-length: 15", true },
 		{ "GET /healthz HTTP/1.1\r\n\r\n", "400 Bad Request", "invalid_host", true },
 		{ "GET /healthz HTTP/1.1\r\nHost: evil.com\r\n\r\n", "403 Forbidden", "host_not_allowed", true },
-		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.com\r\n\r\n", "403", "host_not_allowed",
+		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.com\r\n\r\n", "400", "invalid_host",
 		  true },
 		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n\r\n", "403",
 		  "origin_not_allowed", true },
@@ -198,13 +198,37 @@ static void test_heads(void **state)
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n\r\n", "411 Length Required",
 		  "length_required", true },
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-		  "5\r\nhello\r\n0\r\n\r\n", "411", "Transfer-Encoding is not supported", true },
+		  "5\r\nhello\r\n0\r\n\r\n", "400", "invalid_json", true },
+		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+		  "5\nhello\r\n0\r\n\r\n", "400", "invalid_chunk", true },
+		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked"
+		  "\r\n\r\n0\r\n\r\n", "501", "unsupported_transfer_encoding", true },
+		{ "POST /v1/chat/completions HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+		  "0\r\n\r\n", "400", "unexpected_body", true },
+		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
+		  "Transfer-Encoding : chunked\r\n\r\n{}", "400", "invalid_header", true },
+		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
+		  "\tTransfer-Encoding: chunked\r\n\r\n{}", "400", "invalid_header", true },
+		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
+		  "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "400", "pipelining_not_supported", true },
+		{ "GET /healthz HTTP/2.7\r\nHost: localhost\r\n\r\n", "505", "http_version_not_supported", true },
+		{ "GET /healthz\r\nHost: localhost\r\n\r\n", "400", "invalid_request_line", true },
+		{ "GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+		  "Sec-WebSocket-Version: 8\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", "426",
+		  "sec-websocket-version: 13", true },
+		{ "GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: close\r\n"
+		  "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", "400",
+		  "invalid_handshake", true },
+		{ "GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+		  "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAA\r\n\r\n", "400", "invalid_handshake",
+		  true },
+
 		/* both: the classic of smuggling, with a second request inside */
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n"
 		  "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
-		  "411", "length_required", true },
-		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", "411",
-		  "length_required", true },
+		  "400", "invalid_content_length", true },
+		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", "400",
+		  "unexpected_body", true },
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
 		  "Content-Length: 3\r\n\r\n{}", "400", "invalid_content_length", true },
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -2\r\n\r\n{}", "400",
