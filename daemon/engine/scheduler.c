@@ -690,6 +690,30 @@ static void fail_flight(struct ig_engine *e, struct ig_flight *f, const char *wh
 	f->n_seqs = 0;
 }
 
+/* A device that has no memory for a copy of f's logits computes without: whoever wanted
+ * log probabilities fails, the others will be in the next step instead of this one. */
+static void fail_probabilities(struct ig_engine *e, struct ig_flight *f)
+{
+	for (uint32_t i = 0; i < f->n_seqs; i++) {
+		struct ig_seq *s = f->seqs[i].seq;
+		bool fails = s->n_top >= 0 && s->result.finish == IG_FINISH_NONE;
+
+		land(e, s);
+		if (fails)
+			fail_seq(e, s, -ENOMEM, "the device has no memory for log probabilities");
+	}
+	f->n_seqs = 0;
+	/* What a sequence is in is the step before again, if that is still under way. */
+	for (uint32_t k = 0; k < e->n_flights; k++) {
+		for (uint32_t i = 0; i < e->flights[k].n_seqs; i++) {
+			const struct ig_flight_seq *row = &e->flights[k].seqs[i];
+
+			row->seq->n_rows = row->n_rows;
+			row->seq->logit_index = row->logit_index;
+		}
+	}
+}
+
 /* Drop flight i from those under way; its arrays are used again. */
 static void remove_flight(struct ig_engine *e, uint32_t i)
 {
@@ -719,6 +743,10 @@ static bool submit_next(struct ig_engine *e)
 		for (uint32_t k = 0; k < f->n_seqs; k++)
 			f->seqs[k].seq->n_flights++;
 		rc = ig_program_submit(m->program, &f->buffer->step);
+		if (rc == -ENOMEM && f->buffer->step.logits) {
+			fail_probabilities(e, f);
+			return false;
+		}
 		if (rc < 0) {
 			fail_flight(e, f, "begin", rc);
 			return false;

@@ -601,6 +601,10 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *s)
 	if (s->logits && p->n_steps && s->logits == p->steps[0]->logits)
 		breach("two steps under way share a copy of logits");
 	p->error = (struct ig_error){ 0 };
+	if (s->logits && fake.no_logits) {
+		guarded = true;
+		return ig_fail(&p->error, -ENOMEM, "no memory for logits");
+	}
 	if (number == fake.fail_submit_at)
 		return ig_fail(&p->error, fake.fail_code ? fake.fail_code : -EIO,
 			       "the fake device refused");

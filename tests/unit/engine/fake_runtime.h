@@ -42,6 +42,7 @@ struct fake {
 	int32_t (*script)(const int32_t *tokens, int32_t n); /* NULL: a hash */
 	int fail_submit_at, fail_wait_at; /* the number of the step from 1; 0: never */
 	int fail_code; /* what they fail with; 0: -EIO */
+	bool no_logits; /* the device has no memory for copies of them */
 	int delay_us; /* of a step */
 	uint64_t driver_memory; /* that the driver says it has; 0: nothing */
 	bool no_compute; /* the next token is 0; for timing the scheduler */

@@ -248,6 +248,43 @@ static void test_notes_that_nobody_takes(void **state)
 	harness_close(e);
 }
 
+/* Who wants what the device can't give fails alone. */
+static void test_no_memory_for_logits(void **state)
+{
+	static struct client c[8], wants[4];
+	struct ask a[8], w = { .n_prompt = 50, .max_tokens = 20, .n_probs = 3 };
+	struct ig_engine *e;
+
+	fake.no_logits = true;
+	fake.delay_us = 100;
+	config.scheduler.prefill_chunk = 16;
+	e = harness_engine(&config);
+	for (int i = 0; i < 8; i++) {
+		a[i] = (struct ask){ .n_prompt = 20 + i * 16, .prompt_seed = (unsigned)i,
+				     .max_tokens = 60, .seed = (unsigned)i };
+		client_ask(&c[i], e, &a[i]);
+		if (i % 2) {
+			w.prompt_seed = 100u + (unsigned)i;
+			client_ask(&wants[i / 2], e, &w);
+			usleep(500);
+		}
+	}
+	for (int i = 0; i < 4; i++) {
+		client_finish(&wants[i]);
+		assert_int_equal(wants[i].result.finish, IG_FINISH_ERROR);
+		assert_int_equal(wants[i].result.error.code, -ENOMEM);
+		assert_string_equal(wants[i].result.error.text,
+				    "the device has no memory for log probabilities");
+	}
+	for (int i = 0; i < 8; i++) {
+		client_finish(&c[i]);
+		assert_answer(&c[i], &a[i]);
+	}
+	assert_int_equal(fake.max_in_flight, runs_ahead() ? 2 : 1);
+	wait_for(gauge(IG_GAUGE_KV_USED_BYTES) == 0);
+	harness_close(e);
+}
+
 /* ---- grammars ------------------------------------------------------------------------------- */
 
 static void test_grammar(void **state)
@@ -510,6 +547,7 @@ int main(int argc, char **argv)
 		T(test_probabilities_of_odd_tokens),
 		T(test_full_ring_of_notes_pauses),
 		T(test_notes_that_nobody_takes),
+		T(test_no_memory_for_logits),
 		T(test_grammar),
 		T(test_grammars_among_others),
 		T(test_grammar_and_a_stop_string),
