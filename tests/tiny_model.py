@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Write a tiny GGUF model for tests: plain Python, nothing but the standard library.
 
-Three kinds:
+Kinds:
   random   every weight is drawn from a seed; what it says is nonsense, but each
            token depends on all before it, so two runs agree only if all sums do.
   script   attention and feed-forward are zero, so the model is a table from a
            token to the next one: at temperature 0 (and, very nearly surely, up to
            1) it answers with SCRIPT and then ends its turn.
+  tools    as script, but it thinks, says something and calls get_weather.
   loop     as script, but the last word leads back to the first: it never ends.
   flood    as loop, with one token of 2 KiB: what a client that does not read is sent.
 
-The vocabulary is byte-level BPE with ChatML's control tokens.  --damage makes a
+The vocabulary is byte-level BPE with ChatML's control tokens.  With template "tools"
+(tools has it anyway) the chat template knows tools, as Hermes has them, and reasoning.  --damage makes a
 file that is wrong in one named way, for tests of what the reader refuses.
 """
 import argparse
@@ -28,6 +30,9 @@ ALIGNMENT = 32
 SCRIPT_WORDS = ["Alpha", " bravo", " charlie", " delta", "\u00e9", " echo", " foxtrot", " golf",
                 " hotel", " india", "\U0001f980", " juliett", " kilo", "."]
 SCRIPT = "".join(SCRIPT_WORDS)
+TOOLS_WORDS = ["<think>", "Hm.", "</think>", "I'll", " look.", "\n<tool_call>\n", '{"name": "',
+               "get_weather", '", "argu', 'ments": {"ci', 'ty": "Pa', "ris\u00e9", '", "days": 3', "}}",
+               "\n</tool_call>"]
 FLOOD = "".join("%08x" % n for n in range(256)) # no merge makes it: prompts never have it
 
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -38,6 +43,16 @@ CHATML = ("{% for message in messages %}{% if loop.first and messages[0]['role']
           "Hugging Face<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + "
           "message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}"
           "{{ '<|im_start|>assistant\n' }}{% endif %}")
+
+TOOLS = ("{% if tools %}<|im_start|>system\nTools:\n{% for tool in tools %}{{ tool | tojson }}\n"
+         "{% endfor %}Call one so: <tool_call>\n{\"name\": ..., \"arguments\": ...}\n</tool_call>"
+         "<|im_end|>\n{% endif %}{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+         "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}"
+         "{{ m.content }}{% for c in m.tool_calls or [] %}\n<tool_call>\n"
+         "{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}"
+         "\n</tool_call>{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}"
+         "<|im_start|>assistant\n{% endif %}")
+TEMPLATES = {"chatml": CHATML, "tools": TOOLS}
 
 DAMAGES = {
     "truncated": "the file ends in the middle of the tensors' data",
@@ -143,7 +158,7 @@ class Vocabulary:
             self.add_piece(spelled(piece))
         # The crab and the accent stay in single bytes.
         self.script = [] # what is not ASCII stays in single bytes
-        for word in SCRIPT_WORDS:
+        for word in TOOLS_WORDS if kind == "tools" else SCRIPT_WORDS:
             if word.isascii():
                 self.script.append(self.add_piece(spelled(word)))
             else:
@@ -172,14 +187,15 @@ class Vocabulary:
 
 class Model:
     def __init__(self, kind="random", dtype="Q8_0", seed=1, n_blocks=2, width=128, n_heads=4,
-                 n_kv_heads=2, n_ff=192, n_context=512, tied=False):
+                 n_kv_heads=2, n_ff=192, n_context=512, tied=False, template="chatml"):
         if width % n_heads or width // n_heads % 32 or n_ff % 32 or n_heads % n_kv_heads:
             raise ValueError("width, heads and feed-forward must fit blocks of 32")
-        if kind not in ("random", "script", "loop", "flood"):
+        if kind not in ("random", "script", "tools", "loop", "flood"):
             raise ValueError("unknown kind " + kind)
         if kind != "random" and tied:
             raise ValueError("a script needs a head of its own")
         self.kind, self.dtype = kind, TYPES[dtype]
+        self.template = TEMPLATES["tools" if kind == "tools" else template]
         self.n_blocks, self.width, self.n_heads, self.n_kv_heads = n_blocks, width, n_heads, n_kv_heads
         self.head_dim, self.n_ff, self.n_context, self.tied = width // n_heads, n_ff, n_context, tied
         self.vocabulary = Vocabulary(kind)
@@ -197,7 +213,7 @@ class Model:
         (nearly orthogonal) embeddings of the tokens that lead to it."""
         width, chain = self.width, self.vocabulary.script_chain()
         last = self.vocabulary.script[-1]
-        chain.append((last, IM_END if self.kind == "script" else self.vocabulary.script[0]))
+        chain.append((last, IM_END if self.kind in ("script", "tools") else self.vocabulary.script[0]))
         step = {}
         for token, following in chain:
             if step.setdefault(token, following) != following:
@@ -282,7 +298,7 @@ class Model:
             ("tokenizer.ggml.bos_token_id", "u32", IM_START),
             ("tokenizer.ggml.eos_token_id", "u32", IM_END),
             ("tokenizer.ggml.add_bos_token", "bool", False),
-            ("tokenizer.chat_template", "str", CHATML),
+            ("tokenizer.chat_template", "str", self.template),
         ]
 
 
@@ -398,7 +414,7 @@ def write(path, damage=None, **options):
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("path")
-    p.add_argument("--kind", choices=("random", "script", "loop", "flood"), default="random")
+    p.add_argument("--kind", choices=("random", "script", "tools", "loop", "flood"), default="random")
     p.add_argument("--type", choices=sorted(TYPES), default="Q8_0", dest="dtype")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--blocks", type=int, default=2, dest="n_blocks")
@@ -407,6 +423,7 @@ def main():
     p.add_argument("--kv-heads", type=int, default=2, dest="n_kv_heads")
     p.add_argument("--ff", type=int, default=192, dest="n_ff")
     p.add_argument("--context", type=int, default=512, dest="n_context")
+    p.add_argument("--template", choices=sorted(TEMPLATES), default="chatml")
     p.add_argument("--tied", action="store_true", help="no head of its own")
     p.add_argument("--damage", choices=sorted(DAMAGES), help="; ".join(
         "%s: %s" % d for d in sorted(DAMAGES.items())))

@@ -162,7 +162,8 @@ def family(shared_folder, models):
     s = Starter(shared_folder)
     d = s(config=configuration(shared_folder, extra={"models": [
         {"name": "tiny", "path": models.script()},
-        {"name": "tools", "path": models(kind="tools", n_context=2048)},
+        {"name": "tools", "path": models(kind="tools", n_context=2048, n_blocks=16, width=256,
+                                          n_ff=1024)},
         {"name": "noise", "path": models.random(template="tools")},
     ]}))
     yield d

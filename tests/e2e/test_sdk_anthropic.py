@@ -1,0 +1,100 @@
+"""The anthropic package, as it is, against messages."""
+import anthropic
+import pytest
+
+from tiny_model import SCRIPT
+
+WEATHER = {"name": "get_weather", "description": "The weather of a city.", "input_schema": {
+    "type": "object", "properties": {"city": {"type": "string", "maxLength": 12},
+                                     "days": {"type": "integer", "minimum": 1, "maximum": 7}},
+    "required": ["city", "days"], "additionalProperties": False}}
+CALL = {"city": "Paris\u00e9", "days": 3}
+HI = [{"role": "user", "content": "hi"}]
+
+
+def client(d):
+    return anthropic.Anthropic(base_url="http://%s:%d" % (d.host, d.port), api_key="none",
+                               max_retries=0)
+
+
+def ask(d, model, **options):
+    options.setdefault("messages", HI)
+    options.setdefault("max_tokens", 400)
+    return client(d).messages.create(model=model, extra_body={"temperature": 0}, **options)
+
+
+def test_whole(family):
+    m = ask(family, "tiny", system="be brief")
+    assert [b.type for b in m.content] == ["text"] and m.content[0].text == SCRIPT
+    assert m.stop_reason == "end_turn" and m.stop_sequence is None
+    assert m.usage.input_tokens > 5 and m.usage.output_tokens > 10
+    m = ask(family, "tiny", max_tokens=3)
+    assert m.stop_reason == "max_tokens" and m.usage.output_tokens == 3
+    m = ask(family, "tiny", stop_sequences=["never", "charlie del"])
+    assert (m.content[0].text, m.stop_reason, m.stop_sequence) == (
+        "Alpha bravo ", "stop_sequence", "charlie del")
+
+
+def test_stream(family):
+    with client(family).messages.stream(model="tiny", max_tokens=400, messages=HI,
+                                        extra_body={"temperature": 0}) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert text == final.content[0].text == SCRIPT and final.stop_reason == "end_turn"
+    assert final.usage.output_tokens > 10
+    # what was read before is found again, and counted apart
+    long = [{"role": "user", "content": "the user and " * 20}]
+    first, again = ask(family, "tiny", messages=long).usage, ask(family, "tiny", messages=long).usage
+    assert again.cache_read_input_tokens > first.cache_read_input_tokens + 32
+    assert (first.input_tokens + first.cache_read_input_tokens ==
+            again.input_tokens + again.cache_read_input_tokens)
+
+
+def test_tools(family):
+    m = ask(family, "tools", tools=[WEATHER])
+    assert [b.type for b in m.content] == ["thinking", "text", "tool_use"]
+    assert (m.content[0].thinking, m.content[1].text) == ("Hm.", "I'll look.")
+    assert m.content[2].name == "get_weather" and m.content[2].input == CALL
+    assert m.stop_reason == "tool_use"
+    with client(family).messages.stream(model="tools", max_tokens=400, messages=HI, tools=[WEATHER],
+                                       extra_body={"temperature": 0}) as stream:
+        partial = [e.partial_json for e in stream if e.type == "input_json"]
+        final = stream.get_final_message()
+    assert len(partial) > 1 and final.content[2].input == CALL
+    # all of it goes back, with the result
+    back = HI + [{"role": "assistant", "content": m.model_dump(exclude_none=True)["content"]},
+                 {"role": "user", "content": [{"type": "tool_result",
+                                               "tool_use_id": m.content[2].id,
+                                               "content": "rain", "is_error": False}]}]
+    assert ask(family, "tools", messages=back, tools=[WEATHER]).usage.output_tokens > 3
+
+
+def test_forced(family):
+    m = client(family).messages.create(
+        model="noise", max_tokens=400, messages=HI, tools=[WEATHER],
+        tool_choice={"type": "any", "disable_parallel_tool_use": True})
+    assert [b.type for b in m.content] == ["tool_use"]
+    assert set(m.content[0].input) == {"city", "days"}
+
+
+def test_count(family):
+    n = client(family).messages.count_tokens(model="noise", messages=HI, tools=[WEATHER],
+                                            system="s").input_tokens
+    m = client(family).messages.create(model="noise", max_tokens=1, messages=HI, tools=[WEATHER],
+                                      system="s")
+    assert n == m.usage.input_tokens + m.usage.cache_read_input_tokens
+
+
+def test_errors(family):
+    with pytest.raises(anthropic.NotFoundError) as e:
+        client(family).messages.create(model="other", max_tokens=1, messages=HI)
+    assert e.value.body["error"]["type"] == "not_found_error"
+    with pytest.raises(anthropic.BadRequestError) as e:
+        ask(family, "tiny", messages=[{"role": "user", "content": [{"type": "image", "source": {
+            "type": "url", "url": "http://x/"}}]}])
+    assert "image" in e.value.body["error"]["message"]
+
+
+def test_models(family):
+    assert [m.id for m in client(family).models.list()] == ["tiny", "tools", "noise"]
+    assert client(family).models.retrieve("tiny").display_name == "tiny"
