@@ -37,7 +37,7 @@ struct chat {
 	struct ig_conversation said;
 	struct ig_history history;
 	struct ig_line *line;
-	json_t *served; /* the daemon's models as of the start, for Tab; NULL: unknown */
+	json_t *words; /* "model NAME" for each that the daemon served when asked, for Tab */
 	char *unanswered; /* a question that has no answer; for /retry */
 	size_t n_unanswered;
 
@@ -264,6 +264,8 @@ static void say(struct chat *c, const char *text, size_t len)
 	set_echo(c, false);
 	rc = ig_session_ask(&c->session, &q, &a, &err);
 	set_echo(c, true);
+	if (!ended) /* before a word of it: the next Ctrl-C is for what comes then */
+		ig_interrupted = 0;
 	end_thought(c);
 	if (rc != -EPIPE)
 		end_line(c);
@@ -279,8 +281,6 @@ static void say(struct chat *c, const char *text, size_t len)
 		if (!rc && a.state == IG_ANSWER_COMPLETED)
 			tell(c, "(the model said nothing)");
 	}
-	if (!ended)
-		ig_interrupted = 0;
 	c->leaving = c->leaving || over || ended;
 }
 
@@ -309,6 +309,17 @@ static void do_system(struct chat *c, const char *text)
 		tell(c, c->said.system ? "(system message set)" : "(no system message)");
 }
 
+static void know_models(struct chat *c, const json_t *list)
+{
+	json_decref(c->words);
+	c->words = json_array();
+	for (size_t i = 0; c->words && i < json_array_size(list); i++) {
+		char s[160];
+		snprintf(s, sizeof s, "model %s", ig_served_name(list, i));
+		json_array_append_new(c->words, json_string(s)); /* Tab may lack a word */
+	}
+}
+
 static void do_model(struct chat *c, const char *name)
 {
 	struct ig_error err = { 0 };
@@ -320,8 +331,7 @@ static void do_model(struct chat *c, const char *name)
 		c->status = IG_EXIT_FAILED;
 		return;
 	}
-	json_decref(c->served);
-	c->served = list;
+	know_models(c, list);
 	if (!*name) {
 		for (size_t i = 0; i < json_array_size(list); i++) {
 			const char *s = ig_served_name(list, i);
@@ -335,6 +345,7 @@ static void do_model(struct chat *c, const char *name)
 	} else {
 		tell(c, "(going on with %s)", name);
 	}
+	json_decref(list);
 }
 
 /* ~/x as the shell would have it. */
@@ -568,7 +579,6 @@ static void on_idle(void *ctx)
 /* What Tab knows: the commands, and the models after /model. */
 static const char *word(void *ctx, size_t i)
 {
-	static char buf[160];
 	struct chat *c = ctx;
 	size_t n = 0;
 
@@ -577,11 +587,7 @@ static const char *word(void *ctx, size_t i)
 			return ig_chat_commands[n].name;
 		n++;
 	}
-	i -= n;
-	if (i >= json_array_size(c->served))
-		return NULL;
-	snprintf(buf, sizeof buf, "model %s", ig_served_name(c->served, i));
-	return buf;
+	return json_string_value(json_array_get(c->words, i - n));
 }
 
 static int open_line(struct chat *c, bool keep_history, struct ig_error *err)
@@ -616,8 +622,13 @@ static int greet(struct chat *c)
 {
 	struct ig_error err = { 0 };
 
-	c->served = ig_served_list(&c->e, &err);
-	if (c->served && c->said.model && !ig_served_has(c->served, c->said.model)) {
+	json_t *list = ig_served_list(&c->e, &err);
+	bool wrong = list && c->said.model && !ig_served_has(list, c->said.model);
+
+	if (list)
+		know_models(c, list);
+	json_decref(list);
+	if (wrong) {
 		ig_complain("%s serves no model '%s'; ingot models lists them", c->e.url, c->said.model);
 		return IG_EXIT_FAILED;
 	}
@@ -745,7 +756,7 @@ int ig_chat_main(int argc, char **argv)
 	ig_history_finish(&c.history);
 	ig_conversation_finish(&c.said);
 	ig_strbuf_finish(&c.answer);
-	json_decref(c.served);
+	json_decref(c.words);
 	free(c.unanswered);
 	return status;
 }

@@ -170,6 +170,9 @@ static unsigned char complete(EditLine *el, int ch)
 	for (size_t i = 0; (word = l->o.word(l->o.ctx, i)); i++) {
 		if (strlen(word) < len - 1 || memcmp(word, info->buffer + 1, len - 1))
 			continue;
+		const char *space = strchr(word, ' '); /* what follows a command has its own Tab */
+		if (space && (size_t)(space - word) >= len - 1)
+			continue;
 		if (!n++) {
 			first = word;
 			common = strlen(word);
@@ -297,6 +300,9 @@ int line_editor_read(struct ig_line *l, const char *prompt, struct ig_strbuf *te
 		mark_pastes(true);
 	continued = resized = 0;
 	l->woken = on_wake;
+	/* before the prompt shows: libedit would do it after, and what is typed in between
+	 * would be the terminal's own to edit */
+	el_set(e->el, EL_PREP_TERM, 1);
 	const wchar_t *line = el_wgets(e->el, &n);
 	l->woken = NULL;
 	if (e->failed)

@@ -28,7 +28,7 @@ static int wait_input(struct ig_line *l)
 		int n = poll(p, 2, TICK_MS);
 		if (n < 0 && errno != EINTR)
 			return -errno;
-		if (n <= 0)
+		if (n <= 0 || ig_interrupted) /* the signal may have come just before */
 			continue;
 		if (p[1].revents)
 			l->o.idle(l->o.ctx);

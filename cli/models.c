@@ -21,6 +21,7 @@ struct models {
 	char dir[4096];
 	const struct ig_endpoint *endpoint;
 	json_t *served; /* the daemon's list; NULL: none runs */
+	const char *why; /* none runs */
 };
 
 /* "yes", "part" (a pull was cut short), "other" (a file of another size), "no" */
@@ -71,7 +72,7 @@ static int print_table(const struct models *m)
 	if (m->served)
 		printf("daemon: %s serves %zu\n", m->endpoint->url, json_array_size(list));
 	else
-		printf("daemon: none at %s\n", m->endpoint->url);
+		printf("daemon: none at %s (%s)\n", m->endpoint->url, m->why);
 	return rc;
 }
 
@@ -101,13 +102,38 @@ out:
 	return rc;
 }
 
+static int print_served_names(const struct ig_where *where)
+{
+	struct ig_error err = { 0 };
+	struct ig_endpoint e;
+	struct ig_strbuf line;
+	json_t *list;
+
+	if (ig_endpoint_open(where, &e, &err) || !(list = ig_served_list(&e, &err))) {
+		ig_complain("%s", err.text);
+		return IG_EXIT_FAILED;
+	}
+	ig_strbuf_init(&line);
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const char *s = ig_served_name(list, i);
+		ig_strbuf_clear(&line);
+		ig_text_plain(&line, s, strlen(s), false);
+		puts(line.len ? line.data : "");
+	}
+	ig_strbuf_finish(&line);
+	json_decref(list);
+	return IG_EXIT_OK;
+}
+
 int ig_models_main(int argc, char **argv)
 {
-	const char *models = NULL, *to = NULL;
+	const char *models = NULL, *to = NULL, *names = NULL;
 	struct ig_where where = { 0 };
 	bool json = false, help = false;
 	const struct ig_option opts[] = {
 		{ "json", 0, IG_OPT_FLAG, &json, NULL, NULL, "print JSON" },
+		{ "names", 0, IG_OPT_STRING, &names, NULL, "WHICH",
+		  "print names alone, one a line: known or served" },
 		{ "models", 0, IG_OPT_STRING, &models, NULL, "FILE",
 		  "the list of known models (default: the installed models.yaml)" },
 		{ "to", 0, IG_OPT_STRING, &to, NULL, "DIR",
@@ -134,6 +160,13 @@ int ig_models_main(int argc, char **argv)
 				"daemon serves.", opts);
 		return IG_EXIT_OK;
 	}
+	if (names && (json || (strcmp(names, "known") && strcmp(names, "served")))) {
+		ig_complain("models: --names: %s", json ? "not together with --json" :
+			    "known or served is expected");
+		return IG_EXIT_USAGE;
+	}
+	if (names && !strcmp(names, "served"))
+		return print_served_names(&where);
 	if (ig_catalog_locate(models, list, sizeof list, &err) ||
 	    ig_catalog_load(list, &m.catalog, &err) ||
 	    ig_models_dir(to, m.dir, sizeof m.dir, &err) ||
@@ -141,7 +174,14 @@ int ig_models_main(int argc, char **argv)
 		ig_complain("%s", err.text);
 		goto out;
 	}
+	if (names) {
+		for (size_t i = 0; i < m.catalog->n_models; i++)
+			puts(m.catalog->models[i].name);
+		status = IG_EXIT_OK;
+		goto out;
+	}
 	m.endpoint = &e;
+	m.why = err.text;
 	if (ig_http_get_json(&e, "/v1/models", TIMEOUT_MS, &m.served, &http, &err) && http) {
 		ig_complain("%s", err.text);
 		goto out;

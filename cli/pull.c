@@ -25,7 +25,7 @@ struct pull {
 	const char *models, *to;
 	int64_t stall_s, retries;
 	double retry_wait_s;
-	bool help;
+	bool json, help;
 };
 
 static void complain_unknown(const struct ig_catalog *c, const char *name, const char *list)
@@ -55,8 +55,31 @@ static void print_yaml_string(const char *s)
 	ig_strbuf_finish(&b);
 }
 
-static void print_result(const struct ig_known_model *m, const char *path)
+/* was_there: nothing had to be fetched. */
+static void print_json(const struct ig_known_model *m, const char *path, bool was_there)
 {
+	struct ig_strbuf b;
+
+	ig_strbuf_init(&b);
+	ig_strbuf_puts(&b, "{\"name\":");
+	ig_strbuf_json(&b, m->name, strlen(m->name));
+	ig_strbuf_puts(&b, ",\"path\":");
+	ig_strbuf_json(&b, path, strlen(path));
+	ig_strbuf_printf(&b, ",\"bytes\":%llu,\"sha256\":\"%s\",\"license\":",
+			 (unsigned long long)m->n_bytes, m->sha256);
+	ig_strbuf_json(&b, m->license, strlen(m->license));
+	ig_strbuf_printf(&b, ",\"was_there\":%s}", was_there ? "true" : "false");
+	puts(b.data ? b.data : "");
+	ig_strbuf_finish(&b);
+}
+
+static void print_result(const struct pull *p, const struct ig_known_model *m, const char *path,
+			 bool was_there)
+{
+	if (p->json) {
+		print_json(m, path, was_there);
+		return;
+	}
 	printf("%s\n", path);
 	fflush(stdout);
 	if (isatty(STDOUT_FILENO))
@@ -123,7 +146,7 @@ static int pull_model(const struct pull *p, const struct ig_known_model *m, cons
 		rc = ig_check_file(path, m->n_bytes, m->sha256, &err);
 		if (rc == 0) {
 			fprintf(stderr, "%s is there already, and whole\n", m->name);
-			print_result(m, path);
+			print_result(p, m, path, true);
 			return IG_EXIT_OK;
 		}
 		if (rc == -EINTR)
@@ -137,7 +160,7 @@ static int pull_model(const struct pull *p, const struct ig_known_model *m, cons
 		rc = from_source(p, m, &m->sources[i], dir, path, &err);
 		if (rc == 0) {
 			fprintf(stderr, "%s: size and SHA-256 are right\n", m->file);
-			print_result(m, path);
+			print_result(p, m, path, false);
 			return IG_EXIT_OK;
 		}
 		if (rc == -EINTR || ig_interrupted) {
@@ -169,6 +192,8 @@ int ig_pull_main(int argc, char **argv)
 		  "attempts after the first, when they bring nothing new (default 4)", 0, 100 },
 		{ "retry-wait", 0, IG_OPT_NUMBER, &p.retry_wait_s, NULL, "SECONDS",
 		  "before the first of them; doubles each time (default 1)", 0, 600 },
+		{ "json", 0, IG_OPT_FLAG, &p.json, NULL, NULL,
+		  "print one JSON object instead of the lines for ingot.yaml" },
 		{ "help", 'h', IG_OPT_FLAG, &p.help, NULL, NULL, "print this" },
 		{ 0 },
 	};

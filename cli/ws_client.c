@@ -310,11 +310,16 @@ int ig_ws_socket(const struct ig_ws *ws)
 
 void ig_ws_idle(struct ig_ws *ws)
 {
-	if (!ws->wsi)
-		return;
-	lws_sul_schedule(ws->context, 0, &ws->tick, on_tick, 1);
-	if (lws_service(ws->context, -1) < 0)
-		end(ws, -ECONNRESET, "the event loop failed");
+	int64_t until = ig_now_ns() + (int64_t)CLOSE_WAIT_MS * 1000000;
+
+	/* a round to read, one to write what that asks for: a pong, the echo of a close */
+	for (int i = 0; ws->wsi && (i < 3 || (ws->rc && ig_now_ns() < until)); i++) {
+		lws_sul_schedule(ws->context, 0, &ws->tick, on_tick, i < 3 ? 1 : LWS_US_PER_MS);
+		if (lws_service(ws->context, i < 3 ? -1 : 0) < 0) {
+			end(ws, -ECONNRESET, "the event loop failed");
+			break;
+		}
+	}
 }
 
 int ig_ws_send(struct ig_ws *ws, const char *text, size_t len, struct ig_error *err)

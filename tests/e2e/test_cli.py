@@ -74,10 +74,77 @@ def test_run_with_options(scripted):
 
 def test_run_as_json(scripted):
     code, out, err = ingot(scripted, "run", "--json", "-t", "0", "hello")
+    answer = json.loads(out)
+    assert code == 0 and err == "" and out.count("\n") == 1
+    assert (answer["model"], answer["text"], answer["finish_reason"]) == ("tiny", SCRIPT, "stop")
+    assert answer["usage"]["output_tokens"] in (18, 19) and answer["usage"]["input_tokens"] > 0
+    assert 0 < answer["timings"]["first_token_ms"] <= answer["timings"]["total_ms"]
+    code, out, err = ingot(scripted, "run", "--json", "-t", "0", "-n", "3", "hello")
+    assert json.loads(out)["finish_reason"] == "length"
+    code, out, err = ingot(scripted, "run", "--json", "-m", "zeppelin", "hello")
+    answer = json.loads(out)
+    assert code == 1 and answer["finish_reason"] == "error" and "zeppelin" in err
+    assert answer["error"]["code"] == "model_not_found" and "zeppelin" in answer["error"]["message"]
+
+
+def test_run_shows_the_events(scripted):
+    code, out, err = ingot(scripted, "run", "--events", "-t", "0", "hello")
     events = [json.loads(line) for line in out.strip().split("\n")]
     assert code == 0 and events[0]["type"] == "response.created"
     assert events[-1]["type"] == "response.completed"
     assert "".join(e["delta"] for e in events if e["type"].endswith("text.delta")) == SCRIPT
+
+
+def test_run_with_prompt_and_input(scripted, tmp_path):
+    """`git diff | ingot run MODEL "write a message"`: the input stands below the prompt."""
+    def say(*args, text=None, **options):
+        code, out, err = ingot(scripted, "run", "-q", "-t", "0", "-n", "12", *args, text=text,
+                               **options)
+        assert code == 0, err
+        return out
+    whole = say("-m", "random", "What is this?\n\nline one\nline two")
+    assert whole != say("-m", "random", "What is this?")
+    assert say("random", "What is this?", text="line one\nline two\n") == whole
+    assert say("-m", "random", "What is this?", text="line one\nline two\n") == whole
+    # nothing in the pipe, and no pipe
+    assert say("random", "What is this?", text="") == say("-m", "random", "What is this?")
+    # a lone argument is the model where the prompt comes from a file, unless none is named so
+    path = tmp_path / "prompt"
+    path.write_text("What is this?\n\nline one\nline two\n")
+    with open(path) as f:
+        assert say("random", stdin=f) == whole
+    assert say("hello", text="x") == say("hello\n\nx")
+    # the place of a prompt may be said
+    assert say("random", "-", text="What is this?\n\nline one\nline two") == whole
+
+
+def test_run_of_a_model_twice(scripted):
+    code, out, err = ingot(scripted, "run", "-m", "tiny", "random", "hello")
+    assert code == 2 and "named twice" in err and out == ""
+
+
+def test_run_of_too_much(scripted, tmp_path):
+    path = tmp_path / "big"
+    with open(path, "wb") as f:
+        f.truncate((16 << 20) + 1)
+    with open(path) as f:
+        code, out, err = ingot(scripted, "run", "tiny", "what?", stdin=f)
+    assert code == 1 and out == "" and "larger than 16 MiB" in err
+
+
+def test_run_says_that_it_waits(scripted):
+    """A pipe that somebody left open is no reason to hang without a word."""
+    p = start_ingot(scripted, "run", "-q", "-t", "0", "tiny", "hello", stdin=subprocess.PIPE)
+    assert "waiting for standard input" in p.stderr.readline()
+    out, _ = p.communicate("", timeout=DEADLINE_S)
+    assert (p.returncode, out) == (0, SCRIPT + "\n")
+
+
+def test_run_with_a_key_that_cannot_be(scripted, tmp_path):
+    code, out, err = ingot(scripted, "run", "--api-key", "two words", "hello")
+    assert code == 1 and "API key" in err and "two" not in err
+    code, out, err = ingot(scripted, "run", "--api-key-file", str(tmp_path / "none"), "hello")
+    assert code == 1 and "No such file" in err
 
 
 def test_run_by_configuration(scripted, tmp_path):
@@ -100,7 +167,8 @@ def test_run_without_a_daemon(scripted):
 
 
 @pytest.mark.parametrize("args", [
-    ["run"], ["run", ""], ["run", "a", "b"], ["run", "--zeppelin", "a"], ["run", "-t", "hot", "a"],
+    ["run"], ["run", ""], ["run", "a", "b", "c"], ["run", "--json", "--events", "a"],
+    ["run", "--zeppelin", "a"], ["run", "-t", "hot", "a"],
     ["run", "-t", "9", "a"], ["run", "-n", "0", "a"], ["zeppelin"], ["stats", "--since", "soon"],
     ["run", "\udcff"],
 ])
@@ -112,7 +180,7 @@ def test_wrong_usage(scripted, args):
 def test_help_and_version(scripted):
     code, out, _ = ingot(scripted, "--help")
     assert code == 0
-    for command in ("run", "pull", "ps", "models", "stats", "doctor"):
+    for command in ("run", "chat", "pull", "ps", "models", "stats", "doctor"):
         assert re.search(r"^\s*%s\b" % command, out, re.M), out
         code, text, _ = ingot(scripted, command, "--help")
         assert code == 0 and command in text
@@ -166,6 +234,11 @@ def test_models(scripted):
     assert code == 0, err
     for name in ("tiny", "random", "slow", "smollm2-135m"):
         assert name in out
+    assert ingot(scripted, "models", "--names", "served") == (0, "tiny\nrandom\nslow\n", "")
+    assert ingot(scripted, "models", "--names", "known")[1].split() == ["smollm2-135m"]
+    assert ingot(scripted, "models", "--names", "others")[0] == 2
+    code, out, err = ingot(scripted, "models", "--names", "served", "--url", "http://127.0.0.1:9")
+    assert code == 1 and out == "" and err
     code, out, _ = ingot(scripted, "models", "--json")
     assert code == 0 and "smollm2-135m" in json.dumps(json.loads(out))
 

@@ -152,8 +152,51 @@ def test_large_prompt_and_answer(env, serve):
 
 
 def test_json(env, serve):
-    s = serve(answer("a", "b"))
+    s = serve(answer("a\u2028", "b\0\"\n"))
     code, out, err = run(env, s.url, "--json", "x")
+    assert (code, err) == (0, "") and out.count("\n") == 1
+    got = json.loads(out)
+    timings = got.pop("timings")
+    assert got == {"model": None, "text": "a\u2028b\0\"\n", "finish_reason": "stop",
+                   "usage": {"input_tokens": 31, "cached_tokens": 16, "output_tokens": 3}}
+    assert set(timings) == {"first_token_ms", "total_ms", "tokens_per_second"}
+
+
+def test_json_of_a_failure(env, serve):
+    """One object on standard output whatever happens once the daemon is asked."""
+    def cut(c, request):
+        c.send(created())
+        c.send(delta("half"))
+        c.socket.shutdown(socket.SHUT_RDWR)
+    code, out, err = run(env, serve(cut).url, "--json", "x")
+    got = json.loads(out)
+    assert code == 1 and (got["text"], got["finish_reason"]) == ("half", "error")
+    assert "connection was lost" in got["error"]["message"] and "connection was lost" in err
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        code, out, err = run(env, "http://127.0.0.1:%d" % s.getsockname()[1], "--json", "x")
+        assert code == 1 and json.loads(out)["finish_reason"] == "error"
+
+
+def test_json_of_an_interrupt(env, serve):
+    def handle(c, request):
+        c.send(created())
+        c.send(delta("half"))
+        c.recv(timeout=ingot.DEADLINE_S)
+        c.send(ended("incomplete", status="cancelled", n_output=2))
+    s = serve(handle)
+    p = subprocess.Popen([INGOT, "run", "--url", s.url, "--json", "x"], env=env,
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    ingot.until(lambda: s.requests, "it has asked")
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=2 * ingot.DEADLINE_S)
+    code, out, err = checked(p, out.decode(), err.decode())
+    assert code == 130 and json.loads(out)["finish_reason"] == "cancelled"
+
+
+def test_events(env, serve):
+    s = serve(answer("a", "b"))
+    code, out, err = run(env, s.url, "--events", "x")
     events = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and events[0]["type"] == "response.created"
     assert [e["delta"] for e in events if "delta" in e] == ["a", "b"]
@@ -366,7 +409,7 @@ def test_url_from_the_configuration(env, serve, tmp_path):
 @pytest.mark.parametrize("args, stdin, said", [
     (["--temprature", "1", "x"], None, "did you mean --temperature?"),
     (["--temperature", "3", "x"], None, "not within 0 … 2"),
-    (["a", "b"], None, "one prompt expected"),
+    (["a", "b", "c"], None, "in quotes"),
     ([""], None, "the prompt is empty"),
     ([], b"", "the prompt is empty"),
     ([], b"\xff\xfe", "not UTF-8"),

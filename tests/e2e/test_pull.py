@@ -224,6 +224,17 @@ def test_whole(pull, serve):
     assert p.returncode == 0 and "there already" in p.stderr and len(s.requests) == 1
 
 
+def test_json(pull, serve):
+    pull.known(url_of(serve(whole)))
+    for was_there in (False, True):
+        p = pull("--json")
+        assert arrived(pull, p)
+        got = json.loads(p.stdout)
+        assert got["path"] == os.path.realpath(pull.path) and got["was_there"] is was_there
+        assert (got["name"], got["bytes"]) == ("m", len(CONTENT))
+        assert got["sha256"] == hashlib.sha256(CONTENT).hexdigest()
+
+
 def test_resumes_after_a_cut(pull, serve):
     s = serve(cut_after(100_000), whole)
     pull.known(url_of(s))
