@@ -164,12 +164,10 @@ void ig_answer_call_leave(struct ig_answer_parser *p)
 /* This is not how a call goes on: the character that says so is looked at again. */
 static bool give_up(struct ig_answer_parser *p)
 {
-	if (p->announced) {
-		p->in_list = false;
+	if (p->announced)
 		ig_answer_call_leave(p);
-	} else {
+	else
 		ig_answer_become_text(p, false);
-	}
 	return false;
 }
 

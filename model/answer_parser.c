@@ -16,6 +16,7 @@
 #include <string.h>
 
 #define MAX_HELD (64 << 10) /* bytes that are held back; what has more is text */
+#define MAX_MARKER 16 /* longer than each */
 
 /* None has its first character a second time: a match that fails begins anew with the
  * character that broke it. */
@@ -207,7 +208,6 @@ static void on_marker(struct ig_answer_parser *p, int m)
 		ig_answer_clear(p, &p->held);
 		break;
 	case THINK_END:
-		p->may_think = false;
 		p->state = OUTSIDE;
 		p->place = AFTER_REASONING;
 		ig_answer_clear(p, &p->held);
@@ -308,20 +308,32 @@ static bool step(struct ig_answer_parser *p, char c)
 
 /* ---- feeding ------------------------------------------------------------------------------ */
 
+/* Too much is held: it goes out, but for the beginning of a marker at its end. */
+static void overflow(struct ig_answer_parser *p)
+{
+	bool reasons = p->state == REASONING || p->state == REASONING_BEGINS;
+	size_t n = reasons || p->state == OUTSIDE ? p->n_marker : 0;
+	char marker[MAX_MARKER];
+
+	memcpy(marker, p->held.data + p->held.len - n, n);
+	p->held.len -= n;
+	if (reasons) {
+		ig_answer_give(p, IG_ANSWER_REASONING, p->held.data, p->held.len);
+		ig_answer_clear(p, &p->held);
+	} else {
+		ig_answer_become_text(p, true);
+	}
+	ig_strbuf_add(&p->held, marker, n);
+	p->n_marker = n;
+}
+
 static void put(struct ig_answer_parser *p, const unsigned char *s, size_t len)
 {
 	for (size_t i = 0; i < len && is_well(p); i++) {
 		while (!step(p, (char)s[i]))
 			;
-		if (p->held.len <= MAX_HELD)
-			continue;
-		if (p->state == REASONING || p->state == REASONING_BEGINS) {
-			ig_answer_give(p, IG_ANSWER_REASONING, p->held.data, p->held.len);
-			ig_answer_clear(p, &p->held);
-			p->n_marker = 0;
-		} else {
-			ig_answer_become_text(p, true);
-		}
+		if (p->held.len > MAX_HELD)
+			overflow(p);
 	}
 }
 

@@ -76,6 +76,10 @@ static const struct sample {
 	  "C{f}A{ {\n}}E" },
 	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\ud83d \\ude00 \\ud83d\\u0041 \\uzz \\q \\u12\"}",
 	  "C{f}A{{\xef\xbf\xbd \xef\xbf\xbd \xef\xbf\xbd" "A \xef\xbf\xbdzz \\q \xef\xbf\xbd}E" },
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\u007f\\u0080\\u07FF\\u0800\\uffff\\ud800\\udc00"
+	     "\\udbff\\udfff\\ud7ff\\ud800\\ue000\\udc00x\\udfff\\ud800\\ud800\\udc00\"}",
+	  "C{f}A{{\x7f\xc2\x80\xdf\xbf\xe0\xa0\x80\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf\xed\x9f\xbf"
+	  "\xef\xbf\xbd\xee\x80\x80\xef\xbf\xbdx\xef\xbf\xbd\xef\xbf\xbd\xf0\x90\x80\x80}E" },
 	/* Names with escapes. */
 	{ H, "<tool_call>{\"n\\u0061me\": \"f\\u00fc\\/\", \"arguments\": {}}</tool_call>",
 	  "C{f\xc3\xbc/}A{{}}E" },
@@ -100,6 +104,10 @@ static const struct sample {
 	{ H, "<tool_call>\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
 	  "T{<tool_call>}C{f}A{{}}E" },
 	{ H, "<tool_call>{\"x\": <tool_call>{\"name\": \"f\"}</tool_call>", "T{<tool_call>{\"x\":}C{f}A{{}}E" },
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": nil} <tool_call>{\"x\": 1, \"name\": \"g\"}",
+	  "T{<tool_call>{\"name\": \"f\", \"arguments\": nil}}C{g}A{{}}E" },
+	{ H, "<tool_call>{\"arguments\": {\"a\": 1}}<tool_call>{\"name\": \"g\", \"arguments\": {}}",
+	  "T{<tool_call>{\"arguments\": {\"a\": 1}}}C{g}A{{}}E" },
 	/* What breaks off. */
 	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"b", "C{f}A{{\"a\": \"b}E" },
 	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": {}", "C{f}A{{\"a\": {}}E" },
@@ -112,6 +120,9 @@ static const struct sample {
 	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1</tool_call>", "C{f}A{{\"a\": 1}E" },
 	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {}}}\n</tool_call>", "C{f}A{{}}E" },
 	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {}}} x", "C{f}A{{}}ET{} x}" },
+	{ H, "<tool_call>{\"name\": \"f\"} x </tool_call>", "C{f}A{{}}ET{x </tool_call>}" },
+	{ H, "<tool_call>{\"name\": \"f\"}</tool_call></tool_call>", "C{f}A{{}}ET{</tool_call>}" },
+	{ H, "<tool_call>{\"name\": \"f\"}\n<tool_c", "C{f}A{{}}ET{<tool_c}" },
 	/* The closing tag is forgotten. */
 	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {}}\n<tool_call>{\"name\": \"g\", \"arguments\": {}}",
 	  "C{f}A{{}}EC{g}A{{}}E" },
@@ -161,6 +172,7 @@ static const struct sample {
 	{ L, "I call.<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "T{I call.}C{f}A{{}}E" },
 	{ L, "{\"name\": \"f\", \"parameters\": {}} That's it; {", "C{f}A{{}}ET{That's it; {}" },
 	{ L, "{\"name\": \"f\", \"parameters\": {}}; {\"x\": 1}", "C{f}A{{}}ET{; {\"x\": 1}}" },
+	{ L, "<|python_tag|>{\"name\": \"f\"};{\"name\": \"g\"}", "C{f}A{{}}ET{;{\"name\": \"g\"}}" },
 	{ L, "{\"name\": \"f\", \"parameters\": {}, \"x\": 1}", "C{f}A{{}}E" },
 	{ L, "{\"name\": \"Ada\", \"age\": 36}\n", "T{{\"name\": \"Ada\", \"age\": 36}\n}" },
 	{ L, "{\"name\": \"Ada\"}", "T{{\"name\": \"Ada\"}}" },
@@ -182,6 +194,11 @@ static const struct sample {
 	  "C{f}A{{}}EC{g}A{{\"]\": \"]\"}}E" },
 	{ M, "Yes. [TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}] Done.", "T{Yes.}C{f}A{{}}ET{ Done.}" },
 	{ M, "[TOOL_CALLS]{\"name\": \"f\", \"arguments\": {}}", "C{f}A{{}}E" },
+	{ M, "[TOOL_CALLS][1] [TOOL_CALLS]{\"name\": \"f\"}]", "T{[TOOL_CALLS][1]}C{f}A{{}}ET{]}" },
+	{ M, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}, 1}, {\"name\": \"g\", \"arguments\": {}}]",
+	  "C{f}A{{}}ET{1}, {\"name\": \"g\", \"arguments\": {}}]}" },
+	{ M, "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS][", "C{f}A{{}}ET{[TOOL_CALLS][}" },
+	{ M, "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]{\"name\": \"g\", \"arguments\": {}}x", "C{f}A{{}}EC{g}A{{}}ET{x}" },
 	{ M, "[TOOL_CALLS][]", "T{[TOOL_CALLS][]}" },
 	{ M, "[TOOL_CALLS][1]", "T{[TOOL_CALLS][1]}" },
 	{ M, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, 2]", "C{f}A{{}}ET{, 2]}" },
@@ -535,6 +552,39 @@ static void bounded(void **state)
 	bound(m, "[TOOL_CALLS]f[ARGS]{\"a\": \"", 'x', "\"}", true);
 }
 
+/* White space, and what may be a marker, within reasoning. */
+static void bounded_reasoning(void **state)
+{
+	static const struct ig_answer_style s = HR;
+	char *text = long_text("<think>a", ' ', 70 << 10, "b</think>c"), *got;
+	struct ig_answer_parser *p = ig_answer_parser_create(&s, true);
+	struct notes n;
+
+	got = events(&s, true, text, strlen(text), NULL, 0);
+	assert_int_equal(strlen(got), (70 << 10) + strlen("R{ab}T{c}"));
+	assert_string_equal(got + (70 << 10) + 3, "b}T{c}");
+	free(got);
+	begin_notes(&n);
+	assert_int_equal(ig_answer_parser_feed(p, text, 69 << 10, false, note, &n), 0);
+	assert_true(n.text.len > 60 << 10);
+	ig_strbuf_finish(&n.text);
+	ig_answer_parser_destroy(p);
+	free(text);
+	/* The bound lies within a marker. */
+	for (size_t k = 0; k < 12; k++) {
+		text = long_text("<think>a", ' ', (64 << 10) - k, "</think>c");
+		got = events(&s, true, text, strlen(text), NULL, 0);
+		assert_string_equal(got + strlen(got) - 5, "}T{c}");
+		free(got);
+		free(text);
+	}
+	text = long_text("a", ' ', 64 << 10, "<tool_call>{\"name\": \"f\"}</tool_call>");
+	got = events(&s, true, text, strlen(text), NULL, 0);
+	assert_string_equal(got + strlen(got) - 12, " }C{f}A{{}}E");
+	free(got);
+	free(text);
+}
+
 /* Braces by the million are only counted. */
 static void deep(void **state)
 {
@@ -553,7 +603,8 @@ int main(void)
 		cmocka_unit_test(forms),	cmocka_unit_test(pieces),
 		cmocka_unit_test(mixtures),	cmocka_unit_test(nothing_lost),
 		cmocka_unit_test(streamed),	cmocka_unit_test(soon),
-		cmocka_unit_test(bounded),	cmocka_unit_test(deep),
+		cmocka_unit_test(bounded),	cmocka_unit_test(bounded_reasoning),
+		cmocka_unit_test(deep),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
