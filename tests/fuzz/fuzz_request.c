@@ -1,7 +1,7 @@
 /*
- * fuzz_request.c: any bytes as a client's request: the first says of which kind.
- * What is accepted must be within what the engine is promised; what is refused must
- * say why, in valid UTF-8 after the copy that every error goes through.
+ * fuzz_request.c: any bytes as a client's request: the first says to which endpoint.
+ * What is accepted must be within what prep and the engine are promised; what is refused
+ * must say why, in valid UTF-8 after the copy that every error goes through.
  */
 #include "daemon/protocol/request.h"
 #include "daemon/protocol/utf8.h"
@@ -11,29 +11,57 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static ig_request_parse *const parsers[8] = {
+	ig_request_parse_ws, ig_request_parse_chat, ig_request_parse_completion,
+	ig_request_parse_create, ig_request_parse_messages, ig_request_parse_count,
+	ig_request_parse_tokenize, ig_request_parse_detokenize,
+};
+
+static void must(bool holds)
+{
+	if (!holds)
+		abort();
+}
+
+static void check_message(json_t *m)
+{
+	json_t *content = json_object_get(m, "content"), *calls = json_object_get(m, "tool_calls"), *c;
+	size_t i;
+
+	must(json_is_string(json_object_get(m, "role")));
+	must(json_is_string(content) || json_is_array(calls));
+	must(!calls || json_is_array(calls));
+	json_array_foreach(calls, i, c)
+		must(json_is_string(json_object_get(json_object_get(c, "function"), "name")));
+}
+
 static void check_accepted(const struct ig_request *r)
 {
-	struct ig_utf8 u;
-	size_t n = 0;
+	size_t n = 0, i;
+	json_t *x;
 
-	if (r->kind != IG_REQUEST_CHAT && r->kind != IG_REQUEST_CREATE)
+	if (r->kind == IG_REQUEST_CANCEL || r->kind == IG_REQUEST_STEER ||
+	    r->kind == IG_REQUEST_IGNORED)
 		return;
-	if (!(r->temperature >= 0 && r->temperature <= 2) || !(r->top_p > 0 && r->top_p <= 1) ||
-	    r->top_k < 0 || r->max_tokens < 0 || !r->n_messages)
-		abort();
-	for (size_t i = 0; i < r->n_messages; i++) {
-		const struct ig_chat_message *m = &r->messages[i];
-		if (strlen(m->content) != m->content_len || !m->role)
-			abort();
-		u = (struct ig_utf8){ 0 };
-		if (!ig_utf8_feed(&u, m->content, m->content_len) || !ig_utf8_whole(&u))
-			abort();
-	}
+	must(r->temperature >= 0 && r->temperature <= 2 && r->top_p > 0 && r->top_p <= 1);
+	must(r->top_k >= 0 && r->max_tokens >= 0 && r->n >= 1 && r->n <= IG_MAX_CHOICES);
+	must(r->n_top >= 0 && r->n_top <= 20 && (r->logprobs || !r->n_top));
+	/* a conversation or prompts; only what continues a response may bring nothing */
+	must(!r->messages != !r->n_prompts || r->kind == IG_REQUEST_CREATE);
+	must(r->n_prompts * (size_t)r->n <= IG_MAX_CHOICES);
+	json_array_foreach(r->messages, i, x)
+		check_message(x);
+	for (i = 0; i < r->n_prompts; i++)
+		for (size_t k = 0; k < r->prompts[i].n_ids; k++)
+			must(r->prompts[i].ids[k] >= 0);
+	json_array_foreach(r->tools, i, x)
+		must(json_is_string(json_object_get(json_object_get(x, "function"), "name")));
+	must(r->tool_choice < IG_TOOLS_REQUIRED || json_array_size(r->tools) > 0);
+	must((r->form == IG_OUTPUT_SCHEMA) <= (r->schema != NULL));
+	must((r->form == IG_OUTPUT_REGEX) <= (r->regex != NULL));
 	for (char **s = r->stops; s && *s; s++, n++)
-		if (!**s)
-			abort();
-	if (n > IG_MAX_STOPS || strlen(r->stream_id) > IG_MAX_STREAM_ID)
-		abort();
+		must(**s != 0);
+	must(n <= IG_MAX_STOPS && strlen(r->stream_id) <= IG_MAX_STREAM_ID);
 }
 
 static void check_refused(const struct ig_api_error *e)
@@ -41,11 +69,9 @@ static void check_refused(const struct ig_api_error *e)
 	char text[sizeof e->message];
 	struct ig_utf8 u = { 0 };
 
-	if (e->status < 400 || e->status > 599 || !e->type || !e->message[0])
-		abort();
+	must(e->status >= 400 && e->status <= 599 && e->type && e->message[0]);
 	ig_utf8_copy(text, sizeof text, e->message);
-	if (!ig_utf8_feed(&u, text, strlen(text)) || !ig_utf8_whole(&u))
-		abort();
+	must(ig_utf8_feed(&u, text, strlen(text)) && ig_utf8_whole(&u));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -55,10 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!size)
 		return 0;
-	const char *text = (const char *)data + 1;
-	int rc = data[0] & 1 ? ig_request_parse_chat(text, size - 1, &r, &e) :
-			       ig_request_parse_ws(text, size - 1, &r, &e);
-	if (rc)
+	if (parsers[data[0] & 7]((const char *)data + 1, size - 1, &r, &e))
 		check_refused(&e);
 	else
 		check_accepted(&r);
