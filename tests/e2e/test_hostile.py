@@ -1,15 +1,14 @@
-"""Bytes on the socket that no honest client sends, and clients that are slow or many."""
-import base64
+"""Bytes on the socket that no honest client sends, and clients that do not read.
+
+The rest of it: test_hostile_http.py (requests that two read in two ways), test_hostile_json.py
+(values), test_hostile_slow.py, test_hostile_many.py, and test_rfc6455.py (frames)."""
 import json
-import os
-import socket
-import struct
 import threading
-import time
 
 import pytest
 
-from daemon import DEADLINE_S, PATIENCE, read_reply, text_of, until
+from daemon import DEADLINE_S, text_of, until
+from rawsocket import TEXT, WebSocket, frame
 from tiny_model import FLOOD, SCRIPT
 
 CHAT = "/v1/chat/completions"
@@ -32,23 +31,6 @@ def test_no_length(scripted):
     still_serves(scripted)
 
 
-def test_transfer_encoding(scripted):
-    for headers in (["Transfer-Encoding: chunked"],
-                    ["Content-Length: 5", "Transfer-Encoding: chunked"],
-                    ["Transfer-Encoding: identity"]):
-        r = scripted.raw(post(headers, b"0\r\n\r\n"))
-        assert r.status == 411, (headers, r)
-    still_serves(scripted)
-
-
-@pytest.mark.parametrize("value", ["x", "-1", "1e3", "+5", "0x10", "5 5",
-                                   "99999999999999999999999"])
-def test_bad_length(scripted, value):
-    r = scripted.raw(post(["Content-Length: " + value], b"{}"), half_close=True)
-    assert r is None or r.status in (400, 411, 413), r
-    still_serves(scripted)
-
-
 def test_body_too_large(start, models):
     d = start(models.script(), {"server": {"max_body": 65536}})
     r = d.raw(post(["Content-Length: 65537"], b"{" + b" " * 100))
@@ -66,14 +48,6 @@ def test_body_that_breaks_off(scripted):
     s.sendall(post(["Content-Length: 1000"], b'{"model":'))
     s.close()
     until(lambda: scripted.metrics().sum("ingot_connections") <= before, "the connection is gone")
-    still_serves(scripted)
-
-
-def test_more_bytes_than_the_length(scripted):
-    data = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}).encode()
-    r = scripted.raw(post(["Content-Length: %d" % len(data), "Connection: close"],
-                          data + b"GARBAGE / HTTP/9\r\n\r\n"))
-    assert r is None or r.status in (200, 400)
     still_serves(scripted)
 
 
@@ -107,94 +81,7 @@ def test_no_http(scripted, data):
     still_serves(scripted)
 
 
-def test_a_slow_head_is_cut_off(scripted):
-    """A head that never ends costs one connection for a while and nobody else anything."""
-    s = scripted.connect()
-    s.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
-    s.settimeout(0.2)
-    end = time.monotonic() + 60 * PATIENCE
-    closed = False
-    while not closed and time.monotonic() < end:
-        try:
-            s.send(b"a")
-            closed = s.recv(100) == b""
-        except socket.timeout:
-            assert scripted.http("GET", "/healthz").status == 200
-        except OSError:
-            closed = True
-    assert closed, "still open after a minute"
-
-
 # ---- WebSocket frames ------------------------------------------------------------
-
-class RawWs:
-    """A WebSocket of which every byte is ours."""
-
-    def __init__(self, d, extra=b""):
-        self.s = d.connect()
-        key = base64.b64encode(os.urandom(16))
-        self.s.sendall(b"GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
-                       b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-                       b"Sec-WebSocket-Key: " + key + b"\r\n" + extra + b"\r\n")
-        data = b""
-        while b"\r\n\r\n" not in data:
-            piece = self.s.recv(1)
-            assert piece, "no handshake: %r" % data
-            data += piece
-        assert data.startswith(b"HTTP/1.1 101"), data
-
-    @staticmethod
-    def frame(opcode, payload, fin=True, masked=True, reserved=0, length=None):
-        n = len(payload) if length is None else length
-        head = bytes([(0x80 if fin else 0) | reserved << 4 | opcode])
-        mask = 0x80 if masked else 0
-        if n < 126:
-            head += bytes([mask | n])
-        elif n < 65536:
-            head += bytes([mask | 126]) + struct.pack(">H", n)
-        else:
-            head += bytes([mask | 127]) + struct.pack(">Q", n)
-        if masked:
-            key = os.urandom(4)
-            payload = bytes(b ^ key[i % 4] for i, b in enumerate(payload))
-            head += key
-        return head + payload
-
-    def send(self, *frames):
-        self.s.sendall(b"".join(frames))
-
-    def read_frame(self):
-        """(opcode, payload), or None when the connection is closed."""
-        def exactly(n):
-            data = b""
-            while len(data) < n:
-                piece = self.s.recv(n - len(data))
-                if not piece:
-                    raise EOFError
-                data += piece
-            return data
-        try:
-            a, b = exactly(2)
-            n = b & 0x7f
-            if n == 126:
-                n = struct.unpack(">H", exactly(2))[0]
-            elif n == 127:
-                n = struct.unpack(">Q", exactly(8))[0]
-            assert not b & 0x80, "a server must not mask"
-            return a & 0x0f, exactly(n)
-        except (EOFError, ConnectionResetError):
-            return None
-
-    def closing(self):
-        """Read to the end; the close code, None without one."""
-        code = None
-        while True:
-            f = self.read_frame()
-            if f is None:
-                return code
-            if f[0] == 8 and len(f[1]) >= 2:
-                code = struct.unpack(">H", f[1][:2])[0]
-
 
 CREATE = json.dumps({"type": "response.create", "model": "tiny", "input": "hi",
                      "temperature": 0}).encode()
@@ -203,9 +90,9 @@ CREATE = json.dumps({"type": "response.create", "model": "tiny", "input": "hi",
 def text_over(w):
     text = ""
     while True:
-        f = w.read_frame()
-        assert f, "closed in the middle"
-        if f[0] == 1:
+        f = w.read()
+        assert f[0] != "closed", "closed in the middle"
+        if f[0] == "text":
             e = json.loads(f[1])
             assert e["type"] != "error", e
             if e["type"] == "response.output_text.delta":
@@ -216,79 +103,47 @@ def text_over(w):
 
 def test_fragments(scripted):
     """One message in frames of a byte, a ping in between."""
-    w = RawWs(scripted)
+    w = WebSocket(scripted)
     for i, b in enumerate(CREATE):
-        w.send(w.frame(1 if i == 0 else 0, bytes([b]), fin=i == len(CREATE) - 1))
+        w.send(frame(1 if i == 0 else 0, bytes([b]), fin=i == len(CREATE) - 1))
         if i == 10:
-            w.send(w.frame(9, b"there?"))
+            w.send(frame(9, b"there?"))
     assert text_over(w) == SCRIPT
 
 
 def test_many_messages_at_once(scripted):
     """Sent before the first answer is read, in one write."""
-    w = RawWs(scripted)
-    w.send(*[w.frame(1, CREATE)] * 10)
+    w = WebSocket(scripted)
+    w.send(*[frame(1, CREATE)] * 10)
     for _ in range(10):
         assert text_over(w) == SCRIPT
 
 
 def test_message_too_large(start, models):
     d = start(models.script(), {"server": {"max_body": 65536}})
-    for frames in ([RawWs.frame(1, b" " * 70000)],
-                   [RawWs.frame(1, b" " * 1000, fin=False)] +
-                   [RawWs.frame(0, b" " * 1000, fin=False)] * 100,
-                   [RawWs.frame(1, b" " * 70000, length=1 << 62)]):
-        w = RawWs(d)
-        try:
-            w.send(*frames)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
-        assert w.closing() in (1009, 1002, None)
-    w = RawWs(d)
-    w.send(w.frame(1, CREATE + b" " * (65536 - len(CREATE) - 8)))
+    for frames in ([frame(1, b" " * 70000)],
+                   [frame(1, b" " * 1000, fin=False)] +
+                   [frame(0, b" " * 1000, fin=False)] * 100,
+                   [frame(1, b" " * 70000, length=1 << 62)]):
+        w = WebSocket(d)
+        w.send(*frames)
+        assert w.read()[:2] == ("close", 1009)
+        w.close()
+    w = WebSocket(d)
+    w.send(frame(1, CREATE + b" " * (65536 - len(CREATE) - 8)))
     assert text_over(w) == SCRIPT
     still_serves(d)
 
 
-def test_bad_utf8(scripted):
-    w = RawWs(scripted)
-    w.send(w.frame(1, b'{"type": "\xff\xfe"}'))
-    f = w.read_frame()
-    if f is not None and f[0] == 1:
-        assert json.loads(f[1])["type"] == "error"
-    else:
-        assert f is None or struct.unpack(">H", f[1][:2])[0] in (1007, 1002)
-    still_serves(scripted)
-
-
-@pytest.mark.parametrize("name, frame", [
-    ("unmasked", RawWs.frame(1, CREATE, masked=False)),
-    ("reserved bits", RawWs.frame(1, CREATE, reserved=7)),
-    ("unknown opcode", RawWs.frame(5, b"x")),
-    ("continuation of nothing", RawWs.frame(0, b"x")),
-    ("long ping", RawWs.frame(9, b"x" * 200)),
-    ("fragmented ping", RawWs.frame(9, b"x", fin=False)),
-    ("close with one byte", RawWs.frame(8, b"x")),
-    ("close with a bad code", RawWs.frame(8, struct.pack(">H", 5))),
-    ("garbage", bytes(range(255, 0, -1)) * 20),
-])
-def test_hostile_frames(scripted, name, frame):
+def test_garbage(scripted):
     """Whatever comes of the connection, the daemon lives and nothing is left behind."""
-    w = RawWs(scripted)
-    w.send(frame)
-    w.s.shutdown(socket.SHUT_WR)
-    w.closing()
-    still_serves(scripted)
-
-
-def test_bad_handshakes(scripted):
-    for extra in (b"Sec-WebSocket-Version: 8\r\n", b""):
-        s = scripted.connect()
-        s.sendall(b"GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
-                  b"Connection: Upgrade\r\n" + extra + b"\r\n")
-        s.shutdown(socket.SHUT_WR)
-        r = read_reply(s)
-        assert r is None or 400 <= r.status < 500, r
+    for data in (bytes(range(255, 0, -1)) * 20, bytes(range(256)) * 20, b"\xff" * 5000, b"\0" * 5000,
+                 b"GET / HTTP/1.1\r\n\r\n" * 100, frame(TEXT, CREATE)[:-1]):
+        w = WebSocket(scripted)
+        w.send(data)
+        w.finish()
+        w.reader.exactly(1 << 30)
+        w.close()
     still_serves(scripted)
 
 
