@@ -702,16 +702,7 @@ static void fail_probabilities(struct ig_engine *e, struct ig_flight *f)
 		if (fails)
 			fail_seq(e, s, -ENOMEM, "the device has no memory for log probabilities");
 	}
-	f->n_seqs = 0;
-	/* What a sequence is in is the step before again, if that is still under way. */
-	for (uint32_t k = 0; k < e->n_flights; k++) {
-		for (uint32_t i = 0; i < e->flights[k].n_seqs; i++) {
-			const struct ig_flight_seq *row = &e->flights[k].seqs[i];
-
-			row->seq->n_rows = row->n_rows;
-			row->seq->logit_index = row->logit_index;
-		}
-	}
+	f->n_seqs = 0; /* the step before it, if one is under way, lands before another is built */
 }
 
 /* Drop flight i from those under way; its arrays are used again. */
