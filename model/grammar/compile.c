@@ -347,21 +347,27 @@ static bool goes_round(const struct ig_grammar *g, uint32_t r, uint8_t *seen, un
 	return false;
 }
 
-static int find_firsts(struct ig_compiling *c, struct ig_grammar *g)
+static int check_rounds(struct ig_compiling *c, const struct ig_grammar *g)
 {
 	uint8_t *seen = calloc(g->n_rules, 1);
-	bool changed = true, round = false;
+	bool round = false;
 
-	g->firsts = calloc(g->n_rules, sizeof *g->firsts);
-	if (!seen || !g->firsts) {
-		free(seen);
+	if (!seen)
 		return -ENOMEM;
-	}
 	for (uint32_t r = 0; r < g->n_rules && !round; r++)
 		round = goes_round(g, r, seen, 0);
 	free(seen);
-	if (round)
-		return ig_fail(c->err, -EINVAL, "$ref leads back to itself without a value between");
+	return round ? ig_fail(c->err, -EINVAL, "$ref leads back to itself without a value between") :
+		       0;
+}
+
+static int find_firsts(struct ig_grammar *g)
+{
+	bool changed = true;
+
+	g->firsts = calloc(g->n_rules, sizeof *g->firsts);
+	if (!g->firsts)
+		return -ENOMEM;
 	for (uint32_t r = 0; r < g->n_rules; r++) {
 		uint32_t s = g->starts[r];
 		for (uint32_t i = g->a.range_at[s]; i < g->a.range_at[s + 1]; i++)
@@ -432,10 +438,10 @@ static int finish_grammar(struct ig_compiling *c, struct ig_grammar *g)
 {
 	int rc;
 
-	if ((rc = link_rules(c, g)) || (rc = find_needs(c, g)))
+	if ((rc = link_rules(c, g)) || (rc = check_rounds(c, g)) || (rc = find_needs(c, g)))
 		return rc;
 	prune(g);
-	if ((rc = find_firsts(c, g)) || (rc = find_flags(g)) || (rc = find_classes(g)))
+	if ((rc = find_firsts(g)) || (rc = find_flags(g)) || (rc = find_classes(g)))
 		return rc;
 	g->bytes = sizeof *g + g->a.n_states * (size_t)20 +
 		   g->a.range_at[g->a.n_states] * sizeof *g->a.ranges +

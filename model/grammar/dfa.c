@@ -59,6 +59,8 @@ static bool next_range(struct cursor *c, unsigned *lo, unsigned *hi, uint32_t *c
 
 static struct cursor cursor_at(const struct ig_dfa *d, const uint32_t *classes, uint32_t s)
 {
+	if (!d->ranges) /* no state has one */
+		return (struct cursor){ .classes = classes };
 	return (struct cursor){ d->ranges + d->range_at[s], d->ranges + d->range_at[s + 1],
 				classes };
 }

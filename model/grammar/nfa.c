@@ -327,7 +327,7 @@ static int state_of_set(struct making *m, uint32_t *state)
 	for (i = hash & m->mask; m->slots[i]; i = (i + 1) & m->mask) {
 		const struct subset *s = &m->subsets[m->slots[i] - 1];
 		if (s->hash == hash && s->n == m->n_set &&
-		    !memcmp(m->members + s->at, m->set, s->n * sizeof *m->set)) {
+		    (!s->n || !memcmp(m->members + s->at, m->set, s->n * sizeof *m->set))) {
 			*state = m->slots[i] - 1;
 			return 0;
 		}
@@ -341,7 +341,8 @@ static int state_of_set(struct making *m, uint32_t *state)
 		if ((rc = grow((void **)&m->members, &m->cap_members, m->cap_members,
 			       sizeof *m->members)))
 			return rc;
-	memcpy(m->members + m->n_members, m->set, m->n_set * sizeof *m->set);
+	if (m->n_set)
+		memcpy(m->members + m->n_members, m->set, m->n_set * sizeof *m->set);
 	m->subsets[m->n_subsets] = (struct subset){ m->n_members, m->n_set, hash };
 	m->n_members += m->n_set;
 	m->slots[i] = m->n_subsets + 1;
@@ -459,7 +460,8 @@ static int add_state(struct making *m)
 	d->range_at[d->n_states] = m->n_ranges;
 	d->symbol_at[d->n_states] = m->n_symbols;
 	m->n_set = s->n;
-	memcpy(m->set, m->members + s->at, s->n * sizeof *m->set);
+	if (s->n)
+		memcpy(m->set, m->members + s->at, s->n * sizeof *m->set);
 	d->accepts[d->n_states] = set_accepts(m);
 
 	for (lo = 0; lo < 256;) {

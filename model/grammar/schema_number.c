@@ -132,9 +132,11 @@ static void digits(struct ig_schema *x, const struct range *r, const struct stat
 	for (unsigned k = 0; k < 4; k++) {
 		bool like_lo = k & 1, like_hi = k & 2;
 		uint32_t node = from->node[like_lo][like_hi];
+		if (!node)
+			continue;
 		char lo = like_lo ? digit_of(r->lo, part, i) : '0';
 		char hi = like_hi ? digit_of(r->hi, part, i) : '9';
-		for (char c = lo > least ? lo : least; node && c <= hi; c++) {
+		for (char c = lo > least ? lo : least; c <= hi; c++) {
 			bool still_lo = like_lo && c == lo, still_hi = like_hi && c == hi;
 			uint32_t *next = &to->node[still_lo][still_hi];
 			if (!*next)
