@@ -21,6 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 # pkg-config's name: (the library, its headers below /usr/include or its multiarch folder)
 LIBRARIES = {
+    "libedit": ("edit", ["histedit.h"]),
     "yaml-0.1": ("yaml", ["yaml.h"]),
     "jansson": ("jansson", ["jansson.h", "jansson_config.h"]),
     "sqlite3": ("sqlite3", ["sqlite3.h", "sqlite3ext.h"]),
