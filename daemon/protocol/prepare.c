@@ -185,6 +185,7 @@ static int make_prompts(struct ig_job *j)
 		int rc = r->messages ? render(j, &p->prompts[i]) :
 				       tokenize(j, &r->prompts[i], &p->prompts[i]);
 		if (!rc && r->warm_up && !p->prompts[i].n) {
+			ig_ids_finish(&p->prompts[i]);
 			p->n_prompts = 0; /* nothing to read ahead */
 			return 0;
 		}

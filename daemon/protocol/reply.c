@@ -341,6 +341,7 @@ static struct ig_part *part_new(struct ig_call *c, enum ig_part_kind kind)
 
 struct feed {
 	struct ig_call *call;
+	bool last;
 	bool failed;
 };
 
@@ -355,8 +356,11 @@ static void on_event(void *ctx, const struct ig_answer_event *e)
 	if (f->failed)
 		return;
 	if (e->kind == IG_ANSWER_CALL_END) {
-		if (p)
-			p->done = p->whole = true;
+		/* The end of all that was said ends a call, too. */
+		if (p) {
+			p->done = true;
+			p->whole = !f->last;
+		}
 		return;
 	}
 	if (!p || p->kind != kind || p->done || e->kind == IG_ANSWER_CALL)
@@ -377,7 +381,7 @@ static void on_event(void *ctx, const struct ig_answer_event *e)
 /* Text of the model, any cut; last: there will be no more. */
 static bool feed(struct ig_call *c, const char *text, size_t len, bool last)
 {
-	struct feed f = { .call = c };
+	struct feed f = { .call = c, .last = last };
 
 	if (c->parser)
 		return !ig_answer_parser_feed(c->parser, text, len, last, on_event, &f) && !f.failed;
@@ -395,8 +399,13 @@ static void place_notes(struct ig_call *c, size_t n_parts_before, size_t len_bef
 	if (!p || (c->n_parts == n_parts_before && p->text.len == len_before))
 		return; /* held back: whose they are is not known yet */
 	if (p->kind == IG_PART_TEXT) {
+		/* The last tokens that so much text is of: before it there may be a marker. */
+		size_t first = c->n_placed;
+		for (uint64_t n = 0; n < p->text.len && first > c->first_unplaced; first--)
+			n += c->notes[first - 1].text_end -
+			     (first > 1 ? c->notes[first - 2].text_end : 0);
 		if (!p->end_note)
-			p->first_note = c->first_unplaced;
+			p->first_note = first;
 		p->end_note = c->n_placed;
 	}
 	c->first_unplaced = c->n_placed;

@@ -231,7 +231,7 @@ static json_t *strings_of(const struct item *it, const char *type, const char *c
 /* Parts in their one spelling: type and text. */
 static json_t *parts_of(json_t *content, const char *type)
 {
-	json_t *list = json_array(), *part;
+	json_t *list = json_array(), *part = NULL;
 	size_t i;
 
 	if (json_is_string(content))

@@ -219,7 +219,8 @@ static int64_t reasoning_tokens(const struct ig_reply *r, int64_t n_output)
 	if (!thought || !c->n_bytes)
 		return 0;
 	double share = thought < c->n_bytes ? (double)thought / (double)c->n_bytes : 1;
-	return (int64_t)((double)n_output * share + 0.5);
+	int64_t n = (int64_t)((double)n_output * share + 0.5);
+	return n ? n : 1;
 }
 
 static void usage(struct ig_reply *r, struct ig_strbuf *out)

@@ -1,0 +1,272 @@
+/*
+ * test_kept.c: finished responses: found, continued, forked, listed, dropped; the bounds
+ * on their number and bytes hold, whatever holds on to what.
+ */
+#include "daemon/protocol/kept.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MANY 1000000
+#define ROOM (64 << 20)
+
+static json_t *list_of(const char *text)
+{
+	json_t *v = text ? json_loads(text, 0, NULL) : NULL;
+
+	assert_true(!text || v);
+	return v;
+}
+
+/* Keep one whose texts are its id; size: bytes of its message. */
+static int add(struct ig_kept_store *s, const char *id, const char *previous, const void *connection,
+	       const char *lane, size_t size)
+{
+	char *filler = calloc(1, size + 1);
+	struct ig_kept_spec spec = { .id = id, .owner = "me", .stored = !lane, .connection = connection,
+				     .lane = lane, .previous_id = previous, .text = lane ? NULL : id };
+
+	memset(filler, 'x', size);
+	spec.messages = json_pack("[{s:s, s:s+}]", "role", "user", "content", id, filler);
+	spec.answer = json_pack("[{s:s, s:s}]", "role", "assistant", "content", id);
+	spec.input = json_pack("[{s:s}]", "in", id);
+	spec.output = json_pack("[{s:s}]", "out", id);
+	spec.history = previous ? list_of("[{\"role\":\"user\",\"content\":\"history\"}]") : NULL;
+	int rc = ig_kept_add(s, &spec);
+	/* the store has references of its own */
+	json_decref(spec.messages);
+	json_decref(spec.answer);
+	json_decref(spec.input);
+	json_decref(spec.output);
+	json_decref(spec.history);
+	free(filler);
+	return rc;
+}
+
+/* "a,b,c": the texts of a list, by one of these members. */
+static void expect_texts(json_t *list, const char *want)
+{
+	static const char *const keys[] = { "content", "in", "out" };
+	char text[400] = "";
+	size_t i;
+	json_t *v;
+
+	assert_non_null(list);
+	json_array_foreach(list, i, v)
+		for (size_t k = 0; k < 3; k++)
+			if (json_object_get(v, keys[k]))
+				snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s",
+					 *text ? "," : "", json_string_value(json_object_get(v, keys[k])));
+	assert_string_equal(text, want);
+	json_decref(list);
+}
+
+static void test_line(void **state)
+{
+	struct ig_kept_store *s = ig_kept_store_create(MANY, ROOM);
+
+	assert_int_equal(add(s, "a", NULL, NULL, NULL, 0), 0);
+	assert_int_equal(add(s, "b", "a", NULL, NULL, 0), 0);
+	/* two that continue one, and a third behind one of them */
+	assert_int_equal(add(s, "c1", "b", NULL, NULL, 0), 0);
+	assert_int_equal(add(s, "c2", "b", NULL, NULL, 0), 0);
+	assert_int_equal(add(s, "d", "c1", NULL, NULL, 0), 0);
+	struct ig_kept *d = ig_kept_find(s, "d", "me", NULL), *c2 = ig_kept_find(s, "c2", "me", NULL);
+	expect_texts(ig_kept_messages(d), "a,a,b,b,c1,c1,d,d");
+	expect_texts(ig_kept_messages(c2), "a,a,b,b,c2,c2");
+	expect_texts(ig_kept_input(d), "a,a,b,b,c1,c1,d");
+	expect_texts(ig_kept_input(ig_kept_find(s, "a", "me", NULL)), "a");
+	assert_string_equal(ig_kept_text(d), "d");
+	/* what forks share is the same values, and nobody can grow another's list */
+	json_t *x = ig_kept_messages(d), *y = ig_kept_messages(c2);
+	assert_ptr_equal(json_array_get(x, 2), json_array_get(y, 2));
+	json_array_append_new(x, json_null());
+	assert_int_equal(json_array_size(y), 6);
+	json_decref(x);
+	json_decref(y);
+	expect_texts(ig_kept_messages(c2), "a,a,b,b,c2,c2");
+	/* a parent goes, its children do not */
+	uint64_t before = ig_kept_bytes(s);
+	ig_kept_drop(s, ig_kept_find(s, "b", "me", NULL));
+	assert_null(ig_kept_find(s, "b", "me", NULL));
+	assert_int_equal(ig_kept_count(s), 4);
+	assert_true(ig_kept_bytes(s) < before && before - ig_kept_bytes(s) < 10); /* its text */
+	expect_texts(ig_kept_messages(ig_kept_find(s, "d", "me", NULL)), "a,a,b,b,c1,c1,d,d");
+	/* and one that was to be continued when it went: its history stands in */
+	assert_int_equal(add(s, "e", "b", NULL, NULL, 0), 0);
+	expect_texts(ig_kept_messages(ig_kept_find(s, "e", "me", NULL)), "history,e,e");
+	/* with the last child its line goes too */
+	static const char *const rest[] = { "a", "c1", "c2", "d", "e" };
+	for (size_t i = 0; i < 5; i++)
+		ig_kept_drop(s, ig_kept_find(s, rest[i], "me", NULL));
+	assert_int_equal(ig_kept_count(s), 0);
+	assert_int_equal(ig_kept_bytes(s), 0);
+	ig_kept_store_destroy(s);
+}
+
+static void test_whose(void **state)
+{
+	struct ig_kept_store *s = ig_kept_store_create(MANY, ROOM);
+	int one, other;
+
+	add(s, "a", NULL, NULL, NULL, 0);
+	add(s, "b", NULL, &one, "", 0);
+	assert_non_null(ig_kept_find(s, "a", "me", &other));
+	assert_null(ig_kept_find(s, "a", "you", NULL));
+	assert_null(ig_kept_find(s, "a", "", NULL));
+	assert_null(ig_kept_find(s, "ab", "me", NULL));
+	/* a connection's are its own, and are not to be fetched */
+	assert_non_null(ig_kept_find(s, "b", "me", &one));
+	assert_null(ig_kept_find(s, "b", "me", &other));
+	assert_null(ig_kept_find(s, "b", "me", NULL));
+	assert_null(ig_kept_find(s, "b", "you", &one));
+	assert_null(ig_kept_find_stored(s, "b", "me"));
+	assert_non_null(ig_kept_find_stored(s, "a", "me"));
+	assert_string_equal(ig_kept_text(ig_kept_find(s, "b", "me", &one)), "");
+	/* neither stored nor anybody's: nothing to do */
+	struct ig_kept_spec spec = { .id = "c", .owner = "me" };
+	assert_int_equal(ig_kept_add(s, &spec), 0);
+	assert_int_equal(ig_kept_count(s), 2);
+	ig_kept_store_destroy(s);
+}
+
+static void test_lanes(void **state)
+{
+	struct ig_kept_store *s = ig_kept_store_create(MANY, ROOM);
+	int one, other;
+
+	add(s, "a1", NULL, &one, "", 0);
+	add(s, "b1", NULL, &one, "b", 0);
+	add(s, "x", NULL, &other, "", 0);
+	/* each lane has its latest */
+	add(s, "a2", "a1", &one, "", 0);
+	assert_null(ig_kept_find(s, "a1", "me", &one));
+	expect_texts(ig_kept_messages(ig_kept_find(s, "a2", "me", &one)), "a1,a1,a2,a2");
+	assert_non_null(ig_kept_find(s, "b1", "me", &one));
+	/* one that is stored is the lane's latest too, and stays when another comes */
+	struct ig_kept_spec spec = { .id = "a3", .owner = "me", .stored = true, .connection = &one,
+				     .lane = "", .previous_id = "a2", .text = "t" };
+	assert_int_equal(ig_kept_add(s, &spec), 0);
+	assert_null(ig_kept_find(s, "a2", "me", &one));
+	expect_texts(ig_kept_messages(ig_kept_find(s, "a3", "me", NULL)), "a1,a1,a2,a2");
+	add(s, "a4", "a3", &one, "", 0);
+	assert_non_null(ig_kept_find(s, "a3", "me", &other));
+	assert_int_equal(ig_kept_count(s), 4);
+	/* only the lane's own latest is let go */
+	ig_kept_drop_of_lane(s, &one, "b", "a4");
+	ig_kept_drop_of_lane(s, &other, "", "a4");
+	ig_kept_drop_of_lane(s, &one, "", "a3");
+	ig_kept_drop_of_lane(s, NULL, "", "a3");
+	assert_int_equal(ig_kept_count(s), 4);
+	ig_kept_drop_of_lane(s, &one, "", "a4");
+	assert_null(ig_kept_find(s, "a4", "me", &one));
+	ig_kept_drop_connection(s, &one);
+	assert_null(ig_kept_find(s, "b1", "me", &one));
+	assert_non_null(ig_kept_find(s, "x", "me", &other));
+	assert_int_equal(ig_kept_count(s), 2);
+	ig_kept_store_destroy(s);
+}
+
+static void test_count(void **state)
+{
+	struct ig_kept_store *s = ig_kept_store_create(3, ROOM);
+
+	add(s, "a", NULL, NULL, NULL, 0);
+	add(s, "b", NULL, NULL, NULL, 0);
+	add(s, "c", NULL, NULL, NULL, 0);
+	assert_non_null(ig_kept_find(s, "a", "me", NULL)); /* used: b is the oldest now */
+	add(s, "d", NULL, NULL, NULL, 0);
+	assert_int_equal(ig_kept_count(s), 3);
+	assert_null(ig_kept_find(s, "b", "me", NULL));
+	assert_non_null(ig_kept_find(s, "c", "me", NULL));
+	assert_non_null(ig_kept_find(s, "d", "me", NULL));
+	assert_null(ig_kept_find(s, "a", "you", NULL)); /* that was no use of it */
+	ig_kept_store_limit(s, 2, ROOM);
+	assert_null(ig_kept_find(s, "a", "me", NULL));
+	assert_int_equal(ig_kept_count(s), 2);
+	ig_kept_store_limit(s, 0, ROOM);
+	assert_int_equal(ig_kept_count(s), 0);
+	assert_int_equal(add(s, "e", NULL, NULL, NULL, 0), -ENOSPC);
+	assert_int_equal(ig_kept_bytes(s), 0);
+	ig_kept_store_destroy(s);
+}
+
+static void test_bytes(void **state)
+{
+	struct ig_kept_store *s = ig_kept_store_create(MANY, 100000);
+	char id[32], previous[32];
+
+	/* a line of which only the last is of use holds all of it, and that counts */
+	for (int i = 0; i < 50; i++) {
+		snprintf(id, sizeof id, "r%d", i);
+		snprintf(previous, sizeof previous, "r%d", i - 1);
+		assert_int_equal(add(s, id, i ? previous : NULL, NULL, NULL, 1000), 0);
+		assert_true(ig_kept_bytes(s) <= 100000);
+		struct ig_kept *k = ig_kept_find(s, previous, "me", NULL);
+		if (k)
+			ig_kept_drop(s, k);
+	}
+	assert_int_equal(ig_kept_count(s), 1);
+	assert_true(ig_kept_bytes(s) > 50000);
+	/* something large: the line goes, whole */
+	assert_int_equal(add(s, "large", NULL, NULL, NULL, 90000), 0);
+	assert_null(ig_kept_find(s, "r49", "me", NULL));
+	assert_true(ig_kept_bytes(s) > 90000 && ig_kept_bytes(s) <= 100000);
+	assert_int_equal(add(s, "larger", NULL, NULL, NULL, 100000), -ENOSPC);
+	assert_non_null(ig_kept_find(s, "large", "me", NULL));
+	/* many small ones: as many as fit */
+	for (int i = 0; i < 1000; i++) {
+		snprintf(id, sizeof id, "s%d", i);
+		assert_int_equal(add(s, id, NULL, NULL, NULL, 10), 0);
+		assert_true(ig_kept_bytes(s) <= 100000);
+	}
+	assert_true(ig_kept_count(s) > 20 && ig_kept_count(s) < 200);
+	assert_non_null(ig_kept_find(s, "s999", "me", NULL));
+	assert_null(ig_kept_find(s, "s0", "me", NULL));
+	ig_kept_store_limit(s, MANY, 1);
+	assert_int_equal(ig_kept_bytes(s), 0);
+	ig_kept_store_destroy(s);
+}
+
+static void test_many(void **state)
+{
+	struct ig_kept_store *s = ig_kept_store_create(MANY, ROOM);
+	char id[32];
+
+	for (int i = 0; i < 5000; i++) {
+		snprintf(id, sizeof id, "r%d", i);
+		assert_int_equal(add(s, id, NULL, NULL, NULL, 0), 0);
+	}
+	for (int i = 0; i < 5000; i += 2) {
+		snprintf(id, sizeof id, "r%d", i);
+		ig_kept_drop(s, ig_kept_find(s, id, "me", NULL));
+	}
+	for (int i = 0; i < 5000; i++) {
+		snprintf(id, sizeof id, "r%d", i);
+		assert_int_equal(!ig_kept_find(s, id, "me", NULL), i % 2 == 0);
+	}
+	/* a long line is freed without a deep stack */
+	for (int i = 0; i < 20000; i++) {
+		char previous[32];
+		snprintf(id, sizeof id, "l%d", i);
+		snprintf(previous, sizeof previous, "l%d", i - 1);
+		assert_int_equal(add(s, id, i ? previous : NULL, NULL, NULL, 0), 0);
+	}
+	ig_kept_store_destroy(s);
+	ig_kept_store_destroy(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_line), cmocka_unit_test(test_whose), cmocka_unit_test(test_lanes),
+		cmocka_unit_test(test_count), cmocka_unit_test(test_bytes), cmocka_unit_test(test_many),
+	};
+	return cmocka_run_group_tests_name("kept responses", tests, NULL, NULL);
+}
