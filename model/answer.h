@@ -18,7 +18,8 @@ enum ig_call_form {
 	IG_CALLS_NONE, /* the template knows no tools */
 	IG_CALLS_HERMES, /* <tool_call>{"name": …, "arguments": {…}}</tool_call> (Qwen too) */
 	IG_CALLS_LLAMA3, /* {"name": …, "parameters": {…}}, after <|python_tag|> or alone */
-	IG_CALLS_MISTRAL, /* [TOOL_CALLS][{"name": …, "arguments": {…}}, …] or [TOOL_CALLS]name[ARGS]{…} */
+	/* [TOOL_CALLS][{"name": …, "arguments": {…}}, …] or [TOOL_CALLS]name[ARGS]{…} */
+	IG_CALLS_MISTRAL,
 };
 const char *ig_call_form_name(enum ig_call_form f); /* "hermes" … */
 

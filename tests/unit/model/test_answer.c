@@ -67,9 +67,10 @@ static void calls(void **state)
 {
 	is_style("{{ messages[0].content }}", NULL, FORM(NONE));
 	/* One after the other, in one string, with quotes escaped, in several tags, joined. */
-	is_style("{{- '<tool_call>\\n{\"name\": \"' + n + '\", \"arguments\": ' }}", NULL, FORM(HERMES));
-	is_style("{{- \"within <tool_call></tool_call>:\\n<tool_call>\\n{\\\"name\\\": <f>\" }}", NULL,
+	is_style("{{- '<tool_call>\\n{\"name\": \"' + n + '\", \"arguments\": ' }}", NULL,
 		 FORM(HERMES));
+	is_style("{{- \"within <tool_call></tool_call>:\\n<tool_call>\\n{\\\"name\\\": <f>\" }}",
+		 NULL, FORM(HERMES));
 	is_style("{{- '\n<tool_call>\n' -}}\n{{- '{\"name\": ' }}", NULL, FORM(HERMES));
 	is_style("{{ \"<tool_call>\\n\"\n ~ \"{\\\"name\\\": \" }}", NULL, FORM(HERMES));
 	/* The same tag, and something else in it. */
@@ -83,12 +84,12 @@ static void calls(void **state)
 	is_style("<tool_call>{\"name", NULL, FORM(NONE));
 	is_style("<tool_call>{\"name\"", NULL, FORM(HERMES));
 	/* Llama's is told by its turns and both keys. */
-	is_style("<|start_header_id|>{{ '{\"name\": \"' + n + '\", ' }}{{ '\"parameters\": ' }}", NULL,
-		 FORM(LLAMA3));
+	is_style("<|start_header_id|>{{ '{\"name\": \"' + n + '\", ' }}{{ '\"parameters\": ' }}",
+		 NULL, FORM(LLAMA3));
 	is_style("{{ '{\"name\": \"' + n + '\", ' }}{{ '\"parameters\": ' }}", NULL, FORM(NONE));
 	is_style("<|start_header_id|>{{ '\"parameters\": ' }}", NULL, FORM(NONE));
-	is_style("<|start_header_id|>{{ '{\"name\": \"' }}{{ '\"parameters\": ' }}<function=x>", NULL,
-		 FORM(NONE));
+	is_style("<|start_header_id|>{{ '{\"name\": \"' }}{{ '\"parameters\": ' }}<function=x>",
+		 NULL, FORM(NONE));
 	is_style("<|start_header_id|>{{ '{\"name\": \"' }}{{ '\"parameters\": ' }}"
 		 "{{ '<tool_call>{\"name\": ' }}", NULL, FORM(HERMES));
 	is_style("{{ '[TOOL_CALLS][' }}", NULL, FORM(MISTRAL));
@@ -111,7 +112,8 @@ static void reasoning(void **state)
 
 	is_style("{{ m.split('</think>')[-1] if m }}", NULL, may);
 	is_style("<think>", NULL, FORM(NONE));
-	is_style("{{ '</think>' if 0 }}{% if add_generation_prompt %}a<think>\n{% endif %}", NULL, opens);
+	is_style("{{ '</think>' if 0 }}{% if add_generation_prompt %}a<think>\n{% endif %}", NULL,
+		 opens);
 	is_style("{{ '</think>' if 0 }}a<think>\\n", NULL, may);
 	is_style("{{ '</think>' if 0 }}<think>", NULL, opens);
 	is_style("{{ '</think>' if 0 }}<think>x", NULL, may);
@@ -129,8 +131,10 @@ static void prompted(void **state)
 		bool opens;
 	} prompts[] = {
 		{ "<|im_start|>assistant\n<think>\n", true }, { "<think>", true },
-		{ "<think> \n\n\t", true }, { "<think>\n\n</think>\n\n", false }, { "think>", false },
-		{ "", false }, { "<think>a", false }, { "hello hello hello hello hello hello hello hello "
+		{ "<think> \n\n\t", true }, { "<think>\n\n</think>\n\n", false },
+		{ "think>", false },
+		{ "", false }, { "<think>a", false }, { "hello hello hello hello hello hello "
+		  "hello hello "
 		"hello hello hello hello <think>\n", true },
 	};
 	struct ig_answer_style s = { .reasoning = true };
@@ -139,8 +143,8 @@ static void prompted(void **state)
 	open_world(&x, "{{ 'x' }}", NULL);
 	for (size_t i = 0; i < sizeof prompts / sizeof prompts[0]; i++) {
 		struct ig_ids ids = { 0 };
-		assert_int_equal(ig_tokenizer_encode(x.t, prompts[i].text, strlen(prompts[i].text), true,
-						     1000, &ids), 0);
+		assert_int_equal(ig_tokenizer_encode(x.t, prompts[i].text, strlen(prompts[i].text),
+						     true, 1000, &ids), 0);
 		s.opens_reasoning = !prompts[i].opens;
 		ig_answer_style_prompted(&s, x.t, ids.ids, ids.n);
 		if (s.opens_reasoning != prompts[i].opens)

@@ -23,10 +23,13 @@
 #define N_VOCAB 1500
 
 static const char tools_text[] =
-	"[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"parameters\": {\"type\": "
-	"\"object\", \"properties\": {\"place\": {\"enum\": [\"Rome\", \"\xc5\x81\xc3\xb3" "d\xc5\xba\"]}, "
+	"[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"parameters\": "
+		"{\"type\": "
+	"\"object\", \"properties\": {\"place\": {\"enum\": [\"Rome\", \"\xc5\x81\xc3\xb3" "d\xc5"
+		"\xba\"]}, "
 	"\"days\": {\"type\": \"boolean\"}}, \"required\": [\"place\"], \"additionalProperties\": "
-	"false}}}, {\"type\": \"function\", \"function\": {\"name\": \"now\", \"parameters\": {\"type\": "
+	"false}}}, {\"type\": \"function\", \"function\": {\"name\": \"now\", \"parameters\": "
+		"{\"type\": "
 	"\"object\", \"properties\": {}, \"additionalProperties\": false}}}]";
 
 static const struct ig_answer_style styles[] = {
@@ -223,8 +226,10 @@ static void trained(void **state)
 	lets_through(&styles[1], TAG(NOW), false);
 	lets_through(&styles[1], "</think>\n\n" TAG(NOW), true);
 	lets_through(&styles[2], "{\"name\": \"now\", \"parameters\": {}}", true);
-	lets_through(&styles[2], "{\"name\": \"now\", \"parameters\": {}}; {\"name\": \"get_weather\", "
-				 "\"parameters\": {\"place\": \"\xc5\x81\xc3\xb3" "d\xc5\xba\"}}", true);
+	lets_through(&styles[2],
+		"{\"name\": \"now\", \"parameters\": {}}; {\"name\": \"get_weather\", "
+				 "\"parameters\": {\"place\": \"\xc5\x81\xc3\xb3" "d\xc5\xba\"}}",
+		     true);
 	lets_through(&styles[2], "{\"name\": \"then\", \"parameters\": {}}", false);
 	lets_through(&styles[3], "[TOOL_CALLS][" ROME ", " NOW "]", true);
 	lets_through(&styles[3], "[TOOL_CALLS][]", false);
@@ -238,14 +243,16 @@ static void trained(void **state)
 /* Whose schema can't be held. */
 static void refused(void **state)
 {
-	json_t *bad = json_loads("[{\"function\": {\"name\": \"f\"}}, {\"function\": {\"name\": \"g\", "
-				 "\"parameters\": {\"properties\": {\"a\": {\"type\": \"nothing\"}}}}}]", 0,
+	json_t *bad = json_loads("[{\"function\": {\"name\": \"f\"}}, {\"function\": {\"name\": "
+		"\"g\", "
+				 "\"parameters\": {\"properties\": {\"a\": {\"type\": "
+				"\"nothing\"}}}}}]", 0,
 				 NULL);
 	struct ig_grammar *g;
 	struct ig_error err;
 
-	assert_int_equal(ig_answer_calls_grammar(&styles[0], tokenizer, cache, bad, NULL, true, &g, &err),
-			 -EINVAL);
+	assert_int_equal(ig_answer_calls_grammar(&styles[0], tokenizer, cache, bad, NULL, true, &g,
+						 &err), -EINVAL);
 	assert_memory_equal(err.text, "tools[1].function.parameters: ", 30);
 	assert_non_null(strstr(err.text, "a"));
 	assert_non_null(strstr(err.text, "nothing"));

@@ -118,8 +118,8 @@ static int parse(void *arg)
 	if (!p)
 		return -ENOMEM;
 	for (size_t at = 0; at < len && !rc; at += 50)
-		rc = ig_answer_parser_feed(p, text + at, len - at < 50 ? len - at : 50, len - at <= 50,
-					   on_event, &seen);
+		rc = ig_answer_parser_feed(p, text + at, len - at < 50 ? len - at : 50,
+					   len - at <= 50, on_event, &seen);
 	if (rc) { /* and so it stays */
 		struct seen before = seen;
 		assert_int_equal(ig_answer_parser_feed(p, "x", 1, true, on_event, &seen), -ENOMEM);
@@ -140,7 +140,8 @@ static void parsing(void **state)
 	memset(fill, 'x', sizeof fill - 1);
 	fill[sizeof fill - 1] = 0;
 	snprintf(text, sizeof text,
-		 "<think>%s</think>%s<tool_call>{\"arguments\": {\"%s\": 1}, \"name\": \"f\"}</tool_call>"
+		 "<think>%s</think>%s<tool_call>{\"arguments\": {\"%s\": 1}, \"name\": \"f\"}"
+		"</tool_call>"
 		 "<tool_call>{\"name\": \"f\", \"arguments\": {\"%s\": 1}}</tool_call>"
 		 "<tool_call>{\"%s\": 1, \"name\": \"f\", \"arguments\": \"{}\"}</tool_call>",
 		 fill, fill, fill, fill, fill);
@@ -166,7 +167,8 @@ static void sources(void **state)
 {
 	struct ig_answer_style s = { .calls = IG_CALLS_LLAMA3 };
 
-	tools = json_loads("[{\"function\": {\"name\": \"a_name_that_takes_more_room_than_a_first_piece_"
+	tools = json_loads("[{\"function\": {\"name\": "
+		"\"a_name_that_takes_more_room_than_a_first_piece_"
 			   "of_a_string_has_got_in_it\"}}, {\"function\": {\"name\": \"g\", "
 			   "\"parameters\": {}}}]", 0, NULL);
 	assert_non_null(tools);
