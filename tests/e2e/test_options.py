@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import sqlite3
+import ssl
 import subprocess
 import sys
 import time
@@ -17,11 +18,12 @@ import time
 import pytest
 
 from conftest import Starter, configuration
-from daemon import BUILD, DEADLINE_S, clean_env, merged, read_reply, text_of, until
+from daemon import BUILD, DEADLINE_S, Daemon, clean_env, merged, read_reply, text_of, until
 from test_cli import CATALOG, ingot
 from test_engine import instruction_sets
 from test_hostile import CHAT, post, slow_reader
 from test_ledger import rows, until_rows
+from test_security import add_key, bearer, certificate
 from tiny_model import SCRIPT
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -443,6 +445,107 @@ def test_run_ahead(start, models):
     assert texts["on"] == texts["off"] == texts["auto"]
     assert steps["on"] == steps["off"] + 1
     assert steps["auto"] == steps["off"], "the cpu driver gains nothing by it"
+
+
+# ---- who gets in: the options of test_security.py, each against its other value ------------
+
+def test_unix_socket_and_host(start, models, tmp_path):
+    """A socket where the option says, of the mode that it says, beside the port or alone."""
+    path = tmp_path / "s"
+
+    def mode_of():
+        return path.stat().st_mode & 0o777 if path.exists() else None
+    d = start(models.script())
+    assert mode_of() is None
+    d.stop()
+    for mode in (None, "0660"):
+        extra = {"server": {"unix_socket": str(path)}}
+        if mode:
+            extra["server"]["unix_socket_mode"] = mode
+        d = start(models.script(), extra)
+        assert mode_of() == int(mode or "0600", 8)
+        assert ingot(d, "ps", "--url", "unix:" + str(path), url=False)[0] == 0
+        d.stop()
+    log = start.refused(models.script(), {"server": {"host": ""}})
+    assert "there is nothing to listen on" in log
+    folder = tmp_path / "alone"
+    d = Daemon(folder, configuration(folder, models.script(), {"server": {
+        "host": "", "unix_socket": str(path)}}), wait=False)
+    try:
+        assert d.process.stdout.readline() == b"ready unix:%s\n" % str(path).encode()
+        assert ingot(d, "ps", "--url", "unix:" + str(path), url=False)[0] == 0
+    finally:
+        d.stop()
+        d.close()
+
+
+def test_tls_files(start, models, tmp_path):
+    """Both make the port speak TLS; each alone is refused, and so is one for the other."""
+    cert, key = certificate(tmp_path)
+    log = start.refused(models.script(), {"server": {"tls_cert": str(cert)}})
+    assert "server.tls_cert: server.tls_key must be set too" in log
+    log = start.refused(models.script(), {"server": {"tls_key": str(key)}})
+    assert "server.tls_key: server.tls_cert must be set too" in log
+    log = start.refused(models.script(), {"server": {"tls_cert": str(key), "tls_key": str(cert)}})
+    assert str(key) in log
+    d = Daemon(tmp_path / "d", configuration(tmp_path, models.script(), {"server": {
+        "tls_cert": str(cert), "tls_key": str(key)}}), wait=False)
+    try:
+        url = d.process.stdout.readline().decode().split()[1]
+        assert url.startswith("https://")
+        port = int(url.rpartition(":")[2])
+        assert ssl.get_server_certificate(("127.0.0.1", port), timeout=DEADLINE_S).split() == \
+            cert.read_text().split()
+    finally:
+        d.stop()
+        d.close()
+
+
+def test_keys_file_and_allow_anonymous(start, models, tmp_path):
+    path = tmp_path / "keys"
+    key = add_key(path)
+
+    def statuses(**server):
+        d = start(models.script(), {"server": server, "ledger": {"enabled": False}})
+        return [d.http("GET", path, headers=h).status for path in ("/v1/models", "/metrics")
+                for h in ({}, bearer(key), bearer("wrong"))]
+    assert statuses() == [200] * 6  # no file where the default is: no key is asked for
+    assert statuses(keys_file=str(path)) == [401, 200, 401, 401, 403, 401]
+    assert statuses(keys_file=str(path), allow_anonymous=True) == [200, 200, 401, 403, 403, 401]
+    # the default is a place too
+    home = tmp_path / "state"
+    add_key(home / "ingot" / "keys")
+    d = start(models.script(), env={"XDG_STATE_HOME": str(home)})
+    if sys.platform.startswith("linux"):
+        assert d.chat().status == 401
+
+
+def test_limits(start, models):
+    """Each of them alone, by a reload; 429 beyond it."""
+    d = start(extra={"models": [{"name": "tiny", "path": models.script()},
+                                {"name": "slow", "path": models.slow()}]})
+
+    def of(what):
+        return d.chat(max_tokens=1).status, what in str(d.chat(max_tokens=1).body)
+    c = held(d, 2)
+    until(lambda: d.running() == 2, "two run")
+    assert d.chat(max_tokens=1).status == 200
+    reload(d, {"limits": {"max_concurrent": 2}}, "max_concurrent: 0 -> 2")
+    assert of("2 requests at once") == (429, True)
+    reload(d, {"limits": {"max_concurrent": 3}}, "max_concurrent: 2 -> 3")
+    assert d.chat(max_tokens=1).status == 200
+    c.close()
+    d.until_idle()
+    reload(d, {"limits": {"max_concurrent": 0, "requests_per_minute": 1}},
+           "requests_per_minute: 0 -> 1")
+    assert d.chat(max_tokens=1).status == 200
+    assert of("1 requests a minute") == (429, True)
+    reload(d, {"limits": {"requests_per_minute": 0, "tokens_per_minute": 2}},
+           "tokens_per_minute: 0 -> 2")
+    assert d.chat(max_tokens=1).status == 200  # more than a minute's: paid for afterwards
+    assert of("2 tokens a minute") == (429, True)
+    reload(d, {"limits": {"tokens_per_minute": 0}}, "tokens_per_minute: 2 -> 0")
+    assert d.chat(max_tokens=1).status == 200
 
 
 # ---- what a request may say --------------------------------------------------------------

@@ -17,8 +17,9 @@ static void no_difference(void *ctx, const char *key, const char *was, const cha
 static void check(const struct ig_config *c)
 {
 	if (c->server.port > 65535 || c->scheduler.max_batch_tokens == 0 || c->ledger.queue == 0 ||
-	    (c->kvcache.slab & (c->kvcache.slab - 1)) || !*c->server.host || !c->modules.path[0] ||
-	    c->n_models > CONFIG_MAX_MODELS)
+	    (c->kvcache.slab & (c->kvcache.slab - 1)) || (!*c->server.host && !*c->server.unix_socket) ||
+	    !*c->server.tls_cert != !*c->server.tls_key || c->server.unix_socket_mode > 0777 ||
+	    !c->modules.path[0] || c->n_models > CONFIG_MAX_MODELS)
 		abort();
 	for (size_t i = 0; i < c->n_models; i++) {
 		if (!*c->models[i].name || c->models[i].path[0] != '/')
