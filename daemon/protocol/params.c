@@ -14,11 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_JSON_DEPTH 64
-/* A parsed value costs about a hundred bytes: this bounds what a body of brackets
- * and commas can make of itself. */
-#define MAX_JSON_VALUES 200000
-
 static void fail_v(struct ig_api_error *e, int status, const char *type, const char *code,
 		   const char *param, const char *fmt, va_list ap)
 {
@@ -95,73 +90,6 @@ const char *ig_json_type_name(const json_t *v)
 	case JSON_FALSE: return "a boolean";
 	default: return "null";
 	}
-}
-
-/* Depth and number of values, before anything is allocated for them. */
-static int check_size(const char *text, size_t len, struct ig_api_error *e)
-{
-	size_t depth = 0, n_values = 1;
-	bool in_string = false;
-
-	for (size_t i = 0; i < len; i++) {
-		char c = text[i];
-		if (in_string) {
-			if (c == '\\')
-				i++;
-			else if (c == '"')
-				in_string = false;
-			continue;
-		}
-		switch (c) {
-		case '"':
-			in_string = true;
-			break;
-		case '[':
-		case '{':
-			n_values++;
-			if (++depth > MAX_JSON_DEPTH)
-				return ig_api_fail(e, 400, "invalid_request_error", "invalid_json", NULL,
-						   "The JSON is nested more than %d deep.",
-						   MAX_JSON_DEPTH);
-			break;
-		case ']':
-		case '}':
-			if (depth)
-				depth--;
-			break;
-		case ',':
-			n_values++;
-			break;
-		}
-		if (n_values > MAX_JSON_VALUES)
-			return ig_api_fail(e, 400, "invalid_request_error", "invalid_json", NULL,
-					   "The JSON has more than %d values.", MAX_JSON_VALUES);
-	}
-	return 0;
-}
-
-int ig_json_load_object(const char *text, size_t len, json_t **out, struct ig_api_error *e)
-{
-	json_error_t je;
-
-	*out = NULL;
-	if (check_size(text, len, e) < 0)
-		return -1;
-	json_t *v = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
-	if (!v && json_error_code(&je) == json_error_out_of_memory)
-		return ig_fail_memory(e);
-	if (!v)
-		return ig_api_fail(e, 400, "invalid_request_error", "invalid_json", NULL,
-				   "The body is not valid JSON: line %d, column %d: %s.", je.line,
-				   je.column, je.text);
-	if (!json_is_object(v)) {
-		ig_api_fail(e, 400, "invalid_request_error", "invalid_json", NULL,
-			    "Expected a JSON object, got %s.", ig_json_type_name(v));
-		json_decref(v);
-		return -1;
-	}
-	*out = v;
-	return 0;
 }
 
 /* A client's own text within a message: short, and nothing that breaks a line. */

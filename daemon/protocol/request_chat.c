@@ -92,10 +92,11 @@ static int read_assistant(struct ig_request *r, size_t i, json_t *m, struct ig_a
 	}
 	json_t *message = json_pack("{s:s, s:o}", "role", "assistant", "content",
 				    text ? text : json_string(""));
-	if (message && json_array_size(list) && json_object_set_new(message, "tool_calls", calls)) {
+	if (message && calls && json_object_set(message, "tool_calls", calls)) {
 		json_decref(message);
 		message = NULL;
 	}
+	json_decref(calls);
 	if (message && json_is_string(reasoning) &&
 	    json_object_set(message, "reasoning_content", reasoning)) {
 		json_decref(message);
@@ -325,6 +326,5 @@ int ig_request_parse_chat(const char *text, size_t len, struct ig_request *r,
 	if (!rc && r->ignore_end && (r->form != IG_OUTPUT_FREE ||
 				     r->tool_choice >= IG_TOOLS_REQUIRED))
 		rc = ig_fail_value(e, "ignore_eos", "an answer of a form must be able to end");
-	json_decref(root);
-	return rc;
+	return ig_json_end(root, rc, e);
 }

@@ -142,6 +142,5 @@ int ig_request_parse_completion(const char *text, size_t len, struct ig_request 
 	/* what clients of this endpoint expect when they say nothing */
 	if (!rc && !r->max_tokens)
 		r->max_tokens = 16;
-	json_decref(root);
-	return rc;
+	return ig_json_end(root, rc, e);
 }

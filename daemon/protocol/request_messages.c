@@ -95,7 +95,10 @@ static int read_tool_use(struct turn *t, json_t *block, const char *param, struc
 		t->calls = json_array();
 	json_t *call = json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function", "function",
 				 "name", name, "arguments", input);
-	return t->calls && call && !json_array_append_new(t->calls, call) ? 0 : ig_fail_memory(e);
+	if (t->calls && call)
+		return json_array_append_new(t->calls, call) < 0 ? ig_fail_memory(e) : 0;
+	json_decref(call);
+	return ig_fail_memory(e);
 }
 
 /* The name of the call that had this id; NULL: there was none. */
@@ -416,8 +419,7 @@ static int parse(const char *text, size_t len, enum ig_request_kind kind,
 		rc = ig_fail_missing(e, "max_tokens");
 	if (!rc)
 		rc = ig_check_tool_choice(r, "tool_choice", e);
-	json_decref(root);
-	return rc;
+	return ig_json_end(root, rc, e);
 }
 
 int ig_request_parse_messages(const char *text, size_t len, struct ig_request *r,

@@ -496,8 +496,7 @@ int ig_request_parse_create(const char *text, size_t len, struct ig_request *r,
 		rc = ig_fail_unsupported(e, "stream_id", "part of a WebSocket's messages");
 	else
 		rc = read_create(r, create_table, root, e);
-	json_decref(root);
-	return rc;
+	return ig_json_end(root, rc, e);
 }
 
 /* ---- the WebSocket ----------------------------------------------------------------------- */
@@ -547,6 +546,5 @@ int ig_request_parse_ws(const char *text, size_t len, struct ig_request *r,
 		rc = ig_fail_value(e, "type", "expected response.create, response.cancel or "
 				   "response.steer");
 out:
-	json_decref(root);
-	return rc;
+	return ig_json_end(root, rc, e);
 }

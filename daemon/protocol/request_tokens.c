@@ -75,8 +75,7 @@ static int parse(const char *text, size_t len, enum ig_request_kind kind,
 		rc = ig_fail_value(e, "messages", "not with a prompt");
 	if (!rc && !r->messages && !r->n_prompts)
 		rc = ig_fail_missing(e, kind == IG_REQUEST_TOKENIZE ? "prompt" : "tokens");
-	json_decref(root);
-	return rc;
+	return ig_json_end(root, rc, e);
 }
 
 int ig_request_parse_tokenize(const char *text, size_t len, struct ig_request *r,

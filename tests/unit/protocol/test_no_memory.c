@@ -1,0 +1,205 @@
+/*
+ * test_no_memory.c: each allocation of a request fails once, from its parsing to the last
+ * byte of its answer: the client gets an error or loses its connection, nothing leaks
+ * (under AddressSanitizer) or hangs, and the next request is answered.
+ */
+#include "daemon/protocol/request.h"
+#include "tests/unit/protocol/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#ifdef WRAP_MALLOC
+
+/* The allocation that fails, counted down from the next one; 0: none does. */
+static atomic_int countdown;
+
+static bool fails(void)
+{
+	int n = atomic_load(&countdown);
+
+	while (n > 0)
+		if (atomic_compare_exchange_weak(&countdown, &n, n - 1))
+			return n == 1;
+	return false;
+}
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+char *__real_strdup(const char *s);
+char *__real_strndup(const char *s, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+char *__wrap_strdup(const char *s);
+char *__wrap_strndup(const char *s, size_t n);
+
+void *__wrap_malloc(size_t n)
+{
+	return fails() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+	return fails() ? NULL : __real_realloc(p, n);
+}
+
+char *__wrap_strdup(const char *s)
+{
+	return fails() ? NULL : __real_strdup(s);
+}
+
+char *__wrap_strndup(const char *s, size_t n)
+{
+	return fails() ? NULL : __real_strndup(s, n);
+}
+
+static const struct {
+	const char *path, *body;
+	ig_request_parse *parse;
+} requests[] = {
+	{ "/v1/chat/completions",
+	  "{\"model\":\"fake\",\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"s\"}]},"
+	  "{\"role\":\"user\",\"content\":\"q\",\"name\":\"n\"},{\"role\":\"assistant\",\"content\":null,"
+	  "\"reasoning_content\":\"r\",\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\",\"function\":{"
+	  "\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"c\","
+	  "\"content\":\"r\"}],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+	  "\"parameters\":{\"type\":\"object\"}}}],\"tool_choice\":{\"type\":\"function\",\"function\":{"
+	  "\"name\":\"f\"}},\"n\":2,\"stop\":[\"a\",\"b\"],\"logprobs\":true,\"top_logprobs\":1,"
+	  "\"logit_bias\":{\"1\":2},\"metadata\":{\"k\":\"v\"},\"stream\":true,\"chat_template_kwargs\":{}}",
+	  ig_request_parse_chat },
+	{ "/v1/chat/completions",
+	  "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"response_format\":{\"type\":\"json_schema\","
+	  "\"json_schema\":{\"name\":\"a\",\"schema\":{\"type\":\"object\"}}}}", ig_request_parse_chat },
+	{ "/v1/completions",
+	  "{\"prompt\":[\"ab\",[99,100]],\"n\":2,\"echo\":true,\"response_format\":{\"type\":\"regex\","
+	  "\"regex\":\"a+\"}}", ig_request_parse_completion },
+	{ "/v1/messages",
+	  "{\"max_tokens\":9,\"system\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\","
+	  "\"content\":\"b\"},{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\"},"
+	  "{\"type\":\"text\",\"text\":\"u\"},{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"f\",\"input\":{}}]},"
+	  "{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"t\",\"content\":\"r\","
+	  "\"is_error\":true},{\"type\":\"text\",\"text\":\"v\"}]}],\"tools\":[{\"name\":\"f\",\"input_schema\":"
+	  "{}}],\"thinking\":{\"type\":\"enabled\"},\"stop_sequences\":[\"x\"],\"stream\":true}",
+	  ig_request_parse_messages },
+	{ "/v1/messages/count_tokens", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
+	  ig_request_parse_count },
+	{ "/v1/tokenize", "{\"prompt\":\"ab\",\"return_token_strs\":true}", ig_request_parse_tokenize },
+	{ "/v1/detokenize", "{\"tokens\":[97,98]}", ig_request_parse_detokenize },
+};
+#define N_REQUESTS (sizeof requests / sizeof requests[0])
+#define MANY 4000 /* allocations that no request makes */
+
+static void test_parse(void **state)
+{
+	struct ig_request r;
+	struct ig_api_error e;
+
+	for (size_t i = 0; i < N_REQUESTS; i++) {
+		int k = 1, n_failed = 0;
+		for (; k < MANY; k++) {
+			atomic_store(&countdown, k);
+			int rc = requests[i].parse(requests[i].body, strlen(requests[i].body), &r, &e);
+			bool reached = !atomic_exchange(&countdown, 0);
+			ig_request_finish(&r);
+			if (!reached) {
+				assert_int_equal(rc, 0);
+				break;
+			}
+			if (rc && e.status != 500)
+				fail_msg("%s, allocation %d: %d %s", requests[i].path, k, e.status,
+					 e.message);
+			n_failed += rc != 0;
+		}
+		assert_true(k < MANY && n_failed > 0);
+	}
+}
+
+/* One exchange; false when the connection was lost, else its status. */
+static bool exchange(struct world *w, size_t i, int *status)
+{
+	struct ig_http_request r = { .method = "POST", .path = requests[i].path, .client = "::1",
+				     .body = __real_strdup(requests[i].body),
+				     .body_len = strlen(requests[i].body) };
+	struct ig_http_head h = { 0 };
+	struct ig_strbuf out = { 0 };
+	enum ig_fill f = IG_FILL_WAIT;
+
+	struct ig_exchange *x = ig_exchange_begin(w->api, &r, w);
+	if (!x)
+		return false;
+	while (!ig_exchange_head(x, &h))
+		wait_news(w);
+	while (!out.failed && (f = ig_exchange_fill(x, &out)) != IG_FILL_END)
+		if (f == IG_FILL_WAIT)
+			wait_news(w);
+	bool whole = ig_strbuf_ok(&out);
+	ig_exchange_end(x);
+	ig_strbuf_finish(&out);
+	*status = h.status;
+	return whole;
+}
+
+static void test_exchanges(void **state)
+{
+	static const char *const pieces[] = {
+		"<think>hm</think>a<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>", NULL,
+	};
+	struct world *w = *state;
+	int status;
+
+	fake_engine_style(&(struct ig_answer_style){ .calls = IG_CALLS_HERMES, .reasoning = true });
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	for (size_t i = 0; i < N_REQUESTS; i++) {
+		int k = 1;
+		for (; k < MANY; k++) {
+			atomic_store(&countdown, k);
+			bool whole = exchange(w, i, &status);
+			bool reached = !atomic_exchange(&countdown, 0);
+			if (!reached) {
+				assert_true(whole && status == 200);
+				break;
+			}
+			if (whole && status != 200 && status != 500)
+				fail_msg("%s, allocation %d: %d", requests[i].path, k, status);
+			if (fake_grammar_refs())
+				fail_msg("%s, allocation %d: %d grammars are held", requests[i].path, k,
+					 fake_grammar_refs());
+			/* the next one is fine */
+			assert_true(exchange(w, i, &status) && status == 200);
+		}
+		assert_true(k < MANY && k > 5);
+	}
+	fake_engine_style(&(struct ig_answer_style){ 0 });
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_parse),
+		cmocka_unit_test_setup_teardown(test_exchanges, world_setup, world_teardown),
+	};
+	return cmocka_run_group_tests_name("requests without memory", tests, NULL, NULL);
+}
+
+#else
+
+int main(void)
+{
+	printf("1..0 # SKIP this linker has no --wrap\n");
+	return 0;
+}
+
+#endif
