@@ -84,7 +84,9 @@ def make(s, root, rng, depth=0):
             rest = {k: v for k, v in s.items() if k != key}
             if isinstance(branch, dict) and ("properties" in rest or "allOf" in rest):
                 a, b = make(rest, root, rng, depth), make({"type": "object", **branch}, root, rng, depth)
-                return without_others({**a, **b})
+                known = list(s.get("properties", {}))
+                both = without_others({**a, **b})
+                return {k: both[k] for k in sorted(both, key=lambda k: known.index(k) if k in known else 99)}
             return make(branch, root, rng, depth + (1 if isinstance(branch, dict) and "$ref" in branch else 0))
     if "allOf" in s:
         made = [make(x, root, rng, depth + 1) for x in s["allOf"]]

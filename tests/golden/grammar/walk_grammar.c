@@ -76,18 +76,18 @@ static int32_t odd_token(size_t n)
 	return best;
 }
 
-static int32_t closing_token(size_t n)
+static int32_t closing_token(size_t n, bool late)
 {
-	const char *order = draw(3) ? "\"}]nt0123456789f:eEuls-. " : "}]\"nt0123456789f:eEuls-. ";
+	const char *order = draw(4) > (late ? 2 : 0) ? "\"}]fnt0123456789:eEuls-. " : "}]\"fnt0123456789:eEuls-. ";
 
 	for (size_t i = 0; i < n; i++)
 		if (ig_tokenizer_is_end(tokenizer, allowed[i]))
 			return allowed[i];
-	if (draw(2))
+	if (draw(late ? 4 : 2))
 		for (const char *p = order; *p; p++)
 			if (byte_ids[(unsigned char)*p] >= 0 && is_allowed(byte_ids[(unsigned char)*p]))
 				return byte_ids[(unsigned char)*p];
-	for (unsigned i = 0; i < 1000; i++) {
+	for (unsigned i = draw(2); i < 1000; i++) {
 		int b = i % 2 ? "ab,"[draw(3)] : (int)draw(i < 500 ? 128 : 256);
 		if (byte_ids[b] >= 0 && is_allowed(byte_ids[b]))
 			return byte_ids[b];
@@ -118,7 +118,7 @@ static const char *walk(struct ig_grammar *g, unsigned kind, struct ig_strbuf *t
 			problem = "accepted what the mask forbids";
 		if (problem)
 			break;
-		id = i >= n_free ? closing_token(n) : kind == 1 ? odd_token(n) :
+		id = i >= n_free ? closing_token(n, i > 1500) : kind == 1 ? odd_token(n) :
 		     kind == 2 && n < 40 ? allowed[n - 1] : allowed[draw((unsigned)n)];
 		if (i < 6 && n > 1 && kind != 0 && ig_tokenizer_is_end(tokenizer, id))
 			id = allowed[draw((unsigned)n)];

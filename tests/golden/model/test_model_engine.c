@@ -3,8 +3,8 @@
  * come with its tokens against a softmax in double over the logits of the same tokens,
  * computed apart from the engine (stepper.h).
  *
- * Three requests run side by side, one with edits that change what is drawn but not
- * what is told of it.  INGOT_TEST_MODEL names the model's file; without it the tests are
+ * Requests run side by side, with edits and grammars that change what is drawn but not
+ * what is told of it; what a grammar asks for comes.  INGOT_TEST_MODEL names the model's file; without it the tests are
  * skipped.  INGOT_TEST_DRIVER names the driver, INGOT_TEST_SOFTWARE says that its device
  * is one in software: fewer tokens then.
  */
@@ -25,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define N_REQUESTS 3
+#define N_REQUESTS 5
 #define MAX_TOKENS 32
 #define N_TOP 5
 
@@ -102,7 +102,7 @@ static void ask(struct request *r, const char *prompt, struct ig_gen_spec spec)
 	spec.max_tokens = n_tokens;
 	spec.top_p = 1;
 	spec.n_top = N_TOP;
-	spec.ignore_end = true;
+	spec.ignore_end = !spec.grammar;
 	spec.stream = r->stream = ig_stream_create(sizeof r->text, NULL, NULL);
 	assert_int_equal(ig_stream_keep_notes(r->stream, MAX_TOKENS), 0);
 	if (ig_engine_submit(engine, &spec, &gen, &err))
@@ -120,9 +120,23 @@ static void finish(struct request *r)
 	}
 	r->text[r->n_text] = 0;
 	ig_stream_unref(r->stream);
-	assert_int_equal(r->result.finish, IG_FINISH_LENGTH);
-	assert_int_equal(r->n_notes, n_tokens);
-	assert_int_equal(r->notes[n_tokens - 1].text_end, r->n_text);
+	assert_int_equal(r->n_notes, r->result.n_output);
+	assert_int_equal(r->notes[r->n_notes - 1].text_end, r->n_text);
+}
+
+static struct ig_grammar *regex(const char *text)
+{
+	const struct ig_grammar_part part = { .kind = IG_GRAMMAR_REGEX, .text = text,
+					      .len = strlen(text) };
+	const struct ig_grammar_choice choice = { &part, 1 };
+	const struct ig_grammar_source source = { .choices = &choice, .n_choices = 1,
+						  .max_repeats = 1 };
+	struct ig_grammar *g = NULL;
+	struct ig_error err = { 0 };
+
+	if (ig_grammar_compile(ig_engine_model(engine, 0)->tokenizer, &source, &g, &err))
+		fail_msg("%s", err.text);
+	return g;
 }
 
 /* Teacher-forced along the drawn tokens.  What the engine and the stepper compute of a
@@ -178,23 +192,33 @@ static void test_log_probabilities(void **state)
 	ask(&r[1], "Once upon a time there was a", (struct ig_gen_spec){ .temperature = 1.2f,
 	    .seed = 3 });
 	ask(&r[2], "In the beginning", (struct ig_gen_spec){ .biases = &bias, .n_biases = 1 });
+	ask(&r[3], "Is that so?", (struct ig_gen_spec){ .grammar = regex(" (yes|no)[.!]") });
+	ask(&r[4], "Say nothing but digits:", (struct ig_gen_spec){ .temperature = 2, .seed = 5,
+	    .grammar = regex("[0-9]+") });
 	for (int i = 0; i < N_REQUESTS; i++) {
 		double worst;
 
 		finish(&r[i]);
-		for (int k = 0; k < n_tokens; k++)
+		for (size_t k = 0; k < r[i].n_notes; k++)
 			n_largest[i] += r[i].notes[k].id == r[i].notes[k].top[0].id;
 		worst = judge(&r[i], ig_tokenizer_n_vocab(t));
-		printf("# %d of %d tokens are the likeliest; log probabilities off by %.1e at most\n",
-		       n_largest[i], n_tokens, worst);
+		printf("# %d of %zu tokens are the likeliest; log probabilities off by %.1e at most\n",
+		       n_largest[i], r[i].n_notes, worst);
 		assert_true(worst < 2e-6);
 	}
 	/* Without edits and temperature the likeliest is drawn; with them not always, and the
 	 * probabilities are the model's all the same. */
+	assert_int_equal(r[0].n_notes, n_tokens);
 	assert_int_equal(n_largest[0], n_tokens);
 	assert_true(n_largest[2] < n_tokens);
 	for (int k = 0; k < n_tokens; k++)
 		assert_int_equal(r[2].notes[k].id, 42);
+	/* An answer that is whole ends; one that may go on goes on. */
+	assert_int_equal(r[3].result.finish, IG_FINISH_STOP);
+	assert_true(!strcmp(r[3].text, " yes.") || !strcmp(r[3].text, " no.") ||
+		    !strcmp(r[3].text, " yes!") || !strcmp(r[3].text, " no!"));
+	assert_true(r[4].n_text > 0);
+	assert_int_equal(strspn(r[4].text, "0123456789"), r[4].n_text);
 	for (int i = 0; i < N_REQUESTS; i++)
 		ig_ids_finish(&r[i].prompt);
 }
