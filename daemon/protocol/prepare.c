@@ -232,7 +232,8 @@ static int make_grammar(struct ig_job *j)
 		.schema = r->schema,
 	};
 	struct ig_grammar_choice choice = { &part, 1 };
-	struct ig_grammar_source source = { .choices = &choice, .n_choices = 1, .max_repeats = 1 };
+	struct ig_grammar_source source = { .before = ig_answer_before(&p->style), .choices = &choice,
+					     .n_choices = 1, .max_repeats = 1 };
 	rc = ig_grammar_cache_get(cache, p->model->tokenizer, &source, &p->grammar, &err);
 	return rc < 0 ? fail_grammar(j, rc, j->protocol->form_param, &err) : 0;
 }

@@ -451,6 +451,11 @@ void ig_answer_style_prompted(struct ig_answer_style *s, const struct ig_tokeniz
 {
 }
 
+const char *ig_answer_before(const struct ig_answer_style *s)
+{
+	return s->opens_reasoning ? "</think>" : NULL;
+}
+
 size_t ig_answer_shown_tokens(const struct ig_answer_style *s, const struct ig_tokenizer *t,
 			      int32_t *ids, size_t cap)
 {
