@@ -241,7 +241,7 @@ static void test_heads(void **state)
 		  "18446744073709551617\r\n\r\n{}", "400", "invalid_content_length", true },
 		{ "POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", "404", "not_found",
 		  true },
-		{ "POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", "405",
+		{ "POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", "405",
 		  "allow: GET", true },
 		{ "PUT /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", "405", "allow: GET",
 		  false },
