@@ -168,7 +168,7 @@ static unsigned char complete(EditLine *el, int ch)
 	if (!l->o.word || !len || info->buffer[0] != '/' || info->cursor != info->lastchar)
 		return CC_ERROR;
 	for (size_t i = 0; (word = l->o.word(l->o.ctx, i)); i++) {
-		if (strlen(word) < len - 1 || memcmp(word, info->buffer + 1, len - 1))
+		if (strncmp(word, info->buffer + 1, len - 1))
 			continue;
 		const char *space = strchr(word, ' '); /* what follows a command has its own Tab */
 		if (space && (size_t)(space - word) >= len - 1)
@@ -177,7 +177,7 @@ static unsigned char complete(EditLine *el, int ch)
 			first = word;
 			common = strlen(word);
 		}
-		while (memcmp(word, first, common))
+		while (strncmp(word, first, common))
 			common--;
 	}
 	if (!n || (n > 1 && common == len - 1))
@@ -204,9 +204,10 @@ static void bind_keys(EditLine *el)
 		{ "^I", "ingot-complete" },
 	};
 
-	el_set(el, EL_ADDFN, "ingot-begin-paste", "a paste begins", begin_paste);
-	el_set(el, EL_ADDFN, "ingot-end-paste", "a paste ends", end_paste);
-	el_set(el, EL_ADDFN, "ingot-complete", "complete a command", complete);
+	/* el_set would copy the names and never free them */
+	el_wset(el, EL_ADDFN, L"ingot-begin-paste", L"a paste begins", begin_paste);
+	el_wset(el, EL_ADDFN, L"ingot-end-paste", L"a paste ends", end_paste);
+	el_wset(el, EL_ADDFN, L"ingot-complete", L"complete a command", complete);
 	for (size_t i = 0; i < sizeof binds / sizeof binds[0]; i++)
 		el_set(el, EL_BIND, binds[i].keys, binds[i].command, NULL);
 }
