@@ -1,0 +1,209 @@
+"""Sixteen WebSocket clients at once, one of which reads nothing for thirty seconds while four
+are killed in mid-stream: the eleven others lose no token and none of their rate, and each
+request has its row in the ledger with the true reason.
+
+What is measured: answers follow each other on every connection, so the load is the same all
+the time; seconds before and after the trouble are compared with those within it.  Three
+figures, so that a busy machine can't fail the test and a daemon that waits can't pass it:
+the tokens that arrive at a client for each step of the engine, the share of the time that
+the engine spends in steps (neither cares how fast the machine is), and the plain rate, by
+medians and against the slower of the two quiet times.
+"""
+import json
+import socket
+import statistics
+import threading
+import time
+
+import pytest
+
+from daemon import PATIENCE, SANITIZER, until
+from rawsocket import PONG, TEXT, WebSocket, frame
+from test_ledger import rows
+from tiny_model import SCRIPT
+
+N = 16
+STALLED, KILLED = 0, (1, 2, 3, 4)
+STALL_S = 30 if not SANITIZER else 12
+QUIET_S = 6 if not SANITIZER else 4
+N_TOKENS = 180  # of one answer: ten times the script
+# The client that stalls asks for one answer without an end.  What the system would buffer for
+# it is filled with the reply to this, so that the daemon has to keep what comes after.
+FILLER = b'{"type":"response.steer","input":"' + b"*" * (12 << 20) + b'"}'
+DELTA = b'"type":"response.output_text.delta"'
+
+
+class Client(threading.Thread):
+    """Asks again as soon as it is answered.  What came is kept with its time and judged at
+    the end: while it runs, a thread of a test should cost next to nothing."""
+
+    def __init__(self, d, number):
+        super().__init__(daemon=True)
+        self.number = number
+        # The one that will stall leaves the system little to put off the daemon with.
+        self.w = WebSocket(d, receive_buffer=4096 if number == STALLED else None)
+        self.frames, self.n_asked = [], 0
+        self.paused, self.stopped = threading.Event(), False
+        self.start()
+
+    def ask(self):
+        self.n_asked += 1
+        event = {"type": "response.create", "model": "slow", "input": "client %d" % self.number,
+                 "temperature": 0}
+        if self.number != STALLED:
+            event["max_output_tokens"] = N_TOKENS
+        self.w.send(frame(TEXT, json.dumps(event).encode()))
+
+    def run(self):
+        self.ask()
+        while True:
+            while self.paused.is_set():
+                time.sleep(0.01)
+            try:
+                got = self.w.read()
+            except OSError:
+                got = ("closed", "by us")
+            if got[0] == "closed":
+                return
+            if got[0] == "ping":
+                self.w.send(frame(PONG, got[1]))
+                continue
+            self.frames.append((time.monotonic(), got[1]))
+            if b'"type":"response.incomplete"' in got[1]:
+                if self.stopped:
+                    return
+                self.ask()
+
+    def kill(self, reset):
+        """By a reset, as a process whose machine is gone, or by a mere end of the stream."""
+        if reset:
+            self.w.reset()
+        else:
+            self.w.s.shutdown(socket.SHUT_RDWR)
+            self.w.close()
+
+    def texts(self):
+        """[(time, text)] of its deltas; on the way every event's number is checked."""
+        out, n = [], 0
+        for at, payload in self.frames:
+            e = json.loads(payload)
+            if e["type"] == "response.steer.failed":
+                continue
+            n = 0 if e["type"] == "response.created" else n
+            assert e["sequence_number"] == n, (self.number, n, e)
+            n += 1
+            if DELTA in payload or e["type"] == "response.output_text.delta":
+                out.append((at, e["delta"]))
+            else:
+                assert e["type"] != "error", e
+        return out
+
+    def ids(self):
+        """Of all that it asked for and that began."""
+        return [json.loads(p)["response"]["id"] for _, p in self.frames if b'"type":"response.created"' in p]
+
+    def answers(self):
+        return [json.loads(p)["response"] for _, p in self.frames if b'"type":"response.incomplete"' in p]
+
+
+class Window:
+    """What the daemon did in some seconds."""
+
+    def __init__(self, d, seconds, meanwhile=()):
+        before, self.begin = d.metrics(), time.monotonic()
+        for action in meanwhile:
+            time.sleep(1)
+            action()
+        time.sleep(max(0, self.begin + seconds - time.monotonic()))
+        after, self.end = d.metrics(), time.monotonic()
+        self.steps = after.sum("ingot_engine_steps_total") - before.sum("ingot_engine_steps_total")
+        self.busy_s = (after.sum("ingot_engine_step_seconds_sum") -
+                       before.sum("ingot_engine_step_seconds_sum"))
+        assert self.steps > 0
+
+    def characters(self, clients):
+        """Of all these clients, second by second."""
+        n = int(self.end - self.begin)
+        bins = [0] * n
+        for c in clients:
+            for at, text in c.texts():
+                i = int(at - self.begin) if at >= self.begin else n
+                if i < n:
+                    bins[i] += len(text)
+        return bins
+
+    def judge(self, clients):
+        bins = self.characters(clients)
+        self.rate = statistics.median(bins) * 18 / len(SCRIPT) / len(clients)
+        self.per_step = sum(bins) / len(bins) * (self.end - self.begin) * 18 / len(SCRIPT) / len(clients) / self.steps
+        self.busy = self.busy_s / (self.end - self.begin)
+
+    def __repr__(self):
+        return ("%.1f tokens/s of a client, %.3f in a step, %.3f of the time in %d steps"
+                % (self.rate, self.per_step, self.busy, self.steps))
+
+
+@pytest.mark.tsan
+def test_sixteen_clients(start, models):
+    model = models(kind="loop", n_blocks=4, width=256, n_ff=1024, n_context=16384)
+    d = start(extra={"models": [{"name": "slow", "path": model}],
+                     "kvcache": {"arena": 256 << 20},
+                     "server": {"client_buffer": 1024, "slow_client_timeout": "10m"}})
+    clients = [Client(d, i) for i in range(N)]
+    rest = [c for c in clients if c.number != STALLED and c.number not in KILLED]
+    until(lambda: all(len(c.frames) > 20 for c in clients), "all sixteen are served")
+    quiet = [Window(d, QUIET_S)]
+    clients[STALLED].paused.set()
+    clients[STALLED].w.send(frame(TEXT, FILLER))
+    until(lambda: d.metrics().sum("ingot_num_requests_paused") == 1, "its sequence is paused")
+    before_stall = sum(len(t) for _, t in clients[STALLED].texts())
+    trouble = Window(d, STALL_S, [lambda i=i: clients[i].kill(reset=i % 2) for i in KILLED])
+    assert d.metrics().sum("ingot_num_requests_paused") == 1
+    clients[STALLED].paused.clear()
+    clients += [Client(d, N + i) for i in range(len(KILLED))]
+    until(lambda: all(len(c.frames) > 20 for c in clients[N:]), "the new ones are served")
+    quiet.append(Window(d, QUIET_S))
+    for c in clients:
+        c.stopped = True
+    clients[STALLED].w.send(frame(TEXT, b'{"type":"response.cancel"}'))
+    for c in clients:
+        c.join(60 * PATIENCE)
+        assert not c.is_alive(), "client %d never ended" % c.number
+
+    # No token is lost, by the stalled one neither.
+    for c in clients:
+        if c.number in KILLED:
+            continue
+        text, done = "".join(t for _, t in c.texts()), c.answers()
+        assert len(done) == c.n_asked
+        if c.number == STALLED:
+            assert text == (SCRIPT * (len(text) // len(SCRIPT) + 1))[:len(text)]
+            assert before_stall < len(text)
+        else:
+            assert text == SCRIPT * 10 * len(done)
+            assert all(r["usage"]["output_tokens"] == N_TOKENS for r in done)
+    # The ledger: a row for each request, those of the killed with the reason.
+    asked = sum(c.n_asked for c in clients)
+    d.until_idle()
+    got = until(lambda: (lambda r: r if len(r) >= asked else None)(rows(d)), "%d rows" % asked)
+    assert len(got) == asked
+    row_of = {r["id"]: r for r in got}
+    for c in clients:
+        if c.number in KILLED:
+            row = row_of.pop(c.ids()[-1])
+            assert (row["finish"], row["cancel_reason"]) == ("cancelled", "client_gone")
+            assert 0 < row["output_tokens"] < N_TOKENS
+        for r in c.answers():
+            row = row_of.pop(r["id"])
+            assert row["output_tokens"] == r["usage"]["output_tokens"]
+            assert (row["finish"], row["cancel_reason"] or "", row["status"]) == (
+                ("cancelled", "client_cancel", 499) if c.number == STALLED else ("length", "", 200))
+    assert row_of == {}
+
+    for w in quiet + [trouble]:
+        w.judge(rest)
+    print("quiet: %r\nquiet: %r\ntrouble: %r" % (quiet[0], quiet[1], trouble))
+    assert trouble.per_step >= 0.95 * max(w.per_step for w in quiet), (quiet, trouble)
+    assert trouble.busy >= 0.95 * max(w.busy for w in quiet), (quiet, trouble)
+    if not SANITIZER:
+        assert trouble.rate >= 0.95 * min(w.rate for w in quiet), (quiet, trouble)
