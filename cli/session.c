@@ -89,6 +89,21 @@ static bool is_lost(int rc)
 	return rc == -ECONNRESET || rc == -ECONNREFUSED || rc == -ETIMEDOUT;
 }
 
+/* The daemon, or this connection, has reached its end: another will serve. */
+static bool is_going(const struct ig_answer *a)
+{
+	return a->state == IG_ANSWER_FAILED && (!strcmp(a->code, "server_shutting_down") ||
+						!strcmp(a->code, "websocket_connection_limit_reached"));
+}
+
+static void start_over(struct ig_answer *a)
+{
+	int (*thought)(void *ctx, const char *s, size_t len) = a->thought;
+
+	ig_answer_init(a, a->text, a->ctx);
+	a->thought = thought;
+}
+
 int ig_session_ask(struct ig_session *s, const struct ig_ask *q, struct ig_answer *a,
 		   struct ig_error *err)
 {
@@ -110,10 +125,15 @@ int ig_session_ask(struct ig_session *s, const struct ig_ask *q, struct ig_answe
 			rc = ig_ws_send(s->ws, create.data, create.len, err);
 			rc = rc ? rc : stream(s, a, err);
 		}
-		if (rc && s->ws)
-			ig_session_close(s);
-		if (!rc || !is_lost(rc) || a->first_ns || attempt >= s->n_retries)
+		if (a->first_ns || attempt >= s->n_retries)
 			break;
+		if (!rc && is_going(a)) {
+			rc = ig_fail(err, -ECONNRESET, "%s", a->error);
+			was_open = false; /* it needs its time to end */
+		}
+		if (!is_lost(rc))
+			break;
+		ig_session_close(s);
 		/* that a connection was lost while nobody used it is not worth a word */
 		if (!was_open) {
 			if (s->retrying)
@@ -123,10 +143,11 @@ int ig_session_ask(struct ig_session *s, const struct ig_ask *q, struct ig_answe
 				break;
 			wait = wait * 2 < MAX_WAIT_MS ? wait * 2 : MAX_WAIT_MS;
 		}
-		a->state = IG_ANSWER_WAITING;
-		a->id[0] = 0;
+		start_over(a);
 		*err = (struct ig_error){ 0 };
 	}
+	if (rc)
+		ig_session_close(s);
 out:
 	ig_strbuf_finish(&create);
 	return rc;
