@@ -80,7 +80,8 @@ int64_t ig_stream_last_take_ns(const struct ig_stream *s);
 size_t ig_stream_take(struct ig_stream *s, char *buf, size_t cap);
 /* Move up to cap notes to out: those of tokens whose text was taken, in order. */
 size_t ig_stream_take_notes(struct ig_stream *s, struct ig_token_note *out, size_t cap);
-/* True once everything was taken and the writer has finished: *r is filled in. */
+/* True once everything was taken and the writer has finished: *r is filled in.  Notes of
+ * text that never came (the request was cancelled) can't be taken and are not waited for. */
 bool ig_stream_finished(struct ig_stream *s, struct ig_gen_result *r);
 /* Tokens of the prompt that are done; false while still queued. */
 bool ig_stream_prefill(const struct ig_stream *s, int32_t *n_done, int32_t *n_prompt);
