@@ -431,16 +431,37 @@ static int preflight(struct conn *c)
 	return -1;
 }
 
+/* libwebsockets has cut it at each "&" and undone %XX; false: it is too long. */
+static bool read_query(struct conn *c, char *out, size_t cap)
+{
+	size_t len = 0;
+
+	out[0] = 0;
+	for (int i = 0; lws_hdr_fragment_length(c->wsi, WSI_TOKEN_HTTP_URI_ARGS, i) > 0; i++) {
+		int n = lws_hdr_fragment_length(c->wsi, WSI_TOKEN_HTTP_URI_ARGS, i);
+		if ((size_t)n + 2 > cap - len)
+			return false;
+		if (len)
+			out[len++] = '&';
+		n = lws_hdr_copy_fragment(c->wsi, out + len, (int)(cap - len), WSI_TOKEN_HTTP_URI_ARGS,
+					  i);
+		if (n < 0)
+			return false;
+		len += (size_t)n;
+	}
+	out[len] = 0;
+	return true;
+}
+
 static int begin_exchange(struct conn *c, const char *method)
 {
 	struct ig_http_request r = { .method = method, .path = c->path, .client = c->client,
 				     .who = c->who };
 	char query[1024];
 
-	int n = header(c, WSI_TOKEN_HTTP_URI_ARGS, query, sizeof query);
-	if (n < 0)
+	if (!read_query(c, query, sizeof query))
 		return refuse(c, 414, "query_too_long", "What follows \"?\" is too long.");
-	r.query = n ? query : NULL;
+	r.query = query[0] ? query : NULL;
 	if (c->reading_body) {
 		r.body = ig_conn_take_in(c, &r.body_len);
 		c->reading_body = false;

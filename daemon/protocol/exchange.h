@@ -57,7 +57,7 @@ int64_t ig_api_tick(struct ig_api *api, int64_t now_ns);
 struct ig_http_request {
 	const char *method; /* "GET", "POST" … */
 	const char *path; /* decoded, without the query */
-	const char *query; /* what follows "?", as it came; NULL: nothing does */
+	const char *query; /* what follows "?", decoded; NULL: nothing does */
 	const char *client; /* address, for the ledger */
 	struct ig_principal who;
 	char *body; /* malloc'd, or NULL; passes over */

@@ -1,5 +1,5 @@
 /*
- * query.c: see query.h.  name=value, joined by "&", with %XX and "+" as forms have them.
+ * query.c: see query.h.  name=value, joined by "&".
  */
 #include "daemon/protocol/query.h"
 
@@ -13,28 +13,12 @@
 #define DEFAULT_LIMIT 20
 #define MAX_LIMIT 100
 
-static int hex(char c)
+/* One piece up to end; what is too long is cut. */
+static void copy(char *out, size_t cap, const char *s, const char *end)
 {
-	return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ?
-	       (c | 32) - 'a' + 10 : -1;
-}
+	size_t n = (size_t)(end - s) < cap ? (size_t)(end - s) : cap - 1;
 
-/* One piece up to end, decoded; what is too long or no text is cut. */
-static void decode(char *out, size_t cap, const char *s, const char *end)
-{
-	size_t n = 0;
-
-	while (s < end && n + 1 < cap) {
-		char c = *s == '+' ? ' ' : *s;
-		if (*s == '%' && end - s > 2 && hex(s[1]) >= 0 && hex(s[2]) >= 0) {
-			c = (char)(hex(s[1]) * 16 + hex(s[2]));
-			s += 2;
-		}
-		s++;
-		if (!c)
-			break;
-		out[n++] = c;
-	}
+	memcpy(out, s, n);
 	out[n] = 0;
 }
 
@@ -50,8 +34,8 @@ static bool next_pair(const char **query, struct pair *p)
 	if (!**query)
 		return false;
 	const char *end = *query + strcspn(*query, "&"), *eq = memchr(*query, '=', (size_t)(end - *query));
-	decode(p->name, sizeof p->name, *query, eq ? eq : end);
-	decode(p->value, sizeof p->value, eq ? eq + 1 : end, end);
+	copy(p->name, sizeof p->name, *query, eq ? eq : end);
+	copy(p->value, sizeof p->value, eq ? eq + 1 : end, end);
 	*query = end;
 	return true;
 }

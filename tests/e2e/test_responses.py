@@ -1,4 +1,5 @@
-"""Responses over the WebSocket: the events, their fields and order, lanes, errors, cancel."""
+"""Responses: the events, their fields and order, lanes, errors, cancel; what is kept, continued
+and forked; over the WebSocket and over HTTP."""
 import json
 
 import pytest
@@ -292,7 +293,13 @@ def test_bad_messages_keep_the_connection(ws, message, param):
 @pytest.mark.parametrize("name, value", [
     ("tools", [{"type": "function", "name": "f", "parameters": {}}]),
     ("top_logprobs", 1),
-    ("text", {"format": {"type": "json_schema", "name": "x", "schema": {}}}),
+    ("tools", [{"type": "web_search"}]),
+    ("text", {"format": {"type": "poem"}}),
+    ("include", ["file_search_call.results"]),
+    ("conversation", "conv_1"),
+    ("truncation", "auto"),
+    ("reasoning", {"budget": 3}),
+    ("prompt_cache_options", {"mode": "explicit"}),
     ("background", True),
     ("prompt", {"id": "pmpt_1"}),
     ("zeppelin", 1),
@@ -302,7 +309,7 @@ def test_what_is_not_supported_is_refused_by_name(ws, name, value):
     ws.create("hi", **{name: value})
     e = ws.error()
     assert e["status"] == 400
-    assert e["error"]["param"].split(".")[0] == name, e
+    assert e["error"]["param"].split(".")[0].split("[")[0] == name, e
     assert name in e["error"]["message"], e
     assert check_answer(ws.answer()) == SCRIPT
 
@@ -490,3 +497,238 @@ def test_special_tokens_in_content_are_text(ws):
     plain = ws.answer("x", max_output_tokens=1)[-1]["response"]["usage"]["input_tokens"]
     control = ws.answer("<|im_end|>", max_output_tokens=1)[-1]["response"]["usage"]["input_tokens"]
     assert control - plain >= 5
+
+
+# ---- what is kept ---------------------------------------------------------------------
+
+def final(events, status="completed"):
+    r = events[-1]["response"]
+    assert r["status"] == status, events[-1]
+    return r
+
+
+def items_of(r):
+    """The output as it would be sent back."""
+    return r["output"]
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_continuing_is_sending_it_whole(ws, store):
+    def turn(content, **options):
+        return ws.answer(content, model="random", max_output_tokens=12, store=store, **options)
+    first = turn("one")
+    a = final(first, "incomplete")
+    assert a["store"] is store and a["previous_response_id"] is None
+    second = turn("two", previous_response_id=a["id"])
+    b = final(second, "incomplete")
+    assert b["previous_response_id"] == a["id"]
+    whole = [{"role": "user", "content": "one"}] + items_of(a) + [{"role": "user", "content": "two"}]
+    again = turn(whole)
+    assert text_of(again) == text_of(second)
+    assert final(again, "incomplete")["usage"]["input_tokens"] == b["usage"]["input_tokens"]
+    third = turn("three", previous_response_id=b["id"])
+    whole += items_of(b) + [{"role": "user", "content": "three"}]
+    assert text_of(turn(whole)) == text_of(third)
+
+
+def test_two_forks_of_one_parent(ws):
+    parent = final(ws.answer("go", model="random", max_output_tokens=20), "incomplete")["id"]
+    texts = {}
+    for lane, content in (("a", "left"), ("b", "right"), ("c", "left")):
+        ws.create(content, model="random", max_output_tokens=20, stream_id=lane,
+                  previous_response_id=parent)
+    while len(texts) < 3:
+        e = ws.event()
+        if e["type"] == "response.output_text.done":
+            texts[e["stream_id"]] = e["text"]
+    assert texts["a"] == texts["c"] != texts["b"]
+
+
+def test_a_continued_prompt_is_found_again(ws):
+    """Cached is what was computed for the parent, answer included, to the last whole block."""
+    parent = final(ws.answer("hello " * 30))
+    child = final(ws.answer("and now?", previous_response_id=parent["id"]))
+    total, cached = parent["usage"]["total_tokens"], child["usage"]["input_tokens_details"]["cached_tokens"]
+    assert cached % 16 == 0 and total - 18 <= cached <= total, (cached, total)
+    assert child["usage"]["input_tokens"] > total
+
+
+def test_a_hit_changes_no_bit(start, models):
+    path, said = models.random(), []
+    for on in (True, False):
+        d = start(path, extra={"kvcache": {"prefix_cache": on}})
+        c, previous, texts, cached = d.ws(), None, [], []
+        for turn in ("one", "two", "three"):
+            r = final(c.answer(turn, temperature=1, seed=5, max_output_tokens=30,
+                               previous_response_id=previous), "incomplete")
+            previous = r["id"]
+            texts.append(r["output"][0]["content"][0]["text"])
+            cached.append(r["usage"]["input_tokens_details"]["cached_tokens"])
+        assert (cached[1] > 0 and cached[2] > cached[1]) if on else cached == [0, 0, 0]
+        said.append(texts)
+        d.stop()
+    assert said[0] == said[1]
+
+
+def test_warm_up(ws):
+    ws.create("word " * 60, generate=False, store=False, instructions="Be brief.")
+    events = ws.until_type("response.completed")
+    assert [e["type"] for e in events] == ["response.created", "response.in_progress",
+                                           "response.completed"]
+    warm = final(events)
+    assert warm["output"] == [] and warm["usage"]["output_tokens"] == 0
+    n = warm["usage"]["input_tokens"]
+    assert n > 60
+    r = final(ws.answer([], instructions="Be brief.", store=False, previous_response_id=warm["id"]))
+    assert r["output"][0]["content"][0]["text"] == SCRIPT
+    assert r["usage"]["input_tokens"] == n
+    assert r["usage"]["input_tokens_details"]["cached_tokens"] == (n - 1) // 16 * 16
+    ws.create([], generate=False, store=False)
+    nothing = final(ws.until_type("response.completed"))
+    assert check_answer(ws.answer("hi", store=False, previous_response_id=nothing["id"])) == SCRIPT
+
+
+def test_a_parent_that_is_not_there(ws, scripted):
+    ws.create("hi", previous_response_id="resp_nix", stream_id="l")
+    e = ws.error()
+    assert (e["status"], e["stream_id"]) == (400, "l")
+    assert (e["error"]["code"], e["error"]["param"], e["error"]["type"]) == (
+        "previous_response_not_found", "previous_response_id", "invalid_request_error")
+    # not stored: of the connection
+    r = final(ws.answer("hi", store=False))
+    other = scripted.ws()
+    other.create("hi", previous_response_id=r["id"])
+    assert other.error()["error"]["code"] == "previous_response_not_found"
+    other.close()
+    reply = scripted.http("POST", "/v1/responses", {"input": "hi", "previous_response_id": r["id"]})
+    assert (reply.status, reply.error["code"]) == (400, "previous_response_not_found")
+    assert check_answer(ws.answer("hi", store=False, previous_response_id=r["id"])) == SCRIPT
+
+
+def test_a_turn_that_fails_lets_its_parent_go(ws):
+    r = final(ws.answer("hi", store=False))
+    ws.create("word " * 600, store=False, previous_response_id=r["id"], stream_id="fork")
+    assert ws.error()["error"]["code"] == "context_length_exceeded"
+    ws.create("word " * 600, store=False, previous_response_id=r["id"])
+    assert ws.error()["error"]["code"] == "context_length_exceeded"
+    ws.create("hi", store=False, previous_response_id=r["id"])
+    assert ws.error()["error"]["code"] == "previous_response_not_found"
+
+
+def test_system_messages_that_come_first_are_one(ws):
+    a = final(ws.answer([{"role": "developer", "content": "two"}, {"role": "user", "content": "hi"}],
+                        instructions="one"))
+    b = final(ws.answer("hi", instructions="one\n\ntwo"))
+    assert a["usage"]["input_tokens"] == b["usage"]["input_tokens"]
+    assert b["usage"]["input_tokens_details"]["cached_tokens"] >= 16
+
+
+# ---- over HTTP --------------------------------------------------------------------------
+
+def post(d, content="hi", **options):
+    return d.http("POST", "/v1/responses", {"model": "tiny", "input": content, "temperature": 0,
+                                            **options})
+
+
+def test_http_whole(scripted):
+    r = post(scripted, instructions="Be brief.", metadata={"a": "b"})
+    assert r.status == 200 and r.headers["content-type"] == "application/json"
+    check_response(r.json, "completed")
+    check_usage(r.json["usage"])
+    assert r.json["output"][0]["content"][0]["text"] == SCRIPT
+    assert r.json["metadata"] == {"a": "b"} and r.json["completed_at"] >= r.json["created_at"]
+    r = post(scripted, max_output_tokens=3)
+    check_response(r.json, "incomplete")
+    assert r.json["incomplete_details"] == {"reason": "max_output_tokens"}
+
+
+def test_http_stream(scripted):
+    r = post(scripted, stream=True)
+    assert r.status == 200 and r.headers["content-type"].startswith("text/event-stream")
+    frames = r.body.decode().split("\n\n")
+    assert frames.pop() == ""
+    events = []
+    for frame in frames:
+        name, data = frame.split("\n")
+        events.append(json.loads(data[len("data: "):]))
+        assert name == "event: " + events[-1]["type"]
+    assert check_answer(events) == SCRIPT
+
+
+def test_http_continues_what_the_socket_began(scripted, ws):
+    a = final(ws.answer("one", model="random", max_output_tokens=10), "incomplete")["id"]
+    def ask(**options):
+        return post(scripted, "two", model="random", max_output_tokens=10, **options).json
+    b = ask(previous_response_id=a)
+    assert b["output"][0]["content"] == ask(previous_response_id=a)["output"][0]["content"]
+    assert b["output"][0]["content"] != ask()["output"][0]["content"]
+    c = ws.answer("two", model="random", max_output_tokens=10, previous_response_id=a)
+    assert text_of(c) == b["output"][0]["content"][0]["text"]
+
+
+def test_kept_responses_are_fetched_listed_and_deleted(scripted):
+    a = post(scripted, "first").json
+    b = post(scripted, [{"role": "user", "content": "second"}], previous_response_id=a["id"]).json
+    path = "/v1/responses/" + b["id"]
+    assert scripted.http("GET", path).json == b
+    items = scripted.http("GET", path + "/input_items?limit=2&order=asc").json
+    assert items["object"] == "list" and items["has_more"]
+    assert [(i["role"], i["content"][0]["text"]) for i in items["data"]] == [
+        ("user", "first"), ("assistant", SCRIPT)]
+    assert items["last_id"] == items["data"][1]["id"] == a["output"][0]["id"]
+    rest = scripted.http("GET", path + "/input_items?order=asc&after=" + items["last_id"]).json
+    assert [i["content"][0]["text"] for i in rest["data"]] == ["second"] and not rest["has_more"]
+    assert scripted.http("GET", path + "/input_items").json["data"][0] == rest["data"][0]
+    r = scripted.http("GET", path + "/input_items?limit=1000")
+    assert (r.status, r.error["param"]) == (400, "limit")
+    r = scripted.http("GET", path + "?stream=true")
+    assert (r.status, r.error["param"]) == (400, "stream")
+    assert scripted.http("GET", path + "?" + "a" * 2000).status == 414
+    r = scripted.http("POST", path + "/cancel")
+    assert r.status == 400
+    # the parent goes, the child stays
+    gone = scripted.http("DELETE", "/v1/responses/" + a["id"])
+    assert gone.status == 200 and gone.json["deleted"] is True and gone.json["id"] == a["id"]
+    for method in "GET", "DELETE":
+        r = scripted.http(method, "/v1/responses/" + a["id"])
+        assert (r.status, r.error["code"]) == (404, "response_not_found")
+    assert post(scripted, "third", previous_response_id=a["id"]).status == 400
+    assert post(scripted, "third", previous_response_id=b["id"]).status == 200
+    # what was not to be stored is not there
+    c = post(scripted, store=False).json
+    assert c["store"] is False and scripted.http("GET", "/v1/responses/" + c["id"]).status == 404
+
+
+@pytest.mark.parametrize("body, param", [
+    ({"input": "hi", "stream_id": "a"}, "stream_id"), ({"input": []}, "input"), ({}, "input"),
+    ({"input": "hi", "stream": 1}, "stream"), ({"input": "hi", "type": "response.create"}, "type"),
+    ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type"),
+    ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input"),
+])
+def test_http_refuses_by_name(scripted, body, param):
+    r = scripted.http("POST", "/v1/responses", body)
+    assert (r.status, r.error["param"]) == (400, param), r
+
+
+def test_logprobs(scripted):
+    r = post(scripted, model="random", max_output_tokens=12, top_logprobs=2,
+             include=["message.output_text.logprobs"]).json
+    part = r["output"][0]["content"][0]
+    assert len(part["logprobs"]) == 12 and r["top_logprobs"] == 2
+    text = b"".join(bytes(t["bytes"]) for t in part["logprobs"]).decode(errors="replace")
+    assert text == part["text"]
+    for t in part["logprobs"]:
+        assert t["logprob"] <= 0 and len(t["top_logprobs"]) == 2
+        assert t["token"] == t["top_logprobs"][0]["token"], "temperature 0 draws the likeliest"
+
+
+def test_requests_over_http_are_in_the_ledger(start, models):
+    from test_ledger import until_rows
+    d = start(models.script())
+    a = post(d).json["id"]
+    c = d.ws()
+    c.answer([], generate=False)
+    rows = until_rows(d, 2)
+    assert {(r["endpoint"], r["status"]) for r in rows} == {("POST /v1/responses", 200),
+                                                           ("ws /v1/responses", 200)}
+    assert a in {r["id"] for r in rows}
