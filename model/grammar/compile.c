@@ -410,6 +410,54 @@ static int find_flags(struct ig_grammar *g)
 	return 0;
 }
 
+/* Whether a state reads all plain bytes, and they only lead on. */
+static bool reads_plain(const struct ig_grammar *g, uint32_t s)
+{
+	const struct ig_dfa *a = &g->a;
+	bool is_first = g->n_rules == 1 || s < g->starts[1];
+	unsigned n = 0;
+
+	if (a->accepts[s] && !is_first) /* what is below on the stack may read them too */
+		return false;
+	for (uint32_t i = a->symbol_at[s]; i < a->symbol_at[s + 1]; i++)
+		for (unsigned b = 0; b < 256 && !(a->symbols[i].symbol & IG_SYMBOL_TOKEN); b++)
+			if (ig_is_plain_byte(b) && g->firsts[a->symbols[i].symbol][b / 32] >> b % 32 & 1)
+				return false;
+	for (uint32_t i = a->range_at[s]; i < a->range_at[s + 1]; i++)
+		for (unsigned b = a->ranges[i].lo; b <= a->ranges[i].hi; b++)
+			n += ig_is_plain_byte(b);
+	return n == 0x7f - ' ' - 2;
+}
+
+static int find_plains(struct ig_grammar *g)
+{
+	const struct ig_dfa *a = &g->a;
+	bool changed = true;
+
+	g->plains = malloc(a->n_states);
+	if (!g->plains)
+		return -ENOMEM;
+	for (uint32_t s = 0; s < a->n_states; s++)
+		g->plains[s] = reads_plain(g, s) ? IG_VOCAB_MAX_TOKEN : 0;
+	while (changed) { /* no more than IG_VOCAB_MAX_TOKEN times */
+		changed = false;
+		for (uint32_t s = a->n_states; s-- > 0;) {
+			unsigned least = g->plains[s];
+			for (uint32_t i = a->range_at[s]; i < a->range_at[s + 1] && least; i++) {
+				const struct ig_dfa_range *r = &a->ranges[i];
+				bool plain = false;
+				for (unsigned b = r->lo; b <= r->hi && !plain; b++)
+					plain = ig_is_plain_byte(b);
+				if (plain && g->plains[r->to] + 1u < least)
+					least = g->plains[r->to] + 1u;
+			}
+			changed = changed || least < g->plains[s];
+			g->plains[s] = (uint8_t)least;
+		}
+	}
+	return 0;
+}
+
 /* States that agree for as many bytes as a token may have share their masks: those amid a
  * long {m,n}, say. */
 static int find_classes(struct ig_grammar *g)
@@ -420,8 +468,10 @@ static int find_classes(struct ig_grammar *g)
 	g->classes = malloc(g->a.n_states * sizeof *g->classes);
 	if (!g->classes)
 		return -ENOMEM;
+	/* The first rule's masks differ: nothing is below it on the stack. */
 	for (uint32_t s = 0; s < g->a.n_states; s++)
-		g->classes[s] = g->needs[s] * 2u + g->a.accepts[s];
+		g->classes[s] = g->needs[s] * 4u + g->a.accepts[s] * 2u +
+				(g->n_rules > 1 && s >= g->starts[1]);
 	g->n_classes = 0; /* other than any number of classes */
 	rc = ig_dfa_refine(&g->a, g->classes, &g->n_classes, g->vocab->longest, &budget);
 	if (rc != -E2BIG)
@@ -441,9 +491,10 @@ static int finish_grammar(struct ig_compiling *c, struct ig_grammar *g)
 	if ((rc = link_rules(c, g)) || (rc = check_rounds(c, g)) || (rc = find_needs(c, g)))
 		return rc;
 	prune(g);
-	if ((rc = find_firsts(g)) || (rc = find_flags(g)) || (rc = find_classes(g)))
+	if ((rc = find_firsts(g)) || (rc = find_flags(g)) || (rc = find_plains(g)) ||
+	    (rc = find_classes(g)))
 		return rc;
-	g->bytes = sizeof *g + g->a.n_states * (size_t)20 +
+	g->bytes = sizeof *g + g->a.n_states * (size_t)21 +
 		   g->a.range_at[g->a.n_states] * sizeof *g->a.ranges +
 		   g->a.symbol_at[g->a.n_states] * sizeof *g->a.symbols + g->n_rules * (size_t)40;
 	return ig_masks_create(g);
@@ -532,6 +583,7 @@ void ig_grammar_unref(struct ig_grammar *g)
 	ig_masks_destroy(g);
 	ig_dfa_finish(&g->a);
 	free(g->flags);
+	free(g->plains);
 	free(g->needs);
 	free(g->starts);
 	free(g->firsts);

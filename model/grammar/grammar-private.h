@@ -28,9 +28,19 @@
 struct ig_trie_node {
 	uint32_t skip;
 	int32_t token; /* that ends here, or -1 */
-	uint16_t depth; /* bytes from the root */
+	uint32_t order; /* of the vocabulary's tokens in order, how many come before */
+	uint8_t depth; /* bytes from the root */
 	uint8_t byte;
+	uint8_t pure; /* bytes to the deepest node below, if all below read a plain byte */
+	bool has_twins;
 };
+
+#define IG_NOT_PURE UINT8_MAX
+/* What stands for itself in a JSON string: most of the bytes of most tokens. */
+static inline bool ig_is_plain_byte(unsigned b)
+{
+	return b >= ' ' && b < 0x7f && b != '"' && b != '\\';
+}
 
 struct ig_vocab { /* immutable, counted */
 	atomic_uint refs;
@@ -39,8 +49,10 @@ struct ig_vocab { /* immutable, counted */
 	struct ig_trie_node *nodes;
 	uint32_t n_nodes;
 	uint32_t longest; /* bytes of a token in the trie */
-	int32_t (*twins)[2]; /* a token in the trie, and another of the same bytes */
+	int32_t (*twins)[2]; /* a token in the trie, and another of the same bytes; sorted */
 	uint32_t n_twins;
+	int32_t *order; /* [n_order] all tokens in the order of the nodes */
+	uint32_t n_order;
 	int32_t *ends; /* tokens that end an answer */
 	uint32_t n_ends;
 	int32_t *controls; /* control tokens that end nothing */
@@ -48,6 +60,8 @@ struct ig_vocab { /* immutable, counted */
 	bool single[256]; /* a token in the trie is this byte alone */
 };
 
+/* Set the bits of the tokens that have the bytes of this one. */
+void ig_vocab_add_twins(const struct ig_vocab *v, int32_t token, uint32_t *bits);
 /* 0, -ENOMEM, or -EINVAL when it has no end token. */
 int ig_vocab_create(const struct ig_tokenizer *t, struct ig_vocab **out, struct ig_error *err);
 struct ig_vocab *ig_vocab_ref(struct ig_vocab *v);
@@ -110,7 +124,6 @@ enum { /* flags of a state */
 	IG_STATE_TOKENS = 4, /* a control token may come */
 	IG_STATE_BYTES = 8,
 };
-#define IG_STATE_SPECIAL (IG_STATE_ACCEPTS | IG_STATE_CALLS) /* a byte may do more than lead on */
 
 /* The mask of a class of states, in entries: */
 enum {
@@ -128,11 +141,20 @@ struct ig_mask_slot {
 	uint32_t n_roots, cap_roots;
 };
 
+/* Pairs of a mask that has many roots and the state that is returned to: what comes of the
+ * roots is kept like a mask. */
+#define IG_PAIRS 256u
+struct ig_mask_pair {
+	_Atomic uint64_t key; /* 0: free */
+	_Atomic uint32_t entry;
+};
+
 struct ig_grammar {
 	atomic_uint refs;
 	struct ig_vocab *vocab;
 	struct ig_dfa a; /* all rules' states */
 	uint8_t *flags; /* [n_states] */
+	uint8_t *plains; /* [n_states] so many plain bytes, any, are read by leading on only */
 	uint16_t *needs; /* [n_states] calls that must be opened, one in the other, to end */
 	uint32_t n_rules;
 	uint32_t *starts; /* [n_rules] */
@@ -143,6 +165,7 @@ struct ig_grammar {
 	struct ig_mask_slot *slots;
 	uint32_t cap_slots;
 	_Atomic uint32_t n_slots; /* that are taken */
+	struct ig_mask_pair *pairs; /* [IG_PAIRS] */
 	size_t bytes; /* of memory */
 };
 
@@ -174,7 +197,10 @@ struct ig_walk { /* work memory, allocated once */
 	struct {
 		uint32_t at, end, n_nodes;
 	} *levels; /* [IG_VOCAB_MAX_TOKEN + 1] */
-	uint32_t (*rows)[256]; /* [IG_ROWS] states by byte, made when a state is first met */
+	struct ig_row { /* of a state, made when it is first met */
+		uint32_t to[256]; /* by byte; UINT32_MAX: nowhere */
+		uint32_t calls[8]; /* bits of bytes that calls may begin with */
+	} *rows; /* [IG_ROWS] */
 	uint32_t row_of[IG_ROWS];
 };
 

@@ -16,7 +16,9 @@
 #define NARROW 1500u /* nodes of the trie looked at: some 10 us */
 #define MAX_BYTES (24u << 20) /* of masks in one grammar */
 #define MAX_LOOKED 60000000u /* nodes of the trie, in one compilation: some 0.3 s */
-#define SPARE 48u
+#define SPARE 48u /* slots for masks that are made later */
+#define SPARE_PAIRS 112u /* more of them where rules call each other */
+#define MANY_ROOTS 32u
 #define CAP_ROOTS 4096u
 
 /* From below the trie's root. */
@@ -26,19 +28,13 @@ static uint32_t walk_all(struct ig_walk *w, const struct ig_grammar *g, struct i
 	return ig_walk_tokens(w, g, 0, conf, closing, bits, slot, full);
 }
 
-static void add_slot(struct ig_walk *w, const struct ig_grammar *g, const struct ig_mask_slot *slot,
-		     struct ig_conf conf, bool closing, uint32_t *mask)
+/* Where a mask's walk begins: what is below a rule's state on the stack is not known, but
+ * nothing is below the states of the first rule, which nobody calls. */
+static struct ig_conf base_of(const struct ig_grammar *g, uint32_t state)
 {
-	uint32_t n_words = ig_mask_words(g->vocab);
-	bool full;
+	bool is_first = g->n_rules == 1 || state < g->starts[1];
 
-	for (uint32_t i = 0; i < n_words; i++)
-		mask[i] |= slot->bits[i];
-	if (conf.node < IG_STACK_FIRST)
-		return;
-	conf = (struct ig_conf){ w->nodes[conf.node].back, w->nodes[conf.node].parent };
-	for (uint32_t i = 0; i < slot->n_roots; i++)
-		ig_walk_tokens(w, g, slot->roots[i], conf, closing, mask, NULL, &full);
+	return (struct ig_conf){ state, is_first ? IG_STACK_EMPTY : IG_STACK_BASE };
 }
 
 /* A slot of those that were put aside; -1: none is left. */
@@ -54,11 +50,80 @@ static int64_t take_slot(struct ig_grammar *g)
 	return -1;
 }
 
+/* What a slot's roots become with conf, which its rule has returned to. */
+static void add_roots(struct ig_walk *w, const struct ig_grammar *g, const struct ig_mask_slot *slot,
+		      struct ig_conf conf, bool closing, uint32_t *mask, struct ig_mask_slot *out,
+		      bool *full)
+{
+	for (uint32_t i = 0; i < slot->n_roots; i++)
+		ig_walk_tokens(w, g, slot->roots[i], conf, closing, mask, out, full);
+}
+
+/* Fill a slot with another's mask and what its roots become in state back. */
+static uint32_t make_pair(struct ig_walk *w, struct ig_grammar *g, const struct ig_mask_slot *slot,
+			  uint32_t back, bool closing)
+{
+	int64_t n = take_slot(g);
+	bool full = false;
+
+	if (n < 0)
+		return IG_MASK_NO_ROOM;
+	memcpy(g->slots[n].bits, slot->bits, ig_mask_words(g->vocab) * sizeof *slot->bits);
+	add_roots(w, g, slot, base_of(g, back), closing, g->slots[n].bits, &g->slots[n], &full);
+	return full ? IG_MASK_NO_ROOM : IG_MASK_SLOT + (uint32_t)n;
+}
+
+/* The slot for a mask and the state that is returned to, or NULL. */
+static const struct ig_mask_slot *find_pair(struct ig_walk *w, struct ig_grammar *g,
+					    const struct ig_mask_slot *slot, uint32_t back,
+					    bool closing)
+{
+	uint64_t key = (uint64_t)(slot - g->slots + 1) << 32 | g->classes[back] << 1 | closing;
+	uint32_t at = (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 40), what;
+
+	for (uint32_t i = 0; i < 8; i++) {
+		struct ig_mask_pair *p = &g->pairs[(at + i) % IG_PAIRS];
+		uint64_t had = atomic_load_explicit(&p->key, memory_order_relaxed);
+		if (!had && atomic_compare_exchange_strong_explicit(&p->key, &had, key,
+								    memory_order_relaxed,
+								    memory_order_relaxed)) {
+			what = make_pair(w, g, slot, back, closing);
+			atomic_store_explicit(&p->entry, what, memory_order_release);
+			had = key;
+		}
+		if (had == key) {
+			what = atomic_load_explicit(&p->entry, memory_order_acquire);
+			return what >= IG_MASK_SLOT ? &g->slots[what - IG_MASK_SLOT] : NULL;
+		}
+	}
+	return NULL;
+}
+
+static void add_slot(struct ig_walk *w, struct ig_grammar *g, const struct ig_mask_slot *slot,
+		     struct ig_conf conf, bool closing, uint32_t *mask)
+{
+	uint32_t n_words = ig_mask_words(g->vocab);
+	const struct ig_mask_slot *pair;
+	bool full;
+
+	while (conf.node >= IG_STACK_FIRST && slot->n_roots > MANY_ROOTS &&
+	       (pair = find_pair(w, g, slot, w->nodes[conf.node].back, closing))) {
+		slot = pair;
+		conf.node = w->nodes[conf.node].parent;
+	}
+	for (uint32_t i = 0; i < n_words; i++)
+		mask[i] |= slot->bits[i];
+	if (conf.node < IG_STACK_FIRST)
+		return;
+	conf = (struct ig_conf){ w->nodes[conf.node].back, w->nodes[conf.node].parent };
+	add_roots(w, g, slot, conf, closing, mask, NULL, &full);
+}
+
 /* The mask of a state that nobody has asked for yet; the entry is ours (BUSY). */
 static void make(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, bool closing,
 		 _Atomic uint32_t *entry, uint32_t *mask)
 {
-	const struct ig_conf base = { conf.state, IG_STACK_BASE };
+	const struct ig_conf base = base_of(g, conf.state);
 	struct ig_mask_slot *slot;
 	uint32_t what = IG_MASK_NO_ROOM;
 	bool full = false;
@@ -114,7 +179,7 @@ static int make_common(struct ig_grammar *g, struct ig_walk *w, struct ig_mask_s
 	uint64_t n_looked = 0;
 
 	for (uint32_t s = 0; s < g->a.n_states && n_looked < MAX_LOOKED; s++) {
-		const struct ig_conf base = { s, IG_STACK_BASE };
+		const struct ig_conf base = base_of(g, s);
 		uint32_t what = IG_MASK_NARROW, looked;
 		bool full = false;
 		if (g->classes[s] != next) /* classes are numbered as they are met */
@@ -146,6 +211,7 @@ static int make_common(struct ig_grammar *g, struct ig_walk *w, struct ig_mask_s
 int ig_masks_create(struct ig_grammar *g)
 {
 	uint32_t n_words = ig_mask_words(g->vocab), max_slots = MAX_BYTES / (n_words * 4 + 64), n;
+	uint32_t n_spare = SPARE + (g->n_rules > 1 ? SPARE_PAIRS : 0);
 	struct ig_mask_slot scratch = { .cap_roots = CAP_ROOTS };
 	struct ig_walk w = { 0 };
 	int rc = -ENOMEM;
@@ -153,21 +219,26 @@ int ig_masks_create(struct ig_grammar *g)
 	if (max_slots > g->n_classes)
 		max_slots = g->n_classes;
 	g->entries = malloc(2 * (size_t)g->n_classes * sizeof *g->entries);
-	g->slots = calloc((size_t)max_slots + SPARE, sizeof *g->slots);
+	g->slots = calloc((size_t)max_slots + n_spare, sizeof *g->slots);
+	g->pairs = malloc(IG_PAIRS * sizeof *g->pairs);
 	scratch.bits = calloc(n_words, sizeof *scratch.bits);
 	scratch.roots = malloc(CAP_ROOTS * sizeof *scratch.roots);
-	if (!g->entries || !g->slots || !scratch.bits || !scratch.roots)
+	if (!g->entries || !g->slots || !g->pairs || !scratch.bits || !scratch.roots)
 		goto out;
 	for (size_t i = 0; i < 2 * (size_t)g->n_classes; i++)
 		atomic_init(&g->entries[i], IG_MASK_UNKNOWN);
-	g->cap_slots = max_slots + SPARE; /* for destroy, should a part fail */
+	for (uint32_t i = 0; i < IG_PAIRS; i++) {
+		atomic_init(&g->pairs[i].key, 0);
+		atomic_init(&g->pairs[i].entry, IG_MASK_UNKNOWN);
+	}
+	g->cap_slots = max_slots + n_spare; /* for destroy, should a part fail */
 	g->bytes += 2 * (size_t)g->n_classes * sizeof *g->entries;
 	if ((rc = ig_walk_init(&w)) || (rc = make_common(g, &w, &scratch, max_slots)))
 		goto out;
 	n = atomic_load(&g->n_slots);
-	for (uint32_t i = 0; i < SPARE && !rc; i++)
+	for (uint32_t i = 0; i < n_spare && !rc; i++)
 		rc = new_slot(g, n + i, CAP_ROOTS / 4);
-	g->cap_slots = n + SPARE;
+	g->cap_slots = n + n_spare;
 out:
 	ig_walk_finish(&w);
 	free(scratch.bits);
@@ -183,4 +254,5 @@ void ig_masks_destroy(struct ig_grammar *g)
 	}
 	free(g->slots);
 	free(g->entries);
+	free(g->pairs);
 }

@@ -59,11 +59,6 @@ static void set_bit(uint32_t *mask, int32_t id)
 	mask[id / 32] |= 1u << id % 32;
 }
 
-static bool has_bit(const uint32_t *mask, int32_t id)
-{
-	return mask[id / 32] >> id % 32 & 1;
-}
-
 /* ---- the mask ------------------------------------------------------------------------- */
 
 static void add_controls(struct ig_grammar_matcher *m, uint32_t *mask)
@@ -96,9 +91,6 @@ void ig_grammar_matcher_mask(struct ig_grammar_matcher *m, uint32_t *mask)
 		for (uint32_t i = 0; i < n; i++)
 			if (m->g->flags[closed[i].state] & (IG_STATE_BYTES | IG_STATE_CALLS))
 				ig_masks_add(&m->w, m->g, closed[i], is_closing(m, closed[i]), mask);
-		for (uint32_t i = 0; i < v->n_twins; i++)
-			if (has_bit(mask, v->twins[i][0]))
-				set_bit(mask, v->twins[i][1]);
 		add_controls(m, mask);
 	}
 	for (uint32_t i = 0; end && i < v->n_ends; i++)
@@ -160,16 +152,21 @@ static uint32_t read_bytes(struct ig_grammar_matcher *m, uint32_t first, uint32_
 	return n;
 }
 
-/* Readings after a plain token, in w.confs from 0; how many. */
+/* Readings after a plain token, in w.confs from 0; how many.  As in the mask, each is
+ * closing or not by where it stands after it has returned from what is over. */
 static uint32_t read_plain(struct ig_grammar_matcher *m, const char *bytes, size_t len)
 {
-	uint32_t n = 0;
+	struct ig_conf closed[4 * IG_MAX_CONFS];
+	uint32_t n = 0, n_closed;
+	bool end;
 
+	n_closed = ig_walk_close(&m->w, m->g, m->confs, m->n_confs, false, &end);
+	memcpy(closed, m->w.before, n_closed * sizeof *closed);
 	for (unsigned closing = 0; closing < 2; closing++) {
 		uint32_t first = n, k = 0;
-		for (uint32_t i = 0; i < m->n_confs; i++)
-			if (is_closing(m, m->confs[i]) == closing)
-				m->w.confs[first + k++] = m->confs[i];
+		for (uint32_t i = 0; i < n_closed; i++)
+			if (is_closing(m, closed[i]) == closing)
+				m->w.confs[first + k++] = closed[i];
 		n = first + read_bytes(m, first, k, bytes, len, closing);
 	}
 	return n;

@@ -75,8 +75,10 @@ static void fill(struct ig_vocab *v, const struct word *words, uint32_t n)
 	v->n_nodes = 1;
 	for (uint32_t i = 0; i < n; i++) {
 		const struct word *w = &words[i];
+		v->order[v->n_order++] = w->id;
 		uint32_t shared = i ? common(w - 1, w) : 0;
 		if (i && shared == w->len && shared == w[-1].len) {
+			v->nodes[path[depth]].has_twins = true;
 			v->twins[v->n_twins][0] = v->nodes[path[depth]].token;
 			v->twins[v->n_twins++][1] = w->id;
 			continue;
@@ -85,7 +87,8 @@ static void fill(struct ig_vocab *v, const struct word *words, uint32_t n)
 			v->nodes[path[depth]].skip = v->n_nodes;
 		for (; depth < w->len; path[++depth] = v->n_nodes++)
 			v->nodes[v->n_nodes] = (struct ig_trie_node){
-				.token = -1, .depth = (uint16_t)(depth + 1), .byte = w->bytes[depth],
+				.token = -1, .depth = (uint8_t)(depth + 1), .byte = w->bytes[depth],
+				.order = i,
 			};
 		v->nodes[path[depth]].token = w->id;
 		if (w->len == 1)
@@ -98,6 +101,43 @@ static void fill(struct ig_vocab *v, const struct word *words, uint32_t n)
 		if (!depth)
 			break;
 	}
+}
+
+/* From the last node to the first: what is below a node comes after it. */
+static void find_pure(struct ig_vocab *v)
+{
+	for (uint32_t i = v->n_nodes; i-- > 0;) {
+		struct ig_trie_node *t = &v->nodes[i];
+		for (uint32_t k = i + 1; k < t->skip && t->pure != IG_NOT_PURE; k = v->nodes[k].skip) {
+			const struct ig_trie_node *below = &v->nodes[k];
+			if (!ig_is_plain_byte(below->byte) || below->pure == IG_NOT_PURE)
+				t->pure = IG_NOT_PURE;
+			else if (below->pure + 1 > t->pure)
+				t->pure = (uint8_t)(below->pure + 1);
+		}
+	}
+}
+
+static int compare_twins(const void *a, const void *b)
+{
+	const int32_t *x = a, *y = b;
+
+	return x[0] < y[0] ? -1 : x[0] > y[0] ? 1 : x[1] < y[1] ? -1 : x[1] > y[1];
+}
+
+void ig_vocab_add_twins(const struct ig_vocab *v, int32_t token, uint32_t *bits)
+{
+	uint32_t first = 0, last = v->n_twins;
+
+	while (first < last) {
+		uint32_t mid = first + (last - first) / 2;
+		if (v->twins[mid][0] < token)
+			first = mid + 1;
+		else
+			last = mid;
+	}
+	for (; first < v->n_twins && v->twins[first][0] == token; first++)
+		bits[v->twins[first][1] / 32] |= 1u << v->twins[first][1] % 32;
 }
 
 int ig_vocab_create(const struct ig_tokenizer *t, struct ig_vocab **out, struct ig_error *err)
@@ -115,9 +155,10 @@ int ig_vocab_create(const struct ig_tokenizer *t, struct ig_vocab **out, struct 
 	v->tokenizer = t;
 	v->n_vocab = (uint32_t)n_vocab;
 	v->twins = malloc((n_vocab + 1) * sizeof *v->twins);
+	v->order = malloc((n_vocab + 1) * sizeof *v->order);
 	v->ends = malloc((n_vocab + 1) * sizeof *v->ends);
 	v->controls = malloc((n_vocab + 1) * sizeof *v->controls);
-	if (!v->twins || !v->ends || !v->controls)
+	if (!v->twins || !v->order || !v->ends || !v->controls)
 		goto out;
 	n = sort_tokens(v, words);
 	if (!v->n_ends) {
@@ -129,6 +170,8 @@ int ig_vocab_create(const struct ig_tokenizer *t, struct ig_vocab **out, struct 
 	if (!v->nodes)
 		goto out;
 	fill(v, words, n);
+	find_pure(v);
+	qsort(v->twins, v->n_twins, sizeof *v->twins, compare_twins);
 	*out = v;
 	v = NULL;
 	rc = 0;
@@ -152,6 +195,7 @@ void ig_vocab_unref(struct ig_vocab *v)
 		return;
 	free(v->nodes);
 	free(v->twins);
+	free(v->order);
 	free(v->ends);
 	free(v->controls);
 	free(v);

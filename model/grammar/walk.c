@@ -42,17 +42,22 @@ void ig_walk_finish(struct ig_walk *w)
 	*w = (struct ig_walk){ 0 };
 }
 
-static const uint32_t *row_of(struct ig_walk *w, const struct ig_grammar *g, uint32_t state)
+static const struct ig_row *row_of(struct ig_walk *w, const struct ig_grammar *g, uint32_t state)
 {
-	uint32_t i = state % IG_ROWS, *row = w->rows[i];
+	uint32_t i = state % IG_ROWS;
+	struct ig_row *row = &w->rows[i];
 
 	if (w->row_of[i] == state)
 		return row;
 	w->row_of[i] = state;
-	memset(row, 0xff, sizeof w->rows[i]);
+	memset(row->to, 0xff, sizeof row->to);
+	memset(row->calls, 0, sizeof row->calls);
 	for (uint32_t r = g->a.range_at[state]; r < g->a.range_at[state + 1]; r++)
 		for (unsigned b = g->a.ranges[r].lo; b <= g->a.ranges[r].hi; b++)
-			row[b] = g->a.ranges[r].to;
+			row->to[b] = g->a.ranges[r].to;
+	for (uint32_t s = g->a.symbol_at[state]; s < g->a.symbol_at[state + 1]; s++)
+		for (unsigned k = 0; k < 8 && !(g->a.symbols[s].symbol & IG_SYMBOL_TOKEN); k++)
+			row->calls[k] |= g->firsts[g->a.symbols[s].symbol][k];
 	return row;
 }
 
@@ -102,7 +107,7 @@ void ig_walk_step(struct ig_walk *w, const struct ig_grammar *g, const struct ig
 		uint16_t need = g->needs[c.state];
 		uint32_t to;
 		if (g->flags[c.state] & IG_STATE_BYTES) {
-			to = row_of(w, g, c.state)[byte];
+			to = row_of(w, g, c.state)->to[byte];
 			if (to != NOWHERE && (!closing || g->needs[to] <= need))
 				add(out, &n_out, cap, to, c.node);
 		}
@@ -157,6 +162,16 @@ uint32_t ig_walk_close(struct ig_walk *w, const struct ig_grammar *g, const stru
 	return n_before;
 }
 
+/* The bits of all tokens at and below a node. */
+static void add_all(const struct ig_vocab *v, uint32_t node, uint32_t *bits)
+{
+	uint32_t skip = v->nodes[node].skip;
+	uint32_t end = skip < v->n_nodes ? v->nodes[skip].order : v->n_order;
+
+	for (uint32_t i = v->nodes[node].order; i < end; i++)
+		bits[v->order[i] / 32] |= 1u << v->order[i] % 32;
+}
+
 /* ---- tokens -------------------------------------------------------------------------------- */
 
 /* Whether one of the readings of a level is at the end of the rule that the walk began in. */
@@ -186,10 +201,18 @@ uint32_t ig_walk_tokens(struct ig_walk *w, const struct ig_grammar *g, uint32_t 
 		struct ig_conf c = w->confs[at];
 		n_looked++;
 		w->n_nodes = w->levels[d - 1].n_nodes;
-		if (end - at == 1 && !(g->flags[c.state] & IG_STATE_SPECIAL)) {
-			uint32_t to = row_of(w, g, c.state)[t->byte];
+		/* One reading that neither returns nor calls with this byte. */
+		const struct ig_row *row = row_of(w, g, c.state);
+		if (end - at == 1 && !(row->calls[t->byte / 32] >> t->byte % 32 & 1) &&
+		    (c.node < IG_STACK_FIRST || !(g->flags[c.state] & IG_STATE_ACCEPTS))) {
+			uint32_t to = row->to[t->byte];
 			if (to == NOWHERE || end == w->cap_confs ||
 			    (closing && g->needs[to] > g->needs[c.state])) {
+				i = t->skip;
+				continue;
+			}
+			if (t->pure <= g->plains[to] && !closing) {
+				add_all(g->vocab, i, bits);
 				i = t->skip;
 				continue;
 			}
@@ -205,8 +228,11 @@ uint32_t ig_walk_tokens(struct ig_walk *w, const struct ig_grammar *g, uint32_t 
 		w->levels[d].at = end;
 		w->levels[d].end = w->n_confs;
 		w->levels[d].n_nodes = w->n_nodes;
-		if (t->token >= 0)
+		if (t->token >= 0) {
 			bits[t->token / 32] |= 1u << t->token % 32;
+			if (t->has_twins)
+				ig_vocab_add_twins(g->vocab, t->token, bits);
+		}
 		if (slot && t->skip > i + 1 && at_base(w, g, end)) {
 			if (slot->n_roots < slot->cap_roots)
 				slot->roots[slot->n_roots++] = i;

@@ -71,23 +71,23 @@ static size_t make_up(char *out)
 		"e", "t", "a", "o", "i", "n", "s", "r", "h", "l", "d", "c", "u", "m", "f", "p", "g", "w", "y",
 		"b", "v", "k", "x", "j", "q", "z", "é", "ü", "ж", "и", "日", "の", "한", "α",
 	};
-	unsigned kind = draw(20), len = 2 + draw(8);
+	unsigned kind = draw(60), len = 4 + draw(9);
 	size_t n = 0;
 
 	if (draw(2))
 		out[n++] = ' ';
 	for (unsigned i = 0; i < len; i++) {
-		const char *s = letters[draw(kind < 15 ? 26 : 34)];
-		if (kind == 16)
+		const char *s = letters[draw(kind < 50 ? 26 : 34)];
+		if (kind == 56 && i < 5)
 			s = marks[draw(sizeof marks / sizeof marks[0])];
 		memcpy(out + n, s, strlen(s));
 		n += strlen(s);
-		if (kind == 17)
+		if (kind == 57)
 			out[n - 1] = (char)('0' + draw(10));
-		if (kind == 18 && out[n - 1] >= 'a')
+		if (kind == 58 && out[n - 1] >= 'a')
 			out[n - 1] &= (char)~32;
 	}
-	if (kind == 19) {
+	if (kind == 59) {
 		const char *s = marks[draw(sizeof marks / sizeof marks[0])];
 		memcpy(out + n, s, strlen(s));
 		n += strlen(s);
