@@ -227,7 +227,8 @@ static bool explain(struct chat *c, const struct ig_answer *a, int rc, const str
 		return false;
 	}
 	if (!rc && a->state == IG_ANSWER_INCOMPLETE) {
-		tell(c, "(ended early: %s)", a->reason[0] ? a->reason : "no reason given");
+		if (!c->verbose) /* which has said it */
+			tell(c, "(ended early: %s)", a->reason[0] ? a->reason : "no reason given");
 		return false;
 	}
 	if (!rc && a->state != IG_ANSWER_FAILED)

@@ -115,6 +115,7 @@ static void on_wake(struct ig_line *l)
 
 	if (continued) {
 		continued = 0;
+		el_set(el, EL_PREP_TERM, 0); /* or libedit takes it for prepared */
 		el_set(el, EL_PREP_TERM, 1);
 		el_set(el, EL_REFRESH);
 	}

@@ -26,6 +26,9 @@ class Terminal:
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         self.raw, self.seen, self.end = b"", "", False
 
+    def resize(self, columns):
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+
     def type(self, text):
         os.write(self.master, text.encode() if isinstance(text, str) else text)
 

@@ -342,6 +342,30 @@ def test_wide_characters(chat, tmp_path):
     leave(t)
 
 
+def test_stopped_and_continued(chat):
+    """Ctrl-Z and fg: the shell has had the terminal meanwhile."""
+    t = chat("tiny", "-t", "0")
+    editing = termios.tcgetattr(t.slave)
+    assert not editing[3] & termios.ICANON
+    t.process.send_signal(signal.SIGSTOP)
+    termios.tcsetattr(t.slave, termios.TCSANOW, t.at_first)
+    t.process.send_signal(signal.SIGCONT)
+    until(lambda: not termios.tcgetattr(t.slave)[3] & termios.ICANON, "the editor has it again")
+    assert t.ask("hello").endswith(SCRIPT)
+    leave(t)
+
+
+def test_another_size_of_the_window(chat):
+    t = chat("tiny", "-t", "0")
+    t.type("a line that is longer than the window will be")
+    t.until("will be")
+    t.resize(20)
+    t.type("!")
+    t.until("!")
+    assert SCRIPT in t.ask("").replace("\n", "").replace("\r", "")
+    leave(t)
+
+
 def test_speed_when_asked_for(chat):
     t = chat("tiny", "-t", "0", "--verbose")
     assert "tokens" in t.ask("hello")
@@ -588,6 +612,11 @@ def test_pipe_that_ends_within_a_message(scripted, env):
 def test_a_script_stops_at_a_mistake(scripted, env, text, said):
     code, out, err = pipe(env, url_of(scripted), "tiny", "-t", "0", text=text)
     assert (code, out) == (1, "") and said in err
+
+
+def test_pipe_of_one_endless_line(scripted, env):
+    code, out, err = pipe(env, url_of(scripted), text="x" * ((16 << 20) + 1))
+    assert (code, out) == (1, "") and "longer than 16 MiB" in err
 
 
 def test_pipe_of_bytes(scripted, env):

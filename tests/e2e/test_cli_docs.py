@@ -205,7 +205,6 @@ _ingot "${COMP_WORDS[0]}" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1
 def zsh(env, line):
     """The same of zsh: compadd is replaced by one that prints."""
     script = r"""
-autoload -Uz compinit; compinit -u -D
 source_it() { eval "_ingot_all() { $(grep -v '^_ingot "\$@"$' "$1") }"; _ingot_all }
 compadd() {
 	local -a words; local array=
