@@ -190,7 +190,7 @@ def judge(report):
     """Nobody may have noticed: every answer as when all was quiet, no pause in it."""
     assert report["wrong"] == [] and report["answers"] > 0 and report["deltas"] > 0, report
     assert report["gap_s"] < 2 * ingot.PATIENCE, "a stream stood still for %.1f s" % report["gap_s"]
-    assert report["wait_s"] < 5 * ingot.PATIENCE, "an answer began after %.1f s" % report["wait_s"]
+    assert report["wait_s"] < 15 * ingot.PATIENCE, "an answer began after %.1f s" % report["wait_s"]
 
 
 @pytest.fixture
