@@ -269,10 +269,17 @@ int ig_ws_open(const struct ig_endpoint *e, const char *path, int timeout_ms, st
 	info.fd_limit_per_thread = 32; /* the soft limit may be a million: no table of that size */
 	if (e->api_key[0])
 		snprintf(ws->bearer, sizeof ws->bearer, "Bearer %s", e->api_key);
+#ifdef LWS_WITH_TLS
 	if (e->tls)
 		info.options |= LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT;
 	if (e->cacert[0])
 		info.client_ssl_ca_filepath = e->cacert;
+#else
+	if (e->tls) {
+		rc = ig_fail(err, -EPROTO, "is https, and libwebsockets was built without TLS here");
+		goto fail;
+	}
+#endif
 	ws->context = lws_create_context(&info);
 	if (!ws->context) {
 		rc = ig_fail(err, -ENOMEM, "libwebsockets does not start");
