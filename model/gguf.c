@@ -13,6 +13,7 @@
  */
 #include "model/gguf.h"
 
+#include "model/dtype.h"
 #include "model/hash-private.h"
 
 #include <errno.h>
@@ -407,14 +408,11 @@ static int read_tensor(struct reader *r, struct ig_gguf_tensor *t, char **name_e
 	    (rc = read_u64(r, offset, "a tensor's entry")))
 		return rc;
 
-	switch (t->dtype) {
-	case IG_F32: case IG_F16: case IG_BF16: case IG_Q4_0: case IG_Q4_1: case IG_Q8_0:
-		break;
-	default:
+	if (t->dtype != IG_F32 && t->dtype != IG_F16 && t->dtype != IG_BF16 &&
+	    !ig_quant_type(t->dtype))
 		return bad(r, at, "tensor '%s' has type %" PRIu32 " (%s); Ingot reads F32, F16, "
-			   "BF16, Q8_0, Q4_0 and Q4_1", shown_name.text, t->dtype,
-			   ig_dtype_name(t->dtype));
-	}
+			   "BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and "
+			   "MXFP4", shown_name.text, t->dtype, ig_dtype_name(t->dtype));
 	t->n_cols = (int64_t)ne[0];
 	if (__builtin_mul_overflow((int64_t)ne[1], (int64_t)ne[2], &t->n_rows) ||
 	    __builtin_mul_overflow(t->n_rows, (int64_t)ne[3], &t->n_rows))

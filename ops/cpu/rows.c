@@ -101,7 +101,7 @@ void KERNEL(ig_pack_q8)(const struct ig_op_call *c, int64_t first, int64_t last,
 		const float *x = row_of(&c->in[0], r);
 		int8_t *q = (int8_t *)c->out[0].data + r * c->out[0].row_stride;
 		float *d = (float *)(q + k), *sums = d + kb;
-		int32_t *neg = (int32_t *)(sums + kb);
+		int32_t *neg = (int32_t *)(sums + kb), *neg_half = neg + kb;
 		for (int64_t b = 0; b < kb; b++, x += 32, q += 32) {
 			uint32_t top = 0;
 			for (int i = 0; i < 32; i++) {
@@ -113,21 +113,23 @@ void KERNEL(ig_pack_q8)(const struct ig_op_call *c, int64_t first, int64_t last,
 			/* A block that is not finite has no 8-bit form: the scale carries the
 			 * infinity or NaN on, the integers stay 0 or 1. */
 			float inv = amax > 0x1p-100f && amax < INFINITY ? 127.0f / amax : 0.0f;
-			int32_t sum = 0;
+			int32_t sum[2] = { 0, 0 };
 			if (inv != 0.0f) {
-				for (int i = 0; i < 32; i++) {
-					float v = x[i] * inv + ROUNDER;
-					int32_t n = (int32_t)(ig_bits_from_f32(v) - 0x4b400000u);
-					q[i] = (int8_t)n;
-					sum += n;
-				}
+				for (int h = 0; h < 2; h++)
+					for (int i = 16 * h; i < 16 * h + 16; i++) {
+						float v = x[i] * inv + ROUNDER;
+						int32_t n = (int32_t)(ig_bits_from_f32(v) - 0x4b400000u);
+						q[i] = (int8_t)n;
+						sum[h] += n;
+					}
 			} else {
 				memset(q, top >= 0x7f800000u, 32);
-				sum = top >= 0x7f800000u ? 32 : 0;
+				sum[0] = sum[1] = top >= 0x7f800000u ? 16 : 0;
 			}
 			d[b] = scale;
-			sums[b] = scale * (float)sum;
-			neg[b] = -sum;
+			sums[b] = scale * (float)(sum[0] + sum[1]);
+			neg[b] = -(sum[0] + sum[1]);
+			neg_half[b] = -sum[0];
 		}
 	}
 }

@@ -2,9 +2,8 @@
 #include "ops/cpu/tile16.h"
 
 #include "model/gguf.h"
+#include "ops/cpu/tile_quants.h"
 #include "ops/float.h"
-
-#include <assert.h>
 
 static uint64_t round64(uint64_t n)
 {
@@ -24,7 +23,7 @@ uint64_t ig_tile16_tile_bytes(uint32_t dtype, int64_t k)
 	case IG_Q8_0: return u % 32 ? 0 : round64(u / 32 * (512 + 32));
 	case IG_Q4_0: return u % 32 ? 0 : round64(u / 32 * (256 + 32));
 	case IG_Q4_1: return u % 32 ? 0 : u / 32 * (256 + 64);
-	default: return 0;
+	default: return ig_tile_quants_bytes(dtype, k);
 	}
 }
 
@@ -70,7 +69,7 @@ static void pack_row(uint32_t dtype, const uint8_t *src, uint8_t *tile, int64_t 
 		pack_blocks(src, tile, k / 32, lane, 2, 4);
 		break;
 	default:
-		assert(!"dtype without a tile layout");
+		ig_tile_quants_pack_row(dtype, src, tile, k, lane);
 	}
 }
 
@@ -142,6 +141,6 @@ void ig_tile16_row_to_f32(uint32_t dtype, const void *packed, int64_t k, int64_t
 		}
 		break;
 	default:
-		assert(!"dtype without a tile layout");
+		ig_tile_quants_row_to_f32(dtype, tile, k, (int)o, dst);
 	}
 }

@@ -13,9 +13,25 @@
  *   Q4_0  uint8 q[kb][4][16][4]       then half d[kb][16]
  *   Q4_1  uint8 q[kb][4][16][4]       then half d[kb][16], then half m[kb][16]
  *
+ *   Q5_0  uint8 q[kb][4][16][4]       uint32 h[kb][16]     half d[kb][16]
+ *   Q5_1  uint8 q[kb][4][16][4]       uint32 h[kb][16]     half d[kb][16], m[kb][16]
+ *   Q2_K  uint32 q[kb][2][16]         uint8 s[kb][2][16]   half d[ks][16], m[ks][16]
+ *   Q3_K  uint32 q[kb][2][16]  uint32 h[kb][16]     int8 s[kb][2][16]  half d[ks][16]
+ *   Q4_K  uint8 q[kb][4][16][4]       uint8 s[kb][16], n[kb][16]
+ *                                     half d[ks][16], m[ks][16]
+ *   Q5_K  as Q4_K, with uint32 h[kb][16] behind q
+ *   Q6_K  uint8 q[kb][4][16][4]  uint32 h[kb][2][16]  int8 s[kb][2][16]  half d[ks][16]
+ *   IQ4_NL as Q4_0; IQ4_XS with int8 s[kb][16] and half d[ks][16] behind q
+ *   MXFP4 uint8 q[kb][4][16][4]       uint8 e[kb][16]
+ *
+ * ks = k / 256; the parts follow each other in the order of a line (tile_quants.h).
  * q[b][g][o][i] of Q8_0 is value 32b + 4g + i of output o; the byte of the 4-bit
  * types holds value 32b + 4g + i in its low half and that 16 further on in its
- * high half, just as files have it.  A tile's size is rounded up to 64 bytes.
+ * high half, just as files have it.  Where h has the upper bit of a code, byte i of a
+ * word has that of value 32b + 4g + i as bit g and that 16 further on as bit 4 + g; two
+ * upper bits, or the q of Q2_K and Q3_K, are bits 2g and 2g + 1 of byte i for value
+ * 32b + 4g + i in the first word, 16 further on in the second.  Q2_K's s has the scale in
+ * its low half and the minimum in its high half.  A tile's size is rounded up to 64 bytes.
  */
 #ifndef INGOT_OPS_TILE16_H
 #define INGOT_OPS_TILE16_H

@@ -15,24 +15,24 @@
 
 #include <stdlib.h>
 
-static const uint32_t dtypes[] = { IG_F32, IG_F16, IG_BF16, IG_Q8_0, IG_Q4_0, IG_Q4_1 };
+static const uint32_t dtypes[] = { IG_F32, IG_F16, IG_BF16, IG_Q8_0, IG_Q4_0, IG_Q4_1, IG_Q5_0,
+				   IG_Q5_1, IG_Q2_K, IG_Q3_K, IG_Q4_K, IG_Q5_K, IG_Q6_K, IG_IQ4_NL,
+				   IG_IQ4_XS, IG_MXFP4 };
 
-/* Random bytes, then every value that is not finite replaced, so that values compare. */
+/* Random bytes; values that are not finite must come back so. */
 static void random_matrix(uint32_t dtype, uint8_t *p, uint64_t bytes)
 {
 	uint64_t s = 1234567 + dtype;
-	size_t block = dtype == IG_F32 ? 4 : dtype == IG_Q8_0 ? 34 : dtype == IG_Q4_0 ? 18
-			: dtype == IG_Q4_1 ? 20 : 2;
 
 	for (uint64_t i = 0; i < bytes; i++)
 		p[i] = (uint8_t)(ig_random_u64(&s) >> 40);
-	for (uint64_t i = 0; i < bytes; i += block) {
-		p[i + block / 2 * (block == 4) + 1] &= 0xbf; /* exponent's top bit, of f32 and halves */
-		if (dtype == IG_F32)
-			p[i + 3] &= 0xbf;
-		if (dtype == IG_Q4_1)
-			p[i + 3] &= 0xbf;
-	}
+}
+
+#define MAX_K 768
+
+static int64_t step_of(uint32_t dtype)
+{
+	return dtype == IG_F32 || dtype == IG_F16 || dtype == IG_BF16 ? 21 : 32;
 }
 
 static void test_tiles_hold_what_rows_hold(void **state)
@@ -41,14 +41,15 @@ static void test_tiles_hold_what_rows_hold(void **state)
 
 	for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++)
 		for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
-			for (int64_t k = 32; k <= 96; k += dtypes[t] == IG_F32 || dtypes[t] == IG_F16 ||
-							   dtypes[t] == IG_BF16 ? 21 : 32) {
+			for (int64_t k = 32; k <= MAX_K; k += step_of(dtypes[t])) {
+				if (!ig_dtype_row_bytes(dtypes[t], k))
+					continue; /* blocks of 256 */
 				uint64_t stride = ig_dtype_row_bytes(dtypes[t], k);
 				uint64_t tile = ig_tile16_tile_bytes(dtypes[t], k);
 				int64_t n_tiles = ig_tile16_n_tiles(ns[i]);
 				uint8_t *rows = malloc(stride * (uint64_t)ns[i]);
 				uint8_t *packed = aligned_alloc(64, tile * (uint64_t)n_tiles + 64);
-				float a[96], b[96];
+				float a[MAX_K], b[MAX_K];
 				assert_true(tile % 64 == 0 && rows && packed);
 				memset(packed + tile * (uint64_t)n_tiles, 0xee, 64);
 				random_matrix(dtypes[t], rows, stride * (uint64_t)ns[i]);
@@ -74,6 +75,21 @@ static void test_tiles_hold_what_rows_hold(void **state)
 	assert_int_equal(ig_tile16_tile_bytes(IG_Q4_1, 33), 0);
 	assert_int_equal(ig_tile16_tile_bytes(IG_I32, 32), 0);
 	assert_int_equal(ig_tile16_tile_bytes(IG_F32, 0), 0);
+	assert_int_equal(ig_tile16_tile_bytes(IG_Q4_K, 128), 0);
+	assert_int_equal(ig_tile16_tile_bytes(16, 256), 0);
+	assert_int_equal(ig_tile16_tile_bytes(UINT32_MAX, 256), 0);
+}
+
+/* What the packed weights of a model cost beside its file. */
+static void test_tiles_are_as_small_as_files(void **state)
+{
+	for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++) {
+		double rows = (double)ig_dtype_row_bytes(dtypes[t], 4096) * IG_TILE;
+		double tile = (double)ig_tile16_tile_bytes(dtypes[t], 4096);
+		print_message("# %s: %.2f %% of the file's bytes\n", ig_dtype_name(dtypes[t]),
+			      100.0 * tile / rows);
+		assert_true(tile >= rows && tile <= 1.04 * rows);
+	}
 }
 
 static void (*const pack_q8[])(const struct ig_op_call *, int64_t, int64_t, void *) = {
@@ -112,7 +128,8 @@ static void test_q8(void **state)
 	uint8_t out[ROWS * 256], other[ROWS * 256];
 	uint64_t s = 5;
 
-	assert_int_equal(ig_form_row_bytes(IG_FORM_Q8, K), 192); /* 96 + 3 * 12, rounded up */
+	assert_int_equal(ig_form_row_bytes(IG_FORM_Q8, K), 192); /* 96 + 3 * 16, rounded up */
+	assert_int_equal(ig_form_row_bytes(IG_FORM_Q8, 256), 384);
 	for (int r = 0; r < ROWS; r++)
 		for (int i = 0; i < K; i++)
 			x[r][i] = ig_random_normalish(&s) * (float)(r + 1);
@@ -126,17 +143,19 @@ static void test_q8(void **state)
 	for (int r = 0; r < ROWS; r++) {
 		const int8_t *q = (const int8_t *)out + r * 192;
 		const float *d = (const float *)(q + K), *sums = d + 3;
-		const int32_t *neg = (const int32_t *)(sums + 3);
+		const int32_t *neg = (const int32_t *)(sums + 3), *neg_half = neg + 3;
 		for (int b = 0; b < 3; b++) {
-			int32_t sum = 0;
+			int32_t sum = 0, half = 0;
 			float amax = 0.0f;
 			bool finite = true;
 			for (int i = b * 32; i < b * 32 + 32; i++) {
 				sum += q[i];
+				half += i % 32 < 16 ? q[i] : 0;
 				finite = finite && isfinite(x[r][i]);
 				amax = fabsf(x[r][i]) > amax ? fabsf(x[r][i]) : amax;
 			}
 			assert_int_equal(neg[b], -sum);
+			assert_int_equal(neg_half[b], -half);
 			if (!finite) {
 				assert_false(isfinite(d[b] * (float)q[b * 32]));
 				continue;
@@ -184,6 +203,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_tiles_hold_what_rows_hold),
+		cmocka_unit_test(test_tiles_are_as_small_as_files),
 		cmocka_unit_test(test_q8), cmocka_unit_test(test_bf16),
 	};
 	return cmocka_run_group_tests_name("layouts", tests, NULL, NULL);

@@ -375,7 +375,7 @@ static void wrong_tensors(void **state)
 		{ "t", { 1ull << 61, 8 }, 2, IG_F32, 0, "more bytes than" },
 		{ "t", { 1ull << 62 }, 1, IG_F32, 0, "which F32 can't hold" },
 		{ "t", { 33 }, 1, IG_Q4_1, 0, "rows of 33 values, which Q4_1 can't hold" },
-		{ "t", { 256 }, 1, 12, 0, "type 12 (Q4_K); Ingot reads" },
+		{ "t", { 256 }, 1, 16, 0, "type 16 (IQ2_XXS); Ingot reads" },
 		{ "t", { 256 }, 1, 77, 0, "type 77 (type 77); Ingot reads" },
 		{ "t", { 32 }, 1, IG_I32, 0, "type 26 (I32); Ingot reads" },
 		{ "t", { 32 }, 1, IG_F32, 4, "not a multiple of 32" },

@@ -34,6 +34,16 @@ static void test_op(void **state)
 	SIZE(ig_op, 56); AT(ig_op, params_size, 4); AT(ig_op, name, 8); AT(ig_op, check, 16);
 	AT(ig_op, reference, 24); AT(ig_op, cpu_kernels, 32); AT(ig_op, n_cpu_kernels, 40);
 	AT(ig_op, flags, 44); AT(ig_op, gpu, 48);
+	/* Element types and forms are GGUF's numbers, and what plans and tensors carry. */
+	const int dtypes[] = { IG_F32, IG_F16, IG_Q4_0, IG_Q4_1, IG_Q5_0, IG_Q5_1, IG_Q8_0, IG_Q2_K,
+			       IG_Q3_K, IG_Q4_K, IG_Q5_K, IG_Q6_K, IG_IQ4_NL, IG_IQ4_XS, IG_I32,
+			       IG_BF16, IG_MXFP4 };
+	static const int numbers[] = { 0, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20, 23, 26, 30, 39 };
+	assert_memory_equal(dtypes, numbers, sizeof numbers);
+	assert_int_equal(IG_FORM_ROWS, 0);
+	assert_int_equal(IG_FORM_TILE16, 1);
+	assert_int_equal(IG_FORM_Q8, 2);
+	assert_int_equal(IG_FORM_BF16, 3);
 }
 
 static void test_step(void **state)
