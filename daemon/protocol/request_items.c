@@ -80,10 +80,10 @@ static int fold_reasoning(json_t *messages, const json_t *item)
 	if (!json_string_length(text)) {
 		rc = 0;
 	} else if (only_reasons(last)) {
-		json_t *whole = json_sprintf("%s%s", json_string_value(
-					     json_object_get(last, "reasoning_content")),
-					     json_string_value(text));
-		rc = json_object_set_new(last, "reasoning_content", whole);
+		json_t *parts = json_pack("[{s:O}, {s:O}]", "text", json_object_get(last,
+					  "reasoning_content"), "text", text);
+		rc = json_object_set_new(last, "reasoning_content", parts ? texts_of(parts) : NULL);
+		json_decref(parts);
 	} else {
 		rc = json_array_append_new(messages, json_pack("{s:s, s:s, s:O}", "role", "assistant",
 							       "content", "", "reasoning_content",

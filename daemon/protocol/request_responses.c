@@ -265,11 +265,10 @@ static json_t *custom_as_function(const char *param, json_t *v, struct ig_api_er
 		between = !strcmp(syntax, "lark") ? "\n\nThe input is text of this Lark grammar:\n" :
 						    "\n\nThe input is text that this expression matches:\n";
 	}
-	json_t *f = json_pack("{s:s, s:O*, s:o*, s:{s:s, s:{s:{s:s}}, s:[s], s:b}}", "type", "function",
-			      "name", json_object_get(v, "name"), "description",
-			      json_sprintf("%s%s%s", description, between, definition), "parameters",
-			      "type", "object", "properties", "input", "type", "string", "required",
-			      "input", "additionalProperties", 0);
+	json_t *f = json_pack("{s:s, s:O*, s:s++, s:{s:s, s:{s:{s:s}}, s:[s], s:b}}", "type", "function",
+			      "name", json_object_get(v, "name"), "description", description, between,
+			      definition, "parameters", "type", "object", "properties", "input", "type",
+			      "string", "required", "input", "additionalProperties", 0);
 	if (!f)
 		ig_fail_memory(e);
 	return f;

@@ -130,7 +130,7 @@ static bool is_custom(const struct ig_reply *r, const struct ig_part *p)
 /* What a custom tool is to get: the one string of its function's arguments. */
 static void custom_input(const struct ig_part *p, struct ig_strbuf *out)
 {
-	json_t *v = p->text.len ? json_loadb(p->text.data, p->text.len, 0, NULL) : NULL,
+	json_t *v = p->text.len ? json_loadb(p->text.data, p->text.len, JSON_ALLOW_NUL, NULL) : NULL,
 	       *input = json_object_get(v, "input");
 
 	if (json_is_string(input))
@@ -371,7 +371,8 @@ static bool read_answer(struct ig_reply *r, json_t **output, json_t **answer)
 
 	items(r, &b);
 	*answer = json_array();
-	*output = ig_strbuf_ok(&b) ? json_loadb(b.data, b.len, 0, NULL) : NULL;
+	/* A model may say any byte. */
+	*output = ig_strbuf_ok(&b) ? json_loadb(b.data, b.len, JSON_ALLOW_NUL, NULL) : NULL;
 	ig_strbuf_finish(&b);
 	if (!*output || !*answer)
 		return false;

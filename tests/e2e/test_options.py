@@ -23,7 +23,7 @@ from test_cli import CATALOG, ingot
 from test_engine import instruction_sets
 from test_hostile import CHAT, post, slow_reader
 from test_ledger import rows, until_rows
-from test_security import add_key, bearer, certificate
+from test_security import add_key, bearer, certificate, short  # noqa: F401 - a fixture
 from tiny_model import SCRIPT
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -449,9 +449,9 @@ def test_run_ahead(start, models):
 
 # ---- who gets in: the options of test_security.py, each against its other value ------------
 
-def test_unix_socket_and_host(start, models, tmp_path):
+def test_unix_socket_and_host(start, models, short, tmp_path):  # noqa: F811
     """A socket where the option says, of the mode that it says, beside the port or alone."""
-    path = tmp_path / "s"
+    path = short / "s"
 
     def mode_of():
         return path.stat().st_mode & 0o777 if path.exists() else None
@@ -546,6 +546,31 @@ def test_limits(start, models):
     assert of("2 tokens a minute") == (429, True)
     reload(d, {"limits": {"tokens_per_minute": 0}}, "tokens_per_minute: 2 -> 0")
     assert d.chat(max_tokens=1).status == 200
+
+
+def test_kept_responses(start, models):
+    """How many, how large, and that a reload takes hold of those that are there."""
+    d = start(models.script(), extra={"responses": {"max_kept": 3, "max_kept_bytes": "256KiB"}})
+
+    def make(content="hi"):
+        r = d.http("POST", "/v1/responses", {"input": content, "max_output_tokens": 1})
+        assert r.status == 200, r
+        return r.json
+
+    def there(r):
+        return d.http("GET", "/v1/responses/" + r["id"]).status == 200
+    made = [make() for _ in range(4)]
+    assert [there(r) for r in made] == [False, True, True, True]
+    large = make([{"role": "user", "content": "a"}] * 60)
+    assert large["store"] and there(large) and not there(made[1])
+    too_large = d.http("POST", "/v1/responses", {"input": "hi", "max_output_tokens": 1,
+                                                 "prompt_cache_key": "x" * 300000})
+    assert too_large.json["store"] is False and not there(too_large.json) and there(large)
+    reload(d, {"responses": {"max_kept_bytes": "16KiB"}}, "max_kept_bytes: 256KiB -> 16KiB")
+    until(lambda: not there(large), "what is too much is gone")
+    reload(d, {"responses": {"max_kept": 0}}, "max_kept: 3 -> 0")
+    until(lambda: not make()["store"], "nothing is kept")
+
 
 
 # ---- what a request may say --------------------------------------------------------------
