@@ -240,7 +240,8 @@ static bool has_bad_name(struct conn *c)
 {
 	static const char *const names[] = { "transfer-encoding", "content-length", "host",
 					     "connection", "upgrade" };
-	static const char *const beside[][2] = { { "", " " }, { "", "\t" }, { " ", "" }, { "\t", "" } };
+	static const char *const beside[][2] = { { "", " " }, { "", "\t" }, { " ", "" },
+						 { "\t", "" } };
 	char name[40];
 
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -663,7 +664,8 @@ static int check_handshake(struct conn *c, const char *to, const char **code,
 		*message = "Only a GET can be upgraded, only in HTTP 1.1 and only to a WebSocket.";
 		return 400;
 	}
-	if (header(c, WSI_TOKEN_CONNECTION, text, sizeof text) <= 0 || !has_token(text, "upgrade")) {
+	if (header(c, WSI_TOKEN_CONNECTION, text, sizeof text) <= 0 ||
+	    !has_token(text, "upgrade")) {
 		*code = "invalid_handshake";
 		*message = "The Connection header does not say Upgrade.";
 		return 400;
@@ -680,7 +682,8 @@ static int check_handshake(struct conn *c, const char *to, const char **code,
 	}
 	/* 16 bytes in base64. */
 	if (header(c, WSI_TOKEN_KEY, text, sizeof text) <= 0 || strlen(text) != 24 ||
-	    strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/") != 22 ||
+	    strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+			 "0123456789+/") != 22 ||
 	    strcmp(text + 22, "==")) {
 		*code = "invalid_handshake";
 		*message = "Sec-WebSocket-Key must be 16 bytes in base64.";

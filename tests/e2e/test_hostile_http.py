@@ -72,7 +72,8 @@ SMUGGLING = {
                                        b"0\r\n\r\nG" + SMUGGLED, {400}),
     "encoding behind a blank": (["Content-Length: 6", " Transfer-Encoding: chunked"],
                                 b"0\r\n\r\nG" + SMUGGLED, {400}),
-    "encoding behind a tab": (["Zyx-Folded: a", "\tTransfer-Encoding: chunked", "Content-Length: 6"],
+    "encoding behind a tab": (["Zyx-Folded: a", "\tTransfer-Encoding: chunked",
+                               "Content-Length: 6"],
                               b"0\r\n\r\nG" + SMUGGLED, {400}),
     "folded length": (["Content-Length: %d" % N, " 0"], BODY + SMUGGLED, {200, 400, 408, 411}),
     "encoding that is not chunked": (["Transfer-Encoding: xchunked"], INNER, {501}),
@@ -93,11 +94,15 @@ SMUGGLING = {
     "a PUT without a length": None,
 }
 SPECIAL = {
-    "bare LF with both": (request([TE, "Content-Length: 6"], b"0\r\n\r\nG" + SMUGGLED, end=b"\n"), {400}),
-    "a GET with a body": (request(["Content-Length: %d" % len(SMUGGLED)], SMUGGLED, "GET", "/healthz"), {400}),
+    "bare LF with both": (request([TE, "Content-Length: 6"], b"0\r\n\r\nG" + SMUGGLED, end=b"\n"),
+                          {400}),
+    "a GET with a body": (request(["Content-Length: %d" % len(SMUGGLED)], SMUGGLED, "GET",
+                                  "/healthz"), {400}),
     "a GET with a chunked body": (request([TE], chunked(SMUGGLED), "GET", "/healthz"), {400}),
-    "a HEAD with a body": (request(["Content-Length: %d" % len(SMUGGLED)], SMUGGLED, "HEAD", "/healthz"), {400}),
-    "a DELETE with a body": (request(["Content-Length: %d" % len(SMUGGLED)], SMUGGLED, "DELETE", "/healthz"), {400}),
+    "a HEAD with a body": (request(["Content-Length: %d" % len(SMUGGLED)], SMUGGLED, "HEAD",
+                                   "/healthz"), {400}),
+    "a DELETE with a body": (request(["Content-Length: %d" % len(SMUGGLED)], SMUGGLED, "DELETE",
+                                     "/healthz"), {400}),
     "a PUT without a length": (request([], SMUGGLED, "PUT", "/healthz"), {405}),
 }
 
@@ -120,7 +125,8 @@ def test_smuggling(scripted, name):
 # next line for part of the name.  What is hidden from it so never makes two requests of one.
 @pytest.mark.parametrize("hiding", ["X: y", "Hos: y", "no colon at all", "Conten: y"])
 def test_hidden_headers(scripted, hiding):
-    for hidden, body in ((TE, chunked(BODY) + SMUGGLED), (b"Content-Length: %d" % N, BODY + SMUGGLED)):
+    for hidden, body in ((TE, chunked(BODY) + SMUGGLED),
+                         (b"Content-Length: %d" % N, BODY + SMUGGLED)):
         got, statuses = everything(scripted, request([hiding, hidden], body))
         assert b"smuggled" not in got, got
         got, statuses = everything(scripted, request([hiding, hidden], body, "GET", "/healthz"))
@@ -190,7 +196,8 @@ def test_a_chunked_body_that_asks_for_a_stream(scripted):
     (b" 5\r\nhello\r\n0\r\n\r\n", 400, "invalid_chunk"), (b"5 \r\nhello\r\n", 400, "invalid_chunk"),
     (b"5\r\nhellox\r\n0\r\n\r\n", 400, "invalid_chunk"), 
     (b"ffffffffffffffff\r\nx", 400, "invalid_chunk"), (b"\r\n", 400, "invalid_chunk"),
-    (b"1;" + b"a" * 20000, 400, "invalid_chunk"), (b"0\r\n" + b"a: b\r\n" * 5000, 400, "invalid_chunk"),
+    (b"1;" + b"a" * 20000, 400, "invalid_chunk"),
+    (b"0\r\n" + b"a: b\r\n" * 5000, 400, "invalid_chunk"),
     (b"0\r\n folded: trailer\r\n\r\n", 400, "invalid_chunk"),
     (b"2000001\r\n" + b" " * (32 << 20) + b" \r\n", 413, "body_too_large"),
     (chunked(*[b" " * (1 << 20)] * 33), 413, "body_too_large"),
@@ -215,26 +222,32 @@ def test_a_chunked_body_that_breaks_off(scripted):
 
 TARGETS = ["http://localhost/healthz", "http://evil.example/healthz", "*", "healthz", "//healthz",
            "/./healthz", "/../../healthz", "/%2e%2e/healthz", "/healthz%00", "/healthz%0d%0aX:%20y",
-           "/healthz#fragment", "/healthz?" + "a=b&" * 2000, "/" + "a/" * 5000, "/%", "/%f", "/%ff%fe",
-           "/\xff\xfe", "/\u00e9".encode().decode("latin-1"), "/healthz/../../etc/passwd", "\\healthz", "/" + "a" * 70000]
+           "/healthz#fragment", "/healthz?" + "a=b&" * 2000, "/" + "a/" * 5000, "/%", "/%f",
+           "/%ff%fe",
+           "/\xff\xfe", "/\u00e9".encode().decode("latin-1"), "/healthz/../../etc/passwd",
+           "\\healthz", "/" + "a" * 70000]
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: repr(t[:24]))
 def test_odd_targets(scripted, target):
     for method in ("GET", "POST", "OPTIONS"):
-        data = ("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % (method, target)).encode("latin-1")
+        data = ("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close"
+                "\r\n\r\n" % (method, target)).encode("latin-1")
         got, statuses = everything(scripted, data)
         assert all(s == 200 or 400 <= s < 500 for s in statuses), (method, got)
         assert b"root:" not in got
 
 
 @pytest.mark.parametrize("line, statuses", [
-    (b"GET /healthz HTTP/1.0", {200}), (b"GET /healthz HTTP/1.2", {505}), (b"GET /healthz HTTP/2.0", {505}),
+    (b"GET /healthz HTTP/1.0", {200}), (b"GET /healthz HTTP/1.2", {505}),
+    (b"GET /healthz HTTP/2.0", {505}),
     (b"GET /healthz HTTP/11", {505}), (b"GET /healthz HTTP", {400}), (b"GET /healthz", {400}),
     (b"GET /healthz HTTP/1.1 x", {505}), (b"GET /healthz FTP/1.1", {400}), (b"GET", {403, None}),
-    (b"", {None}), (b"BREW /healthz HTTP/1.1", {403}), (b"GET /healthz HTTP/1.1\rX: y", {200, 400, None}),
+    (b"", {None}), (b"BREW /healthz HTTP/1.1", {403}),
+    (b"GET /healthz HTTP/1.1\rX: y", {200, 400, None}),
     (b"GE\0T /healthz HTTP/1.1", {403, None}), (b"GET /heal\0thz HTTP/1.1", {400, 403, 404, None}),
-    (b"\0" * 200, {403, None}), (b"CONNECT localhost:22 HTTP/1.1", {None}), (b"TRACE / HTTP/1.1", {403}),
+    (b"\0" * 200, {403, None}), (b"CONNECT localhost:22 HTTP/1.1", {None}),
+    (b"TRACE / HTTP/1.1", {403}),
 ], ids=repr)
 def test_odd_request_lines(scripted, line, statuses):
     got, found = everything(scripted, line + b"\r\nHost: localhost\r\n\r\n")
@@ -244,13 +257,15 @@ def test_odd_request_lines(scripted, line, statuses):
 def test_odd_heads(scripted):
     """Header names and values that no client sends, each with a plain request around it."""
     for header in [b": empty name", b"\0: y", b"X-\0A: y", b"X-Long: " + b"a" * 60000,
-                   b"X-" + b"a" * 60000 + b": y", b"\xff\xfe: \xff", b"Authorization: Bearer \xff\0\xff",
+                   b"X-" + b"a" * 60000 + b": y", b"\xff\xfe: \xff",
+                   b"Authorization: Bearer \xff\0\xff",
                    b"Content-Type: \0", b"Host: localhost\0.evil.example", b"Host: \xff"] + [
                    b"\r\n".join(b"X-%d: y" % i for i in range(n)) for n in (10, 100, 1000, 3000)]:
-        got, statuses = everything(scripted, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" +
-                                   header + b"\r\n\r\n")
+        got, statuses = everything(scripted, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+                                   b"Connection: close\r\n" + header + b"\r\n\r\n")
         assert not statuses or statuses[0] == 200 or 400 <= statuses[0] < 500, (header[:50], got)
     for host in (b"evil.example", b"localhost, evil.example", b"localhost@evil.example", b"", b"[::1",
                  b"localhost:x", b"localhost:99999999", b"127.0.0.1.evil.example"):
-        got, statuses = everything(scripted, b"GET /healthz HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+        got, statuses = everything(scripted, b"GET /healthz HTTP/1.1\r\nHost: " + host +
+                                   b"\r\n\r\n")
         assert statuses and statuses[0] in (400, 403), (host, got)

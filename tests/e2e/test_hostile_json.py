@@ -50,20 +50,29 @@ def refused(d, endpoint, data, statuses=(400,)):
 
 # What is no JSON, or JSON that two readers read in two ways.
 TEXTS = {
-    "empty": b"", "blank": b" \n\t ", "null": b"null", "number": b"1", "string": b'"text"', "array": b"[]",
-    "unended object": b'{"model":"tiny"', "unended string": b'{"model":"tin', "trailing comma": b'{"model":"tiny",}',
-    "single quotes": b"{'model':'tiny'}", "comment": b'{"model":"tiny"/**/}', "no quotes": b"{model:1}",
-    "NaN": b'{"temperature":NaN}', "Infinity": b'{"temperature":Infinity}', "hexadecimal": b'{"n":0x1}',
-    "leading zero": b'{"n":01}', "plus": b'{"n":+1}', "point first": b'{"n":.5}', "point last": b'{"n":1.}',
-    "tab in a string": b'{"a":"\t"}', "bad escape": b'{"a":"\\x41"}', "cut escape": b'{"a":"\\u12"}',
+    "empty": b"", "blank": b" \n\t ", "null": b"null", "number": b"1", "string": b'"text"',
+    "array": b"[]",
+    "unended object": b'{"model":"tiny"', "unended string": b'{"model":"tin',
+    "trailing comma": b'{"model":"tiny",}',
+    "single quotes": b"{'model':'tiny'}", "comment": b'{"model":"tiny"/**/}',
+    "no quotes": b"{model:1}",
+    "NaN": b'{"temperature":NaN}', "Infinity": b'{"temperature":Infinity}',
+    "hexadecimal": b'{"n":0x1}',
+    "leading zero": b'{"n":01}', "plus": b'{"n":+1}', "point first": b'{"n":.5}',
+    "point last": b'{"n":1.}',
+    "tab in a string": b'{"a":"\t"}', "bad escape": b'{"a":"\\x41"}',
+    "cut escape": b'{"a":"\\u12"}',
     "lone high surrogate": b'{"a":"\\ud83e"}', "lone low surrogate": b'{"a":"\\udd80"}',
-    "surrogates the wrong way round": b'{"a":"\\udd80\\ud83e"}', "high surrogate and a letter": b'{"a":"\\ud83ex"}',
-    "NUL byte": b'{"a":"\0"}', "NUL after the end": b"{}\0", "two objects": b"{}{}", "words after the end": b"{} and more",
+    "surrogates the wrong way round": b'{"a":"\\udd80\\ud83e"}',
+    "high surrogate and a letter": b'{"a":"\\ud83ex"}',
+    "NUL byte": b'{"a":"\0"}', "NUL after the end": b"{}\0", "two objects": b"{}{}",
+    "words after the end": b"{} and more",
     "form": b"model=tiny&messages=hi", "XML": b"<?xml version='1.0'?><model>tiny</model>",
 }
 BYTES = {  # not UTF-8: a WebSocket closes instead
     "byte-order mark": b"\xef\xbb\xbf{}", "UTF-16": '{"model":"tiny"}'.encode("utf-16"),
-    "UTF-32": '{"model":"tiny"}'.encode("utf-32"), "Latin-1": b'{"a":"\xe9"}', "overlong": b'{"a":"\xc0\xaf"}',
+    "UTF-32": '{"model":"tiny"}'.encode("utf-32"), "Latin-1": b'{"a":"\xe9"}',
+    "overlong": b'{"a":"\xc0\xaf"}',
     "surrogate in UTF-8": b'{"a":"\xed\xa0\x80"}', "compressed": b"\x1f\x8b\x08\0\0\0\0\0\0\3",
 }
 
@@ -83,7 +92,8 @@ def test_strings_that_are_no_text(scripted, endpoint):
     for content in (b'"\\ud83e"', b'"\\udd80"', b'"a\\u0000b"', b'"\\ud83e\\ud83e"'):
         refused(scripted, endpoint, body(endpoint, content))
     # and some that are: noncharacters, the last code point, escapes for everything
-    for content in (b'"\\uffff\\udbff\\udfff"', b'"\\u0001\\u001f\\u007f"', b'"\\u202e\\u200b\\ufeff"'):
+    for content in (b'"\\uffff\\udbff\\udfff"', b'"\\u0001\\u001f\\u007f"',
+                    b'"\\u202e\\u200b\\ufeff"'):
         assert ask(scripted, endpoint, body(endpoint, content))[0] == 200, content
 
 
@@ -95,16 +105,21 @@ def test_duplicate_keys(scripted, endpoint):
 
 
 @pytest.mark.parametrize("endpoint", [
-    pytest.param(name, marks=[pytest.mark.tsan] if name in ("chat", "websocket") else []) for name in ENDPOINTS])
+    pytest.param(name,
+                 marks=[pytest.mark.tsan] if name in ("chat",
+                                                      "websocket") else []) for name in ENDPOINTS])
 def test_deep_and_huge(scripted, endpoint):
     n = 100000
     for data in (b"[" * n, b"[" * n + b"]" * n, b'{"a":' * n + b"1" + b"}" * n,
-                 body(endpoint, b"[" * n + b"]" * n), body(endpoint, extra=b',"metadata":' + b'{"a":' * n + b"1" + b"}" * n),
+                 body(endpoint, b"[" * n + b"]" * n),
+                 body(endpoint, extra=b',"metadata":' + b'{"a":' * n + b"1" + b"}" * n),
                  b'{"a":' * 200000):
         refused(scripted, endpoint, data)
     # Wide: a million of everything.
-    refused(scripted, endpoint, body(endpoint, extra=b',"stop":[' + b",".join([b'"s"'] * 1000000) + b"]"))
-    refused(scripted, endpoint, b'{"model":"tiny",' + b",".join(b'"k%d":1' % i for i in range(300000)) + b"}")
+    refused(scripted, endpoint,
+            body(endpoint, extra=b',"stop":[' + b",".join([b'"s"'] * 1000000) + b"]"))
+    refused(scripted, endpoint,
+            b'{"model":"tiny",' + b",".join(b'"k%d":1' % i for i in range(300000)) + b"}")
     refused(scripted, endpoint, b'{"model":"tiny","' + b"k" * (8 << 20) + b'":1}')
     if endpoint not in ("chat", "websocket"):
         return  # the same reader for all: once over HTTP and once over a WebSocket
@@ -116,19 +131,26 @@ def test_deep_and_huge(scripted, endpoint):
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_numbers_out_of_range(scripted, endpoint):
-    limit = {"chat": b"max_tokens", "completions": b"max_tokens", "messages": b"top_k"}.get(endpoint, b"max_output_tokens")
-    numbers = [b"1e400", b"-1e400", b"1e999999999", b"123456789012345678901234567890", b"-9223372036854775809",
-               b"1" + b"0" * 100000, b"1." + b"0" * 1000000 + b"e99999", b"-1", b"1.5", b"9223372036854775807",
+    limit = {"chat": b"max_tokens", "completions": b"max_tokens",
+             "messages": b"top_k"}.get(endpoint, b"max_output_tokens")
+    numbers = [b"1e400", b"-1e400", b"1e999999999", b"123456789012345678901234567890",
+               b"-9223372036854775809",
+               b"1" + b"0" * 100000, b"1." + b"0" * 1000000 + b"e99999", b"-1", b"1.5",
+               b"9223372036854775807",
                b"18446744073709551615", b'"5"', b"true", b"[]", b"{}"]
     for number in numbers:
         if number in (b"9223372036854775807",) and endpoint == "messages":
             continue
         refused(scripted, endpoint, body(endpoint, extra=b',"%s":%s' % (limit, number)))
     for number in (b"1e308", b"-1e-3", b"1e400", b"-1", b'"0"', b"[0]", b"true", b"1e-99999999999"):
-        status, code, message = ask(scripted, endpoint, body(endpoint, extra=b',"temperature":' + number))
-        assert status in (200, 400) and (status == 400 or number == b"1e-99999999999"), (number, status, message)
+        status, code, message = ask(scripted, endpoint,
+                                    body(endpoint, extra=b',"temperature":' + number))
+        assert status in (200, 400) and (status == 400 or number == b"1e-99999999999"), (number,
+                                                                                         status,
+                                                                                         message)
     for number in (b"0", b"-0", b"-0.0", b"0e0", b"5e-324"):
-        assert ask(scripted, endpoint, body(endpoint, extra=b',"temperature":' + number))[0] == 200, number
+        assert ask(scripted, endpoint,
+                   body(endpoint, extra=b',"temperature":' + number))[0] == 200, number
 
 
 def test_it_serves_after_all_that(scripted):

@@ -81,7 +81,8 @@ def test_more_idle_connections_than_may_be(start, models, watched):
     r = d.http("GET", "/healthz")
     assert r.status == 200
     with crowd(d, limit):
-        until(lambda: refused_as_too_many(d) == (503, "too_many_connections"), "one too many is told so")
+        until(lambda: refused_as_too_many(d) == (503, "too_many_connections"),
+              "one too many is told so")
         with crowd(d, MANY - limit):
             assert n_descriptors(d) < limit + 200
             # Some of them were let go at once.  Nobody else is served, nobody is kept waiting.

@@ -57,10 +57,12 @@ def test_whoever_sends_slowly_is_cut_off(scripted):
         "a chunk's extension": (post + b"Transfer-Encoding: chunked\r\n\r\n1;", b"a"),
         "a refused body": (post + b"Content-Length: 99999999999\r\n\r\n", b" "),
     }
-    body = json.dumps({"model": "slow", "messages": [{"role": "user", "content": "hi"}], "stream": True,
+    body = json.dumps({"model": "slow", "messages": [{"role": "user", "content": "hi"}],
+                       "stream": True,
                        "temperature": 0}).encode()
     prompt = scripted.connect()
-    prompt.sendall(post + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+    prompt.sendall(post + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body),
+                                                                                        body))
     stream = Reader(prompt)
     drips = {}
     for first, drip in ways.values():
@@ -112,7 +114,8 @@ def test_slow_readers(flooding, watched):  # noqa: F811
         return [r for r in rows(d) if r["model"] == "flood"]
     got = until(lambda: (lambda r: r if len(r) == 10 else None)(given_up()), "their rows are there")
     assert {(r["finish"], r["cancel_reason"]) for r in got} == {("cancelled", "slow_client")}
-    assert most - base < (96 << 20) * (1 if PATIENCE == 1 else 4), "%d MiB more" % ((most - base) >> 20)
+    grown = most - base
+    assert grown < (96 << 20) * (1 if PATIENCE == 1 else 4), "%d MiB more" % (grown >> 20)
     for h in held:
         h.close()
 
@@ -138,7 +141,8 @@ def floods(d, frames, seconds):
     ("pongs", [frame(10, b"p" * 125)] * 100),
     ("empty messages", [frame(TEXT)] * 500),
     ("events that are wrong", [frame(TEXT, b'{"type":"nonsense"}')] * 100),
-    ("events to be repeated", [frame(TEXT, b'{"type":"response.steer","input":"' + b"a" * 4000 + b'"}')] * 20),
+    ("events to be repeated",
+     [frame(TEXT, b'{"type":"response.steer","input":"' + b"a" * 4000 + b'"}')] * 20),
     ("cancels of nothing", [frame(TEXT, b'{"type":"response.cancel"}')] * 100),
 ], ids=lambda v: v if isinstance(v, str) else "")
 def test_floods(scripted, name, frames):

@@ -24,7 +24,12 @@ CHAT = "/v1/chat/completions"
 
 
 def messages(**options):
-    return dict({"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "temperature": 0}, **options)
+    return dict({"model": "tiny", "messages": [{"role": "user", "content": "hi"}],
+                 "temperature": 0}, **options)
+
+
+def create(model):
+    return json.dumps({"type": "response.create", "model": model, "input": "x"}).encode()
 
 
 class Load:
@@ -37,7 +42,8 @@ class Load:
     def add(self, what, n=1):
         self.kinds.add(what.__name__)
         for i in range(n):
-            t = threading.Thread(target=self.run, args=(what, random.Random("%s %d" % (what.__name__, i))))
+            t = threading.Thread(target=self.run,
+                                 args=(what, random.Random("%s %d" % (what.__name__, i))))
             self.threads.append(t)
 
     def run(self, what, rng):
@@ -62,7 +68,8 @@ class Load:
 @pytest.mark.tsan
 def test_mixed_load(start, models):
     extra = {
-        "models": [{"name": "tiny", "path": models.script()}, {"name": "random", "path": models.random()},
+        "models": [{"name": "tiny", "path": models.script()},
+                   {"name": "random", "path": models.random()},
                    {"name": "loop", "path": models(kind="loop", n_context=4096)},
                    {"name": "flood", "path": models(kind="flood", n_context=65536)}],
         "kvcache": {"arena": 128 << 20},
@@ -98,7 +105,8 @@ def test_mixed_load(start, models):
     def streams(rng):
         r = d.http("POST", CHAT, messages(stream=True))
         chunks = [json.loads(e) for e in r.events() if e != "[DONE]"]
-        assert "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks if c["choices"]) == SCRIPT
+        deltas = [c["choices"][0]["delta"].get("content") or "" for c in chunks if c["choices"]]
+        assert "".join(deltas) == SCRIPT
 
     def chunked_bodies(rng):
         data = json.dumps(messages()).encode()
@@ -116,7 +124,7 @@ def test_mixed_load(start, models):
 
     def leaves(rng):
         w = WebSocket(d)
-        w.send(frame(TEXT, json.dumps({"type": "response.create", "model": "loop", "input": "x"}).encode()))
+        w.send(frame(TEXT, create("loop")))
         for _ in range(rng.randrange(1, 40)):
             w.read()
         w.reset() if rng.random() < 0.7 else w.close()
@@ -134,7 +142,7 @@ def test_mixed_load(start, models):
 
     def stalls(rng):
         w = WebSocket(d, receive_buffer=4096)
-        w.send(frame(TEXT, json.dumps({"type": "response.create", "model": "flood", "input": "x"}).encode()))
+        w.send(frame(TEXT, create("flood")))
         time.sleep(rng.uniform(0.5, 6))
         w.reset()
 
@@ -142,7 +150,8 @@ def test_mixed_load(start, models):
         w = WebSocket(d)
         for _ in range(rng.randrange(1, 20)):
             data = rng.randbytes(rng.choice((0, 1, 5, 125, 126, 3000)))
-            w.send(frame(rng.choice((0, 1, 1, 1, 2, 3, 8, 9, 9, 10, 15)), data, fin=rng.random() < 0.7,
+            w.send(frame(rng.choice((0, 1, 1, 1, 2, 3, 8, 9, 9, 10, 15)), data,
+                         fin=rng.random() < 0.7,
                          mask=rng.random() < 0.9, reserved=rng.choice((0, 0, 0, 0, 1, 7))))
         w.reset()
 
@@ -202,7 +211,8 @@ def test_mixed_load(start, models):
 
     load.add(conversations, 2)
     load.add(whole_answers, 2)
-    for what in (lanes, streams, chunked_bodies, cancels, leaves, leaves_http, frames_at_random, fragmented,
+    for what in (lanes, streams, chunked_bodies, cancels, leaves, leaves_http, frames_at_random,
+                 fragmented,
                  smuggles, nonsense, bytes_at_random, looks, reloads, asks_the_guest):
         load.add(what)
     load.add(stalls, 2)

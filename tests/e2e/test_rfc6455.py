@@ -38,7 +38,7 @@ def steer_of(size, filler="*"):
     return message, text
 
 
-# ---- what may come ----------------------------------------------------------------
+# ---- what may come -----------------------------------------------------------------------
 
 def echo(text):
     def check(got):
@@ -148,7 +148,7 @@ def case(name, sent, *expected, chop=None):
                               marks=[pytest.mark.tsan] if name in TSAN else []))
 
 
-# ---- 1: framing ---------------------------------------------------------------------
+# ---- 1: framing --------------------------------------------------------------------------
 
 case("1.1.1-empty-text", [frame(TEXT, b"")], error)
 for n, size in enumerate((125, 126, 127, 128, 65535, 65536), 2):
@@ -176,7 +176,7 @@ case("1.5.2-length-of-64-bits-that-fits-16", [frame(TEXT, steer_of(300)[0], form
 case("1.5.3-length-with-its-highest-bit", [frame(TEXT, b"x", form=64, length=1 << 63)],
      closes(1002), ended)
 
-# ---- 2: pings and pongs ----------------------------------------------------------------
+# ---- 2: pings and pongs ------------------------------------------------------------------
 
 for n, payload in enumerate((b"", b"Hello, world!", b"\0\xff\xfe\xfd\xfc\xfb\0\xff", b"\xfe" * 125),
                             1):
@@ -206,7 +206,7 @@ case("3.10-reserved-bit-on-continuation",
      closes(1002), ended)
 case("3.11-reserved-bit-bytewise", [frame(TEXT, HELLO, reserved=7)], closes(1002), ended, chop=1)
 
-# ---- 4: opcodes ---------------------------------------------------------------------------
+# ---- 4: opcodes --------------------------------------------------------------------------
 
 for opcode in (3, 4, 5, 6, 7, 11, 12, 13, 14, 15):
     group = "4.1" if opcode < 8 else "4.2"
@@ -215,7 +215,7 @@ for opcode in (3, 4, 5, 6, 7, 11, 12, 13, 14, 15):
          [frame(TEXT, HELLO)],
          echo("hello"), then(frame(opcode, b"x"), frame(PING, b"")), closes(1002), ended)
 
-# ---- 5: fragmentation ----------------------------------------------------------------------
+# ---- 5: fragmentation --------------------------------------------------------------------
 
 case("5.1-ping-in-two-fragments", [frame(PING, b"a", fin=False), frame(CONTINUATION, b"b")],
      closes(1002), ended)
@@ -261,28 +261,32 @@ case("5.20-many-pings-between-fragments",
 case("5.21-binary-in-fragments", [frame(BINARY, b"a", fin=False), frame(CONTINUATION, b"b")],
      closes(1003), ended)
 
-# ---- 6: UTF-8 --------------------------------------------------------------------------------
+# ---- 6: UTF-8 ----------------------------------------------------------------------------
 
 VALID = {
     "6.2.1-greek": "\u03ba\u1f79\u03c3\u03bc\u03b5", "6.2.2-four-bytes": "\U0001f980\U00010348",
-    "6.4.1-first-of-two": "\u0080", "6.4.2-first-of-three": "\u0800", "6.4.3-first-of-four": "\U00010000",
+    "6.4.1-first-of-two": "\u0080", "6.4.2-first-of-three": "\u0800",
+    "6.4.3-first-of-four": "\U00010000",
     "6.4.4-last-of-one": "\u007f", "6.4.5-last-of-two": "\u07ff", "6.4.6-last-of-three": "\uffff",
     "6.4.7-last-of-four": "\U0010ffff", "6.4.8-before-surrogates": "\ud7ff",
-    "6.4.9-after-surrogates": "\ue000", "6.4.10-replacement": "\ufffd", "6.4.11-noncharacter": "\ufffe",
+    "6.4.9-after-surrogates": "\ue000", "6.4.10-replacement": "\ufffd",
+    "6.4.11-noncharacter": "\ufffe",
     "6.4.12-byte-order-mark": "\ufeff", "6.4.13-noncharacters-beyond": "\U0001ffff\U0010fffe",
 }
 for name, text in VALID.items():
     message = steer(text + " and more")
     case(name, [frame(TEXT, message)], echo(text + " and more"))
     case(name + "-bytewise-fragments", fragments(message, 1), echo(text + " and more"))
-case("6.2.3-character-over-two-fragments", fragments(steer("a\U0001f980b"), 54), echo("a\U0001f980b"))
+case("6.2.3-character-over-two-fragments", fragments(steer("a\U0001f980b"), 54),
+     echo("a\U0001f980b"))
 case("6.2.4-in-chops", [frame(TEXT, steer("\U0001f980" * 30))], echo("\U0001f980" * 30), chop=3)
 case("6.2.5-NUL", [frame(TEXT, b"\0")], error)
 
 INVALID = {
     "6.3.1-among-valid": b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xed\xa0\x80edited",
     "6.6.1-continuation-alone": b"\x80", "6.6.2-continuations": b"\x80\xbf\x80\xbf",
-    "6.8.1-start-alone": b"\xc3", "6.8.2-three-bytes-cut": b"\xe2\x82", "6.8.3-four-bytes-cut": b"\xf0\x9f\xa6",
+    "6.8.1-start-alone": b"\xc3", "6.8.2-three-bytes-cut": b"\xe2\x82",
+    "6.8.3-four-bytes-cut": b"\xf0\x9f\xa6",
     "6.9.1-starts-in-a-row": b"\xc3\xc3\xc3", "6.9.2-start-then-ASCII": b"\xe2\x28\xa1",
     "6.10.1-FE": b"\xfe", "6.10.2-FF": b"\xff", "6.10.3-both": b"\xfe\xfe\xff\xff",
     "6.11.1-overlong-slash-2": b"\xc0\xaf", "6.11.2-overlong-slash-3": b"\xe0\x80\xaf",
@@ -299,7 +303,8 @@ for name, data in INVALID.items():
     case(name, [frame(TEXT, data)], closes(1007), ended)
     case(name + "-within-JSON", [frame(TEXT, HELLO[:-7] + data + HELLO[-7:])], closes(1007), ended)
     case(name + "-bytewise-fragments", fragments(data + b"", 1), closes(1007), ended)
-    case(name + "-bytewise", [frame(TEXT, HELLO[:-7] + data + HELLO[-7:])], closes(1007), ended, chop=1)
+    case(name + "-bytewise", [frame(TEXT, HELLO[:-7] + data + HELLO[-7:])], closes(1007), ended,
+         chop=1)
 # It need not wait for the end of a message that can't become valid any more.
 case("6.4.20-fails-fast-in-an-unended-message",
      [frame(TEXT, b"\xce\xba\xe1\xbd\xb9\xf4\x90", fin=False)], closes(1007), ended)
@@ -310,7 +315,7 @@ case("6.4.22-fails-at-the-end-when-cut",
 case("6.4.23-state-is-new-with-each-message",
      [frame(TEXT, HELLO)], echo("hello"), then(frame(TEXT, b"\x80")), closes(1007), ended)
 
-# ---- 7: closing ---------------------------------------------------------------------------------
+# ---- 7: closing --------------------------------------------------------------------------
 
 case("7.1.1-message-then-close", [frame(TEXT, HELLO)],
      echo("hello"), then(close_frame(1000)), closes(1000), ended)
@@ -340,7 +345,7 @@ for code in (0, 1, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65
     case("7.9-code-%d" % code, [close_frame(code)], closes(1002), ended)
     case("7.9-code-%d-with-reason" % code, [close_frame(code, b"because")], closes(1002), ended)
 
-# ---- 9: limits ------------------------------------------------------------------------------------
+# ---- 9: limits ---------------------------------------------------------------------------
 
 message, text = steer_of(MAX_BODY)
 case("9.1.1-largest-message", [frame(TEXT, message)], echo(text))
@@ -355,7 +360,7 @@ message, text = steer_of(100000)
 case("9.5.1-100000-in-chops-of-97", [frame(TEXT, message)], echo(text), chop=97)
 case("9.7.1-a-thousand-messages", [frame(TEXT, HELLO)] * 1000, *[echo("hello")] * 1000)
 
-# ---- 10: a message in frames as a library of the client's would make them ----------------------------
+# ---- 10: a message in frames as a library of the client's would make them ----------------
 
 message, text = steer_of(65536)
 case("10.1.1-frames-of-1300", fragments(message, 1300), echo(text))
@@ -413,12 +418,13 @@ def test_it_does_not_wait_for_ever_for_a_close(scripted):
     assert time.monotonic() - began < 10 * PATIENCE
 
 
-# ---- 12, 13: compression; it is offered by most clients and declined --------------------------------
+# ---- 12, 13: compression; it is offered by most clients and declined ---------------------
 
 @pytest.mark.parametrize("offer", [
     "permessage-deflate", "permessage-deflate; client_max_window_bits",
     "permessage-deflate; server_max_window_bits=8, permessage-deflate",
-    "x-webkit-deflate-frame", "permessage-deflate; client_no_context_takeover; server_max_window_bits=10",
+    "x-webkit-deflate-frame",
+    "permessage-deflate; client_no_context_takeover; server_max_window_bits=10",
     "made-up; with=\"quotes\", another",
 ])
 def test_compression_is_declined(scripted, offer):
@@ -432,7 +438,7 @@ def test_compression_is_declined(scripted, offer):
     ended(w.read())
 
 
-# ---- the handshake ------------------------------------------------------------------------------------
+# ---- the handshake -----------------------------------------------------------------------
 
 def refused(d, data, status, code=None):
     r = d.raw(data)
@@ -462,7 +468,8 @@ def test_connection_that_does_not_say_upgrade(scripted, value):
     refused(scripted, handshake(headers=[("Connection", value)]), 400, "invalid_handshake")
 
 
-@pytest.mark.parametrize("value", ["Upgrade", "keep-alive, Upgrade", "UPGRADE", "upgrade,keep-alive",
+@pytest.mark.parametrize("value",
+                         ["Upgrade", "keep-alive, Upgrade", "UPGRADE", "upgrade,keep-alive",
                                    "keep-alive ,  upgrade"])
 def test_connection_that_says_upgrade(scripted, value):
     w = WebSocket(scripted, headers=[("Connection", value)])

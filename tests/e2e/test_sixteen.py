@@ -100,10 +100,12 @@ class Client(threading.Thread):
 
     def ids(self):
         """Of all that it asked for and that began."""
-        return [json.loads(p)["response"]["id"] for _, p in self.frames if b'"type":"response.created"' in p]
+        return [json.loads(p)["response"]["id"] for _,
+                p in self.frames if b'"type":"response.created"' in p]
 
     def answers(self):
-        return [json.loads(p)["response"] for _, p in self.frames if b'"type":"response.incomplete"' in p]
+        return [json.loads(p)["response"] for _,
+                p in self.frames if b'"type":"response.incomplete"' in p]
 
 
 class Window:
@@ -135,7 +137,8 @@ class Window:
     def judge(self, clients):
         bins = self.characters(clients)
         self.rate = statistics.median(bins) * 18 / len(SCRIPT) / len(clients)
-        self.per_step = sum(bins) / len(bins) * (self.end - self.begin) * 18 / len(SCRIPT) / len(clients) / self.steps
+        mean = sum(bins) / len(bins) * 18 / len(SCRIPT) / len(clients)
+        self.per_step = mean * (self.end - self.begin) / self.steps
         self.busy = self.busy_s / (self.end - self.begin)
 
     def __repr__(self):

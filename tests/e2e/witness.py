@@ -63,7 +63,8 @@ def stream(host, port, model, n_tokens):
 class Witness:
     def __init__(self, d, model="random", n_tokens=48):
         self.process = subprocess.Popen(
-            [sys.executable, str(pathlib.Path(__file__)), d.host, str(d.port), model, str(n_tokens)],
+            [sys.executable, str(pathlib.Path(__file__)), d.host, str(d.port), model,
+             str(n_tokens)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout.readline() == "quiet\n", "the witness got no answer"
 
