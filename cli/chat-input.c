@@ -9,7 +9,8 @@
 
 const struct ig_chat_command_info ig_chat_commands[] = {
 	{ "help", IG_CHAT_HELP, NULL, false, "this list" },
-	{ "system", IG_CHAT_SYSTEM, "TEXT", false, "set the system message; - takes it away; alone: show it" },
+	{ "system", IG_CHAT_SYSTEM, "TEXT", false,
+	  "set the system message; - takes it away; alone: show it" },
 	{ "model", IG_CHAT_MODEL, "NAME", false, "go on with another model; alone: list them" },
 	{ "save", IG_CHAT_SAVE, "FILE", true, "write the conversation to a file" },
 	{ "load", IG_CHAT_LOAD, "FILE", true, "go on with a conversation that /save wrote" },

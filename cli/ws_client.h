@@ -10,8 +10,9 @@
 
 struct ig_ws;
 
-/* With the endpoint's key, TLS or unix socket.  -ECONNREFUSED: nobody answers there, -EPROTO: someone does, but not with a
- * WebSocket, -ETIMEDOUT, -EINTR (ig_interrupted); each with text. */
+/* With the endpoint's key, TLS or unix socket.  -ECONNREFUSED: nobody answers there,
+ * -EPROTO: someone does, but not with a WebSocket, -EACCES: the key is refused,
+ * -ETIMEDOUT, -EINTR (ig_interrupted); each with text. */
 int ig_ws_open(const struct ig_endpoint *e, const char *path, int timeout_ms, struct ig_ws **out,
 	       struct ig_error *err);
 /* Queue a text message; it goes out while the others wait. */
