@@ -256,7 +256,7 @@ static void fail_reply(struct ig_reply *r, const struct ig_api_error *e)
 		if (c->stream)
 			ig_engine_cancel(r->api->deps.engine, c->gen, "server_error");
 		c->finished = true;
-		c->result.finish = IG_FINISH_CANCELLED;
+		c->result = (struct ig_gen_result){ .finish = IG_FINISH_CANCELLED, .stop_index = -1 };
 	}
 	r->n_finished = r->n_calls;
 	r->finished = true;
@@ -468,7 +468,7 @@ static void call_take(struct ig_call *c, size_t cap)
 {
 	struct ig_reply *r = c->reply;
 	char piece[4096];
-	size_t taken = 0, n;
+	size_t taken = 0, n_notes = c->n_notes, n;
 	bool ok = true;
 
 	if (c->finished || !c->stream)
@@ -489,13 +489,13 @@ static void call_take(struct ig_call *c, size_t cap)
 		ok = feed_tokens(c, "", 0, true);
 	if (!ok) {
 		ig_engine_cancel(r->api->deps.engine, c->gen, "server_error");
-		c->result = (struct ig_gen_result){ .finish = IG_FINISH_ERROR };
+		c->result = (struct ig_gen_result){ .finish = IG_FINISH_ERROR, .stop_index = -1 };
 		ig_fail(&c->result.error, -ENOMEM, "The server is out of memory.");
 		end = true;
 	}
 	if (end)
 		call_ended(c);
-	else if (taken)
+	else if (taken || c->n_notes > n_notes)
 		ig_engine_resume(r->api->deps.engine, c->gen);
 }
 
