@@ -13,6 +13,7 @@ import ssl
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -509,6 +510,13 @@ def test_anonymous_beside_keys(start, models, tmp_path):
 
 # ---- the unix socket --------------------------------------------------------------------
 
+@pytest.fixture
+def short():
+    """A folder of few letters: a socket's path has at most 103 bytes on some systems."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield pathlib.Path(folder)
+
+
 def unix_ws(path, **options):
     return Connection(websockets.sync.client.unix_connect(
         str(path), uri="ws://whatever/v1/responses", compression=None, max_size=None,
@@ -516,8 +524,8 @@ def unix_ws(path, **options):
 
 
 @pytest.mark.tsan
-def test_unix_socket(begin, tmp_path):
-    path = tmp_path / "s"
+def test_unix_socket(begin, short):
+    path = short / "s"
     was = os.umask(0)
     try:
         d = begin({"server": {"unix_socket": str(path)}})
@@ -547,8 +555,8 @@ def test_unix_socket(begin, tmp_path):
     assert not path.exists()
 
 
-def test_unix_socket_alone(begin, tmp_path):
-    path = tmp_path / "s"
+def test_unix_socket_alone(begin, short):
+    path = short / "s"
     d = begin({"server": {"host": "", "unix_socket": str(path), "unix_socket_mode": "0660"}})
     assert d.url == "unix:" + str(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o660
@@ -566,17 +574,17 @@ def test_unix_socket_alone(begin, tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["0600", "0660", "0666", "700"])
-def test_unix_socket_mode(begin, tmp_path, mode):
-    path = tmp_path / "s"
+def test_unix_socket_mode(begin, short, mode):
+    path = short / "s"
     d = begin({"server": {"unix_socket": str(path), "unix_socket_mode": mode}})
     assert stat.S_IMODE(path.stat().st_mode) == int(mode, 8)
     assert ask(UnixConnection(path), "GET", "/healthz").status == 200
     d.stop()
 
 
-def test_unix_socket_with_keys(begin, tmp_path):
+def test_unix_socket_with_keys(begin, short, tmp_path):
     """Keys hold there too."""
-    path, keys = tmp_path / "s", tmp_path / "keys"
+    path, keys = short / "s", tmp_path / "keys"
     key = add_key(keys)
     d = begin({"server": {"unix_socket": str(path), "keys_file": str(keys)}})
     assert ask(UnixConnection(path), "GET", "/v1/models").status == 401
@@ -588,9 +596,9 @@ def test_unix_socket_with_keys(begin, tmp_path):
     d.stop()
 
 
-def test_what_lies_there(begin, start, models, tmp_path):
+def test_what_lies_there(begin, start, models, short, tmp_path):
     """A socket that nobody answers on is taken away, and nothing else."""
-    path = tmp_path / "s"
+    path = short / "s"
     extra = {"server": {"unix_socket": str(path)}, "ledger": {"enabled": False}}
     s = socket.socket(socket.AF_UNIX)
     s.bind(str(path))
@@ -661,10 +669,10 @@ def tls_extra(pair, **server):
 
 
 @pytest.mark.tsan
-def test_tls(begin, pair, tmp_path):
+def test_tls(begin, pair, short, tmp_path):
     path = tmp_path / "keys"
     key = add_key(path)
-    d = begin(tls_extra(pair, keys_file=str(path), unix_socket=str(tmp_path / "s")))
+    d = begin(tls_extra(pair, keys_file=str(path), unix_socket=str(short / "s")))
     assert d.scheme == "https" and d.url == "https://127.0.0.1:%d" % d.port
     assert https(d, pair[0], "GET", "/healthz").status == 200
     r = https(d, pair[0], "POST", "/v1/chat/completions", CHAT, bearer(key))
@@ -685,7 +693,7 @@ def test_tls(begin, pair, tmp_path):
     assert text_of(c.answer()) == SCRIPT
     c.close()
     # the socket of the same daemon has no use for TLS
-    r = ask(UnixConnection(tmp_path / "s"), "GET", "/v1/models", headers=bearer(key))
+    r = ask(UnixConnection(short / "s"), "GET", "/v1/models", headers=bearer(key))
     assert r.status == 200
     d.stop()
 
