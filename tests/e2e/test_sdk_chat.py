@@ -79,6 +79,17 @@ def test_choices(family):
     assert ["".join(seen[i]) for i in range(4)] == texts
 
 
+def test_ignored_end(family):
+    """Past its end the model draws tokens that say nothing: their log probabilities come, and
+    nothing waits for text that never does."""
+    r = client(family).chat.completions.create(
+        model="tiny", messages=HI, temperature=0, max_tokens=400, logprobs=True,
+        extra_body={"ignore_eos": True})
+    assert r.choices[0].finish_reason == "length" and r.usage.completion_tokens == 400
+    assert len(r.choices[0].logprobs.content) == 400
+    assert r.choices[0].message.content.startswith(SCRIPT)
+
+
 def test_tools(family):
     c = client(family)
     r = c.chat.completions.create(model="tools", messages=HI, tools=[WEATHER], temperature=0)
