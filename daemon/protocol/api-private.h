@@ -81,6 +81,7 @@ struct ig_protocol {
 };
 
 extern const struct ig_protocol ig_chat_protocol, ig_completions_protocol, ig_responses_protocol,
+	ig_input_tokens_protocol,
 	ig_messages_protocol, ig_count_protocol, ig_tokenize_protocol, ig_detokenize_protocol;
 /* The one that has this path; NULL: none. */
 const struct ig_protocol *ig_protocol_at(const char *path);

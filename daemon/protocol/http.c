@@ -409,6 +409,7 @@ static const struct ig_protocol *const protocols[] = {
 	&ig_chat_protocol,
 	&ig_completions_protocol,
 	&ig_responses_protocol,
+	&ig_input_tokens_protocol,
 	&ig_messages_protocol,
 	&ig_count_protocol,
 	&ig_tokenize_protocol,

@@ -333,7 +333,10 @@ static struct ig_part *part_new(struct ig_call *c, enum ig_part_kind kind)
 	struct ig_part *p = &c->parts[c->n_parts];
 	*p = (struct ig_part){ .kind = kind };
 	ig_random_id(p->id, sizeof p->id, prefixes[kind]);
-	if (kind == IG_PART_CALL)
+	/* Mistral's templates take ids of nine characters only. */
+	if (kind == IG_PART_CALL && c->reply->prepared.style.calls == IG_CALLS_MISTRAL)
+		ig_random_id(p->call_id, 10, "");
+	else if (kind == IG_PART_CALL)
 		ig_random_id(p->call_id, sizeof p->call_id, "call_");
 	c->n_parts++;
 	return p;

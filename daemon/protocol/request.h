@@ -124,7 +124,7 @@ struct ig_request {
 typedef int ig_request_parse(const char *text, size_t len, struct ig_request *r,
 			     struct ig_api_error *e);
 ig_request_parse ig_request_parse_chat, ig_request_parse_completion, ig_request_parse_create,
-	ig_request_parse_messages, ig_request_parse_count, ig_request_parse_tokenize,
+	ig_request_parse_input_tokens, ig_request_parse_messages, ig_request_parse_count, ig_request_parse_tokenize,
 	ig_request_parse_detokenize;
 /* One message of the Responses WebSocket. */
 ig_request_parse ig_request_parse_ws;

@@ -397,6 +397,22 @@ static const struct ig_param ws_create_table[] = {
 	CREATE_PARAMS,
 };
 
+/* Of what is only counted: all that a prompt is made of. */
+static const struct ig_param count_table[] = {
+	{ "instructions", param_nothing },
+	{ "previous_response_id", param_nothing },
+	{ "tools", param_nothing },
+	{ "tool_choice", param_nothing },
+	{ "model", ig_param_model },
+	{ "input", ig_items_read },
+	{ "chat_template_kwargs", ig_param_template_vars },
+	{ "parallel_tool_calls", ig_param_parallel_tool_calls },
+	{ "text", param_text },
+	{ "reasoning", param_reasoning },
+	{ "truncation", param_truncation },
+	{ NULL, NULL },
+};
+
 static int param_response_id(struct ig_request *r, const char *name, json_t *v,
 			     struct ig_api_error *e)
 {
@@ -496,6 +512,31 @@ int ig_request_parse_create(const char *text, size_t len, struct ig_request *r,
 	else
 		rc = read_create(r, create_table, root, e);
 	return ig_json_end(root, rc, e);
+}
+
+int ig_request_parse_input_tokens(const char *text, size_t len, struct ig_request *r,
+				  struct ig_api_error *e)
+{
+	json_t *root;
+
+	ig_request_init(r, IG_REQUEST_CREATE);
+	*e = (struct ig_api_error){ 0 };
+	if (ig_json_load_object(text, len, &root, e) < 0)
+		return -1;
+	int rc = read_text_member(&r->previous_id, "previous_response_id", root, e) < 0 ||
+		 read_text_member(&r->instructions, "instructions", root, e) < 0 ||
+		 ig_params_read(r, count_table, root, e) < 0 || read_tools(r, root, e) < 0 ||
+		 read_tool_choice(r, root, e) < 0 || tell_effort(r, e) < 0 ? -1 : 0;
+	if (!rc && !r->messages) {
+		r->messages = json_array();
+		rc = r->messages ? 0 : ig_fail_memory(e);
+	}
+	if (!rc && !json_array_size(r->messages) && !r->instructions && !r->previous_id)
+		rc = ig_fail_missing(e, "input");
+	if (!rc)
+		rc = ig_check_tool_choice(r, "tool_choice", e);
+	json_decref(root);
+	return rc;
 }
 
 /* ---- the WebSocket ----------------------------------------------------------------------- */

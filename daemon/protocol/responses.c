@@ -708,6 +708,23 @@ const struct ig_protocol ig_responses_protocol = {
 	.error = ig_error_object,
 };
 
+static void count(struct ig_reply *r, struct ig_strbuf *out)
+{
+	ig_strbuf_printf(out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}",
+			 r->prepared.prompts[0].n);
+}
+
+const struct ig_protocol ig_input_tokens_protocol = {
+	.path = "/v1/responses/input_tokens",
+	.id_prefix = "resp_",
+	.prompt_param = "input",
+	.form_param = "text.format",
+	.parse = ig_request_parse_input_tokens,
+	.whole = count,
+	.error = ig_error_object,
+	.immediate = true,
+};
+
 /* ---- the WebSocket's own events ---------------------------------------------------- */
 
 void ig_ws_error_event(struct ig_strbuf *out, const struct ig_api_error *e, const char *stream_id)

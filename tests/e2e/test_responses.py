@@ -1,6 +1,7 @@
 """Responses: the events, their fields and order, lanes, errors, cancel; what is kept, continued
 and forked; over the WebSocket and over HTTP."""
 import json
+import os
 
 import pytest
 import websockets.exceptions
@@ -563,6 +564,20 @@ def test_a_hit_changes_no_bit(start, models):
         said.append(texts)
         d.stop()
     assert said[0] == said[1]
+
+
+@pytest.mark.real
+def test_a_conversation_of_a_real_model_is_found_again(start):
+    """What it said is tokenised anew; where that gives what it drew, nothing is computed twice."""
+    d = start(os.environ["INGOT_TEST_MODEL"], {"memory": {"budget": 0}, "kvcache": {"arena": 256 << 20}})
+    c, previous, total = d.ws(), None, 0
+    for turn in ("What is a river?", "And a lake?", "Which one is larger?"):
+        r = c.answer(turn, max_output_tokens=60, previous_response_id=previous)[-1]["response"]
+        usage, previous = r["usage"], r["id"]
+        cached = usage["input_tokens_details"]["cached_tokens"]
+        assert cached % 16 == 0 and total - 18 <= cached <= total, (cached, total)
+        total = usage["total_tokens"]
+    c.close()
 
 
 def test_warm_up(ws):

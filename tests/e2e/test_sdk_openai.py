@@ -113,6 +113,16 @@ def test_continue_fetch_list_delete(family):
     assert ask(family, whole, model="noise", max_output_tokens=8).output_text == b.output_text
 
 
+def test_input_tokens(family):
+    c = client(family)
+    n = c.responses.input_tokens.count(model="tools", input="hi", tools=[WEATHER], instructions="Go.")
+    r = ask(family, model="tools", tools=[WEATHER], instructions="Go.")
+    assert n.input_tokens == r.usage.input_tokens
+    n = c.responses.input_tokens.count(model="tools", input="more", previous_response_id=r.id)
+    assert n.input_tokens == ask(family, "more", model="tools", max_output_tokens=1,
+                                 previous_response_id=r.id).usage.input_tokens
+
+
 def test_tools(family):
     r = ask(family, model="tools", tools=[WEATHER])
     assert [i.type for i in r.output] == ["reasoning", "message", "function_call"]

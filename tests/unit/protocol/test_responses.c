@@ -969,6 +969,47 @@ static void test_http_stream(void **state)
 	expect_http_error(w, "POST", "/v1/responses", NULL, "{\"input\":\"a\"}", 500, "(none)");
 }
 
+/* Counted, and nothing runs. */
+static void test_input_tokens(void **state)
+{
+	struct world *w = *state;
+	char body[200];
+	json_t *v;
+
+	assert_int_equal(http(w, "POST", "/v1/responses/input_tokens", NULL, "{\"input\":\"12345\","
+			      "\"instructions\":\"i\"}", &v), 200);
+	assert_int_equal(fake_engine_seen(w->engine).n_submitted, 0);
+	match_value("count", v, "{\"object\":\"response.input_tokens\",\"input_tokens\":20}");
+	json_decref(v);
+	fake_engine_script(w->engine, &says_x);
+	v = ask(w, "\"input\":\"1\"");
+	snprintf(body, sizeof body, "{\"previous_response_id\":\"%s\"}", id_of(v));
+	json_decref(v);
+	assert_int_equal(http(w, "POST", "/v1/responses/input_tokens", NULL, body, &v), 200);
+	match_value("count", v, "{\"object\":\"response.input_tokens\",\"input_tokens\":19}");
+	json_decref(v);
+	expect_http_error(w, "POST", "/v1/responses/input_tokens", NULL, "{}", 400, "input");
+	expect_http_error(w, "POST", "/v1/responses/input_tokens", NULL, "{\"input\":\"a\",\"seed\":1}",
+			  400, "seed");
+	expect_http_error(w, "GET", "/v1/responses/input_tokens", NULL, NULL, 405, "(none)");
+}
+
+/* Mistral's templates are particular about the ids of calls. */
+static void test_short_ids(void **state)
+{
+	static const char *const pieces[] = { "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}]", NULL };
+	struct world *w = *state;
+
+	fake_engine_style(&(struct ig_answer_style){ .calls = IG_CALLS_MISTRAL });
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	json_t *v = ask(w, TOOLS ",\"input\":\"a\""),
+	       *call = json_array_get(json_object_get(json_object_get(v, "response"), "output"), 0);
+	assert_string_equal(str(call, "type"), "function_call");
+	assert_int_equal(strlen(str(call, "call_id")), 9);
+	json_decref(v);
+	fake_engine_style(&(struct ig_answer_style){ 0 });
+}
+
 /* A response that finds no room says so. */
 static void test_no_room(void **state)
 {
@@ -1017,7 +1058,7 @@ int main(void)
 		TEST(test_continue), TEST(test_system), TEST(test_not_stored), TEST(test_stored_stays),
 		TEST(test_warm_up), TEST(test_turns), TEST(test_many_turns), TEST(test_parts),
 		TEST(test_half_a_call), TEST(test_logprobs), TEST(test_http), TEST(test_http_refused),
-		TEST(test_http_stream), TEST(test_no_room), TEST(test_keepalive),
+		TEST(test_http_stream), TEST(test_input_tokens), TEST(test_short_ids), TEST(test_no_room), TEST(test_keepalive),
 	};
 	return cmocka_run_group_tests_name("responses", tests, NULL, NULL);
 }
