@@ -4,7 +4,7 @@
     products.py build DIR     PTX of shaders/core/linear.metal and glu.metal (clang 19)
     products.py run DIR       needs a GPU of compute capability 9.0, torch and numpy
 
-run checks every kernel of float16 against float64, compares the bits of few rows with
+run checks the kernels of float16 against float64, compares the bits of few rows with
 those of many, then measures in rounds that alternate with cuBLAS: a CUDA graph of calls
 over weights in rotation, more than the caches hold; the median of the rounds.  Both write
 float16; very many rows are measured with float written too, against the same.  Which kernel
@@ -20,15 +20,12 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 MULTIPROCESSORS = 132
 # shaders/core/shapes.h: BM, BN, BK, SM, SN, stages, wide
 SHAPES = {
-    "few_16": (16, 16, 256, 1, 2, 4, 0), "few_24": (16, 24, 256, 1, 3, 4, 0),
-    "few_32": (16, 32, 256, 1, 4, 4, 0), "few": (16, 48, 256, 1, 6, 3, 0),
-    "few_48": (16, 48, 256, 1, 6, 4, 0), "few_64": (16, 64, 128, 1, 4, 4, 0),
-    "few_96": (16, 96, 128, 1, 6, 4, 0), "tile": (64, 64, 64, 2, 2, 4, 0),
-    "wide_64": (64, 64, 64, 4, 1, 6, 1), "wide_128": (128, 128, 64, 8, 1, 6, 1),
-    "wide_192": (128, 192, 64, 8, 1, 5, 1), "wide_256": (128, 256, 64, 8, 1, 4, 1),
+    "rush_24": (16, 24, 256, 1, 4, 4, 1), "rush_64": (16, 64, 128, 1, 5, 5, 1),
+    "rush_96": (16, 96, 128, 1, 7, 4, 1), "wide_64": (64, 64, 64, 4, 1, 6, 1),
+    "stream_128": (128, 128, 64, 12, 1, 6, 1), "stream_160": (128, 160, 64, 12, 1, 5, 1),
 }
 GLU = {     # where they differ
-    "few": (16, 48, 256, 1, 3, 3, 0), "few_48": (16, 48, 256, 1, 3, 4, 0),
+    "rush_48": (16, 48, 256, 1, 4, 4, 1),
 }
 LINEAR_OUT_F16, LINEAR_PAIRS = 4, 16     # shaders/args.h
 # outputs, k: TinyLlama 1.1B (o, qkv, down, gate and up as one, logits), Devstral-Small 24B
@@ -36,7 +33,7 @@ LINEAR_OUT_F16, LINEAR_PAIRS = 4, 16     # shaders/args.h
 WEIGHTS = [(2048, 2048), (2560, 2048), (5632, 2048), (11264, 2048), (2048, 5632), (32000, 2048),
            (5120, 5120), (6144, 5120), (5120, 4096), (32768, 5120), (65536, 5120), (5120, 32768),
            (131072, 5120)]
-MANY_ROWS = (32, 64, 128, 512, 4096)
+MANY_ROWS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 def build(folder):
@@ -48,17 +45,33 @@ def build(folder):
 
 
 def lowered(outputs, rows):
-    """The kernel for a step of so many rows."""
-    few = [w for w in (16, 24, 32, 48, 96) if -(-outputs // w) <= MULTIPROCESSORS] or [64]
-    if rows <= (48 if few[0] <= 32 else 16):
-        return "few_%d" % few[0]
-    most_64 = max(MULTIPROCESSORS * 13 // 10 // -(-outputs // 64), 1) * 64
-    across = -(-outputs // 256)
-    most_128 = max((-(-(MULTIPROCESSORS // 2) // across) - 1) * 128, most_64)
-    most_192 = MULTIPROCESSORS // -(-outputs // 192) * 128
-    if rows <= most_64:
+    """The kernel of one weight for a step of so many rows."""
+    if rows <= 16 and outputs > 48 * MULTIPROCESSORS:
+        return "rush_96" if outputs <= 96 * MULTIPROCESSORS else "rush_64"
+    if outputs <= 48 * MULTIPROCESSORS:
+        if rows <= 16 * min(max(2 * MULTIPROCESSORS // -(-outputs // 24), 1), 3):
+            return "rush_24"
+        if rows <= 16 * min(2 * MULTIPROCESSORS // -(-outputs // 64), 8):
+            return "rush_64"
+    if rows <= 64 * max(MULTIPROCESSORS * 6 // 5 // -(-outputs // 64), 1):
         return "wide_64"
-    return "wide_128" if rows <= most_128 else "wide_192" if rows <= most_192 else "wide_256"
+
+    def columns(width, down):
+        across, clusters = -(-outputs // width), MULTIPROCESSORS // 2
+        return -(-(down // 2 * across + (down % 2 * (across + 1)) // 2) // clusters) * width
+    down = -(-rows // 128)
+    over = range(down, down + 1) if down <= 16 else range(17, 33)
+    wide, narrow = (sum(columns(width, d) for d in over) for width in (160, 128))
+    return "stream_160" if wide * 8 <= narrow * 7 else "stream_128"
+
+
+class Config(C.Structure):      # of cuLaunchKernelEx
+    _fields_ = [("sizes", C.c_uint * 7), ("stream", C.c_void_p), ("attributes", C.c_void_p),
+                ("n", C.c_uint)]
+
+
+class Attribute(C.Structure):
+    _fields_ = [("id", C.c_int), ("pad", C.c_int), ("value", C.c_uint * 16)]
 
 
 def run(folder):
@@ -80,13 +93,34 @@ def run(folder):
             ok(cu.cuModuleLoadData(C.byref(modules[name]), f.read() + b"\0"), name)
     functions = {}
 
+    maps = {}
+
+    def tensor_map(t, box_rows):
+        """What the copy engine is told of a matrix, as runtime/cuda/graphs.c tells it."""
+        key = (t.data_ptr(), t.shape, box_rows)
+        if key not in maps:
+            raw = C.create_string_buffer(192)
+            at = (C.addressof(raw) + 63) // 64 * 64
+            ok(cu.cuTensorMapEncodeTiled(
+                C.c_void_p(at), 1, 2, C.c_void_p(t.data_ptr()),
+                (C.c_uint64 * 2)(t.shape[1], t.shape[0]), (C.c_uint64 * 1)(t.shape[1] * 2),
+                (C.c_uint32 * 2)(64, box_rows),
+                (C.c_uint32 * 2)(1, 1), 0, 3, 2, 0), "a tensor map")
+            maps[key] = C.create_string_buffer(C.string_at(at, 128), 128)
+        return maps[key]
+
     def launch(op, kernel, shares, x, weights, y, step):
         rows, k = x.shape
         n = weights[0].shape[0]
         bm, bn, bk, sm, sn, stages, wide = op == "glu" and GLU.get(kernel) or SHAPES[kernel]
-        few = kernel.startswith("few")
-        shared = max(stages * (bm + bn) * (bk + (0 if wide else 8)) * 2, bm * (bn + 8) * 4)
-        shared *= shares if few else 1
+        form, columns = kernel.split("_")[0], bn // 2 if op == "glu" else bn
+        shared = stages * (bm + bn) * bk * 2
+        grid, cluster = -(-n // columns) * -(-rows // bm), 1
+        if form == "rush":
+            shared += 16 * stages
+        elif form == "stream":
+            shared += 2 * 64 * (64 if bn % 64 == 0 else 32) * 4 + 16 * stages + 16
+            grid, cluster = MULTIPROCESSORS // 2 * 2, 2
         name = "%s_f16_f16_%s" % (op, kernel)
         if name not in functions:
             functions[name] = C.c_void_p()
@@ -96,15 +130,20 @@ def run(folder):
         flags = LINEAR_PAIRS * (n % 2 == 0) + LINEAR_OUT_F16 * (y.dtype == torch.half)
         args = np.array([k, n, 0, 0, 0, 1, k, n, 0, act, 0, shares, k * 2, flags, 0],
                         np.uint32).tobytes()
-        pointers = [step, x] + (weights + [y] if op == "glu" else weights * 4 + [y] * 5 + [y])
-        keep = [C.create_string_buffer(args, len(args))]
+        operands = weights if op == "glu" else weights * 4
+        pointers = [y] if op == "glu" else [y] * 6
+        keep = [C.create_string_buffer(args, len(args)), C.c_uint64(step.data_ptr())]
+        if form == "wide":
+            pointers = [x] + operands + pointers
+        else:
+            keep.append(tensor_map(x, 8 if form == "rush" else bm))
+            keep += [tensor_map(w, columns if form == "rush" else bn // 2) for w in operands]
         keep += [C.c_uint64(t.data_ptr()) for t in pointers]
         params = (C.c_void_p * len(keep))(*[C.cast(C.pointer(p), C.c_void_p) for p in keep])
-        columns = bn // 2 if op == "glu" else bn
-        grid = -(-n // columns) * -(-rows // bm)
-        threads = sm * sn * 32 * (shares if few else 1)
-        stream = C.c_void_p(torch.cuda.current_stream().cuda_stream)
-        ok(cu.cuLaunchKernel(functions[name], grid, 1, 1, threads, 1, 1, shared, stream, params, None), name)
+        together = Attribute(4, 0, (C.c_uint * 16)(cluster, 1, 1))
+        config = Config((C.c_uint * 7)(grid, 1, 1, sm * sn * 32, 1, 1, shared),
+                        torch.cuda.current_stream().cuda_stream, C.addressof(together), 1)
+        ok(cu.cuLaunchKernelEx(C.byref(config), functions[name], params, None), name)
 
     def step_of(rows):
         head = torch.zeros(64, device="cuda", dtype=torch.int32)
@@ -116,30 +155,29 @@ def run(folder):
 
     bad = 0
     for op in ("linear", "glu"):
-        for n, k in ((330, 1024), (1000, 1160)):
-            for shares in (1, 4):
-                x, w = random(200, k), [random(n, k) for _ in range(2 if op == "glu" else 1)]
-                ref = [x.double() @ m.double().T for m in w]
-                ref = torch.nn.functional.silu(ref[0]) * ref[1] if op == "glu" else ref[0]
-                first = None
-                for kernel in sorted(SHAPES, reverse=True):
-                    if kernel in ("wide_192", "wide_256") or kernel.startswith("few"):
-                        if shares > 1 or (op == "glu" and kernel in ("few_16", "few_24", "few_32")):
-                            continue
-                    for rows in (1, 5, 16, 40) if kernel.startswith("few") else (200, 17):
-                        y = torch.full((rows, n), float("nan"), device="cuda")
-                        launch(op, kernel, shares, x[:rows].contiguous(), w, y, step_of(rows))
-                        torch.cuda.synchronize()
-                        error = float(((y.double() - ref[:rows]) ** 2).sum() / (ref[:rows] ** 2).sum())
-                        first = y if first is None else first
-                        same = torch.equal(y, first[:rows])
-                        if not error < 1e-10 or not same:
-                            bad += 1
-                            print("WRONG: %s %s, %d rows of %dx%d, %d shares: NMSE %.2g, same bits: %s"
-                                  % (op, kernel, rows, n, k, shares, error, same))
+        for n, k in ((330, 1024), (1000, 1160), (2560, 2048)):
+            x, w = random(3000, k), [random(n, k) for _ in range(2 if op == "glu" else 1)]
+            ref = [x.double() @ m.double().T for m in w]
+            ref = torch.nn.functional.silu(ref[0]) * ref[1] if op == "glu" else ref[0]
+            first = None
+            for kernel in sorted({**SHAPES, **(GLU if op == "glu" else {})}, reverse=True):
+                if op == "glu" and kernel in ("rush_24", "stream_160"):
+                    continue
+                for rows in (1, 5, 16, 40) if kernel.startswith("rush") else (3000, 200, 300, 17):
+                    y = torch.full((rows + 3, n), float("nan"), device="cuda")
+                    launch(op, kernel, 1, x[:rows].contiguous(), w, y[:rows], step_of(rows))
+                    torch.cuda.synchronize()
+                    clean, y = bool(torch.isnan(y[rows:]).all()), y[:rows]
+                    error = float(((y.double() - ref[:rows]) ** 2).sum() / (ref[:rows] ** 2).sum())
+                    first = y if first is None else first
+                    same = torch.equal(y, first[:rows])
+                    if not error < 1e-10 or not same or not clean:
+                        bad += 1
+                        print("WRONG: %s %s, %d rows of %dx%d: NMSE %.2g, same bits: %s, nothing "
+                              "beyond: %s" % (op, kernel, rows, n, k, error, same, clean))
     print("kernels checked against float64 and each other:", "all well" if not bad else "%d wrong" % bad)
 
-    def seconds(call, n):
+    def graph_of(call, n):
         call(0)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
@@ -147,6 +185,9 @@ def run(folder):
             for i in range(n):
                 call(i)
         graph.replay()
+        return graph
+
+    def seconds(graph):
         times = []
         for _ in range(6):
             a, b = torch.cuda.Event(True), torch.cuda.Event(True)
@@ -154,7 +195,7 @@ def run(folder):
             graph.replay()
             b.record()
             b.synchronize()
-            times.append(a.elapsed_time(b) * 1e-3 / n)
+            times.append(a.elapsed_time(b) * 1e-3)
         return float(np.median(times))
 
     def measure(rows, n, k, full):
@@ -164,11 +205,10 @@ def run(folder):
         y = torch.empty(rows, n, device="cuda") if full else half
         kernel, shares = lowered(n, rows), 1
         calls = max(count, 24) if n * k < 60e6 and rows <= 128 else 4
-        ours, blas = [], []
-        for _ in range(5):
-            blas.append(seconds(lambda i: torch.matmul(x, weights[i % count].T, out=half), calls))
-            ours.append(seconds(lambda i: launch("linear", kernel, shares, x, [weights[i % count]], y, step), calls))
-        a, b = np.median(ours), np.median(blas)
+        pair = [graph_of(lambda i: launch("linear", kernel, shares, x, [weights[i % count]], y, step), calls),
+                graph_of(lambda i: torch.matmul(x, weights[i % count].T, out=half), calls)]
+        a, b = np.median([[seconds(g) / calls for g in pair] for _ in range(5)], axis=0)
+        maps.clear()
         size, flops = (n * k + rows * k + rows * n) * 2, 2 * rows * n * k
         print("%5d rows %6dx%-5d %-10s %9.2f us %6.2f TB/s %6.1f TFLOP/s   cuBLAS %9.2f us   %5.1f %%%s"
               % (rows, n, k, kernel, a * 1e6, size / a / 1e12, flops / a / 1e12, b * 1e6, 100 * b / a,

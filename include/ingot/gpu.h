@@ -132,6 +132,20 @@ struct ig_gpu_bind {
 #define IG_GPU_MAX_BINDS 16
 #define IG_GPU_MAX_ARGS 256 /* bytes of an argument struct */
 
+/* cuda, compute capability 9.0: an operand that the kernel has copied in boxes, and that it
+ * takes as a description of the matrix (a tensor map, by value) instead of an address:
+ * n_rows rows of n_cols elements of two bytes, row_bytes apart (a multiple of 16, as the
+ * operand's address is), in boxes of 64 columns and box_rows rows.  What lies beyond the matrix is
+ * zero.  Of an operand that was left out the description is all zeros. */
+struct ig_gpu_box {
+	uint32_t bind; /* which operand */
+	uint32_t box_rows; /* 1 … 256 */
+	uint32_t n_rows, n_cols;
+	uint64_t row_bytes;
+};
+
+#define IG_GPU_MAX_BOXES 5
+
 struct ig_gpu_dispatch {
 	uint32_t struct_size;
 	uint32_t n_binds;
@@ -145,6 +159,11 @@ struct ig_gpu_dispatch {
 	uint32_t when_live, when_min, when_max;
 	struct ig_gpu_extent grid[3];
 	struct ig_gpu_bind bind[IG_GPU_MAX_BINDS];
+	/* cuda, 9.0: threadgroups that run at the same time and see each other's memory; the
+	 * grid's x is a multiple of it.  0: each goes alone. */
+	uint32_t cluster;
+	uint32_t n_boxes;
+	struct ig_gpu_box box[IG_GPU_MAX_BOXES];
 };
 
 struct ig_gpu_tape;

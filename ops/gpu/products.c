@@ -26,15 +26,25 @@ _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SIL
 #define SHARE_STEP 64 /* PRODUCT_STEP of product.h */
 #define MAX_SHARES 4
 /* On NVIDIA weights of at most so many outputs have their k cut into shares, but none of
- * float16 or bfloat16 multiplied as such: many rows are a third faster in one share, whose sums need no second
- * set of registers, and few rows of float16 need none to keep the machine busy (2048 x 2048
- * on an H200: 16 rows in 6.8 us, with shares 6.3; 4096 rows in 62 us, with shares 79). */
+ * float16 or bfloat16 multiplied as such: many rows are a third faster in one share, whose
+ * sums need no second set of registers, and few rows of float16 need none to keep the machine
+ * busy (2048 x 2048 on an H200: 16 rows in 6.3 us, with shares the same; 4096 rows in 54 us,
+ * with shares 79). */
 #define NV_SHARED_OUTPUTS 4096
 /* 32 rows of 2048 x 2048 in 7.7 us by a few-row kernel, 12.3 by a tile. */
 #define NV_NARROW_ROWS 48
+/* Up to so many tiles of 128 rows a stream's columns are chosen for each number of them. */
+#define NV_STREAM_TILES 16
 
 struct shape {
 	uint32_t bm, bn, bk, sm, sn, stages, wide;
+};
+
+enum form {
+	TILE = 0, /* a threadgroup makes a tile, share after share */
+	SHARES, /* few rows, each share by a group of simdgroups */
+	RUSH, /* few rows, copied in boxes; one share */
+	STREAM, /* threadgroups that stay and make tile after tile, copied in boxes; one share */
 };
 
 /* A kernel, and the rows for which it is taken. */
@@ -42,10 +52,10 @@ struct variant {
 	const char *suffix;
 	struct shape shape;
 	uint32_t min_rows, max_rows;
-	uint32_t few;
+	enum form form;
 };
 
-#define MAX_VARIANTS 5
+#define MAX_VARIANTS 8
 struct variants {
 	struct variant v[MAX_VARIANTS];
 	uint32_t n;
@@ -55,16 +65,16 @@ struct variants {
 #define MANY (FEW + 1)
 
 static const struct variants metal = { {
-	{ "few8", { SHAPE_METAL_FEW8 }, 1, 8, 1 },
-	{ "few16", { SHAPE_METAL_FEW16 }, 9, FEW, 1 },
-	{ "tile", { SHAPE_METAL_TILE }, MANY, UINT32_MAX, 0 },
+	{ "few8", { SHAPE_METAL_FEW8 }, 1, 8, SHARES },
+	{ "few16", { SHAPE_METAL_FEW16 }, 9, FEW, SHARES },
+	{ "tile", { SHAPE_METAL_TILE }, MANY, UINT32_MAX, TILE },
 }, 3 }, metal_f32 = { {
-	{ "few8", { SHAPE_METAL_FEW8_F32 }, 1, 8, 1 },
-	{ "few16", { SHAPE_METAL_FEW16_F32 }, 9, FEW, 1 },
-	{ "tile", { SHAPE_METAL_TILE_F32 }, MANY, UINT32_MAX, 0 },
+	{ "few8", { SHAPE_METAL_FEW8_F32 }, 1, 8, SHARES },
+	{ "few16", { SHAPE_METAL_FEW16_F32 }, 9, FEW, SHARES },
+	{ "tile", { SHAPE_METAL_TILE_F32 }, MANY, UINT32_MAX, TILE },
 }, 3 }, nv_f32 = { {
-	{ "few", { SHAPE_NV_FEW_F32 }, 1, FEW, 1 },
-	{ "tile", { SHAPE_NV_TILE_F32 }, MANY, UINT32_MAX, 0 },
+	{ "few", { SHAPE_NV_FEW_F32 }, 1, FEW, SHARES },
+	{ "tile", { SHAPE_NV_TILE_F32 }, MANY, UINT32_MAX, TILE },
 }, 2 };
 
 /* Weights that go into the same dispatches. */
@@ -147,7 +157,8 @@ static bool is_odd(uint32_t dtype, int64_t k)
 
 /* ---- shares and sizes ---------------------------------------------------------------- */
 
-/* Stages while k is walked, then sums, of each share where each has a group. */
+/* Stages while k is walked, then sums, of each share where each has a group; or, where a copy
+ * engine fills stages, both, and barriers. */
 static uint64_t threadgroup_bytes(const struct variant *v, uint32_t element, uint32_t shares)
 {
 	const struct shape *s = &v->shape;
@@ -155,7 +166,12 @@ static uint64_t threadgroup_bytes(const struct variant *v, uint32_t element, uin
 	uint64_t walk = s->stages * (s->bm + s->bn) * stride * size;
 	uint64_t sums = (uint64_t)s->bm * (s->bn + 8) * 4;
 
-	return (walk > sums ? walk : sums) * (v->few ? shares : 1);
+	switch (v->form) {
+	case RUSH: return walk + s->stages * 16;
+	case STREAM: return walk + 2 * 64 * PRODUCT_STREAM_CHUNK(s->bn) * 4 + s->stages * 16 + 16;
+	case SHARES: return (walk > sums ? walk : sums) * shares;
+	default: return walk > sums ? walk : sums;
+	}
 }
 
 /* Float16 and bfloat16 in rows that are copied whole: has all kernels, and no shares. */
@@ -173,20 +189,20 @@ static int64_t n_cores(const struct ig_gpu_facts *f)
 static struct variant nv_few(const struct product *p, int64_t outputs, bool shared)
 {
 	static const struct variant narrow[] = {
-		{ "few_16", { SHAPE_NV_FEW_16 }, 1, NV_NARROW_ROWS, 1 },
-		{ "few_24", { SHAPE_NV_FEW_24 }, 1, NV_NARROW_ROWS, 1 },
-		{ "few_32", { SHAPE_NV_FEW_32 }, 1, NV_NARROW_ROWS, 1 },
-		{ "few_48", { SHAPE_NV_FEW_48 }, 1, FEW, 1 },
-		{ "few", { SHAPE_NV_FEW }, 1, FEW, 1 },
-		{ "few_96", { SHAPE_NV_FEW_96 }, 1, FEW, 1 },
+		{ "few_16", { SHAPE_NV_FEW_16 }, 1, NV_NARROW_ROWS, SHARES },
+		{ "few_24", { SHAPE_NV_FEW_24 }, 1, NV_NARROW_ROWS, SHARES },
+		{ "few_32", { SHAPE_NV_FEW_32 }, 1, NV_NARROW_ROWS, SHARES },
+		{ "few_48", { SHAPE_NV_FEW_48 }, 1, FEW, SHARES },
+		{ "few", { SHAPE_NV_FEW }, 1, FEW, SHARES },
+		{ "few_96", { SHAPE_NV_FEW_96 }, 1, FEW, SHARES },
 	}, pairs[] = {
-		{ "few_48", { SHAPE_NV_FEW_48_PAIR }, 1, FEW, 1 },
-		{ "few", { SHAPE_NV_FEW_PAIR }, 1, FEW, 1 },
-		{ "few_96", { SHAPE_NV_FEW_96 }, 1, FEW, 1 },
-	}, few = { "few", { SHAPE_NV_FEW }, 1, FEW, 1 },
-	few_pair = { "few", { SHAPE_NV_FEW_PAIR }, 1, FEW, 1 },
-	few_shares = { "few_shares", { SHAPE_NV_FEW_SHARES }, 1, NV_NARROW_ROWS, 1 },
-	few_64 = { "few_64", { SHAPE_NV_FEW_64 }, 1, FEW, 1 };
+		{ "few_48", { SHAPE_NV_FEW_48_PAIR }, 1, FEW, SHARES },
+		{ "few", { SHAPE_NV_FEW_PAIR }, 1, FEW, SHARES },
+		{ "few_96", { SHAPE_NV_FEW_96 }, 1, FEW, SHARES },
+	}, few = { "few", { SHAPE_NV_FEW }, 1, FEW, SHARES },
+	few_pair = { "few", { SHAPE_NV_FEW_PAIR }, 1, FEW, SHARES },
+	few_shares = { "few_shares", { SHAPE_NV_FEW_SHARES }, 1, NV_NARROW_ROWS, SHARES },
+	few_64 = { "few_64", { SHAPE_NV_FEW_64 }, 1, FEW, SHARES };
 	const struct ig_gpu_facts *f = p->call->facts;
 	const struct variant *v = p->pair ? pairs : narrow;
 	size_t n = p->pair ? sizeof pairs / sizeof *pairs : sizeof narrow / sizeof *narrow;
@@ -202,43 +218,134 @@ static struct variant nv_few(const struct product *p, int64_t outputs, bool shar
 	return few_64;
 }
 
+/* Tiles of `width` columns, side by side. */
+static int64_t tiles_across(const struct product *p, int64_t width)
+{
+	int64_t across = 0;
+
+	for (uint32_t i = 0; i < (p->pair ? 1 : p->n); i++)
+		across += (p->weight[i]->n_rows + width - 1) / width;
+	return across;
+}
+
+/* The kernel for few rows where there is a copy engine: the narrowest whose threadgroups all
+ * run at once, two to a multiprocessor or one.  While they still do, it is also that for
+ * some rows more. */
+static struct variant nv_rush(const struct product *p, int64_t outputs)
+{
+	static const struct variant rush_24 = { "rush_24", { SHAPE_NV_RUSH_24 }, 1, FEW, RUSH },
+		rush_96 = { "rush_96", { SHAPE_NV_RUSH_96 }, 1, FEW, RUSH },
+		rush_64 = { "rush_64", { SHAPE_NV_RUSH_64 }, 1, FEW, RUSH },
+		rush_pair = { "rush_48", { SHAPE_NV_RUSH_48_PAIR }, 1, FEW, RUSH };
+	const int64_t cores = n_cores(p->call->facts);
+
+	if (outputs > 96 * cores)
+		return rush_64;
+	if (outputs > 48 * cores)
+		return rush_96;
+	struct variant v = p->pair ? rush_pair : rush_24;
+	int64_t down = (p->pair ? 1 : 2) * cores / tiles_across(p, 24);
+
+	if (down > 1)
+		v.max_rows = down < NV_NARROW_ROWS / 16 ? (uint32_t)down * 16 : NV_NARROW_ROWS;
+	return v;
+}
+
+/* How many columns of a stream's tiles a threadgroup makes one after the other, for `down`
+ * tiles of rows: time goes with it. */
+static int64_t stream_columns(const struct product *p, int64_t bn, int64_t down)
+{
+	const int64_t clusters = n_cores(p->call->facts) / PRODUCT_STREAM_CLUSTER;
+	const int64_t across = tiles_across(p, bn);
+
+	return (down / 2 * across + down % 2 * (across + 1) / 2 + clusters - 1) / clusters * bn;
+}
+
+/* Whether tiles of 160 columns fill the machine so much better that they take an eighth less;
+ * for very many rows, on the average. */
+static bool stream_wider(const struct product *p, int64_t down)
+{
+	int64_t wide = 0, narrow = 0, last = down > NV_STREAM_TILES ? 2 * NV_STREAM_TILES : down;
+
+	if (p->pair)
+		return false;
+	for (; down <= last; down++) {
+		wide += stream_columns(p, 160, down);
+		narrow += stream_columns(p, 128, down);
+	}
+	return wide * 8 <= narrow * 7;
+}
+
+/* Streams for all rows after `done`, in ranges of tiles of rows. */
+static void add_streams(const struct product *p, uint32_t done, struct variants *r)
+{
+	static const struct variant wide = { "stream_160", { SHAPE_NV_STREAM_160 }, 0, 0, STREAM },
+		narrow = { "stream_128", { SHAPE_NV_STREAM_128 }, 0, 0, STREAM };
+
+	for (uint32_t down = done / 128 + 1; done < UINT32_MAX; down++) {
+		bool wider = stream_wider(p, down);
+
+		if (r->n < MAX_VARIANTS - 1 && down <= NV_STREAM_TILES && stream_wider(p, down + 1) == wider)
+			continue;
+		r->v[r->n] = wider ? wide : narrow;
+		r->v[r->n].min_rows = done + 1;
+		done = r->n == MAX_VARIANTS - 1 || down > NV_STREAM_TILES ? UINT32_MAX : down * 128;
+		r->v[r->n++].max_rows = done;
+	}
+}
+
+/* Kernels of sm_90a for large weights: of few rows one or two, tiles of 64 x 64 while they all
+ * run at once, streams beyond. */
+static struct variants nv_large(const struct product *p, int64_t outputs)
+{
+	const int64_t cores = n_cores(p->call->facts);
+	struct variants r = { .v = { nv_rush(p, outputs) }, .n = 1 };
+	uint32_t done = r.v[0].max_rows;
+	int64_t down = p->pair || outputs > 48 * cores ? 0 : 2 * cores / tiles_across(p, 64);
+
+	if (down > 8)
+		down = 8;
+	if (down * 16 > done) {
+		uint32_t most = (uint32_t)down * 16;
+
+		r.v[r.n++] = (struct variant){ "rush_64", { SHAPE_NV_RUSH_64 }, done + 1, most, RUSH };
+		done = most;
+	}
+	down = cores * 6 / 5 / ((outputs + 63) / 64);
+	if (down < 1)
+		down = 1;
+	if (down * 64 > done) {
+		uint32_t most = (uint32_t)down * 64;
+
+		r.v[r.n++] = (struct variant){ "wide_64", { SHAPE_NV_WIDE_64 }, done + 1, most, TILE };
+		done = most;
+	}
+	add_streams(p, done, &r);
+	return r;
+}
+
 /* Kernels for NVIDIA, elements of two bytes: of few rows one, of many a larger tile the
  * more rows there are, as long as the machine has enough of them. */
 static struct variants nv_variants(const struct product *p, int64_t outputs, bool shared)
 {
 	const struct ig_gpu_facts *f = p->call->facts;
-	bool odd = is_odd(p->dtype, p->call->in[0].n_cols), large = is_large(p);
+
+	if (f->arch == 90 && is_large(p)) /* wgmma and maps of this form are that capability's alone */
+		return nv_large(p, outputs);
+
 	struct variants r = { .v = { nv_few(p, outputs, shared) }, .n = 1 };
 	uint32_t many = r.v[0].max_rows + 1;
 
-	if (f->arch != 90 || odd) { /* wgmma is that capability's alone */
-		r.v[r.n++] = (struct variant){ "tile", { SHAPE_NV_TILE }, many, UINT32_MAX, 0 };
+	if (f->arch != 90 || is_odd(p->dtype, p->call->in[0].n_cols)) {
+		r.v[r.n++] = (struct variant){ "tile", { SHAPE_NV_TILE }, many, UINT32_MAX, TILE };
 		return r;
 	}
-	/* Small tiles while they all run at once; large ones from half a tile a
-	 * multiprocessor on, the largest when the others no longer all run at once. */
-	int64_t cores = n_cores(f), across = (outputs + 63) / 64;
-	int64_t small = cores * 13 / 10 / across, down;
+	/* Small tiles while they all run at once. */
+	int64_t down = n_cores(f) * 13 / 10 / ((outputs + 63) / 64);
+	uint32_t most_64 = down > 1 ? (uint32_t)down * 64 : 64;
 
-	across = (outputs + 255) / 256;
-	down = cores / 2 > across ? (cores / 2 + across - 1) / across : 1;
-	uint32_t most_64 = small > 1 ? (uint32_t)small * 64 : 64;
-	uint32_t most_128 = large && !shared ? (uint32_t)(down - 1) * 128 : UINT32_MAX;
-	across = (outputs + 191) / 192;
-	uint32_t most_192 = (uint32_t)(cores / across) * 128;
-
-	if (most_128 < most_64)
-		most_128 = most_64;
-	if (most_192 < most_128)
-		most_192 = most_128;
-	r.v[r.n++] = (struct variant){ "wide_64", { SHAPE_NV_WIDE_64 }, many, most_64, 0 };
-	if (most_128 > most_64)
-		r.v[r.n++] = (struct variant){ "wide_128", { SHAPE_NV_WIDE_128 }, most_64 + 1, most_128, 0 };
-	if (most_192 > most_128)
-		r.v[r.n++] = (struct variant){ "wide_192", { SHAPE_NV_WIDE_192 }, most_128 + 1, most_192, 0 };
-	if (most_192 < UINT32_MAX)
-		r.v[r.n++] = (struct variant){ "wide_256", { SHAPE_NV_WIDE_256 }, most_192 + 1,
-					       UINT32_MAX, 0 };
+	r.v[r.n++] = (struct variant){ "wide_64", { SHAPE_NV_WIDE_64 }, many, most_64, TILE };
+	r.v[r.n++] = (struct variant){ "wide_128", { SHAPE_NV_WIDE_128 }, most_64 + 1, UINT32_MAX, TILE };
 	return r;
 }
 
@@ -279,6 +386,20 @@ static struct ig_gpu_bind bind_weight(const struct ig_gpu_tensor *w)
 	return bind(w->ref, 0, w->row_stride * (uint64_t)w->n_rows, IG_GPU_READ);
 }
 
+/* x and weights of a kernel that copies them in boxes: n_rows of x, box_w rows of a weight. */
+static void box_operands(const struct product *p, const struct linear_args *args, uint32_t n_rows,
+			 uint32_t box_x, uint32_t box_w, struct ig_gpu_dispatch *d)
+{
+	d->box[d->n_boxes++] = (struct ig_gpu_box){ 0, box_x, n_rows, args->k,
+						    p->call->in[0].row_stride };
+	for (uint32_t i = 0; i < (p->pair ? 2 : 4); i++) {
+		const struct ig_gpu_tensor *w = p->weight[i < p->n ? i : 0];
+
+		d->box[d->n_boxes++] = (struct ig_gpu_box){ 1 + i, box_w, (uint32_t)w->n_rows, args->k,
+							    w->row_stride };
+	}
+}
+
 static void bind_operands(const struct product *p, const struct linear_args *args,
 			  struct ig_gpu_dispatch *d)
 {
@@ -309,7 +430,7 @@ static int emit(const struct product *p, const struct variant *v, const struct l
 {
 	const struct shape *s = &v->shape;
 	uint32_t width = p->pair ? s->bn / 2 : s->bn;
-	uint32_t groups = s->sm * s->sn * (v->few ? args->shares : 1);
+	uint32_t groups = s->sm * s->sn * (v->form == SHARES ? args->shares : 1);
 	struct ig_gpu_dispatch d = { .struct_size = sizeof d };
 	uint64_t tiles = 0;
 	char name[64];
@@ -330,12 +451,20 @@ static int emit(const struct product *p, const struct variant *v, const struct l
 	d.when_live = args->rows_live ? IG_LIVE_LOGIT_ROWS : IG_LIVE_ROWS;
 	d.when_min = v->min_rows;
 	d.when_max = v->max_rows;
-	if (v->max_rows <= s->bm)
+	if (v->form == STREAM) {
+		d.cluster = PRODUCT_STREAM_CLUSTER;
+		d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1,
+			(uint32_t)n_cores(p->call->facts) / d.cluster * d.cluster };
+	} else if (v->max_rows <= s->bm)
 		d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, (uint32_t)tiles };
 	else
 		d.grid[0] = (struct ig_gpu_extent){ d.when_live, 1, s->bm, (uint32_t)tiles };
 	d.grid[1] = d.grid[2] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, 1 };
 	bind_operands(p, args, &d);
+	if (v->form == RUSH)
+		box_operands(p, args, (uint32_t)max_rows, 8, width, &d);
+	else if (v->form == STREAM)
+		box_operands(p, args, (uint32_t)max_rows, s->bm, s->bn / 2, &d);
 	return h->dispatch(t, &d);
 }
 

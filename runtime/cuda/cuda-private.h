@@ -56,6 +56,15 @@ int ig_cuda_check(struct ig_cuda *d, CUresult r, const char *what, struct ig_err
 /* A kernel ready to be launched with so much threadgroup memory.  Errors name it. */
 int ig_cuda_function(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CUfunction *out,
 		     struct ig_error *err);
+/* The box of a dispatch's operand, NULL: it has none. */
+static inline const struct ig_gpu_box *ig_cuda_box(const struct ig_gpu_dispatch *d, uint32_t bind)
+{
+	for (uint32_t i = 0; i < d->n_boxes; i++)
+		if (d->box[i].bind == bind)
+			return &d->box[i];
+	return NULL;
+}
+
 /* Memory of the host that the device copies from and to without the processor. */
 int ig_cuda_pin(struct ig_cuda *d, uint64_t n_bytes, void **out, struct ig_error *err);
 

@@ -414,6 +414,17 @@ static int check_params(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatc
 	    d->cu.func_param(f, n, &offset, &size) == CUDA_SUCCESS)
 		return ig_fail(err, -EINVAL, "cuda: kernel %s of %s does not take %u operands",
 			       dispatch->kernel, dispatch->shader->name, n - 2);
+	for (uint32_t i = 0, at = 2; i < dispatch->n_binds; i++) {
+		size_t expected = sizeof(CUdeviceptr);
+
+		if (dispatch->bind[i].access & IG_GPU_TOUCH)
+			continue;
+		if (ig_cuda_box(dispatch, i))
+			expected = sizeof(CUtensorMap);
+		if (d->cu.func_param(f, at++, &offset, &size) || size != expected)
+			return ig_fail(err, -EINVAL, "cuda: kernel %s of %s takes operand %u in another "
+				       "form", dispatch->kernel, dispatch->shader->name, i);
+	}
 	return 0;
 }
 

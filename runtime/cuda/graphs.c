@@ -20,13 +20,14 @@
 #define MAX_GRAPHS 64
 /* Edges between two groups of nodes go through an empty node beyond so many. */
 #define MAX_EDGES 64
-#define MAX_CONDITIONS 32
+#define MAX_CONDITIONS 64
 
 /* What a kernel of the tape is launched with; only the grid differs between graphs. */
 struct launch {
 	CUfunction function;
 	uint8_t args[IG_GPU_MAX_ARGS];
 	CUdeviceptr address[1 + IG_GPU_MAX_BINDS]; /* the step, then operands */
+	CUtensorMap *maps; /* of operands that are taken in boxes; NULL: none is */
 	void *params[2 + IG_GPU_MAX_BINDS];
 	uint32_t condition; /* index in conditions */
 };
@@ -37,8 +38,9 @@ struct condition {
 
 struct key {
 	uint32_t live[IG_N_LIVE]; /* rounded up; 0 for counts that no dispatch looks at */
-	uint32_t runs; /* bit i: condition i holds */
+	uint64_t runs; /* bit i: condition i holds */
 };
+_Static_assert(sizeof(struct key) == IG_N_LIVE * 4 + 8, "keys are compared byte by byte");
 
 struct graph {
 	struct key key;
@@ -93,7 +95,7 @@ static void make_key(const struct ig_cuda_graphs *g, const uint32_t live[IG_N_LI
 		const struct condition *c = &g->conditions[i];
 
 		if (live[c->live] >= c->min && live[c->live] <= c->max)
-			key->runs |= 1u << i;
+			key->runs |= (uint64_t)1 << i;
 	}
 }
 
@@ -131,10 +133,16 @@ static int add_node(struct ig_cuda_graphs *g, CUgraph graph, uint32_t i, const u
 		.shared_bytes = d->threadgroup_bytes,
 		.params = g->launches[i].params,
 	};
+	const CUnodeAttribute cluster = { .cluster = { d->cluster, 1, 1 } };
 	int rc = check_grid(d, grid, err);
 
-	return rc ? rc : ig_cuda_check(g->d, g->d->cu.graph_add_kernel(node, graph, g->before,
-				       n_before, &p), "recording a kernel", err);
+	if (!rc)
+		rc = ig_cuda_check(g->d, g->d->cu.graph_add_kernel(node, graph, g->before, n_before, &p),
+				   "recording a kernel", err);
+	if (!rc && d->cluster > 1)
+		rc = ig_cuda_check(g->d, g->d->cu.graph_set_attribute(*node, CU_NODE_CLUSTER, &cluster),
+				   "recording a kernel's clusters", err);
+	return rc;
 }
 
 /* All dispatches of the bucket; *n_nodes 0: there are none. */
@@ -250,12 +258,30 @@ static int find_condition(struct ig_cuda_graphs *g, const struct ig_gpu_dispatch
 	return 0;
 }
 
+/* What a kernel is told of a matrix that it has copied in boxes. */
+static int make_map(struct ig_cuda_graphs *g, const struct ig_gpu_dispatch *d,
+		    const struct ig_gpu_box *box, CUdeviceptr at, CUtensorMap *map,
+		    struct ig_error *err)
+{
+	const uint64_t sizes[] = { box->n_cols, box->n_rows }, strides[] = { box->row_bytes };
+	const uint32_t boxes[] = { 64, box->box_rows }, next[] = { 1, 1 };
+	char what[160];
+
+	memset(map, 0, sizeof *map);
+	if (!at)
+		return 0;
+	snprintf(what, sizeof what, "describing a matrix to kernel %s", d->kernel);
+	return ig_cuda_check(g->d, g->d->cu.tensor_map(map, CU_MAP_UINT16, 2, (void *)(uintptr_t)at,
+			     sizes, strides, boxes, next, CU_MAP_NOT_INTERLEAVED, CU_MAP_SWIZZLE_128B,
+			     CU_MAP_PROMOTE_128B, CU_MAP_ZEROS_OUTSIDE), what, err);
+}
+
 static int make_launch(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu_place *places,
 		       CUdeviceptr step, struct ig_error *err)
 {
 	const struct ig_gpu_dispatch *d = &g->tape->dispatches[i].d;
 	struct launch *l = &g->launches[i];
-	uint32_t n = 0;
+	uint32_t n = 0, n_maps = 0;
 	int rc = ig_cuda_function(g->d, d, &l->function, err);
 
 	if (!rc)
@@ -264,7 +290,14 @@ static int make_launch(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu
 		return rc;
 	for (int axis = 0; axis < 3; axis++)
 		g->follows[d->grid[axis].live] = true;
+	if (d->n_boxes) {
+		l->maps = aligned_alloc(_Alignof(CUtensorMap), d->n_boxes * sizeof *l->maps);
+		if (!l->maps)
+			return ig_fail(err, -ENOMEM, "cuda: no memory for a program");
+	}
 	memcpy(l->args, d->args, d->n_arg_bytes);
+	l->params[0] = l->args;
+	l->params[1] = &l->address[n];
 	l->address[n++] = step;
 	for (uint32_t b = 0; b < d->n_binds; b++) {
 		const struct ig_gpu_ref *ref = &d->bind[b].ref;
@@ -274,12 +307,17 @@ static int make_launch(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu
 		if (ref->buffer >= 0 && !places[ref->buffer].buffer)
 			return ig_fail(err, -EINVAL, "cuda: kernel %s: operand %u lies nowhere",
 				       d->kernel, b);
-		l->address[n++] = ref->buffer < 0 ? 0 : places[ref->buffer].buffer->at +
-				  places[ref->buffer].offset + ref->offset;
+		l->address[n] = ref->buffer < 0 ? 0 : places[ref->buffer].buffer->at +
+				places[ref->buffer].offset + ref->offset;
+		l->params[1 + n] = &l->address[n];
+		if (ig_cuda_box(d, b)) {
+			rc = make_map(g, d, ig_cuda_box(d, b), l->address[n], &l->maps[n_maps], err);
+			if (rc)
+				return rc;
+			l->params[1 + n] = &l->maps[n_maps++];
+		}
+		n++;
 	}
-	l->params[0] = l->args;
-	for (uint32_t p = 0; p < n; p++)
-		l->params[1 + p] = &l->address[p];
 	return 0;
 }
 
@@ -320,6 +358,8 @@ void ig_cuda_graphs_destroy(struct ig_cuda_graphs *g)
 	for (uint32_t i = 0; i < g->n_graphs; i++)
 		if (g->graphs[i].exec)
 			g->d->cu.graph_exec_destroy(g->graphs[i].exec);
+	for (uint32_t i = 0; g->launches && i < g->tape->n_dispatches; i++)
+		free(g->launches[i].maps);
 	free(g->launches);
 	free(g->before);
 	free(g->now);

@@ -66,6 +66,18 @@ enum { /* of compiling PTX */
 	CU_JIT_ERROR_LOG_BUFFER_BYTES = 6,
 };
 
+enum { /* of a graph's kernel */
+	CU_NODE_CLUSTER = 4,
+};
+
+enum { /* of tensor maps */
+	CU_MAP_UINT16 = 1,
+	CU_MAP_NOT_INTERLEAVED = 0,
+	CU_MAP_SWIZZLE_128B = 3,
+	CU_MAP_PROMOTE_128B = 2,
+	CU_MAP_ZEROS_OUTSIDE = 0,
+};
+
 #define CU_STREAM_NON_BLOCKING 1u
 #define CU_EVENT_DISABLE_TIMING 2u
 
@@ -79,6 +91,19 @@ typedef struct {
 	void *kern;
 	CUcontext ctx;
 } CUkernelNodeParams;
+
+/* How the copy engine of compute capability 9.0 finds a matrix. */
+typedef struct {
+	_Alignas(64) uint64_t opaque[16];
+} CUtensorMap;
+
+/* A union of the library's, of which we know one member. */
+typedef union {
+	struct {
+		unsigned x, y, z;
+	} cluster;
+	uint64_t size[8];
+} CUnodeAttribute;
 
 /* X(return type, our name, the library's name, arguments) */
 #define CUDA_FUNCTIONS(X)                                                                          \
@@ -117,6 +142,12 @@ typedef struct {
 	X(graph_add_kernel, cuGraphAddKernelNode_v2,                                               \
 	  (CUgraphNode * node, CUgraph g, const CUgraphNode *after, size_t n_after,                \
 	   const CUkernelNodeParams *params))                                                      \
+	X(graph_set_attribute, cuGraphKernelNodeSetAttribute,                                      \
+	  (CUgraphNode node, int attribute, const CUnodeAttribute *value))                         \
+	X(tensor_map, cuTensorMapEncodeTiled,                                                      \
+	  (CUtensorMap * map, int type, unsigned rank, void *address, const uint64_t *sizes,       \
+	   const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides,          \
+	   int interleave, int swizzle, int promotion, int outside))                               \
 	X(graph_add_empty, cuGraphAddEmptyNode,                                                    \
 	  (CUgraphNode * node, CUgraph g, const CUgraphNode *after, size_t n_after))               \
 	X(graph_instantiate, cuGraphInstantiateWithFlags,                                          \

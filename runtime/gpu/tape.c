@@ -247,6 +247,31 @@ static int check_bind(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d, ui
 	return 0;
 }
 
+/* A box's matrix lies within its operand's buffer. */
+static int check_box(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d, uint32_t i)
+{
+	const struct ig_gpu_box *x = &d->box[i];
+
+	if (x->bind >= d->n_binds || (d->bind[x->bind].access & IG_GPU_TOUCH))
+		return fail(t, -EINVAL, "kernel %s: box %u is of operand %u", d->kernel, i, x->bind);
+	if (!x->box_rows || x->box_rows > 256 || !x->n_rows || !x->n_cols || x->row_bytes % 16 ||
+	    x->row_bytes > MAX_BYTES || x->row_bytes < (uint64_t)x->n_cols * 2)
+		return fail(t, -EINVAL, "kernel %s: boxes of %u rows of operand %u, which is %u x %u, "
+			    "rows %" PRIu64 " bytes apart", d->kernel, x->box_rows, x->bind, x->n_rows,
+			    x->n_cols, x->row_bytes);
+	const struct ig_gpu_ref *ref = &d->bind[x->bind].ref;
+	if (ref->buffer == -1)
+		return 0;
+	const struct ig_gpu_tape_buffer *b = &t->buffers[ref->buffer];
+	uint64_t left = b->n_bytes > ref->offset ? b->n_bytes - ref->offset : 0;
+	if (ref->offset % 16 || (uint64_t)x->n_cols * 2 > left ||
+	    (left - (uint64_t)x->n_cols * 2) / x->row_bytes < x->n_rows - 1)
+		return fail(t, -EINVAL, "kernel %s: operand %u: %u rows, %" PRIu64 " bytes apart, at "
+			    "%" PRIu64 " of %" PRIu64, d->kernel, x->bind, x->n_rows, x->row_bytes,
+			    ref->offset, b->n_bytes);
+	return 0;
+}
+
 static int check_dispatch(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d)
 {
 	static const char axes[] = "xyz";
@@ -286,8 +311,17 @@ static int check_dispatch(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d
 			return fail(t, -EINVAL, "kernel %s: grid %c is %u * ceil(count %u * %u / %u)",
 				    d->kernel, axes[i], e->times, e->live, e->mul, e->div);
 	}
+	if (d->cluster > 8 || (d->cluster > 1 && d->grid[0].times % d->cluster))
+		return fail(t, -EINVAL, "kernel %s: clusters of %u threadgroups of a grid of %u", d->kernel,
+			    d->cluster, d->grid[0].times);
+	if (d->n_boxes > IG_GPU_MAX_BOXES)
+		return fail(t, -EINVAL, "kernel %s: %u boxes, at most %d are possible", d->kernel,
+			    d->n_boxes, IG_GPU_MAX_BOXES);
 	for (uint32_t i = 0; i < d->n_binds; i++)
 		if (check_bind(t, d, i))
+			return t->status;
+	for (uint32_t i = 0; i < d->n_boxes; i++)
+		if (check_box(t, d, i))
 			return t->status;
 	return 0;
 }

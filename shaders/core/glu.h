@@ -40,7 +40,7 @@ kernel void glu_few(GLU_OPERANDS)
 	product_few<F, S, true>(args, place, rows, weights, to, shared, tid, lane, sg);
 }
 
-template <typename F, typename S, bool TOTALS>
+template <typename F, typename S>
 kernel void glu_tile(GLU_OPERANDS)
 {
 	const product_place place = product_find(args, 1, product_rows(args, step), group.x, S::BM, S::BN / 2);
@@ -52,56 +52,37 @@ kernel void glu_tile(GLU_OPERANDS)
 	product_target to;
 	to.bias = to.residual = nullptr;
 	to.y = y;
-	product_tile<F, S, true, TOTALS>(args, place, rows, weights, to, shared, tid, lane, sg);
+	product_tile<F, S, true>(args, place, rows, weights, to, shared, tid, lane, sg);
 }
 
 // GLU(name, format): elements of two bytes.  GLU_WIDE: and, where there is wgmma, tiles
-// for it; GLU_LARGE: the kernels of a format whose k is never cut on NVIDIA.
+// for it.
 #ifdef MSL_NV
 #define GLU(name, format) \
 	instantiate_kernel("glu_" name "_few_shares", glu_few, format, shape_few_shares) \
 	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_pair) \
-	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile, true)
+	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile)
 #define GLU_F32(name, format) \
 	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_f32) \
-	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile_f32, true)
+	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile_f32)
 #else
 #define GLU(name, format) \
 	instantiate_kernel("glu_" name "_few8", glu_few, format, shape_few8) \
 	instantiate_kernel("glu_" name "_few16", glu_few, format, shape_few16) \
-	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile, true)
+	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile)
 #define GLU_F32(name, format) \
 	instantiate_kernel("glu_" name "_few8", glu_few, format, shape_few8_f32) \
 	instantiate_kernel("glu_" name "_few16", glu_few, format, shape_few16_f32) \
-	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile_f32, true)
+	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile_f32)
 #endif
 
-#ifdef MSL_NV
-#define GLU_WITHOUT_SHARES(name, format) \
-	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_pair) \
-	instantiate_kernel("glu_" name "_few_48", glu_few, format, shape_few_48_pair) \
-	instantiate_kernel("glu_" name "_few_64", glu_few, format, shape_few_64) \
-	instantiate_kernel("glu_" name "_few_96", glu_few, format, shape_few_96) \
-	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile, true)
-#endif
 #ifdef NV_WGMMA
-#define GLU_WARPGROUPS(name, format) \
-	instantiate_kernel("glu_" name "_wide_64", glu_tile, format, shape_wide_64, true) \
-	instantiate_kernel("glu_" name "_wide_128", glu_tile, format, shape_wide_128, true)
 #define GLU_WIDE(name, format) \
 	GLU(name, format) \
-	GLU_WARPGROUPS(name, format)
-#define GLU_LARGE(name, format) \
-	GLU_WITHOUT_SHARES(name, format) \
-	GLU_WARPGROUPS(name, format) \
-	instantiate_kernel("glu_" name "_wide_192", glu_tile, format, shape_wide_192, false) \
-	instantiate_kernel("glu_" name "_wide_256", glu_tile, format, shape_wide_256, false)
-#elif defined(MSL_NV)
-#define GLU_WIDE(name, format) GLU(name, format)
-#define GLU_LARGE(name, format) GLU_WITHOUT_SHARES(name, format)
+	instantiate_kernel("glu_" name "_wide_64", glu_tile, format, shape_wide_64) \
+	instantiate_kernel("glu_" name "_wide_128", glu_tile, format, shape_wide_128)
 #else
 #define GLU_WIDE(name, format) GLU(name, format)
-#define GLU_LARGE(name, format) GLU(name, format)
 #endif
 
 #endif

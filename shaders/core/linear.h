@@ -63,7 +63,7 @@ kernel void linear_few(LINEAR_OPERANDS)
 	product_few<F, S, false>(args, place, rows, weights, to, shared, tid, lane, sg);
 }
 
-template <typename F, typename S, bool TOTALS>
+template <typename F, typename S>
 kernel void linear_tile(LINEAR_OPERANDS)
 {
 	const product_place place = product_find(args, args.n_weights, product_rows(args, step), group.x, S::BM, S::BN);
@@ -76,59 +76,37 @@ kernel void linear_tile(LINEAR_OPERANDS)
 	to.bias = linear_bias(place.weight, bias0, bias1, bias2, bias3);
 	to.residual = residual;
 	to.y = y;
-	product_tile<F, S, false, TOTALS>(args, place, rows, weights, to, shared, tid, lane, sg);
+	product_tile<F, S, false>(args, place, rows, weights, to, shared, tid, lane, sg);
 }
 
 // LINEAR(name, format): elements of two bytes.  LINEAR_WIDE: and, where there is wgmma, tiles
-// for it; LINEAR_LARGE: the kernels of a format whose k is never cut on NVIDIA.
+// for it.
 #ifdef MSL_NV
 #define LINEAR(name, format) \
 	instantiate_kernel("linear_" name "_few_shares", linear_few, format, shape_few_shares) \
 	instantiate_kernel("linear_" name "_few", linear_few, format, shape_few) \
-	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile, true)
+	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile)
 #define LINEAR_F32(name, format) \
 	instantiate_kernel("linear_" name "_few", linear_few, format, shape_few_f32) \
-	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile_f32, true)
+	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile_f32)
 #else
 #define LINEAR(name, format) \
 	instantiate_kernel("linear_" name "_few8", linear_few, format, shape_few8) \
 	instantiate_kernel("linear_" name "_few16", linear_few, format, shape_few16) \
-	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile, true)
+	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile)
 #define LINEAR_F32(name, format) \
 	instantiate_kernel("linear_" name "_few8", linear_few, format, shape_few8_f32) \
 	instantiate_kernel("linear_" name "_few16", linear_few, format, shape_few16_f32) \
-	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile_f32, true)
+	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile_f32)
 #endif
 
-#ifdef MSL_NV
-#define LINEAR_WITHOUT_SHARES(name, format) \
-	instantiate_kernel("linear_" name "_few", linear_few, format, shape_few) \
-	instantiate_kernel("linear_" name "_few_16", linear_few, format, shape_few_16) \
-	instantiate_kernel("linear_" name "_few_24", linear_few, format, shape_few_24) \
-	instantiate_kernel("linear_" name "_few_32", linear_few, format, shape_few_32) \
-	instantiate_kernel("linear_" name "_few_48", linear_few, format, shape_few_48) \
-	instantiate_kernel("linear_" name "_few_64", linear_few, format, shape_few_64) \
-	instantiate_kernel("linear_" name "_few_96", linear_few, format, shape_few_96) \
-	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile, true)
-#endif
 #ifdef NV_WGMMA
-#define LINEAR_WARPGROUPS(name, format) \
-	instantiate_kernel("linear_" name "_wide_64", linear_tile, format, shape_wide_64, true) \
-	instantiate_kernel("linear_" name "_wide_128", linear_tile, format, shape_wide_128, true)
 #define LINEAR_WIDE(name, format) \
 	LINEAR(name, format) \
-	LINEAR_WARPGROUPS(name, format)
-#define LINEAR_LARGE(name, format) \
-	LINEAR_WITHOUT_SHARES(name, format) \
-	LINEAR_WARPGROUPS(name, format) \
-	instantiate_kernel("linear_" name "_wide_192", linear_tile, format, shape_wide_192, false) \
-	instantiate_kernel("linear_" name "_wide_256", linear_tile, format, shape_wide_256, false)
-#elif defined(MSL_NV)
-#define LINEAR_WIDE(name, format) LINEAR(name, format)
-#define LINEAR_LARGE(name, format) LINEAR_WITHOUT_SHARES(name, format)
+	instantiate_kernel("linear_" name "_wide_64", linear_tile, format, shape_wide_64) \
+	instantiate_kernel("linear_" name "_wide_128", linear_tile, format, shape_wide_128)
 #else
 #define LINEAR_WIDE(name, format) LINEAR(name, format)
-#define LINEAR_LARGE(name, format) LINEAR(name, format)
 #endif
 
 #endif

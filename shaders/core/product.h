@@ -54,23 +54,20 @@ METAL_FUNC uint product_rows(constant linear_args &args, device const step_head 
 	return args.rows_live == 0 ? step->n_rows : step->n_logit_rows;
 }
 
-// The group-th tile of `height` rows and `width` columns; n_weights weights side by side.
-METAL_FUNC product_place product_find(constant linear_args &args, uint n_weights, uint rows, uint group, uint height, uint width)
+// Tiles of `width` columns; n_weights weights side by side.
+METAL_FUNC uint product_across(constant linear_args &args, uint n_weights, uint width)
 {
-	product_place p;
 	uint across = 0;
 	for (uint i = 0; i < n_weights; i++)
 		across += (args.n[i] + width - 1) / width;
-	const uint down = (rows + height - 1) / height;
-	p.m0 = p.rows = p.weight = p.n0 = p.columns = 0;
+	return across;
+}
+
+// The at-th of them.
+METAL_FUNC void product_columns(constant linear_args &args, uint n_weights, uint at, uint width, thread product_place &p)
+{
+	p.weight = 0;
 	p.y0 = args.column;
-	if (group >= across * down)
-		return p;
-	const uint band = group / (PRODUCT_BAND * across) * PRODUCT_BAND;
-	const uint in_band = group % (PRODUCT_BAND * across), high = min(down - band, PRODUCT_BAND);
-	p.m0 = (band + in_band % high) * height;
-	p.rows = min(rows - p.m0, height);
-	uint at = in_band / high;
 	for (uint i = 0; i + 1 < n_weights && at >= (args.n[i] + width - 1) / width; i++) {
 		at -= (args.n[i] + width - 1) / width;
 		p.y0 += args.n[i];
@@ -78,6 +75,21 @@ METAL_FUNC product_place product_find(constant linear_args &args, uint n_weights
 	}
 	p.n0 = at * width;
 	p.columns = min(args.n[p.weight] - p.n0, width);
+}
+
+// The group-th tile of `height` rows and `width` columns.
+METAL_FUNC product_place product_find(constant linear_args &args, uint n_weights, uint rows, uint group, uint height, uint width)
+{
+	product_place p;
+	const uint across = product_across(args, n_weights, width), down = (rows + height - 1) / height;
+	p.m0 = p.rows = p.weight = p.n0 = p.columns = p.y0 = 0;
+	if (group >= across * down)
+		return p;
+	const uint band = group / (PRODUCT_BAND * across) * PRODUCT_BAND;
+	const uint in_band = group % (PRODUCT_BAND * across), high = min(down - band, PRODUCT_BAND);
+	p.m0 = (band + in_band % high) * height;
+	p.rows = min(rows - p.m0, height);
+	product_columns(args, n_weights, in_band / high, width, p);
 	return p;
 }
 
@@ -224,8 +236,15 @@ METAL_FUNC void product_finish_pair(constant linear_args &args, product_place pl
 
 template <typename S, bool PAIR>
 struct product_sums {
-	static constexpr constant int stride = S::BN + 8;     // floats; rows in different banks
+	// Floats, neighbouring rows in different banks: by groups of eight permuted, or by padding.
+	static constexpr constant bool permuted = S::BN % 32 == 0;
+	static constexpr constant int stride = permuted ? S::BN : S::BN + 8;
 	static constexpr constant int size = S::BM * stride;
+
+	static METAL_FUNC uint at_place(uint row, uint column)
+	{
+		return row * stride + (permuted ? column ^ row % 4 * 8 : column);
+	}
 
 	template <typename P>
 	static METAL_FUNC void keep(thread P &p, threadgroup float *at, uint sg, uint lane)
@@ -236,7 +255,7 @@ struct product_sums {
 			for (int j = 0; j < P::tn; j++)
 				UNROLL
 				for (int h = 0; h < P::halves; h++)
-					*(threadgroup float2 *)(at + P::row(i, h, sg, lane) * stride + P::column(j, sg, lane)) = p.pair(i, j, h);
+					*(threadgroup float2 *)(at + at_place(P::row(i, h, sg, lane), P::column(j, sg, lane))) = p.pair(i, j, h);
 	}
 
 	static METAL_FUNC void finish(constant linear_args &args, product_place place, product_target to,
@@ -247,12 +266,12 @@ struct product_sums {
 			const uint row = i / pairs, column = i % pairs * 2;
 			if (column >= place.columns)
 				continue;
-			threadgroup const float *from = at + row * stride + column;
+			threadgroup const float *from = at + at_place(row, column);
 			float2 sum = *(threadgroup const float2 *)from;
 			for (uint share = 1; share < shares; share++)
 				sum += *(threadgroup const float2 *)(from + share * size);
 			if (PAIR) {
-				from += S::BN / 2;
+				from = at + at_place(row, column + S::BN / 2);
 				float2 up = *(threadgroup const float2 *)from;
 				for (uint share = 1; share < shares; share++)
 					up += *(threadgroup const float2 *)(from + share * size);
@@ -288,10 +307,9 @@ struct product_sums {
 			float2 v[ahead];
 			UNROLL
 			for (int i = 0; i < ahead; i++) {
-				threadgroup const float *from = at + (row + i * step) * stride + column;
-				v[i] = *(threadgroup const float2 *)from;
+				v[i] = *(threadgroup const float2 *)(at + at_place(row + i * step, column));
 				if (PAIR) {
-					const float2 up = *(threadgroup const float2 *)(from + S::BN / 2);
+					const float2 up = *(threadgroup const float2 *)(at + at_place(row + i * step, column + S::BN / 2));
 					v[i] = float2(product_act(args.act, v[i].x) * up.x, product_act(args.act, v[i].y) * up.y);
 				}
 			}
@@ -393,8 +411,8 @@ struct product_total {
 	static METAL_FUNC uint column(int j, uint sg, uint lane) { return P::column(j, sg, lane); }
 };
 
-// All shares one after the other; without TOTALS there is one.
-template <typename F, typename S, bool PAIR, bool TOTALS>
+// All shares one after the other.
+template <typename F, typename S, bool PAIR>
 METAL_FUNC void product_tile(constant linear_args &args, product_place place, tile_rows x, tile_rows w, product_target to,
 	threadgroup uchar *shared, uint tid, uint lane, uint sg)
 {
@@ -405,29 +423,200 @@ METAL_FUNC void product_tile(constant linear_args &args, product_place place, ti
 	threadgroup float *at = (threadgroup float *)shared;
 	typename pipeline::product p;
 
-	if (TOTALS) {
-		// One pipeline through all shares: a share's end only moves its sum.
-		product_total<typename pipeline::product> total;
-		const uint steps = (args.k + S::BK - 1) / S::BK;
-		static_assert(PRODUCT_STEP % S::BK == 0, "a share ends where a step ends");
-		pipeline::start(x, w, 0, args.k, steps, stages, tid);
-		for (uint i = 0, first = 0; i < args.shares; i++) {
-			const uint last = (product_share(args, i + 1) + S::BK - 1) / S::BK;
-			p.clear();
-			pipeline::run(p, x, w, 0, args.k, first, last, steps, stages, tid, lane, sg);
-			total.add(p, i == 0);
-			first = last;
-		}
-		threadgroup_barrier(mem_flags::mem_threadgroup);
-		sums::keep(total, at, sg, lane);
-	} else {
-		pipeline::walk(p, x, w, 0, args.k, (args.k + S::BK - 1) / S::BK, stages, tid, lane, sg);
-		threadgroup_barrier(mem_flags::mem_threadgroup);
-		sums::keep(p, at, sg, lane);
+	// One pipeline through all shares: a share's end only moves its sum.
+	product_total<typename pipeline::product> total;
+	const uint steps = (args.k + S::BK - 1) / S::BK;
+	static_assert(PRODUCT_STEP % S::BK == 0, "a share ends where a step ends");
+	pipeline::start(x, w, 0, args.k, steps, stages, tid);
+	for (uint i = 0, first = 0; i < args.shares; i++) {
+		const uint last = (product_share(args, i + 1) + S::BK - 1) / S::BK;
+		p.clear();
+		pipeline::run(p, x, w, 0, args.k, first, last, steps, stages, tid, lane, sg);
+		total.add(p, i == 0);
+		first = last;
 	}
+	threadgroup_barrier(mem_flags::mem_threadgroup);
+	sums::keep(total, at, sg, lane);
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 	sums::template finish_rows<S::SM * S::SN * 32>(args, place, to, at, tid);
 }
+
+#ifdef NV_WGMMA
+// -- a stream of tiles --------------------------------------------------------------------
+
+// A warpgroup's tile, from registers, 64 rows of a chunk of columns after another.
+template <typename S, int CHUNK, bool PAIR, typename P>
+METAL_FUNC void product_stream_finish(constant linear_args &args, product_place place, product_target to, thread P &p,
+	threadgroup float *at, uint tid, uint lane, uint sg)
+{
+	typedef product_sums<product_shape<64, CHUNK, 64, 4, 1, 1, true>, PAIR> sums;
+	constexpr uint width = PAIR ? CHUNK / 2 : CHUNK;
+	constexpr int fragments = CHUNK / 8, chunks = S::BN / CHUNK, blocks = S::BM / 64;
+	const product_place all = place;
+	for (uint c = 0; c < uint(chunks * blocks); c++) {
+		const uint column = c / blocks * width, row = c % blocks * 64;
+		P::sync(sg);
+		UNROLL
+		for (int i = 0; i < chunks * blocks; i++)
+			if (c == uint(i)) {
+				UNROLL
+				for (int j = 0; j < fragments; j++)
+					UNROLL
+					for (int h = 0; h < 2; h++) {
+						const int from = !PAIR ? i / blocks * fragments + j
+							: j < fragments / 2 ? i / blocks * (fragments / 2) + j
+							: S::BN / 16 + i / blocks * (fragments / 2) + j - fragments / 2;
+						*(threadgroup float2 *)(at + sums::at_place(sg % 4 * 16 + lane / 4 + h * 8,
+							j * 8 + lane % 4 * 2)) = p.pair(i % blocks, from, h);
+					}
+			}
+		P::sync(sg);
+		if (column >= all.columns || row >= all.rows)
+			continue;
+		place.m0 = all.m0 + row;
+		place.rows = min(all.rows - row, 64u);
+		place.n0 = all.n0 + column;
+		place.columns = min(all.columns - column, width);
+		sums::template finish_rows<128>(args, place, to, at, tid % 128);
+	}
+}
+
+// Two tiles that are made together: of the same columns, or, where the number of tiles down is
+// odd, two of the last rows.
+struct product_pair {
+	product_place place;   // of the rank-th; no columns: there is none
+	bool any;              // are there so many pairs?
+	bool rows;             // are they of the same columns?
+};
+
+METAL_FUNC product_pair product_find_pair(constant linear_args &args, uint n_weights, uint rows, uint pair, uint rank,
+	uint height, uint width)
+{
+	product_pair p;
+	const uint across = product_across(args, n_weights, width), down = (rows + height - 1) / height;
+	const uint high = down / 2;
+	p.rows = pair < across * high;
+	p.any = true;
+	uint column;
+	if (p.rows) {
+		const uint band = pair / (PRODUCT_BAND * across) * PRODUCT_BAND;
+		const uint in_band = pair % (PRODUCT_BAND * across), of_band = min(high - band, PRODUCT_BAND);
+		p.place.m0 = ((band + in_band % of_band) * 2 + rank) * height;
+		column = in_band / of_band;
+	} else {
+		column = (pair - across * high) * 2 + rank;
+		p.place.m0 = high * 2 * height;
+		p.any = down % 2 != 0 && column - rank < across;
+	}
+	p.place.rows = rows > p.place.m0 ? min(rows - p.place.m0, height) : 0;
+	product_columns(args, n_weights, min(column, across - 1), width, p.place);
+	if (column >= across)
+		p.place.columns = 0;
+	return p;
+}
+
+// Pairs from the first on, by clusters of two threadgroups.  Of the i-th weight operands have
+// first(i) and, of a pair of weights, second(i), and target(i).
+template <typename F, typename S, bool PAIR, typename O>
+METAL_FUNC void product_stream(constant linear_args &args, device const step_head *step, thread const O &operands,
+	threadgroup uchar *shared, uint group, uint groups, uint tid, uint lane, uint sg)
+{
+	typedef tile_stream<typename F::element, S::BM, S::BN, S::STAGES, PAIR> stream;
+	constexpr int chunk = PRODUCT_STREAM_CHUNK(S::BN);
+	constexpr uint width = PAIR ? S::BN / 2 : S::BN;
+	constexpr uint part = 64 * chunk * 4;      // bytes that a warpgroup's chunk takes
+	const uint rows = simd_broadcast_first(product_rows(args, step)), steps = (args.k + stream::BK - 1) / stream::BK;
+	const uint rank = stream::rank(), first = group / 2, by = groups / 2;
+	stream s;
+
+	sg = simd_broadcast_first(sg);
+	s.start(shared, stream::turns * part, tid);
+	if (sg >= stream::turns * 4) {
+		stream::copies();
+		if (sg == stream::turns * 4 && lane == 0) {
+			operands.prefetch();
+			for (uint i = first;; i += by) {
+				const product_pair p = product_find_pair(args, args.n_weights, rows, i, rank, S::BM, width);
+				if (!p.any)
+					break;
+				s.copy(operands.x, p.place.m0, operands.first(p.place.weight), p.place.n0,
+					operands.second(p.place.weight), PAIR ? p.place.n0 : p.place.n0 + S::BN / 2, steps, p.rows);
+			}
+		}
+	} else {
+		stream::multiplies();
+		threadgroup float *at = (threadgroup float *)(shared + S::STAGES * stream::bytes + sg / 4 * part);
+		for (uint i = first + sg / 4 * by;; i += stream::turns * by) {
+			const product_pair p = product_find_pair(args, args.n_weights, rows, i, rank, S::BM, width);
+			if (!p.any)
+				break;
+			s.multiply(steps, sg, lane);
+			product_stream_finish<S, chunk, PAIR>(args, p.place, operands.target(p.place.weight), s, at, tid, lane, sg);
+		}
+	}
+	simdgroup_barrier(mem_flags::mem_none);
+	stream::finish();
+}
+
+// -- at most 16 rows of a few columns, as fast as they arrive --------------------------------
+
+// operands as above.
+template <typename F, typename S, bool PAIR, typename O>
+METAL_FUNC void product_rush(constant linear_args &args, device const step_head *step, thread const O &operands,
+	threadgroup uchar *shared, uint group, uint tid, uint lane, uint sg)
+{
+	typedef tile_rush<typename F::element, S::BN, S::BK, S::SN - 1, S::STAGES, PAIR> rush;
+	constexpr uint width = PAIR ? S::BN / 2 : S::BN;
+	const uint across = product_across(args, args.n_weights, width);
+	product_place place;
+	place.m0 = group / across * rush::BM;
+	product_columns(args, args.n_weights, group % across, width, place);
+	if (place.m0 != 0 && place.m0 >= product_rows(args, step))
+		return;
+
+	const uint steps = (args.k + S::BK - 1) / S::BK, started = min(steps, uint(S::STAGES));
+	rush r;
+	sg = simd_broadcast_first(sg);
+	r.start(shared);
+	if (sg == uint(S::SN - 1)) {
+		const tile_map wa = operands.first(place.weight), wb = operands.second(place.weight);
+		const uint rows = product_rows(args, step) - place.m0;      // on its way while w's copies start
+		if (lane == 0)
+			tile_prefetch(operands.x);
+		r.begin(lane);
+		for (uint s = 0; s < started; s++)
+			r.copy_w(wa, wb, place.n0, s, lane);
+		threadgroup_barrier(mem_flags::mem_threadgroup);
+		for (uint s = 0; s < started; s++)
+			r.copy_x(operands.x, place.m0, rows, s, lane);
+		for (uint s = started; s < steps; s++) {
+			r.wait(s);
+			r.copy_w(wa, wb, place.n0, s, lane);
+			r.copy_x(operands.x, place.m0, rows, s, lane);
+		}
+		return;
+	}
+	threadgroup_barrier(mem_flags::mem_threadgroup);
+	typename rush::product p;
+	const uint rows = product_rows(args, step);
+	const product_target to = operands.target(place.weight);
+	place.rows = min(rows - place.m0, uint(rush::BM));
+	r.multiply(p, steps, sg, lane);
+	constexpr int tn = rush::product::tn;
+	UNROLL
+	for (int j = 0; j < (PAIR ? tn / 2 : tn); j++)
+		UNROLL
+		for (int h = 0; h < 2; h++) {
+			const uint row = rush::product::row(0, h, sg, lane), column = rush::product::column(j, sg, lane);
+			if (row >= place.rows || column >= place.columns)
+				continue;
+			if (PAIR)
+				product_finish_pair(args, place, to, row, column, p.pair(0, j, h), p.pair(0, j + tn / 2, h));
+			else
+				product_finish(args, place, to, row, column, p.pair(0, j, h));
+		}
+}
+#endif
 
 // -- formats and shapes ---------------------------------------------------------------
 
@@ -462,8 +651,12 @@ typedef product_shape<SHAPE_NV_FEW_96> shape_few_96;
 typedef product_shape<SHAPE_NV_TILE> shape_tile;
 typedef product_shape<SHAPE_NV_WIDE_64> shape_wide_64;
 typedef product_shape<SHAPE_NV_WIDE_128> shape_wide_128;
-typedef product_shape<SHAPE_NV_WIDE_192> shape_wide_192;
-typedef product_shape<SHAPE_NV_WIDE_256> shape_wide_256;
+typedef product_shape<SHAPE_NV_RUSH_24> shape_rush_24;
+typedef product_shape<SHAPE_NV_RUSH_48_PAIR> shape_rush_48_pair;
+typedef product_shape<SHAPE_NV_RUSH_64> shape_rush_64;
+typedef product_shape<SHAPE_NV_RUSH_96> shape_rush_96;
+typedef product_shape<SHAPE_NV_STREAM_128> shape_stream_128;
+typedef product_shape<SHAPE_NV_STREAM_160> shape_stream_160;
 typedef product_shape<SHAPE_NV_FEW_F32> shape_few_f32;
 typedef product_shape<SHAPE_NV_TILE_F32> shape_tile_f32;
 #else

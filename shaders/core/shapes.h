@@ -26,24 +26,35 @@
 #define SHAPE_NV_FEW 16, 48, 256, 1, 6, 3, 0
 #define SHAPE_NV_FEW_PAIR 16, 48, 256, 1, 3, 3, 0
 /* Few rows of float16 and bfloat16, in one share: the narrowest whose threadgroups all run
- * at once, if one is (16 rows, then 1): */
-#define SHAPE_NV_FEW_16 16, 16, 256, 1, 2, 4, 0      /*  2048 x 2048: 91 %, 94 % */
-#define SHAPE_NV_FEW_24 16, 24, 256, 1, 3, 4, 0      /*  2560 x 2048: 87 %, 89 % */
+ * at once, if one is, else those of 64, several to a multiprocessor. */
+#define SHAPE_NV_FEW_16 16, 16, 256, 1, 2, 4, 0
+#define SHAPE_NV_FEW_24 16, 24, 256, 1, 3, 4, 0
 #define SHAPE_NV_FEW_32 16, 32, 256, 1, 4, 4, 0
-#define SHAPE_NV_FEW_48 16, 48, 256, 1, 6, 4, 0      /*  5120 x 5120: 87 %, 97 %; 5632 x 2048: 83 %, 88 % */
+#define SHAPE_NV_FEW_48 16, 48, 256, 1, 6, 4, 0
 #define SHAPE_NV_FEW_48_PAIR 16, 48, 256, 1, 3, 4, 0
-#define SHAPE_NV_FEW_96 16, 96, 128, 1, 6, 4, 0      /* 11264 x 2048: 89 %, 92 % */
-/* Else these, several to a multiprocessor: 32768 x 5120: 97 %, 99 %. */
+#define SHAPE_NV_FEW_96 16, 96, 128, 1, 6, 4, 0
 #define SHAPE_NV_FEW_64 16, 64, 128, 1, 4, 4, 0
+/* The same where there is a copy engine, whose simdgroup is one of these (tile_rush).  16 rows:
+ * 24 columns, two threadgroups to a multiprocessor: 2048 x 2048 98 %, 5632 x 2048 91 %, 5120 x
+ * 5120 94 %; 96 columns, one: 11264 x 2048 93 %; 64 columns: 32000 x 2048 101 %.  More stages
+ * than these took more time, not less. */
+#define SHAPE_NV_RUSH_24 16, 24, 256, 1, 4, 4, 1
+#define SHAPE_NV_RUSH_48_PAIR 16, 48, 256, 1, 4, 4, 1
+#define SHAPE_NV_RUSH_64 16, 64, 128, 1, 5, 5, 1
+#define SHAPE_NV_RUSH_96 16, 96, 128, 1, 7, 4, 1
 /* mma.sync, where there is no wgmma or a format is not made for it. */
 #define SHAPE_NV_TILE 64, 64, 64, 2, 2, 4, 0
 /* 64 rows of 5120 x 5120 in 27 us (64 %), of 32768 x 5120 in 90 us (95 %). */
 #define SHAPE_NV_WIDE_64 64, 64, 64, 4, 1, 6, 1
 #define SHAPE_NV_WIDE_128 128, 128, 64, 8, 1, 6, 1
-/* 512 rows of 5120 x 5120 in 59 us (71 %) by 192 columns, 66 by 256; 4096 rows by 256 in
- * 365 us (85 %), 5632 x 2048 in 184 (72 to 75 %). */
-#define SHAPE_NV_WIDE_192 128, 192, 64, 8, 1, 5, 1
-#define SHAPE_NV_WIDE_256 128, 256, 64, 8, 1, 4, 1
+/* Streams of tiles (tile_stream): two warpgroups that multiply and one that copies.  4096 rows
+ * by 128 columns: 2048 x 2048 in 53 us (90 %), 5120 x 5120 in 342 (97 %); by 160, where such tiles fill
+ * the machine better: 5120 x 5120 in 332 (100 %), 512 rows of it in 46 (94 %) instead of 66. */
+#define SHAPE_NV_STREAM_128 128, 128, 64, 12, 1, 6, 1
+#define SHAPE_NV_STREAM_160 128, 160, 64, 12, 1, 5, 1
+/* Threadgroups that go together, and columns that are finished at once. */
+#define PRODUCT_STREAM_CLUSTER 2
+#define PRODUCT_STREAM_CHUNK(bn) ((bn) % 64 == 0 ? 64 : 32)
 #define SHAPE_NV_FEW_F32 16, 32, 64, 1, 2, 4, 0
 #define SHAPE_NV_TILE_F32 64, 64, 32, 2, 2, 3, 0
 

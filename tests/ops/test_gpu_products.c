@@ -28,6 +28,7 @@ struct layout {
 	bool bias, residual;
 	uint32_t f32, out_dtype;
 	double tolerance; /* of the result's largest value */
+	int32_t most_rows; /* 0: MOST_ROWS */
 };
 
 #define MOST_ROWS 70
@@ -38,6 +39,7 @@ struct world {
 	void *weight[4];
 	float *bias[4], *x, *residual;
 	int64_t columns;
+	int32_t most_rows;
 };
 
 static void *must(void *p)
@@ -87,13 +89,14 @@ static void open_world(struct world *w, const struct layout *l)
 	uint64_t seed = 0x243f6a8885a308d3u ^ (uint64_t)l->k;
 
 	*w = (struct world){ .l = l, .params = { sizeof w->params, l->n, l->act, l->bias } };
+	w->most_rows = l->most_rows ? l->most_rows : MOST_ROWS;
 	for (uint32_t i = 0; i < l->n; i++) {
 		w->weight[i] = weights(l->dtype[i], l->rows_of[i], l->k, &seed);
 		w->bias[i] = floats(l->rows_of[i], &seed);
 		w->columns += l->rows_of[i];
 	}
-	w->x = floats(MOST_ROWS * l->k, &seed);
-	w->residual = floats(MOST_ROWS * w->columns, &seed);
+	w->x = floats(w->most_rows * l->k, &seed);
+	w->residual = floats(w->most_rows * w->columns, &seed);
 }
 
 static void close_world(struct world *w)
@@ -135,28 +138,31 @@ static int run(struct world *w, int32_t first, int32_t n, float *out, bool refer
 
 static void check(const struct layout *l)
 {
-	static const int32_t counts[] = { 1, 8, 9, 16, 17, 64, MOST_ROWS };
+	static const int32_t counts[] = { 1, 8, 9, 16, 17, 40, 64, MOST_ROWS, 128, 129, 257, 300, 384, 400 };
 	struct ig_error err = { 0 };
 	struct world w;
 	double most = 0.0;
 
 	open_world(&w, l);
-	float *ref = must(malloc((size_t)(MOST_ROWS * w.columns) * sizeof *ref));
-	float *all = must(malloc((size_t)(MOST_ROWS * w.columns) * sizeof *all));
-	float *got = must(malloc((size_t)(MOST_ROWS * w.columns) * sizeof *got));
-	assert_int_equal(run(&w, 0, MOST_ROWS, ref, true, &err), 0);
-	if (run(&w, 0, MOST_ROWS, all, false, &err))
+	const int32_t most_rows = w.most_rows;
+	float *ref = must(malloc((size_t)(most_rows * w.columns) * sizeof *ref));
+	float *all = must(malloc((size_t)(most_rows * w.columns) * sizeof *all));
+	float *got = must(malloc((size_t)(most_rows * w.columns) * sizeof *got));
+	assert_int_equal(run(&w, 0, most_rows, ref, true, &err), 0);
+	if (run(&w, 0, most_rows, all, false, &err))
 		fail_msg("%s", err.text);
-	for (int64_t i = 0; i < MOST_ROWS * w.columns; i++)
+	for (int64_t i = 0; i < most_rows * w.columns; i++)
 		most = fmax(most, fabs((double)ref[i]));
 	assert_true(most > 0.1 && most < 1e4);
-	for (int64_t i = 0; i < MOST_ROWS * w.columns; i++)
+	for (int64_t i = 0; i < most_rows * w.columns; i++)
 		if (!(fabs((double)all[i] - (double)ref[i]) <= l->tolerance * most))
 			fail_msg("row %lld column %lld is %.9g, expected %.9g", (long long)(i / w.columns),
 				 (long long)(i % w.columns), (double)all[i], (double)ref[i]);
 	for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
-		int32_t first = MOST_ROWS - counts[c];
+		int32_t first = most_rows - counts[c];
 
+		if (first < 0)
+			break;
 		if (run(&w, first, counts[c], got, false, &err))
 			fail_msg("%d rows: %s", counts[c], err.text);
 		for (int32_t r = 0; r < counts[c]; r++)
@@ -213,6 +219,22 @@ static void test_results(void **state)
 				IG_BF16, 1e-2 });
 }
 
+/* Weights and rows so many that all kernels of large ones come to run, as they are chosen on a
+ * GPU of 132 multiprocessors; the software device would take minutes. */
+static void test_large(void **state)
+{
+	if (ig_gpu_lab_facts(lab)->kind != IG_GPU_CUDA)
+		skip();
+	check(&(struct layout){ 3, SIDE(IG_F16, IG_F16, IG_F16), SIDE(4096, 1200, 1042), 200, IG_ACT_NONE,
+				true, true, 0, IG_F32, 1e-4, 400 });
+	check(&(struct layout){ 1, SIDE(IG_F16), SIDE(5120), 264, IG_ACT_NONE, false, false, 0, IG_F16,
+				2e-3, 400 });
+	check(&(struct layout){ 2, SIDE(IG_BF16, IG_BF16), SIDE(12801, 130), 72, IG_ACT_GELU, true, false,
+				0, IG_F32, 1e-4, 300 });
+	check(&(struct layout){ 1, SIDE(IG_F16), SIDE(643), 1288, IG_ACT_NONE, false, true, 0, IG_BF16,
+				1e-2, 300 });
+}
+
 /* A sum beyond a half is its largest, never infinite: x and w of 2^9, 64 of them. */
 static void test_saturated(void **state)
 {
@@ -259,7 +281,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_format), cmocka_unit_test(test_several_formats),
 		cmocka_unit_test(test_in_float), cmocka_unit_test(test_results),
-		cmocka_unit_test(test_saturated), cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_large), cmocka_unit_test(test_saturated),
+		cmocka_unit_test(test_refused),
 	};
 	struct ig_error err = { 0 };
 	int rc = ig_gpu_lab_open(argc > 1 ? argv[1] : NULL, &lab, &err);

@@ -27,6 +27,8 @@ POSITIONS = (
     "thread_index_in_threadgroup", "thread_index_in_simdgroup", "simdgroup_index_in_threadgroup",
     "simdgroups_per_threadgroup", "threads_per_simdgroup")
 
+LIMIT = "msl_limit"      # in PTX, before limited()
+
 # enum soft_kind and soft_access of tests/metal/soft/soft.h
 CONSTANTS, BUFFER, THREADGROUP = 1, 2, 3
 READ, WRITE = 1, 2
@@ -102,6 +104,8 @@ class Parameter:
         self.pointee = self.kind.rstrip("&* ")
         # `constant T &`: an argument struct, handed over by value
         self.constants = self.attribute == "buffer" and self.reference and self.constant
+        # tile_map (tile.h): NVIDIA's description of a matrix, by value, known by its address
+        self.map = self.attribute == "buffer" and self.kind == "tile_map"
         if self.constants:
             self.struct = " ".join(w for w in self.pointee.split() if w not in ("constant", "const"))
 
@@ -258,12 +262,29 @@ def nv(path, instances):
         bind_static = re.sub(r"\bconstexpr auto", "static constexpr constant auto", bind)
         out.append("struct %s { %s %s };" % (traits, bind_static, types))
         parameters = ", ".join("%s::b%d b%d" % (traits, p.index, p.index) if p.constants
+                               else "metal::nv_map_bytes b%d" % p.index if p.map
                                else "device void *b%d" % p.index for p in buffers)
+        # A parameter's address is asked for by its name in PTX: `&b0` would be a copy's.
+        addresses = "".join(
+            'device const void *m%d; __asm__("{ .reg .b64 p; mov.b64 p, %s_param_%d; cvta.param.u64 %%0, p; }"'
+            ' : "=l"(m%d)); ' % (p.index, name, i, p.index) for i, p in enumerate(buffers) if p.map)
         body = call(kernel, arguments,
-                    lambda p: "b%d" % p.index if p.constants else dereferenced(p, "b%d" % p.index),
+                    lambda p: "b%d" % p.index if p.constants else "tile_map{m%d}" % p.index if p.map
+                    else dereferenced(p, "b%d" % p.index),
                     "metal::nv_shared()")
-        out.append("__kernel void %s(%s) { %s %s }" % (name, parameters, bind, body))
+        limit = ""
+        if kernel.limit:
+            out[-1] = out[-1][:-2] + "static constexpr constant uint limit = (uint)(%s); };" % kernel.limit
+            limit = '__asm__ volatile("// %s %%0" :: "n"(%s::limit)); ' % (LIMIT, traits)
+        out.append("__kernel void %s(%s) { %s%s %s%s }" % (name, parameters, limit, bind, addresses, body))
     return "\n".join(out) + "\n"
+
+
+def limited(ptx):
+    """PTX whose entry points say their limit of threads, which nv() left as a comment in them: so
+    many threads' registers must fit."""
+    return re.sub(r"^(\.visible \.entry [^{]*)(\{(?:(?!^\})[\s\S])*?// %s (\d+)$)" % LIMIT,
+                  r"\1.maxntid \3, 1, 1\n\2", ptx, flags=re.M)
 
 
 def find(path, target):

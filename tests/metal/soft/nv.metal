@@ -18,6 +18,7 @@ template <typename T> METAL_FUNC void nv_products(thread float *c, threadgroup c
 	nv_wgmma_fence();
 	nv_wgmma<T, 64>::run(c, nv_descriptor(p), nv_descriptor(p + 4096));
 	nv_wgmma<T, 128>::run(c, nv_descriptor(p), nv_descriptor(p + 4096));
+	nv_wgmma<T, 160>::run(c, nv_descriptor(p), nv_descriptor(p + 4096));
 	nv_wgmma<T, 192>::run(c, nv_descriptor(p), nv_descriptor(p + 4096));
 	nv_wgmma<T, 256>::run(c, nv_descriptor(p), nv_descriptor(p + 4096));
 	nv_wgmma_commit();
@@ -52,6 +53,24 @@ kernel void nv_everything(constant bug_args &args [[buffer(0)]], device const uc
 	b[1] = a[2];
 	nv_mma_16x8x8_tf32(c, a, b);
 	nv_fence_gpu();
+#ifdef NV_WGMMA
+	threadgroup ulong *barrier = (threadgroup ulong *)shared;
+	const nv_map map = { from };
+	if (i == 0)
+		nv_barrier_init(barrier, 2);
+	nv_barrier_fence_init();
+	nv_cluster_barrier();
+	nv_map_prefetch(map);
+	if (i == 0) {
+		nv_barrier_allow(barrier, 1024);
+		nv_barrier_expect(barrier, 1024);
+		nv_copy_box(shared + 1024, map, 0, 0, barrier);
+		nv_copy_box_to<2>(shared + 2048, map, 0, 8, barrier);
+		nv_barrier_arrive(barrier, nv_cluster_rank());
+	}
+	nv_barrier_wait(barrier, 0);
+	nv_barrier_some(1, 32);
+#endif
 	UNROLL
 	for (int j = 0; j < 128; j++)
 		y[i * 128 + j] = c[j];

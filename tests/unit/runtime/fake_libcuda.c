@@ -436,13 +436,18 @@ FUNCTION(cuFuncSetAttribute, CUfunction f, int attribute, int value)
 	return CUDA_SUCCESS;
 }
 
+static bool is_map(const struct CUfunc_st *f, size_t operand)
+{
+	return operand < 2 && !strncmp(f->name, "boxes", 5);
+}
+
 FUNCTION(cuFuncGetParamInfo, CUfunction f, size_t i, size_t *offset, size_t *size)
 {
 	ENTER(true);
 	if (i > 1 + f->n_operands)
 		return CUDA_ERROR_INVALID_VALUE;
 	*offset = 0;
-	*size = i ? 8 : f->n_args;
+	*size = !i ? f->n_args : is_map(f, i - 2) ? sizeof(CUtensorMap) : 8;
 	return CUDA_SUCCESS;
 }
 
@@ -502,8 +507,39 @@ FUNCTION(cuGraphAddKernelNode_v2, CUgraphNode *node, CUgraph g, const CUgraphNod
 	r->threads = p->block_x;
 	r->shared = p->shared_bytes;
 	memcpy(r->args, p->params[0], p->func->n_args);
-	for (unsigned i = 0; i <= p->func->n_operands; i++)
-		r->address[i] = *(CUdeviceptr *)p->params[1 + i];
+	r->address[0] = *(CUdeviceptr *)p->params[1];
+	for (unsigned i = 0; i < p->func->n_operands; i++)
+		if (is_map(p->func, i))
+			r->map[i] = *(CUtensorMap *)p->params[2 + i];
+		else
+			r->address[1 + i] = *(CUdeviceptr *)p->params[2 + i];
+	return CUDA_SUCCESS;
+}
+
+FUNCTION(cuGraphKernelNodeSetAttribute, CUgraphNode node, int attribute, const CUnodeAttribute *value)
+{
+	ENTER(true);
+	if (attribute != CU_NODE_CLUSTER || node->empty || !value->cluster.x || !value->cluster.y ||
+	    !value->cluster.z || node->run.grid[0] % value->cluster.x)
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(node->run.cluster, &value->cluster, sizeof node->run.cluster);
+	return CUDA_SUCCESS;
+}
+
+/* A map is its arguments: address, sizes, stride, box. */
+FUNCTION(cuTensorMapEncodeTiled, CUtensorMap *map, int type, unsigned rank, void *address,
+	 const uint64_t *sizes, const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
+	 int interleave, int swizzle, int promotion, int outside)
+{
+	ENTER(true);
+	if ((uintptr_t)map % 64 || type != CU_MAP_UINT16 || rank != 2 || (uintptr_t)address % 16 ||
+	    !sizes[0] || !sizes[1] || strides[0] % 16 || !box[0] || box[0] > 64 || !box[1] ||
+	    box[1] > 256 || steps[0] != 1 || steps[1] != 1 || interleave != CU_MAP_NOT_INTERLEAVED ||
+	    swizzle != CU_MAP_SWIZZLE_128B || outside != CU_MAP_ZEROS_OUTSIDE)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!lies_in(address, (sizes[1] - 1) * strides[0] + sizes[0] * 2, true))
+		misuse("cuTensorMapEncodeTiled: outside of memory");
+	*map = (CUtensorMap){ { (uintptr_t)address, sizes[0], sizes[1], strides[0], box[0], box[1] } };
 	return CUDA_SUCCESS;
 }
 

@@ -20,6 +20,8 @@ struct fake_run {
 	unsigned grid[3], threads, shared;
 	uint8_t args[256];
 	CUdeviceptr address[18]; /* the step, then operands */
+	CUtensorMap map[2]; /* of kernels whose names begin with `boxes`: their first two operands */
+	unsigned cluster[3];
 	unsigned n_after; /* nodes that it waits for */
 };
 

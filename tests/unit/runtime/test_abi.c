@@ -140,13 +140,16 @@ static void test_gpu(void **state)
 	SIZE(ig_gpu_extent, 16); AT(ig_gpu_extent, mul, 4); AT(ig_gpu_extent, div, 8);
 	AT(ig_gpu_extent, times, 12);
 	SIZE(ig_gpu_bind, 32); AT(ig_gpu_bind, n_bytes, 16); AT(ig_gpu_bind, access, 24);
-	SIZE(ig_gpu_dispatch, 616); AT(ig_gpu_dispatch, n_binds, 4);
+	SIZE(ig_gpu_box, 24); AT(ig_gpu_box, box_rows, 4); AT(ig_gpu_box, n_rows, 8);
+	AT(ig_gpu_box, n_cols, 12); AT(ig_gpu_box, row_bytes, 16);
+	SIZE(ig_gpu_dispatch, 744); AT(ig_gpu_dispatch, n_binds, 4);
 	AT(ig_gpu_dispatch, shader, 8); AT(ig_gpu_dispatch, kernel, 16);
 	AT(ig_gpu_dispatch, args, 24); AT(ig_gpu_dispatch, n_arg_bytes, 32);
 	AT(ig_gpu_dispatch, threads, 36); AT(ig_gpu_dispatch, threadgroup_bytes, 40);
 	AT(ig_gpu_dispatch, when_live, 44); AT(ig_gpu_dispatch, when_min, 48);
 	AT(ig_gpu_dispatch, when_max, 52); AT(ig_gpu_dispatch, grid, 56);
-	AT(ig_gpu_dispatch, bind, 104);
+	AT(ig_gpu_dispatch, bind, 104); AT(ig_gpu_dispatch, cluster, 616);
+	AT(ig_gpu_dispatch, n_boxes, 620); AT(ig_gpu_dispatch, box, 624);
 	SIZE(ig_gpu_host, 56); AT(ig_gpu_host, dispatch, 8); AT(ig_gpu_host, scratch, 16);
 	AT(ig_gpu_host, constant, 24); AT(ig_gpu_host, ids, 32); AT(ig_gpu_host, logits, 40);
 	AT(ig_gpu_host, kv, 48);

@@ -16,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PTX ".entry first_8_1 { } .entry second_4_2 { } .entry ids_4_1 { } .entry big_4_0 { } "
+#define PTX ".entry first_8_1 { } .entry second_4_2 { } .entry ids_4_1 { } .entry big_4_0 { } " \
+	".entry boxes_4_3 { } "
 #define STEP_BYTES 64u
 
 static struct fake_cuda *fake;
@@ -421,6 +422,48 @@ static void test_recording(void **state)
 	end(&w);
 }
 
+/* Operands that a kernel takes in boxes are handed over as maps; its threadgroups go in
+ * clusters. */
+static void test_boxes(void **state)
+{
+	struct ig_gpu_submission s = submission(0, 5);
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	uint32_t arg = 7;
+
+	begin(&w);
+	d = dispatch("boxes_4_3", &arg, 4);
+	d.n_binds = 3;
+	d.bind[0] = (struct ig_gpu_bind){ w.value, 512, IG_GPU_READ, 0 };
+	d.bind[0].ref.offset = 256;
+	d.bind[1].ref.buffer = -1;
+	d.bind[2] = (struct ig_gpu_bind){ w.value, 128, IG_GPU_WRITE, 0 };
+	d.n_boxes = 2;
+	d.box[0] = (struct ig_gpu_box){ 1, 24, 100, 64, 128 };
+	d.box[1] = (struct ig_gpu_box){ 0, 8, 3, 32, 256 };
+	d.cluster = 2;
+	d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, 6 };
+	record(&w, &d);
+	assert_int_equal(make(&w, &err), 0);
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	assert_int_equal(fake->n_runs, 1);
+	const struct fake_run *r = fake->runs;
+	CUdeviceptr value = w.d->class->address(w.memory) + w.places[w.value.buffer].offset;
+	const uint64_t expected[] = { value + 256, 32, 3, 256, 64, 8 }, nothing[16] = { 0 };
+	assert_memory_equal(r->map[0].opaque, expected, sizeof expected);
+	assert_memory_equal(r->map[1].opaque, nothing, sizeof nothing);
+	assert_true(r->address[3] == value);
+	assert_int_equal(r->grid[0], 6);
+	assert_int_equal(r->cluster[0], 2);
+	assert_int_equal(r->cluster[1], 1);
+	assert_int_equal(r->cluster[2], 1);
+	end(&w);
+}
+
 /* Many dispatches before and after a barrier: joined by one node between them. */
 static void test_wide(void **state)
 {
@@ -539,6 +582,7 @@ static void test_kernels(void **state)
 	refuse_kernel(&shader, "first_8_1", 4, 1, 32, 0, -EINVAL, "another size than 4 bytes");
 	refuse_kernel(&shader, "first_8_1", 8, 2, 32, 0, -EINVAL, "does not take 2 operands");
 	refuse_kernel(&shader, "first_8_1", 8, 0, 32, 0, -EINVAL, "does not take 0 operands");
+	refuse_kernel(&shader, "boxes_4_3", 4, 3, 32, 0, -EINVAL, "takes operand 0 in another form");
 	refuse_kernel(&broken, "a_4_0", 4, 0, 32, 0, -EIO, "line 3; unknown symbol broken");
 	refuse_kernel(&newer, "a_4_0", 4, 0, 32, 0, -ENOTSUP, "the driver is CUDA 12.4");
 	refuse_kernel(&without, "a_4_0", 4, 0, 32, 0, -ENOTSUP, "without PTX");
@@ -657,6 +701,16 @@ static int scenario(struct ig_error *err)
 	d = dispatch("big_4_0", words, 4);
 	d.threadgroup_bytes = 100000;
 	record(&w, &d);
+	d = dispatch("boxes_4_3", words, 4);
+	d.n_binds = 3;
+	for (uint32_t i = 0; i < 3; i++)
+		d.bind[i] = (struct ig_gpu_bind){ w.value, 512, IG_GPU_READ, 0 };
+	d.n_boxes = 2;
+	d.box[0] = d.box[1] = (struct ig_gpu_box){ 0, 8, 2, 64, 256 };
+	d.box[1].bind = 1;
+	d.cluster = 2;
+	d.grid[0].times = 2;
+	record(&w, &d);
 	rc = make(&w, err);
 	if (!rc)
 		rc = w.d->class->write(w.d, w.memory, 0, words, sizeof words, err);
@@ -720,6 +774,7 @@ int main(void)
 		cmocka_unit_test_setup(test_two_steps, setup),
 		cmocka_unit_test_setup(test_logits, setup),
 		cmocka_unit_test_setup(test_recording, setup),
+		cmocka_unit_test_setup(test_boxes, setup),
 		cmocka_unit_test_setup(test_wide, setup),
 		cmocka_unit_test_setup(test_buckets, setup),
 		cmocka_unit_test_setup(test_kernels, setup),

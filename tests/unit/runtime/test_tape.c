@@ -136,7 +136,49 @@ static void test_fields(void **state)
 	BAD(-EINVAL, "can't be written", bind(&d, weight.buffer, 0, 4, IG_GPU_WRITE));
 	BAD(-EINVAL, "can't be written", bind(&d, constant.buffer, 0, 4, IG_GPU_WRITE));
 	BAD(-EINVAL, "the cache can't be bound", bind(&d, cache.buffer, 0, 1, IG_GPU_READ));
+	BAD(-EINVAL, "clusters of 9 threadgroups", (d.cluster = 9, d.grid[0].times = 9));
+	BAD(-EINVAL, "clusters of 2 threadgroups of a grid of 3", (d.cluster = 2, d.grid[0].times = 3));
+	BAD(-EINVAL, "6 boxes", d.n_boxes = IG_GPU_MAX_BOXES + 1);
+#define BOX(...) (d.n_boxes = 1, d.box[0] = (struct ig_gpu_box){ __VA_ARGS__ })
+	BAD(-EINVAL, "box 0 is of operand 1", BOX(1, 8, 3, 8, 64));
+	BAD(-EINVAL, "boxes of 0 rows of operand 0, which is 3 x 8", BOX(0, 0, 3, 8, 64));
+	BAD(-EINVAL, "boxes of 257 rows", BOX(0, 257, 3, 8, 64));
+	BAD(-EINVAL, "which is 0 x 8", BOX(0, 8, 0, 8, 64));
+	BAD(-EINVAL, "which is 3 x 0", BOX(0, 8, 3, 0, 64));
+	BAD(-EINVAL, "rows 40 bytes apart", BOX(0, 8, 3, 8, 40));
+	BAD(-EINVAL, "rows 16 bytes apart", BOX(0, 8, 3, 16, 16));
+	BAD(-EINVAL, "apart", BOX(0, 8, 3, 8, (uint64_t)1 << 60));
+	BAD(-EINVAL, "4 rows, 64 bytes apart, at 0 of 192", BOX(0, 8, 4, 8, 64));
+	BAD(-EINVAL, "64 bytes apart, at 0 of 192", BOX(0, 8, UINT32_MAX, 8, 64));
+	BAD(-EINVAL, "at 8 of 192",
+	    (d.bind[0].ref.offset = 8, d.bind[0].n_bytes = 16, BOX(0, 8, 2, 8, 64)));
+	BAD(-EINVAL, "3 rows, 32 bytes apart, at 16 of 96",
+	    (bind(&d, weight.buffer, 16, 80, IG_GPU_READ), BOX(1, 8, 3, 16, 32)));
+#undef BOX
 #undef BAD
+}
+
+/* Boxes that just fit, or are of an operand left out, are kept. */
+static void test_boxes(void **state)
+{
+	const struct ig_gpu_box box[] = { { 0, 256, 3, 8, 64 }, { 1, 8, 3, 16, 32 }, { 2, 1, 9, 9, 32 } };
+	struct ig_gpu_tape *t = make();
+	struct ig_gpu_dispatch d = dispatch();
+	struct ig_gpu_ref weight;
+
+	assert_int_equal(ig_gpu_tape_weight(t, 96, &weight), 0);
+	bind(&d, value(t, 8, 3), 0, 64, IG_GPU_READ);
+	bind(&d, weight.buffer, 0, 96, IG_GPU_READ);
+	bind(&d, -1, 0, 0, 0);
+	d.cluster = 2;
+	d.grid[0].times = 4;
+	d.n_boxes = 3;
+	memcpy(d.box, box, sizeof box);
+	assert_int_equal(H.dispatch(t, &d), 0);
+	assert_int_equal(t->dispatches[0].d.cluster, 2);
+	assert_int_equal(t->dispatches[0].d.n_boxes, 3);
+	assert_memory_equal(t->dispatches[0].d.box, box, sizeof box);
+	ig_gpu_tape_destroy(t);
 }
 
 static void test_buffers(void **state)
@@ -555,6 +597,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fields),
+		cmocka_unit_test(test_boxes),
 		cmocka_unit_test(test_buffers),
 		cmocka_unit_test(test_copies),
 		cmocka_unit_test(test_hazards),

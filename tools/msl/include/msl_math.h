@@ -68,7 +68,16 @@ MSL_ORDER(long) MSL_ORDER(ulong)
 // Of a number and a NaN these give the number.
 #define MSL_ORDER(T) \
 	METAL_FUNC T fmin(T a, T b) { return b < a || a != a ? b : a; } \
-	METAL_FUNC T fmax(T a, T b) { return a < b || a != a ? b : a; } \
+	METAL_FUNC T fmax(T a, T b) { return a < b || a != a ? b : a; }
+MSL_ORDER(half)
+#ifdef MSL_NV                  // one instruction each, where comparing takes four
+METAL_FUNC float fmin(float a, float b) { return __builtin_fminf(a, b); }
+METAL_FUNC float fmax(float a, float b) { return __builtin_fmaxf(a, b); }
+#else
+MSL_ORDER(float)
+#endif
+#undef MSL_ORDER
+#define MSL_ORDER(T) \
 	METAL_FUNC T min(T a, T b) { return fmin(a, b); } \
 	METAL_FUNC T max(T a, T b) { return fmax(a, b); } \
 	METAL_FUNC T clamp(T x, T low, T high) { return fmin(fmax(x, low), high); } \

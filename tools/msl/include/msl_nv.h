@@ -231,6 +231,7 @@ METAL_FUNC uint nv_tf32(float x)
 
 #ifdef NV_WGMMA
 #include "msl_nv_wgmma.h"
+#include "msl_nv_bulk.h"
 #endif
 
 // -- for the entry points that entry.py writes --------------------------------------------------------

@@ -22,6 +22,8 @@ template <typename T, int N> struct nv_wgmma;
 #define NV_WGMMA_EACH(T, TYPE) \
 	NV_WGMMA_OF(T, TYPE, 64, NV_REGS_0, "%32", "%33", NV_OUT_32(0)) \
 	NV_WGMMA_OF(T, TYPE, 128, NV_REGS_0 "," NV_REGS_1, "%64", "%65", NV_OUT_32(0), NV_OUT_32(32)) \
+	NV_WGMMA_OF(T, TYPE, 160, NV_REGS_0 "," NV_REGS_1 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79", "%80", "%81", \
+		NV_OUT_32(0), NV_OUT_32(32), NV_OUT_8(64), NV_OUT_8(72)) \
 	NV_WGMMA_OF(T, TYPE, 192, NV_REGS_0 "," NV_REGS_1 "," NV_REGS_2, "%96", "%97", NV_OUT_32(0), NV_OUT_32(32), NV_OUT_32(64)) \
 	NV_WGMMA_OF(T, TYPE, 256, NV_REGS_0 "," NV_REGS_1 "," NV_REGS_2 "," NV_REGS_3, "%128", "%129", NV_OUT_32(0), NV_OUT_32(32), NV_OUT_32(64), NV_OUT_32(96))
 NV_WGMMA_EACH(half, "f16")
