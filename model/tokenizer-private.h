@@ -76,7 +76,4 @@ int ig_tokenizer_encode_marked(const struct ig_tokenizer *t, const char *text,
 /* Append n ids.  0, -ENOMEM, or -E2BIG past max_ids in all. */
 int ig_ids_add(struct ig_ids *l, const int32_t *ids, size_t n, size_t max_ids);
 
-/* The bytes of the longest token. */
-size_t ig_tokenizer_longest(const struct ig_tokenizer *t);
-
 #endif

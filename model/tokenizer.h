@@ -35,6 +35,8 @@ const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t 
 			       bool *special);
 
 int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t);
+/* The bytes of the longest token. */
+size_t ig_tokenizer_longest(const struct ig_tokenizer *t);
 int32_t ig_tokenizer_bos(const struct ig_tokenizer *t); /* -1: none */
 bool ig_tokenizer_add_bos(const struct ig_tokenizer *t);
 /* Whether id ends a turn (eos, eot, <|im_end|> …). */

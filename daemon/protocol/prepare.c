@@ -89,6 +89,23 @@ fail:
 	return NULL;
 }
 
+/* So many bytes that the context could not hold them, were each token the longest: told
+ * before the template and the tokenizer have worked for nothing. */
+static bool too_long(const struct ig_engine_model *m, size_t n_bytes)
+{
+	return n_bytes / ig_tokenizer_longest(m->tokenizer) > (size_t)m->n_context * 4;
+}
+
+static size_t contents_length(const json_t *messages)
+{
+	size_t i, n = 0;
+	json_t *m;
+
+	json_array_foreach((json_t *)messages, i, m)
+		n += json_string_length(json_object_get(m, "content"));
+	return n;
+}
+
 static int render(struct ig_job *j, struct ig_ids *out)
 {
 	const struct ig_request *r = &j->request;
@@ -98,6 +115,8 @@ static int render(struct ig_job *j, struct ig_ids *out)
 	if (!m->chat)
 		return ig_api_fail(&j->error, 400, "invalid_request_error", "unsupported_model", "model",
 				   "The model '%s' can't chat: %s.", m->name, m->chat_note);
+	if (too_long(m, contents_length(r->history) + contents_length(r->messages)))
+		return fail_prompt(j, -E2BIG, &err);
 	json_t *messages = whole_conversation(r);
 	if (!messages)
 		return fail_prompt(j, -ENOMEM, &err);
@@ -125,6 +144,8 @@ static int tokenize(struct ig_job *j, const struct ig_prompt *p, struct ig_ids *
 	size_t max = (size_t)m->n_context * 4;
 	int32_t n_vocab = ig_tokenizer_n_vocab(m->tokenizer);
 
+	if (p->text && too_long(m, p->len))
+		return fail_prompt(j, -E2BIG, NULL);
 	if (p->text) {
 		int32_t bos = ig_tokenizer_bos(m->tokenizer);
 		if (ig_tokenizer_add_bos(m->tokenizer) && bos >= 0 && !j->request.plain) {

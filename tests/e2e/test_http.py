@@ -223,9 +223,9 @@ def test_bad_json_says_where(scripted):
     ({"top_p": -1}, "top_p"), ({"top_k": "x"}, "top_k"), ({"seed": {}}, "seed"),
     ({"max_tokens": 0}, "max_tokens"), ({"max_completion_tokens": -1}, "max_completion_tokens"),
     ({"stop": {}}, "stop"), ({"stream": "x"}, "stream"), ({"stream_options": 5}, "stream_options"),
-    ({"n": 2}, "n"), ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
-    ({"logprobs": True}, "logprobs"), ({"logit_bias": {"1": 101}}, "logit_bias.1"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"n": 0}, "n"), ({"tools": [{"type": "web_search"}]}, "tools"),
+    ({"logprobs": 1}, "logprobs"), ({"logit_bias": {"1": 101}}, "logit_bias.1"),
+    ({"response_format": {"type": "xml"}}, "response_format"),
     ({"presence_penalty": 2.1}, "presence_penalty"), ({"zeppelin": 1}, "zeppelin"),
     ({"stream_id": "a"}, "stream_id"), ({"model": 5}, "model"),
 ])

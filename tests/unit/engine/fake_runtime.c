@@ -234,7 +234,6 @@ const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t 
 	return text;
 }
 
-size_t ig_tokenizer_longest(const struct ig_tokenizer *t); /* tokenizer-private.h has it */
 size_t ig_tokenizer_longest(const struct ig_tokenizer *t)
 {
 	return 49;

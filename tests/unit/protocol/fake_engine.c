@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "model/answer.h"
-#include "model/tokenizer-private.h"
 
 #include <errno.h>
 #include <jansson.h>
