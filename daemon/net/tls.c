@@ -7,6 +7,10 @@
  */
 #include "daemon/net/net-private.h"
 
+#if defined(LWS_WITH_GNUTLS) || defined(LWS_WITH_MBEDTLS) || defined(LWS_WITH_WOLFSSL)
+#error "libwebsockets must be built with OpenSSL (from 5.0 on that takes LWS_WITH_HTTP3=OFF)"
+#endif
+
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/err.h>
