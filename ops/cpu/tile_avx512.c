@@ -8,39 +8,7 @@
  * Signed weights are shifted to unsigned ones; what that adds to the sum is taken
  * off through the row's n = -sum(q), also exactly.
  */
-#include "ops/cpu/tile_kernels.h"
-
-#include <immintrin.h>
-
-#define ROWS(r) for (int r = 0; r < n_rows; r++)
-
-ALWAYS_INLINE __m512 halves(const uint8_t *p)
-{
-	return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
-}
-
-ALWAYS_INLINE __m512i four_of(const uint8_t *x, int64_t stride, int r, int64_t at)
-{
-	int32_t v;
-	memcpy(&v, x + r * stride + at, 4);
-	return _mm512_set1_epi32(v);
-}
-
-/* The arrays of a row in IG_FORM_Q8. */
-ALWAYS_INLINE float scale_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
-{
-	return ((const float *)(x + r * stride + k))[b];
-}
-
-ALWAYS_INLINE float sum_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
-{
-	return ((const float *)(x + r * stride + k))[k / 32 + b];
-}
-
-ALWAYS_INLINE int32_t neg_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
-{
-	return ((const int32_t *)(x + r * stride + k))[k / 32 * 2 + b];
-}
+#include "ops/cpu/tile_avx512.h"
 
 /* ---- 8-bit activations ---------------------------------------------------------- */
 
@@ -128,11 +96,6 @@ ALWAYS_INLINE void avx512_q4_1_rows(const uint8_t *tile, int64_t k, const uint8_
 TILE_KERNELS(avx512_q4_1, 8)
 
 /* ---- float activations ------------------------------------------------------------ */
-
-ALWAYS_INLINE __m512 float_of(const uint8_t *x, int64_t stride, int r, int64_t i)
-{
-	return _mm512_set1_ps(((const float *)(x + r * stride))[i]);
-}
 
 ALWAYS_INLINE void avx512_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 				   int64_t stride, float *out, const int n_rows)

@@ -8,6 +8,29 @@
 
 #include <ingot/op.h>
 
+/* The formats of tile_quants.h, each with 8-bit and with float activations. */
+#define TILE_LIST_QUANTS(X, name, isa)                                                             \
+	X(name##_q5_0, isa, IG_Q5_0, IG_FORM_Q8)                                                   \
+	X(name##_q5_0_f32, isa, IG_Q5_0, IG_FORM_ROWS)                                             \
+	X(name##_q5_1, isa, IG_Q5_1, IG_FORM_Q8)                                                   \
+	X(name##_q5_1_f32, isa, IG_Q5_1, IG_FORM_ROWS)                                             \
+	X(name##_q2_k, isa, IG_Q2_K, IG_FORM_Q8)                                                   \
+	X(name##_q2_k_f32, isa, IG_Q2_K, IG_FORM_ROWS)                                             \
+	X(name##_q3_k, isa, IG_Q3_K, IG_FORM_Q8)                                                   \
+	X(name##_q3_k_f32, isa, IG_Q3_K, IG_FORM_ROWS)                                             \
+	X(name##_q4_k, isa, IG_Q4_K, IG_FORM_Q8)                                                   \
+	X(name##_q4_k_f32, isa, IG_Q4_K, IG_FORM_ROWS)                                             \
+	X(name##_q5_k, isa, IG_Q5_K, IG_FORM_Q8)                                                   \
+	X(name##_q5_k_f32, isa, IG_Q5_K, IG_FORM_ROWS)                                             \
+	X(name##_q6_k, isa, IG_Q6_K, IG_FORM_Q8)                                                   \
+	X(name##_q6_k_f32, isa, IG_Q6_K, IG_FORM_ROWS)                                             \
+	X(name##_iq4_nl, isa, IG_IQ4_NL, IG_FORM_Q8)                                               \
+	X(name##_iq4_nl_f32, isa, IG_IQ4_NL, IG_FORM_ROWS)                                         \
+	X(name##_iq4_xs, isa, IG_IQ4_XS, IG_FORM_Q8)                                               \
+	X(name##_iq4_xs_f32, isa, IG_IQ4_XS, IG_FORM_ROWS)                                         \
+	X(name##_mxfp4, isa, IG_MXFP4, IG_FORM_Q8)                                                 \
+	X(name##_mxfp4_f32, isa, IG_MXFP4, IG_FORM_ROWS)
+
 #define TILE_LIST_GENERIC(X)                                                                       \
 	X(generic_f32, IG_ISA_GENERIC, IG_F32, IG_FORM_ROWS)                                       \
 	X(generic_f16, IG_ISA_GENERIC, IG_F16, IG_FORM_ROWS)                                       \
@@ -17,7 +40,8 @@
 	X(generic_q4_1, IG_ISA_GENERIC, IG_Q4_1, IG_FORM_Q8)                                       \
 	X(generic_q8_0_f32, IG_ISA_GENERIC, IG_Q8_0, IG_FORM_ROWS)                                 \
 	X(generic_q4_0_f32, IG_ISA_GENERIC, IG_Q4_0, IG_FORM_ROWS)                                 \
-	X(generic_q4_1_f32, IG_ISA_GENERIC, IG_Q4_1, IG_FORM_ROWS)
+	X(generic_q4_1_f32, IG_ISA_GENERIC, IG_Q4_1, IG_FORM_ROWS)                                 \
+	TILE_LIST_QUANTS(X, generic, IG_ISA_GENERIC)
 
 #if defined(__x86_64__)
 #define TILE_LIST_X86(X)                                                                           \
@@ -39,7 +63,9 @@
 	X(avx512_q8_0_f32, IG_ISA_AVX512, IG_Q8_0, IG_FORM_ROWS)                                   \
 	X(avx512_q4_0_f32, IG_ISA_AVX512, IG_Q4_0, IG_FORM_ROWS)                                   \
 	X(avx512_q4_1_f32, IG_ISA_AVX512, IG_Q4_1, IG_FORM_ROWS)                                   \
-	X(avx512_bf16_pairs, IG_ISA_AVX512_BF16, IG_BF16, IG_FORM_BF16)
+	X(avx512_bf16_pairs, IG_ISA_AVX512_BF16, IG_BF16, IG_FORM_BF16)                            \
+	TILE_LIST_QUANTS(X, avx2, IG_ISA_AVX2)                                                     \
+	TILE_LIST_QUANTS(X, avx512, IG_ISA_AVX512)
 #else
 #define TILE_LIST_X86(X)
 #endif

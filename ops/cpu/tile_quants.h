@@ -70,8 +70,10 @@ tile_planes(struct tile_format f, int64_t kb)
 
 /* For tile16.c, for these types only (and 0 bytes for any other). */
 uint64_t ig_tile_quants_bytes(uint32_t dtype, int64_t k);
-void ig_tile_quants_pack_row(uint32_t dtype, const uint8_t *src, uint8_t *tile, int64_t k, int lane);
-void ig_tile_quants_row_to_f32(uint32_t dtype, const uint8_t *tile, int64_t k, int lane, float *dst);
+void ig_tile_quants_pack_row(uint32_t dtype, const uint8_t *src, uint8_t *tile, int64_t k,
+			     int lane);
+void ig_tile_quants_row_to_f32(uint32_t dtype, const uint8_t *tile, int64_t k, int lane,
+			       float *dst);
 
 /* What a kernel reads of block b for one output; plain C. */
 struct tile_block {

@@ -1,6 +1,7 @@
 /* cases.c: see cases.h. */
 #include "tests/ops/cases.h"
 
+#include "model/dtype.h"
 #include "model/gguf.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/tile16.h"
@@ -20,8 +21,18 @@
 	PRODUCT(op, dtype, 48, 1536, 8, __VA_ARGS__), PRODUCT(op, dtype, 17, 64, 9, __VA_ARGS__),  \
 	PRODUCT(op, dtype, 64, 160, 70, __VA_ARGS__), PRODUCT(op, dtype, 31, 224, 5, __VA_ARGS__)
 
+/* The same for formats with blocks of 256 values. */
+#define SHAPES_256(op, dtype, ...)                                                                 \
+	PRODUCT(op, dtype, 16, 256, 1, __VA_ARGS__), PRODUCT(op, dtype, 1, 256, 2, __VA_ARGS__),   \
+	PRODUCT(op, dtype, 40, 512, 3, __VA_ARGS__), PRODUCT(op, dtype, 33, 768, 7, __VA_ARGS__),  \
+	PRODUCT(op, dtype, 48, 1536, 8, __VA_ARGS__), PRODUCT(op, dtype, 17, 256, 9, __VA_ARGS__), \
+	PRODUCT(op, dtype, 64, 512, 70, __VA_ARGS__), PRODUCT(op, dtype, 31, 1024, 5, __VA_ARGS__)
+
 #define FORMATS(X)                                                                                 \
-	X(IG_F32) X(IG_F16) X(IG_BF16) X(IG_Q8_0) X(IG_Q4_0) X(IG_Q4_1)
+	X(IG_F32) X(IG_F16) X(IG_BF16) X(IG_Q8_0) X(IG_Q4_0) X(IG_Q4_1)                            \
+	X(IG_Q5_0) X(IG_Q5_1) X(IG_IQ4_NL) X(IG_MXFP4)
+#define FORMATS_256(X)                                                                             \
+	X(IG_Q2_K) X(IG_Q3_K) X(IG_Q4_K) X(IG_Q5_K) X(IG_Q6_K) X(IG_IQ4_XS)
 
 #define LINEAR(t)                                                                                  \
 	SHAPES("linear", t, 0), SHAPES("linear", t, .residual = true),                             \
@@ -30,6 +41,13 @@
 #define GLU(t) SHAPES("glu", t, .act = IG_ACT_SILU), SHAPES("glu", t, .act = IG_ACT_GELU),         \
 	SHAPES("glu", t, .act = IG_ACT_NONE),
 #define LOGITS(t) SHAPES("logits", t, 0),
+
+#define LINEAR_256(t)                                                                              \
+	SHAPES_256("linear", t, 0),                                                                \
+	SHAPES_256("linear", t, .bias = true, .act = IG_ACT_GELU, .residual = true),
+#define GLU_256(t) SHAPES_256("glu", t, .act = IG_ACT_SILU),
+#define LOGITS_256(t) SHAPES_256("logits", t, 0),
+#define EMBED_256(t) { "embed", t, 50, 768, 9 },
 
 /* Inner lengths that are no multiple of 32, or odd, where the format allows them. */
 #define ODD(t)                                                                                     \
@@ -42,6 +60,10 @@
 	NORM(5120, 2, __VA_ARGS__), NORM(1, 1, __VA_ARGS__)
 
 #define BENCH(op, t, rows) { op, t, 1536, 576, rows, .act = IG_ACT_SILU, .bench = true },
+/* What both kinds of formats can be measured on. */
+#define BENCHES_256(t)                                                                             \
+	{ "linear", t, 2048, 2048, 1, .bench = true }, { "linear", t, 2048, 2048, 4, .bench = true }, \
+	{ "linear", t, 2048, 2048, 512, .bench = true },
 #define BENCHES(t) BENCH("glu", t, 1) BENCH("glu", t, 16) BENCH("glu", t, 512)                     \
 	{ "linear", t, 576, 1536, 1, .residual = true, .bench = true },                            \
 	{ "linear", t, 576, 1536, 512, .residual = true, .bench = true },                          \
@@ -56,7 +78,10 @@ const struct ig_case ig_cases[] = {
 	{ "embed", IG_F32, 50, 40, 9 }, { "embed", IG_F16, 50, 40, 9 },
 	{ "embed", IG_BF16, 51, 41, 9 }, { "embed", IG_Q8_0, 50, 64, 9 },
 	{ "embed", IG_Q4_0, 50, 96, 9 }, { "embed", IG_Q4_1, 33, 64, 9 },
-	FORMATS(BENCHES)
+	{ "embed", IG_Q5_0, 50, 96, 9 }, { "embed", IG_Q5_1, 33, 64, 9 },
+	{ "embed", IG_IQ4_NL, 50, 96, 9 }, { "embed", IG_MXFP4, 33, 64, 9 },
+	FORMATS_256(LINEAR_256) FORMATS_256(GLU_256) FORMATS_256(LOGITS_256) FORMATS_256(EMBED_256)
+	FORMATS(BENCHES) FORMATS(BENCHES_256) FORMATS_256(BENCHES_256)
 };
 const size_t ig_n_cases = sizeof ig_cases / sizeof *ig_cases;
 
@@ -135,12 +160,24 @@ static uint16_t half(float f)
 	return (uint16_t)((u >> 16 & 0x8000) | (((u & 0x7fffffff) - 0x38000000) >> 13));
 }
 
+/* Where the halves of a block are, and of what size values come out near 0.25. */
+static const struct blocks {
+	size_t n, at[2];
+	float scale, min; /* the minimum is so many times the scale */
+} blocks[] = {
+	[IG_Q4_0] = { 1, { 0 }, 0x1p-5f, 0 }, [IG_Q4_1] = { 2, { 0, 2 }, 0x1p-5f, -7 },
+	[IG_Q5_0] = { 1, { 0 }, 0x1p-6f, 0 }, [IG_Q5_1] = { 2, { 0, 2 }, 0x1p-6f, -15 },
+	[IG_Q8_0] = { 1, { 0 }, 0x1p-9f, 0 },
+	[IG_Q2_K] = { 2, { 80, 82 }, 0x1p-7f, 1.5f }, [IG_Q3_K] = { 1, { 108 }, 0x1p-8f, 0 },
+	[IG_Q4_K] = { 2, { 0, 2 }, 0x1p-10f, 7 }, [IG_Q5_K] = { 2, { 0, 2 }, 0x1p-11f, 15 },
+	[IG_Q6_K] = { 1, { 208 }, 0x1p-13f, 0 },
+	[IG_IQ4_NL] = { 1, { 0 }, 0x1p-9f, 0 }, [IG_IQ4_XS] = { 1, { 0 }, 0x1p-13f, 0 },
+	[IG_MXFP4] = { 0, { 0 }, 0, 0 },
+};
+
 /* One row in the file's form: random values, or random bytes with sane scales. */
 static void random_row(uint32_t dtype, uint8_t *dst, int64_t k, uint64_t bytes, uint64_t *s)
 {
-	size_t scales = dtype == IG_Q4_1 ? 2 : 1;
-	size_t block = dtype == IG_Q8_0 ? 34 : 16 + scales * 2;
-
 	if (dtype == IG_F32 || dtype == IG_F16 || dtype == IG_BF16) {
 		for (int64_t i = 0; i < k; i++) {
 			float v = ig_random_normalish(s) * 0.25f + 0.01f;
@@ -152,15 +189,18 @@ static void random_row(uint32_t dtype, uint8_t *dst, int64_t k, uint64_t bytes, 
 		}
 		return;
 	}
+	const struct blocks *f = &blocks[dtype];
+	size_t block = ig_quant_type(dtype)->bytes;
 	for (uint64_t at = 0; at < bytes; at += block) {
 		for (size_t i = 0; i < block; i++)
 			dst[at + i] = (uint8_t)(ig_random_u64(s) >> 33);
-		for (size_t i = 0; i < scales; i++) {
-			float v = (1.0f + (float)(ig_random_u64(s) >> 56) / 256.0f) *
-				  (dtype == IG_Q8_0 ? 0x1p-9f : 0x1p-5f);
-			uint16_t h = half(i ? -7.0f * v : v);
-			memcpy(dst + at + i * 2, &h, 2);
+		for (size_t i = 0; i < f->n; i++) {
+			float v = (1.0f + (float)(ig_random_u64(s) >> 56) / 256.0f) * f->scale;
+			uint16_t h = half(i ? f->min * v : v);
+			memcpy(dst + at + f->at[i], &h, 2);
 		}
+		if (dtype == IG_MXFP4) /* 2^-6 to 2^-3, and the two smallest */
+			dst[at] = ig_random_u64(s) >> 60 ? (uint8_t)(121 + dst[at] % 4) : dst[at] % 2;
 	}
 }
 
