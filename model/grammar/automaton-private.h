@@ -109,7 +109,7 @@ int64_t ig_dfa_step(const struct ig_dfa *d, uint32_t state, unsigned byte);
 /* The following have no symbols.  What both accept, or a and not b. */
 int ig_dfa_product(const struct ig_dfa *a, const struct ig_dfa *b, bool minus,
 		   struct ig_budget *budget, struct ig_dfa *out);
-/* Split classes [n_states] (numbers below *n_classes) until states of one class, byte by
+/* Split classes [n_states] (any numbers; *n_classes: how many, or 0) until states of one class, byte by
  * byte, lead to states of one class, or for max_rounds: then those of one class agree on
  * that many bytes.  0, -ENOMEM or -E2BIG (classes is as it was after some round). */
 int ig_dfa_refine(const struct ig_dfa *d, uint32_t *classes, uint32_t *n_classes,

@@ -130,6 +130,13 @@ static void add_text(struct ig_strbuf *b, const char *s, size_t len)
 	ig_strbuf_add(b, s, len);
 }
 
+/* jansson does not hear of every failure of this: b remembers. */
+static int add_piece(const char *s, size_t len, void *b)
+{
+	ig_strbuf_add(b, s, len);
+	return 0;
+}
+
 static int make_key(const struct ig_grammar_source *s, struct ig_strbuf *b)
 {
 	const char *const around[] = { s->before, s->between, s->after };
@@ -148,11 +155,9 @@ static int make_key(const struct ig_grammar_source *s, struct ig_strbuf *b)
 			if (p->kind == IG_GRAMMAR_TEXT || p->kind == IG_GRAMMAR_REGEX) {
 				add_text(b, p->text, p->len);
 			} else if (p->kind == IG_GRAMMAR_SCHEMA) {
-				char *text = json_dumps(p->schema, JSON_COMPACT | JSON_ENCODE_ANY);
-				if (!text)
+				if (json_dump_callback(p->schema, add_piece, b,
+						       JSON_COMPACT | JSON_ENCODE_ANY))
 					return -ENOMEM;
-				add_text(b, text, strlen(text));
-				free(text);
 			}
 		}
 	}

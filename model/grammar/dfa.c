@@ -261,7 +261,7 @@ int ig_dfa_minimise(struct ig_dfa *d, struct ig_budget *budget)
 		goto out;
 	memset(live, 1, d->n_states);
 	if (d->n_states <= MAX_MINIMISED) {
-		n_classes = 2;
+		n_classes = 0; /* there may be one or two */
 		for (uint32_t s = 0; s < d->n_states; s++)
 			classes[s] = d->accepts[s];
 		rc = ig_dfa_refine(d, classes, &n_classes, UINT32_MAX, budget);

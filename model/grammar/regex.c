@@ -462,7 +462,7 @@ static bool take_bounds(struct parser *x, uint32_t *min, uint32_t *max)
 
 static int take_repeat(struct parser *x, uint32_t *out)
 {
-	uint32_t min = 0, max = UNBOUNDED;
+	uint32_t min = 0, max = UNBOUNDED, ignored[2];
 	int rc = take_atom(x, out);
 
 	if (rc)
@@ -482,7 +482,7 @@ static int take_repeat(struct parser *x, uint32_t *out)
 	if (min > MAX_COUNT || (max > MAX_COUNT && max != UNBOUNDED))
 		return ig_fail(x->err, -E2BIG, "a repetition of more than %d", MAX_COUNT);
 	take(x, "?");
-	if (at(x, "*") || at(x, "+") || at(x, "?"))
+	if (at(x, "*") || at(x, "+") || at(x, "?") || take_bounds(x, &ignored[0], &ignored[1]))
 		return bad(x, "nothing to repeat");
 	return add_node(x, (struct tree){ .kind = REPEAT, .left = *out, .min = min, .max = max },
 			out);
@@ -548,8 +548,12 @@ static uint32_t build_repeat(struct parser *x, struct ig_nfa *a, uint32_t from,
 {
 	uint32_t end, loop;
 
-	for (uint32_t i = 0; i < t->min && !a->rc; i++)
+	for (uint32_t i = 0; i < t->min && !a->rc; i++) {
+		uint32_t n_edges = a->n_edges;
 		from = build(x, a, from, t->left);
+		if (a->n_edges == n_edges) /* of nothing there is enough */
+			break;
+	}
 	if (t->max == UNBOUNDED) {
 		loop = ig_nfa_node(a);
 		ig_nfa_join(a, from, loop);
@@ -560,8 +564,12 @@ static uint32_t build_repeat(struct parser *x, struct ig_nfa *a, uint32_t from,
 	}
 	end = ig_nfa_node(a);
 	for (uint32_t i = t->min; i < t->max && !a->rc; i++) {
+		uint32_t n_edges;
 		ig_nfa_join(a, from, end);
+		n_edges = a->n_edges;
 		from = build(x, a, from, t->left);
+		if (a->n_edges == n_edges)
+			break;
 	}
 	ig_nfa_join(a, from, end);
 	return end;
@@ -574,8 +582,11 @@ static uint32_t build(struct parser *x, struct ig_nfa *a, uint32_t from, uint32_
 	struct tree t = x->nodes[node];
 	uint32_t to, *parts, n = 0;
 
+	if (!a->rc && !x->budget->work)
+		a->rc = -E2BIG;
 	if (a->rc)
 		return 0;
+	x->budget->work--;
 	switch (t.kind) {
 	case EMPTY: return from;
 	case SET: return build_set(x, a, from, &x->sets[t.left]);

@@ -65,6 +65,8 @@ const json_t *ig_schema_target(struct ig_schema *x, const json_t *ref);
 bool ig_schema_is_annotation(const char *key);
 /* Keep a schema that was made until the compilation ends; it, or NULL after a failure. */
 json_t *ig_schema_keep(struct ig_schema *x, json_t *made);
+/* A copy of an object, kept; NULL after a failure. */
+json_t *ig_schema_copy(struct ig_schema *x, const json_t *schema);
 
 enum { /* bits for types */
 	IG_TYPE_NULL = 1, IG_TYPE_BOOLEAN = 2, IG_TYPE_OBJECT = 4, IG_TYPE_ARRAY = 8,

@@ -67,6 +67,18 @@ json_t *ig_schema_keep(struct ig_schema *x, json_t *made)
 	return NULL;
 }
 
+json_t *ig_schema_copy(struct ig_schema *x, const json_t *schema)
+{
+	json_t *copy = ig_schema_keep(x, json_copy((json_t *)schema));
+
+	/* jansson leaves out what it has no memory for. */
+	if (copy && json_object_size(copy) != json_object_size(schema)) {
+		ig_schema_fail(x, -ENOMEM, "out of memory");
+		return NULL;
+	}
+	return copy;
+}
+
 /* ---- keywords ----------------------------------------------------------------------------- */
 
 static const char *const annotations[] = {
@@ -508,10 +520,31 @@ static bool check_disjoint(struct ig_schema *x, const json_t *list)
 	return !x->rc;
 }
 
+/* What stands beside "anyOf" or "oneOf", merged with each schema of the list. */
+static const json_t *with_each(struct ig_schema *x, const json_t *beside, const json_t *list,
+			       const char *key)
+{
+	json_t *out = ig_schema_keep(x, json_array()), *one;
+	size_t i;
+
+	json_array_foreach(list, i, one) {
+		size_t len = ig_schema_enter(x, key, NULL, (int64_t)i);
+		const json_t *merged = ig_schema_flat(x, one, 0);
+		if (merged)
+			merged = ig_schema_merge(x, beside, merged);
+		if (merged && json_array_append(out, (json_t *)merged))
+			ig_schema_fail(x, -ENOMEM, "out of memory");
+		ig_schema_leave(x, len);
+		if (x->rc)
+			return NULL;
+	}
+	return out;
+}
+
 static uint32_t alternatives(struct ig_schema *x, const json_t *schema, const char *key,
 			     uint32_t from)
 {
-	const json_t *list = json_object_get(schema, key), *one, *beside = NULL;
+	const json_t *list = json_object_get(schema, key), *one;
 	uint32_t end = ig_nfa_node(x->a);
 	size_t i;
 
@@ -519,20 +552,18 @@ static uint32_t alternatives(struct ig_schema *x, const json_t *schema, const ch
 		ig_schema_fail(x, -EINVAL, "\"%s\" must be a list with something in it", key);
 		return end;
 	}
-	if (!strcmp(key, "oneOf") && !check_disjoint(x, list))
-		return end;
 	if (has_others(schema, key, key)) {
-		json_t *copy = json_copy((json_t *)schema);
+		json_t *copy = ig_schema_copy(x, schema);
+		if (!copy)
+			return end;
 		json_object_del(copy, key);
-		if (!(beside = ig_schema_keep(x, copy)))
+		if (!(list = with_each(x, copy, list, key)))
 			return end;
 	}
+	if (!strcmp(key, "oneOf") && !check_disjoint(x, list))
+		return end;
 	json_array_foreach(list, i, one) {
 		size_t len = ig_schema_enter(x, key, NULL, (int64_t)i);
-		if (beside) {
-			const json_t *flat = ig_schema_flat(x, one, 0);
-			one = flat ? ig_schema_merge(x, beside, flat) : NULL;
-		}
 		if (!x->rc && !x->a->rc)
 			ig_nfa_join(x->a, ig_schema_value(x, one, from), end);
 		ig_schema_leave(x, len);
@@ -560,6 +591,8 @@ static uint32_t plain(struct ig_schema *x, const json_t *schema, uint32_t from)
 		ig_strbuf_puts(&x->path, "$");
 		for (const char *p = name + 1; *p; p++)
 			ig_strbuf_add(&x->path, *p == '/' ? "." : p, 1);
+		if (!ig_strbuf_ok(&x->path))
+			ig_schema_fail(x, -ENOMEM, "out of memory");
 		from = ig_schema_again(x, target, from);
 		ig_strbuf_finish(&x->path);
 		x->path = path;
@@ -659,6 +692,8 @@ static int run(struct ig_schema *x, const struct ig_rule *rule, uint32_t from, u
 	case IG_RULE_VALUE: *end = of_types(x, NULL, IG_TYPE_ALL, from); break;
 	default: *end = ig_schema_value(x, rule->schema, from);
 	}
+	if (!ig_strbuf_ok(&x->path))
+		ig_schema_fail(x, -ENOMEM, "out of memory");
 	ig_strbuf_finish(&x->path);
 	free(x->costs);
 	return x->rc;

@@ -56,8 +56,13 @@ static int merge_types(struct ig_schema *x, json_t *out, const json_t *b)
 
 static int merge_required(json_t *out, const json_t *b)
 {
-	json_t *list = json_copy(json_object_get(out, "required")), *one, *had;
+	json_t *list = json_array(), *one, *had;
 	size_t i, j;
+
+	if (!list || json_array_extend(list, json_object_get(out, "required"))) {
+		json_decref(list);
+		return -1;
+	}
 
 	json_array_foreach(b, i, one) {
 		bool seen = false;
@@ -201,7 +206,7 @@ const json_t *ig_schema_merge(struct ig_schema *x, const json_t *a, const json_t
 		return a;
 	if (json_is_false(b) || json_is_true(a))
 		return b;
-	if (!(out = ig_schema_keep(x, json_copy((json_t *)a))))
+	if (!(out = ig_schema_copy(x, a)))
 		return NULL;
 	/* Without a type, "nullable" says nothing; beside another's type it would. */
 	if (!json_object_get(a, "type") && json_object_get(b, "type"))
@@ -257,7 +262,7 @@ const json_t *ig_schema_flat(struct ig_schema *x, const json_t *schema, unsigned
 		ig_schema_fail(x, -EINVAL, "\"allOf\" must be a list with something in it");
 		return NULL;
 	}
-	if (!(rest = ig_schema_keep(x, json_copy((json_t *)schema))))
+	if (!(rest = ig_schema_copy(x, schema)))
 		return NULL;
 	json_object_del(rest, "$ref");
 	json_object_del(rest, "allOf");
@@ -295,30 +300,35 @@ static unsigned possible(struct ig_schema *x, const json_t *s)
 	return types & literal;
 }
 
+/* The i-th of the values that "const" or "enum" names, or NULL. */
+static const json_t *literal(const json_t *schema, size_t i)
+{
+	const json_t *one = json_object_get(schema, "const");
+
+	if (one)
+		return i ? NULL : one;
+	return json_array_get(json_object_get(schema, "enum"), i);
+}
+
 static bool literals_apart(const json_t *a, const json_t *b)
 {
 	const json_t *v, *w;
-	size_t i, j;
-	json_t *la = json_object_get(a, "const") ? json_pack("[O]", json_object_get(a, "const")) :
-						   json_incref(json_object_get(a, "enum"));
-	json_t *lb = json_object_get(b, "const") ? json_pack("[O]", json_object_get(b, "const")) :
-						   json_incref(json_object_get(b, "enum"));
-	bool apart = la && lb;
 
-	json_array_foreach(la, i, v) {
-		json_array_foreach(lb, j, w) {
-			/* 1 and 1.0 are one value. */
-			if (json_equal((json_t *)v, (json_t *)w) ||
-			    (json_is_number(v) && json_is_number(w)) ||
-			    (ig_schema_type_of(v) & ig_schema_type_of(w) &
-			     (IG_TYPE_OBJECT | IG_TYPE_ARRAY)))
-				apart = apart && json_is_integer(v) && json_is_integer(w) &&
-					!json_equal((json_t *)v, (json_t *)w);
+	if (!literal(a, 0) || !literal(b, 0))
+		return false;
+	for (size_t i = 0; (v = literal(a, i)); i++) {
+		for (size_t j = 0; (w = literal(b, j)); j++) {
+			bool equal = json_equal((json_t *)v, (json_t *)w);
+			/* 1 and 1.0 are one value, also inside others. */
+			bool unsure = (ig_schema_type_of(v) & ig_schema_type_of(w) &
+				       (IG_TYPE_OBJECT | IG_TYPE_ARRAY)) ||
+				      (json_is_number(v) && json_is_number(w) &&
+				       !(json_is_integer(v) && json_is_integer(w)));
+			if (equal || unsure)
+				return false;
 		}
 	}
-	json_decref(la);
-	json_decref(lb);
-	return apart;
+	return true;
 }
 
 static bool is_required(const json_t *schema, const char *name)
