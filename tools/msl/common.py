@@ -93,7 +93,8 @@ def ptx_flags(sm):
         raise Failed("no target sm_%s: one of %s" % (sm, ", ".join(PTX_VERSION)))
     return LANGUAGE + WITH_GLOBALS + [
         "-target", "nvptx64-nvidia-cuda", "-Xclang", "-target-cpu", "-Xclang", "sm_" + sm,
-        "-Xclang", "-target-feature", "-Xclang", "+ptx" + PTX_VERSION[sm],
+        # -target-feature would stand beside what clang finds in a CUDA toolkit, if one is here
+        "--cuda-feature=+ptx" + PTX_VERSION[sm],
         "-O3", "-ffp-contract=fast", "-DMSL_NV"] + (["-DNV_WGMMA"] if sm == "90a" else [])
 
 
