@@ -372,8 +372,8 @@ static json_t *read_reasoning(const struct item *it)
 			list = NULL;
 			break;
 		}
-	if (!json_object_set_new(out, "summary", summary ? json_incref(summary) : json_array()) &&
-	    !json_object_set_new(out, "content", list))
+	if (!json_object_set_new(out, "content", list) &&
+	    !json_object_set_new(out, "summary", summary ? json_incref(summary) : json_array()))
 		return out;
 	json_decref(out);
 	ig_fail_memory(it->e);

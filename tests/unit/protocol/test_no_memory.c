@@ -96,6 +96,21 @@ static const struct {
 	  ig_request_parse_messages },
 	{ "/v1/messages/count_tokens", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
 	  ig_request_parse_count },
+#define RESPONSES "{\"model\":\"fake\",\"instructions\":\"i\",\"input\":[{\"role\":\"developer\"," \
+	"\"content\":\"d\"},{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"q\"}]}," \
+	"{\"type\":\"reasoning\",\"summary\":[],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"t\"}]}," \
+	"{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"no\"}]}," \
+	"{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"}," \
+	"{\"type\":\"custom_tool_call\",\"call_id\":\"d\",\"name\":\"g\",\"input\":\"x\"}," \
+	"{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":[{\"type\":\"input_text\"," \
+	"\"text\":\"r\"}]},{\"type\":\"custom_tool_call_output\",\"call_id\":\"d\",\"output\":\"s\"}]," \
+	"\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{}},{\"type\":\"custom\",\"name\":" \
+	"\"g\"}],\"tool_choice\":\"auto\",\"include\":[\"message.output_text.logprobs\"]," \
+	"\"top_logprobs\":1,\"text\":{\"verbosity\":\"low\"},\"reasoning\":{\"effort\":\"none\"}," \
+	"\"metadata\":{\"k\":\"v\"},\"stop\":\"z\",\"user\":\"u\""
+	{ "/v1/responses", RESPONSES "}", ig_request_parse_create },
+	{ "/v1/responses", RESPONSES ",\"stream\":true}", ig_request_parse_create },
+	{ "/v1/responses/input_tokens", "{\"input\":\"a\"}", ig_request_parse_input_tokens },
 	{ "/v1/tokenize", "{\"prompt\":\"ab\",\"return_token_strs\":true}", ig_request_parse_tokenize },
 	{ "/v1/detokenize", "{\"tokens\":[97,98]}", ig_request_parse_detokenize },
 };
@@ -185,9 +200,74 @@ static void test_exchanges(void **state)
 	fake_engine_style(&(struct ig_answer_style){ 0 });
 }
 
+/* Events up to a final one or an error, whose text is in out; false when the connection
+ * was lost. */
+static bool read_final(struct world *w, char *out, size_t cap)
+{
+	for (;;) {
+		struct ig_strbuf b = { 0 };
+		enum ig_fill f = ig_session_fill(w->session, &b);
+		bool lost = f == IG_FILL_END || b.failed;
+		snprintf(out, cap, "%s", b.len ? b.data : "");
+		ig_strbuf_finish(&b);
+		if (lost)
+			return false;
+		if (strstr(out, "\"type\":\"response.completed\"") || strstr(out, "\"type\":\"error\"") ||
+		    strstr(out, "\"type\":\"response.failed\""))
+			return true;
+		if (f == IG_FILL_WAIT)
+			wait_news(w);
+	}
+}
+
+static void create(struct world *w, const char *text)
+{
+	ig_session_receive(w->session, __real_strdup(text), strlen(text));
+}
+
+/* A turn that continues another: looked up, prepared, answered, kept. */
+static void test_turns(void **state)
+{
+	static const char *const pieces[] = { "<think>hm</think>a", NULL };
+	static char event[65536];
+	struct world *w = *state;
+	int k = 1, n_errors = 0, n_unkept = 0;
+
+	fake_engine_style(&(struct ig_answer_style){ .reasoning = true });
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	for (bool reached = true; reached && k < MANY; k++) {
+		char id[64], text[400];
+		ig_session_end(w->session);
+		w->session = ig_session_open(w->api, "c", &(struct ig_principal){ .key = "k1" }, w);
+		create(w, "{\"type\":\"response.create\",\"input\":\"1\"}");
+		assert_true(read_final(w, event, sizeof event));
+		const char *at = strstr(event, "\"id\":\"resp_");
+		assert_non_null(at);
+		snprintf(id, sizeof id, "%.*s", (int)strcspn(at + 6, "\""), at + 6);
+		snprintf(text, sizeof text, "{\"type\":\"response.create\",\"input\":\"2\","
+			 "\"previous_response_id\":\"%s\",\"stream_id\":\"l\"}", id);
+		atomic_store(&countdown, k);
+		create(w, text);
+		bool told = read_final(w, event, sizeof event);
+		reached = !atomic_exchange(&countdown, 0);
+		if (!told)
+			continue;
+		bool completed = strstr(event, "\"type\":\"response.completed\"");
+		n_errors += !completed;
+		n_unkept += completed && strstr(event, "\"store\":false");
+		if (!reached)
+			assert_true(completed && strstr(event, "\"store\":true"));
+		else if (!completed && !strstr(event, "out of memory"))
+			fail_msg("allocation %d: %s", k, event);
+	}
+	assert_true(k < MANY && n_errors > 5 && n_unkept > 0);
+	fake_engine_style(&(struct ig_answer_style){ 0 });
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_turns, world_setup, world_teardown),
 		cmocka_unit_test(test_parse),
 		cmocka_unit_test_setup_teardown(test_exchanges, world_setup, world_teardown),
 	};
