@@ -19,6 +19,13 @@ void ig_detokenizer_init(struct ig_detokenizer *d, const struct ig_tokenizer *t)
 	*d = (struct ig_detokenizer){ .tokenizer = t };
 }
 
+void ig_detokenizer_begin(struct ig_detokenizer *d)
+{
+	const struct ig_spm *spm = d->tokenizer->spm;
+
+	d->at_start = spm && ig_spm_adds_space(spm);
+}
+
 void ig_detokenizer_show(struct ig_detokenizer *d, const int32_t *ids, unsigned n)
 {
 	d->shown = ids;
@@ -69,8 +76,9 @@ size_t ig_detokenizer_put(struct ig_detokenizer *d, int32_t id, char *buf)
 
 	if (!bytes || (special && !is_shown(d, id)))
 		return 0;
-	for (size_t i = 0; i < len; i++)
+	for (size_t i = special || !d->at_start || !len || bytes[0] != ' ' ? 0 : 1; i < len; i++)
 		n += put_byte(d, (unsigned char)bytes[i], buf + n);
+	d->at_start = d->at_start && !special && !len;
 	return n;
 }
 

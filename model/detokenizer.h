@@ -13,9 +13,14 @@ struct ig_detokenizer {
 	unsigned n_held;
 	const int32_t *shown; /* [n_shown] control tokens that are text */
 	unsigned n_shown;
+	bool at_start; /* of a text: the tokenizer's own space is left out */
 };
 
 void ig_detokenizer_init(struct ig_detokenizer *d, const struct ig_tokenizer *t);
+/* The next ids are a text from its beginning (call it again after a control token): the
+ * space that encode put before it is left out, so that the text comes back.  Without,
+ * ids go on where a prompt ended, and a space that begins them is the model's own. */
+void ig_detokenizer_begin(struct ig_detokenizer *d);
 /* From now on these control tokens give their text; ids must outlive d. */
 void ig_detokenizer_show(struct ig_detokenizer *d, const int32_t *ids, unsigned n);
 /* Write the text that id completes into buf and return its length (0: nothing

@@ -4,7 +4,7 @@
  * Owns the tokens' bytes in one block of memory and the tables over them; the
  * way of a text is: special tokens are cut out here, the rest goes through the
  * splitter (tokenizer_split.c) and piece by piece through the merger
- * (tokenizer_bpe.c).
+ * (tokenizer_bpe.c), or as a whole through SentencePiece's ways (tokenizer_spm.c).
  *
  * Opening is on the way of the daemon's start, so it does one pass over the
  * tokens and one over the merges.  A merge's result is nearly always the token
@@ -16,60 +16,35 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_VOCAB ((1u << 24) - 1) /* fits a slot's low bits; real ones have up to 262,144 */
-#define MAX_ENDS 8
 #define LONG_PIECE 4096 /* bytes: words are far shorter */
 
-enum kind { /* of a token */
-	PLAIN, /* reached by merges */
-	USER, /* its text is cut out of any text */
-	CONTROL, /* its text is cut out where the caller says so */
-};
-
 /* GGUF's token types. */
-enum { TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4, MAX_TYPE = 6 };
+enum { TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4, TYPE_UNUSED = 5,
+       TYPE_BYTE = 6, MAX_TYPE = 6 };
 
-struct special { /* USER and CONTROL tokens, sorted by their bytes */
-	const char *bytes;
-	uint32_t len;
-	int32_t id;
+/* Tokens that begin and end turns: control tokens, also where a file calls them
+ * user-defined, for else anybody could write them. */
+static const char *const turn_texts[] = {
+	"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<end_of_turn>", /* these end one */
+	"<|im_start|>", "<start_of_turn>", "<|start_header_id|>", "<|end_header_id|>",
 };
+#define N_ENDING 4
+#define N_TURN_TEXTS (sizeof turn_texts / sizeof turn_texts[0])
 
-/* Tokens by their bytes: PLAIN and USER ones.  A slot holds 8 bits of the hash above
- * and id + 1 below: few other strings are looked at, and the table of a common
- * vocabulary stays in a processor's own cache. */
-#define SLOT_ID 0x00ffffffu
-struct table {
-	uint32_t *slots;
-	uint64_t mask;
-	struct ig_hash_key key;
-};
-
-struct ig_tokenizer {
-	uint32_t n_vocab;
-	char *bytes; /* all tokens', one after the other */
-	uint32_t *starts; /* [n_vocab + 1] into bytes */
-	uint8_t *kinds; /* [n_vocab] enum kind */
-	struct special *specials;
-	uint32_t n_specials;
-	bool has_user; /* specials has USER tokens */
-	struct { uint32_t first, last; } by_byte[256]; /* specials by their first byte */
-	struct ig_splitter *splitter;
-	struct ig_merges merges;
-	struct table table; /* only kept when ignore_merges */
-	bool ignore_merges; /* a piece that is a token is taken whole */
-	bool add_bos;
-	int32_t bos;
-	int32_t ends[MAX_ENDS];
-	unsigned n_ends;
-	size_t longest;
+enum model { /* what tokenizer.ggml.model says */
+	MODEL_BYTES, /* gpt2: byte-level BPE */
+	MODEL_MERGES, /* llama: SentencePiece's BPE */
+	MODEL_UNIGRAM, /* t5: SentencePiece's unigram */
 };
 
 /* While it is opened. */
 struct opening {
+	enum model model;
 	struct ig_tokenizer *t;
 	const struct ig_gguf *g;
 	struct ig_error *err;
@@ -79,6 +54,7 @@ struct opening {
 	size_t longest_text;
 	uint64_t n_bytes; /* of all tokens' texts in the file */
 	int32_t last_result; /* of the merge before */
+	int32_t unknown; /* the token of what has no token; -1: none */
 	struct ig_error err_inside; /* of a callback */
 };
 
@@ -123,12 +99,7 @@ static int64_t to_bytes(const uint16_t *alphabet, const char *s, size_t len, cha
 
 /* ---- tokens by their bytes ------------------------------------------------------ */
 
-static inline size_t token_len(const struct ig_tokenizer *t, int32_t id)
-{
-	return t->starts[id + 1] - t->starts[id];
-}
-
-static int table_init(struct table *x, uint32_t n)
+static int table_init(struct ig_token_table *x, uint32_t n)
 {
 	uint64_t size = 8;
 
@@ -140,36 +111,11 @@ static int table_init(struct table *x, uint32_t n)
 	return x->slots ? 0 : -ENOMEM;
 }
 
-static uint32_t *table_slot(const struct ig_tokenizer *t, const char *s, size_t len,
-			    uint32_t *tag)
-{
-	uint64_t h = ig_hash_bytes(&t->table.key, s, len);
-
-	*tag = (uint32_t)(h >> 32) & ~SLOT_ID;
-	for (uint64_t i = h;; i++) {
-		uint32_t *slot = &t->table.slots[i & t->table.mask];
-		if (*slot == 0)
-			return slot;
-		if ((*slot & ~SLOT_ID) != *tag)
-			continue;
-		int32_t id = (int32_t)(*slot & SLOT_ID) - 1;
-		if (token_len(t, id) == len && !memcmp(t->bytes + t->starts[id], s, len))
-			return slot;
-	}
-}
-
-static int32_t table_find(const struct ig_tokenizer *t, const char *s, size_t len)
-{
-	uint32_t tag;
-
-	return (int32_t)(*table_slot(t, s, len, &tag) & SLOT_ID) - 1;
-}
-
 /* Of two tokens with the same bytes the first is the one that text becomes. */
 static void table_add(struct ig_tokenizer *t, int32_t id)
 {
 	uint32_t tag;
-	uint32_t *slot = table_slot(t, t->bytes + t->starts[id], token_len(t, id), &tag);
+	uint32_t *slot = ig_tokenizer_slot(t, t->bytes + t->starts[id], ig_tokenizer_len(t, id), &tag);
 
 	if (*slot == 0)
 		*slot = tag | (uint32_t)(id + 1);
@@ -187,20 +133,85 @@ static int count_token(void *ctx, uint64_t i, const char *s, size_t len)
 	return 0;
 }
 
+/* SentencePiece's U+2581 becomes a space: the number of bytes written to out. */
+static int64_t to_spaces(const char *s, size_t len, char *out)
+{
+	char *start = out;
+
+	for (size_t i = 0; i < len;) {
+		bool mark = len - i >= 3 && !memcmp(s + i, "\xe2\x96\x81", 3);
+		*out++ = mark ? ' ' : s[i];
+		i += mark ? 3 : 1;
+	}
+	return out - start;
+}
+
+/* The byte that "<0x0A>" names, or -1. */
+static int byte_of_name(const char *s, size_t len)
+{
+	static const char digits[] = "0123456789ABCDEF";
+	const char *high, *low;
+
+	if (len != 6 || memcmp(s, "<0x", 3) || s[5] != '>' || !s[3] || !s[4])
+		return -1;
+	high = strchr(digits, s[3]);
+	low = strchr(digits, s[4]);
+	return high && low ? (int)((high - digits) << 4 | (low - digits)) : -1;
+}
+
+static bool is_turn_text(const char *s, size_t len)
+{
+	for (size_t i = 0; i < N_TURN_TEXTS; i++)
+		if (strlen(turn_texts[i]) == len && !memcmp(turn_texts[i], s, len))
+			return true;
+	return false;
+}
+
+/* A byte's token is found by its byte, not by its name. */
+static int take_byte(struct opening *o, uint64_t i, int byte, char *out)
+{
+	if (byte < 0)
+		return ig_fail(&o->err_inside, -EINVAL, "tokenizer.ggml.tokens: token %" PRIu64
+			       " is of type byte, but its name is not <0x00> to <0xFF>", i);
+	*out = (char)byte;
+	if (o->t->merges.byte_ids[byte] < 0)
+		o->t->merges.byte_ids[byte] = (int32_t)i;
+	o->t->starts[i + 1] = o->t->starts[i] + 1;
+	o->t->kinds[i] = IG_TOKEN_PLAIN;
+	return 0;
+}
+
 static int take_token(void *ctx, uint64_t i, const char *s, size_t len)
 {
 	struct opening *o = ctx;
 	struct ig_tokenizer *t = o->t;
 	char *out = t->bytes + t->starts[i];
+	int32_t type = o->types ? o->types[i] : TYPE_NORMAL;
+	bool reachable = false, pieces = o->model != MODEL_BYTES;
 	int64_t n = -1;
 
-	switch (o->types ? o->types[i] : TYPE_NORMAL) {
+	if (type == TYPE_USER && is_turn_text(s, len))
+		type = TYPE_CONTROL;
+	if (pieces && type == TYPE_BYTE)
+		return take_byte(o, i, byte_of_name(s, len), out);
+	if (pieces && !o->types && byte_of_name(s, len) >= 0)
+		return take_byte(o, i, byte_of_name(s, len), out);
+	if (pieces && type == TYPE_UNKNOWN && o->unknown < 0)
+		o->unknown = (int32_t)i;
+	switch (type) {
 	case TYPE_UNKNOWN:
-	case TYPE_CONTROL: t->kinds[i] = CONTROL; break;
-	case TYPE_USER: t->kinds[i] = USER; break;
-	default: t->kinds[i] = PLAIN; n = to_bytes(o->alphabet, s, len, out);
+	case TYPE_CONTROL: t->kinds[i] = IG_TOKEN_CONTROL; break;
+	case TYPE_USER:
+		t->kinds[i] = IG_TOKEN_USER;
+		if (pieces)
+			n = to_spaces(s, len, out);
+		break;
+	default:
+		t->kinds[i] = pieces && type == TYPE_UNUSED ? IG_TOKEN_UNUSED : IG_TOKEN_PLAIN;
+		n = pieces ? to_spaces(s, len, out) : to_bytes(o->alphabet, s, len, out);
+		/* SentencePiece's text never has a space as such. */
+		reachable = n > 0 && !(pieces && memchr(s, ' ', len));
 	}
-	bool reachable = n > 0;
 	if (n < 0) { /* its name is its text: special, or not in the byte alphabet */
 		memcpy(out, s, len);
 		n = (int64_t)len;
@@ -208,9 +219,9 @@ static int take_token(void *ctx, uint64_t i, const char *s, size_t len)
 	t->starts[i + 1] = t->starts[i] + (uint32_t)n;
 	if ((size_t)n > t->longest)
 		t->longest = (size_t)n;
-	if (n > 0 && t->kinds[i] != PLAIN)
+	if (n > 0 && (t->kinds[i] == IG_TOKEN_USER || t->kinds[i] == IG_TOKEN_CONTROL))
 		t->n_specials++;
-	if (n > 0 && t->kinds[i] == USER)
+	if (n > 0 && t->kinds[i] == IG_TOKEN_USER)
 		t->has_user = reachable = true;
 	if (reachable)
 		table_add(t, (int32_t)i);
@@ -257,7 +268,11 @@ static int read_tokens(struct opening *o)
 		return -ENOMEM;
 	t->starts[0] = 0;
 	t->longest = 1; /* we divide by it */
+	for (unsigned b = 0; b < 256; b++)
+		t->merges.byte_ids[b] = -1;
 	rc = ig_gguf_array_strs(o->g, "tokenizer.ggml.tokens", take_token, o, o->err);
+	if (rc == -EINVAL && o->err_inside.code)
+		*o->err = o->err_inside;
 	if (rc)
 		return rc;
 	/* The bytes are fewer than the characters that stood for them. */
@@ -285,7 +300,7 @@ static int bad_merge(struct opening *o, uint64_t i, const char *s, size_t len, c
 /* Many a merge has a single byte on one side. */
 static int32_t find_part(const struct ig_tokenizer *t, const char *s, size_t len)
 {
-	return len == 1 ? t->merges.byte_ids[(unsigned char)s[0]] : table_find(t, s, len);
+	return len == 1 ? t->merges.byte_ids[(unsigned char)s[0]] : ig_tokenizer_lookup(t, s, len);
 }
 
 static int take_merge(void *ctx, uint64_t i, const char *s, size_t len)
@@ -312,9 +327,9 @@ static int take_merge(void *ctx, uint64_t i, const char *s, size_t len)
 	left = find_part(t, o->scratch, (size_t)n_left);
 	right = find_part(t, o->scratch + n_left, (size_t)n_right);
 	result = o->last_result + 1;
-	if (result >= (int32_t)t->n_vocab || t->kinds[result] == CONTROL ||
-	    token_len(t, result) != n || memcmp(t->bytes + t->starts[result], o->scratch, n))
-		result = table_find(t, o->scratch, n);
+	if (result >= (int32_t)t->n_vocab || t->kinds[result] == IG_TOKEN_CONTROL ||
+	    ig_tokenizer_len(t, result) != n || memcmp(t->bytes + t->starts[result], o->scratch, n))
+		result = ig_tokenizer_lookup(t, o->scratch, n);
 	if (left < 0 || right < 0 || result < 0) {
 		/* Plain text must never become a control token, so a merge that has to do
 		 * with one is left out. */
@@ -345,10 +360,10 @@ static int read_merges(struct opening *o)
 		return -ENOMEM;
 	for (unsigned b = 0; b < 256; b++) {
 		char byte = (char)b;
-		t->merges.byte_ids[b] = table_find(t, &byte, 1);
+		t->merges.byte_ids[b] = ig_tokenizer_lookup(t, &byte, 1);
 	}
 	rc = ig_gguf_array_strs(o->g, "tokenizer.ggml.merges", take_merge, o, o->err);
-	if (rc == -EINVAL && o->err_inside.code && o->err)
+	if (rc == -EINVAL && o->err_inside.code)
 		*o->err = o->err_inside;
 	return rc;
 }
@@ -357,7 +372,7 @@ static int read_merges(struct opening *o)
 
 static int compare_specials(const void *a, const void *b)
 {
-	const struct special *x = a, *y = b;
+	const struct ig_special *x = a, *y = b;
 	int c = memcmp(x->bytes, y->bytes, x->len < y->len ? x->len : y->len);
 
 	if (c)
@@ -375,9 +390,10 @@ static int sort_specials(struct ig_tokenizer *t)
 	if (!t->specials)
 		return -ENOMEM;
 	for (uint32_t id = 0; id < t->n_vocab; id++)
-		if (t->kinds[id] != PLAIN && token_len(t, (int32_t)id))
-			t->specials[n++] = (struct special){
-				t->bytes + t->starts[id], (uint32_t)token_len(t, (int32_t)id),
+		if ((t->kinds[id] == IG_TOKEN_USER || t->kinds[id] == IG_TOKEN_CONTROL) &&
+		    ig_tokenizer_len(t, (int32_t)id))
+			t->specials[n++] = (struct ig_special){
+				t->bytes + t->starts[id], (uint32_t)ig_tokenizer_len(t, (int32_t)id),
 				(int32_t)id,
 			};
 	qsort(t->specials, n, sizeof *t->specials, compare_specials);
@@ -405,13 +421,11 @@ static uint32_t lower_bound(const struct ig_tokenizer *t, uint32_t first, uint32
 	return first;
 }
 
-/* The longest special token that text begins with, or NULL; a control token only where
- * no byte is a client's (NULL: none is).  The range of those that still agree shrinks
- * byte by byte. */
-static const struct special *match_special(const struct ig_tokenizer *t, const char *text,
+/* The range of those that still agree shrinks byte by byte. */
+const struct ig_special *ig_tokenizer_match(const struct ig_tokenizer *t, const char *text,
 					   const uint8_t *client, size_t len, bool control)
 {
-	const struct special *best = NULL;
+	const struct ig_special *best = NULL;
 	uint32_t first = t->by_byte[(unsigned char)text[0]].first;
 	uint32_t last = t->by_byte[(unsigned char)text[0]].last;
 
@@ -419,7 +433,7 @@ static const struct special *match_special(const struct ig_tokenizer *t, const c
 		control = control && !(client && client[depth - 1]);
 		/* Those that end here sort first, the lowest id before its twins. */
 		for (bool found = false; first < last && t->specials[first].len == depth; first++) {
-			if (!found && (control || t->kinds[t->specials[first].id] == USER)) {
+			if (!found && (control || t->kinds[t->specials[first].id] == IG_TOKEN_USER)) {
 				best = &t->specials[first];
 				found = true;
 			}
@@ -435,9 +449,9 @@ static const struct special *match_special(const struct ig_tokenizer *t, const c
 
 static bool is_control_text(const struct ig_tokenizer *t, const char *s, size_t len)
 {
-	const struct special *x = len ? match_special(t, s, NULL, len, true) : NULL;
+	const struct ig_special *x = len ? ig_tokenizer_match(t, s, NULL, len, true) : NULL;
 
-	return x && x->len == len && t->kinds[x->id] == CONTROL;
+	return x && x->len == len && t->kinds[x->id] == IG_TOKEN_CONTROL;
 }
 
 int32_t ig_tokenizer_find_special(const struct ig_tokenizer *t, const char *text)
@@ -447,8 +461,8 @@ int32_t ig_tokenizer_find_special(const struct ig_tokenizer *t, const char *text
 	uint32_t last = t->by_byte[(unsigned char)text[0]].last;
 
 	for (; first < last; first++) {
-		const struct special *x = &t->specials[first];
-		if (x->len == len && !memcmp(x->bytes, text, len) && t->kinds[x->id] == CONTROL)
+		const struct ig_special *x = &t->specials[first];
+		if (x->len == len && !memcmp(x->bytes, text, len) && t->kinds[x->id] == IG_TOKEN_CONTROL)
 			return x->id;
 	}
 	return -1;
@@ -458,7 +472,7 @@ int32_t ig_tokenizer_find_special(const struct ig_tokenizer *t, const char *text
 
 static void add_end(struct ig_tokenizer *t, int32_t id)
 {
-	if (id >= 0 && !ig_tokenizer_is_end(t, id) && t->n_ends < MAX_ENDS)
+	if (id >= 0 && !ig_tokenizer_is_end(t, id) && t->n_ends < IG_MAX_ENDS)
 		t->ends[t->n_ends++] = id;
 }
 
@@ -482,9 +496,6 @@ static int read_id(struct opening *o, const char *key, int32_t *id)
 
 static int read_ends(struct opening *o)
 {
-	static const char *const texts[] = {
-		"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<end_of_turn>",
-	};
 	struct ig_tokenizer *t = o->t;
 	int32_t eos, eot;
 	int rc;
@@ -493,11 +504,77 @@ static int read_ends(struct opening *o)
 	    (rc = read_id(o, "tokenizer.ggml.eos_token_id", &eos)) ||
 	    (rc = read_id(o, "tokenizer.ggml.eot_token_id", &eot)))
 		return rc;
+	if (t->spm && t->bos < 0)
+		t->bos = ig_tokenizer_find_special(t, "<s>");
+	if (t->spm && eos < 0)
+		eos = ig_tokenizer_find_special(t, "</s>");
 	add_end(t, eos);
 	add_end(t, eot);
-	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-		add_end(t, ig_tokenizer_find_special(t, texts[i]));
+	for (size_t i = 0; i < N_ENDING; i++)
+		add_end(t, ig_tokenizer_find_special(t, turn_texts[i]));
 	return 0;
+}
+
+/* *flag stays as it is when the file has none. */
+static int read_flag(struct opening *o, const char *key, bool *flag)
+{
+	int rc = ig_gguf_bool(o->g, key, flag, o->err);
+
+	return rc == -ENOENT ? 0 : rc;
+}
+
+static int read_scores(struct opening *o, float **out)
+{
+	uint64_t n;
+	float *scores;
+	int rc = ig_gguf_array_len(o->g, "tokenizer.ggml.scores", &n, o->err);
+
+	*out = NULL;
+	if (rc)
+		return rc;
+	if (n != o->t->n_vocab)
+		return ig_fail(o->err, -EINVAL, "tokenizer.ggml.scores has %" PRIu64
+			       " elements for %" PRIu32 " tokens", n, o->t->n_vocab);
+	scores = malloc(n * sizeof *scores);
+	if (!scores)
+		return -ENOMEM;
+	rc = ig_gguf_array_f32(o->g, "tokenizer.ggml.scores", scores, n, o->err);
+	for (uint64_t i = 0; i < n && !rc; i++)
+		if (!isfinite(scores[i]))
+			rc = ig_fail(o->err, -EINVAL, "tokenizer.ggml.scores: the score of token %"
+				     PRIu64 " is not a finite number", i);
+	if (rc)
+		free(scores);
+	else
+		*out = scores;
+	return rc;
+}
+
+static int read_pieces(struct opening *o)
+{
+	struct ig_spm_options options = {
+		.unigram = o->model == MODEL_UNIGRAM, .add_space = o->model == MODEL_MERGES,
+	};
+	uint64_t n_map;
+	float *scores;
+	int rc;
+
+	if ((rc = read_flag(o, "tokenizer.ggml.add_space_prefix", &options.add_space)) ||
+	    (rc = read_flag(o, "tokenizer.ggml.remove_extra_whitespaces", &options.trim)))
+		return rc;
+	rc = ig_gguf_array_len(o->g, "tokenizer.ggml.precompiled_charsmap", &n_map, o->err);
+	if (rc && rc != -ENOENT)
+		return rc;
+	if (!rc && n_map)
+		return ig_fail(o->err, -ENOTSUP, "tokenizer.ggml.precompiled_charsmap: Ingot can't "
+			       "replace characters before it cuts a text");
+	rc = read_id(o, "tokenizer.ggml.unknown_token_id", &options.unknown);
+	if (rc)
+		return rc;
+	if (options.unknown < 0)
+		options.unknown = o->unknown;
+	rc = read_scores(o, &scores);
+	return rc ? rc : ig_spm_create(o->t, &options, scores, &o->t->spm);
 }
 
 static int read_model(struct opening *o, bool jit)
@@ -509,11 +586,19 @@ static int read_model(struct opening *o, bool jit)
 
 	if ((rc = ig_gguf_str(o->g, "tokenizer.ggml.model", &s, &len, o->err)))
 		return rc;
-	if (len != 4 || memcmp(s, "gpt2", 4))
+	if (len == 5 && !memcmp(s, "llama", 5))
+		o->model = MODEL_MERGES;
+	else if (len == 2 && !memcmp(s, "t5", 2))
+		o->model = MODEL_UNIGRAM;
+	else if (len != 4 || memcmp(s, "gpt2", 4))
 		return ig_fail(o->err, -ENOTSUP,
-			       "tokenizer.ggml.model is '%.*s'; Ingot knows 'gpt2' "
-			       "(byte-level BPE)",
+			       "tokenizer.ggml.model is '%.*s'; Ingot knows 'gpt2' (byte-level BPE), "
+			       "'llama' (SentencePiece BPE) and 't5' (SentencePiece unigram)",
 			       len < 64 ? (int)len : 64, s);
+	if (o->model != MODEL_BYTES) {
+		t->add_bos = o->model == MODEL_MERGES;
+		return read_flag(o, "tokenizer.ggml.add_bos_token", &t->add_bos);
+	}
 	rc = ig_gguf_str(o->g, "tokenizer.ggml.pre", &s, &len, o->err);
 	if (rc == -ENOENT) {
 		s = "default";
@@ -524,14 +609,14 @@ static int read_model(struct opening *o, bool jit)
 	rc = ig_splitter_open(s, len, jit, &t->splitter, &t->ignore_merges, &t->add_bos, o->err);
 	if (rc)
 		return rc;
-	rc = ig_gguf_bool(o->g, "tokenizer.ggml.add_bos_token", &t->add_bos, o->err);
-	return rc == -ENOENT ? 0 : rc;
+	return read_flag(o, "tokenizer.ggml.add_bos_token", &t->add_bos);
 }
 
 void ig_tokenizer_close(struct ig_tokenizer *t)
 {
 	if (!t)
 		return;
+	ig_spm_destroy(t->spm);
 	ig_splitter_close(t->splitter);
 	ig_merges_finish(&t->merges);
 	free(t->table.slots);
@@ -546,7 +631,7 @@ int ig_tokenizer_open_with(const struct ig_gguf *g, bool jit, struct ig_tokenize
 			   struct ig_error *err)
 {
 	struct ig_error inside = { 0 };
-	struct opening o = { .g = g, .err = &inside, .last_result = -1 };
+	struct opening o = { .g = g, .err = &inside, .last_result = -1, .unknown = -1 };
 	int rc = -ENOMEM;
 
 	*out = NULL;
@@ -555,9 +640,10 @@ int ig_tokenizer_open_with(const struct ig_gguf *g, bool jit, struct ig_tokenize
 		goto out;
 	fill_alphabet(o.alphabet);
 	if ((rc = read_model(&o, jit)) || (rc = read_tokens(&o)) || (rc = sort_specials(o.t)) ||
-	    (rc = read_merges(&o)) || (rc = read_ends(&o)))
+	    (rc = o.model == MODEL_BYTES ? read_merges(&o) : read_pieces(&o)) ||
+	    (rc = read_ends(&o)))
 		goto out;
-	if (!o.t->ignore_merges) {
+	if (!o.t->ignore_merges && !o.t->spm) {
 		free(o.t->table.slots);
 		o.t->table.slots = NULL;
 	}
@@ -588,8 +674,8 @@ const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t 
 {
 	if (id < 0 || (uint32_t)id >= t->n_vocab)
 		return NULL;
-	*len = token_len(t, id);
-	*special = t->kinds[id] == CONTROL;
+	*len = ig_tokenizer_len(t, id);
+	*special = t->kinds[id] == IG_TOKEN_CONTROL;
 	return t->bytes + t->starts[id];
 }
 
@@ -682,7 +768,7 @@ static int encode_piece(void *ctx, const char *piece, size_t len)
 	int rc;
 
 	if (len <= t->longest && t->ignore_merges) {
-		int32_t id = table_find(t, piece, len);
+		int32_t id = ig_tokenizer_lookup(t, piece, len);
 		if (id >= 0)
 			return ig_ids_add(e->out, &id, 1, e->max_ids);
 	}
@@ -692,29 +778,39 @@ static int encode_piece(void *ctx, const char *piece, size_t len)
 	return rc ? rc : ig_ids_add(e->out, ids, n, e->max_ids);
 }
 
+/* What lies between special tokens. */
+static int encode_text(struct encoding *e, const char *text, size_t len)
+{
+	const struct ig_tokenizer *t = e->t;
+
+	return t->spm ? ig_spm_encode(t->spm, text, len, e->max_ids, e->out) :
+	       ig_splitter_run(t->splitter, text, len, encode_piece, e);
+}
+
 static int encode(const struct ig_tokenizer *t, const char *text, const uint8_t *client, size_t len,
 		  bool special, size_t max_ids, struct ig_ids *out)
 {
 	struct encoding e = { .t = t, .out = out, .max_ids = max_ids };
 	size_t n_before = out->n, done = 0;
-	bool cut = special ? t->n_specials > 0 : t->has_user;
+	bool cut = special ? t->n_specials > 0 : t->has_user && !t->spm;
 	int rc = 0;
 
 	for (size_t i = 0; cut && i < len && !rc;) {
-		const struct special *x = match_special(t, text + i, client ? client + i : NULL,
-							len - i, special);
-		if (!x) {
-			i++;
+		const struct ig_special *x = ig_tokenizer_match(t, text + i, client ? client + i : NULL,
+								len - i, special);
+		/* SentencePiece's user-defined tokens do not end a text. */
+		if (!x || (t->spm && t->kinds[x->id] == IG_TOKEN_USER)) {
+			i += x ? x->len : 1;
 			continue;
 		}
-		rc = ig_splitter_run(t->splitter, text + done, i - done, encode_piece, &e);
+		rc = encode_text(&e, text + done, i - done);
 		if (!rc)
 			rc = ig_ids_add(out, &x->id, 1, max_ids);
 		i += x->len;
 		done = i;
 	}
 	if (!rc)
-		rc = ig_splitter_run(t->splitter, text + done, len - done, encode_piece, &e);
+		rc = encode_text(&e, text + done, len - done);
 	if (rc)
 		out->n = n_before;
 	ig_merge_work_finish(&e.work);
