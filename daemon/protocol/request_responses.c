@@ -325,12 +325,61 @@ static int read_tools(struct ig_request *r, json_t *root, struct ig_api_error *e
 	return rc < 0 ? -1 : ig_request_say(r, "tools", tools, e);
 }
 
+static const char *name_of(const json_t *tool)
+{
+	return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+}
+
+/* {"type": "allowed_tools", "mode", "tools"}: the model is told of these only. */
+static int read_allowed_tools(struct ig_request *r, json_t *v, struct ig_api_error *e)
+{
+	json_t *allowed = json_object_get(v, "tools"), *mode = json_object_get(v, "mode"), *x, *tool;
+	json_t *list = json_array();
+	size_t i, k;
+
+	if (!list)
+		return ig_fail_memory(e);
+	if (!json_array_size(allowed)) {
+		ig_fail_value(e, "tool_choice.tools", "expected a list of tools");
+		goto fail;
+	}
+	if (!is_text(mode, "auto") && !is_text(mode, "required")) {
+		ig_fail_value(e, "tool_choice.mode", "expected \"auto\" or \"required\"");
+		goto fail;
+	}
+	json_array_foreach(allowed, i, x) {
+		json_t *name = json_object_get(x, "name");
+		char param[48];
+		json_array_foreach(r->tools, k, tool)
+			if (is_text(name, name_of(tool)))
+				break;
+		if (k == json_array_size(r->tools)) {
+			snprintf(param, sizeof param, "tool_choice.tools[%zu]", i);
+			ig_fail_value(e, param, "expected the type and name of one of 'tools'");
+			goto fail;
+		}
+		if (json_array_append(list, json_array_get(r->tools, k)) < 0) {
+			ig_fail_memory(e);
+			goto fail;
+		}
+	}
+	json_decref(r->tools);
+	r->tools = list;
+	r->tool_choice = is_text(mode, "auto") ? IG_TOOLS_AUTO : IG_TOOLS_REQUIRED;
+	return ig_request_say(r, "tool_choice", v, e);
+fail:
+	json_decref(list);
+	return -1;
+}
+
 static int read_tool_choice(struct ig_request *r, json_t *root, struct ig_api_error *e)
 {
 	json_t *v = json_object_get(root, "tool_choice"), *as = NULL;
 
 	if (!v || json_is_null(v))
 		return 0;
+	if (is_text(json_object_get(v, "type"), "allowed_tools"))
+		return read_allowed_tools(r, v, e);
 	if (is_text(json_object_get(v, "type"), "custom")) {
 		as = json_pack("{s:s, s:O*}", "type", "function", "name", json_object_get(v, "name"));
 		if (!as)

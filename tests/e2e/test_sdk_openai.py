@@ -148,9 +148,16 @@ def test_tools(family):
     assert json.loads(final.output[2].arguments) == CALL
 
 
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "get_weather"}])
+OTHER = {"type": "function", "name": "other", "parameters": {"type": "object"}, "strict": False}
+
+
+@pytest.mark.parametrize("choice", [
+    "required", {"type": "function", "name": "get_weather"},
+    {"type": "allowed_tools", "mode": "required",
+     "tools": [{"type": "function", "name": "get_weather"}]}])
 def test_forced(family, choice):
-    r = ask(family, model="noise", tools=[WEATHER], tool_choice=choice, parallel_tool_calls=False,
+    tools = [WEATHER] if choice == "required" else [OTHER, WEATHER]
+    r = ask(family, model="noise", tools=tools, tool_choice=choice, parallel_tool_calls=False,
             max_output_tokens=400)
     call = r.output[-1]
     assert call.type == "function_call" and call.name == "get_weather", r

@@ -178,6 +178,12 @@ static void test_tools(void **state)
 		{ "[{\"type\":\"custom\",\"name\":\"c\",\"strict\":true}]", "tools[0].strict", 0 },
 		{ "[{\"type\":\"custom\",\"name\":\"c\"}],\"tool_choice\":{\"type\":\"custom\",\"name\":\"c\"}",
 		  NULL, 1 },
+#define TWO "[{\"type\":\"custom\",\"name\":\"c\"},{\"type\":\"function\",\"name\":\"f\"}]," \
+	"\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":"
+		{ TWO "\"required\",\"tools\":[{\"type\":\"function\",\"name\":\"f\"}]}", NULL, 1 },
+		{ TWO "\"auto\",\"tools\":[{\"name\":\"f\"},{\"name\":\"g\"}]}", "tool_choice.tools[1]", 0 },
+		{ TWO "\"auto\",\"tools\":[]}", "tool_choice.tools", 0 },
+		{ TWO "\"none\",\"tools\":[{\"name\":\"f\"}]}", "tool_choice.mode", 0 },
 		{ "[{\"type\":\"custom\",\"name\":\"c\"}],\"tool_choice\":{\"type\":\"custom\",\"name\":\"d\"}",
 		  "tool_choice", 0 },
 	};
