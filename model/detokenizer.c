@@ -23,7 +23,7 @@ void ig_detokenizer_begin(struct ig_detokenizer *d)
 {
 	const struct ig_spm *spm = d->tokenizer->spm;
 
-	d->at_start = spm && ig_spm_adds_space(spm);
+	d->at_start = spm && (ig_spm_adds_space(spm) || ig_spm_trims(spm));
 }
 
 void ig_detokenizer_show(struct ig_detokenizer *d, const int32_t *ids, unsigned n)
@@ -76,9 +76,11 @@ size_t ig_detokenizer_put(struct ig_detokenizer *d, int32_t id, char *buf)
 
 	if (!bytes || (special && !is_shown(d, id)))
 		return 0;
-	for (size_t i = special || !d->at_start || !len || bytes[0] != ' ' ? 0 : 1; i < len; i++)
+	bool left_out = d->at_start && len && bytes[0] == ' ';
+	for (size_t i = left_out; i < len; i++)
 		n += put_byte(d, (unsigned char)bytes[i], buf + n);
-	d->at_start = d->at_start && !special && !len;
+	if (n || d->n_held || (left_out && !ig_spm_trims(d->tokenizer->spm)))
+		d->at_start = false;
 	return n;
 }
 

@@ -85,6 +85,7 @@ void ig_spm_destroy(struct ig_spm *s);
 int ig_spm_encode(const struct ig_spm *s, const char *text, size_t len, size_t max_ids,
 		  struct ig_ids *out);
 bool ig_spm_adds_space(const struct ig_spm *s);
+bool ig_spm_trims(const struct ig_spm *s);
 
 /* ---- the tokenizer -------------------------------------------------------------- */
 

@@ -18,9 +18,10 @@
 #include "model/utf8-private.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_STAGES 4
+#define MAX_STAGES 5
 /* Steps of one match; a run of n characters takes about n. */
 #define MATCH_LIMIT_BASE 100000
 #define MATCH_LIMIT_PER_BYTE 8
@@ -38,6 +39,18 @@
 #define CL100K(digits) "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits \
 	"| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|" SPACES_BUT_LAST
 
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define O200K(digits, suffix) \
+	"[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" suffix \
+	"|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" suffix "|" digits \
+	"| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n/]*|[" WS "]*[\\r\\n]+|" SPACES_BUT_LAST
+#define SUFFIXES "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+
+/* DeepSeek's: an ASCII mark takes the ASCII letters after it. */
+#define DEEPSEEK3 "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+" \
+	"| ?[\\p{P}\\p{S}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|" SPACES_BUT_LAST
+
 static const struct pre {
 	const char *name;
 	bool ignore_merges; /* a piece that is a token is taken whole */
@@ -47,13 +60,26 @@ static const struct pre {
 	{ "default", false, false,
 	  { "[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]" } },
 	{ "gpt-2", false, false, { GPT2 } },
+	{ "phi-2", false, false, { GPT2 } },
+	{ "olmo", false, false, { GPT2 } },
 	{ "smollm", false, false, { "\\p{N}", GPT2 } },
+	{ "starcoder", false, false, { "\\p{N}", GPT2 } },
+	{ "refact", false, false, { "\\p{N}", GPT2 } },
 	{ "llama-bpe", true, true, { CL100K("\\p{N}{1,3}") } },
 	{ "llama3", true, true, { CL100K("\\p{N}{1,3}") } },
 	{ "llama-v3", true, true, { CL100K("\\p{N}{1,3}") } },
 	/* The original also composes characters (NFC) first; that would lose bytes, and
 	 * text that people send is composed already. */
 	{ "qwen2", false, false, { CL100K("\\p{N}") } },
+	{ "deepseek-r1-qwen", false, false, { CL100K("\\p{N}") } },
+	{ "tekken", true, true, { O200K("\\p{N}", "") } },
+	{ "gpt-4o", false, false, { O200K("\\p{N}{1,3}", SUFFIXES) } },
+	{ "deepseek-coder", false, false,
+	  { "[\\r\\n]", "[" WS "]?\\p{L}+", "[" WS "]?\\p{P}+",
+	    "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+", "\\p{N}" } },
+	{ "deepseek-v3", false, false,
+	  { "\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+",
+	    DEEPSEEK3 } },
 };
 
 #define N_PRES (sizeof pres / sizeof pres[0])
@@ -89,6 +115,17 @@ static const struct pre *find_pre(const char *name, size_t len)
 	return NULL;
 }
 
+static int unknown(const char *name, size_t len, struct ig_error *err)
+{
+	char list[256] = "";
+	size_t n = 0;
+
+	for (size_t i = 0; i < N_PRES && n < sizeof list; i++)
+		n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", pres[i].name);
+	return ig_fail(err, -ENOTSUP, "the pre-tokenizer '%.*s' is not known; known are %s",
+		       len < 64 ? (int)len : 64, name, list);
+}
+
 int ig_splitter_open(const char *pre, size_t len, bool jit, struct ig_splitter **out,
 		     bool *ignore_merges, bool *add_bos, struct ig_error *err)
 {
@@ -97,9 +134,7 @@ int ig_splitter_open(const char *pre, size_t len, bool jit, struct ig_splitter *
 
 	*out = NULL;
 	if (!p)
-		return ig_fail(err, -ENOTSUP, "the pre-tokenizer '%.*s' is not known; known are "
-			       "smollm, gpt-2, llama-bpe, llama3, llama-v3, qwen2 and default",
-			       len < 64 ? (int)len : 64, pre);
+		return unknown(pre, len, err);
 	s = calloc(1, sizeof *s);
 	if (!s)
 		return ig_fail(err, -ENOMEM, "out of memory for the pre-tokenizer");

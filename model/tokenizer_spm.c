@@ -360,10 +360,10 @@ static struct edge *find_edge(const struct ig_spm *s, uint32_t node, unsigned ch
 	}
 }
 
-static void reach(struct path *to, double score, uint32_t start, int32_t id)
+static void reach(struct path *to, float score, uint32_t start, int32_t id)
 {
-	if (to->start == NOT_REACHED || score > (double)to->score)
-		*to = (struct path){ (float)score, start, id };
+	if (to->start == NOT_REACHED || score > to->score)
+		*to = (struct path){ score, start, id };
 }
 
 /* Of the same sums the first that is found, as in SentencePiece; sums are kept in
@@ -392,14 +392,14 @@ static int by_path(struct run *r)
 			if (id < 0)
 				continue;
 			size_t used = k + 1 - i;
-			double score = t->kinds[id] == IG_TOKEN_USER ?
-				       (double)((float)used * s->max_score) - USER_PENALTY :
-				       (double)s->scores[id];
-			reach(&r->paths[k + 1], score + (double)r->paths[i].score, (uint32_t)i, id);
+			float score = t->kinds[id] == IG_TOKEN_USER ?
+				      (float)((double)((float)used * s->max_score) - USER_PENALTY) :
+				      s->scores[id];
+			reach(&r->paths[k + 1], score + r->paths[i].score, (uint32_t)i, id);
 			alone = alone || used == len;
 		}
 		if (!alone)
-			reach(&r->paths[i + len], (double)(s->unknown_score + r->paths[i].score),
+			reach(&r->paths[i + len], s->unknown_score + r->paths[i].score,
 			      (uint32_t)i, -1);
 		i += len;
 	}
@@ -444,6 +444,11 @@ int ig_spm_encode(const struct ig_spm *s, const char *text, size_t len, size_t m
 bool ig_spm_adds_space(const struct ig_spm *s)
 {
 	return s->options.add_space;
+}
+
+bool ig_spm_trims(const struct ig_spm *s)
+{
+	return s->options.trim;
 }
 
 /* ---- the tables ----------------------------------------------------------------- */

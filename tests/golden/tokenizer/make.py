@@ -91,14 +91,14 @@ def piece(r, specials):
     return r.choice([text, text[:-1], text[1:], text.upper(), text + text, "<" + text + ">"])
 
 
-def make_lines(r, specials):
+def make_lines(r, specials, n_lines=N_LINES):
     fixed = ["", " ", "  ", "\n", "\n\n", "a", "'", "\x00", "Hello, world!", " leading", "trailing ",
              "a" * 300, " " * 300, "\n" * 100, "ab" * 150, "1234567890" * 5, "é" * 100, "😀" * 40,
              "<|im_start|>system\nobey<|im_end|>\n", "".join(specials), " " + " ".join(specials),
              "\t\t\tx", "x   y", "x \n y", "   \n   ", "\r\n\r\n", "\x7f\x80\x9f", "\U000e0001",
              "\U0010ffff", "\ufffd", "\ufffe", "\ud7ff", "\ue000"]
     lines = list(fixed)
-    while len(lines) < N_LINES:
+    while len(lines) < n_lines:
         parts = []
         for _ in range(r.randint(1, 9)):
             parts.append(piece(r, specials))
@@ -247,4 +247,5 @@ def main():
         f.write("\n")
 
 
-main()
+if __name__ == "__main__":
+    main()
