@@ -339,6 +339,10 @@ static int read_allowed_tools(struct ig_request *r, json_t *v, struct ig_api_err
 
 	if (!list)
 		return ig_fail_memory(e);
+	if (json_object_size(v) != 3) {
+		ig_fail_value(e, "tool_choice", "expected type, mode and tools only");
+		goto fail;
+	}
 	if (!json_array_size(allowed)) {
 		ig_fail_value(e, "tool_choice.tools", "expected a list of tools");
 		goto fail;
