@@ -613,10 +613,10 @@ def test_sampling(scripted):
 def test_what_is_sent_back(ws):
     """Parameters that change no text are in the response."""
     plain = ws.answer(max_output_tokens=1)[-1]["response"]
-    other = ws.answer(max_output_tokens=2, store=True, metadata={"a": "b"}, top_p=0.5,
+    other = ws.answer(max_output_tokens=2, store=False, metadata={"a": "b"}, top_p=0.5,
                       temperature=0.5, tool_choice="none", parallel_tool_calls=False,
                       instructions="Say nothing.")[-1]["response"]
-    for key, was, is_ in (("max_output_tokens", 1, 2), ("store", False, True),
+    for key, was, is_ in (("max_output_tokens", 1, 2), ("store", True, False),
                           ("metadata", {}, {"a": "b"}), ("top_p", 1, 0.5),
                           ("temperature", 0, 0.5), ("tool_choice", "auto", "none"),
                           ("parallel_tool_calls", True, False),
