@@ -6,7 +6,6 @@
  */
 #include "model/detokenizer.h"
 
-#include "model/tokenizer-private.h"
 #include "model/utf8-private.h"
 
 #include <string.h>
@@ -21,9 +20,7 @@ void ig_detokenizer_init(struct ig_detokenizer *d, const struct ig_tokenizer *t)
 
 void ig_detokenizer_begin(struct ig_detokenizer *d)
 {
-	const struct ig_spm *spm = d->tokenizer->spm;
-
-	d->at_start = spm && (ig_spm_adds_space(spm) || ig_spm_trims(spm));
+	d->at_start = ig_tokenizer_adds_space(d->tokenizer) || ig_tokenizer_trims(d->tokenizer);
 }
 
 void ig_detokenizer_show(struct ig_detokenizer *d, const int32_t *ids, unsigned n)
@@ -79,7 +76,7 @@ size_t ig_detokenizer_put(struct ig_detokenizer *d, int32_t id, char *buf)
 	bool left_out = d->at_start && len && bytes[0] == ' ';
 	for (size_t i = left_out; i < len; i++)
 		n += put_byte(d, (unsigned char)bytes[i], buf + n);
-	if (n || d->n_held || (left_out && !ig_spm_trims(d->tokenizer->spm)))
+	if (n || d->n_held || (left_out && !ig_tokenizer_trims(d->tokenizer)))
 		d->at_start = false;
 	return n;
 }

@@ -707,6 +707,16 @@ size_t ig_tokenizer_longest(const struct ig_tokenizer *t)
 	return t->longest;
 }
 
+bool ig_tokenizer_adds_space(const struct ig_tokenizer *t)
+{
+	return t->spm && ig_spm_adds_space(t->spm);
+}
+
+bool ig_tokenizer_trims(const struct ig_tokenizer *t)
+{
+	return t->spm && ig_spm_trims(t->spm);
+}
+
 /* ---- encode --------------------------------------------------------------------- */
 
 struct encoding {

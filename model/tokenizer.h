@@ -37,6 +37,10 @@ const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t 
 int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t);
 /* The bytes of the longest token. */
 size_t ig_tokenizer_longest(const struct ig_tokenizer *t);
+/* Whether a text's ids begin with a space that is not the text's (SentencePiece's), and
+ * whether spaces at a text's ends are left out. */
+bool ig_tokenizer_adds_space(const struct ig_tokenizer *t);
+bool ig_tokenizer_trims(const struct ig_tokenizer *t);
 int32_t ig_tokenizer_bos(const struct ig_tokenizer *t); /* -1: none */
 bool ig_tokenizer_add_bos(const struct ig_tokenizer *t);
 /* Whether id ends a turn (eos, eot, <|im_end|> …). */

@@ -36,6 +36,7 @@ static void detokenized(struct ig_reply *r, struct ig_strbuf *out)
 	char rest[16];
 
 	ig_detokenizer_init(&d, r->model->tokenizer);
+	ig_detokenizer_begin(&d);
 	text.failed = !piece;
 	for (size_t i = 0; piece && i < ids->n; i++) {
 		size_t len;
@@ -44,6 +45,7 @@ static void detokenized(struct ig_reply *r, struct ig_strbuf *out)
 		if (special) {
 			ig_strbuf_add(&text, rest, ig_detokenizer_flush(&d, rest));
 			ig_strbuf_add(&text, name, len);
+			ig_detokenizer_begin(&d);
 		} else {
 			ig_strbuf_add(&text, piece, ig_detokenizer_put(&d, ids->ids[i], piece));
 		}

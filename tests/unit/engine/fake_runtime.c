@@ -234,6 +234,16 @@ const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t 
 	return text;
 }
 
+bool ig_tokenizer_adds_space(const struct ig_tokenizer *t)
+{
+	return false;
+}
+
+bool ig_tokenizer_trims(const struct ig_tokenizer *t)
+{
+	return false;
+}
+
 size_t ig_tokenizer_longest(const struct ig_tokenizer *t)
 {
 	return 49;

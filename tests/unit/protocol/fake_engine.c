@@ -405,6 +405,16 @@ const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t 
 	return &bytes[id];
 }
 
+bool ig_tokenizer_adds_space(const struct ig_tokenizer *t)
+{
+	return false;
+}
+
+bool ig_tokenizer_trims(const struct ig_tokenizer *t)
+{
+	return false;
+}
+
 int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t)
 {
 	return 256;
