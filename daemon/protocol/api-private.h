@@ -109,6 +109,9 @@ struct ig_job {
 	void *owner;
 	void (*deliver)(void *owner, struct ig_job *job);
 	struct link of_owner;
+	/* Loop, once the owner is gone: for the ledger; "": nothing is to be noted. */
+	char endpoint[32], client[64];
+	struct ig_principal who;
 	const struct ig_protocol *protocol;
 	int64_t received_ns, received_wall_ns;
 	/* prep's until it is done */
@@ -132,8 +135,10 @@ int ig_job_start(struct ig_api *api, const struct ig_protocol *p, ig_request_par
 int ig_job_prepare(struct ig_api *api, const struct ig_protocol *p, struct ig_request *r,
 		   int64_t received_ns, int64_t received_wall_ns, void *owner,
 		   void (*deliver)(void *owner, struct ig_job *job), struct link *owner_jobs);
-/* The owner goes: its jobs are delivered to nobody. */
-void ig_jobs_abandon(struct link *owner_jobs);
+/* The owner goes: its jobs are delivered to nobody, and the ledger is told what they were
+ * of; but for those of ig_job_prepare, unless prepared says so. */
+void ig_jobs_abandon(struct link *owner_jobs, const char *endpoint, const char *client,
+		     const struct ig_principal *who, bool prepared);
 /* Render, tokenise, compile: fill in j->prepared or j->error.  The prep thread. */
 void ig_prepare(struct ig_job *j);
 

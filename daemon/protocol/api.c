@@ -310,13 +310,34 @@ int ig_job_prepare(struct ig_api *api, const struct ig_protocol *p, struct ig_re
 	return job_send(j, owner_jobs);
 }
 
-void ig_jobs_abandon(struct link *owner_jobs)
+void ig_jobs_abandon(struct link *owner_jobs, const char *endpoint, const char *client,
+		     const struct ig_principal *who, bool prepared)
 {
 	while (!link_empty(owner_jobs)) {
 		struct ig_job *j = link_entry(owner_jobs->next, struct ig_job, of_owner);
 		j->owner = NULL;
+		if (j->parse || prepared) {
+			snprintf(j->endpoint, sizeof j->endpoint, "%s", endpoint);
+			snprintf(j->client, sizeof j->client, "%s", client);
+			j->who = *who;
+		}
 		link_remove(&j->of_owner);
 	}
+}
+
+/* A request whose client left while prep had it. */
+static void note_abandoned(struct ig_job *j)
+{
+	struct ig_api_error e = j->error;
+
+	if (j->request.kind == IG_REQUEST_CANCEL || j->request.kind == IG_REQUEST_STEER ||
+	    j->request.kind == IG_REQUEST_IGNORED)
+		return;
+	if (!e.status)
+		ig_api_fail(&e, 499, "invalid_request_error", NULL, NULL,
+			    "cancelled before it ran (client_gone)");
+	ig_api_note_refused(j->api, "", j->endpoint, j->client, &j->who, j->request.model,
+			    j->received_ns, j->received_wall_ns, &e);
 }
 
 static void deliver_jobs(struct ig_api *api)
@@ -332,6 +353,8 @@ static void deliver_jobs(struct ig_api *api)
 		link_remove(&j->of_owner);
 		if (j->owner)
 			j->deliver(j->owner, j);
+		else if (j->endpoint[0])
+			note_abandoned(j);
 		job_free(j);
 		j = next;
 	}

@@ -586,7 +586,7 @@ void ig_exchange_end(struct ig_exchange *x)
 {
 	if (!x)
 		return;
-	ig_jobs_abandon(&x->jobs);
+	ig_jobs_abandon(&x->jobs, x->endpoint, x->client, &x->who, true);
 	ig_reply_destroy(x->reply);
 	ig_strbuf_finish(&x->body);
 	free(x);

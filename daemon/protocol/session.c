@@ -480,7 +480,7 @@ void ig_session_end(struct ig_session *s)
 {
 	if (!s)
 		return;
-	ig_jobs_abandon(&s->jobs);
+	ig_jobs_abandon(&s->jobs, ENDPOINT, s->client, &s->who, false);
 	while (!link_empty(&s->running))
 		ig_reply_destroy(link_entry(s->running.next, struct ig_reply, of_owner));
 	while (!link_empty(&s->waiting)) {

@@ -447,6 +447,25 @@ static void test_chat_gone(void **state)
 	assert_string_equal(fake_engine_seen(w->engine).cancel_reason, "client_gone");
 }
 
+/* A client that leaves while prep still has its request: the ledger knows. */
+static void test_chat_gone_early(void **state)
+{
+	struct world *w = *state;
+	struct ig_http_request r = { .method = "POST", .path = CHAT, .client = "::1", .who = { .key = "k2" },
+				     .body = strdup("{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}") };
+
+	r.body_len = strlen(r.body);
+	ig_exchange_end(ig_exchange_begin(w->api, &r, w));
+	while (!fake_engine_seen(w->engine).n_refused)
+		wait_news(w);
+	struct fake_seen s = fake_engine_seen(w->engine);
+	assert_int_equal(s.n_submitted, 0);
+	assert_int_equal(s.refused.status, 499);
+	assert_string_equal(s.refused.error, "cancelled before it ran (client_gone)");
+	assert_string_equal(s.refused.client, "::1");
+	assert_string_equal(s.refused.key, "k2");
+}
+
 #define MODEL "{\"id\":\"fake\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"ingot\"," \
 	"\"type\":\"model\",\"display_name\":\"fake\",\"created_at\":\"2023-11-14T22:13:20Z\"," \
 	"\"lifecycle\":\"active\",\"max_input_tokens\":\"*\"}"
@@ -508,7 +527,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_chat_whole), TEST(test_chat_stream), TEST(test_chat_stream_error),
 		TEST(test_chat_refused), TEST(test_choices), TEST(test_logprobs),
-		TEST(test_tools), TEST(test_forms), TEST(test_completions), TEST(test_tokens), TEST(test_chat_gone), TEST(test_routes),
+		TEST(test_tools), TEST(test_forms), TEST(test_completions), TEST(test_tokens),
+		TEST(test_chat_gone), TEST(test_chat_gone_early), TEST(test_routes),
 	};
 	return cmocka_run_group_tests_name("chat completions", tests, NULL, NULL);
 }
