@@ -18,12 +18,13 @@
 #define IG_NFA_MAX_EDGES 1000000u
 #define IG_DFA_MAX_STATES 200000u
 #define IG_DFA_MAX_RANGES 1500000u
+#define IG_MAX_RANGES 3000000u /* of all automata of one compilation */
 #define IG_DFA_MAX_MEMBERS 3000000u /* of all sets of nodes together */
-#define IG_MAX_WORK 60000000u /* nodes looked at while sets are made: about half a second */
+#define IG_MAX_WORK 20000000u /* nodes looked at while sets are made: about 0.2 s */
 
-struct ig_budget { /* what is left to one compilation */
-	uint64_t work;
-	uint64_t states;
+struct ig_budget { /* of one compilation */
+	uint64_t work, states; /* that are left */
+	uint64_t n_ranges; /* that were made */
 };
 
 /* ---- nondeterministic ------------------------------------------------------------ */

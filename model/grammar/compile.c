@@ -547,6 +547,7 @@ out:
 		free(c.rules[i].path);
 	}
 	free(c.rules);
+	free(c.costs);
 	json_decref(c.kept);
 	ig_grammar_unref(g);
 	if (rc == -ENOMEM)

@@ -380,7 +380,7 @@ int ig_dfa_product(const struct ig_dfa *a, const struct ig_dfa *b, bool minus,
 			if ((rc = pair_number(&p, to[0], to[1], budget, &number)))
 				goto out;
 			rc = -E2BIG;
-			if (n_ranges >= IG_DFA_MAX_RANGES)
+			if (n_ranges >= IG_DFA_MAX_RANGES || budget->n_ranges++ >= IG_MAX_RANGES)
 				goto out;
 			rc = -ENOMEM;
 			if (n_ranges == cap_ranges) {

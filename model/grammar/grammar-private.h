@@ -48,6 +48,7 @@ struct ig_vocab { /* immutable, counted */
 	uint32_t n_vocab;
 	struct ig_trie_node *nodes;
 	uint32_t n_nodes;
+	uint32_t by_byte[256]; /* the root's children; 0: none */
 	uint32_t longest; /* bytes of a token in the trie */
 	int32_t (*twins)[2]; /* a token in the trie, and another of the same bytes; sorted */
 	uint32_t n_twins;
@@ -95,6 +96,11 @@ struct ig_compiling {
 	struct ig_rule *rules;
 	uint32_t n_rules, cap_rules;
 	struct json_t *kept; /* schemas that were made by merging */
+	struct ig_schema_cost { /* nodes that a schema took where it was written in place */
+		const struct json_t *schema;
+		uint32_t n_nodes;
+	} *costs;
+	uint32_t n_costs, cap_costs;
 };
 
 /* The number of a rule, made if there is none for this schema (of SCHEMA; path is copied).

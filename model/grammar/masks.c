@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NARROW 1500u /* nodes of the trie looked at: some 10 us */
+#define NARROW 800u /* nodes of the trie looked at: some 20 us */
 #define MAX_BYTES (24u << 20) /* of masks in one grammar */
-#define MAX_LOOKED 60000000u /* nodes of the trie, in one compilation: some 0.3 s */
+#define MAX_LOOKED 30000000u /* nodes of the trie, in one compilation: some 0.3 s */
 #define SPARE 48u /* slots for masks that are made later */
 #define SPARE_PAIRS 112u /* more of them where rules call each other */
 #define MANY_ROOTS 32u

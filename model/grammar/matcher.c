@@ -169,6 +169,11 @@ static uint32_t read_plain(struct ig_grammar_matcher *m, const char *bytes, size
 				m->w.confs[first + k++] = closed[i];
 		n = first + read_bytes(m, first, k, bytes, len, closing);
 	}
+	/* When readings beyond the bounds were dropped, one alone may still be a way on. */
+	for (uint32_t i = 0; i < n_closed && !n; i++) {
+		m->w.confs[0] = closed[i];
+		n = read_bytes(m, 0, 1, bytes, len, is_closing(m, closed[i]));
+	}
 	return n;
 }
 

@@ -254,6 +254,9 @@ static int closure(struct making *m, const uint32_t *nodes, uint32_t n, bool beg
 		if (keep)
 			m->set[m->n_set++] = node;
 	}
+	if (a->budget->work < 10ull * m->n_set) /* sorting takes its time */
+		return -E2BIG;
+	a->budget->work -= (m->n_set > 24 ? 10ull : 2ull) * m->n_set;
 	sort_u32(m->set, m->n_set);
 	return 0;
 }
@@ -390,8 +393,9 @@ static int add_range(struct making *m, unsigned lo, unsigned hi, uint32_t to)
 		d->ranges[n - 1].hi = (uint8_t)hi;
 		return 0;
 	}
-	if (n >= IG_DFA_MAX_RANGES)
+	if (n >= IG_DFA_MAX_RANGES || m->a->budget->n_ranges >= IG_MAX_RANGES)
 		return -E2BIG;
+	m->a->budget->n_ranges++;
 	if ((rc = grow((void **)&d->ranges, &m->cap_ranges, n, sizeof *d->ranges)))
 		return rc;
 	d->ranges[m->n_ranges++] = (struct ig_dfa_range){ to, (uint8_t)lo, (uint8_t)hi };
@@ -476,7 +480,7 @@ static int add_state(struct making *m)
 				return rc;
 		if (m->a->budget->work < m->n_picked)
 			return -E2BIG;
-		m->a->budget->work -= m->n_picked / 4;
+		m->a->budget->work -= m->n_picked / 2;
 		if (m->n_targets && ((rc = state_of_targets(m, &to)) ||
 				     (rc = add_range(m, lo, hi, to))))
 			return rc;

@@ -23,11 +23,6 @@ struct ig_schema { /* one rule that is being written */
 	struct ig_strbuf path; /* "$.properties.x", for errors */
 	const json_t *open[IG_SCHEMA_MAX_DEPTH]; /* schemas that are being written */
 	unsigned n_open;
-	struct ig_schema_cost { /* nodes that a schema took, when it was written in place */
-		const json_t *schema;
-		uint32_t n_nodes;
-	} *costs;
-	uint32_t n_costs, cap_costs;
 	int rc;
 };
 

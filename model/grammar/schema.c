@@ -15,6 +15,8 @@
 #include <string.h>
 
 #define LARGE 400 /* nodes; what is larger is not written twice */
+#define DEEP 24 /* schemas in schemas; what is deeper is a rule of its own */
+#define CROWDED 3000 /* nodes of a rule; from then on what may be a rule of its own is one */
 #define MAX_INDENT 32 /* spaces after a newline: eight levels of four */
 
 /* ---- errors and places ----------------------------------------------------------------- */
@@ -617,9 +619,9 @@ static uint32_t plain(struct ig_schema *x, const json_t *schema, uint32_t from)
 
 static struct ig_schema_cost *cost_of(struct ig_schema *x, const json_t *schema)
 {
-	for (uint32_t i = 0; i < x->n_costs; i++)
-		if (x->costs[i].schema == schema)
-			return &x->costs[i];
+	for (uint32_t i = 0; i < x->c->n_costs; i++)
+		if (x->c->costs[i].schema == schema)
+			return &x->c->costs[i];
 	return NULL;
 }
 
@@ -627,19 +629,21 @@ static void note_cost(struct ig_schema *x, const json_t *schema, uint32_t n_node
 {
 	struct ig_schema_cost *c = cost_of(x, schema);
 
+	if (c && c->n_nodes < n_nodes)
+		c->n_nodes = n_nodes;
 	if (c)
 		return;
-	if (x->n_costs == x->cap_costs) {
-		uint32_t cap = x->cap_costs ? x->cap_costs * 2 : 32;
-		struct ig_schema_cost *p = realloc(x->costs, cap * sizeof *p);
+	if (x->c->n_costs == x->c->cap_costs) {
+		uint32_t cap = x->c->cap_costs ? x->c->cap_costs * 2 : 32;
+		struct ig_schema_cost *p = realloc(x->c->costs, cap * sizeof *p);
 		if (!p) {
 			ig_schema_fail(x, -ENOMEM, "out of memory");
 			return;
 		}
-		x->costs = p;
-		x->cap_costs = cap;
+		x->c->costs = p;
+		x->c->cap_costs = cap;
 	}
-	x->costs[x->n_costs++] = (struct ig_schema_cost){ schema, n_nodes };
+	x->c->costs[x->c->n_costs++] = (struct ig_schema_cost){ schema, n_nodes };
 }
 
 uint32_t ig_schema_value(struct ig_schema *x, const json_t *schema, uint32_t from)
@@ -671,11 +675,26 @@ uint32_t ig_schema_value(struct ig_schema *x, const json_t *schema, uint32_t fro
 	return from;
 }
 
+/* Whether a schema has others in it. */
+static bool has_parts(const json_t *schema)
+{
+	static const char *const parts[] = {
+		"additionalProperties", "allOf", "anyOf", "items", "oneOf", "patternProperties",
+		"prefixItems", "properties",
+	};
+
+	for (unsigned i = 0; i < sizeof parts / sizeof parts[0]; i++)
+		if (json_object_get(schema, parts[i]))
+			return true;
+	return false;
+}
+
 uint32_t ig_schema_again(struct ig_schema *x, const json_t *schema, uint32_t from)
 {
 	const struct ig_schema_cost *c = json_is_object(schema) ? cost_of(x, schema) : NULL;
 
-	if (c && c->n_nodes > LARGE)
+	if ((c && c->n_nodes > LARGE) ||
+	    ((x->n_open > DEEP || x->a->n_nodes > CROWDED) && has_parts(schema)))
 		return call(x, IG_RULE_SCHEMA, schema, from);
 	return ig_schema_value(x, schema, from);
 }
@@ -695,7 +714,6 @@ static int run(struct ig_schema *x, const struct ig_rule *rule, uint32_t from, u
 	if (!ig_strbuf_ok(&x->path))
 		ig_schema_fail(x, -ENOMEM, "out of memory");
 	ig_strbuf_finish(&x->path);
-	free(x->costs);
 	return x->rc;
 }
 

@@ -170,6 +170,8 @@ int ig_vocab_create(const struct ig_tokenizer *t, struct ig_vocab **out, struct 
 	if (!v->nodes)
 		goto out;
 	fill(v, words, n);
+	for (uint32_t i = 1; i < v->n_nodes; i = v->nodes[i].skip)
+		v->by_byte[v->nodes[i].byte] = i;
 	find_pure(v);
 	qsort(v->twins, v->n_twins, sizeof *v->twins, compare_twins);
 	*out = v;

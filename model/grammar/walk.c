@@ -184,20 +184,26 @@ static bool at_base(const struct ig_walk *w, const struct ig_grammar *g, uint32_
 	return false;
 }
 
-uint32_t ig_walk_tokens(struct ig_walk *w, const struct ig_grammar *g, uint32_t top,
-			struct ig_conf conf, bool closing, uint32_t *bits,
-			struct ig_mask_slot *slot, bool *full)
-{
-	const struct ig_trie_node *nodes = g->vocab->nodes;
-	uint32_t base = nodes[top].depth, n_looked = 0, n_nodes = w->n_nodes;
+struct search { /* a walk over a part of the trie */
+	const struct ig_grammar *g;
+	bool closing;
+	uint32_t base; /* depth of the node that it began at */
+	uint32_t *bits;
+	struct ig_mask_slot *slot;
+	bool *full;
+};
 
-	w->confs[0] = conf;
-	w->levels[0].at = 0;
-	w->levels[0].end = 1;
-	w->levels[0].n_nodes = n_nodes;
-	for (uint32_t i = top + 1; i < nodes[top].skip;) {
+/* The nodes from first to before last, siblings and all below them.  How many were looked
+ * at. */
+static uint32_t search(struct ig_walk *w, const struct search *x, uint32_t first, uint32_t last)
+{
+	const struct ig_grammar *g = x->g;
+	const struct ig_trie_node *nodes = g->vocab->nodes;
+	uint32_t n_looked = 0;
+
+	for (uint32_t i = first; i < last;) {
 		const struct ig_trie_node *t = &nodes[i];
-		uint32_t d = t->depth - base, at = w->levels[d - 1].at, end = w->levels[d - 1].end;
+		uint32_t d = t->depth - x->base, at = w->levels[d - 1].at, end = w->levels[d - 1].end;
 		struct ig_conf c = w->confs[at];
 		n_looked++;
 		w->n_nodes = w->levels[d - 1].n_nodes;
@@ -207,19 +213,19 @@ uint32_t ig_walk_tokens(struct ig_walk *w, const struct ig_grammar *g, uint32_t 
 		    (c.node < IG_STACK_FIRST || !(g->flags[c.state] & IG_STATE_ACCEPTS))) {
 			uint32_t to = row->to[t->byte];
 			if (to == NOWHERE || end == w->cap_confs ||
-			    (closing && g->needs[to] > g->needs[c.state])) {
+			    (x->closing && g->needs[to] > g->needs[c.state])) {
 				i = t->skip;
 				continue;
 			}
-			if (t->pure <= g->plains[to] && !closing) {
-				add_all(g->vocab, i, bits);
+			if (t->pure <= g->plains[to] && !x->closing) {
+				add_all(g->vocab, i, x->bits);
 				i = t->skip;
 				continue;
 			}
 			w->confs[end] = (struct ig_conf){ to, c.node };
 			w->n_confs = end + 1;
 		} else {
-			ig_walk_step(w, g, w->confs + at, end - at, t->byte, closing, end);
+			ig_walk_step(w, g, w->confs + at, end - at, t->byte, x->closing, end);
 			if (w->n_confs == end) {
 				i = t->skip;
 				continue;
@@ -229,17 +235,49 @@ uint32_t ig_walk_tokens(struct ig_walk *w, const struct ig_grammar *g, uint32_t 
 		w->levels[d].end = w->n_confs;
 		w->levels[d].n_nodes = w->n_nodes;
 		if (t->token >= 0) {
-			bits[t->token / 32] |= 1u << t->token % 32;
+			x->bits[t->token / 32] |= 1u << t->token % 32;
 			if (t->has_twins)
-				ig_vocab_add_twins(g->vocab, t->token, bits);
+				ig_vocab_add_twins(g->vocab, t->token, x->bits);
 		}
-		if (slot && t->skip > i + 1 && at_base(w, g, end)) {
-			if (slot->n_roots < slot->cap_roots)
-				slot->roots[slot->n_roots++] = i;
+		if (x->slot && t->skip > i + 1 && at_base(w, g, end)) {
+			if (x->slot->n_roots < x->slot->cap_roots)
+				x->slot->roots[x->slot->n_roots++] = i;
 			else
-				*full = true;
+				*x->full = true;
 		}
 		i++;
+	}
+	return n_looked;
+}
+
+/* Whether a reading could go on with this byte. */
+static bool may_read(struct ig_walk *w, const struct ig_grammar *g, struct ig_conf c, unsigned byte)
+{
+	const struct ig_row *row = row_of(w, g, c.state);
+
+	return row->to[byte] != NOWHERE || row->calls[byte / 32] >> byte % 32 & 1 ||
+	       (c.node >= IG_STACK_FIRST && g->flags[c.state] & IG_STATE_ACCEPTS);
+}
+
+uint32_t ig_walk_tokens(struct ig_walk *w, const struct ig_grammar *g, uint32_t top,
+			struct ig_conf conf, bool closing, uint32_t *bits,
+			struct ig_mask_slot *slot, bool *full)
+{
+	const struct ig_vocab *v = g->vocab;
+	const struct search x = { g, closing, v->nodes[top].depth, bits, slot, full };
+	uint32_t n_nodes = w->n_nodes, n_looked = 0;
+
+	w->confs[0] = conf;
+	w->levels[0].at = 0;
+	w->levels[0].end = 1;
+	w->levels[0].n_nodes = n_nodes;
+	if (top) {
+		n_looked = search(w, &x, top + 1, v->nodes[top].skip);
+	} else {
+		/* The root's children lie far apart: only those that lead on are touched. */
+		for (unsigned b = 0; b < 256; b++)
+			if (v->by_byte[b] && may_read(w, g, conf, b))
+				n_looked += search(w, &x, v->by_byte[b], v->nodes[v->by_byte[b]].skip);
 	}
 	w->n_nodes = n_nodes;
 	return n_looked;
