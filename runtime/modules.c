@@ -69,6 +69,17 @@ static int meta_has_tensor(const struct ig_meta *m, const char *name)
 	return ig_gguf_find_tensor(file_of(m), name) != NULL;
 }
 
+static int meta_tensor(const struct ig_meta *m, const char *name, int64_t *n_rows, int64_t *n_cols)
+{
+	const struct ig_gguf_tensor *t = ig_gguf_find_tensor(file_of(m), name);
+
+	if (!t)
+		return -ENOENT;
+	*n_rows = t->n_rows;
+	*n_cols = t->n_cols;
+	return 0;
+}
+
 int ig_modules_create(struct ig_modules **out, struct ig_error *err)
 {
 	struct ig_modules *m = calloc(1, sizeof *m);
@@ -81,6 +92,7 @@ int ig_modules_create(struct ig_modules **out, struct ig_error *err)
 		.meta_u32 = meta_u32, .meta_f32 = meta_f32, .meta_str = meta_str,
 		.meta_has_tensor = meta_has_tensor, .weight = ig_graph_weight,
 		.record = ig_graph_record, .graph_status = ig_graph_status,
+		.meta_tensor = meta_tensor,
 	};
 	for (; ig_core_ops[m->n_ops]; m->n_ops++)
 		m->ops[m->n_ops] = ig_core_ops[m->n_ops];

@@ -14,7 +14,8 @@
 
 /* ---- parameters of the ops --------------------------------------------------- */
 
-/* embed: out[r] = table[token_ids[r]] * scale.     weights: table [n_vocab, width] */
+/* embed: out[r] = table[token_ids[r]] * scale (+ learned[positions[r]]).
+ * weights: table [n_vocab, width] [, learned [n_positions, width]] */
 struct ig_embed_params {
 	uint32_t struct_size;
 	float scale;
@@ -68,6 +69,9 @@ struct ig_rope_table_params {
 	uint32_t n_pairs;
 	float freq_base;
 	float freq_scale; /* multiplies the position; 1: off */
+	/* With ramp_last > 0, freq_scale multiplies pair i by its share alone: not at all up
+	 * to pair ramp_first, wholly from pair ramp_last on, in proportion between them. */
+	float ramp_first, ramp_last;
 };
 
 /* rope_kv (module attention): from x = q | k | v side by side, normalise each
@@ -169,6 +173,20 @@ static inline ig_value ig_rec_embed(struct ig_rec *r, ig_weight table)
 	return ig_rec_op(r, "embed", &p, NULL, 0, &table, 1);
 }
 
+/* Positions that were learned: one row of `learned` added to each token's. */
+static inline ig_value ig_rec_embed_learned(struct ig_rec *r, ig_weight table, ig_weight learned)
+{
+	struct ig_embed_params p = { sizeof p, 1.0f };
+	ig_weight w[2] = { table, learned };
+	return ig_rec_op(r, "embed", &p, NULL, 0, w, 2);
+}
+
+static inline ig_value ig_rec_embed_scaled(struct ig_rec *r, ig_weight table, float scale)
+{
+	struct ig_embed_params p = { sizeof p, scale };
+	return ig_rec_op(r, "embed", &p, NULL, 0, &table, 1);
+}
+
 static inline ig_value ig_rec_rms_norm(struct ig_rec *r, ig_value x, ig_weight w, float eps)
 {
 	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, eps, 0 };
@@ -182,6 +200,27 @@ static inline ig_value ig_rec_rms_norm_last(struct ig_rec *r, ig_value x, ig_wei
 	return ig_rec_op(r, "norm", &p, &x, 1, &w, 1);
 }
 
+/* *x becomes x + delta; returns its norm.  With gather, both are of the rows whose logits
+ * are wanted. */
+static inline ig_value ig_rec_rms_norm_add(struct ig_rec *r, ig_value *x, ig_value delta,
+					   ig_weight w, float eps, uint32_t gather)
+{
+	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, eps, gather };
+	ig_value in[2] = { *x, delta }, out[2] = { IG_NONE, IG_NONE };
+
+	r->host->record(r->g, "norm", &p, in, 2, &w, 1, out, 2);
+	*x = out[1];
+	return out[0];
+}
+
+static inline ig_value ig_rec_layer_norm(struct ig_rec *r, ig_value x, ig_weight w, ig_weight b,
+					 float eps, uint32_t gather)
+{
+	struct ig_norm_params p = { sizeof p, IG_NORM_LAYER, eps, gather };
+	ig_weight both[2] = { w, b };
+	return ig_rec_op(r, "norm", &p, &x, 1, both, 2);
+}
+
 /* n weights side by side; residual may be IG_NONE. */
 static inline ig_value ig_rec_linear(struct ig_rec *r, ig_value x, const ig_weight *w, uint32_t n,
 				     ig_value residual)
@@ -189,6 +228,15 @@ static inline ig_value ig_rec_linear(struct ig_rec *r, ig_value x, const ig_weig
 	struct ig_linear_params p = { sizeof p, n, IG_ACT_NONE, 0 };
 	ig_value in[2] = { x, residual };
 	return ig_rec_op(r, "linear", &p, in, residual == IG_NONE ? 1 : 2, w, n);
+}
+
+/* The same with act(x W^T + b): w is the n weights, then their n biases. */
+static inline ig_value ig_rec_linear_bias(struct ig_rec *r, ig_value x, const ig_weight *w,
+					  uint32_t n, uint32_t act, ig_value residual)
+{
+	struct ig_linear_params p = { sizeof p, n, act, 1 };
+	ig_value in[2] = { x, residual };
+	return ig_rec_op(r, "linear", &p, in, residual == IG_NONE ? 1 : 2, w, 2 * n);
 }
 
 static inline ig_value ig_rec_glu(struct ig_rec *r, ig_value x, ig_weight gate, ig_weight up,
@@ -214,7 +262,7 @@ static inline void ig_rec_sample(struct ig_rec *r, ig_value logits)
 static inline ig_value ig_rec_rope_table(struct ig_rec *r, uint32_t n_pairs, float freq_base,
 					 float freq_scale, ig_weight factors)
 {
-	struct ig_rope_table_params p = { sizeof p, n_pairs, freq_base, freq_scale };
+	struct ig_rope_table_params p = { sizeof p, n_pairs, freq_base, freq_scale, 0, 0 };
 	return ig_rec_op(r, "rope_table", &p, NULL, 0, &factors, factors == IG_NONE ? 0 : 1);
 }
 
@@ -223,6 +271,14 @@ static inline ig_value ig_rec_rope_kv(struct ig_rec *r, const struct ig_rope_kv_
 {
 	ig_value in[2] = { qkv, table };
 	return ig_rec_op(r, "rope_kv", p, in, table == IG_NONE ? 1 : 2, NULL, 0);
+}
+
+/* The same, each head of q and k normalised before: norms is q_norm, k_norm. */
+static inline ig_value ig_rec_rope_kv_norm(struct ig_rec *r, const struct ig_rope_kv_params *p,
+					   ig_value qkv, ig_value table, const ig_weight *norms)
+{
+	ig_value in[2] = { qkv, table };
+	return ig_rec_op(r, "rope_kv", p, in, table == IG_NONE ? 1 : 2, norms, 2);
 }
 
 static inline ig_value ig_rec_attention(struct ig_rec *r, const struct ig_attention_params *p,

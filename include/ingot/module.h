@@ -12,7 +12,7 @@
 #include <ingot/op.h>
 
 #define IG_MODULE_MAGIC 0x4d474e49u /* "INGM" in a little-endian file */
-#define IG_MODULE_ABI 2u
+#define IG_MODULE_ABI 3u
 
 /* The build id is a hash of include/ingot/, computed by the build and passed to
  * every compilation that needs it. */
@@ -81,6 +81,10 @@ struct ig_host {
 		      uint32_t n_weights, ig_value *out, uint32_t n_out);
 	/* The graph's first error, or 0. */
 	int (*graph_status)(const struct ig_graph *g);
+
+	/* The file's tensor of that name as a matrix (see `weight`).  0, or -ENOENT. */
+	int (*meta_tensor)(const struct ig_meta *m, const char *name, int64_t *n_rows,
+			   int64_t *n_cols);
 };
 
 #endif

@@ -81,7 +81,7 @@ static int lower_rope_table(const struct ig_gpu_call *c, const struct ig_gpu_hos
 	const struct ig_rope_table_params *p = c->params;
 	const struct rope_table_args args = {
 		.n_pairs = p->n_pairs, .y_stride = stride_of(&c->out[0]),
-		.freq_scale = p->freq_scale, .flags = has_weight(c, 0) ? ROPE_FACTORS : 0,
+		.freq_scale = ig_rope_position_scale(p), .flags = has_weight(c, 0) ? ROPE_FACTORS : 0,
 	};
 	struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d, .n_binds = 3, .shader = &ig_shader_rope_table,

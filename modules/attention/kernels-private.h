@@ -13,14 +13,17 @@
 extern const struct ig_op ig_op_rope_table;
 extern const struct ig_op ig_op_rope_kv;
 extern const struct ig_op ig_op_attention;
-extern const struct ig_arch ig_arch_llama;
+extern const struct ig_arch ig_arch_llama, ig_arch_qwen2, ig_arch_qwen3, ig_arch_gpt2;
+extern const struct ig_arch ig_arch_gemma3;
 extern const struct ig_gpu_op ig_gpu_rope_table, ig_gpu_rope_kv, ig_gpu_attention; /* gpu.c */
 
 #define MAX_HEAD_DIM 256
 #define MAX_HEADS 1024
 
-/* 1 / base^(i / n_pairs) for i < n_pairs. */
+/* 1 / base^(i / n_pairs) for i < n_pairs, a ramp applied. */
 void ig_rope_inverse_frequencies(const struct ig_rope_table_params *p, float *inv);
+/* What is left to multiply positions by. */
+float ig_rope_position_scale(const struct ig_rope_table_params *p);
 
 #if defined(__x86_64__)
 void ig_rope_kv_avx2(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);

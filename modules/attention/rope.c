@@ -44,6 +44,10 @@ static int check_table(struct ig_op_shape *s, struct ig_error *err)
 	if (!(p->freq_scale > 0 && isfinite(p->freq_scale)))
 		return ig_fail(err, -EINVAL, "rope_table: freq_scale is %g, not above 0",
 			       (double)p->freq_scale);
+	if (!(p->ramp_first >= 0 && p->ramp_last >= 0 && isfinite(p->ramp_last)) ||
+	    (p->ramp_last > 0 && !(p->ramp_last > p->ramp_first)))
+		return ig_fail(err, -EINVAL, "rope_table: a ramp from pair %g to %g",
+			       (double)p->ramp_first, (double)p->ramp_last);
 	if (has_factors && (s->weight[0].n_rows != 1 || s->weight[0].n_cols != p->n_pairs ||
 			    s->weight[0].dtype != IG_F32))
 		return ig_fail(err, -EINVAL, "rope_table: factors are [%lld, %lld] of type %u, "
@@ -63,7 +67,18 @@ void ig_rope_inverse_frequencies(const struct ig_rope_table_params *p, float *in
 		float power = (float)pow((double)p->freq_base, (double)exponent);
 
 		inv[i] = 1.0f / power;
+		if (p->ramp_last > 0) {
+			float share = ((float)i - p->ramp_first) / (p->ramp_last - p->ramp_first);
+
+			share = share < 0 ? 0 : share > 1 ? 1 : share;
+			inv[i] = inv[i] * p->freq_scale * share + inv[i] * (1 - share);
+		}
 	}
+}
+
+float ig_rope_position_scale(const struct ig_rope_table_params *p)
+{
+	return p->ramp_last > 0 ? 1 : p->freq_scale;
 }
 
 /* 1 / base^(i / n_pairs) / factor[i] */
@@ -93,7 +108,7 @@ static void table_rows(const struct ig_op_call *call, int64_t first, int64_t las
 	for (int64_t row = first; row < last; row++) {
 		float *c = (float *)((char *)out->data + row * out->row_stride);
 		float *s = c + p->n_pairs;
-		float position = (float)call->step->positions[row] * p->freq_scale;
+		float position = (float)call->step->positions[row] * ig_rope_position_scale(p);
 
 		for (uint32_t i = 0; i < p->n_pairs; i++) {
 			float angle = position * inv[i];
@@ -116,7 +131,8 @@ static void reference_table(const struct ig_op_call *call)
 		float *y = (float *)((char *)out->data + row * out->row_stride);
 
 		for (uint32_t i = 0; i < p->n_pairs; i++) {
-			float position = (float)call->step->positions[row] * p->freq_scale;
+			float position = (float)call->step->positions[row] *
+					 ig_rope_position_scale(p);
 			float angle = position * inv[i];
 
 			y[i] = (float)cos((double)angle);

@@ -167,6 +167,17 @@ static int note_op(struct ig_graph *g, const char *op, const void *params, const
 	return 0;
 }
 
+static int meta_tensor(const struct ig_meta *m, const char *name, int64_t *n_rows, int64_t *n_cols)
+{
+	const struct entry *e = meta_find(m, name);
+
+	if (!e || e->kind != TENSOR)
+		return -ENOENT;
+	*n_rows = (int64_t)e->number;
+	*n_cols = 576;
+	return 0;
+}
+
 static int note_status(const struct ig_graph *g)
 {
 	return g->status;
@@ -176,7 +187,7 @@ static const struct ig_host host = {
 	.struct_size = sizeof host, .abi_version = IG_MODULE_ABI,
 	.meta_u32 = meta_u32, .meta_f32 = meta_f32, .meta_str = meta_str,
 	.meta_has_tensor = meta_has_tensor, .weight = note_weight, .record = note_op,
-	.graph_status = note_status,
+	.graph_status = note_status, .meta_tensor = meta_tensor,
 };
 
 static const struct ig_arch *llama(void)
@@ -225,6 +236,12 @@ static void test_info(void **state)
 	assert_int_equal(read_params(&m, &params, &info, &err), 0);
 	free(params);
 	assert_int_equal(info.groups[0].n_kv_heads, 9);
+	/* the embedding's rows, where the file does not say how many tokens there are */
+	meta_drop(&m, "llama.vocab_size");
+	meta_set(&m, (struct entry){ "token_embd.weight", TENSOR, 777 });
+	assert_int_equal(read_params(&m, &params, &info, &err), 0);
+	free(params);
+	assert_int_equal(info.n_vocab, 777);
 	assert_int_equal(info.groups[0].head_dim, 80);
 }
 
@@ -262,8 +279,9 @@ static void test_refusals(void **state)
 		{ { "llama.context_length", U32, 0 }, -EINVAL, "context_length is 0" },
 		{ { "llama.context_length", U32, 16777217 }, -EINVAL, "context_length is 16777217" },
 		{ { "llama.expert_count", U32, 8 }, -ENOTSUP, "llama.expert_count is 8" },
-		{ { "llama.attention.sliding_window", U32, 4096 }, -ENOTSUP, "sliding_window is 4096" },
-		{ { "llama.rope.scaling.type", STR, 0, "yarn" }, -ENOTSUP, "\"yarn\"" },
+		{ { "llama.attention.sliding_window", F32, 4096 }, -EINVAL, "sliding_window" },
+		{ { "llama.rope.scaling.type", STR, 0, "longrope" }, -ENOTSUP, "\"longrope\"" },
+		{ { "llama.rope.scaling.type", STR, 0, "yarn" }, -ENOENT, "scaling.factor" },
 		{ { "llama.rope.scaling.type", STR, 0, "linear" }, -ENOENT, "scaling.factor" },
 		{ { "llama.rope.scale_linear", F32, 2 }, -ENOTSUP, "rope.scale_linear" },
 		{ { "blk.0.attn_q.bias", TENSOR, 1 }, -ENOTSUP, "blk.0.attn_q.bias" },
@@ -412,6 +430,55 @@ static void test_record_variants(void **state)
 	assert_true(table.freq_scale == 1);
 }
 
+static void test_windows(void **state)
+{
+	struct ig_meta m;
+	struct ig_graph g;
+	struct ig_model_info info;
+	struct ig_attention_params attention;
+	void *params;
+
+	meta_reset(&m);
+	meta_set(&m, (struct entry){ "llama.attention.sliding_window", U32, 4096 });
+	assert_int_equal(read_params(&m, &params, &info, NULL), 0);
+	free(params);
+	assert_int_equal(info.groups[0].window, 4096);
+	memcpy(&attention, record(&m, &g)[5].params, sizeof attention);
+	assert_int_equal(attention.window, 4096);
+	/* as wide as the context: none */
+	meta_set(&m, (struct entry){ "llama.attention.sliding_window", U32, 8192 });
+	assert_int_equal(read_params(&m, &params, &info, NULL), 0);
+	free(params);
+	assert_int_equal(info.groups[0].window, 0);
+}
+
+/* The ramp of YaRN for 32 pairs, base 100000 and 4096 positions, computed apart. */
+static void test_yarn(void **state)
+{
+	struct ig_meta m;
+	struct ig_graph g;
+	struct ig_rope_table_params table;
+	struct ig_attention_params attention;
+	const struct note *n;
+
+	meta_reset(&m);
+	meta_set(&m, (struct entry){ "llama.rope.scaling.type", STR, 0, "yarn" });
+	meta_set(&m, (struct entry){ "llama.rope.scaling.factor", F32, 4 });
+	meta_set(&m, (struct entry){ "llama.rope.scaling.original_context_length", U32, 4096 });
+	n = record(&m, &g);
+	memcpy(&table, n[0].params, sizeof table);
+	/* 32 ln(4096 / (2 pi 32)) / ln 100000 = 8.38; with one turn instead of 32: 18.01 */
+	assert_true(table.freq_scale == 0.25f && table.ramp_first == 8 && table.ramp_last == 19);
+	memcpy(&attention, n[5].params, sizeof attention);
+	/* 0.125 (0.1 ln 4 + 1)^2 */
+	assert_true(fabsf(attention.scale - 0.162059f) < 1e-5f);
+	/* as many turns for both: a ramp without a length is a step */
+	meta_set(&m, (struct entry){ "llama.rope.scaling.yarn_beta_fast", F32, 1e6 });
+	meta_set(&m, (struct entry){ "llama.rope.scaling.yarn_beta_slow", F32, 1e6 });
+	memcpy(&table, record(&m, &g)[0].params, sizeof table);
+	assert_true(table.ramp_first == 0 && table.ramp_last > 0 && table.ramp_last < 0.01f);
+}
+
 /* An error of the graph is what record returns. */
 static void test_status(void **state)
 {
@@ -433,6 +500,8 @@ int main(void)
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_record),
 		cmocka_unit_test(test_record_variants),
+		cmocka_unit_test(test_windows),
+		cmocka_unit_test(test_yarn),
 		cmocka_unit_test(test_status),
 	};
 

@@ -83,9 +83,10 @@ static void test_module(void **state)
 	AT(ig_module, struct_size, 8); AT(ig_module, build_id, 16); AT(ig_module, name, 40);
 	AT(ig_module, version, 48); AT(ig_module, requires_ops, 56); AT(ig_module, ops, 64);
 	AT(ig_module, archs, 72); AT(ig_module, kvcache, 80);
-	SIZE(ig_host, 72); AT(ig_host, abi_version, 4); AT(ig_host, log, 8); AT(ig_host, meta_u32, 16);
+	SIZE(ig_host, 80); AT(ig_host, abi_version, 4); AT(ig_host, log, 8); AT(ig_host, meta_u32, 16);
 	AT(ig_host, meta_f32, 24); AT(ig_host, meta_str, 32); AT(ig_host, meta_has_tensor, 40);
 	AT(ig_host, weight, 48); AT(ig_host, record, 56); AT(ig_host, graph_status, 64);
+	AT(ig_host, meta_tensor, 72);
 	SIZE(ig_kv_arena, 56); AT(ig_kv_arena, arena_bytes, 8); AT(ig_kv_arena, slab_bytes, 16);
 	AT(ig_kv_arena, ctx, 24); AT(ig_kv_arena, map_slab, 32); AT(ig_kv_arena, unmap_slab, 40);
 	AT(ig_kv_arena, copy, 48);
@@ -104,8 +105,9 @@ static void test_arch(void **state)
 {
 	SIZE(ig_embed_params, 8); SIZE(ig_norm_params, 16); SIZE(ig_linear_params, 16);
 	SIZE(ig_glu_params, 8); SIZE(ig_logits_params, 8); SIZE(ig_sample_op_params, 8);
-	SIZE(ig_rope_table_params, 16); SIZE(ig_rope_kv_params, 36); SIZE(ig_attention_params, 32);
-	AT(ig_rope_kv_params, mode, 16); AT(ig_rope_kv_params, n_pairs, 20);
+	SIZE(ig_rope_table_params, 24); SIZE(ig_rope_kv_params, 36); SIZE(ig_attention_params, 32);
+	AT(ig_rope_table_params, freq_scale, 12); AT(ig_rope_table_params, ramp_first, 16);
+	AT(ig_rope_table_params, ramp_last, 20); AT(ig_rope_kv_params, mode, 16); AT(ig_rope_kv_params, n_pairs, 20);
 	AT(ig_rope_kv_params, group, 24); AT(ig_rope_kv_params, layer, 28);
 	AT(ig_rope_kv_params, norm_eps, 32);
 	AT(ig_attention_params, group, 16); AT(ig_attention_params, layer, 20);
@@ -113,7 +115,7 @@ static void test_arch(void **state)
 	SIZE(ig_cache_group, 20); SIZE(ig_model_info, 96); AT(ig_model_info, groups, 16);
 	SIZE(ig_arch, 32); AT(ig_arch, params_size, 4); AT(ig_arch, name, 8);
 	AT(ig_arch, read_params, 16); AT(ig_arch, record, 24);
-	assert_int_equal(IG_MODULE_ABI, 2);
+	assert_int_equal(IG_MODULE_ABI, 3);
 	assert_int_equal(IG_ATTENTION_RANGE, 256);
 }
 

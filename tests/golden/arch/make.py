@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""Tiny random models of each dense architecture, and what transformers says of them.
+
+    pip install torch transformers gguf numpy
+    make.py [name ...]
+
+writes NAME.gguf, with tensor names, metadata and orders of rows as llama.cpp's converter
+gives them, and NAME.golden beside this script.  Weights are random but of a size at which
+every part matters: norms and biases far from 1 and 0, matrices that keep the activations'
+size.  Matrices are rounded to F16 first, so that the file is small and exact.
+
+A model runs in float64 (transformers itself takes norms, angles and softmax in float32),
+without a cache, along its own greedy continuation.  NAME.golden, little-endian:
+
+    "IGA1", u32 n_vocab, n_prompts, n_steps
+    for each prompt: u32 n_ids, i32 ids[n_ids], i32 greedy[n_steps],
+                     f32 logits[n_steps][n_vocab], those that greedy[i] is the largest of
+"""
+
+import pathlib
+import struct
+import sys
+
+import gguf
+import numpy as np
+import torch
+import transformers as tf
+
+HERE = pathlib.Path(__file__).parent
+N_VOCAB, N_CONTEXT, N_STEPS = 300, 288, 8
+PROMPTS = (270, 7)  # tokens; the first is longer than a range of attention (256)
+
+
+def fill(model, seed, norms_are_offsets):
+    """Random weights, matrices rounded to F16."""
+    g = torch.Generator().manual_seed(seed)
+    for name, p in model.named_parameters():
+        r = torch.randn(p.shape, generator=g, dtype=torch.float64)
+        if p.ndim == 1:
+            is_norm = name.endswith("weight")
+            p.data = 0.25 * r + (1 if is_norm and not norms_are_offsets else 0)
+            p.data = p.data.float().double()
+        else:
+            # Conv1D of GPT-2 is [in, out]; the embedding's rows are vectors of unit size
+            fan_in = p.shape[0] if "c_" in name else p.shape[1]
+            size = 1.0 if "embed" in name or "wte" in name or "wpe" in name else 1.3
+            p.data = (size * r / fan_in ** 0.5).half().double()
+
+
+def permute(w, n_heads):
+    """Rows of Q and K: halves of a head to pairs."""
+    return (w.reshape(n_heads, 2, w.shape[0] // n_heads // 2, *w.shape[1:])
+            .swapaxes(1, 2).reshape(w.shape))
+
+
+def llama_names(i):
+    hf, to = f"model.layers.{i}.", f"blk.{i}."
+    return {
+        hf + "input_layernorm.weight": to + "attn_norm.weight",
+        hf + "self_attn.q_norm.weight": to + "attn_q_norm.weight",
+        hf + "self_attn.k_norm.weight": to + "attn_k_norm.weight",
+        **{hf + f"self_attn.{x}_proj.{kind}": to + f"attn_{x}.{kind}"
+           for x in "qkv" for kind in ("weight", "bias")},
+        hf + "self_attn.o_proj.weight": to + "attn_output.weight",
+        hf + "post_attention_layernorm.weight": to + "ffn_norm.weight",
+        **{hf + f"mlp.{x}_proj.weight": to + f"ffn_{x}.weight" for x in ("gate", "up", "down")},
+    }
+
+
+def gemma_names(i):
+    hf, to = f"model.layers.{i}.", f"blk.{i}."
+    return {
+        **llama_names(i),
+        hf + "post_attention_layernorm.weight": to + "post_attention_norm.weight",
+        hf + "pre_feedforward_layernorm.weight": to + "ffn_norm.weight",
+        hf + "post_feedforward_layernorm.weight": to + "post_ffw_norm.weight",
+    }
+
+
+def gpt2_names(i):
+    hf, to = f"transformer.h.{i}.", f"blk.{i}."
+    parts = {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
+             "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}
+    return {hf + a + k: to + b + k for a, b in parts.items() for k in (".weight", ".bias")}
+
+
+ENDS = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
+        "lm_head.weight": "output.weight",
+        "transformer.wte.weight": "token_embd.weight",
+        "transformer.wpe.weight": "position_embd.weight",
+        "transformer.ln_f.weight": "output_norm.weight",
+        "transformer.ln_f.bias": "output_norm.bias"}
+
+
+def write(name, arch, model, keys, names, tied, norm_shift=0.0, permuted=False, extra=None):
+    c = model.config
+    w = gguf.GGUFWriter(HERE / f"{name}.gguf", arch)
+    for key, value in keys.items():
+        if isinstance(value, str):
+            w.add_string(f"{arch}.{key}", value)
+        elif isinstance(value, float):
+            w.add_float32(f"{arch}.{key}", value)
+        else:
+            w.add_uint32(f"{arch}.{key}", value)
+    table = dict(ENDS)
+    for i in range(c.num_hidden_layers):
+        table.update(names(i))
+    for hf, p in model.state_dict().items():
+        if hf == "lm_head.weight" and tied:
+            continue
+        to, a = table.pop(hf), p.numpy()
+        if "c_" in hf and a.ndim == 2:
+            a = a.T  # Conv1D
+        if to.endswith("norm.weight"):
+            a = a + norm_shift
+        if permuted and ("attn_q." in to or "attn_k." in to):
+            a = permute(a, c.num_attention_heads if "attn_q." in to else c.num_key_value_heads)
+        keep = a.ndim == 1 or to == "position_embd.weight"
+        w.add_tensor(to, np.ascontiguousarray(a.astype(np.float32 if keep else np.float16)))
+    for to, a in (extra or {}).items():
+        w.add_tensor(to, a)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+def run(name, model, seed):
+    """The golden; the least gap between a step's two best logits."""
+    g = np.random.default_rng(seed)
+    out, gap = struct.pack("<4sIII", b"IGA1", N_VOCAB, len(PROMPTS), N_STEPS), np.inf
+    for n in PROMPTS:
+        ids = g.integers(0, N_VOCAB, n).tolist()
+        greedy, rows = [], []
+        for _ in range(N_STEPS):
+            with torch.no_grad():
+                logits = model(torch.tensor([ids + greedy]), use_cache=False).logits[0, -1].numpy()
+            two = np.sort(logits)[-2:]
+            gap = min(gap, (two[1] - two[0]) / logits.std())
+            greedy.append(int(logits.argmax()))
+            rows.append(logits)
+        out += struct.pack(f"<I{n}i{N_STEPS}i", n, *ids, *greedy)
+        out += np.array(rows, dtype="<f4").tobytes()
+    (HERE / f"{name}.golden").write_bytes(out)
+    return gap
+
+
+def base(c, **more):
+    return {"block_count": c.num_hidden_layers, "context_length": N_CONTEXT,
+            "embedding_length": c.hidden_size, "feed_forward_length": c.intermediate_size,
+            "attention.head_count": c.num_attention_heads,
+            "attention.head_count_kv": c.num_key_value_heads,
+            "attention.layer_norm_rms_epsilon": float(c.rms_norm_eps),
+            "rope.freq_base": float(c.rope_theta), **more}
+
+
+SIZES = dict(vocab_size=N_VOCAB, max_position_embeddings=N_CONTEXT, num_hidden_layers=2,
+             hidden_size=64, intermediate_size=72, num_attention_heads=4, num_key_value_heads=2,
+             attn_implementation="eager")
+
+
+def llama3_factors(c):
+    """rope_freqs.weight, as the converter computes it for rope_type llama3."""
+    s, dim = c.rope_scaling, c.hidden_size // c.num_attention_heads
+    freqs = 1.0 / c.rope_theta ** (np.arange(0, dim, 2, dtype=np.float64) / dim)
+    n = s["original_max_position_embeddings"]
+    low, high = n / s["low_freq_factor"], n / s["high_freq_factor"]
+    out = []
+    for length in 2 * np.pi / freqs:
+        smooth = (n / length - s["low_freq_factor"]) / (s["high_freq_factor"] - s["low_freq_factor"])
+        out.append(1.0 if length < high else s["factor"] if length > low else
+                   1 / ((1 - smooth) / s["factor"] + smooth))
+    return np.array(out, dtype=np.float32)
+
+
+def llama3(name):
+    c = tf.LlamaConfig(**SIZES, tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-5,
+                       rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0,
+                                         high_freq_factor=4.0,
+                                         original_max_position_embeddings=64))
+    m = tf.LlamaForCausalLM(c).double().eval()
+    fill(m, 1, False)
+    write(name, "llama", m, base(c, vocab_size=N_VOCAB, **{"rope.dimension_count": 16}),
+          llama_names, True, permuted=True, extra={"rope_freqs.weight": llama3_factors(c)})
+    return m
+
+
+def linear(name):
+    c = tf.LlamaConfig(**{**SIZES, "num_hidden_layers": 1}, tie_word_embeddings=False,
+                       rope_theta=10000.0, rms_norm_eps=1e-5,
+                       rope_scaling=dict(rope_type="linear", factor=4.0))
+    m = tf.LlamaForCausalLM(c).double().eval()
+    fill(m, 2, False)
+    write(name, "llama", m, base(c, vocab_size=N_VOCAB, **{
+        "rope.dimension_count": 16, "rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
+          llama_names, False, permuted=True)
+    return m
+
+
+def mistral(name):
+    c = tf.MistralConfig(**SIZES, tie_word_embeddings=True, rope_theta=10000.0, rms_norm_eps=1e-5,
+                         sliding_window=40, head_dim=24,
+                         rope_scaling=dict(rope_type="yarn", factor=4.0,
+                                           original_max_position_embeddings=72))
+    m = tf.MistralForCausalLM(c).double().eval()
+    fill(m, 3, False)
+    write(name, "llama", m, base(c, vocab_size=N_VOCAB, **{
+        "rope.dimension_count": 24, "attention.key_length": 24, "attention.value_length": 24,
+        "attention.sliding_window": 40, "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 72}),
+          llama_names, True, permuted=True)
+    return m
+
+
+def qwen2(name):
+    c = tf.Qwen2Config(**{**SIZES, "intermediate_size": 56}, tie_word_embeddings=False,
+                       rope_theta=1e6, rms_norm_eps=1e-6)
+    m = tf.Qwen2ForCausalLM(c).double().eval()
+    fill(m, 4, False)
+    write(name, "qwen2", m, base(c), llama_names, False)
+    return m
+
+
+def qwen3(name):
+    c = tf.Qwen3Config(**SIZES, head_dim=24, tie_word_embeddings=True, rope_theta=1e6,
+                       rms_norm_eps=1e-6)
+    m = tf.Qwen3ForCausalLM(c).double().eval()
+    fill(m, 15, False)
+    write(name, "qwen3", m, base(c, **{"attention.key_length": 24, "attention.value_length": 24}),
+          llama_names, True)
+    return m
+
+
+def gpt2(name):
+    c = tf.GPT2Config(vocab_size=N_VOCAB, n_positions=N_CONTEXT, n_embd=48, n_layer=2, n_head=3,
+                      n_inner=104, attn_implementation="eager")
+    m = tf.GPT2LMHeadModel(c).double().eval()
+    fill(m, 6, False)
+    write(name, "gpt2", m, {
+        "block_count": 2, "context_length": N_CONTEXT, "embedding_length": 48,
+        "feed_forward_length": 104, "attention.head_count": 3,
+        "attention.layer_norm_epsilon": float(c.layer_norm_epsilon)}, gpt2_names, True)
+    return m
+
+
+def gemma3(name):
+    c = tf.Gemma3TextConfig(
+        **{**SIZES, "hidden_size": 48, "num_hidden_layers": 4, "num_key_value_heads": 1},
+        head_dim=16, query_pre_attn_scalar=16, sliding_window=40, rope_theta=1e6,
+        rope_local_base_freq=10000.0, rms_norm_eps=1e-6,
+        rope_scaling=dict(rope_type="linear", factor=8.0),
+        layer_types=["sliding_attention", "sliding_attention", "full_attention",
+                     "sliding_attention"])
+    m = tf.Gemma3ForCausalLM(c).double().eval()
+    fill(m, 7, True)
+    write(name, "gemma3", m, base(c, **{
+        "attention.key_length": 16, "attention.value_length": 16, "attention.sliding_window": 40,
+        "attention.sliding_window_pattern": 3, "rope.scaling.type": "linear",
+        "rope.scaling.factor": 8.0}), gemma_names, True, norm_shift=1.0)
+    return m
+
+
+MODELS = {f.__name__: f for f in (llama3, linear, mistral, qwen2, qwen3, gpt2, gemma3)}
+
+
+def main():
+    for name in sys.argv[1:] or MODELS:
+        gap = run(name, MODELS[name](name), 100)
+        size = sum((HERE / f"{name}.{end}").stat().st_size for end in ("gguf", "golden"))
+        print(f"{name}: least gap {gap:.4f} of the logits' deviation, {size} bytes")
+        if gap < 1e-3 or size > 200000:
+            sys.exit(f"{name}: another seed or size is needed")
+
+
+if __name__ == "__main__":
+    main()

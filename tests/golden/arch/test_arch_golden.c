@@ -1,0 +1,257 @@
+/*
+ * test_arch_golden.c: tiny random models of every dense architecture against what
+ * transformers says of them (make.py, which also tells the form of NAME.golden).
+ *
+ * With float32 activations and cache: the logits' normalised squared error is at most
+ * 1e-6, the drawn tokens are the golden's, and the bits are the same whether a prompt is
+ * read at once or in chunks, alone or beside another one, on every instruction set that the
+ * machine has.
+ */
+#include "tests/golden/model/stepper.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef INGOT_TEST_ARCHS
+#error "the build names the folder of the models"
+#endif
+
+#define N_PROMPTS 2
+#define N_STEPS 8
+#define MAX_PROMPT 512
+
+struct prompt {
+	uint32_t n_ids;
+	int32_t ids[MAX_PROMPT];
+	int32_t greedy[N_STEPS];
+	float *logits; /* [N_STEPS, n_vocab] */
+};
+
+struct golden {
+	uint32_t n_vocab;
+	struct prompt prompts[N_PROMPTS];
+};
+
+static void must_read(FILE *f, void *to, size_t n_bytes)
+{
+	if (fread(to, 1, n_bytes, f) != n_bytes)
+		fail_msg("the golden is too short");
+}
+
+static void open_golden(const char *name, struct golden *g)
+{
+	char path[512], magic[4];
+	uint32_t n_prompts, n_steps;
+	FILE *f;
+
+	snprintf(path, sizeof path, INGOT_TEST_ARCHS "/%s.golden", name);
+	f = fopen(path, "rb");
+	if (!f)
+		fail_msg("%s: %s", path, strerror(errno));
+	must_read(f, magic, sizeof magic);
+	assert_memory_equal(magic, "IGA1", 4);
+	must_read(f, &g->n_vocab, 4);
+	must_read(f, &n_prompts, 4);
+	must_read(f, &n_steps, 4);
+	assert_int_equal(n_prompts, N_PROMPTS);
+	assert_int_equal(n_steps, N_STEPS);
+	assert_in_range(g->n_vocab, 1, 100000);
+	for (uint32_t i = 0; i < n_prompts; i++) {
+		struct prompt *p = &g->prompts[i];
+
+		must_read(f, &p->n_ids, 4);
+		assert_in_range(p->n_ids, 1, MAX_PROMPT);
+		must_read(f, p->ids, p->n_ids * sizeof *p->ids);
+		must_read(f, p->greedy, sizeof p->greedy);
+		p->logits = malloc((size_t)N_STEPS * g->n_vocab * sizeof *p->logits);
+		assert_non_null(p->logits);
+		must_read(f, p->logits, (size_t)N_STEPS * g->n_vocab * sizeof *p->logits);
+	}
+	assert_int_equal(fgetc(f), EOF);
+	fclose(f);
+}
+
+static void close_golden(struct golden *g)
+{
+	for (int i = 0; i < N_PROMPTS; i++)
+		free(g->prompts[i].logits);
+}
+
+/* ---- one way of running ---- */
+
+static struct ig_stepper *open_stepper(const struct ig_stepper_model *m, const struct golden *g,
+				       const char *isa)
+{
+	const struct ig_stepper_options o = {
+		.isa = isa,
+		.activations = "f32",
+		.kv_dtype = IG_F32,
+		.n_threads = 2,
+		.max_rows = MAX_PROMPT + 16,
+		.max_seqs = N_PROMPTS,
+		.max_context = m->plan->info.n_context,
+		.cache_tokens = 2 * (MAX_PROMPT + N_STEPS),
+		.shuffle = 5,
+	};
+	struct ig_error err = { 0 };
+	struct ig_stepper *s;
+	int rc = ig_stepper_open(m, &o, &s, &err);
+
+	if (rc == -ENOTSUP && isa)
+		return NULL;
+	if (rc)
+		fail_msg("%s", err.text);
+	assert_int_equal(ig_stepper_n_vocab(s), g->n_vocab);
+	return s;
+}
+
+/* Feed prompt p but for its last `left` tokens, in chunks. */
+static void feed(struct ig_stepper *s, int seq, const struct prompt *p, uint32_t chunk,
+		 uint32_t left)
+{
+	for (uint32_t at = 0; at < p->n_ids - left; at += chunk) {
+		uint32_t n = p->n_ids - left - at < chunk ? p->n_ids - left - at : chunk;
+
+		assert_int_equal(ig_stepper_put(s, seq, p->ids + at, (int32_t)n, NULL), 0);
+		assert_int_equal(ig_stepper_run(s, false), 0);
+	}
+}
+
+/*
+ * Prompts first … last - 1 in one batch: all but their last `left` tokens in chunks, each
+ * prompt on its own; then those tokens of all prompts together, and N_STEPS - 1 decoded ones.
+ * logits [N_PROMPTS, N_STEPS, n_vocab].
+ */
+static void run(struct ig_stepper *s, const struct golden *g, int first, int last, uint32_t chunk,
+		uint32_t left, float *logits)
+{
+	int32_t id[N_PROMPTS];
+	int seq[N_PROMPTS], draw[N_PROMPTS];
+
+	ig_stepper_reset(s);
+	for (int i = first; i < last; i++) {
+		seq[i] = ig_stepper_add(s, g->prompts[i].n_ids + N_STEPS);
+		assert_in_range(seq[i], 0, N_PROMPTS - 1);
+		if (left < g->prompts[i].n_ids)
+			feed(s, seq[i], &g->prompts[i], chunk, left);
+	}
+	for (uint32_t t = 0; t < N_STEPS; t++) {
+		for (int i = first; i < last; i++) {
+			const struct prompt *p = &g->prompts[i];
+			const uint32_t n = left < p->n_ids ? left : p->n_ids;
+
+			draw[i] = ig_stepper_put(s, seq[i], t ? &id[i] : p->ids + p->n_ids - n,
+						 t ? 1 : (int32_t)n, &ig_stepper_greedy);
+			assert_int_equal(draw[i], i - first);
+		}
+		assert_int_equal(ig_stepper_run(s, true), 0);
+		for (int i = first; i < last; i++) {
+			id[i] = ig_stepper_drawn(s, draw[i]);
+			memcpy(logits + ((size_t)i * N_STEPS + t) * g->n_vocab,
+			       ig_stepper_logits(s, draw[i]), g->n_vocab * sizeof *logits);
+			if (id[i] != g->prompts[i].greedy[t])
+				fail_msg("prompt %d, step %u: token %d, expected %d", i, t, id[i],
+					 g->prompts[i].greedy[t]);
+		}
+	}
+}
+
+static double nmse(const struct golden *g, int prompt, const float *logits)
+{
+	const size_t n = (size_t)N_STEPS * g->n_vocab;
+	const float *want = g->prompts[prompt].logits;
+	double mean = 0, off = 0, all = 0;
+
+	for (size_t i = 0; i < n; i++)
+		mean += (double)want[i] / (double)n;
+	for (size_t i = 0; i < n; i++) {
+		double d = (double)logits[(size_t)prompt * n + i] - (double)want[i];
+		double v = (double)want[i] - mean;
+
+		off += d * d;
+		all += v * v;
+	}
+	return off / all; /* NaN fails every comparison */
+}
+
+/* Whole prompts, alone; then every other way with the same bits.  0: not on this machine. */
+static int run_isa(const struct ig_stepper_model *m, const struct golden *g, const char *name,
+		   const char *isa)
+{
+	const size_t n = (size_t)N_PROMPTS * N_STEPS * g->n_vocab;
+	struct ig_stepper *s = open_stepper(m, g, isa);
+	float *alone, *other;
+
+	if (!s)
+		return 0;
+	alone = calloc(n, sizeof *alone);
+	other = calloc(n, sizeof *other);
+	assert_non_null(alone);
+	assert_non_null(other);
+	for (int i = 0; i < N_PROMPTS; i++)
+		run(s, g, i, i + 1, MAX_PROMPT, MAX_PROMPT, alone);
+	for (int i = 0; i < N_PROMPTS; i++) {
+		double e = nmse(g, i, alone);
+
+		printf("# %s, %s, prompt %d: NMSE %.2e\n", name, isa ? isa : "auto", i, e);
+		if (!(e <= 1e-6))
+			fail_msg("%s: NMSE %g", name, e);
+	}
+	/* chunks that are no multiple of a block, and of one token */
+	for (int i = 0; i < N_PROMPTS; i++)
+		run(s, g, i, i + 1, 37, 5, other);
+	assert_memory_equal(other, alone, n * sizeof *other);
+	run(s, g, 1, 2, 1, 1, other);
+	assert_memory_equal(other, alone, n * sizeof *other);
+	/* side by side */
+	memset(other, 0, n * sizeof *other);
+	run(s, g, 0, N_PROMPTS, MAX_PROMPT, MAX_PROMPT, other);
+	assert_memory_equal(other, alone, n * sizeof *other);
+	run(s, g, 0, N_PROMPTS, 64, 3, other);
+	assert_memory_equal(other, alone, n * sizeof *other);
+	free(alone);
+	free(other);
+	ig_stepper_close(s);
+	return 1;
+}
+
+static void test_model(void **state)
+{
+	static const char *const isas[] = { NULL, "generic", "avx2", "avx512", "neon" };
+	const char *name = *state;
+	struct golden g = { 0 };
+	struct ig_stepper_model m;
+	struct ig_error err = { 0 };
+	char path[512];
+
+	open_golden(name, &g);
+	snprintf(path, sizeof path, INGOT_TEST_ARCHS "/%s.gguf", name);
+	if (ig_stepper_model_open(&m, path, NULL, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(run_isa(&m, &g, name, NULL), 1);
+	for (size_t i = 1; i < sizeof isas / sizeof *isas; i++)
+		run_isa(&m, &g, name, isas[i]);
+	ig_stepper_model_close(&m);
+	close_golden(&g);
+}
+
+#define MODEL(name) { #name, test_model, NULL, NULL, (void *)#name }
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		MODEL(llama3), MODEL(linear), MODEL(mistral), MODEL(qwen2), MODEL(qwen3),
+	};
+
+	return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);
+}
