@@ -332,6 +332,15 @@ static void splitting(void **state)
 		{"llama3", "  \n  a", "  \n| | a|"},
 		{"qwen2", "x12 don'T !\n\n", "x|1|2| don|'T| !\n\n|"},
 		{"default", "Hi, 1234! a<b", "Hi|,| |123|4|!| a|<|b|"},
+		{"olmo", "x 12", "x| 12|"},
+		{"starcoder", "x 12", "x| |1|2|"},
+		{"tekken", "HelloWORLDs it's 12/\n x", "Hello|WORLDs| it|'s| |1|2|/\n| x|"},
+		{"gpt-4o", "HelloWorld's 1234 IT'Sx", "Hello|World's| |123|4| IT'S|x|"},
+		{"deepseek-r1-qwen", "x12", "x|1|2|"},
+		{"deepseek-coder", "a b\n12 !? \xe4\xb8\xad\xe6\x96\x87x",
+		 "a| b|\n|1|2| !?| |\xe4\xb8\xad\xe6\x96\x87|x|"},
+		{"deepseek-v3", "x1234 .foo \xe4\xb8\xad" "a +=\n\n b",
+		 "x|123|4| .|foo| |\xe4\xb8\xad|a| +=\n\n| b|"},
 		/* White space as Unicode has it: not U+180E, but U+0085. */
 		{"gpt-2",
 		 "a\xe1\xa0\x8e"
@@ -358,8 +367,9 @@ static void splitting(void **state)
 		const char *pre = cases[i / 2].pre, *text = cases[i / 2].text;
 		assert_int_equal(ig_splitter_open(pre, strlen(pre), i % 2, &s, &ignore, &bos, &err),
 				 0);
-		assert_int_equal(ignore, !strncmp(pre, "llama", 5));
-		assert_int_equal(bos, !strncmp(pre, "llama", 5));
+		bool whole = !strncmp(pre, "llama", 5) || !strcmp(pre, "tekken");
+		assert_int_equal(ignore, whole);
+		assert_int_equal(bos, whole);
 		out[0] = 0;
 		assert_int_equal(ig_splitter_run(s, text, strlen(text), add_piece, out), 0);
 		assert_string_equal(out, cases[i / 2].pieces);
@@ -454,8 +464,8 @@ static void refused(const struct change *c, int code, const char *text)
 static void refusals(void **state)
 {
 	refused(&(struct change){ 0 }, 0, NULL);
-	refused(&(struct change){ .model = "llama" }, -ENOTSUP, "tokenizer.ggml.model is 'llama'");
-	refused(&(struct change){.pre = "tekken"}, -ENOTSUP, "pre-tokenizer 'tekken' is not known");
+	refused(&(struct change){ .model = "bert" }, -ENOTSUP, "tokenizer.ggml.model is 'bert'");
+	refused(&(struct change){.pre = "cobol"}, -ENOTSUP, "pre-tokenizer 'cobol' is not known");
 	refused(&(struct change){ .type = 7 }, -EINVAL, "token 267 has unknown type 7");
 	refused(&(struct change){ .type = -1 }, -EINVAL, "token 267 has unknown type -1");
 	refused(&(struct change){ .fewer_types = 1 }, -EINVAL, "has 267 elements for 268 tokens");
