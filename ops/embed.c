@@ -1,5 +1,6 @@
-/* embed.c: rows of a table by token id.  The table may be any weight format and
- * is shared with the logits' product where a model ties them. */
+/* embed.c: rows of a table by token id, and of a second one by position where a model
+ * learned its positions.  A table may be any weight format; the first is shared with the
+ * logits' product where a model ties them. */
 #include "ops/gpu/rows.h"
 #include "ops/op-private.h"
 
@@ -8,8 +9,13 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	int rc = ig_op_check_size(s, "embed", sizeof(struct ig_embed_params), err);
 	if (rc)
 		return rc;
-	if (s->n_in != 0 || s->n_weights != 1)
-		return ig_fail(err, -EINVAL, "embed: takes no input and one weight");
+	if (s->n_in != 0 || s->n_weights < 1 || s->n_weights > 2)
+		return ig_fail(err, -EINVAL, "embed: takes no input and one or two weights");
+	if (s->n_weights == 2 &&
+	    (s->weight[1].n_rows < 1 || s->weight[1].n_cols != s->weight[0].n_cols))
+		return ig_fail(err, -EINVAL, "embed: positions of [%lld, %lld] do not fit rows of %lld "
+			       "values", (long long)s->weight[1].n_rows,
+			       (long long)s->weight[1].n_cols, (long long)s->weight[0].n_cols);
 	s->n_out = 1;
 	s->out[0] = (struct ig_shape){ 0, s->weight[0].n_cols, IG_F32, IG_ROWS_TOKENS };
 	return 0;
@@ -22,6 +28,13 @@ static int64_t id_of(const struct ig_op_call *c, int64_t r)
 	return id >= 0 && id < c->weight[0].n_rows ? id : 0;
 }
 
+/* The same for a position; a model's context is no longer than its table. */
+static int64_t position_of(const struct ig_op_call *c, int64_t r)
+{
+	int32_t position = c->step->positions[r];
+	return position >= 0 && position < c->weight[1].n_rows ? position : 0;
+}
+
 static void scale_row(const struct ig_op_call *c, float *y)
 {
 	const struct ig_embed_params *p = c->params;
@@ -30,26 +43,59 @@ static void scale_row(const struct ig_op_call *c, float *y)
 			y[i] *= p->scale;
 }
 
+static void add_row(float *y, const float *x, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		y[i] += x[i];
+}
+
 static void reference(const struct ig_op_call *c)
 {
+	int64_t n = c->out[0].n_cols;
+	float *learned = malloc((size_t)n * sizeof *learned);
+
+	if (!learned)
+		abort(); /* a reference runs in tests */
 	for (int64_t r = 0; r < c->out[0].n_rows; r++) {
 		ig_weight_row(&c->weight[0], id_of(c, r), ig_row(&c->out[0], r));
 		scale_row(c, ig_row(&c->out[0], r));
+		if (c->n_weights > 1) {
+			ig_weight_row(&c->weight[1], position_of(c, r), learned);
+			add_row(ig_row(&c->out[0], r), learned, n);
+		}
 	}
+	free(learned);
+}
+
+/* A table of one row is not tiled. */
+static void table_row(const struct ig_tensor *w, int64_t r, float *dst)
+{
+	if (w->form == IG_FORM_ROWS)
+		ig_weight_row(w, r, dst);
+	else
+		ig_tile16_row_to_f32(w->dtype, w->data, w->n_cols, r, dst);
+}
+
+static uint64_t scratch_bytes(const struct ig_op_call *c)
+{
+	return c->n_weights > 1 ? (uint64_t)c->out[0].n_cols * sizeof(float) : 0;
 }
 
 static void run(const struct ig_op_call *c, int64_t first, int64_t last, void *scratch)
 {
-	const struct ig_tensor *w = &c->weight[0];
 	for (int64_t r = first; r < last; r++) {
-		ig_tile16_row_to_f32(w->dtype, w->data, w->n_cols, id_of(c, r), ig_row(&c->out[0], r));
+		table_row(&c->weight[0], id_of(c, r), ig_row(&c->out[0], r));
 		scale_row(c, ig_row(&c->out[0], r));
+		if (c->n_weights > 1) {
+			table_row(&c->weight[1], position_of(c, r), scratch);
+			add_row(ig_row(&c->out[0], r), scratch, c->out[0].n_cols);
+		}
 	}
 }
 
 static const struct ig_cpu_kernel kernels[] = {
 	{ sizeof(struct ig_cpu_kernel), IG_ISA_GENERIC, IG_DTYPE_NONE, IG_FORM_TILE16, IG_FORM_ROWS,
-	  IG_UNITS_ROWS, ig_units_rows, NULL, run },
+	  IG_UNITS_ROWS, ig_units_rows, scratch_bytes, run },
 };
 
 const struct ig_op ig_op_embed = {

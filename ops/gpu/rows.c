@@ -48,6 +48,9 @@ static int lower_embed(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 	struct ig_gpu_ref ids;
 	int rc;
 
+	if (c->n_weights > 1)
+		return ig_fail(err, -ENOTSUP, "embed: no kernel adds learned positions; the cpu driver "
+			       "does");
 	if (!embed_kernel(w->dtype))
 		return ig_fail(err, -ENOTSUP, "embed: no kernel for a table of dtype %u", w->dtype);
 	if (!fits(w) || !fits(y) || w->n_rows < 1 || w->n_rows > INT32_MAX)

@@ -235,7 +235,7 @@ def gpt2(name):
     c = tf.GPT2Config(vocab_size=N_VOCAB, n_positions=N_CONTEXT, n_embd=48, n_layer=2, n_head=3,
                       n_inner=104, attn_implementation="eager")
     m = tf.GPT2LMHeadModel(c).double().eval()
-    fill(m, 6, False)
+    fill(m, 16, False)
     write(name, "gpt2", m, {
         "block_count": 2, "context_length": N_CONTEXT, "embedding_length": 48,
         "feed_forward_length": 104, "attention.head_count": 3,
@@ -245,7 +245,8 @@ def gpt2(name):
 
 def gemma3(name):
     c = tf.Gemma3TextConfig(
-        **{**SIZES, "hidden_size": 48, "num_hidden_layers": 4, "num_key_value_heads": 1},
+        **{**SIZES, "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 4,
+           "num_key_value_heads": 1},
         head_dim=16, query_pre_attn_scalar=16, sliding_window=40, rope_theta=1e6,
         rope_local_base_freq=10000.0, rms_norm_eps=1e-6,
         rope_scaling=dict(rope_type="linear", factor=8.0),

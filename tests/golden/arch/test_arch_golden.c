@@ -251,6 +251,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		MODEL(llama3), MODEL(linear), MODEL(mistral), MODEL(qwen2), MODEL(qwen3),
+		MODEL(gpt2), MODEL(gemma3),
 	};
 
 	return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);
