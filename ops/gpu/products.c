@@ -479,11 +479,11 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 	struct linear_args args = { 0 };
 	bool residual = !p->pair && c->n_in > 1 && c->in[1].ref.buffer >= 0;
 
+	if (element_of(p->dtype) == IG_DTYPE_NONE)
+		return ig_fail(err, -ENOTSUP, "%s: no kernel for weights of dtype %u", p->op, p->dtype);
 	if (!f32 && element_of(p->dtype) != p->element)
 		return ig_fail(err, -ENOTSUP, "%s: no kernel multiplies dtype %u in dtype %u", p->op,
 			       p->dtype, p->element);
-	if (element_of(p->dtype) == IG_DTYPE_NONE)
-		return ig_fail(err, -ENOTSUP, "%s: no kernel for weights of dtype %u", p->op, p->dtype);
 	if (y->dtype != IG_F32 && y->dtype != IG_F16 && y->dtype != IG_BF16)
 		return ig_fail(err, -ENOTSUP, "%s: no kernel writes dtype %u", p->op, y->dtype);
 	if (x->n_cols < 1 || (uint64_t)x->n_cols > limit || p->weight[0]->row_stride > limit ||
