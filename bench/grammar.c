@@ -24,30 +24,42 @@ static const struct {
 	const char *name, *schema, *regex;
 } cases[] = {
 	{ "any object", NULL, NULL },
-	{ "weather", "{'type':'object','properties':{'location':{'type':'string'},'unit':{'enum':"
-	  "['celsius','fahrenheit']}},'required':['location'],'additionalProperties':false}", NULL },
-	{ "20 strings", "{'type':'object','properties':{'a':{'type':'string'},'b':{'type':'string'},"
+	{ "weather",
+	  "{'type':'object','properties':{'location':{'type':'string'},'unit':{'enum':"
+	  "['celsius','fahrenheit']}},'required':['location'],'additionalProperties':false}",
+	  NULL },
+	{ "20 strings",
+	  "{'type':'object','properties':{'a':{'type':'string'},'b':{'type':'string'},"
 	  "'c':{'type':'string'},'d':{'type':'string'},'e':{'type':'string'},'f':{'type':'string'},"
 	  "'g':{'type':'string'},'h':{'type':'string'},'i':{'type':'string'},'j':{'type':'string'},"
 	  "'k':{'type':'string'},'l':{'type':'string'},'m':{'type':'string'},'n':{'type':'string'},"
 	  "'o':{'type':'string'},'p':{'type':'string'},'q':{'type':'string'},'r':{'type':'string'},"
 	  "'s':{'type':'string'},'t':{'type':'string'}},'additionalProperties':false,'required':"
-	  "['a','b','c','d','e','f','g','h','i','j','k','l','m','n','o','p','q','r','s','t']}", NULL },
-	{ "lengths", "{'type':'object','properties':{'title':{'type':'string','maxLength':80},'body':"
+	  "['a','b','c','d','e','f','g','h','i','j','k','l','m','n','o','p','q','r','s','t']}",
+	  NULL },
+	{ "lengths",
+	  "{'type':'object','properties':{'title':{'type':'string','maxLength':80},'body':"
 	  "{'type':'string','minLength':10,'maxLength':2000}},'required':['title','body'],"
-	  "'additionalProperties':false}", NULL },
+	  "'additionalProperties':false}",
+	  NULL },
 	{ "length 20000", "{'type':'string','maxLength':20000}", NULL },
-	{ "tree", "{'$defs':{'n':{'type':'object','properties':{'name':{'type':'string'},'kind':{'enum':"
+	{ "tree",
+	  "{'$defs':{'n':{'type':'object','properties':{'name':{'type':'string'},'kind':{'enum':"
 	  "['a','b']},'children':{'type':'array','items':{'$ref':'#/$defs/n'}}},'required':['name',"
-	  "'children'],'additionalProperties':false}},'$ref':'#/$defs/n'}", NULL },
-	{ "expression", "{'$defs':{'e':{'anyOf':[{'type':'object','properties':{'op':{'enum':['+','-']},"
+	  "'children'],'additionalProperties':false}},'$ref':'#/$defs/n'}",
+	  NULL },
+	{ "expression",
+	  "{'$defs':{'e':{'anyOf':[{'type':'object','properties':{'op':{'enum':['+','-']},"
 	  "'left':{'$ref':'#/$defs/e'},'right':{'$ref':'#/$defs/e'}},'required':['op','left','right'],"
 	  "'additionalProperties':false},{'type':'number'},{'type':'string'}]}},'$ref':'#/$defs/e'}",
 	  NULL },
-	{ "open map", "{'type':'object','properties':{'id':{'type':'integer'}},'required':['id']}", NULL },
-	{ "list of rows", "{'type':'array','minItems':3,'maxItems':200,'items':{'type':'object',"
+	{ "open map", "{'type':'object','properties':{'id':{'type':'integer'}},'required':['id']}",
+	  NULL },
+	{ "list of rows",
+	  "{'type':'array','minItems':3,'maxItems':200,'items':{'type':'object',"
 	  "'properties':{'x':{'type':'number'},'when':{'type':'string','format':'date-time'},'who':"
-	  "{'type':'string','pattern':'^[a-z]+@[a-z.]+$'}},'required':['x','when','who']}}", NULL },
+	  "{'type':'string','pattern':'^[a-z]+@[a-z.]+$'}},'required':['x','when','who']}}",
+	  NULL },
 	{ "regex: prose", NULL, "([A-Z][^.!?\\n]*[.!?] ?){1,20}" },
 	{ "regex: any", NULL, ".*" },
 	{ "regex: to 500", NULL, "[a-zA-Z ]{1,500}" },

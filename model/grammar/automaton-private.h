@@ -79,7 +79,7 @@ uint32_t ig_nfa_call(struct ig_nfa *a, uint32_t from, uint32_t rule);
 /* The characters first to last (no surrogates) as UTF-8. */
 void ig_nfa_chars(struct ig_nfa *a, uint32_t from, uint32_t to, uint32_t first, uint32_t last);
 
-/* ---- deterministic ----------------------------------------------------------------- */
+/* ---- deterministic --------------------------------------------------------------- */
 
 struct ig_dfa_range {
 	uint32_t to;
@@ -110,9 +110,10 @@ int64_t ig_dfa_step(const struct ig_dfa *d, uint32_t state, unsigned byte);
 /* The following have no symbols.  What both accept, or a and not b. */
 int ig_dfa_product(const struct ig_dfa *a, const struct ig_dfa *b, bool minus,
 		   struct ig_budget *budget, struct ig_dfa *out);
-/* Split classes [n_states] (any numbers; *n_classes: how many, or 0) until states of one class, byte by
- * byte, lead to states of one class, or for max_rounds: then those of one class agree on
- * that many bytes.  0, -ENOMEM or -E2BIG (classes is as it was after some round). */
+/* Split classes [n_states] (any numbers; *n_classes: how many, or 0) until states of one
+ * class, byte by byte, lead to states of one class, or for max_rounds: then those of one
+ * class agree on that many bytes.  0, -ENOMEM or -E2BIG (classes is as it was after some
+ * round). */
 int ig_dfa_refine(const struct ig_dfa *d, uint32_t *classes, uint32_t *n_classes,
 		  uint32_t max_rounds, struct ig_budget *budget);
 /* The smallest that reads the same, without states from which nothing is accepted (but

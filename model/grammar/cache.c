@@ -122,7 +122,7 @@ void ig_grammar_cache_drop(struct ig_grammar_cache *c, const struct ig_tokenizer
 	pthread_mutex_unlock(&c->lock);
 }
 
-/* ---- keys ---------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------ */
 
 static void add_text(struct ig_strbuf *b, const char *s, size_t len)
 {
@@ -174,7 +174,7 @@ static struct entry *find(struct ig_grammar_cache *c, const struct ig_tokenizer 
 	return NULL;
 }
 
-/* ---- looking up ------------------------------------------------------------------------- */
+/* ---- looking up ------------------------------------------------------------------ */
 
 /* The trie of a vocabulary, made when it is first asked for; the caller's reference. */
 static int get_vocab(struct ig_grammar_cache *c, const struct ig_tokenizer *t,

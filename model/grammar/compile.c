@@ -18,7 +18,7 @@
 #define DEAD UINT16_MAX /* needs: there is no way to the end */
 #define REFINE_WORK 40000000u
 
-/* ---- rules --------------------------------------------------------------------------- */
+/* ---- rules ----------------------------------------------------------------------- */
 
 int ig_compiling_rule(struct ig_compiling *c, enum ig_rule_kind kind, const json_t *schema,
 		      const json_t *root, const char *path, uint32_t *out)
@@ -169,7 +169,7 @@ static int build_rule(struct ig_compiling *c, uint32_t i)
 	return 0;
 }
 
-/* ---- one table ---------------------------------------------------------------------------- */
+/* ---- one table ------------------------------------------------------------------- */
 
 /* Cut what the vocabulary has no token for out of a range, into out; how many are left. */
 static uint32_t writable(const struct ig_vocab *v, struct ig_dfa_range r, struct ig_dfa_range *out)
@@ -242,7 +242,7 @@ static int link_rules(struct ig_compiling *c, struct ig_grammar *g)
 	return 0;
 }
 
-/* ---- what leads to the end ------------------------------------------------------------------ */
+/* ---- what leads to the end ------------------------------------------------------- */
 
 static uint32_t need_of(const struct ig_grammar *g, uint32_t s)
 {
@@ -288,7 +288,8 @@ static int find_needs(struct ig_compiling *c, struct ig_grammar *g)
 		}
 	}
 	if (g->needs[g->starts[0]] == DEAD)
-		return ig_fail(c->err, -EINVAL, "no text that the vocabulary can write has this form");
+		return ig_fail(c->err, -EINVAL,
+			       "no text that the vocabulary can write has this form");
 	if (g->needs[g->starts[0]] > IG_MAX_NEED)
 		return ig_fail(c->err, -E2BIG, "the least value is nested more than %u deep",
 			       IG_MAX_NEED);
@@ -328,7 +329,7 @@ static void prune(struct ig_grammar *g)
 	a->symbol_at[a->n_states] = n_symbols;
 }
 
-/* ---- what rules begin with --------------------------------------------------------------------- */
+/* ---- what rules begin with ------------------------------------------------------- */
 
 /* Whether rule r begins with a call that leads to itself before a byte is read.  seen: 0 not
  * yet, 1 on the way, 2 done. */
@@ -357,8 +358,8 @@ static int check_rounds(struct ig_compiling *c, const struct ig_grammar *g)
 	for (uint32_t r = 0; r < g->n_rules && !round; r++)
 		round = goes_round(g, r, seen, 0);
 	free(seen);
-	return round ? ig_fail(c->err, -EINVAL, "$ref leads back to itself without a value between") :
-		       0;
+	return round ? ig_fail(c->err, -EINVAL, "$ref leads back to itself without a value between")
+		     : 0;
 }
 
 static int find_firsts(struct ig_grammar *g)
@@ -421,7 +422,8 @@ static bool reads_plain(const struct ig_grammar *g, uint32_t s)
 		return false;
 	for (uint32_t i = a->symbol_at[s]; i < a->symbol_at[s + 1]; i++)
 		for (unsigned b = 0; b < 256 && !(a->symbols[i].symbol & IG_SYMBOL_TOKEN); b++)
-			if (ig_is_plain_byte(b) && g->firsts[a->symbols[i].symbol][b / 32] >> b % 32 & 1)
+			if (ig_is_plain_byte(b) &&
+			    g->firsts[a->symbols[i].symbol][b / 32] >> b % 32 & 1)
 				return false;
 	for (uint32_t i = a->range_at[s]; i < a->range_at[s + 1]; i++)
 		for (unsigned b = a->ranges[i].lo; b <= a->ranges[i].hi; b++)
@@ -482,7 +484,7 @@ static int find_classes(struct ig_grammar *g)
 	return 0;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------- */
 
 static int finish_grammar(struct ig_compiling *c, struct ig_grammar *g)
 {

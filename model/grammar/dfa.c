@@ -30,7 +30,7 @@ int64_t ig_dfa_step(const struct ig_dfa *d, uint32_t state, unsigned byte)
 	return -1;
 }
 
-/* ---- refining -------------------------------------------------------------------------- */
+/* ---- refining -------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t h, uint64_t v)
 {
@@ -132,7 +132,8 @@ int ig_dfa_refine(const struct ig_dfa *d, uint32_t *classes, uint32_t *n_classes
 		for (uint32_t s = 0; s < d->n_states; s++) {
 			uint32_t i;
 			hashes[s] = signature(d, classes, s);
-			for (i = (uint32_t)hashes[s] & mask; slots[i] != NOWHERE; i = (i + 1) & mask)
+			for (i = (uint32_t)hashes[s] & mask; slots[i] != NOWHERE;
+			     i = (i + 1) & mask)
 				if (hashes[slots[i]] == hashes[s] && same(d, classes, slots[i], s))
 					break;
 			if (slots[i] == NOWHERE) {
@@ -153,7 +154,7 @@ int ig_dfa_refine(const struct ig_dfa *d, uint32_t *classes, uint32_t *n_classes
 	return rc;
 }
 
-/* ---- rebuilding ------------------------------------------------------------------------- */
+/* ---- rebuilding ------------------------------------------------------------------ */
 
 /* Marks states from which something is accepted. */
 static int mark_live(const struct ig_dfa *d, uint8_t *live)
@@ -274,7 +275,7 @@ out:
 	return rc;
 }
 
-/* ---- products ------------------------------------------------------------------------------ */
+/* ---- products -------------------------------------------------------------------- */
 
 struct pairs { /* of a state of a and one of b (or NOWHERE), by number */
 	uint32_t (*list)[2];
@@ -407,7 +408,7 @@ out:
 	return rc;
 }
 
-/* ---- into an automaton that is being built ---------------------------------------------------- */
+/* ---- into an automaton that is being built --------------------------------------- */
 
 /* Nodes for d's states, the first of them; *end: where it accepts. */
 static uint32_t nodes_of(struct ig_nfa *a, uint32_t from, const struct ig_dfa *d, uint32_t *end)
@@ -477,7 +478,8 @@ uint32_t ig_nfa_insert_json(struct ig_nfa *a, uint32_t from, const struct ig_dfa
 			}
 			if (lo < 0x20)
 				lo = 0x20;
-			for (unsigned cut = 0; cut < 2; cut++) { /* around the two that are escaped */
+			/* Around the two that are escaped. */
+			for (unsigned cut = 0; cut < 2; cut++) {
 				unsigned c = cut ? '\\' : '"';
 				if (lo < c && lo <= hi)
 					ig_nfa_bytes(a, base + s, to, lo, hi < c ? hi : c - 1);

@@ -68,7 +68,7 @@ int ig_vocab_create(const struct ig_tokenizer *t, struct ig_vocab **out, struct 
 struct ig_vocab *ig_vocab_ref(struct ig_vocab *v);
 void ig_vocab_unref(struct ig_vocab *v);
 
-/* ---- a compilation ------------------------------------------------------------------ */
+/* ---- a compilation --------------------------------------------------------------- */
 
 #define IG_MAX_RULES 4096
 
@@ -117,7 +117,7 @@ int ig_schema_build_rule(struct ig_compiling *c, const struct ig_rule *rule, uin
 int ig_schema_build(struct ig_compiling *c, const struct json_t *schema, uint32_t from,
 		    uint32_t *end);
 
-/* ---- a grammar ---------------------------------------------------------------------------- */
+/* ---- a grammar ------------------------------------------------------------------- */
 
 /* Calls that may be open when a token begins.  A token may open more, and what is then open
  * still may need IG_MAX_NEED more to be closed. */
@@ -178,7 +178,7 @@ struct ig_grammar {
 int ig_grammar_compile_for(struct ig_vocab *v, const struct ig_grammar_source *source,
 			   struct ig_grammar **out, struct ig_error *err);
 
-/* ---- walks ---------------------------------------------------------------------------------- */
+/* ---- walks ----------------------------------------------------------------------- */
 
 #define IG_MAX_CONFS 64u /* readings of a text at one time */
 #define IG_MAX_NODES 4096u /* of the stacks of them */

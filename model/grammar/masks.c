@@ -51,9 +51,9 @@ static int64_t take_slot(struct ig_grammar *g)
 }
 
 /* What a slot's roots become with conf, which its rule has returned to. */
-static void add_roots(struct ig_walk *w, const struct ig_grammar *g, const struct ig_mask_slot *slot,
-		      struct ig_conf conf, bool closing, uint32_t *mask, struct ig_mask_slot *out,
-		      bool *full)
+static void add_roots(struct ig_walk *w, const struct ig_grammar *g,
+		      const struct ig_mask_slot *slot, struct ig_conf conf, bool closing,
+		      uint32_t *mask, struct ig_mask_slot *out, bool *full)
 {
 	for (uint32_t i = 0; i < slot->n_roots; i++)
 		ig_walk_tokens(w, g, slot->roots[i], conf, closing, mask, out, full);
@@ -148,8 +148,8 @@ void ig_masks_add(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, 
 	bool full;
 
 	if (what == IG_MASK_UNKNOWN &&
-	    atomic_compare_exchange_strong_explicit(entry, &what, IG_MASK_BUSY, memory_order_acquire,
-						    memory_order_acquire))
+	    atomic_compare_exchange_strong_explicit(entry, &what, IG_MASK_BUSY,
+						    memory_order_acquire, memory_order_acquire))
 		make(w, g, conf, closing, entry, mask);
 	else if (what >= IG_MASK_SLOT)
 		add_slot(w, g, &g->slots[what - IG_MASK_SLOT], conf, closing, mask);
@@ -157,7 +157,7 @@ void ig_masks_add(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, 
 		walk_all(w, g, conf, closing, mask, NULL, &full);
 }
 
-/* ---- at compile time ---------------------------------------------------------------------- */
+/* ---- at compile time ------------------------------------------------------------- */
 
 static int new_slot(struct ig_grammar *g, uint32_t n, uint32_t cap_roots)
 {

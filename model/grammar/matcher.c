@@ -59,7 +59,7 @@ static void set_bit(uint32_t *mask, int32_t id)
 	mask[id / 32] |= 1u << id % 32;
 }
 
-/* ---- the mask ------------------------------------------------------------------------- */
+/* ---- the mask -------------------------------------------------------------------- */
 
 static void add_controls(struct ig_grammar_matcher *m, uint32_t *mask)
 {
@@ -90,14 +90,15 @@ void ig_grammar_matcher_mask(struct ig_grammar_matcher *m, uint32_t *mask)
 		memcpy(closed, m->w.before, n * sizeof *closed);
 		for (uint32_t i = 0; i < n; i++)
 			if (m->g->flags[closed[i].state] & (IG_STATE_BYTES | IG_STATE_CALLS))
-				ig_masks_add(&m->w, m->g, closed[i], is_closing(m, closed[i]), mask);
+				ig_masks_add(&m->w, m->g, closed[i], is_closing(m, closed[i]),
+					     mask);
 		add_controls(m, mask);
 	}
 	for (uint32_t i = 0; end && i < v->n_ends; i++)
 		set_bit(mask, v->ends[i]);
 }
 
-/* ---- going on ------------------------------------------------------------------------------ */
+/* ---- going on -------------------------------------------------------------------- */
 
 /* The readings are the n at w.confs + first now; forget the nodes that none of them needs.
  * Parents stand before children, so what is kept can move down in one pass. */
@@ -220,7 +221,7 @@ int ig_grammar_matcher_accept(struct ig_grammar_matcher *m, int32_t id)
 	return 0;
 }
 
-/* ---- what must come --------------------------------------------------------------------------- */
+/* ---- what must come -------------------------------------------------------------- */
 
 bool ig_grammar_matcher_is_done(const struct ig_grammar_matcher *m)
 {

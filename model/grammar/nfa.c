@@ -28,7 +28,7 @@ static int grow(void **p, uint32_t *cap, uint32_t n, size_t size)
 	return 0;
 }
 
-/* ---- building ---------------------------------------------------------------------- */
+/* ---- building -------------------------------------------------------------------- */
 
 void ig_nfa_init(struct ig_nfa *a, struct ig_budget *budget)
 {
@@ -169,7 +169,7 @@ void ig_nfa_chars(struct ig_nfa *a, uint32_t from, uint32_t to, uint32_t first, 
 	}
 }
 
-/* ---- subsets ------------------------------------------------------------------------- */
+/* ---- subsets --------------------------------------------------------------------- */
 
 struct subset {
 	uint32_t at, n; /* into members */

@@ -105,7 +105,7 @@ static bool take(struct parser *x, const char *s)
 	return true;
 }
 
-/* ---- characters ---------------------------------------------------------------------- */
+/* ---- characters ------------------------------------------------------------------ */
 
 static int take_char(struct parser *x, uint32_t *c)
 {
@@ -364,7 +364,7 @@ static int take_class(struct parser *x, uint32_t *out)
 	return rc;
 }
 
-/* ---- the parser ------------------------------------------------------------------------- */
+/* ---- the parser ------------------------------------------------------------------ */
 
 static int take_either(struct parser *x, uint32_t *out);
 
@@ -495,7 +495,8 @@ static int take_join(struct parser *x, uint32_t *out)
 	while (!rc && x->p < x->end && !at(x, "|") && !at(x, ")")) {
 		uint32_t right;
 		if (!(rc = take_repeat(x, &right)))
-			rc = add_node(x, (struct tree){ .kind = JOIN, .left = *out, .right = right },
+			rc = add_node(x,
+				      (struct tree){ .kind = JOIN, .left = *out, .right = right },
 				      out);
 	}
 	return rc;
@@ -514,7 +515,7 @@ static int take_either(struct parser *x, uint32_t *out)
 	return rc;
 }
 
-/* ---- the automaton ---------------------------------------------------------------------------- */
+/* ---- the automaton --------------------------------------------------------------- */
 
 static uint32_t build(struct parser *x, struct ig_nfa *a, uint32_t from, uint32_t node);
 

@@ -35,7 +35,7 @@ void ig_schema_fail(struct ig_schema *x, int code, const char *fmt, ...);
 size_t ig_schema_enter(struct ig_schema *x, const char *name, const char *key, int64_t index);
 void ig_schema_leave(struct ig_schema *x, size_t len);
 
-/* ---- schema.c ------------------------------------------------------------------------- */
+/* ---- schema.c -------------------------------------------------------------------- */
 
 /* A value of this schema; NULL: any value. */
 uint32_t ig_schema_value(struct ig_schema *x, const json_t *schema, uint32_t from);
@@ -72,7 +72,7 @@ enum { /* bits for types */
 unsigned ig_schema_types(struct ig_schema *x, const json_t *schema);
 unsigned ig_schema_type_of(const json_t *value);
 
-/* ---- the others --------------------------------------------------------------------------- */
+/* ---- the others ------------------------------------------------------------------ */
 
 /* A plain schema that holds what both hold; json_false() when nothing can.  Owned by the
  * compilation; NULL after a failure.  a and b are flat. */

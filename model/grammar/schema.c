@@ -19,7 +19,7 @@
 #define CROWDED 3000 /* nodes of a rule; from then on what may be a rule of its own is one */
 #define MAX_INDENT 32 /* spaces after a newline: eight levels of four */
 
-/* ---- errors and places ----------------------------------------------------------------- */
+/* ---- errors and places ----------------------------------------------------------- */
 
 void ig_schema_fail(struct ig_schema *x, int code, const char *fmt, ...)
 {
@@ -81,7 +81,7 @@ json_t *ig_schema_copy(struct ig_schema *x, const json_t *schema)
 	return copy;
 }
 
-/* ---- keywords ----------------------------------------------------------------------------- */
+/* ---- keywords -------------------------------------------------------------------- */
 
 static const char *const annotations[] = {
 	"$anchor", "$comment", "$defs", "$id", "$schema", "contentEncoding", "contentMediaType",
@@ -222,7 +222,7 @@ unsigned ig_schema_type_of(const json_t *value)
 	return IG_TYPE_NULL;
 }
 
-/* ---- white space, names, literals --------------------------------------------------------------- */
+/* ---- white space, names, literals ------------------------------------------------ */
 
 uint32_t ig_schema_space(struct ig_schema *x, uint32_t from)
 {
@@ -276,7 +276,8 @@ uint32_t ig_schema_literal(struct ig_schema *x, const json_t *value, uint32_t fr
 
 	if (++x->n_open > IG_SCHEMA_MAX_DEPTH) {
 		x->n_open--;
-		ig_schema_fail(x, -E2BIG, "a value is nested more than %d deep", IG_SCHEMA_MAX_DEPTH);
+		ig_schema_fail(x, -E2BIG, "a value is nested more than %d deep",
+			       IG_SCHEMA_MAX_DEPTH);
 		return from;
 	}
 	x->open[x->n_open - 1] = value;
@@ -343,7 +344,8 @@ static bool literal_fits(struct ig_schema *x, const json_t *schema, const json_t
 	if (type & (IG_TYPE_OBJECT | IG_TYPE_ARRAY))
 		for (unsigned i = 0; i < sizeof keywords / sizeof keywords[0]; i++)
 			if (keywords[i].types & type && json_object_get(schema, keywords[i].name))
-				ig_schema_fail(x, -EINVAL, "\"enum\" beside \"%s\" is not supported",
+				ig_schema_fail(x, -EINVAL,
+					       "\"enum\" beside \"%s\" is not supported",
 					       keywords[i].name);
 	return !x->rc;
 }
@@ -373,7 +375,7 @@ static uint32_t literals(struct ig_schema *x, const json_t *schema, uint32_t fro
 	return end;
 }
 
-/* ---- references ------------------------------------------------------------------------------------ */
+/* ---- references ------------------------------------------------------------------ */
 
 static int hex(char c)
 {
@@ -428,7 +430,8 @@ const json_t *ig_schema_target(struct ig_schema *x, const json_t *ref)
 		if (json_is_array(at)) {
 			char *end;
 			unsigned long i = strtoul(part, &end, 10);
-			at = part[0] >= '0' && part[0] <= '9' && !*end ? json_array_get(at, i) : NULL;
+			at = part[0] >= '0' && part[0] <= '9' && !*end ? json_array_get(at, i)
+								       : NULL;
 		} else {
 			at = json_object_get(at, part);
 		}
@@ -439,7 +442,7 @@ const json_t *ig_schema_target(struct ig_schema *x, const json_t *ref)
 	return at;
 }
 
-/* ---- any value ---------------------------------------------------------------------------------------- */
+/* ---- any value ------------------------------------------------------------------- */
 
 static uint32_t call(struct ig_schema *x, enum ig_rule_kind kind, const json_t *schema,
 		     uint32_t from)
@@ -496,16 +499,19 @@ static uint32_t of_types(struct ig_schema *x, const json_t *schema, unsigned typ
 		ig_nfa_join(a, schema ? ig_schema_string(x, schema, from) :
 				ig_schema_any_string(x, ig_nfa_byte(a, from, '"')), end);
 	if (types & IG_TYPE_NUMBER)
-		ig_nfa_join(a, ig_schema_number(x, schema, (types & IG_TYPE_NUMBER) == IG_TYPE_INTEGER,
-						from), end);
+		ig_nfa_join(a,
+			    ig_schema_number(x, schema, (types & IG_TYPE_NUMBER) == IG_TYPE_INTEGER,
+					     from),
+			    end);
 	if (types & IG_TYPE_OBJECT)
-		ig_nfa_join(a, schema ? ig_schema_object(x, schema, from) : any_object(x, from), end);
+		ig_nfa_join(a, schema ? ig_schema_object(x, schema, from) : any_object(x, from),
+			    end);
 	if (types & IG_TYPE_ARRAY)
 		ig_nfa_join(a, schema ? ig_schema_array(x, schema, from) : any_array(x, from), end);
 	return end;
 }
 
-/* ---- alternatives ----------------------------------------------------------------------------------------- */
+/* ---- alternatives ---------------------------------------------------------------- */
 
 static bool check_disjoint(struct ig_schema *x, const json_t *list)
 {
@@ -515,10 +521,14 @@ static bool check_disjoint(struct ig_schema *x, const json_t *list)
 		ig_schema_fail(x, -E2BIG, "\"oneOf\" of more than 64 schemas");
 	for (size_t i = 0; i < n && !x->rc; i++)
 		for (size_t j = i + 1; j < n && !x->rc; j++)
-			if (!ig_schema_disjoint(x, json_array_get(list, i), json_array_get(list, j), 0))
-				ig_schema_fail(x, -EINVAL, "\"oneOf\": a value could be of both schema "
-					       "%zu and schema %zu; only schemas that plainly exclude "
-					       "each other are supported (or use \"anyOf\")", i, j);
+			if (!ig_schema_disjoint(x, json_array_get(list, i), json_array_get(list, j),
+						0))
+				ig_schema_fail(
+					x, -EINVAL,
+					"\"oneOf\": a value could be of both schema "
+					"%zu and schema %zu; only schemas that plainly exclude "
+					"each other are supported (or use \"anyOf\")",
+					i, j);
 	return !x->rc;
 }
 
@@ -575,7 +585,7 @@ static uint32_t alternatives(struct ig_schema *x, const json_t *schema, const ch
 	return end;
 }
 
-/* ---- one schema --------------------------------------------------------------------------------------------- */
+/* ---- one schema ------------------------------------------------------------------ */
 
 static uint32_t plain(struct ig_schema *x, const json_t *schema, uint32_t from)
 {
@@ -699,7 +709,7 @@ uint32_t ig_schema_again(struct ig_schema *x, const json_t *schema, uint32_t fro
 	return ig_schema_value(x, schema, from);
 }
 
-/* ---- rules ------------------------------------------------------------------------------------------------------ */
+/* ---- rules ----------------------------------------------------------------------- */
 
 static int run(struct ig_schema *x, const struct ig_rule *rule, uint32_t from, uint32_t *end)
 {

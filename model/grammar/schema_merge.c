@@ -16,7 +16,7 @@ static const json_t *nothing(void)
 	return json_false();
 }
 
-/* ---- merging --------------------------------------------------------------------------- */
+/* ---- merging --------------------------------------------------------------------- */
 
 /* {"allOf": [a, b]}, for the parts of two schemas. */
 static json_t *both(const json_t *a, const json_t *b)
@@ -221,7 +221,8 @@ const json_t *ig_schema_merge(struct ig_schema *x, const json_t *a, const json_t
 				rc = json_object_set(out, key, v);
 		} else if (!had) {
 			if (!strcmp(key, "prefixItems") && json_object_get(a, "items"))
-				ig_schema_fail(x, -EINVAL, "\"items\" and \"prefixItems\" of different "
+				ig_schema_fail(x, -EINVAL,
+					       "\"items\" and \"prefixItems\" of different "
 					       "schemas can't be merged");
 			rc = json_object_set(out, key, v);
 		} else if (!json_equal(had, v) || !strcmp(key, "type")) {
@@ -281,7 +282,7 @@ const json_t *ig_schema_flat(struct ig_schema *x, const json_t *schema, unsigned
 	return out;
 }
 
-/* ---- apart --------------------------------------------------------------------------------- */
+/* ---- apart ----------------------------------------------------------------------- */
 
 /* Types that values of a flat schema can have. */
 static unsigned possible(struct ig_schema *x, const json_t *s)

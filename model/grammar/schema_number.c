@@ -22,7 +22,7 @@ struct decimal {
 	char digits[2][40]; /* before and after the point, without needless zeros */
 };
 
-/* ---- decimals -------------------------------------------------------------------------- */
+/* ---- decimals -------------------------------------------------------------------- */
 
 /* Of "-12.5e+3"; false: too long to be compared. */
 static bool parse_decimal(const char *s, struct decimal *d)
@@ -89,7 +89,7 @@ static int compare_decimals(const struct decimal *a, const struct decimal *b)
 	return strcmp(a->digits[1], b->digits[1]);
 }
 
-/* ---- ranges ------------------------------------------------------------------------------ */
+/* ---- ranges ---------------------------------------------------------------------- */
 
 struct range { /* of magnitudes */
 	const struct decimal *lo, *hi; /* hi NULL: none */
@@ -189,7 +189,7 @@ static uint32_t magnitudes(struct ig_schema *x, const struct range *r, uint32_t 
 	return end;
 }
 
-/* ---- bounds -------------------------------------------------------------------------------- */
+/* ---- bounds ---------------------------------------------------------------------- */
 
 struct bounds {
 	struct decimal lo, hi;
@@ -241,8 +241,8 @@ static void take_bound(struct ig_schema *x, const json_t *schema, const char *ke
 		/* Beyond all integers that are written: no bound, or nothing is left. */
 		if ((json_real_value(v) < 0) == lower)
 			return;
-		ig_schema_fail(x, -EINVAL, "\"%s\": %s is beyond the integers of %d digits", key, text,
-			       MAX_DIGITS);
+		ig_schema_fail(x, -EINVAL, "\"%s\": %s is beyond the integers of %d digits", key,
+			       text, MAX_DIGITS);
 		return;
 	}
 	if (!parse_decimal(text, &d) ||
@@ -250,8 +250,9 @@ static void take_bound(struct ig_schema *x, const json_t *schema, const char *ke
 		/* 64-bit limits are how "no limit" is written. */
 		if (integer && (json_number_value(v) < 0) == lower)
 			return;
-		ig_schema_fail(x, -EINVAL, "\"%s\": %s has more than %d digits; that is not supported",
-			       key, text, integer ? MAX_DIGITS : EXACT_DIGITS);
+		ig_schema_fail(x, -EINVAL,
+			       "\"%s\": %s has more than %d digits; that is not supported", key,
+			       text, integer ? MAX_DIGITS : EXACT_DIGITS);
 		return;
 	}
 	d.open = open;
@@ -335,7 +336,7 @@ static uint32_t bounded(struct ig_schema *x, const struct bounds *b, bool intege
 	return end;
 }
 
-/* ---- numbers --------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------- */
 
 /* min to max digits. */
 static uint32_t some_digits(struct ig_schema *x, uint32_t from, unsigned min, unsigned max)

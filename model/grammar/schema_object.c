@@ -96,7 +96,7 @@ static void find_members(struct ig_schema *x, const json_t *schema, struct objec
 	}
 }
 
-/* ---- names that are not in properties ----------------------------------------------------- */
+/* ---- names that are not in properties -------------------------------------------- */
 
 /* Any text, or (count) the known names. */
 static int names_of(struct ig_schema *x, const struct object *o, bool known, struct ig_dfa *out)
@@ -109,7 +109,8 @@ static int names_of(struct ig_schema *x, const struct object *o, bool known, str
 	first = ig_nfa_node(&a);
 	last = known ? ig_nfa_node(&a) : first;
 	for (size_t i = 0; i < o->n_members && known; i++)
-		ig_nfa_join(&a, ig_nfa_text(&a, first, o->members[i].name, o->members[i].len), last);
+		ig_nfa_join(&a, ig_nfa_text(&a, first, o->members[i].name, o->members[i].len),
+			    last);
 	if (!known)
 		ig_nfa_chars(&a, first, first, 1, 0x10ffff);
 	rc = ig_dfa_of(&a, first, last, out);
@@ -139,7 +140,8 @@ static void find_patterns(struct ig_schema *x, const json_t *schema, struct obje
 		struct extra *e = &o->extras[o->n_extras];
 		const char *pattern = json_object_iter_key(it);
 		struct ig_error err;
-		int rc = ig_regex_compile(pattern, strlen(pattern), true, &x->c->budget, &e->names, &err);
+		int rc = ig_regex_compile(pattern, strlen(pattern), true, &x->c->budget, &e->names,
+					  &err);
 		if (rc) {
 			ig_schema_fail(x, rc, "\"patternProperties\", \"%.60s\": %.200s", pattern,
 				       err.text);
@@ -154,18 +156,22 @@ static void find_patterns(struct ig_schema *x, const json_t *schema, struct obje
 				s = ig_dfa_step(&e->names, (uint32_t)s,
 						(unsigned char)o->members[i].name[j]);
 			if (s >= 0 && e->names.accepts[s])
-				ig_schema_fail(x, -EINVAL, "\"patternProperties\", \"%.60s\" matches the "
-					       "property \"%.60s\"; that is not supported", pattern,
-					       o->members[i].name);
+				ig_schema_fail(x, -EINVAL,
+					       "\"patternProperties\", \"%.60s\" matches the "
+					       "property \"%.60s\"; that is not supported",
+					       pattern, o->members[i].name);
 		}
 		for (size_t i = 0; i + 1 < o->n_extras && !x->rc; i++) {
-			rc = ig_dfa_product(&o->extras[i].names, &e->names, false, &x->c->budget, &both);
+			rc = ig_dfa_product(&o->extras[i].names, &e->names, false, &x->c->budget,
+					    &both);
 			if (rc)
 				ig_schema_fail(x, rc, "\"patternProperties\" is too large");
 			else if (!ig_dfa_is_empty(&both))
-				ig_schema_fail(x, -EINVAL, "\"patternProperties\", \"%.60s\" and "
-					       "\"%.60s\" match the same names; that is not supported",
-					       o->extras[i].pattern, pattern);
+				ig_schema_fail(
+					x, -EINVAL,
+					"\"patternProperties\", \"%.60s\" and "
+					"\"%.60s\" match the same names; that is not supported",
+					o->extras[i].pattern, pattern);
 			if (!rc)
 				ig_dfa_finish(&both);
 		}
@@ -208,7 +214,7 @@ out:
 		ig_schema_fail(x, rc, "the names of other properties take too large an automaton");
 }
 
-/* ---- objects ------------------------------------------------------------------------------------ */
+/* ---- objects --------------------------------------------------------------------- */
 
 /* "name": value */
 static uint32_t member(struct ig_schema *x, const struct member *m, uint32_t from)
@@ -300,11 +306,13 @@ uint32_t ig_schema_object(struct ig_schema *x, const json_t *schema, uint32_t fr
 	for (size_t i = 0; i < o.n_members; i++)
 		n_required += o.members[i].required;
 	if (min > n_required)
-		ig_schema_fail(x, -EINVAL, "\"minProperties\" above the number of required properties "
+		ig_schema_fail(x, -EINVAL,
+			       "\"minProperties\" above the number of required properties "
 			       "is not supported");
 	if (o.max != UINT64_MAX && o.n_members) {
 		if (o.max < o.n_members || o.n_extras)
-			ig_schema_fail(x, -EINVAL, "\"maxProperties\" beside \"properties\" is only "
+			ig_schema_fail(x, -EINVAL,
+				       "\"maxProperties\" beside \"properties\" is only "
 				       "supported when it can't be reached");
 		o.max = UINT64_MAX;
 	}
@@ -317,7 +325,7 @@ uint32_t ig_schema_object(struct ig_schema *x, const json_t *schema, uint32_t fr
 	return from;
 }
 
-/* ---- arrays ------------------------------------------------------------------------------------------ */
+/* ---- arrays ---------------------------------------------------------------------- */
 
 struct array {
 	const json_t *prefix; /* a list, or NULL */
@@ -388,7 +396,8 @@ uint32_t ig_schema_array(struct ig_schema *x, const json_t *schema, uint32_t fro
 	if (r.prefix && !json_is_array(r.prefix))
 		ig_schema_fail(x, -EINVAL, "\"prefixItems\" must be a list");
 	if (json_is_array(r.items))
-		ig_schema_fail(x, -EINVAL, "\"items\" as a list is not supported (use \"prefixItems\")");
+		ig_schema_fail(x, -EINVAL,
+			       "\"items\" as a list is not supported (use \"prefixItems\")");
 	if (json_is_false(r.items) && r.max > json_array_size(r.prefix))
 		r.max = json_array_size(r.prefix);
 	if (r.min > r.max)

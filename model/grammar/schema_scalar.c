@@ -13,7 +13,7 @@
 
 #define LONG 48 /* characters: a longer count is made of calls, one state a character */
 
-/* ---- formats ------------------------------------------------------------------------- */
+/* ---- formats --------------------------------------------------------------------- */
 
 #define MONTHS_DAYS \
 	"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)" \
@@ -72,7 +72,7 @@ static const char *format_of(const char *name)
 	return NULL;
 }
 
-/* ---- one character ------------------------------------------------------------------------ */
+/* ---- one character --------------------------------------------------------------- */
 
 static uint32_t hex_digits(struct ig_nfa *a, uint32_t from, unsigned n)
 {
@@ -156,7 +156,7 @@ uint32_t ig_schema_any_string(struct ig_schema *x, uint32_t from)
 	return ig_nfa_byte(x->a, loop, '"');
 }
 
-/* ---- of a length -------------------------------------------------------------------------- */
+/* ---- of a length ----------------------------------------------------------------- */
 
 static void one_char(struct ig_schema *x, uint32_t from, uint32_t to, bool as_call)
 {
@@ -224,7 +224,7 @@ static int lengths(struct ig_schema *x, uint64_t min, uint64_t max, struct ig_df
 	return rc;
 }
 
-/* ---- strings ------------------------------------------------------------------------------------ */
+/* ---- strings --------------------------------------------------------------------- */
 
 /* What d and the other read both, in d; the other is finished. */
 static int intersect(struct ig_schema *x, struct ig_dfa *d, struct ig_dfa *other)
@@ -286,7 +286,8 @@ uint32_t ig_schema_string(struct ig_schema *x, const json_t *schema, uint32_t fr
 	if (!rc && (min || max != UINT64_MAX) && !(rc = lengths(x, min, max, &other)))
 		rc = intersect(x, &d, &other);
 	if (rc == -E2BIG)
-		ig_schema_fail(x, rc, "the string's \"pattern\", \"format\" and length are too large "
+		ig_schema_fail(x, rc,
+			       "the string's \"pattern\", \"format\" and length are too large "
 			       "for an automaton");
 	else if (rc)
 		ig_schema_fail(x, rc, "out of memory");

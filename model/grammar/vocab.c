@@ -43,7 +43,8 @@ static uint32_t sort_tokens(struct ig_vocab *v, struct word *words)
 		else if (special && len)
 			v->controls[v->n_controls++] = id;
 		else if (!special && len && len <= IG_VOCAB_MAX_TOKEN)
-			words[n++] = (struct word){ (const unsigned char *)bytes, (uint32_t)len, id };
+			words[n++] =
+				(struct word){ (const unsigned char *)bytes, (uint32_t)len, id };
 	}
 	qsort(words, n, sizeof *words, compare);
 	return n;
@@ -108,7 +109,8 @@ static void find_pure(struct ig_vocab *v)
 {
 	for (uint32_t i = v->n_nodes; i-- > 0;) {
 		struct ig_trie_node *t = &v->nodes[i];
-		for (uint32_t k = i + 1; k < t->skip && t->pure != IG_NOT_PURE; k = v->nodes[k].skip) {
+		for (uint32_t k = i + 1; k < t->skip && t->pure != IG_NOT_PURE;
+		     k = v->nodes[k].skip) {
 			const struct ig_trie_node *below = &v->nodes[k];
 			if (!ig_is_plain_byte(below->byte) || below->pure == IG_NOT_PURE)
 				t->pure = IG_NOT_PURE;
@@ -162,7 +164,8 @@ int ig_vocab_create(const struct ig_tokenizer *t, struct ig_vocab **out, struct 
 		goto out;
 	n = sort_tokens(v, words);
 	if (!v->n_ends) {
-		rc = ig_fail(err, -EINVAL, "the model's vocabulary has no token that ends an answer");
+		rc = ig_fail(err, -EINVAL,
+			     "the model's vocabulary has no token that ends an answer");
 		goto out;
 	}
 	n_nodes = count_nodes(words, n);

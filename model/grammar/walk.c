@@ -61,7 +61,7 @@ static const struct ig_row *row_of(struct ig_walk *w, const struct ig_grammar *g
 	return row;
 }
 
-/* ---- readings -------------------------------------------------------------------------- */
+/* ---- readings -------------------------------------------------------------------- */
 
 static bool is_over(const struct ig_grammar *g, uint32_t state)
 {
@@ -126,7 +126,8 @@ void ig_walk_step(struct ig_walk *w, const struct ig_grammar *g, const struct ig
 				continue;
 			to = push(w, g, c.node, x->to, fresh);
 			if (to != NOWHERE)
-				add(w->before, &n_before, 4 * IG_MAX_CONFS, g->starts[x->symbol], to);
+				add(w->before, &n_before, 4 * IG_MAX_CONFS, g->starts[x->symbol],
+				    to);
 		}
 	}
 	w->n_confs += n_out;
@@ -156,7 +157,8 @@ uint32_t ig_walk_close(struct ig_walk *w, const struct ig_grammar *g, const stru
 			uint32_t to = x->symbol & IG_SYMBOL_TOKEN ? NOWHERE :
 				      push(w, g, c.node, x->to, fresh);
 			if (to != NOWHERE)
-				add(w->before, &n_before, 4 * IG_MAX_CONFS, g->starts[x->symbol], to);
+				add(w->before, &n_before, 4 * IG_MAX_CONFS, g->starts[x->symbol],
+				    to);
 		}
 	}
 	return n_before;
@@ -172,7 +174,7 @@ static void add_all(const struct ig_vocab *v, uint32_t node, uint32_t *bits)
 		bits[v->order[i] / 32] |= 1u << v->order[i] % 32;
 }
 
-/* ---- tokens -------------------------------------------------------------------------------- */
+/* ---- tokens ---------------------------------------------------------------------- */
 
 /* Whether one of the readings of a level is at the end of the rule that the walk began in. */
 static bool at_base(const struct ig_walk *w, const struct ig_grammar *g, uint32_t first)
@@ -203,7 +205,8 @@ static uint32_t search(struct ig_walk *w, const struct search *x, uint32_t first
 
 	for (uint32_t i = first; i < last;) {
 		const struct ig_trie_node *t = &nodes[i];
-		uint32_t d = t->depth - x->base, at = w->levels[d - 1].at, end = w->levels[d - 1].end;
+		uint32_t d = t->depth - x->base, at = w->levels[d - 1].at,
+			 end = w->levels[d - 1].end;
 		struct ig_conf c = w->confs[at];
 		n_looked++;
 		w->n_nodes = w->levels[d - 1].n_nodes;
@@ -277,7 +280,8 @@ uint32_t ig_walk_tokens(struct ig_walk *w, const struct ig_grammar *g, uint32_t 
 		/* The root's children lie far apart: only those that lead on are touched. */
 		for (unsigned b = 0; b < 256; b++)
 			if (v->by_byte[b] && may_read(w, g, conf, b))
-				n_looked += search(w, &x, v->by_byte[b], v->nodes[v->by_byte[b]].skip);
+				n_looked +=
+					search(w, &x, v->by_byte[b], v->nodes[v->by_byte[b]].skip);
 	}
 	w->n_nodes = n_nodes;
 	return n_looked;

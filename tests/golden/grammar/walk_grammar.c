@@ -78,14 +78,16 @@ static int32_t odd_token(size_t n)
 
 static int32_t closing_token(size_t n, bool late)
 {
-	const char *order = draw(4) > (late ? 2 : 0) ? "\"}]fnt0123456789:eEuls-. " : "}]\"fnt0123456789:eEuls-. ";
+	const char *order = draw(4) > (late ? 2 : 0) ? "\"}]fnt0123456789:eEuls-. "
+						     : "}]\"fnt0123456789:eEuls-. ";
 
 	for (size_t i = 0; i < n; i++)
 		if (ig_tokenizer_is_end(tokenizer, allowed[i]))
 			return allowed[i];
 	if (draw(late ? 4 : 2))
 		for (const char *p = order; *p; p++)
-			if (byte_ids[(unsigned char)*p] >= 0 && is_allowed(byte_ids[(unsigned char)*p]))
+			if (byte_ids[(unsigned char)*p] >= 0 &&
+			    is_allowed(byte_ids[(unsigned char)*p]))
 				return byte_ids[(unsigned char)*p];
 	for (unsigned i = draw(2); i < 1000; i++) {
 		int b = i % 2 ? "ab,"[draw(3)] : (int)draw(i < 500 ? 128 : 256);
@@ -149,7 +151,8 @@ static bool takes(struct ig_grammar *g, const char *text, size_t len, bool bytes
 			size_t other_n;
 			bool special;
 			const char *s = ig_tokenizer_token(tokenizer, other, &other_n, &special);
-			if (!special && other_n > n && other_n <= len - i && !memcmp(s, text + i, other_n)) {
+			if (!special && other_n > n && other_n <= len - i &&
+			    !memcmp(s, text + i, other_n)) {
 				id = other;
 				n = other_n;
 			}
@@ -187,10 +190,15 @@ static json_t *run_texts(struct ig_grammar *g, const json_t *texts)
 
 static json_t *run_case(const json_t *one)
 {
-	const json_t *regex = json_object_get(one, "regex"), *schema = json_object_get(one, "schema");
+	const json_t *regex = json_object_get(one, "regex"),
+		     *schema = json_object_get(one, "schema");
 	struct ig_grammar_part part = {
-		.kind = regex ? IG_GRAMMAR_REGEX : schema ? IG_GRAMMAR_SCHEMA : IG_GRAMMAR_OBJECT,
-		.text = json_string_value(regex), .len = json_string_length(regex), .schema = schema,
+		.kind = regex	 ? IG_GRAMMAR_REGEX
+			: schema ? IG_GRAMMAR_SCHEMA
+				 : IG_GRAMMAR_OBJECT,
+		.text = json_string_value(regex),
+		.len = json_string_length(regex),
+		.schema = schema,
 	};
 	const struct ig_grammar_choice choice = { &part, 1 };
 	const struct ig_grammar_source source = { .choices = &choice, .n_choices = 1,
@@ -232,7 +240,8 @@ int main(int argc, char **argv)
 	}
 	seed = strtoull(argv[1], NULL, 10) * 2654435769u + 88172645463325252ull;
 	if (argc == 3) {
-		if (ig_gguf_open(argv[2], &file, &error) || ig_tokenizer_open(file, &tokenizer, &error)) {
+		if (ig_gguf_open(argv[2], &file, &error) ||
+		    ig_tokenizer_open(file, &tokenizer, &error)) {
 			fprintf(stderr, "walk_grammar: %s\n", error.text);
 			return 2;
 		}

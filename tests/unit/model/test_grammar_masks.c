@@ -113,23 +113,29 @@ static void walk(struct walk *w, struct ig_grammar *g, const char *name, bool ch
 	ig_grammar_matcher_destroy(m);
 }
 
-static const struct { const char *schema, *regex; } cases[] = {
+static const struct { const char *schema, *regex;
+} cases[] = {
 	{ "{}", NULL },
-	{ "{'type':'object','properties':{'name':{'type':'string'},'id':{'type':'integer'}}}", NULL },
+	{ "{'type':'object','properties':{'name':{'type':'string'},'id':{'type':'integer'}}}",
+	  NULL },
 	{ "{'$defs':{'n':{'type':'object','properties':{'value':{'type':'number'},'children':{'type':'array',"
 	  "'items':{'$ref':'#/$defs/n'}}},'required':['value','children'],'additionalProperties':false}},"
-	  "'$ref':'#/$defs/n'}", NULL },
+	  "'$ref':'#/$defs/n'}",
+	  NULL },
 	/* Two readings of one text, until something tells. */
 	{ "{'$defs':{'a':{'type':'object','properties':{'left':{'$ref':'#/$defs/a'},'kind':{'type':'null'}}},"
 	  "'b':{'type':'object','properties':{'left':{'$ref':'#/$defs/b'},'type':{'type':'string'}}}},"
 	  "'anyOf':[{'$ref':'#/$defs/a'},{'$ref':'#/$defs/b'},{'type':'array','items':{'anyOf':["
-	  "{'$ref':'#/$defs/a'},{'$ref':'#/$defs/b'}]}}]}", NULL },
+	  "{'$ref':'#/$defs/a'},{'$ref':'#/$defs/b'}]}}]}",
+	  NULL },
 	{ "{'type':'string','minLength':3,'maxLength':70}", NULL },
 	{ "{'type':'array','items':{'type':'string','maxLength':4},'minItems':2}", NULL },
 	{ "{'type':'string','pattern':'^a.{2,9}(b|hello)+$'}", NULL },
 	{ "{'type':'object','additionalProperties':{'type':['boolean','null']}}", NULL },
 	{ "{'enum':['true','tru','the',true,null,1.5]}", NULL },
-	{ NULL, ".*" }, { NULL, "(the|hello|[a-z ]{3,20}, )*end" }, { NULL, "[^\"]*(\"[^\"]*\")*" },
+	{ NULL, ".*" },
+	{ NULL, "(the|hello|[a-z ]{3,20}, )*end" },
+	{ NULL, "[^\"]*(\"[^\"]*\")*" },
 	{ NULL, "(.|\\n)*x{2}" },
 };
 
@@ -176,7 +182,8 @@ static void against_truth_deep(void **state)
 			for (int32_t id = MADE_BYTE; id < N_TOKENS; id++) {
 				/* A token may go on beyond the bound where single bytes may not. */
 				struct ig_grammar_matcher *other = replay(&w, g);
-				assert_int_equal(!ig_grammar_matcher_accept(other, id), has_bit(w.mask, id));
+				assert_int_equal(!ig_grammar_matcher_accept(other, id),
+						 has_bit(w.mask, id));
 				ig_grammar_matcher_destroy(other);
 			}
 		if (ig_grammar_matcher_accept(m, MADE_BYTE + '['))
