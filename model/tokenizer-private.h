@@ -167,6 +167,11 @@ static inline int32_t ig_tokenizer_lookup(const struct ig_tokenizer *t, const ch
 	return (int32_t)(*ig_tokenizer_slot(t, s, len, &tag) & IG_SLOT_ID) - 1;
 }
 
+/* Once all tokens are read.  0 or -ENOMEM. */
+int ig_tokenizer_sort_specials(struct ig_tokenizer *t);
+/* Whether these bytes are exactly a control token. */
+bool ig_tokenizer_is_control(const struct ig_tokenizer *t, const char *s, size_t len);
+
 /* The longest special token that text begins with, or NULL; a control token only with
  * control and where no byte is a client's (NULL: none is). */
 const struct ig_special *ig_tokenizer_match(const struct ig_tokenizer *t, const char *text,

@@ -1,8 +1,8 @@
 /*
- * tokenizer.c: opening a tokenizer, special tokens, encode.
+ * tokenizer.c: opening a tokenizer, and encode.
  *
  * Owns the tokens' bytes in one block of memory and the tables over them; the
- * way of a text is: special tokens are cut out here, the rest goes through the
+ * way of a text is: special tokens (tokenizer_special.c) are cut out, the rest goes through the
  * splitter (tokenizer_split.c) and piece by piece through the merger
  * (tokenizer_bpe.c), or as a whole through SentencePiece's ways (tokenizer_spm.c).
  *
@@ -114,7 +114,8 @@ static int table_init(struct ig_token_table *x, uint32_t n)
 static void table_add(struct ig_tokenizer *t, int32_t id)
 {
 	uint32_t tag;
-	uint32_t *slot = ig_tokenizer_slot(t, t->bytes + t->starts[id], ig_tokenizer_len(t, id), &tag);
+	const char *bytes = t->bytes + t->starts[id];
+	uint32_t *slot = ig_tokenizer_slot(t, bytes, ig_tokenizer_len(t, id), &tag);
 
 	if (*slot == 0)
 		*slot = tag | (uint32_t)(id + 1);
@@ -283,8 +284,6 @@ static int read_tokens(struct opening *o)
 
 /* ---- reading the merges --------------------------------------------------------- */
 
-static bool is_control_text(const struct ig_tokenizer *t, const char *s, size_t len);
-
 static int bad_merge(struct opening *o, uint64_t i, const char *s, size_t len, const char *what)
 {
 	char text[64];
@@ -332,9 +331,9 @@ static int take_merge(void *ctx, uint64_t i, const char *s, size_t len)
 	if (left < 0 || right < 0 || result < 0) {
 		/* Plain text must never become a control token, so a merge that has to do
 		 * with one is left out. */
-		if ((left >= 0 || is_control_text(t, o->scratch, (size_t)n_left)) &&
-		    (right >= 0 || is_control_text(t, o->scratch + n_left, (size_t)n_right)) &&
-		    (result >= 0 || is_control_text(t, o->scratch, n)))
+		if ((left >= 0 || ig_tokenizer_is_control(t, o->scratch, (size_t)n_left)) &&
+		    (right >= 0 || ig_tokenizer_is_control(t, o->scratch + n_left, (size_t)n_right)) &&
+		    (result >= 0 || ig_tokenizer_is_control(t, o->scratch, n)))
 			return 0;
 		return bad_merge(o, i, s, len, "names or makes a token that is not there");
 	}
@@ -365,106 +364,6 @@ static int read_merges(struct opening *o)
 	if (rc == -EINVAL && o->err_inside.code)
 		*o->err = o->err_inside;
 	return rc;
-}
-
-/* ---- special tokens ------------------------------------------------------------- */
-
-static int compare_specials(const void *a, const void *b)
-{
-	const struct ig_special *x = a, *y = b;
-	int c = memcmp(x->bytes, y->bytes, x->len < y->len ? x->len : y->len);
-
-	if (c)
-		return c;
-	if (x->len != y->len)
-		return x->len < y->len ? -1 : 1;
-	return x->id < y->id ? -1 : 1;
-}
-
-static int sort_specials(struct ig_tokenizer *t)
-{
-	uint32_t n = 0;
-
-	t->specials = malloc((t->n_specials ? t->n_specials : 1) * sizeof *t->specials);
-	if (!t->specials)
-		return -ENOMEM;
-	for (uint32_t id = 0; id < t->n_vocab; id++)
-		if ((t->kinds[id] == IG_TOKEN_USER || t->kinds[id] == IG_TOKEN_CONTROL) &&
-		    ig_tokenizer_len(t, (int32_t)id))
-			t->specials[n++] = (struct ig_special){
-				t->bytes + t->starts[id], (uint32_t)ig_tokenizer_len(t, (int32_t)id),
-				(int32_t)id,
-			};
-	qsort(t->specials, n, sizeof *t->specials, compare_specials);
-	for (uint32_t i = n; i-- > 0;) {
-		unsigned char first = (unsigned char)t->specials[i].bytes[0];
-		t->by_byte[first].first = i;
-		if (!t->by_byte[first].last)
-			t->by_byte[first].last = i + 1;
-	}
-	return 0;
-}
-
-/* The first of specials [first, last), which agree before depth, whose byte at
- * depth is at least c. */
-static uint32_t lower_bound(const struct ig_tokenizer *t, uint32_t first, uint32_t last,
-			    size_t depth, unsigned c)
-{
-	while (first < last) {
-		uint32_t mid = first + (last - first) / 2;
-		if ((unsigned char)t->specials[mid].bytes[depth] < c)
-			first = mid + 1;
-		else
-			last = mid;
-	}
-	return first;
-}
-
-/* The range of those that still agree shrinks byte by byte. */
-const struct ig_special *ig_tokenizer_match(const struct ig_tokenizer *t, const char *text,
-					   const uint8_t *client, size_t len, bool control)
-{
-	const struct ig_special *best = NULL;
-	uint32_t first = t->by_byte[(unsigned char)text[0]].first;
-	uint32_t last = t->by_byte[(unsigned char)text[0]].last;
-
-	for (size_t depth = 1; first < last; depth++) {
-		control = control && !(client && client[depth - 1]);
-		/* Those that end here sort first, the lowest id before its twins. */
-		for (bool found = false; first < last && t->specials[first].len == depth; first++) {
-			if (!found && (control || t->kinds[t->specials[first].id] == IG_TOKEN_USER)) {
-				best = &t->specials[first];
-				found = true;
-			}
-		}
-		if (depth == len)
-			break;
-		unsigned c = (unsigned char)text[depth];
-		first = lower_bound(t, first, last, depth, c);
-		last = lower_bound(t, first, last, depth, c + 1);
-	}
-	return best;
-}
-
-static bool is_control_text(const struct ig_tokenizer *t, const char *s, size_t len)
-{
-	const struct ig_special *x = len ? ig_tokenizer_match(t, s, NULL, len, true) : NULL;
-
-	return x && x->len == len && t->kinds[x->id] == IG_TOKEN_CONTROL;
-}
-
-int32_t ig_tokenizer_find_special(const struct ig_tokenizer *t, const char *text)
-{
-	size_t len = strlen(text);
-	uint32_t first = t->by_byte[(unsigned char)text[0]].first;
-	uint32_t last = t->by_byte[(unsigned char)text[0]].last;
-
-	for (; first < last; first++) {
-		const struct ig_special *x = &t->specials[first];
-		if (x->len == len && !memcmp(x->bytes, text, len) && t->kinds[x->id] == IG_TOKEN_CONTROL)
-			return x->id;
-	}
-	return -1;
 }
 
 /* ---- open and close ------------------------------------------------------------- */
@@ -634,7 +533,7 @@ int ig_tokenizer_open_with(const struct ig_gguf *g, bool jit, struct ig_tokenize
 	if (!o.t)
 		goto out;
 	fill_alphabet(o.alphabet);
-	if ((rc = read_model(&o, jit)) || (rc = read_tokens(&o)) || (rc = sort_specials(o.t)) ||
+	if ((rc = read_model(&o, jit)) || (rc = read_tokens(&o)) || (rc = ig_tokenizer_sort_specials(o.t)) ||
 	    (rc = o.model == MODEL_BYTES ? read_merges(&o) : read_pieces(&o)) ||
 	    (rc = read_ends(&o)))
 		goto out;
