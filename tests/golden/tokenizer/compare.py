@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Ids and texts of encode_lines beside those of sentencepiece and tokenizers.
 
-    compare.py ENCODE_LINES [--lines N] [--speed] [--keep FOLDER]
+    compare.py ENCODE_LINES [--lines N] [--speed] [--keep FOLDER] [--real FOLDER]
 
 Makes small vocabularies of every kind from generated text, writes each as the GGUF keys
 that converters write, and compares N lines (10,000) of many scripts, code, emoji and
 control characters: SentencePiece's BPE and unigram with `sentencepiece`, byte-level BPE
 with `tokenizers` under each family's own expression.  Bytes that are not UTF-8 must come
-back as they went in.  --speed prints one thread's megabytes per second instead.
+back as they went in.  --speed prints one thread's megabytes per second instead.  --real
+takes SentencePiece models (*.model*) and Tekken's files (tekken*.json, beside `tiktoken`)
+from a folder in the place of those that are made; the package mistral-common has such.
 
 Needs the packages gguf, sentencepiece and tokenizers.  Prints a line a vocabulary and ends
 with `N passed, N failed`.
@@ -151,6 +153,52 @@ def write_bpe(path, name, t):
     close(w)
 
 
+# ---- vocabularies that models have ----------------------------------------------
+
+def parts(ranks, token):
+    """The two that a token was merged from: its bytes merged by lower ranks alone."""
+    pieces = [bytes([b]) for b in token]
+    while len(pieces) > 2:
+        best, at = min((ranks.get(pieces[i] + pieces[i + 1], len(ranks)), i)
+                       for i in range(len(pieces) - 1))
+        assert best < ranks[token], token
+        pieces[at:at + 2] = [pieces[at] + pieces[at + 1]]
+    return pieces
+
+
+def letters():
+    """GPT-2's letter for each byte."""
+    plain = [*range(0x21, 0x7f), *range(0xa1, 0xad), *range(0xae, 0x100)]
+    others = [b for b in range(256) if b not in plain]
+    return {**{b: chr(b) for b in plain}, **{b: chr(0x100 + i) for i, b in enumerate(others)}}
+
+
+def write_tekken(path, source):
+    """Writes the GGUF keys; returns what tiktoken makes of the file."""
+    import base64
+    import json
+    import tiktoken
+    with open(source, encoding="utf-8") as f:
+        tekken = json.load(f)
+    config = tekken["config"]
+    n_special = config["default_num_special_tokens"]
+    n = config["default_vocab_size"] - n_special
+    tokens = [base64.b64decode(v["token_bytes"]) for v in tekken["vocab"][:n]]
+    ranks = {t: i for i, t in enumerate(tokens)}
+    letter = letters()
+    spell = lambda b: "".join(letter[x] for x in b)
+    w = GGUFWriter(path, "llama")
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("tekken")
+    w.add_token_list([f"<SPECIAL_{i}>" for i in range(n_special)] + [spell(t) for t in tokens])
+    w.add_token_types([CONTROL] * n_special + [NORMAL] * n)
+    w.add_token_merges([" ".join(map(spell, parts(ranks, t))) for t in tokens if len(t) > 1])
+    close(w)
+    t = tiktoken.Encoding("tekken", pat_str=config["pattern"], mergeable_ranks=ranks,
+                          special_tokens={})
+    return lambda line: [n_special + i for i in t.encode_ordinary(line)]
+
+
 # ---- lines ----------------------------------------------------------------------
 
 def not_utf8(r, lines):
@@ -248,6 +296,7 @@ def main():
     p.add_argument("--lines", type=int, default=10000)
     p.add_argument("--speed", action="store_true")
     p.add_argument("--keep")
+    p.add_argument("--real")
     args = p.parse_args()
     r = random.Random(6)
     lines = make_lines(r, SPECIALS, args.lines)
@@ -279,9 +328,19 @@ def main():
                              remove_extra_whitespaces=True, byte_fallback=False),
         "unigram-unused": dict(model_type="unigram"),
     }
+    real = sorted(os.listdir(args.real)) if args.real else []
+    if args.real:
+        kinds = {name: {} for name in real if ".model" in name}
     for name, options in kinds.items():
-        model = train_spm(corpus, **options)
-        if "unused" in name:
+        if args.real:
+            with open(os.path.join(args.real, name), "rb") as f:
+                model = f.read()
+            spec = spm_proto.ModelProto.FromString(model).normalizer_spec
+            options = {"add_dummy_prefix": spec.add_dummy_prefix,
+                       "remove_extra_whitespaces": spec.remove_extra_whitespaces}
+        else:
+            model = train_spm(corpus, **options)
+        if not args.real and "unused" in name:
             model = set_unused(model, random.Random(8))
         path = os.path.join(folder, name + ".gguf")
         write_spm(path, model)
@@ -304,7 +363,16 @@ def main():
         lost = lost_bytes(args.program, path, texts, prefix) \
             if whole and not options.get("remove_extra_whitespaces") else 0
         judge(name, bad, lost)
-    for name, (pre, whole) in FAMILIES.items():
+    for name in (x for x in real if x.startswith("tekken")):
+        path = os.path.join(folder, name + ".gguf")
+        want = write_tekken(path, os.path.join(args.real, name))
+        if args.speed:
+            line = speed(args.program, path, lines, lambda x: [want(y) for y in x])
+            print(f"{name:16} {line} (tiktoken)", flush=True)
+            continue
+        bad = differences(args.program, path, lines, want, lambda line, ids: line)
+        judge(name, bad, lost_bytes(args.program, path, broken, b""))
+    for name, (pre, whole) in FAMILIES.items() if not args.real else ():
         t = train_bpe(pre, whole, corpus)
         path = os.path.join(folder, name + ".gguf")
         write_bpe(path, name, t)
