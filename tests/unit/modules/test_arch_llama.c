@@ -2,6 +2,7 @@
  * test_arch_llama.c: hyper-parameters from metadata, good and bad, and what the
  * architecture records, against a host that only takes notes.
  */
+#include "arch_meta.h"
 #include "attention_world.h"
 
 #include <errno.h>
@@ -10,20 +11,6 @@
 #include <string.h>
 
 /* ---- a file's metadata ------------------------------------------------------------------ */
-
-enum kind { U32, F32, STR, TENSOR };
-
-struct entry {
-	const char *key;
-	enum kind kind;
-	double number;
-	const char *text;
-};
-
-struct ig_meta {
-	struct entry entries[40];
-	int n;
-};
 
 static const struct entry smollm[] = {
 	{ "llama.block_count", U32, 2 },
@@ -43,78 +30,6 @@ static void meta_reset(struct ig_meta *m)
 	memset(m, 0, sizeof *m);
 	m->n = sizeof smollm / sizeof smollm[0];
 	memcpy(m->entries, smollm, sizeof smollm);
-}
-
-static void meta_drop(struct ig_meta *m, const char *key)
-{
-	for (int i = 0; i < m->n; i++)
-		if (!strcmp(m->entries[i].key, key))
-			m->entries[i] = m->entries[--m->n];
-}
-
-static void meta_set(struct ig_meta *m, struct entry e)
-{
-	meta_drop(m, e.key);
-	m->entries[m->n++] = e;
-}
-
-static const struct entry *meta_find(const struct ig_meta *m, const char *key)
-{
-	for (int i = 0; i < m->n; i++)
-		if (!strcmp(m->entries[i].key, key))
-			return &m->entries[i];
-	return NULL;
-}
-
-static int meta_get(const struct ig_meta *m, const char *key, enum kind kind,
-		    const struct entry **out, struct ig_error *err)
-{
-	*out = meta_find(m, key);
-	if (!*out)
-		return ig_fail(err, -ENOENT, "%s is missing", key);
-	if ((*out)->kind != kind)
-		return ig_fail(err, -EINVAL, "%s has another type", key);
-	return 0;
-}
-
-static int meta_u32(const struct ig_meta *m, const char *key, uint32_t *out, struct ig_error *err)
-{
-	const struct entry *e;
-	int rc = meta_get(m, key, U32, &e, err);
-
-	if (!rc)
-		*out = (uint32_t)e->number;
-	return rc;
-}
-
-static int meta_f32(const struct ig_meta *m, const char *key, float *out, struct ig_error *err)
-{
-	const struct entry *e;
-	int rc = meta_get(m, key, F32, &e, err);
-
-	if (!rc)
-		*out = (float)e->number;
-	return rc;
-}
-
-static int meta_str(const struct ig_meta *m, const char *key, const char **out, size_t *len,
-		    struct ig_error *err)
-{
-	const struct entry *e;
-	int rc = meta_get(m, key, STR, &e, err);
-
-	if (!rc) {
-		*out = e->text;
-		*len = strlen(e->text);
-	}
-	return rc;
-}
-
-static int meta_has_tensor(const struct ig_meta *m, const char *name)
-{
-	const struct entry *e = meta_find(m, name);
-
-	return e && e->kind == TENSOR;
 }
 
 /* ---- a recorder that takes notes ----------------------------------------------------------- */
@@ -164,17 +79,6 @@ static int note_op(struct ig_graph *g, const char *op, const void *params, const
 	n->out = IG_NONE;
 	if (n_out)
 		*out = n->out = g->n_values++;
-	return 0;
-}
-
-static int meta_tensor(const struct ig_meta *m, const char *name, int64_t *n_rows, int64_t *n_cols)
-{
-	const struct entry *e = meta_find(m, name);
-
-	if (!e || e->kind != TENSOR)
-		return -ENOENT;
-	*n_rows = (int64_t)e->number;
-	*n_cols = 576;
 	return 0;
 }
 
