@@ -21,6 +21,9 @@
 
 #define MAX_VOCAB ((1u << 24) - 1) /* fits a slot's low bits; real ones have up to 262,144 */
 #define LONG_PIECE 4096 /* bytes: words are far shorter */
+/* Bytes of a token of SentencePiece's, which by default has 16 characters at most: what
+ * a character of a text costs grows with it. */
+#define MAX_SPM_TOKEN 1024
 
 /* GGUF's token types. */
 enum { TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4, TYPE_UNUSED = 5,
@@ -216,6 +219,9 @@ static int take_token(void *ctx, uint64_t i, const char *s, size_t len)
 		memcpy(out, s, len);
 		n = (int64_t)len;
 	}
+	if (pieces && n > MAX_SPM_TOKEN)
+		return ig_fail(&o->err_inside, -EINVAL, "tokenizer.ggml.tokens: token %" PRIu64
+			       " has %" PRId64 " bytes, at most %d are possible", i, n, MAX_SPM_TOKEN);
 	t->starts[i + 1] = t->starts[i] + (uint32_t)n;
 	if ((size_t)n > t->longest)
 		t->longest = (size_t)n;

@@ -332,9 +332,19 @@ static void refused(const struct tiny_spm *o, int code, const char *text)
 static void refusals(void **state)
 {
 	static const char *const models[] = { "llama", "t5" };
+	char big[1026];
 
+	memset(big, 'x', sizeof big - 1);
+	big[sizeof big - 1] = 0;
 	for (int i = 0; i < 2; i++) {
-		struct tiny_spm o = { .model = models[i], .fewer_scores = -1 };
+		struct tiny_spm o = { .model = models[i], .last = big };
+		struct world x;
+		refused(&o, -EINVAL, "token 277 has 1025 bytes, at most 1024 are possible");
+		o.last = big + 1;
+		opened(&x, &o);
+		becomes(x.t, big + 1, 1024, 0, SPM_SPACE, N_SPM - 1, -1);
+		world_finish(&x);
+		o = (struct tiny_spm){ .model = models[i], .fewer_scores = -1 };
 		refused(&o, -ENOENT, "tokenizer.ggml.scores");
 		o.fewer_scores = 1;
 		refused(&o, -EINVAL, "tokenizer.ggml.scores has 277 elements for 278 tokens");

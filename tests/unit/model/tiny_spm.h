@@ -36,7 +36,8 @@ struct tiny_spm {
 	bool no_bytes; /* no token stands for a byte */
 	/* For refusals: */
 	const char *name; /* of the token of byte 0 */
-	float score; /* of the last token, where not 0 */
+	const char *last; /* the last token */
+	float score; /* of it, where not 0 */
 	int fewer_scores; /* -1: none at all */
 	int n_map; /* elements of the table of characters */
 	uint32_t unknown; /* its id, where not 0 */
@@ -67,6 +68,8 @@ static inline void tiny_spm_file(struct gw *w, const struct tiny_spm *o)
 	}
 	if (o->name)
 		tokens[SPM_BYTE] = o->name;
+	if (o->last)
+		tokens[N_SPM - 1] = o->last;
 	if (o->score != 0)
 		scores[N_SPM - 1] = o->score;
 	gw_init(w);
