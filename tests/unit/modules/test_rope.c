@@ -33,16 +33,24 @@ static void run_table(const struct ig_cpu_kernel *k, const struct ig_rope_table_
 
 static void test_table(void **state)
 {
-	static const struct { uint32_t n_pairs; float base, scale; int factors; } tables[] = {
+	static const struct {
+		uint32_t n_pairs;
+		float base, scale;
+		int factors;
+		float first, last; /* of a ramp */
+	} tables[] = {
 		{ 32, 10000, 1, 0 }, { 32, 100000, 1, 0 }, { 64, 500000, 1, 1 }, { 4, 10000, 0.25f, 0 },
-		{ 128, 10000, 1, 0 }, { 20, 10000, 1, 0 },
+		{ 128, 10000, 1, 0 }, { 20, 10000, 1, 0 }, { 32, 10000, 0.25f, 0, 8, 19 },
+		{ 32, 10000, 0.25f, 1, 0, 0.001f },
 	};
 	static const int32_t positions[] = { 0, 1, 2, 17, 255, 256, 8191, 131071 };
 	const int32_t n = sizeof positions / sizeof positions[0];
 
 	for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
 		const struct ig_rope_table_params p = { sizeof p, tables[i].n_pairs, tables[i].base,
-							tables[i].scale };
+							tables[i].scale, tables[i].first,
+							tables[i].last };
+		const float scale = p.ramp_last > 0 ? 1 : p.freq_scale;
 		float factors[128];
 		struct guarded out, alone;
 
@@ -63,9 +71,17 @@ static void test_table(void **state)
 					float inv = 1.0f / (float)pow((double)p.freq_base, (double)e);
 					float angle;
 
+					/* YaRN: fast pairs as they are, slow ones slowed down */
+					if (p.ramp_last > 0) {
+						float t = fminf(fmaxf(((float)j - p.ramp_first) /
+								      (p.ramp_last - p.ramp_first),
+								      0), 1);
+
+						inv = inv * p.freq_scale * t + inv * (1 - t);
+					}
 					if (tables[i].factors)
 						inv /= factors[j];
-					angle = (float)positions[r] * p.freq_scale * inv;
+					angle = (float)positions[r] * scale * inv;
 					assert_true(fabs(cos((double)angle) -
 							 (double)guarded_row(&out, r)[j]) < 1.2e-7);
 					assert_true(fabs(sin((double)angle) - (double)
@@ -125,6 +141,15 @@ static void test_check_table(void **state)
 	p.freq_scale = 0;
 	expect_text(op, &s, "freq_scale is 0");
 	p.freq_scale = 1;
+	p.ramp_first = -1;
+	expect_text(op, &s, "a ramp from pair -1");
+	p.ramp_first = 3;
+	p.ramp_last = 3;
+	expect_text(op, &s, "a ramp from pair 3 to 3");
+	p.ramp_last = INFINITY;
+	expect_text(op, &s, "a ramp from pair 3 to inf");
+	p.ramp_last = 4;
+	assert_int_equal(op->check(&s, &err), 0);
 	p.struct_size = 8;
 	expect_text(op, &s, "parameters of 8 bytes");
 }
