@@ -1,0 +1,160 @@
+/*
+ * test_ledger_memory.c: allocations of the ledger and of SQLite fail, one in each run: an
+ * error with text, or rows that are counted as dropped; the file stays whole, and the next
+ * start works.
+ */
+#include "support.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/store/ledger-private.h"
+
+#include <stdatomic.h>
+
+#ifdef WRAP_MALLOC
+
+static atomic_int countdown; /* the allocation that fails, from the next one; 0: none */
+
+static bool fails(void)
+{
+	int n = atomic_load(&countdown);
+
+	while (n > 0)
+		if (atomic_compare_exchange_weak(&countdown, &n, n - 1))
+			return n == 1;
+	return false;
+}
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+char *__real_strdup(const char *s);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+char *__wrap_strdup(const char *s);
+
+void *__wrap_malloc(size_t n)
+{
+	return fails() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return fails() ? NULL : __real_calloc(n, size);
+}
+
+char *__wrap_strdup(const char *s)
+{
+	return fails() ? NULL : __real_strdup(s);
+}
+
+/* SQLite's own, in front of what it has by default. */
+static sqlite3_mem_methods sqlite;
+
+static void *sqlite_malloc(int n)
+{
+	return fails() ? NULL : sqlite.xMalloc(n);
+}
+
+static void *sqlite_realloc(void *p, int n)
+{
+	return fails() ? NULL : sqlite.xRealloc(p, n);
+}
+
+static void put_rows(struct ig_ledger *l, int n)
+{
+	for (int i = 0; i < n; i++) {
+		struct ig_ledger_row row = { .received_ns = ig_wall_ns(), .status = 200, .n_prompt = i };
+		snprintf(row.id, sizeof row.id, "r%d", i);
+		ig_ledger_put(l, &row);
+	}
+}
+
+/* Open, three rows, close; whether it opened.  Rows are written or counted as dropped. */
+static bool run(const char *path, uint64_t *n_written)
+{
+	struct ig_ledger_options o = { .path = path, .queue = 4, .retention_days = 90 };
+	struct ig_ledger *l = NULL;
+	struct ig_error err = { 0 };
+	int rc = ig_ledger_open(&o, &l, &err);
+
+	*n_written = 0;
+	if (rc < 0) {
+		assert_null(l);
+		assert_int_equal(err.code, rc);
+		assert_true(err.text[0] != 0);
+		return false;
+	}
+	put_rows(l, 3);
+	for (int ms = 0; ig_ledger_written(l) + ig_ledger_dropped(l) < 3; ms++) {
+		assert_true(ms < 20000);
+		usleep(1000);
+	}
+	*n_written = ig_ledger_written(l);
+	ig_ledger_close(l);
+	return true;
+}
+
+static void check_whole(const char *path, uint64_t at_least)
+{
+	sqlite3 *db = NULL;
+	sqlite3_stmt *st = NULL;
+
+	assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_prepare_v2(db, "pragma integrity_check", -1, &st, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+	assert_string_equal(sqlite3_column_text(st, 0), "ok");
+	sqlite3_finalize(st);
+	int64_t n = -1;
+	assert_int_equal(ledger_number(db, "select count(*) from requests", &n), SQLITE_OK);
+	assert_true((uint64_t)n >= at_least);
+	sqlite3_close(db);
+}
+
+static void test_failing(void **state)
+{
+	char path[256];
+	bool reached = true;
+	int n_refused = 0, step = 1;
+
+	in_dir(path, "ledger.db");
+	for (int k = 1; reached; k += step) {
+		uint64_t n_written, n_after;
+		/* one of each of the first, then a sample: preparing a statement has hundreds */
+		step = k < 100 ? 1 : 13;
+		remove(path);
+		atomic_store(&countdown, k);
+		bool opened = run(path, &n_written);
+		reached = !atomic_exchange(&countdown, 0);
+		n_refused += !opened;
+		assert_true(reached || (opened && n_written == 3));
+		assert_true(run(path, &n_after) && n_after == 3);
+		check_whole(path, n_written + n_after);
+	}
+	assert_true(n_refused > 10);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_failing),
+	};
+	sqlite3_mem_methods mine;
+
+	sqlite3_config(SQLITE_CONFIG_GETMALLOC, &sqlite);
+	mine = sqlite;
+	mine.xMalloc = sqlite_malloc;
+	mine.xRealloc = sqlite_realloc;
+	sqlite3_config(SQLITE_CONFIG_MALLOC, &mine);
+	return cmocka_run_group_tests_name("ledger without memory", tests, make_test_dir,
+					   remove_test_dir);
+}
+
+#else
+
+int main(void)
+{
+	printf("1..0 # SKIP this linker has no --wrap\n");
+	return 0;
+}
+
+#endif
