@@ -195,7 +195,8 @@ def test_sixteen_clients(start, models):
         if c.number in KILLED:
             row = row_of.pop(c.ids()[-1])
             assert (row["finish"], row["cancel_reason"]) == ("cancelled", "client_gone")
-            assert 0 < row["output_tokens"] < N_TOKENS
+            # the engine is ahead of what was sent, perhaps by all that is left
+            assert 0 < row["output_tokens"] <= N_TOKENS
         for r in c.answers():
             row = row_of.pop(r["id"])
             assert row["output_tokens"] == r["usage"]["output_tokens"]
