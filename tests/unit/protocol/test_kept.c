@@ -113,7 +113,7 @@ static void test_line(void **state)
 static void test_whose(void **state)
 {
 	struct ig_kept_store *s = ig_kept_store_create(MANY, ROOM);
-	int one, other;
+	int one = 1, other = 2; /* connections are known by where they are */
 
 	add(s, "a", NULL, NULL, NULL, 0);
 	add(s, "b", NULL, &one, "", 0);
@@ -139,7 +139,7 @@ static void test_whose(void **state)
 static void test_lanes(void **state)
 {
 	struct ig_kept_store *s = ig_kept_store_create(MANY, ROOM);
-	int one, other;
+	int one = 1, other = 2; /* connections are known by where they are */
 
 	add(s, "a1", NULL, &one, "", 0);
 	add(s, "b1", NULL, &one, "b", 0);

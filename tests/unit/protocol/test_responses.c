@@ -685,7 +685,8 @@ static void test_parts(void **state)
 	v = ask(w, text);
 	assert_string_equal(str(v, "type"), "response.completed");
 	json_decref(v);
-	const char *prompt = fake_engine_seen(w->engine).prompt;
+	struct fake_seen seen = fake_engine_seen(w->engine);
+	const char *prompt = seen.prompt;
 	assert_non_null(strstr(prompt, "user:a;assistant:well[{"));
 	assert_non_null(strstr(prompt, "\"arguments\":{\"a\":1}"));
 	assert_non_null(strstr(prompt, "{\"input\":\"a\\\"b\"}"));
