@@ -262,7 +262,6 @@ void ig_json_token_text(struct ig_strbuf *out, const struct ig_engine_model *m, 
 /* The members "token":…,"logprob":…, and with bytes "bytes":[…]; no braces. */
 void ig_json_token(struct ig_strbuf *out, const struct ig_engine_model *m, int32_t id,
 		   float logprob, bool with_bytes);
-void ig_fail_no_memory(struct ig_api_error *e);
 /* The error of a result that is no answer; status 0: it is one. */
 void ig_result_error(const struct ig_gen_result *r, struct ig_api_error *e);
 

@@ -116,11 +116,6 @@ void ig_error_object(struct ig_strbuf *out, const struct ig_api_error *e)
 	ig_strbuf_puts(out, "}");
 }
 
-void ig_fail_no_memory(struct ig_api_error *e)
-{
-	ig_api_fail(e, 500, "server_error", "server_error", NULL, "The server is out of memory.");
-}
-
 void ig_json_value(struct ig_strbuf *out, const json_t *v)
 {
 	char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);

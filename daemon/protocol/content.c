@@ -168,3 +168,17 @@ json_t *ig_call_object(const char *id, const char *name, const char *arguments)
 	return json_pack("{s:s*, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function",
 			 "name", name, "arguments", ig_call_arguments(arguments));
 }
+
+json_t *ig_request_called(const struct ig_request *r, const char *id)
+{
+	for (size_t i = json_array_size(r->messages); i--;) {
+		json_t *calls = json_object_get(json_array_get(r->messages, i), "tool_calls"), *call;
+		size_t k;
+		json_array_foreach(calls, k, call) {
+			const char *have = json_string_value(json_object_get(call, "id"));
+			if (have && !strcmp(have, id))
+				return json_object_get(json_object_get(call, "function"), "name");
+		}
+	}
+	return NULL;
+}

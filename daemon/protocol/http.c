@@ -136,7 +136,7 @@ static void get_requests(struct ig_exchange *x)
 	struct ig_api_error e;
 
 	if (!list) {
-		ig_fail_no_memory(&e);
+		ig_fail_memory(&e);
 		reply_error(x, &e);
 		return;
 	}
@@ -227,7 +227,7 @@ static void prepare_again(struct ig_exchange *x, struct ig_job *job, struct ig_a
 			    "Too many requests are waiting to be read.");
 		e->retry_after_s = x->api->deps.options.retry_after_s;
 	} else if (rc < 0) {
-		ig_fail_no_memory(e);
+		ig_fail_memory(e);
 	}
 }
 
@@ -247,7 +247,7 @@ static void post_deliver(void *owner, struct ig_job *job)
 	}
 	x->reply = ig_reply_create(job, x->endpoint, x->client, &x->who, x, reply_notify);
 	if (!x->reply) {
-		ig_fail_no_memory(&e);
+		ig_fail_memory(&e);
 		refuse(x, NULL, job->received_ns, job->received_wall_ns, &e);
 		return;
 	}
@@ -283,7 +283,7 @@ static void post(struct ig_exchange *x, struct ig_http_request *r)
 			ig_api_fail(&e, 503, "server_error", "server_is_overloaded", NULL,
 				    "Too many requests are waiting to be read.");
 		else if (rc < 0)
-			ig_fail_no_memory(&e);
+			ig_fail_memory(&e);
 	}
 	if (!e.status)
 		return;
@@ -336,7 +336,7 @@ static void get_input_items(struct ig_exchange *x, struct ig_kept *k, const char
 		goto fail;
 	list = ig_kept_input(k);
 	if (!list) {
-		ig_fail_no_memory(&e);
+		ig_fail_memory(&e);
 		goto fail;
 	}
 	if (ig_query_write(&q, list, &x->body, &e) < 0)

@@ -360,12 +360,6 @@ int ig_param_false(struct ig_request *r, const char *name, json_t *v, struct ig_
 	return json_is_false(v) ? 0 : ig_fail_unsupported(e, name, "false");
 }
 
-int ig_param_zero(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return json_is_number(v) && json_number_value(v) == 0 ? 0 :
-	       ig_fail_unsupported(e, name, "0");
-}
-
 int ig_param_one(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	return json_is_integer(v) && json_integer_value(v) == 1 ? 0 :
@@ -382,11 +376,6 @@ int ig_param_auto(struct ig_request *r, const char *name, json_t *v, struct ig_a
 {
 	return json_is_string(v) && !strcmp(json_string_value(v), "auto") ? 0 :
 	       ig_fail_unsupported(e, name, "\"auto\"");
-}
-
-int ig_param_null_only(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return ig_fail_unsupported(e, name, "null");
 }
 
 int ig_param_parallel_tool_calls(struct ig_request *r, const char *name, json_t *v,

@@ -27,7 +27,7 @@ static int fail_prompt(struct ig_job *j, int rc, const struct ig_error *err)
 				   "model '%s' has a context of %u tokens, answer included.",
 				   (size_t)m->n_context * 4, m->name, m->n_context);
 	if (rc == -ENOMEM) {
-		ig_fail_no_memory(&j->error);
+		ig_fail_memory(&j->error);
 		return -1;
 	}
 	return ig_api_fail(&j->error, 400, "invalid_request_error", "invalid_value",
@@ -198,7 +198,7 @@ static int make_prompts(struct ig_job *j)
 
 	p->prompts = calloc(r->messages ? 1 : r->n_prompts, sizeof *p->prompts);
 	if (!p->prompts) {
-		ig_fail_no_memory(&j->error);
+		ig_fail_memory(&j->error);
 		return -1;
 	}
 	p->n_prompts = r->messages ? 1 : r->n_prompts;
@@ -221,7 +221,7 @@ static int make_prompts(struct ig_job *j)
 static int fail_grammar(struct ig_job *j, int rc, const char *param, const struct ig_error *err)
 {
 	if (rc == -ENOMEM) {
-		ig_fail_no_memory(&j->error);
+		ig_fail_memory(&j->error);
 		return -1;
 	}
 	return ig_api_fail(&j->error, 400, "invalid_request_error", rc == -ENOTSUP ?

@@ -30,7 +30,6 @@ int ig_fail_value(struct ig_api_error *e, const char *param, const char *fmt, ..
 	__attribute__((format(printf, 3, 4)));
 int ig_fail_unsupported(struct ig_api_error *e, const char *param, const char *accepted);
 int ig_fail_missing(struct ig_api_error *e, const char *param);
-int ig_fail_memory(struct ig_api_error *e);
 
 /* A copy of a string value; refuses other types. */
 int ig_read_string(char **out, const char *name, json_t *v, struct ig_api_error *e);
@@ -72,6 +71,8 @@ int ig_read_content(json_t **out, const char *param, json_t *v, const char *cons
 json_t *ig_call_arguments(const char *text);
 /* An element of an assistant message's tool_calls; id NULL: none. */
 json_t *ig_call_object(const char *id, const char *name, const char *arguments);
+/* The name of the call that had this id, the latest; borrowed.  NULL: there was none. */
+json_t *ig_request_called(const struct ig_request *r, const char *id);
 
 /* ---- items of Responses (request_items.c) -------------------------------------------- */
 
@@ -100,8 +101,8 @@ ig_param_fn ig_param_prompt;
 /* stream_options is only for streams. */
 int ig_check_stream_options(const struct ig_request *r, json_t *root, struct ig_api_error *e);
 /* Accepted at values that change nothing. */
-ig_param_fn ig_param_any_string, ig_param_false, ig_param_zero, ig_param_one, ig_param_empty_list,
-	ig_param_auto, ig_param_null_only;
+ig_param_fn ig_param_any_string, ig_param_false, ig_param_one, ig_param_empty_list,
+	ig_param_auto;
 
 /* ---- tools and forms (tools.c) -------------------------------------------------------- */
 

@@ -134,5 +134,6 @@ void ig_request_finish(struct ig_request *r);
 __attribute__((format(printf, 6, 7)))
 int ig_api_fail(struct ig_api_error *e, int status, const char *type, const char *code,
 		const char *param, const char *fmt, ...);
+int ig_fail_memory(struct ig_api_error *e); /* 500 */
 
 #endif

@@ -105,22 +105,6 @@ static int read_assistant(struct ig_request *r, size_t i, json_t *m, struct ig_a
 	return ig_request_add(r, message, e);
 }
 
-/* The name of the call that this id had; NULL: there was none. */
-static const char *name_of_call(const struct ig_request *r, const char *id)
-{
-	for (size_t i = json_array_size(r->messages); i--;) {
-		json_t *calls = json_object_get(json_array_get(r->messages, i), "tool_calls"), *call;
-		size_t k;
-		json_array_foreach(calls, k, call) {
-			const char *have = json_string_value(json_object_get(call, "id"));
-			if (have && !strcmp(have, id))
-				return json_string_value(json_object_get(json_object_get(call,
-										"function"), "name"));
-		}
-	}
-	return NULL;
-}
-
 static int read_result(struct ig_request *r, size_t i, json_t *m, struct ig_api_error *e)
 {
 	json_t *id = json_object_get(m, "tool_call_id"), *content = json_object_get(m, "content"), *text;
@@ -129,7 +113,7 @@ static int read_result(struct ig_request *r, size_t i, json_t *m, struct ig_api_
 	snprintf(param, sizeof param, "messages[%zu].tool_call_id", i);
 	if (!json_is_string(id))
 		return id ? ig_fail_type(e, param, "a string", id) : ig_fail_missing(e, param);
-	const char *name = name_of_call(r, json_string_value(id));
+	json_t *name = ig_request_called(r, json_string_value(id));
 	if (!name)
 		return ig_fail_value(e, param, "no call before it has this id");
 	snprintf(param, sizeof param, "messages[%zu].content", i);
@@ -137,7 +121,7 @@ static int read_result(struct ig_request *r, size_t i, json_t *m, struct ig_api_
 		return ig_fail_missing(e, param);
 	if (ig_read_content(&text, param, content, text_types, e) < 0)
 		return -1;
-	return ig_request_add(r, json_pack("{s:s, s:O, s:s, s:o}", "role", "tool", "tool_call_id", id,
+	return ig_request_add(r, json_pack("{s:s, s:O, s:O, s:o}", "role", "tool", "tool_call_id", id,
 					   "name", name, "content", text), e);
 }
 

@@ -101,19 +101,6 @@ static int read_tool_use(struct turn *t, json_t *block, const char *param, struc
 	return ig_fail_memory(e);
 }
 
-/* The name of the call that had this id; NULL: there was none. */
-static json_t *called(const struct ig_request *r, const char *id)
-{
-	for (size_t i = json_array_size(r->messages); i--;) {
-		json_t *calls = json_object_get(json_array_get(r->messages, i), "tool_calls"), *c;
-		size_t k;
-		json_array_foreach(calls, k, c)
-			if (!strcmp(json_string_value(json_object_get(c, "id")), id))
-				return json_object_get(json_object_get(c, "function"), "name");
-	}
-	return NULL;
-}
-
 static int read_tool_result(struct ig_request *r, json_t *block, const char *param,
 			    struct ig_api_error *e)
 {
@@ -126,7 +113,7 @@ static int read_tool_result(struct ig_request *r, json_t *block, const char *par
 	    need_string(block, param, "tool_use_id", &id, e) < 0)
 		return -1;
 	ig_member_name(sub, sizeof sub, param, "tool_use_id");
-	json_t *name = called(r, json_string_value(id));
+	json_t *name = ig_request_called(r, json_string_value(id));
 	if (!name)
 		return ig_fail_value(e, sub, "no tool_use before it has this id");
 	ig_member_name(sub, sizeof sub, param, "is_error");

@@ -463,7 +463,7 @@ int ig_responses_recall(struct ig_api *api, struct ig_request *q, const struct i
 	q->history = ig_kept_messages(k);
 	if (q->history)
 		return 0;
-	ig_fail_no_memory(e);
+	ig_fail_memory(e);
 	return -1;
 }
 

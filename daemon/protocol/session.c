@@ -117,7 +117,7 @@ static bool know_lane(struct ig_session *s, const char *name, struct ig_api_erro
 	}
 	char *copy = strdup(name);
 	if (!copy) {
-		ig_fail_no_memory(e);
+		ig_fail_memory(e);
 		return false;
 	}
 	s->lanes[s->n_lanes++] = copy;
@@ -167,7 +167,7 @@ static struct ig_reply *reply_new(struct ig_session *s, struct ig_job *job)
 	if (r)
 		r->connection = s;
 	else
-		ig_fail_no_memory(&job->error);
+		ig_fail_memory(&job->error);
 	return r;
 }
 
@@ -228,7 +228,7 @@ static void turn_prepare(struct turn *t)
 	t->request.previous_id = strdup(r.previous_id);
 	t->request.model = r.model ? strdup(r.model) : NULL;
 	if (!t->request.previous_id || (r.model && !t->request.model))
-		ig_fail_no_memory(&e);
+		ig_fail_memory(&e);
 	else
 		ig_responses_recall(s->api, &r, &s->who, s, &e);
 	if (e.status) {
@@ -246,7 +246,7 @@ static void turn_prepare(struct turn *t)
 				    "Too many requests are waiting to be read.");
 			e.retry_after_s = s->api->deps.options.retry_after_s;
 		} else {
-			ig_fail_no_memory(&e);
+			ig_fail_memory(&e);
 		}
 	}
 	refuse(s, &t->request, t->received_ns, t->received_wall_ns, &e);
@@ -287,7 +287,7 @@ static void create(struct ig_session *s, struct ig_job *job)
 	}
 	t = calloc(1, sizeof *t);
 	if (!t) {
-		ig_fail_no_memory(e);
+		ig_fail_memory(e);
 		goto refused;
 	}
 	t->session = s;
@@ -411,7 +411,7 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 			    "Too many requests are waiting to be read.");
 		e.retry_after_s = s->api->deps.options.retry_after_s;
 	} else {
-		ig_fail_no_memory(&e);
+		ig_fail_memory(&e);
 	}
 	ig_api_note_refused(s->api, "", ENDPOINT, s->client, &s->who, NULL, ig_now_ns(), ig_wall_ns(), &e);
 	note_error(s, &e, NULL);
