@@ -140,7 +140,7 @@ static int submit_failed(struct ig_reply *r, int rc, const struct ig_error *err,
 			    r->protocol->prompt_param, "%s", err->text);
 		break;
 	case -ENOMEM:
-		ig_fail_no_memory(e);
+		ig_fail_memory(e);
 		break;
 	default:
 		ig_api_fail(e, 500, "server_error", "server_error", NULL, "%s",
@@ -302,7 +302,10 @@ static void submit_others(struct ig_reply *r)
 
 	for (uint32_t i = 0; n > 1 && i < r->n_calls && !r->finished; i += n) {
 		const struct ig_call *first = &r->calls[i];
-		if (r->calls[i + 1].stream || (!first->n_bytes && !first->finished))
+		/* Under way already, or cancelled while they waited. */
+		if (r->calls[i + 1].stream || r->calls[i + 1].finished)
+			continue;
+		if (!first->n_bytes && !first->finished)
 			continue;
 		for (uint32_t k = 1; k < n; k++)
 			if (submit_call(&r->calls[i + k], &e) < 0) {

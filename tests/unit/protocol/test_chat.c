@@ -447,6 +447,28 @@ static void test_chat_gone(void **state)
 	assert_string_equal(fake_engine_seen(w->engine).cancel_reason, "client_gone");
 }
 
+/* Choices that wait for the first are not begun once all is cancelled. */
+static void test_choices_cancelled(void **state)
+{
+	struct world *w = *state;
+	struct ig_http_request r = { .method = "POST", .path = CHAT, .client = "::1",
+				     .body = strdup("{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
+						    "\"n\":3}") };
+	struct ig_http_head h;
+
+	fake_engine_script(w->engine, &(struct fake_script){ .hold = true });
+	r.body_len = strlen(r.body);
+	struct ig_exchange *x = ig_exchange_begin(w->api, &r, w);
+	while (!fake_engine_seen(w->engine).n_submitted)
+		wait_news(w);
+	ig_exchange_cancel(x, "slow_client");
+	while (!ig_exchange_head(x, &h))
+		wait_news(w);
+	assert_int_equal(h.status, 500);
+	assert_int_equal(fake_engine_seen(w->engine).n_submitted, 1);
+	ig_exchange_end(x);
+}
+
 /* A client that leaves while prep still has its request: the ledger knows. */
 static void test_chat_gone_early(void **state)
 {
@@ -528,7 +550,8 @@ int main(void)
 		TEST(test_chat_whole), TEST(test_chat_stream), TEST(test_chat_stream_error),
 		TEST(test_chat_refused), TEST(test_choices), TEST(test_logprobs),
 		TEST(test_tools), TEST(test_forms), TEST(test_completions), TEST(test_tokens),
-		TEST(test_chat_gone), TEST(test_chat_gone_early), TEST(test_routes),
+		TEST(test_chat_gone), TEST(test_chat_gone_early), TEST(test_choices_cancelled),
+		TEST(test_routes),
 	};
 	return cmocka_run_group_tests_name("chat completions", tests, NULL, NULL);
 }
