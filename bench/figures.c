@@ -8,7 +8,7 @@
 #include "bench/figures.h"
 
 #include "base/clock.h"
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 #include "runtime/gpu/gpu-private.h"
 #include "runtime/modules.h"
 
@@ -364,7 +364,7 @@ int figures_of(const struct ig_modules *m, const struct figures_shape *shape, ui
 {
 	uint8_t *written = calloc(1, HEADER_BYTES);
 	struct header h = { .at = written, .end = written + HEADER_BYTES, .dtype = dtype };
-	struct ig_gguf *file = NULL;
+	struct ig_checkpoint *file = NULL;
 	struct ig_plan *plan = NULL;
 	int rc;
 
@@ -380,14 +380,14 @@ int figures_of(const struct ig_modules *m, const struct figures_shape *shape, ui
 		goto done;
 	}
 	memcpy(map, written, HEADER_BYTES);
-	rc = ig_gguf_open_memory(map, size, shape->name, &file, err);
+	rc = ig_checkpoint_open_memory(map, size, shape->name, &file, err);
 	if (!rc)
 		rc = ig_plan_record(m, file, &plan, err);
 	if (!rc)
 		rc = lower(plan, kind, out, err);
 done:
 	ig_plan_destroy(plan);
-	ig_gguf_close(file);
+	ig_checkpoint_close(file);
 	if (map != MAP_FAILED)
 		munmap(map, size);
 	free(written);

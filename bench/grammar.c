@@ -187,12 +187,12 @@ static void run(struct bench *b, size_t i, struct ig_vocab *v)
 int main(int argc, char **argv)
 {
 	struct bench b = { 0 };
-	struct ig_gguf *file = NULL;
+	struct ig_checkpoint *file = NULL;
 	struct ig_error err;
 	struct ig_vocab *v;
 	int64_t start;
 
-	if (argc > 1 && (ig_gguf_open(argv[1], &file, &err) ||
+	if (argc > 1 && (ig_checkpoint_open(argv[1], &file, &err) ||
 			 ig_tokenizer_open(file, &b.tokenizer, &err))) {
 		fprintf(stderr, "%s\n", err.text);
 		return 1;
@@ -215,7 +215,7 @@ int main(int argc, char **argv)
 	ig_vocab_unref(v);
 	ig_tokenizer_close(b.tokenizer);
 	if (file)
-		ig_gguf_close(file);
+		ig_checkpoint_close(file);
 	free(b.mask);
 	free(b.allowed);
 	free(b.times);

@@ -4,7 +4,7 @@
  *   ninja bench/ingot-plan && bench/ingot-plan [PATH OF attention.so]
  */
 #include "bench/figures.h"
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 #include "runtime/modules.h"
 
 #include <stdio.h>

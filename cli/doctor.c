@@ -26,7 +26,7 @@
 #include "daemon/store/config.h"
 #include "daemon/store/ledger.h"
 #include "model/chat_template.h"
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 #include "model/tokenizer.h"
 #include "runtime/driver.h"
 #include "runtime/modules.h"
@@ -223,7 +223,7 @@ static uint64_t kv_bytes_per_token(const struct ig_model_info *info, const char 
 
 /* Record and lower the model: the numbers of the memory contract. */
 static bool check_plan(struct doctor *d, const char *what, const struct ig_config_model *m,
-		       const struct ig_gguf *g)
+		       const struct ig_checkpoint *g)
 {
 	const struct ig_config *c = d->config;
 	struct ig_program_memory memory = { 0 };
@@ -279,7 +279,7 @@ static void check_model(struct doctor *d, const struct ig_config_model *m)
 {
 	struct ig_chat_template *chat = NULL;
 	struct ig_tokenizer *tokenizer = NULL;
-	struct ig_gguf *g = NULL;
+	struct ig_checkpoint *g = NULL;
 	struct ig_error err = { 0 };
 	const char *arch = "";
 	size_t arch_len = 0;
@@ -287,17 +287,17 @@ static void check_model(struct doctor *d, const struct ig_config_model *m)
 	int rc;
 
 	snprintf(what, sizeof what, "model %.140s", m->name);
-	if (ig_gguf_open(m->path, &g, &err)) {
+	if (ig_checkpoint_open(m->path, &g, &err)) {
 		WRONG(d, what, "correct the path, or fetch the file again (ingot pull)", "%s", err.text);
 		return;
 	}
-	if (ig_gguf_str(g, "general.architecture", &arch, &arch_len, &err)) {
+	if (ig_checkpoint_str(g, "general.architecture", &arch, &arch_len, &err)) {
 		WRONG(d, what, "the file is no language model in GGUF", "%s: %s", m->path, err.text);
 		goto out;
 	}
 	OK(d, what, "%s: GGUF, architecture %.*s, %llu tensors, %s", m->path,
-	   (int)(arch_len < 60 ? arch_len : 60), arch, (unsigned long long)ig_gguf_n_tensors(g),
-	   ig_text_bytes(size, sizeof size, ig_gguf_file_bytes(g)));
+	   (int)(arch_len < 60 ? arch_len : 60), arch, (unsigned long long)ig_checkpoint_n_tensors(g),
+	   ig_text_bytes(size, sizeof size, ig_checkpoint_file_bytes(g)));
 	if (ig_tokenizer_open(g, &tokenizer, &err)) {
 		WRONG(d, what, "serve a model whose tokenizer Ingot knows", "tokenizer: %s", err.text);
 		goto out;
@@ -317,7 +317,7 @@ static void check_model(struct doctor *d, const struct ig_config_model *m)
 out:
 	ig_chat_template_close(chat);
 	ig_tokenizer_close(tokenizer);
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 }
 
 static void check_models(struct doctor *d)

@@ -85,7 +85,7 @@ static int add_variant(struct ig_chat_template *c, const char *name, const char 
 }
 
 struct opening {
-	const struct ig_gguf *g;
+	const struct ig_checkpoint *g;
 	struct ig_chat_template *c;
 	struct ig_error *err;
 };
@@ -108,7 +108,7 @@ static int open_variant(void *ctx, uint64_t i, const char *s, size_t len)
 		return ig_fail(o->err, -ENOTSUP, "the model has more than %d chat templates",
 			       MAX_VARIANTS);
 	snprintf(key, sizeof key, "tokenizer.chat_template.%s", name);
-	rc = ig_gguf_str(o->g, key, &text, &text_len, o->err);
+	rc = ig_checkpoint_str(o->g, key, &text, &text_len, o->err);
 	if (rc)
 		return rc == -ENOENT ? ig_fail(o->err, -ENOTSUP,
 					       "the file names the chat template '%s' "
@@ -119,7 +119,8 @@ static int open_variant(void *ctx, uint64_t i, const char *s, size_t len)
 }
 
 /* The model's tokens, as templates know them; one that the file doesn't name is undefined. */
-static int read_tokens(const struct ig_gguf *g, struct ig_chat_template *c, struct ig_error *err)
+static int read_tokens(const struct ig_checkpoint *g, struct ig_chat_template *c,
+		       struct ig_error *err)
 {
 	static const struct {
 		const char *key, *name;
@@ -137,7 +138,7 @@ static int read_tokens(const struct ig_gguf *g, struct ig_chat_template *c, stru
 		bool special;
 		const char *s;
 
-		if (ig_gguf_u32(g, tokens[i].key, &id, NULL) || id > INT32_MAX)
+		if (ig_checkpoint_u32(g, tokens[i].key, &id, NULL) || id > INT32_MAX)
 			continue;
 		s = ig_tokenizer_token(c->tokenizer, (int32_t)id, &len, &special);
 		if (s &&
@@ -147,7 +148,7 @@ static int read_tokens(const struct ig_gguf *g, struct ig_chat_template *c, stru
 	return c->tokens ? 0 : ig_fail(err, -ENOMEM, "out of memory for the chat template");
 }
 
-int ig_chat_template_open(const struct ig_gguf *g, const struct ig_tokenizer *t,
+int ig_chat_template_open(const struct ig_checkpoint *g, const struct ig_tokenizer *t,
 			  struct ig_chat_template **out, struct ig_error *err)
 {
 	struct ig_chat_template *c;
@@ -157,7 +158,7 @@ int ig_chat_template_open(const struct ig_gguf *g, const struct ig_tokenizer *t,
 	int rc;
 
 	*out = NULL;
-	rc = ig_gguf_str(g, "tokenizer.chat_template", &s, &len, err);
+	rc = ig_checkpoint_str(g, "tokenizer.chat_template", &s, &len, err);
 	if (rc)
 		return rc;
 	c = calloc(1, sizeof *c);
@@ -167,7 +168,7 @@ int ig_chat_template_open(const struct ig_gguf *g, const struct ig_tokenizer *t,
 	o.c = c;
 	if ((rc = add_variant(c, "default", s, len, err)) || (rc = read_tokens(g, c, err)))
 		goto out;
-	rc = ig_gguf_array_strs(g, "tokenizer.chat_templates", open_variant, &o, NULL);
+	rc = ig_checkpoint_array_strs(g, "tokenizer.chat_templates", open_variant, &o, NULL);
 	if (rc == -ENOENT)
 		rc = 0;
 	else if (rc == -EINVAL)

@@ -22,7 +22,7 @@ struct ig_chat_message {
 
 /* Compile the file's template, and those that it has under other names.  -ENOTSUP with
  * the line of what is wrong in one.  A file without a template gives -ENOENT. */
-int ig_chat_template_open(const struct ig_gguf *g, const struct ig_tokenizer *t,
+int ig_chat_template_open(const struct ig_checkpoint *g, const struct ig_tokenizer *t,
 			  struct ig_chat_template **out, struct ig_error *err);
 void ig_chat_template_close(struct ig_chat_template *c);
 /* "chatml", or "jinja" for one with other markers. */

@@ -6,7 +6,7 @@
  * tests/golden/dtype holds every value against the Python package `gguf`.
  */
 #include "model/dtype.h"
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 
 #include <stdio.h>
 #include <string.h>

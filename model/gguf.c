@@ -1,5 +1,5 @@
 /*
- * gguf.c: see gguf.h.
+ * gguf.c: see checkpoint.h.
  *
  * The file is mapped read-only and read in one pass: header, keys, tensors.
  * Each count is compared with the bytes that are left before anything is
@@ -11,7 +11,7 @@
  * mapping can't be guarded against that, a private one neither.  Replacing a
  * model by rename, as `ingot pull` does, is safe: the old file lives on.
  */
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 
 #include "model/dtype.h"
 #include "model/hash-private.h"
@@ -70,13 +70,13 @@ struct index {
 	uint32_t mask;
 };
 
-struct ig_gguf {
+struct ig_checkpoint {
 	const uint8_t *base;
 	uint64_t size;
 	bool mapped; /* base is ours to unmap */
 	struct kv *kvs;
 	uint32_t n_kvs;
-	struct ig_gguf_tensor *tensors;
+	struct ig_checkpoint_tensor *tensors;
 	uint32_t n_tensors;
 	char *names; /* the tensors' names, each with its NUL */
 	struct index kv_index, tensor_index;
@@ -85,7 +85,7 @@ struct ig_gguf {
 };
 
 struct reader {
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	uint64_t pos;
 	struct ig_error *err;
 };
@@ -108,7 +108,7 @@ static struct shown show(const char *s, uint64_t len)
 	return out;
 }
 
-static void set_label(struct ig_gguf *g, const char *label)
+static void set_label(struct ig_checkpoint *g, const char *label)
 {
 	size_t len = strlen(label);
 
@@ -288,7 +288,7 @@ static int index_create(const struct reader *r, struct index *x, uint32_t n)
 }
 
 /* The slot of this key: taken by it, or free. */
-static uint32_t *kv_slot(const struct ig_gguf *g, const char *key, size_t len)
+static uint32_t *kv_slot(const struct ig_checkpoint *g, const char *key, size_t len)
 {
 	uint64_t i = ig_hash_bytes(&g->hash_key, key, len);
 
@@ -302,7 +302,7 @@ static uint32_t *kv_slot(const struct ig_gguf *g, const char *key, size_t len)
 	}
 }
 
-static uint32_t *tensor_slot(const struct ig_gguf *g, const char *name)
+static uint32_t *tensor_slot(const struct ig_checkpoint *g, const char *name)
 {
 	uint64_t i = ig_hash_bytes(&g->hash_key, name, strlen(name));
 
@@ -317,7 +317,7 @@ static uint32_t *tensor_slot(const struct ig_gguf *g, const char *name)
 
 static int read_header(struct reader *r, uint64_t *n_tensors, uint64_t *n_kvs)
 {
-	const struct ig_gguf *g = r->g;
+	const struct ig_checkpoint *g = r->g;
 	uint32_t version = 0;
 	int rc;
 
@@ -352,7 +352,7 @@ static int read_header(struct reader *r, uint64_t *n_tensors, uint64_t *n_kvs)
 
 static int read_kvs(struct reader *r, uint32_t n)
 {
-	struct ig_gguf *g = r->g;
+	struct ig_checkpoint *g = r->g;
 	int rc;
 
 	g->kvs = calloc(n ? n : 1, sizeof *g->kvs);
@@ -377,7 +377,7 @@ static int read_kvs(struct reader *r, uint32_t n)
 
 /* A tensor's entry, but for its data, whose place is not known yet: *offset is
  * relative to it. */
-static int read_tensor(struct reader *r, struct ig_gguf_tensor *t, char **name_end,
+static int read_tensor(struct reader *r, struct ig_checkpoint_tensor *t, char **name_end,
 		       uint64_t *offset)
 {
 	uint64_t at = r->pos, len = 0, row_bytes;
@@ -430,16 +430,16 @@ static int read_tensor(struct reader *r, struct ig_gguf_tensor *t, char **name_e
 
 static int read_tensors(struct reader *r, uint32_t n)
 {
-	struct ig_gguf *g = r->g;
+	struct ig_checkpoint *g = r->g;
 	uint64_t *offsets = NULL;
 	uint64_t names_bytes, data_at;
 	uint32_t alignment = DEFAULT_ALIGNMENT;
 	char *name_end;
 	int rc;
 
-	rc = ig_gguf_u32(g, "general.alignment", &alignment, NULL);
+	rc = ig_checkpoint_u32(g, "general.alignment", &alignment, NULL);
 	if (rc && rc != -ENOENT)
-		return ig_gguf_u32(g, "general.alignment", &alignment, r->err);
+		return ig_checkpoint_u32(g, "general.alignment", &alignment, r->err);
 	if (alignment < MIN_ALIGNMENT || (alignment & (alignment - 1)))
 		return ig_fail(r->err, -EINVAL, "%s: general.alignment is %" PRIu32
 			       ", not a power of two of at least %d", g->label, alignment,
@@ -478,7 +478,7 @@ static int read_tensors(struct reader *r, uint32_t n)
 	/* The data begins at the next multiple of the alignment. */
 	data_at = r->pos + (alignment - r->pos % alignment) % alignment;
 	for (uint32_t i = 0; i < n; i++) {
-		struct ig_gguf_tensor *t = &g->tensors[i];
+		struct ig_checkpoint_tensor *t = &g->tensors[i];
 		struct shown name = show(t->name, strlen(t->name));
 		if (offsets[i] % alignment) {
 			rc = bad(r, r->pos, "tensor '%s' is at %" PRIu64 " of the data, not a "
@@ -504,7 +504,7 @@ out:
 
 /* ---- open and close ------------------------------------------------------------- */
 
-static int parse(struct ig_gguf *g, struct ig_error *err)
+static int parse(struct ig_checkpoint *g, struct ig_error *err)
 {
 	struct reader r = { .g = g, .err = err };
 	uint64_t n_tensors = 0, n_kvs = 0;
@@ -518,7 +518,7 @@ static int parse(struct ig_gguf *g, struct ig_error *err)
 	return 0;
 }
 
-void ig_gguf_close(struct ig_gguf *g)
+void ig_checkpoint_close(struct ig_checkpoint *g)
 {
 	if (!g)
 		return;
@@ -532,10 +532,11 @@ void ig_gguf_close(struct ig_gguf *g)
 	free(g);
 }
 
-int ig_gguf_open_memory(const void *data, size_t size, const char *label, struct ig_gguf **out,
+int ig_checkpoint_open_memory(const void *data, size_t size, const char *label,
+			      struct ig_checkpoint **out,
 			struct ig_error *err)
 {
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	int rc;
 
 	*out = NULL;
@@ -551,16 +552,16 @@ int ig_gguf_open_memory(const void *data, size_t size, const char *label, struct
 	g->size = size;
 	rc = parse(g, err);
 	if (rc) {
-		ig_gguf_close(g);
+		ig_checkpoint_close(g);
 		return rc;
 	}
 	*out = g;
 	return 0;
 }
 
-int ig_gguf_open(const char *path, struct ig_gguf **out, struct ig_error *err)
+int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_error *err)
 {
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct stat st;
 	void *map;
 	int fd, rc;
@@ -608,28 +609,28 @@ int ig_gguf_open(const char *path, struct ig_gguf **out, struct ig_error *err)
 fail_fd:
 	close(fd);
 fail:
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	return rc;
 }
 
-const char *ig_gguf_label(const struct ig_gguf *g)
+const char *ig_checkpoint_label(const struct ig_checkpoint *g)
 {
 	return g->label;
 }
 
-uint64_t ig_gguf_file_bytes(const struct ig_gguf *g)
+uint64_t ig_checkpoint_file_bytes(const struct ig_checkpoint *g)
 {
 	return g->size;
 }
 
-bool ig_gguf_map(const struct ig_gguf *g, const void **base, uint64_t *n_bytes)
+bool ig_checkpoint_map(const struct ig_checkpoint *g, const void **base, uint64_t *n_bytes)
 {
 	*base = g->mapped ? g->base : NULL;
 	*n_bytes = g->mapped ? g->size : 0;
 	return g->mapped;
 }
 
-void ig_gguf_drop_pages(const struct ig_gguf *g, const void *data, uint64_t n_bytes)
+void ig_checkpoint_drop_pages(const struct ig_checkpoint *g, const void *data, uint64_t n_bytes)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 	uintptr_t base = (uintptr_t)g->base, at = (uintptr_t)data;
@@ -645,7 +646,7 @@ void ig_gguf_drop_pages(const struct ig_gguf *g, const void *data, uint64_t n_by
 
 /* ---- keys ----------------------------------------------------------------------- */
 
-static int find(const struct ig_gguf *g, const char *key, const struct kv **out,
+static int find(const struct ig_checkpoint *g, const char *key, const struct kv **out,
 		struct ig_error *err)
 {
 	uint32_t slot = *kv_slot(g, key, strlen(key));
@@ -656,7 +657,7 @@ static int find(const struct ig_gguf *g, const char *key, const struct kv **out,
 	return 0;
 }
 
-static int wrong_type(const struct ig_gguf *g, const struct kv *kv, const char *wanted,
+static int wrong_type(const struct ig_checkpoint *g, const struct kv *kv, const char *wanted,
 		      struct ig_error *err)
 {
 	bool array = kv->type == T_ARRAY;
@@ -666,7 +667,7 @@ static int wrong_type(const struct ig_gguf *g, const struct kv *kv, const char *
 		       types[array ? kv->elem : kv->type].name, wanted);
 }
 
-static int out_of_range(const struct ig_gguf *g, const struct kv *kv, uint64_t i,
+static int out_of_range(const struct ig_checkpoint *g, const struct kv *kv, uint64_t i,
 			struct ig_error *err)
 {
 	return ig_fail(err, -EINVAL, "%s: key '%s': element %" PRIu64 " is out of range", g->label,
@@ -717,7 +718,8 @@ static bool load_float(const uint8_t *p, uint8_t type, double *out)
 	}
 }
 
-int ig_gguf_u32(const struct ig_gguf *g, const char *key, uint32_t *out, struct ig_error *err)
+int ig_checkpoint_u32(const struct ig_checkpoint *g, const char *key, uint32_t *out,
+		      struct ig_error *err)
 {
 	const struct kv *kv;
 	int64_t v;
@@ -733,7 +735,8 @@ int ig_gguf_u32(const struct ig_gguf *g, const char *key, uint32_t *out, struct 
 	return 0;
 }
 
-int ig_gguf_f32(const struct ig_gguf *g, const char *key, float *out, struct ig_error *err)
+int ig_checkpoint_f32(const struct ig_checkpoint *g, const char *key, float *out,
+		      struct ig_error *err)
 {
 	const struct kv *kv;
 	double v;
@@ -749,7 +752,8 @@ int ig_gguf_f32(const struct ig_gguf *g, const char *key, float *out, struct ig_
 	return 0;
 }
 
-int ig_gguf_bool(const struct ig_gguf *g, const char *key, bool *out, struct ig_error *err)
+int ig_checkpoint_bool(const struct ig_checkpoint *g, const char *key, bool *out,
+		       struct ig_error *err)
 {
 	const struct kv *kv;
 	int rc = find(g, key, &kv, err);
@@ -762,7 +766,7 @@ int ig_gguf_bool(const struct ig_gguf *g, const char *key, bool *out, struct ig_
 	return 0;
 }
 
-int ig_gguf_str(const struct ig_gguf *g, const char *key, const char **out, size_t *len,
+int ig_checkpoint_str(const struct ig_checkpoint *g, const char *key, const char **out, size_t *len,
 		struct ig_error *err)
 {
 	const struct kv *kv;
@@ -777,7 +781,8 @@ int ig_gguf_str(const struct ig_gguf *g, const char *key, const char **out, size
 	return 0;
 }
 
-int ig_gguf_array_len(const struct ig_gguf *g, const char *key, uint64_t *n, struct ig_error *err)
+int ig_checkpoint_array_len(const struct ig_checkpoint *g, const char *key, uint64_t *n,
+			    struct ig_error *err)
 {
 	const struct kv *kv;
 	int rc = find(g, key, &kv, err);
@@ -790,7 +795,7 @@ int ig_gguf_array_len(const struct ig_gguf *g, const char *key, uint64_t *n, str
 	return 0;
 }
 
-int ig_gguf_array_strs(const struct ig_gguf *g, const char *key,
+int ig_checkpoint_array_strs(const struct ig_checkpoint *g, const char *key,
 		       int (*each)(void *ctx, uint64_t i, const char *s, size_t len), void *ctx,
 		       struct ig_error *err)
 {
@@ -813,7 +818,8 @@ int ig_gguf_array_strs(const struct ig_gguf *g, const char *key,
 }
 
 /* An array with at least n elements. */
-static int find_array(const struct ig_gguf *g, const char *key, uint64_t n, const struct kv **out,
+static int find_array(const struct ig_checkpoint *g, const char *key, uint64_t n,
+		      const struct kv **out,
 		      struct ig_error *err)
 {
 	int rc = find(g, key, out, err);
@@ -828,7 +834,8 @@ static int find_array(const struct ig_gguf *g, const char *key, uint64_t n, cons
 	return 0;
 }
 
-int ig_gguf_array_i32(const struct ig_gguf *g, const char *key, int32_t *out, uint64_t n,
+int ig_checkpoint_array_i32(const struct ig_checkpoint *g, const char *key, int32_t *out,
+			    uint64_t n,
 		      struct ig_error *err)
 {
 	const struct kv *kv;
@@ -847,7 +854,7 @@ int ig_gguf_array_i32(const struct ig_gguf *g, const char *key, int32_t *out, ui
 	return 0;
 }
 
-int ig_gguf_array_f32(const struct ig_gguf *g, const char *key, float *out, uint64_t n,
+int ig_checkpoint_array_f32(const struct ig_checkpoint *g, const char *key, float *out, uint64_t n,
 		      struct ig_error *err)
 {
 	const struct kv *kv;
@@ -868,17 +875,18 @@ int ig_gguf_array_f32(const struct ig_gguf *g, const char *key, float *out, uint
 
 /* ---- tensors -------------------------------------------------------------------- */
 
-uint64_t ig_gguf_n_tensors(const struct ig_gguf *g)
+uint64_t ig_checkpoint_n_tensors(const struct ig_checkpoint *g)
 {
 	return g->n_tensors;
 }
 
-const struct ig_gguf_tensor *ig_gguf_tensor(const struct ig_gguf *g, uint64_t i)
+const struct ig_checkpoint_tensor *ig_checkpoint_tensor(const struct ig_checkpoint *g, uint64_t i)
 {
 	return i < g->n_tensors ? &g->tensors[i] : NULL;
 }
 
-const struct ig_gguf_tensor *ig_gguf_find_tensor(const struct ig_gguf *g, const char *name)
+const struct ig_checkpoint_tensor *ig_checkpoint_find_tensor(const struct ig_checkpoint *g,
+							     const char *name)
 {
 	uint32_t slot = *tensor_slot(g, name);
 

@@ -179,7 +179,7 @@ const struct ig_special *ig_tokenizer_match(const struct ig_tokenizer *t, const 
 
 
 /* As ig_tokenizer_open; tests turn the compiler of regular expressions off. */
-int ig_tokenizer_open_with(const struct ig_gguf *g, bool jit, struct ig_tokenizer **out,
+int ig_tokenizer_open_with(const struct ig_checkpoint *g, bool jit, struct ig_tokenizer **out,
 			   struct ig_error *err);
 
 /* As ig_tokenizer_encode with special, but a control token is only seen where none of

@@ -48,7 +48,7 @@ enum model { /* what tokenizer.ggml.model says */
 struct opening {
 	enum model model;
 	struct ig_tokenizer *t;
-	const struct ig_gguf *g;
+	const struct ig_checkpoint *g;
 	struct ig_error *err;
 	int32_t *types; /* [n_vocab] as the file has them; NULL: all normal */
 	uint16_t alphabet[0x144]; /* the byte that a character stands for; NO_BYTE: none */
@@ -240,8 +240,8 @@ static int read_tokens(struct opening *o)
 	uint64_t n, n_types;
 	int rc;
 
-	if ((rc = ig_gguf_array_len(o->g, "tokenizer.ggml.tokens", &n, o->err)) ||
-	    (rc = ig_gguf_array_strs(o->g, "tokenizer.ggml.tokens", count_token, o, o->err)))
+	if ((rc = ig_checkpoint_array_len(o->g, "tokenizer.ggml.tokens", &n, o->err)) ||
+	    (rc = ig_checkpoint_array_strs(o->g, "tokenizer.ggml.tokens", count_token, o, o->err)))
 		return rc;
 	if (n == 0 || n > MAX_VOCAB || o->n_bytes >= UINT32_MAX)
 		return ig_fail(o->err, -EINVAL,
@@ -249,7 +249,7 @@ static int read_tokens(struct opening *o)
 			       "%u are possible) of %" PRIu64 " bytes",
 			       n, MAX_VOCAB, o->n_bytes);
 	t->n_vocab = (uint32_t)n;
-	rc = ig_gguf_array_len(o->g, "tokenizer.ggml.token_type", &n_types, o->err);
+	rc = ig_checkpoint_array_len(o->g, "tokenizer.ggml.token_type", &n_types, o->err);
 	if (rc && rc != -ENOENT)
 		return rc;
 	if (!rc && n_types != n)
@@ -259,7 +259,8 @@ static int read_tokens(struct opening *o)
 		o->types = malloc(n * sizeof *o->types);
 		if (!o->types)
 			return -ENOMEM;
-		rc = ig_gguf_array_i32(o->g, "tokenizer.ggml.token_type", o->types, n, o->err);
+		rc = ig_checkpoint_array_i32(o->g, "tokenizer.ggml.token_type", o->types, n,
+					     o->err);
 		if (rc)
 			return rc;
 		for (uint64_t i = 0; i < n; i++)
@@ -276,7 +277,7 @@ static int read_tokens(struct opening *o)
 	t->longest = 1; /* we divide by it */
 	for (unsigned b = 0; b < 256; b++)
 		t->merges.byte_ids[b] = -1;
-	rc = ig_gguf_array_strs(o->g, "tokenizer.ggml.tokens", take_token, o, o->err);
+	rc = ig_checkpoint_array_strs(o->g, "tokenizer.ggml.tokens", take_token, o, o->err);
 	if (rc == -EINVAL && o->err_inside.code)
 		*o->err = o->err_inside;
 	if (rc)
@@ -352,7 +353,7 @@ static int read_merges(struct opening *o)
 {
 	struct ig_tokenizer *t = o->t;
 	uint64_t n;
-	int rc = ig_gguf_array_len(o->g, "tokenizer.ggml.merges", &n, o->err);
+	int rc = ig_checkpoint_array_len(o->g, "tokenizer.ggml.merges", &n, o->err);
 
 	if (rc)
 		return rc;
@@ -366,7 +367,7 @@ static int read_merges(struct opening *o)
 		char byte = (char)b;
 		t->merges.byte_ids[b] = ig_tokenizer_lookup(t, &byte, 1);
 	}
-	rc = ig_gguf_array_strs(o->g, "tokenizer.ggml.merges", take_merge, o, o->err);
+	rc = ig_checkpoint_array_strs(o->g, "tokenizer.ggml.merges", take_merge, o, o->err);
 	if (rc == -EINVAL && o->err_inside.code)
 		*o->err = o->err_inside;
 	return rc;
@@ -384,7 +385,7 @@ static void add_end(struct ig_tokenizer *t, int32_t id)
 static int read_id(struct opening *o, const char *key, int32_t *id)
 {
 	uint32_t v;
-	int rc = ig_gguf_u32(o->g, key, &v, o->err);
+	int rc = ig_checkpoint_u32(o->g, key, &v, o->err);
 
 	*id = -1;
 	if (rc == -ENOENT)
@@ -422,7 +423,7 @@ static int read_ends(struct opening *o)
 /* *flag stays as it is when the file has none. */
 static int read_flag(struct opening *o, const char *key, bool *flag)
 {
-	int rc = ig_gguf_bool(o->g, key, flag, o->err);
+	int rc = ig_checkpoint_bool(o->g, key, flag, o->err);
 
 	return rc == -ENOENT ? 0 : rc;
 }
@@ -431,7 +432,7 @@ static int read_scores(struct opening *o, float **out)
 {
 	uint64_t n;
 	float *scores;
-	int rc = ig_gguf_array_len(o->g, "tokenizer.ggml.scores", &n, o->err);
+	int rc = ig_checkpoint_array_len(o->g, "tokenizer.ggml.scores", &n, o->err);
 
 	*out = NULL;
 	if (rc)
@@ -442,7 +443,7 @@ static int read_scores(struct opening *o, float **out)
 	scores = malloc(n * sizeof *scores);
 	if (!scores)
 		return -ENOMEM;
-	rc = ig_gguf_array_f32(o->g, "tokenizer.ggml.scores", scores, n, o->err);
+	rc = ig_checkpoint_array_f32(o->g, "tokenizer.ggml.scores", scores, n, o->err);
 	if (rc) /* also when one is not finite */
 		free(scores);
 	else
@@ -462,7 +463,7 @@ static int read_pieces(struct opening *o)
 	if ((rc = read_flag(o, "tokenizer.ggml.add_space_prefix", &options.add_space)) ||
 	    (rc = read_flag(o, "tokenizer.ggml.remove_extra_whitespaces", &options.trim)))
 		return rc;
-	rc = ig_gguf_array_len(o->g, "tokenizer.ggml.precompiled_charsmap", &n_map, o->err);
+	rc = ig_checkpoint_array_len(o->g, "tokenizer.ggml.precompiled_charsmap", &n_map, o->err);
 	if (rc && rc != -ENOENT)
 		return rc;
 	if (!rc && n_map)
@@ -484,7 +485,7 @@ static int read_model(struct opening *o, bool jit)
 	size_t len;
 	int rc;
 
-	if ((rc = ig_gguf_str(o->g, "tokenizer.ggml.model", &s, &len, o->err)))
+	if ((rc = ig_checkpoint_str(o->g, "tokenizer.ggml.model", &s, &len, o->err)))
 		return rc;
 	if (len == 5 && !memcmp(s, "llama", 5))
 		o->model = MODEL_MERGES;
@@ -499,7 +500,7 @@ static int read_model(struct opening *o, bool jit)
 		t->add_bos = o->model == MODEL_MERGES;
 		return read_flag(o, "tokenizer.ggml.add_bos_token", &t->add_bos);
 	}
-	rc = ig_gguf_str(o->g, "tokenizer.ggml.pre", &s, &len, o->err);
+	rc = ig_checkpoint_str(o->g, "tokenizer.ggml.pre", &s, &len, o->err);
 	if (rc == -ENOENT) {
 		s = "default";
 		len = strlen(s);
@@ -527,7 +528,7 @@ void ig_tokenizer_close(struct ig_tokenizer *t)
 	free(t);
 }
 
-int ig_tokenizer_open_with(const struct ig_gguf *g, bool jit, struct ig_tokenizer **out,
+int ig_tokenizer_open_with(const struct ig_checkpoint *g, bool jit, struct ig_tokenizer **out,
 			   struct ig_error *err)
 {
 	struct ig_error inside = { 0 };
@@ -552,17 +553,19 @@ int ig_tokenizer_open_with(const struct ig_gguf *g, bool jit, struct ig_tokenize
 out:
 	if (rc == -ENOMEM)
 		ig_fail(err, rc, "out of memory for the tokenizer");
-	else if (rc && !strncmp(inside.text, ig_gguf_label(g), strlen(ig_gguf_label(g))))
+	else if (rc && !strncmp(inside.text, ig_checkpoint_label(g),
+				strlen(ig_checkpoint_label(g))))
 		ig_fail(err, rc, "%s", inside.text); /* gguf.c names the file itself */
 	else if (rc)
-		ig_fail(err, rc, "%s: %s", ig_gguf_label(g), inside.text);
+		ig_fail(err, rc, "%s: %s", ig_checkpoint_label(g), inside.text);
 	free(o.types);
 	free(o.scratch);
 	ig_tokenizer_close(o.t);
 	return rc;
 }
 
-int ig_tokenizer_open(const struct ig_gguf *g, struct ig_tokenizer **out, struct ig_error *err)
+int ig_tokenizer_open(const struct ig_checkpoint *g, struct ig_tokenizer **out,
+		      struct ig_error *err)
 {
 	return ig_tokenizer_open_with(g, true, out, err);
 }

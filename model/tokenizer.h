@@ -5,13 +5,14 @@
 #ifndef INGOT_MODEL_TOKENIZER_H
 #define INGOT_MODEL_TOKENIZER_H
 
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 
 struct ig_tokenizer;
 
 /* From tokenizer.ggml.* keys.  -ENOTSUP with the name of a tokenizer model or
  * pre-tokenizer that Ingot does not know. */
-int ig_tokenizer_open(const struct ig_gguf *g, struct ig_tokenizer **out, struct ig_error *err);
+int ig_tokenizer_open(const struct ig_checkpoint *g, struct ig_tokenizer **out,
+		      struct ig_error *err);
 void ig_tokenizer_close(struct ig_tokenizer *t);
 
 struct ig_ids { /* a growing list; init with zeros, finish with ig_ids_finish */

@@ -3,7 +3,7 @@
 #include "runtime/modules.h"
 
 #include "base/log.h"
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 #include "ops/ops.h"
 #include "runtime/plan-private.h"
 
@@ -43,35 +43,35 @@ struct ig_modules {
 
 /* ---- what the host offers ------------------------------------------------------- */
 
-static const struct ig_gguf *file_of(const struct ig_meta *m)
+static const struct ig_checkpoint *file_of(const struct ig_meta *m)
 {
-	return (const struct ig_gguf *)m;
+	return (const struct ig_checkpoint *)m;
 }
 
 static int meta_u32(const struct ig_meta *m, const char *key, uint32_t *out, struct ig_error *err)
 {
-	return ig_gguf_u32(file_of(m), key, out, err);
+	return ig_checkpoint_u32(file_of(m), key, out, err);
 }
 
 static int meta_f32(const struct ig_meta *m, const char *key, float *out, struct ig_error *err)
 {
-	return ig_gguf_f32(file_of(m), key, out, err);
+	return ig_checkpoint_f32(file_of(m), key, out, err);
 }
 
 static int meta_str(const struct ig_meta *m, const char *key, const char **out, size_t *len,
 		    struct ig_error *err)
 {
-	return ig_gguf_str(file_of(m), key, out, len, err);
+	return ig_checkpoint_str(file_of(m), key, out, len, err);
 }
 
 static int meta_has_tensor(const struct ig_meta *m, const char *name)
 {
-	return ig_gguf_find_tensor(file_of(m), name) != NULL;
+	return ig_checkpoint_find_tensor(file_of(m), name) != NULL;
 }
 
 static int meta_tensor(const struct ig_meta *m, const char *name, int64_t *n_rows, int64_t *n_cols)
 {
-	const struct ig_gguf_tensor *t = ig_gguf_find_tensor(file_of(m), name);
+	const struct ig_checkpoint_tensor *t = ig_checkpoint_find_tensor(file_of(m), name);
 
 	if (!t)
 		return -ENOENT;

@@ -2,7 +2,7 @@
  * keeps the first error and refuses everything after it. */
 #include "runtime/plan.h"
 
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 #include "runtime/modules.h"
 #include "runtime/plan-private.h"
 
@@ -49,7 +49,7 @@ ig_weight ig_graph_weight(struct ig_graph *g, const char *name, int64_t n_rows, 
 			ig_fail(&g->error, -EINVAL, "tensor \"%s\" is asked for in two shapes", name);
 			return IG_NONE;
 		}
-	const struct ig_gguf_tensor *t = ig_gguf_find_tensor(p->file, name);
+	const struct ig_checkpoint_tensor *t = ig_checkpoint_find_tensor(p->file, name);
 	if (!t) {
 		ig_fail(&g->error, -ENOENT, "tensor \"%.90s\" is missing", name);
 		return IG_NONE;
@@ -152,7 +152,8 @@ int ig_graph_status(const struct ig_graph *g)
 	return g->error.code;
 }
 
-int ig_plan_record(const struct ig_modules *m, const struct ig_gguf *file, struct ig_plan **out,
+int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
+		   struct ig_plan **out,
 		   struct ig_error *err)
 {
 	struct ig_graph g = { .modules = m };
@@ -165,7 +166,7 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_gguf *file, struc
 	int rc;
 
 	*out = NULL;
-	rc = ig_gguf_str(file, "general.architecture", &name, &len, err);
+	rc = ig_checkpoint_str(file, "general.architecture", &name, &len, err);
 	if (rc)
 		return rc;
 	const struct ig_arch *arch = ig_modules_arch(m, name, len);

@@ -10,7 +10,7 @@
 
 #include <ingot/arch.h>
 
-struct ig_gguf;
+struct ig_checkpoint;
 struct ig_modules;
 
 struct ig_plan_value {
@@ -43,13 +43,14 @@ struct ig_plan {
 	uint32_t n_weights;
 	struct ig_model_info info;
 	const struct ig_arch *arch;
-	const struct ig_gguf *file; /* not owned; must outlive the programs lowered from it */
+	const struct ig_checkpoint *file; /* not owned; must outlive the programs lowered from it */
 };
 
 /* Find the file's architecture among the modules, read its hyper-parameters and
  * record it.  -ENOTSUP names an unknown architecture and the known ones; every
  * tensor that is missing or has another shape is named. */
-int ig_plan_record(const struct ig_modules *m, const struct ig_gguf *file, struct ig_plan **out,
+int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
+		   struct ig_plan **out,
 		   struct ig_error *err);
 void ig_plan_destroy(struct ig_plan *p); /* NULL is fine */
 

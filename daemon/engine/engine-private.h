@@ -46,7 +46,7 @@ struct ig_model {
 	struct ig_engine_model shown; /* first: what the protocol holds a pointer to */
 	char *name, *path, *arch;
 	char *chat_note;
-	struct ig_gguf *file;
+	struct ig_checkpoint *file;
 	struct ig_tokenizer *tokenizer;
 	struct ig_chat_template *chat;
 	struct ig_plan *plan;

@@ -54,7 +54,7 @@ static int open_model(struct ig_engine *e, const struct ig_config_model *c, stru
 	m->path = strdup(c->path);
 	if (!m->name || !m->path)
 		return ig_fail(err, -ENOMEM, "out of memory");
-	rc = ig_gguf_open(m->path, &m->file, err);
+	rc = ig_checkpoint_open(m->path, &m->file, err);
 	if (rc < 0)
 		return rc;
 	rc = open_tokenizer(m, err);
@@ -130,7 +130,7 @@ static void close_model(struct ig_engine *e, struct ig_model *m)
 		ig_chat_template_close(m->chat);
 	if (m->tokenizer)
 		ig_tokenizer_close(m->tokenizer);
-	ig_gguf_close(m->file);
+	ig_checkpoint_close(m->file);
 	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++)
 		free_step(&m->steps[i]);
 	free(m->name);

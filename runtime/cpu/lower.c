@@ -7,7 +7,7 @@
  */
 #include "runtime/cpu/cpu-private.h"
 
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/tile16.h"
 
@@ -531,7 +531,7 @@ int ig_cpu_load(struct ig_program *base, struct ig_error *err)
 		} else {
 			memcpy(p->weight_mem + w->offset, pw->data, pw->n_bytes);
 		}
-		ig_gguf_drop_pages(p->plan->file, pw->data, pw->n_bytes);
+		ig_checkpoint_drop_pages(p->plan->file, pw->data, pw->n_bytes);
 	}
 	ig_pool_destroy(pool);
 	resolve(p);

@@ -7,7 +7,7 @@
  * the next submit, which sends them ahead as a step of nothing but copies; a failure of
  * theirs is a failure of the step behind them.
  */
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 #include "runtime/gpu/gpu-private.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
  * readers want the same one, that type; else float32, and a conversion before the first
  * reader of each other type.  Then each op emits its dispatches.
  */
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 #include "runtime/gpu/gpu-private.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
  * two views share at most the page in which one tensor ends and the next begins.  Any
  * other device gets copies, a piece at a time, and the file's pages are dropped.
  */
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 #include "runtime/gpu/gpu-private.h"
 
 #include <errno.h>
@@ -71,7 +71,7 @@ static bool can_wrap(const struct ig_gpu_weights *w, const struct ig_gpu_device 
 	const void *map;
 	uint64_t size;
 
-	if (!d->class->wrap || !ig_gguf_map(w->plan->file, &map, &size))
+	if (!d->class->wrap || !ig_checkpoint_map(w->plan->file, &map, &size))
 		return false;
 	for (uint32_t i = 0; i < n; i++)
 		if ((uintptr_t)p[i].data % TENSOR_ALIGNMENT)
@@ -169,7 +169,7 @@ static int copy_weight(struct ig_gpu_weights *w, struct ig_gpu_device *d, uint32
 	for (uint64_t at = 0; !rc && at < pw->n_bytes; at += COPY_BYTES) {
 		uint64_t n = pw->n_bytes - at < COPY_BYTES ? pw->n_bytes - at : COPY_BYTES;
 		rc = d->class->write(d, w->views[to->view].buffer, to->offset + at, src + at, n, err);
-		ig_gguf_drop_pages(w->plan->file, src + at, n);
+		ig_checkpoint_drop_pages(w->plan->file, src + at, n);
 	}
 	return rc;
 }

@@ -86,21 +86,21 @@ static void look_at_template(const char *text, size_t len)
 	static struct ig_tokenizer *tokenizer;
 	struct ig_answer_style s;
 	struct ig_chat_template *c;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct gw w;
 	int32_t ids[16];
 
 	if (!tokenizer) {
 		tiny_file(&w, &(struct tiny_options){ .model = "gpt2", .pre = "smollm" });
-		check(!ig_gguf_open_memory(w.data, w.len, "tiny", &g, NULL) &&
+		check(!ig_checkpoint_open_memory(w.data, w.len, "tiny", &g, NULL) &&
 		      !ig_tokenizer_open(g, &tokenizer, NULL));
-		ig_gguf_close(g);
+		ig_checkpoint_close(g);
 		gw_finish(&w);
 	}
 	gw_init(&w);
 	gw_key(&w, "tokenizer.chat_template", GW_STRING);
 	gw_string(&w, text, len);
-	check(!ig_gguf_open_memory(w.data, w.len, "fuzz", &g, NULL));
+	check(!ig_checkpoint_open_memory(w.data, w.len, "fuzz", &g, NULL));
 	if (!ig_chat_template_open(g, tokenizer, &c, NULL)) {
 		ig_answer_style_of(c, &s);
 		check(!s.opens_reasoning || s.reasoning);
@@ -108,7 +108,7 @@ static void look_at_template(const char *text, size_t len)
 		check(ig_answer_shown_tokens(&s, tokenizer, ids, 16) == 0); /* it has none */
 		ig_chat_template_close(c);
 	}
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	gw_finish(&w);
 }
 

@@ -14,14 +14,14 @@ static struct ig_tokenizer *tokenizer;
 
 static void open_tokenizer(void)
 {
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct gw w;
 
 	tiny_file(&w, &(struct tiny_options){ .model = "gpt2", .pre = "smollm" });
-	if (ig_gguf_open_memory(w.data, w.len, "tiny", &g, NULL) ||
+	if (ig_checkpoint_open_memory(w.data, w.len, "tiny", &g, NULL) ||
 	    ig_tokenizer_open(g, &tokenizer, NULL))
 		abort();
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	gw_finish(&w);
 }
 
@@ -49,7 +49,7 @@ static void use(const struct ig_chat_template *c)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct ig_chat_template *c;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_error err = { 0 };
 	struct gw w;
 
@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	gw_init(&w);
 	gw_key(&w, "tokenizer.chat_template", GW_STRING);
 	gw_string(&w, (const char *)data, size);
-	if (ig_gguf_open_memory(w.data, w.len, "fuzz", &g, &err))
+	if (ig_checkpoint_open_memory(w.data, w.len, "fuzz", &g, &err))
 		abort();
 	if (ig_chat_template_open(g, tokenizer, &c, &err) == 0) {
 		use(c);
@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	} else if (c || err.code >= 0 || !err.text[0]) {
 		abort();
 	}
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	gw_finish(&w);
 	return 0;
 }

@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void read_rows(const struct ig_gguf_tensor *t)
+static void read_rows(const struct ig_checkpoint_tensor *t)
 {
 	uint64_t bytes = ig_dtype_row_bytes(t->dtype, t->n_cols);
 	float *row;
@@ -28,7 +28,7 @@ static void read_rows(const struct ig_gguf_tensor *t)
 	free(row);
 }
 
-static void use_template(const struct ig_gguf *g, const struct ig_tokenizer *t)
+static void use_template(const struct ig_checkpoint *g, const struct ig_tokenizer *t)
 {
 	static const char content[] = "Hello <|im_end|> 12\n";
 	const struct ig_chat_message m = { "user", content, sizeof content - 1 };
@@ -52,17 +52,17 @@ static void use_template(const struct ig_gguf *g, const struct ig_tokenizer *t)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct ig_tokenizer *t;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_error err = { 0 };
 
-	if (ig_gguf_open_memory(data, size, "fuzz", &g, &err)) {
+	if (ig_checkpoint_open_memory(data, size, "fuzz", &g, &err)) {
 		if (g || err.code >= 0 || !err.text[0])
 			abort();
 		return 0;
 	}
-	for (uint64_t i = 0; i < ig_gguf_n_tensors(g); i++) {
-		const struct ig_gguf_tensor *x = ig_gguf_tensor(g, i);
-		if (ig_gguf_find_tensor(g, x->name) != x)
+	for (uint64_t i = 0; i < ig_checkpoint_n_tensors(g); i++) {
+		const struct ig_checkpoint_tensor *x = ig_checkpoint_tensor(g, i);
+		if (ig_checkpoint_find_tensor(g, x->name) != x)
 			abort();
 		read_rows(x);
 	}
@@ -70,6 +70,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		use_template(g, t);
 		ig_tokenizer_close(t);
 	}
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	return 0;
 }

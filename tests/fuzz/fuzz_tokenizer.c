@@ -35,17 +35,17 @@ static void open_all(void)
 {
 	for (size_t i = 0; i < N_KINDS; i++) {
 		struct gw w;
-		struct ig_gguf *g;
+		struct ig_checkpoint *g;
 
 		if (i < N_PRES)
 			tiny_file(&w, &(struct tiny_options){ .model = "gpt2", .pre = pres[i] });
 		else
 			tiny_spm_file(&w, &spms[i - N_PRES]);
-		if (ig_gguf_open_memory(w.data, w.len, "tiny", &g, NULL) ||
+		if (ig_checkpoint_open_memory(w.data, w.len, "tiny", &g, NULL) ||
 		    ig_tokenizer_open_with(g, true, &tokenizers[i][0], NULL) ||
 		    ig_tokenizer_open_with(g, false, &tokenizers[i][1], NULL))
 			abort();
-		ig_gguf_close(g); /* nothing of the file is kept */
+		ig_checkpoint_close(g); /* nothing of the file is kept */
 		gw_finish(&w);
 	}
 }
@@ -120,7 +120,7 @@ static void check_made(const uint8_t *data, size_t size)
 	float scores[64];
 	struct ig_tokenizer *t;
 	struct ig_error err;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct gw w;
 
 	if (size < 1 + 2 * n)
@@ -144,7 +144,7 @@ static void check_made(const uint8_t *data, size_t size)
 	gw_number(&w, GW_F32, 4);
 	gw_number(&w, n, 8);
 	gw_put(&w, scores, n * sizeof *scores);
-	if (ig_gguf_open_memory(w.data, w.len, "made", &g, NULL))
+	if (ig_checkpoint_open_memory(w.data, w.len, "made", &g, NULL))
 		abort();
 	if (!ig_tokenizer_open(g, &t, &err)) {
 		struct ig_ids l = { 0 };
@@ -157,7 +157,7 @@ static void check_made(const uint8_t *data, size_t size)
 		ig_ids_finish(&l);
 		ig_tokenizer_close(t);
 	}
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	gw_finish(&w);
 }
 

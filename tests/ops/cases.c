@@ -2,7 +2,7 @@
 #include "tests/ops/cases.h"
 
 #include "model/dtype.h"
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/tile16.h"
 #include "ops/float.h"

@@ -7,7 +7,7 @@
 #include "ops/ops.h"
 #include "tests/ops/cases.h"
 
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 
 #include <ingot/arch.h>
 #include <ingot/gpu.h>

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/tile16.h"
 #include "ops/float.h"

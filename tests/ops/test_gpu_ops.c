@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 #include "ops/op-private.h"
 #include "tests/ops/cases.h"
 #include "tests/ops/gpu_case.h"

@@ -26,14 +26,14 @@ static void die(const char *why)
 static void open_tokenizer(void)
 {
 	struct ig_error err;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct gw w;
 
 	tiny_file(&w, &(struct tiny_options){ .model = "gpt2", .pre = "smollm" });
-	if (ig_gguf_open_memory(w.data, w.len, "tiny", &g, &err) ||
+	if (ig_checkpoint_open_memory(w.data, w.len, "tiny", &g, &err) ||
 	    ig_tokenizer_open(g, &tokenizer, &err))
 		die(err.text);
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	gw_finish(&w);
 }
 
@@ -85,7 +85,7 @@ static json_t *answer_case(const json_t *one)
 	struct ig_answer_style s;
 	struct ig_chat_template *c;
 	struct ig_error err = { 0 };
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	char style[64];
 	struct gw w;
 	size_t i;
@@ -93,7 +93,7 @@ static json_t *answer_case(const json_t *one)
 	gw_init(&w);
 	gw_key(&w, "tokenizer.chat_template", GW_STRING);
 	gw_string(&w, json_string_value(template), json_string_length(template));
-	if (ig_gguf_open_memory(w.data, w.len, "case", &g, &err))
+	if (ig_checkpoint_open_memory(w.data, w.len, "case", &g, &err))
 		die(err.text);
 	if (ig_chat_template_open(g, tokenizer, &c, &err)) {
 		json_decref(lists);
@@ -108,7 +108,7 @@ static json_t *answer_case(const json_t *one)
 		result = json_pack("{s:s, s:o}", "style", style, "events", lists);
 		ig_chat_template_close(c);
 	}
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	gw_finish(&w);
 	return result;
 }

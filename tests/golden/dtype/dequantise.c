@@ -9,7 +9,7 @@
  * Each row goes through the tiles of the cpu kernels as well and must come back the same.
  */
 #include "model/dtype.h"
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 #include "ops/cpu/tile16.h"
 
 #include <stdio.h>

@@ -230,7 +230,7 @@ int main(int argc, char **argv)
 {
 	json_error_t err;
 	json_t *cases = json_loadf(stdin, JSON_ALLOW_NUL, &err), *one;
-	struct ig_gguf *file = NULL;
+	struct ig_checkpoint *file = NULL;
 	struct ig_error error = { 0 };
 	size_t i;
 
@@ -240,7 +240,7 @@ int main(int argc, char **argv)
 	}
 	seed = strtoull(argv[1], NULL, 10) * 2654435769u + 88172645463325252ull;
 	if (argc == 3) {
-		if (ig_gguf_open(argv[2], &file, &error) ||
+		if (ig_checkpoint_open(argv[2], &file, &error) ||
 		    ig_tokenizer_open(file, &tokenizer, &error)) {
 			fprintf(stderr, "walk_grammar: %s\n", error.text);
 			return 2;
@@ -275,7 +275,7 @@ int main(int argc, char **argv)
 	ig_grammar_cache_destroy(cache);
 	ig_tokenizer_close(tokenizer);
 	if (file)
-		ig_gguf_close(file);
+		ig_checkpoint_close(file);
 	free(mask);
 	free(allowed);
 	return 0;

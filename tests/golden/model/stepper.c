@@ -6,7 +6,7 @@
  */
 #include "tests/golden/model/stepper.h"
 
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -109,7 +109,7 @@ int ig_stepper_model_open(struct ig_stepper_model *m, const char *path, const ch
 	rc = load_modules(m->modules, module_path, err);
 	if (rc)
 		goto fail;
-	rc = ig_gguf_open(path, &m->file, err);
+	rc = ig_checkpoint_open(path, &m->file, err);
 	if (rc)
 		goto fail;
 	rc = ig_plan_record(m->modules, m->file, &m->plan, err);
@@ -124,7 +124,7 @@ fail:
 void ig_stepper_model_close(struct ig_stepper_model *m)
 {
 	ig_plan_destroy(m->plan);
-	ig_gguf_close(m->file);
+	ig_checkpoint_close(m->file);
 	if (m->modules)
 		ig_modules_destroy(m->modules);
 	memset(m, 0, sizeof *m);

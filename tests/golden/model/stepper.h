@@ -18,7 +18,7 @@
 
 /* A model's file and its plan; several steppers may share it. */
 struct ig_stepper_model {
-	struct ig_gguf *file;
+	struct ig_checkpoint *file;
 	struct ig_modules *modules;
 	struct ig_plan *plan;
 };

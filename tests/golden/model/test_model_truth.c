@@ -7,7 +7,7 @@
  * a device in software (INGOT_TEST_SOFTWARE; INGOT_TEST_DRIVER names the driver).
  * INGOT_TEST_MODEL names the model's file; without it the tests are skipped.
  */
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 #include "tests/golden/model/golden.h"
 #include "tests/golden/model/stepper.h"
 
@@ -254,7 +254,7 @@ static int open_all(void **state)
 		printf("# %s\n", err.text);
 		return -1;
 	}
-	if (ig_gguf_file_bytes(model.file) != golden.model_bytes ||
+	if (ig_checkpoint_file_bytes(model.file) != golden.model_bytes ||
 	    model.plan->info.n_vocab != golden.n_vocab) {
 		printf("# INGOT_TEST_MODEL is not the file that the golden was made from\n");
 		return -1;

@@ -112,21 +112,21 @@ int main(int argc, char **argv)
 {
 	struct ig_error err = { 0 };
 	struct ig_tokenizer *t;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	int rc = 0;
 
 	if (argc < 2 || argc > 3) {
 		fprintf(stderr, "encode_lines: a GGUF file and, to measure, rounds\n");
 		return 2;
 	}
-	if (ig_gguf_open(argv[1], &g, &err)) {
+	if (ig_checkpoint_open(argv[1], &g, &err)) {
 		fprintf(stderr, "encode_lines: %s\n", err.text);
 		return 1;
 	}
 	double begin = now();
 	if (ig_tokenizer_open(g, &t, &err)) {
 		fprintf(stderr, "encode_lines: %s\n", err.text);
-		ig_gguf_close(g);
+		ig_checkpoint_close(g);
 		return 1;
 	}
 	double opening = now() - begin;
@@ -138,6 +138,6 @@ int main(int argc, char **argv)
 			rc = write_text(t, &x);
 	}
 	ig_tokenizer_close(t);
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	return rc ? 1 : 0;
 }

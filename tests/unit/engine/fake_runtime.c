@@ -129,7 +129,7 @@ static int no_memory(struct ig_error *err)
 
 /* ---- files, tokenizer, template -------------------------------------------------------- */
 
-struct ig_gguf {
+struct ig_checkpoint {
 	char path[64];
 };
 struct ig_tokenizer {
@@ -139,7 +139,7 @@ struct ig_chat_template {
 	int unused;
 };
 
-int ig_gguf_open(const char *path, struct ig_gguf **out, struct ig_error *err)
+int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_error *err)
 {
 	static const char *const known[] = { "good", "good2", "groups", "nochat", "odd-template",
 					     "notokenizer", "noarch", "heavy", "noload" };
@@ -156,12 +156,13 @@ int ig_gguf_open(const char *path, struct ig_gguf **out, struct ig_error *err)
 	return ig_fail(err, -ENOENT, "%s: no such file", path);
 }
 
-void ig_gguf_close(struct ig_gguf *g)
+void ig_checkpoint_close(struct ig_checkpoint *g)
 {
 	free(g);
 }
 
-int ig_tokenizer_open(const struct ig_gguf *g, struct ig_tokenizer **out, struct ig_error *err)
+int ig_tokenizer_open(const struct ig_checkpoint *g, struct ig_tokenizer **out,
+		      struct ig_error *err)
 {
 	if (!strcmp(g->path, "notokenizer"))
 		return ig_fail(err, -ENOTSUP, "tokenizer \"xyz\" is not known");
@@ -184,7 +185,7 @@ bool ig_tokenizer_is_end(const struct ig_tokenizer *t, int32_t id)
 	return id == FAKE_END;
 }
 
-int ig_chat_template_open(const struct ig_gguf *g, const struct ig_tokenizer *t,
+int ig_chat_template_open(const struct ig_checkpoint *g, const struct ig_tokenizer *t,
 			  struct ig_chat_template **out, struct ig_error *err)
 {
 	if (!strcmp(g->path, "nochat"))
@@ -372,7 +373,8 @@ void ig_modules_each(const struct ig_modules *m,
 
 static const struct ig_arch fake_arch = { .struct_size = sizeof fake_arch, .name = "fake" };
 
-int ig_plan_record(const struct ig_modules *m, const struct ig_gguf *file, struct ig_plan **out,
+int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
+		   struct ig_plan **out,
 		   struct ig_error *err)
 {
 	struct ig_plan *p;

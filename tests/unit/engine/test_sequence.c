@@ -15,7 +15,7 @@ static int setup(void **state)
 {
 	fake_reset();
 	memset(&model, 0, sizeof model);
-	assert_int_equal(ig_gguf_open("good", &model.file, NULL), 0);
+	assert_int_equal(ig_checkpoint_open("good", &model.file, NULL), 0);
 	assert_int_equal(ig_tokenizer_open(model.file, &tokenizer, NULL), 0);
 	model.name = strdup("good");
 	model.max_kv_tokens = 300;
@@ -29,7 +29,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	ig_tokenizer_close(tokenizer);
-	ig_gguf_close(model.file);
+	ig_checkpoint_close(model.file);
 	free(model.name);
 	return 0;
 }

@@ -99,7 +99,7 @@ struct ig_tokenizer *made_vocabulary(size_t n, const char *lacking, size_t n_lac
 {
 	size_t n_pieces = sizeof pieces / sizeof pieces[0], i;
 	struct ig_tokenizer *t;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct gw w;
 	char text[128], spelt[256];
 	int32_t *types;
@@ -137,9 +137,10 @@ struct ig_tokenizer *made_vocabulary(size_t n, const char *lacking, size_t n_lac
 	gw_i32s(&w, "tokenizer.ggml.token_type", types, n);
 	gw_strs(&w, "tokenizer.ggml.merges", NULL, 0);
 	gw_u32(&w, "tokenizer.ggml.eos_token_id", MADE_END);
-	if (ig_gguf_open_memory(w.data, w.len, "made", &g, NULL) || ig_tokenizer_open(g, &t, NULL))
+	if (ig_checkpoint_open_memory(w.data, w.len, "made", &g, NULL) || ig_tokenizer_open(g, &t,
+											    NULL))
 		abort();
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	gw_finish(&w);
 	free(types);
 	return t;

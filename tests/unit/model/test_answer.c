@@ -12,7 +12,7 @@
 
 struct world {
 	struct gw w;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_tokenizer *t;
 	struct ig_chat_template *c;
 };
@@ -30,7 +30,7 @@ static void open_world(struct world *x, const char *template, const char *tool_u
 		gw_strs(&x->w, "tokenizer.chat_templates", names, 1);
 		gw_str(&x->w, "tokenizer.chat_template.tool_use", tool_use);
 	}
-	assert_int_equal(ig_gguf_open_memory(x->w.data, x->w.len, "tiny", &x->g, &err), 0);
+	assert_int_equal(ig_checkpoint_open_memory(x->w.data, x->w.len, "tiny", &x->g, &err), 0);
 	assert_int_equal(ig_tokenizer_open(x->g, &x->t, &err), 0);
 	if (ig_chat_template_open(x->g, x->t, &x->c, &err))
 		fail_msg("%s", err.text);
@@ -40,7 +40,7 @@ static void close_world(struct world *x)
 {
 	ig_chat_template_close(x->c);
 	ig_tokenizer_close(x->t);
-	ig_gguf_close(x->g);
+	ig_checkpoint_close(x->g);
 	gw_finish(&x->w);
 }
 
@@ -171,7 +171,7 @@ static void shown(void **state)
 	struct ig_answer_style s = { .calls = IG_CALLS_MISTRAL };
 	struct ig_tokenizer *t;
 	struct ig_error err;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct gw w;
 
 	for (size_t i = 0; i < 9; i++) {
@@ -184,7 +184,7 @@ static void shown(void **state)
 	gw_strs(&w, "tokenizer.ggml.tokens", names, 9);
 	gw_i32s(&w, "tokenizer.ggml.token_type", types, 9);
 	gw_strs(&w, "tokenizer.ggml.merges", NULL, 0);
-	assert_int_equal(ig_gguf_open_memory(w.data, w.len, "tiny", &g, &err), 0);
+	assert_int_equal(ig_checkpoint_open_memory(w.data, w.len, "tiny", &g, &err), 0);
 	assert_int_equal(ig_tokenizer_open(g, &t, &err), 0);
 
 	assert_int_equal(ig_answer_shown_tokens(&s, t, ids, 16), 3);
@@ -201,7 +201,7 @@ static void shown(void **state)
 	s = FORM(NONE);
 	assert_int_equal(ig_answer_shown_tokens(&s, t, ids, 16), 0);
 	ig_tokenizer_close(t);
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	gw_finish(&w);
 }
 

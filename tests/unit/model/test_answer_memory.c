@@ -177,7 +177,7 @@ static void sources(void **state)
 }
 
 struct files {
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_tokenizer *t;
 };
 
@@ -223,14 +223,14 @@ static void templates(void **state)
 					      .chat_template = "{{ '</think>' if 0 }}<think>" });
 	gw_strs(&w, "tokenizer.chat_templates", names, 1);
 	gw_str(&w, "tokenizer.chat_template.tool_use", "{{ '[TOOL_CALLS]' }}");
-	assert_int_equal(ig_gguf_open_memory(w.data, w.len, "tiny", &f.g, &err), 0);
+	assert_int_equal(ig_checkpoint_open_memory(w.data, w.len, "tiny", &f.g, &err), 0);
 	assert_int_equal(ig_tokenizer_open(f.g, &f.t, &err), 0);
 	assert_in_range(each_fails(open_template, &f), 5, 1000);
 	assert_int_equal(ig_chat_template_open(f.g, f.t, &c, &err), 0);
 	assert_in_range(each_fails(tell_style, c), 2, 1000);
 	ig_chat_template_close(c);
 	ig_tokenizer_close(f.t);
-	ig_gguf_close(f.g);
+	ig_checkpoint_close(f.g);
 	gw_finish(&w);
 }
 

@@ -28,7 +28,7 @@
 
 struct world {
 	struct gw w;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_tokenizer *t;
 	struct ig_chat_template *c;
 	struct ig_error err;
@@ -39,7 +39,7 @@ static void open_world(struct world *x, const struct tiny_options *o)
 {
 	*x = (struct world){ 0 };
 	tiny_file(&x->w, o);
-	assert_int_equal(ig_gguf_open_memory(x->w.data, x->w.len, "tiny", &x->g, &x->err), 0);
+	assert_int_equal(ig_checkpoint_open_memory(x->w.data, x->w.len, "tiny", &x->g, &x->err), 0);
 	assert_int_equal(ig_tokenizer_open(x->g, &x->t, &x->err), 0);
 	x->rc = ig_chat_template_open(x->g, x->t, &x->c, &x->err);
 	assert_int_equal(x->rc == 0, x->c != NULL);
@@ -49,7 +49,7 @@ static void close_world(struct world *x)
 {
 	ig_chat_template_close(x->c);
 	ig_tokenizer_close(x->t);
-	ig_gguf_close(x->g);
+	ig_checkpoint_close(x->g);
 	gw_finish(&x->w);
 }
 
@@ -181,7 +181,7 @@ static void no_markers(void **state)
 	static const char *const tokens[] = { "a", "<|im_start|>", "<|im_end|>" };
 	static const int32_t types[] = { 1, 3, 1 };
 	struct gw w;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_tokenizer *t;
 	struct ig_chat_template *c;
 	struct ig_error err;
@@ -192,12 +192,12 @@ static void no_markers(void **state)
 	gw_i32s(&w, "tokenizer.ggml.token_type", types, 3);
 	gw_strs(&w, "tokenizer.ggml.merges", NULL, 0);
 	gw_str(&w, "tokenizer.chat_template", PLAIN);
-	assert_int_equal(ig_gguf_open_memory(w.data, w.len, "tiny", &g, &err), 0);
+	assert_int_equal(ig_checkpoint_open_memory(w.data, w.len, "tiny", &g, &err), 0);
 	assert_int_equal(ig_tokenizer_open(g, &t, &err), 0);
 	assert_int_equal(ig_chat_template_open(g, t, &c, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "<|im_end|> is not a control token"));
 	ig_tokenizer_close(t);
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	gw_finish(&w);
 }
 
@@ -276,7 +276,7 @@ static void variants(void **state)
 		"{{ '<|im_' ~ m.role ~ '|>' ~ (m.content or '') }}{% for c in m.tool_calls %}"
 		"{{ c.function.name }}{% endfor %}{% endfor %}{{ x }}";
 	struct ig_chat_input in = { .add_generation_prompt = true };
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_tokenizer *t;
 	struct ig_chat_template *c;
 	struct ig_error err;
@@ -288,7 +288,7 @@ static void variants(void **state)
 	gw_strs(&w, "tokenizer.chat_templates", names, 3);
 	gw_str(&w, "tokenizer.chat_template.tool_use", tool_use);
 	gw_str(&w, "tokenizer.chat_template.rag", "rag");
-	assert_int_equal(ig_gguf_open_memory(w.data, w.len, "tiny", &g, &err), 0);
+	assert_int_equal(ig_checkpoint_open_memory(w.data, w.len, "tiny", &g, &err), 0);
 	assert_int_equal(ig_tokenizer_open(g, &t, &err), 0);
 	if (ig_chat_template_open(g, t, &c, &err))
 		fail_msg("%s", err.text);
@@ -333,7 +333,7 @@ static void variants(void **state)
 	json_decref(messages);
 	ig_chat_template_close(c);
 	ig_tokenizer_close(t);
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	gw_finish(&w);
 }
 

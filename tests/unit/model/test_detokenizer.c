@@ -13,20 +13,20 @@
 #include <string.h>
 
 static struct gw w;
-static struct ig_gguf *g;
+static struct ig_checkpoint *g;
 static struct ig_tokenizer *t;
 
 static int open_tiny(void **state)
 {
 	tiny_file(&w, &(struct tiny_options){ .model = "gpt2", .pre = "smollm" });
-	return ig_gguf_open_memory(w.data, w.len, "tiny", &g, NULL) ||
+	return ig_checkpoint_open_memory(w.data, w.len, "tiny", &g, NULL) ||
 	       ig_tokenizer_open(g, &t, NULL) ? -1 : 0;
 }
 
 static int close_tiny(void **state)
 {
 	ig_tokenizer_close(t);
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	gw_finish(&w);
 	return 0;
 }

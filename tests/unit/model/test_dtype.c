@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "model/dtype.h"
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 
 #include <math.h>
 #include <string.h>

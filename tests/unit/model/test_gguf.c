@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/gguf.h"
+#include "model/checkpoint.h"
 #include "tiny_gguf.h"
 
 #include <errno.h>
@@ -59,16 +59,16 @@ static void good_file(struct gw *w)
 	memcpy(w->data + w->len - 128, (float[]){ 42.0f }, 4);
 }
 
-static int open_it(const struct gw *w, struct ig_gguf **g, struct ig_error *err)
+static int open_it(const struct gw *w, struct ig_checkpoint **g, struct ig_error *err)
 {
 	*err = (struct ig_error){ 0 };
-	return ig_gguf_open_memory(w->data, w->len, "test.gguf", g, err);
+	return ig_checkpoint_open_memory(w->data, w->len, "test.gguf", g, err);
 }
 
 /* The file is refused with a text that has all of these in it. */
 static void refused(struct gw *w, const char *a, const char *b)
 {
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_error err;
 
 	assert_int_equal(open_it(w, &g, &err), -EINVAL);
@@ -98,7 +98,7 @@ static int stop_at_1(void *ctx, uint64_t i, const char *s, size_t len)
 static void reads_everything(void **state)
 {
 	struct gw w;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_error err;
 	uint32_t u = 0;
 	float f = 0, floats[2];
@@ -112,40 +112,41 @@ static void reads_everything(void **state)
 
 	good_file(&w);
 	assert_int_equal(open_it(&w, &g, &err), 0);
-	assert_string_equal(ig_gguf_label(g), "test.gguf");
-	assert_int_equal(ig_gguf_file_bytes(g), w.len);
-	assert_int_equal(ig_gguf_str(g, "general.architecture", &s, &len, &err), 0);
+	assert_string_equal(ig_checkpoint_label(g), "test.gguf");
+	assert_int_equal(ig_checkpoint_file_bytes(g), w.len);
+	assert_int_equal(ig_checkpoint_str(g, "general.architecture", &s, &len, &err), 0);
 	assert_int_equal(len, 5);
 	assert_memory_equal(s, "llama", 5);
-	assert_int_equal(ig_gguf_f32(g, "x.f32", &f, &err), 0);
+	assert_int_equal(ig_checkpoint_f32(g, "x.f32", &f, &err), 0);
 	assert_true(f == 0.5f);
-	assert_int_equal(ig_gguf_f32(g, "x.f64", &f, &err), 0);
+	assert_int_equal(ig_checkpoint_f32(g, "x.f64", &f, &err), 0);
 	assert_true(f == 0.25f);
-	assert_int_equal(ig_gguf_bool(g, "x.bool", &b, &err), 0);
+	assert_int_equal(ig_checkpoint_bool(g, "x.bool", &b, &err), 0);
 	assert_true(b);
-	assert_int_equal(ig_gguf_u32(g, "x.u8", &u, &err), 0);
+	assert_int_equal(ig_checkpoint_u32(g, "x.u8", &u, &err), 0);
 	assert_int_equal(u, 200);
-	assert_int_equal(ig_gguf_u32(g, "x.u16", &u, &err), 0);
+	assert_int_equal(ig_checkpoint_u32(g, "x.u16", &u, &err), 0);
 	assert_int_equal(u, 65535);
-	assert_int_equal(ig_gguf_u32(g, "x.i16", &u, &err), 0);
+	assert_int_equal(ig_checkpoint_u32(g, "x.i16", &u, &err), 0);
 	assert_int_equal(u, 5);
-	assert_int_equal(ig_gguf_u32(g, "x.i64", &u, &err), 0);
+	assert_int_equal(ig_checkpoint_u32(g, "x.i64", &u, &err), 0);
 	assert_int_equal(u, 77);
-	assert_int_equal(ig_gguf_array_len(g, "x.strs", &n, &err), 0);
+	assert_int_equal(ig_checkpoint_array_len(g, "x.strs", &n, &err), 0);
 	assert_int_equal(n, 3);
-	assert_int_equal(ig_gguf_array_len(g, "x.empty", &n, &err), 0);
+	assert_int_equal(ig_checkpoint_array_len(g, "x.empty", &n, &err), 0);
 	assert_int_equal(n, 0);
-	assert_int_equal(ig_gguf_array_strs(g, "x.strs", collect, text, &err), 0);
+	assert_int_equal(ig_checkpoint_array_strs(g, "x.strs", collect, text, &err), 0);
 	assert_string_equal(text, "one||three|");
-	assert_int_equal(ig_gguf_array_strs(g, "x.strs", stop_at_1, &calls, &err), -ECANCELED);
+	assert_int_equal(ig_checkpoint_array_strs(g, "x.strs", stop_at_1, &calls, &err),
+			 -ECANCELED);
 	assert_int_equal(calls, 2);
-	assert_int_equal(ig_gguf_array_i32(g, "x.ints", ints, 3, &err), 0);
+	assert_int_equal(ig_checkpoint_array_i32(g, "x.ints", ints, 3, &err), 0);
 	assert_true(ints[0] == 1 && ints[1] == -2 && ints[2] == 3);
-	assert_int_equal(ig_gguf_array_f32(g, "x.floats", floats, 2, &err), 0);
+	assert_int_equal(ig_checkpoint_array_f32(g, "x.floats", floats, 2, &err), 0);
 	assert_true(floats[0] == 1.5f && floats[1] == -2.5f);
 
-	assert_int_equal(ig_gguf_n_tensors(g), 2);
-	const struct ig_gguf_tensor *t = ig_gguf_tensor(g, 0);
+	assert_int_equal(ig_checkpoint_n_tensors(g), 2);
+	const struct ig_checkpoint_tensor *t = ig_checkpoint_tensor(g, 0);
 	assert_string_equal(t->name, "a.weight");
 	assert_int_equal(t->dtype, IG_Q4_1);
 	assert_int_equal(t->n_dims, 3);
@@ -153,21 +154,21 @@ static void reads_everything(void **state)
 	assert_int_equal(t->n_rows, 6);
 	assert_int_equal(t->n_bytes, 6 * 40);
 	assert_int_equal((uintptr_t)((const char *)t->data - (const char *)w.data) % 64, 0);
-	t = ig_gguf_find_tensor(g, "b.weight");
-	assert_ptr_equal(t, ig_gguf_tensor(g, 1));
+	t = ig_checkpoint_find_tensor(g, "b.weight");
+	assert_ptr_equal(t, ig_checkpoint_tensor(g, 1));
 	assert_int_equal(t->n_rows, 1);
 	assert_true(*(const float *)t->data == 42.0f);
-	assert_null(ig_gguf_find_tensor(g, "c.weight"));
-	assert_null(ig_gguf_tensor(g, 2));
-	ig_gguf_close(g);
-	ig_gguf_close(NULL);
+	assert_null(ig_checkpoint_find_tensor(g, "c.weight"));
+	assert_null(ig_checkpoint_tensor(g, 2));
+	ig_checkpoint_close(g);
+	ig_checkpoint_close(NULL);
 	gw_finish(&w);
 }
 
 static void wrong_keys(void **state)
 {
 	struct gw w;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_error err;
 	uint32_t u = 123;
 	float f;
@@ -180,33 +181,33 @@ static void wrong_keys(void **state)
 
 	good_file(&w);
 	assert_int_equal(open_it(&w, &g, &err), 0);
-	assert_int_equal(ig_gguf_u32(g, "nope", &u, &err), -ENOENT);
+	assert_int_equal(ig_checkpoint_u32(g, "nope", &u, &err), -ENOENT);
 	assert_string_equal(err.text, "test.gguf: key 'nope' is missing");
-	assert_int_equal(ig_gguf_u32(g, "nope", &u, NULL), -ENOENT);
-	assert_int_equal(ig_gguf_u32(g, "x.f32", &u, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_u32(g, "nope", &u, NULL), -ENOENT);
+	assert_int_equal(ig_checkpoint_u32(g, "x.f32", &u, &err), -EINVAL);
 	assert_string_equal(err.text,
 			    "test.gguf: key 'x.f32' is a value of type f32, not an integer");
-	assert_int_equal(ig_gguf_u32(g, "x.strs", &u, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_u32(g, "x.strs", &u, &err), -EINVAL);
 	assert_string_equal(err.text,
 			    "test.gguf: key 'x.strs' is an array of string, not an integer");
-	assert_int_equal(ig_gguf_u32(g, "x.i8", &u, &err), -EINVAL); /* negative */
+	assert_int_equal(ig_checkpoint_u32(g, "x.i8", &u, &err), -EINVAL); /* negative */
 	assert_string_equal(err.text, "test.gguf: key 'x.i8' is out of range");
-	assert_int_equal(ig_gguf_u32(g, "x.i32", &u, &err), -EINVAL);
-	assert_int_equal(ig_gguf_u32(g, "x.u64", &u, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_u32(g, "x.i32", &u, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_u32(g, "x.u64", &u, &err), -EINVAL);
 	assert_int_equal(u, 123);
-	assert_int_equal(ig_gguf_f32(g, "x.u8", &f, &err), -EINVAL);
-	assert_int_equal(ig_gguf_bool(g, "x.u8", &b, &err), -EINVAL);
-	assert_int_equal(ig_gguf_str(g, "x.strs", &s, &len, &err), -EINVAL);
-	assert_int_equal(ig_gguf_array_len(g, "x.u8", &n, &err), -EINVAL);
-	assert_int_equal(ig_gguf_array_strs(g, "x.ints", stop_at_1, &calls, &err), -EINVAL);
-	assert_int_equal(ig_gguf_array_strs(g, "x.u8", stop_at_1, &calls, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_f32(g, "x.u8", &f, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_bool(g, "x.u8", &b, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_str(g, "x.strs", &s, &len, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_array_len(g, "x.u8", &n, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_array_strs(g, "x.ints", stop_at_1, &calls, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_array_strs(g, "x.u8", stop_at_1, &calls, &err), -EINVAL);
 	assert_int_equal(calls, 0);
-	assert_int_equal(ig_gguf_array_i32(g, "x.ints", ints, 4, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_array_i32(g, "x.ints", ints, 4, &err), -EINVAL);
 	assert_string_equal(err.text, "test.gguf: key 'x.ints' has 3 elements, not 4");
-	assert_int_equal(ig_gguf_array_i32(g, "x.strs", ints, 1, &err), -EINVAL);
-	assert_int_equal(ig_gguf_array_i32(g, "x.floats", ints, 1, &err), -EINVAL);
-	assert_int_equal(ig_gguf_array_f32(g, "x.ints", &f, 1, &err), -EINVAL);
-	ig_gguf_close(g);
+	assert_int_equal(ig_checkpoint_array_i32(g, "x.strs", ints, 1, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_array_i32(g, "x.floats", ints, 1, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_array_f32(g, "x.ints", &f, 1, &err), -EINVAL);
+	ig_checkpoint_close(g);
 	gw_finish(&w);
 
 	gw_init(&w);
@@ -217,11 +218,11 @@ static void wrong_keys(void **state)
 	gw_number(&w, 7, 4);
 	gw_number(&w, 0x80000000, 4);
 	assert_int_equal(open_it(&w, &g, &err), 0);
-	assert_int_equal(ig_gguf_f32(g, "inf", &f, &err), -EINVAL);
-	assert_int_equal(ig_gguf_array_i32(g, "wide", ints, 1, &err), 0);
-	assert_int_equal(ig_gguf_array_i32(g, "wide", ints, 2, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_f32(g, "inf", &f, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_array_i32(g, "wide", ints, 1, &err), 0);
+	assert_int_equal(ig_checkpoint_array_i32(g, "wide", ints, 2, &err), -EINVAL);
 	assert_string_equal(err.text, "test.gguf: key 'wide': element 1 is out of range");
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	gw_finish(&w);
 }
 
@@ -347,7 +348,7 @@ static void wrong_tensors(void **state)
 {
 	static const uint32_t bad_alignments[] = { 0, 1, 4, 24, 33, 0xffffffff };
 	struct gw w;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_error err;
 
 	for (size_t i = 0; i < sizeof bad_alignments / sizeof bad_alignments[0]; i++) {
@@ -356,7 +357,7 @@ static void wrong_tensors(void **state)
 	}
 	alignment(&w, 8);
 	assert_int_equal(open_it(&w, &g, &err), 0);
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	gw_finish(&w);
 	alignment(&w, 0x80000000);
 	refused(&w, "ends beyond the file's", NULL);
@@ -417,7 +418,7 @@ static int never(void *ctx, uint64_t i, const char *s, size_t len)
 static void every_truncation(void **state)
 {
 	struct gw w;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_error err;
 
 	good_file(&w);
@@ -425,7 +426,7 @@ static void every_truncation(void **state)
 		unsigned char *copy = malloc(n ? n : 1);
 		memcpy(copy, w.data, n);
 		err = (struct ig_error){ 0 };
-		int rc = ig_gguf_open_memory(copy, n, "cut", &g, &err);
+		int rc = ig_checkpoint_open_memory(copy, n, "cut", &g, &err);
 		/* Padding after the last tensor's 128 bytes there is none. */
 		assert_int_equal(rc, -EINVAL);
 		assert_int_equal(err.code, -EINVAL);
@@ -436,9 +437,9 @@ static void every_truncation(void **state)
 		unsigned char before = w.data[i];
 		for (unsigned k = 0; k < 4; k++) {
 			w.data[i] = (unsigned char)(k == 0 ? 0 : k == 1 ? 0xff : before ^ (k << 4));
-			if (ig_gguf_open_memory(w.data, w.len, "changed", &g, &err) == 0) {
-				ig_gguf_array_strs(g, "x.strs", never, NULL, NULL);
-				ig_gguf_close(g);
+			if (ig_checkpoint_open_memory(w.data, w.len, "changed", &g, &err) == 0) {
+				ig_checkpoint_array_strs(g, "x.strs", never, NULL, NULL);
+				ig_checkpoint_close(g);
 			}
 		}
 		w.data[i] = before;
@@ -451,7 +452,7 @@ static void many_entries(void **state)
 {
 	enum { N = 20000 };
 	struct gw w;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_error err;
 	char name[32];
 	uint32_t v;
@@ -469,12 +470,12 @@ static void many_entries(void **state)
 	assert_int_equal(open_it(&w, &g, &err), 0);
 	for (uint32_t i = 0; i < N; i++) {
 		snprintf(name, sizeof name, "key.%u", i);
-		assert_int_equal(ig_gguf_u32(g, name, &v, &err), 0);
+		assert_int_equal(ig_checkpoint_u32(g, name, &v, &err), 0);
 		assert_int_equal(v, i);
 		snprintf(name, sizeof name, "tensor.%u", i);
-		assert_ptr_equal(ig_gguf_find_tensor(g, name), ig_gguf_tensor(g, i));
+		assert_ptr_equal(ig_checkpoint_find_tensor(g, name), ig_checkpoint_tensor(g, i));
 	}
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	gw_finish(&w);
 }
 
@@ -483,54 +484,55 @@ static void files(void **state)
 	char path[] = "/tmp/ingot-gguf-XXXXXX";
 	int fd = mkstemp(path);
 	struct gw w;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_error err;
 	char text[600];
 
 	assert_true(fd >= 0);
 	good_file(&w);
 	assert_int_equal(write(fd, w.data, w.len), w.len);
-	assert_int_equal(ig_gguf_open(path, &g, &err), 0);
-	const struct ig_gguf_tensor *t = ig_gguf_find_tensor(g, "b.weight");
+	assert_int_equal(ig_checkpoint_open(path, &g, &err), 0);
+	const struct ig_checkpoint_tensor *t = ig_checkpoint_find_tensor(g, "b.weight");
 	assert_true(*(const float *)t->data == 42.0f);
 	/* Dropped pages come back from the file; what is not of the map is left alone. */
-	ig_gguf_drop_pages(g, t->data, t->n_bytes);
-	ig_gguf_drop_pages(g, (const char *)t->data - 300, 300);
-	ig_gguf_drop_pages(g, t->data, UINT64_MAX);
-	ig_gguf_drop_pages(g, &w, sizeof w);
+	ig_checkpoint_drop_pages(g, t->data, t->n_bytes);
+	ig_checkpoint_drop_pages(g, (const char *)t->data - 300, 300);
+	ig_checkpoint_drop_pages(g, t->data, UINT64_MAX);
+	ig_checkpoint_drop_pages(g, &w, sizeof w);
 	assert_true(*(const float *)t->data == 42.0f);
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 
 	assert_int_equal(ftruncate(fd, (off_t)w.len - 1), 0);
-	assert_int_equal(ig_gguf_open(path, &g, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_open(path, &g, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "tensor 'b.weight'"));
 	assert_memory_equal(err.text, path, strlen(path));
 	assert_int_equal(ftruncate(fd, 10), 0);
-	assert_int_equal(ig_gguf_open(path, &g, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_open(path, &g, &err), -EINVAL);
 	snprintf(text, sizeof text, "%s: 10 bytes can't be a GGUF file", path);
 	assert_string_equal(err.text, text);
 	close(fd);
 	unlink(path);
-	assert_int_equal(ig_gguf_open(path, &g, &err), -ENOENT);
+	assert_int_equal(ig_checkpoint_open(path, &g, &err), -ENOENT);
 	assert_null(g);
 	assert_non_null(strstr(err.text, "can't open"));
 
-	assert_int_equal(ig_gguf_open("/tmp", &g, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_open("/tmp", &g, &err), -EINVAL);
 	assert_string_equal(err.text, "/tmp: not a regular file");
 	assert_int_equal(mkfifo(path, 0600), 0); /* must not wait for a writer */
-	assert_int_equal(ig_gguf_open(path, &g, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_open(path, &g, &err), -EINVAL);
 	unlink(path);
 
 	/* The end of a long path is shown. */
 	char *longest = malloc(3001);
 	memset(longest, 'd', 3000);
 	memcpy(longest + 2990, "/tail.gguf", 11);
-	assert_true(ig_gguf_open(longest, &g, &err) < 0);
+	assert_true(ig_checkpoint_open(longest, &g, &err) < 0);
 	assert_memory_equal(err.text, "...ddd", 6);
 	assert_non_null(strstr(err.text, "/tail.gguf: can't open"));
 	free(longest);
 
-	assert_int_equal(ig_gguf_open_memory(w.data + 1, w.len - 1, "odd", &g, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_open_memory(w.data + 1, w.len - 1, "odd", &g, &err),
+			 -EINVAL);
 	assert_non_null(strstr(err.text, "not aligned"));
 	gw_finish(&w);
 }

@@ -19,7 +19,7 @@
 
 #define MAX_MESSAGES 16
 
-static struct ig_gguf *file;
+static struct ig_checkpoint *file;
 static struct ig_tokenizer *tokenizer;
 static struct ig_chat_template *model_template;
 static json_t *golden;
@@ -39,7 +39,7 @@ static int open_model(void **state)
 	json_error_t json_err;
 	char path[4096];
 
-	if (ig_gguf_open(needed("INGOT_TEST_MODEL"), &file, &err) ||
+	if (ig_checkpoint_open(needed("INGOT_TEST_MODEL"), &file, &err) ||
 	    ig_tokenizer_open(file, &tokenizer, &err) ||
 	    ig_chat_template_open(file, tokenizer, &model_template, &err)) {
 		print_error("%s\n", err.text);
@@ -57,7 +57,7 @@ static int close_model(void **state)
 	json_decref(golden);
 	ig_chat_template_close(model_template);
 	ig_tokenizer_close(tokenizer);
-	ig_gguf_close(file);
+	ig_checkpoint_close(file);
 	return 0;
 }
 
@@ -65,16 +65,16 @@ static int close_model(void **state)
 static struct ig_chat_template *open_template(const char *text)
 {
 	struct ig_chat_template *c;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_error err = { 0 };
 	struct gw w;
 
 	gw_init(&w);
 	gw_str(&w, "tokenizer.chat_template", text);
-	assert_int_equal(ig_gguf_open_memory(w.data, w.len, "template", &g, &err), 0);
+	assert_int_equal(ig_checkpoint_open_memory(w.data, w.len, "template", &g, &err), 0);
 	if (ig_chat_template_open(g, tokenizer, &c, &err))
 		fail_msg("%s", err.text);
-	ig_gguf_close(g); /* the template keeps nothing of the file */
+	ig_checkpoint_close(g); /* the template keeps nothing of the file */
 	gw_finish(&w);
 	return c;
 }

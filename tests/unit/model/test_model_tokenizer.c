@@ -29,7 +29,7 @@
  * AMD EPYC with 1 MiB of second-level cache each. */
 #define MAX_OPEN_MS 15.0
 
-static struct ig_gguf *file;
+static struct ig_checkpoint *file;
 static struct ig_tokenizer *tokenizers[2]; /* with and without compiled expressions */
 
 static const char *needed(const char *name)
@@ -45,7 +45,7 @@ static int open_model(void **state)
 {
 	struct ig_error err = { 0 };
 
-	if (ig_gguf_open(needed("INGOT_TEST_MODEL"), &file, &err) ||
+	if (ig_checkpoint_open(needed("INGOT_TEST_MODEL"), &file, &err) ||
 	    ig_tokenizer_open_with(file, true, &tokenizers[0], &err) ||
 	    ig_tokenizer_open_with(file, false, &tokenizers[1], &err)) {
 		print_error("%s\n", err.text);
@@ -58,7 +58,7 @@ static int close_model(void **state)
 {
 	ig_tokenizer_close(tokenizers[0]);
 	ig_tokenizer_close(tokenizers[1]);
-	ig_gguf_close(file);
+	ig_checkpoint_close(file);
 	return 0;
 }
 

@@ -16,14 +16,14 @@
 
 struct world {
 	struct gw w;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_tokenizer *t;
 };
 
 static void world_finish(struct world *x)
 {
 	ig_tokenizer_close(x->t);
-	ig_gguf_close(x->g);
+	ig_checkpoint_close(x->g);
 	gw_finish(&x->w);
 }
 
@@ -32,7 +32,7 @@ static int open_file(struct world *x, struct gw *w, struct ig_error *err)
 {
 	*err = (struct ig_error){ 0 };
 	*x = (struct world){ .w = *w };
-	assert_int_equal(ig_gguf_open_memory(w->data, w->len, "tiny", &x->g, err), 0);
+	assert_int_equal(ig_checkpoint_open_memory(w->data, w->len, "tiny", &x->g, err), 0);
 	return ig_tokenizer_open(x->g, &x->t, err);
 }
 

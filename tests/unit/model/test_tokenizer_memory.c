@@ -59,10 +59,10 @@ static void each_fails(const struct gw *w)
 {
 	struct ig_ids want = { 0 };
 	bool done = false;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	long i;
 
-	assert_int_equal(ig_gguf_open_memory(w->data, w->len, "tiny", &g, NULL), 0);
+	assert_int_equal(ig_checkpoint_open_memory(w->data, w->len, "tiny", &g, NULL), 0);
 	for (i = 0; !done; i++) {
 		struct ig_error err = { 0 };
 		struct ig_ids l = { 0 };
@@ -99,7 +99,7 @@ static void each_fails(const struct gw *w)
 	}
 	assert_true(i > 8);
 	ig_ids_finish(&want);
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 }
 
 static void bytes(void **state)

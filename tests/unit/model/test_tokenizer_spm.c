@@ -15,14 +15,14 @@
 
 struct world {
 	struct gw w;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_tokenizer *t;
 };
 
 static void world_finish(struct world *x)
 {
 	ig_tokenizer_close(x->t);
-	ig_gguf_close(x->g);
+	ig_checkpoint_close(x->g);
 	gw_finish(&x->w);
 }
 
@@ -31,7 +31,7 @@ static int open_world(struct world *x, const struct tiny_spm *o, struct ig_error
 	*x = (struct world){ 0 };
 	*err = (struct ig_error){ 0 };
 	tiny_spm_file(&x->w, o);
-	assert_int_equal(ig_gguf_open_memory(x->w.data, x->w.len, "tiny", &x->g, err), 0);
+	assert_int_equal(ig_checkpoint_open_memory(x->w.data, x->w.len, "tiny", &x->g, err), 0);
 	return ig_tokenizer_open(x->g, &x->t, err);
 }
 
@@ -265,7 +265,8 @@ static void merges_by_definition(void **state)
 		gw_number(&x.w, N_RANDOM, 8);
 		gw_put(&x.w, scores, sizeof scores);
 		gw_bool(&x.w, "tokenizer.ggml.add_space_prefix", false);
-		assert_int_equal(ig_gguf_open_memory(x.w.data, x.w.len, "tiny", &x.g, &err), 0);
+		assert_int_equal(ig_checkpoint_open_memory(x.w.data, x.w.len, "tiny", &x.g, &err),
+				 0);
 		assert_int_equal(ig_tokenizer_open(x.g, &x.t, &err), 0);
 		for (size_t len = 0; len < 150; len += 1 + len / 6) {
 			struct ig_ids got = { 0 };

@@ -563,7 +563,7 @@ int toy_model_init(struct toy_model *m)
 	fd = mkstemp(m->path);
 	MUST(fd >= 0 && write(fd, w.data, w.len) == (ssize_t)w.len && close(fd) == 0);
 	gw_finish(&w);
-	if (ig_gguf_open(m->path, &m->file, &err) || ig_modules_create(&m->modules, &err) ||
+	if (ig_checkpoint_open(m->path, &m->file, &err) || ig_modules_create(&m->modules, &err) ||
 	    ig_modules_load(m->modules, INGOT_ATTENTION_MODULE, &err) ||
 	    ig_plan_record(m->modules, m->file, &m->plan, &err)) {
 		fprintf(stderr, "%s\n", err.text);
@@ -588,7 +588,7 @@ void toy_model_finish(struct toy_model *m)
 {
 	ig_plan_destroy(m->plan);
 	ig_modules_destroy(m->modules);
-	ig_gguf_close(m->file);
+	ig_checkpoint_close(m->file);
 	free(m->ops);
 	unlink(m->path);
 }

@@ -54,7 +54,7 @@ struct ig_plan;
 #define TOY_CONTEXT 1024
 
 struct toy_model {
-	struct ig_gguf *file;
+	struct ig_checkpoint *file;
 	struct ig_modules *modules;
 	struct ig_plan *plan;
 	struct ig_op *ops; /* [plan->n_nodes] copies with a lowering of the test's */

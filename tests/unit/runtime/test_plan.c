@@ -17,7 +17,7 @@
 
 static struct ig_modules *modules;
 
-static int open_file(struct gw *w, const char *arch, struct ig_gguf **out)
+static int open_file(struct gw *w, const char *arch, struct ig_checkpoint **out)
 {
 	static const uint64_t table[2] = { 32, 7 }, vector[1] = { 32 };
 
@@ -28,13 +28,13 @@ static int open_file(struct gw *w, const char *arch, struct ig_gguf **out)
 	gw_tensor(w, "table", table, 2, IG_F32, 0);
 	gw_tensor(w, "vector", vector, 1, IG_F32, 7 * 32 * 4);
 	gw_data(w, 32, 8 * 32 * 4);
-	return ig_gguf_open_memory(w->data, w->len, "memory", out, NULL);
+	return ig_checkpoint_open_memory(w->data, w->len, "memory", out, NULL);
 }
 
 static void expect(const char *arch, int code, const char *text)
 {
 	struct gw w;
-	struct ig_gguf *g;
+	struct ig_checkpoint *g;
 	struct ig_plan *plan;
 	struct ig_error err = { 0 };
 
@@ -51,7 +51,7 @@ static void expect(const char *arch, int code, const char *text)
 		if (!strstr(err.text, text))
 			fail_msg("\"%s\" does not say \"%s\"", err.text, text);
 	}
-	ig_gguf_close(g);
+	ig_checkpoint_close(g);
 	gw_finish(&w);
 }
 

@@ -34,7 +34,7 @@
 
 struct world {
 	struct gw file;
-	struct ig_gguf *gguf;
+	struct ig_checkpoint *gguf;
 	struct ig_modules *modules;
 	struct ig_plan *plan;
 };
@@ -121,7 +121,7 @@ static int setup(void **state)
 	struct ig_error err = { 0 };
 
 	write_file(&w.file);
-	if (ig_gguf_open_memory(w.file.data, w.file.len, "memory", &w.gguf, &err) ||
+	if (ig_checkpoint_open_memory(w.file.data, w.file.len, "memory", &w.gguf, &err) ||
 	    ig_modules_create(&w.modules, &err) ||
 	    ig_modules_load(w.modules, INGOT_ATTENTION_MODULE, &err) ||
 	    ig_plan_record(w.modules, w.gguf, &w.plan, &err)) {
@@ -139,7 +139,7 @@ static int teardown(void **state)
 		return 0; /* setup failed, and said why */
 	ig_plan_destroy(w->plan);
 	ig_modules_destroy(w->modules);
-	ig_gguf_close(w->gguf);
+	ig_checkpoint_close(w->gguf);
 	gw_finish(&w->file);
 	return 0;
 }

@@ -1,0 +1,81 @@
+/*
+ * checkpoint.h: a model's file: metadata and tensors.
+ *
+ * Keys, tensor names and the order of rows are GGUF's, which is what architectures and
+ * tokenizers read.  Every count, length and offset is checked against the file's size before it
+ * is used; arithmetic on them can't overflow.  Strings and tensor data point into the
+ * map and live until ig_checkpoint_close.  What is open is immutable to us; any thread
+ * may read.
+ */
+#ifndef INGOT_MODEL_CHECKPOINT_H
+#define INGOT_MODEL_CHECKPOINT_H
+
+#include <ingot/op.h>
+#include <stdbool.h>
+
+struct ig_checkpoint;
+
+struct ig_checkpoint_tensor {
+	const char *name; /* NUL-terminated, owned by the file */
+	uint32_t dtype; /* enum ig_dtype; only types that Ingot knows are let in */
+	uint32_t n_dims;
+	int64_t n_rows, n_cols; /* n_cols is GGUF's ne[0]; n_rows the product of the rest */
+	const void *data; /* into the map */
+	uint64_t n_bytes;
+};
+
+/* Map and check a GGUF file.  0, or -errno, or -EINVAL with text that names the
+ * path, what was wrong and at which offset. */
+int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_error *err);
+/* The same over memory that the caller keeps; for tests and fuzzing. */
+int ig_checkpoint_open_memory(const void *data, size_t size, const char *label,
+			      struct ig_checkpoint **out,
+			struct ig_error *err);
+void ig_checkpoint_close(struct ig_checkpoint *g); /* NULL is fine */
+
+/* The path that it was opened from, or its end; for errors. */
+const char *ig_checkpoint_label(const struct ig_checkpoint *g);
+uint64_t ig_checkpoint_file_bytes(const struct ig_checkpoint *g);
+/* Where the file is mapped, from a page's beginning on; the last page is whole, zeros
+ * behind the file's end.  false for a file that was opened from memory. */
+bool ig_checkpoint_map(const struct ig_checkpoint *g, const void **base, uint64_t *n_bytes);
+
+/* 0, -ENOENT when missing, -EINVAL when of another type or out of range. */
+int ig_checkpoint_u32(const struct ig_checkpoint *g, const char *key, uint32_t *out,
+		      struct ig_error *err);
+int ig_checkpoint_f32(const struct ig_checkpoint *g, const char *key, float *out,
+		      struct ig_error *err);
+int ig_checkpoint_bool(const struct ig_checkpoint *g, const char *key, bool *out,
+		       struct ig_error *err);
+/* *out is not NUL-terminated. */
+int ig_checkpoint_str(const struct ig_checkpoint *g, const char *key, const char **out, size_t *len,
+		struct ig_error *err);
+/* Arrays: the number of elements, and one element. */
+int ig_checkpoint_array_len(const struct ig_checkpoint *g, const char *key, uint64_t *n,
+			    struct ig_error *err);
+int ig_checkpoint_array_strs(const struct ig_checkpoint *g, const char *key,
+		       int (*each)(void *ctx, uint64_t i, const char *s, size_t len), void *ctx,
+		       struct ig_error *err);
+/* The elements of an i32/u32/f32 array as int32_t / float, copied to out[n]. */
+int ig_checkpoint_array_i32(const struct ig_checkpoint *g, const char *key, int32_t *out,
+			    uint64_t n,
+		      struct ig_error *err);
+int ig_checkpoint_array_f32(const struct ig_checkpoint *g, const char *key, float *out, uint64_t n,
+		      struct ig_error *err);
+
+uint64_t ig_checkpoint_n_tensors(const struct ig_checkpoint *g);
+const struct ig_checkpoint_tensor *ig_checkpoint_tensor(const struct ig_checkpoint *g, uint64_t i);
+const struct ig_checkpoint_tensor *ig_checkpoint_find_tensor(const struct ig_checkpoint *g,
+							     const char *name);
+
+/* The pages of these bytes are not needed any more (they were packed). */
+void ig_checkpoint_drop_pages(const struct ig_checkpoint *g, const void *data, uint64_t n_bytes);
+
+/* "Q4_1" and so on; "type 99" for what Ingot does not know (static buffer per thread). */
+const char *ig_dtype_name(uint32_t dtype);
+/* Bytes of n values of one row, or 0 when n is not a multiple of the block. */
+uint64_t ig_dtype_row_bytes(uint32_t dtype, int64_t n);
+/* Dequantise one row of n values; the plain definition of each format. */
+void ig_dtype_to_f32(uint32_t dtype, const void *src, float *dst, int64_t n);
+
+#endif
