@@ -101,6 +101,56 @@ struct ig_attention_params {
 /* Absolute positions that one partial of attention covers. */
 #define IG_ATTENTION_RANGE 256
 
+/* ---- mixture of experts (module moe) ----
+ *
+ * The experts' matrices of one kind lie in one weight, one expert behind the other:
+ * [n_experts * n, k].  An assignment is a row and one of its top_k experts; its number is
+ * row * top_k + slot, slots being in ascending order of the row's experts.  A row's
+ * results depend on that row alone, bit for bit.
+ */
+#define IG_MOE_MAX_EXPERTS 1024
+#define IG_MOE_MAX_TOP_K 32
+
+/* moe_route: which experts each row goes to.  in: logits [n, n_experts] of float.
+ * out: the route, [n, 4 * top_k] words of 32 bits (IG_I32), in four parts of top_k:
+ *   ids      the experts of the row's largest logits, on equal ones the lower id (NaN is
+ *            smaller than any number), in ascending order of id
+ *   weights  float, of slot j: scale * exp(x[id_j] - max x) / sum of exp(x - max x), the
+ *            sum being of all experts, in ascending order, or with normalise of the row's
+ *            own, in the order of slots
+ *   order    the step's n * top_k assignments by expert, those of one expert by row
+ *   runs     a run is the assignments of one active expert: where in `order` each begins,
+ *            in ascending order of experts; behind the last run, n * top_k
+ * ids and weights are of their row.  order and runs are lists of n * top_k entries of the
+ * whole step: entry i lies in row i / top_k, at i % top_k of that part. */
+struct ig_moe_route_params {
+	uint32_t struct_size;
+	uint32_t n_experts, top_k; /* top_k <= n_experts */
+	uint32_t normalise; /* 0 or 1 */
+	float scale;
+};
+
+enum { IG_ROUTE_IDS = 0, IG_ROUTE_WEIGHTS = 1, IG_ROUTE_ORDER = 2, IG_ROUTE_RUNS = 3 };
+
+/* moe_glu: slot j of a row = act(x G^T) * (x U^T) by the matrices of its expert.
+ * in: x [n, k], route; weights: gate G, up U [n_experts * f, k] of one dtype, f a multiple
+ * of 16; out: [n, top_k * f]. */
+struct ig_moe_glu_params {
+	uint32_t struct_size;
+	uint32_t act;
+	uint32_t n_experts, top_k;
+};
+
+/* moe_combine: y = w_0 (h_0 D_0^T) + w_1 (h_1 D_1^T) + ... (+ residual), added from left to
+ * right: slots in ascending order, the residual last.
+ * in: h [n, top_k * f], route [, residual [n, width]]; weights: down D
+ * [n_experts * width, f], f and width multiples of 16; out: [n, width]. */
+struct ig_moe_combine_params {
+	uint32_t struct_size;
+	uint32_t n_experts, top_k;
+	uint32_t reserved;
+};
+
 /* ---- the architecture ----------------------------------------------------------- */
 
 #define IG_MAX_CACHE_GROUPS 4
@@ -285,6 +335,45 @@ static inline ig_value ig_rec_attention(struct ig_rec *r, const struct ig_attent
 					ig_value q)
 {
 	return ig_rec_op(r, "attention", p, &q, 1, NULL, 0);
+}
+
+/* What the three ops of a layer of experts have in common. */
+struct ig_moe {
+	uint32_t n_experts, top_k;
+	uint32_t act;
+	uint32_t normalise; /* the chosen ones' weights sum to 1 */
+	float scale;
+};
+
+/* router [n_experts, width] */
+static inline ig_value ig_rec_moe_route(struct ig_rec *r, const struct ig_moe *m, ig_value h,
+					ig_weight router)
+{
+	struct ig_moe_route_params p = { sizeof p, m->n_experts, m->top_k, m->normalise,
+					 m->scale };
+	ig_value logits = ig_rec_linear(r, h, &router, 1, IG_NONE);
+
+	return ig_rec_op(r, "moe_route", &p, &logits, 1, NULL, 0);
+}
+
+static inline ig_value ig_rec_moe_glu(struct ig_rec *r, const struct ig_moe *m, ig_value h,
+				      ig_value route, ig_weight gate, ig_weight up)
+{
+	struct ig_moe_glu_params p = { sizeof p, m->act, m->n_experts, m->top_k };
+	ig_value in[2] = { h, route };
+	ig_weight w[2] = { gate, up };
+
+	return ig_rec_op(r, "moe_glu", &p, in, 2, w, 2);
+}
+
+/* residual may be IG_NONE. */
+static inline ig_value ig_rec_moe_combine(struct ig_rec *r, const struct ig_moe *m, ig_value h,
+					  ig_value route, ig_weight down, ig_value residual)
+{
+	struct ig_moe_combine_params p = { sizeof p, m->n_experts, m->top_k, 0 };
+	ig_value in[3] = { h, route, residual };
+
+	return ig_rec_op(r, "moe_combine", &p, in, residual == IG_NONE ? 2 : 3, &down, 1);
 }
 
 #endif
