@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "model/checkpoint.h"
+#include "ops/cpu/tile16.h"
 #include "ops/ops.h"
 #include "runtime/plan-private.h"
 
@@ -80,6 +81,19 @@ static int meta_tensor(const struct ig_meta *m, const char *name, int64_t *n_row
 	return 0;
 }
 
+static const struct ig_op *core_op(const char *name)
+{
+	for (size_t i = 0; ig_core_ops[i]; i++)
+		if (!strcmp(ig_core_ops[i]->name, name))
+			return ig_core_ops[i];
+	return NULL;
+}
+
+static void tile_pack(uint32_t dtype, const void *rows, int64_t k, void *tile)
+{
+	ig_tile16_pack(dtype, rows, IG_TILE, k, tile, 0, 1);
+}
+
 int ig_modules_create(struct ig_modules **out, struct ig_error *err)
 {
 	struct ig_modules *m = calloc(1, sizeof *m);
@@ -92,7 +106,8 @@ int ig_modules_create(struct ig_modules **out, struct ig_error *err)
 		.meta_u32 = meta_u32, .meta_f32 = meta_f32, .meta_str = meta_str,
 		.meta_has_tensor = meta_has_tensor, .weight = ig_graph_weight,
 		.record = ig_graph_record, .graph_status = ig_graph_status,
-		.meta_tensor = meta_tensor,
+		.meta_tensor = meta_tensor, .core_op = core_op,
+		.tile_bytes = ig_tile16_tile_bytes, .tile_pack = tile_pack,
 	};
 	for (; ig_core_ops[m->n_ops]; m->n_ops++)
 		m->ops[m->n_ops] = ig_core_ops[m->n_ops];
@@ -375,6 +390,15 @@ const struct ig_kvcache_service *ig_modules_kvcache(const struct ig_modules *m, 
 			return s;
 	}
 	return NULL;
+}
+
+const struct ig_arch *ig_modules_arch_of(const struct ig_modules *m, const struct ig_meta *meta,
+					 const char *name, size_t len)
+{
+	for (uint32_t i = 0; i < m->n_archs; i++)
+		if (m->archs[i]->claims && m->archs[i]->claims(&m->host, meta))
+			return m->archs[i];
+	return ig_modules_arch(m, name, len);
 }
 
 const struct ig_host *ig_modules_host(const struct ig_modules *m)

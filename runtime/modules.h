@@ -27,6 +27,9 @@ int ig_modules_load_folders(struct ig_modules *m, char *const *folders, struct i
 
 const struct ig_op *ig_modules_op(const struct ig_modules *m, const char *name);
 const struct ig_arch *ig_modules_arch(const struct ig_modules *m, const char *name, size_t len);
+/* The one that claims the file, else the one of this name (of general.architecture). */
+const struct ig_arch *ig_modules_arch_of(const struct ig_modules *m, const struct ig_meta *meta,
+					 const char *name, size_t len);
 const struct ig_kvcache_service *ig_modules_kvcache(const struct ig_modules *m, const char *name);
 const struct ig_host *ig_modules_host(const struct ig_modules *m);
 

@@ -169,7 +169,7 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 	rc = ig_checkpoint_str(file, "general.architecture", &name, &len, err);
 	if (rc)
 		return rc;
-	const struct ig_arch *arch = ig_modules_arch(m, name, len);
+	const struct ig_arch *arch = ig_modules_arch_of(m, meta, name, len);
 	if (!arch) {
 		ig_modules_arch_names(m, known, sizeof known);
 		return ig_fail(err, -ENOTSUP, "architecture \"%.*s\" is unknown; known: %s",

@@ -181,6 +181,9 @@ struct ig_arch {
 	/* Record the whole model, `sample` last.  Returns the graph's status. */
 	int (*record)(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
 		      const void *params);
+	/* 1: the file is of this architecture, though general.architecture says another's
+	 * name (Mixtral's say llama).  NULL: the name alone counts. */
+	int (*claims)(const struct ig_host *host, const struct ig_meta *meta);
 };
 
 /* ---- recording, so that it reads like the paper ----------------------------------- */

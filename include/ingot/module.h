@@ -12,7 +12,7 @@
 #include <ingot/op.h>
 
 #define IG_MODULE_MAGIC 0x4d474e49u /* "INGM" in a little-endian file */
-#define IG_MODULE_ABI 3u
+#define IG_MODULE_ABI 4u
 
 /* The build id is a hash of include/ingot/, computed by the build and passed to
  * every compilation that needs it. */
@@ -85,6 +85,13 @@ struct ig_host {
 	/* The file's tensor of that name as a matrix (see `weight`).  0, or -ENOENT. */
 	int (*meta_tensor)(const struct ig_meta *m, const char *name, int64_t *n_rows,
 			   int64_t *n_cols);
+
+	/* For ops that are made of others (struct ig_cpu_kernel, inner).  Any thread. */
+	const struct ig_op *(*core_op)(const char *name); /* NULL: there is none */
+	/* IG_FORM_TILE16: bytes of 16 rows of k values, a multiple of 64 (0: no such layout);
+	 * and to lay out 16 rows, as files have them, at a multiple of 64. */
+	uint64_t (*tile_bytes)(uint32_t dtype, int64_t k);
+	void (*tile_pack)(uint32_t dtype, const void *rows, int64_t k, void *tile);
 };
 
 #endif

@@ -225,6 +225,8 @@ struct ig_tensor {
 	uint32_t form; /* enum ig_form */
 };
 
+struct ig_cpu_kernel;
+
 struct ig_op_call {
 	uint32_t struct_size;
 	uint32_t n_in, n_weights, n_out;
@@ -233,6 +235,7 @@ struct ig_op_call {
 	struct ig_tensor weight[IG_MAX_WEIGHTS];
 	struct ig_tensor out[IG_MAX_OUT];
 	const struct ig_step *step;
+	const struct ig_cpu_kernel *kernel; /* the one that runs; references don't look */
 };
 
 /* ---- cpu kernels ------------------------------------------------------------ */
@@ -267,6 +270,9 @@ struct ig_cpu_kernel {
 	uint64_t (*scratch_bytes)(const struct ig_op_call *call);
 	/* Compute units first … last - 1.  Called by several workers at once. */
 	void (*run)(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
+	/* A kernel of another op, which run calls on operands of its own making, so that an
+	 * op made of products has every weight format that they have; NULL: none. */
+	const struct ig_cpu_kernel *inner;
 };
 
 /* ---- the op ------------------------------------------------------------------ */
@@ -294,6 +300,9 @@ enum ig_op_flags {
 	IG_OP_READS_KV = 1u << 1,
 	/* weights may be lowered one by one: outputs lie side by side in out[0] */
 	IG_OP_SPLIT_WEIGHTS = 1u << 2,
+	/* matrices are experts', of which a step reads a part: kernels that want them in
+	 * IG_FORM_ROWS can read them where the file is mapped */
+	IG_OP_EXPERTS = 1u << 3,
 };
 
 #endif

@@ -134,6 +134,7 @@ static struct cpu_call empty_call(const struct ig_cpu_kernel *k, uint32_t row_cl
 	struct cpu_call c = { .kernel = k, .row_class = row_class };
 
 	c.call.struct_size = sizeof c.call;
+	c.call.kernel = k;
 	for (uint32_t i = 0; i < IG_MAX_IN; i++)
 		c.in[i].buffer = -1;
 	for (uint32_t i = 0; i < IG_MAX_OUT; i++)

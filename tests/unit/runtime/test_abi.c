@@ -25,12 +25,14 @@ static void test_op(void **state)
 	AT(ig_op_shape, weight, 120); AT(ig_op_shape, out, 312);
 	SIZE(ig_tensor, 40); AT(ig_tensor, n_rows, 8); AT(ig_tensor, n_cols, 16);
 	AT(ig_tensor, row_stride, 24); AT(ig_tensor, dtype, 32); AT(ig_tensor, form, 36);
-	SIZE(ig_op_call, 592); AT(ig_op_call, params, 16); AT(ig_op_call, in, 24);
+	SIZE(ig_op_call, 600); AT(ig_op_call, params, 16); AT(ig_op_call, in, 24);
 	AT(ig_op_call, weight, 184); AT(ig_op_call, out, 504); AT(ig_op_call, step, 584);
-	SIZE(ig_cpu_kernel, 48); AT(ig_cpu_kernel, isa, 4); AT(ig_cpu_kernel, weight_dtype, 8);
+	AT(ig_op_call, kernel, 592);
+	SIZE(ig_cpu_kernel, 56); AT(ig_cpu_kernel, isa, 4); AT(ig_cpu_kernel, weight_dtype, 8);
 	AT(ig_cpu_kernel, weight_form, 12); AT(ig_cpu_kernel, in_form, 16);
 	AT(ig_cpu_kernel, unit_kind, 20); AT(ig_cpu_kernel, n_units, 24);
 	AT(ig_cpu_kernel, scratch_bytes, 32); AT(ig_cpu_kernel, run, 40);
+	AT(ig_cpu_kernel, inner, 48);
 	SIZE(ig_op, 56); AT(ig_op, params_size, 4); AT(ig_op, name, 8); AT(ig_op, check, 16);
 	AT(ig_op, reference, 24); AT(ig_op, cpu_kernels, 32); AT(ig_op, n_cpu_kernels, 40);
 	AT(ig_op, flags, 44); AT(ig_op, gpu, 48);
@@ -83,10 +85,11 @@ static void test_module(void **state)
 	AT(ig_module, struct_size, 8); AT(ig_module, build_id, 16); AT(ig_module, name, 40);
 	AT(ig_module, version, 48); AT(ig_module, requires_ops, 56); AT(ig_module, ops, 64);
 	AT(ig_module, archs, 72); AT(ig_module, kvcache, 80);
-	SIZE(ig_host, 80); AT(ig_host, abi_version, 4); AT(ig_host, log, 8); AT(ig_host, meta_u32, 16);
+	SIZE(ig_host, 104); AT(ig_host, abi_version, 4); AT(ig_host, log, 8); AT(ig_host, meta_u32, 16);
 	AT(ig_host, meta_f32, 24); AT(ig_host, meta_str, 32); AT(ig_host, meta_has_tensor, 40);
 	AT(ig_host, weight, 48); AT(ig_host, record, 56); AT(ig_host, graph_status, 64);
-	AT(ig_host, meta_tensor, 72);
+	AT(ig_host, meta_tensor, 72); AT(ig_host, core_op, 80); AT(ig_host, tile_bytes, 88);
+	AT(ig_host, tile_pack, 96);
 	SIZE(ig_kv_arena, 56); AT(ig_kv_arena, arena_bytes, 8); AT(ig_kv_arena, slab_bytes, 16);
 	AT(ig_kv_arena, ctx, 24); AT(ig_kv_arena, map_slab, 32); AT(ig_kv_arena, unmap_slab, 40);
 	AT(ig_kv_arena, copy, 48);
@@ -113,9 +116,12 @@ static void test_arch(void **state)
 	AT(ig_attention_params, group, 16); AT(ig_attention_params, layer, 20);
 	AT(ig_attention_params, scale, 24); AT(ig_attention_params, window, 28);
 	SIZE(ig_cache_group, 20); SIZE(ig_model_info, 96); AT(ig_model_info, groups, 16);
-	SIZE(ig_arch, 32); AT(ig_arch, params_size, 4); AT(ig_arch, name, 8);
-	AT(ig_arch, read_params, 16); AT(ig_arch, record, 24);
-	assert_int_equal(IG_MODULE_ABI, 3);
+	SIZE(ig_arch, 40); AT(ig_arch, params_size, 4); AT(ig_arch, name, 8);
+	AT(ig_arch, read_params, 16); AT(ig_arch, record, 24); AT(ig_arch, claims, 32);
+	SIZE(ig_moe_route_params, 20); SIZE(ig_moe_glu_params, 16); SIZE(ig_moe_combine_params, 16);
+	AT(ig_moe_route_params, normalise, 12); AT(ig_moe_route_params, scale, 16);
+	AT(ig_moe_glu_params, n_experts, 8); AT(ig_moe_combine_params, n_experts, 4);
+	assert_int_equal(IG_MODULE_ABI, 4);
 	assert_int_equal(IG_ATTENTION_RANGE, 256);
 }
 
