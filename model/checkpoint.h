@@ -20,6 +20,7 @@ struct ig_checkpoint_tensor {
 	uint32_t dtype; /* enum ig_dtype; only types that Ingot knows are let in */
 	uint32_t n_dims;
 	int64_t n_rows, n_cols; /* n_cols is GGUF's ne[0]; n_rows the product of the rest */
+	int64_t dims[4]; /* GGUF's ne; 1 from n_dims on */
 	const void *data; /* into the map */
 	uint64_t n_bytes;
 };
@@ -62,6 +63,17 @@ int ig_checkpoint_array_i32(const struct ig_checkpoint *g, const char *key, int3
 		      struct ig_error *err);
 int ig_checkpoint_array_f32(const struct ig_checkpoint *g, const char *key, float *out, uint64_t n,
 		      struct ig_error *err);
+
+/* Keys one by one, for what copies them. */
+struct ig_checkpoint_key {
+	const char *name; /* not NUL-terminated */
+	size_t name_len;
+	uint32_t type; /* GGUF's number */
+	const void *value; /* as a GGUF file has it behind the type */
+	uint64_t n_bytes;
+};
+uint64_t ig_checkpoint_n_keys(const struct ig_checkpoint *g);
+void ig_checkpoint_key(const struct ig_checkpoint *g, uint64_t i, struct ig_checkpoint_key *out);
 
 uint64_t ig_checkpoint_n_tensors(const struct ig_checkpoint *g);
 const struct ig_checkpoint_tensor *ig_checkpoint_tensor(const struct ig_checkpoint *g, uint64_t i);

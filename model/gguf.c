@@ -414,6 +414,8 @@ static int read_tensor(struct reader *r, struct ig_checkpoint_tensor *t, char **
 			   "BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and "
 			   "MXFP4", shown_name.text, t->dtype, ig_dtype_name(t->dtype));
 	t->n_cols = (int64_t)ne[0];
+	for (int d = 0; d < 4; d++)
+		t->dims[d] = (int64_t)ne[d];
 	if (__builtin_mul_overflow((int64_t)ne[1], (int64_t)ne[2], &t->n_rows) ||
 	    __builtin_mul_overflow(t->n_rows, (int64_t)ne[3], &t->n_rows))
 		return bad(r, at, "tensor '%s' has more rows than a number can hold",
@@ -871,6 +873,37 @@ int ig_checkpoint_array_f32(const struct ig_checkpoint *g, const char *key, floa
 		out[i] = (float)v;
 	}
 	return 0;
+}
+
+uint64_t ig_checkpoint_n_keys(const struct ig_checkpoint *g)
+{
+	return g->n_kvs;
+}
+
+void ig_checkpoint_key(const struct ig_checkpoint *g, uint64_t i, struct ig_checkpoint_key *out)
+{
+	const struct kv *kv = &g->kvs[i];
+	const uint8_t *end = kv->value;
+
+	*out = (struct ig_checkpoint_key){ .name = kv->key, .name_len = kv->key_len,
+					   .type = kv->type, .value = kv->value };
+	if (kv->type == T_STRING || (kv->type == T_ARRAY && kv->elem != T_STRING)) {
+		end += kv->n * (kv->type == T_ARRAY ? types[kv->elem].bytes : 1);
+	} else if (kv->type == T_ARRAY) {
+		for (uint64_t j = 0; j < kv->n; j++) {
+			uint64_t len;
+			memcpy(&len, end, sizeof len);
+			end += sizeof len + len;
+		}
+	} else {
+		end += types[kv->type].bytes;
+	}
+	/* A string's length stands before it, an array's type and length. */
+	if (kv->type == T_STRING)
+		out->value = kv->value - 8;
+	else if (kv->type == T_ARRAY)
+		out->value = kv->value - 12;
+	out->n_bytes = (uint64_t)(end - (const uint8_t *)out->value);
 }
 
 /* ---- tensors -------------------------------------------------------------------- */
