@@ -75,7 +75,8 @@ struct ig_rope_table_params {
 };
 
 /* rope_kv (module attention): from x = q | k | v side by side, normalise each
- * head of q and k (with weights q_norm, k_norm [1, head_dim]), rotate, and write
+ * head of q and k (with weights q_norm, k_norm [1, head_dim]) or all heads of each
+ * together ([1, n_heads * head_dim], [1, n_kv_heads * head_dim]), rotate, and write
  * k and v into the cache.  in: x, table (IG_NONE: no rotation); out: q. */
 enum { IG_ROPE_PAIRS = 0 /* (2i, 2i+1) */, IG_ROPE_HALVES = 1 /* (i, i + n_pairs) */ };
 struct ig_rope_kv_params {

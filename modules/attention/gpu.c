@@ -140,6 +140,10 @@ static int lower_rope_kv(const struct ig_gpu_call *c, const struct ig_gpu_host *
 		rc = check_result(c, "rope_kv", err);
 	if (rc)
 		return rc;
+	if (has_weight(c, 0) && (c->weight[0].n_cols != p->head_dim ||
+				 c->weight[1].n_cols != p->head_dim))
+		return ig_fail(err, -ENOTSUP, "rope_kv: a norm over all heads together has no GPU "
+			       "kernel");
 	rc = h->kv(t, p->group, p->layer, &kv);
 	if (rc)
 		return ig_fail(err, rc, "rope_kv: no cache of group %u, layer %u", p->group,

@@ -76,7 +76,7 @@ int ig_hyper_refuse_f32(const struct hyper *h, const char *key, const char *what
 				(double)x, h->arch, what) : 0;
 }
 
-/* ---- what every dense model has ------------------------------------------------------ */
+/* ---- what every model has -------------------------------------------------------------- */
 
 static int read_heads(const struct hyper *h, struct dense *d)
 {
@@ -127,13 +127,12 @@ static int read_vocab(const struct hyper *h, uint32_t *n_vocab)
 	return ig_hyper_u32(h, "vocab_size", 1, 1u << 24, &rows, n_vocab);
 }
 
-int ig_hyper_dense(const struct hyper *h, struct dense *d)
+static int read_common(const struct hyper *h, struct dense *d)
 {
 	int rc;
 
 	/* Positions are floats when they are rotated: 2^24 is the last exact one. */
-	if ((rc = ig_hyper_refuse_u32(h, "expert_count", "experts")) ||
-	    (rc = ig_hyper_u32(h, "block_count", 1, 1024, NULL, &d->n_layers)) ||
+	if ((rc = ig_hyper_u32(h, "block_count", 1, 1024, NULL, &d->n_layers)) ||
 	    (rc = ig_hyper_u32(h, "embedding_length", 8, 1u << 17, NULL, &d->width)) ||
 	    (rc = ig_hyper_u32(h, "feed_forward_length", 8, 1u << 20, NULL, &d->n_ff)) ||
 	    (rc = read_vocab(h, &d->n_vocab)) ||
@@ -141,6 +140,49 @@ int ig_hyper_dense(const struct hyper *h, struct dense *d)
 	    (rc = read_heads(h, d)))
 		return rc;
 	d->tied = !h->host->meta_has_tensor(h->meta, "output.weight");
+	return 0;
+}
+
+int ig_hyper_dense(const struct hyper *h, struct dense *d)
+{
+	int rc = ig_hyper_refuse_u32(h, "expert_count", "experts");
+
+	return rc ? rc : read_common(h, d);
+}
+
+int ig_hyper_experts(const struct hyper *h, struct dense *d, struct experts *e)
+{
+	const uint32_t softmax = 1;
+	uint32_t gating;
+	int rc;
+
+	*e = (struct experts){ .moe = { .act = IG_ACT_SILU, .scale = 1 } };
+	if ((rc = read_common(h, d)) ||
+	    (rc = ig_hyper_u32(h, "expert_count", 1, IG_MOE_MAX_EXPERTS, NULL,
+			       &e->moe.n_experts)) ||
+	    (rc = ig_hyper_u32(h, "expert_used_count", 1,
+			       e->moe.n_experts < IG_MOE_MAX_TOP_K ? e->moe.n_experts :
+								     IG_MOE_MAX_TOP_K, NULL,
+			       &e->moe.top_k)) ||
+	    (rc = ig_hyper_u32(h, "expert_feed_forward_length", 16, 1u << 20, &d->n_ff,
+			       &e->n_ff)) ||
+	    (rc = ig_hyper_refuse_u32(h, "expert_shared_count", "shared experts")) ||
+	    (rc = ig_hyper_refuse_u32(h, "expert_shared_feed_forward_length",
+				      "shared experts")) ||
+	    (rc = ig_hyper_refuse_u32(h, "leading_dense_block_count", "dense layers")) ||
+	    (rc = ig_hyper_refuse_u32(h, "expert_group_count", "groups of experts")) ||
+	    (rc = ig_hyper_refuse_f32(h, "expert_weights_scale", "scaled experts")) ||
+	    (rc = ig_hyper_u32(h, "expert_gating_func", 0, UINT32_MAX, &softmax, &gating)))
+		return rc;
+	if (gating > 1)
+		return ig_fail(h->err, -ENOTSUP, "%s.expert_gating_func is %u: only a softmax (1) is "
+			       "supported", h->arch, gating);
+	if (e->n_ff % 16 || d->width % 16)
+		return ig_fail(h->err, -ENOTSUP, "%s: experts of %u x %u are not supported; "
+			       "multiples of 16 are", h->arch, e->n_ff, d->width);
+	if (h->host->meta_has_tensor(h->meta, "blk.0.ffn_gate.0.weight"))
+		return ig_fail(h->err, -ENOTSUP, "tensor blk.0.ffn_gate.0.weight: experts in tensors "
+			       "of their own are not supported: convert the model anew");
 	return 0;
 }
 

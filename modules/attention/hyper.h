@@ -1,6 +1,6 @@
 /*
- * hyper.h: hyper-parameters as GGUF files of dense models have them, read and checked
- * once for all architectures of this module.
+ * hyper.h: hyper-parameters as GGUF files have them, read and checked once for all
+ * architectures.  hyper.c is compiled into this module and into moe.
  *
  * Keys are given without the architecture's name, which goes before them.  Every error
  * names the key.  What only one architecture has stands in that architecture's file.
@@ -26,7 +26,7 @@ int ig_hyper_f32(const struct hyper *h, const char *key, float min, float max,
 int ig_hyper_refuse_u32(const struct hyper *h, const char *key, const char *what);
 int ig_hyper_refuse_f32(const struct hyper *h, const char *key, const char *what);
 
-/* What every dense model has. */
+/* What every model has. */
 struct dense {
 	uint32_t n_layers, width, n_ff, n_vocab, n_context;
 	uint32_t n_heads, n_kv_heads, head_dim;
@@ -35,6 +35,15 @@ struct dense {
 
 /* Refuses experts, too. */
 int ig_hyper_dense(const struct hyper *h, struct dense *d);
+
+/* What a model with experts in every layer has beside it. */
+struct experts {
+	struct ig_moe moe; /* normalise is the architecture's; act is SiLU, scale 1 */
+	uint32_t n_ff; /* of each */
+};
+
+/* Refuses shared experts, dense layers and experts in tensors of their own. */
+int ig_hyper_experts(const struct hyper *h, struct dense *d, struct experts *e);
 
 /* Rotary positions and their scaling. */
 struct rope {

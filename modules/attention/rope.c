@@ -199,14 +199,17 @@ static int check_rope_kv(struct ig_op_shape *s, struct ig_error *err)
 		return ig_fail(err, -EINVAL, "rope_kv: the table has %lld columns of type %u, "
 			       "expected %u of F32, one row a token", (long long)s->in[1].n_cols,
 			       s->in[1].dtype, 2 * p->n_pairs);
-	for (uint32_t i = 0; has_norm && i < 2; i++)
-		if (s->weight[i].n_rows != 1 || s->weight[i].n_cols != p->head_dim ||
-		    s->weight[i].dtype != IG_F32)
+	for (uint32_t i = 0; has_norm && i < 2; i++) {
+		const int64_t whole = (int64_t)(i ? p->n_kv_heads : p->n_heads) * p->head_dim;
+
+		if (s->weight[i].n_rows != 1 || s->weight[i].dtype != IG_F32 ||
+		    (s->weight[i].n_cols != p->head_dim && s->weight[i].n_cols != whole))
 			return ig_fail(err, -EINVAL, "rope_kv: %s_norm is [%lld, %lld] of type %u, "
-				       "expected [1, %u] of F32", i ? "k" : "q",
+				       "expected [1, %u] or [1, %lld] of F32", i ? "k" : "q",
 				       (long long)s->weight[i].n_rows,
 				       (long long)s->weight[i].n_cols, s->weight[i].dtype,
-				       p->head_dim);
+				       p->head_dim, (long long)whole);
+	}
 	if (has_norm && !(p->norm_eps >= 0 && isfinite(p->norm_eps)))
 		return ig_fail(err, -EINVAL, "rope_kv: norm_eps is %g", (double)p->norm_eps);
 	s->out[0] = (struct ig_shape){ .n_cols = (int64_t)p->n_heads * p->head_dim, .dtype = IG_F32,
@@ -221,22 +224,30 @@ static void rope_kv_generic(const struct ig_op_call *call, int64_t first, int64_
 	rope_kv_rows(call, first, last);
 }
 
-/* One head in double: y = rotate(normalise(x)). */
+/* 1 / rms(x[n]) */
+static double reference_inverse(const float *x, int64_t n, double eps)
+{
+	double sum = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		sum += (double)x[i] * (double)x[i];
+	return 1 / sqrt(sum / (double)n + eps);
+}
+
+/* One head in double: y = rotate(normalise(x)).  w: the head's weights; inv: of all heads
+ * together, or 0. */
 static void reference_head(const struct ig_op_call *call, int64_t row, const float *x,
-			   const float *w, float *y)
+			   const float *w, double inv, float *y)
 {
 	const struct ig_rope_kv_params *p = call->params;
 	const struct ig_tensor *table = &call->in[1];
 	const float *cs;
-	double n[MAX_HEAD_DIM], inv = 1;
+	double n[MAX_HEAD_DIM];
 
-	if (w) {
-		double sum = 0;
-
-		for (uint32_t i = 0; i < p->head_dim; i++)
-			sum += (double)x[i] * (double)x[i];
-		inv = 1 / sqrt(sum / p->head_dim + (double)p->norm_eps);
-	}
+	if (!w)
+		inv = 1;
+	else if (inv == 0)
+		inv = reference_inverse(x, p->head_dim, (double)p->norm_eps);
 	for (uint32_t i = 0; i < p->head_dim; i++) {
 		n[i] = (double)x[i] * inv * (w ? (double)w[i] : 1);
 		y[i] = (float)n[i];
@@ -261,22 +272,31 @@ static void reference_rope_kv(const struct ig_op_call *call)
 	const int has_norm = call->n_weights > 1 && call->weight[0].data;
 	const float *q_norm = has_norm ? call->weight[0].data : NULL;
 	const float *k_norm = has_norm ? call->weight[1].data : NULL;
+	const int64_t dim = p->head_dim, q_n = call->weight[0].n_cols, k_n = call->weight[1].n_cols;
+	const double eps = (double)p->norm_eps;
 	float k[MAX_HEAD_DIM];
 
 	for (int64_t row = 0; row < step->n_rows; row++) {
 		const float *x = (const float *)((const char *)call->in[0].data +
 						 row * call->in[0].row_stride);
 		float *y = (float *)((char *)call->out[0].data + row * call->out[0].row_stride);
+		const float *w = q_norm;
+		double inv = w && q_n != dim ? reference_inverse(x, q_n, eps) : 0;
 
-		for (uint32_t h = 0; h < p->n_heads; h++, x += p->head_dim, y += p->head_dim)
-			reference_head(call, row, x, q_norm, y);
+		for (uint32_t h = 0; h < p->n_heads; h++, x += dim, y += dim) {
+			reference_head(call, row, x, w, inv, y);
+			w += inv != 0 ? dim : 0;
+		}
+		w = k_norm;
+		inv = w && k_n != dim ? reference_inverse(x, k_n, eps) : 0;
 		for (uint32_t h = 0; h < p->n_kv_heads; h++, x += p->head_dim) {
 			const float *v = x + (size_t)p->n_kv_heads * p->head_dim;
 			struct pages pages = pages_of(step, p->group, p->layer,
 						      step->row_seq[row], h);
 			char *slot = pages_token(&pages, step->positions[row]);
 
-			reference_head(call, row, x, k_norm, k);
+			reference_head(call, row, x, w, inv, k);
+			w += inv != 0 ? dim : 0;
 			store_cache(slot, k, pages.layout, p->head_dim);
 			store_cache(slot + pages.layout->v_offset, v, pages.layout, p->head_dim);
 		}

@@ -157,7 +157,9 @@ static void test_check_table(void **state)
 /* ---- rope_kv ----------------------------------------------------------------------------- */
 
 struct rope_case {
-	uint32_t n_heads, n_kv_heads, head_dim, n_pairs, mode, dtype, norm, table;
+	uint32_t n_heads, n_kv_heads, head_dim, n_pairs, mode, dtype;
+	uint32_t norm; /* 1: of each head, 2: of all heads of q, and of k, together */
+	uint32_t table;
 };
 
 static const struct rope_case cases[] = {
@@ -175,6 +177,10 @@ static const struct rope_case cases[] = {
 	/* nothing rotates */
 	{ 4, 2, 64, 0, IG_ROPE_PAIRS, IG_F16, 0, 0 },
 	{ 4, 2, 8, 0, IG_ROPE_PAIRS, IG_F32, 1, 0 },
+	/* one norm over all heads */
+	{ 4, 4, 32, 16, IG_ROPE_HALVES, IG_F16, 2, 1 },
+	{ 6, 1, 40, 20, IG_ROPE_PAIRS, IG_F32, 2, 1 },
+	{ 3, 3, 24, 0, IG_ROPE_PAIRS, IG_F16, 2, 0 },
 };
 
 /* Rows of three sequences, some of one in a run, some alone. */
@@ -189,6 +195,7 @@ struct rope_setup {
 	struct ig_rope_kv_params p;
 	int32_t positions[N_ROWS], row_seq[N_ROWS];
 	struct guarded x, table, norm;
+	int64_t norm_cols[2]; /* of q's and k's */
 	int has_norm, has_table;
 };
 
@@ -198,12 +205,14 @@ static void rope_create(struct rope_setup *s, const struct rope_case *c)
 	s->p = (struct ig_rope_kv_params){ .struct_size = sizeof s->p, .n_heads = c->n_heads,
 		.n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .mode = c->mode,
 		.n_pairs = c->n_pairs, .group = 0, .layer = 1, .norm_eps = 1e-5f };
-	s->has_norm = (int)c->norm;
+	s->has_norm = c->norm != 0;
+	s->norm_cols[0] = (int64_t)c->head_dim * (c->norm == 2 ? c->n_heads : 1);
+	s->norm_cols[1] = (int64_t)c->head_dim * (c->norm == 2 ? c->n_kv_heads : 1);
 	s->has_table = (int)c->table;
 	world_create(&s->w, c->dtype, c->n_kv_heads, c->head_dim, lens, 3);
 	guarded_create(&s->x, N_ROWS, (c->n_heads + 2 * c->n_kv_heads) * (int64_t)c->head_dim);
 	guarded_create(&s->table, N_ROWS, c->table ? 2 * (int64_t)c->n_pairs : 2);
-	guarded_create(&s->norm, 2, c->head_dim);
+	guarded_create(&s->norm, 2, s->norm_cols[0]);
 	for (int32_t r = 0; r < N_ROWS; r++) {
 		s->positions[r] = rows[r].pos;
 		s->row_seq[r] = rows[r].seq;
@@ -216,8 +225,9 @@ static void rope_create(struct rope_setup *s, const struct rope_case *c)
 			guarded_row(&s->table, r)[c->n_pairs + i] = sinf(angle);
 		}
 	}
-	for (uint32_t i = 0; i < 2 * c->head_dim; i++)
-		guarded_row(&s->norm, i / c->head_dim)[i % c->head_dim] = 1 + world_uniform() / 2;
+	for (int64_t i = 0; i < 2 * s->norm_cols[0]; i++)
+		guarded_row(&s->norm, i / s->norm_cols[0])[i % s->norm_cols[0]] =
+			1 + world_uniform() / 2;
 }
 
 static void rope_destroy(struct rope_setup *s)
@@ -247,6 +257,7 @@ static void rope_run(struct rope_setup *s, const struct ig_cpu_kernel *k, struct
 		call.weight[i] = s->norm.t;
 		call.weight[i].data = guarded_row(&s->norm, i);
 		call.weight[i].n_rows = 1;
+		call.weight[i].n_cols = s->norm_cols[i];
 	}
 	if (k)
 		world_run(k, &call, order);
@@ -439,7 +450,13 @@ static void test_check_rope_kv(void **state)
 	assert_int_equal(op->check(&s, &err), 0);
 	s.weight[1].n_cols = 32;
 	expect_text(op, &s, "k_norm is [1, 32]");
-	s.weight[1] = norm;
+	s.weight[1].n_cols = 192; /* all three KV heads */
+	assert_int_equal(op->check(&s, &err), 0);
+	s.weight[0].n_cols = 576;
+	assert_int_equal(op->check(&s, &err), 0);
+	s.weight[1].n_cols = 576;
+	expect_text(op, &s, "k_norm is [1, 576] of type 0, expected [1, 64] or [1, 192]");
+	s.weight[0] = s.weight[1] = norm;
 	p.norm_eps = -1;
 	expect_text(op, &s, "norm_eps is -1");
 	s.n_weights = 1;

@@ -1,0 +1,132 @@
+/*
+ * arch_olmoe.c: OLMoE (Muennighoff et al. 2024, arXiv:2409.02060): Llama's attention with
+ * an RMS norm of all queries of a token together and one of all keys; in every layer 64
+ * experts, of which a softmax router gives each token eight, with weights as the softmax
+ * of all has them.
+ *
+ * Hyper-parameters and tensor names are GGUF's.  What a file asks for and this file does
+ * not do (clamped projections, shared experts) is refused by name.
+ */
+#include "modules/attention/hyper.h"
+#include "moe-private.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+struct olmoe {
+	struct dense d;
+	struct experts experts;
+	struct rope rope;
+	float norm_eps;
+};
+
+static int read_params(const struct ig_host *host, const struct ig_meta *meta, void *params,
+		       struct ig_model_info *info, struct ig_error *err)
+{
+	const struct hyper h = { host, meta, "olmoe", err };
+	struct olmoe *p = params;
+	int rc;
+
+	memset(p, 0, sizeof *p);
+	if ((rc = ig_hyper_experts(&h, &p->d, &p->experts)) ||
+	    (rc = ig_hyper_f32(&h, "attention.layer_norm_rms_epsilon", 0, 1, NULL,
+			       &p->norm_eps)) ||
+	    (rc = ig_hyper_refuse_f32(&h, "attention.clamp_kqv", "clamped projections")) ||
+	    (rc = ig_hyper_rope(&h, &p->d, &p->rope)))
+		return rc;
+	ig_hyper_info(&p->d, info);
+	return 0;
+}
+
+/* ---- the model ------------------------------------------------------------------------- */
+
+/* x + Attention(RMSNorm(x)); all of q and all of k are normalised before their heads turn. */
+static ig_value record_attention(struct ig_rec *r, const struct olmoe *p, uint32_t layer,
+				 ig_value x, ig_value table)
+{
+	const struct dense *d = &p->d;
+	const int64_t q_width = (int64_t)d->n_heads * d->head_dim;
+	const int64_t kv_width = (int64_t)d->n_kv_heads * d->head_dim;
+	const struct ig_rope_kv_params rope = {
+		.struct_size = sizeof rope, .n_heads = d->n_heads, .n_kv_heads = d->n_kv_heads,
+		.head_dim = d->head_dim, .mode = IG_ROPE_HALVES, .n_pairs = p->rope.table.n_pairs,
+		.group = 0, .layer = layer, .norm_eps = p->norm_eps,
+	};
+	const struct ig_attention_params attention = {
+		.struct_size = sizeof attention, .n_heads = d->n_heads,
+		.n_kv_heads = d->n_kv_heads, .head_dim = d->head_dim, .group = 0, .layer = layer,
+		.scale = p->rope.attention / sqrtf((float)d->head_dim),
+	};
+	ig_weight norm, qkv[3], norms[2], out;
+	ig_value h;
+
+	norm = ig_rec_layer_weight(r, 1, d->width, "blk.%u.attn_norm.weight", layer);
+	qkv[0] = ig_rec_layer_weight(r, q_width, d->width, "blk.%u.attn_q.weight", layer);
+	qkv[1] = ig_rec_layer_weight(r, kv_width, d->width, "blk.%u.attn_k.weight", layer);
+	qkv[2] = ig_rec_layer_weight(r, kv_width, d->width, "blk.%u.attn_v.weight", layer);
+	norms[0] = ig_rec_layer_weight(r, 1, q_width, "blk.%u.attn_q_norm.weight", layer);
+	norms[1] = ig_rec_layer_weight(r, 1, kv_width, "blk.%u.attn_k_norm.weight", layer);
+	out = ig_rec_layer_weight(r, d->width, q_width, "blk.%u.attn_output.weight", layer);
+
+	h = ig_rec_rms_norm(r, x, norm, p->norm_eps); /* [n, width] */
+	h = ig_rec_linear(r, h, qkv, 3, IG_NONE); /* [n, q | k | v] */
+	h = ig_rec_rope_kv_norm(r, &rope, h, table, norms); /* [n, n_heads * head_dim] */
+	h = ig_rec_attention(r, &attention, h); /* the same */
+	return ig_rec_linear(r, h, &out, 1, x); /* [n, width] */
+}
+
+/* x + sum over the chosen experts of w_e Down_e(SiLU(Gate_e(h)) * Up_e(h)), h = RMSNorm(x) */
+static ig_value record_experts(struct ig_rec *r, const struct olmoe *p, uint32_t layer,
+			       ig_value x)
+{
+	const struct dense *d = &p->d;
+	const struct ig_moe *moe = &p->experts.moe;
+	const int64_t f = p->experts.n_ff, n = moe->n_experts;
+	ig_weight norm, router, gate, up, down;
+	ig_value h, route;
+
+	norm = ig_rec_layer_weight(r, 1, d->width, "blk.%u.ffn_norm.weight", layer);
+	router = ig_rec_layer_weight(r, n, d->width, "blk.%u.ffn_gate_inp.weight", layer);
+	gate = ig_rec_layer_weight(r, n * f, d->width, "blk.%u.ffn_gate_exps.weight", layer);
+	up = ig_rec_layer_weight(r, n * f, d->width, "blk.%u.ffn_up_exps.weight", layer);
+	down = ig_rec_layer_weight(r, n * d->width, f, "blk.%u.ffn_down_exps.weight", layer);
+
+	h = ig_rec_rms_norm(r, x, norm, p->norm_eps); /* [n, width] */
+	route = ig_rec_moe_route(r, moe, h, router);
+	h = ig_rec_moe_glu(r, moe, h, route, gate, up); /* [n, top_k * f] */
+	return ig_rec_moe_combine(r, moe, h, route, down, x); /* [n, width] */
+}
+
+static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
+		  const void *params)
+{
+	const struct olmoe *p = params;
+	const struct dense *d = &p->d;
+	struct ig_rec r = { host, g };
+	ig_weight embedding, norm, head;
+	ig_value x, table, logits;
+
+	embedding = ig_rec_weight(&r, d->n_vocab, d->width, "token_embd.weight");
+	norm = ig_rec_weight(&r, 1, d->width, "output_norm.weight");
+	head = d->tied ? embedding : ig_rec_weight(&r, d->n_vocab, d->width, "output.weight");
+
+	table = ig_hyper_rope_table(&r, &p->rope);
+	x = ig_rec_embed(&r, embedding);
+	for (uint32_t layer = 0; layer < d->n_layers; layer++) {
+		x = record_attention(&r, p, layer, x, table);
+		x = record_experts(&r, p, layer, x);
+	}
+	x = ig_rec_rms_norm_last(&r, x, norm, p->norm_eps);
+	logits = ig_rec_logits(&r, x, head);
+	ig_rec_sample(&r, logits);
+	return host->graph_status(g);
+}
+
+const struct ig_arch ig_arch_olmoe = {
+	.struct_size = sizeof(struct ig_arch),
+	.params_size = sizeof(struct olmoe),
+	.name = "olmoe",
+	.read_params = read_params,
+	.record = record,
+};
