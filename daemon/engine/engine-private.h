@@ -44,6 +44,8 @@ struct ig_step_buffer {
 /* One model that is loaded.  Immutable after the loader is done, but for its steps. */
 struct ig_model {
 	struct ig_engine_model shown; /* first: what the protocol holds a pointer to */
+	atomic_uint n_holds; /* one is the engine's */
+	atomic_uint n_active; /* requests that run or wait */
 	char *name, *path, *arch;
 	char *chat_note;
 	struct ig_checkpoint *file;
@@ -119,7 +121,8 @@ struct ig_engine {
 	uint32_t kv_dtype, max_slabs; /* of the cache */
 	bool prefix_cache;
 	struct ig_contract contract;
-	struct ig_model *models; /* [n_models] */
+	struct ig_grammar_cache *grammars;
+	struct ig_model **models; /* [n_models] */
 	size_t n_models;
 	atomic_size_t default_model;
 	uint32_t max_seqs, max_rows; /* the limits that the programs were lowered with */

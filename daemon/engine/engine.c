@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Compiled grammars that are kept for later requests. */
+#define GRAMMAR_CACHE_BYTES (256u << 20)
+
 /* ---- options ------------------------------------------------------------------------ */
 
 static uint32_t clamp(uint32_t v, uint32_t low, uint32_t high)
@@ -31,7 +34,7 @@ static int find_default(struct ig_engine *e, const char *name, struct ig_error *
 		return 0;
 	}
 	for (size_t i = 0; i < e->n_models; i++) {
-		if (!strcmp(e->models[i].name, name)) {
+		if (!strcmp(e->models[i]->name, name)) {
 			atomic_store(&e->default_model, i);
 			return 0;
 		}
@@ -178,6 +181,10 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out, 
 			goto fail;
 		}
 	}
+	if (ig_grammar_cache_create(GRAMMAR_CACHE_BYTES, &e->grammars) < 0) {
+		rc = ig_fail(err, -ENOMEM, "out of memory for the cache of grammars");
+		goto fail;
+	}
 	rc = open_modules(e, config, err);
 	if (rc < 0)
 		goto fail;
@@ -240,6 +247,7 @@ void ig_engine_destroy(struct ig_engine *e)
 		pthread_mutex_unlock(&e->lock);
 		pthread_join(e->thread, NULL);
 	}
+	ig_grammar_cache_destroy(e->grammars);
 	ig_models_unload(e);
 	if (e->driver)
 		ig_driver_close(e->driver);
@@ -259,18 +267,8 @@ int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
 
 /* ---- models ------------------------------------------------------------------------------ */
 
-size_t ig_engine_n_models(struct ig_engine *e)
-{
-	return e->n_models;
-}
-
-const struct ig_engine_model *ig_engine_model(struct ig_engine *e, size_t i)
-{
-	return i < e->n_models ? &e->models[i].shown : NULL;
-}
-
-int ig_engine_find_model(struct ig_engine *e, const char *name, const struct ig_engine_model **out,
-			 struct ig_error *err)
+static int find_model(struct ig_engine *e, const char *name, struct ig_model **out,
+		      struct ig_error *err)
 {
 	char known[300];
 	size_t n = 0;
@@ -278,18 +276,18 @@ int ig_engine_find_model(struct ig_engine *e, const char *name, const struct ig_
 	if (!e->n_models)
 		return ig_fail(err, -ENOENT, "no model is configured");
 	if (!name || !*name) {
-		*out = &e->models[atomic_load(&e->default_model)].shown;
+		*out = e->models[atomic_load(&e->default_model)];
 		return 0;
 	}
 	for (size_t i = 0; i < e->n_models; i++) {
-		if (!strcmp(e->models[i].name, name)) {
-			*out = &e->models[i].shown;
+		if (!strcmp(e->models[i]->name, name)) {
+			*out = e->models[i];
 			return 0;
 		}
 	}
 	known[0] = 0;
 	for (size_t i = 0; i < e->n_models; i++) {
-		int w = snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", e->models[i].name);
+		int w = snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", e->models[i]->name);
 
 		if (w < 0 || (size_t)w >= sizeof known - n) {
 			memcpy(known + (n < sizeof known - 6 ? n : sizeof known - 6), ", …", 6);
@@ -298,6 +296,65 @@ int ig_engine_find_model(struct ig_engine *e, const char *name, const struct ig_
 		n += (size_t)w;
 	}
 	return ig_fail(err, -ENOENT, "no model is named \"%.100s\"; known: %s", name, known);
+}
+
+int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(void *ctx), void *ctx,
+			 const struct ig_engine_model **out, struct ig_error *err)
+{
+	struct ig_model *m;
+	int rc = find_model(e, name, &m, err);
+
+	if (!rc)
+		*out = ig_engine_keep_model(&m->shown);
+	return rc;
+}
+
+const struct ig_engine_model *ig_engine_keep_model(const struct ig_engine_model *m)
+{
+	atomic_fetch_add(&((struct ig_model *)m)->n_holds, 1);
+	return m;
+}
+
+void ig_engine_release_model(const struct ig_engine_model *shown)
+{
+	struct ig_model *m = (struct ig_model *)shown;
+
+	if (m && atomic_fetch_sub(&m->n_holds, 1) == 1)
+		free(m);
+}
+
+int ig_engine_unload_model(struct ig_engine *e, const char *name, struct ig_error *err)
+{
+	struct ig_model *m;
+	int rc = find_model(e, name, &m, err);
+
+	return rc ? rc : ig_fail(err, -ENOTSUP, "models stay loaded until the server ends");
+}
+
+size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t cap)
+{
+	for (size_t i = 0; i < e->n_models && i < cap; i++) {
+		const struct ig_model *m = e->models[i];
+		struct ig_model_status *s = &out[i];
+
+		*s = (struct ig_model_status){ .state = IG_MODEL_READY,
+					       .is_default = i == atomic_load(&e->default_model),
+					       .n_context = m->shown.n_context,
+					       .weight_bytes = m->memory.weight_bytes,
+					       .scratch_bytes = m->memory.scratch_bytes,
+					       .n_active = atomic_load(&m->n_active),
+					       .n_loads = 1, .expires_s = -1,
+					       .created_s = m->shown.created_s };
+		snprintf(s->name, sizeof s->name, "%s", m->name);
+		snprintf(s->arch, sizeof s->arch, "%s", m->arch);
+		snprintf(s->file, sizeof s->file, "%s", m->path);
+	}
+	return e->n_models;
+}
+
+struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e)
+{
+	return e->grammars;
 }
 
 /* ---- requests ------------------------------------------------------------------------------ */
@@ -532,7 +589,7 @@ void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
 	ig_modules_each(e->modules, describe_module, &d);
 	ig_strbuf_puts(out, "],\"models\":[");
 	for (size_t i = 0; i < e->n_models; i++) {
-		const struct ig_engine_model *m = &e->models[i].shown;
+		const struct ig_engine_model *m = &e->models[i]->shown;
 
 		ig_strbuf_puts(out, i ? ",{" : "{");
 		json_str(out, "name", m->name);
@@ -542,7 +599,7 @@ void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
 		json_str(out, "file", m->file);
 		json_u64(out, "context", m->n_context);
 		json_u64(out, "weight_bytes", m->weight_bytes);
-		json_u64(out, "scratch_bytes", e->models[i].memory.scratch_bytes);
+		json_u64(out, "scratch_bytes", e->models[i]->memory.scratch_bytes);
 		ig_strbuf_puts(out, ",");
 		json_str(out, "chat_template", m->chat ? ig_chat_template_name(m->chat) : NULL);
 		ig_strbuf_puts(out, ",");

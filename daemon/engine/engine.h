@@ -37,12 +37,17 @@ void ig_engine_drain(struct ig_engine *e);
 uint32_t ig_engine_n_active(struct ig_engine *e);
 /* Cancel what still runs (reason shutdown), stop the threads, free.  NULL is fine. */
 void ig_engine_destroy(struct ig_engine *e);
-/* Take over a new configuration's reloadable options; the old struct may be
+/* Take over a new configuration's reloadable options and its models: those that are new
+ * may be asked for, those whose file or options changed are swapped (the old one goes
+ * when its requests have ended), those that are gone leave.  The old struct may be
  * destroyed when this returns. */
 void ig_engine_reload(struct ig_engine *e, const struct ig_config *config);
 
-/* ---- models (any thread; a pointer is good until ig_engine_destroy) ---- */
+/* ---- models (any thread) ---- */
 
+/* A model that is loaded.  Immutable and counted: good as long as somebody holds it, even
+ * when its name stands for another file by then.  Its memory is free when the last
+ * holder lets go after it was unloaded, swapped or removed. */
 struct ig_engine_model {
 	const char *name;
 	const struct ig_tokenizer *tokenizer;
@@ -54,11 +59,49 @@ struct ig_engine_model {
 	int64_t created_s; /* the file's mtime, Unix seconds */
 };
 
-/* name NULL or empty: the default.  -ENOENT with a text that names the known ones. */
-int ig_engine_find_model(struct ig_engine *e, const char *name, const struct ig_engine_model **out,
-			 struct ig_error *err);
-size_t ig_engine_n_models(struct ig_engine *e);
-const struct ig_engine_model *ig_engine_model(struct ig_engine *e, size_t i);
+/* The model of this name (NULL or empty: the default), held for the caller.  0, or
+ *   -EINPROGRESS  it is being loaded, which this call may have begun: when that has ended,
+ *                 one way or the other, ready(ctx) is called once, by another thread, with
+ *                 no lock held; then ask again.  ready NULL: don't call
+ *   -ENOENT       no such name; the text has the known ones
+ *   -ENOMEM       the memory contract has no room for it now (503)
+ *   -EIO          its last load failed; the text says why.  A later call tries again
+ *   -ESHUTDOWN    draining
+ */
+int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(void *ctx), void *ctx,
+			 const struct ig_engine_model **out, struct ig_error *err);
+/* One more holder; returns m. */
+const struct ig_engine_model *ig_engine_keep_model(const struct ig_engine_model *m);
+/* NULL is fine.  After ig_engine_destroy too, when nothing else may be done with m. */
+void ig_engine_release_model(const struct ig_engine_model *m);
+/* Let go of it: unloaded as soon as the requests under way have ended; the next request
+ * loads it again.  Pinned ones too.  0, -ENOENT. */
+int ig_engine_unload_model(struct ig_engine *e, const char *name, struct ig_error *err);
+
+enum ig_model_state {
+	IG_MODEL_UNLOADED,
+	IG_MODEL_LOADING,
+	IG_MODEL_READY,
+	IG_MODEL_LEAVING, /* unloaded when its last request ends */
+	IG_MODEL_FAILED, /* error says why */
+};
+
+struct ig_model_status {
+	char name[129], arch[64], file[1024], error[256]; /* cut where longer */
+	enum ig_model_state state;
+	bool is_default, pinned;
+	uint32_t n_context; /* what it has or will have; 0: not known yet */
+	uint64_t weight_bytes, scratch_bytes; /* loaded or not, once known */
+	uint32_t n_active; /* requests that run or wait */
+	uint64_t n_loads; /* since the start */
+	double loaded_s; /* how long the last load took */
+	double idle_s; /* since its last request ended; 0 while one is active */
+	double expires_s; /* until keep_alive unloads it; -1: never */
+	int64_t created_s;
+};
+
+/* Configured models in the configuration's order; fills up to cap, returns how many. */
+size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t cap);
 
 /* ---- requests (any thread) ---- */
 
@@ -66,7 +109,7 @@ const struct ig_engine_model *ig_engine_model(struct ig_engine *e, size_t i);
 #define IG_MAX_SHOWN 8
 
 struct ig_gen_spec {
-	const struct ig_engine_model *model;
+	const struct ig_engine_model *model; /* held by the caller; the engine takes its own hold */
 	int32_t *prompt; /* [n_prompt], malloc'd; the engine's from a submit that returns 0 */
 	int32_t n_prompt;
 	int32_t max_tokens; /* 0: up to the context (or scheduler.max_output_tokens) */
@@ -111,6 +154,12 @@ void ig_engine_resume(struct ig_engine *e, uint64_t gen);
 
 /* A row for a request that never got to submit (bad JSON, unknown model …). */
 void ig_engine_note_refused(struct ig_engine *e, const struct ig_ledger_row *row);
+
+/* ---- grammars (any thread) ---- */
+
+/* Those that were compiled, kept for later requests; a model's go with it.  Who uses one
+ * holds its model. */
+struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e);
 
 /* ---- what runs now, for `ingot ps` and /v1/… (any thread) ---- */
 

@@ -137,6 +137,7 @@ static void close_model(struct ig_engine *e, struct ig_model *m)
 	free(m->path);
 	free(m->arch);
 	free(m->chat_note);
+	ig_engine_release_model(&m->shown);
 }
 
 /* Everything that a step will need, from the limits. */
@@ -249,7 +250,7 @@ static int fill_layouts(struct ig_engine *e, const struct ig_kv_arena *arena, ui
 	one.arena_bytes = one.slab_bytes;
 	rc = e->kv->create(&one, &c, err);
 	for (size_t i = 0; rc == 0 && i < e->n_models; i++) {
-		struct ig_model *m = &e->models[i];
+		struct ig_model *m = e->models[i];
 
 		for (uint32_t g = 0; rc == 0 && g < m->n_groups; g++) {
 			const struct ig_cache_group *group = &m->plan->info.groups[g];
@@ -295,7 +296,7 @@ static uint64_t logits_bytes(const struct ig_engine *e)
 	uint64_t most = 0;
 
 	for (size_t i = 0; i < e->n_models; i++) {
-		const struct ig_model *m = &e->models[i];
+		const struct ig_model *m = e->models[i];
 		uint64_t n = (uint64_t)m->limits.max_logit_rows * m->n_logits * sizeof(float);
 
 		most = n > most ? n : most;
@@ -330,7 +331,7 @@ static void reserve_logits(struct ig_engine *e, uint64_t rest, uint64_t cache)
 	}
 	e->contract.scratch += all;
 	for (size_t i = 0; i < e->n_models; i++)
-		e->models[i].gives_logits = true;
+		e->models[i]->gives_logits = true;
 }
 
 static uint64_t rest_of(const struct ig_contract *c)
@@ -354,7 +355,7 @@ static int check_contract(struct ig_engine *e, const struct ig_config *config, u
 				       "has; set memory.budget");
 	}
 	for (size_t i = 0; i < e->n_models; i++) {
-		struct ig_model *m = &e->models[i];
+		struct ig_model *m = e->models[i];
 		uint32_t n = m->limits.max_context < LEAST_TOKENS ? m->limits.max_context : LEAST_TOKENS;
 		uint64_t bytes = slabs_for(m, slab, n) * slab;
 
@@ -397,7 +398,7 @@ static int make_cache(struct ig_engine *e, struct ig_kv_arena *arena, struct ig_
 	arena->arena_bytes = e->contract.arena;
 	rc = e->kv->create(arena, &e->cache, err);
 	for (size_t i = 0; rc == 0 && i < e->n_models; i++) {
-		struct ig_model *m = &e->models[i];
+		struct ig_model *m = e->models[i];
 
 		for (uint32_t g = 0; rc == 0 && g < m->n_groups; g++) {
 			rc = e->kv->add_group(e->cache, &m->layouts[g], &m->kv_groups[g], &why);
@@ -446,8 +447,14 @@ int ig_models_load(struct ig_engine *e, const struct ig_config *config, struct i
 	if (!e->models)
 		return ig_fail(err, -ENOMEM, "out of memory for %zu models", config->n_models);
 	for (size_t i = 0; i < config->n_models; i++) {
+		struct ig_model *m = calloc(1, sizeof *m);
+
+		if (!m)
+			return ig_fail(err, -ENOMEM, "out of memory for %zu models", config->n_models);
+		atomic_init(&m->n_holds, 1);
 		/* counted first, so that what was opened is closed again */
-		rc = open_model(e, &config->models[i], &e->models[e->n_models++], &why);
+		e->models[e->n_models++] = m;
+		rc = open_model(e, &config->models[i], m, &why);
 		if (rc < 0)
 			return ig_fail(err, rc, "model %s: %s", config->models[i].name, why.text);
 	}
@@ -461,7 +468,7 @@ int ig_models_load(struct ig_engine *e, const struct ig_config *config, struct i
 	if (rc < 0)
 		return rc;
 	for (size_t i = 0; i < e->n_models; i++) {
-		struct ig_model *m = &e->models[i];
+		struct ig_model *m = e->models[i];
 		int64_t start = ig_now_ns();
 
 		rc = ig_program_load(m->program, &why);
@@ -479,7 +486,7 @@ int ig_models_load(struct ig_engine *e, const struct ig_config *config, struct i
 void ig_models_unload(struct ig_engine *e)
 {
 	for (size_t i = 0; i < e->n_models; i++)
-		close_model(e, &e->models[i]);
+		close_model(e, e->models[i]);
 	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++)
 		free(e->logits[i]);
 	free(e->models);

@@ -724,7 +724,7 @@ static bool submit_next(struct ig_engine *e)
 	if (!e->n_flights)
 		e->wants_room = false;
 	for (size_t i = 0; i < e->n_models && !e->wants_room; i++) {
-		struct ig_model *m = &e->models[(e->next_model + i) % e->n_models];
+		struct ig_model *m = e->models[(e->next_model + i) % e->n_models];
 		int rc;
 
 		if (!build_step(e, m, f))

@@ -52,6 +52,7 @@ struct ig_seq {
 	struct ig_stop *stops; /* [n_stops] */
 	uint32_t n_stops;
 	struct ig_stream *stream; /* the writer's hold */
+	bool adopted; /* it holds its model, and counts among its requests */
 
 	/* ---- under the engine's lock ---- */
 	TAILQ_ENTRY(ig_seq) all;

@@ -301,6 +301,9 @@ void ig_seq_adopt(struct ig_seq *s, struct ig_gen_spec *spec)
 	spec->grammar = NULL;
 	s->stream = spec->stream;
 	spec->stream = NULL;
+	ig_engine_keep_model(spec->model);
+	atomic_fetch_add(&s->model->n_active, 1);
+	s->adopted = true;
 }
 
 void ig_seq_destroy(struct ig_seq *s)
@@ -322,6 +325,10 @@ void ig_seq_destroy(struct ig_seq *s)
 	ig_grammar_matcher_destroy(s->matcher);
 	ig_grammar_unref(s->grammar);
 	ig_stream_unref(s->stream);
+	if (s->adopted) {
+		atomic_fetch_sub(&s->model->n_active, 1);
+		ig_engine_release_model(&s->model->shown);
+	}
 	free(s);
 }
 

@@ -48,7 +48,6 @@ struct ig_api {
 	struct link jobs; /* loop: every job that is not delivered */
 	struct link replies; /* loop: every reply */
 	struct link sessions; /* loop: every session */
-	struct ig_grammar_cache *grammars;
 	struct ig_limits *limits; /* loop */
 	struct ig_kept_store *kept; /* loop */
 	struct wake_slot *slots, *free_slots; /* loop; the chunks are never freed before the end */
@@ -90,7 +89,7 @@ const struct ig_protocol *ig_protocol_at(const char *path);
 
 /* What prep makes of a request. */
 struct ig_prepared {
-	const struct ig_engine_model *model;
+	const struct ig_engine_model *model; /* held; NULL: none */
 	struct ig_ids *prompts; /* [n_prompts] */
 	size_t n_prompts;
 	struct ig_grammar *grammar; /* NULL: none */

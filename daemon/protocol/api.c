@@ -23,8 +23,6 @@
 #endif
 
 #define SLOTS_PER_CHUNK 64
-/* Compiled grammars that are kept for later requests. */
-#define GRAMMAR_CACHE_BYTES (256u << 20)
 
 struct wake_slot {
 	struct ig_api *api;
@@ -204,6 +202,7 @@ void ig_prepared_finish(struct ig_prepared *p)
 		ig_ids_finish(&p->prompts[i]);
 	free(p->prompts);
 	ig_grammar_unref(p->grammar);
+	ig_engine_release_model(p->model);
 	*p = (struct ig_prepared){ 0 };
 }
 
@@ -365,8 +364,7 @@ struct ig_api *ig_api_create(const struct ig_api_deps *deps)
 		return NULL;
 	api->limits = ig_limits_create(&deps->options.limits);
 	api->kept = ig_kept_store_create(deps->options.max_kept, deps->options.max_kept_bytes);
-	if (!api->limits || !api->kept ||
-	    ig_grammar_cache_create(GRAMMAR_CACHE_BYTES, &api->grammars) < 0) {
+	if (!api->limits || !api->kept) {
 		ig_limits_destroy(api->limits);
 		ig_kept_store_destroy(api->kept);
 		free(api);
@@ -397,7 +395,6 @@ void ig_api_destroy(struct ig_api *api)
 		api->chunks = k->next;
 		free(k);
 	}
-	ig_grammar_cache_destroy(api->grammars);
 	ig_limits_destroy(api->limits);
 	ig_kept_store_destroy(api->kept);
 	pthread_mutex_destroy(&api->lock);

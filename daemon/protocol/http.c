@@ -59,7 +59,7 @@ static void reply_error(struct ig_exchange *x, const struct ig_api_error *e)
 /* ---- small replies --------------------------------------------------------------- */
 
 /* OpenAI's members and Anthropic's in one object. */
-static void model_object(struct ig_strbuf *out, const struct ig_engine_model *m)
+static void model_object(struct ig_strbuf *out, const struct ig_model_status *m)
 {
 	time_t created = (time_t)m->created_s;
 	char when[32] = "1970-01-01T00:00:00Z";
@@ -76,38 +76,80 @@ static void model_object(struct ig_strbuf *out, const struct ig_engine_model *m)
 			 "\"max_input_tokens\":%u}", when, m->n_context);
 }
 
+/* All models there are; the caller's.  NULL without memory, which is replied. */
+static struct ig_model_status *list_models(struct ig_exchange *x, size_t *n)
+{
+	struct ig_model_status *list = NULL;
+	struct ig_api_error e;
+	size_t cap = 0;
+
+	*n = 0;
+	/* a reload may add some between the two looks */
+	while (!list || *n > cap) {
+		free(list);
+		cap = ig_engine_models(x->api->deps.engine, NULL, 0) + 1;
+		list = calloc(cap, sizeof *list);
+		if (!list) {
+			ig_fail_memory(&e);
+			reply_error(x, &e);
+			return NULL;
+		}
+		*n = ig_engine_models(x->api->deps.engine, list, cap);
+	}
+	return list;
+}
+
 static void get_models(struct ig_exchange *x)
 {
-	size_t n = ig_engine_n_models(x->api->deps.engine);
+	size_t n;
+	struct ig_model_status *list = list_models(x, &n);
 
+	if (!list)
+		return;
 	ig_strbuf_puts(&x->body, "{\"object\":\"list\",\"data\":[");
 	for (size_t i = 0; i < n; i++) {
 		if (i)
 			ig_strbuf_puts(&x->body, ",");
-		model_object(&x->body, ig_engine_model(x->api->deps.engine, i));
+		model_object(&x->body, &list[i]);
 	}
 	ig_strbuf_puts(&x->body, "],\"has_more\":false,\"first_id\":");
-	ig_json_text(&x->body, n ? ig_engine_model(x->api->deps.engine, 0)->name : NULL);
+	ig_json_text(&x->body, n ? list[0].name : NULL);
 	ig_strbuf_puts(&x->body, ",\"last_id\":");
-	ig_json_text(&x->body, n ? ig_engine_model(x->api->deps.engine, n - 1)->name : NULL);
+	ig_json_text(&x->body, n ? list[n - 1].name : NULL);
 	ig_strbuf_puts(&x->body, "}");
+	free(list);
 	reply_json(x, 200);
 }
 
 static void get_model(struct ig_exchange *x, const char *name)
 {
-	const struct ig_engine_model *m;
-	struct ig_error err = { 0 };
 	struct ig_api_error e;
+	struct ig_strbuf known = { 0 };
+	size_t n;
+	struct ig_model_status *list = list_models(x, &n);
 
-	if (!name[0] || ig_engine_find_model(x->api->deps.engine, name, &m, &err) < 0) {
-		ig_api_fail(&e, 404, "invalid_request_error", "model_not_found", "model", "%s",
-			    err.text[0] ? err.text : "No model is named.");
-		reply_error(x, &e);
+	if (!list)
+		return;
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(list[i].name, name))
+			continue;
+		model_object(&x->body, &list[i]);
+		free(list);
+		reply_json(x, 200);
 		return;
 	}
-	model_object(&x->body, m);
-	reply_json(x, 200);
+	for (size_t i = 0; i < n && known.len < 300; i++)
+		ig_strbuf_printf(&known, "%s%s", i ? ", " : "", list[i].name);
+	free(list);
+	if (name[0])
+		ig_api_fail(&e, 404, "invalid_request_error", "model_not_found", "model",
+			    "no model is named \"%.100s\"; known: %s", name,
+			    ig_strbuf_ok(&known) && known.len ? known.data : "none");
+	else
+		ig_api_fail(&e, 404, "invalid_request_error", "model_not_found", "model",
+			    "No model is named.");
+	ig_strbuf_finish(&known);
+	reply_error(x, &e);
 }
 
 static void get_health(struct ig_exchange *x)

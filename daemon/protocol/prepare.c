@@ -14,6 +14,12 @@ static int fail_model(struct ig_job *j, int rc, const struct ig_error *err)
 	if (rc == -ENOENT)
 		return ig_api_fail(&j->error, 404, "invalid_request_error", "model_not_found", "model",
 				   "%s", err->text);
+	if (rc == -ESHUTDOWN)
+		return ig_api_fail(&j->error, 503, "server_error", "server_shutting_down", NULL,
+				   "The server is shutting down.");
+	if (rc == -EINPROGRESS || rc == -ENOMEM)
+		return ig_api_fail(&j->error, 503, "server_error", "server_is_overloaded", "model",
+				   "%s", err->text);
 	return ig_api_fail(&j->error, 500, "server_error", "server_error", NULL, "%s", err->text);
 }
 
@@ -233,7 +239,7 @@ static int make_grammar(struct ig_job *j)
 {
 	struct ig_prepared *p = &j->prepared;
 	const struct ig_request *r = &j->request;
-	struct ig_grammar_cache *cache = j->api->grammars;
+	struct ig_grammar_cache *cache = ig_engine_grammars(j->api->deps.engine);
 	struct ig_error err = { 0 };
 	int rc;
 
@@ -278,7 +284,7 @@ void ig_prepare(struct ig_job *j)
 {
 	struct ig_prepared *p = &j->prepared;
 	struct ig_error err = { 0 };
-	int rc = ig_engine_find_model(j->api->deps.engine, j->request.model, &p->model, &err);
+	int rc = ig_engine_take_model(j->api->deps.engine, j->request.model, NULL, NULL, &p->model, &err);
 
 	if (rc < 0) {
 		fail_model(j, rc, &err);

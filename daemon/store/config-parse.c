@@ -341,12 +341,12 @@ static int take_section(struct reader *r, const char *section)
 static int take_model(struct reader *r, size_t i, struct ig_config_model *m)
 {
 	yaml_mark_t begin = r->event.start_mark;
-	uint32_t seen[3] = { 0 }; /* by option: the line of its key */
+	uint32_t seen[CONFIG_MAX_MODEL_OPTIONS] = { 0 }; /* by option: the line of its key */
 	char key[128], name[160];
 	int rc;
 
 	if (r->event.type != YAML_MAPPING_START_EVENT)
-		return fail_at(r, begin, "models[%zu]: expected name, path and context, got %s", i,
+		return fail_at(r, begin, "models[%zu]: expected name, path …, got %s", i,
 			       kind(&r->event));
 	for (;;) {
 		size_t j = 0;
@@ -364,8 +364,8 @@ static int take_model(struct reader *r, size_t i, struct ig_config_model *m)
 		if (j == config_n_model_options) {
 			char shown[80];
 			return fail_at(r, r->event.start_mark,
-				       "unknown key %s; a model has name, path and context",
-				       config_quote(name, strlen(name), shown));
+				       "unknown key %s; a model has name, path, context, load, "
+				       "keep_alive and pin", config_quote(name, strlen(name), shown));
 		}
 		if (seen[j])
 			return fail_at(r, r->event.start_mark,
@@ -383,10 +383,17 @@ static int take_model(struct reader *r, size_t i, struct ig_config_model *m)
 					       "%s: \"%s\" is the name of models[%zu] already",
 					       name, m->name, k);
 	}
-	for (size_t j = 0; j < config_n_model_options; j++)
-		if (!seen[j] && !config_model_options[j].value)
-			return fail_at(r, begin, "models[%zu]: %s is missing", i,
-				       config_model_options[j].key);
+	for (size_t j = 0; j < config_n_model_options; j++) {
+		const struct config_option *o = &config_model_options[j];
+
+		if (seen[j])
+			continue;
+		if (!o->value)
+			return fail_at(r, begin, "models[%zu]: %s is missing", i, o->key);
+		rc = config_store(r->c->dir, m, o, o->key, o->value, strlen(o->value), r->err);
+		if (rc)
+			return rc;
+	}
 	return 0;
 }
 

@@ -16,6 +16,7 @@
 #define CONFIG_MAX_MODELS 256
 #define CONFIG_MAX_ITEMS 256 /* of one list */
 #define CONFIG_MAX_OPTIONS 64
+#define CONFIG_MAX_MODEL_OPTIONS 8
 
 enum config_type {
 	CONFIG_BOOL,
@@ -48,7 +49,7 @@ struct config_option {
 
 extern const struct config_option config_options[];
 extern const size_t config_n_options;
-/* The keys of one entry of models: name, path, context. */
+/* The keys of one entry of models: name, path, context … */
 extern const struct config_option config_model_options[];
 extern const size_t config_n_model_options;
 

@@ -111,8 +111,8 @@ static int put_out(FILE *f, struct ig_strbuf *b)
 
 static void put_models(struct ig_strbuf *b)
 {
-	ig_strbuf_puts(b, "\n# The models that are served, one entry each. Needs a restart; no "
-			  "variable sets it.\n");
+	ig_strbuf_puts(b, "\n# The models that are served, one entry each. Reloadable: entries may "
+			  "come, change and go;\n# no variable sets them.\n");
 	for (size_t i = 0; i < config_n_model_options; i++) {
 		const struct config_option *o = &config_model_options[i];
 		struct ig_strbuf line;
@@ -133,7 +133,10 @@ static void put_models(struct ig_strbuf *b)
 	ig_strbuf_puts(b, "models:\n"
 			  "#  - name: smollm2-135m\n"
 			  "#    path: ~/models/SmolLM2-135M-Instruct.Q4_1.gguf\n"
-			  "#    context: 0\n");
+			  "#    context: 0\n"
+			  "#    load: start\n"
+			  "#    keep_alive: 0\n"
+			  "#    pin: false\n");
 }
 
 int ig_config_write_reference(FILE *f)

@@ -59,6 +59,13 @@ const struct config_option config_options[] = {
 	  .min = 100, .max = HOUR, .ms_per_unit = 1, .value = "5s", .unit = "time",
 	  .reloadable = true,
 	  .help = "A stream that has nothing to say for so long gets a keep-alive event." },
+	{ "server.model_wait", CONFIG_TIME, FIELD(server.model_wait_ms), .max = HOUR,
+	  .ms_per_unit = 1, .value = "2m", .unit = "time", .reloadable = true,
+	  .help = "A request waits so long for its model to load before it is refused with 503; 0 "
+		  "refuses at once." },
+	{ "server.watch_config", CONFIG_BOOL, FIELD(server.watch_config), .value = "true",
+	  .reloadable = true,
+	  .help = "Take over a changed configuration file without a SIGHUP." },
 	{ "server.drain_timeout", CONFIG_TIME, FIELD(server.drain_timeout_ms), .max = HOUR,
 	  .ms_per_unit = 1, .value = "20s", .unit = "time", .reloadable = true,
 	  .help = "On SIGTERM, requests under way get so long to finish." },
@@ -201,14 +208,24 @@ const struct config_option config_model_options[] = {
 	{ "name", CONFIG_NAME, MODEL_FIELD(name), .min = 1, .max = 128, .value = NULL,
 	  .help = "What clients ask for: 1 to 128 of A-Z a-z 0-9 . _ : / -, each name once." },
 	{ "path", CONFIG_PATH, MODEL_FIELD(path), .min = 1, .max = 4096, .value = NULL,
-	  .help = "The GGUF file." },
+	  .help = "The GGUF file, or a folder with safetensors." },
 	{ "context", CONFIG_INT, MODEL_FIELD(context), .max = 1u << 24, .value = "0",
 	  .unit = "tokens",
 	  .help = "Tokens that one sequence may have; 0 means as many as the model was trained "
 		  "for, which is also the most." },
+	{ "load", CONFIG_CHOICE, MODEL_FIELD(load), .min = 1, .max = 32,
+	  .choices = CHOICES("start", "first_use"), .value = "start",
+	  .help = "When its weights are loaded: with the daemon, or for the first request." },
+	{ "keep_alive", CONFIG_TIME, MODEL_FIELD(keep_alive_ms), .max = 7 * 24 * HOUR,
+	  .ms_per_unit = 1, .value = "0", .unit = "time",
+	  .help = "It is unloaded after so long without a request; 0 keeps it." },
+	{ "pin", CONFIG_BOOL, MODEL_FIELD(pin), .value = "false",
+	  .help = "Never unload it to make room for another model." },
 };
 const size_t config_n_model_options =
 	sizeof config_model_options / sizeof config_model_options[0];
+_Static_assert(sizeof config_model_options / sizeof config_model_options[0] <=
+	       CONFIG_MAX_MODEL_OPTIONS, "the parser has a line for each option of a model");
 
 /* Variables in our part of the environment that are not options. */
 static const char *const other_variables[] = { "INGOT_CONFIG", "INGOT_URL", "INGOT_MODELS",
@@ -692,8 +709,12 @@ static void format_models(const struct ig_config *c, struct ig_strbuf *out)
 	ig_strbuf_puts(out, "[");
 	for (size_t i = 0; i < c->n_models; i++) {
 		const struct ig_config_model *m = &c->models[i];
-		ig_strbuf_printf(out, "%s{name: %s, path: %s, context: %u}", i ? ", " : "", m->name,
-				 m->path, m->context);
+		for (size_t j = 0; j < config_n_model_options; j++) {
+			ig_strbuf_printf(out, "%s%s: ", j ? ", " : i ? ", {" : "{",
+					 config_model_options[j].key);
+			config_format(&config_model_options[j], m, out);
+		}
+		ig_strbuf_puts(out, "}");
 	}
 	ig_strbuf_puts(out, "]");
 }
@@ -726,7 +747,7 @@ void ig_config_diff(const struct ig_config *old, const struct ig_config *new_,
 		ig_strbuf_clear(&is);
 		format_models(old, &was);
 		format_models(new_, &is);
-		each(ctx, "models", text_of(&was), text_of(&is), false);
+		each(ctx, "models", text_of(&was), text_of(&is), true);
 	}
 	ig_strbuf_finish(&was);
 	ig_strbuf_finish(&is);

@@ -13,8 +13,12 @@
 
 struct ig_config_model {
 	char *name; /* what clients ask for; [A-Za-z0-9._:/-]{1,128}, unique */
-	char *path; /* a GGUF file; relative to the config file's folder; ~/ is expanded */
+	char *path; /* a GGUF file, or a folder with safetensors; relative to the config
+		       file's folder; ~/ is expanded */
 	uint32_t context; /* tokens a sequence may have; 0: as the model was trained */
+	char *load; /* start, first_use */
+	uint32_t keep_alive_ms; /* 0: it stays; else it is unloaded after so long without a request */
+	bool pin; /* false; true: never unloaded to make room for another */
 };
 
 struct ig_config {
@@ -29,6 +33,9 @@ struct ig_config {
 		uint64_t client_buffer; /* 256 KiB: unsent output kept for one request */
 		uint32_t slow_client_timeout_ms; /* 30 s: a client that reads nothing for so long */
 		uint32_t keepalive_interval_ms; /* 5 s: an event during a long prefill */
+		uint32_t model_wait_ms; /* 2 min: a request waits so long for its model to load;
+					   then, and with 0 at once, it gets 503 */
+		bool watch_config; /* true: a changed file is taken over like with SIGHUP */
 		uint32_t drain_timeout_ms; /* 20 s: SIGTERM waits so long for requests under way */
 		char **allowed_hosts; /* names besides the loopback ones in Host; NULL-terminated */
 		char **allowed_origins; /* besides none; NULL-terminated */

@@ -33,6 +33,7 @@ static struct ig_stepper_model model;
 static struct ig_stepper *stepper;
 static struct ig_config *config;
 static struct ig_engine *engine;
+static const struct ig_engine_model *served; /* held */
 static struct ig_metrics *metrics;
 static int n_tokens = MAX_TOKENS;
 
@@ -67,6 +68,7 @@ static int open_all(void **state)
 	deps.config = config;
 	deps.metrics = metrics;
 	if (ig_engine_create(&deps, &engine, &err) ||
+	    ig_engine_take_model(engine, "m", NULL, NULL, &served, &err) ||
 	    ig_stepper_model_open(&model, getenv("INGOT_TEST_MODEL"), NULL, &err) ||
 	    ig_stepper_open(&model, &(struct ig_stepper_options){ .kv_dtype = IG_F16,
 			    .max_rows = 512, .max_seqs = 1, .max_context = 512,
@@ -82,6 +84,7 @@ static int close_all(void **state)
 {
 	ig_stepper_close(stepper);
 	ig_stepper_model_close(&model);
+	ig_engine_release_model(served);
 	ig_engine_destroy(engine);
 	ig_metrics_destroy(metrics);
 	ig_config_destroy(config);
@@ -93,7 +96,7 @@ static void ask(struct request *r, const char *prompt, struct ig_gen_spec spec)
 	struct ig_error err = { 0 };
 	uint64_t gen;
 
-	assert_int_equal(ig_engine_find_model(engine, "m", &spec.model, &err), 0);
+	spec.model = served;
 	assert_int_equal(ig_tokenizer_encode(spec.model->tokenizer, prompt, strlen(prompt), false, 400,
 					     &r->prompt), 0);
 	spec.prompt = malloc(r->prompt.n * sizeof *spec.prompt);
@@ -134,7 +137,7 @@ static struct ig_grammar *regex(const char *text)
 	struct ig_grammar *g = NULL;
 	struct ig_error err = { 0 };
 
-	if (ig_grammar_compile(ig_engine_model(engine, 0)->tokenizer, &source, &g, &err))
+	if (ig_grammar_compile(served->tokenizer, &source, &g, &err))
 		fail_msg("%s", err.text);
 	return g;
 }
@@ -185,7 +188,7 @@ static void test_log_probabilities(void **state)
 {
 	static struct request r[N_REQUESTS];
 	static const struct ig_bias bias = { 42, 100 };
-	const struct ig_tokenizer *t = ig_engine_model(engine, 0)->tokenizer;
+	const struct ig_tokenizer *t = served->tokenizer;
 	int n_largest[N_REQUESTS] = { 0 };
 
 	ask(&r[0], "The quick brown fox jumps over", (struct ig_gen_spec){ 0 });

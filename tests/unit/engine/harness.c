@@ -111,7 +111,7 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 	int rc;
 
 	memset(c, 0, sizeof *c);
-	rc = ig_engine_find_model(e, a->model, &spec.model, &why);
+	rc = ig_engine_take_model(e, a->model, NULL, NULL, &spec.model, &why);
 	if (rc)
 		fail_msg("%s", why.text);
 	spec.n_prompt = a->n_prompt;
@@ -151,6 +151,7 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 	spec.received_wall_ns = ig_wall_ns();
 	c->stream = spec.stream;
 	rc = ig_engine_submit(e, &spec, &c->gen, err);
+	ig_engine_release_model(spec.model);
 	if (rc) {
 		free(spec.prompt);
 		for (int i = 0; spec.stops && spec.stops[i]; i++)

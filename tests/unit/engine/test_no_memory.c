@@ -45,7 +45,7 @@ static struct ig_gen_spec full_spec(struct ig_engine *e, const struct ig_bias *b
 				    .n_top = 5, .id = "full" };
 	struct ig_error err;
 
-	assert_int_equal(ig_engine_find_model(e, "good", &spec.model, &err), 0);
+	assert_int_equal(ig_engine_take_model(e, "good", NULL, NULL, &spec.model, &err), 0);
 	spec.prompt = malloc(20 * sizeof *spec.prompt);
 	make_prompt(spec.prompt, 20, 3);
 	spec.stops = calloc(3, sizeof *spec.stops);
@@ -102,6 +102,7 @@ static void test_submit(void **state)
 	assert_int_equal(c.n_notes, 10);
 	client_finish(&other);
 	assert_answer(&other, &a);
+	ig_engine_release_model(spec.model);
 	/* each refusal has its row, then come the two answers */
 	assert_int_equal(fake.n_rows, n_failed + 2);
 	for (int i = 0; i < n_failed; i++) {

@@ -22,6 +22,7 @@ static int setup(void **state)
 	model.shown = (struct ig_engine_model){ .name = model.name, .tokenizer = tokenizer,
 						.n_context = 400 };
 	model.n_logits = FAKE_LOGITS;
+	atomic_init(&model.n_holds, 1);
 	model.gives_logits = true;
 	return 0;
 }

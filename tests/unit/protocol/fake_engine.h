@@ -29,6 +29,8 @@ void fake_engine_release(struct ig_engine *e);
 void fake_engine_style(const struct ig_answer_style *s);
 /* References to grammars that somebody holds. */
 int fake_grammar_refs(void);
+/* Holds of the model that nobody has let go of. */
+int fake_model_holds(void);
 
 /* What the last submit said. */
 struct fake_seen {

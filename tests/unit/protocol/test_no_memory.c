@@ -189,6 +189,9 @@ static void test_exchanges(void **state)
 			}
 			if (whole && status != 200 && status != 500)
 				fail_msg("%s, allocation %d: %d", requests[i].path, k, status);
+			if (fake_model_holds())
+				fail_msg("%s, allocation %d: %d holds of the model", requests[i].path, k,
+					 fake_model_holds());
 			if (fake_grammar_refs())
 				fail_msg("%s, allocation %d: %d grammars are held", requests[i].path, k,
 					 fake_grammar_refs());

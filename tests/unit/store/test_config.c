@@ -45,6 +45,8 @@ static void check_defaults(const struct ig_config *c)
 	assert_int_equal(c->server.client_buffer, 256 << 10);
 	assert_int_equal(c->server.slow_client_timeout_ms, 30000);
 	assert_int_equal(c->server.keepalive_interval_ms, 5000);
+	assert_int_equal(c->server.model_wait_ms, 120000);
+	assert_true(c->server.watch_config);
 	assert_int_equal(c->server.drain_timeout_ms, 20000);
 	assert_null(c->server.allowed_hosts[0]);
 	assert_null(c->server.allowed_origins[0]);
@@ -179,6 +181,8 @@ static const struct {
 	{ "server.client_buffer", "1 MiB", "1MiB" },
 	{ "server.slow_client_timeout", "1500ms", "1500ms" },
 	{ "server.keepalive_interval", "250ms", "250ms" },
+	{ "server.model_wait", "0", "0s" },
+	{ "server.watch_config", "false", "false" },
 	{ "server.drain_timeout", "2m", "2m" },
 	{ "server.allowed_hosts", "[ingot.lan, other.lan]", "[\"ingot.lan\", \"other.lan\"]" },
 	{ "server.allowed_origins", "[\"https://chat.example\"]", "[\"https://chat.example\"]" },
@@ -223,7 +227,7 @@ static const struct {
 
 static const char *const reloadable[] = {
 	"log.level", "log.file", "server.slow_client_timeout", "server.keepalive_interval",
-	"server.drain_timeout", "scheduler.max_queue", "scheduler.retry_after",
+	"server.model_wait", "server.watch_config", "server.drain_timeout", "scheduler.max_queue", "scheduler.retry_after",
 	"scheduler.prefill_chunk", "scheduler.max_output_tokens", "ledger.retention_days",
 	"default_model", "limits.max_concurrent", "limits.requests_per_minute",
 	"limits.tokens_per_minute", "responses.max_kept", "responses.max_kept_bytes",
@@ -306,7 +310,8 @@ static void test_fields(void **state)
 			   "activations: f32, strict: true}\n"
 			   "server: {host: h, port: 1, max_connections: 2, max_body: 3KiB, "
 			   "max_header: 4KiB, client_buffer: 5KiB, slow_client_timeout: 6s, "
-			   "keepalive_interval: 7s, drain_timeout: 8s, unix_socket: /s, "
+			   "keepalive_interval: 7s, model_wait: 9m, watch_config: false, "
+			   "drain_timeout: 8s, unix_socket: /s, "
 			   "unix_socket_mode: 0620, tls_cert: /c, tls_key: /k, keys_file: /keys, "
 			   "allow_anonymous: true}\n"
 			   "limits: {max_concurrent: 18, requests_per_minute: 19, tokens_per_minute: 20}\n"
@@ -315,7 +320,8 @@ static void test_fields(void **state)
 			   "max_queue: 12, retry_after: 13s, max_output_tokens: 14}\n"
 			   "ledger: {enabled: false, path: /p, queue: 15, retention_days: 16}\n"
 			   "log: {level: warn, file: /f}\n"
-			   "models: [{name: a, path: a.gguf, context: 17}, {path: ~/b, name: b}]\n"
+			   "models: [{name: a, path: a.gguf, context: 17, load: first_use, "
+			   "keep_alive: 10m, pin: true}, {path: ~/b, name: b}]\n"
 			   "default_model: b\n");
 	setenv("HOME", "/home/somebody", 1);
 	struct ig_config *c = parse(b.data);
@@ -328,6 +334,8 @@ static void test_fields(void **state)
 	assert_int_equal(c->server.client_buffer, 5 << 10);
 	assert_int_equal(c->server.slow_client_timeout_ms, 6000);
 	assert_int_equal(c->server.keepalive_interval_ms, 7000);
+	assert_int_equal(c->server.model_wait_ms, 540000);
+	assert_false(c->server.watch_config);
 	assert_int_equal(c->server.drain_timeout_ms, 8000);
 	assert_string_equal(c->server.unix_socket, "/s");
 	assert_int_equal(c->server.unix_socket_mode, 0620);
@@ -369,6 +377,12 @@ static void test_fields(void **state)
 	assert_string_equal(c->models[1].name, "b");
 	assert_string_equal(c->models[1].path, "/home/somebody/b");
 	assert_int_equal(c->models[1].context, 0);
+	assert_string_equal(c->models[0].load, "first_use");
+	assert_int_equal(c->models[0].keep_alive_ms, 600000);
+	assert_true(c->models[0].pin);
+	assert_string_equal(c->models[1].load, "start");
+	assert_int_equal(c->models[1].keep_alive_ms, 0);
+	assert_false(c->models[1].pin);
 	assert_string_equal(c->default_model, "b");
 	ig_config_destroy(c);
 	ig_strbuf_finish(&b);
@@ -631,11 +645,12 @@ static const struct {
 	{ "modules: {path: [\"\"]}\n", "1:18: modules.path: expected paths of folders, got \"\"" },
 	/* models */
 	{ "models: {name: a}\n", "1:9: models: expected a list, got a mapping" },
-	{ "models: [a]\n", "1:10: models[0]: expected name, path and context, got one value" },
+	{ "models: [a]\n", "1:10: models[0]: expected name, path …, got one value" },
 	{ "models:\n  - name: a\n", "2:5: models[0]: path is missing" },
 	{ "models:\n  - {name: a, path: b}\n  - path: c\n", "3:5: models[1]: name is missing" },
 	{ "models:\n  - name: a\n    path: b\n    contxt: 1\n",
-	  "4:5: unknown key \"models[0].contxt\"; a model has name, path and context" },
+	  "4:5: unknown key \"models[0].contxt\"; a model has name, path, context, load, "
+	  "keep_alive and pin" },
 	{ "models:\n  - name: a\n    path: b\n    name: c\n",
 	  "4:5: duplicate key \"models[0].name\"; first given in line 2" },
 	{ "models:\n  - {name: a, path: b}\n  - name: a\n    path: c\n",
@@ -1000,7 +1015,7 @@ static void test_diff_of_models(void **state)
 {
 	static const char *const texts[] = {
 		"models: [{name: a, path: /y}]", "models: [{name: b, path: /x}]",
-		"models: [{name: a, path: /x, context: 5}]",
+		"models: [{name: a, path: /x, context: 5, load: first_use, keep_alive: 5m, pin: true}]",
 		"models: [{name: a, path: /x}, {name: b, path: /x}]", "",
 	};
 	struct ig_config *a = parse("models: [{name: a, path: /x}]");
@@ -1011,10 +1026,12 @@ static void test_diff_of_models(void **state)
 		ig_config_diff(a, b, note, &seen);
 		assert_int_equal(seen.n, 1);
 		assert_string_equal(seen.key, "models");
-		assert_string_equal(seen.was, "[{name: a, path: /x, context: 0}]");
+		assert_string_equal(seen.was, "[{name: a, path: /x, context: 0, load: start, "
+				    "keep_alive: 0s, pin: false}]");
 		if (i == 2)
-			assert_string_equal(seen.is, "[{name: a, path: /x, context: 5}]");
-		assert_false(seen.reloadable);
+			assert_string_equal(seen.is, "[{name: a, path: /x, context: 5, load: "
+					    "first_use, keep_alive: 5m, pin: true}]");
+		assert_true(seen.reloadable);
 		ig_config_destroy(b);
 	}
 	struct seen none = { 0 };
