@@ -57,7 +57,8 @@ int ig_checkpoint_array_len(const struct ig_checkpoint *g, const char *key, uint
 int ig_checkpoint_array_strs(const struct ig_checkpoint *g, const char *key,
 		       int (*each)(void *ctx, uint64_t i, const char *s, size_t len), void *ctx,
 		       struct ig_error *err);
-/* The elements of an i32/u32/f32 array as int32_t / float, copied to out[n]. */
+/* The elements of an array of integers or bools / of floats as int32_t / float, copied to
+ * out[n]. */
 int ig_checkpoint_array_i32(const struct ig_checkpoint *g, const char *key, int32_t *out,
 			    uint64_t n,
 		      struct ig_error *err);

@@ -847,7 +847,9 @@ int ig_checkpoint_array_i32(const struct ig_checkpoint *g, const char *key, int3
 	if (rc)
 		return rc;
 	for (uint64_t i = 0; i < n; i++) {
-		if (!load_integer(kv->value + i * types[kv->elem].bytes, kv->elem, &v))
+		/* a bool is a byte, 0 or 1 */
+		if (!load_integer(kv->value + i * types[kv->elem].bytes,
+				  kv->elem == T_BOOL ? T_U8 : kv->elem, &v))
 			return wrong_type(g, kv, "an array of integers", err);
 		if (v < INT32_MIN || v > INT32_MAX)
 			return out_of_range(g, kv, i, err);

@@ -33,6 +33,7 @@ struct ig_driver {
 struct ig_program {
 	const struct ig_driver_class *class;
 	struct ig_program_limits limits;
+	uint32_t windows[IG_MAX_CACHE_GROUPS]; /* of the plan's cache groups; 0: none */
 	uint32_t strict;
 	uint32_t loaded;
 	const struct ig_step *in_flight[IG_STEPS_IN_FLIGHT]; /* oldest first */

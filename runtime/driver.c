@@ -51,7 +51,10 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	*out = NULL;
 	if (!limits->max_rows || !limits->max_seqs || !limits->max_logit_rows || !limits->max_context)
 		return ig_fail(err, -EINVAL, "a program's limits must not be zero");
-	return d->class->lower(d, plan, limits, out, memory, err);
+	int rc = d->class->lower(d, plan, limits, out, memory, err);
+	for (uint32_t g = 0; !rc && g < plan->info.n_groups && g < IG_MAX_CACHE_GROUPS; g++)
+		(*out)->windows[g] = plan->info.groups[g].window;
+	return rc;
 }
 
 int ig_program_load(struct ig_program *p, struct ig_error *err)
@@ -66,6 +69,31 @@ void ig_program_destroy(struct ig_program *p)
 {
 	if (p)
 		p->class->destroy(p);
+}
+
+/* Every block that rows of sequence seq, from position `first` on, read or write is there.
+ * Those before a group's window need not be. */
+static int check_tables(const struct ig_program *p, const struct ig_step *s, int32_t seq,
+			int32_t first, struct ig_error *err)
+{
+	const int32_t end = (s->seq_lens[seq] - 1) / IG_BLOCK_TOKENS;
+
+	for (uint32_t g = 0; g < s->n_groups; g++) {
+		const struct ig_step_kv *kv = &s->kv[g];
+		const uint32_t *words = kv->block_tables + seq * kv->max_blocks;
+		uint32_t window = g < IG_MAX_CACHE_GROUPS ? p->windows[g] : 0;
+		int32_t i = window && (uint32_t)first >= window ?
+			    (int32_t)((uint32_t)first + 1 - window) / IG_BLOCK_TOKENS : 0;
+
+		if (end >= kv->max_blocks)
+			return ig_fail(err, -EINVAL, "sequence %d has %d tokens, its table %lld blocks", seq,
+				       s->seq_lens[seq], (long long)kv->max_blocks);
+		for (; i <= end; i++)
+			if (words[i] == IG_BLOCK_NONE)
+				return ig_fail(err, -EINVAL, "sequence %d reads from position %d on; its table of "
+					       "cache group %u has no block %d", seq, first, g, i);
+	}
+	return 0;
 }
 
 /* Indices that a kernel follows without looking: check them once, here. */
@@ -104,11 +132,12 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 		if (s->seq_lens[i] < 1 || (uint32_t)s->seq_lens[i] > l->max_context)
 			return ig_fail(err, -EINVAL, "sequence %d has %d tokens, the most is %u", i,
 				       s->seq_lens[i], l->max_context);
-		for (uint32_t g = 0; g < s->n_groups; g++)
-			if ((s->seq_lens[i] - 1) / IG_BLOCK_TOKENS >= s->kv[g].max_blocks)
-				return ig_fail(err, -EINVAL, "sequence %d has %d tokens, its table %lld "
-					       "blocks", i, s->seq_lens[i],
-					       (long long)s->kv[g].max_blocks);
+	}
+	for (int32_t r = 0; r < s->n_rows; r++) {
+		int rc = r > 0 && s->row_seq[r] == s->row_seq[r - 1] ? 0 :
+			 check_tables(p, s, s->row_seq[r], s->positions[r], err);
+		if (rc)
+			return rc;
 	}
 	for (int32_t i = 0; i < s->n_logit_rows; i++) {
 		const struct ig_sample_params *d = &s->sample[i];

@@ -65,6 +65,23 @@ static int meta_str(const struct ig_meta *m, const char *key, const char **out, 
 	return ig_checkpoint_str(file_of(m), key, out, len, err);
 }
 
+static int meta_array_u32(const struct ig_meta *m, const char *key, uint32_t *out, uint64_t cap,
+			  uint64_t *n, struct ig_error *err)
+{
+	int rc = ig_checkpoint_array_len(file_of(m), key, n, err);
+
+	if (rc)
+		return rc;
+	cap = *n < cap ? *n : cap;
+	/* the same bits where the number is not negative */
+	rc = ig_checkpoint_array_i32(file_of(m), key, (int32_t *)out, cap, err);
+	for (uint64_t i = 0; !rc && i < cap; i++)
+		if (out[i] > INT32_MAX)
+			return ig_fail(err, -EINVAL, "%s: element %llu is negative", key,
+				       (unsigned long long)i);
+	return rc;
+}
+
 static int meta_has_tensor(const struct ig_meta *m, const char *name)
 {
 	return ig_checkpoint_find_tensor(file_of(m), name) != NULL;
@@ -108,6 +125,7 @@ int ig_modules_create(struct ig_modules **out, struct ig_error *err)
 		.record = ig_graph_record, .graph_status = ig_graph_status,
 		.meta_tensor = meta_tensor, .core_op = core_op,
 		.tile_bytes = ig_tile16_tile_bytes, .tile_pack = tile_pack,
+		.meta_array_u32 = meta_array_u32,
 	};
 	for (; ig_core_ops[m->n_ops]; m->n_ops++)
 		m->ops[m->n_ops] = ig_core_ops[m->n_ops];

@@ -59,6 +59,7 @@ struct ig_model {
 	struct ig_kv_layout layouts[IG_MAX_CACHE_GROUPS];
 	uint32_t kv_groups[IG_MAX_CACHE_GROUPS];
 	uint32_t n_groups_added;
+	uint32_t window; /* the widest of its groups' windows; 0: they keep all positions */
 	uint32_t max_kv_tokens; /* of one sequence that has the arena for itself */
 	uint32_t n_logits; /* of one row: the vocabulary, with what pads it in the file */
 	uint32_t mask_words; /* of one row */

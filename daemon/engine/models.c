@@ -70,6 +70,9 @@ static int open_model(struct ig_engine *e, const struct ig_config_model *c, stru
 	if (!m->n_groups || m->n_groups > IG_MAX_CACHE_GROUPS)
 		return ig_fail(err, -EINVAL, "%u cache groups; 1 to %d are possible", m->n_groups,
 			       IG_MAX_CACHE_GROUPS);
+	for (uint32_t g = 0; g < m->n_groups; g++)
+		if (m->plan->info.groups[g].window > m->window)
+			m->window = m->plan->info.groups[g].window;
 	context = m->plan->info.n_context;
 	if (c->context > context)
 		return ig_fail(err, -EINVAL, "context is %u, the model was trained for %u tokens",
@@ -208,10 +211,23 @@ static uint64_t physical_bytes(void)
 #endif
 }
 
-/* Slabs that one sequence of n tokens takes. */
-static uint64_t slabs_for(const struct ig_model *m, uint64_t slab_bytes, uint32_t n_tokens)
+/* Blocks of group g that one sequence of n tokens has at once, at most. */
+static uint64_t blocks_for(const struct ig_model *m, uint32_t g, uint32_t n_tokens, uint32_t chunk)
 {
 	uint64_t n_blocks = ((uint64_t)n_tokens + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+	uint64_t window = m->plan->info.groups[g].window, n;
+
+	if (!window)
+		return n_blocks;
+	/* What a chunk behind the last whole block reads and writes, wherever it begins. */
+	n = (window - 1 + IG_BLOCK_TOKENS - 1 + chunk + IG_BLOCK_TOKENS - 2) / IG_BLOCK_TOKENS + 1;
+	return n < n_blocks ? n : n_blocks;
+}
+
+/* Slabs that one sequence of n tokens takes. */
+static uint64_t slabs_for(const struct ig_model *m, uint64_t slab_bytes, uint32_t n_tokens,
+			  uint32_t chunk)
+{
 	uint64_t n_slabs = 0;
 
 	for (uint32_t g = 0; g < m->n_groups; g++) {
@@ -219,24 +235,32 @@ static uint64_t slabs_for(const struct ig_model *m, uint64_t slab_bytes, uint32_
 
 		if (in_slab > 1u << IG_BLOCK_BITS)
 			in_slab = 1u << IG_BLOCK_BITS;
-		n_slabs += (n_blocks + in_slab - 1) / in_slab;
+		n_slabs += (blocks_for(m, g, n_tokens, chunk) + in_slab - 1) / in_slab;
 	}
 	return n_slabs;
 }
 
-static uint32_t tokens_for(const struct ig_model *m, uint64_t slab_bytes, uint64_t n_slabs)
+static uint32_t tokens_for(const struct ig_model *m, uint64_t slab_bytes, uint64_t n_slabs,
+			   uint32_t chunk)
 {
 	uint32_t low = 0, high = m->limits.max_context;
 
 	while (low < high) {
 		uint32_t mid = low + (high - low + 1) / 2;
 
-		if (slabs_for(m, slab_bytes, mid) <= n_slabs)
+		if (slabs_for(m, slab_bytes, mid, chunk) <= n_slabs)
 			low = mid;
 		else
 			high = mid - 1;
 	}
 	return low;
+}
+
+/* The most rows of one sequence in a step. */
+static uint32_t chunk_of(const struct ig_model *m, const struct ig_config *config)
+{
+	return config->scheduler.prefill_chunk < m->limits.max_rows ? config->scheduler.prefill_chunk :
+								      m->limits.max_rows;
 }
 
 static int fill_layouts(struct ig_engine *e, const struct ig_kv_arena *arena, uint32_t dtype,
@@ -357,7 +381,7 @@ static int check_contract(struct ig_engine *e, const struct ig_config *config, u
 	for (size_t i = 0; i < e->n_models; i++) {
 		struct ig_model *m = e->models[i];
 		uint32_t n = m->limits.max_context < LEAST_TOKENS ? m->limits.max_context : LEAST_TOKENS;
-		uint64_t bytes = slabs_for(m, slab, n) * slab;
+		uint64_t bytes = slabs_for(m, slab, n, chunk_of(m, config)) * slab;
 
 		c->weights += m->memory.weight_bytes;
 		c->scratch += m->memory.scratch_bytes + mask_bytes(m);
@@ -390,7 +414,8 @@ static int check_contract(struct ig_engine *e, const struct ig_config *config, u
 
 /* ---- all models ------------------------------------------------------------------------------ */
 
-static int make_cache(struct ig_engine *e, struct ig_kv_arena *arena, struct ig_error *err)
+static int make_cache(struct ig_engine *e, const struct ig_config *config, struct ig_kv_arena *arena,
+		      struct ig_error *err)
 {
 	struct ig_error why = { 0 };
 	int rc;
@@ -401,14 +426,16 @@ static int make_cache(struct ig_engine *e, struct ig_kv_arena *arena, struct ig_
 		struct ig_model *m = e->models[i];
 
 		for (uint32_t g = 0; rc == 0 && g < m->n_groups; g++) {
-			rc = e->kv->add_group(e->cache, &m->layouts[g], &m->kv_groups[g], &why);
+			rc = e->kv->add_group(e->cache, &m->layouts[g], m->plan->info.groups[g].window,
+					      &m->kv_groups[g], &why);
 			if (rc < 0)
 				ig_fail(err, rc, "model %s: %s", m->name, why.text);
 			else
 				m->n_groups_added++;
 		}
 		m->max_kv_tokens = tokens_for(m, arena->slab_bytes,
-					      arena->arena_bytes / arena->slab_bytes);
+					      arena->arena_bytes / arena->slab_bytes,
+					      chunk_of(m, config));
 		if (m->max_kv_tokens < m->limits.max_context)
 			ig_log_warn("model %s: the cache holds %u tokens of one sequence, less than the "
 				    "context of %u", m->name, m->max_kv_tokens, m->limits.max_context);
@@ -464,7 +491,7 @@ int ig_models_load(struct ig_engine *e, const struct ig_config *config, struct i
 	rc = check_contract(e, config, arena.slab_bytes, err);
 	if (rc < 0)
 		return rc;
-	rc = make_cache(e, &arena, err);
+	rc = make_cache(e, config, &arena, err);
 	if (rc < 0)
 		return rc;
 	for (size_t i = 0; i < e->n_models; i++) {

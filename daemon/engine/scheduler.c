@@ -21,10 +21,10 @@
  * One step is of one model; models with work take turns.  A step has one row for
  * each sequence that decodes, then, oldest first, rows of prompts, up to
  * prefill_chunk each and max_batch_tokens in all.  Blocks for all tokens that are
- * known are taken when a sequence is admitted; when one that decodes needs another
- * and there is none, the youngest that holds blocks gives them all up and is read
- * again later.  Since a sequence gives way to older ones only, the oldest always
- * gets on.
+ * known are taken when a sequence is admitted, of groups with a window as many as it
+ * will ever have at once; when one needs another and there is none, the youngest that
+ * holds blocks gives them all up and is read again later.  Since a sequence gives way to
+ * older ones only, the oldest always gets on.
  */
 #include "daemon/engine/sequence-private.h"
 
@@ -349,11 +349,13 @@ static void no_room_alone(struct ig_engine *e, struct ig_seq *s)
 			 "nothing else in it", s->n_prompt);
 }
 
-/* Blocks for all tokens that s will have.  False: s is in the running list no more, or
- * somebody would have to be preempted while a step is under way (wants_room). */
-static bool make_room(struct ig_engine *e, struct ig_seq *s)
+/* Blocks for all tokens that s will have, of groups with a window for *n rows more.  False:
+ * s is in the running list no more, or somebody would have to be preempted while a step is
+ * under way (wants_room).  Where s has the cache for itself and that is too small, *n
+ * becomes smaller. */
+static bool make_room(struct ig_engine *e, struct ig_seq *s, int32_t *n)
 {
-	while (e->kv->seq_reserve(s->kv, (uint32_t)tokens_then(s)) < 0) {
+	while (e->kv->seq_reserve(s->kv, (uint32_t)tokens_then(s), (uint32_t)(done_then(s) + *n)) < 0) {
 		struct ig_seq *v = find_victim(e, s);
 
 		if (e->n_flights) {
@@ -361,11 +363,13 @@ static bool make_room(struct ig_engine *e, struct ig_seq *s)
 			return false;
 		}
 
-		if (v)
+		if (v) {
 			preempt(e, v);
-		else if (e->n_holding > 1) {
+		} else if (e->n_holding > 1) {
 			preempt(e, s);
 			return false;
+		} else if (*n > 1) {
+			*n /= 2;
 		} else {
 			no_room_alone(e, s);
 			return false;
@@ -378,6 +382,7 @@ static bool make_room(struct ig_engine *e, struct ig_seq *s)
 static bool admit_seq(struct ig_engine *e, struct ig_seq *s)
 {
 	uint32_t most = max_kv_tokens(s), want = (uint32_t)s->n_tokens + 1 + ADMIT_MARGIN;
+	uint64_t soon;
 	int rc = e->kv->seq_create(e->cache, s->model->kv_groups, s->model->n_groups, most, &s->kv);
 
 	if (rc < 0) {
@@ -395,10 +400,15 @@ static bool admit_seq(struct ig_engine *e, struct ig_seq *s)
 		if (!s->admitted_ns)
 			s->result.n_cached = s->n_done;
 	}
-	rc = e->kv->seq_reserve(s->kv, want < most ? want : most);
+	if (want > most)
+		want = most;
+	/* Of groups with a window, the most that it will have of them at once: from then on it
+	 * lets go of as much as it takes. */
+	soon = (uint64_t)s->n_done + s->model->window + e->now.prefill_chunk;
+	rc = e->kv->seq_reserve(s->kv, want, soon < want ? (uint32_t)soon : want);
 	if (rc < 0 && e->n_holding == 1) {
 		/* nobody to wait for: what is there must do */
-		rc = e->kv->seq_reserve(s->kv, (uint32_t)s->n_tokens);
+		rc = e->kv->seq_reserve(s->kv, (uint32_t)s->n_tokens, (uint32_t)s->n_done);
 		if (rc < 0) {
 			no_room_alone(e, s);
 			return true;
@@ -600,32 +610,65 @@ static void add_rows(struct ig_engine *e, struct ig_flight *f, struct ig_seq *s,
 	s->step = e->step;
 }
 
-/* Fill in f for m.  Nothing of a sequence changes but its blocks, n_rows and
- * logit_index. */
-static bool build_step(struct ig_engine *e, struct ig_model *m, struct ig_flight *f)
+/* Who is in the next step of m, with how many rows, and blocks for these: who would have to
+ * go waits until nothing is under way.  False: then; or nobody has work. */
+static bool plan_rows(struct ig_engine *e, struct ig_model *m)
 {
-	struct ig_step *step = &m->steps[m->next_step].step;
-	int32_t budget = (int32_t)e->max_rows;
-	uint32_t n_decode = 0, n_slabs;
+	int32_t left = (int32_t)e->max_rows;
+	uint32_t n_seqs = 0;
 	struct ig_seq *s, *next;
 
-	/* Room first: who would have to go waits until nothing is under way. */
-	for (s = TAILQ_FIRST(&e->running); s && n_decode < e->max_seqs; s = next) {
+	for (s = TAILQ_FIRST(&e->running); s && n_seqs < e->max_seqs; s = next) {
+		int32_t n = 1;
+
 		if (!can_join(m, s) || n_left(s) != 1) {
 			next = TAILQ_NEXT(s, link);
 			continue;
 		}
 		/* Victims are younger, so they come later in the list; if s itself had to
 		 * go, nothing younger was left. */
-		if (!make_room(e, s)) {
-			if (e->wants_room)
-				return false;
+		if (!make_room(e, s, &n))
 			break;
-		}
-		n_decode++;
+		s->planned = e->step;
+		s->n_planned = 1;
+		n_seqs++;
+		left--;
 		next = TAILQ_NEXT(s, link);
 	}
+	/* A victim may have been planned: it is in the list no more. */
+	for (s = TAILQ_FIRST(&e->running); s && !e->wants_room; s = next) {
+		int32_t n = n_left(s);
+
+		if (s->planned == e->step || !can_join(m, s)) {
+			next = TAILQ_NEXT(s, link);
+			continue;
+		}
+		if (n > (int32_t)e->now.prefill_chunk)
+			n = (int32_t)e->now.prefill_chunk;
+		if (n > left)
+			n = left;
+		if (n <= 0 || n_seqs == e->max_seqs || !make_room(e, s, &n))
+			break;
+		s->planned = e->step;
+		s->n_planned = n;
+		n_seqs++;
+		left -= n;
+		next = TAILQ_NEXT(s, link);
+	}
+	return !e->wants_room;
+}
+
+/* Fill in f for m.  Nothing of a sequence changes but its blocks, n_rows and
+ * logit_index. */
+static bool build_step(struct ig_engine *e, struct ig_model *m, struct ig_flight *f)
+{
+	struct ig_step *step = &m->steps[m->next_step].step;
+	uint32_t n_slabs;
+	struct ig_seq *s;
+
 	e->step++;
+	if (!plan_rows(e, m))
+		return false;
 	f->model = m;
 	f->buffer = &m->steps[m->next_step];
 	f->n_seqs = f->n_prefill = f->n_decode = 0;
@@ -633,25 +676,13 @@ static bool build_step(struct ig_engine *e, struct ig_model *m, struct ig_flight
 	step->n_edits = step->n_masks = 0;
 	step->logits = NULL;
 	step->token_from = step->prev_ids = NULL;
-	TAILQ_FOREACH(s, &e->running, link) {
-		if ((uint32_t)step->n_seqs == n_decode)
-			break;
-		if (can_join(m, s) && n_left(s) == 1)
+	/* those that decode first */
+	TAILQ_FOREACH(s, &e->running, link)
+		if (s->planned == e->step && n_left(s) == 1)
 			add_rows(e, f, s, 1);
-	}
-	TAILQ_FOREACH(s, &e->running, link) {
-		int32_t n = n_left(s);
-
-		if (s->step == e->step || !can_join(m, s))
-			continue;
-		if (n > (int32_t)e->now.prefill_chunk)
-			n = (int32_t)e->now.prefill_chunk;
-		if (n > budget - step->n_rows)
-			n = budget - step->n_rows;
-		if (n <= 0 || (uint32_t)step->n_seqs == e->max_seqs)
-			break;
-		add_rows(e, f, s, n);
-	}
+	TAILQ_FOREACH(s, &e->running, link)
+		if (s->planned == e->step && s->step != e->step)
+			add_rows(e, f, s, s->n_planned);
 	step->slab_bases = e->kv->slab_bases(e->cache, &n_slabs);
 	return step->n_rows > 0;
 }
@@ -829,6 +860,8 @@ static void wait_step(struct ig_engine *e)
 		s->n_done += row->n_rows;
 		if (e->prefix_cache)
 			e->kv->seq_commit(s->kv, s->tokens, (uint32_t)s->n_done);
+		if (m->window)
+			e->kv->seq_advance(s->kv, (uint32_t)s->n_done);
 		if (s->n_done >= s->n_prompt && !s->read_ns)
 			s->read_ns = now;
 		if (row->logit_index >= 0)

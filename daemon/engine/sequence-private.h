@@ -79,6 +79,8 @@ struct ig_seq {
 	int32_t n_tokens, n_done, n_shown;
 	int32_t n_noted; /* progress that the stream knows; -1: none */
 	uint64_t step; /* the newest step that it was built into */
+	uint64_t planned; /* the newest step that it was to be in, with n_planned rows */
+	int32_t n_planned;
 	int32_t n_rows, logit_index; /* in the newest of these steps; -1: no logits */
 	struct ig_gen_result result; /* finish is set as soon as the end is known */
 

@@ -54,18 +54,26 @@ struct ig_kvcache_service {
 	/* Fill in the strides and block_bytes from dtype, n_layers, n_kv_heads and
 	 * head_dim.  -EINVAL when a block does not fit a slab. */
 	int (*layout)(const struct ig_kvcache *c, struct ig_kv_layout *l, struct ig_error *err);
-	/* A group gets a number; its layout is copied. */
-	int (*add_group)(struct ig_kvcache *c, const struct ig_kv_layout *l, uint32_t *group,
-			 struct ig_error *err);
+	/* A group gets a number; its layout is copied.  window 0: every position is kept;
+	 * else a token reads the last `window` positions, its own included, and blocks that
+	 * no later token reads are given back (seq_advance). */
+	int (*add_group)(struct ig_kvcache *c, const struct ig_kv_layout *l, uint32_t window,
+			 uint32_t *group, struct ig_error *err);
 	/* All of the group's sequences must be gone. */
 	void (*remove_group)(struct ig_kvcache *c, uint32_t group);
 
 	/* A sequence of up to max_tokens in these groups; no block is taken yet. */
 	int (*seq_create)(struct ig_kvcache *c, const uint32_t *groups, uint32_t n_groups,
 			  uint32_t max_tokens, struct ig_kv_seq **out);
-	/* Make room for n_tokens in all: all blocks or none, then -ENOSPC. */
-	int (*seq_reserve)(struct ig_kv_seq *s, uint32_t n_tokens);
-	/* A child with the parent's first n_tokens. */
+	/* Make room for n_tokens in all, in groups with a window for the first n_window of
+	 * them: what the coming steps write.  All blocks or none, then -ENOSPC. */
+	int (*seq_reserve)(struct ig_kv_seq *s, uint32_t n_tokens, uint32_t n_window);
+	/* The first n_tokens are computed, and their steps were waited for: groups with a
+	 * window let go of blocks that nothing reads which comes after the last whole block
+	 * of these.  Their words become IG_BLOCK_NONE, which kernels never follow. */
+	void (*seq_advance)(struct ig_kv_seq *s, uint32_t n_tokens);
+	/* A child with the parent's first n_tokens; -ESTALE when a window has left what comes
+	 * after them without blocks that it reads. */
 	int (*seq_fork)(struct ig_kv_seq *parent, uint32_t n_tokens, struct ig_kv_seq **out);
 	/* Every block whose last holder this was is free at once.  NULL is fine. */
 	void (*seq_destroy)(struct ig_kv_seq *s);
@@ -78,12 +86,14 @@ struct ig_kvcache_service {
 
 	/* Let a sequence without blocks begin with those that are computed already for
 	 * the longest beginning of tokens[n_tokens] that is known, compared token by token:
-	 * *n_cached of them, whole blocks. */
+	 * *n_cached of them, whole blocks.  Of groups with a window the last positions'
+	 * blocks must be there. */
 	void (*seq_match)(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens,
 			  uint32_t *n_cached);
 	/* The first n_tokens of the sequence are computed: its full blocks may be found by
 	 * seq_match from now on, and are kept when the sequence is gone until their room is
-	 * wanted, the least recently used first.  Called again as n_tokens grows. */
+	 * wanted, the least recently used first; so are those that a window has left.
+	 * Called again as n_tokens grows, before seq_advance. */
 	void (*seq_commit)(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens);
 };
 

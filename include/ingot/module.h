@@ -92,6 +92,11 @@ struct ig_host {
 	 * and to lay out 16 rows, as files have them, at a multiple of 64. */
 	uint64_t (*tile_bytes)(uint32_t dtype, int64_t k);
 	void (*tile_pack)(uint32_t dtype, const void *rows, int64_t k, void *tile);
+
+	/* An array of whole numbers or of booleans (0 and 1): its length to *n, its first
+	 * elements to out[cap].  Returns as meta_u32. */
+	int (*meta_array_u32)(const struct ig_meta *m, const char *key, uint32_t *out, uint64_t cap,
+			      uint64_t *n, struct ig_error *err);
 };
 
 #endif

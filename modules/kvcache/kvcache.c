@@ -13,6 +13,12 @@
  * sequence does; when no block is free, the least recently used of those that only
  * it holds goes.
  *
+ * In a group with a window a sequence has the blocks that its next tokens read or
+ * write, and IG_BLOCK_NONE before them.  What it lets go of is free, or, if the index
+ * holds it, *loose*: the index alone has it, and gives it up apart from its node, in the
+ * same order of use.  So a beginning that was read by many still ends in blocks that
+ * can be continued as long as nobody needs their room.
+ *
  * What lies inside a block is the business of whoever wrote it; only a fork
  * copies bytes here.  One thread.
  */
@@ -33,6 +39,13 @@
 #define MAX_NODES (1u << 20) /* of the prefix index */
 #define ALIGNMENT 64 /* of each head's rows: a cache line, a vector */
 
+/* A block of a group with a window, as the index has it. */
+struct kept {
+	uint32_t node; /* of the index; PREFIX_NONE: it does not hold the block */
+	uint32_t older, newer; /* block words: in the list of loose blocks */
+	uint64_t stamp; /* when it became loose */
+};
+
 struct slab {
 	uint32_t group; /* NO_SLAB: no memory, in nobody's use */
 	uint32_t n_used; /* blocks with a holder */
@@ -40,15 +53,18 @@ struct slab {
 	uint32_t prev, next; /* in the group's list of partly used slabs, or the free list */
 	uint32_t *n_holders; /* [blocks_per_slab] */
 	uint16_t *free_blocks; /* [blocks_per_slab], the top at n_free - 1 */
+	struct kept *kept; /* [blocks_per_slab] of a group with a window, else NULL */
 };
 
 struct group {
 	bool used;
+	uint32_t window; /* 0: all positions are kept */
 	struct ig_kv_layout layout;
 	uint32_t blocks_per_slab;
 	uint32_t partial; /* first of the slabs with used and free blocks */
 	uint32_t spare; /* the one empty slab that is kept */
 	uint64_t n_blocks_used;
+	uint64_t n_loose; /* of these, blocks that only the index holds, with a window */
 	uint64_t n_slabs;
 	uint32_t root; /* the first group of its model: whose prefixes its blocks hold */
 };
@@ -63,15 +79,17 @@ struct ig_kvcache {
 	struct group *groups;
 	uint32_t n_groups;
 	struct prefix *prefix;
+	uint32_t oldest, newest; /* loose blocks */
 };
 
 struct ig_kv_seq {
 	struct ig_kvcache *cache;
 	uint32_t n_groups;
 	uint32_t group[MAX_GROUPS_PER_SEQ];
-	uint32_t n_blocks; /* in each table */
+	uint32_t first[MAX_GROUPS_PER_SEQ]; /* block of each table; before it is IG_BLOCK_NONE */
+	uint32_t n_blocks[MAX_GROUPS_PER_SEQ]; /* in each table */
 	uint32_t max_blocks, max_tokens;
-	uint32_t n_tokens; /* reserved */
+	uint32_t n_tokens, n_window; /* reserved: of groups without and with a window */
 	uint32_t n_indexed; /* blocks that the prefix index was told of */
 	uint32_t node; /* the last of their nodes, in use by this sequence; or PREFIX_NONE */
 	uint32_t tables[]; /* [n_groups, max_blocks] */
@@ -80,6 +98,22 @@ struct ig_kv_seq {
 static uint32_t *table(struct ig_kv_seq *s, uint32_t i)
 {
 	return s->tables + (size_t)i * s->max_blocks;
+}
+
+static uint32_t window_of(const struct ig_kv_seq *s, uint32_t i)
+{
+	return s->cache->groups[s->group[i]].window;
+}
+
+static uint32_t blocks_for(uint32_t n_tokens)
+{
+	return n_tokens / IG_BLOCK_TOKENS + (n_tokens % IG_BLOCK_TOKENS != 0);
+}
+
+/* The first block that the token at this position, or a later one, reads. */
+static uint32_t first_read(uint32_t window, uint32_t position)
+{
+	return window && position >= window ? (position + 1 - window) / IG_BLOCK_TOKENS : 0;
 }
 
 /* ---- slabs ------------------------------------------------------------------- */
@@ -108,6 +142,16 @@ static void partial_remove(struct ig_kvcache *c, struct group *g, uint32_t n)
 	s->prev = s->next = NO_SLAB;
 }
 
+static void slab_free_tables(struct slab *s)
+{
+	free(s->n_holders);
+	free(s->free_blocks);
+	free(s->kept);
+	s->n_holders = NULL;
+	s->free_blocks = NULL;
+	s->kept = NULL;
+}
+
 /* Give an empty slab's memory back; it is in no list. */
 static void slab_release(struct ig_kvcache *c, uint32_t n)
 {
@@ -116,10 +160,7 @@ static void slab_release(struct ig_kvcache *c, uint32_t n)
 	c->groups[s->group].n_slabs--;
 	c->arena.unmap_slab(c->arena.ctx, c->bases[n], c->arena.slab_bytes);
 	c->bases[n] = NULL;
-	free(s->n_holders);
-	free(s->free_blocks);
-	s->n_holders = NULL;
-	s->free_blocks = NULL;
+	slab_free_tables(s);
 	s->group = NO_SLAB;
 	s->prev = NO_SLAB;
 	s->next = c->free_slabs;
@@ -154,7 +195,8 @@ static int slab_acquire(struct ig_kvcache *c, uint32_t gi)
 	s = &c->slabs[n];
 	s->n_holders = calloc(g->blocks_per_slab, sizeof *s->n_holders);
 	s->free_blocks = malloc(g->blocks_per_slab * sizeof *s->free_blocks);
-	if (!s->n_holders || !s->free_blocks)
+	s->kept = g->window ? malloc(g->blocks_per_slab * sizeof *s->kept) : NULL;
+	if (!s->n_holders || !s->free_blocks || (g->window && !s->kept))
 		goto fail;
 	c->bases[n] = c->arena.map_slab(c->arena.ctx, c->arena.slab_bytes);
 	if (!c->bases[n])
@@ -168,14 +210,13 @@ static int slab_acquire(struct ig_kvcache *c, uint32_t gi)
 	/* the lowest blocks come off the stack first: fewer pages are touched */
 	for (uint32_t i = 0; i < s->n_free; i++)
 		s->free_blocks[i] = (uint16_t)(s->n_free - 1 - i);
+	for (uint32_t i = 0; s->kept && i < s->n_free; i++)
+		s->kept[i].node = PREFIX_NONE;
 	g->n_slabs++;
 	g->spare = n;
 	return 0;
 fail:
-	free(s->n_holders);
-	free(s->free_blocks);
-	s->n_holders = NULL;
-	s->free_blocks = NULL;
+	slab_free_tables(s);
 	return -ENOSPC; /* for the caller it is the same: no block can be had now */
 }
 
@@ -208,9 +249,52 @@ static int block_take(struct ig_kvcache *c, uint32_t gi, uint32_t *word)
 	return 0;
 }
 
+/* What is known of a block that the index may hold apart; NULL: its group has no window. */
+static struct kept *kept_of(struct ig_kvcache *c, uint32_t word)
+{
+	struct slab *s = &c->slabs[IG_BLOCK_SLAB(word)];
+
+	return s->kept ? &s->kept[IG_BLOCK_INDEX(word)] : NULL;
+}
+
+static void loose_add(struct ig_kvcache *c, uint32_t word)
+{
+	struct kept *k = kept_of(c, word);
+
+	k->stamp = prefix_tick(c->prefix);
+	k->older = c->newest;
+	k->newer = IG_BLOCK_NONE;
+	if (k->older != IG_BLOCK_NONE)
+		kept_of(c, k->older)->newer = word;
+	else
+		c->oldest = word;
+	c->newest = word;
+	c->groups[c->slabs[IG_BLOCK_SLAB(word)].group].n_loose++;
+}
+
+static void loose_remove(struct ig_kvcache *c, uint32_t word)
+{
+	struct kept *k = kept_of(c, word);
+
+	if (k->older != IG_BLOCK_NONE)
+		kept_of(c, k->older)->newer = k->newer;
+	else
+		c->oldest = k->newer;
+	if (k->newer != IG_BLOCK_NONE)
+		kept_of(c, k->newer)->older = k->older;
+	else
+		c->newest = k->older;
+	c->groups[c->slabs[IG_BLOCK_SLAB(word)].group].n_loose--;
+}
+
+/* A sequence holds a block that the index has. */
 static void block_hold(struct ig_kvcache *c, uint32_t word)
 {
-	c->slabs[IG_BLOCK_SLAB(word)].n_holders[IG_BLOCK_INDEX(word)]++;
+	if (++c->slabs[IG_BLOCK_SLAB(word)].n_holders[IG_BLOCK_INDEX(word)] == 2) {
+		const struct kept *k = kept_of(c, word);
+		if (k && k->node != PREFIX_NONE)
+			loose_remove(c, word);
+	}
 }
 
 static void block_drop(struct ig_kvcache *c, uint32_t word)
@@ -218,8 +302,11 @@ static void block_drop(struct ig_kvcache *c, uint32_t word)
 	uint32_t n = IG_BLOCK_SLAB(word);
 	struct slab *s = &c->slabs[n];
 	struct group *g = &c->groups[s->group];
+	uint32_t n_left = --s->n_holders[IG_BLOCK_INDEX(word)];
 
-	if (--s->n_holders[IG_BLOCK_INDEX(word)])
+	if (n_left == 1 && s->kept && s->kept[IG_BLOCK_INDEX(word)].node != PREFIX_NONE)
+		loose_add(c, word);
+	if (n_left)
 		return;
 	if (!s->n_free)
 		partial_push(c, g, n);
@@ -235,16 +322,67 @@ static void block_drop(struct ig_kvcache *c, uint32_t word)
 		slab_release(c, n);
 }
 
-/* Make room: the block that was not used for the longest time goes.  False: all that
- * there are are in use. */
-static bool evict(struct ig_kvcache *c)
+/* ---- blocks of the index ------------------------------------------------------ */
+
+/* The node holds a block that a sequence has. */
+static void index_hold(struct ig_kvcache *c, uint32_t node, uint32_t word)
+{
+	struct kept *k;
+
+	if (word == IG_BLOCK_NONE)
+		return;
+	block_hold(c, word);
+	k = kept_of(c, word);
+	if (k)
+		k->node = node;
+}
+
+static void index_drop(struct ig_kvcache *c, uint32_t word)
+{
+	struct kept *k;
+
+	if (word == IG_BLOCK_NONE)
+		return;
+	k = kept_of(c, word);
+	if (k && c->slabs[IG_BLOCK_SLAB(word)].n_holders[IG_BLOCK_INDEX(word)] == 1)
+		loose_remove(c, word);
+	if (k)
+		k->node = PREFIX_NONE;
+	block_drop(c, word);
+}
+
+/* The node that was not used for the longest time goes.  False: all are in use. */
+static bool evict_node(struct ig_kvcache *c)
 {
 	uint32_t blocks[MAX_GROUPS_PER_SEQ], n_groups;
 
 	if (!prefix_evict(c->prefix, blocks, &n_groups))
 		return false;
 	for (uint32_t i = 0; i < n_groups; i++)
-		block_drop(c, blocks[i]);
+		index_drop(c, blocks[i]);
+	return true;
+}
+
+/* The oldest loose block goes; its node stays. */
+static void evict_loose(struct ig_kvcache *c)
+{
+	uint32_t word = c->oldest, node = kept_of(c, word)->node, n_groups;
+	const uint32_t *blocks = prefix_blocks(c->prefix, node, &n_groups);
+
+	for (uint32_t i = 0; i < n_groups; i++)
+		if (blocks[i] == word)
+			prefix_set_block(c->prefix, node, i, IG_BLOCK_NONE);
+	index_drop(c, word);
+}
+
+/* Make room: what was not used for the longest time goes.  False: all that there is is
+ * in use. */
+static bool evict(struct ig_kvcache *c)
+{
+	if (c->oldest == IG_BLOCK_NONE ||
+	    kept_of(c, c->oldest)->stamp > prefix_oldest(c->prefix))
+		return evict_node(c);
+	evict_loose(c);
 	return true;
 }
 
@@ -263,8 +401,7 @@ static void kv_destroy(struct ig_kvcache *c)
 		if (c->slabs[i].group == NO_SLAB)
 			continue;
 		c->arena.unmap_slab(c->arena.ctx, c->bases[i], c->arena.slab_bytes);
-		free(c->slabs[i].n_holders);
-		free(c->slabs[i].free_blocks);
+		slab_free_tables(&c->slabs[i]);
 	}
 	prefix_destroy(c->prefix);
 	free(c->bases);
@@ -309,6 +446,7 @@ static int kv_create(const struct ig_kv_arena *arena, struct ig_kvcache **out, s
 	}
 	c->free_slabs = 0;
 	c->n_free_slabs = c->n_slabs;
+	c->oldest = c->newest = IG_BLOCK_NONE;
 	/* no block is so small that more nodes than this could be wanted */
 	c->prefix = prefix_create(arena->arena_bytes / 1024 < MAX_NODES ?
 				  (uint32_t)(arena->arena_bytes / 1024) : MAX_NODES);
@@ -359,8 +497,8 @@ static int kv_layout(const struct ig_kvcache *c, struct ig_kv_layout *l, struct 
 	return 0;
 }
 
-static int kv_add_group(struct ig_kvcache *c, const struct ig_kv_layout *l, uint32_t *group,
-			struct ig_error *err)
+static int kv_add_group(struct ig_kvcache *c, const struct ig_kv_layout *l, uint32_t window,
+			uint32_t *group, struct ig_error *err)
 {
 	struct ig_kv_layout check = *l;
 	struct group *g = NULL;
@@ -386,6 +524,7 @@ static int kv_add_group(struct ig_kvcache *c, const struct ig_kv_layout *l, uint
 	n = c->arena.slab_bytes / l->block_bytes;
 	*g = (struct group){
 		.used = true,
+		.window = window,
 		.layout = *l,
 		.blocks_per_slab = n < MAX_BLOCKS_PER_SLAB ? (uint32_t)n : MAX_BLOCKS_PER_SLAB,
 		.partial = NO_SLAB,
@@ -406,7 +545,7 @@ static void kv_remove_group(struct ig_kvcache *c, uint32_t group)
 	uint32_t blocks[MAX_GROUPS_PER_SEQ], n_groups;
 	while (prefix_evict_root(c->prefix, g->root, blocks, &n_groups))
 		for (uint32_t i = 0; i < n_groups; i++)
-			block_drop(c, blocks[i]);
+			index_drop(c, blocks[i]);
 	if (g->n_blocks_used)
 		abort(); /* a sequence still points into memory that would go away */
 	if (g->spare != NO_SLAB)
@@ -444,42 +583,61 @@ static int kv_seq_create(struct ig_kvcache *c, const uint32_t *groups, uint32_t 
 	return 0;
 }
 
-/* Drop the last blocks of the first n_groups tables, down to n_blocks. */
-static void shrink(struct ig_kv_seq *s, uint32_t n_groups, uint32_t from, uint32_t n_blocks)
+/* Drop the i-th table's blocks from block n_blocks on. */
+static void shrink(struct ig_kv_seq *s, uint32_t i, uint32_t n_blocks)
 {
-	for (uint32_t i = 0; i < n_groups; i++)
-		for (uint32_t b = from; b > n_blocks; b--)
-			block_drop(s->cache, table(s, i)[b - 1]);
+	while (s->n_blocks[i] > n_blocks)
+		block_drop(s->cache, table(s, i)[--s->n_blocks[i]]);
 }
 
-static int kv_seq_reserve(struct ig_kv_seq *s, uint32_t n_tokens)
+/* Let go of the i-th table's blocks before block first. */
+static void let_go(struct ig_kv_seq *s, uint32_t i, uint32_t first)
 {
-	uint32_t n_blocks;
+	if (first > s->n_blocks[i])
+		first = s->n_blocks[i];
+	for (; s->first[i] < first; s->first[i]++) {
+		block_drop(s->cache, table(s, i)[s->first[i]]);
+		table(s, i)[s->first[i]] = IG_BLOCK_NONE;
+	}
+}
 
-	if (n_tokens > s->max_tokens)
+static int kv_seq_reserve(struct ig_kv_seq *s, uint32_t n_tokens, uint32_t n_window)
+{
+	uint32_t before[MAX_GROUPS_PER_SEQ];
+	int rc = 0;
+
+	if (n_tokens > s->max_tokens || n_window > n_tokens)
 		return -EINVAL;
-	if (n_tokens <= s->n_tokens)
+	if (n_tokens <= s->n_tokens && n_window <= s->n_window)
 		return 0;
-	n_blocks = (n_tokens + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+	memcpy(before, s->n_blocks, sizeof before);
 	for (uint32_t i = 0; i < s->n_groups; i++) {
-		for (uint32_t b = s->n_blocks; b < n_blocks; b++) {
-			int rc;
+		uint32_t n_blocks = blocks_for(window_of(s, i) ? n_window : n_tokens);
 
-			do
-				rc = block_take(s->cache, s->group[i], &table(s, i)[b]);
-			while (rc < 0 && evict(s->cache));
-			if (rc < 0) {
-				/* this group's few, then all of the groups before it */
-				while (b > s->n_blocks)
-					block_drop(s->cache, table(s, i)[--b]);
-				shrink(s, i, n_blocks, s->n_blocks);
-				return rc;
-			}
+		while (s->n_blocks[i] < n_blocks) {
+			rc = block_take(s->cache, s->group[i], &table(s, i)[s->n_blocks[i]]);
+			if (rc == 0)
+				s->n_blocks[i]++;
+			else if (!evict(s->cache))
+				goto undo;
 		}
 	}
-	s->n_blocks = n_blocks;
-	s->n_tokens = n_tokens;
+	s->n_tokens = n_tokens > s->n_tokens ? n_tokens : s->n_tokens;
+	s->n_window = n_window > s->n_window ? n_window : s->n_window;
 	return 0;
+undo:
+	for (uint32_t i = 0; i < s->n_groups; i++)
+		shrink(s, i, before[i]);
+	return rc;
+}
+
+static void kv_seq_advance(struct ig_kv_seq *s, uint32_t n_tokens)
+{
+	/* What continues the last whole block is kept: the index begins others with it. */
+	n_tokens -= n_tokens % IG_BLOCK_TOKENS;
+	for (uint32_t i = 0; i < s->n_groups; i++)
+		if (window_of(s, i))
+			let_go(s, i, first_read(window_of(s, i), n_tokens));
 }
 
 static void kv_seq_destroy(struct ig_kv_seq *s)
@@ -488,7 +646,8 @@ static void kv_seq_destroy(struct ig_kv_seq *s)
 		return;
 	if (s->node != PREFIX_NONE)
 		prefix_unuse(s->cache->prefix, s->node);
-	shrink(s, s->n_groups, s->n_blocks, 0);
+	for (uint32_t i = 0; i < s->n_groups; i++)
+		shrink(s, i, s->first[i]);
 	free(s);
 }
 
@@ -498,60 +657,145 @@ static void move_to_node(struct ig_kv_seq *s, uint32_t node)
 	if (s->node != PREFIX_NONE)
 		prefix_unuse(s->cache->prefix, s->node);
 	s->node = node;
-	s->n_indexed++;
+}
+
+/* Begin with these nodes' blocks; the tables have their words. */
+static void begin_with(struct ig_kv_seq *s, uint32_t node, uint32_t n_blocks)
+{
+	move_to_node(s, node);
+	s->n_indexed = n_blocks;
+	s->n_tokens = s->n_window = n_blocks * IG_BLOCK_TOKENS;
+	for (uint32_t i = 0; i < s->n_groups; i++) {
+		s->first[i] = first_read(window_of(s, i), n_blocks * IG_BLOCK_TOKENS);
+		s->n_blocks[i] = n_blocks;
+		for (uint32_t b = 0; b < s->first[i]; b++)
+			table(s, i)[b] = IG_BLOCK_NONE;
+		for (uint32_t b = s->first[i]; b < n_blocks; b++)
+			block_hold(s->cache, table(s, i)[b]);
+	}
 }
 
 static void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens,
 			 uint32_t *n_cached)
 {
-	struct ig_kvcache *c = s->cache;
+	const struct prefix *p = s->cache->prefix;
+	uint32_t node = PREFIX_NONE, best_node = PREFIX_NONE, best = 0;
+	uint32_t unbroken[MAX_GROUPS_PER_SEQ] = { 0 }; /* from this block on, each node has one */
 
 	*n_cached = 0;
-	if (s->n_blocks)
-		return;
+	for (uint32_t i = 0; i < s->n_groups; i++)
+		if (s->n_blocks[i])
+			return;
 	if (n_tokens > s->max_tokens)
 		n_tokens = s->max_tokens;
-	while ((s->n_blocks + 1) * IG_BLOCK_TOKENS <= n_tokens) {
-		uint32_t n_groups, node = prefix_find(c->prefix, s->group[0], s->node,
-						      tokens + s->n_blocks * IG_BLOCK_TOKENS);
+	for (uint32_t n = 1; n <= n_tokens / IG_BLOCK_TOKENS; n++) {
+		const uint32_t *blocks;
+		bool whole = true;
+		uint32_t n_groups;
+
+		node = prefix_find(p, s->group[0], node, tokens + (n - 1) * IG_BLOCK_TOKENS);
 		if (node == PREFIX_NONE)
 			break;
-		const uint32_t *blocks = prefix_blocks(c->prefix, node, &n_groups);
+		blocks = prefix_blocks(p, node, &n_groups);
 		if (n_groups != s->n_groups)
 			break;
 		for (uint32_t i = 0; i < n_groups; i++) {
-			block_hold(c, blocks[i]);
-			table(s, i)[s->n_blocks] = blocks[i];
+			table(s, i)[n - 1] = blocks[i];
+			if (blocks[i] == IG_BLOCK_NONE)
+				unbroken[i] = n;
+			whole = whole && unbroken[i] <= first_read(window_of(s, i), n * IG_BLOCK_TOKENS);
 		}
-		move_to_node(s, node);
-		s->n_blocks++;
+		if (whole) {
+			best = n;
+			best_node = node;
+		}
 	}
-	*n_cached = s->n_tokens = s->n_blocks * IG_BLOCK_TOKENS;
+	if (best)
+		begin_with(s, best_node, best);
+	*n_cached = best * IG_BLOCK_TOKENS;
+}
+
+/* A node for the sequence's next full block. */
+static uint32_t add_node(struct ig_kv_seq *s, const int32_t *tokens)
+{
+	struct ig_kvcache *c = s->cache;
+	uint32_t blocks[MAX_GROUPS_PER_SEQ], node;
+
+	for (uint32_t i = 0; i < s->n_groups; i++)
+		blocks[i] = table(s, i)[s->n_indexed];
+	node = prefix_add(c->prefix, s->group[0], s->node, tokens, blocks, s->n_groups);
+	if (node == PREFIX_NONE && evict_node(c))
+		node = prefix_add(c->prefix, s->group[0], s->node, tokens, blocks, s->n_groups);
+	for (uint32_t i = 0; node != PREFIX_NONE && i < s->n_groups; i++)
+		index_hold(c, node, blocks[i]);
+	return node;
+}
+
+/* Blocks that were evicted from a node that has the same text. */
+static void fill_node(struct ig_kv_seq *s, uint32_t node)
+{
+	struct ig_kvcache *c = s->cache;
+	uint32_t n_groups;
+	const uint32_t *blocks = prefix_blocks(c->prefix, node, &n_groups);
+
+	for (uint32_t i = 0; i < n_groups && i < s->n_groups; i++) {
+		uint32_t word = table(s, i)[s->n_indexed];
+
+		if (blocks[i] != IG_BLOCK_NONE || word == IG_BLOCK_NONE)
+			continue;
+		prefix_set_block(c->prefix, node, i, word);
+		index_hold(c, node, word);
+	}
 }
 
 static void kv_seq_commit(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens)
 {
-	struct ig_kvcache *c = s->cache;
+	uint32_t n_full = n_tokens / IG_BLOCK_TOKENS;
 
-	while (s->n_indexed < s->n_blocks && (s->n_indexed + 1) * IG_BLOCK_TOKENS <= n_tokens) {
+	for (uint32_t i = 0; i < s->n_groups; i++)
+		n_full = s->n_blocks[i] < n_full ? s->n_blocks[i] : n_full;
+	while (s->n_indexed < n_full) {
 		const int32_t *t = tokens + s->n_indexed * IG_BLOCK_TOKENS;
-		uint32_t node = prefix_find(c->prefix, s->group[0], s->node, t);
+		uint32_t node = prefix_find(s->cache->prefix, s->group[0], s->node, t);
 
-		if (node == PREFIX_NONE) {
-			uint32_t blocks[MAX_GROUPS_PER_SEQ];
-
-			for (uint32_t i = 0; i < s->n_groups; i++)
-				blocks[i] = table(s, i)[s->n_indexed];
-			node = prefix_add(c->prefix, s->group[0], s->node, t, blocks, s->n_groups);
-			if (node == PREFIX_NONE && evict(c))
-				node = prefix_add(c->prefix, s->group[0], s->node, t, blocks,
-						  s->n_groups);
-			if (node == PREFIX_NONE)
-				return; /* the index is full of what is in use: another time */
-			for (uint32_t i = 0; i < s->n_groups; i++)
-				block_hold(c, blocks[i]);
-		}
+		if (node != PREFIX_NONE)
+			fill_node(s, node);
+		else
+			node = add_node(s, t);
+		if (node == PREFIX_NONE)
+			return; /* the index is full of what is in use: another time */
 		move_to_node(s, node);
+		s->n_indexed++;
+	}
+}
+
+/* The parent's blocks of n_tokens tokens, but for the last partial one. */
+static void share_blocks(struct ig_kv_seq *s, struct ig_kv_seq *parent, uint32_t n_tokens)
+{
+	const uint32_t n_full = n_tokens / IG_BLOCK_TOKENS;
+
+	for (uint32_t i = 0; i < s->n_groups; i++) {
+		uint32_t first = first_read(window_of(s, i), n_full * IG_BLOCK_TOKENS);
+
+		s->first[i] = first > parent->first[i] ? first : parent->first[i];
+		s->n_blocks[i] = n_full;
+		for (uint32_t b = 0; b < s->first[i]; b++)
+			table(s, i)[b] = IG_BLOCK_NONE;
+		for (uint32_t b = s->first[i]; b < n_full; b++) {
+			table(s, i)[b] = table(parent, i)[b];
+			block_hold(s->cache, table(s, i)[b]);
+		}
+	}
+	s->n_tokens = s->n_window = n_full * IG_BLOCK_TOKENS;
+	if (parent->node != PREFIX_NONE) {
+		/* the part of the parent's path that it shares */
+		uint32_t node = parent->node;
+
+		for (s->n_indexed = parent->n_indexed; s->n_indexed > n_full; s->n_indexed--)
+			node = prefix_parent(s->cache->prefix, node);
+		if (node != PREFIX_NONE)
+			prefix_use(s->cache->prefix, node);
+		s->node = node;
 	}
 }
 
@@ -562,42 +806,26 @@ static int kv_seq_fork(struct ig_kv_seq *parent, uint32_t n_tokens, struct ig_kv
 	struct ig_kv_seq *s;
 	int rc;
 
-	if (n_tokens > parent->n_tokens)
-		return -EINVAL;
+	for (uint32_t i = 0; i < parent->n_groups; i++) {
+		if (n_tokens > (window_of(parent, i) ? parent->n_window : parent->n_tokens))
+			return -EINVAL;
+		if (parent->first[i] > first_read(window_of(parent, i), n_tokens))
+			return -ESTALE;
+	}
 	rc = kv_seq_create(c, parent->group, parent->n_groups, parent->max_tokens, &s);
 	if (rc < 0)
 		return rc;
-	for (uint32_t i = 0; i < s->n_groups; i++) {
-		for (uint32_t b = 0; b < n_full; b++) {
-			block_hold(c, table(parent, i)[b]);
-			table(s, i)[b] = table(parent, i)[b];
-		}
-	}
-	s->n_blocks = n_full;
-	s->n_tokens = n_full * IG_BLOCK_TOKENS;
-	if (parent->node != PREFIX_NONE) {
-		/* the part of the parent's path that it shares */
-		uint32_t node = parent->node;
-
-		for (s->n_indexed = parent->n_indexed; s->n_indexed > n_full; s->n_indexed--)
-			node = prefix_parent(c->prefix, node);
-		if (node != PREFIX_NONE)
-			prefix_use(c->prefix, node);
-		s->node = node;
-	}
-	rc = kv_seq_reserve(s, n_tokens);
+	share_blocks(s, parent, n_tokens);
+	rc = kv_seq_reserve(s, n_tokens, n_tokens);
 	if (rc < 0) {
 		kv_seq_destroy(s);
 		return rc;
 	}
-	if (s->n_blocks > n_full) {
-		for (uint32_t i = 0; i < s->n_groups; i++) {
-			const struct group *g = &c->groups[s->group[i]];
+	for (uint32_t i = 0; n_tokens % IG_BLOCK_TOKENS && i < s->n_groups; i++) {
+		const struct group *g = &c->groups[s->group[i]];
 
-			c->arena.copy(c->arena.ctx, block_base(c, g, table(s, i)[n_full]),
-				      block_base(c, g, table(parent, i)[n_full]),
-				      g->layout.block_bytes);
-		}
+		c->arena.copy(c->arena.ctx, block_base(c, g, table(s, i)[n_full]),
+			      block_base(c, g, table(parent, i)[n_full]), g->layout.block_bytes);
 	}
 	*out = s;
 	return 0;
@@ -609,7 +837,7 @@ static const uint32_t *kv_seq_blocks(const struct ig_kv_seq *s, uint32_t i, uint
 		*n_blocks = 0;
 		return NULL;
 	}
-	*n_blocks = s->n_blocks;
+	*n_blocks = s->n_blocks[i];
 	return s->tables + (size_t)i * s->max_blocks;
 }
 
@@ -631,7 +859,7 @@ static void kv_stats(const struct ig_kvcache *c, struct ig_kv_stats *out)
 		if (!g->used)
 			continue;
 		n_blocks = g->n_slabs * g->blocks_per_slab;
-		uint64_t n_idle = prefix_n_idle(c->prefix, g->root);
+		uint64_t n_idle = g->window ? g->n_loose : prefix_n_idle(c->prefix, g->root);
 		out->n_blocks_used += g->n_blocks_used - n_idle;
 		out->used_bytes += (g->n_blocks_used - n_idle) * g->layout.block_bytes;
 		out->free_bytes += (n_blocks - g->n_blocks_used + n_idle) * g->layout.block_bytes;
@@ -649,6 +877,7 @@ static const struct ig_kvcache_service paged = {
 	.remove_group = kv_remove_group,
 	.seq_create = kv_seq_create,
 	.seq_reserve = kv_seq_reserve,
+	.seq_advance = kv_seq_advance,
 	.seq_fork = kv_seq_fork,
 	.seq_destroy = kv_seq_destroy,
 	.seq_blocks = kv_seq_blocks,

@@ -24,6 +24,7 @@ struct node {
 	uint32_t n_busy; /* users, and children that are not idle */
 	uint32_t chain; /* the next with this hash, or the next free node */
 	uint32_t older, newer; /* in the list of candidates */
+	uint64_t stamp; /* when it became one: ascending in the list */
 	uint32_t n_groups; /* 0: not in use */
 	int32_t tokens[IG_BLOCK_TOKENS];
 	uint32_t blocks[PREFIX_MAX_GROUPS];
@@ -36,6 +37,7 @@ struct prefix {
 	uint32_t *heads; /* [n_heads] by hash */
 	uint32_t n_heads; /* a power of two */
 	uint32_t oldest, newest;
+	uint64_t time; /* of the last stamp */
 	uint64_t key[2];
 	uint64_t n_idle[MAX_ROOTS];
 };
@@ -106,12 +108,27 @@ const uint32_t *prefix_blocks(const struct prefix *p, uint32_t node, uint32_t *n
 	return p->nodes[node].blocks;
 }
 
+void prefix_set_block(struct prefix *p, uint32_t node, uint32_t i, uint32_t word)
+{
+	p->nodes[node].blocks[i] = word;
+}
+
 uint32_t prefix_parent(const struct prefix *p, uint32_t node)
 {
 	return p->nodes[node].parent;
 }
 
 /* ---- candidates ---------------------------------------------------------------------- */
+
+uint64_t prefix_tick(struct prefix *p)
+{
+	return ++p->time;
+}
+
+uint64_t prefix_oldest(const struct prefix *p)
+{
+	return p->oldest == PREFIX_NONE ? UINT64_MAX : p->nodes[p->oldest].stamp;
+}
 
 static void list_remove(struct prefix *p, uint32_t i)
 {
@@ -127,20 +144,32 @@ static void list_remove(struct prefix *p, uint32_t i)
 		p->newest = n->older;
 }
 
-static void list_add(struct prefix *p, uint32_t i, bool as_newest)
+static void list_add_newest(struct prefix *p, uint32_t i)
 {
 	struct node *n = &p->nodes[i];
 
-	n->older = as_newest ? p->newest : PREFIX_NONE;
-	n->newer = as_newest ? PREFIX_NONE : p->oldest;
+	n->stamp = prefix_tick(p);
+	n->older = p->newest;
+	n->newer = PREFIX_NONE;
 	if (n->older != PREFIX_NONE)
 		p->nodes[n->older].newer = i;
 	else
 		p->oldest = i;
+	p->newest = i;
+}
+
+static void list_add_oldest(struct prefix *p, uint32_t i, uint64_t stamp)
+{
+	struct node *n = &p->nodes[i];
+
+	n->stamp = stamp < prefix_oldest(p) ? stamp : prefix_oldest(p);
+	n->older = PREFIX_NONE;
+	n->newer = p->oldest;
 	if (n->newer != PREFIX_NONE)
 		p->nodes[n->newer].older = i;
 	else
 		p->newest = i;
+	p->oldest = i;
 }
 
 static bool is_candidate(const struct node *n)
@@ -169,7 +198,7 @@ static void drop_busy(struct prefix *p, uint32_t i)
 			return;
 		p->n_idle[n->root]++;
 		if (is_candidate(n))
-			list_add(p, i, true);
+			list_add_newest(p, i);
 	}
 }
 
@@ -211,7 +240,7 @@ uint32_t prefix_add(struct prefix *p, uint32_t root, uint32_t parent, const int3
 		p->nodes[parent].n_children++;
 	}
 	p->n_idle[root]++;
-	list_add(p, i, true);
+	list_add_newest(p, i);
 	return i;
 }
 
@@ -231,7 +260,7 @@ static void take_out(struct prefix *p, uint32_t i, uint32_t *blocks, uint32_t *n
 		struct node *parent = &p->nodes[n->parent];
 		parent->n_children--;
 		if (is_candidate(parent))
-			list_add(p, n->parent, false);
+			list_add_oldest(p, n->parent, n->stamp);
 	}
 	n->n_groups = 0;
 	n->chain = p->free;

@@ -8,9 +8,10 @@
  * before it, and compared token by token.  The hash has a random key: who chooses
  * prompts cannot choose collisions.
  *
- * A node holds its blocks (one of each cache group).  Sequences mark the last node
- * that they use; a node without a user at or below it is idle, and idle nodes go,
- * least recently used first, when their blocks are wanted.  One thread.
+ * A node holds its blocks, one of each cache group; of a group with a window it may
+ * have none (IG_BLOCK_NONE).  Sequences mark the last node that they use; a node
+ * without a user at or below it is idle, and idle nodes go, least recently used first,
+ * when their blocks are wanted.  One thread.
  */
 #ifndef INGOT_KVCACHE_PREFIX_H
 #define INGOT_KVCACHE_PREFIX_H
@@ -37,19 +38,25 @@ uint32_t prefix_add(struct prefix *p, uint32_t root, uint32_t parent, const int3
 
 /* Its block words, one a group. */
 const uint32_t *prefix_blocks(const struct prefix *p, uint32_t node, uint32_t *n_groups);
+/* Its block of a group with a window came or went. */
+void prefix_set_block(struct prefix *p, uint32_t node, uint32_t i, uint32_t word);
 uint32_t prefix_parent(const struct prefix *p, uint32_t node);
 
 /* A sequence uses the node and all before it. */
 void prefix_use(struct prefix *p, uint32_t node);
 void prefix_unuse(struct prefix *p, uint32_t node);
 
+/* A new point in time, later than all before. */
+uint64_t prefix_tick(struct prefix *p);
+/* When the node that would be evicted was last used; UINT64_MAX: none is idle. */
+uint64_t prefix_oldest(const struct prefix *p);
 /* Take the least recently used idle node out; its blocks [*n_groups] are the caller's
  * to drop.  False: none is idle. */
 bool prefix_evict(struct prefix *p, uint32_t *blocks, uint32_t *n_groups);
 /* As prefix_evict, of one model's nodes.  All of them must be idle. */
 bool prefix_evict_root(struct prefix *p, uint32_t root, uint32_t *blocks, uint32_t *n_groups);
 
-/* Idle nodes of a model, each with one block of each of its groups. */
+/* Idle nodes of a model, each with one block of each of its groups without a window. */
 uint64_t prefix_n_idle(const struct prefix *p, uint32_t root);
 
 #endif

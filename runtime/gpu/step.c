@@ -291,17 +291,18 @@ bad:
 		       g, IG_BLOCK_INDEX(word), slab);
 }
 
-/* The blocks of one sequence; entries that no kernel may read are STEP_NONE. */
+/* The blocks of one sequence whose rows begin at first_position (-1: it has none); entries
+ * that no kernel may read are STEP_NONE. */
 static int pack_table(struct packing *k, uint32_t g, int32_t q, uint32_t *to, uint32_t max_blocks,
 		      int32_t first_position)
 {
 	const struct ig_step_kv *kv = &k->step->kv[g];
 	const uint32_t *from = kv->block_tables + (uint64_t)q * (uint64_t)kv->max_blocks;
-	uint32_t n = (uint32_t)blocks_of((uint64_t)k->step->seq_lens[q]);
+	uint32_t n = first_position < 0 ? 0 : (uint32_t)blocks_of((uint64_t)k->step->seq_lens[q]);
 	uint32_t window = k->shape->info.groups[g].window, begin = 0;
 
 	/* Before the window of the first row nothing is kept. */
-	if (window && (uint32_t)first_position >= window)
+	if (n && window && (uint32_t)first_position >= window)
 		begin = ((uint32_t)first_position - window + 1) / IG_BLOCK_TOKENS;
 	for (uint32_t i = 0; i < begin; i++)
 		to[i] = STEP_NONE;
@@ -336,7 +337,7 @@ static int pack_cache(struct packing *k)
 		uint32_t *tables = put(k, (uint64_t)s->n_seqs * max_blocks * 4, &k->head.kv[g].tables);
 		for (int32_t q = 0; q < s->n_seqs; q++) {
 			rc = pack_table(k, g, q, tables + (uint64_t)q * max_blocks, max_blocks,
-					s->positions[first[q]]);
+					first[q] < first[q + 1] ? s->positions[first[q]] : -1);
 			if (rc)
 				return rc;
 		}

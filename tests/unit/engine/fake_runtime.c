@@ -141,7 +141,7 @@ struct ig_chat_template {
 
 int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_error *err)
 {
-	static const char *const known[] = { "good", "good2", "groups", "nochat", "odd-template",
+	static const char *const known[] = { "good", "good2", "groups", "window", "nochat", "odd-template",
 					     "notokenizer", "noarch", "heavy", "noload" };
 
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -405,9 +405,11 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 	p->info.struct_size = sizeof p->info;
 	p->info.n_vocab = FAKE_LOGITS;
 	p->info.n_context = FAKE_CONTEXT;
-	p->info.n_groups = strcmp(file->path, "groups") ? 1 : 2;
+	p->info.n_groups = strcmp(file->path, "groups") && strcmp(file->path, "window") ? 1 : 2;
 	p->info.groups[0] = (struct ig_cache_group){ sizeof p->info.groups[0], 2, 1, 8, 0 };
 	p->info.groups[1] = (struct ig_cache_group){ sizeof p->info.groups[1], 1, 2, 24, 0 };
+	if (!strcmp(file->path, "window"))
+		p->info.groups[1].window = FAKE_WINDOW;
 	*out = p;
 	return 0;
 }
@@ -672,6 +674,30 @@ static unsigned char *place(const struct ig_step *s, uint32_t g, int32_t seq, in
 	return base;
 }
 
+/* The first position that the row at pos reads of group g. */
+static int32_t first_read(const struct ig_program *p, uint32_t g, int32_t pos)
+{
+	int32_t window = (int32_t)p->plan->info.groups[g].window;
+
+	return window && pos >= window ? pos + 1 - window : 0;
+}
+
+/* What a group with a window has that a sequence's first row reads. */
+static void check_window(const struct ig_program *p, const struct ig_step *s, int32_t r)
+{
+	for (uint32_t g = 0; g < s->n_groups; g++) {
+		for (int32_t k = first_read(p, g, s->positions[r]); k < s->positions[r]; k++) {
+			const unsigned char *at = place(s, g, s->row_seq[r], k, false);
+			int32_t mark[2] = { -1, -1 };
+
+			if (at)
+				memcpy(mark, at, sizeof mark);
+			if (mark[1] != k)
+				breach("row %d: group %u has position %d at %d", r, g, mark[1], k);
+		}
+	}
+}
+
 static void write_rows(const struct ig_program *p, const struct ig_step *s)
 {
 	int32_t seq_end[256];
@@ -690,6 +716,8 @@ static void write_rows(const struct ig_program *p, const struct ig_step *s)
 		}
 		if (seq_end[seq] >= 0 && pos != seq_end[seq])
 			breach("row %d: position %d does not follow", r, pos);
+		if (seq_end[seq] < 0)
+			check_window(p, s, r);
 		seq_end[seq] = pos + 1;
 		for (uint32_t g = 0; g < s->n_groups; g++) {
 			for (int last = 0; last < 2; last++) {
@@ -717,7 +745,7 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 			breach("the token at %d is drawn as if at %d", n, s->sample[i].position);
 		for (int32_t k = 0; k < n; k++) {
 			for (uint32_t g = 0; g < s->n_groups; g++) {
-				for (int last = 0; last < 2; last++) {
+				for (int last = 0; last < 2 && k >= first_read(p, g, n - 1); last++) {
 					const unsigned char *at = place(s, g, seq, k, last);
 					int32_t mark[2] = { -1, -1 };
 

@@ -6,8 +6,9 @@
  * reported as such: see fake.n_errors.
  *
  * A model "file" is its path: "good", "good2" (other tokens), "groups" (two cache
- * groups), "nochat", "odd-template", "notokenizer", "noarch", "heavy" (1 TiB of
- * weights), "noload".  Anything else does not exist.
+ * groups), "window" (the second with a window), "nochat", "odd-template",
+ * "notokenizer", "noarch", "heavy" (1 TiB of weights), "noload".  Anything else does
+ * not exist.
  */
 #ifndef INGOT_TESTS_FAKE_RUNTIME_H
 #define INGOT_TESTS_FAKE_RUNTIME_H
@@ -26,6 +27,7 @@
 #define FAKE_HALF_2 62 /* its last byte */
 #define FAKE_END 63 /* ends a turn */
 #define FAKE_CONTEXT 512 /* as trained */
+#define FAKE_WINDOW 40 /* of the model "window" */
 #define FAKE_MAX_ROWS 4096
 
 struct fake {

@@ -85,23 +85,24 @@ static void test_module(void **state)
 	AT(ig_module, struct_size, 8); AT(ig_module, build_id, 16); AT(ig_module, name, 40);
 	AT(ig_module, version, 48); AT(ig_module, requires_ops, 56); AT(ig_module, ops, 64);
 	AT(ig_module, archs, 72); AT(ig_module, kvcache, 80);
-	SIZE(ig_host, 104); AT(ig_host, abi_version, 4); AT(ig_host, log, 8); AT(ig_host, meta_u32, 16);
+	SIZE(ig_host, 112); AT(ig_host, abi_version, 4); AT(ig_host, log, 8); AT(ig_host, meta_u32, 16);
 	AT(ig_host, meta_f32, 24); AT(ig_host, meta_str, 32); AT(ig_host, meta_has_tensor, 40);
 	AT(ig_host, weight, 48); AT(ig_host, record, 56); AT(ig_host, graph_status, 64);
 	AT(ig_host, meta_tensor, 72); AT(ig_host, core_op, 80); AT(ig_host, tile_bytes, 88);
-	AT(ig_host, tile_pack, 96);
+	AT(ig_host, tile_pack, 96); AT(ig_host, meta_array_u32, 104);
 	SIZE(ig_kv_arena, 56); AT(ig_kv_arena, arena_bytes, 8); AT(ig_kv_arena, slab_bytes, 16);
 	AT(ig_kv_arena, ctx, 24); AT(ig_kv_arena, map_slab, 32); AT(ig_kv_arena, unmap_slab, 40);
 	AT(ig_kv_arena, copy, 48);
 	SIZE(ig_kv_stats, 48); AT(ig_kv_stats, cached_bytes, 40);
-	SIZE(ig_kvcache_service, 128); AT(ig_kvcache_service, seq_match, 112);
-	AT(ig_kvcache_service, seq_commit, 120); AT(ig_kvcache_service, name, 8);
+	SIZE(ig_kvcache_service, 136); AT(ig_kvcache_service, seq_match, 120);
+	AT(ig_kvcache_service, seq_commit, 128); AT(ig_kvcache_service, name, 8);
 	AT(ig_kvcache_service, create, 16); AT(ig_kvcache_service, destroy, 24);
 	AT(ig_kvcache_service, layout, 32); AT(ig_kvcache_service, add_group, 40);
 	AT(ig_kvcache_service, remove_group, 48); AT(ig_kvcache_service, seq_create, 56);
-	AT(ig_kvcache_service, seq_reserve, 64); AT(ig_kvcache_service, seq_fork, 72);
-	AT(ig_kvcache_service, seq_destroy, 80); AT(ig_kvcache_service, seq_blocks, 88);
-	AT(ig_kvcache_service, slab_bases, 96); AT(ig_kvcache_service, stats, 104);
+	AT(ig_kvcache_service, seq_reserve, 64); AT(ig_kvcache_service, seq_advance, 72);
+	AT(ig_kvcache_service, seq_fork, 80);
+	AT(ig_kvcache_service, seq_destroy, 88); AT(ig_kvcache_service, seq_blocks, 96);
+	AT(ig_kvcache_service, slab_bases, 104); AT(ig_kvcache_service, stats, 112);
 }
 
 static void test_arch(void **state)
