@@ -166,6 +166,28 @@ static void run(struct ig_stepper *s, const struct golden *g, int first, int las
 	}
 }
 
+/* Of a group with a window, one sequence that was fed so many rows at a time had no more
+ * blocks than its window and these rows touch, wherever they lie. */
+static void expect_windows(const struct ig_stepper_model *m, const struct ig_stepper *s,
+			   const char *name, uint32_t chunk, uint32_t n_tokens)
+{
+	const struct ig_model_info *info = &m->plan->info;
+
+	for (uint32_t g = 0; g < info->n_groups; g++) {
+		const uint32_t window = info->groups[g].window, all = (n_tokens + 15) / 16;
+		const uint32_t most = (window + chunk + 13) / 16 + 1;
+		const uint32_t had = ig_stepper_most_blocks(s, g);
+
+		if (!window) {
+			assert_int_equal(had, all);
+			continue;
+		}
+		printf("# %s, chunks of %u: group %u had %u of %u blocks\n", name, chunk, g, had, all);
+		assert_true(had <= most);
+		assert_true(had < all);
+	}
+}
+
 static double nmse(const struct golden *g, int prompt, const float *logits)
 {
 	const size_t n = (size_t)N_STEPS * g->n_vocab;
@@ -208,11 +230,19 @@ static int run_isa(const struct ig_stepper_model *m, const struct golden *g, con
 			fail_msg("%s: NMSE %g", name, e);
 	}
 	/* chunks that are no multiple of a block, and of one token */
-	for (int i = 0; i < N_PROMPTS; i++)
+	for (int i = N_PROMPTS - 1; i >= 0; i--)
 		run(s, g, i, i + 1, 37, 5, other);
+	expect_windows(m, s, name, 37, g->prompts[0].n_ids + N_STEPS);
 	assert_memory_equal(other, alone, n * sizeof *other);
 	run(s, g, 1, 2, 1, 1, other);
 	assert_memory_equal(other, alone, n * sizeof *other);
+	run(s, g, 0, 1, 5, 1, other);
+	assert_memory_equal(other, alone, n * sizeof *other);
+	expect_windows(m, s, name, 5, g->prompts[0].n_ids + N_STEPS);
+	/* longer than a window */
+	run(s, g, 0, 1, 100, 64, other);
+	assert_memory_equal(other, alone, n * sizeof *other);
+	expect_windows(m, s, name, 100, g->prompts[0].n_ids + N_STEPS);
 	/* side by side */
 	memset(other, 0, n * sizeof *other);
 	run(s, g, 0, N_PROMPTS, MAX_PROMPT, MAX_PROMPT, other);

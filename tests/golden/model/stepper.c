@@ -2,7 +2,9 @@
  * stepper.c: see stepper.h.
  *
  * Every cache group has its own slabs.  A slab holds at most SLAB_BLOCKS blocks, few
- * enough that any real test uses several of them.
+ * enough that any real test uses several of them.  In a group with a window a sequence
+ * has the blocks that the coming step reads and writes, and those that it lets go of
+ * are written anew at once.
  */
 #include "tests/golden/model/stepper.h"
 
@@ -38,7 +40,8 @@ struct ig_stepper {
 	uint64_t *slab_bytes; /* [n_slabs] */
 	struct ig_kv_layout layout[IG_MAX_CACHE_GROUPS];
 	uint32_t *order[IG_MAX_CACHE_GROUPS]; /* [n_group_blocks] block words, shuffled */
-	uint32_t n_taken; /* of each group's order */
+	uint32_t n_taken[IG_MAX_CACHE_GROUPS]; /* of the group's order, from its beginning on */
+	uint32_t most_taken[IG_MAX_CACHE_GROUPS]; /* since the last reset */
 	uint64_t random;
 
 	struct seq *seqs; /* [n_seqs] */
@@ -160,8 +163,50 @@ static void shuffle(struct ig_stepper *s)
 			order[i] = order[j];
 			order[j] = t;
 		}
+		s->n_taken[g] = s->most_taken[g] = 0;
 	}
-	s->n_taken = 0;
+}
+
+static uint32_t window_of(const struct ig_stepper *s, uint32_t group)
+{
+	return s->plan->info.groups[group].window;
+}
+
+static uint32_t take_block(struct ig_stepper *s, uint32_t group)
+{
+	uint32_t word = s->order[group][s->n_taken[group]++];
+
+	if (s->most_taken[group] < s->n_taken[group])
+		s->most_taken[group] = s->n_taken[group];
+	return word;
+}
+
+static void give_block(struct ig_stepper *s, uint32_t group, uint32_t *word)
+{
+	if (*word == IG_BLOCK_NONE)
+		return;
+	s->order[group][--s->n_taken[group]] = *word;
+	*word = IG_BLOCK_NONE;
+}
+
+/* Of a group with a window: let go of what rows from position n_tokens on do not read,
+ * then take what n of them write. */
+static int move_window(struct ig_stepper *s, uint32_t g, struct seq *seq, int32_t n)
+{
+	uint32_t window = window_of(s, g), at = (uint32_t)seq->n_tokens;
+	uint32_t first = at >= window ? (at + 1 - window) / IG_BLOCK_TOKENS : 0;
+	uint32_t last = (at + (uint32_t)n - 1) / IG_BLOCK_TOKENS;
+
+	for (uint32_t i = 0; i < first; i++)
+		give_block(s, g, &seq->blocks[g][i]);
+	for (uint32_t i = first; i <= last; i++) {
+		if (seq->blocks[g][i] != IG_BLOCK_NONE)
+			continue;
+		if (s->n_taken[g] == s->n_group_blocks)
+			return -ENOSPC;
+		seq->blocks[g][i] = take_block(s, g);
+	}
+	return 0;
 }
 
 static int make_cache(struct ig_stepper *s, struct ig_error *err)
@@ -347,8 +392,9 @@ int ig_stepper_add(struct ig_stepper *s, uint32_t max_tokens)
 
 	if (!max_tokens || max_tokens > s->o.max_context)
 		return -EINVAL;
-	if (n > s->n_group_blocks - s->n_taken)
-		return -ENOSPC;
+	for (uint32_t g = 0; g < s->n_groups; g++)
+		if (!window_of(s, g) && n > s->n_group_blocks - s->n_taken[g])
+			return -ENOSPC;
 	if (s->n_seqs == s->cap_seqs) {
 		int cap = s->cap_seqs ? 2 * s->cap_seqs : 16;
 
@@ -368,17 +414,24 @@ int ig_stepper_add(struct ig_stepper *s, uint32_t max_tokens)
 				free(seq->blocks[g]);
 			return -ENOMEM;
 		}
-		for (uint32_t i = 0; i < s->max_blocks; i++)
-			seq->blocks[g][i] = i < n ? s->order[g][s->n_taken + i] : IG_BLOCK_NONE;
 	}
-	s->n_taken += n;
+	for (uint32_t g = 0; g < s->n_groups; g++)
+		for (uint32_t i = 0; i < s->max_blocks; i++)
+			seq->blocks[g][i] = i < n && !window_of(s, g) ? take_block(s, g) : IG_BLOCK_NONE;
 	return s->n_seqs++;
 }
 
-void ig_stepper_rewind(struct ig_stepper *s, int seq, int32_t n_tokens)
+void ig_stepper_rewind(struct ig_stepper *s, int number, int32_t n_tokens)
 {
-	if (n_tokens < s->seqs[seq].n_tokens)
-		s->seqs[seq].n_tokens = n_tokens;
+	struct seq *seq = &s->seqs[number];
+
+	if (n_tokens >= seq->n_tokens)
+		return;
+	seq->n_tokens = n_tokens;
+	for (uint32_t g = 0; g < s->n_groups; g++)
+		for (uint32_t i = ((uint32_t)n_tokens + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+		     window_of(s, g) && i < s->max_blocks; i++)
+			give_block(s, g, &seq->blocks[g][i]);
 }
 
 void ig_stepper_reset(struct ig_stepper *s)
@@ -391,6 +444,11 @@ void ig_stepper_reset(struct ig_stepper *s)
 int32_t ig_stepper_length(const struct ig_stepper *s, int seq)
 {
 	return s->seqs[seq].n_tokens;
+}
+
+uint32_t ig_stepper_most_blocks(const struct ig_stepper *s, uint32_t group)
+{
+	return s->most_taken[group];
 }
 
 /* ---- a step ---- */
@@ -431,6 +489,9 @@ int ig_stepper_put(struct ig_stepper *s, int number, const int32_t *ids, int32_t
 	if ((uint32_t)n > s->o.max_rows - (uint32_t)step->n_rows ||
 	    (uint32_t)step->n_seqs == s->o.max_seqs)
 		return -ENOSPC;
+	for (uint32_t g = 0; g < s->n_groups; g++)
+		if (window_of(s, g) && move_window(s, g, seq, n))
+			return -ENOSPC;
 	for (int32_t i = 0; i < n; i++) {
 		s->token_ids[step->n_rows + i] = ids[i];
 		s->positions[step->n_rows + i] = seq->n_tokens + i;

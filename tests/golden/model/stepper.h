@@ -54,10 +54,13 @@ uint32_t ig_stepper_n_vocab(const struct ig_stepper *s);
 /* A new sequence of up to max_tokens: its number, or -ENOSPC, -ENOMEM, or -EINVAL past
  * max_context. */
 int ig_stepper_add(struct ig_stepper *s, uint32_t max_tokens);
-/* Forget all but the sequence's first n_tokens, keep its blocks. */
+/* Forget all but the sequence's first n_tokens, keep their blocks.  What a window has left
+ * behind by then does not come back: it is read as anything. */
 void ig_stepper_rewind(struct ig_stepper *s, int seq, int32_t n_tokens);
 /* All sequences are gone; the blocks are shuffled anew. */
 void ig_stepper_reset(struct ig_stepper *s);
+/* The most blocks of a cache group that all sequences had at once since then. */
+uint32_t ig_stepper_most_blocks(const struct ig_stepper *s, uint32_t group);
 /* Tokens that the sequence has been fed. */
 int32_t ig_stepper_length(const struct ig_stepper *s, int seq);
 
