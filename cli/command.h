@@ -11,6 +11,7 @@ enum { IG_EXIT_OK = 0, IG_EXIT_FAILED = 1, IG_EXIT_USAGE = 2, IG_EXIT_INTERRUPTE
 int ig_run_main(int argc, char **argv);
 int ig_chat_main(int argc, char **argv);
 int ig_pull_main(int argc, char **argv);
+int ig_convert_main(int argc, char **argv);
 int ig_ps_main(int argc, char **argv);
 int ig_models_main(int argc, char **argv);
 int ig_stats_main(int argc, char **argv);

@@ -18,6 +18,7 @@ static const struct command commands[] = {
 	{ "run", ig_run_main, "stream one answer from the daemon" },
 	{ "chat", ig_chat_main, "talk with a model" },
 	{ "pull", ig_pull_main, "download a model and check it" },
+	{ "convert", ig_convert_main, "write a model as GGUF, in another type" },
 	{ "ps", ig_ps_main, "list the requests that are under way" },
 	{ "models", ig_models_main, "list models: known, downloaded, served" },
 	{ "stats", ig_stats_main, "requests, tokens and latencies from the ledger" },

@@ -36,6 +36,14 @@ _ingot_offer()
 	done
 }
 
+# Files that begin with what is typed.
+_ingot_files()
+{
+	local name
+	compopt -o filenames 2>/dev/null
+	while read -r name; do COMPREPLY+=("$name"); done < <(compgen -f -- "$1")
+}
+
 _ingot()
 {
 	local program=$1 _ingot_current=$2 command=${COMP_WORDS[1]} i n=0 option value wanted= names
@@ -58,8 +66,7 @@ _ingot()
 	done <<<"$(_ingot_options "$program" "$command")"
 	case $wanted in
 	FILE)
-		compopt -o filenames 2>/dev/null
-		while read -r value; do COMPREPLY+=("$value"); done < <(compgen -f -- "$2")
+		_ingot_files "$2"
 		return
 		;;
 	DIR)
@@ -75,6 +82,10 @@ _ingot()
 		_ingot_offer known served
 		return
 		;;
+	TYPE)
+		_ingot_offer $("$program" convert --types 2>/dev/null)
+		return
+		;;
 	?*) return ;;
 	esac
 	if [[ $2 == -* ]]; then
@@ -87,6 +98,7 @@ _ingot()
 	case $command in
 	run | chat) _ingot_offer $("$program" models --names served 2>/dev/null) ;;
 	pull) _ingot_offer $("$program" models --names known 2>/dev/null) ;;
+	convert) _ingot_files "$2" ;;
 	keys) [[ $COMP_CWORD -eq 2 ]] && _ingot_offer add list remove ;;
 	esac
 	return 0

@@ -54,6 +54,8 @@ function __ingot_complete
             $program models --names served 2>/dev/null
         case WHICH
             printf '%s\n' known served
+        case TYPE
+            $program convert --types 2>/dev/null
         case ''
             if string match -q -- '-*' $current
                 for line in (__ingot_options $program $command)
@@ -67,6 +69,8 @@ function __ingot_complete
                     $program models --names served 2>/dev/null
                 case pull
                     $program models --names known 2>/dev/null
+                case convert
+                    __fish_complete_path $current
                 case keys
                     test (count $words) -eq 2; and printf '%s\n' add list remove
             end

@@ -278,6 +278,7 @@ def test_models_are_completed(shell, shell_env):
     assert shell(shell_env, "ingot chat r") == ["random"]
     assert shell(shell_env, "ingot pull ") == ["smollm2-135m"]
     assert set(shell(shell_env, "ingot models --names ")) == {"known", "served"}
+    assert set(shell(shell_env, "ingot convert --type Q4_K")) == {"Q4_K_M", "Q4_K_S"}
     # where no daemon is nothing is offered, and nothing said
     nowhere = dict(shell_env, INGOT_URL="http://127.0.0.1:9")
     assert shell(nowhere, "ingot run ") == []
@@ -294,6 +295,7 @@ def test_files_are_completed(shell, shell_env):
     found = shell(shell_env, "ingot chat --load so")
     assert [f.replace("\\", "") for f in found] == ["some file.txt"]
     assert [f.rstrip("/") for f in shell(shell_env, "ingot pull --to f")] == ["folder"]
+    assert [f.rstrip("/") for f in shell(shell_env, "ingot convert f")] == ["folder"]
     # numbers and texts have no completion
     assert shell(shell_env, "ingot run --top-p ") == []
 
