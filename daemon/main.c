@@ -86,8 +86,11 @@ static int serve(struct ig_service *d)
 	ig_net_url(d->net, url, sizeof url);
 	printf("ready %s\n", url);
 	fflush(stdout);
-	while ((what = next_news(-1)) == NEWS_RELOAD)
-		ig_service_reload(d);
+	while ((what = next_news(ig_service_watch_ms(d))) == NEWS_RELOAD || what == NEWS_TIMEOUT)
+		if (what == NEWS_RELOAD)
+			ig_service_reload(d);
+		else
+			ig_service_watch(d);
 	if (what == NEWS_FAILED) {
 		ig_log_error("the network loop failed");
 		return 1;

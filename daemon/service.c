@@ -1,6 +1,7 @@
 /*
  * service.c: the daemon's parts in the order in which they start and stop, and a
- * reload of the configuration.  main.c says when.
+ * reload of the configuration, when it is asked for or its file has changed.  main.c says
+ * when.
  */
 #include "daemon/service.h"
 
@@ -9,6 +10,10 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
+
+/* Between two looks at the configuration's file; a change is taken over after two that see
+ * the same. */
+#define WATCH_MS 1000
 
 /* launchd gives 256 descriptors: take what the connections need. */
 static void raise_fd_limit(const struct ig_config *config)
@@ -54,6 +59,7 @@ void ig_service_reload(struct ig_service *s)
 	struct ig_config *config;
 	struct ig_error err = { 0 };
 
+	ig_watch_take(&s->watch, s->config->file);
 	if (ig_config_load(s->config->file, &config, &err) < 0) {
 		ig_log_error("reload: %s; the old configuration stays", err.text);
 		apply_log(s->config, &err); /* a rotated file is reopened all the same */
@@ -76,12 +82,26 @@ void ig_service_reload(struct ig_service *s)
 	s->config = config;
 }
 
+int ig_service_watch_ms(const struct ig_service *s)
+{
+	return s->config->server.watch_config ? WATCH_MS : -1;
+}
+
+void ig_service_watch(struct ig_service *s)
+{
+	if (!s->config->server.watch_config || !ig_watch_look(&s->watch, s->config->file))
+		return;
+	ig_log_info("%s has changed", s->config->file);
+	ig_service_reload(s);
+}
+
 int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net_event ev),
 		     void (*device_lost)(void *ctx), struct ig_error *err)
 {
 	int rc = apply_log(s->config, err);
 
 	s->first = s->config;
+	ig_watch_take(&s->watch, s->config->file);
 	if (!rc)
 		rc = ig_net_probe(s->config, err); /* before the slow part */
 	if (rc)

@@ -3,10 +3,12 @@
 #define INGOT_SERVICE_H
 
 #include "daemon/net/net.h"
+#include "daemon/watch.h"
 
 struct ig_service {
 	struct ig_config *config; /* loaded by the caller; the service's from then on */
 	struct ig_config *first; /* of the start: what can't be reloaded */
+	struct ig_watch watch; /* of its file */
 	struct ig_ledger *ledger;
 	struct ig_metrics *metrics;
 	struct ig_engine *engine;
@@ -20,6 +22,10 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 /* Read the configuration, the keys and the certificate again and reopen the log; on any
  * error the old ones stay. */
 void ig_service_reload(struct ig_service *s);
+/* How long until the file is to be looked at, in milliseconds; -1: it is not watched. */
+int ig_service_watch_ms(const struct ig_service *s);
+/* Look at it, and reload when it has changed. */
+void ig_service_watch(struct ig_service *s);
 /* Cancel what runs and free all. */
 void ig_service_stop(struct ig_service *s);
 

@@ -54,8 +54,8 @@ static const char *reason_phrase(int status)
 		int status;
 		const char *text;
 	} phrases[] = {
-		{ 200, "OK" }, { 204, "No Content" }, { 400, "Bad Request" }, { 401, "Unauthorized" },
-		{ 403, "Forbidden" },
+		{ 200, "OK" }, { 202, "Accepted" }, { 204, "No Content" }, { 400, "Bad Request" },
+		{ 401, "Unauthorized" }, { 403, "Forbidden" },
 		{ 404, "Not Found" }, { 405, "Method Not Allowed" }, { 408, "Request Timeout" },
 		{ 411, "Length Required" },
 		{ 413, "Content Too Large" }, { 414, "URI Too Long" }, { 426, "Upgrade Required" },

@@ -231,6 +231,8 @@ static void read_options(const struct ig_config *config, struct net_options *o)
 		.slow_client_timeout_ms = config->server.slow_client_timeout_ms,
 		.keepalive_interval_ms = config->server.keepalive_interval_ms,
 		.retry_after_s = config->scheduler.retry_after_s,
+		.model_wait_ms = config->server.model_wait_ms,
+		.max_waiting = config->scheduler.max_queue,
 		.limits = { config->limits.max_concurrent, config->limits.requests_per_minute,
 			    config->limits.tokens_per_minute },
 		.max_kept = config->responses.max_kept,
@@ -244,6 +246,8 @@ static void api_options(const struct ig_net *net, struct ig_api_options *o)
 		.client_buffer = net->config->server.client_buffer,
 		.keepalive_interval_ms = net->options.keepalive_interval_ms,
 		.retry_after_s = net->options.retry_after_s,
+		.model_wait_ms = net->options.model_wait_ms,
+		.max_waiting = net->options.max_waiting,
 		.limits = net->options.limits,
 		.max_kept = net->options.max_kept,
 		.max_kept_bytes = net->options.max_kept_bytes,
@@ -417,6 +421,7 @@ static void *loop(void *ctx)
 		ig_http_finish(c);
 		ig_ws_finish(c);
 	}
+	ig_api_stop(net->api);
 	pthread_mutex_lock(&net->lock);
 	net->closed = true;
 	pthread_mutex_unlock(&net->lock);

@@ -46,6 +46,9 @@ struct ig_api {
 	struct ig_api_deps deps;
 	bool draining; /* loop */
 	struct link jobs; /* loop: every job that is not delivered */
+	struct link parked; /* loop: those whose model is being loaded, oldest first */
+	size_t n_parked;
+	struct ig_model_wait *waits; /* prep's, but for their fields; until the end */
 	struct link replies; /* loop: every reply */
 	struct link sessions; /* loop: every session */
 	struct ig_limits *limits; /* loop */
@@ -54,6 +57,7 @@ struct ig_api {
 	void *chunks;
 	pthread_mutex_t lock;
 	struct ig_job *done, **done_tail; /* lock */
+	bool stopped; /* lock: nothing is delivered any more */
 	atomic_bool woken;
 };
 
@@ -75,21 +79,29 @@ struct ig_protocol {
 	void (*whole)(struct ig_reply *r, struct ig_strbuf *out);
 	/* The body of an error. */
 	void (*error)(struct ig_strbuf *out, const struct ig_api_error *e);
+	/* A keep-alive for a stream whose model is being loaded; of r only what a reply knows
+	 * before that is there.  True: another follows at once.  NULL: it never streams. */
+	bool (*wait)(struct ig_reply *r, struct ig_strbuf *out);
+	/* Of whole; NULL: 200. */
+	int (*status)(const struct ig_reply *r);
 	/* Nothing is generated: whole follows prep. */
 	bool immediate;
+	/* It is about the daemon, and no model's work: none of it is in the ledger. */
+	bool administrative;
 };
 
 extern const struct ig_protocol ig_chat_protocol, ig_completions_protocol, ig_responses_protocol,
 	ig_input_tokens_protocol,
-	ig_messages_protocol, ig_count_protocol, ig_tokenize_protocol, ig_detokenize_protocol;
+	ig_messages_protocol, ig_count_protocol, ig_tokenize_protocol, ig_detokenize_protocol,
+	ig_load_protocol, ig_unload_protocol;
 /* The one that has this path; NULL: none. */
 const struct ig_protocol *ig_protocol_at(const char *path);
 
-/* ---- jobs: a request on its way through the prep thread ------------------------ */
+/* ---- jobs: a request on its way through the prep thread (jobs.c) ------------------ */
 
 /* What prep makes of a request. */
 struct ig_prepared {
-	const struct ig_engine_model *model; /* held; NULL: none */
+	const struct ig_engine_model *model; /* held */
 	struct ig_ids *prompts; /* [n_prompts] */
 	size_t n_prompts;
 	struct ig_grammar *grammar; /* NULL: none */
@@ -99,14 +111,34 @@ struct ig_prepared {
 };
 void ig_prepared_finish(struct ig_prepared *p);
 
-/* After delivery request and prepared are the owner's to take; what it leaves is freed. */
+struct ig_job;
+
+/* Who waits for a job.  The loop's. */
+struct ig_job_owner {
+	void *ctx;
+	/* What of request and prepared it does not take is freed afterwards. */
+	void (*deliver)(void *ctx, struct ig_job *job);
+	/* The model is being loaded: the job is parked from now on, or a keep-alive is due.  NULL:
+	 * it is delivered instead, with waits set, and nothing prepared. */
+	void (*waits)(void *ctx, struct ig_job *job);
+	struct link *jobs; /* its list */
+	const struct ig_principal *who; /* copied */
+};
+
+/* A stream that has begun while its model was being loaded. */
+struct ig_begun {
+	char id[64]; /* "": it has not */
+	char model[129];
+	int64_t created_s;
+	int stage;
+	int32_t sequence;
+};
+
 struct ig_job {
 	struct link all; /* loop */
 	struct ig_job *next_done; /* api->lock */
 	struct ig_api *api;
-	/* Loop: whom to give it to; NULL once that one is gone. */
-	void *owner;
-	void (*deliver)(void *owner, struct ig_job *job);
+	struct ig_job_owner owner; /* loop; ctx is NULL once it is gone */
 	struct link of_owner;
 	/* Loop, once the owner is gone: for the ledger; "": nothing is to be noted. */
 	char endpoint[32], client[64];
@@ -114,7 +146,8 @@ struct ig_job {
 	const struct ig_protocol *protocol;
 	int64_t received_ns, received_wall_ns;
 	/* prep's until it is done */
-	ig_request_parse *parse; /* NULL: the request is there already */
+	ig_request_parse *parse; /* NULL: the request was there already */
+	bool parsed;
 	char *text;
 	size_t len;
 	struct ig_request request;
@@ -122,24 +155,56 @@ struct ig_job {
 	/* Empty for a request that generates nothing, and for one that continues a response and
 	 * has no history yet: the owner looks that up and sends the job round again. */
 	struct ig_prepared prepared;
+	/* Its model is being loaded; prepared is empty.  It goes to prep again when that has
+	 * ended: when wait has counted on from ticket. */
+	bool waits;
+	struct ig_model_wait *wait;
+	uint64_t ticket;
+	/* loop */
+	struct link of_parked;
+	bool parked;
+	bool over; /* parked: it is to be delivered as it is */
+	bool counted; /* against who's limits */
+	bool keepalive; /* one is due */
+	int64_t parked_ns, last_output_ns; /* since when it waits; 0: it never has */
+	struct ig_begun begun;
 };
 
 /* Takes text over.  parse: the protocol's, or ig_request_parse_ws.  -EAGAIN, -ENOMEM:
  * nothing was started (text is freed). */
 int ig_job_start(struct ig_api *api, const struct ig_protocol *p, ig_request_parse *parse,
-		 char *text, size_t len, void *owner,
-		 void (*deliver)(void *owner, struct ig_job *job), struct link *owner_jobs);
+		 char *text, size_t len, const struct ig_job_owner *owner);
 /* Prepare a request that is parsed (and now has its history); takes *r over, also on
  * failure. */
 int ig_job_prepare(struct ig_api *api, const struct ig_protocol *p, struct ig_request *r,
-		   int64_t received_ns, int64_t received_wall_ns, void *owner,
-		   void (*deliver)(void *owner, struct ig_job *job), struct link *owner_jobs);
+		   int64_t received_ns, int64_t received_wall_ns,
+		   const struct ig_job_owner *owner);
 /* The owner goes: its jobs are delivered to nobody, and the ledger is told what they were
  * of; but for those of ig_job_prepare, unless prepared says so. */
 void ig_jobs_abandon(struct link *owner_jobs, const char *endpoint, const char *client,
-		     const struct ig_principal *who, bool prepared);
-/* Render, tokenise, compile: fill in j->prepared or j->error.  The prep thread. */
+		     bool prepared);
+/* A parked job is delivered at the next poll, unprepared. */
+void ig_job_end_wait(struct ig_job *j);
+/* What a stream that waits is given now, by write (ig_protocol's wait, or as that); false:
+ * nothing is due. */
+bool ig_job_keep_alive(struct ig_job *j, bool (*write)(struct ig_reply *r, struct ig_strbuf *out),
+		       struct ig_strbuf *out);
+/* The prep thread: ig_engine_take_model for the job's request; -EINPROGRESS: once it is
+ * delivered it is parked until the load has ended. */
+int ig_job_take_model(struct ig_job *j, struct ig_error *err);
+/* Render, tokenise, compile: fill in j->prepared or j->error, or set j->waits.  The prep
+ * thread. */
 void ig_prepare(struct ig_job *j);
+
+void ig_jobs_init(struct ig_api *api);
+void ig_jobs_stop(struct ig_api *api); /* no owner is left */
+void ig_jobs_finish(struct ig_api *api); /* the prep thread is gone */
+/* Deliver what prep has done with; send to it whose model's load has ended. */
+void ig_jobs_poll(struct ig_api *api);
+/* Keep-alives and ends of waits; as ig_api_tick. */
+int64_t ig_jobs_tick(struct ig_api *api, int64_t now_ns);
+/* Nothing is loaded any more: what is parked is refused. */
+void ig_jobs_drain(struct ig_api *api);
 
 /* ---- replies and their calls ------------------------------------------------------ */
 
@@ -189,7 +254,9 @@ struct ig_reply {
 	void (*notify)(void *owner, struct ig_reply *r); /* something new */
 	struct ig_request request;
 	struct ig_prepared prepared;
-	const struct ig_engine_model *model; /* prepared.model */
+	const struct ig_engine_model *model; /* prepared.model; never NULL: */
+	struct ig_engine_model stand_in; /* its name alone, for what was not prepared */
+	char stand_in_name[129];
 	char id[64], endpoint[32], client[64];
 	struct ig_principal who;
 	bool admitted; /* counts against who's limits */
@@ -209,7 +276,9 @@ struct ig_reply {
 	bool framed; /* Responses: events go out as SSE frames */
 };
 
-/* A reply to the job's request; what it needs moves over.  NULL without memory. */
+/* A reply to the job's request; what it needs moves over.  Of a job with an error it is one
+ * that has failed, of one that is unprepared one that can only be cancelled.  NULL without
+ * memory. */
 struct ig_reply *ig_reply_create(struct ig_job *job, const char *endpoint, const char *client,
 				 const struct ig_principal *who, void *owner,
 				 void (*notify)(void *owner, struct ig_reply *r));
@@ -230,6 +299,9 @@ struct ig_usage {
 void ig_reply_usage(const struct ig_reply *r, struct ig_usage *u);
 /* Something went out: no keep-alive is due for a while. */
 void ig_reply_wrote(struct ig_reply *r);
+
+/* Any thread: the loop is to call ig_api_poll. */
+void ig_api_wake(struct ig_api *api);
 
 /* An entry in the ledger for what never got to submit. */
 void ig_api_note_refused(struct ig_api *api, const char *id, const char *endpoint,
@@ -264,8 +336,24 @@ void ig_json_token(struct ig_strbuf *out, const struct ig_engine_model *m, int32
 /* The error of a result that is no answer; status 0: it is one. */
 void ig_result_error(const struct ig_gen_result *r, struct ig_api_error *e);
 
+/* The wait of chat completions and completions. */
+bool ig_sse_wait(struct ig_reply *r, struct ig_strbuf *out);
+
 /* The usage object of chat completions and completions. */
 void ig_json_usage(struct ig_strbuf *out, const struct ig_reply *r);
+
+/* ---- models (models.c) ------------------------------------------------------------ */
+
+/* All that are configured, malloc'd; NULL without memory. */
+struct ig_model_status *ig_models_read(struct ig_api *api, size_t *n);
+/* The one that is meant by name (NULL or empty: the default) in the list; NULL: none. */
+const struct ig_model_status *ig_models_find(const struct ig_model_status *list, size_t n,
+					     const char *name);
+/* What GET /v1/models answers, and /v1/models/{name}: -1 with *e.  all: with what only
+ * administrators are told. */
+int ig_models_list(struct ig_api *api, bool all, struct ig_strbuf *out, struct ig_api_error *e);
+int ig_models_show(struct ig_api *api, const char *name, bool all, struct ig_strbuf *out,
+		   struct ig_api_error *e);
 
 /* Every session looks again whether it has anything left to do. */
 void ig_sessions_drain(struct ig_api *api);
@@ -274,6 +362,8 @@ void ig_sessions_drain(struct ig_api *api);
 
 /* The next event, for a WebSocket; as ig_protocol's next. */
 bool ig_responses_next_event(struct ig_reply *r, struct ig_strbuf *out, bool *last);
+/* The same of ig_protocol's wait. */
+bool ig_responses_wait_event(struct ig_reply *r, struct ig_strbuf *out);
 /* q->history is what its previous_response_id stands for; -1 with *e: it stands for nothing
  * that this key, and connection (NULL: none), may see. */
 int ig_responses_recall(struct ig_api *api, struct ig_request *q, const struct ig_principal *who,

@@ -1,11 +1,11 @@
 /*
- * api.c: the shared state of the protocol: ids, jobs on the prep thread, and how the
- * engine's news get back to the loop.
+ * api.c: the shared state of the protocol: ids, errors, and how the engine's news get back
+ * to the loop.
  *
  * The engine wakes a stream's slot (any thread): a flag in the slot, one in the
  * api, one wake of the loop.  Slots are recycled but never freed while the engine
  * lives, so that a late wake hits a slot and at worst costs a look.  Everything
- * else here is the loop thread's, but for the list of finished jobs.
+ * else here is the loop thread's.
  */
 #include "daemon/protocol/api-private.h"
 
@@ -147,8 +147,7 @@ void ig_api_note_refused(struct ig_api *api, const char *id, const char *endpoin
 
 /* ---- wake slots ----------------------------------------------------------------- */
 
-/* Any thread. */
-static void wake_loop(struct ig_api *api)
+void ig_api_wake(struct ig_api *api)
 {
 	if (!atomic_exchange(&api->woken, true))
 		api->deps.wake(api->deps.wake_ctx);
@@ -160,7 +159,7 @@ void ig_slot_wake(void *ctx)
 	struct wake_slot *slot = ctx;
 
 	atomic_store(&slot->dirty, true);
-	wake_loop(slot->api);
+	ig_api_wake(slot->api);
 }
 
 struct wake_slot *ig_slot_get(struct ig_api *api, struct ig_call *call)
@@ -194,166 +193,6 @@ void ig_slot_put(struct wake_slot *s)
 	s->api->free_slots = s;
 }
 
-/* ---- jobs ----------------------------------------------------------------------- */
-
-void ig_prepared_finish(struct ig_prepared *p)
-{
-	for (size_t i = 0; i < p->n_prompts; i++)
-		ig_ids_finish(&p->prompts[i]);
-	free(p->prompts);
-	ig_grammar_unref(p->grammar);
-	ig_engine_release_model(p->model);
-	*p = (struct ig_prepared){ 0 };
-}
-
-static void job_free(struct ig_job *j)
-{
-	free(j->text);
-	ig_request_finish(&j->request);
-	ig_prepared_finish(&j->prepared);
-	free(j);
-}
-
-/* Whether there is a prompt to prepare, and all that it is made of. */
-static bool is_ready(const struct ig_request *r)
-{
-	switch (r->kind) {
-	case IG_REQUEST_CANCEL:
-	case IG_REQUEST_STEER:
-	case IG_REQUEST_IGNORED:
-		return false;
-	default:
-		return !r->previous_id || r->history;
-	}
-}
-
-/* The prep thread. */
-static void job_run(void *ctx)
-{
-	struct ig_job *j = ctx;
-	struct ig_api *api = j->api;
-	int rc = j->parse ? j->parse(j->text, j->len, &j->request, &j->error) : 0;
-
-	free(j->text);
-	j->text = NULL;
-	if (!rc && is_ready(&j->request))
-		ig_prepare(j);
-	pthread_mutex_lock(&api->lock);
-	j->next_done = NULL;
-	*api->done_tail = j;
-	api->done_tail = &j->next_done;
-	pthread_mutex_unlock(&api->lock);
-	wake_loop(api);
-}
-
-static int job_send(struct ig_job *j, struct link *owner_jobs)
-{
-	struct ig_api *api = j->api;
-
-	link_append(&api->jobs, &j->all);
-	link_append(owner_jobs, &j->of_owner);
-	int rc = ig_engine_prep(api->deps.engine, job_run, j);
-	if (rc < 0) {
-		link_remove(&j->all);
-		link_remove(&j->of_owner);
-		job_free(j);
-	}
-	return rc;
-}
-
-int ig_job_start(struct ig_api *api, const struct ig_protocol *p, ig_request_parse *parse,
-		 char *text, size_t len, void *owner,
-		 void (*deliver)(void *owner, struct ig_job *job), struct link *owner_jobs)
-{
-	struct ig_job *j = calloc(1, sizeof *j);
-
-	if (!j) {
-		free(text);
-		return -ENOMEM;
-	}
-	j->api = api;
-	j->protocol = p;
-	j->parse = parse;
-	j->text = text;
-	j->len = len;
-	j->owner = owner;
-	j->deliver = deliver;
-	j->received_ns = ig_now_ns();
-	j->received_wall_ns = ig_wall_ns();
-	return job_send(j, owner_jobs);
-}
-
-int ig_job_prepare(struct ig_api *api, const struct ig_protocol *p, struct ig_request *r,
-		   int64_t received_ns, int64_t received_wall_ns, void *owner,
-		   void (*deliver)(void *owner, struct ig_job *job), struct link *owner_jobs)
-{
-	struct ig_job *j = calloc(1, sizeof *j);
-
-	if (!j) {
-		ig_request_finish(r);
-		return -ENOMEM;
-	}
-	j->api = api;
-	j->protocol = p;
-	j->request = *r;
-	*r = (struct ig_request){ 0 };
-	j->owner = owner;
-	j->deliver = deliver;
-	j->received_ns = received_ns;
-	j->received_wall_ns = received_wall_ns;
-	return job_send(j, owner_jobs);
-}
-
-void ig_jobs_abandon(struct link *owner_jobs, const char *endpoint, const char *client,
-		     const struct ig_principal *who, bool prepared)
-{
-	while (!link_empty(owner_jobs)) {
-		struct ig_job *j = link_entry(owner_jobs->next, struct ig_job, of_owner);
-		j->owner = NULL;
-		if (j->parse || prepared) {
-			snprintf(j->endpoint, sizeof j->endpoint, "%s", endpoint);
-			snprintf(j->client, sizeof j->client, "%s", client);
-			j->who = *who;
-		}
-		link_remove(&j->of_owner);
-	}
-}
-
-/* A request whose client left while prep had it. */
-static void note_abandoned(struct ig_job *j)
-{
-	struct ig_api_error e = j->error;
-
-	if (j->request.kind == IG_REQUEST_CANCEL || j->request.kind == IG_REQUEST_STEER ||
-	    j->request.kind == IG_REQUEST_IGNORED)
-		return;
-	if (!e.status)
-		ig_api_fail(&e, 499, "invalid_request_error", NULL, NULL,
-			    "cancelled before it ran (client_gone)");
-	ig_api_note_refused(j->api, "", j->endpoint, j->client, &j->who, j->request.model,
-			    j->received_ns, j->received_wall_ns, &e);
-}
-
-static void deliver_jobs(struct ig_api *api)
-{
-	pthread_mutex_lock(&api->lock);
-	struct ig_job *j = api->done;
-	api->done = NULL;
-	api->done_tail = &api->done;
-	pthread_mutex_unlock(&api->lock);
-	while (j) {
-		struct ig_job *next = j->next_done;
-		link_remove(&j->all);
-		link_remove(&j->of_owner);
-		if (j->owner)
-			j->deliver(j->owner, j);
-		else if (j->endpoint[0])
-			note_abandoned(j);
-		job_free(j);
-		j = next;
-	}
-}
-
 /* ---- life --------------------------------------------------------------------------- */
 
 struct ig_api *ig_api_create(const struct ig_api_deps *deps)
@@ -371,25 +210,24 @@ struct ig_api *ig_api_create(const struct ig_api_deps *deps)
 		return NULL;
 	}
 	api->deps = *deps;
-	link_init(&api->jobs);
+	ig_jobs_init(api);
 	link_init(&api->replies);
 	link_init(&api->sessions);
-	api->done_tail = &api->done;
 	pthread_mutex_init(&api->lock, NULL);
 	atomic_init(&api->woken, false);
 	return api;
+}
+
+void ig_api_stop(struct ig_api *api)
+{
+	ig_jobs_stop(api);
 }
 
 void ig_api_destroy(struct ig_api *api)
 {
 	if (!api)
 		return;
-	/* The prep thread is gone: what it never ran is freed here. */
-	while (!link_empty(&api->jobs)) {
-		struct ig_job *j = link_entry(api->jobs.next, struct ig_job, all);
-		link_remove(&j->all);
-		job_free(j);
-	}
+	ig_jobs_finish(api);
 	while (api->chunks) {
 		struct slot_chunk *k = api->chunks;
 		api->chunks = k->next;
@@ -411,6 +249,7 @@ void ig_api_set_options(struct ig_api *api, const struct ig_api_options *o)
 void ig_api_drain(struct ig_api *api)
 {
 	api->draining = true;
+	ig_jobs_drain(api);
 	ig_sessions_drain(api);
 }
 
@@ -418,7 +257,7 @@ void ig_api_poll(struct ig_api *api)
 {
 	/* Cleared first: a wake from here on is a new one. */
 	atomic_store(&api->woken, false);
-	deliver_jobs(api);
+	ig_jobs_poll(api);
 	for (struct wake_slot *s = api->slots; s; s = s->next)
 		if (s->call && atomic_exchange(&s->dirty, false))
 			s->call->reply->notify(s->call->reply->owner, s->call->reply);
@@ -426,7 +265,8 @@ void ig_api_poll(struct ig_api *api)
 
 int64_t ig_api_tick(struct ig_api *api, int64_t now_ns)
 {
-	int64_t interval = (int64_t)api->deps.options.keepalive_interval_ms * 1000000, next = -1;
+	int64_t interval = (int64_t)api->deps.options.keepalive_interval_ms * 1000000,
+		next = ig_jobs_tick(api, now_ns);
 
 	for (struct link *l = api->replies.next; l != &api->replies; l = l->next) {
 		struct ig_reply *r = link_entry(l, struct ig_reply, all);

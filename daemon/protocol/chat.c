@@ -213,7 +213,8 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 			chunk_end(&r->calls[i], out, false, NULL);
 		}
 		r->stage = STAGE_PARTS;
-	} else if (r->stage == STAGE_PARTS) {
+	}
+	if (r->stage == STAGE_PARTS && out->len == start) {
 		ig_reply_take(r, MAX_DELTA);
 		for (uint32_t i = 0; i < r->n_calls; i++)
 			call_frames(&r->calls[i], out);
@@ -226,6 +227,13 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 	if (out->len > start)
 		ig_reply_wrote(r);
 	return out->len > start;
+}
+
+/* A comment: nothing is said yet, and roles come when there are choices. */
+bool ig_sse_wait(struct ig_reply *r, struct ig_strbuf *out)
+{
+	ig_strbuf_puts(out, ": keep-alive\n\n");
+	return false;
 }
 
 /* ---- whole ------------------------------------------------------------------------------- */
@@ -312,5 +320,6 @@ const struct ig_protocol ig_chat_protocol = {
 	.parse = ig_request_parse_chat,
 	.next = next,
 	.whole = whole,
+	.wait = ig_sse_wait,
 	.error = ig_error_object,
 };

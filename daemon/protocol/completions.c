@@ -197,5 +197,6 @@ const struct ig_protocol ig_completions_protocol = {
 	.parse = ig_request_parse_completion,
 	.next = next,
 	.whole = whole,
+	.wait = ig_sse_wait,
 	.error = ig_error_object,
 };

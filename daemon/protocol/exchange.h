@@ -24,6 +24,8 @@ struct ig_api_options { /* may change with a reload */
 	uint64_t client_buffer; /* bytes of the ring of one request */
 	uint32_t keepalive_interval_ms;
 	uint32_t retry_after_s;
+	uint32_t model_wait_ms; /* a request waits so long for its model to load */
+	uint32_t max_waiting; /* so many at once */
 	struct ig_key_limits limits; /* of keys that have none of their own, and of nobody */
 	uint32_t max_kept; /* finished responses that are kept */
 	uint64_t max_kept_bytes;
@@ -41,6 +43,9 @@ struct ig_api_deps {
 };
 
 struct ig_api *ig_api_create(const struct ig_api_deps *deps);
+/* Every exchange and session has ended, and there will be no more: what prep still has is
+ * let go.  Before the engine is destroyed; not to be polled afterwards. */
+void ig_api_stop(struct ig_api *api);
 /* After the engine is destroyed and every exchange and session has ended. */
 void ig_api_destroy(struct ig_api *api);
 void ig_api_set_options(struct ig_api *api, const struct ig_api_options *o);

@@ -1,8 +1,9 @@
 /*
  * http.c: one HTTP request and its reply: what is where, and what each answers.
  *
- * Small replies are complete at once; what a protocol is POSTed waits for
- * prep, then streams from its reply or gathers it.
+ * Small replies are complete at once; what a protocol is POSTed waits for prep, and maybe
+ * for its model, then streams from its reply or gathers it.  A stream's head goes out with
+ * its first keep-alive at the latest: until then a load that fails is a status.
  */
 #include "daemon/protocol/api-private.h"
 
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define RESPONSES_PATH "/v1/responses"
 #define MODELS_PATH "/v1/models"
@@ -30,11 +30,13 @@ struct ig_exchange {
 	struct ig_principal who;
 	const struct ig_protocol *protocol; /* of the path; NULL: none */
 	struct link jobs;
+	struct ig_job *job; /* its model is being loaded */
 	struct ig_reply *reply;
 	int status; /* 0: not known yet */
 	const char *content_type, *allow;
 	uint32_t retry_after_s;
 	bool stream, upgrade, body_given;
+	bool cut; /* the stream ends here: there is no memory to say why */
 	struct ig_strbuf body; /* of a reply that is no stream */
 };
 
@@ -58,98 +60,29 @@ static void reply_error(struct ig_exchange *x, const struct ig_api_error *e)
 
 /* ---- small replies --------------------------------------------------------------- */
 
-/* OpenAI's members and Anthropic's in one object. */
-static void model_object(struct ig_strbuf *out, const struct ig_model_status *m)
+static bool is_administrator(const struct ig_exchange *x)
 {
-	time_t created = (time_t)m->created_s;
-	char when[32] = "1970-01-01T00:00:00Z";
-	struct tm tm;
-
-	if (gmtime_r(&created, &tm))
-		strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
-	ig_strbuf_puts(out, "{\"id\":");
-	ig_json_text(out, m->name);
-	ig_strbuf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"ingot\","
-			 "\"type\":\"model\",\"display_name\":", (long long)m->created_s);
-	ig_json_text(out, m->name);
-	ig_strbuf_printf(out, ",\"created_at\":\"%s\",\"lifecycle\":\"active\","
-			 "\"max_input_tokens\":%u}", when, m->n_context);
-}
-
-/* All models there are; the caller's.  NULL without memory, which is replied. */
-static struct ig_model_status *list_models(struct ig_exchange *x, size_t *n)
-{
-	struct ig_model_status *list = NULL;
-	struct ig_api_error e;
-	size_t cap = 0;
-
-	*n = 0;
-	/* a reload may add some between the two looks */
-	while (!list || *n > cap) {
-		free(list);
-		cap = ig_engine_models(x->api->deps.engine, NULL, 0) + 1;
-		list = calloc(cap, sizeof *list);
-		if (!list) {
-			ig_fail_memory(&e);
-			reply_error(x, &e);
-			return NULL;
-		}
-		*n = ig_engine_models(x->api->deps.engine, list, cap);
-	}
-	return list;
+	return x->who.role == IG_ROLE_ADMINISTRATOR;
 }
 
 static void get_models(struct ig_exchange *x)
 {
-	size_t n;
-	struct ig_model_status *list = list_models(x, &n);
+	struct ig_api_error e;
 
-	if (!list)
-		return;
-	ig_strbuf_puts(&x->body, "{\"object\":\"list\",\"data\":[");
-	for (size_t i = 0; i < n; i++) {
-		if (i)
-			ig_strbuf_puts(&x->body, ",");
-		model_object(&x->body, &list[i]);
-	}
-	ig_strbuf_puts(&x->body, "],\"has_more\":false,\"first_id\":");
-	ig_json_text(&x->body, n ? list[0].name : NULL);
-	ig_strbuf_puts(&x->body, ",\"last_id\":");
-	ig_json_text(&x->body, n ? list[n - 1].name : NULL);
-	ig_strbuf_puts(&x->body, "}");
-	free(list);
-	reply_json(x, 200);
+	if (ig_models_list(x->api, is_administrator(x), &x->body, &e) < 0)
+		reply_error(x, &e);
+	else
+		reply_json(x, 200);
 }
 
 static void get_model(struct ig_exchange *x, const char *name)
 {
 	struct ig_api_error e;
-	struct ig_strbuf known = { 0 };
-	size_t n;
-	struct ig_model_status *list = list_models(x, &n);
 
-	if (!list)
-		return;
-	for (size_t i = 0; i < n; i++) {
-		if (strcmp(list[i].name, name))
-			continue;
-		model_object(&x->body, &list[i]);
-		free(list);
-		reply_json(x, 200);
-		return;
-	}
-	for (size_t i = 0; i < n && known.len < 300; i++)
-		ig_strbuf_printf(&known, "%s%s", i ? ", " : "", list[i].name);
-	free(list);
-	if (name[0])
-		ig_api_fail(&e, 404, "invalid_request_error", "model_not_found", "model",
-			    "no model is named \"%.100s\"; known: %s", name,
-			    ig_strbuf_ok(&known) && known.len ? known.data : "none");
+	if (ig_models_show(x->api, name, is_administrator(x), &x->body, &e) < 0)
+		reply_error(x, &e);
 	else
-		ig_api_fail(&e, 404, "invalid_request_error", "model_not_found", "model",
-			    "No model is named.");
-	ig_strbuf_finish(&known);
-	reply_error(x, &e);
+		reply_json(x, 200);
 }
 
 static void get_health(struct ig_exchange *x)
@@ -227,22 +160,19 @@ static void get_responses(struct ig_exchange *x)
 static void refuse(struct ig_exchange *x, const char *model, int64_t received_ns,
 		   int64_t received_wall_ns, const struct ig_api_error *e)
 {
-	ig_api_note_refused(x->api, "", x->endpoint, x->client, &x->who, model, received_ns,
-			    received_wall_ns, e);
+	if (!x->protocol || !x->protocol->administrative)
+		ig_api_note_refused(x->api, "", x->endpoint, x->client, &x->who, model, received_ns,
+				    received_wall_ns, e);
 	reply_error(x, e);
 }
 
-static void gather(struct ig_exchange *x)
+static void gather(struct ig_exchange *x);
+static void post_deliver(void *owner, struct ig_job *job);
+static void post_waits(void *owner, struct ig_job *job);
+
+static struct ig_job_owner owner_of(struct ig_exchange *x)
 {
-	ig_reply_take(x->reply, SIZE_MAX);
-	if (!x->reply->finished || x->status)
-		return;
-	if (x->reply->error.status) {
-		reply_error(x, &x->reply->error);
-		return;
-	}
-	x->protocol->whole(x->reply, &x->body);
-	reply_json(x, 200);
+	return (struct ig_job_owner){ x, post_deliver, post_waits, &x->jobs, &x->who };
 }
 
 static void reply_notify(void *owner, struct ig_reply *r)
@@ -255,15 +185,47 @@ static void reply_notify(void *owner, struct ig_reply *r)
 		gather(x);
 }
 
-static void post_deliver(void *owner, struct ig_job *job);
+static void gather(struct ig_exchange *x)
+{
+	ig_reply_take(x->reply, SIZE_MAX);
+	if (!x->reply->finished || x->status)
+		return;
+	if (x->reply->error.status) {
+		reply_error(x, &x->reply->error);
+		return;
+	}
+	x->protocol->whole(x->reply, &x->body);
+	reply_json(x, x->protocol->status ? x->protocol->status(x->reply) : 200);
+}
+
+static void begin_stream(struct ig_exchange *x)
+{
+	x->stream = true;
+	x->status = 200;
+	x->content_type = "text/event-stream; charset=utf-8";
+	x->api->deps.want_write(x->conn);
+}
+
+/* Its head is out already: the error is its end. */
+static void fail_stream(struct ig_exchange *x, struct ig_job *job)
+{
+	ig_api_note_refused(x->api, job->begun.id, x->endpoint, x->client, &x->who,
+			    job->request.model, job->received_ns, job->received_wall_ns,
+			    &job->error);
+	x->reply = ig_reply_create(job, x->endpoint, x->client, &x->who, x, reply_notify);
+	x->cut = !x->reply;
+	x->api->deps.want_write(x->conn);
+}
+
 
 /* What it continues is looked up; then it goes to prep again. */
 static void prepare_again(struct ig_exchange *x, struct ig_job *job, struct ig_api_error *e)
 {
 	if (ig_responses_recall(x->api, &job->request, &x->who, NULL, e) < 0)
 		return;
+	struct ig_job_owner owner = owner_of(x);
 	int rc = ig_job_prepare(x->api, x->protocol, &job->request, job->received_ns,
-				job->received_wall_ns, x, post_deliver, &x->jobs);
+				job->received_wall_ns, &owner);
 	if (rc == -EAGAIN) {
 		ig_api_fail(e, 503, "server_error", "server_is_overloaded", NULL,
 			    "Too many requests are waiting to be read.");
@@ -278,10 +240,15 @@ static void post_deliver(void *owner, struct ig_job *job)
 	struct ig_exchange *x = owner;
 	struct ig_api_error e = job->error;
 
+	x->job = NULL;
 	if (!e.status && job->request.previous_id && !job->request.history) {
 		prepare_again(x, job, &e);
 		if (!e.status)
 			return;
+	}
+	if (e.status && x->stream) {
+		fail_stream(x, job);
+		return;
 	}
 	if (e.status) {
 		refuse(x, job->request.model, job->received_ns, job->received_wall_ns, &e);
@@ -289,22 +256,33 @@ static void post_deliver(void *owner, struct ig_job *job)
 	}
 	x->reply = ig_reply_create(job, x->endpoint, x->client, &x->who, x, reply_notify);
 	if (!x->reply) {
-		ig_fail_memory(&e);
-		refuse(x, NULL, job->received_ns, job->received_wall_ns, &e);
+		ig_fail_memory(&job->error);
+		if (x->stream)
+			fail_stream(x, job);
+		else
+			refuse(x, NULL, job->received_ns, job->received_wall_ns, &job->error);
 		return;
 	}
-	if (ig_reply_submit(x->reply, &e) < 0) {
+	/* A stream that has begun says itself why there is no more of it. */
+	if (ig_reply_submit(x->reply, &e) < 0 && !x->stream) {
 		reply_error(x, &e);
 		return;
 	}
-	x->stream = x->reply->request.stream;
-	if (!x->stream) {
+	if (x->reply->request.stream)
+		begin_stream(x);
+	else
 		gather(x); /* some have nothing to wait for */
-		return;
-	}
-	x->status = 200;
-	x->content_type = "text/event-stream; charset=utf-8";
-	x->api->deps.want_write(x->conn);
+}
+
+static void post_waits(void *owner, struct ig_job *job)
+{
+	struct ig_exchange *x = owner;
+
+	x->job = job;
+	if (job->keepalive && !x->stream)
+		begin_stream(x);
+	else
+		x->api->deps.want_write(x->conn);
 }
 
 static void post(struct ig_exchange *x, struct ig_http_request *r)
@@ -319,8 +297,9 @@ static void post(struct ig_exchange *x, struct ig_http_request *r)
 			    "The server is shutting down.");
 		free(body);
 	} else {
-		int rc = ig_job_start(x->api, x->protocol, x->protocol->parse, body, r->body_len, x,
-				      post_deliver, &x->jobs);
+		struct ig_job_owner owner = owner_of(x);
+		int rc = ig_job_start(x->api, x->protocol, x->protocol->parse, body, r->body_len,
+				      &owner);
 		if (rc == -EAGAIN)
 			ig_api_fail(&e, 503, "server_error", "server_is_overloaded", NULL,
 				    "Too many requests are waiting to be read.");
@@ -456,6 +435,8 @@ static const struct ig_protocol *const protocols[] = {
 	&ig_count_protocol,
 	&ig_tokenize_protocol,
 	&ig_detokenize_protocol,
+	&ig_load_protocol,
+	&ig_unload_protocol,
 };
 #define N_PROTOCOLS (sizeof protocols / sizeof protocols[0])
 
@@ -573,7 +554,8 @@ struct ig_exchange *ig_exchange_refuse(struct ig_api *api, int status, const cha
 	if (status == 503)
 		e.retry_after_s = api->deps.options.retry_after_s;
 	/* The ledger is about requests for a model's work. */
-	if (r && (ig_api_takes_body(r->method, r->path) || ig_api_is_websocket(r->path)))
+	if (r && (ig_api_takes_body(r->method, r->path) || ig_api_is_websocket(r->path)) &&
+	    (!x->protocol || !x->protocol->administrative))
 		ig_api_note_refused(api, "", x->endpoint, x->client, &x->who, NULL, ig_now_ns(),
 				    ig_wall_ns(), &e);
 	reply_error(x, &e);
@@ -610,6 +592,13 @@ enum ig_fill ig_exchange_fill(struct ig_exchange *x, struct ig_strbuf *out)
 		x->body_given = true;
 		return IG_FILL_END;
 	}
+	if (x->cut)
+		return IG_FILL_END;
+	if (!x->reply) {
+		if (x->job && ig_job_keep_alive(x->job, x->protocol->wait, out))
+			return IG_FILL_DATA;
+		return IG_FILL_WAIT;
+	}
 	while (out->len - start < PIECE && !last)
 		if (!x->protocol->next(x->reply, out, &last) && !last)
 			break;
@@ -628,7 +617,7 @@ void ig_exchange_end(struct ig_exchange *x)
 {
 	if (!x)
 		return;
-	ig_jobs_abandon(&x->jobs, x->endpoint, x->client, &x->who, true);
+	ig_jobs_abandon(&x->jobs, x->endpoint, x->client, true);
 	ig_reply_destroy(x->reply);
 	ig_strbuf_finish(&x->body);
 	free(x);

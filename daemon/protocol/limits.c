@@ -166,22 +166,46 @@ static int too_many(struct ig_api_error *e, const struct ig_principal *who, cons
 	return -1;
 }
 
+/* The account of who, which may have one request more at once; NULL with *e. */
+static struct account *enter(struct ig_limits *l, const struct ig_principal *who, int64_t now_ns,
+			     struct ig_api_error *e)
+{
+	uint32_t concurrent = effective(who->limits.max_concurrent, l->defaults.max_concurrent);
+	struct account *a = find_or_make(l, who->key, now_ns);
+
+	if (!a) {
+		ig_api_fail(e, 500, "server_error", "server_error", NULL, "The server is out of memory.");
+		return NULL;
+	}
+	/* When one of them ends nobody knows: soon. */
+	if (concurrent && a->n_running >= concurrent) {
+		too_many(e, who, "requests at once", concurrent, 0.9);
+		return NULL;
+	}
+	return a;
+}
+
+int ig_limits_hold(struct ig_limits *l, const struct ig_principal *who, int64_t now_ns,
+		   struct ig_api_error *e)
+{
+	struct account *a = enter(l, who, now_ns, e);
+
+	if (!a)
+		return -1;
+	a->n_running++;
+	return 0;
+}
+
 int ig_limits_admit(struct ig_limits *l, const struct ig_principal *who, int64_t n_tokens,
 		    int64_t now_ns, struct ig_api_error *e)
 {
-	uint32_t concurrent = effective(who->limits.max_concurrent, l->defaults.max_concurrent);
 	uint32_t requests = effective(who->limits.requests_per_minute, l->defaults.requests_per_minute);
 	uint32_t tokens = effective(who->limits.tokens_per_minute, l->defaults.tokens_per_minute);
 	double n = n_tokens < 0 ? 0 : n_tokens > MAX_TOKENS ? (double)MAX_TOKENS : (double)n_tokens, wait;
 
-	struct account *a = find_or_make(l, who->key, now_ns);
-	if (!a) {
-		ig_api_fail(e, 500, "server_error", "server_error", NULL, "The server is out of memory.");
+	struct account *a = enter(l, who, now_ns, e);
+	if (!a)
 		return -1;
-	}
-	/* When one of them ends nobody knows: soon. */
-	if (concurrent && a->n_running >= concurrent)
-		return too_many(e, who, "requests at once", concurrent, 0.9);
 	if (requests) {
 		fill(&a->requests, requests, now_ns);
 		wait = wait_for(&a->requests, requests, 1);

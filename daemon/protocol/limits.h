@@ -27,11 +27,15 @@ void ig_limits_set_defaults(struct ig_limits *l, const struct ig_key_limits *def
  * and the next waits the longer. */
 int ig_limits_admit(struct ig_limits *l, const struct ig_principal *who, int64_t n_tokens,
 		    int64_t now_ns, struct ig_api_error *e);
+/* A request of who that has to wait before it can be admitted: it counts as one at once
+ * until ig_limits_release, and as nothing else.  0, or -1 with *e as above. */
+int ig_limits_hold(struct ig_limits *l, const struct ig_principal *who, int64_t now_ns,
+		   struct ig_api_error *e);
 /* So many more tokens than was said (negative: fewer) were used by a request that was
  * admitted. */
 void ig_limits_charge(struct ig_limits *l, const struct ig_principal *who, int64_t n_tokens,
 		      int64_t now_ns);
-/* A request that was admitted has ended.  Once each. */
+/* A request that was admitted, or held, has ended.  Once each. */
 void ig_limits_release(struct ig_limits *l, const struct ig_principal *who);
 
 #endif

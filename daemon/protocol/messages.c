@@ -183,11 +183,20 @@ static void end(struct ig_reply *r, struct ig_strbuf *out)
 	ig_strbuf_puts(out, "}\n\n");
 }
 
+static bool wait(struct ig_reply *r, struct ig_strbuf *out)
+{
+	event(out, "ping");
+	ig_strbuf_puts(out, "}\n\n");
+	return false;
+}
+
 static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 {
 	size_t start = out->len;
 
-	if (r->stage == STAGE_START) {
+	if (r->stage == STAGE_START && !r->n_calls) {
+		end(r, out); /* it has failed before anything could be said */
+	} else if (r->stage == STAGE_START) {
 		event(out, "message_start");
 		ig_strbuf_puts(out, ",\"message\":");
 		message_begin(r, out);
@@ -201,8 +210,7 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 		if (r->finished) {
 			end(r, out);
 		} else if (out->len == start && r->keepalive) {
-			event(out, "ping");
-			ig_strbuf_puts(out, "}\n\n");
+			wait(r, out);
 		}
 	}
 	*last = r->stage == STAGE_END;
@@ -243,6 +251,7 @@ const struct ig_protocol ig_messages_protocol = {
 	.parse = ig_request_parse_messages,
 	.next = next,
 	.whole = whole,
+	.wait = wait,
 	.error = error,
 };
 

@@ -9,18 +9,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int fail_model(struct ig_job *j, int rc, const struct ig_error *err)
+/* The loop says when to come again. */
+static void fail_model(struct ig_job *j, int rc, const struct ig_error *err)
 {
-	if (rc == -ENOENT)
-		return ig_api_fail(&j->error, 404, "invalid_request_error", "model_not_found", "model",
-				   "%s", err->text);
-	if (rc == -ESHUTDOWN)
-		return ig_api_fail(&j->error, 503, "server_error", "server_shutting_down", NULL,
-				   "The server is shutting down.");
-	if (rc == -EINPROGRESS || rc == -ENOMEM)
-		return ig_api_fail(&j->error, 503, "server_error", "server_is_overloaded", "model",
-				   "%s", err->text);
-	return ig_api_fail(&j->error, 500, "server_error", "server_error", NULL, "%s", err->text);
+	struct ig_api_error *e = &j->error;
+
+	switch (rc) {
+	case -ENOENT:
+		ig_api_fail(e, 404, "invalid_request_error", "model_not_found", "model", "%s",
+			    err->text);
+		break;
+	case -ENOMEM:
+		ig_api_fail(e, 503, "server_error", "insufficient_memory", "model", "%s", err->text);
+		break;
+	case -EIO:
+		ig_api_fail(e, 503, "server_error", "model_load_failed", "model", "%s", err->text);
+		break;
+	case -ESHUTDOWN:
+		ig_api_fail(e, 503, "server_error", "server_shutting_down", NULL,
+			    "The server is shutting down.");
+		break;
+	default:
+		ig_api_fail(e, 500, "server_error", "server_error", NULL, "%s", err->text);
+	}
 }
 
 static int fail_prompt(struct ig_job *j, int rc, const struct ig_error *err)
@@ -284,12 +295,26 @@ void ig_prepare(struct ig_job *j)
 {
 	struct ig_prepared *p = &j->prepared;
 	struct ig_error err = { 0 };
-	int rc = ig_engine_take_model(j->api->deps.engine, j->request.model, NULL, NULL, &p->model, &err);
+	int rc;
 
+	if (j->request.kind == IG_REQUEST_UNLOAD) {
+		rc = ig_engine_unload_model(j->api->deps.engine, j->request.model, &err);
+		if (rc < 0)
+			fail_model(j, rc, &err);
+		return;
+	}
+	rc = ig_job_take_model(j, &err);
+	if (rc == -EINPROGRESS) {
+		/* Whoever loads may not want to wait. */
+		j->waits = j->request.kind != IG_REQUEST_LOAD || j->request.wait;
+		return;
+	}
 	if (rc < 0) {
 		fail_model(j, rc, &err);
 		return;
 	}
+	if (j->request.kind == IG_REQUEST_LOAD)
+		return;
 	if (p->model->chat && j->request.messages) {
 		ig_answer_style_of(p->model->chat, &p->style);
 		if (j->request.tools && j->request.tool_choice != IG_TOOLS_NONE &&

@@ -16,6 +16,37 @@
 
 /* ---- life ----------------------------------------------------------------------------- */
 
+static uint32_t n_calls_of(const struct ig_job *job)
+{
+	if (job->protocol->immediate || job->error.status)
+		return 0;
+	/* What is unprepared has choices to be cancelled. */
+	return (uint32_t)(job->prepared.model ? job->prepared.n_prompts : 1) *
+	       (uint32_t)job->request.n;
+}
+
+/* Who it is, where its stream has got to: as was said while its model was being loaded. */
+static void identify(struct ig_reply *r, const struct ig_job *job)
+{
+	const struct ig_begun *b = &job->begun;
+
+	ig_random_id(r->id, sizeof r->id, r->protocol->id_prefix);
+	r->created_s = job->received_wall_ns / 1000000000;
+	r->model = r->prepared.model;
+	if (b->id[0]) {
+		memcpy(r->id, b->id, sizeof r->id);
+		r->created_s = b->created_s;
+		r->stage = b->stage;
+		r->sequence = b->sequence;
+	}
+	if (r->model)
+		return;
+	snprintf(r->stand_in_name, sizeof r->stand_in_name, "%s", b->id[0] ? b->model :
+		 r->request.model ? r->request.model : "");
+	r->stand_in.name = r->stand_in_name;
+	r->model = &r->stand_in;
+}
+
 struct ig_reply *ig_reply_create(struct ig_job *job, const char *endpoint, const char *client,
 				 const struct ig_principal *who, void *owner,
 				 void (*notify)(void *owner, struct ig_reply *r))
@@ -27,8 +58,7 @@ struct ig_reply *ig_reply_create(struct ig_job *job, const char *endpoint, const
 		return NULL;
 	link_init(&r->all);
 	link_init(&r->of_owner);
-	r->n_calls = job->protocol->immediate ? 0 :
-		     (uint32_t)job->prepared.n_prompts * (uint32_t)job->request.n;
+	r->n_calls = n_calls_of(job);
 	r->calls = calloc(r->n_calls ? r->n_calls : 1, sizeof *r->calls);
 	if (!r->calls)
 		goto fail;
@@ -54,15 +84,14 @@ struct ig_reply *ig_reply_create(struct ig_job *job, const char *endpoint, const
 	job->request = (struct ig_request){ 0 };
 	r->prepared = job->prepared;
 	job->prepared = (struct ig_prepared){ 0 };
-	r->model = r->prepared.model;
-	ig_random_id(r->id, sizeof r->id, r->protocol->id_prefix);
+	identify(r, job);
 	snprintf(r->endpoint, sizeof r->endpoint, "%s", endpoint);
 	snprintf(r->client, sizeof r->client, "%s", client);
 	r->who = *who;
 	r->received_ns = job->received_ns;
 	r->received_wall_ns = job->received_wall_ns;
-	r->created_s = job->received_wall_ns / 1000000000;
 	r->last_output_ns = ig_now_ns();
+	r->error = job->error;
 	r->finished = !r->n_calls;
 	link_append(&api->replies, &r->all);
 	return r;

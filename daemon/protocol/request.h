@@ -38,6 +38,8 @@ enum ig_request_kind {
 	IG_REQUEST_COUNT, /* POST /v1/messages/count_tokens */
 	IG_REQUEST_TOKENIZE, /* POST /v1/tokenize */
 	IG_REQUEST_DETOKENIZE, /* POST /v1/detokenize */
+	IG_REQUEST_LOAD, /* POST /v1/ingot/models/load */
+	IG_REQUEST_UNLOAD, /* POST /v1/ingot/models/unload */
 	IG_REQUEST_CANCEL, /* response.cancel */
 	IG_REQUEST_STEER, /* response.steer */
 	IG_REQUEST_IGNORED, /* response.processed */
@@ -108,6 +110,7 @@ struct ig_request {
 	bool echo; /* completions: the prompt's text comes first */
 	bool plain; /* tokenize: no BOS, no assistant's turn; control tokens are text */
 	bool token_texts; /* tokenize: the tokens' texts, too */
+	bool wait; /* load: the answer comes when it is loaded */
 	char *metadata; /* a JSON object; NULL: none */
 	json_t *said; /* an object: parameters that come back as they were sent; NULL: none */
 
@@ -125,7 +128,7 @@ typedef int ig_request_parse(const char *text, size_t len, struct ig_request *r,
 			     struct ig_api_error *e);
 ig_request_parse ig_request_parse_chat, ig_request_parse_completion, ig_request_parse_create,
 	ig_request_parse_input_tokens, ig_request_parse_messages, ig_request_parse_count, ig_request_parse_tokenize,
-	ig_request_parse_detokenize;
+	ig_request_parse_detokenize, ig_request_parse_load, ig_request_parse_unload;
 /* One message of the Responses WebSocket. */
 ig_request_parse ig_request_parse_ws;
 void ig_request_finish(struct ig_request *r);

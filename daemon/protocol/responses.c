@@ -447,7 +447,7 @@ static void final_object(struct ig_reply *r, struct ig_strbuf *out)
 	out->failed |= object.failed;
 	ig_strbuf_add(out, object.data, object.len);
 	ig_strbuf_finish(&object);
-	if (!r->n_calls)
+	if (!r->n_calls && !r->error.status) /* of what is refused it has one */
 		note_done(r);
 }
 
@@ -683,12 +683,27 @@ bool ig_responses_next_event(struct ig_reply *r, struct ig_strbuf *out, bool *la
 	return some;
 }
 
+bool ig_responses_wait_event(struct ig_reply *r, struct ig_strbuf *out)
+{
+	bool first = r->stage == STAGE_CREATED;
+
+	response_event(r, out, first ? "response.created" : "response.in_progress");
+	r->stage = first ? STAGE_IN_PROGRESS : STAGE_PARTS;
+	return first;
+}
+
 /* ---- over HTTP --------------------------------------------------------------------- */
 
 static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 {
 	r->framed = true;
 	return ig_responses_next_event(r, out, last);
+}
+
+static bool wait(struct ig_reply *r, struct ig_strbuf *out)
+{
+	r->framed = true;
+	return ig_responses_wait_event(r, out);
 }
 
 static void whole(struct ig_reply *r, struct ig_strbuf *out)
@@ -705,6 +720,7 @@ const struct ig_protocol ig_responses_protocol = {
 	.parse = ig_request_parse_create,
 	.next = next,
 	.whole = whole,
+	.wait = wait,
 	.error = ig_error_object,
 };
 

@@ -3,8 +3,8 @@
  *
  * Every message is parsed on the prep thread, in order.  A create takes its turn when its
  * lane is free and fewer than 16 responses of the connection run.  One that continues a
- * response goes to prep a second time then, when what it continues is there; others are
- * ready before their turn.  Running responses take turns in giving the next event.
+ * response, or whose model was not loaded, goes to prep a second time then, and waits there
+ * for what it needs; others are ready before their turn.  Running responses take turns in giving the next event.
  */
 #include "daemon/protocol/api-private.h"
 
@@ -34,11 +34,12 @@ struct note { /* a message that belongs to no response's sequence */
 struct turn {
 	struct link of_session;
 	struct ig_session *session;
-	struct ig_reply *reply; /* NULL: what it continues is looked up when its turn comes */
+	struct ig_reply *reply; /* NULL: it is prepared when its turn comes */
 	struct ig_request request; /* until there is a reply; at prep: its lane and parent only */
+	struct ig_job *job; /* at prep: its model is, or was, being loaded; else NULL */
 	int64_t received_ns, received_wall_ns;
 	bool prepares; /* it is at prep, and holds its lane */
-	bool cancelled;
+	const char *cancelled; /* why; NULL: it is not */
 };
 
 struct ig_session {
@@ -179,8 +180,9 @@ static void turn_run(struct turn *t)
 	struct ig_api_error e;
 
 	if (t->cancelled)
-		ig_reply_cancel(r, "client_cancel");
-	if ((r->finished && r->n_calls) || !ig_reply_submit(r, &e)) {
+		ig_reply_cancel(r, t->cancelled);
+	/* What has begun says itself how it ends. */
+	if ((r->finished && r->n_calls) || !ig_reply_submit(r, &e) || r->sequence) {
 		t->reply = NULL;
 		link_append(&s->running, &r->of_owner);
 		s->n_running++;
@@ -203,8 +205,16 @@ static void deliver_turn(void *owner, struct ig_job *job)
 	struct turn *t = owner;
 	struct ig_session *s = t->session;
 
+	t->job = NULL;
 	if (!job->error.status)
 		t->reply = reply_new(s, job);
+	if (!t->reply && job->begun.id[0]) {
+		ig_api_note_refused(s->api, job->begun.id, ENDPOINT, s->client, &s->who,
+				    job->request.model, t->received_ns, t->received_wall_ns,
+				    &job->error);
+		t->reply = reply_new(s, job);
+		s->broken |= !t->reply;
+	}
 	if (t->reply) {
 		turn_run(t);
 	} else {
@@ -212,6 +222,16 @@ static void deliver_turn(void *owner, struct ig_job *job)
 		turn_destroy(t);
 	}
 	start_waiting(s);
+}
+
+static void turn_waits(void *owner, struct ig_job *job)
+{
+	struct turn *t = owner;
+
+	t->job = job;
+	if (t->cancelled)
+		ig_job_end_wait(job);
+	want_write(t->session);
 }
 
 /* Its turn has come, and with it what it continues. */
@@ -225,17 +245,18 @@ static void turn_prepare(struct turn *t)
 	/* What the lane and the ledger need to know meanwhile. */
 	t->request = (struct ig_request){ 0 };
 	memcpy(t->request.stream_id, r.stream_id, sizeof r.stream_id);
-	t->request.previous_id = strdup(r.previous_id);
+	t->request.previous_id = r.previous_id ? strdup(r.previous_id) : NULL;
 	t->request.model = r.model ? strdup(r.model) : NULL;
-	if (!t->request.previous_id || (r.model && !t->request.model))
+	if (!t->request.previous_id != !r.previous_id || !t->request.model != !r.model)
 		ig_fail_memory(&e);
-	else
+	else if (r.previous_id)
 		ig_responses_recall(s->api, &r, &s->who, s, &e);
 	if (e.status) {
 		ig_request_finish(&r);
 	} else {
+		struct ig_job_owner owner = { t, deliver_turn, turn_waits, &s->jobs, &s->who };
 		rc = ig_job_prepare(s->api, &ig_responses_protocol, &r, t->received_ns,
-				    t->received_wall_ns, t, deliver_turn, &s->jobs);
+				    t->received_wall_ns, &owner);
 		if (!rc) {
 			t->prepares = true;
 			s->n_preparing++;
@@ -293,7 +314,7 @@ static void create(struct ig_session *s, struct ig_job *job)
 	t->session = s;
 	t->received_ns = job->received_ns;
 	t->received_wall_ns = job->received_wall_ns;
-	if (job->request.previous_id) {
+	if (job->request.previous_id || job->waits) {
 		t->request = job->request;
 		job->request = (struct ig_request){ 0 };
 	} else {
@@ -314,16 +335,25 @@ refused:
 static bool is_meant(const char *id, const char *lane, const struct ig_request *r)
 {
 	if (r->response_id)
-		return id && !strcmp(id, r->response_id) &&
+		return !strcmp(id, r->response_id) &&
 		       (!r->stream_id[0] || !strcmp(lane, r->stream_id));
 	return !strcmp(lane, r->stream_id);
 }
 
 static void turn_cancel(struct turn *t, const char *reason)
 {
-	t->cancelled = true;
+	if (!t->cancelled)
+		t->cancelled = reason;
 	if (t->reply)
 		ig_reply_cancel(t->reply, reason);
+	else if (t->job && t->job->parked)
+		ig_job_end_wait(t->job);
+}
+
+/* "": it has none yet that the client knows. */
+static const char *id_of(const struct turn *t)
+{
+	return t->reply ? t->reply->id : t->job ? t->job->begun.id : "";
 }
 
 /* By response_id, or all of a lane: what runs and what waits. */
@@ -338,7 +368,7 @@ static void cancel(struct ig_session *s, const struct ig_request *r)
 	}
 	for (struct link *l = s->waiting.next; l != &s->waiting; l = l->next) {
 		struct turn *t = link_entry(l, struct turn, of_session);
-		if (is_meant(t->reply ? t->reply->id : NULL, request_of(t)->stream_id, r) && ++n)
+		if (is_meant(id_of(t), request_of(t)->stream_id, r) && ++n)
 			turn_cancel(t, "client_cancel");
 	}
 	if (n) {
@@ -398,8 +428,9 @@ struct ig_session *ig_session_open(struct ig_api *api, const char *client,
 
 void ig_session_receive(struct ig_session *s, char *text, size_t len)
 {
-	int rc = ig_job_start(s->api, &ig_responses_protocol, ig_request_parse_ws, text, len, s,
-			      deliver, &s->jobs);
+	/* What waits for its model is to wait as a turn of its lane. */
+	struct ig_job_owner owner = { s, deliver, NULL, &s->jobs, &s->who };
+	int rc = ig_job_start(s->api, &ig_responses_protocol, ig_request_parse_ws, text, len, &owner);
 	struct ig_api_error e;
 
 	if (!rc) {
@@ -420,6 +451,17 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 bool ig_session_wants_input(const struct ig_session *s)
 {
 	return s->n_jobs < MAX_JOBS && s->n_notes < MAX_NOTES;
+}
+
+/* A keep-alive of a response whose model is being loaded. */
+static bool fill_waiting(struct ig_session *s, struct ig_strbuf *out)
+{
+	for (struct link *l = s->waiting.next; l != &s->waiting; l = l->next) {
+		struct turn *t = link_entry(l, struct turn, of_session);
+		if (t->job && ig_job_keep_alive(t->job, ig_responses_wait_event, out))
+			return true;
+	}
+	return false;
 }
 
 enum ig_fill ig_session_fill(struct ig_session *s, struct ig_strbuf *out)
@@ -455,6 +497,8 @@ enum ig_fill ig_session_fill(struct ig_session *s, struct ig_strbuf *out)
 		if (some)
 			return IG_FILL_DATA;
 	}
+	if (fill_waiting(s, out))
+		return IG_FILL_DATA;
 	if (s->api->draining && !s->n_jobs && !s->n_waiting && !s->n_running)
 		return IG_FILL_END;
 	return IG_FILL_WAIT;
@@ -480,7 +524,7 @@ void ig_session_end(struct ig_session *s)
 {
 	if (!s)
 		return;
-	ig_jobs_abandon(&s->jobs, ENDPOINT, s->client, &s->who, false);
+	ig_jobs_abandon(&s->jobs, ENDPOINT, s->client, false);
 	while (!link_empty(&s->running))
 		ig_reply_destroy(link_entry(s->running.next, struct ig_reply, of_owner));
 	while (!link_empty(&s->waiting)) {

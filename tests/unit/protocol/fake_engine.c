@@ -18,6 +18,7 @@
 
 #define MAX_GENS 256
 #define MAX_PREP 64
+#define MAX_READY 16
 
 struct gen {
 	bool used, cancelled;
@@ -44,8 +45,17 @@ struct ig_engine {
 		void *ctx;
 	} prep[MAX_PREP];
 	size_t prep_head, prep_tail;
-	struct ig_engine_model model;
+	struct ig_engine_model model, other;
+	int model_rc;
+	struct {
+		void (*fn)(void *ctx);
+		void *ctx;
+	} ready[MAX_READY];
+	size_t n_ready;
+	bool load_ended; /* the engine's thread is to call them */
 };
+
+static atomic_int n_holds;
 
 static void finish(struct ig_engine *e, struct gen *g, enum ig_finish how, const char *error)
 {
@@ -93,13 +103,27 @@ static bool step(struct ig_engine *e, struct gen *g)
 	return true;
 }
 
+static void call_ready(struct ig_engine *e)
+{
+	while (e->n_ready) {
+		void (*fn)(void *ctx) = e->ready[--e->n_ready].fn;
+		void *ctx = e->ready[e->n_ready].ctx;
+		pthread_mutex_unlock(&e->lock);
+		fn(ctx);
+		pthread_mutex_lock(&e->lock);
+	}
+	e->load_ended = false;
+}
+
 static void *engine_main(void *ctx)
 {
 	struct ig_engine *e = ctx;
 
 	pthread_mutex_lock(&e->lock);
 	while (!e->stop) {
-		bool any = false;
+		bool any = e->load_ended;
+		if (any)
+			call_ready(e);
 		int n = 0;
 		for (size_t i = 0; i < MAX_GENS; i++) {
 			n += e->gens[i].used;
@@ -148,6 +172,9 @@ struct ig_engine *fake_engine_create(void)
 	e->next_id = 1;
 	e->model = (struct ig_engine_model){ .name = "fake", .chat = (const void *)e, .n_context = 2000,
 					     .arch = "fake", .file = "fake.gguf", .created_s = 1700000000 };
+	e->other = e->model;
+	e->other.name = "spare";
+	atomic_store(&n_holds, 0);
 	pthread_create(&e->engine_thread, NULL, engine_main, e);
 	pthread_create(&e->prep_thread, NULL, prep_main, e);
 	return e;
@@ -199,15 +226,53 @@ void ig_engine_drain(struct ig_engine *e)
 	pthread_mutex_unlock(&e->lock);
 }
 
-static atomic_int n_holds; /* of the model; counted past an engine's end, as by the real one */
+/* ---- models --------------------------------------------------------------------- */
+
+void fake_engine_model(struct ig_engine *e, int rc)
+{
+	pthread_mutex_lock(&e->lock);
+	e->model_rc = rc;
+	pthread_mutex_unlock(&e->lock);
+}
+
+void fake_engine_load_ends(struct ig_engine *e, int rc)
+{
+	pthread_mutex_lock(&e->lock);
+	e->model_rc = rc;
+	e->load_ended = true;
+	pthread_cond_broadcast(&e->cond);
+	pthread_mutex_unlock(&e->lock);
+}
+
+int fake_model_holds(void)
+{
+	return atomic_load(&n_holds);
+}
 
 int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(void *ctx), void *ctx,
 			 const struct ig_engine_model **out, struct ig_error *err)
 {
-	if (name && name[0] && strcmp(name, e->model.name))
-		return ig_fail(err, -ENOENT, "no model is named \"%s\"; known: fake", name);
+	bool other = name && !strcmp(name, "spare");
+	int rc;
+
+	if (name && name[0] && !other && strcmp(name, e->model.name))
+		return ig_fail(err, -ENOENT, "no model is named \"%s\"; known: fake, spare", name);
+	pthread_mutex_lock(&e->lock);
+	rc = e->draining ? -ESHUTDOWN : other ? 0 : e->model_rc;
+	if (rc == -EINPROGRESS && ready && e->n_ready < MAX_READY) {
+		e->ready[e->n_ready].fn = ready;
+		e->ready[e->n_ready++].ctx = ctx;
+		e->seen.n_callbacks++;
+	}
+	pthread_mutex_unlock(&e->lock);
+	if (rc == -EIO)
+		ig_fail(err, rc, "fake: the file is damaged");
+	else if (rc == -ENOMEM)
+		ig_fail(err, rc, "fake: no room; raise memory.budget");
+	if (rc)
+		return rc;
 	atomic_fetch_add(&n_holds, 1);
-	*out = &e->model;
+	*out = other ? &e->other : &e->model;
 	return 0;
 }
 
@@ -223,19 +288,41 @@ void ig_engine_release_model(const struct ig_engine_model *m)
 		atomic_fetch_sub(&n_holds, 1);
 }
 
-int fake_model_holds(void)
+int ig_engine_unload_model(struct ig_engine *e, const char *name, struct ig_error *err)
 {
-	return atomic_load(&n_holds);
+	if (strcmp(name, "fake") && strcmp(name, "spare"))
+		return ig_fail(err, -ENOENT, "no model is named \"%s\"; known: fake, spare", name);
+	pthread_mutex_lock(&e->lock);
+	e->seen.n_unloaded++;
+	pthread_mutex_unlock(&e->lock);
+	return 0;
 }
 
 size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t cap)
 {
-	if (cap)
-		*out = (struct ig_model_status){ .name = "fake", .arch = "fake", .file = "fake.gguf",
-						 .state = IG_MODEL_READY, .is_default = true,
-						 .n_context = 2000, .n_loads = 1, .expires_s = -1,
-						 .created_s = 1700000000 };
-	return 1;
+	struct ig_model_status s = { .n_context = 2000, .created_s = 1700000000, .expires_s = -1,
+				     .weight_bytes = 1000, .scratch_bytes = 10, .n_loads = 1,
+				     .loaded_s = 0.5, .idle_s = 2, .file = "fake.gguf",
+				     .arch = "fake" };
+
+	pthread_mutex_lock(&e->lock);
+	int rc = e->model_rc;
+	pthread_mutex_unlock(&e->lock);
+	for (size_t i = 0; i < 2 && i < cap; i++) {
+		out[i] = s;
+		snprintf(out[i].name, sizeof out[i].name, i ? "spare" : "fake");
+		out[i].is_default = !i;
+		out[i].pinned = i;
+		out[i].state = IG_MODEL_READY;
+	}
+	if (cap && rc) {
+		out[0].state = rc == -EINPROGRESS ? IG_MODEL_LOADING : IG_MODEL_FAILED;
+		snprintf(out[0].error, sizeof out[0].error, "the file is damaged");
+		out[0].n_context = 0;
+	} else if (cap) {
+		out[0].expires_s = 60;
+	}
+	return 2;
 }
 
 struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e)
@@ -261,6 +348,7 @@ int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *ge
 	*gen = g->id;
 	struct fake_seen *s = &e->seen;
 	s->n_submitted++;
+	snprintf(s->model, sizeof s->model, "%s", spec->model->name);
 	s->n_prompt = spec->n_prompt;
 	s->max_tokens = spec->max_tokens;
 	s->top_k = spec->top_k;

@@ -25,16 +25,25 @@ void fake_engine_script(struct ig_engine *e, const struct fake_script *s);
 /* Let held requests go on. */
 void fake_engine_release(struct ig_engine *e);
 
+/* The model "fake": what asking for it answers from now on: 0 (as at first), -EINPROGRESS or
+ * an error.  "spare" is always there. */
+void fake_engine_model(struct ig_engine *e, int rc);
+/* The same, and the load has ended: whoever wanted to be called is. */
+void fake_engine_load_ends(struct ig_engine *e, int rc);
+/* Holds of models that nobody has let go. */
+int fake_model_holds(void);
+
 /* How the fake model writes calls; plain text until this is called. */
 void fake_engine_style(const struct ig_answer_style *s);
 /* References to grammars that somebody holds. */
 int fake_grammar_refs(void);
-/* Holds of the model that nobody has let go of. */
-int fake_model_holds(void);
 
 /* What the last submit said. */
 struct fake_seen {
 	int n_submitted, n_cancelled, n_refused, n_finished, n_resumed;
+	int n_callbacks; /* that were asked for when a load has ended */
+	int n_unloaded;
+	char model[32];
 	int n_running_max;
 	int32_t n_prompt, max_tokens, top_k;
 	float min_p, frequency_penalty, presence_penalty, repetition_penalty;

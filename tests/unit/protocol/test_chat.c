@@ -490,7 +490,7 @@ static void test_chat_gone_early(void **state)
 
 #define MODEL "{\"id\":\"fake\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"ingot\"," \
 	"\"type\":\"model\",\"display_name\":\"fake\",\"created_at\":\"2023-11-14T22:13:20Z\"," \
-	"\"lifecycle\":\"active\",\"max_input_tokens\":\"*\"}"
+	"\"lifecycle\":\"active\",\"max_input_tokens\":2000,\"state\":\"ready\",\"default\":true}"
 
 static void test_routes(void **state)
 {
@@ -501,11 +501,12 @@ static void test_routes(void **state)
 	} rows[] = {
 		{ "GET", "/healthz", 200, NULL, "{\"status\":\"ok\"}" },
 		{ "GET", "/metrics", 200, NULL, NULL },
-		{ "GET", "/v1/models", 200, NULL, "{\"object\":\"list\",\"data\":[" MODEL "],\"has_more\":"
-		  "false,\"first_id\":\"fake\",\"last_id\":\"fake\"}" },
+		{ "GET", "/v1/models", 200, NULL, "{\"object\":\"list\",\"data\":[" MODEL ",\"*\"],\"has_more\":"
+		  "false,\"first_id\":\"fake\",\"last_id\":\"spare\"}" },
 		{ "GET", "/v1/models/fake", 200, NULL, MODEL },
-		{ "GET", "/v1/models/other", 404, NULL, "{\"error\":{\"message\":\"*\",\"type\":"
-		  "\"invalid_request_error\",\"param\":\"model\",\"code\":\"model_not_found\"}}" },
+		{ "GET", "/v1/models/none", 404, NULL, "{\"error\":{\"message\":\"No model is named 'none'; "
+		  "known: fake, spare.\",\"type\":\"invalid_request_error\",\"param\":\"model\","
+		  "\"code\":\"model_not_found\"}}" },
 		{ "GET", "/v1/models/", 404, NULL, NULL },
 		{ "POST", "/v1/models", 405, "GET", NULL },
 		{ "GET", "/v1/chat/completions", 405, "POST", NULL },
@@ -516,6 +517,7 @@ static void test_routes(void **state)
 		{ "GET", "/nothing", 404, NULL, "{\"error\":{\"message\":\"Nothing is at GET /nothing.\","
 		  "\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"not_found\"}}" },
 		{ "DELETE", "/healthz", 405, "GET", NULL },
+		{ "GET", "/v1/ingot/models/load", 405, "POST", NULL },
 	};
 	struct world *w = *state;
 

@@ -37,6 +37,7 @@ int world_setup(void **state)
 	struct ig_api_deps deps = {
 		.engine = w->engine, .wake = wake, .wake_ctx = w, .want_write = want_write,
 		.options = { .client_buffer = 4096, .keepalive_interval_ms = 5000, .retry_after_s = 2,
+			     .model_wait_ms = 60000, .max_waiting = 8,
 			     .max_kept = 64, .max_kept_bytes = 1 << 20 },
 	};
 	w->api = ig_api_create(&deps);
@@ -50,8 +51,10 @@ int world_teardown(void **state)
 	struct world *w = *state;
 
 	ig_session_end(w->session);
+	ig_api_stop(w->api);
 	ig_engine_destroy(w->engine);
 	ig_api_destroy(w->api);
+	assert_int_equal(fake_model_holds(), 0);
 	pthread_cond_destroy(&w->cond);
 	pthread_mutex_destroy(&w->lock);
 	free(w);
