@@ -20,6 +20,7 @@ struct ig_driver_options {
 	const char *isa; /* auto, generic, avx2, avx512, avx512_bf16, neon, neon_dotprod, neon_i8mm */
 	uint32_t n_threads; /* 0: as many as there are processors */
 	const char *activations; /* auto, f32 */
+	const char *experts; /* packed (or NULL); mapped: in the model's file, cpu only */
 	uint32_t strict; /* breaches of the contract are errors */
 };
 

@@ -20,14 +20,16 @@ struct cpu_driver {
 	struct ig_pool *pool;
 	uint32_t isa; /* enum ig_isa */
 	bool f32; /* activations stay float32 */
+	bool mapped_experts; /* experts' weights are read where the file is mapped */
 	uint32_t strict;
 	char text[96];
 };
 
 /* A weight as the driver keeps it. */
 struct cpu_weight {
-	uint32_t form; /* IG_FORM_ROWS (vectors) or IG_FORM_TILE16 */
+	uint32_t form; /* IG_FORM_ROWS (vectors, mapped experts) or IG_FORM_TILE16 */
 	bool used;
+	bool mapped; /* read where the file is; takes none of weight_mem */
 	uint64_t offset, bytes; /* in weight_mem */
 };
 

@@ -33,6 +33,13 @@ static int cpu_open(const struct ig_driver_options *o, struct ig_driver **out, s
 			     o->activations);
 		goto fail;
 	}
+	if (o->experts && !strcmp(o->experts, "mapped")) {
+		d->mapped_experts = true;
+	} else if (o->experts && strcmp(o->experts, "packed")) {
+		rc = ig_fail(err, -ENOTSUP, "experts \"%s\" are unknown; known: packed, mapped",
+			     o->experts);
+		goto fail;
+	}
 	uint32_t n = o->n_threads;
 	if (!n) {
 		long cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -43,9 +50,9 @@ static int cpu_open(const struct ig_driver_options *o, struct ig_driver **out, s
 		rc = ig_fail(err, rc, "cpu driver: %u threads cannot be started: %s", n, strerror(-rc));
 		goto fail;
 	}
-	snprintf(d->text, sizeof d->text, "cpu, %s, %u thread%s, activations %s%s",
+	snprintf(d->text, sizeof d->text, "cpu, %s, %u thread%s, activations %s%s%s",
 		 ig_isa_name(d->isa), n, n == 1 ? "" : "s", d->f32 ? "f32" : "auto",
-		 d->strict ? ", strict" : "");
+		 d->mapped_experts ? ", experts mapped" : "", d->strict ? ", strict" : "");
 	*out = &d->base;
 	return 0;
 fail:

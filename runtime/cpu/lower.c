@@ -50,14 +50,17 @@ static int no_memory(struct lowering *l)
 /* ---- kernels ---------------------------------------------------------------------- */
 
 /* The best kernel for a weight format: of the highest instruction set that the
- * driver may use, with the activations' short form unless float32 was asked for. */
+ * driver may use, with the activations' short form unless float32 was asked for.  Experts'
+ * weights are wanted in experts_form, which is IG_FORM_ANY for other ops. */
+#define IG_FORM_ANY UINT32_MAX
 static const struct ig_cpu_kernel *choose(const struct cpu_driver *d, const struct ig_cpu_kernel *k,
-					  uint32_t n, uint32_t dtype)
+					  uint32_t n, uint32_t dtype, uint32_t experts_form)
 {
 	const struct ig_cpu_kernel *best = NULL;
 
 	for (uint32_t i = 0; i < n; i++) {
 		if (!ig_isa_includes(d->isa, k[i].isa) ||
+		    (experts_form != IG_FORM_ANY && k[i].weight_form != experts_form) ||
 		    (k[i].weight_dtype != IG_DTYPE_NONE && k[i].weight_dtype != dtype) ||
 		    (d->f32 && k[i].in_form != IG_FORM_ROWS))
 			continue;
@@ -66,6 +69,15 @@ static const struct ig_cpu_kernel *choose(const struct cpu_driver *d, const stru
 			best = &k[i];
 	}
 	return best;
+}
+
+static const struct ig_cpu_kernel *choose_for(const struct cpu_driver *d, const struct ig_op *op,
+					      uint32_t dtype)
+{
+	uint32_t form = !(op->flags & IG_OP_EXPERTS) ? IG_FORM_ANY :
+			d->mapped_experts ? IG_FORM_ROWS : IG_FORM_TILE16;
+
+	return choose(d, op->cpu_kernels, op->n_cpu_kernels, dtype, form);
 }
 
 /* The calls that bring rows of float into another form, as kernels of their own. */
@@ -180,7 +192,7 @@ static int value_in_form(struct lowering *l, ig_value v, uint32_t form, int32_t 
 		return 0;
 	}
 	const struct ig_cpu_kernel *k = choose(p->driver, form == IG_FORM_Q8 ? pack_q8 : pack_bf16,
-					       N_PACKS, IG_F32);
+					       N_PACKS, IG_F32, IG_FORM_ANY);
 	/* `choose` honours float32 by refusing short inputs; a pack's input is float. */
 	int32_t b = add_buffer(l, ig_form_row_bytes(form, s->n_cols), s->row_class);
 	if (b < 0)
@@ -205,13 +217,19 @@ static int use_weight(struct lowering *l, struct cpu_call *c, uint32_t i, ig_wei
 			       pw->name, ig_dtype_name(pw->shape.dtype));
 	if (cw->used && cw->form != form)
 		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is wanted in two layouts", pw->name);
+	/* Only experts' kernels take matrices so. */
+	cw->mapped = form == IG_FORM_ROWS && pw->shape.n_rows > 1;
+	if (cw->mapped && !pw->data)
+		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is not in the file as it is used: "
+			       "experts cannot stay mapped", pw->name);
 	cw->used = true;
 	cw->form = form;
 	c->weight[i] = w;
 	c->call.weight[i] = (struct ig_tensor){
 		.n_rows = pw->shape.n_rows, .n_cols = pw->shape.n_cols, .dtype = pw->shape.dtype,
 		.form = form,
-		.row_stride = form == IG_FORM_ROWS ? (int64_t)pw->n_bytes : 0,
+		.row_stride = form == IG_FORM_ROWS ?
+			      (int64_t)ig_dtype_row_bytes(pw->shape.dtype, pw->shape.n_cols) : 0,
 	};
 	if (c->call.n_weights < i + 1)
 		c->call.n_weights = i + 1;
@@ -282,8 +300,8 @@ static int lower_split(struct lowering *l, const struct ig_plan_node *n, uint32_
 
 	/* Forms first, so that the calls of the products can share a phase. */
 	for (uint32_t i = 0; i < m; i++) {
-		const struct ig_cpu_kernel *k = choose(l->p->driver, n->op->cpu_kernels,
-						       n->op->n_cpu_kernels, weight_dtype(l, n, i));
+		const struct ig_cpu_kernel *k = choose_for(l->p->driver, n->op,
+							   weight_dtype(l, n, i));
 		int32_t b;
 		if (!k)
 			return refuse(l, n, weight_dtype(l, n, i));
@@ -292,8 +310,8 @@ static int lower_split(struct lowering *l, const struct ig_plan_node *n, uint32_
 			return rc;
 	}
 	for (uint32_t i = 0; i < m; i++) {
-		const struct ig_cpu_kernel *k = choose(l->p->driver, n->op->cpu_kernels,
-						       n->op->n_cpu_kernels, weight_dtype(l, n, i));
+		const struct ig_cpu_kernel *k = choose_for(l->p->driver, n->op,
+							   weight_dtype(l, n, i));
 		struct cpu_call c = empty_call(k, row_class_of(l, n));
 		bool chain = false;
 		c.call.params = n->params;
@@ -327,8 +345,7 @@ static int lower_node(struct lowering *l, const struct ig_plan_node *n)
 		uint32_t m = ((const struct ig_linear_params *)n->params)->n_weights;
 		return lower_split(l, n, m);
 	}
-	const struct ig_cpu_kernel *k = choose(l->p->driver, n->op->cpu_kernels, n->op->n_cpu_kernels,
-					       dtype);
+	const struct ig_cpu_kernel *k = choose_for(l->p->driver, n->op, dtype);
 	if (!k)
 		return refuse(l, n, dtype);
 	struct cpu_call c = empty_call(k, row_class_of(l, n));
@@ -402,7 +419,7 @@ static void place_weights(struct cpu_program *p)
 	for (uint32_t i = 0; i < p->plan->n_weights; i++) {
 		const struct ig_plan_weight *pw = &p->plan->weights[i];
 		struct cpu_weight *w = &p->weights[i];
-		if (!w->used)
+		if (!w->used || w->mapped)
 			continue;
 		if (w->form == IG_FORM_TILE16)
 			w->bytes = ig_tile16_tile_bytes(pw->shape.dtype, pw->shape.n_cols) *
@@ -497,10 +514,14 @@ static void resolve(struct cpu_program *p)
 				c->call.out[j].data = p->scratch_mem +
 						      p->buffers[c->out[j].buffer].offset +
 						      c->out[j].col_offset;
-		for (uint32_t j = 0; j < IG_MAX_WEIGHTS; j++)
+		for (uint32_t j = 0; j < IG_MAX_WEIGHTS; j++) {
+			const struct cpu_weight *w = &p->weights[c->weight[j] >= 0 ? c->weight[j] : 0];
+
 			if (c->weight[j] >= 0)
-				c->call.weight[j].data = p->weight_mem +
-							 p->weights[c->weight[j]].offset;
+				c->call.weight[j].data =
+					w->mapped ? (void *)p->plan->weights[c->weight[j]].data :
+						    p->weight_mem + w->offset;
+		}
 	}
 }
 
@@ -524,7 +545,7 @@ int ig_cpu_load(struct ig_program *base, struct ig_error *err)
 	for (uint32_t i = 0; i < p->plan->n_weights; i++) {
 		const struct ig_plan_weight *pw = &p->plan->weights[i];
 		const struct cpu_weight *w = &p->weights[i];
-		if (!w->used)
+		if (!w->used || w->mapped)
 			continue;
 		if (w->form == IG_FORM_TILE16) {
 			struct packing k = { .p = p, .weight = i };

@@ -54,6 +54,12 @@ int ig_gpu_driver_open(const struct ig_gpu_device_class *device, const struct ig
 			     o->activations);
 		goto fail;
 	}
+	/* metal's weights are the mapped file, experts or not; cuda's are the device's. */
+	if (o->experts && strcmp(o->experts, "packed") && strcmp(class->name, "metal")) {
+		rc = ig_fail(err, -ENOTSUP, "experts \"%s\" are not supported by the driver %s; "
+			     "packed is", o->experts, class->name);
+		goto fail;
+	}
 	rc = device->open(o, &d->device, err);
 	if (rc)
 		goto fail;

@@ -11,7 +11,8 @@ LC_SYMTAB, LC_LOAD_DYLIB, LC_BUILD_VERSION, LC_CODE_SIGNATURE = 0x2, 0xC, 0x32, 
 PLATFORM_MACOS = 1
 
 PROGRAMS = ["daemon/ingotd", "cli/ingot"]
-MODULES = ["modules/attention/attention.dylib", "modules/kvcache/kvcache.dylib"]
+MODULES = ["modules/attention/attention.dylib", "modules/kvcache/kvcache.dylib",
+           "modules/moe/moe.dylib"]
 
 
 class MachO:

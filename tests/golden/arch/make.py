@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tiny random models of each dense architecture, and what transformers says of them.
+"""Tiny random models of each architecture, and what transformers says of them.
 
     pip install torch transformers gguf numpy
     make.py [name ...]
@@ -18,6 +18,7 @@ without a cache, along its own greedy continuation.  NAME.golden, little-endian:
 """
 
 import pathlib
+import re
 import struct
 import sys
 
@@ -84,6 +85,35 @@ def gpt2_names(i):
     return {hf + a + k: to + b + k for a, b in parts.items() for k in (".weight", ".bias")}
 
 
+EXPERT_PARTS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down",
+                "w1": "gate", "w3": "up", "w2": "down"}
+
+
+def moe_names(i):
+    hf, to = f"model.layers.{i}.", f"blk.{i}."
+    return {
+        **llama_names(i),
+        hf + "mlp.gate.weight": to + "ffn_gate_inp.weight",
+        hf + "block_sparse_moe.gate.weight": to + "ffn_gate_inp.weight",
+        **{to + f"ffn_{x}_exps.weight": to + f"ffn_{x}_exps.weight" for x in ("gate", "up", "down")},
+    }
+
+
+def stack_experts(state):
+    """Matrices of single experts become one of all, under the name that it has in the file."""
+    out, stacks = {}, {}
+    for hf, p in state.items():
+        m = re.fullmatch(r"model\.layers\.(\d+)\.\w+\.experts\.(\d+)\.(\w+)\.weight", hf)
+        if m:
+            to = f"blk.{m[1]}.ffn_{EXPERT_PARTS[m[3]]}_exps.weight"
+            stacks.setdefault(to, {})[int(m[2])] = p
+        else:
+            out[hf] = p
+    for to, parts in stacks.items():
+        out[to] = torch.stack([parts[e] for e in range(len(parts))])
+    return out
+
+
 ENDS = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
         "lm_head.weight": "output.weight",
         "transformer.wte.weight": "token_embd.weight",
@@ -105,7 +135,7 @@ def write(name, arch, model, keys, names, tied, norm_shift=0.0, permuted=False, 
     table = dict(ENDS)
     for i in range(c.num_hidden_layers):
         table.update(names(i))
-    for hf, p in model.state_dict().items():
+    for hf, p in stack_experts(model.state_dict()).items():
         if hf == "lm_head.weight" and tied:
             continue
         to, a = table.pop(hf), p.numpy()
@@ -115,7 +145,7 @@ def write(name, arch, model, keys, names, tied, norm_shift=0.0, permuted=False, 
             a = a + norm_shift
         if permuted and ("attn_q." in to or "attn_k." in to):
             a = permute(a, c.num_attention_heads if "attn_q." in to else c.num_key_value_heads)
-        keep = a.ndim == 1 or to == "position_embd.weight"
+        keep = a.ndim == 1 or to == "position_embd.weight" or "ffn_gate_inp" in to
         w.add_tensor(to, np.ascontiguousarray(a.astype(np.float32 if keep else np.float16)))
     for to, a in (extra or {}).items():
         w.add_tensor(to, a)
@@ -261,7 +291,48 @@ def gemma3(name):
     return m
 
 
-MODELS = {f.__name__: f for f in (llama3, linear, mistral, qwen2, qwen3, gpt2, gemma3)}
+MOE_SIZES = {**SIZES, "hidden_size": 48}
+
+
+def qwen3moe(name):
+    c = tf.Qwen3MoeConfig(**MOE_SIZES, head_dim=16, tie_word_embeddings=True, rope_theta=1e6,
+                          rms_norm_eps=1e-6, num_experts=10, num_experts_per_tok=4,
+                          moe_intermediate_size=16, norm_topk_prob=True)
+    m = tf.Qwen3MoeForCausalLM(c).double().eval()
+    fill(m, 18, False)
+    write(name, "qwen3moe", m, base(c, **{
+        "attention.key_length": 16, "attention.value_length": 16, "expert_count": 10,
+        "expert_used_count": 4, "expert_feed_forward_length": 16}), moe_names, True)
+    return m
+
+
+def mixtral(name):
+    c = tf.MixtralConfig(**{**MOE_SIZES, "num_attention_heads": 3, "num_key_value_heads": 1,
+                            "intermediate_size": 16}, tie_word_embeddings=False,
+                         rope_theta=1e6, rms_norm_eps=1e-5, num_local_experts=8,
+                         num_experts_per_tok=2)
+    m = tf.MixtralForCausalLM(c).double().eval()
+    fill(m, 19, False)
+    write(name, "llama", m, base(c, vocab_size=N_VOCAB, **{
+        "rope.dimension_count": 16, "expert_count": 8, "expert_used_count": 2}),
+          moe_names, False, permuted=True)
+    return m
+
+
+def olmoe(name):
+    c = tf.OlmoeConfig(**{**MOE_SIZES, "num_attention_heads": 3, "num_key_value_heads": 3,
+                          "intermediate_size": 16}, tie_word_embeddings=False, rope_theta=10000.0,
+                       rms_norm_eps=1e-5, num_experts=8, num_experts_per_tok=3,
+                       norm_topk_prob=False)
+    m = tf.OlmoeForCausalLM(c).double().eval()
+    fill(m, 20, False)
+    write(name, "olmoe", m, base(c, **{"expert_count": 8, "expert_used_count": 3}), moe_names,
+          False)
+    return m
+
+
+MODELS = {f.__name__: f for f in (llama3, linear, mistral, qwen2, qwen3, gpt2, gemma3, qwen3moe,
+                                  mixtral, olmoe)}
 
 
 def main():

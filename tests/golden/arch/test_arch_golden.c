@@ -1,5 +1,5 @@
 /*
- * test_arch_golden.c: tiny random models of every dense architecture against what
+ * test_arch_golden.c: tiny random models of every architecture against what
  * transformers says of them (make.py, which also tells the form of NAME.golden).
  *
  * With float32 activations and cache: the logits' normalised squared error is at most
@@ -90,11 +90,12 @@ static void close_golden(struct golden *g)
 /* ---- one way of running ---- */
 
 static struct ig_stepper *open_stepper(const struct ig_stepper_model *m, const struct golden *g,
-				       const char *isa)
+				       const char *isa, const char *experts)
 {
 	const struct ig_stepper_options o = {
 		.isa = isa,
 		.activations = "f32",
+		.experts = experts,
 		.kv_dtype = IG_F32,
 		.n_threads = 2,
 		.max_rows = MAX_PROMPT + 16,
@@ -211,7 +212,7 @@ static int run_isa(const struct ig_stepper_model *m, const struct golden *g, con
 		   const char *isa)
 {
 	const size_t n = (size_t)N_PROMPTS * N_STEPS * g->n_vocab;
-	struct ig_stepper *s = open_stepper(m, g, isa);
+	struct ig_stepper *s = open_stepper(m, g, isa, NULL);
 	float *alone, *other;
 
 	if (!s)
@@ -255,12 +256,49 @@ static int run_isa(const struct ig_stepper_model *m, const struct golden *g, con
 	return 1;
 }
 
-/* A GPU's driver has no instruction sets, and no kernel yet for learned positions. */
+/* Experts that stay in the file: the same bits for less memory. */
+static void run_mapped(const struct ig_stepper_model *m, const struct golden *g)
+{
+	const size_t n = (size_t)N_PROMPTS * N_STEPS * g->n_vocab;
+	struct ig_stepper *packed = open_stepper(m, g, NULL, "packed");
+	struct ig_stepper *mapped = open_stepper(m, g, NULL, "mapped");
+	float *a = calloc(n, sizeof *a), *b = calloc(n, sizeof *b);
+	uint64_t n_bytes = 0;
+
+	assert_non_null(a);
+	assert_non_null(b);
+	assert_null(strstr(ig_stepper_describe(packed), "experts"));
+	assert_non_null(strstr(ig_stepper_describe(mapped), "experts mapped"));
+	/* of F16 in tiles as many bytes as in the file */
+	for (uint32_t i = 0; i < m->plan->n_weights; i++)
+		n_bytes += strstr(m->plan->weights[i].name, "_exps") ?
+			   m->plan->weights[i].n_bytes : 0;
+	assert_true(n_bytes > 0);
+	assert_int_equal(ig_stepper_weight_bytes(mapped) + n_bytes,
+			 ig_stepper_weight_bytes(packed));
+	run(packed, g, 0, N_PROMPTS, 64, 3, a);
+	run(mapped, g, 0, N_PROMPTS, 64, 3, b);
+	assert_memory_equal(a, b, n * sizeof *a);
+	free(a);
+	free(b);
+	ig_stepper_close(packed);
+	ig_stepper_close(mapped);
+}
+
+/* A GPU's driver has no instruction sets, and no kernel yet for learned positions and experts. */
 static bool on_gpu(void)
 {
 	const char *driver = getenv("INGOT_TEST_DRIVER");
 
 	return driver && strcmp(driver, "cpu");
+}
+
+static bool has_experts(const struct ig_plan *p)
+{
+	for (uint32_t i = 0; i < p->n_nodes; i++)
+		if (!strcmp(p->nodes[i].op->name, "moe_route"))
+			return true;
+	return false;
 }
 
 static void expect_refusal(const struct ig_stepper_model *m, const char *text)
@@ -292,8 +330,12 @@ static void test_model(void **state)
 		fail_msg("%s", err.text);
 	if (on_gpu() && !strcmp(name, "gpt2"))
 		expect_refusal(&m, "learned positions");
+	else if (on_gpu() && has_experts(m.plan))
+		expect_refusal(&m, "op moe_route: no GPU runs it");
 	else
 		assert_int_equal(run_isa(&m, &g, name, NULL), 1);
+	if (!on_gpu() && has_experts(m.plan))
+		run_mapped(&m, &g);
 	for (size_t i = 1; !on_gpu() && i < sizeof isas / sizeof *isas; i++)
 		run_isa(&m, &g, name, isas[i]);
 	ig_stepper_model_close(&m);
@@ -306,7 +348,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		MODEL(llama3), MODEL(linear), MODEL(mistral), MODEL(qwen2), MODEL(qwen3),
-		MODEL(gpt2), MODEL(gemma3),
+		MODEL(gpt2), MODEL(gemma3), MODEL(qwen3moe), MODEL(mixtral), MODEL(olmoe),
 	};
 
 	return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);

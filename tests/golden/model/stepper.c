@@ -277,6 +277,7 @@ int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_op
 		.isa = o->isa ? o->isa : "auto",
 		.n_threads = o->n_threads,
 		.activations = o->activations ? o->activations : "auto",
+		.experts = o->experts,
 		.strict = 1,
 	};
 	const struct ig_program_limits limits = {

@@ -33,6 +33,7 @@ struct ig_stepper_options {
 	const char *driver; /* NULL: the environment's INGOT_TEST_DRIVER, else cpu */
 	const char *isa; /* NULL: auto */
 	const char *activations; /* NULL: auto */
+	const char *experts; /* NULL: packed */
 	uint32_t n_threads; /* 0: as many as there are processors */
 	uint32_t kv_dtype; /* IG_F16, IG_F32 */
 	uint32_t max_rows, max_seqs; /* of one step */
