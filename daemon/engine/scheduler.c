@@ -362,7 +362,8 @@ static bool make_room(struct ig_engine *e, struct ig_seq *s, int32_t *n)
 			e->wants_room = true;
 			return false;
 		}
-
+		if (e->kv->compact(e->cache))
+			continue;
 		if (v) {
 			preempt(e, v);
 		} else if (e->n_holding > 1) {

@@ -95,6 +95,10 @@ struct ig_kvcache_service {
 	 * wanted, the least recently used first; so are those that a window has left.
 	 * Called again as n_tokens grows, before seq_advance. */
 	void (*seq_commit)(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens);
+
+	/* After -ENOSPC, while no step is under way: empty a slab of a group whose blocks fit
+	 * fewer, by moving them, so that any group can have it.  0: none can be emptied. */
+	int (*compact)(struct ig_kvcache *c);
 };
 
 #endif

@@ -80,10 +80,12 @@ struct ig_kvcache {
 	uint32_t n_groups;
 	struct prefix *prefix;
 	uint32_t oldest, newest; /* loose blocks */
+	struct ig_kv_seq *seqs; /* all of them, by next */
 };
 
 struct ig_kv_seq {
 	struct ig_kvcache *cache;
+	struct ig_kv_seq *prev, *next;
 	uint32_t n_groups;
 	uint32_t group[MAX_GROUPS_PER_SEQ];
 	uint32_t first[MAX_GROUPS_PER_SEQ]; /* block of each table; before it is IG_BLOCK_NONE */
@@ -579,6 +581,10 @@ static int kv_seq_create(struct ig_kvcache *c, const uint32_t *groups, uint32_t 
 	s->node = PREFIX_NONE;
 	for (uint32_t i = 0; i < n_groups; i++)
 		c->groups[groups[i]].root = groups[0];
+	s->next = c->seqs;
+	if (s->next)
+		s->next->prev = s;
+	c->seqs = s;
 	*out = s;
 	return 0;
 }
@@ -648,6 +654,12 @@ static void kv_seq_destroy(struct ig_kv_seq *s)
 		prefix_unuse(s->cache->prefix, s->node);
 	for (uint32_t i = 0; i < s->n_groups; i++)
 		shrink(s, i, s->first[i]);
+	if (s->prev)
+		s->prev->next = s->next;
+	else
+		s->cache->seqs = s->next;
+	if (s->next)
+		s->next->prev = s->prev;
 	free(s);
 }
 
@@ -831,6 +843,86 @@ static int kv_seq_fork(struct ig_kv_seq *parent, uint32_t n_tokens, struct ig_kv
 	return 0;
 }
 
+/* ---- compaction -------------------------------------------------------------- */
+
+/* Take the loose block's place in the list over for the one that it was moved to. */
+static void loose_move(struct ig_kvcache *c, uint32_t from, uint32_t to)
+{
+	const struct kept *k = kept_of(c, to);
+
+	if (c->oldest == from)
+		c->oldest = to;
+	else
+		kept_of(c, k->older)->newer = to;
+	if (c->newest == from)
+		c->newest = to;
+	else
+		kept_of(c, k->newer)->older = to;
+}
+
+/* Move a block, holders and all, to a free one of another slab; its new word. */
+static uint32_t move_block(struct ig_kvcache *c, uint32_t gi, uint32_t from)
+{
+	struct slab *s = &c->slabs[IG_BLOCK_SLAB(from)], *t;
+	uint32_t n_holders = s->n_holders[IG_BLOCK_INDEX(from)], to = IG_BLOCK_NONE;
+
+	block_take(c, gi, &to); /* there is a free one, and s is not among the partial slabs */
+	t = &c->slabs[IG_BLOCK_SLAB(to)];
+	c->arena.copy(c->arena.ctx, block_base(c, &c->groups[gi], to),
+		      block_base(c, &c->groups[gi], from), c->groups[gi].layout.block_bytes);
+	t->n_holders[IG_BLOCK_INDEX(to)] = n_holders;
+	s->n_holders[IG_BLOCK_INDEX(from)] = 0;
+	s->n_used--;
+	c->groups[gi].n_blocks_used--;
+	if (s->kept) {
+		struct kept *k = &s->kept[IG_BLOCK_INDEX(from)];
+
+		t->kept[IG_BLOCK_INDEX(to)] = *k;
+		if (k->node != PREFIX_NONE && n_holders == 1)
+			loose_move(c, from, to);
+		k->node = PREFIX_NONE;
+	}
+	return to;
+}
+
+static void empty_slab(struct ig_kvcache *c, uint32_t gi, uint32_t slab)
+{
+	uint32_t words[MAX_BLOCKS_PER_SLAB];
+	struct group *g = &c->groups[gi];
+
+	partial_remove(c, g, slab); /* so that no block is moved to it */
+	for (uint32_t i = 0; i < g->blocks_per_slab; i++)
+		if (c->slabs[slab].n_holders[i])
+			words[i] = move_block(c, gi, IG_BLOCK_WORD(slab, i));
+	for (struct ig_kv_seq *s = c->seqs; s; s = s->next)
+		for (uint32_t i = 0; i < s->n_groups; i++)
+			for (uint32_t b = s->first[i]; s->group[i] == gi && b < s->n_blocks[i]; b++)
+				if (IG_BLOCK_SLAB(table(s, i)[b]) == slab)
+					table(s, i)[b] = words[IG_BLOCK_INDEX(table(s, i)[b])];
+	prefix_move_blocks(c->prefix, slab, words);
+	slab_release(c, slab);
+}
+
+static int kv_compact(struct ig_kvcache *c)
+{
+	uint32_t best = NO_SLAB;
+
+	for (uint32_t i = 0; i < c->n_slabs; i++) {
+		const struct slab *s = &c->slabs[i];
+		const struct group *g = s->group == NO_SLAB ? NULL : &c->groups[s->group];
+
+		if (!g || !s->n_used || !s->n_free ||
+		    g->n_slabs * g->blocks_per_slab - g->n_blocks_used < g->blocks_per_slab)
+			continue;
+		if (best == NO_SLAB || s->n_used < c->slabs[best].n_used)
+			best = i;
+	}
+	if (best == NO_SLAB)
+		return 0;
+	empty_slab(c, c->slabs[best].group, best);
+	return 1;
+}
+
 static const uint32_t *kv_seq_blocks(const struct ig_kv_seq *s, uint32_t i, uint32_t *n_blocks)
 {
 	if (i >= s->n_groups) {
@@ -885,6 +977,7 @@ static const struct ig_kvcache_service paged = {
 	.stats = kv_stats,
 	.seq_match = kv_seq_match,
 	.seq_commit = kv_seq_commit,
+	.compact = kv_compact,
 };
 
 __attribute__((visibility("default")))

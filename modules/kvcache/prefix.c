@@ -118,6 +118,17 @@ uint32_t prefix_parent(const struct prefix *p, uint32_t node)
 	return p->nodes[node].parent;
 }
 
+void prefix_move_blocks(struct prefix *p, uint32_t slab, const uint32_t *words)
+{
+	for (uint32_t i = 0; i < p->n_touched; i++) {
+		struct node *n = &p->nodes[i];
+
+		for (uint32_t g = 0; g < n->n_groups; g++)
+			if (n->blocks[g] != IG_BLOCK_NONE && IG_BLOCK_SLAB(n->blocks[g]) == slab)
+				n->blocks[g] = words[IG_BLOCK_INDEX(n->blocks[g])];
+	}
+}
+
 /* ---- candidates ---------------------------------------------------------------------- */
 
 uint64_t prefix_tick(struct prefix *p)

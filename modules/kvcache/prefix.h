@@ -41,6 +41,8 @@ const uint32_t *prefix_blocks(const struct prefix *p, uint32_t node, uint32_t *n
 /* Its block of a group with a window came or went. */
 void prefix_set_block(struct prefix *p, uint32_t node, uint32_t i, uint32_t word);
 uint32_t prefix_parent(const struct prefix *p, uint32_t node);
+/* Blocks of a slab were moved: their new words, by index in it. */
+void prefix_move_blocks(struct prefix *p, uint32_t slab, const uint32_t *words);
 
 /* A sequence uses the node and all before it. */
 void prefix_use(struct prefix *p, uint32_t node);

@@ -10,6 +10,7 @@ static struct ig_config config;
 static const char *const one[] = { "good" };
 static const char *const two[] = { "good", "good2" };
 static const char *const grouped[] = { "groups" };
+static const char *const windowed[] = { "window" };
 
 static int setup(void **state)
 {
@@ -104,6 +105,16 @@ static void test_batch_less_than_sequences(void **state)
 static void test_two_cache_groups(void **state)
 {
 	same_tokens(grouped, 7, 64, 15);
+}
+
+static void test_window(void **state)
+{
+	same_tokens(windowed, 7, 64, 15);
+}
+
+static void test_window_less_than_chunk(void **state)
+{
+	same_tokens(windowed, 100, 128, 15);
 }
 
 static void test_chunks_share_a_step(void **state)
@@ -235,6 +246,108 @@ static void test_prefix_cache_off(void **state)
 	}
 	wait_for(gauge(IG_GAUGE_KV_USED_BYTES) == 0);
 	assert_true(gauge(IG_GAUGE_KV_CACHED_BYTES) == 0);
+	harness_close(e);
+}
+
+/* ---- a group with a window ------------------------------------------------------------------ */
+
+#define WINDOW_BLOCK_BYTES 3072 /* of the second group of "window"; one a slab */
+
+/* Blocks of the window's group for so many rows at a time. */
+static int window_blocks(int chunk)
+{
+	return (FAKE_WINDOW - 1 + 15 + chunk + 14) / 16 + 1;
+}
+
+/* However long it is, a text has its window of the group that has one. */
+static void test_window_is_all_that_is_used(void **state)
+{
+	struct ask a = { .model = "window", .n_prompt = 400, .max_tokens = 100, .seed = 5 };
+	double read = 0, most = 0, cached;
+	struct client c;
+	struct ig_engine *e;
+
+	use_models(windowed, 1);
+	fake.gated = true;
+	e = harness_engine(&config);
+	client_ask(&c, e, &a);
+	for (int i = 0; i < 70; i++) {
+		fake_wait_at_gate();
+		double used = gauge(IG_GAUGE_KV_USED_BYTES);
+
+		if (i < 7 && used > read)
+			read = used;
+		if (i > 10 && used > most)
+			most = used;
+		fake_allow(1);
+	}
+	cached = gauge(IG_GAUGE_KV_CACHED_BYTES);
+	fake_open_gate();
+	client_finish(&c);
+	assert_answer(&c, &a);
+	/* 417 tokens of the first group, a chunk and its window of the second */
+	assert_true(read > 27 * GOOD_BLOCK_BYTES);
+	assert_true(read <= 27 * GOOD_BLOCK_BYTES + window_blocks(64) * WINDOW_BLOCK_BYTES);
+	assert_true(most <= 32 * GOOD_BLOCK_BYTES + window_blocks(2) * WINDOW_BLOCK_BYTES);
+	/* what it has left behind is kept for those who begin so, as long as there is room */
+	assert_true(cached >= 20 * WINDOW_BLOCK_BYTES);
+	assert_int_equal(counter(IG_COUNTER_PREEMPTIONS), 0);
+	harness_close(e);
+}
+
+static void test_window_turns(void **state)
+{
+	struct ask a = { .model = "window", .n_prompt = 100, .max_tokens = 30, .seed = 1 }, longer = a;
+	static int32_t both[140];
+	struct client c;
+	struct ig_engine *e;
+
+	use_models(windowed, 1);
+	e = harness_engine(&config);
+	for (int i = 0; i < 2; i++) {
+		client_ask(&c, e, &a);
+		client_finish(&c);
+		assert_answer(&c, &a);
+		assert_int_equal(c.result.n_cached, i * 96);
+	}
+	/* A turn that goes on finds all that was computed, in whole blocks. */
+	make_prompt(both, 100, a.prompt_seed);
+	for (int i = 100; i < 140; i++)
+		both[i] = fake_next("window", both, i, a.seed);
+	longer.prompt = both;
+	longer.n_prompt = 140;
+	client_ask(&c, e, &longer);
+	client_finish(&c);
+	assert_answer(&c, &longer);
+	assert_int_equal(c.result.n_cached, 128);
+	wait_for(gauge(IG_GAUGE_KV_USED_BYTES) == 0);
+	harness_close(e);
+}
+
+/* One text that has the cache for itself is as long as it may be, in rows as many as fit. */
+static void test_window_alone(void **state)
+{
+	struct ask a = { .model = "window", .n_prompt = 240, .max_tokens = 16, .seed = 5 };
+	struct client c;
+	struct ig_error err;
+	struct ig_engine *e;
+
+	use_models(windowed, 1);
+	config.scheduler.prefill_chunk = 16;
+	/* four blocks of the first group a slab, one of the second */
+	config.kvcache.arena = (uint64_t)(4 + window_blocks(16)) * SLAB_BYTES;
+	e = harness_engine(&config);
+	assert_int_equal(client_try(&c, e, &(struct ask){ .n_prompt = 257 }, &err), -E2BIG);
+	assert_string_equal(err.text, "the prompt has 257 tokens, the cache holds 256 of window; "
+			    "kvcache.arena sets its size");
+	for (int i = 0; i < 3; i++) {
+		a.prompt_seed = (unsigned)i;
+		client_ask(&c, e, &a);
+		client_finish(&c);
+		assert_answer(&c, &a);
+		config.scheduler.prefill_chunk = 100; /* more than there is room for */
+		ig_engine_reload(e, &config);
+	}
 	harness_close(e);
 }
 
@@ -426,6 +539,13 @@ static void test_preempt_two_groups(void **state)
 	preempt_and_recompute(grouped, 60, false);
 	fake_reset();
 	preempt_and_recompute(grouped, 60, true);
+}
+
+static void test_preempt_window(void **state)
+{
+	preempt_and_recompute(windowed, 24, false);
+	fake_reset();
+	preempt_and_recompute(windowed, 24, true);
 }
 
 /* Two models in an arena that can't hold both at once. */
@@ -1061,6 +1181,11 @@ int main(int argc, char **argv)
 		T(test_chunk_7),
 		T(test_batch_less_than_sequences),
 		T(test_two_cache_groups),
+		T(test_window),
+		T(test_window_less_than_chunk),
+		T(test_window_is_all_that_is_used),
+		T(test_window_turns),
+		T(test_window_alone),
 		T(test_penalties_count_tokens),
 		T(test_prefix_is_not_computed_again),
 		T(test_prefix_cache_off),
@@ -1070,6 +1195,7 @@ int main(int argc, char **argv)
 		T(test_destroy_cancels),
 		T(test_preempt),
 		T(test_preempt_two_groups),
+		T(test_preempt_window),
 		T(test_preempt_across_models),
 		T(test_alone_too_large),
 		T(test_slow_client_pauses_alone),

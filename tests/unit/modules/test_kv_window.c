@@ -25,7 +25,7 @@
 extern const struct ig_module ingot_module;
 static const struct ig_kvcache_service *kv;
 static int n_mapped;
-static uint32_t n_hits, n_full, n_forks, n_stale; /* what happened in a chaos */
+static uint32_t n_hits, n_full, n_forks, n_stale, n_compacted; /* what happened in a chaos */
 
 static void *map_slab(void *ctx, uint64_t bytes)
 {
@@ -203,7 +203,9 @@ static void run(struct world *w, struct text *t, uint32_t n, uint32_t chunk)
 	while (t->n < n) {
 		uint32_t to = n - t->n < chunk ? n : t->n + chunk;
 
-		assert_int_equal(kv->seq_reserve(t->seq, n, to), 0);
+		while (kv->seq_reserve(t->seq, n, to))
+			assert_int_equal(kv->compact(w->cache), 1);
+		check(w, t);
 		t->n_room = to;
 		compute(w, t, to);
 		check(w, t);
@@ -229,7 +231,7 @@ static int setup(void **state)
 {
 	kv = ingot_module.kvcache;
 	n_mapped = 0;
-	n_hits = n_full = n_forks = n_stale = 0;
+	n_hits = n_full = n_forks = n_stale = n_compacted = 0;
 	return 0;
 }
 
@@ -385,8 +387,8 @@ static void test_fork(void **state)
 static void test_turns(void **state)
 {
 	for (uint32_t n = 65; n <= 100; n++) {
-		/* 200 tokens are 13 large blocks, 4 slabs; the window has up to 7 */
-		struct world w = make(6, 0, 40);
+		/* 200 tokens are 13 large blocks, 4 slabs; the window has up to 8, one slab */
+		struct world w = make(5, 0, 40);
 		struct text t, u;
 
 		fill(&t, 5);
@@ -401,6 +403,50 @@ static void test_turns(void **state)
 		end(&u);
 		finish(&w);
 	}
+}
+
+/* Blocks that lie apart are moved together, whoever holds them. */
+static void test_compact(void **state)
+{
+	struct world w = make(4, 40, 33); /* of blocks of 1024 and 512 bytes */
+	struct text t[4], k;
+
+	assert_int_equal(kv->compact(w.cache), 0);
+	for (int i = 0; i < 4; i++) {
+		fill(&t[i], 100 * i);
+		begin(&w, &t[i], 32);
+		assert_int_equal(reserve(&t[i], 32), 0);
+		compute(&w, &t[i], 32);
+	}
+	assert_int_equal(kv->compact(w.cache), 0); /* 8 blocks of each: slabs are full */
+	kv->seq_commit(t[3].seq, t[3].tokens, 32);
+	assert_int_equal(kv->seq_fork(t[1].seq, 32, &k.seq), 0);
+	memcpy(k.tokens, t[1].tokens, sizeof k.tokens);
+	k.n = k.n_room = 32;
+	k.n_advanced = 0;
+	end(&t[0]);
+	end(&t[2]);
+	end(&t[3]); /* its blocks are loose now, both of each group */
+	uint64_t committed = stats(&w).committed_bytes;
+	assert_int_equal(kv->compact(w.cache), 1);
+	assert_int_equal(stats(&w).committed_bytes, committed - SLAB_BYTES);
+	assert_int_equal(stats(&w).cached_bytes, 2 * (1024 + 512));
+	check(&w, &t[1]);
+	check(&w, &k);
+	assert_int_equal(kv->compact(w.cache), 0);
+	end(&t[1]);
+	check(&w, &k);
+	assert_int_equal(begin(&w, &t[3], 33), 32);
+	end(&t[3]);
+	/* loose blocks go in their order, wherever they were moved to */
+	fill(&t[0], 7777);
+	begin(&w, &t[0], 100);
+	for (uint32_t n = 1; kv->seq_reserve(t[0].seq, n, n) == 0; n++)
+		t[0].n_room = n;
+	assert_int_equal(stats(&w).cached_bytes, 0);
+	end(&t[0]);
+	end(&k);
+	finish(&w);
 }
 
 /* What many begin with is continued where it ends, long after the first has left it
@@ -608,10 +654,14 @@ static void chaos(uint32_t n_slabs, uint32_t window_0, uint32_t window_1, int n_
 			n = n > MAX_TOKENS ? MAX_TOKENS : n;
 			if (reserve(a, n)) {
 				n_full++;
+				n_compacted += (uint32_t)kv->compact(w.cache);
+				check(&w, a);
 				if (rnd(2))
 					end(a);
 				continue;
 			}
+			if (rnd(16) == 0)
+				n_compacted += (uint32_t)kv->compact(w.cache);
 			compute(&w, a, n);
 		}
 		check(&w, a);
@@ -642,8 +692,10 @@ static void test_chaos(void **state)
 		chaos(5, windows[i][0], windows[i][1], 3000, NULL);
 	}
 	/* all of it really happened */
-	printf("# %u hits, %u full, %u forks, %u stale\n", n_hits, n_full, n_forks, n_stale);
-	assert_true(n_hits > 3000 && n_full > 1000 && n_forks > 1000 && n_stale > 100);
+	printf("# %u hits, %u full, %u forks, %u stale, %u compacted\n", n_hits, n_full, n_forks, n_stale,
+	       n_compacted);
+	assert_true(n_hits > 3000 && n_full > 1000 && n_forks > 1000 && n_stale > 100 &&
+		    n_compacted > 100);
 }
 
 /* Without want of room nothing is forgotten, wherever windows are. */
@@ -668,6 +720,7 @@ int main(void)
 		cmocka_unit_test(test_all_or_nothing),
 		cmocka_unit_test(test_fork),
 		cmocka_unit_test(test_turns),
+		cmocka_unit_test(test_compact),
 		cmocka_unit_test(test_shared_beginning),
 		cmocka_unit_test(test_loose_blocks_go),
 		cmocka_unit_test_setup(test_chaos, setup),
