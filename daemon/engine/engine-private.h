@@ -23,6 +23,8 @@
 #include <sys/queue.h>
 
 struct ig_seq; /* sequence-private.h */
+struct ig_slot; /* models-private.h */
+struct ig_models;
 TAILQ_HEAD(ig_seq_list, ig_seq);
 
 /* ---- models.c ------------------------------------------------------------------ */
@@ -41,13 +43,30 @@ struct ig_step_buffer {
 	uint32_t *block_tables[IG_MAX_CACHE_GROUPS]; /* [max_seqs, max_blocks] */
 };
 
-/* One model that is loaded.  Immutable after the loader is done, but for its steps. */
+/* What tells a file from another that is put in its place. */
+struct ig_file_id {
+	uint64_t dev, ino, size;
+	int64_t mtime_ns;
+	uint64_t files; /* of a folder: those in it */
+};
+
+/* What a model takes of the memory contract, in bytes. */
+struct ig_need {
+	uint64_t weights, scratch;
+	uint64_t logits; /* all copies of its steps' logits, which models share */
+	uint64_t least; /* the smallest arena that serves it */
+};
+
+/* One model that was opened, an instance.  Immutable once requests are given it, but for
+ * its steps. */
 struct ig_model {
 	struct ig_engine_model shown; /* first: what the protocol holds a pointer to */
-	atomic_uint n_holds; /* one is the engine's */
-	atomic_uint n_active; /* requests that run or wait */
+	struct ig_engine *engine;
+	struct ig_models *home;
 	char *name, *path, *arch;
 	char *chat_note;
+	uint32_t wanted_context; /* of its entry in the configuration */
+	struct ig_file_id file_id;
 	struct ig_checkpoint *file;
 	struct ig_tokenizer *tokenizer;
 	struct ig_chat_template *chat;
@@ -55,30 +74,62 @@ struct ig_model {
 	struct ig_program *program;
 	struct ig_program_limits limits;
 	struct ig_program_memory memory;
+	struct ig_need need;
 	uint32_t n_groups;
 	struct ig_kv_layout layouts[IG_MAX_CACHE_GROUPS];
-	uint32_t kv_groups[IG_MAX_CACHE_GROUPS];
-	uint32_t n_groups_added;
 	uint32_t window; /* the widest of its groups' windows; 0: they keep all positions */
+	uint32_t chunk; /* the most rows of one sequence in a step, when it was opened */
 	uint32_t max_kv_tokens; /* of one sequence that has the arena for itself */
 	uint32_t n_logits; /* of one row: the vocabulary, with what pads it in the file */
 	uint32_t mask_words; /* of one row */
 	bool gives_logits; /* there is room for copies of them */
+	atomic_uint n_active; /* requests that run or wait */
 
+	/* ---- under ig_models.lock ---- */
+	TAILQ_ENTRY(ig_model) all;
+	struct ig_slot *slot; /* whose it is or was; NULL: of none that is configured */
+	uint32_t n_holds; /* one is its slot's, while that points at it */
+	int64_t idle_since_ns; /* when the last but its slot let go */
+
+	/* ---- the engine's thread ---- */
+	TAILQ_ENTRY(ig_model) turn;
+	bool takes_turns;
+	uint32_t kv_groups[IG_MAX_CACHE_GROUPS];
+	uint32_t n_groups_added;
 	/* Step buffers, used in turns. */
 	struct ig_step_buffer steps[IG_STEPS_IN_FLIGHT];
 	uint32_t next_step;
 	uint32_t max_blocks;
 };
+TAILQ_HEAD(ig_turns, ig_model);
 
-/* The memory contract's figures, in bytes. */
-struct ig_contract {
-	uint64_t budget, weights, scratch, arena;
+/* Open all models of the configuration, load those that load at start, make the cache; e
+ * has its models from the first moment on, also on an error. */
+int ig_models_create(struct ig_engine *e, const struct ig_config *config, struct ig_error *err);
+/* Start the loader's thread. */
+int ig_models_start(struct ig_models *ms, struct ig_error *err);
+/* Nobody is given one any more; who waits for one is told. */
+void ig_models_drain(struct ig_models *ms);
+/* And the loader's thread ends; the engine's thread still runs. */
+void ig_models_stop(struct ig_models *ms);
+/* Free all but what somebody still holds. */
+void ig_models_destroy(struct ig_models *ms);
+/* Main's thread. */
+void ig_models_reload(struct ig_models *ms, const struct ig_config *config);
+void ig_models_describe(struct ig_models *ms, struct ig_strbuf *out);
+/* Of describe: budget, weights, scratch, arena. */
+void ig_models_sums(struct ig_models *ms, uint64_t out[4]);
+
+/* What the loader asks of the engine's thread, at a step's boundary. */
+struct ig_change {
+	struct ig_model *add, *remove; /* either may be NULL */
+	/* The copies of logits from now on; afterwards those until now. */
+	bool swaps_logits;
+	float *logits[IG_STEPS_IN_FLIGHT];
+	int rc;
+	struct ig_error err;
+	bool done; /* under the engine's lock */
 };
-
-/* Open, plan, lower, check the contract, make the cache, load.  The loader's thread. */
-int ig_models_load(struct ig_engine *e, const struct ig_config *config, struct ig_error *err);
-void ig_models_unload(struct ig_engine *e);
 
 /* ---- prep.c -------------------------------------------------------------------- */
 
@@ -121,11 +172,8 @@ struct ig_engine {
 	struct ig_kvcache *cache;
 	uint32_t kv_dtype, max_slabs; /* of the cache */
 	bool prefix_cache;
-	struct ig_contract contract;
 	struct ig_grammar_cache *grammars;
-	struct ig_model **models; /* [n_models] */
-	size_t n_models;
-	atomic_size_t default_model;
+	struct ig_models *models;
 	uint32_t max_seqs, max_rows; /* the limits that the programs were lowered with */
 	struct ig_prep *prep;
 
@@ -133,8 +181,10 @@ struct ig_engine {
 	bool has_thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
+	pthread_cond_t changed; /* a change was made */
 
 	/* ---- under the lock ---- */
+	struct ig_change *change; /* that is asked for; NULL: none */
 	bool events; /* something below changed: look before sleeping */
 	bool draining, stopping, cancels;
 	uint64_t last_number;
@@ -163,15 +213,20 @@ struct ig_engine {
 	uint32_t n_flights;
 	uint32_t max_flights; /* 2: a step starts before the one before it is read */
 	uint64_t n_submitted; /* steps: they take turns with the copies of logits */
-	float *logits[IG_STEPS_IN_FLIGHT]; /* [max_logit_rows, n_logits] of any model; NULL: no room */
+	float *logits[IG_STEPS_IN_FLIGHT]; /* [max_logit_rows, n_logits] of any model that gives them */
 	uint64_t step; /* number of the step being built */
 	bool wants_room; /* a step was put off until nothing is under way: it must preempt */
 	int64_t landed_ns; /* when the last step was done */
-	size_t next_model; /* round robin */
+	struct ig_turns turns; /* models by turn, the one whose turn it is first */
+	bool holds_back; /* no step begins before a change is made */
 };
 
 /* ---- engine.c ------------------------------------------------------------------ */
 
+/* A lock and a condition that can be waited for until a time of ig_now_ns. */
+int ig_lock_init(pthread_mutex_t *lock, pthread_cond_t *cond);
+/* Until the condition is signalled or the time has come (INT64_MAX: never); or sooner. */
+void ig_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ns);
 /* A finished or refused request's row, to the ledger and the metrics. */
 void ig_engine_note(struct ig_engine *e, const struct ig_ledger_row *row);
 
@@ -179,5 +234,8 @@ void ig_engine_note(struct ig_engine *e, const struct ig_ledger_row *row);
 
 /* The engine's thread; arg is the engine. */
 void *ig_scheduler_main(void *arg);
+/* That thread, or another while there is none and no step is under way that the change
+ * touches. */
+void ig_scheduler_change(struct ig_engine *e, struct ig_change *c);
 
 #endif

@@ -27,62 +27,17 @@ static void read_options(const struct ig_engine *e, const struct ig_config *c,
 	o->slow_client_timeout_ns = (int64_t)c->server.slow_client_timeout_ms * 1000000;
 }
 
-static int find_default(struct ig_engine *e, const char *name, struct ig_error *err)
-{
-	if (!name || !*name) {
-		atomic_store(&e->default_model, 0);
-		return 0;
-	}
-	for (size_t i = 0; i < e->n_models; i++) {
-		if (!strcmp(e->models[i]->name, name)) {
-			atomic_store(&e->default_model, i);
-			return 0;
-		}
-	}
-	return ig_fail(err, -EINVAL, "default_model is \"%s\", which is not among the models", name);
-}
-
 void ig_engine_reload(struct ig_engine *e, const struct ig_config *config)
 {
-	struct ig_error err;
-
 	pthread_mutex_lock(&e->lock);
 	read_options(e, config, &e->options);
 	e->events = true;
 	pthread_cond_signal(&e->wake);
 	pthread_mutex_unlock(&e->lock);
-	if (find_default(e, config->default_model, &err) < 0)
-		ig_log_error("reload: %s; the default stays", err.text);
+	ig_models_reload(e->models, config);
 }
 
 /* ---- life ------------------------------------------------------------------------------ */
-
-struct loader {
-	struct ig_engine *engine;
-	const struct ig_config *config;
-	struct ig_error *err;
-	int rc;
-};
-
-static void *loader_main(void *arg)
-{
-	struct loader *l = arg;
-
-	l->rc = ig_models_load(l->engine, l->config, l->err);
-	return NULL;
-}
-
-static int load_models(struct ig_engine *e, const struct ig_config *config, struct ig_error *err)
-{
-	struct loader l = { e, config, err, 0 };
-	pthread_t thread;
-	int rc = pthread_create(&thread, NULL, loader_main, &l);
-
-	if (rc)
-		return ig_fail(err, -rc, "the loader thread can't be started: %s", strerror(rc));
-	pthread_join(thread, NULL);
-	return l.rc;
-}
 
 static int open_modules(struct ig_engine *e, const struct ig_config *config, struct ig_error *err)
 {
@@ -124,10 +79,10 @@ static int open_driver(struct ig_engine *e, const struct ig_config *config, stru
 	return 0;
 }
 
-static int init_lock(struct ig_engine *e)
+int ig_lock_init(pthread_mutex_t *lock, pthread_cond_t *cond)
 {
 	pthread_condattr_t attr;
-	int rc = pthread_mutex_init(&e->lock, NULL);
+	int rc = pthread_mutex_init(lock, NULL);
 
 	if (rc)
 		return -rc;
@@ -135,11 +90,32 @@ static int init_lock(struct ig_engine *e)
 #ifndef __APPLE__
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 #endif
-	rc = pthread_cond_init(&e->wake, &attr);
+	rc = pthread_cond_init(cond, &attr);
 	pthread_condattr_destroy(&attr);
 	if (rc)
-		pthread_mutex_destroy(&e->lock);
+		pthread_mutex_destroy(lock);
 	return -rc;
+}
+
+void ig_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ns)
+{
+	struct timespec ts;
+	int64_t left;
+
+	if (deadline_ns == INT64_MAX) {
+		pthread_cond_wait(cond, lock);
+		return;
+	}
+	left = deadline_ns - ig_now_ns();
+	if (left <= 0)
+		return;
+#ifdef __APPLE__
+	ts = (struct timespec){ left / 1000000000, left % 1000000000 };
+	pthread_cond_timedwait_relative_np(cond, lock, &ts);
+#else
+	ts = (struct timespec){ deadline_ns / 1000000000, deadline_ns % 1000000000 };
+	pthread_cond_timedwait(cond, lock, &ts); /* CLOCK_MONOTONIC */
+#endif
 }
 
 int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out, struct ig_error *err)
@@ -150,17 +126,19 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out, 
 
 	if (!e)
 		return ig_fail(err, -ENOMEM, "out of memory for the engine");
-	rc = init_lock(e);
+	rc = ig_lock_init(&e->lock, &e->wake);
 	if (rc < 0) {
 		free(e);
 		return ig_fail(err, rc, "the engine's lock can't be made: %s", strerror(-rc));
 	}
+	pthread_cond_init(&e->changed, NULL);
 	TAILQ_INIT(&e->inbox);
 	TAILQ_INIT(&e->all);
 	TAILQ_INIT(&e->waiting);
 	TAILQ_INIT(&e->running);
 	TAILQ_INIT(&e->ended);
 	TAILQ_INIT(&e->show);
+	TAILQ_INIT(&e->turns);
 	e->ledger = deps->ledger;
 	e->metrics = deps->metrics;
 	e->device_lost = deps->device_lost;
@@ -191,16 +169,11 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out, 
 	rc = open_driver(e, config, err);
 	if (rc < 0)
 		goto fail;
-	rc = load_models(e, config, err);
-	if (rc < 0)
-		goto fail;
-	rc = find_default(e, config->default_model, err);
+	rc = ig_models_create(e, config, err);
 	if (rc < 0)
 		goto fail;
 	e->kv->stats(e->cache, &e->kv_stats);
-	ig_metrics_set(e->metrics, IG_GAUGE_KV_ARENA_BYTES, (double)e->contract.arena);
-	ig_metrics_set(e->metrics, IG_GAUGE_WEIGHT_BYTES, (double)e->contract.weights);
-	ig_metrics_set(e->metrics, IG_GAUGE_SCRATCH_BYTES, (double)e->contract.scratch);
+	ig_metrics_set(e->metrics, IG_GAUGE_KV_ARENA_BYTES, (double)e->kv_stats.arena_bytes);
 	rc = ig_prep_create(&e->prep, err);
 	if (rc < 0)
 		goto fail;
@@ -210,6 +183,9 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out, 
 		goto fail;
 	}
 	e->has_thread = true;
+	rc = ig_models_start(e->models, err);
+	if (rc < 0)
+		goto fail;
 	*out = e;
 	return 0;
 fail:
@@ -222,6 +198,8 @@ void ig_engine_drain(struct ig_engine *e)
 	pthread_mutex_lock(&e->lock);
 	e->draining = true;
 	pthread_mutex_unlock(&e->lock);
+	if (e->models)
+		ig_models_drain(e->models);
 }
 
 uint32_t ig_engine_n_active(struct ig_engine *e)
@@ -240,21 +218,30 @@ void ig_engine_destroy(struct ig_engine *e)
 		return;
 	ig_engine_drain(e);
 	ig_prep_destroy(e->prep); /* its last jobs find the engine draining */
+	if (e->models)
+		ig_models_stop(e->models); /* which may still ask the engine's thread for something */
 	if (e->has_thread) {
 		pthread_mutex_lock(&e->lock);
 		e->stopping = e->events = true;
 		pthread_cond_signal(&e->wake);
 		pthread_mutex_unlock(&e->lock);
 		pthread_join(e->thread, NULL);
+		e->has_thread = false;
 	}
+	if (e->models)
+		ig_models_destroy(e->models);
+	if (e->cache)
+		e->kv->destroy(e->cache);
+	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++)
+		free(e->logits[i]);
 	ig_grammar_cache_destroy(e->grammars);
-	ig_models_unload(e);
 	if (e->driver)
 		ig_driver_close(e->driver);
 	if (e->modules)
 		ig_modules_destroy(e->modules);
 	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++)
 		free(e->flights[i].seqs);
+	pthread_cond_destroy(&e->changed);
 	pthread_cond_destroy(&e->wake);
 	pthread_mutex_destroy(&e->lock);
 	free(e);
@@ -263,93 +250,6 @@ void ig_engine_destroy(struct ig_engine *e)
 int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
 {
 	return ig_prep_run(e->prep, fn, ctx);
-}
-
-/* ---- models ------------------------------------------------------------------------------ */
-
-static int find_model(struct ig_engine *e, const char *name, struct ig_model **out,
-		      struct ig_error *err)
-{
-	char known[300];
-	size_t n = 0;
-
-	if (!e->n_models)
-		return ig_fail(err, -ENOENT, "no model is configured");
-	if (!name || !*name) {
-		*out = e->models[atomic_load(&e->default_model)];
-		return 0;
-	}
-	for (size_t i = 0; i < e->n_models; i++) {
-		if (!strcmp(e->models[i]->name, name)) {
-			*out = e->models[i];
-			return 0;
-		}
-	}
-	known[0] = 0;
-	for (size_t i = 0; i < e->n_models; i++) {
-		int w = snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", e->models[i]->name);
-
-		if (w < 0 || (size_t)w >= sizeof known - n) {
-			memcpy(known + (n < sizeof known - 6 ? n : sizeof known - 6), ", …", 6);
-			break;
-		}
-		n += (size_t)w;
-	}
-	return ig_fail(err, -ENOENT, "no model is named \"%.100s\"; known: %s", name, known);
-}
-
-int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(void *ctx), void *ctx,
-			 const struct ig_engine_model **out, struct ig_error *err)
-{
-	struct ig_model *m;
-	int rc = find_model(e, name, &m, err);
-
-	if (!rc)
-		*out = ig_engine_keep_model(&m->shown);
-	return rc;
-}
-
-const struct ig_engine_model *ig_engine_keep_model(const struct ig_engine_model *m)
-{
-	atomic_fetch_add(&((struct ig_model *)m)->n_holds, 1);
-	return m;
-}
-
-void ig_engine_release_model(const struct ig_engine_model *shown)
-{
-	struct ig_model *m = (struct ig_model *)shown;
-
-	if (m && atomic_fetch_sub(&m->n_holds, 1) == 1)
-		free(m);
-}
-
-int ig_engine_unload_model(struct ig_engine *e, const char *name, struct ig_error *err)
-{
-	struct ig_model *m;
-	int rc = find_model(e, name, &m, err);
-
-	return rc ? rc : ig_fail(err, -ENOTSUP, "models stay loaded until the server ends");
-}
-
-size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t cap)
-{
-	for (size_t i = 0; i < e->n_models && i < cap; i++) {
-		const struct ig_model *m = e->models[i];
-		struct ig_model_status *s = &out[i];
-
-		*s = (struct ig_model_status){ .state = IG_MODEL_READY,
-					       .is_default = i == atomic_load(&e->default_model),
-					       .n_context = m->shown.n_context,
-					       .weight_bytes = m->memory.weight_bytes,
-					       .scratch_bytes = m->memory.scratch_bytes,
-					       .n_active = atomic_load(&m->n_active),
-					       .n_loads = 1, .expires_s = -1,
-					       .created_s = m->shown.created_s };
-		snprintf(s->name, sizeof s->name, "%s", m->name);
-		snprintf(s->arch, sizeof s->arch, "%s", m->arch);
-		snprintf(s->file, sizeof s->file, "%s", m->path);
-	}
-	return e->n_models;
 }
 
 struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e)
@@ -568,6 +468,7 @@ void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
 	struct describe d = { out, true };
 	struct ig_kv_stats kv;
 	uint32_t n_all, n_waiting, n_running, n_paused;
+	uint64_t sums[4];
 	bool draining;
 
 	pthread_mutex_lock(&e->lock);
@@ -588,30 +489,12 @@ void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
 	ig_strbuf_puts(out, ",\"modules\":[");
 	ig_modules_each(e->modules, describe_module, &d);
 	ig_strbuf_puts(out, "],\"models\":[");
-	for (size_t i = 0; i < e->n_models; i++) {
-		const struct ig_engine_model *m = &e->models[i]->shown;
-
-		ig_strbuf_puts(out, i ? ",{" : "{");
-		json_str(out, "name", m->name);
-		ig_strbuf_puts(out, ",");
-		json_str(out, "arch", m->arch);
-		ig_strbuf_puts(out, ",");
-		json_str(out, "file", m->file);
-		json_u64(out, "context", m->n_context);
-		json_u64(out, "weight_bytes", m->weight_bytes);
-		json_u64(out, "scratch_bytes", e->models[i]->memory.scratch_bytes);
-		ig_strbuf_puts(out, ",");
-		json_str(out, "chat_template", m->chat ? ig_chat_template_name(m->chat) : NULL);
-		ig_strbuf_puts(out, ",");
-		json_str(out, "chat_note", m->chat_note);
-		ig_strbuf_printf(out, ",\"default\":%s}",
-				 i == atomic_load(&e->default_model) ? "true" : "false");
-	}
-	ig_strbuf_printf(out, "],\"memory\":{\"budget_bytes\":%llu",
-			 (unsigned long long)e->contract.budget);
-	json_u64(out, "weight_bytes", e->contract.weights);
-	json_u64(out, "scratch_bytes", e->contract.scratch);
-	json_u64(out, "arena_bytes", e->contract.arena);
+	ig_models_describe(e->models, out);
+	ig_models_sums(e->models, sums);
+	ig_strbuf_printf(out, "],\"memory\":{\"budget_bytes\":%llu", (unsigned long long)sums[0]);
+	json_u64(out, "weight_bytes", sums[1]);
+	json_u64(out, "scratch_bytes", sums[2]);
+	json_u64(out, "arena_bytes", sums[3]);
 	ig_strbuf_puts(out, "},\"kvcache\":{");
 	json_str(out, "service", e->kv->name);
 	json_u64(out, "arena_bytes", kv.arena_bytes);

@@ -1,525 +1,621 @@
 /*
- * models.c: from a file's path to a program that can be submitted to: open the
- * file, its tokenizer and template, record the plan, lower it; then, with every
- * model's figures on the table, the memory contract; then the cache; then load.
- * Nothing large is allocated before the contract holds.
+ * models.c: models by name: who may hold which instance, what is said of them, and what a
+ * changed configuration makes of them.  What takes time is the loader's.
  */
-#include "daemon/engine/engine-private.h"
+#include "daemon/engine/models-private.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#ifdef __APPLE__
-#include <sys/sysctl.h>
-#endif
+/* A load that failed is not tried again for so long. */
+#define RETRY_NS ((int64_t)5 * 1000000000)
 
-#define DEFAULT_ARENA ((uint64_t)4 << 30)
-/* An arena that can't hold one conversation of so many tokens serves nobody. */
-#define LEAST_TOKENS 256
+/* ---- waiters ------------------------------------------------------------------------ */
 
-/* ---- one model ---------------------------------------------------------------------- */
-
-static int open_tokenizer(struct ig_model *m, struct ig_error *err)
+struct ig_waiter *ig_slot_take_waiters(struct ig_slot *s)
 {
-	struct ig_error why = { 0 };
-	int rc = ig_tokenizer_open(m->file, &m->tokenizer, err);
+	struct ig_waiter *w = s->waiters;
 
-	if (rc < 0)
-		return rc;
-	rc = ig_chat_template_open(m->file, m->tokenizer, &m->chat, &why);
-	if (rc == -ENOMEM)
-		return ig_fail(err, rc, "%s", why.text);
-	if (rc < 0) {
-		/* The model can still complete text; who wants to chat is told why not. */
-		m->chat = NULL;
-		m->chat_note = strdup(rc == -ENOENT ? "the file has no chat template" : why.text);
-		if (!m->chat_note)
-			return ig_fail(err, -ENOMEM, "out of memory");
-		ig_log_warn("model %s: no chat: %s", m->name, m->chat_note);
-	}
-	return 0;
+	s->waiters = NULL;
+	return w;
 }
 
-static int open_model(struct ig_engine *e, const struct ig_config_model *c, struct ig_model *m,
-		      struct ig_error *err)
+void ig_waiters_call(struct ig_waiter *w)
 {
-	struct stat st;
-	uint32_t context;
-	int rc;
+	while (w) {
+		struct ig_waiter *next = w->next;
 
-	m->name = strdup(c->name);
-	m->path = strdup(c->path);
-	if (!m->name || !m->path)
+		w->ready(w->ctx);
+		free(w);
+		w = next;
+	}
+}
+
+/* At the end: who came first is told first. */
+static int add_waiter(struct ig_slot *s, void (*ready)(void *ctx), void *ctx, struct ig_error *err)
+{
+	struct ig_waiter **at = &s->waiters, *w;
+
+	if (!ready)
+		return 0;
+	w = malloc(sizeof *w);
+	if (!w)
 		return ig_fail(err, -ENOMEM, "out of memory");
-	rc = ig_checkpoint_open(m->path, &m->file, err);
-	if (rc < 0)
-		return rc;
-	rc = open_tokenizer(m, err);
-	if (rc < 0)
-		return rc;
-	rc = ig_plan_record(e->modules, m->file, &m->plan, err);
-	if (rc < 0)
-		return rc;
-	if ((int64_t)m->plan->info.n_vocab < ig_tokenizer_n_vocab(m->tokenizer))
-		return ig_fail(err, -EINVAL, "the tokenizer has %d tokens, the embedding only %u",
-			       ig_tokenizer_n_vocab(m->tokenizer), m->plan->info.n_vocab);
-	m->n_groups = m->plan->info.n_groups;
-	if (!m->n_groups || m->n_groups > IG_MAX_CACHE_GROUPS)
-		return ig_fail(err, -EINVAL, "%u cache groups; 1 to %d are possible", m->n_groups,
-			       IG_MAX_CACHE_GROUPS);
-	for (uint32_t g = 0; g < m->n_groups; g++)
-		if (m->plan->info.groups[g].window > m->window)
-			m->window = m->plan->info.groups[g].window;
-	context = m->plan->info.n_context;
-	if (c->context > context)
-		return ig_fail(err, -EINVAL, "context is %u, the model was trained for %u tokens",
-			       c->context, context);
-	if (c->context)
-		context = c->context;
-	if (context < 2 || context > INT32_MAX / 2)
-		return ig_fail(err, -EINVAL, "a context of %u tokens", context);
-	m->limits = (struct ig_program_limits){ .max_rows = e->max_rows, .max_seqs = e->max_seqs,
-						.max_logit_rows = e->max_seqs,
-						.max_context = context, .kv_dtype = e->kv_dtype,
-						.max_slabs = e->max_slabs };
-	rc = ig_driver_lower(e->driver, m->plan, &m->limits, &m->program, &m->memory, err);
-	if (rc < 0)
-		return rc;
-	m->n_logits = m->plan->info.n_vocab;
-	m->mask_words = (m->n_logits + 31) / 32;
-	m->arch = strdup(m->plan->arch && m->plan->arch->name ? m->plan->arch->name : "");
-	if (!m->arch)
-		return ig_fail(err, -ENOMEM, "out of memory");
-	m->shown = (struct ig_engine_model){
-		.name = m->name,
-		.tokenizer = m->tokenizer,
-		.chat = m->chat,
-		.chat_note = m->chat_note,
-		.n_context = context,
-		.arch = m->arch,
-		.file = m->path,
-		.weight_bytes = m->memory.weight_bytes,
-		.created_s = stat(m->path, &st) == 0 ? (int64_t)st.st_mtime : 0,
-	};
+	*w = (struct ig_waiter){ ready, ctx, NULL };
+	while (*at)
+		at = &(*at)->next;
+	*at = w;
 	return 0;
 }
 
-static void free_step(struct ig_step_buffer *b)
+static void append_waiters(struct ig_waiter **list, struct ig_waiter *more)
 {
-	for (uint32_t g = 0; g < IG_MAX_CACHE_GROUPS; g++)
-		free(b->block_tables[g]);
-	free(b->token_ids);
-	free(b->token_from);
-	free(b->positions);
-	free(b->row_seq);
-	free(b->seq_lens);
-	free(b->logit_rows);
-	free(b->sampled_ids);
-	free(b->sample);
-	free(b->edits);
-	free(b->masks);
+	while (*list)
+		list = &(*list)->next;
+	*list = more;
 }
 
-static void close_model(struct ig_engine *e, struct ig_model *m)
+/* ---- slots --------------------------------------------------------------------------- */
+
+static int find_slot(const struct ig_models *ms, const char *name, struct ig_slot **out,
+		     struct ig_error *err)
 {
-	for (uint32_t i = 0; i < m->n_groups_added; i++)
-		e->kv->remove_group(e->cache, m->kv_groups[i]);
-	ig_program_destroy(m->program);
-	ig_plan_destroy(m->plan);
-	if (m->chat)
-		ig_chat_template_close(m->chat);
-	if (m->tokenizer)
-		ig_tokenizer_close(m->tokenizer);
-	ig_checkpoint_close(m->file);
-	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++)
-		free_step(&m->steps[i]);
-	free(m->name);
-	free(m->path);
-	free(m->arch);
-	free(m->chat_note);
-	ig_engine_release_model(&m->shown);
-}
+	const struct ig_slot *s;
+	char known[300];
+	size_t n = 0;
 
-/* Everything that a step will need, from the limits. */
-static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct ig_error *err)
-{
-	size_t rows = m->limits.max_rows, seqs = m->limits.max_seqs;
-	size_t logits = m->limits.max_logit_rows;
+	if (TAILQ_EMPTY(&ms->slots))
+		return ig_fail(err, -ENOENT, "no model is configured");
+	*out = ms->default_slot;
+	if (!name || !*name)
+		return 0;
+	TAILQ_FOREACH(*out, &ms->slots, link)
+		if (!strcmp((*out)->name, name))
+			return 0;
+	known[0] = 0;
+	TAILQ_FOREACH(s, &ms->slots, link) {
+		int w = snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", s->name);
 
-	b->token_ids = calloc(rows, sizeof *b->token_ids);
-	b->token_from = calloc(rows, sizeof *b->token_from);
-	b->positions = calloc(rows, sizeof *b->positions);
-	b->row_seq = calloc(rows, sizeof *b->row_seq);
-	b->seq_lens = calloc(seqs, sizeof *b->seq_lens);
-	b->logit_rows = calloc(logits, sizeof *b->logit_rows);
-	b->sampled_ids = calloc(logits, sizeof *b->sampled_ids);
-	b->sample = calloc(logits, sizeof *b->sample);
-	b->edits = malloc(IG_MAX_STEP_EDITS * sizeof *b->edits); /* touched when used */
-	b->masks = calloc(logits, m->mask_words * sizeof *b->masks);
-	if (!b->token_ids || !b->token_from || !b->positions || !b->row_seq || !b->seq_lens ||
-	    !b->logit_rows || !b->sampled_ids || !b->sample || !b->edits || !b->masks)
-		return ig_fail(err, -ENOMEM, "out of memory for the step buffer");
-	for (uint32_t g = 0; g < m->n_groups; g++) {
-		b->block_tables[g] = calloc(seqs, m->max_blocks * sizeof *b->block_tables[g]);
-		if (!b->block_tables[g])
-			return ig_fail(err, -ENOMEM, "out of memory for the block tables");
-		b->kv[g] = (struct ig_step_kv){ &m->layouts[g], b->block_tables[g], m->max_blocks };
-	}
-	b->step = (struct ig_step){
-		.struct_size = sizeof b->step,
-		.token_ids = b->token_ids,
-		.positions = b->positions,
-		.row_seq = b->row_seq,
-		.seq_lens = b->seq_lens,
-		.logit_rows = b->logit_rows,
-		.sample = b->sample,
-		.edits = b->edits,
-		.masks = b->masks,
-		.sampled_ids = b->sampled_ids,
-		.kv = b->kv,
-		.n_groups = m->n_groups,
-	};
-	return 0;
-}
-
-static int make_steps(struct ig_model *m, struct ig_error *err)
-{
-	int rc = 0;
-
-	m->max_blocks = (m->limits.max_context + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
-	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT && rc == 0; i++)
-		rc = make_step(m, &m->steps[i], err);
-	return rc;
-}
-
-/* ---- the memory contract --------------------------------------------------------------- */
-
-static uint64_t physical_bytes(void)
-{
-#ifdef __APPLE__
-	uint64_t bytes = 0;
-	size_t n = sizeof bytes;
-
-	return sysctlbyname("hw.memsize", &bytes, &n, NULL, 0) == 0 ? bytes : 0;
-#else
-	long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-
-	return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
-#endif
-}
-
-/* Blocks of group g that one sequence of n tokens has at once, at most. */
-static uint64_t blocks_for(const struct ig_model *m, uint32_t g, uint32_t n_tokens, uint32_t chunk)
-{
-	uint64_t n_blocks = ((uint64_t)n_tokens + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
-	uint64_t window = m->plan->info.groups[g].window, n;
-
-	if (!window)
-		return n_blocks;
-	/* What a chunk behind the last whole block reads and writes, wherever it begins. */
-	n = (window - 1 + IG_BLOCK_TOKENS - 1 + chunk + IG_BLOCK_TOKENS - 2) / IG_BLOCK_TOKENS + 1;
-	return n < n_blocks ? n : n_blocks;
-}
-
-/* Slabs that one sequence of n tokens takes. */
-static uint64_t slabs_for(const struct ig_model *m, uint64_t slab_bytes, uint32_t n_tokens,
-			  uint32_t chunk)
-{
-	uint64_t n_slabs = 0;
-
-	for (uint32_t g = 0; g < m->n_groups; g++) {
-		uint64_t in_slab = slab_bytes / m->layouts[g].block_bytes;
-
-		if (in_slab > 1u << IG_BLOCK_BITS)
-			in_slab = 1u << IG_BLOCK_BITS;
-		n_slabs += (blocks_for(m, g, n_tokens, chunk) + in_slab - 1) / in_slab;
-	}
-	return n_slabs;
-}
-
-static uint32_t tokens_for(const struct ig_model *m, uint64_t slab_bytes, uint64_t n_slabs,
-			   uint32_t chunk)
-{
-	uint32_t low = 0, high = m->limits.max_context;
-
-	while (low < high) {
-		uint32_t mid = low + (high - low + 1) / 2;
-
-		if (slabs_for(m, slab_bytes, mid, chunk) <= n_slabs)
-			low = mid;
-		else
-			high = mid - 1;
-	}
-	return low;
-}
-
-/* The most rows of one sequence in a step. */
-static uint32_t chunk_of(const struct ig_model *m, const struct ig_config *config)
-{
-	return config->scheduler.prefill_chunk < m->limits.max_rows ? config->scheduler.prefill_chunk :
-								      m->limits.max_rows;
-}
-
-static int fill_layouts(struct ig_engine *e, const struct ig_kv_arena *arena, uint32_t dtype,
-			struct ig_error *err)
-{
-	struct ig_kv_arena one = *arena; /* the layouts depend on the slab alone */
-	struct ig_kvcache *c = NULL;
-	struct ig_error why = { 0 };
-	int rc;
-
-	one.arena_bytes = one.slab_bytes;
-	rc = e->kv->create(&one, &c, err);
-	for (size_t i = 0; rc == 0 && i < e->n_models; i++) {
-		struct ig_model *m = e->models[i];
-
-		for (uint32_t g = 0; rc == 0 && g < m->n_groups; g++) {
-			const struct ig_cache_group *group = &m->plan->info.groups[g];
-
-			m->layouts[g] = (struct ig_kv_layout){ .dtype = dtype,
-							       .n_layers = group->n_layers,
-							       .n_kv_heads = group->n_kv_heads,
-							       .head_dim = group->head_dim };
-			rc = e->kv->layout(c, &m->layouts[g], &why);
-			if (rc < 0)
-				ig_fail(err, rc, "model %s: %s", m->name, why.text);
+		if (w < 0 || (size_t)w >= sizeof known - n) {
+			memcpy(known + (n < sizeof known - 6 ? n : sizeof known - 6), ", …", 6);
+			break;
 		}
+		n += (size_t)w;
 	}
-	e->kv->destroy(c);
-	return rc;
+	return ig_fail(err, -ENOENT, "no model is named \"%.100s\"; known: %s", name, known);
 }
 
-/* The three parts and their sum, in the largest unit that the sum fills. */
-static int over_budget(const struct ig_engine *e, uint64_t cache, const char *hint,
-		       struct ig_error *err)
+void ig_slot_free(struct ig_slot *s)
 {
-	uint64_t needed = e->contract.weights + e->contract.scratch + cache;
-	bool giga = needed >= (uint64_t)1 << 30;
-	double unit = giga ? (double)((uint64_t)1 << 30) : (double)(1 << 20);
-
-	return ig_fail(err, -ENOMEM,
-		       "needs %.1f %s (weights %.1f, scratch %.1f, cache %.1f), the budget is "
-		       "%.1f %s; %s", (double)needed / unit, giga ? "GiB" : "MiB",
-		       (double)e->contract.weights / unit, (double)e->contract.scratch / unit,
-		       (double)cache / unit, (double)e->contract.budget / unit,
-		       giga ? "GiB" : "MiB", hint);
-}
-
-/* Of the masks in the steps' buffers. */
-static uint64_t mask_bytes(const struct ig_model *m)
-{
-	return (uint64_t)IG_STEPS_IN_FLIGHT * m->limits.max_logit_rows * m->mask_words * 4;
-}
-
-/* Of one copy of a step's logits, of whichever model. */
-static uint64_t logits_bytes(const struct ig_engine *e)
-{
-	uint64_t most = 0;
-
-	for (size_t i = 0; i < e->n_models; i++) {
-		const struct ig_model *m = e->models[i];
-		uint64_t n = (uint64_t)m->limits.max_logit_rows * m->n_logits * sizeof(float);
-
-		most = n > most ? n : most;
-	}
-	return most;
-}
-
-/* Copies of logits are for those who ask for log probabilities.  They are counted like
- * scratch and reserved now, so that no step and no request has to; their pages are
- * touched only once they are used.  But where the budget has no room for them beside
- * weights, scratch and a cache, the models are served without them, and such requests
- * are refused: that is better than not to start. */
-static void reserve_logits(struct ig_engine *e, uint64_t rest, uint64_t cache)
-{
-	uint64_t one = logits_bytes(e), all = one * e->max_flights;
-	bool fits = cache <= rest && all <= rest - cache && (size_t)one == one;
-
-	if (!e->n_models)
+	if (!s)
 		return;
-	for (uint32_t i = 0; fits && i < e->max_flights; i++) {
-		e->logits[i] = malloc((size_t)one);
-		fits = e->logits[i] != NULL;
-	}
-	if (!fits) {
-		for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++) {
-			free(e->logits[i]);
-			e->logits[i] = NULL;
-		}
-		ig_log_warn("log probabilities take %.1f MiB, for which there is no room (memory.budget); "
-			    "requests for them are refused", (double)all / (1 << 20));
-		return;
-	}
-	e->contract.scratch += all;
-	for (size_t i = 0; i < e->n_models; i++)
-		e->models[i]->gives_logits = true;
+	free(s->name);
+	free(s->path);
+	free(s);
 }
 
-static uint64_t rest_of(const struct ig_contract *c)
+static struct ig_slot *slot_create(const struct ig_config_model *c)
 {
-	return c->weights + c->scratch < c->budget ? c->budget - c->weights - c->scratch : 0;
+	struct ig_slot *s = calloc(1, sizeof *s);
+
+	if (!s)
+		return NULL;
+	s->name = strdup(c->name);
+	s->path = strdup(c->path);
+	s->context = c->context;
+	s->keep_alive_ms = c->keep_alive_ms;
+	s->pin = c->pin;
+	s->at_start = strcmp(c->load, "first_use") != 0;
+	if (s->name && s->path)
+		return s;
+	ig_slot_free(s);
+	return NULL;
 }
 
-static int check_contract(struct ig_engine *e, const struct ig_config *config, uint64_t slab,
-			  struct ig_error *err)
+int ig_models_set_slots(struct ig_models *ms, const struct ig_config *config, struct ig_error *err)
 {
-	struct ig_contract *c = &e->contract;
-	uint64_t least = slab, rest;
-
-	c->budget = config->memory.budget;
-	if (!c->budget) {
-		c->budget = ig_driver_memory(e->driver);
-		if (!c->budget)
-			c->budget = physical_bytes() / 4 * 3;
-		if (!c->budget)
-			return ig_fail(err, -ENOTSUP, "this machine does not say how much memory it "
-				       "has; set memory.budget");
-	}
-	for (size_t i = 0; i < e->n_models; i++) {
-		struct ig_model *m = e->models[i];
-		uint32_t n = m->limits.max_context < LEAST_TOKENS ? m->limits.max_context : LEAST_TOKENS;
-		uint64_t bytes = slabs_for(m, slab, n, chunk_of(m, config)) * slab;
-
-		c->weights += m->memory.weight_bytes;
-		c->scratch += m->memory.scratch_bytes + mask_bytes(m);
-		if (bytes > least)
-			least = bytes;
-	}
-	rest = rest_of(c);
-	if (rest >= (config->kvcache.arena ? config->kvcache.arena : least)) {
-		reserve_logits(e, rest, config->kvcache.arena ? config->kvcache.arena : least);
-		rest = rest_of(c);
-	}
-	c->arena = config->kvcache.arena;
-	if (!c->arena) {
-		if (rest < least)
-			return over_budget(e, least, "set memory.budget, or serve fewer or smaller "
-					   "models", err);
-		c->arena = rest < DEFAULT_ARENA ? rest : DEFAULT_ARENA;
-		if (c->arena < least)
-			c->arena = least;
-	} else if (c->arena < least) {
-		return ig_fail(err, -EINVAL, "kvcache.arena is %.1f MiB; one sequence of %d tokens "
-			       "needs %.1f MiB", (double)c->arena / (1 << 20), LEAST_TOKENS,
-			       (double)least / (1 << 20));
-	} else if (c->arena > rest) {
-		return over_budget(e, c->arena, "set memory.budget or kvcache.arena", err);
-	}
-	c->arena -= c->arena % slab;
-	return 0;
-}
-
-/* ---- all models ------------------------------------------------------------------------------ */
-
-static int make_cache(struct ig_engine *e, const struct ig_config *config, struct ig_kv_arena *arena,
-		      struct ig_error *err)
-{
-	struct ig_error why = { 0 };
-	int rc;
-
-	arena->arena_bytes = e->contract.arena;
-	rc = e->kv->create(arena, &e->cache, err);
-	for (size_t i = 0; rc == 0 && i < e->n_models; i++) {
-		struct ig_model *m = e->models[i];
-
-		for (uint32_t g = 0; rc == 0 && g < m->n_groups; g++) {
-			rc = e->kv->add_group(e->cache, &m->layouts[g], m->plan->info.groups[g].window,
-					      &m->kv_groups[g], &why);
-			if (rc < 0)
-				ig_fail(err, rc, "model %s: %s", m->name, why.text);
-			else
-				m->n_groups_added++;
-		}
-		m->max_kv_tokens = tokens_for(m, arena->slab_bytes,
-					      arena->arena_bytes / arena->slab_bytes,
-					      chunk_of(m, config));
-		if (m->max_kv_tokens < m->limits.max_context)
-			ig_log_warn("model %s: the cache holds %u tokens of one sequence, less than the "
-				    "context of %u", m->name, m->max_kv_tokens, m->limits.max_context);
-	}
-	return rc;
-}
-
-int ig_models_load(struct ig_engine *e, const struct ig_config *config, struct ig_error *err)
-{
-	struct ig_kv_arena arena = {
-		.struct_size = sizeof arena,
-		.slab_bytes = config->kvcache.slab,
-		.ctx = e->driver,
-		.map_slab = ig_driver_map_slab,
-		.unmap_slab = ig_driver_unmap_slab,
-		.copy = ig_driver_copy,
-	};
-	struct ig_error why = { 0 };
-	uint64_t slabs;
-	int rc;
-
-	if (!strcmp(config->kvcache.dtype, "f16"))
-		e->kv_dtype = IG_F16;
-	else if (!strcmp(config->kvcache.dtype, "f32"))
-		e->kv_dtype = IG_F32;
-	else
-		return ig_fail(err, -ENOTSUP, "kvcache.dtype is \"%s\"; f16 and f32 are known",
-			       config->kvcache.dtype);
-	e->prefix_cache = config->kvcache.prefix_cache;
-	slabs = config->kvcache.arena ? config->kvcache.arena : DEFAULT_ARENA;
-	/* or, where that is more, what one short sequence of any model takes */
-	slabs = slabs / config->kvcache.slab + IG_MAX_CACHE_GROUPS * (LEAST_TOKENS / IG_BLOCK_TOKENS + 1);
-	e->max_slabs = slabs < 1u << (32 - IG_BLOCK_BITS) ? (uint32_t)slabs :
-							     1u << (32 - IG_BLOCK_BITS);
-	e->models = calloc(config->n_models ? config->n_models : 1, sizeof *e->models);
-	if (!e->models)
-		return ig_fail(err, -ENOMEM, "out of memory for %zu models", config->n_models);
 	for (size_t i = 0; i < config->n_models; i++) {
-		struct ig_model *m = calloc(1, sizeof *m);
+		struct ig_slot *s = slot_create(&config->models[i]);
 
-		if (!m)
+		if (!s)
 			return ig_fail(err, -ENOMEM, "out of memory for %zu models", config->n_models);
-		atomic_init(&m->n_holds, 1);
-		/* counted first, so that what was opened is closed again */
-		e->models[e->n_models++] = m;
-		rc = open_model(e, &config->models[i], m, &why);
-		if (rc < 0)
-			return ig_fail(err, rc, "model %s: %s", config->models[i].name, why.text);
-	}
-	rc = fill_layouts(e, &arena, e->kv_dtype, err);
-	if (rc < 0)
-		return rc;
-	rc = check_contract(e, config, arena.slab_bytes, err);
-	if (rc < 0)
-		return rc;
-	rc = make_cache(e, config, &arena, err);
-	if (rc < 0)
-		return rc;
-	for (size_t i = 0; i < e->n_models; i++) {
-		struct ig_model *m = e->models[i];
-		int64_t start = ig_now_ns();
-
-		rc = ig_program_load(m->program, &why);
-		if (rc == 0)
-			rc = make_steps(m, &why);
-		if (rc < 0)
-			return ig_fail(err, rc, "model %s: %s", m->name, why.text);
-		ig_log_info("model %s: %s, %.1f MiB of weights, context %u, loaded in %.0f ms", m->name,
-			    m->arch, (double)m->memory.weight_bytes / (1 << 20), m->limits.max_context,
-			    (double)(ig_now_ns() - start) * 1e-6);
+		TAILQ_INSERT_TAIL(&ms->slots, s, link);
+		ms->n_slots++;
 	}
 	return 0;
 }
 
-void ig_models_unload(struct ig_engine *e)
+int ig_models_set_default(struct ig_models *ms, const char *name, struct ig_error *err)
 {
-	for (size_t i = 0; i < e->n_models; i++)
-		close_model(e, e->models[i]);
-	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++)
-		free(e->logits[i]);
-	free(e->models);
-	e->models = NULL;
-	e->n_models = 0;
-	if (e->cache)
-		e->kv->destroy(e->cache);
-	e->cache = NULL;
+	struct ig_slot *s;
+
+	if (!name || !*name) {
+		ms->default_slot = TAILQ_FIRST(&ms->slots);
+		return 0;
+	}
+	TAILQ_FOREACH(s, &ms->slots, link) {
+		if (!strcmp(s->name, name)) {
+			ms->default_slot = s;
+			return 0;
+		}
+	}
+	return ig_fail(err, -EINVAL, "default_model is \"%s\", which is not among the models", name);
+}
+
+void ig_slot_queue(struct ig_models *ms, struct ig_slot *s, bool look_only)
+{
+	switch (s->load) {
+	case IG_LOAD_NONE:
+		s->load = IG_LOAD_QUEUED;
+		s->look_only = look_only;
+		s->blocked = false;
+		TAILQ_INSERT_TAIL(&ms->queue, s, queue);
+		break;
+	case IG_LOAD_QUEUED:
+		s->look_only &= look_only;
+		break;
+	case IG_LOAD_RUNS:
+		if (s->look_only && !look_only)
+			s->again = IG_AGAIN_LOAD;
+		break;
+	}
+	pthread_cond_signal(&ms->wake);
+}
+
+void ig_slot_let_go(struct ig_models *ms, struct ig_slot *s)
+{
+	struct ig_model *m = s->model;
+
+	s->model = NULL;
+	m->n_holds--;
+	pthread_cond_signal(&ms->wake);
+}
+
+void ig_slot_note(struct ig_slot *s, const struct ig_model *m)
+{
+	snprintf(s->arch, sizeof s->arch, "%s", m->arch);
+	s->n_context = m->limits.max_context;
+	s->need = m->need;
+	s->scratch_bytes = m->memory.scratch_bytes;
+	s->created_s = m->shown.created_s;
+}
+
+static void forget_figures(struct ig_slot *s)
+{
+	s->arch[0] = 0;
+	s->n_context = 0;
+	s->need = (struct ig_need){ 0 };
+	s->scratch_bytes = 0;
+	s->created_s = 0;
+}
+
+static uint64_t bytes_of(const struct ig_model *m)
+{
+	return m->need.weights + m->need.scratch;
+}
+
+uint64_t ig_models_idle_bytes(const struct ig_models *ms, const struct ig_slot *s)
+{
+	const struct ig_model *m;
+	uint64_t n = 0;
+
+	TAILQ_FOREACH(m, &ms->all, all)
+		if (!m->n_holds || (ig_model_is_current(m) && m->slot != s && m->n_holds == 1 &&
+				    !m->slot->pin))
+			n += bytes_of(m);
+	return n;
+}
+
+uint64_t ig_models_own_bytes(const struct ig_models *ms, const struct ig_slot *s)
+{
+	const struct ig_model *m;
+	uint64_t n = 0;
+
+	TAILQ_FOREACH(m, &ms->all, all)
+		if (m->slot == s && m->n_holds)
+			n += bytes_of(m);
+	return n;
+}
+
+/* ---- holding -------------------------------------------------------------------------- */
+
+/* Its model is not loaded: see to it that it will be. */
+static int want(struct ig_models *ms, struct ig_slot *s, void (*ready)(void *ctx), void *ctx,
+		struct ig_error *err)
+{
+	uint64_t idle, own;
+	int rc;
+
+	if (s->load == IG_LOAD_NONE && s->error.code && ig_now_ns() - s->failed_ns < RETRY_NS)
+		return ig_fail(err, -EIO, "the model %s could not be loaded: %s", s->name,
+			       s->error.text);
+	if (s->load == IG_LOAD_NONE) {
+		idle = ig_models_idle_bytes(ms, s);
+		own = ig_models_own_bytes(ms, s);
+		if (s->need.weights + s->need.scratch > ig_contract_free(&ms->contract) + idle + own)
+			return ig_contract_refuse(&ms->contract, s->name, &s->need, idle + own, err);
+	}
+	rc = add_waiter(s, ready, ctx, err);
+	if (rc < 0)
+		return rc;
+	ig_slot_queue(ms, s, false);
+	return ig_fail(err, -EINPROGRESS, "the model %s is being loaded", s->name);
+}
+
+int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(void *ctx), void *ctx,
+			 const struct ig_engine_model **out, struct ig_error *err)
+{
+	struct ig_models *ms = e->models;
+	struct ig_slot *s = NULL;
+	int rc;
+
+	pthread_mutex_lock(&ms->lock);
+	if (ms->draining) {
+		rc = ig_fail(err, -ESHUTDOWN, "the server is shutting down");
+	} else {
+		rc = find_slot(ms, name, &s, err);
+		if (!rc && !s->model)
+			rc = want(ms, s, ready, ctx, err);
+	}
+	if (!rc) {
+		s->model->n_holds++;
+		*out = &s->model->shown;
+	}
+	pthread_mutex_unlock(&ms->lock);
+	return rc;
+}
+
+const struct ig_engine_model *ig_engine_keep_model(const struct ig_engine_model *shown)
+{
+	struct ig_model *m = (struct ig_model *)shown;
+
+	pthread_mutex_lock(&m->home->lock);
+	m->n_holds++;
+	pthread_mutex_unlock(&m->home->lock);
+	return shown;
+}
+
+void ig_engine_release_model(const struct ig_engine_model *shown)
+{
+	struct ig_model *m = (struct ig_model *)shown;
+	struct ig_models *ms;
+	bool last = false;
+
+	if (!m)
+		return;
+	ms = m->home;
+	pthread_mutex_lock(&ms->lock);
+	m->n_holds--;
+	if (!m->n_holds && !ms->engine) {
+		/* the engine is destroyed, and of the instance only the shell was left */
+		TAILQ_REMOVE(&ms->all, m, all);
+		free(m);
+		last = TAILQ_EMPTY(&ms->all);
+	} else if (!m->n_holds) {
+		pthread_cond_signal(&ms->wake);
+	} else if (m->n_holds == 1 && ig_model_is_current(m)) {
+		m->idle_since_ns = ig_now_ns();
+		if (m->slot->keep_alive_ms)
+			pthread_cond_signal(&ms->wake);
+	}
+	pthread_mutex_unlock(&ms->lock);
+	if (last)
+		ig_models_free(ms);
+}
+
+/* What is queued or being loaded for it is not wanted. */
+static void drop_load(struct ig_models *ms, struct ig_slot *s)
+{
+	s->version++;
+	s->again = IG_AGAIN_NO;
+	if (s->load != IG_LOAD_QUEUED)
+		return;
+	TAILQ_REMOVE(&ms->queue, s, queue);
+	s->load = IG_LOAD_NONE;
+}
+
+int ig_engine_unload_model(struct ig_engine *e, const char *name, struct ig_error *err)
+{
+	struct ig_models *ms = e->models;
+	struct ig_waiter *waiters = NULL;
+	struct ig_slot *s;
+	int rc;
+
+	pthread_mutex_lock(&ms->lock);
+	rc = find_slot(ms, name, &s, err);
+	if (!rc) {
+		if (s->model)
+			ig_slot_let_go(ms, s);
+		s->error = (struct ig_error){ 0 };
+		drop_load(ms, s);
+		if (s->load == IG_LOAD_NONE)
+			waiters = ig_slot_take_waiters(s);
+	}
+	pthread_mutex_unlock(&ms->lock);
+	ig_waiters_call(waiters);
+	return rc;
+}
+
+/* ---- a new configuration ----------------------------------------------------------------- */
+
+static bool same_file(const struct ig_file_id *a, const struct ig_file_id *b)
+{
+	return a->dev == b->dev && a->ino == b->ino && a->size == b->size &&
+	       a->mtime_ns == b->mtime_ns && a->files == b->files;
+}
+
+static struct ig_slot *named(const struct ig_slot_list *list, const char *name)
+{
+	struct ig_slot *s;
+
+	TAILQ_FOREACH(s, list, link)
+		if (!strcmp(s->name, name))
+			return s;
+	return NULL;
+}
+
+/* What is wanted of s has changed from what may be loaded, or is to be loaded first. */
+static void wanted_anew(struct ig_models *ms, struct ig_slot *s)
+{
+	bool look_only;
+
+	s->version++;
+	s->error = (struct ig_error){ 0 };
+	if (!s->model)
+		forget_figures(s);
+	look_only = !s->model && !s->at_start && !s->waiters;
+	if (s->load != IG_LOAD_RUNS)
+		ig_slot_queue(ms, s, look_only);
+	else if (s->again != IG_AGAIN_LOAD)
+		s->again = look_only && s->look_only ? IG_AGAIN_LOOK : IG_AGAIN_LOAD;
+}
+
+/* What is loaded is what the entry says. */
+static bool is_loaded(const struct ig_slot *s, const struct ig_slot *fresh,
+		      const struct ig_file_id *id)
+{
+	const struct ig_model *m = s->model;
+
+	return m && !strcmp(m->path, fresh->path) && m->wanted_context == fresh->context &&
+	       same_file(&m->file_id, id);
+}
+
+/* An entry that was there before. */
+static void update_slot(struct ig_models *ms, struct ig_slot *s, struct ig_slot *fresh,
+			const struct ig_file_id *id)
+{
+	bool starts = fresh->at_start && !s->at_start;
+	bool other = strcmp(s->path, fresh->path) || s->context != fresh->context;
+	char *path = s->path;
+
+	s->path = fresh->path;
+	fresh->path = path;
+	s->context = fresh->context;
+	s->keep_alive_ms = fresh->keep_alive_ms;
+	s->pin = fresh->pin;
+	s->at_start = fresh->at_start;
+	if (is_loaded(s, fresh, id)) {
+		s->error = (struct ig_error){ 0 };
+		if (other)
+			drop_load(ms, s); /* back to what it was before the other was there */
+	} else if (other || s->model || s->error.code) {
+		wanted_anew(ms, s);
+	} else if (starts) {
+		ig_slot_queue(ms, s, false);
+	}
+}
+
+/* Its entry is gone.  True: it may be freed. */
+static bool remove_slot(struct ig_models *ms, struct ig_slot *s, struct ig_waiter **waiters)
+{
+	struct ig_model *m;
+
+	s->gone = true;
+	if (s->model)
+		ig_slot_let_go(ms, s);
+	TAILQ_FOREACH(m, &ms->all, all)
+		if (m->slot == s)
+			m->slot = NULL;
+	append_waiters(waiters, ig_slot_take_waiters(s));
+	drop_load(ms, s);
+	return s->load == IG_LOAD_NONE;
+}
+
+/* Under the lock.  fresh: one for each entry; those that are used, or to be freed by the
+ * caller, are left in it. */
+static struct ig_waiter *take_over(struct ig_models *ms, struct ig_slot **fresh,
+				   const struct ig_file_id *ids, size_t n)
+{
+	struct ig_slot_list old = TAILQ_HEAD_INITIALIZER(old), idle = TAILQ_HEAD_INITIALIZER(idle);
+	struct ig_waiter *waiters = NULL;
+	struct ig_slot *s;
+
+	TAILQ_CONCAT(&old, &ms->slots, link);
+	for (size_t i = 0; i < n; i++) {
+		s = named(&old, fresh[i]->name);
+		if (s) {
+			TAILQ_REMOVE(&old, s, link);
+			update_slot(ms, s, fresh[i], &ids[i]);
+		} else {
+			s = fresh[i];
+			fresh[i] = NULL;
+			ig_slot_queue(ms, s, !s->at_start);
+			ig_log_info("model %s: configured", s->name);
+		}
+		TAILQ_INSERT_TAIL(&ms->slots, s, link);
+	}
+	ms->n_slots = n;
+	while ((s = TAILQ_FIRST(&old))) {
+		TAILQ_REMOVE(&old, s, link);
+		ig_log_info("model %s: no longer configured", s->name);
+		if (ms->default_slot == s)
+			ms->default_slot = TAILQ_FIRST(&ms->slots);
+		if (remove_slot(ms, s, &waiters))
+			TAILQ_INSERT_TAIL(&idle, s, link);
+	}
+	while ((s = TAILQ_FIRST(&idle))) {
+		TAILQ_REMOVE(&idle, s, link);
+		ig_slot_free(s);
+	}
+	return waiters;
+}
+
+void ig_models_reload(struct ig_models *ms, const struct ig_config *config)
+{
+	size_t n = config->n_models;
+	struct ig_slot **fresh = calloc(n + 1, sizeof *fresh);
+	struct ig_file_id *ids = calloc(n + 1, sizeof *ids);
+	struct ig_waiter *waiters = NULL;
+	struct ig_error err = { 0 };
+	bool ok = fresh && ids;
+
+	for (size_t i = 0; ok && i < n; i++) {
+		fresh[i] = slot_create(&config->models[i]);
+		ok = fresh[i] != NULL;
+		if (ok)
+			ig_file_id_of(fresh[i]->path, &ids[i]);
+	}
+	if (ok) {
+		pthread_mutex_lock(&ms->lock);
+		waiters = take_over(ms, fresh, ids, n);
+		if (ig_models_set_default(ms, config->default_model, &err) < 0 && n)
+			ig_log_error("reload: %s; the default stays", err.text);
+		if (!ms->default_slot)
+			ms->default_slot = TAILQ_FIRST(&ms->slots);
+		pthread_cond_signal(&ms->wake);
+		pthread_mutex_unlock(&ms->lock);
+	} else {
+		ig_log_error("reload: out of memory for %zu models; they stay as they were", n);
+	}
+	ig_waiters_call(waiters);
+	for (size_t i = 0; fresh && i < n; i++)
+		ig_slot_free(fresh[i]);
+	free(fresh);
+	free(ids);
+}
+
+/* ---- what is said of them ---------------------------------------------------------------- */
+
+static enum ig_model_state state_of(const struct ig_models *ms, const struct ig_slot *s)
+{
+	const struct ig_model *m;
+
+	if (s->model)
+		return IG_MODEL_READY;
+	if (s->load != IG_LOAD_NONE && !s->look_only)
+		return IG_MODEL_LOADING;
+	if (s->error.code)
+		return IG_MODEL_FAILED;
+	TAILQ_FOREACH(m, &ms->all, all)
+		if (m->slot == s)
+			return IG_MODEL_LEAVING;
+	return IG_MODEL_UNLOADED;
+}
+
+static void fill_status(const struct ig_models *ms, const struct ig_slot *s,
+			struct ig_model_status *out)
+{
+	const struct ig_model *m;
+	int64_t now = ig_now_ns();
+
+	*out = (struct ig_model_status){
+		.state = state_of(ms, s),
+		.is_default = s == ms->default_slot,
+		.pinned = s->pin,
+		.n_context = s->model ? s->model->limits.max_context : s->n_context,
+		.weight_bytes = s->model ? s->model->memory.weight_bytes : s->need.weights,
+		.scratch_bytes = s->model ? s->model->memory.scratch_bytes : s->scratch_bytes,
+		.n_loads = s->n_loads,
+		.loaded_s = s->loaded_s,
+		.expires_s = -1,
+		.created_s = s->model ? s->model->shown.created_s : s->created_s,
+	};
+	snprintf(out->name, sizeof out->name, "%s", s->name);
+	snprintf(out->arch, sizeof out->arch, "%s", s->model ? s->model->arch : s->arch);
+	snprintf(out->file, sizeof out->file, "%s", s->model ? s->model->path : s->path);
+	if (s->error.code)
+		snprintf(out->error, sizeof out->error, "%.255s", s->error.text);
+	TAILQ_FOREACH(m, &ms->all, all)
+		if (m->slot == s)
+			out->n_active += atomic_load(&m->n_active);
+	if (!s->model || s->model->n_holds > 1)
+		return;
+	out->idle_s = (double)(now - s->model->idle_since_ns) * 1e-9;
+	if (!s->keep_alive_ms)
+		return;
+	out->expires_s = (double)s->keep_alive_ms * 1e-3 - out->idle_s;
+	if (out->expires_s < 0)
+		out->expires_s = 0;
+}
+
+size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t cap)
+{
+	struct ig_models *ms = e->models;
+	const struct ig_slot *s;
+	size_t n = 0;
+
+	pthread_mutex_lock(&ms->lock);
+	TAILQ_FOREACH(s, &ms->slots, link)
+		if (n++ < cap)
+			fill_status(ms, s, &out[n - 1]);
+	pthread_mutex_unlock(&ms->lock);
+	return n;
+}
+
+static void put_text(struct ig_strbuf *out, const char *key, const char *value)
+{
+	ig_strbuf_printf(out, "\"%s\":", key);
+	if (value)
+		ig_strbuf_json(out, value, strlen(value));
+	else
+		ig_strbuf_puts(out, "null");
+}
+
+void ig_models_describe(struct ig_models *ms, struct ig_strbuf *out)
+{
+	static const char *const states[] = {
+		[IG_MODEL_UNLOADED] = "unloaded", [IG_MODEL_LOADING] = "loading",
+		[IG_MODEL_READY] = "ready", [IG_MODEL_LEAVING] = "leaving",
+		[IG_MODEL_FAILED] = "failed",
+	};
+	const struct ig_slot *s;
+
+	pthread_mutex_lock(&ms->lock);
+	TAILQ_FOREACH(s, &ms->slots, link) {
+		const struct ig_chat_template *chat = s->model ? s->model->chat : NULL;
+		struct ig_model_status st;
+
+		fill_status(ms, s, &st);
+		ig_strbuf_puts(out, s == TAILQ_FIRST(&ms->slots) ? "{" : ",{");
+		put_text(out, "name", st.name);
+		ig_strbuf_puts(out, ",");
+		put_text(out, "arch", st.arch);
+		ig_strbuf_puts(out, ",");
+		put_text(out, "file", st.file);
+		ig_strbuf_puts(out, ",");
+		put_text(out, "state", states[st.state]);
+		ig_strbuf_puts(out, ",");
+		put_text(out, "error", st.error[0] ? st.error : NULL);
+		ig_strbuf_printf(out, ",\"context\":%u,\"weight_bytes\":%llu,\"scratch_bytes\":%llu,",
+				 st.n_context, (unsigned long long)st.weight_bytes,
+				 (unsigned long long)st.scratch_bytes);
+		put_text(out, "chat_template", chat ? ig_chat_template_name(chat) : NULL);
+		ig_strbuf_puts(out, ",");
+		put_text(out, "chat_note", s->model ? s->model->chat_note : NULL);
+		ig_strbuf_printf(out, ",\"default\":%s}", st.is_default ? "true" : "false");
+	}
+	pthread_mutex_unlock(&ms->lock);
+}
+
+void ig_models_sums(struct ig_models *ms, uint64_t out[4])
+{
+	const struct ig_contract *c = &ms->contract;
+
+	pthread_mutex_lock(&ms->lock);
+	out[0] = c->budget;
+	out[1] = c->weights;
+	out[2] = c->scratch + c->logits;
+	out[3] = c->arena;
+	pthread_mutex_unlock(&ms->lock);
 }

@@ -477,9 +477,71 @@ static void publish(struct ig_engine *e, uint32_t n_arrived)
 	ig_metrics_set(e->metrics, IG_GAUGE_KV_CACHED_BYTES, (double)st.cached_bytes);
 }
 
+/* ---- models that come and go ----------------------------------------------------------------- */
+
+static void remove_groups(struct ig_engine *e, struct ig_model *m)
+{
+	while (m->n_groups_added)
+		e->kv->remove_group(e->cache, m->kv_groups[--m->n_groups_added]);
+}
+
+static int add_groups(struct ig_engine *e, struct ig_model *m, struct ig_error *err)
+{
+	for (uint32_t g = 0; g < m->n_groups; g++) {
+		int rc = e->kv->add_group(e->cache, &m->layouts[g], m->plan->info.groups[g].window,
+					  &m->kv_groups[g], err);
+
+		if (rc < 0) {
+			remove_groups(e, m);
+			return rc;
+		}
+		m->n_groups_added++;
+	}
+	return 0;
+}
+
+void ig_scheduler_change(struct ig_engine *e, struct ig_change *c)
+{
+	if (c->remove && c->remove->takes_turns) {
+		TAILQ_REMOVE(&e->turns, c->remove, turn);
+		c->remove->takes_turns = false;
+		remove_groups(e, c->remove);
+		e->kv_freed = true;
+	}
+	if (c->add) {
+		c->rc = add_groups(e, c->add, &c->err);
+		if (c->rc < 0)
+			return;
+		TAILQ_INSERT_TAIL(&e->turns, c->add, turn);
+		c->add->takes_turns = true;
+	}
+	for (uint32_t i = 0; c->swaps_logits && i < IG_STEPS_IN_FLIGHT; i++) {
+		float *now = e->logits[i];
+
+		e->logits[i] = c->logits[i];
+		c->logits[i] = now;
+	}
+}
+
+/* Copies of logits are not taken from under a step; until those under way have landed, no
+ * other begins. */
+static void make_change(struct ig_engine *e, struct ig_change *c)
+{
+	e->holds_back = c->swaps_logits && e->n_flights;
+	if (e->holds_back)
+		return;
+	ig_scheduler_change(e, c);
+	pthread_mutex_lock(&e->lock);
+	e->change = NULL;
+	c->done = true;
+	pthread_cond_broadcast(&e->changed);
+	pthread_mutex_unlock(&e->lock);
+}
+
 /* False: the engine is to stop, and all sequences are gone. */
 static bool boundary(struct ig_engine *e)
 {
+	struct ig_change *change;
 	struct ig_seq *s, *cancelled = NULL;
 	struct ig_seq_list arrived = TAILQ_HEAD_INITIALIZER(arrived);
 	uint32_t n_arrived = 0;
@@ -487,6 +549,7 @@ static bool boundary(struct ig_engine *e)
 
 	pthread_mutex_lock(&e->lock);
 	e->events = false;
+	change = e->change;
 	stopping = e->stopping;
 	e->now = e->options;
 	TAILQ_CONCAT(&arrived, &e->inbox, link);
@@ -504,6 +567,8 @@ static bool boundary(struct ig_engine *e)
 	pthread_mutex_unlock(&e->lock);
 
 	e->moved = false;
+	if (change)
+		make_change(e, change);
 	while ((s = TAILQ_FIRST(&arrived))) {
 		TAILQ_REMOVE(&arrived, s, link);
 		list_insert(e, s, &e->waiting);
@@ -752,16 +817,18 @@ static void remove_flight(struct ig_engine *e, uint32_t i)
 static bool submit_next(struct ig_engine *e)
 {
 	struct ig_flight *f = &e->flights[e->n_flights];
+	struct ig_model *m, *next;
 
 	if (!e->n_flights)
 		e->wants_room = false;
-	for (size_t i = 0; i < e->n_models && !e->wants_room; i++) {
-		struct ig_model *m = e->models[(e->next_model + i) % e->n_models];
+	for (m = TAILQ_FIRST(&e->turns); m && !e->wants_room && !e->holds_back; m = next) {
 		int rc;
 
+		next = TAILQ_NEXT(m, turn);
 		if (!build_step(e, m, f))
 			continue;
-		e->next_model = (e->next_model + i + 1) % e->n_models;
+		TAILQ_REMOVE(&e->turns, m, turn);
+		TAILQ_INSERT_TAIL(&e->turns, m, turn);
 		f->submit_ns = ig_now_ns();
 		for (uint32_t k = 0; k < f->n_seqs; k++)
 			f->seqs[k].seq->n_flights++;
@@ -883,25 +950,8 @@ static void sleep_until_event(struct ig_engine *e)
 	int64_t deadline = paused_deadline(e);
 
 	pthread_mutex_lock(&e->lock);
-	while (!e->events) {
-		struct timespec ts;
-		int64_t left;
-
-		if (deadline == INT64_MAX) {
-			pthread_cond_wait(&e->wake, &e->lock);
-			continue;
-		}
-		left = deadline - ig_now_ns();
-		if (left <= 0)
-			break;
-#ifdef __APPLE__
-		ts = (struct timespec){ left / 1000000000, left % 1000000000 };
-		pthread_cond_timedwait_relative_np(&e->wake, &e->lock, &ts);
-#else
-		ts = (struct timespec){ deadline / 1000000000, deadline % 1000000000 };
-		pthread_cond_timedwait(&e->wake, &e->lock, &ts); /* CLOCK_MONOTONIC */
-#endif
-	}
+	while (!e->events && (deadline == INT64_MAX || deadline > ig_now_ns()))
+		ig_wait_until(&e->wake, &e->lock, deadline);
 	pthread_mutex_unlock(&e->lock);
 }
 

@@ -165,6 +165,7 @@ static const struct {
 	[IG_GAUGE_WEIGHT_BYTES] = { "weight_bytes", "Memory of packed weights." },
 	[IG_GAUGE_SCRATCH_BYTES] = { "scratch_bytes", "Memory of scratch buffers." },
 	[IG_GAUGE_CONNECTIONS] = { "connections", "Connections that are open." },
+	[IG_GAUGE_MODELS_LOADED] = { "models_loaded", "Models that requests are given at once." },
 };
 
 static const struct {
@@ -177,6 +178,10 @@ static const struct {
 	[IG_COUNTER_LEDGER_DROPPED] = { "ledger_rows_dropped_total",
 					"Rows that the ledger could not keep." },
 	[IG_COUNTER_CONNECTIONS] = { "connections_total", "Connections accepted." },
+	[IG_COUNTER_MODELS_UNLOADED] = { "model_unloads_total",
+					 "Models whose memory was given back." },
+	[IG_COUNTER_MODEL_LOAD_FAILURES] = { "model_load_failures_total",
+					     "Loads of models that failed." },
 };
 
 struct model_series {
@@ -189,7 +194,7 @@ struct ig_metrics {
 	/* Filled from the front and never emptied.  A slot is taken by one exchange. */
 	struct model_series *_Atomic models[IG_METRICS_MODELS];
 	struct model_series nameless; /* rows without a known model */
-	struct histogram inter_token, step;
+	struct histogram inter_token, step, model_load;
 	_Atomic uint64_t n_steps, n_prefill_rows, n_decode_rows;
 	_Atomic uint64_t counters[IG_N_COUNTERS];
 	atomic_number gauges[IG_N_GAUGES];
@@ -294,6 +299,11 @@ void ig_metrics_step(struct ig_metrics *m, uint32_t n_prefill, uint32_t n_decode
 	count_add(&m->n_prefill_rows, n_prefill);
 	count_add(&m->n_decode_rows, n_decode);
 	observe(&m->step, token_bounds, seconds);
+}
+
+void ig_metrics_model_load(struct ig_metrics *m, double seconds)
+{
+	observe(&m->model_load, request_bounds, seconds);
 }
 
 void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v)
@@ -512,6 +522,8 @@ void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *b)
 	put_head(b, "inter_token_latency_seconds", "histogram",
 		 "Time between two tokens of one request.");
 	put_histogram(b, "inter_token_latency_seconds", NULL, &m->inter_token, token_bounds);
+	put_head(b, "model_load_seconds", "histogram", "Time that loading a model took.");
+	put_histogram(b, "model_load_seconds", NULL, &m->model_load, request_bounds);
 	put_models(m, b);
 	/* Prometheus's own name, without our prefix. */
 	ig_strbuf_puts(b, "# HELP process_resident_memory_bytes Resident memory size in bytes.\n"

@@ -28,6 +28,9 @@ void ig_metrics_inter_token(struct ig_metrics *m, double seconds);
 /* One engine step: rows of prefill, rows of decode, seconds. */
 void ig_metrics_step(struct ig_metrics *m, uint32_t n_prefill, uint32_t n_decode, double seconds);
 
+/* A model was loaded, in so many seconds. */
+void ig_metrics_model_load(struct ig_metrics *m, double seconds);
+
 /* Gauges, set by their owners. */
 enum ig_gauge {
 	IG_GAUGE_REQUESTS_RUNNING, /* num_requests_running */
@@ -41,6 +44,7 @@ enum ig_gauge {
 	IG_GAUGE_WEIGHT_BYTES,
 	IG_GAUGE_SCRATCH_BYTES,
 	IG_GAUGE_CONNECTIONS,
+	IG_GAUGE_MODELS_LOADED,
 	IG_N_GAUGES,
 };
 void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v);
@@ -50,6 +54,8 @@ enum ig_counter {
 	IG_COUNTER_REFUSED, /* requests refused with 503 */
 	IG_COUNTER_LEDGER_DROPPED,
 	IG_COUNTER_CONNECTIONS, /* accepted */
+	IG_COUNTER_MODELS_UNLOADED,
+	IG_COUNTER_MODEL_LOAD_FAILURES,
 	IG_N_COUNTERS,
 };
 void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n);

@@ -268,6 +268,13 @@ void ig_grammar_cache_destroy(struct ig_grammar_cache *c)
 	free(c);
 }
 
+void ig_grammar_cache_drop(struct ig_grammar_cache *c, const struct ig_tokenizer *t)
+{
+	if (!c)
+		breach("a tokenizer goes after the cache of grammars");
+	atomic_fetch_add(&fake.n_dropped, 1);
+}
+
 struct ig_grammar {
 	atomic_int n_refs;
 	struct fake_grammar rules;
@@ -857,6 +864,11 @@ void ig_metrics_step(struct ig_metrics *m, uint32_t n_prefill, uint32_t n_decode
 	atomic_fetch_add(&fake.n_step_metrics, 1);
 	atomic_fetch_add(&fake.n_prefill_rows, (int)n_prefill);
 	atomic_fetch_add(&fake.n_decode_rows, (int)n_decode);
+}
+
+void ig_metrics_model_load(struct ig_metrics *m, double seconds)
+{
+	atomic_fetch_add(&fake.n_loads, 1);
 }
 
 void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v)

@@ -66,6 +66,8 @@ struct fake {
 	atomic_int n_models_stepped[2]; /* steps of "good", "good2" */
 	atomic_int n_grammars; /* that live */
 	atomic_int n_masked; /* rows drawn under a mask */
+	atomic_int n_dropped; /* tokenizers that the cache of grammars was told of */
+	atomic_int n_loads; /* of models, as the metrics were told */
 	atomic_int n_logit_steps; /* steps whose logits were wanted */
 };
 extern struct fake fake;

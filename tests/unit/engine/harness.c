@@ -32,6 +32,7 @@ void harness_config(struct ig_config *c, const char *const *models, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		c->models[i].name = strdup(models[i]);
 		c->models[i].path = strdup(models[i]);
+		c->models[i].load = strdup("start");
 	}
 	c->default_model = strdup("");
 }
@@ -47,6 +48,7 @@ void harness_config_finish(struct ig_config *c)
 	for (size_t i = 0; i < c->n_models; i++) {
 		free(c->models[i].name);
 		free(c->models[i].path);
+		free(c->models[i].load);
 	}
 	free(c->models);
 	free(c->default_model);
@@ -111,9 +113,17 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 	int rc;
 
 	memset(c, 0, sizeof *c);
-	rc = ig_engine_take_model(e, a->model, NULL, NULL, &spec.model, &why);
-	if (rc)
-		fail_msg("%s", why.text);
+	if (a->held) {
+		spec.model = ig_engine_keep_model(a->held);
+	} else {
+		rc = ig_engine_take_model(e, a->model, NULL, NULL, &spec.model, &why);
+		if (rc == -ESHUTDOWN || rc == -EINPROGRESS || rc == -EIO) {
+			*err = why;
+			return rc;
+		}
+		if (rc)
+			fail_msg("%s", why.text);
+	}
 	spec.n_prompt = a->n_prompt;
 	spec.prompt = malloc(((size_t)a->n_prompt + 1) * sizeof *spec.prompt);
 	if (a->prompt)

@@ -273,6 +273,7 @@ static void test_many_names(void **state)
 		snprintf(name[i], sizeof name[i], "model-number-%02d", i);
 		config.models[i].name = strdup(name[i]);
 		config.models[i].path = strdup("good");
+		config.models[i].load = strdup("start");
 	}
 	config.memory.budget = (uint64_t)1 << 30;
 	e = harness_engine(&config);

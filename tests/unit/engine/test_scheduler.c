@@ -954,7 +954,7 @@ static void test_queue_is_bounded(void **state)
 static void test_drain(void **state)
 {
 	struct client c, d;
-	struct ask a = { .n_prompt = 10, .max_tokens = 40 };
+	struct ask a = { .n_prompt = 10, .max_tokens = 40 }, held = a;
 	struct ig_error err;
 	struct ig_engine *e;
 
@@ -962,9 +962,14 @@ static void test_drain(void **state)
 	e = harness_engine(&config);
 	client_ask(&c, e, &a);
 	fake_wait_at_gate();
+	assert_int_equal(ig_engine_take_model(e, NULL, NULL, NULL, &held.held, &err), 0);
 	ig_engine_drain(e);
 	assert_int_equal(client_try(&d, e, &a, &err), -ESHUTDOWN);
 	assert_string_equal(err.text, "the server is shutting down");
+	memset(&err, 0, sizeof err);
+	assert_int_equal(client_try(&d, e, &held, &err), -ESHUTDOWN);
+	assert_string_equal(err.text, "the server is shutting down");
+	ig_engine_release_model(held.held);
 	assert_int_equal(ig_engine_n_active(e), 1);
 	fake_open_gate();
 	client_finish(&c);

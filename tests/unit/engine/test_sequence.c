@@ -5,9 +5,11 @@
 #include "harness.h"
 
 #include "daemon/engine/logprobs.h"
+#include "daemon/engine/models-private.h"
 #include "daemon/engine/sequence-private.h"
 
 static struct ig_tokenizer *tokenizer;
+static struct ig_models models;
 static struct ig_model model;
 static const struct ig_engine_options options;
 
@@ -22,13 +24,18 @@ static int setup(void **state)
 	model.shown = (struct ig_engine_model){ .name = model.name, .tokenizer = tokenizer,
 						.n_context = 400 };
 	model.n_logits = FAKE_LOGITS;
-	atomic_init(&model.n_holds, 1);
+	assert_int_equal(ig_lock_init(&models.lock, &models.wake), 0);
+	model.home = &models;
+	model.n_holds = 1;
 	model.gives_logits = true;
 	return 0;
 }
 
 static int teardown(void **state)
 {
+	assert_int_equal(model.n_holds, 1);
+	pthread_cond_destroy(&models.wake);
+	pthread_mutex_destroy(&models.lock);
 	ig_tokenizer_close(tokenizer);
 	ig_checkpoint_close(model.file);
 	free(model.name);

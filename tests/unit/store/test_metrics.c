@@ -203,7 +203,9 @@ static void test_empty(void **state)
 		"ingot_kv_cache_blocks_used", "ingot_kv_cache_usage_perc", "ingot_weight_bytes",
 		"ingot_scratch_bytes", "ingot_connections", "ingot_num_preemptions_total",
 		"ingot_requests_refused_total", "ingot_ledger_rows_dropped_total",
-		"ingot_connections_total", "ingot_engine_steps_total",
+		"ingot_connections_total", "ingot_engine_steps_total", "ingot_models_loaded",
+		"ingot_model_unloads_total", "ingot_model_load_failures_total",
+		"ingot_model_load_seconds_count",
 		"ingot_inter_token_latency_seconds_count", "ingot_engine_step_seconds_count",
 	};
 	static const char *const by_model[] = {
@@ -313,12 +315,15 @@ static void test_gauges_and_counters(void **state)
 		[IG_GAUGE_WEIGHT_BYTES] = "ingot_weight_bytes",
 		[IG_GAUGE_SCRATCH_BYTES] = "ingot_scratch_bytes",
 		[IG_GAUGE_CONNECTIONS] = "ingot_connections",
+		[IG_GAUGE_MODELS_LOADED] = "ingot_models_loaded",
 	};
 	static const char *const counters[IG_N_COUNTERS] = {
 		[IG_COUNTER_PREEMPTIONS] = "ingot_num_preemptions_total",
 		[IG_COUNTER_REFUSED] = "ingot_requests_refused_total",
 		[IG_COUNTER_LEDGER_DROPPED] = "ingot_ledger_rows_dropped_total",
 		[IG_COUNTER_CONNECTIONS] = "ingot_connections_total",
+		[IG_COUNTER_MODELS_UNLOADED] = "ingot_model_unloads_total",
+		[IG_COUNTER_MODEL_LOAD_FAILURES] = "ingot_model_load_failures_total",
 	};
 	struct ig_metrics *m = ig_metrics_create();
 	struct text *t = new_text();
@@ -333,6 +338,8 @@ static void test_gauges_and_counters(void **state)
 	}
 	ig_metrics_step(m, 7, 3, 0.0042);
 	ig_metrics_step(m, 0, 4, 0.5);
+	ig_metrics_model_load(m, 1.5);
+	ig_metrics_model_load(m, 0.5);
 	ig_metrics_inter_token(m, 0.0075); /* an end belongs to its bucket */
 	ig_metrics_inter_token(m, 1000);
 	ig_metrics_inter_token(m, -1); /* no time at all */
@@ -347,6 +354,8 @@ static void test_gauges_and_counters(void **state)
 	assert_value(t, "ingot_kv_cache_usage_perc", "", 2147483649.0 / 8589934592.0);
 	for (int c = 0; c < IG_N_COUNTERS; c++)
 		assert_value(t, counters[c], "", 5 + c);
+	assert_value(t, "ingot_model_load_seconds_count", "", 2);
+	assert_value(t, "ingot_model_load_seconds_sum", "", 2);
 	assert_value(t, "ingot_engine_steps_total", "", 2);
 	assert_value(t, "ingot_engine_step_rows_total", "kind=\"prefill\"", 7);
 	assert_value(t, "ingot_engine_step_rows_total", "kind=\"decode\"", 7);
@@ -390,7 +399,7 @@ static void test_histograms_agree(void **state)
 			n_closed++;
 		}
 	}
-	assert_int_equal(n_closed, 6 * 3 + 2); /* a, b and the nameless one */
+	assert_int_equal(n_closed, 6 * 3 + 3); /* a, b and the nameless one */
 	free(t);
 	ig_metrics_destroy(m);
 }

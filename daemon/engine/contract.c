@@ -1,0 +1,315 @@
+/*
+ * contract.c: the memory contract: packed weights, scratch and the cache's arena of all
+ * that is loaded stay within one budget.  What is counted is counted before it is
+ * allocated, so that a load that does not fit is refused before it has touched anything.
+ */
+#include "daemon/engine/models-private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifdef __APPLE__
+#include <sys/sysctl.h>
+#endif
+
+/* ---- the machine -------------------------------------------------------------------- */
+
+static uint64_t physical_bytes(void)
+{
+#ifdef __APPLE__
+	uint64_t bytes = 0;
+	size_t n = sizeof bytes;
+
+	return sysctlbyname("hw.memsize", &bytes, &n, NULL, 0) == 0 ? bytes : 0;
+#else
+	long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+
+	return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+#endif
+}
+
+static int find_budget(struct ig_models *ms, const struct ig_config *config, struct ig_error *err)
+{
+	struct ig_contract *c = &ms->contract;
+
+	c->budget = config->memory.budget;
+	if (!c->budget)
+		c->budget = ig_driver_memory(ms->engine->driver);
+	if (!c->budget)
+		c->budget = physical_bytes() / 4 * 3;
+	return c->budget ? 0 : ig_fail(err, -ENOTSUP, "this machine does not say how much memory it "
+				       "has; set memory.budget");
+}
+
+/* ---- one model ------------------------------------------------------------------------ */
+
+/* Blocks of group g that one sequence of n tokens has at once, at most. */
+static uint64_t blocks_for(const struct ig_model *m, uint32_t g, uint32_t n_tokens)
+{
+	uint64_t n_blocks = ((uint64_t)n_tokens + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+	uint64_t window = m->plan->info.groups[g].window, n;
+
+	if (!window)
+		return n_blocks;
+	/* What a chunk behind the last whole block reads and writes, wherever it begins. */
+	n = (window - 1 + IG_BLOCK_TOKENS - 1 + m->chunk + IG_BLOCK_TOKENS - 2) / IG_BLOCK_TOKENS + 1;
+	return n < n_blocks ? n : n_blocks;
+}
+
+/* Slabs that one sequence of n tokens takes. */
+static uint64_t slabs_for(const struct ig_model *m, uint64_t slab_bytes, uint32_t n_tokens)
+{
+	uint64_t n_slabs = 0;
+
+	for (uint32_t g = 0; g < m->n_groups; g++) {
+		uint64_t in_slab = slab_bytes / m->layouts[g].block_bytes;
+
+		if (in_slab > 1u << IG_BLOCK_BITS)
+			in_slab = 1u << IG_BLOCK_BITS;
+		n_slabs += (blocks_for(m, g, n_tokens) + in_slab - 1) / in_slab;
+	}
+	return n_slabs;
+}
+
+static uint32_t tokens_for(const struct ig_model *m, uint64_t slab_bytes, uint64_t n_slabs)
+{
+	uint32_t low = 0, high = m->limits.max_context;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low + 1) / 2;
+
+		if (slabs_for(m, slab_bytes, mid) <= n_slabs)
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	return low;
+}
+
+void ig_contract_measure(const struct ig_models *ms, const struct ig_model *m,
+			 struct ig_need *out)
+{
+	uint32_t n = m->limits.max_context < IG_LEAST_TOKENS ? m->limits.max_context :
+							       IG_LEAST_TOKENS;
+
+	*out = (struct ig_need){
+		.weights = m->memory.weight_bytes,
+		/* the masks in the steps' buffers are the engine's own */
+		.scratch = m->memory.scratch_bytes + (uint64_t)IG_STEPS_IN_FLIGHT *
+			   m->limits.max_logit_rows * m->mask_words * 4,
+		.logits = (uint64_t)m->limits.max_logit_rows * m->n_logits * sizeof(float) *
+			  ms->engine->max_flights,
+		.least = slabs_for(m, ms->contract.slab, n) * ms->contract.slab,
+	};
+}
+
+int ig_contract_fit_cache(const struct ig_models *ms, struct ig_model *m, struct ig_error *err)
+{
+	const struct ig_contract *c = &ms->contract;
+	struct ig_need need;
+
+	ig_contract_measure(ms, m, &need);
+	if (need.least > c->arena)
+		return ig_fail(err, -EINVAL, "kvcache.arena is %.1f MiB; one sequence of %d tokens "
+			       "needs %.1f MiB", (double)c->arena / (1 << 20), IG_LEAST_TOKENS,
+			       (double)need.least / (1 << 20));
+	m->max_kv_tokens = tokens_for(m, c->slab, c->arena / c->slab);
+	if (m->max_kv_tokens < m->limits.max_context)
+		ig_log_warn("model %s: the cache holds %u tokens of one sequence, less than the "
+			    "context of %u", m->name, m->max_kv_tokens, m->limits.max_context);
+	return 0;
+}
+
+/* ---- the sums -------------------------------------------------------------------------- */
+
+uint64_t ig_contract_free(const struct ig_contract *c)
+{
+	uint64_t used = c->weights + c->scratch + c->logits + c->arena;
+
+	return used < c->budget ? c->budget - used : 0;
+}
+
+static const char *unit_of(uint64_t bytes, double *unit)
+{
+	bool giga = bytes >= (uint64_t)1 << 30;
+
+	*unit = giga ? (double)((uint64_t)1 << 30) : (double)(1 << 20);
+	return giga ? "GiB" : "MiB";
+}
+
+/* The three parts and their sum, in the largest unit that the sum fills. */
+static int over_budget(const struct ig_need *n, uint64_t cache, uint64_t budget,
+		       const char *hint, struct ig_error *err)
+{
+	uint64_t needed = n->weights + n->scratch + cache;
+	double unit;
+	const char *name = unit_of(needed, &unit);
+
+	return ig_fail(err, -ENOMEM,
+		       "needs %.1f %s (weights %.1f, scratch %.1f, cache %.1f), the budget is "
+		       "%.1f %s; %s", (double)needed / unit, name, (double)n->weights / unit,
+		       (double)n->scratch / unit, (double)cache / unit, (double)budget / unit, name,
+		       hint);
+}
+
+int ig_contract_refuse(const struct ig_contract *c, const char *name, const struct ig_need *n,
+		       uint64_t evictable, struct ig_error *err)
+{
+	uint64_t needed = n->weights + n->scratch;
+	double unit;
+	const char *u = unit_of(c->budget, &unit);
+
+	return ig_fail(err, -ENOMEM, "there is no room for the model %s now: it needs %.2f %s (weights "
+		       "%.2f, scratch %.2f); of the budget of %.2f %s, %.2f are free%s", name,
+		       (double)needed / unit, u, (double)n->weights / unit,
+		       (double)n->scratch / unit, (double)c->budget / unit, u,
+		       (double)(ig_contract_free(c) + evictable) / unit,
+		       evictable ? " or can be made free" : "");
+}
+
+/* ---- copies of logits -------------------------------------------------------------------- */
+
+int ig_logits_alloc(const struct ig_engine *e, uint64_t all, float *out[IG_STEPS_IN_FLIGHT])
+{
+	uint64_t one = all / e->max_flights;
+
+	memset(out, 0, IG_STEPS_IN_FLIGHT * sizeof *out);
+	if ((size_t)one != one)
+		return -ENOMEM;
+	for (uint32_t i = 0; one && i < e->max_flights; i++) {
+		out[i] = malloc((size_t)one); /* its pages are touched once they are used */
+		if (!out[i]) {
+			ig_logits_free(out);
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+void ig_logits_free(float *logits[IG_STEPS_IN_FLIGHT])
+{
+	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++) {
+		free(logits[i]);
+		logits[i] = NULL;
+	}
+}
+
+/* Copies of logits are for those who ask for log probabilities.  They are counted like
+ * scratch and reserved with the model, so that no step and no request has to.  But where the
+ * budget has no room for them beside weights, scratch and a cache, models are served
+ * without them, and such requests are refused: that is better than not to start. */
+static void reserve_logits(struct ig_models *ms, uint64_t all, uint64_t rest, uint64_t cache)
+{
+	bool fits = cache <= rest && all <= rest - cache &&
+		    !ig_logits_alloc(ms->engine, all, ms->engine->logits);
+	struct ig_model *m;
+
+	if (!fits)
+		ig_log_warn("log probabilities take %.1f MiB, for which there is no room (memory.budget); "
+			    "requests for them are refused", (double)all / (1 << 20));
+	else
+		ms->contract.logits = all;
+	TAILQ_FOREACH(m, &ms->all, all)
+		m->gives_logits = fits;
+}
+
+/* ---- the start ------------------------------------------------------------------------------ */
+
+/* What may be loaded later beside all that is there at start, at most. */
+static uint64_t most_later(const struct ig_models *ms)
+{
+	const struct ig_contract *c = &ms->contract;
+	const struct ig_slot *s;
+	uint64_t most = 0;
+
+	TAILQ_FOREACH(s, &ms->slots, link) {
+		uint64_t n = s->need.weights + s->need.scratch;
+
+		if (s->at_start)
+			continue;
+		if (s->need.logits > c->logits)
+			n += s->need.logits - c->logits;
+		most = n > most ? n : most;
+	}
+	return most;
+}
+
+/* One that could not be loaded even with nothing but what is pinned beside it. */
+static int check_later(const struct ig_models *ms, struct ig_error *err)
+{
+	const struct ig_contract *c = &ms->contract;
+	const struct ig_slot *s, *p;
+
+	TAILQ_FOREACH(s, &ms->slots, link) {
+		struct ig_need sum = s->need;
+		struct ig_error why = { 0 };
+
+		if (s->at_start)
+			continue;
+		TAILQ_FOREACH(p, &ms->slots, link) {
+			if (!p->at_start || !p->pin)
+				continue;
+			sum.weights += p->need.weights;
+			sum.scratch += p->need.scratch;
+		}
+		if (sum.weights + sum.scratch + c->arena <= c->budget)
+			continue;
+		over_budget(&sum, c->arena, c->budget, "set memory.budget, or pin fewer models", &why);
+		return ig_fail(err, -ENOMEM, "model %s, with those that are pinned, %s", s->name,
+			       why.text);
+	}
+	return 0;
+}
+
+int ig_contract_start(struct ig_models *ms, const struct ig_config *config, struct ig_error *err)
+{
+	struct ig_contract *c = &ms->contract;
+	struct ig_need sum = { 0 };
+	const struct ig_slot *s;
+	uint64_t least = c->slab, rest;
+	int rc = find_budget(ms, config, err);
+
+	if (rc < 0)
+		return rc;
+	least = c->slab;
+	TAILQ_FOREACH(s, &ms->slots, link) {
+		if (s->need.least > least)
+			least = s->need.least;
+		if (!s->at_start)
+			continue;
+		sum.weights += s->need.weights;
+		sum.scratch += s->need.scratch;
+		if (s->need.logits > sum.logits)
+			sum.logits = s->need.logits;
+	}
+	c->weights = sum.weights;
+	c->scratch = sum.scratch;
+	rest = ig_contract_free(c);
+	c->arena = config->kvcache.arena;
+	if (sum.logits && rest >= (c->arena ? c->arena : least))
+		reserve_logits(ms, sum.logits, rest, c->arena ? c->arena : least);
+	rest -= c->logits;
+	sum.scratch += c->logits;
+	if (!c->arena) {
+		uint64_t later = most_later(ms);
+
+		if (rest < least)
+			return over_budget(&sum, least, c->budget, "set memory.budget, or serve fewer "
+					   "or smaller models", err);
+		rest = rest > later ? rest - later : 0;
+		c->arena = rest < IG_DEFAULT_ARENA ? rest : IG_DEFAULT_ARENA;
+		if (c->arena < least)
+			c->arena = least;
+	} else if (c->arena < least) {
+		return ig_fail(err, -EINVAL, "kvcache.arena is %.1f MiB; one sequence of %d tokens "
+			       "needs %.1f MiB", (double)c->arena / (1 << 20), IG_LEAST_TOKENS,
+			       (double)least / (1 << 20));
+	} else if (c->arena > rest) {
+		return over_budget(&sum, c->arena, c->budget, "set memory.budget or kvcache.arena",
+				   err);
+	}
+	c->arena -= c->arena % c->slab;
+	return check_later(ms, err);
+}

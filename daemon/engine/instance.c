@@ -1,0 +1,310 @@
+/*
+ * instance.c: one model from its file's path to a program that can be submitted to, and
+ * back: open the file, its tokenizer and template, record the plan, lower it; then,
+ * once the memory contract has room, load it.  Who may hold it, and when, is models.c's
+ * and loader.c's.
+ */
+#include "daemon/engine/models-private.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- which file it is -------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t h, const void *data, size_t n)
+{
+	const unsigned char *p = data;
+
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ p[i]) * 0x100000001b3ull;
+	return h;
+}
+
+static int64_t mtime_ns(const struct stat *st)
+{
+#ifdef __APPLE__
+	return (int64_t)st->st_mtimespec.tv_sec * 1000000000 + st->st_mtimespec.tv_nsec;
+#else
+	return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+#endif
+}
+
+/* The files of a folder, in whichever order the system lists them. */
+static uint64_t folder_of(const char *path)
+{
+	DIR *d = opendir(path);
+	const struct dirent *entry;
+	uint64_t sum = 0;
+
+	while (d && (entry = readdir(d))) {
+		struct stat st;
+		int64_t when;
+		uint64_t h;
+
+		if (entry->d_name[0] == '.' || fstatat(dirfd(d), entry->d_name, &st, 0) < 0)
+			continue;
+		when = mtime_ns(&st);
+		h = mix(0xcbf29ce484222325ull, entry->d_name, strlen(entry->d_name));
+		h = mix(h, &st.st_size, sizeof st.st_size);
+		h = mix(h, &st.st_ino, sizeof st.st_ino);
+		sum += mix(h, &when, sizeof when);
+	}
+	if (d)
+		closedir(d);
+	return sum;
+}
+
+void ig_file_id_of(const char *path, struct ig_file_id *out)
+{
+	struct stat st;
+
+	*out = (struct ig_file_id){ 0 };
+	if (stat(path, &st) < 0)
+		return;
+	out->dev = (uint64_t)st.st_dev;
+	out->ino = (uint64_t)st.st_ino;
+	out->size = (uint64_t)st.st_size;
+	out->mtime_ns = mtime_ns(&st);
+	if (S_ISDIR(st.st_mode))
+		out->files = folder_of(path);
+}
+
+/* ---- opening ------------------------------------------------------------------------ */
+
+static int open_tokenizer(struct ig_model *m, struct ig_error *err)
+{
+	struct ig_error why = { 0 };
+	int rc = ig_tokenizer_open(m->file, &m->tokenizer, err);
+
+	if (rc < 0)
+		return rc;
+	rc = ig_chat_template_open(m->file, m->tokenizer, &m->chat, &why);
+	if (rc == -ENOMEM)
+		return ig_fail(err, rc, "%s", why.text);
+	if (rc < 0) {
+		/* The model can still complete text; who wants to chat is told why not. */
+		m->chat = NULL;
+		m->chat_note = strdup(rc == -ENOENT ? "the file has no chat template" : why.text);
+		if (!m->chat_note)
+			return ig_fail(err, -ENOMEM, "out of memory");
+		ig_log_warn("model %s: no chat: %s", m->name, m->chat_note);
+	}
+	return 0;
+}
+
+static int fill_layouts(struct ig_model *m, struct ig_error *err)
+{
+	const struct ig_engine *e = m->engine;
+
+	for (uint32_t g = 0; g < m->n_groups; g++) {
+		const struct ig_cache_group *group = &m->plan->info.groups[g];
+		int rc;
+
+		m->layouts[g] = (struct ig_kv_layout){ .dtype = e->kv_dtype,
+						       .n_layers = group->n_layers,
+						       .n_kv_heads = group->n_kv_heads,
+						       .head_dim = group->head_dim };
+		rc = e->kv->layout(m->home->ruler, &m->layouts[g], err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int lower(struct ig_model *m, uint32_t context, struct ig_error *err)
+{
+	struct ig_engine *e = m->engine;
+	int rc;
+
+	m->limits = (struct ig_program_limits){ .max_rows = e->max_rows, .max_seqs = e->max_seqs,
+						.max_logit_rows = e->max_seqs,
+						.max_context = context, .kv_dtype = e->kv_dtype,
+						.max_slabs = e->max_slabs };
+	rc = ig_driver_lower(e->driver, m->plan, &m->limits, &m->program, &m->memory, err);
+	if (rc < 0)
+		return rc;
+	m->n_logits = m->plan->info.n_vocab;
+	m->mask_words = (m->n_logits + 31) / 32;
+	return fill_layouts(m, err);
+}
+
+static int read_model(struct ig_model *m, uint32_t wanted_context, struct ig_error *err)
+{
+	uint32_t context;
+	int rc = ig_checkpoint_open(m->path, &m->file, err);
+
+	if (rc == 0)
+		rc = open_tokenizer(m, err);
+	if (rc == 0)
+		rc = ig_plan_record(m->engine->modules, m->file, &m->plan, err);
+	if (rc < 0)
+		return rc;
+	if ((int64_t)m->plan->info.n_vocab < ig_tokenizer_n_vocab(m->tokenizer))
+		return ig_fail(err, -EINVAL, "the tokenizer has %d tokens, the embedding only %u",
+			       ig_tokenizer_n_vocab(m->tokenizer), m->plan->info.n_vocab);
+	m->n_groups = m->plan->info.n_groups;
+	if (!m->n_groups || m->n_groups > IG_MAX_CACHE_GROUPS)
+		return ig_fail(err, -EINVAL, "%u cache groups; 1 to %d are possible", m->n_groups,
+			       IG_MAX_CACHE_GROUPS);
+	for (uint32_t g = 0; g < m->n_groups; g++)
+		if (m->plan->info.groups[g].window > m->window)
+			m->window = m->plan->info.groups[g].window;
+	context = m->plan->info.n_context;
+	if (wanted_context > context)
+		return ig_fail(err, -EINVAL, "context is %u, the model was trained for %u tokens",
+			       wanted_context, context);
+	if (wanted_context)
+		context = wanted_context;
+	if (context < 2 || context > INT32_MAX / 2)
+		return ig_fail(err, -EINVAL, "a context of %u tokens", context);
+	m->arch = strdup(m->plan->arch && m->plan->arch->name ? m->plan->arch->name : "");
+	if (!m->arch)
+		return ig_fail(err, -ENOMEM, "out of memory");
+	return lower(m, context, err);
+}
+
+int ig_model_open(struct ig_models *ms, const char *name, const char *path, uint32_t context,
+		  struct ig_model **out, struct ig_error *err)
+{
+	struct ig_model *m = calloc(1, sizeof *m);
+	int rc;
+
+	if (!m)
+		return ig_fail(err, -ENOMEM, "out of memory");
+	m->home = ms;
+	m->engine = ms->engine;
+	m->n_holds = 1;
+	m->wanted_context = context;
+	m->name = strdup(name);
+	m->path = strdup(path);
+	if (!m->name || !m->path) {
+		rc = ig_fail(err, -ENOMEM, "out of memory");
+		goto fail;
+	}
+	/* before it is opened: a file that is put in its place meanwhile is another one */
+	ig_file_id_of(path, &m->file_id);
+	pthread_mutex_lock(&m->engine->lock);
+	m->chunk = m->engine->options.prefill_chunk;
+	pthread_mutex_unlock(&m->engine->lock);
+	rc = read_model(m, context, err);
+	if (rc < 0)
+		goto fail;
+	ig_contract_measure(ms, m, &m->need);
+	m->shown = (struct ig_engine_model){
+		.name = m->name,
+		.tokenizer = m->tokenizer,
+		.chat = m->chat,
+		.chat_note = m->chat_note,
+		.n_context = m->limits.max_context,
+		.arch = m->arch,
+		.file = m->path,
+		.weight_bytes = m->memory.weight_bytes,
+		.created_s = m->file_id.mtime_ns / 1000000000,
+	};
+	*out = m;
+	return 0;
+fail:
+	ig_model_close(m);
+	free(m);
+	return rc;
+}
+
+/* ---- steps ----------------------------------------------------------------------------- */
+
+static void free_step(struct ig_step_buffer *b)
+{
+	for (uint32_t g = 0; g < IG_MAX_CACHE_GROUPS; g++)
+		free(b->block_tables[g]);
+	free(b->token_ids);
+	free(b->token_from);
+	free(b->positions);
+	free(b->row_seq);
+	free(b->seq_lens);
+	free(b->logit_rows);
+	free(b->sampled_ids);
+	free(b->sample);
+	free(b->edits);
+	free(b->masks);
+	*b = (struct ig_step_buffer){ 0 };
+}
+
+/* Everything that a step will need, from the limits. */
+static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct ig_error *err)
+{
+	size_t rows = m->limits.max_rows, seqs = m->limits.max_seqs;
+	size_t logits = m->limits.max_logit_rows;
+
+	b->token_ids = calloc(rows, sizeof *b->token_ids);
+	b->token_from = calloc(rows, sizeof *b->token_from);
+	b->positions = calloc(rows, sizeof *b->positions);
+	b->row_seq = calloc(rows, sizeof *b->row_seq);
+	b->seq_lens = calloc(seqs, sizeof *b->seq_lens);
+	b->logit_rows = calloc(logits, sizeof *b->logit_rows);
+	b->sampled_ids = calloc(logits, sizeof *b->sampled_ids);
+	b->sample = calloc(logits, sizeof *b->sample);
+	b->edits = malloc(IG_MAX_STEP_EDITS * sizeof *b->edits); /* touched when used */
+	b->masks = calloc(logits, m->mask_words * sizeof *b->masks);
+	if (!b->token_ids || !b->token_from || !b->positions || !b->row_seq || !b->seq_lens ||
+	    !b->logit_rows || !b->sampled_ids || !b->sample || !b->edits || !b->masks)
+		return ig_fail(err, -ENOMEM, "out of memory for the step buffer");
+	for (uint32_t g = 0; g < m->n_groups; g++) {
+		b->block_tables[g] = calloc(seqs, m->max_blocks * sizeof *b->block_tables[g]);
+		if (!b->block_tables[g])
+			return ig_fail(err, -ENOMEM, "out of memory for the block tables");
+		b->kv[g] = (struct ig_step_kv){ &m->layouts[g], b->block_tables[g], m->max_blocks };
+	}
+	b->step = (struct ig_step){
+		.struct_size = sizeof b->step,
+		.token_ids = b->token_ids,
+		.positions = b->positions,
+		.row_seq = b->row_seq,
+		.seq_lens = b->seq_lens,
+		.logit_rows = b->logit_rows,
+		.sample = b->sample,
+		.edits = b->edits,
+		.masks = b->masks,
+		.sampled_ids = b->sampled_ids,
+		.kv = b->kv,
+		.n_groups = m->n_groups,
+	};
+	return 0;
+}
+
+int ig_model_load(struct ig_model *m, struct ig_error *err)
+{
+	int rc = ig_program_load(m->program, err);
+
+	m->max_blocks = (m->limits.max_context + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT && rc == 0; i++)
+		rc = make_step(m, &m->steps[i], err);
+	return rc;
+}
+
+void ig_model_close(struct ig_model *m)
+{
+	ig_program_destroy(m->program);
+	m->program = NULL;
+	ig_plan_destroy(m->plan);
+	m->plan = NULL;
+	if (m->chat)
+		ig_chat_template_close(m->chat);
+	m->chat = NULL;
+	if (m->tokenizer) {
+		ig_grammar_cache_drop(m->engine->grammars, m->tokenizer);
+		ig_tokenizer_close(m->tokenizer);
+	}
+	m->tokenizer = NULL;
+	ig_checkpoint_close(m->file);
+	m->file = NULL;
+	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++)
+		free_step(&m->steps[i]);
+	free(m->name);
+	free(m->path);
+	free(m->arch);
+	free(m->chat_note);
+	m->name = m->path = m->arch = m->chat_note = NULL;
+	m->shown = (struct ig_engine_model){ 0 };
+}

@@ -1,0 +1,664 @@
+/*
+ * loader.c: what brings instances into the world and takes them out: at start on the
+ * caller's thread, later on the loader's own, while others stream.
+ *
+ * The loader looks under the lock for the next thing to do: an instance that nobody
+ * holds is taken apart; one that outlived its keep_alive is let go; a slot in the queue is
+ * loaded.  All that is slow is done without the lock.  The engine's thread is asked for what
+ * only it may touch, the cache's groups and the models that take turns, and does it at a
+ * step's boundary (ig_change).
+ *
+ * Loading: open and lower, so that all figures are known; make room, unloading who was not
+ * used for the longest, or refuse; count; pack; hand over.  A failure on the way leaves
+ * everything as it was but for what was unloaded to make room.
+ */
+#include "daemon/engine/models-private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef __linux__
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#elif defined(__APPLE__)
+#include <pthread/qos.h>
+#endif
+
+/* ---- the engine's thread ----------------------------------------------------------------- */
+
+static int ask_engine(struct ig_models *ms, struct ig_change *c, struct ig_error *err)
+{
+	struct ig_engine *e = ms->engine;
+
+	if (!e->has_thread) {
+		ig_scheduler_change(e, c);
+	} else {
+		pthread_mutex_lock(&e->lock);
+		e->change = c;
+		e->events = true;
+		pthread_cond_signal(&e->wake);
+		while (!c->done)
+			pthread_cond_wait(&e->changed, &e->lock);
+		pthread_mutex_unlock(&e->lock);
+	}
+	return c->rc ? ig_fail(err, c->rc, "%s", c->err.text) : 0;
+}
+
+/* ---- the sums ------------------------------------------------------------------------------ */
+
+static void show_sums(const struct ig_models *ms)
+{
+	struct ig_metrics *metrics = ms->engine->metrics;
+	const struct ig_slot *s;
+	unsigned n = 0;
+
+	TAILQ_FOREACH(s, &ms->slots, link)
+		n += s->model != NULL;
+	ig_metrics_set(metrics, IG_GAUGE_MODELS_LOADED, n);
+	ig_metrics_set(metrics, IG_GAUGE_WEIGHT_BYTES, (double)ms->contract.weights);
+	ig_metrics_set(metrics, IG_GAUGE_SCRATCH_BYTES,
+		       (double)(ms->contract.scratch + ms->contract.logits));
+}
+
+static void count(struct ig_models *ms, struct ig_model *m)
+{
+	TAILQ_INSERT_TAIL(&ms->all, m, all);
+	ms->contract.weights += m->need.weights;
+	ms->contract.scratch += m->need.scratch;
+}
+
+static void uncount(struct ig_models *ms, struct ig_model *m)
+{
+	struct ig_slot *s;
+
+	TAILQ_REMOVE(&ms->all, m, all);
+	ms->contract.weights -= m->need.weights;
+	ms->contract.scratch -= m->need.scratch;
+	TAILQ_FOREACH(s, &ms->queue, queue)
+		s->blocked = false;
+}
+
+/* ---- copies of logits ------------------------------------------------------------------------ */
+
+/* Copies that are large enough for what is wanted now.  add: to be handed to the engine's
+ * thread in the same change; NULL: none.  Where there is no room or memory for more of them,
+ * those that are there stay.  Not under the lock. */
+static int change_logits(struct ig_models *ms, uint64_t all, struct ig_model *add,
+			 struct ig_error *err)
+{
+	struct ig_change c = { .add = add };
+	uint64_t before;
+	int rc;
+
+	pthread_mutex_lock(&ms->lock);
+	before = ms->contract.logits;
+	if (all > before && all - before > ig_contract_free(&ms->contract))
+		all = before;
+	if (all > before)
+		ms->contract.logits = all;
+	pthread_mutex_unlock(&ms->lock);
+	if (all != before) {
+		c.swaps_logits = !ig_logits_alloc(ms->engine, all, c.logits);
+		if (!c.swaps_logits)
+			all = before;
+	}
+	if (add) {
+		add->gives_logits = add->need.logits <= all;
+		if (!add->gives_logits)
+			ig_log_warn("model %s: there is no room for log probabilities "
+				    "(memory.budget); requests for them are refused", add->name);
+	}
+	rc = add || c.swaps_logits ? ask_engine(ms, &c, err) : 0;
+	if (rc < 0)
+		all = before;
+	ig_logits_free(c.logits); /* those until now, or on an error the new ones */
+	pthread_mutex_lock(&ms->lock);
+	ms->contract.logits = all;
+	pthread_mutex_unlock(&ms->lock);
+	return rc;
+}
+
+/* After one has gone: the copies of the largest that is left. */
+static void shrink_logits(struct ig_models *ms)
+{
+	const struct ig_model *m;
+	uint64_t most = 0, now;
+
+	pthread_mutex_lock(&ms->lock);
+	now = ms->contract.logits;
+	TAILQ_FOREACH(m, &ms->all, all)
+		if (m->gives_logits && m->need.logits > most)
+			most = m->need.logits;
+	pthread_mutex_unlock(&ms->lock);
+	if (most < now)
+		change_logits(ms, most, NULL, NULL);
+}
+
+/* ---- out -------------------------------------------------------------------------------------- */
+
+/* Under the lock, which is let go of meanwhile: m, which nobody holds and nobody can come
+ * to hold, is taken apart.  It counts until its memory is free. */
+static void discard(struct ig_models *ms, struct ig_model *m)
+{
+	struct ig_change c = { .remove = m };
+	char name[129];
+
+	snprintf(name, sizeof name, "%s", m->name);
+	pthread_mutex_unlock(&ms->lock);
+	ask_engine(ms, &c, NULL);
+	ig_model_close(m);
+	pthread_mutex_lock(&ms->lock);
+	uncount(ms, m);
+	pthread_mutex_unlock(&ms->lock);
+	free(m);
+	shrink_logits(ms);
+	ig_log_info("model %s: unloaded", name);
+	ig_metrics_add(ms->engine->metrics, IG_COUNTER_MODELS_UNLOADED, 1);
+	pthread_mutex_lock(&ms->lock);
+	show_sums(ms);
+}
+
+static struct ig_model *find_dead(const struct ig_models *ms)
+{
+	struct ig_model *m;
+
+	TAILQ_FOREACH(m, &ms->all, all)
+		if (!m->n_holds)
+			return m;
+	return NULL;
+}
+
+/* Of the models that may go for another's sake the one that was not used for the longest. */
+static struct ig_model *find_oldest(const struct ig_models *ms, const struct ig_slot *spared)
+{
+	struct ig_model *m, *oldest = NULL;
+
+	TAILQ_FOREACH(m, &ms->all, all)
+		if (ig_model_is_current(m) && m->n_holds == 1 && m->slot != spared && !m->slot->pin &&
+		    (!oldest || m->idle_since_ns < oldest->idle_since_ns))
+			oldest = m;
+	return oldest;
+}
+
+static int no_room(const struct ig_models *ms, const struct ig_model *m, uint64_t idle,
+		   struct ig_error *err)
+{
+	ig_contract_refuse(&ms->contract, m->name, &m->need, idle, err);
+	return -ENOSPC;
+}
+
+/* Under the lock, which it may let go of meanwhile: room for m, which s is to have.  0;
+ * -EAGAIN: once an instance of its own has gone; -ENOSPC with the figures, nobody was
+ * unloaded then. */
+static int make_room(struct ig_models *ms, struct ig_slot *s, const struct ig_model *m,
+		     struct ig_error *err)
+{
+	uint64_t wanted = m->need.weights + m->need.scratch, version = s->version;
+
+	while (!ms->stopping && s->version == version) {
+		uint64_t free_now = ig_contract_free(&ms->contract), idle, own;
+		struct ig_model *victim = find_dead(ms);
+
+		if (wanted <= free_now)
+			return 0;
+		idle = ig_models_idle_bytes(ms, s);
+		own = ig_models_own_bytes(ms, s);
+		if (wanted > free_now + idle + own)
+			return no_room(ms, m, idle + own, err);
+		if (!victim && wanted <= free_now + idle) {
+			victim = find_oldest(ms, s);
+			ig_log_info("model %s: unloaded to make room for %s", victim->name, m->name);
+			ig_slot_let_go(ms, victim->slot);
+		}
+		if (!victim && !s->model)
+			return -EAGAIN;
+		if (!victim)
+			ig_slot_let_go(ms, s); /* the old one goes first; its requests end undisturbed */
+		else
+			discard(ms, victim);
+	}
+	return 0;
+}
+
+/* ---- in ------------------------------------------------------------------------------------------ */
+
+/* From figures to something that can be asked.  m is counted. */
+static int bring_in(struct ig_models *ms, struct ig_model *m, struct ig_error *err)
+{
+	int rc = ig_model_load(m, err);
+	uint64_t logits;
+
+	if (rc < 0)
+		return rc;
+	pthread_mutex_lock(&ms->lock);
+	logits = ms->contract.logits;
+	pthread_mutex_unlock(&ms->lock);
+	return change_logits(ms, m->need.logits > logits ? m->need.logits : logits, m, err);
+}
+
+/* Under the lock: requests are given m from now on; its hold is the slot's. */
+static void publish(struct ig_models *ms, struct ig_slot *s, struct ig_model *m, int64_t start_ns)
+{
+	if (s->model && s->model != m)
+		ig_slot_let_go(ms, s);
+	s->model = m;
+	m->slot = s;
+	m->idle_since_ns = ig_now_ns();
+	s->error = (struct ig_error){ 0 };
+	s->n_loads++;
+	s->loaded_s = (double)(m->idle_since_ns - start_ns) * 1e-9;
+	ig_slot_note(s, m);
+	ig_log_info("model %s: %s, %.1f MiB of weights, context %u, loaded in %.0f ms", m->name, m->arch,
+		    (double)m->memory.weight_bytes / (1 << 20), m->limits.max_context,
+		    s->loaded_s * 1e3);
+	ig_metrics_model_load(ms->engine->metrics, s->loaded_s);
+	show_sums(ms);
+}
+
+static void note_failure(struct ig_models *ms, struct ig_slot *s, const struct ig_error *why)
+{
+	s->error = *why;
+	s->failed_ns = ig_now_ns();
+	ig_log_error("model %s: %s%s", s->name, why->text, s->model ? "; the old one stays" : "");
+	ig_metrics_add(ms->engine->metrics, IG_COUNTER_MODEL_LOAD_FAILURES, 1);
+}
+
+/* What is on its way is of use still. */
+static bool is_wanted(const struct ig_models *ms, const struct ig_slot *s, uint64_t version)
+{
+	return !ms->stopping && s->version == version;
+}
+
+static int open_copy(struct ig_models *ms, struct ig_slot *s, struct ig_model **out,
+		     struct ig_error *err)
+{
+	char *name = strdup(s->name), *path = strdup(s->path);
+	uint32_t context = s->context;
+	int rc;
+
+	pthread_mutex_unlock(&ms->lock);
+	if (name && path)
+		rc = ig_model_open(ms, name, path, context, out, err);
+	else
+		rc = ig_fail(err, -ENOMEM, "out of memory");
+	if (!rc) {
+		rc = ig_contract_fit_cache(ms, *out, err);
+		if (rc < 0) {
+			ig_model_close(*out);
+			free(*out);
+			*out = NULL;
+		}
+	}
+	free(name);
+	free(path);
+	pthread_mutex_lock(&ms->lock);
+	return rc;
+}
+
+/* Under the lock, which is let go of meanwhile.  What came of it is in *rc and *why. */
+static struct ig_model *load_one(struct ig_models *ms, struct ig_slot *s, uint64_t version,
+				 bool look_only, int *rc, struct ig_error *why)
+{
+	struct ig_model *m = NULL;
+	bool counted = false;
+
+	*rc = open_copy(ms, s, &m, why);
+	if (m && s->version == version && !s->model)
+		ig_slot_note(s, m);
+	if (m && !look_only && is_wanted(ms, s, version))
+		*rc = make_room(ms, s, m, why);
+	if (m && !look_only && !*rc && is_wanted(ms, s, version)) {
+		count(ms, m);
+		counted = true;
+		pthread_mutex_unlock(&ms->lock);
+		*rc = bring_in(ms, m, why);
+		pthread_mutex_lock(&ms->lock);
+		if (!*rc)
+			return m;
+	}
+	if (m) {
+		if (counted)
+			uncount(ms, m);
+		pthread_mutex_unlock(&ms->lock);
+		ig_model_close(m);
+		free(m);
+		pthread_mutex_lock(&ms->lock);
+	}
+	return NULL;
+}
+
+/* Under the lock, which is let go of meanwhile. */
+static void load_slot(struct ig_models *ms, struct ig_slot *s)
+{
+	struct ig_waiter *waiters = NULL;
+	struct ig_error why = { 0 };
+	uint64_t version = s->version;
+	bool look_only = s->look_only;
+	int64_t start_ns = ig_now_ns();
+	struct ig_model *m;
+	int rc;
+
+	TAILQ_REMOVE(&ms->queue, s, queue);
+	s->load = IG_LOAD_RUNS;
+	s->again = IG_AGAIN_NO;
+	m = load_one(ms, s, version, look_only, &rc, &why);
+	s->load = IG_LOAD_NONE;
+	if (m && s->version == version) {
+		publish(ms, s, m, start_ns);
+	} else if (m) {
+		m->n_holds--; /* not wanted any more: discarded in its turn */
+	} else if (s->version == version && rc == -EAGAIN) {
+		ig_slot_queue(ms, s, false);
+		s->blocked = true;
+		return;
+	} else if (s->version == version && rc < 0) {
+		/* For want of room nothing is remembered: the next who asks is told the figures
+		 * of that moment. */
+		if (rc == -ENOSPC && !s->model)
+			ig_log_warn("model %s: %s", s->name, why.text);
+		else
+			note_failure(ms, s, &why);
+	} else if (s->version == version && look_only) {
+		s->error = (struct ig_error){ 0 };
+	}
+	if (s->again && !ms->stopping)
+		ig_slot_queue(ms, s, s->again == IG_AGAIN_LOOK);
+	else
+		waiters = ig_slot_take_waiters(s);
+	pthread_mutex_unlock(&ms->lock);
+	ig_waiters_call(waiters);
+	pthread_mutex_lock(&ms->lock);
+	if (s->gone)
+		ig_slot_free(s);
+}
+
+/* ---- the thread -------------------------------------------------------------------------------------- */
+
+/* The first whose time is up, or when that will be. */
+static struct ig_slot *find_expired(const struct ig_models *ms, int64_t *deadline)
+{
+	int64_t now = ig_now_ns();
+	struct ig_slot *s;
+
+	*deadline = INT64_MAX;
+	TAILQ_FOREACH(s, &ms->slots, link) {
+		int64_t end;
+
+		if (!s->model || !s->keep_alive_ms || s->model->n_holds > 1)
+			continue;
+		end = s->model->idle_since_ns + (int64_t)s->keep_alive_ms * 1000000;
+		if (end <= now)
+			return s;
+		if (end < *deadline)
+			*deadline = end;
+	}
+	return NULL;
+}
+
+static struct ig_slot *find_load(const struct ig_models *ms)
+{
+	struct ig_slot *s;
+
+	TAILQ_FOREACH(s, &ms->queue, queue)
+		if (!s->blocked)
+			return s;
+	return NULL;
+}
+
+/* Those who pack weights have the processors that are left over by those who compute steps. */
+static void step_back(void)
+{
+#ifdef __linux__
+	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 10);
+#elif defined(__APPLE__)
+	pthread_set_qos_class_self_np(QOS_CLASS_UTILITY, 0);
+#endif
+}
+
+static void *loader_main(void *arg)
+{
+	struct ig_models *ms = arg;
+
+	step_back();
+	pthread_mutex_lock(&ms->lock);
+	while (!ms->stopping) {
+		struct ig_model *dead = find_dead(ms);
+		struct ig_slot *s;
+		int64_t deadline;
+
+		if (dead)
+			discard(ms, dead);
+		else if ((s = find_expired(ms, &deadline))) {
+			ig_log_info("model %s: not used for %.1f s", s->name, s->keep_alive_ms * 1e-3);
+			ig_slot_let_go(ms, s);
+		} else if ((s = find_load(ms)))
+			load_slot(ms, s);
+		else
+			ig_wait_until(&ms->wake, &ms->lock, deadline);
+	}
+	pthread_mutex_unlock(&ms->lock);
+	return NULL;
+}
+
+/* ---- start and end ------------------------------------------------------------------------------------- */
+
+static int make_caches(struct ig_models *ms, const struct ig_config *config, bool ruler,
+		       struct ig_error *err)
+{
+	struct ig_engine *e = ms->engine;
+	struct ig_kv_arena arena = {
+		.struct_size = sizeof arena,
+		.arena_bytes = ruler ? config->kvcache.slab : ms->contract.arena,
+		.slab_bytes = config->kvcache.slab,
+		.ctx = e->driver,
+		.map_slab = ig_driver_map_slab,
+		.unmap_slab = ig_driver_unmap_slab,
+		.copy = ig_driver_copy,
+	};
+
+	return e->kv->create(&arena, ruler ? &ms->ruler : &e->cache, err);
+}
+
+static int read_cache_options(struct ig_models *ms, const struct ig_config *config,
+			      struct ig_error *err)
+{
+	struct ig_engine *e = ms->engine;
+	uint64_t slabs;
+
+	if (!strcmp(config->kvcache.dtype, "f16"))
+		e->kv_dtype = IG_F16;
+	else if (!strcmp(config->kvcache.dtype, "f32"))
+		e->kv_dtype = IG_F32;
+	else
+		return ig_fail(err, -ENOTSUP, "kvcache.dtype is \"%s\"; f16 and f32 are known",
+			       config->kvcache.dtype);
+	e->prefix_cache = config->kvcache.prefix_cache;
+	ms->contract.slab = config->kvcache.slab;
+	slabs = config->kvcache.arena ? config->kvcache.arena : IG_DEFAULT_ARENA;
+	/* or, where that is more, what one short sequence of any model takes */
+	slabs = slabs / config->kvcache.slab +
+		IG_MAX_CACHE_GROUPS * (IG_LEAST_TOKENS / IG_BLOCK_TOKENS + 1);
+	e->max_slabs = slabs < 1u << (32 - IG_BLOCK_BITS) ? (uint32_t)slabs :
+							     1u << (32 - IG_BLOCK_BITS);
+	return 0;
+}
+
+/* Every file is looked at, so that a mistake is found now; those that load at start stay
+ * open. */
+static int open_all(struct ig_models *ms, struct ig_error *err)
+{
+	struct ig_error why = { 0 };
+	struct ig_slot *s;
+
+	TAILQ_FOREACH(s, &ms->slots, link) {
+		struct ig_model *m;
+		int rc = ig_model_open(ms, s->name, s->path, s->context, &m, &why);
+
+		if (rc < 0)
+			return ig_fail(err, rc, "model %s: %s", s->name, why.text);
+		ig_slot_note(s, m);
+		if (s->at_start) {
+			TAILQ_INSERT_TAIL(&ms->all, m, all);
+			m->slot = s;
+			s->model = m;
+		} else {
+			ig_model_close(m);
+			free(m);
+		}
+	}
+	return 0;
+}
+
+static int load_all(struct ig_models *ms, struct ig_error *err)
+{
+	struct ig_error why = { 0 };
+	struct ig_model *m;
+	int rc;
+
+	TAILQ_FOREACH(m, &ms->all, all) {
+		struct ig_change c = { .add = m };
+		int64_t start_ns = ig_now_ns();
+
+		rc = ig_contract_fit_cache(ms, m, &why);
+		if (!rc)
+			rc = ask_engine(ms, &c, &why);
+		if (!rc)
+			rc = ig_model_load(m, &why);
+		if (rc < 0)
+			return ig_fail(err, rc, "model %s: %s", m->name, why.text);
+		publish(ms, m->slot, m, start_ns);
+	}
+	return 0;
+}
+
+static int start(struct ig_models *ms, const struct ig_config *config, struct ig_error *err)
+{
+	int rc = read_cache_options(ms, config, err);
+
+	if (rc == 0)
+		rc = ig_models_set_slots(ms, config, err);
+	if (rc == 0)
+		rc = make_caches(ms, config, true, err);
+	if (rc == 0)
+		rc = open_all(ms, err);
+	if (rc == 0)
+		rc = ig_models_set_default(ms, config->default_model, err);
+	if (rc == 0)
+		rc = ig_contract_start(ms, config, err);
+	if (rc == 0)
+		rc = make_caches(ms, config, false, err);
+	if (rc == 0)
+		rc = load_all(ms, err);
+	show_sums(ms);
+	return rc;
+}
+
+int ig_models_create(struct ig_engine *e, const struct ig_config *config, struct ig_error *err)
+{
+	struct ig_models *ms = calloc(1, sizeof *ms);
+	int rc;
+
+	if (!ms)
+		return ig_fail(err, -ENOMEM, "out of memory for the models");
+	rc = ig_lock_init(&ms->lock, &ms->wake);
+	if (rc < 0) {
+		free(ms);
+		return ig_fail(err, rc, "the models' lock can't be made: %s", strerror(-rc));
+	}
+	TAILQ_INIT(&ms->slots);
+	TAILQ_INIT(&ms->queue);
+	TAILQ_INIT(&ms->all);
+	ms->engine = e;
+	e->models = ms;
+	return start(ms, config, err);
+}
+
+int ig_models_start(struct ig_models *ms, struct ig_error *err)
+{
+	int rc = pthread_create(&ms->thread, NULL, loader_main, ms);
+
+	if (rc)
+		return ig_fail(err, -rc, "the loader thread can't be started: %s", strerror(rc));
+	ms->has_thread = true;
+	return 0;
+}
+
+void ig_models_drain(struct ig_models *ms)
+{
+	struct ig_waiter *waiters;
+	struct ig_slot *s;
+	bool any = true;
+
+	while (any) {
+		waiters = NULL;
+		pthread_mutex_lock(&ms->lock);
+		ms->draining = true;
+		TAILQ_FOREACH(s, &ms->slots, link) {
+			waiters = ig_slot_take_waiters(s);
+			if (waiters)
+				break;
+		}
+		pthread_mutex_unlock(&ms->lock);
+		any = waiters != NULL;
+		ig_waiters_call(waiters);
+	}
+}
+
+void ig_models_stop(struct ig_models *ms)
+{
+	ig_models_drain(ms);
+	if (!ms->has_thread)
+		return;
+	pthread_mutex_lock(&ms->lock);
+	ms->stopping = true;
+	pthread_cond_signal(&ms->wake);
+	pthread_mutex_unlock(&ms->lock);
+	pthread_join(ms->thread, NULL);
+	ms->has_thread = false;
+}
+
+void ig_models_free(struct ig_models *ms)
+{
+	pthread_cond_destroy(&ms->wake);
+	pthread_mutex_destroy(&ms->lock);
+	free(ms);
+}
+
+void ig_models_destroy(struct ig_models *ms)
+{
+	struct ig_engine *e = ms->engine;
+	struct ig_model *m, *next;
+	struct ig_slot *s;
+	bool held;
+
+	/* There are no threads any more but those that may let go of what they hold. */
+	for (m = TAILQ_FIRST(&ms->all); m; m = TAILQ_NEXT(m, all)) {
+		struct ig_change c = { .remove = m };
+
+		ig_scheduler_change(e, &c);
+		ig_model_close(m);
+	}
+	if (ms->ruler)
+		e->kv->destroy(ms->ruler);
+	pthread_mutex_lock(&ms->lock);
+	ms->engine = NULL;
+	for (m = TAILQ_FIRST(&ms->all); m; m = next) {
+		next = TAILQ_NEXT(m, all);
+		if (ig_model_is_current(m))
+			m->n_holds--;
+		m->slot = NULL;
+		if (m->n_holds)
+			continue;
+		TAILQ_REMOVE(&ms->all, m, all);
+		free(m);
+	}
+	while ((s = TAILQ_FIRST(&ms->slots))) {
+		TAILQ_REMOVE(&ms->slots, s, link);
+		ig_slot_free(s);
+	}
+	held = !TAILQ_EMPTY(&ms->all);
+	pthread_mutex_unlock(&ms->lock);
+	if (!held)
+		ig_models_free(ms);
+}
