@@ -47,7 +47,19 @@
 _Static_assert(TILE_V % BLOCK_VECS == 0 && SUB_BLOCKS * BLOCK_VECS % TILE_V == 0,
 	       "a tile of scores is whole blocks, a sub-range whole tiles");
 
-#if defined(__clang__)
+/* Loops whose arrays are to be registers.  Under a sanitizer every access is checked, which
+ * makes unrolled code enormous and nothing faster. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define KEEP_LOOPS
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define KEEP_LOOPS
+#endif
+#if defined(KEEP_LOOPS)
+#define UNROLL
+#define UNROLL_32
+#elif defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define UNROLL_32 _Pragma("clang loop unroll(full)")
 #else
