@@ -26,8 +26,9 @@ struct linear_args {
 	uint w_row_bytes;
 	uint flags; /* LINEAR_… */
 	uint column; /* of y and the residual as bound, where the first weight's begin */
+	uint format; /* of the weights, as enum ig_dtype */
 };
-SHARED_SIZE(linear_args, 60);
+SHARED_SIZE(linear_args, 64);
 #define LINEAR_BIAS 1u
 #define LINEAR_RESIDUAL 2u
 #define LINEAR_OUT_F16 4u /* else, without LINEAR_OUT_BF16, float */
@@ -56,8 +57,11 @@ struct embed_args {
 	uint w_row_bytes;
 	float scale;
 	uint max_logit_rows; /* row length of the ids that were drawn */
+	uint format; /* of the table, as enum ig_dtype */
+	uint n_positions; /* rows of learned positions; 0: none */
+	uint learned_row_bytes, learned_format;
 };
-SHARED_SIZE(embed_args, 24);
+SHARED_SIZE(embed_args, 40);
 
 struct convert_args {
 	uint n_cols;

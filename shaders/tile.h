@@ -42,6 +42,8 @@ METAL_FUNC void tile_commit()
 #endif
 }
 
+#define TILE_ROW_UNIT 16
+
 // Rows of a matrix in device memory, from row 0 of a block on.  With PAIR a block has
 // rows of two matrices: its first half from a, its second from b.
 struct tile_rows {
@@ -49,6 +51,10 @@ struct tile_rows {
 	device const uchar *b;
 	uint row_bytes;
 	uint rows;     // that there are, of each; what lies beyond is zero
+	uint format;   // where a kernel serves for several
+	// nullptr: one row after the other.  Else where each of a's rows lies, in units of
+	// TILE_ROW_UNIT bytes.
+	threadgroup const uint *at;
 };
 
 // ROWS rows of K elements of T, copied by THREADS threads from rows in format F (see
@@ -76,6 +82,8 @@ struct tile_block {
 	{
 		if (!PAIR) {
 			there = row < from.rows;
+			if (from.at != nullptr)
+				return from.a + ulong(there ? from.at[row] : 0) * TILE_ROW_UNIT;
 			return from.a + ulong(row) * from.row_bytes;
 		}
 		const bool second = row >= ROWS / 2;
@@ -114,7 +122,7 @@ struct tile_block {
 				continue;
 			}
 #endif
-			F::load(r[async ? 0 : i], p, k, c, there ? limit : 0);
+			F::load(r[async ? 0 : i], p, k, c, there ? limit : 0, from.format);
 		}
 	}
 

@@ -18,7 +18,9 @@
 #include <stdio.h>
 
 extern const struct ig_shader ig_shader_linear, ig_shader_linear_bf16, ig_shader_linear_q,
-	ig_shader_linear_f32, ig_shader_glu, ig_shader_glu_bf16, ig_shader_glu_q, ig_shader_glu_f32;
+	ig_shader_linear_k, ig_shader_linear_blocks, ig_shader_linear_f32;
+extern const struct ig_shader ig_shader_glu, ig_shader_glu_bf16, ig_shader_glu_q, ig_shader_glu_k,
+	ig_shader_glu_blocks, ig_shader_glu_f32;
 
 _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SILU &&
 	       PRODUCT_ACT_GELU == IG_ACT_GELU, "the shaders' activations are the ops'");
@@ -98,14 +100,25 @@ static uint64_t element_bytes(uint32_t dtype)
 
 /* ---- element types ------------------------------------------------------------------- */
 
+/* Formats that shaders/core/blocks.h takes apart. */
+bool ig_gpu_is_blocks(uint32_t dtype)
+{
+	switch (dtype) {
+	case IG_Q4_0: case IG_Q4_1: case IG_Q5_0: case IG_Q5_1: case IG_Q8_0:
+	case IG_Q2_K: case IG_Q3_K: case IG_Q4_K: case IG_Q5_K: case IG_Q6_K:
+	case IG_IQ4_NL: case IG_IQ4_XS: case IG_MXFP4: return true;
+	default: return false;
+	}
+}
+
 /* What a weight is multiplied in, unless everything is float; IG_DTYPE_NONE: not at all. */
 static uint32_t element_of(uint32_t dtype)
 {
 	switch (dtype) {
 	case IG_F32: return IG_F32;
 	case IG_BF16: return IG_BF16;
-	case IG_F16: case IG_Q8_0: case IG_Q4_0: case IG_Q4_1: return IG_F16;
-	default: return IG_DTYPE_NONE;
+	case IG_F16: return IG_F16;
+	default: return ig_gpu_is_blocks(dtype) ? IG_F16 : IG_DTYPE_NONE;
 	}
 }
 
@@ -135,17 +148,27 @@ static uint32_t logits_in(const struct ig_gpu_call *c, uint32_t i)
 	return i ? IG_F32 : wanted(c, 1);
 }
 
-static const char *dtype_name(uint32_t dtype)
+/* How kernels are called after the weights' format.  Blocks that are common have kernels of
+ * their own; one for all serves the others, and all in float. */
+static const char *format_name(uint32_t dtype, uint32_t element)
 {
 	switch (dtype) {
 	case IG_F32: return "f32";
 	case IG_F16: return "f16";
 	case IG_BF16: return "bf16";
-	case IG_Q8_0: return "q8_0";
-	case IG_Q4_0: return "q4_0";
-	case IG_Q4_1: return "q4_1";
-	default: return NULL;
+	case IG_Q8_0: return element == IG_F16 ? "q8_0" : "blocks";
+	case IG_Q4_0: return element == IG_F16 ? "q4_0" : "blocks";
+	case IG_Q4_1: return element == IG_F16 ? "q4_1" : "blocks";
+	case IG_Q4_K: return element == IG_F16 ? "q4_k" : "blocks";
+	case IG_Q5_K: return element == IG_F16 ? "q5_k" : "blocks";
+	case IG_Q6_K: return element == IG_F16 ? "q6_k" : "blocks";
+	default: return "blocks";
 	}
+}
+
+static const char *element_name(uint32_t element)
+{
+	return element == IG_F16 ? "f16" : element == IG_BF16 ? "bf16" : "f32";
 }
 
 /* Rows that are no multiples of 16 bytes, of the weight or of x, are copied element by
@@ -440,7 +463,7 @@ static int emit(const struct product *p, const struct variant *v, const struct l
 	for (uint32_t i = 0; i < args->n_weights; i++)
 		tiles += ((uint64_t)args->n[i] + width - 1) / width;
 	snprintf(name, sizeof name, "%s_%s_%s%s_%s", p->pair ? "glu" : "linear",
-		 dtype_name(p->dtype), dtype_name(p->element), is_odd(p->dtype, args->k) ? "_odd" : "",
+		 format_name(p->dtype, p->element), element_name(p->element), is_odd(p->dtype, args->k) ? "_odd" : "",
 		 v->suffix);
 	d.shader = p->shader;
 	d.kernel = name;
@@ -509,6 +532,7 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 	args.w_row_bytes = (uint32_t)p->weight[0]->row_stride;
 	args.shares = choose(p, &variants);
 	args.column = (uint32_t)(p->column % 2);
+	args.format = p->dtype;
 	args.flags = (p->bias[0] ? LINEAR_BIAS : 0) | (residual ? LINEAR_RESIDUAL : 0) |
 		(y->dtype == IG_F16 ? LINEAR_OUT_F16 : 0) | (y->dtype == IG_BF16 ? LINEAR_OUT_BF16 : 0);
 	/* Columns in pairs: every weight's columns begin at an even one, and so do rows. */
@@ -528,13 +552,19 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 
 static const struct ig_shader *shader_of(const struct product *p)
 {
+	const bool pair = p->pair;
+
 	if (p->element == IG_F32)
-		return p->pair ? &ig_shader_glu_f32 : &ig_shader_linear_f32;
-	if (p->dtype == IG_F16)
-		return p->pair ? &ig_shader_glu : &ig_shader_linear;
-	if (p->dtype == IG_BF16)
-		return p->pair ? &ig_shader_glu_bf16 : &ig_shader_linear_bf16;
-	return p->pair ? &ig_shader_glu_q : &ig_shader_linear_q;
+		return pair ? &ig_shader_glu_f32 : &ig_shader_linear_f32;
+	switch (p->dtype) {
+	case IG_F16: return pair ? &ig_shader_glu : &ig_shader_linear;
+	case IG_BF16: return pair ? &ig_shader_glu_bf16 : &ig_shader_linear_bf16;
+	case IG_Q8_0: case IG_Q4_0: case IG_Q4_1:
+		return pair ? &ig_shader_glu_q : &ig_shader_linear_q;
+	case IG_Q4_K: case IG_Q5_K: case IG_Q6_K:
+		return pair ? &ig_shader_glu_k : &ig_shader_linear_k;
+	default: return pair ? &ig_shader_glu_blocks : &ig_shader_linear_blocks;
+	}
 }
 
 /* ---- the ops --------------------------------------------------------------------------- */

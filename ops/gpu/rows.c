@@ -4,6 +4,7 @@
  */
 #include "ops/gpu/rows.h"
 
+#include "ops/gpu/products.h"
 #include "shaders/args.h"
 
 #include <errno.h>
@@ -27,52 +28,52 @@ static bool fits(const struct ig_gpu_tensor *t)
 
 /* ---- embed ---------------------------------------------------------------------------- */
 
-static const char *embed_kernel(uint32_t dtype)
+static bool has_rows(uint32_t dtype)
 {
-	switch (dtype) {
-	case IG_F32: return "embed_f32";
-	case IG_F16: return "embed_f16";
-	case IG_BF16: return "embed_bf16";
-	case IG_Q8_0: return "embed_q8_0";
-	case IG_Q4_0: return "embed_q4_0";
-	case IG_Q4_1: return "embed_q4_1";
-	}
-	return NULL;
+	return dtype == IG_F32 || dtype == IG_F16 || dtype == IG_BF16 || ig_gpu_is_blocks(dtype);
 }
 
 static int lower_embed(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 		       struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_embed_params *p = c->params;
-	const struct ig_gpu_tensor *w = &c->weight[0], *y = &c->out[0];
+	const struct ig_gpu_tensor *y = &c->out[0];
 	struct ig_gpu_ref ids;
 	int rc;
 
-	if (c->n_weights > 1)
-		return ig_fail(err, -ENOTSUP, "embed: no kernel adds learned positions; the cpu driver "
-			       "does");
-	if (!embed_kernel(w->dtype))
-		return ig_fail(err, -ENOTSUP, "embed: no kernel for a table of dtype %u", w->dtype);
-	if (!fits(w) || !fits(y) || w->n_rows < 1 || w->n_rows > INT32_MAX)
-		return ig_fail(err, -ENOTSUP, "embed: a table of %lld rows of %lld is too large",
-			       (long long)w->n_rows, (long long)w->n_cols);
+	for (uint32_t i = 0; i < c->n_weights; i++) {
+		const struct ig_gpu_tensor *w = &c->weight[i];
+
+		if (!has_rows(w->dtype))
+			return ig_fail(err, -ENOTSUP, "embed: no kernel for a table of dtype %u", w->dtype);
+		if (!fits(w) || !fits(y) || w->n_rows < 1 || w->n_rows > INT32_MAX)
+			return ig_fail(err, -ENOTSUP, "embed: a table of %lld rows of %lld is too large",
+				       (long long)w->n_rows, (long long)w->n_cols);
+	}
+	const struct ig_gpu_tensor *w = &c->weight[0], *learned = c->n_weights > 1 ? &c->weight[1] : NULL;
 	const struct embed_args args = {
 		.n_cols = (uint32_t)w->n_cols, .n_vocab = (uint32_t)w->n_rows,
 		.y_stride = (uint32_t)(y->row_stride / 4), .w_row_bytes = (uint32_t)w->row_stride,
-		.scale = p->scale, .max_logit_rows = c->max_logit_rows,
+		.scale = p->scale, .max_logit_rows = c->max_logit_rows, .format = w->dtype,
+		.n_positions = learned ? (uint32_t)learned->n_rows : 0,
+		.learned_row_bytes = learned ? (uint32_t)learned->row_stride : 0,
+		.learned_format = learned ? learned->dtype : IG_F32,
 	};
 	rc = h->ids(t, &ids);
 	if (rc)
 		return ig_fail(err, rc, "embed: no memory for ids");
+	const struct ig_gpu_bind none = { .ref.buffer = -1 };
 	const struct ig_gpu_dispatch d = {
-		.struct_size = sizeof d, .shader = &ig_shader_embed, .kernel = embed_kernel(w->dtype),
+		.struct_size = sizeof d, .shader = &ig_shader_embed, .kernel = "embed",
 		.args = &args, .n_arg_bytes = sizeof args, .threads = ROW_THREADS,
 		.when_live = IG_LIVE_ONE, .when_max = UINT32_MAX,
 		.grid = { { IG_LIVE_ROWS, 1, 1, 1 }, { IG_LIVE_ONE, 1, 1, 1 },
 			  { IG_LIVE_ONE, 1, 1, 1 } },
-		.n_binds = 3,
+		.n_binds = 4,
 		.bind = { bind(w->ref, (uint64_t)w->n_rows * w->row_stride, IG_GPU_READ),
 			  bind(ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4, IG_GPU_READ),
+			  learned ? bind(learned->ref, (uint64_t)learned->n_rows * learned->row_stride,
+					 IG_GPU_READ) : none,
 			  bind(y->ref, (uint64_t)y->n_cols * 4, IG_GPU_WRITE) },
 	};
 	rc = h->dispatch(t, &d);

@@ -1,61 +1,52 @@
-// embed.metal: rows of a table by token id, dequantised and scaled.  A threadgroup has a
-// row of the result.  Ids come from the step, or from what the step before has drawn.
+// embed.metal: rows of a table by token id, dequantised and scaled, and rows of learned
+// positions added.  A threadgroup has a row of the result, a thread eight neighbours at a
+// time.  Ids come from the step, or from what the step before has drawn.
 #include <metal_stdlib>
 #include "portable.h"
+#include "blocks.h"
 #include "row.h"
 
 using namespace metal;
 
-// A format gives element i of a row as float.  Blocks of 32 elements are 18, 20 or 34 bytes
-// long and aligned to 2.
-struct table_f32 {
-	static METAL_FUNC float value(device const uchar *row, uint i) { return ((device const float *)row)[i]; }
-};
-struct table_f16 {
-	static METAL_FUNC float value(device const uchar *row, uint i) { return float(((device const half *)row)[i]); }
-};
-struct table_bf16 {
-	static METAL_FUNC float value(device const uchar *row, uint i) { return float(((device const bfloat *)row)[i]); }
-};
-
-METAL_FUNC float nibble(device const uchar *quants, uint i)
+// Element i of a row of n, 0 beyond its end.
+METAL_FUNC float embed_one(uint format, device const uchar *row, uint i, uint n)
 {
-	return float(i < 16 ? quants[i] & 15 : quants[i - 16] >> 4);
+	if (i >= n)
+		return 0.0f;
+	if (format == ELEMENT_F32)
+		return ((device const float *)row)[i];
+	if (format == ELEMENT_F16)
+		return float(((device const half *)row)[i]);
+	return float(((device const bfloat *)row)[i]);
 }
 
-struct table_q8_0 {
-	static METAL_FUNC float value(device const uchar *row, uint i)
-	{
-		device const uchar *block = row + ulong(i / 32) * 34;
-		return float(*(device const half *)block) * float(((device const char *)block)[2 + i % 32]);
+// Elements i … i + 7; i is a multiple of 8, and so is the length of rows in blocks.
+METAL_FUNC void embed_eight(uint format, device const uchar *row, uint i, uint n, thread float4 &a, thread float4 &b)
+{
+	if (format == ELEMENT_F32 || format == ELEMENT_F16 || format == ELEMENT_BF16) {
+		UNROLL
+		for (uint j = 0; j < 4; j++) {
+			a[j] = embed_one(format, row, i + j, n);
+			b[j] = embed_one(format, row, i + 4 + j, n);
+		}
+		return;
 	}
-};
-struct table_q4_0 {
-	static METAL_FUNC float value(device const uchar *row, uint i)
-	{
-		device const uchar *block = row + ulong(i / 32) * 18;
-		return float(*(device const half *)block) * (nibble(block + 2, i % 32) - 8.0f);
-	}
-};
-struct table_q4_1 {
-	static METAL_FUNC float value(device const uchar *row, uint i)
-	{
-		device const uchar *block = row + ulong(i / 32) * 20;
-		device const half *scales = (device const half *)block;
-		return fma(float(scales[0]), nibble(block + 4, i % 32), float(scales[1]));
-	}
-};
+	block_raw raw;
+	block_load(raw, format, row, i / 16 * 16, n);
+	block_eight(format, raw, int(i / 8 % 2), a, b);
+}
 
-//   table  [n_vocab] rows of w_row_bytes
-//   ids    [halves][max_logit_rows] what steps have drawn
-//   y      [row][n_cols]
-template <typename F>
+//   table    [n_vocab] rows of w_row_bytes
+//   ids      [halves][max_logit_rows] what steps have drawn
+//   learned  [n_positions] rows of learned_row_bytes
+//   y        [row][n_cols]
 kernel void embed(
 	constant embed_args &args    [[buffer(0)]],
 	device const step_head *step [[buffer(1)]],
 	device const uchar *table    [[buffer(2)]],
 	device const int *ids        [[buffer(3)]],
-	device float *y              [[buffer(4)]],
+	device const uchar *learned  [[buffer(4)]],
+	device float *y              [[buffer(5)]],
 	uint row     [[threadgroup_position_in_grid]],
 	uint tid     [[thread_position_in_threadgroup]],
 	uint threads [[threads_per_threadgroup]])
@@ -64,17 +55,27 @@ kernel void embed(
 		return;
 	const int from = step_at<int>(step, step->token_from)[row];
 	const int id = from >= 0 ? ids[step->prev_ids * args.max_logit_rows + uint(from)] : step_at<int>(step, step->token_ids)[row];
-	// As on the cpu, an id out of range reads the first row.
+	// As on the cpu, an id or a position out of range reads the first row.
 	const uint token = uint(id) < args.n_vocab ? uint(id) : 0;
 	device const uchar *w = table + ulong(token) * args.w_row_bytes;
+	device const uchar *l = learned;
+	if (args.n_positions != 0) {
+		const uint position = uint(step_at<int>(step, step->positions)[row]);
+		l += ulong(position < args.n_positions ? position : 0) * args.learned_row_bytes;
+	}
 	device float *to = y + ulong(row) * args.y_stride;
-	for (uint i = tid; i < args.n_cols; i += threads)
-		to[i] = F::value(w, i) * args.scale;
+	for (uint i = tid * 8; i < args.n_cols; i += threads * 8) {
+		float4 a, b;
+		embed_eight(args.format, w, i, args.n_cols, a, b);
+		a = a * args.scale;
+		b = b * args.scale;
+		if (args.n_positions != 0) {
+			float4 c, d;
+			embed_eight(args.learned_format, l, i, args.n_cols, c, d);
+			a += c;
+			b += d;
+		}
+		store_four(to, i, args.n_cols, a);
+		store_four(to, i + 4, args.n_cols, b);
+	}
 }
-
-instantiate_kernel("embed_f32", embed, table_f32)
-instantiate_kernel("embed_f16", embed, table_f16)
-instantiate_kernel("embed_bf16", embed, table_bf16)
-instantiate_kernel("embed_q8_0", embed, table_q8_0)
-instantiate_kernel("embed_q4_0", embed, table_q4_0)
-instantiate_kernel("embed_q4_1", embed, table_q4_1)

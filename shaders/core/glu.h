@@ -34,9 +34,7 @@ kernel void glu_few(GLU_OPERANDS)
 	const ulong at = ulong(place.n0) * args.w_row_bytes;
 	const tile_rows rows = product_x<F>(args, place, x);
 	const tile_rows weights = product_w(args, place, gate + at, up + at);
-	product_target to;
-	to.bias = to.residual = nullptr;
-	to.y = y;
+	const product_target to = product_to(y);
 	product_few<F, S, true>(args, place, rows, weights, to, shared, tid, lane, sg);
 }
 
@@ -49,13 +47,11 @@ kernel void glu_tile(GLU_OPERANDS)
 	const ulong at = ulong(place.n0) * args.w_row_bytes;
 	const tile_rows rows = product_x<F>(args, place, x);
 	const tile_rows weights = product_w(args, place, gate + at, up + at);
-	product_target to;
-	to.bias = to.residual = nullptr;
-	to.y = y;
+	const product_target to = product_to(y);
 	product_tile<F, S, true>(args, place, rows, weights, to, shared, tid, lane, sg);
 }
 
-// GLU(name, format): elements of two bytes.  GLU_WIDE: and, where there is wgmma, tiles
+// GLU(name, format): elements of two bytes.  GLU_WIDE: where there is wgmma, with tiles
 // for it.
 #ifdef MSL_NV
 #define GLU(name, format) \
@@ -78,7 +74,8 @@ kernel void glu_tile(GLU_OPERANDS)
 
 #ifdef NV_WGMMA
 #define GLU_WIDE(name, format) \
-	GLU(name, format) \
+	instantiate_kernel("glu_" name "_few_shares", glu_few, format, shape_few_shares) \
+	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_pair) \
 	instantiate_kernel("glu_" name "_wide_64", glu_tile, format, shape_wide_64) \
 	instantiate_kernel("glu_" name "_wide_128", glu_tile, format, shape_wide_128)
 #else

@@ -12,13 +12,7 @@ struct glu_map_operands {
 
 	METAL_FUNC tile_map first(uint) const thread { return gate; }
 	METAL_FUNC tile_map second(uint) const thread { return up; }
-	METAL_FUNC product_target target(uint) const thread
-	{
-		product_target t;
-		t.bias = t.residual = nullptr;
-		t.y = y;
-		return t;
-	}
+	METAL_FUNC product_target target(uint) const thread { return product_to(y); }
 	METAL_FUNC void prefetch() const thread
 	{
 		tile_prefetch(x);

@@ -56,10 +56,9 @@ kernel void linear_few(LINEAR_OPERANDS)
 	const ulong at = ulong(place.n0) * args.w_row_bytes;
 	const tile_rows rows = product_x<F>(args, place, x);
 	const tile_rows weights = product_w(args, place, linear_weight(place.weight, w0, w1, w2, w3) + at, nullptr);
-	product_target to;
+	product_target to = product_to(y);
 	to.bias = linear_bias(place.weight, bias0, bias1, bias2, bias3);
 	to.residual = residual;
-	to.y = y;
 	product_few<F, S, false>(args, place, rows, weights, to, shared, tid, lane, sg);
 }
 
@@ -72,14 +71,13 @@ kernel void linear_tile(LINEAR_OPERANDS)
 	const ulong at = ulong(place.n0) * args.w_row_bytes;
 	const tile_rows rows = product_x<F>(args, place, x);
 	const tile_rows weights = product_w(args, place, linear_weight(place.weight, w0, w1, w2, w3) + at, nullptr);
-	product_target to;
+	product_target to = product_to(y);
 	to.bias = linear_bias(place.weight, bias0, bias1, bias2, bias3);
 	to.residual = residual;
-	to.y = y;
 	product_tile<F, S, false>(args, place, rows, weights, to, shared, tid, lane, sg);
 }
 
-// LINEAR(name, format): elements of two bytes.  LINEAR_WIDE: and, where there is wgmma, tiles
+// LINEAR(name, format): elements of two bytes.  LINEAR_WIDE: where there is wgmma, with tiles
 // for it.
 #ifdef MSL_NV
 #define LINEAR(name, format) \
@@ -102,7 +100,8 @@ kernel void linear_tile(LINEAR_OPERANDS)
 
 #ifdef NV_WGMMA
 #define LINEAR_WIDE(name, format) \
-	LINEAR(name, format) \
+	instantiate_kernel("linear_" name "_few_shares", linear_few, format, shape_few_shares) \
+	instantiate_kernel("linear_" name "_few", linear_few, format, shape_few) \
 	instantiate_kernel("linear_" name "_wide_64", linear_tile, format, shape_wide_64) \
 	instantiate_kernel("linear_" name "_wide_128", linear_tile, format, shape_wide_128)
 #else

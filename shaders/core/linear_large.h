@@ -20,10 +20,9 @@ struct linear_map_operands {
 	METAL_FUNC tile_map second(uint i) const thread { return first(i); }
 	METAL_FUNC product_target target(uint i) const thread
 	{
-		product_target t;
+		product_target t = product_to(y);
 		t.bias = linear_bias(i, bias[0], bias[1], bias[2], bias[3]);
 		t.residual = residual;
-		t.y = y;
 		return t;
 	}
 	METAL_FUNC void prefetch() const thread

@@ -101,6 +101,8 @@ METAL_FUNC tile_rows product_x(constant linear_args &args, product_place place, 
 	r.rows = place.rows;
 	r.a = x + ulong(place.m0) * r.row_bytes;
 	r.b = nullptr;
+	r.format = 0;
+	r.at = nullptr;
 	return r;
 }
 
@@ -109,6 +111,8 @@ METAL_FUNC tile_rows product_w(constant linear_args &args, product_place place, 
 	tile_rows r;
 	r.row_bytes = args.w_row_bytes;
 	r.rows = place.columns;
+	r.format = args.format;
+	r.at = nullptr;
 	r.a = a;
 	r.b = b;
 	return r;
@@ -200,7 +204,23 @@ struct product_target {
 	device const float *bias;
 	device const float *residual;
 	device uchar *y;
+	threadgroup const uint *at;     // nullptr, or the first element of each row of the tile
 };
+
+METAL_FUNC product_target product_to(device uchar *y)
+{
+	product_target t;
+	t.bias = t.residual = nullptr;
+	t.y = y;
+	t.at = nullptr;
+	return t;
+}
+
+// The first element of a tile's row.
+METAL_FUNC ulong product_row(constant linear_args &args, product_place place, product_target to, uint row)
+{
+	return to.at != nullptr ? ulong(to.at[row]) : ulong(place.m0 + row) * args.y_stride;
+}
 
 // What is left to do for columns n0 + column and the next.
 METAL_FUNC void product_finish(constant linear_args &args, product_place place, product_target to, uint row, uint column, float2 sum)
@@ -216,7 +236,7 @@ METAL_FUNC void product_finish(constant linear_args &args, product_place place, 
 	sum.y = product_act(args.act, sum.y);
 	if ((args.flags & LINEAR_RESIDUAL) != 0)
 		sum += product_residual(to.residual + ulong(m) * args.residual_stride + place.y0 + n, two, args.flags);
-	product_store(to.y, ulong(m) * args.y_stride + place.y0 + n, args.flags, two, sum);
+	product_store(to.y, product_row(args, place, to, row) + place.y0 + n, args.flags, two, sum);
 }
 
 // The same for the gate's and the other product's.
@@ -224,7 +244,7 @@ METAL_FUNC void product_finish_pair(constant linear_args &args, product_place pl
 	float2 gate, float2 up)
 {
 	const float2 v = float2(product_act(args.act, gate.x) * up.x, product_act(args.act, gate.y) * up.y);
-	product_store(to.y, ulong(place.m0 + row) * args.y_stride + place.n0 + column, args.flags,
+	product_store(to.y, product_row(args, place, to, row) + place.n0 + column, args.flags,
 		column + 1 < place.columns, v);
 }
 
@@ -333,6 +353,13 @@ struct product_sums {
 				UNROLL
 				for (int i = 0; i < ahead; i++)
 					v[i] += r[i];
+			}
+			if (to.at != nullptr) {
+				UNROLL
+				for (int i = 0; i < ahead; i++)
+					if (uint(i * step) < left)
+						product_store(to.y, product_row(args, place, to, row + i * step) + n, flags, two, v[i]);
+				continue;
 			}
 			const ulong first = m * args.y_stride + (PAIR ? 0 : place.y0) + n;
 			if ((flags & LINEAR_OUT_F16) != 0)
@@ -631,11 +658,14 @@ typedef product_format<float, weights_f32<true>, weights_bf16<false, true>> bf16
 typedef product_format<float, weights_f32<false>, weights_f32<false>> f32_f32;
 typedef product_format<float, weights_f32<true>, weights_f32<true>> f32_f32_odd;
 typedef product_format<half, weights_f16<true, false>, weights_q8_0> q8_0_f16;
-typedef product_format<float, weights_f32<false>, weights_q8_0> q8_0_f32;
 typedef product_format<half, weights_f16<true, false>, weights_q4_0> q4_0_f16;
-typedef product_format<float, weights_f32<false>, weights_q4_0> q4_0_f32;
 typedef product_format<half, weights_f16<true, false>, weights_q4_1> q4_1_f16;
-typedef product_format<float, weights_f32<false>, weights_q4_1> q4_1_f32;
+typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_Q4_K>> q4_k_f16;
+typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_Q5_K>> q5_k_f16;
+typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_Q6_K>> q6_k_f16;
+// Of all other blocks, and of all multiplied in float.
+typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_ANY>> blocks_f16;
+typedef product_format<float, weights_f32<false>, weights_blocks<BLOCK_ANY>> blocks_f32;
 
 #ifdef MSL_NV
 typedef product_shape<SHAPE_NV_FEW_SHARES> shape_few_shares;

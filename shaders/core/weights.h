@@ -4,11 +4,11 @@
 // `place` is the first element of a run, counted from the tile's first.
 //
 // Dequantising rounds once, from float, so that every kernel has the same elements.
-// Blocks of 18, 20 or 34 bytes are aligned to 2 bytes only.
 #ifndef INGOT_WEIGHTS_H
 #define INGOT_WEIGHTS_H
 
 #include <metal_stdlib>
+#include "blocks.h"
 #include "portable.h"
 using namespace metal;
 
@@ -58,7 +58,7 @@ struct weights_f16 {
 	struct raw { uint4 v; };
 
 	static METAL_FUNC uint place(uint c, int) { return c * 8; }
-	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit)
+	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit, uint)
 	{
 		r.v = load_eight<ODD>(row, k + c * 8, limit);
 	}
@@ -79,7 +79,7 @@ struct weights_bf16 {
 	struct raw { uint4 v; };
 
 	static METAL_FUNC uint place(uint c, int) { return c * 8; }
-	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit)
+	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit, uint)
 	{
 		r.v = load_eight<ODD>(row, k + c * 8, limit);
 	}
@@ -102,7 +102,7 @@ struct weights_f32 {
 	struct raw { float4 a, b; };
 
 	static METAL_FUNC uint place(uint c, int) { return c * 8; }
-	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit)
+	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit, uint)
 	{
 		device const float *p = (device const float *)row + k + c * 8;
 		const uint left = limit > k + c * 8 ? limit - k - c * 8 : 0;
@@ -136,8 +136,6 @@ struct weights_f32 {
 // The c-th unit's block from the tile's first element k on.
 METAL_FUNC uint unit_block(uint k, uint c) { return k / 32 + c / 2; }
 
-METAL_FUNC uint two_halves(device const ushort *p) { return uint(p[0]) | uint(p[1]) << 16; }
-
 // f16 d, 32 int8: d q
 struct weights_q8_0 {
 	static constexpr constant bool plain = false;
@@ -145,7 +143,7 @@ struct weights_q8_0 {
 	struct raw { uint4 q; ushort d; };
 
 	static METAL_FUNC uint place(uint c, int run) { return c * 16 + run * 8; }
-	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit)
+	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit, uint)
 	{
 		r.q = uint4(0);
 		r.d = 0;
@@ -179,7 +177,7 @@ struct weights_q4_0 {
 	struct raw { uint2 q; ushort d; };
 
 	static METAL_FUNC uint place(uint c, int run) { return c / 2 * 32 + c % 2 * 8 + run * 16; }
-	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit)
+	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit, uint)
 	{
 		r.q = uint2(0);
 		r.d = 0;
@@ -206,7 +204,7 @@ struct weights_q4_1 {
 	struct raw { uint2 q; ushort2 dm; };
 
 	static METAL_FUNC uint place(uint c, int run) { return c / 2 * 32 + c % 2 * 8 + run * 16; }
-	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit)
+	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit, uint)
 	{
 		r.q = uint2(0);
 		r.dm = ushort2(0);
@@ -224,6 +222,32 @@ struct weights_q4_1 {
 		const float4 d = float4(float(as_type<half>(r.dm.x)));
 		const float4 m = float4(float(as_type<half>(r.dm.y)));
 		put_eight(to, more, fma(nibbles(r.q.x, run), d, m), fma(nibbles(r.q.y, run), d, m));
+	}
+};
+
+// -- any blocks ----------------------------------------------------------------------
+//
+// A unit is sixteen neighbours.  FORMAT: a BLOCK_… of blocks.h, or BLOCK_ANY: what the rows
+// are said to have, so that one kernel serves for all formats.
+#define BLOCK_ANY 0u
+
+template <uint FORMAT>
+struct weights_blocks {
+	static constexpr constant bool plain = false;
+	static constexpr constant int unit = 16;
+	typedef block_raw raw;
+
+	static METAL_FUNC uint place(uint c, int run) { return c * 16 + run * 8; }
+	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit, uint format)
+	{
+		block_load(r, FORMAT == BLOCK_ANY ? format : FORMAT, row, k + c * 16, limit);
+	}
+	template <typename T>
+	static METAL_FUNC void put(thread raw &r, int run, threadgroup T *to, threadgroup T *more)
+	{
+		float4 a, b;
+		block_eight(FORMAT == BLOCK_ANY ? r.format : FORMAT, r, run, a, b);
+		put_eight(to, more, a, b);
 	}
 };
 

@@ -175,9 +175,10 @@ static const struct blocks {
 	[IG_MXFP4] = { 0, { 0 }, 0, 0 },
 };
 
-/* One row in the file's form: random values, or random bytes with sane scales. */
-static void random_row(uint32_t dtype, uint8_t *dst, int64_t k, uint64_t bytes, uint64_t *s)
+void ig_case_weight_row(uint32_t dtype, uint8_t *dst, int64_t k, uint64_t *s)
 {
+	const uint64_t bytes = ig_dtype_row_bytes(dtype, k);
+
 	if (dtype == IG_F32 || dtype == IG_F16 || dtype == IG_BF16) {
 		for (int64_t i = 0; i < k; i++) {
 			float v = ig_random_normalish(s) * 0.25f + 0.01f;
@@ -237,8 +238,8 @@ struct ig_case_data *ig_case_open(const struct ig_case *c)
 	for (uint32_t i = 0; i < d->n_matrices; i++) {
 		d->rows_form[i] = make(d->row_bytes * (uint64_t)c->n);
 		for (int64_t r = 0; r < c->n; r++)
-			random_row(c->dtype, (uint8_t *)d->rows_form[i] + d->row_bytes * (uint64_t)r,
-				   c->k, d->row_bytes, &s);
+			ig_case_weight_row(c->dtype, (uint8_t *)d->rows_form[i] + d->row_bytes * (uint64_t)r,
+					   c->k, &s);
 		d->tiled[i] = make(ig_tile16_tile_bytes(c->dtype, c->k) *
 				   (uint64_t)ig_tile16_n_tiles(c->n));
 		ig_tile16_pack(c->dtype, d->rows_form[i], c->n, c->k, d->tiled[i], 0,

@@ -71,5 +71,7 @@ uint64_t ig_case_macs(const struct ig_case *c);
 /* xorshift64*, seeded by the case: random operands are the same everywhere. */
 uint64_t ig_random_u64(uint64_t *state);
 float ig_random_normalish(uint64_t *state); /* in (-2, 2), mean 0, deviation about 0.6 */
+/* A row of k weights as files have it: values near 0.25, or random blocks of such scales. */
+void ig_case_weight_row(uint32_t dtype, uint8_t *dst, int64_t k, uint64_t *state);
 
 #endif

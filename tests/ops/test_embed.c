@@ -1,7 +1,7 @@
 /*
  * test_embed.c: embed with learned positions: the kernel against the reference, whatever
- * the tables' formats and however its rows are cut; shapes that are refused; a GPU that
- * refuses by name.  Plain embed is in the table of cases.
+ * the tables' formats and however its rows are cut; shapes that are refused.  Plain embed is
+ * in the table of cases, GPUs are in test_gpu_rows.c.
  */
 #include "ops/cpu/tile16.h"
 #include "ops/ops.h"
@@ -10,7 +10,6 @@
 #include "model/checkpoint.h"
 
 #include <ingot/arch.h>
-#include <ingot/gpu.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -141,22 +140,11 @@ static void test_shapes(void **state)
 	assert_int_equal(ig_op_embed.check(&s, &err), -EINVAL);
 }
 
-static void test_gpu_refuses(void **state)
-{
-	const struct ig_embed_params p = { sizeof p, 1.0f };
-	struct ig_gpu_call c = { .struct_size = sizeof c, .n_weights = 2, .n_out = 1, .params = &p };
-	struct ig_error err = { 0 };
-
-	assert_int_equal(ig_op_embed.gpu->lower(&c, NULL, NULL, &err), -ENOTSUP);
-	assert_non_null(strstr(err.text, "learned positions"));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_positions),
 		cmocka_unit_test(test_shapes),
-		cmocka_unit_test(test_gpu_refuses),
 	};
 
 	return cmocka_run_group_tests_name("embed", tests, NULL, NULL);

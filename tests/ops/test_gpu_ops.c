@@ -291,39 +291,6 @@ out:
 	return failed;
 }
 
-static bool has_shaders(uint32_t dtype)
-{
-	return dtype == IG_F32 || dtype == IG_F16 || dtype == IG_BF16 || dtype == IG_Q8_0 ||
-	       dtype == IG_Q4_0 || dtype == IG_Q4_1;
-}
-
-/* Weights of a format without shaders are refused, before anything runs. */
-static int check_refused(const struct ig_case *c)
-{
-	struct ig_case_data *d = ig_case_open(c);
-	float *out = must(calloc((size_t)ig_case_out_len(d), sizeof *out));
-	float *const outs[IG_MAX_OUT] = { out, out };
-	struct ig_op_call call;
-	struct ig_step step;
-	struct ig_gpu_case g = {
-		.op = ig_case_op(d), .call = &call, .out_dtype = IG_F32,
-		.in_class = strcmp(c->op, "logits") ? IG_ROWS_TOKENS : IG_ROWS_LOGITS,
-	};
-	struct ig_error err = { 0 };
-	char number[24];
-	int rc;
-
-	snprintf(number, sizeof number, "dtype %u", (unsigned)c->dtype);
-	ig_case_call(d, 0, ig_case_out_rows(d), outs, &call, &step);
-	rc = ig_gpu_case_run(lab, &g, &err);
-	if (rc != -ENOTSUP || !strstr(err.text, number))
-		print_error("%s: %d, \"%s\"; expected a refusal of %s\n",
-			    name_of(c, &(struct way){ 0, IG_F32 }), rc, err.text, number);
-	free(out);
-	ig_case_close(d);
-	return rc != -ENOTSUP || !strstr(err.text, number);
-}
-
 static void check_op(const char *name)
 {
 	int n_failed = 0, n_checked = 0;
@@ -340,11 +307,6 @@ static void check_op(const char *name)
 		/* the bench's sizes where they take no time */
 		if (strcmp(c->op, name) || (c->bench && (on_soft || c->rows > 100)))
 			continue;
-		if (!has_shaders(c->dtype)) {
-			if (!c->bench && c->rows < 4)
-				n_failed += check_refused(c);
-			continue;
-		}
 		d = ig_case_open(c);
 		if (!ig_case_op(d)->gpu) {
 			ig_case_close(d);

@@ -58,29 +58,13 @@ static float *floats(int64_t n, uint64_t *seed)
 	return p;
 }
 
-/* Random bytes are sound weights where scales are: halves near 2^-6. */
 static void *weights(uint32_t dtype, int64_t rows, int64_t k, uint64_t *seed)
 {
-	uint64_t row = ig_dtype_row_bytes(dtype, k), block = dtype == IG_Q8_0 ? 34 : dtype == IG_Q4_0 ? 18 : 20;
+	uint64_t row = ig_dtype_row_bytes(dtype, k);
 	uint8_t *p = must(aligned_alloc(64, ((size_t)(row * (uint64_t)rows) + 127) & ~(size_t)63));
 
-	for (uint64_t i = 0; i < row * (uint64_t)rows; i++)
-		p[i] = (uint8_t)(ig_random_u64(seed) >> 33);
-	for (int64_t i = 0; i < rows * k && dtype == IG_F32; i++) {
-		float v = ig_random_normalish(seed);
-		memcpy(p + i * 4, &v, 4);
-	}
-	for (int64_t i = 0; i < rows * k && (dtype == IG_F16 || dtype == IG_BF16); i++) {
-		uint16_t base = dtype == IG_F16 ? 0x3000 : 0x3e00; /* 1/8 */
-		uint16_t h = (uint16_t)(base | (ig_random_u64(seed) >> 40 & 0x807f));
-		memcpy(p + i * 2, &h, 2);
-	}
-	for (uint64_t at = 0; dtype >= IG_Q4_0 && dtype <= IG_Q8_0 && at < row * (uint64_t)rows; at += block) {
-		uint16_t d = 0x2400, m = 0xac00; /* 1/64, -1/16 */
-		memcpy(p + at, &d, 2);
-		if (dtype == IG_Q4_1)
-			memcpy(p + at + 2, &m, 2);
-	}
+	for (int64_t r = 0; r < rows; r++)
+		ig_case_weight_row(dtype, p + row * (uint64_t)r, k, seed);
 	return p;
 }
 
@@ -252,6 +236,20 @@ static void test_saturated(void **state)
 	close_world(&w);
 }
 
+/* Every format of blocks, with rows on both sides of every kernel; in float too. */
+static void test_blocks(void **state)
+{
+	static const uint32_t formats[] = { IG_Q4_0, IG_Q4_1, IG_Q5_0, IG_Q5_1, IG_Q8_0, IG_Q2_K, IG_Q3_K,
+					    IG_Q4_K, IG_Q5_K, IG_Q6_K, IG_IQ4_NL, IG_IQ4_XS, IG_MXFP4 };
+
+	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+		check(&(struct layout){ 1, SIDE(formats[i]), SIDE(37), 768, IG_ACT_NONE, false, true, 0,
+					IG_F32, 2e-3 });
+		check(&(struct layout){ 1, SIDE(formats[i]), SIDE(37), 512, IG_ACT_NONE, false, false, 1,
+					IG_F32, 1e-5, 20 });
+	}
+}
+
 /* A format that no kernel knows is named. */
 static void test_refused(void **state)
 {
@@ -261,10 +259,10 @@ static void test_refused(void **state)
 	struct ig_error err = { 0 };
 
 	call.in[0] = (struct ig_gpu_tensor){ .n_cols = 32, .row_stride = 64, .dtype = IG_F32 };
-	call.weight[0] = (struct ig_gpu_tensor){ .n_rows = 1, .n_cols = 32, .row_stride = 34, .dtype = 14 };
+	call.weight[0] = (struct ig_gpu_tensor){ .n_rows = 1, .n_cols = 32, .row_stride = 34, .dtype = IG_I32 };
 	call.out[0] = (struct ig_gpu_tensor){ .n_cols = 1, .row_stride = 64, .dtype = IG_F32 };
 	assert_int_equal(ig_op_linear.gpu->lower(&call, &ig_gpu_tape_host, NULL, &err), -ENOTSUP);
-	assert_non_null(strstr(err.text, "dtype 14"));
+	assert_non_null(strstr(err.text, "dtype 26"));
 	call.weight[0].dtype = IG_BF16;
 	call.in[0].dtype = IG_F16;
 	assert_int_equal(ig_op_linear.gpu->lower(&call, &ig_gpu_tape_host, NULL, &err), -ENOTSUP);
@@ -277,7 +275,7 @@ static void test_refused(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_format), cmocka_unit_test(test_several_formats),
+		cmocka_unit_test(test_one_format), cmocka_unit_test(test_several_formats), cmocka_unit_test(test_blocks),
 		cmocka_unit_test(test_in_float), cmocka_unit_test(test_results),
 		cmocka_unit_test(test_large), cmocka_unit_test(test_saturated),
 		cmocka_unit_test(test_refused),

@@ -1,7 +1,7 @@
 /*
  * test_gpu_rows.c: what the table of cases does not reach of the kernels that work row by
  * row: conversions to 16 bits (an operation of the runtime's own), ids that the step
- * before has drawn, and values that are not ordinary numbers.
+ * before has drawn, learned positions, and values that are not ordinary numbers.
  *
  *   test_gpu_rows [soft|cuda]
  */
@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "model/checkpoint.h"
 #include "ops/float.h"
 #include "ops/ops.h"
 #include "runtime/gpu/gpu-private.h"
@@ -121,6 +122,46 @@ static void test_embed_reads_the_last_draws(void **state)
 	assert_memory_equal(got, want, sizeof got);
 }
 
+/* Tables and positions of any formats; a position beyond the table reads its first row. */
+static void test_embed_adds_learned_positions(void **state)
+{
+	enum { VOCAB = 7, POSITIONS = 9, WIDTH = 768, TOKENS = 4 };
+	static const uint32_t formats[] = { IG_F32, IG_F16, IG_Q6_K, IG_BF16, IG_Q4_0, IG_F32 };
+	static float want[TOKENS * WIDTH], got[TOKENS * WIDTH];
+	static const int32_t ids[TOKENS] = { 3, 0, 6, 1 }, positions[TOKENS] = { 0, 8, 9, 5 };
+	static _Alignas(64) uint8_t tables[2][POSITIONS * WIDTH * 4];
+	struct ig_embed_params p = { sizeof p, 1.5f };
+	struct ig_step step = { .struct_size = sizeof step, .n_rows = TOKENS, .token_ids = ids,
+				.positions = positions };
+	uint64_t seed = 12;
+
+	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+		/* 41 values where the formats allow it */
+		int64_t width = i ? WIDTH : 41;
+		uint32_t other = formats[(i + 1) % (sizeof formats / sizeof *formats)];
+		int64_t row[2] = { (int64_t)ig_dtype_row_bytes(formats[i], width),
+				   (int64_t)ig_dtype_row_bytes(other, width) };
+		struct ig_op_call call = {
+			.struct_size = sizeof call, .params = &p, .n_weights = 2, .n_out = 1, .step = &step,
+			.weight = { { tables[0], VOCAB, width, row[0], formats[i], IG_FORM_ROWS },
+				    { tables[1], POSITIONS, width, row[1], other, IG_FORM_ROWS } },
+			.out = { { want, TOKENS, width, width * 4, IG_F32, IG_FORM_ROWS } },
+		};
+
+		for (int64_t r = 0; r < POSITIONS; r++) {
+			ig_case_weight_row(formats[i], tables[0] + r * row[0], width, &seed);
+			ig_case_weight_row(other, tables[1] + r * row[1], width, &seed);
+		}
+		ig_op_embed.reference(&call);
+		call.out[0].data = got;
+		assert_int_equal(run(&ig_op_embed, &call, IG_F32), 0);
+		for (int64_t j = 0; j < TOKENS * width; j++)
+			if (!(fabsf(got[j] - want[j]) <= 0x1p-22f * (1.0f + fabsf(want[j]))))
+				fail_msg("formats %u and %u: value %lld is %.9g, expected %.9g", formats[i],
+					 other, (long long)j, (double)got[j], (double)want[j]);
+	}
+}
+
 /* ---- norm ---- */
 
 static void test_norm_of_what_is_not_ordinary(void **state)
@@ -155,6 +196,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_convert),
 		cmocka_unit_test(test_embed_reads_the_last_draws),
+		cmocka_unit_test(test_embed_adds_learned_positions),
 		cmocka_unit_test(test_norm_of_what_is_not_ordinary),
 	};
 	struct ig_error err = { 0 };

@@ -285,7 +285,7 @@ static void run_mapped(const struct ig_stepper_model *m, const struct golden *g)
 	ig_stepper_close(mapped);
 }
 
-/* A GPU's driver has no instruction sets, and no kernel yet for learned positions and experts. */
+/* A GPU's driver has no instruction sets, and no kernel yet for experts. */
 static bool on_gpu(void)
 {
 	const char *driver = getenv("INGOT_TEST_DRIVER");
@@ -328,9 +328,7 @@ static void test_model(void **state)
 	snprintf(path, sizeof path, INGOT_TEST_ARCHS "/%s.gguf", name);
 	if (ig_stepper_model_open(&m, path, NULL, &err))
 		fail_msg("%s", err.text);
-	if (on_gpu() && !strcmp(name, "gpt2"))
-		expect_refusal(&m, "learned positions");
-	else if (on_gpu() && has_experts(m.plan))
+	if (on_gpu() && has_experts(m.plan))
 		expect_refusal(&m, "op moe_route: no GPU runs it");
 	else
 		assert_int_equal(run_isa(&m, &g, name, NULL), 1);
