@@ -1,8 +1,9 @@
 /*
- * checkpoint.h: a model's file: metadata and tensors.
+ * checkpoint.h: a model's file or files, whatever their format: metadata, tensors.
  *
  * Keys, tensor names and the order of rows are GGUF's, which is what architectures and
- * tokenizers read.  Every count, length and offset is checked against the file's size before it
+ * tokenizers read; the readers of other formats (safetensors, MLX) say the same in those
+ * terms.  Every count, length and offset is checked against the file's size before it
  * is used; arithmetic on them can't overflow.  Strings and tensor data point into the
  * map and live until ig_checkpoint_close.  What is open is immutable to us; any thread
  * may read.
@@ -21,17 +22,26 @@ struct ig_checkpoint_tensor {
 	uint32_t n_dims;
 	int64_t n_rows, n_cols; /* n_cols is GGUF's ne[0]; n_rows the product of the rest */
 	int64_t dims[4]; /* GGUF's ne; 1 from n_dims on */
-	const void *data; /* into the map */
-	uint64_t n_bytes;
+	const void *data; /* into the map; NULL: made row by row, ig_checkpoint_rows */
+	uint64_t n_bytes; /* of all rows */
 };
 
-/* Map and check a GGUF file.  0, or -errno, or -EINVAL with text that names the
+/* Map and check a GGUF file, or a folder (or one file of it) with safetensors, config.json
+ * and a tokenizer.  0, or -errno, or -EINVAL with text that names the
  * path, what was wrong and at which offset. */
 int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_error *err);
 /* The same over memory that the caller keeps; for tests and fuzzing. */
 int ig_checkpoint_open_memory(const void *data, size_t size, const char *label,
 			      struct ig_checkpoint **out,
 			struct ig_error *err);
+/* A folder's files, in memory that the caller keeps; for tests and fuzzing. */
+struct ig_checkpoint_file {
+	const char *name; /* "config.json" */
+	const void *data;
+	size_t len;
+};
+int ig_checkpoint_open_files(const struct ig_checkpoint_file *files, size_t n, const char *label,
+			     struct ig_checkpoint **out, struct ig_error *err);
 void ig_checkpoint_close(struct ig_checkpoint *g); /* NULL is fine */
 
 /* The path that it was opened from, or its end; for errors. */
@@ -81,8 +91,24 @@ const struct ig_checkpoint_tensor *ig_checkpoint_tensor(const struct ig_checkpoi
 const struct ig_checkpoint_tensor *ig_checkpoint_find_tensor(const struct ig_checkpoint *g,
 							     const char *name);
 
+/* Rows first … first + n - 1 in IG_FORM_ROWS: a pointer into the map, or buf, which has room
+ * for n * ig_dtype_row_bytes(t->dtype, t->n_cols) bytes and into which they were written.
+ * What a file has in pieces, transposed or in an encoding without kernels is put
+ * together here.  Any thread. */
+const void *ig_checkpoint_rows(const struct ig_checkpoint *g,
+			       const struct ig_checkpoint_tensor *t, int64_t first, int64_t n,
+			       void *buf);
+
 /* The pages of these bytes are not needed any more (they were packed). */
 void ig_checkpoint_drop_pages(const struct ig_checkpoint *g, const void *data, uint64_t n_bytes);
+/* The same for whatever the tensor's rows are made from. */
+void ig_checkpoint_drop_tensor(const struct ig_checkpoint *g,
+			       const struct ig_checkpoint_tensor *t);
+
+/* Another file of the same folder, mapped until ig_checkpoint_close.  0, -ENOENT (also for a
+ * GGUF file), -EINVAL.  Any thread. */
+int ig_checkpoint_sibling(const struct ig_checkpoint *g, const char *name, const char **data,
+			  size_t *len, struct ig_error *err);
 
 /* "Q4_1" and so on; "type 99" for what Ingot does not know (static buffer per thread). */
 const char *ig_dtype_name(uint32_t dtype);

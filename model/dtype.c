@@ -2,8 +2,9 @@
  * dtype.c: element types: their names, sizes and plain definitions.
  *
  * ig_dtype_to_f32 is the truth that kernels and packers are tested against; it
- * is written to be read, not to be fast.  Numbers, names and layouts are GGUF's;
- * tests/golden/dtype holds every value against the Python package `gguf`.
+ * is written to be read, not to be fast.  Numbers, names and layouts are GGUF's, but
+ * Q8_M's, which is how MLX's groups of 8 bits are held; tests/golden/dtype holds every
+ * value against the Python package `gguf`.
  */
 #include "model/dtype.h"
 #include "model/checkpoint.h"
@@ -28,6 +29,8 @@ const char *ig_dtype_name(uint32_t dtype)
 
 	if (dtype < sizeof type_names / sizeof type_names[0] && type_names[dtype])
 		return type_names[dtype];
+	if (dtype == IG_Q8_M)
+		return "Q8_M";
 	snprintf(unknown, sizeof unknown, "type %u", (unsigned)dtype);
 	return unknown;
 }
@@ -55,6 +58,10 @@ const struct ig_quant_type *ig_quant_type(uint32_t dtype)
 		[IG_MXFP4] = { 17, 32, 32, 4, 0, fp4_values, false },
 	};
 
+	static const struct ig_quant_type q8_m = { 36, 32, 32, 8, 0, NULL, true };
+
+	if (dtype == IG_Q8_M)
+		return &q8_m;
 	return dtype < sizeof types / sizeof *types && types[dtype].bytes ? &types[dtype] : NULL;
 }
 
@@ -199,6 +206,12 @@ void ig_quant_split(uint32_t dtype, const void *src, struct ig_quant_block *b)
 		take_scale(b, p);
 		for (int j = 0; j < 32; j++)
 			b->code[j] = p[2 + j] ^ 0x80;
+		break;
+	case IG_Q8_M:
+		take_scale(b, p);
+		take_min(b, p + 2, 1.0f);
+		b->min[0] = 1;
+		memcpy(b->code, p + 4, 32);
 		break;
 	case IG_MXFP4: /* 2^(e - 127), halved; the two smallest are subnormal */
 		b->d_bits = p[0];

@@ -65,7 +65,7 @@ ig_weight ig_graph_weight(struct ig_graph *g, const char *name, int64_t n_rows, 
 		return IG_NONE;
 	struct ig_plan_weight *w = &p->weights[p->n_weights];
 	*w = (struct ig_plan_weight){ .shape = { n_rows, n_cols, t->dtype, 0 },
-				      .data = t->data, .n_bytes = t->n_bytes };
+				      .tensor = t, .n_bytes = t->n_bytes };
 	if (strlen(name) >= sizeof w->name) {
 		ig_fail(&g->error, -EINVAL, "tensor name \"%.80s…\" is too long", name);
 		return IG_NONE;

@@ -11,6 +11,7 @@
 #include <ingot/arch.h>
 
 struct ig_checkpoint;
+struct ig_checkpoint_tensor;
 struct ig_modules;
 
 struct ig_plan_value {
@@ -21,8 +22,8 @@ struct ig_plan_value {
 struct ig_plan_weight {
 	char name[96];
 	struct ig_shape shape;
-	const void *data; /* in the file's map, IG_FORM_ROWS */
-	uint64_t n_bytes;
+	const struct ig_checkpoint_tensor *tensor; /* its rows: ig_checkpoint_rows */
+	uint64_t n_bytes; /* of all rows, IG_FORM_ROWS */
 };
 
 struct ig_plan_node {

@@ -219,7 +219,7 @@ static int use_weight(struct lowering *l, struct cpu_call *c, uint32_t i, ig_wei
 		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is wanted in two layouts", pw->name);
 	/* Only experts' kernels take matrices so. */
 	cw->mapped = form == IG_FORM_ROWS && pw->shape.n_rows > 1;
-	if (cw->mapped && !pw->data)
+	if (cw->mapped && !pw->tensor->data)
 		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is not in the file as it is used: "
 			       "experts cannot stay mapped", pw->name);
 	cw->used = true;
@@ -481,10 +481,14 @@ done:
 
 /* ---- loading ------------------------------------------------------------------------------ */
 
+#define PACK_TILES 8 /* that a thread takes at a time */
+
 struct packing {
 	struct cpu_program *p;
 	uint32_t weight; /* of the plan, the one being packed */
 	atomic_int_fast64_t next_tile;
+	uint8_t *rows; /* [thread][rows_bytes]: for tensors whose rows are made */
+	uint64_t rows_bytes;
 };
 
 static void pack_tiles(void *ctx, uint32_t thread)
@@ -492,11 +496,45 @@ static void pack_tiles(void *ctx, uint32_t thread)
 	struct packing *k = ctx;
 	const struct ig_plan_weight *pw = &k->p->plan->weights[k->weight];
 	const struct cpu_weight *w = &k->p->weights[k->weight];
-	int64_t n_tiles = ig_tile16_n_tiles(pw->shape.n_rows), step = 8, t;
+	uint64_t tile_bytes = ig_tile16_tile_bytes(pw->shape.dtype, pw->shape.n_cols);
+	int64_t n_tiles = ig_tile16_n_tiles(pw->shape.n_rows), t;
 
-	while ((t = atomic_fetch_add(&k->next_tile, step)) < n_tiles)
-		ig_tile16_pack(pw->shape.dtype, pw->data, pw->shape.n_rows, pw->shape.n_cols,
-			       k->p->weight_mem + w->offset, t, t + step < n_tiles ? t + step : n_tiles);
+	while ((t = atomic_fetch_add(&k->next_tile, PACK_TILES)) < n_tiles) {
+		int64_t row = t * IG_TILE, n = pw->shape.n_rows - row;
+		if (n > PACK_TILES * IG_TILE)
+			n = PACK_TILES * IG_TILE;
+		const void *rows = ig_checkpoint_rows(k->p->plan->file, pw->tensor, row, n,
+						      k->rows + thread * k->rows_bytes);
+		ig_tile16_pack(pw->shape.dtype, rows, n, pw->shape.n_cols,
+			       k->p->weight_mem + w->offset + (uint64_t)t * tile_bytes, 0,
+			       ig_tile16_n_tiles(n));
+	}
+}
+
+/* Bytes of the rows that a thread packs at a time, the most of all tensors that have none
+ * to be packed from. */
+static uint64_t made_rows_bytes(const struct cpu_program *p)
+{
+	uint64_t most = 0;
+
+	for (uint32_t i = 0; i < p->plan->n_weights; i++) {
+		const struct ig_plan_weight *pw = &p->plan->weights[i];
+		uint64_t row = ig_dtype_row_bytes(pw->shape.dtype, pw->shape.n_cols);
+		if (p->weights[i].used && p->weights[i].form == IG_FORM_TILE16 &&
+		    !pw->tensor->data && most < row)
+			most = row;
+	}
+	return round_up(most * PACK_TILES * IG_TILE, 64);
+}
+
+static void copy_rows(const struct cpu_program *p, uint32_t i)
+{
+	const struct ig_plan_weight *pw = &p->plan->weights[i];
+	uint8_t *dst = p->weight_mem + p->weights[i].offset;
+	const void *rows = ig_checkpoint_rows(p->plan->file, pw->tensor, 0, pw->shape.n_rows, dst);
+
+	if (rows != dst)
+		memcpy(dst, rows, pw->n_bytes);
 }
 
 /* From buffers and offsets to addresses. */
@@ -519,7 +557,7 @@ static void resolve(struct cpu_program *p)
 
 			if (c->weight[j] >= 0)
 				c->call.weight[j].data =
-					w->mapped ? (void *)p->plan->weights[c->weight[j]].data :
+					w->mapped ? (void *)p->plan->weights[c->weight[j]].tensor->data :
 						    p->weight_mem + w->offset;
 		}
 	}
@@ -538,24 +576,33 @@ int ig_cpu_load(struct ig_program *base, struct ig_error *err)
 			       (unsigned long long)p->scratch_bytes);
 	/* Packing has threads of its own: the driver's belong to the engine, whose steps
 	 * go on while a model loads. */
+	uint32_t n_threads = ig_pool_n_threads(p->driver->pool);
+	uint64_t rows_bytes = made_rows_bytes(p);
+	uint8_t *rows = malloc(rows_bytes ? rows_bytes * n_threads : 1);
+	if (!rows)
+		return ig_fail(err, -ENOMEM, "no memory for packing weights");
 	struct ig_pool *pool;
-	int rc = ig_pool_create(ig_pool_n_threads(p->driver->pool), &pool);
-	if (rc)
+	int rc = ig_pool_create(n_threads, &pool);
+	if (rc) {
+		free(rows);
 		return ig_fail(err, rc, "threads for packing weights cannot be started");
+	}
 	for (uint32_t i = 0; i < p->plan->n_weights; i++) {
 		const struct ig_plan_weight *pw = &p->plan->weights[i];
 		const struct cpu_weight *w = &p->weights[i];
 		if (!w->used || w->mapped)
 			continue;
 		if (w->form == IG_FORM_TILE16) {
-			struct packing k = { .p = p, .weight = i };
+			struct packing k = { .p = p, .weight = i, .rows = rows,
+					     .rows_bytes = rows_bytes };
 			ig_pool_run(pool, pack_tiles, &k);
 		} else {
-			memcpy(p->weight_mem + w->offset, pw->data, pw->n_bytes);
+			copy_rows(p, i);
 		}
-		ig_checkpoint_drop_pages(p->plan->file, pw->data, pw->n_bytes);
+		ig_checkpoint_drop_tensor(p->plan->file, pw->tensor);
 	}
 	ig_pool_destroy(pool);
+	free(rows);
 	resolve(p);
 	return 0;
 }

@@ -74,7 +74,7 @@ static bool can_wrap(const struct ig_gpu_weights *w, const struct ig_gpu_device 
 	if (!d->class->wrap || !ig_checkpoint_map(w->plan->file, &map, &size))
 		return false;
 	for (uint32_t i = 0; i < n; i++)
-		if ((uintptr_t)p[i].data % TENSOR_ALIGNMENT)
+		if (!p[i].data || (uintptr_t)p[i].data % TENSOR_ALIGNMENT)
 			return false;
 	return true;
 }
@@ -139,7 +139,7 @@ int ig_gpu_weights_place(struct ig_gpu_weights *w, struct ig_gpu_device *d, stru
 		const struct ig_plan_weight *pw = &w->plan->weights[i];
 		if (w->weights[i].buffer < 0)
 			continue;
-		p[n++] = (struct place){ pw->data, pw->n_bytes, i };
+		p[n++] = (struct place){ pw->tensor->data, pw->n_bytes, i };
 		if (!largest || largest->n_bytes < pw->n_bytes)
 			largest = pw;
 	}
@@ -158,14 +158,43 @@ int ig_gpu_weights_place(struct ig_gpu_weights *w, struct ig_gpu_device *d, stru
 
 /* ---- loading ---------------------------------------------------------------------- */
 
+/* Rows that the file does not have as they are wanted are made, some at a time. */
+static int copy_made(struct ig_gpu_weights *w, struct ig_gpu_device *d, uint32_t i,
+		     struct ig_error *err)
+{
+	const struct ig_plan_weight *pw = &w->plan->weights[i];
+	const struct ig_gpu_weight *to = &w->weights[i];
+	uint64_t row_bytes = pw->n_bytes / (uint64_t)pw->shape.n_rows;
+	int64_t at_once = row_bytes < COPY_BYTES ? (int64_t)(COPY_BYTES / row_bytes) : 1;
+	int rc = 0;
+
+	if (at_once > pw->shape.n_rows)
+		at_once = pw->shape.n_rows;
+	uint8_t *buf = malloc((uint64_t)at_once * row_bytes);
+	if (!buf)
+		return ig_fail(err, -ENOMEM, "no memory to copy tensor \"%s\"", pw->name);
+	for (int64_t row = 0; !rc && row < pw->shape.n_rows; row += at_once) {
+		int64_t n = pw->shape.n_rows - row < at_once ? pw->shape.n_rows - row : at_once;
+		const void *src = ig_checkpoint_rows(w->plan->file, pw->tensor, row, n, buf);
+		rc = d->class->write(d, w->views[to->view].buffer,
+				     to->offset + (uint64_t)row * row_bytes, src,
+				     (uint64_t)n * row_bytes, err);
+	}
+	ig_checkpoint_drop_tensor(w->plan->file, pw->tensor);
+	free(buf);
+	return rc;
+}
+
 static int copy_weight(struct ig_gpu_weights *w, struct ig_gpu_device *d, uint32_t i,
 		       struct ig_error *err)
 {
 	const struct ig_plan_weight *pw = &w->plan->weights[i];
 	const struct ig_gpu_weight *to = &w->weights[i];
-	const uint8_t *src = pw->data;
+	const uint8_t *src = pw->tensor->data;
 	int rc = 0;
 
+	if (!src)
+		return copy_made(w, d, i, err);
 	for (uint64_t at = 0; !rc && at < pw->n_bytes; at += COPY_BYTES) {
 		uint64_t n = pw->n_bytes - at < COPY_BYTES ? pw->n_bytes - at : COPY_BYTES;
 		rc = d->class->write(d, w->views[to->view].buffer, to->offset + at, src + at, n, err);

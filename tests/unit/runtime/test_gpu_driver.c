@@ -331,7 +331,7 @@ static void assert_weights(const struct session *s, const struct toy_model *m)
 	for (uint32_t i = 0; i < m->plan->n_weights; i++) {
 		const struct ig_gpu_place *p = &lowered(s)->places[w->weights[i].buffer];
 		assert_int_equal(p->offset % 32, 0);
-		assert_memory_equal(fake_gpu_bytes(p->buffer) + p->offset, m->plan->weights[i].data,
+		assert_memory_equal(fake_gpu_bytes(p->buffer) + p->offset, m->plan->weights[i].tensor->data,
 				    m->plan->weights[i].n_bytes);
 	}
 }
@@ -379,7 +379,7 @@ static void test_weights(void **state)
 			const struct ig_gpu_view *v = &w->views[w->weights[i].view];
 			assert_true(w->weights[i].offset + m->plan->weights[i].n_bytes <= v->n_bytes);
 			assert_memory_equal(fake_gpu_bytes(v->buffer) + w->weights[i].offset,
-					    m->plan->weights[i].data, m->plan->weights[i].n_bytes);
+					    m->plan->weights[i].tensor->data, m->plan->weights[i].n_bytes);
 		}
 		stop(&s);
 		fake_gpu.max_buffer_bytes = largest - 4096;

@@ -248,7 +248,7 @@ static void run_references(const struct ig_plan *plan, const struct ig_step *ste
 		}
 		for (uint32_t j = 0; j < n->n_weights; j++) {
 			const struct ig_plan_weight *w = &plan->weights[n->weight[j]];
-			c.weight[j] = (struct ig_tensor){ (void *)w->data, w->shape.n_rows, w->shape.n_cols,
+			c.weight[j] = (struct ig_tensor){ (void *)w->tensor->data, w->shape.n_rows, w->shape.n_cols,
 							  (int64_t)ig_dtype_row_bytes(w->shape.dtype,
 										      w->shape.n_cols),
 							  w->shape.dtype, IG_FORM_ROWS };
