@@ -1,13 +1,13 @@
 /*
  * ingot_bench.c: how fast the runtime computes a model, without the daemon.
  *
- *   ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S] [--rounds R]
+ *   ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S[,S...]] [--rounds R]
  *       [--threads T] [--isa I] [--activations auto|f32] [--kv f16|f32] [--chunk C]
  *       [--driver D] [--json] [--ops [--read-gbs X --gmacs Y]]
  *
  * A round feeds S streams N random tokens each, in steps of up to C rows, then decodes M
- * tokens of all S side by side, each stream feeding back what it drew.  With --prompt 0
- * decoding starts from an empty cache, as llama-bench's tg does.  One round warms up, R
+ * tokens of all S side by side, each stream feeding back what it drew; several S are
+ * measured one after another, with one load.  With --prompt 0 decoding starts from an empty cache, as llama-bench's tg does.  One round warms up, R
  * are timed; tokens per second of all streams together, median (least-most).  --ops shows
  * instead what each kind of op costs in a step (ops.c), beside its limit when the
  * machine's are given (ingot-limits measures them).
@@ -22,10 +22,13 @@
 #include <string.h>
 
 #define MAX_ROUNDS 1000
+#define MAX_COUNTS 16 /* numbers of streams that one run measures */
 
 struct bench {
 	const char *model;
-	uint32_t n_prompt, n_decode, n_streams, n_rounds, chunk;
+	uint32_t n_prompt, n_decode, n_rounds, chunk;
+	uint32_t counts[MAX_COUNTS], n_counts; /* of streams */
+	uint32_t n_streams; /* that are measured now */
 	bool json, ops;
 	double read_gbs, gmacs; /* the machine's limits; 0: not given */
 	struct ig_stepper_options o;
@@ -38,7 +41,26 @@ struct bench {
 struct work {
 	double linear_macs, logits_macs; /* multiply-adds of a token's products */
 	double file_bytes; /* of all two-dimensional weights, as the file has them */
+	double step_bytes; /* of those that a step of one row reads */
 };
+
+/* Of a product's weights, the share that one row multiplies with; 0: it is no product. */
+static double share_of_row(const struct ig_plan_node *node)
+{
+	const char *op = node->op->name;
+
+	if (!strcmp(op, "linear") || !strcmp(op, "glu") || !strcmp(op, "logits"))
+		return 1;
+	if (!strcmp(op, "moe_glu")) {
+		const struct ig_moe_glu_params *p = node->params;
+		return (double)p->top_k / p->n_experts;
+	}
+	if (!strcmp(op, "moe_combine")) {
+		const struct ig_moe_combine_params *p = node->params;
+		return (double)p->top_k / p->n_experts;
+	}
+	return 0;
+}
 
 static void count_work(const struct ig_plan *plan, struct work *w)
 {
@@ -46,15 +68,15 @@ static void count_work(const struct ig_plan *plan, struct work *w)
 	for (uint32_t i = 0; i < plan->n_nodes; i++) {
 		const struct ig_plan_node *node = &plan->nodes[i];
 		bool logits = !strcmp(node->op->name, "logits");
+		double share = share_of_row(node);
 
-		if (!logits && strcmp(node->op->name, "linear") && strcmp(node->op->name, "glu"))
-			continue;
-		for (uint32_t j = 0; j < node->n_weights; j++) {
+		for (uint32_t j = 0; share > 0 && j < node->n_weights; j++) {
 			const struct ig_plan_weight *weight = &plan->weights[node->weight[j]];
 			double macs = (double)weight->shape.n_rows * (double)weight->shape.n_cols;
 
 			w->file_bytes += (double)weight->n_bytes;
-			*(logits ? &w->logits_macs : &w->linear_macs) += macs;
+			w->step_bytes += share * (double)weight->n_bytes;
+			*(logits ? &w->logits_macs : &w->linear_macs) += share * macs;
 		}
 	}
 }
@@ -169,26 +191,29 @@ static void print_json_rates(const char *name, double tokens, const double *seco
 
 static void report(struct bench *b, struct ig_stepper *s, const struct work *w, double load_s)
 {
+	bool first = b->n_streams == b->counts[0];
+
 	double tokens[2] = { (double)b->n_prompt * b->n_streams, (double)b->n_decode * b->n_streams };
 	double *seconds[2] = { b->prefill, b->decode }, r[3];
 	static const char *const names[2] = { "prefill", "decode" };
 
-	if (!b->json)
+	if (!b->json && first)
 		printf("%s\n%s; %.1f MiB of packed weights, %.1f MiB of scratch, loaded in %.0f ms\n",
 		       b->model, ig_stepper_describe(s),
 		       (double)ig_stepper_weight_bytes(s) / 1048576,
 		       (double)ig_stepper_scratch_bytes(s) / 1048576, load_s * 1e3);
-	else {
+	if (b->json) {
 		printf("{\"model\": ");
 		print_json_string(b->model);
 		printf(", \"device\": ");
 		print_json_string(ig_stepper_describe(s));
 		printf(", \"weight_bytes\": %llu, \"scratch_bytes\": %llu, \"load_s\": %.6f, "
 		       "\"linear_macs\": %.0f, \"logits_macs\": %.0f, \"file_bytes\": %.0f, "
-		       "\"streams\": %u, \"rounds\": %u",
+		       "\"step_bytes\": %.0f, \"streams\": %u, \"rounds\": %u",
 		       (unsigned long long)ig_stepper_weight_bytes(s),
 		       (unsigned long long)ig_stepper_scratch_bytes(s), load_s, w->linear_macs,
-		       w->logits_macs, w->file_bytes, b->n_streams, b->n_rounds);
+		       w->logits_macs, w->file_bytes, w->step_bytes,
+		       b->n_streams, b->n_rounds);
 	}
 	for (int i = 0; i < 2; i++) {
 		if (!(tokens[i] > 0))
@@ -211,6 +236,7 @@ static int run(struct bench *b, struct ig_error *err)
 	struct ig_stepper *s = NULL;
 	struct work w;
 	uint64_t state = 1;
+	uint32_t most = 0;
 	int64_t t0 = ig_now_ns();
 	double load_s;
 	int rc;
@@ -219,6 +245,7 @@ static int run(struct bench *b, struct ig_error *err)
 	if (rc)
 		return rc;
 	count_work(model.plan, &w);
+	b->n_streams = b->counts[0];
 	if (b->ops) {
 		const struct ig_ops_options ops = {
 			.n_prompt = b->n_prompt, .n_streams = b->n_streams, .n_rounds = b->n_rounds,
@@ -228,16 +255,18 @@ static int run(struct bench *b, struct ig_error *err)
 		rc = ig_ops_bench(&model, &b->o, &ops, err);
 		goto out;
 	}
-	b->o.max_rows = b->chunk > b->n_streams ? b->chunk : b->n_streams;
-	b->o.max_seqs = b->n_streams;
+	for (uint32_t i = 0; i < b->n_counts; i++)
+		most = b->counts[i] > most ? b->counts[i] : most;
+	b->o.max_rows = b->chunk > most ? b->chunk : most;
+	b->o.max_seqs = most;
 	b->o.max_context = b->n_prompt + b->n_decode;
-	b->o.cache_tokens = (uint64_t)b->o.max_context * b->n_streams;
+	b->o.cache_tokens = (uint64_t)b->o.max_context * most;
 	rc = ig_stepper_open(&model, &b->o, &s, err);
 	if (rc)
 		goto out;
 	load_s = (double)(ig_now_ns() - t0) * 1e-9;
 	b->ids = calloc(b->n_prompt + 1, sizeof *b->ids);
-	b->last = calloc(b->n_streams, sizeof *b->last);
+	b->last = calloc(most, sizeof *b->last);
 	if (!b->ids || !b->last) {
 		rc = ig_fail(err, -12, "no memory");
 		goto out;
@@ -246,19 +275,23 @@ static int run(struct bench *b, struct ig_error *err)
 		state = state * 6364136223846793005u + 1442695040888963407u;
 		b->ids[i] = (int32_t)((state >> 33) % ig_stepper_n_vocab(s));
 	}
-	for (uint32_t i = 0; i < b->n_streams; i++)
+	for (uint32_t i = 0; i < most; i++)
 		if (ig_stepper_add(s, b->o.max_context) != (int)i) {
-			rc = ig_fail(err, -28, "the cache can't hold %u streams", b->n_streams);
+			rc = ig_fail(err, -28, "the cache can't hold %u streams", most);
 			goto out;
 		}
-	for (int r = -1; r < (int)b->n_rounds; r++) {
-		rc = run_round(b, s, r);
-		if (rc) {
-			ig_fail(err, rc, "a step was refused: %s", strerror(-rc));
-			goto out;
+	for (uint32_t i = 0; i < b->n_counts; i++) {
+		b->n_streams = b->counts[i];
+		/* one round warms up, all counts together */
+		for (int r = i ? 0 : -1; r < (int)b->n_rounds; r++) {
+			rc = run_round(b, s, r);
+			if (rc) {
+				ig_fail(err, rc, "a step was refused: %s", strerror(-rc));
+				goto out;
+			}
 		}
+		report(b, s, &w, load_s);
 	}
-	report(b, s, &w, load_s);
 out:
 	free(b->ids);
 	free(b->last);
@@ -270,7 +303,8 @@ out:
 static int usage(const char *what)
 {
 	fprintf(stderr, "ingot-bench: %s\n"
-		"usage: ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S] [--rounds R]\n"
+		"usage: ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S[,S...]]\n"
+		"    [--rounds R]\n"
 		"    [--threads T] [--isa I] [--activations auto|f32] [--kv f16|f32] [--chunk C]\n"
 		"    [--driver D] [--json] [--ops [--read-gbs X --gmacs Y]]\n", what);
 	return 2;
@@ -286,6 +320,18 @@ static bool number(const char *text, uint32_t least, uint32_t most, uint32_t *ou
 		return false;
 	*out = (uint32_t)v;
 	return true;
+}
+
+/* Numbers of streams, with commas between them. */
+static bool counts(char *text, struct bench *b)
+{
+	char *save = NULL;
+
+	b->n_counts = 0;
+	for (char *one = strtok_r(text, ",", &save); one; one = strtok_r(NULL, ",", &save))
+		if (b->n_counts == MAX_COUNTS || !number(one, 1, 1024, &b->counts[b->n_counts++]))
+			return false;
+	return b->n_counts > 0;
 }
 
 /* A positive number. */
@@ -317,7 +363,8 @@ int main(int argc, char **argv)
 		{ 0 },
 	};
 	static struct bench b = {
-		.n_prompt = 512, .n_decode = 128, .n_streams = 1, .n_rounds = 5, .chunk = 512,
+		.n_prompt = 512, .n_decode = 128, .counts = { 1 }, .n_counts = 1, .n_rounds = 5,
+		.chunk = 512,
 		.o = { .kv_dtype = IG_F16, .shuffle = 1 },
 	};
 	struct ig_error err = { 0 };
@@ -328,7 +375,7 @@ int main(int argc, char **argv)
 		switch (c) {
 		case 'p': ok = number(optarg, 0, 1u << 20, &b.n_prompt); break;
 		case 'n': ok = number(optarg, 0, 1u << 20, &b.n_decode); break;
-		case 's': ok = number(optarg, 1, 1024, &b.n_streams); break;
+		case 's': ok = counts(optarg, &b); break;
 		case 'r': ok = number(optarg, 1, MAX_ROUNDS, &b.n_rounds); break;
 		case 't': ok = number(optarg, 0, 1024, &b.o.n_threads); break;
 		case 'c': ok = number(optarg, 1, 1u << 16, &b.chunk); break;
@@ -352,6 +399,8 @@ int main(int argc, char **argv)
 		return usage("name one model");
 	if (!b.n_prompt && !b.n_decode)
 		return usage("nothing to do with --prompt 0 --decode 0");
+	if (b.ops && b.n_counts > 1)
+		return usage("--ops takes one number of streams");
 	if (b.ops && (b.json || !b.n_prompt))
 		return usage("--ops prints a table, and wants a prompt");
 	b.model = argv[optind];

@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Write a GGUF file with the shape of a known model and random weights, for timing.
+
+    bench/random_model.py SHAPE OUT.gguf [--type Q4_0|Q4_K|Q8_0] [--layers N]
+
+Every matrix is of the one type and has values of a size at which activations keep theirs;
+vectors are float32.  There is no tokenizer: what reads the file must not need one.  A
+shape's numbers are those of the model's own configuration.
+"""
+import argparse
+import os
+import pathlib
+import random
+import struct
+
+F32, ALIGNMENT = 0, 32
+U32_KEY, F32_KEY, TEXT_KEY = 4, 6, 8
+# type: (GGUF's number, values of a block, bytes of a block)
+TYPES = {"Q4_0": (2, 32, 18), "Q8_0": (8, 32, 34), "Q4_K": (12, 256, 144)}
+
+LLAMA_KEYS = {"attention.layer_norm_rms_epsilon": 1e-5}
+SHAPES = {
+    "gpt2": dict(arch="gpt2", title="GPT-2 124M", layers=12, width=768, ff=3072, heads=12,
+                 kv_heads=12, head_dim=64, vocab=50257, context=1024,
+                 keys={"attention.layer_norm_epsilon": 1e-5}),
+    "tinyllama": dict(arch="llama", title="TinyLlama 1.1B", layers=22, width=2048, ff=5632,
+                      heads=32, kv_heads=4, head_dim=64, vocab=32000, context=2048,
+                      keys={**LLAMA_KEYS, "rope.freq_base": 1e4}),
+    "devstral": dict(arch="llama", title="Devstral-Small-2505 24B", layers=40, width=5120,
+                     ff=32768, heads=32, kv_heads=8, head_dim=128, vocab=131072, context=131072,
+                     keys={**LLAMA_KEYS, "rope.freq_base": 1e9}),
+    "qwen3-30b-a3b": dict(arch="qwen3moe", title="Qwen3-30B-A3B", layers=48, width=2048, ff=6144,
+                          heads=32, kv_heads=4, head_dim=128, vocab=151936, context=40960,
+                          experts=128, experts_used=8, expert_ff=768,
+                          keys={"attention.layer_norm_rms_epsilon": 1e-6,
+                                "rope.freq_base": 1e6}),
+}
+
+
+def text(s):
+    return struct.pack("<Q", len(s)) + s.encode()
+
+
+def key(name, value):
+    if isinstance(value, str):
+        return text(name) + struct.pack("<I", TEXT_KEY) + text(value)
+    if isinstance(value, float):
+        return text(name) + struct.pack("<If", F32_KEY, value)
+    return text(name) + struct.pack("<II", U32_KEY, value)
+
+
+def keys_of(s):
+    a = s["arch"] + "."
+    out = {"general.architecture": s["arch"], "general.name": s["title"] + ", random weights",
+           "tokenizer.ggml.model": "none", a + "vocab_size": s["vocab"],
+           a + "context_length": s["context"], a + "embedding_length": s["width"],
+           a + "block_count": s["layers"], a + "feed_forward_length": s["ff"],
+           a + "attention.head_count": s["heads"], a + "attention.head_count_kv": s["kv_heads"],
+           **{a + k: v for k, v in s["keys"].items()}}
+    if s["arch"] != "gpt2":
+        out.update({a + "attention.key_length": s["head_dim"],
+                    a + "attention.value_length": s["head_dim"],
+                    a + "rope.dimension_count": s["head_dim"]})
+    if "experts" in s:
+        out.update({a + "expert_count": s["experts"], a + "expert_used_count": s["experts_used"],
+                    a + "expert_feed_forward_length": s["expert_ff"]})
+    return out
+
+
+def tensors_of(s):
+    """[(name, dimensions, the columns last, value)]: value is that of a vector's elements,
+    "router" for a float32 matrix, None for a matrix of the file's type."""
+    w, q, kv = s["width"], s["heads"] * s["head_dim"], s["kv_heads"] * s["head_dim"]
+    out = [("token_embd.weight", (s["vocab"], w), None)]
+
+    def vector(name, n, value=1.0):
+        out.append((name, (n,), value))
+
+    def matrix(name, *dims):
+        out.append((name, dims, None))
+
+    if s["arch"] == "gpt2":
+        matrix("position_embd.weight", s["context"], w)
+    for i in range(s["layers"]):
+        b = "blk.%d." % i
+        vector(b + "attn_norm.weight", w)
+        vector(b + "ffn_norm.weight", w)
+        if s["arch"] == "gpt2":
+            for name, n, k in (("attn_qkv", 3 * w, w), ("attn_output", w, w),
+                               ("ffn_up", s["ff"], w), ("ffn_down", w, s["ff"])):
+                matrix(b + name + ".weight", n, k)
+                vector(b + name + ".bias", n, 0.0)
+            vector(b + "attn_norm.bias", w, 0.0)
+            vector(b + "ffn_norm.bias", w, 0.0)
+            continue
+        matrix(b + "attn_q.weight", q, w)
+        matrix(b + "attn_k.weight", kv, w)
+        matrix(b + "attn_v.weight", kv, w)
+        matrix(b + "attn_output.weight", w, q)
+        if "experts" in s:
+            e, f = s["experts"], s["expert_ff"]
+            vector(b + "attn_q_norm.weight", s["head_dim"])
+            vector(b + "attn_k_norm.weight", s["head_dim"])
+            out.append((b + "ffn_gate_inp.weight", (e, w), "router"))
+            matrix(b + "ffn_gate_exps.weight", e, f, w)
+            matrix(b + "ffn_up_exps.weight", e, f, w)
+            matrix(b + "ffn_down_exps.weight", e, w, f)
+        else:
+            matrix(b + "ffn_gate.weight", s["ff"], w)
+            matrix(b + "ffn_up.weight", s["ff"], w)
+            matrix(b + "ffn_down.weight", w, s["ff"])
+    vector("output_norm.weight", w)
+    if s["arch"] == "gpt2":
+        vector("output_norm.bias", w, 0.0)
+    matrix("output.weight", s["vocab"], w)
+    return out
+
+
+def blocks(rng, kind, n_cols, n):
+    """n blocks of a matrix whose rows have n_cols values: about n_cols ** -0.5 in size."""
+    size, half = n_cols ** -0.5, lambda x: struct.pack("<e", x)
+    if kind == "Q4_0":
+        d = half(size / 4.6)
+        return b"".join(d + rng.randbytes(16) for _ in range(n))
+    if kind == "Q8_0":
+        d = half(size / 73)
+        return b"".join(d + rng.randbytes(32) for _ in range(n))
+    # scales of 6 bits around 31, codes of 4 around 7.5, as much taken off on average
+    d, m = half(size / 190), half(size / 190 * 7.5)
+    return b"".join(d + m + rng.randbytes(140) for _ in range(n))
+
+
+def write(path, name, kind="Q4_0", layers=None, seed=1):
+    """Write the file, by way of a temporary one beside it."""
+    s = dict(SHAPES[name])
+    s["layers"] = layers or s["layers"]
+    rng, (number, per_block, block_bytes) = random.Random(seed), TYPES[kind]
+    keys, tensors = keys_of(s), tensors_of(s)
+    head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(keys))
+    head += b"".join(key(k, v) for k, v in keys.items())
+    offset, pools = 0, {}
+    plan = []
+    for tensor, dims, value in tensors:
+        n_values = 1
+        for d in dims:
+            n_values *= d
+        n_bytes = 4 * n_values if value is not None else n_values // per_block * block_bytes
+        head += text(tensor) + struct.pack("<I", len(dims))
+        head += b"".join(struct.pack("<Q", d) for d in reversed(dims))
+        head += struct.pack("<IQ", F32 if value is not None else number, offset)
+        plan.append((dims[-1], n_bytes, value))
+        offset += -(-n_bytes // ALIGNMENT) * ALIGNMENT
+    part = pathlib.Path(str(path) + ".part")
+    with open(part, "wb") as f:
+        f.write(head + b"\0" * (-len(head) % ALIGNMENT))
+        for n_cols, n_bytes, value in plan:
+            if value == "router":
+                data = b"".join(struct.pack("<f", rng.gauss(0, n_cols ** -0.5))
+                                for _ in range(n_bytes // 4))
+                f.write(data)
+            elif value is not None:
+                f.write(struct.pack("<f", value) * (n_bytes // 4))
+            else:
+                if n_cols not in pools:
+                    pools[n_cols] = blocks(rng, kind, n_cols, 1 << 16 if per_block == 32 else 1 << 13)
+                pool, left = pools[n_cols], n_bytes
+                while left: # from another block each time: no two tensors are alike
+                    at = rng.randrange(len(pool) // block_bytes) * block_bytes
+                    piece = pool[at:at + left]
+                    f.write(piece)
+                    left -= len(piece)
+            f.write(b"\0" * (-n_bytes % ALIGNMENT))
+    os.replace(part, path)
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    ap.add_argument("shape", choices=SHAPES)
+    ap.add_argument("out")
+    ap.add_argument("--type", default="Q4_0", choices=TYPES)
+    ap.add_argument("--layers", type=int, help="fewer than the model's")
+    ap.add_argument("--seed", type=int, default=1)
+    args = ap.parse_args()
+    write(args.out, args.shape, args.type, args.layers, args.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""bench/predecessor and what it makes its models with: real shapes, fewer layers."""
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+import daemon as ingot
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.release
+
+
+@pytest.mark.parametrize("shape, kind", [("gpt2", "Q4_K"), ("tinyllama", "Q4_0"),
+                                         ("qwen3-30b-a3b", "Q4_0"), ("qwen3-30b-a3b", "Q4_K")])
+def test_random_models_step(tmp_path, shape, kind):
+    """A made file has the shape's weights, and two runs of it take the same bytes."""
+    path = tmp_path / "m.gguf"
+    subprocess.run([ROOT / "bench/random_model.py", shape, path, "--type", kind, "--layers", "1"],
+                   check=True)
+    out = subprocess.run([ingot.BUILD / "bench/ingot-bench", path, "--prompt", "3", "--decode",
+                          "2", "--rounds", "1", "--streams", "1,3", "--json"], check=True,
+                         capture_output=True, text=True).stdout
+    one, three = map(json.loads, out.splitlines())
+    assert (one["streams"], three["streams"]) == (1, 3)
+    assert one["decode"]["tokens"] == 2 and three["decode"]["tokens"] == 6
+    assert one["prefill"]["tokens"] == 3 and three["prefill"]["tokens"] == 9
+    per_weight = {"Q4_0": 18 / 32, "Q4_K": 144 / 256}[kind]
+    macs = one["linear_macs"] + one["logits_macs"] # of a row; routers and biases are float32
+    assert one["step_bytes"] == pytest.approx(per_weight * macs, rel=0.02)
+    idle = per_weight * 3 * 768 * 2048 * (128 - 8) if shape == "qwen3-30b-a3b" else 0
+    assert one["file_bytes"] == pytest.approx(one["step_bytes"] + idle, rel=1e-6)
+
+
+def test_predecessor(tmp_path):
+    """Its tables have our figures at every number of streams beside the predecessor's."""
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    run = subprocess.run([ROOT / "bench/predecessor", "--shapes", "gpt2", "--layers", "1",
+                          "--prompt", "4", "--decode", "2", "--build", ingot.BUILD, "--work",
+                          tmp_path, "--foreign", "1000", "--json", tmp_path / "r.json"],
+                         capture_output=True, text=True, env=env)
+    assert run.returncode == 0, run.stderr
+    rows = [[c.strip() for c in line.strip("|").split("|")]
+            for line in run.stdout.splitlines() if line.startswith("|")]
+    assert rows[0] == ["tok/s, all streams together", "1", "2", "4", "8", "16"]
+    names = [r[0] for r in rows[2:]]
+    assert names == ["ingot, decode", "ingot, prefill", "limit of reading, decode",
+                     "predecessor, decode, PyTorch"]
+    assert rows[-1][1:] == ["42.0", "–", "–", "–", "–"]
+    samples = json.loads((tmp_path / "r.json").read_text())["gpt2"]["ingot"]
+    for n in (1, 2, 4, 8, 16):
+        assert len(samples["decode %d" % n]) == 1 and samples["decode %d" % n][0] > 0
+    assert run.stdout.splitlines()[2].startswith("GPT-2 124M, Q4_0, cpu")
+
+
+def test_predecessor_refuses(tmp_path):
+    run = subprocess.run([ROOT / "bench/predecessor", "--shapes", "gpt2,gpt5", "--build",
+                          ingot.BUILD, "--work", tmp_path], capture_output=True, text=True)
+    assert run.returncode and "there is no shape gpt5; known: tinyllama" in run.stderr
