@@ -176,12 +176,11 @@ static float fit(const float *x, const float *q, int n, bool free_min, float *d,
 	float sx = sum(vx), sq = sum(vq), sxx = sum(vxx), sxq = sum(vxq), sqq = sum(vqq);
 	float det = (float)n * sqq - sq * sq;
 
-	*d = *m = 0;
+	*d = 0;
+	*m = -sx / (float)n; /* should one code stand for all */
 	if (det > 0) {
 		*d = ((float)n * sxq - sx * sq) / det;
 		*m = (sq * sxq - sqq * sx) / det;
-	} else if (free_min || sx < 0) {
-		*m = -sx / (float)n;
 	}
 	if (!free_min && *m < 0) {
 		*m = 0;

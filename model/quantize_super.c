@@ -36,6 +36,17 @@ static void init(struct super *s, const float *x, int piece)
 	}
 }
 
+/* The half nearest to f; one that is no smaller where halves are coarse, so that the largest
+ * scale remains one that can be said. */
+static float reaching_half(float f)
+{
+	float h = ig_half_clamped(f);
+
+	if (fabsf(h) < fabsf(f) && fabsf(f) < 0x1p-14f)
+		h += copysignf(0x1p-24f, f);
+	return h;
+}
+
 /* ---- scales alone ------------------------------------------------------------------------ */
 
 /* Scales from -top to top - 1 for the half d; returns the error. */
@@ -89,7 +100,7 @@ static void scales_only(struct super *s, const struct ig_grid *g, int top)
 	best.error = INFINITY;
 	/* The negative end reaches farther; with few scales the next steps may suit better. */
 	for (int end = -top; end <= -top + 1; end++) {
-		float d = ig_half_clamped(most / (float)end);
+		float d = reaching_half(most / (float)end);
 		for (int turn = 0; turn < 3; turn++) {
 			s->error = choose_scales(s, g, top, d);
 			if (s->error < best.error)
@@ -170,8 +181,8 @@ static void scales_and_mins(struct super *s, float top, int n_scales)
 		most_min = fmaxf(most_min, s->wish_min[i]);
 	}
 	best.error = INFINITY;
-	d = ig_half_clamped(most / (float)(n_scales - 1));
-	m = ig_half_clamped(most_min / (float)(n_scales - 1));
+	d = reaching_half(most / (float)(n_scales - 1));
+	m = reaching_half(most_min / (float)(n_scales - 1));
 	for (int turn = 0; turn < 4; turn++) {
 		s->error = choose_both(s, top, n_scales, d, m);
 		if (s->error >= best.error)
