@@ -100,6 +100,13 @@ _ingot()
 	pull) _ingot_offer $("$program" models --names known 2>/dev/null) ;;
 	convert) _ingot_files "$2" ;;
 	keys) [[ $COMP_CWORD -eq 2 ]] && _ingot_offer add list remove ;;
+	models)
+		if [[ $COMP_CWORD -eq 2 ]]; then
+			_ingot_offer load unload
+		elif [[ ${COMP_WORDS[2]} == load || ${COMP_WORDS[2]} == unload ]]; then
+			_ingot_offer $("$program" models --names served 2>/dev/null)
+		fi
+		;;
 	esac
 	return 0
 }

@@ -73,6 +73,12 @@ function __ingot_complete
                     __fish_complete_path $current
                 case keys
                     test (count $words) -eq 2; and printf '%s\n' add list remove
+                case models
+                    if test (count $words) -eq 2
+                        printf '%s\n' load unload
+                    else if contains -- $words[3] load unload
+                        $program models --names served 2>/dev/null
+                    end
             end
     end
 end

@@ -170,7 +170,9 @@ def test_run_without_a_daemon(scripted):
     ["run"], ["run", ""], ["run", "a", "b", "c"], ["run", "--json", "--events", "a"],
     ["run", "--zeppelin", "a"], ["run", "-t", "hot", "a"],
     ["run", "-t", "9", "a"], ["run", "-n", "0", "a"], ["zeppelin"], ["stats", "--since", "soon"],
-    ["run", "\udcff"],
+    ["run", "\udcff"], ["models", "reload", "tiny"], ["models", "load"], ["models", "unload"],
+    ["models", "load", "tiny", "slow"], ["models", "load", "no name"], ["models", "--no-wait"],
+    ["models", "load", "tiny", "--names", "served"], ["models", "unload", "tiny", "--no-wait"],
 ])
 def test_wrong_usage(scripted, args):
     code, out, err = ingot(scripted, *args)
@@ -223,7 +225,10 @@ def test_ps(scripted):
     code, out, err = ingot(scripted, "ps")
     assert code == 0 and rid in out and "slow" in out and "decode" in out, (out, err)
     code, out, err = ingot(scripted, "ps", "--json")
-    assert code == 0 and rid in json.dumps(json.loads(out))
+    answer = json.loads(out)
+    assert code == 0 and rid in [r["id"] for r in answer["data"]]
+    slow, = [m for m in answer["models"] if m["id"] == "slow"]
+    assert (slow["state"], slow["active_requests"]) == ("ready", 1)
     c.close()
     scripted.until_idle()
     assert rid not in ingot(scripted, "ps")[1]

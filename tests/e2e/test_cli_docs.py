@@ -127,7 +127,7 @@ def test_the_configurations_page():
             assert variable in page, variable
             n += 1
     assert n > 20
-    for key in ("name", "path", "context"):
+    for key in ("name", "path", "context", "load", "keep_alive", "pin"):
         assert "\n.It Li models.%s\n" % key in page
 
 
@@ -288,6 +288,15 @@ def test_models_are_completed(shell, shell_env):
 def test_words_of_keys_are_completed(shell, shell_env):
     assert set(shell(shell_env, "ingot keys ")) == {"add", "list", "remove"}
     assert shell(shell_env, "ingot keys add ") == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_words_of_models_are_completed(shell, shell_env):
+    assert set(shell(shell_env, "ingot models ")) == {"load", "unload"}
+    for word in ("load", "unload"):
+        assert set(shell(shell_env, "ingot models %s " % word)) == {"tiny", "random", "slow"}
+    assert shell(shell_env, "ingot models load ra") == ["random"]
+    assert shell(shell_env, "ingot models other ") == []
 
 
 @pytest.mark.parametrize("shell", SHELLS)
