@@ -7,6 +7,7 @@
 #include "runtime/modules.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -34,6 +35,22 @@ void fake_wait_at_gate(void)
 {
 	pthread_mutex_lock(&fake.lock);
 	while (!fake.n_waiting || fake.n_allowed)
+		pthread_cond_wait(&fake.changed, &fake.lock);
+	pthread_mutex_unlock(&fake.lock);
+}
+
+void fake_gate_loads(bool gated)
+{
+	pthread_mutex_lock(&fake.lock);
+	fake.loads_gated = gated;
+	pthread_cond_broadcast(&fake.changed);
+	pthread_mutex_unlock(&fake.lock);
+}
+
+void fake_wait_for_load(void)
+{
+	pthread_mutex_lock(&fake.lock);
+	while (!fake.n_loading)
 		pthread_cond_wait(&fake.changed, &fake.lock);
 	pthread_mutex_unlock(&fake.lock);
 }
@@ -139,25 +156,51 @@ struct ig_chat_template {
 	int unused;
 };
 
+/* A file's first word. */
+static bool read_kind(const char *path, char *out, size_t cap)
+{
+	int fd = open(path, O_RDONLY);
+	ssize_t n = fd < 0 ? -1 : read(fd, out, cap - 1);
+
+	if (fd >= 0)
+		close(fd);
+	if (n < 0)
+		return false;
+	out[n] = 0;
+	out[strcspn(out, " \n")] = 0;
+	return true;
+}
+
 int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_error *err)
 {
 	static const char *const known[] = { "good", "good2", "groups", "window", "nochat", "odd-template",
-					     "notokenizer", "noarch", "heavy", "noload" };
+					     "notokenizer", "noarch", "heavy", "noload", "wide" };
+	char kind[64];
+	unsigned n;
+	bool found;
 
-	for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-		if (strcmp(path, known[i]))
-			continue;
-		*out = calloc(1, sizeof **out);
-		if (!*out)
-			return no_memory(err);
-		snprintf((*out)->path, sizeof (*out)->path, "%s", path);
-		return 0;
-	}
-	return ig_fail(err, -ENOENT, "%s: no such file", path);
+	atomic_fetch_add(&fake.n_opens, 1);
+	snprintf(kind, sizeof kind, "%s", path);
+	if (path[0] == '/' && !read_kind(path, kind, sizeof kind))
+		return ig_fail(err, -ENOENT, "%s: no such file", path);
+	found = sscanf(kind, "w%u", &n) == 1;
+	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+		found |= !strcmp(kind, known[i]);
+	if (!found)
+		return path[0] == '/' ? ig_fail(err, -EINVAL, "%s: not a model", path) :
+					ig_fail(err, -ENOENT, "%s: no such file", path);
+	*out = calloc(1, sizeof **out);
+	if (!*out)
+		return no_memory(err);
+	snprintf((*out)->path, sizeof (*out)->path, "%s", kind);
+	atomic_fetch_add(&fake.n_open, 1);
+	return 0;
 }
 
 void ig_checkpoint_close(struct ig_checkpoint *g)
 {
+	if (g)
+		atomic_fetch_sub(&fake.n_open, 1);
 	free(g);
 }
 
@@ -410,7 +453,7 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 	p->arch = &fake_arch;
 	p->file = file;
 	p->info.struct_size = sizeof p->info;
-	p->info.n_vocab = FAKE_LOGITS;
+	p->info.n_vocab = strcmp(file->path, "wide") ? FAKE_LOGITS : FAKE_WIDE_LOGITS;
 	p->info.n_context = FAKE_CONTEXT;
 	p->info.n_groups = strcmp(file->path, "groups") && strcmp(file->path, "window") ? 1 : 2;
 	p->info.groups[0] = (struct ig_cache_group){ sizeof p->info.groups[0], 2, 1, 8, 0 };
@@ -466,12 +509,15 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 		    struct ig_program_memory *memory, struct ig_error *err)
 {
 	struct ig_program *p = calloc(1, sizeof *p);
+	unsigned n;
 
 	if (!p)
 		return no_memory(err);
 	p->plan = plan;
 	p->limits = *limits;
 	memory->weight_bytes = strcmp(plan->file->path, "heavy") ? 1 << 20 : (uint64_t)1 << 40;
+	if (sscanf(plan->file->path, "w%u", &n) == 1)
+		memory->weight_bytes = (uint64_t)n << 20;
 	memory->scratch_bytes = 1 << 19;
 	*out = p;
 	return 0;
@@ -481,7 +527,17 @@ int ig_program_load(struct ig_program *p, struct ig_error *err)
 {
 	if (!strcmp(p->plan->file->path, "noload"))
 		return ig_fail(err, -ENOMEM, "out of memory for 1048576 bytes of weights");
+	pthread_mutex_lock(&fake.lock);
+	fake.n_loading++;
+	pthread_cond_broadcast(&fake.changed);
+	while (fake.loads_gated)
+		pthread_cond_wait(&fake.changed, &fake.lock);
+	fake.n_loading--;
+	pthread_mutex_unlock(&fake.lock);
+	if (atomic_load(&fake.fail_load))
+		return ig_fail(err, -EIO, "the fake device has no room");
 	p->loaded = true;
+	atomic_fetch_add(&fake.n_programs, 1);
 	return 0;
 }
 
@@ -489,6 +545,8 @@ void ig_program_destroy(struct ig_program *p)
 {
 	if (p && p->n_steps)
 		breach("a program was destroyed while a step was under way");
+	if (p && p->loaded)
+		atomic_fetch_sub(&fake.n_programs, 1);
 	free(p);
 }
 
@@ -538,7 +596,13 @@ static uint64_t mix(uint64_t h, const void *data, size_t n)
 	return h;
 }
 
-static uint64_t checksum(const struct ig_step *s)
+/* Of one mask. */
+static size_t mask_words(const struct ig_program *p)
+{
+	return (p->plan->info.n_vocab + 31) / 32;
+}
+
+static uint64_t checksum(const struct ig_program *p, const struct ig_step *s)
 {
 	uint64_t h = mix(14695981039346656037ull, s, sizeof *s);
 	size_t rows = (size_t)s->n_rows;
@@ -552,7 +616,7 @@ static uint64_t checksum(const struct ig_step *s)
 	h = mix(h, s->logit_rows, (size_t)s->n_logit_rows * 4);
 	h = mix(h, s->sample, (size_t)s->n_logit_rows * sizeof *s->sample);
 	h = mix(h, s->edits, s->n_edits * sizeof *s->edits);
-	h = mix(h, s->masks, s->n_masks * (size_t)((FAKE_LOGITS + 31) / 32 * 4));
+	h = mix(h, s->masks, s->n_masks * mask_words(p) * 4);
 	for (uint32_t g = 0; g < s->n_groups; g++)
 		h = mix(h, s->kv[g].block_tables,
 			(size_t)s->n_seqs * (size_t)s->kv[g].max_blocks * 4);
@@ -584,11 +648,11 @@ void fake_logits(const int32_t *tokens, int32_t n, float *out)
 
 /* The mask of row i allows none of what pads the vocabulary; the next token that it does
  * allow. */
-static int32_t allowed(const struct ig_step *s, int32_t i, int32_t id)
+static int32_t allowed(const struct ig_program *p, const struct ig_step *s, int32_t i, int32_t id)
 {
-	const uint32_t *mask = s->masks + (size_t)s->sample[i].mask * ((FAKE_LOGITS + 31) / 32);
+	const uint32_t *mask = s->masks + (size_t)s->sample[i].mask * mask_words(p);
 
-	for (int32_t k = FAKE_VOCAB; k < (FAKE_LOGITS + 31) / 32 * 32; k++)
+	for (int32_t k = FAKE_VOCAB; k < (int32_t)mask_words(p) * 32; k++)
 		if (mask[k / 32] >> k % 32 & 1)
 			breach("the mask of row %d allows token %d of %d", i, k, FAKE_VOCAB);
 	for (int32_t k = 0; k < FAKE_VOCAB; k++) {
@@ -649,7 +713,7 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *s)
 	if (!strcmp(p->plan->file->path, "good2"))
 		atomic_fetch_add(&fake.n_models_stepped[1], 1);
 	if (!fake.no_compute)
-		p->sums[p->n_steps] = checksum(s);
+		p->sums[p->n_steps] = checksum(p, s);
 	p->steps[p->n_steps++] = s;
 	raise_to(&fake.max_in_flight, (int)p->n_steps);
 	atomic_fetch_add(&fake.driver_ns, ig_now_ns() - start);
@@ -740,6 +804,14 @@ static void write_rows(const struct ig_program *p, const struct ig_step *s)
 			       s->seq_lens[i]);
 }
 
+/* What a wide model has more of counts for nothing. */
+static void draw_logits(const int32_t *tokens, int32_t n, float *out, uint32_t n_logits)
+{
+	fake_logits(tokens, n, out);
+	for (uint32_t i = FAKE_LOGITS; i < n_logits; i++)
+		out[i] = -1e9f;
+}
+
 static void draw(const struct ig_program *p, const struct ig_step *s)
 {
 	for (int32_t i = 0; i < s->n_logit_rows; i++) {
@@ -778,11 +850,12 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 		fake.bias = bias;
 		s->sampled_ids[i] = fake_next(p->plan->file->path, tokens, n, s->sample[i].seed);
 		if (s->sample[i].mask >= 0) {
-			s->sampled_ids[i] = allowed(s, i, s->sampled_ids[i]);
+			s->sampled_ids[i] = allowed(p, s, i, s->sampled_ids[i]);
 			atomic_fetch_add(&fake.n_masked, 1);
 		}
 		if (s->logits)
-			fake_logits(tokens, n, s->logits + (size_t)i * FAKE_LOGITS);
+			draw_logits(tokens, n, s->logits + (size_t)i * p->plan->info.n_vocab,
+				    p->plan->info.n_vocab);
 	}
 }
 
@@ -811,7 +884,7 @@ int ig_program_wait(struct ig_program *p)
 	if (fake.no_compute) {
 		memset(s->sampled_ids, 0, (size_t)s->n_logit_rows * sizeof *s->sampled_ids);
 	} else {
-		if (checksum(s) != p->sums[0])
+		if (checksum(p, s) != p->sums[0])
 			breach("the step was changed between submit and wait");
 		write_rows(p, s);
 		draw(p, s);

@@ -7,8 +7,9 @@
  *
  * A model "file" is its path: "good", "good2" (other tokens), "groups" (two cache
  * groups), "window" (the second with a window), "nochat", "odd-template",
- * "notokenizer", "noarch", "heavy" (1 TiB of weights), "noload".  Anything else does
- * not exist.
+ * "notokenizer", "noarch", "heavy" (1 TiB of weights), "w7" (7 MiB of weights), "wide"
+ * (many logits), "noload".  Of an absolute path the file's first word says so.  Anything
+ * else does not exist.
  */
 #ifndef INGOT_TESTS_FAKE_RUNTIME_H
 #define INGOT_TESTS_FAKE_RUNTIME_H
@@ -20,6 +21,7 @@
 
 #define FAKE_VOCAB 64
 #define FAKE_LOGITS 100 /* of a row: some more than there are tokens */
+#define FAKE_WIDE_LOGITS 4000 /* of the model "wide" */
 #define FAKE_N_TEXT 60 /* ids below it are text */
 #define FAKE_CONTROL 60
 #define FAKE_CONTROL_TEXT "<call>"
@@ -39,6 +41,8 @@ struct fake {
 	int n_waiting; /* steps that stand at the gate */
 	struct ig_ledger_row rows[FAKE_MAX_ROWS];
 	int n_rows;
+	bool loads_gated; /* a load waits in ig_program_load */
+	int n_loading; /* loads that are there */
 
 	/* set before the engine starts */
 	int32_t (*script)(const int32_t *tokens, int32_t n); /* NULL: a hash */
@@ -66,6 +70,9 @@ struct fake {
 	atomic_int n_models_stepped[2]; /* steps of "good", "good2" */
 	atomic_int n_grammars; /* that live */
 	atomic_int n_masked; /* rows drawn under a mask */
+	atomic_int n_opens, n_open; /* of files, in all and now */
+	atomic_int n_programs; /* that are loaded */
+	atomic_bool fail_load;
 	atomic_int n_dropped; /* tokenizers that the cache of grammars was told of */
 	atomic_int n_loads; /* of models, as the metrics were told */
 	atomic_int n_logit_steps; /* steps whose logits were wanted */
@@ -81,6 +88,9 @@ bool fake_failed_here(void);
 void fake_allow(int n);
 /* Wait until a step stands at the gate. */
 void fake_wait_at_gate(void);
+/* A gate for loads, or none; wait until one stands at it. */
+void fake_gate_loads(bool gated);
+void fake_wait_for_load(void);
 /* No gate from now on; one again. */
 void fake_open_gate(void);
 void fake_close_gate(void);

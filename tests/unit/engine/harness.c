@@ -82,6 +82,8 @@ void harness_close(struct ig_engine *e)
 	if (fake.n_errors)
 		fail_msg("%d breaches: %s", fake.n_errors, fake.error);
 	assert_int_equal(fake.n_mapped, 0);
+	assert_int_equal(fake.n_open, 0);
+	assert_int_equal(fake.n_programs, 0);
 }
 
 void harness_abandon(void)
@@ -218,7 +220,7 @@ int32_t expected(const struct ask *a, char *text, size_t cap)
 		max = a->max_tokens;
 	text[0] = 0;
 	while (n - a->n_prompt < max) {
-		int32_t id = fake_next(a->model ? a->model : "good", tokens, n, a->seed);
+		int32_t id = fake_next(a->kind ? a->kind : a->model ? a->model : "good", tokens, n, a->seed);
 
 		if (id == FAKE_END)
 			break;

@@ -35,6 +35,7 @@ struct client {
 
 struct ask {
 	const char *model; /* NULL: the default */
+	const char *kind; /* what its file says; NULL: as its name */
 	const struct ig_engine_model *held; /* instead of asking for it by name */
 	int32_t n_prompt;
 	unsigned prompt_seed; /* of the prompt's tokens */
