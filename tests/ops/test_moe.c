@@ -1,0 +1,646 @@
+/*
+ * test_moe.c: the ops of the module moe, in every weight format and on every instruction
+ * set that linear has here: near their references on the same (quantised) activations, the
+ * same bits however units and rows are cut up and whether experts are packed or mapped,
+ * nothing written outside.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "model/checkpoint.h"
+#include "ops/cpu/rows.h"
+#include "ops/cpu/tile16.h"
+#include "ops/float.h"
+#include "runtime/cpu/isa.h"
+#include "runtime/modules.h"
+#include "tests/ops/cases.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* As in test_ops.c; the sums here are shorter, and there are more of them. */
+#define TOLERANCE 1e-5
+#define GUARD 64
+#define GUARD_BYTE 0xa5
+
+struct shape {
+	uint32_t n_experts, top_k;
+	int32_t rows;
+	int64_t blocks, n; /* inner length in the format's blocks; rows of one expert's matrix */
+	uint32_t act;
+	bool normalise, residual;
+};
+
+static const struct shape shapes[] = {
+	{ 1, 1, 1, 1, 16, IG_ACT_SILU, true, false },
+	{ 4, 2, 3, 2, 48, IG_ACT_SILU, true, true },
+	{ 8, 3, 9, 1, 32, IG_ACT_GELU, false, true },
+	{ 16, 8, 7, 1, 16, IG_ACT_NONE, true, false },
+	{ 5, 5, 6, 3, 16, IG_ACT_SILU, false, true }, /* every expert, every row */
+	{ 128, 8, 2, 1, 16, IG_ACT_SILU, true, true }, /* most are idle */
+	{ 3, 2, 100, 1, 272, IG_ACT_SILU, true, true }, /* groups and blocks in several parts */
+};
+#define N_SHAPES (sizeof shapes / sizeof *shapes)
+
+static struct ig_modules *modules;
+
+static const struct ig_op *op_of(const char *name)
+{
+	const struct ig_op *op = ig_modules_op(modules, name);
+
+	assert_non_null(op);
+	return op;
+}
+
+/* ---- memory with guards round each row ------------------------------------------------- */
+
+struct rows {
+	uint8_t *mem;
+	int64_t n, n_cols, stride;
+};
+
+static struct rows rows_make(int64_t n, int64_t n_cols)
+{
+	struct rows r = { .n = n, .n_cols = n_cols, .stride = (n_cols * 4 + 63) / 64 * 64 + GUARD };
+	size_t bytes = (size_t)(r.stride * n + GUARD);
+
+	r.mem = aligned_alloc(64, bytes);
+	assert_non_null(r.mem);
+	memset(r.mem, GUARD_BYTE, bytes);
+	return r;
+}
+
+static struct ig_tensor rows_tensor(const struct rows *r, int64_t first, int64_t n, uint32_t dtype)
+{
+	return (struct ig_tensor){ r->mem + GUARD + first * r->stride, n, r->n_cols, r->stride, dtype,
+				   IG_FORM_ROWS };
+}
+
+static float *rows_at(const struct rows *r, int64_t row)
+{
+	return (float *)(r->mem + GUARD + row * r->stride);
+}
+
+static void rows_clear(struct rows *r)
+{
+	memset(r->mem, GUARD_BYTE, (size_t)(r->stride * r->n + GUARD));
+}
+
+static void rows_random(struct rows *r, uint64_t *seed)
+{
+	for (int64_t i = 0; i < r->n; i++)
+		for (int64_t j = 0; j < r->n_cols; j++)
+			rows_at(r, i)[j] = ig_random_normalish(seed) + 0.1f;
+}
+
+static bool rows_whole(const struct rows *r)
+{
+	for (int64_t i = 0; i < r->stride * r->n + GUARD; i++) {
+		int64_t at = i - GUARD;
+
+		if ((at < 0 || at % r->stride >= r->n_cols * 4) && r->mem[i] != GUARD_BYTE)
+			return false;
+	}
+	return true;
+}
+
+static bool rows_same(const struct rows *a, const struct rows *b)
+{
+	for (int64_t i = 0; i < a->n; i++)
+		if (memcmp(rows_at(a, i), rows_at(b, i), (size_t)a->n_cols * 4))
+			return false;
+	return true;
+}
+
+static double rows_worst(const struct rows *a, const struct rows *b)
+{
+	double size = 0, worst = 0;
+
+	for (int64_t i = 0; i < a->n; i++)
+		for (int64_t j = 0; j < a->n_cols; j++)
+			size += (double)rows_at(b, i)[j] * (double)rows_at(b, i)[j];
+	size = sqrt(size / (double)(a->n * a->n_cols)) + 1e-3;
+	for (int64_t i = 0; i < a->n; i++)
+		for (int64_t j = 0; j < a->n_cols; j++) {
+			double y = (double)rows_at(b, i)[j];
+			double e = fabs((double)rows_at(a, i)[j] - y) / (size + fabs(y));
+
+			if (!(e <= worst)) /* NaN is the worst */
+				worst = e;
+		}
+	return worst;
+}
+
+/* ---- one op of one shape --------------------------------------------------------------- */
+
+struct setup {
+	const struct shape *s;
+	const struct ig_op *op;
+	union {
+		struct ig_moe_glu_params glu;
+		struct ig_moe_combine_params combine;
+	} params;
+	uint32_t dtype, n_weights;
+	int64_t k; /* inner length */
+	struct rows x, route, residual, out;
+	uint8_t *packed; /* x in another form */
+	uint8_t *weight[2], *tiled[2];
+};
+
+/* The route of some rows by themselves, from the kernel; logits are their first columns. */
+static void make_route(const struct shape *s, const struct rows *logits, int64_t first, int64_t n,
+		       const struct rows *route)
+{
+	const struct ig_moe_route_params p = { sizeof p, s->n_experts, s->top_k, s->normalise, 1.5f };
+	struct ig_op_call c = { .struct_size = sizeof c, .n_in = 1, .n_out = 1, .params = &p };
+
+	c.in[0] = rows_tensor(logits, first, n, IG_F32);
+	c.out[0] = rows_tensor(route, 0, n, IG_I32);
+	c.kernel = &op_of("moe_route")->cpu_kernels[0];
+	assert_int_equal(c.kernel->n_units(&c), 1);
+	c.kernel->run(&c, 0, 1, NULL);
+}
+
+static uint64_t seed_of(const struct shape *s, uint32_t dtype)
+{
+	return 0x9e3779b97f4a7c15u ^ (uint64_t)(s->n_experts * 131 + (uint32_t)s->rows * 7 + dtype * 977);
+}
+
+static struct rows make_logits(const struct shape *s)
+{
+	struct rows logits = rows_make(s->rows, s->n_experts);
+	uint64_t seed = seed_of(s, 0);
+
+	rows_random(&logits, &seed);
+	return logits;
+}
+
+static void setup_create(struct setup *t, const char *op, const struct shape *s, uint32_t dtype)
+{
+	const int64_t block = ig_dtype_row_bytes(dtype, 32) ? 32 : 256;
+	const uint64_t row_bytes = ig_dtype_row_bytes(dtype, s->blocks * block);
+	const int64_t n = s->n * s->n_experts;
+	const bool glu = !strcmp(op, "moe_glu");
+	struct rows logits = make_logits(s);
+	uint64_t seed = seed_of(s, dtype);
+
+	*t = (struct setup){ .s = s, .op = op_of(op), .dtype = dtype, .n_weights = glu ? 2 : 1,
+			     .k = s->blocks * block };
+	if (glu)
+		t->params.glu = (struct ig_moe_glu_params){ sizeof t->params.glu, s->act, s->n_experts,
+							    s->top_k };
+	else
+		t->params.combine = (struct ig_moe_combine_params){ sizeof t->params.combine,
+								    s->n_experts, s->top_k, 0 };
+	t->x = rows_make(s->rows, glu ? t->k : t->k * s->top_k);
+	rows_random(&t->x, &seed);
+	t->residual = rows_make(s->rows, s->n);
+	rows_random(&t->residual, &seed);
+	t->route = rows_make(s->rows, 4 * (int64_t)s->top_k);
+	make_route(s, &logits, 0, s->rows, &t->route);
+	t->out = rows_make(s->rows, glu ? s->n * s->top_k : s->n);
+	t->packed = aligned_alloc(64, (size_t)s->rows * (ig_form_row_bytes(IG_FORM_ROWS, t->x.n_cols)));
+	assert_non_null(t->packed);
+	for (uint32_t i = 0; i < t->n_weights; i++) {
+		t->weight[i] = aligned_alloc(64, (row_bytes * (uint64_t)n + 63) / 64 * 64);
+		t->tiled[i] = aligned_alloc(64, ig_tile16_tile_bytes(dtype, t->k) *
+					    (uint64_t)ig_tile16_n_tiles(n));
+		assert_non_null(t->weight[i]);
+		assert_non_null(t->tiled[i]);
+		for (int64_t r = 0; r < n; r++)
+			ig_case_weight_row(dtype, t->weight[i] + row_bytes * (uint64_t)r, t->k, &seed);
+		ig_tile16_pack(dtype, t->weight[i], n, t->k, t->tiled[i], 0, ig_tile16_n_tiles(n));
+	}
+	free(logits.mem);
+}
+
+static void setup_destroy(struct setup *t)
+{
+	free(t->x.mem);
+	free(t->route.mem);
+	free(t->residual.mem);
+	free(t->out.mem);
+	free(t->packed);
+	for (int i = 0; i < 2; i++) {
+		free(t->weight[i]);
+		free(t->tiled[i]);
+	}
+}
+
+/* x in a form; with back, as the form sees it, in place of x. */
+static struct ig_tensor in_form(const struct setup *t, uint32_t form, bool back)
+{
+	const int64_t n_cols = t->x.n_cols, stride = (int64_t)ig_form_row_bytes(form, n_cols);
+	struct ig_op_call c = { .n_in = 1, .n_out = 1 };
+
+	c.in[0] = rows_tensor(&t->x, 0, t->x.n, IG_F32);
+	if (form == IG_FORM_ROWS)
+		return c.in[0];
+	c.out[0] = (struct ig_tensor){ t->packed, t->x.n, n_cols, stride, IG_F32, form };
+	(form == IG_FORM_Q8 ? ig_pack_q8_generic : ig_pack_bf16_generic)(&c, 0, t->x.n, NULL);
+	for (int64_t r = 0; back && r < t->x.n; r++) {
+		const uint8_t *row = t->packed + r * stride;
+
+		for (int64_t i = 0; i < n_cols; i++)
+			rows_at(&t->x, r)[i] = form == IG_FORM_Q8
+				? ((const float *)(row + n_cols))[i / 32] * (float)((const int8_t *)row)[i]
+				: ig_f32_from_bf16(((const uint16_t *)row)[i]);
+	}
+	return c.out[0];
+}
+
+/* The call on rows first … first + n - 1, with a route of theirs. */
+static struct ig_op_call call_of(const struct setup *t, struct ig_tensor x,
+				 const struct rows *route, uint32_t weight_form, int64_t first,
+				 int64_t n)
+{
+	const bool tiled = weight_form == IG_FORM_TILE16;
+	struct ig_op_call c = { .struct_size = sizeof c, .n_in = t->n_weights == 2 || !t->s->residual ?
+				2 : 3, .n_weights = t->n_weights, .n_out = 1, .params = &t->params };
+
+	c.in[0] = x;
+	c.in[0].data = (char *)x.data + first * x.row_stride;
+	c.in[0].n_rows = n;
+	c.in[1] = rows_tensor(route, 0, n, IG_I32);
+	if (c.n_in == 3)
+		c.in[2] = rows_tensor(&t->residual, first, n, IG_F32);
+	for (uint32_t i = 0; i < t->n_weights; i++)
+		c.weight[i] = (struct ig_tensor){
+			tiled ? t->tiled[i] : t->weight[i], t->s->n * t->s->n_experts, t->k,
+			tiled ? 0 : (int64_t)ig_dtype_row_bytes(t->dtype, t->k), t->dtype, weight_form };
+	c.out[0] = rows_tensor(&t->out, first, n, IG_F32);
+	return c;
+}
+
+enum cut { CUT_NONE, CUT_UNITS, CUT_ROWS };
+
+/* The kernel's result in `out`; false when something was written outside. */
+static bool run_kernel(struct setup *t, const struct ig_cpu_kernel *k, enum cut cut,
+		       struct rows *out)
+{
+	const struct ig_tensor x = in_form(t, k->in_form, false);
+	struct rows logits = make_logits(t->s), route = rows_make(t->s->rows, t->route.n_cols);
+	const int64_t n = cut == CUT_ROWS ? 1 : t->s->rows;
+	bool whole = true;
+
+	rows_clear(&t->out);
+	for (int64_t r = 0; r < t->s->rows; r += n) {
+		struct ig_op_call c = call_of(t, x, &route, k->weight_form, r, n);
+		uint64_t bytes;
+		uint8_t *scratch;
+
+		make_route(t->s, &logits, r, n, &route);
+		c.kernel = k;
+		bytes = (k->scratch_bytes(&c) + 63) & ~(uint64_t)63;
+		scratch = aligned_alloc(64, bytes + GUARD);
+		assert_non_null(scratch);
+		memset(scratch, 0xff, bytes); /* NaN where floats lie */
+		memset(scratch + bytes, GUARD_BYTE, GUARD);
+		for (int64_t u = k->n_units(&c) - 1; u >= 0 && cut == CUT_UNITS; u--)
+			k->run(&c, u, u + 1, scratch);
+		if (cut != CUT_UNITS)
+			k->run(&c, 0, k->n_units(&c), scratch);
+		for (int i = 0; i < GUARD; i++)
+			whole = whole && scratch[bytes + (uint64_t)i] == GUARD_BYTE;
+		free(scratch);
+	}
+	whole = whole && rows_whole(&t->out);
+	for (int64_t r = 0; r < t->s->rows; r++)
+		memcpy(rows_at(out, r), rows_at(&t->out, r), (size_t)out->n_cols * 4);
+	free(route.mem);
+	free(logits.mem);
+	return whole;
+}
+
+static void run_reference(struct setup *t, uint32_t form, struct rows *out)
+{
+	const size_t bytes = (size_t)(t->x.stride * t->x.n + GUARD);
+	uint8_t *keep = malloc(bytes);
+	struct ig_op_call c;
+
+	assert_non_null(keep);
+	memcpy(keep, t->x.mem, bytes);
+	in_form(t, form, true);
+	rows_clear(&t->out);
+	c = call_of(t, rows_tensor(&t->x, 0, t->x.n, IG_F32), &t->route, IG_FORM_ROWS, 0, t->s->rows);
+	t->op->reference(&c);
+	assert_true(rows_whole(&t->out));
+	for (int64_t r = 0; r < t->s->rows; r++)
+		memcpy(rows_at(out, r), rows_at(&t->out, r), (size_t)out->n_cols * 4);
+	memcpy(t->x.mem, keep, bytes);
+	free(keep);
+}
+
+static const char *name_of(const struct setup *t, const struct ig_cpu_kernel *k)
+{
+	static const char *const forms[] = { "f32", "tile16", "q8", "bf16" };
+	static char buf[160];
+
+	snprintf(buf, sizeof buf, "%s %s, %u of %u experts, [%lld, %lld], %d rows, %s, x %s, %s",
+		 t->op->name, ig_dtype_name(t->dtype), t->s->top_k, t->s->n_experts,
+		 (long long)t->s->n, (long long)t->k, t->s->rows, ig_isa_name(k->isa),
+		 forms[k->in_form], k->weight_form == IG_FORM_ROWS ? "mapped" : "packed");
+	return buf;
+}
+
+static int check_dtype(const char *op, const struct shape *s, uint32_t dtype)
+{
+	struct rows ref[4], got, again, packed;
+	bool have_ref[4] = { false };
+	int n_failed = 0;
+	struct setup t;
+
+	setup_create(&t, op, s, dtype);
+	got = rows_make(s->rows, t.out.n_cols);
+	again = rows_make(s->rows, t.out.n_cols);
+	packed = rows_make(s->rows, t.out.n_cols);
+	for (int i = 0; i < 4; i++)
+		ref[i] = rows_make(s->rows, t.out.n_cols);
+	for (uint32_t i = 0; i < t.op->n_cpu_kernels; i++) {
+		const struct ig_cpu_kernel *k = &t.op->cpu_kernels[i];
+		double worst;
+
+		if (k->weight_dtype != dtype || !ig_isa_includes(ig_isa_best(), k->isa))
+			continue;
+		if (!have_ref[k->in_form])
+			run_reference(&t, k->in_form, &ref[k->in_form]);
+		have_ref[k->in_form] = true;
+		if (!run_kernel(&t, k, CUT_NONE, &got)) {
+			print_error("%s: wrote outside\n", name_of(&t, k));
+			n_failed++;
+		}
+		worst = rows_worst(&got, &ref[k->in_form]);
+		if (!(worst <= TOLERANCE)) {
+			print_error("%s: off by %g of the result's size\n", name_of(&t, k), worst);
+			n_failed++;
+		}
+		for (enum cut cut = CUT_UNITS; cut <= CUT_ROWS; cut++)
+			if (!run_kernel(&t, k, cut, &again) || !rows_same(&got, &again)) {
+				print_error("%s: other bits when cut by %s\n", name_of(&t, k),
+					    cut == CUT_UNITS ? "units" : "rows");
+				n_failed++;
+			}
+		/* the packed one comes first, then the mapped one with the same inner kernel */
+		if (k->weight_form == IG_FORM_TILE16) {
+			for (int64_t r = 0; r < s->rows; r++)
+				memcpy(rows_at(&packed, r), rows_at(&got, r), (size_t)got.n_cols * 4);
+			assert_ptr_equal(k[1].inner, k->inner);
+			assert_int_equal(k[1].weight_form, IG_FORM_ROWS);
+		} else if (!rows_same(&got, &packed)) {
+			print_error("%s: other bits than packed\n", name_of(&t, k));
+			n_failed++;
+		}
+	}
+	for (int i = 0; i < 4; i++)
+		free(ref[i].mem);
+	free(got.mem);
+	free(again.mem);
+	free(packed.mem);
+	setup_destroy(&t);
+	return n_failed;
+}
+
+/* Every format that the inner op's kernels of tiles have. */
+static void check_op(const char *name, const char *inner_name)
+{
+	const struct ig_op *op = op_of(name), *inner = op_of(inner_name);
+	uint32_t seen[64], n_seen = 0, n_inner = 0;
+	int n_failed = 0;
+
+	for (uint32_t i = 0; i < inner->n_cpu_kernels; i++) {
+		const uint32_t dtype = inner->cpu_kernels[i].weight_dtype;
+		uint32_t j = 0;
+
+		n_inner += inner->cpu_kernels[i].weight_form == IG_FORM_TILE16;
+		while (j < n_seen && seen[j] != dtype)
+			j++;
+		if (j < n_seen)
+			continue;
+		assert_true(n_seen < 64);
+		seen[n_seen++] = dtype;
+		for (size_t s = 0; s < N_SHAPES; s++)
+			n_failed += check_dtype(name, &shapes[s], dtype);
+	}
+	assert_int_equal(op->n_cpu_kernels, 2 * n_inner);
+	assert_true(n_seen >= 16);
+	assert_int_equal(n_failed, 0);
+}
+
+static void test_glu(void **state)
+{
+	check_op("moe_glu", "glu");
+}
+
+static void test_combine(void **state)
+{
+	check_op("moe_combine", "linear");
+}
+
+/* ---- routes ---------------------------------------------------------------------------- */
+
+static void expect_route(const struct shape *s, const struct rows *logits)
+{
+	const struct ig_moe_route_params p = { sizeof p, s->n_experts, s->top_k, s->normalise, 1.5f };
+	const struct ig_op *op = op_of("moe_route");
+	struct rows ref = rows_make(s->rows, 4 * (int64_t)s->top_k);
+	struct rows got = rows_make(s->rows, 4 * (int64_t)s->top_k);
+	struct rows one = rows_make(1, 4 * (int64_t)s->top_k);
+	struct ig_op_call c = { .struct_size = sizeof c, .n_in = 1, .n_out = 1, .params = &p };
+	const uint32_t k = s->top_k;
+
+	c.in[0] = rows_tensor(logits, 0, s->rows, IG_F32);
+	c.out[0] = rows_tensor(&ref, 0, s->rows, IG_I32);
+	op->reference(&c);
+	make_route(s, logits, 0, s->rows, &got);
+	assert_true(rows_whole(&ref) && rows_whole(&got));
+	for (int64_t r = 0; r < s->rows; r++) {
+		const uint32_t *a = (uint32_t *)rows_at(&got, r), *b = (uint32_t *)rows_at(&ref, r);
+
+		assert_memory_equal(a, b, k * sizeof *a);
+		assert_memory_equal(a + 2 * k, b + 2 * k, 2 * k * sizeof *a);
+		for (uint32_t j = 0; j < k; j++) {
+			float x = rows_at(&got, r)[k + j], y = rows_at(&ref, r)[k + j];
+
+			if (!(fabsf(x - y) <= 1e-6f * (1 + fabsf(y))) && !(x != x && y != y))
+				fail_msg("row %d, slot %u: weight %g, expected %g", (int)r, j, (double)x,
+					 (double)y);
+		}
+		/* by itself, the same bits */
+		make_route(s, logits, r, 1, &one);
+		assert_memory_equal(rows_at(&one, 0), a, 2 * k * sizeof *a);
+	}
+	free(ref.mem);
+	free(got.mem);
+	free(one.mem);
+}
+
+static void test_route(void **state)
+{
+	for (size_t i = 0; i < N_SHAPES; i++) {
+		struct rows logits = make_logits(&shapes[i]);
+
+		expect_route(&shapes[i], &logits);
+		/* whole numbers: many that are equal */
+		for (int64_t r = 0; r < logits.n; r++)
+			for (int64_t j = 0; j < logits.n_cols; j++)
+				rows_at(&logits, r)[j] = rintf(rows_at(&logits, r)[j] * 2);
+		expect_route(&shapes[i], &logits);
+		free(logits.mem);
+	}
+}
+
+/* What is worked out by hand. */
+static void test_route_by_hand(void **state)
+{
+	static const float logits[3][5] = {
+		{ 1, 3, 2, 3, 0 }, /* 1 and 3 are equal and go before 2 */
+		{ 0, 0, 0, 0, 0 }, /* all are: the first two */
+		{ 5, NAN, -INFINITY, NAN, 1 }, /* 0 and 4 */
+	};
+	static const uint32_t ids[3][2] = { { 1, 3 }, { 0, 1 }, { 0, 4 } };
+	/* assignments: row 0 has 0 (expert 1) and 1 (3), row 1 has 2 (0) and 3 (1), row 2 has
+	 * 4 (0) and 5 (4) */
+	static const uint32_t order[6] = { 2, 4, 0, 3, 1, 5 }, runs[6] = { 0, 2, 4, 5, 6, 6 };
+	const struct shape s = { 5, 2, 3, 0, 0, 0, true, false };
+	struct rows x = rows_make(3, 5), route = rows_make(3, 8);
+
+	for (int r = 0; r < 3; r++)
+		memcpy(rows_at(&x, r), logits[r], sizeof logits[r]);
+	make_route(&s, &x, 0, 3, &route);
+	for (uint32_t i = 0; i < 6; i++) {
+		const uint32_t *row = (uint32_t *)rows_at(&route, i / 2);
+
+		assert_int_equal(row[i % 2], ids[i / 2][i % 2]);
+		assert_int_equal(row[4 + i % 2], order[i]);
+		assert_int_equal(row[6 + i % 2], runs[i]);
+	}
+	assert_true(rows_at(&route, 0)[2] == 0.75f && rows_at(&route, 0)[3] == 0.75f);
+	assert_true(fabsf(rows_at(&route, 2)[2] - 1.5f / (1 + expf(-4))) < 1e-6f);
+	free(x.mem);
+	free(route.mem);
+}
+
+/* ---- refusals -------------------------------------------------------------------------- */
+
+static void expect_text(const char *op, struct ig_op_shape *s, int rc, const char *text)
+{
+	struct ig_error err = { 0 };
+
+	assert_int_equal(op_of(op)->check(s, &err), rc);
+	if (!strstr(err.text, text))
+		fail_msg("\"%s\" does not say \"%s\"", err.text, text);
+}
+
+static void test_check_route(void **state)
+{
+	const struct ig_moe_route_params good = { sizeof good, 128, 8, 1, 1 };
+	struct ig_moe_route_params p = good;
+	struct ig_op_shape s = { .struct_size = sizeof s, .n_in = 1, .n_out = 1, .params = &p,
+				 .in = { { .n_cols = 128, .dtype = IG_F32 } } };
+
+	assert_int_equal(op_of("moe_route")->check(&s, NULL), 0);
+	assert_int_equal(s.out[0].n_cols, 32);
+	assert_int_equal(s.out[0].dtype, IG_I32);
+	s.in[0].n_cols = 64;
+	expect_text("moe_route", &s, -EINVAL, "logits have 64 columns of type 0, expected 128");
+	s.in[0].n_cols = 128;
+	p.top_k = 0;
+	expect_text("moe_route", &s, -EINVAL, "top_k is 0, not in 1 … 32");
+	p.top_k = 129;
+	expect_text("moe_route", &s, -EINVAL, "top_k is 129");
+	p = good;
+	p.n_experts = 1025;
+	expect_text("moe_route", &s, -EINVAL, "1025 experts, not in 1 … 1024");
+	p = good;
+	p.normalise = 2;
+	expect_text("moe_route", &s, -EINVAL, "normalise is 2");
+	p = good;
+	p.scale = INFINITY;
+	expect_text("moe_route", &s, -EINVAL, "scale inf");
+	p = good;
+	s.n_in = 2;
+	expect_text("moe_route", &s, -EINVAL, "2 inputs");
+	s.n_in = 1;
+	p.struct_size = 4;
+	expect_text("moe_route", &s, -EINVAL, "parameters of 4 bytes");
+}
+
+static void test_check_products(void **state)
+{
+	struct ig_moe_glu_params g = { sizeof g, IG_ACT_SILU, 8, 2 };
+	struct ig_moe_combine_params c = { sizeof c, 8, 2, 0 };
+	struct ig_op_shape s = { .struct_size = sizeof s, .n_in = 2, .n_weights = 2, .n_out = 1,
+				 .params = &g,
+				 .in = { { .n_cols = 64, .dtype = IG_F32 },
+					 { .n_cols = 8, .dtype = IG_I32 } },
+				 .weight = { { 8 * 32, 64, IG_Q8_0, 0 }, { 8 * 32, 64, IG_Q8_0, 0 } } };
+
+	assert_int_equal(op_of("moe_glu")->check(&s, NULL), 0);
+	assert_int_equal(s.out[0].n_cols, 64);
+	s.weight[1].dtype = IG_Q4_0;
+	expect_text("moe_glu", &s, -ENOTSUP, "different weight formats");
+	s.weight[1].dtype = IG_Q8_0;
+	s.weight[1].n_cols = 32;
+	expect_text("moe_glu", &s, -EINVAL, "up [256, 32] do not fit 64");
+	s.weight[1].n_cols = 64;
+	s.weight[0].n_rows = 8 * 24;
+	expect_text("moe_glu", &s, -ENOTSUP, "192 rows of weights for 8 experts; each must have a "
+		    "multiple of 16");
+	s.weight[0].n_rows = 257;
+	expect_text("moe_glu", &s, -ENOTSUP, "257 rows of weights");
+	s.weight[0].n_rows = 256;
+	s.in[1].dtype = IG_F32;
+	expect_text("moe_glu", &s, -EINVAL, "the route has 8 columns of type 0, expected 8");
+	s.in[1].dtype = IG_I32;
+	s.in[1].row_class = IG_ROWS_LOGITS;
+	expect_text("moe_glu", &s, -EINVAL, "the route");
+	s.in[1].row_class = IG_ROWS_TOKENS;
+	g.top_k = 9;
+	expect_text("moe_glu", &s, -EINVAL, "top_k is 9, not in 1 … 8");
+	g.top_k = 2;
+	g.act = 3;
+	expect_text("moe_glu", &s, -EINVAL, "activation 3");
+
+	s.params = &c;
+	s.n_weights = 1;
+	s.n_in = 3;
+	s.in[2] = (struct ig_shape){ .n_cols = 48, .dtype = IG_F32 };
+	s.weight[0] = (struct ig_shape){ 8 * 48, 32, IG_Q8_0, 0 };
+	assert_int_equal(op_of("moe_combine")->check(&s, NULL), 0);
+	assert_int_equal(s.out[0].n_cols, 48);
+	s.in[2].n_cols = 47;
+	expect_text("moe_combine", &s, -EINVAL, "the residual has 47 columns");
+	s.n_in = 2;
+	s.weight[0].n_cols = 64;
+	expect_text("moe_combine", &s, -EINVAL, "down has rows of 64 values");
+	s.weight[0].n_cols = 24;
+	expect_text("moe_combine", &s, -ENOTSUP, "a multiple of 16 is needed");
+	s.n_weights = 2;
+	expect_text("moe_combine", &s, -EINVAL, "2 weights");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_route), cmocka_unit_test(test_route_by_hand),
+		cmocka_unit_test(test_glu), cmocka_unit_test(test_combine),
+		cmocka_unit_test(test_check_route), cmocka_unit_test(test_check_products),
+	};
+	struct ig_error err = { 0 };
+	int rc = ig_modules_create(&modules, &err);
+
+	if (!rc)
+		rc = ig_modules_load(modules, ATTENTION_MODULE, &err);
+	if (!rc)
+		rc = ig_modules_load(modules, MOE_MODULE, &err);
+	if (rc) {
+		fprintf(stderr, "%s\n", err.text);
+		return 1;
+	}
+	rc = cmocka_run_group_tests_name("mixture of experts", tests, NULL, NULL);
+	ig_modules_destroy(modules);
+	return rc;
+}
