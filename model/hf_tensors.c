@@ -259,8 +259,7 @@ static int shape_of(const struct placing *p, const struct group *x, struct ig_hf
 	const bool experts = flags & IG_HF_EXPERTS, merged = experts && x->main->place.expert < 0;
 	int rc;
 
-	if (t->n_dims < 1 || t->n_dims > 3 || experts != (t->n_dims == 3 || !merged) ||
-	    (experts && t->n_dims != (merged ? 3u : 2u)))
+	if (experts ? t->n_dims != (merged ? 3 : 2) : t->n_dims != 1 && t->n_dims != 2)
 		return bad(p, -EINVAL, t, "has %u dimensions", t->n_dims);
 	for (uint32_t i = 0; i < t->n_dims; i++)
 		if (t->dims[i] < 1)

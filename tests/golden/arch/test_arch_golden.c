@@ -340,13 +340,55 @@ static void test_model(void **state)
 	close_golden(&g);
 }
 
+/* NAME/ holds the numbers of NAME.gguf: as its architecture reads them, to the bit. */
+static void test_folder(void **state)
+{
+	const char *name = *state;
+	struct ig_stepper_model file, folder;
+	struct ig_error err = { 0 };
+	struct golden g = { 0 };
+	char path[512];
+
+	open_golden(name, &g);
+	const size_t n = (size_t)N_PROMPTS * N_STEPS * g.n_vocab;
+	snprintf(path, sizeof path, INGOT_TEST_ARCHS "/%s.gguf", name);
+	if (ig_stepper_model_open(&file, path, NULL, &err))
+		fail_msg("%s", err.text);
+	snprintf(path, sizeof path, INGOT_TEST_ARCHS "/%s", name);
+	if (ig_stepper_model_open(&folder, path, NULL, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(folder.plan->info.n_context, file.plan->info.n_context);
+	assert_int_equal(folder.plan->n_weights, file.plan->n_weights);
+	if (!on_gpu() || !has_experts(file.plan)) {
+		struct ig_stepper *a = open_stepper(&file, &g, NULL, NULL);
+		struct ig_stepper *b = open_stepper(&folder, &g, NULL, NULL);
+		float *x = calloc(n, sizeof *x), *y = calloc(n, sizeof *y);
+
+		assert_non_null(x);
+		assert_non_null(y);
+		run(a, &g, 0, N_PROMPTS, 64, 3, x);
+		run(b, &g, 0, N_PROMPTS, 64, 3, y);
+		assert_memory_equal(x, y, n * sizeof *x);
+		free(x);
+		free(y);
+		ig_stepper_close(a);
+		ig_stepper_close(b);
+	}
+	ig_stepper_model_close(&file);
+	ig_stepper_model_close(&folder);
+	close_golden(&g);
+}
+
 #define MODEL(name) { #name, test_model, NULL, NULL, (void *)#name }
+#define FOLDER(name) { #name "/", test_folder, NULL, NULL, (void *)#name }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		MODEL(llama3), MODEL(linear), MODEL(mistral), MODEL(qwen2), MODEL(qwen3),
 		MODEL(gpt2), MODEL(gemma3), MODEL(qwen3moe), MODEL(mixtral), MODEL(olmoe),
+		FOLDER(llama3), FOLDER(linear), FOLDER(mistral), FOLDER(qwen2), FOLDER(qwen3),
+		FOLDER(gpt2), FOLDER(gemma3), FOLDER(qwen3moe), FOLDER(mixtral), FOLDER(olmoe),
 	};
 
 	return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);
