@@ -334,7 +334,7 @@ static void load_slot(struct ig_models *ms, struct ig_slot *s)
 	struct ig_waiter *waiters = NULL;
 	struct ig_error why = { 0 };
 	uint64_t version = s->version;
-	bool look_only = s->look_only;
+	bool look_only = s->look_only, gone;
 	int64_t start_ns = ig_now_ns();
 	struct ig_model *m;
 	int rc;
@@ -366,11 +366,13 @@ static void load_slot(struct ig_models *ms, struct ig_slot *s)
 		ig_slot_queue(ms, s, s->again == IG_AGAIN_LOOK);
 	else
 		waiters = ig_slot_take_waiters(s);
+	gone = s->gone;
 	pthread_mutex_unlock(&ms->lock);
+	/* s may be gone by now, if it was not before */
 	ig_waiters_call(waiters);
-	pthread_mutex_lock(&ms->lock);
-	if (s->gone)
+	if (gone)
 		ig_slot_free(s);
+	pthread_mutex_lock(&ms->lock);
 }
 
 /* ---- the thread -------------------------------------------------------------------------------------- */
