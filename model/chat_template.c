@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/strbuf.h"
 #include "model/jinja/jinja.h"
-#include "model/tokenizer-private.h"
+#include "model/tokenizer_config-private.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -148,6 +148,86 @@ static int read_tokens(const struct ig_checkpoint *g, struct ig_chat_template *c
 	return c->tokens ? 0 : ig_fail(err, -ENOMEM, "out of memory for the chat template");
 }
 
+/* Once its templates are there. */
+static int check_markers(struct ig_chat_template *c, struct ig_error *err)
+{
+	const struct variant *v = &c->variants[0];
+
+	c->chatml = memmem(v->source, v->source_len, START, strlen(START)) != NULL;
+	/* Without control tokens for its markers nothing would tell them from a client's text. */
+	if (c->chatml && (ig_tokenizer_find_special(c->tokenizer, START) < 0 ||
+			  ig_tokenizer_find_special(c->tokenizer, END) < 0))
+		return ig_fail(err, -ENOTSUP, "the model's chat template is ChatML, but %s or %s is "
+			       "not a control token of its vocabulary", START, END);
+	return 0;
+}
+
+/* ---- from files beside the weights ----------------------------------------------- */
+
+static int open_listed(void *ctx, const char *name, const char *text, size_t len)
+{
+	struct opening *o = ctx;
+
+	if (strlen(name) > MAX_VARIANT_BYTES)
+		return ig_fail(o->err, -ENOTSUP, "the name of a chat template is too long");
+	if (o->c->n_variants == MAX_VARIANTS)
+		return ig_fail(o->err, -ENOTSUP, "the model has more than %d chat templates",
+			       MAX_VARIANTS);
+	return add_variant(o->c, name, text, len, o->err);
+}
+
+static int list_tokens(const struct ig_model_config *config, struct ig_chat_template *c,
+		       struct ig_error *err)
+{
+	static const char *const names[] = {
+		"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token",
+	};
+
+	c->tokens = json_object();
+	for (size_t i = 0; c->tokens && i < sizeof names / sizeof names[0]; i++) {
+		size_t len;
+		const char *s = ig_model_config_token(config, names[i], &len);
+		if (s && json_object_set_new(c->tokens, names[i], json_stringn_nocheck(s, len)))
+			return ig_fail(err, -ENOMEM, "out of memory for the chat template");
+	}
+	return c->tokens ? 0 : ig_fail(err, -ENOMEM, "out of memory for the chat template");
+}
+
+int ig_chat_template_open_files(const struct ig_model_files *files, const struct ig_tokenizer *t,
+				struct ig_chat_template **out, struct ig_error *err)
+{
+	struct opening o = { .err = err };
+	struct ig_model_config config;
+	int rc = ig_model_config_read(files, &config, err);
+
+	*out = NULL;
+	if (rc)
+		return rc;
+	o.c = calloc(1, sizeof *o.c);
+	if (!o.c) {
+		rc = ig_fail(err, -ENOMEM, "out of memory for the chat template");
+		goto out;
+	}
+	o.c->tokenizer = t;
+	if ((rc = ig_model_config_templates(&config, open_listed, &o, err)) ||
+	    (rc = list_tokens(&config, o.c, err)) || (rc = check_markers(o.c, err)))
+		goto out;
+	*out = o.c;
+	o.c = NULL;
+out:
+	ig_chat_template_close(o.c);
+	ig_model_config_finish(&config);
+	return rc;
+}
+
+static int find_sibling(void *ctx, const char *name, const char **data, size_t *len,
+			struct ig_error *err)
+{
+	return ig_checkpoint_sibling(ctx, name, data, len, err);
+}
+
+/* ---- from a file's keys ------------------------------------------------------------ */
+
 int ig_chat_template_open(const struct ig_checkpoint *g, const struct ig_tokenizer *t,
 			  struct ig_chat_template **out, struct ig_error *err)
 {
@@ -159,6 +239,10 @@ int ig_chat_template_open(const struct ig_checkpoint *g, const struct ig_tokeniz
 
 	*out = NULL;
 	rc = ig_checkpoint_str(g, "tokenizer.chat_template", &s, &len, err);
+	if (rc == -ENOENT && ig_checkpoint_str(g, "tokenizer.ggml.model", &s, &len, NULL) == -ENOENT) {
+		struct ig_model_files files = { find_sibling, (void *)(uintptr_t)g };
+		return ig_chat_template_open_files(&files, t, out, err);
+	}
 	if (rc)
 		return rc;
 	c = calloc(1, sizeof *c);
@@ -175,14 +259,9 @@ int ig_chat_template_open(const struct ig_checkpoint *g, const struct ig_tokeniz
 		rc = ig_fail(err, -ENOTSUP, "tokenizer.chat_templates is no list of names");
 	if (rc)
 		goto out;
-	c->chatml = memmem(s, len, START, strlen(START)) != NULL;
-	/* Without control tokens for its markers nothing would tell them from a client's text. */
-	if (c->chatml && (ig_tokenizer_find_special(t, START) < 0 ||
-			  ig_tokenizer_find_special(t, END) < 0)) {
-		rc = ig_fail(err, -ENOTSUP, "the model's chat template is ChatML, but %s or %s is "
-			     "not a control token of its vocabulary", START, END);
+	rc = check_markers(c, err);
+	if (rc)
 		goto out;
-	}
 	*out = c;
 	return 0;
 out:

@@ -85,7 +85,7 @@ void ig_merge_work_finish(struct ig_merge_work *w)
 	*w = (struct ig_merge_work){ 0 };
 }
 
-static int reserve(struct ig_merge_work *w, size_t n)
+int ig_merges_reserve(struct ig_merge_work *w, size_t n)
 {
 	if (n <= w->cap)
 		return 0;
@@ -207,11 +207,16 @@ static size_t merge_long(const struct ig_merges *m, struct ig_merge_work *w, siz
 	return n_left;
 }
 
+size_t ig_merges_run(const struct ig_merges *m, struct ig_merge_work *w, size_t n)
+{
+	return n <= SHORT ? merge_short(m, w->ids, n) : merge_long(m, w, n);
+}
+
 int ig_merges_apply(const struct ig_merges *m, struct ig_merge_work *w, const char *piece,
 		    size_t len, const int32_t **ids, size_t *n)
 {
 	size_t n_ids = 0;
-	int rc = reserve(w, len);
+	int rc = ig_merges_reserve(w, len);
 
 	if (rc)
 		return rc;
@@ -221,6 +226,6 @@ int ig_merges_apply(const struct ig_merges *m, struct ig_merge_work *w, const ch
 			w->ids[n_ids++] = id;
 	}
 	*ids = w->ids;
-	*n = n_ids <= SHORT ? merge_short(m, w->ids, n_ids) : merge_long(m, w, n_ids);
+	*n = ig_merges_run(m, w, n_ids);
 	return 0;
 }

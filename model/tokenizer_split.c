@@ -1,37 +1,25 @@
 /*
- * tokenizer_split.c: text to pieces, as tokenizer.ggml.pre says.
+ * tokenizer_split.c: text to pieces, as tokenizer.ggml.pre or a file's own expressions
+ * say.
  *
  * A pre-tokenizer is one regular expression or a sequence of them: each cuts
  * the pieces of the one before into its matches and what lies between.  Merges
  * never cross a piece.
  *
- * Cost: every expression here is linear.  Each match either takes the run of
- * characters that it looked at, or gives back one character of it.  The limits
- * below hold that for whatever text comes; PCRE2 keeps its frames on the heap
- * (and its compiled code on 32 KB of stack), so long texts can't exhaust the
- * stack either.
+ * Cost: every expression of the table here is linear.  Each match either takes the run
+ * of characters that it looked at, or gives back one character of it.  The limits of
+ * tokenizer_regex.c hold that for whatever text comes.
  */
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include "model/tokenizer-private.h"
-#include "model/utf8-private.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_STAGES 5
-/* Steps of one match; a run of n characters takes about n. */
-#define MATCH_LIMIT_BASE 100000
-#define MATCH_LIMIT_PER_BYTE 8
-#define HEAP_LIMIT_KIB 4096
-#define DEPTH_LIMIT 10000
+#define MAX_STAGES 16
+#define MAX_PRE_STAGES 5
 
-/* White space by Unicode's property.  PCRE2's own \s has U+180E in it besides, which
- * lost the property in Unicode 6.3; the vocabularies were trained without it. */
-#define WS "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}" \
-	   "\\x{205f}\\x{3000}"
+#define WS IG_REGEX_SPACE
 #define SPACES_BUT_LAST "[" WS "]+(?![^" WS "])|[" WS "]+"
 
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|" \
@@ -55,56 +43,84 @@ static const struct pre {
 	const char *name;
 	bool ignore_merges; /* a piece that is a token is taken whole */
 	bool add_bos; /* unless the file says otherwise */
-	const char *stages[MAX_STAGES];
+	bool nfc; /* characters are composed before */
+	const char *stages[MAX_PRE_STAGES];
 } pres[] = {
-	{ "default", false, false,
+	{ "default", false, false, false,
 	  { "[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]" } },
-	{ "gpt-2", false, false, { GPT2 } },
-	{ "phi-2", false, false, { GPT2 } },
-	{ "olmo", false, false, { GPT2 } },
-	{ "smollm", false, false, { "\\p{N}", GPT2 } },
-	{ "starcoder", false, false, { "\\p{N}", GPT2 } },
-	{ "refact", false, false, { "\\p{N}", GPT2 } },
-	{ "llama-bpe", true, true, { CL100K("\\p{N}{1,3}") } },
-	{ "llama3", true, true, { CL100K("\\p{N}{1,3}") } },
-	{ "llama-v3", true, true, { CL100K("\\p{N}{1,3}") } },
-	/* The original also composes characters (NFC) first; that would lose bytes, and
-	 * text that people send is composed already. */
-	{ "qwen2", false, false, { CL100K("\\p{N}") } },
-	{ "deepseek-r1-qwen", false, false, { CL100K("\\p{N}") } },
-	{ "tekken", true, true, { O200K("\\p{N}", "") } },
-	{ "gpt-4o", false, false, { O200K("\\p{N}{1,3}", SUFFIXES) } },
-	{ "deepseek-coder", false, false,
+	{ "gpt-2", false, false, false, { GPT2 } },
+	{ "phi-2", false, false, false, { GPT2 } },
+	{ "olmo", false, false, true, { GPT2 } },
+	{ "smollm", false, false, false, { "\\p{N}", GPT2 } },
+	{ "starcoder", false, false, false, { "\\p{N}", GPT2 } },
+	{ "refact", false, false, false, { "\\p{N}", GPT2 } },
+	{ "llama-bpe", true, true, false, { CL100K("\\p{N}{1,3}") } },
+	{ "llama3", true, true, false, { CL100K("\\p{N}{1,3}") } },
+	{ "llama-v3", true, true, false, { CL100K("\\p{N}{1,3}") } },
+	{ "qwen2", false, false, true, { CL100K("\\p{N}") } },
+	{ "deepseek-r1-qwen", false, false, false, { CL100K("\\p{N}") } },
+	{ "tekken", true, true, false, { O200K("\\p{N}", "") } },
+	{ "gpt-4o", false, false, false, { O200K("\\p{N}{1,3}", SUFFIXES) } },
+	{ "deepseek-coder", false, false, false,
 	  { "[\\r\\n]", "[" WS "]?\\p{L}+", "[" WS "]?\\p{P}+",
 	    "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+", "\\p{N}" } },
-	{ "deepseek-v3", false, false,
+	{ "deepseek-v3", false, false, false,
 	  { "\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+",
 	    DEEPSEEK3 } },
 };
 
 #define N_PRES (sizeof pres / sizeof pres[0])
 
+const char ig_splitter_gpt2[] = GPT2;
+
+struct stage {
+	struct ig_regex *regex;
+	enum ig_split_behavior behavior;
+	bool invert;
+};
+
 struct ig_splitter {
 	unsigned n_stages;
-	pcre2_code *stages[MAX_STAGES];
+	struct stage stages[MAX_STAGES];
 };
 
 /* One run over one text. */
 struct run {
 	const struct ig_splitter *s;
-	pcre2_match_context *match;
-	pcre2_match_data *data;
+	struct ig_regex_work *work;
 	int (*each)(void *ctx, const char *piece, size_t len);
 	void *ctx;
 };
+
+/* ---- open and close ----------------------------------------------------------------- */
 
 void ig_splitter_close(struct ig_splitter *s)
 {
 	if (!s)
 		return;
 	for (unsigned i = 0; i < s->n_stages; i++)
-		pcre2_code_free(s->stages[i]);
+		ig_regex_destroy(s->stages[i].regex);
 	free(s);
+}
+
+int ig_splitter_create(struct ig_splitter **out)
+{
+	*out = calloc(1, sizeof **out);
+	return *out ? 0 : -ENOMEM;
+}
+
+int ig_splitter_add(struct ig_splitter *s, const char *pattern, enum ig_split_behavior behavior,
+		    bool invert, bool jit, struct ig_error *err)
+{
+	struct stage *stage = &s->stages[s->n_stages];
+	int rc;
+
+	if (s->n_stages == MAX_STAGES)
+		return ig_fail(err, -ENOTSUP, "more than %d pre-tokenizers", MAX_STAGES);
+	*stage = (struct stage){ .behavior = behavior, .invert = invert };
+	rc = ig_regex_compile(pattern, jit, &stage->regex, err);
+	s->n_stages += !rc;
+	return rc;
 }
 
 static const struct pre *find_pre(const char *name, size_t len)
@@ -127,111 +143,118 @@ static int unknown(const char *name, size_t len, struct ig_error *err)
 }
 
 int ig_splitter_open(const char *pre, size_t len, bool jit, struct ig_splitter **out,
-		     bool *ignore_merges, bool *add_bos, struct ig_error *err)
+		     struct ig_pre_traits *traits, struct ig_error *err)
 {
 	const struct pre *p = find_pre(pre, len);
 	struct ig_splitter *s;
+	int rc;
 
 	*out = NULL;
 	if (!p)
 		return unknown(pre, len, err);
-	s = calloc(1, sizeof *s);
-	if (!s)
+	if (ig_splitter_create(&s))
 		return ig_fail(err, -ENOMEM, "out of memory for the pre-tokenizer");
-	for (unsigned i = 0; i < MAX_STAGES && p->stages[i]; i++) {
-		PCRE2_SIZE at;
-		int code;
-		s->stages[i] = pcre2_compile((PCRE2_SPTR)p->stages[i], PCRE2_ZERO_TERMINATED,
-					     PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
-		if (!s->stages[i]) {
-			PCRE2_UCHAR text[128] = "";
-			pcre2_get_error_message(code, text, sizeof text);
+	for (unsigned i = 0; i < MAX_PRE_STAGES && p->stages[i]; i++) {
+		rc = ig_splitter_add(s, p->stages[i], IG_SPLIT_ISOLATED, false, jit, err);
+		if (rc) {
 			ig_splitter_close(s);
-			return ig_fail(err, -EINVAL, "the pre-tokenizer '%s' does not compile: %s",
-				       p->name, (const char *)text);
+			return rc;
 		}
-		s->n_stages++;
-		/* Where code can't be made (a hardened service), matching is only slower. */
-		if (jit)
-			pcre2_jit_compile(s->stages[i], PCRE2_JIT_COMPLETE);
 	}
-	*ignore_merges = p->ignore_merges;
-	*add_bos = p->add_bos;
+	*traits = (struct ig_pre_traits){ p->ignore_merges, p->add_bos, p->nfc };
 	*out = s;
 	return 0;
+}
+
+/* ---- cutting -------------------------------------------------------------------------- */
+
+static int split(const struct run *r, unsigned stage, const char *text, size_t len);
+
+struct joined { /* pieces of a stage that go together; pieces are neighbours */
+	const struct run *r;
+	unsigned next_stage;
+	const char *text; /* of what waits; NULL: nothing does */
+	size_t len;
+	bool was_match;
+};
+
+static int put_waiting(struct joined *j)
+{
+	const char *text = j->text;
+
+	j->text = NULL;
+	return text ? split(j->r, j->next_stage, text, j->len) : 0;
+}
+
+static int put_joined(struct joined *j, enum ig_split_behavior behavior, const char *text,
+		      size_t len, bool match)
+{
+	bool join = j->text && (behavior == IG_SPLIT_CONTIGUOUS ? match == j->was_match :
+				behavior == IG_SPLIT_MERGED_WITH_PREVIOUS ? match && !j->was_match :
+				!match && j->was_match);
+	int rc = 0;
+
+	if (join) {
+		j->len += len;
+	} else {
+		rc = put_waiting(j);
+		j->text = text;
+		j->len = len;
+	}
+	j->was_match = match;
+	return rc;
 }
 
 /* Cut text, which is UTF-8, by the expressions from stage on. */
 static int split(const struct run *r, unsigned stage, const char *text, size_t len)
 {
+	const struct stage *x = &r->s->stages[stage];
+	struct joined j = { .r = r, .next_stage = stage + 1 };
+	bool joins = stage < r->s->n_stages && x->behavior > IG_SPLIT_REMOVED;
 	size_t done = 0;
-	int rc;
+	int rc = 0;
 
 	if (stage == r->s->n_stages)
 		return len ? r->each(r->ctx, text, len) : 0;
-	while (done < len) {
-		PCRE2_SPTR subject = (PCRE2_SPTR)text;
-		const PCRE2_SIZE *span = pcre2_get_ovector_pointer(r->data);
-		int n = pcre2_match(r->s->stages[stage], subject, len, done, PCRE2_NO_UTF_CHECK,
-				    r->data, r->match);
+	while (done < len && !rc) {
+		size_t from, to;
+		int found = ig_regex_find(x->regex, r->work, text, len, done, &from, &to);
 
-		if (n == PCRE2_ERROR_JIT_STACKLIMIT)
-			n = pcre2_match(r->s->stages[stage], subject, len, done,
-					PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, r->data, r->match);
-		if (n == PCRE2_ERROR_NOMATCH)
-			break;
-		if (n < 0)
-			return -ENOMEM;
-		size_t from = span[0], to = span[1];
-		if (from > done && (rc = split(r, stage + 1, text + done, from - done)))
-			return rc;
-		if ((rc = split(r, stage + 1, text + from, to - from)))
-			return rc;
+		if (found < 0)
+			return found;
+		if (!found)
+			from = to = len;
+		for (int match = 0; match < 2 && !rc; match++) {
+			const char *p = text + (match ? from : done);
+			size_t n = match ? to - from : from - done;
+			bool is_match = match != x->invert;
+			if (n == 0 || (is_match && x->behavior == IG_SPLIT_REMOVED))
+				continue;
+			rc = joins ? put_joined(&j, x->behavior, p, n, is_match) :
+			     split(r, stage + 1, p, n);
+		}
 		done = to; /* no expression matches nothing: done grows */
 	}
-	return done < len ? split(r, stage + 1, text + done, len - done) : 0;
-}
-
-/* How many bytes at p are whole characters (*valid), or none are. */
-static size_t same_kind(const unsigned char *p, size_t n, bool *valid)
-{
-	size_t i = 0;
-
-	*valid = ig_utf8_check(p, n) > 0;
-	while (i < n) {
-		int c = ig_utf8_check(p + i, n - i);
-		if ((c > 0) != *valid)
-			break;
-		i += c > 0 ? (size_t)c : c < 0 ? (size_t)-c : n - i;
-	}
-	return i;
+	return rc ? rc : put_waiting(&j);
 }
 
 int ig_splitter_run(const struct ig_splitter *s, const char *text, size_t len,
 		    int (*each)(void *ctx, const char *piece, size_t len), void *ctx)
 {
 	struct run r = { .s = s, .each = each, .ctx = ctx };
-	uint64_t limit = MATCH_LIMIT_BASE + (uint64_t)len * MATCH_LIMIT_PER_BYTE;
-	int rc = -ENOMEM;
+	int rc = 0;
 
 	if (len == 0)
 		return 0;
-	r.match = pcre2_match_context_create(NULL);
-	r.data = pcre2_match_data_create(1, NULL);
-	if (!r.match || !r.data)
-		goto out;
-	pcre2_set_match_limit(r.match, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
-	pcre2_set_heap_limit(r.match, HEAP_LIMIT_KIB);
-	pcre2_set_depth_limit(r.match, DEPTH_LIMIT);
-	rc = 0;
+	r.work = ig_regex_work_create(len);
+	if (!r.work)
+		return -ENOMEM;
 	for (size_t i = 0; i < len && !rc;) {
 		bool valid;
-		size_t n = same_kind((const unsigned char *)text + i, len - i, &valid);
+		size_t n = ig_utf8_same_kind(text + i, len - i, &valid);
 		rc = valid ? split(&r, 0, text + i, n) : each(ctx, text + i, n);
 		i += n;
 	}
-out:
-	pcre2_match_data_free(r.data);
-	pcre2_match_context_free(r.match);
+	ig_regex_work_destroy(r.work);
 	return rc;
 }

@@ -31,7 +31,7 @@ struct edge { /* of the trie, in a table with open addressing */
 struct ig_spm {
 	const struct ig_tokenizer *t;
 	struct ig_spm_options options;
-	float *scores; /* [n_vocab] */
+	double *scores; /* [n_vocab] */
 	uint32_t *order; /* [n_vocab] lower is a higher score; by merges only */
 	bool cut_words; /* no token has a space after anything else */
 	/* Of unigram: */
@@ -40,7 +40,7 @@ struct ig_spm {
 	int32_t *node_ids; /* the token that ends in a node; -1: none */
 	uint32_t n_nodes;
 	struct ig_hash_key key;
-	float unknown_score, max_score;
+	double unknown_score, max_score;
 };
 
 struct symbol { /* a stretch of the text that is one token or one character */
@@ -54,28 +54,53 @@ struct span {
 };
 
 struct path { /* the best way to here */
-	float score;
+	double score;
 	uint32_t start; /* of its last token; NOT_REACHED: no way yet */
 	int32_t id; /* -1: unknown */
 };
 
 #define NOT_REACHED UINT32_MAX
 
+struct ig_spm_work { /* what is asked for once for many texts */
+	char *text;
+	size_t text_cap;
+	struct symbol *symbols;
+	uint64_t *heap; /* order << 32 | symbol */
+	size_t cap; /* of symbols; the heap has twice as many */
+	struct span *stack;
+	size_t stack_cap;
+	struct path *paths;
+	size_t paths_cap;
+};
+
 struct run { /* of one text */
 	const struct ig_spm *s;
+	struct ig_spm_work *w;
 	char *text; /* spaces as spaces */
 	size_t len;
 	struct ig_ids *out;
 	size_t max_ids;
 	bool was_unknown; /* several in a row are one */
-	struct symbol *symbols;
-	size_t n, cap;
-	uint64_t *heap; /* order << 32 | symbol */
+	size_t n; /* symbols */
 	uint32_t *splits; /* [n_vocab] the left part's bytes of an unused token; 0: none */
-	struct span *stack;
-	size_t stack_cap;
-	struct path *paths;
 };
+
+/* Room for n elements of size bytes at *p, which has *cap of them. */
+static int grow(void **p, size_t *cap, size_t n, size_t size)
+{
+	size_t more = n + n / 4 + 64;
+
+	if (n <= *cap)
+		return 0;
+	if (more > SIZE_MAX / size)
+		return -ENOMEM;
+	void *q = realloc(*p, more * size);
+	if (!q)
+		return -ENOMEM;
+	*p = q;
+	*cap = more;
+	return 0;
+}
 
 /* ---- the text ------------------------------------------------------------------- */
 
@@ -93,13 +118,13 @@ static int take_text(struct run *r, const char *text, size_t len)
 	if (o->trim)
 		for (; len && *text == ' '; text++)
 			len--;
-	if (len == 0)
+	if (len == 0 && o->trim) /* else something was there, and became nothing */
 		return 0;
 	if (len >= UINT32_MAX / 2)
 		return -E2BIG;
-	r->text = out = malloc(len + 1);
-	if (!out)
+	if (grow((void **)&r->w->text, &r->w->text_cap, len + 1, 1))
 		return -ENOMEM;
+	r->text = out = r->w->text;
 	if (o->add_space)
 		*out++ = ' ';
 	for (size_t i = 0; i < len;) {
@@ -167,15 +192,9 @@ static int put_bytes(struct run *r, const char *p, size_t len)
 
 static int push_span(struct run *r, size_t *n, uint32_t start, uint32_t len)
 {
-	if (*n == r->stack_cap) {
-		size_t cap = r->stack_cap ? 2 * r->stack_cap : 16;
-		struct span *p = realloc(r->stack, cap * sizeof *p);
-		if (!p)
-			return -ENOMEM;
-		r->stack = p;
-		r->stack_cap = cap;
-	}
-	r->stack[(*n)++] = (struct span){ start, len };
+	if (grow((void **)&r->w->stack, &r->w->stack_cap, *n + 1, sizeof *r->w->stack))
+		return -ENOMEM;
+	r->w->stack[(*n)++] = (struct span){ start, len };
 	return 0;
 }
 
@@ -190,7 +209,7 @@ static int put_symbol(struct run *r, uint32_t start, uint32_t len)
 	if (id >= 0 && t->kinds[id] != IG_TOKEN_UNUSED)
 		return put_id(r, id);
 	for (rc = push_span(r, &n, start, len); n && !rc;) {
-		struct span x = r->stack[--n];
+		struct span x = r->w->stack[--n];
 		uint32_t left;
 		id = ig_tokenizer_lookup(t, r->text + x.start, x.len);
 		left = id >= 0 && t->kinds[id] == IG_TOKEN_UNUSED && r->splits ? r->splits[id] : 0;
@@ -253,17 +272,17 @@ static int push_pair(struct run *r, size_t *n_heap, int32_t left)
 
 	if (left < 0)
 		return 0;
-	a = &r->symbols[left];
+	a = &r->w->symbols[left];
 	a->pair = -1;
 	if (a->next < 0)
 		return 0;
-	len = a->len + r->symbols[a->next].len;
+	len = a->len + r->w->symbols[a->next].len;
 	if (len > t->longest)
 		return 0;
 	a->pair = ig_tokenizer_lookup(t, r->text + a->start, len);
 	if (a->pair < 0)
 		return 0;
-	heap_push(r->heap, n_heap, (uint64_t)r->s->order[a->pair] << 32 | (uint32_t)left);
+	heap_push(r->w->heap, n_heap, (uint64_t)r->s->order[a->pair] << 32 | (uint32_t)left);
 	return t->kinds[a->pair] == IG_TOKEN_UNUSED ? note_split(r, a->pair, a->len) : 0;
 }
 
@@ -273,51 +292,53 @@ static int put_word(struct run *r)
 	int rc = 0;
 
 	for (size_t i = 0; i < r->n; i++) {
-		r->symbols[i].prev = (int32_t)i - 1;
-		r->symbols[i].next = i + 1 < r->n ? (int32_t)i + 1 : -1;
+		r->w->symbols[i].prev = (int32_t)i - 1;
+		r->w->symbols[i].next = i + 1 < r->n ? (int32_t)i + 1 : -1;
 	}
 	for (size_t i = 0; i < r->n && !rc; i++)
 		rc = push_pair(r, &n_heap, (int32_t)i);
 	while (n_heap && !rc) {
-		uint64_t top = heap_pop(r->heap, &n_heap);
+		uint64_t top = heap_pop(r->w->heap, &n_heap);
 		int32_t left = (int32_t)(uint32_t)top;
-		struct symbol *a = &r->symbols[left], *b;
+		struct symbol *a = &r->w->symbols[left], *b;
 
 		/* Either may have gone into another merge since the pair was seen. */
 		if (a->pair < 0 || r->s->order[a->pair] != top >> 32)
 			continue;
-		b = &r->symbols[a->next];
+		b = &r->w->symbols[a->next];
 		a->len += b->len;
 		a->next = b->next;
 		b->pair = -1;
 		if (a->next >= 0)
-			r->symbols[a->next].prev = left;
+			r->w->symbols[a->next].prev = left;
 		rc = push_pair(r, &n_heap, a->prev);
 		if (!rc)
 			rc = push_pair(r, &n_heap, left);
 	}
-	for (int32_t i = r->n ? 0 : -1; i >= 0 && !rc; i = r->symbols[i].next)
-		rc = put_symbol(r, r->symbols[i].start, r->symbols[i].len);
+	for (int32_t i = r->n ? 0 : -1; i >= 0 && !rc; i = r->w->symbols[i].next)
+		rc = put_symbol(r, r->w->symbols[i].start, r->w->symbols[i].len);
 	r->n = 0;
 	return rc;
 }
 
 static int add_symbol(struct run *r, uint32_t start, uint32_t len)
 {
-	if (r->n == r->cap) {
-		size_t cap = r->cap ? 2 * r->cap : 64;
-		struct symbol *p = realloc(r->symbols, cap * sizeof *p);
+	struct ig_spm_work *w = r->w;
+
+	if (r->n == w->cap) {
+		size_t cap = w->cap ? 2 * w->cap : 64;
+		struct symbol *p = realloc(w->symbols, cap * sizeof *p);
 		if (!p)
 			return -ENOMEM;
-		r->symbols = p;
+		w->symbols = p;
 		/* n - 1 pairs at first; each merge takes one out and puts at most two in. */
-		uint64_t *heap = realloc(r->heap, 2 * cap * sizeof *heap);
+		uint64_t *heap = realloc(w->heap, 2 * cap * sizeof *heap);
 		if (!heap)
 			return -ENOMEM;
-		r->heap = heap;
-		r->cap = cap;
+		w->heap = heap;
+		w->cap = cap;
 	}
-	r->symbols[r->n++] = (struct symbol){ .start = start, .len = len };
+	w->symbols[r->n++] = (struct symbol){ .start = start, .len = len };
 	return 0;
 }
 
@@ -329,7 +350,8 @@ static int by_merges(struct run *r)
 	for (size_t i = 0; i < r->len && !rc;) {
 		const char *p = r->text + i;
 		const struct ig_special *x =
-			t->has_user ? ig_tokenizer_match(t, p, NULL, r->len - i, false) : NULL;
+			t->specials.has_user && !t->cuts_user ? ig_tokenizer_match(t, &t->specials, p, NULL, r->len - i, false) :
+				NULL;
 		bool valid;
 		uint32_t len = x ? x->len : char_len(p, r->len - i, &valid);
 
@@ -361,14 +383,19 @@ static struct edge *find_edge(const struct ig_spm *s, uint32_t node, unsigned ch
 	}
 }
 
-static void reach(struct path *to, float score, uint32_t start, int32_t id)
+static double add(const struct ig_spm *s, double a, double b)
+{
+	return s->options.wide ? a + b : (float)a + (float)b;
+}
+
+static void reach(struct path *to, double score, uint32_t start, int32_t id)
 {
 	if (to->start == NOT_REACHED || score > to->score)
 		*to = (struct path){ score, start, id };
 }
 
 /* Of the same sums the first that is found, as in SentencePiece; sums are kept in
- * floats as there, or ties would fall otherwise.  Where two ways have the same tokens in
+ * floats as there (in doubles where Hugging Face's are), or ties would fall otherwise.  Where two ways have the same tokens in
  * another order and some are user-defined, only rounding decides, and may differ (6 of
  * 10,000 lines that were made for it). */
 static int by_path(struct run *r)
@@ -378,11 +405,12 @@ static int by_path(struct run *r)
 	size_t n = 0;
 	int rc = 0;
 
-	r->paths = malloc((r->len + 1) * sizeof *r->paths);
-	if (!r->paths)
+	if (grow((void **)&r->w->paths, &r->w->paths_cap, r->len + 1, sizeof *r->w->paths))
 		return -ENOMEM;
+	struct path *paths = r->w->paths;
 	for (size_t i = 0; i <= r->len; i++)
-		r->paths[i] = (struct path){ .start = NOT_REACHED, .id = -1 };
+		paths[i] = (struct path){ .start = NOT_REACHED, .id = -1 };
+	paths[0].score = 0;
 	for (size_t i = 0; i < r->len;) {
 		bool valid, alone = false;
 		uint32_t len = char_len(r->text + i, r->len - i, &valid), node = ROOT;
@@ -395,69 +423,71 @@ static int by_path(struct run *r)
 			if (id < 0)
 				continue;
 			size_t used = k + 1 - i;
-			float score = t->kinds[id] == IG_TOKEN_USER ?
-				      (float)used * s->max_score - USER_PENALTY : s->scores[id];
-			reach(&r->paths[k + 1], score + r->paths[i].score, (uint32_t)i, id);
+			double score = t->kinds[id] == IG_TOKEN_USER && !s->options.wide ?
+				       (float)used * (float)s->max_score - USER_PENALTY :
+				       s->scores[id];
+			reach(&paths[k + 1], add(s, score, paths[i].score), (uint32_t)i, id);
 			alone = alone || used == len;
 		}
 		if (!alone)
-			reach(&r->paths[i + len], s->unknown_score + r->paths[i].score,
+			reach(&paths[i + len], add(s, s->unknown_score, paths[i].score),
 			      (uint32_t)i, -1);
 		i += len;
 	}
 	/* The way back, and then forth. */
-	for (size_t at = r->len; at > 0; at = r->paths[at].start)
+	for (size_t at = r->len; at > 0; at = paths[at].start)
 		n++;
-	r->stack = malloc((n + !n) * sizeof *r->stack);
-	if (!r->stack)
+	if (grow((void **)&r->w->stack, &r->w->stack_cap, n, sizeof *r->w->stack))
 		return -ENOMEM;
-	for (size_t at = r->len, k = n; at > 0; at = r->paths[at].start)
-		r->stack[--k] = (struct span){ r->paths[at].start, (uint32_t)at };
+	for (size_t at = r->len, k = n; at > 0; at = paths[at].start)
+		r->w->stack[--k] = (struct span){ paths[at].start, (uint32_t)at };
 	for (size_t k = 0; k < n && !rc; k++) {
-		struct span x = r->stack[k];
-		int32_t id = r->paths[x.len].id;
+		struct span x = r->w->stack[k];
+		int32_t id = paths[x.len].id;
 		rc = id >= 0 ? put_id(r, id) : put_bytes(r, r->text + x.start, x.len - x.start);
 	}
 	return rc;
 }
 
-int ig_spm_encode(const struct ig_spm *s, const char *text, size_t len, size_t max_ids,
-		  struct ig_ids *out)
+int ig_spm_encode(const struct ig_spm *s, struct ig_spm_work **work, const char *text, size_t len,
+		  size_t max_ids, struct ig_ids *out)
 {
 	struct run r = { .s = s, .out = out, .max_ids = max_ids };
 	size_t room = max_ids > out->n ? max_ids - out->n : 0;
-	int rc = take_text(&r, text, len);
+	int rc;
 
+	if (!*work && !(*work = calloc(1, sizeof **work)))
+		return -ENOMEM;
+	r.w = *work;
+	rc = take_text(&r, text, len);
 	/* More ids than there is room for, however it is cut: told before memory and time
 	 * go into it.  Without all bytes' tokens a long text may be one unknown token. */
 	if (!rc && s->t->merges.byte_ids[0xff] >= 0 && r.len / s->t->longest > room)
 		rc = -E2BIG;
 	if (!rc)
 		rc = s->options.unigram ? by_path(&r) : by_merges(&r);
-	free(r.paths);
-	free(r.stack);
 	free(r.splits);
-	free(r.heap);
-	free(r.symbols);
-	free(r.text);
 	return rc;
 }
 
-bool ig_spm_adds_space(const struct ig_spm *s)
+void ig_spm_work_destroy(struct ig_spm_work *w)
 {
-	return s->options.add_space;
-}
-
-bool ig_spm_trims(const struct ig_spm *s)
-{
-	return s->options.trim;
+	if (!w)
+		return;
+	free(w->paths);
+	free(w->stack);
+	free(w->heap);
+	free(w->symbols);
+	free(w->text);
+	free(w);
 }
 
 /* ---- the tables ----------------------------------------------------------------- */
 
 /* Lower for a higher score; the order of IEEE's bits, turned. */
-static uint32_t order_of(float score)
+static uint32_t order_of(double wide)
 {
+	float score = (float)wide;
 	uint32_t bits;
 
 	score += 0.0f; /* -0 is 0 */
@@ -503,7 +533,7 @@ static int make_trie(struct ig_spm *s)
 {
 	const struct ig_tokenizer *t = s->t;
 	uint64_t n = (uint64_t)t->starts[t->n_vocab] + 1, size = 8;
-	float min = 0;
+	double min = 0;
 	bool any = false;
 
 	while (size < 2 * n)
@@ -518,11 +548,15 @@ static int make_trie(struct ig_spm *s)
 	/* SentencePiece begins here as well: no score of a log-probability is higher. */
 	s->max_score = FLT_MIN;
 	for (int32_t id = 0; id < (int32_t)t->n_vocab; id++) {
+		if (s->options.wide && (!any || s->scores[id] < min)) {
+			min = s->scores[id];
+			any = true;
+		}
 		if (!in_table(t, id))
 			continue;
 		if (t->kinds[id] != IG_TOKEN_UNUSED)
 			add_to_trie(s, id);
-		if (t->kinds[id] != IG_TOKEN_PLAIN)
+		if (t->kinds[id] != IG_TOKEN_PLAIN || s->options.wide)
 			continue;
 		if (!any || s->scores[id] < min)
 			min = s->scores[id];
@@ -530,11 +564,11 @@ static int make_trie(struct ig_spm *s)
 			s->max_score = s->scores[id];
 		any = true;
 	}
-	s->unknown_score = min - UNKNOWN_PENALTY;
+	s->unknown_score = s->options.wide ? min - UNKNOWN_PENALTY : (float)min - UNKNOWN_PENALTY;
 	return 0;
 }
 
-int ig_spm_create(const struct ig_tokenizer *t, const struct ig_spm_options *o, float *scores,
+int ig_spm_create(const struct ig_tokenizer *t, const struct ig_spm_options *o, double *scores,
 		  struct ig_spm **out)
 {
 	struct ig_spm *s = calloc(1, sizeof *s);

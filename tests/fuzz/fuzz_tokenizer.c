@@ -17,8 +17,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const pres[] = {
-	"smollm", "gpt-2", "llama-bpe", "qwen2", "default", "tekken", "gpt-4o", "deepseek-coder",
-	"deepseek-v3",
+	"smollm", "gpt-2", "llama-bpe", "deepseek-r1-qwen", "default", "tekken", "gpt-4o",
+	"deepseek-coder", "deepseek-v3",
 };
 #define N_PRES (sizeof pres / sizeof pres[0])
 

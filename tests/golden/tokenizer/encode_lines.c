@@ -1,17 +1,22 @@
 /*
- * encode_lines.c: texts through a GGUF file's tokenizer and back; compare.py runs it.
+ * encode_lines.c: texts through a tokenizer and back; compare.py runs it.  It is a GGUF
+ * file's, or that of a folder with tokenizer.json, tokenizer.model or tekken.json.
  *
  *   encode_lines FILE: each text on standard input is a uint32 of its bytes, then these;
  *     on standard output come a uint32 of its ids and these, then in the same way as the
  *     text the bytes of these ids and what the detokenizer makes of them
+ *   encode_lines FILE special: the same, with the texts of control tokens as these
  *   encode_lines FILE ROUNDS: nothing but the seconds of the fastest of so many rounds
  *     over all texts, and the seconds of opening
  */
 #include "model/detokenizer.h"
+#include "model/tokenizer-private.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 struct text {
@@ -43,13 +48,13 @@ static void write_part(const void *data, size_t n, size_t size)
 	fwrite(data, size, n, stdout);
 }
 
-static int write_text(const struct ig_tokenizer *t, const struct text *x)
+static int write_text(const struct ig_tokenizer *t, const struct text *x, bool special)
 {
 	struct ig_ids l = { 0 };
 	struct ig_detokenizer d;
 	size_t n_raw = 0, n = 0;
 
-	if (ig_tokenizer_encode(t, x->bytes, x->len, false, SIZE_MAX, &l))
+	if (ig_tokenizer_encode(t, x->bytes, x->len, special, SIZE_MAX, &l))
 		return -1;
 	char *raw = malloc((l.n + 1) * ig_tokenizer_longest(t));
 	char *text = malloc((l.n + 2) * ig_detokenizer_max(t));
@@ -58,9 +63,9 @@ static int write_text(const struct ig_tokenizer *t, const struct text *x)
 	ig_detokenizer_init(&d, t);
 	ig_detokenizer_begin(&d);
 	for (size_t i = 0; i < l.n; i++) {
-		bool special;
+		bool control;
 		size_t len;
-		const char *bytes = ig_tokenizer_token(t, l.ids[i], &len, &special);
+		const char *bytes = ig_tokenizer_token(t, l.ids[i], &len, &control);
 		memcpy(raw + n_raw, bytes, len);
 		n_raw += len;
 		n += ig_detokenizer_put(&d, l.ids[i], text + n);
@@ -108,34 +113,58 @@ static double measure(const struct ig_tokenizer *t, int rounds)
 	return best;
 }
 
+/* A file of a folder; kept till the end. */
+static int find_file(void *folder, const char *name, const char **data, size_t *len,
+		     struct ig_error *err)
+{
+	char path[4096];
+	struct stat st;
+	FILE *f;
+
+	snprintf(path, sizeof path, "%s/%s", (const char *)folder, name);
+	f = fopen(path, "rb");
+	if (!f)
+		return -ENOENT;
+	char *bytes = fstat(fileno(f), &st) ? NULL : malloc((size_t)st.st_size + 1);
+	*data = bytes;
+	*len = bytes ? fread(bytes, 1, (size_t)st.st_size, f) : 0;
+	fclose(f);
+	return bytes ? 0 : ig_fail(err, -ENOMEM, "%s: out of memory", path);
+}
+
 int main(int argc, char **argv)
 {
 	struct ig_error err = { 0 };
 	struct ig_tokenizer *t;
-	struct ig_checkpoint *g;
+	struct ig_checkpoint *g = NULL;
 	int rc = 0;
 
 	if (argc < 2 || argc > 3) {
-		fprintf(stderr, "encode_lines: a GGUF file and, to measure, rounds\n");
+		fprintf(stderr, "encode_lines: a GGUF file or a folder and, to measure, rounds\n");
 		return 2;
 	}
-	if (ig_checkpoint_open(argv[1], &g, &err)) {
+	struct ig_model_files files = { find_file, argv[1] };
+	struct stat st;
+	bool folder = !stat(argv[1], &st) && S_ISDIR(st.st_mode);
+	if (!folder && ig_checkpoint_open(argv[1], &g, &err)) {
 		fprintf(stderr, "encode_lines: %s\n", err.text);
 		return 1;
 	}
 	double begin = now();
-	if (ig_tokenizer_open(g, &t, &err)) {
+	rc = folder ? ig_tokenizer_open_files(&files, true, &t, &err) : ig_tokenizer_open(g, &t, &err);
+	if (rc) {
 		fprintf(stderr, "encode_lines: %s\n", err.text);
 		ig_checkpoint_close(g);
 		return 1;
 	}
 	double opening = now() - begin;
-	if (argc == 3) {
+	bool special = argc == 3 && !strcmp(argv[2], "special");
+	if (argc == 3 && !special) {
 		double best = measure(t, atoi(argv[2]));
 		printf("%.6f %.6f\n", best, opening);
 	} else {
 		for (struct text x; !rc && read_text(&x); free(x.bytes))
-			rc = write_text(t, &x);
+			rc = write_text(t, &x, special);
 	}
 	ig_tokenizer_close(t);
 	ig_checkpoint_close(g);

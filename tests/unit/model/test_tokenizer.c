@@ -359,17 +359,17 @@ static void splitting(void **state)
 	};
 	struct ig_splitter *s;
 	struct ig_error err;
-	bool ignore, bos;
+	struct ig_pre_traits traits;
 	char out[256];
 	int calls = 0;
 
 	for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
 		const char *pre = cases[i / 2].pre, *text = cases[i / 2].text;
-		assert_int_equal(ig_splitter_open(pre, strlen(pre), i % 2, &s, &ignore, &bos, &err),
-				 0);
+		assert_int_equal(ig_splitter_open(pre, strlen(pre), i % 2, &s, &traits, &err), 0);
 		bool whole = !strncmp(pre, "llama", 5) || !strcmp(pre, "tekken");
-		assert_int_equal(ignore, whole);
-		assert_int_equal(bos, whole);
+		assert_int_equal(traits.ignore_merges, whole);
+		assert_int_equal(traits.add_bos, whole);
+		assert_int_equal(traits.nfc, !strcmp(pre, "qwen2") || !strcmp(pre, "olmo"));
 		out[0] = 0;
 		assert_int_equal(ig_splitter_run(s, text, strlen(text), add_piece, out), 0);
 		assert_string_equal(out, cases[i / 2].pieces);
@@ -378,7 +378,7 @@ static void splitting(void **state)
 		assert_int_equal(calls, 1);
 		ig_splitter_close(s);
 	}
-	assert_int_equal(ig_splitter_open("gpt-3", 5, true, &s, &ignore, &bos, &err), -ENOTSUP);
+	assert_int_equal(ig_splitter_open("gpt-3", 5, true, &s, &traits, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "'gpt-3'"));
 	assert_non_null(strstr(err.text, "smollm"));
 	assert_null(s);

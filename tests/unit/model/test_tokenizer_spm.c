@@ -361,7 +361,7 @@ static void refusals(void **state)
 		refused(&o, -EINVAL, "token 3 is of type byte");
 		o.name = NULL;
 		o.n_map = 4;
-		refused(&o, -ENOTSUP, "tokenizer.ggml.precompiled_charsmap");
+		refused(&o, -EINVAL, "a precompiled_charsmap of 4 bytes whose trie has 0");
 		o.n_map = 0;
 		o.unknown = N_SPM;
 		refused(&o, -EINVAL, "unknown_token_id is 278, the vocabulary has 278");
