@@ -5,8 +5,9 @@
  *        -> load (allocate, pack weights) -> submit -> wait -> submit …
  *
  * At most one wait a step.  Between submit and wait the step buffer and the
- * cache belong to the driver.  submit and wait are called by the engine's
- * thread alone, load by the loader's.
+ * cache belong to the driver.  submit and wait, and what is about slabs, are called by
+ * the engine's thread alone; lower, load and destroy also by the loader's, while steps of
+ * other programs are under way.
  */
 #ifndef INGOT_RUNTIME_DRIVER_H
 #define INGOT_RUNTIME_DRIVER_H

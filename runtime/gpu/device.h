@@ -3,8 +3,8 @@
  *
  * runtime/gpu/ lowers plans to tapes, lays out memory and packs steps, the same for
  * every GPU; a device (runtime/metal, runtime/cuda) allocates, compiles kernels and
- * runs tapes.  A device is used by the engine's thread; alloc, wrap, write and
- * program_create also by the loader's, at the same time.
+ * runs tapes.  A device is used by the engine's thread; alloc, wrap, write, free,
+ * program_create and program_destroy also by the loader's, at the same time.
  */
 #ifndef INGOT_RUNTIME_GPU_DEVICE_H
 #define INGOT_RUNTIME_GPU_DEVICE_H

@@ -152,7 +152,7 @@ struct metal_device {
 	struct ig_gpu_facts facts;
 	struct metal_residency residency;
 	uint64_t n_signals; /* the event's value when all that was submitted is done */
-	uint32_t n_under_way; /* steps; the engine's thread */
+	uint32_t n_under_way; /* steps; atomic, as failed: the loader may destroy a program */
 	bool failed; /* a step failed: a new fence when none is under way */
 	bool gone; /* for good; atomic */
 

@@ -356,7 +356,7 @@ static void end_slot(struct program *p, struct slot *s)
 		[s->cuts[i].buffer release];
 	s->n_cuts = 0;
 	if (s->busy)
-		p->d->n_under_way--;
+		__atomic_sub_fetch(&p->d->n_under_way, 1, __ATOMIC_SEQ_CST);
 	s->busy = false;
 }
 
@@ -378,13 +378,14 @@ int ig_metal_program_submit(struct ig_gpu_program *program, const struct ig_gpu_
 	if (slot->busy)
 		return ig_fail(err, -EBUSY, "metal: slot %u is under way", s->slot);
 	NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
-	if (d->failed && !d->n_under_way) {
+	if (__atomic_load_n(&d->failed, __ATOMIC_SEQ_CST) &&
+	    !__atomic_load_n(&d->n_under_way, __ATOMIC_SEQ_CST)) {
 		/* An encoder that failed may not have updated it. */
 		id<MTLFence> fence = [d->device newFence];
 		if (fence) {
 			[d->fence release];
 			d->fence = fence;
-			d->failed = false;
+			__atomic_store_n(&d->failed, false, __ATOMIC_SEQ_CST);
 		} else {
 			rc = ig_fail(err, -ENOMEM, "metal: GPU '%s' has no fence", d->facts.name);
 		}
@@ -398,7 +399,7 @@ int ig_metal_program_submit(struct ig_gpu_program *program, const struct ig_gpu_
 	}
 	if (!rc) {
 		slot->busy = true;
-		d->n_under_way++;
+		__atomic_add_fetch(&d->n_under_way, 1, __ATOMIC_SEQ_CST);
 	} else {
 		/* What was committed of it comes to its end, and then it was never there. */
 		for (uint32_t i = 0; i < slot->n_cuts; i++)
@@ -442,7 +443,7 @@ static bool look(struct program *p, struct slot *s, uint64_t value)
 /* Steps of this program that were submitted after a failed one. */
 static void fail_behind(struct program *p, const struct slot *s)
 {
-	p->d->failed = true;
+	__atomic_store_n(&p->d->failed, true, __ATOMIC_SEQ_CST);
 	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++) {
 		struct slot *o = &p->slots[i];
 		if (o == s || !o->busy || o->rc || o->signal < s->signal)
@@ -523,7 +524,7 @@ void ig_metal_program_destroy(struct ig_gpu_program *program)
 			continue;
 		}
 		if (s->rc)
-			p->d->failed = true;
+			__atomic_store_n(&p->d->failed, true, __ATOMIC_SEQ_CST);
 		end_slot(p, s);
 	}
 	if (ended)
