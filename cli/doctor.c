@@ -22,6 +22,7 @@
 #include "cli/command.h"
 #include "cli/http_client.h"
 #include "cli/options.h"
+#include "cli/served.h"
 #include "cli/text.h"
 #include "daemon/store/config.h"
 #include "daemon/store/ledger.h"
@@ -39,7 +40,8 @@ struct doctor {
 	struct ig_config *config;
 	struct ig_modules *modules;
 	struct ig_driver *driver;
-	uint64_t weight_bytes, scratch_bytes; /* of all models that could be planned */
+	/* What models that could be planned take: all, those of the start, and those that stay. */
+	uint64_t all_bytes, start_bytes, pinned_bytes;
 };
 
 #define OK(d, what, ...) ig_findings_add(&(d)->found, IG_FINDING_OK, what, NULL, __VA_ARGS__)
@@ -223,7 +225,7 @@ static uint64_t kv_bytes_per_token(const struct ig_model_info *info, const char 
 
 /* Record and lower the model: the numbers of the memory contract. */
 static bool check_plan(struct doctor *d, const char *what, const struct ig_config_model *m,
-		       const struct ig_checkpoint *g)
+		       const struct ig_checkpoint *g, uint64_t *bytes)
 {
 	const struct ig_config *c = d->config;
 	struct ig_program_memory memory = { 0 };
@@ -262,8 +264,7 @@ static bool check_plan(struct doctor *d, const char *what, const struct ig_confi
 		WRONG(d, what, "the driver can't run this model; see its text", "%s", err.text);
 		goto out;
 	}
-	d->weight_bytes += memory.weight_bytes;
-	d->scratch_bytes += memory.scratch_bytes;
+	*bytes = memory.weight_bytes + memory.scratch_bytes;
 	ok = true;
 	OK(d, what, "memory: %s of weights, %s of scratch, %s of cache a token",
 	   ig_text_bytes(weights, sizeof weights, memory.weight_bytes),
@@ -275,7 +276,7 @@ out:
 	return ok;
 }
 
-static void check_model(struct doctor *d, const struct ig_config_model *m)
+static void check_model(struct doctor *d, const struct ig_config_model *m, uint64_t *bytes)
 {
 	struct ig_chat_template *chat = NULL;
 	struct ig_tokenizer *tokenizer = NULL;
@@ -313,35 +314,84 @@ static void check_model(struct doctor *d, const struct ig_config_model *m)
 		OK(d, what, "tokenizer of %d tokens, chat template %s", ig_tokenizer_n_vocab(tokenizer),
 		   ig_chat_template_name(chat));
 	if (d->modules)
-		check_plan(d, what, m, g);
+		check_plan(d, what, m, g, bytes);
 out:
 	ig_chat_template_close(chat);
 	ig_tokenizer_close(tokenizer);
 	ig_checkpoint_close(g);
 }
 
+static bool at_start(const struct ig_config_model *m)
+{
+	return strcmp(m->load, "first_use") != 0;
+}
+
+/* Those of the start together, each of the others beside those that stay; that not all fit
+ * at once is as it may be. */
+static void check_memory(struct doctor *d, const uint64_t *bytes)
+{
+	const struct ig_config *c = d->config;
+	uint64_t room = c->memory.budget > c->kvcache.arena ? c->memory.budget - c->kvcache.arena : 0;
+	char need[32], budget[32], what[160];
+	bool wrong = false;
+
+	if (!c->memory.budget)
+		return;
+	ig_text_bytes(budget, sizeof budget, c->memory.budget);
+	if (d->start_bytes > room) {
+		WRONG(d, "memory", "raise memory.budget, lower kvcache.arena, or let models be loaded on "
+		      "first use (load: first_use)",
+		      "weights and scratch of the models that are loaded at the start and kvcache.arena "
+		      "need %s, memory.budget is %s", ig_text_bytes(need, sizeof need, d->start_bytes +
+								    c->kvcache.arena), budget);
+		return;
+	}
+	for (size_t i = 0; i < c->n_models; i++) {
+		const struct ig_config_model *m = &c->models[i];
+		if (m->pin || bytes[i] + d->pinned_bytes <= room)
+			continue;
+		wrong = true;
+		snprintf(what, sizeof what, "model %.140s", m->name);
+		WRONG(d, what, "raise memory.budget, lower kvcache.arena, or pin fewer models",
+		      "with kvcache.arena and the models that are pinned it needs %s, memory.budget is %s: "
+		      "it could not be loaded", ig_text_bytes(need, sizeof need, bytes[i] +
+							      d->pinned_bytes + c->kvcache.arena), budget);
+	}
+	if (d->pinned_bytes > room)
+		WRONG(d, "memory", "raise memory.budget, or pin fewer models", "models that are pinned and "
+		      "kvcache.arena need %s, memory.budget is %s",
+		      ig_text_bytes(need, sizeof need, d->pinned_bytes + c->kvcache.arena), budget);
+	else if (d->all_bytes > room && !wrong)
+		NOTE(d, "memory", "those not used for the longest are unloaded to make room; pin: true "
+		     "keeps one", "all models and kvcache.arena need %s, memory.budget is %s",
+		     ig_text_bytes(need, sizeof need, d->all_bytes + c->kvcache.arena), budget);
+}
+
 static void check_models(struct doctor *d)
 {
 	const struct ig_config *c = d->config;
-	char need[32], budget[32];
 	bool named = !c->default_model || !*c->default_model;
+	uint64_t *bytes = calloc(c->n_models + 1, sizeof *bytes);
 
-	for (size_t i = 0; i < c->n_models; i++) {
-		check_model(d, &c->models[i]);
-		named = named || !strcmp(c->models[i].name, c->default_model);
+	for (size_t i = 0; bytes && i < c->n_models; i++) {
+		const struct ig_config_model *m = &c->models[i];
+		check_model(d, m, &bytes[i]);
+		named = named || !strcmp(m->name, c->default_model);
+		d->all_bytes += bytes[i];
+		d->start_bytes += at_start(m) ? bytes[i] : 0;
+		d->pinned_bytes += m->pin ? bytes[i] : 0;
 	}
-	if (!c->n_models)
+	if (!bytes)
+		WRONG(d, "models", NULL, "out of memory");
+	else if (!c->n_models)
 		NOTE(d, "models", "ingot pull smollm2-135m prints the lines to add", "the configuration "
 		     "names none");
 	else if (!named)
 		WRONG(d, "models", "name one of models: in default_model",
 		      "default_model is %s, which is not among them", c->default_model);
-	uint64_t sum = d->weight_bytes + d->scratch_bytes + c->kvcache.arena;
-	if (c->memory.budget && sum > c->memory.budget)
-		WRONG(d, "memory", "raise memory.budget, lower kvcache.arena, or serve fewer models",
-		      "weights, scratch and kvcache.arena need %s, memory.budget is %s",
-		      ig_text_bytes(need, sizeof need, sum),
-		      ig_text_bytes(budget, sizeof budget, c->memory.budget));
+	if (bytes)
+		check_memory(d, bytes);
+	free(bytes);
 }
 
 /* ---- ledger, daemon ------------------------------------------------------------------------- */
@@ -397,6 +447,25 @@ static void check_ledger(struct doctor *d)
 		OK(d, "ledger", "%s: will be made at the daemon's first start", path);
 }
 
+/* Models that the daemon could not load; why, only administrators are told. */
+static void check_served(struct doctor *d, const struct ig_endpoint *e)
+{
+	struct ig_error err = { 0 };
+	json_t *list = ig_served_list(e, &err);
+	char what[160];
+
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const json_t *m = json_array_get(list, i);
+		const char *why = json_string_value(json_object_get(m, "error"));
+		if (strcmp(ig_served_state(m), "failed"))
+			continue;
+		snprintf(what, sizeof what, "model %.140s", ig_served_name(list, i));
+		WRONG(d, what, "correct it, then: ingot models load", "the daemon could not load it: %s",
+		      why ? why : "only an administrator is told why");
+	}
+	json_decref(list);
+}
+
 static void check_daemon(struct doctor *d, const struct ig_where *where)
 {
 	struct ig_endpoint e;
@@ -409,13 +478,15 @@ static void check_daemon(struct doctor *d, const struct ig_where *where)
 		NOTE(d, "daemon", NULL, "not asked: %s", err.text);
 		return;
 	}
-	if (ig_http_get_json(&e, "/healthz", TIMEOUT_MS, &root, &http, &err) == 0)
+	if (ig_http_get_json(&e, "/healthz", TIMEOUT_MS, &root, &http, &err) == 0) {
 		OK(d, "daemon", "answers at %s", e.url);
-	else if (!http)
+		check_served(d, &e);
+	} else if (!http) {
 		NOTE(d, "daemon", "start it with: ingotd --config FILE", "none at %s (%s)", e.url,
 		     err.text);
-	else
+	} else {
 		WRONG(d, "daemon", "if that is another program, change server.port", "%s", err.text);
+	}
 	json_decref(root);
 }
 
