@@ -162,6 +162,7 @@ static void check_driver(struct doctor *d)
 	const struct ig_config *c = d->config;
 	struct ig_driver_options o = { .isa = c->runtime.isa, .n_threads = c->runtime.threads,
 				       .activations = c->runtime.activations,
+				       .experts = c->runtime.experts,
 				       .strict = c->runtime.strict };
 	struct ig_error err = { 0 };
 

@@ -187,14 +187,18 @@ class Vocabulary:
 
 class Model:
     def __init__(self, kind="random", dtype="Q8_0", seed=1, n_blocks=2, width=128, n_heads=4,
-                 n_kv_heads=2, n_ff=192, n_context=512, tied=False, template="chatml"):
+                 n_kv_heads=2, n_ff=192, n_context=512, tied=False, template="chatml",
+                 n_experts=0, n_used=2):
         if width % n_heads or width // n_heads % 32 or n_ff % 32 or n_heads % n_kv_heads:
             raise ValueError("width, heads and feed-forward must fit blocks of 32")
         if kind not in ("random", "script", "tools", "loop", "flood"):
             raise ValueError("unknown kind " + kind)
         if kind != "random" and tied:
             raise ValueError("a script needs a head of its own")
+        if n_used > n_experts > 0:
+            raise ValueError("fewer experts than are used")
         self.kind, self.dtype = kind, TYPES[dtype]
+        self.n_experts, self.n_used = n_experts, n_used
         self.template = TEMPLATES["tools" if kind == "tools" else template]
         self.n_blocks, self.width, self.n_heads, self.n_kv_heads = n_blocks, width, n_heads, n_kv_heads
         self.head_dim, self.n_ff, self.n_context, self.tied = width // n_heads, n_ff, n_context, tied
@@ -240,6 +244,10 @@ class Model:
                 data = bytes(n_rows * ROW_BYTES[dt](n_cols))
             out.append((name, [n_cols, n_rows], dt, data))
 
+        def experts(name, n_rows, n_cols):
+            matrix(name, self.n_experts * n_rows, n_cols)
+            out[-1] = (name, [n_cols, n_rows, self.n_experts]) + out[-1][2:]
+
         if self.kind == "random":
             matrix("token_embd.weight", self.n_vocab, w, 1.0)
             if not self.tied:
@@ -266,6 +274,13 @@ class Model:
             matrix(p + "attn_k.weight", kv, w, 2.0 * w ** -0.5)
             matrix(p + "attn_v.weight", kv, w)
             matrix(p + "attn_output.weight", w, q)
+            if self.n_experts:
+                out.append((p + "ffn_gate_inp.weight", [w, self.n_experts], F32,
+                            self.gauss_rows(F32, self.n_experts, w, w ** -0.5)))
+                experts(p + "ffn_gate_exps.weight", self.n_ff, w)
+                experts(p + "ffn_up_exps.weight", self.n_ff, w)
+                experts(p + "ffn_down_exps.weight", w, self.n_ff)
+                continue
             matrix(p + "ffn_gate.weight", self.n_ff, w)
             matrix(p + "ffn_up.weight", self.n_ff, w)
             matrix(p + "ffn_down.weight", w, self.n_ff)
@@ -289,6 +304,8 @@ class Model:
             (a + "rope.freq_base", "f32", 10000.0),
             (a + "rope.dimension_count", "u32", self.head_dim),
             (a + "vocab_size", "u32", self.n_vocab),
+            *([(a + "expert_count", "u32", self.n_experts),
+               (a + "expert_used_count", "u32", self.n_used)] if self.n_experts else []),
             ("tokenizer.ggml.model", "str", "gpt2"),
             ("tokenizer.ggml.pre", "str", "smollm"),
             ("tokenizer.ggml.tokens", "strs", v.tokens),

@@ -65,6 +65,7 @@ static int open_driver(struct ig_engine *e, const struct ig_config *config, stru
 		.isa = config->runtime.isa,
 		.n_threads = config->runtime.threads,
 		.activations = config->runtime.activations,
+		.experts = config->runtime.experts,
 		.strict = config->runtime.strict,
 	};
 

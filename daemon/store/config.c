@@ -125,6 +125,10 @@ const struct config_option config_options[] = {
 	{ "runtime.activations", CONFIG_CHOICE, FIELD(runtime.activations), .min = 1, .max = 32,
 	  .choices = CHOICES("auto", "f32"), .value = "auto",
 	  .help = "Arithmetic of the activations; auto is fast, f32 is exact and slow." },
+	{ "runtime.experts", CONFIG_CHOICE, FIELD(runtime.experts), .min = 1, .max = 32,
+	  .choices = CHOICES("packed", "mapped"), .value = "packed",
+	  .help = "Where the cpu has the weights of a mixture's experts: packed in memory, or read from "
+		  "the mapped file as they are needed, slower, and outside the memory budget." },
 	{ "runtime.run_ahead", CONFIG_CHOICE, FIELD(runtime.run_ahead), .min = 1, .max = 32,
 	  .choices = CHOICES("auto", "on", "off"), .value = "auto",
 	  .help = "Start a step before the tokens of the one before it are looked at; auto does where "

@@ -59,6 +59,7 @@ struct ig_config {
 		char *isa; /* auto, generic, avx2, avx512, avx512_bf16, neon, neon_dotprod, neon_i8mm */
 		uint32_t threads; /* 0: as many as there are processors */
 		char *activations; /* auto: as fits the weights (8 bit or bf16); f32 */
+		char *experts; /* packed, mapped: weights of experts stay in the file */
 		char *run_ahead; /* auto, on, off: may a step start before the last one is read? */
 		bool strict; /* false: a breach of the one-wait rule is an error */
 	} runtime;

@@ -114,6 +114,24 @@ def test_activations_and_cache_types_change_the_numbers(start, models):
     assert exact != say("f32", "f16")
 
 
+def test_experts_stay_in_the_file_for_less_memory_and_the_same_words(start, models):
+    path = models.random(n_experts=8, n_used=2, n_ff=128)
+    n_bytes = {}
+
+    def say(experts):
+        d = start(extra={"models": [{"name": "random", "path": path}],
+                         "runtime": {"driver": "cpu", "experts": experts}})
+        assert ("experts mapped" in status(d)["device"]) == (experts == "mapped")
+        n_bytes[experts] = d.metrics().sum("ingot_weight_bytes")
+        text = text_of(d.ws().answer("hello", model="random", temperature=1, seed=3,
+                                     max_output_tokens=100))
+        d.stop()
+        return text
+    assert say("packed") == say("mapped")
+    # two layers of three matrices of eight experts, in tiles as many bytes as in the file
+    assert n_bytes["packed"] - n_bytes["mapped"] == 2 * 3 * 8 * 128 * 128 // 32 * 34
+
+
 def test_memory(tuned, scripted):
     for d, budget, arena in ((tuned, 512 << 20, 32 << 20), (scripted, 1 << 30, 64 << 20)):
         memory = status(d)["memory"]

@@ -14,6 +14,7 @@ void harness_config(struct ig_config *c, const char *const *models, size_t n)
 	c->runtime.driver = strdup("auto");
 	c->runtime.isa = strdup("auto");
 	c->runtime.activations = strdup("auto");
+	c->runtime.experts = strdup("packed");
 	c->runtime.run_ahead = strdup(harness_run_ahead);
 	c->runtime.strict = true;
 	c->memory.budget = 64 << 20;
@@ -42,6 +43,7 @@ void harness_config_finish(struct ig_config *c)
 	free(c->runtime.driver);
 	free(c->runtime.isa);
 	free(c->runtime.activations);
+	free(c->runtime.experts);
 	free(c->runtime.run_ahead);
 	free(c->kvcache.service);
 	free(c->kvcache.dtype);

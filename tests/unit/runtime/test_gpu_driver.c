@@ -163,6 +163,14 @@ static void test_open(void **state)
 	o.activations = "f64";
 	assert_int_equal(ig_driver_open("fake", &o, &d, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "\"f64\""));
+	o.activations = NULL;
+	o.experts = "mapped";
+	assert_int_equal(ig_driver_open("fake", &o, &d, &err), -ENOTSUP);
+	assert_string_equal(err.text, "experts \"mapped\" are not supported by the driver fake; "
+			    "packed is");
+	o.experts = "packed";
+	assert_int_equal(ig_driver_open("fake", &o, &d, &err), 0);
+	ig_driver_close(d);
 	assert_int_equal(ig_driver_open("vulkan", &o, &d, &err), -ENOTSUP);
 	assert_string_equal(err.text, "driver \"vulkan\" is unknown; known: auto, fake, wrapping, cpu");
 

@@ -342,6 +342,9 @@ static void test_refusals(void **state)
 	o = (struct ig_driver_options){ .activations = "f64" };
 	assert_int_equal(ig_driver_open("cpu", &o, &d, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "\"f64\""));
+	o = (struct ig_driver_options){ .experts = "asleep" };
+	assert_int_equal(ig_driver_open("cpu", &o, &d, &err), -ENOTSUP);
+	assert_string_equal(err.text, "experts \"asleep\" are unknown; known: packed, mapped");
 	o = (struct ig_driver_options){ .n_threads = 100000 };
 	assert_int_equal(ig_driver_open("cpu", &o, &d, &err), -EINVAL);
 

@@ -54,6 +54,7 @@ static void check_defaults(const struct ig_config *c)
 	assert_string_equal(c->runtime.isa, "auto");
 	assert_int_equal(c->runtime.threads, 0);
 	assert_string_equal(c->runtime.activations, "auto");
+	assert_string_equal(c->runtime.experts, "packed");
 	assert_false(c->runtime.strict);
 	assert_int_equal(c->memory.budget, 0);
 	assert_string_equal(c->kvcache.service, "paged");
@@ -201,6 +202,7 @@ static const struct {
 	{ "runtime.isa", "avx2", "avx2" },
 	{ "runtime.threads", "3", "3" },
 	{ "runtime.activations", "f32", "f32" },
+	{ "runtime.experts", "mapped", "mapped" },
 	{ "runtime.run_ahead", "on", "on" },
 	{ "runtime.strict", "true", "true" },
 	{ "memory.budget", "2GB", "2GB" },
@@ -307,7 +309,7 @@ static void test_fields(void **state)
 	ig_strbuf_init(&b);
 	ig_strbuf_puts(&b, "kvcache: {service: s, arena: 1GiB, slab: 32KiB, dtype: f32}\n"
 			   "memory: {budget: 3GiB}\nruntime: {driver: cpu, isa: generic, threads: 5, "
-			   "activations: f32, strict: true}\n"
+			   "activations: f32, experts: mapped, strict: true}\n"
 			   "server: {host: h, port: 1, max_connections: 2, max_body: 3KiB, "
 			   "max_header: 4KiB, client_buffer: 5KiB, slow_client_timeout: 6s, "
 			   "keepalive_interval: 7s, model_wait: 9m, watch_config: false, "
@@ -369,6 +371,7 @@ static void test_fields(void **state)
 	assert_string_equal(c->runtime.isa, "generic");
 	assert_int_equal(c->runtime.threads, 5);
 	assert_string_equal(c->runtime.activations, "f32");
+	assert_string_equal(c->runtime.experts, "mapped");
 	assert_true(c->runtime.strict);
 	assert_int_equal(c->n_models, 2);
 	assert_string_equal(c->models[0].name, "a");

@@ -1,0 +1,200 @@
+/*
+ * test_arch_moe.c: what the architectures of the module moe make of metadata, good and bad,
+ * and which files Mixtral claims.  What they record is judged by tests/golden/arch.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+/* Not every kind of key is read here. */
+#pragma GCC diagnostic ignored "-Wunused-function"
+#include "arch_meta.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdlib.h>
+
+static const struct ig_host host = {
+	.struct_size = sizeof host, .abi_version = IG_MODULE_ABI,
+	.meta_u32 = meta_u32, .meta_f32 = meta_f32, .meta_str = meta_str,
+	.meta_has_tensor = meta_has_tensor, .meta_tensor = meta_tensor,
+};
+
+static const struct ig_module *module;
+
+static const struct ig_arch *arch_of(const char *name)
+{
+	for (const struct ig_arch *const *a = module->archs; *a; a++)
+		if (!strcmp((*a)->name, name))
+			return *a;
+	fail_msg("the module has no architecture %s", name);
+	return NULL;
+}
+
+/* A sound model of the architecture, as its files have it. */
+static void meta_reset(struct ig_meta *m, const char *arch)
+{
+	static char keys[16][64];
+	static const struct entry all[] = {
+		{ "block_count", U32, 12 },
+		{ "context_length", U32, 1024 },
+		{ "embedding_length", U32, 576 },
+		{ "feed_forward_length", U32, 1536 },
+		{ "attention.head_count", U32, 9 },
+		{ "attention.head_count_kv", U32, 3 },
+		{ "attention.layer_norm_rms_epsilon", F32, 1e-5 },
+		{ "expert_count", U32, 8 },
+		{ "expert_used_count", U32, 2 },
+	};
+	const char *name = strcmp(arch, "mixtral") ? arch : "llama";
+	int n = sizeof all / sizeof *all;
+
+	memset(m, 0, sizeof *m);
+	for (int i = 0; i < n; i++) {
+		m->entries[m->n] = all[i];
+		snprintf(keys[i], sizeof keys[i], "%s.%s", name, all[i].key);
+		m->entries[m->n++].key = keys[i];
+	}
+	meta_set(m, (struct entry){ "token_embd.weight", TENSOR, 300 });
+	meta_set(m, (struct entry){ "general.architecture", STR, 0, name });
+}
+
+static int read_params(const char *name, const struct ig_meta *m, struct ig_model_info *info,
+		       struct ig_error *err)
+{
+	const struct ig_arch *a = arch_of(name);
+	void *params = calloc(1, a->params_size);
+	int rc;
+
+	assert_non_null(params);
+	rc = a->read_params(&host, m, params, info, err);
+	free(params);
+	return rc;
+}
+
+static void test_info(void **state)
+{
+	static const char *const names[] = { "qwen3moe", "mixtral", "olmoe" };
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+	struct ig_meta m;
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		meta_reset(&m, names[i]);
+		if (read_params(names[i], &m, &info, &err))
+			fail_msg("%s", err.text);
+		assert_int_equal(info.n_vocab, 300);
+		assert_int_equal(info.n_context, 1024);
+		assert_int_equal(info.n_groups, 1);
+		assert_int_equal(info.groups[0].n_layers, 12);
+		assert_int_equal(info.groups[0].n_kv_heads, 3);
+		assert_int_equal(info.groups[0].head_dim, 64);
+		assert_int_equal(info.groups[0].window, 0);
+	}
+	meta_reset(&m, "mixtral");
+	meta_set(&m, (struct entry){ "llama.attention.sliding_window", U32, 256 });
+	assert_int_equal(read_params("mixtral", &m, &info, &err), 0);
+	assert_int_equal(info.groups[0].window, 256);
+}
+
+static void test_claims(void **state)
+{
+	const struct ig_arch *mixtral = arch_of("mixtral");
+	struct ig_meta m;
+
+	assert_null(arch_of("qwen3moe")->claims);
+	assert_null(arch_of("olmoe")->claims);
+	meta_reset(&m, "mixtral");
+	assert_int_equal(mixtral->claims(&host, &m), 1);
+	meta_set(&m, (struct entry){ "llama.expert_count", U32, 0 });
+	assert_int_equal(mixtral->claims(&host, &m), 0);
+	meta_drop(&m, "llama.expert_count");
+	assert_int_equal(mixtral->claims(&host, &m), 0);
+	meta_reset(&m, "olmoe");
+	assert_int_equal(mixtral->claims(&host, &m), 0);
+	meta_set(&m, (struct entry){ "llama.expert_count", U32, 8 });
+	assert_int_equal(mixtral->claims(&host, &m), 0);
+	meta_drop(&m, "general.architecture");
+	assert_int_equal(mixtral->claims(&host, &m), 0);
+}
+
+static void test_refusals(void **state)
+{
+	static const struct {
+		const char *arch;
+		struct entry e; /* kind TENSOR without a number: the key is dropped */
+		int code;
+		const char *text;
+	} bad[] = {
+		{ "qwen3moe", { "qwen3moe.expert_count", TENSOR, 0 }, -ENOENT, "qwen3moe.expert_count" },
+		{ "qwen3moe", { "qwen3moe.expert_count", U32, 1025 }, -EINVAL, "is 1025, not in 1 … 1024" },
+		{ "qwen3moe", { "qwen3moe.expert_count", U32, 0 }, -EINVAL, "is 0, not in 1" },
+		{ "qwen3moe", { "qwen3moe.expert_used_count", U32, 9 }, -EINVAL, "is 9, not in 1 … 8" },
+		{ "qwen3moe", { "qwen3moe.expert_used_count", TENSOR, 0 }, -ENOENT, "used_count" },
+		{ "qwen3moe", { "qwen3moe.expert_feed_forward_length", U32, 40 }, -ENOTSUP, "of 40 x 576" },
+		{ "qwen3moe", { "qwen3moe.expert_shared_count", U32, 1 }, -ENOTSUP, "shared experts" },
+		{ "qwen3moe", { "qwen3moe.expert_shared_feed_forward_length", U32, 512 }, -ENOTSUP,
+		  "shared experts" },
+		{ "qwen3moe", { "qwen3moe.leading_dense_block_count", U32, 1 }, -ENOTSUP, "dense layers" },
+		{ "qwen3moe", { "qwen3moe.expert_group_count", U32, 4 }, -ENOTSUP, "groups of experts" },
+		{ "qwen3moe", { "qwen3moe.expert_weights_scale", F32, 2.5 }, -ENOTSUP, "scaled experts" },
+		{ "qwen3moe", { "qwen3moe.expert_gating_func", U32, 2 }, -ENOTSUP, "only a softmax" },
+		{ "qwen3moe", { "qwen3moe.attention.sliding_window", U32, 64 }, -ENOTSUP, "window is 64" },
+		{ "qwen3moe", { "qwen3moe.attention.layer_norm_rms_epsilon", TENSOR, 0 }, -ENOENT,
+		  "rms_eps" },
+		{ "mixtral", { "blk.0.ffn_gate.0.weight", TENSOR, 1 }, -ENOTSUP,
+		  "tensor blk.0.ffn_gate.0.weight" },
+		{ "mixtral", { "llama.attention.layer_norm_rms_epsilon", F32, NAN }, -EINVAL, "rms_eps" },
+		{ "mixtral", { "llama.attention.head_count_kv", U32, 4 }, -EINVAL, "head_count_kv 4" },
+		{ "olmoe", { "olmoe.attention.clamp_kqv", F32, 8 }, -ENOTSUP, "clamped projections" },
+		{ "olmoe", { "olmoe.rope.scaling.type", STR, 0, "su" }, -ENOTSUP, "\"su\"" },
+		{ "olmoe", { "olmoe.block_count", TENSOR, 0 }, -ENOENT, "olmoe.block_count" },
+	};
+
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		struct ig_meta m;
+		struct ig_model_info info;
+		struct ig_error err = { 0 };
+		int rc;
+
+		meta_reset(&m, bad[i].arch);
+		if (bad[i].e.kind == TENSOR && bad[i].e.number == 0)
+			meta_drop(&m, bad[i].e.key);
+		else
+			meta_set(&m, bad[i].e);
+		rc = read_params(bad[i].arch, &m, &info, &err);
+		if (rc != bad[i].code || !strstr(err.text, bad[i].text))
+			fail_msg("%s: %d \"%s\", expected %d with \"%s\"", bad[i].e.key, rc, err.text,
+				 bad[i].code, bad[i].text);
+	}
+}
+
+/* A host that lacks what the module needs is refused, not followed into nothing. */
+static void test_init(void **state)
+{
+	struct ig_host h = host;
+
+	assert_int_equal(module->init(&h), -ENOTSUP);
+	h.struct_size = 8;
+	assert_int_equal(module->init(&h), -ENOTSUP);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_info),
+		cmocka_unit_test(test_claims),
+		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_init),
+	};
+	void *so = dlopen(MOE_MODULE, RTLD_NOW | RTLD_LOCAL);
+
+	module = so ? dlsym(so, "ingot_module") : NULL;
+	if (!module) {
+		fprintf(stderr, "%s\n", dlerror());
+		return 1;
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
