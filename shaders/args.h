@@ -87,8 +87,9 @@ struct rope_kv_args {
 	float norm_eps;
 	uint flags; /* ROPE_NORM, ROPE_TABLE */
 	uint y_type; /* ELEMENT_… */
+	uint q_scale_length; /* positions that share one of q_scales; 0: q is not scaled */
 };
-SHARED_SIZE(rope_kv_args, 52);
+SHARED_SIZE(rope_kv_args, 56);
 #define ROPE_NORM 2u
 #define ROPE_TABLE 4u
 

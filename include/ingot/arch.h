@@ -86,6 +86,10 @@ struct ig_rope_kv_params {
 	uint32_t n_pairs; /* dimensions beyond 2 * n_pairs are passed through */
 	uint32_t group, layer; /* of the cache */
 	float norm_eps; /* of q_norm and k_norm, if given */
+	/* With q_scale_length > 0, q is multiplied by
+	 * 1 + q_scale * log(1 + floor(position / q_scale_length)). */
+	float q_scale;
+	uint32_t q_scale_length;
 };
 
 /* attention (module attention): causal, over the pages of the row's sequence.

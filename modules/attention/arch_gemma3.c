@@ -1,39 +1,81 @@
 /*
  * arch_gemma3.c: Gemma 3 (Gemma Team 2025, arXiv:2503.19786), its text half: every
- * sixth layer sees all positions, the others a window; global and local layers turn
- * by different frequencies; RMS norms before and after each half of a block and of
- * each head's query and key; a gated feed-forward with GELU (tanh form); the
- * embedding is scaled by sqrt(width) and serves as the output's matrix.
+ * sixth layer, or those that the file names, sees all positions, the others a window;
+ * global and local layers turn by different frequencies; RMS norms before and after
+ * each half of a block and of each head's query and key; a gated feed-forward with GELU
+ * (tanh form); the embedding is scaled by sqrt(width) and serves as the output's matrix.
  *
  * Hyper-parameters and tensor names are GGUF's, whose norms hold 1 + w.  What a file
  * asks for and this file does not do (experts, soft caps) is refused by name.
  */
 #include "hyper.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
-enum { GLOBAL = 0, LOCAL = 1 }; /* cache groups */
+enum { GLOBAL = 0, LOCAL = 1 }; /* kinds of layers */
+
+#define MAX_LAYERS 1024
 
 struct gemma3 {
 	struct dense d;
-	struct rope global, local;
+	struct rope rope[2]; /* by kind */
 	uint32_t window; /* of local layers */
-	uint32_t period; /* the last layer of each so many is global */
+	uint32_t group[2]; /* by kind: its cache group */
+	uint8_t kind[MAX_LAYERS];
 	float norm_eps, attention_scale;
 };
 
-/* A layer's cache group, and which of that group's layers it is. */
-static uint32_t group_of(const struct gemma3 *p, uint32_t layer)
-{
-	return (layer + 1) % p->period ? LOCAL : GLOBAL;
-}
-
+/* Which of its cache group's layers it is. */
 static uint32_t layer_of_group(const struct gemma3 *p, uint32_t layer)
 {
-	const uint32_t n_global = layer / p->period; /* before this one */
+	uint32_t n = 0;
 
-	return group_of(p, layer) == GLOBAL ? n_global : layer - n_global;
+	for (uint32_t i = 0; i < layer; i++)
+		n += p->kind[i] == p->kind[layer];
+	return n;
+}
+
+/* The pattern is a number, the last layer of each so many is global (0: none is), or a
+ * list, true for local layers.  Without a window all layers are global. */
+static int read_kinds(const struct hyper *h, struct gemma3 *p)
+{
+	const uint32_t no_window = 0, sixth = 6;
+	uint32_t period, local[MAX_LAYERS];
+	int rc;
+
+	rc = ig_hyper_u32(h, "attention.sliding_window", 0, 1u << 24, &no_window, &p->window);
+	if (rc || !p->window)
+		return rc;
+	rc = ig_hyper_u32(h, "attention.sliding_window_pattern", 0, UINT32_MAX, &sixth, &period);
+	for (uint32_t i = 0; !rc && i < p->d.n_layers; i++)
+		p->kind[i] = !period || (i + 1) % period ? LOCAL : GLOBAL;
+	if (rc != -EINVAL)
+		return rc;
+	rc = ig_hyper_layers(h, "attention.sliding_window_pattern", p->d.n_layers, local);
+	for (uint32_t i = 0; !rc && i < p->d.n_layers; i++)
+		p->kind[i] = local[i] ? LOCAL : GLOBAL;
+	return rc;
+}
+
+/* A cache group for each kind of layers that there is. */
+static void set_groups(struct gemma3 *p, struct ig_model_info *info)
+{
+	uint32_t n[2] = { 0, 0 };
+
+	ig_hyper_info(&p->d, info);
+	info->groups[1] = info->groups[0];
+	info->n_groups = 0;
+	for (uint32_t i = 0; i < p->d.n_layers; i++)
+		n[p->kind[i]]++;
+	for (uint32_t kind = GLOBAL; kind <= LOCAL; kind++) {
+		if (!n[kind])
+			continue;
+		p->group[kind] = info->n_groups++;
+		info->groups[p->group[kind]].n_layers = n[kind];
+		info->groups[p->group[kind]].window = kind == LOCAL ? p->window : 0;
+	}
 }
 
 static int read_params(const struct ig_host *host, const struct ig_meta *meta, void *params,
@@ -41,7 +83,7 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 {
 	const struct hyper h = { host, meta, "gemma3", err };
 	const float local_base = 10000;
-	const uint32_t sixth = 6;
+	struct rope *local;
 	struct gemma3 *p = params;
 	int rc;
 
@@ -51,19 +93,17 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	    (rc = ig_hyper_dense(&h, &p->d)) ||
 	    (rc = ig_hyper_f32(&h, "attention.layer_norm_rms_epsilon", 0, 0.5f, NULL,
 			       &p->norm_eps)) ||
-	    (rc = ig_hyper_u32(&h, "attention.sliding_window", 1, 1u << 24, NULL, &p->window)) ||
-	    (rc = ig_hyper_u32(&h, "attention.sliding_window_pattern", 2, p->d.n_layers,
-			       &sixth, &p->period)) ||
-	    (rc = ig_hyper_rope(&h, &p->d, &p->global)))
+	    (rc = read_kinds(&h, p)) ||
+	    (rc = ig_hyper_rope(&h, &p->d, &p->rope[GLOBAL])))
 		return rc;
 	/* Scaling is the global layers'. */
-	p->local = p->global;
-	p->local.has_factors = 0;
-	p->local.attention = 1;
-	p->local.table.freq_scale = 1;
-	p->local.table.ramp_first = p->local.table.ramp_last = 0;
-	rc = ig_hyper_f32(&h, "rope.freq_base_swa", 1, 1e12f, &local_base,
-			  &p->local.table.freq_base);
+	local = &p->rope[LOCAL];
+	*local = p->rope[GLOBAL];
+	local->has_factors = 0;
+	local->attention = 1;
+	local->table.freq_scale = 1;
+	local->table.ramp_first = local->table.ramp_last = 0;
+	rc = ig_hyper_f32(&h, "rope.freq_base_swa", 1, 1e12f, &local_base, &local->table.freq_base);
 	if (rc)
 		return rc;
 	/* Queries are scaled by the head's width, but in the model of 27B, which has 62
@@ -72,12 +112,7 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 				       (float)p->d.width / (float)p->d.n_heads :
 				       (float)p->d.head_dim);
 
-	ig_hyper_info(&p->d, info);
-	info->n_groups = 2;
-	info->groups[LOCAL] = info->groups[GLOBAL];
-	info->groups[GLOBAL].n_layers = p->d.n_layers / p->period;
-	info->groups[LOCAL].n_layers -= info->groups[GLOBAL].n_layers;
-	info->groups[LOCAL].window = p->window;
+	set_groups(p, info);
 	return 0;
 }
 
@@ -90,18 +125,18 @@ static ig_value record_attention(struct ig_rec *r, const struct gemma3 *p, uint3
 	const struct dense *d = &p->d;
 	const int64_t q_width = (int64_t)d->n_heads * d->head_dim;
 	const int64_t kv_width = (int64_t)d->n_kv_heads * d->head_dim;
-	const uint32_t group = group_of(p, layer), own_layer = layer_of_group(p, layer);
-	const struct rope *turn = group == GLOBAL ? &p->global : &p->local;
+	const uint32_t kind = p->kind[layer], own_layer = layer_of_group(p, layer);
+	const struct rope *turn = &p->rope[kind];
 	const struct ig_rope_kv_params rope = {
 		.struct_size = sizeof rope, .n_heads = d->n_heads, .n_kv_heads = d->n_kv_heads,
 		.head_dim = d->head_dim, .mode = IG_ROPE_HALVES, .n_pairs = turn->table.n_pairs,
-		.group = group, .layer = own_layer, .norm_eps = p->norm_eps,
+		.group = p->group[kind], .layer = own_layer, .norm_eps = p->norm_eps,
 	};
 	const struct ig_attention_params attention = {
 		.struct_size = sizeof attention, .n_heads = d->n_heads,
-		.n_kv_heads = d->n_kv_heads, .head_dim = d->head_dim, .group = group,
+		.n_kv_heads = d->n_kv_heads, .head_dim = d->head_dim, .group = p->group[kind],
 		.layer = own_layer, .scale = p->attention_scale * turn->attention,
-		.window = group == LOCAL ? p->window : 0,
+		.window = kind == LOCAL ? p->window : 0,
 	};
 	ig_weight qkv[3], head_norms[2], out, norm;
 
@@ -114,7 +149,7 @@ static ig_value record_attention(struct ig_rec *r, const struct gemma3 *p, uint3
 	norm = ig_rec_layer_weight(r, 1, d->width, "blk.%u.post_attention_norm.weight", layer);
 
 	h = ig_rec_linear(r, h, qkv, 3, IG_NONE); /* [n, q | k | v] */
-	h = ig_rec_rope_kv_norm(r, &rope, h, tables[group], head_norms); /* [n, q_width] */
+	h = ig_rec_rope_kv_norm(r, &rope, h, tables[kind], head_norms); /* [n, q_width] */
 	h = ig_rec_attention(r, &attention, h); /* the same */
 	h = ig_rec_linear(r, h, &out, 1, IG_NONE); /* [n, width] */
 	return ig_rec_rms_norm(r, h, norm, p->norm_eps);
@@ -149,8 +184,9 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	embedding = ig_rec_weight(&r, d->n_vocab, d->width, "token_embd.weight");
 	head = d->tied ? embedding : ig_rec_weight(&r, d->n_vocab, d->width, "output.weight");
 
-	tables[GLOBAL] = ig_hyper_rope_table(&r, &p->global);
-	tables[LOCAL] = ig_hyper_rope_table(&r, &p->local);
+	for (uint32_t kind = GLOBAL; kind <= LOCAL; kind++)
+		tables[kind] = memchr(p->kind, (int)kind, d->n_layers) ?
+			       ig_hyper_rope_table(&r, &p->rope[kind]) : IG_NONE;
 	x = ig_rec_embed_scaled(&r, embedding, sqrtf((float)d->width));
 	for (uint32_t layer = 0; layer < d->n_layers; layer++) {
 		/* x = x + delta and h = RMSNorm(x) in one */

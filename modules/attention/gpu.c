@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 
 extern const struct ig_shader ig_shader_rope_table, ig_shader_rope_kv;
 extern const struct ig_shader ig_shader_attention, ig_shader_attention_f32;
@@ -110,6 +111,27 @@ const struct ig_gpu_op ig_gpu_rope_table = {
 
 /* ---- rope_kv ------------------------------------------------------------------- */
 
+/* A constant of what q is multiplied by, for all positions that there can be. */
+static int bind_q_scales(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+			 struct ig_gpu_tape *t, struct ig_gpu_bind *bind, struct ig_error *err)
+{
+	const struct ig_rope_kv_params *p = c->params;
+	const uint32_t n = c->max_context / p->q_scale_length + 1;
+	float *scales = malloc(n * sizeof *scales);
+	struct ig_gpu_ref ref;
+	int rc = -ENOMEM;
+
+	for (uint32_t i = 0; scales && i < n; i++)
+		scales[i] = ig_rope_q_scale(p, (int32_t)i);
+	if (scales)
+		rc = h->constant(t, scales, n * sizeof *scales, &ref);
+	free(scales);
+	if (rc)
+		return ig_fail(err, rc, "rope_kv: no constant of %u scales", n);
+	*bind = (struct ig_gpu_bind){ ref, n * sizeof *scales, IG_GPU_READ, 0 };
+	return 0;
+}
+
 static int lower_rope_kv(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 			 struct ig_gpu_tape *t, struct ig_error *err)
 {
@@ -123,10 +145,10 @@ static int lower_rope_kv(const struct ig_gpu_call *c, const struct ig_gpu_host *
 		.table_stride = has_table ? stride_of(&c->in[1]) : 0,
 		.y_stride = stride_of(&c->out[0]), .norm_eps = p->norm_eps,
 		.flags = (has_weight(c, 0) ? ROPE_NORM : 0) | (has_table ? ROPE_TABLE : 0),
-		.y_type = c->out[0].dtype,
+		.y_type = c->out[0].dtype, .q_scale_length = p->q_scale_length,
 	};
 	struct ig_gpu_dispatch d = {
-		.struct_size = sizeof d, .n_binds = 6, .shader = &ig_shader_rope_kv,
+		.struct_size = sizeof d, .n_binds = 7, .shader = &ig_shader_rope_kv,
 		.kernel = c->kv_dtype == IG_F16 ? "rope_kv_f16" : "rope_kv_f32", .args = &args,
 		.n_arg_bytes = sizeof args, .threads = ROPE_THREADS, ALWAYS,
 		.grid = { { IG_LIVE_ONE, 1, 1, (n_heads + ROPE_HEADS - 1) / ROPE_HEADS },
@@ -153,8 +175,11 @@ static int lower_rope_kv(const struct ig_gpu_call *c, const struct ig_gpu_host *
 	d.bind[2] = bind_weight(c, 0, p->head_dim);
 	d.bind[3] = bind_weight(c, 1, p->head_dim);
 	d.bind[4] = bind_value(&c->out[0], IG_GPU_WRITE);
-	d.bind[5] = (struct ig_gpu_bind){ kv, 1, IG_GPU_WRITE | IG_GPU_TOUCH, 0 };
-	return h->dispatch(t, &d);
+	d.bind[5] = bind_value(&none, IG_GPU_READ);
+	if (p->q_scale_length)
+		rc = bind_q_scales(c, h, t, &d.bind[5], err);
+	d.bind[6] = (struct ig_gpu_bind){ kv, 1, IG_GPU_WRITE | IG_GPU_TOUCH, 0 };
+	return rc ? rc : h->dispatch(t, &d);
 }
 
 const struct ig_gpu_op ig_gpu_rope_kv = {

@@ -76,6 +76,18 @@ int ig_hyper_refuse_f32(const struct hyper *h, const char *key, const char *what
 				(double)x, h->arch, what) : 0;
 }
 
+int ig_hyper_layers(const struct hyper *h, const char *key, uint32_t n_layers, uint32_t *out)
+{
+	char name[MAX_KEY];
+	uint64_t n;
+	int rc = h->host->meta_array_u32(h->meta, full_key(h, key, name), out, n_layers, &n, h->err);
+
+	if (!rc && n != n_layers)
+		return ig_fail(h->err, -EINVAL, "%s has %llu elements, the model %u layers", name,
+			       (unsigned long long)n, n_layers);
+	return rc;
+}
+
 /* ---- what every model has -------------------------------------------------------------- */
 
 static int read_heads(const struct hyper *h, struct dense *d)
@@ -214,18 +226,18 @@ static double pair_of_turns(const struct rope *rope, uint32_t n_context, float n
  * YaRN (Peng et al. 2023, arXiv:2309.00071): pairs that turn more than beta_fast times over
  * the context of training keep their frequency, those that turn less than beta_slow times
  * are slowed down by the factor, between them in proportion; and q . k is sharpened by
- * (0.1 ln(factor) + 1)^2.
+ * (0.1 ln(factor) + 1)^2, or, where the file has a multiplier of the logarithm, by what is
+ * left of that after (0.1 multiplier ln(factor) + 1)^2.
  */
 static int read_yarn(const struct hyper *h, const struct dense *d, float factor, struct rope *rope)
 {
-	const float one = 1, default_fast = 32, default_slow = 1;
-	float fast, slow, attn, ext;
+	const float zero = 0, one = 1, default_fast = 32, default_slow = 1;
+	float fast, slow, attn, ext, log_mul;
 	uint32_t n_context;
 	double first, last, m;
 	int rc;
 
-	if ((rc = ig_hyper_refuse_f32(h, "rope.scaling.yarn_log_multiplier",
-				      "a multiplier of YaRN's logarithm")) ||
+	if ((rc = ig_hyper_f32(h, "rope.scaling.yarn_log_multiplier", 0, 1e3f, &zero, &log_mul)) ||
 	    (rc = ig_hyper_u32(h, "rope.scaling.original_context_length", 1, 1u << 24,
 			       &d->n_context, &n_context)) ||
 	    (rc = ig_hyper_f32(h, "rope.scaling.yarn_beta_fast", 1e-3f, 1e6f, &default_fast,
@@ -250,7 +262,8 @@ static int read_yarn(const struct hyper *h, const struct dense *d, float factor,
 	rope->table.freq_scale = 1 / factor;
 	rope->table.ramp_first = (float)first;
 	rope->table.ramp_last = (float)last;
-	m = (double)attn * (0.1 * log((double)factor) + 1);
+	m = (double)attn * (0.1 * log((double)factor) + 1) /
+	    (0.1 * (double)log_mul * log((double)factor) + 1);
 	rope->attention = (float)(m * m);
 	return 0;
 }

@@ -22,6 +22,8 @@ int ig_hyper_u32(const struct hyper *h, const char *key, uint32_t min, uint32_t 
 		 const uint32_t *fallback, uint32_t *out);
 int ig_hyper_f32(const struct hyper *h, const char *key, float min, float max,
 		 const float *fallback, float *out);
+/* An array with a number for each layer: 0, -ENOENT, -EINVAL. */
+int ig_hyper_layers(const struct hyper *h, const char *key, uint32_t n_layers, uint32_t *out);
 /* A number that must be zero or missing: what it asks for is not done. */
 int ig_hyper_refuse_u32(const struct hyper *h, const char *key, const char *what);
 int ig_hyper_refuse_f32(const struct hyper *h, const char *key, const char *what);

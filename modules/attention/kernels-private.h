@@ -14,7 +14,7 @@ extern const struct ig_op ig_op_rope_table;
 extern const struct ig_op ig_op_rope_kv;
 extern const struct ig_op ig_op_attention;
 extern const struct ig_arch ig_arch_llama, ig_arch_qwen2, ig_arch_qwen3, ig_arch_gpt2;
-extern const struct ig_arch ig_arch_gemma3;
+extern const struct ig_arch ig_arch_gemma3, ig_arch_mistral3;
 extern const struct ig_gpu_op ig_gpu_rope_table, ig_gpu_rope_kv, ig_gpu_attention; /* gpu.c */
 
 #define MAX_HEAD_DIM 256
@@ -24,6 +24,8 @@ extern const struct ig_gpu_op ig_gpu_rope_table, ig_gpu_rope_kv, ig_gpu_attentio
 void ig_rope_inverse_frequencies(const struct ig_rope_table_params *p, float *inv);
 /* What is left to multiply positions by. */
 float ig_rope_position_scale(const struct ig_rope_table_params *p);
+/* What q of the i-th q_scale_length positions is multiplied by; 1 without such. */
+float ig_rope_q_scale(const struct ig_rope_kv_params *p, int32_t i);
 
 #if defined(__x86_64__)
 void ig_rope_kv_avx2(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);

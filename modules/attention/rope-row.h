@@ -148,6 +148,13 @@ static inline void rope_kv_rows(const struct ig_op_call *call, int64_t first, in
 		for (uint32_t h = 0; h < p->n_heads; h++)
 			head_of(y + (size_t)h * dim, q + (size_t)h * dim, h, &q_norm, p,
 				has_table ? &rot : NULL);
+		if (p->q_scale_length && (uint32_t)step->positions[row] >= p->q_scale_length) {
+			const float scale = ig_rope_q_scale(p, step->positions[row] /
+							       (int32_t)p->q_scale_length);
+
+			for (uint32_t i = 0; i < p->n_heads * dim; i++)
+				y[i] *= scale;
+		}
 		for (uint32_t h = 0; h < p->n_kv_heads; h++) {
 			struct pages pages = pages_of(step, p->group, p->layer,
 						      step->row_seq[row], h);

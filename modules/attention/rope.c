@@ -81,6 +81,11 @@ float ig_rope_position_scale(const struct ig_rope_table_params *p)
 	return p->ramp_last > 0 ? 1 : p->freq_scale;
 }
 
+float ig_rope_q_scale(const struct ig_rope_kv_params *p, int32_t i)
+{
+	return (float)(1 + (double)p->q_scale * log(1 + (double)i));
+}
+
 /* 1 / base^(i / n_pairs) / factor[i] */
 static void inverse_frequencies(const struct ig_op_call *call, float *inv)
 {
@@ -212,6 +217,10 @@ static int check_rope_kv(struct ig_op_shape *s, struct ig_error *err)
 	}
 	if (has_norm && !(p->norm_eps >= 0 && isfinite(p->norm_eps)))
 		return ig_fail(err, -EINVAL, "rope_kv: norm_eps is %g", (double)p->norm_eps);
+	if (p->q_scale_length && (p->q_scale_length < 16 || p->q_scale_length > INT32_MAX ||
+				  !(p->q_scale >= 0 && isfinite(p->q_scale))))
+		return ig_fail(err, -EINVAL, "rope_kv: q is scaled by %g every %u positions",
+			       (double)p->q_scale, p->q_scale_length);
 	s->out[0] = (struct ig_shape){ .n_cols = (int64_t)p->n_heads * p->head_dim, .dtype = IG_F32,
 				       .row_class = IG_ROWS_TOKENS };
 	return 0;
@@ -285,6 +294,9 @@ static void reference_rope_kv(const struct ig_op_call *call)
 
 		for (uint32_t h = 0; h < p->n_heads; h++, x += dim, y += dim) {
 			reference_head(call, row, x, w, inv, y);
+			for (uint32_t i = 0; p->q_scale_length && i < p->head_dim; i++)
+				y[i] *= ig_rope_q_scale(p, step->positions[row] /
+							   (int32_t)p->q_scale_length);
 			w += inv != 0 ? dim : 0;
 		}
 		w = k_norm;

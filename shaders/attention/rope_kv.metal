@@ -39,6 +39,7 @@ METAL_FUNC bool is_nan(float x)
 //   table    [row][cosines | sines][n_pairs], with ROPE_TABLE
 //   q_norm, k_norm   [head_dim], with ROPE_NORM
 //   q        [row][head][head_dim]
+//   q_scales [position / q_scale_length]: what q is multiplied by last
 template <typename T>
 kernel void rope_kv(
 	constant rope_kv_args &args  [[buffer(0)]],
@@ -48,6 +49,7 @@ kernel void rope_kv(
 	device const float *q_norm   [[buffer(4)]],
 	device const float *k_norm   [[buffer(5)]],
 	device uchar *q              [[buffer(6)]],
+	device const float *q_scales [[buffer(7)]],
 	uint3 group [[threadgroup_position_in_grid]],
 	uint lane   [[thread_index_in_simdgroup]],
 	uint sg     [[simdgroup_index_in_threadgroup]])
@@ -94,6 +96,9 @@ kernel void rope_kv(
 			squares = fma(from[i], from[i], squares);
 		inverse = 1.0f / precise::sqrt(simd_sum(squares) / float(n) + args.norm_eps);
 	}
+	float scale = 1.0f;
+	if (is_q && args.q_scale_length != 0)
+		scale = q_scales[uint(step_array<int>(step, step->positions)[row]) / args.q_scale_length];
 	uint rotated = 0;
 	if ((args.flags & ROPE_TABLE) != 0) {
 		device const float *c = table + ulong(row) * args.table_stride;
@@ -107,12 +112,12 @@ kernel void rope_kv(
 				x_b *= inverse * w[b];
 			}
 			const float cosine = c[i], sine = c[args.n_pairs + i];
-			put(to, a, fma(x_a, cosine, -(x_b * sine)));
-			put(to, b, fma(x_b, cosine, x_a * sine));
+			put(to, a, fma(x_a, cosine, -(x_b * sine)) * scale);
+			put(to, b, fma(x_b, cosine, x_a * sine) * scale);
 		}
 	}
 	for (uint i = rotated + lane; i < n; i += 32)
-		put(to, i, norm ? from[i] * (inverse * w[i]) : from[i]);
+		put(to, i, (norm ? from[i] * (inverse * w[i]) : from[i]) * scale);
 }
 
 instantiate_kernel("rope_kv_f16", rope_kv, half)

@@ -10,13 +10,14 @@
 #include <errno.h>
 #include <string.h>
 
-enum kind { U32, F32, STR, TENSOR };
+enum kind { U32, F32, STR, TENSOR, LIST };
 
 struct entry {
 	const char *key;
 	enum kind kind;
-	double number;
+	double number; /* of a list: its length */
 	const char *text;
+	const uint32_t *list;
 };
 
 struct ig_meta {
@@ -87,6 +88,19 @@ static int meta_str(const struct ig_meta *m, const char *key, const char **out, 
 		*len = strlen(e->text);
 	}
 	return rc;
+}
+
+static int meta_array_u32(const struct ig_meta *m, const char *key, uint32_t *out, uint64_t cap,
+			  uint64_t *n, struct ig_error *err)
+{
+	const struct entry *e;
+	int rc = meta_get(m, key, LIST, &e, err);
+
+	if (rc)
+		return rc;
+	*n = (uint64_t)e->number;
+	memcpy(out, e->list, (*n < cap ? *n : cap) * sizeof *out);
+	return 0;
 }
 
 static int meta_has_tensor(const struct ig_meta *m, const char *name)

@@ -12,6 +12,7 @@ static const struct ig_host host = {
 	.struct_size = sizeof host, .abi_version = IG_MODULE_ABI,
 	.meta_u32 = meta_u32, .meta_f32 = meta_f32, .meta_str = meta_str,
 	.meta_has_tensor = meta_has_tensor, .meta_tensor = meta_tensor,
+	.meta_array_u32 = meta_array_u32,
 };
 
 /* A sound model of the architecture; `name` goes before the keys. */
@@ -95,10 +96,40 @@ static void test_info(void **state)
 	assert_int_equal(read_params("gemma3", &m, &info, &err), 0);
 	assert_int_equal(info.groups[0].n_layers, 6);
 	assert_int_equal(info.groups[1].n_layers, 6);
+	/* a list of the local layers */
+	static const uint32_t some[12] = { 1, 0, 0, 1, 1 }, all[12] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
+	meta_set(&m, (struct entry){ "gemma3.attention.sliding_window_pattern", LIST, 12, NULL, some });
+	assert_int_equal(read_params("gemma3", &m, &info, &err), 0);
+	assert_int_equal(info.n_groups, 2);
+	assert_int_equal(info.groups[0].n_layers, 9);
+	assert_int_equal(info.groups[0].window, 0);
+	assert_int_equal(info.groups[1].n_layers, 3);
+	assert_int_equal(info.groups[1].window, 512);
+	/* one kind of layers: one group */
+	meta_set(&m, (struct entry){ "gemma3.attention.sliding_window_pattern", LIST, 12, NULL, all });
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(read_params("gemma3", &m, &info, &err), 0);
+		assert_int_equal(info.n_groups, 1);
+		assert_int_equal(info.groups[0].n_layers, 12);
+		assert_int_equal(info.groups[0].window, 512);
+		meta_set(&m, (struct entry){ "gemma3.attention.sliding_window_pattern", U32, i ? 13 : 0 });
+	}
+	meta_set(&m, (struct entry){ "gemma3.attention.sliding_window_pattern", U32, 1 });
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(read_params("gemma3", &m, &info, &err), 0);
+		assert_int_equal(info.n_groups, 1);
+		assert_int_equal(info.groups[0].n_layers, 12);
+		assert_int_equal(info.groups[0].window, 0);
+		meta_drop(&m, "gemma3.attention.sliding_window_pattern");
+		meta_drop(&m, "gemma3.attention.sliding_window");
+		if (!i)
+			meta_set(&m, (struct entry){ "gemma3.attention.sliding_window", U32, 0 });
+	}
 }
 
 static void test_refusals(void **state)
 {
+	static const uint32_t five[] = { 1, 1, 0, 1, 1 };
 	static const struct {
 		const char *arch;
 		struct entry e; /* kind TENSOR: the key is dropped */
@@ -117,11 +148,11 @@ static void test_refusals(void **state)
 		{ "gpt2", { "gpt2.attention.layer_norm_epsilon", F32, NAN }, -EINVAL, "norm_epsilon" },
 		{ "gpt2", { "gpt2.attention.head_count_kv", U32, 3 }, -ENOTSUP, "head_count_kv is 3" },
 		{ "gpt2", { "gpt2.attention.key_length", U32, 32 }, -ENOTSUP, "key_length is 32" },
-		{ "gemma3", { "gemma3.attention.sliding_window", TENSOR, 0 }, -ENOENT, "sliding_window" },
-		{ "gemma3", { "gemma3.attention.sliding_window", U32, 0 }, -EINVAL, "window is 0" },
-		{ "gemma3", { "gemma3.attention.sliding_window_pattern", U32, 1 }, -EINVAL, "is 1" },
-		{ "gemma3", { "gemma3.attention.sliding_window_pattern", U32, 13 }, -EINVAL, "is 13" },
-		{ "gemma3", { "gemma3.block_count", U32, 5 }, -EINVAL, "pattern is 6" },
+		{ "gemma3", { "gemma3.attention.sliding_window", F32, 40 }, -EINVAL, "sliding_window" },
+		{ "gemma3", { "gemma3.attention.sliding_window_pattern", STR, 0, "x" }, -EINVAL,
+		  "sliding_window_pattern" },
+		{ "gemma3", { "gemma3.attention.sliding_window_pattern", LIST, 5, NULL, five }, -EINVAL,
+		  "has 5 elements, the model 12 layers" },
 		{ "gemma3", { "gemma3.final_logit_softcapping", F32, 30 }, -ENOTSUP, "soft cap" },
 		{ "gemma3", { "gemma3.attn_logit_softcapping", F32, 50 }, -ENOTSUP, "soft cap" },
 		{ "gemma3", { "gemma3.rope.freq_base_swa", F32, 0 }, -EINVAL, "freq_base_swa is 0" },
@@ -154,7 +185,7 @@ static void test_yarn_refusals(void **state)
 		const char *text;
 	} bad[] = {
 		{ { "qwen3.rope.scaling.yarn_ext_factor", F32, 0.5 }, -EINVAL, "yarn_ext_factor" },
-		{ { "qwen3.rope.scaling.yarn_log_multiplier", F32, 0.1 }, -ENOTSUP, "log_multiplier" },
+		{ { "qwen3.rope.scaling.yarn_log_multiplier", F32, -1 }, -EINVAL, "log_multiplier" },
 		{ { "qwen3.rope.scaling.yarn_beta_fast", F32, 0 }, -EINVAL, "beta_fast" },
 		{ { "qwen3.rope.scaling.yarn_beta_slow", F32, NAN }, -EINVAL, "beta_slow" },
 		{ { "qwen3.rope.scaling.yarn_attn_factor", F32, -1 }, -EINVAL, "attn_factor" },

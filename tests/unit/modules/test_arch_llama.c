@@ -92,6 +92,7 @@ static const struct ig_host host = {
 	.meta_u32 = meta_u32, .meta_f32 = meta_f32, .meta_str = meta_str,
 	.meta_has_tensor = meta_has_tensor, .weight = note_weight, .record = note_op,
 	.graph_status = note_status, .meta_tensor = meta_tensor,
+	.meta_array_u32 = meta_array_u32,
 };
 
 static const struct ig_arch *llama(void)
@@ -188,7 +189,9 @@ static void test_refusals(void **state)
 		{ { "llama.rope.scaling.type", STR, 0, "yarn" }, -ENOENT, "scaling.factor" },
 		{ { "llama.rope.scaling.type", STR, 0, "linear" }, -ENOENT, "scaling.factor" },
 		{ { "llama.rope.scale_linear", F32, 2 }, -ENOTSUP, "rope.scale_linear" },
-		{ { "blk.0.attn_q.bias", TENSOR, 1 }, -ENOTSUP, "blk.0.attn_q.bias" },
+		{ { "blk.0.ffn_gate.bias", TENSOR, 1 }, -ENOTSUP, "blk.0.ffn_gate.bias" },
+		{ { "blk.0.ffn_down.bias", TENSOR, 1 }, -ENOTSUP, "blk.0.ffn_down.bias" },
+		{ { "llama.attention.temperature_scale", F32, -1 }, -EINVAL, "temperature_scale is -1" },
 		{ { "llama.block_count", TENSOR, 0 }, -ENOENT, "llama.block_count" },
 		{ { "llama.vocab_size", TENSOR, 0 }, -ENOENT, "llama.vocab_size" },
 		{ { "llama.context_length", TENSOR, 0 }, -ENOENT, "llama.context_length" },
@@ -327,6 +330,17 @@ static void test_record_variants(void **state)
 	assert_int_equal(n[0].n_w, 1);
 	expect_weight(&g, n[0].w[0], "rope_freqs.weight [1, 32]");
 	expect_weight(&g, n[g.n - 2].w[0], "output.weight [49152, 576]");
+	/* biases where the file has them */
+	meta_set(&m, (struct entry){ "blk.0.attn_q.bias", TENSOR, 1 });
+	meta_set(&m, (struct entry){ "blk.0.attn_output.bias", TENSOR, 1 });
+	n = record(&m, &g);
+	assert_int_equal(n[3].n_w, 6);
+	expect_weight(&g, n[3].w[2], "blk.0.attn_v.weight [192, 576]");
+	expect_weight(&g, n[3].w[3], "blk.0.attn_q.bias [1, 576]");
+	expect_weight(&g, n[3].w[5], "blk.0.attn_v.bias [1, 192]");
+	assert_int_equal(n[6].n_w, 2);
+	expect_weight(&g, n[6].w[1], "blk.0.attn_output.bias [1, 576]");
+	assert_int_equal(n[6].in[1], n[1].out); /* the residual */
 	/* "none" is no scaling */
 	meta_set(&m, (struct entry){ "llama.rope.scaling.type", STR, 0, "none" });
 	n = record(&m, &g);
@@ -376,6 +390,19 @@ static void test_yarn(void **state)
 	memcpy(&attention, n[5].params, sizeof attention);
 	/* 0.125 (0.1 ln 4 + 1)^2 */
 	assert_true(fabsf(attention.scale - 0.162059f) < 1e-5f);
+	/* what the multiplier of the logarithm leaves of it: all of it, where it is 1 */
+	meta_set(&m, (struct entry){ "llama.rope.scaling.yarn_log_multiplier", F32, 1 });
+	memcpy(&attention, record(&m, &g)[5].params, sizeof attention);
+	assert_true(attention.scale == 0.125f);
+	meta_set(&m, (struct entry){ "llama.rope.scaling.yarn_log_multiplier", F32, 0.5 });
+	memcpy(&attention, record(&m, &g)[5].params, sizeof attention);
+	/* 0.125 ((0.1 ln 4 + 1) / (0.05 ln 4 + 1))^2 */
+	assert_true(fabsf(attention.scale - 0.141731f) < 1e-5f);
+	/* queries of far positions are sharpened, each so many positions more */
+	meta_set(&m, (struct entry){ "llama.attention.temperature_scale", F32, 0.1 });
+	struct ig_rope_kv_params rope;
+	memcpy(&rope, record(&m, &g)[4].params, sizeof rope);
+	assert_true(rope.q_scale == 0.1f && rope.q_scale_length == 4096);
 	/* as many turns for both: a ramp without a length is a step */
 	meta_set(&m, (struct entry){ "llama.rope.scaling.yarn_beta_fast", F32, 1e6 });
 	meta_set(&m, (struct entry){ "llama.rope.scaling.yarn_beta_slow", F32, 1e6 });

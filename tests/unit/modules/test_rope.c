@@ -204,7 +204,8 @@ static void rope_create(struct rope_setup *s, const struct rope_case *c)
 	memset(s, 0, sizeof *s);
 	s->p = (struct ig_rope_kv_params){ .struct_size = sizeof s->p, .n_heads = c->n_heads,
 		.n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .mode = c->mode,
-		.n_pairs = c->n_pairs, .group = 0, .layer = 1, .norm_eps = 1e-5f };
+		.n_pairs = c->n_pairs, .group = 0, .layer = 1, .norm_eps = 1e-5f,
+		.q_scale = 0.3f, .q_scale_length = c->norm ? 16 : 0 };
 	s->has_norm = c->norm != 0;
 	s->norm_cols[0] = (int64_t)c->head_dim * (c->norm == 2 ? c->n_heads : 1);
 	s->norm_cols[1] = (int64_t)c->head_dim * (c->norm == 2 ? c->n_kv_heads : 1);
@@ -459,6 +460,15 @@ static void test_check_rope_kv(void **state)
 	s.weight[0] = s.weight[1] = norm;
 	p.norm_eps = -1;
 	expect_text(op, &s, "norm_eps is -1");
+	p.norm_eps = 0;
+	p.q_scale_length = 15;
+	expect_text(op, &s, "every 15 positions");
+	p.q_scale_length = 4096;
+	p.q_scale = NAN;
+	expect_text(op, &s, "q is scaled by nan");
+	p.q_scale = 0;
+	p.q_scale_length = 0;
+	p.norm_eps = -1;
 	s.n_weights = 1;
 	expect_text(op, &s, "1 weights");
 	s.n_weights = 0;

@@ -155,7 +155,8 @@ static void rope_create(struct rope_setup *s, const struct rope_case *c)
 	s->c = c;
 	s->p = (struct ig_rope_kv_params){ .struct_size = sizeof s->p, .n_heads = c->n_heads,
 		.n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .mode = c->mode,
-		.n_pairs = c->n_pairs, .group = 0, .layer = 1, .norm_eps = 1e-5f };
+		.n_pairs = c->n_pairs, .group = 0, .layer = 1, .norm_eps = 1e-5f,
+		.q_scale = 0.3f, .q_scale_length = c->norm ? 16 : 0 };
 	world_create(&s->w, c->dtype, c->n_kv_heads, c->head_dim, lens, 3);
 	for (uint32_t i = 0; i < s->w.n_slabs; i++) {
 		s->after[i] = malloc(s->w.slab_bytes);

@@ -110,11 +110,12 @@ static void test_arch(void **state)
 {
 	SIZE(ig_embed_params, 8); SIZE(ig_norm_params, 16); SIZE(ig_linear_params, 16);
 	SIZE(ig_glu_params, 8); SIZE(ig_logits_params, 8); SIZE(ig_sample_op_params, 8);
-	SIZE(ig_rope_table_params, 24); SIZE(ig_rope_kv_params, 36); SIZE(ig_attention_params, 32);
+	SIZE(ig_rope_table_params, 24); SIZE(ig_rope_kv_params, 44); SIZE(ig_attention_params, 32);
 	AT(ig_rope_table_params, freq_scale, 12); AT(ig_rope_table_params, ramp_first, 16);
 	AT(ig_rope_table_params, ramp_last, 20); AT(ig_rope_kv_params, mode, 16); AT(ig_rope_kv_params, n_pairs, 20);
 	AT(ig_rope_kv_params, group, 24); AT(ig_rope_kv_params, layer, 28);
-	AT(ig_rope_kv_params, norm_eps, 32);
+	AT(ig_rope_kv_params, norm_eps, 32); AT(ig_rope_kv_params, q_scale, 36);
+	AT(ig_rope_kv_params, q_scale_length, 40);
 	AT(ig_attention_params, group, 16); AT(ig_attention_params, layer, 20);
 	AT(ig_attention_params, scale, 24); AT(ig_attention_params, window, 28);
 	SIZE(ig_cache_group, 20); SIZE(ig_model_info, 96); AT(ig_model_info, groups, 16);
