@@ -23,6 +23,7 @@ uint64_t ig_tile16_tile_bytes(uint32_t dtype, int64_t k)
 	case IG_Q8_0: return u % 32 ? 0 : round64(u / 32 * (512 + 32));
 	case IG_Q4_0: return u % 32 ? 0 : round64(u / 32 * (256 + 32));
 	case IG_Q4_1: return u % 32 ? 0 : u / 32 * (256 + 64);
+	case IG_Q8_M: return u % 32 ? 0 : u / 32 * (512 + 64);
 	default: return ig_tile_quants_bytes(dtype, k);
 	}
 }
@@ -67,6 +68,9 @@ static void pack_row(uint32_t dtype, const uint8_t *src, uint8_t *tile, int64_t 
 		break;
 	case IG_Q4_1:
 		pack_blocks(src, tile, k / 32, lane, 2, 4);
+		break;
+	case IG_Q8_M:
+		pack_blocks(src, tile, k / 32, lane, 2, 8);
 		break;
 	default:
 		ig_tile_quants_pack_row(dtype, src, tile, k, lane);
@@ -124,6 +128,15 @@ void ig_tile16_row_to_f32(uint32_t dtype, const void *packed, int64_t k, int64_t
 			for (int i = 0; i < 32; i++)
 				dst[b * 32 + i] =
 					d * (float)(int8_t)tile[b * 512 + i / 4 * 64 + o * 4 + i % 4];
+		}
+		break;
+	case IG_Q8_M:
+		for (int64_t b = 0; b < kb; b++) {
+			const uint8_t *scales = tile + kb * 512 + b * 32 + o * 2;
+			float d = half_at(scales), m = half_at(scales + kb * 32);
+			for (int i = 0; i < 32; i++)
+				dst[b * 32 + i] =
+					d * (float)tile[b * 512 + i / 4 * 64 + o * 4 + i % 4] + m;
 		}
 		break;
 	case IG_Q4_0:

@@ -12,6 +12,7 @@
  *   Q8_0  int8  q[kb][8][16][4]       then half d[kb][16]
  *   Q4_0  uint8 q[kb][4][16][4]       then half d[kb][16]
  *   Q4_1  uint8 q[kb][4][16][4]       then half d[kb][16], then half m[kb][16]
+ *   Q8_M  uint8 q[kb][8][16][4]       the same
  *
  *   Q5_0  uint8 q[kb][4][16][4]       uint32 h[kb][16]     half d[kb][16]
  *   Q5_1  uint8 q[kb][4][16][4]       uint32 h[kb][16]     half d[kb][16], m[kb][16]
@@ -25,7 +26,7 @@
  *   MXFP4 uint8 q[kb][4][16][4]       uint8 e[kb][16]
  *
  * ks = k / 256; the parts follow each other in the order of a line (tile_quants.h).
- * q[b][g][o][i] of Q8_0 is value 32b + 4g + i of output o; the byte of the 4-bit
+ * q[b][g][o][i] of Q8_0 and Q8_M is value 32b + 4g + i of output o; the byte of the 4-bit
  * types holds value 32b + 4g + i in its low half and that 16 further on in its
  * high half, just as files have it.  Where h has the upper bit of a code, byte i of a
  * word has that of value 32b + 4g + i as bit g and that 16 further on as bit 4 + g; two

@@ -93,6 +93,44 @@ ALWAYS_INLINE void avx2_q4_1_rows(const uint8_t *tile, int64_t k, const uint8_t 
 }
 TILE_KERNELS(avx2_q4_1, 4)
 
+/* Codes up to 255 enter as signed ones; the 128 that is taken off each is given back
+ * through the row's n = -sum(q), exactly. */
+ALWAYS_INLINE void avx2_q8_m_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
+				  int64_t stride, float *out, const int n_rows)
+{
+	const int64_t kb = k / 32;
+	const uint8_t *scales = tile + kb * 512, *mins = scales + kb * 32;
+	const __m256i flip = _mm256_set1_epi8((char)0x80);
+
+	HALVES(h) {
+		__m256 acc[4];
+		__m256i dot[4];
+		ROWS(r) acc[r] = _mm256_setzero_ps();
+		for (int64_t b = 0; b < kb; b++) {
+			__m256 d = halves(scales + b * 32, h), m = halves(mins + b * 32, h);
+			ROWS(r)
+				dot[r] = _mm256_sub_epi32(
+					_mm256_setzero_si256(),
+					_mm256_slli_epi32(neg_of(x, stride, r, k, b), 7));
+			for (int g = 0; g < 8; g++) {
+				__m256i q = _mm256_xor_si256(bytes(tile + b * 512 + g * 64, h), flip);
+				__m256i mag = _mm256_abs_epi8(q);
+				ROWS(r) {
+					__m256i v = four_of(x, stride, r, b * 32 + g * 4);
+					dot[r] = dot4(dot[r], mag, _mm256_sign_epi8(v, q));
+				}
+			}
+			ROWS(r) {
+				__m256 s = _mm256_mul_ps(d, scale_of(x, stride, r, k, b));
+				acc[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[r]), s, acc[r]);
+				acc[r] = _mm256_fmadd_ps(m, sum_of(x, stride, r, k, b), acc[r]);
+			}
+		}
+		ROWS(r) _mm256_storeu_ps(out + r * IG_TILE + h * 8, acc[r]);
+	}
+}
+TILE_KERNELS(avx2_q8_m, 4)
+
 /* ---- float activations ------------------------------------------------------------ */
 
 ALWAYS_INLINE void avx2_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
@@ -211,3 +249,31 @@ ALWAYS_INLINE void avx2_q4_1_f32_rows(const uint8_t *tile, int64_t k, const uint
 	nibbles_f32(tile, k, x, stride, out, n_rows, true);
 }
 TILE_KERNELS(avx2_q4_1_f32, 4)
+
+ALWAYS_INLINE void avx2_q8_m_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
+				      int64_t stride, float *out, const int n_rows)
+{
+	const int64_t kb = k / 32;
+	const uint8_t *scales = tile + kb * 512, *mins = scales + kb * 32;
+	const __m256i byte = _mm256_set1_epi32(255);
+	__m256 acc[4][2], w[2], d[2], m[2];
+
+	zero_two(n_rows, acc);
+	for (int64_t b = 0; b < kb; b++) {
+		HALVES(h) {
+			d[h] = halves(scales + b * 32, h);
+			m[h] = halves(mins + b * 32, h);
+		}
+		for (int i = 0; i < 32; i++) {
+			HALVES(h) {
+				__m256i q = bytes(tile + b * 512 + i / 4 * 64, h);
+				q = _mm256_srl_epi32(q, _mm_cvtsi32_si128(i % 4 * 8));
+				w[h] = _mm256_cvtepi32_ps(_mm256_and_si256(q, byte));
+				w[h] = _mm256_add_ps(_mm256_mul_ps(d[h], w[h]), m[h]);
+			}
+			add_two(acc, w, x, stride, b * 32 + i, n_rows);
+		}
+	}
+	store_two(out, n_rows, acc);
+}
+TILE_KERNELS(avx2_q8_m_f32, 4)

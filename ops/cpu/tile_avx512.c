@@ -95,6 +95,35 @@ ALWAYS_INLINE void avx512_q4_1_rows(const uint8_t *tile, int64_t k, const uint8_
 }
 TILE_KERNELS(avx512_q4_1, 8)
 
+ALWAYS_INLINE void avx512_q8_m_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
+				    int64_t stride, float *out, const int n_rows)
+{
+	const int64_t kb = k / 32;
+	const uint8_t *scales = tile + kb * 512, *mins = scales + kb * 32;
+	__m512 acc[8];
+	__m512i dot[8];
+
+	ROWS(r) acc[r] = _mm512_setzero_ps();
+	for (int64_t b = 0; b < kb; b++) {
+		__m512 d = halves(scales + b * 32), m = halves(mins + b * 32);
+		ROWS(r) dot[r] = _mm512_setzero_si512();
+		for (int g = 0; g < 8; g++) {
+			__m512i q = _mm512_load_si512(tile + b * 512 + g * 64);
+			ROWS(r)
+				dot[r] = _mm512_dpbusd_epi32(dot[r], q,
+							     four_of(x, stride, r, b * 32 + g * 4));
+		}
+		ROWS(r) {
+			__m512 s = _mm512_mul_ps(d, _mm512_set1_ps(scale_of(x, stride, r, k, b)));
+			acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r]), s, acc[r]);
+			acc[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sum_of(x, stride, r, k, b)),
+						 acc[r]);
+		}
+	}
+	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
+}
+TILE_KERNELS(avx512_q8_m, 8)
+
 /* ---- float activations ------------------------------------------------------------ */
 
 ALWAYS_INLINE void avx512_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
@@ -213,3 +242,30 @@ ALWAYS_INLINE void avx512_q4_1_f32_rows(const uint8_t *tile, int64_t k, const ui
 	nibbles_f32(tile, k, x, stride, out, n_rows, true);
 }
 TILE_KERNELS(avx512_q4_1_f32, 8)
+
+ALWAYS_INLINE void avx512_q8_m_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
+					int64_t stride, float *out, const int n_rows)
+{
+	const int64_t kb = k / 32;
+	const uint8_t *scales = tile + kb * 512, *mins = scales + kb * 32;
+	const __m512i byte = _mm512_set1_epi32(255);
+	__m512 acc[8];
+
+	ROWS(r) acc[r] = _mm512_setzero_ps();
+	for (int64_t b = 0; b < kb; b++) {
+		__m512 d = halves(scales + b * 32), m = halves(mins + b * 32);
+		for (int g = 0; g < 8; g++) {
+			__m512i q = _mm512_load_si512(tile + b * 512 + g * 64);
+			for (int i = 0; i < 4; i++) {
+				__m512i v = _mm512_srl_epi32(q, _mm_cvtsi32_si128(8 * i));
+				__m512 w = _mm512_cvtepi32_ps(_mm512_and_si512(v, byte));
+				w = _mm512_add_ps(_mm512_mul_ps(d, w), m);
+				ROWS(r)
+					acc[r] = _mm512_fmadd_ps(
+						w, float_of(x, stride, r, b * 32 + g * 4 + i), acc[r]);
+			}
+		}
+	}
+	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
+}
+TILE_KERNELS(avx512_q8_m_f32, 8)

@@ -144,6 +144,32 @@ ALWAYS_INLINE void generic_q4_1_rows(const uint8_t *tile, int64_t k, const uint8
 }
 TILE_KERNELS(generic_q4_1, 4)
 
+ALWAYS_INLINE void generic_q8_m_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
+				     int64_t stride, float *out, int n_rows)
+{
+	int64_t kb = k / 32;
+	const uint8_t *d = tile + kb * 512, *m = d + kb * 32;
+	for (int r = 0; r < n_rows; r++, x += stride) {
+		struct q8_row xr = q8_row(x, k);
+		float acc[IG_TILE] = { 0 };
+		for (int64_t b = 0; b < kb; b++) {
+			const uint8_t *q = tile + b * 512;
+			int32_t dot[IG_TILE] = { 0 };
+			for (int g = 0; g < 8; g++)
+				FOR_LANES(o)
+					for (int i = 0; i < 4; i++)
+						dot[o] += q[g * 64 + o * 4 + i] *
+							  xr.q[b * 32 + g * 4 + i];
+			FOR_LANES(o) {
+				acc[o] += (float)dot[o] * (half_at(d, b * 16 + o) * xr.d[b]);
+				acc[o] += half_at(m, b * 16 + o) * xr.s[b];
+			}
+		}
+		memcpy(out + r * IG_TILE, acc, sizeof acc);
+	}
+}
+TILE_KERNELS(generic_q8_m, 4)
+
 /* ---- the same weights with float activations: dequantise a block, multiply ---- */
 
 ALWAYS_INLINE void add_block(float *acc, float (*w)[IG_TILE], const float *x)
@@ -205,3 +231,23 @@ ALWAYS_INLINE void generic_q4_1_f32_rows(const uint8_t *tile, int64_t k, const u
 	q4_f32(tile, k, x, stride, out, n_rows, true);
 }
 TILE_KERNELS(generic_q4_1_f32, 4)
+
+ALWAYS_INLINE void generic_q8_m_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
+					 int64_t stride, float *out, int n_rows)
+{
+	int64_t kb = k / 32;
+	const uint8_t *scales = tile + kb * 512, *mins = scales + kb * 32;
+	float w[32][IG_TILE];
+
+	memset(out, 0, (size_t)n_rows * IG_TILE * sizeof *out);
+	for (int64_t b = 0; b < kb; b++) {
+		for (int i = 0; i < 32; i++)
+			FOR_LANES(o)
+				w[i][o] = half_at(scales, b * 16 + o) *
+						  (float)tile[b * 512 + i / 4 * 64 + o * 4 + i % 4] +
+					  half_at(mins, b * 16 + o);
+		for (int r = 0; r < n_rows; r++)
+			add_block(out + r * IG_TILE, w, (const float *)(x + r * stride) + b * 32);
+	}
+}
+TILE_KERNELS(generic_q8_m_f32, 4)

@@ -41,6 +41,8 @@
 	X(generic_q8_0_f32, IG_ISA_GENERIC, IG_Q8_0, IG_FORM_ROWS)                                 \
 	X(generic_q4_0_f32, IG_ISA_GENERIC, IG_Q4_0, IG_FORM_ROWS)                                 \
 	X(generic_q4_1_f32, IG_ISA_GENERIC, IG_Q4_1, IG_FORM_ROWS)                                 \
+	X(generic_q8_m, IG_ISA_GENERIC, IG_Q8_M, IG_FORM_Q8)                                       \
+	X(generic_q8_m_f32, IG_ISA_GENERIC, IG_Q8_M, IG_FORM_ROWS)                                 \
 	TILE_LIST_QUANTS(X, generic, IG_ISA_GENERIC)
 
 #if defined(__x86_64__)
@@ -54,6 +56,8 @@
 	X(avx2_q8_0_f32, IG_ISA_AVX2, IG_Q8_0, IG_FORM_ROWS)                                       \
 	X(avx2_q4_0_f32, IG_ISA_AVX2, IG_Q4_0, IG_FORM_ROWS)                                       \
 	X(avx2_q4_1_f32, IG_ISA_AVX2, IG_Q4_1, IG_FORM_ROWS)                                       \
+	X(avx2_q8_m, IG_ISA_AVX2, IG_Q8_M, IG_FORM_Q8)                                             \
+	X(avx2_q8_m_f32, IG_ISA_AVX2, IG_Q8_M, IG_FORM_ROWS)                                       \
 	X(avx512_f32, IG_ISA_AVX512, IG_F32, IG_FORM_ROWS)                                         \
 	X(avx512_f16, IG_ISA_AVX512, IG_F16, IG_FORM_ROWS)                                         \
 	X(avx512_bf16_wide, IG_ISA_AVX512, IG_BF16, IG_FORM_ROWS)                                  \
@@ -63,6 +67,8 @@
 	X(avx512_q8_0_f32, IG_ISA_AVX512, IG_Q8_0, IG_FORM_ROWS)                                   \
 	X(avx512_q4_0_f32, IG_ISA_AVX512, IG_Q4_0, IG_FORM_ROWS)                                   \
 	X(avx512_q4_1_f32, IG_ISA_AVX512, IG_Q4_1, IG_FORM_ROWS)                                   \
+	X(avx512_q8_m, IG_ISA_AVX512, IG_Q8_M, IG_FORM_Q8)                                         \
+	X(avx512_q8_m_f32, IG_ISA_AVX512, IG_Q8_M, IG_FORM_ROWS)                                   \
 	X(avx512_bf16_pairs, IG_ISA_AVX512_BF16, IG_BF16, IG_FORM_BF16)                            \
 	TILE_LIST_QUANTS(X, avx2, IG_ISA_AVX2)                                                     \
 	TILE_LIST_QUANTS(X, avx512, IG_ISA_AVX512)

@@ -30,7 +30,7 @@
 
 #define FORMATS(X)                                                                                 \
 	X(IG_F32) X(IG_F16) X(IG_BF16) X(IG_Q8_0) X(IG_Q4_0) X(IG_Q4_1)                            \
-	X(IG_Q5_0) X(IG_Q5_1) X(IG_IQ4_NL) X(IG_MXFP4)
+	X(IG_Q5_0) X(IG_Q5_1) X(IG_IQ4_NL) X(IG_MXFP4) X(IG_Q8_M)
 #define FORMATS_256(X)                                                                             \
 	X(IG_Q2_K) X(IG_Q3_K) X(IG_Q4_K) X(IG_Q5_K) X(IG_Q6_K) X(IG_IQ4_XS)
 
@@ -80,6 +80,7 @@ const struct ig_case ig_cases[] = {
 	{ "embed", IG_Q4_0, 50, 96, 9 }, { "embed", IG_Q4_1, 33, 64, 9 },
 	{ "embed", IG_Q5_0, 50, 96, 9 }, { "embed", IG_Q5_1, 33, 64, 9 },
 	{ "embed", IG_IQ4_NL, 50, 96, 9 }, { "embed", IG_MXFP4, 33, 64, 9 },
+	{ "embed", IG_Q8_M, 33, 96, 9 },
 	FORMATS_256(LINEAR_256) FORMATS_256(GLU_256) FORMATS_256(LOGITS_256) FORMATS_256(EMBED_256)
 	FORMATS(BENCHES) FORMATS(BENCHES_256) FORMATS_256(BENCHES_256)
 };
@@ -164,7 +165,7 @@ static uint16_t half(float f)
 static const struct blocks {
 	size_t n, at[2];
 	float scale, min; /* the minimum is so many times the scale */
-} blocks[] = {
+} q8_m = { 2, { 0, 2 }, 0x1p-9f, -127 }, blocks[] = {
 	[IG_Q4_0] = { 1, { 0 }, 0x1p-5f, 0 }, [IG_Q4_1] = { 2, { 0, 2 }, 0x1p-5f, -7 },
 	[IG_Q5_0] = { 1, { 0 }, 0x1p-6f, 0 }, [IG_Q5_1] = { 2, { 0, 2 }, 0x1p-6f, -15 },
 	[IG_Q8_0] = { 1, { 0 }, 0x1p-9f, 0 },
@@ -190,7 +191,7 @@ void ig_case_weight_row(uint32_t dtype, uint8_t *dst, int64_t k, uint64_t *s)
 		}
 		return;
 	}
-	const struct blocks *f = &blocks[dtype];
+	const struct blocks *f = dtype == IG_Q8_M ? &q8_m : &blocks[dtype];
 	size_t block = ig_quant_type(dtype)->bytes;
 	for (uint64_t at = 0; at < bytes; at += block) {
 		for (size_t i = 0; i < block; i++)

@@ -17,7 +17,7 @@
 
 static const uint32_t dtypes[] = { IG_F32, IG_F16, IG_BF16, IG_Q8_0, IG_Q4_0, IG_Q4_1, IG_Q5_0,
 				   IG_Q5_1, IG_Q2_K, IG_Q3_K, IG_Q4_K, IG_Q5_K, IG_Q6_K, IG_IQ4_NL,
-				   IG_IQ4_XS, IG_MXFP4 };
+				   IG_IQ4_XS, IG_MXFP4, IG_Q8_M };
 
 /* Random bytes; values that are not finite must come back so. */
 static void random_matrix(uint32_t dtype, uint8_t *p, uint64_t bytes)
