@@ -157,8 +157,10 @@ static int check_markers(struct ig_chat_template *c, struct ig_error *err)
 	/* Without control tokens for its markers nothing would tell them from a client's text. */
 	if (c->chatml && (ig_tokenizer_find_special(c->tokenizer, START) < 0 ||
 			  ig_tokenizer_find_special(c->tokenizer, END) < 0))
-		return ig_fail(err, -ENOTSUP, "the model's chat template is ChatML, but %s or %s is "
-			       "not a control token of its vocabulary", START, END);
+		return ig_fail(err, -ENOTSUP,
+			       "the model's chat template is ChatML, but %s or %s is "
+			       "not a control token of its vocabulary",
+			       START, END);
 	return 0;
 }
 
@@ -180,7 +182,8 @@ static int list_tokens(const struct ig_model_config *config, struct ig_chat_temp
 		       struct ig_error *err)
 {
 	static const char *const names[] = {
-		"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token",
+		"bos_token", "eos_token", "unk_token",	"sep_token",
+		"pad_token", "cls_token", "mask_token",
 	};
 
 	c->tokens = json_object();
@@ -239,7 +242,8 @@ int ig_chat_template_open(const struct ig_checkpoint *g, const struct ig_tokeniz
 
 	*out = NULL;
 	rc = ig_checkpoint_str(g, "tokenizer.chat_template", &s, &len, err);
-	if (rc == -ENOENT && ig_checkpoint_str(g, "tokenizer.ggml.model", &s, &len, NULL) == -ENOENT) {
+	if (rc == -ENOENT &&
+	    ig_checkpoint_str(g, "tokenizer.ggml.model", &s, &len, NULL) == -ENOENT) {
 		struct ig_model_files files = { find_sibling, (void *)(uintptr_t)g };
 		return ig_chat_template_open_files(&files, t, out, err);
 	}

@@ -39,7 +39,8 @@ void ig_json_scan_finish(struct ig_json_scan *s)
 
 int ig_json_scan_bad(struct ig_json_scan *s, const char *what)
 {
-	return ig_fail(s->err, -EINVAL, "%s: byte %zu: %s", s->name, (size_t)(s->p - s->begin), what);
+	return ig_fail(s->err, -EINVAL, "%s: byte %zu: %s", s->name, (size_t)(s->p - s->begin),
+		       what);
 }
 
 char ig_json_scan_peek(struct ig_json_scan *s)
@@ -415,7 +416,8 @@ int ig_json_scan_json(struct ig_json_scan *s, json_t **out)
 	if (json_error_code(&why) == json_error_out_of_memory)
 		return ig_fail(s->err, -ENOMEM, "%s: out of memory", s->name);
 	return ig_fail(s->err, -EINVAL, "%s: byte %zu: %s", s->name,
-		       (size_t)(from - s->begin) + (size_t)(why.position > 0 ? why.position : 0), why.text);
+		       (size_t)(from - s->begin) + (size_t)(why.position > 0 ? why.position : 0),
+		       why.text);
 }
 
 int ig_json_scan_end(struct ig_json_scan *s)

@@ -288,8 +288,8 @@ static int encode_normal(struct encoding *e, const char *text, size_t len)
 }
 
 /* White space beside a special token that goes with it. */
-static void widen(const struct ig_special *x, const char *text, size_t len, size_t done, size_t *from,
-		  size_t *to)
+static void widen(const struct ig_special *x, const char *text, size_t len, size_t done,
+		  size_t *from, size_t *to)
 {
 	size_t n;
 
@@ -368,7 +368,8 @@ int ig_tokenizer_encode(const struct ig_tokenizer *t, const char *text, size_t l
 }
 
 int ig_tokenizer_encode_marked(const struct ig_tokenizer *t, const char *text,
-			       const uint8_t *client, size_t len, size_t max_ids, struct ig_ids *out)
+			       const uint8_t *client, size_t len, size_t max_ids,
+			       struct ig_ids *out)
 {
 	return encode(t, text, client, len, true, max_ids, out);
 }

@@ -20,7 +20,7 @@
 static const char *const turn_texts[] = {
 	"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<end_of_turn>", /* these end one */
 	"<|im_start|>", "<start_of_turn>", "<|start_header_id|>", "<|end_header_id|>",
-	"<\xef\xbd\x9cUser\xef\xbd\x9c>", "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>", /* DeepSeek's */
+	"<\357\275\234User\357\275\234>", "<\357\275\234Assistant\357\275\234>", /* DeepSeek's */
 };
 #define N_ENDING 4
 #define N_TURN_TEXTS (sizeof turn_texts / sizeof turn_texts[0])
@@ -196,8 +196,10 @@ static int take_byte(struct ig_builder *b, uint64_t i, int byte)
 	struct ig_tokenizer *t = b->t;
 
 	if (byte < 0)
-		return ig_fail(b->err, -EINVAL, "%s: token %" PRIu64 " is of type byte, but its name "
-			       "is not <0x00> to <0xFF>", b->tokens, i);
+		return ig_fail(b->err, -EINVAL,
+			       "%s: token %" PRIu64 " is of type byte, but its name "
+			       "is not <0x00> to <0xFF>",
+			       b->tokens, i);
 	t->bytes[t->starts[i]] = (char)byte;
 	if (t->merges.byte_ids[byte] < 0)
 		t->merges.byte_ids[byte] = (int32_t)i;
@@ -246,8 +248,10 @@ int ig_builder_token(struct ig_builder *b, uint64_t i, int32_t type, const char 
 		n = (int64_t)len;
 	}
 	if (pieces && n > MAX_PIECE)
-		return ig_fail(b->err, -EINVAL, "%s: token %" PRIu64 " has %" PRId64 " bytes, at most "
-			       "%d are possible", b->tokens, i, n, MAX_PIECE);
+		return ig_fail(b->err, -EINVAL,
+			       "%s: token %" PRIu64 " has %" PRId64 " bytes, at most "
+			       "%d are possible",
+			       b->tokens, i, n, MAX_PIECE);
 	t->starts[i + 1] = t->starts[i] + (uint32_t)n;
 	if ((size_t)n > t->longest)
 		t->longest = (size_t)n;
@@ -283,8 +287,9 @@ int ig_builder_begin_merges(struct ig_builder *b, uint64_t n)
 	int32_t byte_ids[256];
 
 	if (n > IG_MAX_VOCAB)
-		return ig_fail(b->err, -EINVAL, "%s has %" PRIu64 " merges, at most %u are possible",
-			       b->merges, n, IG_MAX_VOCAB);
+		return ig_fail(b->err, -EINVAL,
+			       "%s has %" PRIu64 " merges, at most %u are possible", b->merges, n,
+			       IG_MAX_VOCAB);
 	memcpy(byte_ids, t->merges.byte_ids, sizeof byte_ids);
 	b->scratch = malloc(2 * b->longest_text + 1);
 	if (!b->scratch || ig_merges_init(&t->merges, (uint32_t)n))
@@ -292,8 +297,8 @@ int ig_builder_begin_merges(struct ig_builder *b, uint64_t n)
 	t->pairs.cut_words = true;
 	for (unsigned i = 0; i < 256; i++) {
 		char byte = (char)i;
-		t->merges.byte_ids[i] = t->model == IG_MODEL_BYTES ? ig_tokenizer_lookup(t, &byte, 1) :
-								       byte_ids[i];
+		t->merges.byte_ids[i] =
+			t->model == IG_MODEL_BYTES ? ig_tokenizer_lookup(t, &byte, 1) : byte_ids[i];
 	}
 	return 0;
 }
@@ -312,8 +317,8 @@ static int bad_merge(struct ig_builder *b, uint64_t i, const char *left, size_t 
 		text[n++] = right[k];
 	for (size_t k = 0; k < n; k++)
 		text[k] = (unsigned char)text[k] < 0x20 || text[k] == 0x7f ? '?' : text[k];
-	return ig_fail(b->err, -EINVAL, "%s: merge %" PRIu64 " '%.*s' %s", b->merges, i, (int)n, text,
-		       what);
+	return ig_fail(b->err, -EINVAL, "%s: merge %" PRIu64 " '%.*s' %s", b->merges, i, (int)n,
+		       text, what);
 }
 
 /* Many a merge has a single byte on one side. */
@@ -352,7 +357,8 @@ int ig_builder_merge(struct ig_builder *b, uint64_t i, const char *left, size_t 
 		 * with one is left out. */
 		const char *p = b->scratch;
 		if ((id_left >= 0 || ig_tokenizer_is_control(t, p, (size_t)len_left)) &&
-		    (id_right >= 0 || ig_tokenizer_is_control(t, p + len_left, (size_t)len_right)) &&
+		    (id_right >= 0 ||
+		     ig_tokenizer_is_control(t, p + len_left, (size_t)len_right)) &&
 		    (result >= 0 || ig_tokenizer_is_control(t, p, n)))
 			return 0;
 		return bad_merge(b, i, left, n_left, right, n_right,

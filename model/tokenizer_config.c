@@ -191,8 +191,8 @@ static bool read_id(const char *s, int64_t *id)
 	return true;
 }
 
-int ig_model_config_added(const struct ig_model_config *c, struct ig_added_token **out, size_t *n_out,
-			  struct ig_error *err)
+int ig_model_config_added(const struct ig_model_config *c, struct ig_added_token **out,
+			  size_t *n_out, struct ig_error *err)
 {
 	const json_t *decoder = json_object_get(c->tokenizer, "added_tokens_decoder");
 	size_t n = 0, room = json_object_size(decoder) + json_object_size(c->added), kept = 0;
@@ -203,7 +203,8 @@ int ig_model_config_added(const struct ig_model_config *c, struct ig_added_token
 	*out = NULL;
 	*n_out = 0;
 	if (room > MAX_ADDED)
-		return ig_fail(err, -EINVAL, "%zu added tokens, at most %d are possible", room, MAX_ADDED);
+		return ig_fail(err, -EINVAL, "%zu added tokens, at most %d are possible", room,
+			       MAX_ADDED);
 	list = calloc(room + 1, sizeof *list);
 	if (!list)
 		return -ENOMEM;
@@ -212,8 +213,10 @@ int ig_model_config_added(const struct ig_model_config *c, struct ig_added_token
 		struct ig_added_token *a = &list[n++];
 		if (!read_id(key, &a->id) || !json_is_string(text)) {
 			free(list);
-			return ig_fail(err, -EINVAL, "tokenizer_config.json: added_tokens_decoder: '%.40s' "
-				       "is no id of a token", key);
+			return ig_fail(err, -EINVAL,
+				       "tokenizer_config.json: added_tokens_decoder: '%.40s' "
+				       "is no id of a token",
+				       key);
 		}
 		a->text = json_string_value(text);
 		a->len = json_string_length(text);
@@ -244,7 +247,8 @@ int ig_model_config_added(const struct ig_model_config *c, struct ig_added_token
 /* ---- chat templates ------------------------------------------------------------------------ */
 
 int ig_model_config_templates(const struct ig_model_config *c,
-			      int (*each)(void *ctx, const char *name, const char *text, size_t len),
+			      int (*each)(void *ctx, const char *name, const char *text,
+					  size_t len),
 			      void *ctx, struct ig_error *err)
 {
 	const json_t *v = json_object_get(c->tokenizer, "chat_template"), *one;
@@ -262,7 +266,8 @@ int ig_model_config_templates(const struct ig_model_config *c,
 	if (!v || json_is_null(v))
 		return rc || has_default ? rc : -ENOENT;
 	if (!json_is_array(v))
-		return ig_fail(err, -ENOTSUP, "tokenizer_config.json: chat_template is neither a text nor "
+		return ig_fail(err, -ENOTSUP,
+			       "tokenizer_config.json: chat_template is neither a text nor "
 			       "a list");
 	/* The default one first, wherever it stands. */
 	for (int others = 0; others < 2 && !rc; others++) {
@@ -271,8 +276,10 @@ int ig_model_config_templates(const struct ig_model_config *c,
 			const char *name = json_string_value(json_object_get(one, "name"));
 			const json_t *text = json_object_get(one, "template");
 			if (!name || !json_is_string(text))
-				return ig_fail(err, -ENOTSUP, "tokenizer_config.json: chat_template %zu has "
-					       "no name or no template", i);
+				return ig_fail(err, -ENOTSUP,
+					       "tokenizer_config.json: chat_template %zu has "
+					       "no name or no template",
+					       i);
 			if (strcmp(name, "default") ? !others : others || has_default)
 				continue;
 			has_default = true;
@@ -284,7 +291,8 @@ int ig_model_config_templates(const struct ig_model_config *c,
 	return rc;
 }
 
-/* ---- a tokenizer from files ------------------------------------------------------------------- */
+/* ---- a tokenizer from files -------------------------------------------------------------------
+ */
 
 int ig_tokenizer_open_files(const struct ig_model_files *files, bool jit, struct ig_tokenizer **out,
 			    struct ig_error *err)

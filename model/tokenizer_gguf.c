@@ -52,8 +52,9 @@ static int read_types(struct reading *r, uint64_t n)
 	if (rc)
 		return rc == -ENOENT ? 0 : rc;
 	if (n_types != n)
-		return ig_fail(r->err, -EINVAL, "%s has %" PRIu64 " elements for %" PRIu64 " tokens",
-			       key, n_types, n);
+		return ig_fail(r->err, -EINVAL,
+			       "%s has %" PRIu64 " elements for %" PRIu64 " tokens", key, n_types,
+			       n);
 	r->types = malloc((n + !n) * sizeof *r->types);
 	if (!r->types)
 		return -ENOMEM;
@@ -185,8 +186,9 @@ static int read_scores(struct reading *r, double **out)
 	if (rc)
 		return rc;
 	if (n != r->b->t->n_vocab)
-		return ig_fail(r->err, -EINVAL, "%s has %" PRIu64 " elements for %" PRIu32 " tokens",
-			       key, n, r->b->t->n_vocab);
+		return ig_fail(r->err, -EINVAL,
+			       "%s has %" PRIu64 " elements for %" PRIu32 " tokens", key, n,
+			       r->b->t->n_vocab);
 	narrow = malloc(n * sizeof *narrow);
 	scores = malloc(n * sizeof *scores);
 	rc = narrow && scores ? ig_checkpoint_array_f32(r->g, key, narrow, n, r->err) : -ENOMEM;
@@ -267,10 +269,11 @@ static int read_model(struct reading *r, enum ig_token_model *model)
 	else if (len == 2 && !memcmp(s, "t5", 2))
 		*model = IG_MODEL_UNIGRAM;
 	else
-		return ig_fail(r->err, -ENOTSUP,
-			       "tokenizer.ggml.model is '%.*s'; Ingot knows 'gpt2' (byte-level BPE), "
-			       "'llama' (SentencePiece BPE) and 't5' (SentencePiece unigram)",
-			       len < 64 ? (int)len : 64, s);
+		return ig_fail(
+			r->err, -ENOTSUP,
+			"tokenizer.ggml.model is '%.*s'; Ingot knows 'gpt2' (byte-level BPE), "
+			"'llama' (SentencePiece BPE) and 't5' (SentencePiece unigram)",
+			len < 64 ? (int)len : 64, s);
 	return 0;
 }
 

@@ -156,10 +156,14 @@ static int check_options(struct reading *r, bool unigram)
 			    * i: null or a whole number, t: anything */
 		bool unigram, bpe;
 	} known[] = {
-		{ "type", 't', true, true }, { "dropout", 'n', false, true },
-		{ "unk_token", 's', false, true }, { "continuing_subword_prefix", 'e', false, true },
-		{ "end_of_word_suffix", 'e', false, true }, { "fuse_unk", 'b', false, true },
-		{ "byte_fallback", 'b', true, true }, { "ignore_merges", 'b', false, true },
+		{ "type", 't', true, true },
+		{ "dropout", 'n', false, true },
+		{ "unk_token", 's', false, true },
+		{ "continuing_subword_prefix", 'e', false, true },
+		{ "end_of_word_suffix", 'e', false, true },
+		{ "fuse_unk", 'b', false, true },
+		{ "byte_fallback", 'b', true, true },
+		{ "ignore_merges", 'b', false, true },
 		{ "unk_id", 'i', true, false },
 	};
 	const char *name;
@@ -169,17 +173,20 @@ static int check_options(struct reading *r, bool unigram)
 		bool good = false;
 		for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
 			char k = known[i].kind;
-			if (strcmp(known[i].name, name) || !(unigram ? known[i].unigram : known[i].bpe))
+			if (strcmp(known[i].name, name) ||
+			    !(unigram ? known[i].unigram : known[i].bpe))
 				continue;
 			good = k == 't' || (json_is_null(v) && k != 'b') ||
 			       (k == 'n' && json_is_real(v) && json_real_value(v) == 0) ||
 			       (k == 'e' && json_is_string(v) && !json_string_length(v)) ||
-			       (k == 'b' && json_is_boolean(v)) || (k == 's' && json_is_string(v)) ||
-			       (k == 'i' && json_is_integer(v));
+			       (k == 'b' && json_is_boolean(v)) ||
+			       (k == 's' && json_is_string(v)) || (k == 'i' && json_is_integer(v));
 		}
 		if (!good)
-			return ig_fail(r->err, -ENOTSUP, "%s: the model's setting '%.60s' is not known, or "
-				       "has a value that is not", r->name, name);
+			return ig_fail(r->err, -ENOTSUP,
+				       "%s: the model's setting '%.60s' is not known, or "
+				       "has a value that is not",
+				       r->name, name);
 	}
 	return 0;
 }
@@ -196,10 +203,13 @@ static int read_type(struct reading *r, bool *unigram)
 		*unigram = true;
 	else if (type ? strcmp(type, "BPE") : !r->has_merges || v)
 		/* Old files of BPE have no type. */
-		return ig_fail(r->err, -ENOTSUP, "%s: the model is of type '%.60s'; Ingot knows 'BPE' "
-			       "and 'Unigram'", r->name, type ? type : "");
+		return ig_fail(r->err, -ENOTSUP,
+			       "%s: the model is of type '%.60s'; Ingot knows 'BPE' "
+			       "and 'Unigram'",
+			       r->name, type ? type : "");
 	if (*unigram == r->has_merges)
-		return fail(r, -EINVAL, *unigram ? "a Unigram model with merges" : "the model has no merges");
+		return fail(r, -EINVAL,
+			    *unigram ? "a Unigram model with merges" : "the model has no merges");
 	return 0;
 }
 
@@ -243,8 +253,9 @@ static int take_part_of_piece(void *ctx, struct ig_json_scan *s, uint64_t i)
 	struct pair *p = ctx;
 
 	p->n = i + 1;
-	return i == 0 ? ig_json_scan_string(s, &p->text[0], &p->len[0]) :
-	       i == 1 ? ig_json_scan_number(s, &p->score) : ig_json_scan_bad(s, "more than two values");
+	return i == 0	? ig_json_scan_string(s, &p->text[0], &p->len[0])
+	       : i == 1 ? ig_json_scan_number(s, &p->score)
+			: ig_json_scan_bad(s, "more than two values");
 }
 
 static int take_piece(void *ctx, struct ig_json_scan *s, uint64_t i)
@@ -279,13 +290,14 @@ static int read_added(struct reading *r)
 		const json_t *id = json_object_get(one, "id");
 		json_int_t v = json_integer_value(id);
 
-		if (!json_is_string(content) || !json_is_integer(id) || v < 0 || v >= IG_MAX_VOCAB ||
-		    json_string_length(content) > UINT32_MAX)
-			return ig_fail(r->err, -EINVAL, "%s: added token %zu has no good content or id",
-				       r->name, i);
+		if (!json_is_string(content) || !json_is_integer(id) || v < 0 ||
+		    v >= IG_MAX_VOCAB || json_string_length(content) > UINT32_MAX)
+			return ig_fail(r->err, -EINVAL,
+				       "%s: added token %zu has no good content or id", r->name, i);
 		if (json_is_true(json_object_get(one, "single_word")))
-			return ig_fail(r->err, -ENOTSUP, "%s: the added token '%.60s' is a single_word",
-				       r->name, json_string_value(content));
+			return ig_fail(r->err, -ENOTSUP,
+				       "%s: the added token '%.60s' is a single_word", r->name,
+				       json_string_value(content));
 		a->text.s = json_string_value(content);
 		a->text.len = (uint32_t)json_string_length(content);
 		a->id = (int32_t)v;
@@ -331,8 +343,9 @@ static int place_tokens(struct reading *r, bool pieces)
 		*x = (struct text){ e->text, e->len, IG_TYPE_NORMAL };
 		if (pieces && fallback && ig_byte_of_name(e->text, e->len) >= 0)
 			x->type = IG_TYPE_BYTE;
-		if (pieces && ((unknown && e->len == n_unknown && !memcmp(e->text, unknown, n_unknown)) ||
-			       e->id == r->unknown_id))
+		if (pieces &&
+		    ((unknown && e->len == n_unknown && !memcmp(e->text, unknown, n_unknown)) ||
+		     e->id == r->unknown_id))
 			x->type = IG_TYPE_UNKNOWN;
 	}
 	for (size_t i = 0; i < r->n_added; i++) {
@@ -417,7 +430,8 @@ static int set_specials(struct reading *r)
 	for (size_t i = 0; i < r->n_added && !rc; i++) {
 		const struct added *a = &r->added[i];
 		size_t from = i ? ends[i - 1] : 0;
-		struct ig_special_set *set = a->normalized && !a->special ? &t->normal : &t->specials;
+		struct ig_special_set *set = a->normalized && !a->special ? &t->normal
+									  : &t->specials;
 		if (ends[i] > from)
 			set->list[set->n++] = (struct ig_special){
 				t->patterns + from, (uint32_t)(ends[i] - from), a->id, a->flags,
@@ -497,8 +511,8 @@ static int check_fallback(struct reading *r)
 
 	for (unsigned i = 0; flag(r, "byte_fallback") && i < 256; i++)
 		if (m->byte_ids[i] < 0)
-			return ig_fail(r->err, -ENOTSUP, "%s: byte_fallback without a token <0x%02X>",
-				       r->name, i);
+			return ig_fail(r->err, -ENOTSUP,
+				       "%s: byte_fallback without a token <0x%02X>", r->name, i);
 	return 0;
 }
 
@@ -566,7 +580,8 @@ static int finish_unigram(struct reading *r)
 
 static int read_steps(struct reading *r, struct ig_tokenizer *into, struct ig_steps *steps)
 {
-	struct ig_steps_json parts = { r->normalizer, r->pre_tokenizer, r->post_processor, r->decoder };
+	struct ig_steps_json parts = { r->normalizer, r->pre_tokenizer, r->post_processor,
+				       r->decoder };
 	struct ig_error why = { 0 };
 	int rc = ig_steps_read(&parts, into, r->jit, steps, &why);
 
@@ -597,15 +612,17 @@ static int build(struct reading *r)
 	bool unigram;
 	int rc;
 
-	if ((rc = read_type(r, &unigram)) || (rc = check_options(r, unigram)) || (rc = read_added(r)))
+	if ((rc = read_type(r, &unigram)) || (rc = check_options(r, unigram)) ||
+	    (rc = read_added(r)))
 		return rc;
 	if (unigram && json_is_integer(json_object_get(r->options, "unk_id")))
 		r->unknown_id = json_integer_value(json_object_get(r->options, "unk_id"));
 	rc = read_steps(r, &before, &steps);
 	model = unigram ? IG_MODEL_UNIGRAM : steps.byte_level ? IG_MODEL_BYTES : IG_MODEL_PAIRS;
 	if (!rc && model != IG_MODEL_BYTES && !steps.marks_spaces)
-		rc = fail(r, -ENOTSUP, "neither a pre_tokenizer 'ByteLevel' nor one that makes U+2581 of "
-				       "spaces");
+		rc = fail(r, -ENOTSUP,
+			  "neither a pre_tokenizer 'ByteLevel' nor one that makes U+2581 of "
+			  "spaces");
 	if (!rc && unigram && steps.byte_level)
 		rc = fail(r, -ENOTSUP, "a Unigram model with the pre_tokenizer 'ByteLevel'");
 	if (!rc)
@@ -629,7 +646,9 @@ static int build(struct reading *r)
 		return fail(r, -EINVAL, "the post_processor names a token that is not there");
 	t->bos = (int32_t)steps.bos;
 	t->add_bos = steps.bos >= 0;
-	return unigram ? finish_unigram(r) : model == IG_MODEL_BYTES ? finish_bytes(r) : finish_pairs(r);
+	return unigram			 ? finish_unigram(r)
+	       : model == IG_MODEL_BYTES ? finish_bytes(r)
+					 : finish_pairs(r);
 }
 
 int ig_tokenizer_read_json(struct ig_builder *b, const char *data, size_t len, bool jit)

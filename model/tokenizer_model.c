@@ -99,7 +99,8 @@ static int walk(struct reading *r, const unsigned char *p, size_t len,
 	while (p < end && !rc) {
 		const unsigned char *at = p;
 		if (!read_field(&p, end, &f))
-			return ig_fail(r->err, -EINVAL, "tokenizer.model: byte %zu: no field of a message",
+			return ig_fail(r->err, -EINVAL,
+				       "tokenizer.model: byte %zu: no field of a message",
 				       (size_t)(at - r->begin));
 		rc = each(r, &f);
 	}
@@ -184,7 +185,8 @@ static int take_denormalizer(struct reading *r, const struct field *f)
 static int add_piece(struct reading *r)
 {
 	if (r->n == IG_MAX_VOCAB)
-		return ig_fail(r->err, -EINVAL, "tokenizer.model has more than %u pieces", IG_MAX_VOCAB);
+		return ig_fail(r->err, -EINVAL, "tokenizer.model has more than %u pieces",
+			       IG_MAX_VOCAB);
 	if (r->n == r->cap) {
 		size_t cap = r->cap ? 2 * r->cap : 4096;
 		struct piece *p = realloc(r->pieces, cap * sizeof *p);
@@ -218,15 +220,18 @@ static int take_message(struct reading *r, const struct field *f)
 static int check(struct reading *r)
 {
 	if (r->model_type != UNIGRAM && r->model_type != BPE)
-		return ig_fail(r->err, -ENOTSUP, "tokenizer.model: model_type %" PRId64 "; Ingot knows 1 "
-			       "(unigram) and 2 (BPE)", r->model_type);
+		return ig_fail(r->err, -ENOTSUP,
+			       "tokenizer.model: model_type %" PRId64 "; Ingot knows 1 "
+			       "(unigram) and 2 (BPE)",
+			       r->model_type);
 	if (r->suffix)
 		return ig_fail(r->err, -ENOTSUP, "tokenizer.model: treat_whitespace_as_suffix");
 	if (!r->escape)
 		return ig_fail(r->err, -ENOTSUP, "tokenizer.model: escape_whitespaces is false");
 	for (size_t i = 0; i < r->n; i++)
 		if (r->pieces[i].type == IG_TYPE_BYTE && !r->byte_fallback)
-			return ig_fail(r->err, -ENOTSUP, "tokenizer.model: pieces of type byte without "
+			return ig_fail(r->err, -ENOTSUP,
+				       "tokenizer.model: pieces of type byte without "
 				       "byte_fallback");
 	return 0;
 }
@@ -241,8 +246,10 @@ static int add_tokens(struct reading *r, const struct ig_model_config *c)
 	for (size_t i = 0; i < n && !rc; i++) {
 		const struct ig_added_token *a = &added[i];
 		if (a->id > (int64_t)r->n + (int64_t)n)
-			rc = ig_fail(r->err, -EINVAL, "the added token '%.40s' has the id %" PRId64 ", "
-				     "tokenizer.model has %zu pieces", a->text, a->id, r->n);
+			rc = ig_fail(r->err, -EINVAL,
+				     "the added token '%.40s' has the id %" PRId64 ", "
+				     "tokenizer.model has %zu pieces",
+				     a->text, a->id, r->n);
 		while (!rc && (int64_t)r->n <= a->id) {
 			rc = add_piece(r);
 			if (!rc)
@@ -277,9 +284,11 @@ static int build(struct reading *r)
 		n_bytes += r->pieces[i].len;
 		longest = r->pieces[i].len > longest ? r->pieces[i].len : longest;
 	}
-	rc = ig_builder_begin(r->b, unigram ? IG_MODEL_UNIGRAM : IG_MODEL_SCORES, r->n, n_bytes, longest);
+	rc = ig_builder_begin(r->b, unigram ? IG_MODEL_UNIGRAM : IG_MODEL_SCORES, r->n, n_bytes,
+			      longest);
 	for (size_t i = 0; i < r->n && !rc; i++)
-		rc = ig_builder_token(r->b, i, r->pieces[i].type, r->pieces[i].text, r->pieces[i].len);
+		rc = ig_builder_token(r->b, i, r->pieces[i].type, r->pieces[i].text,
+				      r->pieces[i].len);
 	if (rc)
 		return rc;
 	t = r->b->t;
@@ -288,7 +297,8 @@ static int build(struct reading *r)
 	if (!rc && r->n_charsmap) {
 		rc = ig_normalizer_create(&t->normalizer);
 		if (!rc)
-			rc = ig_normalizer_add_charsmap(t->normalizer, r->charsmap, r->n_charsmap, r->err);
+			rc = ig_normalizer_add_charsmap(t->normalizer, r->charsmap, r->n_charsmap,
+							r->err);
 	}
 	if (rc)
 		return rc;

@@ -307,16 +307,20 @@ int ig_normalizer_add_charsmap(struct ig_normalizer *n, const void *map, size_t 
 		return ig_fail(err, -ENOTSUP, "more than %d normalizers", MAX_STEPS);
 	n_trie = len >= 4 ? p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24 : 0;
 	if (len > MAX_CHARSMAP || len < 8 || n_trie == 0 || n_trie % 4 || n_trie > len - 4)
-		return ig_fail(err, -EINVAL, "a precompiled_charsmap of %zu bytes whose trie has %zu",
-			       len, n_trie);
+		return ig_fail(err, -EINVAL,
+			       "a precompiled_charsmap of %zu bytes whose trie has %zu", len,
+			       n_trie);
 	for (size_t i = 4 + n_trie; i < len; i++) {
 		run = p[i] ? run + 1 : 0;
 		if (run > MAX_REPLACEMENT)
-			return ig_fail(err, -EINVAL, "precompiled_charsmap: a replacement is longer "
-				       "than %d bytes", MAX_REPLACEMENT);
+			return ig_fail(err, -EINVAL,
+				       "precompiled_charsmap: a replacement is longer "
+				       "than %d bytes",
+				       MAX_REPLACEMENT);
 	}
 	if (len > 4 + n_trie && p[len - 1])
-		return ig_fail(err, -EINVAL, "precompiled_charsmap: its last replacement has no end");
+		return ig_fail(err, -EINVAL,
+			       "precompiled_charsmap: its last replacement has no end");
 	*s = (struct step){ .kind = CHARSMAP, .map = malloc(len - 4) };
 	if (!s->map)
 		return ig_fail(err, -ENOMEM, "out of memory for the normalizer");
@@ -371,7 +375,8 @@ static int run_charsmap(const struct charsmap *m, const struct ig_tokenizer *t, 
 
 	for (size_t i = 0; i < len && !rc;) {
 		const struct ig_special *x =
-			user ? ig_tokenizer_match(t, &t->specials, text + i, NULL, len - i, false) : NULL;
+			user ? ig_tokenizer_match(t, &t->specials, text + i, NULL, len - i, false)
+			     : NULL;
 		const char *to;
 		size_t used = x ? 0 : find_prefix(m, text + i, len - i, &to);
 
@@ -523,7 +528,8 @@ static int run_strip(const struct step *s, const char *text, size_t len, struct 
 	return put(o, text, len);
 }
 
-/* ---- all steps -------------------------------------------------------------------------------- */
+/* ---- all steps --------------------------------------------------------------------------------
+ */
 
 int ig_normalizer_create(struct ig_normalizer **out)
 {
@@ -584,7 +590,8 @@ int ig_normalizer_run(const struct ig_normalizer *n, const struct ig_tokenizer *
 			break;
 		case CHARSMAP: rc = run_charsmap(&s->charsmap, t, text, len, &o); break;
 		case REPLACE:
-			rc = s->from ? run_replace(s, text, len, &o) : run_replace_text(s, text, len, &o);
+			rc = s->from ? run_replace(s, text, len, &o)
+				     : run_replace_text(s, text, len, &o);
 			break;
 		case PREPEND:
 			rc = put(&o, s->to, s->n_to);

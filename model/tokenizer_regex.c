@@ -224,12 +224,15 @@ static bool folds_together(const char *p, const char *end)
 {
 	char a = (char)(*p | 32), b = end - p >= 2 ? (char)(p[1] | 32) : 0;
 
-	return (a == 's' && (b == 's' || b == 't')) || (a == 'f' && (b == 'f' || b == 'i' || b == 'l'));
+	return (a == 's' && (b == 's' || b == 't')) ||
+	       (a == 'f' && (b == 'f' || b == 'i' || b == 'l'));
 }
 
 static int put_group(struct reader *r)
 {
-	static const char *const openings[] = { "(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:" };
+	static const char *const openings[] = {
+		"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:"
+	};
 	const char *from = r->p;
 	size_t left = (size_t)(r->end - r->p);
 
@@ -271,7 +274,8 @@ static int put_repeat(struct reader *r)
 {
 	const char *from = r->p++;
 	unsigned low, high;
-	bool any_low = read_number(r, &low), comma = r->p < r->end && *r->p == ',', any_high = false;
+	bool any_low = read_number(r, &low), comma = r->p < r->end && *r->p == ',',
+	     any_high = false;
 
 	high = low;
 	if (comma) {
@@ -377,8 +381,9 @@ int ig_regex_compile(const char *pattern, bool jit, struct ig_regex **out, struc
 		free(x);
 		if (code == PCRE2_ERROR_HEAP_FAILED || code == PCRE2_ERROR_NOMEMORY)
 			return ig_fail(err, -ENOMEM, "out of memory for a regular expression");
-		return ig_fail(err, -ENOTSUP, "the regular expression '%.100s' does not compile: %s",
-			       pattern, (const char *)text);
+		return ig_fail(err, -ENOTSUP,
+			       "the regular expression '%.100s' does not compile: %s", pattern,
+			       (const char *)text);
 	}
 	pcre2_pattern_info(x->code, PCRE2_INFO_MATCHEMPTY, &nothing);
 	if (nothing) {

@@ -137,7 +137,8 @@ static int unknown(const char *name, size_t len, struct ig_error *err)
 	size_t n = 0;
 
 	for (size_t i = 0; i < N_PRES && n < sizeof list; i++)
-		n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", pres[i].name);
+		n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "",
+				      pres[i].name);
 	return ig_fail(err, -ENOTSUP, "the pre-tokenizer '%.*s' is not known; known are %s",
 		       len < 64 ? (int)len : 64, name, list);
 }

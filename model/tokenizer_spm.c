@@ -350,8 +350,9 @@ static int by_merges(struct run *r)
 	for (size_t i = 0; i < r->len && !rc;) {
 		const char *p = r->text + i;
 		const struct ig_special *x =
-			t->specials.has_user && !t->cuts_user ? ig_tokenizer_match(t, &t->specials, p, NULL, r->len - i, false) :
-				NULL;
+			t->specials.has_user && !t->cuts_user
+				? ig_tokenizer_match(t, &t->specials, p, NULL, r->len - i, false)
+				: NULL;
 		bool valid;
 		uint32_t len = x ? x->len : char_len(p, r->len - i, &valid);
 
@@ -395,9 +396,9 @@ static void reach(struct path *to, double score, uint32_t start, int32_t id)
 }
 
 /* Of the same sums the first that is found, as in SentencePiece; sums are kept in
- * floats as there (in doubles where Hugging Face's are), or ties would fall otherwise.  Where two ways have the same tokens in
- * another order and some are user-defined, only rounding decides, and may differ (6 of
- * 10,000 lines that were made for it). */
+ * floats as there (in doubles where Hugging Face's are), or ties would fall otherwise.  Where two
+ * ways have the same tokens in another order and some are user-defined, only rounding decides, and
+ * may differ (6 of 10,000 lines that were made for it). */
 static int by_path(struct run *r)
 {
 	const struct ig_spm *s = r->s;

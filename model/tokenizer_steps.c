@@ -38,7 +38,8 @@ static int unknown_type(const struct reading *r, const json_t *j)
 
 static int bad_setting(const struct reading *r, const json_t *j, const char *name)
 {
-	return ig_fail(r->err, -EINVAL, "the %s '%.60s' has no good '%s'", r->part, type_of(j), name);
+	return ig_fail(r->err, -EINVAL, "the %s '%.60s' has no good '%s'", r->part, type_of(j),
+		       name);
 }
 
 /* What it has none of is as `otherwise` says. */
@@ -81,7 +82,8 @@ static int walk(const struct reading *r, const json_t *j, const char *list_name,
 	if (strcmp(type_of(j), "Sequence"))
 		return each(r, j);
 	if (depth == MAX_DEPTH)
-		return ig_fail(r->err, -ENOTSUP, "%ss in more than %d sequences", r->part, MAX_DEPTH);
+		return ig_fail(r->err, -ENOTSUP, "%ss in more than %d sequences", r->part,
+			       MAX_DEPTH);
 	list = json_object_get(j, list_name);
 	if (!json_is_array(list))
 		return bad_setting(r, j, list_name);
@@ -189,20 +191,23 @@ static int add_replace(const struct reading *r, const json_t *j)
 	if (from && n_from) {
 		if (n_from == 1 && *from == ' ' && len == 3 && !memcmp(to, MARK, 3))
 			r->steps->marks_spaces = true;
-		return ig_normalizer_add_replace_text(r->t->normalizer, from, n_from, to, len, r->err);
+		return ig_normalizer_add_replace_text(r->t->normalizer, from, n_from, to, len,
+						      r->err);
 	}
 	ig_strbuf_init(&regex);
 	rc = read_pattern(r, j, &regex);
 	if (!rc)
-		rc = regex.len ? ig_normalizer_add_replace(r->t->normalizer, regex.data, to, len, r->jit,
-							   r->err) : bad_setting(r, j, "pattern");
+		rc = regex.len ? ig_normalizer_add_replace(r->t->normalizer, regex.data, to, len,
+							   r->jit, r->err)
+			       : bad_setting(r, j, "pattern");
 	ig_strbuf_finish(&regex);
 	return rc;
 }
 
 static int add_normalizer(const struct reading *r, const json_t *j)
 {
-	static const char *const forms[] = { "NFC", "NFD", "NFKC", "NFKD" }; /* enum ig_normal_form */
+	static const char *const forms[] = { "NFC", "NFD", "NFKC",
+					     "NFKD" }; /* enum ig_normal_form */
 	struct ig_normalizer *n;
 	const char *type = type_of(j), *s;
 	bool left, right;
@@ -262,7 +267,8 @@ static int add_split(const struct reading *r, const json_t *j)
 	int rc;
 
 	ig_strbuf_init(&pattern);
-	if (!(rc = read_behavior(r, j, &behavior)) && !(rc = read_bool(r, j, "invert", false, &invert)) &&
+	if (!(rc = read_behavior(r, j, &behavior)) &&
+	    !(rc = read_bool(r, j, "invert", false, &invert)) &&
 	    !(rc = read_pattern(r, j, &pattern)))
 		rc = pattern.len ? add_stage(r, pattern.data, behavior, invert) :
 				   bad_setting(r, j, "pattern");
@@ -280,7 +286,8 @@ static int add_byte_level(const struct reading *r, const json_t *j)
 		return rc;
 	/* It would come before every piece. */
 	if (space && r->t->splitter)
-		return ig_fail(r->err, -ENOTSUP, "the pre_tokenizer 'ByteLevel' has add_prefix_space "
+		return ig_fail(r->err, -ENOTSUP,
+			       "the pre_tokenizer 'ByteLevel' has add_prefix_space "
 			       "behind others");
 	if (space)
 		r->t->prefix = IG_PREFIX_ALWAYS;
@@ -313,8 +320,11 @@ static int check_mark(const struct reading *r, const json_t *j)
 {
 	const char *s = json_string_value(json_object_get(j, "replacement"));
 
-	return s && strcmp(s, MARK) ? ig_fail(r->err, -ENOTSUP, "the %s 'Metaspace' replaces spaces by "
-					       "'%.12s', not by U+2581", r->part, s) : 0;
+	return s && strcmp(s, MARK) ? ig_fail(r->err, -ENOTSUP,
+					      "the %s 'Metaspace' replaces spaces by "
+					      "'%.12s', not by U+2581",
+					      r->part, s)
+				    : 0;
 }
 
 static int add_metaspace(const struct reading *r, const json_t *j)
@@ -325,8 +335,10 @@ static int add_metaspace(const struct reading *r, const json_t *j)
 	if ((rc = check_mark(r, j)) || (rc = read_prefix(r, j, &t->prefix)) ||
 	    (rc = read_bool(r, j, "split", true, &t->split_words)))
 		return rc;
-	if (t->prefix == IG_PREFIX_FIRST && t->normalizer && ig_normalizer_strips_left(t->normalizer))
-		return ig_fail(r->err, -ENOTSUP, "the pre_tokenizer 'Metaspace' of scheme 'first' behind "
+	if (t->prefix == IG_PREFIX_FIRST && t->normalizer &&
+	    ig_normalizer_strips_left(t->normalizer))
+		return ig_fail(r->err, -ENOTSUP,
+			       "the pre_tokenizer 'Metaspace' of scheme 'first' behind "
 			       "a 'Strip' of the left side");
 	t->metaspace = true;
 	r->steps->marks_spaces = true;
@@ -342,9 +354,11 @@ static int add_pre_tokenizer(const struct reading *r, const json_t *j)
 
 	/* What cuts in between would see the changed text. */
 	if (r->t->metaspace)
-		return ig_fail(r->err, -ENOTSUP, "the pre_tokenizer '%.60s' behind 'Metaspace'", type);
+		return ig_fail(r->err, -ENOTSUP, "the pre_tokenizer '%.60s' behind 'Metaspace'",
+			       type);
 	if (r->steps->byte_level)
-		return ig_fail(r->err, -ENOTSUP, "the pre_tokenizer '%.60s' behind 'ByteLevel'", type);
+		return ig_fail(r->err, -ENOTSUP, "the pre_tokenizer '%.60s' behind 'ByteLevel'",
+			       type);
 	if (!strcmp(type, "Split"))
 		return add_split(r, j);
 	if (!strcmp(type, "ByteLevel"))
@@ -382,7 +396,8 @@ static int read_template(const struct reading *r, const json_t *j)
 		if (!token)
 			break;
 		if (before)
-			return ig_fail(r->err, -ENOTSUP, "the post_processor 'TemplateProcessing' puts "
+			return ig_fail(r->err, -ENOTSUP,
+				       "the post_processor 'TemplateProcessing' puts "
 				       "more than one token before a text");
 		before = json_string_value(json_object_get(token, "id"));
 		if (!before)
@@ -428,7 +443,8 @@ static int take_decoder(const struct reading *r, const json_t *j)
 		json_int_t start = json_integer_value(json_object_get(j, "start"));
 		json_int_t stop = json_integer_value(json_object_get(j, "stop"));
 		if (!content || strcmp(content, " ") || start < 0 || start > 1 || stop)
-			return ig_fail(r->err, -ENOTSUP, "the decoder 'Strip' of anything but one space "
+			return ig_fail(r->err, -ENOTSUP,
+				       "the decoder 'Strip' of anything but one space "
 				       "at the beginning");
 		r->t->adds_space = start == 1;
 		return 0;
@@ -437,8 +453,10 @@ static int take_decoder(const struct reading *r, const json_t *j)
 		return unknown_type(r, j);
 	ig_strbuf_init(&from);
 	rc = read_pattern(r, j, &from);
-	if (!rc && (!content || strcmp(content, " ") || from.len != 3 || memcmp(from.data, MARK, 3)))
-		rc = ig_fail(r->err, -ENOTSUP, "the decoder 'Replace' of anything but U+2581 by a space");
+	if (!rc &&
+	    (!content || strcmp(content, " ") || from.len != 3 || memcmp(from.data, MARK, 3)))
+		rc = ig_fail(r->err, -ENOTSUP,
+			     "the decoder 'Replace' of anything but U+2581 by a space");
 	ig_strbuf_finish(&from);
 	return rc;
 }

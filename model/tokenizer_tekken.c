@@ -79,7 +79,8 @@ static int take_key(void *ctx, struct ig_json_scan *s, const char *key, size_t l
 static int read_sizes(struct reading *r)
 {
 	json_int_t n = json_integer_value(json_object_get(r->config, "default_vocab_size"));
-	json_int_t special = json_integer_value(json_object_get(r->config, "default_num_special_tokens"));
+	json_int_t special =
+		json_integer_value(json_object_get(r->config, "default_num_special_tokens"));
 
 	if (special < 0 || special > MAX_SPECIAL || n <= special || n > IG_MAX_VOCAB)
 		return bad(r, "no good default_vocab_size or default_num_special_tokens");
@@ -210,8 +211,10 @@ static int build_merges(struct reading *r)
 		rc = ig_merges_apply(&t->merges, &w, t->bytes + t->starts[id],
 				     ig_tokenizer_len(t, (int32_t)id), &ids, &n);
 		if (!rc && n != 2)
-			rc = ig_fail(r->err, -ENOTSUP, "tekken.json: token %u is not merged from two of "
-				     "lower rank", (unsigned)id);
+			rc = ig_fail(r->err, -ENOTSUP,
+				     "tekken.json: token %u is not merged from two of "
+				     "lower rank",
+				     (unsigned)id);
 		if (!rc)
 			ig_merges_add(&t->merges, ids[0], ids[1], (int32_t)id);
 	}
@@ -228,13 +231,15 @@ static int add_pattern(struct reading *r, bool jit)
 	if (!json_is_string(pattern))
 		return bad(r, "no pattern");
 	ig_strbuf_init(&regex);
-	rc = ig_regex_translate(json_string_value(pattern), json_string_length(pattern), &regex, r->err);
+	rc = ig_regex_translate(json_string_value(pattern), json_string_length(pattern), &regex,
+				r->err);
 	if (!rc && !regex.len)
 		rc = bad(r, "no pattern");
 	if (!rc)
 		rc = ig_splitter_create(&r->b->t->splitter);
 	if (!rc)
-		rc = ig_splitter_add(r->b->t->splitter, regex.data, IG_SPLIT_ISOLATED, false, jit, r->err);
+		rc = ig_splitter_add(r->b->t->splitter, regex.data, IG_SPLIT_ISOLATED, false, jit,
+				     r->err);
 	ig_strbuf_finish(&regex);
 	return rc;
 }

@@ -239,7 +239,8 @@ static void merges_by_definition(void **state)
 			do { /* letters first, then what is not there yet */
 				size_t len = i < 4 ? 1 : 2 + draw(4);
 				for (size_t k = 0; k < len; k++)
-					tokens[i][k] = "abc "[i < 4 ? (uint32_t)i : draw(round % 2 ? 4 : 3)];
+					tokens[i][k] = "abc "[i < 4 ? (uint32_t)i
+								    : draw(round % 2 ? 4 : 3)];
 				tokens[i][len] = 0;
 			} while (find(tokens, tokens[i], strlen(tokens[i])) != i);
 			scores[i] = (float)draw(30) - 15.0f;
@@ -275,7 +276,8 @@ static void merges_by_definition(void **state)
 			for (size_t i = 0; i < len; i++)
 				text[i] = "abc "[draw(4)];
 			size_t n = merge_slowly(tokens, scores, text, len, want);
-			assert_int_equal(ig_tokenizer_encode(x.t, text, len, false, SIZE_MAX, &got), 0);
+			assert_int_equal(ig_tokenizer_encode(x.t, text, len, false, SIZE_MAX, &got),
+					 0);
 			assert_int_equal(got.n, n);
 			if (n)
 				assert_memory_equal(got.ids, want, n * sizeof *want);
@@ -356,7 +358,8 @@ static void refusals(void **state)
 		refused(&o, -EINVAL, "'tokenizer.ggml.scores': element 277 is out of range");
 		o.score = 0;
 		o.name = "<0x0g>";
-		refused(&o, -EINVAL, "token 3 is of type byte, but its name is not <0x00> to <0xFF>");
+		refused(&o, -EINVAL,
+			"token 3 is of type byte, but its name is not <0x00> to <0xFF>");
 		o.name = "<0xA>";
 		refused(&o, -EINVAL, "token 3 is of type byte");
 		o.name = NULL;
