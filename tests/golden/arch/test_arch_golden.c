@@ -90,7 +90,7 @@ static void close_golden(struct golden *g)
 /* ---- one way of running ---- */
 
 static struct ig_stepper *open_stepper(const struct ig_stepper_model *m, const struct golden *g,
-				       const char *isa, const char *experts)
+				       const char *isa, const char *experts, bool keep_all)
 {
 	const struct ig_stepper_options o = {
 		.isa = isa,
@@ -103,6 +103,7 @@ static struct ig_stepper *open_stepper(const struct ig_stepper_model *m, const s
 		.max_context = m->plan->info.n_context,
 		.cache_tokens = 2 * (MAX_PROMPT + N_STEPS),
 		.shuffle = 5,
+		.keep_all = keep_all,
 	};
 	struct ig_error err = { 0 };
 	struct ig_stepper *s;
@@ -212,7 +213,7 @@ static int run_isa(const struct ig_stepper_model *m, const struct golden *g, con
 		   const char *isa)
 {
 	const size_t n = (size_t)N_PROMPTS * N_STEPS * g->n_vocab;
-	struct ig_stepper *s = open_stepper(m, g, isa, NULL);
+	struct ig_stepper *s = open_stepper(m, g, isa, NULL, false);
 	float *alone, *other;
 
 	if (!s)
@@ -250,6 +251,11 @@ static int run_isa(const struct ig_stepper_model *m, const struct golden *g, con
 	assert_memory_equal(other, alone, n * sizeof *other);
 	run(s, g, 0, N_PROMPTS, 64, 3, other);
 	assert_memory_equal(other, alone, n * sizeof *other);
+	ig_stepper_close(s);
+	/* whether a window lets go of what it has left or not */
+	s = open_stepper(m, g, isa, NULL, true);
+	run(s, g, 0, N_PROMPTS, 64, 3, other);
+	assert_memory_equal(other, alone, n * sizeof *other);
 	free(alone);
 	free(other);
 	ig_stepper_close(s);
@@ -260,8 +266,8 @@ static int run_isa(const struct ig_stepper_model *m, const struct golden *g, con
 static void run_mapped(const struct ig_stepper_model *m, const struct golden *g)
 {
 	const size_t n = (size_t)N_PROMPTS * N_STEPS * g->n_vocab;
-	struct ig_stepper *packed = open_stepper(m, g, NULL, "packed");
-	struct ig_stepper *mapped = open_stepper(m, g, NULL, "mapped");
+	struct ig_stepper *packed = open_stepper(m, g, NULL, "packed", false);
+	struct ig_stepper *mapped = open_stepper(m, g, NULL, "mapped", false);
 	float *a = calloc(n, sizeof *a), *b = calloc(n, sizeof *b);
 	uint64_t n_bytes = 0;
 
@@ -361,8 +367,8 @@ static void test_folder(void **state)
 	assert_int_equal(folder.plan->n_weights, file.plan->n_weights);
 	/* a device gets the same bytes from both, so one model is enough there */
 	if (!on_gpu() || !strcmp(name, "llama3")) {
-		struct ig_stepper *a = open_stepper(&file, &g, NULL, NULL);
-		struct ig_stepper *b = open_stepper(&folder, &g, NULL, NULL);
+		struct ig_stepper *a = open_stepper(&file, &g, NULL, NULL, false);
+		struct ig_stepper *b = open_stepper(&folder, &g, NULL, NULL, false);
 		float *x = calloc(n, sizeof *x), *y = calloc(n, sizeof *y);
 
 		assert_non_null(x);

@@ -169,7 +169,7 @@ static void shuffle(struct ig_stepper *s)
 
 static uint32_t window_of(const struct ig_stepper *s, uint32_t group)
 {
-	return s->plan->info.groups[group].window;
+	return s->o.keep_all ? 0 : s->plan->info.groups[group].window;
 }
 
 static uint32_t take_block(struct ig_stepper *s, uint32_t group)

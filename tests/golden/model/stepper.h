@@ -40,6 +40,7 @@ struct ig_stepper_options {
 	uint32_t max_context; /* tokens of one sequence */
 	uint64_t cache_tokens; /* of all sequences, each in whole blocks */
 	uint64_t shuffle; /* seed of the blocks' order */
+	bool keep_all; /* groups with a window too */
 };
 
 struct ig_stepper;

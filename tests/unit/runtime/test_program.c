@@ -83,7 +83,7 @@ static size_t entries(struct entry *e)
 	return n;
 }
 
-static void write_file(struct gw *w)
+static void write_file(struct gw *w, uint32_t window)
 {
 	struct entry e[64];
 	size_t n = entries(e), offset = 0, at;
@@ -99,6 +99,7 @@ static void write_file(struct gw *w)
 	gw_u32(w, "llama.vocab_size", VOCAB);
 	gw_u32(w, "llama.rope.dimension_count", HEAD);
 	gw_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+	gw_u32(w, "llama.attention.sliding_window", window);
 	for (size_t i = 0; i < n; i++) {
 		uint64_t ne[2] = { e[i].k, e[i].n };
 		gw_tensor(w, e[i].name, ne, e[i].n ? 2 : 1, IG_F32, offset);
@@ -120,7 +121,7 @@ static int setup(void **state)
 	static struct world w;
 	struct ig_error err = { 0 };
 
-	write_file(&w.file);
+	write_file(&w.file, 0);
 	if (ig_checkpoint_open_memory(w.file.data, w.file.len, "memory", &w.gguf, &err) ||
 	    ig_modules_create(&w.modules, &err) ||
 	    ig_modules_load(w.modules, INGOT_ATTENTION_MODULE, &err) ||
@@ -429,6 +430,72 @@ static void test_refusals(void **state)
 	free_pages(&pages);
 }
 
+/* Of a group with a window a step needs the blocks that its rows read, and no others. */
+static void test_window(void **state)
+{
+	enum { WINDOW = 20 };
+	struct world *w = *state;
+	struct ig_driver_options o = { .n_threads = 1, .strict = 1, .activations = "f32" };
+	const struct ig_program_limits limits = { ROWS, SEQS, ROWS, CONTEXT };
+	static struct batch b;
+	struct ig_program_memory memory;
+	struct ig_checkpoint *file;
+	struct ig_program *p;
+	struct ig_driver *d;
+	struct ig_plan *plan;
+	struct ig_error err;
+	struct pages pages;
+	struct gw gw;
+
+	write_file(&gw, WINDOW);
+	assert_int_equal(ig_checkpoint_open_memory(gw.data, gw.len, "window", &file, &err), 0);
+	assert_int_equal(ig_plan_record(w->modules, file, &plan, &err), 0);
+	assert_int_equal(plan->info.groups[0].window, WINDOW);
+	assert_int_equal(ig_driver_open("cpu", &o, &d, &err), 0);
+	assert_int_equal(ig_driver_lower(d, plan, &limits, &p, &memory, &err), 0);
+	assert_int_equal(ig_program_load(p, &err), 0);
+	make_pages(&pages);
+	for (int32_t at = 0; at < 60; at += 5) {
+		const struct feed five = { 1, at, 5, true };
+		float logits[VOCAB];
+		/* position `at` reads from this block on */
+		int32_t first = at >= WINDOW ? (at + 1 - WINDOW) / IG_BLOCK_TOKENS : 0;
+
+		make_batch(&b, &pages, &five, 1);
+		assert_int_equal(ig_program_submit(p, &b.step), 0);
+		assert_int_equal(ig_program_wait(p), 0);
+		memcpy(logits, b.logits, sizeof logits);
+		/* again without what it has left behind */
+		for (int32_t i = 0; i < first; i++)
+			pages.tables[1][i] = IG_BLOCK_NONE;
+		assert_int_equal(ig_program_submit(p, &b.step), 0);
+		assert_int_equal(ig_program_wait(p), 0);
+		assert_memory_equal(logits, b.logits, sizeof logits);
+		for (int32_t i = first; i <= (at + 4) / IG_BLOCK_TOKENS; i++) {
+			uint32_t word = pages.tables[1][i];
+
+			pages.tables[1][i] = IG_BLOCK_NONE;
+			assert_int_equal(ig_program_submit(p, &b.step), -EINVAL);
+			assert_non_null(strstr(ig_program_error(p)->text, "has no block"));
+			pages.tables[1][i] = word;
+		}
+	}
+	ig_program_destroy(p);
+	/* without a window every block is read */
+	assert_int_equal(ig_driver_lower(d, w->plan, &limits, &p, &memory, &err), 0);
+	assert_int_equal(ig_program_load(p, &err), 0);
+	assert_int_equal(pages.tables[1][0], IG_BLOCK_NONE);
+	assert_int_equal(ig_program_submit(p, &b.step), -EINVAL);
+	assert_string_equal(ig_program_error(p)->text, "sequence 1 reads from position 55 on; its table "
+			    "of cache group 0 has no block 0");
+	ig_program_destroy(p);
+	ig_driver_close(d);
+	ig_plan_destroy(plan);
+	ig_checkpoint_close(file);
+	gw_finish(&gw);
+	free_pages(&pages);
+}
+
 static void test_slabs(void **state)
 {
 	struct ig_driver_options o = { .n_threads = 1 };
@@ -449,6 +516,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_programs_do_what_the_references_say),
 		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_window),
 		cmocka_unit_test(test_slabs),
 	};
 	return cmocka_run_group_tests_name("programs", tests, setup, teardown);
