@@ -58,7 +58,8 @@ enum ig_hf_flags {
 	IG_HF_PAIRS = 1 << 0, /* GGUF has rows of Q and K as pairs, the file as halves */
 	IG_HF_NORMS_PLUS_ONE = 1 << 1, /* GGUF's norms hold 1 + w */
 	IG_HF_HAS_BIAS = 1 << 2, /* modules of which the table of names says so have a bias */
-	IG_HF_HAS_HEAD_NORMS = 1 << 3, /* q_norm and k_norm */
+	IG_HF_HAS_OUT_BIAS = 1 << 3, /* so has attention's output */
+	IG_HF_HAS_HEAD_NORMS = 1 << 4, /* q_norm and k_norm */
 };
 
 struct ig_hf_arch; /* hf_config.c's table of an architecture */
@@ -98,6 +99,7 @@ enum ig_hf_name_flags {
 	IG_HF_ROUTER = 1 << 7,
 	IG_HF_HEAD_NORM = 1 << 8,
 	IG_HF_BIAS = 1 << 9, /* may have one */
+	IG_HF_OUT_BIAS = 1 << 10,
 };
 
 /* A module's name in a layer, without "weight" or "bias", and GGUF's. */

@@ -131,10 +131,10 @@ static void refuse(struct reading *r, const char *key)
 
 /* ---- keys -------------------------------------------------------------------------------- */
 
-/* A key with its value, n elements of size bytes; key without a dot gets the architecture's
- * name before it. */
-static void put(struct reading *r, const char *key, enum ig_kv_type type, const void *value,
-		uint64_t n, size_t size)
+/* A key with its value, n elements of size bytes; all but general keys get the
+ * architecture's name before them.  elem: of an array. */
+static void put_all(struct reading *r, const char *key, enum ig_kv_type type, uint32_t elem,
+		    const void *value, uint64_t n, size_t size)
 {
 	struct ig_checkpoint *g = r->g;
 	struct ig_folder *f = g->folder;
@@ -149,18 +149,32 @@ static void put(struct reading *r, const char *key, enum ig_kv_type type, const 
 		fail(r, -EINVAL, key, "is one key too many"); /* the tables are longer than that */
 		return;
 	}
-	uint8_t *p = malloc(8 + n * size + len);
+	/* GGUF has an array's type and length before it, a string's length. */
+	uint8_t *p = malloc(16 + n * size + len), *at = p + 16;
 	if (!p) {
-		r->rc = ig_checkpoint_no_memory(g, 8 + n * size + len, r->err);
+		r->rc = ig_checkpoint_no_memory(g, 16 + n * size + len, r->err);
 		return;
 	}
 	f->owned[f->n_owned++] = p;
-	memcpy(p, &n, 8); /* GGUF has a string's length before it */
-	memcpy(p + 8, value, n * size);
-	memcpy(p + 8 + n * size, name, len);
-	g->kvs[g->n_kvs++] = (struct ig_kv){ .key = (char *)p + 8 + n * size,
-					     .key_len = (uint32_t)len, .value = p + 8, .n = n,
-					     .type = (uint8_t)type };
+	memcpy(at - 12, &elem, 4);
+	memcpy(at - 8, &n, 8);
+	memcpy(at, value, n * size);
+	memcpy(at + n * size, name, len);
+	g->kvs[g->n_kvs++] = (struct ig_kv){ .key = (char *)at + n * size,
+					     .key_len = (uint32_t)len, .value = at, .n = n,
+					     .type = (uint8_t)type, .elem = (uint8_t)elem };
+}
+
+static void put(struct reading *r, const char *key, enum ig_kv_type type, const void *value,
+		uint64_t n, size_t size)
+{
+	put_all(r, key, type, 0, value, n, size);
+}
+
+static void put_list(struct reading *r, const char *key, enum ig_kv_type elem, const void *values,
+		     uint64_t n, size_t size)
+{
+	put_all(r, key, IG_KV_ARRAY, elem, values, n, size);
 }
 
 static void put_u32(struct reading *r, const char *key, uint32_t v)
@@ -254,12 +268,14 @@ static void llama3_factors(struct reading *r, const json_t *s, double theta)
 /* transformers' attention_factor over 0.1 ln(factor) + 1, which the architectures apply. */
 static void put_yarn_attention(struct reading *r, const json_t *s, double factor)
 {
-	double base = 0.1 * log(factor) + 1, attention, mscale, all;
+	double base = 0.1 * log(factor) + 1, attention, mscale = 0, all = 0;
 
 	if (number(r, s, "attention_factor", &attention)) {
 		put_f32(r, "rope.scaling.attn_factor", attention / base);
 	} else if (number(r, s, "mscale", &mscale) && number(r, s, "mscale_all_dim", &all) &&
-		   mscale != 0 && all != 0) {
+		   mscale == 1 && all != 0) {
+		put_f32(r, "rope.scaling.yarn_log_multiplier", all);
+	} else if (!r->rc && mscale != 0 && all != 0) {
 		attention = (0.1 * mscale * log(factor) + 1) / (0.1 * all * log(factor) + 1);
 		put_f32(r, "rope.scaling.attn_factor", attention / base);
 	}
@@ -354,6 +370,19 @@ static void more_mistral(struct reading *r)
 	put_window(r, 4096);
 }
 
+/* Ministral 3 and Devstral 2. */
+static void more_ministral3(struct reading *r)
+{
+	const json_t *rope = get(r->text, "rope_parameters");
+	double beta;
+
+	put_window(r, 0);
+	if (!rope)
+		rope = get(r->text, "rope_scaling");
+	if (number(r, rope, "llama_4_scaling_beta", &beta))
+		put_f32(r, "attention.temperature_scale", beta);
+}
+
 /* Qwen's files name a window that most do not use. */
 static void more_qwen(struct reading *r)
 {
@@ -377,32 +406,24 @@ static void more_gpt2(struct reading *r)
 	put_u32(r, "feed_forward_length", n_ff);
 }
 
-/* layer_types as the number of layers of which the last is global. */
-static uint32_t period_of(struct reading *r, const json_t *types)
+/* Which layers have a window: GGUF's list, true for local ones. */
+static void put_layer_types(struct reading *r, const json_t *types)
 {
-	size_t n = json_array_size(types), period = 0;
+	uint8_t local[IG_HF_MAX_LAYERS];
+	size_t n = r->out->n_layers;
 
-	if (n != r->out->n_layers) {
-		fail(r, -EINVAL, "layer_types", "is no list of %u layers", r->out->n_layers);
-		return 0;
+	if (!json_is_array(types) || json_array_size(types) != n) {
+		fail(r, -EINVAL, "layer_types", "is no list of %zu layers", n);
+		return;
 	}
 	for (size_t i = 0; i < n; i++) {
 		const char *t = json_string_value(json_array_get(types, i));
-		bool full = t && !strcmp(t, "full_attention");
-		if (!full && (!t || strcmp(t, "sliding_attention"))) {
+		local[i] = t && !strcmp(t, "sliding_attention");
+		if (!local[i] && (!t || strcmp(t, "full_attention")))
 			fail(r, -ENOTSUP, "layer_types", "has \"%s\": not supported; full_attention and "
 			     "sliding_attention are", ig_show(t ? t : "", t ? strlen(t) : 0).text);
-			return 0;
-		}
-		if (full && !period)
-			period = i + 1;
-		else if (period && full != ((i + 1) % period == 0)) {
-			fail(r, -ENOTSUP, "layer_types", "is not the same every %zu layers: not "
-			     "supported", period);
-			return 0;
-		}
 	}
-	return (uint32_t)period;
+	put_list(r, "attention.sliding_window_pattern", IG_KV_BOOL, local, n, 1);
 }
 
 static void more_gemma3(struct reading *r)
@@ -415,11 +436,13 @@ static void more_gemma3(struct reading *r)
 								 : (double)r->out->head_dim;
 
 	put_window(r, 4096);
-	if (types)
-		period = period_of(r, types);
-	else if (!whole(r, r->text, "sliding_window_pattern", &period))
-		whole(r, r->text, "_sliding_window_pattern", &period);
-	put_u32(r, "attention.sliding_window_pattern", period);
+	if (types) {
+		put_layer_types(r, types);
+	} else {
+		if (!whole(r, r->text, "sliding_window_pattern", &period))
+			whole(r, r->text, "_sliding_window_pattern", &period);
+		put_u32(r, "attention.sliding_window_pattern", period);
+	}
 	number(r, r->text, "query_pre_attn_scalar", &scalar);
 	if (scalar != scale)
 		fail(r, -ENOTSUP, "query_pre_attn_scalar", "is %g: only %g is supported here", scalar,
@@ -514,9 +537,12 @@ static const struct key olmoe_keys[] = {
 #define SILU "hidden_act", "silu"
 
 static const struct ig_hf_arch archs[] = {
-	{ "llama", "llama", llama_keys, ig_hf_names_llama, IG_HF_PAIRS, SILU, false, 1e4f, 0, NULL },
+	{ "llama", "llama", llama_keys, ig_hf_names_llama,
+	  IG_HF_PAIRS | IG_HF_HAS_BIAS | IG_HF_HAS_OUT_BIAS, SILU, false, 1e4f, 0, NULL },
 	{ "mistral", "llama", mistral_keys, ig_hf_names_llama, IG_HF_PAIRS, SILU, false, 1e4f, 0,
 	  more_mistral },
+	{ "ministral3", "mistral3", mistral_keys, ig_hf_names_llama, IG_HF_PAIRS, SILU, false, 1e6f, 0,
+	  more_ministral3 },
 	{ "gpt2", "gpt2", gpt2_keys, ig_hf_names_gpt2, IG_HF_HAS_BIAS, "activation_function",
 	  "gelu_new", true, 0, 0, more_gpt2 },
 	{ "qwen2", "qwen2", qwen2_keys, ig_hf_names_llama, IG_HF_HAS_BIAS, SILU, false, 1e4f, 0,

@@ -16,7 +16,7 @@ const struct ig_hf_name ig_hf_names_llama[] = {
 	{ "self_attn.q_proj", "attn_q", IG_HF_Q | IG_HF_BIAS },
 	{ "self_attn.k_proj", "attn_k", IG_HF_K | IG_HF_BIAS },
 	{ "self_attn.v_proj", "attn_v", IG_HF_BIAS },
-	{ "self_attn.o_proj", "attn_output", 0 },
+	{ "self_attn.o_proj", "attn_output", IG_HF_OUT_BIAS },
 	{ "self_attn.q_norm", "attn_q_norm", IG_HF_NORM | IG_HF_HEAD_NORM },
 	{ "self_attn.k_norm", "attn_k_norm", IG_HF_NORM | IG_HF_HEAD_NORM },
 	{ "post_attention_layernorm", "ffn_norm", IG_HF_NORM },
@@ -150,7 +150,8 @@ static bool has_part(const struct ig_hf_config *c, const struct ig_hf_name *n, c
 	if (n->flags & IG_HF_HEAD_NORM && !(c->flags & IG_HF_HAS_HEAD_NORMS))
 		return false;
 	return strcmp(hf_ending, ".bias") ||
-	       (n->flags & IG_HF_BIAS && c->flags & IG_HF_HAS_BIAS);
+	       (n->flags & IG_HF_BIAS && c->flags & IG_HF_HAS_BIAS) ||
+	       (n->flags & IG_HF_OUT_BIAS && c->flags & IG_HF_HAS_OUT_BIAS);
 }
 
 /* s is a name of the table with an ending; "*" stands for an expert's number. */

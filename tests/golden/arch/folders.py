@@ -5,7 +5,7 @@
     folders.py [name ...]
 
 NAME/ holds the very numbers of NAME.gguf, so its logits are the same to the bit.  "linear"
-comes in several files with an index, and "mistral" as the text half of a model that sees.
+comes in several files with an index, and "mistral" and "mistral3" as the text half of a model that sees.
 "mlx" and "mlxmoe" are quantised by MLX's formula; their goldens are of the model with the
 exact values of those codes.
 """
@@ -40,6 +40,10 @@ def strip_config(folder, text_of=None):
     c = json.loads((folder / "config.json").read_text())
     for key in ("transformers_version", "_name_or_path"):
         c.pop(key, None)
+    if folder.name == "mistral3":  # transformers 4 has no class of it
+        c["model_type"] = "ministral3"
+        c["rope_parameters"] = {**c.pop("rope_scaling"), "rope_theta": c.pop("rope_theta"),
+                                "llama_4_scaling_beta": 0.3}
     if text_of:
         c = {"model_type": text_of, "text_config": c, "vision_config": {"model_type": "pixtral"}}
     (folder / "config.json").write_text(json.dumps(c, indent=1) + "\n")
@@ -53,7 +57,7 @@ def save(name, model, **more):
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder, state_dict=short(model.state_dict()), safe_serialization=True,
                           **more)
-    strip_config(folder, "mistral3" if name == "mistral" else None)
+    strip_config(folder, "mistral3" if name.startswith("mistral") else None)
     if name == "mistral":
         t = {"language_model." + k: v for k, v in load_file(folder / "model.safetensors").items()}
         t["vision_tower.patch_conv.weight"] = np.zeros((2, 3, 2, 2), np.float16)
@@ -179,8 +183,9 @@ def main():
             if gap < 1e-3:
                 sys.exit(f"{name}: another seed is needed, the least gap is {gap}")
         else:
-            save(name, make.MODELS[name](name),
-                 **({"max_shard_size": "50KB"} if name == "linear" else {}))
+            model = make.MODELS[name](name)
+            getattr(model, "restore", lambda: None)()
+            save(name, model, **({"max_shard_size": "50KB"} if name == "linear" else {}))
         size = sum(f.stat().st_size for f in (HERE / name).iterdir())
         print(f"{name}: {size} bytes")
         if size > 200000:

@@ -421,8 +421,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		MODEL(llama3), MODEL(linear), MODEL(bias), MODEL(mistral), MODEL(mistral3),
 		MODEL(qwen2), MODEL(qwen3), MODEL(gpt2), MODEL(gemma3), MODEL(qwen3moe), MODEL(mixtral), MODEL(olmoe),
-		FOLDER(llama3), FOLDER(linear), FOLDER(mistral), FOLDER(qwen2), FOLDER(qwen3),
-		FOLDER(gpt2), FOLDER(gemma3), FOLDER(qwen3moe), FOLDER(mixtral), FOLDER(olmoe),
+		FOLDER(llama3), FOLDER(linear), FOLDER(bias), FOLDER(mistral), FOLDER(mistral3),
+		FOLDER(qwen2), FOLDER(qwen3), FOLDER(gpt2), FOLDER(gemma3), FOLDER(qwen3moe),
+		FOLDER(mixtral), FOLDER(olmoe),
 		MLX(mlx), MLX(mlxmoe),
 	};
 
