@@ -273,6 +273,9 @@ static int convert(const struct convert *o, const struct ig_mix *mix, const char
 	} else {
 		if (is_quantised(&report))
 			fputs("the source was quantised already: errors are what came on top\n", stderr);
+		if (report.no_tokenizer)
+			fputs("the source has no tokenizer: the file has none either, and can't be "
+			      "served\n", stderr);
 		rc = o->json ? print_json(mix, to, &report) : print_text(o, mix, to, &report);
 		if (rc)
 			ig_complain("convert: the file is made, the report can't be printed");

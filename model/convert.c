@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "model/gguf_write.h"
 #include "model/quantize.h"
+#include "model/tokenizer_keys.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -35,6 +36,7 @@ struct unit {
 struct worker {
 	struct converter *c;
 	pthread_t thread;
+	uint8_t *raw; /* a unit's rows as the source has them, where they are made */
 	float *row, *back; /* one row; what was written of it */
 };
 
@@ -61,11 +63,6 @@ struct converter {
 };
 
 /* ---- a unit ------------------------------------------------------------------------------ */
-
-static const uint8_t *source_rows(const struct ig_checkpoint_tensor *t, int64_t first)
-{
-	return (const uint8_t *)t->data + (uint64_t)first * ig_dtype_row_bytes(t->dtype, t->n_cols);
-}
 
 static int convert_row(struct worker *w, const uint8_t *from, uint8_t *to, struct unit *u)
 {
@@ -100,7 +97,7 @@ static void convert_unit(struct worker *w, int64_t n)
 	if (last > c->n_rows)
 		last = c->n_rows;
 	*u = (struct unit){ 0 };
-	const uint8_t *from = source_rows(t, c->first + first);
+	const uint8_t *from = ig_checkpoint_rows(c->in, t, c->first + first, last - first, w->raw);
 	if (c->to == t->dtype) {
 		memcpy(c->out + (uint64_t)first * to_bytes, from, (uint64_t)(last - first) * to_bytes);
 		return;
@@ -198,8 +195,10 @@ static int no_memory(const struct converter *c, struct ig_error *err)
 static void free_rows(struct converter *c)
 {
 	for (uint32_t i = 0; i < c->n_workers; i++) {
+		free(c->workers[i].raw);
 		free(c->workers[i].row);
 		free(c->workers[i].back);
+		c->workers[i].raw = NULL;
 		c->workers[i].row = c->workers[i].back = NULL;
 	}
 	free(c->out);
@@ -232,7 +231,9 @@ static int convert_tensor(struct converter *c, struct ig_converted *r, struct ig
 		struct worker *w = &c->workers[i];
 		w->row = malloc((size_t)t->n_cols * sizeof *w->row);
 		w->back = malloc((size_t)t->n_cols * sizeof *w->back);
-		if (!w->row || !w->back)
+		if (!t->data)
+			w->raw = malloc((uint64_t)c->unit_rows * ig_dtype_row_bytes(t->dtype, t->n_cols));
+		if (!w->row || !w->back || (!t->data && !w->raw))
 			rc = no_memory(c, err);
 	}
 	for (int64_t at = 0; at < t->n_rows && rc == 0; at += chunk_rows) {
@@ -247,8 +248,7 @@ static int convert_tensor(struct converter *c, struct ig_converted *r, struct ig
 			c->o->progress(c->o->ctx, c->done_bytes, c->total_bytes);
 	}
 	free_rows(c);
-	if (t->data)
-		ig_checkpoint_drop_pages(c->in, t->data, t->n_bytes);
+	ig_checkpoint_drop_tensor(c->in, t);
 	return rc;
 }
 
@@ -270,17 +270,48 @@ static bool is_of_source(const struct ig_checkpoint_key *k)
 	return false;
 }
 
-static void put_keys(struct converter *c)
+static void copy_keys(struct converter *c, const struct ig_checkpoint *from)
 {
 	struct ig_checkpoint_key k;
 
-	for (uint64_t i = 0; i < ig_checkpoint_n_keys(c->in); i++) {
-		ig_checkpoint_key(c->in, i, &k);
+	for (uint64_t i = 0; i < ig_checkpoint_n_keys(from); i++) {
+		ig_checkpoint_key(from, i, &k);
 		if (!is_of_source(&k))
 			ig_gguf_put(c->w, k.name, k.name_len, k.type, k.value, k.n_bytes);
 	}
+}
+
+/* Those that a folder has in files of their own. */
+static int put_tokenizer(struct converter *c, struct ig_convert_report *report, struct ig_error *err)
+{
+	struct ig_tokenizer_keys keys;
+	struct ig_error inside = { 0 };
+	const char *s;
+	size_t len;
+	int rc;
+
+	if (ig_checkpoint_str(c->in, "tokenizer.ggml.model", &s, &len, NULL) != -ENOENT)
+		return 0;
+	rc = ig_tokenizer_keys_make(c->in, &keys, &inside);
+	if (rc == -ENOENT) {
+		report->no_tokenizer = true;
+		return 0;
+	}
+	if (rc) {
+		*err = inside;
+		return rc;
+	}
+	copy_keys(c, keys.file);
+	ig_tokenizer_keys_finish(&keys);
+	return 0;
+}
+
+static int put_keys(struct converter *c, struct ig_convert_report *report, struct ig_error *err)
+{
+	copy_keys(c, c->in);
 	ig_gguf_put_u32(c->w, "general.file_type", c->o->mix->file_type);
 	ig_gguf_put_u32(c->w, "general.quantization_version", 2);
+	return put_tokenizer(c, report, err);
 }
 
 static int put_entries(struct converter *c, struct ig_convert_report *report, struct ig_error *err)
@@ -353,7 +384,7 @@ int ig_convert(const struct ig_checkpoint *in, const char *path,
 	if (!report->tensors)
 		return ig_fail(err, -ENOMEM, "%s: out of memory", ig_checkpoint_label(in));
 	if ((rc = ig_gguf_create(path, o->replace, &c.w, err)) ||
-	    (put_keys(&c), rc = put_entries(&c, report, err)) ||
+	    (rc = put_keys(&c, report, err)) || (rc = put_entries(&c, report, err)) ||
 	    (rc = ig_gguf_begin(c.w, err)) || (rc = start_workers(&c, err)))
 		goto out;
 	for (size_t i = 0; i < report->n_tensors; i++) {

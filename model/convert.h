@@ -58,6 +58,7 @@ struct ig_convert_report {
 	size_t n_tensors;
 	uint64_t file_bytes;
 	double seconds;
+	bool no_tokenizer; /* the source has none, so the file has none */
 };
 
 /* Write `in` to the file at path.  0, or -errno with text; nothing is left behind then. */

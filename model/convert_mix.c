@@ -7,6 +7,8 @@
  */
 #include "model/convert.h"
 
+#include "model/quantize.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -210,11 +212,12 @@ uint32_t ig_mix_choose(const struct ig_mix *mix, const struct ig_mix_model *m,
 	const char *what;
 	long layer = layer_of(t->name, &what);
 
-	if (!is_matrix(t))
-		return is_plain(t->dtype) || is_plain(mix->dtype) ? IG_F32 : t->dtype;
+	if (!is_matrix(t)) /* one that came quantised is let be, if a file may have its type */
+		return is_plain(t->dtype) || is_plain(mix->dtype) || !ig_quantize_knows(t->dtype) ?
+			IG_F32 : t->dtype;
 	if (is_plain(mix->dtype))
 		return mix->dtype;
 	if (!strcmp(t->name, m->has_output ? "output.weight" : "token_embd.weight"))
-		return mix->dtype == IG_Q8_0 ? IG_Q8_0 : fitting(IG_Q6_K, t->n_cols);
+		return fitting(mix->dtype == IG_Q8_0 ? IG_Q8_0 : IG_Q6_K, t->n_cols);
 	return fitting(layer < 0 ? mix->dtype : in_layer(mix, m, what, layer), t->n_cols);
 }

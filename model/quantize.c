@@ -215,7 +215,8 @@ static void mxfp4(const struct ig_grid *g, const float *x, uint8_t *dst)
 
 bool ig_quantize_knows(uint32_t dtype)
 {
-	return dtype == IG_F32 || dtype == IG_F16 || dtype == IG_BF16 || ig_quant_type(dtype);
+	return dtype == IG_F32 || dtype == IG_F16 || dtype == IG_BF16 ||
+	       (dtype != IG_Q8_M && ig_quant_type(dtype));
 }
 
 /* The largest magnitude that the type can say; a little less where it is a matter of how a

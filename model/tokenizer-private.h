@@ -175,6 +175,8 @@ struct ig_spm_options {
 int ig_spm_create(const struct ig_tokenizer *t, const struct ig_spm_options *o, double *scores,
 		  struct ig_spm **out);
 void ig_spm_destroy(struct ig_spm *s);
+/* What it was made of, for what writes it down. */
+const struct ig_spm_options *ig_spm_made_of(const struct ig_spm *s, const double **scores);
 
 struct ig_spm_work; /* of one thread, made by the first text */
 void ig_spm_work_destroy(struct ig_spm_work *w);

@@ -608,6 +608,12 @@ out:
 	return 0;
 }
 
+const struct ig_spm_options *ig_spm_made_of(const struct ig_spm *s, const double **scores)
+{
+	*scores = s->scores;
+	return &s->options;
+}
+
 void ig_spm_destroy(struct ig_spm *s)
 {
 	if (!s)

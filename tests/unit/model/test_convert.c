@@ -124,6 +124,7 @@ static void rows_that_fill_no_block(void **state)
 	assert_int_equal(chosen("Q4_K_M", &m, "output.weight", 576), IG_Q8_0);
 	assert_int_equal(chosen("Q4_0", &m, up, 50), IG_F16);
 	assert_int_equal(chosen("Q4_K_M", &m, "output.weight", 50), IG_F16);
+	assert_int_equal(chosen("Q8_0", &m, "output.weight", 50), IG_F16);
 }
 
 /* ---- files ------------------------------------------------------------------------------- */
