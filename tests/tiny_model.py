@@ -11,6 +11,9 @@ Kinds:
   loop     as script, but the last word leads back to the first: it never ends.
   flood    as loop, with one token of 2 KiB: what a client that does not read is sent.
 
+With arch "gemma3" it has that model's norms and, of every three layers, two that see a
+window.
+
 The vocabulary is byte-level BPE with ChatML's control tokens.  With template "tools"
 (tools has it anyway) the chat template knows tools, as Hermes has them, and reasoning.  --damage makes a
 file that is wrong in one named way, for tests of what the reader refuses.
@@ -20,6 +23,7 @@ import random
 import struct
 
 ARCH = "llama"
+WINDOW = 64 # of gemma3's local layers
 F32, F16, Q4_0, Q4_1, Q8_0 = 0, 1, 2, 3, 8
 TYPES = {"F32": F32, "F16": F16, "Q4_0": Q4_0, "Q4_1": Q4_1, "Q8_0": Q8_0}
 ALIGNMENT = 32
@@ -188,7 +192,7 @@ class Vocabulary:
 class Model:
     def __init__(self, kind="random", dtype="Q8_0", seed=1, n_blocks=2, width=128, n_heads=4,
                  n_kv_heads=2, n_ff=192, n_context=512, tied=False, template="chatml",
-                 n_experts=0, n_used=2):
+                 n_experts=0, n_used=2, arch=ARCH):
         if width % n_heads or width // n_heads % 32 or n_ff % 32 or n_heads % n_kv_heads:
             raise ValueError("width, heads and feed-forward must fit blocks of 32")
         if kind not in ("random", "script", "tools", "loop", "flood"):
@@ -197,7 +201,9 @@ class Model:
             raise ValueError("a script needs a head of its own")
         if n_used > n_experts > 0:
             raise ValueError("fewer experts than are used")
-        self.kind, self.dtype = kind, TYPES[dtype]
+        if arch not in (ARCH, "gemma3") or (arch != ARCH and kind != "random"):
+            raise ValueError("no such model of architecture " + arch)
+        self.kind, self.dtype, self.arch = kind, TYPES[dtype], arch
         self.n_experts, self.n_used = n_experts, n_used
         self.template = TEMPLATES["tools" if kind == "tools" else template]
         self.n_blocks, self.width, self.n_heads, self.n_kv_heads = n_blocks, width, n_heads, n_kv_heads
@@ -263,13 +269,17 @@ class Model:
             out.append(("output.weight", [w, self.n_vocab], dt, head))
         for b in range(self.n_blocks):
             p = "blk.%d." % b
-            for norm in ("attn_norm", "ffn_norm"):
+            more = ("post_attention_norm", "post_ffw_norm") if self.arch == "gemma3" else ()
+            for norm in ("attn_norm", "ffn_norm") + more:
                 if self.kind == "random":
                     data = struct.pack("<%df" % w, *[self.random.uniform(0.5, 1.5)
                                                      for _ in range(w)])
                 else:
                     data = ones
                 out.append((p + norm + ".weight", [w], F32, data))
+            for norm in ("attn_q_norm", "attn_k_norm") if self.arch == "gemma3" else ():
+                out.append((p + norm + ".weight", [self.head_dim], F32, struct.pack(
+                    "<%df" % self.head_dim, *[1.0] * self.head_dim)))
             matrix(p + "attn_q.weight", q, w, 2.0 * w ** -0.5)
             matrix(p + "attn_k.weight", kv, w, 2.0 * w ** -0.5)
             matrix(p + "attn_v.weight", kv, w)
@@ -290,9 +300,9 @@ class Model:
     def metadata(self):
         """[(key, type, value)]; types are those of GGUF."""
         v = self.vocabulary
-        a = ARCH + "."
+        a = self.arch + "."
         return [
-            ("general.architecture", "str", ARCH),
+            ("general.architecture", "str", self.arch),
             ("general.name", "str", "Tiny " + self.kind),
             (a + "block_count", "u32", self.n_blocks),
             (a + "context_length", "u32", self.n_context),
@@ -306,6 +316,9 @@ class Model:
             (a + "vocab_size", "u32", self.n_vocab),
             *([(a + "expert_count", "u32", self.n_experts),
                (a + "expert_used_count", "u32", self.n_used)] if self.n_experts else []),
+            *([(a + "attention.sliding_window", "u32", WINDOW),
+               (a + "attention.sliding_window_pattern", "bools",
+                [b % 3 != 2 for b in range(self.n_blocks)])] if self.arch == "gemma3" else []),
             ("tokenizer.ggml.model", "str", "gpt2"),
             ("tokenizer.ggml.pre", "str", "smollm"),
             ("tokenizer.ggml.tokens", "strs", v.tokens),
@@ -339,6 +352,8 @@ def value_bytes(kind, value):
         return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(string, value))
     if kind == "i32s":
         return struct.pack("<IIQ%di" % len(value), 9, 5, len(value), *value)
+    if kind == "bools":
+        return struct.pack("<IIQ%dB" % len(value), 9, 7, len(value), *value)
     if kind == "raw":
         return value
     raise ValueError(kind)
@@ -441,6 +456,7 @@ def main():
     p.add_argument("--ff", type=int, default=192, dest="n_ff")
     p.add_argument("--context", type=int, default=512, dest="n_context")
     p.add_argument("--template", choices=sorted(TEMPLATES), default="chatml")
+    p.add_argument("--arch", choices=(ARCH, "gemma3"), default=ARCH)
     p.add_argument("--tied", action="store_true", help="no head of its own")
     p.add_argument("--damage", choices=sorted(DAMAGES), help="; ".join(
         "%s: %s" % d for d in sorted(DAMAGES.items())))
