@@ -6,6 +6,8 @@
  * instruction set that the machine has runs a part of it, and so does a GPU's driver on
  * a device in software (INGOT_TEST_SOFTWARE; INGOT_TEST_DRIVER names the driver).
  * INGOT_TEST_MODEL names the model's file; without it the tests are skipped.
+ * INGOT_TEST_FOLDER names the same model as a folder of safetensors (folder.py), which is
+ * judged by the same limits.
  */
 #include "model/checkpoint.h"
 #include "tests/golden/model/golden.h"
@@ -220,7 +222,7 @@ static void test_fast_path_on_every_isa(void **state)
 	run_every_isa("auto", IG_F16, &l);
 }
 
-/* A part of it on a device in software, which is slower still. */
+/* A part of it: of a folder, and on a device in software, which is slower still. */
 static void run_few(const char *activations, uint32_t kv_dtype, const struct limits *l)
 {
 	static const uint32_t prompts[] = { 16, 0, 13, 22 };
@@ -230,12 +232,12 @@ static void run_few(const char *activations, uint32_t kv_dtype, const struct lim
 	assert_int_equal(run_part(&p, l), 0);
 }
 
-static void test_float32_on_a_software_device(void **state)
+static void test_float32(void **state)
 {
 	run_few("f32", IG_F32, &f32_limits);
 }
 
-static void test_fast_path_on_a_software_device(void **state)
+static void test_fast_path(void **state)
 {
 	/* Products in halves; the cache too.  The same as for every instruction set. */
 	struct limits l = auto_limits;
@@ -248,13 +250,14 @@ static void test_fast_path_on_a_software_device(void **state)
 static int open_all(void **state)
 {
 	struct ig_error err = { 0 };
+	const char *folder = getenv("INGOT_TEST_FOLDER");
 
 	if (ig_golden_open(INGOT_TEST_GOLDEN, &golden, &err) ||
-	    ig_stepper_model_open(&model, getenv("INGOT_TEST_MODEL"), NULL, &err)) {
+	    ig_stepper_model_open(&model, folder ? folder : getenv("INGOT_TEST_MODEL"), NULL, &err)) {
 		printf("# %s\n", err.text);
 		return -1;
 	}
-	if (ig_checkpoint_file_bytes(model.file) != golden.model_bytes ||
+	if ((!folder && ig_checkpoint_file_bytes(model.file) != golden.model_bytes) ||
 	    model.plan->info.n_vocab != golden.n_vocab) {
 		printf("# INGOT_TEST_MODEL is not the file that the golden was made from\n");
 		return -1;
@@ -291,10 +294,12 @@ int main(void)
 	};
 
 	const struct CMUnitTest few[] = {
-		cmocka_unit_test(test_float32_on_a_software_device),
-		cmocka_unit_test(test_fast_path_on_a_software_device),
+		cmocka_unit_test(test_float32),
+		cmocka_unit_test(test_fast_path),
 	};
 
+	if (getenv("INGOT_TEST_FOLDER"))
+		return cmocka_run_group_tests_name("model truth, a folder", few, open_all, close_all);
 	if (!getenv("INGOT_TEST_MODEL")) {
 		printf("1..0 # SKIP INGOT_TEST_MODEL does not name the model's file\n");
 		return 0;
