@@ -35,6 +35,9 @@
 /* Room for so many tokens more is wanted before a sequence is let in, so that one
  * which was preempted does not come back only to be preempted by its next block. */
 #define ADMIT_MARGIN IG_BLOCK_TOKENS
+/* So long, and a portion more, a boundary may take for what a model leaves in the cache. */
+#define TRIM_NS 1000000
+#define TRIM_BLOCKS 8
 
 static bool is_paused(const struct ig_seq *s)
 {
@@ -523,10 +526,27 @@ void ig_scheduler_change(struct ig_engine *e, struct ig_change *c)
 	}
 }
 
+/* What a model leaves in the cache can take a second to be given back to the system:
+ * that is done in portions, at one boundary after another.  True: nothing is left. */
+static bool trim(struct ig_engine *e, const struct ig_model *m)
+{
+	int64_t end = ig_now_ns() + TRIM_NS;
+
+	while (e->kv->trim(e->cache, m->kv_groups[0], TRIM_BLOCKS))
+		if (ig_now_ns() >= end)
+			return false;
+	return true;
+}
+
 /* Copies of logits are not taken from under a step; until those under way have landed, no
  * other begins. */
 static void make_change(struct ig_engine *e, struct ig_change *c)
 {
+	if (c->remove && c->remove->takes_turns && !trim(e, c->remove)) {
+		e->kv_freed = true;
+		e->moved = true; /* go on at the next boundary */
+		return;
+	}
 	e->holds_back = c->swaps_logits && e->n_flights;
 	if (e->holds_back)
 		return;

@@ -99,6 +99,11 @@ struct ig_kvcache_service {
 	/* After -ENOSPC, while no step is under way: empty a slab of a group whose blocks fit
 	 * fewer, by moving them, so that any group can have it.  0: none can be emptied. */
 	int (*compact)(struct ig_kvcache *c);
+
+	/* Let go of up to n times 16 tokens that are only kept for prompts of the model whose
+	 * first group this is, in all its groups: returns how many went, 0: there are none.
+	 * What remove_group does at once, in portions. */
+	uint32_t (*trim)(struct ig_kvcache *c, uint32_t group, uint32_t n);
 };
 
 #endif

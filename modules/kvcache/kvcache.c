@@ -537,6 +537,20 @@ static int kv_add_group(struct ig_kvcache *c, const struct ig_kv_layout *l, uint
 	return 0;
 }
 
+static uint32_t kv_trim(struct ig_kvcache *c, uint32_t group, uint32_t n)
+{
+	uint32_t blocks[MAX_GROUPS_PER_SEQ], n_groups, n_gone = 0;
+
+	if (group >= c->n_groups || !c->groups[group].used)
+		return 0;
+	while (n_gone < n && prefix_evict_root(c->prefix, c->groups[group].root, blocks, &n_groups)) {
+		for (uint32_t i = 0; i < n_groups; i++)
+			index_drop(c, blocks[i]);
+		n_gone++;
+	}
+	return n_gone;
+}
+
 static void kv_remove_group(struct ig_kvcache *c, uint32_t group)
 {
 	struct group *g;
@@ -544,10 +558,7 @@ static void kv_remove_group(struct ig_kvcache *c, uint32_t group)
 	if (group >= c->n_groups || !c->groups[group].used)
 		return;
 	g = &c->groups[group];
-	uint32_t blocks[MAX_GROUPS_PER_SEQ], n_groups;
-	while (prefix_evict_root(c->prefix, g->root, blocks, &n_groups))
-		for (uint32_t i = 0; i < n_groups; i++)
-			index_drop(c, blocks[i]);
+	kv_trim(c, group, UINT32_MAX);
 	if (g->n_blocks_used)
 		abort(); /* a sequence still points into memory that would go away */
 	if (g->spare != NO_SLAB)
@@ -978,6 +989,7 @@ static const struct ig_kvcache_service paged = {
 	.seq_match = kv_seq_match,
 	.seq_commit = kv_seq_commit,
 	.compact = kv_compact,
+	.trim = kv_trim,
 };
 
 __attribute__((visibility("default")))

@@ -584,6 +584,8 @@ void *ig_driver_map_slab(void *driver, uint64_t slab_bytes)
 void ig_driver_unmap_slab(void *driver, void *base, uint64_t slab_bytes)
 {
 	atomic_fetch_sub(&fake.n_mapped, 1);
+	if (fake.unmap_us)
+		usleep((useconds_t)fake.unmap_us);
 	free(base);
 }
 

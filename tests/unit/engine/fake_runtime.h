@@ -50,6 +50,7 @@ struct fake {
 	int fail_code; /* what they fail with; 0: -EIO */
 	bool no_logits; /* the device has no memory for copies of them */
 	int delay_us; /* of a step */
+	int unmap_us; /* that giving a slab back takes */
 	uint64_t driver_memory; /* that the driver says it has; 0: nothing */
 	bool no_compute; /* the next token is 0; for timing the scheduler */
 

@@ -266,6 +266,67 @@ static void test_logits(void **state)
 	harness_close(e);
 }
 
+/* Where the budget has no room for larger copies, a model is served without them. */
+static void test_no_room_for_logits(void **state)
+{
+	struct ask a = { .model = "wide", .n_prompt = 20, .max_tokens = 5, .n_probs = 3 };
+	struct client c;
+	struct ig_error err = { 0 };
+	struct ig_engine *e;
+
+	USE("good", "wide");
+	first_use(1);
+	config.memory.budget = (4 + 3) * MIB + 100000;
+	e = harness_engine(&config);
+	touch(e, "wide");
+	assert_int_equal(client_try(&c, e, &a, &err), -EINVAL);
+	assert_string_equal(err.text, "log probabilities of wide are not possible: memory.budget leaves "
+			    "no room for them");
+	a.n_probs = 0;
+	client_ask(&c, e, &a);
+	client_finish(&c);
+	assert_answer(&c, &a);
+	a.model = "good";
+	a.n_probs = 3;
+	client_ask(&c, e, &a);
+	client_finish(&c);
+	assert_int_equal(c.n_notes, 5);
+	harness_close(e);
+}
+
+/* What a model leaves in the cache is given back in portions, between steps of others. */
+static void test_a_full_cache_goes(void **state)
+{
+	struct ask a = { .n_prompt = 40, .seed = 3, .max_tokens = 450 };
+	struct ask b = { .model = "good2", .n_prompt = 450, .max_tokens = 2 };
+	static struct client c, d;
+	struct ig_error err = { 0 };
+	struct ig_engine *e;
+	int n_steps, n_mapped;
+
+	USE("good", "good2");
+	e = harness_engine(&config);
+	for (unsigned i = 0; i < 10; i++) {
+		b.prompt_seed = i;
+		client_ask(&d, e, &b);
+		client_finish(&d);
+	}
+	n_mapped = fake.n_mapped;
+	assert_true(n_mapped > 50);
+	fake.unmap_us = 500;
+	fake.delay_us = 100;
+	client_ask(&c, e, &a);
+	n_steps = fake.n_steps;
+	assert_int_equal(ig_engine_unload_model(e, "good2", &err), 0);
+	wait_for(fake.n_programs == 1);
+	assert_true(fake.n_mapped < n_mapped - 40);
+	assert_true(fake.n_steps > n_steps + 10);
+	client_finish(&c);
+	assert_answer(&c, &a);
+	fake.unmap_us = 0;
+	harness_close(e);
+}
+
 /* ---- the memory contract ----------------------------------------------------------------------- */
 
 /* A budget for the arena and two of three models of 10 MiB. */
@@ -1014,6 +1075,8 @@ int main(int argc, char **argv)
 		T(test_first_use),
 		T(test_streams_go_on),
 		T(test_logits),
+		T(test_no_room_for_logits),
+		T(test_a_full_cache_goes),
 		T(test_least_recently_used_goes),
 		T(test_pinned_stay),
 		T(test_contract_at_start),

@@ -199,7 +199,24 @@ static void test_whole_blocks_of_a_beginning(void **state)
 	fill(&a, 50, 3);
 	assert_int_equal(begin(c, l, g, &a), 48); /* kept though nobody uses it */
 	assert_int_equal(stats(c).cached_bytes, 0);
+	/* in portions: what is in use stays */
+	assert_int_equal(kv->trim(c, g[0], 10), 0);
 	kv->seq_destroy(a.seq);
+	assert_int_equal(kv->trim(c, g[0], 2), 2);
+	assert_int_equal(stats(c).cached_bytes, 1024 + 512);
+	assert_int_equal(begin(c, l, g, &a), 16); /* leaves went first */
+	kv->seq_destroy(a.seq);
+	assert_int_equal(kv->trim(c, g[0], 10), 1);
+	assert_int_equal(kv->trim(c, g[0], 10), 0);
+	assert_int_equal(kv->trim(c, 99, 10), 0);
+	assert_int_equal(stats(c).cached_bytes, 0);
+	fill(&a, 50, 3);
+	assert_int_equal(begin(c, l, g, &a), 0);
+	assert_int_equal(reserve(a.seq, 50), 0);
+	compute(c, l, &a, 0, 50);
+	kv->seq_commit(a.seq, a.tokens, 50);
+	kv->seq_destroy(a.seq);
+	assert_int_equal(stats(c).cached_bytes, 3 * (1024 + 512));
 	kv->remove_group(c, g[0]);
 	kv->remove_group(c, g[1]);
 	assert_int_equal(stats(c).cached_bytes, 0);

@@ -94,7 +94,8 @@ static void test_module(void **state)
 	AT(ig_kv_arena, ctx, 24); AT(ig_kv_arena, map_slab, 32); AT(ig_kv_arena, unmap_slab, 40);
 	AT(ig_kv_arena, copy, 48);
 	SIZE(ig_kv_stats, 48); AT(ig_kv_stats, cached_bytes, 40);
-	SIZE(ig_kvcache_service, 144); AT(ig_kvcache_service, compact, 136);
+	SIZE(ig_kvcache_service, 152); AT(ig_kvcache_service, compact, 136);
+	AT(ig_kvcache_service, trim, 144);
 	AT(ig_kvcache_service, seq_match, 120);
 	AT(ig_kvcache_service, seq_commit, 128); AT(ig_kvcache_service, name, 8);
 	AT(ig_kvcache_service, create, 16); AT(ig_kvcache_service, destroy, 24);
