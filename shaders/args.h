@@ -38,6 +38,36 @@ SHARED_SIZE(linear_args, 64);
 #define PRODUCT_ACT_SILU 1u
 #define PRODUCT_ACT_GELU 2u
 
+/* moe_route and what follows it. */
+struct moe_route_args {
+	uint n_experts, top_k;
+	uint x_stride, route_stride;
+	uint normalise;
+	float scale;
+	uint rows_live;
+};
+SHARED_SIZE(moe_route_args, 28);
+#define MOE_FEW_THREADS 512u /* of the kernel for few rows: 16 rows of at most 32 experts */
+#define MOE_THREADS 256u
+
+/* moe_glu, moe_combine: products of assignments with their experts' weights. */
+struct moe_args {
+	SHARED_STRUCT(linear_args) product; /* n[0]: outputs of one expert */
+	uint n_experts, top_k;
+	uint route_stride;
+	uint x_slot, y_slot; /* from a slot of a row to the next; 0: all slots have the same */
+	uint index_at; /* bytes of threadgroup memory before the tile's index */
+};
+SHARED_SIZE(moe_args, 88);
+
+struct moe_combine_args {
+	uint n_cols, top_k;
+	uint route_stride, residual_stride, y_stride;
+	uint rows_live;
+	uint residual; /* 1: there is one */
+};
+SHARED_SIZE(moe_combine_args, 28);
+
 struct norm_args {
 	uint n;
 	float eps;

@@ -483,6 +483,7 @@ struct ig_op ig_op_moe_glu = {
 	.reference = reference_glu,
 	.cpu_kernels = glu_kernels,
 	.flags = IG_OP_EXPERTS,
+	.gpu = &ig_gpu_moe_glu,
 };
 
 struct ig_op ig_op_moe_combine = {
@@ -493,6 +494,7 @@ struct ig_op ig_op_moe_combine = {
 	.reference = reference_combine,
 	.cpu_kernels = combine_kernels,
 	.flags = IG_OP_EXPERTS,
+	.gpu = &ig_gpu_moe_combine,
 };
 
 /* Two kernels for each of the inner op's that reads tiles: like `like` but for what the

@@ -6,10 +6,12 @@
 #define MOE_PRIVATE_H
 
 #include <ingot/arch.h>
+#include <ingot/gpu.h>
 
 /* The latter two get their kernels from ig_moe_init. */
 extern const struct ig_op ig_op_moe_route;
 extern struct ig_op ig_op_moe_glu, ig_op_moe_combine;
+extern const struct ig_gpu_op ig_gpu_moe_route, ig_gpu_moe_glu, ig_gpu_moe_combine;
 extern const struct ig_arch ig_arch_qwen3moe, ig_arch_mixtral, ig_arch_olmoe;
 
 /* Make the kernels of moe_glu and moe_combine from those of glu and linear. */

@@ -671,6 +671,8 @@ typedef product_format<float, weights_f32<false>, weights_blocks<BLOCK_ANY>> blo
 typedef product_shape<SHAPE_NV_FEW_SHARES> shape_few_shares;
 typedef product_shape<SHAPE_NV_FEW> shape_few;
 typedef product_shape<SHAPE_NV_FEW_PAIR> shape_few_pair;
+typedef product_shape<SHAPE_NV_FEW_MOE> shape_few_moe;
+typedef product_shape<SHAPE_NV_FEW_MOE_PAIR> shape_few_moe_pair;
 typedef product_shape<SHAPE_NV_FEW_16> shape_few_16;
 typedef product_shape<SHAPE_NV_FEW_24> shape_few_24;
 typedef product_shape<SHAPE_NV_FEW_32> shape_few_32;

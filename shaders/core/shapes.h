@@ -55,6 +55,9 @@
 /* Threadgroups that go together, and columns that are finished at once. */
 #define PRODUCT_STREAM_CLUSTER 2
 #define PRODUCT_STREAM_CHUNK(bn) ((bn) % 64 == 0 ? 64 : 32)
+/* Experts' products of few rows, which need some memory for an index. */
+#define SHAPE_NV_FEW_MOE 16, 48, 128, 1, 6, 4, 0
+#define SHAPE_NV_FEW_MOE_PAIR 16, 48, 128, 1, 3, 4, 0
 #define SHAPE_NV_FEW_F32 16, 32, 64, 1, 2, 4, 0
 #define SHAPE_NV_TILE_F32 64, 64, 32, 2, 2, 3, 0
 

@@ -212,7 +212,7 @@ static int check_shapes(const struct ig_gpu_case *c, struct ig_op_shape *s, stru
 				   .n_weights = call->n_weights, .n_out = call->n_out,
 				   .params = call->params };
 	for (uint32_t i = 0; i < call->n_in; i++)
-		s->in[i] = (struct ig_shape){ .n_cols = call->in[i].n_cols, .dtype = IG_F32,
+		s->in[i] = (struct ig_shape){ .n_cols = call->in[i].n_cols, .dtype = call->in[i].dtype,
 					      .row_class = c->in_class };
 	for (uint32_t i = 0; i < call->n_weights; i++)
 		if (call->weight[i].data)

@@ -1,0 +1,420 @@
+/*
+ * gpu.c: how moe_route, moe_glu and moe_combine run on a GPU.  The kernels are shaders/moe/.
+ *
+ * Products are dispatched over (columns, runs): of few rows there may be as many runs as
+ * assignments, of many as experts; threadgroups whose run is not there leave at once.
+ * moe_combine is two dispatches: each assignment's product into scratch, then a row's slots
+ * by their weights, always from left to right, so that no order of threads shows in a sum.
+ */
+#include "moe-private.h"
+
+#include "shaders/args.h"
+#include "shaders/core/shapes.h"
+
+#include <errno.h>
+#include <ingot/gpu.h>
+#include <stdbool.h>
+
+extern const struct ig_shader ig_shader_moe_route, ig_shader_moe, ig_shader_moe_blocks,
+	ig_shader_moe_f32;
+
+_Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SILU &&
+	       PRODUCT_ACT_GELU == IG_ACT_GELU, "the shaders' activations are the ops'");
+_Static_assert(MOE_FEW_THREADS / 32 == IG_GPU_FEW_ROWS && MOE_FEW_THREADS / IG_GPU_FEW_ROWS ==
+	       IG_MOE_MAX_TOP_K, "few rows: a simdgroup for each, a thread for each assignment");
+
+#define SHARE_STEP 64 /* PRODUCT_STEP of product.h */
+#define MAX_SHARES 4
+#define MAX_VARIANTS 3
+#define ROOM_WORDS 64u /* MOE_ROOM of moe_route.metal */
+#define FEW IG_GPU_FEW_ROWS
+#define MANY (FEW + 1)
+#define ONE { IG_LIVE_ONE, 1, 1, 1 }
+
+static uint32_t element_bytes(uint32_t dtype)
+{
+	return dtype == IG_F32 ? 4 : 2;
+}
+
+/* Row strides are given in bytes, kernels count elements. */
+static uint32_t stride_of(const struct ig_gpu_tensor *v)
+{
+	return (uint32_t)(v->row_stride / element_bytes(v->dtype));
+}
+
+static struct ig_gpu_bind bind_value(const struct ig_gpu_tensor *v, uint32_t access)
+{
+	return (struct ig_gpu_bind){ v->ref, (uint64_t)v->n_cols * element_bytes(v->dtype), access,
+				     0 };
+}
+
+static struct ig_gpu_bind bind_weight(const struct ig_gpu_tensor *w)
+{
+	return (struct ig_gpu_bind){ w->ref, w->row_stride * (uint64_t)w->n_rows, IG_GPU_READ, 0 };
+}
+
+static uint32_t live_of(const struct ig_gpu_tensor *v)
+{
+	return v->row_class == IG_ROWS_LOGITS ? IG_LIVE_LOGIT_ROWS : IG_LIVE_ROWS;
+}
+
+static uint32_t max_rows(const struct ig_gpu_call *c)
+{
+	return c->out[0].row_class == IG_ROWS_LOGITS ? c->max_logit_rows : c->max_rows;
+}
+
+/* Kernels count in 32 bits: elements of x, of results and of the route. */
+static int check_size(const struct ig_gpu_call *c, const char *op, uint64_t elements,
+		      struct ig_error *err)
+{
+	if (elements > UINT32_MAX / max_rows(c))
+		return ig_fail(err, -ENOTSUP, "%s: %u rows of %llu values are too many for a GPU", op,
+			       max_rows(c), (unsigned long long)elements);
+	return 0;
+}
+
+/* ---- moe_route --------------------------------------------------------------------------- */
+
+static int lower_route(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+		       struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_moe_route_params *p = c->params;
+	const struct ig_gpu_tensor *x = &c->in[0], *y = &c->out[0];
+	const bool large = p->n_experts > 128;
+	const struct moe_route_args args = {
+		.n_experts = p->n_experts, .top_k = p->top_k, .x_stride = stride_of(x),
+		.route_stride = stride_of(y), .normalise = p->normalise, .scale = p->scale,
+		.rows_live = y->row_class == IG_ROWS_LOGITS,
+	};
+	struct ig_gpu_dispatch d = {
+		.struct_size = sizeof d, .n_binds = 2, .shader = &ig_shader_moe_route,
+		.kernel = large ? "moe_route_few_1024" : "moe_route_few_128", .args = &args,
+		.n_arg_bytes = sizeof args, .threads = MOE_FEW_THREADS,
+		.threadgroup_bytes = (FEW * ROOM_WORDS + 2 * MOE_FEW_THREADS) * 4,
+		.when_live = live_of(y), .when_min = 1, .when_max = FEW, .grid = { ONE, ONE, ONE },
+		.bind = { bind_value(x, IG_GPU_READ), bind_value(y, IG_GPU_WRITE) },
+	};
+	int rc = check_size(c, "moe_route", y->row_stride, err);
+
+	if (!rc)
+		rc = h->dispatch(t, &d);
+	if (rc || max_rows(c) <= FEW)
+		return rc;
+	d.kernel = large ? "moe_route_rows_1024" : "moe_route_rows_128";
+	d.threads = MOE_THREADS;
+	d.threadgroup_bytes = MOE_THREADS / 32 * ROOM_WORDS * 4;
+	d.when_min = MANY;
+	d.when_max = UINT32_MAX;
+	d.grid[0] = (struct ig_gpu_extent){ d.when_live, 1, MOE_THREADS / 32, 1 };
+	rc = h->dispatch(t, &d);
+	if (rc)
+		return rc;
+	d.kernel = "moe_sort";
+	d.threadgroup_bytes = 256;
+	d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, p->n_experts };
+	d.n_binds = 1;
+	d.bind[0] = bind_value(y, IG_GPU_READ | IG_GPU_WRITE);
+	return h->dispatch(t, &d);
+}
+
+const struct ig_gpu_op ig_gpu_moe_route = {
+	.struct_size = sizeof(struct ig_gpu_op),
+	.lower = lower_route,
+};
+
+/* ---- products ---------------------------------------------------------------------------- */
+
+struct shape {
+	uint32_t bm, bn, bk, sm, sn, stages, wide;
+};
+
+/* A kernel, and the rows of a step for which it is taken. */
+struct variant {
+	const char *suffix;
+	struct shape shape;
+	uint32_t min_rows, max_rows;
+	bool tile;
+};
+
+/* Each of moe_glu's, then each of moe_combine's. */
+static const struct variant metal[] = {
+	{ "few8", { SHAPE_METAL_FEW8 }, 1, 8, false },
+	{ "few16", { SHAPE_METAL_FEW16 }, 9, FEW, false },
+	{ "tile", { SHAPE_METAL_TILE }, MANY, UINT32_MAX, true },
+}, metal_f32[] = {
+	{ "few8", { SHAPE_METAL_FEW8_F32 }, 1, 8, false },
+	{ "few16", { SHAPE_METAL_FEW16_F32 }, 9, FEW, false },
+	{ "tile", { SHAPE_METAL_TILE_F32 }, MANY, UINT32_MAX, true },
+}, nv_glu[] = {
+	{ "few", { SHAPE_NV_FEW_MOE_PAIR }, 1, FEW, false },
+	{ "tile", { SHAPE_NV_TILE }, MANY, UINT32_MAX, true },
+}, nv_down[] = {
+	{ "few", { SHAPE_NV_FEW_MOE }, 1, FEW, false },
+	{ "tile", { SHAPE_NV_TILE }, MANY, UINT32_MAX, true },
+}, nv90_glu[] = {
+	{ "few", { SHAPE_NV_FEW_MOE_PAIR }, 1, FEW, false },
+	{ "wide_64", { SHAPE_NV_WIDE_64 }, MANY, UINT32_MAX, true },
+}, nv90_down[] = {
+	{ "few", { SHAPE_NV_FEW_MOE }, 1, FEW, false },
+	{ "wide_64", { SHAPE_NV_WIDE_64 }, MANY, UINT32_MAX, true },
+}, nv_f32[] = {
+	{ "few", { SHAPE_NV_FEW_F32 }, 1, FEW, false },
+	{ "tile", { SHAPE_NV_TILE_F32 }, MANY, UINT32_MAX, true },
+};
+
+struct product {
+	const struct ig_gpu_call *call;
+	const char *op;
+	bool pair; /* moe_glu */
+	uint32_t dtype; /* of the weights */
+	uint32_t element; /* what is multiplied */
+	uint32_t n_experts, top_k;
+	struct ig_gpu_bind y;
+	struct moe_args args;
+};
+
+static bool is_blocks(uint32_t dtype)
+{
+	switch (dtype) {
+	case IG_Q4_0: case IG_Q4_1: case IG_Q5_0: case IG_Q5_1: case IG_Q8_0:
+	case IG_Q2_K: case IG_Q3_K: case IG_Q4_K: case IG_Q5_K: case IG_Q6_K:
+	case IG_IQ4_NL: case IG_IQ4_XS: case IG_MXFP4: return true;
+	default: return false;
+	}
+}
+
+/* What a weight is multiplied in, unless everything is float; IG_DTYPE_NONE: not at all. */
+static uint32_t element_of(uint32_t dtype)
+{
+	switch (dtype) {
+	case IG_F32: return IG_F32;
+	case IG_BF16: return IG_BF16;
+	case IG_F16: return IG_F16;
+	default: return is_blocks(dtype) ? IG_F16 : IG_DTYPE_NONE;
+	}
+}
+
+/* The route and the residual are as they are. */
+static uint32_t in_dtype(const struct ig_gpu_call *c, uint32_t i)
+{
+	const uint32_t type = element_of(c->weight[0].dtype);
+
+	return i || c->f32 || type == IG_DTYPE_NONE ? IG_F32 : type;
+}
+
+static const struct variant *variants_of(const struct product *p, uint32_t *n)
+{
+	const struct ig_gpu_facts *f = p->call->facts;
+
+	*n = f->kind == IG_GPU_CUDA ? 2 : 3;
+	if (p->element == IG_F32)
+		return f->kind == IG_GPU_CUDA ? nv_f32 : metal_f32;
+	if (f->kind != IG_GPU_CUDA)
+		return metal;
+	if (f->arch == 90)
+		return p->pair ? nv90_glu : nv90_down;
+	return p->pair ? nv_glu : nv_down;
+}
+
+/* Bytes before the index: stages while k is walked, then sums, of each share where each has
+ * a group. */
+static uint32_t index_at(const struct product *p, const struct variant *v, uint32_t shares)
+{
+	const struct shape *s = &v->shape;
+	const uint32_t size = element_bytes(p->element), stride = s->bk + (s->wide ? 0 : 16 / size);
+	const uint32_t walk = s->stages * (s->bm + s->bn) * stride * size;
+	const uint32_t sums = s->bm * (s->bn + 8) * 4;
+
+	return (walk > sums ? walk : sums) * (v->tile ? 1 : shares);
+}
+
+static uint32_t threadgroup_bytes(const struct product *p, const struct variant *v, uint32_t shares)
+{
+	return index_at(p, v, shares) + 2 * v->shape.bm * 4;
+}
+
+/* Into how many shares k is cut: of the weight's shape and the device alone. */
+static uint32_t shares_of(const struct product *p, const struct variant *v, uint32_t n)
+{
+	const struct ig_gpu_facts *f = p->call->facts;
+	const uint32_t steps = (p->args.product.k + SHARE_STEP - 1) / SHARE_STEP;
+	uint32_t shares = steps < 8 ? 1 : steps / 4 < MAX_SHARES ? steps / 4 : MAX_SHARES;
+
+	if (f->kind == IG_GPU_CUDA)
+		return 1;
+	for (uint32_t i = 0; i < n; i++)
+		while (shares > 1 && threadgroup_bytes(p, &v[i], shares) > f->max_threadgroup_bytes)
+			shares--;
+	return shares;
+}
+
+static const char *format_name(uint32_t dtype)
+{
+	return dtype == IG_F32 ? "f32" : dtype == IG_F16 ? "f16" : dtype == IG_BF16 ? "bf16" : "blocks";
+}
+
+static int emit(struct product *p, const struct variant *v, const struct ig_gpu_host *h,
+		struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_gpu_call *c = p->call;
+	const struct shape *s = &v->shape;
+	const uint32_t width = p->pair ? s->bn / 2 : s->bn;
+	const uint32_t shares = p->args.product.shares, live = live_of(&c->out[0]);
+	const struct ig_gpu_bind none = { .ref.buffer = -1 };
+	struct ig_gpu_dispatch d = {
+		.struct_size = sizeof d, .n_binds = 5, .args = &p->args, .n_arg_bytes = sizeof p->args,
+		.threads = s->sm * s->sn * 32 * (v->tile ? 1 : shares),
+		.threadgroup_bytes = threadgroup_bytes(p, v, shares), .when_live = live,
+		.when_min = v->min_rows, .when_max = v->max_rows,
+		.grid = { { IG_LIVE_ONE, 1, 1, (p->args.product.n[0] + width - 1) / width },
+			  { IG_LIVE_ONE, 1, 1, p->n_experts }, ONE },
+		.bind = { bind_value(&c->in[0], IG_GPU_READ), bind_value(&c->in[1], IG_GPU_READ),
+			  bind_weight(&c->weight[0]), p->pair ? bind_weight(&c->weight[1]) : none, p->y },
+	};
+	char kernel[64];
+
+	if (v->min_rows > max_rows(c))
+		return 0;
+	if (d.threadgroup_bytes > c->facts->max_threadgroup_bytes)
+		return ig_fail(err, -ENOTSUP, "%s: its kernel needs %u bytes of threadgroup memory, the "
+			       "device has %u", p->op, d.threadgroup_bytes,
+			       c->facts->max_threadgroup_bytes);
+	if (!v->tile && p->top_k * FEW < p->n_experts)
+		d.grid[1] = (struct ig_gpu_extent){ live, p->top_k, 1, 1 };
+	snprintf(kernel, sizeof kernel, "moe_%s_%s_%s_%s", p->pair ? "glu" : "down",
+		 format_name(p->dtype), format_name(p->element), v->suffix);
+	d.kernel = kernel;
+	d.shader = p->element == IG_F32 ? &ig_shader_moe_f32 :
+		   is_blocks(p->dtype) ? &ig_shader_moe_blocks : &ig_shader_moe;
+	p->args.index_at = index_at(p, v, shares);
+	return h->dispatch(t, &d);
+}
+
+/* n columns of each expert's matrix, of k values. */
+static int lower_product(struct product *p, uint64_t n, uint64_t k, uint32_t y_type,
+			 const struct ig_gpu_host *h, struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_gpu_call *c = p->call;
+	const struct ig_gpu_tensor *w = &c->weight[0];
+	struct linear_args *a = &p->args.product;
+	const struct variant *v;
+	uint32_t n_variants;
+	int rc = 0;
+
+	if (element_of(p->dtype) == IG_DTYPE_NONE)
+		return ig_fail(err, -ENOTSUP, "%s: no kernel for weights of dtype %u", p->op, p->dtype);
+	if (p->element != IG_F32 && p->element != element_of(p->dtype))
+		return ig_fail(err, -ENOTSUP, "%s: no kernel multiplies dtype %u in dtype %u", p->op,
+			       p->dtype, p->element);
+	if (y_type != IG_F32 && y_type != IG_F16 && y_type != IG_BF16)
+		return ig_fail(err, -ENOTSUP, "%s: no kernel writes dtype %u", p->op, y_type);
+	if (k % 16 || n % 16)
+		return ig_fail(err, -ENOTSUP, "%s: %llu outputs of %llu values, on a GPU both are "
+			       "multiples of 16", p->op, (unsigned long long)n, (unsigned long long)k);
+	if (k > INT32_MAX || n > INT32_MAX || w->row_stride > INT32_MAX)
+		return ig_fail(err, -ENOTSUP, "%s: rows of %llu values are too long", p->op,
+			       (unsigned long long)k);
+	a->k = (uint32_t)k;
+	a->n[0] = (uint32_t)n;
+	a->n_weights = 1;
+	a->x_stride = stride_of(&c->in[0]);
+	a->rows_live = c->out[0].row_class == IG_ROWS_LOGITS;
+	a->w_row_bytes = (uint32_t)w->row_stride;
+	a->flags = LINEAR_PAIRS | (y_type == IG_F16 ? LINEAR_OUT_F16 : 0) |
+		   (y_type == IG_BF16 ? LINEAR_OUT_BF16 : 0);
+	a->format = p->dtype;
+	p->args.n_experts = p->n_experts;
+	p->args.top_k = p->top_k;
+	p->args.route_stride = stride_of(&c->in[1]);
+	v = variants_of(p, &n_variants);
+	a->shares = shares_of(p, v, n_variants);
+	for (uint32_t i = 0; i < n_variants && !rc; i++)
+		rc = emit(p, &v[i], h, t, err);
+	return rc;
+}
+
+static int lower_glu(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+		     struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_moe_glu_params *params = c->params;
+	const uint64_t f = (uint64_t)c->weight[0].n_rows / params->n_experts;
+	struct product p = {
+		.call = c, .op = "moe_glu", .pair = true, .dtype = c->weight[0].dtype,
+		.element = c->in[0].dtype, .n_experts = params->n_experts, .top_k = params->top_k,
+		.y = bind_value(&c->out[0], IG_GPU_WRITE),
+		.args = { .product = { .act = params->act, .y_stride = stride_of(&c->out[0]) },
+			  .y_slot = (uint32_t)f },
+	};
+	int rc = check_size(c, "moe_glu", c->in[0].row_stride, err);
+
+	if (!rc)
+		rc = check_size(c, "moe_glu", c->out[0].row_stride, err);
+	if (!rc)
+		rc = lower_product(&p, f, (uint64_t)c->in[0].n_cols, c->out[0].dtype, h, t, err);
+	return rc;
+}
+
+const struct ig_gpu_op ig_gpu_moe_glu = {
+	.struct_size = sizeof(struct ig_gpu_op),
+	.flags = IG_GPU_OUT_ANY,
+	.in_dtype = in_dtype,
+	.lower = lower_glu,
+};
+
+/* ---- moe_combine ------------------------------------------------------------------------- */
+
+static int lower_combine(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+			 struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_moe_combine_params *params = c->params;
+	const uint64_t width = (uint64_t)c->out[0].n_cols, k = (uint64_t)c->weight[0].n_cols;
+	const uint64_t n_parts = width * params->top_k; /* of a row */
+	const bool residual = c->n_in > 2 && c->in[2].ref.buffer >= 0;
+	const struct moe_combine_args args = {
+		.n_cols = (uint32_t)width, .top_k = params->top_k, .route_stride = stride_of(&c->in[1]),
+		.residual_stride = residual ? stride_of(&c->in[2]) : 0,
+		.y_stride = stride_of(&c->out[0]),
+		.rows_live = c->out[0].row_class == IG_ROWS_LOGITS, .residual = residual,
+	};
+	const uint32_t live = live_of(&c->out[0]);
+	struct ig_gpu_bind parts = { .n_bytes = max_rows(c) * n_parts * 4, .access = IG_GPU_WRITE };
+	const struct ig_gpu_bind none = { .ref.buffer = -1 };
+	int rc = check_size(c, "moe_combine", c->in[0].row_stride, err);
+
+	if (!rc)
+		rc = check_size(c, "moe_combine", n_parts, err);
+	if (rc)
+		return rc;
+	rc = h->scratch(t, parts.n_bytes, &parts.ref);
+	if (rc)
+		return ig_fail(err, rc, "moe_combine: no %llu bytes for the experts' results",
+			       (unsigned long long)parts.n_bytes);
+	struct product p = {
+		.call = c, .op = "moe_combine", .dtype = c->weight[0].dtype,
+		.element = c->in[0].dtype, .n_experts = params->n_experts, .top_k = params->top_k,
+		.y = parts,
+		.args = { .product = { .act = IG_ACT_NONE, .y_stride = (uint32_t)n_parts },
+			  .x_slot = (uint32_t)k, .y_slot = (uint32_t)width },
+	};
+	rc = lower_product(&p, width, k, IG_F32, h, t, err);
+	if (rc)
+		return rc;
+	parts.access = IG_GPU_READ;
+	const struct ig_gpu_dispatch d = {
+		.struct_size = sizeof d, .n_binds = 4, .shader = &ig_shader_moe_route,
+		.kernel = "moe_combine", .args = &args, .n_arg_bytes = sizeof args,
+		.threads = MOE_THREADS, .when_live = live, .when_min = 1, .when_max = UINT32_MAX,
+		.grid = { { IG_LIVE_ONE, 1, 1, (uint32_t)((width + 4 * MOE_THREADS - 1) / (4 * MOE_THREADS)) },
+			  { live, 1, 1, 1 }, ONE },
+		.bind = { parts, bind_value(&c->in[1], IG_GPU_READ),
+			  residual ? bind_value(&c->in[2], IG_GPU_READ) : none,
+			  bind_value(&c->out[0], IG_GPU_WRITE) },
+	};
+	return h->dispatch(t, &d);
+}
+
+const struct ig_gpu_op ig_gpu_moe_combine = {
+	.struct_size = sizeof(struct ig_gpu_op),
+	.in_dtype = in_dtype,
+	.lower = lower_combine,
+};

@@ -1,0 +1,272 @@
+// moe_route.metal: from a router's logits to each row's experts and their weights, to the
+// step's assignments by expert, and from the experts' results to a row.
+//
+// A simdgroup has a row: lane l has experts l, l + 32, …  Of few rows one threadgroup makes
+// the whole route; of many, rows and then experts have threadgroups of their own.  Whoever
+// counts, the same counts come out: all of it is integers but for a row's weights, which
+// one simdgroup makes by itself.
+#include <metal_stdlib>
+#include "portable.h"
+#include "args.h"
+#include "step.h"
+#include "route.h"
+#include "../core/row.h"
+
+using namespace metal;
+
+#define MOE_ROOM 64u     // words that a simdgroup needs: ids and weights of its row
+
+// Numbers in the order of floats; NaN is minus infinity, 0 is less than any.
+METAL_FUNC uint moe_key(float x)
+{
+	const uint bits = x != x ? 0xff800000u : x == 0.0f ? 0u : as_type<uint>(x);
+	return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+METAL_FUNC float moe_number(uint key)
+{
+	return as_type<float>((key & 0x80000000u) != 0 ? key ^ 0x80000000u : ~key);
+}
+
+METAL_FUNC float moe_sum(float x)
+{
+	UNROLL
+	for (uint by = 16; by > 0; by /= 2)
+		x += simd_shuffle_xor(x, ushort(by));
+	return x;
+}
+
+// One row.  EACH: experts of a lane, at most.  y is the row of the route, ids and weights
+// are left in room, too.
+template <int EACH>
+METAL_FUNC void moe_route_row(constant moe_route_args &args, device const float *x, device uint *y,
+	threadgroup uint *room, uint lane)
+{
+	const uint n = args.n_experts, top_k = args.top_k;
+	uint key[EACH], taken = 0, top = 0;
+	UNROLL
+	for (int j = 0; j < EACH; j++) {
+		const uint id = uint(j) * 32 + lane;
+		key[j] = id < n ? moe_key(x[id]) : 0;
+	}
+	for (uint i = 0; i < top_k; i++) {
+		uint best = 0, at = n;
+		UNROLL
+		for (int j = 0; j < EACH; j++)
+			best = max(best, key[j]);
+		best = simd_max(best);
+		UNROLL
+		for (int j = EACH - 1; j >= 0; j--)
+			at = key[j] == best && best != 0 ? uint(j) * 32 + lane : at;
+		at = simd_min(at);
+		UNROLL
+		for (int j = 0; j < EACH; j++)
+			if (at == uint(j) * 32 + lane) {
+				key[j] = 0;
+				taken |= 1u << j;
+			}
+		top = i == 0 ? best : top;
+	}
+
+	// The chosen in ascending order of id.
+	const float most = moe_number(top);
+	float sum = 0.0f;
+	uint slot = 0;
+	UNROLL
+	for (int j = 0; j < EACH; j++) {
+		if (uint(j) * 32 >= n)
+			break;
+		const uint id = uint(j) * 32 + lane;
+		const bool mine = (taken >> j & 1) != 0;
+		const uint votes = uint(simd_vote::vote_t(simd_ballot(mine)));
+		const float v = id < n && (mine || args.normalise == 0) ? precise::exp(x[id] - most) : 0.0f;
+		sum += v;
+		const uint to = slot + popcount(votes & ((1u << lane) - 1));
+		if (mine) {
+			room[to] = id;
+			room[32 + to] = as_type<uint>(v);
+		}
+		slot += popcount(votes);
+	}
+	simdgroup_barrier(mem_flags::mem_threadgroup);
+	sum = moe_sum(sum);
+	if (args.normalise != 0) {
+		sum = 0.0f;
+		for (uint i = 0; i < top_k; i++)
+			sum += as_type<float>(room[32 + i]);
+	}
+	if (lane < top_k) {
+		y[lane] = room[lane];
+		y[top_k + lane] = as_type<uint>(args.scale * as_type<float>(room[32 + lane]) / sum);
+	}
+}
+
+//   x      [row] n_experts logits
+//   route  [row] words
+//   room   MOE_ROOM words a simdgroup; then ids and the ids in order, MOE_FEW_THREADS each
+template <int EACH>
+[[max_total_threads_per_threadgroup(MOE_FEW_THREADS)]] kernel void moe_route_few(
+	constant moe_route_args &args [[buffer(0)]],
+	device const step_head *step  [[buffer(1)]],
+	device const float *x         [[buffer(2)]],
+	device uint *route            [[buffer(3)]],
+	threadgroup uint *room        [[threadgroup(0)]],
+	uint tid  [[thread_index_in_threadgroup]],
+	uint lane [[thread_index_in_simdgroup]],
+	uint sg   [[simdgroup_index_in_threadgroup]])
+{
+	const uint top_k = args.top_k, stride = args.route_stride;
+	const uint n = min(live_rows(step, args.rows_live), MOE_FEW_THREADS / 32) * top_k;
+	threadgroup uint *mine = room + sg * MOE_ROOM;
+	threadgroup uint *ids = room + MOE_FEW_THREADS / 32 * MOE_ROOM, *sorted = ids + MOE_FEW_THREADS;
+
+	if (sg * top_k < n) {
+		moe_route_row<EACH>(args, x + ulong(sg) * args.x_stride, route + ulong(sg) * stride, mine, lane);
+		if (lane < top_k)
+			ids[sg * top_k + lane] = mine[lane];
+	}
+	threadgroup_barrier(mem_flags::mem_threadgroup);
+	uint at = 0;
+	if (tid < n) {
+		const uint id = ids[tid];
+		for (uint i = 0; i < n; i++)
+			at += ids[i] < id || (ids[i] == id && i < tid) ? 1 : 0;
+		sorted[at] = id;
+		route[route_word(stride, top_k, ROUTE_ORDER, at)] = tid;
+	}
+	threadgroup_barrier(mem_flags::mem_threadgroup);
+	if (tid >= n)
+		return;
+	// Runs begin where the id changes.
+	uint before = 0, all = 0;
+	for (uint i = 0; i < n; i++) {
+		const uint begins = i == 0 || sorted[i] != sorted[i - 1] ? 1 : 0;
+		before += i < tid ? begins : 0;
+		all += begins;
+	}
+	if (tid == 0 || sorted[tid] != sorted[tid - 1])
+		route[route_word(stride, top_k, ROUTE_RUNS, before)] = tid;
+	if (tid >= all)
+		route[route_word(stride, top_k, ROUTE_RUNS, tid)] = n;
+}
+
+template <int EACH>
+[[max_total_threads_per_threadgroup(MOE_THREADS)]] kernel void moe_route_rows(
+	constant moe_route_args &args [[buffer(0)]],
+	device const step_head *step  [[buffer(1)]],
+	device const float *x         [[buffer(2)]],
+	device uint *route            [[buffer(3)]],
+	threadgroup uint *room        [[threadgroup(0)]],
+	uint3 group [[threadgroup_position_in_grid]],
+	uint lane   [[thread_index_in_simdgroup]],
+	uint sg     [[simdgroup_index_in_threadgroup]])
+{
+	const uint row = group.x * (MOE_THREADS / 32) + sg;
+	if (row < live_rows(step, args.rows_live))
+		moe_route_row<EACH>(args, x + ulong(row) * args.x_stride, route + ulong(row) * args.route_stride,
+			room + sg * MOE_ROOM, lane);
+}
+
+// A threadgroup has an expert: it counts the assignments before its own and the experts that
+// are active before it, then puts its own where they belong.
+//   room  32 words of bits, one an expert; 2 x 8 sums; 2 x 8 counts
+[[max_total_threads_per_threadgroup(MOE_THREADS)]] kernel void moe_sort(
+	constant moe_route_args &args [[buffer(0)]],
+	device const step_head *step  [[buffer(1)]],
+	device uint *route            [[buffer(2)]],
+	threadgroup uint *room        [[threadgroup(0)]],
+	uint3 group [[threadgroup_position_in_grid]],
+	uint tid    [[thread_index_in_threadgroup]],
+	uint lane   [[thread_index_in_simdgroup]],
+	uint sg     [[simdgroup_index_in_threadgroup]])
+{
+	const uint top_k = args.top_k, stride = args.route_stride, expert = group.x;
+	const uint n = live_rows(step, args.rows_live) * top_k;
+	threadgroup atomic_uint *bits = (threadgroup atomic_uint *)room;
+	threadgroup uint *sums = room + 32, *counts = room + 48;
+
+	if (tid < 32)
+		atomic_store_explicit(bits + tid, 0u, memory_order_relaxed);
+	threadgroup_barrier(mem_flags::mem_threadgroup);
+	uint less = 0, equal = 0;
+	for (uint i = tid; i < n; i += MOE_THREADS) {
+		const uint id = route[route_word(stride, top_k, ROUTE_IDS, i)], bit = 1u << id % 32;
+		less += id < expert ? 1 : 0;
+		equal += id == expert ? 1 : 0;
+		if ((atomic_load_explicit(bits + id / 32 % 32, memory_order_relaxed) & bit) == 0)
+			atomic_fetch_or_explicit(bits + id / 32 % 32, bit, memory_order_relaxed);
+	}
+	less = simd_sum(less);
+	equal = simd_sum(equal);
+	if (lane == 0) {
+		sums[sg] = less;
+		sums[8 + sg] = equal;
+	}
+	threadgroup_barrier(mem_flags::mem_threadgroup);
+	less = equal = 0;
+	UNROLL
+	for (uint i = 0; i < MOE_THREADS / 32; i++) {
+		less += sums[i];
+		equal += sums[8 + i];
+	}
+
+	const uint word = atomic_load_explicit(bits + lane, memory_order_relaxed);
+	const uint below = lane < expert / 32 ? word : lane == expert / 32 ? word & ((1u << expert % 32) - 1) : 0;
+	const uint run = simd_sum(popcount(below)), all = simd_sum(popcount(word));
+	if (expert == 0)
+		for (uint i = all + tid; i < n; i += MOE_THREADS)
+			route[route_word(stride, top_k, ROUTE_RUNS, i)] = n;
+	if (equal == 0)
+		return;
+	if (tid == 0)
+		route[route_word(stride, top_k, ROUTE_RUNS, run)] = less;
+
+	uint placed = 0;
+	for (uint from = 0, turn = 0; placed < equal; from += MOE_THREADS, turn ^= 8) {
+		const uint i = from + tid;
+		const bool mine = i < n && route[route_word(stride, top_k, ROUTE_IDS, i)] == expert;
+		const uint votes = uint(simd_vote::vote_t(simd_ballot(mine)));
+		if (lane == 0)
+			counts[turn + sg] = popcount(votes);
+		threadgroup_barrier(mem_flags::mem_threadgroup);
+		uint at = less + placed + popcount(votes & ((1u << lane) - 1));
+		UNROLL
+		for (uint s = 0; s < MOE_THREADS / 32; s++) {
+			at += s < sg ? counts[turn + s] : 0;
+			placed += counts[turn + s];
+		}
+		if (mine)
+			route[route_word(stride, top_k, ROUTE_ORDER, at)] = i;
+	}
+}
+
+// y = the slots' results by their weights, from left to right, and the residual last.  A
+// thread has four columns.
+//   parts  [row][slot][n_cols]
+[[max_total_threads_per_threadgroup(MOE_THREADS)]] kernel void moe_combine(
+	constant moe_combine_args &args [[buffer(0)]],
+	device const step_head *step    [[buffer(1)]],
+	device const float *parts       [[buffer(2)]],
+	device const uint *route        [[buffer(3)]],
+	device const float *residual    [[buffer(4)]],
+	device float *y                 [[buffer(5)]],
+	uint3 group [[threadgroup_position_in_grid]],
+	uint tid    [[thread_index_in_threadgroup]])
+{
+	const uint row = group.y, i = (group.x * MOE_THREADS + tid) * 4, top_k = args.top_k;
+	if (row >= live_rows(step, args.rows_live) || i >= args.n_cols)
+		return;
+	device const uint *weights = route + ulong(row) * args.route_stride + ROUTE_WEIGHTS * top_k;
+	device const float *from = parts + ulong(row) * top_k * args.n_cols + i;
+	float4 sum = as_type<float>(weights[0]) * *(device const float4 *)from;
+	for (uint j = 1; j < top_k; j++)
+		sum = fma(float4(as_type<float>(weights[j])), *(device const float4 *)(from + ulong(j) * args.n_cols), sum);
+	if (args.residual != 0)
+		sum += *(device const float4 *)(residual + ulong(row) * args.residual_stride + i);
+	*(device float4 *)(y + ulong(row) * args.y_stride + i) = sum;
+}
+
+instantiate_kernel("moe_route_few_128", moe_route_few, 4)
+instantiate_kernel("moe_route_few_1024", moe_route_few, 32)
+instantiate_kernel("moe_route_rows_128", moe_route_rows, 4)
+instantiate_kernel("moe_route_rows_1024", moe_route_rows, 32)
