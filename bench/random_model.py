@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write a GGUF file with the shape of a known model and random weights, for timing.
 
-    bench/random_model.py SHAPE OUT.gguf [--type Q4_0|Q4_K|Q8_0] [--layers N]
+    bench/random_model.py SHAPE OUT.gguf [--type Q4_0|Q5_0|Q8_0|Q4_K|Q6_K] [--layers N]
 
 Every matrix is of the one type and has values of a size at which activations keep theirs;
 vectors are float32.  There is no tokenizer: what reads the file must not need one.  A
@@ -16,7 +16,8 @@ import struct
 F32, ALIGNMENT = 0, 32
 U32_KEY, F32_KEY, TEXT_KEY = 4, 6, 8
 # type: (GGUF's number, values of a block, bytes of a block)
-TYPES = {"Q4_0": (2, 32, 18), "Q8_0": (8, 32, 34), "Q4_K": (12, 256, 144)}
+TYPES = {"Q4_0": (2, 32, 18), "Q5_0": (6, 32, 22), "Q8_0": (8, 32, 34), "Q4_K": (12, 256, 144),
+         "Q6_K": (14, 256, 210)}
 
 LLAMA_KEYS = {"attention.layer_norm_rms_epsilon": 1e-5}
 SHAPES = {
@@ -122,6 +123,12 @@ def blocks(rng, kind, n_cols, n):
     if kind == "Q4_0":
         d = half(size / 4.6)
         return b"".join(d + rng.randbytes(16) for _ in range(n))
+    if kind == "Q5_0":
+        d = half(size / 9.2)
+        return b"".join(d + rng.randbytes(20) for _ in range(n))
+    if kind == "Q6_K": # scales of 8 bits, codes of 6 around 0
+        d = half(size / 1370)
+        return b"".join(rng.randbytes(208) + d for _ in range(n))
     if kind == "Q8_0":
         d = half(size / 73)
         return b"".join(d + rng.randbytes(32) for _ in range(n))

@@ -104,7 +104,7 @@ static uint64_t element_bytes(uint32_t dtype)
 bool ig_gpu_is_blocks(uint32_t dtype)
 {
 	switch (dtype) {
-	case IG_Q4_0: case IG_Q4_1: case IG_Q5_0: case IG_Q5_1: case IG_Q8_0:
+	case IG_Q4_0: case IG_Q4_1: case IG_Q5_0: case IG_Q5_1: case IG_Q8_0: case IG_Q8_M:
 	case IG_Q2_K: case IG_Q3_K: case IG_Q4_K: case IG_Q5_K: case IG_Q6_K:
 	case IG_IQ4_NL: case IG_IQ4_XS: case IG_MXFP4: return true;
 	default: return false;

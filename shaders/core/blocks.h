@@ -28,6 +28,7 @@ using namespace metal;
 #define BLOCK_IQ4_NL 20u
 #define BLOCK_IQ4_XS 23u
 #define BLOCK_MXFP4 39u
+#define BLOCK_Q8_M 1000u
 
 struct block_raw {
 	uint4 q;       // bytes with the codes, or with their low bits
@@ -78,7 +79,7 @@ METAL_FUNC void block_load(thread block_raw &r, uint format, device const uchar 
 	r.q = r.h = r.s = uint4(0);
 	r.format = format;
 	const bool small = format == BLOCK_Q4_0 || format == BLOCK_Q4_1 || format == BLOCK_Q5_0 || format == BLOCK_Q5_1 ||
-		format == BLOCK_Q8_0 || format == BLOCK_IQ4_NL || format == BLOCK_MXFP4;
+		format == BLOCK_Q8_0 || format == BLOCK_Q8_M || format == BLOCK_IQ4_NL || format == BLOCK_MXFP4;
 	r.at = i % (small ? 32u : 256u);
 	if (i >= limit)
 		return;
@@ -113,6 +114,11 @@ METAL_FUNC void block_load(thread block_raw &r, uint format, device const uchar 
 		p += block * 34;
 		r.s.x = two_bytes(p);
 		r.q = sixteen_by_2(p + 2 + at);
+		break;
+	case BLOCK_Q8_M:
+		p += block * 36;
+		r.s.x = *(device const uint *)p;
+		r.q = sixteen_by_4(p + 4 + at);
 		break;
 	case BLOCK_Q2_K:
 		p += block * 84;
@@ -205,6 +211,7 @@ METAL_FUNC float2 block_scales(uint format, thread const block_raw &r)
 	case BLOCK_Q5_0: return float2(d, -16.0f * d);
 	case BLOCK_Q5_1: return float2(d, m);
 	case BLOCK_Q8_0: return float2(d, -128.0f * d);
+	case BLOCK_Q8_M: return float2(d, m);
 	case BLOCK_Q2_K: return float2(d * float(r.s.y & 15), -m * float(r.s.y >> 4));
 	case BLOCK_Q3_K: {
 		const uint low = r.s.y >> (r.at / 128 * 4) & 15, high = r.s.z >> (r.at / 64 * 2) & 3;
@@ -241,6 +248,7 @@ METAL_FUNC uint2 block_codes(uint format, thread const block_raw &r, int run)
 	const uint2 q = run == 0 ? r.q.xy : r.q.zw, h = run == 0 ? r.h.xy : r.h.zw;
 	switch (format) {
 	case BLOCK_Q8_0: return q ^ 0x80808080u;
+	case BLOCK_Q8_M: return q;
 	case BLOCK_Q5_0:
 	case BLOCK_Q5_1: {
 		const uint bits = r.h.x >> (r.at + uint(run) * 8);

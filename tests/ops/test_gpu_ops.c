@@ -304,9 +304,8 @@ static void check_op(const char *name)
 		struct ig_case_data *d;
 		uint32_t flags;
 
-		/* the bench's sizes where they take no time; no kernel takes Q8_M */
-		if (strcmp(c->op, name) || (c->bench && (on_soft || c->rows > 100)) ||
-		    c->dtype == IG_Q8_M)
+		/* the bench's sizes where they take no time */
+		if (strcmp(c->op, name) || (c->bench && (on_soft || c->rows > 100)))
 			continue;
 		d = ig_case_open(c);
 		if (!ig_case_op(d)->gpu) {

@@ -240,7 +240,7 @@ static void test_saturated(void **state)
 static void test_blocks(void **state)
 {
 	static const uint32_t formats[] = { IG_Q4_0, IG_Q4_1, IG_Q5_0, IG_Q5_1, IG_Q8_0, IG_Q2_K, IG_Q3_K,
-					    IG_Q4_K, IG_Q5_K, IG_Q6_K, IG_IQ4_NL, IG_IQ4_XS, IG_MXFP4 };
+					    IG_Q4_K, IG_Q5_K, IG_Q6_K, IG_IQ4_NL, IG_IQ4_XS, IG_MXFP4, IG_Q8_M };
 
 	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
 		check(&(struct layout){ 1, SIDE(formats[i]), SIDE(37), 768, IG_ACT_NONE, false, true, 0,
