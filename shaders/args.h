@@ -122,6 +122,8 @@ struct rope_kv_args {
 SHARED_SIZE(rope_kv_args, 56);
 #define ROPE_NORM 2u
 #define ROPE_TABLE 4u
+#define ROPE_NORM_ALL_Q 8u /* all heads of q together */
+#define ROPE_NORM_ALL_K 16u
 
 struct attention_args {
 	uint n_heads, n_kv_heads, head_dim;

@@ -138,13 +138,17 @@ static int lower_rope_kv(const struct ig_gpu_call *c, const struct ig_gpu_host *
 	const struct ig_rope_kv_params *p = c->params;
 	const int has_table = c->n_in > 1 && c->in[1].ref.buffer >= 0;
 	const uint32_t n_heads = p->n_heads + 2 * p->n_kv_heads;
+	/* one norm over all heads together */
+	const int q_all = has_weight(c, 0) && c->weight[0].n_cols != p->head_dim;
+	const int k_all = has_weight(c, 1) && c->weight[1].n_cols != p->head_dim;
 	const struct rope_kv_args args = {
 		.n_heads = p->n_heads, .n_kv_heads = p->n_kv_heads, .head_dim = p->head_dim,
 		.n_pairs = p->n_pairs, .mode = p->mode, .group = p->group, .layer = p->layer,
 		.x_stride = stride_of(&c->in[0]),
 		.table_stride = has_table ? stride_of(&c->in[1]) : 0,
 		.y_stride = stride_of(&c->out[0]), .norm_eps = p->norm_eps,
-		.flags = (has_weight(c, 0) ? ROPE_NORM : 0) | (has_table ? ROPE_TABLE : 0),
+		.flags = (has_weight(c, 0) ? ROPE_NORM : 0) | (has_table ? ROPE_TABLE : 0) |
+			 (q_all ? ROPE_NORM_ALL_Q : 0) | (k_all ? ROPE_NORM_ALL_K : 0),
 		.y_type = c->out[0].dtype, .q_scale_length = p->q_scale_length,
 	};
 	struct ig_gpu_dispatch d = {
@@ -162,18 +166,14 @@ static int lower_rope_kv(const struct ig_gpu_call *c, const struct ig_gpu_host *
 		rc = check_result(c, "rope_kv", err);
 	if (rc)
 		return rc;
-	if (has_weight(c, 0) && (c->weight[0].n_cols != p->head_dim ||
-				 c->weight[1].n_cols != p->head_dim))
-		return ig_fail(err, -ENOTSUP, "rope_kv: a norm over all heads together has no GPU "
-			       "kernel");
 	rc = h->kv(t, p->group, p->layer, &kv);
 	if (rc)
 		return ig_fail(err, rc, "rope_kv: no cache of group %u, layer %u", p->group,
 			       p->layer);
 	d.bind[0] = bind_value(&c->in[0], IG_GPU_READ);
 	d.bind[1] = bind_value(has_table ? &c->in[1] : &none, IG_GPU_READ);
-	d.bind[2] = bind_weight(c, 0, p->head_dim);
-	d.bind[3] = bind_weight(c, 1, p->head_dim);
+	d.bind[2] = bind_weight(c, 0, (uint64_t)p->head_dim * (q_all ? p->n_heads : 1));
+	d.bind[3] = bind_weight(c, 1, (uint64_t)p->head_dim * (k_all ? p->n_kv_heads : 1));
 	d.bind[4] = bind_value(&c->out[0], IG_GPU_WRITE);
 	d.bind[5] = bind_value(&none, IG_GPU_READ);
 	if (p->q_scale_length)

@@ -37,7 +37,8 @@ METAL_FUNC bool is_nan(float x)
 
 //   x        [row][q heads | k heads | v heads][head_dim]
 //   table    [row][cosines | sines][n_pairs], with ROPE_TABLE
-//   q_norm, k_norm   [head_dim], with ROPE_NORM
+//   q_norm, k_norm   [head_dim], with ROPE_NORM; [heads][head_dim] where all of them
+//                    are normalised together, which each head's simdgroup then sums up
 //   q        [row][head][head_dim]
 //   q_scales [position / q_scale_length]: what q is multiplied by last
 template <typename T>
@@ -91,10 +92,15 @@ kernel void rope_kv(
 	device const float *w = is_q ? q_norm : k_norm;
 	float inverse = 1.0f;
 	if (norm) {
+		const bool together = (args.flags & (is_q ? ROPE_NORM_ALL_Q : ROPE_NORM_ALL_K)) != 0;
+		const uint nth = is_q ? head : head - args.n_heads;
+		const uint length = together ? n * (is_q ? args.n_heads : args.n_kv_heads) : n;
+		device const float *summed = together ? from - nth * n : from;
 		float squares = 0.0f;
-		for (uint i = lane; i < n; i += 32)
-			squares = fma(from[i], from[i], squares);
-		inverse = 1.0f / precise::sqrt(simd_sum(squares) / float(n) + args.norm_eps);
+		for (uint i = lane; i < length; i += 32)
+			squares = fma(summed[i], summed[i], squares);
+		inverse = 1.0f / precise::sqrt(simd_sum(squares) / float(length) + args.norm_eps);
+		w += together ? nth * n : 0;
 	}
 	float scale = 1.0f;
 	if (is_q && args.q_scale_length != 0)
