@@ -600,7 +600,7 @@ int ig_normalizer_run(const struct ig_normalizer *n, const struct ig_tokenizer *
 			break;
 		case STRIP: rc = run_strip(s, text, len, &o); break;
 		}
-		text = w->text[free_one];
+		text = o.len ? w->text[free_one] : "";
 		len = o.len;
 		free_one ^= 1;
 	}
