@@ -13,6 +13,8 @@
 #include "model/tokenizer_config-private.h"
 #include "tiny_files.h"
 
+#include <unistd.h>
+
 #define S(text) text, sizeof text - 1
 #define B(c) (TJ_BYTE + (unsigned char)(c))
 
@@ -663,14 +665,92 @@ static void chat(void **state)
 	ig_strbuf_finish(&b);
 }
 
+/* ---- a folder
+ * ------------------------------------------------------------------------------------ */
+
+static void put_file(const char *folder, const char *name, const void *data, size_t len)
+{
+	char path[512];
+
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	FILE *f = fopen(path, "wb");
+	assert_non_null(f);
+	assert_int_equal(fwrite(data, 1, len, f), len);
+	assert_int_equal(fclose(f), 0);
+}
+
+/* Weights, a tokenizer and a chat template, opened as the daemon does. */
+static void folder(void **state)
+{
+	static const char *const names[] = {
+		"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+	};
+	static const char config[] =
+		"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\","
+		"\"hidden_size\": 4, \"intermediate_size\": 4, \"num_hidden_layers\": 1,"
+		"\"num_attention_heads\": 1, \"num_key_value_heads\": 1, \"vocab_size\": 270,"
+		"\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 64, \"eos_token_id\": 3}";
+	static const char header[] = "{\"model.embed_tokens.weight\": {\"dtype\": \"F32\","
+				     "\"shape\": [2, 4], \"data_offsets\": [0, 32]}}";
+	static const char chat_config[] =
+		"{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\","
+		"\"chat_template\": \"{{ bos_token }}{{ messages[0].content }}\"}";
+	const char *tmp = getenv("TMPDIR");
+	struct ig_chat_message m = { "user", "hello", 5 };
+	struct ig_chat_template *c;
+	unsigned char weights[8 + sizeof header - 1 + 32] = { sizeof header - 1 };
+	struct ig_error err = { 0 };
+	struct ig_checkpoint *g;
+	struct ig_tokenizer *t;
+	struct ig_ids l = { 0 };
+	struct ig_strbuf b;
+	char dir[256];
+
+	snprintf(dir, sizeof dir, "%s/ingot-XXXXXX", tmp ? tmp : "/tmp");
+	assert_non_null(mkdtemp(dir));
+	memcpy(weights + 8, header, sizeof header - 1);
+	put_file(dir, names[0], config, sizeof config - 1);
+	put_file(dir, names[1], weights, sizeof weights);
+	if (ig_checkpoint_open(dir, &g, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(ig_tokenizer_open(g, &t, &err), -ENOENT);
+	assert_non_null(strstr(err.text, dir));
+	assert_non_null(strstr(err.text, "no tokenizer.json, tokenizer.model or tekken.json"));
+	ig_checkpoint_close(g);
+	tiny_json(&b, &(struct tiny_json){ .kind = TINY_PAIRS });
+	put_file(dir, names[2], b.data, b.len);
+	put_file(dir, names[3], chat_config, sizeof chat_config - 1);
+	assert_int_equal(ig_checkpoint_open(dir, &g, &err), 0);
+	if (ig_tokenizer_open(g, &t, &err) || ig_chat_template_open(g, t, &c, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(ig_chat_template_encode(c, &m, 1, false, 100, &l, &err), 0);
+	assert_true(l.n == 2 && l.ids[0] == TJ_START && l.ids[1] == TJ_SPACE_HELLO);
+	assert_true(ig_tokenizer_is_end(t, TJ_END) && ig_tokenizer_is_end(t, TJ_USER));
+	ig_ids_finish(&l);
+	ig_chat_template_close(c);
+	ig_tokenizer_close(t);
+	ig_checkpoint_close(g);
+	put_file(dir, names[2], "{", 1);
+	assert_int_equal(ig_checkpoint_open(dir, &g, &err), 0);
+	assert_int_equal(ig_tokenizer_open(g, &t, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "tokenizer.json: byte 1: no string"));
+	ig_checkpoint_close(g);
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		char path[512];
+		snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+		assert_int_equal(unlink(path), 0);
+	}
+	assert_int_equal(rmdir(dir), 0);
+	ig_strbuf_finish(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bytes),	 cmocka_unit_test(pairs),
-		cmocka_unit_test(unigram),	 cmocka_unit_test(json_refusals),
-		cmocka_unit_test(sentencepiece), cmocka_unit_test(model_refusals),
-		cmocka_unit_test(tekken),	 cmocka_unit_test(beside),
-		cmocka_unit_test(chat),		 cmocka_unit_test(cut_anywhere),
+		cmocka_unit_test(bytes), cmocka_unit_test(pairs), cmocka_unit_test(unigram),
+		cmocka_unit_test(json_refusals), cmocka_unit_test(sentencepiece),
+		cmocka_unit_test(model_refusals), cmocka_unit_test(tekken), cmocka_unit_test(beside),
+		cmocka_unit_test(chat), cmocka_unit_test(cut_anywhere), cmocka_unit_test(folder),
 	};
 
 	return cmocka_run_group_tests_name("model/tokenizer_files", tests, NULL, NULL);
