@@ -689,7 +689,8 @@ static void folder(void **state)
 		"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\","
 		"\"hidden_size\": 4, \"intermediate_size\": 4, \"num_hidden_layers\": 1,"
 		"\"num_attention_heads\": 1, \"num_key_value_heads\": 1, \"vocab_size\": 270,"
-		"\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 64, \"eos_token_id\": 3}";
+		"\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 64, \"eos_token_id\": 3,"
+		"\"tie_word_embeddings\": true}";
 	static const char header[] = "{\"model.embed_tokens.weight\": {\"dtype\": \"F32\","
 				     "\"shape\": [2, 4], \"data_offsets\": [0, 32]}}";
 	static const char chat_config[] =
