@@ -294,10 +294,10 @@ static void check_model(struct doctor *d, const struct ig_config_model *m, uint6
 		return;
 	}
 	if (ig_checkpoint_str(g, "general.architecture", &arch, &arch_len, &err)) {
-		WRONG(d, what, "the file is no language model in GGUF", "%s: %s", m->path, err.text);
+		WRONG(d, what, "the file is no language model", "%s: %s", m->path, err.text);
 		goto out;
 	}
-	OK(d, what, "%s: GGUF, architecture %.*s, %llu tensors, %s", m->path,
+	OK(d, what, "%s: %s, architecture %.*s, %llu tensors, %s", m->path, ig_checkpoint_format(g),
 	   (int)(arch_len < 60 ? arch_len : 60), arch, (unsigned long long)ig_checkpoint_n_tensors(g),
 	   ig_text_bytes(size, sizeof size, ig_checkpoint_file_bytes(g)));
 	if (ig_tokenizer_open(g, &tokenizer, &err)) {

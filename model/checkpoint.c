@@ -221,6 +221,11 @@ const char *ig_checkpoint_label(const struct ig_checkpoint *g)
 	return g->label;
 }
 
+const char *ig_checkpoint_format(const struct ig_checkpoint *g)
+{
+	return !g->folder ? "GGUF" : g->folder->config.quantised ? "safetensors, MLX" : "safetensors";
+}
+
 uint64_t ig_checkpoint_file_bytes(const struct ig_checkpoint *g)
 {
 	return g->size;

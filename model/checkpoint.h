@@ -46,6 +46,9 @@ void ig_checkpoint_close(struct ig_checkpoint *g); /* NULL is fine */
 
 /* The path that it was opened from, or its end; for errors. */
 const char *ig_checkpoint_label(const struct ig_checkpoint *g);
+/* "GGUF", "safetensors" or "safetensors, MLX". */
+const char *ig_checkpoint_format(const struct ig_checkpoint *g);
+/* Of the file, or of all files with tensors. */
 uint64_t ig_checkpoint_file_bytes(const struct ig_checkpoint *g);
 /* Where the file is mapped, from a page's beginning on; the last page is whole, zeros
  * behind the file's end.  false for a file that was opened from memory. */

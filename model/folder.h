@@ -73,6 +73,7 @@ struct ig_hf_config {
 	uint32_t n_layers, n_heads, n_kv_heads, head_dim, n_experts;
 	bool tied; /* lm_head is the embedding */
 	float *rope_factors; /* [head_dim / 2], malloced; or NULL */
+	bool quantised; /* MLX's */
 	json_t *quantization; /* MLX's object, borrowed from root; or NULL */
 	json_t *root;
 };

@@ -659,6 +659,7 @@ static void read_quantization(struct reading *r)
 		fail(r, -ENOTSUP, "quant_method", "is \"%s\": not supported; MLX's affine groups are",
 		     ig_show(by, strlen(by)).text);
 	r->out->quantization = (json_t *)(uintptr_t)q;
+	r->out->quantised = true;
 }
 
 int ig_hf_config_read(struct ig_checkpoint *g, const char *text, size_t len, const char *label,

@@ -3,6 +3,8 @@
 
     folder.py MODEL.gguf FOLDER [--mlx | --transformers]
 
+The folder gets tokenizer.json and tokenizer_config.json, too, of the file's own vocabulary.
+
 The weights are the file's exact values in float32, under the names and in the order of rows
 that Hugging Face has.  With --transformers that package writes the folder, which gives the
 same tensors.  With --mlx they stay the codes that they are: Q4_1 is MLX's group of 4 bits, and
@@ -86,6 +88,36 @@ def config_of(m):
             "vocab_size": len(m["tokenizer.ggml.tokens"])}
 
 
+def write_tokenizer(out, m):
+    """Byte-level BPE that takes digits one by one, as the demo model's own files have it."""
+    tokens, control = m["tokenizer.ggml.tokens"], {}
+    if m["tokenizer.ggml.pre"] != "smollm":
+        sys.exit("folder.py knows the demo model's tokenizer only")
+    for i, (text, kind) in enumerate(zip(tokens, m["tokenizer.ggml.token_type"])):
+        if kind == 3:
+            control[text] = i
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+                  "use_regex": True}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    with open(os.path.join(out, "tokenizer.json"), "w") as f:
+        json.dump({
+            "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
+            "added_tokens": [{"id": i, "content": t, **flags, "special": True}
+                             for t, i in control.items()],
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                {"type": "Digits", "individual_digits": True}, byte_level]},
+            "post_processor": None, "decoder": byte_level,
+            "model": {"type": "BPE", "dropout": None, "unk_token": None,
+                      "continuing_subword_prefix": None, "end_of_word_suffix": None,
+                      "fuse_unk": False, "byte_fallback": False,
+                      "vocab": {t: i for i, t in enumerate(tokens)},
+                      "merges": m["tokenizer.ggml.merges"]}}, f)
+    with open(os.path.join(out, "tokenizer_config.json"), "w") as f:
+        json.dump({"add_bos_token": False, "chat_template": m["tokenizer.chat_template"],
+                   "bos_token": tokens[m["tokenizer.ggml.bos_token_id"]],
+                   "eos_token": tokens[m["tokenizer.ggml.eos_token_id"]]}, f)
+
+
 def by_transformers(out, config, tensors):
     import torch
     import transformers
@@ -107,6 +139,7 @@ def main():
     config, tensors = config_of(g.meta), {}
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     os.makedirs(out, exist_ok=True)
+    write_tokenizer(out, g.meta)
     if mode == "--mlx":
         config["quantization"] = {"group_size": 32, "bits": 4}
     for name, (dims, kind, _) in g.tensors.items():

@@ -113,6 +113,7 @@ static void reads_everything(void **state)
 	good_file(&w);
 	assert_int_equal(open_it(&w, &g, &err), 0);
 	assert_string_equal(ig_checkpoint_label(g), "test.gguf");
+	assert_string_equal(ig_checkpoint_format(g), "GGUF");
 	assert_int_equal(ig_checkpoint_file_bytes(g), w.len);
 	assert_int_equal(ig_checkpoint_str(g, "general.architecture", &s, &len, &err), 0);
 	assert_int_equal(len, 5);
