@@ -402,6 +402,8 @@ static struct ig_slot *find_load(const struct ig_models *ms)
 {
 	struct ig_slot *s;
 
+	if (ms->draining)
+		return NULL; /* nobody will be given it */
 	TAILQ_FOREACH(s, &ms->queue, queue)
 		if (!s->blocked)
 			return s;

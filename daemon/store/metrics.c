@@ -174,7 +174,8 @@ static const struct {
 	[IG_COUNTER_PREEMPTIONS] = { "num_preemptions_total",
 				     "Sequences that gave their blocks to others." },
 	[IG_COUNTER_REFUSED] = { "requests_refused_total",
-				 "Requests refused with 503 because too many wait." },
+				 "Requests refused with 503: too many wait, or their model has no "
+				 "room or was not loaded in time." },
 	[IG_COUNTER_LEDGER_DROPPED] = { "ledger_rows_dropped_total",
 					"Rows that the ledger could not keep." },
 	[IG_COUNTER_CONNECTIONS] = { "connections_total", "Connections accepted." },
