@@ -162,7 +162,8 @@ int ig_contract_refuse(const struct ig_contract *c, const char *name, const stru
 	const char *u = unit_of(c->budget, &unit);
 
 	return ig_fail(err, -ENOMEM, "there is no room for the model %s now: it needs %.2f %s (weights "
-		       "%.2f, scratch %.2f); of the budget of %.2f %s, %.2f are free%s", name,
+		       "%.2f, scratch %.2f); of memory.budget, %.2f %s, %.2f are free%s; raise it, or "
+		       "unload or unpin another model", name,
 		       (double)needed / unit, u, (double)n->weights / unit,
 		       (double)n->scratch / unit, (double)c->budget / unit, u,
 		       (double)(ig_contract_free(c) + evictable) / unit,

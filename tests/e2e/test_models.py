@@ -327,9 +327,9 @@ def test_the_sdk_comes_again(tight):
     d, stream = tight(model_wait="0s")
     d.http("POST", CHAT, body_of())  # the load is under way
     t = threading.Timer(0.3, stream.stop)
-    t.start()
     with openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % d.port, api_key="none",
                        max_retries=5) as client:
+        t.start()
         began = time.monotonic()
         r = client.chat.completions.create(model="slow", max_tokens=3,
                                            messages=[{"role": "user", "content": "hi"}])

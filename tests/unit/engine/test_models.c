@@ -367,7 +367,8 @@ static void test_least_recently_used_goes(void **state)
 	assert_int_equal(take(e, "w12", &n, &err), 0);
 	assert_int_equal(take(e, "w10", &(const struct ig_engine_model *){ NULL }, &err), -ENOMEM);
 	assert_string_equal(err.text, "there is no room for the model w10 now: it needs 10.50 MiB "
-			    "(weights 10.00, scratch 0.50); of the budget of 31.00 MiB, 1.49 are free");
+			    "(weights 10.00, scratch 0.50); of memory.budget, 31.00 MiB, 1.49 are free; "
+			    "raise it, or unload or unpin another model");
 	assert_int_equal(state_of(e, "w10"), IG_MODEL_UNLOADED);
 	ig_engine_release_model(n);
 	assert_answers(e, "w10", NULL);
