@@ -10,7 +10,8 @@
  * by steps that want none, the remainder as what is left.
  *
  * The limit of a kind is the larger of its weights' bytes over the machine's reading
- * rate and its multiply-adds over the machine's; times are the least of all rounds.
+ * rate and its multiply-adds over the machine's; times are the least of all rounds.  Of
+ * experts' weights those count that rows use which choose theirs at random.
  */
 #include "bench/ops.h"
 
@@ -18,6 +19,7 @@
 
 #include <errno.h>
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +31,7 @@ struct kind {
 	uint32_t n;
 	double bytes; /* of all their weights */
 	double macs; /* of all of them, for a row */
+	double share; /* of the weights, that a row uses: of experts top_k of n_experts */
 	double saved[2]; /* seconds that leaving n - 1 of them out saved */
 };
 
@@ -58,6 +61,25 @@ static bool same_kind(const struct ig_plan *p, const struct ig_plan_node *a,
 	return true;
 }
 
+static double share_of(const struct ig_plan_node *n)
+{
+	if (!strcmp(n->op->name, "moe_glu")) {
+		const struct ig_moe_glu_params *p = n->params;
+		return (double)p->top_k / p->n_experts;
+	}
+	if (!strcmp(n->op->name, "moe_combine")) {
+		const struct ig_moe_combine_params *p = n->params;
+		return (double)p->top_k / p->n_experts;
+	}
+	return 1;
+}
+
+/* Bytes of a kind's weights that so many rows read. */
+static double bytes_of(const struct kind *k, double rows)
+{
+	return k->bytes * (1 - pow(1 - k->share, rows));
+}
+
 static uint32_t find_kinds(const struct ig_plan *p, struct kind *kinds)
 {
 	uint32_t n = 0, k;
@@ -70,7 +92,7 @@ static uint32_t find_kinds(const struct ig_plan *p, struct kind *kinds)
 		if (k == n) {
 			if (n == MAX_KINDS)
 				continue; /* stays in the remainder */
-			kinds[n++] = (struct kind) { .first = node };
+			kinds[n++] = (struct kind) { .first = node, .share = share_of(node) };
 		}
 		kinds[k].n++;
 		for (uint32_t j = 0; j < node->n_weights; j++) {
@@ -81,7 +103,8 @@ static uint32_t find_kinds(const struct ig_plan *p, struct kind *kinds)
 			w = &p->weights[node->weight[j]];
 			kinds[k].bytes += (double)w->n_bytes;
 			if (w->shape.n_rows > 1)
-				kinds[k].macs += (double)w->shape.n_rows * (double)w->shape.n_cols;
+				kinds[k].macs += kinds[k].share * (double)w->shape.n_rows *
+						 (double)w->shape.n_cols;
 		}
 	}
 	return n;
@@ -300,7 +323,8 @@ static void print_table(const struct timing *t, const struct ig_plan *p, const s
 		if (kinds[k].n < 2)
 			continue;
 		if (kinds[k].macs > 0)
-			limit = limit_of(o, kinds[k].bytes * share, kinds[k].macs * share * rows);
+			limit = limit_of(o, bytes_of(&kinds[k], rows) * share,
+					 kinds[k].macs * share * rows);
 		print_row(name, kinds[k].n - 1, kinds[k].saved[which], total[which], limit);
 		rest -= kinds[k].saved[which];
 	}

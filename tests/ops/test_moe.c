@@ -41,7 +41,7 @@ static const struct shape shapes[] = {
 	{ 16, 8, 7, 1, 16, IG_ACT_NONE, true, false },
 	{ 5, 5, 6, 3, 16, IG_ACT_SILU, false, true }, /* every expert, every row */
 	{ 128, 8, 2, 1, 16, IG_ACT_SILU, true, true }, /* most are idle */
-	{ 3, 2, 100, 1, 272, IG_ACT_SILU, true, true }, /* groups and blocks in several parts */
+	{ 2, 2, 66, 1, 272, IG_ACT_SILU, true, true }, /* groups and blocks in several parts */
 };
 #define N_SHAPES (sizeof shapes / sizeof *shapes)
 
