@@ -337,6 +337,7 @@ struct ig_builder {
 	struct ig_tokenizer *t; /* the builder's until ig_builder_finish */
 	struct ig_error *err;
 	const char *tokens, *merges; /* what the file calls them, for errors */
+	uint64_t pad_to; /* ids without tokens follow, if the model has more rows than tokens */
 	int32_t unknown; /* the first token of that type; -1: none */
 	int32_t twice; /* one whose text another had before; -1: none */
 	uint16_t alphabet[0x144]; /* the byte that a character stands for */

@@ -291,6 +291,18 @@ int ig_model_config_templates(const struct ig_model_config *c,
 	return rc;
 }
 
+/* The rows of the model's embedding, which may be more than its tokens; 0: not said. */
+static uint64_t vocab_size(const struct ig_model_config *c)
+{
+	const json_t *v = json_object_get(c->config, "vocab_size");
+	json_int_t n;
+
+	if (!v)
+		v = json_object_get(json_object_get(c->config, "text_config"), "vocab_size");
+	n = json_integer_value(v);
+	return n > 0 && n <= IG_MAX_VOCAB ? (uint64_t)n : 0;
+}
+
 /* ---- a tokenizer from files -------------------------------------------------------------------
  */
 
@@ -313,6 +325,7 @@ int ig_tokenizer_open_files(const struct ig_model_files *files, bool jit, struct
 	rc = ig_model_config_read(files, &c, err);
 	if (rc)
 		return rc;
+	b.pad_to = vocab_size(&c);
 	rc = i == 1 ? ig_tokenizer_read_json(&b, data, len, jit) :
 	     i == 2 ? ig_tokenizer_read_spm(&b, data, len, &c) :
 		      ig_tokenizer_read_tekken(&b, data, len, jit);

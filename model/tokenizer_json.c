@@ -331,6 +331,8 @@ static int place_tokens(struct reading *r, bool pieces)
 	if (n == 0 || n - r->n_entries > MAX_HOLES + r->n_added)
 		return ig_fail(r->err, -EINVAL, "%s: %zu tokens with ids up to %zu", r->name,
 			       r->n_entries, n);
+	if (r->b->pad_to > n && r->b->pad_to - n <= MAX_HOLES)
+		n = (size_t)r->b->pad_to;
 	r->texts = calloc(n, sizeof *r->texts);
 	if (!r->texts)
 		return -ENOMEM;

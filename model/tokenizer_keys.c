@@ -234,7 +234,8 @@ static void put_ids(struct making *m, int32_t unknown)
 	put_id(m, "tokenizer.ggml.bos_token_id", t->bos);
 	put_id(m, "tokenizer.ggml.eos_token_id", eos);
 	put_id(m, "tokenizer.ggml.eot_token_id", eot);
-	put_id(m, "tokenizer.ggml.unknown_token_id", unknown >= 0 ? unknown : named(m, "unk_token"));
+	put_id(m, "tokenizer.ggml.unknown_token_id",
+	       unknown >= 0 ? unknown : named(m, "unk_token"));
 	put_id(m, "tokenizer.ggml.padding_token_id", named(m, "pad_token"));
 	put_bool(m, "tokenizer.ggml.add_bos_token", t->add_bos);
 }
@@ -272,7 +273,8 @@ static int put_templates(struct making *m)
 	if (rc == -ENOENT)
 		return 0;
 	if (rc)
-		return m->err->code ? rc : ig_fail(m->err, rc, "its chat templates can't be written");
+		return m->err->code ? rc
+				    : ig_fail(m->err, rc, "its chat templates can't be written");
 	if (all.n) {
 		put_array(m, "tokenizer.chat_templates", IG_GGUF_STRING, all.n);
 		for (size_t i = 0; i < all.n; i++)
@@ -281,7 +283,8 @@ static int put_templates(struct making *m)
 	return 0;
 }
 
-/* ---- the same ids ----------------------------------------------------------------------------- */
+/* ---- the same ids -----------------------------------------------------------------------------
+ */
 
 /* What ways to cut a text differ in: letters of scripts, digits, marks, spaces, ends of lines,
  * contractions, characters that could be composed, bytes that are none. */
@@ -357,7 +360,8 @@ static int check(struct making *m, struct ig_tokenizer_keys *out)
 	if (!ig_strbuf_ok(&m->b))
 		return -ENOMEM;
 	memcpy(m->b.data + 16, &n_keys, sizeof n_keys);
-	rc = ig_checkpoint_open_memory(m->b.data, m->b.len, ig_checkpoint_label(m->g), &out->file, &err);
+	rc = ig_checkpoint_open_memory(m->b.data, m->b.len, ig_checkpoint_label(m->g), &out->file,
+				       &err);
 	if (rc == 0)
 		rc = ig_tokenizer_open(out->file, &t, &err);
 	if (rc) {
@@ -380,7 +384,8 @@ out:
 	return rc;
 }
 
-/* ---- the three kinds --------------------------------------------------------------------------- */
+/* ---- the three kinds ---------------------------------------------------------------------------
+ */
 
 static void begin(struct making *m)
 {
@@ -399,8 +404,8 @@ static int make_bytes(struct making *m, struct ig_tokenizer_keys *out)
 {
 	/* Names that mean the same stand once, the one that is most in use. */
 	static const char *const names[] = {
-		"gpt-2", "llama-bpe", "qwen2", "deepseek-r1-qwen", "smollm", "tekken", "gpt-4o", "olmo",
-		"deepseek-v3", "deepseek-coder", "default", NULL,
+		"gpt-2",  "llama-bpe", "qwen2",	      "deepseek-r1-qwen", "smollm",  "tekken",
+		"gpt-4o", "olmo",      "deepseek-v3", "deepseek-coder",	  "default", NULL,
 	};
 	int rc;
 
@@ -454,7 +459,8 @@ static int make_scores(struct making *m, struct ig_tokenizer_keys *out)
 	return refuse(m, "its merges don't follow from scores");
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------- */
+/* ---- all of it
+ * ----------------------------------------------------------------------------------- */
 
 static int find_sibling(void *ctx, const char *name, const char **data, size_t *len,
 			struct ig_error *err)
@@ -521,7 +527,8 @@ int ig_tokenizer_keys_make(const struct ig_checkpoint *folder, struct ig_tokeniz
 		out->data = m.b.data; /* which the file points into */
 		ig_strbuf_init(&m.b);
 	} else if (rc == -ENOMEM) {
-		ig_fail(err, rc, "%s: out of memory for the tokenizer's keys", ig_checkpoint_label(folder));
+		ig_fail(err, rc, "%s: out of memory for the tokenizer's keys",
+			ig_checkpoint_label(folder));
 	} else {
 		ig_fail(err, rc, "%s: %s", ig_checkpoint_label(folder), inside.text);
 	}

@@ -449,11 +449,12 @@ static void sentencepiece(void **state)
 		"\"278\": {\"content\": \"<new>\", \"special\": false}}, \"add_bos_token\": false}";
 	static const char added[] = "{\"<other>\": 281, \"<new>\": 278}";
 	f.n = 0;
+	tiny_put(&f, "config.json", S("{\"vocab_size\": 290}"));
 	tiny_put(&f, "tokenizer_config.json", S(config));
 	tiny_put(&f, "added_tokens.json", S(added));
 	t = model_opened(&(struct tiny_model){ .type = 2 }, &f);
 	assert_int_equal(N_SPM, 278);
-	assert_int_equal(ig_tokenizer_n_vocab(t), 282);
+	assert_int_equal(ig_tokenizer_n_vocab(t), 290);
 	becomes(t, S("x<new>x"), 0, SPM_SPACE, SPM_X, 278, SPM_X, -1);
 	becomes(t, S("x<|im_end|><other>"), 1, SPM_SPACE, SPM_X, 279, 281, -1);
 	assert_true(ig_tokenizer_is_end(t, 279) && !ig_tokenizer_add_bos(t));
@@ -589,13 +590,15 @@ static void beside(void **state)
 	assert_true(ig_tokenizer_is_end(t, 2));
 	ig_tokenizer_close(t);
 	tiny_put(&f, "generation_config.json", S(generation));
-	tiny_put(&f, "config.json", S("{\"text_config\": {\"eos_token_id\": 0}}"));
+	tiny_put(&f, "config.json",
+		 S("{\"text_config\": {\"eos_token_id\": 0, \"vocab_size\": 300}}"));
 	t = opened(&f);
 	assert_int_equal(ig_tokenizer_bos(t), 1);
 	assert_false(ig_tokenizer_add_bos(t));
 	assert_true(ig_tokenizer_is_end(t, 3) && ig_tokenizer_is_end(t, 2) &&
 		    ig_tokenizer_is_end(t, 0));
 	assert_false(ig_tokenizer_is_end(t, 1));
+	assert_int_equal(ig_tokenizer_n_vocab(t), 300); /* the model's rows */
 	ig_tokenizer_close(t);
 	f.files[f.n - 1].data = "{\"eos_token_id\": \"x\"}";
 	f.files[f.n - 1].len = strlen(f.files[f.n - 1].data);
@@ -748,10 +751,12 @@ static void folder(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bytes), cmocka_unit_test(pairs), cmocka_unit_test(unigram),
-		cmocka_unit_test(json_refusals), cmocka_unit_test(sentencepiece),
-		cmocka_unit_test(model_refusals), cmocka_unit_test(tekken), cmocka_unit_test(beside),
-		cmocka_unit_test(chat), cmocka_unit_test(cut_anywhere), cmocka_unit_test(folder),
+		cmocka_unit_test(bytes),	 cmocka_unit_test(pairs),
+		cmocka_unit_test(unigram),	 cmocka_unit_test(json_refusals),
+		cmocka_unit_test(sentencepiece), cmocka_unit_test(model_refusals),
+		cmocka_unit_test(tekken),	 cmocka_unit_test(beside),
+		cmocka_unit_test(chat),		 cmocka_unit_test(cut_anywhere),
+		cmocka_unit_test(folder),
 	};
 
 	return cmocka_run_group_tests_name("model/tokenizer_files", tests, NULL, NULL);
