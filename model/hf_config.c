@@ -150,12 +150,13 @@ static void put_all(struct reading *r, const char *key, enum ig_kv_type type, ui
 		return;
 	}
 	/* GGUF has an array's type and length before it, a string's length. */
-	uint8_t *p = malloc(16 + n * size + len), *at = p + 16;
+	uint8_t *p = malloc(16 + n * size + len), *at;
 	if (!p) {
 		r->rc = ig_checkpoint_no_memory(g, 16 + n * size + len, r->err);
 		return;
 	}
 	f->owned[f->n_owned++] = p;
+	at = p + 16;
 	memcpy(at - 12, &elem, 4);
 	memcpy(at - 8, &n, 8);
 	memcpy(at, value, n * size);

@@ -127,6 +127,22 @@ static void quantised(void **state)
 	}
 }
 
+/* Q4_1's minimum, codes of 8 bits; no GGUF file has it. */
+static void q8_m(void **state)
+{
+	unsigned char block[36] = { HALF_2, HALF_MINUS_1_5 };
+	float out[32];
+
+	for (int j = 0; j < 32; j++)
+		block[4 + j] = (unsigned char)(j * 8 + 7);
+	assert_string_equal(ig_dtype_name(IG_Q8_M), "Q8_M");
+	assert_int_equal(ig_dtype_row_bytes(IG_Q8_M, 64), 72);
+	assert_int_equal(ig_dtype_row_bytes(IG_Q8_M, 33), 0);
+	ig_dtype_to_f32(IG_Q8_M, block, out, 32);
+	for (int j = 0; j < 32; j++)
+		assert_true(out[j] == 2.0f * (float)(j * 8 + 7) - 1.5f);
+}
+
 /* Blocks of 256, by hand: one code, scale and minimum at a place that only its own bits
  * reach.  tests/golden/dtype holds all of them against the Python package gguf. */
 static void super_blocks(void **state)
@@ -190,6 +206,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names), cmocka_unit_test(row_bytes), cmocka_unit_test(halves),
 		cmocka_unit_test(wide_types), cmocka_unit_test(quantised),
+		cmocka_unit_test(q8_m),
 		cmocka_unit_test(super_blocks), cmocka_unit_test(parts),
 	};
 

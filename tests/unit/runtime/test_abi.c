@@ -39,8 +39,8 @@ static void test_op(void **state)
 	/* Element types and forms are GGUF's numbers, and what plans and tensors carry. */
 	const int dtypes[] = { IG_F32, IG_F16, IG_Q4_0, IG_Q4_1, IG_Q5_0, IG_Q5_1, IG_Q8_0, IG_Q2_K,
 			       IG_Q3_K, IG_Q4_K, IG_Q5_K, IG_Q6_K, IG_IQ4_NL, IG_IQ4_XS, IG_I32,
-			       IG_BF16, IG_MXFP4 };
-	static const int numbers[] = { 0, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20, 23, 26, 30, 39 };
+			       IG_BF16, IG_MXFP4, IG_Q8_M };
+	static const int numbers[] = { 0, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20, 23, 26, 30, 39, 1000 };
 	assert_memory_equal(dtypes, numbers, sizeof numbers);
 	assert_int_equal(IG_FORM_ROWS, 0);
 	assert_int_equal(IG_FORM_TILE16, 1);
