@@ -5,11 +5,13 @@
  *
  *   dequantise TYPE VALUES: the type's number in GGUF, values in a row
  *   dequantise --types: the quantised types, a line each: number, name, bytes, values
+ *   dequantise --quantise TYPE VALUES: the other way, rows of float32 to those of the type
  *
  * Each row goes through the tiles of the cpu kernels as well and must come back the same.
  */
 #include "model/dtype.h"
 #include "model/checkpoint.h"
+#include "model/quantize.h"
 #include "ops/cpu/tile16.h"
 
 #include <stdio.h>
@@ -35,8 +37,28 @@ static bool same(const float *a, const float *b, int64_t n)
 	return true;
 }
 
+static int quantise(uint32_t dtype, int64_t n)
+{
+	uint64_t bytes = n <= 1 << 20 ? ig_dtype_row_bytes(dtype, n) : 0;
+	float *row = malloc((size_t)n * sizeof *row);
+	uint8_t *out = malloc(bytes ? bytes : 1);
+
+	if (!bytes || !row || !out)
+		return 2;
+	while (fread(row, sizeof *row, (size_t)n, stdin) == (size_t)n)
+		if (ig_quantize_row(dtype, row, n, out, NULL) || fwrite(out, bytes, 1, stdout) != 1) {
+			fprintf(stderr, "dequantise: a row can't be %s\n", ig_dtype_name(dtype));
+			return 1;
+		}
+	free(row);
+	free(out);
+	return fflush(stdout) ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 4 && !strcmp(argv[1], "--quantise") && strtoll(argv[3], NULL, 10) > 0)
+		return quantise((uint32_t)strtoul(argv[2], NULL, 10), strtoll(argv[3], NULL, 10));
 	if (argc == 2 && !strcmp(argv[1], "--types"))
 		return list_types();
 	uint32_t dtype = argc == 3 ? (uint32_t)strtoul(argv[1], NULL, 10) : IG_DTYPE_NONE;
