@@ -1,0 +1,124 @@
+/*
+ * test_convert_memory.c: each allocation of converting a folder fails once; what comes of it
+ * is an error and no file, never a crash or (under AddressSanitizer) a leak.  The linker
+ * puts the functions below in the place of the C library's.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "model/convert.h"
+
+#include "tiny_files.h"
+
+#include <unistd.h>
+
+static long n_left = -1; /* allocations until one fails; -1: none does */
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t size);
+char *__real_strdup(const char *s);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+char *__wrap_strdup(const char *s);
+
+static bool fails(void)
+{
+	return n_left >= 0 && n_left-- == 0;
+}
+
+void *__wrap_malloc(size_t size)
+{
+	return fails() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	return fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t size)
+{
+	return fails() ? NULL : __real_realloc(p, size);
+}
+
+char *__wrap_strdup(const char *s)
+{
+	return fails() ? NULL : __real_strdup(s);
+}
+
+static const char config[] =
+	"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 279,"
+	"\"hidden_size\": 32, \"intermediate_size\": 32, \"num_hidden_layers\": 1,"
+	"\"num_attention_heads\": 1, \"num_key_value_heads\": 1, \"max_position_embeddings\": 64,"
+	"\"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"hidden_act\": \"silu\","
+	"\"tie_word_embeddings\": true}";
+static const char names[] = "{\"bos_token\": \"<s>\", \"chat_template\": \"x\"}";
+
+static void each_fails(void **state)
+{
+	static const char head[] = "{\"model.norm.weight\":{\"dtype\":\"F32\",\"shape\":[32],"
+				   "\"data_offsets\":[0,128]}, \"model.layers.0.mlp.up_proj.weight\":"
+				   "{\"dtype\":\"F32\",\"shape\":[2,32],\"data_offsets\":[128,384]}}   ";
+	static const char zeros[384];
+	char dir[] = "/tmp/ig-convert-XXXXXX", path[64];
+	struct ig_strbuf weights, vocabulary;
+	struct ig_checkpoint *g;
+	struct ig_error err = { 0 };
+	uint64_t n = sizeof head - 1;
+	bool done = false;
+	long i;
+
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof path, "%s/out.gguf", dir);
+	ig_strbuf_init(&weights);
+	ig_strbuf_add(&weights, &n, sizeof n);
+	ig_strbuf_add(&weights, head, n);
+	ig_strbuf_add(&weights, zeros, sizeof zeros);
+	tiny_json(&vocabulary, &(struct tiny_json){ .kind = TINY_BYTES });
+	const struct ig_checkpoint_file files[] = {
+		{ "config.json", config, sizeof config - 1 },
+		{ "model.safetensors", weights.data, weights.len },
+		{ "tokenizer.json", vocabulary.data, vocabulary.len },
+		{ "tokenizer_config.json", names, sizeof names - 1 },
+	};
+	if (ig_checkpoint_open_files(files, 4, "folder", &g, &err))
+		fail_msg("%s", err.text);
+	for (i = 0; !done; i++) {
+		/* One thread, so that it is always the same allocation. */
+		struct ig_convert_options o = { .mix = ig_mix_find("Q8_0"), .n_threads = 1 };
+		struct ig_convert_report r;
+
+		err = (struct ig_error){ 0 };
+		n_left = i;
+		int rc = ig_convert(g, path, &o, &r, &err);
+		done = n_left >= 0;
+		n_left = -1;
+		if (rc) {
+			assert_int_equal(rc, -ENOMEM);
+			assert_int_equal(err.code, -ENOMEM);
+			assert_true(err.text[0]);
+			assert_null(r.tensors);
+		} else { /* what failed is done without, or nothing did */
+			assert_int_equal(unlink(path), 0);
+			assert_int_equal(r.n_tensors, 2);
+			ig_convert_report_finish(&r);
+		}
+	}
+	assert_true(i > 40);
+	assert_int_equal(rmdir(dir), 0); /* nothing is left in it */
+	ig_checkpoint_close(g);
+	ig_strbuf_finish(&weights);
+	ig_strbuf_finish(&vocabulary);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(each_fails) };
+
+	return cmocka_run_group_tests_name("model/convert_memory", tests, NULL, NULL);
+}
