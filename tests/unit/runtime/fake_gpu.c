@@ -553,17 +553,25 @@ static void write_toy(struct gw *w)
 
 int toy_model_init(struct toy_model *m)
 {
-	struct ig_error err = { 0 };
+	char path[] = "/tmp/ingot-toy-XXXXXX";
 	struct gw w;
-	int fd;
+	int fd, rc;
 
-	memset(m, 0, sizeof *m);
 	write_toy(&w);
-	strcpy(m->path, "/tmp/ingot-toy-XXXXXX");
-	fd = mkstemp(m->path);
+	fd = mkstemp(path);
 	MUST(fd >= 0 && write(fd, w.data, w.len) == (ssize_t)w.len && close(fd) == 0);
 	gw_finish(&w);
-	if (ig_checkpoint_open(m->path, &m->file, &err) || ig_modules_create(&m->modules, &err) ||
+	rc = toy_model_open(m, path);
+	strcpy(m->path, path);
+	return rc;
+}
+
+int toy_model_open(struct toy_model *m, const char *path)
+{
+	struct ig_error err = { 0 };
+
+	memset(m, 0, sizeof *m);
+	if (ig_checkpoint_open(path, &m->file, &err) || ig_modules_create(&m->modules, &err) ||
 	    ig_modules_load(m->modules, INGOT_ATTENTION_MODULE, &err) ||
 	    ig_plan_record(m->modules, m->file, &m->plan, &err)) {
 		fprintf(stderr, "%s\n", err.text);
@@ -590,5 +598,6 @@ void toy_model_finish(struct toy_model *m)
 	ig_modules_destroy(m->modules);
 	ig_checkpoint_close(m->file);
 	free(m->ops);
-	unlink(m->path);
+	if (m->path[0])
+		unlink(m->path);
 }

@@ -63,6 +63,8 @@ struct toy_model {
 
 /* A llama of F16 weights in a file of its own. */
 int toy_model_init(struct toy_model *m);
+/* Another model of the same architecture; 0 or -1. */
+int toy_model_open(struct toy_model *m, const char *path);
 void toy_model_finish(struct toy_model *m);
 
 #endif

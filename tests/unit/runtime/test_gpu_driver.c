@@ -400,6 +400,43 @@ static void test_weights(void **state)
 	}
 }
 
+/* Rows that no file has as they are wanted are made, whether a device could wrap or
+ * not. */
+static void test_weights_of_a_folder(void **state)
+{
+	static const struct ig_driver_options o = { .strict = 1 };
+	const struct ig_program_limits small = { 1, 1, 1, 16, IG_F16, 1 };
+	struct ig_error err = { 0 };
+	struct ig_program_memory memory;
+	struct toy_model m;
+	uint32_t n_made = 0;
+
+	if (toy_model_open(&m, INGOT_TEST_ARCHS "/llama3"))
+		fail_msg("no model");
+	for (int wrap = 0; wrap < 2; wrap++) {
+		struct session s = { 0 };
+		assert_int_equal(ig_driver_open(wrap ? "wrapping" : "fake", &o, &s.driver, &err), 0);
+		assert_int_equal(ig_driver_lower(s.driver, m.plan, &small, &s.program, &memory, &err), 0);
+		struct ig_gpu_weights *w = &lowered(&s)->weights;
+		assert_int_equal(ig_gpu_weights_load(w, gpu(&s)->device, &err), 0);
+		for (uint32_t i = 0; i < m.plan->n_weights; i++) {
+			const struct ig_plan_weight *pw = &m.plan->weights[i];
+			const struct ig_gpu_view *v = &w->views[w->weights[i].view];
+			uint8_t *buf = malloc(pw->n_bytes);
+			assert_non_null(buf);
+			assert_null(v->base);
+			n_made += !pw->tensor->data;
+			assert_memory_equal(fake_gpu_bytes(v->buffer) + w->weights[i].offset,
+					    ig_checkpoint_rows(m.file, pw->tensor, 0, pw->shape.n_rows,
+							       buf), pw->n_bytes);
+			free(buf);
+		}
+		stop(&s);
+	}
+	assert_int_equal(n_made, 2 * 4); /* q and k of two layers, twice */
+	toy_model_finish(&m);
+}
+
 /* ---- steps ---- */
 
 static void test_two_in_flight(void **state)
@@ -736,6 +773,7 @@ int main(void)
 		cmocka_unit_test(test_not_lowered),
 		cmocka_unit_test(test_partials),
 		cmocka_unit_test(test_weights),
+		cmocka_unit_test(test_weights_of_a_folder),
 		cmocka_unit_test(test_two_in_flight),
 		cmocka_unit_test(test_logits),
 		cmocka_unit_test(test_errors),
