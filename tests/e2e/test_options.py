@@ -1,7 +1,8 @@
 """Each option does something: the same is asked with two values, and what comes back
 differs.  Options whose effect is the matter of another file are tested there: ports, folders
 of modules, the memory budget, the kvcache service, allowed hosts and origins, the ledger's
-path, sampling with a seed, stop strings, what pull and run send."""
+path, sampling with a seed, stop strings, what pull and run send; model_wait, watch_config and a
+model's load, keep_alive and pin (test_models.py)."""
 import json
 import os
 import pathlib

@@ -6,6 +6,9 @@
 #include "daemon/protocol/request.h"
 #include "tests/unit/protocol/world.h"
 
+#include "base/clock.h"
+
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -167,6 +170,73 @@ static bool exchange(struct world *w, size_t i, int *status)
 	return whole;
 }
 
+/* The same, of a request that waits for its model and is given a keep-alive meanwhile. */
+static bool waiting_exchange(struct world *w, size_t i, int *status)
+{
+	struct ig_http_request r = { .method = "POST", .path = requests[i].path, .client = "::1",
+				     .body = __real_strdup(requests[i].body),
+				     .body_len = strlen(requests[i].body) };
+	struct ig_http_head h = { 0 };
+	struct ig_strbuf out = { 0 };
+	enum ig_fill f = IG_FILL_WAIT;
+
+	fake_engine_model(w->engine, -EINPROGRESS);
+	struct ig_exchange *x = ig_exchange_begin(w->api, &r, w);
+	if (!x)
+		return false;
+	while (!ig_exchange_head(x, &h) && ig_api_tick(w->api, ig_now_ns()) < 0)
+		wait_news(w);
+	ig_api_tick(w->api, ig_now_ns() + 6000000000);
+	ig_exchange_fill(x, &out);
+	fake_engine_load_ends(w->engine, 0);
+	while (!ig_exchange_head(x, &h))
+		wait_news(w);
+	while (!out.failed && (f = ig_exchange_fill(x, &out)) != IG_FILL_END)
+		if (f == IG_FILL_WAIT)
+			wait_news(w);
+	/* An error in a stream is its last event. */
+	bool whole = ig_strbuf_ok(&out) && !(h.length < 0 && strstr(out.data, "out of memory"));
+	ig_exchange_end(x);
+	ig_strbuf_finish(&out);
+	*status = h.status;
+	return whole;
+}
+
+static void test_waiting(void **state)
+{
+	static const char *const pieces[] = { "a", NULL };
+	struct world *w = *state;
+	int status, n_streams = 0;
+
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	for (size_t i = 0; i < N_REQUESTS; i++) {
+		bool stream = strstr(requests[i].body, "\"stream\":true");
+		int k = 1;
+		if (!stream && strcmp(requests[i].path, "/v1/tokenize"))
+			continue;
+		n_streams += stream;
+		/* A form needs a style that can call. */
+		fake_engine_style(&(struct ig_answer_style){ .calls = IG_CALLS_HERMES });
+		for (; k < MANY; k++) {
+			atomic_store(&countdown, k);
+			bool whole = waiting_exchange(w, i, &status);
+			bool reached = !atomic_exchange(&countdown, 0);
+			if (!reached) {
+				assert_true(whole && status == 200);
+				break;
+			}
+			if (whole && status != 200 && status != 500 && status != 503)
+				fail_msg("%s, allocation %d: %d", requests[i].path, k, status);
+			if (fake_model_holds())
+				fail_msg("%s, allocation %d: %d holds of the model", requests[i].path, k,
+					 fake_model_holds());
+		}
+		assert_true(k < MANY && k > 5);
+	}
+	assert_true(n_streams >= 3);
+	fake_engine_style(&(struct ig_answer_style){ 0 });
+}
+
 static void test_exchanges(void **state)
 {
 	static const char *const pieces[] = {
@@ -273,6 +343,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_turns, world_setup, world_teardown),
 		cmocka_unit_test(test_parse),
 		cmocka_unit_test_setup_teardown(test_exchanges, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(test_waiting, world_setup, world_teardown),
 	};
 	return cmocka_run_group_tests_name("requests without memory", tests, NULL, NULL);
 }
