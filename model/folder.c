@@ -265,8 +265,7 @@ static int open_index(struct ig_checkpoint *g, const struct ig_folder_file *inde
 	root = json_loadb((const char *)index->base, (size_t)index->size, JSON_REJECT_DUPLICATES,
 			  &why);
 	if (!root)
-		return ig_fail(err, -EINVAL, "%s:%d: no JSON: %s", label_of(f, index->name).text,
-			       why.line, why.text);
+		return ig_st_no_json(label_of(f, index->name).text, &why, err);
 	map = json_object_get(root, "weight_map");
 	rc = -EINVAL;
 	if (!json_is_object(map) || !json_object_size(map)) {

@@ -16,7 +16,6 @@
 #include "model/checkpoint-private.h"
 #include "model/safetensors.h"
 
-#include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
 

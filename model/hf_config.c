@@ -672,7 +672,7 @@ int ig_hf_config_read(struct ig_checkpoint *g, const char *text, size_t len, con
 	memset(out, 0, sizeof *out);
 	out->root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
 	if (!out->root)
-		return ig_fail(err, -EINVAL, "%s:%d: no JSON: %s", label, why.line, why.text);
+		return ig_st_no_json(label, &why, err);
 	if (!json_is_object(out->root))
 		return ig_fail(err, -EINVAL, "%s: no object", label);
 	g->kvs = calloc(MAX_KEYS, sizeof *g->kvs);

@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,8 +217,7 @@ int ig_st_read(const uint8_t *base, uint64_t size, const char *label, struct ig_
 			       "with '{'", label, base[8]);
 	header = json_loadb((const char *)base + 8, (size_t)n, JSON_REJECT_DUPLICATES, &why);
 	if (!header)
-		return ig_fail(err, -EINVAL, "%s: offset %d: the header is no JSON: %s", label,
-			       why.position + 8, why.text);
+		return ig_st_no_json(label, &why, err);
 	r.data = base + 8 + n;
 	r.n_data = size - 8 - n;
 	rc = read_tensors(&r, header, n, out);
@@ -227,6 +225,15 @@ int ig_st_read(const uint8_t *base, uint64_t size, const char *label, struct ig_
 	if (rc)
 		ig_st_finish(out);
 	return rc;
+}
+
+int ig_st_no_json(const char *label, const json_error_t *why, struct ig_error *err)
+{
+	/* Not every failed allocation leaves a text. */
+	if (!why->text[0] || json_error_code(why) == json_error_out_of_memory)
+		return ig_fail(err, -ENOMEM, "%s: out of memory", label);
+	return ig_fail(err, -EINVAL, "%s: line %d, column %d: no JSON: %s", label, why->line,
+		       why->column, why->text);
 }
 
 void ig_st_finish(struct ig_st_file *f)

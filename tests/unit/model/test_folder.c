@@ -252,7 +252,7 @@ static void configs_are_refused(void **state)
 		const char *config, *text;
 		int code;
 	} bad[] = {
-		{ "", "config.json:1: no JSON", -EINVAL },
+		{ "", "config.json: line 1, column 0: no JSON", -EINVAL },
 		{ "[]", "config.json: no object", -EINVAL },
 		{ "{\"model_type\":\"llama\",\"model_type\":\"gpt2\"}", "duplicate", -EINVAL },
 		{ "{}", "\"model_type\" is missing", -EINVAL },
@@ -579,7 +579,7 @@ static void index_is_checked(void **state)
 	} cases[] = {
 		{ "{\"weight_map\":{\"model.norm.weight\":\"a.safetensors\","
 		  "\"model.embed_tokens.weight\":\"b.safetensors\"}}", NULL, 0 },
-		{ "{", "index.json:1: no JSON", -EINVAL },
+		{ "{", "index.json: line 1, column 1: no JSON", -EINVAL },
 		{ "{}", "\"weight_map\" is missing", -EINVAL },
 		{ "{\"weight_map\":{\"x\":3}}", "no file's name stands at tensor x", -EINVAL },
 		{ "{\"weight_map\":{\"x\":\"../a.safetensors\"}}", "no name of a safetensors file", -EINVAL },

@@ -1,7 +1,8 @@
 /*
  * test_folder_memory.c: each allocation of opening a folder of safetensors fails once; what
  * comes of it is -ENOMEM with a text, never a crash or (under AddressSanitizer) a leak.  The
- * linker puts the functions below in the place of the C library's.
+ * linker puts the functions below in the place of the C library's; jansson's allocations
+ * stay, for it tells a failed one from bad JSON only at times.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -79,9 +80,8 @@ static void each_fails(bool with_index)
 		n_left = -1;
 		if (!rc)
 			break;
-		assert_int_equal(rc, -ENOMEM);
-		assert_int_equal(err.code, -ENOMEM);
-		assert_non_null(strstr(err.text, "out of memory"));
+		if (rc != -ENOMEM || err.code != -ENOMEM || !strstr(err.text, "out of memory"))
+			fail_msg("allocation %ld: %d: %s", i, rc, err.text);
 		assert_null(g);
 	}
 	assert_true(i > 20);
