@@ -86,12 +86,13 @@ static int check_tables(const struct ig_program *p, const struct ig_step *s, int
 			    (int32_t)((uint32_t)first + 1 - window) / IG_BLOCK_TOKENS : 0;
 
 		if (end >= kv->max_blocks)
-			return ig_fail(err, -EINVAL, "sequence %d has %d tokens, its table %lld blocks", seq,
-				       s->seq_lens[seq], (long long)kv->max_blocks);
+			return ig_fail(err, -EINVAL, "sequence %d has %d tokens, its table %lld "
+				       "blocks", seq, s->seq_lens[seq], (long long)kv->max_blocks);
 		for (; i <= end; i++)
 			if (words[i] == IG_BLOCK_NONE)
-				return ig_fail(err, -EINVAL, "sequence %d reads from position %d on; its table of "
-					       "cache group %u has no block %d", seq, first, g, i);
+				return ig_fail(err, -EINVAL, "sequence %d reads from position %d on; its "
+					       "table of cache group %u has no block %d", seq, first,
+					       g, i);
 	}
 	return 0;
 }

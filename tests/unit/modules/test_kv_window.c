@@ -616,10 +616,11 @@ static void chaos(uint32_t n_slabs, uint32_t window_0, uint32_t window_1, int n_
 			memcpy(a->tokens, s[0].tokens, sizeof a->tokens);
 			a->n = a->n_room = n;
 			a->n_advanced = s[0].n_advanced < n ? s[0].n_advanced : n;
+			/* what it lacks, its parent's window or its own has left */
+			const uint32_t left = s[0].n_advanced > n ? s[0].n_advanced : n;
 			for (uint32_t g = 0; g < N_GROUPS; g++)
-				for (uint32_t b = 0; b < n / IG_BLOCK_TOKENS; b++)
-					if (word_of(a, g, b) == IG_BLOCK_NONE)
-						assert_true(b < first_kept(&w, g, s[0].n_advanced > n ? s[0].n_advanced : n));
+				for (uint32_t b = first_kept(&w, g, left); b < n / IG_BLOCK_TOKENS; b++)
+					assert_int_not_equal(word_of(a, g, b), IG_BLOCK_NONE);
 			kv->seq_advance(a->seq, n);
 			a->n_advanced = n;
 			/* of a fork the window may begin in the parent's later one */
@@ -633,7 +634,8 @@ static void chaos(uint32_t n_slabs, uint32_t window_0, uint32_t window_1, int n_
 			uint32_t n = 1 + rnd(MAX_TOKENS - 1), change = 16 * rnd(20), n_cached;
 
 			for (uint32_t i = 0; i < MAX_TOKENS; i++)
-				a->tokens[i] = (int32_t)(i < change ? i : i + 1 + rnd(2) * (i % 16 == 0));
+				a->tokens[i] = (int32_t)(i < change ? i :
+							 i + 1 + rnd(2) * (i % 16 == 0));
 			n_cached = begin(&w, a, n);
 			if (known)
 				assert_int_equal(n_cached, longest(known, a->tokens, n - 1));
