@@ -350,6 +350,14 @@ static void test_window(void **state)
 	const uint32_t *t = at(&w, head(&w)->kv[0].tables);
 	assert_int_equal(t[1], STEP_NONE);
 	assert_int_equal(t[2], w.tables[0][2]);
+	/* of a sequence without rows nothing is read */
+	add(&w, 80, 0, false);
+	for (uint32_t b = 0; b < BLOCKS; b++)
+		w.tables[1][b] = IG_BLOCK_NONE;
+	assert_int_equal(pack(&w, &err), 0);
+	t = at(&w, head(&w)->kv[0].tables);
+	for (uint32_t b = 0; b < head(&w)->kv[0].max_blocks; b++)
+		assert_int_equal(t[head(&w)->kv[0].max_blocks + b], STEP_NONE);
 	w.tables[0][2] = IG_BLOCK_NONE;
 	assert_int_equal(pack(&w, &err), -EINVAL);
 	end(&w);
