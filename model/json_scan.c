@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define CHUNK_BYTES 65536
+#define MAX_SMALL (8u << 20) /* bytes that go to jansson, which makes about ten of one */
 #define MAX_NUMBER 63 /* characters; a double has 24 */
 
 struct ig_json_chunk {
@@ -409,6 +410,8 @@ int ig_json_scan_json(struct ig_json_scan *s, json_t **out)
 	rc = skip(s);
 	if (rc)
 		return rc;
+	if ((size_t)(s->p - from) > MAX_SMALL)
+		return ig_json_scan_bad(s, "a value of more than 8 MB");
 	*out = json_loadb(from, (size_t)(s->p - from), JSON_DECODE_ANY | JSON_ALLOW_NUL |
 			  JSON_REJECT_DUPLICATES, &why);
 	if (*out)

@@ -330,6 +330,7 @@ enum { /* types of tokens as files have them: GGUF's and SentencePiece's, and th
 	IG_TYPE_RAW, /* of byte-level BPE: its text is its bytes */
 };
 
+#define IG_MAX_HOLES 65536 /* ids that no token has */
 #define IG_MAX_VOCAB ((1u << 24) - 1) /* fits a slot's low bits; real ones have up to 262,144 */
 
 /* What every reader fills a tokenizer with; init with zeros. */

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_FILE_BYTES (32u << 20)
+#define MAX_FILE_BYTES (8u << 20)
 #define MAX_ADDED 65536
 
 /* ---- the files ----------------------------------------------------------------------- */
@@ -165,6 +165,8 @@ int ig_model_config_apply(const struct ig_model_config *c, struct ig_builder *b)
 		if ((rc = take_ids(files[i].file, files[i].j, "bos_token_id", b, take_bos)) ||
 		    (rc = take_ids(files[i].file, files[i].j, "eos_token_id", b, take_end)))
 			return rc;
+	if (!b->t->n_ends) /* nobody says */
+		ig_builder_end(b, ig_tokenizer_find_special(b->t, "</s>"));
 	if (json_is_boolean(add))
 		b->t->add_bos = json_is_true(add);
 	return 0;

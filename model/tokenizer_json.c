@@ -21,7 +21,6 @@
 #include <string.h>
 
 #define MAX_ADDED 65536
-#define MAX_HOLES 65536 /* ids that no token has */
 
 struct entry {
 	const char *text;
@@ -328,10 +327,10 @@ static int place_tokens(struct reading *r, bool pieces)
 		n = (size_t)r->entries[i].id >= n ? (size_t)r->entries[i].id + 1 : n;
 	for (size_t i = 0; i < r->n_added; i++)
 		n = (size_t)r->added[i].id >= n ? (size_t)r->added[i].id + 1 : n;
-	if (n == 0 || n - r->n_entries > MAX_HOLES + r->n_added)
+	if (n == 0 || n - r->n_entries > IG_MAX_HOLES + r->n_added)
 		return ig_fail(r->err, -EINVAL, "%s: %zu tokens with ids up to %zu", r->name,
 			       r->n_entries, n);
-	if (r->b->pad_to > n && r->b->pad_to - n <= MAX_HOLES)
+	if (r->b->pad_to > n && r->b->pad_to - n <= IG_MAX_HOLES)
 		n = (size_t)r->b->pad_to;
 	r->texts = calloc(n, sizeof *r->texts);
 	if (!r->texts)

@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_HOLES 65536 /* ids that no token has */
-
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 }; /* wire types */
 enum { UNIGRAM = 1, BPE = 2 }; /* of model_type */
 
@@ -267,7 +265,7 @@ static int add_tokens(struct reading *r, const struct ig_model_config *c)
 		x->type = a->special ? IG_TYPE_CONTROL : IG_TYPE_USER;
 	}
 	free(added);
-	while (!rc && r->n < r->b->pad_to && r->b->pad_to - r->n <= MAX_HOLES) {
+	while (!rc && r->n < r->b->pad_to && r->b->pad_to - r->n <= IG_MAX_HOLES) {
 		rc = add_piece(r);
 		if (!rc)
 			r->pieces[r->n - 1].type = IG_TYPE_UNUSED;

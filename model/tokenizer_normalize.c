@@ -19,6 +19,7 @@
 #define GROWTH_BASE 4096
 #define MAX_CHARSMAP (16u << 20)
 #define MAX_REPLACEMENT 1024 /* bytes of one entry of such a table */
+#define MAX_PREFIX 256 /* bytes of what a table replaces */
 #define BMP 0x10000
 
 enum kind { FORM, CHARSMAP, REPLACE, PREPEND, STRIP };
@@ -345,7 +346,7 @@ static size_t find_prefix(const struct charsmap *m, const char *text, size_t len
 	uint32_t at = children(m->units[0]);
 	size_t found = 0;
 
-	for (size_t i = 0; i < len; i++) {
+	for (size_t i = 0; i < len && i < MAX_PREFIX; i++) { /* whoever made it may go in circles */
 		at ^= (unsigned char)text[i];
 		if (at >= m->n_units)
 			break;
