@@ -27,6 +27,7 @@
 const struct figures_shape figures_shapes[] = {
 	{ "TinyLlama 1.1B", 22, 2048, 5632, 32, 4, 64, 32000, 2048 },
 	{ "Devstral-Small 24B", 40, 5120, 32768, 32, 8, 128, 131072, 131072 },
+	{ "Qwen3-30B-A3B", 48, 2048, 768, 32, 4, 128, 151936, 40960, 128, 8 },
 };
 const uint32_t figures_n_shapes = sizeof figures_shapes / sizeof *figures_shapes;
 
@@ -64,9 +65,17 @@ static void put_text(struct header *h, const char *s)
 
 enum { GGUF_U32 = 4, GGUF_F32 = 6, GGUF_STRING = 8 };
 
-static void key_u32(struct header *h, const char *key, uint32_t v)
+static void arch_key(struct header *h, const char *arch, const char *key)
 {
-	put_text(h, key);
+	char name[64];
+
+	snprintf(name, sizeof name, "%s.%s", arch, key);
+	put_text(h, name);
+}
+
+static void arch_u32(struct header *h, const char *arch, const char *key, uint32_t v)
+{
+	arch_key(h, arch, key);
 	put_u32(h, GGUF_U32);
 	put_u32(h, v);
 	h->n_keys++;
@@ -102,7 +111,9 @@ static void write_header(struct header *h, const struct figures_shape *s)
 {
 	uint8_t *begin = h->at, *end;
 	float eps = 1e-5f;
+	const char *arch = s->n_experts ? "qwen3moe" : "llama";
 	uint64_t q = (uint64_t)s->n_heads * s->head_dim, kv = (uint64_t)s->n_kv_heads * s->head_dim;
+	uint64_t n = s->n_experts;
 
 	put(h, "GGUF", 4);
 	put_u32(h, 3);
@@ -110,21 +121,25 @@ static void write_header(struct header *h, const struct figures_shape *s)
 	put_u64(h, 0);
 	put_text(h, "general.architecture");
 	put_u32(h, GGUF_STRING);
-	put_text(h, "llama");
-	put_text(h, "llama.attention.layer_norm_rms_epsilon");
+	put_text(h, arch);
+	arch_key(h, arch, "attention.layer_norm_rms_epsilon");
 	put_u32(h, GGUF_F32);
 	put(h, &eps, sizeof eps);
 	h->n_keys = 2;
-	key_u32(h, "llama.block_count", s->n_layers);
-	key_u32(h, "llama.embedding_length", s->width);
-	key_u32(h, "llama.feed_forward_length", s->ff);
-	key_u32(h, "llama.attention.head_count", s->n_heads);
-	key_u32(h, "llama.attention.head_count_kv", s->n_kv_heads);
-	key_u32(h, "llama.attention.key_length", s->head_dim);
-	key_u32(h, "llama.attention.value_length", s->head_dim);
-	key_u32(h, "llama.rope.dimension_count", s->head_dim);
-	key_u32(h, "llama.context_length", s->n_context);
-	key_u32(h, "llama.vocab_size", s->n_vocab);
+	arch_u32(h, arch, "block_count", s->n_layers);
+	arch_u32(h, arch, "embedding_length", s->width);
+	arch_u32(h, arch, "feed_forward_length", s->ff);
+	arch_u32(h, arch, "attention.head_count", s->n_heads);
+	arch_u32(h, arch, "attention.head_count_kv", s->n_kv_heads);
+	arch_u32(h, arch, "attention.key_length", s->head_dim);
+	arch_u32(h, arch, "attention.value_length", s->head_dim);
+	arch_u32(h, arch, "rope.dimension_count", s->head_dim);
+	arch_u32(h, arch, "context_length", s->n_context);
+	arch_u32(h, arch, "vocab_size", s->n_vocab);
+	if (s->n_experts) {
+		arch_u32(h, arch, "expert_count", s->n_experts);
+		arch_u32(h, arch, "expert_used_count", s->n_used);
+	}
 	tensor(h, "token_embd.weight", s->n_vocab, s->width);
 	for (uint32_t l = 0; l < s->n_layers; l++) {
 		layer_tensor(h, l, "attn_norm", 0, s->width);
@@ -133,6 +148,19 @@ static void write_header(struct header *h, const struct figures_shape *s)
 		layer_tensor(h, l, "attn_v", kv, s->width);
 		layer_tensor(h, l, "attn_output", s->width, q);
 		layer_tensor(h, l, "ffn_norm", 0, s->width);
+		if (s->n_experts) {
+			uint32_t dtype = h->dtype;
+
+			layer_tensor(h, l, "attn_q_norm", 0, s->head_dim);
+			layer_tensor(h, l, "attn_k_norm", 0, s->head_dim);
+			h->dtype = IG_F32;
+			layer_tensor(h, l, "ffn_gate_inp", n, s->width);
+			h->dtype = dtype;
+			layer_tensor(h, l, "ffn_gate_exps", n * s->ff, s->width);
+			layer_tensor(h, l, "ffn_up_exps", n * s->ff, s->width);
+			layer_tensor(h, l, "ffn_down_exps", n * s->width, s->ff);
+			continue;
+		}
 		layer_tensor(h, l, "ffn_gate", s->ff, s->width);
 		layer_tensor(h, l, "ffn_up", s->ff, s->width);
 		layer_tensor(h, l, "ffn_down", s->width, s->ff);
@@ -210,6 +238,22 @@ static int layer_of(const struct ig_plan *p, uint32_t node, int before)
 	return sscanf(p->weights[n->weight[0]].name, "blk.%u.", &layer) == 1 ? (int)layer : -1;
 }
 
+/* Of an op's weights, those that so many rows use at most. */
+static uint64_t used_of(const struct ig_plan_node *n, uint64_t n_bytes, uint64_t rows)
+{
+	if (!strcmp(n->op->name, "moe_glu")) {
+		const struct ig_moe_glu_params *p = n->params;
+		return rows * p->top_k < p->n_experts ? n_bytes / p->n_experts * rows * p->top_k :
+							n_bytes;
+	}
+	if (!strcmp(n->op->name, "moe_combine")) {
+		const struct ig_moe_combine_params *p = n->params;
+		return rows * p->top_k < p->n_experts ? n_bytes / p->n_experts * rows * p->top_k :
+							n_bytes;
+	}
+	return n_bytes;
+}
+
 /* How often rows make a dispatch read its weights: tiles of rows. */
 static uint64_t row_tiles(const struct ig_gpu_dispatch *d, const uint32_t live[IG_N_LIVE])
 {
@@ -249,6 +293,8 @@ static void count_reads(const struct ig_gpu_lowered *p, const struct ig_plan *pl
 									   IG_LIVE_LOGIT_ROWS];
 		if (buffer->kind == IG_GPU_BUFFER_WEIGHTS && !strcmp(node->op->name, "embed"))
 			s->weight_reads += rows * (b->n_bytes / p->shape.info.n_vocab); /* rows of it */
+		else if (buffer->kind == IG_GPU_BUFFER_WEIGHTS && (node->op->flags & IG_OP_EXPERTS))
+			s->weight_reads += used_of(node, b->n_bytes, rows);
 		else if (buffer->kind == IG_GPU_BUFFER_WEIGHTS)
 			s->weight_reads += b->n_bytes * row_tiles(d, live);
 		else if (buffer->row_bytes)
@@ -330,6 +376,15 @@ static void count(const struct ig_gpu_lowered *p, const struct ig_plan *plan, st
 		const struct ig_plan_weight *w = &plan->weights[i];
 		out->weight_bytes += i == table && !tied ? w->n_bytes / (uint64_t)w->shape.n_rows :
 							   w->n_bytes;
+	}
+	for (uint32_t i = 0; i < plan->n_nodes; i++) {
+		const struct ig_plan_node *n = &plan->nodes[i];
+
+		for (uint32_t j = 0; (n->op->flags & IG_OP_EXPERTS) && j < n->n_weights; j++) {
+			uint64_t n_bytes = plan->weights[n->weight[j]].n_bytes;
+
+			out->weight_bytes -= n_bytes - used_of(n, n_bytes, 1);
+		}
 	}
 	out->scratch_bytes = p->tape->scratch_bytes + p->tape->n_constant_bytes;
 	out->step_bytes = p->shape.area_bytes;

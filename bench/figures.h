@@ -9,13 +9,15 @@
 
 struct ig_modules;
 
-/* A dense llama of this shape; its weights have names and sizes, but no bytes. */
+/* A dense llama, or with experts a qwen3moe, of this shape; its weights have names and
+ * sizes, but no bytes. */
 struct figures_shape {
 	const char *name;
 	uint32_t n_layers, width, ff, n_heads, n_kv_heads, head_dim, n_vocab, n_context;
+	uint32_t n_experts, n_used; /* 0: dense; else ff is of each */
 };
 
-/* PREDECESSOR's models: TinyLlama 1.1B, Devstral-Small 24B. */
+/* PREDECESSOR's models: TinyLlama 1.1B, Devstral-Small 24B, Qwen3-30B-A3B. */
 extern const struct figures_shape figures_shapes[];
 extern const uint32_t figures_n_shapes;
 
@@ -31,7 +33,8 @@ struct figures_step {
 };
 
 struct figures {
-	uint64_t weight_bytes; /* that a token must read: of an untied embedding a row */
+	/* That a token must read: of an untied embedding a row, of experts those it uses. */
+	uint64_t weight_bytes;
 	uint64_t scratch_bytes, step_bytes;
 	uint32_t max_partials, n_dispatches; /* all of the tape's */
 	struct figures_step few, many; /* one row; a prompt's chunk of max_rows */

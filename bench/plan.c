@@ -1,7 +1,7 @@
 /*
  * plan.c: prints what the driver metal makes of known models (bench/figures.h).
  *
- *   ninja bench/ingot-plan && bench/ingot-plan [PATH OF attention.so]
+ *   ninja bench/ingot-plan && bench/ingot-plan [PATHS OF attention.so AND moe.so]
  */
 #include "bench/figures.h"
 #include "model/checkpoint.h"
@@ -32,7 +32,9 @@ int main(int argc, char **argv)
 	int rc = ig_modules_create(&m, &err);
 
 	if (!rc)
-		rc = ig_modules_load(m, argc > 1 ? argv[1] : INGOT_ATTENTION_MODULE, &err);
+		rc = ig_modules_load(m, argc > 2 ? argv[1] : INGOT_ATTENTION_MODULE, &err);
+	if (!rc)
+		rc = ig_modules_load(m, argc > 2 ? argv[2] : INGOT_MOE_MODULE, &err);
 	for (uint32_t i = 0; i < figures_n_shapes && !rc; i++)
 		for (size_t j = 0; j < sizeof dtypes / sizeof *dtypes && !rc; j++) {
 			struct figures f;
