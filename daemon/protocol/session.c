@@ -4,7 +4,8 @@
  * Every message is parsed on the prep thread, in order.  A create takes its turn when its
  * lane is free and fewer than 16 responses of the connection run.  One that continues a
  * response, or whose model was not loaded, goes to prep a second time then, and waits there
- * for what it needs; others are ready before their turn.  Running responses take turns in giving the next event.
+ * for what it needs; others are ready before their turn.  Running responses take turns in
+ * giving the next event.
  */
 #include "daemon/protocol/api-private.h"
 

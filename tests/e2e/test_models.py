@@ -125,7 +125,7 @@ def tight(start, models, sizes):
             "memory": {"budget": budget_for(sizes, 1)}, "kvcache": {"arena": ARENA},
             "models": [model("slow", big(models)),
                        model("tiny", script or models.script(), pin=True)], **(extra or {})})
-        stream = Stream(d, "slow", n=100000)
+        stream = Stream(d, "slow", n=1000 // PATIENCE00)
         assert unload(d, "slow") == "leaving"
         return d, stream
     return make
@@ -175,11 +175,12 @@ def test_every_request_loads(scripted, path, body):
     assert state(scripted, "random") == "ready"
 
 
+@pytest.mark.tsan
 def test_a_stream_beside_loads(start, models):
     """While models are loaded and unloaded, its tokens keep coming, and are those of before."""
     d = start(extra={"models": [model("random", models.random()), lazy("slow", models.slow()),
                                 lazy("other", models.random(seed=3, width=256, n_ff=1024))]})
-    quiet = Stream(d, n=1000).finish()
+    quiet = Stream(d, n=1000 // PATIENCE).finish()
     n_loads, gaps = 0, []
     stop = threading.Event()
 
@@ -194,7 +195,7 @@ def test_a_stream_beside_loads(start, models):
     t.start()
     try:
         while n_loads < 4:
-            s, last = Stream(d, n=1000), time.monotonic()
+            s, last = Stream(d, n=1000 // PATIENCE), time.monotonic()
             while s.events[-1]["type"] != "response.incomplete":
                 s.events.append(s.ws.event())
                 gaps.append(time.monotonic() - last)
@@ -237,6 +238,7 @@ class Raw:
         return self.data.partition(b"\r\n\r\n")[2]
 
 
+@pytest.mark.tsan
 def test_keep_alives(tight):
     """Each kind of stream in its own way, on the wall clock, before a token of it is there."""
     d, stream = tight()
@@ -478,7 +480,7 @@ def test_the_least_recently_used_goes(start, models, sizes):
     use("a")
     assert loaded() == "ac"
     # in use: there is no room
-    s = Stream(d, "a", n=100000)
+    s = Stream(d, "a", n=1000 // PATIENCE00)
     r = use("b", 503)
     assert r.error["code"] == "insufficient_memory" and "memory.budget" in r.error["message"]
     assert r.headers["Retry-After"]
@@ -495,7 +497,7 @@ def test_keep_alive(start, models):
     d = start(extra={"models": [model("tiny", models.script()),
                                 lazy("slow", big(models), keep_alive="300ms"),
                                 model("random", models.random(), keep_alive="1h")]})
-    s = Stream(d, "slow", n=100000)
+    s = Stream(d, "slow", n=1000 // PATIENCE00)
     time.sleep(0.5)
     m = shown(d, "slow")
     assert (m["state"], m["active_requests"], m["idle_s"]) == ("ready", 1, 0)
@@ -511,15 +513,16 @@ def test_keep_alive(start, models):
 
 # ---- by the configuration -----------------------------------------------------------------------
 
-@pytest.mark.parametrize("how", [signal.SIGHUP, None], ids=["SIGHUP", "watch_config"])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGHUP, marks=pytest.mark.tsan), None],
+                         ids=["SIGHUP", "watch_config"])
 def test_add_swap_remove(start, models, how):
     """While streams of all of them run, whose texts are as when nothing happens."""
     first = [model("stays", models.random()), model("swapped", models.random(seed=5)),
              model("goes", models.random(seed=6))]
     d = start(extra={"models": first})
     names = [m["name"] for m in first]
-    quiet = {n: Stream(d, n, n=1200).finish() for n in names}
-    streams = {n: Stream(d, n, n=1200) for n in names}
+    quiet = {n: Stream(d, n, n=1200 // PATIENCE).finish() for n in names}
+    streams = {n: Stream(d, n, n=1200 // PATIENCE) for n in names}
     change(d, [first[0], model("swapped", models.random(seed=7)), model("new", models.script())],
            how)
     until(lambda: states(d) == {"stays": "ready", "swapped": "ready", "new": "ready"},
@@ -527,14 +530,14 @@ def test_add_swap_remove(start, models, how):
     r = d.chat(model="goes")
     assert (r.status, r.error["code"]) == (404, "model_not_found")
     assert d.chat_text(model="new") == SCRIPT
-    now = Stream(d, "swapped", n=1200).finish()
+    now = Stream(d, "swapped", n=1200 // PATIENCE).finish()
     for n in names:
         assert streams[n].finish() == quiet[n], n
     assert now != quiet["swapped"]
     # and back, with a default that moves
     change(d, first, how)
     until(lambda: set(states(d)) == set(names) and set(states(d).values()) == {"ready"}, "back")
-    assert Stream(d, "swapped", n=1200).finish() == quiet["swapped"]
+    assert Stream(d, "swapped", n=1200 // PATIENCE).finish() == quiet["swapped"]
     d.until_idle()
 
 
