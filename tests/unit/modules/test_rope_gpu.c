@@ -110,7 +110,9 @@ static void test_table(void **state)
 /* ---- rope_kv --------------------------------------------------------------------------- */
 
 struct rope_case {
-	uint32_t n_heads, n_kv_heads, head_dim, n_pairs, mode, dtype, norm, table;
+	uint32_t n_heads, n_kv_heads, head_dim, n_pairs, mode, dtype;
+	uint32_t norm; /* 1: of each head, 2: of all heads of q, and of k, together */
+	uint32_t table;
 };
 
 static const struct rope_case cases[] = {
@@ -123,6 +125,8 @@ static const struct rope_case cases[] = {
 	{ 8, 1, 128, 64, IG_ROPE_HALVES, IG_F32, 1, 1 },
 	{ 2, 1, 256, 128, IG_ROPE_PAIRS, IG_F16, 1, 1 },
 	{ 7, 7, 96, 48, IG_ROPE_HALVES, IG_F16, 1, 1 },
+	{ 9, 3, 64, 32, IG_ROPE_PAIRS, IG_F32, 2, 1 },
+	{ 16, 16, 128, 64, IG_ROPE_HALVES, IG_F16, 2, 1 },
 	/* a part of the head rotates */
 	{ 2, 2, 64, 16, IG_ROPE_PAIRS, IG_F16, 0, 1 },
 	{ 2, 2, 64, 9, IG_ROPE_HALVES, IG_F32, 0, 1 },
@@ -164,7 +168,8 @@ static void rope_create(struct rope_setup *s, const struct rope_case *c)
 	}
 	guarded_create(&s->x, N_ROWS, (c->n_heads + 2 * c->n_kv_heads) * (int64_t)c->head_dim);
 	guarded_create(&s->table, N_ROWS, c->table ? 2 * (int64_t)c->n_pairs : 2);
-	guarded_create(&s->norm, 2, c->head_dim);
+	const uint32_t n_norm = c->head_dim * (c->norm == 2 ? c->n_heads : 1);
+	guarded_create(&s->norm, 2, n_norm);
 	for (int32_t r = 0; r < N_ROWS; r++) {
 		s->positions[r] = rows[r].pos;
 		s->row_seq[r] = rows[r].seq;
@@ -177,8 +182,8 @@ static void rope_create(struct rope_setup *s, const struct rope_case *c)
 			guarded_row(&s->table, r)[c->n_pairs + i] = sinf(angle);
 		}
 	}
-	for (uint32_t i = 0; i < 2 * c->head_dim; i++)
-		guarded_row(&s->norm, i / c->head_dim)[i % c->head_dim] = 1 + world_uniform() / 2;
+	for (uint32_t i = 0; i < 2 * n_norm; i++)
+		guarded_row(&s->norm, i / n_norm)[i % n_norm] = 1 + world_uniform() / 2;
 }
 
 static void rope_destroy(struct rope_setup *s)
@@ -217,6 +222,8 @@ static void rope_run(struct rope_setup *s, int reference, uint32_t out_dtype, st
 		call.weight[i] = s->norm.t;
 		call.weight[i].data = guarded_row(&s->norm, i);
 		call.weight[i].n_rows = 1;
+		if (i && s->c->norm == 2)
+			call.weight[i].n_cols = (int64_t)s->c->n_kv_heads * s->c->head_dim;
 	}
 	if (reference)
 		world_op("rope_kv")->reference(&call);
