@@ -15,8 +15,8 @@
 #include <ingot/gpu.h>
 #include <stdbool.h>
 
-extern const struct ig_shader ig_shader_moe_route, ig_shader_moe, ig_shader_moe_blocks,
-	ig_shader_moe_f32;
+extern const struct ig_shader ig_shader_moe_route, ig_shader_moe, ig_shader_moe_q,
+	ig_shader_moe_k, ig_shader_moe_blocks, ig_shader_moe_f32;
 
 _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SILU &&
 	       PRODUCT_ACT_GELU == IG_ACT_GELU, "the shaders' activations are the ops'");
@@ -248,9 +248,35 @@ static uint32_t shares_of(const struct product *p, const struct variant *v, uint
 	return shares;
 }
 
-static const char *format_name(uint32_t dtype)
+/* How kernels are called after the weights' format.  Blocks that are common have kernels of
+ * their own; one for all serves the others, and all in float. */
+static const char *format_name(uint32_t dtype, uint32_t element)
 {
-	return dtype == IG_F32 ? "f32" : dtype == IG_F16 ? "f16" : dtype == IG_BF16 ? "bf16" : "blocks";
+	switch (dtype) {
+	case IG_F32: return "f32";
+	case IG_F16: return "f16";
+	case IG_BF16: return "bf16";
+	case IG_Q8_0: return element == IG_F16 ? "q8_0" : "blocks";
+	case IG_Q4_0: return element == IG_F16 ? "q4_0" : "blocks";
+	case IG_Q4_1: return element == IG_F16 ? "q4_1" : "blocks";
+	case IG_Q8_M: return element == IG_F16 ? "q8_m" : "blocks";
+	case IG_Q4_K: return element == IG_F16 ? "q4_k" : "blocks";
+	case IG_Q5_K: return element == IG_F16 ? "q5_k" : "blocks";
+	case IG_Q6_K: return element == IG_F16 ? "q6_k" : "blocks";
+	default: return "blocks";
+	}
+}
+
+static const struct ig_shader *shader_of(const struct product *p)
+{
+	if (p->element == IG_F32)
+		return &ig_shader_moe_f32;
+	switch (p->dtype) {
+	case IG_F16: case IG_BF16: return &ig_shader_moe;
+	case IG_Q8_0: case IG_Q4_0: case IG_Q4_1: case IG_Q8_M: return &ig_shader_moe_q;
+	case IG_Q4_K: case IG_Q5_K: case IG_Q6_K: return &ig_shader_moe_k;
+	default: return &ig_shader_moe_blocks;
+	}
 }
 
 static int emit(struct product *p, const struct variant *v, const struct ig_gpu_host *h,
@@ -282,10 +308,9 @@ static int emit(struct product *p, const struct variant *v, const struct ig_gpu_
 	if (!v->tile && p->top_k * FEW < p->n_experts)
 		d.grid[1] = (struct ig_gpu_extent){ live, p->top_k, 1, 1 };
 	snprintf(kernel, sizeof kernel, "moe_%s_%s_%s_%s", p->pair ? "glu" : "down",
-		 format_name(p->dtype), format_name(p->element), v->suffix);
+		 format_name(p->dtype, p->element), format_name(p->element, IG_F32), v->suffix);
 	d.kernel = kernel;
-	d.shader = p->element == IG_F32 ? &ig_shader_moe_f32 :
-		   is_blocks(p->dtype) ? &ig_shader_moe_blocks : &ig_shader_moe;
+	d.shader = shader_of(p);
 	p->args.index_at = index_at(p, v, shares);
 	return h->dispatch(t, &d);
 }

@@ -18,9 +18,10 @@
 #include <stdio.h>
 
 extern const struct ig_shader ig_shader_linear, ig_shader_linear_bf16, ig_shader_linear_q,
-	ig_shader_linear_k, ig_shader_linear_blocks, ig_shader_linear_f32;
-extern const struct ig_shader ig_shader_glu, ig_shader_glu_bf16, ig_shader_glu_q, ig_shader_glu_k,
-	ig_shader_glu_blocks, ig_shader_glu_f32;
+	ig_shader_linear_q5, ig_shader_linear_k, ig_shader_linear_k23, ig_shader_linear_table,
+	ig_shader_linear_f32;
+extern const struct ig_shader ig_shader_glu, ig_shader_glu_bf16, ig_shader_glu_q, ig_shader_glu_q5,
+	ig_shader_glu_k, ig_shader_glu_k23, ig_shader_glu_table, ig_shader_glu_f32;
 
 _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SILU &&
 	       PRODUCT_ACT_GELU == IG_ACT_GELU, "the shaders' activations are the ops'");
@@ -148,22 +149,20 @@ static uint32_t logits_in(const struct ig_gpu_call *c, uint32_t i)
 	return i ? IG_F32 : wanted(c, 1);
 }
 
-/* How kernels are called after the weights' format.  Blocks that are common have kernels of
- * their own; one for all serves the others, and all in float. */
+/* How kernels are called after the weights' format; in float one serves for all blocks. */
 static const char *format_name(uint32_t dtype, uint32_t element)
 {
-	switch (dtype) {
-	case IG_F32: return "f32";
-	case IG_F16: return "f16";
-	case IG_BF16: return "bf16";
-	case IG_Q8_0: return element == IG_F16 ? "q8_0" : "blocks";
-	case IG_Q4_0: return element == IG_F16 ? "q4_0" : "blocks";
-	case IG_Q4_1: return element == IG_F16 ? "q4_1" : "blocks";
-	case IG_Q4_K: return element == IG_F16 ? "q4_k" : "blocks";
-	case IG_Q5_K: return element == IG_F16 ? "q5_k" : "blocks";
-	case IG_Q6_K: return element == IG_F16 ? "q6_k" : "blocks";
-	default: return "blocks";
-	}
+	static const char *const names[] = {
+		[IG_F32] = "f32", [IG_F16] = "f16", [IG_BF16] = "bf16", [IG_Q8_0] = "q8_0",
+		[IG_Q4_0] = "q4_0", [IG_Q4_1] = "q4_1", [IG_Q5_0] = "q5_0", [IG_Q5_1] = "q5_1",
+		[IG_Q2_K] = "q2_k", [IG_Q3_K] = "q3_k", [IG_Q4_K] = "q4_k", [IG_Q5_K] = "q5_k",
+		[IG_Q6_K] = "q6_k", [IG_IQ4_NL] = "iq4_nl", [IG_IQ4_XS] = "iq4_xs",
+		[IG_MXFP4] = "mxfp4",
+	};
+
+	if (element == IG_F32 && ig_gpu_is_blocks(dtype))
+		return "blocks";
+	return dtype == IG_Q8_M ? "q8_m" : names[dtype];
 }
 
 static const char *element_name(uint32_t element)
@@ -559,11 +558,15 @@ static const struct ig_shader *shader_of(const struct product *p)
 	switch (p->dtype) {
 	case IG_F16: return pair ? &ig_shader_glu : &ig_shader_linear;
 	case IG_BF16: return pair ? &ig_shader_glu_bf16 : &ig_shader_linear_bf16;
-	case IG_Q8_0: case IG_Q4_0: case IG_Q4_1:
-		return pair ? &ig_shader_glu_q : &ig_shader_linear_q;
+	case IG_Q5_0: case IG_Q5_1:
+		return pair ? &ig_shader_glu_q5 : &ig_shader_linear_q5;
+	case IG_Q2_K: case IG_Q3_K:
+		return pair ? &ig_shader_glu_k23 : &ig_shader_linear_k23;
 	case IG_Q4_K: case IG_Q5_K: case IG_Q6_K:
 		return pair ? &ig_shader_glu_k : &ig_shader_linear_k;
-	default: return pair ? &ig_shader_glu_blocks : &ig_shader_linear_blocks;
+	case IG_IQ4_NL: case IG_IQ4_XS: case IG_MXFP4:
+		return pair ? &ig_shader_glu_table : &ig_shader_linear_table;
+	default: return pair ? &ig_shader_glu_q : &ig_shader_linear_q;
 	}
 }
 

@@ -1,4 +1,4 @@
-// glu_k.metal: gated linear units, in blocks of 256 that are common,
+// glu_k.metal: gated linear units, in blocks of 256 with codes of 4 to 6 bits,
 // multiplied in float16 (glu.h).
 #include "glu.h"
 

@@ -1,4 +1,4 @@
-// linear_k.metal: products with weights side by side, in blocks of 256 that are common,
+// linear_k.metal: products with weights side by side, in blocks of 256 with codes of 4 to 6 bits,
 // multiplied in float16 (linear.h).
 #include "linear.h"
 

@@ -660,10 +660,18 @@ typedef product_format<float, weights_f32<true>, weights_f32<true>> f32_f32_odd;
 typedef product_format<half, weights_f16<true, false>, weights_q8_0> q8_0_f16;
 typedef product_format<half, weights_f16<true, false>, weights_q4_0> q4_0_f16;
 typedef product_format<half, weights_f16<true, false>, weights_q4_1> q4_1_f16;
+typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_Q8_M>> q8_m_f16;
+typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_Q5_0>> q5_0_f16;
+typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_Q5_1>> q5_1_f16;
+typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_Q2_K>> q2_k_f16;
+typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_Q3_K>> q3_k_f16;
 typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_Q4_K>> q4_k_f16;
 typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_Q5_K>> q5_k_f16;
 typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_Q6_K>> q6_k_f16;
-// Of all other blocks, and of all multiplied in float.
+typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_IQ4_NL>> iq4_nl_f16;
+typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_IQ4_XS>> iq4_xs_f16;
+typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_MXFP4>> mxfp4_f16;
+// Blocks of a format that is known when the kernel runs: four times slower than a kernel for it alone.
 typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_ANY>> blocks_f16;
 typedef product_format<float, weights_f32<false>, weights_blocks<BLOCK_ANY>> blocks_f32;
 
