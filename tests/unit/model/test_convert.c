@@ -280,8 +280,8 @@ static void threads_make_no_difference(void **state)
 			    one.tensors[i].squares == many.tensors[i].squares);
 	assert_int_equal(ig_checkpoint_open(path, &a, &err), 0);
 	assert_int_equal(ig_checkpoint_open(other, &b, &err), 0);
-	const void *base_a, *base_b;
-	uint64_t n_a, n_b;
+	const void *base_a = NULL, *base_b = NULL;
+	uint64_t n_a = 0, n_b = 0;
 	assert_true(ig_checkpoint_map(a, &base_a, &n_a) && ig_checkpoint_map(b, &base_b, &n_b));
 	assert_int_equal(n_a, n_b);
 	assert_memory_equal(base_a, base_b, n_a);
