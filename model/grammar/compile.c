@@ -82,7 +82,7 @@ static int build_part(struct ig_compiling *c, const struct ig_grammar_part *part
 		*at = build_text(c, *at, part->text, part->len);
 		return 0;
 	case IG_GRAMMAR_REGEX:
-		if ((rc = ig_regex_compile(part->text, part->len, false, &c->budget, &d, c->err)))
+		if ((rc = ig_regex_to_dfa(part->text, part->len, false, &c->budget, &d, c->err)))
 			return rc;
 		*at = ig_nfa_insert(&c->nfa, *at, &d);
 		ig_dfa_finish(&d);

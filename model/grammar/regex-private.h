@@ -11,7 +11,7 @@
 /* The texts (UTF-8) that the whole expression matches; with search, those in which it
  * matches somewhere.  The automaton is minimal.  -EINVAL says what is wrong or not
  * supported and at which byte, -E2BIG, -ENOMEM. */
-int ig_regex_compile(const char *text, size_t len, bool search, struct ig_budget *budget,
-		     struct ig_dfa *out, struct ig_error *err);
+int ig_regex_to_dfa(const char *text, size_t len, bool search, struct ig_budget *budget,
+		    struct ig_dfa *out, struct ig_error *err);
 
 #endif

@@ -637,8 +637,8 @@ static void loop_any(struct ig_nfa *a, uint32_t node)
 	ig_nfa_chars(a, node, node, 0xe000, IG_CHAR_MAX);
 }
 
-int ig_regex_compile(const char *text, size_t len, bool search, struct ig_budget *budget,
-		     struct ig_dfa *out, struct ig_error *err)
+int ig_regex_to_dfa(const char *text, size_t len, bool search, struct ig_budget *budget,
+		    struct ig_dfa *out, struct ig_error *err)
 {
 	struct parser x = { .start = text, .p = text, .end = text + len, .budget = budget,
 			    .err = err };

@@ -140,7 +140,7 @@ static void find_patterns(struct ig_schema *x, const json_t *schema, struct obje
 		struct extra *e = &o->extras[o->n_extras];
 		const char *pattern = json_object_iter_key(it);
 		struct ig_error err;
-		int rc = ig_regex_compile(pattern, strlen(pattern), true, &x->c->budget, &e->names,
+		int rc = ig_regex_to_dfa(pattern, strlen(pattern), true, &x->c->budget, &e->names,
 					  &err);
 		if (rc) {
 			ig_schema_fail(x, rc, "\"patternProperties\", \"%.60s\": %.200s", pattern,

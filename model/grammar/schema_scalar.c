@@ -272,14 +272,14 @@ uint32_t ig_schema_string(struct ig_schema *x, const json_t *schema, uint32_t fr
 		return min || max != UINT64_MAX ? counted(x, min, max, from) :
 			ig_schema_any_string(x, ig_nfa_byte(x->a, from, '"'));
 	if (pattern) {
-		rc = ig_regex_compile(json_string_value(pattern), json_string_length(pattern), true,
+		rc = ig_regex_to_dfa(json_string_value(pattern), json_string_length(pattern), true,
 				      &x->c->budget, &d, &err);
 		if (rc)
 			ig_schema_fail(x, rc, "\"pattern\": %s", err.text);
 	}
 	if (!rc && format) {
 		regex = format_of(json_string_value(format));
-		rc = ig_regex_compile(regex, strlen(regex), false, &x->c->budget, &other, &err);
+		rc = ig_regex_to_dfa(regex, strlen(regex), false, &x->c->budget, &other, &err);
 		if (!rc)
 			rc = intersect(x, &d, &other);
 	}
