@@ -125,7 +125,7 @@ def tight(start, models, sizes):
             "memory": {"budget": budget_for(sizes, 1)}, "kvcache": {"arena": ARENA},
             "models": [model("slow", big(models)),
                        model("tiny", script or models.script(), pin=True)], **(extra or {})})
-        stream = Stream(d, "slow", n=1000 // PATIENCE00)
+        stream = Stream(d, "slow", n=100000)
         assert unload(d, "slow") == "leaving"
         return d, stream
     return make
@@ -480,7 +480,7 @@ def test_the_least_recently_used_goes(start, models, sizes):
     use("a")
     assert loaded() == "ac"
     # in use: there is no room
-    s = Stream(d, "a", n=1000 // PATIENCE00)
+    s = Stream(d, "a", n=100000)
     r = use("b", 503)
     assert r.error["code"] == "insufficient_memory" and "memory.budget" in r.error["message"]
     assert r.headers["Retry-After"]
@@ -497,7 +497,7 @@ def test_keep_alive(start, models):
     d = start(extra={"models": [model("tiny", models.script()),
                                 lazy("slow", big(models), keep_alive="300ms"),
                                 model("random", models.random(), keep_alive="1h")]})
-    s = Stream(d, "slow", n=1000 // PATIENCE00)
+    s = Stream(d, "slow", n=100000)
     time.sleep(0.5)
     m = shown(d, "slow")
     assert (m["state"], m["active_requests"], m["idle_s"]) == ("ready", 1, 0)
