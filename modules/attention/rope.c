@@ -297,7 +297,8 @@ static void reference_rope_kv(const struct ig_op_call *call)
 			for (uint32_t i = 0; p->q_scale_length && i < p->head_dim; i++)
 				y[i] *= ig_rope_q_scale(p, step->positions[row] /
 							   (int32_t)p->q_scale_length);
-			w += inv != 0 ? dim : 0;
+			if (inv != 0)
+				w += dim;
 		}
 		w = k_norm;
 		inv = w && k_n != dim ? reference_inverse(x, k_n, eps) : 0;
@@ -308,7 +309,8 @@ static void reference_rope_kv(const struct ig_op_call *call)
 			char *slot = pages_token(&pages, step->positions[row]);
 
 			reference_head(call, row, x, w, inv, k);
-			w += inv != 0 ? dim : 0;
+			if (inv != 0)
+				w += dim;
 			store_cache(slot, k, pages.layout, p->head_dim);
 			store_cache(slot + pages.layout->v_offset, v, pages.layout, p->head_dim);
 		}
