@@ -228,8 +228,8 @@ static int want(struct ig_models *ms, struct ig_slot *s, void (*ready)(void *ctx
 	int rc;
 
 	if (s->load == IG_LOAD_NONE && s->error.code && ig_now_ns() - s->failed_ns < RETRY_NS)
-		return ig_fail(err, -EIO, "the model %s could not be loaded: %s", s->name,
-			       s->error.text);
+		return ig_fail(err, s->error.code == -ENOMEM ? -ENOMEM : -EIO,
+			       "the model %s could not be loaded: %s", s->name, s->error.text);
 	if (s->load == IG_LOAD_NONE) {
 		idle = ig_models_idle_bytes(ms, s);
 		own = ig_models_own_bytes(ms, s);
