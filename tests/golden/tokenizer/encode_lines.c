@@ -113,19 +113,27 @@ static double measure(const struct ig_tokenizer *t, int rounds)
 	return best;
 }
 
-/* A file of a folder; kept till the end. */
-static int find_file(void *folder, const char *name, const char **data, size_t *len,
+#define MAX_FILES 64
+
+struct folder {
+	const char *path;
+	char *files[MAX_FILES]; /* kept till the end */
+	size_t n;
+};
+
+static int find_file(void *ctx, const char *name, const char **data, size_t *len,
 		     struct ig_error *err)
 {
+	struct folder *folder = ctx;
 	char path[4096];
 	struct stat st;
 	FILE *f;
 
-	snprintf(path, sizeof path, "%s/%s", (const char *)folder, name);
-	f = fopen(path, "rb");
+	snprintf(path, sizeof path, "%s/%s", folder->path, name);
+	f = folder->n < MAX_FILES ? fopen(path, "rb") : NULL;
 	if (!f)
 		return -ENOENT;
-	char *bytes = fstat(fileno(f), &st) ? NULL : malloc((size_t)st.st_size + 1);
+	char *bytes = folder->files[folder->n++] = fstat(fileno(f), &st) ? NULL : malloc((size_t)st.st_size + 1);
 	*data = bytes;
 	*len = bytes ? fread(bytes, 1, (size_t)st.st_size, f) : 0;
 	fclose(f);
@@ -143,15 +151,17 @@ int main(int argc, char **argv)
 		fprintf(stderr, "encode_lines: a GGUF file or a folder and, to measure, rounds\n");
 		return 2;
 	}
-	struct ig_model_files files = { find_file, argv[1] };
+	struct folder folder = { .path = argv[1] };
+	struct ig_model_files files = { find_file, &folder };
 	struct stat st;
-	bool folder = !stat(argv[1], &st) && S_ISDIR(st.st_mode);
-	if (!folder && ig_checkpoint_open(argv[1], &g, &err)) {
+	bool is_folder = !stat(argv[1], &st) && S_ISDIR(st.st_mode);
+	if (!is_folder && ig_checkpoint_open(argv[1], &g, &err)) {
 		fprintf(stderr, "encode_lines: %s\n", err.text);
 		return 1;
 	}
 	double begin = now();
-	rc = folder ? ig_tokenizer_open_files(&files, true, &t, &err) : ig_tokenizer_open(g, &t, &err);
+	rc = is_folder ? ig_tokenizer_open_files(&files, true, &t, &err) :
+			 ig_tokenizer_open(g, &t, &err);
 	if (rc) {
 		fprintf(stderr, "encode_lines: %s\n", err.text);
 		ig_checkpoint_close(g);
@@ -168,5 +178,7 @@ int main(int argc, char **argv)
 	}
 	ig_tokenizer_close(t);
 	ig_checkpoint_close(g);
+	while (folder.n)
+		free(folder.files[--folder.n]);
 	return rc ? 1 : 0;
 }
