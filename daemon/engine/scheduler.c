@@ -130,12 +130,12 @@ static void set_paused(struct ig_engine *e, struct ig_seq *s, bool paused)
 	e->n_paused += (uint32_t)delta;
 	if (s->list == &e->running)
 		e->n_running -= (uint32_t)delta;
-	if (paused) {
+	if (paused)
 		s->paused_ns = ig_now_ns();
-		/* The reader may have made room just before it could see the flag: look at
-		 * the ring once more, under the lock's order, before sleeping. */
-		e->moved = true;
-	}
+	/* Paused: the reader may have made room just before it could see the flag, so look at the
+	 * ring once more, under the lock's order, before sleeping.  Not any more: it can join a
+	 * step, and if that was found after the steps were built, nobody else will say so. */
+	e->moved = true;
 	note_state(e, s);
 }
 
