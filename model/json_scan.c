@@ -118,30 +118,6 @@ static int hex4(const char *p, const char *end)
 	return v;
 }
 
-static size_t put_utf8(char *out, uint32_t c)
-{
-	if (c < 0x80) {
-		out[0] = (char)c;
-		return 1;
-	}
-	if (c < 0x800) {
-		out[0] = (char)(0xc0 | c >> 6);
-		out[1] = (char)(0x80 | (c & 63));
-		return 2;
-	}
-	if (c < 0x10000) {
-		out[0] = (char)(0xe0 | c >> 12);
-		out[1] = (char)(0x80 | (c >> 6 & 63));
-		out[2] = (char)(0x80 | (c & 63));
-		return 3;
-	}
-	out[0] = (char)(0xf0 | c >> 18);
-	out[1] = (char)(0x80 | (c >> 12 & 63));
-	out[2] = (char)(0x80 | (c >> 6 & 63));
-	out[3] = (char)(0x80 | (c & 63));
-	return 4;
-}
-
 /* Room for n bytes that stay where they are. */
 static char *keep(struct ig_json_scan *s, size_t n)
 {
@@ -174,14 +150,14 @@ static int unescape(struct ig_json_scan *s, char **out)
 		return ig_json_scan_bad(s, "an unknown escape");
 	if (high >= 0xd800 && high < 0xdc00 && s->end - s->p >= 12 && s->p[6] == '\\' &&
 	    s->p[7] == 'u' && (low = hex4(s->p + 8, s->end)) >= 0xdc00 && low < 0xe000) {
-		*out += put_utf8(*out, 0x10000u + ((uint32_t)(high - 0xd800) << 10) +
+		*out += ig_utf8_put(*out, 0x10000u + ((uint32_t)(high - 0xd800) << 10) +
 				       (uint32_t)(low - 0xdc00));
 		s->p += 12;
 		return 0;
 	}
 	if (high >= 0xd800 && high < 0xe000)
 		return ig_json_scan_bad(s, "half of a surrogate pair");
-	*out += put_utf8(*out, (uint32_t)high);
+	*out += ig_utf8_put(*out, (uint32_t)high);
 	s->p += 6;
 	return 0;
 }

@@ -1,5 +1,5 @@
 /*
- * utf8-private.h: where a UTF-8 character ends, and where a broken one does.
+ * utf8-private.h: where a UTF-8 character ends, where a broken one does, and how one is written.
  * Table 3-7 of the Unicode standard; the broken ones end as its "maximal
  * subparts" do, so that each becomes one U+FFFD.
  */
@@ -7,6 +7,7 @@
 #define INGOT_MODEL_UTF8_PRIVATE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Of the n > 0 bytes at p: the length of the whole character they begin with
  * (1 to 4); 0 when they are the beginning of one and more bytes are needed; or
@@ -44,6 +45,31 @@ static inline int ig_utf8_check(const unsigned char *p, size_t n)
 		high = 0xbf;
 	}
 	return len;
+}
+
+/* Write the character c, at most 0x10ffff, to out[4]; its bytes, 1 to 4. */
+static inline size_t ig_utf8_put(char *out, uint32_t c)
+{
+	if (c < 0x80) {
+		out[0] = (char)c;
+		return 1;
+	}
+	if (c < 0x800) {
+		out[0] = (char)(0xc0 | c >> 6);
+		out[1] = (char)(0x80 | (c & 63));
+		return 2;
+	}
+	if (c < 0x10000) {
+		out[0] = (char)(0xe0 | c >> 12);
+		out[1] = (char)(0x80 | (c >> 6 & 63));
+		out[2] = (char)(0x80 | (c & 63));
+		return 3;
+	}
+	out[0] = (char)(0xf0 | c >> 18);
+	out[1] = (char)(0x80 | (c >> 12 & 63));
+	out[2] = (char)(0x80 | (c >> 6 & 63));
+	out[3] = (char)(0x80 | (c & 63));
+	return 4;
 }
 
 #endif

@@ -6,6 +6,7 @@
  * Newlines were made "\n" and a last one dropped before (see ig_jinja_compile).
  */
 #include "model/jinja/jinja-private.h"
+#include "model/utf8-private.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -206,30 +207,6 @@ static int next_text(struct lexer *x, struct token *t)
 
 /* ---- inside a mark ---------------------------------------------------------------- */
 
-static size_t put_utf8(char *out, uint32_t c)
-{
-	if (c < 0x80) {
-		out[0] = (char)c;
-		return 1;
-	}
-	if (c < 0x800) {
-		out[0] = (char)(0xc0 | c >> 6);
-		out[1] = (char)(0x80 | (c & 0x3f));
-		return 2;
-	}
-	if (c < 0x10000) {
-		out[0] = (char)(0xe0 | c >> 12);
-		out[1] = (char)(0x80 | (c >> 6 & 0x3f));
-		out[2] = (char)(0x80 | (c & 0x3f));
-		return 3;
-	}
-	out[0] = (char)(0xf0 | c >> 18);
-	out[1] = (char)(0x80 | (c >> 12 & 0x3f));
-	out[2] = (char)(0x80 | (c >> 6 & 0x3f));
-	out[3] = (char)(0x80 | (c & 0x3f));
-	return 4;
-}
-
 static int hex(char c)
 {
 	if (is_digit(c))
@@ -277,12 +254,12 @@ static int unescape(struct lexer *x, const char *s, size_t end, char *out, size_
 			c = (uint32_t)(e - '0');
 			for (int k = 0; k < 2 && i < end && s[i] >= '0' && s[i] <= '7'; k++)
 				c = c << 3 | (uint32_t)(s[i++] - '0');
-			*len += put_utf8(out + *len, c);
+			*len += ig_utf8_put(out + *len, c);
 		} else if (e == 'x' || e == 'u' || e == 'U') {
 			rc = read_code(x, s, end, &i, e == 'x' ? 2 : e == 'u' ? 4 : 8, &c);
 			if (rc)
 				return rc;
-			*len += put_utf8(out + *len, c);
+			*len += ig_utf8_put(out + *len, c);
 		} else if (e == 'N') {
 			return fail(x, x->line, "characters by name (\\N) are not supported");
 		} else {
