@@ -183,7 +183,7 @@ static void end(struct ig_reply *r, struct ig_strbuf *out)
 	ig_strbuf_puts(out, "}\n\n");
 }
 
-static bool wait(struct ig_reply *r, struct ig_strbuf *out)
+static bool write_wait(struct ig_reply *r, struct ig_strbuf *out)
 {
 	event(out, "ping");
 	ig_strbuf_puts(out, "}\n\n");
@@ -210,7 +210,7 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 		if (r->finished) {
 			end(r, out);
 		} else if (out->len == start && r->keepalive) {
-			wait(r, out);
+			write_wait(r, out);
 		}
 	}
 	*last = r->stage == STAGE_END;
@@ -251,7 +251,7 @@ const struct ig_protocol ig_messages_protocol = {
 	.parse = ig_request_parse_messages,
 	.next = next,
 	.whole = whole,
-	.wait = wait,
+	.wait = write_wait,
 	.error = error,
 };
 

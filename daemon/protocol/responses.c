@@ -700,7 +700,7 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 	return ig_responses_next_event(r, out, last);
 }
 
-static bool wait(struct ig_reply *r, struct ig_strbuf *out)
+static bool write_wait(struct ig_reply *r, struct ig_strbuf *out)
 {
 	r->framed = true;
 	return ig_responses_wait_event(r, out);
@@ -720,7 +720,7 @@ const struct ig_protocol ig_responses_protocol = {
 	.parse = ig_request_parse_create,
 	.next = next,
 	.whole = whole,
-	.wait = wait,
+	.wait = write_wait,
 	.error = ig_error_object,
 };
 
