@@ -336,3 +336,23 @@ ig_value ig_hyper_rope_table(struct ig_rec *r, const struct rope *rope)
 	factors = ig_rec_weight(r, 1, rope->table.n_pairs, "rope_freqs.weight");
 	return ig_rec_op(r, "rope_table", &rope->table, NULL, 0, &factors, 1);
 }
+
+ig_value ig_hyper_record_experts(struct ig_rec *r, const struct dense *d, const struct experts *e,
+				 float norm_eps, uint32_t layer, ig_value x)
+{
+	const struct ig_moe *moe = &e->moe;
+	const int64_t f = e->n_ff, n = moe->n_experts;
+	ig_weight norm, router, gate, up, down;
+	ig_value h, route;
+
+	norm = ig_rec_layer_weight(r, 1, d->width, "blk.%u.ffn_norm.weight", layer);
+	router = ig_rec_layer_weight(r, n, d->width, "blk.%u.ffn_gate_inp.weight", layer);
+	gate = ig_rec_layer_weight(r, n * f, d->width, "blk.%u.ffn_gate_exps.weight", layer);
+	up = ig_rec_layer_weight(r, n * f, d->width, "blk.%u.ffn_up_exps.weight", layer);
+	down = ig_rec_layer_weight(r, n * d->width, f, "blk.%u.ffn_down_exps.weight", layer);
+
+	h = ig_rec_rms_norm(r, x, norm, norm_eps); /* [n, width] */
+	route = ig_rec_moe_route(r, moe, h, router);
+	h = ig_rec_moe_glu(r, moe, h, route, gate, up); /* [n, top_k * f] */
+	return ig_rec_moe_combine(r, moe, h, route, down, x); /* [n, width] */
+}

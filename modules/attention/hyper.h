@@ -46,6 +46,10 @@ struct experts {
 
 /* Refuses shared experts, dense layers and experts in tensors of their own. */
 int ig_hyper_experts(const struct hyper *h, struct dense *d, struct experts *e);
+/* x + sum over the chosen experts of w_e Down_e(SiLU(Gate_e(h)) * Up_e(h)), h = RMSNorm(x):
+ * the whole feed-forward part of a layer.  x and the result: [n, width]. */
+ig_value ig_hyper_record_experts(struct ig_rec *r, const struct dense *d, const struct experts *e,
+				 float norm_eps, uint32_t layer, ig_value x);
 
 /* Rotary positions and their scaling. */
 struct rope {

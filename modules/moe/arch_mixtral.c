@@ -93,28 +93,6 @@ static ig_value record_attention(struct ig_rec *r, const struct mixtral *p, uint
 	return ig_rec_linear(r, h, &out, 1, x); /* [n, width] */
 }
 
-/* x + sum over the chosen experts of w_e Down_e(SiLU(Gate_e(h)) * Up_e(h)), h = RMSNorm(x) */
-static ig_value record_experts(struct ig_rec *r, const struct mixtral *p, uint32_t layer,
-			       ig_value x)
-{
-	const struct dense *d = &p->d;
-	const struct ig_moe *moe = &p->experts.moe;
-	const int64_t f = p->experts.n_ff, n = moe->n_experts;
-	ig_weight norm, router, gate, up, down;
-	ig_value h, route;
-
-	norm = ig_rec_layer_weight(r, 1, d->width, "blk.%u.ffn_norm.weight", layer);
-	router = ig_rec_layer_weight(r, n, d->width, "blk.%u.ffn_gate_inp.weight", layer);
-	gate = ig_rec_layer_weight(r, n * f, d->width, "blk.%u.ffn_gate_exps.weight", layer);
-	up = ig_rec_layer_weight(r, n * f, d->width, "blk.%u.ffn_up_exps.weight", layer);
-	down = ig_rec_layer_weight(r, n * d->width, f, "blk.%u.ffn_down_exps.weight", layer);
-
-	h = ig_rec_rms_norm(r, x, norm, p->norm_eps); /* [n, width] */
-	route = ig_rec_moe_route(r, moe, h, router);
-	h = ig_rec_moe_glu(r, moe, h, route, gate, up); /* [n, top_k * f] */
-	return ig_rec_moe_combine(r, moe, h, route, down, x); /* [n, width] */
-}
-
 static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
 		  const void *params)
 {
@@ -132,7 +110,7 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	x = ig_rec_embed(&r, embedding);
 	for (uint32_t layer = 0; layer < d->n_layers; layer++) {
 		x = record_attention(&r, p, layer, x, table);
-		x = record_experts(&r, p, layer, x);
+		x = ig_hyper_record_experts(&r, d, &p->experts, p->norm_eps, layer, x);
 	}
 	x = ig_rec_rms_norm_last(&r, x, norm, p->norm_eps);
 	logits = ig_rec_logits(&r, x, head);
