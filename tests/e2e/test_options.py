@@ -725,16 +725,25 @@ def test_stats_span_and_ledger(start, models, tmp_path):
 @pytest.mark.release  # a matter of the sources: once is enough
 @pytest.mark.skipif(not shutil.which("meson"), reason="needs meson")
 def test_build_options(tmp_path):
-    """-Dtests=false builds no test; -Dfuzz=true makes the fuzz tests libFuzzer's."""
-    def tests_of(folder, *options, **env):
-        subprocess.run(["meson", "setup", str(tmp_path / folder), str(ROOT), *options], check=True,
-                       stdout=subprocess.DEVNULL, env=dict(os.environ, **env))
-        out = subprocess.check_output(["meson", "introspect", "--tests", str(tmp_path / folder)])
+    """-Dtests=false builds no test; -Dfuzz=true makes the fuzz tests libFuzzer's; -Dptx names the
+    architectures for which there are kernels to test."""
+    def tests_of(folder):
+        out = subprocess.check_output(["meson", "introspect", "--tests", str(folder)])
         return {t["name"]: t["cmd"][1:] for t in json.loads(out)}
-    assert tests_of("without", "-Dtests=false") == {}
-    out = subprocess.check_output(["meson", "introspect", "--tests", str(BUILD)])
-    here = {t["name"]: t["cmd"][1:] for t in json.loads(out)}
+
+    def set_up(name, *options, **env):
+        subprocess.run(["meson", "setup", str(tmp_path / name), str(ROOT), *options], check=True,
+                       stdout=subprocess.DEVNULL, env=dict(os.environ, **env))
+        return tests_of(tmp_path / name)
+    assert set_up("without", "-Dtests=false") == {}
+    here = tests_of(BUILD)
     assert here["fuzz_config"][0] != "-runs=0"
+    out = subprocess.check_output(["meson", "introspect", "--buildoptions", str(BUILD)])
+    (ptx,) = [o["value"] for o in json.loads(out) if o["name"] == "ptx"]
     if shutil.which("clang"):
-        fuzz = tests_of("fuzz", "-Dfuzz=true", CC="clang")
+        fuzz = set_up("fuzz", "-Dfuzz=true", "-Dptx=" + ",".join(ptx), CC="clang")
         assert fuzz["fuzz_config"][0] == "-runs=0" and set(fuzz) == set(here)
+    kernels = {n for n in here if n.startswith("ptx-")}
+    if kernels: # else no compiler for them is here, or none was asked for
+        assert {n.rsplit("-", 1)[1] for n in kernels} == set(ptx)
+        assert not [n for n in set_up("none", "-Dptx=") if n.startswith("ptx-")]

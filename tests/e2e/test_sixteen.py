@@ -27,8 +27,10 @@ STALLED, KILLED = 0, (1, 2, 3, 4)
 STALL_S = 30 if not SANITIZER else 12
 QUIET_S = 6 if not SANITIZER else 4
 N_TOKENS = 180  # of one answer: ten times the script
-# The client that stalls asks for one answer without an end.  What the system would buffer for
-# it is filled with the reply to this, so that the daemon has to keep what comes after.
+# The client that stalls and those that will be killed ask for one answer without an end: what
+# became of it can only be what is done to them.  What the system would buffer for the one that
+# stalls is filled with the reply to this, so that the daemon has to keep what comes after.
+ENDLESS = (STALLED, *KILLED)
 FILLER = b'{"type":"response.steer","input":"' + b"*" * (12 << 20) + b'"}'
 DELTA = b'"type":"response.output_text.delta"'
 
@@ -50,7 +52,7 @@ class Client(threading.Thread):
         self.n_asked += 1
         event = {"type": "response.create", "model": "slow", "input": "client %d" % self.number,
                  "temperature": 0}
-        if self.number != STALLED:
+        if self.number not in ENDLESS:
             event["max_output_tokens"] = N_TOKENS
         self.w.send(frame(TEXT, json.dumps(event).encode()))
 
@@ -74,19 +76,10 @@ class Client(threading.Thread):
                     return
                 self.ask()
 
-    def is_amid(self):
-        """Some of an answer has come, and not yet half of it."""
-        n = 0
-        for _, payload in reversed(list(self.frames)):
-            if b'"type":"response.created"' in payload:
-                return 5 <= n <= N_TOKENS // 2
-            n += DELTA in payload
-        return False
-
     def kill(self, reset):
         """In the middle of an answer: by a reset, as a process whose machine is gone, or by a
         mere end of the stream."""
-        until(self.is_amid, "client %d is in the middle of an answer" % self.number)
+        assert sum(DELTA in payload for _, payload in list(self.frames)) > 5
         if reset:
             self.w.reset()
         else:
@@ -173,6 +166,7 @@ def test_sixteen_clients(start, models):
     before_stall = sum(len(t) for _, t in clients[STALLED].texts())
     trouble = Window(d, STALL_S, [lambda i=i: clients[i].kill(reset=i % 2) for i in KILLED])
     assert d.metrics().sum("ingot_num_requests_paused") == 1
+    assert d.running() <= N - len(KILLED), "the killed clients' answers run on"
     clients[STALLED].paused.clear()
     clients += [Client(d, N + i) for i in range(len(KILLED))]
     until(lambda: all(len(c.frames) > 20 for c in clients[N:]), "the new ones are served")
@@ -206,7 +200,7 @@ def test_sixteen_clients(start, models):
         if c.number in KILLED:
             row = row_of.pop(c.ids()[-1])
             assert (row["finish"], row["cancel_reason"]) == ("cancelled", "client_gone")
-            assert 0 < row["output_tokens"] < N_TOKENS
+            assert row["output_tokens"] > 5
         for r in c.answers():
             row = row_of.pop(r["id"])
             assert row["output_tokens"] == r["usage"]["output_tokens"]

@@ -194,15 +194,28 @@ def sha256(path):
     return h.digest()
 
 
+def write_header(f, model_path, n_prompts, n_steps, n_vocab):
+    f.write(MAGIC + struct.pack("<6I", n_prompts, n_steps, N_TOP, N_PROJ, n_vocab,
+                                os.path.getsize(model_path)) + sha256(model_path))
+
+
 def write_golden(path, model_path, prompts, forced, logits):
     with open(path, "wb") as f:
-        f.write(MAGIC + struct.pack("<6I", len(prompts), N_STEPS, N_TOP, N_PROJ,
-                                    logits.shape[-1], os.path.getsize(model_path))
-                + sha256(model_path))
+        write_header(f, model_path, len(prompts), N_STEPS, logits.shape[-1])
         for i, (p, ids, x) in enumerate(zip(prompts, forced, logits)):
             f.write(struct.pack("<I", len(p)))
             f.write(np.array(p, "<u2").tobytes() + ids.astype("<u2").tobytes())
             f.write(records(x, ids, i).tobytes())
+
+
+def write_ids(path, model_path, prompts, forced, n_vocab):
+    """A golden for dump_logits alone, which reads the ids: its records are zeros."""
+    with open(path, "wb") as f:
+        write_header(f, model_path, len(prompts), len(forced[0]), n_vocab)
+        for p, ids in zip(prompts, forced):
+            f.write(struct.pack("<I", len(p)))
+            f.write(np.array(p, "<u2").tobytes() + ids.astype("<u2").tobytes())
+            f.write(np.zeros(len(ids), record_dtype()).tobytes())
 
 
 def read_golden(path):
