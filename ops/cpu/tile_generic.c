@@ -24,7 +24,7 @@ ALWAYS_INLINE void generic_f32_rows(const uint8_t *tile, int64_t k, const uint8_
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
 }
-TILE_KERNELS(generic_f32, 4)
+TILE_KERNELS(generic_f32, ANY)
 
 ALWAYS_INLINE void generic_f16_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 				    int64_t stride, float *out, int n_rows)
@@ -37,7 +37,7 @@ ALWAYS_INLINE void generic_f16_rows(const uint8_t *tile, int64_t k, const uint8_
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
 }
-TILE_KERNELS(generic_f16, 4)
+TILE_KERNELS(generic_f16, ANY)
 
 ALWAYS_INLINE void generic_bf16_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 				     int64_t stride, float *out, int n_rows)
@@ -52,7 +52,7 @@ ALWAYS_INLINE void generic_bf16_rows(const uint8_t *tile, int64_t k, const uint8
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
 }
-TILE_KERNELS(generic_bf16, 4)
+TILE_KERNELS(generic_bf16, ANY)
 
 /* A row in IG_FORM_Q8. */
 struct q8_row {
@@ -89,7 +89,7 @@ ALWAYS_INLINE void generic_q8_0_rows(const uint8_t *tile, int64_t k, const uint8
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
 }
-TILE_KERNELS(generic_q8_0, 4)
+TILE_KERNELS(generic_q8_0, ANY)
 
 /* The integer products of one block of nibbles. */
 ALWAYS_INLINE void nibble_dots(const uint8_t *q, const int8_t *xq, int bias, int32_t *dot)
@@ -121,7 +121,7 @@ ALWAYS_INLINE void generic_q4_0_rows(const uint8_t *tile, int64_t k, const uint8
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
 }
-TILE_KERNELS(generic_q4_0, 4)
+TILE_KERNELS(generic_q4_0, ANY)
 
 ALWAYS_INLINE void generic_q4_1_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 				     int64_t stride, float *out, int n_rows)
@@ -142,7 +142,7 @@ ALWAYS_INLINE void generic_q4_1_rows(const uint8_t *tile, int64_t k, const uint8
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
 }
-TILE_KERNELS(generic_q4_1, 4)
+TILE_KERNELS(generic_q4_1, ANY)
 
 ALWAYS_INLINE void generic_q8_m_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 				     int64_t stride, float *out, int n_rows)
@@ -168,7 +168,7 @@ ALWAYS_INLINE void generic_q8_m_rows(const uint8_t *tile, int64_t k, const uint8
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
 }
-TILE_KERNELS(generic_q8_m, 4)
+TILE_KERNELS(generic_q8_m, ANY)
 
 /* ---- the same weights with float activations: dequantise a block, multiply ---- */
 
@@ -193,7 +193,7 @@ ALWAYS_INLINE void generic_q8_0_f32_rows(const uint8_t *tile, int64_t k, const u
 			add_block(out + r * IG_TILE, w, (const float *)(x + r * stride) + b * 32);
 	}
 }
-TILE_KERNELS(generic_q8_0_f32, 4)
+TILE_KERNELS(generic_q8_0_f32, ANY)
 
 ALWAYS_INLINE void q4_f32(const uint8_t *tile, int64_t k, const uint8_t *x, int64_t stride,
 			  float *out, int n_rows, bool has_min)
@@ -223,14 +223,14 @@ ALWAYS_INLINE void generic_q4_0_f32_rows(const uint8_t *tile, int64_t k, const u
 {
 	q4_f32(tile, k, x, stride, out, n_rows, false);
 }
-TILE_KERNELS(generic_q4_0_f32, 4)
+TILE_KERNELS(generic_q4_0_f32, ANY)
 
 ALWAYS_INLINE void generic_q4_1_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 					 int64_t stride, float *out, int n_rows)
 {
 	q4_f32(tile, k, x, stride, out, n_rows, true);
 }
-TILE_KERNELS(generic_q4_1_f32, 4)
+TILE_KERNELS(generic_q4_1_f32, ANY)
 
 ALWAYS_INLINE void generic_q8_m_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 					 int64_t stride, float *out, int n_rows)
@@ -250,4 +250,4 @@ ALWAYS_INLINE void generic_q8_m_f32_rows(const uint8_t *tile, int64_t k, const u
 			add_block(out + r * IG_TILE, w, (const float *)(x + r * stride) + b * 32);
 	}
 }
-TILE_KERNELS(generic_q8_m_f32, 4)
+TILE_KERNELS(generic_q8_m_f32, ANY)

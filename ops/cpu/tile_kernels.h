@@ -74,7 +74,7 @@ ALWAYS_INLINE void finish_tile(const struct ig_tensor *out, const struct epilogu
 	}
 }
 
-ALWAYS_INLINE void run_product(const struct ig_op_call *c, int64_t first, int64_t last,
+static void run_product(const struct ig_op_call *c, int64_t first, int64_t last,
 			       const struct epilogue *e, tile_product *product, int max_rows)
 {
 	const struct ig_tensor *x = &c->in[0], *w = &c->weight[0], *out = &c->out[0];
@@ -98,7 +98,7 @@ ALWAYS_INLINE void run_product(const struct ig_op_call *c, int64_t first, int64_
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
-ALWAYS_INLINE void run_glu(const struct ig_op_call *c, int64_t first, int64_t last,
+static void run_glu(const struct ig_op_call *c, int64_t first, int64_t last,
 			   tile_product *product, int max_rows)
 {
 	const struct ig_glu_params *p = c->params;
@@ -134,23 +134,46 @@ ALWAYS_INLINE void run_glu(const struct ig_op_call *c, int64_t first, int64_t la
 }
 #pragma GCC diagnostic pop
 
-/* From NAME_rows, an always-inline product for a constant number of rows (up to
- * max_rows, 4 or 8; more never come), make the kernels ig_linear_NAME, ig_glu_NAME and ig_logits_NAME. */
-#define TILE_KERNELS(name, max_rows)                                                               \
+/* A product for any number of rows from NAME_rows: a copy for each of 1 to 4 or 8 rows, whose
+ * sums lie in registers, or (ANY) one copy that takes the number as it comes. */
+#define TILE_ROWS(name, n)                                                                         \
+	case n:                                                                                    \
+		name##_rows(tile, k, x, x_stride, out, n);                                         \
+		break;
+#define TILE_ROWS_4(name) TILE_ROWS(name, 1) TILE_ROWS(name, 2) TILE_ROWS(name, 3) TILE_ROWS(name, 4)
+#define TILE_ROWS_8(name)                                                                          \
+	TILE_ROWS_4(name)                                                                          \
+	TILE_ROWS(name, 5) TILE_ROWS(name, 6) TILE_ROWS(name, 7) TILE_ROWS(name, 8)
+#define TILE_ROWS_ANY(name)                                                                        \
+	default:                                                                                   \
+		name##_rows(tile, k, x, x_stride, out, n_rows);
+
+/* A sanitizer checks every access to the sums, which then are no registers anyway: the copies
+ * would take a compiler minutes. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define ONE_COPY
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define ONE_COPY
+#endif
+#ifdef ONE_COPY
+#undef TILE_ROWS_4
+#undef TILE_ROWS_8
+#define TILE_ROWS_4(name) TILE_ROWS_ANY(name)
+#define TILE_ROWS_8(name) TILE_ROWS_ANY(name)
+#endif
+
+enum tile_max_rows { TILE_MAX_4 = 4, TILE_MAX_8 = 8, TILE_MAX_ANY = 4 };
+
+/* From NAME_rows, an always-inline product of up to max rows (4, 8, or ANY: 4 at once, in one
+ * copy), make the kernels ig_linear_NAME, ig_glu_NAME and ig_logits_NAME. */
+#define TILE_KERNELS(name, max)                                                                    \
 	static void name##_product(const uint8_t *tile, int64_t k, const uint8_t *x,               \
 				   int64_t x_stride, float *out, int n_rows)                       \
 	{                                                                                          \
-		if (n_rows < 1 || n_rows > max_rows)                                               \
-			__builtin_unreachable();                                                   \
 		switch (n_rows) {                                                                  \
-		case 1: name##_rows(tile, k, x, x_stride, out, 1); break;                          \
-		case 2: name##_rows(tile, k, x, x_stride, out, 2); break;                          \
-		case 3: name##_rows(tile, k, x, x_stride, out, 3); break;                          \
-		case 5: name##_rows(tile, k, x, x_stride, out, max_rows < 5 ? max_rows : 5); break; \
-		case 6: name##_rows(tile, k, x, x_stride, out, max_rows < 6 ? max_rows : 6); break; \
-		case 7: name##_rows(tile, k, x, x_stride, out, max_rows < 7 ? max_rows : 7); break; \
-		case 4: name##_rows(tile, k, x, x_stride, out, 4); break;                          \
-		default: name##_rows(tile, k, x, x_stride, out, max_rows); break;                  \
+			TILE_ROWS_##max(name)                                                      \
 		}                                                                                  \
 	}                                                                                          \
 	void ig_linear_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s)    \
@@ -158,16 +181,16 @@ ALWAYS_INLINE void run_glu(const struct ig_op_call *c, int64_t first, int64_t la
 		const struct ig_linear_params *p = c->params;                                      \
 		struct epilogue e = { p->act, p->bias ? c->weight[1].data : NULL,                  \
 				      c->in[1].data ? &c->in[1] : NULL };                          \
-		run_product(c, first, last, &e, name##_product, max_rows);                         \
+		run_product(c, first, last, &e, name##_product, TILE_MAX_##max);                   \
 	}                                                                                          \
 	void ig_glu_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s)       \
 	{                                                                                          \
-		run_glu(c, first, last, name##_product, max_rows);                                 \
+		run_glu(c, first, last, name##_product, TILE_MAX_##max);                           \
 	}                                                                                          \
 	void ig_logits_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s)    \
 	{                                                                                          \
 		const struct epilogue e = { IG_ACT_NONE, NULL, NULL };                             \
-		run_product(c, first, last, &e, name##_product, max_rows);                         \
+		run_product(c, first, last, &e, name##_product, TILE_MAX_##max);                   \
 	}
 
 #include "ops/cpu/tile_list.h"

@@ -151,13 +151,13 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	{                                                                                          \
 		quants_q8(dtype, tile, k, x, stride, out, n_rows);                                 \
 	}                                                                                          \
-	TILE_KERNELS(name, 4)                                                                      \
+	TILE_KERNELS(name, ANY)                                                                    \
 	ALWAYS_INLINE void name##_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x,       \
 					   int64_t stride, float *out, int n_rows)                 \
 	{                                                                                          \
 		quants_f32(dtype, tile, k, x, stride, out, n_rows);                                \
 	}                                                                                          \
-	TILE_KERNELS(name##_f32, 4)
+	TILE_KERNELS(name##_f32, ANY)
 
 QUANT(generic_q5_0, IG_Q5_0)
 QUANT(generic_q5_1, IG_Q5_1)

@@ -79,8 +79,9 @@ def soft_flags(checked):
         target = ["-target", "aarch64-linux-gnu", "-march=armv8.2-a+fp16"]
     else:
         raise Failed("the software device has no fibers for " + machine)
+    # Lines are for reports, which only checked code makes.
     return LANGUAGE + WITH_GLOBALS + target + [
-        "-O2", "-g1", "-fPIC", "-fno-optimize-sibling-calls",
+        "-O2", "-g1" if checked else "-g0", "-fPIC", "-fno-optimize-sibling-calls",
         "-ffp-contract=off", "-DMSL_SOFT"] + (CHECKED if checked else [])
 
 
