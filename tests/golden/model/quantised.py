@@ -3,13 +3,14 @@
 on it are held against a float64 forward pass on that very file's weights, which the
 Python package `gguf` dequantises.
 
-    quantised.py MODEL.gguf BUILD WORK [--types A,B,…] [--prompts N] [--steps N] [--keep]
+    quantised.py MODEL.gguf BUILD WORK [--types A,B,…] [--prompts N] [--steps N]
+                 [--drivers A,B] [--keep]
 
 MODEL is the demo file, BUILD a build folder, WORK a folder for files that go again.  Without
 --types, four that between them have most element types; `--types all` takes every type
 that the program lists.  `--prompts 30 --steps 64` are all steps of smollm2.truth: three to
 four minutes a type and 4 GB; the default, 48 steps of two short prompts, takes seconds.
-Needs numpy and gguf.
+--drivers are cpu (by default) or cuda, where there is one.  Needs numpy and gguf.
 
 Each file's prompts are those of smollm2.truth, with that golden's ids forced after them.
 Judged, the reasons beside the limits: the types of all tensors (gguf reads the file), what
@@ -44,9 +45,13 @@ MANY = {"f16": (0.997, 1e-5, 0.6, 0.06, 0.015), "bf16": (0.99, 5e-4, 0.6, 0.06, 
         "8bit": (0.97, 4e-3, 0.6, 0.06, 0.015)}
 # Over some fifty steps a share and a mean of 8-bit arithmetic scatter more (see
 # test_model_truth.c): three lost of 48 are 6 %.
-FEW = {form: (min(l[0], 0.90), l[1], l[2], 0.15, 0.1) for form, l in MANY.items()}
+FEW = {f: (min(l[0], 0.90), l[1], l[2], 0.15, 0.1) for f, l in MANY.items()}
 N_MANY = 1000
-FORM = {"F32": "f16", "F16": "f16", "BF16": "bf16"} # the others' is 8bit
+
+
+def form(name, driver):
+    """Of the activations that weights of this type are multiplied with."""
+    return "bf16" if name == "BF16" else "f16" if driver != "cpu" or name in ("F32", "F16") else "8bit"
 
 
 class Weights:
@@ -103,7 +108,7 @@ class Judge:
         if not np.isfinite(got).all():
             got = np.zeros_like(want) # wrong at nearly every step
         same = want.argmax(-1) == got.argmax(-1)
-        two = np.sort(want, -1)[..., -2:]
+        two = np.partition(want, -2)[..., -2:]
         self.gap = max(self.gap, np.where(same, 0.0, two[..., 1] - two[..., 0]).max())
         self.n_steps, self.n_equal = self.n_steps + same.size, self.n_equal + same.sum()
         d = np.take_along_axis(log_softmax(want) - log_softmax(got), forced[:, None], -1)
@@ -122,10 +127,11 @@ class Judge:
         return v[0] < limits[0] or any(x > limit for x, limit in zip(v[1:], limits[1:]))
 
 
-def ours(build, model, small, dump, shape, *options):
+def ours(build, driver, model, small, dump, shape, *options):
     """Ingot's logits, [prompt, step, vocabulary]; they lie in the file dump."""
     run = subprocess.run([os.path.join(build, "tests/golden/dump_logits"), model, small, dump,
-                          *options], stderr=subprocess.PIPE, text=True)
+                          *options], stderr=subprocess.PIPE, text=True,
+                         env=dict(os.environ, INGOT_TEST_DRIVER=driver))
     if run.returncode:
         sys.exit(run.stderr)
     return np.memmap(dump, "<f4", "r", shape=shape)
@@ -172,6 +178,7 @@ def main():
     ap.add_argument("--types", default=",".join(SHORT))
     ap.add_argument("--prompts", type=int, default=2)
     ap.add_argument("--steps", type=int, default=24)
+    ap.add_argument("--drivers", default="cpu")
     ap.add_argument("--keep", action="store_true", help="let the files be")
     args = ap.parse_args()
     os.makedirs(args.work, exist_ok=True)
@@ -192,39 +199,46 @@ def main():
     limits = MANY if shape[0] * shape[1] >= N_MANY else FEW
 
     print("%d prompts of %d steps; limits: float32 %s, fast %s" % (*shape[:2], F32, limits))
-    print("type    bits/w  error    | float32: equal  NMSE     | fast: equal  NMSE     gap    NLL"
-          "  of a prompt  | from source: NMSE   KL     s")
+    print("type    bits/w  error   | driver  float32: equal  NMSE     | fast: equal  NMSE     gap"
+          "    NLL  of a prompt  | from source: NMSE   KL")
     for name in types:
         began = time.time()
         path = os.path.join(args.work, "quantised-%s.gguf" % name)
         report = convert(args.build, args.model, path, name)
         wrong, error = check_report(report, args.model, path)
-        dumps = [path + ".f32", path + ".fast"]
-        exact = ours(args.build, path, small, dumps[0], shape, "--activations", "f32",
-                     "--kv", "f32")
-        fast = ours(args.build, path, small, dumps[1], shape)
-        judges, from_source, kl = (Judge(), Judge()), Judge(), 0.0
+        runs, judges = {}, {}
+        for driver in args.drivers.split(","):
+            for way, options in (("exact", ["--activations", "f32", "--kv", "f32"]), ("fast", [])):
+                runs[driver, way] = ours(args.build, driver, path, small,
+                                         "%s.%s.%s" % (path, driver, way), shape, *options)
+                judges[driver, way] = Judge()
+        from_source, kl = Judge(), 0.0
         for i, want in enumerate(forced_logits(path, golden, prompts, args.steps)):
-            for judge, run in zip(judges, (exact, fast)):
-                judge.add(want, run[i].astype(np.float64), forced[i])
+            for key, run in runs.items():
+                judges[key].add(want, run[i].astype(np.float64), forced[i])
             from_source.add(source[i], want, forced[i])
             p, q = log_softmax(source[i]), log_softmax(want)
             kl += (np.exp(p) * (p - q)).sum(-1).mean() / len(prompts)
-        bad = (judges[0].broken(F32) or judges[1].broken(limits[FORM.get(name, "8bit")]) or wrong)
-        a, b = judges[0].values(), judges[1].values()
-        print("%-7s %6.2f  %.5f  | %6.2f %%  %.2e   | %6.2f %%  %.2e  %.3f  %.4f  %.4f | %.2e  "
-              "%.4f  %4.0f%s" % (
-                  name, report["bits_per_weight"], error, 100 * a[0], a[1], 100 * b[0], b[1],
-                  b[2], b[4], b[3], from_source.values()[1], kl, time.time() - began,
-                  "  BROKEN" if bad else ""), flush=True)
+        for driver in args.drivers.split(","):
+            exact, fast = judges[driver, "exact"], judges[driver, "fast"]
+            bad = exact.broken(F32) or fast.broken(limits[form(name, driver)]) or bool(wrong)
+            n_bad += bad
+            a, b = exact.values(), fast.values()
+            print("%-7s %6.2f  %.5f | %-6s  %6.2f %%  %.2e         | %6.2f %%  %.2e  %.3f  %.4f  "
+                  "%.4f       | %.2e  %.4f%s" % (
+                      name, report["bits_per_weight"], error, driver, 100 * a[0], a[1], 100 * b[0],
+                      b[1], b[2], b[4], b[3], from_source.values()[1], kl,
+                      "  BROKEN" if bad else ""), flush=True)
         for w in wrong[:5]:
             print("    " + w)
-        n_bad += bool(bad)
-        del exact, fast
-        for f in dumps + ([] if args.keep else [path]):
-            os.unlink(f)
+        print("    %.0f s" % (time.time() - began), file=sys.stderr)
+        del runs, run
+        for driver, way in judges:
+            os.unlink("%s.%s.%s" % (path, driver, way))
+        if not args.keep:
+            os.unlink(path)
     os.unlink(small)
-    print("%d types, %d broken" % (len(types), n_bad))
+    print("%d types, %d lines broken" % (len(types), n_bad))
     return 1 if n_bad else 0
 
 
