@@ -18,6 +18,7 @@
 #include <sys/sysctl.h>
 #endif
 
+#include "base/machine.h"
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/http_client.h"
@@ -116,22 +117,11 @@ static void instruction_sets(char *buf, size_t size)
 static void check_machine(struct doctor *d)
 {
 	char name[256], isa[256], memory[32];
-	long n = sysconf(_SC_NPROCESSORS_ONLN), pages = -1;
-	uint64_t bytes = 0;
 
-#ifdef __APPLE__
-	size_t len = sizeof bytes;
-	if (sysctlbyname("hw.memsize", &bytes, &len, NULL, 0))
-		bytes = 0;
-#else
-	pages = sysconf(_SC_PHYS_PAGES);
-#endif
-	if (pages > 0)
-		bytes = (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
 	processor_name(name, sizeof name);
 	instruction_sets(isa, sizeof isa);
-	OK(d, "machine", "%s; %ld processors; %s of memory; instruction sets: %s", name, n,
-	   ig_text_bytes(memory, sizeof memory, bytes), isa);
+	OK(d, "machine", "%s; %u processors and %s of memory to use; instruction sets: %s", name,
+	   ig_machine_cpus(), ig_text_bytes(memory, sizeof memory, ig_machine_memory()), isa);
 }
 
 /* ---- configuration, driver, modules --------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include "model/convert.h"
 
 #include "base/clock.h"
+#include "base/machine.h"
 #include "model/gguf_write.h"
 #include "model/quantize.h"
 #include "model/tokenizer_keys.h"
@@ -340,9 +341,9 @@ static int put_entries(struct converter *c, struct ig_convert_report *report, st
 
 static int start_workers(struct converter *c, struct ig_error *err)
 {
-	long n = c->o->n_threads ? (long)c->o->n_threads : sysconf(_SC_NPROCESSORS_ONLN);
+	uint32_t n = c->o->n_threads ? c->o->n_threads : ig_machine_cpus();
 
-	c->n_workers = n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (uint32_t)n;
+	c->n_workers = n > MAX_THREADS ? MAX_THREADS : n;
 	c->workers = calloc(c->n_workers, sizeof *c->workers);
 	if (!c->workers)
 		return ig_fail(err, -ENOMEM, "out of memory");

@@ -38,7 +38,7 @@ uint32_t ig_mix_choose(const struct ig_mix *mix, const struct ig_mix_model *m,
 struct ig_convert_options {
 	const struct ig_mix *mix;
 	bool replace; /* a file that is there */
-	uint32_t n_threads; /* 0: as many as there are processors */
+	uint32_t n_threads; /* 0: as many as there are processors to use */
 	const volatile sig_atomic_t *stop; /* not 0: give up with -EINTR; may be NULL */
 	void (*progress)(void *ctx, uint64_t done, uint64_t total); /* source's bytes; may be NULL */
 	void *ctx;

@@ -5,30 +5,11 @@
  */
 #include "daemon/engine/models-private.h"
 
+#include "base/machine.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#ifdef __APPLE__
-#include <sys/sysctl.h>
-#endif
-
-/* ---- the machine -------------------------------------------------------------------- */
-
-static uint64_t physical_bytes(void)
-{
-#ifdef __APPLE__
-	uint64_t bytes = 0;
-	size_t n = sizeof bytes;
-
-	return sysctlbyname("hw.memsize", &bytes, &n, NULL, 0) == 0 ? bytes : 0;
-#else
-	long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-
-	return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
-#endif
-}
 
 static int find_budget(struct ig_models *ms, const struct ig_config *config, struct ig_error *err)
 {
@@ -38,7 +19,7 @@ static int find_budget(struct ig_models *ms, const struct ig_config *config, str
 	if (!c->budget)
 		c->budget = ig_driver_memory(ms->engine->driver);
 	if (!c->budget)
-		c->budget = physical_bytes() / 4 * 3;
+		c->budget = ig_machine_memory() / 4 * 3;
 	return c->budget ? 0 : ig_fail(err, -ENOTSUP, "this machine does not say how much memory it "
 				       "has; set memory.budget");
 }

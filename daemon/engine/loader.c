@@ -488,8 +488,8 @@ static int read_cache_options(struct ig_models *ms, const struct ig_config *conf
 	return 0;
 }
 
-/* Every file is looked at, so that a mistake is found now; those that load at start stay
- * open. */
+/* Every file is looked at, so that a mistake is found now.  Those that load at start stay open,
+ * and must be good; of the others it is known that they have failed, as after a reload. */
 static int open_all(struct ig_models *ms, struct ig_error *err)
 {
 	struct ig_error why = { 0 };
@@ -499,8 +499,12 @@ static int open_all(struct ig_models *ms, struct ig_error *err)
 		struct ig_model *m;
 		int rc = ig_model_open(ms, s->name, s->path, s->context, &m, &why);
 
-		if (rc < 0)
+		if (rc < 0 && (s->at_start || rc == -ENOMEM))
 			return ig_fail(err, rc, "model %s: %s", s->name, why.text);
+		if (rc < 0) {
+			note_failure(ms, s, &why);
+			continue;
+		}
 		ig_slot_note(s, m);
 		if (s->at_start) {
 			TAILQ_INSERT_TAIL(&ms->all, m, all);

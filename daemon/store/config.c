@@ -121,7 +121,8 @@ const struct config_option config_options[] = {
 	  .help = "Instruction set of the cpu kernels; auto takes the best that there is." },
 	{ "runtime.threads", CONFIG_INT, FIELD(runtime.threads), .max = 1024, .value = "0",
 	  .unit = "threads",
-	  .help = "Threads that compute; 0 means as many as there are processors." },
+	  .help = "Threads that compute; 0 means as many as there are processors that "
+		  "the daemon may use." },
 	{ "runtime.activations", CONFIG_CHOICE, FIELD(runtime.activations), .min = 1, .max = 32,
 	  .choices = CHOICES("auto", "f32"), .value = "auto",
 	  .help = "Arithmetic of the activations; auto is fast, f32 is exact and slow." },
@@ -138,8 +139,8 @@ const struct config_option config_options[] = {
 
 	{ "memory.budget", CONFIG_BYTES, FIELD(memory.budget), .max = GIB << 20, .value = "0",
 	  .unit = "bytes",
-	  .help = "Weights, cache and scratch together; 0 means three quarters of the machine's "
-		  "memory." },
+	  .help = "Weights, cache and scratch together; 0 means three quarters of the memory that the "
+		  "machine, or the daemon's control group, has." },
 
 	{ "kvcache.service", CONFIG_TEXT, FIELD(kvcache.service), .min = 1, .max = 64,
 	  .value = "paged",

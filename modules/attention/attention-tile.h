@@ -272,9 +272,14 @@ INLINE void weigh_tile(const int nq, const int nv, const int f16, const struct u
 #define EACH_NV(nq, call) \
 	case (nq) * 8 + 2: call(nq, 2); break;
 #endif
+#ifdef KEEP_LOOPS
+#define EACH_TILE(call) \
+	default: call(nq, nv); break;
+#else
 #define EACH_TILE(call) \
 	EACH_NV(1, call) EACH_NV(2, call) EACH_NV(3, call) \
 	EACH_NV(4, call) EACH_NV(5, call) EACH_NV(6, call)
+#endif
 
 static void scores(const struct unit *u, int nq, int nv, int32_t first, int32_t column, float *s)
 {

@@ -1,6 +1,8 @@
 /* cpu.c: the cpu driver: opening it, memory, and running a lowered plan. */
 #include "runtime/cpu/cpu-private.h"
 
+#include "base/machine.h"
+
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -42,8 +44,8 @@ static int cpu_open(const struct ig_driver_options *o, struct ig_driver **out, s
 	}
 	uint32_t n = o->n_threads;
 	if (!n) {
-		long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-		n = cpus < 1 ? 1 : cpus > 256 ? 256 : (uint32_t)cpus;
+		n = ig_machine_cpus();
+		n = n > 256 ? 256 : n;
 	}
 	rc = ig_pool_create(n, &d->pool);
 	if (rc) {

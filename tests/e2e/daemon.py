@@ -45,6 +45,16 @@ def until(condition, what, deadline_s=None):
         time.sleep(0.005)
 
 
+def in_pieces(ask, n_tries=30):
+    """What ask() gives, (pieces, …), once there are several pieces: the tokens of a short answer
+    may reach a busy machine's client together, but those of every answer never do."""
+    for _ in range(n_tries):
+        got = ask()
+        if len(got[0]) > 1:
+            return got
+    raise AssertionError("%d answers came in one piece each: they are not streamed" % n_tries)
+
+
 def yaml_text(value, indent=0):
     """A nested dict as block YAML; strings are quoted as JSON does."""
     pad = "  " * indent

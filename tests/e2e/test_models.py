@@ -602,6 +602,19 @@ def test_a_bad_file(start, models, tmp_path):
     assert "bad" in log
 
 
+def test_a_disk_that_is_not_there_yet(start, models, tmp_path):
+    """A file that is wanted for the first request only keeps no other model from being served."""
+    path = tmp_path / "later" / "model.gguf"
+    d = start(extra={"models": [model("tiny", models.script()), lazy("later", str(path))]})
+    assert states(d) == {"tiny": "ready", "later": "failed"}
+    assert str(path) in shown(d, "later")["error"] and str(path) in d.log
+    assert d.chat(model="later").status == 503 and d.chat_text() == SCRIPT
+    path.parent.mkdir()
+    shutil.copy(models.script(), path)
+    until(lambda: d.chat(model="later").status == 200, "the disk is there")
+    assert states(d) == {"tiny": "ready", "later": "ready"}
+
+
 # ---- administrators -----------------------------------------------------------------------------
 
 def test_who_may(start, models, tmp_path):

@@ -115,6 +115,19 @@ def test_activations_and_cache_types_change_the_numbers(start, models):
     assert exact != say("f32", "f16")
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a system without affinity")
+def test_threads_are_those_that_it_may_use(start, models):
+    """runtime.threads: 0 takes the processors that are left to it, not all that there are."""
+    all_ = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(all_)})
+    try:
+        d = start(extra={"models": [{"name": "tiny", "path": models.script()}],
+                         "runtime": {"threads": 0}})
+    finally:
+        os.sched_setaffinity(0, all_)
+    assert status(d)["threads"] == 1 and d.chat_text() == SCRIPT
+
+
 def test_experts_stay_in_the_file_for_less_memory_and_the_same_words(start, models):
     path = models.random(n_experts=8, n_used=2, n_ff=128)
     n_bytes = {}

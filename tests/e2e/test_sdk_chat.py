@@ -5,6 +5,7 @@ import openai
 import pydantic
 import pytest
 
+from daemon import in_pieces
 from tiny_model import SCRIPT
 
 WEATHER = {"type": "function", "function": {
@@ -103,11 +104,13 @@ def test_tools(family):
                      {"role": "tool", "tool_call_id": call.id, "content": "rain"}]
     r = c.chat.completions.create(model="tools", messages=messages, tools=[WEATHER], temperature=0)
     assert r.usage.prompt_tokens > 50
-    with c.chat.completions.stream(model="tools", messages=HI, tools=[WEATHER],
-                                   temperature=0) as stream:
-        deltas = [e for e in stream if e.type == "tool_calls.function.arguments.delta"]
-        final = stream.get_final_completion()
-    assert len(deltas) > 1
+
+    def streamed():
+        with c.chat.completions.stream(model="tools", messages=HI, tools=[WEATHER],
+                                       temperature=0) as stream:
+            return ([e for e in stream if e.type == "tool_calls.function.arguments.delta"],
+                    stream.get_final_completion())
+    deltas, final = in_pieces(streamed)
     assert "".join(e.arguments_delta for e in deltas) == call.function.arguments
     assert json.loads(final.choices[0].message.tool_calls[0].function.arguments) == CALL
     # without tools the markers are plain text

@@ -7,6 +7,7 @@ import pydantic
 import pytest
 import websockets
 
+from daemon import in_pieces
 from tiny_model import SCRIPT
 
 WEATHER = {"type": "function", "name": "get_weather", "description": "The weather of a city.",
@@ -138,12 +139,15 @@ def test_tools(family):
                tools=[WEATHER])
     assert one.usage.input_tokens == all_.usage.input_tokens
     assert all_.usage.input_tokens_details.cached_tokens == (one.usage.input_tokens - 1) // 16 * 16
-    with client(family).responses.stream(model="tools", input="hi", tools=[WEATHER],
-                                         temperature=0) as stream:
-        events = list(stream)
-        final = stream.get_final_response()
-    deltas = [e for e in events if e.type == "response.function_call_arguments.delta"]
-    assert len(deltas) > 1 and json.loads(deltas[-1].snapshot) == CALL
+
+    def streamed():
+        with client(family).responses.stream(model="tools", input="hi", tools=[WEATHER],
+                                             temperature=0) as stream:
+            events = list(stream)
+            return ([e for e in events if e.type == "response.function_call_arguments.delta"],
+                    events, stream.get_final_response())
+    deltas, events, final = in_pieces(streamed)
+    assert json.loads(deltas[-1].snapshot) == CALL
     assert "".join(e.delta for e in events if e.type == "response.reasoning_text.delta") == "Hm."
     assert json.loads(final.output[2].arguments) == CALL
 

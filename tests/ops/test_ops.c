@@ -75,14 +75,14 @@ static void check_op(const char *name)
 		float *buf = malloc(6 * n * sizeof *buf);
 		assert_non_null(buf);
 		float *ref[4] = { buf, NULL, buf + n, buf + 2 * n };
-		ig_case_reference(d, IG_FORM_ROWS, ref[IG_FORM_ROWS]);
-		if (c->k % 32 == 0)
-			ig_case_reference(d, IG_FORM_Q8, ref[IG_FORM_Q8]);
-		ig_case_reference(d, IG_FORM_BF16, ref[IG_FORM_BF16]);
+		bool has_ref[4] = { false };
 		for (uint32_t j = 0; j < op->n_cpu_kernels; j++) {
 			const struct ig_cpu_kernel *k = &op->cpu_kernels[j];
 			if (!ig_case_fits(c, k))
 				continue;
+			if (!has_ref[k->in_form])
+				ig_case_reference(d, k->in_form, ref[k->in_form]);
+			has_ref[k->in_form] = true;
 			n_failed += check_kernel(c, d, k, ref[k->in_form], buf + 3 * n, buf + 4 * n);
 			n_checked++;
 		}

@@ -744,6 +744,25 @@ static void test_a_bad_entry(void **state)
 	harness_close(e);
 }
 
+/* The same at the start: the others are served. */
+static void test_a_bad_entry_at_start(void **state)
+{
+	struct ig_model_status st;
+	struct ig_error err;
+	struct ig_engine *e;
+
+	USE("good", "noarch");
+	first_use(1);
+	e = harness_engine(&config);
+	st = status_of(e, "noarch");
+	assert_int_equal(st.state, IG_MODEL_FAILED);
+	assert_string_equal(st.error, "architecture \"strange\" is not known; known: fake");
+	assert_int_equal(take(e, "noarch", &(const struct ig_engine_model *){ NULL }, &err), -EIO);
+	assert_answers(e, "good", NULL);
+	assert_true(gauge(IG_GAUGE_MODELS_LOADED) == 1);
+	harness_close(e);
+}
+
 /* Removed while it is being loaded: who waits is told, and the load is for nothing. */
 static void test_remove_while_loading(void **state)
 {
@@ -1088,6 +1107,7 @@ int main(int argc, char **argv)
 		T(test_swap_for_a_bad_file),
 		T(test_add_and_remove),
 		T(test_a_bad_entry),
+		T(test_a_bad_entry_at_start),
 		T(test_remove_while_loading),
 		T(test_swap_while_loading),
 		T(test_load_fails),

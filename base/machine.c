@@ -1,0 +1,144 @@
+/*
+ * machine.c: processors and memory that this process may use.  A container sees all of its
+ * machine: more threads than its share of processors would only stand in each other's way, and
+ * who takes three quarters of the machine's memory there is killed.
+ * Owns nothing.  What to do with the numbers is its callers' matter.
+ */
+#include "base/machine.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifdef __linux__
+#include <sched.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
+/* ---- control groups -------------------------------------------------------------------- */
+
+/* Up to two numbers of a group's file; how many there are. "max" is none. */
+static int numbers_of(const char *folder, const char *name, unsigned long long out[2])
+{
+	char path[PATH_MAX + 32], word[2][24] = { "", "" };
+	FILE *f;
+	int n;
+
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	f = fopen(path, "r");
+	if (!f)
+		return 0;
+	n = fscanf(f, "%23s %23s", word[0], word[1]);
+	fclose(f);
+	for (int i = 0; i < n; i++) {
+		size_t digits = strspn(word[i], "0123456789");
+
+		if (!digits || digits > 19 || word[i][digits])
+			return i;
+		out[i] = strtoull(word[i], NULL, 10);
+	}
+	return n < 0 ? 0 : n;
+}
+
+static uint64_t cpus_of(const char *folder)
+{
+	unsigned long long v[2]; /* microseconds of each period */
+
+	if (numbers_of(folder, "cpu.max", v) != 2 || !v[0] || !v[1])
+		return 0;
+	return v[0] < v[1] ? 1 : v[0] / v[1];
+}
+
+static uint64_t memory_of(const char *folder)
+{
+	unsigned long long most[2], high[2];
+	bool has_most = numbers_of(folder, "memory.max", most) > 0;
+	bool has_high = numbers_of(folder, "memory.high", high) > 0;
+
+	if (has_most && has_high)
+		return most[0] < high[0] ? most[0] : high[0];
+	return has_most ? most[0] : has_high ? high[0] : 0;
+}
+
+/* The least of a group and those above it. */
+static uint64_t least_of(const char *groups, const char *mount, uint64_t (*of)(const char *folder))
+{
+	char line[PATH_MAX], folder[PATH_MAX] = "";
+	size_t base = strlen(mount);
+	FILE *f = fopen(groups, "r");
+	uint64_t least = 0;
+
+	if (!f)
+		return 0;
+	while (!folder[0] && fgets(line, sizeof line, f)) {
+		line[strcspn(line, "\n")] = 0;
+		/* the unified hierarchy's line; others are of version 1 */
+		if (!strncmp(line, "0::/", 4) && base + strlen(line) < sizeof folder)
+			snprintf(folder, sizeof folder, "%s%s", mount, line + 3);
+	}
+	fclose(f);
+	while (folder[0] && strlen(folder) >= base) {
+		uint64_t n = of(folder);
+		char *end = strrchr(folder, '/');
+
+		if (n && (!least || n < least))
+			least = n;
+		if (!end)
+			break;
+		*end = 0;
+	}
+	return least;
+}
+
+unsigned ig_group_cpus(const char *groups, const char *mount)
+{
+	uint64_t n = least_of(groups, mount, cpus_of);
+
+	return n > UINT_MAX ? UINT_MAX : (unsigned)n;
+}
+
+uint64_t ig_group_memory(const char *groups, const char *mount)
+{
+	return least_of(groups, mount, memory_of);
+}
+
+/* ---- this process ------------------------------------------------------------------------ */
+
+unsigned ig_machine_cpus(void)
+{
+	long n = 0;
+	unsigned quota = 0;
+
+#ifdef __linux__
+	cpu_set_t set;
+
+	if (!sched_getaffinity(0, sizeof set, &set))
+		n = CPU_COUNT(&set);
+	quota = ig_group_cpus("/proc/self/cgroup", "/sys/fs/cgroup");
+#endif
+	if (n < 1)
+		n = sysconf(_SC_NPROCESSORS_ONLN);
+	if (quota && n > (long)quota)
+		n = (long)quota;
+	return n < 1 ? 1 : (unsigned)n;
+}
+
+uint64_t ig_machine_memory(void)
+{
+#ifdef __APPLE__
+	uint64_t bytes = 0;
+	size_t len = sizeof bytes;
+
+	return sysctlbyname("hw.memsize", &bytes, &len, NULL, 0) ? 0 : bytes;
+#else
+	long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+	uint64_t bytes = pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+	uint64_t limit = ig_group_memory("/proc/self/cgroup", "/sys/fs/cgroup");
+
+	return limit && (!bytes || limit < bytes) ? limit : bytes;
+#endif
+}
