@@ -61,6 +61,8 @@ def embed(path, ptx80=None, ptx90a=None, metallib=None):
 
     source = text("source", flatten.flatten(path).encode())
     sm80, sm90a = file("sm80", ptx80), file("sm90a", ptx90a)
+    if sm80 == sm90a and (ptx80 or ptx90a):
+        raise common.Failed("%s: none of the PTX that is named has any code" % path)
     library = "NULL"
     if metallib is not None:
         size = os.path.getsize(metallib)
