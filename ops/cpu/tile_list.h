@@ -8,28 +8,31 @@
 
 #include <ingot/op.h>
 
-/* The formats of tile_quants.h, each with 8-bit and with float activations. */
-#define TILE_LIST_QUANTS(X, name, isa)                                                             \
+/* The formats of tile_quants.h with 8-bit activations, with float ones, and both. */
+#define TILE_LIST_QUANTS_Q8(X, name, isa)                                                          \
 	X(name##_q5_0, isa, IG_Q5_0, IG_FORM_Q8)                                                   \
-	X(name##_q5_0_f32, isa, IG_Q5_0, IG_FORM_ROWS)                                             \
 	X(name##_q5_1, isa, IG_Q5_1, IG_FORM_Q8)                                                   \
-	X(name##_q5_1_f32, isa, IG_Q5_1, IG_FORM_ROWS)                                             \
 	X(name##_q2_k, isa, IG_Q2_K, IG_FORM_Q8)                                                   \
-	X(name##_q2_k_f32, isa, IG_Q2_K, IG_FORM_ROWS)                                             \
 	X(name##_q3_k, isa, IG_Q3_K, IG_FORM_Q8)                                                   \
-	X(name##_q3_k_f32, isa, IG_Q3_K, IG_FORM_ROWS)                                             \
 	X(name##_q4_k, isa, IG_Q4_K, IG_FORM_Q8)                                                   \
-	X(name##_q4_k_f32, isa, IG_Q4_K, IG_FORM_ROWS)                                             \
 	X(name##_q5_k, isa, IG_Q5_K, IG_FORM_Q8)                                                   \
-	X(name##_q5_k_f32, isa, IG_Q5_K, IG_FORM_ROWS)                                             \
 	X(name##_q6_k, isa, IG_Q6_K, IG_FORM_Q8)                                                   \
-	X(name##_q6_k_f32, isa, IG_Q6_K, IG_FORM_ROWS)                                             \
 	X(name##_iq4_nl, isa, IG_IQ4_NL, IG_FORM_Q8)                                               \
-	X(name##_iq4_nl_f32, isa, IG_IQ4_NL, IG_FORM_ROWS)                                         \
 	X(name##_iq4_xs, isa, IG_IQ4_XS, IG_FORM_Q8)                                               \
+	X(name##_mxfp4, isa, IG_MXFP4, IG_FORM_Q8)
+#define TILE_LIST_QUANTS_F32(X, name, isa)                                                         \
+	X(name##_q5_0_f32, isa, IG_Q5_0, IG_FORM_ROWS)                                             \
+	X(name##_q5_1_f32, isa, IG_Q5_1, IG_FORM_ROWS)                                             \
+	X(name##_q2_k_f32, isa, IG_Q2_K, IG_FORM_ROWS)                                             \
+	X(name##_q3_k_f32, isa, IG_Q3_K, IG_FORM_ROWS)                                             \
+	X(name##_q4_k_f32, isa, IG_Q4_K, IG_FORM_ROWS)                                             \
+	X(name##_q5_k_f32, isa, IG_Q5_K, IG_FORM_ROWS)                                             \
+	X(name##_q6_k_f32, isa, IG_Q6_K, IG_FORM_ROWS)                                             \
+	X(name##_iq4_nl_f32, isa, IG_IQ4_NL, IG_FORM_ROWS)                                         \
 	X(name##_iq4_xs_f32, isa, IG_IQ4_XS, IG_FORM_ROWS)                                         \
-	X(name##_mxfp4, isa, IG_MXFP4, IG_FORM_Q8)                                                 \
 	X(name##_mxfp4_f32, isa, IG_MXFP4, IG_FORM_ROWS)
+#define TILE_LIST_QUANTS(X, name, isa)                                                             \
+	TILE_LIST_QUANTS_Q8(X, name, isa) TILE_LIST_QUANTS_F32(X, name, isa)
 
 #define TILE_LIST_GENERIC(X)                                                                       \
 	X(generic_f32, IG_ISA_GENERIC, IG_F32, IG_FORM_ROWS)                                       \
@@ -80,7 +83,9 @@
 #define TILE_LIST_NEON_Q8(X, name, isa)                                                            \
 	X(name##_q8_0, isa, IG_Q8_0, IG_FORM_Q8)                                                   \
 	X(name##_q4_0, isa, IG_Q4_0, IG_FORM_Q8)                                                   \
-	X(name##_q4_1, isa, IG_Q4_1, IG_FORM_Q8)
+	X(name##_q4_1, isa, IG_Q4_1, IG_FORM_Q8)                                                   \
+	X(name##_q8_m, isa, IG_Q8_M, IG_FORM_Q8)                                                   \
+	TILE_LIST_QUANTS_Q8(X, name, isa)
 #define TILE_LIST_NEON(X)                                                                          \
 	X(neon_f32, IG_ISA_NEON, IG_F32, IG_FORM_ROWS)                                             \
 	X(neon_f16, IG_ISA_NEON, IG_F16, IG_FORM_ROWS)                                             \
@@ -88,6 +93,8 @@
 	X(neon_q8_0_f32, IG_ISA_NEON, IG_Q8_0, IG_FORM_ROWS)                                       \
 	X(neon_q4_0_f32, IG_ISA_NEON, IG_Q4_0, IG_FORM_ROWS)                                       \
 	X(neon_q4_1_f32, IG_ISA_NEON, IG_Q4_1, IG_FORM_ROWS)                                       \
+	X(neon_q8_m_f32, IG_ISA_NEON, IG_Q8_M, IG_FORM_ROWS)                                       \
+	TILE_LIST_QUANTS_F32(X, neon, IG_ISA_NEON)                                                 \
 	TILE_LIST_NEON_Q8(X, neon, IG_ISA_NEON)                                                    \
 	TILE_LIST_NEON_Q8(X, neon_dotprod, IG_ISA_NEON_DOTPROD)                                    \
 	TILE_LIST_NEON_Q8(X, neon_i8mm, IG_ISA_NEON_I8MM)

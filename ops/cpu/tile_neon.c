@@ -5,17 +5,9 @@
  * of the 32 registers.  k ascends, one fused multiply-add a weight, the
  * activation taken from a lane of the four that were loaded at once.
  */
-#include "ops/cpu/tile_kernels.h"
+#include "ops/cpu/tile_neon.h"
 
-#include <arm_neon.h>
-
-#define ROWS(r) for (int r = 0; r < n_rows; r++)
 #define QUARTERS(v) for (int v = 0; v < 4; v++)
-
-ALWAYS_INLINE float32x4_t halves(const uint8_t *p)
-{
-	return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
-}
 
 /* Activations i … i + 3 of a row. */
 ALWAYS_INLINE float32x4_t floats_of(const uint8_t *x, int64_t stride, int r, int64_t i)
@@ -175,3 +167,34 @@ ALWAYS_INLINE void neon_q4_1_f32_rows(const uint8_t *tile, int64_t k, const uint
 	nibbles_f32(tile, k, x, stride, out, n_rows, true);
 }
 TILE_KERNELS(neon_q4_1_f32, 4)
+
+ALWAYS_INLINE void neon_q8_m_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
+				      int64_t stride, float *out, const int n_rows)
+{
+	const int64_t kb = k / 32;
+	const uint8_t *scales = tile + kb * 512, *mins = scales + kb * 32;
+	float32x4_t acc[4][4], w[4], d[4], m[4], xs[4];
+
+	zero_all(n_rows, acc);
+	for (int64_t b = 0; b < kb; b++) {
+		QUARTERS(v) {
+			d[v] = halves(scales + b * 32 + v * 8);
+			m[v] = halves(mins + b * 32 + v * 8);
+		}
+		for (int g = 0; g < 8; g++) {
+			ROWS(r) xs[r] = floats_of(x, stride, r, b * 32 + g * 4);
+			for (int i = 0; i < 4; i++) {
+				QUARTERS(v) {
+					const uint8_t *q = tile + b * 512 + g * 64 + v * 16;
+					uint32x4_t n = vreinterpretq_u32_u8(vld1q_u8(q));
+					n = vshlq_u32(n, vdupq_n_s32(24 - i * 8));
+					w[v] = vcvtq_f32_u32(vshrq_n_u32(n, 24));
+					w[v] = vaddq_f32(vmulq_f32(d[v], w[v]), m[v]);
+				}
+				add_lane(acc, w, xs, i, n_rows);
+			}
+		}
+	}
+	store_all(out, n_rows, acc);
+}
+TILE_KERNELS(neon_q8_m_f32, 4)

@@ -5,8 +5,9 @@
  * All of these types go through one product, written once an instruction set over the
  * description below: a type is a constant there, so the compiler leaves only its own steps.
  * A code becomes an unsigned byte u = v + offset; the sums of u times an activation are
- * integers, the offset is taken off through the activations' sums, exactly.  With i for the
- * sums of a block of 32, in every kernel of 8-bit activations (. rounds):
+ * integers, the offset is taken off through the activations' sums, exactly (NEON multiplies
+ * signed bytes, so v itself: the same sums).  With i for the sums of a block of 32, in every
+ * kernel of 8-bit activations (. rounds):
  *
  *   sub-blocks of 32:  acc = fma(i, (d s) . dx, acc)               d s is exact
  *   sub-blocks of 16:  acc = fma(s0 i0 + s1 i1, d . dx, acc)       the sum is exact

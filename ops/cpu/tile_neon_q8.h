@@ -1,0 +1,216 @@
+/*
+ * tile_neon_q8.h: sums of 8-bit products for NEON, and the names of the files that are
+ * compiled once for each of its levels, with NEON_ISA naming the level:
+ *
+ *   neon          smull and smlal into 16 bits, then pairwise into 32
+ *   neon_dotprod  sdot by lane: four k of four outputs an instruction
+ *   neon_i8mm     smmla for pairs of rows: eight k of two outputs and two rows;
+ *                 a row without a partner goes through sdot
+ *
+ * Weights enter as signed bytes, a half of a tile at a time (eight outputs), so that the
+ * sums of four rows, as integers and as floats, stay in registers.  The sums are exact, so
+ * all three levels give the same bits.
+ */
+#ifndef INGOT_OPS_TILE_NEON_Q8_H
+#define INGOT_OPS_TILE_NEON_Q8_H
+
+#include "ops/cpu/tile_neon.h"
+
+#define CAT_(a, b) a##_##b
+#define CAT(a, b) CAT_(a, b)
+#define NAMED_(name, max_rows) TILE_KERNELS(name, max_rows)
+#define NAMED(name, max_rows) NAMED_(name, max_rows)
+#define ROWS_OF(format) CAT(CAT(NEON_ISA, format), rows)
+
+#if !defined(__ARM_FEATURE_DOTPROD) && defined(__ARM_FEATURE_MATMUL_INT8)
+#error "smmla is used together with sdot"
+#endif
+
+/* The arrays of a row in IG_FORM_Q8. */
+ALWAYS_INLINE const int8_t *quants_of(const uint8_t *x, int64_t stride, int r, int64_t at)
+{
+	return (const int8_t *)(x + r * stride + at);
+}
+
+ALWAYS_INLINE float scale_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
+{
+	return ((const float *)(x + r * stride + k))[b];
+}
+
+ALWAYS_INLINE float sum_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
+{
+	return ((const float *)(x + r * stride + k))[k / 32 + b];
+}
+
+/* Minus the sum of block b, and of its first 16. */
+ALWAYS_INLINE int32_t neg_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
+{
+	return ((const int32_t *)(x + r * stride + k))[k / 32 * 2 + b];
+}
+
+ALWAYS_INLINE int32_t neg_half_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
+{
+	return ((const int32_t *)(x + r * stride + k))[k / 32 * 3 + b];
+}
+
+/* ---- sixteen k: w[g][v] weights of group g, x sixteen activations a row ------------
+ *
+ * `small` says that no weight is over 32: eight products fit 16 bits then (8 * 32 * 127 <
+ * 32768), of others two (2 * 128 * 127). */
+
+#if defined(__ARM_FEATURE_DOTPROD)
+
+ALWAYS_INLINE void dot_row(int32x4_t *dot, int8x16_t (*w)[2], int8x16_t x, const bool small)
+{
+	QUADS(v) {
+		dot[v] = vdotq_laneq_s32(dot[v], w[0][v], x, 0);
+		dot[v] = vdotq_laneq_s32(dot[v], w[1][v], x, 1);
+		dot[v] = vdotq_laneq_s32(dot[v], w[2][v], x, 2);
+		dot[v] = vdotq_laneq_s32(dot[v], w[3][v], x, 3);
+	}
+}
+
+#else
+
+/* Four activations of lane g beside each other, again and again. */
+ALWAYS_INLINE int8x16_t spread(int8x16_t x, const int g)
+{
+	int32x4_t n = vreinterpretq_s32_s8(x);
+
+	switch (g) {
+	case 0: return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 0));
+	case 1: return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 1));
+	case 2: return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 2));
+	default: return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 3));
+	}
+}
+
+ALWAYS_INLINE void dot_row(int32x4_t *dot, int8x16_t (*w)[2], int8x16_t x, const bool small)
+{
+	const int8x16_t a = spread(x, 0), b = spread(x, 1), c = spread(x, 2), d = spread(x, 3);
+
+	QUADS(v) {
+		/* Two outputs in each: k 0 … 3 of the first, then of the second. */
+		int16x8_t low = vmull_s8(vget_low_s8(w[0][v]), vget_low_s8(a));
+		int16x8_t high = vmull_high_s8(w[0][v], a);
+		low = vmlal_s8(low, vget_low_s8(w[1][v]), vget_low_s8(b));
+		high = vmlal_high_s8(high, w[1][v], b);
+		if (!small) {
+			dot[v] = vaddq_s32(dot[v], vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
+			low = vmull_s8(vget_low_s8(w[2][v]), vget_low_s8(c));
+			high = vmull_high_s8(w[2][v], c);
+		} else {
+			low = vmlal_s8(low, vget_low_s8(w[2][v]), vget_low_s8(c));
+			high = vmlal_high_s8(high, w[2][v], c);
+		}
+		low = vmlal_s8(low, vget_low_s8(w[3][v]), vget_low_s8(d));
+		high = vmlal_high_s8(high, w[3][v], d);
+		if (small)
+			dot[v] = vpadalq_s16(dot[v], vpaddq_s16(low, high));
+		else
+			dot[v] = vaddq_s32(dot[v], vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
+	}
+}
+
+#endif
+
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+
+/* The sums of two rows while a block is walked: pair[2v + j] holds outputs 4v + 2j
+ * and the next, each for row r, then for row r + 1. */
+struct block_sums {
+	int32x4_t pair[2][4];
+	int32x4_t last[2]; /* of a row without a partner */
+};
+
+ALWAYS_INLINE void block_zero(struct block_sums *s, const int n_rows)
+{
+	for (int p = 0; p < n_rows / 2; p++)
+		for (int i = 0; i < 4; i++)
+			s->pair[p][i] = vdupq_n_s32(0);
+	if (n_rows % 2)
+		QUADS(v) s->last[v] = vdupq_n_s32(0);
+}
+
+/* Groups g and g + 1 of two outputs side by side: what smmla reads as a row of eight k. */
+ALWAYS_INLINE int8x16_t side_by_side(int8x16_t a, int8x16_t b, const int high)
+{
+	int32x4_t p = vreinterpretq_s32_s8(a), q = vreinterpretq_s32_s8(b);
+	return vreinterpretq_s8_s32(high ? vzip2q_s32(p, q) : vzip1q_s32(p, q));
+}
+
+ALWAYS_INLINE void block_add(struct block_sums *s, int8x16_t (*w)[2], const uint8_t *x,
+			     int64_t stride, int64_t at, const int n_rows, const bool small)
+{
+	if (n_rows > 1)
+		for (int g = 0; g < 4; g += 2) {
+			int8x16_t eight[4];
+			for (int i = 0; i < 4; i++)
+				eight[i] = side_by_side(w[g][i / 2], w[g + 1][i / 2], i % 2);
+			for (int p = 0; p < n_rows / 2; p++) {
+				int8x16_t two = vcombine_s8(
+					vld1_s8(quants_of(x, stride, 2 * p, at + g * 4)),
+					vld1_s8(quants_of(x, stride, 2 * p + 1, at + g * 4)));
+				for (int i = 0; i < 4; i++)
+					s->pair[p][i] = vmmlaq_s32(s->pair[p][i], eight[i], two);
+			}
+		}
+	if (n_rows % 2)
+		dot_row(s->last, w, vld1q_s8(quants_of(x, stride, n_rows - 1, at)), small);
+}
+
+/* Row by row. */
+ALWAYS_INLINE void block_sums_of(const struct block_sums *s, int32x4_t (*sum)[2], const int n_rows)
+{
+	for (int p = 0; p < n_rows / 2; p++)
+		QUADS(v) {
+			sum[2 * p][v] = vuzp1q_s32(s->pair[p][2 * v], s->pair[p][2 * v + 1]);
+			sum[2 * p + 1][v] = vuzp2q_s32(s->pair[p][2 * v], s->pair[p][2 * v + 1]);
+		}
+	if (n_rows % 2)
+		QUADS(v) sum[n_rows - 1][v] = s->last[v];
+}
+
+#else
+
+struct block_sums {
+	int32x4_t row[4][2];
+};
+
+ALWAYS_INLINE void block_zero(struct block_sums *s, const int n_rows)
+{
+	ROWS(r) QUADS(v) s->row[r][v] = vdupq_n_s32(0);
+}
+
+ALWAYS_INLINE void block_add(struct block_sums *s, int8x16_t (*w)[2], const uint8_t *x,
+			     int64_t stride, int64_t at, const int n_rows, const bool small)
+{
+	ROWS(r) dot_row(s->row[r], w, vld1q_s8(quants_of(x, stride, r, at)), small);
+}
+
+ALWAYS_INLINE void block_sums_of(const struct block_sums *s, int32x4_t (*sum)[2], const int n_rows)
+{
+	ROWS(r) QUADS(v) sum[r][v] = s->row[r][v];
+}
+
+#endif
+
+/* acc += sum * (d of the weights * d of the row) for block b. */
+ALWAYS_INLINE void block_scale(float32x4_t (*acc)[2], int32x4_t (*sum)[2], const float32x4_t *d,
+			       const uint8_t *x, int64_t stride, int64_t k, int64_t b,
+			       const int n_rows)
+{
+	ROWS(r) QUADS(v) {
+		float32x4_t by = vmulq_n_f32(d[v], scale_of(x, stride, r, k, b));
+		acc[r][v] = vfmaq_f32(acc[r][v], vcvtq_f32_s32(sum[r][v]), by);
+	}
+}
+
+/* acc += m of the weights * (d of the row * the sum of its block). */
+ALWAYS_INLINE void block_add_min(float32x4_t (*acc)[2], const float32x4_t *m, const uint8_t *x,
+				 int64_t stride, int64_t k, int64_t b, const int n_rows)
+{
+	ROWS(r) QUADS(v) acc[r][v] = vfmaq_n_f32(acc[r][v], m[v], sum_of(x, stride, r, k, b));
+}
+
+#endif
