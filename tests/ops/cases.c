@@ -28,9 +28,9 @@
 	PRODUCT(op, dtype, 48, 1536, 8, __VA_ARGS__), PRODUCT(op, dtype, 17, 256, 9, __VA_ARGS__), \
 	PRODUCT(op, dtype, 64, 512, 70, __VA_ARGS__), PRODUCT(op, dtype, 31, 1024, 5, __VA_ARGS__)
 
-#define FORMATS(X)                                                                                 \
-	X(IG_F32) X(IG_F16) X(IG_BF16) X(IG_Q8_0) X(IG_Q4_0) X(IG_Q4_1)                            \
-	X(IG_Q5_0) X(IG_Q5_1) X(IG_IQ4_NL) X(IG_MXFP4) X(IG_Q8_M)
+#define FORMATS_32(X)                                                                              \
+	X(IG_Q8_0) X(IG_Q4_0) X(IG_Q4_1) X(IG_Q5_0) X(IG_Q5_1) X(IG_IQ4_NL) X(IG_MXFP4) X(IG_Q8_M)
+#define FORMATS(X) X(IG_F32) X(IG_F16) X(IG_BF16) FORMATS_32(X)
 #define FORMATS_256(X)                                                                             \
 	X(IG_Q2_K) X(IG_Q3_K) X(IG_Q4_K) X(IG_Q5_K) X(IG_Q6_K) X(IG_IQ4_XS)
 
@@ -53,6 +53,10 @@
 #define ODD(t)                                                                                     \
 	PRODUCT("linear", t, 20, 37, 6, 0), PRODUCT("linear", t, 5, 1, 1, 0),                      \
 	PRODUCT("glu", t, 35, 99, 4, .act = IG_ACT_SILU),
+
+/* Sums as large as they can be; few of them, since their errors add up. */
+#define EXTREME_32(t) PRODUCT("linear", t, 24, 64, 5, .extreme = true),
+#define EXTREME_256(t) PRODUCT("linear", t, 24, 256, 5, .extreme = true),
 
 #define NORM(k, rows, ...) { "norm", IG_F32, k, k, rows, __VA_ARGS__ }
 #define NORMS(...)                                                                                 \
@@ -83,6 +87,7 @@ const struct ig_case ig_cases[] = {
 	{ "embed", IG_Q8_M, 33, 96, 9 },
 	FORMATS_256(LINEAR_256) FORMATS_256(GLU_256) FORMATS_256(LOGITS_256) FORMATS_256(EMBED_256)
 	FORMATS(BENCHES) FORMATS(BENCHES_256) FORMATS_256(BENCHES_256)
+	FORMATS_32(EXTREME_32) FORMATS_256(EXTREME_256)
 };
 const size_t ig_n_cases = sizeof ig_cases / sizeof *ig_cases;
 
@@ -206,8 +211,30 @@ void ig_case_weight_row(uint32_t dtype, uint8_t *dst, int64_t k, uint64_t *s)
 	}
 }
 
+/* Give a row of blocks codes that are all alike and, one row or the other, the largest or
+ * smallest of its type: each byte is `fill`, but the halves and MXFP4's exponents stay. */
+static void make_extreme(uint32_t dtype, uint8_t *row, int64_t k, uint8_t fill)
+{
+	const struct blocks *f = dtype == IG_Q8_M ? &q8_m : &blocks[dtype];
+	const uint64_t bytes = ig_dtype_row_bytes(dtype, k);
+	size_t block = ig_quant_type(dtype)->bytes;
+
+	for (uint64_t at = 0; at < bytes; at += block) {
+		for (size_t i = dtype == IG_MXFP4; i < block; i++) {
+			bool is_half = false;
+			for (size_t j = 0; j < f->n; j++)
+				is_half |= i - f->at[j] < 2;
+			if (!is_half)
+				row[at + i] = fill;
+		}
+		if (dtype == IG_Q6_K) /* its scales: of 0 nothing would be left */
+			memset(row + at + 192, 0x80, 16);
+	}
+}
+
 struct ig_case_data *ig_case_open(const struct ig_case *c)
 {
+	static const uint8_t fills[] = { 0x00, 0xff, 0x80, 0x77 };
 	struct ig_case_data *d = must(calloc(1, sizeof *d));
 	uint64_t s = 0x9e3779b97f4a7c15u ^ (uint64_t)(c->n * 131 + c->k * 7 + c->rows + c->dtype * 977);
 	bool norm = !strcmp(c->op, "norm"), embed = !strcmp(c->op, "embed");
@@ -238,9 +265,12 @@ struct ig_case_data *ig_case_open(const struct ig_case *c)
 	d->row_bytes = ig_dtype_row_bytes(c->dtype, c->k);
 	for (uint32_t i = 0; i < d->n_matrices; i++) {
 		d->rows_form[i] = make(d->row_bytes * (uint64_t)c->n);
-		for (int64_t r = 0; r < c->n; r++)
-			ig_case_weight_row(c->dtype, (uint8_t *)d->rows_form[i] + d->row_bytes * (uint64_t)r,
-					   c->k, &s);
+		for (int64_t r = 0; r < c->n; r++) {
+			uint8_t *row = (uint8_t *)d->rows_form[i] + d->row_bytes * (uint64_t)r;
+			ig_case_weight_row(c->dtype, row, c->k, &s);
+			if (c->extreme)
+				make_extreme(c->dtype, row, c->k, fills[r % 4]);
+		}
 		d->tiled[i] = make(ig_tile16_tile_bytes(c->dtype, c->k) *
 				   (uint64_t)ig_tile16_n_tiles(c->n));
 		ig_tile16_pack(c->dtype, d->rows_form[i], c->n, c->k, d->tiled[i], 0,
@@ -249,6 +279,9 @@ struct ig_case_data *ig_case_open(const struct ig_case *c)
 	d->vector[0] = random_floats(c->n, &s, 0.5f, 1.0f);
 	d->vector[1] = random_floats(c->n, &s, 0.5f, 0.0f);
 	d->x = random_floats(c->rows * c->k, &s, 1.0f, 0.1f);
+	if (c->extreme) /* 127 or -127 of whatever scale */
+		for (int64_t i = 0; i < c->rows * c->k; i++)
+			d->x[i] = i / c->k % 2 ? -1.1f : 1.1f;
 	d->residual = random_floats(c->rows * c->n, &s, 1.0f, 0.0f);
 	d->ids = make((size_t)c->rows * sizeof *d->ids);
 	d->gathered = make((size_t)c->rows * sizeof *d->gathered);
@@ -489,9 +522,9 @@ const char *ig_case_name(const struct ig_case *c, const struct ig_cpu_kernel *k)
 	static const char *const forms[] = { "f32", "tile16", "q8", "bf16" };
 	static char buf[160];
 
-	snprintf(buf, sizeof buf, "%s %s [%lld, %lld] rows %d%s%s%s act %u, %s x %s", c->op,
+	snprintf(buf, sizeof buf, "%s %s [%lld, %lld] rows %d%s%s%s%s act %u, %s x %s", c->op,
 		 ig_dtype_name(c->dtype), (long long)c->n, (long long)c->k, c->rows,
 		 c->bias ? " bias" : "", c->residual ? " residual" : "", c->gather ? " gather" : "",
-		 c->act, ig_isa_name(k->isa), forms[k->in_form]);
+		 c->extreme ? " extreme" : "", c->act, ig_isa_name(k->isa), forms[k->in_form]);
 	return buf;
 }

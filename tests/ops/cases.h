@@ -21,6 +21,7 @@ struct ig_case {
 	bool gather; /* of norm: every other row */
 	uint32_t kind; /* of norm */
 	bool bench; /* large: the bench's, tests leave it out */
+	bool extreme; /* of quantised linear: the largest sums that its codes and 8-bit rows give */
 };
 
 extern const struct ig_case ig_cases[];
