@@ -12,7 +12,7 @@
 #include <ingot/op.h>
 
 #define IG_MODULE_MAGIC 0x4d474e49u /* "INGM" in a little-endian file */
-#define IG_MODULE_ABI 4u
+#define IG_MODULE_ABI 5u
 
 /* The build id is a hash of include/ingot/, computed by the build and passed to
  * every compilation that needs it. */

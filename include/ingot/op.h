@@ -77,8 +77,12 @@ enum ig_form {
 	 * described in ops/cpu/tile16.h; the last tile is padded with zeros. */
 	IG_FORM_TILE16 = 1,
 	/* Activations only: a row in blocks of 32, k a multiple of 32, as arrays
-	 * int8 q[k], float d[k/32], float s[k/32], int32 n[k/32], int32 h[k/32]:
-	 * value = d q, n = -sum(q of the block), s = -d n, h = -sum(its first 16 q). */
+	 * int8 q[k], float d[k/32], float s[k/32], int32 n[k/32], int32 h[k/32],
+	 * float x[k/32], int32 t[k/32]: value = d q, n = -sum(q of the block), s = -d n,
+	 * h = -sum(its first 16 q).  A value more than four times as large as any other
+	 * of its block lies apart: its q is 0, itself in x.  t / 32 is how many blocks on
+	 * the next such block is (0: it is this one), or beyond the row where there is
+	 * none, t % 32 that value's place in this one. */
 	IG_FORM_Q8 = 2,
 	IG_FORM_BF16 = 3, /* activations: a row as bf16[k rounded up to 2] */
 };

@@ -381,7 +381,7 @@ static int64_t slot_bytes(const struct ig_op_call *call)
 	const int64_t f = call->weight[0].n_cols;
 
 	switch (call->in[0].form) {
-	case IG_FORM_Q8: return round64(f + f / 32 * 16);
+	case IG_FORM_Q8: return round64(f + f / 32 * 24);
 	case IG_FORM_BF16: return round64(f * 2);
 	default: return round64(f * 4);
 	}
@@ -406,7 +406,7 @@ static void gather_slot(const struct ig_op_call *call, uint32_t row, uint32_t sl
 		return;
 	}
 	memcpy(to, from + slot * f, f);
-	for (size_t i = 0; i < 4; i++) /* d, s, n, h: a word each for 32 values */
+	for (size_t i = 0; i < 6; i++) /* d, s, n, h, x, t: a word each for 32 values */
 		memcpy(to + f + i * (f / 8), from + n + i * (n / 8) + slot * (f / 8), f / 8);
 }
 

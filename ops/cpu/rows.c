@@ -93,22 +93,68 @@ void KERNEL(ig_norm)(const struct ig_op_call *c, int64_t first, int64_t last, vo
 /* Adding and taking off 1.5 * 2^23 rounds to the nearest integer, ties to even. */
 #define ROUNDER 12582912.0f
 
+/* A value is kept apart from its block when it is more than so many times as large as the
+ * others: it would take their bits. */
+#define APART 4.0f
+
+static uint32_t magnitude(float x) { return ig_bits_from_f32(x) & 0x7fffffffu; }
+
+/* Bits of the two largest magnitudes of a block: pairs of winner and best loser, halved. */
+static void two_largest(const float *x, uint32_t *first, uint32_t *second)
+{
+	uint32_t hi[16], lo[16];
+
+	for (int i = 0; i < 16; i++) {
+		uint32_t a = magnitude(x[i]), b = magnitude(x[i + 16]);
+		hi[i] = a > b ? a : b;
+		lo[i] = a > b ? b : a;
+	}
+	for (int n = 8; n; n /= 2)
+		for (int i = 0; i < n; i++) {
+			uint32_t a = hi[i], b = hi[i + n], c = lo[i] > lo[i + n] ? lo[i] : lo[i + n];
+			uint32_t less = a > b ? b : a;
+			hi[i] = a > b ? a : b;
+			lo[i] = less > c ? less : c;
+		}
+	*first = hi[0];
+	*second = lo[0];
+}
+
+/* The block without its largest value, which goes to *apart; its place is returned. */
+static int take_apart(const float *x, uint32_t top, float *rest, float *apart)
+{
+	int at = 0;
+
+	while (magnitude(x[at]) != top)
+		at++;
+	memcpy(rest, x, 32 * sizeof *rest);
+	rest[at] = 0.0f;
+	*apart = x[at];
+	return at;
+}
+
 void KERNEL(ig_pack_q8)(const struct ig_op_call *c, int64_t first, int64_t last, void *s)
 {
 	int64_t k = c->in[0].n_cols, kb = k / 32;
 
 	for (int64_t r = first; r < last; r++) {
-		const float *x = row_of(&c->in[0], r);
 		int8_t *q = (int8_t *)c->out[0].data + r * c->out[0].row_stride;
 		float *d = (float *)(q + k), *sums = d + kb;
 		int32_t *neg = (int32_t *)(sums + kb), *neg_half = neg + kb;
-		for (int64_t b = 0; b < kb; b++, x += 32, q += 32) {
-			uint32_t top = 0;
-			for (int i = 0; i < 32; i++) {
-				uint32_t mag = ig_bits_from_f32(x[i]) & 0x7fffffffu;
-				top = mag > top ? mag : top;
-			}
+		float *apart = (float *)(neg_half + kb), rest[32];
+		int32_t *next = (int32_t *)(apart + kb);
+		for (int64_t b = 0; b < kb; b++, q += 32) {
+			const float *x = row_of(&c->in[0], r) + b * 32;
+			uint32_t top, second;
+			two_largest(x, &top, &second);
 			float amax = ig_f32_from_bits(top);
+			apart[b] = 0.0f;
+			next[b] = INT32_MAX; /* none yet */
+			if (top < 0x7f800000u && amax > APART * ig_f32_from_bits(second)) {
+				next[b] = take_apart(x, top, rest, &apart[b]);
+				x = rest;
+				amax = ig_f32_from_bits(second);
+			}
 			float scale = amax / 127.0f;
 			/* A block that is not finite has no 8-bit form: the scale carries the
 			 * infinity or NaN on, the integers stay 0 or 1. */
@@ -130,6 +176,10 @@ void KERNEL(ig_pack_q8)(const struct ig_op_call *c, int64_t first, int64_t last,
 			sums[b] = scale * (float)(sum[0] + sum[1]);
 			neg[b] = -(sum[0] + sum[1]);
 			neg_half[b] = -sum[0];
+		}
+		for (int64_t b = kb - 1, on = kb; b >= 0; b--) {
+			on = next[b] == INT32_MAX ? on : b;
+			next[b] = on == b ? next[b] : (int32_t)(on - b) * 32;
 		}
 	}
 }

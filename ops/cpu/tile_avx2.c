@@ -37,7 +37,7 @@ ALWAYS_INLINE void avx2_q8_0_rows(const uint8_t *tile, int64_t k, const uint8_t 
 		ROWS(r) _mm256_storeu_ps(out + r * IG_TILE + h * 8, acc[r]);
 	}
 }
-TILE_KERNELS(avx2_q8_0, 4)
+TILE_KERNELS_Q8(avx2_q8_0, 4, IG_Q8_0)
 
 ALWAYS_INLINE void nibbles(const uint8_t *tile, int64_t k, const uint8_t *x, int64_t stride,
 			   float *out, const int n_rows, const bool has_min)
@@ -84,14 +84,14 @@ ALWAYS_INLINE void avx2_q4_0_rows(const uint8_t *tile, int64_t k, const uint8_t 
 {
 	nibbles(tile, k, x, stride, out, n_rows, false);
 }
-TILE_KERNELS(avx2_q4_0, 4)
+TILE_KERNELS_Q8(avx2_q4_0, 4, IG_Q4_0)
 
 ALWAYS_INLINE void avx2_q4_1_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 				  int64_t stride, float *out, const int n_rows)
 {
 	nibbles(tile, k, x, stride, out, n_rows, true);
 }
-TILE_KERNELS(avx2_q4_1, 4)
+TILE_KERNELS_Q8(avx2_q4_1, 4, IG_Q4_1)
 
 /* Codes up to 255 enter as signed ones; the 128 that is taken off each is given back
  * through the row's n = -sum(q), exactly. */
@@ -129,7 +129,7 @@ ALWAYS_INLINE void avx2_q8_m_rows(const uint8_t *tile, int64_t k, const uint8_t 
 		ROWS(r) _mm256_storeu_ps(out + r * IG_TILE + h * 8, acc[r]);
 	}
 }
-TILE_KERNELS(avx2_q8_m, 4)
+TILE_KERNELS_Q8(avx2_q8_m, 4, IG_Q8_M)
 
 /* ---- float activations ------------------------------------------------------------ */
 

@@ -39,7 +39,7 @@ ALWAYS_INLINE void avx512_q8_0_rows(const uint8_t *tile, int64_t k, const uint8_
 	}
 	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
 }
-TILE_KERNELS(avx512_q8_0, 8)
+TILE_KERNELS_Q8(avx512_q8_0, 8, IG_Q8_0)
 
 ALWAYS_INLINE void nibbles(const uint8_t *tile, int64_t k, const uint8_t *x, int64_t stride,
 			   float *out, const int n_rows, const bool has_min)
@@ -86,14 +86,14 @@ ALWAYS_INLINE void avx512_q4_0_rows(const uint8_t *tile, int64_t k, const uint8_
 {
 	nibbles(tile, k, x, stride, out, n_rows, false);
 }
-TILE_KERNELS(avx512_q4_0, 8)
+TILE_KERNELS_Q8(avx512_q4_0, 8, IG_Q4_0)
 
 ALWAYS_INLINE void avx512_q4_1_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 				    int64_t stride, float *out, const int n_rows)
 {
 	nibbles(tile, k, x, stride, out, n_rows, true);
 }
-TILE_KERNELS(avx512_q4_1, 8)
+TILE_KERNELS_Q8(avx512_q4_1, 8, IG_Q4_1)
 
 ALWAYS_INLINE void avx512_q8_m_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 				    int64_t stride, float *out, const int n_rows)
@@ -122,7 +122,7 @@ ALWAYS_INLINE void avx512_q8_m_rows(const uint8_t *tile, int64_t k, const uint8_
 	}
 	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
 }
-TILE_KERNELS(avx512_q8_m, 8)
+TILE_KERNELS_Q8(avx512_q8_m, 8, IG_Q8_M)
 
 /* ---- float activations ------------------------------------------------------------ */
 

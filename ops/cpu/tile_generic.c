@@ -89,7 +89,7 @@ ALWAYS_INLINE void generic_q8_0_rows(const uint8_t *tile, int64_t k, const uint8
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
 }
-TILE_KERNELS(generic_q8_0, ANY)
+TILE_KERNELS_Q8(generic_q8_0, ANY, IG_Q8_0)
 
 /* The integer products of one block of nibbles. */
 ALWAYS_INLINE void nibble_dots(const uint8_t *q, const int8_t *xq, int bias, int32_t *dot)
@@ -121,7 +121,7 @@ ALWAYS_INLINE void generic_q4_0_rows(const uint8_t *tile, int64_t k, const uint8
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
 }
-TILE_KERNELS(generic_q4_0, ANY)
+TILE_KERNELS_Q8(generic_q4_0, ANY, IG_Q4_0)
 
 ALWAYS_INLINE void generic_q4_1_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 				     int64_t stride, float *out, int n_rows)
@@ -142,7 +142,7 @@ ALWAYS_INLINE void generic_q4_1_rows(const uint8_t *tile, int64_t k, const uint8
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
 }
-TILE_KERNELS(generic_q4_1, ANY)
+TILE_KERNELS_Q8(generic_q4_1, ANY, IG_Q4_1)
 
 ALWAYS_INLINE void generic_q8_m_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 				     int64_t stride, float *out, int n_rows)
@@ -168,7 +168,7 @@ ALWAYS_INLINE void generic_q8_m_rows(const uint8_t *tile, int64_t k, const uint8
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
 }
-TILE_KERNELS(generic_q8_m, ANY)
+TILE_KERNELS_Q8(generic_q8_m, ANY, IG_Q8_M)
 
 /* ---- the same weights with float activations: dequantise a block, multiply ---- */
 

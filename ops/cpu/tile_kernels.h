@@ -11,6 +11,7 @@
 #define INGOT_OPS_TILE_KERNELS_H
 
 #include "ops/cpu/tile16.h"
+#include "ops/cpu/tile_column.h"
 #include "ops/float.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -86,8 +87,8 @@ static void run_product(const struct ig_op_call *c, int64_t first, int64_t last,
 			for (int64_t r = b.row; r < b.row_end; r += max_rows) {
 				int n = b.row_end - r < max_rows ? (int)(b.row_end - r) : max_rows;
 				float v[8 * IG_TILE] __attribute__((aligned(64)));
-				product(tile, w->n_cols, (const uint8_t *)x->data + r * x->row_stride,
-					x->row_stride, v, n);
+				const uint8_t *rows = (const uint8_t *)x->data + r * x->row_stride;
+				product(tile, w->n_cols, rows, x->row_stride, v, n);
 				finish_tile(out, e, t, r, n, v);
 			}
 		}
@@ -167,14 +168,19 @@ static void run_glu(const struct ig_op_call *c, int64_t first, int64_t last,
 enum tile_max_rows { TILE_MAX_4 = 4, TILE_MAX_8 = 8, TILE_MAX_ANY = 4 };
 
 /* From NAME_rows, an always-inline product of up to max rows (4, 8, or ANY: 4 at once, in one
- * copy), make the kernels ig_linear_NAME, ig_glu_NAME and ig_logits_NAME. */
-#define TILE_KERNELS(name, max)                                                                    \
+ * copy), make the kernels ig_linear_NAME, ig_glu_NAME and ig_logits_NAME; the second for weights
+ * of that dtype and rows in IG_FORM_Q8, of which NAME_rows leaves out what lies apart. */
+#define TILE_KERNELS(name, max) TILE_KERNELS_(name, max, (void)0)
+#define TILE_KERNELS_Q8(name, max, dtype)                                                          \
+	TILE_KERNELS_(name, max, add_apart(dtype, tile, k, x, x_stride, out, n_rows))
+#define TILE_KERNELS_(name, max, then)                                                             \
 	static void name##_product(const uint8_t *tile, int64_t k, const uint8_t *x,               \
 				   int64_t x_stride, float *out, int n_rows)                       \
 	{                                                                                          \
 		switch (n_rows) {                                                                  \
 			TILE_ROWS_##max(name)                                                      \
 		}                                                                                  \
+		then;                                                                              \
 	}                                                                                          \
 	void ig_linear_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s)    \
 	{                                                                                          \

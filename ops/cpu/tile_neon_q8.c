@@ -90,25 +90,25 @@ ALWAYS_INLINE void ROWS_OF(q8_0)(const uint8_t *tile, int64_t k, const uint8_t *
 {
 	byte_rows(tile, k, x, stride, out, n_rows, false);
 }
-NAMED(CAT(NEON_ISA, q8_0), 4)
+NAMED(CAT(NEON_ISA, q8_0), 4, IG_Q8_0)
 
 ALWAYS_INLINE void ROWS_OF(q8_m)(const uint8_t *tile, int64_t k, const uint8_t *x, int64_t stride,
 				 float *out, const int n_rows)
 {
 	byte_rows(tile, k, x, stride, out, n_rows, true);
 }
-NAMED(CAT(NEON_ISA, q8_m), 4)
+NAMED(CAT(NEON_ISA, q8_m), 4, IG_Q8_M)
 
 ALWAYS_INLINE void ROWS_OF(q4_0)(const uint8_t *tile, int64_t k, const uint8_t *x, int64_t stride,
 				 float *out, const int n_rows)
 {
 	nibble_rows(tile, k, x, stride, out, n_rows, false);
 }
-NAMED(CAT(NEON_ISA, q4_0), 4)
+NAMED(CAT(NEON_ISA, q4_0), 4, IG_Q4_0)
 
 ALWAYS_INLINE void ROWS_OF(q4_1)(const uint8_t *tile, int64_t k, const uint8_t *x, int64_t stride,
 				 float *out, const int n_rows)
 {
 	nibble_rows(tile, k, x, stride, out, n_rows, true);
 }
-NAMED(CAT(NEON_ISA, q4_1), 4)
+NAMED(CAT(NEON_ISA, q4_1), 4, IG_Q4_1)

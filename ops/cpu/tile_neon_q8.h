@@ -18,8 +18,8 @@
 
 #define CAT_(a, b) a##_##b
 #define CAT(a, b) CAT_(a, b)
-#define NAMED_(name, max_rows) TILE_KERNELS(name, max_rows)
-#define NAMED(name, max_rows) NAMED_(name, max_rows)
+#define NAMED_(name, max_rows, dtype) TILE_KERNELS_Q8(name, max_rows, dtype)
+#define NAMED(name, max_rows, dtype) NAMED_(name, max_rows, dtype)
 #define ROWS_OF(format) CAT(CAT(NEON_ISA, format), rows)
 
 #if !defined(__ARM_FEATURE_DOTPROD) && defined(__ARM_FEATURE_MATMUL_INT8)

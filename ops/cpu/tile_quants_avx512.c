@@ -200,7 +200,7 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	{                                                                                          \
 		quants_q8(dtype, tile, k, x, stride, out, n_rows);                                 \
 	}                                                                                          \
-	TILE_KERNELS(name, 8)                                                                      \
+	TILE_KERNELS_Q8(name, 8, dtype)                                                            \
 	ALWAYS_INLINE void name##_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x,       \
 					   int64_t stride, float *out, const int n_rows)                 \
 	{                                                                                          \

@@ -96,7 +96,7 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 	{                                                                                          \
 		quants_q8(dtype, tile, k, x, stride, out, n_rows);                                 \
 	}                                                                                          \
-	NAMED(CAT(NEON_ISA, format), 4)
+	NAMED(CAT(NEON_ISA, format), 4, dtype)
 
 QUANT(q5_0, IG_Q5_0)
 QUANT(q5_1, IG_Q5_1)

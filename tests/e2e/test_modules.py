@@ -26,7 +26,7 @@ def with_module(start, tmp_path, name, mode=0o755, folder_mode=0o755):
 
 @pytest.mark.parametrize("name, words", [
     ("wrong_magic", ["magic", "4d474e49|INGM", "21444142|BAD!"]),
-    ("wrong_abi", ["ABI", r"\b4\b", r"\b99\b"]),
+    ("wrong_abi", ["ABI", r"\b5\b", r"\b99\b"]),
     ("wrong_size", [r"size|bytes", r"\b88\b.*\b96\b"]),
     ("wrong_build_id", ["build id", "ffffffffffffffff"]),
     ("missing_op", ["zeppelin_op"]),

@@ -127,15 +127,19 @@ static void test_q8(void **state)
 	static float x[ROWS][K];
 	uint8_t out[ROWS * 256], other[ROWS * 256];
 	uint64_t s = 5;
+	int n_apart = 0;
 
-	assert_int_equal(ig_form_row_bytes(IG_FORM_Q8, K), 192); /* 96 + 3 * 16, rounded up */
-	assert_int_equal(ig_form_row_bytes(IG_FORM_Q8, 256), 384);
+	assert_int_equal(ig_form_row_bytes(IG_FORM_Q8, K), 192); /* 96 + 3 * 24, rounded up */
+	assert_int_equal(ig_form_row_bytes(IG_FORM_Q8, 256), 448);
 	for (int r = 0; r < ROWS; r++)
 		for (int i = 0; i < K; i++)
 			x[r][i] = ig_random_normalish(&s) * (float)(r + 1);
 	for (int i = 0; i < 32; i++)
 		x[1][i] = 0.0f; /* a block of zeros */
-	x[2][40] = 1000.0f; /* one value dwarfs its block */
+	x[2][40] = -1000.0f; /* one value dwarfs its block */
+	x[4][0] = x[4][1] = 1000.0f; /* two do: none lies apart */
+	for (int i = 64; i < 96; i++)
+		x[4][i] = i == 95 ? 7.0f : 0.0f; /* the only one */
 	x[3][3] = INFINITY;
 	x[3][70] = NAN;
 	memset(out, 0, sizeof out);
@@ -144,6 +148,8 @@ static void test_q8(void **state)
 		const int8_t *q = (const int8_t *)out + r * 192;
 		const float *d = (const float *)(q + K), *sums = d + 3;
 		const int32_t *neg = (const int32_t *)(sums + 3), *neg_half = neg + 3;
+		const float *apart = (const float *)(neg_half + 3);
+		const int32_t *next = (const int32_t *)(apart + 3);
 		for (int b = 0; b < 3; b++) {
 			int32_t sum = 0, half = 0;
 			float amax = 0.0f;
@@ -152,8 +158,27 @@ static void test_q8(void **state)
 				sum += q[i];
 				half += i % 32 < 16 ? q[i] : 0;
 				finite = finite && isfinite(x[r][i]);
-				amax = fabsf(x[r][i]) > amax ? fabsf(x[r][i]) : amax;
+				if (next[b] != i % 32)
+					amax = fabsf(x[r][i]) > amax ? fabsf(x[r][i]) : amax;
 			}
+			if (next[b] < 32) {
+				float v = x[r][b * 32 + next[b]];
+				assert_true(v != 0.0f && apart[b] == v && q[b * 32 + next[b]] == 0);
+				assert_true(fabsf(v) > 4.0f * amax);
+				n_apart++;
+			} else if (finite) { /* the largest is no dwarf among the others */
+				float most = 0.0f, second = 0.0f;
+				for (int i = b * 32; i < b * 32 + 32; i++) {
+					float v = fabsf(x[r][i]);
+					second = v > most ? most : v > second ? v : second;
+					most = v > most ? v : most;
+				}
+				assert_true(most <= 4.0f * second);
+			}
+			int on = b; /* the list goes to the next one, or beyond the row */
+			while (on < 3 && next[on] >= 32)
+				on++;
+			assert_int_equal(next[b] / 32, on - b);
 			assert_int_equal(neg[b], -sum);
 			assert_int_equal(neg_half[b], -half);
 			if (!finite) {
@@ -163,11 +188,12 @@ static void test_q8(void **state)
 			assert_true(sums[b] == d[b] * (float)sum);
 			for (int i = b * 32; i < b * 32 + 32; i++) {
 				assert_true(q[i] >= -127);
-				assert_true(fabs((double)d[b] * q[i] - (double)x[r][i]) <=
+				assert_true(fabs((double)ig_form_q8_value(q, K, i) - (double)x[r][i]) <=
 					    (double)amax / 127.0 * 0.50001);
 			}
 		}
 	}
+	assert_int_equal(n_apart, 2);
 	for (size_t i = 1; i < sizeof pack_isa / sizeof *pack_isa; i++) {
 		if (!ig_isa_includes(ig_isa_best(), pack_isa[i]))
 			continue;

@@ -197,6 +197,9 @@ static void setup_create(struct setup *t, const char *op, const struct shape *s,
 								    s->n_experts, s->top_k, 0 };
 	t->x = rows_make(s->rows, glu ? t->k : t->k * s->top_k);
 	rows_random(&t->x, &seed);
+	for (int64_t r = 0; r < t->x.n; r++)
+		for (int64_t i = r % 7; i < t->x.n_cols; i += 53)
+			rows_at(&t->x, r)[i] *= 40.0f; /* dwarfs its block */
 	t->residual = rows_make(s->rows, s->n);
 	rows_random(&t->residual, &seed);
 	t->route = rows_make(s->rows, 4 * (int64_t)s->top_k);
@@ -246,7 +249,7 @@ static struct ig_tensor in_form(const struct setup *t, uint32_t form, bool back)
 
 		for (int64_t i = 0; i < n_cols; i++)
 			rows_at(&t->x, r)[i] = form == IG_FORM_Q8
-				? ((const float *)(row + n_cols))[i / 32] * (float)((const int8_t *)row)[i]
+				? ig_form_q8_value(row, n_cols, i)
 				: ig_f32_from_bf16(((const uint16_t *)row)[i]);
 	}
 	return c.out[0];
