@@ -104,14 +104,15 @@ class Judge:
         self.error = self.square = self.gap = 0.0
         self.nll = []
 
-    def add(self, want, got, forced):
+    def add(self, want, got, forced, log_want):
+        """log_want: log_softmax(want)."""
         if not np.isfinite(got).all():
             got = np.zeros_like(want) # wrong at nearly every step
         same = want.argmax(-1) == got.argmax(-1)
         two = np.partition(want, -2)[..., -2:]
         self.gap = max(self.gap, np.where(same, 0.0, two[..., 1] - two[..., 0]).max())
         self.n_steps, self.n_equal = self.n_steps + same.size, self.n_equal + same.sum()
-        d = np.take_along_axis(log_softmax(want) - log_softmax(got), forced[:, None], -1)
+        d = np.take_along_axis(log_want - log_softmax(got), forced[:, None], -1)
         self.nll.append(d.mean())
         a = centred(want)
         self.error += ((a - centred(got)) ** 2).sum()
@@ -214,10 +215,10 @@ def main():
                 judges[driver, way] = Judge()
         from_source, kl = Judge(), 0.0
         for i, want in enumerate(forced_logits(path, golden, prompts, args.steps)):
-            for key, run in runs.items():
-                judges[key].add(want, run[i].astype(np.float64), forced[i])
-            from_source.add(source[i], want, forced[i])
             p, q = log_softmax(source[i]), log_softmax(want)
+            for key, run in runs.items():
+                judges[key].add(want, run[i].astype(np.float64), forced[i], q)
+            from_source.add(source[i], want, forced[i], p)
             kl += (np.exp(p) * (p - q)).sum(-1).mean() / len(prompts)
         for driver in args.drivers.split(","):
             exact, fast = judges[driver, "exact"], judges[driver, "fast"]
