@@ -18,8 +18,8 @@
 #include <sys/sysctl.h>
 #endif
 
-#include "base/machine.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "cli/command.h"
 #include "cli/http_client.h"
 #include "cli/options.h"

@@ -2,6 +2,7 @@
 #ifndef INGOT_OPS_TILE_AVX512_H
 #define INGOT_OPS_TILE_AVX512_H
 
+#include "ops/cpu/q8_row.h"
 #include "ops/cpu/tile_kernels.h"
 
 #include <immintrin.h>
@@ -18,28 +19,6 @@ ALWAYS_INLINE __m512i four_of(const uint8_t *x, int64_t stride, int r, int64_t a
 	int32_t v;
 	memcpy(&v, x + r * stride + at, 4);
 	return _mm512_set1_epi32(v);
-}
-
-/* The arrays of a row in IG_FORM_Q8. */
-ALWAYS_INLINE float scale_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
-{
-	return ((const float *)(x + r * stride + k))[b];
-}
-
-ALWAYS_INLINE float sum_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
-{
-	return ((const float *)(x + r * stride + k))[k / 32 + b];
-}
-
-ALWAYS_INLINE int32_t neg_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
-{
-	return ((const int32_t *)(x + r * stride + k))[k / 32 * 2 + b];
-}
-
-/* Minus the sum of the first 16 of block b. */
-ALWAYS_INLINE int32_t neg_half_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
-{
-	return ((const int32_t *)(x + r * stride + k))[k / 32 * 3 + b];
 }
 
 ALWAYS_INLINE __m512 float_of(const uint8_t *x, int64_t stride, int r, int64_t i)

@@ -14,6 +14,7 @@
 #ifndef INGOT_OPS_TILE_NEON_Q8_H
 #define INGOT_OPS_TILE_NEON_Q8_H
 
+#include "ops/cpu/q8_row.h"
 #include "ops/cpu/tile_neon.h"
 
 #define CAT_(a, b) a##_##b
@@ -26,31 +27,10 @@
 #error "smmla is used together with sdot"
 #endif
 
-/* The arrays of a row in IG_FORM_Q8. */
+/* Activations of a row in IG_FORM_Q8. */
 ALWAYS_INLINE const int8_t *quants_of(const uint8_t *x, int64_t stride, int r, int64_t at)
 {
 	return (const int8_t *)(x + r * stride + at);
-}
-
-ALWAYS_INLINE float scale_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
-{
-	return ((const float *)(x + r * stride + k))[b];
-}
-
-ALWAYS_INLINE float sum_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
-{
-	return ((const float *)(x + r * stride + k))[k / 32 + b];
-}
-
-/* Minus the sum of block b, and of its first 16. */
-ALWAYS_INLINE int32_t neg_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
-{
-	return ((const int32_t *)(x + r * stride + k))[k / 32 * 2 + b];
-}
-
-ALWAYS_INLINE int32_t neg_half_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
-{
-	return ((const int32_t *)(x + r * stride + k))[k / 32 * 3 + b];
 }
 
 /* ---- sixteen k: w[g][v] weights of group g, x sixteen activations a row ------------

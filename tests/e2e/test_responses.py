@@ -558,6 +558,7 @@ def test_a_hit_changes_no_bit(start, models):
             # whether noise draws its end before the limit is up to the last bits of its numbers
             r = c.answer(turn, temperature=1, seed=5, max_output_tokens=30,
                          previous_response_id=previous)[-1]["response"]
+            assert r["status"] in ("incomplete", "completed"), r
             previous = r["id"]
             texts.append((r["status"], r["output"][0]["content"][0]["text"]))
             cached.append(r["usage"]["input_tokens_details"]["cached_tokens"])

@@ -1,0 +1,29 @@
+/* q8_row.h: the numbers of a row in IG_FORM_Q8, as they lie behind its bytes: of row r of x, of
+ * block b of a row of k. */
+#ifndef INGOT_OPS_Q8_ROW_H
+#define INGOT_OPS_Q8_ROW_H
+
+#include "ops/cpu/tile_kernels.h"
+
+ALWAYS_INLINE float scale_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
+{
+	return ((const float *)(x + r * stride + k))[b];
+}
+
+ALWAYS_INLINE float sum_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
+{
+	return ((const float *)(x + r * stride + k))[k / 32 + b];
+}
+
+/* Minus the sum of block b, and of its first 16. */
+ALWAYS_INLINE int32_t neg_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
+{
+	return ((const int32_t *)(x + r * stride + k))[k / 32 * 2 + b];
+}
+
+ALWAYS_INLINE int32_t neg_half_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
+{
+	return ((const int32_t *)(x + r * stride + k))[k / 32 * 3 + b];
+}
+
+#endif
