@@ -185,5 +185,11 @@ void ig_tls_serve(struct ig_net *net, void *ssl_ctx)
 {
 	SSL_CTX_set_min_proto_version(ssl_ctx, TLS1_2_VERSION);
 	SSL_CTX_set_options(ssl_ctx, SSL_OP_NO_RENEGOTIATION);
+	/* A ticket of TLS 1.3 comes after the handshake.  A client that reads in one thread while
+	 * another sends the request (as the sync client of Python's `websockets`, on a socket that
+	 * has no lock around both: python/cpython issues 76714, 151508) may meet it in the middle
+	 * of sending, and then waits for an answer to what never left.  One handshake in 200 ended
+	 * so.  What a ticket would save is a signature, no round trip. */
+	SSL_CTX_set_num_tickets(ssl_ctx, 0);
 	SSL_CTX_set_cert_cb(ssl_ctx, give, net);
 }
