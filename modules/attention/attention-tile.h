@@ -47,16 +47,8 @@
 _Static_assert(TILE_V % BLOCK_VECS == 0 && SUB_BLOCKS * BLOCK_VECS % TILE_V == 0,
 	       "a tile of scores is whole blocks, a sub-range whole tiles");
 
-/* Loops whose arrays are to be registers.  Under a sanitizer every access is checked, which
- * makes unrolled code enormous and nothing faster. */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define KEEP_LOOPS
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define KEEP_LOOPS
-#endif
-#if defined(KEEP_LOOPS)
+/* Loops whose arrays are to be registers. */
+#if defined(IG_KEEP_LOOPS)
 #define UNROLL
 #define UNROLL_32
 #elif defined(__clang__)
@@ -272,7 +264,7 @@ INLINE void weigh_tile(const int nq, const int nv, const int f16, const struct u
 #define EACH_NV(nq, call) \
 	case (nq) * 8 + 2: call(nq, 2); break;
 #endif
-#ifdef KEEP_LOOPS
+#ifdef IG_KEEP_LOOPS
 #define EACH_TILE(call) \
 	default: call(nq, nv); break;
 #else

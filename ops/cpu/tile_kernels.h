@@ -149,16 +149,7 @@ static void run_glu(const struct ig_op_call *c, int64_t first, int64_t last,
 	default:                                                                                   \
 		name##_rows(tile, k, x, x_stride, out, n_rows);
 
-/* A sanitizer checks every access to the sums, which then are no registers anyway: the copies
- * would take a compiler minutes. */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define ONE_COPY
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define ONE_COPY
-#endif
-#ifdef ONE_COPY
+#ifdef IG_KEEP_LOOPS
 #undef TILE_ROWS_4
 #undef TILE_ROWS_8
 #define TILE_ROWS_4(name) TILE_ROWS_ANY(name)

@@ -7,8 +7,9 @@ each library that lists what its .so here exports, DIR/pkgconfig what meson asks
 a function that a library does not have is then an error of the linker, as it would be on a
 Mac.  DIR/Frameworks gets Foundation, by a header of ours, and Metal, by Apple's metal-cpp
 headers in the folder METAL_CPP; DIR/Frameworks-14 the same as the SDK of macOS 14 has them;
-DIR/aarch64-macos.ini is the cross file for meson, with the
-compiler of ZIG (PyPI's ziglang).  Nothing that is linked with these can run.
+DIR/aarch64-macos.ini is the cross file for meson, with the compiler of ZIG (PyPI's ziglang),
+which without -fno-sanitize checks for undefined behaviour wherever it does not optimize.
+Nothing that is linked with these can run.
 """
 import os
 import pathlib
@@ -55,9 +56,9 @@ pkgconfig = 'pkg-config'
 exe_wrapper = '{here}/cannot-run'
 
 [built-in options]
-c_args = ['-F{root}/Frameworks']
+c_args = ['-F{root}/Frameworks', '-fno-sanitize=undefined']
 c_link_args = ['-F{root}/Frameworks', '-L{root}/lib']
-objc_args = ['-F{root}/Frameworks', '-fno-objc-arc']
+objc_args = ['-F{root}/Frameworks', '-fno-objc-arc', '-fno-sanitize=undefined']
 objc_link_args = ['-F{root}/Frameworks', '-L{root}/lib']
 
 [properties]
