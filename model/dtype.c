@@ -145,16 +145,18 @@ static void take_nibbles(struct ig_quant_block *b, const unsigned char *p, int n
 /* Codes of 2 bits, 32 at a time: 32 bytes hold four times 32 codes, lowest bits first. */
 static void take_pairs(struct ig_quant_block *b, const unsigned char *p, int shift)
 {
-	for (int at = 0; at < 256; at += 128, p += 32)
-		for (int j = 0; j < 128; j++)
-			b->code[at + j] |= (uint8_t)((p[j % 32] >> (j / 32 * 2) & 3) << shift);
+	for (int at = 0; at < 256; at += 32)
+		for (int j = 0; j < 32; j++)
+			b->code[at + j] |= (uint8_t)((p[at / 128 * 32 + j] >> (at / 32 % 4 * 2) & 3)
+						     << shift);
 }
 
 /* One more bit of each code, 32 at a time: bit t of byte j belongs to code 32 t + j. */
 static void take_planes(struct ig_quant_block *b, const unsigned char *p, int shift)
 {
-	for (int i = 0; i < 256; i++)
-		b->code[i] |= (uint8_t)((p[i % 32] >> (i / 32) & 1) << shift);
+	for (int at = 0; at < 256; at += 32)
+		for (int j = 0; j < 32; j++)
+			b->code[at + j] |= (uint8_t)((p[j] >> (at / 32) & 1) << shift);
 }
 
 /* Bit 4 of 32 codes from a word of 32 bits. */
@@ -273,13 +275,14 @@ static void quants_to_f32(uint32_t dtype, const struct ig_quant_type *t, const u
 
 	for (int64_t at = 0; at < n; at += t->values, p += t->bytes) {
 		ig_quant_split(dtype, p, &b);
-		for (uint32_t i = 0; i < t->values; i++) {
-			float d = b.d * (float)b.scale[i / t->sub];
-			int v = t->table ? t->table[b.code[i]] : b.code[i] - t->offset;
-			float value = d * (float)v;
-			if (t->has_min)
-				value += b.m * (float)b.min[i / t->sub];
-			*dst++ = value;
+		for (uint32_t s = 0; s < t->values / t->sub; s++) {
+			const uint8_t *code = b.code + s * t->sub;
+			float d = b.d * (float)b.scale[s], m = b.m * (float)b.min[s];
+			for (uint32_t i = 0; i < t->sub; i++) {
+				int v = t->table ? t->table[code[i]] : code[i] - t->offset;
+				float value = d * (float)v;
+				*dst++ = t->has_min ? value + m : value;
+			}
 		}
 	}
 }

@@ -13,31 +13,42 @@ uint64_t ig_tile_quants_bytes(uint32_t dtype, int64_t k)
 	return ((uint64_t)tile_planes(f, k / 32).end + 63) & ~(uint64_t)63;
 }
 
-/* The planes of one block's 32 codes, of output `lane`. */
+/* n bits above the lowest `shift` of each of four codes, from bit `to` of their bytes on. */
+static uint32_t bits_of(uint32_t codes, int shift, int n, int to)
+{
+	return (codes >> shift & 0x01010101u * ((1u << n) - 1)) << to;
+}
+
+/* The planes of one block's 32 codes, four at a time as they lie in the planes. */
 static void pack_codes(const struct tile_format *f, const uint8_t *code, uint8_t *q, uint8_t *h)
 {
-	for (int half = 0; half < 2; half++)
-		for (int i = 0; i < 4; i++) {
-			uint8_t low = 0, high = 0;
-			for (int g = 0; g < 4; g++) {
-				uint8_t c = code[16 * half + 4 * g + i];
-				if (f->low_bits == 4)
-					q[g * 64 + i] = half ? (uint8_t)(q[g * 64 + i] | (c & 15) << 4)
-							     : c & 15;
-				else
-					low |= (uint8_t)((c & 3) << (2 * g));
-				if (f->high_bits == 1)
-					high |= (uint8_t)((c >> f->low_bits & 1) << (4 * half + g));
-				else if (f->high_bits == 2)
-					high |= (uint8_t)((c >> 4 & 3) << (2 * g));
-			}
+	uint32_t c[8], low, high = 0;
+
+	memcpy(c, code, sizeof c);
+	for (int g = 0; g < 4 && f->low_bits == 4; g++) {
+		low = bits_of(c[g], 0, 4, 0) | bits_of(c[4 + g], 0, 4, 4);
+		memcpy(q + g * 64, &low, 4);
+	}
+	for (int half = 0; half < 2; half++) {
+		low = 0;
+		for (int g = 0; g < 4; g++) {
+			uint32_t four = c[4 * half + g];
 			if (f->low_bits == 2)
-				q[half * 64 + i] = low;
-			if (f->high_bits == 2)
-				h[half * 64 + i] = high;
-			else if (f->high_bits == 1)
-				h[i] = half ? h[i] | high : high;
+				low |= bits_of(four, 0, 2, 2 * g);
+			if (f->high_bits == 1)
+				high |= bits_of(four, f->low_bits, 1, 4 * half + g);
+			else if (f->high_bits == 2)
+				high |= bits_of(four, 4, 2, 2 * g);
 		}
+		if (f->low_bits == 2)
+			memcpy(q + half * 64, &low, 4);
+		if (f->high_bits == 2) {
+			memcpy(h + half * 64, &high, 4);
+			high = 0;
+		}
+	}
+	if (f->high_bits == 1)
+		memcpy(h, &high, 4);
 }
 
 static void pack_block(uint32_t dtype, const struct ig_quant_block *qb, int first, int n, int lane,
