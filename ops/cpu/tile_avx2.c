@@ -20,6 +20,8 @@ ALWAYS_INLINE void avx2_q8_0_rows(const uint8_t *tile, int64_t k, const uint8_t 
 		ROWS(r) acc[r] = _mm256_setzero_ps();
 		for (int64_t b = 0; b < kb; b++) {
 			__m256 d = halves(tile + kb * 512 + b * 32, h);
+			if (h == 0)
+				fetch_ahead(IG_Q8_0, tile, k, b);
 			ROWS(r) dot[r] = _mm256_setzero_si256();
 			for (int g = 0; g < 8; g++) {
 				__m256i q = bytes(tile + b * 512 + g * 64, h);
@@ -52,6 +54,8 @@ ALWAYS_INLINE void nibbles(const uint8_t *tile, int64_t k, const uint8_t *x, int
 		ROWS(r) acc[r] = _mm256_setzero_ps();
 		for (int64_t b = 0; b < kb; b++) {
 			__m256 d = halves(scales + b * 32, h);
+			if (h == 0)
+				fetch_ahead(has_min ? IG_Q4_1 : IG_Q4_0, tile, k, b);
 			ROWS(r)
 				dot[r] = has_min ? _mm256_setzero_si256()
 						 : _mm256_slli_epi32(neg_of(x, stride, r, k, b), 3);
@@ -108,6 +112,8 @@ ALWAYS_INLINE void avx2_q8_m_rows(const uint8_t *tile, int64_t k, const uint8_t 
 		ROWS(r) acc[r] = _mm256_setzero_ps();
 		for (int64_t b = 0; b < kb; b++) {
 			__m256 d = halves(scales + b * 32, h), m = halves(mins + b * 32, h);
+			if (h == 0)
+				fetch_ahead(IG_Q8_M, tile, k, b);
 			ROWS(r)
 				dot[r] = _mm256_sub_epi32(
 					_mm256_setzero_si256(),

@@ -24,6 +24,7 @@ ALWAYS_INLINE void avx512_q8_0_rows(const uint8_t *tile, int64_t k, const uint8_
 	ROWS(r) acc[r] = _mm512_setzero_ps();
 	for (int64_t b = 0; b < kb; b++) {
 		__m512 d = halves(scales + b * 32);
+		fetch_ahead(IG_Q8_0, tile, k, b);
 		ROWS(r) dot[r] = _mm512_set1_epi32(neg_of(x, stride, r, k, b) * 128);
 		for (int g = 0; g < 8; g++) {
 			__m512i q = _mm512_load_si512(tile + b * 512 + g * 64);
@@ -53,6 +54,7 @@ ALWAYS_INLINE void nibbles(const uint8_t *tile, int64_t k, const uint8_t *x, int
 	ROWS(r) acc[r] = _mm512_setzero_ps();
 	for (int64_t b = 0; b < kb; b++) {
 		__m512 d = halves(scales + b * 32);
+		fetch_ahead(has_min ? IG_Q4_1 : IG_Q4_0, tile, k, b);
 		ROWS(r)
 			dot[r] = has_min ? _mm512_setzero_si512()
 					 : _mm512_set1_epi32(neg_of(x, stride, r, k, b) * 8);
@@ -106,6 +108,7 @@ ALWAYS_INLINE void avx512_q8_m_rows(const uint8_t *tile, int64_t k, const uint8_
 	ROWS(r) acc[r] = _mm512_setzero_ps();
 	for (int64_t b = 0; b < kb; b++) {
 		__m512 d = halves(scales + b * 32), m = halves(mins + b * 32);
+		fetch_ahead(IG_Q8_M, tile, k, b);
 		ROWS(r) dot[r] = _mm512_setzero_si512();
 		for (int g = 0; g < 8; g++) {
 			__m512i q = _mm512_load_si512(tile + b * 512 + g * 64);

@@ -26,9 +26,11 @@ typedef uint32_t column_u32 __attribute__((vector_size(64)));
 typedef uint8_t column_u8 __attribute__((vector_size(16)));
 typedef int8_t column_i8 __attribute__((vector_size(16)));
 
-/* Q4_0 and Q4_1 lie as the formats of tile_quants.h do. */
+/* The other formats with 8-bit activations lie as those of tile_quants.h do. */
 COLUMN struct tile_format column_format(uint32_t dtype)
 {
+	if (dtype == IG_Q8_0 || dtype == IG_Q8_M)
+		return (struct tile_format){ 8, 0, 0, 0, 1, dtype == IG_Q8_M, 0 };
 	if (dtype == IG_Q4_0)
 		return (struct tile_format){ 4, 0, 0, 0, 1, false, 8 };
 	if (dtype == IG_Q4_1)

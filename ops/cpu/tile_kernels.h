@@ -11,7 +11,7 @@
 #define INGOT_OPS_TILE_KERNELS_H
 
 #include "ops/cpu/tile16.h"
-#include "ops/cpu/tile_column.h"
+#include "ops/cpu/tile_fetch.h"
 #include "ops/float.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))

@@ -119,6 +119,8 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 			const uint8_t *q = tile + b * f.low_bits * 64;
 			const uint8_t *h = tile + p.high + b * f.high_bits * 64;
 			const struct scales t = scales_of_block(dtype, tile, kb, b, o);
+			if (o == 0)
+				fetch_ahead(dtype, tile, k, b);
 			for (int half = 0; half < 2; half++) {
 				ROWS(r) {
 					__m256i n = neg_of(x, stride, r, k, b);

@@ -101,6 +101,7 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 	for (int64_t b = 0; b < kb; b++) {
 		const uint8_t *q = tile + b * f.low_bits * 64, *h = tile + p.high + b * f.high_bits * 64;
 		const struct scales t = scales_of_block(dtype, tile, kb, b);
+		fetch_ahead(dtype, tile, k, b);
 		for (int half = 0; half < 2; half++) {
 			if (by_half)
 				ROWS(r) {
