@@ -269,7 +269,8 @@ struct ig_cpu_kernel {
 	uint32_t weight_form; /* the form wanted for the 2-D weights */
 	uint32_t in_form; /* the form wanted for in[0] */
 	uint32_t unit_kind; /* enum ig_unit_kind */
-	/* How many units this call has; a function of shapes and the step alone. */
+	/* How many units this call has; a function of shapes, the step, and what earlier calls
+	 * wrote, which is complete when a driver asks. */
 	int64_t (*n_units)(const struct ig_op_call *call);
 	/* Bytes of scratch that one worker needs, at most; NULL: none. */
 	uint64_t (*scratch_bytes)(const struct ig_op_call *call);

@@ -289,12 +289,28 @@ static int64_t tiles_of_expert(const struct ig_op_call *call)
 	return call->weight[0].n_rows / p->n_experts / TILE;
 }
 
+/* Of the entries of RUNS, those that are none lie behind the others. */
+static int64_t count_runs(const struct route *r, uint32_t n_experts)
+{
+	uint32_t low = 0, high = r->n < n_experts ? r->n : n_experts;
+
+	while (low < high) {
+		const uint32_t middle = (low + high) / 2;
+
+		if (*route_word(r, IG_ROUTE_RUNS, middle) < r->n)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 static int64_t glu_units(const struct ig_op_call *call)
 {
 	const struct ig_moe_glu_params *p = call->params;
+	const struct route r = route_of(&call->in[1], p->top_k);
 
-	/* So many runs at most. */
-	return at_most(call->out[0].n_rows * p->top_k, p->n_experts) * tiles_of_expert(call);
+	return count_runs(&r, p->n_experts) * tiles_of_expert(call);
 }
 
 static uint64_t glu_scratch(const struct ig_op_call *call)
