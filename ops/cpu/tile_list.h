@@ -8,29 +8,25 @@
 
 #include <ingot/op.h>
 
-/* The formats of tile_quants.h with 8-bit activations, with float ones, and both. */
-#define TILE_LIST_QUANTS_Q8(X, name, isa)                                                          \
-	X(name##_q5_0, isa, IG_Q5_0, IG_FORM_Q8)                                                   \
-	X(name##_q5_1, isa, IG_Q5_1, IG_FORM_Q8)                                                   \
-	X(name##_q2_k, isa, IG_Q2_K, IG_FORM_Q8)                                                   \
-	X(name##_q3_k, isa, IG_Q3_K, IG_FORM_Q8)                                                   \
-	X(name##_q4_k, isa, IG_Q4_K, IG_FORM_Q8)                                                   \
-	X(name##_q5_k, isa, IG_Q5_K, IG_FORM_Q8)                                                   \
-	X(name##_q6_k, isa, IG_Q6_K, IG_FORM_Q8)                                                   \
-	X(name##_iq4_nl, isa, IG_IQ4_NL, IG_FORM_Q8)                                               \
-	X(name##_iq4_xs, isa, IG_IQ4_XS, IG_FORM_Q8)                                               \
-	X(name##_mxfp4, isa, IG_MXFP4, IG_FORM_Q8)
-#define TILE_LIST_QUANTS_F32(X, name, isa)                                                         \
-	X(name##_q5_0_f32, isa, IG_Q5_0, IG_FORM_ROWS)                                             \
-	X(name##_q5_1_f32, isa, IG_Q5_1, IG_FORM_ROWS)                                             \
-	X(name##_q2_k_f32, isa, IG_Q2_K, IG_FORM_ROWS)                                             \
-	X(name##_q3_k_f32, isa, IG_Q3_K, IG_FORM_ROWS)                                             \
-	X(name##_q4_k_f32, isa, IG_Q4_K, IG_FORM_ROWS)                                             \
-	X(name##_q5_k_f32, isa, IG_Q5_K, IG_FORM_ROWS)                                             \
-	X(name##_q6_k_f32, isa, IG_Q6_K, IG_FORM_ROWS)                                             \
-	X(name##_iq4_nl_f32, isa, IG_IQ4_NL, IG_FORM_ROWS)                                         \
-	X(name##_iq4_xs_f32, isa, IG_IQ4_XS, IG_FORM_ROWS)                                         \
-	X(name##_mxfp4_f32, isa, IG_MXFP4, IG_FORM_ROWS)
+/* The formats of tile_quants.h: Y(its name, its dtype, …). */
+#define TILE_QUANTS(Y, ...)                                                                        \
+	Y(q5_0, IG_Q5_0, __VA_ARGS__)                                                              \
+	Y(q5_1, IG_Q5_1, __VA_ARGS__)                                                              \
+	Y(q2_k, IG_Q2_K, __VA_ARGS__)                                                              \
+	Y(q3_k, IG_Q3_K, __VA_ARGS__)                                                              \
+	Y(q4_k, IG_Q4_K, __VA_ARGS__)                                                              \
+	Y(q5_k, IG_Q5_K, __VA_ARGS__)                                                              \
+	Y(q6_k, IG_Q6_K, __VA_ARGS__)                                                              \
+	Y(iq4_nl, IG_IQ4_NL, __VA_ARGS__)                                                          \
+	Y(iq4_xs, IG_IQ4_XS, __VA_ARGS__)                                                          \
+	Y(mxfp4, IG_MXFP4, __VA_ARGS__)
+
+/* Their kernels with 8-bit activations, with float ones, and both. */
+#define TILE_QUANT_Q8(format, dtype, X, name, isa) X(name##_##format, isa, dtype, IG_FORM_Q8)
+#define TILE_QUANT_F32(format, dtype, X, name, isa)                                                \
+	X(name##_##format##_f32, isa, dtype, IG_FORM_ROWS)
+#define TILE_LIST_QUANTS_Q8(X, name, isa) TILE_QUANTS(TILE_QUANT_Q8, X, name, isa)
+#define TILE_LIST_QUANTS_F32(X, name, isa) TILE_QUANTS(TILE_QUANT_F32, X, name, isa)
 #define TILE_LIST_QUANTS(X, name, isa)                                                             \
 	TILE_LIST_QUANTS_Q8(X, name, isa) TILE_LIST_QUANTS_F32(X, name, isa)
 

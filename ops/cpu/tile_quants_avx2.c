@@ -211,7 +211,7 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	}
 }
 
-#define QUANT(name, dtype)                                                                         \
+#define KERNELS(name, dtype)                                                                       \
 	ALWAYS_INLINE void name##_rows(const uint8_t *tile, int64_t k, const uint8_t *x,           \
 				       int64_t stride, float *out, const int n_rows)                     \
 	{                                                                                          \
@@ -225,13 +225,6 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	}                                                                                          \
 	TILE_KERNELS(name##_f32, 4)
 
-QUANT(avx2_q5_0, IG_Q5_0)
-QUANT(avx2_q5_1, IG_Q5_1)
-QUANT(avx2_q2_k, IG_Q2_K)
-QUANT(avx2_q3_k, IG_Q3_K)
-QUANT(avx2_q4_k, IG_Q4_K)
-QUANT(avx2_q5_k, IG_Q5_K)
-QUANT(avx2_q6_k, IG_Q6_K)
-QUANT(avx2_iq4_nl, IG_IQ4_NL)
-QUANT(avx2_iq4_xs, IG_IQ4_XS)
-QUANT(avx2_mxfp4, IG_MXFP4)
+#define QUANT(format, dtype, isa) KERNELS(isa##_##format, dtype)
+
+TILE_QUANTS(QUANT, avx2)

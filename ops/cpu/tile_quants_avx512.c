@@ -195,7 +195,7 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
 }
 
-#define QUANT(name, dtype)                                                                         \
+#define KERNELS(name, dtype)                                                                       \
 	ALWAYS_INLINE void name##_rows(const uint8_t *tile, int64_t k, const uint8_t *x,           \
 				       int64_t stride, float *out, const int n_rows)                     \
 	{                                                                                          \
@@ -209,13 +209,6 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	}                                                                                          \
 	TILE_KERNELS(name##_f32, 4)
 
-QUANT(avx512_q5_0, IG_Q5_0)
-QUANT(avx512_q5_1, IG_Q5_1)
-QUANT(avx512_q2_k, IG_Q2_K)
-QUANT(avx512_q3_k, IG_Q3_K)
-QUANT(avx512_q4_k, IG_Q4_K)
-QUANT(avx512_q5_k, IG_Q5_K)
-QUANT(avx512_q6_k, IG_Q6_K)
-QUANT(avx512_iq4_nl, IG_IQ4_NL)
-QUANT(avx512_iq4_xs, IG_IQ4_XS)
-QUANT(avx512_mxfp4, IG_MXFP4)
+#define QUANT(format, dtype, isa) KERNELS(isa##_##format, dtype)
+
+TILE_QUANTS(QUANT, avx512)

@@ -145,7 +145,7 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	}
 }
 
-#define QUANT(name, dtype)                                                                         \
+#define KERNELS(name, dtype)                                                                       \
 	ALWAYS_INLINE void name##_rows(const uint8_t *tile, int64_t k, const uint8_t *x,           \
 				       int64_t stride, float *out, int n_rows)                     \
 	{                                                                                          \
@@ -159,13 +159,6 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	}                                                                                          \
 	TILE_KERNELS(name##_f32, ANY)
 
-QUANT(generic_q5_0, IG_Q5_0)
-QUANT(generic_q5_1, IG_Q5_1)
-QUANT(generic_q2_k, IG_Q2_K)
-QUANT(generic_q3_k, IG_Q3_K)
-QUANT(generic_q4_k, IG_Q4_K)
-QUANT(generic_q5_k, IG_Q5_K)
-QUANT(generic_q6_k, IG_Q6_K)
-QUANT(generic_iq4_nl, IG_IQ4_NL)
-QUANT(generic_iq4_xs, IG_IQ4_XS)
-QUANT(generic_mxfp4, IG_MXFP4)
+#define QUANT(format, dtype, isa) KERNELS(isa##_##format, dtype)
+
+TILE_QUANTS(QUANT, generic)

@@ -90,21 +90,12 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 	}
 }
 
-#define QUANT(format, dtype)                                                                       \
+#define QUANT(format, dtype, isa)                                                                  \
 	ALWAYS_INLINE void ROWS_OF(format)(const uint8_t *tile, int64_t k, const uint8_t *x,       \
 					   int64_t stride, float *out, const int n_rows)           \
 	{                                                                                          \
 		quants_q8(dtype, tile, k, x, stride, out, n_rows);                                 \
 	}                                                                                          \
-	NAMED(CAT(NEON_ISA, format), 4, dtype)
+	NAMED(CAT(isa, format), 4, dtype)
 
-QUANT(q5_0, IG_Q5_0)
-QUANT(q5_1, IG_Q5_1)
-QUANT(q2_k, IG_Q2_K)
-QUANT(q3_k, IG_Q3_K)
-QUANT(q4_k, IG_Q4_K)
-QUANT(q5_k, IG_Q5_K)
-QUANT(q6_k, IG_Q6_K)
-QUANT(iq4_nl, IG_IQ4_NL)
-QUANT(iq4_xs, IG_IQ4_XS)
-QUANT(mxfp4, IG_MXFP4)
+TILE_QUANTS(QUANT, NEON_ISA)

@@ -110,7 +110,7 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	}
 }
 
-#define QUANT(name, dtype)                                                                         \
+#define KERNELS(name, dtype)                                                                       \
 	ALWAYS_INLINE void name##_rows(const uint8_t *tile, int64_t k, const uint8_t *x,           \
 				       int64_t stride, float *out, const int n_rows)               \
 	{                                                                                          \
@@ -118,13 +118,6 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	}                                                                                          \
 	TILE_KERNELS(name, 4)
 
-QUANT(neon_q5_0_f32, IG_Q5_0)
-QUANT(neon_q5_1_f32, IG_Q5_1)
-QUANT(neon_q2_k_f32, IG_Q2_K)
-QUANT(neon_q3_k_f32, IG_Q3_K)
-QUANT(neon_q4_k_f32, IG_Q4_K)
-QUANT(neon_q5_k_f32, IG_Q5_K)
-QUANT(neon_q6_k_f32, IG_Q6_K)
-QUANT(neon_iq4_nl_f32, IG_IQ4_NL)
-QUANT(neon_iq4_xs_f32, IG_IQ4_XS)
-QUANT(neon_mxfp4_f32, IG_MXFP4)
+#define QUANT(format, dtype, isa) KERNELS(isa##_##format##_f32, dtype)
+
+TILE_QUANTS(QUANT, neon)
