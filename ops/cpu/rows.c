@@ -99,25 +99,27 @@ void KERNEL(ig_norm)(const struct ig_op_call *c, int64_t first, int64_t last, vo
 
 static uint32_t magnitude(float x) { return ig_bits_from_f32(x) & 0x7fffffffu; }
 
-/* Bits of the two largest magnitudes of a block: pairs of winner and best loser, halved. */
-static void two_largest(const float *x, uint32_t *first, uint32_t *second)
+/* Bits of the largest magnitude of a block. */
+static uint32_t largest(const float *x)
 {
-	uint32_t hi[16], lo[16];
+	uint32_t top = 0;
 
-	for (int i = 0; i < 16; i++) {
-		uint32_t a = magnitude(x[i]), b = magnitude(x[i + 16]);
-		hi[i] = a > b ? a : b;
-		lo[i] = a > b ? b : a;
+	for (int i = 0; i < 32; i++) {
+		uint32_t m = magnitude(x[i]);
+		top = m > top ? m : top;
 	}
-	for (int n = 8; n; n /= 2)
-		for (int i = 0; i < n; i++) {
-			uint32_t a = hi[i], b = hi[i + n], c = lo[i] > lo[i + n] ? lo[i] : lo[i + n];
-			uint32_t less = a > b ? b : a;
-			hi[i] = a > b ? a : b;
-			lo[i] = less > c ? less : c;
-		}
-	*first = hi[0];
-	*second = lo[0];
+	return top;
+}
+
+/* Whether the largest of a block, of these bits, is kept apart: no other comes near it. */
+static bool stands_out(const float *x, uint32_t top)
+{
+	const float amax = ig_f32_from_bits(top);
+	int n_near = 0;
+
+	for (int i = 0; i < 32; i++)
+		n_near += APART * ig_f32_from_bits(magnitude(x[i])) >= amax;
+	return top < 0x7f800000u && n_near == 1;
 }
 
 /* The block without its largest value, which goes to *apart; its place is returned. */
@@ -145,16 +147,15 @@ void KERNEL(ig_pack_q8)(const struct ig_op_call *c, int64_t first, int64_t last,
 		int32_t *next = (int32_t *)(apart + kb);
 		for (int64_t b = 0; b < kb; b++, q += 32) {
 			const float *x = row_of(&c->in[0], r) + b * 32;
-			uint32_t top, second;
-			two_largest(x, &top, &second);
-			float amax = ig_f32_from_bits(top);
+			uint32_t top = largest(x);
 			apart[b] = 0.0f;
 			next[b] = INT32_MAX; /* none yet */
-			if (top < 0x7f800000u && amax > APART * ig_f32_from_bits(second)) {
+			if (stands_out(x, top)) {
 				next[b] = take_apart(x, top, rest, &apart[b]);
 				x = rest;
-				amax = ig_f32_from_bits(second);
+				top = largest(rest);
 			}
+			float amax = ig_f32_from_bits(top);
 			float scale = amax / 127.0f;
 			/* A block that is not finite has no 8-bit form: the scale carries the
 			 * infinity or NaN on, the integers stay 0 or 1. */
