@@ -8,8 +8,8 @@
 #include "bench/figures.h"
 
 #include "base/clock.h"
-#include "model/checkpoint.h"
-#include "runtime/gpu/gpu-private.h"
+#include "model/formats/checkpoint.h"
+#include "runtime/gpu/gpu_private.h"
 #include "runtime/modules.h"
 
 #include <errno.h>

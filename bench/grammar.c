@@ -9,7 +9,7 @@
  * clock is the processor time of the thread, so that other programs don't count.
  */
 #include "made_vocabulary.h"
-#include "model/grammar/grammar-private.h"
+#include "model/grammar/grammar_private.h"
 
 #include <jansson.h>
 #include <stdio.h>

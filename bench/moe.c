@@ -8,7 +8,7 @@
  * Weights are of one byte's value, larger than any cache; each step chooses other experts.
  */
 #include "base/clock.h"
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/tile16.h"
 #include "runtime/cpu/isa.h"

@@ -4,7 +4,7 @@
  *   ninja bench/ingot-plan && bench/ingot-plan [PATHS OF attention.so AND moe.so]
  */
 #include "bench/figures.h"
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 #include "runtime/modules.h"
 
 #include <stdio.h>

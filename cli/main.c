@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/command.h"
+#include "cli/commands/command.h"
 #include "cli/options.h"
-#include "cli/text.h"
+#include "cli/term/text.h"
 
 struct command {
 	const char *name;

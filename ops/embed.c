@@ -2,7 +2,7 @@
  * learned its positions.  A table may be any weight format; the first is shared with the
  * logits' product where a model ties them. */
 #include "ops/gpu/rows.h"
-#include "ops/op-private.h"
+#include "ops/op_private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
 {

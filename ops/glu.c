@@ -1,6 +1,6 @@
 /* glu.c: gated linear unit (Shazeer 2020): act(x G^T) times x U^T in one pass. */
 #include "ops/gpu/products.h"
-#include "ops/op-private.h"
+#include "ops/op_private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
 {

@@ -1,7 +1,7 @@
 /* linear.c: products with one to four weight matrices side by side, with bias,
  * activation and residual. */
 #include "ops/gpu/products.h"
-#include "ops/op-private.h"
+#include "ops/op_private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
 {

@@ -1,6 +1,6 @@
 /* logits.c: the product with the output matrix, for the rows that want it. */
 #include "ops/gpu/products.h"
-#include "ops/op-private.h"
+#include "ops/op_private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
 {

@@ -1,7 +1,7 @@
 /* norm.c: RMS and layer normalisation (Zhang and Sennrich 2019; Ba et al. 2016),
  * with a residual added before and the rows that want logits gathered. */
 #include "ops/gpu/rows.h"
-#include "ops/op-private.h"
+#include "ops/op_private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
 {

@@ -1,7 +1,7 @@
 /* op.c: what the files of the core ops share, and the list of them. */
-#include "ops/op-private.h"
+#include "ops/op_private.h"
 
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 
 const struct ig_op *const ig_core_ops[] = {
 	&ig_op_embed, &ig_op_norm, &ig_op_linear, &ig_op_glu, &ig_op_logits, &ig_op_sample, NULL,

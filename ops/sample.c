@@ -9,7 +9,7 @@
  * the model gave them.
  */
 #include "ops/gpu/rows.h"
-#include "ops/op-private.h"
+#include "ops/op_private.h"
 #include "ops/sampling.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)

@@ -1,6 +1,6 @@
 /* driver.c: drivers by name, and what all of them have in common: the contract
  * of submit and wait. */
-#include "runtime/driver-private.h"
+#include "runtime/driver_private.h"
 
 #include "base/log.h"
 

@@ -5,7 +5,7 @@
  * wants another table (a test over the software device) brings its own object of this
  * file, and the library's is left out.
  */
-#include "runtime/driver-private.h"
+#include "runtime/driver_private.h"
 
 #if defined(IG_HAVE_METAL) || defined(IG_HAVE_CUDA)
 #include "runtime/gpu/gpu.h"

@@ -3,10 +3,10 @@
 #include "runtime/modules.h"
 
 #include "base/log.h"
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 #include "ops/cpu/tile16.h"
 #include "ops/ops.h"
-#include "runtime/plan-private.h"
+#include "runtime/plan_private.h"
 
 #include <dirent.h>
 #include <dlfcn.h>

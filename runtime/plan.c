@@ -2,9 +2,9 @@
  * keeps the first error and refuses everything after it. */
 #include "runtime/plan.h"
 
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 #include "runtime/modules.h"
-#include "runtime/plan-private.h"
+#include "runtime/plan_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

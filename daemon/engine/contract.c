@@ -3,7 +3,7 @@
  * that is loaded stay within one budget.  What is counted is counted before it is
  * allocated, so that a load that does not fit is refused before it has touched anything.
  */
-#include "daemon/engine/models-private.h"
+#include "daemon/engine/models_private.h"
 
 #include "base/machine.h"
 

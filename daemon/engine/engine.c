@@ -2,7 +2,7 @@
  * engine.c: the engine's life and its doors for other threads: submit, cancel,
  * resume, list, describe.  What happens between is scheduler.c's.
  */
-#include "daemon/engine/sequence-private.h"
+#include "daemon/engine/sequence_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,12 +6,12 @@
 #define INGOT_ENGINE_ENGINE_H
 
 #include "daemon/engine/stream.h"
-#include "daemon/store/config.h"
-#include "daemon/store/ledger.h"
-#include "daemon/store/metrics.h"
-#include "model/chat_template.h"
+#include "store/config.h"
+#include "store/ledger.h"
+#include "store/metrics.h"
+#include "model/chat/chat_template.h"
 #include "model/grammar/grammar.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 struct ig_engine;
 

@@ -4,7 +4,7 @@
  * once the memory contract has room, load it.  Who may hold it, and when, is models.c's
  * and loader.c's.
  */
-#include "daemon/engine/models-private.h"
+#include "daemon/engine/models_private.h"
 
 #include <dirent.h>
 #include <errno.h>

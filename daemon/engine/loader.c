@@ -12,7 +12,7 @@
  * used for the longest, or refuse; count; pack; hand over.  A failure on the way leaves
  * everything as it was but for what was unloaded to make room.
  */
-#include "daemon/engine/models-private.h"
+#include "daemon/engine/models_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

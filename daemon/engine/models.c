@@ -2,7 +2,7 @@
  * models.c: models by name: who may hold which instance, what is said of them, and what a
  * changed configuration makes of them.  What takes time is the loader's.
  */
-#include "daemon/engine/models-private.h"
+#include "daemon/engine/models_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

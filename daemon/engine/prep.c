@@ -3,7 +3,7 @@
  * of requests, which must hold up neither the sockets nor the engine.  A bounded
  * queue; who finds it full tells its client to come back.
  */
-#include "daemon/engine/engine-private.h"
+#include "daemon/engine/engine_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -26,7 +26,7 @@
  * holds blocks gives them all up and is read again later.  Since a sequence gives way to
  * older ones only, the oldest always gets on.
  */
-#include "daemon/engine/sequence-private.h"
+#include "daemon/engine/sequence_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
  * sequence.c: one request's memory, and its way from ids to text: see
- * sequence-private.h.  Everything a request will ever need is allocated when it
+ * sequence_private.h.  Everything a request will ever need is allocated when it
  * is submitted, so that no token allocates.
  *
  * Text goes through three stages in one buffer: bytes that the stream may have
@@ -12,7 +12,7 @@
  * all of its text is ready, then goes into the stream ahead of it.
  */
 #include "daemon/engine/logprobs.h"
-#include "daemon/engine/sequence-private.h"
+#include "daemon/engine/sequence_private.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef INGOT_NET_CHECK_H
 #define INGOT_NET_CHECK_H
 
-#include "daemon/store/keys.h"
+#include "store/keys.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -9,7 +9,7 @@
  * away for a moment.  Where two readers could disagree about where a request ends, it
  * is refused and the connection with it.
  */
-#include "daemon/net/net-private.h"
+#include "daemon/net/net_private.h"
 
 #include "base/clock.h"
 #include "daemon/net/check.h"

@@ -5,7 +5,7 @@
  * libwebsockets does not say why it could not, and takes away whatever lies where a unix
  * socket is to be.  So each address is bound here once before it is left to it.
  */
-#include "daemon/net/net-private.h"
+#include "daemon/net/net_private.h"
 
 #include "base/log.h"
 #include "daemon/net/check.h"

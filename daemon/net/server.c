@@ -7,7 +7,7 @@
  * anything is under way (keep-alives, clients that do not read); with nothing
  * under way there is no timer at all.
  */
-#include "daemon/net/net-private.h"
+#include "daemon/net/net_private.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -5,7 +5,7 @@
  * them, and a certificate that it takes over later leaves one of another kind of key in
  * place.  So they are read here, and each handshake is given what is in force then.
  */
-#include "daemon/net/net-private.h"
+#include "daemon/net/net_private.h"
 
 #if defined(LWS_WITH_GNUTLS) || defined(LWS_WITH_MBEDTLS) || defined(LWS_WITH_WOLFSSL)
 #error "libwebsockets must be built with OpenSSL (from 5.0 on that takes LWS_WITH_HTTP3=OFF)"

@@ -2,7 +2,7 @@
  * websocket.c: a WebSocket as libwebsockets gives it: pieces into messages, checks
  * of size and encoding, messages out one at a time, closing with a code.
  */
-#include "daemon/net/net-private.h"
+#include "daemon/net/net_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * Without a file of keys everybody is anonymous, and an administrator who comes from
  * this machine.  Once there is one, a key is needed: on the unix socket too.
  */
-#include "daemon/net/net-private.h"
+#include "daemon/net/net_private.h"
 
 #include "daemon/net/check.h"
 

@@ -8,8 +8,8 @@
  * requests that come at once with a new source may both compile it, and one result stays.
  */
 #include "base/strbuf.h"
-#include "model/grammar/grammar-private.h"
-#include "model/hash-private.h"
+#include "model/grammar/grammar_private.h"
+#include "base/hash.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -2,7 +2,7 @@
  * charset.c: sets of characters as ranges of code points, and the general categories of
  * the Unicode standard (utf8proc's tables).
  */
-#include "model/grammar/charset-private.h"
+#include "model/grammar/charset_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

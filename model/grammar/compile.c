@@ -6,8 +6,8 @@
  * Owns the order of a compilation and its bounds.  What rules read is written by schema.c
  * and regex.c.
  */
-#include "model/grammar/grammar-private.h"
-#include "model/grammar/regex-private.h"
+#include "model/grammar/grammar_private.h"
+#include "model/grammar/regex_private.h"
 
 #include <errno.h>
 #include <jansson.h>

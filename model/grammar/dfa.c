@@ -3,7 +3,7 @@
  * its kind, which states agree for a number of bytes, and putting one into an automaton
  * that is being built, as it is or as the inside of a JSON string.
  */
-#include "model/grammar/automaton-private.h"
+#include "model/grammar/automaton_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -7,10 +7,10 @@
  * engine's thread asks it for a mask before each draw.  What a schema asks for and
  * Ingot can't hold is refused by name, never ignored.
  */
-#ifndef INGOT_MODEL_GRAMMAR_H
-#define INGOT_MODEL_GRAMMAR_H
+#ifndef INGOT_MODEL_GRAMMAR_GRAMMAR_H
+#define INGOT_MODEL_GRAMMAR_GRAMMAR_H
 
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 struct json_t; /* jansson's */
 

@@ -7,7 +7,7 @@
  * as quick.  Common states get their masks when the grammar is compiled; a few places are
  * left for those that only turn up later (made once, by whoever comes first).
  */
-#include "model/grammar/grammar-private.h"
+#include "model/grammar/grammar_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * the fewest further calls is allowed (every state has such a way on), so that the depth is
  * bounded without a dead end.
  */
-#include "model/grammar/grammar-private.h"
+#include "model/grammar/grammar_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * Everything is counted against the bounds of a compilation: an expression whose subsets
  * explode ends in -E2BIG, not in memory.
  */
-#include "model/grammar/automaton-private.h"
+#include "model/grammar/automaton_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -7,10 +7,10 @@
  * do.  Where dialects disagree (\d, \w and \s beyond ASCII) the sets are such that all agree:
  * \d is 0-9, and \D leaves out what Unicode calls a digit.
  */
-#include "model/grammar/regex-private.h"
+#include "model/grammar/regex_private.h"
 
-#include "model/grammar/charset-private.h"
-#include "model/utf8-private.h"
+#include "model/grammar/charset_private.h"
+#include "base/utf8_decode.h"
 
 #include <errno.h>
 #include <stdlib.h>

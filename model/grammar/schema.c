@@ -7,7 +7,7 @@
  * where it contains itself, or is large and wanted again, it is a call of a rule.  What
  * isn't supported is refused with its place.
  */
-#include "model/grammar/schema-private.h"
+#include "model/grammar/schema_private.h"
 
 #include <errno.h>
 #include <stdarg.h>

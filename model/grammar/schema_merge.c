@@ -4,7 +4,7 @@
  *
  * Merging is exact or refused; what is not proven to be apart counts as overlapping.
  */
-#include "model/grammar/schema-private.h"
+#include "model/grammar/schema_private.h"
 
 #include <errno.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * bounds there is no exponent, and at most 15 digits near a bound: as many as a double
  * keeps apart, so that what is below a bound here is below it for every validator.
  */
-#include "model/grammar/schema-private.h"
+#include "model/grammar/schema_private.h"
 
 #include <errno.h>
 #include <math.h>

@@ -5,13 +5,13 @@
  * member the next one follows, or one further on if what is between may be left out.  Names
  * that the schema does not know follow after them.
  */
-#include "model/grammar/schema-private.h"
+#include "model/grammar/schema_private.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/grammar/regex-private.h"
+#include "model/grammar/regex_private.h"
 
 #define MAX_PROPERTIES 1000
 

@@ -5,8 +5,8 @@
  * use every escape (\u with its surrogates in pairs, but no U+0000, which many readers of
  * JSON can't keep); one with a pattern has one spelling for each character.
  */
-#include "model/grammar/regex-private.h"
-#include "model/grammar/schema-private.h"
+#include "model/grammar/regex_private.h"
+#include "model/grammar/schema_private.h"
 
 #include <errno.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  *
  * Control tokens are not in it: a text never becomes one.
  */
-#include "model/grammar/grammar-private.h"
+#include "model/grammar/grammar_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
  * Nothing is allocated; readings beyond the bounds are dropped, which makes the grammar
  * narrower, never wider.
  */
-#include "model/grammar/grammar-private.h"
+#include "model/grammar/grammar_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

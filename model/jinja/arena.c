@@ -1,5 +1,5 @@
-/* arena.c: memory that is freed all at once, up to a limit; see jinja-private.h. */
-#include "model/jinja/jinja-private.h"
+/* arena.c: memory that is freed all at once, up to a limit; see jinja_private.h. */
+#include "model/jinja/jinja_private.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
  * node needs beside its value is kept in functions of its own, so that a level costs
  * little stack.
  */
-#include "model/jinja/jinja-private.h"
+#include "model/jinja/jinja_private.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,7 +2,7 @@
  * filters.c: what `x | …` makes of a value, as jinja2's own filters do, and tojson as
  * Hugging Face's does.  Filters that give generators in Python give lists here.
  */
-#include "model/jinja/jinja-private.h"
+#include "model/jinja/jinja_private.h"
 
 #include <errno.h>
 #include <math.h>

@@ -3,7 +3,7 @@
  * A for loop, a macro, a set block and a with block have scopes of their own; an if has
  * none, as in Jinja.
  */
-#include "model/jinja/jinja-private.h"
+#include "model/jinja/jinja_private.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -21,8 +21,8 @@
  * escaped; but as in jinja2, + between a text that is `safe` and one that isn't escapes
  * the latter.  Integers have 64 bits.
  */
-#ifndef INGOT_MODEL_JINJA_H
-#define INGOT_MODEL_JINJA_H
+#ifndef INGOT_MODEL_JINJA_JINJA_H
+#define INGOT_MODEL_JINJA_JINJA_H
 
 #include <ingot/op.h>
 

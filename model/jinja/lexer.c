@@ -5,8 +5,8 @@
  *
  * Newlines were made "\n" and a last one dropped before (see ig_jinja_compile).
  */
-#include "model/jinja/jinja-private.h"
-#include "model/utf8-private.h"
+#include "model/jinja/jinja_private.h"
+#include "base/utf8_decode.h"
 
 #include <errno.h>
 #include <stdlib.h>

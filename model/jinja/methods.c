@@ -3,7 +3,7 @@
  * find beside their variables.  What would change a list or dict is known by name and
  * refused, as the sandbox does.
  */
-#include "model/jinja/jinja-private.h"
+#include "model/jinja/jinja_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * then or, and, not, comparisons, + -, ~, * / // %, **, signs, and tightest . [] () |
  * and is.
  */
-#include "model/jinja/jinja-private.h"
+#include "model/jinja/jinja_private.h"
 
 #include <errno.h>
 

@@ -2,7 +2,7 @@
  * parser.c: statements to nodes, and what both halves of the parser stand on: tokens
  * with one of lookahead, nodes that are counted, names that are interned.
  */
-#include "model/jinja/jinja-private.h"
+#include "model/jinja/jinja_private.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* tests.c: what `x is …` asks, as jinja2's own tests do. */
-#include "model/jinja/jinja-private.h"
+#include "model/jinja/jinja_private.h"
 
 #include <errno.h>
 

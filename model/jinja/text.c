@@ -3,8 +3,8 @@
  * repr and json.dumps of Python do.  Every change of a string keeps, byte for byte, who
  * wrote it (see jinja.h).
  */
-#include "model/jinja/jinja-private.h"
-#include "model/utf8-private.h"
+#include "model/jinja/jinja_private.h"
+#include "base/utf8_decode.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -2,7 +2,7 @@
  * value.c: lists, dicts and namespaces; what is true, equal, first in order or inside
  * of another, as in Python; and JSON to values.
  */
-#include "model/jinja/jinja-private.h"
+#include "model/jinja/jinja_private.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /*
  * attention.c: the op attention: parameters, shape, reference, and the kernel in
- * plain C.  The vector kernels are attention-tile.h, compiled by
+ * plain C.  The vector kernels are attention_tile.h, compiled by
  * attention_avx2.c, attention_avx512.c and attention_neon.c.
  *
  * Order of sums of the plain kernel, for one row and one query head; it knows
@@ -11,7 +11,7 @@
  *   ranges are merged in ascending order.
  */
 #include "f16.h"
-#include "kernels-private.h"
+#include "kernels_private.h"
 #include "pages.h"
 #include "units.h"
 

@@ -1,6 +1,6 @@
 /* attention_avx2.c: attention for AVX2 with FMA and F16C; the kernel is
- * attention-tile.h. */
-#include "exp-coefficients.h"
+ * attention_tile.h. */
+#include "exp_coefficients.h"
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -77,8 +77,8 @@ static inline void widen_8(float *y, const uint16_t *h)
 	_mm256_storeu_ps(y, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)h)));
 }
 
-#include "attention-tile.h"
-#include "attention-x86.h"
+#include "attention_tile.h"
+#include "attention_x86.h"
 
 static void transpose_f16(float *dst, const char *src, uint64_t stride, int32_t n)
 {

@@ -1,5 +1,5 @@
-/* attention_avx512.c: attention for AVX-512; the kernel is attention-tile.h. */
-#include "exp-coefficients.h"
+/* attention_avx512.c: attention for AVX-512; the kernel is attention_tile.h. */
+#include "exp_coefficients.h"
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -75,8 +75,8 @@ static inline void widen_8(float *y, const uint16_t *h)
 	_mm256_storeu_ps(y, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)h)));
 }
 
-#include "attention-tile.h"
-#include "attention-x86.h"
+#include "attention_tile.h"
+#include "attention_x86.h"
 
 /* 16 tokens' first 32 dimensions, as halves: x[i] holds dimension i of all tokens
  * below and i + 8 above, x[8 + i] holds i + 16 and i + 24.  Each 128-bit lane holds 8

@@ -1,5 +1,5 @@
-/* attention_neon.c: attention for NEON; the kernel is attention-tile.h. */
-#include "exp-coefficients.h"
+/* attention_neon.c: attention for NEON; the kernel is attention_tile.h. */
+#include "exp_coefficients.h"
 
 #include <arm_neon.h>
 #include <stdint.h>
@@ -74,7 +74,7 @@ static inline void widen_8(float *y, const uint16_t *h)
 	vec_store(y + 4, vec_load_f16(h + 4));
 }
 
-#include "attention-tile.h"
+#include "attention_tile.h"
 
 /* Four vectors of four: rows become columns. */
 INLINE void transpose_4(vec y[4], const vec x[4])

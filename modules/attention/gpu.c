@@ -2,7 +2,7 @@
  * gpu.c: how rope_table, rope_kv and attention run on a GPU: argument structs, grids
  * and which instance of a kernel.  The kernels are shaders/attention/.
  */
-#include "kernels-private.h"
+#include "kernels_private.h"
 #include "shaders/args.h"
 #include "shaders/attention/sizes.h"
 #include "shaders/step.h"

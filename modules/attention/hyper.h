@@ -8,7 +8,7 @@
 #ifndef ATTENTION_HYPER_H
 #define ATTENTION_HYPER_H
 
-#include "kernels-private.h"
+#include "kernels_private.h"
 
 struct hyper {
 	const struct ig_host *host;

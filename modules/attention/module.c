@@ -2,7 +2,7 @@
  * module.c: the module "attention": rotary positions, paged attention, and the
  * dense architectures that are made of them and of the core ops.
  */
-#include "kernels-private.h"
+#include "kernels_private.h"
 
 static const char *const requires_ops[] = { "embed", "norm", "linear", "glu", "logits", "sample",
 					    NULL };

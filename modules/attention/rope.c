@@ -7,7 +7,7 @@
  * the cache.  The vector kernels of rope_kv are rope_avx2.c and rope_avx512.c.
  */
 #include "f16.h"
-#include "kernels-private.h"
+#include "kernels_private.h"
 #include "pages.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static inline void store_f16(uint16_t *dst, const float *src, uint32_t n)
 		dst[i] = f32_to_f16(src[i]);
 }
 
-#include "rope-row.h"
+#include "rope_row.h"
 
 /* ---- rope_table ---------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* rope_avx2.c: rope_kv for AVX2 with F16C; the code is rope-row.h. */
+/* rope_avx2.c: rope_kv for AVX2 with F16C; the code is rope_row.h. */
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -10,7 +10,7 @@ static inline void store_f16(uint16_t *dst, const float *src, uint32_t n)
 						 _MM_FROUND_TO_NEAREST_INT));
 }
 
-#include "rope-row.h"
+#include "rope_row.h"
 
 void ig_rope_kv_avx2(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
 {

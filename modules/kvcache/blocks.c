@@ -11,7 +11,7 @@
  * A block with a window that only the index of prefixes holds is loose: it is evicted
  * apart from its node, in the order of last use among nodes.
  */
-#include "kvcache-private.h"
+#include "kvcache_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

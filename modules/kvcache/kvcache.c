@@ -17,7 +17,7 @@
  * What lies inside a block is the business of whoever wrote it; only a fork and
  * blocks.c's compaction copy bytes.  One thread.
  */
-#include "kvcache-private.h"
+#include "kvcache_private.h"
 
 #include <ingot/module.h>
 

@@ -13,8 +13,8 @@
  * without a user at or below it is idle, and idle nodes go, least recently used first,
  * when their blocks are wanted.  One thread.
  */
-#ifndef INGOT_KVCACHE_PREFIX_H
-#define INGOT_KVCACHE_PREFIX_H
+#ifndef INGOT_MODULES_KVCACHE_PREFIX_H
+#define INGOT_MODULES_KVCACHE_PREFIX_H
 
 #include <ingot/kvcache.h>
 #include <stdbool.h>

@@ -8,7 +8,7 @@
  * are GGUF's.
  */
 #include "modules/attention/hyper.h"
-#include "moe-private.h"
+#include "moe_private.h"
 
 #include <errno.h>
 #include <math.h>

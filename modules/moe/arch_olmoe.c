@@ -8,7 +8,7 @@
  * not do (clamped projections, shared experts) is refused by name.
  */
 #include "modules/attention/hyper.h"
-#include "moe-private.h"
+#include "moe_private.h"
 
 #include <errno.h>
 #include <math.h>

@@ -8,7 +8,7 @@
  * not do (shared experts, dense layers, windows) is refused by name.
  */
 #include "modules/attention/hyper.h"
-#include "moe-private.h"
+#include "moe_private.h"
 
 #include <errno.h>
 #include <math.h>

@@ -12,7 +12,7 @@
  * A row's sums are the inner kernel's, which are the same alone and among others; its
  * slots are added in ascending order because experts are walked in that order.
  */
-#include "moe-private.h"
+#include "moe_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

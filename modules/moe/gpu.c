@@ -6,7 +6,7 @@
  * moe_combine is two dispatches: each assignment's product into scratch, then a row's slots
  * by their weights, always from left to right, so that no order of threads shows in a sum.
  */
-#include "moe-private.h"
+#include "moe_private.h"
 
 #include "shaders/args.h"
 #include "shaders/core/shapes.h"

@@ -2,7 +2,7 @@
  * module.c: the module "moe": mixture of experts as three ops, and the architectures that
  * are made of them, of the core ops and of those of the module "attention".
  */
-#include "moe-private.h"
+#include "moe_private.h"
 
 static const char *const requires_ops[] = { "embed", "norm", "linear", "glu", "logits", "sample",
 					    "rope_table", "rope_kv", "attention", NULL };

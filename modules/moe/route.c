@@ -5,7 +5,7 @@
  * A route is small (a row of 128 logits and its share of the sort cost a microsecond, of
  * some hundred that the row's experts take), so the kernel is one unit in plain C.
  */
-#include "moe-private.h"
+#include "moe_private.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,12 +1,12 @@
 /*
  * rows.h: kernels whose unit is one row: norm, the forms of activations, sample.
  *
- * rows.c and draw.c hold them as plain loops and are compiled once an instruction set,
+ * rows.c and sample.c hold them as plain loops and are compiled once an instruction set,
  * with ROWS_ISA naming it; nothing in it is fused or reassociated, so every copy gives
  * the same bits.  NEON needs no copy: the plain build for aarch64 has it.
  */
-#ifndef INGOT_OPS_ROWS_H
-#define INGOT_OPS_ROWS_H
+#ifndef INGOT_OPS_CPU_ROWS_H
+#define INGOT_OPS_CPU_ROWS_H
 
 #include <ingot/op.h>
 

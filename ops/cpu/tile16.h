@@ -34,8 +34,8 @@
  * 32b + 4g + i in the first word, 16 further on in the second.  Q2_K's s has the scale in
  * its low half and the minimum in its high half.  A tile's size is rounded up to 64 bytes.
  */
-#ifndef INGOT_OPS_TILE16_H
-#define INGOT_OPS_TILE16_H
+#ifndef INGOT_OPS_CPU_TILE16_H
+#define INGOT_OPS_CPU_TILE16_H
 
 #include <ingot/op.h>
 

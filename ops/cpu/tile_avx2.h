@@ -1,6 +1,6 @@
 /* tile_avx2.h: what the products with AVX2 share: operands as vectors. */
-#ifndef INGOT_OPS_TILE_AVX2_H
-#define INGOT_OPS_TILE_AVX2_H
+#ifndef INGOT_OPS_CPU_TILE_AVX2_H
+#define INGOT_OPS_CPU_TILE_AVX2_H
 
 #include "ops/cpu/tile_kernels.h"
 

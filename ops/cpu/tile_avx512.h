@@ -1,6 +1,6 @@
 /* tile_avx512.h: what the products with AVX-512 share: operands as vectors. */
-#ifndef INGOT_OPS_TILE_AVX512_H
-#define INGOT_OPS_TILE_AVX512_H
+#ifndef INGOT_OPS_CPU_TILE_AVX512_H
+#define INGOT_OPS_CPU_TILE_AVX512_H
 
 #include "ops/cpu/q8_row.h"
 #include "ops/cpu/tile_kernels.h"

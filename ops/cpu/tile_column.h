@@ -4,8 +4,8 @@
  * In the compilers' own vectors, sixteen lanes for every instruction set; nothing in them is
  * fused, so all give the same bits.
  */
-#ifndef INGOT_OPS_TILE_COLUMN_H
-#define INGOT_OPS_TILE_COLUMN_H
+#ifndef INGOT_OPS_CPU_TILE_COLUMN_H
+#define INGOT_OPS_CPU_TILE_COLUMN_H
 
 #include "ops/cpu/tile_quants.h"
 #include "ops/float.h"

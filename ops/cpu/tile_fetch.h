@@ -7,8 +7,8 @@
  * one that it reads FETCH_BYTES later, in this tile or in the one behind it.  Behind the last
  * tile that is nobody's memory, and asking for it does nothing.
  */
-#ifndef INGOT_OPS_TILE_FETCH_H
-#define INGOT_OPS_TILE_FETCH_H
+#ifndef INGOT_OPS_CPU_TILE_FETCH_H
+#define INGOT_OPS_CPU_TILE_FETCH_H
 
 #include "ops/cpu/tile_column.h"
 

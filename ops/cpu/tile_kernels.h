@@ -7,8 +7,8 @@
  * on the row and the tile alone: groups of 1 to TILE_ROWS rows run the same
  * instructions on each row, in the same order of k.
  */
-#ifndef INGOT_OPS_TILE_KERNELS_H
-#define INGOT_OPS_TILE_KERNELS_H
+#ifndef INGOT_OPS_CPU_TILE_KERNELS_H
+#define INGOT_OPS_CPU_TILE_KERNELS_H
 
 #include "ops/cpu/tile16.h"
 #include "ops/cpu/tile_fetch.h"

@@ -3,8 +3,8 @@
  * dtype, form of the activations).  The ops' tables and the declarations below
  * are made from it.
  */
-#ifndef INGOT_OPS_TILE_LIST_H
-#define INGOT_OPS_TILE_LIST_H
+#ifndef INGOT_OPS_CPU_TILE_LIST_H
+#define INGOT_OPS_CPU_TILE_LIST_H
 
 #include <ingot/op.h>
 

@@ -1,6 +1,6 @@
 /* tile_neon.h: what the products with NEON share. */
-#ifndef INGOT_OPS_TILE_NEON_H
-#define INGOT_OPS_TILE_NEON_H
+#ifndef INGOT_OPS_CPU_TILE_NEON_H
+#define INGOT_OPS_CPU_TILE_NEON_H
 
 #include "ops/cpu/tile_kernels.h"
 

@@ -11,8 +11,8 @@
  * sums of four rows, as integers and as floats, stay in registers.  The sums are exact, so
  * all three levels give the same bits.
  */
-#ifndef INGOT_OPS_TILE_NEON_Q8_H
-#define INGOT_OPS_TILE_NEON_Q8_H
+#ifndef INGOT_OPS_CPU_TILE_NEON_Q8_H
+#define INGOT_OPS_CPU_TILE_NEON_Q8_H
 
 #include "ops/cpu/q8_row.h"
 #include "ops/cpu/tile_neon.h"

@@ -1,7 +1,7 @@
 /* tile_quants.c: packing rows into the tiles of tile_quants.h, and reading them back. */
 #include "ops/cpu/tile_quants.h"
 
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 #include "ops/float.h"
 
 uint64_t ig_tile_quants_bytes(uint32_t dtype, int64_t k)

@@ -16,10 +16,10 @@
  *
  * Exact, because |s0 i0 + s1 i1| is at most 2 * 128 * 16 * 32 * 127 < 2^24.
  */
-#ifndef INGOT_OPS_TILE_QUANTS_H
-#define INGOT_OPS_TILE_QUANTS_H
+#ifndef INGOT_OPS_CPU_TILE_QUANTS_H
+#define INGOT_OPS_CPU_TILE_QUANTS_H
 
-#include "model/dtype.h"
+#include "base/dtype.h"
 #include "ops/cpu/tile16.h"
 
 struct tile_format {

@@ -6,8 +6,8 @@
  * Where codes are negative their sign costs nothing: a clear upper bit becomes the ones
  * of a negative byte (cmtst), beside which the lower bits are inserted (sli, sri).
  */
-#ifndef INGOT_OPS_TILE_QUANTS_NEON_H
-#define INGOT_OPS_TILE_QUANTS_NEON_H
+#ifndef INGOT_OPS_CPU_TILE_QUANTS_NEON_H
+#define INGOT_OPS_CPU_TILE_QUANTS_NEON_H
 
 #include "ops/cpu/tile_neon.h"
 #include "ops/cpu/tile_quants.h"

@@ -1,5 +1,5 @@
 /* cpu.c: the cpu driver: opening it, memory, and running a lowered plan. */
-#include "runtime/cpu/cpu-private.h"
+#include "runtime/cpu/cpu_private.h"
 
 #include "base/machine.h"
 

@@ -5,9 +5,9 @@
  * kernel wants (once a value and form), chains calls on rows, and lays out
  * scratch so that buffers whose lives do not overlap share bytes.
  */
-#include "runtime/cpu/cpu-private.h"
+#include "runtime/cpu/cpu_private.h"
 
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/tile16.h"
 

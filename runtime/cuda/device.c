@@ -5,7 +5,7 @@
  * tests, so that a model loads while another one runs) and the modules that the driver
  * compiled from PTX.  Programs are program.c, their recordings graphs.c.
  */
-#include "runtime/cuda/cuda-private.h"
+#include "runtime/cuda/cuda_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
  *
  * Recordings are few and are kept; beyond MAX_GRAPHS the one used longest ago goes.
  */
-#include "runtime/cuda/cuda-private.h"
+#include "runtime/cuda/cuda_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * memory, an event.  Steps under way share the device's copy of the step: the stream runs
  * them one after the other, and copying some kilobytes between two of them costs 2-3 us.
  */
-#include "runtime/cuda/cuda-private.h"
+#include "runtime/cuda/cuda_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -7,8 +7,8 @@
  * the next submit, which sends them ahead as a step of nothing but copies; a failure of
  * theirs is a failure of the step behind them.
  */
-#include "model/checkpoint.h"
-#include "runtime/gpu/gpu-private.h"
+#include "model/formats/checkpoint.h"
+#include "runtime/gpu/gpu_private.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -2,7 +2,7 @@
 #ifndef INGOT_RUNTIME_GPU_GPU_H
 #define INGOT_RUNTIME_GPU_GPU_H
 
-#include "runtime/gpu/gpu-private.h"
+#include "runtime/gpu/gpu_private.h"
 
 /* Defines ig_driver_<device> over the device class ig_gpu_<device>. */
 #define IG_GPU_DRIVER(device)                                                                      \

@@ -1,6 +1,6 @@
 /* kernels.c: dispatches of the runtime's own: conversions between element types, and
  * copies between cache blocks. */
-#include "runtime/gpu/gpu-private.h"
+#include "runtime/gpu/gpu_private.h"
 #include "shaders/args.h"
 
 extern const struct ig_shader ig_shader_convert, ig_shader_copy;

@@ -5,8 +5,8 @@
  * readers want the same one, that type; else float32, and a conversion before the first
  * reader of each other type.  Then each op emits its dispatches.
  */
-#include "model/checkpoint.h"
-#include "runtime/gpu/gpu-private.h"
+#include "model/formats/checkpoint.h"
+#include "runtime/gpu/gpu_private.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -7,7 +7,7 @@
  * goes back to the system when the device reports pressure, or to make room for one of
  * another size.  What a step under way may still touch is not freed.
  */
-#include "runtime/gpu/gpu-private.h"
+#include "runtime/gpu/gpu_private.h"
 
 #include "base/log.h"
 

@@ -8,7 +8,7 @@
  * has as many entries as the longest sequence of this step has blocks.  Nothing is
  * allocated; the largest step that the limits allow fits the area.
  */
-#include "runtime/gpu/gpu-private.h"
+#include "runtime/gpu/gpu_private.h"
 #include "shaders/step.h"
 
 #include <errno.h>

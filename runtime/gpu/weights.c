@@ -6,8 +6,8 @@
  * two views share at most the page in which one tensor ends and the next begins.  Any
  * other device gets copies, a piece at a time, and the file's pages are dropped.
  */
-#include "model/checkpoint.h"
-#include "runtime/gpu/gpu-private.h"
+#include "model/formats/checkpoint.h"
+#include "runtime/gpu/gpu_private.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -6,7 +6,7 @@
  * used by the engine's and the loader's thread at once: what they share has locks of its
  * own (compile_lock, residency), and Metal's objects are safe to be used by both.
  */
-#include "runtime/metal/metal-private.h"
+#include "runtime/metal/metal_private.h"
 
 #include "base/log.h"
 

@@ -6,7 +6,7 @@
  * takes the next step as if nothing had been; after -ENODEV it is gone for good: the
  * system will not run anything of this process any more, and only a new process helps.
  */
-#include "runtime/metal/metal-private.h"
+#include "runtime/metal/metal_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  * many threads can have; what it still can't run is an error here, because the GPU itself
  * would drop such a dispatch without a word.
  */
-#include "runtime/metal/metal-private.h"
+#include "runtime/metal/metal_private.h"
 
 #include "base/log.h"
 

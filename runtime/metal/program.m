@@ -12,7 +12,7 @@
  * fails when one of its command buffers does; the steps of the same program behind it
  * fail with it, because they read what it did not write.
  */
-#include "runtime/metal/metal-private.h"
+#include "runtime/metal/metal_private.h"
 
 #include "base/clock.h"
 #include "base/log.h"

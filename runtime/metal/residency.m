@@ -11,7 +11,7 @@
  * macOS 14 has no sets.  What is bound to an encoder is resident while it runs; slabs are
  * reached through addresses, so every encoder names them all.
  */
-#include "runtime/metal/metal-private.h"
+#include "runtime/metal/metal_private.h"
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -2,7 +2,7 @@
 //
 // A row is cut into parts of SAMPLE_PART logits, and a threadgroup has a part of a row:
 //   sample_top    edits and masks the logits, finds each part's largest; rows that are
-//                 drawn leave their keys (draw.h)
+//                 drawn leave their keys (sample_row.h)
 //   sample_weigh  each part's sum of weights; where top_k or top_p cut, numbers and sums
 //                 by bucket as well
 //   sample_cut    a threadgroup has a row: the bucket in which the cut lies, and in it the
@@ -14,7 +14,7 @@
 // threads changes them.
 #include <metal_stdlib>
 #include "portable.h"
-#include "draw.h"
+#include "sample_row.h"
 
 using namespace metal;
 

@@ -2,7 +2,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "cli/answer.h"
+#include "cli/net/response.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,8 +7,8 @@
  * is the input.
  */
 #include "base/strbuf.h"
-#include "model/answer.h"
-#include "model/utf8-private.h"
+#include "model/chat/completion.h"
+#include "base/utf8_decode.h"
 #include "tiny_gguf.h"
 
 #include <stdlib.h>

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/chat-input.h"
-#include "cli/conversation.h"
-#include "cli/history.h"
+#include "cli/chat/chat_input.h"
+#include "cli/chat/conversation.h"
+#include "cli/chat/history.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
  * fuzz_chat_template.c: any bytes as a model's chat template.  One that is taken is
  * used; that a client's text stays text is what fuzz_jinja.c looks at.
  */
-#include "model/chat_template.h"
+#include "model/chat/chat_template.h"
 #include "tiny_gguf.h"
 
 #include <stdlib.h>

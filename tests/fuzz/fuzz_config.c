@@ -3,7 +3,7 @@
  * the bounds that the table promises, and must be equal to itself; what is refused
  * must say why, and where.
  */
-#include "daemon/store/config-private.h"
+#include "store/config_private.h"
 
 #include <stdlib.h>
 #include <string.h>

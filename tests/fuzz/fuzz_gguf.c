@@ -2,7 +2,7 @@
  * fuzz_gguf.c: a whole GGUF file.  What opens is walked: every tensor's first and
  * last row is dequantised, then its tokenizer and its chat template are opened and used.
  */
-#include "model/chat_template.h"
+#include "model/chat/chat_template.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * come back the same when it is written out by hand, and open to nobody; what is refused
  * must say where.
  */
-#include "daemon/store/keys.h"
+#include "store/keys.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * What is accepted must be within what prep and the engine are promised; what is refused
  * must say why, in valid UTF-8 after the copy that every error goes through.
  */
-#include "daemon/protocol/request.h"
-#include "daemon/protocol/utf8.h"
+#include "daemon/protocol/core/request.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

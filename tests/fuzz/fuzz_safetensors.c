@@ -4,7 +4,7 @@
  * made alone and together with its neighbours.
  */
 #include "base/log.h"
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 
 #include <stdlib.h>
 #include <string.h>

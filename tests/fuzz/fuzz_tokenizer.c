@@ -6,9 +6,9 @@
  * UTF-8.  From MADE on, the bytes are tokens with types and scores, and what is left is
  * the text: ids must be of the vocabulary, and never control tokens.
  */
-#include "model/detokenizer.h"
-#include "model/tokenizer-private.h"
-#include "model/utf8-private.h"
+#include "model/tokenizer/detokenizer.h"
+#include "model/tokenizer/tokenizer_private.h"
+#include "base/utf8_decode.h"
 #include "tiny_spm.h"
 
 #include <stdlib.h>

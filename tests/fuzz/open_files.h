@@ -5,10 +5,10 @@
 #ifndef INGOT_FUZZ_OPEN_FILES_H
 #define INGOT_FUZZ_OPEN_FILES_H
 
-#include "model/chat_template.h"
-#include "model/detokenizer.h"
-#include "model/tokenizer_config-private.h"
-#include "model/utf8-private.h"
+#include "model/chat/chat_template.h"
+#include "model/tokenizer/detokenizer.h"
+#include "model/tokenizer/config_private.h"
+#include "base/utf8_decode.h"
 #include "tiny_files.h"
 
 static inline void open_files(struct tiny_folder *f, bool chat)

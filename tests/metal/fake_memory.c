@@ -14,7 +14,7 @@
  * the software device (the linker's --wrap): two dispatches of which no barrier stands
  * between must not touch the same byte, one of them writing.
  */
-#include "tests/metal/fake-private.h"
+#include "tests/metal/fake_private.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
 #ifndef INGOT_TESTS_METAL_FAKE_OBJECTS_H
 #define INGOT_TESTS_METAL_FAKE_OBJECTS_H
 
-#include "tests/metal/fake-private.h"
+#include "tests/metal/fake_private.h"
 
 #import <Metal/Metal.h>
 #import <Metal/MTLResidencySet.h>

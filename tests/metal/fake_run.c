@@ -1,7 +1,7 @@
 /*
  * fake_run.c: an encoder's commands, and running them on the software device.
  */
-#include "tests/metal/fake-private.h"
+#include "tests/metal/fake_private.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /*
  * fake_state.c: reports, the machine that is played, and Apple's libdispatch.
  */
-#include "tests/metal/fake-private.h"
+#include "tests/metal/fake_private.h"
 
 #include <dispatch/dispatch.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* cases.c: see cases.h. */
 #include "tests/ops/cases.h"
 
-#include "model/dtype.h"
-#include "model/checkpoint.h"
+#include "base/dtype.h"
+#include "model/formats/checkpoint.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/tile16.h"
 #include "ops/float.h"

@@ -7,7 +7,7 @@
 #include "ops/ops.h"
 #include "tests/ops/cases.h"
 
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 
 #include <ingot/arch.h>
 

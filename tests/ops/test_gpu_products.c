@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "model/checkpoint.h"
-#include "ops/op-private.h"
+#include "model/formats/checkpoint.h"
+#include "ops/op_private.h"
 #include "tests/ops/cases.h"
 #include "tests/ops/gpu_case.h"
 

@@ -11,10 +11,10 @@
 
 #include <cmocka.h>
 
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 #include "ops/float.h"
 #include "ops/ops.h"
-#include "runtime/gpu/gpu-private.h"
+#include "runtime/gpu/gpu_private.h"
 #include "tests/ops/cases.h"
 #include "tests/ops/gpu_case.h"
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/tile16.h"
 #include "ops/float.h"

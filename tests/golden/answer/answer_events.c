@@ -4,7 +4,7 @@
  * {"style": "hermes reasoning …", "events": [[[kind, data] …] …]} or {"error": …}.
  */
 #include "base/strbuf.h"
-#include "model/answer.h"
+#include "model/chat/completion.h"
 #include "tiny_gguf.h"
 
 #include <jansson.h>

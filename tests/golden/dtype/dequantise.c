@@ -9,9 +9,9 @@
  *
  * Each row goes through the tiles of the cpu kernels as well and must come back the same.
  */
-#include "model/dtype.h"
-#include "model/checkpoint.h"
-#include "model/quantize.h"
+#include "base/dtype.h"
+#include "model/formats/checkpoint.h"
+#include "model/quantize/quantize.h"
 #include "ops/cpu/tile16.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
  */
 #include "tests/golden/model/stepper.h"
 
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 
 #include <errno.h>
 #include <stdlib.h>

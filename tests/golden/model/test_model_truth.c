@@ -9,7 +9,7 @@
  * INGOT_TEST_FOLDER names the same model as a folder of safetensors (folder.py), which is
  * judged by the same limits.
  */
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 #include "tests/golden/model/golden.h"
 #include "tests/golden/model/stepper.h"
 

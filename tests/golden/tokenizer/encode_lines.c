@@ -9,8 +9,8 @@
  *   encode_lines FILE ROUNDS: nothing but the processor's seconds of the fastest of so
  *     many rounds over all texts, and those of opening
  */
-#include "model/detokenizer.h"
-#include "model/tokenizer-private.h"
+#include "model/tokenizer/detokenizer.h"
+#include "model/tokenizer/tokenizer_private.h"
 
 #include <errno.h>
 #include <stdio.h>

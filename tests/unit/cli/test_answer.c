@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "cli/answer.h"
+#include "cli/net/response.h"
 
 static char got[256];
 

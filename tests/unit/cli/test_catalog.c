@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "cli/catalog.h"
+#include "cli/download/catalog.h"
 
 #define HASH "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 #define HEAD "models:\n  - name: m\n    description: d\n    license: l\n"

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "cli/chat-input.h"
+#include "cli/chat/chat_input.h"
 
 static struct ig_chat_input in;
 static struct ig_chat_command cmd;

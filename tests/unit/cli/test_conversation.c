@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "cli/conversation.h"
+#include "cli/chat/conversation.h"
 
 static char folder[] = "/tmp/ingot-conversation-XXXXXX", path[128];
 static struct ig_conversation c;

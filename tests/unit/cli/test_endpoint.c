@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "cli/endpoint.h"
+#include "cli/net/endpoint.h"
 
 static void assert_is(const char *url, const char *host, unsigned port, const char *authority)
 {

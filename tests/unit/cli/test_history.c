@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "cli/files.h"
-#include "cli/history.h"
+#include "cli/download/files.h"
+#include "cli/chat/history.h"
 
 static char folder[] = "/tmp/ingot-history-XXXXXX", path[128];
 static struct ig_history h;

@@ -9,9 +9,9 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "cli/doctor.h"
-#include "cli/stats.h"
-#include "cli/text.h"
+#include "cli/commands/doctor.h"
+#include "cli/commands/stats.h"
+#include "cli/term/text.h"
 
 static void test_numbers(void **state)
 {

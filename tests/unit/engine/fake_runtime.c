@@ -2,7 +2,7 @@
 #include "fake_runtime.h"
 
 #include "base/clock.h"
-#include "model/detokenizer.h"
+#include "model/tokenizer/detokenizer.h"
 #include "runtime/driver.h"
 #include "runtime/modules.h"
 

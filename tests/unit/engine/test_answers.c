@@ -6,7 +6,7 @@
 #include "harness.h"
 
 #include "daemon/engine/logprobs.h"
-#include "model/detokenizer.h"
+#include "model/tokenizer/detokenizer.h"
 
 static struct ig_config config;
 static const char *const one[] = { "good" };

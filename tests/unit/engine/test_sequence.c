@@ -5,8 +5,8 @@
 #include "harness.h"
 
 #include "daemon/engine/logprobs.h"
-#include "daemon/engine/models-private.h"
-#include "daemon/engine/sequence-private.h"
+#include "daemon/engine/models_private.h"
+#include "daemon/engine/sequence_private.h"
 
 static struct ig_tokenizer *tokenizer;
 static struct ig_models models;

@@ -6,7 +6,7 @@
 #ifndef INGOT_TEST_MADE_VOCABULARY_H
 #define INGOT_TEST_MADE_VOCABULARY_H
 
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 enum {
 	MADE_END, /* <|im_end|> */

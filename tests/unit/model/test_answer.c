@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/answer.h"
+#include "model/chat/completion.h"
 #include "tiny_gguf.h"
 
 #include <string.h>

@@ -13,7 +13,7 @@
 
 #include "base/strbuf.h"
 #include "made_vocabulary.h"
-#include "model/answer.h"
+#include "model/chat/completion.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/strbuf.h"
-#include "model/answer.h"
+#include "model/chat/completion.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/answer.h"
+#include "model/chat/completion.h"
 #include "tiny_gguf.h"
 
 #include <errno.h>

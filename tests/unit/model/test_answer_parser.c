@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "base/strbuf.h"
-#include "model/answer.h"
-#include "model/utf8-private.h"
+#include "model/chat/completion.h"
+#include "base/utf8_decode.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/convert.h"
+#include "model/quantize/convert.h"
 
 #include "tiny_gguf.h"
 

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/convert.h"
+#include "model/quantize/convert.h"
 
 #include "tiny_files.h"
 

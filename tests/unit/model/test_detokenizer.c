@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/detokenizer.h"
-#include "model/utf8-private.h"
+#include "model/tokenizer/detokenizer.h"
+#include "base/utf8_decode.h"
 #include "tiny_gguf.h"
 
 #include <stdlib.h>

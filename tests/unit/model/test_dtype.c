@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/dtype.h"
-#include "model/checkpoint.h"
+#include "base/dtype.h"
+#include "model/formats/checkpoint.h"
 
 #include <math.h>
 #include <string.h>

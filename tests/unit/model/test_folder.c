@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 
 #include <errno.h>
 #include <stdio.h>

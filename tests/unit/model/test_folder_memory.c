@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 #include "tiny_gguf.h"
 
 #include <errno.h>

@@ -5,9 +5,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/gguf_write.h"
+#include "model/formats/gguf_write.h"
 
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/grammar/charset-private.h"
-#include "model/grammar/regex-private.h"
+#include "model/grammar/charset_private.h"
+#include "model/grammar/regex_private.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

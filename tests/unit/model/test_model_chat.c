@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/chat_template.h"
+#include "model/chat/chat_template.h"
 #include "tiny_gguf.h"
 
 #include <errno.h>

@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "model/detokenizer.h"
-#include "model/tokenizer-private.h"
+#include "model/tokenizer/detokenizer.h"
+#include "model/tokenizer/tokenizer_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

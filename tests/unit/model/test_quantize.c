@@ -5,10 +5,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/checkpoint.h"
-#include "model/dtype.h"
-#include "model/quantize-private.h"
-#include "model/quantize.h"
+#include "model/formats/checkpoint.h"
+#include "base/dtype.h"
+#include "model/quantize/quantize_private.h"
+#include "model/quantize/quantize.h"
 
 #include <errno.h>
 #include <float.h>

@@ -8,9 +8,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/chat_template.h"
-#include "model/detokenizer.h"
-#include "model/tokenizer_config-private.h"
+#include "model/chat/chat_template.h"
+#include "model/tokenizer/detokenizer.h"
+#include "model/tokenizer/config_private.h"
 #include "tiny_files.h"
 
 #include <unistd.h>

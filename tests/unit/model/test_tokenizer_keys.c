@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/tokenizer_keys.h"
+#include "model/tokenizer/keys.h"
 
 #include "tiny_files.h"
 

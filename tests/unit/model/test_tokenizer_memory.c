@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/chat_template.h"
-#include "model/tokenizer_config-private.h"
+#include "model/chat/chat_template.h"
+#include "model/tokenizer/config_private.h"
 #include "tiny_files.h"
 
 #include <errno.h>

@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "model/detokenizer.h"
-#include "model/tokenizer-private.h"
+#include "model/tokenizer/detokenizer.h"
+#include "model/tokenizer/tokenizer_private.h"
 #include "tiny_spm.h"
 
 #include <errno.h>

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/strbuf.h"
-#include "model/tokenizer-private.h"
+#include "model/tokenizer/tokenizer_private.h"
 
 #include <errno.h>
 #include <stdlib.h>

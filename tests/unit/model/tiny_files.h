@@ -7,7 +7,7 @@
 #define INGOT_TEST_TINY_FILES_H
 
 #include "base/strbuf.h"
-#include "model/tokenizer-private.h"
+#include "model/tokenizer/tokenizer_private.h"
 #include "tiny_spm.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
 #ifndef INGOT_TEST_TINY_GGUF_H
 #define INGOT_TEST_TINY_GGUF_H
 
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 
 enum { GW_U8, GW_I8, GW_U16, GW_I16, GW_U32, GW_I32, GW_F32, GW_BOOL, GW_STRING, GW_ARRAY,
        GW_U64, GW_I64, GW_F64 };

@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 #include "ops/cpu/tile16.h"
-#include "ops/op-private.h"
+#include "ops/op_private.h"
 #include "ops/ops.h"
 #include "tests/ops/cases.h"
 #include "tests/ops/gpu_case.h"

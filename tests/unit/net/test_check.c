@@ -1,7 +1,7 @@
 /* test_check.c: Host, Origin, Content-Length and Authorization values, roles, loopback
  * addresses; UTF-8 in pieces. */
 #include "daemon/net/check.h"
-#include "daemon/protocol/utf8.h"
+#include "base/utf8.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  * listened on.
  */
 #include "daemon/net/net.h"
-#include "daemon/store/keys.h"
+#include "store/keys.h"
 #include "tests/unit/protocol/fake_engine.h"
 
 #include "base/log.h"

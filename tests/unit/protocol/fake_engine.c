@@ -6,7 +6,7 @@
 #include "tests/unit/protocol/fake_engine.h"
 
 #include "base/clock.h"
-#include "model/answer.h"
+#include "model/chat/completion.h"
 
 #include <errno.h>
 #include <jansson.h>

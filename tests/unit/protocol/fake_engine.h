@@ -6,7 +6,7 @@
 #define INGOT_TESTS_FAKE_ENGINE_H
 
 #include "daemon/engine/engine.h"
-#include "model/answer.h"
+#include "model/chat/completion.h"
 
 struct fake_script {
 	const char *const *pieces; /* NULL-terminated; each is one put */

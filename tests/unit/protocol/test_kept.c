@@ -2,7 +2,7 @@
  * test_kept.c: finished responses: found, continued, forked, listed, dropped; the bounds
  * on their number and bytes hold, whatever holds on to what.
  */
-#include "daemon/protocol/kept.h"
+#include "daemon/protocol/responses/stored.h"
 
 #include <errno.h>
 #include <setjmp.h>

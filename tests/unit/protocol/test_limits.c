@@ -1,5 +1,5 @@
 /* test_limits.c: concurrency, requests and tokens a minute, on a clock of the test's. */
-#include "daemon/protocol/limits.h"
+#include "daemon/protocol/core/limits.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  * byte of its answer: the client gets an error or loses its connection, nothing leaks
  * (under AddressSanitizer) or hangs, and the next request is answered.
  */
-#include "daemon/protocol/request.h"
+#include "daemon/protocol/core/request.h"
 #include "tests/unit/protocol/world.h"
 
 #include "base/clock.h"

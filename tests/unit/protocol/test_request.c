@@ -1,5 +1,5 @@
 /* test_request.c: each parameter at a value that is taken and at one that is refused. */
-#include "daemon/protocol/request.h"
+#include "daemon/protocol/core/request.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

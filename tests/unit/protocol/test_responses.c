@@ -2,7 +2,7 @@
  * test_responses.c: Responses beyond one text answer: items, reasoning, calls, what is
  * kept and continued, over the WebSocket and over HTTP.
  */
-#include "daemon/protocol/request-private.h"
+#include "daemon/protocol/core/request_private.h"
 #include "tests/unit/protocol/world.h"
 
 #include <errno.h>

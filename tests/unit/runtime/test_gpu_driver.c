@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "model/checkpoint.h"
+#include "model/formats/checkpoint.h"
 #include "shaders/step.h"
 #include "tests/unit/runtime/fake_gpu.h"
 

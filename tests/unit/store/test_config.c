@@ -5,7 +5,7 @@
 #include "support.h"
 
 #include "base/log.h"
-#include "daemon/store/config-private.h"
+#include "store/config_private.h"
 
 #include <errno.h>
 #include <fcntl.h>

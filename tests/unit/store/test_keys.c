@@ -4,7 +4,7 @@
  */
 #include "support.h"
 
-#include "daemon/store/keys.h"
+#include "store/keys.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "daemon/store/ledger-private.h"
+#include "store/ledger_private.h"
 
 #include <stdatomic.h>
 

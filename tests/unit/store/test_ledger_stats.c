@@ -4,7 +4,7 @@
  */
 #include "support.h"
 
-#include "daemon/store/ledger-private.h"
+#include "store/ledger_private.h"
 
 #include <errno.h>
 #include <math.h>

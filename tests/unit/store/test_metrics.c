@@ -4,7 +4,7 @@
  */
 #include "support.h"
 
-#include "daemon/store/metrics.h"
+#include "store/metrics.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -5,7 +5,7 @@
  */
 #include "support.h"
 
-#include "daemon/store/config-private.h"
+#include "store/config_private.h"
 
 static char *read_all(const char *path)
 {

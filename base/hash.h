@@ -1,0 +1,62 @@
+/*
+ * hash.h: the hash of the tables that are filled from model files.
+ *
+ * The strings are chosen by whoever wrote the file, so the hash is keyed with
+ * random bytes per process: nobody can choose strings that collide, and a table
+ * stays linear.  No result ever depends on the key.
+ */
+#ifndef INGOT_BASE_HASH_H
+#define INGOT_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct ig_hash_key {
+	uint64_t k[2];
+};
+
+void ig_hash_key_init(struct ig_hash_key *key);
+
+/* Both halves of the 128-bit product, folded: every bit of a and b reaches every
+ * bit of the result. */
+static inline uint64_t ig_hash_mix(uint64_t a, uint64_t b)
+{
+	__extension__ unsigned __int128 p = (unsigned __int128)a * b;
+
+	return (uint64_t)p ^ (uint64_t)(p >> 64);
+}
+
+static inline uint64_t ig_hash_load(const unsigned char *p, size_t n)
+{
+	uint64_t v = 0;
+
+	memcpy(&v, p, n);
+	return v;
+}
+
+static inline uint64_t ig_hash_u64(const struct ig_hash_key *key, uint64_t v)
+{
+	return ig_hash_mix(v ^ key->k[0], key->k[1] | 1);
+}
+
+static inline uint64_t ig_hash_bytes(const struct ig_hash_key *key, const void *data, size_t n)
+{
+	const unsigned char *p = data;
+	uint64_t h = key->k[0] ^ n;
+
+	/* Of a hash of whole words the last is what is left, padded with zeros; the
+	 * length in h tells "a" from "a\0". */
+	for (; n > 8; p += 8, n -= 8)
+		h = ig_hash_mix(h ^ ig_hash_load(p, 8), key->k[1] | 1);
+	if (n == 8)
+		h ^= ig_hash_load(p, 8);
+	else if (n >= 4)
+		h ^= ig_hash_load(p, 4) | ig_hash_load(p + n - 4, 4) << 32;
+	else if (n > 0)
+		h ^= (uint64_t)p[0] | (uint64_t)p[n / 2] << 8 | (uint64_t)p[n - 1] << 16;
+	h = ig_hash_mix(h, key->k[1] | 1);
+	return ig_hash_mix(h, key->k[0] | 1);
+}
+
+#endif

@@ -1,0 +1,337 @@
+/*
+ * convert.c: `ingot convert IN OUT`: write a model as GGUF, in another element type, and
+ * say what that cost: sizes and errors, by kind of tensor or one by one.
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/commands/command.h"
+#include "cli/download/files.h"
+#include "cli/options.h"
+#include "cli/term/progress.h"
+#include "cli/term/text.h"
+#include "model/quantize/convert.h"
+
+struct convert {
+	const char *type;
+	int64_t n_threads;
+	bool force, tensors, types, json, help;
+};
+
+/* ---- what came of it ----------------------------------------------------------------- */
+
+static double rmse(const struct ig_converted *c)
+{
+	return sqrt(c->errors / (double)c->n_values);
+}
+
+static double relative(const struct ig_converted *c)
+{
+	return c->squares > 0 ? sqrt(c->errors / c->squares) : 0;
+}
+
+static void add_up(struct ig_converted *sum, const struct ig_converted *c)
+{
+	sum->bytes_before += c->bytes_before;
+	sum->bytes_after += c->bytes_after;
+	sum->n_values += c->n_values;
+	sum->squares += c->squares;
+	sum->errors += c->errors;
+	sum->worst = c->worst > sum->worst ? c->worst : sum->worst;
+}
+
+static struct ig_converted all_of(const struct ig_convert_report *r)
+{
+	struct ig_converted sum = { 0 };
+
+	for (size_t i = 0; i < r->n_tensors; i++)
+		add_up(&sum, &r->tensors[i]);
+	return sum;
+}
+
+/* "attn_q.weight" of "blk.3.attn_q.weight". */
+static const char *kind_of(const char *name)
+{
+	size_t digits;
+
+	if (strncmp(name, "blk.", 4))
+		return name;
+	digits = strspn(name + 4, "0123456789");
+	return digits && name[4 + digits] == '.' ? name + 4 + digits + 1 : name;
+}
+
+/* Types by their names, which are kept till the end: ig_dtype_name may reuse its buffer. */
+static void add_types(struct ig_table *t, const struct ig_converted *c)
+{
+	ig_table_add(t, ig_dtype_name(c->from));
+	ig_table_add(t, ig_dtype_name(c->to));
+}
+
+static void add_numbers(struct ig_table *t, const struct ig_converted *c)
+{
+	char before[32], after[32];
+
+	ig_table_add(t, ig_text_bytes(before, sizeof before, c->bytes_before));
+	ig_table_add(t, ig_text_bytes(after, sizeof after, c->bytes_after));
+	if (c->errors > 0) {
+		ig_table_addf(t, "%.3g", rmse(c));
+		ig_table_addf(t, "%.3f %%", 100 * relative(c));
+	} else {
+		ig_table_add(t, "0");
+		ig_table_add(t, "exact");
+	}
+}
+
+static int print_table(const struct convert *o, const struct ig_convert_report *r)
+{
+	static const char *const headers[] = { "TENSOR", ">N", "FROM", "TO", ">BEFORE", ">AFTER",
+					       ">RMSE", ">ERROR" };
+	struct ig_converted sum;
+	struct ig_table t;
+	bool *told = calloc(r->n_tensors, sizeof *told);
+	int rc;
+
+	if (!told)
+		return -ENOMEM;
+	ig_table_init(&t, headers, sizeof headers / sizeof *headers);
+	for (size_t i = 0; i < r->n_tensors; i++) {
+		const struct ig_converted *c = &r->tensors[i];
+		const char *kind = o->tensors ? c->name : kind_of(c->name);
+		size_t n = 1;
+
+		if (told[i])
+			continue;
+		sum = (struct ig_converted){ 0 };
+		add_up(&sum, c);
+		for (size_t j = i + 1; j < r->n_tensors && !o->tensors; j++) {
+			const struct ig_converted *other = &r->tensors[j];
+			if (told[j] || other->from != c->from || other->to != c->to ||
+			    strcmp(kind_of(other->name), kind))
+				continue;
+			told[j] = true;
+			n++;
+			add_up(&sum, other);
+		}
+		ig_table_add(&t, kind);
+		ig_table_addf(&t, "%zu", n);
+		add_types(&t, c);
+		add_numbers(&t, &sum);
+	}
+	sum = all_of(r);
+	ig_table_add(&t, "all");
+	ig_table_addf(&t, "%zu", r->n_tensors);
+	ig_table_add(&t, "");
+	ig_table_add(&t, "");
+	add_numbers(&t, &sum);
+	rc = ig_table_print(&t);
+	ig_table_finish(&t);
+	free(told);
+	return rc;
+}
+
+static int print_text(const struct convert *o, const struct ig_mix *mix, const char *path,
+		      const struct ig_convert_report *r)
+{
+	struct ig_converted sum = all_of(r);
+	struct ig_strbuf shown;
+	char size[32], time[32];
+	int rc = print_table(o, r);
+
+	if (rc)
+		return rc;
+	ig_strbuf_init(&shown);
+	ig_text_plain(&shown, path, strlen(path), false);
+	printf("\n%s: %s, %s, %.2f bits a weight, made in %s\n", shown.data ? shown.data : "", mix->name,
+	       ig_text_bytes(size, sizeof size, r->file_bytes),
+	       8.0 * (double)sum.bytes_after / (double)sum.n_values,
+	       ig_text_seconds(time, sizeof time, r->seconds));
+	ig_strbuf_finish(&shown);
+	return 0;
+}
+
+/* Any bytes as a JSON string: what is not UTF-8 keeps its ASCII. */
+static json_t *json_text(const char *s)
+{
+	char *copy;
+	json_t *j;
+
+	if (ig_text_is_utf8(s, strlen(s)))
+		return json_string(s);
+	copy = strdup(s);
+	for (char *p = copy; p && *p; p++)
+		if (*p & 0x80)
+			*p = '?';
+	j = copy ? json_string(copy) : NULL;
+	free(copy);
+	return j;
+}
+
+static json_t *json_of(const struct ig_converted *c)
+{
+	return json_pack("{s:I, s:I, s:f, s:f, s:f}", "bytes_before", (json_int_t)c->bytes_before,
+			 "bytes_after", (json_int_t)c->bytes_after, "rmse", rmse(c),
+			 "relative_error", relative(c), "largest_error", (double)c->worst);
+}
+
+static int print_json(const struct ig_mix *mix, const char *path, const struct ig_convert_report *r)
+{
+	struct ig_converted sum = all_of(r);
+	json_t *root = json_of(&sum), *list = json_array();
+	int rc = -ENOMEM;
+
+	if (!root || json_object_set_new(root, "tensors", list) ||
+	    json_object_set_new(root, "path", json_text(path)) ||
+	    json_object_set_new(root, "type", json_string(mix->name)) ||
+	    json_object_set_new(root, "file_bytes", json_integer((json_int_t)r->file_bytes)) ||
+	    json_object_set_new(root, "bits_per_weight", json_real(
+		8.0 * (double)sum.bytes_after / (double)sum.n_values)) ||
+	    json_object_set_new(root, "seconds", json_real(r->seconds)))
+		goto out;
+	for (size_t i = 0; i < r->n_tensors; i++) {
+		const struct ig_converted *c = &r->tensors[i];
+		json_t *j = json_of(c);
+		if (!j || json_array_append_new(list, j) ||
+		    json_object_set_new(j, "name", json_text(c->name)) ||
+		    json_object_set_new(j, "from", json_string(ig_dtype_name(c->from))) ||
+		    json_object_set_new(j, "to", json_string(ig_dtype_name(c->to))))
+			goto out;
+	}
+	rc = json_dumpf(root, stdout, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9)) ?
+		-EIO : 0;
+	putchar('\n');
+out:
+	json_decref(root);
+	return rc;
+}
+
+/* ---- the command ----------------------------------------------------------------------- */
+
+static void on_progress(void *ctx, uint64_t done, uint64_t total)
+{
+	struct ig_progress *p = ctx;
+
+	if (!p->on)
+		ig_progress_start(p, total, 0);
+	ig_progress_update(p, done);
+}
+
+static int complain_of_type(const char *name)
+{
+	const char *names[33];
+	size_t n = 0;
+
+	for (const struct ig_mix *m = ig_mixes(); m->name && n < 32; m++)
+		names[n++] = m->name;
+	names[n] = NULL;
+	const char *near = ig_nearest_name(name, names);
+	ig_complain("convert: --type: there is no '%s'%s%s%s; `ingot convert --types` lists them", name,
+		    near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+	return IG_EXIT_USAGE;
+}
+
+static bool is_quantised(const struct ig_convert_report *r)
+{
+	for (size_t i = 0; i < r->n_tensors; i++) {
+		const struct ig_converted *c = &r->tensors[i];
+		if (c->from != c->to && c->from != IG_F32 && c->from != IG_F16 && c->from != IG_BF16 &&
+		    c->to != IG_F32)
+			return true;
+	}
+	return false;
+}
+
+static int convert(const struct convert *o, const struct ig_mix *mix, const char *from,
+		   const char *to)
+{
+	struct ig_convert_report report = { 0 };
+	struct ig_progress progress = { 0 };
+	struct ig_checkpoint *in = NULL;
+	struct ig_error err = { 0 };
+	const struct ig_convert_options options = {
+		.mix = mix, .replace = o->force, .n_threads = (uint32_t)o->n_threads,
+		.stop = &ig_interrupted,
+		.progress = isatty(STDERR_FILENO) ? on_progress : NULL, .ctx = &progress,
+	};
+	int status = IG_EXIT_FAILED, rc;
+
+	if (ig_checkpoint_open(from, &in, &err)) {
+		ig_complain("%s", err.text);
+		return IG_EXIT_FAILED;
+	}
+	rc = ig_convert(in, to, &options, &report, &err);
+	ig_progress_stop(&progress);
+	if (rc == -EINTR || (rc && ig_interrupted)) {
+		fputs("interrupted; nothing was left behind\n", stderr);
+		status = IG_EXIT_INTERRUPTED;
+	} else if (rc) {
+		ig_complain("%s%s", err.text, rc == -EEXIST ? "; --force writes over it" : "");
+	} else {
+		if (is_quantised(&report))
+			fputs("the source was quantised already: errors are what came on top\n", stderr);
+		if (report.no_tokenizer)
+			fputs("the source has no tokenizer: the file has none either, and can't be "
+			      "served\n", stderr);
+		rc = o->json ? print_json(mix, to, &report) : print_text(o, mix, to, &report);
+		if (rc)
+			ig_complain("convert: the file is made, the report can't be printed");
+		else
+			status = IG_EXIT_OK;
+	}
+	ig_convert_report_finish(&report);
+	ig_checkpoint_close(in);
+	return status;
+}
+
+int ig_convert_main(int argc, char **argv)
+{
+	struct convert o = { .type = "Q4_K_M" };
+	const struct ig_option opts[] = {
+		{ "type", 't', IG_OPT_STRING, &o.type, NULL, "TYPE",
+		  "what the matrices become (default Q4_K_M)" },
+		{ "types", 0, IG_OPT_FLAG, &o.types, NULL, NULL, "list the types, one a line" },
+		{ "force", 'f', IG_OPT_FLAG, &o.force, NULL, NULL, "write over a file that is there" },
+		{ "threads", 0, IG_OPT_INT, &o.n_threads, NULL, "N",
+		  "threads that work (default: one a processor)", 1, 256 },
+		{ "tensors", 0, IG_OPT_FLAG, &o.tensors, NULL, NULL,
+		  "a line for each tensor, not for each kind" },
+		{ "json", 0, IG_OPT_FLAG, &o.json, NULL, NULL, "print one JSON object, tensor by tensor" },
+		{ "help", 'h', IG_OPT_FLAG, &o.help, NULL, NULL, "print this" },
+		{ 0 },
+	};
+	const struct ig_mix *mix;
+	struct ig_error err = { 0 };
+	int n_args;
+
+	if (ig_options_parse(opts, argc, argv, &n_args, &err)) {
+		ig_complain("convert: %s (ingot help convert)", err.text);
+		return IG_EXIT_USAGE;
+	}
+	if (o.help) {
+		ig_options_help(stdout, "convert IN OUT [options]",
+				"Write the model IN, a GGUF file or a folder with safetensors, to the GGUF "
+				"file OUT,\nits matrices in another type; print sizes and errors.", opts);
+		return IG_EXIT_OK;
+	}
+	if (o.types) {
+		for (mix = ig_mixes(); mix->name; mix++)
+			puts(mix->name);
+		return IG_EXIT_OK;
+	}
+	if (n_args != 2) {
+		ig_complain("convert: %s (ingot help convert)", n_args > 2 ? "two files are expected" :
+			    n_args ? "where should it go? name a file" : "which model, and where to?");
+		return IG_EXIT_USAGE;
+	}
+	mix = ig_mix_find(o.type);
+	if (!mix)
+		return complain_of_type(o.type);
+	ig_catch_interrupts();
+	/* writing past a limit of the shell gives an error instead of death */
+	signal(SIGXFSZ, SIG_IGN);
+	return convert(&o, mix, argv[0], argv[1]);
+}

@@ -1,0 +1,536 @@
+/*
+ * doctor.c: `ingot doctor`: is this machine ready to serve, and what is wrong if not.
+ *
+ * Does what the daemon does at its start, a step at a time, so that every fault shows
+ * at once: configuration, driver, modules, models, ledger.  Allocates no weights and
+ * no cache, writes nothing.
+ */
+#include "cli/commands/doctor.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#ifdef __APPLE__
+#include <sys/sysctl.h>
+#endif
+
+#include "base/log.h"
+#include "base/machine.h"
+#include "cli/commands/command.h"
+#include "cli/net/http_client.h"
+#include "cli/options.h"
+#include "cli/net/served_models.h"
+#include "cli/term/text.h"
+#include "store/config.h"
+#include "store/ledger.h"
+#include "model/chat/chat_template.h"
+#include "model/formats/checkpoint.h"
+#include "model/tokenizer/tokenizer.h"
+#include "runtime/driver.h"
+#include "runtime/modules.h"
+#include "runtime/plan.h"
+
+#define TIMEOUT_MS 3000
+
+struct doctor {
+	struct ig_findings found;
+	struct ig_config *config;
+	struct ig_modules *modules;
+	struct ig_driver *driver;
+	/* What models that could be planned take: all, those of the start, and those that stay. */
+	uint64_t all_bytes, start_bytes, pinned_bytes;
+};
+
+#define OK(d, what, ...) ig_findings_add(&(d)->found, IG_FINDING_OK, what, NULL, __VA_ARGS__)
+#define NOTE(d, what, todo, ...) ig_findings_add(&(d)->found, IG_FINDING_NOTE, what, todo, __VA_ARGS__)
+#define WRONG(d, what, todo, ...) ig_findings_add(&(d)->found, IG_FINDING_WRONG, what, todo, __VA_ARGS__)
+
+/* ---- the machine ------------------------------------------------------------------- */
+
+static void processor_name(char *buf, size_t size)
+{
+	snprintf(buf, size, "unknown processor");
+#ifdef __APPLE__
+	size_t n = size;
+	if (sysctlbyname("machdep.cpu.brand_string", buf, &n, NULL, 0))
+		snprintf(buf, size, "unknown processor");
+#else
+	char line[512];
+	FILE *f = fopen("/proc/cpuinfo", "re");
+	while (f && fgets(line, sizeof line, f)) {
+		char *value = strchr(line, ':');
+		if (strncmp(line, "model name", 10) || !value)
+			continue;
+		value += 1 + (value[1] == ' ');
+		value[strcspn(value, "\n")] = 0;
+		snprintf(buf, size, "%.200s", value);
+		break;
+	}
+	if (f)
+		fclose(f);
+#endif
+}
+
+static void instruction_sets(char *buf, size_t size)
+{
+	size_t n = 0;
+
+	buf[0] = 0;
+#if defined(__x86_64__)
+	__builtin_cpu_init();
+#define HAS(name) \
+	do { \
+		if (__builtin_cpu_supports(name) && n < size) \
+			n += (size_t)snprintf(buf + n, size - n, "%s%s", n ? " " : "", name); \
+	} while (0)
+	HAS("avx2");
+	HAS("fma");
+	HAS("avx512f");
+	HAS("avx512bw");
+	HAS("avx512vl");
+	HAS("avx512vnni");
+	HAS("avx512bf16");
+#undef HAS
+#elif defined(__APPLE__) && defined(__aarch64__)
+	static const char *const names[][2] = {
+		{ "hw.optional.arm.FEAT_DotProd", "dotprod" }, { "hw.optional.arm.FEAT_I8MM", "i8mm" },
+		{ "hw.optional.arm.FEAT_BF16", "bf16" },
+	};
+	n = (size_t)snprintf(buf, size, "neon");
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		int on = 0;
+		size_t len = sizeof on;
+		if (!sysctlbyname(names[i][0], &on, &len, NULL, 0) && on && n < size)
+			n += (size_t)snprintf(buf + n, size - n, " %s", names[i][1]);
+	}
+#elif defined(__aarch64__)
+	n = (size_t)snprintf(buf, size, "neon");
+#endif
+	if (!n)
+		snprintf(buf, size, "none beyond the basic ones");
+}
+
+static void check_machine(struct doctor *d)
+{
+	char name[256], isa[256], memory[32];
+
+	processor_name(name, sizeof name);
+	instruction_sets(isa, sizeof isa);
+	OK(d, "machine", "%s; %u processors and %s of memory to use; instruction sets: %s", name,
+	   ig_machine_cpus(), ig_text_bytes(memory, sizeof memory, ig_machine_memory()), isa);
+}
+
+/* ---- configuration, driver, modules --------------------------------------------------- */
+
+static void check_config(struct doctor *d, const char *path)
+{
+	struct ig_error err = { 0 };
+	int rc = ig_config_load(path, &d->config, &err);
+
+	if (rc == 0) {
+		OK(d, "configuration", "%s: valid, %zu model%s", d->config->file ? d->config->file : "-",
+		   d->config->n_models, d->config->n_models == 1 ? "" : "s");
+		return;
+	}
+	if (rc != -ENOENT || path) {
+		WRONG(d, "configuration", "correct it; modules, models and the ledger are checked then",
+		      "%s", err.text);
+		return;
+	}
+	NOTE(d, "configuration", "write an ingot.yaml, or name one with --config; the checks below "
+	     "use the defaults", "%s", err.text);
+	if (ig_config_parse("{}", 2, "defaults", &d->config, &err))
+		WRONG(d, "configuration", NULL, "the defaults are refused: %s", err.text);
+}
+
+static void check_driver(struct doctor *d)
+{
+	const struct ig_config *c = d->config;
+	struct ig_driver_options o = { .isa = c->runtime.isa, .n_threads = c->runtime.threads,
+				       .activations = c->runtime.activations,
+				       .experts = c->runtime.experts,
+				       .strict = c->runtime.strict };
+	struct ig_error err = { 0 };
+
+	if (ig_driver_open(c->runtime.driver, &o, &d->driver, &err))
+		WRONG(d, "driver", "set runtime.driver and runtime.isa to auto, or to what this "
+		      "machine has", "%s", err.text);
+	else
+		OK(d, "driver", "%s", ig_driver_describe(d->driver));
+}
+
+static void on_module(void *ctx, const char *name, const char *version, const char *path)
+{
+	char what[160];
+
+	snprintf(what, sizeof what, "module %.140s", name);
+	OK((struct doctor *)ctx, what, "version %s, %s", version, path);
+}
+
+static void check_modules(struct doctor *d)
+{
+	struct ig_error err = { 0 };
+	char archs[512] = "", folders[512] = "";
+	size_t n = 0;
+
+	if (ig_modules_create(&d->modules, &err)) {
+		WRONG(d, "modules", NULL, "%s", err.text);
+		return;
+	}
+	for (char **p = d->config->modules.path; p && *p && n < sizeof folders; p++)
+		n += (size_t)snprintf(folders + n, sizeof folders - n, "%s%s", n ? ", " : "", *p);
+	int rc = ig_modules_load_folders(d->modules, d->config->modules.path, &err);
+	ig_modules_each(d->modules, on_module, d);
+	if (rc)
+		WRONG(d, "modules", "the daemon would not start; install modules of this version, or "
+		      "correct modules.path", "%s", err.text);
+	if (!ig_modules_kvcache(d->modules, d->config->kvcache.service))
+		WRONG(d, "kv cache", "set kvcache.service to one that a module provides, or modules.path "
+		      "to the folder of kvcache.so",
+		      "no module in %s provides the service '%s' (kvcache.service)",
+		      folders[0] ? folders : "(no folder)", d->config->kvcache.service);
+	ig_modules_arch_names(d->modules, archs, sizeof archs);
+	if (archs[0] && strncmp(archs, "none", 4))
+		OK(d, "architectures", "%s", archs);
+	else
+		WRONG(d, "architectures", "set modules.path to the folder of attention.so",
+		      "no module in %s provides one", folders[0] ? folders : "(no folder)");
+}
+
+/* ---- models ------------------------------------------------------------------------------ */
+
+static uint64_t kv_bytes_per_token(const struct ig_model_info *info, const char *dtype)
+{
+	uint64_t n = 0, size = !strcmp(dtype, "f32") ? 4 : 2;
+
+	for (uint32_t i = 0; i < info->n_groups && i < IG_MAX_CACHE_GROUPS; i++) {
+		const struct ig_cache_group *g = &info->groups[i];
+		n += (uint64_t)g->n_layers * g->n_kv_heads * g->head_dim * 2 * size;
+	}
+	return n;
+}
+
+/* Record and lower the model: the numbers of the memory contract. */
+static bool check_plan(struct doctor *d, const char *what, const struct ig_config_model *m,
+		       const struct ig_checkpoint *g, uint64_t *bytes)
+{
+	const struct ig_config *c = d->config;
+	struct ig_program_memory memory = { 0 };
+	struct ig_program *program = NULL;
+	struct ig_plan *plan = NULL;
+	struct ig_error err = { 0 };
+	char weights[32], scratch[32], kv[32];
+	bool ok = false;
+
+	if (ig_plan_record(d->modules, g, &plan, &err)) {
+		WRONG(d, what, "serve a model of a known architecture, or install the module that "
+		      "brings this one", "%s", err.text);
+		return false;
+	}
+	/* As the daemon does: no more sequences than rows. */
+	uint32_t n_rows = c->scheduler.max_batch_tokens, n_seqs = c->scheduler.max_seqs;
+	if (n_seqs > n_rows)
+		n_seqs = n_rows;
+	struct ig_program_limits limits = {
+		.max_rows = n_rows,
+		.max_seqs = n_seqs,
+		.max_logit_rows = n_seqs,
+		.max_context = m->context ? m->context : plan->info.n_context,
+	};
+	if (m->context > plan->info.n_context) {
+		WRONG(d, what, "lower the model's context in the configuration",
+		      "context: %u is more than the %u that the model was trained for", m->context,
+		      plan->info.n_context);
+		goto out;
+	}
+	if (!d->driver) {
+		ok = true;
+		goto out;
+	}
+	if (ig_driver_lower(d->driver, plan, &limits, &program, &memory, &err)) {
+		WRONG(d, what, "the driver can't run this model; see its text", "%s", err.text);
+		goto out;
+	}
+	*bytes = memory.weight_bytes + memory.scratch_bytes;
+	ok = true;
+	OK(d, what, "memory: %s of weights, %s of scratch, %s of cache a token",
+	   ig_text_bytes(weights, sizeof weights, memory.weight_bytes),
+	   ig_text_bytes(scratch, sizeof scratch, memory.scratch_bytes),
+	   ig_text_bytes(kv, sizeof kv, kv_bytes_per_token(&plan->info, c->kvcache.dtype)));
+out:
+	ig_program_destroy(program);
+	ig_plan_destroy(plan);
+	return ok;
+}
+
+static void check_model(struct doctor *d, const struct ig_config_model *m, uint64_t *bytes)
+{
+	struct ig_chat_template *chat = NULL;
+	struct ig_tokenizer *tokenizer = NULL;
+	struct ig_checkpoint *g = NULL;
+	struct ig_error err = { 0 };
+	const char *arch = "";
+	size_t arch_len = 0;
+	char what[160], size[32];
+	int rc;
+
+	snprintf(what, sizeof what, "model %.140s", m->name);
+	if (ig_checkpoint_open(m->path, &g, &err)) {
+		WRONG(d, what, "correct the path, or fetch the file again (ingot pull)", "%s", err.text);
+		return;
+	}
+	if (ig_checkpoint_str(g, "general.architecture", &arch, &arch_len, &err)) {
+		WRONG(d, what, "the file is no language model", "%s: %s", m->path, err.text);
+		goto out;
+	}
+	OK(d, what, "%s: %s, architecture %.*s, %llu tensors, %s", m->path, ig_checkpoint_format(g),
+	   (int)(arch_len < 60 ? arch_len : 60), arch, (unsigned long long)ig_checkpoint_n_tensors(g),
+	   ig_text_bytes(size, sizeof size, ig_checkpoint_file_bytes(g)));
+	if (ig_tokenizer_open(g, &tokenizer, &err)) {
+		WRONG(d, what, "serve a model whose tokenizer Ingot knows", "tokenizer: %s", err.text);
+		goto out;
+	}
+	rc = ig_chat_template_open(g, tokenizer, &chat, &err);
+	if (rc == -ENOENT)
+		NOTE(d, what, "chats will be refused", "the file has no chat template; tokenizer of %d "
+		     "tokens", ig_tokenizer_n_vocab(tokenizer));
+	else if (rc)
+		WRONG(d, what, "serve a model whose chat template Ingot can run", "chat template: %s",
+		      err.text);
+	else
+		OK(d, what, "tokenizer of %d tokens, chat template %s", ig_tokenizer_n_vocab(tokenizer),
+		   ig_chat_template_name(chat));
+	if (d->modules)
+		check_plan(d, what, m, g, bytes);
+out:
+	ig_chat_template_close(chat);
+	ig_tokenizer_close(tokenizer);
+	ig_checkpoint_close(g);
+}
+
+static bool at_start(const struct ig_config_model *m)
+{
+	return strcmp(m->load, "first_use") != 0;
+}
+
+/* Those of the start together, each of the others beside those that stay; that not all fit
+ * at once is as it may be. */
+static void check_memory(struct doctor *d, const uint64_t *bytes)
+{
+	const struct ig_config *c = d->config;
+	uint64_t room = c->memory.budget > c->kvcache.arena ? c->memory.budget - c->kvcache.arena : 0;
+	char need[32], budget[32], what[160];
+	bool wrong = false;
+
+	if (!c->memory.budget)
+		return;
+	ig_text_bytes(budget, sizeof budget, c->memory.budget);
+	if (d->start_bytes > room) {
+		WRONG(d, "memory", "raise memory.budget, lower kvcache.arena, or let models be loaded on "
+		      "first use (load: first_use)",
+		      "weights and scratch of the models that are loaded at the start and kvcache.arena "
+		      "need %s, memory.budget is %s", ig_text_bytes(need, sizeof need, d->start_bytes +
+								    c->kvcache.arena), budget);
+		return;
+	}
+	for (size_t i = 0; i < c->n_models; i++) {
+		const struct ig_config_model *m = &c->models[i];
+		if (m->pin || bytes[i] + d->pinned_bytes <= room)
+			continue;
+		wrong = true;
+		snprintf(what, sizeof what, "model %.140s", m->name);
+		WRONG(d, what, "raise memory.budget, lower kvcache.arena, or pin fewer models",
+		      "with kvcache.arena and the models that are pinned it needs %s, memory.budget is %s: "
+		      "it could not be loaded", ig_text_bytes(need, sizeof need, bytes[i] +
+							      d->pinned_bytes + c->kvcache.arena), budget);
+	}
+	if (d->pinned_bytes > room)
+		WRONG(d, "memory", "raise memory.budget, or pin fewer models", "models that are pinned and "
+		      "kvcache.arena need %s, memory.budget is %s",
+		      ig_text_bytes(need, sizeof need, d->pinned_bytes + c->kvcache.arena), budget);
+	else if (d->all_bytes > room && !wrong)
+		NOTE(d, "memory", "those not used for the longest are unloaded to make room; pin: true "
+		     "keeps one", "all models and kvcache.arena need %s, memory.budget is %s",
+		     ig_text_bytes(need, sizeof need, d->all_bytes + c->kvcache.arena), budget);
+}
+
+static void check_models(struct doctor *d)
+{
+	const struct ig_config *c = d->config;
+	bool named = !c->default_model || !*c->default_model;
+	uint64_t *bytes = calloc(c->n_models + 1, sizeof *bytes);
+
+	for (size_t i = 0; bytes && i < c->n_models; i++) {
+		const struct ig_config_model *m = &c->models[i];
+		check_model(d, m, &bytes[i]);
+		named = named || !strcmp(m->name, c->default_model);
+		d->all_bytes += bytes[i];
+		d->start_bytes += at_start(m) ? bytes[i] : 0;
+		d->pinned_bytes += m->pin ? bytes[i] : 0;
+	}
+	if (!bytes)
+		WRONG(d, "models", NULL, "out of memory");
+	else if (!c->n_models)
+		NOTE(d, "models", "ingot pull smollm2-135m prints the lines to add", "the configuration "
+		     "names none");
+	else if (!named)
+		WRONG(d, "models", "name one of models: in default_model",
+		      "default_model is %s, which is not among them", c->default_model);
+	if (bytes)
+		check_memory(d, bytes);
+	free(bytes);
+}
+
+/* ---- ledger, daemon ------------------------------------------------------------------------- */
+
+static void check_ledger(struct doctor *d)
+{
+	const char *path = d->config->ledger.path;
+	struct ig_ledger_stats *s = NULL;
+	struct ig_error err = { 0 };
+	struct stat st;
+	int64_t n_requests = 0;
+	size_t n = 0;
+	char dir[4096];
+
+	if (!d->config->ledger.enabled) {
+		NOTE(d, "ledger", NULL, "switched off (ledger.enabled)");
+		return;
+	}
+	if (stat(path, &st) == 0) {
+		if (access(path, W_OK)) {
+			WRONG(d, "ledger", "give the daemon's user the right to write it, or change "
+			      "ledger.path", "%s can't be written: %s", path, strerror(errno));
+			return;
+		}
+		if (ig_ledger_stats(path, 0, &s, &n, &err)) {
+			WRONG(d, "ledger", "move the file away (the daemon makes a new one), or change "
+			      "ledger.path", "%s", err.text);
+			return;
+		}
+		for (size_t i = 0; i < n; i++)
+			n_requests += s[i].n_requests;
+		free(s);
+		OK(d, "ledger", "%s: %lld requests", path, (long long)n_requests);
+		return;
+	}
+	/* not there yet: the nearest folder that is must be writable */
+	snprintf(dir, sizeof dir, "%s", path);
+	for (;;) {
+		char *slash = strrchr(dir, '/');
+		if (!slash)
+			strcpy(dir, ".");
+		else if (slash == dir)
+			dir[1] = 0;
+		else
+			*slash = 0;
+		if (stat(dir, &st) == 0 || !slash || slash == dir)
+			break;
+	}
+	if (!S_ISDIR(st.st_mode) || access(dir, W_OK | X_OK))
+		WRONG(d, "ledger", "give the daemon's user the right to write there, or change "
+		      "ledger.path", "%s can't be made: %s is not a folder one may write to", path, dir);
+	else
+		OK(d, "ledger", "%s: will be made at the daemon's first start", path);
+}
+
+/* Models that the daemon could not load; why, only administrators are told. */
+static void check_served(struct doctor *d, const struct ig_endpoint *e)
+{
+	struct ig_error err = { 0 };
+	json_t *list = ig_served_list(e, &err);
+	char what[160];
+
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const json_t *m = json_array_get(list, i);
+		const char *why = json_string_value(json_object_get(m, "error"));
+		if (strcmp(ig_served_state(m), "failed"))
+			continue;
+		snprintf(what, sizeof what, "model %.140s", ig_served_name(list, i));
+		WRONG(d, what, "correct it, then: ingot models load", "the daemon could not load it: %s",
+		      why ? why : "only an administrator is told why");
+	}
+	json_decref(list);
+}
+
+static void check_daemon(struct doctor *d, const struct ig_where *where)
+{
+	struct ig_endpoint e;
+	struct ig_error err = { 0 };
+	json_t *root = NULL;
+	long http = 0;
+
+	if (ig_endpoint_open(where, &e, &err)) {
+		/* the configuration's fault has been reported */
+		NOTE(d, "daemon", NULL, "not asked: %s", err.text);
+		return;
+	}
+	if (ig_http_get_json(&e, "/healthz", TIMEOUT_MS, &root, &http, &err) == 0) {
+		OK(d, "daemon", "answers at %s", e.url);
+		check_served(d, &e);
+	} else if (!http) {
+		NOTE(d, "daemon", "start it with: ingotd --config FILE", "none at %s (%s)", e.url,
+		     err.text);
+	} else {
+		WRONG(d, "daemon", "if that is another program, change server.port", "%s", err.text);
+	}
+	json_decref(root);
+}
+
+int ig_doctor_main(int argc, char **argv)
+{
+	struct ig_where where = { 0 };
+	bool json = false, help = false;
+	const struct ig_option opts[] = {
+		IG_WHERE_OPTIONS(&where),
+		{ "json", 0, IG_OPT_FLAG, &json, NULL, NULL, "print JSON" },
+		{ "help", 'h', IG_OPT_FLAG, &help, NULL, NULL, "print this" },
+		{ 0 },
+	};
+	struct doctor d = { 0 };
+	struct ig_error err = { 0 };
+	struct ig_strbuf out;
+	int n_args, status;
+
+	if (ig_options_parse(opts, argc, argv, &n_args, &err) || n_args) {
+		ig_complain("doctor: %s (ingot help doctor)",
+			    err.code ? err.text : "no argument expected");
+		return IG_EXIT_USAGE;
+	}
+	if (help) {
+		ig_options_help(stdout, "doctor [options]",
+				"Check the machine, the configuration and everything that it names; say what "
+				"is\nwrong and what to do.  Exits 1 when anything is wrong.", opts);
+		return IG_EXIT_OK;
+	}
+	/* refusals come back as text; the log would say them twice */
+	ig_log_set_level(-1);
+	check_machine(&d);
+	check_config(&d, where.config);
+	if (d.config) {
+		check_driver(&d);
+		check_modules(&d);
+		check_models(&d);
+		check_ledger(&d);
+	}
+	check_daemon(&d, &where);
+
+	ig_strbuf_init(&out);
+	if (json ? ig_findings_json(&d.found, &out) : ig_findings_text(&d.found, &out)) {
+		fwrite(out.data, 1, out.len, stdout);
+		status = ig_findings_wrong(&d.found) ? IG_EXIT_FAILED : IG_EXIT_OK;
+	} else {
+		ig_complain("out of memory");
+		status = IG_EXIT_FAILED;
+	}
+	ig_strbuf_finish(&out);
+	ig_findings_finish(&d.found);
+	ig_driver_close(d.driver);
+	ig_modules_destroy(d.modules);
+	ig_config_destroy(d.config);
+	return status;
+}

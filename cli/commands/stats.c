@@ -1,0 +1,186 @@
+/*
+ * stats.c: `ingot stats`: what the ledger says about past requests, by model.
+ * Reads the SQLite file itself: the daemon need not run.
+ */
+#include "cli/commands/stats.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/commands/command.h"
+#include "cli/options.h"
+#include "cli/term/text.h"
+#include "store/config.h"
+
+static void add_percentiles(struct ig_table *t, const double v[3])
+{
+	char ms[32];
+
+	for (int i = 0; i < 3; i++)
+		ig_table_add(t, ig_text_ms(ms, sizeof ms, v[i]));
+}
+
+static void add_row(struct ig_table *t, const struct ig_ledger_stats *s)
+{
+	const int64_t counts[] = { s->n_requests, s->n_errors, s->n_cancelled,
+				   s->n_prompt, s->n_cached, s->n_output };
+
+	ig_table_add(t, s->model[0] ? s->model : "(none)");
+	for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+		ig_table_addf(t, "%" PRId64, counts[i]);
+	add_percentiles(t, s->ttft_ms);
+	add_percentiles(t, s->itl_ms);
+}
+
+bool ig_stats_table(const struct ig_ledger_stats *s, size_t n, struct ig_strbuf *out)
+{
+	static const char *const headers[] = {
+		"MODEL", ">REQUESTS", ">ERRORS", ">CANCELLED", ">PROMPT", ">CACHED", ">OUTPUT",
+		">TTFT p50", ">p95", ">p99", ">INTER-TOKEN p50", ">p95", ">p99",
+	};
+	struct ig_ledger_stats sum = { .model = "all" };
+	struct ig_table t;
+	bool ok;
+
+	ig_table_init(&t, headers, sizeof headers / sizeof headers[0]);
+	for (int i = 0; i < 3; i++)
+		sum.ttft_ms[i] = sum.itl_ms[i] = NAN; /* percentiles of models don't add up */
+	for (size_t i = 0; i < n; i++) {
+		add_row(&t, &s[i]);
+		sum.n_requests += s[i].n_requests;
+		sum.n_errors += s[i].n_errors;
+		sum.n_cancelled += s[i].n_cancelled;
+		sum.n_prompt += s[i].n_prompt;
+		sum.n_cached += s[i].n_cached;
+		sum.n_output += s[i].n_output;
+	}
+	if (n > 1)
+		add_row(&t, &sum);
+	ok = ig_table_write(&t, out);
+	ig_table_finish(&t);
+	return ok;
+}
+
+static void json_percentiles(struct ig_strbuf *b, const char *name, const double v[3])
+{
+	static const char *const which[] = { "p50", "p95", "p99" };
+
+	ig_strbuf_printf(b, ",\"%s\":{", name);
+	for (int i = 0; i < 3; i++) {
+		ig_strbuf_printf(b, "%s\"%s\":", i ? "," : "", which[i]);
+		if (isfinite(v[i]))
+			ig_strbuf_printf(b, "%.3f", v[i]);
+		else
+			ig_strbuf_puts(b, "null");
+	}
+	ig_strbuf_puts(b, "}");
+}
+
+bool ig_stats_json(const struct ig_ledger_stats *s, size_t n, int64_t since_s, struct ig_strbuf *out)
+{
+	if (since_s)
+		ig_strbuf_printf(out, "{\"since_s\":%" PRId64 ",\"models\":[", since_s);
+	else
+		ig_strbuf_puts(out, "{\"since_s\":null,\"models\":[");
+	for (size_t i = 0; i < n; i++) {
+		ig_strbuf_puts(out, i ? ",{\"model\":" : "{\"model\":");
+		ig_strbuf_json(out, s[i].model, strlen(s[i].model));
+		ig_strbuf_printf(out, ",\"requests\":%" PRId64 ",\"errors\":%" PRId64
+				 ",\"cancelled\":%" PRId64 ",\"prompt_tokens\":%" PRId64
+				 ",\"cached_tokens\":%" PRId64 ",\"output_tokens\":%" PRId64,
+				 s[i].n_requests, s[i].n_errors, s[i].n_cancelled, s[i].n_prompt,
+				 s[i].n_cached, s[i].n_output);
+		json_percentiles(out, "ttft_ms", s[i].ttft_ms);
+		json_percentiles(out, "inter_token_ms", s[i].itl_ms);
+		ig_strbuf_puts(out, "}");
+	}
+	ig_strbuf_puts(out, "]}\n");
+	return ig_strbuf_ok(out);
+}
+
+/* The ledger's path: as said, or the configuration's. */
+static int find_ledger(const char *ledger, const char *config, char **out, struct ig_error *err)
+{
+	struct ig_config *c = NULL;
+	int rc;
+
+	if (ledger) {
+		*out = strdup(ledger);
+		return *out ? 0 : ig_fail(err, -ENOMEM, "out of memory");
+	}
+	rc = ig_config_load(config, &c, err);
+	/* no configuration anywhere: the daemon's own defaults */
+	if (rc == -ENOENT && !config)
+		rc = ig_config_parse("{}", 2, "defaults", &c, err);
+	if (rc)
+		return rc;
+	if (!c->ledger.enabled)
+		rc = ig_fail(err, -ENOENT, "%s switches the ledger off (ledger.enabled)",
+			     c->file ? c->file : "the configuration");
+	else if (!(*out = strdup(c->ledger.path)))
+		rc = ig_fail(err, -ENOMEM, "out of memory");
+	ig_config_destroy(c);
+	return rc;
+}
+
+int ig_stats_main(int argc, char **argv)
+{
+	const char *ledger = NULL, *config = NULL;
+	int64_t since_s = 0;
+	bool json = false, help = false;
+	const struct ig_option opts[] = {
+		{ "since", 0, IG_OPT_DURATION, &since_s, NULL, "SPAN",
+		  "the last 90s, 15m, 24h, 7d, 2w; all (default)" },
+		{ "json", 0, IG_OPT_FLAG, &json, NULL, NULL, "print JSON" },
+		{ "ledger", 0, IG_OPT_STRING, &ledger, NULL, "FILE", "the ledger (SQLite)" },
+		{ "config", 'c', IG_OPT_STRING, &config, NULL, "FILE",
+		  "the ingot.yaml that names the ledger" },
+		{ "help", 'h', IG_OPT_FLAG, &help, NULL, NULL, "print this" },
+		{ 0 },
+	};
+	struct ig_ledger_stats *s = NULL;
+	struct ig_error err = { 0 };
+	struct ig_strbuf out;
+	char *path = NULL;
+	size_t n = 0;
+	int n_args, status = IG_EXIT_FAILED;
+
+	if (ig_options_parse(opts, argc, argv, &n_args, &err) || n_args) {
+		ig_complain("stats: %s (ingot help stats)",
+			    err.code ? err.text : "no argument expected");
+		return IG_EXIT_USAGE;
+	}
+	if (help) {
+		ig_options_help(stdout, "stats [options]",
+				"Requests, tokens and latencies by model, from the ledger.", opts);
+		return IG_EXIT_OK;
+	}
+	ig_strbuf_init(&out);
+	if (find_ledger(ledger, config, &path, &err) ||
+	    ig_ledger_stats(path, since_s ? ig_wall_ns() - since_s * 1000000000 : 0, &s, &n, &err)) {
+		ig_complain("%s%s", err.text, path && access(path, F_OK) && errno == ENOENT ?
+			    "; the daemon makes it when it starts" : "");
+		goto out;
+	}
+	if (!json && n == 0) {
+		printf("no request in %s%s\n", path, since_s ? " in that span" : "");
+		status = IG_EXIT_OK;
+		goto out;
+	}
+	if (json ? ig_stats_json(s, n, since_s, &out) : ig_stats_table(s, n, &out)) {
+		fwrite(out.data, 1, out.len, stdout);
+		status = IG_EXIT_OK;
+	} else {
+		ig_complain("out of memory");
+	}
+out:
+	ig_strbuf_finish(&out);
+	free(s);
+	free(path);
+	return status;
+}

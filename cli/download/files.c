@@ -1,0 +1,199 @@
+/* files.c: see files.h. */
+#include "cli/download/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "cli/term/text.h"
+
+volatile sig_atomic_t ig_interrupted;
+
+static void on_interrupt(int sig)
+{
+	if (ig_interrupted)
+		_exit(130);
+	ig_interrupted = 1;
+}
+
+void ig_catch_interrupts(void)
+{
+	struct sigaction sa = { .sa_handler = on_interrupt }; /* no SA_RESTART: waits end */
+
+	sigemptyset(&sa.sa_mask);
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+}
+
+int ig_make_folders(const char *path, struct ig_error *err)
+{
+	char buf[4096];
+	struct stat st;
+	size_t n = strlen(path);
+
+	if (n == 0 || n >= sizeof buf)
+		return ig_fail(err, -ENAMETOOLONG, "the folder's path is empty or too long");
+	memcpy(buf, path, n + 1);
+	for (size_t i = 1; i <= n; i++) {
+		if (buf[i] != '/' && buf[i])
+			continue;
+		char kept = buf[i];
+		buf[i] = 0;
+		if (mkdir(buf, 0755) && errno != EEXIST && errno != EISDIR) {
+			int e = errno;
+			/* a read-only system says so before it says that the folder is there */
+			if (stat(buf, &st))
+				return ig_fail(err, -e, "can't make the folder %.300s: %s", buf,
+					       strerror(e));
+		}
+		buf[i] = kept;
+	}
+	if (stat(path, &st))
+		return ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return ig_fail(err, -ENOTDIR, "%.300s is not a folder", path);
+	if (access(path, W_OK | X_OK))
+		return ig_fail(err, -errno, "can't write into %.300s: %s", path, strerror(errno));
+	return 0;
+}
+
+int ig_sha256_file(const char *path, char hex[65], uint64_t *n_bytes, struct ig_error *err)
+{
+	enum { CHUNK = 1 << 20 };
+	unsigned char digest[EVP_MAX_MD_SIZE];
+	unsigned n_digest = 0;
+	EVP_MD_CTX *md = NULL;
+	char *buf = NULL;
+	int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	*n_bytes = 0;
+	if (fd < 0)
+		return ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
+	md = EVP_MD_CTX_new();
+	buf = malloc(CHUNK);
+	if (!md || !buf || !EVP_DigestInit_ex(md, EVP_sha256(), NULL)) {
+		rc = ig_fail(err, -ENOMEM, "out of memory");
+		goto out;
+	}
+	for (;;) {
+		ssize_t n = read(fd, buf, CHUNK);
+		if (n < 0 && errno == EINTR && !ig_interrupted)
+			continue;
+		if (ig_interrupted) {
+			rc = ig_fail(err, -EINTR, "interrupted");
+			goto out;
+		}
+		if (n < 0) {
+			rc = ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
+			goto out;
+		}
+		if (n == 0)
+			break;
+		*n_bytes += (uint64_t)n;
+		if (!EVP_DigestUpdate(md, buf, (size_t)n)) {
+			rc = ig_fail(err, -EIO, "SHA-256 failed");
+			goto out;
+		}
+	}
+	if (!EVP_DigestFinal_ex(md, digest, &n_digest) || n_digest != 32) {
+		rc = ig_fail(err, -EIO, "SHA-256 failed");
+		goto out;
+	}
+	for (unsigned i = 0; i < 32; i++)
+		snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+out:
+	EVP_MD_CTX_free(md);
+	free(buf);
+	close(fd);
+	return rc;
+}
+
+int ig_check_file(const char *path, uint64_t n_bytes, const char *sha256, struct ig_error *err)
+{
+	char hex[65];
+	uint64_t n;
+	int rc = ig_sha256_file(path, hex, &n, err);
+
+	if (rc)
+		return rc;
+	if (n != n_bytes)
+		return ig_fail(err, -EBADMSG, "it has %llu bytes, %llu expected",
+			       (unsigned long long)n, (unsigned long long)n_bytes);
+	if (strcmp(hex, sha256))
+		return ig_fail(err, -EBADMSG, "SHA-256 is %s, expected %s", hex, sha256);
+	return 0;
+}
+
+int ig_move_into_place(const char *from, const char *to, struct ig_error *err)
+{
+	char dir[4096];
+	int fd = open(from, O_RDONLY | O_CLOEXEC);
+
+	/* on the disk before it gets its name: a power cut must not leave a model
+	 * that looks whole */
+	if (fd < 0 || fsync(fd)) {
+		int e = errno;
+		if (fd >= 0)
+			close(fd);
+		return ig_fail(err, -e, "%.300s: %s", from, strerror(e));
+	}
+	close(fd);
+	if (chmod(from, 0644) || rename(from, to))
+		return ig_fail(err, -errno, "can't move %.150s to %.150s: %s", from, to,
+			       strerror(errno));
+	snprintf(dir, sizeof dir, "%s", to);
+	char *slash = strrchr(dir, '/');
+	if (slash) {
+		slash[slash == dir] = 0;
+		fd = open(dir, O_RDONLY | O_CLOEXEC);
+		if (fd >= 0) {
+			/* some file systems can't sync a folder; the name is there anyway */
+			(void)fsync(fd);
+			close(fd);
+		}
+	}
+	return 0;
+}
+
+int ig_check_space(const char *dir, uint64_t n_bytes, struct ig_error *err)
+{
+	struct statvfs v;
+	char need[32], have[32];
+
+	if (statvfs(dir, &v))
+		return 0; /* unknown: the write itself will tell */
+	uint64_t left = (uint64_t)v.f_bavail * (v.f_frsize ? v.f_frsize : v.f_bsize);
+	if (left >= n_bytes)
+		return 0;
+	return ig_fail(err, -ENOSPC,
+		       "the disk of %.250s has %s left, %s are needed; make room or name another "
+		       "folder with --to", dir, ig_text_bytes(have, sizeof have, left),
+		       ig_text_bytes(need, sizeof need, n_bytes));
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	return remove(path) && errno != ENOENT ? -1 : 0;
+}
+
+void ig_remove_tree(const char *dir)
+{
+	nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+bool ig_is_local_failure(int rc)
+{
+	switch (rc) {
+	case -EINTR: case -ENOSPC: case -EDQUOT: case -EFBIG: case -EROFS: case -EACCES:
+	case -EPERM: case -ENOMEM: case -ENOTDIR: case -EBUSY: case -EIO:
+		return true;
+	default:
+		return false;
+	}
+}

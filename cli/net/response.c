@@ -1,0 +1,325 @@
+/* response.c: see response.h. */
+#include "cli/net/response.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+
+#include "cli/term/text.h"
+
+int ig_ask_check(const struct ig_ask *q, struct ig_error *err)
+{
+	if (q->seed > INT64_MAX) /* JSON numbers of the daemon's reader end there */
+		return ig_fail(err, -EINVAL, "--seed: at most %lld", (long long)INT64_MAX);
+	if (q->model && (!q->model[0] || !ig_text_is_utf8(q->model, strlen(q->model))))
+		return ig_fail(err, -EINVAL, "the model's name is empty or not UTF-8");
+	if (q->system && !ig_text_is_utf8(q->system, strlen(q->system)))
+		return ig_fail(err, -EINVAL, "--system is not UTF-8");
+	return 0;
+}
+
+static void write_message(struct ig_strbuf *out, const char *role, const char *text, size_t len)
+{
+	ig_strbuf_printf(out, "{\"role\":\"%s\",\"content\":", role);
+	ig_strbuf_json(out, text, len);
+	ig_strbuf_puts(out, "}");
+}
+
+static void write_input(const struct ig_ask *q, struct ig_strbuf *out)
+{
+	const struct ig_conversation *h = q->history;
+
+	if (!h || !h->n) {
+		ig_strbuf_json(out, q->prompt, q->prompt_len);
+		return;
+	}
+	ig_strbuf_puts(out, "[");
+	for (size_t i = 0; i < h->n; i++) {
+		write_message(out, h->turns[i].assistant ? "assistant" : "user", h->turns[i].text,
+			      h->turns[i].len);
+		ig_strbuf_puts(out, ",");
+	}
+	write_message(out, "user", q->prompt, q->prompt_len);
+	ig_strbuf_puts(out, "]");
+}
+
+bool ig_ask_cancel(const char *id, struct ig_strbuf *out)
+{
+	ig_strbuf_puts(out, "{\"type\":\"response.cancel\"");
+	if (id[0]) {
+		ig_strbuf_puts(out, ",\"response_id\":");
+		ig_strbuf_json(out, id, strlen(id));
+	}
+	ig_strbuf_puts(out, "}");
+	return ig_strbuf_ok(out);
+}
+
+bool ig_ask_write(const struct ig_ask *q, struct ig_strbuf *out)
+{
+	ig_strbuf_puts(out, "{\"type\":\"response.create\",\"store\":false,\"input\":");
+	write_input(q, out);
+	if (q->model) {
+		ig_strbuf_puts(out, ",\"model\":");
+		ig_strbuf_json(out, q->model, strlen(q->model));
+	}
+	if (q->system) {
+		ig_strbuf_puts(out, ",\"instructions\":");
+		ig_strbuf_json(out, q->system, strlen(q->system));
+	}
+	if (q->has_max_tokens)
+		ig_strbuf_printf(out, ",\"max_output_tokens\":%lld", (long long)q->max_tokens);
+	if (q->has_temperature)
+		ig_strbuf_printf(out, ",\"temperature\":%.9g", q->temperature);
+	if (q->has_top_p)
+		ig_strbuf_printf(out, ",\"top_p\":%.9g", q->top_p);
+	if (q->has_top_k)
+		ig_strbuf_printf(out, ",\"top_k\":%lld", (long long)q->top_k);
+	if (q->has_seed)
+		ig_strbuf_printf(out, ",\"seed\":%llu", (unsigned long long)q->seed);
+	ig_strbuf_puts(out, "}");
+	return ig_strbuf_ok(out);
+}
+
+void ig_answer_init(struct ig_answer *a, int (*text)(void *ctx, const char *s, size_t len), void *ctx)
+{
+	*a = (struct ig_answer){ .text = text, .ctx = ctx, .n_input = -1, .n_cached = -1,
+				 .n_output = -1 };
+}
+
+/* A string of the server for people: one line, cut to fit. */
+static void take_text(char *buf, size_t size, const json_t *v)
+{
+	struct ig_strbuf b;
+	const char *s = json_string_value(v);
+
+	buf[0] = 0;
+	if (!s)
+		return;
+	ig_strbuf_init(&b);
+	ig_text_plain(&b, s, json_string_length(v), false);
+	if (ig_strbuf_ok(&b) && b.data) {
+		size_t n = b.len < size - 1 ? b.len : size - 1;
+		while (n < b.len && n > 0 && ((unsigned char)b.data[n] & 0xc0) == 0x80)
+			n--;
+		memcpy(buf, b.data, n);
+		buf[n] = 0;
+	}
+	ig_strbuf_finish(&b);
+}
+
+static void take_count(int64_t *out, const json_t *object, const char *key)
+{
+	const json_t *v = json_object_get(object, key);
+
+	if (json_is_integer(v) && json_integer_value(v) >= 0)
+		*out = json_integer_value(v);
+}
+
+static void take_error(struct ig_answer *a, const json_t *error, const char *otherwise)
+{
+	take_text(a->error, sizeof a->error, json_object_get(error, "message"));
+	take_text(a->code, sizeof a->code, json_object_get(error, "code"));
+	if (!a->error[0])
+		snprintf(a->error, sizeof a->error, "%s", otherwise);
+	a->state = IG_ANSWER_FAILED;
+}
+
+static void take_id(struct ig_answer *a, const json_t *response)
+{
+	const char *id = json_string_value(json_object_get(response, "id"));
+
+	if (json_is_string(json_object_get(response, "model")))
+		take_text(a->model, sizeof a->model, json_object_get(response, "model"));
+	if (id && strlen(id) < sizeof a->id)
+		memcpy(a->id, id, strlen(id) + 1);
+}
+
+static void take_end(struct ig_answer *a, const char *type, const json_t *response, int64_t now_ns)
+{
+	const json_t *usage = json_object_get(response, "usage");
+	const char *status = json_string_value(json_object_get(response, "status"));
+
+	take_id(a, response);
+	a->ended_ns = now_ns;
+	take_count(&a->n_input, usage, "input_tokens");
+	take_count(&a->n_output, usage, "output_tokens");
+	take_count(&a->n_cached, json_object_get(usage, "input_tokens_details"), "cached_tokens");
+	if (!a->last_ns)
+		a->last_ns = now_ns;
+	if (!strcmp(type, "response.failed")) {
+		take_error(a, json_object_get(response, "error"), "the response failed");
+	} else if (status && !strcmp(status, "cancelled")) {
+		a->state = IG_ANSWER_CANCELLED;
+	} else if (!strcmp(type, "response.incomplete")) {
+		a->state = IG_ANSWER_INCOMPLETE;
+		take_text(a->reason, sizeof a->reason,
+			  json_object_get(json_object_get(response, "incomplete_details"), "reason"));
+	} else {
+		a->state = IG_ANSWER_COMPLETED;
+	}
+}
+
+int ig_answer_event(struct ig_answer *a, const char *json, size_t len, int64_t now_ns,
+		    struct ig_error *err)
+{
+	json_error_t je;
+	/* a model may well write U+0000 */
+	json_t *root = json_loadb(json, len, JSON_ALLOW_NUL, &je);
+	const char *type;
+	int rc = 0;
+
+	if (!root)
+		return ig_fail(err, -EBADMSG, "the server sent no JSON: %.100s", je.text);
+	type = json_string_value(json_object_get(root, "type"));
+	if (!type) {
+		rc = ig_fail(err, -EBADMSG, "the server sent an event without a type");
+		goto out;
+	}
+	if (!strcmp(type, "response.output_text.delta")) {
+		const json_t *delta = json_object_get(root, "delta");
+		if (!json_is_string(delta)) {
+			rc = ig_fail(err, -EBADMSG, "%s without a text", type);
+			goto out;
+		}
+		if (!a->first_ns)
+			a->first_ns = now_ns;
+		a->last_ns = now_ns;
+		a->state = IG_ANSWER_STREAMING;
+		rc = a->text(a->ctx, json_string_value(delta), json_string_length(delta));
+	} else if (!strcmp(type, "response.reasoning_text.delta")) {
+		const json_t *delta = json_object_get(root, "delta");
+		if (!a->first_ns)
+			a->first_ns = now_ns;
+		a->last_ns = now_ns;
+		a->state = IG_ANSWER_STREAMING;
+		if (a->thought && json_is_string(delta))
+			rc = a->thought(a->ctx, json_string_value(delta), json_string_length(delta));
+	} else if (!strcmp(type, "response.created")) {
+		take_id(a, json_object_get(root, "response"));
+		a->state = IG_ANSWER_STREAMING;
+	} else if (!strcmp(type, "response.completed") || !strcmp(type, "response.incomplete") ||
+		   !strcmp(type, "response.failed")) {
+		const json_t *response = json_object_get(root, "response");
+		if (!json_is_object(response)) {
+			rc = ig_fail(err, -EBADMSG, "%.60s without a response", type);
+			goto out;
+		}
+		take_end(a, type, response, now_ns);
+	} else if (!strcmp(type, "error")) {
+		/* nested over a WebSocket, flat over SSE */
+		const json_t *error = json_object_get(root, "error");
+		a->ended_ns = now_ns;
+		take_error(a, json_is_object(error) ? error : root, "the server reported an error");
+	}
+out:
+	json_decref(root);
+	return rc;
+}
+
+const char *ig_answer_finish_reason(const struct ig_answer *a)
+{
+	switch (a->state) {
+	case IG_ANSWER_COMPLETED:
+		return "stop";
+	case IG_ANSWER_CANCELLED:
+		return "cancelled";
+	case IG_ANSWER_INCOMPLETE:
+		return !strcmp(a->reason, "max_output_tokens") || !a->reason[0] ? "length" : a->reason;
+	default:
+		return "error";
+	}
+}
+
+/* The first token's time is the prompt's; the rate is that of the others. */
+double ig_answer_rate(const struct ig_answer *a)
+{
+	double s = (double)(a->last_ns - a->first_ns) / 1e9;
+
+	return a->n_output > 1 && a->first_ns && s > 0 ? (double)(a->n_output - 1) / s : -1;
+}
+
+static void write_count(struct ig_strbuf *out, const char *name, int64_t n)
+{
+	if (n >= 0)
+		ig_strbuf_printf(out, "\"%s\":%lld", name, (long long)n);
+	else
+		ig_strbuf_printf(out, "\"%s\":null", name);
+}
+
+static void write_real(struct ig_strbuf *out, const char *name, double x)
+{
+	if (x >= 0)
+		ig_strbuf_printf(out, "\"%s\":%.3f", name, x);
+	else
+		ig_strbuf_printf(out, "\"%s\":null", name);
+}
+
+static void write_text(struct ig_strbuf *out, const char *name, const char *text)
+{
+	ig_strbuf_printf(out, "\"%s\":", name);
+	if (text[0])
+		ig_strbuf_json(out, text, strlen(text));
+	else
+		ig_strbuf_puts(out, "null");
+}
+
+bool ig_answer_json(const struct ig_answer *a, const char *text, size_t len, struct ig_strbuf *out)
+{
+	ig_strbuf_puts(out, "{");
+	write_text(out, "model", a->model);
+	ig_strbuf_puts(out, ",\"text\":");
+	ig_strbuf_json(out, text, len);
+	ig_strbuf_puts(out, ",");
+	write_text(out, "finish_reason", ig_answer_finish_reason(a));
+	ig_strbuf_puts(out, ",\"usage\":{");
+	write_count(out, "input_tokens", a->n_input);
+	ig_strbuf_puts(out, ",");
+	write_count(out, "cached_tokens", a->n_cached);
+	ig_strbuf_puts(out, ",");
+	write_count(out, "output_tokens", a->n_output);
+	ig_strbuf_puts(out, "},\"timings\":{");
+	write_real(out, "first_token_ms", a->first_ns ? (double)(a->first_ns - a->sent_ns) / 1e6 : -1);
+	ig_strbuf_puts(out, ",");
+	write_real(out, "total_ms", a->ended_ns ? (double)(a->ended_ns - a->sent_ns) / 1e6 : -1);
+	ig_strbuf_puts(out, ",");
+	write_real(out, "tokens_per_second", ig_answer_rate(a));
+	ig_strbuf_puts(out, "}");
+	if (!strcmp(ig_answer_finish_reason(a), "error")) {
+		ig_strbuf_puts(out, ",\"error\":{");
+		write_text(out, "code", a->code);
+		ig_strbuf_puts(out, ",");
+		write_text(out, "message", a->error);
+		ig_strbuf_puts(out, "}");
+	}
+	ig_strbuf_puts(out, "}\n");
+	return ig_strbuf_ok(out);
+}
+
+void ig_answer_summary(const struct ig_answer *a, char *buf, size_t size)
+{
+	struct ig_strbuf b;
+	char ms[32];
+
+	ig_strbuf_init(&b);
+	if (a->n_output >= 0)
+		ig_strbuf_printf(&b, "%lld token%s", (long long)a->n_output,
+				 a->n_output == 1 ? "" : "s");
+	else
+		ig_strbuf_puts(&b, "tokens not counted");
+	if (ig_answer_rate(a) >= 0)
+		ig_strbuf_printf(&b, ", %.1f tok/s", ig_answer_rate(a));
+	if (a->first_ns)
+		ig_strbuf_printf(&b, ", first token after %s",
+				 ig_text_ms(ms, sizeof ms, (double)(a->first_ns - a->sent_ns) / 1e6));
+	if (a->n_input >= 0) {
+		ig_strbuf_printf(&b, ", prompt %lld tokens", (long long)a->n_input);
+		if (a->n_cached > 0)
+			ig_strbuf_printf(&b, " (%lld cached)", (long long)a->n_cached);
+	}
+	if (a->state == IG_ANSWER_CANCELLED)
+		ig_strbuf_puts(&b, ", cancelled");
+	else if (a->state == IG_ANSWER_INCOMPLETE)
+		ig_strbuf_printf(&b, ", ended early: %s", a->reason[0] ? a->reason : "no reason given");
+	snprintf(buf, size, "%s", ig_strbuf_ok(&b) && b.data ? b.data : "");
+	ig_strbuf_finish(&b);
+}

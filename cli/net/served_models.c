@@ -1,0 +1,98 @@
+/* served_models.c: see served_models.h. */
+#include "cli/net/served_models.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "cli/net/http_client.h"
+#include "cli/term/text.h"
+
+#define TIMEOUT_MS 3000
+
+json_t *ig_served_list(const struct ig_endpoint *e, struct ig_error *err)
+{
+	json_t *root = NULL, *list;
+	long http;
+
+	if (ig_http_get_json(e, "/v1/models", TIMEOUT_MS, &root, &http, err))
+		return NULL;
+	list = json_object_get(root, "data");
+	if (json_is_array(list))
+		json_incref(list);
+	else
+		list = NULL;
+	json_decref(root);
+	if (!list)
+		ig_fail(err, -EPROTO, "%s/v1/models: not the list that was expected", e->url);
+	return list;
+}
+
+const char *ig_served_name(const json_t *list, size_t i)
+{
+	const char *s = json_string_value(json_object_get(json_array_get(list, i), "id"));
+
+	return s ? s : "?";
+}
+
+const json_t *ig_served_find(const json_t *list, const char *name)
+{
+	for (size_t i = 0; i < json_array_size(list); i++)
+		if (!strcmp(ig_served_name(list, i), name))
+			return json_array_get(list, i);
+	return NULL;
+}
+
+bool ig_served_has(const json_t *list, const char *name)
+{
+	return ig_served_find(list, name) != NULL;
+}
+
+const char *ig_served_state(const json_t *entry)
+{
+	const char *s = json_string_value(json_object_get(entry, "state"));
+
+	return s && *s ? s : "-";
+}
+
+bool ig_served_is_loaded(const json_t *entry)
+{
+	const char *s = ig_served_state(entry);
+
+	return !strcmp(s, "ready") || !strcmp(s, "loading") || !strcmp(s, "leaving");
+}
+
+const char *ig_served_size(const json_t *entry, char *buf, size_t size)
+{
+	json_int_t n = json_integer_value(json_object_get(entry, "weight_bytes"));
+
+	return n > 0 ? ig_text_bytes(buf, size, (uint64_t)n) : "-";
+}
+
+const char *ig_served_count(const json_t *entry, const char *key, char *buf, size_t size)
+{
+	const json_t *v = json_object_get(entry, key);
+
+	if (!json_is_integer(v))
+		return "-";
+	snprintf(buf, size, "%lld", (long long)json_integer_value(v));
+	return buf;
+}
+
+const char *ig_served_expiry(const json_t *entry, char *buf, size_t size)
+{
+	const json_t *v = json_object_get(entry, "expires_s");
+
+	if (!v || !ig_served_is_loaded(entry))
+		return "-";
+	if (json_is_number(v))
+		return ig_text_seconds(buf, size, json_number_value(v));
+	return json_is_true(json_object_get(entry, "pinned")) ? "pinned" : "never";
+}
+
+bool ig_served_is_name(const char *text)
+{
+	size_t n = strlen(text);
+
+	return n >= 1 && n <= 128 && strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+					    "abcdefghijklmnopqrstuvwxyz0123456789._:/-") == n;
+}

@@ -1,0 +1,337 @@
+/*
+ * line_edit.c: the editor of line.h, on libedit (NetBSD's; part of macOS).  The one
+ * file that knows it.
+ *
+ * libedit reads characters through next_char here, so that Ctrl-C, a change of the
+ * window's size and an idle connection are served while it waits.  Bytes are taken as
+ * UTF-8 here and not through the C library's locale; libedit needs one that knows
+ * Unicode to tell how wide a character is.
+ *
+ * Pastes: terminals put ESC [200~ and ESC [201~ round what they paste when asked to.
+ * Between the two an end of a line does not end the message.
+ */
+#include "cli/term/line_private.h"
+
+#include <errno.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <wchar.h>
+
+#include "cli/term/text.h"
+
+struct line_editor {
+	EditLine *el;
+	History *history;
+	const char *prompt;
+	char bold[128]; /* the prompt with marks round what moves no cursor */
+	bool colour, pasting;
+	int failed; /* why next_char gave up: -errno */
+	struct sigaction old_winch, old_cont;
+};
+
+static volatile sig_atomic_t resized, continued;
+
+static void on_signal(int sig)
+{
+	if (sig == SIGWINCH)
+		resized = 1;
+	else
+		continued = 1;
+}
+
+/* A locale whose characters are UTF-8, for libedit to know their width. */
+static void choose_locale(void)
+{
+	static const char *const names[] = { "", "C.UTF-8", "UTF-8", "en_US.UTF-8" };
+
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (setlocale(LC_CTYPE, names[i]) && !strcmp(nl_langinfo(CODESET), "UTF-8"))
+			return;
+}
+
+static struct ig_line *line_of(EditLine *el)
+{
+	void *p = NULL;
+
+	el_get(el, EL_CLIENTDATA, &p);
+	return p;
+}
+
+static char *show_prompt(EditLine *el)
+{
+	struct line_editor *e = line_of(el)->editor;
+
+	if (!e->colour || !*e->prompt)
+		return (char *)(uintptr_t)e->prompt;
+	/* what ends the bold must stand before a character, or libedit keeps it back */
+	size_t n = strlen(e->prompt) - 1;
+	snprintf(e->bold, sizeof e->bold, "\1\033[1m\1%.*s\1\033[0m\1%s", n < 60 ? (int)n : 60,
+		 e->prompt, e->prompt + n);
+	return e->bold;
+}
+
+/* One character; what is no UTF-8 becomes U+FFFD, a byte at a time. */
+static int decode(struct ig_line *l, int first, wchar_t *out)
+{
+	unsigned c = (unsigned)first, more, least;
+
+	*out = 0xfffd;
+	if (c < 0x80) {
+		*out = (wchar_t)c;
+		return 1;
+	}
+	if (c >= 0xc2 && c < 0xe0)
+		more = 1, c &= 0x1f, least = 0x80;
+	else if (c >= 0xe0 && c < 0xf0)
+		more = 2, c &= 0x0f, least = 0x800;
+	else if (c >= 0xf0 && c < 0xf5)
+		more = 3, c &= 0x07, least = 0x10000;
+	else
+		return 1;
+	for (; more; more--) {
+		int next = line_next_byte(l);
+		if (next < 0)
+			return next;
+		if ((next & 0xc0) != 0x80) {
+			l->at--; /* it begins another character */
+			return 1;
+		}
+		c = c << 6 | ((unsigned)next & 0x3f);
+	}
+	if (c >= least && c <= 0x10ffff && (c < 0xd800 || c >= 0xe000))
+		*out = (wchar_t)c;
+	return 1;
+}
+
+/* After Ctrl-Z and fg the shell has left the terminal in its own mode. */
+static void on_wake(struct ig_line *l)
+{
+	EditLine *el = l->editor->el;
+
+	if (continued) {
+		continued = 0;
+		el_set(el, EL_PREP_TERM, 0); /* or libedit takes it for prepared */
+		el_set(el, EL_PREP_TERM, 1);
+		el_set(el, EL_REFRESH);
+	}
+	if (resized) {
+		resized = 0;
+		el_resize(el);
+		el_set(el, EL_REFRESH);
+	}
+}
+
+static int next_char(EditLine *el, wchar_t *out)
+{
+	struct ig_line *l = line_of(el);
+	int c = line_next_byte(l);
+
+	if (c >= 0)
+		c = decode(l, c, out);
+	if (c == -1)
+		return 0;
+	if (c < 0) {
+		l->editor->failed = c + 1;
+		errno = -(c + 1);
+		return -1;
+	}
+	return 1;
+}
+
+static unsigned char begin_paste(EditLine *el, int ch)
+{
+	line_of(el)->editor->pasting = true;
+	return CC_NORM;
+}
+
+static unsigned char end_paste(EditLine *el, int ch)
+{
+	line_of(el)->editor->pasting = false;
+	return CC_NORM;
+}
+
+/* Tab: what all the words have in common that the line could become. */
+static unsigned char complete(EditLine *el, int ch)
+{
+	struct ig_line *l = line_of(el);
+	const LineInfo *info = el_line(el);
+	size_t len = (size_t)(info->cursor - info->buffer), common = 0, n = 0;
+	const char *word, *first = NULL;
+	char rest[64];
+
+	if (l->editor->pasting)
+		return el_insertstr(el, "\t") ? CC_ERROR : CC_REFRESH;
+	if (!l->o.word || !len || info->buffer[0] != '/' || info->cursor != info->lastchar)
+		return CC_ERROR;
+	for (size_t i = 0; (word = l->o.word(l->o.ctx, i)); i++) {
+		if (strncmp(word, info->buffer + 1, len - 1))
+			continue;
+		const char *space = strchr(word, ' '); /* what follows a command has its own Tab */
+		if (space && (size_t)(space - word) >= len - 1)
+			continue;
+		if (!n++) {
+			first = word;
+			common = strlen(word);
+		}
+		while (strncmp(word, first, common))
+			common--;
+	}
+	if (!n || (n > 1 && common == len - 1))
+		return CC_ERROR;
+	snprintf(rest, sizeof rest, "%.*s%s", (int)(common - (len - 1)), first + len - 1,
+		 n == 1 ? " " : "");
+	return el_insertstr(el, rest) ? CC_ERROR : CC_REFRESH;
+}
+
+static void bind_keys(EditLine *el)
+{
+	static const struct { const char *keys, *command; } binds[] = {
+		{ "^R", "em-inc-search-prev" },
+		{ "^W", "ed-delete-prev-word" },
+		{ "\\e[3~", "ed-delete-next-char" },
+		{ "\\e[1~", "ed-move-to-beg" },
+		{ "\\e[4~", "ed-move-to-end" },
+		{ "\\e[H", "ed-move-to-beg" },
+		{ "\\e[F", "ed-move-to-end" },
+		{ "\\e[1;5C", "em-next-word" },
+		{ "\\e[1;5D", "ed-prev-word" },
+		{ "\\e[200~", "ingot-begin-paste" },
+		{ "\\e[201~", "ingot-end-paste" },
+		{ "^I", "ingot-complete" },
+	};
+
+	/* el_set would copy the names and never free them */
+	el_wset(el, EL_ADDFN, L"ingot-begin-paste", L"a paste begins", begin_paste);
+	el_wset(el, EL_ADDFN, L"ingot-end-paste", L"a paste ends", end_paste);
+	el_wset(el, EL_ADDFN, L"ingot-complete", L"complete a command", complete);
+	for (size_t i = 0; i < sizeof binds / sizeof binds[0]; i++)
+		el_set(el, EL_BIND, binds[i].keys, binds[i].command, NULL);
+}
+
+int line_editor_open(struct ig_line *l, struct ig_error *err)
+{
+	struct sigaction sa = { .sa_handler = on_signal };
+	struct line_editor *e = calloc(1, sizeof *e);
+	HistEvent ev;
+
+	if (!e)
+		return ig_fail(err, -ENOMEM, "out of memory");
+	choose_locale();
+	e->prompt = "";
+	e->colour = l->o.colour;
+	e->history = history_init();
+	e->el = e->history ? el_init("ingot", stdin, stdout, stderr) : NULL;
+	if (!e->el) {
+		if (e->history)
+			history_end(e->history);
+		free(e);
+		return ig_fail(err, -ENOTTY, "the line editor does not start on this terminal");
+	}
+	l->editor = e;
+	history(e->history, &ev, H_SETSIZE, IG_HISTORY_MAX_ENTRIES);
+	el_set(e->el, EL_CLIENTDATA, l);
+	el_set(e->el, EL_PROMPT_ESC, show_prompt, '\1');
+	el_set(e->el, EL_EDITOR, "emacs");
+	el_set(e->el, EL_HIST, history, e->history);
+	el_wset(e->el, EL_GETCFN, next_char);
+	bind_keys(e->el);
+	(void)el_source(e->el, NULL); /* the user's .editrc, if there is one */
+	for (size_t i = 0; l->o.history && i < l->o.history->n; i++)
+		line_editor_remember(l, l->o.history->entries[i]);
+	sigemptyset(&sa.sa_mask);
+	sigaction(SIGWINCH, &sa, &e->old_winch);
+	sigaction(SIGCONT, &sa, &e->old_cont);
+	return 0;
+}
+
+void line_editor_remember(struct ig_line *l, const char *text)
+{
+	HistEvent ev;
+
+	history(l->editor->history, &ev, H_ENTER, text);
+}
+
+static void add_utf8(struct ig_strbuf *b, wchar_t wc)
+{
+	unsigned c = (unsigned)wc;
+	char s[4];
+	size_t n;
+
+	if (c < 0x80) {
+		s[0] = (char)c;
+		n = 1;
+	} else if (c < 0x800) {
+		s[0] = (char)(0xc0 | c >> 6);
+		n = 2;
+	} else if (c < 0x10000) {
+		s[0] = (char)(0xe0 | c >> 12);
+		n = 3;
+	} else {
+		s[0] = (char)(0xf0 | c >> 18);
+		n = 4;
+	}
+	for (size_t i = 1; i < n; i++)
+		s[i] = (char)(0x80 | (c >> (6 * (n - 1 - i)) & 0x3f));
+	ig_strbuf_add(b, s, n);
+}
+
+/* Ask the terminal to mark pastes, or no longer. */
+static void mark_pastes(bool on)
+{
+	const char *s = on ? "\033[?2004h" : "\033[?2004l";
+
+	fputs(s, stdout);
+	fflush(stdout);
+}
+
+int line_editor_read(struct ig_line *l, const char *prompt, struct ig_strbuf *text, bool *pasted,
+		     struct ig_error *err)
+{
+	struct line_editor *e = l->editor;
+	int n = 0;
+
+	ig_strbuf_clear(text);
+	e->prompt = prompt;
+	e->failed = 0;
+	if (!e->pasting)
+		mark_pastes(true);
+	continued = resized = 0;
+	l->woken = on_wake;
+	/* before the prompt shows: libedit would do it after, and what is typed in between
+	 * would be the terminal's own to edit */
+	el_set(e->el, EL_PREP_TERM, 1);
+	const wchar_t *line = el_wgets(e->el, &n);
+	l->woken = NULL;
+	if (e->failed)
+		e->pasting = false;
+	if (!e->pasting)
+		mark_pastes(false);
+	if (e->failed == -EINTR)
+		return ig_fail(err, -EINTR, "interrupted");
+	if (e->failed)
+		return ig_fail(err, e->failed, "the terminal: %s", strerror(-e->failed));
+	if (!line || n <= 0)
+		return 0;
+	for (int i = 0; i < n; i++)
+		if (!(i == n - 1 && line[i] == L'\n'))
+			add_utf8(text, line[i]);
+	*pasted = e->pasting;
+	return ig_strbuf_ok(text) ? 1 : ig_fail(err, -ENOMEM, "out of memory");
+}
+
+void line_editor_close(struct ig_line *l)
+{
+	struct line_editor *e = l->editor;
+
+	sigaction(SIGWINCH, &e->old_winch, NULL);
+	sigaction(SIGCONT, &e->old_cont, NULL);
+	el_end(e->el);
+	history_end(e->history);
+	free(e);
+	l->editor = NULL;
+}

@@ -1,0 +1,227 @@
+/* text.c: see text.h. */
+#include "cli/term/text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *ig_text_bytes(char *buf, size_t size, uint64_t n)
+{
+	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+	double x = (double)n;
+	size_t u = 0;
+
+	while (x >= 1024 && u < 6) {
+		x /= 1024;
+		u++;
+	}
+	snprintf(buf, size, u && x < 100 ? "%.1f %s" : "%.0f %s", x, units[u]);
+	return buf;
+}
+
+const char *ig_text_seconds(char *buf, size_t size, double s)
+{
+	if (!isfinite(s) || s < 0 || s > 1e12) {
+		snprintf(buf, size, "-");
+	} else if (s < 59.95) {
+		snprintf(buf, size, "%.1f s", s);
+	} else {
+		long long n = llround(s);
+		if (n < 3600)
+			snprintf(buf, size, "%lld m %02lld s", n / 60, n % 60);
+		else
+			snprintf(buf, size, "%lld h %02lld m", n / 3600, n % 3600 / 60);
+	}
+	return buf;
+}
+
+const char *ig_text_ms(char *buf, size_t size, double ms)
+{
+	if (!isfinite(ms))
+		snprintf(buf, size, "-");
+	else if (ms < 99.95)
+		snprintf(buf, size, "%.1f ms", ms);
+	else if (ms < 9999.5)
+		snprintf(buf, size, "%.0f ms", ms);
+	else
+		snprintf(buf, size, "%.1f s", ms / 1000);
+	return buf;
+}
+
+bool ig_text_is_utf8(const char *s, size_t n)
+{
+	const unsigned char *p = (const unsigned char *)s;
+
+	for (size_t i = 0; i < n;) {
+		unsigned c = p[i++], more, least;
+		if (c < 0x80)
+			continue;
+		if (c >= 0xc2 && c < 0xe0)
+			more = 1, c &= 0x1f, least = 0x80;
+		else if (c >= 0xe0 && c < 0xf0)
+			more = 2, c &= 0x0f, least = 0x800;
+		else if (c >= 0xf0 && c < 0xf5)
+			more = 3, c &= 0x07, least = 0x10000;
+		else
+			return false;
+		for (; more; more--, i++) {
+			if (i >= n || (p[i] & 0xc0) != 0x80)
+				return false;
+			c = c << 6 | (p[i] & 0x3f);
+		}
+		if (c < least || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
+			return false;
+	}
+	return true;
+}
+
+void ig_text_plain(struct ig_strbuf *b, const char *s, size_t len, bool keep_lines)
+{
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = (unsigned char)s[i];
+		bool control = c < 0x20 || c == 0x7f;
+		/* U+0080 … U+009F are C1 controls: some terminals obey them */
+		if (c == 0xc2 && i + 1 < len && (unsigned char)s[i + 1] >= 0x80 &&
+		    (unsigned char)s[i + 1] < 0xa0) {
+			control = true;
+			i++;
+		}
+		if (control && !(keep_lines && (c == '\n' || c == '\t')))
+			c = ' ';
+		ig_strbuf_add(b, &c, 1);
+	}
+}
+
+void ig_complain(const char *fmt, ...)
+{
+	struct ig_strbuf line;
+	va_list ap;
+	char *text = NULL;
+
+	ig_strbuf_init(&line);
+	va_start(ap, fmt);
+	int n = vasprintf(&text, fmt, ap);
+	va_end(ap);
+	if (n >= 0)
+		ig_text_plain(&line, text, (size_t)n, true);
+	if (n >= 0 && ig_strbuf_ok(&line))
+		fprintf(stderr, "ingot: %s\n", line.data ? line.data : "");
+	else
+		fputs("ingot: out of memory\n", stderr);
+	if (n >= 0)
+		free(text);
+	ig_strbuf_finish(&line);
+}
+
+void ig_table_init(struct ig_table *t, const char *const *headers, size_t n)
+{
+	*t = (struct ig_table){ .n_columns = n <= IG_TABLE_MAX_COLUMNS ? n : IG_TABLE_MAX_COLUMNS };
+	for (size_t i = 0; i < t->n_columns; i++) {
+		bool right = headers[i][0] == '>';
+		if (right)
+			t->right |= 1u << i;
+		ig_table_add(t, headers[i] + right);
+	}
+}
+
+void ig_table_finish(struct ig_table *t)
+{
+	for (size_t i = 0; i < t->n_cells; i++)
+		free(t->cells[i]);
+	free(t->cells);
+	*t = (struct ig_table){ 0 };
+}
+
+void ig_table_add(struct ig_table *t, const char *text)
+{
+	struct ig_strbuf b;
+
+	if (t->failed)
+		return;
+	if (t->n_cells == t->cap) {
+		size_t cap = t->cap ? t->cap * 2 : 32;
+		char **p = cap > SIZE_MAX / 2 / sizeof *p ? NULL : realloc(t->cells, cap * sizeof *p);
+		if (!p) {
+			t->failed = true;
+			return;
+		}
+		t->cells = p;
+		t->cap = cap;
+	}
+	ig_strbuf_init(&b);
+	ig_text_plain(&b, text, strlen(text), false);
+	char *cell = ig_strbuf_steal(&b);
+	if (!cell) {
+		t->failed = true;
+		ig_strbuf_finish(&b);
+		return;
+	}
+	t->cells[t->n_cells++] = cell;
+}
+
+void ig_table_addf(struct ig_table *t, const char *fmt, ...)
+{
+	char buf[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(buf, sizeof buf, fmt, ap);
+	va_end(ap);
+	ig_table_add(t, buf);
+}
+
+/* Characters, not bytes; every one is taken to be one column wide. */
+static size_t width(const char *s)
+{
+	size_t n = 0;
+
+	for (; *s; s++)
+		n += ((unsigned char)*s & 0xc0) != 0x80;
+	return n;
+}
+
+static void pad(struct ig_strbuf *out, size_t n)
+{
+	while (n--)
+		ig_strbuf_add(out, " ", 1);
+}
+
+bool ig_table_write(const struct ig_table *t, struct ig_strbuf *out)
+{
+	size_t widths[IG_TABLE_MAX_COLUMNS] = { 0 };
+
+	if (t->failed)
+		return false;
+	for (size_t i = 0; i < t->n_cells; i++) {
+		size_t w = width(t->cells[i]);
+		if (w > widths[i % t->n_columns])
+			widths[i % t->n_columns] = w;
+	}
+	for (size_t i = 0; i < t->n_cells; i++) {
+		size_t c = i % t->n_columns, room = widths[c] - width(t->cells[i]);
+		bool last = c + 1 == t->n_columns;
+		if (t->right >> c & 1)
+			pad(out, room);
+		ig_strbuf_puts(out, t->cells[i]);
+		if (!(t->right >> c & 1) && !last)
+			pad(out, room);
+		ig_strbuf_puts(out, last ? "\n" : "  ");
+	}
+	return ig_strbuf_ok(out);
+}
+
+int ig_table_print(const struct ig_table *t)
+{
+	struct ig_strbuf out;
+	int rc = 0;
+
+	ig_strbuf_init(&out);
+	if (ig_table_write(t, &out))
+		fwrite(out.data, 1, out.len, stdout);
+	else
+		rc = -ENOMEM;
+	ig_strbuf_finish(&out);
+	return rc;
+}

@@ -1,0 +1,139 @@
+/*
+ * sequence_private.h: one request inside the engine: its tokens, its blocks, and
+ * the way from sampled ids to text in its stream.
+ *
+ * Of the tokens, the first n_done have their K and V in the cache; the first
+ * n_shown have become text.  A sequence whose K and V were taken from it
+ * (preempted) has n_done 0 and is read again, output and all, but for the beginning
+ * that the prefix cache still has; its place in a grammar and its notes stay as they
+ * are, since both move only when a token is drawn.
+ */
+#ifndef INGOT_ENGINE_SEQUENCE_PRIVATE_H
+#define INGOT_ENGINE_SEQUENCE_PRIVATE_H
+
+#include "daemon/engine/engine_private.h"
+#include "model/tokenizer/detokenizer.h"
+
+#define IG_MAX_STOPS 16
+#define IG_MAX_STOP_BYTES 4096
+
+/* A stop string and how far the text so far has matched it (Knuth, Morris, Pratt). */
+struct ig_stop {
+	const char *text; /* in ig_seq.stop_texts */
+	uint32_t len;
+	uint32_t n_matched;
+	uint32_t *fail; /* [len]: what is still matched when the byte after i + 1 differs */
+};
+
+/* A token's log probability, from its draw until the stream has it. */
+struct ig_seq_note {
+	float logprob;
+	int32_t n_top;
+	uint64_t text_end; /* once the token is shown */
+};
+
+enum ig_seq_state { IG_SEQ_WAITING, IG_SEQ_PREFILL, IG_SEQ_DECODE, IG_SEQ_PAUSED };
+
+struct ig_seq {
+	/* ---- fixed at submit ---- */
+	uint64_t number; /* the request's handle; smaller is older */
+	struct ig_model *model;
+	char id[64], endpoint[32], client[64], key[40];
+	int64_t received_ns, received_wall_ns;
+	int32_t n_prompt, max_output;
+	struct ig_sample_params sample; /* but for the position and first_edit */
+	bool penalties; /* the draw depends on the tokens so far */
+	bool prefill_only, ignore_end;
+	int32_t n_top; /* -1: no notes */
+	struct ig_grammar *grammar; /* NULL: any token may come */
+	int32_t control[IG_MAX_SHOWN]; /* control tokens that are text */
+	uint32_t max_edits;
+	char **stop_texts; /* NULL-terminated; may be NULL */
+	struct ig_stop *stops; /* [n_stops] */
+	uint32_t n_stops;
+	struct ig_stream *stream; /* the writer's hold */
+	bool adopted; /* it holds its model, and counts among its requests */
+
+	/* ---- under the engine's lock ---- */
+	TAILQ_ENTRY(ig_seq) all;
+	bool cancel_wanted;
+	char cancel_reason[24];
+
+	/* ---- written by the engine's thread, read by any ---- */
+	atomic_int state; /* enum ig_seq_state */
+	atomic_int n_prefilled, n_output; /* n_output: tokens so far */
+	atomic_bool paused; /* its ring is full */
+
+	/* ---- the engine's thread ---- */
+	TAILQ_ENTRY(ig_seq) link; /* inbox (under the lock), waiting, running or ended */
+	TAILQ_ENTRY(ig_seq) show_link;
+	struct ig_seq *next_cancelled;
+	struct ig_seq_list *list; /* the one that link is in; NULL: none */
+	bool on_show, completed;
+	uint32_t n_flights; /* steps under way that compute for it */
+	struct ig_kv_seq *kv; /* NULL: no blocks */
+	int32_t *tokens; /* [n_prompt + max_output] */
+	struct ig_logit_edit *edits; /* [max_edits]; sample.n_edits of them */
+	uint32_t *edit_slots; /* [n_edit_slots], a power of two: an edit's number plus one, by id */
+	uint32_t n_edit_slots;
+	int32_t n_tokens, n_done, n_shown;
+	int32_t n_noted; /* progress that the stream knows; -1: none */
+	uint64_t step; /* the newest step that it was built into */
+	uint64_t planned; /* the newest step that it was to be in, with n_planned rows */
+	int32_t n_planned;
+	int32_t n_rows, logit_index; /* in the newest of these steps; -1: no logits */
+	struct ig_gen_result result; /* finish is set as soon as the end is known */
+
+	struct ig_grammar_matcher *matcher; /* its place in the grammar; NULL: none */
+	struct ig_detokenizer detokenizer;
+	char *text; /* [text_cap] what is ready for the stream, then what is held back */
+	size_t text_cap, n_ready, n_text;
+	bool text_done; /* nothing will be added to text */
+	bool stuck; /* the stream has no room for what is ready */
+	/* Notes of the tokens n_given … n_tokens - 1, in a ring. */
+	struct ig_seq_note *notes; /* [note_cap] */
+	struct ig_token_prob *note_tops; /* [note_cap, n_top] */
+	int32_t note_cap, note_base; /* note_base: the token whose note is notes[0] */
+	int32_t n_given, note_end; /* tokens from note_end on are given none */
+	uint64_t text_at; /* of text[0] in the answer */
+	uint64_t given_end; /* text_end of the last note that the stream was given */
+
+	int64_t admitted_ns, read_ns, first_ns, last_ns; /* 0: not yet; read: all of the prompt */
+	int64_t paused_ns;
+	uint32_t itl[IG_ITL_BUCKETS];
+};
+
+/* Any thread.  Checks the spec (-EINVAL, -E2BIG with text); takes nothing of it
+ * over yet. */
+int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options *options,
+		  struct ig_seq **out, struct ig_error *err);
+/* Take over the spec's prompt, stops, grammar and stream. */
+void ig_seq_adopt(struct ig_seq *s, struct ig_gen_spec *spec);
+/* Frees what it owns; it must be in no list and hold no blocks. */
+void ig_seq_destroy(struct ig_seq *s);
+
+/* ---- the engine's thread ---- */
+
+/* A token of the answer: what penalties count. */
+void ig_seq_count(struct ig_seq *s, int32_t id);
+/* Before token n_tokens is appended: its log probability, from its row of logits.
+ * -ENOSPC when there is no room for it, which can't be. */
+int ig_seq_keep_note(struct ig_seq *s, int32_t id, const float *logits);
+/* Turn tokens into text and text into the stream, as far as there is room.  May
+ * find a stop string: result.finish is set then. */
+void ig_seq_show(struct ig_seq *s);
+/* What the ring had no room for is thrown away, nothing more is shown. */
+void ig_seq_drop_text(struct ig_seq *s);
+/* All that will ever be shown is in the stream. */
+static inline bool ig_seq_is_shown(const struct ig_seq *s)
+{
+	return s->text_done && !s->n_ready && !s->stuck;
+}
+/* Whether the stream has room again for some of what is ready. */
+bool ig_seq_has_room(const struct ig_seq *s);
+/* The number of tokens that the request is told of. */
+int32_t ig_seq_n_output(const struct ig_seq *s);
+/* Fill in the ledger's row from what happened. */
+void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *row);
+
+#endif

@@ -1,0 +1,139 @@
+/* net_private.h: what the files of this folder share.  The loop thread's. */
+#ifndef INGOT_NET_NET_PRIVATE_H
+#define INGOT_NET_NET_PRIVATE_H
+
+#include "daemon/net/chunked.h"
+#include "daemon/net/net.h"
+#include "daemon/protocol/core/exchange.h"
+#include "base/utf8.h"
+#include "store/keys.h"
+
+#include <libwebsockets.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* Connections past max_connections that are still told so, with a 503. */
+#define SPARE_CONNECTIONS 32
+
+struct ig_certificate; /* tls.c's */
+
+enum conn_kind { CONN_HTTP, CONN_WEBSOCKET };
+
+struct conn {
+	struct conn *next, *prev; /* of the net */
+	struct ig_net *net;
+	struct lws *wsi;
+	enum conn_kind kind;
+	bool over_limit;
+	bool local; /* over the unix socket */
+	char client[64];
+	struct ig_principal who; /* of the request that is read; of a WebSocket for its life */
+	unsigned char key_hash[32]; /* of who's key */
+	bool revoked; /* that key is gone: a WebSocket gets no new request in */
+	int64_t blocked_ns; /* since when it wants to write and can't; 0: it does not */
+	struct ig_strbuf out; /* LWS_PRE bytes, then what is to be written */
+	/* A body or a message as it comes in. */
+	char *in;
+	size_t in_len, in_cap;
+
+	/* HTTP */
+	struct ig_exchange *exchange;
+	char method[8], *path; /* path: malloc'd, decoded */
+	char origin[256]; /* allowed; "" */
+	uint64_t length; /* Content-Length */
+	bool reading_body, head_written, head_only, keep_open, ended, lingering;
+	bool is_1_1, is_chunked;
+	struct ig_chunked chunked;
+	int64_t since_ns; /* when its head was complete; lingering: when that began */
+
+	/* WebSocket */
+	struct ig_session *session;
+	struct ig_utf8 utf8;
+	int close_code; /* 0: open */
+	bool paused; /* not reading */
+};
+
+/* What a reload may change. */
+struct net_options {
+	uint32_t slow_client_timeout_ms, keepalive_interval_ms, retry_after_s;
+	uint32_t model_wait_ms, max_waiting;
+	struct ig_key_limits limits;
+	uint32_t max_kept;
+	uint64_t max_kept_bytes;
+};
+
+struct ig_net {
+	struct ig_net_deps deps;
+	const struct ig_config *config; /* of the start; but for: */
+	struct net_options options; /* loop */
+	struct lws_context *context;
+	struct ig_api *api;
+	struct conn *conns; /* loop */
+	uint32_t n_conns; /* loop */
+	int port;
+	char host[128]; /* for people: brackets round a v6 address; "": no TCP */
+	struct lws_vhost *tcp, *local;
+	struct ig_keys *keys; /* loop */
+	bool keys_required; /* loop: there is, or was, a file of keys */
+	struct ig_certificate *certificate; /* loop; NULL: no TLS */
+	pthread_t thread;
+	bool started, draining, drained; /* draining, drained: loop */
+	bool sweeping; /* loop: the timer is armed */
+	lws_sorted_usec_list_t sweep, goodbye;
+	atomic_bool want_drain, want_stop;
+
+	pthread_mutex_t lock;
+	bool closed; /* lock: the context is gone */
+	bool reloaded; /* lock: next is newer than options */
+	struct net_options next; /* lock */
+	bool new_keys; /* lock: next_keys is to be taken over */
+	struct ig_certificate *next_certificate; /* lock: the same; NULL: none */
+	struct ig_keys *next_keys; /* lock: NULL: the file is gone */
+	bool had_keys; /* lock: it was there once */
+};
+
+static inline struct conn *conn_of(struct lws *wsi)
+{
+	return lws_get_opaque_user_data(wsi);
+}
+
+/* server.c */
+void ig_net_want_write(void *conn); /* ask for a writable callback */
+bool ig_conn_begin_out(struct conn *c); /* empty out but for LWS_PRE */
+/* Write out's contents; false: the connection is to be closed. */
+bool ig_conn_write(struct conn *c, enum lws_write_protocol kind);
+/* Append to in, bounded by max; 0, -E2BIG or -ENOMEM. */
+int ig_conn_append(struct conn *c, const void *data, size_t len, uint64_t max);
+/* Give up the buffer of in: *len bytes, malloc'd, NUL-terminated; NULL on failure. */
+char *ig_conn_take_in(struct conn *c, size_t *len);
+
+/* listen.c: main's thread, at the start. */
+/* Whether it can be listened as the configuration says, and, with net, listen. */
+int ig_listen(struct ig_net *net, const struct ig_config *config, const struct ig_keys *keys,
+	      const struct lws_protocols *protocols, struct ig_error *err);
+
+/* tls.c */
+/* A certificate with its chain, and its key, of two PEM files; any thread.  An error names
+ * the file and the reason. */
+int ig_tls_load(const char *cert, const char *key, struct ig_certificate **out,
+		struct ig_error *err);
+void ig_tls_free(struct ig_certificate *c); /* NULL is fine */
+/* Handshakes of this SSL_CTX are given net->certificate, whatever it is then. */
+void ig_tls_serve(struct ig_net *net, void *ssl_ctx);
+
+/* who.c */
+/* Fill in c->who by the request's headers and judge whether it may have the path: 0, or a
+ * status with its text. */
+int ig_who_check(struct conn *c, const char **code, const char **message);
+/* "unix:uid=N" */
+void ig_who_describe_peer(int fd, char *out, size_t cap);
+/* After other keys: WebSockets whose key is not among them. */
+void ig_who_revoke(struct ig_net *net);
+
+/* http.c, websocket.c: callbacks by reason.  Nonzero closes the connection. */
+int ig_http_callback(struct conn *c, enum lws_callback_reasons reason, void *in, size_t len);
+int ig_ws_callback(struct conn *c, enum lws_callback_reasons reason, void *in, size_t len);
+void ig_http_finish(struct conn *c); /* the exchange and what belongs to it */
+void ig_ws_finish(struct conn *c);
+
+#endif

@@ -1,0 +1,146 @@
+/*
+ * completions_request.c: the body of POST /v1/completions: prompts as text, as tokens, or
+ * lists of either.
+ */
+#include "daemon/engine/stream.h"
+#include "daemon/protocol/core/request_private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int read_ids(struct ig_prompt *p, const char *param, json_t *v, struct ig_api_error *e)
+{
+	p->ids = malloc(json_array_size(v) * sizeof *p->ids + 1);
+	if (!p->ids)
+		return ig_fail_memory(e);
+	for (size_t i = 0; i < json_array_size(v); i++) {
+		char sub[96];
+		snprintf(sub, sizeof sub, "%s[%zu]", param, i);
+		if (ig_read_int(&p->ids[i], 0, INT32_MAX, sub, json_array_get(v, i), e) < 0)
+			return -1;
+		p->n_ids++;
+	}
+	return 0;
+}
+
+static int read_prompt(struct ig_request *r, const char *param, json_t *v, struct ig_api_error *e)
+{
+	struct ig_prompt *p = &r->prompts[r->n_prompts++];
+
+	if (json_is_array(v))
+		return json_array_size(v) ? read_ids(p, param, v, e) :
+		       ig_fail_value(e, param, "expected at least one token");
+	if (ig_read_string(&p->text, param, v, e) < 0)
+		return -1;
+	p->len = json_string_length(v);
+	return 0;
+}
+
+int ig_param_prompt(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	json_t *first = json_array_get(v, 0);
+	bool several = json_is_array(v) && !json_is_integer(first);
+	size_t n = several ? json_array_size(v) : 1;
+
+	if (!json_is_array(v) && !json_is_string(v))
+		return ig_fail_type(e, name, "a string, a list of tokens, or a list of either", v);
+	if (!n)
+		return ig_fail_value(e, name, "expected at least one prompt");
+	if (n > IG_MAX_CHOICES)
+		return ig_fail_value(e, name, "at most %d prompts, got %zu", IG_MAX_CHOICES, n);
+	r->prompts = calloc(n, sizeof *r->prompts);
+	if (!r->prompts)
+		return ig_fail_memory(e);
+	if (!several)
+		return read_prompt(r, name, v, e);
+	for (size_t i = 0; i < n; i++) {
+		char param[64];
+		json_t *x = json_array_get(v, i);
+		snprintf(param, sizeof param, "%s[%zu]", name, i);
+		if (!json_is_string(x) && !json_is_array(x))
+			return ig_fail_type(e, param, "a string or a list of tokens", x);
+		if (read_prompt(r, param, x, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int param_logprobs(struct ig_request *r, const char *name, json_t *v,
+			  struct ig_api_error *e)
+{
+	r->logprobs = true;
+	return ig_read_int(&r->n_top, 0, IG_MAX_TOP, name, v, e);
+}
+
+static int param_echo(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_bool(&r->echo, name, v, e);
+}
+
+static int param_suffix(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return json_is_string(v) && !json_string_length(v) ? 0 :
+	       ig_fail_unsupported(e, name, "an empty string");
+}
+
+static int param_response_format(struct ig_request *r, const char *name, json_t *v,
+				 struct ig_api_error *e)
+{
+	return ig_read_format(r, name, v, true, e);
+}
+
+static const struct ig_param table[] = {
+	{ "model", ig_param_model },
+	{ "prompt", ig_param_prompt },
+	{ "temperature", ig_param_temperature },
+	{ "top_p", ig_param_top_p },
+	{ "top_k", ig_param_top_k },
+	{ "min_p", ig_param_min_p },
+	{ "frequency_penalty", ig_param_frequency_penalty },
+	{ "presence_penalty", ig_param_presence_penalty },
+	{ "repetition_penalty", ig_param_repetition_penalty },
+	{ "logit_bias", ig_param_logit_bias },
+	{ "seed", ig_param_seed },
+	{ "max_tokens", ig_param_max_tokens },
+	{ "stop", ig_param_stop },
+	{ "ignore_eos", ig_param_ignore_end },
+	{ "n", ig_param_n },
+	{ "best_of", ig_param_one },
+	{ "logprobs", param_logprobs },
+	{ "echo", param_echo },
+	{ "suffix", param_suffix },
+	{ "response_format", param_response_format },
+	{ "stream", ig_param_stream },
+	{ "stream_options", ig_param_stream_options },
+	{ "user", ig_param_any_string },
+	{ NULL, NULL },
+};
+
+int ig_request_parse_completion(const char *text, size_t len, struct ig_request *r,
+				struct ig_api_error *e)
+{
+	json_t *root;
+
+	ig_request_init(r, IG_REQUEST_COMPLETION);
+	*e = (struct ig_api_error){ 0 };
+	if (ig_json_load_object(text, len, &root, e) < 0)
+		return -1;
+	int rc = ig_params_read(r, table, root, e);
+	if (!rc && !r->n_prompts)
+		rc = ig_fail_missing(e, "prompt");
+	if (!rc && r->n_prompts * (size_t)r->n > IG_MAX_CHOICES)
+		rc = ig_fail_value(e, "n", "%zu prompts with %d choices each: at most %d choices in all",
+				   r->n_prompts, r->n, IG_MAX_CHOICES);
+	if (!rc && r->echo && r->logprobs)
+		rc = ig_fail_value(e, "echo", "the prompt's log probabilities are not computed: not "
+				   "with logprobs");
+	if (!rc)
+		rc = ig_check_stream_options(r, root, e);
+	if (!rc && r->ignore_end && r->form != IG_OUTPUT_FREE)
+		rc = ig_fail_value(e, "ignore_eos", "an answer of a form must be able to end");
+	/* what clients of this endpoint expect when they say nothing */
+	if (!rc && !r->max_tokens)
+		r->max_tokens = 16;
+	return ig_json_end(root, rc, e);
+}

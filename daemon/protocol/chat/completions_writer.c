@@ -1,0 +1,202 @@
+/*
+ * completions_writer.c: the answers of /v1/completions: text after a prompt, as SSE frames or
+ * one object.  Choices are numbered prompt by prompt.
+ */
+#include "daemon/protocol/core/api_private.h"
+
+#include <string.h>
+
+#define MAX_DELTA 4096
+
+/* Of a reply. */
+enum { STAGE_BEGIN, STAGE_TEXT, STAGE_END };
+/* Of a call. */
+enum { CALL_BEGIN, CALL_TEXT, CALL_ENDED };
+
+static void head(struct ig_reply *r, struct ig_strbuf *out)
+{
+	ig_strbuf_printf(out, "{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%lld,\"model\":",
+			 r->id, (long long)r->created_s);
+	ig_json_text(out, r->model->name);
+}
+
+/* Where the text of notes first … last - 1 begins in the answer, tokens, probabilities. */
+static void logprobs(struct ig_call *c, size_t first, size_t last, struct ig_strbuf *out)
+{
+	const struct ig_engine_model *m = c->reply->model;
+
+	if (!c->reply->request.logprobs) {
+		ig_strbuf_puts(out, "null");
+		return;
+	}
+	ig_strbuf_puts(out, "{\"tokens\":[");
+	for (size_t i = first; i < last; i++) {
+		if (i > first)
+			ig_strbuf_puts(out, ",");
+		ig_json_token_text(out, m, c->notes[i].id);
+	}
+	ig_strbuf_puts(out, "],\"token_logprobs\":[");
+	for (size_t i = first; i < last; i++)
+		ig_strbuf_printf(out, "%s%.8g", i > first ? "," : "", (double)c->notes[i].logprob);
+	ig_strbuf_puts(out, "],\"top_logprobs\":[");
+	for (size_t i = first; i < last; i++) {
+		const struct ig_token_note *n = &c->notes[i];
+		ig_strbuf_puts(out, i > first ? ",{" : "{");
+		for (int32_t k = 0; k < n->n_top; k++) {
+			if (k)
+				ig_strbuf_puts(out, ",");
+			ig_json_token_text(out, m, n->top[k].id);
+			ig_strbuf_printf(out, ":%.8g", (double)n->top[k].logprob);
+		}
+		ig_strbuf_puts(out, "}");
+	}
+	ig_strbuf_puts(out, "],\"text_offset\":[");
+	for (size_t i = first; i < last; i++)
+		ig_strbuf_printf(out, "%s%llu", i > first ? "," : "",
+				 i ? (unsigned long long)c->notes[i - 1].text_end : 0ull);
+	ig_strbuf_puts(out, "]}");
+}
+
+/* With echo, the prompt: as it came, or what its tokens say. */
+static void echo(struct ig_call *c, struct ig_strbuf *out)
+{
+	struct ig_reply *r = c->reply;
+	size_t at = c->index / (uint32_t)r->request.n;
+	const struct ig_prompt *p = &r->request.prompts[at];
+
+	if (!r->request.echo)
+		return;
+	if (p->text) {
+		ig_strbuf_add(out, p->text, p->len);
+		return;
+	}
+	for (size_t i = 0; i < p->n_ids; i++)
+		ig_token_text(out, r->model, p->ids[i]);
+}
+
+static const struct ig_strbuf *text_of(const struct ig_call *c)
+{
+	static const struct ig_strbuf none;
+
+	return c->n_parts ? &c->parts[0].text : &none;
+}
+
+static const char *finish_reason(const struct ig_call *c)
+{
+	return c->result.finish == IG_FINISH_LENGTH ? "length" : "stop";
+}
+
+static void choice(struct ig_call *c, struct ig_strbuf *out, const char *text, size_t len,
+		   size_t first_note, const char *finish)
+{
+	ig_strbuf_printf(out, "{\"index\":%u,\"text\":", c->index);
+	ig_strbuf_json(out, len ? text : "", len);
+	ig_strbuf_puts(out, ",\"logprobs\":");
+	logprobs(c, first_note, c->n_notes, out);
+	if (finish)
+		ig_strbuf_printf(out, ",\"finish_reason\":\"%s\"}", finish);
+	else
+		ig_strbuf_puts(out, ",\"finish_reason\":null}");
+}
+
+static void chunk(struct ig_call *c, struct ig_strbuf *out, const char *text, size_t len,
+		  const char *finish)
+{
+	ig_strbuf_puts(out, "data: ");
+	head(c->reply, out);
+	ig_strbuf_puts(out, ",\"choices\":[");
+	choice(c, out, text, len, c->n_notes_sent, finish);
+	c->n_notes_sent = c->n_notes;
+	ig_strbuf_puts(out, c->reply->request.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
+}
+
+static void call_frames(struct ig_call *c, struct ig_strbuf *out)
+{
+	const struct ig_strbuf *text = text_of(c);
+	struct ig_api_error e;
+
+	if (c->stage == CALL_BEGIN) {
+		struct ig_strbuf prompt = { 0 };
+		echo(c, &prompt);
+		if (prompt.len)
+			chunk(c, out, prompt.data, prompt.len, NULL);
+		out->failed |= prompt.failed;
+		ig_strbuf_finish(&prompt);
+		c->stage = CALL_TEXT;
+	}
+	if (text->len > c->n_sent) {
+		chunk(c, out, text->data + c->n_sent, text->len - c->n_sent, NULL);
+		c->n_sent = text->len;
+	}
+	if (!c->finished || c->stage == CALL_ENDED)
+		return;
+	ig_result_error(&c->result, &e);
+	if (!e.status)
+		chunk(c, out, "", 0, finish_reason(c));
+	c->stage = CALL_ENDED;
+}
+
+static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
+{
+	size_t start = out->len;
+
+	if (r->stage != STAGE_END) {
+		ig_reply_take(r, MAX_DELTA);
+		for (uint32_t i = 0; i < r->n_calls; i++)
+			call_frames(&r->calls[i], out);
+		if (r->finished && r->error.status) {
+			ig_strbuf_puts(out, "data: ");
+			ig_error_object(out, &r->error);
+			ig_strbuf_puts(out, "\n\n");
+			r->stage = STAGE_END;
+		} else if (r->finished) {
+			if (r->request.include_usage) {
+				ig_strbuf_puts(out, "data: ");
+				head(r, out);
+				ig_strbuf_puts(out, ",\"choices\":[],\"usage\":");
+				ig_json_usage(out, r);
+				ig_strbuf_puts(out, "}\n\n");
+			}
+			ig_strbuf_puts(out, "data: [DONE]\n\n");
+			r->stage = STAGE_END;
+		} else if (out->len == start && r->keepalive) {
+			ig_strbuf_puts(out, ": keep-alive\n\n");
+		}
+	}
+	*last = r->stage == STAGE_END;
+	if (out->len > start)
+		ig_reply_wrote(r);
+	return out->len > start;
+}
+
+static void whole(struct ig_reply *r, struct ig_strbuf *out)
+{
+	head(r, out);
+	ig_strbuf_puts(out, ",\"choices\":[");
+	for (uint32_t i = 0; i < r->n_calls; i++) {
+		struct ig_call *c = &r->calls[i];
+		struct ig_strbuf text = { 0 };
+		echo(c, &text);
+		ig_strbuf_add(&text, text_of(c)->data, text_of(c)->len);
+		if (i)
+			ig_strbuf_puts(out, ",");
+		choice(c, out, text.data, text.len, 0, finish_reason(c));
+		out->failed |= text.failed;
+		ig_strbuf_finish(&text);
+	}
+	ig_strbuf_puts(out, "],\"usage\":");
+	ig_json_usage(out, r);
+	ig_strbuf_puts(out, "}");
+}
+
+const struct ig_protocol ig_completions_protocol = {
+	.path = "/v1/completions",
+	.id_prefix = "cmpl-",
+	.prompt_param = "prompt",
+	.form_param = "response_format",
+	.parse = ig_request_parse_completion,
+	.next = next,
+	.whole = whole,
+	.wait = ig_sse_wait,
+	.error = ig_error_object,
+};

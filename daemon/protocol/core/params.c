@@ -1,0 +1,427 @@
+/*
+ * params.c: the readers of single parameters and the errors that they give.
+ *
+ * Each reader takes one JSON value that is not null and either stores it in the
+ * request or fails with the parameter's name, what was expected and what came.
+ */
+#include "daemon/engine/engine.h"
+#include "daemon/protocol/core/request_private.h"
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void fail_v(struct ig_api_error *e, int status, const char *type, const char *code,
+		   const char *param, const char *fmt, va_list ap)
+{
+	memset(e, 0, sizeof *e);
+	e->status = status;
+	e->type = type;
+	e->code = code;
+	if (param)
+		snprintf(e->param, sizeof e->param, "%s", param);
+	vsnprintf(e->message, sizeof e->message, fmt, ap);
+}
+
+int ig_api_fail(struct ig_api_error *e, int status, const char *type, const char *code,
+		const char *param, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	fail_v(e, status, type, code, param, fmt, ap);
+	va_end(ap);
+	return -1;
+}
+
+int ig_fail_value(struct ig_api_error *e, const char *param, const char *fmt, ...)
+{
+	char text[400];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	return ig_api_fail(e, 400, "invalid_request_error", "invalid_value", param,
+			   "Invalid value for '%s': %s.", param, text);
+}
+
+int ig_fail_type(struct ig_api_error *e, const char *param, const char *expected, const json_t *v)
+{
+	return ig_api_fail(e, 400, "invalid_request_error", "invalid_type", param,
+			   "Invalid type for '%s': expected %s, got %s.", param, expected,
+			   ig_json_type_name(v));
+}
+
+int ig_fail_unsupported(struct ig_api_error *e, const char *param, const char *accepted)
+{
+	if (!accepted)
+		return ig_api_fail(e, 400, "invalid_request_error", "unsupported_parameter", param,
+				   "Unsupported parameter: '%s' is not supported by this server.",
+				   param);
+	return ig_api_fail(e, 400, "invalid_request_error", "unsupported_parameter", param,
+			   "Unsupported parameter: '%s' is accepted only as %s.", param, accepted);
+}
+
+int ig_fail_missing(struct ig_api_error *e, const char *param)
+{
+	return ig_api_fail(e, 400, "invalid_request_error", "missing_required_parameter", param,
+			   "Missing required parameter: '%s'.", param);
+}
+
+int ig_fail_memory(struct ig_api_error *e)
+{
+	return ig_api_fail(e, 500, "server_error", "server_error", NULL,
+			   "The server is out of memory.");
+}
+
+const char *ig_json_type_name(const json_t *v)
+{
+	switch (json_typeof(v)) {
+	case JSON_OBJECT: return "an object";
+	case JSON_ARRAY: return "a list";
+	case JSON_STRING: return "a string";
+	case JSON_INTEGER: return "an integer";
+	case JSON_REAL: return "a number";
+	case JSON_TRUE:
+	case JSON_FALSE: return "a boolean";
+	default: return "null";
+	}
+}
+
+/* A client's own text within a message: short, and nothing that breaks a line. */
+void ig_printable(char *out, size_t cap, const char *name)
+{
+	ig_utf8_copy(out, cap, name);
+	for (char *p = out; *p; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			*p = '?';
+}
+
+int ig_params_read(struct ig_request *r, const struct ig_param *table, json_t *obj,
+		   struct ig_api_error *e)
+{
+	const char *key;
+	json_t *v;
+
+	json_object_foreach(obj, key, v) {
+		const struct ig_param *p = table;
+		if (json_is_null(v))
+			continue;
+		while (p->name && strcmp(p->name, key))
+			p++;
+		if (!p->name) {
+			char shown[100];
+			ig_printable(shown, sizeof shown, key);
+			return ig_fail_unsupported(e, shown, NULL);
+		}
+		if (p->read(r, key, v, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* ---- values ------------------------------------------------------------------ */
+
+int ig_read_string(char **out, const char *name, json_t *v, struct ig_api_error *e)
+{
+	if (!json_is_string(v))
+		return ig_fail_type(e, name, "a string", v);
+	char *s = strdup(json_string_value(v));
+	if (!s)
+		return ig_fail_memory(e);
+	free(*out);
+	*out = s;
+	return 0;
+}
+
+int ig_read_bool(bool *out, const char *name, json_t *v, struct ig_api_error *e)
+{
+	if (!json_is_boolean(v))
+		return ig_fail_type(e, name, "a boolean", v);
+	*out = json_is_true(v);
+	return 0;
+}
+
+int ig_read_number(double *out, double min, bool open_min, double max, const char *name,
+		   json_t *v, struct ig_api_error *e)
+{
+	if (!json_is_number(v))
+		return ig_fail_type(e, name, "a number", v);
+	double d = json_number_value(v);
+	if (!(open_min ? d > min : d >= min) || !(d <= max))
+		return ig_fail_value(e, name, "expected a number %s %g and at most %g, got %g",
+				     open_min ? "above" : "of at least", min, max, d);
+	*out = d;
+	return 0;
+}
+
+int ig_read_int(int32_t *out, int32_t min, int32_t max, const char *name, json_t *v,
+		struct ig_api_error *e)
+{
+	if (!json_is_integer(v))
+		return ig_fail_type(e, name, "an integer", v);
+	json_int_t i = json_integer_value(v);
+	if (i < min || i > max)
+		return ig_fail_value(e, name, "expected an integer from %d to %d, got %lld", min, max,
+				     (long long)i);
+	*out = (int32_t)i;
+	return 0;
+}
+
+int ig_param_model(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_string(&r->model, name, v, e);
+}
+
+int ig_param_temperature(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_number(&r->temperature, 0, false, 2, name, v, e);
+}
+
+int ig_param_top_p(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_number(&r->top_p, 0, true, 1, name, v, e);
+}
+
+int ig_param_top_k(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_int(&r->top_k, 0, INT32_MAX, name, v, e);
+}
+
+int ig_param_min_p(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_number(&r->min_p, 0, false, 1, name, v, e);
+}
+
+int ig_param_frequency_penalty(struct ig_request *r, const char *name, json_t *v,
+			       struct ig_api_error *e)
+{
+	return ig_read_number(&r->frequency_penalty, -2, false, 2, name, v, e);
+}
+
+int ig_param_presence_penalty(struct ig_request *r, const char *name, json_t *v,
+			      struct ig_api_error *e)
+{
+	return ig_read_number(&r->presence_penalty, -2, false, 2, name, v, e);
+}
+
+int ig_param_repetition_penalty(struct ig_request *r, const char *name, json_t *v,
+				struct ig_api_error *e)
+{
+	return ig_read_number(&r->repetition_penalty, 0, true, 10, name, v, e);
+}
+
+/* {"token id": bias}.  Whether the model has such a token is the engine's to say. */
+int ig_param_logit_bias(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	const char *key;
+	json_t *value;
+
+	if (!json_is_object(v))
+		return ig_fail_type(e, name, "an object", v);
+	if (json_object_size(v) > IG_MAX_BIASES)
+		return ig_fail_value(e, name, "expected at most %d tokens, got %zu", IG_MAX_BIASES,
+				     json_object_size(v));
+	if (!json_object_size(v))
+		return 0;
+	r->biases = calloc(json_object_size(v), sizeof *r->biases);
+	if (!r->biases)
+		return ig_fail_memory(e);
+	json_object_foreach(v, key, value) {
+		char param[96];
+		double bias = 0;
+		size_t n = strlen(key);
+
+		snprintf(param, sizeof param, "%s.%s", name, n > 40 ? "…" : key);
+		/* one spelling a number: a token can't be named twice */
+		if (n < 1 || n > 9 || strspn(key, "0123456789") != n || (n > 1 && *key == '0'))
+			return ig_fail_value(e, name, "expected token ids as keys");
+		if (ig_read_number(&bias, -100, false, 100, param, value, e) < 0)
+			return -1;
+		r->biases[r->n_biases++] = (struct ig_bias){ atoi(key), (float)bias };
+	}
+	return 0;
+}
+
+int ig_param_seed(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	if (!json_is_integer(v))
+		return ig_fail_type(e, name, "an integer", v);
+	r->seed = (uint64_t)json_integer_value(v);
+	r->has_seed = true;
+	return 0;
+}
+
+int ig_param_max_tokens(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	int32_t n = 0;
+
+	if (ig_read_int(&n, 1, INT32_MAX, name, v, e) < 0)
+		return -1;
+	if (r->max_tokens && r->max_tokens != n)
+		return ig_fail_value(e, name, "max_tokens and max_completion_tokens differ "
+				     "(%d and %d)", r->max_tokens, n);
+	r->max_tokens = n;
+	return 0;
+}
+
+static int add_stop(char **list, size_t i, const char *param, json_t *v, struct ig_api_error *e)
+{
+	if (!json_is_string(v))
+		return ig_fail_type(e, param, "a string", v);
+	if (!json_string_length(v))
+		return ig_fail_value(e, param, "a stop string must not be empty");
+	list[i] = strdup(json_string_value(v));
+	return list[i] ? 0 : ig_fail_memory(e);
+}
+
+int ig_param_stop(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	size_t n = json_is_array(v) ? json_array_size(v) : 1;
+
+	if (!json_is_array(v) && !json_is_string(v))
+		return ig_fail_type(e, name, "a string or a list of strings", v);
+	if (n > IG_MAX_STOPS)
+		return ig_fail_value(e, name, "at most %d stop strings, got %zu", IG_MAX_STOPS, n);
+	if (!n)
+		return 0;
+	r->stops = calloc(n + 1, sizeof *r->stops);
+	if (!r->stops)
+		return ig_fail_memory(e);
+	if (!json_is_array(v))
+		return add_stop(r->stops, 0, name, v, e);
+	for (size_t i = 0; i < n; i++) {
+		char param[48];
+		snprintf(param, sizeof param, "%s[%zu]", name, i);
+		if (add_stop(r->stops, i, param, json_array_get(v, i), e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+int ig_param_stream(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_bool(&r->stream, name, v, e);
+}
+
+int ig_param_store(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_bool(&r->store, name, v, e);
+}
+
+static size_t n_chars(const char *s)
+{
+	size_t n = 0;
+
+	for (; *s; s++)
+		n += ((unsigned char)*s & 0xc0) != 0x80;
+	return n;
+}
+
+/* OpenAI's limits: 16 pairs, keys of 64 characters, values of 512. */
+int ig_param_metadata(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	const char *key;
+	json_t *value;
+
+	if (!json_is_object(v))
+		return ig_fail_type(e, name, "an object of strings", v);
+	if (json_object_size(v) > 16)
+		return ig_fail_value(e, name, "at most 16 pairs, got %zu", json_object_size(v));
+	json_object_foreach(v, key, value) {
+		char shown[100], param[128];
+		ig_printable(shown, sizeof shown, key);
+		snprintf(param, sizeof param, "%s.%s", name, shown);
+		if (n_chars(key) > 64)
+			return ig_fail_value(e, name, "a key has more than 64 characters (\"%s\")", shown);
+		if (!json_is_string(value))
+			return ig_fail_type(e, param, "a string", value);
+		if (n_chars(json_string_value(value)) > 512)
+			return ig_fail_value(e, param, "more than 512 characters");
+	}
+	free(r->metadata);
+	r->metadata = json_dumps(v, JSON_COMPACT);
+	return r->metadata ? 0 : ig_fail_memory(e);
+}
+
+/* ---- values that change nothing ---------------------------------------------- */
+
+int ig_param_any_string(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return json_is_string(v) ? 0 : ig_fail_type(e, name, "a string", v);
+}
+
+int ig_param_false(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return json_is_false(v) ? 0 : ig_fail_unsupported(e, name, "false");
+}
+
+int ig_param_one(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return json_is_integer(v) && json_integer_value(v) == 1 ? 0 :
+	       ig_fail_unsupported(e, name, "1");
+}
+
+int ig_param_empty_list(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return json_is_array(v) && !json_array_size(v) ? 0 :
+	       ig_fail_unsupported(e, name, "an empty list");
+}
+
+int ig_param_auto(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return json_is_string(v) && !strcmp(json_string_value(v), "auto") ? 0 :
+	       ig_fail_unsupported(e, name, "\"auto\"");
+}
+
+int ig_param_parallel_tool_calls(struct ig_request *r, const char *name, json_t *v,
+				 struct ig_api_error *e)
+{
+	return ig_read_bool(&r->parallel_tool_calls, name, v, e);
+}
+
+int ig_param_ignore_end(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return ig_read_bool(&r->ignore_end, name, v, e);
+}
+
+/* ---- the request ------------------------------------------------------------------ */
+
+void ig_request_init(struct ig_request *r, enum ig_request_kind kind)
+{
+	*r = (struct ig_request){ .kind = kind, .temperature = 1, .top_p = 1,
+				  .repetition_penalty = 1, .n = 1, .parallel_tool_calls = true };
+}
+
+void ig_request_finish(struct ig_request *r)
+{
+	free(r->model);
+	free(r->instructions);
+	json_decref(r->history);
+	json_decref(r->messages);
+	json_decref(r->tools);
+	json_decref(r->template_vars);
+	for (size_t i = 0; i < r->n_prompts; i++) {
+		free(r->prompts[i].text);
+		free(r->prompts[i].ids);
+	}
+	free(r->prompts);
+	for (char **s = r->stops; s && *s; s++)
+		free(*s);
+	free(r->stops);
+	free(r->biases);
+	json_decref(r->schema);
+	free(r->regex);
+	free(r->tool_name);
+	free(r->metadata);
+	json_decref(r->said);
+	json_decref(r->items);
+	free(r->previous_id);
+	free(r->response_id);
+	free(r->steer);
+	*r = (struct ig_request){ 0 };
+}

@@ -1,0 +1,147 @@
+/*
+ * query.c: see query.h.  name=value, joined by "&".
+ */
+#include "daemon/protocol/responses/query.h"
+
+#include "daemon/protocol/core/api_private.h"
+#include "daemon/protocol/core/request_private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_LIMIT 20
+#define MAX_LIMIT 100
+
+/* One piece up to end; what is too long is cut. */
+static void copy(char *out, size_t cap, const char *s, const char *end)
+{
+	size_t n = (size_t)(end - s) < cap ? (size_t)(end - s) : cap - 1;
+
+	memcpy(out, s, n);
+	out[n] = 0;
+}
+
+struct pair {
+	char name[64], value[128];
+};
+
+/* Take the next pair off *query; false: there is none. */
+static bool next_pair(const char **query, struct pair *p)
+{
+	while (**query == '&')
+		++*query;
+	if (!**query)
+		return false;
+	const char *end = *query + strcspn(*query, "&"), *eq = memchr(*query, '=', (size_t)(end - *query));
+	copy(p->name, sizeof p->name, *query, eq ? eq : end);
+	copy(p->value, sizeof p->value, eq ? eq + 1 : end, end);
+	*query = end;
+	return true;
+}
+
+static int fail_unknown(const struct pair *p, struct ig_api_error *e)
+{
+	char shown[64];
+
+	ig_printable(shown, sizeof shown, p->name);
+	return ig_fail_unsupported(e, shown, NULL);
+}
+
+/* A list in a query has brackets behind its name, or an index in them. */
+static bool is_list(const char *name, const char *list)
+{
+	size_t n = strlen(list);
+
+	return !strncmp(name, list, n) && (!name[n] || name[n] == '[');
+}
+
+/* A kept response has all that was asked for when it was made. */
+static int check_include(const struct pair *p, struct ig_api_error *e)
+{
+	if (!strcmp(p->value, "message.output_text.logprobs") ||
+	    !strcmp(p->value, "reasoning.encrypted_content"))
+		return 0;
+	return ig_fail_unsupported(e, "include", "\"message.output_text.logprobs\" or "
+				   "\"reasoning.encrypted_content\"");
+}
+
+int ig_query_retrieve(const char *query, struct ig_api_error *e)
+{
+	struct pair p;
+
+	while (next_pair(&query, &p)) {
+		if (is_list(p.name, "include")) {
+			if (check_include(&p, e) < 0)
+				return -1;
+		} else if (!strcmp(p.name, "stream") || !strcmp(p.name, "include_obfuscation")) {
+			if (strcmp(p.value, "false"))
+				return ig_fail_unsupported(e, p.name, "false");
+		} else {
+			return fail_unknown(&p, e);
+		}
+	}
+	return 0;
+}
+
+int ig_query_items(const char *query, struct ig_item_query *q, struct ig_api_error *e)
+{
+	struct pair p;
+
+	*q = (struct ig_item_query){ .limit = DEFAULT_LIMIT };
+	while (next_pair(&query, &p)) {
+		if (is_list(p.name, "include")) {
+			if (check_include(&p, e) < 0)
+				return -1;
+		} else if (!strcmp(p.name, "limit")) {
+			size_t n = strlen(p.value);
+			q->limit = n && n <= 3 && strspn(p.value, "0123456789") == n ? atoi(p.value) : 0;
+			if (q->limit < 1 || q->limit > MAX_LIMIT)
+				return ig_fail_value(e, "limit", "expected an integer from 1 to %d",
+						     MAX_LIMIT);
+		} else if (!strcmp(p.name, "order")) {
+			q->ascending = !strcmp(p.value, "asc");
+			if (!q->ascending && strcmp(p.value, "desc"))
+				return ig_fail_value(e, "order", "expected asc or desc");
+		} else if (!strcmp(p.name, "after")) {
+			snprintf(q->after, sizeof q->after, "%.63s", p.value);
+		} else {
+			return fail_unknown(&p, e);
+		}
+	}
+	return 0;
+}
+
+static const char *id_of(const json_t *list, size_t i)
+{
+	return json_string_value(json_object_get(json_array_get(list, i), "id"));
+}
+
+int ig_query_write(const struct ig_item_query *q, const json_t *list, struct ig_strbuf *out,
+		   struct ig_api_error *e)
+{
+	size_t n = json_array_size(list), first = 0;
+
+	/* k counts in the order that is asked for. */
+#define ITEM(k) (q->ascending ? (k) : n - 1 - (k))
+	if (q->after[0]) {
+		while (first < n && strcmp(id_of(list, ITEM(first)), q->after))
+			first++;
+		if (first++ == n)
+			return ig_fail_value(e, "after", "there is no such item");
+	}
+	size_t left = n - first, count = left < (size_t)q->limit ? left : (size_t)q->limit;
+	ig_strbuf_puts(out, "{\"object\":\"list\",\"data\":[");
+	for (size_t k = first; k < first + count; k++) {
+		if (k > first)
+			ig_strbuf_puts(out, ",");
+		ig_json_value(out, json_array_get(list, ITEM(k)));
+	}
+	ig_strbuf_puts(out, "],\"first_id\":");
+	ig_json_text(out, count ? id_of(list, ITEM(first)) : "");
+	ig_strbuf_puts(out, ",\"last_id\":");
+	ig_json_text(out, count ? id_of(list, ITEM(first + count - 1)) : "");
+	ig_strbuf_printf(out, ",\"has_more\":%s}", count < left ? "true" : "false");
+#undef ITEM
+	return 0;
+}

@@ -1,0 +1,80 @@
+/*
+ * tokens_writer.c: the answers of /v1/tokenize and /v1/detokenize: ids and texts.  Nothing is
+ * generated; prep's thread does the work.
+ */
+#include "daemon/protocol/core/api_private.h"
+#include "model/tokenizer/detokenizer.h"
+
+#include <stdlib.h>
+
+static void tokenized(struct ig_reply *r, struct ig_strbuf *out)
+{
+	const struct ig_ids *ids = &r->prepared.prompts[0];
+
+	ig_strbuf_printf(out, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":[", ids->n,
+			 r->model->n_context);
+	for (size_t i = 0; i < ids->n; i++)
+		ig_strbuf_printf(out, "%s%d", i ? "," : "", ids->ids[i]);
+	ig_strbuf_puts(out, r->request.token_texts ? "],\"token_strs\":[" : "]}");
+	if (!r->request.token_texts)
+		return;
+	for (size_t i = 0; i < ids->n; i++) {
+		if (i)
+			ig_strbuf_puts(out, ",");
+		ig_json_token_text(out, r->model, ids->ids[i]);
+	}
+	ig_strbuf_puts(out, "]}");
+}
+
+/* Control tokens by their names: what went in comes out. */
+static void detokenized(struct ig_reply *r, struct ig_strbuf *out)
+{
+	const struct ig_ids *ids = &r->prepared.prompts[0];
+	struct ig_strbuf text = { 0 };
+	char *piece = malloc(ig_detokenizer_max(r->model->tokenizer));
+	struct ig_detokenizer d;
+	char rest[16];
+
+	ig_detokenizer_init(&d, r->model->tokenizer);
+	ig_detokenizer_begin(&d);
+	text.failed = !piece;
+	for (size_t i = 0; piece && i < ids->n; i++) {
+		size_t len;
+		bool special;
+		const char *name = ig_tokenizer_token(r->model->tokenizer, ids->ids[i], &len, &special);
+		if (special) {
+			ig_strbuf_add(&text, rest, ig_detokenizer_flush(&d, rest));
+			ig_strbuf_add(&text, name, len);
+			ig_detokenizer_begin(&d);
+		} else {
+			ig_strbuf_add(&text, piece, ig_detokenizer_put(&d, ids->ids[i], piece));
+		}
+	}
+	ig_strbuf_add(&text, rest, ig_detokenizer_flush(&d, rest));
+	free(piece);
+	ig_strbuf_puts(out, "{\"prompt\":");
+	ig_strbuf_json(out, text.len ? text.data : "", text.len);
+	ig_strbuf_puts(out, "}");
+	out->failed |= text.failed;
+	ig_strbuf_finish(&text);
+}
+
+const struct ig_protocol ig_tokenize_protocol = {
+	.path = "/v1/tokenize",
+	.id_prefix = "tok-",
+	.prompt_param = "prompt",
+	.parse = ig_request_parse_tokenize,
+	.whole = tokenized,
+	.error = ig_error_object,
+	.immediate = true,
+};
+
+const struct ig_protocol ig_detokenize_protocol = {
+	.path = "/v1/detokenize",
+	.id_prefix = "tok-",
+	.prompt_param = "tokens",
+	.parse = ig_request_parse_detokenize,
+	.whole = detokenized,
+	.error = ig_error_object,
+	.immediate = true,
+};

@@ -1,0 +1,180 @@
+/*
+ * completion.c: how a model writes calls and reasoning, as its chat template tells.
+ *
+ * The template's source is searched for the markers of each form, and for what follows
+ * them: several families share <tool_call> and write something else in it.  A template
+ * that knows tools in a form that is not here counts as one without.
+ */
+#include "model/chat/completion.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define THINK "<think>"
+#define TAIL 64 /* bytes of a prompt's end that are looked at */
+
+const char *ig_call_form_name(enum ig_call_form f)
+{
+	switch (f) {
+	case IG_CALLS_HERMES:
+		return "hermes";
+	case IG_CALLS_LLAMA3:
+		return "llama3";
+	case IG_CALLS_MISTRAL:
+		return "mistral";
+	case IG_CALLS_NONE:
+		break;
+	}
+	return "none";
+}
+
+/* ---- the template's source -------------------------------------------------------------- */
+
+static const char *find(const char *s, size_t len, const char *what)
+{
+	return memmem(s, len, what, strlen(what));
+}
+
+/* What a template may have between two pieces of its output: white space (as it is, or
+ * escaped), the ends of a string, of a tag, an operator. */
+static size_t skip_glue(const char *s, size_t len)
+{
+	size_t i = 0;
+
+	while (i < len) {
+		if (s[i] == '\\' && i + 1 < len && (s[i + 1] == 'n' || s[i + 1] == 't'))
+			i += 2;
+		else if (strchr(" \t\r\n'\"}{+~-%", s[i]) && s[i])
+			i++;
+		else
+			break;
+	}
+	return i;
+}
+
+/* <tool_call> and behind it an object's name, not another tag. */
+static bool is_hermes(const char *s, size_t len)
+{
+	static const char tag[] = "<tool_call>";
+	const char *end = s + len;
+
+	while ((s = find(s, (size_t)(end - s), tag))) {
+		size_t n;
+		s += sizeof tag - 1;
+		n = skip_glue(s, (size_t)(end - s));
+		if (!memchr(s, '{', n))
+			continue;
+		s += n;
+		if (s < end && *s == '\\') /* \"name\" */
+			s++;
+		if (s < end && *s == '"')
+			s++;
+		if (end - s > 4 && !memcmp(s, "name", 4) && (s[4] == '"' || s[4] == '\\'))
+			return true;
+	}
+	return false;
+}
+
+/* An object of name and parameters in Llama's turns. */
+static bool is_llama3(const char *s, size_t len)
+{
+	return find(s, len, "<|start_header_id|>") && find(s, len, "{\"name\": ") &&
+	       find(s, len, "\"parameters\": ") && !find(s, len, "<function=");
+}
+
+static void look(const char *s, size_t len, struct ig_answer_style *out)
+{
+	if (find(s, len, "</think>"))
+		out->reasoning = true;
+	if (out->calls != IG_CALLS_NONE)
+		return;
+	if (find(s, len, "[TOOL_CALLS]")) {
+		out->calls = IG_CALLS_MISTRAL;
+		out->name_args = find(s, len, "[ARGS]") != NULL;
+	} else if (is_hermes(s, len)) {
+		out->calls = IG_CALLS_HERMES;
+	} else if (is_llama3(s, len)) {
+		out->calls = IG_CALLS_LLAMA3;
+	}
+}
+
+/* Whether a prompt of these bytes leaves the model in its reasoning. */
+static bool ends_in_think(const char *s, size_t len)
+{
+	while (len && strchr(" \t\r\n", s[len - 1]) && s[len - 1])
+		len--;
+	return len >= strlen(THINK) && !memcmp(s + len - strlen(THINK), THINK, strlen(THINK));
+}
+
+void ig_answer_style_of(const struct ig_chat_template *c, struct ig_answer_style *out)
+{
+	const struct ig_chat_message m = { "user", "x", 1 };
+	const char *s;
+	char *prompt;
+	size_t len;
+
+	*out = (struct ig_answer_style){ .calls = IG_CALLS_NONE };
+	for (size_t i = 0; (s = ig_chat_template_source(c, i, &len)); i++)
+		look(s, len, out);
+	/* What a template writes last depends on its variables: it is asked. */
+	if (out->reasoning && !ig_chat_template_render(c, &m, 1, true, &prompt, NULL)) {
+		out->opens_reasoning = ends_in_think(prompt, strlen(prompt));
+		free(prompt);
+	}
+}
+
+void ig_answer_style_prompted(struct ig_answer_style *s, const struct ig_tokenizer *t,
+			      const int32_t *ids, size_t n)
+{
+	char tail[TAIL];
+	size_t at = TAIL;
+
+	if (!s->reasoning)
+		return;
+	while (n && at) {
+		bool special;
+		size_t len, part;
+		const char *text = ig_tokenizer_token(t, ids[--n], &len, &special);
+		if (!text)
+			break;
+		part = len < at ? len : at;
+		at -= part;
+		memcpy(tail + at, text + len - part, part);
+	}
+	s->opens_reasoning = ends_in_think(tail + at, TAIL - at);
+}
+
+/* ---- tokens ------------------------------------------------------------------------------- */
+
+size_t ig_answer_shown_tokens(const struct ig_answer_style *s, const struct ig_tokenizer *t,
+			      int32_t *ids, size_t cap)
+{
+	static const struct {
+		const char *text;
+		enum ig_call_form form; /* NONE: of reasoning */
+	} tokens[] = {
+		{ "<think>", IG_CALLS_NONE },
+		{ "</think>", IG_CALLS_NONE },
+		{ "<tool_call>", IG_CALLS_HERMES },
+		{ "</tool_call>", IG_CALLS_HERMES },
+		{ "<|python_tag|>", IG_CALLS_LLAMA3 },
+		{ "[TOOL_CALLS]", IG_CALLS_MISTRAL },
+		{ "[ARGS]", IG_CALLS_MISTRAL },
+		{ "[CALL_ID]", IG_CALLS_MISTRAL },
+	};
+	size_t n = 0;
+
+	for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
+		bool wanted = tokens[i].form == IG_CALLS_NONE ? s->reasoning :
+								tokens[i].form == s->calls;
+		int32_t id = wanted ? ig_tokenizer_find_special(t, tokens[i].text) : -1;
+
+		if (id < 0)
+			continue;
+		if (n < cap)
+			ids[n] = id;
+		n++;
+	}
+	return n < cap ? n : cap;
+}

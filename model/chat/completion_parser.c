@@ -1,0 +1,411 @@
+/*
+ * completion_parser.c: pieces of a model's answer to events.
+ *
+ * One byte at a time through a small machine, so that no event depends on how the answer
+ * was cut.  What is not decided yet lies in held, exactly as it was written: white space
+ * that a marker may follow, the beginning of a marker, an object that may become a call.
+ * It turns into text when it is none, or is forgotten once the call is announced.  Calls
+ * themselves are completion_tool_call.c's; which form a model has is found out in answer.c.
+ */
+#include "model/chat/completion_private.h"
+
+#include "base/utf8_decode.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_HELD (64 << 10) /* bytes that are held back; what has more is text */
+#define MAX_MARKER 16 /* longer than each */
+
+/* None has its first character a second time: a match that fails begins anew with the
+ * character that broke it. */
+static const char *const marker_texts[N_MARKERS] = {
+	[THINK] = "<think>",
+	[THINK_END] = "</think>",
+	[CALL_TAG] = "<tool_call>",
+	[CALL_TAG_END] = "</tool_call>",
+	[PYTHON_TAG] = "<|python_tag|>",
+	[CALLS] = "[TOOL_CALLS]",
+	[ARGS] = "[ARGS]",
+	[CALL_ID] = "[CALL_ID]",
+};
+
+struct ig_answer_parser *ig_answer_parser_create(const struct ig_answer_style *s, bool with_calls)
+{
+	struct ig_answer_parser *p = calloc(1, sizeof *p);
+
+	if (!p)
+		return NULL;
+	p->form = with_calls ? s->calls : IG_CALLS_NONE;
+	p->may_think = s->reasoning || s->opens_reasoning;
+	p->state = s->opens_reasoning ? REASONING_BEGINS : OUTSIDE;
+	return p;
+}
+
+void ig_answer_parser_destroy(struct ig_answer_parser *p)
+{
+	if (!p)
+		return;
+	ig_strbuf_finish(&p->held);
+	ig_strbuf_finish(&p->name);
+	ig_strbuf_finish(&p->args);
+	ig_strbuf_finish(&p->out);
+	free(p);
+}
+
+/* ---- events ------------------------------------------------------------------------- */
+
+static bool is_well(const struct ig_answer_parser *p)
+{
+	return !p->no_memory && ig_strbuf_ok(&p->held) && ig_strbuf_ok(&p->name) &&
+	       ig_strbuf_ok(&p->args) && ig_strbuf_ok(&p->out);
+}
+
+static void call_event(struct ig_answer_parser *p, enum ig_answer_event_kind kind, const char *s,
+		       size_t len)
+{
+	if (is_well(p))
+		p->event(p->ctx, &(struct ig_answer_event){ kind, s, len });
+}
+
+static void flush(struct ig_answer_parser *p)
+{
+	if (p->out.len)
+		call_event(p, p->out_kind, p->out.data, p->out.len);
+	ig_answer_clear(p, &p->out);
+}
+
+void ig_answer_give(struct ig_answer_parser *p, enum ig_answer_event_kind kind, const char *s,
+		    size_t len)
+{
+	if (p->out_kind != kind)
+		flush(p);
+	p->out_kind = kind;
+	ig_strbuf_add(&p->out, s, len);
+}
+
+void ig_answer_send(struct ig_answer_parser *p, enum ig_answer_event_kind kind, const char *s,
+		    size_t len)
+{
+	flush(p);
+	call_event(p, kind, s, len);
+}
+
+/* ---- what is held back ---------------------------------------------------------------- */
+
+/* White space next to reasoning or a call is no text. */
+void ig_answer_become_text(struct ig_answer_parser *p, bool whole)
+{
+	const char *s = p->held.data;
+	size_t len = p->held.len, from = 0;
+
+	for (size_t i = 0; i < len && ig_answer_is_space(s[i]); i++) {
+		if (p->place == AFTER_REASONING && s[i] == '\n')
+			from = i + 1; /* an indented first line stays so */
+		if (p->place == AFTER_CALL && !p->had_text)
+			from = i + 1;
+	}
+	while (!whole && len > from && ig_answer_is_space(s[len - 1]))
+		len--;
+	if (from < len)
+		ig_answer_give(p, IG_ANSWER_TEXT, s + from, len - from);
+	if (len < p->held.len)
+		memmove(p->held.data, s + len, p->held.len - len);
+	p->held.len -= len;
+	p->n_marker = 0;
+	p->state = OUTSIDE;
+	p->place = IN_TEXT;
+	p->had_text = true;
+	p->in_list = p->in_tag = false;
+}
+
+void ig_answer_hold(struct ig_answer_parser *p, char c)
+{
+	if (!p->announced)
+		ig_strbuf_add(&p->held, &c, 1);
+}
+
+static unsigned find_markers(const struct ig_answer_parser *p, enum marker *m)
+{
+	unsigned n = 0;
+
+	switch (p->state) {
+	case REASONING_BEGINS:
+		if (p->may_think)
+			m[n++] = THINK;
+		m[n++] = THINK_END;
+		break;
+	case REASONING:
+		m[n++] = THINK_END;
+		break;
+	case NAME:
+	case NAME_ENDED:
+		m[n++] = CALL_ID;
+		m[n++] = ARGS;
+		break;
+	case ID:
+		m[n++] = ARGS;
+		break;
+	case OUTSIDE:
+		if (p->may_think && p->place == AT_START)
+			m[n++] = THINK;
+		if (p->in_tag)
+			m[n++] = CALL_TAG_END;
+		if (p->form == IG_CALLS_HERMES)
+			m[n++] = CALL_TAG;
+		else if (p->form == IG_CALLS_LLAMA3)
+			m[n++] = PYTHON_TAG;
+		else if (p->form == IG_CALLS_MISTRAL)
+			m[n++] = CALLS;
+		break;
+	default:
+		break;
+	}
+	return n;
+}
+
+/* Whether c goes on with, or completes, a marker that may be here. */
+static int match(const struct ig_answer_parser *p, char c)
+{
+	enum marker m[N_MARKERS];
+	unsigned n = find_markers(p, m);
+	int found = NO_MATCH;
+
+	for (unsigned i = 0; i < n; i++) {
+		const char *text = marker_texts[m[i]];
+		size_t len = p->n_marker;
+
+		if (len && strncmp(p->held.data + p->held.len - len, text, len))
+			continue;
+		if (text[len] != c)
+			continue;
+		if (!text[len + 1])
+			return (int)m[i];
+		found = PARTIAL;
+	}
+	return found;
+}
+
+bool ig_answer_take_marker(struct ig_answer_parser *p, char c, int *m)
+{
+	*m = match(p, c);
+	if (*m == NO_MATCH)
+		return false;
+	ig_answer_hold(p, c);
+	p->n_marker = *m == PARTIAL ? p->n_marker + 1 : 0;
+	return true;
+}
+
+/* ---- outside of calls ------------------------------------------------------------------- */
+
+static void on_marker(struct ig_answer_parser *p, int m)
+{
+	switch (m) {
+	case THINK:
+		p->may_think = false;
+		p->state = REASONING_BEGINS;
+		ig_answer_clear(p, &p->held);
+		break;
+	case THINK_END:
+		p->state = OUTSIDE;
+		p->place = AFTER_REASONING;
+		ig_answer_clear(p, &p->held);
+		break;
+	case CALL_TAG_END:
+		p->in_tag = false;
+		ig_answer_clear(p, &p->held);
+		break;
+	default:
+		p->marked = true;
+		p->state = OPENED;
+		break;
+	}
+}
+
+static bool step_reasoning(struct ig_answer_parser *p, char c)
+{
+	int m;
+
+	if (ig_answer_take_marker(p, c, &m)) {
+		if (m != PARTIAL)
+			on_marker(p, m);
+		return true;
+	}
+	if (!p->n_marker && ig_answer_is_space(c)) {
+		if (p->state == REASONING)
+			ig_answer_hold(p, c);
+		return true;
+	}
+	if (p->held.len)
+		ig_answer_give(p, IG_ANSWER_REASONING, p->held.data, p->held.len);
+	ig_answer_clear(p, &p->held);
+	p->state = REASONING;
+	if (p->n_marker) {
+		p->n_marker = 0;
+		return false;
+	}
+	ig_answer_give(p, IG_ANSWER_REASONING, &c, 1);
+	return true;
+}
+
+/* Between calls; dropped when another follows. */
+static bool is_separator(const struct ig_answer_parser *p, char c)
+{
+	if (p->place != AFTER_CALL)
+		return false;
+	if (p->form == IG_CALLS_LLAMA3)
+		return c == ';';
+	return p->in_tag && c == '}'; /* one too many, before the closing tag */
+}
+
+static bool keep(struct ig_answer_parser *p, char c)
+{
+	ig_answer_hold(p, c);
+	return true;
+}
+
+static bool step_outside(struct ig_answer_parser *p, char c)
+{
+	int m;
+
+	if (ig_answer_take_marker(p, c, &m)) {
+		if (m != PARTIAL)
+			on_marker(p, m);
+		return true;
+	}
+	if (p->n_marker) {
+		ig_answer_become_text(p, true);
+		return false;
+	}
+	if (ig_answer_is_space(c) && (p->form != IG_CALLS_NONE || p->place != IN_TEXT))
+		return keep(p, c);
+	if (c == '{' && p->form == IG_CALLS_LLAMA3 && p->place != IN_TEXT) {
+		p->marked = false;
+		ig_answer_call_begin(p, c);
+		return true;
+	}
+	if (is_separator(p, c))
+		return keep(p, c);
+	if (p->held.len || p->place != IN_TEXT)
+		ig_answer_become_text(p, true);
+	ig_answer_give(p, IG_ANSWER_TEXT, &c, 1);
+	return true;
+}
+
+static bool step(struct ig_answer_parser *p, char c)
+{
+	switch (p->state) {
+	case REASONING_BEGINS:
+	case REASONING:
+		return step_reasoning(p, c);
+	case OUTSIDE:
+		return step_outside(p, c);
+	default:
+		return ig_answer_call_step(p, c);
+	}
+}
+
+/* ---- feeding ------------------------------------------------------------------------------ */
+
+/* Too much is held: it goes out, but for the beginning of a marker at its end. */
+static void overflow(struct ig_answer_parser *p)
+{
+	bool reasons = p->state == REASONING || p->state == REASONING_BEGINS;
+	size_t n = reasons || p->state == OUTSIDE ? p->n_marker : 0;
+	char marker[MAX_MARKER];
+
+	memcpy(marker, p->held.data + p->held.len - n, n);
+	p->held.len -= n;
+	if (reasons) {
+		ig_answer_give(p, IG_ANSWER_REASONING, p->held.data, p->held.len);
+		ig_answer_clear(p, &p->held);
+	} else {
+		ig_answer_become_text(p, true);
+	}
+	ig_strbuf_add(&p->held, marker, n);
+	p->n_marker = n;
+}
+
+static void put(struct ig_answer_parser *p, const unsigned char *s, size_t len)
+{
+	for (size_t i = 0; i < len && is_well(p); i++) {
+		while (!step(p, (char)s[i]))
+			;
+		if (p->held.len > MAX_HELD)
+			overflow(p);
+	}
+}
+
+static void put_broken(struct ig_answer_parser *p)
+{
+	put(p, (const unsigned char *)"\xef\xbf\xbd", 3);
+}
+
+/* Whole characters only go further. */
+static void put_byte(struct ig_answer_parser *p, unsigned char c)
+{
+	p->rest[p->n_rest++] = c;
+	while (p->n_rest) {
+		int rc = ig_utf8_check(p->rest, p->n_rest);
+		size_t n = (size_t)(rc < 0 ? -rc : rc);
+
+		if (rc == 0)
+			return;
+		if (rc < 0)
+			put_broken(p);
+		else
+			put(p, p->rest, n);
+		p->n_rest -= n;
+		memmove(p->rest, p->rest + n, p->n_rest);
+	}
+}
+
+/* At the end: what is held only parts calls, or is a closing tag that is cut off. */
+static bool is_left_over(const struct ig_answer_parser *p)
+{
+	bool in_list = p->state == LIST || p->state == LIST_BEGINS;
+	size_t n = p->held.len - p->n_marker;
+
+	if (p->place == IN_TEXT || p->place == AT_START || (p->state != OUTSIDE && !in_list))
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		char c = p->held.data[i];
+		if (!ig_answer_is_space(c) && !is_separator(p, c) && !(in_list && c == ','))
+			return false;
+	}
+	return !p->n_marker ||
+	       (p->in_tag && !strncmp(p->held.data + n, marker_texts[CALL_TAG_END], p->n_marker));
+}
+
+/* The answer ended here. */
+static void finish(struct ig_answer_parser *p)
+{
+	if (p->n_rest)
+		put_broken(p);
+	p->n_rest = 0;
+	if (!is_well(p))
+		return;
+	if (p->announced) {
+		ig_answer_call_leave(p);
+	} else if (p->state == REASONING || p->state == REASONING_BEGINS) {
+		if (p->held.len)
+			ig_answer_give(p, IG_ANSWER_REASONING, p->held.data, p->held.len);
+	} else if (!is_left_over(p)) {
+		ig_answer_become_text(p, true);
+	}
+	ig_answer_clear(p, &p->held);
+}
+
+int ig_answer_parser_feed(struct ig_answer_parser *p, const char *text, size_t len, bool last,
+			  void (*event)(void *ctx, const struct ig_answer_event *e), void *ctx)
+{
+	p->event = event;
+	p->ctx = ctx;
+	for (size_t i = 0; i < len; i++)
+		put_byte(p, (unsigned char)text[i]);
+	if (last)
+		finish(p);
+	flush(p);
+	return is_well(p) ? 0 : -ENOMEM;
+}

@@ -1,0 +1,569 @@
+/*
+ * checkpoint.c: what is the same for every format of models: opening by what a path names,
+ * keys, tensors, their rows; see checkpoint.h.
+ *
+ * Files are mapped read-only; a file's size is taken once, at open.  If somebody truncates
+ * it while it is mapped, the kernel answers the next touch of a lost page with SIGBUS; a
+ * mapping can't be guarded against that, a private one neither.  Replacing a model by
+ * rename, as `ingot pull` does, is safe: the old file lives on.
+ */
+#include "model/formats/folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const struct ig_kv_type_info ig_kv_types[IG_KV_N_TYPES] = {
+	[IG_KV_U8] = { "u8", 1 },   [IG_KV_I8] = { "i8", 1 },         [IG_KV_U16] = { "u16", 2 },
+	[IG_KV_I16] = { "i16", 2 }, [IG_KV_U32] = { "u32", 4 },       [IG_KV_I32] = { "i32", 4 },
+	[IG_KV_F32] = { "f32", 4 }, [IG_KV_BOOL] = { "bool", 1 },     [IG_KV_STRING] = { "string", 0 },
+	[IG_KV_ARRAY] = { "array", 0 }, [IG_KV_U64] = { "u64", 8 },   [IG_KV_I64] = { "i64", 8 },
+	[IG_KV_F64] = { "f64", 8 },
+};
+
+struct ig_shown ig_show(const char *s, uint64_t len)
+{
+	struct ig_shown out;
+	size_t n = len < sizeof out.text - 4 ? (size_t)len : sizeof out.text - 4;
+
+	for (size_t i = 0; i < n; i++)
+		out.text[i] = s[i] >= 0x20 && s[i] < 0x7f ? s[i] : '?';
+	memcpy(out.text + n, len > n ? "..." : "", len > n ? 4 : 1);
+	return out;
+}
+
+struct ig_checkpoint *ig_checkpoint_create(const char *label)
+{
+	struct ig_checkpoint *g = calloc(1, sizeof *g);
+	size_t len = strlen(label);
+
+	if (!g)
+		return NULL;
+	/* Of a long path the end says more. */
+	if (len < sizeof g->label)
+		memcpy(g->label, label, len + 1);
+	else
+		snprintf(g->label, sizeof g->label, "...%s",
+			 label + len - (sizeof g->label - 4));
+	ig_hash_key_init(&g->hash_key);
+	return g;
+}
+
+int ig_checkpoint_no_memory(const struct ig_checkpoint *g, uint64_t bytes, struct ig_error *err)
+{
+	return ig_fail(err, -ENOMEM, "%s: out of memory for %" PRIu64 " bytes", g->label, bytes);
+}
+
+/* ---- the tables ----------------------------------------------------------------- */
+
+int ig_checkpoint_index(const struct ig_checkpoint *g, struct ig_index *x, uint32_t n,
+			struct ig_error *err)
+{
+	uint32_t size = 8;
+
+	while (size < 2 * n)
+		size *= 2;
+	x->slots = calloc(size, sizeof *x->slots);
+	x->mask = size - 1;
+	return x->slots ? 0 : ig_checkpoint_no_memory(g, (uint64_t)size * sizeof *x->slots, err);
+}
+
+uint32_t *ig_checkpoint_kv_slot(const struct ig_checkpoint *g, const char *key, size_t len)
+{
+	uint64_t i = ig_hash_bytes(&g->hash_key, key, len);
+
+	for (;; i++) {
+		uint32_t *slot = &g->kv_index.slots[i & g->kv_index.mask];
+		if (*slot == 0)
+			return slot;
+		const struct ig_kv *kv = &g->kvs[*slot - 1];
+		if (kv->key_len == len && !memcmp(kv->key, key, len))
+			return slot;
+	}
+}
+
+uint32_t *ig_checkpoint_tensor_slot(const struct ig_checkpoint *g, const char *name)
+{
+	uint64_t i = ig_hash_bytes(&g->hash_key, name, strlen(name));
+
+	for (;; i++) {
+		uint32_t *slot = &g->tensor_index.slots[i & g->tensor_index.mask];
+		if (*slot == 0 || !strcmp(g->tensors[*slot - 1].name, name))
+			return slot;
+	}
+}
+
+/* ---- open and close ------------------------------------------------------------- */
+
+void ig_checkpoint_close(struct ig_checkpoint *g)
+{
+	if (!g)
+		return;
+	if (g->mapped)
+		munmap((void *)(uintptr_t)g->base, (size_t)g->size);
+	ig_folder_finish(g);
+	free(g->kv_index.slots);
+	free(g->tensor_index.slots);
+	free(g->kvs);
+	free(g->tensors);
+	free(g->names);
+	free(g);
+}
+
+int ig_checkpoint_open_memory(const void *data, size_t size, const char *label,
+			      struct ig_checkpoint **out,
+			struct ig_error *err)
+{
+	struct ig_checkpoint *g;
+	int rc;
+
+	*out = NULL;
+	/* Tensors' data is read in place as floats. */
+	if ((uintptr_t)data % IG_GGUF_ALIGNMENT)
+		return ig_fail(err, -EINVAL, "%s: the memory is not aligned to %d bytes", label,
+			       IG_GGUF_ALIGNMENT);
+	g = ig_checkpoint_create(label);
+	if (!g)
+		return ig_fail(err, -ENOMEM, "%s: out of memory", label);
+	g->base = data;
+	g->size = size;
+	rc = ig_gguf_read(g, err);
+	if (rc) {
+		ig_checkpoint_close(g);
+		return rc;
+	}
+	*out = g;
+	return 0;
+}
+
+int ig_map_file(int dir_fd, const char *path, const char *label, uint64_t min, const char *what,
+		const uint8_t **base, uint64_t *size, struct ig_error *err)
+{
+	struct stat st;
+	void *map;
+	int rc;
+	/* O_NONBLOCK: opening a pipe must not wait for its writer. */
+	int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		return ig_fail(err, -errno, "%s: can't open: %s", label, strerror(errno));
+	if (fstat(fd, &st) < 0) {
+		rc = ig_fail(err, -errno, "%s: can't stat: %s", label, strerror(errno));
+	} else if (!S_ISREG(st.st_mode)) {
+		rc = ig_fail(err, -EINVAL, "%s: not a regular file", label);
+	} else if (st.st_size < 0 || (uint64_t)st.st_size < min ||
+		   (uint64_t)st.st_size > SIZE_MAX) {
+		rc = ig_fail(err, -EINVAL, "%s: %" PRId64 " bytes can't be %s", label,
+			     (int64_t)st.st_size, what);
+	} else {
+		map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+		rc = map == MAP_FAILED ? ig_fail(err, -errno, "%s: can't map %" PRId64 " bytes: %s",
+						 label, (int64_t)st.st_size, strerror(errno)) : 0;
+		*base = map;
+		*size = (uint64_t)st.st_size;
+	}
+	close(fd);
+	return rc;
+}
+
+int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_error *err)
+{
+	struct ig_checkpoint *g;
+	int rc;
+
+	*out = NULL;
+	g = ig_checkpoint_create(path);
+	if (!g)
+		return ig_fail(err, -ENOMEM, "%s: out of memory", path);
+	if (ig_folder_is(path)) {
+		rc = ig_folder_read(g, path, NULL, 0, err);
+	} else {
+		rc = ig_map_file(AT_FDCWD, path, g->label, IG_GGUF_MIN_BYTES, "a GGUF file",
+				 &g->base, &g->size, err);
+		g->mapped = rc == 0;
+		if (!rc)
+			rc = ig_gguf_read(g, err);
+	}
+	if (rc) {
+		ig_checkpoint_close(g);
+		return rc;
+	}
+	*out = g;
+	return 0;
+}
+
+int ig_checkpoint_open_files(const struct ig_checkpoint_file *files, size_t n, const char *label,
+			     struct ig_checkpoint **out, struct ig_error *err)
+{
+	struct ig_checkpoint *g = ig_checkpoint_create(label);
+	int rc;
+
+	*out = NULL;
+	if (!g)
+		return ig_fail(err, -ENOMEM, "%s: out of memory", label);
+	rc = ig_folder_read(g, NULL, files, n, err);
+	if (rc) {
+		ig_checkpoint_close(g);
+		return rc;
+	}
+	*out = g;
+	return 0;
+}
+
+const char *ig_checkpoint_label(const struct ig_checkpoint *g)
+{
+	return g->label;
+}
+
+const char *ig_checkpoint_format(const struct ig_checkpoint *g)
+{
+	return !g->folder ? "GGUF" : g->folder->config.quantised ? "safetensors, MLX" : "safetensors";
+}
+
+uint64_t ig_checkpoint_file_bytes(const struct ig_checkpoint *g)
+{
+	return g->size;
+}
+
+bool ig_checkpoint_map(const struct ig_checkpoint *g, const void **base, uint64_t *n_bytes)
+{
+	*base = g->mapped ? g->base : NULL;
+	*n_bytes = g->mapped ? g->size : 0;
+	return g->mapped;
+}
+
+int ig_checkpoint_sibling(const struct ig_checkpoint *g, const char *name, const char **data,
+			  size_t *len, struct ig_error *err)
+{
+	if (g->folder)
+		return ig_folder_sibling(g, name, data, len, err);
+	return ig_fail(err, -ENOENT, "%s: a GGUF file has no %s beside it", g->label, name);
+}
+
+void ig_drop_map_pages(const void *data, uint64_t n_bytes)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data;
+	/* Whole pages only: their neighbours may still be needed. */
+	uintptr_t first = (at + page - 1) & ~(page - 1);
+	uintptr_t last = (at + (uintptr_t)n_bytes) & ~(page - 1);
+
+	if (last > first)
+		madvise((void *)first, last - first, MADV_DONTNEED);
+}
+
+void ig_checkpoint_drop_pages(const struct ig_checkpoint *g, const void *data, uint64_t n_bytes)
+{
+	uintptr_t base = (uintptr_t)g->base, at = (uintptr_t)data;
+
+	if (g->folder ? ig_folder_has(g, data, n_bytes)
+		      : g->mapped && at >= base && at - base <= g->size &&
+				n_bytes <= g->size - (at - base))
+		ig_drop_map_pages(data, n_bytes);
+}
+
+void ig_checkpoint_drop_tensor(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t)
+{
+	if (g->folder)
+		ig_folder_drop(g, (uint32_t)(t - g->tensors));
+	else
+		ig_checkpoint_drop_pages(g, t->data, t->n_bytes);
+}
+
+/* ---- keys ----------------------------------------------------------------------- */
+
+static int find(const struct ig_checkpoint *g, const char *key, const struct ig_kv **out,
+		struct ig_error *err)
+{
+	uint32_t slot = *ig_checkpoint_kv_slot(g, key, strlen(key));
+
+	if (!slot)
+		return ig_fail(err, -ENOENT, "%s: key '%s' is missing", g->label, key);
+	*out = &g->kvs[slot - 1];
+	return 0;
+}
+
+static int wrong_type(const struct ig_checkpoint *g, const struct ig_kv *kv, const char *wanted,
+		      struct ig_error *err)
+{
+	bool array = kv->type == IG_KV_ARRAY;
+
+	return ig_fail(err, -EINVAL, "%s: key '%s' is %s%s, not %s", g->label,
+		       ig_show(kv->key, kv->key_len).text, array ? "an array of " : "a value of type ",
+		       ig_kv_types[array ? kv->elem : kv->type].name, wanted);
+}
+
+static int out_of_range(const struct ig_checkpoint *g, const struct ig_kv *kv, uint64_t i,
+			struct ig_error *err)
+{
+	return ig_fail(err, -EINVAL, "%s: key '%s': element %" PRIu64 " is out of range", g->label,
+		       ig_show(kv->key, kv->key_len).text, i);
+}
+
+/* An integer of any width: false when it is none.  What is over INT64_MAX comes
+ * back as INT64_MAX; no caller takes values that large. */
+static bool load_integer(const uint8_t *p, uint8_t type, int64_t *out)
+{
+	union {
+		uint16_t u16;
+		int16_t i16;
+		uint32_t u32;
+		int32_t i32;
+		uint64_t u64;
+		int64_t i64;
+	} v;
+
+	memcpy(&v, p, ig_kv_types[type].bytes <= sizeof v ? ig_kv_types[type].bytes : 0);
+	switch (type) {
+	case IG_KV_U8: *out = p[0]; return true;
+	case IG_KV_I8: *out = (int8_t)p[0]; return true;
+	case IG_KV_U16: *out = v.u16; return true;
+	case IG_KV_I16: *out = v.i16; return true;
+	case IG_KV_U32: *out = v.u32; return true;
+	case IG_KV_I32: *out = v.i32; return true;
+	case IG_KV_U64: *out = v.u64 > INT64_MAX ? INT64_MAX : (int64_t)v.u64; return true;
+	case IG_KV_I64: *out = v.i64; return true;
+	default: return false;
+	}
+}
+
+static bool load_float(const uint8_t *p, uint8_t type, double *out)
+{
+	float f;
+
+	switch (type) {
+	case IG_KV_F32:
+		memcpy(&f, p, sizeof f);
+		*out = f;
+		return true;
+	case IG_KV_F64:
+		memcpy(out, p, sizeof *out);
+		return true;
+	default:
+		return false;
+	}
+}
+
+int ig_checkpoint_u32(const struct ig_checkpoint *g, const char *key, uint32_t *out,
+		      struct ig_error *err)
+{
+	const struct ig_kv *kv;
+	int64_t v;
+	int rc = find(g, key, &kv, err);
+
+	if (rc)
+		return rc;
+	if (!load_integer(kv->value, kv->type, &v))
+		return wrong_type(g, kv, "an integer", err);
+	if (v < 0 || v > UINT32_MAX)
+		return ig_fail(err, -EINVAL, "%s: key '%s' is out of range", g->label, key);
+	*out = (uint32_t)v;
+	return 0;
+}
+
+int ig_checkpoint_f32(const struct ig_checkpoint *g, const char *key, float *out,
+		      struct ig_error *err)
+{
+	const struct ig_kv *kv;
+	double v;
+	int rc = find(g, key, &kv, err);
+
+	if (rc)
+		return rc;
+	if (!load_float(kv->value, kv->type, &v))
+		return wrong_type(g, kv, "a float", err);
+	if (!isfinite(v) || !isfinite((float)v))
+		return ig_fail(err, -EINVAL, "%s: key '%s' is not a finite number", g->label, key);
+	*out = (float)v;
+	return 0;
+}
+
+int ig_checkpoint_bool(const struct ig_checkpoint *g, const char *key, bool *out,
+		       struct ig_error *err)
+{
+	const struct ig_kv *kv;
+	int rc = find(g, key, &kv, err);
+
+	if (rc)
+		return rc;
+	if (kv->type != IG_KV_BOOL)
+		return wrong_type(g, kv, "a bool", err);
+	*out = kv->value[0] != 0;
+	return 0;
+}
+
+int ig_checkpoint_str(const struct ig_checkpoint *g, const char *key, const char **out, size_t *len,
+		struct ig_error *err)
+{
+	const struct ig_kv *kv;
+	int rc = find(g, key, &kv, err);
+
+	if (rc)
+		return rc;
+	if (kv->type != IG_KV_STRING)
+		return wrong_type(g, kv, "a string", err);
+	*out = (const char *)kv->value;
+	*len = (size_t)kv->n;
+	return 0;
+}
+
+int ig_checkpoint_array_len(const struct ig_checkpoint *g, const char *key, uint64_t *n,
+			    struct ig_error *err)
+{
+	const struct ig_kv *kv;
+	int rc = find(g, key, &kv, err);
+
+	if (rc)
+		return rc;
+	if (kv->type != IG_KV_ARRAY)
+		return wrong_type(g, kv, "an array", err);
+	*n = kv->n;
+	return 0;
+}
+
+int ig_checkpoint_array_strs(const struct ig_checkpoint *g, const char *key,
+		       int (*each)(void *ctx, uint64_t i, const char *s, size_t len), void *ctx,
+		       struct ig_error *err)
+{
+	const struct ig_kv *kv;
+	int rc = find(g, key, &kv, err);
+
+	if (rc)
+		return rc;
+	if (kv->type != IG_KV_ARRAY || kv->elem != IG_KV_STRING)
+		return wrong_type(g, kv, "an array of strings", err);
+	const uint8_t *p = kv->value; /* the lengths were checked when the file was opened */
+	for (uint64_t i = 0; i < kv->n; i++) {
+		uint64_t len;
+		memcpy(&len, p, sizeof len);
+		if ((rc = each(ctx, i, (const char *)p + sizeof len, (size_t)len)))
+			return rc;
+		p += sizeof len + len;
+	}
+	return 0;
+}
+
+/* An array with at least n elements. */
+static int find_array(const struct ig_checkpoint *g, const char *key, uint64_t n,
+		      const struct ig_kv **out,
+		      struct ig_error *err)
+{
+	int rc = find(g, key, out, err);
+
+	if (rc)
+		return rc;
+	if ((*out)->type != IG_KV_ARRAY)
+		return wrong_type(g, *out, "an array", err);
+	if ((*out)->n < n)
+		return ig_fail(err, -EINVAL, "%s: key '%s' has %" PRIu64 " elements, not %" PRIu64,
+			       g->label, key, (*out)->n, n);
+	return 0;
+}
+
+int ig_checkpoint_array_i32(const struct ig_checkpoint *g, const char *key, int32_t *out,
+			    uint64_t n,
+		      struct ig_error *err)
+{
+	const struct ig_kv *kv;
+	int64_t v;
+	int rc = find_array(g, key, n, &kv, err);
+
+	if (rc)
+		return rc;
+	for (uint64_t i = 0; i < n; i++) {
+		/* a bool is a byte, 0 or 1 */
+		if (!load_integer(kv->value + i * ig_kv_types[kv->elem].bytes,
+				  kv->elem == IG_KV_BOOL ? IG_KV_U8 : kv->elem, &v))
+			return wrong_type(g, kv, "an array of integers", err);
+		if (v < INT32_MIN || v > INT32_MAX)
+			return out_of_range(g, kv, i, err);
+		out[i] = (int32_t)v;
+	}
+	return 0;
+}
+
+int ig_checkpoint_array_f32(const struct ig_checkpoint *g, const char *key, float *out, uint64_t n,
+		      struct ig_error *err)
+{
+	const struct ig_kv *kv;
+	double v;
+	int rc = find_array(g, key, n, &kv, err);
+
+	if (rc)
+		return rc;
+	for (uint64_t i = 0; i < n; i++) {
+		if (!load_float(kv->value + i * ig_kv_types[kv->elem].bytes, kv->elem, &v))
+			return wrong_type(g, kv, "an array of floats", err);
+		if (!isfinite(v) || !isfinite((float)v))
+			return out_of_range(g, kv, i, err);
+		out[i] = (float)v;
+	}
+	return 0;
+}
+
+uint64_t ig_checkpoint_n_keys(const struct ig_checkpoint *g)
+{
+	return g->n_kvs;
+}
+
+void ig_checkpoint_key(const struct ig_checkpoint *g, uint64_t i, struct ig_checkpoint_key *out)
+{
+	const struct ig_kv *kv = &g->kvs[i];
+	const uint8_t *end = kv->value;
+
+	*out = (struct ig_checkpoint_key){ .name = kv->key, .name_len = kv->key_len,
+					   .type = kv->type, .value = kv->value };
+	if (kv->type == IG_KV_STRING || (kv->type == IG_KV_ARRAY && kv->elem != IG_KV_STRING)) {
+		end += kv->n * (kv->type == IG_KV_ARRAY ? ig_kv_types[kv->elem].bytes : 1);
+	} else if (kv->type == IG_KV_ARRAY) {
+		for (uint64_t j = 0; j < kv->n; j++) {
+			uint64_t len;
+			memcpy(&len, end, sizeof len);
+			end += sizeof len + len;
+		}
+	} else {
+		end += ig_kv_types[kv->type].bytes;
+	}
+	/* A string's length stands before it, an array's type and length. */
+	if (kv->type == IG_KV_STRING)
+		out->value = kv->value - 8;
+	else if (kv->type == IG_KV_ARRAY)
+		out->value = kv->value - 12;
+	out->n_bytes = (uint64_t)(end - (const uint8_t *)out->value);
+}
+
+/* ---- tensors -------------------------------------------------------------------- */
+
+uint64_t ig_checkpoint_n_tensors(const struct ig_checkpoint *g)
+{
+	return g->n_tensors;
+}
+
+const struct ig_checkpoint_tensor *ig_checkpoint_tensor(const struct ig_checkpoint *g, uint64_t i)
+{
+	return i < g->n_tensors ? &g->tensors[i] : NULL;
+}
+
+const struct ig_checkpoint_tensor *ig_checkpoint_find_tensor(const struct ig_checkpoint *g,
+							     const char *name)
+{
+	uint32_t slot = *ig_checkpoint_tensor_slot(g, name);
+
+	return slot ? &g->tensors[slot - 1] : NULL;
+}
+
+const void *ig_checkpoint_rows(const struct ig_checkpoint *g,
+			       const struct ig_checkpoint_tensor *t, int64_t first, int64_t n,
+			       void *buf)
+{
+	if (!t->data) {
+		ig_hf_make_rows(g, (uint32_t)(t - g->tensors), first, n, buf);
+		return buf;
+	}
+	return (const uint8_t *)t->data + (uint64_t)first * ig_dtype_row_bytes(t->dtype, t->n_cols);
+}

@@ -1,0 +1,94 @@
+/*
+ * checkpoint_private.h: what the readers of model files share: the tables that a reader
+ * fills and checkpoint.c answers from.
+ *
+ * A reader makes keys and tensors in GGUF's terms.  Keys' values lie as GGUF has them, in
+ * the file's map or in memory that the checkpoint owns.  Tensors whose rows are not in a
+ * file as they are wanted have no data; their reader makes them (struct ig_folder).
+ */
+#ifndef INGOT_MODEL_FORMATS_CHECKPOINT_PRIVATE_H
+#define INGOT_MODEL_FORMATS_CHECKPOINT_PRIVATE_H
+
+#include "model/formats/checkpoint.h"
+#include "base/hash.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "models are read in place");
+
+/* GGUF's types of values. */
+enum ig_kv_type {
+	IG_KV_U8, IG_KV_I8, IG_KV_U16, IG_KV_I16, IG_KV_U32, IG_KV_I32, IG_KV_F32, IG_KV_BOOL,
+	IG_KV_STRING, IG_KV_ARRAY, IG_KV_U64, IG_KV_I64, IG_KV_F64, IG_KV_N_TYPES,
+};
+
+struct ig_kv_type_info {
+	const char *name;
+	uint8_t bytes; /* 0: its length is in the file */
+};
+
+extern const struct ig_kv_type_info ig_kv_types[IG_KV_N_TYPES];
+
+struct ig_kv {
+	const char *key; /* not terminated */
+	/* of a string or an array: its first byte or element; its length, or type and
+	 * length, lie before it as in GGUF */
+	const uint8_t *value;
+	uint64_t n; /* bytes of a string, elements of an array, else 1 */
+	uint32_t key_len;
+	uint8_t type, elem; /* enum ig_kv_type; elem of arrays only */
+};
+
+/* Open addressing over indices into kvs or tensors; 0: free, else index + 1. */
+struct ig_index {
+	uint32_t *slots;
+	uint32_t mask;
+};
+
+struct ig_folder; /* folder.h */
+
+#define IG_LABEL_BYTES 160
+
+struct ig_checkpoint {
+	const uint8_t *base; /* a GGUF file; a folder has its files itself */
+	uint64_t size; /* bytes of the file, or of a folder's tensors' files */
+	bool mapped; /* base is ours to unmap */
+	struct ig_kv *kvs;
+	uint32_t n_kvs;
+	struct ig_checkpoint_tensor *tensors;
+	uint32_t n_tensors;
+	char *names; /* the tensors' names, each with its NUL */
+	struct ig_index kv_index, tensor_index;
+	struct ig_hash_key hash_key;
+	struct ig_folder *folder; /* NULL: a GGUF file */
+	char label[IG_LABEL_BYTES]; /* the path, or its end, for errors */
+};
+
+/* Names in a file may hold anything; errors show what can be printed. */
+struct ig_shown {
+	char text[72];
+};
+
+struct ig_shown ig_show(const char *s, uint64_t len);
+
+/* An empty checkpoint; NULL without memory. */
+struct ig_checkpoint *ig_checkpoint_create(const char *label);
+/* Room for n entries that are to be found; 0 or -ENOMEM with text. */
+int ig_checkpoint_index(const struct ig_checkpoint *g, struct ig_index *x, uint32_t n,
+			struct ig_error *err);
+/* The slot of this key or name: taken by it, or free. */
+uint32_t *ig_checkpoint_kv_slot(const struct ig_checkpoint *g, const char *key, size_t len);
+uint32_t *ig_checkpoint_tensor_slot(const struct ig_checkpoint *g, const char *name);
+int ig_checkpoint_no_memory(const struct ig_checkpoint *g, uint64_t bytes, struct ig_error *err);
+
+/* A regular file of at least min bytes ("can't be WHAT" otherwise), mapped read-only.  0 or
+ * -errno with text that begins with label. */
+int ig_map_file(int dir_fd, const char *path, const char *label, uint64_t min, const char *what,
+		const uint8_t **base, uint64_t *size, struct ig_error *err);
+/* Give back whole pages of [data, data + n_bytes), which lies in a map. */
+void ig_drop_map_pages(const void *data, uint64_t n_bytes);
+
+/* Fill g from a GGUF file that lies at g->base. */
+int ig_gguf_read(struct ig_checkpoint *g, struct ig_error *err);
+#define IG_GGUF_MIN_BYTES 24
+#define IG_GGUF_ALIGNMENT 8 /* the least that a file may ask for; of memory, too */
+
+#endif

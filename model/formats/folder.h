@@ -1,0 +1,164 @@
+/*
+ * folder.h: a model as Hugging Face and MLX keep it: a folder with config.json, tensors in
+ * one or more safetensors files, a tokenizer.
+ *
+ *   folder.c     opens the files and puts the parts below together
+ *   hf_tensors.c which tensors of the files make one of GGUF's
+ *   hf_config.c  config.json: which architecture, and its hyper-parameters as GGUF's keys
+ *   hf_names.c   names of tensors: what they are called in GGUF
+ *   hf_rows.c    rows that no file has as they are wanted
+ *
+ * Private to these files and to checkpoint.c.
+ */
+#ifndef INGOT_MODEL_FORMATS_FOLDER_H
+#define INGOT_MODEL_FORMATS_FOLDER_H
+
+#include "model/formats/checkpoint_private.h"
+#include "model/formats/safetensors.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define IG_HF_MAX_LAYERS 1024 /* as the architectures allow */
+#define IG_HF_MAX_EXPERTS 1024
+
+/* A file of the folder. */
+struct ig_folder_file {
+	char *name;
+	const uint8_t *base;
+	uint64_t size;
+	bool mapped;
+};
+
+/* ---- how a tensor's rows are made ---------------------------------------------------- */
+
+struct ig_hf_piece {
+	const struct ig_st_tensor *weight;
+	const struct ig_st_tensor *scales, *biases; /* MLX's groups, or NULL */
+	int64_t first_row; /* of the piece's rows, within weight's */
+};
+
+struct ig_hf_made {
+	struct ig_hf_piece *pieces; /* [n_pieces], one below the other; NULL: ready made */
+	uint32_t n_pieces;
+	uint32_t source; /* dtype of the pieces' rows */
+	int64_t piece_rows; /* of the tensor's rows, in each piece */
+	int64_t head_rows; /* rows of a head, whose halves become pairs; 0: as they are */
+	bool transposed; /* the file's columns are the tensor's rows */
+	float add; /* to every value; the tensor is of F32 then */
+};
+
+/* Rows first … first + n - 1 of tensor t to buf. */
+void ig_hf_make_rows(const struct ig_checkpoint *g, uint32_t t, int64_t first, int64_t n,
+		     void *buf);
+/* ---- config.json ----------------------------------------------------------------------- */
+
+enum ig_hf_flags {
+	IG_HF_PAIRS = 1 << 0, /* GGUF has rows of Q and K as pairs, the file as halves */
+	IG_HF_NORMS_PLUS_ONE = 1 << 1, /* GGUF's norms hold 1 + w */
+	IG_HF_HAS_BIAS = 1 << 2, /* modules of which the table of names says so have a bias */
+	IG_HF_HAS_OUT_BIAS = 1 << 3, /* so has attention's output */
+	IG_HF_HAS_HEAD_NORMS = 1 << 4, /* q_norm and k_norm */
+};
+
+struct ig_hf_arch; /* hf_config.c's table of an architecture */
+struct ig_hf_name;
+
+/* What config.json says of the tensors. */
+struct ig_hf_config {
+	const struct ig_hf_arch *arch;
+	const struct ig_hf_name *names; /* of layers; ends with hf NULL */
+	uint32_t flags; /* enum ig_hf_flags */
+	uint32_t n_layers, n_heads, n_kv_heads, head_dim, n_experts;
+	bool tied; /* lm_head is the embedding */
+	float *rope_factors; /* [head_dim / 2], malloced; or NULL */
+	bool quantised; /* MLX's */
+	json_t *quantization; /* MLX's object, borrowed from root; or NULL */
+	json_t *root;
+};
+
+/* Read and check config.json, and make g's keys of it.  label names the file. */
+int ig_hf_config_read(struct ig_checkpoint *g, const char *text, size_t len, const char *label,
+		      struct ig_hf_config *out, struct ig_error *err);
+void ig_hf_config_finish(struct ig_hf_config *c);
+
+/* ---- names ------------------------------------------------------------------------------ */
+
+#define IG_HF_NAME_BYTES 64
+
+enum ig_hf_kind { IG_HF_MAIN, IG_HF_SCALES, IG_HF_BIASES }; /* the last two are MLX's */
+
+enum ig_hf_name_flags {
+	IG_HF_Q = 1 << 0, /* rows of query heads */
+	IG_HF_K = 1 << 1, /* of key heads */
+	IG_HF_F32 = 1 << 2, /* float32 in GGUF, whatever the file has */
+	IG_HF_CONV1D = 1 << 3, /* [in, out] */
+	IG_HF_NORM = 1 << 4,
+	IG_HF_EXPERTS = 1 << 5, /* [expert, rows, columns], or each expert's on its own */
+	IG_HF_TWO = 1 << 6, /* [expert, gate's and up's rows, columns] */
+	IG_HF_ROUTER = 1 << 7,
+	IG_HF_HEAD_NORM = 1 << 8,
+	IG_HF_BIAS = 1 << 9, /* may have one */
+	IG_HF_OUT_BIAS = 1 << 10,
+};
+
+/* A module's name in a layer, without "weight" or "bias", and GGUF's. */
+struct ig_hf_name {
+	const char *hf, *gguf;
+	uint32_t flags;
+};
+
+/* Where a tensor of the file belongs. */
+struct ig_hf_place {
+	char name[IG_HF_NAME_BYTES]; /* in GGUF; empty: nobody wants it */
+	enum ig_hf_kind kind;
+	uint32_t flags; /* enum ig_hf_name_flags */
+	int32_t expert; /* -1: all of it */
+};
+
+/* 0, or -ENOTSUP with text: no part of this architecture. */
+int ig_hf_name(const struct ig_hf_config *c, const char *hf, const char *label,
+	       struct ig_hf_place *out, struct ig_error *err);
+
+/* Make g's tensors of the files' headers, and index them and the keys. */
+int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err);
+
+extern const struct ig_hf_name ig_hf_names_llama[], ig_hf_names_gemma3[], ig_hf_names_gpt2[];
+
+/* ---- the folder ---------------------------------------------------------------------------- */
+
+#define IG_FOLDER_MAX_SIBLINGS 16
+
+struct ig_folder {
+	char dir[IG_LABEL_BYTES]; /* for errors */
+	int dir_fd; /* -1: files that the caller keeps */
+	const struct ig_checkpoint_file *kept;
+	size_t n_kept;
+	struct ig_folder_file *files; /* with tensors */
+	struct ig_st_file *headers; /* [n_files] */
+	uint32_t n_files;
+	struct ig_hf_config config;
+	struct ig_hf_made *made; /* [n_tensors] */
+	struct ig_hf_piece *pieces; /* those of all tensors */
+	void **owned; /* keys and their values */
+	size_t n_owned;
+	pthread_mutex_t lock; /* over the siblings */
+	struct ig_folder_file siblings[IG_FOLDER_MAX_SIBLINGS];
+	uint32_t n_siblings;
+	atomic_bool warned; /* a scale was rounded */
+};
+
+/* Fill g from the folder: path is the folder, or a safetensors file or index in one; NULL:
+ * from files that the caller keeps. */
+int ig_folder_read(struct ig_checkpoint *g, const char *path,
+		   const struct ig_checkpoint_file *files, size_t n, struct ig_error *err);
+void ig_folder_finish(struct ig_checkpoint *g);
+/* Does this path name a folder or a file of safetensors? */
+bool ig_folder_is(const char *path);
+int ig_folder_sibling(const struct ig_checkpoint *g, const char *name, const char **data,
+		      size_t *len, struct ig_error *err);
+/* Is this within a map of the folder's? */
+bool ig_folder_has(const struct ig_checkpoint *g, const void *data, uint64_t n_bytes);
+void ig_folder_drop(const struct ig_checkpoint *g, uint32_t tensor);
+
+#endif

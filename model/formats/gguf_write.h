@@ -1,0 +1,50 @@
+/*
+ * gguf_write.h: a GGUF version 3 file, written from its beginning to its end.
+ *
+ * Keys first, then the tensors' entries, then ig_gguf_begin, then the tensors' bytes in the
+ * same order, in pieces of any size: memory holds the header only.  The file has another
+ * name (PATH.part-N) until ig_gguf_finish, so that PATH is never half a model.
+ * One thread.
+ */
+#ifndef INGOT_MODEL_FORMATS_GGUF_WRITE_H
+#define INGOT_MODEL_FORMATS_GGUF_WRITE_H
+
+#include <ingot/op.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct ig_gguf_writer;
+
+/* GGUF's numbers of value types. */
+enum {
+	IG_GGUF_U32 = 4, IG_GGUF_I32 = 5, IG_GGUF_F32 = 6, IG_GGUF_BOOL = 7, IG_GGUF_STRING = 8,
+	IG_GGUF_ARRAY = 9,
+};
+
+/* -EEXIST when there is something at path and replace is not set; -EISDIR. */
+int ig_gguf_create(const char *path, bool replace, struct ig_gguf_writer **out,
+		   struct ig_error *err);
+
+/* A key; want of memory shows in ig_gguf_begin.  raw: the value's bytes as the file has them
+ * behind its type. */
+void ig_gguf_put(struct ig_gguf_writer *w, const char *key, size_t key_len, uint32_t type,
+		 const void *raw, size_t n_bytes);
+void ig_gguf_put_u32(struct ig_gguf_writer *w, const char *key, uint32_t v);
+void ig_gguf_put_str(struct ig_gguf_writer *w, const char *key, const char *s, size_t len);
+
+/* A tensor's entry; dims[0] is the length of a row.  -EINVAL names what is wrong with it. */
+int ig_gguf_add_tensor(struct ig_gguf_writer *w, const char *name, const int64_t *dims,
+		       uint32_t n_dims, uint32_t dtype, struct ig_error *err);
+/* Bytes of the whole file, once all tensors were added. */
+uint64_t ig_gguf_file_bytes(const struct ig_gguf_writer *w);
+
+/* The header goes out; -ENOSPC when the disk has less room than the file needs. */
+int ig_gguf_begin(struct ig_gguf_writer *w, struct ig_error *err);
+/* The next bytes of the tensors.  What lies between them is put in here. */
+int ig_gguf_write(struct ig_gguf_writer *w, const void *data, size_t n_bytes, struct ig_error *err);
+/* All bytes came: onto the disk and to its name.  Then only ig_gguf_close is left to call. */
+int ig_gguf_finish(struct ig_gguf_writer *w, struct ig_error *err);
+/* Without a finish that succeeded nothing stays behind.  NULL is fine. */
+void ig_gguf_close(struct ig_gguf_writer *w);
+
+#endif

@@ -1,0 +1,198 @@
+/*
+ * hf_rows.c: rows of tensors that no file has as they are wanted: experts from tensors of
+ * their own, heads whose halves become pairs, transposed matrices, vectors as float32, and
+ * MLX's quantised groups.
+ *
+ * MLX's affine groups are v = scale q + bias with a scale and a bias of 32, 64 or 128
+ * values, codes of 4 or 8 bits packed from the lowest bits on.  That is what Q4_1 and Q8_M
+ * say of 32 values, so codes are taken as they are; a scale that float16 can't hold is
+ * rounded, which is logged once a model.
+ */
+#include "model/formats/folder.h"
+
+#include "base/log.h"
+
+#include <string.h>
+
+/* ---- short floats ---------------------------------------------------------------------- */
+
+static float float_of_bf16(uint16_t b)
+{
+	uint32_t bits = (uint32_t)b << 16;
+	float f;
+
+	memcpy(&f, &bits, sizeof f);
+	return f;
+}
+
+/* The nearest half, ties to even; what is too large becomes the largest. */
+static uint16_t half_of(float f)
+{
+	uint32_t bits, sign, rest;
+	int exponent;
+
+	memcpy(&bits, &f, sizeof bits);
+	sign = bits >> 16 & 0x8000;
+	rest = bits & 0x7fffffff;
+	if (rest > 0x7f800000) /* NaN */
+		return (uint16_t)(sign | 0x7e00);
+	if (rest >= 0x477ff000)
+		return (uint16_t)(sign | 0x7bff);
+	exponent = (int)(rest >> 23) - 112; /* as a half has it */
+	if (exponent <= 0) {
+		/* Subnormal: units of 2^-24; adding 0.5 rounds to them. */
+		float magnitude;
+		memcpy(&magnitude, &rest, sizeof magnitude);
+		magnitude += 0.5f;
+		memcpy(&rest, &magnitude, sizeof rest);
+		return (uint16_t)(sign | (rest - 0x3f000000));
+	}
+	rest -= 112u << 23;
+	rest += 0xfff + (rest >> 13 & 1);
+	return (uint16_t)(sign | rest >> 13);
+}
+
+static float float_of_half(uint16_t h)
+{
+	float f;
+
+	ig_dtype_to_f32(IG_F16, &h, &f, 1);
+	return f;
+}
+
+/* Value i of MLX's scales or biases as a half. */
+static uint16_t scale_at(const struct ig_checkpoint *g, const struct ig_st_tensor *t, int64_t i)
+{
+	uint16_t h;
+	float f;
+
+	if (t->type == IG_ST_F32) {
+		memcpy(&f, t->data + 4 * i, sizeof f);
+	} else {
+		memcpy(&h, t->data + 2 * i, sizeof h);
+		if (t->type == IG_ST_F16)
+			return h;
+		f = float_of_bf16(h);
+	}
+	h = half_of(f);
+	if (float_of_half(h) != f && !atomic_exchange(&g->folder->warned, true))
+		ig_log_warn("%s: tensor \"%s\": %g can't be held by float16 and became %g; this is "
+			    "said once", g->label, t->name, (double)f, (double)float_of_half(h));
+	return h;
+}
+
+/* ---- MLX's groups ------------------------------------------------------------------------ */
+
+static int64_t last_dim(const struct ig_st_tensor *t)
+{
+	return t->dims[t->n_dims - 1];
+}
+
+/* Block b of 32 values of the source's row, as Q4_1 or Q8_M has it. */
+static void make_block(const struct ig_checkpoint *g, const struct ig_hf_made *m,
+		       const struct ig_hf_piece *p, int64_t row, int64_t b, int64_t n_cols,
+		       uint8_t *dst)
+{
+	const int64_t n_groups = last_dim(p->scales), group = n_cols / n_groups;
+	const int64_t at = row * n_groups + b * 32 / group;
+	const uint16_t d = scale_at(g, p->scales, at), bias = scale_at(g, p->biases, at);
+
+	memcpy(dst, &d, 2);
+	memcpy(dst + 2, &bias, 2);
+	dst += 4;
+	if (m->source == IG_Q8_M) {
+		memcpy(dst, p->weight->data + row * n_cols + b * 32, 32);
+		return;
+	}
+	const uint8_t *q = p->weight->data + row * (n_cols / 2) + b * 16;
+	for (int j = 0; j < 16; j += 2) { /* a byte has two neighbours, Q4_1's j and j + 16 */
+		dst[j] = (uint8_t)((q[j / 2] & 15) | q[j / 2 + 8] << 4);
+		dst[j + 1] = (uint8_t)(q[j / 2] >> 4 | (q[j / 2 + 8] & 0xf0));
+	}
+}
+
+/* ---- rows ------------------------------------------------------------------------------- */
+
+/* The file's row, or value of a vector, that GGUF has as number i: in a head of n, value
+ * i of the first half and of the second become neighbours. */
+static int64_t in_pairs(int64_t i, int64_t n)
+{
+	return n ? i - i % n + i % n % 2 * (n / 2) + i % n / 2 : i;
+}
+
+/* Row `row` of a piece, as the tensor has it. */
+static void make_row(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t,
+		     const struct ig_hf_made *m, const struct ig_hf_piece *p, int64_t row,
+		     uint8_t *dst)
+{
+	const uint64_t row_bytes = ig_dtype_row_bytes(m->source, t->n_cols);
+	const uint8_t *src = p->weight->data + (uint64_t)row * row_bytes;
+
+	if (p->scales && t->dtype == m->source) {
+		for (int64_t b = 0; b < t->n_cols / 32; b++)
+			make_block(g, m, p, row, b, t->n_cols,
+				   dst + (uint64_t)b * ig_dtype_row_bytes(m->source, 32));
+	} else if (p->scales) {
+		for (int64_t b = 0; b < t->n_cols / 32; b++) {
+			uint8_t block[64];
+			float v[32];
+			make_block(g, m, p, row, b, t->n_cols, block);
+			ig_dtype_to_f32(m->source, block, v, 32);
+			memcpy(dst + b * 128, v, sizeof v);
+		}
+	} else if (t->dtype == m->source) {
+		memcpy(dst, src, (size_t)row_bytes);
+	} else {
+		ig_dtype_to_f32(m->source, src, (float *)(void *)dst, t->n_cols);
+	}
+}
+
+/* A vector of float32. */
+static void make_vector(const struct ig_checkpoint_tensor *t, const struct ig_hf_made *m,
+			float *dst)
+{
+	const uint64_t bytes = ig_dtype_row_bytes(m->source, 1);
+	const uint8_t *src = m->pieces[0].weight->data;
+
+	for (int64_t i = 0; i < t->n_cols; i++) {
+		ig_dtype_to_f32(m->source, src + (uint64_t)in_pairs(i, m->head_rows) * bytes,
+				&dst[i], 1);
+		dst[i] += m->add;
+	}
+}
+
+/* Columns of the file become rows; the file's rows are walked once. */
+static void make_transposed(const struct ig_checkpoint_tensor *t, const struct ig_hf_made *m,
+			    int64_t first, int64_t n, uint8_t *dst)
+{
+	const uint64_t bytes = ig_dtype_row_bytes(t->dtype, 1);
+	const uint64_t row_bytes = (uint64_t)t->n_cols * bytes;
+	const uint8_t *src = m->pieces[0].weight->data + (uint64_t)first * bytes;
+
+	for (int64_t c = 0; c < t->n_cols; c++, src += (uint64_t)t->n_rows * bytes)
+		for (int64_t r = 0; r < n; r++)
+			memcpy(dst + (uint64_t)r * row_bytes + (uint64_t)c * bytes,
+			       src + (uint64_t)r * bytes, (size_t)bytes);
+}
+
+void ig_hf_make_rows(const struct ig_checkpoint *g, uint32_t number, int64_t first, int64_t n,
+		     void *buf)
+{
+	const struct ig_checkpoint_tensor *t = &g->tensors[number];
+	const struct ig_hf_made *m = &g->folder->made[number];
+	const uint64_t row_bytes = ig_dtype_row_bytes(t->dtype, t->n_cols);
+	uint8_t *dst = buf;
+
+	if (m->transposed) {
+		make_transposed(t, m, first, n, dst);
+		return;
+	}
+	if (t->n_dims == 1 && !m->pieces[0].scales) {
+		make_vector(t, m, buf);
+		return;
+	}
+	for (int64_t i = first; i < first + n; i++, dst += row_bytes) {
+		const struct ig_hf_piece *p = &m->pieces[i / m->piece_rows];
+		make_row(g, t, m, p, p->first_row + in_pairs(i % m->piece_rows, m->head_rows), dst);
+	}
+}

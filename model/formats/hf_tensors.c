@@ -1,0 +1,460 @@
+/*
+ * hf_tensors.c: the tensors of a folder's files as GGUF's: which of them make one, in which
+ * type and shape, and how its rows are made.
+ *
+ * Names are sorted, so that an expert's matrix stands beside the next expert's, and MLX's
+ * scales and biases beside their codes.  A tensor that lies in a file as it is wanted is
+ * used where it lies; what is made is checked here, so that making can't fail.
+ */
+#include "model/formats/folder.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct entry {
+	struct ig_hf_place place;
+	const struct ig_st_tensor *t;
+	bool second; /* of two halves */
+};
+
+struct placing {
+	struct ig_checkpoint *g;
+	struct ig_folder *f;
+	struct entry *entries;
+	size_t n_entries;
+	uint32_t n_pieces;
+	struct ig_error *err;
+};
+
+/* Entries of one tensor, those of a kind in ascending order of experts. */
+struct group {
+	const struct entry *main, *scales, *biases;
+	size_t n, n_scales, n_biases;
+};
+
+__attribute__((format(printf, 4, 5)))
+static int bad(const struct placing *p, int code, const struct ig_st_tensor *t, const char *fmt, ...)
+{
+	char what[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof what, fmt, ap);
+	va_end(ap);
+	return ig_fail(p->err, code, "%s/%s: tensor \"%s\" %s", p->f->dir,
+		       p->f->files[t->file].name, ig_show(t->name, strlen(t->name)).text, what);
+}
+
+/* ---- names -------------------------------------------------------------------------------- */
+
+static int by_place(const void *a, const void *b)
+{
+	const struct entry *x = a, *y = b;
+	int c = strcmp(x->place.name, y->place.name);
+
+	if (c)
+		return c;
+	if (x->place.kind != y->place.kind)
+		return x->place.kind < y->place.kind ? -1 : 1;
+	if (x->place.expert != y->place.expert)
+		return x->place.expert < y->place.expert ? -1 : 1;
+	return strcmp(x->t->name, y->t->name);
+}
+
+/* "blk.3.ffn_gate_exps.weight" to up's name. */
+static void name_of_up(char name[IG_HF_NAME_BYTES])
+{
+	char *at = strstr(name, "gate_exps");
+
+	memmove(at + 2, at + 4, strlen(at + 4) + 1);
+	memcpy(at, "up", 2);
+}
+
+static int name_all(struct placing *p)
+{
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < p->f->n_files; i++)
+		n += p->f->headers[i].n_tensors;
+	p->entries = malloc((2 * n + 1) * sizeof *p->entries);
+	if (!p->entries)
+		return ig_checkpoint_no_memory(p->g, 2 * n * sizeof *p->entries, p->err);
+	for (uint32_t i = 0; i < p->f->n_files; i++)
+		for (uint32_t j = 0; j < p->f->headers[i].n_tensors; j++) {
+			struct entry *e = &p->entries[p->n_entries];
+			char label[2 * IG_LABEL_BYTES];
+			e->t = &p->f->headers[i].tensors[j];
+			e->second = false;
+			snprintf(label, sizeof label, "%s/%s", p->f->dir, p->f->files[i].name);
+			int rc = ig_hf_name(&p->f->config, e->t->name, label, &e->place, p->err);
+			if (rc)
+				return rc;
+			if (!e->place.name[0])
+				continue;
+			p->n_entries++;
+			if (!(e->place.flags & IG_HF_TWO))
+				continue;
+			e[1] = e[0];
+			e[1].second = true;
+			name_of_up(e[1].place.name);
+			p->n_entries++;
+		}
+	qsort(p->entries, p->n_entries, sizeof *p->entries, by_place);
+	return 0;
+}
+
+static struct group group_at(const struct placing *p, size_t at)
+{
+	const struct entry *e = &p->entries[at], *end = p->entries + p->n_entries;
+	const char *name = e->place.name;
+	struct group x = { .main = e };
+
+	for (; e < end && !strcmp(e->place.name, name) && e->place.kind == IG_HF_MAIN; e++)
+		x.n++;
+	x.scales = e;
+	for (; e < end && !strcmp(e->place.name, name) && e->place.kind == IG_HF_SCALES; e++)
+		x.n_scales++;
+	x.biases = e;
+	for (; e < end && !strcmp(e->place.name, name); e++)
+		x.n_biases++;
+	return x;
+}
+
+/* ---- which belong together ------------------------------------------------------------------ */
+
+static bool same_shape(const struct ig_st_tensor *a, const struct ig_st_tensor *b)
+{
+	return a->n_dims == b->n_dims && a->type == b->type &&
+	       !memcmp(a->dims, b->dims, a->n_dims * sizeof *a->dims);
+}
+
+/* One tensor, or one of each expert, all of one shape. */
+static int check_kind(const struct placing *p, const struct entry *e, size_t n)
+{
+	uint32_t n_experts = p->f->config.n_experts;
+
+	if (e->place.expert < 0 && n != 1)
+		return bad(p, -EINVAL, e[1].t, "and \"%s\" are the same part of the model",
+			   ig_show(e->t->name, strlen(e->t->name)).text);
+	for (size_t i = 0; i < n && e->place.expert >= 0; i++) {
+		if (e[i].place.expert > (int32_t)i)
+			return bad(p, -EINVAL, e[i].t, "stands where expert %zu is missing", i);
+		if (e[i].place.expert < (int32_t)i)
+			return bad(p, -EINVAL, e[i].t, "and \"%s\" are the same part of the model",
+				   ig_show(e[i - 1].t->name, strlen(e[i - 1].t->name)).text);
+		if (!same_shape(e[i].t, e->t))
+			return bad(p, -EINVAL, e[i].t, "has another shape or type than the first "
+				   "expert's");
+	}
+	if (e->place.expert >= 0 && n != n_experts)
+		return bad(p, -EINVAL, e[n - 1].t, "is the last of %zu experts, config.json has %u",
+			   n, n_experts);
+	return 0;
+}
+
+static int check_group(const struct placing *p, const struct group *x)
+{
+	int rc;
+
+	if (!x->n)
+		return bad(p, -EINVAL, x->scales->t, "has no weight beside it");
+	if ((rc = check_kind(p, x->main, x->n)) ||
+	    (x->n_scales && (rc = check_kind(p, x->scales, x->n_scales))) ||
+	    (x->n_biases && (rc = check_kind(p, x->biases, x->n_biases))))
+		return rc;
+	if (x->n_scales != x->n_biases || (x->n_scales && x->n_scales != x->n))
+		return bad(p, -EINVAL, x->main->t, "has %zu scales and %zu biases beside it",
+			   x->n_scales, x->n_biases);
+	if (x->n_scales && (x->scales->t->n_dims != x->main->t->n_dims ||
+			    !same_shape(x->scales->t, x->biases->t) ||
+			    memcmp(x->scales->t->dims, x->main->t->dims,
+				   (x->main->t->n_dims ? x->main->t->n_dims - 1 : 0) *
+				   sizeof *x->main->t->dims)))
+		return bad(p, -EINVAL, x->scales->t, "has another shape than its weight, or its "
+			   "biases");
+	return 0;
+}
+
+/* ---- types and shapes -------------------------------------------------------------------------- */
+
+/* MLX's object of the module that this is the weight of, or the one of all. */
+static int read_group_size(const struct placing *p, const struct ig_st_tensor *t, uint32_t *group,
+			   uint32_t *bits)
+{
+	const json_t *all = p->f->config.quantization, *own, *v;
+	char module[IG_ST_MAX_NAME + 1];
+	const char *mode;
+
+	if (!all)
+		return bad(p, -ENOTSUP, t, "is of integers, but config.json has no \"quantization\"");
+	snprintf(module, sizeof module, "%s", t->name);
+	if (strlen(module) > 7 && !strcmp(module + strlen(module) - 7, ".weight"))
+		module[strlen(module) - 7] = 0;
+	own = json_object_get(all, module);
+	own = json_is_object(own) ? own : all;
+	mode = json_string_value(json_object_get(own, "mode"));
+	if (mode && strcmp(mode, "affine"))
+		return bad(p, -ENOTSUP, t, "is quantised in mode \"%s\"; Ingot reads affine",
+			   ig_show(mode, strlen(mode)).text);
+	v = json_object_get(own, "group_size");
+	*group = json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) < 65536 ?
+		 (uint32_t)json_integer_value(v) : 0;
+	v = json_object_get(own, "bits");
+	*bits = json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) < 64 ?
+		(uint32_t)json_integer_value(v) : 0;
+	if (*group != 32 && *group != 64 && *group != 128)
+		return bad(p, -ENOTSUP, t, "is quantised with group_size %u; Ingot reads 32, 64 and "
+			   "128", *group);
+	if (*bits != 4 && *bits != 8)
+		return bad(p, -ENOTSUP, t, "is quantised with %u bits; Ingot reads 4 and 8", *bits);
+	return 0;
+}
+
+/* The dtype of the file's rows, and how many values a row has. */
+static int source_of(const struct placing *p, const struct group *x, uint32_t *dtype,
+		     int64_t *n_cols)
+{
+	const struct ig_st_tensor *t = x->main->t, *s = x->n_scales ? x->scales->t : NULL;
+	int64_t last = t->dims[t->n_dims - 1];
+	uint32_t group = 0, bits = 0;
+	int rc;
+
+	*n_cols = last;
+	if (s && t->type != IG_ST_U32)
+		return bad(p, -EINVAL, t, "is of type %s, but has scales beside it", t->type_name);
+	switch (t->type) {
+	case IG_ST_F32: *dtype = IG_F32; return 0;
+	case IG_ST_F16: *dtype = IG_F16; return 0;
+	case IG_ST_BF16: *dtype = IG_BF16; return 0;
+	case IG_ST_U32: break;
+	default:
+		return bad(p, -ENOTSUP, t, "is of type %s; Ingot reads F32, F16, BF16, and U32 with "
+			   "MLX's scales", t->type_name);
+	}
+	if (!s)
+		return bad(p, -EINVAL, t, "is of type U32 without scales beside it");
+	if (s->type != IG_ST_F32 && s->type != IG_ST_F16 && s->type != IG_ST_BF16)
+		return bad(p, -ENOTSUP, s, "is of type %s; Ingot reads scales of F32, F16 and BF16",
+			   s->type_name);
+	rc = read_group_size(p, t, &group, &bits);
+	if (rc)
+		return rc;
+	/* The file is not as large as 2^58 bytes, so neither product is too large. */
+	*n_cols = last * (32 / bits);
+	if (s->dims[s->n_dims - 1] != *n_cols / group || *n_cols % group)
+		return bad(p, -EINVAL, t, "has rows of %" PRId64 " words and %" PRId64 " scales: not "
+			   "%u bits in groups of %u", last, s->dims[s->n_dims - 1], bits, group);
+	*dtype = bits == 4 ? IG_Q4_1 : IG_Q8_M;
+	return 0;
+}
+
+/* [rows, columns] of one of the group's tensors; n_dims as GGUF has it. */
+static int shape_of(const struct placing *p, const struct group *x, struct ig_hf_made *m,
+		    struct ig_checkpoint_tensor *out)
+{
+	const struct ig_st_tensor *t = x->main->t;
+	const uint32_t flags = x->main->place.flags, want_experts = p->f->config.n_experts;
+	const bool experts = flags & IG_HF_EXPERTS, merged = experts && x->main->place.expert < 0;
+	int rc;
+
+	if (experts ? t->n_dims != (merged ? 3 : 2) : t->n_dims != 1 && t->n_dims != 2)
+		return bad(p, -EINVAL, t, "has %u dimensions", t->n_dims);
+	for (uint32_t i = 0; i < t->n_dims; i++)
+		if (t->dims[i] < 1)
+			return bad(p, -EINVAL, t, "has no values");
+	if (merged && t->dims[0] != want_experts)
+		return bad(p, -EINVAL, t, "has %" PRId64 " experts, config.json %u", t->dims[0],
+			   want_experts);
+	if ((rc = source_of(p, x, &m->source, &out->n_cols)))
+		return rc;
+	out->n_rows = t->n_dims == 1 ? 1 : t->dims[t->n_dims - 2];
+	out->n_dims = experts ? 3 : t->n_dims;
+	if (flags & IG_HF_CONV1D && t->n_dims == 2) {
+		int64_t rows = out->n_rows;
+		if (x->n_scales)
+			return bad(p, -ENOTSUP, t, "is quantised along its outputs: not supported");
+		out->n_rows = out->n_cols;
+		out->n_cols = rows;
+		m->transposed = true;
+	}
+	if (flags & IG_HF_TWO) {
+		if (out->n_rows % 2)
+			return bad(p, -EINVAL, t, "has no two halves");
+		out->n_rows /= 2;
+	}
+	return 0;
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------------- */
+
+static struct ig_hf_piece piece_of(const struct group *x, size_t i, int64_t first_row)
+{
+	return (struct ig_hf_piece){ .weight = x->main[i].t,
+				     .scales = x->n_scales ? x->scales[i].t : NULL,
+				     .biases = x->n_biases ? x->biases[i].t : NULL,
+				     .first_row = first_row };
+}
+
+/* out has one expert's rows, or the tensor's; afterwards all of them. */
+static int add_pieces(struct placing *p, const struct group *x, struct ig_hf_made *m,
+		      struct ig_checkpoint_tensor *out)
+{
+	const uint32_t n_experts = p->f->config.n_experts;
+	const bool two = x->main->place.flags & IG_HF_TWO;
+	const bool whole = out->n_dims == 3 && x->main->place.expert < 0 && !two;
+	const int64_t rows = out->n_rows;
+
+	m->pieces = &p->f->pieces[p->n_pieces];
+	m->n_pieces = two ? n_experts : (uint32_t)x->n;
+	p->n_pieces += m->n_pieces;
+	for (uint32_t i = 0; i < m->n_pieces; i++)
+		m->pieces[i] = two ? piece_of(x, 0, (2 * (int64_t)i + x->main->second) * rows)
+				   : piece_of(x, i, 0);
+	if (out->n_dims == 3 && __builtin_mul_overflow(rows, (int64_t)n_experts, &out->n_rows))
+		return bad(p, -EINVAL, x->main->t, "has more rows than a number can hold");
+	m->piece_rows = whole ? out->n_rows : rows;
+	return 0;
+}
+
+static bool ends_with(const char *s, const char *ending)
+{
+	size_t len = strlen(s), n = strlen(ending);
+
+	return len > n && !strcmp(s + len - n, ending);
+}
+
+/* In the file as it is wanted?  Then nothing is made. */
+static void use_data(struct ig_hf_made *m, struct ig_checkpoint_tensor *t)
+{
+	const struct ig_hf_piece *q = &m->pieces[0];
+
+	if (m->n_pieces == 1 && !q->scales && m->source == t->dtype && !m->head_rows &&
+	    !m->transposed && m->add == 0 && q->first_row == 0 &&
+	    (uintptr_t)q->weight->data % ig_dtype_row_bytes(t->dtype, 1) == 0)
+		t->data = q->weight->data;
+}
+
+static int place_group(struct placing *p, const struct group *x)
+{
+	const struct ig_hf_config *c = &p->f->config;
+	const char *name = x->main->place.name;
+	const uint32_t flags = x->main->place.flags;
+	struct ig_checkpoint_tensor *t = &p->g->tensors[p->g->n_tensors];
+	struct ig_hf_made *m = &p->f->made[p->g->n_tensors];
+	uint64_t row_bytes;
+	int rc;
+
+	if ((rc = shape_of(p, x, m, t)) || (rc = add_pieces(p, x, m, t)))
+		return rc;
+	t->name = strcpy(p->g->names + (size_t)p->g->n_tensors * IG_HF_NAME_BYTES, name);
+	t->dtype = t->n_dims == 1 || flags & IG_HF_F32 ? IG_F32 : m->source;
+	if (t->n_dims == 1 && x->n_scales)
+		return bad(p, -ENOTSUP, x->main->t, "is a quantised vector: not supported");
+	if (flags & IG_HF_NORM && c->flags & IG_HF_NORMS_PLUS_ONE && ends_with(name, ".weight"))
+		m->add = 1;
+	if (m->add != 0 && t->n_dims != 1)
+		return bad(p, -EINVAL, x->main->t, "is no vector");
+	if (flags & (IG_HF_Q | IG_HF_K) && c->flags & IG_HF_PAIRS) {
+		m->head_rows = c->head_dim;
+		if ((t->n_dims == 1 ? t->n_cols : t->n_rows) % m->head_rows)
+			return bad(p, -EINVAL, x->main->t, "is not of heads of %u", c->head_dim);
+	}
+	row_bytes = ig_dtype_row_bytes(t->dtype, t->n_cols);
+	if (!row_bytes || __builtin_mul_overflow(row_bytes, (uint64_t)t->n_rows, &t->n_bytes))
+		return bad(p, -EINVAL, x->main->t, "has a shape that %s can't hold",
+			   ig_dtype_name(t->dtype));
+	for (int d = 0; d < 4; d++)
+		t->dims[d] = 1;
+	t->dims[0] = t->n_cols;
+	if (t->n_dims > 1)
+		t->dims[1] = t->n_dims == 3 ? t->n_rows / c->n_experts : t->n_rows;
+	if (t->n_dims > 2)
+		t->dims[2] = c->n_experts;
+	use_data(m, t);
+	p->g->n_tensors++;
+	return 0;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------- */
+
+/* How many tensors and pieces there will be. */
+static int count_groups(const struct placing *p, size_t *n_tensors, size_t *n_pieces)
+{
+	int rc;
+
+	*n_tensors = *n_pieces = 0;
+	for (size_t at = 0; at < p->n_entries;) {
+		struct group x = group_at(p, at);
+		if ((rc = check_group(p, &x)))
+			return rc;
+		at += x.n + x.n_scales + x.n_biases;
+		*n_pieces += x.main->place.flags & IG_HF_TWO ? p->f->config.n_experts : x.n;
+		++*n_tensors;
+	}
+	return 0;
+}
+
+static void place_factors(struct placing *p)
+{
+	const struct ig_hf_config *c = &p->f->config;
+	struct ig_checkpoint_tensor *t = &p->g->tensors[p->g->n_tensors];
+
+	if (!c->rope_factors)
+		return;
+	*t = (struct ig_checkpoint_tensor){
+		.name = strcpy(p->g->names + (size_t)p->g->n_tensors * IG_HF_NAME_BYTES,
+			       "rope_freqs.weight"),
+		.dtype = IG_F32, .n_dims = 1, .n_rows = 1, .n_cols = c->head_dim / 2,
+		.dims = { c->head_dim / 2, 1, 1, 1 },
+		.data = c->rope_factors, .n_bytes = c->head_dim / 2 * sizeof *c->rope_factors,
+	};
+	p->g->n_tensors++;
+}
+
+static int index_all(struct ig_checkpoint *g, struct ig_error *err)
+{
+	int rc = ig_checkpoint_index(g, &g->kv_index, g->n_kvs, err);
+
+	if (!rc)
+		rc = ig_checkpoint_index(g, &g->tensor_index, g->n_tensors, err);
+	for (uint32_t i = 0; i < g->n_kvs && !rc; i++)
+		*ig_checkpoint_kv_slot(g, g->kvs[i].key, g->kvs[i].key_len) = i + 1;
+	for (uint32_t i = 0; i < g->n_tensors && !rc; i++)
+		*ig_checkpoint_tensor_slot(g, g->tensors[i].name) = i + 1;
+	return rc;
+}
+
+int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err)
+{
+	struct placing p = { .g = g, .f = g->folder, .err = err };
+	size_t n_tensors, n_pieces;
+	int rc;
+
+	if ((rc = name_all(&p)) || (rc = count_groups(&p, &n_tensors, &n_pieces)))
+		goto out;
+	g->tensors = calloc(n_tensors + 1, sizeof *g->tensors);
+	g->names = calloc(n_tensors + 1, IG_HF_NAME_BYTES);
+	p.f->made = calloc(n_tensors + 1, sizeof *p.f->made);
+	p.f->pieces = calloc(n_pieces + 1, sizeof *p.f->pieces);
+	if (!g->tensors || !g->names || !p.f->made || !p.f->pieces) {
+		rc = ig_checkpoint_no_memory(g, n_tensors * sizeof *g->tensors, err);
+		goto out;
+	}
+	for (size_t at = 0; at < p.n_entries && !rc;) {
+		struct group x = group_at(&p, at);
+		at += x.n + x.n_scales + x.n_biases;
+		rc = place_group(&p, &x);
+	}
+	if (rc)
+		goto out;
+	place_factors(&p);
+	rc = index_all(g, err);
+	if (!rc && !p.f->config.tied && !ig_checkpoint_find_tensor(g, "output.weight"))
+		rc = ig_fail(err, -EINVAL, "%s: lm_head.weight is missing, though tie_word_embeddings "
+			     "is false", p.f->dir);
+out:
+	free(p.entries);
+	return rc;
+}

@@ -1,0 +1,31 @@
+/*
+ * charset_private.h: sets of characters (code points), as expressions name them.
+ */
+#ifndef INGOT_MODEL_GRAMMAR_CHARSET_PRIVATE_H
+#define INGOT_MODEL_GRAMMAR_CHARSET_PRIVATE_H
+
+#include "model/grammar/automaton_private.h"
+
+#define IG_CHAR_MAX 0x10ffffu
+
+struct ig_char_range {
+	uint32_t first, last;
+};
+
+struct ig_charset { /* init with zeros */
+	struct ig_char_range *ranges; /* after ig_charset_sort ascending and apart */
+	uint32_t n, cap;
+	int rc; /* -ENOMEM sticks */
+};
+
+void ig_charset_finish(struct ig_charset *s);
+void ig_charset_add(struct ig_charset *s, uint32_t first, uint32_t last);
+void ig_charset_add_set(struct ig_charset *s, const struct ig_charset *t);
+void ig_charset_sort(struct ig_charset *s);
+/* All characters but these; surrogates and U+0000 belong to no set that is made so. */
+void ig_charset_negate(struct ig_charset *s);
+/* The characters of a general category ("Lu") or a group of them ("L"); false: there is no
+ * such category.  It looks at every character: call it seldom. */
+bool ig_charset_add_category(struct ig_charset *s, const char *name, size_t len);
+
+#endif

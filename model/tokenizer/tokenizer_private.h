@@ -1,0 +1,407 @@
+/*
+ * tokenizer_private.h: what the parts of a tokenizer share, in the order of a text's way:
+ * special tokens (special.c), the normalizer (normalize.c), the
+ * splitter (split.c, with the expressions of regex.c), then merges of
+ * bytes (bpe.c) or of characters (pairs.c) or SentencePiece's two
+ * ways (spm.c).  What they need is put together by build.c, for which
+ * there is a reader for each form of file.
+ *
+ * All of it works on plain bytes: the file's byte alphabet ("Ġ" for a space), or
+ * SentencePiece's U+2581 for a space and "<0x0A>" for a byte, are undone once, when
+ * the file is opened.
+ */
+#ifndef INGOT_MODEL_TOKENIZER_TOKENIZER_PRIVATE_H
+#define INGOT_MODEL_TOKENIZER_TOKENIZER_PRIVATE_H
+
+#include "base/hash.h"
+#include "model/tokenizer/tokenizer.h"
+
+/* ---- regular expressions --------------------------------------------------------- */
+
+/* White space by Unicode's property, as the inside of a class.  PCRE2's own \\s has U+180E
+ * in it besides, which lost the property in Unicode 6.3; the vocabularies were trained
+ * without it. */
+#define IG_REGEX_SPACE "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}" \
+	"\\x{202f}\\x{205f}\\x{3000}"
+
+struct ig_strbuf;
+
+/* An expression as tokenizer.json has them (Oniguruma's syntax) in PCRE2's, appended to
+ * out.  -ENOTSUP names what is not known to mean the same there. */
+int ig_regex_translate(const char *s, size_t len, struct ig_strbuf *out, struct ig_error *err);
+/* Exactly these characters. */
+void ig_regex_literal(const char *s, size_t len, struct ig_strbuf *out);
+
+/* An expression in PCRE2's syntax, compiled; never matches nothing. */
+struct ig_regex;
+int ig_regex_compile(const char *pattern, bool jit, struct ig_regex **out, struct ig_error *err);
+void ig_regex_destroy(struct ig_regex *x);
+
+struct ig_regex_work; /* of one thread */
+/* For texts of up to len bytes.  NULL: out of memory. */
+struct ig_regex_work *ig_regex_work_create(size_t len);
+void ig_regex_work_destroy(struct ig_regex_work *w);
+/* The first match in text, which is UTF-8, from at on: 1, 0, or -ENOMEM also when one of
+ * the limits is reached that keep a match from taking for ever. */
+int ig_regex_find(const struct ig_regex *x, struct ig_regex_work *w, const char *text, size_t len,
+		  size_t at, size_t *from, size_t *to);
+
+/* How many bytes at p are whole characters (*valid), or none are; n > 0. */
+size_t ig_utf8_same_kind(const char *p, size_t n, bool *valid);
+
+/* The bytes of the white space that text begins or ends with, one character; 0: none. */
+size_t ig_space_at(const char *text, size_t len);
+size_t ig_space_before(const char *text, size_t len);
+
+/* ---- the splitter --------------------------------------------------------------- */
+
+struct ig_splitter;
+
+enum ig_split_behavior { /* what becomes of a match; names are tokenizer.json's */
+	IG_SPLIT_ISOLATED, IG_SPLIT_REMOVED, IG_SPLIT_MERGED_WITH_PREVIOUS,
+	IG_SPLIT_MERGED_WITH_NEXT, IG_SPLIT_CONTIGUOUS,
+};
+
+/* Without stages a text is one piece. */
+int ig_splitter_create(struct ig_splitter **out);
+/* One more stage, pattern in PCRE2's syntax; with invert what lies between matches counts
+ * as the match.  -ENOTSUP when there are too many or the pattern matches nothing. */
+int ig_splitter_add(struct ig_splitter *s, const char *pattern, enum ig_split_behavior behavior,
+		    bool invert, bool jit, struct ig_error *err);
+
+/* What a name in tokenizer.ggml.pre implies. */
+struct ig_pre_traits {
+	bool ignore_merges, add_bos, nfc;
+};
+/* -ENOTSUP names one that is not known. */
+int ig_splitter_open(const char *pre, size_t len, bool jit, struct ig_splitter **out,
+		     struct ig_pre_traits *traits, struct ig_error *err);
+void ig_splitter_close(struct ig_splitter *s);
+/* GPT-2's expression. */
+extern const char ig_splitter_gpt2[];
+
+/* Call each for the pieces of text in order; together they are the text, but for what a
+ * stage removes.  Bytes that are not UTF-8 are pieces of their own.  What each returns
+ * ends the walk unless it is 0.  -ENOMEM as ig_regex_find. */
+int ig_splitter_run(const struct ig_splitter *s, const char *text, size_t len,
+		    int (*each)(void *ctx, const char *piece, size_t len), void *ctx);
+
+/* ---- the normalizer ------------------------------------------------------------- */
+
+struct ig_normalizer; /* steps that change a text before it is cut */
+struct ig_tokenizer;
+
+enum ig_normal_form { IG_NFC, IG_NFD, IG_NFKC, IG_NFKD };
+
+int ig_normalizer_create(struct ig_normalizer **out);
+void ig_normalizer_destroy(struct ig_normalizer *n);
+/* Each adds a step.  Bytes that are not UTF-8 stay as they are.  -ENOTSUP when there are
+ * too many steps or one can't be. */
+int ig_normalizer_add_form(struct ig_normalizer *n, enum ig_normal_form form, struct ig_error *err);
+/* SentencePiece's replacements by the longest prefix; a copy is made. */
+int ig_normalizer_add_charsmap(struct ig_normalizer *n, const void *map, size_t len,
+			       struct ig_error *err);
+int ig_normalizer_add_replace_text(struct ig_normalizer *n, const char *from, size_t n_from,
+				   const char *to, size_t n_to, struct ig_error *err);
+/* from is an expression in PCRE2's syntax. */
+int ig_normalizer_add_replace(struct ig_normalizer *n, const char *from, const char *to, size_t len,
+			      bool jit, struct ig_error *err);
+int ig_normalizer_add_prepend(struct ig_normalizer *n, const char *s, size_t len,
+			      struct ig_error *err);
+int ig_normalizer_add_strip(struct ig_normalizer *n, bool left, bool right, struct ig_error *err);
+bool ig_normalizer_strips_left(const struct ig_normalizer *n);
+
+struct ig_normal_work { /* of one thread; init with zeros */
+	char *text[2];
+	size_t cap[2];
+};
+void ig_normal_work_finish(struct ig_normal_work *w);
+/* *out [*n] lies in text or in the work memory.  A charsmap leaves t's user-defined tokens
+ * alone.  0, -ENOMEM, or -E2BIG for a text that grows too much. */
+int ig_normalizer_run(const struct ig_normalizer *n, const struct ig_tokenizer *t, const char *text,
+		      size_t len, struct ig_normal_work *w, const char **out, size_t *n_out);
+
+/* ---- the merger ----------------------------------------------------------------- */
+
+struct ig_merge {
+	int32_t left, right, result; /* token ids; the merge's rank is its index */
+};
+
+struct ig_merges {
+	struct ig_merge *list; /* [n] by rank */
+	uint32_t n;
+	uint32_t *slots; /* open addressing by (left, right): rank + 1; 0: free */
+	uint32_t mask;
+	struct ig_hash_key hash_key;
+	int32_t byte_ids[256]; /* the token of one byte; -1: none */
+};
+
+/* Room for n merges.  0 or -ENOMEM. */
+int ig_merges_init(struct ig_merges *m, uint32_t n);
+void ig_merges_finish(struct ig_merges *m);
+/* The next rank; a pair that is there already keeps its rank. */
+void ig_merges_add(struct ig_merges *m, int32_t left, int32_t right, int32_t result);
+
+struct ig_merge_work { /* of one call of encode; init with zeros */
+	int32_t *ids, *prev, *next;
+	uint64_t *heap;
+	size_t cap;
+};
+void ig_merge_work_finish(struct ig_merge_work *w);
+
+/* Merge the bytes of one piece: *ids [*n] lie in the work memory.  0 or -ENOMEM. */
+int ig_merges_apply(const struct ig_merges *m, struct ig_merge_work *w, const char *piece,
+		    size_t len, const int32_t **ids, size_t *n);
+/* The same for n ids that the caller writes into w->ids, once there is room for them. */
+int ig_merges_reserve(struct ig_merge_work *w, size_t n);
+size_t ig_merges_run(const struct ig_merges *m, struct ig_merge_work *w, size_t n);
+
+/* ---- SentencePiece -------------------------------------------------------------- */
+
+struct ig_spm; /* its tables, over the tokens of a tokenizer */
+
+/* What the file says of it. */
+struct ig_spm_options {
+	bool unigram; /* the best path of all; else merges, the highest score first */
+	bool add_space; /* before a text */
+	bool trim; /* spaces at the ends are left out, several in a row are one */
+	/* Hugging Face's unigram: sums in double, user-defined tokens by their own scores. */
+	bool wide;
+	int32_t unknown; /* what has neither a token nor bytes becomes this; -1: is left out */
+};
+
+/* scores [n_vocab] are finite; taken over, also on errors.  t's table has its tokens and
+ * its special tokens are sorted. */
+int ig_spm_create(const struct ig_tokenizer *t, const struct ig_spm_options *o, double *scores,
+		  struct ig_spm **out);
+void ig_spm_destroy(struct ig_spm *s);
+/* What it was made of, for what writes it down. */
+const struct ig_spm_options *ig_spm_made_of(const struct ig_spm *s, const double **scores);
+
+struct ig_spm_work; /* of one thread, made by the first text */
+void ig_spm_work_destroy(struct ig_spm_work *w);
+/* Append the ids of a text that has no control tokens.  As ig_tokenizer_encode; on an
+ * error out has more in it. */
+int ig_spm_encode(const struct ig_spm *s, struct ig_spm_work **work, const char *text, size_t len,
+		  size_t max_ids, struct ig_ids *out);
+
+/* ---- merges between characters ---------------------------------------------------- */
+
+/* What tokenizer.json calls BPE, where its tokens are characters and not bytes. */
+struct ig_pairs {
+	int32_t unknown; /* what has neither a token nor bytes; -1: is left out */
+	bool fuse_unknown; /* several in a row are one */
+	bool cut_words; /* no merge's result has a space after anything else */
+};
+/* Append the ids of one piece, U+2581 as a space. */
+int ig_pairs_encode(const struct ig_tokenizer *t, struct ig_merge_work *w, const char *text,
+		    size_t len, size_t max_ids, struct ig_ids *out);
+
+/* ---- the tokenizer -------------------------------------------------------------- */
+
+enum { /* the kinds of tokens */
+	IG_TOKEN_PLAIN, /* reached by merges */
+	IG_TOKEN_USER, /* its text is cut out of any text */
+	IG_TOKEN_CONTROL, /* its text is cut out where the caller says so */
+	IG_TOKEN_UNUSED, /* SentencePiece's: plain, but text becomes what it is made of */
+};
+
+enum { /* of a special token: white space beside it goes with it */
+	IG_SPECIAL_LSTRIP = 1, IG_SPECIAL_RSTRIP = 2,
+};
+
+struct ig_special {
+	const char *bytes; /* of the tokenizer, or of its patterns */
+	uint32_t len;
+	int32_t id;
+	uint8_t flags;
+};
+
+struct ig_special_set { /* USER and CONTROL tokens, sorted by their bytes */
+	struct ig_special *list;
+	uint32_t n;
+	bool has_user;
+	struct { uint32_t first, last; } by_byte[256]; /* of list, by the first byte */
+};
+
+/* Tokens by their bytes: those that text can become.  A slot holds 8 bits of the hash
+ * above and id + 1 below: few other strings are looked at, and the table of a common
+ * vocabulary stays in a processor's own cache. */
+#define IG_SLOT_ID 0x00ffffffu
+struct ig_token_table {
+	uint32_t *slots;
+	uint64_t mask;
+	struct ig_hash_key key;
+};
+
+#define IG_MAX_ENDS 8
+
+enum ig_token_model {
+	IG_MODEL_BYTES, /* byte-level BPE */
+	IG_MODEL_PAIRS, /* merges between characters, by rank */
+	IG_MODEL_SCORES, /* SentencePiece's BPE */
+	IG_MODEL_UNIGRAM,
+};
+
+enum ig_prefix { /* a space before a text that begins with none (Metaspace) */
+	IG_PREFIX_NEVER, IG_PREFIX_ALWAYS, IG_PREFIX_FIRST,
+};
+
+struct ig_tokenizer {
+	enum ig_token_model model;
+	uint32_t n_vocab;
+	char *bytes; /* all tokens', one after the other */
+	uint32_t *starts; /* [n_vocab + 1] into bytes */
+	uint8_t *kinds; /* [n_vocab] IG_TOKEN_… */
+	struct ig_special_set specials; /* cut out of a text as it comes */
+	struct ig_special_set normal; /* cut out of a normalized text; USER tokens only */
+	char *patterns; /* texts of special tokens that are not their bytes; NULL: none */
+	struct ig_normalizer *normalizer; /* NULL: a text stays as it is */
+	struct ig_splitter *splitter; /* NULL: a text is one piece */
+	bool metaspace; /* pieces get prefix, and split_words cuts them before spaces */
+	bool split_words;
+	enum ig_prefix prefix; /* also of byte-level BPE: before every text */
+	struct ig_spm *spm; /* of SCORES and UNIGRAM */
+	struct ig_pairs pairs; /* of PAIRS */
+	struct ig_merges merges; /* of BYTES and PAIRS; byte_ids are everybody's */
+	struct ig_token_table table; /* BYTES keep it when ignore_merges */
+	bool ignore_merges; /* a piece that is a token is taken whole */
+	bool cuts_user; /* USER tokens end a text, as CONTROL ones do */
+	bool adds_space, trims; /* as ig_tokenizer_adds_space … say */
+	bool add_bos;
+	int32_t bos;
+	int32_t ends[IG_MAX_ENDS];
+	unsigned n_ends;
+	size_t longest;
+};
+
+static inline size_t ig_tokenizer_len(const struct ig_tokenizer *t, int32_t id)
+{
+	return t->starts[id + 1] - t->starts[id];
+}
+
+/* The slot of these bytes, or the free one where they belong, with the tag for it. */
+static inline uint32_t *ig_tokenizer_slot(const struct ig_tokenizer *t, const char *s, size_t len,
+					  uint32_t *tag)
+{
+	uint64_t h = ig_hash_bytes(&t->table.key, s, len);
+
+	*tag = (uint32_t)(h >> 32) & ~IG_SLOT_ID;
+	for (uint64_t i = h;; i++) {
+		uint32_t *slot = &t->table.slots[i & t->table.mask];
+		if (*slot == 0)
+			return slot;
+		if ((*slot & ~IG_SLOT_ID) != *tag)
+			continue;
+		int32_t id = (int32_t)(*slot & IG_SLOT_ID) - 1;
+		if (ig_tokenizer_len(t, id) == len && !memcmp(t->bytes + t->starts[id], s, len))
+			return slot;
+	}
+}
+
+/* The token of exactly these bytes that text can become, or -1. */
+static inline int32_t ig_tokenizer_lookup(const struct ig_tokenizer *t, const char *s, size_t len)
+{
+	uint32_t tag;
+
+	return (int32_t)(*ig_tokenizer_slot(t, s, len, &tag) & IG_SLOT_ID) - 1;
+}
+
+/* Sort a list and find where each byte begins. */
+void ig_specials_sort(struct ig_special_set *set, const uint8_t *kinds);
+/* All CONTROL and USER tokens of t by their own bytes.  0 or -ENOMEM. */
+int ig_tokenizer_collect_specials(struct ig_tokenizer *t);
+/* Whether these bytes are exactly a control token. */
+bool ig_tokenizer_is_control(const struct ig_tokenizer *t, const char *s, size_t len);
+
+/* The longest special token of the set that text begins with, or NULL; a control token
+ * only with control and where no byte is a client's (NULL: none is). */
+const struct ig_special *ig_tokenizer_match(const struct ig_tokenizer *t,
+					    const struct ig_special_set *set, const char *text,
+					    const uint8_t *client, size_t len, bool control);
+
+/* ---- building -------------------------------------------------------------------- */
+
+enum { /* types of tokens as files have them: GGUF's and SentencePiece's, and three of ours */
+	IG_TYPE_NORMAL = 1, IG_TYPE_UNKNOWN = 2, IG_TYPE_CONTROL = 3, IG_TYPE_USER = 4,
+	IG_TYPE_UNUSED = 5, IG_TYPE_BYTE = 6, IG_TYPE_MAX = 6,
+	IG_TYPE_ADDED, /* user-defined, and no merge makes it */
+	IG_TYPE_USER_PIECE, /* user-defined, but written as other tokens are */
+	IG_TYPE_RAW, /* of byte-level BPE: its text is its bytes */
+};
+
+#define IG_MAX_HOLES 65536 /* ids that no token has */
+#define IG_MAX_VOCAB ((1u << 24) - 1) /* fits a slot's low bits; real ones have up to 262,144 */
+
+/* What every reader fills a tokenizer with; init with zeros. */
+struct ig_builder {
+	struct ig_tokenizer *t; /* the builder's until ig_builder_finish */
+	struct ig_error *err;
+	const char *tokens, *merges; /* what the file calls them, for errors */
+	uint64_t pad_to; /* ids without tokens follow, if the model has more rows than tokens */
+	int32_t unknown; /* the first token of that type; -1: none */
+	int32_t twice; /* one whose text another had before; -1: none */
+	uint16_t alphabet[0x144]; /* the byte that a character stands for */
+	char *scratch;
+	size_t longest_text;
+	int32_t last_result; /* of the merge before */
+};
+
+/* Begin: n tokens of n_bytes together, the longest of longest.  Tokens then come in the
+ * order of their ids, then (BYTES, PAIRS) merges in the order of their ranks, of which
+ * nothing may be made before the special tokens are sorted. */
+int ig_builder_begin(struct ig_builder *b, enum ig_token_model model, uint64_t n, uint64_t n_bytes,
+		     size_t longest);
+int ig_builder_token(struct ig_builder *b, uint64_t i, int32_t type, const char *s, size_t len);
+void ig_builder_tokens_end(struct ig_builder *b);
+int ig_builder_begin_merges(struct ig_builder *b, uint64_t n);
+int ig_builder_merge(struct ig_builder *b, uint64_t i, const char *left, size_t n_left,
+		     const char *right, size_t n_right);
+/* A token that ends a turn; -1 and what is known already are left out. */
+void ig_builder_end(struct ig_builder *b, int32_t id);
+/* The ends that are known by their texts, then the tables that are not needed any more
+ * are freed, and *out is the tokenizer. */
+void ig_builder_finish(struct ig_builder *b, struct ig_tokenizer **out);
+void ig_builder_cancel(struct ig_builder *b); /* fine after finish */
+/* Tokens that begin and end turns are control tokens whatever a file says, for else
+ * anybody could write them. */
+bool ig_is_turn_text(const char *s, size_t len);
+/* The byte that "<0x0A>" names, or -1. */
+int ig_byte_of_name(const char *s, size_t len);
+
+/* ---- readers --------------------------------------------------------------------- */
+
+/* The files that lie beside a model's weights. */
+struct ig_model_files {
+	/* 0, -ENOENT, or another error with text.  The bytes live as long as the model. */
+	int (*find)(void *ctx, const char *name, const char **data, size_t *len,
+		    struct ig_error *err);
+	void *ctx;
+};
+
+int ig_tokenizer_read_gguf(struct ig_builder *b, const struct ig_checkpoint *g, bool jit);
+int ig_tokenizer_read_json(struct ig_builder *b, const char *data, size_t len, bool jit);
+struct ig_model_config; /* config_private.h; here: the tokens that it adds */
+int ig_tokenizer_read_spm(struct ig_builder *b, const char *data, size_t len,
+			  const struct ig_model_config *c);
+int ig_tokenizer_read_tekken(struct ig_builder *b, const char *data, size_t len, bool jit);
+
+/* From tokenizer.json, tokenizer.model or tekken.json, whichever is found first, with what
+ * tokenizer_config.json and its like say.  -ENOENT when none is there. */
+int ig_tokenizer_open_files(const struct ig_model_files *files, bool jit, struct ig_tokenizer **out,
+			    struct ig_error *err);
+
+/* As ig_tokenizer_open; tests turn the compiler of regular expressions off. */
+int ig_tokenizer_open_with(const struct ig_checkpoint *g, bool jit, struct ig_tokenizer **out,
+			   struct ig_error *err);
+
+/* As ig_tokenizer_encode with special, but a control token is only seen where none of
+ * its bytes is a client's: client[i] says so of text[i]; NULL: none is. */
+int ig_tokenizer_encode_marked(const struct ig_tokenizer *t, const char *text,
+			       const uint8_t *client, size_t len, size_t max_ids,
+			       struct ig_ids *out);
+
+/* Append n ids.  0, -ENOMEM, or -E2BIG past max_ids in all. */
+int ig_ids_add(struct ig_ids *l, const int32_t *ids, size_t n, size_t max_ids);
+
+#endif

@@ -1,0 +1,589 @@
+/*
+ * attention_tile.h: the vector kernel of attention, compiled once for each
+ * instruction set that includes this file.
+ *
+ * A unit is one KV head and a few consecutive rows of one sequence.  Their query
+ * vectors (rows * heads that share the KV head) are the rows of two small matrix
+ * products: scores = Q K^T, with K's blocks transposed into scratch so that a
+ * lane is a token, and out = P V, where a lane is a dimension.  So K and V are
+ * converted once for all query vectors of a unit, and no sum crosses lanes.
+ *
+ * Order of sums, for one row and one query head; it knows nothing of the other
+ * rows, nor whether they prefill or decode:
+ *   positions go in ranges of IG_ATTENTION_RANGE, at absolute multiples of it;
+ *   q . k: one fused sum, dimensions ascending;
+ *   sum of p: lane = position modulo VL, ascending, then one tree;
+ *   p v: one fused sum a dimension, positions ascending;
+ *   ranges are merged in ascending order.
+ *
+ * The includer defines
+ *   VL, vec            floats in a vector, its type
+ *   TILE_Q, TILE_V     query vectors and vectors of a tile that fit the registers
+ *   vec_zero vec_set1 vec_load vec_store vec_add vec_mul vec_max vec_fma
+ *   vec_load_f16(p)    VL halves
+ *   vec_keep(v, from, to, other)   lanes from <= i < to of v, else other
+ *   vec_exp(x)         for x <= 0, within 1e-7 of its value; 0 below -87
+ *   vec_hmax, vec_hsum
+ *   widen_8(y, h)          y[i] = h[i] of 8 halves
+ * and, below the inclusion, transpose_f16, transpose_f32 and scores_in_place.
+ */
+#ifndef ATTENTION_TILE_H
+#define ATTENTION_TILE_H
+
+#include "kernels_private.h"
+#include "pages.h"
+#include "units.h"
+
+#include <math.h>
+#include <string.h>
+
+#define RANGE IG_ATTENTION_RANGE
+#define RANGE_BLOCKS (RANGE / IG_BLOCK_TOKENS)
+#define S_STRIDE (RANGE + 16) /* not a power of two: rows fall on other cache sets */
+#define BLOCK_VECS (IG_BLOCK_TOKENS / VL)
+#define KT_STRIDE 64 /* tokens whose K or V is converted at a time */
+#define SUB_BLOCKS (KT_STRIDE / IG_BLOCK_TOKENS) /* blocks converted at a time */
+
+_Static_assert(TILE_V % BLOCK_VECS == 0 && SUB_BLOCKS * BLOCK_VECS % TILE_V == 0,
+	       "a tile of scores is whole blocks, a sub-range whole tiles");
+
+/* Loops whose arrays are to be registers. */
+#if defined(IG_KEEP_LOOPS)
+#define UNROLL
+#define UNROLL_32
+#elif defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL_32 _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL_32 _Pragma("GCC unroll 32")
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+/* ---- the unit ------------------------------------------------------------------- */
+
+struct unit {
+	const struct ig_attention_params *p;
+	const struct ig_kv_layout *layout;
+	struct pages pages;
+	int32_t dim, dim16; /* of a head; rounded up to 16 */
+	int32_t n; /* query vectors: row by row, head by head */
+	/* Scratch. */
+	float *kt; /* [dim, KT_STRIDE] */
+	float *v; /* [KT_STRIDE, dim16] */
+	float *s; /* [n, S_STRIDE]: scores, then weights of one range */
+	float *o; /* [n, dim16]: of one range */
+	float *o_all; /* [n, dim16]: merged */
+	float *max, *sum; /* [n rounded up to 16]: of one range */
+	float *max_all, *sum_all; /* merged */
+	float *old_share, *new_share; /* what the merged and the range's part weigh */
+	const float **q; /* [n] the query vectors */
+	int32_t *lo, *hi; /* [n] the positions seen in the range, from its start */
+};
+
+/* Lay the unit's arrays out from *base; with base 0, count their bytes. */
+static uint64_t lay_out(struct unit *u, const struct ig_attention_params *p, uintptr_t base)
+{
+	const uint64_t n = (uint64_t)unit_rows(p) * (p->n_heads / p->n_kv_heads);
+	const uint64_t n16 = (n + 15) / 16 * 16, dim16 = (p->head_dim + 15) / 16 * 16;
+	uintptr_t at = (base + 63) & ~(uintptr_t)63;
+
+#define TAKE(member, count) \
+	do { \
+		u->member = (void *)at; \
+		at += ((count) * sizeof *u->member + 63) & ~(uintptr_t)63; \
+	} while (0)
+	TAKE(kt, p->head_dim * (uint64_t)KT_STRIDE);
+	TAKE(v, KT_STRIDE * dim16);
+	TAKE(s, n * S_STRIDE);
+	TAKE(o, n * dim16);
+	TAKE(o_all, n * dim16);
+	TAKE(max, n16);
+	TAKE(sum, n16);
+	TAKE(max_all, n16);
+	TAKE(sum_all, n16);
+	TAKE(old_share, n16);
+	TAKE(new_share, n16);
+	TAKE(q, n);
+	TAKE(lo, n);
+	TAKE(hi, n);
+#undef TAKE
+	return at - base + 63;
+}
+
+static uint64_t unit_scratch_bytes(const struct ig_op_call *call)
+{
+	struct unit u;
+
+	return lay_out(&u, call->params, 0);
+}
+
+/* ---- K and V of a few blocks -------------------------------------------------------- */
+
+/* dst[d * KT_STRIDE + t] = src[t][d] for 16 tokens of n halves. */
+static void transpose_f16(float *dst, const char *src, uint64_t stride, int32_t n);
+
+/* Scores of a block of halves for the nq first query vectors, K transposed in
+ * registers only: the same sums as scores_tile's.  Returns 0 when it can't. */
+static int scores_in_place(const struct unit *u, int nq, const char *block, float *s);
+
+/* dst[d * KT_STRIDE + t] = src[t][d] for 16 tokens of n floats. */
+static void transpose_f32(float *dst, const char *src, uint64_t stride, int32_t n);
+
+/* K of n blocks, transposed side by side into u->kt. */
+static void load_k(struct unit *u, char *const *blocks, int32_t n)
+{
+	const uint64_t stride = u->layout->token_stride;
+
+	for (int32_t i = 0; i < n; i++) {
+		if (u->layout->dtype == IG_F16)
+			transpose_f16(u->kt + i * IG_BLOCK_TOKENS, blocks[i], stride, u->dim);
+		else
+			transpose_f32(u->kt + i * IG_BLOCK_TOKENS, blocks[i], stride, u->dim);
+	}
+}
+
+/* Tokens from … to - 1 of V as floats in u->v, row by row; columns beyond dim are zero. */
+static void load_v(struct unit *u, char *const *blocks, int32_t from, int32_t to)
+{
+	for (int32_t t = from; t < to; t++) {
+		const char *src = blocks[t / IG_BLOCK_TOKENS] + u->layout->v_offset +
+				  (uint64_t)(t % IG_BLOCK_TOKENS) * u->layout->token_stride;
+		float *y = u->v + t * u->dim16;
+
+		int32_t d = 0;
+
+		if (u->layout->dtype == IG_F16) {
+			const uint16_t *h = (const uint16_t *)src;
+
+			for (; d + VL <= u->dim; d += VL)
+				vec_store(y + d, vec_load_f16(h + d));
+			if (d < u->dim) /* VL is 16: 8 are left */
+				widen_8(y + d, h + d);
+		} else {
+			memcpy(y, src, (size_t)u->dim * sizeof *y);
+		}
+		if (u->dim < u->dim16)
+			memset(y + u->dim, 0, 8 * sizeof *y);
+	}
+}
+
+static void prefetch_block(const struct unit *u, const char *block)
+{
+	const uint64_t bytes = (uint64_t)u->dim * (u->layout->dtype == IG_F16 ? 2 : 4);
+
+	for (int t = 0; t < IG_BLOCK_TOKENS; t++)
+		for (uint64_t b = 0; b < bytes; b += 64)
+			__builtin_prefetch(block + (uint64_t)t * u->layout->token_stride + b, 0, 2);
+}
+
+/* ---- scores = Q K^T ----------------------------------------------------------------- */
+
+/* nq query vectors from q[0] on, nv vectors of tokens from column on. */
+INLINE void scores_tile(const int nq, const int nv, const struct unit *u, int32_t first,
+			int32_t column, float *s)
+{
+	const float *kt = u->kt + column;
+	const float *q[TILE_Q];
+	vec acc[TILE_Q][TILE_V], k[TILE_V];
+
+	UNROLL for (int i = 0; i < nq; i++) {
+		q[i] = u->q[first + i];
+		UNROLL for (int j = 0; j < nv; j++)
+			acc[i][j] = vec_zero();
+	}
+	for (int32_t d = 0; d < u->dim; d++, kt += KT_STRIDE) {
+		UNROLL for (int j = 0; j < nv; j++)
+			k[j] = vec_load(kt + j * VL);
+		UNROLL for (int i = 0; i < nq; i++) {
+			vec x = vec_set1(q[i][d]);
+
+			UNROLL for (int j = 0; j < nv; j++)
+				acc[i][j] = vec_fma(x, k[j], acc[i][j]);
+		}
+	}
+	UNROLL for (int i = 0; i < nq; i++)
+		UNROLL for (int j = 0; j < nv; j++)
+			vec_store(s + i * S_STRIDE + j * VL, acc[i][j]);
+}
+
+/* ---- out += P V ---------------------------------------------------------------------- */
+
+/* The range's V by blocks, from its start on: floats or halves, stride bytes apart. */
+struct values {
+	const char *block[RANGE_BLOCKS];
+	uint64_t stride;
+};
+
+/* nq vectors of weights, nv vectors of dimensions from column on, positions
+ * from … to - 1 of the range. */
+INLINE void weigh_tile(const int nq, const int nv, const int f16, const struct unit *u,
+		       const struct values *v, int32_t first, int32_t column, int32_t from,
+		       int32_t to)
+{
+	float *o = u->o + first * u->dim16 + column;
+	const float *p = u->s + first * S_STRIDE;
+	vec acc[TILE_Q][TILE_V], x[TILE_V];
+
+	UNROLL for (int i = 0; i < nq; i++)
+		UNROLL for (int j = 0; j < nv; j++)
+			acc[i][j] = vec_load(o + i * u->dim16 + j * VL);
+	for (int32_t t = from; t < to;) {
+		const int32_t end = (t | (IG_BLOCK_TOKENS - 1)) + 1 < to ?
+				    (t | (IG_BLOCK_TOKENS - 1)) + 1 : to;
+		const char *src = v->block[t / IG_BLOCK_TOKENS] +
+				  (uint64_t)(t % IG_BLOCK_TOKENS) * v->stride +
+				  (uint64_t)column * (f16 ? 2 : 4);
+
+		for (; t < end; t++, src += v->stride) {
+			UNROLL for (int j = 0; j < nv; j++)
+				x[j] = f16 ? vec_load_f16((const uint16_t *)src + j * VL) :
+					     vec_load((const float *)src + j * VL);
+			UNROLL for (int i = 0; i < nq; i++) {
+				vec w = vec_set1(p[i * S_STRIDE + t]);
+
+				UNROLL for (int j = 0; j < nv; j++)
+					acc[i][j] = vec_fma(w, x[j], acc[i][j]);
+			}
+		}
+	}
+	UNROLL for (int i = 0; i < nq; i++)
+		UNROLL for (int j = 0; j < nv; j++)
+			vec_store(o + i * u->dim16 + j * VL, acc[i][j]);
+}
+
+/* Every tile up to TILE_Q by TILE_V as a case of its own, so that its accumulators
+ * are registers. */
+#if TILE_V == 4
+#define EACH_NV(nq, call) \
+	case (nq) * 8 + 1: call(nq, 1); break; \
+	case (nq) * 8 + 2: call(nq, 2); break; \
+	case (nq) * 8 + 3: call(nq, 3); break; \
+	case (nq) * 8 + 4: call(nq, 4); break;
+#elif TILE_V == 2
+#define EACH_NV(nq, call) \
+	case (nq) * 8 + 2: call(nq, 2); break;
+#endif
+#ifdef IG_KEEP_LOOPS
+#define EACH_TILE(call) \
+	default: call(nq, nv); break;
+#else
+#define EACH_TILE(call) \
+	EACH_NV(1, call) EACH_NV(2, call) EACH_NV(3, call) \
+	EACH_NV(4, call) EACH_NV(5, call) EACH_NV(6, call)
+#endif
+
+static void scores(const struct unit *u, int nq, int nv, int32_t first, int32_t column, float *s)
+{
+#define CALL(a, b) scores_tile(a, b, u, first, column, s)
+	switch (nq * 8 + nv) {
+	EACH_TILE(CALL)
+	}
+#undef CALL
+}
+
+static void weigh_f16(const struct unit *u, const struct values *v, int nq, int nv, int32_t first,
+		      int32_t column, int32_t from, int32_t to)
+{
+#define CALL(a, b) weigh_tile(a, b, 1, u, v, first, column, from, to)
+	switch (nq * 8 + nv) {
+	EACH_TILE(CALL)
+	}
+#undef CALL
+}
+
+static void weigh_f32(const struct unit *u, const struct values *v, int nq, int nv, int32_t first,
+		      int32_t column, int32_t from, int32_t to)
+{
+#define CALL(a, b) weigh_tile(a, b, 0, u, v, first, column, from, to)
+	switch (nq * 8 + nv) {
+	EACH_TILE(CALL)
+	}
+#undef CALL
+}
+
+/* All dimensions of nq query vectors. */
+static void weigh(const struct unit *u, const struct values *v, int f16, int nq, int32_t first,
+		  int32_t from, int32_t to)
+{
+	if (from >= to)
+		return;
+	for (int32_t column = 0; column < u->dim16; column += TILE_V * VL) {
+		int nv = (u->dim16 - column) / VL;
+
+		nv = nv < TILE_V ? nv : TILE_V;
+		if (f16)
+			weigh_f16(u, v, nq, nv, first, column, from, to);
+		else
+			weigh_f32(u, v, nq, nv, first, column, from, to);
+	}
+}
+
+/* ---- one range -------------------------------------------------------------------------- */
+
+static int32_t at_least(int32_t a, int32_t b)
+{
+	return a > b ? a : b;
+}
+
+static int32_t at_most(int32_t a, int32_t b)
+{
+	return a < b ? a : b;
+}
+
+/* Scores of blocks first_block … end_block - 1 of the range when the query vectors
+ * are too few to share a transposed copy of K. */
+static int range_scores_in_place(struct unit *u, char *const *blocks, int32_t first_block,
+				 int32_t end_block)
+{
+	if (u->layout->dtype != IG_F16 || u->n > TILE_Q)
+		return 0;
+	for (int32_t b = first_block; b < end_block; b++) {
+		prefetch_block(u, blocks[b] + u->layout->v_offset);
+		if (b + 1 < end_block)
+			prefetch_block(u, blocks[b + 1]);
+		if (!scores_in_place(u, u->n, blocks[b], u->s + b * IG_BLOCK_TOKENS))
+			return 0;
+	}
+	return 1;
+}
+
+/* Scores of blocks first_block … end_block - 1 of the range. */
+static void range_scores(struct unit *u, char *const *blocks, int32_t first_block,
+			 int32_t end_block)
+{
+	if (range_scores_in_place(u, blocks, first_block, end_block))
+		return;
+	for (int32_t b = first_block; b < end_block; b += SUB_BLOCKS) {
+		const int32_t n = at_most(SUB_BLOCKS, end_block - b);
+		const int32_t start = b * IG_BLOCK_TOKENS;
+
+		/* V of these blocks and K of the next ones, while this K is worked on. */
+		for (int32_t i = 0; i < n; i++)
+			prefetch_block(u, blocks[b + i] + u->layout->v_offset);
+		for (int32_t i = b + n; i < at_most(b + n + SUB_BLOCKS, end_block); i++)
+			prefetch_block(u, blocks[i]);
+		load_k(u, blocks + b, n);
+		for (int32_t q = 0; q < u->n; q += TILE_Q) {
+			const int nq = at_most(TILE_Q, u->n - q);
+			int32_t lo = RANGE, hi = 0;
+
+			for (int i = 0; i < nq; i++) {
+				lo = at_most(lo, u->lo[q + i]);
+				hi = at_least(hi, u->hi[q + i]);
+			}
+			hi = at_most(hi, start + n * IG_BLOCK_TOKENS);
+			if (lo >= hi)
+				continue;
+			/* whole blocks: what lies beyond hi is never looked at */
+			for (int32_t t = start; t < hi; t += TILE_V * VL) {
+				int nv = (hi - t + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS *
+					 BLOCK_VECS;
+
+				scores(u, nq, at_most(nv, TILE_V), q, t - start,
+				       u->s + q * S_STRIDE + t);
+			}
+		}
+	}
+}
+
+/* s[lo … hi - 1], scores not yet scaled, become exp(scale * s - max).  Vectors begin
+ * at multiples of VL, so a position's lane is fixed. */
+static void soft_max(float *s, int32_t lo, int32_t hi, float scale, float *max, float *sum)
+{
+	const vec none = vec_set1(-INFINITY), by = vec_set1(scale);
+	const int32_t start = lo / VL * VL;
+	vec top = none, total = vec_zero();
+
+	for (int32_t t = start; t < hi; t += VL) {
+		vec x = vec_mul(vec_load(s + t), by);
+
+		if (t < lo || t + VL > hi)
+			x = vec_keep(x, lo - t, hi - t, none);
+		vec_store(s + t, x);
+		top = vec_max(top, x);
+	}
+	*max = vec_hmax(top);
+	top = vec_set1(-*max);
+	for (int32_t t = start; t < hi; t += VL) {
+		vec x = vec_exp(vec_add(vec_load(s + t), top));
+
+		vec_store(s + t, x);
+		total = vec_add(total, x);
+	}
+	*sum = vec_hsum(total);
+}
+
+/* out of the range for query vectors first … first + nq - 1, tokens from … to - 1: what
+ * all of them see in one tile, the few tokens at either end one by one. */
+static void weigh_queries(const struct unit *u, const struct values *v, int f16, int nq,
+			  int32_t first, int32_t from, int32_t to)
+{
+	int32_t lo = from, hi = to;
+
+	for (int i = 0; i < nq; i++) {
+		lo = at_least(lo, u->lo[first + i]);
+		hi = at_most(hi, u->hi[first + i]);
+	}
+	if (lo >= hi)
+		lo = hi = to; /* nothing in common: all one by one */
+	for (int i = 0; i < nq; i++)
+		weigh(u, v, f16, 1, first + i, at_least(from, u->lo[first + i]),
+		      at_most(lo, u->hi[first + i]));
+	weigh(u, v, f16, nq, first, lo, hi);
+	if (hi == to)
+		return;
+	for (int i = 0; i < nq; i++)
+		weigh(u, v, f16, 1, first + i, hi, at_most(to, u->hi[first + i]));
+}
+
+/* P V of the range.  With few query vectors V is read where it lies; with many its
+ * conversion is shared. */
+static void range_values(struct unit *u, char *const *blocks, int32_t lo, int32_t hi)
+{
+	const int f16 = u->layout->dtype == IG_F16;
+	const int in_place = u->dim == u->dim16 && (!f16 || u->n <= TILE_Q);
+	struct values v = { .stride = in_place ? u->layout->token_stride :
+				      (uint64_t)u->dim16 * sizeof(float) };
+
+	memset(u->o, 0, (size_t)u->n * (size_t)u->dim16 * sizeof *u->o);
+	for (int32_t from = lo; from < hi;) {
+		const int32_t first_block = from / IG_BLOCK_TOKENS;
+		int32_t to = hi;
+
+		if (in_place) {
+			for (int32_t b = first_block; b * IG_BLOCK_TOKENS < hi; b++)
+				v.block[b] = blocks[b] + u->layout->v_offset;
+		} else {
+			to = at_most(hi, (first_block + SUB_BLOCKS) * IG_BLOCK_TOKENS);
+			load_v(u, blocks + first_block, from - first_block * IG_BLOCK_TOKENS,
+			       to - first_block * IG_BLOCK_TOKENS);
+			for (int32_t b = 0; (first_block + b) * IG_BLOCK_TOKENS < to; b++)
+				v.block[first_block + b] =
+					(const char *)(u->v + b * IG_BLOCK_TOKENS * u->dim16);
+		}
+		for (int32_t q = 0; q < u->n; q += TILE_Q)
+			weigh_queries(u, &v, f16 && in_place, at_most(TILE_Q, u->n - q), q, from,
+				      to);
+		from = to;
+	}
+}
+
+/* Merge the range's partial into the whole: both weigh in by their distance from
+ * the larger maximum.  A query that sees nothing of the range is left alone. */
+static void merge_range(struct unit *u)
+{
+	for (int32_t q = 0; q < u->n; q += VL) {
+		vec top = vec_max(vec_load(u->max_all + q), vec_load(u->max + q));
+		vec minus = vec_mul(top, vec_set1(-1));
+
+		vec_store(u->old_share + q, vec_exp(vec_add(vec_load(u->max_all + q), minus)));
+		vec_store(u->new_share + q, vec_exp(vec_add(vec_load(u->max + q), minus)));
+	}
+	for (int32_t q = 0; q < u->n; q++) {
+		const float a = u->old_share[q], b = u->new_share[q];
+		const float *restrict o = u->o + q * u->dim16;
+		float *restrict all = u->o_all + q * u->dim16;
+
+		if (u->lo[q] >= u->hi[q])
+			continue;
+		u->max_all[q] = u->max[q] > u->max_all[q] ? u->max[q] : u->max_all[q];
+		u->sum_all[q] = u->sum_all[q] * a + u->sum[q] * b;
+		for (int32_t d = 0; d < u->dim16; d++)
+			all[d] = all[d] * a + o[d] * b;
+	}
+}
+
+/* ---- a unit: rows row … row + n_rows - 1, one KV head ------------------------------------ */
+
+static void run_unit(struct unit *u, const struct ig_op_call *call, int64_t row, int64_t n_rows,
+		     uint32_t kv_head)
+{
+	const struct ig_attention_params *p = u->p;
+	const struct ig_step *step = call->step;
+	const int32_t per_kv = (int32_t)(p->n_heads / p->n_kv_heads);
+	const int64_t first_pos = step->positions[row], last_pos = first_pos + n_rows - 1;
+	const int64_t offset = (int64_t)kv_head * per_kv * u->dim; /* of the head, in floats */
+	const int64_t window = p->window ? p->window : INT64_MAX / 2;
+	const int64_t seen = first_pos + 1 > window ? first_pos + 1 - window : 0;
+	char *blocks[RANGE_BLOCKS];
+
+	u->pages = pages_of(step, p->group, p->layer, step->row_seq[row], kv_head);
+	u->n = (int32_t)n_rows * per_kv;
+	for (int32_t i = 0, q = 0; i < n_rows; i++) {
+		const float *x = (const float *)((const char *)call->in[0].data +
+						 (row + i) * call->in[0].row_stride) + offset;
+
+		for (int32_t g = 0; g < per_kv; g++, q++)
+			u->q[q] = x + g * u->dim;
+	}
+	for (int32_t q = 0; q < (u->n + 15) / 16 * 16; q++) {
+		u->max[q] = u->max_all[q] = -INFINITY;
+		u->sum[q] = u->sum_all[q] = 0;
+	}
+	memset(u->o_all, 0, (size_t)u->n * (size_t)u->dim16 * sizeof *u->o_all);
+
+	for (int64_t base = seen - seen % RANGE; base <= last_pos; base += RANGE) {
+		/* what any row of the unit sees */
+		const int32_t lo = (int32_t)(seen > base ? seen - base : 0);
+		const int32_t hi = (int32_t)(last_pos + 1 - base < RANGE ? last_pos + 1 - base :
+					     RANGE);
+		const int32_t first_block = lo / IG_BLOCK_TOKENS;
+		const int32_t end_block = (hi + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+
+		for (int32_t b = first_block; b < end_block; b++)
+			blocks[b] = pages_block(&u->pages, base / IG_BLOCK_TOKENS + b);
+		for (int32_t i = 0, q = 0; i < n_rows; i++) {
+			const int64_t pos = first_pos + i - base, from = pos + 1 - window;
+
+			for (int32_t g = 0; g < per_kv; g++, q++) {
+				u->lo[q] = (int32_t)(from < 0 ? 0 : from > RANGE ? RANGE : from);
+				u->hi[q] = (int32_t)(pos < 0 ? 0 : pos + 1 > RANGE ? RANGE :
+						     pos + 1);
+			}
+		}
+		range_scores(u, blocks, first_block, end_block);
+		for (int32_t q = 0; q < u->n; q++)
+			if (u->lo[q] < u->hi[q])
+				soft_max(u->s + q * S_STRIDE, u->lo[q], u->hi[q], p->scale,
+					 &u->max[q], &u->sum[q]);
+		range_values(u, blocks, lo, hi);
+		merge_range(u);
+	}
+	for (int32_t i = 0, q = 0; i < n_rows; i++) {
+		float *restrict y = (float *)((char *)call->out[0].data +
+					      (row + i) * call->out[0].row_stride) + offset;
+
+		for (int32_t g = 0; g < per_kv; g++, q++, y += u->dim) {
+			const float *restrict o = u->o_all + q * u->dim16;
+			const float share = 1 / u->sum_all[q];
+
+			for (int32_t d = 0; d < u->dim; d++)
+				y[d] = o[d] * share;
+		}
+	}
+}
+
+static void run_units(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
+{
+	const struct ig_attention_params *p = call->params;
+	struct unit u = { .p = p, .layout = call->step->kv[p->group].layout,
+			  .dim = (int32_t)p->head_dim,
+			  .dim16 = (int32_t)(p->head_dim + 15) / 16 * 16 };
+	const int64_t n_groups = n_row_groups(call->step, unit_rows(p));
+	int64_t row = 0, n_rows = 0;
+
+	lay_out(&u, p, (uintptr_t)scratch);
+	for (int64_t unit = first; unit < last; unit++) {
+		const uint32_t kv_head = (uint32_t)(unit % p->n_kv_heads);
+
+		if (unit == first || kv_head == 0) {
+			row = group_row(call->step, unit_rows(p),
+					n_groups - 1 - unit / p->n_kv_heads);
+			n_rows = row_group(call->step, unit_rows(p), row);
+		}
+		run_unit(&u, call, row, n_rows, kv_head);
+	}
+}
+
+#endif

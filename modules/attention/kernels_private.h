@@ -1,0 +1,44 @@
+/*
+ * kernels_private.h: what the files of this module share: its ops, its
+ * architectures, and the kernels that are compiled once per instruction set.
+ *
+ * Nothing here leaves the module; attention.so exports ingot_module alone.
+ */
+#ifndef ATTENTION_KERNELS_PRIVATE_H
+#define ATTENTION_KERNELS_PRIVATE_H
+
+#include <ingot/arch.h>
+#include <ingot/gpu.h>
+
+extern const struct ig_op ig_op_rope_table;
+extern const struct ig_op ig_op_rope_kv;
+extern const struct ig_op ig_op_attention;
+extern const struct ig_arch ig_arch_llama, ig_arch_qwen2, ig_arch_qwen3, ig_arch_gpt2;
+extern const struct ig_arch ig_arch_gemma3, ig_arch_mistral3;
+extern const struct ig_gpu_op ig_gpu_rope_table, ig_gpu_rope_kv, ig_gpu_attention; /* gpu.c */
+
+#define MAX_HEAD_DIM 256
+#define MAX_HEADS 1024
+
+/* 1 / base^(i / n_pairs) for i < n_pairs, a ramp applied. */
+void ig_rope_inverse_frequencies(const struct ig_rope_table_params *p, float *inv);
+/* What is left to multiply positions by. */
+float ig_rope_position_scale(const struct ig_rope_table_params *p);
+/* What q of the i-th q_scale_length positions is multiplied by; 1 without such. */
+float ig_rope_q_scale(const struct ig_rope_kv_params *p, int32_t i);
+
+#if defined(__x86_64__)
+void ig_rope_kv_avx2(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
+void ig_rope_kv_avx512(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
+uint64_t ig_attention_scratch_avx2(const struct ig_op_call *call);
+uint64_t ig_attention_scratch_avx512(const struct ig_op_call *call);
+void ig_attention_avx2(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
+void ig_attention_avx512(const struct ig_op_call *call, int64_t first, int64_t last,
+			 void *scratch);
+#elif defined(__aarch64__)
+void ig_rope_kv_neon(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
+uint64_t ig_attention_scratch_neon(const struct ig_op_call *call);
+void ig_attention_neon(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
+#endif
+
+#endif

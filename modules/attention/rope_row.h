@@ -1,0 +1,172 @@
+/*
+ * rope_row.h: the kernel of rope_kv over a range of rows, compiled once for each
+ * instruction set that includes this file.
+ *
+ * The includer defines store_f16(dst, src, n): n a multiple of 8, rounded to the
+ * nearest half.  Everything else is written so that a compiler vectorises it
+ * without changing a sum, so all instruction sets give the same bits.
+ *
+ * Order of sums: the square sum of a head, or of all heads together, goes through 8
+ * partial sums (dimension modulo 8, ascending) and one tree; everything else is element
+ * by element.
+ */
+#ifndef ATTENTION_ROPE_ROW_H
+#define ATTENTION_ROPE_ROW_H
+
+#include "kernels_private.h"
+#include "pages.h"
+
+#include <math.h>
+#include <string.h>
+
+/* One row's rotation, spread over the dimensions of a head. */
+struct rotation {
+	float c[MAX_HEAD_DIM], s[MAX_HEAD_DIM];
+};
+
+/* IG_ROPE_PAIRS: c and s of a pair stand at both of its dimensions, s negative at
+ * the even one.  IG_ROPE_HALVES: they stand as the table has them. */
+static inline void spread_rotation(struct rotation *rot, const struct ig_rope_kv_params *p,
+				   const float *table)
+{
+	const float *c = table, *s = table + p->n_pairs;
+
+	if (p->mode == IG_ROPE_HALVES) {
+		memcpy(rot->c, c, p->n_pairs * sizeof *c);
+		memcpy(rot->s, s, p->n_pairs * sizeof *s);
+		return;
+	}
+	for (uint32_t i = 0; i < p->n_pairs; i++) {
+		rot->c[2 * i] = rot->c[2 * i + 1] = c[i];
+		rot->s[2 * i] = -s[i];
+		rot->s[2 * i + 1] = s[i];
+	}
+}
+
+static inline void rotate(float *restrict y, const float *restrict x,
+			  const struct ig_rope_kv_params *p, const struct rotation *rot)
+{
+	const uint32_t n = p->n_pairs;
+
+	if (p->mode == IG_ROPE_PAIRS) {
+		for (uint32_t i = 0; i < 2 * n; i += 2) {
+			y[i] = x[i] * rot->c[i] + x[i + 1] * rot->s[i];
+			y[i + 1] = x[i + 1] * rot->c[i + 1] + x[i] * rot->s[i + 1];
+		}
+	} else {
+		for (uint32_t i = 0; i < n; i++) {
+			y[i] = x[i] * rot->c[i] - x[i + n] * rot->s[i];
+			y[i + n] = x[i + n] * rot->c[i] + x[i] * rot->s[i];
+		}
+	}
+	memcpy(y + 2 * n, x + 2 * n, (p->head_dim - 2 * n) * sizeof *y);
+}
+
+/* 1 / rms(x[n]), n a multiple of 8 */
+static inline float inverse_rms(const float *x, uint32_t n, float eps)
+{
+	float acc[8] = { 0 }, sum;
+
+	for (uint32_t i = 0; i < n; i += 8)
+		for (int j = 0; j < 8; j++)
+			acc[j] += x[i + j] * x[i + j];
+	sum = ((acc[0] + acc[4]) + (acc[2] + acc[6])) + ((acc[1] + acc[5]) + (acc[3] + acc[7]));
+	return 1.0f / sqrtf(sum / (float)n + eps);
+}
+
+/* The norm of q or of k in one row. */
+struct head_norm {
+	const float *w; /* NULL: none */
+	uint32_t step; /* from one head's weights to the next one's; 0: all heads have the same */
+	float inv; /* of all heads together, where step is not 0 */
+};
+
+static inline struct head_norm norm_of(const struct ig_op_call *call, uint32_t i, const float *x)
+{
+	const struct ig_rope_kv_params *p = call->params;
+	const struct ig_tensor *w = &call->weight[i];
+	struct head_norm n = { call->n_weights > 1 ? w->data : NULL, 0, 0 };
+
+	if (n.w && w->n_cols != p->head_dim) {
+		n.step = p->head_dim;
+		n.inv = inverse_rms(x, (uint32_t)w->n_cols, p->norm_eps);
+	}
+	return n;
+}
+
+/* Head h of q or k at x: normalised if there is a weight, rotated if there is a table. */
+static inline void head_of(float *restrict y, const float *restrict x, uint32_t h,
+			   const struct head_norm *norm, const struct ig_rope_kv_params *p,
+			   const struct rotation *rot)
+{
+	float tmp[MAX_HEAD_DIM];
+
+	if (norm->w) {
+		const float *w = norm->w + (size_t)h * norm->step;
+		float inv = norm->step ? norm->inv : inverse_rms(x, p->head_dim, p->norm_eps);
+
+		for (uint32_t i = 0; i < p->head_dim; i++)
+			tmp[i] = x[i] * inv * w[i];
+		x = tmp;
+	}
+	if (rot)
+		rotate(y, x, p, rot);
+	else
+		memcpy(y, x, p->head_dim * sizeof *y);
+}
+
+static inline void store_cache(char *dst, const float *src, const struct ig_kv_layout *l,
+			       uint32_t n)
+{
+	if (l->dtype == IG_F16)
+		store_f16((uint16_t *)dst, src, n);
+	else
+		memcpy(dst, src, n * sizeof *src);
+}
+
+static inline void rope_kv_rows(const struct ig_op_call *call, int64_t first, int64_t last)
+{
+	const struct ig_rope_kv_params *p = call->params;
+	const struct ig_step *step = call->step;
+	const struct ig_tensor *in = &call->in[0], *table = &call->in[1], *out = &call->out[0];
+	const int has_table = call->n_in > 1 && table->data;
+	const uint32_t dim = p->head_dim;
+	struct rotation rot;
+	float k_head[MAX_HEAD_DIM];
+
+	for (int64_t row = first; row < last; row++) {
+		const char *x_row = (const char *)in->data + row * in->row_stride;
+		const float *q = (const float *)x_row; /* [n_heads, head_dim] */
+		const float *k = q + (size_t)p->n_heads * dim; /* [n_kv_heads, head_dim] */
+		const float *v = k + (size_t)p->n_kv_heads * dim; /* [n_kv_heads, head_dim] */
+		float *y = (float *)((char *)out->data + row * out->row_stride);
+		const struct head_norm q_norm = norm_of(call, 0, q), k_norm = norm_of(call, 1, k);
+
+		if (has_table)
+			spread_rotation(&rot, p, (const float *)((const char *)table->data +
+								 row * table->row_stride));
+		for (uint32_t h = 0; h < p->n_heads; h++)
+			head_of(y + (size_t)h * dim, q + (size_t)h * dim, h, &q_norm, p,
+				has_table ? &rot : NULL);
+		if (p->q_scale_length && (uint32_t)step->positions[row] >= p->q_scale_length) {
+			const float scale = ig_rope_q_scale(p, step->positions[row] /
+							       (int32_t)p->q_scale_length);
+
+			for (uint32_t i = 0; i < p->n_heads * dim; i++)
+				y[i] *= scale;
+		}
+		for (uint32_t h = 0; h < p->n_kv_heads; h++) {
+			struct pages pages = pages_of(step, p->group, p->layer,
+						      step->row_seq[row], h);
+			char *slot = pages_token(&pages, step->positions[row]);
+
+			head_of(k_head, k + (size_t)h * dim, h, &k_norm, p,
+				has_table ? &rot : NULL);
+			store_cache(slot, k_head, pages.layout, dim);
+			store_cache(slot + pages.layout->v_offset, v + (size_t)h * dim,
+				    pages.layout, dim);
+		}
+	}
+}
+
+#endif

@@ -1,0 +1,38 @@
+/* op_private.h: what the files of the core ops share. */
+#ifndef INGOT_OPS_OP_PRIVATE_H
+#define INGOT_OPS_OP_PRIVATE_H
+
+#include "ops/cpu/rows.h"
+#include "ops/cpu/tile16.h"
+#include "ops/cpu/tile_list.h"
+#include "ops/float.h"
+#include "ops/ops.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static inline float *ig_row(const struct ig_tensor *t, int64_t r)
+{
+	return (float *)((char *)t->data + r * t->row_stride);
+}
+
+/* Units of a kernel: tiles of the first weight, or rows of the first output. */
+int64_t ig_units_tiles(const struct ig_op_call *c);
+int64_t ig_units_rows(const struct ig_op_call *c);
+
+/* Check a parameter struct's leading size. */
+int ig_op_check_size(const struct ig_op_shape *s, const char *op, uint32_t size,
+		     struct ig_error *err);
+
+/* Row r of a weight in IG_FORM_ROWS as float [n_cols]. */
+void ig_weight_row(const struct ig_tensor *w, int64_t r, float *dst);
+/* The plain product x W^T of one row, sums in double: y [n_rows of w].
+ * w_row is room for one row of w. */
+void ig_reference_product(const float *x, const struct ig_tensor *w, float *w_row, float *y);
+
+/* The kernels of linear, glu and logits, made from the list of tile products. */
+#define TILE_ENTRY(fn, isa, dtype, form)                                                           \
+	{ sizeof(struct ig_cpu_kernel), isa, dtype, IG_FORM_TILE16, form, IG_UNITS_OTHER,          \
+	  ig_units_tiles, NULL, fn },
+
+#endif

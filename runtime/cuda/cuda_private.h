@@ -1,0 +1,92 @@
+/* cuda_private.h: what the files of the cuda device share. */
+#ifndef INGOT_RUNTIME_CUDA_CUDA_PRIVATE_H
+#define INGOT_RUNTIME_CUDA_CUDA_PRIVATE_H
+
+#include "runtime/cuda/libcuda.h"
+#include "runtime/gpu/device.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* A shader's PTX, compiled by the driver once for all programs. */
+struct ig_cuda_module {
+	const struct ig_shader *shader;
+	CUmodule module;
+	struct ig_cuda_module *next;
+};
+
+struct ig_cuda {
+	struct ig_gpu_device base; /* first */
+	struct ig_libcuda cu;
+	CUdevice dev;
+	CUcontext ctx;
+	struct ig_gpu_facts facts;
+	int driver_version; /* 12040: CUDA 12.4 */
+	CUstream steps; /* every step of every program, in the order of submission */
+
+	/* Loading and tests: one transfer at a time, by any thread. */
+	pthread_mutex_t transfer_lock;
+	CUstream transfers;
+	void *pinned[2]; /* TRANSFER_BYTES each */
+	CUevent pinned_free[2]; /* recorded when the piece has been copied on */
+
+	pthread_mutex_t module_lock;
+	struct ig_cuda_module *modules;
+
+	/* The context is lost: the first error, said again for every call after it. */
+	atomic_bool lost;
+	pthread_mutex_t lost_lock;
+	struct ig_error why;
+};
+
+struct ig_gpu_buffer {
+	CUdeviceptr at;
+	uint64_t n_bytes;
+};
+
+static inline struct ig_cuda *ig_cuda_of(struct ig_gpu_device *d)
+{
+	return (struct ig_cuda *)d;
+}
+
+/* Make the device's context the thread's; -ENODEV when it is lost. */
+int ig_cuda_enter(struct ig_cuda *d, struct ig_error *err);
+/* Turn a result into an errno with text; remembers when the context is lost. */
+int ig_cuda_check(struct ig_cuda *d, CUresult r, const char *what, struct ig_error *err);
+/* A kernel ready to be launched with so much threadgroup memory.  Errors name it. */
+int ig_cuda_function(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CUfunction *out,
+		     struct ig_error *err);
+/* The box of a dispatch's operand, NULL: it has none. */
+static inline const struct ig_gpu_box *ig_cuda_box(const struct ig_gpu_dispatch *d, uint32_t bind)
+{
+	for (uint32_t i = 0; i < d->n_boxes; i++)
+		if (d->box[i].bind == bind)
+			return &d->box[i];
+	return NULL;
+}
+
+/* Memory of the host that the device copies from and to without the processor. */
+int ig_cuda_pin(struct ig_cuda *d, uint64_t n_bytes, void **out, struct ig_error *err);
+
+/* program.c */
+int ig_cuda_program_create(struct ig_gpu_device *d, const struct ig_gpu_tape *tape,
+			   const struct ig_gpu_place *places, uint64_t step_bytes,
+			   struct ig_gpu_program **out, struct ig_error *err);
+void ig_cuda_program_destroy(struct ig_gpu_program *p);
+void *ig_cuda_staging(struct ig_gpu_program *p, uint32_t slot);
+int ig_cuda_submit(struct ig_gpu_program *p, const struct ig_gpu_submission *s,
+		   struct ig_error *err);
+int ig_cuda_wait(struct ig_gpu_program *p, uint32_t slot, uint32_t timeout_ms, const int32_t **ids,
+		 const float **logits, struct ig_error *err);
+
+/* graphs.c: recordings of a tape, one for each bucket of live counts. */
+struct ig_cuda_graphs;
+int ig_cuda_graphs_create(struct ig_cuda *d, const struct ig_gpu_tape *tape,
+			  const struct ig_gpu_place *places, CUdeviceptr step,
+			  struct ig_cuda_graphs **out, struct ig_error *err);
+void ig_cuda_graphs_destroy(struct ig_cuda_graphs *g); /* NULL is fine; no step is under way */
+/* The recording for these counts, made if need be; NULL in *exec: nothing runs. */
+int ig_cuda_graphs_get(struct ig_cuda_graphs *g, const uint32_t live[IG_N_LIVE], CUgraphExec *exec,
+		       struct ig_error *err);
+
+#endif

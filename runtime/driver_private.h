@@ -1,0 +1,50 @@
+/* driver_private.h: what a driver provides to driver.c. */
+#ifndef INGOT_RUNTIME_DRIVER_PRIVATE_H
+#define INGOT_RUNTIME_DRIVER_PRIVATE_H
+
+#include "runtime/driver.h"
+
+struct ig_driver_class {
+	const char *name;
+	int (*open)(const struct ig_driver_options *o, struct ig_driver **out, struct ig_error *err);
+	void (*close)(struct ig_driver *d);
+	const char *(*describe)(const struct ig_driver *d);
+	int (*lower)(struct ig_driver *d, const struct ig_plan *plan,
+		     const struct ig_program_limits *limits, struct ig_program **out,
+		     struct ig_program_memory *memory, struct ig_error *err);
+	int (*load)(struct ig_program *p, struct ig_error *err);
+	void (*destroy)(struct ig_program *p);
+	/* As ig_program_submit and ig_program_wait; text goes to p->error.  wait is for
+	 * in_flight[0]. */
+	int (*submit)(struct ig_program *p, const struct ig_step *step);
+	int (*wait)(struct ig_program *p);
+	void *(*map_slab)(struct ig_driver *d, uint64_t slab_bytes);
+	void (*unmap_slab)(struct ig_driver *d, void *base, uint64_t slab_bytes);
+	void (*copy)(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes);
+	uint64_t (*memory)(const struct ig_driver *d); /* NULL: 0 */
+	uint32_t steps_in_flight;
+};
+
+/* The first member of every driver and of every program. */
+struct ig_driver {
+	const struct ig_driver_class *class;
+};
+
+struct ig_program {
+	const struct ig_driver_class *class;
+	struct ig_program_limits limits;
+	uint32_t windows[IG_MAX_CACHE_GROUPS]; /* of the plan's cache groups; 0: none */
+	uint32_t strict;
+	uint32_t loaded;
+	const struct ig_step *in_flight[IG_STEPS_IN_FLIGHT]; /* oldest first */
+	uint32_t n_in_flight;
+	struct ig_error error; /* of the last submit or wait */
+};
+
+extern const struct ig_driver_class ig_driver_cpu;
+
+/* Of this executable, in the order in which "auto" prefers them, NULL behind the last
+ * (drivers.c). */
+extern const struct ig_driver_class *const ig_driver_classes[];
+
+#endif

@@ -1,0 +1,204 @@
+/*
+ * config_reference.c: the two documents that are made from the table: the
+ * commented etc/ingot.yaml and the table of options in docs/configuration.md.
+ * Tests compare both with what is in the tree.
+ */
+#include "store/config_private.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* A comment of words, broken at 88 columns. */
+static void put_comment(struct ig_strbuf *b, const char *indent, const char *text)
+{
+	size_t column = 0;
+
+	while (*text) {
+		size_t n = strcspn(text, " ");
+		if (column && column + 1 + n > 88) {
+			ig_strbuf_puts(b, "\n");
+			column = 0;
+		}
+		if (!column) {
+			ig_strbuf_printf(b, "%s#", indent);
+			column = strlen(indent) + 1;
+		}
+		ig_strbuf_puts(b, " ");
+		ig_strbuf_add(b, text, n);
+		column += 1 + n;
+		text += n;
+		text += strspn(text, " ");
+	}
+	ig_strbuf_puts(b, "\n");
+}
+
+static const char *shown_default(const struct config_option *o)
+{
+	return *o->value ? o->value : config_is_list(o) ? "[]" : "\"\"";
+}
+
+static const char *shown_unit(const struct config_option *o)
+{
+	switch (o->type) {
+	case CONFIG_TIME:
+		return "time (ms, s, m, h, d)";
+	case CONFIG_BYTES:
+		return "bytes (or KiB, MiB, GiB, kB, MB, GB)";
+	case CONFIG_BOOL:
+		return "true or false";
+	case CONFIG_MODE:
+		return "permissions in octal";
+	case CONFIG_PATH:
+		return "a path";
+	case CONFIG_NAME:
+		return "a model's name";
+	case CONFIG_TEXT:
+		return "text";
+	case CONFIG_HOSTS:
+		return "a list of host names";
+	case CONFIG_ORIGINS:
+		return "a list of origins such as https://chat.example";
+	case CONFIG_PATHS:
+		return "a list of folders";
+	case CONFIG_CHOICE:
+		return "one of";
+	default:
+		return o->unit ? o->unit : "a whole number";
+	}
+}
+
+/* "tokens: 1 to 65536" */
+static void put_kind(struct ig_strbuf *b, const struct config_option *o)
+{
+	ig_strbuf_puts(b, shown_unit(o));
+	if (o->type == CONFIG_CHOICE)
+		ig_strbuf_puts(b, " ");
+	else if (o->type == CONFIG_INT || o->type == CONFIG_BYTES || o->type == CONFIG_TIME ||
+		 o->type == CONFIG_MODE)
+		ig_strbuf_puts(b, ": ");
+	config_bounds(o, b);
+}
+
+static void put_option(struct ig_strbuf *b, const char *indent, const struct config_option *o)
+{
+	struct ig_strbuf facts;
+	char env[64];
+
+	ig_strbuf_init(&facts);
+	ig_strbuf_printf(&facts, "Default %s; ", shown_default(o));
+	put_kind(&facts, o);
+	ig_strbuf_printf(&facts, "; %s; %s.", config_env_name(o, env),
+			 o->reloadable ? "reloadable" : "needs a restart");
+	put_comment(b, indent, o->help);
+	if (facts.data)
+		put_comment(b, indent, facts.data);
+	b->failed |= facts.failed;
+	ig_strbuf_finish(&facts);
+	ig_strbuf_printf(b, "%s#%s: %s\n", indent, config_leaf(o), shown_default(o));
+}
+
+static int put_out(FILE *f, struct ig_strbuf *b)
+{
+	int rc = 0;
+
+	if (!ig_strbuf_ok(b))
+		rc = -ENOMEM;
+	else if (fwrite(b->data, 1, b->len, f) != b->len || fflush(f))
+		rc = -EIO;
+	ig_strbuf_finish(b);
+	return rc;
+}
+
+static void put_models(struct ig_strbuf *b)
+{
+	ig_strbuf_puts(b, "\n# The models that are served, one entry each. Reloadable: entries may "
+			  "come, change and go;\n# no variable sets them.\n");
+	for (size_t i = 0; i < config_n_model_options; i++) {
+		const struct config_option *o = &config_model_options[i];
+		struct ig_strbuf line;
+		ig_strbuf_init(&line);
+		ig_strbuf_printf(&line, "%s: %s ", o->key, o->help);
+		if (o->value) {
+			ig_strbuf_printf(&line, "Default %s; ", o->value);
+			put_kind(&line, o);
+			ig_strbuf_puts(&line, ".");
+		} else {
+			ig_strbuf_puts(&line, "Required.");
+		}
+		if (line.data)
+			put_comment(b, "", line.data);
+		b->failed |= line.failed;
+		ig_strbuf_finish(&line);
+	}
+	ig_strbuf_puts(b, "models:\n"
+			  "#  - name: smollm2-135m\n"
+			  "#    path: ~/models/SmolLM2-135M-Instruct.Q4_1.gguf\n"
+			  "#    context: 0\n"
+			  "#    load: start\n"
+			  "#    keep_alive: 0\n"
+			  "#    pin: false\n");
+}
+
+int ig_config_write_reference(FILE *f)
+{
+	struct ig_strbuf b;
+	char section[32] = "";
+
+	ig_strbuf_init(&b);
+	ig_strbuf_puts(&b,
+		"# ingot.yaml: every option of ingotd. Each line that is commented out shows the\n"
+		"# default; take its first # away to change it. `ingotd --check-config` reads the\n"
+		"# file and says what is wrong with it.\n"
+		"#\n"
+		"# A variable of the environment, where one is named, goes before the file (lists\n"
+		"# are written a,b there). Relative paths start from this file's folder, ~/ from\n"
+		"# your own. SIGHUP takes over what is reloadable; the rest needs a restart.\n");
+	for (size_t i = 0; i < config_n_options; i++) {
+		const struct config_option *o = &config_options[i];
+		size_t n = strcspn(o->key, ".");
+		bool top = !o->key[n];
+
+		if (!top && (strlen(section) != n || strncmp(section, o->key, n))) {
+			snprintf(section, sizeof section, "%.*s", (int)n, o->key);
+			ig_strbuf_printf(&b, "\n%s:\n", section);
+		} else {
+			ig_strbuf_puts(&b, "\n");
+		}
+		put_option(&b, top ? "" : "  ", o);
+	}
+	put_models(&b);
+	return put_out(f, &b);
+}
+
+/* A cell must not end its column early. */
+static void put_cell(struct ig_strbuf *b, const char *text)
+{
+	for (; *text; text++) {
+		if (*text == '|')
+			ig_strbuf_puts(b, "\\");
+		ig_strbuf_add(b, text, 1);
+	}
+}
+
+int config_write_table(FILE *f)
+{
+	struct ig_strbuf b;
+	char env[64];
+
+	ig_strbuf_init(&b);
+	ig_strbuf_puts(&b, "| option | default | takes | reload | variable |\n"
+			   "|---|---|---|---|---|\n");
+	for (size_t i = 0; i < config_n_options; i++) {
+		const struct config_option *o = &config_options[i];
+		struct ig_strbuf kind;
+		ig_strbuf_init(&kind);
+		put_kind(&kind, o);
+		ig_strbuf_printf(&b, "| `%s` | `%s` | ", o->key, shown_default(o));
+		put_cell(&b, kind.data ? kind.data : "");
+		ig_strbuf_printf(&b, " | %s | `%s` |\n", o->reloadable ? "yes" : "no",
+				 config_env_name(o, env));
+		b.failed |= kind.failed;
+		ig_strbuf_finish(&kind);
+	}
+	return put_out(f, &b);
+}

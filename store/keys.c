@@ -1,0 +1,573 @@
+/*
+ * keys.c: see keys.h.  One key a line:
+ *
+ *   ID ROLE SHA256 CREATED [max_concurrent=N] [requests_per_minute=N]
+ *   [tokens_per_minute=N] [note=TEXT to the end of the line]
+ *
+ * Why a plain SHA-256: a key is 32 random bytes, so nobody can try them out, and a slow
+ * hash or a salt, which protect words that people choose, would protect nothing more.
+ * What a client sends is hashed first, and only hashes are compared, all of them, each
+ * in full: neither which entry it is nor how much of one agrees shows in the time.
+ */
+#include "store/keys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/random.h>
+#endif
+
+#define MAX_BYTES (2u << 20) /* of the file */
+#define MAX_TOKEN 1024 /* what is longer is no key */
+#define HASH_BYTES 32
+
+struct ig_keys {
+	struct ig_key *keys; /* [n] */
+	size_t n;
+};
+
+static const struct {
+	const char *name;
+	size_t offset;
+} limit_names[] = {
+	{ "max_concurrent", offsetof(struct ig_key_limits, max_concurrent) },
+	{ "requests_per_minute", offsetof(struct ig_key_limits, requests_per_minute) },
+	{ "tokens_per_minute", offsetof(struct ig_key_limits, tokens_per_minute) },
+};
+#define N_LIMITS (sizeof limit_names / sizeof limit_names[0])
+
+static uint32_t *limit_of(struct ig_key_limits *l, size_t i)
+{
+	return (uint32_t *)(void *)((char *)l + limit_names[i].offset);
+}
+
+const char *ig_role_name(enum ig_role role)
+{
+	return role == IG_ROLE_ADMINISTRATOR ? "administrator" : "user";
+}
+
+static bool hash(const char *text, size_t len, unsigned char out[HASH_BYTES])
+{
+	unsigned n = 0;
+
+	return EVP_Digest(text, len, out, &n, EVP_sha256(), NULL) == 1 && n == HASH_BYTES;
+}
+
+/* ---- words of a line ---------------------------------------------------------------- */
+
+bool ig_key_id_ok(const char *id)
+{
+	size_t n = strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789_-");
+
+	return n && n < IG_KEY_ID_CAP && !id[n] && id[0] != '-';
+}
+
+bool ig_key_note_ok(const char *note)
+{
+	size_t n = strlen(note);
+
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)note[i] < 0x20 || note[i] == 0x7f)
+			return false;
+	/* Blanks at its ends would not come back. */
+	return n < IG_KEY_NOTE_CAP && (!n || (note[0] != ' ' && note[n - 1] != ' '));
+}
+
+static int digit_of(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool read_hash(const char *s, unsigned char out[HASH_BYTES])
+{
+	if (strlen(s) != 2 * HASH_BYTES)
+		return false;
+	for (int i = 0; i < HASH_BYTES; i++) {
+		int high = digit_of(s[2 * i]), low = digit_of(s[2 * i + 1]);
+		if (high < 0 || low < 0)
+			return false;
+		out[i] = (unsigned char)(high << 4 | low);
+	}
+	return true;
+}
+
+/* 2026-01-31T12:00:00Z */
+static bool created_ok(const char *s)
+{
+	static const char shape[] = "dddd-dd-ddTdd:dd:ddZ";
+
+	for (size_t i = 0; i < sizeof shape; i++)
+		if (shape[i] == 'd' ? s[i] < '0' || s[i] > '9' : s[i] != shape[i])
+			return false;
+	return true;
+}
+
+/* name=N; 0 in the file is no limit, and so IG_LIMIT_NONE. */
+static bool read_limit(const char *word, struct ig_key_limits *l, bool *twice)
+{
+	for (size_t i = 0; i < N_LIMITS; i++) {
+		size_t n = strlen(limit_names[i].name);
+		if (strncmp(word, limit_names[i].name, n) || word[n] != '=')
+			continue;
+		const char *v = word + n + 1;
+		size_t digits = strspn(v, "0123456789");
+		if (!digits || digits > 10 || v[digits] || strtoull(v, NULL, 10) > IG_LIMIT_MAX)
+			return false;
+		uint32_t *at = limit_of(l, i), value = (uint32_t)strtoull(v, NULL, 10);
+		*twice = *at != 0;
+		*at = value ? value : IG_LIMIT_NONE;
+		return true;
+	}
+	return false;
+}
+
+/* The next word, cut out of *p; NULL: none is left. */
+static char *next_word(char **p)
+{
+	char *word = *p + strspn(*p, " ");
+
+	if (!*word)
+		return NULL;
+	*p = word + strcspn(word, " ");
+	if (**p)
+		*(*p)++ = 0;
+	return word;
+}
+
+/* ---- a line, a file ------------------------------------------------------------------- */
+
+/* line: without its end, changed on the way.  Nothing of it is in a message but the
+ * words that stand for something, so that no key that was put there gets into a log. */
+static int read_line(const struct ig_keys *keys, char *line, struct ig_key *k, const char *where,
+		     struct ig_error *err)
+{
+	char *id = next_word(&line), *role = next_word(&line), *digest = next_word(&line),
+	     *created = next_word(&line), *word;
+	bool twice = false;
+
+	*k = (struct ig_key){ 0 };
+	if (!created)
+		return ig_fail(err, -EINVAL, "%s: a line is ID ROLE SHA256 CREATED [LIMITS] [note=…]; "
+			       "make keys with `ingot keys add`", where);
+	if (!ig_key_id_ok(id))
+		return ig_fail(err, -EINVAL, "%s: the id, the first word, is 1 to %d of a-z 0-9 _ -",
+			       where, IG_KEY_ID_CAP - 1);
+	snprintf(k->id, sizeof k->id, "%s", id);
+	if (ig_keys_by_id(keys, k->id))
+		return ig_fail(err, -EINVAL, "%s: the id %s is there twice", where, k->id);
+	if (strcmp(role, "user") && strcmp(role, "administrator"))
+		return ig_fail(err, -EINVAL, "%s: the role, the second word, is user or administrator",
+			       where);
+	k->role = role[0] == 'a' ? IG_ROLE_ADMINISTRATOR : IG_ROLE_USER;
+	if (!read_hash(digest, k->hash))
+		return ig_fail(err, -EINVAL, "%s: the hash, the third word, is 64 digits of 0-9 a-f",
+			       where);
+	for (size_t i = 0; i < keys->n; i++)
+		if (!memcmp(keys->keys[i].hash, k->hash, HASH_BYTES))
+			return ig_fail(err, -EINVAL, "%s: %s and %s are the same key", where,
+				       keys->keys[i].id, k->id);
+	if (!created_ok(created))
+		return ig_fail(err, -EINVAL, "%s: the time, the fourth word, is as 2026-01-31T12:00:00Z",
+			       where);
+	snprintf(k->created, sizeof k->created, "%s", created);
+	for (;;) {
+		line += strspn(line, " ");
+		if (!strncmp(line, "note=", 5)) {
+			if (!ig_key_note_ok(line + 5))
+				return ig_fail(err, -EINVAL, "%s: the note has more than %d bytes or "
+					       "blanks at an end", where, IG_KEY_NOTE_CAP - 1);
+			snprintf(k->note, sizeof k->note, "%s", line + 5);
+			return 0;
+		}
+		word = next_word(&line);
+		if (!word)
+			return 0;
+		if (!read_limit(word, &k->limits, &twice))
+			return ig_fail(err, -EINVAL, "%s: after the time there may be max_concurrent=, "
+				       "requests_per_minute= and tokens_per_minute= with a number up "
+				       "to %u, then note=", where, IG_LIMIT_MAX);
+		if (twice)
+			return ig_fail(err, -EINVAL, "%s: a limit is there twice", where);
+	}
+}
+
+static int add_line(struct ig_keys *keys, size_t *cap, char *line, const char *where,
+		    struct ig_error *err)
+{
+	if (keys->n == IG_KEYS_MAX)
+		return ig_fail(err, -E2BIG, "%s: more than %d keys", where, IG_KEYS_MAX);
+	if (keys->n == *cap) {
+		size_t grown = *cap ? *cap * 2 : 16;
+		struct ig_key *p = realloc(keys->keys, grown * sizeof *p);
+		if (!p)
+			return ig_fail(err, -ENOMEM, "%s: out of memory", where);
+		keys->keys = p;
+		*cap = grown;
+	}
+	int rc = read_line(keys, line, &keys->keys[keys->n], where, err);
+	if (!rc)
+		keys->n++;
+	return rc;
+}
+
+int ig_keys_parse(const char *text, size_t len, const char *label, struct ig_keys **out,
+		  struct ig_error *err)
+{
+	struct ig_keys *keys = calloc(1, sizeof *keys);
+	size_t cap = 0, at = 0, number = 0;
+	char where[256], *line = NULL;
+	int rc = 0;
+
+	*out = NULL;
+	if (!keys)
+		return ig_fail(err, -ENOMEM, "%s: out of memory", label);
+	while (!rc && at < len) {
+		const char *end = memchr(text + at, '\n', len - at);
+		size_t n = end ? (size_t)(end - (text + at)) : len - at;
+		/* A long path must leave room for the message. */
+		size_t skip = strlen(label) > 200 ? strlen(label) - 200 : 0;
+		snprintf(where, sizeof where, "%s%s:%zu", skip ? "..." : "", label + skip, ++number);
+		for (size_t i = 0; i < n && !rc; i++)
+			if ((unsigned char)text[at + i] < 0x20 || text[at + i] == 0x7f)
+				rc = ig_fail(err, -EINVAL, "%s: there is a control character", where);
+		if (rc)
+			break;
+		line = strndup(text + at, n);
+		if (!line)
+			rc = ig_fail(err, -ENOMEM, "%s: out of memory", where);
+		else if (line[strspn(line, " ")] && line[strspn(line, " ")] != '#')
+			rc = add_line(keys, &cap, line, where, err);
+		free(line);
+		at += n + 1;
+	}
+	if (rc) {
+		ig_keys_destroy(keys);
+		return rc;
+	}
+	*out = keys;
+	return 0;
+}
+
+/* Of the open file: nobody but its owner, who is us, may read it. */
+static int check_file(const char *path, int fd, struct ig_error *err)
+{
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		return ig_fail(err, -EINVAL, "%.300s: is no file of keys", path);
+	if (st.st_uid != geteuid())
+		return ig_fail(err, -EPERM, "%.300s: belongs to the user with the number %u, and this "
+			       "process runs as %u; the file of keys must be its own", path,
+			       (unsigned)st.st_uid, (unsigned)geteuid());
+	if (st.st_mode & 077)
+		return ig_fail(err, -EPERM, "%.300s: others may use it (mode %04o); run: chmod 600 %.300s",
+			       path, (unsigned)(st.st_mode & 07777), path);
+	if (st.st_size > MAX_BYTES)
+		return ig_fail(err, -EFBIG, "%.300s: larger than 2 MiB, which no file of keys is", path);
+	return 0;
+}
+
+int ig_keys_load(const char *path, struct ig_keys **out, struct ig_error *err)
+{
+	char *text = NULL;
+	size_t n = 0;
+	int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	*out = NULL;
+	if (fd < 0)
+		return errno == ENOENT ? 0 : ig_fail(err, -errno, "%.300s: cannot be read: %s", path,
+						     strerror(errno));
+	rc = check_file(path, fd, err);
+	if (rc)
+		goto out;
+	text = malloc(MAX_BYTES + 1);
+	if (!text) {
+		rc = ig_fail(err, -ENOMEM, "%.300s: out of memory", path);
+		goto out;
+	}
+	while (n <= MAX_BYTES) {
+		ssize_t got = read(fd, text + n, MAX_BYTES + 1 - n);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0) {
+			rc = ig_fail(err, -errno, "%.300s: cannot be read: %s", path, strerror(errno));
+			goto out;
+		}
+		if (got == 0)
+			break;
+		n += (size_t)got;
+	}
+	if (n > MAX_BYTES)
+		rc = ig_fail(err, -EFBIG, "%.300s: larger than 2 MiB, which no file of keys is", path);
+	else
+		rc = ig_keys_parse(text, n, path, out, err);
+out:
+	free(text);
+	close(fd);
+	return rc;
+}
+
+void ig_keys_destroy(struct ig_keys *keys)
+{
+	if (!keys)
+		return;
+	free(keys->keys);
+	free(keys);
+}
+
+/* ---- looking up -------------------------------------------------------------------------- */
+
+size_t ig_keys_count(const struct ig_keys *keys)
+{
+	return keys ? keys->n : 0;
+}
+
+const struct ig_key *ig_keys_at(const struct ig_keys *keys, size_t i)
+{
+	return &keys->keys[i];
+}
+
+const struct ig_key *ig_keys_by_id(const struct ig_keys *keys, const char *id)
+{
+	for (size_t i = 0; keys && i < keys->n; i++)
+		if (!strcmp(keys->keys[i].id, id))
+			return &keys->keys[i];
+	return NULL;
+}
+
+const struct ig_key *ig_keys_find(const struct ig_keys *keys, const char *token, size_t len)
+{
+	unsigned char digest[HASH_BYTES];
+	uint32_t found = 0;
+
+	if (!keys || !len || len > MAX_TOKEN || !hash(token, len, digest))
+		return NULL;
+	for (uint32_t i = 0; i < keys->n; i++) {
+		uint32_t d = (uint32_t)CRYPTO_memcmp(digest, keys->keys[i].hash, HASH_BYTES);
+		uint32_t differs = (d | (0u - d)) >> 31; /* 1 or 0, without a branch */
+		found |= (i + 1) & (differs - 1);
+	}
+	return found ? &keys->keys[found - 1] : NULL;
+}
+
+void ig_key_principal(const struct ig_key *key, struct ig_principal *out)
+{
+	*out = (struct ig_principal){ .role = key->role, .limits = key->limits };
+	memcpy(out->key, key->id, sizeof out->key);
+}
+
+/* ---- making and writing ---------------------------------------------------------------------- */
+
+static int draw(void *out, size_t n, struct ig_error *err)
+{
+#ifdef __linux__
+	for (size_t at = 0; at < n;) {
+		ssize_t got = getrandom((char *)out + at, n - at, 0);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return ig_fail(err, -EIO, "there are no random numbers to be had: %s",
+				       strerror(errno));
+		at += (size_t)got;
+	}
+#else
+	arc4random_buf(out, n);
+#endif
+	return 0;
+}
+
+static void put_hex(char *out, const unsigned char *bytes, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+int ig_key_generate(const struct ig_keys *keys, struct ig_key *key, char token[IG_KEY_TOKEN_CAP],
+		    struct ig_error *err)
+{
+	unsigned char raw[32], id[4];
+	time_t now = time(NULL);
+	struct tm tm;
+	int rc;
+
+	if (!key->id[0])
+		do {
+			rc = draw(id, sizeof id, err);
+			if (rc)
+				return rc;
+			memcpy(key->id, "key_", 5);
+			put_hex(key->id + 4, id, sizeof id);
+		} while (ig_keys_by_id(keys, key->id));
+	rc = draw(raw, sizeof raw, err);
+	if (rc)
+		return rc;
+	memcpy(token, IG_KEY_PREFIX, sizeof IG_KEY_PREFIX);
+	put_hex(token + sizeof IG_KEY_PREFIX - 1, raw, sizeof raw);
+	OPENSSL_cleanse(raw, sizeof raw);
+	if (!hash(token, strlen(token), key->hash))
+		return ig_fail(err, -EIO, "SHA-256 failed");
+	if (!gmtime_r(&now, &tm) || !strftime(key->created, sizeof key->created, "%Y-%m-%dT%H:%M:%SZ", &tm))
+		return ig_fail(err, -EOVERFLOW, "the clock is wrong");
+	return 0;
+}
+
+static void put_key(struct ig_strbuf *b, const struct ig_key *k)
+{
+	struct ig_key_limits limits = k->limits;
+	char hex[2 * HASH_BYTES + 1];
+
+	put_hex(hex, k->hash, HASH_BYTES);
+	ig_strbuf_printf(b, "%s %s %s %s", k->id, ig_role_name(k->role), hex, k->created);
+	for (size_t i = 0; i < N_LIMITS; i++) {
+		uint32_t v = *limit_of(&limits, i);
+		if (v)
+			ig_strbuf_printf(b, " %s=%u", limit_names[i].name, v == IG_LIMIT_NONE ? 0 : v);
+	}
+	if (k->note[0])
+		ig_strbuf_printf(b, " note=%s", k->note);
+	ig_strbuf_puts(b, "\n");
+}
+
+/* The folders above the file, for their owner alone. */
+static int make_folders(const char *file, struct ig_error *err)
+{
+	char *path = strdup(file);
+	struct stat st;
+	int rc = 0;
+
+	if (!path)
+		return ig_fail(err, -ENOMEM, "%.300s: out of memory", file);
+	for (char *p = strchr(path + 1, '/'); p && !rc; p = strchr(p + 1, '/')) {
+		*p = 0;
+		if (mkdir(path, 0700) && errno != EEXIST) {
+			int why = errno;
+			if (stat(path, &st)) /* a read-only parent is no harm when it is there */
+				rc = ig_fail(err, -why, "can't make the folder %.300s: %s", path,
+					     strerror(why));
+		}
+		*p = '/';
+	}
+	free(path);
+	return rc;
+}
+
+static char *with_suffix(const char *path, const char *suffix)
+{
+	size_t n = strlen(path), m = strlen(suffix);
+	char *out = malloc(n + m + 1);
+
+	if (out) {
+		memcpy(out, path, n);
+		memcpy(out + n, suffix, m + 1);
+	}
+	return out;
+}
+
+int ig_keys_lock(const char *path, int *lock_fd, struct ig_error *err)
+{
+	char *name = with_suffix(path, ".lock");
+	int rc = name ? make_folders(path, err) : ig_fail(err, -ENOMEM, "out of memory");
+
+	*lock_fd = -1;
+	if (!rc) {
+		/* It stays: removing it would let two others lock two files of one name. */
+		*lock_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (*lock_fd < 0)
+			rc = ig_fail(err, -errno, "%.300s: cannot be opened: %s", name, strerror(errno));
+	}
+	while (!rc && flock(*lock_fd, LOCK_EX))
+		if (errno != EINTR)
+			rc = ig_fail(err, -errno, "%.300s: cannot be locked: %s", name, strerror(errno));
+	if (rc && *lock_fd >= 0) {
+		close(*lock_fd);
+		*lock_fd = -1;
+	}
+	free(name);
+	return rc;
+}
+
+static int sync_folder(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+	int fd = folder ? open(folder, O_RDONLY | O_CLOEXEC | O_DIRECTORY) : -1;
+	int rc = fd >= 0 ? fsync(fd) : -1;
+
+	if (fd >= 0)
+		close(fd);
+	free(folder);
+	return rc;
+}
+
+static int write_file(const char *path, const struct ig_strbuf *b)
+{
+	size_t at = 0;
+	int fd, rc = 0;
+
+	if (unlink(path) && errno != ENOENT) /* of one that was interrupted */
+		return -errno;
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	if (fchmod(fd, 0600)) /* whatever the umask took away */
+		rc = -errno;
+	while (!rc && at < b->len) {
+		ssize_t n = write(fd, b->data + at, b->len - at);
+		if (n > 0)
+			at += (size_t)n;
+		else if (errno != EINTR)
+			rc = n < 0 ? -errno : -EIO;
+	}
+	if (!rc && fsync(fd))
+		rc = -errno;
+	if (close(fd) && !rc)
+		rc = -errno;
+	return rc;
+}
+
+int ig_keys_write(const char *path, const struct ig_keys *keys, const char *without,
+		  const struct ig_key *add, struct ig_error *err)
+{
+	char *fresh = with_suffix(path, ".new");
+	struct ig_strbuf b;
+	int rc;
+
+	ig_strbuf_init(&b);
+	ig_strbuf_puts(&b, "# The API keys of ingotd, of each its SHA-256; made by `ingot keys`. A line:\n"
+			   "# ID ROLE SHA256 CREATED [max_concurrent=N] [requests_per_minute=N]\n"
+			   "# [tokens_per_minute=N] [note=TEXT]\n");
+	for (size_t i = 0; i < ig_keys_count(keys); i++)
+		if (!without || strcmp(keys->keys[i].id, without))
+			put_key(&b, &keys->keys[i]);
+	if (add)
+		put_key(&b, add);
+	if (!fresh || !ig_strbuf_ok(&b)) {
+		rc = ig_fail(err, -ENOMEM, "%.300s: out of memory", path);
+		goto out;
+	}
+	rc = write_file(fresh, &b);
+	if (!rc && rename(fresh, path))
+		rc = -errno;
+	if (rc) {
+		ig_fail(err, rc, "%.300s: cannot be written: %s", path, strerror(-rc));
+		unlink(fresh);
+	} else if (sync_folder(path)) {
+		rc = ig_fail(err, -errno, "%.300s: written, but its folder could not be synced: %s", path,
+			     strerror(errno));
+	}
+out:
+	ig_strbuf_finish(&b);
+	free(fresh);
+	return rc;
+}

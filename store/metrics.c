@@ -1,0 +1,535 @@
+/*
+ * metrics.c: counters, gauges and histograms, and their text for Prometheus.
+ *
+ * All numbers are atomics that any thread adds to without a lock.  A text is no
+ * snapshot: it may show one request in one series and not yet in another, but each
+ * histogram agrees with itself, because its count is the sum of the buckets read.
+ * The number of label values is bounded: a client cannot make series.
+ */
+#include "store/metrics.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#ifdef __APPLE__
+#include <mach/mach.h>
+#endif
+
+#define N_OF(a) (sizeof(a) / sizeof((a)[0]))
+#define MAX_BUCKETS 24
+
+/* ---- numbers ------------------------------------------------------------------------- */
+
+/* A double as its bits: C11 has atomic doubles, but no addition for them. */
+typedef _Atomic uint64_t atomic_number;
+
+static double number_get(const atomic_number *a)
+{
+	uint64_t bits = atomic_load_explicit((atomic_number *)(uintptr_t)a, memory_order_relaxed);
+	double v;
+
+	memcpy(&v, &bits, sizeof v);
+	return v;
+}
+
+static void number_set(atomic_number *a, double v)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &v, sizeof bits);
+	atomic_store_explicit(a, bits, memory_order_relaxed);
+}
+
+static void number_add(atomic_number *a, double v)
+{
+	uint64_t old = atomic_load_explicit(a, memory_order_relaxed), new_;
+	double sum;
+
+	do {
+		memcpy(&sum, &old, sizeof sum);
+		sum += v;
+		memcpy(&new_, &sum, sizeof new_);
+	} while (!atomic_compare_exchange_weak_explicit(a, &old, new_, memory_order_relaxed,
+							memory_order_relaxed));
+}
+
+static void count_add(_Atomic uint64_t *c, uint64_t n)
+{
+	atomic_fetch_add_explicit(c, n, memory_order_relaxed);
+}
+
+static uint64_t count_get(const _Atomic uint64_t *c)
+{
+	return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)c, memory_order_relaxed);
+}
+
+/* ---- histograms ------------------------------------------------------------------------ */
+
+struct histogram {
+	_Atomic uint64_t counts[MAX_BUCKETS]; /* not cumulative; the last one used is open */
+	atomic_number sum;
+};
+
+/* Upper bounds in seconds, each list ended by the open bucket. */
+static const double ttft_bounds[] = { .001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1,
+				      2.5, 5, 7.5, 10, 20, 40, 80, INFINITY };
+static const double token_bounds[] = { .001, .002, .003, .004, .005, .0075, .01, .015, .02, .025,
+				       .03, .04, .05, .075, .1, .15, .2, .3, .5, .75, 1, 2.5,
+				       INFINITY };
+static const double request_bounds[] = { .005, .01, .025, .05, .1, .2, .3, .5, .8, 1, 1.5, 2, 2.5,
+					 5, 10, 15, 20, 30, 40, 50, 60, 120, INFINITY };
+_Static_assert(N_OF(ttft_bounds) <= MAX_BUCKETS && N_OF(token_bounds) <= MAX_BUCKETS &&
+	       N_OF(request_bounds) <= MAX_BUCKETS, "each list fits struct histogram");
+
+static void observe(struct histogram *h, const double *bounds, double v)
+{
+	size_t i = 0;
+
+	if (!(v >= 0) || isinf(v))
+		return; /* the request never got so far */
+	while (v > bounds[i])
+		i++;
+	number_add(&h->sum, v);
+	count_add(&h->counts[i], 1);
+}
+
+/* ---- what there is --------------------------------------------------------------------- */
+
+enum latency { TTFT, E2E, QUEUE, PREFILL, DECODE, INFERENCE, N_LATENCIES };
+
+static const struct {
+	const char *name, *help;
+	const double *bounds;
+} latencies[N_LATENCIES] = {
+	[TTFT] = { "time_to_first_token_seconds",
+		   "Time from a request's arrival to its first token.", ttft_bounds },
+	[E2E] = { "e2e_request_latency_seconds",
+		  "Time from a request's arrival to its end.", request_bounds },
+	[QUEUE] = { "request_queue_time_seconds", "Time that a request waited to be scheduled.",
+		    request_bounds },
+	[PREFILL] = { "request_prefill_time_seconds", "Time that a request's prompt took.",
+		      request_bounds },
+	[DECODE] = { "request_decode_time_seconds",
+		     "Time from a request's first token to its last.", request_bounds },
+	[INFERENCE] = { "request_inference_time_seconds", "Prefill and decode together.",
+			request_bounds },
+};
+
+enum tally {
+	PROMPT_TOKENS, CACHED_TOKENS, GENERATION_TOKENS,
+	/* The finish reasons; the first three make request_success_total. */
+	FINISH_STOP, FINISH_LENGTH, FINISH_ABORT, FINISH_ERROR, FINISH_REFUSED,
+	N_TALLIES,
+};
+
+static const struct {
+	const char *name, *help;
+} token_counters[] = {
+	[PROMPT_TOKENS] = { "prompt_tokens_total", "Tokens of prompts." },
+	[CACHED_TOKENS] = { "prompt_tokens_cached_total",
+			    "Tokens of prompts that were found in the cache." },
+	[GENERATION_TOKENS] = { "generation_tokens_total", "Tokens generated." },
+};
+
+/* A row's finish, and the label's value that vLLM has for it. */
+static const struct {
+	const char *finish, *label;
+	enum tally tally;
+} finishes[] = {
+	{ "stop", "stop", FINISH_STOP },
+	{ "length", "length", FINISH_LENGTH },
+	{ "cancelled", "abort", FINISH_ABORT },
+	{ "error", "error", FINISH_ERROR },
+	{ "refused", "refused", FINISH_REFUSED },
+};
+
+static const struct {
+	const char *name, *help;
+} gauges[IG_N_GAUGES] = {
+	[IG_GAUGE_REQUESTS_RUNNING] = { "num_requests_running", "Requests that are computed." },
+	[IG_GAUGE_REQUESTS_WAITING] = { "num_requests_waiting", "Requests that wait their turn." },
+	[IG_GAUGE_REQUESTS_PAUSED] = { "num_requests_paused",
+				       "Requests that wait for a client that reads slowly." },
+	[IG_GAUGE_KV_ARENA_BYTES] = { "kv_cache_arena_bytes", "Memory reserved for the cache." },
+	[IG_GAUGE_KV_COMMITTED_BYTES] = { "kv_cache_committed_bytes",
+					  "Memory of the arena that is in slabs in use." },
+	[IG_GAUGE_KV_USED_BYTES] = { "kv_cache_used_bytes", "Memory of blocks in use." },
+	[IG_GAUGE_KV_BLOCKS_USED] = { "kv_cache_blocks_used", "Blocks in use." },
+	[IG_GAUGE_KV_CACHED_BYTES] = { "kv_cache_cached_bytes",
+				       "Memory of blocks that no request uses, kept for prompts that "
+				       "begin the same way." },
+	[IG_GAUGE_WEIGHT_BYTES] = { "weight_bytes", "Memory of packed weights." },
+	[IG_GAUGE_SCRATCH_BYTES] = { "scratch_bytes", "Memory of scratch buffers." },
+	[IG_GAUGE_CONNECTIONS] = { "connections", "Connections that are open." },
+	[IG_GAUGE_MODELS_LOADED] = { "models_loaded", "Models that requests are given at once." },
+};
+
+static const struct {
+	const char *name, *help;
+} counters[IG_N_COUNTERS] = {
+	[IG_COUNTER_PREEMPTIONS] = { "num_preemptions_total",
+				     "Sequences that gave their blocks to others." },
+	[IG_COUNTER_REFUSED] = { "requests_refused_total",
+				 "Requests refused with 503: too many wait, or their model has no "
+				 "room or was not loaded in time." },
+	[IG_COUNTER_LEDGER_DROPPED] = { "ledger_rows_dropped_total",
+					"Rows that the ledger could not keep." },
+	[IG_COUNTER_CONNECTIONS] = { "connections_total", "Connections accepted." },
+	[IG_COUNTER_MODELS_UNLOADED] = { "model_unloads_total",
+					 "Models whose memory was given back." },
+	[IG_COUNTER_MODEL_LOAD_FAILURES] = { "model_load_failures_total",
+					     "Loads of models that failed." },
+};
+
+struct model_series {
+	char name[129];
+	_Atomic uint64_t tallies[N_TALLIES];
+	struct histogram latencies[N_LATENCIES];
+};
+
+struct ig_metrics {
+	/* Filled from the front and never emptied.  A slot is taken by one exchange. */
+	struct model_series *_Atomic models[IG_METRICS_MODELS];
+	struct model_series nameless; /* rows without a known model */
+	struct histogram inter_token, step, model_load;
+	_Atomic uint64_t n_steps, n_prefill_rows, n_decode_rows;
+	_Atomic uint64_t counters[IG_N_COUNTERS];
+	atomic_number gauges[IG_N_GAUGES];
+};
+
+struct ig_metrics *ig_metrics_create(void)
+{
+	return calloc(1, sizeof(struct ig_metrics));
+}
+
+void ig_metrics_destroy(struct ig_metrics *m)
+{
+	if (!m)
+		return;
+	for (size_t i = 0; i < IG_METRICS_MODELS; i++)
+		free(atomic_load(&m->models[i]));
+	free(m);
+}
+
+/* ---- writers ------------------------------------------------------------------------------- */
+
+/* The series of a model; made when there is none yet and make says so.  NULL: out of
+ * memory.  Two threads that make the same one agree on the first. */
+static struct model_series *series(struct ig_metrics *m, const char *name, size_t len, bool make)
+{
+	struct model_series *mine = NULL;
+
+	if (len == 0 || len >= sizeof mine->name)
+		return &m->nameless;
+	for (size_t i = 0; i < IG_METRICS_MODELS; i++) {
+		struct model_series *s = atomic_load_explicit(&m->models[i], memory_order_acquire);
+		if (!s && !make)
+			break;
+		if (!s) {
+			if (!mine) {
+				mine = calloc(1, sizeof *mine);
+				if (!mine)
+					return NULL;
+				memcpy(mine->name, name, len);
+			}
+			if (atomic_compare_exchange_strong(&m->models[i], &s, mine))
+				return mine;
+			/* s is now what another thread put there. */
+		}
+		if (strlen(s->name) == len && !memcmp(s->name, name, len)) {
+			free(mine);
+			return s;
+		}
+	}
+	free(mine);
+	return &m->nameless;
+}
+
+int ig_metrics_add_model(struct ig_metrics *m, const char *name)
+{
+	return series(m, name, strlen(name), true) ? 0 : -ENOMEM;
+}
+
+static void count_tokens(struct model_series *s, enum tally t, int32_t n)
+{
+	if (n > 0)
+		count_add(&s->tallies[t], (uint64_t)n);
+}
+
+void ig_metrics_request(struct ig_metrics *m, const struct ig_ledger_row *row)
+{
+	size_t f = 0, len = strnlen(row->model, sizeof row->model);
+
+	while (f < N_OF(finishes) && strncmp(row->finish, finishes[f].finish, sizeof row->finish))
+		f++;
+	/* A reason that is not known is a failure that nobody planned. */
+	enum tally t = f < N_OF(finishes) ? finishes[f].tally : FINISH_ERROR;
+	struct model_series *s = series(m, row->model, len, t != FINISH_REFUSED && row->n_prompt > 0);
+	if (!s)
+		s = &m->nameless;
+	count_add(&s->tallies[t], 1);
+	count_tokens(s, PROMPT_TOKENS, row->n_prompt);
+	count_tokens(s, CACHED_TOKENS, row->n_cached);
+	count_tokens(s, GENERATION_TOKENS, row->n_output);
+	const double ms[N_LATENCIES] = {
+		[TTFT] = (double)row->ttft_ms,
+		[E2E] = (double)row->total_ms,
+		[QUEUE] = (double)row->queue_ms,
+		[PREFILL] = (double)row->prefill_ms,
+		[DECODE] = (double)row->decode_ms,
+		[INFERENCE] = row->prefill_ms >= 0 && row->decode_ms >= 0 ?
+			(double)row->prefill_ms + (double)row->decode_ms :
+			(double)row->prefill_ms,
+	};
+	for (size_t i = 0; i < N_LATENCIES; i++)
+		observe(&s->latencies[i], latencies[i].bounds, ms[i] / 1e3);
+}
+
+void ig_metrics_inter_token(struct ig_metrics *m, double seconds)
+{
+	observe(&m->inter_token, token_bounds, seconds);
+}
+
+void ig_metrics_step(struct ig_metrics *m, uint32_t n_prefill, uint32_t n_decode, double seconds)
+{
+	count_add(&m->n_steps, 1);
+	count_add(&m->n_prefill_rows, n_prefill);
+	count_add(&m->n_decode_rows, n_decode);
+	observe(&m->step, token_bounds, seconds);
+}
+
+void ig_metrics_model_load(struct ig_metrics *m, double seconds)
+{
+	observe(&m->model_load, request_bounds, seconds);
+}
+
+void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v)
+{
+	if ((unsigned)g < IG_N_GAUGES)
+		number_set(&m->gauges[g], v);
+}
+
+void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n)
+{
+	if ((unsigned)c < IG_N_COUNTERS)
+		count_add(&m->counters[c], n);
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+/* The shortest text that reads back as the same number. */
+static void put_number(struct ig_strbuf *b, double v)
+{
+	char text[40];
+
+	if (isnan(v)) {
+		ig_strbuf_puts(b, "NaN");
+	} else if (isinf(v)) {
+		ig_strbuf_puts(b, v > 0 ? "+Inf" : "-Inf");
+	} else {
+		for (int digits = 6; digits <= 17; digits++) {
+			snprintf(text, sizeof text, "%.*g", digits, v);
+			if (digits == 17 || !(strtod(text, NULL) < v || strtod(text, NULL) > v))
+				break;
+		}
+		ig_strbuf_puts(b, text);
+	}
+}
+
+/* A label's value in quotes: \, " and line feeds escaped, as the format asks. */
+static void put_label(struct ig_strbuf *b, const char *name, const char *value)
+{
+	ig_strbuf_printf(b, "%s=\"", name);
+	for (; *value; value++) {
+		if (*value == '\n')
+			ig_strbuf_puts(b, "\\n");
+		else if (*value == '\\' || *value == '"')
+			ig_strbuf_printf(b, "\\%c", *value);
+		else
+			ig_strbuf_add(b, value, 1);
+	}
+	ig_strbuf_puts(b, "\"");
+}
+
+static void put_head(struct ig_strbuf *b, const char *name, const char *type, const char *help)
+{
+	ig_strbuf_printf(b, "# HELP ingot_%s %s\n# TYPE ingot_%s %s\n", name, help, name, type);
+}
+
+/* "{model_name="…"}", with more inside when extra says so; nothing without both. */
+static void put_labels(struct ig_strbuf *b, const char *model, const char *extra,
+		       const char *value)
+{
+	if (!model && !extra)
+		return;
+	ig_strbuf_puts(b, "{");
+	if (model)
+		put_label(b, "model_name", model);
+	if (model && extra)
+		ig_strbuf_puts(b, ",");
+	if (extra)
+		put_label(b, extra, value);
+	ig_strbuf_puts(b, "}");
+}
+
+static void put_count(struct ig_strbuf *b, const char *name, const char *model, const char *extra,
+		      const char *value, uint64_t n)
+{
+	ig_strbuf_printf(b, "ingot_%s", name);
+	put_labels(b, model, extra, value);
+	ig_strbuf_printf(b, " %" PRIu64 "\n", n);
+}
+
+static void put_histogram(struct ig_strbuf *b, const char *name, const char *model,
+			  const struct histogram *h, const double *bounds)
+{
+	struct ig_strbuf le;
+	uint64_t total = 0;
+
+	ig_strbuf_init(&le);
+	for (size_t i = 0;; i++) {
+		total += count_get(&h->counts[i]);
+		ig_strbuf_clear(&le);
+		put_number(&le, bounds[i]);
+		ig_strbuf_printf(b, "ingot_%s_bucket", name);
+		put_labels(b, model, "le", le.data ? le.data : "");
+		ig_strbuf_printf(b, " %" PRIu64 "\n", total);
+		if (isinf(bounds[i]))
+			break;
+	}
+	b->failed |= le.failed;
+	ig_strbuf_finish(&le);
+	ig_strbuf_printf(b, "ingot_%s_sum", name);
+	put_labels(b, model, NULL, NULL);
+	ig_strbuf_puts(b, " ");
+	put_number(b, number_get(&h->sum));
+	ig_strbuf_printf(b, "\ningot_%s_count", name);
+	put_labels(b, model, NULL, NULL);
+	ig_strbuf_printf(b, " %" PRIu64 "\n", total);
+}
+
+/* The series to show, the nameless one last; n of them. */
+static size_t list_series(const struct ig_metrics *m, const struct model_series **out)
+{
+	size_t n = 0;
+
+	while (n < IG_METRICS_MODELS) {
+		out[n] = atomic_load_explicit(
+			(struct model_series *_Atomic *)(uintptr_t)&m->models[n],
+			memory_order_acquire);
+		if (!out[n])
+			break;
+		n++;
+	}
+	out[n++] = &m->nameless;
+	return n;
+}
+
+static void put_models(const struct ig_metrics *m, struct ig_strbuf *b)
+{
+	const struct model_series *all[IG_METRICS_MODELS + 1];
+	size_t n = list_series(m, all);
+
+	for (size_t t = 0; t < N_OF(token_counters); t++) {
+		put_head(b, token_counters[t].name, "counter", token_counters[t].help);
+		for (size_t i = 0; i < n; i++)
+			put_count(b, token_counters[t].name, all[i]->name, NULL, NULL,
+				  count_get(&all[i]->tallies[t]));
+	}
+	put_head(b, "request_success_total", "counter",
+		 "Requests that ended, by reason; abort: cancelled by the client or for it.");
+	for (size_t i = 0; i < n; i++)
+		for (size_t f = 0; f < 3; f++)
+			put_count(b, "request_success_total", all[i]->name, "finished_reason",
+				  finishes[f].label, count_get(&all[i]->tallies[finishes[f].tally]));
+	put_head(b, "request_failure_total", "counter",
+		 "Requests that were refused or ended with an error.");
+	for (size_t i = 0; i < n; i++)
+		for (size_t f = 3; f < N_OF(finishes); f++)
+			put_count(b, "request_failure_total", all[i]->name, "reason",
+				  finishes[f].label, count_get(&all[i]->tallies[finishes[f].tally]));
+	for (size_t k = 0; k < N_LATENCIES; k++) {
+		put_head(b, latencies[k].name, "histogram", latencies[k].help);
+		for (size_t i = 0; i < n; i++)
+			put_histogram(b, latencies[k].name, all[i]->name, &all[i]->latencies[k],
+				      latencies[k].bounds);
+	}
+}
+
+/* Bytes of this process in memory; NaN when the system does not say. */
+static double resident_bytes(void)
+{
+#ifdef __APPLE__
+	struct mach_task_basic_info info;
+	mach_msg_type_number_t n = MACH_TASK_BASIC_INFO_COUNT;
+
+	if (task_info(mach_task_self(), MACH_TASK_BASIC_INFO, (task_info_t)&info, &n) !=
+	    KERN_SUCCESS)
+		return NAN;
+	return (double)info.resident_size;
+#else
+	unsigned long long size, resident;
+	double bytes = NAN;
+	FILE *f = fopen("/proc/self/statm", "re");
+
+	if (!f)
+		return NAN;
+	if (fscanf(f, "%llu %llu", &size, &resident) == 2)
+		bytes = (double)resident * (double)sysconf(_SC_PAGESIZE);
+	fclose(f);
+	return bytes;
+#endif
+}
+
+void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *b)
+{
+	double arena = number_get(&m->gauges[IG_GAUGE_KV_ARENA_BYTES]);
+	double used = number_get(&m->gauges[IG_GAUGE_KV_USED_BYTES]);
+
+	put_head(b, "build_info", "gauge", "Always 1; the labels say which build this is.");
+	ig_strbuf_puts(b, "ingot_build_info{");
+	put_label(b, "version", IG_VERSION);
+	ig_strbuf_puts(b, ",");
+	put_label(b, "build_id", IG_BUILD_ID);
+	ig_strbuf_puts(b, "} 1\n");
+	for (size_t i = 0; i < IG_N_GAUGES; i++) {
+		put_head(b, gauges[i].name, "gauge", gauges[i].help);
+		ig_strbuf_printf(b, "ingot_%s ", gauges[i].name);
+		put_number(b, number_get(&m->gauges[i]));
+		ig_strbuf_puts(b, "\n");
+	}
+	put_head(b, "kv_cache_usage_perc", "gauge",
+		 "Share of the arena in blocks in use, from 0 to 1.");
+	ig_strbuf_puts(b, "ingot_kv_cache_usage_perc ");
+	put_number(b, arena > 0 ? used / arena : 0);
+	ig_strbuf_puts(b, "\n");
+	for (size_t i = 0; i < IG_N_COUNTERS; i++) {
+		put_head(b, counters[i].name, "counter", counters[i].help);
+		put_count(b, counters[i].name, NULL, NULL, NULL, count_get(&m->counters[i]));
+	}
+	put_head(b, "engine_steps_total", "counter", "Steps that the engine has computed.");
+	put_count(b, "engine_steps_total", NULL, NULL, NULL, count_get(&m->n_steps));
+	put_head(b, "engine_step_rows_total", "counter", "Rows of those steps, by what they did.");
+	put_count(b, "engine_step_rows_total", NULL, "kind", "prefill",
+		  count_get(&m->n_prefill_rows));
+	put_count(b, "engine_step_rows_total", NULL, "kind", "decode",
+		  count_get(&m->n_decode_rows));
+	put_head(b, "engine_step_seconds", "histogram", "Time of one step.");
+	put_histogram(b, "engine_step_seconds", NULL, &m->step, token_bounds);
+	put_head(b, "inter_token_latency_seconds", "histogram",
+		 "Time between two tokens of one request.");
+	put_histogram(b, "inter_token_latency_seconds", NULL, &m->inter_token, token_bounds);
+	put_head(b, "model_load_seconds", "histogram", "Time that loading a model took.");
+	put_histogram(b, "model_load_seconds", NULL, &m->model_load, request_bounds);
+	put_models(m, b);
+	/* Prometheus's own name, without our prefix. */
+	ig_strbuf_puts(b, "# HELP process_resident_memory_bytes Resident memory size in bytes.\n"
+			  "# TYPE process_resident_memory_bytes gauge\n"
+			  "process_resident_memory_bytes ");
+	put_number(b, resident_bytes());
+	ig_strbuf_puts(b, "\n");
+}

@@ -1,0 +1,66 @@
+/*
+ * metrics.h: counters, gauges and histograms in memory, and their text in
+ * Prometheus's format.  Writers are any thread, lock-free; names follow vLLM's
+ * under the prefix ingot_ (docs/metrics.md).
+ */
+#ifndef INGOT_STORE_METRICS_H
+#define INGOT_STORE_METRICS_H
+
+#include "base/strbuf.h"
+#include "store/ledger.h"
+
+struct ig_metrics;
+
+struct ig_metrics *ig_metrics_create(void);
+void ig_metrics_destroy(struct ig_metrics *m);
+
+/* Show a model's series from the start, at zero.  Names beyond the first
+ * IG_METRICS_MODELS share the empty one.  -ENOMEM at worst. */
+#define IG_METRICS_MODELS 64
+int ig_metrics_add_model(struct ig_metrics *m, const char *name);
+
+/* One finished request, from its ledger row: counters and latency histograms by
+ * model and finish reason.  A refused row, whose model's name is a stranger's, makes
+ * no new series: unless its model is known it counts under the empty name. */
+void ig_metrics_request(struct ig_metrics *m, const struct ig_ledger_row *row);
+/* One token's inter-token time. */
+void ig_metrics_inter_token(struct ig_metrics *m, double seconds);
+/* One engine step: rows of prefill, rows of decode, seconds. */
+void ig_metrics_step(struct ig_metrics *m, uint32_t n_prefill, uint32_t n_decode, double seconds);
+
+/* A model was loaded, in so many seconds. */
+void ig_metrics_model_load(struct ig_metrics *m, double seconds);
+
+/* Gauges, set by their owners. */
+enum ig_gauge {
+	IG_GAUGE_REQUESTS_RUNNING, /* num_requests_running */
+	IG_GAUGE_REQUESTS_WAITING,
+	IG_GAUGE_REQUESTS_PAUSED, /* for a slow client */
+	IG_GAUGE_KV_ARENA_BYTES,
+	IG_GAUGE_KV_COMMITTED_BYTES,
+	IG_GAUGE_KV_USED_BYTES,
+	IG_GAUGE_KV_BLOCKS_USED,
+	IG_GAUGE_KV_CACHED_BYTES, /* kept for prompts that begin the same way */
+	IG_GAUGE_WEIGHT_BYTES,
+	IG_GAUGE_SCRATCH_BYTES,
+	IG_GAUGE_CONNECTIONS,
+	IG_GAUGE_MODELS_LOADED,
+	IG_N_GAUGES,
+};
+void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v);
+
+enum ig_counter {
+	IG_COUNTER_PREEMPTIONS, /* num_preemptions_total */
+	IG_COUNTER_REFUSED, /* requests refused with 503 */
+	IG_COUNTER_LEDGER_DROPPED,
+	IG_COUNTER_CONNECTIONS, /* accepted */
+	IG_COUNTER_MODELS_UNLOADED,
+	IG_COUNTER_MODEL_LOAD_FAILURES,
+	IG_N_COUNTERS,
+};
+void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n);
+
+/* Append the exposition text (version 0.0.4). */
+void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *out);
+
+#endif

@@ -1,0 +1,67 @@
+/*
+ * write_reference.c: a tool of the build (`meson compile update-reference`): writes
+ * etc/ingot.yaml, and the table between its marks in docs/configuration.md, anew
+ * from the table of options.  Is not installed.
+ */
+#include "store/config_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static char *read_all(const char *path)
+{
+	struct ig_strbuf b;
+	char buf[4096];
+	size_t n;
+	FILE *f = fopen(path, "r");
+
+	if (!f)
+		return NULL;
+	ig_strbuf_init(&b);
+	while ((n = fread(buf, 1, sizeof buf, f)) > 0)
+		ig_strbuf_add(&b, buf, n);
+	fclose(f);
+	return ig_strbuf_steal(&b);
+}
+
+static int write_yaml(const char *path)
+{
+	FILE *f = fopen(path, "w");
+	int rc = f ? ig_config_write_reference(f) : -1;
+
+	if (f && fclose(f))
+		rc = -1;
+	return rc;
+}
+
+static int write_docs(const char *path)
+{
+	static const char begin[] = "<!-- options: begin -->\n", end[] = "<!-- options: end -->\n";
+	char *text = read_all(path);
+	char *from = text ? strstr(text, begin) : NULL, *to = from ? strstr(from, end) : NULL;
+	FILE *f = to ? fopen(path, "w") : NULL;
+	int rc = -1;
+
+	if (f) {
+		fwrite(text, 1, (size_t)(from - text) + strlen(begin), f);
+		rc = config_write_table(f);
+		fputs(to, f);
+		if (fclose(f))
+			rc = -1;
+	}
+	free(text);
+	return rc;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 3) {
+		fprintf(stderr, "usage: write_reference ingot.yaml configuration.md\n");
+		return 2;
+	}
+	if (write_yaml(argv[1]) || write_docs(argv[2])) {
+		fprintf(stderr, "write_reference: cannot write %s or %s\n", argv[1], argv[2]);
+		return 1;
+	}
+	return 0;
+}
