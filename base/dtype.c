@@ -13,13 +13,13 @@
 
 /* All that GGUF has had, so that an error can name what Ingot does not read. */
 static const char *const type_names[] = {
-	[0] = "F32",      [1] = "F16",      [2] = "Q4_0",    [3] = "Q4_1",     [4] = "Q4_2",
-	[5] = "Q4_3",     [6] = "Q5_0",     [7] = "Q5_1",    [8] = "Q8_0",     [9] = "Q8_1",
-	[10] = "Q2_K",    [11] = "Q3_K",    [12] = "Q4_K",   [13] = "Q5_K",    [14] = "Q6_K",
-	[15] = "Q8_K",    [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S",
-	[20] = "IQ4_NL",  [21] = "IQ3_S",   [22] = "IQ2_S",  [23] = "IQ4_XS",  [24] = "I8",
-	[25] = "I16",     [26] = "I32",     [27] = "I64",    [28] = "F64",     [29] = "IQ1_M",
-	[30] = "BF16",    [34] = "TQ1_0",   [35] = "TQ2_0",  [39] = "MXFP4",
+	[0] = "F32",	 [1] = "F16",	   [2] = "Q4_0",    [3] = "Q4_1",     [4] = "Q4_2",
+	[5] = "Q4_3",	 [6] = "Q5_0",	   [7] = "Q5_1",    [8] = "Q8_0",     [9] = "Q8_1",
+	[10] = "Q2_K",	 [11] = "Q3_K",	   [12] = "Q4_K",   [13] = "Q5_K",    [14] = "Q6_K",
+	[15] = "Q8_K",	 [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S",
+	[20] = "IQ4_NL", [21] = "IQ3_S",   [22] = "IQ2_S",  [23] = "IQ4_XS",  [24] = "I8",
+	[25] = "I16",	 [26] = "I32",	   [27] = "I64",    [28] = "F64",     [29] = "IQ1_M",
+	[30] = "BF16",	 [34] = "TQ1_0",   [35] = "TQ2_0",  [39] = "MXFP4",
 };
 
 const char *ig_dtype_name(uint32_t dtype)
@@ -72,10 +72,16 @@ static bool block_size(uint32_t dtype, uint64_t *bytes, int64_t *values)
 	*values = t ? t->values : 1;
 	switch (dtype) {
 	case IG_F32:
-	case IG_I32: *bytes = 4; return true;
+	case IG_I32:
+		*bytes = 4;
+		return true;
 	case IG_F16:
-	case IG_BF16: *bytes = 2; return true;
-	default: *bytes = t ? t->bytes : 0; return t;
+	case IG_BF16:
+		*bytes = 2;
+		return true;
+	default:
+		*bytes = t ? t->bytes : 0;
+		return t;
 	}
 }
 
@@ -146,8 +152,8 @@ static void take_pairs(struct ig_quant_block *b, const unsigned char *p, int shi
 {
 	for (int at = 0; at < 256; at += 32)
 		for (int j = 0; j < 32; j++)
-			b->code[at + j] |= (uint8_t)((p[at / 128 * 32 + j] >> (at / 32 % 4 * 2) & 3)
-						     << shift);
+			b->code[at + j] |=
+				(uint8_t)((p[at / 128 * 32 + j] >> (at / 32 % 4 * 2) & 3) << shift);
 }
 
 /* One more bit of each code, 32 at a time: bit t of byte j belongs to code 32 t + j. */

@@ -32,11 +32,11 @@ struct ig_quant_block {
 };
 
 struct ig_quant_type {
-	uint32_t bytes; /* of a block */
-	uint32_t values; /* in a block: 32 or 256 */
-	uint32_t sub; /* values that share a scale: 16 or 32 */
-	uint32_t bits; /* of a code */
-	int32_t offset; /* v = code - offset, unless there is a table */
+	uint32_t bytes;	     /* of a block */
+	uint32_t values;     /* in a block: 32 or 256 */
+	uint32_t sub;	     /* values that share a scale: 16 or 32 */
+	uint32_t bits;	     /* of a code */
+	int32_t offset;	     /* v = code - offset, unless there is a table */
 	const int8_t *table; /* v = table[code], NULL: none */
 	bool has_min;
 };

@@ -14,7 +14,7 @@
 
 #define CHUNK_BYTES 65536
 #define MAX_SMALL (8u << 20) /* bytes that go to jansson, which makes about ten of one */
-#define MAX_NUMBER 63 /* characters; a double has 24 */
+#define MAX_NUMBER 63	     /* characters; a double has 24 */
 
 struct ig_json_chunk {
 	struct ig_json_chunk *next;
@@ -25,8 +25,9 @@ struct ig_json_chunk {
 void ig_json_scan_init(struct ig_json_scan *s, const char *name, const char *data, size_t len,
 		       struct ig_error *err)
 {
-	*s = (struct ig_json_scan){ .name = name, .begin = data, .p = data, .end = data + len,
-				    .err = err };
+	*s = (struct ig_json_scan){
+		.name = name, .begin = data, .p = data, .end = data + len, .err = err
+	};
 }
 
 void ig_json_scan_finish(struct ig_json_scan *s)
@@ -109,8 +110,10 @@ static int hex4(const char *p, const char *end)
 		return -1;
 	for (int i = 0; i < 4; i++) {
 		char c = p[i];
-		int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 :
-			    c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+		int digit = c >= '0' && c <= '9' ? c - '0' :
+			    c >= 'a' && c <= 'f' ? c - 'a' + 10 :
+			    c >= 'A' && c <= 'F' ? c - 'A' + 10 :
+						   -1;
 		if (digit < 0)
 			return -1;
 		v = v << 4 | digit;
@@ -151,7 +154,7 @@ static int unescape(struct ig_json_scan *s, char **out)
 	if (high >= 0xd800 && high < 0xdc00 && s->end - s->p >= 12 && s->p[6] == '\\' &&
 	    s->p[7] == 'u' && (low = hex4(s->p + 8, s->end)) >= 0xdc00 && low < 0xe000) {
 		*out += ig_utf8_put(*out, 0x10000u + ((uint32_t)(high - 0xd800) << 10) +
-				       (uint32_t)(low - 0xdc00));
+						  (uint32_t)(low - 0xdc00));
 		s->p += 12;
 		return 0;
 	}
@@ -328,13 +331,17 @@ static int skip(struct ig_json_scan *s)
 		char c = ig_json_scan_peek(s);
 		const char *at = s->p;
 		switch (c) {
-		case 0: return ig_json_scan_bad(s, "no value");
+		case 0:
+			return ig_json_scan_bad(s, "no value");
 		case '"':
 			if ((rc = skip_string(s)))
 				return rc;
 			break;
 		case '{':
-		case '[': depth++; s->p++; break;
+		case '[':
+			depth++;
+			s->p++;
+			break;
 		case '}':
 		case ']':
 			if (depth == 0)
@@ -369,8 +376,9 @@ int ig_json_scan_skip(struct ig_json_scan *s, struct ig_json_scan *value)
 	from = s->p;
 	rc = skip(s);
 	if (!rc && value)
-		*value = (struct ig_json_scan){ .name = s->name, .begin = s->begin, .p = from,
-						.end = s->p, .err = s->err };
+		*value = (struct ig_json_scan){
+			.name = s->name, .begin = s->begin, .p = from, .end = s->p, .err = s->err
+		};
 	return rc;
 }
 
@@ -388,8 +396,8 @@ int ig_json_scan_json(struct ig_json_scan *s, json_t **out)
 		return rc;
 	if ((size_t)(s->p - from) > MAX_SMALL)
 		return ig_json_scan_bad(s, "a value of more than 8 MB");
-	*out = json_loadb(from, (size_t)(s->p - from), JSON_DECODE_ANY | JSON_ALLOW_NUL |
-			  JSON_REJECT_DUPLICATES, &why);
+	*out = json_loadb(from, (size_t)(s->p - from),
+			  JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why);
 	if (*out)
 		return 0;
 	if (json_error_code(&why) == json_error_out_of_memory)

@@ -7,8 +7,7 @@
 
 #include <ingot/module.h>
 
-__attribute__((format(printf, 2, 3)))
-void ig_log(int level, const char *fmt, ...);
+__attribute__((format(printf, 2, 3))) void ig_log(int level, const char *fmt, ...);
 
 #define ig_log_error(...) ig_log(IG_LOG_ERROR, __VA_ARGS__)
 #define ig_log_warn(...) ig_log(IG_LOG_WARN, __VA_ARGS__)

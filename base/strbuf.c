@@ -85,12 +85,23 @@ void ig_strbuf_json(struct ig_strbuf *b, const char *s, size_t len)
 		ig_strbuf_add(b, s + start, i - start);
 		start = i + 1;
 		switch (c) {
-		case '"': ig_strbuf_puts(b, "\\\""); break;
-		case '\\': ig_strbuf_puts(b, "\\\\"); break;
-		case '\n': ig_strbuf_puts(b, "\\n"); break;
-		case '\r': ig_strbuf_puts(b, "\\r"); break;
-		case '\t': ig_strbuf_puts(b, "\\t"); break;
-		default: ig_strbuf_printf(b, "\\u%04x", c);
+		case '"':
+			ig_strbuf_puts(b, "\\\"");
+			break;
+		case '\\':
+			ig_strbuf_puts(b, "\\\\");
+			break;
+		case '\n':
+			ig_strbuf_puts(b, "\\n");
+			break;
+		case '\r':
+			ig_strbuf_puts(b, "\\r");
+			break;
+		case '\t':
+			ig_strbuf_puts(b, "\\t");
+			break;
+		default:
+			ig_strbuf_printf(b, "\\u%04x", c);
 		}
 	}
 	ig_strbuf_add(b, s + start, len - start);

@@ -18,12 +18,15 @@ struct ig_strbuf {
 
 void ig_strbuf_init(struct ig_strbuf *b);
 void ig_strbuf_finish(struct ig_strbuf *b); /* frees; b is as after init */
-static inline bool ig_strbuf_ok(const struct ig_strbuf *b) { return !b->failed; }
+static inline bool ig_strbuf_ok(const struct ig_strbuf *b)
+{
+	return !b->failed;
+}
 
 void ig_strbuf_add(struct ig_strbuf *b, const void *data, size_t len);
 void ig_strbuf_puts(struct ig_strbuf *b, const char *s);
-__attribute__((format(printf, 2, 3)))
-void ig_strbuf_printf(struct ig_strbuf *b, const char *fmt, ...);
+__attribute__((format(printf, 2, 3))) void ig_strbuf_printf(struct ig_strbuf *b, const char *fmt,
+							    ...);
 /* The bytes as a JSON string, quotes included.  Input must be UTF-8. */
 void ig_strbuf_json(struct ig_strbuf *b, const char *s, size_t len);
 /* Forget the contents, keep the memory. */

@@ -46,28 +46,31 @@ static int is_here(uint32_t isa)
 
 #if defined(__x86_64__)
 /* Multiply-adds a microsecond: 12 chains of 8 or 16 lanes, in registers. */
-#define RATE(name, target_isa, vec, lanes, set1, fma) \
-	__attribute__((target(target_isa))) static double name(void) \
-	{ \
-		vec x = set1(0.999f), y = set1(1e-6f); \
-		vec a = x, b = x, c = x, d = x, e = x, f = x, g = x, h = x, i = x, j = x, k = x, l = x; \
-		double best = 0; \
-		for (int r = 0; r < 50; r++) { \
-			double t = now_us(); \
-			for (int n = 0; n < 20000; n++) { \
-				a = fma(a, x, y), b = fma(b, x, y), c = fma(c, x, y); \
-				d = fma(d, x, y), e = fma(e, x, y), f = fma(f, x, y); \
-				g = fma(g, x, y), h = fma(h, x, y), i = fma(i, x, y); \
-				j = fma(j, x, y), k = fma(k, x, y), l = fma(l, x, y); \
-				__asm__ volatile("" : "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e), \
-						 "+v"(f)); \
-				__asm__ volatile("" : "+v"(g), "+v"(h), "+v"(i), "+v"(j), "+v"(k), \
-						 "+v"(l)); \
-			} \
-			t = 20000.0 * 12 * (lanes) / (now_us() - t); \
-			best = t > best ? t : best; \
-		} \
-		return best; \
+#define RATE(name, target_isa, vec, lanes, set1, fma)                                              \
+	__attribute__((target(target_isa))) static double name(void)                               \
+	{                                                                                          \
+		vec x = set1(0.999f), y = set1(1e-6f);                                             \
+		vec a = x, b = x, c = x, d = x, e = x, f = x, g = x, h = x, i = x, j = x, k = x,   \
+		    l = x;                                                                         \
+		double best = 0;                                                                   \
+		for (int r = 0; r < 50; r++) {                                                     \
+			double t = now_us();                                                       \
+			for (int n = 0; n < 20000; n++) {                                          \
+				a = fma(a, x, y), b = fma(b, x, y), c = fma(c, x, y);              \
+				d = fma(d, x, y), e = fma(e, x, y), f = fma(f, x, y);              \
+				g = fma(g, x, y), h = fma(h, x, y), i = fma(i, x, y);              \
+				j = fma(j, x, y), k = fma(k, x, y), l = fma(l, x, y);              \
+				__asm__ volatile(""                                                \
+						 : "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e),    \
+						   "+v"(f));                                       \
+				__asm__ volatile(""                                                \
+						 : "+v"(g), "+v"(h), "+v"(i), "+v"(j), "+v"(k),    \
+						   "+v"(l));                                       \
+			}                                                                          \
+			t = 20000.0 * 12 * (lanes) / (now_us() - t);                               \
+			best = t > best ? t : best;                                                \
+		}                                                                                  \
+		return best;                                                                       \
 	}
 RATE(rate_avx2, "avx2,fma", __m256, 8, _mm256_set1_ps, _mm256_fmadd_ps)
 RATE(rate_avx512, "avx512f,avx512vl,fma", __m512, 16, _mm512_set1_ps, _mm512_fmadd_ps)
@@ -113,15 +116,21 @@ static void setup(struct bench *b, uint32_t dtype, int32_t n_rows, int32_t conte
 	const int64_t width = (int64_t)heads * dim;
 
 	memset(b, 0, sizeof *b);
-	b->layout = (struct ig_kv_layout){ .dtype = dtype, .n_layers = N_LAYERS,
-		.n_kv_heads = kv_heads, .head_dim = dim, .token_stride = dim * size,
-		.head_stride = 16 * dim * size, .v_offset = kv_heads * 16 * dim * size,
-		.layer_stride = 2 * kv_heads * 16 * dim * size,
-		.block_bytes = N_LAYERS * 2 * kv_heads * 16 * dim * size };
+	b->layout =
+		(struct ig_kv_layout){ .dtype = dtype,
+				       .n_layers = N_LAYERS,
+				       .n_kv_heads = kv_heads,
+				       .head_dim = dim,
+				       .token_stride = dim * size,
+				       .head_stride = 16 * dim * size,
+				       .v_offset = kv_heads * 16 * dim * size,
+				       .layer_stride = 2 * kv_heads * 16 * dim * size,
+				       .block_bytes = N_LAYERS * 2 * kv_heads * 16 * dim * size };
 	*slab = must(aligned_alloc(4096, (n_blocks * b->layout.block_bytes + 4095) / 4096 * 4096));
 	for (uint64_t i = 0; i < n_blocks * b->layout.block_bytes / size; i++) {
 		if (dtype == IG_F16)
-			((uint16_t *)*slab)[i] = (uint16_t)((i * 2654435761u >> 7 & 0x83ff) | 0x3000);
+			((uint16_t *)*slab)[i] =
+				(uint16_t)((i * 2654435761u >> 7 & 0x83ff) | 0x3000);
 		else
 			((float *)*slab)[i] = (float)(i % 97) / 97 - 0.5f;
 	}
@@ -132,15 +141,24 @@ static void setup(struct bench *b, uint32_t dtype, int32_t n_rows, int32_t conte
 	for (int32_t i = 0; i < n_rows; i++)
 		b->positions[i] = context - n_rows + i;
 	b->kv = (struct ig_step_kv){ &b->layout, words, n_blocks };
-	b->step = (struct ig_step){ .struct_size = sizeof b->step, .n_rows = n_rows, .n_seqs = 1,
-		.positions = b->positions, .row_seq = b->row_seq, .slab_bases = slab,
-		.kv = &b->kv, .n_groups = 1 };
-	b->p = (struct ig_attention_params){ sizeof b->p, heads, kv_heads, dim, 0, 0,
+	b->step = (struct ig_step){ .struct_size = sizeof b->step,
+				    .n_rows = n_rows,
+				    .n_seqs = 1,
+				    .positions = b->positions,
+				    .row_seq = b->row_seq,
+				    .slab_bases = slab,
+				    .kv = &b->kv,
+				    .n_groups = 1 };
+	b->p = (struct ig_attention_params){ sizeof b->p,	    heads, kv_heads, dim, 0, 0,
 					     1 / sqrtf((float)dim), 0 };
-	b->call = (struct ig_op_call){ .struct_size = sizeof b->call, .n_in = 1, .n_out = 1,
-		.params = &b->p, .step = &b->step };
-	b->call.in[0] = b->call.out[0] = (struct ig_tensor){ .n_rows = n_rows, .n_cols = width,
-		.row_stride = width * 4, .dtype = IG_F32 };
+	b->call = (struct ig_op_call){ .struct_size = sizeof b->call,
+				       .n_in = 1,
+				       .n_out = 1,
+				       .params = &b->p,
+				       .step = &b->step };
+	b->call.in[0] = b->call.out[0] = (struct ig_tensor){
+		.n_rows = n_rows, .n_cols = width, .row_stride = width * 4, .dtype = IG_F32
+	};
 	b->call.in[0].data = must(malloc((size_t)(n_rows * width) * 4));
 	b->call.out[0].data = must(malloc((size_t)(n_rows * width) * 4));
 	for (int64_t i = 0; i < n_rows * width; i++)
@@ -180,9 +198,12 @@ static double measure(struct bench *b, const struct ig_cpu_kernel *k, int cold)
 
 int main(int argc, char **argv)
 {
-	static const struct { uint32_t dtype; int32_t n_rows, context; } runs[] = {
-		{ IG_F16, 512, 512 }, { IG_F32, 512, 512 }, { IG_F16, 64, 512 },
-		{ IG_F16, 1, 512 }, { IG_F32, 1, 512 }, { IG_F16, 1, 64 }, { IG_F16, 1, 4096 },
+	static const struct {
+		uint32_t dtype;
+		int32_t n_rows, context;
+	} runs[] = {
+		{ IG_F16, 512, 512 }, { IG_F32, 512, 512 }, { IG_F16, 64, 512 }, { IG_F16, 1, 512 },
+		{ IG_F32, 1, 512 },   { IG_F16, 1, 64 },    { IG_F16, 1, 4096 },
 	};
 	const uint32_t heads = argc > 4 ? (uint32_t)atoi(argv[2]) : 9;
 	const uint32_t kv_heads = argc > 4 ? (uint32_t)atoi(argv[3]) : 3;
@@ -221,8 +242,9 @@ int main(int argc, char **argv)
 			cold = measure(&b, k, 1);
 			printf("%-8s %-4s %5d %8d %10.1f %10.1f ",
 			       k->isa == IG_ISA_GENERIC ? "generic" :
-			       k->isa == IG_ISA_AVX2 ? "avx2" :
-			       k->isa == IG_ISA_AVX512 ? "avx512" : "neon",
+			       k->isa == IG_ISA_AVX2	? "avx2" :
+			       k->isa == IG_ISA_AVX512	? "avx512" :
+							  "neon",
 			       runs[r].dtype == IG_F16 ? "f16" : "f32", runs[r].n_rows,
 			       runs[r].context, warm, cold);
 			if (rate > 0)

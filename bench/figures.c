@@ -199,7 +199,8 @@ static void free_nothing(struct ig_gpu_device *d, struct ig_gpu_buffer *b)
 		abort(); /* nothing was ever allocated */
 }
 
-static const struct ig_gpu_device_class paper = { .name = "paper", .facts = facts,
+static const struct ig_gpu_device_class paper = { .name = "paper",
+						  .facts = facts,
 						  .free = free_nothing };
 
 /* ---- counting --------------------------------------------------------------------- */
@@ -292,7 +293,8 @@ static void count_reads(const struct ig_gpu_lowered *p, const struct ig_plan *pl
 		uint64_t rows = live[buffer->row_class == IG_ROWS_TOKENS ? IG_LIVE_ROWS :
 									   IG_LIVE_LOGIT_ROWS];
 		if (buffer->kind == IG_GPU_BUFFER_WEIGHTS && !strcmp(node->op->name, "embed"))
-			s->weight_reads += rows * (b->n_bytes / p->shape.info.n_vocab); /* rows of it */
+			s->weight_reads +=
+				rows * (b->n_bytes / p->shape.info.n_vocab); /* rows of it */
 		else if (buffer->kind == IG_GPU_BUFFER_WEIGHTS && (node->op->flags & IG_OP_EXPERTS))
 			s->weight_reads += used_of(node, b->n_bytes, rows);
 		else if (buffer->kind == IG_GPU_BUFFER_WEIGHTS)
@@ -302,7 +304,8 @@ static void count_reads(const struct ig_gpu_lowered *p, const struct ig_plan *pl
 		else if (!strcmp(node->op->name, "attention")) /* partials */
 			s->other_reads += b->n_bytes / p->shape.max_partials *
 					  live[IG_LIVE_SPLIT_ROWS] * live[IG_LIVE_SPLIT_RANGES];
-		else if (buffer->kind == IG_GPU_BUFFER_SCRATCH) /* one piece for each row of logits */
+		else if (buffer->kind ==
+			 IG_GPU_BUFFER_SCRATCH) /* one piece for each row of logits */
 			s->other_reads += b->n_bytes / p->base.limits.max_logit_rows *
 					  live[IG_LIVE_LOGIT_ROWS];
 		else
@@ -355,12 +358,15 @@ static void count_step(const struct ig_gpu_lowered *p, const struct ig_plan *pla
 static void count(const struct ig_gpu_lowered *p, const struct ig_plan *plan, struct figures *out)
 {
 	const uint32_t few[IG_N_LIVE] = {
-		[IG_LIVE_ONE] = 1, [IG_LIVE_ROWS] = 1, [IG_LIVE_LOGIT_ROWS] = 1, [IG_LIVE_SEQS] = 1,
-		[IG_LIVE_SPLIT_ROWS] = 1,
-		[IG_LIVE_SPLIT_RANGES] = CONTEXT_ROWS / IG_ATTENTION_RANGE };
-	const uint32_t many[IG_N_LIVE] = {
-		[IG_LIVE_ONE] = 1, [IG_LIVE_ROWS] = MAX_ROWS, [IG_LIVE_LOGIT_ROWS] = 1,
-		[IG_LIVE_SEQS] = 1, [IG_LIVE_LOOP_ROWS] = MAX_ROWS };
+		[IG_LIVE_ONE] = 1,	  [IG_LIVE_ROWS] = 1,
+		[IG_LIVE_LOGIT_ROWS] = 1, [IG_LIVE_SEQS] = 1,
+		[IG_LIVE_SPLIT_ROWS] = 1, [IG_LIVE_SPLIT_RANGES] = CONTEXT_ROWS / IG_ATTENTION_RANGE
+	};
+	const uint32_t many[IG_N_LIVE] = { [IG_LIVE_ONE] = 1,
+					   [IG_LIVE_ROWS] = MAX_ROWS,
+					   [IG_LIVE_LOGIT_ROWS] = 1,
+					   [IG_LIVE_SEQS] = 1,
+					   [IG_LIVE_LOOP_ROWS] = MAX_ROWS };
 	ig_weight table = IG_NONE;
 	bool tied = false;
 
@@ -374,8 +380,8 @@ static void count(const struct ig_gpu_lowered *p, const struct ig_plan *plan, st
 	}
 	for (ig_weight i = 0; i < (ig_weight)plan->n_weights; i++) {
 		const struct ig_plan_weight *w = &plan->weights[i];
-		out->weight_bytes += i == table && !tied ? w->n_bytes / (uint64_t)w->shape.n_rows :
-							   w->n_bytes;
+		out->weight_bytes +=
+			i == table && !tied ? w->n_bytes / (uint64_t)w->shape.n_rows : w->n_bytes;
 	}
 	for (uint32_t i = 0; i < plan->n_nodes; i++) {
 		const struct ig_plan_node *n = &plan->nodes[i];
@@ -396,7 +402,8 @@ static void count(const struct ig_gpu_lowered *p, const struct ig_plan *plan, st
 
 /* ---- all of it -------------------------------------------------------------------- */
 
-static int lower(const struct ig_plan *plan, uint32_t kind, struct figures *out, struct ig_error *err)
+static int lower(const struct ig_plan *plan, uint32_t kind, struct figures *out,
+		 struct ig_error *err)
 {
 	struct paper_device device = { { &paper }, &kinds[kind] };
 	struct ig_gpu_driver driver = { .device = &device.base };

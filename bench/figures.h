@@ -22,11 +22,11 @@ extern const struct figures_shape figures_shapes[];
 extern const uint32_t figures_n_shapes;
 
 struct figures_step {
-	uint32_t rows; /* each of a sequence of its own when few, else of one */
+	uint32_t rows;			   /* each of a sequence of its own when few, else of one */
 	uint32_t n_dispatches, n_barriers; /* of the step */
 	uint32_t layer_dispatches, layer_barriers; /* of one layer */
-	uint32_t n_command_buffers; /* of the driver metal */
-	double encode_us; /* walking the tape: barriers, grids */
+	uint32_t n_command_buffers;		   /* of the driver metal */
+	double encode_us;			   /* walking the tape: barriers, grids */
 	/* Read, in bytes: weights as often as kernels read them; values and scratch once a
 	 * dispatch.  The cache is left out: it belongs to the context's length. */
 	uint64_t weight_reads, other_reads;
@@ -37,7 +37,7 @@ struct figures {
 	uint64_t weight_bytes;
 	uint64_t scratch_bytes, step_bytes;
 	uint32_t max_partials, n_dispatches; /* all of the tape's */
-	struct figures_step few, many; /* one row; a prompt's chunk of max_rows */
+	struct figures_step few, many;	     /* one row; a prompt's chunk of max_rows */
 };
 
 /* 0 or -errno with text. */

@@ -157,13 +157,16 @@ static void run(struct bench *b, size_t i, struct ig_vocab *v)
 {
 	json_t *schema = cases[i].schema ? schema_of(cases[i].schema) : NULL;
 	struct ig_grammar_part part = {
-		.kind = schema ? IG_GRAMMAR_SCHEMA : cases[i].regex ? IG_GRAMMAR_REGEX :
-			IG_GRAMMAR_OBJECT,
-		.schema = schema, .text = cases[i].regex,
+		.kind = schema	       ? IG_GRAMMAR_SCHEMA :
+			cases[i].regex ? IG_GRAMMAR_REGEX :
+					 IG_GRAMMAR_OBJECT,
+		.schema = schema,
+		.text = cases[i].regex,
 		.len = cases[i].regex ? strlen(cases[i].regex) : 0,
 	};
 	const struct ig_grammar_choice choice = { &part, 1 };
-	const struct ig_grammar_source source = { .choices = &choice, .n_choices = 1,
+	const struct ig_grammar_source source = { .choices = &choice,
+						  .n_choices = 1,
 						  .max_repeats = 1 };
 	struct ig_error err;
 	struct ig_grammar *g;

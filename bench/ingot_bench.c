@@ -28,20 +28,20 @@ struct bench {
 	const char *model;
 	uint32_t n_prompt, n_decode, n_rounds, chunk;
 	uint32_t counts[MAX_COUNTS], n_counts; /* of streams */
-	uint32_t n_streams; /* that are measured now */
+	uint32_t n_streams;		       /* that are measured now */
 	bool json, ops;
 	double read_gbs, gmacs; /* the machine's limits; 0: not given */
 	struct ig_stepper_options o;
-	int32_t *ids; /* [n_prompt] */
-	int32_t *last; /* [n_streams] */
+	int32_t *ids;					/* [n_prompt] */
+	int32_t *last;					/* [n_streams] */
 	double prefill[MAX_ROUNDS], decode[MAX_ROUNDS]; /* seconds */
 };
 
 /* What one token costs, by the plan alone. */
 struct work {
 	double linear_macs, logits_macs; /* multiply-adds of a token's products */
-	double file_bytes; /* of all two-dimensional weights, as the file has them */
-	double step_bytes; /* of those that a step of one row reads */
+	double file_bytes;		 /* of all two-dimensional weights, as the file has them */
+	double step_bytes;		 /* of those that a step of one row reads */
 };
 
 /* Of a product's weights, the share that one row multiplies with; 0: it is no product. */
@@ -183,7 +183,8 @@ static void print_json_rates(const char *name, double tokens, const double *seco
 			     const double r[3])
 {
 	printf(", \"%s\": {\"tokens\": %.0f, \"min\": %.3f, \"median\": %.3f, \"max\": %.3f, "
-	       "\"samples\": [", name, tokens, r[0], r[1], r[2]);
+	       "\"samples\": [",
+	       name, tokens, r[0], r[1], r[2]);
 	for (uint32_t i = 0; i < n; i++)
 		printf("%s%.3f", i ? ", " : "", tokens / seconds[i]);
 	printf("]}");
@@ -193,7 +194,8 @@ static void report(struct bench *b, struct ig_stepper *s, const struct work *w, 
 {
 	bool first = b->n_streams == b->counts[0];
 
-	double tokens[2] = { (double)b->n_prompt * b->n_streams, (double)b->n_decode * b->n_streams };
+	double tokens[2] = { (double)b->n_prompt * b->n_streams,
+			     (double)b->n_decode * b->n_streams };
 	double *seconds[2] = { b->prefill, b->decode }, r[3];
 	static const char *const names[2] = { "prefill", "decode" };
 
@@ -212,8 +214,7 @@ static void report(struct bench *b, struct ig_stepper *s, const struct work *w, 
 		       "\"step_bytes\": %.0f, \"streams\": %u, \"rounds\": %u",
 		       (unsigned long long)ig_stepper_weight_bytes(s),
 		       (unsigned long long)ig_stepper_scratch_bytes(s), load_s, w->linear_macs,
-		       w->logits_macs, w->file_bytes, w->step_bytes,
-		       b->n_streams, b->n_rounds);
+		       w->logits_macs, w->file_bytes, w->step_bytes, b->n_streams, b->n_rounds);
 	}
 	for (int i = 0; i < 2; i++) {
 		if (!(tokens[i] > 0))
@@ -223,8 +224,8 @@ static void report(struct bench *b, struct ig_stepper *s, const struct work *w, 
 			print_json_rates(names[i], tokens[i], seconds[i], b->n_rounds, r);
 		else
 			printf("%-8s %5.0f tokens of %u stream%s: %8.1f tok/s (%.1f-%.1f)\n",
-			       names[i], tokens[i], b->n_streams, b->n_streams == 1 ? "" : "s", r[1],
-			       r[0], r[2]);
+			       names[i], tokens[i], b->n_streams, b->n_streams == 1 ? "" : "s",
+			       r[1], r[0], r[2]);
 	}
 	if (b->json)
 		printf("}\n");
@@ -248,8 +249,11 @@ static int run(struct bench *b, struct ig_error *err)
 	b->n_streams = b->counts[0];
 	if (b->ops) {
 		const struct ig_ops_options ops = {
-			.n_prompt = b->n_prompt, .n_streams = b->n_streams, .n_rounds = b->n_rounds,
-			.read_bytes = b->read_gbs * 1e9, .macs = b->gmacs * 1e9,
+			.n_prompt = b->n_prompt,
+			.n_streams = b->n_streams,
+			.n_rounds = b->n_rounds,
+			.read_bytes = b->read_gbs * 1e9,
+			.macs = b->gmacs * 1e9,
 		};
 
 		rc = ig_ops_bench(&model, &b->o, &ops, err);
@@ -302,11 +306,13 @@ out:
 
 static int usage(const char *what)
 {
-	fprintf(stderr, "ingot-bench: %s\n"
+	fprintf(stderr,
+		"ingot-bench: %s\n"
 		"usage: ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S[,S...]]\n"
 		"    [--rounds R]\n"
 		"    [--threads T] [--isa I] [--activations auto|f32] [--kv f16|f32] [--chunk C]\n"
-		"    [--driver D] [--json] [--ops [--read-gbs X --gmacs Y]]\n", what);
+		"    [--driver D] [--json] [--ops [--read-gbs X --gmacs Y]]\n",
+		what);
 	return 2;
 }
 
@@ -363,7 +369,11 @@ int main(int argc, char **argv)
 		{ 0 },
 	};
 	static struct bench b = {
-		.n_prompt = 512, .n_decode = 128, .counts = { 1 }, .n_counts = 1, .n_rounds = 5,
+		.n_prompt = 512,
+		.n_decode = 128,
+		.counts = { 1 },
+		.n_counts = 1,
+		.n_rounds = 5,
 		.chunk = 512,
 		.o = { .kv_dtype = IG_F16, .shuffle = 1 },
 	};
@@ -373,24 +383,51 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1 && ok) {
 		switch (c) {
-		case 'p': ok = number(optarg, 0, 1u << 20, &b.n_prompt); break;
-		case 'n': ok = number(optarg, 0, 1u << 20, &b.n_decode); break;
-		case 's': ok = counts(optarg, &b); break;
-		case 'r': ok = number(optarg, 1, MAX_ROUNDS, &b.n_rounds); break;
-		case 't': ok = number(optarg, 0, 1024, &b.o.n_threads); break;
-		case 'c': ok = number(optarg, 1, 1u << 16, &b.chunk); break;
-		case 'i': b.o.isa = optarg; break;
-		case 'a': b.o.activations = optarg; break;
-		case 'd': b.o.driver = optarg; break;
+		case 'p':
+			ok = number(optarg, 0, 1u << 20, &b.n_prompt);
+			break;
+		case 'n':
+			ok = number(optarg, 0, 1u << 20, &b.n_decode);
+			break;
+		case 's':
+			ok = counts(optarg, &b);
+			break;
+		case 'r':
+			ok = number(optarg, 1, MAX_ROUNDS, &b.n_rounds);
+			break;
+		case 't':
+			ok = number(optarg, 0, 1024, &b.o.n_threads);
+			break;
+		case 'c':
+			ok = number(optarg, 1, 1u << 16, &b.chunk);
+			break;
+		case 'i':
+			b.o.isa = optarg;
+			break;
+		case 'a':
+			b.o.activations = optarg;
+			break;
+		case 'd':
+			b.o.driver = optarg;
+			break;
 		case 'k':
 			ok = !strcmp(optarg, "f16") || !strcmp(optarg, "f32");
 			b.o.kv_dtype = optarg[1] == '1' ? IG_F16 : IG_F32;
 			break;
-		case 'j': b.json = true; break;
-		case 'o': b.ops = true; break;
-		case 'b': ok = positive(optarg, &b.read_gbs); break;
-		case 'm': ok = positive(optarg, &b.gmacs); break;
-		default: return usage("an option that does not exist");
+		case 'j':
+			b.json = true;
+			break;
+		case 'o':
+			b.ops = true;
+			break;
+		case 'b':
+			ok = positive(optarg, &b.read_gbs);
+			break;
+		case 'm':
+			ok = positive(optarg, &b.gmacs);
+			break;
+		default:
+			return usage("an option that does not exist");
 		}
 	}
 	if (!ok)

@@ -34,9 +34,9 @@ struct barrier {
 
 struct job {
 	const char *data;
-	size_t size; /* a multiple of 512 */
-	uint64_t sum; /* so that nothing is optimised away */
-	double done; /* bytes or multiply-adds */
+	size_t size;		/* a multiple of 512 */
+	uint64_t sum;		/* so that nothing is optimised away */
+	double done;		/* bytes or multiply-adds */
 	int64_t from_ns, to_ns; /* of the last round */
 	struct barrier *barrier;
 	void (*work)(struct job *j);
@@ -61,34 +61,29 @@ static void read_plain(struct job *j)
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2")))
-static void read_avx2(struct job *j)
+__attribute__((target("avx2"))) static void read_avx2(struct job *j)
 {
 	__m256i s[8];
 
 	for (int k = 0; k < 8; k++)
 		s[k] = _mm256_setzero_si256();
 	for (size_t i = 0; i < j->size; i += 256)
-		_Pragma("GCC unroll 8")
-		for (int k = 0; k < 8; k++)
-			s[k] = _mm256_add_epi64(s[k], _mm256_loadu_si256(
-				(const __m256i *)(j->data + i + 32 * k)));
+		_Pragma("GCC unroll 8") for (int k = 0; k < 8; k++) s[k] = _mm256_add_epi64(
+			s[k], _mm256_loadu_si256((const __m256i *)(j->data + i + 32 * k)));
 	for (int k = 0; k < 8; k++)
 		j->sum += (uint64_t)_mm256_extract_epi64(s[k], 0);
 	j->done = (double)j->size;
 }
 
-__attribute__((target("avx512f")))
-static void read_avx512(struct job *j)
+__attribute__((target("avx512f"))) static void read_avx512(struct job *j)
 {
 	__m512i s[8];
 
 	for (int k = 0; k < 8; k++)
 		s[k] = _mm512_setzero_si512();
 	for (size_t i = 0; i < j->size; i += 512)
-		_Pragma("GCC unroll 8")
-		for (int k = 0; k < 8; k++)
-			s[k] = _mm512_add_epi64(s[k], _mm512_loadu_si512(j->data + i + 64 * k));
+		_Pragma("GCC unroll 8") for (int k = 0; k < 8; k++) s[k] =
+			_mm512_add_epi64(s[k], _mm512_loadu_si512(j->data + i + 64 * k));
 	for (int k = 0; k < 8; k++)
 		j->sum += (uint64_t)_mm512_reduce_add_epi64(s[k]);
 	j->done = (double)j->size;
@@ -101,8 +96,7 @@ static void read_avx512(struct job *j)
 /* Unrolled, so that every chain stays in its register. */
 #define EACH_CHAIN _Pragma("GCC unroll 12") for (int k = 0; k < N_CHAINS; k++)
 
-__attribute__((target("avx2,fma")))
-static void fma_avx2(struct job *j)
+__attribute__((target("avx2,fma"))) static void fma_avx2(struct job *j)
 {
 	__m256 a[N_CHAINS], x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(1e-3f);
 
@@ -110,14 +104,13 @@ static void fma_avx2(struct job *j)
 		a[k] = _mm256_set1_ps((float)k);
 	for (int i = 0; i < N_TURNS; i++)
 		EACH_CHAIN
-			a[k] = _mm256_fmadd_ps(a[k], x, y);
+	a[k] = _mm256_fmadd_ps(a[k], x, y);
 	for (int k = 0; k < N_CHAINS; k++)
 		j->sum += (uint64_t)_mm256_cvtss_f32(a[k]);
 	j->done = 8.0 * N_CHAINS * N_TURNS;
 }
 
-__attribute__((target("avx512f")))
-static void fma_avx512(struct job *j)
+__attribute__((target("avx512f"))) static void fma_avx512(struct job *j)
 {
 	__m512 a[N_CHAINS], x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(1e-3f);
 
@@ -125,14 +118,13 @@ static void fma_avx512(struct job *j)
 		a[k] = _mm512_set1_ps((float)k);
 	for (int i = 0; i < N_TURNS; i++)
 		EACH_CHAIN
-			a[k] = _mm512_fmadd_ps(a[k], x, y);
+	a[k] = _mm512_fmadd_ps(a[k], x, y);
 	for (int k = 0; k < N_CHAINS; k++)
 		j->sum += (uint64_t)_mm512_cvtss_f32(a[k]);
 	j->done = 16.0 * N_CHAINS * N_TURNS;
 }
 
-__attribute__((target("avx2")))
-static void int8_avx2(struct job *j)
+__attribute__((target("avx2"))) static void int8_avx2(struct job *j)
 {
 	__m256i a[N_CHAINS], x = _mm256_set1_epi8(3), y = _mm256_set1_epi8(5);
 	const __m256i ones = _mm256_set1_epi16(1);
@@ -140,7 +132,8 @@ static void int8_avx2(struct job *j)
 	for (int k = 0; k < N_CHAINS; k++)
 		a[k] = _mm256_set1_epi32(k);
 	for (int i = 0; i < N_TURNS; i++)
-		EACH_CHAIN {
+		EACH_CHAIN
+		{
 			/* Operands that change, or the product is taken out of the loop. */
 			__m256i p = _mm256_maddubs_epi16(_mm256_xor_si256(a[k], x), y);
 
@@ -151,8 +144,7 @@ static void int8_avx2(struct job *j)
 	j->done = 32.0 * N_CHAINS * N_TURNS;
 }
 
-__attribute__((target("avx512f,avx512vnni")))
-static void int8_vnni(struct job *j)
+__attribute__((target("avx512f,avx512vnni"))) static void int8_vnni(struct job *j)
 {
 	__m512i a[N_CHAINS], x = _mm512_set1_epi32(0x03030303), y = _mm512_set1_epi32(0x05050505);
 
@@ -160,7 +152,7 @@ static void int8_vnni(struct job *j)
 		a[k] = _mm512_set1_epi32(k);
 	for (int i = 0; i < N_TURNS; i++)
 		EACH_CHAIN
-			a[k] = _mm512_dpbusd_epi32(a[k], x, y);
+	a[k] = _mm512_dpbusd_epi32(a[k], x, y);
 	for (int k = 0; k < N_CHAINS; k++)
 		j->sum += (uint64_t)_mm512_reduce_add_epi32(a[k]);
 	j->done = 64.0 * N_CHAINS * N_TURNS;
@@ -317,7 +309,7 @@ int main(int argc, char **argv)
 	}
 	memset(data, 1, part * n_threads);
 	for (unsigned i = 0; i < n_threads; i++)
-		jobs[i] = (struct job) { .data = data + i * part, .size = part };
+		jobs[i] = (struct job){ .data = data + i * part, .size = part };
 	choose(&read, &fma, &int8);
 	bytes = measure(jobs, (unsigned)n_threads, read);
 	macs = measure(jobs, (unsigned)n_threads, fma);
@@ -329,7 +321,8 @@ int main(int argc, char **argv)
 	}
 	if (json)
 		printf("{\"threads\": %lu, \"read_bytes\": %.4g, \"f32_macs\": %.4g, "
-		       "\"int8_macs\": %.4g}\n", n_threads, bytes, macs, macs8);
+		       "\"int8_macs\": %.4g}\n",
+		       n_threads, bytes, macs, macs8);
 	else
 		printf("%lu threads: %.1f GB/s read, %.0f G multiply-adds/s in float32, %.0f in 8 bits\n",
 		       n_threads, bytes * 1e-9, macs * 1e-9, macs8 * 1e-9);

@@ -109,11 +109,16 @@ static void bench(const struct ig_modules *m, uint32_t dtype, int64_t rows)
 	c[1].in[0] = c[3].in[0] = values(x, rows, WIDTH, glu->in_form);
 	for (int i = 0; i < 2; i++)
 		c[1].weight[i] = (struct ig_tensor){ w + (uint64_t)i * N_EXPERTS * in_bytes,
-			N_EXPERTS * FF, WIDTH, 0, dtype, IG_FORM_TILE16 };
+						     N_EXPERTS * FF,
+						     WIDTH,
+						     0,
+						     dtype,
+						     IG_FORM_TILE16 };
 	c[1].out[0] = values(h, rows, TOP_K * FF, IG_FORM_ROWS);
 	c[2].in[0] = values(h, rows, TOP_K * FF, down->in_form);
-	c[2].weight[0] = (struct ig_tensor){ w + 2 * N_EXPERTS * in_bytes, N_EXPERTS * WIDTH, FF, 0,
-					     dtype, IG_FORM_TILE16 };
+	c[2].weight[0] = (struct ig_tensor){
+		w + 2 * N_EXPERTS * in_bytes, N_EXPERTS * WIDTH, FF, 0, dtype, IG_FORM_TILE16
+	};
 	c[2].out[0] = values(y, rows, WIDTH, IG_FORM_ROWS);
 	c[3].weight[0] = (struct ig_tensor){ w, n_dense, WIDTH, 0, dtype, IG_FORM_TILE16 };
 	c[3].out[0] = values(y, rows, n_dense, IG_FORM_ROWS);
@@ -135,15 +140,16 @@ static void bench(const struct ig_modules *m, uint32_t dtype, int64_t rows)
 	const double macs = (double)rows * TOP_K * FF * WIDTH, us = 1e3;
 	if (rows == 1)
 		printf("%-5s %s, 1 row:    route %.1f us, glu %.0f us %.1f GB/s, combine %.0f us %.1f GB/s; "
-		       "a dense product %.1f GB/s\n", glu->in_form == IG_FORM_Q8 ? "q8" : "float",
-		       ig_isa_name(glu->isa), best[0], best[1], 2 * TOP_K * (double)in_bytes / best[1] / us,
-		       best[2], TOP_K * (double)out_bytes / best[2] / us,
+		       "a dense product %.1f GB/s\n",
+		       glu->in_form == IG_FORM_Q8 ? "q8" : "float", ig_isa_name(glu->isa), best[0],
+		       best[1], 2 * TOP_K * (double)in_bytes / best[1] / us, best[2],
+		       TOP_K * (double)out_bytes / best[2] / us,
 		       (double)in_tile * (double)n_dense / IG_TILE / best[3] / us);
 	else
 		printf("%-5s %s, %d rows: route %.0f us, glu %.1f ms %.0f GMAC/s, combine %.1f ms "
 		       "%.0f GMAC/s; a dense product %.0f GMAC/s\n",
-		       glu->in_form == IG_FORM_Q8 ? "q8" : "float", ig_isa_name(glu->isa), (int)rows,
-		       best[0], best[1] / us, 2 * macs / best[1] / us, best[2] / us,
+		       glu->in_form == IG_FORM_Q8 ? "q8" : "float", ig_isa_name(glu->isa),
+		       (int)rows, best[0], best[1] / us, 2 * macs / best[1] / us, best[2] / us,
 		       macs / best[2] / us, 2 * macs / best[3] / us);
 	free(w);
 	free(x);

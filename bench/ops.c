@@ -29,9 +29,9 @@
 struct kind {
 	const struct ig_plan_node *first;
 	uint32_t n;
-	double bytes; /* of all their weights */
-	double macs; /* of all of them, for a row */
-	double share; /* of the weights, that a row uses: of experts top_k of n_experts */
+	double bytes;	 /* of all their weights */
+	double macs;	 /* of all of them, for a row */
+	double share;	 /* of the weights, that a row uses: of experts top_k of n_experts */
 	double saved[2]; /* seconds that leaving n - 1 of them out saved */
 };
 
@@ -46,9 +46,10 @@ static bool same_kind(const struct ig_plan *p, const struct ig_plan_node *a,
 	for (uint32_t i = 0; i < a->n_weights; i++) {
 		if ((a->weight[i] < 0) != (b->weight[i] < 0))
 			return false;
-		if (a->weight[i] >= 0 &&
-		    (p->weights[a->weight[i]].shape.n_rows != p->weights[b->weight[i]].shape.n_rows ||
-		     p->weights[a->weight[i]].shape.n_cols != p->weights[b->weight[i]].shape.n_cols))
+		if (a->weight[i] >= 0 && (p->weights[a->weight[i]].shape.n_rows !=
+						  p->weights[b->weight[i]].shape.n_rows ||
+					  p->weights[a->weight[i]].shape.n_cols !=
+						  p->weights[b->weight[i]].shape.n_cols))
 			return false;
 	}
 	for (uint32_t i = 0; i < a->n_out; i++) {
@@ -92,7 +93,7 @@ static uint32_t find_kinds(const struct ig_plan *p, struct kind *kinds)
 		if (k == n) {
 			if (n == MAX_KINDS)
 				continue; /* stays in the remainder */
-			kinds[n++] = (struct kind) { .first = node, .share = share_of(node) };
+			kinds[n++] = (struct kind){ .first = node, .share = share_of(node) };
 		}
 		kinds[k].n++;
 		for (uint32_t j = 0; j < node->n_weights; j++) {

@@ -5,7 +5,7 @@
 #include "tests/golden/model/stepper.h"
 
 struct ig_ops_options {
-	uint32_t n_prompt; /* tokens of the prefill step, and the context decoded at */
+	uint32_t n_prompt;  /* tokens of the prefill step, and the context decoded at */
 	uint32_t n_streams; /* rows of the decode step */
 	uint32_t n_rounds;
 	double read_bytes, macs; /* the machine's limits a second; 0: unknown */

@@ -18,8 +18,8 @@ static void print_step(const struct figures *f, const struct figures_step *s)
 	       s->n_command_buffers == 1 ? "" : "s", s->encode_us);
 	if (s->rows == 1)
 		printf("              reads %.1f MB of weights and %.1f MB of values: %.4f x the "
-		       "weights' %.1f MB\n", (double)s->weight_reads / 1e6,
-		       (double)s->other_reads / 1e6,
+		       "weights' %.1f MB\n",
+		       (double)s->weight_reads / 1e6, (double)s->other_reads / 1e6,
 		       (double)(s->weight_reads + s->other_reads) / (double)f->weight_bytes,
 		       (double)f->weight_bytes / 1e6);
 }

@@ -34,7 +34,8 @@ static void print_help(FILE *f)
 		fprintf(f, "  %-8s %s\n", c->name, c->summary);
 	fputs("  help     print this, or a command's options: ingot help COMMAND\n"
 	      "\n  --version  print the version\n"
-	      "\nThe daemon is ingotd; ingot finds it by --url, $INGOT_URL or ingot.yaml.\n", f);
+	      "\nThe daemon is ingotd; ingot finds it by --url, $INGOT_URL or ingot.yaml.\n",
+	      f);
 }
 
 static const struct command *find(const char *name)

@@ -53,7 +53,10 @@ const char *ig_nearest_name(const char *s, const char *const *names)
 
 bool ig_parse_duration(const char *s, int64_t *seconds)
 {
-	static const struct { char unit; int64_t seconds; } units[] = {
+	static const struct {
+		char unit;
+		int64_t seconds;
+	} units[] = {
 		{ 's', 1 }, { 'm', 60 }, { 'h', 3600 }, { 'd', 86400 }, { 'w', 604800 },
 	};
 	char *end;
@@ -91,7 +94,8 @@ static int set_value(const struct ig_option *o, const char *v, struct ig_error *
 	case IG_OPT_INT: {
 		long long n = strtoll(v, &end, 10);
 		if (end == v || *end || isspace((unsigned char)v[0]))
-			return ig_fail(err, -EINVAL, "--%s: '%s' is not a whole number", o->name, v);
+			return ig_fail(err, -EINVAL, "--%s: '%s' is not a whole number", o->name,
+				       v);
 		if (errno || (double)n < o->min || (double)n > o->max)
 			return ig_fail(err, -EINVAL, "--%s: %s is not within %.0f … %.0f", o->name,
 				       v, o->min, o->max);
@@ -101,8 +105,8 @@ static int set_value(const struct ig_option *o, const char *v, struct ig_error *
 	case IG_OPT_U64: {
 		unsigned long long n = strtoull(v, &end, 10);
 		if (!isdigit((unsigned char)v[0]) || *end || errno)
-			return ig_fail(err, -EINVAL,
-				       "--%s: '%s' is not a whole number of 64 bits", o->name, v);
+			return ig_fail(err, -EINVAL, "--%s: '%s' is not a whole number of 64 bits",
+				       o->name, v);
 		*(uint64_t *)o->value = n;
 		break;
 	}
@@ -118,9 +122,10 @@ static int set_value(const struct ig_option *o, const char *v, struct ig_error *
 	}
 	case IG_OPT_DURATION:
 		if (!ig_parse_duration(v, o->value))
-			return ig_fail(err, -EINVAL,
-				       "--%s: '%s' is no duration; say 90s, 15m, 24h, 7d, 2w or all",
-				       o->name, v);
+			return ig_fail(
+				err, -EINVAL,
+				"--%s: '%s' is no duration; say 90s, 15m, 24h, 7d, 2w or all",
+				o->name, v);
 		break;
 	}
 	if (o->given)

@@ -9,20 +9,20 @@
 #include <stdbool.h>
 
 enum ig_option_kind {
-	IG_OPT_FLAG, /* bool */
-	IG_OPT_STRING, /* const char * */
-	IG_OPT_INT, /* int64_t within [min, max] */
-	IG_OPT_U64, /* uint64_t */
-	IG_OPT_NUMBER, /* double within [min, max] */
+	IG_OPT_FLAG,	 /* bool */
+	IG_OPT_STRING,	 /* const char * */
+	IG_OPT_INT,	 /* int64_t within [min, max] */
+	IG_OPT_U64,	 /* uint64_t */
+	IG_OPT_NUMBER,	 /* double within [min, max] */
 	IG_OPT_DURATION, /* int64_t seconds: 90s 15m 24h 7d 2w; "all" is 0 */
 };
 
 struct ig_option {
 	const char *name; /* without the dashes; NULL ends the table */
-	char letter; /* 0: none */
+	char letter;	  /* 0: none */
 	enum ig_option_kind kind;
-	void *value; /* of the kind's type */
-	bool *given; /* set when the option was there; may be NULL */
+	void *value;	 /* of the kind's type */
+	bool *given;	 /* set when the option was there; may be NULL */
 	const char *arg; /* what help calls the value; NULL for flags */
 	const char *help;
 	double min, max;

@@ -17,8 +17,14 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NEWS_TERM = 'T', NEWS_RELOAD = 'H', NEWS_DRAINED = 'D', NEWS_FAILED = 'F',
-       NEWS_LOST = 'L', NEWS_TIMEOUT = 0 };
+enum {
+	NEWS_TERM = 'T',
+	NEWS_RELOAD = 'H',
+	NEWS_DRAINED = 'D',
+	NEWS_FAILED = 'F',
+	NEWS_LOST = 'L',
+	NEWS_TIMEOUT = 0
+};
 
 static int news[2] = { -1, -1 };
 
@@ -96,7 +102,8 @@ static int serve(struct ig_service *d)
 		return 1;
 	}
 	if (what == NEWS_LOST) {
-		ig_log_error("ending with status 1, so that whoever supervises ingotd starts it anew");
+		ig_log_error(
+			"ending with status 1, so that whoever supervises ingotd starts it anew");
 		status = 1;
 	}
 	ig_log_info("stopping: %u requests under way", ig_engine_n_active(d->engine));
@@ -119,7 +126,8 @@ static int usage(FILE *f)
 	      "  --config FILE   the configuration; else $INGOT_CONFIG, ~/.config/ingot/ingot.yaml\n"
 	      "                  and the installed one, the first that there is\n"
 	      "  --check-config  read the configuration, say whether it is good, end\n"
-	      "  --print-config  print every option with its default, end\n", f);
+	      "  --print-config  print every option with its default, end\n",
+	      f);
 	return f == stdout ? 0 : 2;
 }
 
@@ -141,12 +149,20 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "c:h", options, NULL)) != -1)
 		switch (c) {
-		case 'c': path = optarg; break;
-		case 'k': check = true; break;
-		case 'p': return ig_config_write_reference(stdout) < 0 || fflush(stdout) ? 1 : 0;
-		case 'v': return printf("ingotd %s\n", IG_VERSION) < 0;
-		case 'h': return usage(stdout);
-		default: return 2; /* getopt has said what was wrong */
+		case 'c':
+			path = optarg;
+			break;
+		case 'k':
+			check = true;
+			break;
+		case 'p':
+			return ig_config_write_reference(stdout) < 0 || fflush(stdout) ? 1 : 0;
+		case 'v':
+			return printf("ingotd %s\n", IG_VERSION) < 0;
+		case 'h':
+			return usage(stdout);
+		default:
+			return 2; /* getopt has said what was wrong */
 		}
 	if (optind < argc) {
 		fprintf(stderr, "ingotd: unexpected argument '%s'\n", argv[optind]);

@@ -62,7 +62,7 @@ void ig_service_reload(struct ig_service *s)
 	ig_watch_take(&s->watch, s->config->file);
 	if (ig_config_load(s->config->file, &config, &err) < 0) {
 		ig_log_error("reload: %s; the old configuration stays", err.text);
-		apply_log(s->config, &err); /* a rotated file is reopened all the same */
+		apply_log(s->config, &err);  /* a rotated file is reopened all the same */
 		ig_net_reload_files(s->net); /* and a key that was taken away is */
 		return;
 	}

@@ -7,8 +7,8 @@
 
 struct ig_service {
 	struct ig_config *config; /* loaded by the caller; the service's from then on */
-	struct ig_config *first; /* of the start: what can't be reloaded */
-	struct ig_watch watch; /* of its file */
+	struct ig_config *first;  /* of the start: what can't be reloaded */
+	struct ig_watch watch;	  /* of its file */
 	struct ig_ledger *ledger;
 	struct ig_metrics *metrics;
 	struct ig_engine *engine;

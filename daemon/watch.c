@@ -8,9 +8,8 @@ static bool same_time(struct timespec a, struct timespec b)
 
 static bool same(const struct ig_watch_stamp *a, const struct ig_watch_stamp *b)
 {
-	return a->there == b->there && a->dev == b->dev && a->ino == b->ino &&
-	       a->size == b->size && same_time(a->written, b->written) &&
-	       same_time(a->changed, b->changed);
+	return a->there == b->there && a->dev == b->dev && a->ino == b->ino && a->size == b->size &&
+	       same_time(a->written, b->written) && same_time(a->changed, b->changed);
 }
 
 static struct ig_watch_stamp stamp_of(const char *path)

@@ -21,7 +21,7 @@ struct ig_watch_stamp {
 
 struct ig_watch {
 	struct ig_watch_stamp taken; /* what was read last */
-	struct ig_watch_stamp seen; /* by the last look */
+	struct ig_watch_stamp seen;  /* by the last look */
 };
 
 /* The file as it is now is what was read: call it before reading. */

@@ -13,9 +13,11 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 		return ig_fail(err, -EINVAL, "embed: takes no input and one or two weights");
 	if (s->n_weights == 2 &&
 	    (s->weight[1].n_rows < 1 || s->weight[1].n_cols != s->weight[0].n_cols))
-		return ig_fail(err, -EINVAL, "embed: positions of [%lld, %lld] do not fit rows of %lld "
-			       "values", (long long)s->weight[1].n_rows,
-			       (long long)s->weight[1].n_cols, (long long)s->weight[0].n_cols);
+		return ig_fail(err, -EINVAL,
+			       "embed: positions of [%lld, %lld] do not fit rows of %lld "
+			       "values",
+			       (long long)s->weight[1].n_rows, (long long)s->weight[1].n_cols,
+			       (long long)s->weight[0].n_cols);
 	s->n_out = 1;
 	s->out[0] = (struct ig_shape){ 0, s->weight[0].n_cols, IG_F32, IG_ROWS_TOKENS };
 	return 0;
@@ -99,6 +101,13 @@ static const struct ig_cpu_kernel kernels[] = {
 };
 
 const struct ig_op ig_op_embed = {
-	sizeof(struct ig_op), sizeof(struct ig_embed_params), "embed", check, reference,
-	kernels, 1, 0, &ig_gpu_embed,
+	sizeof(struct ig_op),
+	sizeof(struct ig_embed_params),
+	"embed",
+	check,
+	reference,
+	kernels,
+	1,
+	0,
+	&ig_gpu_embed,
 };

@@ -10,9 +10,11 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	if (rc)
 		return rc;
 	if (s->n_in != 1 || s->n_weights != 2 || p->act > IG_ACT_GELU)
-		return ig_fail(err, -EINVAL, "glu: takes one input, two weights, a known activation");
+		return ig_fail(err, -EINVAL,
+			       "glu: takes one input, two weights, a known activation");
 	if (g->n_cols != s->in[0].n_cols || u->n_cols != g->n_cols || u->n_rows != g->n_rows)
-		return ig_fail(err, -EINVAL, "glu: gate [%lld, %lld] and up [%lld, %lld] do not fit %lld",
+		return ig_fail(err, -EINVAL,
+			       "glu: gate [%lld, %lld] and up [%lld, %lld] do not fit %lld",
 			       (long long)g->n_rows, (long long)g->n_cols, (long long)u->n_rows,
 			       (long long)u->n_cols, (long long)s->in[0].n_cols);
 	if (g->dtype != u->dtype)
@@ -45,6 +47,13 @@ static void reference(const struct ig_op_call *c)
 static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
 const struct ig_op ig_op_glu = {
-	sizeof(struct ig_op), sizeof(struct ig_glu_params), "glu", check, reference,
-	kernels, sizeof kernels / sizeof *kernels, 0, &ig_gpu_glu,
+	sizeof(struct ig_op),
+	sizeof(struct ig_glu_params),
+	"glu",
+	check,
+	reference,
+	kernels,
+	sizeof kernels / sizeof *kernels,
+	0,
+	&ig_gpu_glu,
 };

@@ -19,15 +19,16 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 		const struct ig_shape *w = &s->weight[i], *b = &s->weight[p->n_weights + i];
 		if (w->n_cols != s->in[0].n_cols)
 			return ig_fail(err, -EINVAL,
-				       "linear: weight %u has rows of %lld values, the input %lld", i,
-				       (long long)w->n_cols, (long long)s->in[0].n_cols);
+				       "linear: weight %u has rows of %lld values, the input %lld",
+				       i, (long long)w->n_cols, (long long)s->in[0].n_cols);
 		if (p->bias && (b->n_rows != 1 || b->n_cols != w->n_rows || b->dtype != IG_F32))
 			return ig_fail(err, -EINVAL, "linear: bias %u must be [1, %lld] of F32", i,
 				       (long long)w->n_rows);
 		cols += w->n_rows;
 	}
 	if (s->n_in == 2 && (s->in[1].n_cols != cols || s->in[1].row_class != s->in[0].row_class))
-		return ig_fail(err, -EINVAL, "linear: the residual has %lld columns, the result %lld",
+		return ig_fail(err, -EINVAL,
+			       "linear: the residual has %lld columns, the result %lld",
 			       (long long)s->in[1].n_cols, (long long)cols);
 	s->n_out = 1;
 	s->out[0] = (struct ig_shape){ 0, cols, IG_F32, s->in[0].row_class };
@@ -49,7 +50,8 @@ static void reference(const struct ig_op_call *c)
 			ig_reference_product(ig_row(&c->in[0], r), w, w_row, y);
 			for (int64_t o = 0; o < w->n_rows; o++) {
 				if (p->bias)
-					y[o] += ((const float *)c->weight[p->n_weights + i].data)[o];
+					y[o] += ((const float *)c->weight[p->n_weights + i]
+							 .data)[o];
 				y[o] = ig_act(p->act, y[o]);
 				if (res)
 					y[o] += res[o];
@@ -65,6 +67,13 @@ static void reference(const struct ig_op_call *c)
 static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
 const struct ig_op ig_op_linear = {
-	sizeof(struct ig_op), sizeof(struct ig_linear_params), "linear", check, reference,
-	kernels, sizeof kernels / sizeof *kernels, IG_OP_SPLIT_WEIGHTS, &ig_gpu_linear,
+	sizeof(struct ig_op),
+	sizeof(struct ig_linear_params),
+	"linear",
+	check,
+	reference,
+	kernels,
+	sizeof kernels / sizeof *kernels,
+	IG_OP_SPLIT_WEIGHTS,
+	&ig_gpu_linear,
 };

@@ -12,7 +12,8 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	if (s->in[0].row_class != IG_ROWS_LOGITS)
 		return ig_fail(err, -EINVAL, "logits: the input's rows are not gathered");
 	if (s->weight[0].n_cols != s->in[0].n_cols)
-		return ig_fail(err, -EINVAL, "logits: the weight has rows of %lld values, the input %lld",
+		return ig_fail(err, -EINVAL,
+			       "logits: the weight has rows of %lld values, the input %lld",
 			       (long long)s->weight[0].n_cols, (long long)s->in[0].n_cols);
 	s->n_out = 1;
 	s->out[0] = (struct ig_shape){ 0, s->weight[0].n_rows, IG_F32, IG_ROWS_LOGITS };
@@ -35,6 +36,13 @@ static void reference(const struct ig_op_call *c)
 static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
 const struct ig_op ig_op_logits = {
-	sizeof(struct ig_op), sizeof(struct ig_logits_params), "logits", check, reference,
-	kernels, sizeof kernels / sizeof *kernels, 0, &ig_gpu_logits,
+	sizeof(struct ig_op),
+	sizeof(struct ig_logits_params),
+	"logits",
+	check,
+	reference,
+	kernels,
+	sizeof kernels / sizeof *kernels,
+	0,
+	&ig_gpu_logits,
 };

@@ -20,11 +20,10 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	for (uint32_t i = 0; i < s->n_weights; i++)
 		if (s->weight[i].n_rows != 1 || s->weight[i].n_cols != s->in[0].n_cols ||
 		    s->weight[i].dtype != IG_F32)
-			return ig_fail(err, -EINVAL,
-				       "norm: weight %u must be [1, %lld] of F32", i,
+			return ig_fail(err, -EINVAL, "norm: weight %u must be [1, %lld] of F32", i,
 				       (long long)s->in[0].n_cols);
-	if (s->n_in == 2 && (s->in[1].n_cols != s->in[0].n_cols ||
-			     s->in[1].row_class != s->in[0].row_class))
+	if (s->n_in == 2 &&
+	    (s->in[1].n_cols != s->in[0].n_cols || s->in[1].row_class != s->in[0].row_class))
 		return ig_fail(err, -EINVAL, "norm: the residual has another shape");
 	if (p->gather && s->in[0].row_class != IG_ROWS_TOKENS)
 		return ig_fail(err, -EINVAL, "norm: the rows are gathered already");
@@ -68,11 +67,25 @@ static void reference(const struct ig_op_call *c)
 }
 
 #define ENTRY(name, isa)                                                                           \
-	{ sizeof(struct ig_cpu_kernel), isa, IG_DTYPE_NONE, IG_FORM_ROWS, IG_FORM_ROWS,            \
-	  IG_UNITS_ROWS, ig_units_rows, NULL, ig_norm_##name },
+	{ sizeof(struct ig_cpu_kernel),                                                            \
+	  isa,                                                                                     \
+	  IG_DTYPE_NONE,                                                                           \
+	  IG_FORM_ROWS,                                                                            \
+	  IG_FORM_ROWS,                                                                            \
+	  IG_UNITS_ROWS,                                                                           \
+	  ig_units_rows,                                                                           \
+	  NULL,                                                                                    \
+	  ig_norm_##name },
 static const struct ig_cpu_kernel kernels[] = { ROWS_LIST(ENTRY) };
 
 const struct ig_op ig_op_norm = {
-	sizeof(struct ig_op), sizeof(struct ig_norm_params), "norm", check, reference,
-	kernels, sizeof kernels / sizeof *kernels, 0, &ig_gpu_norm,
+	sizeof(struct ig_op),
+	sizeof(struct ig_norm_params),
+	"norm",
+	check,
+	reference,
+	kernels,
+	sizeof kernels / sizeof *kernels,
+	0,
+	&ig_gpu_norm,
 };

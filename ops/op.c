@@ -22,7 +22,8 @@ int ig_op_check_size(const struct ig_op_shape *s, const char *op, uint32_t size,
 {
 	uint32_t got = s->params ? *(const uint32_t *)s->params : 0;
 	if (got != size)
-		return ig_fail(err, -EINVAL, "%s: parameters of %u bytes, expected %u", op, got, size);
+		return ig_fail(err, -EINVAL, "%s: parameters of %u bytes, expected %u", op, got,
+			       size);
 	return 0;
 }
 

@@ -32,7 +32,14 @@ void ig_reference_product(const float *x, const struct ig_tensor *w, float *w_ro
 
 /* The kernels of linear, glu and logits, made from the list of tile products. */
 #define TILE_ENTRY(fn, isa, dtype, form)                                                           \
-	{ sizeof(struct ig_cpu_kernel), isa, dtype, IG_FORM_TILE16, form, IG_UNITS_OTHER,          \
-	  ig_units_tiles, NULL, fn },
+	{ sizeof(struct ig_cpu_kernel),                                                            \
+	  isa,                                                                                     \
+	  dtype,                                                                                   \
+	  IG_FORM_TILE16,                                                                          \
+	  form,                                                                                    \
+	  IG_UNITS_OTHER,                                                                          \
+	  ig_units_tiles,                                                                          \
+	  NULL,                                                                                    \
+	  fn },
 
 #endif

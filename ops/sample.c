@@ -124,11 +124,25 @@ static int64_t units(const struct ig_op_call *c)
 }
 
 #define ENTRY(name, isa)                                                                           \
-	{ sizeof(struct ig_cpu_kernel), isa, IG_DTYPE_NONE, IG_FORM_ROWS, IG_FORM_ROWS,            \
-	  IG_UNITS_ROWS, units, ig_sample_scratch_##name, ig_sample_##name },
+	{ sizeof(struct ig_cpu_kernel),                                                            \
+	  isa,                                                                                     \
+	  IG_DTYPE_NONE,                                                                           \
+	  IG_FORM_ROWS,                                                                            \
+	  IG_FORM_ROWS,                                                                            \
+	  IG_UNITS_ROWS,                                                                           \
+	  units,                                                                                   \
+	  ig_sample_scratch_##name,                                                                \
+	  ig_sample_##name },
 static const struct ig_cpu_kernel kernels[] = { ROWS_LIST(ENTRY) };
 
 const struct ig_op ig_op_sample = {
-	sizeof(struct ig_op), sizeof(struct ig_sample_op_params), "sample", check, reference,
-	kernels, sizeof kernels / sizeof *kernels, 0, &ig_gpu_sample,
+	sizeof(struct ig_op),
+	sizeof(struct ig_sample_op_params),
+	"sample",
+	check,
+	reference,
+	kernels,
+	sizeof kernels / sizeof *kernels,
+	0,
+	&ig_gpu_sample,
 };

@@ -49,7 +49,8 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 		    struct ig_program_memory *memory, struct ig_error *err)
 {
 	*out = NULL;
-	if (!limits->max_rows || !limits->max_seqs || !limits->max_logit_rows || !limits->max_context)
+	if (!limits->max_rows || !limits->max_seqs || !limits->max_logit_rows ||
+	    !limits->max_context)
 		return ig_fail(err, -EINVAL, "a program's limits must not be zero");
 	int rc = d->class->lower(d, plan, limits, out, memory, err);
 	for (uint32_t g = 0; !rc && g < plan->info.n_groups && g < IG_MAX_CACHE_GROUPS; g++)
@@ -59,7 +60,8 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 
 int ig_program_load(struct ig_program *p, struct ig_error *err)
 {
-	int rc = p->loaded ? ig_fail(err, -EALREADY, "the program is loaded") : p->class->load(p, err);
+	int rc = p->loaded ? ig_fail(err, -EALREADY, "the program is loaded") :
+			     p->class->load(p, err);
 	if (!rc)
 		p->loaded = 1;
 	return rc;
@@ -83,16 +85,20 @@ static int check_tables(const struct ig_program *p, const struct ig_step *s, int
 		const uint32_t *words = kv->block_tables + seq * kv->max_blocks;
 		uint32_t window = g < IG_MAX_CACHE_GROUPS ? p->windows[g] : 0;
 		int32_t i = window && (uint32_t)first >= window ?
-			    (int32_t)((uint32_t)first + 1 - window) / IG_BLOCK_TOKENS : 0;
+				    (int32_t)((uint32_t)first + 1 - window) / IG_BLOCK_TOKENS :
+				    0;
 
 		if (end >= kv->max_blocks)
-			return ig_fail(err, -EINVAL, "sequence %d has %d tokens, its table %lld "
-				       "blocks", seq, s->seq_lens[seq], (long long)kv->max_blocks);
+			return ig_fail(err, -EINVAL,
+				       "sequence %d has %d tokens, its table %lld "
+				       "blocks",
+				       seq, s->seq_lens[seq], (long long)kv->max_blocks);
 		for (; i <= end; i++)
 			if (words[i] == IG_BLOCK_NONE)
-				return ig_fail(err, -EINVAL, "sequence %d reads from position %d on; its "
-					       "table of cache group %u has no block %d", seq, first,
-					       g, i);
+				return ig_fail(err, -EINVAL,
+					       "sequence %d reads from position %d on; its "
+					       "table of cache group %u has no block %d",
+					       seq, first, g, i);
 	}
 	return 0;
 }
@@ -109,16 +115,20 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 	if (s->n_rows < 1 || (uint32_t)s->n_rows > l->max_rows || s->n_seqs < 1 ||
 	    (uint32_t)s->n_seqs > l->max_seqs || s->n_logit_rows < 0 ||
 	    (uint32_t)s->n_logit_rows > l->max_logit_rows || s->n_logit_rows > s->n_rows)
-		return ig_fail(err, -EINVAL, "a step of %d rows, %d sequences and %d rows of logits; "
-			       "the program takes %u, %u and %u", s->n_rows, s->n_seqs,
-			       s->n_logit_rows, l->max_rows, l->max_seqs, l->max_logit_rows);
+		return ig_fail(err, -EINVAL,
+			       "a step of %d rows, %d sequences and %d rows of logits; "
+			       "the program takes %u, %u and %u",
+			       s->n_rows, s->n_seqs, s->n_logit_rows, l->max_rows, l->max_seqs,
+			       l->max_logit_rows);
 	for (int32_t r = 0; r < s->n_rows; r++) {
 		bool first = r == 0 || s->row_seq[r] != s->row_seq[r - 1];
 		int32_t seq = s->row_seq[r];
 
 		if (seq < (r == 0 ? 0 : s->row_seq[r - 1]) || seq >= s->n_seqs)
-			return ig_fail(err, -EINVAL, "row %d is of sequence %d: rows of one sequence "
-				       "are neighbours, in the sequences' order", r, seq);
+			return ig_fail(err, -EINVAL,
+				       "row %d is of sequence %d: rows of one sequence "
+				       "are neighbours, in the sequences' order",
+				       r, seq);
 		if (s->positions[r] < 0 || s->positions[r] >= s->seq_lens[seq] ||
 		    (!first && s->positions[r] != s->positions[r - 1] + 1))
 			return ig_fail(err, -EINVAL, "row %d is at position %d of %d", r,
@@ -126,8 +136,10 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 		if (s->token_from && s->token_from[r] >= 0 &&
 		    (!before || s->prev_ids != before->sampled_ids ||
 		     s->token_from[r] >= before->n_logit_rows))
-			return ig_fail(err, -EINVAL, "row %d takes token %d of a step that is not the one "
-				       "before", r, s->token_from[r]);
+			return ig_fail(err, -EINVAL,
+				       "row %d takes token %d of a step that is not the one "
+				       "before",
+				       r, s->token_from[r]);
 	}
 	for (int32_t i = 0; i < s->n_seqs; i++) {
 		if (s->seq_lens[i] < 1 || (uint32_t)s->seq_lens[i] > l->max_context)
@@ -135,8 +147,9 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 				       s->seq_lens[i], l->max_context);
 	}
 	for (int32_t r = 0; r < s->n_rows; r++) {
-		int rc = r > 0 && s->row_seq[r] == s->row_seq[r - 1] ? 0 :
-			 check_tables(p, s, s->row_seq[r], s->positions[r], err);
+		int rc = r > 0 && s->row_seq[r] == s->row_seq[r - 1] ?
+				 0 :
+				 check_tables(p, s, s->row_seq[r], s->positions[r], err);
 		if (rc)
 			return rc;
 	}
@@ -172,7 +185,8 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *step)
 		return ig_fail(&p->error, -EINVAL, "the program is not loaded");
 	if (p->n_in_flight == IG_STEPS_IN_FLIGHT) {
 		int rc = p->strict ? ig_fail(&p->error, -EBUSY, "%d steps wait to be waited for",
-					     IG_STEPS_IN_FLIGHT) : ig_program_wait(p);
+					     IG_STEPS_IN_FLIGHT) :
+				     ig_program_wait(p);
 		if (rc)
 			return rc;
 	}

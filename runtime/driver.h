@@ -14,15 +14,16 @@
 
 #include "runtime/plan.h"
 
-struct ig_driver; /* a device that is open */
+struct ig_driver;  /* a device that is open */
 struct ig_program; /* a plan lowered for it */
 
 struct ig_driver_options {
-	const char *isa; /* auto, generic, avx2, avx512, avx512_bf16, neon, neon_dotprod, neon_i8mm */
-	uint32_t n_threads; /* 0: as many as there are processors */
+	const char
+		*isa; /* auto, generic, avx2, avx512, avx512_bf16, neon, neon_dotprod, neon_i8mm */
+	uint32_t n_threads;	 /* 0: as many as there are processors */
 	const char *activations; /* auto, f32 */
-	const char *experts; /* packed (or NULL); mapped: in the model's file, cpu only */
-	uint32_t strict; /* breaches of the contract are errors */
+	const char *experts;	 /* packed (or NULL); mapped: in the model's file, cpu only */
+	uint32_t strict;	 /* breaches of the contract are errors */
 };
 
 struct ig_program_limits {
@@ -30,8 +31,8 @@ struct ig_program_limits {
 	uint32_t max_seqs;
 	uint32_t max_logit_rows;
 	uint32_t max_context; /* tokens of one sequence */
-	uint32_t kv_dtype; /* of the cache: IG_F16 or IG_F32 (which is 0) */
-	uint32_t max_slabs; /* of the cache's arena; 0: as many as fit a block word */
+	uint32_t kv_dtype;    /* of the cache: IG_F16 or IG_F32 (which is 0) */
+	uint32_t max_slabs;   /* of the cache's arena; 0: as many as fit a block word */
 };
 
 struct ig_program_memory {

@@ -6,7 +6,8 @@
 
 struct ig_driver_class {
 	const char *name;
-	int (*open)(const struct ig_driver_options *o, struct ig_driver **out, struct ig_error *err);
+	int (*open)(const struct ig_driver_options *o, struct ig_driver **out,
+		    struct ig_error *err);
 	void (*close)(struct ig_driver *d);
 	const char *(*describe)(const struct ig_driver *d);
 	int (*lower)(struct ig_driver *d, const struct ig_plan *plan,

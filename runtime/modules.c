@@ -119,12 +119,20 @@ int ig_modules_create(struct ig_modules **out, struct ig_error *err)
 	if (!m)
 		return ig_fail(err, -ENOMEM, "no memory for the module registry");
 	m->host = (struct ig_host){
-		.struct_size = sizeof m->host, .abi_version = IG_MODULE_ABI, .log = ig_log,
-		.meta_u32 = meta_u32, .meta_f32 = meta_f32, .meta_str = meta_str,
-		.meta_has_tensor = meta_has_tensor, .weight = ig_graph_weight,
-		.record = ig_graph_record, .graph_status = ig_graph_status,
-		.meta_tensor = meta_tensor, .core_op = core_op,
-		.tile_bytes = ig_tile16_tile_bytes, .tile_pack = tile_pack,
+		.struct_size = sizeof m->host,
+		.abi_version = IG_MODULE_ABI,
+		.log = ig_log,
+		.meta_u32 = meta_u32,
+		.meta_f32 = meta_f32,
+		.meta_str = meta_str,
+		.meta_has_tensor = meta_has_tensor,
+		.weight = ig_graph_weight,
+		.record = ig_graph_record,
+		.graph_status = ig_graph_status,
+		.meta_tensor = meta_tensor,
+		.core_op = core_op,
+		.tile_bytes = ig_tile16_tile_bytes,
+		.tile_pack = tile_pack,
 		.meta_array_u32 = meta_array_u32,
 	};
 	for (; ig_core_ops[m->n_ops]; m->n_ops++)
@@ -152,8 +160,8 @@ static int check_writable(const char *path, const char *shown, struct ig_error *
 		return ig_fail(err, -errno, "module %s: %s", shown, strerror(errno));
 	if (st.st_mode & S_IWOTH)
 		return ig_fail(err, -EPERM,
-			       "module %s: refused, %s can be written by everyone (mode %04o)", shown,
-			       path, (unsigned)(st.st_mode & 07777));
+			       "module %s: refused, %s can be written by everyone (mode %04o)",
+			       shown, path, (unsigned)(st.st_mode & 07777));
 	return 0;
 }
 
@@ -180,25 +188,28 @@ static int check_op(const struct ig_op *op, const char *path, struct ig_error *e
 	for (uint32_t i = 0; i < op->n_cpu_kernels; i++)
 		if (op->cpu_kernels[i].struct_size != sizeof(struct ig_cpu_kernel) ||
 		    !op->cpu_kernels[i].n_units || !op->cpu_kernels[i].run)
-			return ig_fail(err, -ENOEXEC, "module %s: op \"%s\": kernel %u is incomplete",
-				       path, op->name, i);
+			return ig_fail(err, -ENOEXEC,
+				       "module %s: op \"%s\": kernel %u is incomplete", path,
+				       op->name, i);
 	return 0;
 }
 
 static int check_data(const struct ig_module *d, const char *path, struct ig_error *err)
 {
 	if (d->magic != IG_MODULE_MAGIC)
-		return ig_fail(err, -ENOEXEC, "module %s: magic is %08x, expected %08x", path, d->magic,
-			       IG_MODULE_MAGIC);
+		return ig_fail(err, -ENOEXEC, "module %s: magic is %08x, expected %08x", path,
+			       d->magic, IG_MODULE_MAGIC);
 	if (d->abi_version != IG_MODULE_ABI)
-		return ig_fail(err, -ENOEXEC, "module %s: built for ABI version %u, this is %u", path,
-			       d->abi_version, IG_MODULE_ABI);
+		return ig_fail(err, -ENOEXEC, "module %s: built for ABI version %u, this is %u",
+			       path, d->abi_version, IG_MODULE_ABI);
 	if (d->struct_size != sizeof *d)
-		return ig_fail(err, -ENOEXEC, "module %s: describes itself in %u bytes, expected %zu",
-			       path, d->struct_size, sizeof *d);
+		return ig_fail(err, -ENOEXEC,
+			       "module %s: describes itself in %u bytes, expected %zu", path,
+			       d->struct_size, sizeof *d);
 	if (strncmp(d->build_id, IG_BUILD_ID, sizeof d->build_id))
-		return ig_fail(err, -ENOEXEC, "module %s: build id is \"%.*s\", expected \"%s\"", path,
-			       (int)strnlen(d->build_id, sizeof d->build_id), d->build_id, IG_BUILD_ID);
+		return ig_fail(err, -ENOEXEC, "module %s: build id is \"%.*s\", expected \"%s\"",
+			       path, (int)strnlen(d->build_id, sizeof d->build_id), d->build_id,
+			       IG_BUILD_ID);
 	if (!d->name || !d->version)
 		return ig_fail(err, -ENOEXEC, "module %s: has no name or version", path);
 	for (const struct ig_op *const *op = d->ops; op && *op; op++) {
@@ -207,8 +218,10 @@ static int check_data(const struct ig_module *d, const char *path, struct ig_err
 			return rc;
 	}
 	for (const struct ig_arch *const *a = d->archs; a && *a; a++)
-		if ((*a)->struct_size != sizeof **a || !(*a)->name || !(*a)->read_params || !(*a)->record)
-			return ig_fail(err, -ENOEXEC, "module %s: an architecture is incomplete", path);
+		if ((*a)->struct_size != sizeof **a || !(*a)->name || !(*a)->read_params ||
+		    !(*a)->record)
+			return ig_fail(err, -ENOEXEC, "module %s: an architecture is incomplete",
+				       path);
 	if (d->kvcache && (d->kvcache->struct_size != sizeof *d->kvcache || !d->kvcache->name))
 		return ig_fail(err, -ENOEXEC, "module %s: its kvcache service is incomplete", path);
 	return 0;
@@ -223,7 +236,8 @@ static int open_module(const char *path, const struct ig_module **out, struct ig
 	void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!handle) {
 		const char *why = dlerror();
-		return ig_fail(err, -ENOEXEC, "module %s: %s", path, why ? why : "cannot be loaded");
+		return ig_fail(err, -ENOEXEC, "module %s: %s", path,
+			       why ? why : "cannot be loaded");
 	}
 	const struct ig_module *d = dlsym(handle, "ingot_module");
 	if (!d)
@@ -249,8 +263,8 @@ static const char *missing_op(const struct ig_modules *m, const struct ig_module
 
 static int refuse_missing(const char *path, const char *op, struct ig_error *err)
 {
-	return ig_fail(err, -ENOENT, "module %s: requires op \"%s\", which no module provides", path,
-		       op);
+	return ig_fail(err, -ENOENT, "module %s: requires op \"%s\", which no module provides",
+		       path, op);
 }
 
 static int add_module(struct ig_modules *m, const struct ig_module *d, const char *path,
@@ -260,22 +274,24 @@ static int add_module(struct ig_modules *m, const struct ig_module *d, const cha
 
 	for (uint32_t i = 0; i < m->n_modules; i++)
 		if (!strcmp(m->modules[i].module->name, d->name))
-			return ig_fail(err, -EEXIST, "module %s: \"%s\" is loaded already, from %s", path,
-				       d->name, m->modules[i].path);
+			return ig_fail(err, -EEXIST, "module %s: \"%s\" is loaded already, from %s",
+				       path, d->name, m->modules[i].path);
 	for (const struct ig_op *const *op = d->ops; op && *op; op++, n_ops++)
 		if (ig_modules_op(m, (*op)->name))
 			return ig_fail(err, -EEXIST, "module %s: op \"%s\" exists already", path,
 				       (*op)->name);
 	for (const struct ig_arch *const *a = d->archs; a && *a; a++, n_archs++)
 		if (ig_modules_arch(m, (*a)->name, strlen((*a)->name)))
-			return ig_fail(err, -EEXIST, "module %s: architecture \"%s\" exists already", path,
+			return ig_fail(err, -EEXIST,
+				       "module %s: architecture \"%s\" exists already", path,
 				       (*a)->name);
 	if (d->kvcache && ig_modules_kvcache(m, d->kvcache->name))
-		return ig_fail(err, -EEXIST, "module %s: kvcache service \"%s\" exists already", path,
-			       d->kvcache->name);
+		return ig_fail(err, -EEXIST, "module %s: kvcache service \"%s\" exists already",
+			       path, d->kvcache->name);
 	if (m->n_modules == MAX_MODULES || n_ops > MAX_OPS - m->n_ops ||
 	    n_archs > MAX_ARCHS - m->n_archs)
-		return ig_fail(err, -ENOSPC, "module %s: too many modules, ops or architectures", path);
+		return ig_fail(err, -ENOSPC, "module %s: too many modules, ops or architectures",
+			       path);
 	char *copy = strdup(path);
 	if (!copy)
 		return ig_fail(err, -ENOMEM, "module %s: no memory", path);
@@ -283,7 +299,8 @@ static int add_module(struct ig_modules *m, const struct ig_module *d, const cha
 		int rc = d->init(&m->host);
 		if (rc) {
 			free(copy);
-			return ig_fail(err, rc, "module %s: its init failed: %s", path, strerror(-rc));
+			return ig_fail(err, rc, "module %s: its init failed: %s", path,
+				       strerror(-rc));
 		}
 	}
 	for (uint32_t i = 0; i < n_ops; i++)
@@ -340,7 +357,8 @@ int ig_modules_load_folders(struct ig_modules *m, char *const *folders, struct i
 			const struct ig_module *d = NULL;
 			if (snprintf(path, sizeof path, "%s/%s", *folders, names[i]->d_name) >=
 			    (int)sizeof path) {
-				ig_fail(&e, -ENAMETOOLONG, "module folder %s: path too long", *folders);
+				ig_fail(&e, -ENAMETOOLONG, "module folder %s: path too long",
+					*folders);
 				note(&first, &e);
 			} else if (n_pending == MAX_MODULES) {
 				ig_fail(&e, -ENOSPC, "module %s: too many modules", path);
@@ -426,7 +444,8 @@ const struct ig_host *ig_modules_host(const struct ig_modules *m)
 
 void ig_modules_each(const struct ig_modules *m,
 		     void (*each)(void *ctx, const char *name, const char *version,
-				  const char *path), void *ctx)
+				  const char *path),
+		     void *ctx)
 {
 	for (uint32_t i = 0; i < m->n_modules; i++)
 		each(ctx, m->modules[i].module->name, m->modules[i].module->version,

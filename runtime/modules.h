@@ -36,7 +36,8 @@ const struct ig_host *ig_modules_host(const struct ig_modules *m);
 /* The loaded ones, for people: each(ctx, name, version, path). */
 void ig_modules_each(const struct ig_modules *m,
 		     void (*each)(void *ctx, const char *name, const char *version,
-				  const char *path), void *ctx);
+				  const char *path),
+		     void *ctx);
 /* "llama, gpt2": the known architectures. */
 void ig_modules_arch_names(const struct ig_modules *m, char *buf, size_t size);
 

@@ -44,9 +44,11 @@ ig_weight ig_graph_weight(struct ig_graph *g, const char *name, int64_t n_rows, 
 		return IG_NONE;
 	for (uint32_t i = 0; i < p->n_weights; i++)
 		if (!strcmp(p->weights[i].name, name)) {
-			if (p->weights[i].shape.n_rows == n_rows && p->weights[i].shape.n_cols == n_cols)
+			if (p->weights[i].shape.n_rows == n_rows &&
+			    p->weights[i].shape.n_cols == n_cols)
 				return (ig_weight)i;
-			ig_fail(&g->error, -EINVAL, "tensor \"%s\" is asked for in two shapes", name);
+			ig_fail(&g->error, -EINVAL, "tensor \"%s\" is asked for in two shapes",
+				name);
 			return IG_NONE;
 		}
 	const struct ig_checkpoint_tensor *t = ig_checkpoint_find_tensor(p->file, name);
@@ -65,7 +67,8 @@ ig_weight ig_graph_weight(struct ig_graph *g, const char *name, int64_t n_rows, 
 		return IG_NONE;
 	struct ig_plan_weight *w = &p->weights[p->n_weights];
 	*w = (struct ig_plan_weight){ .shape = { n_rows, n_cols, t->dtype, 0 },
-				      .tensor = t, .n_bytes = t->n_bytes };
+				      .tensor = t,
+				      .n_bytes = t->n_bytes };
 	if (strlen(name) >= sizeof w->name) {
 		ig_fail(&g->error, -EINVAL, "tensor name \"%.80s…\" is too long", name);
 		return IG_NONE;
@@ -84,7 +87,10 @@ int ig_graph_record(struct ig_graph *g, const char *name, const void *params, co
 		    uint32_t n_out)
 {
 	struct ig_plan *p = g->plan;
-	struct ig_op_shape s = { .struct_size = sizeof s, .n_in = n_in, .n_weights = n_weights, .n_out = n_out,
+	struct ig_op_shape s = { .struct_size = sizeof s,
+				 .n_in = n_in,
+				 .n_weights = n_weights,
+				 .n_out = n_out,
 				 .params = params };
 	struct ig_error err = { 0 };
 
@@ -118,8 +124,9 @@ int ig_graph_record(struct ig_graph *g, const char *name, const void *params, co
 	if (!grow(g, (void **)&p->nodes, p->n_nodes, &g->cap_nodes, sizeof *p->nodes))
 		return g->error.code;
 	struct ig_plan_node *node = &p->nodes[p->n_nodes];
-	*node = (struct ig_plan_node){ .op = op, .n_in = n_in, .n_weights = n_weights,
-				       .n_out = s.n_out };
+	*node = (struct ig_plan_node){
+		.op = op, .n_in = n_in, .n_weights = n_weights, .n_out = s.n_out
+	};
 	void *copy = malloc(op->params_size);
 	if (!copy)
 		return ig_fail(&g->error, -ENOMEM, "no memory for a plan");
@@ -153,8 +160,7 @@ int ig_graph_status(const struct ig_graph *g)
 }
 
 int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
-		   struct ig_plan **out,
-		   struct ig_error *err)
+		   struct ig_plan **out, struct ig_error *err)
 {
 	struct ig_graph g = { .modules = m };
 	struct ig_error e = { 0 };
@@ -192,13 +198,14 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 	const struct ig_model_info *info = &g.plan->info;
 	if (!info->n_vocab || !info->n_context || !info->n_groups ||
 	    info->n_groups > IG_MAX_CACHE_GROUPS) {
-		rc = ig_fail(err, -EINVAL, "architecture %s: incomplete model description", arch->name);
+		rc = ig_fail(err, -EINVAL, "architecture %s: incomplete model description",
+			     arch->name);
 		goto fail;
 	}
 	rc = arch->record(ig_modules_host(m), &g, meta, params);
 	if (rc || g.error.code) {
-		rc = ig_fail(err, g.error.code ? g.error.code : rc, "architecture %s: %s", arch->name,
-			     g.error.code ? g.error.text : "recording failed");
+		rc = ig_fail(err, g.error.code ? g.error.code : rc, "architecture %s: %s",
+			     arch->name, g.error.code ? g.error.text : "recording failed");
 		goto fail;
 	}
 	if (!g.plan->n_nodes || strcmp(g.plan->nodes[g.plan->n_nodes - 1].op->name, "sample")) {

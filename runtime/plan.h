@@ -23,7 +23,7 @@ struct ig_plan_weight {
 	char name[96];
 	struct ig_shape shape;
 	const struct ig_checkpoint_tensor *tensor; /* its rows: ig_checkpoint_rows */
-	uint64_t n_bytes; /* of all rows, IG_FORM_ROWS */
+	uint64_t n_bytes;			   /* of all rows, IG_FORM_ROWS */
 };
 
 struct ig_plan_node {
@@ -51,8 +51,7 @@ struct ig_plan {
  * record it.  -ENOTSUP names an unknown architecture and the known ones; every
  * tensor that is missing or has another shape is named. */
 int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
-		   struct ig_plan **out,
-		   struct ig_error *err);
+		   struct ig_plan **out, struct ig_error *err);
 void ig_plan_destroy(struct ig_plan *p); /* NULL is fine */
 
 #endif

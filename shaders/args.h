@@ -16,15 +16,15 @@
 
 /* linear: up to four weights of one format side by side; glu: gate and up. */
 struct linear_args {
-	uint k; /* inner length */
+	uint k;	   /* inner length */
 	uint n[4]; /* outputs of each weight; 0: not there */
 	uint n_weights;
 	uint x_stride, y_stride, residual_stride;
-	uint act; /* IG_ACT_… */
+	uint act;	/* IG_ACT_… */
 	uint rows_live; /* 0: the step's rows, 1: its logit rows */
-	uint shares; /* that k is cut into; of the weight's shape alone */
+	uint shares;	/* that k is cut into; of the weight's shape alone */
 	uint w_row_bytes;
-	uint flags; /* LINEAR_… */
+	uint flags;  /* LINEAR_… */
 	uint column; /* of y and the residual as bound, where the first weight's begin */
 	uint format; /* of the weights, as enum ig_dtype */
 };
@@ -33,7 +33,7 @@ SHARED_SIZE(linear_args, 64);
 #define LINEAR_RESIDUAL 2u
 #define LINEAR_OUT_F16 4u /* else, without LINEAR_OUT_BF16, float */
 #define LINEAR_OUT_BF16 8u
-#define LINEAR_PAIRS 16u /* columns 2 i and 2 i + 1 lie aligned for a vector of two */
+#define LINEAR_PAIRS 16u    /* columns 2 i and 2 i + 1 lie aligned for a vector of two */
 #define PRODUCT_ACT_NONE 0u /* as IG_ACT_… */
 #define PRODUCT_ACT_SILU 1u
 #define PRODUCT_ACT_GELU 2u
@@ -56,7 +56,7 @@ struct moe_args {
 	uint n_experts, top_k;
 	uint route_stride;
 	uint x_slot, y_slot; /* from a slot of a row to the next; 0: all slots have the same */
-	uint index_at; /* bytes of threadgroup memory before the tile's index */
+	uint index_at;	     /* bytes of threadgroup memory before the tile's index */
 };
 SHARED_SIZE(moe_args, 88);
 
@@ -72,7 +72,7 @@ struct norm_args {
 	uint n;
 	float eps;
 	uint x_stride, delta_stride, y_stride, sum_stride;
-	uint kind; /* IG_NORM_… */
+	uint kind;  /* IG_NORM_… */
 	uint flags; /* NORM_… */
 	uint rows_live;
 };
@@ -87,8 +87,8 @@ struct embed_args {
 	uint w_row_bytes;
 	float scale;
 	uint max_logit_rows; /* row length of the ids that were drawn */
-	uint format; /* of the table, as enum ig_dtype */
-	uint n_positions; /* rows of learned positions; 0: none */
+	uint format;	     /* of the table, as enum ig_dtype */
+	uint n_positions;    /* rows of learned positions; 0: none */
 	uint learned_row_bytes, learned_format;
 };
 SHARED_SIZE(embed_args, 40);
@@ -115,8 +115,8 @@ struct rope_kv_args {
 	uint group, layer;
 	uint x_stride, table_stride, y_stride;
 	float norm_eps;
-	uint flags; /* ROPE_NORM, ROPE_TABLE */
-	uint y_type; /* ELEMENT_… */
+	uint flags;	     /* ROPE_NORM, ROPE_TABLE */
+	uint y_type;	     /* ELEMENT_… */
 	uint q_scale_length; /* positions that share one of q_scales; 0: q is not scaled */
 };
 SHARED_SIZE(rope_kv_args, 56);
@@ -149,9 +149,9 @@ struct sample_args {
 };
 SHARED_SIZE(sample_args, 16);
 #define SAMPLE_THREADS 256u
-#define SAMPLE_PART 4096u /* logits of one part */
-#define SAMPLE_BUCKETS 256u /* one a thread */
+#define SAMPLE_PART 4096u     /* logits of one part */
+#define SAMPLE_BUCKETS 256u   /* one a thread */
 #define SAMPLE_MAX_PARTS 256u /* one a thread */
-#define SAMPLE_LIST 2048u /* members of a bucket that are kept in threadgroup memory */
+#define SAMPLE_LIST 2048u     /* members of a bucket that are kept in threadgroup memory */
 
 #endif

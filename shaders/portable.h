@@ -8,11 +8,12 @@
 // kernel template the name under which the host finds it.  Stands at file scope; it may
 // come out of a macro, and the name may be several literals in a row.
 #if defined(__METAL_VERSION__)
-#define instantiate_kernel(name, function, ...) \
-	template [[host_name(name)]] [[kernel]] decltype(function<__VA_ARGS__>) function<__VA_ARGS__>;
+#define instantiate_kernel(name, function, ...)                                                    \
+	template [[host_name(                                                                      \
+		name)]] [[kernel]] decltype(function<__VA_ARGS__>) function<__VA_ARGS__>;
 #elif defined(MSL_SCAN) // tools/msl/entry.py reads the line itself
 #elif defined(MSL_STRICT)
-#define instantiate_kernel(name, function, ...) \
+#define instantiate_kernel(name, function, ...)                                                    \
 	template decltype(function<__VA_ARGS__>) function<__VA_ARGS__>;
 #else
 #define instantiate_kernel(name, function, ...)
@@ -21,9 +22,15 @@
 // to<vec<T, 4>>(x): converts a vector or scalar where the target type depends on a
 // template argument.  Where it does not, write float4(x).
 #if defined(__METAL_VERSION__)
-template <typename To, typename From> METAL_FUNC To to(From from) { return To(from); }
+template <typename To, typename From> METAL_FUNC To to(From from)
+{
+	return To(from);
+}
 #elif !defined(MSL_SCAN)
-template <typename To, typename From> METAL_FUNC To to(From from) { return metal::msl_make<To>(from); }
+template <typename To, typename From> METAL_FUNC To to(From from)
+{
+	return metal::msl_make<To>(from);
+}
 #endif
 
 // UNROLL before a loop over registers: arrays that such loops index must not end up in

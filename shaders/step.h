@@ -48,7 +48,7 @@ SHARED_SIZE(step_edit, 16);
 
 struct step_copy {
 	ulong dst, src; /* addresses */
-	uint n_bytes; /* a multiple of 16 */
+	uint n_bytes;	/* a multiple of 16 */
 	uint reserved;
 };
 SHARED_SIZE(step_copy, 24);
@@ -60,21 +60,21 @@ struct step_head {
 	uint want_logits;
 	uint mask_words; /* length of a mask's row */
 	/* places */
-	uint token_ids; /* int [n_rows] */
+	uint token_ids;	 /* int [n_rows] */
 	uint token_from; /* int [n_rows]: -1, or an index into the last step's ids */
-	uint positions; /* int [n_rows] */
-	uint row_seq; /* int [n_rows] */
-	uint seq_lens; /* int [n_seqs] */
-	uint seq_rows; /* int [n_seqs + 1]: first row of each sequence */
+	uint positions;	 /* int [n_rows] */
+	uint row_seq;	 /* int [n_rows] */
+	uint seq_lens;	 /* int [n_seqs] */
+	uint seq_rows;	 /* int [n_seqs + 1]: first row of each sequence */
 	uint logit_rows; /* int [n_logit_rows] */
 	/* uint [n_rows]: index of the row's first partial, one for each range from 0 to
 	 * that of its position; STEP_NONE: its sequence loops. */
 	uint partials;
 	uint sample; /* step_sample [n_logit_rows] */
-	uint edits; /* step_edit [] */
-	uint masks; /* uint [, mask_words] */
+	uint edits;  /* step_edit [] */
+	uint masks;  /* uint [, mask_words] */
 	uint copies; /* step_copy [n_copies] */
-	uint slabs; /* addresses by slab number */
+	uint slabs;  /* addresses by slab number */
 	uint reserved;
 	SHARED_STRUCT(step_kv) kv[STEP_MAX_GROUPS];
 };

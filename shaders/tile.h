@@ -50,8 +50,8 @@ struct tile_rows {
 	device const uchar *a;
 	device const uchar *b;
 	uint row_bytes;
-	uint rows;     // that there are, of each; what lies beyond is zero
-	uint format;   // where a kernel serves for several
+	uint rows;   // that there are, of each; what lies beyond is zero
+	uint format; // where a kernel serves for several
 	// nullptr: one row after the other.  Else where each of a's rows lies, in units of
 	// TILE_ROW_UNIT bytes.
 	threadgroup const uint *at;
@@ -61,7 +61,8 @@ struct tile_rows {
 // core/weights.h).  So that eight rows lie in eight different banks, a row is padded by 16
 // bytes, or, where the tensor core reads the block itself, its chunks of 16 bytes are
 // permuted.  cp.async goes through the first-level cache if CACHED.
-template <typename F, typename T, int ROWS, int K, int THREADS, bool PAIR, bool PERMUTED, bool CACHED>
+template <typename F, typename T, int ROWS, int K, int THREADS, bool PAIR, bool PERMUTED,
+	  bool CACHED>
 struct tile_block {
 	static constexpr constant int chunk = 16 / sizeof(T);
 	static constexpr constant int stride = PERMUTED ? K : K + chunk;
@@ -100,7 +101,7 @@ struct tile_block {
 
 	// Elements k … k + K - 1, zeros from `limit` on: the part-th of `parts` shares of them.
 	METAL_FUNC void fetch(threadgroup T *to, tile_rows from, uint k, uint limit, uint tid,
-		int part, int parts) thread
+			      int part, int parts) thread
 	{
 		UNROLL
 		for (int i = 0; i < each; i++) {
@@ -113,7 +114,8 @@ struct tile_block {
 #ifdef MSL_NV
 			if (async) {
 				const uint at_k = k + c * chunk;
-				device const uchar *source = there ? p + ulong(at_k) * sizeof(T) : from.a;
+				device const uchar *source =
+					there ? p + ulong(at_k) * sizeof(T) : from.a;
 				const uint bytes = there && at_k < limit ? 16 : 0;
 				if (CACHED)
 					nv_cp_async_16_cached(to + at(row, c), source, bytes);
@@ -140,7 +142,7 @@ struct tile_block {
 			for (int run = 0; run < F::unit / 8; run++) {
 				const uint first = F::place(c, run) / chunk;
 				F::put(r[async ? 0 : i], run, to + at(row, first),
-					to + at(row, first + (8 / chunk - 1)));
+				       to + at(row, first + (8 / chunk - 1)));
 			}
 		}
 	}
@@ -149,7 +151,8 @@ struct tile_block {
 // -- a group's product ----------------------------------------------------------
 
 // Chooses among functions where the type does not.
-template <int N> struct tile_kind {};
+template <int N> struct tile_kind {
+};
 
 // BM x BN, spread over SM x SN simdgroups.  With PAIR the columns are those of two
 // products, BN / 2 each, and a lane holds the same columns of both.
@@ -159,9 +162,9 @@ template <int N> struct tile_kind {};
 template <typename T, int BM, int BN, int BK, int SM, int SN, bool PAIR, bool WIDE>
 struct tile_product {
 #ifdef MSL_NV
-	static constexpr constant int rows_of = 16;   // of a fragment
-	static constexpr constant int halves = 2;     // pairs that a lane has of it
-	static constexpr constant int slice = 32;     // of k, a call of mma
+	static constexpr constant int rows_of = 16; // of a fragment
+	static constexpr constant int halves = 2;   // pairs that a lane has of it
+	static constexpr constant int slice = 32;   // of k, a call of mma
 #else
 	static constexpr constant int rows_of = 8;
 	static constexpr constant int halves = 1;
@@ -170,7 +173,7 @@ struct tile_product {
 	static constexpr constant int tm = BM / SM / rows_of;
 	static constexpr constant int tn = BN / SN / 8;
 	static constexpr constant int parts = BK / slice;
-	static constexpr constant int lag = WIDE ? 1 : 0;     // steps that may still read their block
+	static constexpr constant int lag = WIDE ? 1 : 0; // steps that may still read their block
 	static constexpr constant int stride = WIDE ? BK : BK + 16 / sizeof(T);
 	static constexpr constant int columns = PAIR ? BN / 2 : BN;
 	static_assert(tm * SM * rows_of == BM && tn * SN * 8 == BN && parts * slice == BK, "tile");
@@ -209,10 +212,10 @@ struct tile_product {
 		UNROLL
 		for (int i = 0; i < tm; i++)
 			UNROLL
-			for (int j = 0; j < tn; j++)
-				UNROLL
-				for (int e = 0; e < 4; e++)
-					acc[i][j][e] = 0.0f;
+		for (int j = 0; j < tn; j++)
+			UNROLL
+		for (int e = 0; e < 4; e++)
+			acc[i][j][e] = 0.0f;
 	}
 
 	METAL_FUNC float2 pair(int i, int j, int h) thread
@@ -220,74 +223,84 @@ struct tile_product {
 		return float2(acc[i][j][2 * h], acc[i][j][2 * h + 1]);
 	}
 
-	METAL_FUNC void mma(threadgroup const T *a, threadgroup const T *b, int part, uint, uint sg, uint lane) thread
+	METAL_FUNC void mma(threadgroup const T *a, threadgroup const T *b, int part, uint, uint sg,
+			    uint lane) thread
 	{
 		run(a, b, part, sg, lane, tile_kind<sizeof(T) == 4 ? 2 : WIDE ? 1 : 0>());
 	}
 
 	// mma.sync: 32 of k; the four quarters of b's fragment are two steps of 16.
-	METAL_FUNC void run(threadgroup const T *a, threadgroup const T *b, int part, uint sg, uint lane, tile_kind<0>) thread
+	METAL_FUNC void run(threadgroup const T *a, threadgroup const T *b, int part, uint sg,
+			    uint lane, tile_kind<0>) thread
 	{
 		const uint k = part * slice;
 		UNROLL
 		for (int i = 0; i < tm; i++)
 			UNROLL
-			for (int s = 0; s < 2; s++)
-				nv_ldmatrix4(fa[i][s], a + ((sg / SN * tm + i) * 16 + lane % 16) * stride + k + s * 16 + lane / 16 * 8);
+		for (int s = 0; s < 2; s++)
+			nv_ldmatrix4(fa[i][s], a + ((sg / SN * tm + i) * 16 + lane % 16) * stride +
+						       k + s * 16 + lane / 16 * 8);
 		UNROLL
 		for (int j = 0; j < tn; j++)
-			nv_ldmatrix4(fb[j], b + (fragment(j, sg) + lane % 8) * stride + k + lane / 8 * 8);
+			nv_ldmatrix4(fb[j],
+				     b + (fragment(j, sg) + lane % 8) * stride + k + lane / 8 * 8);
 		UNROLL
 		for (int s = 0; s < 2; s++)
 			UNROLL
-			for (int i = 0; i < tm; i++)
-				UNROLL
-				for (int j = 0; j < tn; j++)
-					nv_mma_16x8x16<T>(acc[i][j], fa[i][s], fb[j] + 2 * s);
+		for (int i = 0; i < tm; i++)
+			UNROLL
+		for (int j = 0; j < tn; j++)
+			nv_mma_16x8x16<T>(acc[i][j], fa[i][s], fb[j] + 2 * s);
 	}
 
 	// The same of boxes of 64 elements of k (tile_rush).
-	METAL_FUNC void mma_boxes(threadgroup const T *a, threadgroup const T *b, int part, uint sg, uint lane) thread
+	METAL_FUNC void mma_boxes(threadgroup const T *a, threadgroup const T *b, int part, uint sg,
+				  uint lane) thread
 	{
 		UNROLL
 		for (int i = 0; i < tm; i++)
 			UNROLL
-			for (int s = 0; s < 2; s++) {
-				const uint row = (sg / SN * tm + i) * 16 + lane % 16;
-				nv_ldmatrix4(fa[i][s], a + row * 64 + ((part * 4 + s * 2 + lane / 16) ^ row % 8) * 8);
-			}
+		for (int s = 0; s < 2; s++) {
+			const uint row = (sg / SN * tm + i) * 16 + lane % 16;
+			nv_ldmatrix4(fa[i][s],
+				     a + row * 64 + ((part * 4 + s * 2 + lane / 16) ^ row % 8) * 8);
+		}
 		UNROLL
 		for (int j = 0; j < tn; j++)
-			nv_ldmatrix4(fb[j], b + (fragment(j, sg) + lane % 8) * 64 + ((part * 4 + lane / 8) ^ lane % 8) * 8);
+			nv_ldmatrix4(fb[j], b + (fragment(j, sg) + lane % 8) * 64 +
+						    ((part * 4 + lane / 8) ^ lane % 8) * 8);
 		UNROLL
 		for (int s = 0; s < 2; s++)
 			UNROLL
-			for (int i = 0; i < tm; i++)
-				UNROLL
-				for (int j = 0; j < tn; j++)
-					nv_mma_16x8x16<T>(acc[i][j], fa[i][s], fb[j] + 2 * s);
+		for (int i = 0; i < tm; i++)
+			UNROLL
+		for (int j = 0; j < tn; j++)
+			nv_mma_16x8x16<T>(acc[i][j], fa[i][s], fb[j] + 2 * s);
 	}
 
-	METAL_FUNC void run(threadgroup const T *a, threadgroup const T *b, int part, uint sg, uint, tile_kind<1>) thread
+	METAL_FUNC void run(threadgroup const T *a, threadgroup const T *b, int part, uint sg, uint,
+			    tile_kind<1>) thread
 	{
 #ifdef NV_WGMMA
 		UNROLL
 		for (int s = 0; s < 2; s++)
-			nv_wgmma<T, BN>::run(acc[0][0], nv_descriptor(a + sg / 4 * 64 * BK + part * 32 + s * 16),
+			nv_wgmma<T, BN>::run(
+				acc[0][0], nv_descriptor(a + sg / 4 * 64 * BK + part * 32 + s * 16),
 				nv_descriptor(b + part * 32 + s * 16));
 #endif
 	}
 
 	// float: one fused multiply-add after the other.
-	METAL_FUNC void run(threadgroup const T *a, threadgroup const T *b, int part, uint sg, uint lane, tile_kind<2>) thread
+	METAL_FUNC void run(threadgroup const T *a, threadgroup const T *b, int part, uint sg,
+			    uint lane, tile_kind<2>) thread
 	{
 		for (uint k = part * slice; k < uint((part + 1) * slice); k++) {
 			float x[tm][2];
 			UNROLL
 			for (int i = 0; i < tm; i++)
 				UNROLL
-				for (int h = 0; h < 2; h++)
-					x[i][h] = float(a[row(i, h, sg, lane) * stride + k]);
+			for (int h = 0; h < 2; h++)
+				x[i][h] = float(a[row(i, h, sg, lane) * stride + k]);
 			UNROLL
 			for (int j = 0; j < tn; j++) {
 				const float w0 = float(b[column(j, sg, lane) * stride + k]);
@@ -295,10 +308,11 @@ struct tile_product {
 				UNROLL
 				for (int i = 0; i < tm; i++)
 					UNROLL
-					for (int h = 0; h < 2; h++) {
-						acc[i][j][2 * h] = fma(x[i][h], w0, acc[i][j][2 * h]);
-						acc[i][j][2 * h + 1] = fma(x[i][h], w1, acc[i][j][2 * h + 1]);
-					}
+				for (int h = 0; h < 2; h++) {
+					acc[i][j][2 * h] = fma(x[i][h], w0, acc[i][j][2 * h]);
+					acc[i][j][2 * h + 1] =
+						fma(x[i][h], w1, acc[i][j][2 * h + 1]);
+				}
 			}
 		}
 	}
@@ -310,8 +324,8 @@ struct tile_product {
 		UNROLL
 		for (int i = 0; i < tm; i++)
 			UNROLL
-			for (int j = 0; j < tn; j++)
-				acc[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+		for (int j = 0; j < tn; j++)
+			acc[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 	}
 
 	METAL_FUNC float2 pair(int i, int j, int) thread
@@ -321,7 +335,8 @@ struct tile_product {
 
 	// a: BM rows of BK, b: BN rows of BK; the part-th slice.  Fragments of rows from `rows`
 	// on are left out.
-	METAL_FUNC void mma(threadgroup const T *a, threadgroup const T *b, int part, uint rows, uint sg, uint) thread
+	METAL_FUNC void mma(threadgroup const T *a, threadgroup const T *b, int part, uint rows,
+			    uint sg, uint) thread
 	{
 		simdgroup_matrix<T, 8, 8> fa[tm], fb;
 		const uint row0 = sg / SN * tm * 8, k = part * 8;
@@ -331,11 +346,13 @@ struct tile_product {
 				simdgroup_load(fa[i], a + (row0 + i * 8) * stride + k, stride);
 		UNROLL
 		for (int j = 0; j < tn; j++) {
-			simdgroup_load(fb, b + fragment(j, sg) * stride + k, stride, ulong2(0), true);
+			simdgroup_load(fb, b + fragment(j, sg) * stride + k, stride, ulong2(0),
+				       true);
 			UNROLL
 			for (int i = 0; i < tm; i++)
 				if (i == 0 || row0 + i * 8 < rows)
-					simdgroup_multiply_accumulate(acc[i][j], fa[i], fb, acc[i][j]);
+					simdgroup_multiply_accumulate(acc[i][j], fa[i], fb,
+								      acc[i][j]);
 		}
 	}
 #endif
@@ -373,7 +390,8 @@ struct tile_product {
 // fetched ahead.  `shared` has room for STAGES stages of tile_stage_size elements, used by
 // this group alone.  All simdgroups of the threadgroup come here together with the same
 // number of steps, unless a group is one simdgroup and ALONE with its memory.
-template <typename FX, typename FW, typename T, int BM, int BN, int BK, int SM, int SN, int STAGES, bool PAIR, bool WIDE>
+template <typename FX, typename FW, typename T, int BM, int BN, int BK, int SM, int SN, int STAGES,
+	  bool PAIR, bool WIDE>
 struct tile_pipe {
 	static constexpr constant int threads = SM * SN * 32;
 	static constexpr constant bool alone = SM * SN == 1;
@@ -383,7 +401,7 @@ struct tile_pipe {
 	typedef tile_product<T, BM, BN, BK, SM, SN, PAIR, WIDE> product;
 	typedef tile_block<FX, T, BM, BK, threads, false, WIDE, cached> block_x;
 	typedef tile_block<FW, T, BN, BK, threads, PAIR, WIDE, cached> block_w;
-	static constexpr constant int stage = block_x::size + block_w::size;     // elements
+	static constexpr constant int stage = block_x::size + block_w::size; // elements
 	static constexpr constant int lead = STAGES - 1 - product::lag;
 	static_assert(lead >= 1, "too few stages");
 
@@ -396,7 +414,8 @@ struct tile_pipe {
 	}
 
 	// Starts copying the first steps.
-	static METAL_FUNC void start(tile_rows x, tile_rows w, uint from, uint to, uint steps, threadgroup T *shared, uint tid)
+	static METAL_FUNC void start(tile_rows x, tile_rows w, uint from, uint to, uint steps,
+				     threadgroup T *shared, uint tid)
 	{
 		block_x a;
 		block_w b;
@@ -416,7 +435,8 @@ struct tile_pipe {
 	// Adds steps `first` to `last` - 1 of `steps` to p, which is complete then, while the steps
 	// after `last` are already on their way.
 	static METAL_FUNC void run(thread product &p, tile_rows x, tile_rows w, uint from, uint to,
-		uint first, uint last, uint steps, threadgroup T *shared, uint tid, uint lane, uint sg)
+				   uint first, uint last, uint steps, threadgroup T *shared,
+				   uint tid, uint lane, uint sg)
 	{
 		block_x a;
 		block_w b;
@@ -433,8 +453,10 @@ struct tile_pipe {
 			UNROLL
 			for (int part = 0; part < product::parts; part++) {
 				if (ahead < steps) {
-					a.fetch(next, x, from + ahead * BK, to, tid, part, product::parts);
-					b.fetch(next + block_x::size, w, from + ahead * BK, to, tid, part, product::parts);
+					a.fetch(next, x, from + ahead * BK, to, tid, part,
+						product::parts);
+					b.fetch(next + block_x::size, w, from + ahead * BK, to, tid,
+						part, product::parts);
 				}
 				p.mma(now, now + block_x::size, part, x.rows, sg, lane);
 			}
@@ -449,7 +471,7 @@ struct tile_pipe {
 	}
 
 	static METAL_FUNC void walk(thread product &p, tile_rows x, tile_rows w, uint from, uint to,
-		uint steps, threadgroup T *shared, uint tid, uint lane, uint sg)
+				    uint steps, threadgroup T *shared, uint tid, uint lane, uint sg)
 	{
 		p.clear();
 		start(x, w, from, to, steps, shared, tid);
@@ -460,10 +482,13 @@ struct tile_pipe {
 #ifdef NV_WGMMA
 // -- what sm_90 adds: its copy engine -----------------------------------------------------
 
-typedef nv_map tile_map;     // a matrix, as the driver describes it to the engine
+typedef nv_map tile_map; // a matrix, as the driver describes it to the engine
 
 // Lets the engine look at a map before it needs it.
-METAL_FUNC void tile_prefetch(tile_map m) { nv_map_prefetch(m); }
+METAL_FUNC void tile_prefetch(tile_map m)
+{
+	nv_map_prefetch(m);
+}
 
 // Both kinds below keep blocks as the engine writes them: boxes of 64 elements of k, whose rows
 // are 128 bytes with their chunks of 16 permuted (chunk ^ row % 8).  Barriers lie behind the
@@ -477,11 +502,10 @@ METAL_FUNC void tile_prefetch(tile_map m) { nv_map_prefetch(m); }
 // keeps the tensor cores busy.  Threadgroups go in clusters of two, on multiprocessors that lie
 // together, and make tiles of the same columns or of the same rows: what they share each copies
 // half of, to both.
-template <typename T, int BM, int BN, int STAGES, bool PAIR>
-struct tile_stream {
+template <typename T, int BM, int BN, int STAGES, bool PAIR> struct tile_stream {
 	static constexpr constant int BK = 64, blocks = BM / 64, cluster = 2;
 	static constexpr constant uint turns = 2;
-	static constexpr constant int stage = (BM + BN) * BK;     // elements
+	static constexpr constant int stage = (BM + BN) * BK; // elements
 	static constexpr constant uint bytes = stage * sizeof(T);
 	static_assert(BM % 64 == 0 && BN % 16 == 0, "tile");
 
@@ -490,8 +514,8 @@ struct tile_stream {
 	float acc[blocks][BN / 8][4];
 	threadgroup T *stages;
 	threadgroup ulong *full, *empty, *turn;
-	uint slot, parity;      // of the next stage
-	uint tiles;             // that a multiplying warpgroup has made
+	uint slot, parity; // of the next stage
+	uint tiles;	   // that a multiplying warpgroup has made
 
 	// By all threads.  Copies and products count stages alike.
 	METAL_FUNC void start(threadgroup uchar *shared, uint extra, uint tid) thread
@@ -536,7 +560,8 @@ struct tile_stream {
 	// halves (boxes have BM and BN / 2 rows).  `rows`: the other's has the same columns, and each
 	// copies half of w; else the same rows, and they copy x in turns.  Few and large boxes: with x in
 	// halves, tiles of 128 x 128 took 4 to 8 % longer.
-	METAL_FUNC void copy(tile_map x, uint m0, tile_map wa, uint na, tile_map wb, uint nb, uint steps, bool rows) thread
+	METAL_FUNC void copy(tile_map x, uint m0, tile_map wa, uint na, tile_map wb, uint nb,
+			     uint steps, bool rows) thread
 	{
 		const uint mine = rank();
 		const tile_map w = mine == 0 ? wa : wb;
@@ -547,7 +572,8 @@ struct tile_stream {
 			nv_barrier_expect(full + slot, bytes);
 			if (rows) {
 				nv_copy_box(to, x, s * BK, m0, full + slot);
-				nv_copy_box_to<cluster>(to_w + mine * (BN / 2 * BK), w, s * BK, n, full + slot);
+				nv_copy_box_to<cluster>(to_w + mine * (BN / 2 * BK), w, s * BK, n,
+							full + slot);
 			} else {
 				if (s % cluster == mine)
 					nv_copy_box_to<cluster>(to, x, s * BK, m0, full + slot);
@@ -577,10 +603,10 @@ struct tile_stream {
 		UNROLL
 		for (int i = 0; i < blocks; i++)
 			UNROLL
-			for (int j = 0; j < BN / 8; j++)
-				UNROLL
-				for (int e = 0; e < 4; e++)
-					acc[i][j][e] = 0.0f;
+		for (int j = 0; j < BN / 8; j++)
+			UNROLL
+		for (int e = 0; e < 4; e++)
+			acc[i][j][e] = 0.0f;
 		for (uint s = 0; s < steps; s++) {
 			threadgroup const T *a = stages + slot * stage;
 			nv_barrier_wait(full + slot, parity);
@@ -588,8 +614,9 @@ struct tile_stream {
 			UNROLL
 			for (int k = 0; k < BK; k += 16)
 				UNROLL
-				for (int i = 0; i < blocks; i++)
-					nv_wgmma<T, BN>::run(acc[i][0], nv_descriptor(a + i * 64 * BK + k), nv_descriptor(a + BM * BK + k));
+			for (int i = 0; i < blocks; i++)
+				nv_wgmma<T, BN>::run(acc[i][0], nv_descriptor(a + i * 64 * BK + k),
+						     nv_descriptor(a + BM * BK + k));
 			nv_wgmma_commit();
 			nv_wgmma_wait<1>();
 			if (s > 0)
@@ -605,7 +632,10 @@ struct tile_stream {
 		tiles++;
 	}
 
-	METAL_FUNC float2 pair(int i, int j, int h) thread { return float2(acc[i][j][2 * h], acc[i][j][2 * h + 1]); }
+	METAL_FUNC float2 pair(int i, int j, int h) thread
+	{
+		return float2(acc[i][j][2 * h], acc[i][j][2 * h + 1]);
+	}
 	// Waits for the others of the warpgroup.
 	static METAL_FUNC void sync(uint sg) { nv_barrier_some(1 + sg / 4, 128); }
 };
@@ -613,11 +643,10 @@ struct tile_stream {
 // A tile of few rows, for which waiting is all that counts: the last simdgroup starts as many
 // copies at once as there is memory for, w's before it is even known how many rows x has.
 // Each of the others makes some columns of all rows.  A box of x has 8 rows.
-template <typename T, int BN, int BK, int SN, int STAGES, bool PAIR>
-struct tile_rush {
+template <typename T, int BN, int BK, int SN, int STAGES, bool PAIR> struct tile_rush {
 	static constexpr constant int BM = 16, boxes = BK / 64;
 	typedef tile_product<T, BM, BN, BK, 1, SN, PAIR, false> product;
-	static constexpr constant int stage = (BM + BN) * BK;     // elements
+	static constexpr constant int stage = (BM + BN) * BK; // elements
 
 	threadgroup T *stages;
 	threadgroup ulong *full, *empty;
@@ -654,7 +683,8 @@ struct tile_rush {
 	}
 	METAL_FUNC void copy_x(tile_map x, uint m0, uint rows, uint s, uint lane) thread
 	{
-		const uint slot = s % STAGES, box = lane % boxes, half_of = lane / boxes, n = rows > 8 ? 2 : 1;
+		const uint slot = s % STAGES, box = lane % boxes, half_of = lane / boxes,
+			   n = rows > 8 ? 2 : 1;
 		threadgroup T *to = stages + slot * stage + (box * BM + half_of * 8) * 64;
 		if (lane == 0)
 			nv_barrier_expect(full + slot, n * 8 * BK * sizeof(T));
@@ -662,7 +692,10 @@ struct tile_rush {
 		if (half_of < n)
 			nv_copy_box(to, x, s * BK + box * 64, m0 + half_of * 8, full + slot);
 	}
-	METAL_FUNC void wait(uint s) thread { nv_barrier_wait(empty + s % STAGES, (s / STAGES + 1) & 1); }
+	METAL_FUNC void wait(uint s) thread
+	{
+		nv_barrier_wait(empty + s % STAGES, (s / STAGES + 1) & 1);
+	}
 
 	// The sg-th simdgroup's columns.
 	METAL_FUNC void multiply(thread product &p, uint steps, uint sg, uint lane) thread
@@ -674,7 +707,9 @@ struct tile_rush {
 			nv_barrier_wait(full + slot, s / STAGES & 1);
 			UNROLL
 			for (int part = 0; part < BK / 32; part++)
-				p.mma_boxes(a + part / 2 * BM * 64, a + (boxes * BM + part / 2 * BN) * 64, part % 2, sg, lane);
+				p.mma_boxes(a + part / 2 * BM * 64,
+					    a + (boxes * BM + part / 2 * BN) * 64, part % 2, sg,
+					    lane);
 			simdgroup_barrier(mem_flags::mem_none);
 			if (lane == 0)
 				nv_barrier_arrive(empty + slot);

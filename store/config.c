@@ -26,11 +26,15 @@ extern char **environ;
 #define SECOND 1000u
 #define HOUR (3600u * SECOND)
 
-#define FIELD(f) .offset = offsetof(struct ig_config, f), \
-		 .size = sizeof(((struct ig_config *)0)->f)
-#define MODEL_FIELD(f) .offset = offsetof(struct ig_config_model, f), \
-		       .size = sizeof(((struct ig_config_model *)0)->f)
-#define CHOICES(...) (const char *const[]){ __VA_ARGS__, NULL }
+#define FIELD(f) .offset = offsetof(struct ig_config, f), .size = sizeof(((struct ig_config *)0)->f)
+#define MODEL_FIELD(f)                                                                             \
+	.offset = offsetof(struct ig_config_model, f),                                             \
+	.size = sizeof(((struct ig_config_model *)0)->f)
+#define CHOICES(...)                                                                               \
+	(const char *const[])                                                                      \
+	{                                                                                          \
+		__VA_ARGS__, NULL                                                                  \
+	}
 
 /* Options of one section stand together: the reference is written in this order. */
 const struct config_option config_options[] = {
@@ -46,8 +50,7 @@ const struct config_option config_options[] = {
 	  .value = "32MiB", .unit = "bytes",
 	  .help = "The largest HTTP body or WebSocket message that is accepted." },
 	{ "server.max_header", CONFIG_BYTES, FIELD(server.max_header), .min = KIB, .max = 64 * KIB,
-	  .value = "16KiB", .unit = "bytes",
-	  .help = "All headers of one HTTP request together." },
+	  .value = "16KiB", .unit = "bytes", .help = "All headers of one HTTP request together." },
 	{ "server.client_buffer", CONFIG_BYTES, FIELD(server.client_buffer), .min = KIB,
 	  .max = 64 * MIB, .value = "256KiB", .unit = "bytes",
 	  .help = "Unsent output kept for one request; when it is full, that request pauses." },
@@ -55,26 +58,22 @@ const struct config_option config_options[] = {
 	  .min = 100, .max = HOUR, .ms_per_unit = 1, .value = "30s", .unit = "time",
 	  .reloadable = true,
 	  .help = "A paused request whose client reads nothing for so long is cancelled." },
-	{ "server.keepalive_interval", CONFIG_TIME, FIELD(server.keepalive_interval_ms),
-	  .min = 100, .max = HOUR, .ms_per_unit = 1, .value = "5s", .unit = "time",
-	  .reloadable = true,
+	{ "server.keepalive_interval", CONFIG_TIME, FIELD(server.keepalive_interval_ms), .min = 100,
+	  .max = HOUR, .ms_per_unit = 1, .value = "5s", .unit = "time", .reloadable = true,
 	  .help = "A stream that has nothing to say for so long gets a keep-alive event." },
 	{ "server.model_wait", CONFIG_TIME, FIELD(server.model_wait_ms), .max = HOUR,
 	  .ms_per_unit = 1, .value = "2m", .unit = "time", .reloadable = true,
 	  .help = "A request waits so long for its model to load before it is refused with 503; 0 "
 		  "refuses at once." },
 	{ "server.watch_config", CONFIG_BOOL, FIELD(server.watch_config), .value = "true",
-	  .reloadable = true,
-	  .help = "Take over a changed configuration file without a SIGHUP." },
+	  .reloadable = true, .help = "Take over a changed configuration file without a SIGHUP." },
 	{ "server.drain_timeout", CONFIG_TIME, FIELD(server.drain_timeout_ms), .max = HOUR,
 	  .ms_per_unit = 1, .value = "20s", .unit = "time", .reloadable = true,
 	  .help = "On SIGTERM, requests under way get so long to finish." },
 	{ "server.allowed_hosts", CONFIG_HOSTS, FIELD(server.allowed_hosts), .min = 1, .max = 255,
-	  .value = "",
-	  .help = "Names accepted in the Host header besides the loopback ones." },
+	  .value = "", .help = "Names accepted in the Host header besides the loopback ones." },
 	{ "server.allowed_origins", CONFIG_ORIGINS, FIELD(server.allowed_origins), .min = 1,
-	  .max = 255, .value = "",
-	  .help = "Web pages that may call the server from a browser." },
+	  .max = 255, .value = "", .help = "Web pages that may call the server from a browser." },
 	{ "server.unix_socket", CONFIG_PATH, FIELD(server.unix_socket), .max = 4096, .value = "",
 	  .help = "A unix socket to listen on too; \"\" means none." },
 	{ "server.unix_socket_mode", CONFIG_MODE, FIELD(server.unix_socket_mode), .min = 0200,
@@ -116,8 +115,9 @@ const struct config_option config_options[] = {
 	  .choices = CHOICES("auto", "cpu", "metal", "cuda"), .value = "auto",
 	  .help = "What computes; auto takes a GPU where this build and machine have one." },
 	{ "runtime.isa", CONFIG_CHOICE, FIELD(runtime.isa), .min = 1, .max = 32,
-	  .choices = CHOICES("auto", "generic", "avx2", "avx512", "avx512_bf16", "neon", "neon_dotprod",
-			      "neon_i8mm"), .value = "auto",
+	  .choices = CHOICES("auto", "generic", "avx2", "avx512", "avx512_bf16", "neon",
+			     "neon_dotprod", "neon_i8mm"),
+	  .value = "auto",
 	  .help = "Instruction set of the cpu kernels; auto takes the best that there is." },
 	{ "runtime.threads", CONFIG_INT, FIELD(runtime.threads), .max = 1024, .value = "0",
 	  .unit = "threads",
@@ -143,8 +143,7 @@ const struct config_option config_options[] = {
 		  "machine, or the daemon's control group, has." },
 
 	{ "kvcache.service", CONFIG_TEXT, FIELD(kvcache.service), .min = 1, .max = 64,
-	  .value = "paged",
-	  .help = "The cache, by the name that a module gives it." },
+	  .value = "paged", .help = "The cache, by the name that a module gives it." },
 	{ "kvcache.arena", CONFIG_BYTES, FIELD(kvcache.arena), .max = GIB << 20, .value = "0",
 	  .unit = "bytes",
 	  .help = "Memory reserved for keys and values; 0 means the rest of the budget, at most "
@@ -187,16 +186,15 @@ const struct config_option config_options[] = {
 	{ "ledger.path", CONFIG_PATH, FIELD(ledger.path), .max = 4096, .value = "",
 	  .help = "The database; \"\" means ingot/ledger.db below $XDG_STATE_HOME or "
 		  "~/.local/state, on macOS the installed var." },
-	{ "ledger.queue", CONFIG_INT, FIELD(ledger.queue), .min = 1, .max = 65536,
-	  .value = "4096", .unit = "rows",
+	{ "ledger.queue", CONFIG_INT, FIELD(ledger.queue), .min = 1, .max = 65536, .value = "4096",
+	  .unit = "rows",
 	  .help = "Rows that wait to be written; when it is full, rows are dropped and counted." },
 	{ "ledger.retention_days", CONFIG_INT, FIELD(ledger.retention_days), .max = 36500,
 	  .value = "90", .unit = "days", .reloadable = true,
 	  .help = "Rows older than this are deleted; 0 keeps them for ever." },
 
 	{ "log.level", CONFIG_CHOICE, FIELD(log.level), .min = 1, .max = 32,
-	  .choices = CHOICES("error", "warn", "info", "debug"), .value = "info",
-	  .reloadable = true,
+	  .choices = CHOICES("error", "warn", "info", "debug"), .value = "info", .reloadable = true,
 	  .help = "How much is logged." },
 	{ "log.file", CONFIG_PATH, FIELD(log.file), .max = 4096, .value = "", .reloadable = true,
 	  .help = "A file to append the log to; \"\" means standard error. SIGHUP reopens it." },
@@ -227,15 +225,16 @@ const struct config_option config_model_options[] = {
 	{ "pin", CONFIG_BOOL, MODEL_FIELD(pin), .value = "false",
 	  .help = "Never unload it to make room for another model." },
 };
-const size_t config_n_model_options =
-	sizeof config_model_options / sizeof config_model_options[0];
+const size_t config_n_model_options = sizeof config_model_options / sizeof config_model_options[0];
 _Static_assert(sizeof config_model_options / sizeof config_model_options[0] <=
-	       CONFIG_MAX_MODEL_OPTIONS, "the parser has a line for each option of a model");
+		       CONFIG_MAX_MODEL_OPTIONS,
+	       "the parser has a line for each option of a model");
 
 /* Variables in our part of the environment that are not options. */
-static const char *const other_variables[] = { "INGOT_CONFIG", "INGOT_URL", "INGOT_MODELS",
-						"INGOT_MODELS_DIR", "INGOT_PYTHON",
-						"INGOT_API_KEY", "INGOT_CACERT", NULL };
+static const char *const other_variables[] = { "INGOT_CONFIG", "INGOT_URL",
+					       "INGOT_MODELS", "INGOT_MODELS_DIR",
+					       "INGOT_PYTHON", "INGOT_API_KEY",
+					       "INGOT_CACERT", NULL };
 
 /* ---- names ---------------------------------------------------------------------------- */
 
@@ -305,9 +304,10 @@ static void consider(const char *candidate, unsigned d, unsigned limit, unsigned
 
 const char *config_nearest(const char *section, const char *key)
 {
-	static const char *const sections[] = { "server", "runtime", "memory", "kvcache",
-						"scheduler", "modules", "ledger", "log", "limits",
-						"responses", "models", "default_model" };
+	static const char *const sections[] = {
+		"server", "runtime", "memory", "kvcache",   "scheduler", "modules",
+		"ledger", "log",     "limits", "responses", "models",	 "default_model"
+	};
 	/* One slip in a short word, two in a usual one, three in a long one. */
 	unsigned limit = 1 + (unsigned)(strlen(key) < 64 ? strlen(key) : 64) / 5, best = 100;
 	const char *out = NULL;
@@ -458,9 +458,12 @@ static int check_server(const struct config *c, struct ig_error *err)
 			       cert ? "tls_key" : "tls_cert");
 	}
 	if (!c->pub.server.host[0] && !c->pub.server.unix_socket[0]) {
-		describe_place(c, config_find("server.host", strlen("server.host")), who, sizeof who);
-		return ig_fail(err, -EINVAL, "%s: \"\" means no TCP, and server.unix_socket is not set: "
-			       "there is nothing to listen on", who);
+		describe_place(c, config_find("server.host", strlen("server.host")), who,
+			       sizeof who);
+		return ig_fail(err, -EINVAL,
+			       "%s: \"\" means no TCP, and server.unix_socket is not set: "
+			       "there is nothing to listen on",
+			       who);
 	}
 	return 0;
 }
@@ -498,11 +501,11 @@ static void warn_unknown_variables(void)
 		}
 		if (found)
 			continue;
-		const struct config_option *o = nearest ? config_find(nearest, strlen(nearest)) :
-							  NULL;
+		const struct config_option *o =
+			nearest ? config_find(nearest, strlen(nearest)) : NULL;
 		ig_log_warn("the environment has %s, which is no option and is ignored%s%s",
-			    config_quote(*e, (size_t)(eq - *e), shown),
-			    o ? "; did you mean " : "", o ? config_env_name(o, known) : "");
+			    config_quote(*e, (size_t)(eq - *e), shown), o ? "; did you mean " : "",
+			    o ? config_env_name(o, known) : "");
 	}
 }
 
@@ -630,7 +633,8 @@ static int find_file(char **out, struct ig_error *err)
 		if (access(installed, F_OK)) {
 			rc = ig_fail(err, -ENOENT,
 				     "no configuration: neither %s nor %s exists, and INGOT_CONFIG "
-				     "is not set", b.data, installed);
+				     "is not set",
+				     b.data, installed);
 			goto out;
 		}
 		ig_strbuf_clear(&b);
@@ -715,7 +719,10 @@ static void format_models(const struct ig_config *c, struct ig_strbuf *out)
 	for (size_t i = 0; i < c->n_models; i++) {
 		const struct ig_config_model *m = &c->models[i];
 		for (size_t j = 0; j < config_n_model_options; j++) {
-			ig_strbuf_printf(out, "%s%s: ", j ? ", " : i ? ", {" : "{",
+			ig_strbuf_printf(out, "%s%s: ",
+					 j ? ", " :
+					 i ? ", {" :
+					     "{",
 					 config_model_options[j].key);
 			config_format(&config_model_options[j], m, out);
 		}
@@ -731,7 +738,8 @@ static const char *text_of(const struct ig_strbuf *b)
 
 void ig_config_diff(const struct ig_config *old, const struct ig_config *new_,
 		    void (*each)(void *ctx, const char *key, const char *was, const char *is,
-				 bool reloadable), void *ctx)
+				 bool reloadable),
+		    void *ctx)
 {
 	struct ig_strbuf was, is;
 

@@ -12,36 +12,37 @@
 #include <stdbool.h>
 
 struct ig_config_model {
-	char *name; /* what clients ask for; [A-Za-z0-9._:/-]{1,128}, unique */
-	char *path; /* a GGUF file, or a folder with safetensors; relative to the config
+	char *name;	  /* what clients ask for; [A-Za-z0-9._:/-]{1,128}, unique */
+	char *path;	  /* a GGUF file, or a folder with safetensors; relative to the config
 		       file's folder; ~/ is expanded */
 	uint32_t context; /* tokens a sequence may have; 0: as the model was trained */
-	char *load; /* start, first_use */
-	uint32_t keep_alive_ms; /* 0: it stays; else it is unloaded after so long without a request */
-	bool pin; /* false; true: never unloaded to make room for another */
+	char *load;	  /* start, first_use */
+	uint32_t
+		keep_alive_ms; /* 0: it stays; else it is unloaded after so long without a request */
+	bool pin;	       /* false; true: never unloaded to make room for another */
 };
 
 struct ig_config {
 	char *file; /* the path it came from */
 
-	struct { /* server: */
-		char *host; /* 127.0.0.1; empty: no TCP, the unix socket alone */
-		uint32_t port; /* 6468; 0: any free one */
+	struct {			  /* server: */
+		char *host;		  /* 127.0.0.1; empty: no TCP, the unix socket alone */
+		uint32_t port;		  /* 6468; 0: any free one */
 		uint32_t max_connections; /* 512 */
-		uint64_t max_body; /* 32 MiB: an HTTP body or a WebSocket message */
-		uint32_t max_header; /* 16 KiB: all headers of one request */
-		uint64_t client_buffer; /* 256 KiB: unsent output kept for one request */
+		uint64_t max_body;	  /* 32 MiB: an HTTP body or a WebSocket message */
+		uint32_t max_header;	  /* 16 KiB: all headers of one request */
+		uint64_t client_buffer;	  /* 256 KiB: unsent output kept for one request */
 		uint32_t slow_client_timeout_ms; /* 30 s: a client that reads nothing for so long */
-		uint32_t keepalive_interval_ms; /* 5 s: an event during a long prefill */
-		uint32_t model_wait_ms; /* 2 min: a request waits so long for its model to load;
+		uint32_t keepalive_interval_ms;	 /* 5 s: an event during a long prefill */
+		uint32_t model_wait_ms;	   /* 2 min: a request waits so long for its model to load;
 					   then, and with 0 at once, it gets 503 */
-		bool watch_config; /* true: a changed file is taken over like with SIGHUP */
+		bool watch_config;	   /* true: a changed file is taken over like with SIGHUP */
 		uint32_t drain_timeout_ms; /* 20 s: SIGTERM waits so long for requests under way */
 		char **allowed_hosts; /* names besides the loopback ones in Host; NULL-terminated */
-		char **allowed_origins; /* besides none; NULL-terminated */
-		char *unix_socket; /* a path to listen on too; empty: none */
+		char **allowed_origins;	   /* besides none; NULL-terminated */
+		char *unix_socket;	   /* a path to listen on too; empty: none */
 		uint32_t unix_socket_mode; /* 0600: its permissions */
-		char *tls_cert, *tls_key; /* PEM files; empty: plain HTTP */
+		char *tls_cert, *tls_key;  /* PEM files; empty: plain HTTP */
 		char *keys_file; /* of API keys; default: ~/.local/state/ingot/keys (as ledger.path) */
 		bool allow_anonymous; /* false: without a key only where no keys are, on loopback */
 	} server;
@@ -50,50 +51,51 @@ struct ig_config {
 		uint32_t requests_per_minute;
 		uint32_t tokens_per_minute;
 	} limits;
-	struct { /* responses: finished ones, to be continued and asked for */
+	struct {		   /* responses: finished ones, to be continued and asked for */
 		uint32_t max_kept; /* 4096; 0: none */
 		uint64_t max_kept_bytes; /* 256 MiB, together */
 	} responses;
-	struct { /* runtime: */
+	struct {	      /* runtime: */
 		char *driver; /* auto, cpu, metal, cuda */
 		char *isa; /* auto, generic, avx2, avx512, avx512_bf16, neon, neon_dotprod, neon_i8mm */
-		uint32_t threads; /* 0: as many as there are processors */
+		uint32_t threads;  /* 0: as many as there are processors */
 		char *activations; /* auto: as fits the weights (8 bit or bf16); f32 */
-		char *experts; /* packed, mapped: weights of experts stay in the file */
+		char *experts;	   /* packed, mapped: weights of experts stay in the file */
 		char *run_ahead; /* auto, on, off: may a step start before the last one is read? */
-		bool strict; /* false: a breach of the one-wait rule is an error */
+		bool strict;	 /* false: a breach of the one-wait rule is an error */
 	} runtime;
-	struct { /* memory: */
+	struct {		 /* memory: */
 		uint64_t budget; /* 0: three quarters of the machine's memory */
 	} memory;
-	struct { /* kvcache: */
-		char *service; /* the name of the module's service: paged */
-		uint64_t arena; /* 0: the rest of the budget, 4 GiB at most */
-		uint64_t slab; /* 4 MiB; a power of two */
-		char *dtype; /* f16, f32 */
+	struct {		   /* kvcache: */
+		char *service;	   /* the name of the module's service: paged */
+		uint64_t arena;	   /* 0: the rest of the budget, 4 GiB at most */
+		uint64_t slab;	   /* 4 MiB; a power of two */
+		char *dtype;	   /* f16, f32 */
 		bool prefix_cache; /* prompts that begin alike share what is computed */
 	} kvcache;
-	struct { /* scheduler: */
+	struct {			   /* scheduler: */
 		uint32_t max_batch_tokens; /* 512: rows of one step */
-		uint32_t prefill_chunk; /* 512: rows of one sequence's prefill in a step */
-		uint32_t max_seqs; /* 64: sequences that run at once; no more than rows */
-		uint32_t max_queue; /* 256: requests that wait; more get 503 */
-		uint32_t retry_after_s; /* 2 */
-		uint32_t max_output_tokens; /* 0: up to the context; a default for requests that name none */
+		uint32_t prefill_chunk;	   /* 512: rows of one sequence's prefill in a step */
+		uint32_t max_seqs;	   /* 64: sequences that run at once; no more than rows */
+		uint32_t max_queue;	   /* 256: requests that wait; more get 503 */
+		uint32_t retry_after_s;	   /* 2 */
+		uint32_t
+			max_output_tokens; /* 0: up to the context; a default for requests that name none */
 	} scheduler;
-	struct { /* modules: */
+	struct {	     /* modules: */
 		char **path; /* folders to load *.so from, never none; default: those of the build
 			      tree that the program lies in, else the installed one */
 	} modules;
-	struct { /* ledger: */
+	struct {	      /* ledger: */
 		bool enabled; /* true */
 		char *path; /* ~/.local/state/ingot/ledger.db (XDG_STATE_HOME), on macOS var/ingot */
-		uint32_t queue; /* 4096 rows */
+		uint32_t queue;		 /* 4096 rows */
 		uint32_t retention_days; /* 90; 0: for ever */
 	} ledger;
-	struct { /* log: */
+	struct {	     /* log: */
 		char *level; /* error, warn, info, debug */
-		char *file; /* empty: standard error */
+		char *file;  /* empty: standard error */
 	} log;
 	struct ig_config_model *models; /* models: a list */
 	size_t n_models;
@@ -113,7 +115,8 @@ void ig_config_destroy(struct ig_config *c);
 /* Call each(ctx, "server.port", old, new, reloadable) for every option that differs. */
 void ig_config_diff(const struct ig_config *old, const struct ig_config *new_,
 		    void (*each)(void *ctx, const char *key, const char *was, const char *is,
-				 bool reloadable), void *ctx);
+				 bool reloadable),
+		    void *ctx);
 
 /* Write the commented file with every option and its default, as etc/ingot.yaml has it. */
 int ig_config_write_reference(FILE *f);

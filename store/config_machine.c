@@ -50,7 +50,8 @@ static int default_ledger_path(struct config *c, struct ig_error *err)
 	char *path = state_file("ledger.db", &rc);
 
 	if (rc == -EINVAL)
-		return ig_fail(err, rc, "ledger.path: HOME is not set, so there is no default; "
+		return ig_fail(err, rc,
+			       "ledger.path: HOME is not set, so there is no default; "
 			       "name a path, or set ledger.enabled: false");
 	if (rc)
 		return ig_fail(err, rc, "out of memory");

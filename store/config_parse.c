@@ -25,8 +25,8 @@ struct reader {
 
 /* ---- events --------------------------------------------------------------------- */
 
-__attribute__((format(printf, 3, 4)))
-static int fail_at(struct reader *r, yaml_mark_t mark, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static int fail_at(struct reader *r, yaml_mark_t mark,
+							 const char *fmt, ...)
 {
 	char text[320];
 	va_list ap;
@@ -189,7 +189,8 @@ static int take_key(struct reader *r, char *buf, size_t size)
 static const char *kind(const yaml_event_t *e)
 {
 	return e->type == YAML_SEQUENCE_START_EVENT ? "a list" :
-	       e->type == YAML_MAPPING_START_EVENT ? "a mapping" : "one value";
+	       e->type == YAML_MAPPING_START_EVENT  ? "a mapping" :
+						      "one value";
 }
 
 static void describe(const struct reader *r, yaml_mark_t mark, const char *name, char *buf,
@@ -220,8 +221,7 @@ static int take_scalar(struct reader *r, void *base, const struct config_option 
 			    e->data.scalar.length, r->err);
 }
 
-static int take_list(struct reader *r, void *base, const struct config_option *o,
-		     const char *name)
+static int take_list(struct reader *r, void *base, const struct config_option *o, const char *name)
 {
 	char *items[CONFIG_MAX_ITEMS] = { NULL }, who[400];
 	size_t n = 0;
@@ -241,7 +241,7 @@ static int take_list(struct reader *r, void *base, const struct config_option *o
 				rc = fail_at(r, r->event.start_mark,
 					     "%s: an entry must be one value, got %s", name,
 					     r->event.type == YAML_SCALAR_EVENT ? "nothing" :
-					     kind(&r->event));
+										  kind(&r->event));
 				break;
 			}
 			if (n == CONFIG_MAX_ITEMS) {
@@ -259,8 +259,8 @@ static int take_list(struct reader *r, void *base, const struct config_option *o
 			}
 			n++;
 			if (strlen(items[n - 1]) != r->event.data.scalar.length)
-				rc = fail_at(r, r->event.start_mark,
-					     "%s: an entry has a NUL in it", name);
+				rc = fail_at(r, r->event.start_mark, "%s: an entry has a NUL in it",
+					     name);
 			else
 				rc = config_store_list(r->c->dir, base, o, who, &items[n - 1], 1,
 						       r->err);
@@ -298,8 +298,8 @@ static int take_option(struct reader *r, const struct config_option *o)
 	int rc;
 
 	if (place->from == FROM_FILE)
-		return fail_at(r, r->event.start_mark, "duplicate key \"%s\"; first given in line %u",
-			       o->key, place->line);
+		return fail_at(r, r->event.start_mark,
+			       "duplicate key \"%s\"; first given in line %u", o->key, place->line);
 	rc = next(r);
 	if (rc)
 		return rc;
@@ -365,7 +365,8 @@ static int take_model(struct reader *r, size_t i, struct ig_config_model *m)
 			char shown[80];
 			return fail_at(r, r->event.start_mark,
 				       "unknown key %s; a model has name, path, context, load, "
-				       "keep_alive and pin", config_quote(name, strlen(name), shown));
+				       "keep_alive and pin",
+				       config_quote(name, strlen(name), shown));
 		}
 		if (seen[j])
 			return fail_at(r, r->event.start_mark,
@@ -414,8 +415,8 @@ static int take_models(struct reader *r)
 		if (pub->n_models == CONFIG_MAX_MODELS)
 			return fail_at(r, r->event.start_mark, "models: more than %d entries",
 				       CONFIG_MAX_MODELS);
-		struct ig_config_model *all = realloc(pub->models, (pub->n_models + 1) *
-							sizeof *all);
+		struct ig_config_model *all =
+			realloc(pub->models, (pub->n_models + 1) * sizeof *all);
 		if (!all)
 			return ig_fail(r->err, -ENOMEM, "%s: out of memory", r->c->label);
 		pub->models = all;

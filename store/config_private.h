@@ -20,13 +20,13 @@
 
 enum config_type {
 	CONFIG_BOOL,
-	CONFIG_INT, /* uint32_t */
+	CONFIG_INT,   /* uint32_t */
 	CONFIG_BYTES, /* uint32_t or uint64_t */
-	CONFIG_TIME, /* uint32_t of ms or s, see ms_per_unit */
-	CONFIG_MODE, /* uint32_t: a file's permissions, in octal */
-	CONFIG_TEXT, /* min and max are lengths */
-	CONFIG_NAME, /* a model's name, or empty where min is 0 */
-	CONFIG_PATH, /* made absolute when it is stored; empty where min is 0 */
+	CONFIG_TIME,  /* uint32_t of ms or s, see ms_per_unit */
+	CONFIG_MODE,  /* uint32_t: a file's permissions, in octal */
+	CONFIG_TEXT,  /* min and max are lengths */
+	CONFIG_NAME,  /* a model's name, or empty where min is 0 */
+	CONFIG_PATH,  /* made absolute when it is stored; empty where min is 0 */
 	CONFIG_CHOICE,
 	CONFIG_HOSTS, /* lists from here on */
 	CONFIG_ORIGINS,
@@ -37,14 +37,14 @@ struct config_option {
 	const char *key; /* "server.port"; the environment name follows from it */
 	enum config_type type;
 	uint32_t offset, size; /* the field in struct ig_config (or _config_model) */
-	uint64_t min, max; /* CONFIG_TIME: in ms */
-	uint32_t ms_per_unit; /* CONFIG_TIME: 1 or 1000 */
+	uint64_t min, max;     /* CONFIG_TIME: in ms */
+	uint32_t ms_per_unit;  /* CONFIG_TIME: 1 or 1000 */
 	bool power_of_two;
 	bool reloadable;
-	const char *unit; /* of a plain number; NULL: none */
+	const char *unit;	    /* of a plain number; NULL: none */
 	const char *const *choices; /* NULL-terminated */
-	const char *value; /* the default, as the file would say it */
-	const char *help; /* one line */
+	const char *value;	    /* the default, as the file would say it */
+	const char *help;	    /* one line */
 };
 
 extern const struct config_option config_options[];
@@ -62,7 +62,7 @@ struct config_place {
 struct config {
 	struct ig_config pub;
 	char *label; /* the file's name in messages */
-	char *dir; /* what relative paths are relative to; absolute */
+	char *dir;   /* what relative paths are relative to; absolute */
 	struct config_place places[CONFIG_MAX_OPTIONS];
 };
 

@@ -145,7 +145,8 @@ int ig_config_write_reference(FILE *f)
 	char section[32] = "";
 
 	ig_strbuf_init(&b);
-	ig_strbuf_puts(&b,
+	ig_strbuf_puts(
+		&b,
 		"# ingot.yaml: every option of ingotd. Each line that is commented out shows the\n"
 		"# default; take its first # away to change it. `ingotd --check-config` reads the\n"
 		"# file and says what is wrong with it.\n"

@@ -21,7 +21,7 @@ struct suffix {
 };
 
 static const struct suffix byte_suffixes[] = {
-	{ "KiB", KIB }, { "MiB", MIB }, { "GiB", GIB },
+	{ "KiB", KIB }, { "MiB", MIB },	   { "GiB", GIB },
 	{ "kB", 1000 }, { "MB", 1000000 }, { "GB", 1000000000 },
 };
 
@@ -348,19 +348,21 @@ static bool is_one_of(const char *text, size_t len, const char *const *list)
 	return false;
 }
 
-static int store_bool(void *base, const struct config_option *o, const char *who,
-		      const char *text, size_t len, struct ig_error *err)
+static int store_bool(void *base, const struct config_option *o, const char *who, const char *text,
+		      size_t len, struct ig_error *err)
 {
-	static const char *const yes[] = { "yes", "Yes", "YES", "on", "On", "ON", "True", "TRUE",
-					   "y", "Y", "1", NULL };
-	static const char *const no[] = { "no", "No", "NO", "off", "Off", "OFF", "False", "FALSE",
-					  "n", "N", "0", NULL };
+	static const char *const yes[] = { "yes",  "Yes",  "YES", "on", "On", "ON",
+					   "True", "TRUE", "y",	  "Y",	"1",  NULL };
+	static const char *const no[] = { "no",	   "No",    "NO", "off", "Off", "OFF",
+					  "False", "FALSE", "n",  "N",	 "0",	NULL };
 	bool v = len == 4 && !memcmp(text, "true", 4);
 
 	if (!v && !(len == 5 && !memcmp(text, "false", 5)))
 		return fail_expected(o, who, text, len,
 				     is_one_of(text, len, yes) ? "; write true" :
-				     is_one_of(text, len, no) ? "; write false" : "", err);
+				     is_one_of(text, len, no)  ? "; write false" :
+								 "",
+				     err);
 	memcpy(field(o, base), &v, sizeof v);
 	return 0;
 }
@@ -524,8 +526,8 @@ int config_store_list(const char *dir, void *base, const struct config_option *o
 }
 
 /* "a, b" as a list: how the environment and ig_config_set say one. */
-static int store_commas(const char *dir, void *base, const struct config_option *o,
-			const char *who, const char *text, size_t len, struct ig_error *err)
+static int store_commas(const char *dir, void *base, const struct config_option *o, const char *who,
+			const char *text, size_t len, struct ig_error *err)
 {
 	char *copy = strndup(text, len), *items[CONFIG_MAX_ITEMS + 1], *save = NULL;
 	size_t n = 0;

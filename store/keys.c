@@ -27,7 +27,7 @@
 #endif
 
 #define MAX_BYTES (2u << 20) /* of the file */
-#define MAX_TOKEN 1024 /* what is longer is no key */
+#define MAX_TOKEN 1024	     /* what is longer is no key */
 #define HASH_BYTES 32
 
 struct ig_keys {
@@ -156,35 +156,40 @@ static int read_line(const struct ig_keys *keys, char *line, struct ig_key *k, c
 
 	*k = (struct ig_key){ 0 };
 	if (!created)
-		return ig_fail(err, -EINVAL, "%s: a line is ID ROLE SHA256 CREATED [LIMITS] [note=…]; "
-			       "make keys with `ingot keys add`", where);
+		return ig_fail(err, -EINVAL,
+			       "%s: a line is ID ROLE SHA256 CREATED [LIMITS] [note=…]; "
+			       "make keys with `ingot keys add`",
+			       where);
 	if (!ig_key_id_ok(id))
-		return ig_fail(err, -EINVAL, "%s: the id, the first word, is 1 to %d of a-z 0-9 _ -",
-			       where, IG_KEY_ID_CAP - 1);
+		return ig_fail(err, -EINVAL,
+			       "%s: the id, the first word, is 1 to %d of a-z 0-9 _ -", where,
+			       IG_KEY_ID_CAP - 1);
 	snprintf(k->id, sizeof k->id, "%s", id);
 	if (ig_keys_by_id(keys, k->id))
 		return ig_fail(err, -EINVAL, "%s: the id %s is there twice", where, k->id);
 	if (strcmp(role, "user") && strcmp(role, "administrator"))
-		return ig_fail(err, -EINVAL, "%s: the role, the second word, is user or administrator",
-			       where);
+		return ig_fail(err, -EINVAL,
+			       "%s: the role, the second word, is user or administrator", where);
 	k->role = role[0] == 'a' ? IG_ROLE_ADMINISTRATOR : IG_ROLE_USER;
 	if (!read_hash(digest, k->hash))
-		return ig_fail(err, -EINVAL, "%s: the hash, the third word, is 64 digits of 0-9 a-f",
-			       where);
+		return ig_fail(err, -EINVAL,
+			       "%s: the hash, the third word, is 64 digits of 0-9 a-f", where);
 	for (size_t i = 0; i < keys->n; i++)
 		if (!memcmp(keys->keys[i].hash, k->hash, HASH_BYTES))
 			return ig_fail(err, -EINVAL, "%s: %s and %s are the same key", where,
 				       keys->keys[i].id, k->id);
 	if (!created_ok(created))
-		return ig_fail(err, -EINVAL, "%s: the time, the fourth word, is as 2026-01-31T12:00:00Z",
-			       where);
+		return ig_fail(err, -EINVAL,
+			       "%s: the time, the fourth word, is as 2026-01-31T12:00:00Z", where);
 	snprintf(k->created, sizeof k->created, "%s", created);
 	for (;;) {
 		line += strspn(line, " ");
 		if (!strncmp(line, "note=", 5)) {
 			if (!ig_key_note_ok(line + 5))
-				return ig_fail(err, -EINVAL, "%s: the note has more than %d bytes or "
-					       "blanks at an end", where, IG_KEY_NOTE_CAP - 1);
+				return ig_fail(err, -EINVAL,
+					       "%s: the note has more than %d bytes or "
+					       "blanks at an end",
+					       where, IG_KEY_NOTE_CAP - 1);
 			snprintf(k->note, sizeof k->note, "%s", line + 5);
 			return 0;
 		}
@@ -192,9 +197,12 @@ static int read_line(const struct ig_keys *keys, char *line, struct ig_key *k, c
 		if (!word)
 			return 0;
 		if (!read_limit(word, &k->limits, &twice))
-			return ig_fail(err, -EINVAL, "%s: after the time there may be max_concurrent=, "
-				       "requests_per_minute= and tokens_per_minute= with a number up "
-				       "to %u, then note=", where, IG_LIMIT_MAX);
+			return ig_fail(
+				err, -EINVAL,
+				"%s: after the time there may be max_concurrent=, "
+				"requests_per_minute= and tokens_per_minute= with a number up "
+				"to %u, then note=",
+				where, IG_LIMIT_MAX);
 		if (twice)
 			return ig_fail(err, -EINVAL, "%s: a limit is there twice", where);
 	}
@@ -235,10 +243,12 @@ int ig_keys_parse(const char *text, size_t len, const char *label, struct ig_key
 		size_t n = end ? (size_t)(end - (text + at)) : len - at;
 		/* A long path must leave room for the message. */
 		size_t skip = strlen(label) > 200 ? strlen(label) - 200 : 0;
-		snprintf(where, sizeof where, "%s%s:%zu", skip ? "..." : "", label + skip, ++number);
+		snprintf(where, sizeof where, "%s%s:%zu", skip ? "..." : "", label + skip,
+			 ++number);
 		for (size_t i = 0; i < n && !rc; i++)
 			if ((unsigned char)text[at + i] < 0x20 || text[at + i] == 0x7f)
-				rc = ig_fail(err, -EINVAL, "%s: there is a control character", where);
+				rc = ig_fail(err, -EINVAL, "%s: there is a control character",
+					     where);
 		if (rc)
 			break;
 		line = strndup(text + at, n);
@@ -267,14 +277,17 @@ static int check_file(const char *path, int fd, struct ig_error *err)
 	if (!S_ISREG(st.st_mode))
 		return ig_fail(err, -EINVAL, "%.300s: is no file of keys", path);
 	if (st.st_uid != geteuid())
-		return ig_fail(err, -EPERM, "%.300s: belongs to the user with the number %u, and this "
-			       "process runs as %u; the file of keys must be its own", path,
-			       (unsigned)st.st_uid, (unsigned)geteuid());
+		return ig_fail(err, -EPERM,
+			       "%.300s: belongs to the user with the number %u, and this "
+			       "process runs as %u; the file of keys must be its own",
+			       path, (unsigned)st.st_uid, (unsigned)geteuid());
 	if (st.st_mode & 077)
-		return ig_fail(err, -EPERM, "%.300s: others may use it (mode %04o); run: chmod 600 %.300s",
-			       path, (unsigned)(st.st_mode & 07777), path);
+		return ig_fail(err, -EPERM,
+			       "%.300s: others may use it (mode %04o); run: chmod 600 %.300s", path,
+			       (unsigned)(st.st_mode & 07777), path);
 	if (st.st_size > MAX_BYTES)
-		return ig_fail(err, -EFBIG, "%.300s: larger than 2 MiB, which no file of keys is", path);
+		return ig_fail(err, -EFBIG, "%.300s: larger than 2 MiB, which no file of keys is",
+			       path);
 	return 0;
 }
 
@@ -286,8 +299,9 @@ int ig_keys_load(const char *path, struct ig_keys **out, struct ig_error *err)
 
 	*out = NULL;
 	if (fd < 0)
-		return errno == ENOENT ? 0 : ig_fail(err, -errno, "%.300s: cannot be read: %s", path,
-						     strerror(errno));
+		return errno == ENOENT ? 0 :
+					 ig_fail(err, -errno, "%.300s: cannot be read: %s", path,
+						 strerror(errno));
 	rc = check_file(path, fd, err);
 	if (rc)
 		goto out;
@@ -301,7 +315,8 @@ int ig_keys_load(const char *path, struct ig_keys **out, struct ig_error *err)
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0) {
-			rc = ig_fail(err, -errno, "%.300s: cannot be read: %s", path, strerror(errno));
+			rc = ig_fail(err, -errno, "%.300s: cannot be read: %s", path,
+				     strerror(errno));
 			goto out;
 		}
 		if (got == 0)
@@ -309,7 +324,8 @@ int ig_keys_load(const char *path, struct ig_keys **out, struct ig_error *err)
 		n += (size_t)got;
 	}
 	if (n > MAX_BYTES)
-		rc = ig_fail(err, -EFBIG, "%.300s: larger than 2 MiB, which no file of keys is", path);
+		rc = ig_fail(err, -EFBIG, "%.300s: larger than 2 MiB, which no file of keys is",
+			     path);
 	else
 		rc = ig_keys_parse(text, n, path, out, err);
 out:
@@ -417,7 +433,8 @@ int ig_key_generate(const struct ig_keys *keys, struct ig_key *key, char token[I
 	OPENSSL_cleanse(raw, sizeof raw);
 	if (!hash(token, strlen(token), key->hash))
 		return ig_fail(err, -EIO, "SHA-256 failed");
-	if (!gmtime_r(&now, &tm) || !strftime(key->created, sizeof key->created, "%Y-%m-%dT%H:%M:%SZ", &tm))
+	if (!gmtime_r(&now, &tm) ||
+	    !strftime(key->created, sizeof key->created, "%Y-%m-%dT%H:%M:%SZ", &tm))
 		return ig_fail(err, -EOVERFLOW, "the clock is wrong");
 	return 0;
 }
@@ -432,7 +449,8 @@ static void put_key(struct ig_strbuf *b, const struct ig_key *k)
 	for (size_t i = 0; i < N_LIMITS; i++) {
 		uint32_t v = *limit_of(&limits, i);
 		if (v)
-			ig_strbuf_printf(b, " %s=%u", limit_names[i].name, v == IG_LIMIT_NONE ? 0 : v);
+			ig_strbuf_printf(b, " %s=%u", limit_names[i].name,
+					 v == IG_LIMIT_NONE ? 0 : v);
 	}
 	if (k->note[0])
 		ig_strbuf_printf(b, " note=%s", k->note);
@@ -484,11 +502,13 @@ int ig_keys_lock(const char *path, int *lock_fd, struct ig_error *err)
 		/* It stays: removing it would let two others lock two files of one name. */
 		*lock_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (*lock_fd < 0)
-			rc = ig_fail(err, -errno, "%.300s: cannot be opened: %s", name, strerror(errno));
+			rc = ig_fail(err, -errno, "%.300s: cannot be opened: %s", name,
+				     strerror(errno));
 	}
 	while (!rc && flock(*lock_fd, LOCK_EX))
 		if (errno != EINTR)
-			rc = ig_fail(err, -errno, "%.300s: cannot be locked: %s", name, strerror(errno));
+			rc = ig_fail(err, -errno, "%.300s: cannot be locked: %s", name,
+				     strerror(errno));
 	if (rc && *lock_fd >= 0) {
 		close(*lock_fd);
 		*lock_fd = -1;
@@ -500,7 +520,8 @@ int ig_keys_lock(const char *path, int *lock_fd, struct ig_error *err)
 static int sync_folder(const char *path)
 {
 	const char *slash = strrchr(path, '/');
-	char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+	char *folder =
+		slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
 	int fd = folder ? open(folder, O_RDONLY | O_CLOEXEC | O_DIRECTORY) : -1;
 	int rc = fd >= 0 ? fsync(fd) : -1;
 
@@ -544,9 +565,10 @@ int ig_keys_write(const char *path, const struct ig_keys *keys, const char *with
 	int rc;
 
 	ig_strbuf_init(&b);
-	ig_strbuf_puts(&b, "# The API keys of ingotd, of each its SHA-256; made by `ingot keys`. A line:\n"
-			   "# ID ROLE SHA256 CREATED [max_concurrent=N] [requests_per_minute=N]\n"
-			   "# [tokens_per_minute=N] [note=TEXT]\n");
+	ig_strbuf_puts(
+		&b, "# The API keys of ingotd, of each its SHA-256; made by `ingot keys`. A line:\n"
+		    "# ID ROLE SHA256 CREATED [max_concurrent=N] [requests_per_minute=N]\n"
+		    "# [tokens_per_minute=N] [note=TEXT]\n");
 	for (size_t i = 0; i < ig_keys_count(keys); i++)
 		if (!without || strcmp(keys->keys[i].id, without))
 			put_key(&b, &keys->keys[i]);
@@ -563,8 +585,8 @@ int ig_keys_write(const char *path, const struct ig_keys *keys, const char *with
 		ig_fail(err, rc, "%.300s: cannot be written: %s", path, strerror(-rc));
 		unlink(fresh);
 	} else if (sync_folder(path)) {
-		rc = ig_fail(err, -errno, "%.300s: written, but its folder could not be synced: %s", path,
-			     strerror(errno));
+		rc = ig_fail(err, -errno, "%.300s: written, but its folder could not be synced: %s",
+			     path, strerror(errno));
 	}
 out:
 	ig_strbuf_finish(&b);

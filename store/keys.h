@@ -14,13 +14,13 @@
 #include <stdbool.h>
 
 #define IG_KEY_PREFIX "ingot-" /* how each key begins, so that one is known when seen */
-#define IG_KEY_TOKEN_CAP 80 /* of a buffer for a key */
+#define IG_KEY_TOKEN_CAP 80    /* of a buffer for a key */
 #define IG_KEY_ID_CAP 40
 #define IG_KEY_NOTE_CAP 121
 #define IG_KEYS_MAX 4096 /* in one file */
 
 enum ig_role {
-	IG_ROLE_USER = 0, /* the models' work */
+	IG_ROLE_USER = 0,      /* the models' work */
 	IG_ROLE_ADMINISTRATOR, /* and what shows or changes the daemon */
 };
 
@@ -44,7 +44,7 @@ struct ig_key {
 	char id[IG_KEY_ID_CAP]; /* [a-z0-9_-], unique */
 	enum ig_role role;
 	unsigned char hash[32]; /* SHA-256 of the key */
-	char created[24]; /* 2026-01-31T12:00:00Z */
+	char created[24];	/* 2026-01-31T12:00:00Z */
 	struct ig_key_limits limits;
 	char note[IG_KEY_NOTE_CAP]; /* one line of text */
 };

@@ -31,17 +31,17 @@
 #define COMMIT_ROWS 512
 #define COMMIT_NS (500 * MS)
 #define RETRY_NS (100 * MS) /* while another program holds the write lock */
-#define CLOSE_RETRIES 12 /* of those, before the rows are given up at close */
-#define PRUNE_ROWS 500 /* deleted in one transaction */
-#define VACUUM_PAGES "128" /* given back in one */
+#define CLOSE_RETRIES 12    /* of those, before the rows are given up at close */
+#define PRUNE_ROWS 500	    /* deleted in one transaction */
+#define VACUUM_PAGES "128"  /* given back in one */
 #define PRUNE_NS (3600 * 1000 * MS)
 #define LOG_NS (60 * 1000 * MS)
 #define DAY_NS (86400 * 1000 * MS)
 #define MAX_RETENTION_DAYS 36500
 
 const float ig_itl_bounds_ms[IG_ITL_BUCKETS - 1] = {
-	0.5f, 1, 2, 3, 4, 5, 6, 8, 10, 12.5f, 16, 20, 25, 32, 40, 50, 65, 80, 100, 150, 250, 500,
-	1000,
+	0.5f, 1,  2,  3,  4,  5,  6,   8,   10,	 12.5f, 16,   20,
+	25,   32, 40, 50, 65, 80, 100, 150, 250, 500,	1000,
 };
 
 struct ig_ledger {
@@ -54,10 +54,10 @@ struct ig_ledger {
 	pthread_mutex_t lock; /* guards what follows */
 	pthread_cond_t changed;
 	struct ig_ledger_row *ring; /* [cap]; rows from tail to head are full */
-	uint64_t head, tail; /* count up for ever */
-	uint32_t cap, trigger; /* trigger: rows that make the writer start at once */
-	int64_t oldest_ns; /* when the oldest row came that no batch has tried */
-	int64_t prune_ns; /* when to look for old rows next */
+	uint64_t head, tail;	    /* count up for ever */
+	uint32_t cap, trigger;	    /* trigger: rows that make the writer start at once */
+	int64_t oldest_ns;	    /* when the oldest row came that no batch has tried */
+	int64_t prune_ns;	    /* when to look for old rows next */
 	bool stop;
 
 	atomic_uint_fast64_t dropped, written;
@@ -142,38 +142,39 @@ int ledger_check_file(sqlite3 *db, const char *path, int64_t *version, struct ig
 	if (application != LEDGER_APPLICATION_ID || *version <= 0)
 		return ig_fail(err, -EINVAL,
 			       "ledger %s: is a database of another program; name another file in "
-			       "ledger.path", path);
+			       "ledger.path",
+			       path);
 	if (*version > LEDGER_VERSION)
-		return ig_fail(err, -EINVAL,
-			       "ledger %s: has schema version %lld, and this program knows versions "
-			       "up to %d; run a newer ingot, or name another file in ledger.path",
-			       path, (long long)*version, LEDGER_VERSION);
+		return ig_fail(
+			err, -EINVAL,
+			"ledger %s: has schema version %lld, and this program knows versions "
+			"up to %d; run a newer ingot, or name another file in ledger.path",
+			path, (long long)*version, LEDGER_VERSION);
 	return 0;
 }
 
 /* From user_version 0 to 1. */
 static void put_schema_1(struct ig_strbuf *b)
 {
-	ig_strbuf_puts(b,
-		"CREATE TABLE requests ("
-		" row INTEGER PRIMARY KEY,"
-		" id TEXT NOT NULL,"
-		" received_ns INTEGER NOT NULL," /* since 1970 */
-		" model TEXT NOT NULL,"
-		" endpoint TEXT NOT NULL,"
-		" client TEXT NOT NULL,"
-		" status INTEGER NOT NULL,"
-		" finish TEXT NOT NULL,"
-		" cancel_reason TEXT NOT NULL,"
-		" error TEXT NOT NULL,"
-		" prompt_tokens INTEGER NOT NULL,"
-		" cached_tokens INTEGER NOT NULL,"
-		" output_tokens INTEGER NOT NULL,"
-		" queue_ms REAL," /* NULL: the request never got so far */
-		" prefill_ms REAL,"
-		" decode_ms REAL,"
-		" ttft_ms REAL,"
-		" total_ms REAL");
+	ig_strbuf_puts(b, "CREATE TABLE requests ("
+			  " row INTEGER PRIMARY KEY,"
+			  " id TEXT NOT NULL,"
+			  " received_ns INTEGER NOT NULL," /* since 1970 */
+			  " model TEXT NOT NULL,"
+			  " endpoint TEXT NOT NULL,"
+			  " client TEXT NOT NULL,"
+			  " status INTEGER NOT NULL,"
+			  " finish TEXT NOT NULL,"
+			  " cancel_reason TEXT NOT NULL,"
+			  " error TEXT NOT NULL,"
+			  " prompt_tokens INTEGER NOT NULL,"
+			  " cached_tokens INTEGER NOT NULL,"
+			  " output_tokens INTEGER NOT NULL,"
+			  " queue_ms REAL," /* NULL: the request never got so far */
+			  " prefill_ms REAL,"
+			  " decode_ms REAL,"
+			  " ttft_ms REAL,"
+			  " total_ms REAL");
 	for (int i = 0; i < IG_ITL_BUCKETS; i++)
 		ig_strbuf_printf(b, ", itl_%d INTEGER NOT NULL DEFAULT 0", i);
 	ig_strbuf_puts(b, ") STRICT;"
@@ -215,9 +216,10 @@ static int prepare_insert(struct ig_ledger *l, struct ig_error *err)
 	int code = SQLITE_NOMEM;
 
 	ig_strbuf_init(&b);
-	ig_strbuf_puts(&b, "INSERT INTO requests (id, received_ns, model, endpoint, client, status, "
-			   "finish, cancel_reason, error, prompt_tokens, cached_tokens, "
-			   "output_tokens, queue_ms, prefill_ms, decode_ms, ttft_ms, total_ms, key");
+	ig_strbuf_puts(&b,
+		       "INSERT INTO requests (id, received_ns, model, endpoint, client, status, "
+		       "finish, cancel_reason, error, prompt_tokens, cached_tokens, "
+		       "output_tokens, queue_ms, prefill_ms, decode_ms, ttft_ms, total_ms, key");
 	for (int i = 0; i < IG_ITL_BUCKETS; i++)
 		ig_strbuf_printf(&b, ", itl_%d", i);
 	ig_strbuf_puts(&b, ") VALUES (?");
@@ -228,8 +230,7 @@ static int prepare_insert(struct ig_ledger *l, struct ig_error *err)
 		code = sqlite3_prepare_v3(l->db, b.data, -1, SQLITE_PREPARE_PERSISTENT, &l->insert,
 					  NULL);
 	ig_strbuf_finish(&b);
-	return code == SQLITE_OK ? 0 :
-	       ledger_fail(l->db, code, l->path, "cannot be written", err);
+	return code == SQLITE_OK ? 0 : ledger_fail(l->db, code, l->path, "cannot be written", err);
 }
 
 static int set_wal(struct ig_ledger *l, struct ig_error *err)
@@ -247,8 +248,8 @@ static int set_wal(struct ig_ledger *l, struct ig_error *err)
 		if (!mode || strcmp(mode, "wal"))
 			rc = ig_fail(err, -EIO,
 				     "ledger %s: the file system does not allow write-ahead "
-				     "logging (journal mode is %s)", l->path,
-				     mode ? mode : "unknown");
+				     "logging (journal mode is %s)",
+				     l->path, mode ? mode : "unknown");
 	}
 	sqlite3_finalize(st);
 	return rc;
@@ -279,8 +280,10 @@ static int open_database(struct ig_ledger *l, struct ig_error *err)
 	rc = set_wal(l, err);
 	if (rc)
 		return rc;
-	code = sqlite3_exec(l->db, "PRAGMA synchronous = NORMAL;"
-				   "PRAGMA journal_size_limit = 16777216;", NULL, NULL, NULL);
+	code = sqlite3_exec(l->db,
+			    "PRAGMA synchronous = NORMAL;"
+			    "PRAGMA journal_size_limit = 16777216;",
+			    NULL, NULL, NULL);
 	if (code != SQLITE_OK)
 		return ledger_fail(l->db, code, l->path, "cannot be set up", err);
 	rc = migrate(l, version, err);
@@ -337,9 +340,12 @@ static int take_lock(struct ig_ledger *l, struct ig_error *err)
 		if (pid > 0)
 			return ig_fail(err, -EBUSY,
 				       "ledger %s: another daemon (process %ld) writes to it; stop "
-				       "it, or give this one another ledger.path", l->path, pid);
-		return ig_fail(err, -EBUSY, "ledger %s: another daemon writes to it; stop it, or "
-					    "give this one another ledger.path", l->path);
+				       "it, or give this one another ledger.path",
+				       l->path, pid);
+		return ig_fail(err, -EBUSY,
+			       "ledger %s: another daemon writes to it; stop it, or "
+			       "give this one another ledger.path",
+			       l->path);
 	}
 	int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
 	/* The number is for the message above only: without it the lock still holds. */
@@ -448,8 +454,8 @@ static int64_t prune(struct ig_ledger *l)
 	if (code == SQLITE_OK && n_deleted == PRUNE_ROWS)
 		return 0;
 	if (code == SQLITE_OK)
-		code = sqlite3_exec(l->db, "PRAGMA incremental_vacuum(" VACUUM_PAGES ")", NULL, NULL,
-				    NULL);
+		code = sqlite3_exec(l->db, "PRAGMA incremental_vacuum(" VACUUM_PAGES ")", NULL,
+				    NULL, NULL);
 	if (code == SQLITE_OK)
 		code = ledger_number(l->db, "PRAGMA freelist_count", &n_free);
 	if (code == SQLITE_BUSY)

@@ -19,24 +19,24 @@ int ig_itl_bucket(double ms);
 struct ig_ledger_row {
 	char id[64]; /* resp_…, chatcmpl-… */
 	char model[129];
-	char endpoint[32]; /* "ws /v1/responses", "POST /v1/chat/completions" … */
-	char client[64]; /* address, or unix:uid=… */
-	char key[40]; /* the id of the API key; "": none */
-	char finish[24]; /* stop, length, cancelled, error, refused */
+	char endpoint[32];	/* "ws /v1/responses", "POST /v1/chat/completions" … */
+	char client[64];	/* address, or unix:uid=… */
+	char key[40];		/* the id of the API key; "": none */
+	char finish[24];	/* stop, length, cancelled, error, refused */
 	char cancel_reason[24]; /* "", client_gone, client_cancel, slow_client, shutdown */
-	char error[200]; /* "" or what went wrong */
-	int32_t status; /* the HTTP status, or what it would be */
-	int64_t received_ns; /* wall clock */
-	int32_t n_prompt, n_cached, n_output; /* tokens */
+	char error[200];	/* "" or what went wrong */
+	int32_t status;		/* the HTTP status, or what it would be */
+	int64_t received_ns;	/* wall clock */
+	int32_t n_prompt, n_cached, n_output;			  /* tokens */
 	float queue_ms, prefill_ms, decode_ms, ttft_ms, total_ms; /* negative: never got there */
-	uint32_t itl[IG_ITL_BUCKETS]; /* counts of inter-token times */
+	uint32_t itl[IG_ITL_BUCKETS];				  /* counts of inter-token times */
 };
 
 struct ig_ledger;
 
 struct ig_ledger_options {
 	const char *path;
-	uint32_t queue; /* rows */
+	uint32_t queue;		 /* rows */
 	uint32_t retention_days; /* 0: for ever */
 };
 
@@ -59,7 +59,7 @@ struct ig_ledger_stats {
 	int64_t n_requests, n_errors, n_cancelled;
 	int64_t n_prompt, n_cached, n_output;
 	double ttft_ms[3]; /* p50 p95 p99; NaN when there is none */
-	double itl_ms[3]; /* by the histograms, interpolated in the bucket */
+	double itl_ms[3];  /* by the histograms, interpolated in the bucket */
 };
 
 /* Statistics by model since a wall-clock time (0: all).  *out is the caller's

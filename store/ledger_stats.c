@@ -40,8 +40,8 @@ static double itl_quantile(const int64_t counts[IG_ITL_BUCKETS], double q)
 }
 
 /* Counts and sums; the models in ascending order. */
-static int read_sums(sqlite3 *db, const char *path, int64_t since_ns,
-		     struct ig_ledger_stats **out, size_t *n, struct ig_error *err)
+static int read_sums(sqlite3 *db, const char *path, int64_t since_ns, struct ig_ledger_stats **out,
+		     size_t *n, struct ig_error *err)
 {
 	struct ig_ledger_stats *all = NULL, *grown;
 	size_t n_all = 0, cap = 0;
@@ -55,7 +55,8 @@ static int read_sums(sqlite3 *db, const char *path, int64_t since_ns,
 			     "sum(output_tokens)");
 	for (int i = 0; i < IG_ITL_BUCKETS; i++)
 		ig_strbuf_printf(&sql, ", sum(itl_%d)", i);
-	ig_strbuf_puts(&sql, " FROM requests WHERE received_ns >= ?1 GROUP BY model ORDER BY model");
+	ig_strbuf_puts(&sql,
+		       " FROM requests WHERE received_ns >= ?1 GROUP BY model ORDER BY model");
 	if (ig_strbuf_ok(&sql))
 		code = sqlite3_prepare_v2(db, sql.data, -1, &st, NULL);
 	ig_strbuf_finish(&sql);
@@ -104,8 +105,8 @@ out:
 
 /* Percentiles of the time to first token by nearest rank: the smallest value with at
  * least that share of all at or below it. */
-static int read_ttft(sqlite3 *db, const char *path, int64_t since_ns,
-		     struct ig_ledger_stats *all, size_t n_all, struct ig_error *err)
+static int read_ttft(sqlite3 *db, const char *path, int64_t since_ns, struct ig_ledger_stats *all,
+		     size_t n_all, struct ig_error *err)
 {
 	static const char sql[] =
 		"WITH ranked AS (SELECT model, ttft_ms,"

@@ -75,15 +75,16 @@ struct histogram {
 };
 
 /* Upper bounds in seconds, each list ended by the open bucket. */
-static const double ttft_bounds[] = { .001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1,
-				      2.5, 5, 7.5, 10, 20, 40, 80, INFINITY };
-static const double token_bounds[] = { .001, .002, .003, .004, .005, .0075, .01, .015, .02, .025,
-				       .03, .04, .05, .075, .1, .15, .2, .3, .5, .75, 1, 2.5,
-				       INFINITY };
-static const double request_bounds[] = { .005, .01, .025, .05, .1, .2, .3, .5, .8, 1, 1.5, 2, 2.5,
-					 5, 10, 15, 20, 30, 40, 50, 60, 120, INFINITY };
+static const double ttft_bounds[] = { .001, .005, .01, .02, .04, .06, .08, .1, .25, .5,
+				      .75,  1,	  2.5, 5,   7.5, 10,  20,  40, 80,  INFINITY };
+static const double token_bounds[] = { .001, .002, .003, .004, .005, .0075, .01,     .015,
+				       .02,  .025, .03,	 .04,  .05,  .075,  .1,	     .15,
+				       .2,   .3,   .5,	 .75,  1,    2.5,   INFINITY };
+static const double request_bounds[] = { .005, .01, .025, .05, .1, .2, .3, .5, .8, 1,	1.5,	 2,
+					 2.5,  5,   10,	  15,  20, 30, 40, 50, 60, 120, INFINITY };
 _Static_assert(N_OF(ttft_bounds) <= MAX_BUCKETS && N_OF(token_bounds) <= MAX_BUCKETS &&
-	       N_OF(request_bounds) <= MAX_BUCKETS, "each list fits struct histogram");
+		       N_OF(request_bounds) <= MAX_BUCKETS,
+	       "each list fits struct histogram");
 
 static void observe(struct histogram *h, const double *bounds, double v)
 {
@@ -107,8 +108,8 @@ static const struct {
 } latencies[N_LATENCIES] = {
 	[TTFT] = { "time_to_first_token_seconds",
 		   "Time from a request's arrival to its first token.", ttft_bounds },
-	[E2E] = { "e2e_request_latency_seconds",
-		  "Time from a request's arrival to its end.", request_bounds },
+	[E2E] = { "e2e_request_latency_seconds", "Time from a request's arrival to its end.",
+		  request_bounds },
 	[QUEUE] = { "request_queue_time_seconds", "Time that a request waited to be scheduled.",
 		    request_bounds },
 	[PREFILL] = { "request_prefill_time_seconds", "Time that a request's prompt took.",
@@ -120,9 +121,15 @@ static const struct {
 };
 
 enum tally {
-	PROMPT_TOKENS, CACHED_TOKENS, GENERATION_TOKENS,
+	PROMPT_TOKENS,
+	CACHED_TOKENS,
+	GENERATION_TOKENS,
 	/* The finish reasons; the first three make request_success_total. */
-	FINISH_STOP, FINISH_LENGTH, FINISH_ABORT, FINISH_ERROR, FINISH_REFUSED,
+	FINISH_STOP,
+	FINISH_LENGTH,
+	FINISH_ABORT,
+	FINISH_ERROR,
+	FINISH_REFUSED,
 	N_TALLIES,
 };
 
@@ -140,10 +147,8 @@ static const struct {
 	const char *finish, *label;
 	enum tally tally;
 } finishes[] = {
-	{ "stop", "stop", FINISH_STOP },
-	{ "length", "length", FINISH_LENGTH },
-	{ "cancelled", "abort", FINISH_ABORT },
-	{ "error", "error", FINISH_ERROR },
+	{ "stop", "stop", FINISH_STOP },	  { "length", "length", FINISH_LENGTH },
+	{ "cancelled", "abort", FINISH_ABORT },	  { "error", "error", FINISH_ERROR },
 	{ "refused", "refused", FINISH_REFUSED },
 };
 
@@ -268,7 +273,8 @@ void ig_metrics_request(struct ig_metrics *m, const struct ig_ledger_row *row)
 		f++;
 	/* A reason that is not known is a failure that nobody planned. */
 	enum tally t = f < N_OF(finishes) ? finishes[f].tally : FINISH_ERROR;
-	struct model_series *s = series(m, row->model, len, t != FINISH_REFUSED && row->n_prompt > 0);
+	struct model_series *s =
+		series(m, row->model, len, t != FINISH_REFUSED && row->n_prompt > 0);
 	if (!s)
 		s = &m->nameless;
 	count_add(&s->tallies[t], 1);
@@ -282,8 +288,8 @@ void ig_metrics_request(struct ig_metrics *m, const struct ig_ledger_row *row)
 		[PREFILL] = (double)row->prefill_ms,
 		[DECODE] = (double)row->decode_ms,
 		[INFERENCE] = row->prefill_ms >= 0 && row->decode_ms >= 0 ?
-			(double)row->prefill_ms + (double)row->decode_ms :
-			(double)row->prefill_ms,
+				      (double)row->prefill_ms + (double)row->decode_ms :
+				      (double)row->prefill_ms,
 	};
 	for (size_t i = 0; i < N_LATENCIES; i++)
 		observe(&s->latencies[i], latencies[i].bounds, ms[i] / 1e3);
@@ -361,8 +367,7 @@ static void put_head(struct ig_strbuf *b, const char *name, const char *type, co
 }
 
 /* "{model_name="…"}", with more inside when extra says so; nothing without both. */
-static void put_labels(struct ig_strbuf *b, const char *model, const char *extra,
-		       const char *value)
+static void put_labels(struct ig_strbuf *b, const char *model, const char *extra, const char *value)
 {
 	if (!model && !extra)
 		return;
@@ -419,7 +424,7 @@ static size_t list_series(const struct ig_metrics *m, const struct model_series 
 
 	while (n < IG_METRICS_MODELS) {
 		out[n] = atomic_load_explicit(
-			(struct model_series *_Atomic *)(uintptr_t)&m->models[n],
+			(struct model_series * _Atomic *)(uintptr_t)&m->models[n],
 			memory_order_acquire);
 		if (!out[n])
 			break;
@@ -445,13 +450,15 @@ static void put_models(const struct ig_metrics *m, struct ig_strbuf *b)
 	for (size_t i = 0; i < n; i++)
 		for (size_t f = 0; f < 3; f++)
 			put_count(b, "request_success_total", all[i]->name, "finished_reason",
-				  finishes[f].label, count_get(&all[i]->tallies[finishes[f].tally]));
+				  finishes[f].label,
+				  count_get(&all[i]->tallies[finishes[f].tally]));
 	put_head(b, "request_failure_total", "counter",
 		 "Requests that were refused or ended with an error.");
 	for (size_t i = 0; i < n; i++)
 		for (size_t f = 3; f < N_OF(finishes); f++)
 			put_count(b, "request_failure_total", all[i]->name, "reason",
-				  finishes[f].label, count_get(&all[i]->tallies[finishes[f].tally]));
+				  finishes[f].label,
+				  count_get(&all[i]->tallies[finishes[f].tally]));
 	for (size_t k = 0; k < N_LATENCIES; k++) {
 		put_head(b, latencies[k].name, "histogram", latencies[k].help);
 		for (size_t i = 0; i < n; i++)

@@ -51,7 +51,7 @@ void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v);
 
 enum ig_counter {
 	IG_COUNTER_PREEMPTIONS, /* num_preemptions_total */
-	IG_COUNTER_REFUSED, /* requests refused with 503 */
+	IG_COUNTER_REFUSED,	/* requests refused with 503 */
 	IG_COUNTER_LEDGER_DROPPED,
 	IG_COUNTER_CONNECTIONS, /* accepted */
 	IG_COUNTER_MODELS_UNLOADED,

@@ -14,7 +14,8 @@ const struct ig_chat_command_info ig_chat_commands[] = {
 	{ "model", IG_CHAT_MODEL, "NAME", false, "go on with another model; alone: list them" },
 	{ "save", IG_CHAT_SAVE, "FILE", true, "write the conversation to a file" },
 	{ "load", IG_CHAT_LOAD, "FILE", true, "go on with a conversation that /save wrote" },
-	{ "clear", IG_CHAT_CLEAR, NULL, false, "forget the conversation; model and system message stay" },
+	{ "clear", IG_CHAT_CLEAR, NULL, false,
+	  "forget the conversation; model and system message stay" },
 	{ "retry", IG_CHAT_RETRY, NULL, false, "ask the last question again" },
 	{ "undo", IG_CHAT_UNDO, NULL, false, "take the last question and its answer back" },
 	{ "stats", IG_CHAT_STATS, NULL, false, "tokens and speed of the last answer and of all" },
@@ -117,8 +118,10 @@ static int unknown(struct ig_chat_command *out, struct ig_error *err)
 		names[n++] = c->name;
 	names[n] = NULL;
 	const char *near = ig_nearest_name(out->name, names);
-	return ig_fail(err, -EINVAL, "unknown command /%s%s%s%s; /help lists them, // begins a text "
-		       "with a slash", out->name, near ? "; did you mean /" : "", near ? near : "",
+	return ig_fail(err, -EINVAL,
+		       "unknown command /%s%s%s%s; /help lists them, // begins a text "
+		       "with a slash",
+		       out->name, near ? "; did you mean /" : "", near ? near : "",
 		       near ? "?" : "");
 }
 

@@ -14,8 +14,8 @@
  * between """ and """, and while a terminal pastes. */
 struct ig_chat_input {
 	struct ig_strbuf text; /* so far, without the marks */
-	bool block; /* within """ */
-	bool several; /* it came in more than one line, or in a block */
+	bool block;	       /* within """ */
+	bool several;	       /* it came in more than one line, or in a block */
 	bool started;
 };
 
@@ -27,7 +27,7 @@ void ig_chat_input_clear(struct ig_chat_input *in);
 bool ig_chat_input_line(struct ig_chat_input *in, const char *line, size_t len, bool pasted);
 
 enum ig_chat_verb {
-	IG_CHAT_SAY, /* no command: rest is the message */
+	IG_CHAT_SAY,	 /* no command: rest is the message */
 	IG_CHAT_NOTHING, /* only blanks */
 	IG_CHAT_UNKNOWN, /* a command that there is not; name says which */
 	IG_CHAT_HELP,
@@ -62,6 +62,7 @@ struct ig_chat_command {
 /* What a whole message asks for.  rest points into the message.  -EINVAL with text: an
  * argument is missing or too much, or the command is unknown (verb IG_CHAT_UNKNOWN).
  * What came in several lines is never a command; // stands for a / that begins a text. */
-int ig_chat_parse(const struct ig_chat_input *in, struct ig_chat_command *out, struct ig_error *err);
+int ig_chat_parse(const struct ig_chat_input *in, struct ig_chat_command *out,
+		  struct ig_error *err);
 
 #endif

@@ -99,8 +99,11 @@ int ig_conversation_set(char **field, const char *text)
 
 bool ig_conversation_write(const struct ig_conversation *c, struct ig_strbuf *out)
 {
-	const struct { const char *key, *value; } texts[] = {
-		{ "model", c->model }, { "system", c->system },
+	const struct {
+		const char *key, *value;
+	} texts[] = {
+		{ "model", c->model },
+		{ "system", c->system },
 	};
 
 	ig_strbuf_printf(out, "{\"ingot_chat\":%d", FORMAT);
@@ -135,14 +138,15 @@ static int read_pair(struct ig_conversation *c, const json_t *list, size_t i, co
 		if (!m)
 			return ig_fail(err, -EINVAL, "%s: messages[%zu] has no answer", label, i);
 		if (!role || strcmp(role, expected))
-			return ig_fail(err, -EINVAL, "%s: messages[%zu].role: expected \"%s\"", label,
-				       i + k, expected);
+			return ig_fail(err, -EINVAL, "%s: messages[%zu].role: expected \"%s\"",
+				       label, i + k, expected);
 		if (!json_is_string(content[k]))
 			return ig_fail(err, -EINVAL, "%s: messages[%zu].content: expected a string",
 				       label, i + k);
 		if (json_object_size(m) != 2)
-			return ig_fail(err, -EINVAL, "%s: messages[%zu] has more than role and content",
-				       label, i + k);
+			return ig_fail(err, -EINVAL,
+				       "%s: messages[%zu] has more than role and content", label,
+				       i + k);
 	}
 	if (ig_conversation_add(c, json_string_value(content[0]), json_string_length(content[0]),
 				json_string_value(content[1]), json_string_length(content[1])))
@@ -158,9 +162,11 @@ static int read_key(struct ig_conversation *c, const char *key, const json_t *v,
 	if (!strcmp(key, "model") || !strcmp(key, "system")) {
 		const char *s = json_string_value(v);
 		if (!s || strlen(s) != json_string_length(v))
-			return ig_fail(err, -EINVAL, "%s: %s: expected a string without NUL", label, key);
+			return ig_fail(err, -EINVAL, "%s: %s: expected a string without NUL", label,
+				       key);
 		return ig_conversation_set(key[0] == 'm' ? &c->model : &c->system, s) ?
-			ig_fail(err, -ENOMEM, "out of memory") : 0;
+			       ig_fail(err, -ENOMEM, "out of memory") :
+			       0;
 	}
 	if (strcmp(key, "messages"))
 		return ig_fail(err, -EINVAL, "%s: unknown key \"%.60s\"", label, key);
@@ -175,8 +181,8 @@ static int read_key(struct ig_conversation *c, const char *key, const json_t *v,
 	return 0;
 }
 
-int ig_conversation_parse(struct ig_conversation *c, const char *text, size_t len, const char *label,
-			  struct ig_error *err)
+int ig_conversation_parse(struct ig_conversation *c, const char *text, size_t len,
+			  const char *label, struct ig_error *err)
 {
 	struct ig_conversation fresh;
 	json_error_t je;
@@ -187,15 +193,17 @@ int ig_conversation_parse(struct ig_conversation *c, const char *text, size_t le
 	ig_conversation_init(&fresh);
 	root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
 	if (!root)
-		return ig_fail(err, -EINVAL, "%s:%d:%d: %.120s", label, je.line, je.column, je.text);
+		return ig_fail(err, -EINVAL, "%s:%d:%d: %.120s", label, je.line, je.column,
+			       je.text);
 	format = json_object_get(root, "ingot_chat");
 	if (!json_is_integer(format))
 		rc = ig_fail(err, -EINVAL, "%s is no conversation that /save wrote", label);
 	else if (json_integer_value(format) != FORMAT)
-		rc = ig_fail(err, -EINVAL, "%s: format %lld is not known to this version, %d is", label,
-			     (long long)json_integer_value(format), FORMAT);
+		rc = ig_fail(err, -EINVAL, "%s: format %lld is not known to this version, %d is",
+			     label, (long long)json_integer_value(format), FORMAT);
 	else
-		json_object_foreach(root, key, v) {
+		json_object_foreach(root, key, v)
+		{
 			rc = read_key(&fresh, key, v, label, err);
 			if (rc)
 				break;
@@ -270,14 +278,18 @@ static int check_target(const char *path, struct ig_error *err)
 	int rc;
 
 	if (stat(path, &st))
-		return errno == ENOENT ? 0 : ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
+		return errno == ENOENT ? 0 :
+					 ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
 	if (S_ISREG(st.st_mode) && st.st_size == 0)
 		return 0;
 	ig_conversation_init(&old);
 	rc = ig_conversation_load(&old, path, &why);
 	ig_conversation_finish(&old);
-	return rc ? ig_fail(err, -EEXIST, "%.300s is there already and is no saved conversation; name "
-			    "another file", path) : 0;
+	return rc ? ig_fail(err, -EEXIST,
+			    "%.300s is there already and is no saved conversation; name "
+			    "another file",
+			    path) :
+		    0;
 }
 
 int ig_conversation_save(const struct ig_conversation *c, const char *path, struct ig_error *err)

@@ -15,7 +15,7 @@
 
 struct ig_turn {
 	bool assistant; /* else the user */
-	char *text; /* UTF-8, len bytes and a NUL */
+	char *text;	/* UTF-8, len bytes and a NUL */
 	size_t len;
 };
 
@@ -43,8 +43,8 @@ int ig_conversation_set(char **field, const char *text);
 bool ig_conversation_write(const struct ig_conversation *c, struct ig_strbuf *out);
 /* Read what write wrote over c, which stays as it was on an error.  label stands for
  * the file in messages. */
-int ig_conversation_parse(struct ig_conversation *c, const char *text, size_t len, const char *label,
-			  struct ig_error *err);
+int ig_conversation_parse(struct ig_conversation *c, const char *text, size_t len,
+			  const char *label, struct ig_error *err);
 /* The file appears whole or not at all, mode 600.  One that is there already is only
  * replaced if it is a saved conversation (-EEXIST). */
 int ig_conversation_save(const struct ig_conversation *c, const char *path, struct ig_error *err);

@@ -87,7 +87,7 @@ static bool keep(struct ig_history *h, const char *text, size_t len)
 static bool is_kept(const char *text, size_t len)
 {
 	return len && len <= IG_HISTORY_MAX_ENTRY && !memchr(text, 0, len) &&
-		ig_text_is_utf8(text, len);
+	       ig_text_is_utf8(text, len);
 }
 
 /* Read the whole file; lines that are none of ours are left out. */
@@ -251,7 +251,7 @@ int ig_history_add(struct ig_history *h, const char *text, size_t len, struct ig
 		rc = fd;
 	} else {
 		rc = ig_history_write_line(text, len, &line) ? write_all(fd, line.data, line.len) :
-			-ENOMEM;
+							       -ENOMEM;
 		if (rc)
 			ig_fail(err, rc, "%.300s: %s", h->path, strerror(-rc));
 		close(fd);

@@ -38,17 +38,17 @@ struct chat {
 	struct ig_conversation said;
 	struct ig_history history;
 	struct ig_line *line;
-	json_t *words; /* "model NAME" for each that the daemon served when asked, for Tab */
+	json_t *words;	  /* "model NAME" for each that the daemon served when asked, for Tab */
 	char *unanswered; /* a question that has no answer; for /retry */
 	size_t n_unanswered;
 
 	struct ig_strbuf answer; /* that is being given */
-	bool interactive; /* a person sits there */
-	bool screen; /* standard output is a terminal */
+	bool interactive;	 /* a person sits there */
+	bool screen;		 /* standard output is a terminal */
 	bool colour, verbose;
-	bool newline; /* the output is at the beginning of a line */
-	bool thinking; /* what was printed last is a thought */
-	char last[300]; /* the last answer's summary */
+	bool newline;	 /* the output is at the beginning of a line */
+	bool thinking;	 /* what was printed last is a thought */
+	char last[300];	 /* the last answer's summary */
 	char model[160]; /* that gave it */
 	uint64_t n_answers, n_input, n_cached, n_output;
 	bool leaving;
@@ -105,8 +105,7 @@ static int put_safely(struct chat *c, const char *s, size_t n)
 }
 
 /* A line for the person: on the terminal among the answers, else apart from them. */
-__attribute__((format(printf, 2, 3)))
-static void tell(struct chat *c, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void tell(struct chat *c, const char *fmt, ...)
 {
 	struct ig_strbuf b;
 	va_list ap;
@@ -224,7 +223,7 @@ static bool explain(struct chat *c, const struct ig_answer *a, int rc, const str
 	}
 	if (rc == -EINTR || (!rc && a->state == IG_ANSWER_CANCELLED)) {
 		tell(c, rc ? "(stopped; the daemon did not confirm it, the connection was closed)" :
-		     "(stopped)");
+			     "(stopped)");
 		return false;
 	}
 	if (!rc && a->state == IG_ANSWER_INCOMPLETE) {
@@ -275,7 +274,8 @@ static void say(struct chat *c, const char *text, size_t len)
 		count(c, &a);
 	bool over = explain(c, &a, rc, &err);
 	/* what is on the screen is what was said */
-	if (c->answer.len && !ig_conversation_add(&c->said, text, len, c->answer.data, c->answer.len)) {
+	if (c->answer.len &&
+	    !ig_conversation_add(&c->said, text, len, c->answer.data, c->answer.len)) {
 		free(c->unanswered);
 		c->unanswered = NULL;
 	} else {
@@ -292,11 +292,12 @@ static void do_help(struct chat *c)
 {
 	for (const struct ig_chat_command_info *i = ig_chat_commands; i->name; i++) {
 		char left[32];
-		snprintf(left, sizeof left, i->needs_arg || !i->arg ? "/%s %s" : "/%s [%s]", i->name,
-			 i->arg ? i->arg : "");
+		snprintf(left, sizeof left, i->needs_arg || !i->arg ? "/%s %s" : "/%s [%s]",
+			 i->name, i->arg ? i->arg : "");
 		tell(c, "  %-16s %s", left, i->help);
 	}
-	tell(c, "A line that ends in \\ goes on in the next; so do lines between \"\"\" and \"\"\".");
+	tell(c,
+	     "A line that ends in \\ goes on in the next; so do lines between \"\"\" and \"\"\".");
 }
 
 static void do_system(struct chat *c, const char *text)
@@ -355,7 +356,7 @@ static int expand(const char *path, char *buf, size_t size)
 {
 	const char *home = getenv("HOME");
 	int n = !strncmp(path, "~/", 2) && home ? snprintf(buf, size, "%s%s", home, path + 1) :
-		snprintf(buf, size, "%s", path);
+						  snprintf(buf, size, "%s", path);
 
 	return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
 }
@@ -370,7 +371,7 @@ static void do_file(struct chat *c, bool save, const char *name)
 		ig_fail(&err, rc, "the path is too long");
 	else
 		rc = save ? ig_conversation_save(&c->said, path, &err) :
-			ig_conversation_load(&c->said, path, &err);
+			    ig_conversation_load(&c->said, path, &err);
 	if (rc) {
 		ig_complain("%s", err.text);
 		c->status = IG_EXIT_FAILED;
@@ -418,11 +419,13 @@ static void do_stats(struct chat *c)
 		return;
 	}
 	tell(c, "last answer: %s", c->last);
-	tell(c, "in all: %llu answer%s, %llu tokens; prompts %llu tokens, %llu of them cached; "
-	     "conversation of %zu turn%s%s%s", (unsigned long long)c->n_answers,
-	     c->n_answers == 1 ? "" : "s", (unsigned long long)c->n_output,
-	     (unsigned long long)c->n_input, (unsigned long long)c->n_cached, c->said.n / 2,
-	     c->said.n == 2 ? "" : "s", c->model[0] ? ", model " : "", c->model);
+	tell(c,
+	     "in all: %llu answer%s, %llu tokens; prompts %llu tokens, %llu of them cached; "
+	     "conversation of %zu turn%s%s%s",
+	     (unsigned long long)c->n_answers, c->n_answers == 1 ? "" : "s",
+	     (unsigned long long)c->n_output, (unsigned long long)c->n_input,
+	     (unsigned long long)c->n_cached, c->said.n / 2, c->said.n == 2 ? "" : "s",
+	     c->model[0] ? ", model " : "", c->model);
 }
 
 static void do_command(struct chat *c, const struct ig_chat_command *cmd)
@@ -497,7 +500,8 @@ static int read_message(struct chat *c, struct ig_chat_input *in, struct ig_erro
 	ig_chat_input_clear(in);
 	ig_strbuf_init(&line);
 	do {
-		rc = ig_line_read(c->line, in->started || in->block ? more : PROMPT, &line, &pasted, err);
+		rc = ig_line_read(c->line, in->started || in->block ? more : PROMPT, &line, &pasted,
+				  err);
 		/* what was begun when the input ended is a message too */
 		if (rc == 0 && in->text.len && !c->interactive) {
 			rc = 1;
@@ -597,8 +601,12 @@ static int open_line(struct chat *c, bool keep_history, struct ig_error *err)
 	const char *term = getenv("TERM");
 	struct ig_line_options o = {
 		.edit = c->interactive && c->screen && term && strcmp(term, "dumb"),
-		.colour = c->colour, .history = &c->history, .idle_socket = idle_socket,
-		.idle = on_idle, .word = word, .ctx = c,
+		.colour = c->colour,
+		.history = &c->history,
+		.idle_socket = idle_socket,
+		.idle = on_idle,
+		.word = word,
+		.ctx = c,
 	};
 	struct ig_error why = { 0 };
 	char path[4096];
@@ -631,7 +639,8 @@ static int greet(struct chat *c)
 		know_models(c, list);
 	json_decref(list);
 	if (wrong) {
-		ig_complain("%s serves no model '%s'; ingot models lists them", c->e.url, c->said.model);
+		ig_complain("%s serves no model '%s'; ingot models lists them", c->e.url,
+			    c->said.model);
 		return IG_EXIT_FAILED;
 	}
 	tell(c, "%s at %s; /help lists the commands, Ctrl-D leaves",
@@ -696,7 +705,9 @@ int ig_chat_main(int argc, char **argv)
 {
 	const char *no_colour = getenv("NO_COLOR");
 	struct chat c = {
-		.interactive = isatty(STDIN_FILENO), .screen = isatty(STDOUT_FILENO), .newline = true,
+		.interactive = isatty(STDIN_FILENO),
+		.screen = isatty(STDOUT_FILENO),
+		.newline = true,
 		.session = { .n_retries = N_RETRIES, .retrying = on_retry },
 	};
 	const char *load = NULL;
@@ -723,15 +734,16 @@ int ig_chat_main(int argc, char **argv)
 		return IG_EXIT_USAGE;
 	}
 	if (help) {
-		ig_options_help(stdout, "chat [options] [MODEL]",
-				"Talk with a model.  /help lists the commands, Ctrl-C stops an answer, "
-				"Ctrl-D leaves.\nWithout a terminal each line of standard input is a turn.",
-				opts);
+		ig_options_help(
+			stdout, "chat [options] [MODEL]",
+			"Talk with a model.  /help lists the commands, Ctrl-C stops an answer, "
+			"Ctrl-D leaves.\nWithout a terminal each line of standard input is a turn.",
+			opts);
 		return IG_EXIT_OK;
 	}
 	if (n_args > 1 || (n_args && c.ask.model)) {
-		ig_complain("chat: one model expected, %s", n_args > 1 ? "more words given" :
-			    "it is named twice");
+		ig_complain("chat: one model expected, %s",
+			    n_args > 1 ? "more words given" : "it is named twice");
 		return IG_EXIT_USAGE;
 	}
 	if (n_args)

@@ -89,8 +89,8 @@ static void add_numbers(struct ig_table *t, const struct ig_converted *c)
 
 static int print_table(const struct convert *o, const struct ig_convert_report *r)
 {
-	static const char *const headers[] = { "TENSOR", ">N", "FROM", "TO", ">BEFORE", ">AFTER",
-					       ">RMSE", ">ERROR" };
+	static const char *const headers[] = { "TENSOR",  ">N",	    "FROM",  "TO",
+					       ">BEFORE", ">AFTER", ">RMSE", ">ERROR" };
 	struct ig_converted sum;
 	struct ig_table t;
 	bool *told = calloc(r->n_tensors, sizeof *told);
@@ -146,8 +146,8 @@ static int print_text(const struct convert *o, const struct ig_mix *mix, const c
 		return rc;
 	ig_strbuf_init(&shown);
 	ig_text_plain(&shown, path, strlen(path), false);
-	printf("\n%s: %s, %s, %.2f bits a weight, made in %s\n", shown.data ? shown.data : "", mix->name,
-	       ig_text_bytes(size, sizeof size, r->file_bytes),
+	printf("\n%s: %s, %s, %.2f bits a weight, made in %s\n", shown.data ? shown.data : "",
+	       mix->name, ig_text_bytes(size, sizeof size, r->file_bytes),
 	       8.0 * (double)sum.bytes_after / (double)sum.n_values,
 	       ig_text_seconds(time, sizeof time, r->seconds));
 	ig_strbuf_finish(&shown);
@@ -188,8 +188,8 @@ static int print_json(const struct ig_mix *mix, const char *path, const struct i
 	    json_object_set_new(root, "path", json_text(path)) ||
 	    json_object_set_new(root, "type", json_string(mix->name)) ||
 	    json_object_set_new(root, "file_bytes", json_integer((json_int_t)r->file_bytes)) ||
-	    json_object_set_new(root, "bits_per_weight", json_real(
-		8.0 * (double)sum.bytes_after / (double)sum.n_values)) ||
+	    json_object_set_new(root, "bits_per_weight",
+				json_real(8.0 * (double)sum.bytes_after / (double)sum.n_values)) ||
 	    json_object_set_new(root, "seconds", json_real(r->seconds)))
 		goto out;
 	for (size_t i = 0; i < r->n_tensors; i++) {
@@ -202,7 +202,8 @@ static int print_json(const struct ig_mix *mix, const char *path, const struct i
 			goto out;
 	}
 	rc = json_dumpf(root, stdout, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9)) ?
-		-EIO : 0;
+		     -EIO :
+		     0;
 	putchar('\n');
 out:
 	json_decref(root);
@@ -229,8 +230,8 @@ static int complain_of_type(const char *name)
 		names[n++] = m->name;
 	names[n] = NULL;
 	const char *near = ig_nearest_name(name, names);
-	ig_complain("convert: --type: there is no '%s'%s%s%s; `ingot convert --types` lists them", name,
-		    near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+	ig_complain("convert: --type: there is no '%s'%s%s%s; `ingot convert --types` lists them",
+		    name, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 	return IG_EXIT_USAGE;
 }
 
@@ -238,8 +239,8 @@ static bool is_quantised(const struct ig_convert_report *r)
 {
 	for (size_t i = 0; i < r->n_tensors; i++) {
 		const struct ig_converted *c = &r->tensors[i];
-		if (c->from != c->to && c->from != IG_F32 && c->from != IG_F16 && c->from != IG_BF16 &&
-		    c->to != IG_F32)
+		if (c->from != c->to && c->from != IG_F32 && c->from != IG_F16 &&
+		    c->from != IG_BF16 && c->to != IG_F32)
 			return true;
 	}
 	return false;
@@ -253,9 +254,12 @@ static int convert(const struct convert *o, const struct ig_mix *mix, const char
 	struct ig_checkpoint *in = NULL;
 	struct ig_error err = { 0 };
 	const struct ig_convert_options options = {
-		.mix = mix, .replace = o->force, .n_threads = (uint32_t)o->n_threads,
+		.mix = mix,
+		.replace = o->force,
+		.n_threads = (uint32_t)o->n_threads,
 		.stop = &ig_interrupted,
-		.progress = isatty(STDERR_FILENO) ? on_progress : NULL, .ctx = &progress,
+		.progress = isatty(STDERR_FILENO) ? on_progress : NULL,
+		.ctx = &progress,
 	};
 	int status = IG_EXIT_FAILED, rc;
 
@@ -272,10 +276,12 @@ static int convert(const struct convert *o, const struct ig_mix *mix, const char
 		ig_complain("%s%s", err.text, rc == -EEXIST ? "; --force writes over it" : "");
 	} else {
 		if (is_quantised(&report))
-			fputs("the source was quantised already: errors are what came on top\n", stderr);
+			fputs("the source was quantised already: errors are what came on top\n",
+			      stderr);
 		if (report.no_tokenizer)
 			fputs("the source has no tokenizer: the file has none either, and can't be "
-			      "served\n", stderr);
+			      "served\n",
+			      stderr);
 		rc = o->json ? print_json(mix, to, &report) : print_text(o, mix, to, &report);
 		if (rc)
 			ig_complain("convert: the file is made, the report can't be printed");
@@ -294,12 +300,14 @@ int ig_convert_main(int argc, char **argv)
 		{ "type", 't', IG_OPT_STRING, &o.type, NULL, "TYPE",
 		  "what the matrices become (default Q4_K_M)" },
 		{ "types", 0, IG_OPT_FLAG, &o.types, NULL, NULL, "list the types, one a line" },
-		{ "force", 'f', IG_OPT_FLAG, &o.force, NULL, NULL, "write over a file that is there" },
+		{ "force", 'f', IG_OPT_FLAG, &o.force, NULL, NULL,
+		  "write over a file that is there" },
 		{ "threads", 0, IG_OPT_INT, &o.n_threads, NULL, "N",
 		  "threads that work (default: one a processor)", 1, 256 },
 		{ "tensors", 0, IG_OPT_FLAG, &o.tensors, NULL, NULL,
 		  "a line for each tensor, not for each kind" },
-		{ "json", 0, IG_OPT_FLAG, &o.json, NULL, NULL, "print one JSON object, tensor by tensor" },
+		{ "json", 0, IG_OPT_FLAG, &o.json, NULL, NULL,
+		  "print one JSON object, tensor by tensor" },
 		{ "help", 'h', IG_OPT_FLAG, &o.help, NULL, NULL, "print this" },
 		{ 0 },
 	};
@@ -312,9 +320,11 @@ int ig_convert_main(int argc, char **argv)
 		return IG_EXIT_USAGE;
 	}
 	if (o.help) {
-		ig_options_help(stdout, "convert IN OUT [options]",
-				"Write the model IN, a GGUF file or a folder with safetensors, to the GGUF "
-				"file OUT,\nits matrices in another type; print sizes and errors.", opts);
+		ig_options_help(
+			stdout, "convert IN OUT [options]",
+			"Write the model IN, a GGUF file or a folder with safetensors, to the GGUF "
+			"file OUT,\nits matrices in another type; print sizes and errors.",
+			opts);
 		return IG_EXIT_OK;
 	}
 	if (o.types) {
@@ -323,8 +333,10 @@ int ig_convert_main(int argc, char **argv)
 		return IG_EXIT_OK;
 	}
 	if (n_args != 2) {
-		ig_complain("convert: %s (ingot help convert)", n_args > 2 ? "two files are expected" :
-			    n_args ? "where should it go? name a file" : "which model, and where to?");
+		ig_complain("convert: %s (ingot help convert)",
+			    n_args > 2 ? "two files are expected" :
+			    n_args     ? "where should it go? name a file" :
+					 "which model, and where to?");
 		return IG_EXIT_USAGE;
 	}
 	mix = ig_mix_find(o.type);

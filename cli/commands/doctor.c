@@ -46,8 +46,10 @@ struct doctor {
 };
 
 #define OK(d, what, ...) ig_findings_add(&(d)->found, IG_FINDING_OK, what, NULL, __VA_ARGS__)
-#define NOTE(d, what, todo, ...) ig_findings_add(&(d)->found, IG_FINDING_NOTE, what, todo, __VA_ARGS__)
-#define WRONG(d, what, todo, ...) ig_findings_add(&(d)->found, IG_FINDING_WRONG, what, todo, __VA_ARGS__)
+#define NOTE(d, what, todo, ...)                                                                   \
+	ig_findings_add(&(d)->found, IG_FINDING_NOTE, what, todo, __VA_ARGS__)
+#define WRONG(d, what, todo, ...)                                                                  \
+	ig_findings_add(&(d)->found, IG_FINDING_WRONG, what, todo, __VA_ARGS__)
 
 /* ---- the machine ------------------------------------------------------------------- */
 
@@ -82,10 +84,10 @@ static void instruction_sets(char *buf, size_t size)
 	buf[0] = 0;
 #if defined(__x86_64__)
 	__builtin_cpu_init();
-#define HAS(name) \
-	do { \
-		if (__builtin_cpu_supports(name) && n < size) \
-			n += (size_t)snprintf(buf + n, size - n, "%s%s", n ? " " : "", name); \
+#define HAS(name)                                                                                  \
+	do {                                                                                       \
+		if (__builtin_cpu_supports(name) && n < size)                                      \
+			n += (size_t)snprintf(buf + n, size - n, "%s%s", n ? " " : "", name);      \
 	} while (0)
 	HAS("avx2");
 	HAS("fma");
@@ -97,7 +99,8 @@ static void instruction_sets(char *buf, size_t size)
 #undef HAS
 #elif defined(__APPLE__) && defined(__aarch64__)
 	static const char *const names[][2] = {
-		{ "hw.optional.arm.FEAT_DotProd", "dotprod" }, { "hw.optional.arm.FEAT_I8MM", "i8mm" },
+		{ "hw.optional.arm.FEAT_DotProd", "dotprod" },
+		{ "hw.optional.arm.FEAT_I8MM", "i8mm" },
 		{ "hw.optional.arm.FEAT_BF16", "bf16" },
 	};
 	n = (size_t)snprintf(buf, size, "neon");
@@ -132,17 +135,21 @@ static void check_config(struct doctor *d, const char *path)
 	int rc = ig_config_load(path, &d->config, &err);
 
 	if (rc == 0) {
-		OK(d, "configuration", "%s: valid, %zu model%s", d->config->file ? d->config->file : "-",
-		   d->config->n_models, d->config->n_models == 1 ? "" : "s");
+		OK(d, "configuration", "%s: valid, %zu model%s",
+		   d->config->file ? d->config->file : "-", d->config->n_models,
+		   d->config->n_models == 1 ? "" : "s");
 		return;
 	}
 	if (rc != -ENOENT || path) {
-		WRONG(d, "configuration", "correct it; modules, models and the ledger are checked then",
-		      "%s", err.text);
+		WRONG(d, "configuration",
+		      "correct it; modules, models and the ledger are checked then", "%s",
+		      err.text);
 		return;
 	}
-	NOTE(d, "configuration", "write an ingot.yaml, or name one with --config; the checks below "
-	     "use the defaults", "%s", err.text);
+	NOTE(d, "configuration",
+	     "write an ingot.yaml, or name one with --config; the checks below "
+	     "use the defaults",
+	     "%s", err.text);
 	if (ig_config_parse("{}", 2, "defaults", &d->config, &err))
 		WRONG(d, "configuration", NULL, "the defaults are refused: %s", err.text);
 }
@@ -150,15 +157,18 @@ static void check_config(struct doctor *d, const char *path)
 static void check_driver(struct doctor *d)
 {
 	const struct ig_config *c = d->config;
-	struct ig_driver_options o = { .isa = c->runtime.isa, .n_threads = c->runtime.threads,
+	struct ig_driver_options o = { .isa = c->runtime.isa,
+				       .n_threads = c->runtime.threads,
 				       .activations = c->runtime.activations,
 				       .experts = c->runtime.experts,
 				       .strict = c->runtime.strict };
 	struct ig_error err = { 0 };
 
 	if (ig_driver_open(c->runtime.driver, &o, &d->driver, &err))
-		WRONG(d, "driver", "set runtime.driver and runtime.isa to auto, or to what this "
-		      "machine has", "%s", err.text);
+		WRONG(d, "driver",
+		      "set runtime.driver and runtime.isa to auto, or to what this "
+		      "machine has",
+		      "%s", err.text);
 	else
 		OK(d, "driver", "%s", ig_driver_describe(d->driver));
 }
@@ -186,10 +196,13 @@ static void check_modules(struct doctor *d)
 	int rc = ig_modules_load_folders(d->modules, d->config->modules.path, &err);
 	ig_modules_each(d->modules, on_module, d);
 	if (rc)
-		WRONG(d, "modules", "the daemon would not start; install modules of this version, or "
-		      "correct modules.path", "%s", err.text);
+		WRONG(d, "modules",
+		      "the daemon would not start; install modules of this version, or "
+		      "correct modules.path",
+		      "%s", err.text);
 	if (!ig_modules_kvcache(d->modules, d->config->kvcache.service))
-		WRONG(d, "kv cache", "set kvcache.service to one that a module provides, or modules.path "
+		WRONG(d, "kv cache",
+		      "set kvcache.service to one that a module provides, or modules.path "
 		      "to the folder of kvcache.so",
 		      "no module in %s provides the service '%s' (kvcache.service)",
 		      folders[0] ? folders : "(no folder)", d->config->kvcache.service);
@@ -227,8 +240,10 @@ static bool check_plan(struct doctor *d, const char *what, const struct ig_confi
 	bool ok = false;
 
 	if (ig_plan_record(d->modules, g, &plan, &err)) {
-		WRONG(d, what, "serve a model of a known architecture, or install the module that "
-		      "brings this one", "%s", err.text);
+		WRONG(d, what,
+		      "serve a model of a known architecture, or install the module that "
+		      "brings this one",
+		      "%s", err.text);
 		return false;
 	}
 	/* As the daemon does: no more sequences than rows. */
@@ -280,7 +295,8 @@ static void check_model(struct doctor *d, const struct ig_config_model *m, uint6
 
 	snprintf(what, sizeof what, "model %.140s", m->name);
 	if (ig_checkpoint_open(m->path, &g, &err)) {
-		WRONG(d, what, "correct the path, or fetch the file again (ingot pull)", "%s", err.text);
+		WRONG(d, what, "correct the path, or fetch the file again (ingot pull)", "%s",
+		      err.text);
 		return;
 	}
 	if (ig_checkpoint_str(g, "general.architecture", &arch, &arch_len, &err)) {
@@ -288,22 +304,26 @@ static void check_model(struct doctor *d, const struct ig_config_model *m, uint6
 		goto out;
 	}
 	OK(d, what, "%s: %s, architecture %.*s, %llu tensors, %s", m->path, ig_checkpoint_format(g),
-	   (int)(arch_len < 60 ? arch_len : 60), arch, (unsigned long long)ig_checkpoint_n_tensors(g),
+	   (int)(arch_len < 60 ? arch_len : 60), arch,
+	   (unsigned long long)ig_checkpoint_n_tensors(g),
 	   ig_text_bytes(size, sizeof size, ig_checkpoint_file_bytes(g)));
 	if (ig_tokenizer_open(g, &tokenizer, &err)) {
-		WRONG(d, what, "serve a model whose tokenizer Ingot knows", "tokenizer: %s", err.text);
+		WRONG(d, what, "serve a model whose tokenizer Ingot knows", "tokenizer: %s",
+		      err.text);
 		goto out;
 	}
 	rc = ig_chat_template_open(g, tokenizer, &chat, &err);
 	if (rc == -ENOENT)
-		NOTE(d, what, "chats will be refused", "the file has no chat template; tokenizer of %d "
-		     "tokens", ig_tokenizer_n_vocab(tokenizer));
+		NOTE(d, what, "chats will be refused",
+		     "the file has no chat template; tokenizer of %d "
+		     "tokens",
+		     ig_tokenizer_n_vocab(tokenizer));
 	else if (rc)
-		WRONG(d, what, "serve a model whose chat template Ingot can run", "chat template: %s",
-		      err.text);
+		WRONG(d, what, "serve a model whose chat template Ingot can run",
+		      "chat template: %s", err.text);
 	else
-		OK(d, what, "tokenizer of %d tokens, chat template %s", ig_tokenizer_n_vocab(tokenizer),
-		   ig_chat_template_name(chat));
+		OK(d, what, "tokenizer of %d tokens, chat template %s",
+		   ig_tokenizer_n_vocab(tokenizer), ig_chat_template_name(chat));
 	if (d->modules)
 		check_plan(d, what, m, g, bytes);
 out:
@@ -322,7 +342,8 @@ static bool at_start(const struct ig_config_model *m)
 static void check_memory(struct doctor *d, const uint64_t *bytes)
 {
 	const struct ig_config *c = d->config;
-	uint64_t room = c->memory.budget > c->kvcache.arena ? c->memory.budget - c->kvcache.arena : 0;
+	uint64_t room =
+		c->memory.budget > c->kvcache.arena ? c->memory.budget - c->kvcache.arena : 0;
 	char need[32], budget[32], what[160];
 	bool wrong = false;
 
@@ -330,11 +351,12 @@ static void check_memory(struct doctor *d, const uint64_t *bytes)
 		return;
 	ig_text_bytes(budget, sizeof budget, c->memory.budget);
 	if (d->start_bytes > room) {
-		WRONG(d, "memory", "raise memory.budget, lower kvcache.arena, or let models be loaded on "
+		WRONG(d, "memory",
+		      "raise memory.budget, lower kvcache.arena, or let models be loaded on "
 		      "first use (load: first_use)",
 		      "weights and scratch of the models that are loaded at the start and kvcache.arena "
-		      "need %s, memory.budget is %s", ig_text_bytes(need, sizeof need, d->start_bytes +
-								    c->kvcache.arena), budget);
+		      "need %s, memory.budget is %s",
+		      ig_text_bytes(need, sizeof need, d->start_bytes + c->kvcache.arena), budget);
 		return;
 	}
 	for (size_t i = 0; i < c->n_models; i++) {
@@ -345,16 +367,21 @@ static void check_memory(struct doctor *d, const uint64_t *bytes)
 		snprintf(what, sizeof what, "model %.140s", m->name);
 		WRONG(d, what, "raise memory.budget, lower kvcache.arena, or pin fewer models",
 		      "with kvcache.arena and the models that are pinned it needs %s, memory.budget is %s: "
-		      "it could not be loaded", ig_text_bytes(need, sizeof need, bytes[i] +
-							      d->pinned_bytes + c->kvcache.arena), budget);
+		      "it could not be loaded",
+		      ig_text_bytes(need, sizeof need,
+				    bytes[i] + d->pinned_bytes + c->kvcache.arena),
+		      budget);
 	}
 	if (d->pinned_bytes > room)
-		WRONG(d, "memory", "raise memory.budget, or pin fewer models", "models that are pinned and "
+		WRONG(d, "memory", "raise memory.budget, or pin fewer models",
+		      "models that are pinned and "
 		      "kvcache.arena need %s, memory.budget is %s",
 		      ig_text_bytes(need, sizeof need, d->pinned_bytes + c->kvcache.arena), budget);
 	else if (d->all_bytes > room && !wrong)
-		NOTE(d, "memory", "those not used for the longest are unloaded to make room; pin: true "
-		     "keeps one", "all models and kvcache.arena need %s, memory.budget is %s",
+		NOTE(d, "memory",
+		     "those not used for the longest are unloaded to make room; pin: true "
+		     "keeps one",
+		     "all models and kvcache.arena need %s, memory.budget is %s",
 		     ig_text_bytes(need, sizeof need, d->all_bytes + c->kvcache.arena), budget);
 }
 
@@ -375,7 +402,8 @@ static void check_models(struct doctor *d)
 	if (!bytes)
 		WRONG(d, "models", NULL, "out of memory");
 	else if (!c->n_models)
-		NOTE(d, "models", "ingot pull smollm2-135m prints the lines to add", "the configuration "
+		NOTE(d, "models", "ingot pull smollm2-135m prints the lines to add",
+		     "the configuration "
 		     "names none");
 	else if (!named)
 		WRONG(d, "models", "name one of models: in default_model",
@@ -403,13 +431,17 @@ static void check_ledger(struct doctor *d)
 	}
 	if (stat(path, &st) == 0) {
 		if (access(path, W_OK)) {
-			WRONG(d, "ledger", "give the daemon's user the right to write it, or change "
-			      "ledger.path", "%s can't be written: %s", path, strerror(errno));
+			WRONG(d, "ledger",
+			      "give the daemon's user the right to write it, or change "
+			      "ledger.path",
+			      "%s can't be written: %s", path, strerror(errno));
 			return;
 		}
 		if (ig_ledger_stats(path, 0, &s, &n, &err)) {
-			WRONG(d, "ledger", "move the file away (the daemon makes a new one), or change "
-			      "ledger.path", "%s", err.text);
+			WRONG(d, "ledger",
+			      "move the file away (the daemon makes a new one), or change "
+			      "ledger.path",
+			      "%s", err.text);
 			return;
 		}
 		for (size_t i = 0; i < n; i++)
@@ -432,8 +464,10 @@ static void check_ledger(struct doctor *d)
 			break;
 	}
 	if (!S_ISDIR(st.st_mode) || access(dir, W_OK | X_OK))
-		WRONG(d, "ledger", "give the daemon's user the right to write there, or change "
-		      "ledger.path", "%s can't be made: %s is not a folder one may write to", path, dir);
+		WRONG(d, "ledger",
+		      "give the daemon's user the right to write there, or change "
+		      "ledger.path",
+		      "%s can't be made: %s is not a folder one may write to", path, dir);
 	else
 		OK(d, "ledger", "%s: will be made at the daemon's first start", path);
 }
@@ -451,7 +485,8 @@ static void check_served(struct doctor *d, const struct ig_endpoint *e)
 		if (strcmp(ig_served_state(m), "failed"))
 			continue;
 		snprintf(what, sizeof what, "model %.140s", ig_served_name(list, i));
-		WRONG(d, what, "correct it, then: ingot models load", "the daemon could not load it: %s",
+		WRONG(d, what, "correct it, then: ingot models load",
+		      "the daemon could not load it: %s",
 		      why ? why : "only an administrator is told why");
 	}
 	json_decref(list);
@@ -476,7 +511,8 @@ static void check_daemon(struct doctor *d, const struct ig_where *where)
 		NOTE(d, "daemon", "start it with: ingotd --config FILE", "none at %s (%s)", e.url,
 		     err.text);
 	} else {
-		WRONG(d, "daemon", "if that is another program, change server.port", "%s", err.text);
+		WRONG(d, "daemon", "if that is another program, change server.port", "%s",
+		      err.text);
 	}
 	json_decref(root);
 }
@@ -502,9 +538,11 @@ int ig_doctor_main(int argc, char **argv)
 		return IG_EXIT_USAGE;
 	}
 	if (help) {
-		ig_options_help(stdout, "doctor [options]",
-				"Check the machine, the configuration and everything that it names; say what "
-				"is\nwrong and what to do.  Exits 1 when anything is wrong.", opts);
+		ig_options_help(
+			stdout, "doctor [options]",
+			"Check the machine, the configuration and everything that it names; say what "
+			"is\nwrong and what to do.  Exits 1 when anything is wrong.",
+			opts);
 		return IG_EXIT_OK;
 	}
 	/* refusals come back as text; the log would say them twice */

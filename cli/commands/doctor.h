@@ -29,9 +29,10 @@ struct ig_findings {
 };
 
 void ig_findings_finish(struct ig_findings *f);
-__attribute__((format(printf, 5, 6)))
-void ig_findings_add(struct ig_findings *f, enum ig_finding_kind kind, const char *what,
-		     const char *todo, const char *fmt, ...);
+__attribute__((format(printf, 5, 6))) void ig_findings_add(struct ig_findings *f,
+							   enum ig_finding_kind kind,
+							   const char *what, const char *todo,
+							   const char *fmt, ...);
 size_t ig_findings_wrong(const struct ig_findings *f);
 /* Append lines for people, or one JSON object. */
 bool ig_findings_text(const struct ig_findings *f, struct ig_strbuf *out);

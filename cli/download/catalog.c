@@ -36,11 +36,10 @@ struct field {
 	const char *name;
 	enum field_kind kind;
 	size_t offset; /* TEXT: char *; NUMBER: uint64_t; SHA256: char[65] */
-	size_t max; /* TEXT: bytes */
+	size_t max;    /* TEXT: bytes */
 };
 
-__attribute__((format(printf, 2, 3)))
-static int fail_here(struct reader *r, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static int fail_here(struct reader *r, const char *fmt, ...)
 {
 	char text[300];
 	va_list ap;
@@ -158,7 +157,8 @@ static int read_mapping(struct reader *r, const struct field *fields, void *obje
 		if (!fields[i].name) {
 			names[n] = NULL;
 			const char *near = ig_nearest_name(key, names);
-			return near ? fail_here(r, "unknown key '%.60s'; did you mean %s?", key, near) :
+			return near ? fail_here(r, "unknown key '%.60s'; did you mean %s?", key,
+						near) :
 				      fail_here(r, "unknown key '%.60s'", key);
 		}
 		if (*seen & 1u << i)
@@ -388,7 +388,8 @@ int ig_catalog_load(const char *path, struct ig_catalog **out, struct ig_error *
 		goto out;
 	}
 	if (!S_ISREG(st.st_mode) || st.st_size > MAX_FILE) {
-		rc = ig_fail(err, -EINVAL, "%.300s: not a file of at most %u bytes", path, MAX_FILE);
+		rc = ig_fail(err, -EINVAL, "%.300s: not a file of at most %u bytes", path,
+			     MAX_FILE);
 		goto out;
 	}
 	text = malloc(MAX_FILE + 1); /* the file may grow while it is read */

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 struct ig_source {
-	char *url; /* an https file; NULL: a PyPI wheel */
+	char *url;			  /* an https file; NULL: a PyPI wheel */
 	char *package, *version, *member; /* the wheel and the path of the file in it */
 	uint64_t wheel_bytes;
 	char wheel_sha256[65];
@@ -23,7 +23,7 @@ struct ig_known_model {
 	char *description, *license;
 	char *file; /* its name on disk: no folder in it */
 	uint64_t n_bytes;
-	char sha256[65]; /* lower case */
+	char sha256[65];	   /* lower case */
 	struct ig_source *sources; /* in the order in which they are tried */
 	size_t n_sources;
 };

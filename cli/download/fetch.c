@@ -193,14 +193,16 @@ static int check_response(struct attempt *a)
 			return refuse(a, -EBADMSG, true,
 				      "the server resumed at another place or in another file");
 		if (a->range_total != UINT64_MAX && a->range_total != a->f->n_bytes) {
-			snprintf(text, sizeof text, "the server's file has %llu bytes, %llu expected",
+			snprintf(text, sizeof text,
+				 "the server's file has %llu bytes, %llu expected",
 				 (unsigned long long)a->range_total,
 				 (unsigned long long)a->f->n_bytes);
 			return refuse(a, -EBADMSG, false, text);
 		}
 	} else if (status == 200) {
 		if (length >= 0 && (uint64_t)length != a->f->n_bytes) {
-			snprintf(text, sizeof text, "the server's file has %lld bytes, %llu expected",
+			snprintf(text, sizeof text,
+				 "the server's file has %lld bytes, %llu expected",
 				 (long long)length, (unsigned long long)a->f->n_bytes);
 			return refuse(a, -EBADMSG, false, text);
 		}
@@ -262,11 +264,16 @@ static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl
 static int setup(struct attempt *a, struct curl_slist **headers, char *why)
 {
 	CURL *c = a->curl;
-	bool plain = !strncmp(a->f->url, "http://", 7); /* a loopback address: the catalog says so */
+	bool plain =
+		!strncmp(a->f->url, "http://", 7); /* a loopback address: the catalog says so */
 	CURLcode rc = CURLE_OK;
 	char text[320];
 
-#define SET(opt, value) do { if (!rc) rc = curl_easy_setopt(c, opt, value); } while (0)
+#define SET(opt, value)                                                                            \
+	do {                                                                                       \
+		if (!rc)                                                                           \
+			rc = curl_easy_setopt(c, opt, value);                                      \
+	} while (0)
 	SET(CURLOPT_URL, a->f->url);
 	SET(CURLOPT_ERRORBUFFER, why);
 	SET(CURLOPT_USERAGENT, "ingot/" IG_VERSION);
@@ -397,7 +404,8 @@ static int open_part(struct attempt *a, struct ig_error *err)
 /* Seconds, unless Ctrl-C comes. */
 static void wait_s(double s)
 {
-	struct timespec ts = { .tv_sec = (time_t)s, .tv_nsec = (long)((s - (double)(time_t)s) * 1e9) };
+	struct timespec ts = { .tv_sec = (time_t)s,
+			       .tv_nsec = (long)((s - (double)(time_t)s) * 1e9) };
 
 	while (!ig_interrupted && nanosleep(&ts, &ts) && errno == EINTR)
 		;
@@ -456,8 +464,8 @@ int ig_fetch_file(const struct ig_fetch *f, struct ig_error *err)
 				err->code = rc;
 			break;
 		}
-		fprintf(stderr, "  %s; trying again in %.3g s (%lld of %lld)\n", err ? err->text : "",
-			wait, (long long)idle, (long long)f->retries);
+		fprintf(stderr, "  %s; trying again in %.3g s (%lld of %lld)\n",
+			err ? err->text : "", wait, (long long)idle, (long long)f->retries);
 		wait_s(wait);
 		wait *= 2;
 	}

@@ -8,12 +8,12 @@
 #include <ingot/op.h>
 
 struct ig_fetch {
-	const char *url; /* https, or http to a loopback address */
+	const char *url;  /* https, or http to a loopback address */
 	const char *part; /* the file to write; kept when the transfer ends early */
 	uint64_t n_bytes; /* what the whole must have */
 	const char *sha256;
-	int64_t stall_s; /* give an attempt up after so long with next to nothing */
-	int64_t retries; /* further attempts after one that brought nothing new */
+	int64_t stall_s;     /* give an attempt up after so long with next to nothing */
+	int64_t retries;     /* further attempts after one that brought nothing new */
 	double retry_wait_s; /* before the first of them; doubles each time */
 };
 

@@ -173,7 +173,8 @@ int ig_check_space(const char *dir, uint64_t n_bytes, struct ig_error *err)
 		return 0;
 	return ig_fail(err, -ENOSPC,
 		       "the disk of %.250s has %s left, %s are needed; make room or name another "
-		       "folder with --to", dir, ig_text_bytes(have, sizeof have, left),
+		       "folder with --to",
+		       dir, ig_text_bytes(have, sizeof have, left),
 		       ig_text_bytes(need, sizeof need, n_bytes));
 }
 
@@ -190,8 +191,17 @@ void ig_remove_tree(const char *dir)
 bool ig_is_local_failure(int rc)
 {
 	switch (rc) {
-	case -EINTR: case -ENOSPC: case -EDQUOT: case -EFBIG: case -EROFS: case -EACCES:
-	case -EPERM: case -ENOMEM: case -ENOTDIR: case -EBUSY: case -EIO:
+	case -EINTR:
+	case -ENOSPC:
+	case -EDQUOT:
+	case -EFBIG:
+	case -EROFS:
+	case -EACCES:
+	case -EPERM:
+	case -ENOMEM:
+	case -ENOTDIR:
+	case -EBUSY:
+	case -EIO:
 		return true;
 	default:
 		return false;

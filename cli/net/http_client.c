@@ -23,7 +23,8 @@ static size_t on_body(char *data, size_t one, size_t n, void *ctx)
 /* The message of an error body in OpenAI's shape. */
 static const char *error_message(const json_t *root)
 {
-	const char *s = json_string_value(json_object_get(json_object_get(root, "error"), "message"));
+	const char *s =
+		json_string_value(json_object_get(json_object_get(root, "error"), "message"));
 
 	return s ? s : "no reason given";
 }
@@ -73,7 +74,11 @@ static int ask(const struct ig_endpoint *e, const char *path, const char *text, 
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 		goto out;
 	}
-#define SET(opt, value) do { if (!code) code = curl_easy_setopt(c, opt, value); } while (0)
+#define SET(opt, value)                                                                            \
+	do {                                                                                       \
+		if (!code)                                                                         \
+			code = curl_easy_setopt(c, opt, value);                                    \
+	} while (0)
 	SET(CURLOPT_URL, url);
 	SET(CURLOPT_ERRORBUFFER, why);
 	SET(CURLOPT_USERAGENT, "ingot/" IG_VERSION);
@@ -93,9 +98,11 @@ static int ask(const struct ig_endpoint *e, const char *path, const char *text, 
 		code = curl_easy_perform(c);
 	curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, status);
 	if (code) {
-		rc = ig_fail(err, code == CURLE_OPERATION_TIMEDOUT ? -ETIMEDOUT :
-			     *status ? -EPROTO : -ECONNREFUSED, "%s",
-			     why[0] ? why : curl_easy_strerror(code));
+		rc = ig_fail(err,
+			     code == CURLE_OPERATION_TIMEDOUT ? -ETIMEDOUT :
+			     *status			      ? -EPROTO :
+								-ECONNREFUSED,
+			     "%s", why[0] ? why : curl_easy_strerror(code));
 		goto out;
 	}
 	*out = json_loadb(body.len ? body.data : "", body.len, 0, je);
@@ -110,7 +117,8 @@ out:
 static int fail_json(const struct ig_endpoint *e, const char *path, const json_error_t *je,
 		     struct ig_error *err)
 {
-	return ig_fail(err, -EPROTO, "%.200s%.200s answered no JSON: %.100s", e->url, path, je->text);
+	return ig_fail(err, -EPROTO, "%.200s%.200s answered no JSON: %.100s", e->url, path,
+		       je->text);
 }
 
 int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_ms, json_t **out,
@@ -120,8 +128,8 @@ int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_
 	int rc = ask(e, path, NULL, timeout_ms, out, &je, status, err);
 
 	if (!rc && *status != 200)
-		rc = ig_fail(err, -EPROTO, "%.200s%.200s answered HTTP %ld: %.200s", e->url, path, *status,
-			     error_message(*out));
+		rc = ig_fail(err, -EPROTO, "%.200s%.200s answered HTTP %ld: %.200s", e->url, path,
+			     *status, error_message(*out));
 	else if (!rc && !*out)
 		rc = fail_json(e, path, &je, err);
 	if (rc) {
@@ -148,7 +156,8 @@ int ig_http_post_json(const struct ig_endpoint *e, const char *path, json_t *bod
 	if (!rc && !*out) {
 		rc = fail_json(e, path, &je, err);
 	} else if (!rc && *status != 200 && *status != 202) {
-		const char *s = json_string_value(json_object_get(json_object_get(*out, "error"), "code"));
+		const char *s =
+			json_string_value(json_object_get(json_object_get(*out, "error"), "code"));
 		snprintf(code, 64, "%.63s", s ? s : "");
 		rc = ig_fail(err, -EPROTO, "%.600s", error_message(*out));
 	}

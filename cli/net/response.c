@@ -80,10 +80,12 @@ bool ig_ask_write(const struct ig_ask *q, struct ig_strbuf *out)
 	return ig_strbuf_ok(out);
 }
 
-void ig_answer_init(struct ig_answer *a, int (*text)(void *ctx, const char *s, size_t len), void *ctx)
+void ig_answer_init(struct ig_answer *a, int (*text)(void *ctx, const char *s, size_t len),
+		    void *ctx)
 {
-	*a = (struct ig_answer){ .text = text, .ctx = ctx, .n_input = -1, .n_cached = -1,
-				 .n_output = -1 };
+	*a = (struct ig_answer){
+		.text = text, .ctx = ctx, .n_input = -1, .n_cached = -1, .n_output = -1
+	};
 }
 
 /* A string of the server for people: one line, cut to fit. */
@@ -152,8 +154,9 @@ static void take_end(struct ig_answer *a, const char *type, const json_t *respon
 		a->state = IG_ANSWER_CANCELLED;
 	} else if (!strcmp(type, "response.incomplete")) {
 		a->state = IG_ANSWER_INCOMPLETE;
-		take_text(a->reason, sizeof a->reason,
-			  json_object_get(json_object_get(response, "incomplete_details"), "reason"));
+		take_text(
+			a->reason, sizeof a->reason,
+			json_object_get(json_object_get(response, "incomplete_details"), "reason"));
 	} else {
 		a->state = IG_ANSWER_COMPLETED;
 	}
@@ -193,7 +196,8 @@ int ig_answer_event(struct ig_answer *a, const char *json, size_t len, int64_t n
 		a->last_ns = now_ns;
 		a->state = IG_ANSWER_STREAMING;
 		if (a->thought && json_is_string(delta))
-			rc = a->thought(a->ctx, json_string_value(delta), json_string_length(delta));
+			rc = a->thought(a->ctx, json_string_value(delta),
+					json_string_length(delta));
 	} else if (!strcmp(type, "response.created")) {
 		take_id(a, json_object_get(root, "response"));
 		a->state = IG_ANSWER_STREAMING;
@@ -224,7 +228,8 @@ const char *ig_answer_finish_reason(const struct ig_answer *a)
 	case IG_ANSWER_CANCELLED:
 		return "cancelled";
 	case IG_ANSWER_INCOMPLETE:
-		return !strcmp(a->reason, "max_output_tokens") || !a->reason[0] ? "length" : a->reason;
+		return !strcmp(a->reason, "max_output_tokens") || !a->reason[0] ? "length" :
+										  a->reason;
 	default:
 		return "error";
 	}
@@ -278,7 +283,8 @@ bool ig_answer_json(const struct ig_answer *a, const char *text, size_t len, str
 	ig_strbuf_puts(out, ",");
 	write_count(out, "output_tokens", a->n_output);
 	ig_strbuf_puts(out, "},\"timings\":{");
-	write_real(out, "first_token_ms", a->first_ns ? (double)(a->first_ns - a->sent_ns) / 1e6 : -1);
+	write_real(out, "first_token_ms",
+		   a->first_ns ? (double)(a->first_ns - a->sent_ns) / 1e6 : -1);
 	ig_strbuf_puts(out, ",");
 	write_real(out, "total_ms", a->ended_ns ? (double)(a->ended_ns - a->sent_ns) / 1e6 : -1);
 	ig_strbuf_puts(out, ",");
@@ -309,8 +315,9 @@ void ig_answer_summary(const struct ig_answer *a, char *buf, size_t size)
 	if (ig_answer_rate(a) >= 0)
 		ig_strbuf_printf(&b, ", %.1f tok/s", ig_answer_rate(a));
 	if (a->first_ns)
-		ig_strbuf_printf(&b, ", first token after %s",
-				 ig_text_ms(ms, sizeof ms, (double)(a->first_ns - a->sent_ns) / 1e6));
+		ig_strbuf_printf(
+			&b, ", first token after %s",
+			ig_text_ms(ms, sizeof ms, (double)(a->first_ns - a->sent_ns) / 1e6));
 	if (a->n_input >= 0) {
 		ig_strbuf_printf(&b, ", prompt %lld tokens", (long long)a->n_input);
 		if (a->n_cached > 0)
@@ -319,7 +326,8 @@ void ig_answer_summary(const struct ig_answer *a, char *buf, size_t size)
 	if (a->state == IG_ANSWER_CANCELLED)
 		ig_strbuf_puts(&b, ", cancelled");
 	else if (a->state == IG_ANSWER_INCOMPLETE)
-		ig_strbuf_printf(&b, ", ended early: %s", a->reason[0] ? a->reason : "no reason given");
+		ig_strbuf_printf(&b, ", ended early: %s",
+				 a->reason[0] ? a->reason : "no reason given");
 	snprintf(buf, size, "%s", ig_strbuf_ok(&b) && b.data ? b.data : "");
 	ig_strbuf_finish(&b);
 }

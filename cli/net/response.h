@@ -13,9 +13,9 @@
 
 struct ig_ask {
 	const char *prompt;
-	size_t prompt_len; /* UTF-8 */
+	size_t prompt_len;		       /* UTF-8 */
 	const struct ig_conversation *history; /* its turns come before the prompt; may be NULL */
-	const char *model, *system; /* NULL: not said */
+	const char *model, *system;	       /* NULL: not said */
 	bool has_max_tokens, has_temperature, has_top_p, has_top_k, has_seed;
 	int64_t max_tokens, top_k;
 	uint64_t seed;
@@ -23,18 +23,57 @@ struct ig_ask {
 };
 
 /* What a command takes to draw tokens by; q is a struct ig_ask *. */
-#define IG_ASK_OPTIONS(q) \
-	{ "system", 's', IG_OPT_STRING, &(q)->system, NULL, "TEXT", \
-	  "the system message (instructions)" }, \
-	{ "max-tokens", 'n', IG_OPT_INT, &(q)->max_tokens, &(q)->has_max_tokens, "N", \
-	  "end an answer after so many tokens", 1, 100000000 }, \
-	{ "temperature", 't', IG_OPT_NUMBER, &(q)->temperature, &(q)->has_temperature, "T", \
-	  "0 … 2; 0 takes the likeliest token each time", 0, 2 }, \
-	{ "top-p", 0, IG_OPT_NUMBER, &(q)->top_p, &(q)->has_top_p, "P", \
-	  "draw from the likeliest tokens that make up P", 0.000001, 1 }, \
-	{ "top-k", 0, IG_OPT_INT, &(q)->top_k, &(q)->has_top_k, "K", \
-	  "draw from the K likeliest tokens; 0: from all", 0, 10000000 }, \
-	{ "seed", 0, IG_OPT_U64, &(q)->seed, &(q)->has_seed, "S", "the same seed, the same draws" }
+#define IG_ASK_OPTIONS(q)                                                                          \
+	{ "system",                                                                                \
+	  's',                                                                                     \
+	  IG_OPT_STRING,                                                                           \
+	  &(q)->system,                                                                            \
+	  NULL,                                                                                    \
+	  "TEXT",                                                                                  \
+	  "the system message (instructions)" },                                                   \
+		{ "max-tokens",                                                                    \
+		  'n',                                                                             \
+		  IG_OPT_INT,                                                                      \
+		  &(q)->max_tokens,                                                                \
+		  &(q)->has_max_tokens,                                                            \
+		  "N",                                                                             \
+		  "end an answer after so many tokens",                                            \
+		  1,                                                                               \
+		  100000000 },                                                                     \
+		{ "temperature",                                                                   \
+		  't',                                                                             \
+		  IG_OPT_NUMBER,                                                                   \
+		  &(q)->temperature,                                                               \
+		  &(q)->has_temperature,                                                           \
+		  "T",                                                                             \
+		  "0 … 2; 0 takes the likeliest token each time",                                  \
+		  0,                                                                               \
+		  2 },                                                                             \
+		{ "top-p",                                                                         \
+		  0,                                                                               \
+		  IG_OPT_NUMBER,                                                                   \
+		  &(q)->top_p,                                                                     \
+		  &(q)->has_top_p,                                                                 \
+		  "P",                                                                             \
+		  "draw from the likeliest tokens that make up P",                                 \
+		  0.000001,                                                                        \
+		  1 },                                                                             \
+		{ "top-k",                                                                         \
+		  0,                                                                               \
+		  IG_OPT_INT,                                                                      \
+		  &(q)->top_k,                                                                     \
+		  &(q)->has_top_k,                                                                 \
+		  "K",                                                                             \
+		  "draw from the K likeliest tokens; 0: from all",                                 \
+		  0,                                                                               \
+		  10000000 },                                                                      \
+		{ "seed",                                                                          \
+		  0,                                                                               \
+		  IG_OPT_U64,                                                                      \
+		  &(q)->seed,                                                                      \
+		  &(q)->has_seed,                                                                  \
+		  "S",                                                                             \
+		  "the same seed, the same draws" }
 /* Whether what the options brought can be sent; -EINVAL with text when not. */
 int ig_ask_check(const struct ig_ask *q, struct ig_error *err);
 
@@ -59,15 +98,16 @@ struct ig_answer {
 	int (*thought)(void *ctx, const char *s, size_t len);
 	void *ctx;
 	enum ig_answer_state state;
-	char id[128]; /* the response's; "" before it is known */
+	char id[128];	 /* the response's; "" before it is known */
 	char model[160]; /* that answers; "" before it is known */
 	char reason[64];
 	char error[1024], code[64];
 	int64_t sent_ns, first_ns, last_ns, ended_ns; /* ig_now_ns; 0: not yet */
-	int64_t n_input, n_cached, n_output; /* -1: the server did not say */
+	int64_t n_input, n_cached, n_output;	      /* -1: the server did not say */
 };
 
-void ig_answer_init(struct ig_answer *a, int (*text)(void *ctx, const char *s, size_t len), void *ctx);
+void ig_answer_init(struct ig_answer *a, int (*text)(void *ctx, const char *s, size_t len),
+		    void *ctx);
 /* Take one event.  0, or -EBADMSG with text when it is no event, or what text
  * returned.  Unknown types are skipped. */
 int ig_answer_event(struct ig_answer *a, const char *json, size_t len, int64_t now_ns,

@@ -93,6 +93,7 @@ bool ig_served_is_name(const char *text)
 {
 	size_t n = strlen(text);
 
-	return n >= 1 && n <= 128 && strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-					    "abcdefghijklmnopqrstuvwxyz0123456789._:/-") == n;
+	return n >= 1 && n <= 128 &&
+	       strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+			    "abcdefghijklmnopqrstuvwxyz0123456789._:/-") == n;
 }

@@ -92,8 +92,9 @@ static bool is_lost(int rc)
 /* The daemon, or this connection, has reached its end: another will serve. */
 static bool is_going(const struct ig_answer *a)
 {
-	return a->state == IG_ANSWER_FAILED && (!strcmp(a->code, "server_shutting_down") ||
-						!strcmp(a->code, "websocket_connection_limit_reached"));
+	return a->state == IG_ANSWER_FAILED &&
+	       (!strcmp(a->code, "server_shutting_down") ||
+		!strcmp(a->code, "websocket_connection_limit_reached"));
 }
 
 static void start_over(struct ig_answer *a)

@@ -11,7 +11,7 @@
 
 struct ig_session {
 	const struct ig_endpoint *e;
-	struct ig_ws *ws; /* NULL: not connected */
+	struct ig_ws *ws;   /* NULL: not connected */
 	unsigned n_retries; /* when nothing answers or the connection is lost */
 	/* Each event as it came; non-zero ends the answer with that code.  May be NULL. */
 	int (*raw)(void *ctx, const char *json, size_t len);

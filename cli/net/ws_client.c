@@ -39,8 +39,8 @@ struct ig_ws {
 	struct queue in, out;
 	struct ig_strbuf partial;
 	bool open, closing;
-	char bearer[sizeof ((struct ig_endpoint *)0)->api_key + 8]; /* "Bearer KEY"; "": none */
-	int rc; /* why it ended */
+	char bearer[sizeof((struct ig_endpoint *)0)->api_key + 8]; /* "Bearer KEY"; "": none */
+	int rc;							   /* why it ended */
 	struct ig_error err;
 };
 
@@ -88,8 +88,9 @@ static void on_connect_error(struct ig_ws *ws, struct lws *wsi, const char *in, 
 
 	if (status == 401 || status == 403)
 		ws->rc = ig_fail(&ws->err, -EACCES, "refused the API key (HTTP %u)%s", status,
-				 ws->bearer[0] ? "" : ": none was given; see --api-key-file and "
-				 "INGOT_API_KEY");
+				 ws->bearer[0] ? "" :
+						 ": none was given; see --api-key-file and "
+						 "INGOT_API_KEY");
 	else if (status)
 		ws->rc = ig_fail(&ws->err, -EPROTO,
 				 "answered HTTP %u instead of opening a WebSocket", status);
@@ -114,8 +115,10 @@ static int on_receive(struct ig_ws *ws, struct lws *wsi, const char *in, size_t 
 	ig_strbuf_add(&ws->partial, in, len);
 	if (!lws_is_final_fragment(wsi) || lws_remaining_packet_payload(wsi))
 		return 0;
-	struct message *m = ig_strbuf_ok(&ws->partial) ?
-		message_new(ws->partial.len ? ws->partial.data : "", ws->partial.len, 0) : NULL;
+	struct message *m =
+		ig_strbuf_ok(&ws->partial) ?
+			message_new(ws->partial.len ? ws->partial.data : "", ws->partial.len, 0) :
+			NULL;
 	ig_strbuf_clear(&ws->partial);
 	if (!m) {
 		end(ws, -ENOMEM, "out of memory");
@@ -158,7 +161,8 @@ static void on_peer_close(struct ig_ws *ws, const unsigned char *in, size_t len)
 	end(ws, -ECONNRESET, text);
 }
 
-static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t len)
+static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+		    size_t len)
 {
 	struct lws_context *context = wsi ? lws_get_context(wsi) : NULL;
 	struct ig_ws *ws = context ? lws_context_user(context) : NULL;
@@ -276,7 +280,8 @@ int ig_ws_open(const struct ig_endpoint *e, const char *path, int timeout_ms, st
 		info.client_ssl_ca_filepath = e->cacert;
 #else
 	if (e->tls) {
-		rc = ig_fail(err, -EPROTO, "is https, and libwebsockets was built without TLS here");
+		rc = ig_fail(err, -EPROTO,
+			     "is https, and libwebsockets was built without TLS here");
 		goto fail;
 	}
 #endif

@@ -72,7 +72,8 @@ static int read_plain(struct ig_line *l, struct ig_strbuf *text, struct ig_error
 		if (c == -1 || c == '\n')
 			break;
 		if (text->len == IG_LINE_MAX)
-			return ig_fail(err, -E2BIG, "a line of standard input is longer than %u MiB",
+			return ig_fail(err, -E2BIG,
+				       "a line of standard input is longer than %u MiB",
 				       IG_LINE_MAX >> 20);
 		char byte = (char)c;
 		ig_strbuf_add(text, &byte, 1);

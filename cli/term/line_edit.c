@@ -190,19 +190,15 @@ static unsigned char complete(EditLine *el, int ch)
 
 static void bind_keys(EditLine *el)
 {
-	static const struct { const char *keys, *command; } binds[] = {
-		{ "^R", "em-inc-search-prev" },
-		{ "^W", "ed-delete-prev-word" },
-		{ "\\e[3~", "ed-delete-next-char" },
-		{ "\\e[1~", "ed-move-to-beg" },
-		{ "\\e[4~", "ed-move-to-end" },
-		{ "\\e[H", "ed-move-to-beg" },
-		{ "\\e[F", "ed-move-to-end" },
-		{ "\\e[1;5C", "em-next-word" },
-		{ "\\e[1;5D", "ed-prev-word" },
-		{ "\\e[200~", "ingot-begin-paste" },
-		{ "\\e[201~", "ingot-end-paste" },
-		{ "^I", "ingot-complete" },
+	static const struct {
+		const char *keys, *command;
+	} binds[] = {
+		{ "^R", "em-inc-search-prev" },	     { "^W", "ed-delete-prev-word" },
+		{ "\\e[3~", "ed-delete-next-char" }, { "\\e[1~", "ed-move-to-beg" },
+		{ "\\e[4~", "ed-move-to-end" },	     { "\\e[H", "ed-move-to-beg" },
+		{ "\\e[F", "ed-move-to-end" },	     { "\\e[1;5C", "em-next-word" },
+		{ "\\e[1;5D", "ed-prev-word" },	     { "\\e[200~", "ingot-begin-paste" },
+		{ "\\e[201~", "ingot-end-paste" },   { "^I", "ingot-complete" },
 	};
 
 	/* el_set would copy the names and never free them */

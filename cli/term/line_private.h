@@ -9,9 +9,9 @@ struct line_editor;
 struct ig_line {
 	struct ig_line_options o;
 	struct line_editor *editor; /* NULL: plain lines */
-	char buf[4096]; /* read from standard input, not used yet */
+	char buf[4096];		    /* read from standard input, not used yet */
 	size_t at, len;
-	bool ended; /* standard input is at its end */
+	bool ended;			  /* standard input is at its end */
 	void (*woken)(struct ig_line *l); /* called while waiting, after signals too; or NULL */
 };
 

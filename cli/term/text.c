@@ -142,7 +142,8 @@ void ig_table_add(struct ig_table *t, const char *text)
 		return;
 	if (t->n_cells == t->cap) {
 		size_t cap = t->cap ? t->cap * 2 : 32;
-		char **p = cap > SIZE_MAX / 2 / sizeof *p ? NULL : realloc(t->cells, cap * sizeof *p);
+		char **p =
+			cap > SIZE_MAX / 2 / sizeof *p ? NULL : realloc(t->cells, cap * sizeof *p);
 		if (!p) {
 			t->failed = true;
 			return;

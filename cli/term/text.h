@@ -26,15 +26,14 @@ bool ig_text_is_utf8(const char *s, size_t n);
 void ig_text_plain(struct ig_strbuf *b, const char *s, size_t len, bool keep_lines);
 
 /* "ingot: …" on standard error, one line, control characters taken out. */
-__attribute__((format(printf, 1, 2)))
-void ig_complain(const char *fmt, ...);
+__attribute__((format(printf, 1, 2))) void ig_complain(const char *fmt, ...);
 
 #define IG_TABLE_MAX_COLUMNS 16
 
 struct ig_table {
 	size_t n_columns, n_cells, cap;
 	unsigned right; /* bit i: column i is set flush right */
-	char **cells; /* row by row; the first row is the header */
+	char **cells;	/* row by row; the first row is the header */
 	bool failed;
 };
 
@@ -43,8 +42,7 @@ void ig_table_init(struct ig_table *t, const char *const *headers, size_t n);
 void ig_table_finish(struct ig_table *t);
 /* The next cell, copied, control characters taken out. */
 void ig_table_add(struct ig_table *t, const char *text);
-__attribute__((format(printf, 2, 3)))
-void ig_table_addf(struct ig_table *t, const char *fmt, ...);
+__attribute__((format(printf, 2, 3))) void ig_table_addf(struct ig_table *t, const char *fmt, ...);
 /* Append all rows, columns two spaces apart.  False when memory ran out. */
 bool ig_table_write(const struct ig_table *t, struct ig_strbuf *out);
 /* The same to standard output; -ENOMEM or 0. */

@@ -20,8 +20,10 @@ static int find_budget(struct ig_models *ms, const struct ig_config *config, str
 		c->budget = ig_driver_memory(ms->engine->driver);
 	if (!c->budget)
 		c->budget = ig_machine_memory() / 4 * 3;
-	return c->budget ? 0 : ig_fail(err, -ENOTSUP, "this machine does not say how much memory it "
-				       "has; set memory.budget");
+	return c->budget ? 0 :
+			   ig_fail(err, -ENOTSUP,
+				   "this machine does not say how much memory it "
+				   "has; set memory.budget");
 }
 
 /* ---- one model ------------------------------------------------------------------------ */
@@ -35,7 +37,8 @@ static uint64_t blocks_for(const struct ig_model *m, uint32_t g, uint32_t n_toke
 	if (!window)
 		return n_blocks;
 	/* What a chunk behind the last whole block reads and writes, wherever it begins. */
-	n = (window - 1 + IG_BLOCK_TOKENS - 1 + m->chunk + IG_BLOCK_TOKENS - 2) / IG_BLOCK_TOKENS + 1;
+	n = (window - 1 + IG_BLOCK_TOKENS - 1 + m->chunk + IG_BLOCK_TOKENS - 2) / IG_BLOCK_TOKENS +
+	    1;
 	return n < n_blocks ? n : n_blocks;
 }
 
@@ -69,17 +72,17 @@ static uint32_t tokens_for(const struct ig_model *m, uint64_t slab_bytes, uint64
 	return low;
 }
 
-void ig_contract_measure(const struct ig_models *ms, const struct ig_model *m,
-			 struct ig_need *out)
+void ig_contract_measure(const struct ig_models *ms, const struct ig_model *m, struct ig_need *out)
 {
-	uint32_t n = m->limits.max_context < IG_LEAST_TOKENS ? m->limits.max_context :
-							       IG_LEAST_TOKENS;
+	uint32_t n =
+		m->limits.max_context < IG_LEAST_TOKENS ? m->limits.max_context : IG_LEAST_TOKENS;
 
 	*out = (struct ig_need){
 		.weights = m->memory.weight_bytes,
 		/* the masks in the steps' buffers are the engine's own */
 		.scratch = m->memory.scratch_bytes + (uint64_t)IG_STEPS_IN_FLIGHT *
-			   m->limits.max_logit_rows * m->mask_words * 4,
+							     m->limits.max_logit_rows *
+							     m->mask_words * 4,
 		.logits = (uint64_t)m->limits.max_logit_rows * m->n_logits * sizeof(float) *
 			  ms->engine->max_flights,
 		.least = slabs_for(m, ms->contract.slab, n) * ms->contract.slab,
@@ -93,13 +96,16 @@ int ig_contract_fit_cache(const struct ig_models *ms, struct ig_model *m, struct
 
 	ig_contract_measure(ms, m, &need);
 	if (need.least > c->arena)
-		return ig_fail(err, -EINVAL, "kvcache.arena is %.1f MiB; one sequence of %d tokens "
-			       "needs %.1f MiB", (double)c->arena / (1 << 20), IG_LEAST_TOKENS,
+		return ig_fail(err, -EINVAL,
+			       "kvcache.arena is %.1f MiB; one sequence of %d tokens "
+			       "needs %.1f MiB",
+			       (double)c->arena / (1 << 20), IG_LEAST_TOKENS,
 			       (double)need.least / (1 << 20));
 	m->max_kv_tokens = tokens_for(m, c->slab, c->arena / c->slab);
 	if (m->max_kv_tokens < m->limits.max_context)
 		ig_log_warn("model %s: the cache holds %u tokens of one sequence, less than the "
-			    "context of %u", m->name, m->max_kv_tokens, m->limits.max_context);
+			    "context of %u",
+			    m->name, m->max_kv_tokens, m->limits.max_context);
 	return 0;
 }
 
@@ -121,8 +127,8 @@ static const char *unit_of(uint64_t bytes, double *unit)
 }
 
 /* The three parts and their sum, in the largest unit that the sum fills. */
-static int over_budget(const struct ig_need *n, uint64_t cache, uint64_t budget,
-		       const char *hint, struct ig_error *err)
+static int over_budget(const struct ig_need *n, uint64_t cache, uint64_t budget, const char *hint,
+		       struct ig_error *err)
 {
 	uint64_t needed = n->weights + n->scratch + cache;
 	double unit;
@@ -130,7 +136,8 @@ static int over_budget(const struct ig_need *n, uint64_t cache, uint64_t budget,
 
 	return ig_fail(err, -ENOMEM,
 		       "needs %.1f %s (weights %.1f, scratch %.1f, cache %.1f), the budget is "
-		       "%.1f %s; %s", (double)needed / unit, name, (double)n->weights / unit,
+		       "%.1f %s; %s",
+		       (double)needed / unit, name, (double)n->weights / unit,
 		       (double)n->scratch / unit, (double)cache / unit, (double)budget / unit, name,
 		       hint);
 }
@@ -142,13 +149,15 @@ int ig_contract_refuse(const struct ig_contract *c, const char *name, const stru
 	double unit;
 	const char *u = unit_of(c->budget, &unit);
 
-	return ig_fail(err, -ENOMEM, "there is no room for the model %s now: it needs %.2f %s (weights "
-		       "%.2f, scratch %.2f); of memory.budget, %.2f %s, %.2f are free%s; raise it, or "
-		       "unload or unpin another model", name,
-		       (double)needed / unit, u, (double)n->weights / unit,
-		       (double)n->scratch / unit, (double)c->budget / unit, u,
-		       (double)(ig_contract_free(c) + evictable) / unit,
-		       evictable ? " or can be made free" : "");
+	return ig_fail(
+		err, -ENOMEM,
+		"there is no room for the model %s now: it needs %.2f %s (weights "
+		"%.2f, scratch %.2f); of memory.budget, %.2f %s, %.2f are free%s; raise it, or "
+		"unload or unpin another model",
+		name, (double)needed / unit, u, (double)n->weights / unit,
+		(double)n->scratch / unit, (double)c->budget / unit, u,
+		(double)(ig_contract_free(c) + evictable) / unit,
+		evictable ? " or can be made free" : "");
 }
 
 /* ---- copies of logits -------------------------------------------------------------------- */
@@ -189,11 +198,13 @@ static void reserve_logits(struct ig_models *ms, uint64_t all, uint64_t rest, ui
 	struct ig_model *m;
 
 	if (!fits)
-		ig_log_warn("log probabilities take %.1f MiB, for which there is no room (memory.budget); "
-			    "requests for them are refused", (double)all / (1 << 20));
+		ig_log_warn(
+			"log probabilities take %.1f MiB, for which there is no room (memory.budget); "
+			"requests for them are refused",
+			(double)all / (1 << 20));
 	else
 		ms->contract.logits = all;
-	TAILQ_FOREACH(m, &ms->all, all)
+	TAILQ_FOREACH (m, &ms->all, all)
 		m->gives_logits = fits;
 }
 
@@ -206,7 +217,7 @@ static uint64_t most_later(const struct ig_models *ms)
 	const struct ig_slot *s;
 	uint64_t most = 0;
 
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH (s, &ms->slots, link) {
 		uint64_t n = s->need.weights + s->need.scratch;
 
 		if (s->at_start)
@@ -224,13 +235,13 @@ static int check_later(const struct ig_models *ms, struct ig_error *err)
 	const struct ig_contract *c = &ms->contract;
 	const struct ig_slot *s, *p;
 
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH (s, &ms->slots, link) {
 		struct ig_need sum = s->need;
 		struct ig_error why = { 0 };
 
 		if (s->at_start)
 			continue;
-		TAILQ_FOREACH(p, &ms->slots, link) {
+		TAILQ_FOREACH (p, &ms->slots, link) {
 			if (!p->at_start || !p->pin)
 				continue;
 			sum.weights += p->need.weights;
@@ -238,7 +249,8 @@ static int check_later(const struct ig_models *ms, struct ig_error *err)
 		}
 		if (sum.weights + sum.scratch + c->arena <= c->budget)
 			continue;
-		over_budget(&sum, c->arena, c->budget, "set memory.budget, or pin fewer models", &why);
+		over_budget(&sum, c->arena, c->budget, "set memory.budget, or pin fewer models",
+			    &why);
 		return ig_fail(err, -ENOMEM, "model %s, with those that are pinned, %s", s->name,
 			       why.text);
 	}
@@ -256,7 +268,7 @@ int ig_contract_start(struct ig_models *ms, const struct ig_config *config, stru
 	if (rc < 0)
 		return rc;
 	least = c->slab;
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH (s, &ms->slots, link) {
 		if (s->need.least > least)
 			least = s->need.least;
 		if (!s->at_start)
@@ -278,15 +290,19 @@ int ig_contract_start(struct ig_models *ms, const struct ig_config *config, stru
 		uint64_t later = most_later(ms);
 
 		if (rest < least)
-			return over_budget(&sum, least, c->budget, "set memory.budget, or serve fewer "
-					   "or smaller models", err);
+			return over_budget(&sum, least, c->budget,
+					   "set memory.budget, or serve fewer "
+					   "or smaller models",
+					   err);
 		rest = rest > later ? rest - later : 0;
 		c->arena = rest < IG_DEFAULT_ARENA ? rest : IG_DEFAULT_ARENA;
 		if (c->arena < least)
 			c->arena = least;
 	} else if (c->arena < least) {
-		return ig_fail(err, -EINVAL, "kvcache.arena is %.1f MiB; one sequence of %d tokens "
-			       "needs %.1f MiB", (double)c->arena / (1 << 20), IG_LEAST_TOKENS,
+		return ig_fail(err, -EINVAL,
+			       "kvcache.arena is %.1f MiB; one sequence of %d tokens "
+			       "needs %.1f MiB",
+			       (double)c->arena / (1 << 20), IG_LEAST_TOKENS,
 			       (double)least / (1 << 20));
 	} else if (c->arena > rest) {
 		return over_budget(&sum, c->arena, c->budget, "set memory.budget or kvcache.arena",

@@ -54,7 +54,8 @@ static int open_modules(struct ig_engine *e, const struct ig_config *config, str
 		return rc;
 	e->kv = ig_modules_kvcache(e->modules, config->kvcache.service);
 	if (!e->kv)
-		return ig_fail(err, -ENOENT, "kvcache.service is \"%s\"; no module in %s%s brings it",
+		return ig_fail(err, -ENOENT,
+			       "kvcache.service is \"%s\"; no module in %s%s brings it",
 			       config->kvcache.service, folders[0], folders[1] ? " …" : "");
 	return 0;
 }
@@ -119,7 +120,8 @@ void ig_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline
 #endif
 }
 
-int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out, struct ig_error *err)
+int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out,
+		     struct ig_error *err)
 {
 	const struct ig_config *config = deps->config;
 	struct ig_engine *e = calloc(1, sizeof *e);
@@ -149,8 +151,10 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out, 
 	e->max_rows = config->scheduler.max_batch_tokens ? config->scheduler.max_batch_tokens : 1;
 	e->max_seqs = clamp(config->scheduler.max_seqs, 1, e->max_rows);
 	if (e->max_seqs < config->scheduler.max_seqs)
-		ig_log_warn("scheduler.max_seqs is %u, scheduler.max_batch_tokens %u: so many run at "
-			    "once", config->scheduler.max_seqs, e->max_rows);
+		ig_log_warn(
+			"scheduler.max_seqs is %u, scheduler.max_batch_tokens %u: so many run at "
+			"once",
+			config->scheduler.max_seqs, e->max_rows);
 	read_options(e, config, &e->options);
 	e->n_slots = e->max_seqs;
 	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++) {
@@ -220,7 +224,8 @@ void ig_engine_destroy(struct ig_engine *e)
 	ig_engine_drain(e);
 	ig_prep_destroy(e->prep); /* its last jobs find the engine draining */
 	if (e->models)
-		ig_models_stop(e->models); /* which may still ask the engine's thread for something */
+		ig_models_stop(
+			e->models); /* which may still ask the engine's thread for something */
 	if (e->has_thread) {
 		pthread_mutex_lock(&e->lock);
 		e->stopping = e->events = true;
@@ -290,8 +295,8 @@ static void note_refusal(struct ig_engine *e, const struct ig_gen_spec *spec, in
 	row.received_ns = spec->received_wall_ns ? spec->received_wall_ns : ig_wall_ns();
 	row.n_prompt = spec->n_prompt;
 	row.queue_ms = row.prefill_ms = row.decode_ms = row.ttft_ms = -1;
-	row.total_ms = spec->received_ns ? (float)((double)(ig_now_ns() - spec->received_ns) * 1e-6)
-					 : -1;
+	row.total_ms =
+		spec->received_ns ? (float)((double)(ig_now_ns() - spec->received_ns) * 1e-6) : -1;
 	ig_engine_note_refused(e, &row);
 }
 
@@ -345,7 +350,7 @@ static struct ig_seq *find_seq(struct ig_engine *e, uint64_t gen)
 {
 	struct ig_seq *s;
 
-	TAILQ_FOREACH(s, &e->all, all)
+	TAILQ_FOREACH (s, &e->all, all)
 		if (s->number == gen)
 			return s;
 	return NULL;
@@ -387,7 +392,7 @@ size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap)
 	size_t n = 0;
 
 	pthread_mutex_lock(&e->lock);
-	TAILQ_FOREACH(s, &e->all, all) {
+	TAILQ_FOREACH (s, &e->all, all) {
 		struct ig_gen_info *i;
 
 		if (n++ >= cap)

@@ -19,7 +19,7 @@ struct ig_engine;
 
 struct ig_engine_deps {
 	const struct ig_config *config; /* outlives the engine */
-	struct ig_ledger *ledger; /* may be NULL */
+	struct ig_ledger *ledger;	/* may be NULL */
 	struct ig_metrics *metrics;
 	/* The device is gone for good: called once, by the engine's thread.  Every request
 	 * from then on ends with an error; a new process may find a device again.  May be
@@ -30,7 +30,8 @@ struct ig_engine_deps {
 
 /* Load modules and models, set up the driver and the cache under the memory
  * contract, start the threads.  Errors are one line that names what was wrong. */
-int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out, struct ig_error *err);
+int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out,
+		     struct ig_error *err);
 /* Refuse new requests (-ESHUTDOWN); those under way go on. */
 void ig_engine_drain(struct ig_engine *e);
 /* Requests that run or wait. */
@@ -53,10 +54,10 @@ struct ig_engine_model {
 	const struct ig_tokenizer *tokenizer;
 	const struct ig_chat_template *chat; /* NULL: chat_note says why */
 	const char *chat_note; /* "the file has no chat template", or which is not known */
-	uint32_t n_context; /* tokens that one sequence may have */
+	uint32_t n_context;    /* tokens that one sequence may have */
 	const char *arch, *file;
 	uint64_t weight_bytes; /* packed */
-	int64_t created_s; /* the file's mtime, Unix seconds */
+	int64_t created_s;     /* the file's mtime, Unix seconds */
 };
 
 /* The model of this name (NULL or empty: the default), held for the caller.  0, or
@@ -83,19 +84,19 @@ enum ig_model_state {
 	IG_MODEL_LOADING,
 	IG_MODEL_READY,
 	IG_MODEL_LEAVING, /* unloaded when its last request ends */
-	IG_MODEL_FAILED, /* error says why */
+	IG_MODEL_FAILED,  /* error says why */
 };
 
 struct ig_model_status {
 	char name[129], arch[64], file[1024], error[256]; /* cut where longer */
 	enum ig_model_state state;
 	bool is_default, pinned;
-	uint32_t n_context; /* what it has or will have; 0: not known yet */
+	uint32_t n_context;		      /* what it has or will have; 0: not known yet */
 	uint64_t weight_bytes, scratch_bytes; /* loaded or not, once known */
-	uint32_t n_active; /* requests that run or wait */
-	uint64_t n_loads; /* since the start */
-	double loaded_s; /* how long the last load took */
-	double idle_s; /* since its last request ended; 0 while one is active */
+	uint32_t n_active;		      /* requests that run or wait */
+	uint64_t n_loads;		      /* since the start */
+	double loaded_s;		      /* how long the last load took */
+	double idle_s;	  /* since its last request ended; 0 while one is active */
 	double expires_s; /* until keep_alive unloads it; -1: never */
 	int64_t created_s;
 };
@@ -112,27 +113,27 @@ struct ig_gen_spec {
 	const struct ig_engine_model *model; /* held by the caller; the engine takes its own hold */
 	int32_t *prompt; /* [n_prompt], malloc'd; the engine's from a submit that returns 0 */
 	int32_t n_prompt;
-	int32_t max_tokens; /* 0: up to the context (or scheduler.max_output_tokens) */
-	float temperature; /* 0 … 2 */
-	float top_p; /* (0, 1] */
-	int32_t top_k; /* 0: off */
-	float min_p; /* [0, 1]; 0: off */
+	int32_t max_tokens;	  /* 0: up to the context (or scheduler.max_output_tokens) */
+	float temperature;	  /* 0 … 2 */
+	float top_p;		  /* (0, 1] */
+	int32_t top_k;		  /* 0: off */
+	float min_p;		  /* [0, 1]; 0: off */
 	float repetition_penalty; /* (0, 10]; 0 and 1: off.  Of the prompt's tokens too */
 	float frequency_penalty, presence_penalty; /* -2 … 2; of the answer's tokens */
-	const struct ig_bias { /* added to tokens' logits; ids differ; copied */
+	const struct ig_bias {			   /* added to tokens' logits; ids differ; copied */
 		int32_t id;
 		float bias; /* -100 … 100 */
 	} *biases;
 	uint32_t n_biases; /* at most IG_MAX_BIASES */
-	uint64_t seed; /* the caller draws one when the client gave none */
-	char **stops; /* NULL-terminated, malloc'd; passes over like prompt; may be NULL */
+	uint64_t seed;	   /* the caller draws one when the client gave none */
+	char **stops;	   /* NULL-terminated, malloc'd; passes over like prompt; may be NULL */
 	struct ig_grammar *grammar; /* what the answer must be; its reference passes over; NULL */
 	int32_t n_top; /* -1: no log probabilities; else notes in the stream, which must keep
 			  some, with so many alternatives (at most IG_MAX_TOP) */
 	int32_t shown[IG_MAX_SHOWN]; /* control tokens whose text is part of the answer */
 	uint32_t n_shown;
 	bool prefill_only; /* read the prompt into the cache, draw nothing */
-	bool ignore_end; /* end tokens do not end it, and give no text; not with a grammar */
+	bool ignore_end;   /* end tokens do not end it, and give no text; not with a grammar */
 	struct ig_stream *stream; /* the writer's reference passes over */
 	/* For the ledger; the engine copies them. */
 	char id[64], endpoint[32], client[64], key[40];
@@ -164,7 +165,8 @@ struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e);
 /* ---- what runs now, for `ingot ps` and /v1/… (any thread) ---- */
 
 struct ig_gen_info {
-	char id[64], model[129], endpoint[32], client[64], state[16]; /* waiting prefill decode paused */
+	char id[64], model[129], endpoint[32], client[64],
+		state[16]; /* waiting prefill decode paused */
 	int32_t n_prompt, n_prefilled, n_output;
 	double age_s;
 };

@@ -22,7 +22,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
-struct ig_seq; /* sequence_private.h */
+struct ig_seq;	/* sequence_private.h */
 struct ig_slot; /* models_private.h */
 struct ig_models;
 TAILQ_HEAD(ig_seq_list, ig_seq);
@@ -35,12 +35,12 @@ struct ig_step_buffer {
 	struct ig_step step;
 	struct ig_step_kv kv[IG_MAX_CACHE_GROUPS];
 	int32_t *token_ids, *token_from, *positions, *row_seq; /* [max_rows] */
-	int32_t *seq_lens; /* [max_seqs] */
-	int32_t *logit_rows, *sampled_ids; /* [max_logit_rows] */
-	struct ig_sample_params *sample; /* [max_logit_rows] */
-	struct ig_logit_edit *edits; /* [IG_MAX_STEP_EDITS] */
-	uint32_t *masks; /* [max_logit_rows, mask_words] */
-	uint32_t *block_tables[IG_MAX_CACHE_GROUPS]; /* [max_seqs, max_blocks] */
+	int32_t *seq_lens;				       /* [max_seqs] */
+	int32_t *logit_rows, *sampled_ids;		       /* [max_logit_rows] */
+	struct ig_sample_params *sample;		       /* [max_logit_rows] */
+	struct ig_logit_edit *edits;			       /* [IG_MAX_STEP_EDITS] */
+	uint32_t *masks;				       /* [max_logit_rows, mask_words] */
+	uint32_t *block_tables[IG_MAX_CACHE_GROUPS];	       /* [max_seqs, max_blocks] */
 };
 
 /* What tells a file from another that is put in its place. */
@@ -54,7 +54,7 @@ struct ig_file_id {
 struct ig_need {
 	uint64_t weights, scratch;
 	uint64_t logits; /* all copies of its steps' logits, which models share */
-	uint64_t least; /* the smallest arena that serves it */
+	uint64_t least;	 /* the smallest arena that serves it */
 };
 
 /* One model that was opened, an instance.  Immutable once requests are given it, but for
@@ -77,18 +77,18 @@ struct ig_model {
 	struct ig_need need;
 	uint32_t n_groups;
 	struct ig_kv_layout layouts[IG_MAX_CACHE_GROUPS];
-	uint32_t window; /* the widest of its groups' windows; 0: they keep all positions */
-	uint32_t chunk; /* the most rows of one sequence in a step, when it was opened */
+	uint32_t window;	/* the widest of its groups' windows; 0: they keep all positions */
+	uint32_t chunk;		/* the most rows of one sequence in a step, when it was opened */
 	uint32_t max_kv_tokens; /* of one sequence that has the arena for itself */
-	uint32_t n_logits; /* of one row: the vocabulary, with what pads it in the file */
-	uint32_t mask_words; /* of one row */
-	bool gives_logits; /* there is room for copies of them */
-	atomic_uint n_active; /* requests that run or wait */
+	uint32_t n_logits;	/* of one row: the vocabulary, with what pads it in the file */
+	uint32_t mask_words;	/* of one row */
+	bool gives_logits;	/* there is room for copies of them */
+	atomic_uint n_active;	/* requests that run or wait */
 
 	/* ---- under ig_models.lock ---- */
 	TAILQ_ENTRY(ig_model) all;
-	struct ig_slot *slot; /* whose it is or was; NULL: of none that is configured */
-	uint32_t n_holds; /* one is its slot's, while that points at it */
+	struct ig_slot *slot;  /* whose it is or was; NULL: of none that is configured */
+	uint32_t n_holds;      /* one is its slot's, while that points at it */
 	int64_t idle_since_ns; /* when the last but its slot let go */
 
 	/* ---- the engine's thread ---- */
@@ -155,7 +155,7 @@ struct ig_flight {
 	struct ig_flight_seq {
 		struct ig_seq *seq;
 		int32_t n_rows, logit_index; /* -1: no logits */
-	} *seqs; /* [max_seqs], by row_seq */
+	} *seqs;			     /* [max_seqs], by row_seq */
 	uint32_t n_seqs;
 	uint32_t n_prefill, n_decode; /* rows */
 	int64_t submit_ns;
@@ -185,11 +185,11 @@ struct ig_engine {
 
 	/* ---- under the lock ---- */
 	struct ig_change *change; /* that is asked for; NULL: none */
-	bool events; /* something below changed: look before sleeping */
+	bool events;		  /* something below changed: look before sleeping */
 	bool draining, stopping, cancels;
 	uint64_t last_number;
 	struct ig_seq_list inbox; /* by ig_seq.link */
-	struct ig_seq_list all; /* by ig_seq.all */
+	struct ig_seq_list all;	  /* by ig_seq.all */
 	uint32_t n_all;
 	uint32_t n_inbox; /* of the inbox, and those that left it since the last boundary */
 	struct ig_engine_options options;
@@ -199,26 +199,27 @@ struct ig_engine {
 	uint32_t n_slots; /* running sequences that could join at once */
 
 	/* ---- the engine's thread ---- */
-	struct ig_engine_options now; /* a copy of options */
+	struct ig_engine_options now;	     /* a copy of options */
 	struct ig_seq_list waiting, running; /* by link, oldest first */
-	struct ig_seq_list ended; /* by link: what is left of their text waits for room */
-	struct ig_seq_list show; /* by show_link: has text or progress to pass on */
+	struct ig_seq_list ended;      /* by link: what is left of their text waits for room */
+	struct ig_seq_list show;       /* by show_link: has text or progress to pass on */
 	uint32_t n_waiting, n_running; /* n_running: paused ones are not counted */
-	uint32_t n_paused, n_holding; /* that hold blocks */
+	uint32_t n_paused, n_holding;  /* that hold blocks */
 	uint32_t n_edits; /* most edits of logits that the running sequences may have */
-	bool kv_freed; /* since admission last ran out of blocks */
-	bool kv_blocked; /* admission ran out of blocks */
-	bool moved; /* something ended or was preempted: look again before sleeping */
+	bool kv_freed;	  /* since admission last ran out of blocks */
+	bool kv_blocked;  /* admission ran out of blocks */
+	bool moved;	  /* something ended or was preempted: look again before sleeping */
 	struct ig_flight flights[IG_STEPS_IN_FLIGHT]; /* oldest first */
 	uint32_t n_flights;
 	uint32_t max_flights; /* 2: a step starts before the one before it is read */
 	uint64_t n_submitted; /* steps: they take turns with the copies of logits */
-	float *logits[IG_STEPS_IN_FLIGHT]; /* [max_logit_rows, n_logits] of any model that gives them */
-	uint64_t step; /* number of the step being built */
-	bool wants_room; /* a step was put off until nothing is under way: it must preempt */
-	int64_t landed_ns; /* when the last step was done */
+	float *logits
+		[IG_STEPS_IN_FLIGHT]; /* [max_logit_rows, n_logits] of any model that gives them */
+	uint64_t step;		      /* number of the step being built */
+	bool wants_room;       /* a step was put off until nothing is under way: it must preempt */
+	int64_t landed_ns;     /* when the last step was done */
 	struct ig_turns turns; /* models by turn, the one whose turn it is first */
-	bool holds_back; /* no step begins before a change is made */
+	bool holds_back;       /* no step begins before a change is made */
 };
 
 /* ---- engine.c ------------------------------------------------------------------ */

@@ -119,9 +119,11 @@ static int lower(struct ig_model *m, uint32_t context, struct ig_error *err)
 	struct ig_engine *e = m->engine;
 	int rc;
 
-	m->limits = (struct ig_program_limits){ .max_rows = e->max_rows, .max_seqs = e->max_seqs,
+	m->limits = (struct ig_program_limits){ .max_rows = e->max_rows,
+						.max_seqs = e->max_seqs,
 						.max_logit_rows = e->max_seqs,
-						.max_context = context, .kv_dtype = e->kv_dtype,
+						.max_context = context,
+						.kv_dtype = e->kv_dtype,
 						.max_slabs = e->max_slabs };
 	rc = ig_driver_lower(e->driver, m->plan, &m->limits, &m->program, &m->memory, err);
 	if (rc < 0)

@@ -53,7 +53,7 @@ static void show_sums(const struct ig_models *ms)
 	const struct ig_slot *s;
 	unsigned n = 0;
 
-	TAILQ_FOREACH(s, &ms->slots, link)
+	TAILQ_FOREACH (s, &ms->slots, link)
 		n += s->model != NULL;
 	ig_metrics_set(metrics, IG_GAUGE_MODELS_LOADED, n);
 	ig_metrics_set(metrics, IG_GAUGE_WEIGHT_BYTES, (double)ms->contract.weights);
@@ -75,7 +75,7 @@ static void uncount(struct ig_models *ms, struct ig_model *m)
 	TAILQ_REMOVE(&ms->all, m, all);
 	ms->contract.weights -= m->need.weights;
 	ms->contract.scratch -= m->need.scratch;
-	TAILQ_FOREACH(s, &ms->queue, queue)
+	TAILQ_FOREACH (s, &ms->queue, queue)
 		s->blocked = false;
 }
 
@@ -107,7 +107,8 @@ static int change_logits(struct ig_models *ms, uint64_t all, struct ig_model *ad
 		add->gives_logits = add->need.logits <= all;
 		if (!add->gives_logits)
 			ig_log_warn("model %s: there is no room for log probabilities "
-				    "(memory.budget); requests for them are refused", add->name);
+				    "(memory.budget); requests for them are refused",
+				    add->name);
 	}
 	rc = add || c.swaps_logits ? ask_engine(ms, &c, err) : 0;
 	if (rc < 0)
@@ -127,7 +128,7 @@ static void shrink_logits(struct ig_models *ms)
 
 	pthread_mutex_lock(&ms->lock);
 	now = ms->contract.logits;
-	TAILQ_FOREACH(m, &ms->all, all)
+	TAILQ_FOREACH (m, &ms->all, all)
 		if (m->gives_logits && m->need.logits > most)
 			most = m->need.logits;
 	pthread_mutex_unlock(&ms->lock);
@@ -163,7 +164,7 @@ static struct ig_model *find_dead(const struct ig_models *ms)
 {
 	struct ig_model *m;
 
-	TAILQ_FOREACH(m, &ms->all, all)
+	TAILQ_FOREACH (m, &ms->all, all)
 		if (!m->n_holds)
 			return m;
 	return NULL;
@@ -174,9 +175,9 @@ static struct ig_model *find_oldest(const struct ig_models *ms, const struct ig_
 {
 	struct ig_model *m, *oldest = NULL;
 
-	TAILQ_FOREACH(m, &ms->all, all)
-		if (ig_model_is_current(m) && m->n_holds == 1 && m->slot != spared && !m->slot->pin &&
-		    (!oldest || m->idle_since_ns < oldest->idle_since_ns))
+	TAILQ_FOREACH (m, &ms->all, all)
+		if (ig_model_is_current(m) && m->n_holds == 1 && m->slot != spared &&
+		    !m->slot->pin && (!oldest || m->idle_since_ns < oldest->idle_since_ns))
 			oldest = m;
 	return oldest;
 }
@@ -208,13 +209,15 @@ static int make_room(struct ig_models *ms, struct ig_slot *s, const struct ig_mo
 			return no_room(ms, m, idle + own, err);
 		if (!victim && wanted <= free_now + idle) {
 			victim = find_oldest(ms, s);
-			ig_log_info("model %s: unloaded to make room for %s", victim->name, m->name);
+			ig_log_info("model %s: unloaded to make room for %s", victim->name,
+				    m->name);
 			ig_slot_let_go(ms, victim->slot);
 		}
 		if (!victim && !s->model)
 			return -EAGAIN;
 		if (!victim)
-			ig_slot_let_go(ms, s); /* the old one goes first; its requests end undisturbed */
+			ig_slot_let_go(
+				ms, s); /* the old one goes first; its requests end undisturbed */
 		else
 			discard(ms, victim);
 	}
@@ -249,8 +252,8 @@ static void publish(struct ig_models *ms, struct ig_slot *s, struct ig_model *m,
 	s->n_loads++;
 	s->loaded_s = (double)(m->idle_since_ns - start_ns) * 1e-9;
 	ig_slot_note(s, m);
-	ig_log_info("model %s: %s, %.1f MiB of weights, context %u, loaded in %.0f ms", m->name, m->arch,
-		    (double)m->memory.weight_bytes / (1 << 20), m->limits.max_context,
+	ig_log_info("model %s: %s, %.1f MiB of weights, context %u, loaded in %.0f ms", m->name,
+		    m->arch, (double)m->memory.weight_bytes / (1 << 20), m->limits.max_context,
 		    s->loaded_s * 1e3);
 	ig_metrics_model_load(ms->engine->metrics, s->loaded_s);
 	show_sums(ms);
@@ -384,7 +387,7 @@ static struct ig_slot *find_expired(const struct ig_models *ms, int64_t *deadlin
 	struct ig_slot *s;
 
 	*deadline = INT64_MAX;
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH (s, &ms->slots, link) {
 		int64_t end;
 
 		if (!s->model || !s->keep_alive_ms || s->model->n_holds > 1)
@@ -404,7 +407,7 @@ static struct ig_slot *find_load(const struct ig_models *ms)
 
 	if (ms->draining)
 		return NULL; /* nobody will be given it */
-	TAILQ_FOREACH(s, &ms->queue, queue)
+	TAILQ_FOREACH (s, &ms->queue, queue)
 		if (!s->blocked)
 			return s;
 	return NULL;
@@ -434,7 +437,8 @@ static void *loader_main(void *arg)
 		if (dead)
 			discard(ms, dead);
 		else if ((s = find_expired(ms, &deadline))) {
-			ig_log_info("model %s: not used for %.1f s", s->name, s->keep_alive_ms * 1e-3);
+			ig_log_info("model %s: not used for %.1f s", s->name,
+				    s->keep_alive_ms * 1e-3);
 			ig_slot_let_go(ms, s);
 		} else if ((s = find_load(ms)))
 			load_slot(ms, s);
@@ -483,8 +487,8 @@ static int read_cache_options(struct ig_models *ms, const struct ig_config *conf
 	/* or, where that is more, what one short sequence of any model takes */
 	slabs = slabs / config->kvcache.slab +
 		IG_MAX_CACHE_GROUPS * (IG_LEAST_TOKENS / IG_BLOCK_TOKENS + 1);
-	e->max_slabs = slabs < 1u << (32 - IG_BLOCK_BITS) ? (uint32_t)slabs :
-							     1u << (32 - IG_BLOCK_BITS);
+	e->max_slabs =
+		slabs < 1u << (32 - IG_BLOCK_BITS) ? (uint32_t)slabs : 1u << (32 - IG_BLOCK_BITS);
 	return 0;
 }
 
@@ -495,7 +499,7 @@ static int open_all(struct ig_models *ms, struct ig_error *err)
 	struct ig_error why = { 0 };
 	struct ig_slot *s;
 
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH (s, &ms->slots, link) {
 		struct ig_model *m;
 		int rc = ig_model_open(ms, s->name, s->path, s->context, &m, &why);
 
@@ -524,7 +528,7 @@ static int load_all(struct ig_models *ms, struct ig_error *err)
 	struct ig_model *m;
 	int rc;
 
-	TAILQ_FOREACH(m, &ms->all, all) {
+	TAILQ_FOREACH (m, &ms->all, all) {
 		struct ig_change c = { .add = m };
 		int64_t start_ns = ig_now_ns();
 
@@ -602,7 +606,7 @@ void ig_models_drain(struct ig_models *ms)
 		waiters = NULL;
 		pthread_mutex_lock(&ms->lock);
 		ms->draining = true;
-		TAILQ_FOREACH(s, &ms->slots, link) {
+		TAILQ_FOREACH (s, &ms->slots, link) {
 			waiters = ig_slot_take_waiters(s);
 			if (waiters)
 				break;

@@ -70,11 +70,11 @@ static int find_slot(const struct ig_models *ms, const char *name, struct ig_slo
 	*out = ms->default_slot;
 	if (!name || !*name)
 		return 0;
-	TAILQ_FOREACH(*out, &ms->slots, link)
+	TAILQ_FOREACH (*out, &ms->slots, link)
 		if (!strcmp((*out)->name, name))
 			return 0;
 	known[0] = 0;
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH (s, &ms->slots, link) {
 		int w = snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", s->name);
 
 		if (w < 0 || (size_t)w >= sizeof known - n) {
@@ -119,7 +119,8 @@ int ig_models_set_slots(struct ig_models *ms, const struct ig_config *config, st
 		struct ig_slot *s = slot_create(&config->models[i]);
 
 		if (!s)
-			return ig_fail(err, -ENOMEM, "out of memory for %zu models", config->n_models);
+			return ig_fail(err, -ENOMEM, "out of memory for %zu models",
+				       config->n_models);
 		TAILQ_INSERT_TAIL(&ms->slots, s, link);
 		ms->n_slots++;
 	}
@@ -134,13 +135,14 @@ int ig_models_set_default(struct ig_models *ms, const char *name, struct ig_erro
 		ms->default_slot = TAILQ_FIRST(&ms->slots);
 		return 0;
 	}
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH (s, &ms->slots, link) {
 		if (!strcmp(s->name, name)) {
 			ms->default_slot = s;
 			return 0;
 		}
 	}
-	return ig_fail(err, -EINVAL, "default_model is \"%s\", which is not among the models", name);
+	return ig_fail(err, -EINVAL, "default_model is \"%s\", which is not among the models",
+		       name);
 }
 
 void ig_slot_queue(struct ig_models *ms, struct ig_slot *s, bool look_only)
@@ -200,9 +202,9 @@ uint64_t ig_models_idle_bytes(const struct ig_models *ms, const struct ig_slot *
 	const struct ig_model *m;
 	uint64_t n = 0;
 
-	TAILQ_FOREACH(m, &ms->all, all)
-		if (!m->n_holds || (ig_model_is_current(m) && m->slot != s && m->n_holds == 1 &&
-				    !m->slot->pin))
+	TAILQ_FOREACH (m, &ms->all, all)
+		if (!m->n_holds ||
+		    (ig_model_is_current(m) && m->slot != s && m->n_holds == 1 && !m->slot->pin))
 			n += bytes_of(m);
 	return n;
 }
@@ -212,7 +214,7 @@ uint64_t ig_models_own_bytes(const struct ig_models *ms, const struct ig_slot *s
 	const struct ig_model *m;
 	uint64_t n = 0;
 
-	TAILQ_FOREACH(m, &ms->all, all)
+	TAILQ_FOREACH (m, &ms->all, all)
 		if (m->slot == s && m->n_holds)
 			n += bytes_of(m);
 	return n;
@@ -233,8 +235,10 @@ static int want(struct ig_models *ms, struct ig_slot *s, void (*ready)(void *ctx
 	if (s->load == IG_LOAD_NONE) {
 		idle = ig_models_idle_bytes(ms, s);
 		own = ig_models_own_bytes(ms, s);
-		if (s->need.weights + s->need.scratch > ig_contract_free(&ms->contract) + idle + own)
-			return ig_contract_refuse(&ms->contract, s->name, &s->need, idle + own, err);
+		if (s->need.weights + s->need.scratch >
+		    ig_contract_free(&ms->contract) + idle + own)
+			return ig_contract_refuse(&ms->contract, s->name, &s->need, idle + own,
+						  err);
 	}
 	rc = add_waiter(s, ready, ctx, err);
 	if (rc < 0)
@@ -349,7 +353,7 @@ static struct ig_slot *named(const struct ig_slot_list *list, const char *name)
 {
 	struct ig_slot *s;
 
-	TAILQ_FOREACH(s, list, link)
+	TAILQ_FOREACH (s, list, link)
 		if (!strcmp(s->name, name))
 			return s;
 	return NULL;
@@ -414,7 +418,7 @@ static bool remove_slot(struct ig_models *ms, struct ig_slot *s, struct ig_waite
 	s->gone = true;
 	if (s->model)
 		ig_slot_let_go(ms, s);
-	TAILQ_FOREACH(m, &ms->all, all)
+	TAILQ_FOREACH (m, &ms->all, all)
 		if (m->slot == s)
 			m->slot = NULL;
 	append_waiters(waiters, ig_slot_take_waiters(s));
@@ -507,7 +511,7 @@ static enum ig_model_state state_of(const struct ig_models *ms, const struct ig_
 		return IG_MODEL_LOADING;
 	if (s->error.code)
 		return IG_MODEL_FAILED;
-	TAILQ_FOREACH(m, &ms->all, all)
+	TAILQ_FOREACH (m, &ms->all, all)
 		if (m->slot == s)
 			return IG_MODEL_LEAVING;
 	return IG_MODEL_UNLOADED;
@@ -536,7 +540,7 @@ static void fill_status(const struct ig_models *ms, const struct ig_slot *s,
 	snprintf(out->file, sizeof out->file, "%s", s->model ? s->model->path : s->path);
 	if (s->error.code)
 		snprintf(out->error, sizeof out->error, "%.255s", s->error.text);
-	TAILQ_FOREACH(m, &ms->all, all)
+	TAILQ_FOREACH (m, &ms->all, all)
 		if (m->slot == s)
 			out->n_active += atomic_load(&m->n_active);
 	if (!s->model || s->model->n_holds > 1)
@@ -556,7 +560,7 @@ size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t
 	size_t n = 0;
 
 	pthread_mutex_lock(&ms->lock);
-	TAILQ_FOREACH(s, &ms->slots, link)
+	TAILQ_FOREACH (s, &ms->slots, link)
 		if (n++ < cap)
 			fill_status(ms, s, &out[n - 1]);
 	pthread_mutex_unlock(&ms->lock);
@@ -576,13 +580,13 @@ void ig_models_describe(struct ig_models *ms, struct ig_strbuf *out)
 {
 	static const char *const states[] = {
 		[IG_MODEL_UNLOADED] = "unloaded", [IG_MODEL_LOADING] = "loading",
-		[IG_MODEL_READY] = "ready", [IG_MODEL_LEAVING] = "leaving",
+		[IG_MODEL_READY] = "ready",	  [IG_MODEL_LEAVING] = "leaving",
 		[IG_MODEL_FAILED] = "failed",
 	};
 	const struct ig_slot *s;
 
 	pthread_mutex_lock(&ms->lock);
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH (s, &ms->slots, link) {
 		const struct ig_chat_template *chat = s->model ? s->model->chat : NULL;
 		struct ig_model_status st;
 
@@ -597,7 +601,8 @@ void ig_models_describe(struct ig_models *ms, struct ig_strbuf *out)
 		put_text(out, "state", states[st.state]);
 		ig_strbuf_puts(out, ",");
 		put_text(out, "error", st.error[0] ? st.error : NULL);
-		ig_strbuf_printf(out, ",\"context\":%u,\"weight_bytes\":%llu,\"scratch_bytes\":%llu,",
+		ig_strbuf_printf(out,
+				 ",\"context\":%u,\"weight_bytes\":%llu,\"scratch_bytes\":%llu,",
 				 st.n_context, (unsigned long long)st.weight_bytes,
 				 (unsigned long long)st.scratch_bytes);
 		put_text(out, "chat_template", chat ? ig_chat_template_name(chat) : NULL);

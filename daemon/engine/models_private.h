@@ -43,18 +43,18 @@ enum ig_again {
 };
 
 struct ig_slot {
-	TAILQ_ENTRY(ig_slot) link; /* in the configuration's order */
+	TAILQ_ENTRY(ig_slot) link;  /* in the configuration's order */
 	TAILQ_ENTRY(ig_slot) queue; /* while it is IG_LOAD_QUEUED */
 	char *name, *path;
 	uint32_t context, keep_alive_ms;
 	bool pin, at_start;
 	struct ig_model *model; /* what requests are given; its hold is the slot's.  NULL: none */
 	enum ig_load load;
-	bool look_only; /* the load is a look at the file's figures */
-	enum ig_again again; /* when the load that runs has ended */
-	bool blocked; /* it waits for the memory of an instance of its own that leaves */
-	bool gone; /* no longer configured; freed when its load has ended */
-	uint64_t version; /* of what is wanted: a load of another one is thrown away */
+	bool look_only;	       /* the load is a look at the file's figures */
+	enum ig_again again;   /* when the load that runs has ended */
+	bool blocked;	       /* it waits for the memory of an instance of its own that leaves */
+	bool gone;	       /* no longer configured; freed when its load has ended */
+	uint64_t version;      /* of what is wanted: a load of another one is thrown away */
 	struct ig_error error; /* of the last load; code 0: it was fine */
 	int64_t failed_ns;
 	struct ig_waiter *waiters;
@@ -78,13 +78,13 @@ struct ig_contract {
 
 struct ig_models {
 	pthread_mutex_t lock;
-	pthread_cond_t wake; /* the loader's */
+	pthread_cond_t wake;	  /* the loader's */
 	struct ig_engine *engine; /* NULL: destroyed; the last hold of an instance frees this */
 	struct ig_slot_list slots, queue;
 	size_t n_slots;
 	struct ig_slot *default_slot; /* NULL: there are no slots */
-	struct ig_model_list all; /* instances that exist and are counted */
-	struct ig_contract contract; /* budget, arena and slab are fixed */
+	struct ig_model_list all;     /* instances that exist and are counted */
+	struct ig_contract contract;  /* budget, arena and slab are fixed */
 	bool draining, stopping;
 	pthread_t thread;
 	bool has_thread;
@@ -142,8 +142,7 @@ void ig_file_id_of(const char *path, struct ig_file_id *out);
  * figures are known.  Before there are threads. */
 int ig_contract_start(struct ig_models *ms, const struct ig_config *config, struct ig_error *err);
 /* What m takes. */
-void ig_contract_measure(const struct ig_models *ms, const struct ig_model *m,
-			 struct ig_need *out);
+void ig_contract_measure(const struct ig_models *ms, const struct ig_model *m, struct ig_need *out);
 /* How many tokens of m the arena holds; -EINVAL: too few. */
 int ig_contract_fit_cache(const struct ig_models *ms, struct ig_model *m, struct ig_error *err);
 uint64_t ig_contract_free(const struct ig_contract *c);

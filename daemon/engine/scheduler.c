@@ -113,7 +113,8 @@ static void note_state(struct ig_engine *e, struct ig_seq *s)
 	if (is_paused(s))
 		state = IG_SEQ_PAUSED;
 	else if (s->list == &e->running || s->list == &e->ended)
-		state = n_left(s) > 1 && s->n_tokens == s->n_prompt ? IG_SEQ_PREFILL : IG_SEQ_DECODE;
+		state = n_left(s) > 1 && s->n_tokens == s->n_prompt ? IG_SEQ_PREFILL :
+								      IG_SEQ_DECODE;
 	atomic_store_explicit(&s->state, state, memory_order_relaxed);
 	atomic_store_explicit(&s->n_prefilled, s->n_done < s->n_prompt ? s->n_done : s->n_prompt,
 			      memory_order_relaxed);
@@ -163,8 +164,8 @@ static void end_seq(struct ig_engine *e, struct ig_seq *s, enum ig_finish finish
 	e->moved = true;
 }
 
-__attribute__((format(printf, 4, 5)))
-static void fail_seq(struct ig_engine *e, struct ig_seq *s, int code, const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static void fail_seq(struct ig_engine *e, struct ig_seq *s,
+							   int code, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -229,7 +230,8 @@ static void show_seq(struct ig_engine *e, struct ig_seq *s)
 {
 	if (s->n_noted < s->n_prompt && s->list != &e->waiting) {
 		/* tokens of output mean that all of the prompt was read, preempted or not */
-		int32_t n = s->n_tokens > s->n_prompt || s->n_done > s->n_prompt ? s->n_prompt : s->n_done;
+		int32_t n = s->n_tokens > s->n_prompt || s->n_done > s->n_prompt ? s->n_prompt :
+										   s->n_done;
 
 		if (n > s->n_noted) {
 			s->n_noted = n;
@@ -293,7 +295,7 @@ static int64_t paused_deadline(const struct ig_engine *e)
 	struct ig_seq *s;
 
 	for (size_t i = 0; e->n_paused && i < 3; i++) {
-		TAILQ_FOREACH(s, lists[i], link) {
+		TAILQ_FOREACH (s, lists[i], link) {
 			int64_t since = ig_stream_last_take_ns(s->stream);
 
 			if (!is_paused(s))
@@ -332,7 +334,8 @@ static struct ig_seq *find_victim(struct ig_engine *e, const struct ig_seq *s)
 {
 	struct ig_seq *v, *other = NULL;
 
-	TAILQ_FOREACH_REVERSE(v, &e->running, ig_seq_list, link) {
+	TAILQ_FOREACH_REVERSE(v, &e->running, ig_seq_list, link)
+	{
 		if (v->number <= s->number)
 			break;
 		if (v->model == s->model)
@@ -348,8 +351,10 @@ static void no_room_alone(struct ig_engine *e, struct ig_seq *s)
 	if (s->n_tokens > s->n_prompt)
 		end_seq(e, s, IG_FINISH_LENGTH);
 	else
-		fail_seq(e, s, -ENOSPC, "the cache has no room for the prompt's %d tokens, even with "
-			 "nothing else in it", s->n_prompt);
+		fail_seq(e, s, -ENOSPC,
+			 "the cache has no room for the prompt's %d tokens, even with "
+			 "nothing else in it",
+			 s->n_prompt);
 }
 
 /* Blocks for all tokens that s will have, of groups with a window for *n rows more.  False:
@@ -358,7 +363,8 @@ static void no_room_alone(struct ig_engine *e, struct ig_seq *s)
  * becomes smaller. */
 static bool make_room(struct ig_engine *e, struct ig_seq *s, int32_t *n)
 {
-	while (e->kv->seq_reserve(s->kv, (uint32_t)tokens_then(s), (uint32_t)(done_then(s) + *n)) < 0) {
+	while (e->kv->seq_reserve(s->kv, (uint32_t)tokens_then(s), (uint32_t)(done_then(s) + *n)) <
+	       0) {
 		struct ig_seq *v = find_victim(e, s);
 
 		if (e->n_flights) {
@@ -574,7 +580,7 @@ static bool boundary(struct ig_engine *e)
 	e->now = e->options;
 	TAILQ_CONCAT(&arrived, &e->inbox, link);
 	if (e->cancels || stopping) {
-		TAILQ_FOREACH(s, &e->all, all) {
+		TAILQ_FOREACH (s, &e->all, all) {
 			if (!s->cancel_wanted && !stopping)
 				continue;
 			if (!s->cancel_wanted)
@@ -763,10 +769,10 @@ static bool build_step(struct ig_engine *e, struct ig_model *m, struct ig_flight
 	step->logits = NULL;
 	step->token_from = step->prev_ids = NULL;
 	/* those that decode first */
-	TAILQ_FOREACH(s, &e->running, link)
+	TAILQ_FOREACH (s, &e->running, link)
 		if (s->planned == e->step && n_left(s) == 1)
 			add_rows(e, f, s, 1);
-	TAILQ_FOREACH(s, &e->running, link)
+	TAILQ_FOREACH (s, &e->running, link)
 		if (s->planned == e->step && s->step != e->step)
 			add_rows(e, f, s, s->n_planned);
 	step->slab_bases = e->kv->slab_bases(e->cache, &n_slabs);
@@ -883,8 +889,10 @@ static void take_token(struct ig_engine *e, struct ig_seq *s, int32_t id, const 
 		return;
 	}
 	if (s->matcher && ig_grammar_matcher_accept(s->matcher, id) < 0) {
-		fail_seq(e, s, -EIO, "the model drew token %d at position %d, which the grammar does "
-			 "not allow", id, s->n_tokens);
+		fail_seq(e, s, -EIO,
+			 "the model drew token %d at position %d, which the grammar does "
+			 "not allow",
+			 id, s->n_tokens);
 		return;
 	}
 	if (!s->first_ns)
@@ -901,8 +909,8 @@ static void take_token(struct ig_engine *e, struct ig_seq *s, int32_t id, const 
 		return;
 	}
 	if (s->n_top >= 0 && (!logits || ig_seq_keep_note(s, id, logits) < 0)) {
-		fail_seq(e, s, -EIO, "the log probability of token %d at position %d is missing", id,
-			 s->n_tokens);
+		fail_seq(e, s, -EIO, "the log probability of token %d at position %d is missing",
+			 id, s->n_tokens);
 		return;
 	}
 	s->tokens[s->n_tokens++] = id;
@@ -953,8 +961,11 @@ static void wait_step(struct ig_engine *e)
 		if (s->n_done >= s->n_prompt && !s->read_ns)
 			s->read_ns = now;
 		if (row->logit_index >= 0)
-			take_token(e, s, step->sampled_ids[row->logit_index], step->logits ?
-				   step->logits + (size_t)row->logit_index * m->n_logits : NULL, now);
+			take_token(e, s, step->sampled_ids[row->logit_index],
+				   step->logits ?
+					   step->logits + (size_t)row->logit_index * m->n_logits :
+					   NULL,
+				   now);
 		else if (s->prefill_only && s->n_done == s->n_prompt)
 			end_seq(e, s, IG_FINISH_STOP);
 		note_state(e, s);

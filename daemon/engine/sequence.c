@@ -40,15 +40,19 @@ static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
 		return ig_fail(err, -E2BIG, "the prompt has %d tokens, the context of %s is %u",
 			       spec->n_prompt, m->name, m->n_context);
 	if ((uint32_t)spec->n_prompt == m->n_context)
-		return ig_fail(err, -E2BIG, "the prompt has %d tokens, which leaves no room in the "
-			       "context of %s, %u", spec->n_prompt, m->name, m->n_context);
+		return ig_fail(err, -E2BIG,
+			       "the prompt has %d tokens, which leaves no room in the "
+			       "context of %s, %u",
+			       spec->n_prompt, m->name, m->n_context);
 	if ((uint32_t)spec->n_prompt > model->max_kv_tokens)
-		return ig_fail(err, -E2BIG, "the prompt has %d tokens, the cache holds %u of %s; "
-			       "kvcache.arena sets its size", spec->n_prompt, model->max_kv_tokens,
-			       m->name);
+		return ig_fail(err, -E2BIG,
+			       "the prompt has %d tokens, the cache holds %u of %s; "
+			       "kvcache.arena sets its size",
+			       spec->n_prompt, model->max_kv_tokens, m->name);
 	for (int32_t i = 0; i < spec->n_prompt; i++)
 		if (spec->prompt[i] < 0 || spec->prompt[i] >= n_vocab)
-			return ig_fail(err, -EINVAL, "token %d of the prompt is %d; %s has %d tokens", i,
+			return ig_fail(err, -EINVAL,
+				       "token %d of the prompt is %d; %s has %d tokens", i,
 				       spec->prompt[i], m->name, n_vocab);
 	if (spec->max_tokens < 0)
 		return ig_fail(err, -EINVAL, "max_tokens is %d; it must not be negative",
@@ -65,40 +69,51 @@ static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
 		return ig_fail(err, -EINVAL, "min_p is %g; it must be from 0 to 1",
 			       (double)spec->min_p);
 	if (!(spec->repetition_penalty >= 0 && spec->repetition_penalty <= 10))
-		return ig_fail(err, -EINVAL, "repetition_penalty is %g; it must be above 0 and at most "
-			       "10", (double)spec->repetition_penalty);
+		return ig_fail(err, -EINVAL,
+			       "repetition_penalty is %g; it must be above 0 and at most "
+			       "10",
+			       (double)spec->repetition_penalty);
 	if (!(fabsf(spec->frequency_penalty) <= 2) || !(fabsf(spec->presence_penalty) <= 2))
 		return ig_fail(err, -EINVAL, "%s_penalty is %g; it must be from -2 to 2",
 			       fabsf(spec->frequency_penalty) <= 2 ? "presence" : "frequency",
 			       (double)(fabsf(spec->frequency_penalty) <= 2 ?
-					spec->presence_penalty : spec->frequency_penalty));
+						spec->presence_penalty :
+						spec->frequency_penalty));
 	if (spec->n_biases > IG_MAX_BIASES)
-		return ig_fail(err, -EINVAL, "logit_bias has %u tokens; %d are allowed", spec->n_biases,
-			       IG_MAX_BIASES);
+		return ig_fail(err, -EINVAL, "logit_bias has %u tokens; %d are allowed",
+			       spec->n_biases, IG_MAX_BIASES);
 	for (uint32_t i = 0; i < spec->n_biases; i++)
 		if (spec->biases[i].id < 0 || spec->biases[i].id >= n_vocab ||
 		    !(fabsf(spec->biases[i].bias) <= 100))
-			return ig_fail(err, -EINVAL, "logit_bias gives token %d %g; %s has tokens 0 to %d, "
-				       "a bias is from -100 to 100", spec->biases[i].id,
-				       (double)spec->biases[i].bias, m->name, n_vocab - 1);
+			return ig_fail(err, -EINVAL,
+				       "logit_bias gives token %d %g; %s has tokens 0 to %d, "
+				       "a bias is from -100 to 100",
+				       spec->biases[i].id, (double)spec->biases[i].bias, m->name,
+				       n_vocab - 1);
 	if (spec->n_top < -1 || spec->n_top > IG_MAX_TOP)
 		return ig_fail(err, -EINVAL, "n_top is %d; it must be from -1 to %d", spec->n_top,
 			       IG_MAX_TOP);
 	if (spec->n_top >= 0 && !ig_stream_keeps_notes(spec->stream))
-		return ig_fail(err, -EINVAL, "log probabilities are wanted, but the stream keeps no "
+		return ig_fail(err, -EINVAL,
+			       "log probabilities are wanted, but the stream keeps no "
 			       "notes");
 	if (spec->n_top >= 0 && !model->gives_logits)
-		return ig_fail(err, -EINVAL, "log probabilities of %s are not possible: memory.budget "
-			       "leaves no room for them", m->name);
+		return ig_fail(err, -EINVAL,
+			       "log probabilities of %s are not possible: memory.budget "
+			       "leaves no room for them",
+			       m->name);
 	if (spec->n_shown > IG_MAX_SHOWN)
 		return ig_fail(err, -EINVAL, "%u control tokens are to be shown; %d are possible",
 			       spec->n_shown, IG_MAX_SHOWN);
 	for (uint32_t i = 0; i < spec->n_shown; i++)
 		if (spec->shown[i] < 0 || spec->shown[i] >= n_vocab)
-			return ig_fail(err, -EINVAL, "control token %d is to be shown; %s has tokens 0 "
-				       "to %d", spec->shown[i], m->name, n_vocab - 1);
+			return ig_fail(err, -EINVAL,
+				       "control token %d is to be shown; %s has tokens 0 "
+				       "to %d",
+				       spec->shown[i], m->name, n_vocab - 1);
 	if (spec->grammar && spec->ignore_end)
-		return ig_fail(err, -EINVAL, "ignore_end with a grammar, which says itself where the "
+		return ig_fail(err, -EINVAL,
+			       "ignore_end with a grammar, which says itself where the "
 			       "answer ends");
 	for (size_t i = 0; spec->stops && spec->stops[i]; i++) {
 		size_t n = strlen(spec->stops[i]);
@@ -106,8 +121,9 @@ static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
 		if (i == IG_MAX_STOPS)
 			return ig_fail(err, -EINVAL, "more than %d stop strings", IG_MAX_STOPS);
 		if (!n || n > IG_MAX_STOP_BYTES)
-			return ig_fail(err, -EINVAL, "stop string %zu has %zu bytes; 1 to %d are allowed",
-				       i + 1, n, IG_MAX_STOP_BYTES);
+			return ig_fail(err, -EINVAL,
+				       "stop string %zu has %zu bytes; 1 to %d are allowed", i + 1,
+				       n, IG_MAX_STOP_BYTES);
 	}
 	return 0;
 }
@@ -199,7 +215,8 @@ static int make_notes(struct ig_seq *s)
 	s->note_cap = s->n_stops || s->max_output < MAX_UNSHOWN ? s->max_output : MAX_UNSHOWN;
 	s->notes = malloc((size_t)s->note_cap * sizeof *s->notes);
 	if (s->n_top)
-		s->note_tops = malloc((size_t)s->note_cap * (size_t)s->n_top * sizeof *s->note_tops);
+		s->note_tops =
+			malloc((size_t)s->note_cap * (size_t)s->n_top * sizeof *s->note_tops);
 	return s->notes && (s->note_tops || !s->n_top) ? 0 : -ENOMEM;
 }
 
@@ -235,18 +252,23 @@ int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options
 		s->max_output = 0;
 	s->ignore_end = spec->ignore_end;
 	s->n_top = spec->n_top;
-	s->sample = (struct ig_sample_params){ .temperature = spec->temperature,
-					       .top_p = spec->top_p, .top_k = spec->top_k,
-					       .min_p = spec->min_p,
-					       .repetition_penalty = spec->repetition_penalty > 0 ?
-						       spec->repetition_penalty : 1.0f,
-					       .frequency_penalty = spec->frequency_penalty,
-					       .presence_penalty = spec->presence_penalty,
-					       .mask = -1, .seed = spec->seed };
+	s->sample =
+		(struct ig_sample_params){ .temperature = spec->temperature,
+					   .top_p = spec->top_p,
+					   .top_k = spec->top_k,
+					   .min_p = spec->min_p,
+					   .repetition_penalty = spec->repetition_penalty > 0 ?
+									 spec->repetition_penalty :
+									 1.0f,
+					   .frequency_penalty = spec->frequency_penalty,
+					   .presence_penalty = spec->presence_penalty,
+					   .mask = -1,
+					   .seed = spec->seed };
 	rc = make_edits(s, spec);
 	if (rc == -E2BIG) {
 		ig_seq_destroy(s);
-		return ig_fail(err, -EINVAL, "penalties of more than %u different tokens", IG_MAX_STEP_EDITS);
+		return ig_fail(err, -EINVAL, "penalties of more than %u different tokens",
+			       IG_MAX_STEP_EDITS);
 	}
 	if (rc < 0)
 		goto no_memory;
@@ -369,8 +391,10 @@ static bool note_is_ready(const struct ig_seq *s)
 static int give_note(struct ig_seq *s)
 {
 	const struct ig_seq_note *from = note_of(s, s->n_given);
-	struct ig_token_note note = { .id = s->tokens[s->n_given], .logprob = from->logprob,
-				      .text_end = from->text_end, .n_top = from->n_top };
+	struct ig_token_note note = { .id = s->tokens[s->n_given],
+				      .logprob = from->logprob,
+				      .text_end = from->text_end,
+				      .n_top = from->n_top };
 	int rc;
 
 	if (note.n_top)
@@ -552,7 +576,7 @@ static float ms_between(int64_t from, int64_t to)
 void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *row)
 {
 	static const int32_t status[] = {
-		[IG_FINISH_NONE] = 500, [IG_FINISH_STOP] = 200, [IG_FINISH_LENGTH] = 200,
+		[IG_FINISH_NONE] = 500,	     [IG_FINISH_STOP] = 200,  [IG_FINISH_LENGTH] = 200,
 		[IG_FINISH_CANCELLED] = 499, [IG_FINISH_ERROR] = 500,
 	};
 

@@ -42,17 +42,17 @@ struct ig_seq {
 	int64_t received_ns, received_wall_ns;
 	int32_t n_prompt, max_output;
 	struct ig_sample_params sample; /* but for the position and first_edit */
-	bool penalties; /* the draw depends on the tokens so far */
+	bool penalties;			/* the draw depends on the tokens so far */
 	bool prefill_only, ignore_end;
-	int32_t n_top; /* -1: no notes */
-	struct ig_grammar *grammar; /* NULL: any token may come */
+	int32_t n_top;		       /* -1: no notes */
+	struct ig_grammar *grammar;    /* NULL: any token may come */
 	int32_t control[IG_MAX_SHOWN]; /* control tokens that are text */
 	uint32_t max_edits;
-	char **stop_texts; /* NULL-terminated; may be NULL */
+	char **stop_texts;     /* NULL-terminated; may be NULL */
 	struct ig_stop *stops; /* [n_stops] */
 	uint32_t n_stops;
 	struct ig_stream *stream; /* the writer's hold */
-	bool adopted; /* it holds its model, and counts among its requests */
+	bool adopted;		  /* it holds its model, and counts among its requests */
 
 	/* ---- under the engine's lock ---- */
 	TAILQ_ENTRY(ig_seq) all;
@@ -60,9 +60,9 @@ struct ig_seq {
 	char cancel_reason[24];
 
 	/* ---- written by the engine's thread, read by any ---- */
-	atomic_int state; /* enum ig_seq_state */
+	atomic_int state;		  /* enum ig_seq_state */
 	atomic_int n_prefilled, n_output; /* n_output: tokens so far */
-	atomic_bool paused; /* its ring is full */
+	atomic_bool paused;		  /* its ring is full */
 
 	/* ---- the engine's thread ---- */
 	TAILQ_ENTRY(ig_seq) link; /* inbox (under the lock), waiting, running or ended */
@@ -70,15 +70,15 @@ struct ig_seq {
 	struct ig_seq *next_cancelled;
 	struct ig_seq_list *list; /* the one that link is in; NULL: none */
 	bool on_show, completed;
-	uint32_t n_flights; /* steps under way that compute for it */
-	struct ig_kv_seq *kv; /* NULL: no blocks */
-	int32_t *tokens; /* [n_prompt + max_output] */
+	uint32_t n_flights;	     /* steps under way that compute for it */
+	struct ig_kv_seq *kv;	     /* NULL: no blocks */
+	int32_t *tokens;	     /* [n_prompt + max_output] */
 	struct ig_logit_edit *edits; /* [max_edits]; sample.n_edits of them */
 	uint32_t *edit_slots; /* [n_edit_slots], a power of two: an edit's number plus one, by id */
 	uint32_t n_edit_slots;
 	int32_t n_tokens, n_done, n_shown;
-	int32_t n_noted; /* progress that the stream knows; -1: none */
-	uint64_t step; /* the newest step that it was built into */
+	int32_t n_noted;  /* progress that the stream knows; -1: none */
+	uint64_t step;	  /* the newest step that it was built into */
 	uint64_t planned; /* the newest step that it was to be in, with n_planned rows */
 	int32_t n_planned;
 	int32_t n_rows, logit_index; /* in the newest of these steps; -1: no logits */
@@ -89,14 +89,14 @@ struct ig_seq {
 	char *text; /* [text_cap] what is ready for the stream, then what is held back */
 	size_t text_cap, n_ready, n_text;
 	bool text_done; /* nothing will be added to text */
-	bool stuck; /* the stream has no room for what is ready */
+	bool stuck;	/* the stream has no room for what is ready */
 	/* Notes of the tokens n_given … n_tokens - 1, in a ring. */
-	struct ig_seq_note *notes; /* [note_cap] */
+	struct ig_seq_note *notes;	 /* [note_cap] */
 	struct ig_token_prob *note_tops; /* [note_cap, n_top] */
-	int32_t note_cap, note_base; /* note_base: the token whose note is notes[0] */
-	int32_t n_given, note_end; /* tokens from note_end on are given none */
-	uint64_t text_at; /* of text[0] in the answer */
-	uint64_t given_end; /* text_end of the last note that the stream was given */
+	int32_t note_cap, note_base;	 /* note_base: the token whose note is notes[0] */
+	int32_t n_given, note_end;	 /* tokens from note_end on are given none */
+	uint64_t text_at;		 /* of text[0] in the answer */
+	uint64_t given_end;		 /* text_end of the last note that the stream was given */
 
 	int64_t admitted_ns, read_ns, first_ns, last_ns; /* 0: not yet; read: all of the prompt */
 	int64_t paused_ns;

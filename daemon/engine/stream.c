@@ -27,7 +27,7 @@ struct ig_stream {
 	atomic_int n_prefilled; /* -1: still queued */
 	atomic_int n_prompt;
 	atomic_int n_cached;
-	atomic_bool finished; /* publishes result */
+	atomic_bool finished;	     /* publishes result */
 	struct ig_token_note *notes; /* [n_notes]; NULL: none are kept */
 	uint32_t n_notes;
 	_Atomic uint64_t note_head; /* notes ever written; the writer's */
@@ -43,11 +43,16 @@ struct ig_stream {
 const char *ig_finish_name(enum ig_finish f)
 {
 	switch (f) {
-	case IG_FINISH_NONE: return "none";
-	case IG_FINISH_STOP: return "stop";
-	case IG_FINISH_LENGTH: return "length";
-	case IG_FINISH_CANCELLED: return "cancelled";
-	case IG_FINISH_ERROR: return "error";
+	case IG_FINISH_NONE:
+		return "none";
+	case IG_FINISH_STOP:
+		return "stop";
+	case IG_FINISH_LENGTH:
+		return "length";
+	case IG_FINISH_CANCELLED:
+		return "cancelled";
+	case IG_FINISH_ERROR:
+		return "error";
 	}
 	return "unknown";
 }

@@ -13,8 +13,8 @@
 
 enum ig_finish {
 	IG_FINISH_NONE = 0, /* still under way */
-	IG_FINISH_STOP, /* an end token or a stop string */
-	IG_FINISH_LENGTH, /* max_tokens or the context */
+	IG_FINISH_STOP,	    /* an end token or a stop string */
+	IG_FINISH_LENGTH,   /* max_tokens or the context */
 	IG_FINISH_CANCELLED,
 	IG_FINISH_ERROR,
 };
@@ -33,7 +33,7 @@ struct ig_gen_result {
 #define IG_MAX_TOP 20
 struct ig_token_note {
 	int32_t id;
-	float logprob; /* from -9999 to 0, as are those below */
+	float logprob;	   /* from -9999 to 0, as are those below */
 	uint64_t text_end; /* bytes of the answer up to and with this token's text; a
 			      character that takes several tokens is the last one's */
 	int32_t n_top;

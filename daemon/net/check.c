@@ -33,7 +33,8 @@ static bool same(const char *host, size_t n, const char *name)
 {
 	/* A v6 address is in brackets in the header and bare in a configuration. */
 	if (host[0] == '[' && name[0] != '[')
-		return n >= 2 && strchr(name, ':') && strlen(name) == n - 2 && !strncasecmp(host + 1, name, n - 2);
+		return n >= 2 && strchr(name, ':') && strlen(name) == n - 2 &&
+		       !strncasecmp(host + 1, name, n - 2);
 	return strlen(name) == n && !strncasecmp(host, name, n);
 }
 

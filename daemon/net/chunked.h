@@ -8,15 +8,15 @@
 /* Zero is the start. */
 struct ig_chunked {
 	int state;
-	uint64_t left; /* of the chunk */
+	uint64_t left;		    /* of the chunk */
 	uint32_t n_digits, n_extra; /* of the size; bytes of extensions and trailers */
 };
 
 enum ig_chunked_rc {
 	IG_CHUNKED_MORE, /* all of the input is used */
 	IG_CHUNKED_DATA, /* a piece of the body; call again for what follows */
-	IG_CHUNKED_END, /* the body is whole; what is left of the input is none of it */
-	IG_CHUNKED_BAD, /* not this coding */
+	IG_CHUNKED_END,	 /* the body is whole; what is left of the input is none of it */
+	IG_CHUNKED_BAD,	 /* not this coding */
 };
 
 /* Take from *in, *n bytes, and move both on; of IG_CHUNKED_DATA, data and len are the

@@ -38,14 +38,10 @@ static const struct {
 	enum lws_token_indexes token;
 	const char *name;
 } methods[] = {
-	{ WSI_TOKEN_GET_URI, "GET" },
-	{ WSI_TOKEN_POST_URI, "POST" },
-	{ WSI_TOKEN_OPTIONS_URI, "OPTIONS" },
-	{ WSI_TOKEN_HEAD_URI, "HEAD" },
-	{ WSI_TOKEN_PUT_URI, "PUT" },
-	{ WSI_TOKEN_PATCH_URI, "PATCH" },
-	{ WSI_TOKEN_DELETE_URI, "DELETE" },
-	{ WSI_TOKEN_CONNECT, "CONNECT" },
+	{ WSI_TOKEN_GET_URI, "GET" },	      { WSI_TOKEN_POST_URI, "POST" },
+	{ WSI_TOKEN_OPTIONS_URI, "OPTIONS" }, { WSI_TOKEN_HEAD_URI, "HEAD" },
+	{ WSI_TOKEN_PUT_URI, "PUT" },	      { WSI_TOKEN_PATCH_URI, "PATCH" },
+	{ WSI_TOKEN_DELETE_URI, "DELETE" },   { WSI_TOKEN_CONNECT, "CONNECT" },
 };
 
 static const char *reason_phrase(int status)
@@ -54,14 +50,24 @@ static const char *reason_phrase(int status)
 		int status;
 		const char *text;
 	} phrases[] = {
-		{ 200, "OK" }, { 202, "Accepted" }, { 204, "No Content" }, { 400, "Bad Request" },
-		{ 401, "Unauthorized" }, { 403, "Forbidden" },
-		{ 404, "Not Found" }, { 405, "Method Not Allowed" }, { 408, "Request Timeout" },
+		{ 200, "OK" },
+		{ 202, "Accepted" },
+		{ 204, "No Content" },
+		{ 400, "Bad Request" },
+		{ 401, "Unauthorized" },
+		{ 403, "Forbidden" },
+		{ 404, "Not Found" },
+		{ 405, "Method Not Allowed" },
+		{ 408, "Request Timeout" },
 		{ 411, "Length Required" },
-		{ 413, "Content Too Large" }, { 414, "URI Too Long" }, { 426, "Upgrade Required" },
+		{ 413, "Content Too Large" },
+		{ 414, "URI Too Long" },
+		{ 426, "Upgrade Required" },
 		{ 429, "Too Many Requests" },
-		{ 500, "Internal Server Error" }, { 501, "Not Implemented" },
-		{ 503, "Service Unavailable" }, { 505, "HTTP Version Not Supported" },
+		{ 500, "Internal Server Error" },
+		{ 501, "Not Implemented" },
+		{ 503, "Service Unavailable" },
+		{ 505, "HTTP Version Not Supported" },
 	};
 
 	for (size_t i = 0; i < sizeof phrases / sizeof phrases[0]; i++)
@@ -97,11 +103,13 @@ static void common_headers(struct conn *c, int status)
 	ig_strbuf_printf(&c->out, "HTTP/1.1 %d %s\r\nx-request-id: %s\r\n", status,
 			 reason_phrase(status), id);
 	if (c->origin[0])
-		ig_strbuf_printf(&c->out, "access-control-allow-origin: %s\r\nvary: origin\r\n"
-				 "access-control-expose-headers: x-request-id, retry-after\r\n", c->origin);
+		ig_strbuf_printf(&c->out,
+				 "access-control-allow-origin: %s\r\nvary: origin\r\n"
+				 "access-control-expose-headers: x-request-id, retry-after\r\n",
+				 c->origin);
 	if (status == 426)
 		ig_strbuf_puts(&c->out, "upgrade: websocket\r\nsec-websocket-version: 13\r\n"
-			       "connection: upgrade, ");
+					"connection: upgrade, ");
 	else
 		ig_strbuf_puts(&c->out, "connection: ");
 	ig_strbuf_puts(&c->out, c->keep_open ? "keep-alive\r\n" : "close\r\n");
@@ -165,8 +173,10 @@ static int reply_now(struct conn *c, bool has_body)
 /* Refuse at the head of a request. */
 static int refuse(struct conn *c, int status, const char *code, const char *message)
 {
-	struct ig_http_request r = { .method = c->method, .path = c->path ? c->path : "",
-				     .client = c->client, .who = c->who };
+	struct ig_http_request r = { .method = c->method,
+				     .path = c->path ? c->path : "",
+				     .client = c->client,
+				     .who = c->who };
 
 	/* What came with a length or an encoding may have bytes on the way. */
 	bool has_body = !strcmp(c->method, "POST") ||
@@ -240,8 +250,9 @@ static bool has_bad_name(struct conn *c)
 {
 	static const char *const names[] = { "transfer-encoding", "content-length", "host",
 					     "connection", "upgrade" };
-	static const char *const beside[][2] = { { "", " " }, { "", "\t" }, { " ", "" },
-						 { "\t", "" } };
+	static const char *const beside[][2] = {
+		{ "", " " }, { "", "\t" }, { " ", "" }, { "\t", "" }
+	};
 	char name[40];
 
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -424,7 +435,8 @@ static int preflight(struct conn *c)
 		return -1;
 	common_headers(c, 204);
 	/* "*" covers what SDKs add of their own; it does not cover authorization. */
-	ig_strbuf_puts(&c->out, "access-control-allow-methods: GET, POST, DELETE\r\n"
+	ig_strbuf_puts(&c->out,
+		       "access-control-allow-methods: GET, POST, DELETE\r\n"
 		       "access-control-allow-headers: authorization, content-type, x-api-key, "
 		       "anthropic-version, anthropic-beta, openai-beta, *\r\n"
 		       "access-control-max-age: 600\r\n\r\n");
@@ -444,8 +456,8 @@ static bool read_query(struct conn *c, char *out, size_t cap)
 			return false;
 		if (len)
 			out[len++] = '&';
-		n = lws_hdr_copy_fragment(c->wsi, out + len, (int)(cap - len), WSI_TOKEN_HTTP_URI_ARGS,
-					  i);
+		n = lws_hdr_copy_fragment(c->wsi, out + len, (int)(cap - len),
+					  WSI_TOKEN_HTTP_URI_ARGS, i);
 		if (n < 0)
 			return false;
 		len += (size_t)n;
@@ -456,8 +468,9 @@ static bool read_query(struct conn *c, char *out, size_t cap)
 
 static int begin_exchange(struct conn *c, const char *method)
 {
-	struct ig_http_request r = { .method = method, .path = c->path, .client = c->client,
-				     .who = c->who };
+	struct ig_http_request r = {
+		.method = method, .path = c->path, .client = c->client, .who = c->who
+	};
 	char query[1024];
 
 	if (!read_query(c, query, sizeof query))
@@ -654,8 +667,7 @@ static int on_writable(struct conn *c)
 /* ---- the upgrade ------------------------------------------------------------------------- */
 
 /* Of a WebSocket's handshake libwebsockets answers what it does not like with silence. */
-static int check_handshake(struct conn *c, const char *to, const char **code,
-			   const char **message)
+static int check_handshake(struct conn *c, const char *to, const char **code, const char **message)
 {
 	char text[256];
 

@@ -21,7 +21,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define HEADER_TIMEOUT_S 20 /* to send a request's head, or its next piece of body */
+#define HEADER_TIMEOUT_S 20    /* to send a request's head, or its next piece of body */
 #define KEEPALIVE_TIMEOUT_S 60 /* an HTTP connection without a request */
 
 /* A ping after a minute of silence.  The peer has five minutes to answer: a client
@@ -45,8 +45,8 @@ static const char *listen_host(const struct ig_config *config)
 
 /* ---- TCP ---------------------------------------------------------------------------- */
 
-static int read_address(const struct ig_config *config, struct sockaddr_storage *out, socklen_t *len,
-			struct ig_error *err)
+static int read_address(const struct ig_config *config, struct sockaddr_storage *out,
+			socklen_t *len, struct ig_error *err)
 {
 	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6 };
 	struct sockaddr_in a4 = { .sin_family = AF_INET };
@@ -58,13 +58,15 @@ static int read_address(const struct ig_config *config, struct sockaddr_storage 
 	else if (inet_pton(AF_INET, host, &a4.sin_addr) == 1)
 		memcpy(out, &a4, *len = sizeof a4);
 	else
-		return ig_fail(err, -EINVAL, "can't listen on %s:%u: server.host must be an IP address "
-			       "or localhost", host, config->server.port);
+		return ig_fail(err, -EINVAL,
+			       "can't listen on %s:%u: server.host must be an IP address "
+			       "or localhost",
+			       host, config->server.port);
 	return 0;
 }
 
-static int probe_tcp(const struct ig_config *config, const struct sockaddr_storage *a, socklen_t len,
-		     struct ig_error *err)
+static int probe_tcp(const struct ig_config *config, const struct sockaddr_storage *a,
+		     socklen_t len, struct ig_error *err)
 {
 	bool v6 = a->ss_family == AF_INET6;
 	int on = 1, rc = 0, fd = socket(a->ss_family, SOCK_STREAM, 0);
@@ -73,7 +75,8 @@ static int probe_tcp(const struct ig_config *config, const struct sockaddr_stora
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 	if (fd < 0 || bind(fd, (const struct sockaddr *)a, len) < 0 || listen(fd, 1) < 0)
 		rc = ig_fail(err, -errno, "can't listen on %s%s%s:%u: %s", v6 ? "[" : "",
-			     listen_host(config), v6 ? "]" : "", config->server.port, strerror(errno));
+			     listen_host(config), v6 ? "]" : "", config->server.port,
+			     strerror(errno));
 	if (fd >= 0)
 		close(fd);
 	return rc;
@@ -83,15 +86,17 @@ static int probe_tcp(const struct ig_config *config, const struct sockaddr_stora
 static int check_exposure(const struct ig_config *config, const struct ig_keys *keys,
 			  struct ig_error *err)
 {
-	const char *file = is_set(config->server.keys_file) ? config->server.keys_file : "server.keys_file";
+	const char *file =
+		is_set(config->server.keys_file) ? config->server.keys_file : "server.keys_file";
 
 	if (!is_set(config->server.host) || ig_check_loopback(listen_host(config)) ||
 	    config->server.allow_anonymous || ig_keys_count(keys))
 		return 0;
-	return ig_fail(err, -EACCES, "refusing to listen on %s:%u, where others can reach it, without API "
+	return ig_fail(err, -EACCES,
+		       "refusing to listen on %s:%u, where others can reach it, without API "
 		       "keys (%.200s has none): run `ingot keys add --admin`, or set server.host: "
-		       "127.0.0.1, or server.allow_anonymous: true", config->server.host,
-		       config->server.port, file);
+		       "127.0.0.1, or server.allow_anonymous: true",
+		       config->server.host, config->server.port, file);
 }
 
 /* ---- the unix socket ---------------------------------------------------------------- */
@@ -109,7 +114,8 @@ static int remove_stale(const char *path, const struct sockaddr_un *a, struct ig
 	if (lstat(path, &st))
 		return errno == ENOENT ? 0 : fail_unix(err, errno, path);
 	if (!S_ISSOCK(st.st_mode))
-		return ig_fail(err, -EEXIST, "can't listen on %.300s: it is there, and is no socket", path);
+		return ig_fail(err, -EEXIST,
+			       "can't listen on %.300s: it is there, and is no socket", path);
 	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 	if (fd < 0)
 		return fail_unix(err, errno, path);
@@ -119,7 +125,8 @@ static int remove_stale(const char *path, const struct sockaddr_un *a, struct ig
 	if (refused && refused != ECONNREFUSED && refused != EAGAIN)
 		return fail_unix(err, refused, path);
 	if (refused != ECONNREFUSED)
-		return ig_fail(err, -EADDRINUSE, "can't listen on %.300s: another process does", path);
+		return ig_fail(err, -EADDRINUSE, "can't listen on %.300s: another process does",
+			       path);
 	if (unlink(path) && errno != ENOENT)
 		return fail_unix(err, errno, path);
 	return 0;
@@ -131,8 +138,10 @@ static int probe_unix(const char *path, struct ig_error *err)
 	int rc;
 
 	if (strlen(path) >= sizeof a.sun_path)
-		return ig_fail(err, -ENAMETOOLONG, "can't listen on %.300s: a unix socket's path has at most "
-			       "%zu bytes", path, sizeof a.sun_path - 1);
+		return ig_fail(err, -ENAMETOOLONG,
+			       "can't listen on %.300s: a unix socket's path has at most "
+			       "%zu bytes",
+			       path, sizeof a.sun_path - 1);
 	memcpy(a.sun_path, path, strlen(path) + 1);
 	rc = remove_stale(path, &a, err);
 	if (rc)
@@ -213,7 +222,8 @@ static int listen_unix(struct ig_net *net, const struct ig_config *config,
 	net->local = lws_create_vhost(net->context, &info);
 	umask(mask);
 	if (!net->local)
-		return ig_fail(err, -EIO, "can't listen on %.300s: libwebsockets made no socket", path);
+		return ig_fail(err, -EIO, "can't listen on %.300s: libwebsockets made no socket",
+			       path);
 	if (chmod(path, (mode_t)config->server.unix_socket_mode))
 		return ig_fail(err, -errno, "can't set the permissions of %.300s: %s", path,
 			       strerror(errno));
@@ -224,8 +234,9 @@ static void warn_of_clear_text(const struct ig_config *config, const struct ig_k
 {
 	if (is_set(config->server.host) && !ig_check_loopback(listen_host(config)) &&
 	    ig_keys_count(keys) && !is_set(config->server.tls_cert))
-		ig_log_warn("keys that come to %s:%u can be read on the way: server.tls_cert is not set",
-			    config->server.host, config->server.port);
+		ig_log_warn(
+			"keys that come to %s:%u can be read on the way: server.tls_cert is not set",
+			config->server.host, config->server.port);
 }
 
 int ig_listen(struct ig_net *net, const struct ig_config *config, const struct ig_keys *keys,

@@ -11,13 +11,13 @@ struct ig_net;
 
 enum ig_net_event {
 	IG_NET_DRAINED, /* draining, and the last connection is gone */
-	IG_NET_FAILED, /* the loop ended by itself */
+	IG_NET_FAILED,	/* the loop ended by itself */
 };
 
 struct ig_net_deps {
 	struct ig_engine *engine;
 	struct ig_metrics *metrics;
-	const struct ig_config *config; /* until the end, whatever is reloaded */
+	const struct ig_config *config;			/* until the end, whatever is reloaded */
 	void (*event)(void *ctx, enum ig_net_event ev); /* loop thread; may be NULL */
 	void *event_ctx;
 };

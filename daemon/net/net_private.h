@@ -27,11 +27,11 @@ struct conn {
 	bool over_limit;
 	bool local; /* over the unix socket */
 	char client[64];
-	struct ig_principal who; /* of the request that is read; of a WebSocket for its life */
+	struct ig_principal who;    /* of the request that is read; of a WebSocket for its life */
 	unsigned char key_hash[32]; /* of who's key */
-	bool revoked; /* that key is gone: a WebSocket gets no new request in */
-	int64_t blocked_ns; /* since when it wants to write and can't; 0: it does not */
-	struct ig_strbuf out; /* LWS_PRE bytes, then what is to be written */
+	bool revoked;		    /* that key is gone: a WebSocket gets no new request in */
+	int64_t blocked_ns;	    /* since when it wants to write and can't; 0: it does not */
+	struct ig_strbuf out;	    /* LWS_PRE bytes, then what is to be written */
 	/* A body or a message as it comes in. */
 	char *in;
 	size_t in_len, in_cap;
@@ -39,8 +39,8 @@ struct conn {
 	/* HTTP */
 	struct ig_exchange *exchange;
 	char method[8], *path; /* path: malloc'd, decoded */
-	char origin[256]; /* allowed; "" */
-	uint64_t length; /* Content-Length */
+	char origin[256];      /* allowed; "" */
+	uint64_t length;       /* Content-Length */
 	bool reading_body, head_written, head_only, keep_open, ended, lingering;
 	bool is_1_1, is_chunked;
 	struct ig_chunked chunked;
@@ -50,7 +50,7 @@ struct conn {
 	struct ig_session *session;
 	struct ig_utf8 utf8;
 	int close_code; /* 0: open */
-	bool paused; /* not reading */
+	bool paused;	/* not reading */
 };
 
 /* What a reload may change. */
@@ -65,31 +65,31 @@ struct net_options {
 struct ig_net {
 	struct ig_net_deps deps;
 	const struct ig_config *config; /* of the start; but for: */
-	struct net_options options; /* loop */
+	struct net_options options;	/* loop */
 	struct lws_context *context;
 	struct ig_api *api;
 	struct conn *conns; /* loop */
-	uint32_t n_conns; /* loop */
+	uint32_t n_conns;   /* loop */
 	int port;
 	char host[128]; /* for people: brackets round a v6 address; "": no TCP */
 	struct lws_vhost *tcp, *local;
-	struct ig_keys *keys; /* loop */
-	bool keys_required; /* loop: there is, or was, a file of keys */
+	struct ig_keys *keys;		    /* loop */
+	bool keys_required;		    /* loop: there is, or was, a file of keys */
 	struct ig_certificate *certificate; /* loop; NULL: no TLS */
 	pthread_t thread;
 	bool started, draining, drained; /* draining, drained: loop */
-	bool sweeping; /* loop: the timer is armed */
+	bool sweeping;			 /* loop: the timer is armed */
 	lws_sorted_usec_list_t sweep, goodbye;
 	atomic_bool want_drain, want_stop;
 
 	pthread_mutex_t lock;
-	bool closed; /* lock: the context is gone */
-	bool reloaded; /* lock: next is newer than options */
-	struct net_options next; /* lock */
-	bool new_keys; /* lock: next_keys is to be taken over */
+	bool closed;				 /* lock: the context is gone */
+	bool reloaded;				 /* lock: next is newer than options */
+	struct net_options next;		 /* lock */
+	bool new_keys;				 /* lock: next_keys is to be taken over */
 	struct ig_certificate *next_certificate; /* lock: the same; NULL: none */
-	struct ig_keys *next_keys; /* lock: NULL: the file is gone */
-	bool had_keys; /* lock: it was there once */
+	struct ig_keys *next_keys;		 /* lock: NULL: the file is gone */
+	bool had_keys;				 /* lock: it was there once */
 };
 
 static inline struct conn *conn_of(struct lws *wsi)
@@ -98,7 +98,7 @@ static inline struct conn *conn_of(struct lws *wsi)
 }
 
 /* server.c */
-void ig_net_want_write(void *conn); /* ask for a writable callback */
+void ig_net_want_write(void *conn);	/* ask for a writable callback */
 bool ig_conn_begin_out(struct conn *c); /* empty out but for LWS_PRE */
 /* Write out's contents; false: the connection is to be closed. */
 bool ig_conn_write(struct conn *c, enum lws_write_protocol kind);

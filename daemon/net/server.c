@@ -362,7 +362,9 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 /* One protocol for HTTP and WebSocket.  With a size of 0 libwebsockets would leave
  * out callbacks about closing. */
 static const struct lws_protocols protocols[] = {
-	{ .name = "ingot", .callback = callback, .per_session_data_size = sizeof(void *),
+	{ .name = "ingot",
+	  .callback = callback,
+	  .per_session_data_size = sizeof(void *),
 	  .rx_buffer_size = 16384 },
 	{ 0 },
 };
@@ -526,7 +528,8 @@ void ig_net_url(const struct ig_net *net, char *out, size_t cap)
 	const char *cert = net->config->server.tls_cert;
 
 	if (net->host[0])
-		snprintf(out, cap, "%s://%s:%d", cert && cert[0] ? "https" : "http", net->host, net->port);
+		snprintf(out, cap, "%s://%s:%d", cert && cert[0] ? "https" : "http", net->host,
+			 net->port);
 	else
 		snprintf(out, cap, "unix:%s", net->config->server.unix_socket);
 }
@@ -548,8 +551,9 @@ static void log_keys(struct ig_net *net, const struct ig_keys *keys)
 	if (keys)
 		ig_log_info("reload: %zu keys in %s", ig_keys_count(keys), path);
 	else if (net->had_keys)
-		ig_log_error("reload: %s is gone: no key is accepted until it is back, or until a restart",
-			     path);
+		ig_log_error(
+			"reload: %s is gone: no key is accepted until it is back, or until a restart",
+			path);
 }
 
 /* The files' names are those of the start. */

@@ -24,7 +24,7 @@
 struct ig_certificate {
 	X509 *leaf;
 	EVP_PKEY *key;
-	STACK_OF(X509) *chain; /* without the leaf */
+	STACK_OF(X509) * chain; /* without the leaf */
 };
 
 /* "FILE: what: the library's reason" */
@@ -109,13 +109,17 @@ static int read_private_key(const char *path, EVP_PKEY **out, struct ig_error *e
 	if (!bio)
 		return -EINVAL;
 	if (st.st_mode & 077) {
-		rc = ig_fail(err, -EPERM, "%.300s: others may use the private key (mode %04o); run: chmod "
-			     "600 %.300s", path, (unsigned)(st.st_mode & 07777), path);
+		rc = ig_fail(err, -EPERM,
+			     "%.300s: others may use the private key (mode %04o); run: chmod "
+			     "600 %.300s",
+			     path, (unsigned)(st.st_mode & 07777), path);
 	} else {
 		*out = PEM_read_bio_PrivateKey(bio, NULL, no_password, &asked);
 		if (!*out && asked)
-			rc = ig_fail(err, -EINVAL, "%.300s: the private key is encrypted; the daemon "
-				     "needs one without a password", path);
+			rc = ig_fail(err, -EINVAL,
+				     "%.300s: the private key is encrypted; the daemon "
+				     "needs one without a password",
+				     path);
 		else if (!*out)
 			rc = fail(err, path, "server.tls_key must be a private key in PEM");
 	}
@@ -137,7 +141,8 @@ static int try_out(const char *path, const struct ig_certificate *c, struct ig_e
 	return rc;
 }
 
-int ig_tls_load(const char *cert, const char *key, struct ig_certificate **out, struct ig_error *err)
+int ig_tls_load(const char *cert, const char *key, struct ig_certificate **out,
+		struct ig_error *err)
 {
 	struct ig_certificate *c = calloc(1, sizeof *c);
 	int rc;

@@ -11,13 +11,20 @@
 static const char *close_text(int code)
 {
 	switch (code) {
-	case 1001: return "the server is shutting down";
-	case 1002: return "a close frame that can't be";
-	case 1003: return "only text messages are taken";
-	case 1007: return "it is not UTF-8";
-	case 1008: return "the key is no longer valid";
-	case 1009: return "the message is larger than server.max_body";
-	default: return "the server ran out of memory";
+	case 1001:
+		return "the server is shutting down";
+	case 1002:
+		return "a close frame that can't be";
+	case 1003:
+		return "only text messages are taken";
+	case 1007:
+		return "it is not UTF-8";
+	case 1008:
+		return "the key is no longer valid";
+	case 1009:
+		return "the message is larger than server.max_body";
+	default:
+		return "the server ran out of memory";
 	}
 }
 

@@ -83,9 +83,9 @@ struct ig_rope_kv_params {
 	uint32_t struct_size;
 	uint32_t n_heads, n_kv_heads, head_dim;
 	uint32_t mode;
-	uint32_t n_pairs; /* dimensions beyond 2 * n_pairs are passed through */
+	uint32_t n_pairs;      /* dimensions beyond 2 * n_pairs are passed through */
 	uint32_t group, layer; /* of the cache */
-	float norm_eps; /* of q_norm and k_norm, if given */
+	float norm_eps;	       /* of q_norm and k_norm, if given */
 	/* With q_scale_length > 0, q is multiplied by
 	 * 1 + q_scale * log(1 + floor(position / q_scale_length)). */
 	float q_scale;
@@ -131,7 +131,7 @@ struct ig_attention_params {
 struct ig_moe_route_params {
 	uint32_t struct_size;
 	uint32_t n_experts, top_k; /* top_k <= n_experts */
-	uint32_t normalise; /* 0 or 1 */
+	uint32_t normalise;	   /* 0 or 1 */
 	float scale;
 };
 
@@ -178,7 +178,7 @@ struct ig_model_info {
 struct ig_arch {
 	uint32_t struct_size;
 	uint32_t params_size; /* bytes of hyper-parameters; the host owns them */
-	const char *name; /* general.architecture of GGUF */
+	const char *name;     /* general.architecture of GGUF */
 	/* Read and check the hyper-parameters; fill in info.  0 or a negative errno
 	 * with text naming the key that is wrong. */
 	int (*read_params)(const struct ig_host *host, const struct ig_meta *meta, void *params,
@@ -205,9 +205,9 @@ static inline ig_weight ig_rec_weight(struct ig_rec *r, int64_t n_rows, int64_t 
 }
 
 /* A layer's weight: name with the layer's number in place of %u. */
-__attribute__((format(printf, 4, 0)))
-static inline ig_weight ig_rec_layer_weight(struct ig_rec *r, int64_t n_rows, int64_t n_cols,
-					    const char *name, uint32_t layer)
+__attribute__((format(printf, 4, 0))) static inline ig_weight
+ig_rec_layer_weight(struct ig_rec *r, int64_t n_rows, int64_t n_cols, const char *name,
+		    uint32_t layer)
 {
 	char buf[96];
 #pragma GCC diagnostic push
@@ -218,7 +218,8 @@ static inline ig_weight ig_rec_layer_weight(struct ig_rec *r, int64_t n_rows, in
 }
 
 static inline ig_value ig_rec_op(struct ig_rec *r, const char *op, const void *params,
-				 const ig_value *in, uint32_t n_in, const ig_weight *w, uint32_t n_w)
+				 const ig_value *in, uint32_t n_in, const ig_weight *w,
+				 uint32_t n_w)
 {
 	ig_value out = IG_NONE;
 	r->host->record(r->g, op, params, in, n_in, w, n_w, &out, 1);
@@ -357,8 +358,7 @@ struct ig_moe {
 static inline ig_value ig_rec_moe_route(struct ig_rec *r, const struct ig_moe *m, ig_value h,
 					ig_weight router)
 {
-	struct ig_moe_route_params p = { sizeof p, m->n_experts, m->top_k, m->normalise,
-					 m->scale };
+	struct ig_moe_route_params p = { sizeof p, m->n_experts, m->top_k, m->normalise, m->scale };
 	ig_value logits = ig_rec_linear(r, h, &router, 1, IG_NONE);
 
 	return ig_rec_op(r, "moe_route", &p, &logits, 1, NULL, 0);

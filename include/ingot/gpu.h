@@ -19,11 +19,11 @@
 struct ig_shader {
 	uint32_t struct_size;
 	uint32_t reserved;
-	const char *name; /* "core/linear" */
+	const char *name;   /* "core/linear" */
 	const char *source; /* Metal source, our own includes inlined */
 	const uint8_t *metallib;
 	uint64_t metallib_size;
-	const char *ptx_sm80; /* compute capability 8.0 and up */
+	const char *ptx_sm80;  /* compute capability 8.0 and up */
 	const char *ptx_sm90a; /* 9.0 alone: wgmma */
 };
 
@@ -35,8 +35,8 @@ enum ig_gpu_kind {
 /* What a lowering may ask about the device.  Of one device, always the same. */
 struct ig_gpu_facts {
 	uint32_t struct_size;
-	uint32_t kind; /* enum ig_gpu_kind */
-	uint32_t arch; /* cuda: compute capability * 10 (80, 90, …); metal: 7 = Apple7 */
+	uint32_t kind;	  /* enum ig_gpu_kind */
+	uint32_t arch;	  /* cuda: compute capability * 10 (80, 90, …); metal: 7 = Apple7 */
 	uint32_t n_cores; /* multiprocessors, GPU cores; 0: unknown */
 	uint32_t max_threadgroup_bytes;
 	uint32_t max_threads; /* of a threadgroup */
@@ -56,11 +56,11 @@ struct ig_gpu_ref {
 
 struct ig_gpu_tensor {
 	struct ig_gpu_ref ref; /* buffer -1: optional one left out */
-	int64_t n_rows; /* weights; 0 for values */
+	int64_t n_rows;	       /* weights; 0 for values */
 	int64_t n_cols;
 	uint64_t row_stride; /* bytes; values' rows begin at multiples of 64 */
-	uint32_t dtype; /* values: IG_F32, IG_F16 or IG_BF16 */
-	uint32_t row_class; /* values: enum ig_row_class */
+	uint32_t dtype;	     /* values: IG_F32, IG_F16 or IG_BF16 */
+	uint32_t row_class;  /* values: enum ig_row_class */
 };
 
 /* A node as it is lowered.  Weights lie as their file has them (IG_FORM_ROWS), row
@@ -75,7 +75,7 @@ struct ig_gpu_call {
 	const struct ig_gpu_facts *facts;
 	uint32_t max_rows, max_seqs, max_logit_rows, max_context;
 	uint32_t kv_dtype; /* of the cache: IG_F16 or IG_F32 */
-	uint32_t f32; /* 1: products in float32 were asked for */
+	uint32_t f32;	   /* 1: products in float32 were asked for */
 	/* Most (row, range) pairs whose partial results attention may keep in a step:
 	 * beyond it, and beyond IG_GPU_FEW_ROWS rows, a sequence loops over its ranges. */
 	uint32_t max_partials;
@@ -91,15 +91,15 @@ struct ig_gpu_call {
 /* Counts of a step that grids follow and conditions look at. */
 enum ig_gpu_live {
 	IG_LIVE_ONE = 0, /* always 1 */
-	IG_LIVE_ROWS, /* tokens */
+	IG_LIVE_ROWS,	 /* tokens */
 	IG_LIVE_LOGIT_ROWS,
 	IG_LIVE_SEQS,
-	IG_LIVE_SPLIT_ROWS, /* most rows of a sequence whose attention is split; 0: none */
+	IG_LIVE_SPLIT_ROWS,   /* most rows of a sequence whose attention is split; 0: none */
 	IG_LIVE_SPLIT_RANGES, /* most ranges of such a sequence */
-	IG_LIVE_LOOP_ROWS, /* most rows of a sequence that loops; 0: none */
-	IG_LIVE_COPIES, /* copies between cache blocks */
-	IG_LIVE_WANT_LOGITS, /* 1: the host wants the logits too */
-	IG_LIVE_DRAWS, /* rows that are drawn, not the largest logit: 0, or LOGIT_ROWS */
+	IG_LIVE_LOOP_ROWS,    /* most rows of a sequence that loops; 0: none */
+	IG_LIVE_COPIES,	      /* copies between cache blocks */
+	IG_LIVE_WANT_LOGITS,  /* 1: the host wants the logits too */
+	IG_LIVE_DRAWS,	      /* rows that are drawn, not the largest logit: 0, or LOGIT_ROWS */
 	IG_N_LIVE,
 };
 
@@ -107,9 +107,9 @@ enum ig_gpu_live {
  * that keeps one recording for a range of steps the extent may be larger than the
  * live counts say; kernels look at the step and leave early. */
 struct ig_gpu_extent {
-	uint32_t live; /* enum ig_gpu_live */
+	uint32_t live;	   /* enum ig_gpu_live */
 	uint32_t mul, div; /* from 1 on */
-	uint32_t times; /* from 1 on */
+	uint32_t times;	   /* from 1 on */
 };
 
 enum ig_gpu_access {
@@ -138,7 +138,7 @@ struct ig_gpu_bind {
  * operand's address is), in boxes of 64 columns and box_rows rows.  What lies beyond the matrix is
  * zero.  Of an operand that was left out the description is all zeros. */
 struct ig_gpu_box {
-	uint32_t bind; /* which operand */
+	uint32_t bind;	   /* which operand */
 	uint32_t box_rows; /* 1 … 256 */
 	uint32_t n_rows, n_cols;
 	uint64_t row_bytes;
@@ -151,9 +151,9 @@ struct ig_gpu_dispatch {
 	uint32_t n_binds;
 	const struct ig_shader *shader;
 	const char *kernel; /* the instance's name; copied */
-	const void *args; /* copied; a multiple of 4 bytes */
+	const void *args;   /* copied; a multiple of 4 bytes */
 	uint32_t n_arg_bytes;
-	uint32_t threads; /* of a threadgroup, in one dimension; a multiple of 32 */
+	uint32_t threads;	    /* of a threadgroup, in one dimension; a multiple of 32 */
 	uint32_t threadgroup_bytes; /* a multiple of 16 */
 	/* Runs only in steps with when_min <= count of when_live <= when_max. */
 	uint32_t when_live, when_min, when_max;

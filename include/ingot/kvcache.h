@@ -13,7 +13,7 @@
 #include <ingot/op.h>
 
 struct ig_kvcache; /* opaque */
-struct ig_kv_seq; /* one sequence's blocks in its model's groups */
+struct ig_kv_seq;  /* one sequence's blocks in its model's groups */
 
 /* Memory for slabs, from the driver that reads them.  map_slab returns the
  * address of slab_bytes, committed on use, or NULL; unmap_slab gives it back to the
@@ -22,7 +22,7 @@ struct ig_kv_arena {
 	uint32_t struct_size;
 	uint32_t reserved;
 	uint64_t arena_bytes; /* the limit of all slabs together */
-	uint64_t slab_bytes; /* a power of two */
+	uint64_t slab_bytes;  /* a power of two */
 	void *ctx;
 	void *(*map_slab)(void *ctx, uint64_t slab_bytes);
 	void (*unmap_slab)(void *ctx, void *base, uint64_t slab_bytes);
@@ -36,8 +36,8 @@ struct ig_kv_arena {
 struct ig_kv_stats {
 	uint64_t arena_bytes;
 	uint64_t committed_bytes; /* slabs in use */
-	uint64_t used_bytes; /* blocks that sequences use, shared ones once */
-	uint64_t free_bytes; /* what can still be taken, cached_bytes included */
+	uint64_t used_bytes;	  /* blocks that sequences use, shared ones once */
+	uint64_t free_bytes;	  /* what can still be taken, cached_bytes included */
 	uint64_t n_blocks_used;
 	uint64_t cached_bytes; /* blocks that are only kept for a prompt that begins so */
 };
@@ -48,7 +48,8 @@ struct ig_kvcache_service {
 	const char *name;
 
 	/* 0, or -EINVAL, -ENOMEM with text. */
-	int (*create)(const struct ig_kv_arena *arena, struct ig_kvcache **out, struct ig_error *err);
+	int (*create)(const struct ig_kv_arena *arena, struct ig_kvcache **out,
+		      struct ig_error *err);
 	void (*destroy)(struct ig_kvcache *c); /* NULL is fine */
 
 	/* Fill in the strides and block_bytes from dtype, n_layers, n_kv_heads and

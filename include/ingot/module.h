@@ -25,16 +25,16 @@ struct ig_arch;
 struct ig_kvcache_service;
 
 struct ig_module {
-	uint32_t magic; /* IG_MODULE_MAGIC */
+	uint32_t magic;	      /* IG_MODULE_MAGIC */
 	uint32_t abi_version; /* IG_MODULE_ABI */
 	uint32_t struct_size; /* sizeof(struct ig_module) */
 	uint32_t reserved;
 	char build_id[24]; /* IG_BUILD_ID */
 	const char *name;
 	const char *version;
-	const char *const *requires_ops; /* NULL-terminated; may be NULL */
-	const struct ig_op *const *ops; /* NULL-terminated; may be NULL */
-	const struct ig_arch *const *archs; /* NULL-terminated; may be NULL */
+	const char *const *requires_ops;	  /* NULL-terminated; may be NULL */
+	const struct ig_op *const *ops;		  /* NULL-terminated; may be NULL */
+	const struct ig_arch *const *archs;	  /* NULL-terminated; may be NULL */
 	const struct ig_kvcache_service *kvcache; /* may be NULL */
 	/* Called once, after the checks; 0 or a negative errno.  May be NULL. */
 	int (*init)(const struct ig_host *host);
@@ -47,7 +47,7 @@ enum ig_log_level {
 	IG_LOG_DEBUG = 3,
 };
 
-struct ig_meta; /* a model file's metadata */
+struct ig_meta;	 /* a model file's metadata */
 struct ig_graph; /* a plan while it is recorded */
 
 /* Handles while recording; negative: none, or an earlier error. */
@@ -66,7 +66,8 @@ struct ig_host {
 	/* Model metadata.  Each returns 0, -ENOENT when the key is missing, or
 	 * -EINVAL when it has another type or is out of range; err is filled in.
 	 * A string belongs to the file and lives as long as it is open. */
-	int (*meta_u32)(const struct ig_meta *m, const char *key, uint32_t *out, struct ig_error *err);
+	int (*meta_u32)(const struct ig_meta *m, const char *key, uint32_t *out,
+			struct ig_error *err);
 	int (*meta_f32)(const struct ig_meta *m, const char *key, float *out, struct ig_error *err);
 	int (*meta_str)(const struct ig_meta *m, const char *key, const char **out, size_t *len,
 			struct ig_error *err);
@@ -76,9 +77,9 @@ struct ig_host {
 	/* Recording.  Errors stick to the graph: later calls return IG_NONE. */
 	ig_weight (*weight)(struct ig_graph *g, const char *name, int64_t n_rows, int64_t n_cols);
 	/* Record op `name`; out[] receives its values. */
-	int (*record)(struct ig_graph *g, const char *op, const void *params,
-		      const ig_value *in, uint32_t n_in, const ig_weight *weights,
-		      uint32_t n_weights, ig_value *out, uint32_t n_out);
+	int (*record)(struct ig_graph *g, const char *op, const void *params, const ig_value *in,
+		      uint32_t n_in, const ig_weight *weights, uint32_t n_weights, ig_value *out,
+		      uint32_t n_out);
 	/* The graph's first error, or 0. */
 	int (*graph_status)(const struct ig_graph *g);
 

@@ -29,8 +29,8 @@ struct ig_error {
 
 /* Set *err (which may be NULL) and return code, so that a failing function can
  * `return ig_fail(err, -EINVAL, "…")`. */
-__attribute__((format(printf, 3, 4)))
-static inline int ig_fail(struct ig_error *err, int code, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static inline int ig_fail(struct ig_error *err, int code,
+								const char *fmt, ...)
 {
 	if (err) {
 		va_list ap;
@@ -55,16 +55,16 @@ enum ig_dtype {
 	IG_Q8_0 = 8, /* 32 values: f16 d, 32 int8; v = d q */
 	/* Blocks of 256 values with f16 d (and m), in sub-blocks of 16 (Q2_K, Q3_K, Q6_K) or
 	 * 32 with integer scales s (and minima n): v = d s q, v = d s q - m n. */
-	IG_Q2_K = 10, /* 4-bit s and n, q of 2 bits */
-	IG_Q3_K = 11, /* 6-bit s, q - 4 of 3 bits */
-	IG_Q4_K = 12, /* 6-bit s and n, q of 4 bits */
-	IG_Q5_K = 13, /* 6-bit s and n, q of 5 bits */
-	IG_Q6_K = 14, /* 8-bit s, q - 32 of 6 bits */
+	IG_Q2_K = 10,	/* 4-bit s and n, q of 2 bits */
+	IG_Q3_K = 11,	/* 6-bit s, q - 4 of 3 bits */
+	IG_Q4_K = 12,	/* 6-bit s and n, q of 4 bits */
+	IG_Q5_K = 13,	/* 6-bit s and n, q of 5 bits */
+	IG_Q6_K = 14,	/* 8-bit s, q - 32 of 6 bits */
 	IG_IQ4_NL = 20, /* 32 values: f16 d, nibbles; v = d t[q] of a fixed table t */
 	IG_IQ4_XS = 23, /* 256 values: f16 d, 6-bit s a sub-block of 32; v = d s t[q] */
 	IG_I32 = 26,
 	IG_BF16 = 30,
-	IG_MXFP4 = 39, /* 32 values: an exponent's byte, 4-bit floats (E2M1) */
+	IG_MXFP4 = 39,	/* 32 values: an exponent's byte, 4-bit floats (E2M1) */
 	IG_Q8_M = 1000, /* no GGUF has it.  32 values: f16 d, f16 m, 32 uint8; v = d q + m */
 	IG_DTYPE_NONE = 0xffffffffu,
 };
@@ -101,9 +101,9 @@ enum ig_row_class {
 };
 
 struct ig_shape {
-	int64_t n_rows; /* weights: outputs; values: 0, the number is live */
-	int64_t n_cols; /* weights: k, the inner length */
-	uint32_t dtype; /* enum ig_dtype */
+	int64_t n_rows;	    /* weights: outputs; values: 0, the number is live */
+	int64_t n_cols;	    /* weights: k, the inner length */
+	uint32_t dtype;	    /* enum ig_dtype */
 	uint32_t row_class; /* values only */
 };
 
@@ -114,7 +114,7 @@ struct ig_op_shape {
 	const void *params; /* the op's parameter struct */
 	struct ig_shape in[IG_MAX_IN];
 	struct ig_shape weight[IG_MAX_WEIGHTS]; /* n_rows == 0: optional one left out */
-	struct ig_shape out[IG_MAX_OUT]; /* filled in by the check */
+	struct ig_shape out[IG_MAX_OUT];	/* filled in by the check */
 };
 
 /* ---- the step buffer ------------------------------------------------------- */
@@ -145,16 +145,16 @@ struct ig_kv_layout {
 struct ig_step_kv {
 	const struct ig_kv_layout *layout;
 	const uint32_t *block_tables; /* [n_seqs, max_blocks] block words */
-	int64_t max_blocks; /* the tables' row length */
+	int64_t max_blocks;	      /* the tables' row length */
 };
 
 /* What changes one logit before the draw.  With x the logit of token id:
  *   if seen: x = x > 0 ? x / repetition_penalty : x * repetition_penalty
  *   x = x - n_drawn * frequency_penalty - (n_drawn > 0) * presence_penalty + bias */
 struct ig_logit_edit {
-	int32_t id; /* each id once a row */
+	int32_t id;	  /* each id once a row */
 	uint32_t n_drawn; /* times that the answer has it so far */
-	uint32_t seen; /* 1: in the prompt or the answer */
+	uint32_t seen;	  /* 1: in the prompt or the answer */
 	float bias;
 };
 
@@ -165,15 +165,15 @@ struct ig_logit_edit {
  * top_p of what is left, min_p of the largest probability (the order of
  * candidates is by logit, then id), then a draw in the order of ids. */
 struct ig_sample_params {
-	float temperature; /* 0: the largest logit */
-	float top_p; /* 1: off */
-	float min_p; /* 0: off */
-	int32_t top_k; /* 0: off */
-	float repetition_penalty; /* 1: off */
+	float temperature;			   /* 0: the largest logit */
+	float top_p;				   /* 1: off */
+	float min_p;				   /* 0: off */
+	int32_t top_k;				   /* 0: off */
+	float repetition_penalty;		   /* 1: off */
 	float frequency_penalty, presence_penalty; /* 0: off */
-	int32_t mask; /* row of step->masks, or -1: all tokens are allowed */
+	int32_t mask;		      /* row of step->masks, or -1: all tokens are allowed */
 	uint32_t first_edit, n_edits; /* in step->edits */
-	int32_t position; /* of the token being drawn; with seed, the draw */
+	int32_t position;	      /* of the token being drawn; with seed, the draw */
 	uint32_t reserved;
 	uint64_t seed;
 };
@@ -189,15 +189,15 @@ struct ig_step {
 	int32_t n_rows; /* tokens in this step */
 	int32_t n_seqs;
 	int32_t n_logit_rows;
-	const int32_t *token_ids; /* [n_rows] */
-	const int32_t *positions; /* [n_rows] */
-	const int32_t *row_seq; /* [n_rows] index of the row's sequence */
-	const int32_t *seq_lens; /* [n_seqs] cached + new tokens: the full length */
-	const int32_t *logit_rows; /* [n_logit_rows] ascending row numbers */
+	const int32_t *token_ids;	       /* [n_rows] */
+	const int32_t *positions;	       /* [n_rows] */
+	const int32_t *row_seq;		       /* [n_rows] index of the row's sequence */
+	const int32_t *seq_lens;	       /* [n_seqs] cached + new tokens: the full length */
+	const int32_t *logit_rows;	       /* [n_logit_rows] ascending row numbers */
 	const struct ig_sample_params *sample; /* [n_logit_rows] */
-	int32_t *sampled_ids; /* [n_logit_rows] written by the op `sample` */
-	float *logits; /* NULL, or [n_logit_rows, n_vocab]: a copy is wanted */
-	void *const *slab_bases; /* by slab number */
+	int32_t *sampled_ids;		       /* [n_logit_rows] written by the op `sample` */
+	float *logits;		     /* NULL, or [n_logit_rows, n_vocab]: a copy is wanted */
+	void *const *slab_bases;     /* by slab number */
 	const struct ig_step_kv *kv; /* [n_groups] */
 	uint32_t n_groups;
 	uint32_t n_edits;
@@ -217,7 +217,7 @@ struct ig_step {
 static inline int32_t ig_step_token(const struct ig_step *s, int64_t r)
 {
 	return s->token_from && s->token_from[r] >= 0 ? s->prev_ids[s->token_from[r]] :
-							 s->token_ids[r];
+							s->token_ids[r];
 }
 
 /* ---- a call ---------------------------------------------------------------- */
@@ -246,13 +246,13 @@ struct ig_op_call {
 /* ---- cpu kernels ------------------------------------------------------------ */
 
 enum ig_isa {
-	IG_ISA_GENERIC = 0, /* plain C */
-	IG_ISA_AVX2 = 1, /* AVX2, FMA, F16C */
-	IG_ISA_AVX512 = 2, /* AVX-512 F, BW, VL, DQ, VNNI */
-	IG_ISA_AVX512_BF16 = 3, /* and BF16 */
-	IG_ISA_NEON = 8, /* what every aarch64 has */
+	IG_ISA_GENERIC = 0,	 /* plain C */
+	IG_ISA_AVX2 = 1,	 /* AVX2, FMA, F16C */
+	IG_ISA_AVX512 = 2,	 /* AVX-512 F, BW, VL, DQ, VNNI */
+	IG_ISA_AVX512_BF16 = 3,	 /* and BF16 */
+	IG_ISA_NEON = 8,	 /* what every aarch64 has */
 	IG_ISA_NEON_DOTPROD = 9, /* and sdot */
-	IG_ISA_NEON_I8MM = 10, /* and smmla */
+	IG_ISA_NEON_I8MM = 10,	 /* and smmla */
 };
 
 /* What a cpu kernel's units are; units of rows on both sides of an edge need no
@@ -264,11 +264,11 @@ enum ig_unit_kind {
 
 struct ig_cpu_kernel {
 	uint32_t struct_size;
-	uint32_t isa; /* enum ig_isa */
+	uint32_t isa;	       /* enum ig_isa */
 	uint32_t weight_dtype; /* of weight[0]; IG_DTYPE_NONE: any or none */
-	uint32_t weight_form; /* the form wanted for the 2-D weights */
-	uint32_t in_form; /* the form wanted for in[0] */
-	uint32_t unit_kind; /* enum ig_unit_kind */
+	uint32_t weight_form;  /* the form wanted for the 2-D weights */
+	uint32_t in_form;      /* the form wanted for in[0] */
+	uint32_t unit_kind;    /* enum ig_unit_kind */
 	/* How many units this call has; a function of shapes, the step, and what earlier calls
 	 * wrote, which is complete when a driver asks. */
 	int64_t (*n_units)(const struct ig_op_call *call);
@@ -297,7 +297,7 @@ struct ig_op {
 	void (*reference)(const struct ig_op_call *call);
 	const struct ig_cpu_kernel *cpu_kernels;
 	uint32_t n_cpu_kernels;
-	uint32_t flags; /* enum ig_op_flags */
+	uint32_t flags;		     /* enum ig_op_flags */
 	const struct ig_gpu_op *gpu; /* gpu.h; NULL: no GPU runs it */
 };
 

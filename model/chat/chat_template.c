@@ -113,8 +113,8 @@ static int open_variant(void *ctx, uint64_t i, const char *s, size_t len)
 		return rc == -ENOENT ? ig_fail(o->err, -ENOTSUP,
 					       "the file names the chat template '%s' "
 					       "but has none under %s",
-					       name, key)
-				     : rc;
+					       name, key) :
+				       rc;
 	return add_variant(o->c, name, text, text_len, o->err);
 }
 
@@ -319,7 +319,8 @@ static int check(const struct ig_chat_input *in, struct ig_error *err)
 	if (in->extra && (!json_is_object(in->extra) || json_object_size(in->extra) > MAX_EXTRA))
 		return ig_fail(err, -EINVAL, "the template's variables are no object of at most %d",
 			       MAX_EXTRA);
-	json_array_foreach(in->messages, i, m) {
+	json_array_foreach(in->messages, i, m)
+	{
 		const json_t *role = json_object_get(m, "role");
 		if (!json_is_object(m))
 			return ig_fail(err, -EINVAL, "message %zu is no object", i);
@@ -356,10 +357,10 @@ static size_t fill_vars(const struct ig_chat_template *c, const struct ig_chat_i
 	for (size_t i = 0; i < 2; i++)
 		vars[n++] = (struct ig_jinja_var){ constants[i], json_null(), true };
 	if (in->extra)
-		json_object_foreach((json_t *)(uintptr_t)in->extra, name, value)
-			vars[n++] = (struct ig_jinja_var){ name, value, false };
-	json_object_foreach(c->tokens, name, value)
-		vars[n++] = (struct ig_jinja_var){ name, value, true };
+		json_object_foreach((json_t *)(uintptr_t)in->extra, name, value) vars[n++] =
+			(struct ig_jinja_var){ name, value, false };
+	json_object_foreach(c->tokens, name, value) vars[n++] =
+		(struct ig_jinja_var){ name, value, true };
 	vars[n++] = (struct ig_jinja_var){ "messages", in->messages, false };
 	if (in->tools && json_array_size(in->tools))
 		vars[n++] = (struct ig_jinja_var){ "tools", in->tools, false };
@@ -438,8 +439,8 @@ int ig_chat_template_encode_json(const struct ig_chat_template *c, const struct 
 	if (rc) {
 		out->n = n_before;
 		ig_fail(err, rc,
-			rc == -E2BIG ? "the conversation has more than %zu tokens"
-				     : "out of memory for a conversation of up to %zu tokens",
+			rc == -E2BIG ? "the conversation has more than %zu tokens" :
+				       "out of memory for a conversation of up to %zu tokens",
 			max_ids);
 	}
 	ig_jinja_output_finish(&text);

@@ -36,10 +36,11 @@ const char *ig_chat_template_source(const struct ig_chat_template *c, size_t i, 
 struct ig_chat_input {
 	const struct json_t *messages; /* a list of objects, each with a role */
 	const struct json_t *tools; /* a list of {"type": "function", "function": …}; NULL: none */
-	const struct json_t *extra; /* an object: further variables (enable_thinking …); NULL: none */
+	const struct json_t
+		*extra; /* an object: further variables (enable_thinking …); NULL: none */
 	bool add_generation_prompt;
 	const char *variant; /* the template's name; NULL: "tool_use" for tools, if there is one */
-	int64_t now_s; /* for templates that tell the date; 0: the clock's */
+	int64_t now_s;	     /* for templates that tell the date; 0: the clock's */
 };
 
 /* Append the ids of the conversation (after a BOS where the file asks for one and the

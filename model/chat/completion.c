@@ -154,20 +154,16 @@ size_t ig_answer_shown_tokens(const struct ig_answer_style *s, const struct ig_t
 		const char *text;
 		enum ig_call_form form; /* NONE: of reasoning */
 	} tokens[] = {
-		{ "<think>", IG_CALLS_NONE },
-		{ "</think>", IG_CALLS_NONE },
-		{ "<tool_call>", IG_CALLS_HERMES },
-		{ "</tool_call>", IG_CALLS_HERMES },
-		{ "<|python_tag|>", IG_CALLS_LLAMA3 },
-		{ "[TOOL_CALLS]", IG_CALLS_MISTRAL },
-		{ "[ARGS]", IG_CALLS_MISTRAL },
-		{ "[CALL_ID]", IG_CALLS_MISTRAL },
+		{ "<think>", IG_CALLS_NONE },	       { "</think>", IG_CALLS_NONE },
+		{ "<tool_call>", IG_CALLS_HERMES },    { "</tool_call>", IG_CALLS_HERMES },
+		{ "<|python_tag|>", IG_CALLS_LLAMA3 }, { "[TOOL_CALLS]", IG_CALLS_MISTRAL },
+		{ "[ARGS]", IG_CALLS_MISTRAL },	       { "[CALL_ID]", IG_CALLS_MISTRAL },
 	};
 	size_t n = 0;
 
 	for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
-		bool wanted = tokens[i].form == IG_CALLS_NONE ? s->reasoning :
-								tokens[i].form == s->calls;
+		bool wanted =
+			tokens[i].form == IG_CALLS_NONE ? s->reasoning : tokens[i].form == s->calls;
 		int32_t id = wanted ? ig_tokenizer_find_special(t, tokens[i].text) : -1;
 
 		if (id < 0)

@@ -15,7 +15,7 @@
 /* ---- forms ------------------------------------------------------------------------ */
 
 enum ig_call_form {
-	IG_CALLS_NONE, /* the template knows no tools */
+	IG_CALLS_NONE,	 /* the template knows no tools */
 	IG_CALLS_HERMES, /* <tool_call>{"name": …, "arguments": {…}}</tool_call> (Qwen too) */
 	IG_CALLS_LLAMA3, /* {"name": …, "parameters": {…}}, after <|python_tag|> or alone */
 	/* [TOOL_CALLS][{"name": …, "arguments": {…}}, …] or [TOOL_CALLS]name[ARGS]{…} */
@@ -26,8 +26,8 @@ const char *ig_call_form_name(enum ig_call_form f); /* "hermes" … */
 /* What the template's own text says about how its model answers. */
 struct ig_answer_style {
 	enum ig_call_form calls;
-	bool name_args; /* Mistral's newer form, with [ARGS] */
-	bool reasoning; /* it may begin with <think>…</think> */
+	bool name_args;	      /* Mistral's newer form, with [ARGS] */
+	bool reasoning;	      /* it may begin with <think>…</think> */
 	bool opens_reasoning; /* the template itself ends its prompt with <think> */
 };
 /* opens_reasoning as for a prompt without further variables (enable_thinking …). */
@@ -44,9 +44,9 @@ size_t ig_answer_shown_tokens(const struct ig_answer_style *s, const struct ig_t
 /* ---- the parser ---------------------------------------------------------------------- */
 
 enum ig_answer_event_kind {
-	IG_ANSWER_TEXT, /* data: more text */
+	IG_ANSWER_TEXT,	     /* data: more text */
 	IG_ANSWER_REASONING, /* data: more of it */
-	IG_ANSWER_CALL, /* a call begins; data: the tool's name */
+	IG_ANSWER_CALL,	     /* a call begins; data: the tool's name */
 	IG_ANSWER_ARGUMENTS, /* data: more of the call's arguments, JSON as the model wrote it */
 	IG_ANSWER_CALL_END,
 };

@@ -73,7 +73,8 @@ static bool is_bare_name(const char *s, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 		if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') ||
-		      (s[i] >= '0' && s[i] <= '9') || strchr("_-.:/", s[i])) || !s[i])
+		      (s[i] >= '0' && s[i] <= '9') || strchr("_-.:/", s[i])) ||
+		    !s[i])
 			return false;
 	return true;
 }
@@ -100,7 +101,8 @@ static int take_tool(const struct ig_answer_style *s, const json_t *tool, struct
 
 static void add_text(struct tool *t, struct ig_grammar_choice *c, const char *text)
 {
-	t->parts[c->n_parts++] = (struct ig_grammar_part){ .kind = IG_GRAMMAR_TEXT, .text = text,
+	t->parts[c->n_parts++] = (struct ig_grammar_part){ .kind = IG_GRAMMAR_TEXT,
+							   .text = text,
 							   .len = strlen(text) };
 }
 
@@ -211,14 +213,14 @@ static int fill_source(const struct ig_answer_style *s, const json_t *tools, con
 }
 
 /* The schema that can't be held alone either is the one that err is about. */
-static int blame(const struct ig_tokenizer *t, const struct source *x, int rc,
-		 struct ig_error *err)
+static int blame(const struct ig_tokenizer *t, const struct source *x, int rc, struct ig_error *err)
 {
 	for (size_t i = 0; i < x->n; i++) {
 		struct ig_grammar_part part = { .kind = IG_GRAMMAR_SCHEMA,
 						.schema = x->tools[i].schema };
 		struct ig_grammar_choice choice = { &part, 1 };
-		struct ig_grammar_source source = { .choices = &choice, .n_choices = 1,
+		struct ig_grammar_source source = { .choices = &choice,
+						    .n_choices = 1,
 						    .max_repeats = 1 };
 		struct ig_grammar *g;
 		struct ig_error why = { 0 };

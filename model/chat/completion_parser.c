@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define MAX_HELD (64 << 10) /* bytes that are held back; what has more is text */
-#define MAX_MARKER 16 /* longer than each */
+#define MAX_MARKER 16	    /* longer than each */
 
 /* None has its first character a second time: a match that fails begins anew with the
  * character that broke it. */

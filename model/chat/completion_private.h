@@ -28,15 +28,15 @@ enum state {
 	REASONING_BEGINS, /* white space is dropped */
 	REASONING,
 	OUTSIDE, /* of calls; place says where */
-	OPENED, /* behind a marker that announces a call; from here on completion_tool_call.c's */
-	NAME, /* Mistral's name[ARGS]{…}: in the name */
+	OPENED,	 /* behind a marker that announces a call; from here on completion_tool_call.c's */
+	NAME,	 /* Mistral's name[ARGS]{…}: in the name */
 	NAME_ENDED, /* white space behind it */
-	ID, /* behind [CALL_ID] */
+	ID,	    /* behind [CALL_ID] */
 	ARGS_OPENED,
-	LIST_BEGINS, /* Mistral's list: behind [ or , */
-	LIST, /* behind a call */
+	LIST_BEGINS,   /* Mistral's list: behind [ or , */
+	LIST,	       /* behind a call */
 	OBJECT_BEGINS, /* behind { */
-	KEY_BEGINS, /* behind , */
+	KEY_BEGINS,    /* behind , */
 	KEY,
 	COLON,
 	VALUE_BEGINS,
@@ -67,7 +67,7 @@ struct unescape { /* the inside of a JSON string */
 
 struct ig_answer_parser {
 	enum ig_call_form form; /* NONE: calls are not looked for */
-	bool may_think; /* <think> is still looked for */
+	bool may_think;		/* <think> is still looked for */
 	enum state state;
 	enum place place;
 	bool had_text;
@@ -77,7 +77,7 @@ struct ig_answer_parser {
 	size_t n_marker; /* so many bytes at held's end begin a marker */
 
 	/* The call that is read. */
-	bool marked; /* a marker announced it */
+	bool marked;		    /* a marker announced it */
 	bool in_list, in_tag, bare; /* bare: the arguments are in no object with the name */
 	bool announced, has_arguments, args_ended, is_null;
 	struct ig_strbuf name;

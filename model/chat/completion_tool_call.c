@@ -70,7 +70,8 @@ static int unescape(struct unescape *u, char c, char *out, size_t *n)
 	if (u->n_hex) {
 		int digit = c >= '0' && c <= '9' ? c - '0' :
 			    c >= 'a' && c <= 'f' ? c - 'a' + 10 :
-			    c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+			    c >= 'A' && c <= 'F' ? c - 'A' + 10 :
+						   -1;
 
 		if (digit >= 0) {
 			u->hex = u->hex << 4 | (uint32_t)digit;
@@ -218,8 +219,7 @@ static enum key classify(const struct ig_answer_parser *p)
 	};
 
 	for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-		if (strlen(keys[i].text) == p->n_key &&
-		    !memcmp(keys[i].text, p->key, p->n_key))
+		if (strlen(keys[i].text) == p->n_key && !memcmp(keys[i].text, p->key, p->n_key))
 			return keys[i].key;
 	return KEY_OTHER;
 }
@@ -445,8 +445,8 @@ static bool begin_object(struct ig_answer_parser *p, char c)
 /* Of a name that stands bare, in Mistral's newer form. */
 static bool is_name(char c)
 {
-	return (unsigned char)c > ' ' && c != '[' && c != ']' && c != '{' && c != '}' &&
-	       c != '"' && c != '\x7f';
+	return (unsigned char)c > ' ' && c != '[' && c != ']' && c != '{' && c != '}' && c != '"' &&
+	       c != '\x7f';
 }
 
 static bool step_opened(struct ig_answer_parser *p, char c)

@@ -20,10 +20,12 @@
 #include <unistd.h>
 
 const struct ig_kv_type_info ig_kv_types[IG_KV_N_TYPES] = {
-	[IG_KV_U8] = { "u8", 1 },   [IG_KV_I8] = { "i8", 1 },         [IG_KV_U16] = { "u16", 2 },
-	[IG_KV_I16] = { "i16", 2 }, [IG_KV_U32] = { "u32", 4 },       [IG_KV_I32] = { "i32", 4 },
-	[IG_KV_F32] = { "f32", 4 }, [IG_KV_BOOL] = { "bool", 1 },     [IG_KV_STRING] = { "string", 0 },
-	[IG_KV_ARRAY] = { "array", 0 }, [IG_KV_U64] = { "u64", 8 },   [IG_KV_I64] = { "i64", 8 },
+	[IG_KV_U8] = { "u8", 1 },	  [IG_KV_I8] = { "i8", 1 },
+	[IG_KV_U16] = { "u16", 2 },	  [IG_KV_I16] = { "i16", 2 },
+	[IG_KV_U32] = { "u32", 4 },	  [IG_KV_I32] = { "i32", 4 },
+	[IG_KV_F32] = { "f32", 4 },	  [IG_KV_BOOL] = { "bool", 1 },
+	[IG_KV_STRING] = { "string", 0 }, [IG_KV_ARRAY] = { "array", 0 },
+	[IG_KV_U64] = { "u64", 8 },	  [IG_KV_I64] = { "i64", 8 },
 	[IG_KV_F64] = { "f64", 8 },
 };
 
@@ -49,8 +51,7 @@ struct ig_checkpoint *ig_checkpoint_create(const char *label)
 	if (len < sizeof g->label)
 		memcpy(g->label, label, len + 1);
 	else
-		snprintf(g->label, sizeof g->label, "...%s",
-			 label + len - (sizeof g->label - 4));
+		snprintf(g->label, sizeof g->label, "...%s", label + len - (sizeof g->label - 4));
 	ig_hash_key_init(&g->hash_key);
 	return g;
 }
@@ -117,8 +118,7 @@ void ig_checkpoint_close(struct ig_checkpoint *g)
 }
 
 int ig_checkpoint_open_memory(const void *data, size_t size, const char *label,
-			      struct ig_checkpoint **out,
-			struct ig_error *err)
+			      struct ig_checkpoint **out, struct ig_error *err)
 {
 	struct ig_checkpoint *g;
 	int rc;
@@ -164,7 +164,8 @@ int ig_map_file(int dir_fd, const char *path, const char *label, uint64_t min, c
 	} else {
 		map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 		rc = map == MAP_FAILED ? ig_fail(err, -errno, "%s: can't map %" PRId64 " bytes: %s",
-						 label, (int64_t)st.st_size, strerror(errno)) : 0;
+						 label, (int64_t)st.st_size, strerror(errno)) :
+					 0;
 		*base = map;
 		*size = (uint64_t)st.st_size;
 	}
@@ -223,7 +224,9 @@ const char *ig_checkpoint_label(const struct ig_checkpoint *g)
 
 const char *ig_checkpoint_format(const struct ig_checkpoint *g)
 {
-	return !g->folder ? "GGUF" : g->folder->config.quantised ? "safetensors, MLX" : "safetensors";
+	return !g->folder		   ? "GGUF" :
+	       g->folder->config.quantised ? "safetensors, MLX" :
+					     "safetensors";
 }
 
 uint64_t ig_checkpoint_file_bytes(const struct ig_checkpoint *g)
@@ -261,8 +264,8 @@ void ig_checkpoint_drop_pages(const struct ig_checkpoint *g, const void *data, u
 {
 	uintptr_t base = (uintptr_t)g->base, at = (uintptr_t)data;
 
-	if (g->folder ? ig_folder_has(g, data, n_bytes)
-		      : g->mapped && at >= base && at - base <= g->size &&
+	if (g->folder ? ig_folder_has(g, data, n_bytes) :
+			g->mapped && at >= base && at - base <= g->size &&
 				n_bytes <= g->size - (at - base))
 		ig_drop_map_pages(data, n_bytes);
 }
@@ -294,7 +297,8 @@ static int wrong_type(const struct ig_checkpoint *g, const struct ig_kv *kv, con
 	bool array = kv->type == IG_KV_ARRAY;
 
 	return ig_fail(err, -EINVAL, "%s: key '%s' is %s%s, not %s", g->label,
-		       ig_show(kv->key, kv->key_len).text, array ? "an array of " : "a value of type ",
+		       ig_show(kv->key, kv->key_len).text,
+		       array ? "an array of " : "a value of type ",
 		       ig_kv_types[array ? kv->elem : kv->type].name, wanted);
 }
 
@@ -320,15 +324,32 @@ static bool load_integer(const uint8_t *p, uint8_t type, int64_t *out)
 
 	memcpy(&v, p, ig_kv_types[type].bytes <= sizeof v ? ig_kv_types[type].bytes : 0);
 	switch (type) {
-	case IG_KV_U8: *out = p[0]; return true;
-	case IG_KV_I8: *out = (int8_t)p[0]; return true;
-	case IG_KV_U16: *out = v.u16; return true;
-	case IG_KV_I16: *out = v.i16; return true;
-	case IG_KV_U32: *out = v.u32; return true;
-	case IG_KV_I32: *out = v.i32; return true;
-	case IG_KV_U64: *out = v.u64 > INT64_MAX ? INT64_MAX : (int64_t)v.u64; return true;
-	case IG_KV_I64: *out = v.i64; return true;
-	default: return false;
+	case IG_KV_U8:
+		*out = p[0];
+		return true;
+	case IG_KV_I8:
+		*out = (int8_t)p[0];
+		return true;
+	case IG_KV_U16:
+		*out = v.u16;
+		return true;
+	case IG_KV_I16:
+		*out = v.i16;
+		return true;
+	case IG_KV_U32:
+		*out = v.u32;
+		return true;
+	case IG_KV_I32:
+		*out = v.i32;
+		return true;
+	case IG_KV_U64:
+		*out = v.u64 > INT64_MAX ? INT64_MAX : (int64_t)v.u64;
+		return true;
+	case IG_KV_I64:
+		*out = v.i64;
+		return true;
+	default:
+		return false;
 	}
 }
 
@@ -398,7 +419,7 @@ int ig_checkpoint_bool(const struct ig_checkpoint *g, const char *key, bool *out
 }
 
 int ig_checkpoint_str(const struct ig_checkpoint *g, const char *key, const char **out, size_t *len,
-		struct ig_error *err)
+		      struct ig_error *err)
 {
 	const struct ig_kv *kv;
 	int rc = find(g, key, &kv, err);
@@ -427,8 +448,8 @@ int ig_checkpoint_array_len(const struct ig_checkpoint *g, const char *key, uint
 }
 
 int ig_checkpoint_array_strs(const struct ig_checkpoint *g, const char *key,
-		       int (*each)(void *ctx, uint64_t i, const char *s, size_t len), void *ctx,
-		       struct ig_error *err)
+			     int (*each)(void *ctx, uint64_t i, const char *s, size_t len),
+			     void *ctx, struct ig_error *err)
 {
 	const struct ig_kv *kv;
 	int rc = find(g, key, &kv, err);
@@ -450,8 +471,7 @@ int ig_checkpoint_array_strs(const struct ig_checkpoint *g, const char *key,
 
 /* An array with at least n elements. */
 static int find_array(const struct ig_checkpoint *g, const char *key, uint64_t n,
-		      const struct ig_kv **out,
-		      struct ig_error *err)
+		      const struct ig_kv **out, struct ig_error *err)
 {
 	int rc = find(g, key, out, err);
 
@@ -466,8 +486,7 @@ static int find_array(const struct ig_checkpoint *g, const char *key, uint64_t n
 }
 
 int ig_checkpoint_array_i32(const struct ig_checkpoint *g, const char *key, int32_t *out,
-			    uint64_t n,
-		      struct ig_error *err)
+			    uint64_t n, struct ig_error *err)
 {
 	const struct ig_kv *kv;
 	int64_t v;
@@ -488,7 +507,7 @@ int ig_checkpoint_array_i32(const struct ig_checkpoint *g, const char *key, int3
 }
 
 int ig_checkpoint_array_f32(const struct ig_checkpoint *g, const char *key, float *out, uint64_t n,
-		      struct ig_error *err)
+			    struct ig_error *err)
 {
 	const struct ig_kv *kv;
 	double v;
@@ -516,8 +535,9 @@ void ig_checkpoint_key(const struct ig_checkpoint *g, uint64_t i, struct ig_chec
 	const struct ig_kv *kv = &g->kvs[i];
 	const uint8_t *end = kv->value;
 
-	*out = (struct ig_checkpoint_key){ .name = kv->key, .name_len = kv->key_len,
-					   .type = kv->type, .value = kv->value };
+	*out = (struct ig_checkpoint_key){
+		.name = kv->key, .name_len = kv->key_len, .type = kv->type, .value = kv->value
+	};
 	if (kv->type == IG_KV_STRING || (kv->type == IG_KV_ARRAY && kv->elem != IG_KV_STRING)) {
 		end += kv->n * (kv->type == IG_KV_ARRAY ? ig_kv_types[kv->elem].bytes : 1);
 	} else if (kv->type == IG_KV_ARRAY) {
@@ -557,9 +577,8 @@ const struct ig_checkpoint_tensor *ig_checkpoint_find_tensor(const struct ig_che
 	return slot ? &g->tensors[slot - 1] : NULL;
 }
 
-const void *ig_checkpoint_rows(const struct ig_checkpoint *g,
-			       const struct ig_checkpoint_tensor *t, int64_t first, int64_t n,
-			       void *buf)
+const void *ig_checkpoint_rows(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t,
+			       int64_t first, int64_t n, void *buf)
 {
 	if (!t->data) {
 		ig_hf_make_rows(g, (uint32_t)(t - g->tensors), first, n, buf);

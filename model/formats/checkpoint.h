@@ -20,12 +20,12 @@ struct ig_checkpoint;
 
 struct ig_checkpoint_tensor {
 	const char *name; /* NUL-terminated, owned by the file */
-	uint32_t dtype; /* enum ig_dtype; only types that Ingot knows are let in */
+	uint32_t dtype;	  /* enum ig_dtype; only types that Ingot knows are let in */
 	uint32_t n_dims;
 	int64_t n_rows, n_cols; /* n_cols is GGUF's ne[0]; n_rows the product of the rest */
-	int64_t dims[4]; /* GGUF's ne; 1 from n_dims on */
-	const void *data; /* into the map; NULL: made row by row, ig_checkpoint_rows */
-	uint64_t n_bytes; /* of all rows */
+	int64_t dims[4];	/* GGUF's ne; 1 from n_dims on */
+	const void *data;	/* into the map; NULL: made row by row, ig_checkpoint_rows */
+	uint64_t n_bytes;	/* of all rows */
 };
 
 /* Map and check a GGUF file, or a folder (or one file of it) with safetensors, config.json
@@ -34,8 +34,7 @@ struct ig_checkpoint_tensor {
 int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_error *err);
 /* The same over memory that the caller keeps; for tests and fuzzing. */
 int ig_checkpoint_open_memory(const void *data, size_t size, const char *label,
-			      struct ig_checkpoint **out,
-			struct ig_error *err);
+			      struct ig_checkpoint **out, struct ig_error *err);
 /* A folder's files, in memory that the caller keeps; for tests and fuzzing. */
 struct ig_checkpoint_file {
 	const char *name; /* "config.json" */
@@ -65,26 +64,25 @@ int ig_checkpoint_bool(const struct ig_checkpoint *g, const char *key, bool *out
 		       struct ig_error *err);
 /* *out is not NUL-terminated. */
 int ig_checkpoint_str(const struct ig_checkpoint *g, const char *key, const char **out, size_t *len,
-		struct ig_error *err);
+		      struct ig_error *err);
 /* Arrays: the number of elements, and one element. */
 int ig_checkpoint_array_len(const struct ig_checkpoint *g, const char *key, uint64_t *n,
 			    struct ig_error *err);
 int ig_checkpoint_array_strs(const struct ig_checkpoint *g, const char *key,
-		       int (*each)(void *ctx, uint64_t i, const char *s, size_t len), void *ctx,
-		       struct ig_error *err);
+			     int (*each)(void *ctx, uint64_t i, const char *s, size_t len),
+			     void *ctx, struct ig_error *err);
 /* The elements of an array of integers or bools / of floats as int32_t / float, copied to
  * out[n]. */
 int ig_checkpoint_array_i32(const struct ig_checkpoint *g, const char *key, int32_t *out,
-			    uint64_t n,
-		      struct ig_error *err);
+			    uint64_t n, struct ig_error *err);
 int ig_checkpoint_array_f32(const struct ig_checkpoint *g, const char *key, float *out, uint64_t n,
-		      struct ig_error *err);
+			    struct ig_error *err);
 
 /* Keys one by one, for what copies them. */
 struct ig_checkpoint_key {
 	const char *name; /* not NUL-terminated */
 	size_t name_len;
-	uint32_t type; /* GGUF's number */
+	uint32_t type;	   /* GGUF's number */
 	const void *value; /* as a GGUF file has it behind the type */
 	uint64_t n_bytes;
 };
@@ -100,15 +98,13 @@ const struct ig_checkpoint_tensor *ig_checkpoint_find_tensor(const struct ig_che
  * for n * ig_dtype_row_bytes(t->dtype, t->n_cols) bytes and into which they were written.
  * What a file has in pieces, transposed or in an encoding without kernels is put
  * together here.  Any thread. */
-const void *ig_checkpoint_rows(const struct ig_checkpoint *g,
-			       const struct ig_checkpoint_tensor *t, int64_t first, int64_t n,
-			       void *buf);
+const void *ig_checkpoint_rows(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t,
+			       int64_t first, int64_t n, void *buf);
 
 /* The pages of these bytes are not needed any more (they were packed). */
 void ig_checkpoint_drop_pages(const struct ig_checkpoint *g, const void *data, uint64_t n_bytes);
 /* The same for whatever the tensor's rows are made from. */
-void ig_checkpoint_drop_tensor(const struct ig_checkpoint *g,
-			       const struct ig_checkpoint_tensor *t);
+void ig_checkpoint_drop_tensor(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t);
 
 /* Another file of the same folder, mapped until ig_checkpoint_close.  0, -ENOENT (also for a
  * GGUF file), -EINVAL.  Any thread. */

@@ -16,8 +16,20 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "models are read in pl
 
 /* GGUF's types of values. */
 enum ig_kv_type {
-	IG_KV_U8, IG_KV_I8, IG_KV_U16, IG_KV_I16, IG_KV_U32, IG_KV_I32, IG_KV_F32, IG_KV_BOOL,
-	IG_KV_STRING, IG_KV_ARRAY, IG_KV_U64, IG_KV_I64, IG_KV_F64, IG_KV_N_TYPES,
+	IG_KV_U8,
+	IG_KV_I8,
+	IG_KV_U16,
+	IG_KV_I16,
+	IG_KV_U32,
+	IG_KV_I32,
+	IG_KV_F32,
+	IG_KV_BOOL,
+	IG_KV_STRING,
+	IG_KV_ARRAY,
+	IG_KV_U64,
+	IG_KV_I64,
+	IG_KV_F64,
+	IG_KV_N_TYPES,
 };
 
 struct ig_kv_type_info {
@@ -49,8 +61,8 @@ struct ig_folder; /* folder.h */
 
 struct ig_checkpoint {
 	const uint8_t *base; /* a GGUF file; a folder has its files itself */
-	uint64_t size; /* bytes of the file, or of a folder's tensors' files */
-	bool mapped; /* base is ours to unmap */
+	uint64_t size;	     /* bytes of the file, or of a folder's tensors' files */
+	bool mapped;	     /* base is ours to unmap */
 	struct ig_kv *kvs;
 	uint32_t n_kvs;
 	struct ig_checkpoint_tensor *tensors;
@@ -58,7 +70,7 @@ struct ig_checkpoint {
 	char *names; /* the tensors' names, each with its NUL */
 	struct ig_index kv_index, tensor_index;
 	struct ig_hash_key hash_key;
-	struct ig_folder *folder; /* NULL: a GGUF file */
+	struct ig_folder *folder;   /* NULL: a GGUF file */
 	char label[IG_LABEL_BYTES]; /* the path, or its end, for errors */
 };
 

@@ -106,8 +106,8 @@ int ig_folder_sibling(const struct ig_checkpoint *g, const char *name, const cha
 		if (!strcmp(f->siblings[i].name, name))
 			s = &f->siblings[i];
 	if (!s && f->n_siblings == IG_FOLDER_MAX_SIBLINGS) {
-		rc = ig_fail(err, -EINVAL, "%s: %d files beside the tensors are open already", f->dir,
-			     IG_FOLDER_MAX_SIBLINGS);
+		rc = ig_fail(err, -EINVAL, "%s: %d files beside the tensors are open already",
+			     f->dir, IG_FOLDER_MAX_SIBLINGS);
 	} else if (!s) {
 		s = &f->siblings[f->n_siblings];
 		rc = open_file(f, name, s, err);
@@ -149,8 +149,9 @@ static int room_for_files(struct ig_folder *f, size_t n, struct ig_error *err)
 {
 	f->files = calloc(n, sizeof *f->files);
 	f->headers = calloc(n, sizeof *f->headers);
-	return f->files && f->headers ? 0 : ig_fail(err, -ENOMEM, "%s: out of memory for %zu files",
-						    f->dir, n);
+	return f->files && f->headers ?
+		       0 :
+		       ig_fail(err, -ENOMEM, "%s: out of memory for %zu files", f->dir, n);
 }
 
 static int by_text(const void *a, const void *b)
@@ -191,16 +192,19 @@ static int check_index(const struct ig_folder *f, const json_t *map, struct ig_e
 			rc = ig_fail(err, -EINVAL, "%s: tensor \"%s\" is in %s and in %s", f->dir,
 				     ig_show(all[i]->name, strlen(all[i]->name)).text,
 				     f->files[all[i - 1]->file].name, f->files[all[i]->file].name);
-	json_object_foreach((json_t *)map, name, value) {
+	json_object_foreach((json_t *)map, name, value)
+	{
 		if (rc)
 			break;
 		key.name = name;
 		found = bsearch(&wanted, all, n, sizeof *all, by_name);
 		if (!found || strcmp(f->files[(*found)->file].name, json_string_value(value)))
-			rc = ig_fail(err, -EINVAL, "%s: tensor \"%s\" is not in %s, where the index "
-				     "has it", f->dir, ig_show(name, strlen(name)).text,
-				     ig_show(json_string_value(value),
-					     json_string_length(value)).text);
+			rc = ig_fail(
+				err, -EINVAL,
+				"%s: tensor \"%s\" is not in %s, where the index "
+				"has it",
+				f->dir, ig_show(name, strlen(name)).text,
+				ig_show(json_string_value(value), json_string_length(value)).text);
 	}
 	free(all);
 	return rc;
@@ -223,14 +227,16 @@ static int list_files(const struct ig_folder *f, const char *index, const json_t
 	json_t *value;
 	size_t total = 0;
 
-	json_object_foreach((json_t *)map, tensor, value) {
+	json_object_foreach((json_t *)map, tensor, value)
+	{
 		name = json_string_value(value);
 		if (!name)
 			return bad_index(f, index, "no file's name stands at tensor", tensor, err);
 		if (*name == '.' || strchr(name, '/') || !ends_with(name, ENDING) ||
 		    strlen(name) > 255)
-			return bad_index(f, index, "no name of a safetensors file in this folder:",
-					 name, err);
+			return bad_index(f, index,
+					 "no name of a safetensors file in this folder:", name,
+					 err);
 		names[total++] = name;
 	}
 	qsort(names, total, sizeof *names, by_text);
@@ -323,8 +329,10 @@ static int find_one(struct ig_folder *f, char **out, struct ig_error *err)
 	*out = NULL;
 	if (n == 1)
 		return ig_fail(err, -ENOMEM, "%s: out of memory", f->dir);
-	return ig_fail(err, -EINVAL, n ? "%s: several safetensors files and no " INDEX :
-					 "%s: no safetensors file in this folder", f->dir);
+	return ig_fail(err, -EINVAL,
+		       n ? "%s: several safetensors files and no " INDEX :
+			   "%s: no safetensors file in this folder",
+		       f->dir);
 }
 
 /* wanted: the file that the path named, or NULL. */
@@ -395,8 +403,9 @@ static int open_dir(struct ig_folder *f, const char *path, const char *label, co
 		dir = strdup(path);
 	} else {
 		*wanted = slash ? slash + 1 : path;
-		dir = !slash ? strdup(".") : slash == path ? strdup("/") :
-		      strndup(path, (size_t)(slash - path));
+		dir = !slash	    ? strdup(".") :
+		      slash == path ? strdup("/") :
+				      strndup(path, (size_t)(slash - path));
 	}
 	if (!dir)
 		return ig_fail(err, -ENOMEM, "%s: out of memory", label);
@@ -406,7 +415,8 @@ static int open_dir(struct ig_folder *f, const char *path, const char *label, co
 		f->dir[len - 1] = 0;
 	f->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	free(dir);
-	return f->dir_fd < 0 ? ig_fail(err, -errno, "%s: can't open: %s", label, strerror(errno)) : 0;
+	return f->dir_fd < 0 ? ig_fail(err, -errno, "%s: can't open: %s", label, strerror(errno)) :
+			       0;
 }
 
 int ig_folder_read(struct ig_checkpoint *g, const char *path,

@@ -35,17 +35,17 @@ struct ig_folder_file {
 struct ig_hf_piece {
 	const struct ig_st_tensor *weight;
 	const struct ig_st_tensor *scales, *biases; /* MLX's groups, or NULL */
-	int64_t first_row; /* of the piece's rows, within weight's */
+	int64_t first_row;			    /* of the piece's rows, within weight's */
 };
 
 struct ig_hf_made {
 	struct ig_hf_piece *pieces; /* [n_pieces], one below the other; NULL: ready made */
 	uint32_t n_pieces;
-	uint32_t source; /* dtype of the pieces' rows */
+	uint32_t source;    /* dtype of the pieces' rows */
 	int64_t piece_rows; /* of the tensor's rows, in each piece */
-	int64_t head_rows; /* rows of a head, whose halves become pairs; 0: as they are */
-	bool transposed; /* the file's columns are the tensor's rows */
-	float add; /* to every value; the tensor is of F32 then */
+	int64_t head_rows;  /* rows of a head, whose halves become pairs; 0: as they are */
+	bool transposed;    /* the file's columns are the tensor's rows */
+	float add;	    /* to every value; the tensor is of F32 then */
 };
 
 /* Rows first … first + n - 1 of tensor t to buf. */
@@ -54,10 +54,10 @@ void ig_hf_make_rows(const struct ig_checkpoint *g, uint32_t t, int64_t first, i
 /* ---- config.json ----------------------------------------------------------------------- */
 
 enum ig_hf_flags {
-	IG_HF_PAIRS = 1 << 0, /* GGUF has rows of Q and K as pairs, the file as halves */
+	IG_HF_PAIRS = 1 << 0,	       /* GGUF has rows of Q and K as pairs, the file as halves */
 	IG_HF_NORMS_PLUS_ONE = 1 << 1, /* GGUF's norms hold 1 + w */
-	IG_HF_HAS_BIAS = 1 << 2, /* modules of which the table of names says so have a bias */
-	IG_HF_HAS_OUT_BIAS = 1 << 3, /* so has attention's output */
+	IG_HF_HAS_BIAS = 1 << 2,       /* modules of which the table of names says so have a bias */
+	IG_HF_HAS_OUT_BIAS = 1 << 3,   /* so has attention's output */
 	IG_HF_HAS_HEAD_NORMS = 1 << 4, /* q_norm and k_norm */
 };
 
@@ -68,11 +68,11 @@ struct ig_hf_name;
 struct ig_hf_config {
 	const struct ig_hf_arch *arch;
 	const struct ig_hf_name *names; /* of layers; ends with hf NULL */
-	uint32_t flags; /* enum ig_hf_flags */
+	uint32_t flags;			/* enum ig_hf_flags */
 	uint32_t n_layers, n_heads, n_kv_heads, head_dim, n_experts;
-	bool tied; /* lm_head is the embedding */
-	float *rope_factors; /* [head_dim / 2], malloced; or NULL */
-	bool quantised; /* MLX's */
+	bool tied;	      /* lm_head is the embedding */
+	float *rope_factors;  /* [head_dim / 2], malloced; or NULL */
+	bool quantised;	      /* MLX's */
 	json_t *quantization; /* MLX's object, borrowed from root; or NULL */
 	json_t *root;
 };
@@ -89,13 +89,13 @@ void ig_hf_config_finish(struct ig_hf_config *c);
 enum ig_hf_kind { IG_HF_MAIN, IG_HF_SCALES, IG_HF_BIASES }; /* the last two are MLX's */
 
 enum ig_hf_name_flags {
-	IG_HF_Q = 1 << 0, /* rows of query heads */
-	IG_HF_K = 1 << 1, /* of key heads */
-	IG_HF_F32 = 1 << 2, /* float32 in GGUF, whatever the file has */
+	IG_HF_Q = 1 << 0,      /* rows of query heads */
+	IG_HF_K = 1 << 1,      /* of key heads */
+	IG_HF_F32 = 1 << 2,    /* float32 in GGUF, whatever the file has */
 	IG_HF_CONV1D = 1 << 3, /* [in, out] */
 	IG_HF_NORM = 1 << 4,
 	IG_HF_EXPERTS = 1 << 5, /* [expert, rows, columns], or each expert's on its own */
-	IG_HF_TWO = 1 << 6, /* [expert, gate's and up's rows, columns] */
+	IG_HF_TWO = 1 << 6,	/* [expert, gate's and up's rows, columns] */
 	IG_HF_ROUTER = 1 << 7,
 	IG_HF_HEAD_NORM = 1 << 8,
 	IG_HF_BIAS = 1 << 9, /* may have one */
@@ -131,16 +131,16 @@ extern const struct ig_hf_name ig_hf_names_llama[], ig_hf_names_gemma3[], ig_hf_
 
 struct ig_folder {
 	char dir[IG_LABEL_BYTES]; /* for errors */
-	int dir_fd; /* -1: files that the caller keeps */
+	int dir_fd;		  /* -1: files that the caller keeps */
 	const struct ig_checkpoint_file *kept;
 	size_t n_kept;
 	struct ig_folder_file *files; /* with tensors */
-	struct ig_st_file *headers; /* [n_files] */
+	struct ig_st_file *headers;   /* [n_files] */
 	uint32_t n_files;
 	struct ig_hf_config config;
-	struct ig_hf_made *made; /* [n_tensors] */
+	struct ig_hf_made *made;    /* [n_tensors] */
 	struct ig_hf_piece *pieces; /* those of all tensors */
-	void **owned; /* keys and their values */
+	void **owned;		    /* keys and their values */
 	size_t n_owned;
 	pthread_mutex_t lock; /* over the siblings */
 	struct ig_folder_file siblings[IG_FOLDER_MAX_SIBLINGS];

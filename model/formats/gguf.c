@@ -20,8 +20,8 @@
 #define MIN_KV_BYTES (8 + 1 + 4 + 1) /* key's length, key, type, value */
 #define MIN_TENSOR_BYTES (8 + 1 + 4 + 8 + 4 + 8)
 #define MAX_ENTRIES (1u << 20) /* keys, tensors: real files have hundreds */
-#define MAX_KEY_BYTES 65535 /* as the format says */
-#define MAX_NAME_BYTES 64 /* a tensor's, as the format says */
+#define MAX_KEY_BYTES 65535    /* as the format says */
+#define MAX_NAME_BYTES 64      /* a tensor's, as the format says */
 #define DEFAULT_ALIGNMENT 32
 
 struct reader {
@@ -32,8 +32,8 @@ struct reader {
 
 /* ---- errors --------------------------------------------------------------------- */
 
-__attribute__((format(printf, 3, 4)))
-static int bad(const struct reader *r, uint64_t offset, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static int bad(const struct reader *r, uint64_t offset,
+						     const char *fmt, ...)
 {
 	char what[320];
 	va_list ap;
@@ -78,8 +78,9 @@ static int read_string(struct reader *r, const char **out, uint64_t *len, const 
 	if (rc)
 		return rc;
 	if (*len > left(r))
-		return bad(r, at, "%s says it is %" PRIu64 " bytes long, the file has %" PRIu64
-			   " left", what, *len, left(r));
+		return bad(r, at,
+			   "%s says it is %" PRIu64 " bytes long, the file has %" PRIu64 " left",
+			   what, *len, left(r));
 	*out = (const char *)r->g->base + r->pos;
 	r->pos += *len;
 	return 0;
@@ -192,8 +193,10 @@ static int read_header(struct reader *r, uint64_t *n_tensors, uint64_t *n_kvs)
 		unsigned m[4] = { 0 };
 		for (unsigned i = 0; i < 4 && i < g->size; i++)
 			m[i] = g->base[i];
-		return bad(r, 0, "not a GGUF file: it begins with %02x %02x %02x %02x and is %"
-			   PRIu64 " bytes long", m[0], m[1], m[2], m[3], g->size);
+		return bad(r, 0,
+			   "not a GGUF file: it begins with %02x %02x %02x %02x and is %" PRIu64
+			   " bytes long",
+			   m[0], m[1], m[2], m[3], g->size);
 	}
 	r->pos = 4;
 	if ((rc = read_u32(r, &version, "the header")))
@@ -209,11 +212,15 @@ static int read_header(struct reader *r, uint64_t *n_tensors, uint64_t *n_kvs)
 	if ((rc = read_u64(r, n_tensors, "the header")) || (rc = read_u64(r, n_kvs, "the header")))
 		return rc;
 	if (*n_kvs > MAX_ENTRIES || *n_kvs > left(r) / MIN_KV_BYTES)
-		return bad(r, 16, "the header counts %" PRIu64 " keys in a file of %" PRIu64
-			   " bytes (at most %u)", *n_kvs, g->size, MAX_ENTRIES);
+		return bad(r, 16,
+			   "the header counts %" PRIu64 " keys in a file of %" PRIu64
+			   " bytes (at most %u)",
+			   *n_kvs, g->size, MAX_ENTRIES);
 	if (*n_tensors > MAX_ENTRIES || *n_tensors > left(r) / MIN_TENSOR_BYTES)
-		return bad(r, 8, "the header counts %" PRIu64 " tensors in a file of %" PRIu64
-			   " bytes (at most %u)", *n_tensors, g->size, MAX_ENTRIES);
+		return bad(r, 8,
+			   "the header counts %" PRIu64 " tensors in a file of %" PRIu64
+			   " bytes (at most %u)",
+			   *n_tensors, g->size, MAX_ENTRIES);
 	return 0;
 }
 
@@ -277,9 +284,11 @@ static int read_tensor(struct reader *r, struct ig_checkpoint_tensor *t, char **
 
 	if (t->dtype == IG_Q8_M || (t->dtype != IG_F32 && t->dtype != IG_F16 &&
 				    t->dtype != IG_BF16 && !ig_quant_type(t->dtype)))
-		return bad(r, at, "tensor '%s' has type %" PRIu32 " (%s); Ingot reads F32, F16, "
+		return bad(r, at,
+			   "tensor '%s' has type %" PRIu32 " (%s); Ingot reads F32, F16, "
 			   "BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and "
-			   "MXFP4", shown_name.text, t->dtype, ig_dtype_name(t->dtype));
+			   "MXFP4",
+			   shown_name.text, t->dtype, ig_dtype_name(t->dtype));
 	t->n_cols = (int64_t)ne[0];
 	for (int d = 0; d < 4; d++)
 		t->dims[d] = (int64_t)ne[d];
@@ -310,9 +319,10 @@ static int read_tensors(struct reader *r, uint32_t n)
 	if (rc && rc != -ENOENT)
 		return ig_checkpoint_u32(g, "general.alignment", &alignment, r->err);
 	if (alignment < IG_GGUF_ALIGNMENT || (alignment & (alignment - 1)))
-		return ig_fail(r->err, -EINVAL, "%s: general.alignment is %" PRIu32
-			       ", not a power of two of at least %d", g->label, alignment,
-			       IG_GGUF_ALIGNMENT);
+		return ig_fail(r->err, -EINVAL,
+			       "%s: general.alignment is %" PRIu32
+			       ", not a power of two of at least %d",
+			       g->label, alignment, IG_GGUF_ALIGNMENT);
 
 	/* Names with their NULs take no more than the entries that are in the file. */
 	names_bytes = (uint64_t)n * (MAX_NAME_BYTES + 1);
@@ -323,8 +333,8 @@ static int read_tensors(struct reader *r, uint32_t n)
 	g->names = malloc(names_bytes ? (size_t)names_bytes : 1);
 	offsets = malloc((n ? n : 1) * sizeof *offsets);
 	if (!g->tensors || !g->names || !offsets) {
-		ig_checkpoint_no_memory(g, n * sizeof *g->tensors + names_bytes +
-						n * sizeof *offsets, r->err);
+		ig_checkpoint_no_memory(
+			g, n * sizeof *g->tensors + names_bytes + n * sizeof *offsets, r->err);
 		goto out;
 	}
 	if ((rc = ig_checkpoint_index(g, &g->tensor_index, n, r->err)))
@@ -351,8 +361,10 @@ static int read_tensors(struct reader *r, uint32_t n)
 		struct ig_checkpoint_tensor *t = &g->tensors[i];
 		struct ig_shown name = ig_show(t->name, strlen(t->name));
 		if (offsets[i] % alignment) {
-			rc = bad(r, r->pos, "tensor '%s' is at %" PRIu64 " of the data, not a "
-				 "multiple of %" PRIu32, name.text, offsets[i], alignment);
+			rc = bad(r, r->pos,
+				 "tensor '%s' is at %" PRIu64 " of the data, not a "
+				 "multiple of %" PRIu32,
+				 name.text, offsets[i], alignment);
 			goto out;
 		}
 		if (data_at > g->size || offsets[i] > g->size - data_at ||
@@ -378,8 +390,7 @@ int ig_gguf_read(struct ig_checkpoint *g, struct ig_error *err)
 	uint64_t n_tensors = 0, n_kvs = 0;
 	int rc;
 
-	if ((rc = read_header(&r, &n_tensors, &n_kvs)) ||
-	    (rc = read_kvs(&r, (uint32_t)n_kvs)) ||
+	if ((rc = read_header(&r, &n_tensors, &n_kvs)) || (rc = read_kvs(&r, (uint32_t)n_kvs)) ||
 	    (rc = read_tensors(&r, (uint32_t)n_tensors)))
 		return rc;
 	return 0;

@@ -35,10 +35,10 @@ struct ig_gguf_writer {
 	struct entry *entries;
 	size_t n_entries, cap;
 	bool no_memory;
-	uint64_t data_bytes; /* of all tensors, each padded */
+	uint64_t data_bytes;   /* of all tensors, each padded */
 	uint64_t header_bytes; /* padded */
-	size_t at; /* the tensor whose bytes come next */
-	uint64_t at_byte; /* of it came so many */
+	size_t at;	       /* the tensor whose bytes come next */
+	uint64_t at_byte;      /* of it came so many */
 };
 
 static uint64_t padded(uint64_t n)
@@ -92,7 +92,8 @@ int ig_gguf_create(const char *path, bool replace, struct ig_gguf_writer **out,
 		if (S_ISDIR(st.st_mode))
 			return ig_fail(err, -EISDIR, "%.300s is a folder; name a file in it", path);
 		if (!S_ISREG(st.st_mode))
-			return ig_fail(err, -EINVAL, "%.300s is there and is no regular file", path);
+			return ig_fail(err, -EINVAL, "%.300s is there and is no regular file",
+				       path);
 		if (!replace)
 			return ig_fail(err, -EEXIST, "%.300s is there already", path);
 	} else if (path[strlen(path) - 1] == '/') {
@@ -163,23 +164,30 @@ int ig_gguf_add_tensor(struct ig_gguf_writer *w, const char *name, const int64_t
 	struct entry *e;
 
 	if (len == 0 || len > MAX_NAME_BYTES)
-		return ig_fail(err, -EINVAL, "%.200s: tensor '%.80s': a name has 1 to %d bytes in a GGUF "
-			       "file", w->path, name, MAX_NAME_BYTES);
+		return ig_fail(err, -EINVAL,
+			       "%.200s: tensor '%.80s': a name has 1 to %d bytes in a GGUF "
+			       "file",
+			       w->path, name, MAX_NAME_BYTES);
 	if (n_dims < 1 || n_dims > 4)
-		return ig_fail(err, -EINVAL, "%.200s: tensor '%s' has %" PRIu32 " dimensions, a GGUF "
-			       "file has 1 to 4", w->path, name, n_dims);
+		return ig_fail(err, -EINVAL,
+			       "%.200s: tensor '%s' has %" PRIu32 " dimensions, a GGUF "
+			       "file has 1 to 4",
+			       w->path, name, n_dims);
 	n_bytes = ig_dtype_row_bytes(dtype, dims[0]);
 	if (!n_bytes)
-		return ig_fail(err, -EINVAL, "%.200s: tensor '%s': rows of %" PRId64 " values can't be "
-			       "%s", w->path, name, dims[0], ig_dtype_name(dtype));
+		return ig_fail(err, -EINVAL,
+			       "%.200s: tensor '%s': rows of %" PRId64 " values can't be "
+			       "%s",
+			       w->path, name, dims[0], ig_dtype_name(dtype));
 	for (uint32_t i = 1; i < n_dims; i++)
 		if (dims[i] < 1 || __builtin_mul_overflow(n_bytes, (uint64_t)dims[i], &n_bytes))
-			return ig_fail(err, -EINVAL, "%.200s: tensor '%s': dimension %" PRIu32 " is %"
-				       PRId64, w->path, name, i, dims[i]);
+			return ig_fail(err, -EINVAL,
+				       "%.200s: tensor '%s': dimension %" PRIu32 " is %" PRId64,
+				       w->path, name, i, dims[i]);
 	/* Far below what would overflow with padding and header. */
 	if (n_bytes > UINT64_MAX / 4 || w->data_bytes > UINT64_MAX / 4)
-		return ig_fail(err, -EFBIG, "%.200s: tensor '%s' has %" PRIu64 " bytes", w->path, name,
-			       n_bytes);
+		return ig_fail(err, -EFBIG, "%.200s: tensor '%s' has %" PRIu64 " bytes", w->path,
+			       name, n_bytes);
 	if (w->n_entries == w->cap) {
 		size_t cap = w->cap ? 2 * w->cap : 256;
 		e = realloc(w->entries, cap * sizeof *e);
@@ -220,9 +228,11 @@ static int put_bytes(struct ig_gguf_writer *w, const void *data, size_t n, struc
 		if (wrote < 0 && errno == EINTR)
 			continue;
 		if (wrote < 0)
-			return ig_fail(err, -errno, "%.300s: can't write: %s", w->part, strerror(errno));
+			return ig_fail(err, -errno, "%.300s: can't write: %s", w->part,
+				       strerror(errno));
 		if (wrote == 0)
-			return ig_fail(err, -EIO, "%.300s: can't write: nothing was taken", w->part);
+			return ig_fail(err, -EIO, "%.300s: can't write: nothing was taken",
+				       w->part);
 		p += wrote;
 		n -= (size_t)wrote;
 	}
@@ -246,8 +256,8 @@ static int check_room(const struct ig_gguf_writer *w, struct ig_error *err)
 	left = (uint64_t)v.f_bavail * (v.f_frsize ? v.f_frsize : v.f_bsize);
 	if (left >= need)
 		return 0;
-	return ig_fail(err, -ENOSPC, "%.300s: %.1f MB are needed, its disk has %.1f MB left", w->path,
-		       (double)need / 1e6, (double)left / 1e6);
+	return ig_fail(err, -ENOSPC, "%.300s: %.1f MB are needed, its disk has %.1f MB left",
+		       w->path, (double)need / 1e6, (double)left / 1e6);
 }
 
 int ig_gguf_begin(struct ig_gguf_writer *w, struct ig_error *err)
@@ -263,8 +273,7 @@ int ig_gguf_begin(struct ig_gguf_writer *w, struct ig_error *err)
 	_Static_assert(sizeof head == 24, "as the file has it");
 	if (!ig_strbuf_ok(&w->keys) || !ig_strbuf_ok(&w->tensors))
 		return ig_fail(err, -ENOMEM, "%.300s: out of memory for its header", w->path);
-	if ((rc = check_room(w, err)) ||
-	    (rc = put_bytes(w, &head, sizeof head, err)) ||
+	if ((rc = check_room(w, err)) || (rc = put_bytes(w, &head, sizeof head, err)) ||
 	    (rc = put_bytes(w, w->keys.data, w->keys.len, err)) ||
 	    (rc = put_bytes(w, w->tensors.data, w->tensors.len, err)) ||
 	    (rc = put_zeros(w, padded(n) - n, err)))
@@ -280,7 +289,8 @@ int ig_gguf_write(struct ig_gguf_writer *w, const void *data, size_t n_bytes, st
 
 	while (n_bytes) {
 		if (!w->begun || w->at == w->n_entries)
-			return ig_fail(err, -EINVAL, "%.300s: bytes that belong to no tensor", w->path);
+			return ig_fail(err, -EINVAL, "%.300s: bytes that belong to no tensor",
+				       w->path);
 		const struct entry *e = &w->entries[w->at];
 		uint64_t left = e->n_bytes - w->at_byte;
 		size_t n = n_bytes < left ? n_bytes : (size_t)left;
@@ -341,8 +351,8 @@ int ig_gguf_finish(struct ig_gguf_writer *w, struct ig_error *err)
 	int fd = w->fd, rc;
 
 	if (!w->begun || w->at != w->n_entries)
-		return ig_fail(err, -EINVAL, "%.300s: %zu of %zu tensors were written", w->path, w->at,
-			       w->n_entries);
+		return ig_fail(err, -EINVAL, "%.300s: %zu of %zu tensors were written", w->path,
+			       w->at, w->n_entries);
 	/* On the disk before it gets its name: a power cut must not leave a model that looks
 	 * whole. */
 	if (fsync(fd) && errno != EINVAL && errno != ENOTSUP)

@@ -17,7 +17,11 @@ struct ig_gguf_writer;
 
 /* GGUF's numbers of value types. */
 enum {
-	IG_GGUF_U32 = 4, IG_GGUF_I32 = 5, IG_GGUF_F32 = 6, IG_GGUF_BOOL = 7, IG_GGUF_STRING = 8,
+	IG_GGUF_U32 = 4,
+	IG_GGUF_I32 = 5,
+	IG_GGUF_F32 = 6,
+	IG_GGUF_BOOL = 7,
+	IG_GGUF_STRING = 8,
 	IG_GGUF_ARRAY = 9,
 };
 

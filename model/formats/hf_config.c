@@ -32,22 +32,22 @@ struct key {
 };
 
 struct ig_hf_arch {
-	const char *type; /* model_type */
-	const char *gguf; /* general.architecture */
+	const char *type;	/* model_type */
+	const char *gguf;	/* general.architecture */
 	const struct key *keys; /* ends with hf NULL */
 	const struct ig_hf_name *names;
-	uint32_t flags; /* enum ig_hf_flags */
+	uint32_t flags;		   /* enum ig_hf_flags */
 	const char *act_key, *act; /* the only activation that is done */
 	bool tied;
-	float theta; /* 0: no rotary positions */
+	float theta;	   /* 0: no rotary positions */
 	uint32_t head_dim; /* 0: width over heads */
 	void (*more)(struct reading *r);
 };
 
 /* ---- errors ----------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 4, 5)))
-static void fail(struct reading *r, int code, const char *key, const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static void fail(struct reading *r, int code, const char *key,
+						       const char *fmt, ...)
 {
 	char what[320];
 	va_list ap;
@@ -77,7 +77,8 @@ static bool whole(struct reading *r, const json_t *object, const char *key, uint
 
 	if (!v || r->rc)
 		return false;
-	if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > UINT32_MAX) {
+	if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+	    json_integer_value(v) > UINT32_MAX) {
 		fail(r, -EINVAL, key, "is not a whole number of 0 to 4294967295");
 		return false;
 	}
@@ -140,8 +141,8 @@ static void put_all(struct reading *r, const char *key, enum ig_kv_type type, ui
 	struct ig_folder *f = g->folder;
 	char name[96];
 	bool general = !strncmp(key, "general.", 8);
-	size_t len = (size_t)snprintf(name, sizeof name, "%s%s%s", general ? "" : r->out->arch->gguf,
-				      general ? "" : ".", key);
+	size_t len = (size_t)snprintf(name, sizeof name, "%s%s%s",
+				      general ? "" : r->out->arch->gguf, general ? "" : ".", key);
 
 	if (r->rc)
 		return;
@@ -162,8 +163,11 @@ static void put_all(struct reading *r, const char *key, enum ig_kv_type type, ui
 	memcpy(at, value, n * size);
 	memcpy(at + n * size, name, len);
 	g->kvs[g->n_kvs++] = (struct ig_kv){ .key = (char *)at + n * size,
-					     .key_len = (uint32_t)len, .value = at, .n = n,
-					     .type = (uint8_t)type, .elem = (uint8_t)elem };
+					     .key_len = (uint32_t)len,
+					     .value = at,
+					     .n = n,
+					     .type = (uint8_t)type,
+					     .elem = (uint8_t)elem };
 }
 
 static void put(struct reading *r, const char *key, enum ig_kv_type type, const void *value,
@@ -213,8 +217,8 @@ static void put_keys(struct reading *r)
 	for (const struct key *k = r->out->arch->keys; k->hf && !r->rc; k++) {
 		double f = k->fallback;
 		uint32_t u = isnan(f) || k->is_float ? 0 : (uint32_t)f;
-		bool given = k->is_float ? number(r, r->text, k->hf, &f)
-					 : whole(r, r->text, k->hf, &u);
+		bool given =
+			k->is_float ? number(r, r->text, k->hf, &f) : whole(r, r->text, k->hf, &u);
 		if (r->rc)
 			return;
 		if (!given && isnan(k->fallback))
@@ -241,12 +245,14 @@ static void llama3_factors(struct reading *r, const json_t *s, double theta)
 	if (!number(r, s, "factor", &factor) || !number(r, s, "low_freq_factor", &low) ||
 	    !number(r, s, "high_freq_factor", &high) ||
 	    !whole(r, s, "original_max_position_embeddings", &original)) {
-		fail(r, -EINVAL, "rope_scaling", "of type llama3 needs factor, low_freq_factor, "
+		fail(r, -EINVAL, "rope_scaling",
+		     "of type llama3 needs factor, low_freq_factor, "
 		     "high_freq_factor and original_max_position_embeddings");
 		return;
 	}
 	if (!(factor >= 1 && factor <= 1024) || !(low > 0) || !(high > low) || !original) {
-		fail(r, -EINVAL, "rope_scaling", "has numbers that can't be: factor %g, "
+		fail(r, -EINVAL, "rope_scaling",
+		     "has numbers that can't be: factor %g, "
 		     "low_freq_factor %g, high_freq_factor %g, original_max_position_embeddings %u",
 		     factor, low, high, original);
 		return;
@@ -257,11 +263,12 @@ static void llama3_factors(struct reading *r, const json_t *s, double theta)
 		return;
 	}
 	for (uint32_t i = 0; i < n_pairs; i++) {
-		double wave = 2 * 3.14159265358979323846 *
-			      pow(theta, 2.0 * i / (double)r->out->head_dim);
+		double wave =
+			2 * 3.14159265358979323846 * pow(theta, 2.0 * i / (double)r->out->head_dim);
 		double smooth = (original / wave - low) / (high - low);
-		out[i] = wave < original / high ? 1 : wave > original / low ? (float)factor :
-			 (float)(1 / ((1 - smooth) / factor + smooth));
+		out[i] = wave < original / high ? 1 :
+			 wave > original / low	? (float)factor :
+						  (float)(1 / ((1 - smooth) / factor + smooth));
 	}
 	r->out->rope_factors = out;
 }
@@ -312,8 +319,10 @@ static void put_scaling(struct reading *r, const json_t *s, double theta)
 		return;
 	}
 	if (strcmp(type, "linear") && strcmp(type, "yarn")) {
-		fail(r, -ENOTSUP, "rope_type", "is \"%s\": not supported; default, linear, llama3 and "
-		     "yarn are", ig_show(type, strlen(type)).text);
+		fail(r, -ENOTSUP, "rope_type",
+		     "is \"%s\": not supported; default, linear, llama3 and "
+		     "yarn are",
+		     ig_show(type, strlen(type)).text);
 		return;
 	}
 	if (!number(r, s, "factor", &factor) || !(factor >= 1 && factor <= 1024)) {
@@ -342,7 +351,8 @@ static void put_rope(struct reading *r)
 	if (!number(r, p, "rope_theta", &theta))
 		number(r, r->text, "rope_theta", &theta);
 	if ((number(r, r->text, "partial_rotary_factor", &part) ||
-	     number(r, p, "partial_rotary_factor", &part)) && part != 1)
+	     number(r, p, "partial_rotary_factor", &part)) &&
+	    part != 1)
 		fail(r, -ENOTSUP, "partial_rotary_factor", "is %g: not supported", part);
 	put_u32(r, "rope.dimension_count", r->out->head_dim);
 	put_f32(r, "rope.freq_base", theta);
@@ -421,8 +431,10 @@ static void put_layer_types(struct reading *r, const json_t *types)
 		const char *t = json_string_value(json_array_get(types, i));
 		local[i] = t && !strcmp(t, "sliding_attention");
 		if (!local[i] && (!t || strcmp(t, "full_attention")))
-			fail(r, -ENOTSUP, "layer_types", "has \"%s\": not supported; full_attention and "
-			     "sliding_attention are", ig_show(t ? t : "", t ? strlen(t) : 0).text);
+			fail(r, -ENOTSUP, "layer_types",
+			     "has \"%s\": not supported; full_attention and "
+			     "sliding_attention are",
+			     ig_show(t ? t : "", t ? strlen(t) : 0).text);
 	}
 	put_list(r, "attention.sliding_window_pattern", IG_KV_BOOL, local, n, 1);
 }
@@ -433,8 +445,9 @@ static void more_gemma3(struct reading *r)
 	uint32_t period = 6, width = was_put(r, "embedding_length");
 	double cap, scalar = 256;
 	/* The scale of queries that the architecture takes. */
-	double scale = r->out->n_layers == 62 && r->out->n_heads ? (double)(width / r->out->n_heads)
-								 : (double)r->out->head_dim;
+	double scale = r->out->n_layers == 62 && r->out->n_heads ?
+			       (double)(width / r->out->n_heads) :
+			       (double)r->out->head_dim;
 
 	put_window(r, 4096);
 	if (types) {
@@ -446,8 +459,8 @@ static void more_gemma3(struct reading *r)
 	}
 	number(r, r->text, "query_pre_attn_scalar", &scalar);
 	if (scalar != scale)
-		fail(r, -ENOTSUP, "query_pre_attn_scalar", "is %g: only %g is supported here", scalar,
-		     scale);
+		fail(r, -ENOTSUP, "query_pre_attn_scalar", "is %g: only %g is supported here",
+		     scalar, scale);
 	if (number(r, r->text, "final_logit_softcapping", &cap))
 		put_f32(r, "final_logit_softcapping", cap);
 	if (number(r, r->text, "attn_logit_softcapping", &cap))
@@ -489,50 +502,59 @@ static void more_olmoe(struct reading *r)
 
 #define WIDTHS(layers, width, ff, heads, context, eps)                                             \
 	{ "num_hidden_layers", "block_count", false, layers },                                     \
-	{ "hidden_size", "embedding_length", false, width },                                       \
-	{ "intermediate_size", "feed_forward_length", false, ff },                                 \
-	{ "num_attention_heads", "attention.head_count", false, heads },                           \
-	{ "max_position_embeddings", "context_length", false, context },                           \
-	{ "rms_norm_eps", "attention.layer_norm_rms_epsilon", true, eps }
+		{ "hidden_size", "embedding_length", false, width },                               \
+		{ "intermediate_size", "feed_forward_length", false, ff },                         \
+		{ "num_attention_heads", "attention.head_count", false, heads },                   \
+		{ "max_position_embeddings", "context_length", false, context },                   \
+	{                                                                                          \
+		"rms_norm_eps", "attention.layer_norm_rms_epsilon", true, eps                      \
+	}
 #define END { NULL, NULL, false, 0 }
 
 static const struct key llama_keys[] = { WIDTHS(32, 4096, 11008, 32, 2048, 1e-6), END };
 static const struct key mistral_keys[] = {
 	WIDTHS(32, 4096, 14336, 32, 131072, 1e-6),
-	{ "num_key_value_heads", "attention.head_count_kv", false, 8 }, END,
+	{ "num_key_value_heads", "attention.head_count_kv", false, 8 },
+	END,
 };
 static const struct key qwen2_keys[] = {
 	WIDTHS(32, 4096, 22016, 32, 32768, 1e-6),
-	{ "num_key_value_heads", "attention.head_count_kv", false, 32 }, END,
+	{ "num_key_value_heads", "attention.head_count_kv", false, 32 },
+	END,
 };
 static const struct key gemma3_keys[] = {
 	WIDTHS(26, 2304, 9216, 8, 131072, 1e-6),
-	{ "num_key_value_heads", "attention.head_count_kv", false, 4 }, END,
+	{ "num_key_value_heads", "attention.head_count_kv", false, 4 },
+	END,
 };
 static const struct key gpt2_keys[] = {
 	{ "n_layer", "block_count", false, 12 },
 	{ "n_embd", "embedding_length", false, 768 },
 	{ "n_head", "attention.head_count", false, 12 },
 	{ "n_positions", "context_length", false, 1024 },
-	{ "layer_norm_epsilon", "attention.layer_norm_epsilon", true, 1e-5 }, END,
+	{ "layer_norm_epsilon", "attention.layer_norm_epsilon", true, 1e-5 },
+	END,
 };
 static const struct key qwen3_moe_keys[] = {
 	WIDTHS(24, 2048, 6144, 32, 32768, 1e-6),
 	{ "num_key_value_heads", "attention.head_count_kv", false, 4 },
 	{ "num_experts", "expert_count", false, 128 },
 	{ "num_experts_per_tok", "expert_used_count", false, 8 },
-	{ "moe_intermediate_size", "expert_feed_forward_length", false, 768 }, END,
+	{ "moe_intermediate_size", "expert_feed_forward_length", false, 768 },
+	END,
 };
 static const struct key mixtral_keys[] = {
 	WIDTHS(32, 4096, 14336, 32, 131072, 1e-5),
 	{ "num_key_value_heads", "attention.head_count_kv", false, 8 },
 	{ "num_local_experts", "expert_count", false, 8 },
-	{ "num_experts_per_tok", "expert_used_count", false, 2 }, END,
+	{ "num_experts_per_tok", "expert_used_count", false, 2 },
+	END,
 };
 static const struct key olmoe_keys[] = {
 	WIDTHS(16, 2048, 2048, 16, 4096, 1e-5),
 	{ "num_experts", "expert_count", false, 64 },
-	{ "num_experts_per_tok", "expert_used_count", false, 8 }, END,
+	{ "num_experts_per_tok", "expert_used_count", false, 8 },
+	END,
 };
 
 #define SILU "hidden_act", "silu"
@@ -542,8 +564,8 @@ static const struct ig_hf_arch archs[] = {
 	  IG_HF_PAIRS | IG_HF_HAS_BIAS | IG_HF_HAS_OUT_BIAS, SILU, false, 1e4f, 0, NULL },
 	{ "mistral", "llama", mistral_keys, ig_hf_names_llama, IG_HF_PAIRS, SILU, false, 1e4f, 0,
 	  more_mistral },
-	{ "ministral3", "mistral3", mistral_keys, ig_hf_names_llama, IG_HF_PAIRS, SILU, false, 1e6f, 0,
-	  more_ministral3 },
+	{ "ministral3", "mistral3", mistral_keys, ig_hf_names_llama, IG_HF_PAIRS, SILU, false, 1e6f,
+	  0, more_ministral3 },
 	{ "gpt2", "gpt2", gpt2_keys, ig_hf_names_gpt2, IG_HF_HAS_BIAS, "activation_function",
 	  "gelu_new", true, 0, 0, more_gpt2 },
 	{ "qwen2", "qwen2", qwen2_keys, ig_hf_names_llama, IG_HF_HAS_BIAS, SILU, false, 1e4f, 0,
@@ -551,14 +573,14 @@ static const struct ig_hf_arch archs[] = {
 	{ "qwen3", "qwen3", qwen2_keys, ig_hf_names_llama, IG_HF_HAS_HEAD_NORMS, SILU, false, 1e4f,
 	  128, more_qwen },
 	{ "gemma3_text", "gemma3", gemma3_keys, ig_hf_names_gemma3,
-	  IG_HF_NORMS_PLUS_ONE | IG_HF_HAS_HEAD_NORMS, "hidden_activation", "gelu_pytorch_tanh", true,
-	  1e6f, 256, more_gemma3 },
+	  IG_HF_NORMS_PLUS_ONE | IG_HF_HAS_HEAD_NORMS, "hidden_activation", "gelu_pytorch_tanh",
+	  true, 1e6f, 256, more_gemma3 },
 	{ "qwen3_moe", "qwen3moe", qwen3_moe_keys, ig_hf_names_llama, IG_HF_HAS_HEAD_NORMS, SILU,
 	  false, 1e4f, 0, more_qwen3_moe },
 	{ "mixtral", "llama", mixtral_keys, ig_hf_names_llama, IG_HF_PAIRS, SILU, false, 1e6f, 0,
 	  more_mixtral },
-	{ "olmoe", "olmoe", olmoe_keys, ig_hf_names_llama, IG_HF_HAS_HEAD_NORMS, SILU, false, 1e4f, 0,
-	  more_olmoe },
+	{ "olmoe", "olmoe", olmoe_keys, ig_hf_names_llama, IG_HF_HAS_HEAD_NORMS, SILU, false, 1e4f,
+	  0, more_olmoe },
 };
 
 /* The text model within a model that sees, where its object does not say. */
@@ -618,8 +640,10 @@ static void put_heads(struct reading *r)
 	c->n_experts = was_put(r, "expert_count");
 	if (!c->n_layers || c->n_layers > IG_HF_MAX_LAYERS || !c->n_heads || c->n_heads > width ||
 	    c->n_experts > IG_HF_MAX_EXPERTS)
-		fail(r, -EINVAL, "model_type", "%s with %u layers, %u heads, %u experts and a width of "
-		     "%u can't be", c->arch->type, c->n_layers, c->n_heads, c->n_experts, width);
+		fail(r, -EINVAL, "model_type",
+		     "%s with %u layers, %u heads, %u experts and a width of "
+		     "%u can't be",
+		     c->arch->type, c->n_layers, c->n_heads, c->n_experts, width);
 	if (r->rc)
 		return;
 	/* Older files have as many heads of keys as of queries, and do not say so. */
@@ -657,7 +681,8 @@ static void read_quantization(struct reading *r)
 	}
 	by = string(r, q, "quant_method");
 	if (by)
-		fail(r, -ENOTSUP, "quant_method", "is \"%s\": not supported; MLX's affine groups are",
+		fail(r, -ENOTSUP, "quant_method",
+		     "is \"%s\": not supported; MLX's affine groups are",
 		     ig_show(by, strlen(by)).text);
 	r->out->quantization = (json_t *)(uintptr_t)q;
 	r->out->quantised = true;

@@ -88,8 +88,9 @@ static const char *const prefixes[] = { "model.", "language_model.", "text_model
 
 /* Other parts of models that see or hear. */
 static const char *const other_parts[] = {
-	"vision_tower.", "vision_model.", "visual.", "vision_encoder.", "multi_modal_projector.",
-	"vision_language_adapter.", "patch_merger.", "embed_vision.", "audio_tower.",
+	"vision_tower.",   "vision_model.",	     "visual.",
+	"vision_encoder.", "multi_modal_projector.", "vision_language_adapter.",
+	"patch_merger.",   "embed_vision.",	     "audio_tower.",
 	"embed_audio.",
 };
 
@@ -126,7 +127,7 @@ static const struct {
 	const char *hf, *gguf;
 	enum ig_hf_kind kind;
 } endings[] = {
-	{ ".weight", ".weight", IG_HF_MAIN }, { ".bias", ".bias", IG_HF_MAIN },
+	{ ".weight", ".weight", IG_HF_MAIN },	{ ".bias", ".bias", IG_HF_MAIN },
 	{ ".scales", ".weight", IG_HF_SCALES }, { ".biases", ".weight", IG_HF_BIASES },
 	{ "", ".weight", IG_HF_MAIN }, /* transformers' merged experts */
 };
@@ -143,14 +144,14 @@ static bool take_ending(const char *s, struct ig_hf_place *out, const char **ggu
 }
 
 /* Does the architecture have such a part?  Else the file is of another model. */
-static bool has_part(const struct ig_hf_config *c, const struct ig_hf_name *n, const char *hf_ending)
+static bool has_part(const struct ig_hf_config *c, const struct ig_hf_name *n,
+		     const char *hf_ending)
 {
 	if (n->flags & (IG_HF_EXPERTS | IG_HF_ROUTER) && !c->n_experts)
 		return false;
 	if (n->flags & IG_HF_HEAD_NORM && !(c->flags & IG_HF_HAS_HEAD_NORMS))
 		return false;
-	return strcmp(hf_ending, ".bias") ||
-	       (n->flags & IG_HF_BIAS && c->flags & IG_HF_HAS_BIAS) ||
+	return strcmp(hf_ending, ".bias") || (n->flags & IG_HF_BIAS && c->flags & IG_HF_HAS_BIAS) ||
 	       (n->flags & IG_HF_OUT_BIAS && c->flags & IG_HF_HAS_OUT_BIAS);
 }
 
@@ -232,7 +233,8 @@ int ig_hf_name(const struct ig_hf_config *c, const char *hf, const char *label,
 				return 0;
 			}
 	}
-	return ig_fail(err, -ENOTSUP, "%s: tensor \"%s\" is no part of this architecture that Ingot "
-		       "knows (%u layers, %u experts)", label, ig_show(hf, strlen(hf)).text,
-		       c->n_layers, c->n_experts);
+	return ig_fail(err, -ENOTSUP,
+		       "%s: tensor \"%s\" is no part of this architecture that Ingot "
+		       "knows (%u layers, %u experts)",
+		       label, ig_show(hf, strlen(hf)).text, c->n_layers, c->n_experts);
 }

@@ -77,7 +77,8 @@ static uint16_t scale_at(const struct ig_checkpoint *g, const struct ig_st_tenso
 	h = half_of(f);
 	if (float_of_half(h) != f && !atomic_exchange(&g->folder->warned, true))
 		ig_log_warn("%s: tensor \"%s\": %g can't be held by float16 and became %g; this is "
-			    "said once", g->label, t->name, (double)f, (double)float_of_half(h));
+			    "said once",
+			    g->label, t->name, (double)f, (double)float_of_half(h));
 	return h;
 }
 

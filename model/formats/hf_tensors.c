@@ -34,8 +34,8 @@ struct group {
 	size_t n, n_scales, n_biases;
 };
 
-__attribute__((format(printf, 4, 5)))
-static int bad(const struct placing *p, int code, const struct ig_st_tensor *t, const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static int
+bad(const struct placing *p, int code, const struct ig_st_tensor *t, const char *fmt, ...)
 {
 	char what[256];
 	va_list ap;
@@ -145,7 +145,8 @@ static int check_kind(const struct placing *p, const struct entry *e, size_t n)
 			return bad(p, -EINVAL, e[i].t, "and \"%s\" are the same part of the model",
 				   ig_show(e[i - 1].t->name, strlen(e[i - 1].t->name)).text);
 		if (!same_shape(e[i].t, e->t))
-			return bad(p, -EINVAL, e[i].t, "has another shape or type than the first "
+			return bad(p, -EINVAL, e[i].t,
+				   "has another shape or type than the first "
 				   "expert's");
 	}
 	if (e->place.expert >= 0 && n != n_experts)
@@ -167,12 +168,13 @@ static int check_group(const struct placing *p, const struct group *x)
 	if (x->n_scales != x->n_biases || (x->n_scales && x->n_scales != x->n))
 		return bad(p, -EINVAL, x->main->t, "has %zu scales and %zu biases beside it",
 			   x->n_scales, x->n_biases);
-	if (x->n_scales && (x->scales->t->n_dims != x->main->t->n_dims ||
-			    !same_shape(x->scales->t, x->biases->t) ||
-			    memcmp(x->scales->t->dims, x->main->t->dims,
-				   (x->main->t->n_dims ? x->main->t->n_dims - 1 : 0) *
-				   sizeof *x->main->t->dims)))
-		return bad(p, -EINVAL, x->scales->t, "has another shape than its weight, or its "
+	if (x->n_scales &&
+	    (x->scales->t->n_dims != x->main->t->n_dims ||
+	     !same_shape(x->scales->t, x->biases->t) ||
+	     memcmp(x->scales->t->dims, x->main->t->dims,
+		    (x->main->t->n_dims ? x->main->t->n_dims - 1 : 0) * sizeof *x->main->t->dims)))
+		return bad(p, -EINVAL, x->scales->t,
+			   "has another shape than its weight, or its "
 			   "biases");
 	return 0;
 }
@@ -188,7 +190,8 @@ static int read_group_size(const struct placing *p, const struct ig_st_tensor *t
 	const char *mode;
 
 	if (!all)
-		return bad(p, -ENOTSUP, t, "is of integers, but config.json has no \"quantization\"");
+		return bad(p, -ENOTSUP, t,
+			   "is of integers, but config.json has no \"quantization\"");
 	snprintf(module, sizeof module, "%s", t->name);
 	if (strlen(module) > 7 && !strcmp(module + strlen(module) - 7, ".weight"))
 		module[strlen(module) - 7] = 0;
@@ -200,13 +203,17 @@ static int read_group_size(const struct placing *p, const struct ig_st_tensor *t
 			   ig_show(mode, strlen(mode)).text);
 	v = json_object_get(own, "group_size");
 	*group = json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) < 65536 ?
-		 (uint32_t)json_integer_value(v) : 0;
+			 (uint32_t)json_integer_value(v) :
+			 0;
 	v = json_object_get(own, "bits");
 	*bits = json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) < 64 ?
-		(uint32_t)json_integer_value(v) : 0;
+			(uint32_t)json_integer_value(v) :
+			0;
 	if (*group != 32 && *group != 64 && *group != 128)
-		return bad(p, -ENOTSUP, t, "is quantised with group_size %u; Ingot reads 32, 64 and "
-			   "128", *group);
+		return bad(p, -ENOTSUP, t,
+			   "is quantised with group_size %u; Ingot reads 32, 64 and "
+			   "128",
+			   *group);
 	if (*bits != 4 && *bits != 8)
 		return bad(p, -ENOTSUP, t, "is quantised with %u bits; Ingot reads 4 and 8", *bits);
 	return 0;
@@ -225,13 +232,22 @@ static int source_of(const struct placing *p, const struct group *x, uint32_t *d
 	if (s && t->type != IG_ST_U32)
 		return bad(p, -EINVAL, t, "is of type %s, but has scales beside it", t->type_name);
 	switch (t->type) {
-	case IG_ST_F32: *dtype = IG_F32; return 0;
-	case IG_ST_F16: *dtype = IG_F16; return 0;
-	case IG_ST_BF16: *dtype = IG_BF16; return 0;
-	case IG_ST_U32: break;
+	case IG_ST_F32:
+		*dtype = IG_F32;
+		return 0;
+	case IG_ST_F16:
+		*dtype = IG_F16;
+		return 0;
+	case IG_ST_BF16:
+		*dtype = IG_BF16;
+		return 0;
+	case IG_ST_U32:
+		break;
 	default:
-		return bad(p, -ENOTSUP, t, "is of type %s; Ingot reads F32, F16, BF16, and U32 with "
-			   "MLX's scales", t->type_name);
+		return bad(p, -ENOTSUP, t,
+			   "is of type %s; Ingot reads F32, F16, BF16, and U32 with "
+			   "MLX's scales",
+			   t->type_name);
 	}
 	if (!s)
 		return bad(p, -EINVAL, t, "is of type U32 without scales beside it");
@@ -244,8 +260,10 @@ static int source_of(const struct placing *p, const struct group *x, uint32_t *d
 	/* The file is not as large as 2^58 bytes, so neither product is too large. */
 	*n_cols = last * (32 / bits);
 	if (s->dims[s->n_dims - 1] != *n_cols / group || *n_cols % group)
-		return bad(p, -EINVAL, t, "has rows of %" PRId64 " words and %" PRId64 " scales: not "
-			   "%u bits in groups of %u", last, s->dims[s->n_dims - 1], bits, group);
+		return bad(p, -EINVAL, t,
+			   "has rows of %" PRId64 " words and %" PRId64 " scales: not "
+			   "%u bits in groups of %u",
+			   last, s->dims[s->n_dims - 1], bits, group);
 	*dtype = bits == 4 ? IG_Q4_1 : IG_Q8_M;
 	return 0;
 }
@@ -310,8 +328,8 @@ static int add_pieces(struct placing *p, const struct group *x, struct ig_hf_mad
 	m->n_pieces = two ? n_experts : (uint32_t)x->n;
 	p->n_pieces += m->n_pieces;
 	for (uint32_t i = 0; i < m->n_pieces; i++)
-		m->pieces[i] = two ? piece_of(x, 0, (2 * (int64_t)i + x->main->second) * rows)
-				   : piece_of(x, i, 0);
+		m->pieces[i] = two ? piece_of(x, 0, (2 * (int64_t)i + x->main->second) * rows) :
+				     piece_of(x, i, 0);
 	if (out->n_dims == 3 && __builtin_mul_overflow(rows, (int64_t)n_experts, &out->n_rows))
 		return bad(p, -EINVAL, x->main->t, "has more rows than a number can hold");
 	m->piece_rows = whole ? out->n_rows : rows;
@@ -406,9 +424,13 @@ static void place_factors(struct placing *p)
 	*t = (struct ig_checkpoint_tensor){
 		.name = strcpy(p->g->names + (size_t)p->g->n_tensors * IG_HF_NAME_BYTES,
 			       "rope_freqs.weight"),
-		.dtype = IG_F32, .n_dims = 1, .n_rows = 1, .n_cols = c->head_dim / 2,
+		.dtype = IG_F32,
+		.n_dims = 1,
+		.n_rows = 1,
+		.n_cols = c->head_dim / 2,
 		.dims = { c->head_dim / 2, 1, 1, 1 },
-		.data = c->rope_factors, .n_bytes = c->head_dim / 2 * sizeof *c->rope_factors,
+		.data = c->rope_factors,
+		.n_bytes = c->head_dim / 2 * sizeof *c->rope_factors,
 	};
 	p->g->n_tensors++;
 }
@@ -452,8 +474,10 @@ int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err)
 	place_factors(&p);
 	rc = index_all(g, err);
 	if (!rc && !p.f->config.tied && !ig_checkpoint_find_tensor(g, "output.weight"))
-		rc = ig_fail(err, -EINVAL, "%s: lm_head.weight is missing, though tie_word_embeddings "
-			     "is false", p.f->dir);
+		rc = ig_fail(err, -EINVAL,
+			     "%s: lm_head.weight is missing, though tie_word_embeddings "
+			     "is false",
+			     p.f->dir);
 out:
 	free(p.entries);
 	return rc;

@@ -23,14 +23,17 @@ static const struct {
 	uint8_t bytes; /* 0: values smaller than a byte */
 	uint8_t type;
 } types[] = {
-	{ "F32", 4, IG_ST_F32 }, { "F16", 2, IG_ST_F16 }, { "BF16", 2, IG_ST_BF16 },
-	{ "U32", 4, IG_ST_U32 }, { "F64", 8, IG_ST_OTHER }, { "C64", 8, IG_ST_OTHER },
-	{ "I64", 8, IG_ST_OTHER }, { "U64", 8, IG_ST_OTHER }, { "I32", 4, IG_ST_OTHER },
-	{ "I16", 2, IG_ST_OTHER }, { "U16", 2, IG_ST_OTHER }, { "I8", 1, IG_ST_OTHER },
-	{ "U8", 1, IG_ST_OTHER }, { "BOOL", 1, IG_ST_OTHER }, { "F8_E4M3", 1, IG_ST_OTHER },
-	{ "F8_E5M2", 1, IG_ST_OTHER }, { "F8_E8M0", 1, IG_ST_OTHER },
-	{ "F8_E4M3FNUZ", 1, IG_ST_OTHER }, { "F8_E5M2FNUZ", 1, IG_ST_OTHER },
-	{ "F4", 0, IG_ST_OTHER }, { "F6_E2M3", 0, IG_ST_OTHER }, { "F6_E3M2", 0, IG_ST_OTHER },
+	{ "F32", 4, IG_ST_F32 },	   { "F16", 2, IG_ST_F16 },
+	{ "BF16", 2, IG_ST_BF16 },	   { "U32", 4, IG_ST_U32 },
+	{ "F64", 8, IG_ST_OTHER },	   { "C64", 8, IG_ST_OTHER },
+	{ "I64", 8, IG_ST_OTHER },	   { "U64", 8, IG_ST_OTHER },
+	{ "I32", 4, IG_ST_OTHER },	   { "I16", 2, IG_ST_OTHER },
+	{ "U16", 2, IG_ST_OTHER },	   { "I8", 1, IG_ST_OTHER },
+	{ "U8", 1, IG_ST_OTHER },	   { "BOOL", 1, IG_ST_OTHER },
+	{ "F8_E4M3", 1, IG_ST_OTHER },	   { "F8_E5M2", 1, IG_ST_OTHER },
+	{ "F8_E8M0", 1, IG_ST_OTHER },	   { "F8_E4M3FNUZ", 1, IG_ST_OTHER },
+	{ "F8_E5M2FNUZ", 1, IG_ST_OTHER }, { "F4", 0, IG_ST_OTHER },
+	{ "F6_E2M3", 0, IG_ST_OTHER },	   { "F6_E3M2", 0, IG_ST_OTHER },
 };
 
 struct reader {
@@ -40,8 +43,8 @@ struct reader {
 	struct ig_error *err;
 };
 
-__attribute__((format(printf, 3, 4)))
-static int bad(const struct reader *r, const char *tensor, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static int bad(const struct reader *r, const char *tensor,
+						     const char *fmt, ...)
 {
 	char what[256];
 	va_list ap;
@@ -85,8 +88,10 @@ static int read_shape(const struct reader *r, struct ig_st_tensor *t, const json
 	for (uint32_t i = 0; i < t->n_dims; i++) {
 		const json_t *n = json_array_get(shape, i);
 		if (!json_is_integer(n) || json_integer_value(n) < 0)
-			return bad(r, t->name, "shape[%" PRIu32 "] is not a whole number of at "
-				   "least 0", i);
+			return bad(r, t->name,
+				   "shape[%" PRIu32 "] is not a whole number of at "
+				   "least 0",
+				   i);
 		t->dims[i] = json_integer_value(n);
 		if (__builtin_mul_overflow(*n_values, (uint64_t)t->dims[i], n_values))
 			return bad(r, t->name, "shape has more values than a number can hold");
@@ -111,17 +116,23 @@ static int read_entry(const struct reader *r, struct ig_st_tensor *t, const json
 	for (size_t i = 0; i < 2; i++) {
 		const json_t *n = json_array_get(offsets, i);
 		if (!json_is_integer(n) || json_integer_value(n) < 0)
-			return bad(r, t->name, "data_offsets[%zu] is not a whole number of at "
-				   "least 0", i);
+			return bad(r, t->name,
+				   "data_offsets[%zu] is not a whole number of at "
+				   "least 0",
+				   i);
 		at[i] = (uint64_t)json_integer_value(n);
 	}
 	if (at[0] > at[1] || at[1] > r->n_data)
-		return bad(r, t->name, "data_offsets %" PRIu64 " to %" PRIu64 " are not within "
-			   "the data's %" PRIu64 " bytes", at[0], at[1], r->n_data);
+		return bad(r, t->name,
+			   "data_offsets %" PRIu64 " to %" PRIu64 " are not within "
+			   "the data's %" PRIu64 " bytes",
+			   at[0], at[1], r->n_data);
 	if (value_bytes && (__builtin_mul_overflow(n_values, (uint64_t)value_bytes, &want) ||
 			    want != at[1] - at[0]))
-		return bad(r, t->name, "%" PRIu64 " values of %s do not fill data_offsets %" PRIu64
-			   " to %" PRIu64, n_values, t->type_name, at[0], at[1]);
+		return bad(r, t->name,
+			   "%" PRIu64 " values of %s do not fill data_offsets %" PRIu64
+			   " to %" PRIu64,
+			   n_values, t->type_name, at[0], at[1]);
 	t->data = r->data + at[0];
 	t->n_bytes = at[1] - at[0];
 	return 0;
@@ -150,13 +161,17 @@ static int check_places(const struct reader *r, const struct ig_st_file *f)
 			return bad(r, t->name, "its data at %" PRIu64 " overlaps that of \"%s\"",
 				   at, ig_show(t[-1].name, strlen(t[-1].name)).text);
 		if (at > end)
-			return bad(r, t->name, "the %" PRIu64 " bytes before its data at %" PRIu64
-				   " belong to no tensor", at - end, at);
+			return bad(r, t->name,
+				   "the %" PRIu64 " bytes before its data at %" PRIu64
+				   " belong to no tensor",
+				   at - end, at);
 		end = at + t->n_bytes;
 	}
 	if (end != r->n_data)
-		return ig_fail(r->err, -EINVAL, "%s: the tensors' data ends at %" PRIu64
-			       ", the file has %" PRIu64 " bytes of it", r->label, end, r->n_data);
+		return ig_fail(r->err, -EINVAL,
+			       "%s: the tensors' data ends at %" PRIu64 ", the file has %" PRIu64
+			       " bytes of it",
+			       r->label, end, r->n_data);
 	return 0;
 }
 
@@ -173,7 +188,8 @@ static int read_tensors(const struct reader *r, const json_t *header, uint64_t h
 	f->names = end = malloc((size_t)header_bytes);
 	if (!f->tensors || !f->names)
 		return ig_fail(r->err, -ENOMEM, "%s: out of memory for %zu tensors", r->label, n);
-	json_object_foreach((json_t *)header, name, entry) {
+	json_object_foreach((json_t *)header, name, entry)
+	{
 		struct ig_st_tensor *t = &f->tensors[f->n_tensors];
 		size_t len = strlen(name);
 		int rc;
@@ -207,14 +223,18 @@ int ig_st_read(const uint8_t *base, uint64_t size, const char *label, struct ig_
 			       label, size);
 	memcpy(&n, base, sizeof n);
 	if (n > size - 8)
-		return ig_fail(err, -EINVAL, "%s: the header says it is %" PRIu64 " bytes long, "
-			       "the file has %" PRIu64, label, n, size);
+		return ig_fail(err, -EINVAL,
+			       "%s: the header says it is %" PRIu64 " bytes long, "
+			       "the file has %" PRIu64,
+			       label, n, size);
 	if (n < 2 || n > MAX_HEADER_BYTES)
 		return ig_fail(err, -EINVAL, "%s: a header of %" PRIu64 " bytes; 2 to %u are read",
 			       label, n, MAX_HEADER_BYTES);
 	if (base[8] != '{')
-		return ig_fail(err, -EINVAL, "%s: offset 8: the header begins with byte %02x, not "
-			       "with '{'", label, base[8]);
+		return ig_fail(err, -EINVAL,
+			       "%s: offset 8: the header begins with byte %02x, not "
+			       "with '{'",
+			       label, base[8]);
 	header = json_loadb((const char *)base + 8, (size_t)n, JSON_REJECT_DUPLICATES, &why);
 	if (!header)
 		return ig_st_no_json(label, &why, err);

@@ -19,13 +19,13 @@ enum ig_st_type { IG_ST_F32, IG_ST_F16, IG_ST_BF16, IG_ST_U32, IG_ST_OTHER };
 #define IG_ST_MAX_NAME 255
 
 struct ig_st_tensor {
-	const char *name; /* NUL-terminated */
+	const char *name;      /* NUL-terminated */
 	const char *type_name; /* "BF16" */
 	enum ig_st_type type;
-	uint32_t n_dims; /* 0 to IG_ST_MAX_DIMS */
-	uint32_t file; /* for the caller */
+	uint32_t n_dims;	      /* 0 to IG_ST_MAX_DIMS */
+	uint32_t file;		      /* for the caller */
 	int64_t dims[IG_ST_MAX_DIMS]; /* rows first; each may be 0 */
-	const uint8_t *data; /* into the file; aligned to nothing */
+	const uint8_t *data;	      /* into the file; aligned to nothing */
 	uint64_t n_bytes;
 };
 

@@ -18,13 +18,13 @@
 #define IG_NFA_MAX_EDGES 1000000u
 #define IG_DFA_MAX_STATES 200000u
 #define IG_DFA_MAX_RANGES 1500000u
-#define IG_MAX_RANGES 3000000u /* of all automata of one compilation */
+#define IG_MAX_RANGES 3000000u	    /* of all automata of one compilation */
 #define IG_DFA_MAX_MEMBERS 3000000u /* of all sets of nodes together */
-#define IG_MAX_WORK 20000000u /* nodes looked at while sets are made: about 0.2 s */
+#define IG_MAX_WORK 20000000u	    /* nodes looked at while sets are made: about 0.2 s */
 
-struct ig_budget { /* of one compilation */
+struct ig_budget {	       /* of one compilation */
 	uint64_t work, states; /* that are left */
-	uint64_t n_ranges; /* that were made */
+	uint64_t n_ranges;     /* that were made */
 };
 
 /* ---- nondeterministic ------------------------------------------------------------ */
@@ -34,7 +34,7 @@ enum ig_nfa_kind {
 	IG_NFA_RANGE, /* bytes lo to hi */
 	IG_NFA_SYMBOL,
 	IG_NFA_BEGIN, /* nothing was read yet */
-	IG_NFA_END, /* nothing more will be read */
+	IG_NFA_END,   /* nothing more will be read */
 };
 
 #define IG_SYMBOL_TOKEN 0x80000000u /* | id: a control token; else the number of a rule */
@@ -47,7 +47,7 @@ struct ig_nfa_edge {
 struct ig_nfa {
 	struct ig_budget *budget;
 	struct ig_nfa_edge *edges; /* [n_edges], the first unused */
-	uint32_t *first; /* [n_nodes] the newest edge of each; 0: none */
+	uint32_t *first;	   /* [n_nodes] the newest edge of each; 0: none */
 	uint32_t n_edges, cap_edges, n_nodes, cap_nodes;
 	int rc; /* -ENOMEM or -E2BIG, and from then on nothing is added */
 };
@@ -93,7 +93,7 @@ struct ig_dfa_symbol {
 /* State 0 is where it starts.  The ranges of a state ascend and don't meet. */
 struct ig_dfa {
 	uint32_t n_states;
-	uint32_t *range_at; /* [n_states + 1] into ranges */
+	uint32_t *range_at;  /* [n_states + 1] into ranges */
 	uint32_t *symbol_at; /* [n_states + 1] into symbols */
 	struct ig_dfa_range *ranges;
 	struct ig_dfa_symbol *symbols;

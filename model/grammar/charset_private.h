@@ -12,7 +12,7 @@ struct ig_char_range {
 	uint32_t first, last;
 };
 
-struct ig_charset { /* init with zeros */
+struct ig_charset {		      /* init with zeros */
 	struct ig_char_range *ranges; /* after ig_charset_sort ascending and apart */
 	uint32_t n, cap;
 	int rc; /* -ENOMEM sticks */

@@ -66,8 +66,7 @@ static uint32_t build_text(struct ig_compiling *c, uint32_t from, const char *te
 		for (size_t i = 0; i + n <= len; i++)
 			if (text[i] == name[0] && !memcmp(text + i, name, n))
 				ig_nfa_add(a, first + (uint32_t)i, first + (uint32_t)(i + n),
-					   IG_NFA_SYMBOL, 0, 0,
-					   IG_SYMBOL_TOKEN | (uint32_t)id);
+					   IG_NFA_SYMBOL, 0, 0, IG_SYMBOL_TOKEN | (uint32_t)id);
 	}
 	return end;
 }
@@ -87,8 +86,10 @@ static int build_part(struct ig_compiling *c, const struct ig_grammar_part *part
 		*at = ig_nfa_insert(&c->nfa, *at, &d);
 		ig_dfa_finish(&d);
 		return 0;
-	case IG_GRAMMAR_SCHEMA: return ig_schema_build(c, part->schema, *at, at);
-	case IG_GRAMMAR_OBJECT: return ig_schema_build(c, NULL, *at, at);
+	case IG_GRAMMAR_SCHEMA:
+		return ig_schema_build(c, part->schema, *at, at);
+	case IG_GRAMMAR_OBJECT:
+		return ig_schema_build(c, NULL, *at, at);
 	}
 	return ig_fail(c->err, -EINVAL, "a part of unknown kind %d", (int)part->kind);
 }
@@ -155,9 +156,14 @@ static int build_rule(struct ig_compiling *c, uint32_t i)
 	ig_nfa_clear(&c->nfa);
 	first = ig_nfa_node(&c->nfa);
 	switch (rule.kind) {
-	case IG_RULE_SOURCE: rc = build_source(c, first, &end); break;
-	case IG_RULE_CHOICE: rc = build_choices(c, first, &end); break;
-	default: rc = ig_schema_build_rule(c, &rule, first, &end);
+	case IG_RULE_SOURCE:
+		rc = build_source(c, first, &end);
+		break;
+	case IG_RULE_CHOICE:
+		rc = build_choices(c, first, &end);
+		break;
+	default:
+		rc = ig_schema_build_rule(c, &rule, first, &end);
 	}
 	if (!rc && !(rc = c->nfa.rc))
 		rc = ig_dfa_of(&c->nfa, first, end, &d);
@@ -358,8 +364,9 @@ static int check_rounds(struct ig_compiling *c, const struct ig_grammar *g)
 	for (uint32_t r = 0; r < g->n_rules && !round; r++)
 		round = goes_round(g, r, seen, 0);
 	free(seen);
-	return round ? ig_fail(c->err, -EINVAL, "$ref leads back to itself without a value between")
-		     : 0;
+	return round ? ig_fail(c->err, -EINVAL,
+			       "$ref leads back to itself without a value between") :
+		       0;
 }
 
 static int find_firsts(struct ig_grammar *g)
@@ -519,7 +526,9 @@ int ig_grammar_compile_for(struct ig_vocab *v, const struct ig_grammar_source *s
 {
 	struct ig_error inside = { 0 };
 	struct ig_compiling c = {
-		.vocab = v, .source = source, .err = &inside,
+		.vocab = v,
+		.source = source,
+		.err = &inside,
 		.budget = { IG_MAX_WORK, 2 * (uint64_t)IG_DFA_MAX_STATES },
 	};
 	struct ig_grammar *g = calloc(1, sizeof *g);

@@ -107,8 +107,8 @@ static bool same(const struct ig_dfa *d, const uint32_t *classes, uint32_t s, ui
 int ig_dfa_refine(const struct ig_dfa *d, uint32_t *classes, uint32_t *n_classes,
 		  uint32_t max_rounds, struct ig_budget *budget)
 {
-	uint64_t cost = d->n_states + (uint64_t)d->range_at[d->n_states] +
-			d->symbol_at[d->n_states];
+	uint64_t cost =
+		d->n_states + (uint64_t)d->range_at[d->n_states] + d->symbol_at[d->n_states];
 	uint32_t size = 16, mask, *slots, *next;
 	uint64_t *hashes;
 	int rc = 0;
@@ -452,9 +452,11 @@ static void add_control(struct ig_nfa *a, uint32_t from, uint32_t to, unsigned b
 
 uint32_t ig_nfa_insert_json(struct ig_nfa *a, uint32_t from, const struct ig_dfa *d)
 {
-	static const struct { char byte, letter; } shorts[] = {
-		{ '"', '"' }, { '\\', '\\' }, { '\b', 'b' }, { '\f', 'f' }, { '\n', 'n' },
-		{ '\r', 'r' }, { '\t', 't' },
+	static const struct {
+		char byte, letter;
+	} shorts[] = {
+		{ '"', '"' },  { '\\', '\\' }, { '\b', 'b' }, { '\f', 'f' },
+		{ '\n', 'n' }, { '\r', 'r' },  { '\t', 't' },
 	};
 	uint32_t end, base = nodes_of(a, from, d, &end);
 

@@ -14,9 +14,9 @@
 
 struct json_t; /* jansson's */
 
-struct ig_grammar; /* immutable, counted; any thread */
+struct ig_grammar;	   /* immutable, counted; any thread */
 struct ig_grammar_matcher; /* one thread at a time */
-struct ig_grammar_cache; /* any thread */
+struct ig_grammar_cache;   /* any thread */
 
 /* ---- what is to be held ------------------------------------------------------- */
 
@@ -26,7 +26,7 @@ enum ig_grammar_part_kind {
 	IG_GRAMMAR_TEXT,
 	IG_GRAMMAR_SCHEMA, /* a JSON value that the schema allows */
 	IG_GRAMMAR_OBJECT, /* any JSON object */
-	IG_GRAMMAR_REGEX, /* bytes that the whole expression matches */
+	IG_GRAMMAR_REGEX,  /* bytes that the whole expression matches */
 };
 
 struct ig_grammar_part {
@@ -44,7 +44,7 @@ struct ig_grammar_source {
 		const struct ig_grammar_part *parts;
 		size_t n_parts;
 	} *choices;
-	size_t n_choices; /* at least 1 */
+	size_t n_choices;     /* at least 1 */
 	uint32_t max_repeats; /* 1: exactly one */
 };
 

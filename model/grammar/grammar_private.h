@@ -27,9 +27,9 @@
  * [i + 1, skip).  The root is node 0. */
 struct ig_trie_node {
 	uint32_t skip;
-	int32_t token; /* that ends here, or -1 */
+	int32_t token;	/* that ends here, or -1 */
 	uint32_t order; /* of the vocabulary's tokens in order, how many come before */
-	uint8_t depth; /* bytes from the root */
+	uint8_t depth;	/* bytes from the root */
 	uint8_t byte;
 	uint8_t pure; /* bytes to the deepest node below, if all below read a plain byte */
 	bool has_twins;
@@ -49,8 +49,8 @@ struct ig_vocab { /* immutable, counted */
 	struct ig_trie_node *nodes;
 	uint32_t n_nodes;
 	uint32_t by_byte[256]; /* the root's children; 0: none */
-	uint32_t longest; /* bytes of a token in the trie */
-	int32_t (*twins)[2]; /* a token in the trie, and another of the same bytes; sorted */
+	uint32_t longest;      /* bytes of a token in the trie */
+	int32_t (*twins)[2];   /* a token in the trie, and another of the same bytes; sorted */
 	uint32_t n_twins;
 	int32_t *order; /* [n_order] all tokens in the order of the nodes */
 	uint32_t n_order;
@@ -76,14 +76,14 @@ enum ig_rule_kind {
 	IG_RULE_SOURCE, /* all of it */
 	IG_RULE_CHOICE, /* one of the source's choices */
 	IG_RULE_SCHEMA,
-	IG_RULE_VALUE, /* any JSON value */
+	IG_RULE_VALUE,	   /* any JSON value */
 	IG_RULE_LONG_CHAR, /* a character of a JSON string that is not one plain byte */
 };
 
 struct ig_rule {
 	enum ig_rule_kind kind;
 	const struct json_t *schema, *root; /* of SCHEMA; root: what $ref looks in */
-	char *path; /* of SCHEMA: its place */
+	char *path;			    /* of SCHEMA: its place */
 	struct ig_dfa dfa;
 };
 
@@ -95,7 +95,7 @@ struct ig_compiling {
 	struct ig_nfa nfa; /* of the rule that is being built */
 	struct ig_rule *rules;
 	uint32_t n_rules, cap_rules;
-	struct json_t *kept; /* schemas that were made by merging */
+	struct json_t *kept;	/* schemas that were made by merging */
 	struct ig_schema_cost { /* nodes that a schema took where it was written in place */
 		const struct json_t *schema;
 		uint32_t n_nodes;
@@ -105,9 +105,8 @@ struct ig_compiling {
 
 /* The number of a rule, made if there is none for this schema (of SCHEMA; path is copied).
  * 0, -ENOMEM or -E2BIG. */
-int ig_compiling_rule(struct ig_compiling *c, enum ig_rule_kind kind,
-		      const struct json_t *schema, const struct json_t *root, const char *path,
-		      uint32_t *out);
+int ig_compiling_rule(struct ig_compiling *c, enum ig_rule_kind kind, const struct json_t *schema,
+		      const struct json_t *root, const char *path, uint32_t *out);
 
 /* schema.c: what a rule reads, into c->nfa from from to *end.  Errors as in
  * ig_grammar_compile; those of c->nfa may also be found there only. */
@@ -125,23 +124,23 @@ int ig_schema_build(struct ig_compiling *c, const struct json_t *schema, uint32_
 #define IG_MAX_NEED 48u
 
 enum { /* flags of a state */
-	IG_STATE_ACCEPTS = 1,
-	IG_STATE_CALLS = 2,
-	IG_STATE_TOKENS = 4, /* a control token may come */
-	IG_STATE_BYTES = 8,
+       IG_STATE_ACCEPTS = 1,
+       IG_STATE_CALLS = 2,
+       IG_STATE_TOKENS = 4, /* a control token may come */
+       IG_STATE_BYTES = 8,
 };
 
 /* The mask of a class of states, in entries: */
 enum {
 	IG_MASK_UNKNOWN,
-	IG_MASK_BUSY, /* somebody makes it */
+	IG_MASK_BUSY,	/* somebody makes it */
 	IG_MASK_NARROW, /* so few tokens are looked at that a walk is as good */
 	IG_MASK_NO_ROOM,
 	IG_MASK_SLOT, /* + the slot's number */
 };
 
 struct ig_mask_slot {
-	uint32_t *bits; /* tokens that may come whatever is below on the stack */
+	uint32_t *bits;	 /* tokens that may come whatever is below on the stack */
 	uint32_t *roots; /* nodes of the trie at which the rule has ended: what is below
 			  * them is for the state that is returned to */
 	uint32_t n_roots, cap_roots;
@@ -159,20 +158,20 @@ struct ig_grammar {
 	atomic_uint refs;
 	struct ig_vocab *vocab;
 	struct ig_dfa a; /* all rules' states */
-	uint8_t *flags; /* [n_states] */
+	uint8_t *flags;	 /* [n_states] */
 	uint8_t *plains; /* [n_states] so many plain bytes, any, are read by leading on only */
 	uint16_t *needs; /* [n_states] calls that must be opened, one in the other, to end */
 	uint32_t n_rules;
-	uint32_t *starts; /* [n_rules] */
+	uint32_t *starts;      /* [n_rules] */
 	uint32_t (*firsts)[8]; /* [n_rules] a bit for each byte that it may begin with */
 	uint32_t n_classes;
-	uint32_t *classes; /* [n_states] states of one class have the same mask */
+	uint32_t *classes;	   /* [n_states] states of one class have the same mask */
 	_Atomic uint32_t *entries; /* [2 * n_classes] by class, then whether it is to close */
 	struct ig_mask_slot *slots;
 	uint32_t cap_slots;
-	_Atomic uint32_t n_slots; /* that are taken */
+	_Atomic uint32_t n_slots;   /* that are taken */
 	struct ig_mask_pair *pairs; /* [IG_PAIRS] */
-	size_t bytes; /* of memory */
+	size_t bytes;		    /* of memory */
 };
 
 int ig_grammar_compile_for(struct ig_vocab *v, const struct ig_grammar_source *source,
@@ -180,7 +179,7 @@ int ig_grammar_compile_for(struct ig_vocab *v, const struct ig_grammar_source *s
 
 /* ---- walks ----------------------------------------------------------------------- */
 
-#define IG_MAX_CONFS 64u /* readings of a text at one time */
+#define IG_MAX_CONFS 64u   /* readings of a text at one time */
 #define IG_MAX_NODES 4096u /* of the stacks of them */
 #define IG_ROWS 32u
 
@@ -194,7 +193,7 @@ struct ig_conf { /* one reading: its state and the top of its stack */
 	uint32_t state, node;
 };
 
-struct ig_walk { /* work memory, allocated once */
+struct ig_walk {		     /* work memory, allocated once */
 	struct ig_stack_node *nodes; /* [2 * IG_MAX_NODES] parents before children */
 	uint32_t n_nodes;
 	struct ig_conf *confs; /* [cap_confs] of the levels of a walk, one after the other */
@@ -202,11 +201,11 @@ struct ig_walk { /* work memory, allocated once */
 	struct ig_conf *before; /* [4 * IG_MAX_CONFS] readings of a step before its byte */
 	struct {
 		uint32_t at, end, n_nodes;
-	} *levels; /* [IG_VOCAB_MAX_TOKEN + 1] */
-	struct ig_row { /* of a state, made when it is first met */
-		uint32_t to[256]; /* by byte; UINT32_MAX: nowhere */
+	} *levels;		   /* [IG_VOCAB_MAX_TOKEN + 1] */
+	struct ig_row {		   /* of a state, made when it is first met */
+		uint32_t to[256];  /* by byte; UINT32_MAX: nowhere */
 		uint32_t calls[8]; /* bits of bytes that calls may begin with */
-	} *rows; /* [IG_ROWS] */
+	} *rows;		   /* [IG_ROWS] */
 	uint32_t row_of[IG_ROWS];
 };
 

@@ -13,11 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NARROW 800u /* nodes of the trie looked at: some 20 us */
+#define NARROW 800u	      /* nodes of the trie looked at: some 20 us */
 #define MAX_BYTES (24u << 20) /* of masks in one grammar */
-#define MAX_LOOKED 30000000u /* nodes of the trie, in one compilation: some 0.3 s */
-#define SPARE 48u /* slots for masks that are made later */
-#define SPARE_PAIRS 112u /* more of them where rules call each other */
+#define MAX_LOOKED 30000000u  /* nodes of the trie, in one compilation: some 0.3 s */
+#define SPARE 48u	      /* slots for masks that are made later */
+#define SPARE_PAIRS 112u      /* more of them where rules call each other */
 #define MANY_ROOTS 32u
 #define CAP_ROOTS 4096u
 
@@ -43,9 +43,8 @@ static int64_t take_slot(struct ig_grammar *g)
 	uint32_t n = atomic_load_explicit(&g->n_slots, memory_order_relaxed);
 
 	while (n < g->cap_slots)
-		if (atomic_compare_exchange_weak_explicit(&g->n_slots, &n, n + 1,
-							  memory_order_relaxed,
-							  memory_order_relaxed))
+		if (atomic_compare_exchange_weak_explicit(
+			    &g->n_slots, &n, n + 1, memory_order_relaxed, memory_order_relaxed))
 			return n;
 	return -1;
 }

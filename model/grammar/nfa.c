@@ -73,8 +73,12 @@ void ig_nfa_add(struct ig_nfa *a, uint32_t from, uint32_t to, enum ig_nfa_kind k
 	if (a->rc)
 		return;
 	a->edges[a->n_edges] = (struct ig_nfa_edge){
-		.next = a->first[from], .to = to, .symbol = symbol, .kind = (uint8_t)kind,
-		.lo = (uint8_t)lo, .hi = (uint8_t)hi,
+		.next = a->first[from],
+		.to = to,
+		.symbol = symbol,
+		.kind = (uint8_t)kind,
+		.lo = (uint8_t)lo,
+		.hi = (uint8_t)hi,
 	};
 	a->first[from] = a->n_edges++;
 }
@@ -481,8 +485,8 @@ static int add_state(struct making *m)
 		if (m->a->budget->work < m->n_picked)
 			return -E2BIG;
 		m->a->budget->work -= m->n_picked / 2;
-		if (m->n_targets && ((rc = state_of_targets(m, &to)) ||
-				     (rc = add_range(m, lo, hi, to))))
+		if (m->n_targets &&
+		    ((rc = state_of_targets(m, &to)) || (rc = add_range(m, lo, hi, to))))
 			return rc;
 		lo = hi + 1;
 	}

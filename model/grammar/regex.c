@@ -17,7 +17,7 @@
 #include <string.h>
 
 #define MAX_LEN 65536
-#define MAX_DEPTH 100 /* of groups */
+#define MAX_DEPTH 100	 /* of groups */
 #define MAX_COUNT 100000 /* in {m,n}; the bounds of automata are met long before */
 #define UNBOUNDED UINT32_MAX
 #define CATEGORY_WORK 1114112
@@ -115,9 +115,15 @@ static int take_char(struct parser *x, uint32_t *c)
 	if (n <= 0)
 		return bad(x, "the expression is not UTF-8");
 	switch (n) {
-	case 1: *c = p[0]; break;
-	case 2: *c = (p[0] & 31u) << 6 | (p[1] & 63u); break;
-	case 3: *c = (p[0] & 15u) << 12 | (p[1] & 63u) << 6 | (p[2] & 63u); break;
+	case 1:
+		*c = p[0];
+		break;
+	case 2:
+		*c = (p[0] & 31u) << 6 | (p[1] & 63u);
+		break;
+	case 3:
+		*c = (p[0] & 15u) << 12 | (p[1] & 63u) << 6 | (p[2] & 63u);
+		break;
 	default:
 		*c = (p[0] & 7u) << 18 | (p[1] & 63u) << 12 | (p[2] & 63u) << 6 | (p[3] & 63u);
 	}
@@ -241,8 +247,8 @@ static int take_category(struct parser *x, struct ig_charset *s, bool negated)
 
 /* After a backslash: a character (*one is set) or a class of them (added to s).  Within a
  * negated class, classes are taken wide. */
-static int take_escape(struct parser *x, struct ig_charset *s, bool in_class, bool wide,
-		       bool *one, uint32_t *c)
+static int take_escape(struct parser *x, struct ig_charset *s, bool in_class, bool wide, bool *one,
+		       uint32_t *c)
 {
 	struct ig_charset other = { 0 };
 	char letter;
@@ -253,11 +259,15 @@ static int take_escape(struct parser *x, struct ig_charset *s, bool in_class, bo
 		return bad(x, "a backslash with nothing after it");
 	letter = *x->p;
 	switch (letter) {
-	case 'd': case 'w': case 's':
+	case 'd':
+	case 'w':
+	case 's':
 		x->p++;
 		*one = false;
 		return add_class(x, s, letter, wide);
-	case 'D': case 'W': case 'S':
+	case 'D':
+	case 'W':
+	case 'S':
 		x->p++;
 		*one = false;
 		rc = add_class(x, &other, (char)(letter | 32), !wide);
@@ -265,7 +275,8 @@ static int take_escape(struct parser *x, struct ig_charset *s, bool in_class, bo
 		ig_charset_add_set(s, &other);
 		ig_charset_finish(&other);
 		return rc;
-	case 'p': case 'P':
+	case 'p':
+	case 'P':
 		x->p++;
 		*one = false;
 		return take_category(x, s, letter == 'P');
@@ -275,16 +286,38 @@ static int take_escape(struct parser *x, struct ig_charset *s, bool in_class, bo
 		x->p++;
 		*c = 8;
 		return 0;
-	case 'B': return bad(x, "\\B is not supported");
-	case 'A': case 'Z': case 'z': case 'G': case 'K': case 'R': case 'X': case 'h': case 'H':
-	case 'N': case 'Q': case 'E':
+	case 'B':
+		return bad(x, "\\B is not supported");
+	case 'A':
+	case 'Z':
+	case 'z':
+	case 'G':
+	case 'K':
+	case 'R':
+	case 'X':
+	case 'h':
+	case 'H':
+	case 'N':
+	case 'Q':
+	case 'E':
 		return bad(x, "an escape that ECMAScript does not know");
-	case 'k': return bad(x, "a back reference (\\k) is not supported");
-	case 't': *c = '\t'; break;
-	case 'n': *c = '\n'; break;
-	case 'r': *c = '\r'; break;
-	case 'f': *c = '\f'; break;
-	case 'v': *c = '\v'; break;
+	case 'k':
+		return bad(x, "a back reference (\\k) is not supported");
+	case 't':
+		*c = '\t';
+		break;
+	case 'n':
+		*c = '\n';
+		break;
+	case 'r':
+		*c = '\r';
+		break;
+	case 'f':
+		*c = '\f';
+		break;
+	case 'v':
+		*c = '\v';
+		break;
 	case 'c':
 		x->p++;
 		if (x->p == x->end || (*x->p | 32) < 'a' || (*x->p | 32) > 'z')
@@ -301,7 +334,8 @@ static int take_escape(struct parser *x, struct ig_charset *s, bool in_class, bo
 		if ((rc = take_unicode(x, c)))
 			return rc;
 		goto check;
-	case '0': return bad(x, "a zero byte can't be asked for");
+	case '0':
+		return bad(x, "a zero byte can't be asked for");
 	default:
 		if (letter >= '1' && letter <= '9')
 			return bad(x, "a back reference is not supported");
@@ -316,8 +350,7 @@ check:
 }
 
 /* One member of a class: *one says whether it can begin or end a range. */
-static int take_member(struct parser *x, struct ig_charset *s, bool negated, bool *one,
-		       uint32_t *c)
+static int take_member(struct parser *x, struct ig_charset *s, bool negated, bool *one, uint32_t *c)
 {
 	*one = true;
 	if (take(x, "\\"))
@@ -509,8 +542,9 @@ static int take_either(struct parser *x, uint32_t *out)
 	while (!rc && take(x, "|")) {
 		uint32_t right;
 		if (!(rc = take_join(x, &right)))
-			rc = add_node(x, (struct tree){ .kind = EITHER, .left = *out,
-							.right = right }, out);
+			rc = add_node(x,
+				      (struct tree){ .kind = EITHER, .left = *out, .right = right },
+				      out);
 	}
 	return rc;
 }
@@ -589,8 +623,10 @@ static uint32_t build(struct parser *x, struct ig_nfa *a, uint32_t from, uint32_
 		return 0;
 	x->budget->work--;
 	switch (t.kind) {
-	case EMPTY: return from;
-	case SET: return build_set(x, a, from, &x->sets[t.left]);
+	case EMPTY:
+		return from;
+	case SET:
+		return build_set(x, a, from, &x->sets[t.left]);
 	case REPEAT:
 		/* A node of its own: repeats may lead back to where they begin. */
 		to = ig_nfa_node(a);
@@ -602,7 +638,8 @@ static uint32_t build(struct parser *x, struct ig_nfa *a, uint32_t from, uint32_
 		ig_nfa_add(a, from, to, t.kind == BEGIN ? IG_NFA_BEGIN : IG_NFA_END, 0, 0, 0);
 		return to;
 	case JOIN:
-	case EITHER: break;
+	case EITHER:
+		break;
 	}
 	for (uint32_t i = node; x->nodes[i].kind == t.kind; i = x->nodes[i].left)
 		n++;
@@ -611,7 +648,7 @@ static uint32_t build(struct parser *x, struct ig_nfa *a, uint32_t from, uint32_
 		a->rc = -ENOMEM;
 		return 0;
 	}
-	for (uint32_t i = node, k = n; ; i = x->nodes[i].left, k--) {
+	for (uint32_t i = node, k = n;; i = x->nodes[i].left, k--) {
 		parts[k] = k ? x->nodes[i].right : i;
 		if (!k)
 			break;
@@ -640,8 +677,9 @@ static void loop_any(struct ig_nfa *a, uint32_t node)
 int ig_regex_to_dfa(const char *text, size_t len, bool search, struct ig_budget *budget,
 		    struct ig_dfa *out, struct ig_error *err)
 {
-	struct parser x = { .start = text, .p = text, .end = text + len, .budget = budget,
-			    .err = err };
+	struct parser x = {
+		.start = text, .p = text, .end = text + len, .budget = budget, .err = err
+	};
 	struct ig_error inside = { 0 };
 	struct ig_nfa a;
 	uint32_t root, first, last;

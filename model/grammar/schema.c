@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LARGE 400 /* nodes; what is larger is not written twice */
-#define DEEP 24 /* schemas in schemas; what is deeper is a rule of its own */
-#define CROWDED 3000 /* nodes of a rule; from then on what may be a rule of its own is one */
+#define LARGE 400     /* nodes; what is larger is not written twice */
+#define DEEP 24	      /* schemas in schemas; what is deeper is a rule of its own */
+#define CROWDED 3000  /* nodes of a rule; from then on what may be a rule of its own is one */
 #define MAX_INDENT 32 /* spaces after a newline: eight levels of four */
 
 /* ---- errors and places ----------------------------------------------------------- */
@@ -84,26 +84,60 @@ json_t *ig_schema_copy(struct ig_schema *x, const json_t *schema)
 /* ---- keywords -------------------------------------------------------------------- */
 
 static const char *const annotations[] = {
-	"$anchor", "$comment", "$defs", "$id", "$schema", "contentEncoding", "contentMediaType",
-	"default", "definitions", "deprecated", "description", "discriminator", "example",
-	"examples", "externalDocs", "id", "readOnly", "title", "writeOnly", "xml",
+	"$anchor",
+	"$comment",
+	"$defs",
+	"$id",
+	"$schema",
+	"contentEncoding",
+	"contentMediaType",
+	"default",
+	"definitions",
+	"deprecated",
+	"description",
+	"discriminator",
+	"example",
+	"examples",
+	"externalDocs",
+	"id",
+	"readOnly",
+	"title",
+	"writeOnly",
+	"xml",
 };
 
 static const struct {
 	const char *name;
 	unsigned types; /* that it says something about */
 } keywords[] = {
-	{ "$ref", 0 }, { "additionalProperties", IG_TYPE_OBJECT }, { "allOf", 0 }, { "anyOf", 0 },
-	{ "const", 0 }, { "enum", 0 }, { "exclusiveMaximum", IG_TYPE_NUMBER },
-	{ "exclusiveMinimum", IG_TYPE_NUMBER }, { "format", IG_TYPE_STRING },
-	{ "items", IG_TYPE_ARRAY }, { "maxItems", IG_TYPE_ARRAY }, { "maxLength", IG_TYPE_STRING },
-	{ "maxProperties", IG_TYPE_OBJECT }, { "maximum", IG_TYPE_NUMBER },
-	{ "minItems", IG_TYPE_ARRAY }, { "minLength", IG_TYPE_STRING },
-	{ "minProperties", IG_TYPE_OBJECT }, { "minimum", IG_TYPE_NUMBER },
-	{ "multipleOf", IG_TYPE_NUMBER }, { "nullable", 0 }, { "oneOf", 0 },
-	{ "pattern", IG_TYPE_STRING }, { "patternProperties", IG_TYPE_OBJECT },
-	{ "prefixItems", IG_TYPE_ARRAY }, { "properties", IG_TYPE_OBJECT },
-	{ "required", IG_TYPE_OBJECT }, { "type", 0 }, { "uniqueItems", IG_TYPE_ARRAY },
+	{ "$ref", 0 },
+	{ "additionalProperties", IG_TYPE_OBJECT },
+	{ "allOf", 0 },
+	{ "anyOf", 0 },
+	{ "const", 0 },
+	{ "enum", 0 },
+	{ "exclusiveMaximum", IG_TYPE_NUMBER },
+	{ "exclusiveMinimum", IG_TYPE_NUMBER },
+	{ "format", IG_TYPE_STRING },
+	{ "items", IG_TYPE_ARRAY },
+	{ "maxItems", IG_TYPE_ARRAY },
+	{ "maxLength", IG_TYPE_STRING },
+	{ "maxProperties", IG_TYPE_OBJECT },
+	{ "maximum", IG_TYPE_NUMBER },
+	{ "minItems", IG_TYPE_ARRAY },
+	{ "minLength", IG_TYPE_STRING },
+	{ "minProperties", IG_TYPE_OBJECT },
+	{ "minimum", IG_TYPE_NUMBER },
+	{ "multipleOf", IG_TYPE_NUMBER },
+	{ "nullable", 0 },
+	{ "oneOf", 0 },
+	{ "pattern", IG_TYPE_STRING },
+	{ "patternProperties", IG_TYPE_OBJECT },
+	{ "prefixItems", IG_TYPE_ARRAY },
+	{ "properties", IG_TYPE_OBJECT },
+	{ "required", IG_TYPE_OBJECT },
+	{ "type", 0 },
+	{ "uniqueItems", IG_TYPE_ARRAY },
 };
 
 bool ig_schema_is_annotation(const char *key)
@@ -147,8 +181,7 @@ static bool has_others(const json_t *schema, const char *but, const char *and)
 	return false;
 }
 
-uint64_t ig_schema_count(struct ig_schema *x, const json_t *schema, const char *key,
-			 uint64_t unset)
+uint64_t ig_schema_count(struct ig_schema *x, const json_t *schema, const char *key, uint64_t unset)
 {
 	const json_t *v = json_object_get(schema, key);
 	double d = json_number_value(v);
@@ -163,8 +196,11 @@ uint64_t ig_schema_count(struct ig_schema *x, const json_t *schema, const char *
 
 static unsigned type_named(struct ig_schema *x, const json_t *name)
 {
-	static const struct { const char *name; unsigned type; } types[] = {
-		{ "null", IG_TYPE_NULL }, { "boolean", IG_TYPE_BOOLEAN },
+	static const struct {
+		const char *name;
+		unsigned type;
+	} types[] = {
+		{ "null", IG_TYPE_NULL },     { "boolean", IG_TYPE_BOOLEAN },
 		{ "object", IG_TYPE_OBJECT }, { "array", IG_TYPE_ARRAY },
 		{ "string", IG_TYPE_STRING }, { "integer", IG_TYPE_INTEGER },
 		{ "number", IG_TYPE_NUMBER },
@@ -195,8 +231,7 @@ unsigned ig_schema_types(struct ig_schema *x, const json_t *schema)
 	if (json_is_array(type)) {
 		if (!json_array_size(type))
 			ig_schema_fail(x, -EINVAL, "\"type\" is an empty list");
-		json_array_foreach(type, i, one)
-			types |= type_named(x, one);
+		json_array_foreach(type, i, one) types |= type_named(x, one);
 	} else {
 		types = type_named(x, type);
 	}
@@ -206,18 +241,25 @@ unsigned ig_schema_types(struct ig_schema *x, const json_t *schema)
 unsigned ig_schema_type_of(const json_t *value)
 {
 	switch (json_typeof(value)) {
-	case JSON_OBJECT: return IG_TYPE_OBJECT;
-	case JSON_ARRAY: return IG_TYPE_ARRAY;
-	case JSON_STRING: return IG_TYPE_STRING;
-	case JSON_INTEGER: return IG_TYPE_INTEGER;
+	case JSON_OBJECT:
+		return IG_TYPE_OBJECT;
+	case JSON_ARRAY:
+		return IG_TYPE_ARRAY;
+	case JSON_STRING:
+		return IG_TYPE_STRING;
+	case JSON_INTEGER:
+		return IG_TYPE_INTEGER;
 	case JSON_REAL: {
 		double d = json_real_value(value);
 		return d >= -1e15 && d <= 1e15 && d == (double)(int64_t)d ?
-			IG_TYPE_INTEGER : IG_TYPE_NUMBER & ~IG_TYPE_INTEGER;
+			       IG_TYPE_INTEGER :
+			       IG_TYPE_NUMBER & ~IG_TYPE_INTEGER;
 	}
 	case JSON_TRUE:
-	case JSON_FALSE: return IG_TYPE_BOOLEAN;
-	case JSON_NULL: break;
+	case JSON_FALSE:
+		return IG_TYPE_BOOLEAN;
+	case JSON_NULL:
+		break;
 	}
 	return IG_TYPE_NULL;
 }
@@ -282,11 +324,19 @@ uint32_t ig_schema_literal(struct ig_schema *x, const json_t *value, uint32_t fr
 	}
 	x->open[x->n_open - 1] = value;
 	switch (json_typeof(value)) {
-	case JSON_NULL: from = ig_nfa_text(a, from, "null", 4); break;
-	case JSON_TRUE: from = ig_nfa_text(a, from, "true", 4); break;
-	case JSON_FALSE: from = ig_nfa_text(a, from, "false", 5); break;
+	case JSON_NULL:
+		from = ig_nfa_text(a, from, "null", 4);
+		break;
+	case JSON_TRUE:
+		from = ig_nfa_text(a, from, "true", 4);
+		break;
+	case JSON_FALSE:
+		from = ig_nfa_text(a, from, "false", 5);
+		break;
 	case JSON_INTEGER:
-	case JSON_REAL: from = ig_schema_number_literal(x, value, from); break;
+	case JSON_REAL:
+		from = ig_schema_number_literal(x, value, from);
+		break;
 	case JSON_STRING:
 		from = ig_schema_name(x, json_string_value(value), json_string_length(value), from);
 		break;
@@ -338,7 +388,8 @@ static bool literal_fits(struct ig_schema *x, const json_t *schema, const json_t
 		    n > ig_schema_count(x, schema, "maxLength", UINT64_MAX))
 			return false;
 		if (json_object_get(schema, "pattern") || json_object_get(schema, "format"))
-			ig_schema_fail(x, -EINVAL, "\"enum\" beside \"pattern\" or \"format\" is "
+			ig_schema_fail(x, -EINVAL,
+				       "\"enum\" beside \"pattern\" or \"format\" is "
 				       "not supported");
 	}
 	if (type & (IG_TYPE_OBJECT | IG_TYPE_ARRAY))
@@ -366,7 +417,8 @@ static uint32_t literals(struct ig_schema *x, const json_t *schema, uint32_t fro
 			ig_nfa_join(x->a, ig_schema_literal(x, one, from), end);
 		return end;
 	}
-	json_array_foreach(list, i, one) {
+	json_array_foreach(list, i, one)
+	{
 		if (x->rc || x->a->rc)
 			break;
 		if (literal_fits(x, schema, one))
@@ -430,8 +482,8 @@ const json_t *ig_schema_target(struct ig_schema *x, const json_t *ref)
 		if (json_is_array(at)) {
 			char *end;
 			unsigned long i = strtoul(part, &end, 10);
-			at = part[0] >= '0' && part[0] <= '9' && !*end ? json_array_get(at, i)
-								       : NULL;
+			at = part[0] >= '0' && part[0] <= '9' && !*end ? json_array_get(at, i) :
+									 NULL;
 		} else {
 			at = json_object_get(at, part);
 		}
@@ -496,8 +548,10 @@ static uint32_t of_types(struct ig_schema *x, const json_t *schema, unsigned typ
 		ig_nfa_join(a, ig_nfa_text(a, from, "false", 5), end);
 	}
 	if (types & IG_TYPE_STRING)
-		ig_nfa_join(a, schema ? ig_schema_string(x, schema, from) :
-				ig_schema_any_string(x, ig_nfa_byte(a, from, '"')), end);
+		ig_nfa_join(a,
+			    schema ? ig_schema_string(x, schema, from) :
+				     ig_schema_any_string(x, ig_nfa_byte(a, from, '"')),
+			    end);
 	if (types & IG_TYPE_NUMBER)
 		ig_nfa_join(a,
 			    ig_schema_number(x, schema, (types & IG_TYPE_NUMBER) == IG_TYPE_INTEGER,
@@ -539,7 +593,8 @@ static const json_t *with_each(struct ig_schema *x, const json_t *beside, const 
 	json_t *out = ig_schema_keep(x, json_array()), *one;
 	size_t i;
 
-	json_array_foreach(list, i, one) {
+	json_array_foreach(list, i, one)
+	{
 		size_t len = ig_schema_enter(x, key, NULL, (int64_t)i);
 		const json_t *merged = ig_schema_flat(x, one, 0);
 		if (merged)
@@ -574,7 +629,8 @@ static uint32_t alternatives(struct ig_schema *x, const json_t *schema, const ch
 	}
 	if (!strcmp(key, "oneOf") && !check_disjoint(x, list))
 		return end;
-	json_array_foreach(list, i, one) {
+	json_array_foreach(list, i, one)
+	{
 		size_t len = ig_schema_enter(x, key, NULL, (int64_t)i);
 		if (!x->rc && !x->a->rc)
 			ig_nfa_join(x->a, ig_schema_value(x, one, from), end);
@@ -689,8 +745,8 @@ uint32_t ig_schema_value(struct ig_schema *x, const json_t *schema, uint32_t fro
 static bool has_parts(const json_t *schema)
 {
 	static const char *const parts[] = {
-		"additionalProperties", "allOf", "anyOf", "items", "oneOf", "patternProperties",
-		"prefixItems", "properties",
+		"additionalProperties", "allOf",       "anyOf",	     "items", "oneOf",
+		"patternProperties",	"prefixItems", "properties",
 	};
 
 	for (unsigned i = 0; i < sizeof parts / sizeof parts[0]; i++)
@@ -718,8 +774,11 @@ static int run(struct ig_schema *x, const struct ig_rule *rule, uint32_t from, u
 		*end = ig_nfa_node(x->a);
 		ig_schema_char(x, from, *end, false);
 		break;
-	case IG_RULE_VALUE: *end = of_types(x, NULL, IG_TYPE_ALL, from); break;
-	default: *end = ig_schema_value(x, rule->schema, from);
+	case IG_RULE_VALUE:
+		*end = of_types(x, NULL, IG_TYPE_ALL, from);
+		break;
+	default:
+		*end = ig_schema_value(x, rule->schema, from);
 	}
 	if (!ig_strbuf_ok(&x->path))
 		ig_schema_fail(x, -ENOMEM, "out of memory");

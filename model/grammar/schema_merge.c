@@ -26,10 +26,13 @@ static json_t *both(const json_t *a, const json_t *b)
 
 static int merge_types(struct ig_schema *x, json_t *out, const json_t *b)
 {
-	static const struct { const char *name; unsigned type; } names[] = {
-		{ "null", IG_TYPE_NULL }, { "boolean", IG_TYPE_BOOLEAN },
-		{ "object", IG_TYPE_OBJECT }, { "array", IG_TYPE_ARRAY },
-		{ "string", IG_TYPE_STRING }, { "number", IG_TYPE_NUMBER },
+	static const struct {
+		const char *name;
+		unsigned type;
+	} names[] = {
+		{ "null", IG_TYPE_NULL },	{ "boolean", IG_TYPE_BOOLEAN },
+		{ "object", IG_TYPE_OBJECT },	{ "array", IG_TYPE_ARRAY },
+		{ "string", IG_TYPE_STRING },	{ "number", IG_TYPE_NUMBER },
 		{ "integer", IG_TYPE_INTEGER },
 	};
 	unsigned types = ig_schema_types(x, out) & ig_schema_types(x, b);
@@ -64,10 +67,10 @@ static int merge_required(json_t *out, const json_t *b)
 		return -1;
 	}
 
-	json_array_foreach(b, i, one) {
+	json_array_foreach(b, i, one)
+	{
 		bool seen = false;
-		json_array_foreach(list, j, had)
-			seen = seen || json_equal(had, one);
+		json_array_foreach(list, j, had) seen = seen || json_equal(had, one);
 		if (!seen && json_array_append(list, one)) {
 			json_decref(list);
 			return -1;
@@ -97,17 +100,20 @@ static int merge_properties(struct ig_schema *x, json_t *out, const json_t *a, c
 		ig_schema_fail(x, -EINVAL, "\"properties\" must be an object");
 	if ((oa || ob) &&
 	    (json_object_get(a, "patternProperties") || json_object_get(b, "patternProperties")))
-		ig_schema_fail(x, -EINVAL, "\"patternProperties\" and \"additionalProperties\" of "
+		ig_schema_fail(x, -EINVAL,
+			       "\"patternProperties\" and \"additionalProperties\" of "
 			       "different schemas can't be merged");
-	json_object_foreach((json_t *)pa, key, v) {
+	json_object_foreach((json_t *)pa, key, v)
+	{
 		json_t *other = json_object_get(pb, key);
 		const json_t *with = other ? other : ob;
 		if (!rc)
 			rc = with && !json_equal(v, (json_t *)with) ?
-				json_object_set_new(properties, key, both(v, with)) :
-				json_object_set(properties, key, v);
+				     json_object_set_new(properties, key, both(v, with)) :
+				     json_object_set(properties, key, v);
 	}
-	json_object_foreach((json_t *)pb, key, v) {
+	json_object_foreach((json_t *)pb, key, v)
+	{
 		if (!rc && !json_object_get(pa, key))
 			rc = oa ? json_object_set_new(properties, key, both(oa, v)) :
 				  json_object_set(properties, key, v);
@@ -130,7 +136,8 @@ static int merge_bound(struct ig_schema *x, json_t *out, const char *key, json_t
 		return 0;
 	}
 	return (json_number_value(b) > json_number_value(a)) == lower ?
-		json_object_set(out, key, b) : 0;
+		       json_object_set(out, key, b) :
+		       0;
 }
 
 /* The values that are in both lists; 1: none is. */
@@ -140,8 +147,10 @@ static int merge_enums(json_t *out, json_t *a, json_t *b)
 	size_t i, j;
 	int rc = list ? 0 : -1;
 
-	json_array_foreach(a, i, v) {
-		json_array_foreach(b, j, w) {
+	json_array_foreach(a, i, v)
+	{
+		json_array_foreach(b, j, w)
+		{
 			if (!rc && json_equal(v, w)) {
 				rc = json_array_append(list, v);
 				break;
@@ -211,7 +220,8 @@ const json_t *ig_schema_merge(struct ig_schema *x, const json_t *a, const json_t
 	/* Without a type, "nullable" says nothing; beside another's type it would. */
 	if (!json_object_get(a, "type") && json_object_get(b, "type"))
 		json_object_del(out, "nullable");
-	json_object_foreach((json_t *)b, key, v) {
+	json_object_foreach((json_t *)b, key, v)
+	{
 		json_t *had = json_object_get(a, key);
 		if (ig_schema_is_annotation(key) || !strcmp(key, "properties") ||
 		    !strcmp(key, "additionalProperties"))
@@ -274,7 +284,8 @@ const json_t *ig_schema_flat(struct ig_schema *x, const json_t *schema, unsigned
 		if (!one || !(out = ig_schema_merge(x, out, one)))
 			return NULL;
 	}
-	json_array_foreach(all, i, one) {
+	json_array_foreach(all, i, one)
+	{
 		one = ig_schema_flat(x, one, depth + 1);
 		if (!one || !(out = ig_schema_merge(x, out, one)))
 			return NULL;
@@ -296,8 +307,7 @@ static unsigned possible(struct ig_schema *x, const json_t *s)
 		return types & ig_schema_type_of(one);
 	if (!list)
 		return types;
-	json_array_foreach(list, i, one)
-		literal |= ig_schema_type_of(one);
+	json_array_foreach(list, i, one) literal |= ig_schema_type_of(one);
 	return types & literal;
 }
 
@@ -337,9 +347,9 @@ static bool is_required(const json_t *schema, const char *name)
 	const json_t *one;
 	size_t i;
 
-	json_array_foreach(json_object_get(schema, "required"), i, one)
-		if (json_is_string(one) && !strcmp(json_string_value(one), name))
-			return true;
+	json_array_foreach(json_object_get(schema, "required"), i,
+			   one) if (json_is_string(one) &&
+				    !strcmp(json_string_value(one), name)) return true;
 	return false;
 }
 
@@ -350,7 +360,8 @@ static bool member_apart(struct ig_schema *x, const json_t *a, const json_t *b, 
 	const json_t *one;
 	size_t i;
 
-	json_array_foreach(json_object_get(a, "required"), i, one) {
+	json_array_foreach(json_object_get(a, "required"), i, one)
+	{
 		const char *name = json_string_value(one);
 		const json_t *in_a = name ? json_object_get(pa, name) : NULL;
 		const json_t *in_b = name ? json_object_get(pb, name) : NULL;

@@ -91,7 +91,7 @@ static int compare_decimals(const struct decimal *a, const struct decimal *b)
 
 /* ---- ranges ---------------------------------------------------------------------- */
 
-struct range { /* of magnitudes */
+struct range {			       /* of magnitudes */
 	const struct decimal *lo, *hi; /* hi NULL: none */
 	bool lo_open, hi_open;
 	unsigned max_int, max_frac;
@@ -215,7 +215,8 @@ static bool to_integer(struct decimal *d, bool lower)
 static bool tighter(const struct decimal *a, const struct decimal *b, bool lower)
 {
 	int c = a->negative != b->negative ? (a->negative ? -1 : 1) :
-		a->negative ? -compare_decimals(a, b) : compare_decimals(a, b);
+		a->negative		   ? -compare_decimals(a, b) :
+					     compare_decimals(a, b);
 
 	if (!c)
 		return a->open && !b->open;
@@ -245,8 +246,7 @@ static void take_bound(struct ig_schema *x, const json_t *schema, const char *ke
 			       text, MAX_DIGITS);
 		return;
 	}
-	if (!parse_decimal(text, &d) ||
-	    (!integer && d.n_int + d.n_frac > EXACT_DIGITS)) {
+	if (!parse_decimal(text, &d) || (!integer && d.n_int + d.n_frac > EXACT_DIGITS)) {
 		/* 64-bit limits are how "no limit" is written. */
 		if (integer && (json_number_value(v) < 0) == lower)
 			return;
@@ -309,8 +309,10 @@ static uint32_t bounded(struct ig_schema *x, const struct bounds *b, bool intege
 	if (b->has_hi && b->hi.n_frac > n_frac)
 		n_frac = b->hi.n_frac;
 	if (!integer && n_int + n_frac > EXACT_DIGITS) {
-		ig_schema_fail(x, -EINVAL, "bounds that together need more than %d digits are not "
-			       "supported", EXACT_DIGITS);
+		ig_schema_fail(x, -EINVAL,
+			       "bounds that together need more than %d digits are not "
+			       "supported",
+			       EXACT_DIGITS);
 		return end;
 	}
 	r.max_frac = integer ? 0 : EXACT_DIGITS - n_int;
@@ -449,9 +451,14 @@ uint32_t ig_schema_number_literal(struct ig_schema *x, const json_t *value, uint
 
 bool ig_schema_number_fits(struct ig_schema *x, const json_t *schema, const json_t *value)
 {
-	static const struct { const char *key; bool lower, open; } keys[] = {
-		{ "minimum", true, false }, { "exclusiveMinimum", true, true },
-		{ "maximum", false, false }, { "exclusiveMaximum", false, true },
+	static const struct {
+		const char *key;
+		bool lower, open;
+	} keys[] = {
+		{ "minimum", true, false },
+		{ "exclusiveMinimum", true, true },
+		{ "maximum", false, false },
+		{ "exclusiveMaximum", false, true },
 	};
 	double v = json_number_value(value);
 

@@ -22,10 +22,10 @@ struct member { /* one that the schema names */
 	bool required;
 };
 
-struct extra { /* members whose names are what a pattern, or no pattern, matches */
-	struct ig_dfa names; /* no states: any name */
+struct extra {		      /* members whose names are what a pattern, or no pattern, matches */
+	struct ig_dfa names;  /* no states: any name */
 	const json_t *schema; /* NULL: anything */
-	const char *pattern; /* NULL: additionalProperties */
+	const char *pattern;  /* NULL: additionalProperties */
 };
 
 struct object {
@@ -41,9 +41,8 @@ static bool asks_for(struct ig_schema *x, const json_t *schema, const char *name
 	const json_t *list = json_object_get(schema, "required"), *one;
 	size_t i;
 
-	json_array_foreach(list, i, one)
-		if (json_is_string(one) && !strcmp(json_string_value(one), name))
-			return true;
+	json_array_foreach(list, i, one) if (json_is_string(one) &&
+					     !strcmp(json_string_value(one), name)) return true;
 	return false;
 }
 
@@ -73,10 +72,14 @@ static void find_members(struct ig_schema *x, const json_t *schema, struct objec
 	     it = json_object_iter_next((json_t *)properties, it)) {
 		const char *name = json_object_iter_key(it);
 		o->members[o->n_members++] = (struct member){
-			name, strlen(name), json_object_iter_value(it), asks_for(x, schema, name),
+			name,
+			strlen(name),
+			json_object_iter_value(it),
+			asks_for(x, schema, name),
 		};
 	}
-	json_array_foreach(required, i, one) {
+	json_array_foreach(required, i, one)
+	{
 		const char *name = json_string_value(one);
 		bool known = false;
 		for (size_t j = 0; j < o->n_members && name; j++)
@@ -84,11 +87,15 @@ static void find_members(struct ig_schema *x, const json_t *schema, struct objec
 		if (!name) {
 			ig_schema_fail(x, -EINVAL, "\"required\" must be a list of names");
 		} else if (!known && json_object_get(schema, "patternProperties")) {
-			ig_schema_fail(x, -EINVAL, "\"required\" names \"%.60s\", which is not in "
-				       "\"properties\", beside \"patternProperties\"", name);
+			ig_schema_fail(x, -EINVAL,
+				       "\"required\" names \"%.60s\", which is not in "
+				       "\"properties\", beside \"patternProperties\"",
+				       name);
 		} else if (!known && json_is_false(others)) {
-			ig_schema_fail(x, -EINVAL, "\"required\" names \"%.60s\", which "
-				       "\"additionalProperties\" forbids", name);
+			ig_schema_fail(x, -EINVAL,
+				       "\"required\" names \"%.60s\", which "
+				       "\"additionalProperties\" forbids",
+				       name);
 		} else if (!known) {
 			o->members[o->n_members++] =
 				(struct member){ name, strlen(name), others, true };
@@ -141,7 +148,7 @@ static void find_patterns(struct ig_schema *x, const json_t *schema, struct obje
 		const char *pattern = json_object_iter_key(it);
 		struct ig_error err;
 		int rc = ig_regex_to_dfa(pattern, strlen(pattern), true, &x->c->budget, &e->names,
-					  &err);
+					 &err);
 		if (rc) {
 			ig_schema_fail(x, rc, "\"patternProperties\", \"%.60s\": %.200s", pattern,
 				       err.text);
@@ -329,7 +336,7 @@ uint32_t ig_schema_object(struct ig_schema *x, const json_t *schema, uint32_t fr
 
 struct array {
 	const json_t *prefix; /* a list, or NULL */
-	const json_t *items; /* NULL: anything */
+	const json_t *items;  /* NULL: anything */
 	uint64_t min, max;
 };
 
@@ -355,8 +362,8 @@ static uint32_t write_array(struct ig_schema *x, const struct array *r, uint32_t
 	struct ig_nfa *a = x->a;
 	uint32_t close = ig_nfa_node(a), end, at, comma = 0;
 	uint64_t n_prefix = json_array_size(r->prefix), i;
-	uint64_t loop = r->max == UINT64_MAX ? (r->min > n_prefix ? r->min - 1 : n_prefix) :
-					       UINT64_MAX;
+	uint64_t loop =
+		r->max == UINT64_MAX ? (r->min > n_prefix ? r->min - 1 : n_prefix) : UINT64_MAX;
 
 	if (loop != UINT64_MAX && loop < n_prefix)
 		loop = n_prefix;

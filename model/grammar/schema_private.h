@@ -19,16 +19,16 @@
 struct ig_schema { /* one rule that is being written */
 	struct ig_compiling *c;
 	struct ig_nfa *a;
-	const json_t *root; /* what $ref looks in */
-	struct ig_strbuf path; /* "$.properties.x", for errors */
+	const json_t *root;			 /* what $ref looks in */
+	struct ig_strbuf path;			 /* "$.properties.x", for errors */
 	const json_t *open[IG_SCHEMA_MAX_DEPTH]; /* schemas that are being written */
 	unsigned n_open;
 	int rc;
 };
 
 /* The first failure stays; with its place. */
-__attribute__((format(printf, 3, 4)))
-void ig_schema_fail(struct ig_schema *x, int code, const char *fmt, ...);
+__attribute__((format(printf, 3, 4))) void ig_schema_fail(struct ig_schema *x, int code,
+							  const char *fmt, ...);
 
 /* Go to a part: ".NAME" and, if index is not negative, "[INDEX]"; back with the returned
  * length. */
@@ -64,9 +64,14 @@ json_t *ig_schema_keep(struct ig_schema *x, json_t *made);
 json_t *ig_schema_copy(struct ig_schema *x, const json_t *schema);
 
 enum { /* bits for types */
-	IG_TYPE_NULL = 1, IG_TYPE_BOOLEAN = 2, IG_TYPE_OBJECT = 4, IG_TYPE_ARRAY = 8,
-	IG_TYPE_STRING = 16, IG_TYPE_INTEGER = 32, IG_TYPE_NUMBER = 64 | IG_TYPE_INTEGER,
-	IG_TYPE_ALL = 127,
+       IG_TYPE_NULL = 1,
+       IG_TYPE_BOOLEAN = 2,
+       IG_TYPE_OBJECT = 4,
+       IG_TYPE_ARRAY = 8,
+       IG_TYPE_STRING = 16,
+       IG_TYPE_INTEGER = 32,
+       IG_TYPE_NUMBER = 64 | IG_TYPE_INTEGER,
+       IG_TYPE_ALL = 127,
 };
 /* What "type" (and "nullable") allow; 0 when neither is there. */
 unsigned ig_schema_types(struct ig_schema *x, const json_t *schema);
@@ -83,8 +88,7 @@ bool ig_schema_disjoint(struct ig_schema *x, const json_t *a, const json_t *b, u
 uint32_t ig_schema_object(struct ig_schema *x, const json_t *schema, uint32_t from);
 uint32_t ig_schema_array(struct ig_schema *x, const json_t *schema, uint32_t from);
 uint32_t ig_schema_string(struct ig_schema *x, const json_t *schema, uint32_t from);
-uint32_t ig_schema_number(struct ig_schema *x, const json_t *schema, bool integer,
-			  uint32_t from);
+uint32_t ig_schema_number(struct ig_schema *x, const json_t *schema, bool integer, uint32_t from);
 /* A number as JSON writes it. */
 uint32_t ig_schema_number_literal(struct ig_schema *x, const json_t *value, uint32_t from);
 /* Whether a number is within the bounds of a schema. */

@@ -88,7 +88,9 @@ static void fill(struct ig_vocab *v, const struct word *words, uint32_t n)
 			v->nodes[path[depth]].skip = v->n_nodes;
 		for (; depth < w->len; path[++depth] = v->n_nodes++)
 			v->nodes[v->n_nodes] = (struct ig_trie_node){
-				.token = -1, .depth = (uint8_t)(depth + 1), .byte = w->bytes[depth],
+				.token = -1,
+				.depth = (uint8_t)(depth + 1),
+				.byte = w->bytes[depth],
 				.order = i,
 			};
 		v->nodes[path[depth]].token = w->id;

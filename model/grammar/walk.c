@@ -121,8 +121,8 @@ void ig_walk_step(struct ig_walk *w, const struct ig_grammar *g, const struct ig
 			if (x->symbol & IG_SYMBOL_TOKEN ||
 			    !(g->firsts[x->symbol][byte / 32] >> byte % 32 & 1))
 				continue;
-			if (closing && (g->needs[g->starts[x->symbol]] + 1 > need ||
-					g->needs[x->to] > need))
+			if (closing &&
+			    (g->needs[g->starts[x->symbol]] + 1 > need || g->needs[x->to] > need))
 				continue;
 			to = push(w, g, c.node, x->to, fresh);
 			if (to != NOWHERE)
@@ -154,8 +154,9 @@ uint32_t ig_walk_close(struct ig_walk *w, const struct ig_grammar *g, const stru
 			continue;
 		for (uint32_t s = g->a.symbol_at[c.state]; s < g->a.symbol_at[c.state + 1]; s++) {
 			const struct ig_dfa_symbol *x = &g->a.symbols[s];
-			uint32_t to = x->symbol & IG_SYMBOL_TOKEN ? NOWHERE :
-				      push(w, g, c.node, x->to, fresh);
+			uint32_t to = x->symbol & IG_SYMBOL_TOKEN ?
+					      NOWHERE :
+					      push(w, g, c.node, x->to, fresh);
 			if (to != NOWHERE)
 				add(w->before, &n_before, 4 * IG_MAX_CONFS, g->starts[x->symbol],
 				    to);

@@ -18,8 +18,10 @@ int run_undefined(struct run *r, const struct value *v)
 		return run_fail(r, -EINVAL,
 				"'%.*s' would change a value, which templates may not do", len,
 				v->p);
-	return run_fail(r, -EINVAL, v->client == UNDEFINED_ATTRIBUTE ?
-			"there is no attribute '%.*s'" : "'%.*s' is undefined", len, v->p);
+	return run_fail(r, -EINVAL,
+			v->client == UNDEFINED_ATTRIBUTE ? "there is no attribute '%.*s'" :
+							   "'%.*s' is undefined",
+			len, v->p);
 }
 
 /* ---- names, attributes, items ----------------------------------------------------------- */
@@ -274,9 +276,15 @@ static int integers(struct run *r, enum op op, int64_t a, int64_t b, struct valu
 	bool over = false;
 
 	switch (op) {
-	case OP_ADD: over = __builtin_add_overflow(a, b, &v); break;
-	case OP_SUB: over = __builtin_sub_overflow(a, b, &v); break;
-	case OP_MUL: over = __builtin_mul_overflow(a, b, &v); break;
+	case OP_ADD:
+		over = __builtin_add_overflow(a, b, &v);
+		break;
+	case OP_SUB:
+		over = __builtin_sub_overflow(a, b, &v);
+		break;
+	case OP_MUL:
+		over = __builtin_mul_overflow(a, b, &v);
+		break;
 	case OP_FLOORDIV:
 	case OP_MOD:
 		if (b == 0)
@@ -315,17 +323,28 @@ static int numbers(struct run *r, enum op op, const struct value *a, const struc
 	if (y == 0 && (op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD))
 		return run_fail(r, -EINVAL, "a division by zero");
 	switch (op) {
-	case OP_ADD: v = x + y; break;
-	case OP_SUB: v = x - y; break;
-	case OP_MUL: v = x * y; break;
-	case OP_DIV: v = x / y; break;
-	case OP_FLOORDIV: v = floor(x / y); break;
+	case OP_ADD:
+		v = x + y;
+		break;
+	case OP_SUB:
+		v = x - y;
+		break;
+	case OP_MUL:
+		v = x * y;
+		break;
+	case OP_DIV:
+		v = x / y;
+		break;
+	case OP_FLOORDIV:
+		v = floor(x / y);
+		break;
 	case OP_MOD:
 		v = fmod(x, y);
 		if (v != 0 && (v < 0) != (y < 0))
 			v += y;
 		break;
-	default: v = pow(x, y);
+	default:
+		v = pow(x, y);
 	}
 	*out = v_float(v);
 	return 0;
@@ -576,8 +595,8 @@ static NOINLINE int eval_call(struct run *r, const struct node *n, struct value 
 	struct args a;
 	int rc;
 
-	if (n->a->kind == N_ATTR && n->a->name && (!strcmp(n->a->name, "cycle") ||
-						   !strcmp(n->a->name, "changed"))) {
+	if (n->a->kind == N_ATTR && n->a->name &&
+	    (!strcmp(n->a->name, "cycle") || !strcmp(n->a->name, "changed"))) {
 		if ((rc = eval(r, n->a->a, &f)) || (rc = eval_args(r, n, &a)))
 			return rc;
 		if (f.kind == K_LOOP)
@@ -587,11 +606,16 @@ static NOINLINE int eval_call(struct run *r, const struct node *n, struct value 
 		return rc;
 	r->line = n->line;
 	switch (f.kind) {
-	case K_MACRO: return call_macro(r, f.macro, &a, out);
-	case K_METHOD: return method_call(r, f.method, &a, out);
-	case K_BUILTIN: return builtin_call(r, (int)f.i, &a, out);
-	case K_UNDEFINED: return run_undefined(r, &f);
-	default: return run_fail(r, -EINVAL, "a value of type %s can't be called", kind_name(&f));
+	case K_MACRO:
+		return call_macro(r, f.macro, &a, out);
+	case K_METHOD:
+		return method_call(r, f.method, &a, out);
+	case K_BUILTIN:
+		return builtin_call(r, (int)f.i, &a, out);
+	case K_UNDEFINED:
+		return run_undefined(r, &f);
+	default:
+		return run_fail(r, -EINVAL, "a value of type %s can't be called", kind_name(&f));
 	}
 }
 
@@ -670,22 +694,36 @@ static int eval_kind(struct run *r, const struct node *n, struct value *out)
 	int rc;
 
 	switch (n->kind) {
-	case N_CONST: *out = n->value; return 0;
-	case N_NAME: return eval_name(r, n, out);
+	case N_CONST:
+		*out = n->value;
+		return 0;
+	case N_NAME:
+		return eval_name(r, n, out);
 	case N_LIST:
-	case N_TUPLE: return eval_list(r, n, out);
-	case N_DICT: return eval_dict(r, n, out);
+	case N_TUPLE:
+		return eval_list(r, n, out);
+	case N_DICT:
+		return eval_dict(r, n, out);
 	case N_ATTR:
-	case N_INDEX: return eval_access(r, n, out);
-	case N_SLICE: return eval_slice(r, n, out);
-	case N_CALL: return eval_call(r, n, out);
-	case N_FILTER: return eval_filter(r, n, NULL, out);
-	case N_TEST: return eval_test(r, n, out);
+	case N_INDEX:
+		return eval_access(r, n, out);
+	case N_SLICE:
+		return eval_slice(r, n, out);
+	case N_CALL:
+		return eval_call(r, n, out);
+	case N_FILTER:
+		return eval_filter(r, n, NULL, out);
+	case N_TEST:
+		return eval_test(r, n, out);
 	case N_NEG:
-	case N_POS: return eval_sign(r, n, out);
-	case N_BINARY: return eval_binary_node(r, n, out);
-	case N_CONCAT: return eval_concat(r, n, out);
-	case N_COMPARE: return eval_compares(r, n, out);
+	case N_POS:
+		return eval_sign(r, n, out);
+	case N_BINARY:
+		return eval_binary_node(r, n, out);
+	case N_CONCAT:
+		return eval_concat(r, n, out);
+	case N_COMPARE:
+		return eval_compares(r, n, out);
 	case N_NOT:
 		if (!(rc = eval(r, n->a, out)))
 			*out = v_bool(!truth(out));

@@ -9,10 +9,44 @@
 #include <stdlib.h>
 
 enum filter {
-	F_ABS, F_ATTR, F_CAPITALIZE, F_DEFAULT, F_DICTSORT, F_ESCAPE, F_FIRST, F_FLOAT, F_FORMAT,
-	F_INDENT, F_INT, F_ITEMS, F_JOIN, F_LAST, F_LENGTH, F_LIST, F_LOWER, F_MAP, F_MAX, F_MIN,
-	F_REJECT, F_REJECTATTR, F_REPLACE, F_REVERSE, F_ROUND, F_SAFE, F_SELECT, F_SELECTATTR,
-	F_SORT, F_STRING, F_SUM, F_TITLE, F_TOJSON, F_TRIM, F_UNIQUE, F_UPPER, F_WORDCOUNT, F_BATCH,
+	F_ABS,
+	F_ATTR,
+	F_CAPITALIZE,
+	F_DEFAULT,
+	F_DICTSORT,
+	F_ESCAPE,
+	F_FIRST,
+	F_FLOAT,
+	F_FORMAT,
+	F_INDENT,
+	F_INT,
+	F_ITEMS,
+	F_JOIN,
+	F_LAST,
+	F_LENGTH,
+	F_LIST,
+	F_LOWER,
+	F_MAP,
+	F_MAX,
+	F_MIN,
+	F_REJECT,
+	F_REJECTATTR,
+	F_REPLACE,
+	F_REVERSE,
+	F_ROUND,
+	F_SAFE,
+	F_SELECT,
+	F_SELECTATTR,
+	F_SORT,
+	F_STRING,
+	F_SUM,
+	F_TITLE,
+	F_TOJSON,
+	F_TRIM,
+	F_UNIQUE,
+	F_UPPER,
+	F_WORDCOUNT,
+	F_BATCH,
 };
 
 #define MAX_ARGS 5
@@ -60,8 +94,7 @@ static const struct {
 	{ "string", F_STRING, 0, false, { 0 } },
 	{ "sum", F_SUM, 0, false, { "attribute", "start" } },
 	{ "title", F_TITLE, 0, false, { 0 } },
-	{ "tojson", F_TOJSON, 0, false,
-	  { "ensure_ascii", "indent", "separators", "sort_keys" } },
+	{ "tojson", F_TOJSON, 0, false, { "ensure_ascii", "indent", "separators", "sort_keys" } },
 	{ "trim", F_TRIM, 0, false, { "chars" } },
 	{ "unique", F_UNIQUE, 0, false, { "case_sensitive", "attribute" } },
 	{ "upper", F_UPPER, 0, false, { 0 } },
@@ -193,7 +226,8 @@ static int tojson(struct run *r, const struct value *v, const struct args *a, st
 	const struct value *ascii = arg_get(a, 0, "ensure_ascii"), *by = arg_get(a, 1, "indent"),
 			   *separators = arg_get(a, 2, "separators"),
 			   *sort = arg_get(a, 3, "sort_keys");
-	struct json_style style = { .indent = v_none(), .item_separator = v_lit(", "),
+	struct json_style style = { .indent = v_none(),
+				    .item_separator = v_lit(", "),
 				    .key_separator = v_lit(": ") };
 	struct builder b, pad;
 	int rc;
@@ -323,8 +357,9 @@ static int round_to(struct run *r, const struct value *v, const struct args *a, 
 	double f, scale;
 
 	if (!is_number(v))
-		return v->kind == K_UNDEFINED ? run_undefined(r, v) :
-		       run_fail(r, -EINVAL, "round needs a number, not %s", kind_name(v));
+		return v->kind == K_UNDEFINED ?
+			       run_undefined(r, v) :
+			       run_fail(r, -EINVAL, "round needs a number, not %s", kind_name(v));
 	if (precision && (!is_int(precision) || precision->i < -300 || precision->i > 300))
 		return run_fail(r, -EINVAL, "round: the precision must be a small integer");
 	f = as_float(v);
@@ -456,8 +491,9 @@ static int dictsort(struct run *r, const struct value *v, const struct args *a, 
 	int rc;
 
 	if (v->kind != K_DICT)
-		return v->kind == K_UNDEFINED ? run_undefined(r, v) :
-		       run_fail(r, -EINVAL, "dictsort needs a dict, not %s", kind_name(v));
+		return v->kind == K_UNDEFINED ?
+			       run_undefined(r, v) :
+			       run_fail(r, -EINVAL, "dictsort needs a dict, not %s", kind_name(v));
 	if (by && !str_is(by, "key") && !str_is(by, "value"))
 		return run_fail(r, -EINVAL, "dictsort: by must be key or value");
 	if ((rc = pair_list(r, v->dict, &pairs)))
@@ -606,8 +642,8 @@ static int map(struct run *r, const struct value *v, const struct args *a, struc
 	if ((rc = items_or_none(r, v, &items, &n)) || (rc = list_new(r, n, &l)))
 		return rc;
 	for (size_t i = 0; i < n; i++) {
-		rc = id >= 0 ? filter_call(r, id, &items[i], &rest, &item)
-			     : get_path_or(r, &items[i], path, fallback, &item);
+		rc = id >= 0 ? filter_call(r, id, &items[i], &rest, &item) :
+			       get_path_or(r, &items[i], path, fallback, &item);
 		if (rc)
 			return rc;
 		l->items[l->n++] = item;
@@ -654,16 +690,17 @@ static int first_or_last(struct run *r, const struct value *v, bool first, struc
 
 	if (rc)
 		return rc;
-	*out = n ? items[first ? 0 : n - 1]
-		 : v_undefined(UNDEFINED_ATTRIBUTE, first ? "first" : "last", first ? 5 : 4);
+	*out = n ? items[first ? 0 : n - 1] :
+		   v_undefined(UNDEFINED_ATTRIBUTE, first ? "first" : "last", first ? 5 : 4);
 	return 0;
 }
 
 static int absolute(struct run *r, const struct value *v, struct value *out)
 {
 	if (!is_number(v) || (is_int(v) && v->i == INT64_MIN))
-		return v->kind == K_UNDEFINED ? run_undefined(r, v) :
-		       run_fail(r, -EINVAL, "abs needs a number, not %s", kind_name(v));
+		return v->kind == K_UNDEFINED ?
+			       run_undefined(r, v) :
+			       run_fail(r, -EINVAL, "abs needs a number, not %s", kind_name(v));
 	*out = v->kind == K_FLOAT ? v_float(fabs(v->f)) : v_int(v->i < 0 ? -v->i : v->i);
 	return 0;
 }
@@ -695,14 +732,22 @@ static int text_filter(struct run *r, enum filter f, const struct value *s, cons
 	int rc;
 
 	switch (f) {
-	case F_CAPITALIZE: return str_case(r, s, CASE_CAPITAL, out);
-	case F_ESCAPE: return str_escape(r, s, out);
-	case F_FORMAT: return format(r, s, a, out);
-	case F_INDENT: return indent(r, s, a, out);
-	case F_LOWER: return str_case(r, s, CASE_LOWER, out);
-	case F_TITLE: return str_case(r, s, CASE_TITLE, out);
-	case F_TRIM: return trim(r, s, arg_get(a, 0, "chars"), out);
-	case F_UPPER: return str_case(r, s, CASE_UPPER, out);
+	case F_CAPITALIZE:
+		return str_case(r, s, CASE_CAPITAL, out);
+	case F_ESCAPE:
+		return str_escape(r, s, out);
+	case F_FORMAT:
+		return format(r, s, a, out);
+	case F_INDENT:
+		return indent(r, s, a, out);
+	case F_LOWER:
+		return str_case(r, s, CASE_LOWER, out);
+	case F_TITLE:
+		return str_case(r, s, CASE_TITLE, out);
+	case F_TRIM:
+		return trim(r, s, arg_get(a, 0, "chars"), out);
+	case F_UPPER:
+		return str_case(r, s, CASE_UPPER, out);
 	case F_WORDCOUNT:
 		m.id = method_id(s, "split", 5);
 		if (!(rc = method_call(r, &m, &(struct args){ 0 }, &from)))
@@ -741,8 +786,8 @@ int filter_call(struct run *r, int id, const struct value *in, const struct args
 
 	while (n_names < MAX_ARGS && filters[id].args[n_names])
 		n_names++;
-	if (!filters[id].any && (rc = args_check(r, a, filters[id].name, filters[id].min,
-						 filters[id].args, n_names)))
+	if (!filters[id].any &&
+	    (rc = args_check(r, a, filters[id].name, filters[id].min, filters[id].args, n_names)))
 		return rc;
 	if ((rc = run_charge(r, 0)))
 		return rc;
@@ -754,7 +799,8 @@ int filter_call(struct run *r, int id, const struct value *in, const struct args
 		return 0;
 	}
 	switch (f) {
-	case F_ABS: return absolute(r, &v, out);
+	case F_ABS:
+		return absolute(r, &v, out);
 	case F_ATTR:
 		x = arg_get(a, 0, "name");
 		if (!is_str(x))
@@ -764,22 +810,27 @@ int filter_call(struct run *r, int id, const struct value *in, const struct args
 			return 0; /* attributes only, no items */
 		}
 		return eval_attr(r, &v, x->p, x->len, out);
-	case F_BATCH: return batch(r, &v, a, out);
+	case F_BATCH:
+		return batch(r, &v, a, out);
 	case F_DEFAULT:
 		x = arg_get(a, 0, "default_value");
 		*out = v.kind == K_UNDEFINED || (flag(a, 1, "boolean") && !truth(&v)) ?
-		       (x ? *x : v_str("", 0)) : v;
+			       (x ? *x : v_str("", 0)) :
+			       v;
 		return 0;
-	case F_DICTSORT: return dictsort(r, &v, a, out);
+	case F_DICTSORT:
+		return dictsort(r, &v, a, out);
 	case F_FIRST:
-	case F_LAST: return first_or_last(r, &v, f == F_FIRST, out);
+	case F_LAST:
+		return first_or_last(r, &v, f == F_FIRST, out);
 	case F_FLOAT:
 		if (v.kind == K_UNDEFINED)
 			return run_undefined(r, &v);
 		x = arg_get(a, 0, "default");
 		*out = to_float(&v, &number) ? v_float(number) : x ? *x : v_float(0);
 		return 0;
-	case F_INT: return to_int(r, &v, a, out);
+	case F_INT:
+		return to_int(r, &v, a, out);
 	case F_ITEMS:
 		if (v.kind == K_DICT)
 			return pair_list(r, v.dict, out);
@@ -790,25 +841,35 @@ int filter_call(struct run *r, int id, const struct value *in, const struct args
 		if (!(rc = copy_list(r, &v, &l)))
 			*out = list_value(l);
 		return rc;
-	case F_JOIN: return join(r, &v, a, out);
+	case F_JOIN:
+		return join(r, &v, a, out);
 	case F_LENGTH:
 		if (!(rc = value_length(r, &v, &n)))
 			*out = v_int((int64_t)n);
 		return rc;
-	case F_MAP: return map(r, &v, a, out);
+	case F_MAP:
+		return map(r, &v, a, out);
 	case F_MAX:
-	case F_MIN: return extreme(r, &v, a, f == F_MAX, out);
+	case F_MIN:
+		return extreme(r, &v, a, f == F_MAX, out);
 	case F_REJECT:
-	case F_SELECT: return select_items(r, &v, a, f == F_SELECT, false, out);
+	case F_SELECT:
+		return select_items(r, &v, a, f == F_SELECT, false, out);
 	case F_REJECTATTR:
-	case F_SELECTATTR: return select_items(r, &v, a, f == F_SELECTATTR, true, out);
-	case F_REVERSE: return reverse(r, &v, out);
-	case F_ROUND: return round_to(r, &v, a, out);
+	case F_SELECTATTR:
+		return select_items(r, &v, a, f == F_SELECTATTR, true, out);
+	case F_REVERSE:
+		return reverse(r, &v, out);
+	case F_ROUND:
+		return round_to(r, &v, a, out);
 	case F_SORT:
 		return sort(r, &v, arg_get(a, 2, "attribute"), !flag(a, 1, "case_sensitive"),
 			    flag(a, 0, "reverse"), out);
-	case F_SUM: return sum(r, &v, a, out);
-	case F_TOJSON: return tojson(r, &v, a, out);
-	default: return unique(r, &v, a, out); /* F_UNIQUE */
+	case F_SUM:
+		return sum(r, &v, a, out);
+	case F_TOJSON:
+		return tojson(r, &v, a, out);
+	default:
+		return unique(r, &v, a, out); /* F_UNIQUE */
 	}
 }

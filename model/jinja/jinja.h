@@ -36,10 +36,10 @@ struct ig_jinja;
 /* Bounds; 0 in any of them means its default. */
 struct ig_jinja_limits {
 	size_t template_bytes; /* compile: 1 MiB */
-	size_t n_nodes; /* compile: 200000 */
-	uint64_t n_steps; /* render: 20 million nodes evaluated or 64 bytes worked on */
-	size_t memory_bytes; /* render: 64 MiB and 16 times the size of what is given */
-	size_t output_bytes; /* render: 32 MiB */
+	size_t n_nodes;	       /* compile: 200000 */
+	uint64_t n_steps;      /* render: 20 million nodes evaluated or 64 bytes worked on */
+	size_t memory_bytes;   /* render: 64 MiB and 16 times the size of what is given */
+	size_t output_bytes;   /* render: 32 MiB */
 };
 
 /* Compile text, which isn't needed afterwards.  0, -ENOMEM, -EINVAL for what Jinja
@@ -52,7 +52,7 @@ void ig_jinja_destroy(struct ig_jinja *j); /* NULL is fine */
 struct ig_jinja_var {
 	const char *name;
 	const json_t *value; /* must stay as it is until render returns */
-	bool trusted; /* its strings count as the template's own, not as a client's */
+	bool trusted;	     /* its strings count as the template's own, not as a client's */
 };
 
 struct ig_jinja_input {
@@ -63,7 +63,7 @@ struct ig_jinja_input {
 	 * NULL: none. */
 	const char *trusted_key;
 	const char *const *trusted_words; /* ends with NULL */
-	int64_t now_s; /* what strftime_now tells, as local time; Unix seconds */
+	int64_t now_s;			  /* what strftime_now tells, as local time; Unix seconds */
 };
 
 struct ig_jinja_output {

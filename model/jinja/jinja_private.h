@@ -19,17 +19,17 @@
 #include <string.h>
 
 #define MAX_PARSE_DEPTH 120 /* brackets and blocks in each other */
-#define MAX_NODE_DEPTH 400 /* height of the tree that is evaluated */
-#define MAX_EVAL_DEPTH 600 /* nodes under evaluation, macros that call each other included */
+#define MAX_NODE_DEPTH 400  /* height of the tree that is evaluated */
+#define MAX_EVAL_DEPTH 600  /* nodes under evaluation, macros that call each other included */
 #define MAX_VALUE_DEPTH 120 /* lists in lists */
 
 /* ---- arena ------------------------------------------------------------------------ */
 
 struct arena {
 	struct arena_chunk *chunks;
-	size_t used, cap; /* of the first chunk */
+	size_t used, cap;    /* of the first chunk */
 	size_t total, limit; /* bytes of all chunks */
-	bool over; /* the limit was reached, not the machine's memory */
+	bool over;	     /* the limit was reached, not the machine's memory */
 };
 
 void arena_init(struct arena *a, size_t limit);
@@ -53,7 +53,7 @@ enum kind {
 	K_NAMESPACE,
 	K_MACRO,
 	K_BUILTIN, /* range, dict … */
-	K_METHOD, /* of a value: "x".strip */
+	K_METHOD,  /* of a value: "x".strip */
 	K_LOOP,
 };
 
@@ -62,12 +62,12 @@ enum undefined_as { UNDEFINED_NAME, UNDEFINED_ATTRIBUTE, UNDEFINED_FORBIDDEN };
 struct value {
 	uint8_t kind;
 	uint8_t client; /* a string without mask: all of it is a client's */
-	uint8_t safe; /* a string that + does not escape, but escapes what is added to it */
-	uint32_t len; /* of a string, or of what is undefined */
+	uint8_t safe;	/* a string that + does not escape, but escapes what is added to it */
+	uint32_t len;	/* of a string, or of what is undefined */
 	union {
 		int64_t i; /* int, bool, builtin */
 		double f;
-		const char *p; /* string */
+		const char *p;	   /* string */
 		struct list *list; /* and tuple */
 		struct dict *dict;
 		struct space *space;
@@ -107,26 +107,50 @@ struct loop {
 	bool has_changed;
 };
 
-static inline struct value v_none(void) { return (struct value){ .kind = K_NONE }; }
-static inline struct value v_bool(bool b) { return (struct value){ .kind = K_BOOL, .i = b }; }
-static inline struct value v_int(int64_t i) { return (struct value){ .kind = K_INT, .i = i }; }
-static inline struct value v_float(double f) { return (struct value){ .kind = K_FLOAT, .f = f }; }
+static inline struct value v_none(void)
+{
+	return (struct value){ .kind = K_NONE };
+}
+static inline struct value v_bool(bool b)
+{
+	return (struct value){ .kind = K_BOOL, .i = b };
+}
+static inline struct value v_int(int64_t i)
+{
+	return (struct value){ .kind = K_INT, .i = i };
+}
+static inline struct value v_float(double f)
+{
+	return (struct value){ .kind = K_FLOAT, .f = f };
+}
 static inline struct value v_str(const char *s, size_t len)
 {
 	return (struct value){ .kind = K_STR, .len = (uint32_t)len, .p = s };
 }
-static inline struct value v_lit(const char *s) { return v_str(s, strlen(s)); }
+static inline struct value v_lit(const char *s)
+{
+	return v_str(s, strlen(s));
+}
 static inline struct value v_undefined(enum undefined_as as, const char *name, size_t len)
 {
 	return (struct value){ .kind = K_UNDEFINED, .client = as, .len = (uint32_t)len, .p = name };
 }
-static inline bool is_str(const struct value *v) { return v->kind == K_STR; }
+static inline bool is_str(const struct value *v)
+{
+	return v->kind == K_STR;
+}
 static inline bool is_list(const struct value *v)
 {
 	return v->kind == K_LIST || v->kind == K_TUPLE;
 }
-static inline bool is_int(const struct value *v) { return v->kind == K_INT || v->kind == K_BOOL; }
-static inline bool is_number(const struct value *v) { return is_int(v) || v->kind == K_FLOAT; }
+static inline bool is_int(const struct value *v)
+{
+	return v->kind == K_INT || v->kind == K_BOOL;
+}
+static inline bool is_number(const struct value *v)
+{
+	return is_int(v) || v->kind == K_FLOAT;
+}
 static inline double as_float(const struct value *v)
 {
 	return v->kind == K_FLOAT ? v->f : (double)v->i;
@@ -152,41 +176,59 @@ static inline struct value str_slice(const struct value *s, size_t first, size_t
 enum node_kind {
 	/* expressions */
 	N_CONST, /* value */
-	N_NAME, /* name */
-	N_LIST, N_TUPLE, /* items */
-	N_DICT, /* items: key, value, key, value … */
-	N_ATTR, /* a.value */
-	N_INDEX, /* a[b] */
-	N_SLICE, /* a[items 0:1:2], items may be NULL */
-	N_CALL, /* a(items…; keys…) */
+	N_NAME,	 /* name */
+	N_LIST,
+	N_TUPLE,  /* items */
+	N_DICT,	  /* items: key, value, key, value … */
+	N_ATTR,	  /* a.value */
+	N_INDEX,  /* a[b] */
+	N_SLICE,  /* a[items 0:1:2], items may be NULL */
+	N_CALL,	  /* a(items…; keys…) */
 	N_FILTER, /* a | id(items…) ; a NULL: the body of a filter block */
-	N_TEST, /* a is id(items…) */
-	N_NOT, N_NEG, N_POS, /* a */
-	N_AND, N_OR, /* a, b */
+	N_TEST,	  /* a is id(items…) */
+	N_NOT,
+	N_NEG,
+	N_POS, /* a */
+	N_AND,
+	N_OR,	   /* a, b */
 	N_IF_EXPR, /* b if a else c; c may be NULL */
-	N_BINARY, /* a op b */
-	N_CONCAT, /* items, joined */
+	N_BINARY,  /* a op b */
+	N_CONCAT,  /* items, joined */
 	N_COMPARE, /* a, then items with ops */
 	/* statements */
-	N_TEXT, /* value */
+	N_TEXT,	  /* value */
 	N_OUTPUT, /* a */
-	N_BLOCK, /* items */
-	N_IF, /* items: condition, block, condition, block …, then maybe else's block (odd) */
-	N_FOR, /* target a in b if c: body items[0], else items[1] (or NULL) */
-	N_SET, /* a = b */
-	N_SET_BLOCK, /* a = the text of c, through the filters b (or NULL) */
-	N_MACRO, /* name(keys = items): body c; items NULL: no default */
-	N_CALL_BLOCK, /* b is an N_CALL; as N_MACRO for caller's own parameters, body c */
+	N_BLOCK,  /* items */
+	N_IF,	  /* items: condition, block, condition, block …, then maybe else's block (odd) */
+	N_FOR,	  /* target a in b if c: body items[0], else items[1] (or NULL) */
+	N_SET,	  /* a = b */
+	N_SET_BLOCK,	/* a = the text of c, through the filters b (or NULL) */
+	N_MACRO,	/* name(keys = items): body c; items NULL: no default */
+	N_CALL_BLOCK,	/* b is an N_CALL; as N_MACRO for caller's own parameters, body c */
 	N_FILTER_BLOCK, /* b: filters; body c */
-	N_WITH, /* keys = items, body c */
-	N_SCOPE, /* body c in a scope of its own: generation */
-	N_BREAK, N_CONTINUE,
+	N_WITH,		/* keys = items, body c */
+	N_SCOPE,	/* body c in a scope of its own: generation */
+	N_BREAK,
+	N_CONTINUE,
 	/* targets: N_NAME, N_TUPLE of them, or N_ATTR of a namespace */
 };
 
 enum op {
-	OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW,
-	OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_IN, OP_NOT_IN,
+	OP_ADD,
+	OP_SUB,
+	OP_MUL,
+	OP_DIV,
+	OP_FLOORDIV,
+	OP_MOD,
+	OP_POW,
+	OP_EQ,
+	OP_NE,
+	OP_LT,
+	OP_LE,
+	OP_GT,
+	OP_GE,
+	OP_IN,
+	OP_NOT_IN,
 };
 
 struct node {
@@ -199,9 +241,9 @@ struct node {
 	struct node *a, *b, *c;
 	struct node **items;
 	const char **keys; /* interned names, of keyword arguments or parameters */
-	uint8_t *ops; /* [n], of comparisons */
-	const char *name; /* interned: equal names are equal pointers */
-	int id; /* filter, test */
+	uint8_t *ops;	   /* [n], of comparisons */
+	const char *name;  /* interned: equal names are equal pointers */
+	int id;		   /* filter, test */
 	struct value value;
 };
 
@@ -217,8 +259,17 @@ struct ig_jinja {
 /* ---- lexer ------------------------------------------------------------------------ */
 
 enum token_kind {
-	T_END, T_TEXT, T_BLOCK_BEGIN, T_BLOCK_END, T_VAR_BEGIN, T_VAR_END,
-	T_NAME, T_STRING, T_INT, T_FLOAT, T_OP,
+	T_END,
+	T_TEXT,
+	T_BLOCK_BEGIN,
+	T_BLOCK_END,
+	T_VAR_BEGIN,
+	T_VAR_END,
+	T_NAME,
+	T_STRING,
+	T_INT,
+	T_FLOAT,
+	T_OP,
 };
 
 /* Operators of two characters have their first twice as high. */
@@ -227,7 +278,7 @@ enum token_kind {
 struct token {
 	uint8_t kind;
 	uint32_t line;
-	int op; /* of T_OP: the character, or OP2 */
+	int op;	       /* of T_OP: the character, or OP2 */
 	const char *p; /* text, name, or string without its escapes */
 	uint32_t len;
 	int64_t i;
@@ -287,7 +338,7 @@ int parse_expression(struct parser *p, struct node **out);
 int parse_tuple(struct parser *p, bool with_condition, struct node **out);
 int parse_target(struct parser *p, bool with_namespace, struct node **out);
 int parse_filters(struct parser *p, struct node *of, struct node **out); /* after the first | */
-int parse_arguments(struct parser *p, struct node *call); /* the ( is current */
+int parse_arguments(struct parser *p, struct node *call);		 /* the ( is current */
 
 /* ---- the run ---------------------------------------------------------------------- */
 
@@ -356,7 +407,7 @@ struct args {
 int run_fail(struct run *r, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Count work: one step and one for every 64 bytes.  0 or -E2BIG. */
 int run_charge(struct run *r, size_t bytes);
-void *run_alloc(struct run *r, size_t n, size_t size); /* NULL: failed */
+void *run_alloc(struct run *r, size_t n, size_t size);	 /* NULL: failed */
 int run_undefined(struct run *r, const struct value *v); /* the error of using it */
 
 /* eval.c */
@@ -408,15 +459,15 @@ int text_of(struct run *r, const struct value *v, struct value *out); /* str(v) 
 int text_repr(struct builder *b, const struct value *v, unsigned depth);
 struct json_style {
 	bool ascii, sort_keys;
-	struct value indent; /* str, or none */
+	struct value indent;			    /* str, or none */
 	struct value item_separator, key_separator; /* str */
 };
 int text_json(struct builder *b, const struct value *v, const struct json_style *s, unsigned depth);
 /* A double as Python prints it; buf holds 40. */
 size_t text_float(double f, char *buf);
-size_t utf8_length(const char *s, size_t len); /* characters */
-size_t utf8_offset(const char *s, size_t len, size_t n); /* bytes of the first n characters */
-size_t utf8_one(const char *s, size_t len); /* bytes of the first character */
+size_t utf8_length(const char *s, size_t len);		   /* characters */
+size_t utf8_offset(const char *s, size_t len, size_t n);   /* bytes of the first n characters */
+size_t utf8_one(const char *s, size_t len);		   /* bytes of the first character */
 int32_t utf8_decode(const char *s, size_t len, size_t *n); /* -1: broken, *n is 1 */
 /* White space as Python's str.strip sees it: bytes of the one that s begins or ends with. */
 size_t space_at(const char *s, size_t len);

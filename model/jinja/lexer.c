@@ -401,8 +401,9 @@ int lexer_next(struct lexer *x, struct token *t)
 	skip_space(x);
 	*t = (struct token){ .line = x->line };
 	if (x->pos == x->len)
-		return fail(x, x->line, x->state == IN_BLOCK ? "a statement has no end (%})"
-							     : "an expression has no end (}})");
+		return fail(x, x->line,
+			    x->state == IN_BLOCK ? "a statement has no end (%})" :
+						   "an expression has no end (}})");
 	char c = x->s[x->pos];
 	if (!x->n_open) {
 		bool sign =

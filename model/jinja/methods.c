@@ -47,18 +47,50 @@ int args_check(struct run *r, const struct args *a, const char *what, size_t min
 /* ---- which there are ------------------------------------------------------------------- */
 
 enum method_id {
-	S_STRIP, S_LSTRIP, S_RSTRIP, S_SPLIT, S_RSPLIT, S_SPLITLINES, S_STARTSWITH, S_ENDSWITH,
-	S_UPPER, S_LOWER, S_TITLE, S_CAPITALIZE, S_REPLACE, S_JOIN, S_FORMAT, S_FIND, S_RFIND,
-	S_INDEX, S_COUNT, S_ISDIGIT, S_ISALPHA, S_ISALNUM, S_ISSPACE, S_ISUPPER, S_ISLOWER,
-	S_REMOVEPREFIX, S_REMOVESUFFIX, S_PARTITION, S_RPARTITION, S_ZFILL,
-	D_GET, D_ITEMS, D_KEYS, D_VALUES, D_COPY,
-	L_INDEX, L_COUNT, L_COPY,
+	S_STRIP,
+	S_LSTRIP,
+	S_RSTRIP,
+	S_SPLIT,
+	S_RSPLIT,
+	S_SPLITLINES,
+	S_STARTSWITH,
+	S_ENDSWITH,
+	S_UPPER,
+	S_LOWER,
+	S_TITLE,
+	S_CAPITALIZE,
+	S_REPLACE,
+	S_JOIN,
+	S_FORMAT,
+	S_FIND,
+	S_RFIND,
+	S_INDEX,
+	S_COUNT,
+	S_ISDIGIT,
+	S_ISALPHA,
+	S_ISALNUM,
+	S_ISSPACE,
+	S_ISUPPER,
+	S_ISLOWER,
+	S_REMOVEPREFIX,
+	S_REMOVESUFFIX,
+	S_PARTITION,
+	S_RPARTITION,
+	S_ZFILL,
+	D_GET,
+	D_ITEMS,
+	D_KEYS,
+	D_VALUES,
+	D_COPY,
+	L_INDEX,
+	L_COUNT,
+	L_COPY,
 };
 
 struct entry {
 	const char *name;
 	int id;
-	uint8_t min, max; /* arguments */
+	uint8_t min, max;     /* arguments */
 	const char *names[2]; /* those that may be given by name */
 };
 
@@ -97,11 +129,11 @@ static const struct entry string_methods[] = {
 };
 
 static const struct entry dict_methods[] = {
-	{ "get", D_GET, 1, 2, { 0 } },	     { "items", D_ITEMS, 0, 0, { 0 } },
-	{ "keys", D_KEYS, 0, 0, { 0 } },     { "values", D_VALUES, 0, 0, { 0 } },
-	{ "copy", D_COPY, 0, 0, { 0 } },     { "pop", -2, 0, 0, { 0 } },
-	{ "popitem", -2, 0, 0, { 0 } },	     { "update", -2, 0, 0, { 0 } },
-	{ "setdefault", -2, 0, 0, { 0 } },   { "clear", -2, 0, 0, { 0 } },
+	{ "get", D_GET, 1, 2, { 0 } },	   { "items", D_ITEMS, 0, 0, { 0 } },
+	{ "keys", D_KEYS, 0, 0, { 0 } },   { "values", D_VALUES, 0, 0, { 0 } },
+	{ "copy", D_COPY, 0, 0, { 0 } },   { "pop", -2, 0, 0, { 0 } },
+	{ "popitem", -2, 0, 0, { 0 } },	   { "update", -2, 0, 0, { 0 } },
+	{ "setdefault", -2, 0, 0, { 0 } }, { "clear", -2, 0, 0, { 0 } },
 	{ NULL, 0, 0, 0, { 0 } },
 };
 
@@ -116,9 +148,10 @@ static const struct entry list_methods[] = {
 
 static const struct entry *method_entry(const struct value *v, const char *name, size_t len)
 {
-	const struct entry *e = v->kind == K_STR ? string_methods :
+	const struct entry *e = v->kind == K_STR  ? string_methods :
 				v->kind == K_DICT ? dict_methods :
-				v->kind == K_LIST ? list_methods : NULL;
+				v->kind == K_LIST ? list_methods :
+						    NULL;
 
 	for (; e && e->name; e++)
 		if (strlen(e->name) == len && !memcmp(e->name, name, len))
@@ -167,8 +200,9 @@ static int strip(struct run *r, const struct value *s, const struct value *chars
 		at += items[first++].len;
 	while (right && end > first && is_in(items[end - 1].p, items[end - 1].len, chars))
 		end--;
-	*out = str_slice(s, at, end > first ? (size_t)(items[end - 1].p - s->p) +
-						      items[end - 1].len - at : 0);
+	*out = str_slice(s, at,
+			 end > first ? (size_t)(items[end - 1].p - s->p) + items[end - 1].len - at :
+				       0);
 	return 0;
 }
 
@@ -383,12 +417,16 @@ static bool has_class(int id, int32_t c)
 	bool digit = g == UTF8PROC_CATEGORY_ND;
 
 	switch (id) {
-	case S_ISDIGIT: return digit;
-	case S_ISALPHA: return letter;
+	case S_ISDIGIT:
+		return digit;
+	case S_ISALPHA:
+		return letter;
 	case S_ISALNUM:
 		return letter || digit || g == UTF8PROC_CATEGORY_NL || g == UTF8PROC_CATEGORY_NO;
-	case S_ISUPPER: return g == UTF8PROC_CATEGORY_LU;
-	default: return g == UTF8PROC_CATEGORY_LL;
+	case S_ISUPPER:
+		return g == UTF8PROC_CATEGORY_LU;
+	default:
+		return g == UTF8PROC_CATEGORY_LL;
 	}
 }
 
@@ -506,28 +544,45 @@ static int string_call(struct run *r, int id, const struct value *s, const struc
 			   *z = arg_get(a, 2, NULL);
 
 	switch (id) {
-	case S_STRIP: return strip(r, s, x, true, true, out);
-	case S_LSTRIP: return strip(r, s, x, true, false, out);
-	case S_RSTRIP: return strip(r, s, x, false, true, out);
-	case S_SPLIT: return split(r, s, a, false, out);
-	case S_RSPLIT: return split(r, s, a, true, out);
-	case S_SPLITLINES: return splitlines(r, s, a, out);
-	case S_STARTSWITH: return starts_or_ends(r, s, x, true, out);
-	case S_ENDSWITH: return starts_or_ends(r, s, x, false, out);
-	case S_UPPER: return str_case(r, s, CASE_UPPER, out);
-	case S_LOWER: return str_case(r, s, CASE_LOWER, out);
-	case S_TITLE: return str_case(r, s, CASE_TITLE, out);
-	case S_CAPITALIZE: return str_case(r, s, CASE_CAPITAL, out);
-	case S_JOIN: return join(r, s, x, out);
-	case S_FORMAT: return format(r, s, a, out);
+	case S_STRIP:
+		return strip(r, s, x, true, true, out);
+	case S_LSTRIP:
+		return strip(r, s, x, true, false, out);
+	case S_RSTRIP:
+		return strip(r, s, x, false, true, out);
+	case S_SPLIT:
+		return split(r, s, a, false, out);
+	case S_RSPLIT:
+		return split(r, s, a, true, out);
+	case S_SPLITLINES:
+		return splitlines(r, s, a, out);
+	case S_STARTSWITH:
+		return starts_or_ends(r, s, x, true, out);
+	case S_ENDSWITH:
+		return starts_or_ends(r, s, x, false, out);
+	case S_UPPER:
+		return str_case(r, s, CASE_UPPER, out);
+	case S_LOWER:
+		return str_case(r, s, CASE_LOWER, out);
+	case S_TITLE:
+		return str_case(r, s, CASE_TITLE, out);
+	case S_CAPITALIZE:
+		return str_case(r, s, CASE_CAPITAL, out);
+	case S_JOIN:
+		return join(r, s, x, out);
+	case S_FORMAT:
+		return format(r, s, a, out);
 	case S_ISDIGIT:
 	case S_ISALPHA:
 	case S_ISALNUM:
 	case S_ISSPACE:
 	case S_ISUPPER:
-	case S_ISLOWER: return classify(r, s, id, out);
-	case S_ZFILL: return zfill(r, s, x, out);
-	default: break;
+	case S_ISLOWER:
+		return classify(r, s, id, out);
+	case S_ZFILL:
+		return zfill(r, s, x, out);
+	default:
+		break;
 	}
 	if (!is_str(x) || (y && !is_str(y)))
 		return run_fail(r, -EINVAL, "a method of str needs a str, not %s",
@@ -537,17 +592,22 @@ static int string_call(struct run *r, int id, const struct value *s, const struc
 		if (z && !is_int(z))
 			return run_fail(r, -EINVAL, "replace needs a number, not %s", kind_name(z));
 		return str_replace(r, s, x, y, z ? z->i : -1, out);
-	case S_COUNT: return count_parts(r, s, x, out);
-	case S_PARTITION: return partition(r, s, x, false, out);
-	case S_RPARTITION: return partition(r, s, x, true, out);
+	case S_COUNT:
+		return count_parts(r, s, x, out);
+	case S_PARTITION:
+		return partition(r, s, x, false, out);
+	case S_RPARTITION:
+		return partition(r, s, x, true, out);
 	case S_REMOVEPREFIX:
-		*out = x->len && begins_or_ends(s, x, true) ? str_slice(s, x->len, s->len - x->len)
-							    : *s;
+		*out = x->len && begins_or_ends(s, x, true) ?
+			       str_slice(s, x->len, s->len - x->len) :
+			       *s;
 		return 0;
 	case S_REMOVESUFFIX:
 		*out = begins_or_ends(s, x, false) ? str_slice(s, 0, s->len - x->len) : *s;
 		return 0;
-	default: return find(r, s, x, id, out);
+	default:
+		return find(r, s, x, id, out);
 	}
 }
 
@@ -565,8 +625,8 @@ static int collection_call(struct run *r, int id, const struct value *self, cons
 
 	switch (id) {
 	case D_GET:
-		items = is_str(x) || is_number(x) || x->kind == K_NONE ? dict_find(self->dict, x)
-								       : NULL;
+		items = is_str(x) || is_number(x) || x->kind == K_NONE ? dict_find(self->dict, x) :
+									 NULL;
 		*out = items ? *items : a->n > 1 ? a->pos[1] : v_none();
 		return 0;
 	case D_ITEMS:
@@ -612,8 +672,9 @@ static int collection_call(struct run *r, int id, const struct value *self, cons
 
 int method_call(struct run *r, const struct method *m, const struct args *a, struct value *out)
 {
-	const struct entry *e = m->self.kind == K_STR ? string_methods :
-				m->self.kind == K_DICT ? dict_methods : list_methods;
+	const struct entry *e = m->self.kind == K_STR  ? string_methods :
+				m->self.kind == K_DICT ? dict_methods :
+							 list_methods;
 	size_t n_names = 0;
 
 	while (e->id != m->id)
@@ -660,10 +721,10 @@ static int range(struct run *r, const struct args *a, struct value *out)
 
 	for (size_t i = 0; i < a->n; i++)
 		if (!is_int(&a->pos[i]))
-			return a->pos[i].kind == K_UNDEFINED
-				       ? run_undefined(r, &a->pos[i])
-				       : run_fail(r, -EINVAL, "range needs integers, not %s",
-						  kind_name(&a->pos[i]));
+			return a->pos[i].kind == K_UNDEFINED ?
+				       run_undefined(r, &a->pos[i]) :
+				       run_fail(r, -EINVAL, "range needs integers, not %s",
+						kind_name(&a->pos[i]));
 	if (a->n < 1 || a->n > 3 || a->n_keys)
 		return run_fail(r, -EINVAL, "range takes 1 to 3 arguments");
 	end = a->pos[0].i;

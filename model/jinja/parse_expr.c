@@ -180,11 +180,16 @@ static int parse_primary(struct parser *p, struct node **out)
 	char what[64];
 
 	switch (p->t.kind) {
-	case T_NAME: return parse_name(p, out);
-	case T_STRING: return parse_string(p, out);
-	case T_INT: return constant(p, v_int(p->t.i), out);
-	case T_FLOAT: return constant(p, v_float(p->t.f), out);
-	default: break;
+	case T_NAME:
+		return parse_name(p, out);
+	case T_STRING:
+		return parse_string(p, out);
+	case T_INT:
+		return constant(p, v_int(p->t.i), out);
+	case T_FLOAT:
+		return constant(p, v_float(p->t.f), out);
+	default:
+		break;
 	}
 	if (token_is_op(p, '('))
 		return parse_parentheses(p, out);
@@ -468,8 +473,9 @@ static int operator_at(const struct parser *p, unsigned level)
 		int op;
 		uint8_t level, node_op;
 	} table[] = {
-		{ OP2('*', '*'), 0, OP_POW }, { '*', 1, OP_MUL }, { '/', 1, OP_DIV },
-		{ OP2('/', '/'), 1, OP_FLOORDIV }, { '%', 1, OP_MOD }, { '+', 2, OP_ADD },
+		{ OP2('*', '*'), 0, OP_POW }, { '*', 1, OP_MUL },
+		{ '/', 1, OP_DIV },	      { OP2('/', '/'), 1, OP_FLOORDIV },
+		{ '%', 1, OP_MOD },	      { '+', 2, OP_ADD },
 		{ '-', 2, OP_SUB },
 	};
 
@@ -487,13 +493,15 @@ static int parse_level(struct parser *p, unsigned level, struct node **out)
 	int op, rc;
 
 	rc = level == 0 ? parse_unary(p, true, out) :
-	     level == 1 ? parse_level(p, 0, out) : parse_concat(p, out);
+	     level == 1 ? parse_level(p, 0, out) :
+			  parse_concat(p, out);
 	while (!rc && (op = operator_at(p, level)) >= 0) {
 		uint32_t line = p->t.line;
 		if ((rc = parser_next(p)))
 			break;
 		rc = level == 0 ? parse_unary(p, true, &right) :
-		     level == 1 ? parse_level(p, 0, &right) : parse_concat(p, &right);
+		     level == 1 ? parse_level(p, 0, &right) :
+				  parse_concat(p, &right);
 		if (!rc)
 			rc = binary(p, N_BINARY, op, line, *out, right, out);
 	}
@@ -531,7 +539,7 @@ static int compare_operator(struct parser *p, int *op)
 		int op, node_op;
 	} table[] = {
 		{ OP2('=', '='), OP_EQ }, { OP2('!', '='), OP_NE }, { OP2('<', '='), OP_LE },
-		{ OP2('>', '='), OP_GE }, { '<', OP_LT }, { '>', OP_GT },
+		{ OP2('>', '='), OP_GE }, { '<', OP_LT },	    { '>', OP_GT },
 	};
 	int rc;
 

@@ -177,16 +177,34 @@ void token_describe(const struct token *t, char *buf, size_t size)
 	int len = t->len < 40 ? (int)t->len : 40;
 
 	switch (t->kind) {
-	case T_END: snprintf(buf, size, "the template's end"); break;
-	case T_TEXT: snprintf(buf, size, "text"); break;
-	case T_BLOCK_BEGIN: snprintf(buf, size, "{%%"); break;
-	case T_BLOCK_END: snprintf(buf, size, "%%}"); break;
-	case T_VAR_BEGIN: snprintf(buf, size, "{{"); break;
-	case T_VAR_END: snprintf(buf, size, "}}"); break;
-	case T_NAME: snprintf(buf, size, "'%.*s'", len, t->p); break;
-	case T_STRING: snprintf(buf, size, "a string"); break;
+	case T_END:
+		snprintf(buf, size, "the template's end");
+		break;
+	case T_TEXT:
+		snprintf(buf, size, "text");
+		break;
+	case T_BLOCK_BEGIN:
+		snprintf(buf, size, "{%%");
+		break;
+	case T_BLOCK_END:
+		snprintf(buf, size, "%%}");
+		break;
+	case T_VAR_BEGIN:
+		snprintf(buf, size, "{{");
+		break;
+	case T_VAR_END:
+		snprintf(buf, size, "}}");
+		break;
+	case T_NAME:
+		snprintf(buf, size, "'%.*s'", len, t->p);
+		break;
+	case T_STRING:
+		snprintf(buf, size, "a string");
+		break;
 	case T_INT:
-	case T_FLOAT: snprintf(buf, size, "a number"); break;
+	case T_FLOAT:
+		snprintf(buf, size, "a number");
+		break;
 	default:
 		if (t->op > 0xff)
 			snprintf(buf, size, "'%c%c'", t->op >> 8, t->op & 0xff);
@@ -451,15 +469,20 @@ static int parse_statement(struct parser *p, struct node **out)
 		enum node_kind kind;
 		int (*parse)(struct parser *p, struct node *n);
 	} table[] = {
-		{ "if", N_IF, parse_if }, { "for", N_FOR, parse_for }, { "set", N_SET, parse_set },
-		{ "macro", N_MACRO, parse_macro }, { "call", N_CALL_BLOCK, parse_call_block },
-		{ "filter", N_FILTER_BLOCK, parse_filter_block }, { "with", N_WITH, parse_with },
-		{ "generation", N_SCOPE, parse_generation }, { "break", N_BREAK, parse_jump },
+		{ "if", N_IF, parse_if },
+		{ "for", N_FOR, parse_for },
+		{ "set", N_SET, parse_set },
+		{ "macro", N_MACRO, parse_macro },
+		{ "call", N_CALL_BLOCK, parse_call_block },
+		{ "filter", N_FILTER_BLOCK, parse_filter_block },
+		{ "with", N_WITH, parse_with },
+		{ "generation", N_SCOPE, parse_generation },
+		{ "break", N_BREAK, parse_jump },
 		{ "continue", N_CONTINUE, parse_jump },
 	};
 	static const char *const refused[] = {
-		"include",    "import", "from",  "extends", "block",
-		"autoescape", "do",     "trans", "debug",
+		"include",    "import", "from",	 "extends", "block",
+		"autoescape", "do",	"trans", "debug",
 	};
 	char what[64];
 	int rc;
@@ -587,8 +610,8 @@ static int copy_text(struct parser *p, const char *text, size_t len)
 int ig_jinja_compile(const char *text, size_t len, const struct ig_jinja_limits *limits,
 		     struct ig_jinja **out, struct ig_error *err)
 {
-	size_t max_bytes = limits && limits->template_bytes ? limits->template_bytes
-							    : DEFAULT_TEMPLATE_BYTES;
+	size_t max_bytes =
+		limits && limits->template_bytes ? limits->template_bytes : DEFAULT_TEMPLATE_BYTES;
 	struct ig_error inside = { 0 };
 	struct parser p = { .err = &inside };
 	int rc;

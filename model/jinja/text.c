@@ -28,9 +28,12 @@ int32_t utf8_decode(const char *s, size_t len, size_t *n)
 
 	*n = utf8_one(s, len);
 	switch (*n) {
-	case 1: return p[0] < 0x80 ? p[0] : -1;
-	case 2: return (p[0] & 0x1f) << 6 | (p[1] & 0x3f);
-	case 3: return (p[0] & 0x0f) << 12 | (p[1] & 0x3f) << 6 | (p[2] & 0x3f);
+	case 1:
+		return p[0] < 0x80 ? p[0] : -1;
+	case 2:
+		return (p[0] & 0x1f) << 6 | (p[1] & 0x3f);
+	case 3:
+		return (p[0] & 0x0f) << 12 | (p[1] & 0x3f) << 6 | (p[2] & 0x3f);
 	default:
 		return (p[0] & 0x07) << 18 | (p[1] & 0x3f) << 12 | (p[2] & 0x3f) << 6 |
 		       (p[3] & 0x3f);
@@ -344,8 +347,8 @@ size_t text_float(double f, char *buf)
 static void put_number(struct builder *b, const struct value *v)
 {
 	char buf[48];
-	size_t n = v->kind == K_FLOAT ? text_float(v->f, buf)
-				      : (size_t)snprintf(buf, sizeof buf, "%" PRId64, v->i);
+	size_t n = v->kind == K_FLOAT ? text_float(v->f, buf) :
+					(size_t)snprintf(buf, sizeof buf, "%" PRId64, v->i);
 
 	builder_add(b, buf, n, false);
 }
@@ -357,9 +360,14 @@ static bool is_printable(int32_t c)
 	if (c < 0x80)
 		return c >= 0x20 && c != 0x7f;
 	switch (utf8proc_category(c)) {
-	case UTF8PROC_CATEGORY_CC: case UTF8PROC_CATEGORY_CF: case UTF8PROC_CATEGORY_CS:
-	case UTF8PROC_CATEGORY_CO: case UTF8PROC_CATEGORY_CN: case UTF8PROC_CATEGORY_ZL:
-	case UTF8PROC_CATEGORY_ZP: case UTF8PROC_CATEGORY_ZS:
+	case UTF8PROC_CATEGORY_CC:
+	case UTF8PROC_CATEGORY_CF:
+	case UTF8PROC_CATEGORY_CS:
+	case UTF8PROC_CATEGORY_CO:
+	case UTF8PROC_CATEGORY_CN:
+	case UTF8PROC_CATEGORY_ZL:
+	case UTF8PROC_CATEGORY_ZP:
+	case UTF8PROC_CATEGORY_ZS:
 		return false;
 	default:
 		return true;
@@ -432,12 +440,22 @@ int text_repr(struct builder *b, const struct value *v, unsigned depth)
 	if (depth > MAX_VALUE_DEPTH)
 		return run_fail(r, -EINVAL, "a value of more than %d levels", MAX_VALUE_DEPTH);
 	switch (v->kind) {
-	case K_UNDEFINED: builder_puts(b, "Undefined"); break;
-	case K_NONE: builder_puts(b, "None"); break;
-	case K_BOOL: builder_puts(b, v->i ? "True" : "False"); break;
+	case K_UNDEFINED:
+		builder_puts(b, "Undefined");
+		break;
+	case K_NONE:
+		builder_puts(b, "None");
+		break;
+	case K_BOOL:
+		builder_puts(b, v->i ? "True" : "False");
+		break;
 	case K_INT:
-	case K_FLOAT: put_number(b, v); break;
-	case K_STR: repr_string(b, v); break;
+	case K_FLOAT:
+		put_number(b, v);
+		break;
+	case K_STR:
+		repr_string(b, v);
+		break;
 	case K_LIST:
 	case K_TUPLE:
 		builder_puts(b, v->kind == K_LIST ? "[" : "(");
@@ -546,8 +564,12 @@ static int json_number(struct builder *b, const struct value *v)
 static int json_key(struct builder *b, const struct value *key)
 {
 	switch (key->kind) {
-	case K_NONE: builder_puts(b, "\"null\""); return 0;
-	case K_BOOL: builder_puts(b, key->i ? "\"true\"" : "\"false\""); return 0;
+	case K_NONE:
+		builder_puts(b, "\"null\"");
+		return 0;
+	case K_BOOL:
+		builder_puts(b, key->i ? "\"true\"" : "\"false\"");
+		return 0;
 	default:
 		builder_puts(b, "\"");
 		json_number(b, key);
@@ -620,11 +642,19 @@ int text_json(struct builder *b, const struct value *v, const struct json_style 
 	if (depth > MAX_VALUE_DEPTH)
 		return run_fail(r, -EINVAL, "a value of more than %d levels", MAX_VALUE_DEPTH);
 	switch (v->kind) {
-	case K_NONE: builder_puts(b, "null"); break;
-	case K_BOOL: builder_puts(b, v->i ? "true" : "false"); break;
+	case K_NONE:
+		builder_puts(b, "null");
+		break;
+	case K_BOOL:
+		builder_puts(b, v->i ? "true" : "false");
+		break;
 	case K_INT:
-	case K_FLOAT: json_number(b, v); break;
-	case K_STR: json_string_put(b, v, s->ascii); break;
+	case K_FLOAT:
+		json_number(b, v);
+		break;
+	case K_STR:
+		json_string_put(b, v, s->ascii);
+		break;
 	case K_LIST:
 	case K_TUPLE:
 		if (!v->list->n) {

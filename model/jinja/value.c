@@ -14,25 +14,35 @@ bool truth(const struct value *v)
 {
 	switch (v->kind) {
 	case K_UNDEFINED:
-	case K_NONE: return false;
+	case K_NONE:
+		return false;
 	case K_BOOL:
-	case K_INT: return v->i != 0;
-	case K_FLOAT: return v->f != 0;
-	case K_STR: return v->len > 0;
+	case K_INT:
+		return v->i != 0;
+	case K_FLOAT:
+		return v->f != 0;
+	case K_STR:
+		return v->len > 0;
 	case K_LIST:
-	case K_TUPLE: return v->list->n > 0;
-	case K_DICT: return v->dict->n > 0;
-	default: return true;
+	case K_TUPLE:
+		return v->list->n > 0;
+	case K_DICT:
+		return v->dict->n > 0;
+	default:
+		return true;
 	}
 }
 
 const char *kind_name(const struct value *v)
 {
 	static const char *const names[] = {
-		[K_UNDEFINED] = "undefined", [K_NONE] = "None", [K_BOOL] = "bool", [K_INT] = "int",
-		[K_FLOAT] = "float", [K_STR] = "str", [K_LIST] = "list", [K_TUPLE] = "tuple",
-		[K_DICT] = "dict", [K_NAMESPACE] = "namespace", [K_MACRO] = "macro",
-		[K_BUILTIN] = "function", [K_METHOD] = "method", [K_LOOP] = "loop",
+		[K_UNDEFINED] = "undefined", [K_NONE] = "None",
+		[K_BOOL] = "bool",	     [K_INT] = "int",
+		[K_FLOAT] = "float",	     [K_STR] = "str",
+		[K_LIST] = "list",	     [K_TUPLE] = "tuple",
+		[K_DICT] = "dict",	     [K_NAMESPACE] = "namespace",
+		[K_MACRO] = "macro",	     [K_BUILTIN] = "function",
+		[K_METHOD] = "method",	     [K_LOOP] = "loop",
 	};
 
 	return names[v->kind];
@@ -414,13 +424,24 @@ int value_items(struct run *r, const struct value *v, const struct value **items
 int value_length(struct run *r, const struct value *v, size_t *out)
 {
 	switch (v->kind) {
-	case K_UNDEFINED: *out = 0; return 0;
-	case K_STR: *out = utf8_length(v->p, v->len); return run_charge(r, v->len);
+	case K_UNDEFINED:
+		*out = 0;
+		return 0;
+	case K_STR:
+		*out = utf8_length(v->p, v->len);
+		return run_charge(r, v->len);
 	case K_LIST:
-	case K_TUPLE: *out = v->list->n; return 0;
-	case K_DICT: *out = v->dict->n; return 0;
-	case K_LOOP: *out = v->loop->n; return 0;
-	default: return run_fail(r, -EINVAL, "a value of type %s has no length", kind_name(v));
+	case K_TUPLE:
+		*out = v->list->n;
+		return 0;
+	case K_DICT:
+		*out = v->dict->n;
+		return 0;
+	case K_LOOP:
+		*out = v->loop->n;
+		return 0;
+	default:
+		return run_fail(r, -EINVAL, "a value of type %s has no length", kind_name(v));
 	}
 }
 
@@ -504,11 +525,21 @@ int value_from_json(struct run *r, const json_t *j, const struct ig_jinja_input 
 	if (depth > MAX_VALUE_DEPTH)
 		return too_deep(r);
 	switch (json_typeof(j)) {
-	case JSON_NULL: *out = v_none(); return 0;
-	case JSON_TRUE: *out = v_bool(true); return 0;
-	case JSON_FALSE: *out = v_bool(false); return 0;
-	case JSON_INTEGER: *out = v_int(json_integer_value(j)); return 0;
-	case JSON_REAL: *out = v_float(json_real_value(j)); return 0;
+	case JSON_NULL:
+		*out = v_none();
+		return 0;
+	case JSON_TRUE:
+		*out = v_bool(true);
+		return 0;
+	case JSON_FALSE:
+		*out = v_bool(false);
+		return 0;
+	case JSON_INTEGER:
+		*out = v_int(json_integer_value(j));
+		return 0;
+	case JSON_REAL:
+		*out = v_float(json_real_value(j));
+		return 0;
 	case JSON_STRING:
 		if (json_string_length(j) > INT32_MAX)
 			return run_fail(r, -E2BIG, "a text is too long");

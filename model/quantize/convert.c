@@ -37,7 +37,7 @@ struct unit {
 struct worker {
 	struct converter *c;
 	pthread_t thread;
-	uint8_t *raw; /* a unit's rows as the source has them, where they are made */
+	uint8_t *raw;	   /* a unit's rows as the source has them, where they are made */
 	float *row, *back; /* one row; what was written of it */
 };
 
@@ -50,7 +50,7 @@ struct converter {
 	const struct ig_checkpoint_tensor *t;
 	uint32_t to;
 	int64_t first, n_rows, unit_rows, n_units;
-	uint8_t *out; /* [n_rows] as they are written */
+	uint8_t *out;	    /* [n_rows] as they are written */
 	struct unit *units; /* [n_units] */
 
 	pthread_mutex_t lock; /* of what follows */
@@ -100,7 +100,8 @@ static void convert_unit(struct worker *w, int64_t n)
 	*u = (struct unit){ 0 };
 	const uint8_t *from = ig_checkpoint_rows(c->in, t, c->first + first, last - first, w->raw);
 	if (c->to == t->dtype) {
-		memcpy(c->out + (uint64_t)first * to_bytes, from, (uint64_t)(last - first) * to_bytes);
+		memcpy(c->out + (uint64_t)first * to_bytes, from,
+		       (uint64_t)(last - first) * to_bytes);
 		return;
 	}
 	for (int64_t r = first; r < last && u->rc == 0; r++) {
@@ -156,9 +157,11 @@ static int unit_error(const struct converter *c, const struct unit *u, struct ig
 	if (u->rc == -EINTR)
 		return ig_fail(err, -EINTR, "interrupted");
 	if (u->rc == -ERANGE)
-		return ig_fail(err, -ERANGE, "%s: tensor '%s', row %" PRId64 ", column %" PRId64
-			       " is %g, which %s can't hold", ig_checkpoint_label(c->in), c->t->name,
-			       u->row, u->col, (double)u->value, ig_dtype_name(c->to));
+		return ig_fail(err, -ERANGE,
+			       "%s: tensor '%s', row %" PRId64 ", column %" PRId64
+			       " is %g, which %s can't hold",
+			       ig_checkpoint_label(c->in), c->t->name, u->row, u->col,
+			       (double)u->value, ig_dtype_name(c->to));
 	return ig_fail(err, u->rc, "%s: tensor '%s' can't be written as %s",
 		       ig_checkpoint_label(c->in), c->t->name, ig_dtype_name(c->to));
 }
@@ -233,7 +236,8 @@ static int convert_tensor(struct converter *c, struct ig_converted *r, struct ig
 		w->row = malloc((size_t)t->n_cols * sizeof *w->row);
 		w->back = malloc((size_t)t->n_cols * sizeof *w->back);
 		if (!t->data)
-			w->raw = malloc((uint64_t)c->unit_rows * ig_dtype_row_bytes(t->dtype, t->n_cols));
+			w->raw = malloc((uint64_t)c->unit_rows *
+					ig_dtype_row_bytes(t->dtype, t->n_cols));
 		if (!w->row || !w->back || (!t->data && !w->raw))
 			rc = no_memory(c, err);
 	}
@@ -283,7 +287,8 @@ static void copy_keys(struct converter *c, const struct ig_checkpoint *from)
 }
 
 /* Those that a folder has in files of their own. */
-static int put_tokenizer(struct converter *c, struct ig_convert_report *report, struct ig_error *err)
+static int put_tokenizer(struct converter *c, struct ig_convert_report *report,
+			 struct ig_error *err)
 {
 	struct ig_tokenizer_keys keys;
 	struct ig_error inside = { 0 };
@@ -326,7 +331,8 @@ static int put_entries(struct converter *c, struct ig_convert_report *report, st
 		struct ig_converted *r = &report->tensors[i];
 
 		*r = (struct ig_converted){
-			.name = t->name, .from = t->dtype,
+			.name = t->name,
+			.from = t->dtype,
 			.to = ig_mix_choose(c->o->mix, &model, t),
 			.bytes_before = t->n_bytes,
 			.n_values = (uint64_t)t->n_rows * (uint64_t)t->n_cols,
@@ -369,12 +375,14 @@ static void stop_workers(struct converter *c)
 	free(c->workers);
 }
 
-int ig_convert(const struct ig_checkpoint *in, const char *path,
-	       const struct ig_convert_options *o, struct ig_convert_report *report,
-	       struct ig_error *err)
+int ig_convert(const struct ig_checkpoint *in, const char *path, const struct ig_convert_options *o,
+	       struct ig_convert_report *report, struct ig_error *err)
 {
-	struct converter c = { .in = in, .o = o, .lock = PTHREAD_MUTEX_INITIALIZER,
-			       .work = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER };
+	struct converter c = { .in = in,
+			       .o = o,
+			       .lock = PTHREAD_MUTEX_INITIALIZER,
+			       .work = PTHREAD_COND_INITIALIZER,
+			       .done = PTHREAD_COND_INITIALIZER };
 	int64_t began = ig_now_ns();
 	int rc;
 

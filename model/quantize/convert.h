@@ -14,9 +14,9 @@
 
 /* What a file is made of: most of it in one type, some tensors in finer ones. */
 struct ig_mix {
-	const char *name; /* "Q4_K_M" */
+	const char *name;   /* "Q4_K_M" */
 	uint32_t file_type; /* general.file_type, GGUF's number */
-	uint32_t dtype; /* of most matrices */
+	uint32_t dtype;	    /* of most matrices */
 };
 
 /* Upper or lower case; NULL when there is none of this name. */
@@ -27,8 +27,8 @@ const struct ig_mix *ig_mixes(void);
 /* What is known of the whole model when a tensor's type is chosen. */
 struct ig_mix_model {
 	uint32_t n_layers, n_experts; /* 0 experts: dense */
-	uint32_t heads_per_kv; /* 1: each head has its own */
-	bool has_output; /* a head of its own; else token_embd is it too */
+	uint32_t heads_per_kv;	      /* 1: each head has its own */
+	bool has_output;	      /* a head of its own; else token_embd is it too */
 };
 void ig_mix_model_init(struct ig_mix_model *m, const struct ig_checkpoint *in);
 /* The type of a tensor in a mix: one that its rows fit. */
@@ -37,20 +37,21 @@ uint32_t ig_mix_choose(const struct ig_mix *mix, const struct ig_mix_model *m,
 
 struct ig_convert_options {
 	const struct ig_mix *mix;
-	bool replace; /* a file that is there */
-	uint32_t n_threads; /* 0: as many as there are processors to use */
+	bool replace;			   /* a file that is there */
+	uint32_t n_threads;		   /* 0: as many as there are processors to use */
 	const volatile sig_atomic_t *stop; /* not 0: give up with -EINTR; may be NULL */
-	void (*progress)(void *ctx, uint64_t done, uint64_t total); /* source's bytes; may be NULL */
+	void (*progress)(void *ctx, uint64_t done,
+			 uint64_t total); /* source's bytes; may be NULL */
 	void *ctx;
 };
 
-struct ig_converted { /* a tensor */
-	const char *name; /* the checkpoint's */
+struct ig_converted {	   /* a tensor */
+	const char *name;  /* the checkpoint's */
 	uint32_t from, to; /* enum ig_dtype */
 	uint64_t bytes_before, bytes_after;
 	uint64_t n_values;
 	double squares, errors; /* sums over all values: value^2, (value - what was written)^2 */
-	float worst; /* largest difference */
+	float worst;		/* largest difference */
 };
 
 struct ig_convert_report {
@@ -62,9 +63,8 @@ struct ig_convert_report {
 };
 
 /* Write `in` to the file at path.  0, or -errno with text; nothing is left behind then. */
-int ig_convert(const struct ig_checkpoint *in, const char *path,
-	       const struct ig_convert_options *o, struct ig_convert_report *report,
-	       struct ig_error *err);
+int ig_convert(const struct ig_checkpoint *in, const char *path, const struct ig_convert_options *o,
+	       struct ig_convert_report *report, struct ig_error *err);
 void ig_convert_report_finish(struct ig_convert_report *r);
 
 #endif

@@ -14,27 +14,13 @@
 #include <strings.h>
 
 static const struct ig_mix mixes[] = {
-	{ "F32", 0, IG_F32 },
-	{ "F16", 1, IG_F16 },
-	{ "BF16", 32, IG_BF16 },
-	{ "Q8_0", 7, IG_Q8_0 },
-	{ "Q6_K", 18, IG_Q6_K },
-	{ "Q5_K_M", 17, IG_Q5_K },
-	{ "Q5_K_S", 16, IG_Q5_K },
-	{ "Q5_1", 9, IG_Q5_1 },
-	{ "Q5_0", 8, IG_Q5_0 },
-	{ "Q4_K_M", 15, IG_Q4_K },
-	{ "Q4_K_S", 14, IG_Q4_K },
-	{ "Q4_1", 3, IG_Q4_1 },
-	{ "Q4_0", 2, IG_Q4_0 },
-	{ "IQ4_NL", 25, IG_IQ4_NL },
-	{ "IQ4_XS", 30, IG_IQ4_XS },
-	{ "MXFP4", 38, IG_MXFP4 },
-	{ "Q3_K_L", 13, IG_Q3_K },
-	{ "Q3_K_M", 12, IG_Q3_K },
-	{ "Q3_K_S", 11, IG_Q3_K },
-	{ "Q2_K", 10, IG_Q2_K },
-	{ 0 },
+	{ "F32", 0, IG_F32 },	   { "F16", 1, IG_F16 },	{ "BF16", 32, IG_BF16 },
+	{ "Q8_0", 7, IG_Q8_0 },	   { "Q6_K", 18, IG_Q6_K },	{ "Q5_K_M", 17, IG_Q5_K },
+	{ "Q5_K_S", 16, IG_Q5_K }, { "Q5_1", 9, IG_Q5_1 },	{ "Q5_0", 8, IG_Q5_0 },
+	{ "Q4_K_M", 15, IG_Q4_K }, { "Q4_K_S", 14, IG_Q4_K },	{ "Q4_1", 3, IG_Q4_1 },
+	{ "Q4_0", 2, IG_Q4_0 },	   { "IQ4_NL", 25, IG_IQ4_NL }, { "IQ4_XS", 30, IG_IQ4_XS },
+	{ "MXFP4", 38, IG_MXFP4 }, { "Q3_K_L", 13, IG_Q3_K },	{ "Q3_K_M", 12, IG_Q3_K },
+	{ "Q3_K_S", 11, IG_Q3_K }, { "Q2_K", 10, IG_Q2_K },	{ 0 },
 };
 
 const struct ig_mix *ig_mixes(void)
@@ -126,11 +112,20 @@ static uint32_t fitting(uint32_t dtype, int64_t n_cols)
 		switch (dtype) {
 		case IG_Q2_K:
 		case IG_Q3_K:
-		case IG_IQ4_XS: dtype = IG_IQ4_NL; break;
-		case IG_Q4_K: dtype = IG_Q5_0; break;
-		case IG_Q5_K: dtype = IG_Q5_1; break;
-		case IG_Q6_K: dtype = IG_Q8_0; break;
-		default: break;
+		case IG_IQ4_XS:
+			dtype = IG_IQ4_NL;
+			break;
+		case IG_Q4_K:
+			dtype = IG_Q5_0;
+			break;
+		case IG_Q5_K:
+			dtype = IG_Q5_1;
+			break;
+		case IG_Q6_K:
+			dtype = IG_Q8_0;
+			break;
+		default:
+			break;
 		}
 	return fits(dtype, n_cols) ? dtype : IG_F16;
 }
@@ -185,8 +180,8 @@ static uint32_t in_layer(const struct ig_mix *mix, const struct ig_mix_model *m,
 		if (early && ((d == IG_Q4_K && small) || d == IG_IQ4_NL || d == IG_IQ4_XS))
 			return IG_Q5_K;
 	} else if (begins(what, "attn_output.")) {
-		if (few_experts && (d == IG_Q2_K || d == IG_Q3_K || d == IG_Q4_K || d == IG_IQ4_NL ||
-				    d == IG_IQ4_XS))
+		if (few_experts && (d == IG_Q2_K || d == IG_Q3_K || d == IG_Q4_K ||
+				    d == IG_IQ4_NL || d == IG_IQ4_XS))
 			return IG_Q5_K;
 		if (d == IG_Q2_K)
 			return IG_Q3_K;
@@ -214,7 +209,8 @@ uint32_t ig_mix_choose(const struct ig_mix *mix, const struct ig_mix_model *m,
 
 	if (!is_matrix(t)) /* one that came quantised is let be, if a file may have its type */
 		return is_plain(t->dtype) || is_plain(mix->dtype) || !ig_quantize_knows(t->dtype) ?
-			IG_F32 : t->dtype;
+			       IG_F32 :
+			       t->dtype;
 	if (is_plain(mix->dtype))
 		return mix->dtype;
 	if (!strcmp(t->name, m->has_output ? "output.weight" : "token_embd.weight"))

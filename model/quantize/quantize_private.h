@@ -21,8 +21,8 @@ void ig_put_half(uint8_t *p, float f);
 struct ig_grid {
 	float lo, hi;
 	float gap_lo, gap_hi; /* from lo and hi to their neighbours */
-	const int8_t *table; /* [16]; NULL: integers */
-	uint8_t cell[512]; /* of a table: the code nearest to v at floor(2 v) + 256 */
+	const int8_t *table;  /* [16]; NULL: integers */
+	uint8_t cell[512];    /* of a table: the code nearest to v at floor(2 v) + 256 */
 };
 
 /* The integers from -n to n - 1; the tables of IQ4_NL and IQ4_XS, and of MXFP4. */

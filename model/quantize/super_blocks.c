@@ -130,7 +130,8 @@ static float choose_both(struct super *s, float top, int n_scales, float d, floa
 			for (int k = near_min - 1; k <= near_min + 1; k++) {
 				if (c < 0 || c >= n_scales || k < 0 || k >= n_scales)
 					continue;
-				float e = ig_affine_error(&s->p[i], top, d * (float)c, m * (float)k);
+				float e =
+					ig_affine_error(&s->p[i], top, d * (float)c, m * (float)k);
 				if (e < best) {
 					best = e;
 					s->scale[i] = c;
@@ -203,7 +204,8 @@ static void pack_pairs(uint8_t *dst, const uint8_t *code, int shift)
 {
 	memset(dst, 0, 64);
 	for (int i = 0; i < 256; i++)
-		dst[i / 128 * 32 + i % 32] |= (uint8_t)((code[i] >> shift & 3) << (i % 128 / 32 * 2));
+		dst[i / 128 * 32 + i % 32] |=
+			(uint8_t)((code[i] >> shift & 3) << (i % 128 / 32 * 2));
 }
 
 /* One bit of each code, bit i / 32 of byte i % 32. */
@@ -339,11 +341,23 @@ void ig_quantize_super(uint32_t dtype, const float *x, uint8_t *dst)
 
 	init(&s, x, (int)ig_quant_type(dtype)->sub);
 	switch (dtype) {
-	case IG_Q2_K: q2_k(&s, dst); break;
-	case IG_Q3_K: q3_k(&s, dst); break;
-	case IG_Q4_K: q4_k(&s, dst); break;
-	case IG_Q5_K: q5_k(&s, dst); break;
-	case IG_Q6_K: q6_k(&s, dst); break;
-	default: iq4_xs(&s, dst); break;
+	case IG_Q2_K:
+		q2_k(&s, dst);
+		break;
+	case IG_Q3_K:
+		q3_k(&s, dst);
+		break;
+	case IG_Q4_K:
+		q4_k(&s, dst);
+		break;
+	case IG_Q5_K:
+		q5_k(&s, dst);
+		break;
+	case IG_Q6_K:
+		q6_k(&s, dst);
+		break;
+	default:
+		iq4_xs(&s, dst);
+		break;
 	}
 }

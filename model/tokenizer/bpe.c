@@ -124,8 +124,7 @@ static size_t merge_short(const struct ig_merges *m, int32_t *ids, size_t n)
 		n--;
 		memmove(ids + best + 1, ids + best + 2, (n - best - 1) * sizeof *ids);
 		if (best + 1 < n) {
-			memmove(ranks + best + 1, ranks + best + 2,
-				(n - best - 2) * sizeof *ranks);
+			memmove(ranks + best + 1, ranks + best + 2, (n - best - 2) * sizeof *ranks);
 			ranks[best] = rank_of(m, ids[best], ids[best + 1]);
 		}
 		if (best > 0)

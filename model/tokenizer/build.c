@@ -18,9 +18,16 @@
 #define MAX_PIECE 1024
 
 static const char *const turn_texts[] = {
-	"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<end_of_turn>", /* these end one */
-	"<|im_start|>", "<start_of_turn>", "<|start_header_id|>", "<|end_header_id|>",
-	"<\357\275\234User\357\275\234>", "<\357\275\234Assistant\357\275\234>", /* DeepSeek's */
+	"<|im_end|>",
+	"<|endoftext|>",
+	"<|eot_id|>",
+	"<end_of_turn>", /* these end one */
+	"<|im_start|>",
+	"<start_of_turn>",
+	"<|start_header_id|>",
+	"<|end_header_id|>",
+	"<\357\275\234User\357\275\234>",
+	"<\357\275\234Assistant\357\275\234>", /* DeepSeek's */
 };
 #define N_ENDING 4
 #define N_TURN_TEXTS (sizeof turn_texts / sizeof turn_texts[0])
@@ -99,8 +106,10 @@ int ig_builder_begin(struct ig_builder *b, enum ig_token_model model, uint64_t n
 	struct ig_tokenizer *t;
 
 	if (n == 0 || n > IG_MAX_VOCAB || n_bytes >= UINT32_MAX)
-		return ig_fail(b->err, -EINVAL, "%s has %" PRIu64 " tokens (1 to %u are possible) "
-			       "of %" PRIu64 " bytes", b->tokens, n, IG_MAX_VOCAB, n_bytes);
+		return ig_fail(b->err, -EINVAL,
+			       "%s has %" PRIu64 " tokens (1 to %u are possible) "
+			       "of %" PRIu64 " bytes",
+			       b->tokens, n, IG_MAX_VOCAB, n_bytes);
 	b->t = t = calloc(1, sizeof *t);
 	if (!t)
 		return -ENOMEM;
@@ -224,7 +233,9 @@ int ig_builder_token(struct ig_builder *b, uint64_t i, int32_t type, const char 
 		b->unknown = (int32_t)i;
 	switch (type) {
 	case IG_TYPE_UNKNOWN:
-	case IG_TYPE_CONTROL: t->kinds[i] = IG_TOKEN_CONTROL; break;
+	case IG_TYPE_CONTROL:
+		t->kinds[i] = IG_TOKEN_CONTROL;
+		break;
 	case IG_TYPE_USER:
 	case IG_TYPE_ADDED:
 		t->kinds[i] = IG_TOKEN_USER;
@@ -237,8 +248,9 @@ int ig_builder_token(struct ig_builder *b, uint64_t i, int32_t type, const char 
 		reachable = true;
 		break;
 	default:
-		t->kinds[i] = type == IG_TYPE_USER_PIECE ? IG_TOKEN_USER :
-			      pieces && type == IG_TYPE_UNUSED ? IG_TOKEN_UNUSED : IG_TOKEN_PLAIN;
+		t->kinds[i] = type == IG_TYPE_USER_PIECE       ? IG_TOKEN_USER :
+			      pieces && type == IG_TYPE_UNUSED ? IG_TOKEN_UNUSED :
+								 IG_TOKEN_PLAIN;
 		n = pieces ? to_spaces(s, len, out) : to_bytes(b->alphabet, s, len, out);
 		/* SentencePiece's text never has a space as such. */
 		reachable = n > 0 && !(pieces && memchr(s, ' ', len));
@@ -325,7 +337,7 @@ static int bad_merge(struct ig_builder *b, uint64_t i, const char *left, size_t 
 static int32_t find_part(const struct ig_tokenizer *t, const char *s, size_t len)
 {
 	return len == 1 && t->model == IG_MODEL_BYTES ? t->merges.byte_ids[(unsigned char)s[0]] :
-							 ig_tokenizer_lookup(t, s, len);
+							ig_tokenizer_lookup(t, s, len);
 }
 
 int ig_builder_merge(struct ig_builder *b, uint64_t i, const char *left, size_t n_left,
@@ -340,8 +352,9 @@ int ig_builder_merge(struct ig_builder *b, uint64_t i, const char *left, size_t 
 		return bad_merge(b, i, left, n_left, right, n_right, "is longer than any token");
 	len_left = pieces ? to_spaces(left, n_left, b->scratch) :
 			    to_bytes(b->alphabet, left, n_left, b->scratch);
-	len_right = len_left < 0 ? -1 : pieces ? to_spaces(right, n_right, b->scratch + len_left) :
-		    to_bytes(b->alphabet, right, n_right, b->scratch + len_left);
+	len_right = len_left < 0 ? -1 :
+		    pieces	 ? to_spaces(right, n_right, b->scratch + len_left) :
+				   to_bytes(b->alphabet, right, n_right, b->scratch + len_left);
 	if (len_right < 0)
 		return bad_merge(b, i, left, n_left, right, n_right, "is not in the byte alphabet");
 	size_t n = (size_t)(len_left + len_right);

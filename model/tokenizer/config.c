@@ -153,7 +153,8 @@ int ig_model_config_apply(const struct ig_model_config *c, struct ig_builder *b)
 		const char *file;
 		const json_t *j;
 	} files[] = {
-		{ "generation_config.json", c->generation }, { "config.json", c->config },
+		{ "generation_config.json", c->generation },
+		{ "config.json", c->config },
 		{ "config.json", text },
 	};
 	int rc;
@@ -210,7 +211,8 @@ int ig_model_config_added(const struct ig_model_config *c, struct ig_added_token
 	list = calloc(room + 1, sizeof *list);
 	if (!list)
 		return -ENOMEM;
-	json_object_foreach((json_t *)(uintptr_t)decoder, key, v) {
+	json_object_foreach((json_t *)(uintptr_t)decoder, key, v)
+	{
 		const json_t *text = json_object_get(v, "content");
 		struct ig_added_token *a = &list[n++];
 		if (!read_id(key, &a->id) || !json_is_string(text)) {
@@ -224,7 +226,8 @@ int ig_model_config_added(const struct ig_model_config *c, struct ig_added_token
 		a->len = json_string_length(text);
 		a->special = json_is_true(json_object_get(v, "special"));
 	}
-	json_object_foreach(c->added, key, v) {
+	json_object_foreach(c->added, key, v)
+	{
 		struct ig_added_token *a = &list[n++];
 		if (!json_is_integer(v) || json_integer_value(v) < 0) {
 			free(list);
@@ -263,8 +266,9 @@ int ig_model_config_templates(const struct ig_model_config *c,
 	if (!v || json_is_null(v))
 		v = json_object_get(c->chat, "chat_template");
 	if (json_is_string(v))
-		return rc || has_default ? rc :
-		       each(ctx, "default", json_string_value(v), json_string_length(v));
+		return rc || has_default ?
+			       rc :
+			       each(ctx, "default", json_string_value(v), json_string_length(v));
 	if (!v || json_is_null(v))
 		return rc || has_default ? rc : -ENOENT;
 	if (!json_is_array(v))

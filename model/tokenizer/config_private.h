@@ -41,7 +41,8 @@ int ig_model_config_added(const struct ig_model_config *c, struct ig_added_token
 /* The chat templates, "default" first; what each returns ends the walk unless it is 0.
  * -ENOENT when there is none. */
 int ig_model_config_templates(const struct ig_model_config *c,
-			      int (*each)(void *ctx, const char *name, const char *text, size_t len),
+			      int (*each)(void *ctx, const char *name, const char *text,
+					  size_t len),
 			      void *ctx, struct ig_error *err);
 
 struct ig_chat_template;

@@ -94,5 +94,5 @@ size_t ig_detokenizer_max(const struct ig_tokenizer *t)
 {
 	/* At worst each byte, and what is held, becomes a U+FFFD of its own. */
 	return REPLACEMENT_BYTES *
-	       (ig_tokenizer_longest(t) + sizeof ((struct ig_detokenizer *)0)->held);
+	       (ig_tokenizer_longest(t) + sizeof((struct ig_detokenizer *)0)->held);
 }

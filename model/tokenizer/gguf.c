@@ -17,7 +17,7 @@ struct reading {
 	struct ig_error *err;
 	int32_t *types; /* [n_vocab] as the file has them; NULL: all normal */
 	size_t longest;
-	uint64_t n_bytes; /* of all tokens' texts in the file */
+	uint64_t n_bytes;	/* of all tokens' texts in the file */
 	struct ig_error inside; /* of a callback */
 };
 
@@ -106,8 +106,10 @@ static int take_merge(void *ctx, uint64_t i, const char *s, size_t len)
 		size_t n = len < sizeof text ? len : sizeof text;
 		for (size_t k = 0; k < n; k++)
 			text[k] = (unsigned char)s[k] < 0x20 || s[k] == 0x7f ? '?' : s[k];
-		return ig_fail(r->b->err, -EINVAL, "%s: merge %" PRIu64 " '%.*s' is not two tokens "
-			       "with a space between", r->b->merges, i, (int)n, text);
+		return ig_fail(r->b->err, -EINVAL,
+			       "%s: merge %" PRIu64 " '%.*s' is not two tokens "
+			       "with a space between",
+			       r->b->merges, i, (int)n, text);
 	}
 	return ig_builder_merge(r->b, i, s, (size_t)(space - s), space + 1,
 				(size_t)(s + len - space - 1));
@@ -140,8 +142,9 @@ static int read_id(struct reading *r, const char *key, int32_t *id)
 	if (rc)
 		return rc;
 	if (v >= r->b->t->n_vocab)
-		return ig_fail(r->err, -EINVAL, "%s is %" PRIu32 ", the vocabulary has %" PRIu32
-			       " tokens", key, v, r->b->t->n_vocab);
+		return ig_fail(r->err, -EINVAL,
+			       "%s is %" PRIu32 ", the vocabulary has %" PRIu32 " tokens", key, v,
+			       r->b->t->n_vocab);
 	*id = (int32_t)v;
 	return 0;
 }
@@ -234,7 +237,8 @@ static int read_pieces(struct reading *r)
 {
 	struct ig_tokenizer *t = r->b->t;
 	struct ig_spm_options options = {
-		.unigram = t->model == IG_MODEL_UNIGRAM, .add_space = t->model == IG_MODEL_SCORES,
+		.unigram = t->model == IG_MODEL_UNIGRAM,
+		.add_space = t->model == IG_MODEL_SCORES,
 	};
 	double *scores;
 	int rc;

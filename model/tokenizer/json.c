@@ -168,7 +168,8 @@ static int check_options(struct reading *r, bool unigram)
 	const char *name;
 	json_t *v;
 
-	json_object_foreach(r->options, name, v) {
+	json_object_foreach(r->options, name, v)
+	{
 		bool good = false;
 		for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
 			char k = known[i].kind;
@@ -252,9 +253,9 @@ static int take_part_of_piece(void *ctx, struct ig_json_scan *s, uint64_t i)
 	struct pair *p = ctx;
 
 	p->n = i + 1;
-	return i == 0	? ig_json_scan_string(s, &p->text[0], &p->len[0])
-	       : i == 1 ? ig_json_scan_number(s, &p->score)
-			: ig_json_scan_bad(s, "more than two values");
+	return i == 0 ? ig_json_scan_string(s, &p->text[0], &p->len[0]) :
+	       i == 1 ? ig_json_scan_number(s, &p->score) :
+			ig_json_scan_bad(s, "more than two values");
 }
 
 static int take_piece(void *ctx, struct ig_json_scan *s, uint64_t i)
@@ -283,7 +284,8 @@ static int read_added(struct reading *r)
 	r->added = calloc(json_array_size(r->added_json) + 1, sizeof *r->added);
 	if (!r->added)
 		return -ENOMEM;
-	json_array_foreach(r->added_json, i, one) {
+	json_array_foreach(r->added_json, i, one)
+	{
 		struct added *a = &r->added[r->n_added];
 		const json_t *content = json_object_get(one, "content");
 		const json_t *id = json_object_get(one, "id");
@@ -431,11 +433,14 @@ static int set_specials(struct reading *r)
 	for (size_t i = 0; i < r->n_added && !rc; i++) {
 		const struct added *a = &r->added[i];
 		size_t from = i ? ends[i - 1] : 0;
-		struct ig_special_set *set = a->normalized && !a->special ? &t->normal
-									  : &t->specials;
+		struct ig_special_set *set =
+			a->normalized && !a->special ? &t->normal : &t->specials;
 		if (ends[i] > from)
 			set->list[set->n++] = (struct ig_special){
-				t->patterns + from, (uint32_t)(ends[i] - from), a->id, a->flags,
+				t->patterns + from,
+				(uint32_t)(ends[i] - from),
+				a->id,
+				a->flags,
 			};
 	}
 	if (!rc) {
@@ -647,15 +652,16 @@ static int build(struct reading *r)
 		return fail(r, -EINVAL, "the post_processor names a token that is not there");
 	t->bos = (int32_t)steps.bos;
 	t->add_bos = steps.bos >= 0;
-	return unigram			 ? finish_unigram(r)
-	       : model == IG_MODEL_BYTES ? finish_bytes(r)
-					 : finish_pairs(r);
+	return unigram		       ? finish_unigram(r) :
+	       model == IG_MODEL_BYTES ? finish_bytes(r) :
+					 finish_pairs(r);
 }
 
 int ig_tokenizer_read_json(struct ig_builder *b, const char *data, size_t len, bool jit)
 {
-	struct reading r = { .b = b, .name = "tokenizer.json", .err = b->err, .jit = jit,
-			     .unknown_id = -1 };
+	struct reading r = {
+		.b = b, .name = "tokenizer.json", .err = b->err, .jit = jit, .unknown_id = -1
+	};
 	struct ig_json_scan s;
 	int rc = -ENOMEM;
 

@@ -123,10 +123,14 @@ static int32_t type_of(const struct ig_tokenizer *t, uint32_t id, int32_t unknow
 	if (is_byte_token(t, id))
 		return IG_TYPE_BYTE;
 	switch (t->kinds[id]) {
-	case IG_TOKEN_CONTROL: return IG_TYPE_CONTROL;
-	case IG_TOKEN_USER: return IG_TYPE_USER;
-	case IG_TOKEN_UNUSED: return IG_TYPE_UNUSED;
-	default: return IG_TYPE_NORMAL;
+	case IG_TOKEN_CONTROL:
+		return IG_TYPE_CONTROL;
+	case IG_TOKEN_USER:
+		return IG_TYPE_USER;
+	case IG_TOKEN_UNUSED:
+		return IG_TYPE_UNUSED;
+	default:
+		return IG_TYPE_NORMAL;
 	}
 }
 
@@ -273,8 +277,8 @@ static int put_templates(struct making *m)
 	if (rc == -ENOENT)
 		return 0;
 	if (rc)
-		return m->err->code ? rc
-				    : ig_fail(m->err, rc, "its chat templates can't be written");
+		return m->err->code ? rc :
+				      ig_fail(m->err, rc, "its chat templates can't be written");
 	if (all.n) {
 		put_array(m, "tokenizer.chat_templates", IG_GGUF_STRING, all.n);
 		for (size_t i = 0; i < all.n; i++)
@@ -516,10 +520,18 @@ int ig_tokenizer_keys_make(const struct ig_checkpoint *folder, struct ig_tokeniz
 	if (rc == 0) {
 		m.config = &config;
 		switch (m.t->model) {
-		case IG_MODEL_BYTES: rc = make_bytes(&m, out); break;
-		case IG_MODEL_PAIRS: rc = make_pairs(&m, out); break;
-		case IG_MODEL_SCORES: rc = make_scores(&m, out); break;
-		default: rc = refuse(&m, "it is a Unigram model"); break;
+		case IG_MODEL_BYTES:
+			rc = make_bytes(&m, out);
+			break;
+		case IG_MODEL_PAIRS:
+			rc = make_pairs(&m, out);
+			break;
+		case IG_MODEL_SCORES:
+			rc = make_scores(&m, out);
+			break;
+		default:
+			rc = refuse(&m, "it is a Unigram model");
+			break;
 		}
 		ig_model_config_finish(&config);
 	}

@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 }; /* wire types */
-enum { UNIGRAM = 1, BPE = 2 }; /* of model_type */
+enum { UNIGRAM = 1, BPE = 2 };				  /* of model_type */
 
 struct field {
 	uint32_t number, wire;
@@ -68,7 +68,8 @@ static bool read_field(const unsigned char **p, const unsigned char *end, struct
 	f->number = (uint32_t)(key >> 3);
 	f->wire = key & 7;
 	switch (f->wire) {
-	case VARINT: return read_varint(p, end, &f->value);
+	case VARINT:
+		return read_varint(p, end, &f->value);
 	case BYTES:
 		if (!read_varint(p, end, &len) || len > (uint64_t)(end - *p))
 			return false;
@@ -144,16 +145,30 @@ static int take_piece(struct reading *r, const struct field *f)
 static int take_trainer(struct reading *r, const struct field *f)
 {
 	switch (f->number) {
-	case 3: case 24: case 35: case 41: case 42:
+	case 3:
+	case 24:
+	case 35:
+	case 41:
+	case 42:
 		if (f->wire != VARINT)
 			return wrong_wire(r, "a field of trainer_spec");
 	}
 	switch (f->number) {
-	case 3: r->model_type = (int64_t)f->value; break;
-	case 24: r->suffix = f->value != 0; break;
-	case 35: r->byte_fallback = f->value != 0; break;
-	case 41: r->bos = (int64_t)f->value; break;
-	case 42: r->eos = (int64_t)f->value; break;
+	case 3:
+		r->model_type = (int64_t)f->value;
+		break;
+	case 24:
+		r->suffix = f->value != 0;
+		break;
+	case 35:
+		r->byte_fallback = f->value != 0;
+		break;
+	case 41:
+		r->bos = (int64_t)f->value;
+		break;
+	case 42:
+		r->eos = (int64_t)f->value;
+		break;
 	}
 	return 0;
 }
@@ -169,9 +184,15 @@ static int take_normalizer(struct reading *r, const struct field *f)
 		r->charsmap = f->bytes;
 		r->n_charsmap = f->len;
 		break;
-	case 3: r->add_space = f->value != 0; break;
-	case 4: r->trim = f->value != 0; break;
-	case 5: r->escape = f->value != 0; break;
+	case 3:
+		r->add_space = f->value != 0;
+		break;
+	case 4:
+		r->trim = f->value != 0;
+		break;
+	case 5:
+		r->escape = f->value != 0;
+		break;
 	}
 	return 0;
 }
@@ -179,7 +200,8 @@ static int take_normalizer(struct reading *r, const struct field *f)
 static int take_denormalizer(struct reading *r, const struct field *f)
 {
 	return f->number == 2 && f->wire == BYTES && f->len ?
-	       ig_fail(r->err, -ENOTSUP, "tokenizer.model: a denormalizer_spec") : 0;
+		       ig_fail(r->err, -ENOTSUP, "tokenizer.model: a denormalizer_spec") :
+		       0;
 }
 
 static int add_piece(struct reading *r)
@@ -208,9 +230,12 @@ static int take_message(struct reading *r, const struct field *f)
 	if (f->wire != BYTES)
 		return wrong_wire(r, "a message");
 	switch (f->number) {
-	case 1: return (rc = add_piece(r)) ? rc : walk(r, f->bytes, f->len, take_piece);
-	case 2: return walk(r, f->bytes, f->len, take_trainer);
-	case 3: return walk(r, f->bytes, f->len, take_normalizer);
+	case 1:
+		return (rc = add_piece(r)) ? rc : walk(r, f->bytes, f->len, take_piece);
+	case 2:
+		return walk(r, f->bytes, f->len, take_trainer);
+	case 3:
+		return walk(r, f->bytes, f->len, take_normalizer);
 	}
 	return walk(r, f->bytes, f->len, take_denormalizer);
 }
@@ -277,7 +302,9 @@ static int build(struct reading *r)
 {
 	bool unigram = r->model_type == UNIGRAM;
 	struct ig_spm_options options = {
-		.unigram = unigram, .add_space = r->add_space, .trim = r->trim,
+		.unigram = unigram,
+		.add_space = r->add_space,
+		.trim = r->trim,
 	};
 	struct ig_tokenizer *t;
 	uint64_t n_bytes = 0;
@@ -326,9 +353,15 @@ static int build(struct reading *r)
 int ig_tokenizer_read_spm(struct ig_builder *b, const char *data, size_t len,
 			  const struct ig_model_config *c)
 {
-	struct reading r = { .b = b, .err = b->err, .begin = (const unsigned char *)data,
-			     .model_type = UNIGRAM, .bos = 1, .eos = 2,
-			     .add_space = true, .trim = true, .escape = true };
+	struct reading r = { .b = b,
+			     .err = b->err,
+			     .begin = (const unsigned char *)data,
+			     .model_type = UNIGRAM,
+			     .bos = 1,
+			     .eos = 2,
+			     .add_space = true,
+			     .trim = true,
+			     .escape = true };
 	int rc = walk(&r, r.begin, len, take_message);
 
 	b->tokens = "tokenizer.model";

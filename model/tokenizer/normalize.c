@@ -19,7 +19,7 @@
 #define GROWTH_BASE 4096
 #define MAX_CHARSMAP (16u << 20)
 #define MAX_REPLACEMENT 1024 /* bytes of one entry of such a table */
-#define MAX_PREFIX 256 /* bytes of what a table replaces */
+#define MAX_PREFIX 256	     /* bytes of what a table replaces */
 #define BMP 0x10000
 
 enum kind { FORM, CHARSMAP, REPLACE, PREPEND, STRIP };
@@ -85,8 +85,8 @@ static int put(struct output *o, const char *s, size_t n)
 static int decompose(const struct form *f, int32_t c, int32_t *out, int room)
 {
 	int boundary = 0;
-	utf8proc_option_t options = f->compat ? UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT :
-						UTF8PROC_DECOMPOSE;
+	utf8proc_option_t options =
+		f->compat ? UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT : UTF8PROC_DECOMPOSE;
 
 	return (int)utf8proc_decompose_char(c, out, room, options, &boundary);
 }
@@ -149,10 +149,14 @@ static int32_t read_char(const char *text, size_t len, size_t *used)
 
 	*used = n > 0 ? (size_t)n : 1;
 	switch (n) {
-	case 1: return p[0];
-	case 2: return (p[0] & 31) << 6 | (p[1] & 63);
-	case 3: return (p[0] & 15) << 12 | (p[1] & 63) << 6 | (p[2] & 63);
-	case 4: return (p[0] & 7) << 18 | (p[1] & 63) << 12 | (p[2] & 63) << 6 | (p[3] & 63);
+	case 1:
+		return p[0];
+	case 2:
+		return (p[0] & 31) << 6 | (p[1] & 63);
+	case 3:
+		return (p[0] & 15) << 12 | (p[1] & 63) << 6 | (p[2] & 63);
+	case 4:
+		return (p[0] & 7) << 18 | (p[1] & 63) << 12 | (p[2] & 63) << 6 | (p[3] & 63);
 	}
 	return -1;
 }
@@ -376,8 +380,8 @@ static int run_charsmap(const struct charsmap *m, const struct ig_tokenizer *t, 
 
 	for (size_t i = 0; i < len && !rc;) {
 		const struct ig_special *x =
-			user ? ig_tokenizer_match(t, &t->specials, text + i, NULL, len - i, false)
-			     : NULL;
+			user ? ig_tokenizer_match(t, &t->specials, text + i, NULL, len - i, false) :
+			       NULL;
 		const char *to;
 		size_t used = x ? 0 : find_prefix(m, text + i, len - i, &to);
 
@@ -437,7 +441,8 @@ int ig_normalizer_add_replace(struct ig_normalizer *n, const char *from, const c
 		return rc;
 	n->n_steps++; /* destroy frees what there is */
 	return copy_text(&s->to, &s->n_to, to, len) ?
-		       ig_fail(err, -ENOMEM, "out of memory for the normalizer") : 0;
+		       ig_fail(err, -ENOMEM, "out of memory for the normalizer") :
+		       0;
 }
 
 static int run_replace_text(const struct step *s, const char *text, size_t len, struct output *o)
@@ -575,7 +580,7 @@ int ig_normalizer_run(const struct ig_normalizer *n, const struct ig_tokenizer *
 		      size_t len, struct ig_normal_work *w, const char **out, size_t *n_out)
 {
 	size_t max = len > (SIZE_MAX - GROWTH_BASE) / MAX_GROWTH ? SIZE_MAX :
-							len * MAX_GROWTH + GROWTH_BASE;
+								   len * MAX_GROWTH + GROWTH_BASE;
 	unsigned free_one = 0; /* of the two buffers; the other has the text */
 	int rc = 0;
 
@@ -589,17 +594,21 @@ int ig_normalizer_run(const struct ig_normalizer *n, const struct ig_tokenizer *
 				continue;
 			rc = run_form(s->form, text, len, &o);
 			break;
-		case CHARSMAP: rc = run_charsmap(&s->charsmap, t, text, len, &o); break;
+		case CHARSMAP:
+			rc = run_charsmap(&s->charsmap, t, text, len, &o);
+			break;
 		case REPLACE:
-			rc = s->from ? run_replace(s, text, len, &o)
-				     : run_replace_text(s, text, len, &o);
+			rc = s->from ? run_replace(s, text, len, &o) :
+				       run_replace_text(s, text, len, &o);
 			break;
 		case PREPEND:
 			rc = put(&o, s->to, s->n_to);
 			if (!rc)
 				rc = put(&o, text, len);
 			break;
-		case STRIP: rc = run_strip(s, text, len, &o); break;
+		case STRIP:
+			rc = run_strip(s, text, len, &o);
+			break;
 		}
 		text = o.len ? w->text[free_one] : "";
 		len = o.len;

@@ -61,8 +61,10 @@ static bool is_digit(char c)
 
 static int hex_digit(char c)
 {
-	return is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 :
-	       c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+	return is_digit(c)	    ? c - '0' :
+	       c >= 'a' && c <= 'f' ? c - 'a' + 10 :
+	       c >= 'A' && c <= 'F' ? c - 'A' + 10 :
+				      -1;
 }
 
 /* \xHH, \x{H…} and \uHHHH; p is behind the letter. */
@@ -126,7 +128,7 @@ static int put_property(struct reader *r, const char *from, char letter)
 	if (n == 0 || (n <= 2 && !is_category(name, n)))
 		return unknown_part(r, from, "an unknown property");
 	/* PCRE2 would take a script's extensions as well. */
-	ig_strbuf_printf(r->out, "\\%c{%s%.*s}", not ? 'P' : 'p', n > 2 ? "sc:" : "", (int)n, name);
+	ig_strbuf_printf(r->out, "\\%c{%s%.*s}", not? 'P' : 'p', n > 2 ? "sc:" : "", (int)n, name);
 	return 0;
 }
 
@@ -147,17 +149,33 @@ static int put_escape(struct reader *r, const char *from, bool in_class)
 			return unknown_part(r, from, "\\S in a class");
 		ig_strbuf_printf(r->out, "[^%s]", IG_REGEX_SPACE);
 		return 0;
-	case 'd': ig_strbuf_puts(r->out, "\\p{Nd}"); return 0;
-	case 'D': ig_strbuf_puts(r->out, "\\P{Nd}"); return 0;
-	case 'n': ig_strbuf_puts(r->out, "\\x{a}"); return 0;
-	case 'r': ig_strbuf_puts(r->out, "\\x{d}"); return 0;
-	case 't': ig_strbuf_puts(r->out, "\\x{9}"); return 0;
-	case 'f': ig_strbuf_puts(r->out, "\\x{c}"); return 0;
-	case 'v': ig_strbuf_puts(r->out, "\\x{b}"); return 0;
+	case 'd':
+		ig_strbuf_puts(r->out, "\\p{Nd}");
+		return 0;
+	case 'D':
+		ig_strbuf_puts(r->out, "\\P{Nd}");
+		return 0;
+	case 'n':
+		ig_strbuf_puts(r->out, "\\x{a}");
+		return 0;
+	case 'r':
+		ig_strbuf_puts(r->out, "\\x{d}");
+		return 0;
+	case 't':
+		ig_strbuf_puts(r->out, "\\x{9}");
+		return 0;
+	case 'f':
+		ig_strbuf_puts(r->out, "\\x{c}");
+		return 0;
+	case 'v':
+		ig_strbuf_puts(r->out, "\\x{b}");
+		return 0;
 	case 'x':
-	case 'u': return put_code_point(r, from, c);
+	case 'u':
+		return put_code_point(r, from, c);
 	case 'p':
-	case 'P': return put_property(r, from, c);
+	case 'P':
+		return put_property(r, from, c);
 	}
 	if ((unsigned char)c >= 0x80 || (unsigned char)c < 0x20 || is_digit(c) ||
 	    ((c | 32) >= 'a' && (c | 32) <= 'z'))
@@ -302,10 +320,15 @@ static int put_next(struct reader *r)
 	const char *from = r->p;
 
 	switch (*from) {
-	case '\\': r->p++; return put_escape(r, from, false);
-	case '[': return put_class(r);
-	case '(': return put_group(r);
-	case '{': return put_repeat(r);
+	case '\\':
+		r->p++;
+		return put_escape(r, from, false);
+	case '[':
+		return put_class(r);
+	case '(':
+		return put_group(r);
+	case '{':
+		return put_repeat(r);
 	case ')':
 		if (r->caseless_depth == r->depth)
 			r->caseless_depth = 0;
@@ -323,12 +346,19 @@ static int put_next(struct reader *r)
 		if (r->p < r->end && (*r->p == '*' || *r->p == '+' || *r->p == '?' || *r->p == '{'))
 			return unknown_part(r, from, "a repetition of a repetition");
 		return 0;
-	case '|': ig_strbuf_puts(r->out, "|"); r->p++; return 0;
-	case '.': ig_strbuf_puts(r->out, "[^\\x{a}]"); r->p++; return 0;
+	case '|':
+		ig_strbuf_puts(r->out, "|");
+		r->p++;
+		return 0;
+	case '.':
+		ig_strbuf_puts(r->out, "[^\\x{a}]");
+		r->p++;
+		return 0;
 	case '^':
 	case '$':
 	case ']':
-	case '}': return unknown_part(r, from, "an unknown sign");
+	case '}':
+		return unknown_part(r, from, "an unknown sign");
 	}
 	if (r->caseless_depth && ((unsigned char)*from >= 0x80 || folds_together(from, r->end)))
 		return unknown_part(r, from, "letters that fold together");
@@ -472,8 +502,9 @@ size_t ig_utf8_same_kind(const char *text, size_t n, bool *valid)
 /* Unicode's White_Space, of which no character has more than three bytes. */
 static bool is_space(const unsigned char *p, int n)
 {
-	uint32_t c = n == 1 ? p[0] : n == 2 ? (p[0] & 31u) << 6 | (p[1] & 63u) :
-		     (p[0] & 15u) << 12 | (p[1] & 63u) << 6 | (p[2] & 63u);
+	uint32_t c = n == 1 ? p[0] :
+		     n == 2 ? (p[0] & 31u) << 6 | (p[1] & 63u) :
+			      (p[0] & 15u) << 12 | (p[1] & 63u) << 6 | (p[2] & 63u);
 
 	return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xa0 || c == 0x1680 ||
 	       (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||

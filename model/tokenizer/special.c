@@ -100,8 +100,8 @@ const struct ig_special *ig_tokenizer_match(const struct ig_tokenizer *t,
 
 bool ig_tokenizer_is_control(const struct ig_tokenizer *t, const char *s, size_t len)
 {
-	const struct ig_special *x = len ? ig_tokenizer_match(t, &t->specials, s, NULL, len, true) :
-					NULL;
+	const struct ig_special *x =
+		len ? ig_tokenizer_match(t, &t->specials, s, NULL, len, true) : NULL;
 
 	return x && x->len == len && t->kinds[x->id] == IG_TOKEN_CONTROL;
 }

@@ -22,31 +22,35 @@
 #define WS IG_REGEX_SPACE
 #define SPACES_BUT_LAST "[" WS "]+(?![^" WS "])|[" WS "]+"
 
-#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|" \
-	     SPACES_BUT_LAST
-#define CL100K(digits) "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits \
-	"| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|" SPACES_BUT_LAST
+#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|" SPACES_BUT_LAST
+#define CL100K(digits)                                                                             \
+	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" WS            \
+	"\\p{L}\\p{N}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|" SPACES_BUT_LAST
 
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define O200K(digits, suffix) \
-	"[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" suffix \
-	"|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" suffix "|" digits \
-	"| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n/]*|[" WS "]*[\\r\\n]+|" SPACES_BUT_LAST
+#define O200K(digits, suffix)                                                                      \
+	"[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" suffix "|[^\\r\\n\\p{L}\\p{N}]?" UPPER        \
+	"+" LOWER "*" suffix "|" digits "| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n/]*|[" WS                 \
+	"]*[\\r\\n]+|" SPACES_BUT_LAST
 #define SUFFIXES "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 
 /* DeepSeek's: an ASCII mark takes the ASCII letters after it. */
-#define DEEPSEEK3 "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+" \
+#define DEEPSEEK3                                                                                  \
+	"[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"                    \
 	"| ?[\\p{P}\\p{S}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|" SPACES_BUT_LAST
 
 static const struct pre {
 	const char *name;
 	bool ignore_merges; /* a piece that is a token is taken whole */
-	bool add_bos; /* unless the file says otherwise */
-	bool nfc; /* characters are composed before */
+	bool add_bos;	    /* unless the file says otherwise */
+	bool nfc;	    /* characters are composed before */
 	const char *stages[MAX_PRE_STAGES];
 } pres[] = {
-	{ "default", false, false, false,
+	{ "default",
+	  false,
+	  false,
+	  false,
 	  { "[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]" } },
 	{ "gpt-2", false, false, false, { GPT2 } },
 	{ "phi-2", false, false, false, { GPT2 } },
@@ -61,10 +65,16 @@ static const struct pre {
 	{ "deepseek-r1-qwen", false, false, false, { CL100K("\\p{N}") } },
 	{ "tekken", true, true, false, { O200K("\\p{N}", "") } },
 	{ "gpt-4o", false, false, false, { O200K("\\p{N}{1,3}", SUFFIXES) } },
-	{ "deepseek-coder", false, false, false,
+	{ "deepseek-coder",
+	  false,
+	  false,
+	  false,
 	  { "[\\r\\n]", "[" WS "]?\\p{L}+", "[" WS "]?\\p{P}+",
 	    "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+", "\\p{N}" } },
-	{ "deepseek-v3", false, false, false,
+	{ "deepseek-v3",
+	  false,
+	  false,
+	  false,
 	  { "\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+",
 	    DEEPSEEK3 } },
 };
@@ -190,9 +200,9 @@ static int put_waiting(struct joined *j)
 static int put_joined(struct joined *j, enum ig_split_behavior behavior, const char *text,
 		      size_t len, bool match)
 {
-	bool join = j->text && (behavior == IG_SPLIT_CONTIGUOUS ? match == j->was_match :
+	bool join = j->text && (behavior == IG_SPLIT_CONTIGUOUS		  ? match == j->was_match :
 				behavior == IG_SPLIT_MERGED_WITH_PREVIOUS ? match && !j->was_match :
-				!match && j->was_match);
+									    !match && j->was_match);
 	int rc = 0;
 
 	if (join) {
@@ -232,7 +242,7 @@ static int split(const struct run *r, unsigned stage, const char *text, size_t l
 			if (n == 0 || (is_match && x->behavior == IG_SPLIT_REMOVED))
 				continue;
 			rc = joins ? put_joined(&j, x->behavior, p, n, is_match) :
-			     split(r, stage + 1, p, n);
+				     split(r, stage + 1, p, n);
 		}
 		done = to; /* no expression matches nothing: done grows */
 	}

@@ -19,11 +19,11 @@
 #include <string.h>
 
 #define SPACE_MARK "\xe2\x96\x81" /* U+2581, which SentencePiece writes for a space */
-#define UNKNOWN_PENALTY 10.0f /* below the lowest score: SentencePiece's constant */
-#define USER_PENALTY 0.1f /* of a user-defined token's score, likewise */
+#define UNKNOWN_PENALTY 10.0f	  /* below the lowest score: SentencePiece's constant */
+#define USER_PENALTY 0.1f	  /* of a user-defined token's score, likewise */
 #define ROOT 0u
 
-struct edge { /* of the trie, in a table with open addressing */
+struct edge {	       /* of the trie, in a table with open addressing */
 	uint64_t from; /* node << 8 | byte, plus 1; 0: free */
 	uint32_t to;
 };
@@ -31,9 +31,9 @@ struct edge { /* of the trie, in a table with open addressing */
 struct ig_spm {
 	const struct ig_tokenizer *t;
 	struct ig_spm_options options;
-	double *scores; /* [n_vocab] */
+	double *scores;	 /* [n_vocab] */
 	uint32_t *order; /* [n_vocab] lower is a higher score; by merges only */
-	bool cut_words; /* no token has a space after anything else */
+	bool cut_words;	 /* no token has a space after anything else */
 	/* Of unigram: */
 	struct edge *edges;
 	uint64_t mask;
@@ -46,7 +46,7 @@ struct ig_spm {
 struct symbol { /* a stretch of the text that is one token or one character */
 	uint32_t start, len;
 	int32_t prev, next; /* -1: none */
-	int32_t pair; /* the token that it makes with the next; -1: none */
+	int32_t pair;	    /* the token that it makes with the next; -1: none */
 };
 
 struct span {
@@ -56,7 +56,7 @@ struct span {
 struct path { /* the best way to here */
 	double score;
 	uint32_t start; /* of its last token; NOT_REACHED: no way yet */
-	int32_t id; /* -1: unknown */
+	int32_t id;	/* -1: unknown */
 };
 
 #define NOT_REACHED UINT32_MAX
@@ -66,7 +66,7 @@ struct ig_spm_work { /* what is asked for once for many texts */
 	size_t text_cap;
 	struct symbol *symbols;
 	uint64_t *heap; /* order << 32 | symbol */
-	size_t cap; /* of symbols; the heap has twice as many */
+	size_t cap;	/* of symbols; the heap has twice as many */
 	struct span *stack;
 	size_t stack_cap;
 	struct path *paths;
@@ -81,7 +81,7 @@ struct run { /* of one text */
 	struct ig_ids *out;
 	size_t max_ids;
 	bool was_unknown; /* several in a row are one */
-	size_t n; /* symbols */
+	size_t n;	  /* symbols */
 	uint32_t *splits; /* [n_vocab] the left part's bytes of an unused token; 0: none */
 };
 
@@ -350,9 +350,9 @@ static int by_merges(struct run *r)
 	for (size_t i = 0; i < r->len && !rc;) {
 		const char *p = r->text + i;
 		const struct ig_special *x =
-			t->specials.has_user && !t->cuts_user
-				? ig_tokenizer_match(t, &t->specials, p, NULL, r->len - i, false)
-				: NULL;
+			t->specials.has_user && !t->cuts_user ?
+				ig_tokenizer_match(t, &t->specials, p, NULL, r->len - i, false) :
+				NULL;
 		bool valid;
 		uint32_t len = x ? x->len : char_len(p, r->len - i, &valid);
 

@@ -13,7 +13,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-#define MAX_DEPTH 8 /* of sequences in sequences */
+#define MAX_DEPTH 8	    /* of sequences in sequences */
 #define MARK "\xe2\x96\x81" /* U+2581 */
 
 struct reading {
@@ -87,7 +87,8 @@ static int walk(const struct reading *r, const json_t *j, const char *list_name,
 	list = json_object_get(j, list_name);
 	if (!json_is_array(list))
 		return bad_setting(r, j, list_name);
-	json_array_foreach(list, i, one) {
+	json_array_foreach(list, i, one)
+	{
 		rc = json_is_object(one) ? walk(r, one, list_name, each, depth + 1) :
 					   ig_fail(r->err, -EINVAL, "a %s is no object", r->part);
 		if (rc)
@@ -116,8 +117,12 @@ static int read_pattern(const struct reading *r, const json_t *j, struct ig_strb
 
 static int base64_value(char c)
 {
-	return c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26 :
-	       c >= '0' && c <= '9' ? c - '0' + 52 : c == '+' ? 62 : c == '/' ? 63 : -1;
+	return c >= 'A' && c <= 'Z' ? c - 'A' :
+	       c >= 'a' && c <= 'z' ? c - 'a' + 26 :
+	       c >= '0' && c <= '9' ? c - '0' + 52 :
+	       c == '+'		    ? 62 :
+	       c == '/'		    ? 63 :
+				      -1;
 }
 
 int64_t ig_base64_decode(const char *s, size_t len, unsigned char *out)
@@ -198,8 +203,8 @@ static int add_replace(const struct reading *r, const json_t *j)
 	rc = read_pattern(r, j, &regex);
 	if (!rc)
 		rc = regex.len ? ig_normalizer_add_replace(r->t->normalizer, regex.data, to, len,
-							   r->jit, r->err)
-			       : bad_setting(r, j, "pattern");
+							   r->jit, r->err) :
+				 bad_setting(r, j, "pattern");
 	ig_strbuf_finish(&regex);
 	return rc;
 }
@@ -225,12 +230,14 @@ static int add_normalizer(const struct reading *r, const json_t *j)
 	if (!strcmp(type, "Replace"))
 		return add_replace(r, j);
 	if (!strcmp(type, "Prepend"))
-		return (rc = read_text(r, j, "prepend", &s, &len)) ? rc :
-		       ig_normalizer_add_prepend(n, s, len, r->err);
+		return (rc = read_text(r, j, "prepend", &s, &len)) ?
+			       rc :
+			       ig_normalizer_add_prepend(n, s, len, r->err);
 	if (!strcmp(type, "Strip"))
 		return (rc = read_bool(r, j, "strip_left", false, &left)) ||
-		       (rc = read_bool(r, j, "strip_right", false, &right)) ? rc :
-		       ig_normalizer_add_strip(n, left, right, r->err);
+				       (rc = read_bool(r, j, "strip_right", false, &right)) ?
+			       rc :
+			       ig_normalizer_add_strip(n, left, right, r->err);
 	return unknown_type(r, j);
 }
 
@@ -246,7 +253,8 @@ static int add_stage(const struct reading *r, const char *pattern, enum ig_split
 
 static int read_behavior(const struct reading *r, const json_t *j, enum ig_split_behavior *out)
 {
-	static const char *const names[] = { /* enum ig_split_behavior */
+	static const char *const names[] = {
+		/* enum ig_split_behavior */
 		"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous",
 	};
 	const char *s = json_string_value(json_object_get(j, "behavior"));
@@ -323,8 +331,8 @@ static int check_mark(const struct reading *r, const json_t *j)
 	return s && strcmp(s, MARK) ? ig_fail(r->err, -ENOTSUP,
 					      "the %s 'Metaspace' replaces spaces by "
 					      "'%.12s', not by U+2581",
-					      r->part, s)
-				    : 0;
+					      r->part, s) :
+				      0;
 }
 
 static int add_metaspace(const struct reading *r, const json_t *j)
@@ -366,8 +374,9 @@ static int add_pre_tokenizer(const struct reading *r, const json_t *j)
 	if (!strcmp(type, "Metaspace"))
 		return add_metaspace(r, j);
 	if (!strcmp(type, "Digits"))
-		return (rc = read_bool(r, j, "individual_digits", false, &each)) ? rc :
-		       add_stage(r, each ? "\\p{N}" : "\\p{N}+", IG_SPLIT_ISOLATED, false);
+		return (rc = read_bool(r, j, "individual_digits", false, &each)) ?
+			       rc :
+			       add_stage(r, each ? "\\p{N}" : "\\p{N}+", IG_SPLIT_ISOLATED, false);
 	if (!strcmp(type, "Punctuation")) {
 		behavior = IG_SPLIT_ISOLATED;
 		rc = json_object_get(j, "behavior") ? read_behavior(r, j, &behavior) : 0;
@@ -390,7 +399,8 @@ static int read_template(const struct reading *r, const json_t *j)
 
 	if (!json_is_array(single))
 		return bad_setting(r, j, "single");
-	json_array_foreach(single, i, part) {
+	json_array_foreach(single, i, part)
+	{
 		const json_t *token = json_object_get(part, "SpecialToken");
 		const json_t *ids;
 		if (!token)

@@ -13,10 +13,10 @@ struct ig_steps_json { /* each may be NULL */
 	const struct json_t *normalizer, *pre_tokenizer, *post_processor, *decoder;
 };
 
-struct ig_steps { /* what was found besides */
-	bool byte_level; /* the last pre-tokenizer is ByteLevel */
+struct ig_steps {	   /* what was found besides */
+	bool byte_level;   /* the last pre-tokenizer is ByteLevel */
 	bool marks_spaces; /* spaces become U+2581 */
-	int64_t bos; /* comes before a text; -1: nothing does */
+	int64_t bos;	   /* comes before a text; -1: nothing does */
 };
 
 /* Fills in normalizer, splitter, metaspace, prefix, split_words and adds_space.

@@ -23,9 +23,25 @@
 
 /* Of files that don't list them. */
 static const char *const first_specials[] = {
-	"<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
-	"[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]",
-	"[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]",
+	"<unk>",
+	"<s>",
+	"</s>",
+	"[INST]",
+	"[/INST]",
+	"[AVAILABLE_TOOLS]",
+	"[/AVAILABLE_TOOLS]",
+	"[TOOL_RESULTS]",
+	"[/TOOL_RESULTS]",
+	"[TOOL_CALLS]",
+	"[IMG]",
+	"<pad>",
+	"[IMG_BREAK]",
+	"[IMG_END]",
+	"[PREFIX]",
+	"[MIDDLE]",
+	"[SUFFIX]",
+	"[SYSTEM_PROMPT]",
+	"[/SYSTEM_PROMPT]",
 	"[TOOL_CONTENT]",
 };
 #define N_FIRST (sizeof first_specials / sizeof first_specials[0])
@@ -43,7 +59,7 @@ struct reading {
 	bool has_vocab;
 	struct token *tokens; /* [n_special + n_plain] */
 	size_t n_special, n_plain, n_read;
-	char (*names)[40]; /* [n_special] "<SPECIAL_17>" */
+	char (*names)[40];    /* [n_special] "<SPECIAL_17>" */
 	unsigned char *bytes; /* of one token */
 };
 
@@ -60,8 +76,9 @@ static bool is(const char *key, size_t len, const char *name)
 static int take_key(void *ctx, struct ig_json_scan *s, const char *key, size_t len)
 {
 	struct reading *r = ctx;
-	json_t **small = is(key, len, "config") ? &r->config :
-			 is(key, len, "special_tokens") ? &r->special_json : NULL;
+	json_t **small = is(key, len, "config")		? &r->config :
+			 is(key, len, "special_tokens") ? &r->special_json :
+							  NULL;
 
 	if (small)
 		return *small ? ig_json_scan_bad(s, "a key for the second time") :
@@ -110,7 +127,8 @@ static int read_special(struct reading *r)
 		return 0;
 	if (!json_is_array(r->special_json))
 		return bad(r, "special_tokens is no list");
-	json_array_foreach(r->special_json, i, one) {
+	json_array_foreach(r->special_json, i, one)
+	{
 		const json_t *rank = json_object_get(one, "rank");
 		const json_t *text = json_object_get(one, "token_str");
 		json_int_t v = json_integer_value(rank);
@@ -181,7 +199,8 @@ static int build_tokens(struct reading *r)
 		}
 		int64_t len = ig_base64_decode(x->text, x->len, r->bytes);
 		rc = len <= 0 ? bad(r, "token_bytes are not base64") :
-			ig_builder_token(r->b, i, IG_TYPE_RAW, (const char *)r->bytes, (size_t)len);
+				ig_builder_token(r->b, i, IG_TYPE_RAW, (const char *)r->bytes,
+						 (size_t)len);
 	}
 	if (!rc && r->b->twice >= 0)
 		rc = ig_fail(r->err, -EINVAL, "tekken.json: the bytes of token %d are another's",

@@ -63,7 +63,8 @@ int ig_tokenizer_open_with(const struct ig_checkpoint *g, bool jit, struct ig_to
 	if (!has_keys(g)) {
 		rc = ig_tokenizer_open_files(&files, jit, out, &inside);
 		if (rc == -ENOENT)
-			rc = ig_fail(&inside, rc, "no tokenizer.ggml.model, and no tokenizer.json, "
+			rc = ig_fail(&inside, rc,
+				     "no tokenizer.ggml.model, and no tokenizer.json, "
 				     "tokenizer.model or tekken.json beside it");
 	} else {
 		rc = ig_tokenizer_read_gguf(&b, g, jit);
@@ -88,8 +89,7 @@ int ig_tokenizer_open(const struct ig_checkpoint *g, struct ig_tokenizer **out,
 
 /* ---- what is in it -------------------------------------------------------------- */
 
-const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t *len,
-			       bool *special)
+const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t *len, bool *special)
 {
 	if (id < 0 || (uint32_t)id >= t->n_vocab)
 		return NULL;
@@ -217,7 +217,7 @@ static int encode_word(struct encoding *e, const char *text, size_t len)
 	const struct ig_tokenizer *t = e->t;
 
 	return t->spm ? ig_spm_encode(t->spm, &e->spm, text, len, e->max_ids, e->out) :
-	       ig_pairs_encode(t, &e->work, text, len, e->max_ids, e->out);
+			ig_pairs_encode(t, &e->work, text, len, e->max_ids, e->out);
 }
 
 static size_t space_len(const char *p, size_t n)
@@ -283,7 +283,7 @@ static int encode_normal(struct encoding *e, const char *text, size_t len)
 		rc = with_space(e, &text, &len);
 	if (!rc)
 		rc = t->splitter ? ig_splitter_run(t->splitter, text, len, each, e) :
-		     each(e, text, len);
+				   each(e, text, len);
 	return rc;
 }
 

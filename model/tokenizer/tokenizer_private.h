@@ -21,7 +21,8 @@
 /* White space by Unicode's property, as the inside of a class.  PCRE2's own \\s has U+180E
  * in it besides, which lost the property in Unicode 6.3; the vocabularies were trained
  * without it. */
-#define IG_REGEX_SPACE "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}" \
+#define IG_REGEX_SPACE                                                                             \
+	"\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"                     \
 	"\\x{202f}\\x{205f}\\x{3000}"
 
 struct ig_strbuf;
@@ -58,8 +59,11 @@ size_t ig_space_before(const char *text, size_t len);
 struct ig_splitter;
 
 enum ig_split_behavior { /* what becomes of a match; names are tokenizer.json's */
-	IG_SPLIT_ISOLATED, IG_SPLIT_REMOVED, IG_SPLIT_MERGED_WITH_PREVIOUS,
-	IG_SPLIT_MERGED_WITH_NEXT, IG_SPLIT_CONTIGUOUS,
+			 IG_SPLIT_ISOLATED,
+			 IG_SPLIT_REMOVED,
+			 IG_SPLIT_MERGED_WITH_PREVIOUS,
+			 IG_SPLIT_MERGED_WITH_NEXT,
+			 IG_SPLIT_CONTIGUOUS,
 };
 
 /* Without stages a text is one piece. */
@@ -162,9 +166,9 @@ struct ig_spm; /* its tables, over the tokens of a tokenizer */
 
 /* What the file says of it. */
 struct ig_spm_options {
-	bool unigram; /* the best path of all; else merges, the highest score first */
+	bool unigram;	/* the best path of all; else merges, the highest score first */
 	bool add_space; /* before a text */
-	bool trim; /* spaces at the ends are left out, several in a row are one */
+	bool trim;	/* spaces at the ends are left out, several in a row are one */
 	/* Hugging Face's unigram: sums in double, user-defined tokens by their own scores. */
 	bool wide;
 	int32_t unknown; /* what has neither a token nor bytes becomes this; -1: is left out */
@@ -189,9 +193,9 @@ int ig_spm_encode(const struct ig_spm *s, struct ig_spm_work **work, const char 
 
 /* What tokenizer.json calls BPE, where its tokens are characters and not bytes. */
 struct ig_pairs {
-	int32_t unknown; /* what has neither a token nor bytes; -1: is left out */
+	int32_t unknown;   /* what has neither a token nor bytes; -1: is left out */
 	bool fuse_unknown; /* several in a row are one */
-	bool cut_words; /* no merge's result has a space after anything else */
+	bool cut_words;	   /* no merge's result has a space after anything else */
 };
 /* Append the ids of one piece, U+2581 as a space. */
 int ig_pairs_encode(const struct ig_tokenizer *t, struct ig_merge_work *w, const char *text,
@@ -199,15 +203,16 @@ int ig_pairs_encode(const struct ig_tokenizer *t, struct ig_merge_work *w, const
 
 /* ---- the tokenizer -------------------------------------------------------------- */
 
-enum { /* the kinds of tokens */
-	IG_TOKEN_PLAIN, /* reached by merges */
-	IG_TOKEN_USER, /* its text is cut out of any text */
-	IG_TOKEN_CONTROL, /* its text is cut out where the caller says so */
-	IG_TOKEN_UNUSED, /* SentencePiece's: plain, but text becomes what it is made of */
+enum {			 /* the kinds of tokens */
+       IG_TOKEN_PLAIN,	 /* reached by merges */
+       IG_TOKEN_USER,	 /* its text is cut out of any text */
+       IG_TOKEN_CONTROL, /* its text is cut out where the caller says so */
+       IG_TOKEN_UNUSED,	 /* SentencePiece's: plain, but text becomes what it is made of */
 };
 
 enum { /* of a special token: white space beside it goes with it */
-	IG_SPECIAL_LSTRIP = 1, IG_SPECIAL_RSTRIP = 2,
+       IG_SPECIAL_LSTRIP = 1,
+       IG_SPECIAL_RSTRIP = 2,
 };
 
 struct ig_special {
@@ -221,7 +226,9 @@ struct ig_special_set { /* USER and CONTROL tokens, sorted by their bytes */
 	struct ig_special *list;
 	uint32_t n;
 	bool has_user;
-	struct { uint32_t first, last; } by_byte[256]; /* of list, by the first byte */
+	struct {
+		uint32_t first, last;
+	} by_byte[256]; /* of list, by the first byte */
 };
 
 /* Tokens by their bytes: those that text can become.  A slot holds 8 bits of the hash
@@ -237,37 +244,39 @@ struct ig_token_table {
 #define IG_MAX_ENDS 8
 
 enum ig_token_model {
-	IG_MODEL_BYTES, /* byte-level BPE */
-	IG_MODEL_PAIRS, /* merges between characters, by rank */
+	IG_MODEL_BYTES,	 /* byte-level BPE */
+	IG_MODEL_PAIRS,	 /* merges between characters, by rank */
 	IG_MODEL_SCORES, /* SentencePiece's BPE */
 	IG_MODEL_UNIGRAM,
 };
 
 enum ig_prefix { /* a space before a text that begins with none (Metaspace) */
-	IG_PREFIX_NEVER, IG_PREFIX_ALWAYS, IG_PREFIX_FIRST,
+		 IG_PREFIX_NEVER,
+		 IG_PREFIX_ALWAYS,
+		 IG_PREFIX_FIRST,
 };
 
 struct ig_tokenizer {
 	enum ig_token_model model;
 	uint32_t n_vocab;
-	char *bytes; /* all tokens', one after the other */
-	uint32_t *starts; /* [n_vocab + 1] into bytes */
-	uint8_t *kinds; /* [n_vocab] IG_TOKEN_… */
+	char *bytes;			/* all tokens', one after the other */
+	uint32_t *starts;		/* [n_vocab + 1] into bytes */
+	uint8_t *kinds;			/* [n_vocab] IG_TOKEN_… */
 	struct ig_special_set specials; /* cut out of a text as it comes */
-	struct ig_special_set normal; /* cut out of a normalized text; USER tokens only */
+	struct ig_special_set normal;	/* cut out of a normalized text; USER tokens only */
 	char *patterns; /* texts of special tokens that are not their bytes; NULL: none */
 	struct ig_normalizer *normalizer; /* NULL: a text stays as it is */
-	struct ig_splitter *splitter; /* NULL: a text is one piece */
+	struct ig_splitter *splitter;	  /* NULL: a text is one piece */
 	bool metaspace; /* pieces get prefix, and split_words cuts them before spaces */
 	bool split_words;
-	enum ig_prefix prefix; /* also of byte-level BPE: before every text */
-	struct ig_spm *spm; /* of SCORES and UNIGRAM */
-	struct ig_pairs pairs; /* of PAIRS */
-	struct ig_merges merges; /* of BYTES and PAIRS; byte_ids are everybody's */
+	enum ig_prefix prefix;	     /* also of byte-level BPE: before every text */
+	struct ig_spm *spm;	     /* of SCORES and UNIGRAM */
+	struct ig_pairs pairs;	     /* of PAIRS */
+	struct ig_merges merges;     /* of BYTES and PAIRS; byte_ids are everybody's */
 	struct ig_token_table table; /* BYTES keep it when ignore_merges */
-	bool ignore_merges; /* a piece that is a token is taken whole */
-	bool cuts_user; /* USER tokens end a text, as CONTROL ones do */
-	bool adds_space, trims; /* as ig_tokenizer_adds_space … say */
+	bool ignore_merges;	     /* a piece that is a token is taken whole */
+	bool cuts_user;		     /* USER tokens end a text, as CONTROL ones do */
+	bool adds_space, trims;	     /* as ig_tokenizer_adds_space … say */
 	bool add_bos;
 	int32_t bos;
 	int32_t ends[IG_MAX_ENDS];
@@ -323,14 +332,19 @@ const struct ig_special *ig_tokenizer_match(const struct ig_tokenizer *t,
 /* ---- building -------------------------------------------------------------------- */
 
 enum { /* types of tokens as files have them: GGUF's and SentencePiece's, and three of ours */
-	IG_TYPE_NORMAL = 1, IG_TYPE_UNKNOWN = 2, IG_TYPE_CONTROL = 3, IG_TYPE_USER = 4,
-	IG_TYPE_UNUSED = 5, IG_TYPE_BYTE = 6, IG_TYPE_MAX = 6,
-	IG_TYPE_ADDED, /* user-defined, and no merge makes it */
-	IG_TYPE_USER_PIECE, /* user-defined, but written as other tokens are */
-	IG_TYPE_RAW, /* of byte-level BPE: its text is its bytes */
+       IG_TYPE_NORMAL = 1,
+       IG_TYPE_UNKNOWN = 2,
+       IG_TYPE_CONTROL = 3,
+       IG_TYPE_USER = 4,
+       IG_TYPE_UNUSED = 5,
+       IG_TYPE_BYTE = 6,
+       IG_TYPE_MAX = 6,
+       IG_TYPE_ADDED,	   /* user-defined, and no merge makes it */
+       IG_TYPE_USER_PIECE, /* user-defined, but written as other tokens are */
+       IG_TYPE_RAW,	   /* of byte-level BPE: its text is its bytes */
 };
 
-#define IG_MAX_HOLES 65536 /* ids that no token has */
+#define IG_MAX_HOLES 65536	      /* ids that no token has */
 #define IG_MAX_VOCAB ((1u << 24) - 1) /* fits a slot's low bits; real ones have up to 262,144 */
 
 /* What every reader fills a tokenizer with; init with zeros. */
@@ -340,7 +354,7 @@ struct ig_builder {
 	const char *tokens, *merges; /* what the file calls them, for errors */
 	uint64_t pad_to; /* ids without tokens follow, if the model has more rows than tokens */
 	int32_t unknown; /* the first token of that type; -1: none */
-	int32_t twice; /* one whose text another had before; -1: none */
+	int32_t twice;	 /* one whose text another had before; -1: none */
 	uint16_t alphabet[0x144]; /* the byte that a character stands for */
 	char *scratch;
 	size_t longest_text;

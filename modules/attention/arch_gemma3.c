@@ -21,8 +21,8 @@ enum { GLOBAL = 0, LOCAL = 1 }; /* kinds of layers */
 struct gemma3 {
 	struct dense d;
 	struct rope rope[2]; /* by kind */
-	uint32_t window; /* of local layers */
-	uint32_t group[2]; /* by kind: its cache group */
+	uint32_t window;     /* of local layers */
+	uint32_t group[2];   /* by kind: its cache group */
 	uint8_t kind[MAX_LAYERS];
 	float norm_eps, attention_scale;
 };
@@ -93,8 +93,7 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	    (rc = ig_hyper_dense(&h, &p->d)) ||
 	    (rc = ig_hyper_f32(&h, "attention.layer_norm_rms_epsilon", 0, 0.5f, NULL,
 			       &p->norm_eps)) ||
-	    (rc = read_kinds(&h, p)) ||
-	    (rc = ig_hyper_rope(&h, &p->d, &p->rope[GLOBAL])))
+	    (rc = read_kinds(&h, p)) || (rc = ig_hyper_rope(&h, &p->d, &p->rope[GLOBAL])))
 		return rc;
 	/* Scaling is the global layers'. */
 	local = &p->rope[LOCAL];
@@ -108,9 +107,9 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 		return rc;
 	/* Queries are scaled by the head's width, but in the model of 27B, which has 62
 	 * layers, by the width of the model over its heads; no key tells. */
-	p->attention_scale = 1 / sqrtf(p->d.n_layers == 62 ?
-				       (float)p->d.width / (float)p->d.n_heads :
-				       (float)p->d.head_dim);
+	p->attention_scale =
+		1 / sqrtf(p->d.n_layers == 62 ? (float)p->d.width / (float)p->d.n_heads :
+						(float)p->d.head_dim);
 
 	set_groups(p, info);
 	return 0;
@@ -128,14 +127,24 @@ static ig_value record_attention(struct ig_rec *r, const struct gemma3 *p, uint3
 	const uint32_t kind = p->kind[layer], own_layer = layer_of_group(p, layer);
 	const struct rope *turn = &p->rope[kind];
 	const struct ig_rope_kv_params rope = {
-		.struct_size = sizeof rope, .n_heads = d->n_heads, .n_kv_heads = d->n_kv_heads,
-		.head_dim = d->head_dim, .mode = IG_ROPE_HALVES, .n_pairs = turn->table.n_pairs,
-		.group = p->group[kind], .layer = own_layer, .norm_eps = p->norm_eps,
+		.struct_size = sizeof rope,
+		.n_heads = d->n_heads,
+		.n_kv_heads = d->n_kv_heads,
+		.head_dim = d->head_dim,
+		.mode = IG_ROPE_HALVES,
+		.n_pairs = turn->table.n_pairs,
+		.group = p->group[kind],
+		.layer = own_layer,
+		.norm_eps = p->norm_eps,
 	};
 	const struct ig_attention_params attention = {
-		.struct_size = sizeof attention, .n_heads = d->n_heads,
-		.n_kv_heads = d->n_kv_heads, .head_dim = d->head_dim, .group = p->group[kind],
-		.layer = own_layer, .scale = p->attention_scale * turn->attention,
+		.struct_size = sizeof attention,
+		.n_heads = d->n_heads,
+		.n_kv_heads = d->n_kv_heads,
+		.head_dim = d->head_dim,
+		.group = p->group[kind],
+		.layer = own_layer,
+		.scale = p->attention_scale * turn->attention,
 		.window = kind == LOCAL ? p->window : 0,
 	};
 	ig_weight qkv[3], head_norms[2], out, norm;
@@ -148,10 +157,10 @@ static ig_value record_attention(struct ig_rec *r, const struct gemma3 *p, uint3
 	out = ig_rec_layer_weight(r, d->width, q_width, "blk.%u.attn_output.weight", layer);
 	norm = ig_rec_layer_weight(r, 1, d->width, "blk.%u.post_attention_norm.weight", layer);
 
-	h = ig_rec_linear(r, h, qkv, 3, IG_NONE); /* [n, q | k | v] */
+	h = ig_rec_linear(r, h, qkv, 3, IG_NONE);			/* [n, q | k | v] */
 	h = ig_rec_rope_kv_norm(r, &rope, h, tables[kind], head_norms); /* [n, q_width] */
-	h = ig_rec_attention(r, &attention, h); /* the same */
-	h = ig_rec_linear(r, h, &out, 1, IG_NONE); /* [n, width] */
+	h = ig_rec_attention(r, &attention, h);				/* the same */
+	h = ig_rec_linear(r, h, &out, 1, IG_NONE);			/* [n, width] */
 	return ig_rec_rms_norm(r, h, norm, p->norm_eps);
 }
 
@@ -168,7 +177,7 @@ static ig_value record_feed_forward(struct ig_rec *r, const struct gemma3 *p, ui
 	norm = ig_rec_layer_weight(r, 1, d->width, "blk.%u.post_ffw_norm.weight", layer);
 
 	h = ig_rec_glu(r, h, gate, up, IG_ACT_GELU); /* [n, n_ff] */
-	h = ig_rec_linear(r, h, &down, 1, IG_NONE); /* [n, width] */
+	h = ig_rec_linear(r, h, &down, 1, IG_NONE);  /* [n, width] */
 	return ig_rec_rms_norm(r, h, norm, p->norm_eps);
 }
 
@@ -186,7 +195,8 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 
 	for (uint32_t kind = GLOBAL; kind <= LOCAL; kind++)
 		tables[kind] = memchr(p->kind, (int)kind, d->n_layers) ?
-			       ig_hyper_rope_table(&r, &p->rope[kind]) : IG_NONE;
+				       ig_hyper_rope_table(&r, &p->rope[kind]) :
+				       IG_NONE;
 	x = ig_rec_embed_scaled(&r, embedding, sqrtf((float)d->width));
 	for (uint32_t layer = 0; layer < d->n_layers; layer++) {
 		/* x = x + delta and h = RMSNorm(x) in one */

@@ -28,11 +28,13 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	    (rc = ig_hyper_f32(&h, "attention.layer_norm_epsilon", 0, 0.5f, NULL, &p->norm_eps)))
 		return rc;
 	if (p->d.n_kv_heads != p->d.n_heads)
-		return ig_fail(err, -ENOTSUP, "gpt2.attention.head_count_kv is %u: gpt2 with fewer "
-			       "KV heads than heads (%u) is not supported", p->d.n_kv_heads,
-			       p->d.n_heads);
+		return ig_fail(err, -ENOTSUP,
+			       "gpt2.attention.head_count_kv is %u: gpt2 with fewer "
+			       "KV heads than heads (%u) is not supported",
+			       p->d.n_kv_heads, p->d.n_heads);
 	if ((uint64_t)p->d.n_heads * p->d.head_dim != p->d.width)
-		return ig_fail(err, -ENOTSUP, "gpt2.attention.key_length is %u: gpt2 with heads that "
+		return ig_fail(err, -ENOTSUP,
+			       "gpt2.attention.key_length is %u: gpt2 with heads that "
 			       "are not gpt2.embedding_length %u together is not supported",
 			       p->d.head_dim, p->d.width);
 	ig_hyper_info(&p->d, info);
@@ -46,13 +48,22 @@ static ig_value record_attention(struct ig_rec *r, const struct gpt2 *p, uint32_
 {
 	const struct dense *d = &p->d;
 	const int64_t width = d->width;
-	const struct ig_rope_kv_params write = { /* nothing turns: k and v go to the cache */
-		.struct_size = sizeof write, .n_heads = d->n_heads, .n_kv_heads = d->n_heads,
-		.head_dim = d->head_dim, .group = 0, .layer = layer,
+	const struct ig_rope_kv_params write = {
+		/* nothing turns: k and v go to the cache */
+		.struct_size = sizeof write,
+		.n_heads = d->n_heads,
+		.n_kv_heads = d->n_heads,
+		.head_dim = d->head_dim,
+		.group = 0,
+		.layer = layer,
 	};
 	const struct ig_attention_params attention = {
-		.struct_size = sizeof attention, .n_heads = d->n_heads, .n_kv_heads = d->n_heads,
-		.head_dim = d->head_dim, .group = 0, .layer = layer,
+		.struct_size = sizeof attention,
+		.n_heads = d->n_heads,
+		.n_kv_heads = d->n_heads,
+		.head_dim = d->head_dim,
+		.group = 0,
+		.layer = layer,
 		.scale = 1 / sqrtf((float)d->head_dim),
 	};
 	ig_weight norm, norm_bias, qkv[2], out[2];
@@ -66,10 +77,10 @@ static ig_value record_attention(struct ig_rec *r, const struct gpt2 *p, uint32_
 	out[1] = ig_rec_layer_weight(r, 1, width, "blk.%u.attn_output.bias", layer);
 
 	h = ig_rec_layer_norm(r, x, norm, norm_bias, p->norm_eps, 0); /* [n, width] */
-	h = ig_rec_linear_bias(r, h, qkv, 1, IG_ACT_NONE, IG_NONE); /* [n, q | k | v] */
-	h = ig_rec_rope_kv(r, &write, h, IG_NONE); /* [n, width] */
-	h = ig_rec_attention(r, &attention, h); /* the same */
-	return ig_rec_linear_bias(r, h, out, 1, IG_ACT_NONE, x); /* [n, width] */
+	h = ig_rec_linear_bias(r, h, qkv, 1, IG_ACT_NONE, IG_NONE);   /* [n, q | k | v] */
+	h = ig_rec_rope_kv(r, &write, h, IG_NONE);		      /* [n, width] */
+	h = ig_rec_attention(r, &attention, h);			      /* the same */
+	return ig_rec_linear_bias(r, h, out, 1, IG_ACT_NONE, x);      /* [n, width] */
 }
 
 /* x + Down(GELU(Up(LayerNorm(x)))) */
@@ -88,8 +99,8 @@ static ig_value record_feed_forward(struct ig_rec *r, const struct gpt2 *p, uint
 	down[1] = ig_rec_layer_weight(r, 1, d->width, "blk.%u.ffn_down.bias", layer);
 
 	h = ig_rec_layer_norm(r, x, norm, norm_bias, p->norm_eps, 0); /* [n, width] */
-	h = ig_rec_linear_bias(r, h, up, 1, IG_ACT_GELU, IG_NONE); /* [n, n_ff] */
-	return ig_rec_linear_bias(r, h, down, 1, IG_ACT_NONE, x); /* [n, width] */
+	h = ig_rec_linear_bias(r, h, up, 1, IG_ACT_GELU, IG_NONE);    /* [n, n_ff] */
+	return ig_rec_linear_bias(r, h, down, 1, IG_ACT_NONE, x);     /* [n, width] */
 }
 
 static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,

@@ -20,16 +20,17 @@ struct llama {
 	struct rope rope;
 	uint32_t window; /* 0: all positions are seen */
 	float norm_eps;
-	float q_scale; /* of far positions, as in struct ig_rope_kv_params */
-	uint32_t q_scale_length; /* 0: none */
+	float q_scale;		     /* of far positions, as in struct ig_rope_kv_params */
+	uint32_t q_scale_length;     /* 0: none */
 	uint32_t qkv_bias, out_bias; /* 1: there are */
 };
 
 static int refuse_tensor(const struct hyper *h, const char *name, const char *what)
 {
 	return h->host->meta_has_tensor(h->meta, name) ?
-	       ig_fail(h->err, -ENOTSUP, "tensor %s: %s with %s is not supported", name, h->arch,
-		       what) : 0;
+		       ig_fail(h->err, -ENOTSUP, "tensor %s: %s with %s is not supported", name,
+			       h->arch, what) :
+		       0;
 }
 
 static int read_q_scale(const struct hyper *h, struct llama *p)
@@ -50,12 +51,10 @@ static int read_keys(const struct hyper *h, struct llama *p, struct ig_model_inf
 
 	memset(p, 0, sizeof *p);
 	if ((rc = ig_hyper_dense(h, &p->d)) ||
-	    (rc = ig_hyper_f32(h, "attention.layer_norm_rms_epsilon", 0, 1, NULL,
-			       &p->norm_eps)) ||
+	    (rc = ig_hyper_f32(h, "attention.layer_norm_rms_epsilon", 0, 1, NULL, &p->norm_eps)) ||
 	    (rc = ig_hyper_u32(h, "attention.sliding_window", 0, UINT32_MAX, &no_window,
 			       &p->window)) ||
-	    (rc = ig_hyper_rope(h, &p->d, &p->rope)) ||
-	    (rc = read_q_scale(h, p)) ||
+	    (rc = ig_hyper_rope(h, &p->d, &p->rope)) || (rc = read_q_scale(h, p)) ||
 	    (rc = refuse_tensor(h, "blk.0.ffn_gate.bias", "biases of the feed-forward")) ||
 	    (rc = refuse_tensor(h, "blk.0.ffn_down.bias", "biases of the feed-forward")))
 		return rc;
@@ -95,15 +94,26 @@ static ig_value record_attention(struct ig_rec *r, const struct llama *p, uint32
 	const int64_t kv_width = (int64_t)d->n_kv_heads * d->head_dim;
 	/* The converter orders the rows of Q and K so that pairs are neighbours. */
 	const struct ig_rope_kv_params rope = {
-		.struct_size = sizeof rope, .n_heads = d->n_heads, .n_kv_heads = d->n_kv_heads,
-		.head_dim = d->head_dim, .mode = IG_ROPE_PAIRS, .n_pairs = p->rope.table.n_pairs,
-		.group = 0, .layer = layer, .q_scale = p->q_scale,
+		.struct_size = sizeof rope,
+		.n_heads = d->n_heads,
+		.n_kv_heads = d->n_kv_heads,
+		.head_dim = d->head_dim,
+		.mode = IG_ROPE_PAIRS,
+		.n_pairs = p->rope.table.n_pairs,
+		.group = 0,
+		.layer = layer,
+		.q_scale = p->q_scale,
 		.q_scale_length = p->q_scale_length,
 	};
 	const struct ig_attention_params attention = {
-		.struct_size = sizeof attention, .n_heads = d->n_heads,
-		.n_kv_heads = d->n_kv_heads, .head_dim = d->head_dim, .group = 0, .layer = layer,
-		.scale = p->rope.attention / sqrtf((float)d->head_dim), .window = p->window,
+		.struct_size = sizeof attention,
+		.n_heads = d->n_heads,
+		.n_kv_heads = d->n_kv_heads,
+		.head_dim = d->head_dim,
+		.group = 0,
+		.layer = layer,
+		.scale = p->rope.attention / sqrtf((float)d->head_dim),
+		.window = p->window,
 	};
 	ig_weight norm, qkv[6], out[2];
 	ig_value h;
@@ -124,8 +134,8 @@ static ig_value record_attention(struct ig_rec *r, const struct llama *p, uint32
 	h = ig_rec_rms_norm(r, x, norm, p->norm_eps); /* [n, width] */
 	h = p->qkv_bias ? ig_rec_linear_bias(r, h, qkv, 3, IG_ACT_NONE, IG_NONE) :
 			  ig_rec_linear(r, h, qkv, 3, IG_NONE); /* [n, q | k | v] */
-	h = ig_rec_rope_kv(r, &rope, h, table); /* [n, n_heads * head_dim] */
-	h = ig_rec_attention(r, &attention, h); /* the same */
+	h = ig_rec_rope_kv(r, &rope, h, table);			/* [n, n_heads * head_dim] */
+	h = ig_rec_attention(r, &attention, h);			/* the same */
 	return p->out_bias ? ig_rec_linear_bias(r, h, out, 1, IG_ACT_NONE, x) :
 			     ig_rec_linear(r, h, out, 1, x); /* [n, width] */
 }
@@ -144,8 +154,8 @@ static ig_value record_feed_forward(struct ig_rec *r, const struct llama *p, uin
 	down = ig_rec_layer_weight(r, d->width, d->n_ff, "blk.%u.ffn_down.weight", layer);
 
 	h = ig_rec_rms_norm(r, x, norm, p->norm_eps); /* [n, width] */
-	h = ig_rec_glu(r, h, gate, up, IG_ACT_SILU); /* [n, n_ff] */
-	return ig_rec_linear(r, h, &down, 1, x); /* [n, width] */
+	h = ig_rec_glu(r, h, gate, up, IG_ACT_SILU);  /* [n, n_ff] */
+	return ig_rec_linear(r, h, &down, 1, x);      /* [n, width] */
 }
 
 static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,

@@ -26,8 +26,7 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 
 	memset(p, 0, sizeof *p);
 	if ((rc = ig_hyper_dense(&h, &p->d)) ||
-	    (rc = ig_hyper_f32(&h, "attention.layer_norm_rms_epsilon", 0, 1, NULL,
-			       &p->norm_eps)) ||
+	    (rc = ig_hyper_f32(&h, "attention.layer_norm_rms_epsilon", 0, 1, NULL, &p->norm_eps)) ||
 	    (rc = ig_hyper_refuse_u32(&h, "attention.sliding_window", "a sliding window")) ||
 	    (rc = ig_hyper_rope(&h, &p->d, &p->rope)))
 		return rc;
@@ -45,13 +44,23 @@ static ig_value record_attention(struct ig_rec *r, const struct qwen3 *p, uint32
 	const int64_t q_width = (int64_t)d->n_heads * d->head_dim;
 	const int64_t kv_width = (int64_t)d->n_kv_heads * d->head_dim;
 	const struct ig_rope_kv_params rope = {
-		.struct_size = sizeof rope, .n_heads = d->n_heads, .n_kv_heads = d->n_kv_heads,
-		.head_dim = d->head_dim, .mode = IG_ROPE_HALVES, .n_pairs = p->rope.table.n_pairs,
-		.group = 0, .layer = layer, .norm_eps = p->norm_eps,
+		.struct_size = sizeof rope,
+		.n_heads = d->n_heads,
+		.n_kv_heads = d->n_kv_heads,
+		.head_dim = d->head_dim,
+		.mode = IG_ROPE_HALVES,
+		.n_pairs = p->rope.table.n_pairs,
+		.group = 0,
+		.layer = layer,
+		.norm_eps = p->norm_eps,
 	};
 	const struct ig_attention_params attention = {
-		.struct_size = sizeof attention, .n_heads = d->n_heads,
-		.n_kv_heads = d->n_kv_heads, .head_dim = d->head_dim, .group = 0, .layer = layer,
+		.struct_size = sizeof attention,
+		.n_heads = d->n_heads,
+		.n_kv_heads = d->n_kv_heads,
+		.head_dim = d->head_dim,
+		.group = 0,
+		.layer = layer,
 		.scale = p->rope.attention / sqrtf((float)d->head_dim),
 	};
 	ig_weight norm, qkv[3], head_norms[2], out;
@@ -65,11 +74,11 @@ static ig_value record_attention(struct ig_rec *r, const struct qwen3 *p, uint32
 	head_norms[1] = ig_rec_layer_weight(r, 1, d->head_dim, "blk.%u.attn_k_norm.weight", layer);
 	out = ig_rec_layer_weight(r, d->width, q_width, "blk.%u.attn_output.weight", layer);
 
-	h = ig_rec_rms_norm(r, x, norm, p->norm_eps); /* [n, width] */
-	h = ig_rec_linear(r, h, qkv, 3, IG_NONE); /* [n, q | k | v] */
+	h = ig_rec_rms_norm(r, x, norm, p->norm_eps);		 /* [n, width] */
+	h = ig_rec_linear(r, h, qkv, 3, IG_NONE);		 /* [n, q | k | v] */
 	h = ig_rec_rope_kv_norm(r, &rope, h, table, head_norms); /* [n, n_heads * head_dim] */
-	h = ig_rec_attention(r, &attention, h); /* the same */
-	return ig_rec_linear(r, h, &out, 1, x); /* [n, width] */
+	h = ig_rec_attention(r, &attention, h);			 /* the same */
+	return ig_rec_linear(r, h, &out, 1, x);			 /* [n, width] */
 }
 
 /* x + Down(SiLU(Gate(h)) * Up(h)), h = RMSNorm(x) */
@@ -86,8 +95,8 @@ static ig_value record_feed_forward(struct ig_rec *r, const struct qwen3 *p, uin
 	down = ig_rec_layer_weight(r, d->width, d->n_ff, "blk.%u.ffn_down.weight", layer);
 
 	h = ig_rec_rms_norm(r, x, norm, p->norm_eps); /* [n, width] */
-	h = ig_rec_glu(r, h, gate, up, IG_ACT_SILU); /* [n, n_ff] */
-	return ig_rec_linear(r, h, &down, 1, x); /* [n, width] */
+	h = ig_rec_glu(r, h, gate, up, IG_ACT_SILU);  /* [n, n_ff] */
+	return ig_rec_linear(r, h, &down, 1, x);      /* [n, width] */
 }
 
 static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,

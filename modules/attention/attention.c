@@ -28,15 +28,21 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 		return ig_fail(err, -EINVAL, "attention: parameters of %u bytes, expected %zu",
 			       p->struct_size, sizeof *p);
 	if (s->n_in != 1 || s->n_weights != 0 || s->n_out != 1)
-		return ig_fail(err, -EINVAL, "attention: %u inputs, %u weights, %u outputs; takes "
-			       "one, none and one", s->n_in, s->n_weights, s->n_out);
+		return ig_fail(err, -EINVAL,
+			       "attention: %u inputs, %u weights, %u outputs; takes "
+			       "one, none and one",
+			       s->n_in, s->n_weights, s->n_out);
 	if (p->head_dim < 8 || p->head_dim > MAX_HEAD_DIM || p->head_dim % 8)
-		return ig_fail(err, -EINVAL, "attention: head_dim is %u, not a multiple of 8 up to "
-			       "%d", p->head_dim, MAX_HEAD_DIM);
+		return ig_fail(err, -EINVAL,
+			       "attention: head_dim is %u, not a multiple of 8 up to "
+			       "%d",
+			       p->head_dim, MAX_HEAD_DIM);
 	if (p->n_heads < 1 || p->n_heads > MAX_HEADS || p->n_kv_heads < 1 ||
 	    p->n_heads % p->n_kv_heads)
-		return ig_fail(err, -EINVAL, "attention: %u heads do not share %u KV heads evenly "
-			       "(at most %d)", p->n_heads, p->n_kv_heads, MAX_HEADS);
+		return ig_fail(err, -EINVAL,
+			       "attention: %u heads do not share %u KV heads evenly "
+			       "(at most %d)",
+			       p->n_heads, p->n_kv_heads, MAX_HEADS);
 	if (p->group >= IG_MAX_CACHE_GROUPS)
 		return ig_fail(err, -EINVAL, "attention: cache group %u, expected less than %d",
 			       p->group, IG_MAX_CACHE_GROUPS);
@@ -49,11 +55,12 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	n_cols = (int64_t)p->n_heads * p->head_dim;
 	if (s->in[0].n_cols != n_cols || s->in[0].dtype != IG_F32 ||
 	    s->in[0].row_class != IG_ROWS_TOKENS)
-		return ig_fail(err, -EINVAL, "attention: q has %lld columns of type %u, expected "
-			       "%lld of F32, one row a token", (long long)s->in[0].n_cols,
-			       s->in[0].dtype, (long long)n_cols);
-	s->out[0] = (struct ig_shape){ .n_cols = n_cols, .dtype = IG_F32,
-				       .row_class = IG_ROWS_TOKENS };
+		return ig_fail(err, -EINVAL,
+			       "attention: q has %lld columns of type %u, expected "
+			       "%lld of F32, one row a token",
+			       (long long)s->in[0].n_cols, s->in[0].dtype, (long long)n_cols);
+	s->out[0] =
+		(struct ig_shape){ .n_cols = n_cols, .dtype = IG_F32, .row_class = IG_ROWS_TOKENS };
 	return 0;
 }
 
@@ -104,8 +111,8 @@ static void reference(const struct ig_op_call *call)
 		const int64_t pos = step->positions[row], lo = first_seen(p, pos);
 
 		for (uint32_t h = 0; h < p->n_heads; h++, q += p->head_dim, y += p->head_dim) {
-			struct pages pages = pages_of(step, p->group, p->layer,
-						      step->row_seq[row], h / per_kv);
+			struct pages pages =
+				pages_of(step, p->group, p->layer, step->row_seq[row], h / per_kv);
 			double max = -INFINITY, sum = 0, o[MAX_HEAD_DIM] = { 0 };
 
 			for (int64_t t = lo; t <= pos; t++)
@@ -236,16 +243,17 @@ static void unit_generic(const struct ig_op_call *call, int64_t row, uint32_t kv
 	const struct ig_step *step = call->step;
 	const uint32_t per_kv = p->n_heads / p->n_kv_heads, dim = p->head_dim;
 	const size_t offset = (size_t)kv_head * per_kv * dim;
-	const float *q = (const float *)((const char *)call->in[0].data +
-					 row * call->in[0].row_stride) + offset;
+	const float *q =
+		(const float *)((const char *)call->in[0].data + row * call->in[0].row_stride) +
+		offset;
 	float *y = (float *)((char *)call->out[0].data + row * call->out[0].row_stride) + offset;
 	const struct pages pages = pages_of(step, p->group, p->layer, step->row_seq[row], kv_head);
 	const int64_t pos = step->positions[row], lo = first_seen(p, pos);
-	float *s = scratch; /* [per_kv, IG_ATTENTION_RANGE] */
+	float *s = scratch;				    /* [per_kv, IG_ATTENTION_RANGE] */
 	float *o = s + (size_t)per_kv * IG_ATTENTION_RANGE; /* [per_kv, dim] */
-	float *o_all = o + (size_t)per_kv * dim; /* [per_kv, dim] */
+	float *o_all = o + (size_t)per_kv * dim;	    /* [per_kv, dim] */
 	float *max = o_all + (size_t)per_kv * dim, *sum = max + per_kv; /* [per_kv] */
-	float *max_all = sum + per_kv, *sum_all = max_all + per_kv; /* [per_kv] */
+	float *max_all = sum + per_kv, *sum_all = max_all + per_kv;	/* [per_kv] */
 	float kv[GROUP][MAX_HEAD_DIM];
 
 	for (uint32_t g = 0; g < per_kv; g++) {
@@ -287,8 +295,7 @@ static void run_generic(const struct ig_op_call *call, int64_t first, int64_t la
 	const struct ig_attention_params *p = call->params;
 
 	for (int64_t unit = first; unit < last; unit++)
-		unit_generic(call, unit / p->n_kv_heads, (uint32_t)(unit % p->n_kv_heads),
-			     scratch);
+		unit_generic(call, unit / p->n_kv_heads, (uint32_t)(unit % p->n_kv_heads), scratch);
 }
 
 #if defined(__x86_64__) || defined(__aarch64__)
@@ -302,9 +309,16 @@ static int64_t n_units_vector(const struct ig_op_call *call)
 
 /* ---- the table --------------------------------------------------------------------- */
 
-#define KERNEL(isa, units, scratch, run) \
-	{ sizeof(struct ig_cpu_kernel), isa, IG_DTYPE_NONE, IG_FORM_ROWS, IG_FORM_ROWS, \
-	  IG_UNITS_OTHER, units, scratch, run }
+#define KERNEL(isa, units, scratch, run)                                                           \
+	{ sizeof(struct ig_cpu_kernel),                                                            \
+	  isa,                                                                                     \
+	  IG_DTYPE_NONE,                                                                           \
+	  IG_FORM_ROWS,                                                                            \
+	  IG_FORM_ROWS,                                                                            \
+	  IG_UNITS_OTHER,                                                                          \
+	  units,                                                                                   \
+	  scratch,                                                                                 \
+	  run }
 
 static const struct ig_cpu_kernel kernels[] = {
 	KERNEL(IG_ISA_GENERIC, n_units_generic, scratch_generic, run_generic),

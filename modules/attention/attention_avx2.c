@@ -11,14 +11,38 @@
 
 typedef __m256 vec;
 
-static inline vec vec_zero(void) { return _mm256_setzero_ps(); }
-static inline vec vec_set1(float x) { return _mm256_set1_ps(x); }
-static inline vec vec_load(const float *p) { return _mm256_loadu_ps(p); }
-static inline void vec_store(float *p, vec v) { _mm256_storeu_ps(p, v); }
-static inline vec vec_add(vec a, vec b) { return _mm256_add_ps(a, b); }
-static inline vec vec_mul(vec a, vec b) { return _mm256_mul_ps(a, b); }
-static inline vec vec_max(vec a, vec b) { return _mm256_max_ps(a, b); }
-static inline vec vec_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
+static inline vec vec_zero(void)
+{
+	return _mm256_setzero_ps();
+}
+static inline vec vec_set1(float x)
+{
+	return _mm256_set1_ps(x);
+}
+static inline vec vec_load(const float *p)
+{
+	return _mm256_loadu_ps(p);
+}
+static inline void vec_store(float *p, vec v)
+{
+	_mm256_storeu_ps(p, v);
+}
+static inline vec vec_add(vec a, vec b)
+{
+	return _mm256_add_ps(a, b);
+}
+static inline vec vec_mul(vec a, vec b)
+{
+	return _mm256_mul_ps(a, b);
+}
+static inline vec vec_max(vec a, vec b)
+{
+	return _mm256_max_ps(a, b);
+}
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+	return _mm256_fmadd_ps(a, b, c);
+}
 
 static inline vec vec_load_f16(const uint16_t *p)
 {
@@ -93,34 +117,46 @@ INLINE void scores_half(const int nq, const struct unit *u, const char *src, flo
 {
 	vec acc[TILE_Q];
 
-	UNROLL for (int i = 0; i < nq; i++)
-		acc[i] = vec_zero();
+	UNROLL for (int i = 0; i < nq; i++) acc[i] = vec_zero();
 	for (int32_t d = 0; d < u->dim; d += 8) {
 		__m128i x[8];
 
 		f16_lanes_8(x, src + d * 2, u->layout->token_stride);
-		UNROLL for (int j = 0; j < 8; j++) {
+		UNROLL for (int j = 0; j < 8; j++)
+		{
 			vec k = _mm256_cvtph_ps(x[j]);
 
-			UNROLL for (int i = 0; i < nq; i++)
-				acc[i] = vec_fma(vec_set1(u->q[i][d + j]), k, acc[i]);
+			UNROLL for (int i = 0; i < nq; i++) acc[i] =
+				vec_fma(vec_set1(u->q[i][d + j]), k, acc[i]);
 		}
 	}
-	UNROLL for (int i = 0; i < nq; i++)
-		vec_store(s + i * S_STRIDE, acc[i]);
+	UNROLL for (int i = 0; i < nq; i++) vec_store(s + i * S_STRIDE, acc[i]);
 }
 
 static int scores_in_place(const struct unit *u, int nq, const char *block, float *s)
 {
 	for (int t = 0; t < IG_BLOCK_TOKENS; t += 8, block += 8 * u->layout->token_stride, s += 8)
 		switch (nq) {
-		case 1: scores_half(1, u, block, s); break;
-		case 2: scores_half(2, u, block, s); break;
-		case 3: scores_half(3, u, block, s); break;
-		case 4: scores_half(4, u, block, s); break;
-		case 5: scores_half(5, u, block, s); break;
-		case 6: scores_half(6, u, block, s); break;
-		default: return 0;
+		case 1:
+			scores_half(1, u, block, s);
+			break;
+		case 2:
+			scores_half(2, u, block, s);
+			break;
+		case 3:
+			scores_half(3, u, block, s);
+			break;
+		case 4:
+			scores_half(4, u, block, s);
+			break;
+		case 5:
+			scores_half(5, u, block, s);
+			break;
+		case 6:
+			scores_half(6, u, block, s);
+			break;
+		default:
+			return 0;
 		}
 	return 1;
 }

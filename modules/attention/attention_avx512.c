@@ -10,14 +10,38 @@
 
 typedef __m512 vec;
 
-static inline vec vec_zero(void) { return _mm512_setzero_ps(); }
-static inline vec vec_set1(float x) { return _mm512_set1_ps(x); }
-static inline vec vec_load(const float *p) { return _mm512_loadu_ps(p); }
-static inline void vec_store(float *p, vec v) { _mm512_storeu_ps(p, v); }
-static inline vec vec_add(vec a, vec b) { return _mm512_add_ps(a, b); }
-static inline vec vec_mul(vec a, vec b) { return _mm512_mul_ps(a, b); }
-static inline vec vec_max(vec a, vec b) { return _mm512_max_ps(a, b); }
-static inline vec vec_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vec vec_zero(void)
+{
+	return _mm512_setzero_ps();
+}
+static inline vec vec_set1(float x)
+{
+	return _mm512_set1_ps(x);
+}
+static inline vec vec_load(const float *p)
+{
+	return _mm512_loadu_ps(p);
+}
+static inline void vec_store(float *p, vec v)
+{
+	_mm512_storeu_ps(p, v);
+}
+static inline vec vec_add(vec a, vec b)
+{
+	return _mm512_add_ps(a, b);
+}
+static inline vec vec_mul(vec a, vec b)
+{
+	return _mm512_mul_ps(a, b);
+}
+static inline vec vec_max(vec a, vec b)
+{
+	return _mm512_max_ps(a, b);
+}
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+	return _mm512_fmadd_ps(a, b, c);
+}
 
 static inline vec vec_load_f16(const uint16_t *p)
 {
@@ -88,25 +112,30 @@ INLINE void f16_lanes_32(__m512i x[16], const char *src, uint64_t stride)
 	const __m512i high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
 	__m512i r[16];
 
-	UNROLL for (int h = 0; h < 16; h += 8) {
-		UNROLL for (int i = h; i < h + 8; i++)
-			r[i] = _mm512_loadu_si512(src + (uint64_t)i * stride);
-		UNROLL for (int i = h; i < h + 8; i += 2) {
+	UNROLL for (int h = 0; h < 16; h += 8)
+	{
+		UNROLL for (int i = h; i < h + 8; i++) r[i] =
+			_mm512_loadu_si512(src + (uint64_t)i * stride);
+		UNROLL for (int i = h; i < h + 8; i += 2)
+		{
 			x[i] = _mm512_unpacklo_epi16(r[i], r[i + 1]);
 			x[i + 1] = _mm512_unpackhi_epi16(r[i], r[i + 1]);
 		}
-		UNROLL for (int i = h; i < h + 8; i += 4) {
+		UNROLL for (int i = h; i < h + 8; i += 4)
+		{
 			r[i] = _mm512_unpacklo_epi32(x[i], x[i + 2]);
 			r[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 2]);
 			r[i + 2] = _mm512_unpacklo_epi32(x[i + 1], x[i + 3]);
 			r[i + 3] = _mm512_unpackhi_epi32(x[i + 1], x[i + 3]);
 		}
-		UNROLL for (int i = 0; i < 4; i++) {
+		UNROLL for (int i = 0; i < 4; i++)
+		{
 			x[h + 2 * i] = _mm512_unpacklo_epi64(r[h + i], r[h + i + 4]);
 			x[h + 2 * i + 1] = _mm512_unpackhi_epi64(r[h + i], r[h + i + 4]);
 		}
 	}
-	UNROLL for (int i = 0; i < 8; i++) {
+	UNROLL for (int i = 0; i < 8; i++)
+	{
 		__m512i a = x[i], b = x[i + 8];
 
 		x[i] = _mm512_permutex2var_epi64(a, low, b);
@@ -143,21 +172,20 @@ INLINE void scores_block(const int nq, const struct unit *u, const char *block, 
 {
 	vec acc[TILE_Q];
 
-	UNROLL for (int i = 0; i < nq; i++)
-		acc[i] = vec_zero();
+	UNROLL for (int i = 0; i < nq; i++) acc[i] = vec_zero();
 	for (int32_t d = 0; d < u->dim; d += 32) {
 		__m512i x[16];
 
 		f16_lanes_32(x, block + d * 2, u->layout->token_stride);
-		UNROLL_32 for (int j = 0; j < 32; j++) {
+		UNROLL_32 for (int j = 0; j < 32; j++)
+		{
 			vec k = f16_dimension(x, j);
 
-			UNROLL for (int i = 0; i < nq; i++)
-				acc[i] = vec_fma(vec_set1(u->q[i][d + j]), k, acc[i]);
+			UNROLL for (int i = 0; i < nq; i++) acc[i] =
+				vec_fma(vec_set1(u->q[i][d + j]), k, acc[i]);
 		}
 	}
-	UNROLL for (int i = 0; i < nq; i++)
-		vec_store(s + i * S_STRIDE, acc[i]);
+	UNROLL for (int i = 0; i < nq; i++) vec_store(s + i * S_STRIDE, acc[i]);
 }
 
 static int scores_in_place(const struct unit *u, int nq, const char *block, float *s)
@@ -165,13 +193,26 @@ static int scores_in_place(const struct unit *u, int nq, const char *block, floa
 	if (u->dim % 32)
 		return 0;
 	switch (nq) {
-	case 1: scores_block(1, u, block, s); break;
-	case 2: scores_block(2, u, block, s); break;
-	case 3: scores_block(3, u, block, s); break;
-	case 4: scores_block(4, u, block, s); break;
-	case 5: scores_block(5, u, block, s); break;
-	case 6: scores_block(6, u, block, s); break;
-	default: return 0;
+	case 1:
+		scores_block(1, u, block, s);
+		break;
+	case 2:
+		scores_block(2, u, block, s);
+		break;
+	case 3:
+		scores_block(3, u, block, s);
+		break;
+	case 4:
+		scores_block(4, u, block, s);
+		break;
+	case 5:
+		scores_block(5, u, block, s);
+		break;
+	case 6:
+		scores_block(6, u, block, s);
+		break;
+	default:
+		return 0;
 	}
 	return 1;
 }

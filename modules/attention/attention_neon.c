@@ -10,14 +10,38 @@
 
 typedef float32x4_t vec;
 
-static inline vec vec_zero(void) { return vdupq_n_f32(0); }
-static inline vec vec_set1(float x) { return vdupq_n_f32(x); }
-static inline vec vec_load(const float *p) { return vld1q_f32(p); }
-static inline void vec_store(float *p, vec v) { vst1q_f32(p, v); }
-static inline vec vec_add(vec a, vec b) { return vaddq_f32(a, b); }
-static inline vec vec_mul(vec a, vec b) { return vmulq_f32(a, b); }
-static inline vec vec_max(vec a, vec b) { return vmaxq_f32(a, b); }
-static inline vec vec_fma(vec a, vec b, vec c) { return vfmaq_f32(c, a, b); }
+static inline vec vec_zero(void)
+{
+	return vdupq_n_f32(0);
+}
+static inline vec vec_set1(float x)
+{
+	return vdupq_n_f32(x);
+}
+static inline vec vec_load(const float *p)
+{
+	return vld1q_f32(p);
+}
+static inline void vec_store(float *p, vec v)
+{
+	vst1q_f32(p, v);
+}
+static inline vec vec_add(vec a, vec b)
+{
+	return vaddq_f32(a, b);
+}
+static inline vec vec_mul(vec a, vec b)
+{
+	return vmulq_f32(a, b);
+}
+static inline vec vec_max(vec a, vec b)
+{
+	return vmaxq_f32(a, b);
+}
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+	return vfmaq_f32(c, a, b);
+}
 
 static inline vec vec_load_f16(const uint16_t *p)
 {
@@ -28,8 +52,8 @@ static inline vec vec_keep(vec v, int from, int to, vec other)
 {
 	static const int32_t lanes[VL] = { 0, 1, 2, 3 };
 	int32x4_t lane = vld1q_s32(lanes);
-	uint32x4_t keep = vandq_u32(vcgeq_s32(lane, vdupq_n_s32(from)),
-				    vcltq_s32(lane, vdupq_n_s32(to)));
+	uint32x4_t keep =
+		vandq_u32(vcgeq_s32(lane, vdupq_n_s32(from)), vcltq_s32(lane, vdupq_n_s32(to)));
 
 	return vbslq_f32(keep, v, other);
 }
@@ -95,8 +119,8 @@ INLINE void f16_lanes_4(vec y[4], const char *src, uint64_t stride)
 {
 	vec x[4];
 
-	UNROLL for (int i = 0; i < 4; i++)
-		x[i] = vec_load_f16((const uint16_t *)(src + (uint64_t)i * stride));
+	UNROLL for (int i = 0; i < 4; i++) x[i] =
+		vec_load_f16((const uint16_t *)(src + (uint64_t)i * stride));
 	transpose_4(y, x);
 }
 
@@ -118,8 +142,8 @@ static void transpose_f32(float *dst, const char *src, uint64_t stride, int32_t 
 		for (int t = 0; t < IG_BLOCK_TOKENS; t += 4) {
 			vec x[4], y[4];
 
-			UNROLL for (int i = 0; i < 4; i++)
-				x[i] = vec_load((const float *)(src + (uint64_t)(t + i) * stride) + d);
+			UNROLL for (int i = 0; i < 4; i++) x[i] =
+				vec_load((const float *)(src + (uint64_t)(t + i) * stride) + d);
 			transpose_4(y, x);
 			UNROLL for (int i = 0; i < 4; i++)
 				vec_store(dst + (d + i) * KT_STRIDE + t, y[i]);
@@ -132,22 +156,22 @@ INLINE void scores_half(const int nq, const struct unit *u, const char *src, flo
 	const uint64_t stride = u->layout->token_stride;
 	vec acc[TILE_Q][2];
 
-	UNROLL for (int i = 0; i < nq; i++)
-		acc[i][0] = acc[i][1] = vec_zero();
+	UNROLL for (int i = 0; i < nq; i++) acc[i][0] = acc[i][1] = vec_zero();
 	for (int32_t d = 0; d < u->dim; d += 4) {
 		vec k[2][4];
 
 		f16_lanes_4(k[0], src + d * 2, stride);
 		f16_lanes_4(k[1], src + 4 * stride + d * 2, stride);
-		UNROLL for (int j = 0; j < 4; j++)
-			UNROLL for (int i = 0; i < nq; i++) {
-				vec x = vec_set1(u->q[i][d + j]);
+		UNROLL for (int j = 0; j < 4; j++) UNROLL for (int i = 0; i < nq; i++)
+		{
+			vec x = vec_set1(u->q[i][d + j]);
 
-				acc[i][0] = vec_fma(x, k[0][j], acc[i][0]);
-				acc[i][1] = vec_fma(x, k[1][j], acc[i][1]);
-			}
+			acc[i][0] = vec_fma(x, k[0][j], acc[i][0]);
+			acc[i][1] = vec_fma(x, k[1][j], acc[i][1]);
+		}
 	}
-	UNROLL for (int i = 0; i < nq; i++) {
+	UNROLL for (int i = 0; i < nq; i++)
+	{
 		vec_store(s + i * S_STRIDE, acc[i][0]);
 		vec_store(s + i * S_STRIDE + 4, acc[i][1]);
 	}
@@ -157,13 +181,26 @@ static int scores_in_place(const struct unit *u, int nq, const char *block, floa
 {
 	for (int t = 0; t < IG_BLOCK_TOKENS; t += 8, block += 8 * u->layout->token_stride, s += 8)
 		switch (nq) {
-		case 1: scores_half(1, u, block, s); break;
-		case 2: scores_half(2, u, block, s); break;
-		case 3: scores_half(3, u, block, s); break;
-		case 4: scores_half(4, u, block, s); break;
-		case 5: scores_half(5, u, block, s); break;
-		case 6: scores_half(6, u, block, s); break;
-		default: return 0;
+		case 1:
+			scores_half(1, u, block, s);
+			break;
+		case 2:
+			scores_half(2, u, block, s);
+			break;
+		case 3:
+			scores_half(3, u, block, s);
+			break;
+		case 4:
+			scores_half(4, u, block, s);
+			break;
+		case 5:
+			scores_half(5, u, block, s);
+			break;
+		case 6:
+			scores_half(6, u, block, s);
+			break;
+		default:
+			return 0;
 		}
 	return 1;
 }

@@ -41,7 +41,7 @@
 #define RANGE_BLOCKS (RANGE / IG_BLOCK_TOKENS)
 #define S_STRIDE (RANGE + 16) /* not a power of two: rows fall on other cache sets */
 #define BLOCK_VECS (IG_BLOCK_TOKENS / VL)
-#define KT_STRIDE 64 /* tokens whose K or V is converted at a time */
+#define KT_STRIDE 64				 /* tokens whose K or V is converted at a time */
 #define SUB_BLOCKS (KT_STRIDE / IG_BLOCK_TOKENS) /* blocks converted at a time */
 
 _Static_assert(TILE_V % BLOCK_VECS == 0 && SUB_BLOCKS * BLOCK_VECS % TILE_V == 0,
@@ -67,18 +67,18 @@ struct unit {
 	const struct ig_kv_layout *layout;
 	struct pages pages;
 	int32_t dim, dim16; /* of a head; rounded up to 16 */
-	int32_t n; /* query vectors: row by row, head by head */
+	int32_t n;	    /* query vectors: row by row, head by head */
 	/* Scratch. */
-	float *kt; /* [dim, KT_STRIDE] */
-	float *v; /* [KT_STRIDE, dim16] */
-	float *s; /* [n, S_STRIDE]: scores, then weights of one range */
-	float *o; /* [n, dim16]: of one range */
-	float *o_all; /* [n, dim16]: merged */
-	float *max, *sum; /* [n rounded up to 16]: of one range */
-	float *max_all, *sum_all; /* merged */
+	float *kt;		      /* [dim, KT_STRIDE] */
+	float *v;		      /* [KT_STRIDE, dim16] */
+	float *s;		      /* [n, S_STRIDE]: scores, then weights of one range */
+	float *o;		      /* [n, dim16]: of one range */
+	float *o_all;		      /* [n, dim16]: merged */
+	float *max, *sum;	      /* [n rounded up to 16]: of one range */
+	float *max_all, *sum_all;     /* merged */
 	float *old_share, *new_share; /* what the merged and the range's part weigh */
-	const float **q; /* [n] the query vectors */
-	int32_t *lo, *hi; /* [n] the positions seen in the range, from its start */
+	const float **q;	      /* [n] the query vectors */
+	int32_t *lo, *hi;	      /* [n] the positions seen in the range, from its start */
 };
 
 /* Lay the unit's arrays out from *base; with base 0, count their bytes. */
@@ -88,10 +88,10 @@ static uint64_t lay_out(struct unit *u, const struct ig_attention_params *p, uin
 	const uint64_t n16 = (n + 15) / 16 * 16, dim16 = (p->head_dim + 15) / 16 * 16;
 	uintptr_t at = (base + 63) & ~(uintptr_t)63;
 
-#define TAKE(member, count) \
-	do { \
-		u->member = (void *)at; \
-		at += ((count) * sizeof *u->member + 63) & ~(uintptr_t)63; \
+#define TAKE(member, count)                                                                        \
+	do {                                                                                       \
+		u->member = (void *)at;                                                            \
+		at += ((count) * sizeof *u->member + 63) & ~(uintptr_t)63;                         \
 	} while (0)
 	TAKE(kt, p->head_dim * (uint64_t)KT_STRIDE);
 	TAKE(v, KT_STRIDE * dim16);
@@ -187,24 +187,22 @@ INLINE void scores_tile(const int nq, const int nv, const struct unit *u, int32_
 	const float *q[TILE_Q];
 	vec acc[TILE_Q][TILE_V], k[TILE_V];
 
-	UNROLL for (int i = 0; i < nq; i++) {
+	UNROLL for (int i = 0; i < nq; i++)
+	{
 		q[i] = u->q[first + i];
-		UNROLL for (int j = 0; j < nv; j++)
-			acc[i][j] = vec_zero();
+		UNROLL for (int j = 0; j < nv; j++) acc[i][j] = vec_zero();
 	}
 	for (int32_t d = 0; d < u->dim; d++, kt += KT_STRIDE) {
-		UNROLL for (int j = 0; j < nv; j++)
-			k[j] = vec_load(kt + j * VL);
-		UNROLL for (int i = 0; i < nq; i++) {
+		UNROLL for (int j = 0; j < nv; j++) k[j] = vec_load(kt + j * VL);
+		UNROLL for (int i = 0; i < nq; i++)
+		{
 			vec x = vec_set1(q[i][d]);
 
-			UNROLL for (int j = 0; j < nv; j++)
-				acc[i][j] = vec_fma(x, k[j], acc[i][j]);
+			UNROLL for (int j = 0; j < nv; j++) acc[i][j] = vec_fma(x, k[j], acc[i][j]);
 		}
 	}
-	UNROLL for (int i = 0; i < nq; i++)
-		UNROLL for (int j = 0; j < nv; j++)
-			vec_store(s + i * S_STRIDE + j * VL, acc[i][j]);
+	UNROLL for (int i = 0; i < nq; i++) UNROLL for (int j = 0; j < nv; j++)
+		vec_store(s + i * S_STRIDE + j * VL, acc[i][j]);
 }
 
 /* ---- out += P V ---------------------------------------------------------------------- */
@@ -225,59 +223,70 @@ INLINE void weigh_tile(const int nq, const int nv, const int f16, const struct u
 	const float *p = u->s + first * S_STRIDE;
 	vec acc[TILE_Q][TILE_V], x[TILE_V];
 
-	UNROLL for (int i = 0; i < nq; i++)
-		UNROLL for (int j = 0; j < nv; j++)
-			acc[i][j] = vec_load(o + i * u->dim16 + j * VL);
+	UNROLL for (int i = 0; i < nq; i++) UNROLL for (int j = 0; j < nv; j++) acc[i][j] =
+		vec_load(o + i * u->dim16 + j * VL);
 	for (int32_t t = from; t < to;) {
-		const int32_t end = (t | (IG_BLOCK_TOKENS - 1)) + 1 < to ?
-				    (t | (IG_BLOCK_TOKENS - 1)) + 1 : to;
+		const int32_t end =
+			(t | (IG_BLOCK_TOKENS - 1)) + 1 < to ? (t | (IG_BLOCK_TOKENS - 1)) + 1 : to;
 		const char *src = v->block[t / IG_BLOCK_TOKENS] +
 				  (uint64_t)(t % IG_BLOCK_TOKENS) * v->stride +
 				  (uint64_t)column * (f16 ? 2 : 4);
 
 		for (; t < end; t++, src += v->stride) {
-			UNROLL for (int j = 0; j < nv; j++)
-				x[j] = f16 ? vec_load_f16((const uint16_t *)src + j * VL) :
-					     vec_load((const float *)src + j * VL);
-			UNROLL for (int i = 0; i < nq; i++) {
+			UNROLL for (int j = 0; j < nv; j++) x[j] =
+				f16 ? vec_load_f16((const uint16_t *)src + j * VL) :
+				      vec_load((const float *)src + j * VL);
+			UNROLL for (int i = 0; i < nq; i++)
+			{
 				vec w = vec_set1(p[i * S_STRIDE + t]);
 
-				UNROLL for (int j = 0; j < nv; j++)
-					acc[i][j] = vec_fma(w, x[j], acc[i][j]);
+				UNROLL for (int j = 0; j < nv; j++) acc[i][j] =
+					vec_fma(w, x[j], acc[i][j]);
 			}
 		}
 	}
-	UNROLL for (int i = 0; i < nq; i++)
-		UNROLL for (int j = 0; j < nv; j++)
-			vec_store(o + i * u->dim16 + j * VL, acc[i][j]);
+	UNROLL for (int i = 0; i < nq; i++) UNROLL for (int j = 0; j < nv; j++)
+		vec_store(o + i * u->dim16 + j * VL, acc[i][j]);
 }
 
 /* Every tile up to TILE_Q by TILE_V as a case of its own, so that its accumulators
  * are registers. */
 #if TILE_V == 4
-#define EACH_NV(nq, call) \
-	case (nq) * 8 + 1: call(nq, 1); break; \
-	case (nq) * 8 + 2: call(nq, 2); break; \
-	case (nq) * 8 + 3: call(nq, 3); break; \
-	case (nq) * 8 + 4: call(nq, 4); break;
+#define EACH_NV(nq, call)                                                                          \
+	case (nq) * 8 + 1:                                                                         \
+		call(nq, 1);                                                                       \
+		break;                                                                             \
+	case (nq) * 8 + 2:                                                                         \
+		call(nq, 2);                                                                       \
+		break;                                                                             \
+	case (nq) * 8 + 3:                                                                         \
+		call(nq, 3);                                                                       \
+		break;                                                                             \
+	case (nq) * 8 + 4:                                                                         \
+		call(nq, 4);                                                                       \
+		break;
 #elif TILE_V == 2
-#define EACH_NV(nq, call) \
-	case (nq) * 8 + 2: call(nq, 2); break;
+#define EACH_NV(nq, call)                                                                          \
+	case (nq) * 8 + 2:                                                                         \
+		call(nq, 2);                                                                       \
+		break;
 #endif
 #ifdef IG_KEEP_LOOPS
-#define EACH_TILE(call) \
-	default: call(nq, nv); break;
+#define EACH_TILE(call)                                                                            \
+	default:                                                                                   \
+		call(nq, nv);                                                                      \
+		break;
 #else
-#define EACH_TILE(call) \
-	EACH_NV(1, call) EACH_NV(2, call) EACH_NV(3, call) \
-	EACH_NV(4, call) EACH_NV(5, call) EACH_NV(6, call)
+#define EACH_TILE(call)                                                                            \
+	EACH_NV(1, call)                                                                           \
+	EACH_NV(2, call) EACH_NV(3, call) EACH_NV(4, call) EACH_NV(5, call) EACH_NV(6, call)
 #endif
 
 static void scores(const struct unit *u, int nq, int nv, int32_t first, int32_t column, float *s)
 {
 #define CALL(a, b) scores_tile(a, b, u, first, column, s)
 	switch (nq * 8 + nv) {
-	EACH_TILE(CALL)
+		EACH_TILE(CALL)
 	}
 #undef CALL
 }
@@ -287,7 +296,7 @@ static void weigh_f16(const struct unit *u, const struct values *v, int nq, int 
 {
 #define CALL(a, b) weigh_tile(a, b, 1, u, v, first, column, from, to)
 	switch (nq * 8 + nv) {
-	EACH_TILE(CALL)
+		EACH_TILE(CALL)
 	}
 #undef CALL
 }
@@ -297,7 +306,7 @@ static void weigh_f32(const struct unit *u, const struct values *v, int nq, int 
 {
 #define CALL(a, b) weigh_tile(a, b, 0, u, v, first, column, from, to)
 	switch (nq * 8 + nv) {
-	EACH_TILE(CALL)
+		EACH_TILE(CALL)
 	}
 #undef CALL
 }
@@ -444,7 +453,7 @@ static void range_values(struct unit *u, char *const *blocks, int32_t lo, int32_
 	const int f16 = u->layout->dtype == IG_F16;
 	const int in_place = u->dim == u->dim16 && (!f16 || u->n <= TILE_Q);
 	struct values v = { .stride = in_place ? u->layout->token_stride :
-				      (uint64_t)u->dim16 * sizeof(float) };
+						 (uint64_t)u->dim16 * sizeof(float) };
 
 	memset(u->o, 0, (size_t)u->n * (size_t)u->dim16 * sizeof *u->o);
 	for (int32_t from = lo; from < hi;) {
@@ -512,7 +521,8 @@ static void run_unit(struct unit *u, const struct ig_op_call *call, int64_t row,
 	u->n = (int32_t)n_rows * per_kv;
 	for (int32_t i = 0, q = 0; i < n_rows; i++) {
 		const float *x = (const float *)((const char *)call->in[0].data +
-						 (row + i) * call->in[0].row_stride) + offset;
+						 (row + i) * call->in[0].row_stride) +
+				 offset;
 
 		for (int32_t g = 0; g < per_kv; g++, q++)
 			u->q[q] = x + g * u->dim;
@@ -526,8 +536,8 @@ static void run_unit(struct unit *u, const struct ig_op_call *call, int64_t row,
 	for (int64_t base = seen - seen % RANGE; base <= last_pos; base += RANGE) {
 		/* what any row of the unit sees */
 		const int32_t lo = (int32_t)(seen > base ? seen - base : 0);
-		const int32_t hi = (int32_t)(last_pos + 1 - base < RANGE ? last_pos + 1 - base :
-					     RANGE);
+		const int32_t hi =
+			(int32_t)(last_pos + 1 - base < RANGE ? last_pos + 1 - base : RANGE);
 		const int32_t first_block = lo / IG_BLOCK_TOKENS;
 		const int32_t end_block = (hi + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
 
@@ -538,8 +548,9 @@ static void run_unit(struct unit *u, const struct ig_op_call *call, int64_t row,
 
 			for (int32_t g = 0; g < per_kv; g++, q++) {
 				u->lo[q] = (int32_t)(from < 0 ? 0 : from > RANGE ? RANGE : from);
-				u->hi[q] = (int32_t)(pos < 0 ? 0 : pos + 1 > RANGE ? RANGE :
-						     pos + 1);
+				u->hi[q] = (int32_t)(pos < 0	     ? 0 :
+						     pos + 1 > RANGE ? RANGE :
+								       pos + 1);
 			}
 		}
 		range_scores(u, blocks, first_block, end_block);
@@ -551,8 +562,9 @@ static void run_unit(struct unit *u, const struct ig_op_call *call, int64_t row,
 		merge_range(u);
 	}
 	for (int32_t i = 0, q = 0; i < n_rows; i++) {
-		float *restrict y = (float *)((char *)call->out[0].data +
-					      (row + i) * call->out[0].row_stride) + offset;
+		float *restrict y =
+			(float *)((char *)call->out[0].data + (row + i) * call->out[0].row_stride) +
+			offset;
 
 		for (int32_t g = 0; g < per_kv; g++, q++, y += u->dim) {
 			const float *restrict o = u->o_all + q * u->dim16;
@@ -567,7 +579,8 @@ static void run_unit(struct unit *u, const struct ig_op_call *call, int64_t row,
 static void run_units(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
 {
 	const struct ig_attention_params *p = call->params;
-	struct unit u = { .p = p, .layout = call->step->kv[p->group].layout,
+	struct unit u = { .p = p,
+			  .layout = call->step->kv[p->group].layout,
 			  .dim = (int32_t)p->head_dim,
 			  .dim16 = (int32_t)(p->head_dim + 15) / 16 * 16 };
 	const int64_t n_groups = n_row_groups(call->step, unit_rows(p));

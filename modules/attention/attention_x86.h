@@ -10,19 +10,22 @@ INLINE void f16_lanes_8(__m128i x[8], const char *src, uint64_t stride)
 {
 	__m128i r[8];
 
-	UNROLL for (int i = 0; i < 8; i++)
-		r[i] = _mm_loadu_si128((const __m128i *)(src + (uint64_t)i * stride));
-	UNROLL for (int i = 0; i < 8; i += 2) {
+	UNROLL for (int i = 0; i < 8; i++) r[i] =
+		_mm_loadu_si128((const __m128i *)(src + (uint64_t)i * stride));
+	UNROLL for (int i = 0; i < 8; i += 2)
+	{
 		x[i] = _mm_unpacklo_epi16(r[i], r[i + 1]);
 		x[i + 1] = _mm_unpackhi_epi16(r[i], r[i + 1]);
 	}
-	UNROLL for (int i = 0; i < 8; i += 4) {
+	UNROLL for (int i = 0; i < 8; i += 4)
+	{
 		r[i] = _mm_unpacklo_epi32(x[i], x[i + 2]);
 		r[i + 1] = _mm_unpackhi_epi32(x[i], x[i + 2]);
 		r[i + 2] = _mm_unpacklo_epi32(x[i + 1], x[i + 3]);
 		r[i + 3] = _mm_unpackhi_epi32(x[i + 1], x[i + 3]);
 	}
-	UNROLL for (int i = 0; i < 4; i++) {
+	UNROLL for (int i = 0; i < 4; i++)
+	{
 		x[2 * i] = _mm_unpacklo_epi64(r[i], r[i + 4]);
 		x[2 * i + 1] = _mm_unpackhi_epi64(r[i], r[i + 4]);
 	}
@@ -45,20 +48,22 @@ static void transpose_f32(float *dst, const char *src, uint64_t stride, int32_t 
 		for (int32_t d = 0; d < n; d += 8) {
 			__m256 r[8], x[8];
 
-			UNROLL for (int i = 0; i < 8; i++)
-				r[i] = _mm256_loadu_ps((const float *)(src + (uint64_t)(t + i) *
-								       stride) + d);
-			UNROLL for (int i = 0; i < 8; i += 2) {
+			UNROLL for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(
+				(const float *)(src + (uint64_t)(t + i) * stride) + d);
+			UNROLL for (int i = 0; i < 8; i += 2)
+			{
 				x[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
 				x[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
 			}
-			UNROLL for (int i = 0; i < 8; i += 4) {
+			UNROLL for (int i = 0; i < 8; i += 4)
+			{
 				r[i] = _mm256_shuffle_ps(x[i], x[i + 2], 0x44);
 				r[i + 1] = _mm256_shuffle_ps(x[i], x[i + 2], 0xee);
 				r[i + 2] = _mm256_shuffle_ps(x[i + 1], x[i + 3], 0x44);
 				r[i + 3] = _mm256_shuffle_ps(x[i + 1], x[i + 3], 0xee);
 			}
-			UNROLL for (int i = 0; i < 4; i++) {
+			UNROLL for (int i = 0; i < 4; i++)
+			{
 				float *y = dst + (d + i) * KT_STRIDE + t;
 
 				_mm256_storeu_ps(y, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));

@@ -17,7 +17,7 @@ extern const struct ig_shader ig_shader_attention, ig_shader_attention_f32;
 static_assert(ELEMENT_F32 == IG_F32 && ELEMENT_F16 == IG_F16 && ELEMENT_BF16 == IG_BF16,
 	      "element types of kernels are enum ig_dtype");
 static_assert(STEP_RANGE == IG_ATTENTION_RANGE && STEP_BLOCK_TOKENS == IG_BLOCK_TOKENS &&
-	      STEP_BLOCK_BITS == IG_BLOCK_BITS && STEP_MAX_GROUPS == IG_MAX_CACHE_GROUPS,
+		      STEP_BLOCK_BITS == IG_BLOCK_BITS && STEP_MAX_GROUPS == IG_MAX_CACHE_GROUPS,
 	      "the step on the device");
 
 #define ROPE_THREADS 128u
@@ -81,13 +81,20 @@ static int lower_rope_table(const struct ig_gpu_call *c, const struct ig_gpu_hos
 {
 	const struct ig_rope_table_params *p = c->params;
 	const struct rope_table_args args = {
-		.n_pairs = p->n_pairs, .y_stride = stride_of(&c->out[0]),
-		.freq_scale = ig_rope_position_scale(p), .flags = has_weight(c, 0) ? ROPE_FACTORS : 0,
+		.n_pairs = p->n_pairs,
+		.y_stride = stride_of(&c->out[0]),
+		.freq_scale = ig_rope_position_scale(p),
+		.flags = has_weight(c, 0) ? ROPE_FACTORS : 0,
 	};
 	struct ig_gpu_dispatch d = {
-		.struct_size = sizeof d, .n_binds = 3, .shader = &ig_shader_rope_table,
-		.kernel = "rope_table", .args = &args, .n_arg_bytes = sizeof args,
-		.threads = ROPE_THREADS, ALWAYS,
+		.struct_size = sizeof d,
+		.n_binds = 3,
+		.shader = &ig_shader_rope_table,
+		.kernel = "rope_table",
+		.args = &args,
+		.n_arg_bytes = sizeof args,
+		.threads = ROPE_THREADS,
+		ALWAYS,
 		.grid = { { IG_LIVE_ROWS, p->n_pairs, ROPE_THREADS, 1 }, ONE, ONE },
 	};
 	float inverse[MAX_HEAD_DIM / 2];
@@ -142,21 +149,34 @@ static int lower_rope_kv(const struct ig_gpu_call *c, const struct ig_gpu_host *
 	const int q_all = has_weight(c, 0) && c->weight[0].n_cols != p->head_dim;
 	const int k_all = has_weight(c, 1) && c->weight[1].n_cols != p->head_dim;
 	const struct rope_kv_args args = {
-		.n_heads = p->n_heads, .n_kv_heads = p->n_kv_heads, .head_dim = p->head_dim,
-		.n_pairs = p->n_pairs, .mode = p->mode, .group = p->group, .layer = p->layer,
+		.n_heads = p->n_heads,
+		.n_kv_heads = p->n_kv_heads,
+		.head_dim = p->head_dim,
+		.n_pairs = p->n_pairs,
+		.mode = p->mode,
+		.group = p->group,
+		.layer = p->layer,
 		.x_stride = stride_of(&c->in[0]),
 		.table_stride = has_table ? stride_of(&c->in[1]) : 0,
-		.y_stride = stride_of(&c->out[0]), .norm_eps = p->norm_eps,
+		.y_stride = stride_of(&c->out[0]),
+		.norm_eps = p->norm_eps,
 		.flags = (has_weight(c, 0) ? ROPE_NORM : 0) | (has_table ? ROPE_TABLE : 0) |
 			 (q_all ? ROPE_NORM_ALL_Q : 0) | (k_all ? ROPE_NORM_ALL_K : 0),
-		.y_type = c->out[0].dtype, .q_scale_length = p->q_scale_length,
+		.y_type = c->out[0].dtype,
+		.q_scale_length = p->q_scale_length,
 	};
 	struct ig_gpu_dispatch d = {
-		.struct_size = sizeof d, .n_binds = 7, .shader = &ig_shader_rope_kv,
-		.kernel = c->kv_dtype == IG_F16 ? "rope_kv_f16" : "rope_kv_f32", .args = &args,
-		.n_arg_bytes = sizeof args, .threads = ROPE_THREADS, ALWAYS,
+		.struct_size = sizeof d,
+		.n_binds = 7,
+		.shader = &ig_shader_rope_kv,
+		.kernel = c->kv_dtype == IG_F16 ? "rope_kv_f16" : "rope_kv_f32",
+		.args = &args,
+		.n_arg_bytes = sizeof args,
+		.threads = ROPE_THREADS,
+		ALWAYS,
 		.grid = { { IG_LIVE_ONE, 1, 1, (n_heads + ROPE_HEADS - 1) / ROPE_HEADS },
-			  { IG_LIVE_ROWS, 1, 1, 1 }, ONE },
+			  { IG_LIVE_ROWS, 1, 1, 1 },
+			  ONE },
 	};
 	const struct ig_gpu_tensor none = { .ref.buffer = -1 };
 	struct ig_gpu_ref kv;
@@ -217,8 +237,8 @@ struct attention {
 	struct attention_args args;
 	struct ig_gpu_bind q, y, kv;
 	uint32_t element; /* bytes, of the cache */
-	uint32_t dim; /* that the kernel is built for */
-	uint32_t nv; /* 1: NVIDIA, as in sizes.h */
+	uint32_t dim;	  /* that the kernel is built for */
+	uint32_t nv;	  /* 1: NVIDIA, as in sizes.h */
 };
 
 /* Tiles of 16 * n_tiles queries that rows of a sequence make, for every KV head. */
@@ -236,9 +256,10 @@ static int dispatch_tiles(const struct attention *a, const struct ig_gpu_host *h
 	char kernel[64];
 
 	if (bytes > a->c->facts->max_threadgroup_bytes)
-		return ig_fail(err, -ENOTSUP, "attention: heads of %u need %u bytes of threadgroup "
-			       "memory, the device has %u", a->p->head_dim, bytes,
-			       a->c->facts->max_threadgroup_bytes);
+		return ig_fail(err, -ENOTSUP,
+			       "attention: heads of %u need %u bytes of threadgroup "
+			       "memory, the device has %u",
+			       a->p->head_dim, bytes, a->c->facts->max_threadgroup_bytes);
 	snprintf(kernel, sizeof kernel, "attention_%s_%s_d%u", name,
 		 a->element == 2 ? "f16" : "f32", a->dim);
 	d->struct_size = sizeof *d;
@@ -258,8 +279,10 @@ static int lower_split(const struct attention *a, const struct ig_gpu_host *h,
 		       const struct ig_gpu_bind *tops, struct ig_error *err)
 {
 	struct ig_gpu_dispatch d = {
-		.n_binds = 4, .when_live = IG_LIVE_SPLIT_ROWS,
-		.grid = { tiles(a, IG_LIVE_SPLIT_ROWS, 1), { IG_LIVE_SPLIT_RANGES, 1, 1, 1 },
+		.n_binds = 4,
+		.when_live = IG_LIVE_SPLIT_ROWS,
+		.grid = { tiles(a, IG_LIVE_SPLIT_ROWS, 1),
+			  { IG_LIVE_SPLIT_RANGES, 1, 1, 1 },
 			  { IG_LIVE_SEQS, 1, 1, 1 } },
 		.bind = { a->q, *outs, *tops, a->kv },
 	};
@@ -267,12 +290,13 @@ static int lower_split(const struct attention *a, const struct ig_gpu_host *h,
 	return dispatch_tiles(a, h, t, &d, "split", 1, err);
 }
 
-static int lower_loop(const struct attention *a, const struct ig_gpu_host *h,
-		      struct ig_gpu_tape *t, struct ig_error *err)
+static int lower_loop(const struct attention *a, const struct ig_gpu_host *h, struct ig_gpu_tape *t,
+		      struct ig_error *err)
 {
 	const uint32_t n_tiles = (uint32_t)ATTENTION_LOOP_TILES(a->element, a->dim, a->nv);
 	struct ig_gpu_dispatch d = {
-		.n_binds = 3, .when_live = IG_LIVE_LOOP_ROWS,
+		.n_binds = 3,
+		.when_live = IG_LIVE_LOOP_ROWS,
 		.grid = { tiles(a, IG_LIVE_LOOP_ROWS, n_tiles), { IG_LIVE_SEQS, 1, 1, 1 }, ONE },
 		.bind = { a->q, a->y, a->kv },
 	};
@@ -286,12 +310,19 @@ static int lower_merge(const struct attention *a, const struct ig_gpu_host *h,
 {
 	const uint32_t groups = (a->p->n_heads + ATTENTION_SGS - 1) / ATTENTION_SGS;
 	const struct ig_gpu_dispatch d = {
-		.struct_size = sizeof d, .n_binds = 3, .shader = &ig_shader_attention,
-		.kernel = "attention_merge", .args = &a->args, .n_arg_bytes = sizeof a->args,
-		.threads = ATTENTION_THREADS, .when_live = IG_LIVE_SPLIT_ROWS, .when_min = 1,
+		.struct_size = sizeof d,
+		.n_binds = 3,
+		.shader = &ig_shader_attention,
+		.kernel = "attention_merge",
+		.args = &a->args,
+		.n_arg_bytes = sizeof a->args,
+		.threads = ATTENTION_THREADS,
+		.when_live = IG_LIVE_SPLIT_ROWS,
+		.when_min = 1,
 		.when_max = UINT32_MAX,
 		.grid = { { IG_LIVE_ONE, 1, 1, groups },
-			  { IG_LIVE_SPLIT_ROWS, 1, 1, 1 }, { IG_LIVE_SEQS, 1, 1, 1 } },
+			  { IG_LIVE_SPLIT_ROWS, 1, 1, 1 },
+			  { IG_LIVE_SEQS, 1, 1, 1 } },
 		.bind = { *outs, *tops, a->y },
 	};
 
@@ -318,14 +349,22 @@ static int lower_attention(const struct ig_gpu_call *c, const struct ig_gpu_host
 {
 	const struct ig_attention_params *p = c->params;
 	struct attention a = {
-		.c = c, .p = p,
-		.args = { .n_heads = p->n_heads, .n_kv_heads = p->n_kv_heads,
-			  .head_dim = p->head_dim, .group = p->group, .layer = p->layer,
-			  .q_stride = stride_of(&c->in[0]), .y_stride = stride_of(&c->out[0]),
+		.c = c,
+		.p = p,
+		.args = { .n_heads = p->n_heads,
+			  .n_kv_heads = p->n_kv_heads,
+			  .head_dim = p->head_dim,
+			  .group = p->group,
+			  .layer = p->layer,
+			  .q_stride = stride_of(&c->in[0]),
+			  .y_stride = stride_of(&c->out[0]),
 			  .scale = (float)((double)p->scale * 1.4426950408889634), /* log2(e) */
-			  .window = p->window, .y_type = c->out[0].dtype },
-		.q = bind_value(&c->in[0], IG_GPU_READ), .y = bind_value(&c->out[0], IG_GPU_WRITE),
-		.element = element_bytes(c->kv_dtype), .dim = built_dim(p->head_dim),
+			  .window = p->window,
+			  .y_type = c->out[0].dtype },
+		.q = bind_value(&c->in[0], IG_GPU_READ),
+		.y = bind_value(&c->out[0], IG_GPU_WRITE),
+		.element = element_bytes(c->kv_dtype),
+		.dim = built_dim(p->head_dim),
 		.nv = c->facts->kind == IG_GPU_CUDA,
 	};
 	const uint64_t n_partials = (uint64_t)c->max_partials * p->n_heads;

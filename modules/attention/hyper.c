@@ -59,7 +59,8 @@ int ig_hyper_refuse_u32(const struct hyper *h, const char *key, const char *what
 	if (rc)
 		return rc;
 	return n ? ig_fail(h->err, -ENOTSUP, "%s is %u: %s with %s is not supported", name, n,
-			   h->arch, what) : 0;
+			   h->arch, what) :
+		   0;
 }
 
 int ig_hyper_refuse_f32(const struct hyper *h, const char *key, const char *what)
@@ -73,14 +74,16 @@ int ig_hyper_refuse_f32(const struct hyper *h, const char *key, const char *what
 	if (rc)
 		return rc;
 	return x != 0 ? ig_fail(h->err, -ENOTSUP, "%s is %g: %s with %s is not supported", name,
-				(double)x, h->arch, what) : 0;
+				(double)x, h->arch, what) :
+			0;
 }
 
 int ig_hyper_layers(const struct hyper *h, const char *key, uint32_t n_layers, uint32_t *out)
 {
 	char name[MAX_KEY];
 	uint64_t n;
-	int rc = h->host->meta_array_u32(h->meta, full_key(h, key, name), out, n_layers, &n, h->err);
+	int rc =
+		h->host->meta_array_u32(h->meta, full_key(h, key, name), out, n_layers, &n, h->err);
 
 	if (!rc && n != n_layers)
 		return ig_fail(h->err, -EINVAL, "%s has %llu elements, the model %u layers", name,
@@ -102,27 +105,32 @@ static int read_heads(const struct hyper *h, struct dense *d)
 	if (rc)
 		return rc;
 	if (d->n_heads % d->n_kv_heads)
-		return ig_fail(h->err, -EINVAL, "%s.attention.head_count %u is not a multiple of "
-			       "%s.attention.head_count_kv %u", h->arch, d->n_heads, h->arch,
-			       d->n_kv_heads);
+		return ig_fail(h->err, -EINVAL,
+			       "%s.attention.head_count %u is not a multiple of "
+			       "%s.attention.head_count_kv %u",
+			       h->arch, d->n_heads, h->arch, d->n_kv_heads);
 	even = d->width % d->n_heads ? 0 : d->width / d->n_heads;
 	rc = ig_hyper_u32(h, "attention.key_length", 0, UINT32_MAX, &even, &d->head_dim);
 	if (rc)
 		return rc;
 	if (!even && !d->head_dim)
-		return ig_fail(h->err, -EINVAL, "%s.embedding_length %u is not a multiple of "
-			       "%s.attention.head_count %u", h->arch, d->width, h->arch,
-			       d->n_heads);
+		return ig_fail(h->err, -EINVAL,
+			       "%s.embedding_length %u is not a multiple of "
+			       "%s.attention.head_count %u",
+			       h->arch, d->width, h->arch, d->n_heads);
 	if (!d->head_dim || d->head_dim > MAX_HEAD_DIM || d->head_dim % 8)
-		return ig_fail(h->err, -EINVAL, "a head of %u dimensions is not supported "
+		return ig_fail(h->err, -EINVAL,
+			       "a head of %u dimensions is not supported "
 			       "(%s.attention.key_length; multiples of 8 up to %u are)",
 			       d->head_dim, h->arch, MAX_HEAD_DIM);
 	rc = ig_hyper_u32(h, "attention.value_length", 0, UINT32_MAX, &d->head_dim, &v_dim);
 	if (rc)
 		return rc;
 	if (v_dim != d->head_dim)
-		return ig_fail(h->err, -ENOTSUP, "%s.attention.value_length %u is not the key's "
-			       "%u: not supported", h->arch, v_dim, d->head_dim);
+		return ig_fail(h->err, -ENOTSUP,
+			       "%s.attention.value_length %u is not the key's "
+			       "%u: not supported",
+			       h->arch, v_dim, d->head_dim);
 	return 0;
 }
 
@@ -174,26 +182,30 @@ int ig_hyper_experts(const struct hyper *h, struct dense *d, struct experts *e)
 			       &e->moe.n_experts)) ||
 	    (rc = ig_hyper_u32(h, "expert_used_count", 1,
 			       e->moe.n_experts < IG_MOE_MAX_TOP_K ? e->moe.n_experts :
-								     IG_MOE_MAX_TOP_K, NULL,
-			       &e->moe.top_k)) ||
+								     IG_MOE_MAX_TOP_K,
+			       NULL, &e->moe.top_k)) ||
 	    (rc = ig_hyper_u32(h, "expert_feed_forward_length", 16, 1u << 20, &d->n_ff,
 			       &e->n_ff)) ||
 	    (rc = ig_hyper_refuse_u32(h, "expert_shared_count", "shared experts")) ||
-	    (rc = ig_hyper_refuse_u32(h, "expert_shared_feed_forward_length",
-				      "shared experts")) ||
+	    (rc = ig_hyper_refuse_u32(h, "expert_shared_feed_forward_length", "shared experts")) ||
 	    (rc = ig_hyper_refuse_u32(h, "leading_dense_block_count", "dense layers")) ||
 	    (rc = ig_hyper_refuse_u32(h, "expert_group_count", "groups of experts")) ||
 	    (rc = ig_hyper_refuse_f32(h, "expert_weights_scale", "scaled experts")) ||
 	    (rc = ig_hyper_u32(h, "expert_gating_func", 0, UINT32_MAX, &softmax, &gating)))
 		return rc;
 	if (gating > 1)
-		return ig_fail(h->err, -ENOTSUP, "%s.expert_gating_func is %u: only a softmax (1) is "
-			       "supported", h->arch, gating);
+		return ig_fail(h->err, -ENOTSUP,
+			       "%s.expert_gating_func is %u: only a softmax (1) is "
+			       "supported",
+			       h->arch, gating);
 	if (e->n_ff % 16 || d->width % 16)
-		return ig_fail(h->err, -ENOTSUP, "%s: experts of %u x %u are not supported; "
-			       "multiples of 16 are", h->arch, e->n_ff, d->width);
+		return ig_fail(h->err, -ENOTSUP,
+			       "%s: experts of %u x %u are not supported; "
+			       "multiples of 16 are",
+			       h->arch, e->n_ff, d->width);
 	if (h->host->meta_has_tensor(h->meta, "blk.0.ffn_gate.0.weight"))
-		return ig_fail(h->err, -ENOTSUP, "tensor blk.0.ffn_gate.0.weight: experts in tensors "
+		return ig_fail(h->err, -ENOTSUP,
+			       "tensor blk.0.ffn_gate.0.weight: experts in tensors "
 			       "of their own are not supported: convert the model anew");
 	return 0;
 }
@@ -252,9 +264,10 @@ static int read_yarn(const struct hyper *h, const struct dense *d, float factor,
 		return ig_fail(h->err, -EINVAL, "%s.rope.freq_base is %g: YaRN needs more than 1",
 			       h->arch, (double)rope->table.freq_base);
 	if (2 * rope->table.n_pairs != d->head_dim)
-		return ig_fail(h->err, -ENOTSUP, "%s.rope.scaling.type \"yarn\" with %u of %u "
-			       "dimensions rotated is not supported", h->arch,
-			       2 * rope->table.n_pairs, d->head_dim);
+		return ig_fail(h->err, -ENOTSUP,
+			       "%s.rope.scaling.type \"yarn\" with %u of %u "
+			       "dimensions rotated is not supported",
+			       h->arch, 2 * rope->table.n_pairs, d->head_dim);
 	first = fmax(floor(pair_of_turns(rope, n_context, fast)), 0);
 	last = fmin(ceil(pair_of_turns(rope, n_context, slow)), 2 * rope->table.n_pairs - 1);
 	if (last - first < 0.001)
@@ -283,8 +296,10 @@ static int read_scaling(const struct hyper *h, const struct dense *d, struct rop
 
 	rc = h->host->meta_f32(h->meta, full_key(h, "rope.scale_linear", name), &factor, h->err);
 	if (rc == 0)
-		return ig_fail(h->err, -ENOTSUP, "%s is not supported: convert the model anew "
-			       "(%s.rope.scaling.type)", name, h->arch);
+		return ig_fail(h->err, -ENOTSUP,
+			       "%s is not supported: convert the model anew "
+			       "(%s.rope.scaling.type)",
+			       name, h->arch);
 	if (rc != -ENOENT)
 		return rc;
 	rc = h->host->meta_str(h->meta, full_key(h, "rope.scaling.type", name), &type, &len,
@@ -294,8 +309,10 @@ static int read_scaling(const struct hyper *h, const struct dense *d, struct rop
 	if (rc)
 		return rc;
 	if (!is(type, len, "linear") && !is(type, len, "yarn"))
-		return ig_fail(h->err, -ENOTSUP, "%s \"%.*s\" is not supported; none, linear and "
-			       "yarn are", name, (int)(len < 32 ? len : 32), type);
+		return ig_fail(h->err, -ENOTSUP,
+			       "%s \"%.*s\" is not supported; none, linear and "
+			       "yarn are",
+			       name, (int)(len < 32 ? len : 32), type);
 	rc = ig_hyper_f32(h, "rope.scaling.factor", 1, 1024, NULL, &factor);
 	if (rc)
 		return rc;
@@ -353,6 +370,6 @@ ig_value ig_hyper_record_experts(struct ig_rec *r, const struct dense *d, const 
 
 	h = ig_rec_rms_norm(r, x, norm, norm_eps); /* [n, width] */
 	route = ig_rec_moe_route(r, moe, h, router);
-	h = ig_rec_moe_glu(r, moe, h, route, gate, up); /* [n, top_k * f] */
+	h = ig_rec_moe_glu(r, moe, h, route, gate, up);	      /* [n, top_k * f] */
 	return ig_rec_moe_combine(r, moe, h, route, down, x); /* [n, width] */
 }

@@ -41,7 +41,7 @@ int ig_hyper_dense(const struct hyper *h, struct dense *d);
 /* What a model with experts in every layer has beside it. */
 struct experts {
 	struct ig_moe moe; /* normalise is the architecture's; act is SiLU, scale 1 */
-	uint32_t n_ff; /* of each */
+	uint32_t n_ff;	   /* of each */
 };
 
 /* Refuses shared experts, dense layers and experts in tensors of their own. */

@@ -33,8 +33,7 @@ void ig_rope_kv_avx512(const struct ig_op_call *call, int64_t first, int64_t las
 uint64_t ig_attention_scratch_avx2(const struct ig_op_call *call);
 uint64_t ig_attention_scratch_avx512(const struct ig_op_call *call);
 void ig_attention_avx2(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
-void ig_attention_avx512(const struct ig_op_call *call, int64_t first, int64_t last,
-			 void *scratch);
+void ig_attention_avx512(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
 #elif defined(__aarch64__)
 void ig_rope_kv_neon(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
 uint64_t ig_attention_scratch_neon(const struct ig_op_call *call);

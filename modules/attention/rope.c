@@ -33,8 +33,10 @@ static int check_table(struct ig_op_shape *s, struct ig_error *err)
 		return ig_fail(err, -EINVAL, "rope_table: parameters of %u bytes, expected %zu",
 			       p->struct_size, sizeof *p);
 	if (s->n_in != 0 || s->n_weights > 1 || s->n_out != 1)
-		return ig_fail(err, -EINVAL, "rope_table: %u inputs, %u weights, %u outputs; takes "
-			       "none, at most one, and one", s->n_in, s->n_weights, s->n_out);
+		return ig_fail(err, -EINVAL,
+			       "rope_table: %u inputs, %u weights, %u outputs; takes "
+			       "none, at most one, and one",
+			       s->n_in, s->n_weights, s->n_out);
 	if (p->n_pairs < 1 || p->n_pairs > MAX_HEAD_DIM / 2)
 		return ig_fail(err, -EINVAL, "rope_table: n_pairs is %u, not in 1 … %d", p->n_pairs,
 			       MAX_HEAD_DIM / 2);
@@ -50,10 +52,13 @@ static int check_table(struct ig_op_shape *s, struct ig_error *err)
 			       (double)p->ramp_first, (double)p->ramp_last);
 	if (has_factors && (s->weight[0].n_rows != 1 || s->weight[0].n_cols != p->n_pairs ||
 			    s->weight[0].dtype != IG_F32))
-		return ig_fail(err, -EINVAL, "rope_table: factors are [%lld, %lld] of type %u, "
-			       "expected [1, %u] of F32", (long long)s->weight[0].n_rows,
-			       (long long)s->weight[0].n_cols, s->weight[0].dtype, p->n_pairs);
-	s->out[0] = (struct ig_shape){ .n_cols = 2 * (int64_t)p->n_pairs, .dtype = IG_F32,
+		return ig_fail(err, -EINVAL,
+			       "rope_table: factors are [%lld, %lld] of type %u, "
+			       "expected [1, %u] of F32",
+			       (long long)s->weight[0].n_rows, (long long)s->weight[0].n_cols,
+			       s->weight[0].dtype, p->n_pairs);
+	s->out[0] = (struct ig_shape){ .n_cols = 2 * (int64_t)p->n_pairs,
+				       .dtype = IG_F32,
 				       .row_class = IG_ROWS_TOKENS };
 	return 0;
 }
@@ -136,8 +141,8 @@ static void reference_table(const struct ig_op_call *call)
 		float *y = (float *)((char *)out->data + row * out->row_stride);
 
 		for (uint32_t i = 0; i < p->n_pairs; i++) {
-			float position = (float)call->step->positions[row] *
-					 ig_rope_position_scale(p);
+			float position =
+				(float)call->step->positions[row] * ig_rope_position_scale(p);
 			float angle = position * inv[i];
 
 			y[i] = (float)cos((double)angle);
@@ -174,13 +179,15 @@ static int check_rope_kv(struct ig_op_shape *s, struct ig_error *err)
 	if (p->struct_size != sizeof *p)
 		return ig_fail(err, -EINVAL, "rope_kv: parameters of %u bytes, expected %zu",
 			       p->struct_size, sizeof *p);
-	if (s->n_in < 1 || s->n_in > 2 || (s->n_weights != 0 && s->n_weights != 2) ||
-	    s->n_out != 1)
-		return ig_fail(err, -EINVAL, "rope_kv: %u inputs, %u weights, %u outputs; takes one "
-			       "or two, none or two, and one", s->n_in, s->n_weights, s->n_out);
+	if (s->n_in < 1 || s->n_in > 2 || (s->n_weights != 0 && s->n_weights != 2) || s->n_out != 1)
+		return ig_fail(err, -EINVAL,
+			       "rope_kv: %u inputs, %u weights, %u outputs; takes one "
+			       "or two, none or two, and one",
+			       s->n_in, s->n_weights, s->n_out);
 	if (p->head_dim < 8 || p->head_dim > MAX_HEAD_DIM || p->head_dim % 8)
-		return ig_fail(err, -EINVAL, "rope_kv: head_dim is %u, not a multiple of 8 up to %d",
-			       p->head_dim, MAX_HEAD_DIM);
+		return ig_fail(err, -EINVAL,
+			       "rope_kv: head_dim is %u, not a multiple of 8 up to %d", p->head_dim,
+			       MAX_HEAD_DIM);
 	if (p->n_heads < 1 || p->n_heads > MAX_HEADS || p->n_kv_heads < 1 ||
 	    p->n_kv_heads > MAX_HEADS)
 		return ig_fail(err, -EINVAL, "rope_kv: %u heads and %u KV heads, not in 1 … %d",
@@ -193,25 +200,28 @@ static int check_rope_kv(struct ig_op_shape *s, struct ig_error *err)
 	n_cols = ((int64_t)p->n_heads + 2 * (int64_t)p->n_kv_heads) * p->head_dim;
 	if (s->in[0].n_cols != n_cols || s->in[0].dtype != IG_F32 ||
 	    s->in[0].row_class != IG_ROWS_TOKENS)
-		return ig_fail(err, -EINVAL, "rope_kv: q | k | v has %lld columns of type %u, "
-			       "expected %lld of F32, one row a token", (long long)s->in[0].n_cols,
-			       s->in[0].dtype, (long long)n_cols);
+		return ig_fail(err, -EINVAL,
+			       "rope_kv: q | k | v has %lld columns of type %u, "
+			       "expected %lld of F32, one row a token",
+			       (long long)s->in[0].n_cols, s->in[0].dtype, (long long)n_cols);
 	if (has_table && (p->n_pairs < 1 || p->n_pairs > p->head_dim / 2))
 		return ig_fail(err, -EINVAL, "rope_kv: n_pairs is %u, not in 1 … %u", p->n_pairs,
 			       p->head_dim / 2);
 	if (has_table && (s->in[1].n_cols != 2 * (int64_t)p->n_pairs || s->in[1].dtype != IG_F32 ||
 			  s->in[1].row_class != IG_ROWS_TOKENS))
-		return ig_fail(err, -EINVAL, "rope_kv: the table has %lld columns of type %u, "
-			       "expected %u of F32, one row a token", (long long)s->in[1].n_cols,
-			       s->in[1].dtype, 2 * p->n_pairs);
+		return ig_fail(err, -EINVAL,
+			       "rope_kv: the table has %lld columns of type %u, "
+			       "expected %u of F32, one row a token",
+			       (long long)s->in[1].n_cols, s->in[1].dtype, 2 * p->n_pairs);
 	for (uint32_t i = 0; has_norm && i < 2; i++) {
 		const int64_t whole = (int64_t)(i ? p->n_kv_heads : p->n_heads) * p->head_dim;
 
 		if (s->weight[i].n_rows != 1 || s->weight[i].dtype != IG_F32 ||
 		    (s->weight[i].n_cols != p->head_dim && s->weight[i].n_cols != whole))
-			return ig_fail(err, -EINVAL, "rope_kv: %s_norm is [%lld, %lld] of type %u, "
-				       "expected [1, %u] or [1, %lld] of F32", i ? "k" : "q",
-				       (long long)s->weight[i].n_rows,
+			return ig_fail(err, -EINVAL,
+				       "rope_kv: %s_norm is [%lld, %lld] of type %u, "
+				       "expected [1, %u] or [1, %lld] of F32",
+				       i ? "k" : "q", (long long)s->weight[i].n_rows,
 				       (long long)s->weight[i].n_cols, s->weight[i].dtype,
 				       p->head_dim, (long long)whole);
 	}
@@ -221,7 +231,8 @@ static int check_rope_kv(struct ig_op_shape *s, struct ig_error *err)
 				  !(p->q_scale >= 0 && isfinite(p->q_scale))))
 		return ig_fail(err, -EINVAL, "rope_kv: q is scaled by %g every %u positions",
 			       (double)p->q_scale, p->q_scale_length);
-	s->out[0] = (struct ig_shape){ .n_cols = (int64_t)p->n_heads * p->head_dim, .dtype = IG_F32,
+	s->out[0] = (struct ig_shape){ .n_cols = (int64_t)p->n_heads * p->head_dim,
+				       .dtype = IG_F32,
 				       .row_class = IG_ROWS_TOKENS };
 	return 0;
 }
@@ -296,7 +307,7 @@ static void reference_rope_kv(const struct ig_op_call *call)
 			reference_head(call, row, x, w, inv, y);
 			for (uint32_t i = 0; p->q_scale_length && i < p->head_dim; i++)
 				y[i] *= ig_rope_q_scale(p, step->positions[row] /
-							   (int32_t)p->q_scale_length);
+								   (int32_t)p->q_scale_length);
 			if (inv != 0)
 				w += dim;
 		}
@@ -304,8 +315,8 @@ static void reference_rope_kv(const struct ig_op_call *call)
 		inv = w && k_n != dim ? reference_inverse(x, k_n, eps) : 0;
 		for (uint32_t h = 0; h < p->n_kv_heads; h++, x += p->head_dim) {
 			const float *v = x + (size_t)p->n_kv_heads * p->head_dim;
-			struct pages pages = pages_of(step, p->group, p->layer,
-						      step->row_seq[row], h);
+			struct pages pages =
+				pages_of(step, p->group, p->layer, step->row_seq[row], h);
 			char *slot = pages_token(&pages, step->positions[row]);
 
 			reference_head(call, row, x, w, inv, k);
@@ -317,9 +328,16 @@ static void reference_rope_kv(const struct ig_op_call *call)
 	}
 }
 
-#define KERNEL(isa, run) \
-	{ sizeof(struct ig_cpu_kernel), isa, IG_DTYPE_NONE, IG_FORM_ROWS, IG_FORM_ROWS, \
-	  IG_UNITS_ROWS, n_rows_of_step, NULL, run }
+#define KERNEL(isa, run)                                                                           \
+	{ sizeof(struct ig_cpu_kernel),                                                            \
+	  isa,                                                                                     \
+	  IG_DTYPE_NONE,                                                                           \
+	  IG_FORM_ROWS,                                                                            \
+	  IG_FORM_ROWS,                                                                            \
+	  IG_UNITS_ROWS,                                                                           \
+	  n_rows_of_step,                                                                          \
+	  NULL,                                                                                    \
+	  run }
 
 static const struct ig_cpu_kernel rope_kv_kernels[] = {
 	KERNEL(IG_ISA_GENERIC, rope_kv_generic),

@@ -5,9 +5,8 @@
 static inline void store_f16(uint16_t *dst, const float *src, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i += 8)
-		_mm_storeu_si128((__m128i *)(dst + i),
-				 _mm256_cvtps_ph(_mm256_loadu_ps(src + i),
-						 _MM_FROUND_TO_NEAREST_INT));
+		_mm_storeu_si128((__m128i *)(dst + i), _mm256_cvtps_ph(_mm256_loadu_ps(src + i),
+								       _MM_FROUND_TO_NEAREST_INT));
 }
 
 #include "rope_row.h"

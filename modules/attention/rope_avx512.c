@@ -7,13 +7,12 @@ static inline void store_f16(uint16_t *dst, const float *src, uint32_t n)
 	uint32_t i = 0;
 
 	for (; i + 16 <= n; i += 16)
-		_mm256_storeu_si256((__m256i *)(dst + i),
-				    _mm512_cvtps_ph(_mm512_loadu_ps(src + i),
-						    _MM_FROUND_TO_NEAREST_INT));
+		_mm256_storeu_si256(
+			(__m256i *)(dst + i),
+			_mm512_cvtps_ph(_mm512_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
 	if (i < n) /* n is a multiple of 8 */
-		_mm_storeu_si128((__m128i *)(dst + i),
-				 _mm256_cvtps_ph(_mm256_loadu_ps(src + i),
-						 _MM_FROUND_TO_NEAREST_INT));
+		_mm_storeu_si128((__m128i *)(dst + i), _mm256_cvtps_ph(_mm256_loadu_ps(src + i),
+								       _MM_FROUND_TO_NEAREST_INT));
 }
 
 #include "rope_row.h"

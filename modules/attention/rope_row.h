@@ -77,8 +77,8 @@ static inline float inverse_rms(const float *x, uint32_t n, float eps)
 /* The norm of q or of k in one row. */
 struct head_norm {
 	const float *w; /* NULL: none */
-	uint32_t step; /* from one head's weights to the next one's; 0: all heads have the same */
-	float inv; /* of all heads together, where step is not 0 */
+	uint32_t step;	/* from one head's weights to the next one's; 0: all heads have the same */
+	float inv;	/* of all heads together, where step is not 0 */
 };
 
 static inline struct head_norm norm_of(const struct ig_op_call *call, uint32_t i, const float *x)
@@ -136,28 +136,29 @@ static inline void rope_kv_rows(const struct ig_op_call *call, int64_t first, in
 
 	for (int64_t row = first; row < last; row++) {
 		const char *x_row = (const char *)in->data + row * in->row_stride;
-		const float *q = (const float *)x_row; /* [n_heads, head_dim] */
-		const float *k = q + (size_t)p->n_heads * dim; /* [n_kv_heads, head_dim] */
+		const float *q = (const float *)x_row;		  /* [n_heads, head_dim] */
+		const float *k = q + (size_t)p->n_heads * dim;	  /* [n_kv_heads, head_dim] */
 		const float *v = k + (size_t)p->n_kv_heads * dim; /* [n_kv_heads, head_dim] */
 		float *y = (float *)((char *)out->data + row * out->row_stride);
 		const struct head_norm q_norm = norm_of(call, 0, q), k_norm = norm_of(call, 1, k);
 
 		if (has_table)
-			spread_rotation(&rot, p, (const float *)((const char *)table->data +
-								 row * table->row_stride));
+			spread_rotation(&rot, p,
+					(const float *)((const char *)table->data +
+							row * table->row_stride));
 		for (uint32_t h = 0; h < p->n_heads; h++)
 			head_of(y + (size_t)h * dim, q + (size_t)h * dim, h, &q_norm, p,
 				has_table ? &rot : NULL);
 		if (p->q_scale_length && (uint32_t)step->positions[row] >= p->q_scale_length) {
 			const float scale = ig_rope_q_scale(p, step->positions[row] /
-							       (int32_t)p->q_scale_length);
+								       (int32_t)p->q_scale_length);
 
 			for (uint32_t i = 0; i < p->n_heads * dim; i++)
 				y[i] *= scale;
 		}
 		for (uint32_t h = 0; h < p->n_kv_heads; h++) {
-			struct pages pages = pages_of(step, p->group, p->layer,
-						      step->row_seq[row], h);
+			struct pages pages =
+				pages_of(step, p->group, p->layer, step->row_seq[row], h);
 			char *slot = pages_token(&pages, step->positions[row]);
 
 			head_of(k_head, k + (size_t)h * dim, h, &k_norm, p,

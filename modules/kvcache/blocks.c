@@ -279,8 +279,7 @@ static void evict_loose(struct ig_kvcache *c)
  * in use. */
 bool blocks_evict(struct ig_kvcache *c)
 {
-	if (c->oldest == IG_BLOCK_NONE ||
-	    kept_of(c, c->oldest)->stamp > prefix_oldest(c->prefix))
+	if (c->oldest == IG_BLOCK_NONE || kept_of(c, c->oldest)->stamp > prefix_oldest(c->prefix))
 		return blocks_evict_node(c);
 	evict_loose(c);
 	return true;

@@ -27,7 +27,7 @@
 #include <string.h>
 
 #define MAX_SLABS ((1u << (32 - IG_BLOCK_BITS)) - 1) /* the last word is IG_BLOCK_NONE */
-#define MAX_NODES (1u << 20) /* of the prefix index */
+#define MAX_NODES (1u << 20)			     /* of the prefix index */
 #define ALIGNMENT 64 /* of each head's rows: a cache line, a vector */
 
 static uint32_t window_of(const struct ig_kv_seq *s, uint32_t i)
@@ -71,20 +71,25 @@ static int kv_create(const struct ig_kv_arena *arena, struct ig_kvcache **out, s
 	uint64_t n_slabs;
 
 	if (arena->struct_size != sizeof *arena)
-		return ig_fail(err, -EINVAL, "kvcache: struct ig_kv_arena has %u bytes, expected %zu",
+		return ig_fail(err, -EINVAL,
+			       "kvcache: struct ig_kv_arena has %u bytes, expected %zu",
 			       arena->struct_size, sizeof *arena);
 	if (arena->slab_bytes < 4096 || (arena->slab_bytes & (arena->slab_bytes - 1)))
-		return ig_fail(err, -EINVAL,
-			       "kvcache: a slab of %llu bytes; it must be a power of two, 4096 or more",
-			       (unsigned long long)arena->slab_bytes);
+		return ig_fail(
+			err, -EINVAL,
+			"kvcache: a slab of %llu bytes; it must be a power of two, 4096 or more",
+			(unsigned long long)arena->slab_bytes);
 	n_slabs = arena->arena_bytes / arena->slab_bytes;
 	if (!n_slabs)
-		return ig_fail(err, -EINVAL, "kvcache: an arena of %llu bytes holds no slab of %llu",
+		return ig_fail(err, -EINVAL,
+			       "kvcache: an arena of %llu bytes holds no slab of %llu",
 			       (unsigned long long)arena->arena_bytes,
 			       (unsigned long long)arena->slab_bytes);
 	if (n_slabs > MAX_SLABS)
-		return ig_fail(err, -EINVAL, "kvcache: %llu slabs are more than %u; make kvcache.slab "
-			       "larger", (unsigned long long)n_slabs, MAX_SLABS);
+		return ig_fail(err, -EINVAL,
+			       "kvcache: %llu slabs are more than %u; make kvcache.slab "
+			       "larger",
+			       (unsigned long long)n_slabs, MAX_SLABS);
 	c = calloc(1, sizeof *c);
 	if (!c)
 		goto no_memory;
@@ -104,7 +109,8 @@ static int kv_create(const struct ig_kv_arena *arena, struct ig_kvcache **out, s
 	c->oldest = c->newest = IG_BLOCK_NONE;
 	/* no block is so small that more nodes than this could be wanted */
 	c->prefix = prefix_create(arena->arena_bytes / 1024 < MAX_NODES ?
-				  (uint32_t)(arena->arena_bytes / 1024) : MAX_NODES);
+					  (uint32_t)(arena->arena_bytes / 1024) :
+					  MAX_NODES);
 	if (!c->prefix)
 		goto no_memory;
 	*out = c;
@@ -120,8 +126,12 @@ static int kv_layout(const struct ig_kvcache *c, struct ig_kv_layout *l, struct 
 	uint64_t element;
 
 	switch (l->dtype) {
-	case IG_F16: element = 2; break;
-	case IG_F32: element = 4; break;
+	case IG_F16:
+		element = 2;
+		break;
+	case IG_F32:
+		element = 4;
+		break;
 	default:
 		return ig_fail(err, -EINVAL, "kvcache: element type %u; f16 and f32 are known",
 			       l->dtype);
@@ -133,7 +143,8 @@ static int kv_layout(const struct ig_kvcache *c, struct ig_kv_layout *l, struct 
 			       "kvcache: %u layers of %u heads of %u values is no cache group",
 			       l->n_layers, l->n_kv_heads, l->head_dim);
 	l->token_stride = l->head_dim * element;
-	l->head_stride = (IG_BLOCK_TOKENS * l->token_stride + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	l->head_stride =
+		(IG_BLOCK_TOKENS * l->token_stride + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 	if (l->head_stride > c->arena.slab_bytes ||
 	    l->n_kv_heads > c->arena.slab_bytes / l->head_stride)
 		l->block_bytes = UINT64_MAX;
@@ -145,9 +156,10 @@ static int kv_layout(const struct ig_kvcache *c, struct ig_kv_layout *l, struct 
 	if (l->block_bytes > c->arena.slab_bytes) {
 		/* as a double: the exact product may not fit 64 bits */
 		double bytes = 2.0 * l->n_layers * l->n_kv_heads * (double)l->head_stride;
-		return ig_fail(err, -EINVAL, "kvcache: a block of %u tokens needs %.0f bytes, more than "
-			       "a slab of %llu; make kvcache.slab larger", IG_BLOCK_TOKENS, bytes,
-			       (unsigned long long)c->arena.slab_bytes);
+		return ig_fail(err, -EINVAL,
+			       "kvcache: a block of %u tokens needs %.0f bytes, more than "
+			       "a slab of %llu; make kvcache.slab larger",
+			       IG_BLOCK_TOKENS, bytes, (unsigned long long)c->arena.slab_bytes);
 	}
 	return 0;
 }
@@ -165,7 +177,8 @@ static int kv_add_group(struct ig_kvcache *c, const struct ig_kv_layout *l, uint
 	if (check.block_bytes != l->block_bytes || check.layer_stride != l->layer_stride ||
 	    check.v_offset != l->v_offset || check.head_stride != l->head_stride ||
 	    check.token_stride != l->token_stride)
-		return ig_fail(err, -EINVAL, "kvcache: a group with strides that layout() did not give");
+		return ig_fail(err, -EINVAL,
+			       "kvcache: a group with strides that layout() did not give");
 	for (uint32_t i = 0; !g && i < c->n_groups; i++)
 		if (!c->groups[i].used)
 			g = &c->groups[i];
@@ -196,7 +209,8 @@ static uint32_t kv_trim(struct ig_kvcache *c, uint32_t group, uint32_t n)
 
 	if (group >= c->n_groups || !c->groups[group].used)
 		return 0;
-	while (n_gone < n && prefix_evict_root(c->prefix, c->groups[group].root, blocks, &n_groups)) {
+	while (n_gone < n &&
+	       prefix_evict_root(c->prefix, c->groups[group].root, blocks, &n_groups)) {
 		for (uint32_t i = 0; i < n_groups; i++)
 			blocks_index_drop(c, blocks[i]);
 		n_gone++;
@@ -566,8 +580,7 @@ static const struct ig_kvcache_service paged = {
 	.trim = kv_trim,
 };
 
-__attribute__((visibility("default")))
-extern const struct ig_module ingot_module;
+__attribute__((visibility("default"))) extern const struct ig_module ingot_module;
 
 const struct ig_module ingot_module = {
 	.magic = IG_MODULE_MAGIC,

@@ -17,19 +17,19 @@
 
 /* A block of a group with a window, as the index has it. */
 struct kept {
-	uint32_t node; /* of the index; PREFIX_NONE: it does not hold the block */
+	uint32_t node;	       /* of the index; PREFIX_NONE: it does not hold the block */
 	uint32_t older, newer; /* block words: in the list of loose blocks */
-	uint64_t stamp; /* when it became loose */
+	uint64_t stamp;	       /* when it became loose */
 };
 
 struct slab {
-	uint32_t group; /* NO_SLAB: no memory, in nobody's use */
-	uint32_t n_used; /* blocks with a holder */
-	uint32_t n_free; /* of the stack */
-	uint32_t prev, next; /* in the group's list of partly used slabs, or the free list */
-	uint32_t *n_holders; /* [blocks_per_slab] */
+	uint32_t group;	       /* NO_SLAB: no memory, in nobody's use */
+	uint32_t n_used;       /* blocks with a holder */
+	uint32_t n_free;       /* of the stack */
+	uint32_t prev, next;   /* in the group's list of partly used slabs, or the free list */
+	uint32_t *n_holders;   /* [blocks_per_slab] */
 	uint16_t *free_blocks; /* [blocks_per_slab], the top at n_free - 1 */
-	struct kept *kept; /* [blocks_per_slab] of a group with a window, else NULL */
+	struct kept *kept;     /* [blocks_per_slab] of a group with a window, else NULL */
 };
 
 struct group {
@@ -38,7 +38,7 @@ struct group {
 	struct ig_kv_layout layout;
 	uint32_t blocks_per_slab;
 	uint32_t partial; /* first of the slabs with used and free blocks */
-	uint32_t spare; /* the one empty slab that is kept */
+	uint32_t spare;	  /* the one empty slab that is kept */
 	uint64_t n_blocks_used;
 	uint64_t n_loose; /* of these, blocks that only the index holds, with a window */
 	uint64_t n_slabs;
@@ -50,13 +50,13 @@ struct ig_kvcache {
 	uint32_t n_slabs;
 	uint32_t free_slabs; /* first of the numbers without memory, by slab.next */
 	uint32_t n_free_slabs;
-	void **bases; /* [n_slabs] */
+	void **bases;	    /* [n_slabs] */
 	struct slab *slabs; /* [n_slabs] */
 	struct group *groups;
 	uint32_t n_groups;
 	struct prefix *prefix;
 	uint32_t oldest, newest; /* loose blocks */
-	struct ig_kv_seq *seqs; /* all of them, by next */
+	struct ig_kv_seq *seqs;	 /* all of them, by next */
 };
 
 struct ig_kv_seq {
@@ -64,12 +64,12 @@ struct ig_kv_seq {
 	struct ig_kv_seq *prev, *next;
 	uint32_t n_groups;
 	uint32_t group[MAX_GROUPS_PER_SEQ];
-	uint32_t first[MAX_GROUPS_PER_SEQ]; /* block of each table; before it is IG_BLOCK_NONE */
+	uint32_t first[MAX_GROUPS_PER_SEQ];    /* block of each table; before it is IG_BLOCK_NONE */
 	uint32_t n_blocks[MAX_GROUPS_PER_SEQ]; /* in each table */
 	uint32_t max_blocks, max_tokens;
 	uint32_t n_tokens, n_window; /* reserved: of groups without and with a window */
-	uint32_t n_indexed; /* blocks that the prefix index was told of */
-	uint32_t node; /* the last of their nodes, in use by this sequence; or PREFIX_NONE */
+	uint32_t n_indexed;	     /* blocks that the prefix index was told of */
+	uint32_t node;	   /* the last of their nodes, in use by this sequence; or PREFIX_NONE */
 	uint32_t tables[]; /* [n_groups, max_blocks] */
 };
 

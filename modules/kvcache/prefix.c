@@ -21,11 +21,11 @@
 struct node {
 	uint32_t root, parent;
 	uint32_t n_children;
-	uint32_t n_busy; /* users, and children that are not idle */
-	uint32_t chain; /* the next with this hash, or the next free node */
+	uint32_t n_busy;       /* users, and children that are not idle */
+	uint32_t chain;	       /* the next with this hash, or the next free node */
 	uint32_t older, newer; /* in the list of candidates */
-	uint64_t stamp; /* when it became one: ascending in the list */
-	uint32_t n_groups; /* 0: not in use */
+	uint64_t stamp;	       /* when it became one: ascending in the list */
+	uint32_t n_groups;     /* 0: not in use */
 	int32_t tokens[IG_BLOCK_TOKENS];
 	uint32_t blocks[PREFIX_MAX_GROUPS];
 };
@@ -34,7 +34,7 @@ struct prefix {
 	struct node *nodes;
 	uint32_t max_nodes, n_touched; /* beyond n_touched none was ever used */
 	uint32_t free;
-	uint32_t *heads; /* [n_heads] by hash */
+	uint32_t *heads;  /* [n_heads] by hash */
 	uint32_t n_heads; /* a power of two */
 	uint32_t oldest, newest;
 	uint64_t time; /* of the last stamp */
@@ -86,7 +86,8 @@ static uint32_t *head_of(const struct prefix *p, uint32_t root, uint32_t parent,
 	uint64_t h = fold(p->key[0], (uint64_t)root << 32 | parent);
 
 	for (int i = 0; i < IG_BLOCK_TOKENS; i += 2)
-		h = fold(h ^ p->key[1], (uint64_t)(uint32_t)tokens[i] << 32 | (uint32_t)tokens[i + 1]);
+		h = fold(h ^ p->key[1],
+			 (uint64_t)(uint32_t)tokens[i] << 32 | (uint32_t)tokens[i + 1]);
 	return &p->heads[(h ^ h >> 32) & (p->n_heads - 1)];
 }
 

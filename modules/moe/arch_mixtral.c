@@ -29,8 +29,8 @@ static int claims(const struct ig_host *host, const struct ig_meta *meta)
 	uint32_t n;
 
 	return !host->meta_str(meta, "general.architecture", &arch, &len, NULL) && len == 5 &&
-	       !memcmp(arch, "llama", 5) &&
-	       !host->meta_u32(meta, "llama.expert_count", &n, NULL) && n > 0;
+	       !memcmp(arch, "llama", 5) && !host->meta_u32(meta, "llama.expert_count", &n, NULL) &&
+	       n > 0;
 }
 
 static int read_params(const struct ig_host *host, const struct ig_meta *meta, void *params,
@@ -43,8 +43,7 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 
 	memset(p, 0, sizeof *p);
 	if ((rc = ig_hyper_experts(&h, &p->d, &p->experts)) ||
-	    (rc = ig_hyper_f32(&h, "attention.layer_norm_rms_epsilon", 0, 1, NULL,
-			       &p->norm_eps)) ||
+	    (rc = ig_hyper_f32(&h, "attention.layer_norm_rms_epsilon", 0, 1, NULL, &p->norm_eps)) ||
 	    (rc = ig_hyper_u32(&h, "attention.sliding_window", 0, UINT32_MAX, &no_window,
 			       &p->window)) ||
 	    (rc = ig_hyper_rope(&h, &p->d, &p->rope)))
@@ -68,14 +67,24 @@ static ig_value record_attention(struct ig_rec *r, const struct mixtral *p, uint
 	const int64_t kv_width = (int64_t)d->n_kv_heads * d->head_dim;
 	/* The converter orders the rows of Q and K so that pairs are neighbours. */
 	const struct ig_rope_kv_params rope = {
-		.struct_size = sizeof rope, .n_heads = d->n_heads, .n_kv_heads = d->n_kv_heads,
-		.head_dim = d->head_dim, .mode = IG_ROPE_PAIRS, .n_pairs = p->rope.table.n_pairs,
-		.group = 0, .layer = layer,
+		.struct_size = sizeof rope,
+		.n_heads = d->n_heads,
+		.n_kv_heads = d->n_kv_heads,
+		.head_dim = d->head_dim,
+		.mode = IG_ROPE_PAIRS,
+		.n_pairs = p->rope.table.n_pairs,
+		.group = 0,
+		.layer = layer,
 	};
 	const struct ig_attention_params attention = {
-		.struct_size = sizeof attention, .n_heads = d->n_heads,
-		.n_kv_heads = d->n_kv_heads, .head_dim = d->head_dim, .group = 0, .layer = layer,
-		.scale = p->rope.attention / sqrtf((float)d->head_dim), .window = p->window,
+		.struct_size = sizeof attention,
+		.n_heads = d->n_heads,
+		.n_kv_heads = d->n_kv_heads,
+		.head_dim = d->head_dim,
+		.group = 0,
+		.layer = layer,
+		.scale = p->rope.attention / sqrtf((float)d->head_dim),
+		.window = p->window,
 	};
 	ig_weight norm, qkv[3], out;
 	ig_value h;
@@ -87,10 +96,10 @@ static ig_value record_attention(struct ig_rec *r, const struct mixtral *p, uint
 	out = ig_rec_layer_weight(r, d->width, q_width, "blk.%u.attn_output.weight", layer);
 
 	h = ig_rec_rms_norm(r, x, norm, p->norm_eps); /* [n, width] */
-	h = ig_rec_linear(r, h, qkv, 3, IG_NONE); /* [n, q | k | v] */
-	h = ig_rec_rope_kv(r, &rope, h, table); /* [n, n_heads * head_dim] */
-	h = ig_rec_attention(r, &attention, h); /* the same */
-	return ig_rec_linear(r, h, &out, 1, x); /* [n, width] */
+	h = ig_rec_linear(r, h, qkv, 3, IG_NONE);     /* [n, q | k | v] */
+	h = ig_rec_rope_kv(r, &rope, h, table);	      /* [n, n_heads * head_dim] */
+	h = ig_rec_attention(r, &attention, h);	      /* the same */
+	return ig_rec_linear(r, h, &out, 1, x);	      /* [n, width] */
 }
 
 static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,

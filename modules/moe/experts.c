@@ -42,15 +42,18 @@ static int check_experts(const struct ig_op_shape *s, const char *op, uint32_t n
 			       n_experts < IG_MOE_MAX_TOP_K ? n_experts : IG_MOE_MAX_TOP_K);
 	if (route->dtype != IG_I32 || route->n_cols != 4 * (int64_t)top_k ||
 	    route->row_class != s->in[0].row_class)
-		return ig_fail(err, -EINVAL, "%s: the route has %lld columns of type %u, expected "
-			       "%u of moe_route", op, (long long)route->n_cols, route->dtype,
-			       4 * top_k);
+		return ig_fail(err, -EINVAL,
+			       "%s: the route has %lld columns of type %u, expected "
+			       "%u of moe_route",
+			       op, (long long)route->n_cols, route->dtype, 4 * top_k);
 	if (s->in[0].dtype != IG_F32)
 		return ig_fail(err, -EINVAL, "%s: the input is of type %u, expected F32", op,
 			       s->in[0].dtype);
 	if (w->n_rows % n_experts || w->n_rows / n_experts % TILE || !w->n_rows)
-		return ig_fail(err, -ENOTSUP, "%s: %lld rows of weights for %u experts; each must "
-			       "have a multiple of %d", op, (long long)w->n_rows, n_experts, TILE);
+		return ig_fail(err, -ENOTSUP,
+			       "%s: %lld rows of weights for %u experts; each must "
+			       "have a multiple of %d",
+			       op, (long long)w->n_rows, n_experts, TILE);
 	*n = w->n_rows / n_experts;
 	return 0;
 }
@@ -66,20 +69,23 @@ static int check_glu(struct ig_op_shape *s, struct ig_error *err)
 		return ig_fail(err, -EINVAL, "moe_glu: parameters of %u bytes, expected %zu",
 			       p->struct_size, sizeof *p);
 	if (s->n_in != 2 || s->n_weights != 2 || s->n_out != 1 || p->act > IG_ACT_GELU)
-		return ig_fail(err, -EINVAL, "moe_glu: %u inputs, %u weights, %u outputs, "
-			       "activation %u; takes two, two, one and a known one", s->n_in,
-			       s->n_weights, s->n_out, p->act);
+		return ig_fail(err, -EINVAL,
+			       "moe_glu: %u inputs, %u weights, %u outputs, "
+			       "activation %u; takes two, two, one and a known one",
+			       s->n_in, s->n_weights, s->n_out, p->act);
 	rc = check_experts(s, "moe_glu", p->n_experts, p->top_k, &f, err);
 	if (rc)
 		return rc;
 	if (g->n_cols != s->in[0].n_cols || u->n_cols != g->n_cols || u->n_rows != g->n_rows)
-		return ig_fail(err, -EINVAL, "moe_glu: gate [%lld, %lld] and up [%lld, %lld] do not "
-			       "fit %lld", (long long)g->n_rows, (long long)g->n_cols,
-			       (long long)u->n_rows, (long long)u->n_cols,
-			       (long long)s->in[0].n_cols);
+		return ig_fail(err, -EINVAL,
+			       "moe_glu: gate [%lld, %lld] and up [%lld, %lld] do not "
+			       "fit %lld",
+			       (long long)g->n_rows, (long long)g->n_cols, (long long)u->n_rows,
+			       (long long)u->n_cols, (long long)s->in[0].n_cols);
 	if (g->dtype != u->dtype)
 		return ig_fail(err, -ENOTSUP, "moe_glu: gate and up have different weight formats");
-	s->out[0] = (struct ig_shape){ .n_cols = f * p->top_k, .dtype = IG_F32,
+	s->out[0] = (struct ig_shape){ .n_cols = f * p->top_k,
+				       .dtype = IG_F32,
 				       .row_class = s->in[0].row_class };
 	return 0;
 }
@@ -95,22 +101,27 @@ static int check_combine(struct ig_op_shape *s, struct ig_error *err)
 		return ig_fail(err, -EINVAL, "moe_combine: parameters of %u bytes, expected %zu",
 			       p->struct_size, sizeof *p);
 	if (s->n_in < 2 || s->n_in > 3 || s->n_weights != 1 || s->n_out != 1)
-		return ig_fail(err, -EINVAL, "moe_combine: %u inputs, %u weights, %u outputs; takes "
-			       "two or three, one and one", s->n_in, s->n_weights, s->n_out);
+		return ig_fail(err, -EINVAL,
+			       "moe_combine: %u inputs, %u weights, %u outputs; takes "
+			       "two or three, one and one",
+			       s->n_in, s->n_weights, s->n_out);
 	rc = check_experts(s, "moe_combine", p->n_experts, p->top_k, &width, err);
 	if (rc)
 		return rc;
 	if (d->n_cols % TILE || d->n_cols * p->top_k != s->in[0].n_cols)
-		return ig_fail(err, d->n_cols % TILE ? -ENOTSUP : -EINVAL, "moe_combine: down has "
+		return ig_fail(err, d->n_cols % TILE ? -ENOTSUP : -EINVAL,
+			       "moe_combine: down has "
 			       "rows of %lld values, a multiple of %d is needed; the input has %u "
-			       "slots in %lld", (long long)d->n_cols, TILE, p->top_k,
-			       (long long)s->in[0].n_cols);
+			       "slots in %lld",
+			       (long long)d->n_cols, TILE, p->top_k, (long long)s->in[0].n_cols);
 	if (s->n_in > 2 && (s->in[2].n_cols != width || s->in[2].dtype != IG_F32 ||
 			    s->in[2].row_class != s->in[0].row_class))
-		return ig_fail(err, -EINVAL, "moe_combine: the residual has %lld columns of type "
-			       "%u, expected %lld of F32", (long long)s->in[2].n_cols,
-			       s->in[2].dtype, (long long)width);
-	s->out[0] = (struct ig_shape){ .n_cols = width, .dtype = IG_F32,
+		return ig_fail(err, -EINVAL,
+			       "moe_combine: the residual has %lld columns of type "
+			       "%u, expected %lld of F32",
+			       (long long)s->in[2].n_cols, s->in[2].dtype, (long long)width);
+	s->out[0] = (struct ig_shape){ .n_cols = width,
+				       .dtype = IG_F32,
 				       .row_class = s->in[0].row_class };
 	return 0;
 }
@@ -135,8 +146,8 @@ static struct ig_tensor expert_rows(const struct ig_op_call *call, uint32_t i, u
 
 static struct ig_tensor one_row(float *data, int64_t n_cols)
 {
-	return (struct ig_tensor){ data, 1, n_cols, n_cols * (int64_t)sizeof *data, IG_F32,
-				   IG_FORM_ROWS };
+	return (struct ig_tensor){ data,   1,		n_cols, n_cols * (int64_t)sizeof *data,
+				   IG_F32, IG_FORM_ROWS };
 }
 
 static void reference_glu(const struct ig_op_call *call)
@@ -148,8 +159,11 @@ static void reference_glu(const struct ig_op_call *call)
 
 	for (uint32_t a = 0; a < r.n; a++) {
 		const uint32_t expert = *route_word(&r, IG_ROUTE_IDS, a);
-		struct ig_op_call c = { .struct_size = sizeof c, .n_in = 1, .n_weights = 2,
-					.n_out = 1, .params = &glu };
+		struct ig_op_call c = { .struct_size = sizeof c,
+					.n_in = 1,
+					.n_weights = 2,
+					.n_out = 1,
+					.params = &glu };
 
 		c.in[0] = one_row(row_of(&call->in[0], a / p->top_k), call->in[0].n_cols);
 		c.weight[0] = expert_rows(call, 0, expert, f);
@@ -174,8 +188,11 @@ static void reference_combine(const struct ig_op_call *call)
 		memset(sum, 0, (size_t)width * sizeof *sum);
 		for (uint32_t j = 0; j < p->top_k; j++) {
 			const uint32_t a = (uint32_t)row * p->top_k + j;
-			struct ig_op_call c = { .struct_size = sizeof c, .n_in = 1, .n_weights = 1,
-						.n_out = 1, .params = &linear };
+			struct ig_op_call c = { .struct_size = sizeof c,
+						.n_in = 1,
+						.n_weights = 1,
+						.n_out = 1,
+						.params = &linear };
 
 			c.in[0] = one_row(row_of(&call->in[0], row) + j * f, f);
 			c.weight[0] = expert_rows(call, 0, *route_word(&r, IG_ROUTE_IDS, a), width);
@@ -186,8 +203,9 @@ static void reference_combine(const struct ig_op_call *call)
 		}
 		for (int64_t i = 0; i < width; i++)
 			row_of(&call->out[0], row)[i] =
-				(float)(sum[i] + (call->in[2].data ? (double)row_of(&call->in[2], row)[i]
-								   : 0));
+				(float)(sum[i] + (call->in[2].data ?
+							  (double)row_of(&call->in[2], row)[i] :
+							  0));
 	}
 	free(y);
 	free(sum);
@@ -207,10 +225,10 @@ static int64_t round64(int64_t n)
 
 /* A worker's scratch. */
 struct room {
-	uint8_t *rows; /* [GROUP] gathered rows in the input's form */
+	uint8_t *rows;	   /* [GROUP] gathered rows in the input's form */
 	int64_t row_bytes; /* of each */
-	float *results; /* [GROUP, BLOCK * TILE] */
-	uint8_t *tiles; /* one of each weight, where experts are mapped */
+	float *results;	   /* [GROUP, BLOCK * TILE] */
+	uint8_t *tiles;	   /* one of each weight, where experts are mapped */
 };
 
 /* The layout of scratch from `base` on; the bytes of it. */
@@ -269,8 +287,12 @@ static void run_inner(const struct ig_op_call *call, const void *params, const v
 		      int64_t x_stride, int64_t k, int64_t n, int64_t tile, int64_t n_tiles,
 		      float *out, int64_t out_stride, const struct room *room)
 {
-	struct ig_op_call c = { .struct_size = sizeof c, .n_in = 1, .n_weights = call->n_weights,
-				.n_out = 1, .params = params, .step = call->step,
+	struct ig_op_call c = { .struct_size = sizeof c,
+				.n_in = 1,
+				.n_weights = call->n_weights,
+				.n_out = 1,
+				.params = params,
+				.step = call->step,
 				.kernel = call->kernel->inner };
 
 	c.in[0] = (struct ig_tensor){ (void *)x, n, k, x_stride, IG_F32, call->in[0].form };
@@ -338,14 +360,15 @@ static void glu_group(const struct ig_op_call *call, const struct route *r, uint
 	for (int64_t j = 0; n > 1 && j < n; j++)
 		memcpy(room->rows + j * room->row_bytes,
 		       (const char *)in->data + *route_word(r, IG_ROUTE_ORDER, i + (uint32_t)j) /
-		       p->top_k * in->row_stride, (size_t)in->row_stride);
+							p->top_k * in->row_stride,
+		       (size_t)in->row_stride);
 	for (int64_t t = first; t < last; t += block) {
 		const int64_t n_cols = at_most(block, last - t) * TILE;
-		float *to = n == 1 ? row_of(out, a0 / p->top_k) + a0 % p->top_k * f + t * TILE
-				   : room->results;
+		float *to = n == 1 ? row_of(out, a0 / p->top_k) + a0 % p->top_k * f + t * TILE :
+				     room->results;
 
-		run_inner(call, &glu, x, room->row_bytes, in->n_cols, n, base + t, n_cols / TILE, to,
-			  n_cols * (int64_t)sizeof *to, room);
+		run_inner(call, &glu, x, room->row_bytes, in->n_cols, n, base + t, n_cols / TILE,
+			  to, n_cols * (int64_t)sizeof *to, room);
 		for (int64_t j = 0; n > 1 && j < n; j++) {
 			const uint32_t a = *route_word(r, IG_ROUTE_ORDER, i + (uint32_t)j);
 
@@ -397,9 +420,12 @@ static int64_t slot_bytes(const struct ig_op_call *call)
 	const int64_t f = call->weight[0].n_cols;
 
 	switch (call->in[0].form) {
-	case IG_FORM_Q8: return round64(f + f / 32 * 24);
-	case IG_FORM_BF16: return round64(f * 2);
-	default: return round64(f * 4);
+	case IG_FORM_Q8:
+		return round64(f + f / 32 * 24);
+	case IG_FORM_BF16:
+		return round64(f * 2);
+	default:
+		return round64(f * 4);
 	}
 }
 
@@ -467,8 +493,8 @@ static void combine_group(const struct ig_op_call *call, const struct route *r, 
 			  base + t, n_cols / TILE, room->results,
 			  n_cols * (int64_t)sizeof *room->results, room);
 		for (int64_t j = 0; j < n; j++)
-			add_slot(call, r, *route_word(r, IG_ROUTE_ORDER, i + (uint32_t)j), t, n_cols,
-				 room->results + j * n_cols);
+			add_slot(call, r, *route_word(r, IG_ROUTE_ORDER, i + (uint32_t)j), t,
+				 n_cols, room->results + j * n_cols);
 	}
 }
 

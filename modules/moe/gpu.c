@@ -15,13 +15,15 @@
 #include <ingot/gpu.h>
 #include <stdbool.h>
 
-extern const struct ig_shader ig_shader_moe_route, ig_shader_moe, ig_shader_moe_q,
-	ig_shader_moe_k, ig_shader_moe_blocks, ig_shader_moe_f32;
+extern const struct ig_shader ig_shader_moe_route, ig_shader_moe, ig_shader_moe_q, ig_shader_moe_k,
+	ig_shader_moe_blocks, ig_shader_moe_f32;
 
 _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SILU &&
-	       PRODUCT_ACT_GELU == IG_ACT_GELU, "the shaders' activations are the ops'");
-_Static_assert(MOE_FEW_THREADS / 32 == IG_GPU_FEW_ROWS && MOE_FEW_THREADS / IG_GPU_FEW_ROWS ==
-	       IG_MOE_MAX_TOP_K, "few rows: a simdgroup for each, a thread for each assignment");
+		       PRODUCT_ACT_GELU == IG_ACT_GELU,
+	       "the shaders' activations are the ops'");
+_Static_assert(MOE_FEW_THREADS / 32 == IG_GPU_FEW_ROWS &&
+		       MOE_FEW_THREADS / IG_GPU_FEW_ROWS == IG_MOE_MAX_TOP_K,
+	       "few rows: a simdgroup for each, a thread for each assignment");
 
 #define SHARE_STEP 64 /* PRODUCT_STEP of product.h */
 #define MAX_SHARES 4
@@ -68,8 +70,8 @@ static int check_size(const struct ig_gpu_call *c, const char *op, uint64_t elem
 		      struct ig_error *err)
 {
 	if (elements > UINT32_MAX / max_rows(c))
-		return ig_fail(err, -ENOTSUP, "%s: %u rows of %llu values are too many for a GPU", op,
-			       max_rows(c), (unsigned long long)elements);
+		return ig_fail(err, -ENOTSUP, "%s: %u rows of %llu values are too many for a GPU",
+			       op, max_rows(c), (unsigned long long)elements);
 	return 0;
 }
 
@@ -82,16 +84,27 @@ static int lower_route(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 	const struct ig_gpu_tensor *x = &c->in[0], *y = &c->out[0];
 	const bool large = p->n_experts > 128;
 	const struct moe_route_args args = {
-		.n_experts = p->n_experts, .top_k = p->top_k, .x_stride = stride_of(x),
-		.route_stride = stride_of(y), .normalise = p->normalise, .scale = p->scale,
+		.n_experts = p->n_experts,
+		.top_k = p->top_k,
+		.x_stride = stride_of(x),
+		.route_stride = stride_of(y),
+		.normalise = p->normalise,
+		.scale = p->scale,
 		.rows_live = y->row_class == IG_ROWS_LOGITS,
 	};
 	struct ig_gpu_dispatch d = {
-		.struct_size = sizeof d, .n_binds = 2, .shader = &ig_shader_moe_route,
-		.kernel = large ? "moe_route_few_1024" : "moe_route_few_128", .args = &args,
-		.n_arg_bytes = sizeof args, .threads = MOE_FEW_THREADS,
+		.struct_size = sizeof d,
+		.n_binds = 2,
+		.shader = &ig_shader_moe_route,
+		.kernel = large ? "moe_route_few_1024" : "moe_route_few_128",
+		.args = &args,
+		.n_arg_bytes = sizeof args,
+		.threads = MOE_FEW_THREADS,
 		.threadgroup_bytes = (FEW * ROOM_WORDS + 2 * MOE_FEW_THREADS) * 4,
-		.when_live = live_of(y), .when_min = 1, .when_max = FEW, .grid = { ONE, ONE, ONE },
+		.when_live = live_of(y),
+		.when_min = 1,
+		.when_max = FEW,
+		.grid = { ONE, ONE, ONE },
 		.bind = { bind_value(x, IG_GPU_READ), bind_value(y, IG_GPU_WRITE) },
 	};
 	int rc = check_size(c, "moe_route", y->row_stride, err);
@@ -165,8 +178,8 @@ static const struct variant metal[] = {
 struct product {
 	const struct ig_gpu_call *call;
 	const char *op;
-	bool pair; /* moe_glu */
-	uint32_t dtype; /* of the weights */
+	bool pair;	  /* moe_glu */
+	uint32_t dtype;	  /* of the weights */
 	uint32_t element; /* what is multiplied */
 	uint32_t n_experts, top_k;
 	struct ig_gpu_bind y;
@@ -176,10 +189,23 @@ struct product {
 static bool is_blocks(uint32_t dtype)
 {
 	switch (dtype) {
-	case IG_Q4_0: case IG_Q4_1: case IG_Q5_0: case IG_Q5_1: case IG_Q8_0: case IG_Q8_M:
-	case IG_Q2_K: case IG_Q3_K: case IG_Q4_K: case IG_Q5_K: case IG_Q6_K:
-	case IG_IQ4_NL: case IG_IQ4_XS: case IG_MXFP4: return true;
-	default: return false;
+	case IG_Q4_0:
+	case IG_Q4_1:
+	case IG_Q5_0:
+	case IG_Q5_1:
+	case IG_Q8_0:
+	case IG_Q8_M:
+	case IG_Q2_K:
+	case IG_Q3_K:
+	case IG_Q4_K:
+	case IG_Q5_K:
+	case IG_Q6_K:
+	case IG_IQ4_NL:
+	case IG_IQ4_XS:
+	case IG_MXFP4:
+		return true;
+	default:
+		return false;
 	}
 }
 
@@ -187,10 +213,14 @@ static bool is_blocks(uint32_t dtype)
 static uint32_t element_of(uint32_t dtype)
 {
 	switch (dtype) {
-	case IG_F32: return IG_F32;
-	case IG_BF16: return IG_BF16;
-	case IG_F16: return IG_F16;
-	default: return is_blocks(dtype) ? IG_F16 : IG_DTYPE_NONE;
+	case IG_F32:
+		return IG_F32;
+	case IG_BF16:
+		return IG_BF16;
+	case IG_F16:
+		return IG_F16;
+	default:
+		return is_blocks(dtype) ? IG_F16 : IG_DTYPE_NONE;
 	}
 }
 
@@ -253,17 +283,28 @@ static uint32_t shares_of(const struct product *p, const struct variant *v, uint
 static const char *format_name(uint32_t dtype, uint32_t element)
 {
 	switch (dtype) {
-	case IG_F32: return "f32";
-	case IG_F16: return "f16";
-	case IG_BF16: return "bf16";
-	case IG_Q8_0: return element == IG_F16 ? "q8_0" : "blocks";
-	case IG_Q4_0: return element == IG_F16 ? "q4_0" : "blocks";
-	case IG_Q4_1: return element == IG_F16 ? "q4_1" : "blocks";
-	case IG_Q8_M: return element == IG_F16 ? "q8_m" : "blocks";
-	case IG_Q4_K: return element == IG_F16 ? "q4_k" : "blocks";
-	case IG_Q5_K: return element == IG_F16 ? "q5_k" : "blocks";
-	case IG_Q6_K: return element == IG_F16 ? "q6_k" : "blocks";
-	default: return "blocks";
+	case IG_F32:
+		return "f32";
+	case IG_F16:
+		return "f16";
+	case IG_BF16:
+		return "bf16";
+	case IG_Q8_0:
+		return element == IG_F16 ? "q8_0" : "blocks";
+	case IG_Q4_0:
+		return element == IG_F16 ? "q4_0" : "blocks";
+	case IG_Q4_1:
+		return element == IG_F16 ? "q4_1" : "blocks";
+	case IG_Q8_M:
+		return element == IG_F16 ? "q8_m" : "blocks";
+	case IG_Q4_K:
+		return element == IG_F16 ? "q4_k" : "blocks";
+	case IG_Q5_K:
+		return element == IG_F16 ? "q5_k" : "blocks";
+	case IG_Q6_K:
+		return element == IG_F16 ? "q6_k" : "blocks";
+	default:
+		return "blocks";
 	}
 }
 
@@ -272,10 +313,20 @@ static const struct ig_shader *shader_of(const struct product *p)
 	if (p->element == IG_F32)
 		return &ig_shader_moe_f32;
 	switch (p->dtype) {
-	case IG_F16: case IG_BF16: return &ig_shader_moe;
-	case IG_Q8_0: case IG_Q4_0: case IG_Q4_1: case IG_Q8_M: return &ig_shader_moe_q;
-	case IG_Q4_K: case IG_Q5_K: case IG_Q6_K: return &ig_shader_moe_k;
-	default: return &ig_shader_moe_blocks;
+	case IG_F16:
+	case IG_BF16:
+		return &ig_shader_moe;
+	case IG_Q8_0:
+	case IG_Q4_0:
+	case IG_Q4_1:
+	case IG_Q8_M:
+		return &ig_shader_moe_q;
+	case IG_Q4_K:
+	case IG_Q5_K:
+	case IG_Q6_K:
+		return &ig_shader_moe_k;
+	default:
+		return &ig_shader_moe_blocks;
 	}
 }
 
@@ -288,23 +339,31 @@ static int emit(struct product *p, const struct variant *v, const struct ig_gpu_
 	const uint32_t shares = p->args.product.shares, live = live_of(&c->out[0]);
 	const struct ig_gpu_bind none = { .ref.buffer = -1 };
 	struct ig_gpu_dispatch d = {
-		.struct_size = sizeof d, .n_binds = 5, .args = &p->args, .n_arg_bytes = sizeof p->args,
+		.struct_size = sizeof d,
+		.n_binds = 5,
+		.args = &p->args,
+		.n_arg_bytes = sizeof p->args,
 		.threads = s->sm * s->sn * 32 * (v->tile ? 1 : shares),
-		.threadgroup_bytes = threadgroup_bytes(p, v, shares), .when_live = live,
-		.when_min = v->min_rows, .when_max = v->max_rows,
+		.threadgroup_bytes = threadgroup_bytes(p, v, shares),
+		.when_live = live,
+		.when_min = v->min_rows,
+		.when_max = v->max_rows,
 		.grid = { { IG_LIVE_ONE, 1, 1, (p->args.product.n[0] + width - 1) / width },
-			  { IG_LIVE_ONE, 1, 1, p->n_experts }, ONE },
+			  { IG_LIVE_ONE, 1, 1, p->n_experts },
+			  ONE },
 		.bind = { bind_value(&c->in[0], IG_GPU_READ), bind_value(&c->in[1], IG_GPU_READ),
-			  bind_weight(&c->weight[0]), p->pair ? bind_weight(&c->weight[1]) : none, p->y },
+			  bind_weight(&c->weight[0]), p->pair ? bind_weight(&c->weight[1]) : none,
+			  p->y },
 	};
 	char kernel[64];
 
 	if (v->min_rows > max_rows(c))
 		return 0;
 	if (d.threadgroup_bytes > c->facts->max_threadgroup_bytes)
-		return ig_fail(err, -ENOTSUP, "%s: its kernel needs %u bytes of threadgroup memory, the "
-			       "device has %u", p->op, d.threadgroup_bytes,
-			       c->facts->max_threadgroup_bytes);
+		return ig_fail(err, -ENOTSUP,
+			       "%s: its kernel needs %u bytes of threadgroup memory, the "
+			       "device has %u",
+			       p->op, d.threadgroup_bytes, c->facts->max_threadgroup_bytes);
 	if (!v->tile && p->top_k * FEW < p->n_experts)
 		d.grid[1] = (struct ig_gpu_extent){ live, p->top_k, 1, 1 };
 	snprintf(kernel, sizeof kernel, "moe_%s_%s_%s_%s", p->pair ? "glu" : "down",
@@ -327,15 +386,18 @@ static int lower_product(struct product *p, uint64_t n, uint64_t k, uint32_t y_t
 	int rc = 0;
 
 	if (element_of(p->dtype) == IG_DTYPE_NONE)
-		return ig_fail(err, -ENOTSUP, "%s: no kernel for weights of dtype %u", p->op, p->dtype);
+		return ig_fail(err, -ENOTSUP, "%s: no kernel for weights of dtype %u", p->op,
+			       p->dtype);
 	if (p->element != IG_F32 && p->element != element_of(p->dtype))
-		return ig_fail(err, -ENOTSUP, "%s: no kernel multiplies dtype %u in dtype %u", p->op,
-			       p->dtype, p->element);
+		return ig_fail(err, -ENOTSUP, "%s: no kernel multiplies dtype %u in dtype %u",
+			       p->op, p->dtype, p->element);
 	if (y_type != IG_F32 && y_type != IG_F16 && y_type != IG_BF16)
 		return ig_fail(err, -ENOTSUP, "%s: no kernel writes dtype %u", p->op, y_type);
 	if (k % 16 || n % 16)
-		return ig_fail(err, -ENOTSUP, "%s: %llu outputs of %llu values, on a GPU both are "
-			       "multiples of 16", p->op, (unsigned long long)n, (unsigned long long)k);
+		return ig_fail(err, -ENOTSUP,
+			       "%s: %llu outputs of %llu values, on a GPU both are "
+			       "multiples of 16",
+			       p->op, (unsigned long long)n, (unsigned long long)k);
 	if (k > INT32_MAX || n > INT32_MAX || w->row_stride > INT32_MAX)
 		return ig_fail(err, -ENOTSUP, "%s: rows of %llu values are too long", p->op,
 			       (unsigned long long)k);
@@ -364,8 +426,13 @@ static int lower_glu(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 	const struct ig_moe_glu_params *params = c->params;
 	const uint64_t f = (uint64_t)c->weight[0].n_rows / params->n_experts;
 	struct product p = {
-		.call = c, .op = "moe_glu", .pair = true, .dtype = c->weight[0].dtype,
-		.element = c->in[0].dtype, .n_experts = params->n_experts, .top_k = params->top_k,
+		.call = c,
+		.op = "moe_glu",
+		.pair = true,
+		.dtype = c->weight[0].dtype,
+		.element = c->in[0].dtype,
+		.n_experts = params->n_experts,
+		.top_k = params->top_k,
 		.y = bind_value(&c->out[0], IG_GPU_WRITE),
 		.args = { .product = { .act = params->act, .y_stride = stride_of(&c->out[0]) },
 			  .y_slot = (uint32_t)f },
@@ -396,10 +463,13 @@ static int lower_combine(const struct ig_gpu_call *c, const struct ig_gpu_host *
 	const uint64_t n_parts = width * params->top_k; /* of a row */
 	const bool residual = c->n_in > 2 && c->in[2].ref.buffer >= 0;
 	const struct moe_combine_args args = {
-		.n_cols = (uint32_t)width, .top_k = params->top_k, .route_stride = stride_of(&c->in[1]),
+		.n_cols = (uint32_t)width,
+		.top_k = params->top_k,
+		.route_stride = stride_of(&c->in[1]),
 		.residual_stride = residual ? stride_of(&c->in[2]) : 0,
 		.y_stride = stride_of(&c->out[0]),
-		.rows_live = c->out[0].row_class == IG_ROWS_LOGITS, .residual = residual,
+		.rows_live = c->out[0].row_class == IG_ROWS_LOGITS,
+		.residual = residual,
 	};
 	const uint32_t live = live_of(&c->out[0]);
 	struct ig_gpu_bind parts = { .n_bytes = max_rows(c) * n_parts * 4, .access = IG_GPU_WRITE };
@@ -415,22 +485,36 @@ static int lower_combine(const struct ig_gpu_call *c, const struct ig_gpu_host *
 		return ig_fail(err, rc, "moe_combine: no %llu bytes for the experts' results",
 			       (unsigned long long)parts.n_bytes);
 	struct product p = {
-		.call = c, .op = "moe_combine", .dtype = c->weight[0].dtype,
-		.element = c->in[0].dtype, .n_experts = params->n_experts, .top_k = params->top_k,
+		.call = c,
+		.op = "moe_combine",
+		.dtype = c->weight[0].dtype,
+		.element = c->in[0].dtype,
+		.n_experts = params->n_experts,
+		.top_k = params->top_k,
 		.y = parts,
 		.args = { .product = { .act = IG_ACT_NONE, .y_stride = (uint32_t)n_parts },
-			  .x_slot = (uint32_t)k, .y_slot = (uint32_t)width },
+			  .x_slot = (uint32_t)k,
+			  .y_slot = (uint32_t)width },
 	};
 	rc = lower_product(&p, width, k, IG_F32, h, t, err);
 	if (rc)
 		return rc;
 	parts.access = IG_GPU_READ;
 	const struct ig_gpu_dispatch d = {
-		.struct_size = sizeof d, .n_binds = 4, .shader = &ig_shader_moe_route,
-		.kernel = "moe_combine", .args = &args, .n_arg_bytes = sizeof args,
-		.threads = MOE_THREADS, .when_live = live, .when_min = 1, .when_max = UINT32_MAX,
-		.grid = { { IG_LIVE_ONE, 1, 1, (uint32_t)((width + 4 * MOE_THREADS - 1) / (4 * MOE_THREADS)) },
-			  { live, 1, 1, 1 }, ONE },
+		.struct_size = sizeof d,
+		.n_binds = 4,
+		.shader = &ig_shader_moe_route,
+		.kernel = "moe_combine",
+		.args = &args,
+		.n_arg_bytes = sizeof args,
+		.threads = MOE_THREADS,
+		.when_live = live,
+		.when_min = 1,
+		.when_max = UINT32_MAX,
+		.grid = { { IG_LIVE_ONE, 1, 1,
+			    (uint32_t)((width + 4 * MOE_THREADS - 1) / (4 * MOE_THREADS)) },
+			  { live, 1, 1, 1 },
+			  ONE },
 		.bind = { parts, bind_value(&c->in[1], IG_GPU_READ),
 			  residual ? bind_value(&c->in[2], IG_GPU_READ) : none,
 			  bind_value(&c->out[0], IG_GPU_WRITE) },

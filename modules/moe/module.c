@@ -4,12 +4,13 @@
  */
 #include "moe_private.h"
 
-static const char *const requires_ops[] = { "embed", "norm", "linear", "glu", "logits", "sample",
-					    "rope_table", "rope_kv", "attention", NULL };
+static const char *const requires_ops[] = { "embed",	 "norm",   "linear",	 "glu",
+					    "logits",	 "sample", "rope_table", "rope_kv",
+					    "attention", NULL };
 static const struct ig_op *const ops[] = { &ig_op_moe_route, &ig_op_moe_glu, &ig_op_moe_combine,
 					   NULL };
-static const struct ig_arch *const archs[] = { &ig_arch_qwen3moe, &ig_arch_mixtral,
-					       &ig_arch_olmoe, NULL };
+static const struct ig_arch *const archs[] = { &ig_arch_qwen3moe, &ig_arch_mixtral, &ig_arch_olmoe,
+					       NULL };
 
 extern const struct ig_module ingot_module;
 

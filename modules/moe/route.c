@@ -19,8 +19,10 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 		return ig_fail(err, -EINVAL, "moe_route: parameters of %u bytes, expected %zu",
 			       p->struct_size, sizeof *p);
 	if (s->n_in != 1 || s->n_weights != 0 || s->n_out != 1)
-		return ig_fail(err, -EINVAL, "moe_route: %u inputs, %u weights, %u outputs; takes "
-			       "one, none and one", s->n_in, s->n_weights, s->n_out);
+		return ig_fail(err, -EINVAL,
+			       "moe_route: %u inputs, %u weights, %u outputs; takes "
+			       "one, none and one",
+			       s->n_in, s->n_weights, s->n_out);
 	if (p->n_experts < 1 || p->n_experts > IG_MOE_MAX_EXPERTS)
 		return ig_fail(err, -EINVAL, "moe_route: %u experts, not in 1 … %d", p->n_experts,
 			       IG_MOE_MAX_EXPERTS);
@@ -31,10 +33,12 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 		return ig_fail(err, -EINVAL, "moe_route: normalise is %u, scale %g", p->normalise,
 			       (double)p->scale);
 	if (s->in[0].n_cols != p->n_experts || s->in[0].dtype != IG_F32)
-		return ig_fail(err, -EINVAL, "moe_route: logits have %lld columns of type %u, "
-			       "expected %u of F32", (long long)s->in[0].n_cols, s->in[0].dtype,
-			       p->n_experts);
-	s->out[0] = (struct ig_shape){ .n_cols = 4 * (int64_t)p->top_k, .dtype = IG_I32,
+		return ig_fail(err, -EINVAL,
+			       "moe_route: logits have %lld columns of type %u, "
+			       "expected %u of F32",
+			       (long long)s->in[0].n_cols, s->in[0].dtype, p->n_experts);
+	s->out[0] = (struct ig_shape){ .n_cols = 4 * (int64_t)p->top_k,
+				       .dtype = IG_I32,
 				       .row_class = s->in[0].row_class };
 	return 0;
 }

@@ -97,7 +97,10 @@ void KERNEL(ig_norm)(const struct ig_op_call *c, int64_t first, int64_t last, vo
  * others: it would take their bits. */
 #define APART 4.0f
 
-static uint32_t magnitude(float x) { return ig_bits_from_f32(x) & 0x7fffffffu; }
+static uint32_t magnitude(float x)
+{
+	return ig_bits_from_f32(x) & 0x7fffffffu;
+}
 
 /* Bits of the largest magnitude of a block. */
 static uint32_t largest(const float *x)
@@ -165,7 +168,8 @@ void KERNEL(ig_pack_q8)(const struct ig_op_call *c, int64_t first, int64_t last,
 				for (int h = 0; h < 2; h++)
 					for (int i = 16 * h; i < 16 * h + 16; i++) {
 						float v = x[i] * inv + ROUNDER;
-						int32_t n = (int32_t)(ig_bits_from_f32(v) - 0x4b400000u);
+						int32_t n = (int32_t)(ig_bits_from_f32(v) -
+								      0x4b400000u);
 						q[i] = (int8_t)n;
 						sum[h] += n;
 					}

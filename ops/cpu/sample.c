@@ -22,13 +22,13 @@
 
 /* A worker's scratch. */
 struct room {
-	uint64_t *sums; /* [BUCKETS] */
-	uint64_t *blocks; /* [n / BLOCK + 1] sums of the kept weights */
-	uint32_t *counts; /* [BUCKETS] */
+	uint64_t *sums;	   /* [BUCKETS] */
+	uint64_t *blocks;  /* [n / BLOCK + 1] sums of the kept weights */
+	uint32_t *counts;  /* [BUCKETS] */
 	uint32_t *weights; /* [n] */
-	float *x; /* [n] edited and masked logits */
-	int32_t *members; /* [n] ids of one bucket, ascending */
-	uint16_t *bucket; /* [n] */
+	float *x;	   /* [n] edited and masked logits */
+	int32_t *members;  /* [n] ids of one bucket, ascending */
+	uint16_t *bucket;  /* [n] */
 };
 
 /* The last candidate that is kept. */
@@ -300,8 +300,8 @@ void KERNEL(ig_sample)(const struct ig_op_call *c, int64_t first, int64_t last, 
 			x = r.x;
 		}
 		top = largest(x, n);
-		c->step->sampled_ids[i] = ig_sample_is_drawn(p) && fabsf(top) < INFINITY
-						  ? draw(x, n, top, p, &r)
-						  : id_of_largest(x, n, top, mask);
+		c->step->sampled_ids[i] = ig_sample_is_drawn(p) && fabsf(top) < INFINITY ?
+						  draw(x, n, top, p, &r) :
+						  id_of_largest(x, n, top, mask);
 	}
 }

@@ -17,14 +17,22 @@ uint64_t ig_tile16_tile_bytes(uint32_t dtype, int64_t k)
 	if (k <= 0 || k > INT32_MAX)
 		return 0;
 	switch (dtype) {
-	case IG_F32: return u * 64;
-	case IG_F16: return round64(u * 32);
-	case IG_BF16: return (u + 1) / 2 * 64;
-	case IG_Q8_0: return u % 32 ? 0 : round64(u / 32 * (512 + 32));
-	case IG_Q4_0: return u % 32 ? 0 : round64(u / 32 * (256 + 32));
-	case IG_Q4_1: return u % 32 ? 0 : u / 32 * (256 + 64);
-	case IG_Q8_M: return u % 32 ? 0 : u / 32 * (512 + 64);
-	default: return ig_tile_quants_bytes(dtype, k);
+	case IG_F32:
+		return u * 64;
+	case IG_F16:
+		return round64(u * 32);
+	case IG_BF16:
+		return (u + 1) / 2 * 64;
+	case IG_Q8_0:
+		return u % 32 ? 0 : round64(u / 32 * (512 + 32));
+	case IG_Q4_0:
+		return u % 32 ? 0 : round64(u / 32 * (256 + 32));
+	case IG_Q4_1:
+		return u % 32 ? 0 : u / 32 * (256 + 64);
+	case IG_Q8_M:
+		return u % 32 ? 0 : u / 32 * (512 + 64);
+	default:
+		return ig_tile_quants_bytes(dtype, k);
 	}
 }
 
@@ -37,7 +45,8 @@ static void pack_blocks(const uint8_t *src, uint8_t *tile, int64_t kb, int lane,
 
 	for (int64_t b = 0; b < kb; b++, src += block) {
 		for (int i = 0; i < n_scales; i++)
-			memcpy(scales + ((size_t)i * (size_t)kb + (size_t)b) * 32 + (size_t)lane * 2,
+			memcpy(scales + ((size_t)i * (size_t)kb + (size_t)b) * 32 +
+				       (size_t)lane * 2,
 			       src + i * 2, 2);
 		uint8_t *q = tile + (size_t)b * (size_t)n_words * 64 + (size_t)lane * 4;
 		for (int j = 0; j < n_words; j++)
@@ -77,8 +86,8 @@ static void pack_row(uint32_t dtype, const uint8_t *src, uint8_t *tile, int64_t 
 	}
 }
 
-void ig_tile16_pack(uint32_t dtype, const void *src, int64_t n, int64_t k, void *dst,
-		    int64_t first, int64_t last)
+void ig_tile16_pack(uint32_t dtype, const void *src, int64_t n, int64_t k, void *dst, int64_t first,
+		    int64_t last)
 {
 	uint64_t tile_bytes = ig_tile16_tile_bytes(dtype, k), stride = ig_dtype_row_bytes(dtype, k);
 
@@ -127,7 +136,8 @@ void ig_tile16_row_to_f32(uint32_t dtype, const void *packed, int64_t k, int64_t
 			float d = half_at(tile + kb * 512 + b * 32 + o * 2);
 			for (int i = 0; i < 32; i++)
 				dst[b * 32 + i] =
-					d * (float)(int8_t)tile[b * 512 + i / 4 * 64 + o * 4 + i % 4];
+					d *
+					(float)(int8_t)tile[b * 512 + i / 4 * 64 + o * 4 + i % 4];
 		}
 		break;
 	case IG_Q8_M:

@@ -43,12 +43,15 @@
 
 /* Bytes of one tile; 0 when the dtype has no such layout or k does not fit it. */
 uint64_t ig_tile16_tile_bytes(uint32_t dtype, int64_t k);
-static inline int64_t ig_tile16_n_tiles(int64_t n) { return (n + IG_TILE - 1) / IG_TILE; }
+static inline int64_t ig_tile16_n_tiles(int64_t n)
+{
+	return (n + IG_TILE - 1) / IG_TILE;
+}
 
 /* Pack tiles first … last - 1 of a matrix [n, k] in IG_FORM_ROWS.  dst is the whole
  * packed matrix, 64-byte aligned.  Threads may pack different tiles at once. */
-void ig_tile16_pack(uint32_t dtype, const void *src, int64_t n, int64_t k, void *dst,
-		    int64_t first, int64_t last);
+void ig_tile16_pack(uint32_t dtype, const void *src, int64_t n, int64_t k, void *dst, int64_t first,
+		    int64_t last);
 /* One row back as float [k]. */
 void ig_tile16_row_to_f32(uint32_t dtype, const void *packed, int64_t k, int64_t row, float *dst);
 

@@ -73,7 +73,8 @@ ALWAYS_INLINE void zero_two(int n_rows, __m256 (*acc)[2])
 ALWAYS_INLINE void add_two(__m256 (*acc)[2], const __m256 *w, const uint8_t *x, int64_t stride,
 			   int64_t i, const int n_rows)
 {
-	ROWS(r) {
+	ROWS(r)
+	{
 		__m256 v = float_of(x, stride, r, i);
 		HALVES(h) acc[r][h] = _mm256_fmadd_ps(w[h], v, acc[r][h]);
 	}

@@ -30,10 +30,11 @@ ALWAYS_INLINE void avx512_q8_0_rows(const uint8_t *tile, int64_t k, const uint8_
 			__m512i q = _mm512_load_si512(tile + b * 512 + g * 64);
 			q = _mm512_xor_si512(q, flip);
 			ROWS(r)
-				dot[r] = _mm512_dpbusd_epi32(dot[r], q,
-							     four_of(x, stride, r, b * 32 + g * 4));
+			dot[r] = _mm512_dpbusd_epi32(dot[r], q,
+						     four_of(x, stride, r, b * 32 + g * 4));
 		}
-		ROWS(r) {
+		ROWS(r)
+		{
 			__m512 s = _mm512_mul_ps(d, _mm512_set1_ps(scale_of(x, stride, r, k, b)));
 			acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r]), s, acc[r]);
 		}
@@ -56,28 +57,29 @@ ALWAYS_INLINE void nibbles(const uint8_t *tile, int64_t k, const uint8_t *x, int
 		__m512 d = halves(scales + b * 32);
 		fetch_ahead(has_min ? IG_Q4_1 : IG_Q4_0, tile, k, b);
 		ROWS(r)
-			dot[r] = has_min ? _mm512_setzero_si512()
-					 : _mm512_set1_epi32(neg_of(x, stride, r, k, b) * 8);
+		dot[r] = has_min ? _mm512_setzero_si512() :
+				   _mm512_set1_epi32(neg_of(x, stride, r, k, b) * 8);
 		for (int g = 0; g < 4; g++) {
 			__m512i q = _mm512_load_si512(tile + b * 256 + g * 64);
 			__m512i lo = _mm512_and_si512(q, low);
 			__m512i hi = _mm512_and_si512(_mm512_srli_epi16(q, 4), low);
 			ROWS(r)
-				dot[r] = _mm512_dpbusd_epi32(dot[r], lo,
-							     four_of(x, stride, r, b * 32 + g * 4));
+			dot[r] = _mm512_dpbusd_epi32(dot[r], lo,
+						     four_of(x, stride, r, b * 32 + g * 4));
 			ROWS(r)
-				dot[r] = _mm512_dpbusd_epi32(
-					dot[r], hi, four_of(x, stride, r, b * 32 + 16 + g * 4));
+			dot[r] = _mm512_dpbusd_epi32(dot[r], hi,
+						     four_of(x, stride, r, b * 32 + 16 + g * 4));
 		}
-		ROWS(r) {
+		ROWS(r)
+		{
 			__m512 s = _mm512_mul_ps(d, _mm512_set1_ps(scale_of(x, stride, r, k, b)));
 			acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r]), s, acc[r]);
 		}
 		if (has_min) {
 			__m512 m = halves(mins + b * 32);
 			ROWS(r)
-				acc[r] = _mm512_fmadd_ps(
-					m, _mm512_set1_ps(sum_of(x, stride, r, k, b)), acc[r]);
+			acc[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sum_of(x, stride, r, k, b)),
+						 acc[r]);
 		}
 	}
 	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
@@ -113,10 +115,11 @@ ALWAYS_INLINE void avx512_q8_m_rows(const uint8_t *tile, int64_t k, const uint8_
 		for (int g = 0; g < 8; g++) {
 			__m512i q = _mm512_load_si512(tile + b * 512 + g * 64);
 			ROWS(r)
-				dot[r] = _mm512_dpbusd_epi32(dot[r], q,
-							     four_of(x, stride, r, b * 32 + g * 4));
+			dot[r] = _mm512_dpbusd_epi32(dot[r], q,
+						     four_of(x, stride, r, b * 32 + g * 4));
 		}
-		ROWS(r) {
+		ROWS(r)
+		{
 			__m512 s = _mm512_mul_ps(d, _mm512_set1_ps(scale_of(x, stride, r, k, b)));
 			acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r]), s, acc[r]);
 			acc[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sum_of(x, stride, r, k, b)),
@@ -129,8 +132,8 @@ TILE_KERNELS_Q8(avx512_q8_m, 8, IG_Q8_M)
 
 /* ---- float activations ------------------------------------------------------------ */
 
-ALWAYS_INLINE void avx512_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
-				   int64_t stride, float *out, const int n_rows)
+ALWAYS_INLINE void avx512_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x, int64_t stride,
+				   float *out, const int n_rows)
 {
 	__m512 acc[8];
 
@@ -143,8 +146,8 @@ ALWAYS_INLINE void avx512_f32_rows(const uint8_t *tile, int64_t k, const uint8_t
 }
 TILE_KERNELS(avx512_f32, 8)
 
-ALWAYS_INLINE void avx512_f16_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
-				   int64_t stride, float *out, const int n_rows)
+ALWAYS_INLINE void avx512_f16_rows(const uint8_t *tile, int64_t k, const uint8_t *x, int64_t stride,
+				   float *out, const int n_rows)
 {
 	__m512 acc[8];
 
@@ -192,8 +195,8 @@ ALWAYS_INLINE void avx512_q8_0_f32_rows(const uint8_t *tile, int64_t k, const ui
 					_mm512_sll_epi32(q, _mm_cvtsi32_si128(24 - 8 * i)), 24);
 				__m512 w = _mm512_mul_ps(d, _mm512_cvtepi32_ps(v));
 				ROWS(r)
-					acc[r] = _mm512_fmadd_ps(
-						w, float_of(x, stride, r, b * 32 + g * 4 + i), acc[r]);
+				acc[r] = _mm512_fmadd_ps(
+					w, float_of(x, stride, r, b * 32 + g * 4 + i), acc[r]);
 			}
 		}
 	}
@@ -224,9 +227,8 @@ ALWAYS_INLINE void nibbles_f32(const uint8_t *tile, int64_t k, const uint8_t *x,
 				if (has_min)
 					w = _mm512_add_ps(w, m);
 				ROWS(r)
-					acc[r] = _mm512_fmadd_ps(
-						w, float_of(x, stride, r, b * 32 + half * 16 + i),
-						acc[r]);
+				acc[r] = _mm512_fmadd_ps(
+					w, float_of(x, stride, r, b * 32 + half * 16 + i), acc[r]);
 			}
 	}
 	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
@@ -264,8 +266,8 @@ ALWAYS_INLINE void avx512_q8_m_f32_rows(const uint8_t *tile, int64_t k, const ui
 				__m512 w = _mm512_cvtepi32_ps(_mm512_and_si512(v, byte));
 				w = _mm512_add_ps(_mm512_mul_ps(d, w), m);
 				ROWS(r)
-					acc[r] = _mm512_fmadd_ps(
-						w, float_of(x, stride, r, b * 32 + g * 4 + i), acc[r]);
+				acc[r] = _mm512_fmadd_ps(
+					w, float_of(x, stride, r, b * 32 + g * 4 + i), acc[r]);
 			}
 		}
 	}

@@ -85,7 +85,8 @@ COLUMN void column_signed_bytes(const uint8_t *p, column_f32 *to)
 }
 
 /* Value i of Q8_0 or Q8_M. */
-COLUMN void column_of_bytes(uint32_t dtype, const uint8_t *tile, int64_t kb, int64_t i, column_f32 *w)
+COLUMN void column_of_bytes(uint32_t dtype, const uint8_t *tile, int64_t kb, int64_t i,
+			    column_f32 *w)
 {
 	const int64_t b = i / 32;
 	column_f32 d, m;
@@ -129,7 +130,8 @@ COLUMN void tile_column(uint32_t dtype, const uint8_t *tile, int64_t k, int64_t 
 	const struct tile_planes p = tile_planes(f, k / 32);
 	const int64_t b = i / 32;
 	const int half = (int)(i % 32 / 16), g = (int)(i % 16 / 4), byte = (int)(i % 4) * 8;
-	const uint8_t *s = tile + p.scale + (b * f.n_scales + (f.n_scales == 2 ? half : 0)) * IG_TILE;
+	const uint8_t *s =
+		tile + p.scale + (b * f.n_scales + (f.n_scales == 2 ? half : 0)) * IG_TILE;
 	column_f32 d, m, n;
 	column_i32 c, high;
 
@@ -179,8 +181,8 @@ COLUMN void tile_column(uint32_t dtype, const uint8_t *tile, int64_t k, int64_t 
 }
 
 /* Add to the products [n_rows][16] of rows in IG_FORM_Q8 what lies apart, blocks ascending. */
-COLUMN void add_apart(uint32_t dtype, const uint8_t *tile, int64_t k, const uint8_t *x, int64_t stride,
-		      float *out, int n_rows)
+COLUMN void add_apart(uint32_t dtype, const uint8_t *tile, int64_t k, const uint8_t *x,
+		      int64_t stride, float *out, int n_rows)
 {
 	const int64_t kb = k / 32;
 

@@ -48,7 +48,7 @@ ALWAYS_INLINE void generic_bf16_rows(const uint8_t *tile, int64_t k, const uint8
 		float acc[IG_TILE] = { 0 };
 		for (int64_t i = 0; i < k; i++)
 			FOR_LANES(o)
-				acc[o] += ig_f32_from_bf16(w[i / 2 * 32 + o * 2 + i % 2]) * xr[i];
+		acc[o] += ig_f32_from_bf16(w[i / 2 * 32 + o * 2 + i % 2]) * xr[i];
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
 }
@@ -79,12 +79,10 @@ ALWAYS_INLINE void generic_q8_0_rows(const uint8_t *tile, int64_t k, const uint8
 			int32_t dot[IG_TILE] = { 0 };
 			for (int g = 0; g < 8; g++)
 				FOR_LANES(o)
-					for (int i = 0; i < 4; i++)
-						dot[o] += q[g * 64 + o * 4 + i] *
-							  xr.q[b * 32 + g * 4 + i];
+			for (int i = 0; i < 4; i++)
+				dot[o] += q[g * 64 + o * 4 + i] * xr.q[b * 32 + g * 4 + i];
 			FOR_LANES(o)
-				acc[o] += (float)dot[o] *
-					  (half_at(tile + kb * 512, b * 16 + o) * xr.d[b]);
+			acc[o] += (float)dot[o] * (half_at(tile + kb * 512, b * 16 + o) * xr.d[b]);
 		}
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
@@ -97,11 +95,11 @@ ALWAYS_INLINE void nibble_dots(const uint8_t *q, const int8_t *xq, int bias, int
 	FOR_LANES(o) dot[o] = 0;
 	for (int g = 0; g < 4; g++)
 		FOR_LANES(o)
-			for (int i = 0; i < 4; i++) {
-				uint8_t v = q[g * 64 + o * 4 + i];
-				dot[o] += ((v & 15) - bias) * xq[g * 4 + i] +
-					  ((v >> 4) - bias) * xq[16 + g * 4 + i];
-			}
+	for (int i = 0; i < 4; i++) {
+		uint8_t v = q[g * 64 + o * 4 + i];
+		dot[o] +=
+			((v & 15) - bias) * xq[g * 4 + i] + ((v >> 4) - bias) * xq[16 + g * 4 + i];
+	}
 }
 
 ALWAYS_INLINE void generic_q4_0_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
@@ -115,8 +113,7 @@ ALWAYS_INLINE void generic_q4_0_rows(const uint8_t *tile, int64_t k, const uint8
 		for (int64_t b = 0; b < kb; b++) {
 			nibble_dots(tile + b * 256, xr.q + b * 32, 8, dot);
 			FOR_LANES(o)
-				acc[o] += (float)dot[o] *
-					  (half_at(tile + kb * 256, b * 16 + o) * xr.d[b]);
+			acc[o] += (float)dot[o] * (half_at(tile + kb * 256, b * 16 + o) * xr.d[b]);
 		}
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
@@ -134,7 +131,8 @@ ALWAYS_INLINE void generic_q4_1_rows(const uint8_t *tile, int64_t k, const uint8
 		for (int64_t b = 0; b < kb; b++) {
 			const uint8_t *d = tile + kb * 256, *m = d + kb * 32;
 			nibble_dots(tile + b * 256, xr.q + b * 32, 0, dot);
-			FOR_LANES(o) {
+			FOR_LANES(o)
+			{
 				acc[o] += (float)dot[o] * (half_at(d, b * 16 + o) * xr.d[b]);
 				acc[o] += half_at(m, b * 16 + o) * xr.s[b];
 			}
@@ -157,10 +155,10 @@ ALWAYS_INLINE void generic_q8_m_rows(const uint8_t *tile, int64_t k, const uint8
 			int32_t dot[IG_TILE] = { 0 };
 			for (int g = 0; g < 8; g++)
 				FOR_LANES(o)
-					for (int i = 0; i < 4; i++)
-						dot[o] += q[g * 64 + o * 4 + i] *
-							  xr.q[b * 32 + g * 4 + i];
-			FOR_LANES(o) {
+			for (int i = 0; i < 4; i++)
+				dot[o] += q[g * 64 + o * 4 + i] * xr.q[b * 32 + g * 4 + i];
+			FOR_LANES(o)
+			{
 				acc[o] += (float)dot[o] * (half_at(d, b * 16 + o) * xr.d[b]);
 				acc[o] += half_at(m, b * 16 + o) * xr.s[b];
 			}
@@ -187,8 +185,8 @@ ALWAYS_INLINE void generic_q8_0_f32_rows(const uint8_t *tile, int64_t k, const u
 	for (int64_t b = 0; b < kb; b++) {
 		for (int i = 0; i < 32; i++)
 			FOR_LANES(o)
-				w[i][o] = half_at(tile + kb * 512, b * 16 + o) *
-					  (float)(int8_t)tile[b * 512 + i / 4 * 64 + o * 4 + i % 4];
+		w[i][o] = half_at(tile + kb * 512, b * 16 + o) *
+			  (float)(int8_t)tile[b * 512 + i / 4 * 64 + o * 4 + i % 4];
 		for (int r = 0; r < n_rows; r++)
 			add_block(out + r * IG_TILE, w, (const float *)(x + r * stride) + b * 32);
 	}
@@ -206,7 +204,8 @@ ALWAYS_INLINE void q4_f32(const uint8_t *tile, int64_t k, const uint8_t *x, int6
 	memset(out, 0, (size_t)n_rows * IG_TILE * sizeof *out);
 	for (int64_t b = 0; b < kb; b++) {
 		for (int i = 0; i < 16; i++)
-			FOR_LANES(o) {
+			FOR_LANES(o)
+			{
 				uint8_t q = tile[b * 256 + i / 4 * 64 + o * 4 + i % 4];
 				float d = half_at(scales, b * 16 + o);
 				float m = has_min ? half_at(mins, b * 16 + o) : 0.0f;
@@ -243,9 +242,9 @@ ALWAYS_INLINE void generic_q8_m_f32_rows(const uint8_t *tile, int64_t k, const u
 	for (int64_t b = 0; b < kb; b++) {
 		for (int i = 0; i < 32; i++)
 			FOR_LANES(o)
-				w[i][o] = half_at(scales, b * 16 + o) *
-						  (float)tile[b * 512 + i / 4 * 64 + o * 4 + i % 4] +
-					  half_at(mins, b * 16 + o);
+		w[i][o] = half_at(scales, b * 16 + o) *
+				  (float)tile[b * 512 + i / 4 * 64 + o * 4 + i % 4] +
+			  half_at(mins, b * 16 + o);
 		for (int r = 0; r < n_rows; r++)
 			add_block(out + r * IG_TILE, w, (const float *)(x + r * stride) + b * 32);
 	}

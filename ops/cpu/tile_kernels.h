@@ -32,18 +32,25 @@ struct tile_range {
 
 /* Call body for blocks of tiles and rows that stay in cache. */
 #define FOR_TILE_BLOCKS(range, tile_first, tile_last, tile_bytes, n_rows)                          \
-	for (int64_t tb_step = TILE_BLOCK_BYTES / (int64_t)(tile_bytes) > 0                        \
-				       ? TILE_BLOCK_BYTES / (int64_t)(tile_bytes) : 1,             \
-		     tb = (tile_first); tb < (tile_last); tb += tb_step)                           \
+	for (int64_t tb_step = TILE_BLOCK_BYTES / (int64_t)(tile_bytes) > 0 ?                      \
+				       TILE_BLOCK_BYTES / (int64_t)(tile_bytes) :                  \
+				       1,                                                          \
+		     tb = (tile_first);                                                            \
+	     tb < (tile_last); tb += tb_step)                                                      \
 		for (int64_t rb = 0; rb < (n_rows); rb += ROW_BLOCK)                               \
 			for (struct tile_range range = { tb,                                       \
-				     tb + tb_step < (tile_last) ? tb + tb_step : (tile_last), rb,  \
-				     rb + ROW_BLOCK < (n_rows) ? rb + ROW_BLOCK : (n_rows) };      \
+							 tb + tb_step < (tile_last) ?              \
+								 tb + tb_step :                    \
+								 (tile_last),                      \
+							 rb,                                       \
+							 rb + ROW_BLOCK < (n_rows) ?               \
+								 rb + ROW_BLOCK :                  \
+								 (n_rows) };                       \
 			     range.first < range.last; range.first = range.last)
 
 struct epilogue {
 	uint32_t act;
-	const float *bias; /* [n] or NULL */
+	const float *bias;		  /* [n] or NULL */
 	const struct ig_tensor *residual; /* or NULL */
 };
 
@@ -64,7 +71,8 @@ ALWAYS_INLINE void finish_tile(const struct ig_tensor *out, const struct epilogu
 				v[i] = ig_act(e->act, v[i]);
 		if (e->residual) {
 			const float *res = (const float *)((const char *)e->residual->data +
-							   (row + r) * e->residual->row_stride) + col;
+							   (row + r) * e->residual->row_stride) +
+					   col;
 			for (int i = 0; i < n; i++)
 				v[i] += res[i];
 		}
@@ -76,22 +84,22 @@ ALWAYS_INLINE void finish_tile(const struct ig_tensor *out, const struct epilogu
 }
 
 static void run_product(const struct ig_op_call *c, int64_t first, int64_t last,
-			       const struct epilogue *e, tile_product *product, int max_rows)
+			const struct epilogue *e, tile_product *product, int max_rows)
 {
 	const struct ig_tensor *x = &c->in[0], *w = &c->weight[0], *out = &c->out[0];
 	uint64_t tile_bytes = ig_tile16_tile_bytes(w->dtype, w->n_cols);
 
 	FOR_TILE_BLOCKS(b, first, last, tile_bytes, out->n_rows)
-		for (int64_t t = b.first; t < b.last; t++) {
-			const uint8_t *tile = (const uint8_t *)w->data + (uint64_t)t * tile_bytes;
-			for (int64_t r = b.row; r < b.row_end; r += max_rows) {
-				int n = b.row_end - r < max_rows ? (int)(b.row_end - r) : max_rows;
-				float v[8 * IG_TILE] __attribute__((aligned(64)));
-				const uint8_t *rows = (const uint8_t *)x->data + r * x->row_stride;
-				product(tile, w->n_cols, rows, x->row_stride, v, n);
-				finish_tile(out, e, t, r, n, v);
-			}
+	for (int64_t t = b.first; t < b.last; t++) {
+		const uint8_t *tile = (const uint8_t *)w->data + (uint64_t)t * tile_bytes;
+		for (int64_t r = b.row; r < b.row_end; r += max_rows) {
+			int n = b.row_end - r < max_rows ? (int)(b.row_end - r) : max_rows;
+			float v[8 * IG_TILE] __attribute__((aligned(64)));
+			const uint8_t *rows = (const uint8_t *)x->data + r * x->row_stride;
+			product(tile, w->n_cols, rows, x->row_stride, v, n);
+			finish_tile(out, e, t, r, n, v);
 		}
+	}
 }
 
 /* gcc cannot see that a product writes all of the n_rows * 16 floats read below. */
@@ -99,8 +107,8 @@ static void run_product(const struct ig_op_call *c, int64_t first, int64_t last,
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
-static void run_glu(const struct ig_op_call *c, int64_t first, int64_t last,
-			   tile_product *product, int max_rows)
+static void run_glu(const struct ig_op_call *c, int64_t first, int64_t last, tile_product *product,
+		    int max_rows)
 {
 	const struct ig_glu_params *p = c->params;
 	const struct ig_tensor *x = &c->in[0], *gate = &c->weight[0], *up = &c->weight[1];
@@ -109,29 +117,29 @@ static void run_glu(const struct ig_op_call *c, int64_t first, int64_t last,
 	uint64_t tile_bytes = ig_tile16_tile_bytes(gate->dtype, gate->n_cols);
 
 	FOR_TILE_BLOCKS(b, first, last, 2 * tile_bytes, out->n_rows)
-		for (int64_t t = b.first; t < b.last; t++) {
-			uint64_t at = (uint64_t)t * tile_bytes;
-			for (int64_t r = b.row; r < b.row_end; r += max_rows) {
-				int n = b.row_end - r < max_rows ? (int)(b.row_end - r) : max_rows;
-				const uint8_t *rows = (const uint8_t *)x->data + r * x->row_stride;
-				float g[8 * IG_TILE] __attribute__((aligned(64)));
-				float u[8 * IG_TILE] __attribute__((aligned(64)));
-				product((const uint8_t *)gate->data + at, gate->n_cols, rows,
-					x->row_stride, g, n);
-				product((const uint8_t *)up->data + at, up->n_cols, rows,
-					x->row_stride, u, n);
-				if (p->act == IG_ACT_SILU)
-					for (int i = 0; i < n * IG_TILE; i++)
-						g[i] = ig_siluf(g[i]) * u[i];
-				else if (p->act == IG_ACT_GELU)
-					for (int i = 0; i < n * IG_TILE; i++)
-						g[i] = ig_geluf(g[i]) * u[i];
-				else
-					for (int i = 0; i < n * IG_TILE; i++)
-						g[i] *= u[i];
-				finish_tile(out, &plain, t, r, n, g);
-			}
+	for (int64_t t = b.first; t < b.last; t++) {
+		uint64_t at = (uint64_t)t * tile_bytes;
+		for (int64_t r = b.row; r < b.row_end; r += max_rows) {
+			int n = b.row_end - r < max_rows ? (int)(b.row_end - r) : max_rows;
+			const uint8_t *rows = (const uint8_t *)x->data + r * x->row_stride;
+			float g[8 * IG_TILE] __attribute__((aligned(64)));
+			float u[8 * IG_TILE] __attribute__((aligned(64)));
+			product((const uint8_t *)gate->data + at, gate->n_cols, rows, x->row_stride,
+				g, n);
+			product((const uint8_t *)up->data + at, up->n_cols, rows, x->row_stride, u,
+				n);
+			if (p->act == IG_ACT_SILU)
+				for (int i = 0; i < n * IG_TILE; i++)
+					g[i] = ig_siluf(g[i]) * u[i];
+			else if (p->act == IG_ACT_GELU)
+				for (int i = 0; i < n * IG_TILE; i++)
+					g[i] = ig_geluf(g[i]) * u[i];
+			else
+				for (int i = 0; i < n * IG_TILE; i++)
+					g[i] *= u[i];
+			finish_tile(out, &plain, t, r, n, g);
 		}
+	}
 }
 #pragma GCC diagnostic pop
 
@@ -141,7 +149,8 @@ static void run_glu(const struct ig_op_call *c, int64_t first, int64_t last,
 	case n:                                                                                    \
 		name##_rows(tile, k, x, x_stride, out, n);                                         \
 		break;
-#define TILE_ROWS_4(name) TILE_ROWS(name, 1) TILE_ROWS(name, 2) TILE_ROWS(name, 3) TILE_ROWS(name, 4)
+#define TILE_ROWS_4(name)                                                                          \
+	TILE_ROWS(name, 1) TILE_ROWS(name, 2) TILE_ROWS(name, 3) TILE_ROWS(name, 4)
 #define TILE_ROWS_8(name)                                                                          \
 	TILE_ROWS_4(name)                                                                          \
 	TILE_ROWS(name, 5) TILE_ROWS(name, 6) TILE_ROWS(name, 7) TILE_ROWS(name, 8)

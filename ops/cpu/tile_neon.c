@@ -29,12 +29,21 @@ ALWAYS_INLINE void store_all(float *out, int n_rows, float32x4_t (*acc)[4])
 ALWAYS_INLINE void add_lane(float32x4_t (*acc)[4], const float32x4_t *w, const float32x4_t *x,
 			    const int lane, const int n_rows)
 {
-	ROWS(r) QUARTERS(v) {
+	ROWS(r) QUARTERS(v)
+	{
 		switch (lane) { /* an instruction's immediate */
-		case 0: acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 0); break;
-		case 1: acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 1); break;
-		case 2: acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 2); break;
-		default: acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 3); break;
+		case 0:
+			acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 0);
+			break;
+		case 1:
+			acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 1);
+			break;
+		case 2:
+			acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 2);
+			break;
+		default:
+			acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 3);
+			break;
 		}
 	}
 }
@@ -104,7 +113,8 @@ ALWAYS_INLINE void neon_q8_0_f32_rows(const uint8_t *tile, int64_t k, const uint
 		for (int g = 0; g < 8; g++) {
 			ROWS(r) xs[r] = floats_of(x, stride, r, b * 32 + g * 4);
 			for (int i = 0; i < 4; i++) {
-				QUARTERS(v) {
+				QUARTERS(v)
+				{
 					const int8_t *q = (const int8_t *)tile + b * 512 + g * 64;
 					int32x4_t n = vreinterpretq_s32_s8(vld1q_s8(q + v * 16));
 					n = vshlq_s32(n, vdupq_n_s32(24 - i * 8));
@@ -129,14 +139,16 @@ ALWAYS_INLINE void nibbles_f32(const uint8_t *tile, int64_t k, const uint8_t *x,
 
 	zero_all(n_rows, acc);
 	for (int64_t b = 0; b < kb; b++) {
-		QUARTERS(v) {
+		QUARTERS(v)
+		{
 			d[v] = halves(scales + b * 32 + v * 8);
 			m[v] = has_min ? halves(mins + b * 32 + v * 8) : vdupq_n_f32(0.0f);
 		}
 		for (int g = 0; g < 8; g++) { /* the low halves of four words, then the high ones */
 			ROWS(r) xs[r] = floats_of(x, stride, r, b * 32 + g * 4);
 			for (int i = 0; i < 4; i++) {
-				QUARTERS(v) {
+				QUARTERS(v)
+				{
 					const uint8_t *q = tile + b * 256 + g % 4 * 64 + v * 16;
 					int32x4_t n = vreinterpretq_s32_u8(vld1q_u8(q));
 					n = vshlq_s32(n, vdupq_n_s32(-(i * 8 + g / 4 * 4)));
@@ -177,14 +189,16 @@ ALWAYS_INLINE void neon_q8_m_f32_rows(const uint8_t *tile, int64_t k, const uint
 
 	zero_all(n_rows, acc);
 	for (int64_t b = 0; b < kb; b++) {
-		QUARTERS(v) {
+		QUARTERS(v)
+		{
 			d[v] = halves(scales + b * 32 + v * 8);
 			m[v] = halves(mins + b * 32 + v * 8);
 		}
 		for (int g = 0; g < 8; g++) {
 			ROWS(r) xs[r] = floats_of(x, stride, r, b * 32 + g * 4);
 			for (int i = 0; i < 4; i++) {
-				QUARTERS(v) {
+				QUARTERS(v)
+				{
 					const uint8_t *q = tile + b * 512 + g * 64 + v * 16;
 					uint32x4_t n = vreinterpretq_u32_u8(vld1q_u8(q));
 					n = vshlq_u32(n, vdupq_n_s32(24 - i * 8));

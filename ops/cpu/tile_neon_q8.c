@@ -14,7 +14,8 @@ ALWAYS_INLINE void byte_rows(const uint8_t *tile, int64_t k, const uint8_t *x, i
 	const uint8_t *scales = tile + kb * 512, *mins = scales + kb * 32;
 	const uint8x16_t flip = vdupq_n_u8(has_min ? 0x80 : 0);
 
-	HALVES(h) {
+	HALVES(h)
+	{
 		float32x4_t acc[4][2], d[2], m[2];
 		int32x4_t sum[4][2];
 		ROWS(r) QUADS(v) acc[r][v] = vdupq_n_f32(0.0f);
@@ -26,16 +27,20 @@ ALWAYS_INLINE void byte_rows(const uint8_t *tile, int64_t k, const uint8_t *x, i
 			for (int j = 0; j < 2; j++, q += 4 * GROUP_BYTES) {
 				int8x16_t w[4][2];
 				for (int g = 0; g < 4; g++)
-					QUADS(v) {
-						uint8x16_t u = vld1q_u8(q + g * GROUP_BYTES + v * QUAD_BYTES);
+					QUADS(v)
+					{
+						uint8x16_t u = vld1q_u8(q + g * GROUP_BYTES +
+									v * QUAD_BYTES);
 						w[g][v] = vreinterpretq_s8_u8(veorq_u8(u, flip));
 					}
 				block_add(&s, w, x, stride, b * 32 + j * 16, n_rows, false);
 			}
 			block_sums_of(&s, sum, n_rows);
 			if (has_min)
-				ROWS(r) {
-					int32x4_t off = vdupq_n_s32(neg_of(x, stride, r, k, b) * 128);
+				ROWS(r)
+				{
+					int32x4_t off =
+						vdupq_n_s32(neg_of(x, stride, r, k, b) * 128);
 					QUADS(v) sum[r][v] = vsubq_s32(sum[r][v], off);
 				}
 			block_scale(acc, sum, d, x, stride, k, b, n_rows);
@@ -55,7 +60,8 @@ ALWAYS_INLINE void nibble_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 	const uint8_t *scales = tile + kb * 256, *mins = scales + kb * 32;
 	const int8x16_t bias = vdupq_n_s8(has_min ? 0 : 8);
 
-	HALVES(h) {
+	HALVES(h)
+	{
 		float32x4_t acc[4][2], d[2], m[2];
 		int32x4_t sum[4][2];
 		ROWS(r) QUADS(v) acc[r][v] = vdupq_n_f32(0.0f);
@@ -64,12 +70,16 @@ ALWAYS_INLINE void nibble_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 			struct block_sums s;
 			QUADS(v) d[v] = halves(scales + b * 32 + h * 16 + v * 8);
 			block_zero(&s, n_rows);
-			for (int high = 0; high < 2; high++) { /* halves of bytes: k 0 … 15, 16 … 31 */
+			for (int high = 0; high < 2;
+			     high++) { /* halves of bytes: k 0 … 15, 16 … 31 */
 				int8x16_t w[4][2];
 				for (int g = 0; g < 4; g++)
-					QUADS(v) {
-						uint8x16_t u = vld1q_u8(q + g * GROUP_BYTES + v * QUAD_BYTES);
-						u = high ? vshrq_n_u8(u, 4) : vandq_u8(u, vdupq_n_u8(15));
+					QUADS(v)
+					{
+						uint8x16_t u = vld1q_u8(q + g * GROUP_BYTES +
+									v * QUAD_BYTES);
+						u = high ? vshrq_n_u8(u, 4) :
+							   vandq_u8(u, vdupq_n_u8(15));
 						w[g][v] = vsubq_s8(vreinterpretq_s8_u8(u), bias);
 					}
 				block_add(&s, w, x, stride, b * 32 + high * 16, n_rows, true);

@@ -42,7 +42,8 @@ ALWAYS_INLINE const int8_t *quants_of(const uint8_t *x, int64_t stride, int r, i
 
 ALWAYS_INLINE void dot_row(int32x4_t *dot, int8x16_t (*w)[2], int8x16_t x, const bool small)
 {
-	QUADS(v) {
+	QUADS(v)
+	{
 		dot[v] = vdotq_laneq_s32(dot[v], w[0][v], x, 0);
 		dot[v] = vdotq_laneq_s32(dot[v], w[1][v], x, 1);
 		dot[v] = vdotq_laneq_s32(dot[v], w[2][v], x, 2);
@@ -58,10 +59,14 @@ ALWAYS_INLINE int8x16_t spread(int8x16_t x, const int g)
 	int32x4_t n = vreinterpretq_s32_s8(x);
 
 	switch (g) {
-	case 0: return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 0));
-	case 1: return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 1));
-	case 2: return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 2));
-	default: return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 3));
+	case 0:
+		return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 0));
+	case 1:
+		return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 1));
+	case 2:
+		return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 2));
+	default:
+		return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 3));
 	}
 }
 
@@ -69,7 +74,8 @@ ALWAYS_INLINE void dot_row(int32x4_t *dot, int8x16_t (*w)[2], int8x16_t x, const
 {
 	const int8x16_t a = spread(x, 0), b = spread(x, 1), c = spread(x, 2), d = spread(x, 3);
 
-	QUADS(v) {
+	QUADS(v)
+	{
 		/* Two outputs in each: k 0 … 3 of the first, then of the second. */
 		int16x8_t low = vmull_s8(vget_low_s8(w[0][v]), vget_low_s8(a));
 		int16x8_t high = vmull_high_s8(w[0][v], a);
@@ -143,7 +149,8 @@ ALWAYS_INLINE void block_add(struct block_sums *s, int8x16_t (*w)[2], const uint
 ALWAYS_INLINE void block_sums_of(const struct block_sums *s, int32x4_t (*sum)[2], const int n_rows)
 {
 	for (int p = 0; p < n_rows / 2; p++)
-		QUADS(v) {
+		QUADS(v)
+		{
 			sum[2 * p][v] = vuzp1q_s32(s->pair[p][2 * v], s->pair[p][2 * v + 1]);
 			sum[2 * p + 1][v] = vuzp2q_s32(s->pair[p][2 * v], s->pair[p][2 * v + 1]);
 		}
@@ -180,7 +187,8 @@ ALWAYS_INLINE void block_scale(float32x4_t (*acc)[2], int32x4_t (*sum)[2], const
 			       const uint8_t *x, int64_t stride, int64_t k, int64_t b,
 			       const int n_rows)
 {
-	ROWS(r) QUADS(v) {
+	ROWS(r) QUADS(v)
+	{
 		float32x4_t by = vmulq_n_f32(d[v], scale_of(x, stride, r, k, b));
 		acc[r][v] = vfmaq_f32(acc[r][v], vcvtq_f32_s32(sum[r][v]), by);
 	}

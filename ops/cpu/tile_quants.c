@@ -52,7 +52,8 @@ static void pack_codes(const struct tile_format *f, const uint8_t *code, uint8_t
 }
 
 static void pack_block(uint32_t dtype, const struct ig_quant_block *qb, int first, int n, int lane,
-		       const struct tile_format *f, uint8_t *q, uint8_t *h, uint8_t *scale, uint8_t *min)
+		       const struct tile_format *f, uint8_t *q, uint8_t *h, uint8_t *scale,
+		       uint8_t *min)
 {
 	for (int b = 0; b < n; b++) {
 		int at = first + b;
@@ -60,9 +61,9 @@ static void pack_block(uint32_t dtype, const struct ig_quant_block *qb, int firs
 			   h + (int64_t)at * f->high_bits * 64 + lane * 4);
 		for (int i = 0; i < f->n_scales; i++) {
 			int j = b * f->n_scales + i;
-			uint8_t s = dtype == IG_MXFP4 ? (uint8_t)qb->d_bits
-				  : dtype == IG_Q2_K ? (uint8_t)(qb->scale[j] | qb->min[j] << 4)
-						     : (uint8_t)qb->scale[j];
+			uint8_t s = dtype == IG_MXFP4 ? (uint8_t)qb->d_bits :
+				    dtype == IG_Q2_K  ? (uint8_t)(qb->scale[j] | qb->min[j] << 4) :
+							(uint8_t)qb->scale[j];
 			scale[((int64_t)at * f->n_scales + i) * IG_TILE + lane] = s;
 		}
 		if (f->n_mins)
@@ -105,8 +106,8 @@ static void read_codes(uint32_t dtype, const struct tile_format *f, const uint8_
 	for (int half = 0; half < 2; half++)
 		for (int g = 0; g < 4; g++)
 			for (int i = 0; i < 4; i++) {
-				int c = f->low_bits == 4 ? q[g * 64 + i] >> (4 * half) & 15
-							 : q[half * 64 + i] >> (2 * g) & 3;
+				int c = f->low_bits == 4 ? q[g * 64 + i] >> (4 * half) & 15 :
+							   q[half * 64 + i] >> (2 * g) & 3;
 				if (f->high_bits == 1)
 					c |= (h[i] >> (4 * half + g) & 1) << f->low_bits;
 				else if (f->high_bits == 2)
@@ -131,10 +132,13 @@ void ig_tile_quants_block(uint32_t dtype, const uint8_t *tile, int64_t kb, int64
 		int i = f.n_scales == 2 ? half : 0;
 		uint8_t s = f.n_scales ? tile[p.scale + (b * f.n_scales + i) * IG_TILE + lane] : 1;
 		out->s[half] = dtype == IG_Q2_K ? s & 15 : (int8_t)s;
-		out->n[half] = dtype == IG_Q2_K ? s >> 4 : f.n_mins ? tile[p.min + b * IG_TILE + lane] : 1;
+		out->n[half] = dtype == IG_Q2_K ? s >> 4 :
+			       f.n_mins		? tile[p.min + b * IG_TILE + lane] :
+						  1;
 		if (dtype == IG_MXFP4) {
 			out->s[half] = 1;
-			out->d = ig_f32_from_bits(s < 2 ? 0x00200000u << s : (uint32_t)(s - 1) << 23);
+			out->d = ig_f32_from_bits(s < 2 ? 0x00200000u << s :
+							  (uint32_t)(s - 1) << 23);
 		}
 	}
 	if (f.d_blocks)

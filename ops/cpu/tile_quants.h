@@ -23,29 +23,40 @@
 #include "ops/cpu/tile16.h"
 
 struct tile_format {
-	int low_bits; /* of a code in q: 4 or 2 */
+	int low_bits;  /* of a code in q: 4 or 2 */
 	int high_bits; /* of a code in h: 0, 1 or 2 */
-	int n_scales; /* bytes of scales of an output in a block: 0, 1 or 2 */
-	int n_mins; /* bytes of minima; Q2_K has them in its scales */
-	int d_blocks; /* blocks of 32 that share d: 1 or 8; 0: there is none */
-	bool has_m; /* halves m, as many as d */
-	int offset; /* u = v + offset */
+	int n_scales;  /* bytes of scales of an output in a block: 0, 1 or 2 */
+	int n_mins;    /* bytes of minima; Q2_K has them in its scales */
+	int d_blocks;  /* blocks of 32 that share d: 1 or 8; 0: there is none */
+	bool has_m;    /* halves m, as many as d */
+	int offset;    /* u = v + offset */
 };
 
 static inline __attribute__((always_inline)) struct tile_format tile_format(uint32_t dtype)
 {
 	switch (dtype) {
-	case IG_Q5_0: return (struct tile_format){ 4, 1, 0, 0, 1, false, 16 };
-	case IG_Q5_1: return (struct tile_format){ 4, 1, 0, 0, 1, true, 0 };
-	case IG_Q2_K: return (struct tile_format){ 2, 0, 2, 0, 8, true, 0 };
-	case IG_Q3_K: return (struct tile_format){ 2, 1, 2, 0, 8, false, 4 };
-	case IG_Q4_K: return (struct tile_format){ 4, 0, 1, 1, 8, true, 0 };
-	case IG_Q5_K: return (struct tile_format){ 4, 1, 1, 1, 8, true, 0 };
-	case IG_Q6_K: return (struct tile_format){ 4, 2, 2, 0, 8, false, 32 };
-	case IG_IQ4_NL: return (struct tile_format){ 4, 0, 0, 0, 1, false, 128 };
-	case IG_IQ4_XS: return (struct tile_format){ 4, 0, 1, 0, 8, false, 128 };
-	case IG_MXFP4: return (struct tile_format){ 4, 0, 1, 0, 0, false, 12 };
-	default: return (struct tile_format){ 0, 0, 0, 0, 0, false, 0 };
+	case IG_Q5_0:
+		return (struct tile_format){ 4, 1, 0, 0, 1, false, 16 };
+	case IG_Q5_1:
+		return (struct tile_format){ 4, 1, 0, 0, 1, true, 0 };
+	case IG_Q2_K:
+		return (struct tile_format){ 2, 0, 2, 0, 8, true, 0 };
+	case IG_Q3_K:
+		return (struct tile_format){ 2, 1, 2, 0, 8, false, 4 };
+	case IG_Q4_K:
+		return (struct tile_format){ 4, 0, 1, 1, 8, true, 0 };
+	case IG_Q5_K:
+		return (struct tile_format){ 4, 1, 1, 1, 8, true, 0 };
+	case IG_Q6_K:
+		return (struct tile_format){ 4, 2, 2, 0, 8, false, 32 };
+	case IG_IQ4_NL:
+		return (struct tile_format){ 4, 0, 0, 0, 1, false, 128 };
+	case IG_IQ4_XS:
+		return (struct tile_format){ 4, 0, 1, 0, 8, false, 128 };
+	case IG_MXFP4:
+		return (struct tile_format){ 4, 0, 1, 0, 0, false, 12 };
+	default:
+		return (struct tile_format){ 0, 0, 0, 0, 0, false, 0 };
 	}
 }
 
@@ -54,8 +65,8 @@ struct tile_planes {
 	int64_t high, scale, min, d, m, end;
 };
 
-static inline __attribute__((always_inline)) struct tile_planes
-tile_planes(struct tile_format f, int64_t kb)
+static inline __attribute__((always_inline)) struct tile_planes tile_planes(struct tile_format f,
+									    int64_t kb)
 {
 	struct tile_planes p;
 	int64_t halves = f.d_blocks ? kb / f.d_blocks * 32 : 0;
@@ -80,7 +91,7 @@ void ig_tile_quants_row_to_f32(uint32_t dtype, const uint8_t *tile, int64_t k, i
 struct tile_block {
 	uint8_t u[32];
 	int s[2], n[2]; /* of the block's halves; the same where 32 values share them */
-	float d, m; /* m as the file has it: Q5_1 adds it, K-quants take m n off */
+	float d, m;	/* m as the file has it: Q5_1 adds it, K-quants take m n off */
 };
 
 void ig_tile_quants_block(uint32_t dtype, const uint8_t *tile, int64_t kb, int64_t b, int lane,

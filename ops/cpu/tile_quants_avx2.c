@@ -34,12 +34,14 @@ ALWAYS_INLINE __m256i codes(uint32_t dtype, const uint8_t *q, const uint8_t *h, 
 	__m256i c;
 
 	if (f.low_bits == 4)
-		c = _mm256_and_si256(shifted(bytes(q + g * 64, o), -4 * half), _mm256_set1_epi8(15));
+		c = _mm256_and_si256(shifted(bytes(q + g * 64, o), -4 * half),
+				     _mm256_set1_epi8(15));
 	else
 		c = _mm256_and_si256(shifted(bytes(q + half * 64, o), -2 * g), _mm256_set1_epi8(3));
 	if (f.high_bits == 1)
-		c = _mm256_or_si256(c, _mm256_and_si256(shifted(bytes(h, o), f.low_bits - (4 * half + g)),
-							_mm256_set1_epi8((char)(1 << f.low_bits))));
+		c = _mm256_or_si256(
+			c, _mm256_and_si256(shifted(bytes(h, o), f.low_bits - (4 * half + g)),
+					    _mm256_set1_epi8((char)(1 << f.low_bits))));
 	else if (f.high_bits == 2)
 		c = _mm256_or_si256(c, _mm256_and_si256(shifted(bytes(h + half * 64, o), 4 - 2 * g),
 							_mm256_set1_epi8(0x30)));
@@ -83,8 +85,8 @@ ALWAYS_INLINE struct scales scales_of_block(uint32_t dtype, const uint8_t *tile,
 		t.m = halves(tile + p.m + b / f.d_blocks * 32, o);
 	for (int i = 0; i < f.n_scales; i++) {
 		__m256i s = dtype == IG_Q2_K ? _mm256_and_si256(unsigned_bytes(at + i * IG_TILE, o),
-								_mm256_set1_epi32(15))
-					     : signed_bytes(at + i * IG_TILE, o);
+								_mm256_set1_epi32(15)) :
+					       signed_bytes(at + i * IG_TILE, o);
 		t.s[i] = _mm256_cvtepi32_ps(s);
 		if (dtype == IG_Q2_K)
 			t.n[i] = _mm256_cvtepi32_ps(
@@ -98,8 +100,8 @@ ALWAYS_INLINE struct scales scales_of_block(uint32_t dtype, const uint8_t *tile,
 /* n * offset: every offset of this file's unsigned codes is 0, 4, 12, 16 or 32. */
 ALWAYS_INLINE __m256i taken_off(uint32_t dtype, __m256i n)
 {
-	return IS_IQ4(dtype) ? _mm256_setzero_si256()
-			     : _mm256_mullo_epi32(n, _mm256_set1_epi32(tile_format(dtype).offset));
+	return IS_IQ4(dtype) ? _mm256_setzero_si256() :
+			       _mm256_mullo_epi32(n, _mm256_set1_epi32(tile_format(dtype).offset));
 }
 
 ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, const uint8_t *x,
@@ -111,7 +113,8 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 	const __m256i table = table_of(dtype);
 	const bool by_half = f.n_scales == 2;
 
-	HALVES(o) {
+	HALVES(o)
+	{
 		__m256 acc[4], sum[4];
 		__m256i dot[4];
 		ROWS(r) acc[r] = _mm256_setzero_ps();
@@ -122,7 +125,8 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 			if (o == 0)
 				fetch_ahead(dtype, tile, k, b);
 			for (int half = 0; half < 2; half++) {
-				ROWS(r) {
+				ROWS(r)
+				{
 					__m256i n = neg_of(x, stride, r, k, b);
 					__m256i first = neg_half_of(x, stride, r, k, b);
 					if (by_half)
@@ -132,32 +136,39 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 				}
 				for (int g = 0; g < 4; g++) {
 					__m256i u = codes(dtype, q, h, o, half, g, table);
-					ROWS(r) {
+					ROWS(r)
+					{
 						__m256i v = four_of(x, stride, r,
 								    b * 32 + half * 16 + g * 4);
-						dot[r] = IS_IQ4(dtype)
-							? dot4(dot[r], _mm256_abs_epi8(u),
-							       _mm256_sign_epi8(v, u))
-							: dot4(dot[r], u, v);
+						dot[r] = IS_IQ4(dtype) ?
+								 dot4(dot[r], _mm256_abs_epi8(u),
+								      _mm256_sign_epi8(v, u)) :
+								 dot4(dot[r], u, v);
 					}
 				}
 				if (by_half)
-					ROWS(r) {
+					ROWS(r)
+					{
 						__m256 i = _mm256_cvtepi32_ps(dot[r]);
-						sum[r] = half ? _mm256_fmadd_ps(i, t.s[1], sum[r])
-							      : _mm256_mul_ps(i, t.s[0]);
+						sum[r] = half ? _mm256_fmadd_ps(i, t.s[1], sum[r]) :
+								_mm256_mul_ps(i, t.s[0]);
 					}
 			}
-			__m256 d = f.n_scales == 1 && dtype != IG_MXFP4 ? _mm256_mul_ps(t.d, t.s[0]) : t.d;
-			ROWS(r) {
+			__m256 d = f.n_scales == 1 && dtype != IG_MXFP4 ?
+					   _mm256_mul_ps(t.d, t.s[0]) :
+					   t.d;
+			ROWS(r)
+			{
 				__m256 s = _mm256_mul_ps(d, scale_of(x, stride, r, k, b));
 				__m256 i = by_half ? sum[r] : _mm256_cvtepi32_ps(dot[r]);
 				acc[r] = _mm256_fmadd_ps(i, s, acc[r]);
 			}
 			if (f.has_m && by_half) {
-				ROWS(r) {
+				ROWS(r)
+				{
 					__m256i first = neg_half_of(x, stride, r, k, b);
-					__m256i second = _mm256_sub_epi32(neg_of(x, stride, r, k, b), first);
+					__m256i second =
+						_mm256_sub_epi32(neg_of(x, stride, r, k, b), first);
 					__m256 n = _mm256_mul_ps(t.n[0], _mm256_cvtepi32_ps(first));
 					n = _mm256_fmadd_ps(t.n[1], _mm256_cvtepi32_ps(second), n);
 					__m256 s = _mm256_mul_ps(t.m, scale_of(x, stride, r, k, b));
@@ -165,10 +176,11 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 				}
 			} else if (f.has_m) {
 				__m256 m = dtype == IG_Q5_1 ? t.m : _mm256_mul_ps(t.m, t.n[0]);
-				ROWS(r) {
+				ROWS(r)
+				{
 					__m256 s = sum_of(x, stride, r, k, b);
-					acc[r] = dtype == IG_Q5_1 ? _mm256_fmadd_ps(m, s, acc[r])
-								  : _mm256_fnmadd_ps(m, s, acc[r]);
+					acc[r] = dtype == IG_Q5_1 ? _mm256_fmadd_ps(m, s, acc[r]) :
+								    _mm256_fnmadd_ps(m, s, acc[r]);
 				}
 			}
 		}
@@ -185,7 +197,8 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	const __m256i table = table_of(dtype);
 	const __m256i offset = _mm256_set1_epi32(IS_IQ4(dtype) ? 0 : f.offset);
 
-	HALVES(o) {
+	HALVES(o)
+	{
 		__m256 acc[4];
 		ROWS(r) acc[r] = _mm256_setzero_ps();
 		for (int64_t b = 0; b < kb; b++) {
@@ -194,17 +207,20 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 			const struct scales t = scales_of_block(dtype, tile, kb, b, o);
 			for (int i = 0; i < 32; i++) {
 				const int j = f.n_scales == 2 ? i / 16 : 0;
-				__m256 d = f.n_scales && dtype != IG_MXFP4 ? _mm256_mul_ps(t.d, t.s[j]) : t.d;
+				__m256 d = f.n_scales && dtype != IG_MXFP4 ?
+						   _mm256_mul_ps(t.d, t.s[j]) :
+						   t.d;
 				__m256 m = dtype == IG_Q5_1 ? t.m : _mm256_mul_ps(t.m, t.n[j]);
 				__m256i v = codes(dtype, q, h, o, i / 16, i / 4 % 4, table);
 				v = _mm256_srai_epi32(_mm256_slli_epi32(v, 24 - i % 4 * 8), 24);
 				__m256 w = _mm256_cvtepi32_ps(_mm256_sub_epi32(v, offset));
 				w = _mm256_mul_ps(d, w);
 				if (f.has_m)
-					w = dtype == IG_Q5_1 ? _mm256_add_ps(w, m) : _mm256_sub_ps(w, m);
+					w = dtype == IG_Q5_1 ? _mm256_add_ps(w, m) :
+							       _mm256_sub_ps(w, m);
 				ROWS(r)
-					acc[r] = _mm256_fmadd_ps(w, float_of(x, stride, r, b * 32 + i),
-								 acc[r]);
+				acc[r] = _mm256_fmadd_ps(w, float_of(x, stride, r, b * 32 + i),
+							 acc[r]);
 			}
 		}
 		ROWS(r) _mm256_storeu_ps(out + r * IG_TILE + o * 8, acc[r]);
@@ -213,13 +229,13 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 
 #define KERNELS(name, dtype)                                                                       \
 	ALWAYS_INLINE void name##_rows(const uint8_t *tile, int64_t k, const uint8_t *x,           \
-				       int64_t stride, float *out, const int n_rows)                     \
+				       int64_t stride, float *out, const int n_rows)               \
 	{                                                                                          \
 		quants_q8(dtype, tile, k, x, stride, out, n_rows);                                 \
 	}                                                                                          \
 	TILE_KERNELS_Q8(name, 4, dtype)                                                            \
 	ALWAYS_INLINE void name##_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x,       \
-					   int64_t stride, float *out, const int n_rows)                 \
+					   int64_t stride, float *out, const int n_rows)           \
 	{                                                                                          \
 		quants_f32(dtype, tile, k, x, stride, out, n_rows);                                \
 	}                                                                                          \

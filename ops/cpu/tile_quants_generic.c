@@ -25,8 +25,8 @@ ALWAYS_INLINE void read_codes(uint32_t dtype, const uint8_t *q, const uint8_t *h
 		for (int g = 0; g < 4; g++) {
 			uint8_t *to = u[half * 4 + g];
 			for (int j = 0; j < 64; j++) {
-				int c = f.low_bits == 4 ? q[g * 64 + j] >> (4 * half) & 15
-							: q[half * 64 + j] >> (2 * g) & 3;
+				int c = f.low_bits == 4 ? q[g * 64 + j] >> (4 * half) & 15 :
+							  q[half * 64 + j] >> (2 * g) & 3;
 				if (f.high_bits == 1)
 					c |= (h[j] >> (4 * half + g) & 1) << f.low_bits;
 				else if (f.high_bits == 2)
@@ -56,20 +56,23 @@ ALWAYS_INLINE void read_block(uint32_t dtype, const uint8_t *tile, int64_t kb, i
 
 	read_codes(dtype, tile + b * f.low_bits * 64, tile + p.high + b * f.high_bits * 64, to->u);
 	for (int half = 0; half < 2; half++) {
-		const uint8_t *s = tile + p.scale +
-				   (b * f.n_scales + (f.n_scales == 2 ? half : 0)) * IG_TILE;
-		FOR_LANES(o) {
-			to->s[half][o] = f.n_scales == 0 || dtype == IG_MXFP4 ? 1.0f
-				       : dtype == IG_Q2_K ? (float)(s[o] & 15) : (float)(int8_t)s[o];
-			to->n[half][o] = dtype == IG_Q2_K ? (float)(s[o] >> 4)
-				       : f.n_mins ? (float)tile[p.min + b * IG_TILE + o] : 1.0f;
+		const uint8_t *s =
+			tile + p.scale + (b * f.n_scales + (f.n_scales == 2 ? half : 0)) * IG_TILE;
+		FOR_LANES(o)
+		{
+			to->s[half][o] = f.n_scales == 0 || dtype == IG_MXFP4 ? 1.0f :
+					 dtype == IG_Q2_K		      ? (float)(s[o] & 15) :
+										(float)(int8_t)s[o];
+			to->n[half][o] = dtype == IG_Q2_K ? (float)(s[o] >> 4) :
+					 f.n_mins	  ? (float)tile[p.min + b * IG_TILE + o] :
+							    1.0f;
 		}
 	}
 	if (dtype == IG_MXFP4) {
 		const uint8_t *e = tile + p.scale + b * IG_TILE;
 		FOR_LANES(o)
-			to->d[o] = ig_f32_from_bits(e[o] < 2 ? 0x00200000u << e[o]
-							     : (uint32_t)(e[o] - 1) << 23);
+		to->d[o] = ig_f32_from_bits(e[o] < 2 ? 0x00200000u << e[o] :
+						       (uint32_t)(e[o] - 1) << 23);
 	} else {
 		read_halves(tile + p.d + b / f.d_blocks * 32, to->d);
 	}
@@ -92,29 +95,26 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 			const int8_t *xq = (const int8_t *)row + b * 32;
 			const float *xd = (const float *)(row + k), dx = xd[b], sx = xd[kb + b];
 			const int32_t *neg = (const int32_t *)(xd + 2 * kb);
-			const float neg_half[2] = { (float)neg[kb + b], (float)(neg[b] - neg[kb + b]) };
+			const float neg_half[2] = { (float)neg[kb + b],
+						    (float)(neg[b] - neg[kb + b]) };
 			float *acc = out + r * IG_TILE;
 			int32_t dot[2][IG_TILE] = { { 0 } };
 			for (int v = 0; v < 8; v++)
 				FOR_LANES(o)
-					for (int i = 0; i < 4; i++)
-						dot[v / 4][o] += (w.u[v][o * 4 + i] - f.offset) *
-								 xq[v * 4 + i];
+			for (int i = 0; i < 4; i++)
+				dot[v / 4][o] += (w.u[v][o * 4 + i] - f.offset) * xq[v * 4 + i];
 			if (f.n_scales == 2)
 				FOR_LANES(o)
-					acc[o] += (w.s[0][o] * (float)dot[0][o] +
-						   w.s[1][o] * (float)dot[1][o]) * (w.d[o] * dx);
-			else
-				FOR_LANES(o)
-					acc[o] += (float)(dot[0][o] + dot[1][o]) *
-						  (w.d[o] * w.s[0][o] * dx);
+			acc[o] += (w.s[0][o] * (float)dot[0][o] + w.s[1][o] * (float)dot[1][o]) *
+				  (w.d[o] * dx);
+			else FOR_LANES(o) acc[o] +=
+				(float)(dot[0][o] + dot[1][o]) * (w.d[o] * w.s[0][o] * dx);
 			if (f.has_m && f.n_scales == 2)
 				FOR_LANES(o)
-					acc[o] += (w.n[0][o] * neg_half[0] + w.n[1][o] * neg_half[1]) *
-						  (w.m[o] * dx);
-			else if (f.has_m)
-				FOR_LANES(o)
-					acc[o] += (dtype == IG_Q5_1 ? w.m[o] : -(w.m[o] * w.n[0][o])) * sx;
+			acc[o] +=
+				(w.n[0][o] * neg_half[0] + w.n[1][o] * neg_half[1]) * (w.m[o] * dx);
+			else if (f.has_m) FOR_LANES(o) acc[o] +=
+				(dtype == IG_Q5_1 ? w.m[o] : -(w.m[o] * w.n[0][o])) * sx;
 		}
 	}
 }
@@ -131,11 +131,13 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 		read_block(dtype, tile, kb, b, &w);
 		for (int i = 0; i < 32; i++) {
 			float v[IG_TILE];
-			FOR_LANES(o) {
+			FOR_LANES(o)
+			{
 				v[o] = w.d[o] * w.s[i / 16][o] *
 				       (float)(w.u[i / 4][o * 4 + i % 4] - f.offset);
 				if (f.has_m)
-					v[o] += dtype == IG_Q5_1 ? w.m[o] : -(w.m[o] * w.n[i / 16][o]);
+					v[o] += dtype == IG_Q5_1 ? w.m[o] :
+								   -(w.m[o] * w.n[i / 16][o]);
 			}
 			for (int r = 0; r < n_rows; r++) {
 				float xi = ((const float *)(x + r * stride))[b * 32 + i];

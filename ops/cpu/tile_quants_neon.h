@@ -130,7 +130,8 @@ ALWAYS_INLINE void scales_of_block(uint32_t dtype, const uint8_t *tile, struct t
 		return;
 	}
 	const uint8_t *d = tile + p.d + b / f.d_blocks * 32 + o * 16;
-	QUADS(i) {
+	QUADS(i)
+	{
 		t->d[i] = halves(d + i * 8);
 		if (f.has_m)
 			t->m[i] = halves(d + (p.m - p.d) + i * 8);

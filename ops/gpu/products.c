@@ -24,7 +24,8 @@ extern const struct ig_shader ig_shader_glu, ig_shader_glu_bf16, ig_shader_glu_q
 	ig_shader_glu_k, ig_shader_glu_k23, ig_shader_glu_table, ig_shader_glu_f32;
 
 _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SILU &&
-	       PRODUCT_ACT_GELU == IG_ACT_GELU, "the shaders' activations are the ops'");
+		       PRODUCT_ACT_GELU == IG_ACT_GELU,
+	       "the shaders' activations are the ops'");
 
 #define SHARE_STEP 64 /* PRODUCT_STEP of product.h */
 #define MAX_SHARES 4
@@ -45,9 +46,9 @@ struct shape {
 
 enum form {
 	TILE = 0, /* a threadgroup makes a tile, share after share */
-	SHARES, /* few rows, each share by a group of simdgroups */
-	RUSH, /* few rows, copied in boxes; one share */
-	STREAM, /* threadgroups that stay and make tile after tile, copied in boxes; one share */
+	SHARES,	  /* few rows, each share by a group of simdgroups */
+	RUSH,	  /* few rows, copied in boxes; one share */
+	STREAM,	  /* threadgroups that stay and make tile after tile, copied in boxes; one share */
 };
 
 /* A kernel, and the rows for which it is taken. */
@@ -67,18 +68,24 @@ struct variants {
 #define FEW IG_GPU_FEW_ROWS
 #define MANY (FEW + 1)
 
-static const struct variants metal = { {
-	{ "few8", { SHAPE_METAL_FEW8 }, 1, 8, SHARES },
-	{ "few16", { SHAPE_METAL_FEW16 }, 9, FEW, SHARES },
-	{ "tile", { SHAPE_METAL_TILE }, MANY, UINT32_MAX, TILE },
-}, 3 }, metal_f32 = { {
-	{ "few8", { SHAPE_METAL_FEW8_F32 }, 1, 8, SHARES },
-	{ "few16", { SHAPE_METAL_FEW16_F32 }, 9, FEW, SHARES },
-	{ "tile", { SHAPE_METAL_TILE_F32 }, MANY, UINT32_MAX, TILE },
-}, 3 }, nv_f32 = { {
-	{ "few", { SHAPE_NV_FEW_F32 }, 1, FEW, SHARES },
-	{ "tile", { SHAPE_NV_TILE_F32 }, MANY, UINT32_MAX, TILE },
-}, 2 };
+static const struct variants
+	metal = { {
+			  { "few8", { SHAPE_METAL_FEW8 }, 1, 8, SHARES },
+			  { "few16", { SHAPE_METAL_FEW16 }, 9, FEW, SHARES },
+			  { "tile", { SHAPE_METAL_TILE }, MANY, UINT32_MAX, TILE },
+		  },
+		  3 },
+	metal_f32 = { {
+			      { "few8", { SHAPE_METAL_FEW8_F32 }, 1, 8, SHARES },
+			      { "few16", { SHAPE_METAL_FEW16_F32 }, 9, FEW, SHARES },
+			      { "tile", { SHAPE_METAL_TILE_F32 }, MANY, UINT32_MAX, TILE },
+		      },
+		      3 },
+	nv_f32 = { {
+			   { "few", { SHAPE_NV_FEW_F32 }, 1, FEW, SHARES },
+			   { "tile", { SHAPE_NV_TILE_F32 }, MANY, UINT32_MAX, TILE },
+		   },
+		   2 };
 
 /* Weights that go into the same dispatches. */
 struct product {
@@ -87,9 +94,9 @@ struct product {
 	const struct ig_shader *shader;
 	const struct ig_gpu_tensor *weight[4], *bias[4];
 	uint32_t n;
-	uint32_t dtype; /* of the weights */
+	uint32_t dtype;	  /* of the weights */
 	uint32_t element; /* what is multiplied: IG_F16, IG_BF16, IG_F32 */
-	uint32_t pair; /* glu */
+	uint32_t pair;	  /* glu */
 	uint32_t act;
 	int64_t column; /* of the output, where the first weight's begin */
 };
@@ -105,10 +112,23 @@ static uint64_t element_bytes(uint32_t dtype)
 bool ig_gpu_is_blocks(uint32_t dtype)
 {
 	switch (dtype) {
-	case IG_Q4_0: case IG_Q4_1: case IG_Q5_0: case IG_Q5_1: case IG_Q8_0: case IG_Q8_M:
-	case IG_Q2_K: case IG_Q3_K: case IG_Q4_K: case IG_Q5_K: case IG_Q6_K:
-	case IG_IQ4_NL: case IG_IQ4_XS: case IG_MXFP4: return true;
-	default: return false;
+	case IG_Q4_0:
+	case IG_Q4_1:
+	case IG_Q5_0:
+	case IG_Q5_1:
+	case IG_Q8_0:
+	case IG_Q8_M:
+	case IG_Q2_K:
+	case IG_Q3_K:
+	case IG_Q4_K:
+	case IG_Q5_K:
+	case IG_Q6_K:
+	case IG_IQ4_NL:
+	case IG_IQ4_XS:
+	case IG_MXFP4:
+		return true;
+	default:
+		return false;
 	}
 }
 
@@ -116,10 +136,14 @@ bool ig_gpu_is_blocks(uint32_t dtype)
 static uint32_t element_of(uint32_t dtype)
 {
 	switch (dtype) {
-	case IG_F32: return IG_F32;
-	case IG_BF16: return IG_BF16;
-	case IG_F16: return IG_F16;
-	default: return ig_gpu_is_blocks(dtype) ? IG_F16 : IG_DTYPE_NONE;
+	case IG_F32:
+		return IG_F32;
+	case IG_BF16:
+		return IG_BF16;
+	case IG_F16:
+		return IG_F16;
+	default:
+		return ig_gpu_is_blocks(dtype) ? IG_F16 : IG_DTYPE_NONE;
 	}
 }
 
@@ -153,10 +177,11 @@ static uint32_t logits_in(const struct ig_gpu_call *c, uint32_t i)
 static const char *format_name(uint32_t dtype, uint32_t element)
 {
 	static const char *const names[] = {
-		[IG_F32] = "f32", [IG_F16] = "f16", [IG_BF16] = "bf16", [IG_Q8_0] = "q8_0",
-		[IG_Q4_0] = "q4_0", [IG_Q4_1] = "q4_1", [IG_Q5_0] = "q5_0", [IG_Q5_1] = "q5_1",
-		[IG_Q2_K] = "q2_k", [IG_Q3_K] = "q3_k", [IG_Q4_K] = "q4_k", [IG_Q5_K] = "q5_k",
-		[IG_Q6_K] = "q6_k", [IG_IQ4_NL] = "iq4_nl", [IG_IQ4_XS] = "iq4_xs",
+		[IG_F32] = "f32",     [IG_F16] = "f16",	      [IG_BF16] = "bf16",
+		[IG_Q8_0] = "q8_0",   [IG_Q4_0] = "q4_0",     [IG_Q4_1] = "q4_1",
+		[IG_Q5_0] = "q5_0",   [IG_Q5_1] = "q5_1",     [IG_Q2_K] = "q2_k",
+		[IG_Q3_K] = "q3_k",   [IG_Q4_K] = "q4_k",     [IG_Q5_K] = "q5_k",
+		[IG_Q6_K] = "q6_k",   [IG_IQ4_NL] = "iq4_nl", [IG_IQ4_XS] = "iq4_xs",
 		[IG_MXFP4] = "mxfp4",
 	};
 
@@ -189,17 +214,22 @@ static uint64_t threadgroup_bytes(const struct variant *v, uint32_t element, uin
 	uint64_t sums = (uint64_t)s->bm * (s->bn + 8) * 4;
 
 	switch (v->form) {
-	case RUSH: return walk + s->stages * 16;
-	case STREAM: return walk + 2 * 64 * PRODUCT_STREAM_CHUNK(s->bn) * 4 + s->stages * 16 + 16;
-	case SHARES: return (walk > sums ? walk : sums) * shares;
-	default: return walk > sums ? walk : sums;
+	case RUSH:
+		return walk + s->stages * 16;
+	case STREAM:
+		return walk + 2 * 64 * PRODUCT_STREAM_CHUNK(s->bn) * 4 + s->stages * 16 + 16;
+	case SHARES:
+		return (walk > sums ? walk : sums) * shares;
+	default:
+		return walk > sums ? walk : sums;
 	}
 }
 
 /* Float16 and bfloat16 in rows that are copied whole: has all kernels, and no shares. */
 static bool is_large(const struct product *p)
 {
-	return (p->dtype == IG_F16 || p->dtype == IG_BF16) && !is_odd(p->dtype, p->call->in[0].n_cols);
+	return (p->dtype == IG_F16 || p->dtype == IG_BF16) &&
+	       !is_odd(p->dtype, p->call->in[0].n_cols);
 }
 
 static int64_t n_cores(const struct ig_gpu_facts *f)
@@ -256,9 +286,11 @@ static int64_t tiles_across(const struct product *p, int64_t width)
 static struct variant nv_rush(const struct product *p, int64_t outputs)
 {
 	static const struct variant rush_24 = { "rush_24", { SHAPE_NV_RUSH_24 }, 1, FEW, RUSH },
-		rush_96 = { "rush_96", { SHAPE_NV_RUSH_96 }, 1, FEW, RUSH },
-		rush_64 = { "rush_64", { SHAPE_NV_RUSH_64 }, 1, FEW, RUSH },
-		rush_pair = { "rush_48", { SHAPE_NV_RUSH_48_PAIR }, 1, FEW, RUSH };
+				    rush_96 = { "rush_96", { SHAPE_NV_RUSH_96 }, 1, FEW, RUSH },
+				    rush_64 = { "rush_64", { SHAPE_NV_RUSH_64 }, 1, FEW, RUSH },
+				    rush_pair = {
+					    "rush_48", { SHAPE_NV_RUSH_48_PAIR }, 1, FEW, RUSH
+				    };
 	const int64_t cores = n_cores(p->call->facts);
 
 	if (outputs > 96 * cores)
@@ -302,12 +334,15 @@ static bool stream_wider(const struct product *p, int64_t down)
 static void add_streams(const struct product *p, uint32_t done, struct variants *r)
 {
 	static const struct variant wide = { "stream_160", { SHAPE_NV_STREAM_160 }, 0, 0, STREAM },
-		narrow = { "stream_128", { SHAPE_NV_STREAM_128 }, 0, 0, STREAM };
+				    narrow = {
+					    "stream_128", { SHAPE_NV_STREAM_128 }, 0, 0, STREAM
+				    };
 
 	for (uint32_t down = done / 128 + 1; done < UINT32_MAX; down++) {
 		bool wider = stream_wider(p, down);
 
-		if (r->n < MAX_VARIANTS - 1 && down <= NV_STREAM_TILES && stream_wider(p, down + 1) == wider)
+		if (r->n < MAX_VARIANTS - 1 && down <= NV_STREAM_TILES &&
+		    stream_wider(p, down + 1) == wider)
 			continue;
 		r->v[r->n] = wider ? wide : narrow;
 		r->v[r->n].min_rows = done + 1;
@@ -330,7 +365,8 @@ static struct variants nv_large(const struct product *p, int64_t outputs)
 	if (down * 16 > done) {
 		uint32_t most = (uint32_t)down * 16;
 
-		r.v[r.n++] = (struct variant){ "rush_64", { SHAPE_NV_RUSH_64 }, done + 1, most, RUSH };
+		r.v[r.n++] =
+			(struct variant){ "rush_64", { SHAPE_NV_RUSH_64 }, done + 1, most, RUSH };
 		done = most;
 	}
 	down = cores * 6 / 5 / ((outputs + 63) / 64);
@@ -339,7 +375,8 @@ static struct variants nv_large(const struct product *p, int64_t outputs)
 	if (down * 64 > done) {
 		uint32_t most = (uint32_t)down * 64;
 
-		r.v[r.n++] = (struct variant){ "wide_64", { SHAPE_NV_WIDE_64 }, done + 1, most, TILE };
+		r.v[r.n++] =
+			(struct variant){ "wide_64", { SHAPE_NV_WIDE_64 }, done + 1, most, TILE };
 		done = most;
 	}
 	add_streams(p, done, &r);
@@ -352,7 +389,8 @@ static struct variants nv_variants(const struct product *p, int64_t outputs, boo
 {
 	const struct ig_gpu_facts *f = p->call->facts;
 
-	if (f->arch == 90 && is_large(p)) /* wgmma and maps of this form are that capability's alone */
+	if (f->arch == 90 &&
+	    is_large(p)) /* wgmma and maps of this form are that capability's alone */
 		return nv_large(p, outputs);
 
 	struct variants r = { .v = { nv_few(p, outputs, shared) }, .n = 1 };
@@ -367,7 +405,9 @@ static struct variants nv_variants(const struct product *p, int64_t outputs, boo
 	uint32_t most_64 = down > 1 ? (uint32_t)down * 64 : 64;
 
 	r.v[r.n++] = (struct variant){ "wide_64", { SHAPE_NV_WIDE_64 }, many, most_64, TILE };
-	r.v[r.n++] = (struct variant){ "wide_128", { SHAPE_NV_WIDE_128 }, most_64 + 1, UINT32_MAX, TILE };
+	r.v[r.n++] = (struct variant){
+		"wide_128", { SHAPE_NV_WIDE_128 }, most_64 + 1, UINT32_MAX, TILE
+	};
 	return r;
 }
 
@@ -377,7 +417,9 @@ static uint32_t choose(const struct product *p, struct variants *variants)
 	const struct ig_gpu_call *c = p->call;
 	int64_t steps = (c->in[0].n_cols + SHARE_STEP - 1) / SHARE_STEP, outputs = 0;
 	bool f32 = p->element == IG_F32, is_nv = c->facts->kind == IG_GPU_CUDA;
-	uint32_t shares = steps < 8 ? 1 : steps / 4 < MAX_SHARES ? (uint32_t)(steps / 4) : MAX_SHARES;
+	uint32_t shares = steps < 8		 ? 1 :
+			  steps / 4 < MAX_SHARES ? (uint32_t)(steps / 4) :
+						   MAX_SHARES;
 
 	for (uint32_t i = 0; i < p->n; i++)
 		outputs += p->weight[i]->n_rows;
@@ -412,13 +454,13 @@ static struct ig_gpu_bind bind_weight(const struct ig_gpu_tensor *w)
 static void box_operands(const struct product *p, const struct linear_args *args, uint32_t n_rows,
 			 uint32_t box_x, uint32_t box_w, struct ig_gpu_dispatch *d)
 {
-	d->box[d->n_boxes++] = (struct ig_gpu_box){ 0, box_x, n_rows, args->k,
-						    p->call->in[0].row_stride };
+	d->box[d->n_boxes++] =
+		(struct ig_gpu_box){ 0, box_x, n_rows, args->k, p->call->in[0].row_stride };
 	for (uint32_t i = 0; i < (p->pair ? 2 : 4); i++) {
 		const struct ig_gpu_tensor *w = p->weight[i < p->n ? i : 0];
 
-		d->box[d->n_boxes++] = (struct ig_gpu_box){ 1 + i, box_w, (uint32_t)w->n_rows, args->k,
-							    w->row_stride };
+		d->box[d->n_boxes++] = (struct ig_gpu_box){ 1 + i, box_w, (uint32_t)w->n_rows,
+							    args->k, w->row_stride };
 	}
 }
 
@@ -433,15 +475,21 @@ static void bind_operands(const struct product *p, const struct linear_args *arg
 
 	for (uint32_t i = 0; i < args->n_weights; i++)
 		columns += args->n[i];
-	d->bind[d->n_binds++] = bind(c->in[0].ref, 0, args->k * element_bytes(p->element), IG_GPU_READ);
+	d->bind[d->n_binds++] =
+		bind(c->in[0].ref, 0, args->k * element_bytes(p->element), IG_GPU_READ);
 	for (uint32_t i = 0; i < (p->pair ? 2 : 4); i++)
 		d->bind[d->n_binds++] = i < p->n ? bind_weight(p->weight[i]) : left_out;
 	if (!p->pair) {
 		for (uint32_t i = 0; i < 4; i++)
-			d->bind[d->n_binds++] = i < p->n && p->bias[i] ?
-				bind(p->bias[i]->ref, 0, (uint64_t)args->n[i] * 4, IG_GPU_READ) : left_out;
-		d->bind[d->n_binds++] = args->flags & LINEAR_RESIDUAL ?
-			bind(c->in[1].ref, first * 4, columns * 4, IG_GPU_READ) : left_out;
+			d->bind[d->n_binds++] =
+				i < p->n && p->bias[i] ?
+					bind(p->bias[i]->ref, 0, (uint64_t)args->n[i] * 4,
+					     IG_GPU_READ) :
+					left_out;
+		d->bind[d->n_binds++] =
+			args->flags & LINEAR_RESIDUAL ?
+				bind(c->in[1].ref, first * 4, columns * 4, IG_GPU_READ) :
+				left_out;
 	}
 	d->bind[d->n_binds++] = bind(y->ref, first * element_bytes(y->dtype),
 				     columns * element_bytes(y->dtype), IG_GPU_WRITE);
@@ -462,8 +510,8 @@ static int emit(const struct product *p, const struct variant *v, const struct l
 	for (uint32_t i = 0; i < args->n_weights; i++)
 		tiles += ((uint64_t)args->n[i] + width - 1) / width;
 	snprintf(name, sizeof name, "%s_%s_%s%s_%s", p->pair ? "glu" : "linear",
-		 format_name(p->dtype, p->element), element_name(p->element), is_odd(p->dtype, args->k) ? "_odd" : "",
-		 v->suffix);
+		 format_name(p->dtype, p->element), element_name(p->element),
+		 is_odd(p->dtype, args->k) ? "_odd" : "", v->suffix);
 	d.shader = p->shader;
 	d.kernel = name;
 	d.args = args;
@@ -475,8 +523,9 @@ static int emit(const struct product *p, const struct variant *v, const struct l
 	d.when_max = v->max_rows;
 	if (v->form == STREAM) {
 		d.cluster = PRODUCT_STREAM_CLUSTER;
-		d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1,
-			(uint32_t)n_cores(p->call->facts) / d.cluster * d.cluster };
+		d.grid[0] = (struct ig_gpu_extent){
+			IG_LIVE_ONE, 1, 1, (uint32_t)n_cores(p->call->facts) / d.cluster * d.cluster
+		};
 	} else if (v->max_rows <= s->bm)
 		d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, (uint32_t)tiles };
 	else
@@ -502,10 +551,11 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 	bool residual = !p->pair && c->n_in > 1 && c->in[1].ref.buffer >= 0;
 
 	if (element_of(p->dtype) == IG_DTYPE_NONE)
-		return ig_fail(err, -ENOTSUP, "%s: no kernel for weights of dtype %u", p->op, p->dtype);
+		return ig_fail(err, -ENOTSUP, "%s: no kernel for weights of dtype %u", p->op,
+			       p->dtype);
 	if (!f32 && element_of(p->dtype) != p->element)
-		return ig_fail(err, -ENOTSUP, "%s: no kernel multiplies dtype %u in dtype %u", p->op,
-			       p->dtype, p->element);
+		return ig_fail(err, -ENOTSUP, "%s: no kernel multiplies dtype %u in dtype %u",
+			       p->op, p->dtype, p->element);
 	if (y->dtype != IG_F32 && y->dtype != IG_F16 && y->dtype != IG_BF16)
 		return ig_fail(err, -ENOTSUP, "%s: no kernel writes dtype %u", p->op, y->dtype);
 	if (x->n_cols < 1 || (uint64_t)x->n_cols > limit || p->weight[0]->row_stride > limit ||
@@ -517,7 +567,8 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 			return ig_fail(err, -ENOTSUP, "%s: a weight of %lld rows", p->op,
 				       (long long)p->weight[i]->n_rows);
 		if (p->weight[i]->row_stride != p->weight[0]->row_stride)
-			return ig_fail(err, -EINVAL, "%s: rows of one format differ in length", p->op);
+			return ig_fail(err, -EINVAL, "%s: rows of one format differ in length",
+				       p->op);
 		if (!p->pair || i == 0)
 			args.n[i] = (uint32_t)p->weight[i]->n_rows;
 	}
@@ -533,7 +584,8 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 	args.column = (uint32_t)(p->column % 2);
 	args.format = p->dtype;
 	args.flags = (p->bias[0] ? LINEAR_BIAS : 0) | (residual ? LINEAR_RESIDUAL : 0) |
-		(y->dtype == IG_F16 ? LINEAR_OUT_F16 : 0) | (y->dtype == IG_BF16 ? LINEAR_OUT_BF16 : 0);
+		     (y->dtype == IG_F16 ? LINEAR_OUT_F16 : 0) |
+		     (y->dtype == IG_BF16 ? LINEAR_OUT_BF16 : 0);
 	/* Columns in pairs: every weight's columns begin at an even one, and so do rows. */
 	bool even = args.column == 0 && args.y_stride % 2 == 0 && args.residual_stride % 2 == 0;
 	for (uint32_t i = 0; i + 1 < args.n_weights; i++)
@@ -541,10 +593,13 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 	if (even)
 		args.flags |= LINEAR_PAIRS;
 	for (uint32_t i = 0; i < variants.n; i++) {
-		int rc = emit(p, &variants.v[i], &args, args.rows_live ? c->max_logit_rows : c->max_rows, h, t);
+		int rc = emit(p, &variants.v[i], &args,
+			      args.rows_live ? c->max_logit_rows : c->max_rows, h, t);
 		if (rc)
-			return ig_fail(err, rc, "%s: a kernel for %lld columns of %u values could not be "
-				       "recorded", p->op, (long long)y->n_cols, args.k);
+			return ig_fail(err, rc,
+				       "%s: a kernel for %lld columns of %u values could not be "
+				       "recorded",
+				       p->op, (long long)y->n_cols, args.k);
 	}
 	return 0;
 }
@@ -556,17 +611,26 @@ static const struct ig_shader *shader_of(const struct product *p)
 	if (p->element == IG_F32)
 		return pair ? &ig_shader_glu_f32 : &ig_shader_linear_f32;
 	switch (p->dtype) {
-	case IG_F16: return pair ? &ig_shader_glu : &ig_shader_linear;
-	case IG_BF16: return pair ? &ig_shader_glu_bf16 : &ig_shader_linear_bf16;
-	case IG_Q5_0: case IG_Q5_1:
+	case IG_F16:
+		return pair ? &ig_shader_glu : &ig_shader_linear;
+	case IG_BF16:
+		return pair ? &ig_shader_glu_bf16 : &ig_shader_linear_bf16;
+	case IG_Q5_0:
+	case IG_Q5_1:
 		return pair ? &ig_shader_glu_q5 : &ig_shader_linear_q5;
-	case IG_Q2_K: case IG_Q3_K:
+	case IG_Q2_K:
+	case IG_Q3_K:
 		return pair ? &ig_shader_glu_k23 : &ig_shader_linear_k23;
-	case IG_Q4_K: case IG_Q5_K: case IG_Q6_K:
+	case IG_Q4_K:
+	case IG_Q5_K:
+	case IG_Q6_K:
 		return pair ? &ig_shader_glu_k : &ig_shader_linear_k;
-	case IG_IQ4_NL: case IG_IQ4_XS: case IG_MXFP4:
+	case IG_IQ4_NL:
+	case IG_IQ4_XS:
+	case IG_MXFP4:
 		return pair ? &ig_shader_glu_table : &ig_shader_linear_table;
-	default: return pair ? &ig_shader_glu_q : &ig_shader_linear_q;
+	default:
+		return pair ? &ig_shader_glu_q : &ig_shader_linear_q;
 	}
 }
 
@@ -580,10 +644,15 @@ static int lower_linear(const struct ig_gpu_call *c, const struct ig_gpu_host *h
 	int64_t column = 0;
 
 	for (uint32_t first = 0, next; first < params->n_weights; first = next) {
-		struct product p = { .call = c, .op = "linear", .dtype = c->weight[first].dtype,
-				     .element = c->in[0].dtype, .act = params->act, .column = column };
+		struct product p = { .call = c,
+				     .op = "linear",
+				     .dtype = c->weight[first].dtype,
+				     .element = c->in[0].dtype,
+				     .act = params->act,
+				     .column = column };
 		p.shader = shader_of(&p);
-		for (next = first; next < params->n_weights && c->weight[next].dtype == p.dtype; next++) {
+		for (next = first; next < params->n_weights && c->weight[next].dtype == p.dtype;
+		     next++) {
 			p.weight[p.n] = &c->weight[next];
 			p.bias[p.n++] = params->bias ? &c->weight[params->n_weights + next] : NULL;
 			column += c->weight[next].n_rows;
@@ -599,8 +668,13 @@ static int lower_glu(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 		     struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_glu_params *params = c->params;
-	struct product p = { .call = c, .op = "glu", .dtype = c->weight[0].dtype,
-			     .element = c->in[0].dtype, .act = params->act, .pair = 1, .n = 2,
+	struct product p = { .call = c,
+			     .op = "glu",
+			     .dtype = c->weight[0].dtype,
+			     .element = c->in[0].dtype,
+			     .act = params->act,
+			     .pair = 1,
+			     .n = 2,
 			     .weight = { &c->weight[0], &c->weight[1] } };
 
 	p.shader = shader_of(&p);
@@ -610,19 +684,32 @@ static int lower_glu(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 static int lower_logits(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 			struct ig_gpu_tape *t, struct ig_error *err)
 {
-	struct product p = { .call = c, .op = "logits", .dtype = c->weight[0].dtype,
-			     .element = c->in[0].dtype, .n = 1, .weight = { &c->weight[0] } };
+	struct product p = { .call = c,
+			     .op = "logits",
+			     .dtype = c->weight[0].dtype,
+			     .element = c->in[0].dtype,
+			     .n = 1,
+			     .weight = { &c->weight[0] } };
 
 	p.shader = shader_of(&p);
 	return lower(&p, h, t, err);
 }
 
 const struct ig_gpu_op ig_gpu_linear = {
-	sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, linear_in, lower_linear,
+	sizeof(struct ig_gpu_op),
+	IG_GPU_OUT_ANY,
+	linear_in,
+	lower_linear,
 };
 const struct ig_gpu_op ig_gpu_glu = {
-	sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, glu_in, lower_glu,
+	sizeof(struct ig_gpu_op),
+	IG_GPU_OUT_ANY,
+	glu_in,
+	lower_glu,
 };
 const struct ig_gpu_op ig_gpu_logits = {
-	sizeof(struct ig_gpu_op), 0, logits_in, lower_logits,
+	sizeof(struct ig_gpu_op),
+	0,
+	logits_in,
+	lower_logits,
 };

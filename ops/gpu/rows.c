@@ -45,16 +45,23 @@ static int lower_embed(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 		const struct ig_gpu_tensor *w = &c->weight[i];
 
 		if (!has_rows(w->dtype))
-			return ig_fail(err, -ENOTSUP, "embed: no kernel for a table of dtype %u", w->dtype);
+			return ig_fail(err, -ENOTSUP, "embed: no kernel for a table of dtype %u",
+				       w->dtype);
 		if (!fits(w) || !fits(y) || w->n_rows < 1 || w->n_rows > INT32_MAX)
-			return ig_fail(err, -ENOTSUP, "embed: a table of %lld rows of %lld is too large",
+			return ig_fail(err, -ENOTSUP,
+				       "embed: a table of %lld rows of %lld is too large",
 				       (long long)w->n_rows, (long long)w->n_cols);
 	}
-	const struct ig_gpu_tensor *w = &c->weight[0], *learned = c->n_weights > 1 ? &c->weight[1] : NULL;
+	const struct ig_gpu_tensor *w = &c->weight[0],
+				   *learned = c->n_weights > 1 ? &c->weight[1] : NULL;
 	const struct embed_args args = {
-		.n_cols = (uint32_t)w->n_cols, .n_vocab = (uint32_t)w->n_rows,
-		.y_stride = (uint32_t)(y->row_stride / 4), .w_row_bytes = (uint32_t)w->row_stride,
-		.scale = p->scale, .max_logit_rows = c->max_logit_rows, .format = w->dtype,
+		.n_cols = (uint32_t)w->n_cols,
+		.n_vocab = (uint32_t)w->n_rows,
+		.y_stride = (uint32_t)(y->row_stride / 4),
+		.w_row_bytes = (uint32_t)w->row_stride,
+		.scale = p->scale,
+		.max_logit_rows = c->max_logit_rows,
+		.format = w->dtype,
 		.n_positions = learned ? (uint32_t)learned->n_rows : 0,
 		.learned_row_bytes = learned ? (uint32_t)learned->row_stride : 0,
 		.learned_format = learned ? learned->dtype : IG_F32,
@@ -64,16 +71,25 @@ static int lower_embed(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 		return ig_fail(err, rc, "embed: no memory for ids");
 	const struct ig_gpu_bind none = { .ref.buffer = -1 };
 	const struct ig_gpu_dispatch d = {
-		.struct_size = sizeof d, .shader = &ig_shader_embed, .kernel = "embed",
-		.args = &args, .n_arg_bytes = sizeof args, .threads = ROW_THREADS,
-		.when_live = IG_LIVE_ONE, .when_max = UINT32_MAX,
-		.grid = { { IG_LIVE_ROWS, 1, 1, 1 }, { IG_LIVE_ONE, 1, 1, 1 },
+		.struct_size = sizeof d,
+		.shader = &ig_shader_embed,
+		.kernel = "embed",
+		.args = &args,
+		.n_arg_bytes = sizeof args,
+		.threads = ROW_THREADS,
+		.when_live = IG_LIVE_ONE,
+		.when_max = UINT32_MAX,
+		.grid = { { IG_LIVE_ROWS, 1, 1, 1 },
+			  { IG_LIVE_ONE, 1, 1, 1 },
 			  { IG_LIVE_ONE, 1, 1, 1 } },
 		.n_binds = 4,
 		.bind = { bind(w->ref, (uint64_t)w->n_rows * w->row_stride, IG_GPU_READ),
-			  bind(ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4, IG_GPU_READ),
-			  learned ? bind(learned->ref, (uint64_t)learned->n_rows * learned->row_stride,
-					 IG_GPU_READ) : none,
+			  bind(ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4,
+			       IG_GPU_READ),
+			  learned ? bind(learned->ref,
+					 (uint64_t)learned->n_rows * learned->row_stride,
+					 IG_GPU_READ) :
+				    none,
 			  bind(y->ref, (uint64_t)y->n_cols * 4, IG_GPU_WRITE) },
 	};
 	rc = h->dispatch(t, &d);
@@ -88,12 +104,15 @@ static int lower_norm(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 		      struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_norm_params *p = c->params;
-	const struct ig_gpu_tensor *x = &c->in[0], *delta = &c->in[1], *y = &c->out[0], *sum = &c->out[1];
+	const struct ig_gpu_tensor *x = &c->in[0], *delta = &c->in[1], *y = &c->out[0],
+				   *sum = &c->out[1];
 	bool with_delta = c->n_in > 1 && delta->ref.buffer >= 0;
 	bool with_bias = c->n_weights > 1 && c->weight[1].ref.buffer >= 0;
 	uint64_t element = y->dtype == IG_F32 ? 4 : 2;
-	const char *kernel = y->dtype == IG_F32 ? "norm_f32" : y->dtype == IG_F16 ? "norm_f16" :
-			     y->dtype == IG_BF16 ? "norm_bf16" : NULL;
+	const char *kernel = y->dtype == IG_F32	 ? "norm_f32" :
+			     y->dtype == IG_F16	 ? "norm_f16" :
+			     y->dtype == IG_BF16 ? "norm_bf16" :
+						   NULL;
 	int rc;
 
 	if (!kernel)
@@ -103,7 +122,9 @@ static int lower_norm(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 			       (long long)x->n_cols);
 	const uint64_t n = (uint64_t)x->n_cols;
 	const struct norm_args args = {
-		.n = (uint32_t)n, .eps = p->eps, .kind = p->kind,
+		.n = (uint32_t)n,
+		.eps = p->eps,
+		.kind = p->kind,
 		.x_stride = (uint32_t)(x->row_stride / 4),
 		.delta_stride = with_delta ? (uint32_t)(delta->row_stride / 4) : 0,
 		.y_stride = (uint32_t)(y->row_stride / element),
@@ -115,11 +136,18 @@ static int lower_norm(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 	const struct ig_gpu_bind none = bind(c->weight[0].ref, n * 4, IG_GPU_READ);
 	const struct ig_gpu_bind out = bind(y->ref, n * element, IG_GPU_WRITE);
 	const struct ig_gpu_dispatch d = {
-		.struct_size = sizeof d, .shader = &ig_shader_norm, .kernel = kernel,
-		.args = &args, .n_arg_bytes = sizeof args, .threads = ROW_THREADS,
-		.threadgroup_bytes = ROW_ROOM, .when_live = IG_LIVE_ONE, .when_max = UINT32_MAX,
+		.struct_size = sizeof d,
+		.shader = &ig_shader_norm,
+		.kernel = kernel,
+		.args = &args,
+		.n_arg_bytes = sizeof args,
+		.threads = ROW_THREADS,
+		.threadgroup_bytes = ROW_ROOM,
+		.when_live = IG_LIVE_ONE,
+		.when_max = UINT32_MAX,
 		.grid = { { args.rows_live ? IG_LIVE_LOGIT_ROWS : IG_LIVE_ROWS, 1, 1, 1 },
-			  { IG_LIVE_ONE, 1, 1, 1 }, { IG_LIVE_ONE, 1, 1, 1 } },
+			  { IG_LIVE_ONE, 1, 1, 1 },
+			  { IG_LIVE_ONE, 1, 1, 1 } },
 		.n_binds = 6,
 		.bind = { bind(x->ref, n * 4, IG_GPU_READ),
 			  with_delta ? bind(delta->ref, n * 4, IG_GPU_READ) : none, none,
@@ -131,7 +159,10 @@ static int lower_norm(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 }
 
 const struct ig_gpu_op ig_gpu_norm = {
-	sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, NULL, lower_norm,
+	sizeof(struct ig_gpu_op),
+	IG_GPU_OUT_ANY,
+	NULL,
+	lower_norm,
 };
 
 /* ---- sample ------------------------------------------------------------------------------- */
@@ -141,16 +172,19 @@ struct sample_room {
 	struct ig_gpu_bind keys, tops, sums, counts, weights, cuts;
 };
 
-static int make_room(const struct ig_gpu_call *c, const struct ig_gpu_host *h, struct ig_gpu_tape *t,
-		     const struct sample_args *a, struct sample_room *r)
+static int make_room(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+		     struct ig_gpu_tape *t, const struct sample_args *a, struct sample_room *r)
 {
 	uint64_t rows = c->max_logit_rows, parts = rows * a->n_parts;
 	struct {
 		struct ig_gpu_bind *to;
 		uint64_t n_bytes;
 	} of[] = {
-		{ &r->keys, rows * a->n_vocab * 4 }, { &r->tops, parts * 8 }, { &r->sums, parts * 8 },
-		{ &r->counts, parts * SAMPLE_BUCKETS * 4 }, { &r->weights, parts * SAMPLE_BUCKETS * 8 },
+		{ &r->keys, rows * a->n_vocab * 4 },
+		{ &r->tops, parts * 8 },
+		{ &r->sums, parts * 8 },
+		{ &r->counts, parts * SAMPLE_BUCKETS * 4 },
+		{ &r->weights, parts * SAMPLE_BUCKETS * 8 },
 		{ &r->cuts, rows * 8 },
 	};
 
@@ -182,9 +216,10 @@ static int emit_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 {
 	const uint64_t n = a->n_vocab;
 	const struct ig_gpu_bind x = bind(c->in[0].ref, n * 4, IG_GPU_READ);
-	const struct ig_gpu_bind copy = bind(logits, (uint64_t)c->max_logit_rows * n * 4, IG_GPU_WRITE);
-	const struct ig_gpu_bind drawn = bind(ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4,
-					      IG_GPU_WRITE);
+	const struct ig_gpu_bind copy =
+		bind(logits, (uint64_t)c->max_logit_rows * n * 4, IG_GPU_WRITE);
+	const struct ig_gpu_bind drawn =
+		bind(ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4, IG_GPU_WRITE);
 	const uint32_t word = 8 * SAMPLE_THREADS / 32; /* of 64 bits, for each simdgroup */
 	const struct {
 		const char *kernel;
@@ -192,17 +227,37 @@ static int emit_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 		struct ig_gpu_bind bind[5];
 	} of[] = {
 		{ "sample_copy", IG_LIVE_WANT_LOGITS, a->n_parts, 0, 2, { x, copy } },
-		{ "sample_top", IG_LIVE_LOGIT_ROWS, a->n_parts, SAMPLE_PART * 4 + word, 3,
+		{ "sample_top",
+		  IG_LIVE_LOGIT_ROWS,
+		  a->n_parts,
+		  SAMPLE_PART * 4 + word,
+		  3,
 		  { x, writes(r->keys), writes(r->tops) } },
-		{ "sample_weigh", IG_LIVE_DRAWS, a->n_parts, 3 * SAMPLE_BUCKETS * 4 + word, 5,
+		{ "sample_weigh",
+		  IG_LIVE_DRAWS,
+		  a->n_parts,
+		  3 * SAMPLE_BUCKETS * 4 + word,
+		  5,
 		  { reads(r->keys), reads(r->tops), writes(r->sums), writes(r->counts),
 		    writes(r->weights) } },
-		{ "sample_cut", IG_LIVE_DRAWS, 0, SAMPLE_LIST * 8 + 4 * 256 * 4 + 16 + word + 16, 5,
+		{ "sample_cut",
+		  IG_LIVE_DRAWS,
+		  0,
+		  SAMPLE_LIST * 8 + 4 * 256 * 4 + 16 + word + 16,
+		  5,
 		  { reads(r->keys), reads(r->tops), reads(r->counts), reads(r->weights),
 		    writes(r->cuts) } },
-		{ "sample_sum", IG_LIVE_DRAWS, a->n_parts, word, 4,
+		{ "sample_sum",
+		  IG_LIVE_DRAWS,
+		  a->n_parts,
+		  word,
+		  4,
 		  { reads(r->keys), reads(r->tops), reads(r->cuts), writes(r->sums) } },
-		{ "sample_pick", IG_LIVE_LOGIT_ROWS, 0, word + 16, 5,
+		{ "sample_pick",
+		  IG_LIVE_LOGIT_ROWS,
+		  0,
+		  word + 16,
+		  5,
 		  { reads(r->keys), reads(r->tops), reads(r->cuts), reads(r->sums), drawn } },
 	};
 
@@ -210,10 +265,17 @@ static int emit_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 		const struct ig_gpu_extent rows = { IG_LIVE_LOGIT_ROWS, 1, 1, 1 };
 		const struct ig_gpu_extent one = { IG_LIVE_ONE, 1, 1, 1 };
 		struct ig_gpu_dispatch d = {
-			.struct_size = sizeof d, .shader = &ig_shader_sample, .kernel = of[i].kernel,
-			.args = a, .n_arg_bytes = sizeof *a, .threads = SAMPLE_THREADS,
-			.threadgroup_bytes = of[i].room, .n_binds = of[i].n_binds,
-			.when_live = of[i].when, .when_min = 1, .when_max = UINT32_MAX,
+			.struct_size = sizeof d,
+			.shader = &ig_shader_sample,
+			.kernel = of[i].kernel,
+			.args = a,
+			.n_arg_bytes = sizeof *a,
+			.threads = SAMPLE_THREADS,
+			.threadgroup_bytes = of[i].room,
+			.n_binds = of[i].n_binds,
+			.when_live = of[i].when,
+			.when_min = 1,
+			.when_max = UINT32_MAX,
 			.grid = { rows, one, one },
 		};
 		if (of[i].parts) {
@@ -238,10 +300,12 @@ static int lower_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h
 	int rc;
 
 	if (!fits(x) || x->n_cols > (int64_t)SAMPLE_PART * SAMPLE_MAX_PARTS)
-		return ig_fail(err, -ENOTSUP, "sample: a vocabulary of %lld, at most %u is possible",
+		return ig_fail(err, -ENOTSUP,
+			       "sample: a vocabulary of %lld, at most %u is possible",
 			       (long long)x->n_cols, SAMPLE_PART * SAMPLE_MAX_PARTS);
 	const struct sample_args args = {
-		.n_vocab = (uint32_t)x->n_cols, .x_stride = (uint32_t)(x->row_stride / 4),
+		.n_vocab = (uint32_t)x->n_cols,
+		.x_stride = (uint32_t)(x->row_stride / 4),
 		.max_logit_rows = c->max_logit_rows,
 		.n_parts = ((uint32_t)x->n_cols + SAMPLE_PART - 1) / SAMPLE_PART,
 	};

@@ -49,7 +49,8 @@ static int cpu_open(const struct ig_driver_options *o, struct ig_driver **out, s
 	}
 	rc = ig_pool_create(n, &d->pool);
 	if (rc) {
-		rc = ig_fail(err, rc, "cpu driver: %u threads cannot be started: %s", n, strerror(-rc));
+		rc = ig_fail(err, rc, "cpu driver: %u threads cannot be started: %s", n,
+			     strerror(-rc));
 		goto fail;
 	}
 	snprintf(d->text, sizeof d->text, "cpu, %s, %u thread%s, activations %s%s%s",
@@ -196,7 +197,8 @@ static void run_program(void *ctx, uint32_t thread)
 						  memory_order_release);
 		}
 		for (uint32_t spins = 0;
-		     (int64_t)(atomic_load_explicit(word, memory_order_acquire) >> 32) < n; spins++) {
+		     (int64_t)(atomic_load_explicit(word, memory_order_acquire) >> 32) < n;
+		     spins++) {
 			ig_pool_relax();
 			if (spins > 20000)
 				sched_yield(); /* whoever has the last piece was put aside */

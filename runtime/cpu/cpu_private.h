@@ -18,8 +18,8 @@
 struct cpu_driver {
 	struct ig_driver base;
 	struct ig_pool *pool;
-	uint32_t isa; /* enum ig_isa */
-	bool f32; /* activations stay float32 */
+	uint32_t isa;	     /* enum ig_isa */
+	bool f32;	     /* activations stay float32 */
 	bool mapped_experts; /* experts' weights are read where the file is mapped */
 	uint32_t strict;
 	char text[96];
@@ -29,7 +29,7 @@ struct cpu_driver {
 struct cpu_weight {
 	uint32_t form; /* IG_FORM_ROWS (vectors, mapped experts) or IG_FORM_TILE16 */
 	bool used;
-	bool mapped; /* read where the file is; takes none of weight_mem */
+	bool mapped;		/* read where the file is; takes none of weight_mem */
 	uint64_t offset, bytes; /* in weight_mem */
 };
 
@@ -43,7 +43,7 @@ struct cpu_buffer {
 
 /* Where a call's operand lies. */
 struct cpu_operand {
-	int32_t buffer; /* negative: none */
+	int32_t buffer;	     /* negative: none */
 	uint64_t col_offset; /* bytes into the row */
 };
 
@@ -52,7 +52,7 @@ struct cpu_call {
 	struct ig_op_call call; /* complete but for the numbers of rows and the step */
 	struct cpu_operand in[IG_MAX_IN], out[IG_MAX_OUT];
 	int32_t weight[IG_MAX_WEIGHTS]; /* of the plan; negative: none */
-	uint32_t row_class; /* of the rows it is run for */
+	uint32_t row_class;		/* of the rows it is run for */
 };
 
 struct cpu_phase {
@@ -76,7 +76,7 @@ struct cpu_program {
 	uint32_t n_phases, cap_phases;
 	struct cpu_buffer *buffers;
 	uint32_t n_buffers, cap_buffers;
-	struct cpu_weight *weights; /* [plan->n_weights] */
+	struct cpu_weight *weights;   /* [plan->n_weights] */
 	struct cpu_counter *counters; /* [n_phases] */
 	uint8_t *weight_mem, *scratch_mem;
 	uint64_t weight_bytes, scratch_bytes;

@@ -96,7 +96,8 @@ int ig_isa_parse(const char *name, uint32_t *isa, struct ig_error *err)
 		if (strcmp(names[i].name, name))
 			continue;
 		if (!ig_isa_includes(best, names[i].isa))
-			return ig_fail(err, -ENOTSUP, "instruction set \"%s\" is not here; the best is \"%s\"",
+			return ig_fail(err, -ENOTSUP,
+				       "instruction set \"%s\" is not here; the best is \"%s\"",
 				       name, ig_isa_name(best));
 		*isa = names[i].isa;
 		return 0;

@@ -18,7 +18,7 @@
 struct lowering {
 	struct cpu_program *p;
 	int32_t *value_buffer; /* [n_values] */
-	int32_t *form_buffer; /* [n_values, N_FORMS] */
+	int32_t *form_buffer;  /* [n_values, N_FORMS] */
 	struct ig_error *err;
 };
 
@@ -75,15 +75,23 @@ static const struct ig_cpu_kernel *choose_for(const struct cpu_driver *d, const 
 					      uint32_t dtype)
 {
 	uint32_t form = !(op->flags & IG_OP_EXPERTS) ? IG_FORM_ANY :
-			d->mapped_experts ? IG_FORM_ROWS : IG_FORM_TILE16;
+			d->mapped_experts	     ? IG_FORM_ROWS :
+						       IG_FORM_TILE16;
 
 	return choose(d, op->cpu_kernels, op->n_cpu_kernels, dtype, form);
 }
 
 /* The calls that bring rows of float into another form, as kernels of their own. */
 #define PACK_ENTRY(name, isa_)                                                                     \
-	{ sizeof(struct ig_cpu_kernel), isa_, IG_DTYPE_NONE, IG_FORM_ROWS, IG_FORM_ROWS,           \
-	  IG_UNITS_ROWS, pack_units, NULL, PACK_FN(name) },
+	{ sizeof(struct ig_cpu_kernel),                                                            \
+	  isa_,                                                                                    \
+	  IG_DTYPE_NONE,                                                                           \
+	  IG_FORM_ROWS,                                                                            \
+	  IG_FORM_ROWS,                                                                            \
+	  IG_UNITS_ROWS,                                                                           \
+	  pack_units,                                                                              \
+	  NULL,                                                                                    \
+	  PACK_FN(name) },
 
 static int64_t pack_units(const struct ig_op_call *c)
 {
@@ -106,7 +114,8 @@ static int32_t add_buffer(struct lowering *l, uint64_t row_bytes, uint32_t row_c
 	if (!grow((void **)&p->buffers, p->n_buffers, &p->cap_buffers, sizeof *p->buffers))
 		return -1;
 	p->buffers[p->n_buffers] = (struct cpu_buffer){
-		.row_bytes = round_up(row_bytes, 64), .row_class = row_class,
+		.row_bytes = round_up(row_bytes, 64),
+		.row_class = row_class,
 		.first_phase = UINT32_MAX,
 	};
 	return (int32_t)p->n_buffers++;
@@ -160,7 +169,9 @@ static void set_in(struct cpu_call *c, uint32_t i, const struct cpu_program *p, 
 		   uint32_t form, int64_t n_cols, uint64_t col_offset)
 {
 	c->in[i] = (struct cpu_operand){ buffer, col_offset };
-	c->call.in[i] = (struct ig_tensor){ .n_cols = n_cols, .dtype = IG_F32, .form = form,
+	c->call.in[i] = (struct ig_tensor){ .n_cols = n_cols,
+					    .dtype = IG_F32,
+					    .form = form,
 					    .row_stride = (int64_t)p->buffers[buffer].row_bytes };
 	if (c->call.n_in < i + 1)
 		c->call.n_in = i + 1;
@@ -170,7 +181,9 @@ static void set_out(struct cpu_call *c, uint32_t i, const struct cpu_program *p,
 		    uint32_t form, int64_t n_cols, uint64_t col_offset)
 {
 	c->out[i] = (struct cpu_operand){ buffer, col_offset };
-	c->call.out[i] = (struct ig_tensor){ .n_cols = n_cols, .dtype = IG_F32, .form = form,
+	c->call.out[i] = (struct ig_tensor){ .n_cols = n_cols,
+					     .dtype = IG_F32,
+					     .form = form,
 					     .row_stride = (int64_t)p->buffers[buffer].row_bytes };
 	if (c->call.n_out < i + 1)
 		c->call.n_out = i + 1;
@@ -211,25 +224,31 @@ static int use_weight(struct lowering *l, struct cpu_call *c, uint32_t i, ig_wei
 	struct cpu_weight *cw = &p->weights[w];
 	uint32_t form = pw->shape.n_rows == 1 ? IG_FORM_ROWS : c->kernel->weight_form;
 
-	if (form == IG_FORM_TILE16 &&
-	    !ig_tile16_tile_bytes(pw->shape.dtype, pw->shape.n_cols))
-		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\": the cpu driver has no kernels for %s",
-			       pw->name, ig_dtype_name(pw->shape.dtype));
+	if (form == IG_FORM_TILE16 && !ig_tile16_tile_bytes(pw->shape.dtype, pw->shape.n_cols))
+		return ig_fail(l->err, -ENOTSUP,
+			       "tensor \"%s\": the cpu driver has no kernels for %s", pw->name,
+			       ig_dtype_name(pw->shape.dtype));
 	if (cw->used && cw->form != form)
-		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is wanted in two layouts", pw->name);
+		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is wanted in two layouts",
+			       pw->name);
 	/* Only experts' kernels take matrices so. */
 	cw->mapped = form == IG_FORM_ROWS && pw->shape.n_rows > 1;
 	if (cw->mapped && !pw->tensor->data)
-		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is not in the file as it is used: "
-			       "experts cannot stay mapped", pw->name);
+		return ig_fail(l->err, -ENOTSUP,
+			       "tensor \"%s\" is not in the file as it is used: "
+			       "experts cannot stay mapped",
+			       pw->name);
 	cw->used = true;
 	cw->form = form;
 	c->weight[i] = w;
 	c->call.weight[i] = (struct ig_tensor){
-		.n_rows = pw->shape.n_rows, .n_cols = pw->shape.n_cols, .dtype = pw->shape.dtype,
+		.n_rows = pw->shape.n_rows,
+		.n_cols = pw->shape.n_cols,
+		.dtype = pw->shape.dtype,
 		.form = form,
-		.row_stride = form == IG_FORM_ROWS ?
-			      (int64_t)ig_dtype_row_bytes(pw->shape.dtype, pw->shape.n_cols) : 0,
+		.row_stride = form == IG_FORM_ROWS ? (int64_t)ig_dtype_row_bytes(pw->shape.dtype,
+										 pw->shape.n_cols) :
+						     0,
 	};
 	if (c->call.n_weights < i + 1)
 		c->call.n_weights = i + 1;
@@ -240,8 +259,8 @@ static int use_weight(struct lowering *l, struct cpu_call *c, uint32_t i, ig_wei
 
 static int refuse(struct lowering *l, const struct ig_plan_node *n, uint32_t dtype)
 {
-	return ig_fail(l->err, -ENOTSUP, "op %s: the cpu driver has no kernel for %s here%s", n->op->name,
-		       dtype == IG_DTYPE_NONE ? "it" : ig_dtype_name(dtype),
+	return ig_fail(l->err, -ENOTSUP, "op %s: the cpu driver has no kernel for %s here%s",
+		       n->op->name, dtype == IG_DTYPE_NONE ? "it" : ig_dtype_name(dtype),
 		       n->weight[0] >= 0 ? "" : " (no weight)");
 }
 
@@ -300,8 +319,8 @@ static int lower_split(struct lowering *l, const struct ig_plan_node *n, uint32_
 
 	/* Forms first, so that the calls of the products can share a phase. */
 	for (uint32_t i = 0; i < m; i++) {
-		const struct ig_cpu_kernel *k = choose_for(l->p->driver, n->op,
-							   weight_dtype(l, n, i));
+		const struct ig_cpu_kernel *k =
+			choose_for(l->p->driver, n->op, weight_dtype(l, n, i));
 		int32_t b;
 		if (!k)
 			return refuse(l, n, weight_dtype(l, n, i));
@@ -310,8 +329,8 @@ static int lower_split(struct lowering *l, const struct ig_plan_node *n, uint32_
 			return rc;
 	}
 	for (uint32_t i = 0; i < m; i++) {
-		const struct ig_cpu_kernel *k = choose_for(l->p->driver, n->op,
-							   weight_dtype(l, n, i));
+		const struct ig_cpu_kernel *k =
+			choose_for(l->p->driver, n->op, weight_dtype(l, n, i));
 		struct cpu_call c = empty_call(k, row_class_of(l, n));
 		bool chain = false;
 		c.call.params = n->params;
@@ -362,7 +381,8 @@ static int lower_node(struct lowering *l, const struct ig_plan_node *n)
 
 static uint64_t max_rows(const struct cpu_program *p, uint32_t row_class)
 {
-	return row_class == IG_ROWS_TOKENS ? p->base.limits.max_rows : p->base.limits.max_logit_rows;
+	return row_class == IG_ROWS_TOKENS ? p->base.limits.max_rows :
+					     p->base.limits.max_logit_rows;
 }
 
 /* First fit, in order of birth, among the buffers that live at the same time. */
@@ -376,7 +396,8 @@ static void place_buffers(struct cpu_program *p)
 			moved = false;
 			for (uint32_t j = 0; j < i; j++) {
 				const struct cpu_buffer *o = &p->buffers[j];
-				if (o->last_phase < b->first_phase || b->last_phase < o->first_phase ||
+				if (o->last_phase < b->first_phase ||
+				    b->last_phase < o->first_phase ||
 				    o->offset + o->bytes <= b->offset ||
 				    b->offset + b->bytes <= o->offset)
 					continue;
@@ -393,7 +414,8 @@ static void place_buffers(struct cpu_program *p)
 static void place_workers(struct cpu_program *p)
 {
 	const struct ig_program_limits *lim = &p->base.limits;
-	struct ig_step widest = { .struct_size = sizeof widest, .n_rows = (int32_t)lim->max_rows,
+	struct ig_step widest = { .struct_size = sizeof widest,
+				  .n_rows = (int32_t)lim->max_rows,
 				  .n_seqs = (int32_t)lim->max_seqs,
 				  .n_logit_rows = (int32_t)lim->max_logit_rows };
 
@@ -553,11 +575,13 @@ static void resolve(struct cpu_program *p)
 						      p->buffers[c->out[j].buffer].offset +
 						      c->out[j].col_offset;
 		for (uint32_t j = 0; j < IG_MAX_WEIGHTS; j++) {
-			const struct cpu_weight *w = &p->weights[c->weight[j] >= 0 ? c->weight[j] : 0];
+			const struct cpu_weight *w =
+				&p->weights[c->weight[j] >= 0 ? c->weight[j] : 0];
 
 			if (c->weight[j] >= 0)
 				c->call.weight[j].data =
-					w->mapped ? (void *)p->plan->weights[c->weight[j]].tensor->data :
+					w->mapped ? (void *)p->plan->weights[c->weight[j]]
+							    .tensor->data :
 						    p->weight_mem + w->offset;
 		}
 	}
@@ -570,10 +594,9 @@ int ig_cpu_load(struct ig_program *base, struct ig_error *err)
 	p->weight_mem = ig_cpu_map(p->weight_bytes ? p->weight_bytes : 1);
 	p->scratch_mem = ig_cpu_map(p->scratch_bytes ? p->scratch_bytes : 1);
 	if (!p->weight_mem || !p->scratch_mem)
-		return ig_fail(err, -ENOMEM,
-			       "no memory for %llu bytes of weights and %llu of scratch",
-			       (unsigned long long)p->weight_bytes,
-			       (unsigned long long)p->scratch_bytes);
+		return ig_fail(
+			err, -ENOMEM, "no memory for %llu bytes of weights and %llu of scratch",
+			(unsigned long long)p->weight_bytes, (unsigned long long)p->scratch_bytes);
 	/* Packing has threads of its own: the driver's belong to the engine, whose steps
 	 * go on while a model loads. */
 	uint32_t n_threads = ig_pool_n_threads(p->driver->pool);
@@ -593,8 +616,9 @@ int ig_cpu_load(struct ig_program *base, struct ig_error *err)
 		if (!w->used || w->mapped)
 			continue;
 		if (w->form == IG_FORM_TILE16) {
-			struct packing k = { .p = p, .weight = i, .rows = rows,
-					     .rows_bytes = rows_bytes };
+			struct packing k = {
+				.p = p, .weight = i, .rows = rows, .rows_bytes = rows_bytes
+			};
 			ig_pool_run(pool, pack_tiles, &k);
 		} else {
 			copy_rows(p, i);

@@ -14,9 +14,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#define OPEN 0x10000u /* the job may be entered */
+#define OPEN 0x10000u  /* the job may be entered */
 #define INSIDE 0xffffu /* workers in it */
-#define NEXT 0x20000u /* the job's number counts from here */
+#define NEXT 0x20000u  /* the job's number counts from here */
 
 /* Looks at the word before a worker sleeps: about 50 µs on a 3.5 GHz Zen 4, where
  * a pause takes some 40 cycles; the engine needs 5 to 20 µs between two steps. */

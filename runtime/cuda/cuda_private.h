@@ -22,12 +22,12 @@ struct ig_cuda {
 	CUcontext ctx;
 	struct ig_gpu_facts facts;
 	int driver_version; /* 12040: CUDA 12.4 */
-	CUstream steps; /* every step of every program, in the order of submission */
+	CUstream steps;	    /* every step of every program, in the order of submission */
 
 	/* Loading and tests: one transfer at a time, by any thread. */
 	pthread_mutex_t transfer_lock;
 	CUstream transfers;
-	void *pinned[2]; /* TRANSFER_BYTES each */
+	void *pinned[2];	/* TRANSFER_BYTES each */
 	CUevent pinned_free[2]; /* recorded when the piece has been copied on */
 
 	pthread_mutex_t module_lock;

@@ -70,12 +70,14 @@ static int choose(struct ig_cuda *d, struct ig_error *err)
 			rc = ig_cuda_check(d, d->cu.device_name(name, (int)sizeof name, d->dev),
 					   "asking for a GPU's name", err);
 		if (!rc)
-			rc = ig_cuda_check(d, d->cu.device_attribute(&major,
-					   CU_ATTRIBUTE_CAPABILITY_MAJOR, d->dev),
+			rc = ig_cuda_check(d,
+					   d->cu.device_attribute(
+						   &major, CU_ATTRIBUTE_CAPABILITY_MAJOR, d->dev),
 					   "asking for a GPU's capability", err);
 		if (!rc)
-			rc = ig_cuda_check(d, d->cu.device_attribute(&minor,
-					   CU_ATTRIBUTE_CAPABILITY_MINOR, d->dev),
+			rc = ig_cuda_check(d,
+					   d->cu.device_attribute(
+						   &minor, CU_ATTRIBUTE_CAPABILITY_MINOR, d->dev),
 					   "asking for a GPU's capability", err);
 		if (rc)
 			return rc;
@@ -105,14 +107,18 @@ static int read_facts(struct ig_cuda *d, struct ig_error *err)
 	rc = ig_cuda_check(d, d->cu.mem_info(&free_bytes, &total_bytes), "asking for free memory",
 			   err);
 	if (!rc)
-		rc = ig_cuda_check(d, d->cu.device_attribute(&cores, CU_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-				   d->dev), "counting multiprocessors", err);
+		rc = ig_cuda_check(
+			d,
+			d->cu.device_attribute(&cores, CU_ATTRIBUTE_MULTIPROCESSOR_COUNT, d->dev),
+			"counting multiprocessors", err);
 	if (!rc)
-		rc = ig_cuda_check(d, d->cu.device_attribute(&shared, CU_ATTRIBUTE_MAX_SHARED_OPTIN,
-				   d->dev), "asking for shared memory", err);
+		rc = ig_cuda_check(
+			d, d->cu.device_attribute(&shared, CU_ATTRIBUTE_MAX_SHARED_OPTIN, d->dev),
+			"asking for shared memory", err);
 	if (!rc)
-		rc = ig_cuda_check(d, d->cu.device_attribute(&threads,
-				   CU_ATTRIBUTE_MAX_THREADS_PER_BLOCK, d->dev),
+		rc = ig_cuda_check(d,
+				   d->cu.device_attribute(
+					   &threads, CU_ATTRIBUTE_MAX_THREADS_PER_BLOCK, d->dev),
 				   "asking for the number of threads", err);
 	if (rc)
 		return rc;
@@ -139,8 +145,9 @@ static int make_transfers(struct ig_cuda *d, struct ig_error *err)
 	for (int i = 0; !rc && i < 2; i++) {
 		rc = ig_cuda_pin(d, TRANSFER_BYTES, &d->pinned[i], err);
 		if (!rc)
-			rc = ig_cuda_check(d, d->cu.event_create(&d->pinned_free[i],
-					   CU_EVENT_DISABLE_TIMING), "creating an event", err);
+			rc = ig_cuda_check(
+				d, d->cu.event_create(&d->pinned_free[i], CU_EVENT_DISABLE_TIMING),
+				"creating an event", err);
 	}
 	return rc;
 }
@@ -207,7 +214,8 @@ static int open_device(const struct ig_driver_options *o, struct ig_gpu_device *
 		rc = -ENOTSUP;
 		goto fail;
 	}
-	rc = ig_cuda_check(d, d->cu.driver_version(&d->driver_version), "asking for the version", err);
+	rc = ig_cuda_check(d, d->cu.driver_version(&d->driver_version), "asking for the version",
+			   err);
 	if (!rc)
 		rc = ig_cuda_check(d, d->cu.ctx_retain(&d->ctx, d->dev), "creating a context", err);
 	if (!rc)
@@ -236,7 +244,8 @@ static const struct ig_gpu_facts *facts(const struct ig_gpu_device *d)
 
 int ig_cuda_pin(struct ig_cuda *d, uint64_t n_bytes, void **out, struct ig_error *err)
 {
-	return ig_cuda_check(d, d->cu.host_alloc(out, n_bytes, 0), "pinning memory of the host", err);
+	return ig_cuda_check(d, d->cu.host_alloc(out, n_bytes, 0), "pinning memory of the host",
+			     err);
 }
 
 static int alloc_buffer(struct ig_gpu_device *base, uint64_t n_bytes, uint32_t memory,
@@ -312,8 +321,9 @@ static int write_buffer(struct ig_gpu_device *base, struct ig_gpu_buffer *b, uin
 		if (rc)
 			break;
 		memcpy(d->pinned[i], (const char *)src + done, n);
-		rc = ig_cuda_check(d, d->cu.to_device(b->at + offset + done, d->pinned[i], n,
-						      d->transfers), what, err);
+		rc = ig_cuda_check(
+			d, d->cu.to_device(b->at + offset + done, d->pinned[i], n, d->transfers),
+			what, err);
 		if (!rc)
 			rc = ig_cuda_check(d, d->cu.event_record(d->pinned_free[i], d->transfers),
 					   what, err);
@@ -338,8 +348,9 @@ static int read_buffer(struct ig_gpu_device *base, struct ig_gpu_buffer *b, uint
 	pthread_mutex_lock(&d->transfer_lock);
 	for (uint64_t done = 0, n; !rc && done < n_bytes; done += n) {
 		n = n_bytes - done < TRANSFER_BYTES ? n_bytes - done : TRANSFER_BYTES;
-		rc = ig_cuda_check(d, d->cu.to_host(d->pinned[0], b->at + offset + done, n,
-						    d->transfers), what, err);
+		rc = ig_cuda_check(
+			d, d->cu.to_host(d->pinned[0], b->at + offset + done, n, d->transfers),
+			what, err);
 		if (!rc)
 			rc = ig_cuda_check(d, d->cu.stream_sync(d->transfers), what, err);
 		if (!rc)
@@ -354,8 +365,8 @@ static int read_buffer(struct ig_gpu_device *base, struct ig_gpu_buffer *b, uint
 static int load_module(struct ig_cuda *d, const struct ig_shader *shader, CUmodule *out,
 		       struct ig_error *err)
 {
-	const char *ptx = d->facts.arch == 90 && shader->ptx_sm90a ? shader->ptx_sm90a :
-								     shader->ptx_sm80;
+	const char *ptx =
+		d->facts.arch == 90 && shader->ptx_sm90a ? shader->ptx_sm90a : shader->ptx_sm80;
 	char log[JIT_LOG_BYTES] = "", what[128];
 	int options[] = { CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_BYTES };
 	void *values[] = { log, (void *)(uintptr_t)sizeof log };
@@ -369,8 +380,10 @@ static int load_module(struct ig_cuda *d, const struct ig_shader *shader, CUmodu
 			return 0;
 		}
 	if (!ptx)
-		return ig_fail(err, -ENOTSUP, "cuda: shader %s was built without PTX (build with "
-			       "clang 19)", shader->name);
+		return ig_fail(err, -ENOTSUP,
+			       "cuda: shader %s was built without PTX (build with "
+			       "clang 19)",
+			       shader->name);
 	m = calloc(1, sizeof *m);
 	if (!m)
 		return ig_fail(err, -ENOMEM, "cuda: no memory");
@@ -407,9 +420,10 @@ static int check_params(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatc
 	for (uint32_t i = 0; i < dispatch->n_binds; i++)
 		n += !(dispatch->bind[i].access & IG_GPU_TOUCH);
 	if (d->cu.func_param(f, 0, &offset, &size) || size != dispatch->n_arg_bytes)
-		return ig_fail(err, -EINVAL, "cuda: kernel %s of %s takes arguments of another size than "
-			       "%u bytes", dispatch->kernel, dispatch->shader->name,
-			       dispatch->n_arg_bytes);
+		return ig_fail(err, -EINVAL,
+			       "cuda: kernel %s of %s takes arguments of another size than "
+			       "%u bytes",
+			       dispatch->kernel, dispatch->shader->name, dispatch->n_arg_bytes);
 	if (d->cu.func_param(f, n - 1, &offset, &size) ||
 	    d->cu.func_param(f, n, &offset, &size) == CUDA_SUCCESS)
 		return ig_fail(err, -EINVAL, "cuda: kernel %s of %s does not take %u operands",
@@ -422,8 +436,10 @@ static int check_params(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatc
 		if (ig_cuda_box(dispatch, i))
 			expected = sizeof(CUtensorMap);
 		if (d->cu.func_param(f, at++, &offset, &size) || size != expected)
-			return ig_fail(err, -EINVAL, "cuda: kernel %s of %s takes operand %u in another "
-				       "form", dispatch->kernel, dispatch->shader->name, i);
+			return ig_fail(err, -EINVAL,
+				       "cuda: kernel %s of %s takes operand %u in another "
+				       "form",
+				       dispatch->kernel, dispatch->shader->name, i);
 	}
 	return 0;
 }
@@ -436,27 +452,33 @@ static int prepare(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CU
 	char what[128];
 
 	snprintf(what, sizeof what, "looking at kernel %s", dispatch->kernel);
-	rc = ig_cuda_check(d, d->cu.func_get(&threads, CU_FUNC_MAX_THREADS_PER_BLOCK, f), what, err);
+	rc = ig_cuda_check(d, d->cu.func_get(&threads, CU_FUNC_MAX_THREADS_PER_BLOCK, f), what,
+			   err);
 	if (!rc)
 		rc = ig_cuda_check(d, d->cu.func_get(&own, CU_FUNC_SHARED_BYTES, f), what, err);
 	if (!rc)
-		rc = ig_cuda_check(d, d->cu.func_get(&now, CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, f), what,
-				   err);
+		rc = ig_cuda_check(d, d->cu.func_get(&now, CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, f),
+				   what, err);
 	if (rc)
 		return rc;
 	if (dispatch->threads > (uint32_t)threads)
-		return ig_fail(err, -ENOTSUP, "cuda: kernel %s runs with at most %d threads a group, "
-			       "not %u", dispatch->kernel, threads, dispatch->threads);
+		return ig_fail(err, -ENOTSUP,
+			       "cuda: kernel %s runs with at most %d threads a group, "
+			       "not %u",
+			       dispatch->kernel, threads, dispatch->threads);
 	if ((uint64_t)bytes + (uint32_t)own > d->facts.max_threadgroup_bytes)
-		return ig_fail(err, -ENOTSUP, "cuda: kernel %s wants %u bytes of threadgroup memory, "
-			       "%s has %u", dispatch->kernel, bytes + (uint32_t)own, d->facts.name,
+		return ig_fail(err, -ENOTSUP,
+			       "cuda: kernel %s wants %u bytes of threadgroup memory, "
+			       "%s has %u",
+			       dispatch->kernel, bytes + (uint32_t)own, d->facts.name,
 			       d->facts.max_threadgroup_bytes);
 	/* More than 48 KB has to be asked for; the limit only ever grows, since another
 	 * dispatch of the same kernel may need the more. */
 	if (bytes > (uint32_t)(now > 0 ? now : 0)) {
 		snprintf(what, sizeof what, "giving kernel %s %u bytes of threadgroup memory",
 			 dispatch->kernel, bytes);
-		rc = ig_cuda_check(d, d->cu.func_set(f, CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)bytes),
+		rc = ig_cuda_check(d,
+				   d->cu.func_set(f, CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)bytes),
 				   what, err);
 	}
 	return rc ? rc : check_params(d, dispatch, f, err);
@@ -476,8 +498,8 @@ int ig_cuda_function(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, 
 		goto out;
 	r = d->cu.module_function(out, module, dispatch->kernel);
 	if (r == CUDA_ERROR_NOT_FOUND) {
-		rc = ig_fail(err, -ENOTSUP, "cuda: shader %s has no kernel %s", dispatch->shader->name,
-			     dispatch->kernel);
+		rc = ig_fail(err, -ENOTSUP, "cuda: shader %s has no kernel %s",
+			     dispatch->shader->name, dispatch->kernel);
 		goto out;
 	}
 	snprintf(what, sizeof what, "finding kernel %s", dispatch->kernel);

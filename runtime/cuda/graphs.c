@@ -38,14 +38,14 @@ struct condition {
 
 struct key {
 	uint32_t live[IG_N_LIVE]; /* rounded up; 0 for counts that no dispatch looks at */
-	uint64_t runs; /* bit i: condition i holds */
+	uint64_t runs;		  /* bit i: condition i holds */
 };
 _Static_assert(sizeof(struct key) == IG_N_LIVE * 4 + 8, "keys are compared byte by byte");
 
 struct graph {
 	struct key key;
 	CUgraphExec exec; /* NULL: nothing runs in such a step */
-	uint64_t used; /* by the clock below */
+	uint64_t used;	  /* by the clock below */
 };
 
 struct ig_cuda_graphs {
@@ -113,13 +113,14 @@ static bool grid_of(const struct ig_gpu_dispatch *d, const struct key *key, uint
 
 /* ---- recording ------------------------------------------------------------------------- */
 
-static int check_grid(const struct ig_gpu_dispatch *d, const uint32_t grid[3],
-		      struct ig_error *err)
+static int check_grid(const struct ig_gpu_dispatch *d, const uint32_t grid[3], struct ig_error *err)
 {
 	if (grid[0] <= INT32_MAX && grid[1] <= 65535 && grid[2] <= 65535)
 		return 0;
-	return ig_fail(err, -EINVAL, "cuda: kernel %s: a grid of %u x %u x %u groups, at most %d x "
-		       "65535 x 65535 are possible", d->kernel, grid[0], grid[1], grid[2], INT32_MAX);
+	return ig_fail(err, -EINVAL,
+		       "cuda: kernel %s: a grid of %u x %u x %u groups, at most %d x "
+		       "65535 x 65535 are possible",
+		       d->kernel, grid[0], grid[1], grid[2], INT32_MAX);
 }
 
 static int add_node(struct ig_cuda_graphs *g, CUgraph graph, uint32_t i, const uint32_t grid[3],
@@ -128,8 +129,12 @@ static int add_node(struct ig_cuda_graphs *g, CUgraph graph, uint32_t i, const u
 	const struct ig_gpu_dispatch *d = &g->tape->dispatches[i].d;
 	const CUkernelNodeParams p = {
 		.func = g->launches[i].function,
-		.grid_x = grid[0], .grid_y = grid[1], .grid_z = grid[2],
-		.block_x = d->threads, .block_y = 1, .block_z = 1,
+		.grid_x = grid[0],
+		.grid_y = grid[1],
+		.grid_z = grid[2],
+		.block_x = d->threads,
+		.block_y = 1,
+		.block_z = 1,
 		.shared_bytes = d->threadgroup_bytes,
 		.params = g->launches[i].params,
 	};
@@ -137,10 +142,12 @@ static int add_node(struct ig_cuda_graphs *g, CUgraph graph, uint32_t i, const u
 	int rc = check_grid(d, grid, err);
 
 	if (!rc)
-		rc = ig_cuda_check(g->d, g->d->cu.graph_add_kernel(node, graph, g->before, n_before, &p),
+		rc = ig_cuda_check(g->d,
+				   g->d->cu.graph_add_kernel(node, graph, g->before, n_before, &p),
 				   "recording a kernel", err);
 	if (!rc && d->cluster > 1)
-		rc = ig_cuda_check(g->d, g->d->cu.graph_set_attribute(*node, CU_NODE_CLUSTER, &cluster),
+		rc = ig_cuda_check(g->d,
+				   g->d->cu.graph_set_attribute(*node, CU_NODE_CLUSTER, &cluster),
 				   "recording a kernel's clusters", err);
 	return rc;
 }
@@ -174,8 +181,9 @@ static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph
 		if (n_before > 1 && n_now * n_before > MAX_EDGES) {
 			CUgraphNode all;
 
-			rc = ig_cuda_check(g->d, g->d->cu.graph_add_empty(&all, graph, g->before,
-					   n_before), "recording a barrier", err);
+			rc = ig_cuda_check(
+				g->d, g->d->cu.graph_add_empty(&all, graph, g->before, n_before),
+				"recording a barrier", err);
 			if (rc)
 				return rc;
 			g->before[0] = all;
@@ -243,8 +251,8 @@ int ig_cuda_graphs_get(struct ig_cuda_graphs *g, const uint32_t live[IG_N_LIVE],
 
 /* ---- creation ------------------------------------------------------------------------------ */
 
-static int find_condition(struct ig_cuda_graphs *g, const struct ig_gpu_dispatch *d, uint32_t *index,
-			  struct ig_error *err)
+static int find_condition(struct ig_cuda_graphs *g, const struct ig_gpu_dispatch *d,
+			  uint32_t *index, struct ig_error *err)
 {
 	const struct condition c = { d->when_live, d->when_min, d->when_max };
 
@@ -271,9 +279,12 @@ static int make_map(struct ig_cuda_graphs *g, const struct ig_gpu_dispatch *d,
 	if (!at)
 		return 0;
 	snprintf(what, sizeof what, "describing a matrix to kernel %s", d->kernel);
-	return ig_cuda_check(g->d, g->d->cu.tensor_map(map, CU_MAP_UINT16, 2, (void *)(uintptr_t)at,
-			     sizes, strides, boxes, next, CU_MAP_NOT_INTERLEAVED, CU_MAP_SWIZZLE_128B,
-			     CU_MAP_PROMOTE_128B, CU_MAP_ZEROS_OUTSIDE), what, err);
+	return ig_cuda_check(g->d,
+			     g->d->cu.tensor_map(map, CU_MAP_UINT16, 2, (void *)(uintptr_t)at,
+						 sizes, strides, boxes, next,
+						 CU_MAP_NOT_INTERLEAVED, CU_MAP_SWIZZLE_128B,
+						 CU_MAP_PROMOTE_128B, CU_MAP_ZEROS_OUTSIDE),
+			     what, err);
 }
 
 static int make_launch(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu_place *places,
@@ -307,11 +318,13 @@ static int make_launch(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu
 		if (ref->buffer >= 0 && !places[ref->buffer].buffer)
 			return ig_fail(err, -EINVAL, "cuda: kernel %s: operand %u lies nowhere",
 				       d->kernel, b);
-		l->address[n] = ref->buffer < 0 ? 0 : places[ref->buffer].buffer->at +
-				places[ref->buffer].offset + ref->offset;
+		l->address[n] = ref->buffer < 0 ? 0 :
+						  places[ref->buffer].buffer->at +
+							  places[ref->buffer].offset + ref->offset;
 		l->params[1 + n] = &l->address[n];
 		if (ig_cuda_box(d, b)) {
-			rc = make_map(g, d, ig_cuda_box(d, b), l->address[n], &l->maps[n_maps], err);
+			rc = make_map(g, d, ig_cuda_box(d, b), l->address[n], &l->maps[n_maps],
+				      err);
 			if (rc)
 				return rc;
 			l->params[1 + n] = &l->maps[n_maps++];

@@ -25,8 +25,10 @@ int ig_libcuda_open(struct ig_libcuda *cu, struct ig_error *err)
 #define LACKS(field, name, args)                                                                   \
 	if (!cu->field) {                                                                          \
 		ig_libcuda_close(cu);                                                              \
-		return ig_fail(err, -ENOTSUP, "cuda: %s has no %s: the NVIDIA driver is older "    \
-			       "than CUDA 12", ig_libcuda_name, #name);                            \
+		return ig_fail(err, -ENOTSUP,                                                      \
+			       "cuda: %s has no %s: the NVIDIA driver is older "                   \
+			       "than CUDA 12",                                                     \
+			       ig_libcuda_name, #name);                                            \
 	}
 	CUDA_FUNCTIONS(LACKS)
 #undef LACKS

@@ -48,34 +48,34 @@ enum {
 };
 
 enum { /* of devices */
-	CU_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 1,
-	CU_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
-	CU_ATTRIBUTE_CAPABILITY_MAJOR = 75,
-	CU_ATTRIBUTE_CAPABILITY_MINOR = 76,
-	CU_ATTRIBUTE_MAX_SHARED_OPTIN = 97,
+       CU_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 1,
+       CU_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+       CU_ATTRIBUTE_CAPABILITY_MAJOR = 75,
+       CU_ATTRIBUTE_CAPABILITY_MINOR = 76,
+       CU_ATTRIBUTE_MAX_SHARED_OPTIN = 97,
 };
 
 enum { /* of functions */
-	CU_FUNC_MAX_THREADS_PER_BLOCK = 0,
-	CU_FUNC_SHARED_BYTES = 1,
-	CU_FUNC_MAX_DYNAMIC_SHARED_BYTES = 8,
+       CU_FUNC_MAX_THREADS_PER_BLOCK = 0,
+       CU_FUNC_SHARED_BYTES = 1,
+       CU_FUNC_MAX_DYNAMIC_SHARED_BYTES = 8,
 };
 
 enum { /* of compiling PTX */
-	CU_JIT_ERROR_LOG_BUFFER = 5,
-	CU_JIT_ERROR_LOG_BUFFER_BYTES = 6,
+       CU_JIT_ERROR_LOG_BUFFER = 5,
+       CU_JIT_ERROR_LOG_BUFFER_BYTES = 6,
 };
 
 enum { /* of a graph's kernel */
-	CU_NODE_CLUSTER = 4,
+       CU_NODE_CLUSTER = 4,
 };
 
 enum { /* of tensor maps */
-	CU_MAP_UINT16 = 1,
-	CU_MAP_NOT_INTERLEAVED = 0,
-	CU_MAP_SWIZZLE_128B = 3,
-	CU_MAP_PROMOTE_128B = 2,
-	CU_MAP_ZEROS_OUTSIDE = 0,
+       CU_MAP_UINT16 = 1,
+       CU_MAP_NOT_INTERLEAVED = 0,
+       CU_MAP_SWIZZLE_128B = 3,
+       CU_MAP_PROMOTE_128B = 2,
+       CU_MAP_ZEROS_OUTSIDE = 0,
 };
 
 #define CU_STREAM_NON_BLOCKING 1u
@@ -116,12 +116,13 @@ typedef union {
 	X(ctx_retain, cuDevicePrimaryCtxRetain, (CUcontext * ctx, CUdevice dev))                   \
 	X(ctx_release, cuDevicePrimaryCtxRelease_v2, (CUdevice dev))                               \
 	X(ctx_set, cuCtxSetCurrent, (CUcontext ctx))                                               \
-	X(mem_info, cuMemGetInfo_v2, (size_t * free_bytes, size_t *total_bytes))                   \
+	X(mem_info, cuMemGetInfo_v2, (size_t *free_bytes, size_t *total_bytes))                    \
 	X(mem_alloc, cuMemAlloc_v2, (CUdeviceptr * p, size_t n))                                   \
 	X(mem_free, cuMemFree_v2, (CUdeviceptr p))                                                 \
 	X(host_alloc, cuMemHostAlloc, (void **p, size_t n, unsigned flags))                        \
 	X(host_free, cuMemFreeHost, (void *p))                                                     \
-	X(to_device, cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t n, CUstream s)) \
+	X(to_device, cuMemcpyHtoDAsync_v2,                                                         \
+	  (CUdeviceptr dst, const void *src, size_t n, CUstream s))                                \
 	X(to_host, cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t n, CUstream s))       \
 	X(stream_create, cuStreamCreate, (CUstream * s, unsigned flags))                           \
 	X(stream_destroy, cuStreamDestroy_v2, (CUstream s))                                        \

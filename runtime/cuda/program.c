@@ -15,7 +15,7 @@
 
 struct slot {
 	void *staging; /* pinned, [step_bytes] */
-	int32_t *ids; /* pinned, [max_logit_rows] */
+	int32_t *ids;  /* pinned, [max_logit_rows] */
 	float *logits; /* pinned, [max_logit_rows, n_vocab]; made when first wanted */
 	CUevent done;
 	bool under_way, has_logits;
@@ -132,8 +132,10 @@ void *ig_cuda_staging(struct ig_gpu_program *base, uint32_t slot)
 static int make_logits(struct program *p, struct slot *s, struct ig_error *err)
 {
 	void *at = NULL;
-	int rc = ig_cuda_pin(p->d, (uint64_t)p->tape->max_logit_rows * (uint64_t)p->tape->n_vocab *
-			     sizeof(float), &at, err);
+	int rc = ig_cuda_pin(p->d,
+			     (uint64_t)p->tape->max_logit_rows * (uint64_t)p->tape->n_vocab *
+				     sizeof(float),
+			     &at, err);
 
 	s->logits = at;
 	return rc;
@@ -145,10 +147,12 @@ static int check_submission(const struct program *p, const struct ig_gpu_submiss
 	if (s->slot >= IG_STEPS_IN_FLIGHT)
 		return ig_fail(err, -EINVAL, "cuda: slot %u of %d", s->slot, IG_STEPS_IN_FLIGHT);
 	if (p->slots[s->slot].under_way)
-		return ig_fail(err, -EBUSY, "cuda: the step in slot %u was not waited for", s->slot);
+		return ig_fail(err, -EBUSY, "cuda: the step in slot %u was not waited for",
+			       s->slot);
 	if (!s->step_bytes || s->step_bytes > p->step_bytes)
 		return ig_fail(err, -EINVAL, "cuda: a step of %llu bytes, at most %llu fit",
-			       (unsigned long long)s->step_bytes, (unsigned long long)p->step_bytes);
+			       (unsigned long long)s->step_bytes,
+			       (unsigned long long)p->step_bytes);
 	if (s->live[IG_LIVE_LOGIT_ROWS] > p->tape->max_logit_rows)
 		return ig_fail(err, -EINVAL, "cuda: %u rows of logits, at most %u are possible",
 			       s->live[IG_LIVE_LOGIT_ROWS], p->tape->max_logit_rows);
@@ -164,14 +168,21 @@ static int copy_results(struct program *p, struct slot *slot, const struct ig_gp
 	int rc = 0;
 
 	if (rows && p->ids)
-		rc = ig_cuda_check(p->d, cu->to_host(slot->ids, p->ids + (uint64_t)s->slot *
-				   p->tape->max_logit_rows * sizeof *slot->ids,
-				   rows * sizeof *slot->ids, p->d->steps), "copying ids", err);
+		rc = ig_cuda_check(
+			p->d,
+			cu->to_host(slot->ids,
+				    p->ids + (uint64_t)s->slot * p->tape->max_logit_rows *
+						     sizeof *slot->ids,
+				    rows * sizeof *slot->ids, p->d->steps),
+			"copying ids", err);
 	slot->has_logits = rows && p->logits && s->live[IG_LIVE_WANT_LOGITS];
 	if (!rc && slot->has_logits)
-		rc = ig_cuda_check(p->d, cu->to_host(slot->logits, p->logits, rows *
-				   (uint64_t)p->tape->n_vocab * sizeof *slot->logits, p->d->steps),
-				   "copying logits", err);
+		rc = ig_cuda_check(
+			p->d,
+			cu->to_host(slot->logits, p->logits,
+				    rows * (uint64_t)p->tape->n_vocab * sizeof *slot->logits,
+				    p->d->steps),
+			"copying logits", err);
 	return rc;
 }
 
@@ -204,8 +215,8 @@ int ig_cuda_submit(struct ig_gpu_program *base, const struct ig_gpu_submission *
 	if (!rc)
 		rc = copy_results(p, slot, s, err);
 	if (!rc)
-		rc = ig_cuda_check(d, d->cu.event_record(slot->done, d->steps), "recording an event",
-				   err);
+		rc = ig_cuda_check(d, d->cu.event_record(slot->done, d->steps),
+				   "recording an event", err);
 	if (rc)
 		d->cu.stream_sync(d->steps);
 	slot->under_way = !rc;

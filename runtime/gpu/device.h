@@ -13,12 +13,12 @@
 #include "runtime/gpu/tape.h"
 
 struct ig_gpu_device;
-struct ig_gpu_buffer; /* the device's memory, as the device knows it */
+struct ig_gpu_buffer;  /* the device's memory, as the device knows it */
 struct ig_gpu_program; /* a tape made ready by a device: pipelines, recordings */
 
 enum ig_gpu_memory {
 	IG_GPU_MEMORY_PRIVATE = 0, /* the GPU's alone; write and read work, slowly */
-	IG_GPU_MEMORY_SLAB = 1, /* as private, reachable through addresses in the step */
+	IG_GPU_MEMORY_SLAB = 1,	   /* as private, reachable through addresses in the step */
 };
 
 /* Where a tape's buffer number lies. */
@@ -51,7 +51,7 @@ struct ig_gpu_device_class {
 	int (*wrap)(struct ig_gpu_device *d, const void *base, uint64_t n_bytes,
 		    struct ig_gpu_buffer **out, struct ig_error *err);
 	void (*free)(struct ig_gpu_device *d, struct ig_gpu_buffer *b); /* NULL is fine */
-	uint64_t (*address)(const struct ig_gpu_buffer *b); /* the GPU's own */
+	uint64_t (*address)(const struct ig_gpu_buffer *b);		/* the GPU's own */
 	/* Blocking; for loading and for tests.  No step that uses the bytes is under way. */
 	int (*write)(struct ig_gpu_device *d, struct ig_gpu_buffer *b, uint64_t offset,
 		     const void *src, uint64_t n_bytes, struct ig_error *err);

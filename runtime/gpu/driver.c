@@ -32,13 +32,14 @@ static int make_copy_program(struct ig_gpu_driver *d, struct ig_error *err)
 		return ig_fail(err, rc, "no memory for the tape of copies");
 	ig_gpu_emit_copies(d->copy_tape);
 	rc = ig_gpu_tape_close(d->copy_tape, err);
-	return rc ? rc : class->program_create(d->device, d->copy_tape, &none, IG_GPU_COPY_AREA_BYTES,
-					       &d->copy_program, err);
+	return rc ? rc :
+		    class->program_create(d->device, d->copy_tape, &none, IG_GPU_COPY_AREA_BYTES,
+					  &d->copy_program, err);
 }
 
-int ig_gpu_driver_open(const struct ig_gpu_device_class *device, const struct ig_driver_class *class,
-		       const struct ig_driver_options *o, struct ig_driver **out,
-		       struct ig_error *err)
+int ig_gpu_driver_open(const struct ig_gpu_device_class *device,
+		       const struct ig_driver_class *class, const struct ig_driver_options *o,
+		       struct ig_driver **out, struct ig_error *err)
 {
 	struct ig_gpu_driver *d = calloc(1, sizeof *d);
 	int rc;
@@ -56,8 +57,10 @@ int ig_gpu_driver_open(const struct ig_gpu_device_class *device, const struct ig
 	}
 	/* metal's weights are the mapped file, experts or not; cuda's are the device's. */
 	if (o->experts && strcmp(o->experts, "packed") && strcmp(class->name, "metal")) {
-		rc = ig_fail(err, -ENOTSUP, "experts \"%s\" are not supported by the driver %s; "
-			     "packed is", o->experts, class->name);
+		rc = ig_fail(err, -ENOTSUP,
+			     "experts \"%s\" are not supported by the driver %s; "
+			     "packed is",
+			     o->experts, class->name);
 		goto fail;
 	}
 	rc = device->open(o, &d->device, err);
@@ -68,7 +71,8 @@ int ig_gpu_driver_open(const struct ig_gpu_device_class *device, const struct ig
 	if (rc)
 		goto fail;
 	snprintf(d->text, sizeof d->text, "%s, %s, activations %s%s", class->name,
-		 device->facts(d->device)->name, d->f32 ? "f32" : "auto", d->strict ? ", strict" : "");
+		 device->facts(d->device)->name, d->f32 ? "f32" : "auto",
+		 d->strict ? ", strict" : "");
 	*out = &d->base;
 	return 0;
 fail:
@@ -141,10 +145,10 @@ int ig_gpu_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	 * so is the step. */
 	*memory = (struct ig_program_memory){
 		.weight_bytes = p->weights.n_bytes,
-		.scratch_bytes = p->tape->scratch_bytes + p->tape->n_constant_bytes +
-				 (IG_STEPS_IN_FLIGHT + 1) * (p->shape.area_bytes +
-							     logits_bytes(p->tape)) +
-				 2 * ids_bytes(p->tape),
+		.scratch_bytes =
+			p->tape->scratch_bytes + p->tape->n_constant_bytes +
+			(IG_STEPS_IN_FLIGHT + 1) * (p->shape.area_bytes + logits_bytes(p->tape)) +
+			2 * ids_bytes(p->tape),
 	};
 	*out = &p->base;
 	return 0;
@@ -160,18 +164,28 @@ static void set_places(struct ig_gpu_lowered *p)
 		struct ig_gpu_place *to = &p->places[i];
 		to->offset = b->offset;
 		switch (b->kind) {
-		case IG_GPU_BUFFER_SCRATCH: to->buffer = p->scratch; break;
-		case IG_GPU_BUFFER_CONSTANT: to->buffer = p->constants; break;
-		case IG_GPU_BUFFER_IDS: to->buffer = p->ids; break;
-		case IG_GPU_BUFFER_LOGITS: to->buffer = p->logits; break;
-		default: break; /* weights below; the cache is never bound */
+		case IG_GPU_BUFFER_SCRATCH:
+			to->buffer = p->scratch;
+			break;
+		case IG_GPU_BUFFER_CONSTANT:
+			to->buffer = p->constants;
+			break;
+		case IG_GPU_BUFFER_IDS:
+			to->buffer = p->ids;
+			break;
+		case IG_GPU_BUFFER_LOGITS:
+			to->buffer = p->logits;
+			break;
+		default:
+			break; /* weights below; the cache is never bound */
 		}
 	}
 	for (uint32_t i = 0; i < p->weights.plan->n_weights; i++) {
 		const struct ig_gpu_weight *w = &p->weights.weights[i];
 		if (w->buffer >= 0)
-			p->places[w->buffer] = (struct ig_gpu_place){
-				p->weights.views[w->view].buffer, w->offset };
+			p->places[w->buffer] =
+				(struct ig_gpu_place){ p->weights.views[w->view].buffer,
+						       w->offset };
 	}
 }
 
@@ -197,7 +211,8 @@ int ig_gpu_program_load(struct ig_program *base, struct ig_error *err)
 		return ig_fail(err, -ENOMEM, "no memory for a table of %u buffers", t->n_buffers);
 	for (size_t i = 0; i < sizeof pieces / sizeof *pieces && !rc; i++)
 		if (pieces[i].n_bytes)
-			rc = class->alloc(d, pieces[i].n_bytes, IG_GPU_MEMORY_PRIVATE, pieces[i].to, err);
+			rc = class->alloc(d, pieces[i].n_bytes, IG_GPU_MEMORY_PRIVATE, pieces[i].to,
+					  err);
 	if (!rc && t->n_constant_bytes)
 		rc = class->write(d, p->constants, 0, t->constants, t->n_constant_bytes, err);
 	if (!rc)
@@ -263,8 +278,8 @@ static int finish_flight(struct ig_gpu_driver *d, struct ig_gpu_program *program
 	int rc = d->device->class->wait(program, slot, timeout_ms, ids, logits, err);
 	if (rc == -ETIMEDOUT) {
 		if (err && !err->text[0])
-			ig_fail(err, rc, "%s: a step got nothing done for %u s", d->base.class->name,
-				timeout_ms / 1000);
+			ig_fail(err, rc, "%s: a step got nothing done for %u s",
+				d->base.class->name, timeout_ms / 1000);
 		return rc;
 	}
 	f->busy = false;
@@ -300,8 +315,8 @@ static int finish_copies(struct ig_gpu_driver *d, uint64_t number, struct ig_err
 
 	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT && !rc; i++)
 		if (d->copy_flights[i].busy && d->copy_flights[i].number < number)
-			rc = finish_flight(d, d->copy_program, &d->copy_flights[i], i, WAIT_MS, &ids,
-					   &logits, err);
+			rc = finish_flight(d, d->copy_program, &d->copy_flights[i], i, WAIT_MS,
+					   &ids, &logits, err);
 	return rc;
 }
 
@@ -346,7 +361,8 @@ int ig_gpu_program_wait(struct ig_program *base)
 		return 0;
 	}
 	if (!base->error.text[0])
-		ig_fail(&base->error, rc, "%s: the device failed: %s", base->class->name, strerror(-rc));
+		ig_fail(&base->error, rc, "%s: the device failed: %s", base->class->name,
+			strerror(-rc));
 	/* Steps behind a failed one have no results, but must be done before the caller
 	 * touches what they read.  After a timeout there is no point in waiting more. */
 	if (rc != -ETIMEDOUT)
@@ -378,7 +394,8 @@ static int flush_copies(struct ig_gpu_driver *d, struct ig_error *err)
 	int rc = finish_flight(d, d->copy_program, f, d->copy_slot, WAIT_MS, &ids, &logits, err);
 	if (rc)
 		return rc;
-	ig_gpu_step_pack_copies(d->copies, d->n_copies, class->staging(d->copy_program, s.slot), &s);
+	ig_gpu_step_pack_copies(d->copies, d->n_copies, class->staging(d->copy_program, s.slot),
+				&s);
 	rc = class->submit(d->copy_program, &s, err);
 	if (rc) {
 		note_loss(d, rc, err);
@@ -433,16 +450,20 @@ static bool merge_copy(struct ig_gpu_driver *d, struct ig_gpu_copy *c)
 void ig_gpu_copy(struct ig_driver *base, void *dst, const void *src, uint64_t n_bytes)
 {
 	struct ig_gpu_driver *d = (struct ig_gpu_driver *)base;
-	const struct ig_gpu_copy asked = { (uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src, n_bytes };
+	const struct ig_gpu_copy asked = { (uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src,
+					   n_bytes };
 	struct ig_gpu_copy c = asked;
 
 	if (!n_bytes || dst == src)
 		return;
 	if (n_bytes % 16 || n_bytes > UINT32_MAX || c.dst % 16 || c.src % 16 ||
-	    overlap(c.dst, n_bytes, c.src, n_bytes) || !ig_gpu_slabs_find(&d->slabs, c.dst, n_bytes) ||
+	    overlap(c.dst, n_bytes, c.src, n_bytes) ||
+	    !ig_gpu_slabs_find(&d->slabs, c.dst, n_bytes) ||
 	    !ig_gpu_slabs_find(&d->slabs, c.src, n_bytes)) {
-		ig_fail(&d->copy_error, -EINVAL, "a copy of %" PRIu64 " bytes from %p to %p, which is not "
-			"between slabs", n_bytes, src, dst);
+		ig_fail(&d->copy_error, -EINVAL,
+			"a copy of %" PRIu64 " bytes from %p to %p, which is not "
+			"between slabs",
+			n_bytes, src, dst);
 		return;
 	}
 	if (merge_copy(d, &c))

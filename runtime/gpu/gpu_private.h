@@ -53,7 +53,7 @@ struct ig_gpu_step_shape {
 	struct ig_program_limits limits; /* kv_dtype and max_slabs filled in */
 	struct ig_model_info info;
 	uint32_t max_partials, max_edits;
-	uint64_t area_bytes; /* the largest step */
+	uint64_t area_bytes;  /* the largest step */
 	uint64_t *slab_bytes; /* [max_slabs] of the slabs seen in this step; else 0 */
 	uint32_t *slabs_seen; /* [max_slabs] their numbers */
 	uint32_t n_slabs_seen;
@@ -107,7 +107,7 @@ void ig_gpu_weights_finish(struct ig_gpu_weights *w, struct ig_gpu_device *d);
 
 /* A slot of a device's program. */
 struct ig_gpu_flight {
-	bool busy; /* submitted, and the device has not been seen to finish it */
+	bool busy;	 /* submitted, and the device has not been seen to finish it */
 	uint64_t number; /* of the submission */
 };
 
@@ -158,9 +158,9 @@ int ig_gpu_emit_convert(struct ig_gpu_tape *t, const struct ig_gpu_tensor *from,
 int ig_gpu_emit_copies(struct ig_gpu_tape *t);
 
 /* How a driver over a device opens; the class is the driver's own. */
-int ig_gpu_driver_open(const struct ig_gpu_device_class *device, const struct ig_driver_class *class,
-		       const struct ig_driver_options *o, struct ig_driver **out,
-		       struct ig_error *err);
+int ig_gpu_driver_open(const struct ig_gpu_device_class *device,
+		       const struct ig_driver_class *class, const struct ig_driver_options *o,
+		       struct ig_driver **out, struct ig_error *err);
 void ig_gpu_driver_close(struct ig_driver *d);
 const char *ig_gpu_driver_describe(const struct ig_driver *d);
 int ig_gpu_driver_lower(struct ig_driver *d, const struct ig_plan *plan,

@@ -13,15 +13,21 @@ int ig_gpu_emit_convert(struct ig_gpu_tape *t, const struct ig_gpu_tensor *from,
 {
 	uint32_t live = from->row_class == IG_ROWS_TOKENS ? IG_LIVE_ROWS : IG_LIVE_LOGIT_ROWS;
 	const struct convert_args args = {
-		.n_cols = (uint32_t)from->n_cols, .x_stride = (uint32_t)(from->row_stride / 4),
+		.n_cols = (uint32_t)from->n_cols,
+		.x_stride = (uint32_t)(from->row_stride / 4),
 		.y_stride = (uint32_t)(to->row_stride / 2),
 		.rows_live = from->row_class == IG_ROWS_TOKENS ? 0 : 1,
 	};
 	const struct ig_gpu_dispatch d = {
-		.struct_size = sizeof d, .n_binds = 2, .shader = &ig_shader_convert,
+		.struct_size = sizeof d,
+		.n_binds = 2,
+		.shader = &ig_shader_convert,
 		.kernel = to->dtype == IG_F16 ? "convert_f16" : "convert_bf16",
-		.args = &args, .n_arg_bytes = sizeof args, .threads = THREADS,
-		.when_live = IG_LIVE_ONE, .when_max = UINT32_MAX,
+		.args = &args,
+		.n_arg_bytes = sizeof args,
+		.threads = THREADS,
+		.when_live = IG_LIVE_ONE,
+		.when_max = UINT32_MAX,
 		.grid = { { live, 1, 1, 1 }, { IG_LIVE_ONE, 1, 1, 1 }, { IG_LIVE_ONE, 1, 1, 1 } },
 		.bind = { { from->ref, (uint64_t)from->n_cols * 4, IG_GPU_READ, 0 },
 			  { to->ref, (uint64_t)to->n_cols * 2, IG_GPU_WRITE, 0 } },
@@ -34,10 +40,17 @@ int ig_gpu_emit_copies(struct ig_gpu_tape *t)
 {
 	const struct copy_args args = { .n_threads = COPY_GROUPS * THREADS };
 	const struct ig_gpu_dispatch d = {
-		.struct_size = sizeof d, .shader = &ig_shader_copy, .kernel = "kv_copy",
-		.args = &args, .n_arg_bytes = sizeof args, .threads = THREADS,
-		.when_live = IG_LIVE_COPIES, .when_min = 1, .when_max = UINT32_MAX,
-		.grid = { { IG_LIVE_ONE, 1, 1, COPY_GROUPS }, { IG_LIVE_COPIES, 1, 1, 1 },
+		.struct_size = sizeof d,
+		.shader = &ig_shader_copy,
+		.kernel = "kv_copy",
+		.args = &args,
+		.n_arg_bytes = sizeof args,
+		.threads = THREADS,
+		.when_live = IG_LIVE_COPIES,
+		.when_min = 1,
+		.when_max = UINT32_MAX,
+		.grid = { { IG_LIVE_ONE, 1, 1, COPY_GROUPS },
+			  { IG_LIVE_COPIES, 1, 1, 1 },
 			  { IG_LIVE_ONE, 1, 1, 1 } },
 	};
 

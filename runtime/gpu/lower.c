@@ -26,8 +26,8 @@ struct lowering {
 	const struct ig_gpu_facts *facts;
 	uint32_t max_partials;
 	uint32_t *dtype; /* [n_values] that all readers want; IG_DTYPE_NONE: not read yet */
-	bool *mixed; /* [n_values] readers want several types */
-	struct ig_gpu_tensor *value; /* [n_values] */
+	bool *mixed;	 /* [n_values] readers want several types */
+	struct ig_gpu_tensor *value;		    /* [n_values] */
 	struct ig_gpu_tensor (*converted)[N_WANTS]; /* [n_values] */
 	struct ig_error *err;
 };
@@ -42,7 +42,8 @@ static int no_memory(struct lowering *l)
 static uint32_t choose_max_partials(const struct ig_plan *plan,
 				    const struct ig_program_limits *limits)
 {
-	uint64_t ranges = ((uint64_t)limits->max_context + IG_ATTENTION_RANGE - 1) / IG_ATTENTION_RANGE;
+	uint64_t ranges =
+		((uint64_t)limits->max_context + IG_ATTENTION_RANGE - 1) / IG_ATTENTION_RANGE;
 	uint64_t rows = (uint64_t)limits->max_seqs * IG_GPU_FEW_ROWS, bytes = 1;
 
 	rows = rows < limits->max_rows ? rows : limits->max_rows;
@@ -69,8 +70,10 @@ static int use_weight(struct lowering *l, ig_weight w, struct ig_gpu_tensor *out
 	const struct ig_plan_weight *pw = &l->plan->weights[w];
 	int32_t *buffer = &l->p->weights.weights[w].buffer;
 
-	*out = (struct ig_gpu_tensor){ .ref.buffer = *buffer, .n_rows = pw->shape.n_rows,
-				       .n_cols = pw->shape.n_cols, .dtype = pw->shape.dtype,
+	*out = (struct ig_gpu_tensor){ .ref.buffer = *buffer,
+				       .n_rows = pw->shape.n_rows,
+				       .n_cols = pw->shape.n_cols,
+				       .dtype = pw->shape.dtype,
 				       .row_stride = ig_dtype_row_bytes(pw->shape.dtype,
 									pw->shape.n_cols) };
 	if (*buffer >= 0)
@@ -87,11 +90,19 @@ static int begin_call(struct lowering *l, const struct ig_plan_node *n, struct i
 	int rc = 0;
 
 	*c = (struct ig_gpu_call){
-		.struct_size = sizeof *c, .n_in = n->n_in, .n_weights = n->n_weights, .n_out = n->n_out,
-		.params = n->params, .facts = l->facts, .max_rows = limits->max_rows,
-		.max_seqs = limits->max_seqs, .max_logit_rows = limits->max_logit_rows,
-		.max_context = limits->max_context, .kv_dtype = limits->kv_dtype,
-		.f32 = l->p->driver->f32, .max_partials = l->max_partials,
+		.struct_size = sizeof *c,
+		.n_in = n->n_in,
+		.n_weights = n->n_weights,
+		.n_out = n->n_out,
+		.params = n->params,
+		.facts = l->facts,
+		.max_rows = limits->max_rows,
+		.max_seqs = limits->max_seqs,
+		.max_logit_rows = limits->max_logit_rows,
+		.max_context = limits->max_context,
+		.kv_dtype = limits->kv_dtype,
+		.f32 = l->p->driver->f32,
+		.max_partials = l->max_partials,
 	};
 	for (uint32_t i = 0; i < IG_MAX_IN; i++)
 		c->in[i] = nothing;
@@ -119,10 +130,11 @@ static uint32_t wanted(const struct ig_plan_node *n, const struct ig_gpu_call *c
 }
 
 /* "op linear, tensor blk.0.attn_q.weight (Q4_1)" */
-static void name_node(const struct lowering *l, const struct ig_plan_node *n, char *buf, size_t size)
+static void name_node(const struct lowering *l, const struct ig_plan_node *n, char *buf,
+		      size_t size)
 {
-	const struct ig_plan_weight *w = n->n_weights && n->weight[0] != IG_NONE ?
-		&l->plan->weights[n->weight[0]] : NULL;
+	const struct ig_plan_weight *w =
+		n->n_weights && n->weight[0] != IG_NONE ? &l->plan->weights[n->weight[0]] : NULL;
 
 	if (w)
 		snprintf(buf, size, "op %s, tensor \"%s\" (%s)", n->op->name, w->name,
@@ -157,7 +169,8 @@ static int choose_types(struct lowering *l)
 				continue;
 			uint32_t *dtype = &l->dtype[n->in[j]], want = wanted(n, &c, j);
 			if (want != IG_F32 && want != IG_F16 && want != IG_BF16)
-				return refuse(l, n, -ENOTSUP, "it wants an input in an element type that "
+				return refuse(l, n, -ENOTSUP,
+					      "it wants an input in an element type that "
 					      "values do not have");
 			if (*dtype != IG_DTYPE_NONE && *dtype != want)
 				l->mixed[n->in[j]] = true;
@@ -232,7 +245,9 @@ static int lower_node(struct lowering *l, uint32_t number)
 
 int ig_gpu_lower_plan(struct ig_gpu_lowered *p, const struct ig_plan *plan, struct ig_error *err)
 {
-	struct lowering l = { .p = p, .plan = plan, .err = err,
+	struct lowering l = { .p = p,
+			      .plan = plan,
+			      .err = err,
 			      .facts = p->driver->device->class->facts(p->driver->device) };
 	size_t n = (size_t)plan->n_values + 1;
 	int rc;

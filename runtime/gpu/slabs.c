@@ -103,7 +103,8 @@ uint64_t ig_gpu_slabs_map(struct ig_gpu_slabs *s, uint64_t n_bytes, uint64_t don
 			rc = make(s, n_bytes, &slab, &err);
 		}
 		if (rc) {
-			ig_log_debug("no slab of %llu bytes: %s", (unsigned long long)n_bytes, err.text);
+			ig_log_debug("no slab of %llu bytes: %s", (unsigned long long)n_bytes,
+				     err.text);
 			return 0;
 		}
 	}

@@ -21,7 +21,8 @@ _Static_assert(STEP_BLOCK_TOKENS == IG_BLOCK_TOKENS && STEP_BLOCK_BITS == IG_BLO
 _Static_assert(STEP_RANGE == IG_ATTENTION_RANGE, "ranges");
 _Static_assert(sizeof(struct step_edit) == sizeof(struct ig_logit_edit), "edits are copied");
 _Static_assert(IG_GPU_COPY_AREA_BYTES >= (sizeof(struct step_head) + 15) / 16 * 16 +
-	       IG_GPU_MAX_COPIES * sizeof(struct step_copy), "a step of copies");
+						 IG_GPU_MAX_COPIES * sizeof(struct step_copy),
+	       "a step of copies");
 
 #define MAX_COUNT 65535 /* layers, heads, head's dimensions of a cache group */
 
@@ -68,8 +69,8 @@ int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *in
 		const struct ig_cache_group *c = &info->groups[g];
 		if (!c->n_layers || !c->n_kv_heads || !c->head_dim || c->n_layers > MAX_COUNT ||
 		    c->n_kv_heads > MAX_COUNT || c->head_dim > MAX_COUNT)
-			return ig_fail(err, -ENOTSUP, "cache group %u: %u layers of %u heads of %u", g,
-				       c->n_layers, c->n_kv_heads, c->head_dim);
+			return ig_fail(err, -ENOTSUP, "cache group %u: %u layers of %u heads of %u",
+				       g, c->n_layers, c->n_kv_heads, c->head_dim);
 	}
 	fits = add_array(&bytes, 1, sizeof(struct step_head));
 	for (int i = 0; i < 5; i++) /* ids, origins, positions, sequences, partials */
@@ -79,21 +80,25 @@ int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *in
 	fits = fits && add_array(&bytes, limits->max_logit_rows, 4);
 	fits = fits && add_array(&bytes, limits->max_logit_rows, sizeof(struct step_sample));
 	fits = fits && add_array(&bytes, s->max_edits, sizeof(struct step_edit));
-	fits = fits && add_array(&bytes, (uint64_t)limits->max_logit_rows * mask_words(info->n_vocab),
-				 4);
+	fits = fits &&
+	       add_array(&bytes, (uint64_t)limits->max_logit_rows * mask_words(info->n_vocab), 4);
 	for (uint32_t g = 0; g < info->n_groups; g++)
-		fits = fits && add_array(&bytes, (uint64_t)limits->max_seqs *
-					 blocks_of(limits->max_context), 4);
+		fits = fits &&
+		       add_array(&bytes,
+				 (uint64_t)limits->max_seqs * blocks_of(limits->max_context), 4);
 	fits = fits && add_array(&bytes, s->limits.max_slabs, 8);
 	if (!fits || bytes > UINT32_MAX)
-		return ig_fail(err, -ENOTSUP, "%u sequences of %u tokens make a step too large for a GPU; "
-			       "allow fewer or shorter ones", limits->max_seqs, limits->max_context);
+		return ig_fail(err, -ENOTSUP,
+			       "%u sequences of %u tokens make a step too large for a GPU; "
+			       "allow fewer or shorter ones",
+			       limits->max_seqs, limits->max_context);
 	s->area_bytes = bytes;
 	s->slab_bytes = calloc(s->limits.max_slabs, sizeof *s->slab_bytes);
 	s->slabs_seen = malloc(s->limits.max_slabs * sizeof *s->slabs_seen);
 	if (!s->slab_bytes || !s->slabs_seen) {
 		ig_gpu_step_finish(s);
-		return ig_fail(err, -ENOMEM, "no memory for a table of %u slabs", limits->max_slabs);
+		return ig_fail(err, -ENOMEM, "no memory for a table of %u slabs",
+			       limits->max_slabs);
 	}
 	return 0;
 }
@@ -150,7 +155,8 @@ static int pack_rows(struct packing *k)
 		from[r] = s->token_from && s->token_from[r] >= 0 ? s->token_from[r] : -1;
 		ids[r] = from[r] < 0 ? s->token_ids[r] : 0;
 		if (ids[r] < 0 || ids[r] >= n_vocab)
-			return ig_fail(k->err, -EINVAL, "row %d has token %d of %d", r, ids[r], n_vocab);
+			return ig_fail(k->err, -EINVAL, "row %d has token %d of %d", r, ids[r],
+				       n_vocab);
 	}
 	put_copy(k, s->positions, bytes, &k->head.positions);
 	put_copy(k, s->row_seq, bytes, &k->head.row_seq);
@@ -203,8 +209,8 @@ static int pack_samples(struct packing *k)
 	uint32_t n_vocab = k->shape->info.n_vocab;
 
 	if (s->n_edits > k->shape->max_edits || (s->n_edits && !s->edits))
-		return ig_fail(k->err, -EINVAL, "%u edits of logits, at most %u fit a step", s->n_edits,
-			       k->shape->max_edits);
+		return ig_fail(k->err, -EINVAL, "%u edits of logits, at most %u fit a step",
+			       s->n_edits, k->shape->max_edits);
 	if (s->n_masks > k->shape->limits.max_logit_rows || (s->n_masks && !s->masks))
 		return ig_fail(k->err, -EINVAL, "%u masks, at most %u fit a step", s->n_masks,
 			       k->shape->limits.max_logit_rows);
@@ -216,12 +222,19 @@ static int pack_samples(struct packing *k)
 	for (int32_t i = 0; i < s->n_logit_rows; i++) {
 		const struct ig_sample_params *p = &s->sample[i];
 		to[i] = (struct step_sample){
-			.temperature = p->temperature, .top_p = p->top_p, .min_p = p->min_p,
-			.top_k = p->top_k, .repetition_penalty = p->repetition_penalty,
+			.temperature = p->temperature,
+			.top_p = p->top_p,
+			.min_p = p->min_p,
+			.top_k = p->top_k,
+			.repetition_penalty = p->repetition_penalty,
 			.frequency_penalty = p->frequency_penalty,
-			.presence_penalty = p->presence_penalty, .mask = p->mask < 0 ? -1 : p->mask,
-			.first_edit = p->first_edit, .n_edits = p->n_edits, .position = p->position,
-			.seed_low = (uint32_t)p->seed, .seed_high = (uint32_t)(p->seed >> 32),
+			.presence_penalty = p->presence_penalty,
+			.mask = p->mask < 0 ? -1 : p->mask,
+			.first_edit = p->first_edit,
+			.n_edits = p->n_edits,
+			.position = p->position,
+			.seed_low = (uint32_t)p->seed,
+			.seed_high = (uint32_t)(p->seed >> 32),
 		};
 		if (p->temperature > 0)
 			k->out->live[IG_LIVE_DRAWS] = (uint32_t)s->n_logit_rows;
@@ -248,22 +261,26 @@ static int check_layout(struct packing *k, uint32_t g)
 
 	if (l->dtype != k->shape->limits.kv_dtype || l->n_layers != c->n_layers ||
 	    l->n_kv_heads != c->n_kv_heads || l->head_dim != c->head_dim)
-		return ig_fail(k->err, -EINVAL, "cache group %u has %u layers of %u heads of %u, type %u; "
-			       "the program was lowered for %u of %u of %u, type %u", g, l->n_layers,
-			       l->n_kv_heads, l->head_dim, l->dtype, c->n_layers, c->n_kv_heads,
-			       c->head_dim, k->shape->limits.kv_dtype);
+		return ig_fail(k->err, -EINVAL,
+			       "cache group %u has %u layers of %u heads of %u, type %u; "
+			       "the program was lowered for %u of %u of %u, type %u",
+			       g, l->n_layers, l->n_kv_heads, l->head_dim, l->dtype, c->n_layers,
+			       c->n_kv_heads, c->head_dim, k->shape->limits.kv_dtype);
 	if (!aligned(l->layer_stride) || !aligned(l->v_offset) || !aligned(l->head_stride) ||
 	    !aligned(l->token_stride) || !aligned(l->block_bytes) ||
 	    l->token_stride < l->head_dim * element)
-		return ig_fail(k->err, -EINVAL, "cache group %u: strides that are not multiples of 16, "
-			       "or too large", g);
+		return ig_fail(k->err, -EINVAL,
+			       "cache group %u: strides that are not multiples of 16, "
+			       "or too large",
+			       g);
 	/* Counts below 2^16, strides below 2^32: no overflow. */
 	uint64_t end = (uint64_t)(l->n_layers - 1) * l->layer_stride + l->v_offset +
 		       (uint64_t)(l->n_kv_heads - 1) * l->head_stride +
 		       (uint64_t)(IG_BLOCK_TOKENS - 1) * l->token_stride + l->head_dim * element;
 	if (end > l->block_bytes)
-		return ig_fail(k->err, -EINVAL, "cache group %u: a block of %" PRIu64 " bytes is too small",
-			       g, l->block_bytes);
+		return ig_fail(k->err, -EINVAL,
+			       "cache group %u: a block of %" PRIu64 " bytes is too small", g,
+			       l->block_bytes);
 	return 0;
 }
 
@@ -287,8 +304,9 @@ static int check_word(struct packing *k, uint32_t g, int32_t q, uint32_t word)
 	if ((IG_BLOCK_INDEX(word) + 1) * s->kv[g].layout->block_bytes <= *bytes)
 		return 0;
 bad:
-	return ig_fail(k->err, -EINVAL, "sequence %d, cache group %u: block %u of slab %u is not mapped", q,
-		       g, IG_BLOCK_INDEX(word), slab);
+	return ig_fail(k->err, -EINVAL,
+		       "sequence %d, cache group %u: block %u of slab %u is not mapped", q, g,
+		       IG_BLOCK_INDEX(word), slab);
 }
 
 /* The blocks of one sequence whose rows begin at first_position (-1: it has none); entries
@@ -334,7 +352,8 @@ static int pack_cache(struct packing *k)
 		int rc = check_layout(k, g);
 		if (rc)
 			return rc;
-		uint32_t *tables = put(k, (uint64_t)s->n_seqs * max_blocks * 4, &k->head.kv[g].tables);
+		uint32_t *tables =
+			put(k, (uint64_t)s->n_seqs * max_blocks * 4, &k->head.kv[g].tables);
 		for (int32_t q = 0; q < s->n_seqs; q++) {
 			rc = pack_table(k, g, q, tables + (uint64_t)q * max_blocks, max_blocks,
 					first[q] < first[q + 1] ? s->positions[first[q]] : -1);
@@ -342,9 +361,12 @@ static int pack_cache(struct packing *k)
 				return rc;
 		}
 		k->head.kv[g] = (struct step_kv){
-			.block_bytes = l->block_bytes, .tables = k->head.kv[g].tables,
-			.max_blocks = max_blocks, .layer_stride = (uint32_t)l->layer_stride,
-			.v_offset = (uint32_t)l->v_offset, .head_stride = (uint32_t)l->head_stride,
+			.block_bytes = l->block_bytes,
+			.tables = k->head.kv[g].tables,
+			.max_blocks = max_blocks,
+			.layer_stride = (uint32_t)l->layer_stride,
+			.v_offset = (uint32_t)l->v_offset,
+			.head_stride = (uint32_t)l->head_stride,
 			.token_stride = (uint32_t)l->token_stride,
 		};
 	}
@@ -363,15 +385,19 @@ int ig_gpu_step_pack(struct ig_gpu_step_shape *shape, const struct ig_step *step
 		     const struct ig_gpu_slabs *slabs, void *area, struct ig_gpu_submission *out,
 		     struct ig_error *err)
 {
-	struct packing k = { .shape = shape, .step = step, .slabs = slabs, .area = area, .out = out,
-			     .err = err };
+	struct packing k = {
+		.shape = shape, .step = step, .slabs = slabs, .area = area, .out = out, .err = err
+	};
 	uint32_t head_place;
 	int rc;
 
 	memset(out->live, 0, sizeof out->live);
 	k.head = (struct step_head){
-		.n_rows = (uint32_t)step->n_rows, .n_seqs = (uint32_t)step->n_seqs,
-		.n_logit_rows = (uint32_t)step->n_logit_rows, .ids = out->slot, .prev_ids = prev,
+		.n_rows = (uint32_t)step->n_rows,
+		.n_seqs = (uint32_t)step->n_seqs,
+		.n_logit_rows = (uint32_t)step->n_logit_rows,
+		.ids = out->slot,
+		.prev_ids = prev,
 		.want_logits = step->logits != NULL,
 	};
 	put(&k, sizeof k.head, &head_place);
@@ -407,7 +433,8 @@ void ig_gpu_step_pack_copies(const struct ig_gpu_copy *copies, uint32_t n, void 
 	head.copies = place;
 	memcpy(area, &head, sizeof head);
 	for (uint32_t i = 0; i < n; i++)
-		to[i] = (struct step_copy){ copies[i].dst, copies[i].src, (uint32_t)copies[i].n_bytes, 0 };
+		to[i] = (struct step_copy){ copies[i].dst, copies[i].src,
+					    (uint32_t)copies[i].n_bytes, 0 };
 	memset(out->live, 0, sizeof out->live);
 	out->live[IG_LIVE_ONE] = 1;
 	out->live[IG_LIVE_COPIES] = n;

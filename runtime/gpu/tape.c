@@ -31,8 +31,8 @@ static uint64_t round_up(uint64_t n, uint64_t to)
 /* ---- errors ---------------------------------------------------------------------- */
 
 /* The first error stays. */
-__attribute__((format(printf, 3, 4)))
-static int fail(struct ig_gpu_tape *t, int code, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static int fail(struct ig_gpu_tape *t, int code,
+						      const char *fmt, ...)
 {
 	char what[400];
 	va_list ap;
@@ -99,8 +99,8 @@ static int32_t add_buffer(struct ig_gpu_tape *t, uint32_t kind, uint64_t n_bytes
 	}
 	if (t->n_buffers == t->cap_buffers) {
 		uint32_t cap = t->cap_buffers ? t->cap_buffers * 2 : 64;
-		struct ig_gpu_tape_buffer *p = cap > INT32_MAX / 2 ? NULL :
-			realloc(t->buffers, cap * sizeof *p);
+		struct ig_gpu_tape_buffer *p =
+			cap > INT32_MAX / 2 ? NULL : realloc(t->buffers, cap * sizeof *p);
 		if (!p) {
 			no_memory(t);
 			return -1;
@@ -108,8 +108,9 @@ static int32_t add_buffer(struct ig_gpu_tape *t, uint32_t kind, uint64_t n_bytes
 		t->buffers = p;
 		t->cap_buffers = cap;
 	}
-	t->buffers[t->n_buffers] = (struct ig_gpu_tape_buffer){
-		.kind = kind, .n_bytes = n_bytes, .first = UINT32_MAX };
+	t->buffers[t->n_buffers] = (struct ig_gpu_tape_buffer){ .kind = kind,
+								.n_bytes = n_bytes,
+								.first = UINT32_MAX };
 	return (int32_t)t->n_buffers++;
 }
 
@@ -135,8 +136,11 @@ int ig_gpu_tape_value(struct ig_gpu_tape *t, uint32_t dtype, int64_t n_cols, uin
 		return t->status;
 	t->buffers[b].row_class = row_class;
 	t->buffers[b].row_bytes = stride;
-	*out = (struct ig_gpu_tensor){ .ref.buffer = b, .n_cols = n_cols, .row_stride = stride,
-				       .dtype = dtype, .row_class = row_class };
+	*out = (struct ig_gpu_tensor){ .ref.buffer = b,
+				       .n_cols = n_cols,
+				       .row_stride = stride,
+				       .dtype = dtype,
+				       .row_class = row_class };
 	return 0;
 }
 
@@ -229,19 +233,24 @@ static int check_bind(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d, ui
 		return fail(t, -EINVAL, "kernel %s: operand %u is buffer %d of %u", d->kernel, i,
 			    b->ref.buffer, t->n_buffers);
 	if (!(b->access & (IG_GPU_READ | IG_GPU_WRITE)) || (b->access & ~known))
-		return fail(t, -EINVAL, "kernel %s: operand %u has access %#x", d->kernel, i, b->access);
+		return fail(t, -EINVAL, "kernel %s: operand %u has access %#x", d->kernel, i,
+			    b->access);
 	const struct ig_gpu_tape_buffer *buffer = &t->buffers[b->ref.buffer];
 	if (buffer->kind == IG_GPU_BUFFER_KV)
-		return b->access & IG_GPU_TOUCH ? 0 :
-			fail(t, -EINVAL, "kernel %s: operand %u: the cache can't be bound", d->kernel, i);
-	if ((b->access & IG_GPU_WRITE) && (buffer->kind == IG_GPU_BUFFER_WEIGHTS ||
-					   buffer->kind == IG_GPU_BUFFER_CONSTANT))
-		return fail(t, -EINVAL, "kernel %s: operand %u: weights and constants can't be written",
+		return b->access & IG_GPU_TOUCH ?
+			       0 :
+			       fail(t, -EINVAL, "kernel %s: operand %u: the cache can't be bound",
+				    d->kernel, i);
+	if ((b->access & IG_GPU_WRITE) &&
+	    (buffer->kind == IG_GPU_BUFFER_WEIGHTS || buffer->kind == IG_GPU_BUFFER_CONSTANT))
+		return fail(t, -EINVAL,
+			    "kernel %s: operand %u: weights and constants can't be written",
 			    d->kernel, i);
 	uint64_t size = buffer->row_bytes ? buffer->row_bytes : buffer->n_bytes;
 	if (!b->n_bytes || b->ref.offset > size || b->n_bytes > size - b->ref.offset)
 		return fail(t, -EINVAL,
-			    "kernel %s: operand %u: %" PRIu64 " bytes at %" PRIu64 " of %" PRIu64 "%s",
+			    "kernel %s: operand %u: %" PRIu64 " bytes at %" PRIu64 " of %" PRIu64
+			    "%s",
 			    d->kernel, i, b->n_bytes, b->ref.offset, size,
 			    buffer->row_bytes ? " in a row" : "");
 	return 0;
@@ -253,12 +262,14 @@ static int check_box(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d, uin
 	const struct ig_gpu_box *x = &d->box[i];
 
 	if (x->bind >= d->n_binds || (d->bind[x->bind].access & IG_GPU_TOUCH))
-		return fail(t, -EINVAL, "kernel %s: box %u is of operand %u", d->kernel, i, x->bind);
+		return fail(t, -EINVAL, "kernel %s: box %u is of operand %u", d->kernel, i,
+			    x->bind);
 	if (!x->box_rows || x->box_rows > 256 || !x->n_rows || !x->n_cols || x->row_bytes % 16 ||
 	    x->row_bytes > MAX_BYTES || x->row_bytes < (uint64_t)x->n_cols * 2)
-		return fail(t, -EINVAL, "kernel %s: boxes of %u rows of operand %u, which is %u x %u, "
-			    "rows %" PRIu64 " bytes apart", d->kernel, x->box_rows, x->bind, x->n_rows,
-			    x->n_cols, x->row_bytes);
+		return fail(t, -EINVAL,
+			    "kernel %s: boxes of %u rows of operand %u, which is %u x %u, "
+			    "rows %" PRIu64 " bytes apart",
+			    d->kernel, x->box_rows, x->bind, x->n_rows, x->n_cols, x->row_bytes);
 	const struct ig_gpu_ref *ref = &d->bind[x->bind].ref;
 	if (ref->buffer == -1)
 		return 0;
@@ -266,9 +277,10 @@ static int check_box(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d, uin
 	uint64_t left = b->n_bytes > ref->offset ? b->n_bytes - ref->offset : 0;
 	if (ref->offset % 16 || (uint64_t)x->n_cols * 2 > left ||
 	    (left - (uint64_t)x->n_cols * 2) / x->row_bytes < x->n_rows - 1)
-		return fail(t, -EINVAL, "kernel %s: operand %u: %u rows, %" PRIu64 " bytes apart, at "
-			    "%" PRIu64 " of %" PRIu64, d->kernel, x->bind, x->n_rows, x->row_bytes,
-			    ref->offset, b->n_bytes);
+		return fail(t, -EINVAL,
+			    "kernel %s: operand %u: %u rows, %" PRIu64 " bytes apart, at "
+			    "%" PRIu64 " of %" PRIu64,
+			    d->kernel, x->bind, x->n_rows, x->row_bytes, ref->offset, b->n_bytes);
 	return 0;
 }
 
@@ -277,28 +289,34 @@ static int check_dispatch(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d
 	static const char axes[] = "xyz";
 
 	if (d->struct_size != sizeof *d)
-		return fail(t, -EINVAL, "a dispatch of %u bytes, expected %zu", d->struct_size, sizeof *d);
+		return fail(t, -EINVAL, "a dispatch of %u bytes, expected %zu", d->struct_size,
+			    sizeof *d);
 	if (!d->kernel || !d->kernel[0] || strlen(d->kernel) > MAX_NAME)
-		return fail(t, -EINVAL, "a kernel without a name, or with one beyond %d letters", MAX_NAME);
+		return fail(t, -EINVAL, "a kernel without a name, or with one beyond %d letters",
+			    MAX_NAME);
 	if (!d->shader)
 		return fail(t, -ENOTSUP, "kernel %s: its shader was not built", d->kernel);
 	if (!d->args || !d->n_arg_bytes || d->n_arg_bytes % 4 || d->n_arg_bytes > IG_GPU_MAX_ARGS)
-		return fail(t, -EINVAL, "kernel %s: %u bytes of arguments; a multiple of 4 up to %d "
-			    "is possible", d->kernel, d->n_arg_bytes, IG_GPU_MAX_ARGS);
+		return fail(t, -EINVAL,
+			    "kernel %s: %u bytes of arguments; a multiple of 4 up to %d "
+			    "is possible",
+			    d->kernel, d->n_arg_bytes, IG_GPU_MAX_ARGS);
 	if (d->n_binds > IG_GPU_MAX_BINDS)
-		return fail(t, -EINVAL, "kernel %s: %u operands, at most %d are possible", d->kernel,
-			    d->n_binds, IG_GPU_MAX_BINDS);
+		return fail(t, -EINVAL, "kernel %s: %u operands, at most %d are possible",
+			    d->kernel, d->n_binds, IG_GPU_MAX_BINDS);
 	if (!d->threads || d->threads % 32)
 		return fail(t, -EINVAL, "kernel %s: %u threads, not a multiple of 32", d->kernel,
 			    d->threads);
 	if (d->threads > t->max_threads)
-		return fail(t, -ENOTSUP, "kernel %s: %u threads, the device has %u", d->kernel, d->threads,
-			    t->max_threads);
+		return fail(t, -ENOTSUP, "kernel %s: %u threads, the device has %u", d->kernel,
+			    d->threads, t->max_threads);
 	if (d->threadgroup_bytes % 16)
-		return fail(t, -EINVAL, "kernel %s: %u bytes of threadgroup memory, not a multiple of 16",
+		return fail(t, -EINVAL,
+			    "kernel %s: %u bytes of threadgroup memory, not a multiple of 16",
 			    d->kernel, d->threadgroup_bytes);
 	if (d->threadgroup_bytes > t->max_threadgroup_bytes)
-		return fail(t, -ENOTSUP, "kernel %s: %u bytes of threadgroup memory, the device has %u",
+		return fail(t, -ENOTSUP,
+			    "kernel %s: %u bytes of threadgroup memory, the device has %u",
 			    d->kernel, d->threadgroup_bytes, t->max_threadgroup_bytes);
 	if (d->when_live >= IG_N_LIVE || d->when_min > d->when_max ||
 	    (d->when_live == IG_LIVE_ONE && (d->when_min > 1 || d->when_max < 1)))
@@ -306,14 +324,15 @@ static int check_dispatch(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d
 			    d->when_min, d->when_live, d->when_max);
 	for (int i = 0; i < 3; i++) {
 		const struct ig_gpu_extent *e = &d->grid[i];
-		if (e->live >= IG_N_LIVE || !e->mul || !e->div || !e->times || e->mul > MAX_EXTENT ||
-		    e->div > MAX_EXTENT || e->times > MAX_EXTENT)
-			return fail(t, -EINVAL, "kernel %s: grid %c is %u * ceil(count %u * %u / %u)",
+		if (e->live >= IG_N_LIVE || !e->mul || !e->div || !e->times ||
+		    e->mul > MAX_EXTENT || e->div > MAX_EXTENT || e->times > MAX_EXTENT)
+			return fail(t, -EINVAL,
+				    "kernel %s: grid %c is %u * ceil(count %u * %u / %u)",
 				    d->kernel, axes[i], e->times, e->live, e->mul, e->div);
 	}
 	if (d->cluster > 8 || (d->cluster > 1 && d->grid[0].times % d->cluster))
-		return fail(t, -EINVAL, "kernel %s: clusters of %u threadgroups of a grid of %u", d->kernel,
-			    d->cluster, d->grid[0].times);
+		return fail(t, -EINVAL, "kernel %s: clusters of %u threadgroups of a grid of %u",
+			    d->kernel, d->cluster, d->grid[0].times);
 	if (d->n_boxes > IG_GPU_MAX_BOXES)
 		return fail(t, -EINVAL, "kernel %s: %u boxes, at most %d are possible", d->kernel,
 			    d->n_boxes, IG_GPU_MAX_BOXES);
@@ -336,8 +355,8 @@ static int host_dispatch(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d)
 		return t->status;
 	if (t->n_dispatches == t->cap_dispatches) {
 		uint32_t cap = t->cap_dispatches ? t->cap_dispatches * 2 : 64;
-		struct ig_gpu_tape_dispatch *p = cap > MAX_DISPATCHES ? NULL :
-			realloc(t->dispatches, cap * sizeof *p);
+		struct ig_gpu_tape_dispatch *p =
+			cap > MAX_DISPATCHES ? NULL : realloc(t->dispatches, cap * sizeof *p);
 		if (!p)
 			return no_memory(t);
 		t->dispatches = p;
@@ -394,7 +413,8 @@ static bool overlap(const struct ig_gpu_tape *t, const struct ig_gpu_bind *x,
 		return false;
 	if (t->buffers[x->ref.buffer].kind == IG_GPU_BUFFER_KV)
 		return true;
-	return x->ref.offset < y->ref.offset + y->n_bytes && y->ref.offset < x->ref.offset + x->n_bytes;
+	return x->ref.offset < y->ref.offset + y->n_bytes &&
+	       y->ref.offset < x->ref.offset + x->n_bytes;
 }
 
 static bool conflict(const struct ig_gpu_tape *t, const struct ig_gpu_dispatch *a,
@@ -469,7 +489,8 @@ static int place_scratch(struct ig_gpu_tape *t, const uint32_t *phase)
 		for (bool moved = true; moved;) {
 			moved = false;
 			for (uint32_t j = 0; j < n_alive; j++) {
-				const struct ig_gpu_tape_buffer *o = &t->buffers[p[alive[j]].buffer];
+				const struct ig_gpu_tape_buffer *o =
+					&t->buffers[p[alive[j]].buffer];
 				uint64_t end = o->offset + round_up(o->n_bytes, ALIGNMENT);
 				if (end <= at || at + size <= o->offset)
 					continue;

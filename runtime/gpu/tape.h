@@ -15,20 +15,20 @@
 /* What a buffer number stands for. */
 enum ig_gpu_buffer_kind {
 	IG_GPU_BUFFER_WEIGHTS = 0, /* a view of the model's file, or a copy of it */
-	IG_GPU_BUFFER_SCRATCH, /* values and the ops' scratch: one piece of memory */
-	IG_GPU_BUFFER_CONSTANT, /* all constants: one piece */
+	IG_GPU_BUFFER_SCRATCH,	   /* values and the ops' scratch: one piece of memory */
+	IG_GPU_BUFFER_CONSTANT,	   /* all constants: one piece */
 	IG_GPU_BUFFER_IDS,
 	IG_GPU_BUFFER_LOGITS,
 	IG_GPU_BUFFER_KV, /* a hazard only, never bound */
 };
 
 struct ig_gpu_tape_buffer {
-	uint32_t kind; /* enum ig_gpu_buffer_kind */
+	uint32_t kind;	    /* enum ig_gpu_buffer_kind */
 	uint32_t row_class; /* scratch that is a value: rows are live */
 	uint64_t row_bytes; /* of a value; 0: not a value */
 	uint64_t n_bytes;
-	uint64_t offset; /* in the scratch or the constants, after close */
-	uint32_t first, last; /* dispatches that use it; first > last: none does */
+	uint64_t offset;       /* in the scratch or the constants, after close */
+	uint32_t first, last;  /* dispatches that use it; first > last: none does */
 	uint32_t group, layer; /* of a KV hazard */
 };
 
@@ -51,11 +51,11 @@ struct ig_gpu_tape {
 	uint64_t n_constant_bytes, cap_constant_bytes;
 	uint64_t scratch_bytes; /* after close */
 	uint32_t max_logit_rows;
-	int64_t n_vocab; /* of the logits buffer; 0: none */
-	uint32_t node; /* being lowered */
-	int32_t ids, logits; /* buffer numbers, or -1 */
-	int status; /* first error */
-	struct ig_error error; /* its text */
+	int64_t n_vocab;			     /* of the logits buffer; 0: none */
+	uint32_t node;				     /* being lowered */
+	int32_t ids, logits;			     /* buffer numbers, or -1 */
+	int status;				     /* first error */
+	struct ig_error error;			     /* its text */
 	uint32_t max_threads, max_threadgroup_bytes; /* the device's */
 	bool closed;
 };

@@ -18,14 +18,15 @@
 #define TENSOR_ALIGNMENT 32 /* as gpu.h promises */
 #define COPY_ALIGNMENT 256
 #define COPY_BYTES ((uint64_t)16 << 20) /* of one write */
-#define GAP_BYTES ((uint64_t)1 << 20) /* tensors that no op uses: a view ends before so many */
+#define GAP_BYTES ((uint64_t)1 << 20)	/* tensors that no op uses: a view ends before so many */
 
 int ig_gpu_weights_init(struct ig_gpu_weights *w, const struct ig_plan *plan, struct ig_error *err)
 {
 	*w = (struct ig_gpu_weights){ .plan = plan };
 	w->weights = malloc((plan->n_weights + 1) * sizeof *w->weights);
 	if (!w->weights)
-		return ig_fail(err, -ENOMEM, "no memory for a table of %u weights", plan->n_weights);
+		return ig_fail(err, -ENOMEM, "no memory for a table of %u weights",
+			       plan->n_weights);
 	for (uint32_t i = 0; i < plan->n_weights; i++)
 		w->weights[i] = (struct ig_gpu_weight){ .buffer = -1 };
 	return 0;
@@ -87,9 +88,11 @@ static int place_views(struct ig_gpu_weights *w, const struct place *p, uint32_t
 	max -= max % page;
 	for (uint32_t i = 0; i < n; i++) {
 		const uint8_t *begin = p[i].data - (uintptr_t)p[i].data % page;
-		uint64_t end = v ? round_up((uint64_t)(p[i].data - v->base) + p[i].n_bytes, page) : 0;
-		if (!v || end > max || (begin > v->base + v->n_bytes &&
-					(uint64_t)(begin - v->base) - v->n_bytes > GAP_BYTES)) {
+		uint64_t end =
+			v ? round_up((uint64_t)(p[i].data - v->base) + p[i].n_bytes, page) : 0;
+		if (!v || end > max ||
+		    (begin > v->base + v->n_bytes &&
+		     (uint64_t)(begin - v->base) - v->n_bytes > GAP_BYTES)) {
 			v = add_view(w, begin);
 			if (!v)
 				return -ENOMEM;
@@ -146,8 +149,10 @@ int ig_gpu_weights_place(struct ig_gpu_weights *w, struct ig_gpu_device *d, stru
 	qsort(p, n, sizeof *p, by_address);
 	rc = can_wrap(w, d, p, n) ? place_views(w, p, n, max) : place_copies(w, p, n, max);
 	if (rc == -ENOTSUP)
-		ig_fail(err, rc, "tensor \"%s\" has %" PRIu64 " bytes, a buffer of the device at most %"
-			PRIu64, largest->name, largest->n_bytes, max);
+		ig_fail(err, rc,
+			"tensor \"%s\" has %" PRIu64
+			" bytes, a buffer of the device at most %" PRIu64,
+			largest->name, largest->n_bytes, max);
 	else if (rc)
 		ig_fail(err, rc, "no memory to place %u weights", n);
 	for (uint32_t i = 0; i < w->n_views; i++)
@@ -197,7 +202,8 @@ static int copy_weight(struct ig_gpu_weights *w, struct ig_gpu_device *d, uint32
 		return copy_made(w, d, i, err);
 	for (uint64_t at = 0; !rc && at < pw->n_bytes; at += COPY_BYTES) {
 		uint64_t n = pw->n_bytes - at < COPY_BYTES ? pw->n_bytes - at : COPY_BYTES;
-		rc = d->class->write(d, w->views[to->view].buffer, to->offset + at, src + at, n, err);
+		rc = d->class->write(d, w->views[to->view].buffer, to->offset + at, src + at, n,
+				     err);
 		ig_checkpoint_drop_pages(w->plan->file, src + at, n);
 	}
 	return rc;
@@ -209,8 +215,9 @@ int ig_gpu_weights_load(struct ig_gpu_weights *w, struct ig_gpu_device *d, struc
 
 	for (uint32_t i = 0; i < w->n_views && !rc; i++) {
 		struct ig_gpu_view *v = &w->views[i];
-		rc = v->base ? d->class->wrap(d, v->base, v->n_bytes, &v->buffer, err) :
-			       d->class->alloc(d, v->n_bytes, IG_GPU_MEMORY_PRIVATE, &v->buffer, err);
+		rc = v->base ?
+			     d->class->wrap(d, v->base, v->n_bytes, &v->buffer, err) :
+			     d->class->alloc(d, v->n_bytes, IG_GPU_MEMORY_PRIVATE, &v->buffer, err);
 	}
 	for (uint32_t i = 0; i < w->plan->n_weights && !rc; i++)
 		if (w->weights[i].buffer >= 0 && !w->views[w->weights[i].view].base)

@@ -63,8 +63,10 @@ static id<MTLDevice> choose(struct ig_error *err)
 	[device release];
 	[all release];
 	if (names[0])
-		ig_fail(err, -ENOTSUP, "metal: GPU %s has no simdgroup_matrix; Apple's M1 and later "
-			"have it", names);
+		ig_fail(err, -ENOTSUP,
+			"metal: GPU %s has no simdgroup_matrix; Apple's M1 and later "
+			"have it",
+			names);
 	else
 		ig_fail(err, -ENOTSUP, "metal: this machine has no GPU that Metal knows");
 	return nil;
@@ -83,7 +85,9 @@ static void find_facts(id<MTLDevice> device, struct ig_gpu_facts *f)
 	while (family < 99 && [device supportsFamily:(MTLGPUFamily)(FIRST_FAMILY + family - 6)])
 		family++;
 	*f = (struct ig_gpu_facts){
-		.struct_size = sizeof *f, .kind = IG_GPU_METAL, .arch = family,
+		.struct_size = sizeof *f,
+		.kind = IG_GPU_METAL,
+		.arch = family,
 		.max_threadgroup_bytes = cut_u32([device maxThreadgroupMemoryLength]),
 		.max_threads = cut_u32([device maxThreadsPerThreadgroup].width),
 		.max_buffer_bytes = [device maxBufferLength],
@@ -114,10 +118,11 @@ static int watch_pressure(struct metal_device *d, struct ig_error *err)
 	d->pressure_queue = dispatch_queue_create("ingot.pressure", NULL);
 	if (!d->pressure_queue)
 		return ig_fail(err, -ENOMEM, "metal: no queue for memory pressure");
-	d->pressure_source = dispatch_source_create(
-		DISPATCH_SOURCE_TYPE_MEMORYPRESSURE, 0,
-		DISPATCH_MEMORYPRESSURE_NORMAL | DISPATCH_MEMORYPRESSURE_WARN |
-			DISPATCH_MEMORYPRESSURE_CRITICAL, d->pressure_queue);
+	d->pressure_source = dispatch_source_create(DISPATCH_SOURCE_TYPE_MEMORYPRESSURE, 0,
+						    DISPATCH_MEMORYPRESSURE_NORMAL |
+							    DISPATCH_MEMORYPRESSURE_WARN |
+							    DISPATCH_MEMORYPRESSURE_CRITICAL,
+						    d->pressure_queue);
 	if (!d->pressure_source)
 		return ig_fail(err, -ENOMEM, "metal: memory pressure can't be watched");
 	dispatch_set_context(d->pressure_source, d);
@@ -126,9 +131,7 @@ static int watch_pressure(struct metal_device *d, struct ig_error *err)
 	return 0;
 }
 
-static void nothing(void *context)
-{
-}
+static void nothing(void *context) {}
 
 static void unwatch_pressure(struct metal_device *d)
 {
@@ -205,11 +208,14 @@ static int open_parts(struct metal_device *d, struct ig_error *err)
 	d->queue = [d->device newCommandQueueWithMaxCommandBufferCount:MAX_COMMAND_BUFFERS];
 	d->event = [d->device newSharedEvent];
 	d->fence = [d->device newFence];
-	d->nothing = [d->device newBufferWithLength:NOTHING_BYTES options:MTLResourceStorageModeShared];
+	d->nothing = [d->device newBufferWithLength:NOTHING_BYTES
+					    options:MTLResourceStorageModeShared];
 	if (!d->queue || !d->event || !d->fence || !d->nothing)
 		return ig_fail(err, -ENOMEM, "metal: GPU '%s' has no %s", d->facts.name,
-			       !d->queue ? "command queue" : !d->event ? "event" :
-			       !d->fence ? "fence" : "memory");
+			       !d->queue ? "command queue" :
+			       !d->event ? "event" :
+			       !d->fence ? "fence" :
+					   "memory");
 	d->n_signals = [d->event signaledValue];
 	int rc = ig_metal_residency_init(&d->residency, d->device, d->queue,
 					 d->facts.working_set_bytes, err);
@@ -285,8 +291,9 @@ static int take(struct metal_device *d, id<MTLBuffer> mtl, uint32_t use, bool re
 
 static int too_large(const struct metal_device *d, uint64_t n_bytes, struct ig_error *err)
 {
-	return ig_fail(err, -ENOMEM, "metal: a buffer of %" PRIu64 " bytes; GPU '%s' allows %" PRIu64,
-		       n_bytes, d->facts.name, d->facts.max_buffer_bytes);
+	return ig_fail(err, -ENOMEM,
+		       "metal: a buffer of %" PRIu64 " bytes; GPU '%s' allows %" PRIu64, n_bytes,
+		       d->facts.name, d->facts.max_buffer_bytes);
 }
 
 int ig_metal_alloc(struct ig_gpu_device *device, uint64_t n_bytes, uint32_t memory,
@@ -296,8 +303,9 @@ int ig_metal_alloc(struct ig_gpu_device *device, uint64_t n_bytes, uint32_t memo
 	bool slab = memory == IG_GPU_MEMORY_SLAB;
 	/* Slabs are reached through addresses, where Metal can't see who uses them: the
 	 * device's fence orders all encoders. */
-	MTLResourceOptions options = MTLResourceStorageModeShared |
-		(slab ? MTLResourceHazardTrackingModeUntracked : MTLResourceHazardTrackingModeDefault);
+	MTLResourceOptions options =
+		MTLResourceStorageModeShared | (slab ? MTLResourceHazardTrackingModeUntracked :
+						       MTLResourceHazardTrackingModeDefault);
 	int rc;
 
 	*out = NULL;
@@ -310,7 +318,8 @@ int ig_metal_alloc(struct ig_gpu_device *device, uint64_t n_bytes, uint32_t memo
 	NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
 	id<MTLBuffer> mtl = [d->device newBufferWithLength:n_bytes options:options];
 	if (mtl)
-		rc = take(d, mtl, slab ? METAL_USE_SLABS : METAL_USE_SCRATCH, false, n_bytes, out, err);
+		rc = take(d, mtl, slab ? METAL_USE_SLABS : METAL_USE_SCRATCH, false, n_bytes, out,
+			  err);
 	else
 		rc = ig_fail(err, -ENOMEM, "metal: GPU '%s' has no %" PRIu64 " bytes left",
 			     d->facts.name, n_bytes);
@@ -329,8 +338,10 @@ static int metal_wrap(struct ig_gpu_device *device, const void *base, uint64_t n
 	if (__atomic_load_n(&d->gone, __ATOMIC_SEQ_CST))
 		return ig_metal_fail_gone(d, err);
 	if (!n_bytes || (uintptr_t)base % page || n_bytes % page)
-		return ig_fail(err, -EINVAL, "metal: a view of %" PRIu64 " bytes at %p, not whole pages "
-			       "of %" PRIu64, n_bytes, base, page);
+		return ig_fail(err, -EINVAL,
+			       "metal: a view of %" PRIu64 " bytes at %p, not whole pages "
+			       "of %" PRIu64,
+			       n_bytes, base, page);
 	if (n_bytes > d->facts.max_buffer_bytes)
 		return too_large(d, n_bytes, err);
 	NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
@@ -371,8 +382,10 @@ static int check_range(const struct ig_gpu_buffer *b, uint64_t offset, uint64_t 
 {
 	if (offset <= b->n_bytes && n_bytes <= b->n_bytes - offset)
 		return 0;
-	return ig_fail(err, -EINVAL, "metal: %s of %" PRIu64 " bytes at %" PRIu64 " of a buffer of "
-		       "%" PRIu64, what, n_bytes, offset, b->n_bytes);
+	return ig_fail(err, -EINVAL,
+		       "metal: %s of %" PRIu64 " bytes at %" PRIu64 " of a buffer of "
+		       "%" PRIu64,
+		       what, n_bytes, offset, b->n_bytes);
 }
 
 static int metal_write(struct ig_gpu_device *device, struct ig_gpu_buffer *b, uint64_t offset,

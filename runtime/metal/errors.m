@@ -75,8 +75,10 @@ const char *ig_metal_error_text(NSError *e)
 
 int ig_metal_fail_gone(struct metal_device *d, struct ig_error *err)
 {
-	return ig_fail(err, -ENODEV, "metal: GPU '%s' is gone; only a restart of this process brings "
-		       "it back", d->facts.name);
+	return ig_fail(err, -ENODEV,
+		       "metal: GPU '%s' is gone; only a restart of this process brings "
+		       "it back",
+		       d->facts.name);
 }
 
 int ig_metal_fail_buffer(struct metal_device *d, id<MTLCommandBuffer> b, const char *what,

@@ -93,7 +93,7 @@ struct metal_residency {
 	bool has_sets; /* macOS 15 */
 	bool has_keeper, stop;
 	uint32_t beat_ms; /* between two looks of the keeper */
-	bool asleep; /* the keeper waits for a step; atomic */
+	bool asleep;	  /* the keeper waits for a step; atomic */
 	struct metal_set sets[METAL_MAX_SETS];
 	uint32_t n_sets;
 	uint64_t set_bytes; /* a set of weights takes no more once it has so much */
@@ -106,12 +106,12 @@ struct metal_residency {
 };
 
 int ig_metal_residency_init(struct metal_residency *r, id<MTLDevice> device,
-			 id<MTLCommandQueue> queue, uint64_t working_set_bytes,
-			 struct ig_error *err);
+			    id<MTLCommandQueue> queue, uint64_t working_set_bytes,
+			    struct ig_error *err);
 void ig_metal_residency_finish(struct metal_residency *r);
 /* Keep b resident until it is removed; *set is what removal wants to know. */
 int ig_metal_residency_add(struct metal_residency *r, id<MTLBuffer> b, uint32_t use, int32_t *set,
-			struct ig_error *err);
+			   struct ig_error *err);
 void ig_metal_residency_remove(struct metal_residency *r, id<MTLBuffer> b, int32_t set);
 /* A step begins. */
 void ig_metal_residency_touch(struct metal_residency *r);
@@ -147,14 +147,14 @@ struct metal_device {
 	id<MTLDevice> device;
 	id<MTLCommandQueue> queue;
 	id<MTLSharedEvent> event; /* counts command buffers that are done */
-	id<MTLFence> fence; /* orders encoders; a new one after a failure */
-	id<MTLBuffer> nothing; /* stands where an operand is left out */
+	id<MTLFence> fence;	  /* orders encoders; a new one after a failure */
+	id<MTLBuffer> nothing;	  /* stands where an operand is left out */
 	struct ig_gpu_facts facts;
 	struct metal_residency residency;
-	uint64_t n_signals; /* the event's value when all that was submitted is done */
+	uint64_t n_signals;   /* the event's value when all that was submitted is done */
 	uint32_t n_under_way; /* steps; atomic, as failed: the loader may destroy a program */
-	bool failed; /* a step failed: a new fence when none is under way */
-	bool gone; /* for good; atomic */
+	bool failed;	      /* a step failed: a new fence when none is under way */
+	bool gone;	      /* for good; atomic */
 
 	pthread_mutex_t compile_lock;
 	struct metal_library *libraries; /* under compile_lock, as pipelines */
@@ -172,7 +172,7 @@ struct metal_device {
 
 /* A GPU's failure as an errno and text; the device is marked gone when it is. */
 int ig_metal_fail_buffer(struct metal_device *d, id<MTLCommandBuffer> b, const char *what,
-		      struct ig_error *err);
+			 struct ig_error *err);
 /* -ENODEV with text. */
 int ig_metal_fail_gone(struct metal_device *d, struct ig_error *err);
 /* Text of an NSError, never NULL; valid while the pool is. */
@@ -180,23 +180,23 @@ const char *ig_metal_error_text(NSError *e);
 
 /* The pipeline of a kernel; compiled at most once a device.  It is the device's. */
 int ig_metal_pipeline_get(struct metal_device *d, const struct ig_gpu_dispatch *dispatch,
-		       id<MTLComputePipelineState> *out, struct ig_error *err);
+			  id<MTLComputePipelineState> *out, struct ig_error *err);
 void ig_metal_pipelines_free(struct metal_device *d);
 
 /* program.m */
 int ig_metal_program_create(struct ig_gpu_device *device, const struct ig_gpu_tape *tape,
-			 const struct ig_gpu_place *places, uint64_t step_bytes,
-			 struct ig_gpu_program **out, struct ig_error *err);
+			    const struct ig_gpu_place *places, uint64_t step_bytes,
+			    struct ig_gpu_program **out, struct ig_error *err);
 void ig_metal_program_destroy(struct ig_gpu_program *program);
 void *ig_metal_program_staging(struct ig_gpu_program *program, uint32_t slot);
 int ig_metal_program_submit(struct ig_gpu_program *program, const struct ig_gpu_submission *s,
-			 struct ig_error *err);
+			    struct ig_error *err);
 int ig_metal_program_wait(struct ig_gpu_program *program, uint32_t slot, uint32_t timeout_ms,
-		       const int32_t **ids, const float **logits, struct ig_error *err);
+			  const int32_t **ids, const float **logits, struct ig_error *err);
 
 /* device.m: memory for program.m too. */
 int ig_metal_alloc(struct ig_gpu_device *device, uint64_t n_bytes, uint32_t memory,
-		struct ig_gpu_buffer **out, struct ig_error *err);
+		   struct ig_gpu_buffer **out, struct ig_error *err);
 void ig_metal_free(struct ig_gpu_device *device, struct ig_gpu_buffer *b);
 
 #endif

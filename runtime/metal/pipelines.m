@@ -32,8 +32,9 @@ static id<MTLLibrary> load_compiled(struct metal_device *d, const struct ig_shad
 	id<MTLLibrary> library = [d->device newLibraryWithData:data error:&e];
 	dispatch_release(data);
 	if (!library)
-		ig_log_warn("metal: the compiled shaders %s were refused (%s); compiling the source",
-			    s->name, ig_metal_error_text(e));
+		ig_log_warn(
+			"metal: the compiled shaders %s were refused (%s); compiling the source",
+			s->name, ig_metal_error_text(e));
 	return library;
 }
 
@@ -53,8 +54,8 @@ static id<MTLLibrary> compile(struct metal_device *d, const struct ig_shader *s,
 	} else {
 		[options setFastMathEnabled:NO];
 	}
-	id<MTLLibrary> library = source ? [d->device newLibraryWithSource:source options:options
-								    error:e] : nil;
+	id<MTLLibrary> library =
+		source ? [d->device newLibraryWithSource:source options:options error:e] : nil;
 	[options release];
 	return library;
 }
@@ -102,30 +103,37 @@ static int check_limits(const struct metal_device *d, const struct ig_gpu_dispat
 	uint64_t own = [state staticThreadgroupMemoryLength];
 
 	if ([state threadExecutionWidth] != SIMD_WIDTH)
-		return ig_fail(err, -ENOTSUP, "metal: kernel %s: simdgroups of %lu threads on GPU '%s', "
-			       "%d are needed", q->kernel, (unsigned long)[state threadExecutionWidth],
+		return ig_fail(err, -ENOTSUP,
+			       "metal: kernel %s: simdgroups of %lu threads on GPU '%s', "
+			       "%d are needed",
+			       q->kernel, (unsigned long)[state threadExecutionWidth],
 			       d->facts.name, SIMD_WIDTH);
 	if (q->threads > [state maxTotalThreadsPerThreadgroup])
-		return ig_fail(err, -ENOTSUP, "metal: kernel %s: GPU '%s' runs it with at most %lu "
-			       "threads, %u are needed", q->kernel, d->facts.name,
+		return ig_fail(err, -ENOTSUP,
+			       "metal: kernel %s: GPU '%s' runs it with at most %lu "
+			       "threads, %u are needed",
+			       q->kernel, d->facts.name,
 			       (unsigned long)[state maxTotalThreadsPerThreadgroup], q->threads);
 	if (own + q->threadgroup_bytes > d->facts.max_threadgroup_bytes)
-		return ig_fail(err, -ENOTSUP, "metal: kernel %s: %" PRIu64 " bytes of threadgroup "
-			       "memory, GPU '%s' has %u", q->kernel, own + q->threadgroup_bytes,
-			       d->facts.name, d->facts.max_threadgroup_bytes);
+		return ig_fail(err, -ENOTSUP,
+			       "metal: kernel %s: %" PRIu64 " bytes of threadgroup "
+			       "memory, GPU '%s' has %u",
+			       q->kernel, own + q->threadgroup_bytes, d->facts.name,
+			       d->facts.max_threadgroup_bytes);
 	return 0;
 }
 
 static int make_state(struct metal_device *d, const struct ig_gpu_dispatch *q,
-		      id<MTLLibrary> library, id<MTLComputePipelineState> *out, struct ig_error *err)
+		      id<MTLLibrary> library, id<MTLComputePipelineState> *out,
+		      struct ig_error *err)
 {
 	NSError *e = nil;
 	NSString *name = [NSString stringWithUTF8String:q->kernel];
 	id<MTLFunction> function = name ? [library newFunctionWithName:name] : nil;
 
 	if (!function)
-		return ig_fail(err, -ENOTSUP, "metal: there is no kernel %s in shaders %s", q->kernel,
-			       q->shader->name);
+		return ig_fail(err, -ENOTSUP, "metal: there is no kernel %s in shaders %s",
+			       q->kernel, q->shader->name);
 	MTLComputePipelineDescriptor *descriptor = [[MTLComputePipelineDescriptor alloc] init];
 	[descriptor setLabel:name];
 	[descriptor setComputeFunction:function];
@@ -157,7 +165,8 @@ static int get_state(struct metal_device *d, const struct ig_gpu_dispatch *q,
 	size_t n = strlen(q->kernel) + 1;
 
 	for (p = d->pipelines; p; p = p->next) {
-		if (p->shader != q->shader || p->threads != q->threads || strcmp(p->kernel, q->kernel))
+		if (p->shader != q->shader || p->threads != q->threads ||
+		    strcmp(p->kernel, q->kernel))
 			continue;
 		*out = p->state;
 		return check_limits(d, q, p->state, err); /* threadgroup memory may be another */

@@ -107,15 +107,18 @@ static int resolve(struct program *p, const struct ig_gpu_place *places, uint32_
 				       q->kernel, k);
 		if (place->offset > place->buffer->n_bytes ||
 		    b->n_bytes > place->buffer->n_bytes - place->offset)
-			return ig_fail(err, -EINVAL, "metal: kernel %s: operand %u: %" PRIu64
-				       " bytes at %" PRIu64 " of a buffer of %" PRIu64, q->kernel, k,
-				       b->n_bytes, place->offset, place->buffer->n_bytes);
+			return ig_fail(err, -EINVAL,
+				       "metal: kernel %s: operand %u: %" PRIu64 " bytes at %" PRIu64
+				       " of a buffer of %" PRIu64,
+				       q->kernel, k, b->n_bytes, place->offset,
+				       place->buffer->n_bytes);
 		r->buffer[at] = place->buffer->mtl;
 		r->offset[at] = place->offset + ref->offset;
 		if (r->offset[at] % 4)
-			return ig_fail(err, -EINVAL, "metal: kernel %s: operand %u at byte %" PRIu64
-				       " of its buffer, not a multiple of 4", q->kernel, k,
-				       r->offset[at]);
+			return ig_fail(err, -EINVAL,
+				       "metal: kernel %s: operand %u at byte %" PRIu64
+				       " of its buffer, not a multiple of 4",
+				       q->kernel, k, r->offset[at]);
 		if (b->kind == IG_GPU_BUFFER_WEIGHTS)
 			r->weight_bytes += (double)q->bind[k].n_bytes;
 	}
@@ -128,7 +131,8 @@ static int resolve(struct program *p, const struct ig_gpu_place *places, uint32_
 static int make_slot(struct program *p, struct slot *s, struct ig_error *err)
 {
 	const struct ig_gpu_tape *t = p->tape;
-	int rc = ig_metal_alloc(&p->d->base, p->step_bytes, IG_GPU_MEMORY_PRIVATE, &s->staging, err);
+	int rc =
+		ig_metal_alloc(&p->d->base, p->step_bytes, IG_GPU_MEMORY_PRIVATE, &s->staging, err);
 
 	if (rc || t->logits < 0)
 		return rc;
@@ -168,10 +172,12 @@ static int make_program(struct program *p, const struct ig_gpu_place *places, st
 		uint64_t n_bytes = t->buffers[t->ids].n_bytes;
 		if (!place->buffer || place->offset % 4 || place->offset > place->buffer->n_bytes ||
 		    n_bytes > place->buffer->n_bytes - place->offset)
-			return ig_fail(err, -EINVAL, "metal: the drawn ids lie nowhere, or in too "
+			return ig_fail(err, -EINVAL,
+				       "metal: the drawn ids lie nowhere, or in too "
 				       "small a place");
-		p->ids = (const int32_t *)(const void *)
-			((const char *)[place->buffer->mtl contents] + place->offset);
+		p->ids = (const int32_t *)(const void *)((const char *)
+								 [place->buffer->mtl contents] +
+							 place->offset);
 	}
 	return 0;
 }
@@ -249,9 +255,11 @@ static int begin_cut(struct encoding *e, uint32_t first, struct ig_error *err)
 		[buffer computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent];
 
 	if (!encoder)
-		return ig_fail(err, -ENOMEM, "metal: GPU '%s' takes no more commands", d->facts.name);
+		return ig_fail(err, -ENOMEM, "metal: GPU '%s' takes no more commands",
+			       d->facts.name);
 	*e = (struct encoding){ .p = p, .s = s, .encoder = encoder };
-	s->cuts[s->n_cuts++] = (struct cut){ .buffer = [buffer retain], .first = first, .last = first };
+	s->cuts[s->n_cuts++] =
+		(struct cut){ .buffer = [buffer retain], .first = first, .last = first };
 	[encoder waitForFence:d->fence];
 	ig_metal_residency_use(&d->residency, encoder);
 	bind_buffer(e, STEP, s->staging->mtl, 0);
@@ -372,8 +380,9 @@ int ig_metal_program_submit(struct ig_gpu_program *program, const struct ig_gpu_
 	if (s->slot >= IG_STEPS_IN_FLIGHT)
 		return ig_fail(err, -EINVAL, "metal: slot %u", s->slot);
 	if (s->step_bytes > p->step_bytes)
-		return ig_fail(err, -EINVAL, "metal: a step of %" PRIu64 " bytes, %" PRIu64
-			       " were asked for", s->step_bytes, p->step_bytes);
+		return ig_fail(err, -EINVAL,
+			       "metal: a step of %" PRIu64 " bytes, %" PRIu64 " were asked for",
+			       s->step_bytes, p->step_bytes);
 	struct slot *slot = &p->slots[s->slot];
 	if (slot->busy)
 		return ig_fail(err, -EBUSY, "metal: slot %u is under way", s->slot);
@@ -429,8 +438,9 @@ static bool look(struct program *p, struct slot *s, uint64_t value)
 			if (s->rc)
 				continue;
 			if (p->tape->n_dispatches)
-				snprintf(what, sizeof what, "part %u of %u of a step (kernels %s to %s)",
-					 i + 1, s->n_cuts, q[s->cuts[i].first].d.kernel,
+				snprintf(what, sizeof what,
+					 "part %u of %u of a step (kernels %s to %s)", i + 1,
+					 s->n_cuts, q[s->cuts[i].first].d.kernel,
 					 q[s->cuts[i].last].d.kernel);
 			s->rc = ig_metal_fail_buffer(p->d, b, what, &s->error);
 		} else if (status != MTLCommandBufferStatusCompleted) {
@@ -490,7 +500,8 @@ int ig_metal_program_wait(struct ig_gpu_program *program, uint32_t slot, uint32_
 	struct slot *s = &p->slots[slot];
 	NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
 	if (!await(p, s, timeout_ms)) {
-		rc = ig_fail(err, -ETIMEDOUT, "metal: GPU '%s' got nothing of a step done for %u ms",
+		rc = ig_fail(err, -ETIMEDOUT,
+			     "metal: GPU '%s' got nothing of a step done for %u ms",
 			     p->d->facts.name, timeout_ms);
 	} else {
 		rc = s->rc;

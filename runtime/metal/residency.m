@@ -132,7 +132,8 @@ int ig_metal_residency_init(struct metal_residency *r, id<MTLDevice> device,
 		      [queue respondsToSelector:@selector(addResidencySet:)] &&
 		      NSClassFromString(@"MTLResidencySetDescriptor") != Nil;
 	r->beat_ms = [[NSProcessInfo processInfo] operatingSystemVersion].majorVersion >= 26 ?
-		BEAT_MS_26 : BEAT_MS;
+			     BEAT_MS_26 :
+			     BEAT_MS;
 	r->last_use_ns = ig_now_ns();
 	rc = -pthread_mutex_init(&r->lock, NULL);
 	if (rc)
@@ -204,8 +205,8 @@ static int make_set(struct metal_residency *r, uint32_t use, int32_t *out, struc
 	NSError *e = nil;
 
 	[descriptor setLabel:[NSString stringWithUTF8String:use_names[use]]];
-	id<MTLResidencySet> set = [METAL_DEVICE_15(r->device) newResidencySetWithDescriptor:descriptor
-										     error:&e];
+	id<MTLResidencySet> set =
+		[METAL_DEVICE_15(r->device) newResidencySetWithDescriptor:descriptor error:&e];
 	[descriptor release];
 	if (!set)
 		return ig_fail(err, -ENOMEM, "metal: no residency set for %s: %s", use_names[use],
@@ -239,7 +240,8 @@ static int add_slab(struct metal_residency *r, id<MTLBuffer> b, struct ig_error 
 {
 	if (r->n_slabs == r->cap_slabs) {
 		uint32_t cap = r->cap_slabs ? r->cap_slabs * 2 : 64;
-		id<MTLResource> *p = cap > UINT32_MAX / 16 ? NULL : realloc(r->slabs, cap * sizeof *p);
+		id<MTLResource> *p =
+			cap > UINT32_MAX / 16 ? NULL : realloc(r->slabs, cap * sizeof *p);
 		if (!p)
 			return ig_fail(err, -ENOMEM, "metal: no memory for a table of slabs");
 		r->slabs = p;
@@ -282,7 +284,8 @@ void ig_metal_residency_use(struct metal_residency *r, id<MTLComputeCommandEncod
 {
 	pthread_mutex_lock(&r->lock);
 	if (r->n_slabs)
-		[encoder useResources:r->slabs count:r->n_slabs
+		[encoder useResources:r->slabs
+				count:r->n_slabs
 				usage:MTLResourceUsageRead | MTLResourceUsageWrite];
 	pthread_mutex_unlock(&r->lock);
 }

@@ -74,26 +74,29 @@ template <typename T, int D, int M> struct attention_tile {
 	static constexpr constant int chunk = ATTENTION_CHUNK(D, COPIES_ASYNC);
 	static constexpr constant int chunks = D / chunk;
 	static constexpr constant int kv_stride = ATTENTION_STRIDE(sizeof(T), chunk);
-	static constexpr constant int buffer = ATTENTION_BUFFER_ELEMENTS(sizeof(T), D, COPIES_ASYNC);
+	static constexpr constant int buffer =
+		ATTENTION_BUFFER_ELEMENTS(sizeof(T), D, COPIES_ASYNC);
 	static constexpr constant int buffers = ATTENTION_BUFFERS(COPIES_ASYNC);
 	static constexpr constant int s_stride = ATTENTION_SCORE_STRIDE(sizeof(T));
-	static constexpr constant int p_stride = s_stride * 4 / sizeof(T); // weights lie on their scores
+	static constexpr constant int p_stride =
+		s_stride * 4 / sizeof(T); // weights lie on their scores
 	static constexpr constant int queries = 16 * M;
 	static constexpr constant int token_blocks = tokens / 16;
-	static constexpr constant int blocks = (M * token_blocks + ATTENTION_SGS - 1) / ATTENTION_SGS;
+	static constexpr constant int blocks =
+		(M * token_blocks + ATTENTION_SGS - 1) / ATTENTION_SGS;
 	static constexpr constant int columns = (chunk / 16 + ATTENTION_SGS - 1) / ATTENTION_SGS;
 	static constexpr constant int parts = ATTENTION_THREADS / queries;
 	static constexpr constant int each = tokens / parts; // scores of a thread
 	static constexpr constant int eighth = tokens / 8;
 	static constexpr constant int in_16 = 16 / sizeof(T); // elements in a copy
 
-	threadgroup T *q;          // [queries][q_stride]
-	threadgroup T *kv;         // [buffers][tokens][kv_stride]
-	threadgroup float *s;      // [queries][s_stride]
-	threadgroup float *notes;  // [ATTENTION_NOTES][queries]
+	threadgroup T *q;	  // [queries][q_stride]
+	threadgroup T *kv;	  // [buffers][tokens][kv_stride]
+	threadgroup float *s;	  // [queries][s_stride]
+	threadgroup float *notes; // [ATTENTION_NOTES][queries]
 
 	pages cache;
-	device const uchar *anywhere; // can always be read
+	device const uchar *anywhere;		 // can always be read
 	device const uchar *block[token_blocks]; // of the sub-step that is fetched
 	device const int *positions;
 	uint first_row, first_query, n_queries, per_kv, kv_head, head_dim;
@@ -108,12 +111,15 @@ template <typename T, int D, int M> struct attention_tile {
 	// Query i of the tile.
 	METAL_FUNC bool there(uint i) thread { return first_query + i < n_queries; }
 	METAL_FUNC uint row_of(uint i) thread { return first_row + (first_query + i) / per_kv; }
-	METAL_FUNC uint head_of(uint i) thread { return kv_head * per_kv + (first_query + i) % per_kv; }
+	METAL_FUNC uint head_of(uint i) thread
+	{
+		return kv_head * per_kv + (first_query + i) % per_kv;
+	}
 
 	// index: of tile and KV head in the grid.  False where there is no such tile.
 	METAL_FUNC bool begin(constant attention_args &args, device const step_head *step,
-		threadgroup uchar *shared, uint sequence, uint index, bool from_last, uint tid_of,
-		uint sg_of, uint lane_of) thread
+			      threadgroup uchar *shared, uint sequence, uint index, bool from_last,
+			      uint tid_of, uint sg_of, uint lane_of) thread
 	{
 		const uint tile = index / args.n_kv_heads;
 		device const int *rows = step_array<int>(step, step->seq_rows) + sequence;
@@ -157,10 +163,10 @@ template <typename T, int D, int M> struct attention_tile {
 		UNROLL
 		for (int c = 0; c < chunks; c++)
 			UNROLL
-			for (int m = 0; m < M; m++)
-				UNROLL
-				for (int n = 0; n < columns; n++)
-					fragment_clear(acc[c][m][n]);
+		for (int m = 0; m < M; m++)
+			UNROLL
+		for (int n = 0; n < columns; n++)
+			fragment_clear(acc[c][m][n]);
 	}
 
 	METAL_FUNC void fetch_q(device const T *from, uint stride) thread
@@ -171,7 +177,8 @@ template <typename T, int D, int M> struct attention_tile {
 			const bool have = there(query) && column < head_dim;
 			device const T *p = from;
 			if (have)
-				p += ulong(row_of(query)) * stride + head_of(query) * head_dim + column;
+				p += ulong(row_of(query)) * stride + head_of(query) * head_dim +
+				     column;
 			copy_16((threadgroup uchar *)(q + query * q_stride + column),
 				(device const uchar *)p, have);
 		}
@@ -199,10 +206,14 @@ template <typename T, int D, int M> struct attention_tile {
 			const uint i = tid + n * ATTENTION_THREADS;
 			if (units % ATTENTION_THREADS != 0 && i >= uint(units))
 				continue;
-			const uint token = i / per_row, at = i % per_row * in_16, column = column0 + at;
-			const bool have = t + token >= lowest && t + token <= highest && column < head_dim;
+			const uint token = i / per_row, at = i % per_row * in_16,
+				   column = column0 + at;
+			const bool have =
+				t + token >= lowest && t + token <= highest && column < head_dim;
 			device const uchar *p = token < 16 ? block[0] : block[token_blocks - 1];
-			p = have ? p + token % 16 * cache.token_stride + offset + column * sizeof(T) : anywhere;
+			p = have ? p + token % 16 * cache.token_stride + offset +
+					    column * sizeof(T) :
+				   anywhere;
 			copy_16((threadgroup uchar *)(to + token * kv_stride + at), p, have);
 		}
 	}
@@ -217,7 +228,8 @@ template <typename T, int D, int M> struct attention_tile {
 	}
 
 	// Scores of chunk c of the columns.
-	METAL_FUNC void dot_k(thread fragment_sum (&x)[blocks], threadgroup const T *k, int c) thread
+	METAL_FUNC void dot_k(thread fragment_sum (&x)[blocks], threadgroup const T *k,
+			      int c) thread
 	{
 		fragment<T> a, b;
 		const uint first = sg * blocks;
@@ -225,11 +237,13 @@ template <typename T, int D, int M> struct attention_tile {
 			return;
 		UNROLL
 		for (int i = 0; i < chunk / 16; i++) {
-			fragment_load(a, q + first / token_blocks * 16 * q_stride + c * chunk + i * 16,
-				q_stride, lane);
+			fragment_load(a,
+				      q + first / token_blocks * 16 * q_stride + c * chunk + i * 16,
+				      q_stride, lane);
 			UNROLL
 			for (int n = 0; n < blocks; n++) {
-				fragment_load_columns(b, k + (first + n) % token_blocks * 16 * kv_stride + i * 16,
+				fragment_load_columns(
+					b, k + (first + n) % token_blocks * 16 * kv_stride + i * 16,
 					kv_stride, lane);
 				fragment_mma(x[n], a, b, lane);
 			}
@@ -243,11 +257,13 @@ template <typename T, int D, int M> struct attention_tile {
 			return;
 		UNROLL
 		for (int n = 0; n < blocks; n++) {
-			threadgroup float *to = s + first / token_blocks * 16 * s_stride + (first + n) % token_blocks * 16;
+			threadgroup float *to = s + first / token_blocks * 16 * s_stride +
+						(first + n) % token_blocks * 16;
 			UNROLL
 			for (int i = 0; i < 4; i++)
 				*(threadgroup float2 *)(to + fragment_row(i, lane) * s_stride +
-					fragment_column(i, lane)) = fragment_pair(x[n], i);
+							fragment_column(i, lane)) =
+					fragment_pair(x[n], i);
 		}
 	}
 
@@ -285,14 +301,15 @@ template <typename T, int D, int M> struct attention_tile {
 		UNROLL
 		for (int by = 1; by < M; by *= 2)
 			UNROLL
-			for (int m = 0; m + by < M; m += 2 * by)
-				total[m] += total[m + by];
+		for (int m = 0; m + by < M; m += 2 * by)
+			total[m] += total[m + by];
 		UNROLL
 		for (int by = 1; by < parts; by *= 2)
 			total[0] += simd_shuffle_xor(total[0], ushort(by));
 		sum = fma(sum, shrink, total[0]);
 		top = new_top;
-		simdgroup_barrier(mem_flags::mem_threadgroup); // all have read what weights overwrite
+		simdgroup_barrier(
+			mem_flags::mem_threadgroup); // all have read what weights overwrite
 		threadgroup T *to = (threadgroup T *)s + mine * p_stride + first;
 		UNROLL
 		for (int j = 0; j < each; j++)
@@ -306,14 +323,14 @@ template <typename T, int D, int M> struct attention_tile {
 		UNROLL
 		for (int m = 0; m < M; m++)
 			UNROLL
-			for (int i = 0; i < 4; i++) {
-				const float by = notes[m * 16 + fragment_row(i, lane)];
+		for (int i = 0; i < 4; i++) {
+			const float by = notes[m * 16 + fragment_row(i, lane)];
+			UNROLL
+			for (int c = 0; c < chunks; c++)
 				UNROLL
-				for (int c = 0; c < chunks; c++)
-					UNROLL
-					for (int n = 0; n < columns; n++)
-						fragment_set(acc[c][m][n], i, fragment_pair(acc[c][m][n], i) * by);
-			}
+			for (int n = 0; n < columns; n++)
+				fragment_set(acc[c][m][n], i, fragment_pair(acc[c][m][n], i) * by);
+		}
 	}
 
 	METAL_FUNC void add_v(threadgroup const T *v, int c) thread
@@ -330,7 +347,8 @@ template <typename T, int D, int M> struct attention_tile {
 				const uint column = (sg * columns + n) * 16;
 				if (column >= uint(chunk))
 					continue;
-				fragment_load_inner(b, v + k * 16 * kv_stride + column, kv_stride, lane);
+				fragment_load_inner(b, v + k * 16 * kv_stride + column, kv_stride,
+						    lane);
 				UNROLL
 				for (int m = 0; m < M; m++)
 					fragment_mma(acc[c][m][n], a[m], b, lane);
@@ -393,16 +411,11 @@ template <typename T, int D, int M> struct attention_tile {
 //   tops   [partial][head]: the score that they are relative to, the sum of p
 template <typename T, int D>
 [[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void attention_split(
-	constant attention_args &args [[buffer(0)]],
-	device const step_head *step  [[buffer(1)]],
-	device const T *q             [[buffer(2)]],
-	device float *outs            [[buffer(3)]],
-	device float2 *tops           [[buffer(4)]],
-	threadgroup uchar *shared     [[threadgroup(0)]],
-	uint3 group [[threadgroup_position_in_grid]],
-	uint tid    [[thread_index_in_threadgroup]],
-	uint lane   [[thread_index_in_simdgroup]],
-	uint sg     [[simdgroup_index_in_threadgroup]])
+	constant attention_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
+	device const T *q [[buffer(2)]], device float *outs [[buffer(3)]],
+	device float2 *tops [[buffer(4)]], threadgroup uchar *shared [[threadgroup(0)]],
+	uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
+	uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
 {
 	typedef attention_tile<T, D, 1> tile_type;
 	const uint sequence = group.z, start = group.y * STEP_RANGE;
@@ -439,41 +452,42 @@ template <typename T, int D>
 	for (int i = 0; i < 4; i++) {
 		const uint query = fragment_row(i, lane);
 		const uint row = t.row_of(t.there(query) ? query : 0), hi = uint(t.positions[row]);
-		const bool seen = t.there(query) && first_seen(hi, args.window) <= end && hi >= start;
-		device float *to = outs +
-			(ulong(partials[row] + group.y) * args.n_heads + t.head_of(query)) * args.head_dim;
+		const bool seen =
+			t.there(query) && first_seen(hi, args.window) <= end && hi >= start;
+		device float *to =
+			outs + (ulong(partials[row] + group.y) * args.n_heads + t.head_of(query)) *
+				       args.head_dim;
 		UNROLL
 		for (int c = 0; c < tile_type::chunks; c++)
 			UNROLL
-			for (int n = 0; n < tile_type::columns; n++) {
-				const uint in_chunk = (sg * tile_type::columns + n) * 16 + fragment_column(i, lane);
-				const uint column = c * tile_type::chunk + in_chunk;
-				const float2 v = fragment_pair(t.acc[c][0][n], i);
-				if (seen && in_chunk < uint(tile_type::chunk) && column < args.head_dim)
-					*(device float2 *)(to + column) = v;
-			}
+		for (int n = 0; n < tile_type::columns; n++) {
+			const uint in_chunk =
+				(sg * tile_type::columns + n) * 16 + fragment_column(i, lane);
+			const uint column = c * tile_type::chunk + in_chunk;
+			const float2 v = fragment_pair(t.acc[c][0][n], i);
+			if (seen && in_chunk < uint(tile_type::chunk) && column < args.head_dim)
+				*(device float2 *)(to + column) = v;
+		}
 	}
 }
 
 // Grid: tile and KV head, sequence.
 template <typename T, int D, int M>
-[[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void attention_loop(
-	constant attention_args &args [[buffer(0)]],
-	device const step_head *step  [[buffer(1)]],
-	device const T *q             [[buffer(2)]],
-	device uchar *y               [[buffer(3)]],
-	threadgroup uchar *shared     [[threadgroup(0)]],
-	uint3 group [[threadgroup_position_in_grid]],
-	uint tid    [[thread_index_in_threadgroup]],
-	uint lane   [[thread_index_in_simdgroup]],
-	uint sg     [[simdgroup_index_in_threadgroup]])
+[[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void
+attention_loop(constant attention_args &args [[buffer(0)]],
+	       device const step_head *step [[buffer(1)]], device const T *q [[buffer(2)]],
+	       device uchar *y [[buffer(3)]], threadgroup uchar *shared [[threadgroup(0)]],
+	       uint3 group [[threadgroup_position_in_grid]],
+	       uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+	       uint sg [[simdgroup_index_in_threadgroup]])
 {
 	typedef attention_tile<T, D, M> tile_type;
 	const uint sequence = group.y;
 	if (sequence >= step->n_seqs)
 		return;
 	const uint first_row = uint(step_array<int>(step, step->seq_rows)[sequence]);
-	if (first_row >= step->n_rows || step_array<uint>(step, step->partials)[first_row] != STEP_NONE)
+	if (first_row >= step->n_rows ||
+	    step_array<uint>(step, step->partials)[first_row] != STEP_NONE)
 		return;
 	tile_type t;
 	if (!t.begin(args, step, shared, sequence, group.x, true, tid, sg, lane))
@@ -486,10 +500,10 @@ template <typename T, int D, int M>
 	UNROLL
 	for (int c = 0; c < tile_type::chunks; c++)
 		UNROLL
-		for (int m = 0; m < M; m++)
-			UNROLL
-			for (int n = 0; n < tile_type::columns; n++)
-				fragment_clear(all[c][m][n]);
+	for (int m = 0; m < M; m++)
+		UNROLL
+	for (int n = 0; n < tile_type::columns; n++)
+		fragment_clear(all[c][m][n]);
 
 	const uint mine = tid / tile_type::parts;
 	t.fetch_q(q, args.q_stride);
@@ -501,7 +515,8 @@ template <typename T, int D, int M>
 		t.sub_step(at, stage, ahead);
 		if (!ahead || (at + tile_type::tokens) % STEP_RANGE == 0) {
 			const float new_top = max(all_top, t.top);
-			const float a = merge_share(all_top, new_top), b = merge_share(t.top, new_top);
+			const float a = merge_share(all_top, new_top),
+				    b = merge_share(t.top, new_top);
 			all_top = new_top;
 			all_sum = fma(all_sum, a, t.sum * b);
 			t.top = nothing_seen;
@@ -514,17 +529,20 @@ template <typename T, int D, int M>
 			UNROLL
 			for (int m = 0; m < M; m++)
 				UNROLL
-				for (int i = 0; i < 4; i++) {
-					const uint query = m * 16 + fragment_row(i, lane);
-					const float2 old_share = float2(t.notes[tile_type::queries + query]);
-					const float new_share = t.notes[2 * tile_type::queries + query];
+			for (int i = 0; i < 4; i++) {
+				const uint query = m * 16 + fragment_row(i, lane);
+				const float2 old_share =
+					float2(t.notes[tile_type::queries + query]);
+				const float new_share = t.notes[2 * tile_type::queries + query];
+				UNROLL
+				for (int c = 0; c < tile_type::chunks; c++)
 					UNROLL
-					for (int c = 0; c < tile_type::chunks; c++)
-						UNROLL
-						for (int n = 0; n < tile_type::columns; n++)
-							fragment_set(all[c][m][n], i, fma(fragment_pair(all[c][m][n], i), old_share,
-								fragment_pair(t.acc[c][m][n], i) * new_share));
-				}
+				for (int n = 0; n < tile_type::columns; n++)
+					fragment_set(
+						all[c][m][n], i,
+						fma(fragment_pair(all[c][m][n], i), old_share,
+						    fragment_pair(t.acc[c][m][n], i) * new_share));
+			}
 			t.clear();
 		}
 		threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -537,27 +555,30 @@ template <typename T, int D, int M>
 	UNROLL
 	for (int m = 0; m < M; m++)
 		UNROLL
-		for (int i = 0; i < 4; i++) {
-			const uint query = m * 16 + fragment_row(i, lane);
-			const bool there = t.there(query);
-			const float share = t.notes[query];
-			device uchar *to = y + (ulong(t.row_of(query)) * args.y_stride +
-				t.head_of(query) * args.head_dim) * element_bytes(args.y_type);
+	for (int i = 0; i < 4; i++) {
+		const uint query = m * 16 + fragment_row(i, lane);
+		const bool there = t.there(query);
+		const float share = t.notes[query];
+		device uchar *to = y + (ulong(t.row_of(query)) * args.y_stride +
+					t.head_of(query) * args.head_dim) *
+					       element_bytes(args.y_type);
+		UNROLL
+		for (int c = 0; c < tile_type::chunks; c++)
 			UNROLL
-			for (int c = 0; c < tile_type::chunks; c++)
-				UNROLL
-				for (int n = 0; n < tile_type::columns; n++) {
-					const uint in_chunk = (sg * tile_type::columns + n) * 16 + fragment_column(i, lane);
-					const uint column = c * tile_type::chunk + in_chunk;
-					const float2 v = fragment_pair(all[c][m][n], i) * share;
-					if (there && in_chunk < uint(tile_type::chunk) && column < args.head_dim)
-						store_pair(to, column, v, args.y_type);
-				}
+		for (int n = 0; n < tile_type::columns; n++) {
+			const uint in_chunk =
+				(sg * tile_type::columns + n) * 16 + fragment_column(i, lane);
+			const uint column = c * tile_type::chunk + in_chunk;
+			const float2 v = fragment_pair(all[c][m][n], i) * share;
+			if (there && in_chunk < uint(tile_type::chunk) && column < args.head_dim)
+				store_pair(to, column, v, args.y_type);
 		}
+	}
 }
 
-#define ATTENTION_INSTANCES(name, T, D) \
-	instantiate_kernel("attention_split_" name, attention_split, T, D) \
-	instantiate_kernel("attention_loop_" name, attention_loop, T, D, ATTENTION_LOOP_TILES(sizeof(T), D, COPIES_ASYNC))
+#define ATTENTION_INSTANCES(name, T, D)                                                            \
+	instantiate_kernel("attention_split_" name, attention_split, T, D)                         \
+		instantiate_kernel("attention_loop_" name, attention_loop, T, D,                   \
+				   ATTENTION_LOOP_TILES(sizeof(T), D, COPIES_ASYNC))
 
 #endif

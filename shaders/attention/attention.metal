@@ -6,15 +6,12 @@
 using namespace metal;
 
 // Grid: four heads, row of the sequence, sequence; a simdgroup merges a head's ranges.
-[[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void attention_merge(
-	constant attention_args &args [[buffer(0)]],
-	device const step_head *step  [[buffer(1)]],
-	device const float *outs      [[buffer(2)]],
-	device const float2 *tops     [[buffer(3)]],
-	device uchar *y               [[buffer(4)]],
-	uint3 group [[threadgroup_position_in_grid]],
-	uint lane   [[thread_index_in_simdgroup]],
-	uint sg     [[simdgroup_index_in_threadgroup]])
+[[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void
+attention_merge(constant attention_args &args [[buffer(0)]],
+		device const step_head *step [[buffer(1)]], device const float *outs [[buffer(2)]],
+		device const float2 *tops [[buffer(3)]], device uchar *y [[buffer(4)]],
+		uint3 group [[threadgroup_position_in_grid]],
+		uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
 {
 	const uint sequence = group.z, head = group.x * ATTENTION_SGS + sg;
 	if (sequence >= step->n_seqs || head >= args.n_heads)
@@ -50,7 +47,7 @@ using namespace metal;
 	}
 	const float share = 1.0f / sum;
 	device uchar *to = y + (ulong(row) * args.y_stride + head * args.head_dim) *
-		element_bytes(args.y_type);
+				       element_bytes(args.y_type);
 	UNROLL
 	for (int j = 0; j < 8; j++) {
 		const uint column = lane + j * 32;

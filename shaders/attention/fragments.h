@@ -29,10 +29,19 @@ struct fragment_sum {
 	float r[8];
 };
 
-METAL_FUNC uint fragment_row(int i, uint lane)    { return lane / 4 + i % 2 * 8; }
-METAL_FUNC uint fragment_column(int i, uint lane) { return lane % 4 * 2 + i / 2 * 8; }
+METAL_FUNC uint fragment_row(int i, uint lane)
+{
+	return lane / 4 + i % 2 * 8;
+}
+METAL_FUNC uint fragment_column(int i, uint lane)
+{
+	return lane % 4 * 2 + i / 2 * 8;
+}
 
-METAL_FUNC float2 fragment_pair(thread fragment_sum &c, int i) { return float2(c.r[2 * i], c.r[2 * i + 1]); }
+METAL_FUNC float2 fragment_pair(thread fragment_sum &c, int i)
+{
+	return float2(c.r[2 * i], c.r[2 * i + 1]);
+}
 METAL_FUNC void fragment_set(thread fragment_sum &c, int i, float2 v)
 {
 	c.r[2 * i] = v.x;
@@ -40,52 +49,61 @@ METAL_FUNC void fragment_set(thread fragment_sum &c, int i, float2 v)
 }
 
 // The left operand, p's rows its rows.
-METAL_FUNC void fragment_load(thread fragment<half> &t, threadgroup const half *p, uint stride, uint lane)
+METAL_FUNC void fragment_load(thread fragment<half> &t, threadgroup const half *p, uint stride,
+			      uint lane)
 {
 	nv_ldmatrix4(t.r, p + lane % 16 * stride + lane / 16 * 8);
 }
 // The right operand, p's rows its columns.
-METAL_FUNC void fragment_load_columns(thread fragment<half> &t, threadgroup const half *p, uint stride, uint lane)
+METAL_FUNC void fragment_load_columns(thread fragment<half> &t, threadgroup const half *p,
+				      uint stride, uint lane)
 {
 	nv_ldmatrix4(t.r, p + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8);
 }
 // The right operand, p's rows its k.
-METAL_FUNC void fragment_load_inner(thread fragment<half> &t, threadgroup const half *p, uint stride, uint lane)
+METAL_FUNC void fragment_load_inner(thread fragment<half> &t, threadgroup const half *p,
+				    uint stride, uint lane)
 {
 	nv_ldmatrix4_transposed(t.r, p + (lane % 8 + lane / 8 % 2 * 8) * stride + lane / 16 * 8);
 }
-METAL_FUNC void fragment_mma(thread fragment_sum &c, thread fragment<half> &a, thread fragment<half> &b, uint)
+METAL_FUNC void fragment_mma(thread fragment_sum &c, thread fragment<half> &a,
+			     thread fragment<half> &b, uint)
 {
 	nv_mma_16x8x16<half>(c.r, a.r, b.r);
 	nv_mma_16x8x16<half>(c.r + 4, a.r, b.r + 2);
 }
 
-METAL_FUNC void fragment_load(thread fragment<float> &t, threadgroup const float *p, uint stride, uint)
+METAL_FUNC void fragment_load(thread fragment<float> &t, threadgroup const float *p, uint stride,
+			      uint)
 {
 	t.p = p;
 	t.row = stride;
 	t.k = 1;
 }
-METAL_FUNC void fragment_load_columns(thread fragment<float> &t, threadgroup const float *p, uint stride, uint)
+METAL_FUNC void fragment_load_columns(thread fragment<float> &t, threadgroup const float *p,
+				      uint stride, uint)
 {
 	t.p = p;
 	t.row = stride;
 	t.k = 1;
 }
-METAL_FUNC void fragment_load_inner(thread fragment<float> &t, threadgroup const float *p, uint stride, uint)
+METAL_FUNC void fragment_load_inner(thread fragment<float> &t, threadgroup const float *p,
+				    uint stride, uint)
 {
 	t.p = p;
 	t.row = 1;
 	t.k = stride;
 }
-METAL_FUNC void fragment_mma(thread fragment_sum &c, thread fragment<float> &a, thread fragment<float> &b, uint lane)
+METAL_FUNC void fragment_mma(thread fragment_sum &c, thread fragment<float> &a,
+			     thread fragment<float> &b, uint lane)
 {
 	threadgroup const float *pa = a.p + lane / 4 * a.row;
 	threadgroup const float *pb = b.p + lane % 4 * 2 * b.row;
 	for (uint k = 0; k < 16; k++, pa += a.k, pb += b.k) {
 		UNROLL
 		for (int e = 0; e < 8; e++)
-			c.r[e] = fma(pa[e / 2 % 2 * 8 * a.row], pb[(e / 4 * 8 + e % 2) * b.row], c.r[e]);
+			c.r[e] = fma(pa[e / 2 % 2 * 8 * a.row], pb[(e / 4 * 8 + e % 2) * b.row],
+				     c.r[e]);
 	}
 }
 
@@ -98,12 +116,19 @@ struct fragment_sum {
 	simdgroup_matrix<float, 8, 8> m[2][2];
 };
 
-METAL_FUNC uint fragment_row(int i, uint lane)    { return i / 2 * 8 + (lane / 4 & 4) + lane / 2 % 4; }
-METAL_FUNC uint fragment_column(int i, uint lane) { return i % 2 * 8 + (lane / 4 & 2) * 2 + lane % 2 * 2; }
+METAL_FUNC uint fragment_row(int i, uint lane)
+{
+	return i / 2 * 8 + (lane / 4 & 4) + lane / 2 % 4;
+}
+METAL_FUNC uint fragment_column(int i, uint lane)
+{
+	return i % 2 * 8 + (lane / 4 & 2) * 2 + lane % 2 * 2;
+}
 
 METAL_FUNC float2 fragment_pair(thread fragment_sum &c, int i)
 {
-	return float2(c.m[i / 2][i % 2].thread_elements()[0], c.m[i / 2][i % 2].thread_elements()[1]);
+	return float2(c.m[i / 2][i % 2].thread_elements()[0],
+		      c.m[i / 2][i % 2].thread_elements()[1]);
 }
 METAL_FUNC void fragment_set(thread fragment_sum &c, int i, float2 v)
 {
@@ -119,25 +144,30 @@ METAL_FUNC void fragment_load(thread fragment<T> &t, threadgroup const T *p, uin
 		simdgroup_load(t.m[i / 2][i % 2], p + i / 2 * 8 * stride + i % 2 * 8, stride);
 }
 template <typename T>
-METAL_FUNC void fragment_load_columns(thread fragment<T> &t, threadgroup const T *p, uint stride, uint)
+METAL_FUNC void fragment_load_columns(thread fragment<T> &t, threadgroup const T *p, uint stride,
+				      uint)
 {
 	UNROLL
 	for (int i = 0; i < 4; i++)
-		simdgroup_load(t.m[i / 2][i % 2], p + i % 2 * 8 * stride + i / 2 * 8, stride, ulong2(0), true);
+		simdgroup_load(t.m[i / 2][i % 2], p + i % 2 * 8 * stride + i / 2 * 8, stride,
+			       ulong2(0), true);
 }
 template <typename T>
-METAL_FUNC void fragment_load_inner(thread fragment<T> &t, threadgroup const T *p, uint stride, uint lane)
+METAL_FUNC void fragment_load_inner(thread fragment<T> &t, threadgroup const T *p, uint stride,
+				    uint lane)
 {
 	fragment_load(t, p, stride, lane);
 }
 template <typename T>
-METAL_FUNC void fragment_mma(thread fragment_sum &c, thread fragment<T> &a, thread fragment<T> &b, uint)
+METAL_FUNC void fragment_mma(thread fragment_sum &c, thread fragment<T> &a, thread fragment<T> &b,
+			     uint)
 {
 	UNROLL
 	for (int i = 0; i < 4; i++)
 		UNROLL
-		for (int k = 0; k < 2; k++)
-			simdgroup_multiply_accumulate(c.m[i / 2][i % 2], a.m[i / 2][k], b.m[k][i % 2], c.m[i / 2][i % 2]);
+	for (int k = 0; k < 2; k++)
+		simdgroup_multiply_accumulate(c.m[i / 2][i % 2], a.m[i / 2][k], b.m[k][i % 2],
+					      c.m[i / 2][i % 2]);
 }
 
 #endif

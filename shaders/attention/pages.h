@@ -8,7 +8,8 @@
 using namespace metal;
 
 // An array of the step by its place.
-template <typename T> METAL_FUNC device const T *step_array(device const step_head *step, uint place)
+template <typename T>
+METAL_FUNC device const T *step_array(device const step_head *step, uint place)
 {
 	return (device const T *)((device const uchar *)step + place);
 }
@@ -26,7 +27,8 @@ struct pages {
 	uint v_offset, token_stride;
 };
 
-METAL_FUNC pages pages_of(device const step_head *step, uint group, uint layer, uint sequence, uint kv_head)
+METAL_FUNC pages pages_of(device const step_head *step, uint group, uint layer, uint sequence,
+			  uint kv_head)
 {
 	device const step_kv *kv = &step->kv[group];
 	pages p;
@@ -43,12 +45,14 @@ METAL_FUNC pages pages_of(device const step_head *step, uint group, uint layer, 
 METAL_FUNC device uchar *pages_block(thread const pages &p, uint i)
 {
 	const uint word = p.blocks[i];
-	return p.slabs[word >> STEP_BLOCK_BITS].p + ulong(word & ((1u << STEP_BLOCK_BITS) - 1)) * p.block_bytes + p.offset;
+	return p.slabs[word >> STEP_BLOCK_BITS].p +
+	       ulong(word & ((1u << STEP_BLOCK_BITS) - 1)) * p.block_bytes + p.offset;
 }
 
 METAL_FUNC device uchar *pages_token(thread const pages &p, uint position)
 {
-	return pages_block(p, position / STEP_BLOCK_TOKENS) + ulong(position % STEP_BLOCK_TOKENS) * p.token_stride;
+	return pages_block(p, position / STEP_BLOCK_TOKENS) +
+	       ulong(position % STEP_BLOCK_TOKENS) * p.token_stride;
 }
 
 #endif

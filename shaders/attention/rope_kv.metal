@@ -42,18 +42,13 @@ METAL_FUNC bool is_nan(float x)
 //   q        [row][head][head_dim]
 //   q_scales [position / q_scale_length]: what q is multiplied by last
 template <typename T>
-kernel void rope_kv(
-	constant rope_kv_args &args  [[buffer(0)]],
-	device const step_head *step [[buffer(1)]],
-	device const float *x        [[buffer(2)]],
-	device const float *table    [[buffer(3)]],
-	device const float *q_norm   [[buffer(4)]],
-	device const float *k_norm   [[buffer(5)]],
-	device uchar *q              [[buffer(6)]],
-	device const float *q_scales [[buffer(7)]],
-	uint3 group [[threadgroup_position_in_grid]],
-	uint lane   [[thread_index_in_simdgroup]],
-	uint sg     [[simdgroup_index_in_threadgroup]])
+kernel void
+rope_kv(constant rope_kv_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
+	device const float *x [[buffer(2)]], device const float *table [[buffer(3)]],
+	device const float *q_norm [[buffer(4)]], device const float *k_norm [[buffer(5)]],
+	device uchar *q [[buffer(6)]], device const float *q_scales [[buffer(7)]],
+	uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
+	uint sg [[simdgroup_index_in_threadgroup]])
 {
 	const uint row = group.y, head = group.x * 4 + sg;
 	const uint n = args.head_dim, first_v = args.n_heads + args.n_kv_heads;
@@ -67,8 +62,10 @@ kernel void rope_kv(
 		to.type = args.y_type;
 	} else {
 		const uint sequence = uint(step_array<int>(step, step->row_seq)[row]);
-		const pages cache = pages_of(step, args.group, args.layer, sequence, (head - args.n_heads) % args.n_kv_heads);
-		to.p = pages_token(cache, uint(step_array<int>(step, step->positions)[row])) + (is_v ? cache.v_offset : 0);
+		const pages cache = pages_of(step, args.group, args.layer, sequence,
+					     (head - args.n_heads) % args.n_kv_heads);
+		to.p = pages_token(cache, uint(step_array<int>(step, step->positions)[row])) +
+		       (is_v ? cache.v_offset : 0);
 		to.type = sizeof(T) == 2 ? ELEMENT_F16 : ELEMENT_F32;
 	}
 	if (is_v) {
@@ -92,7 +89,8 @@ kernel void rope_kv(
 	device const float *w = is_q ? q_norm : k_norm;
 	float inverse = 1.0f;
 	if (norm) {
-		const bool together = (args.flags & (is_q ? ROPE_NORM_ALL_Q : ROPE_NORM_ALL_K)) != 0;
+		const bool together =
+			(args.flags & (is_q ? ROPE_NORM_ALL_Q : ROPE_NORM_ALL_K)) != 0;
 		const uint nth = is_q ? head : head - args.n_heads;
 		const uint length = together ? n * (is_q ? args.n_heads : args.n_kv_heads) : n;
 		device const float *summed = together ? from - nth * n : from;
@@ -104,7 +102,8 @@ kernel void rope_kv(
 	}
 	float scale = 1.0f;
 	if (is_q && args.q_scale_length != 0)
-		scale = q_scales[uint(step_array<int>(step, step->positions)[row]) / args.q_scale_length];
+		scale = q_scales[uint(step_array<int>(step, step->positions)[row]) /
+				 args.q_scale_length];
 	uint rotated = 0;
 	if ((args.flags & ROPE_TABLE) != 0) {
 		device const float *c = table + ulong(row) * args.table_stride;
@@ -126,5 +125,4 @@ kernel void rope_kv(
 		put(to, i, (norm ? from[i] * (inverse * w[i]) : from[i]) * scale);
 }
 
-instantiate_kernel("rope_kv_f16", rope_kv, half)
-instantiate_kernel("rope_kv_f32", rope_kv, float)
+instantiate_kernel("rope_kv_f16", rope_kv, half) instantiate_kernel("rope_kv_f32", rope_kv, float)

@@ -37,13 +37,11 @@ METAL_FUNC float2 cos_sin(float angle)
 //   inverse   [n_pairs]: base^(-i / n_pairs)
 //   factors   [n_pairs], with ROPE_FACTORS
 //   y         [row][2 * n_pairs]: cosines, then sines
-kernel void rope_table(
-	constant rope_table_args &args [[buffer(0)]],
-	device const step_head *step   [[buffer(1)]],
-	device const float *inverse    [[buffer(2)]],
-	device const float *factors    [[buffer(3)]],
-	device float *y                [[buffer(4)]],
-	uint i [[thread_position_in_grid]])
+kernel void rope_table(constant rope_table_args &args [[buffer(0)]],
+		       device const step_head *step [[buffer(1)]],
+		       device const float *inverse [[buffer(2)]],
+		       device const float *factors [[buffer(3)]], device float *y [[buffer(4)]],
+		       uint i [[thread_position_in_grid]])
 {
 	const uint row = i / args.n_pairs, pair = i % args.n_pairs;
 	if (row >= step->n_rows)

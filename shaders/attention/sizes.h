@@ -25,17 +25,17 @@
 /* Values per query that simdgroups tell each other. */
 #define ATTENTION_NOTES 3
 
-#define ATTENTION_BUFFER_ELEMENTS(e, d, nv) \
+#define ATTENTION_BUFFER_ELEMENTS(e, d, nv)                                                        \
 	(ATTENTION_TOKENS(e) * ATTENTION_STRIDE(e, ATTENTION_CHUNK(d, nv)))
-#define ATTENTION_BYTES(e, d, m, nv) \
-	(16 * (m) * ATTENTION_STRIDE(e, d) * (e) + \
-	 ATTENTION_BUFFERS(nv) * ATTENTION_BUFFER_ELEMENTS(e, d, nv) * (e) + \
+#define ATTENTION_BYTES(e, d, m, nv)                                                               \
+	(16 * (m) * ATTENTION_STRIDE(e, d) * (e) +                                                 \
+	 ATTENTION_BUFFERS(nv) * ATTENTION_BUFFER_ELEMENTS(e, d, nv) * (e) +                       \
 	 16 * (m) * (ATTENTION_SCORE_STRIDE(e) + ATTENTION_NOTES) * 4)
 
 /* Tiles of queries where a sequence loops: as many as memory (32 KB on Metal, 99 KB on
  * NVIDIA's smaller parts) and registers hold. */
-#define ATTENTION_LOOP_TILES(e, d, nv) \
-	((e) == 2 ? ((nv) ? ((d) <= 128 ? 4 : 2) : ((d) <= 128 ? 2 : 1)) : \
+#define ATTENTION_LOOP_TILES(e, d, nv)                                                             \
+	((e) == 2 ? ((nv) ? ((d) <= 128 ? 4 : 2) : ((d) <= 128 ? 2 : 1)) :                         \
 		    ((nv) && (d) <= 128 ? 2 : 1))
 
 #endif

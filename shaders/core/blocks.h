@@ -31,19 +31,25 @@ using namespace metal;
 #define BLOCK_Q8_M 1000u
 
 struct block_raw {
-	uint4 q;       // bytes with the codes, or with their low bits
-	uint4 h;       // bytes with their high bits
-	uint4 s;       // scales
-	uint at;       // place of the sixteen in their block
+	uint4 q; // bytes with the codes, or with their low bits
+	uint4 h; // bytes with their high bits
+	uint4 s; // scales
+	uint at; // place of the sixteen in their block
 	uint format;
 };
 
 // -- loading ----------------------------------------------------------------------------
 
-METAL_FUNC uint two_bytes(device const uchar *p) { return *(device const ushort *)p; }
+METAL_FUNC uint two_bytes(device const uchar *p)
+{
+	return *(device const ushort *)p;
+}
 
 // Four bytes, aligned to two; sixteen, aligned to one, two, four, eight.
-METAL_FUNC uint two_halves(device const ushort *p) { return uint(p[0]) | uint(p[1]) << 16; }
+METAL_FUNC uint two_halves(device const ushort *p)
+{
+	return uint(p[0]) | uint(p[1]) << 16;
+}
 
 METAL_FUNC uint four_bytes(device const uchar *p)
 {
@@ -74,12 +80,14 @@ METAL_FUNC uint4 sixteen_by_8(device const uchar *from)
 }
 
 // Elements i … i + 15 of a row; i is a multiple of 16, and from `limit` on all is zero.
-METAL_FUNC void block_load(thread block_raw &r, uint format, device const uchar *row, uint i, uint limit)
+METAL_FUNC void block_load(thread block_raw &r, uint format, device const uchar *row, uint i,
+			   uint limit)
 {
 	r.q = r.h = r.s = uint4(0);
 	r.format = format;
-	const bool small = format == BLOCK_Q4_0 || format == BLOCK_Q4_1 || format == BLOCK_Q5_0 || format == BLOCK_Q5_1 ||
-		format == BLOCK_Q8_0 || format == BLOCK_Q8_M || format == BLOCK_IQ4_NL || format == BLOCK_MXFP4;
+	const bool small = format == BLOCK_Q4_0 || format == BLOCK_Q4_1 || format == BLOCK_Q5_0 ||
+			   format == BLOCK_Q5_1 || format == BLOCK_Q8_0 || format == BLOCK_Q8_M ||
+			   format == BLOCK_IQ4_NL || format == BLOCK_MXFP4;
 	r.at = i % (small ? 32u : 256u);
 	if (i >= limit)
 		return;
@@ -167,15 +175,27 @@ METAL_FUNC void block_load(thread block_raw &r, uint format, device const uchar 
 
 // -- values -----------------------------------------------------------------------------
 
-METAL_FUNC float half_of(uint bits) { return float(as_type<half>(ushort(bits))); }
+METAL_FUNC float half_of(uint bits)
+{
+	return float(as_type<half>(ushort(bits)));
+}
 
 // Eight bytes, masked.
-METAL_FUNC uint2 nibbles_of(uint2 q, uint shift) { return q >> shift & 0x0f0f0f0fu; }
+METAL_FUNC uint2 nibbles_of(uint2 q, uint shift)
+{
+	return q >> shift & 0x0f0f0f0fu;
+}
 
 // Bits 0 to 3, each into bit 0 of a byte.
-METAL_FUNC uint spread_bits(uint four) { return (four & 15) * 0x00204081u & 0x01010101u; }
+METAL_FUNC uint spread_bits(uint four)
+{
+	return (four & 15) * 0x00204081u & 0x01010101u;
+}
 
-METAL_FUNC float4 bytes_of(uint four) { return float4(as_type<uchar4>(four)); }
+METAL_FUNC float4 bytes_of(uint four)
+{
+	return float4(as_type<uchar4>(four));
+}
 
 // The table of IQ4_NL and IQ4_XS, in which 16 codes stand for signed bytes.
 METAL_FUNC float iq4_value(uint code)
@@ -206,15 +226,23 @@ METAL_FUNC float2 block_scales(uint format, thread const block_raw &r)
 {
 	const float d = half_of(r.s.x), m = half_of(r.s.x >> 16);
 	switch (format) {
-	case BLOCK_Q4_0: return float2(d, -8.0f * d);
-	case BLOCK_Q4_1: return float2(d, m);
-	case BLOCK_Q5_0: return float2(d, -16.0f * d);
-	case BLOCK_Q5_1: return float2(d, m);
-	case BLOCK_Q8_0: return float2(d, -128.0f * d);
-	case BLOCK_Q8_M: return float2(d, m);
-	case BLOCK_Q2_K: return float2(d * float(r.s.y & 15), -m * float(r.s.y >> 4));
+	case BLOCK_Q4_0:
+		return float2(d, -8.0f * d);
+	case BLOCK_Q4_1:
+		return float2(d, m);
+	case BLOCK_Q5_0:
+		return float2(d, -16.0f * d);
+	case BLOCK_Q5_1:
+		return float2(d, m);
+	case BLOCK_Q8_0:
+		return float2(d, -128.0f * d);
+	case BLOCK_Q8_M:
+		return float2(d, m);
+	case BLOCK_Q2_K:
+		return float2(d * float(r.s.y & 15), -m * float(r.s.y >> 4));
 	case BLOCK_Q3_K: {
-		const uint low = r.s.y >> (r.at / 128 * 4) & 15, high = r.s.z >> (r.at / 64 * 2) & 3;
+		const uint low = r.s.y >> (r.at / 128 * 4) & 15,
+			   high = r.s.z >> (r.at / 64 * 2) & 3;
 		const float s = d * float(int(low | high << 4) - 32);
 		return float2(s, -4.0f * s);
 	}
@@ -230,9 +258,11 @@ METAL_FUNC float2 block_scales(uint format, thread const block_raw &r)
 		const float s = d * float(int(r.s.y << 24) >> 24);
 		return float2(s, -32.0f * s);
 	}
-	case BLOCK_IQ4_NL: return float2(d, 0.0f);
+	case BLOCK_IQ4_NL:
+		return float2(d, 0.0f);
 	case BLOCK_IQ4_XS: {
-		const uint j = r.at / 32, low = r.s.y >> (j * 4) & 15, high = r.s.x >> (16 + 2 * j) & 3;
+		const uint j = r.at / 32, low = r.s.y >> (j * 4) & 15,
+			   high = r.s.x >> (16 + 2 * j) & 3;
 		return float2(d * float(int(low | high << 4) - 32), 0.0f);
 	}
 	default: { // 2^(e - 128); the two smallest are subnormal
@@ -247,28 +277,41 @@ METAL_FUNC uint2 block_codes(uint format, thread const block_raw &r, int run)
 {
 	const uint2 q = run == 0 ? r.q.xy : r.q.zw, h = run == 0 ? r.h.xy : r.h.zw;
 	switch (format) {
-	case BLOCK_Q8_0: return q ^ 0x80808080u;
-	case BLOCK_Q8_M: return q;
+	case BLOCK_Q8_0:
+		return q ^ 0x80808080u;
+	case BLOCK_Q8_M:
+		return q;
 	case BLOCK_Q5_0:
 	case BLOCK_Q5_1: {
 		const uint bits = r.h.x >> (r.at + uint(run) * 8);
-		return nibbles_of(q, r.at / 4) | uint2(spread_bits(bits), spread_bits(bits >> 4)) << 4;
+		return nibbles_of(q, r.at / 4) | uint2(spread_bits(bits), spread_bits(bits >> 4))
+							 << 4;
 	}
-	case BLOCK_Q2_K: return q >> (r.at / 32 % 4 * 2) & 0x03030303u;
-	case BLOCK_Q3_K: return (q >> (r.at / 32 % 4 * 2) & 0x03030303u) | (h >> (r.at / 32) & 0x01010101u) << 2;
-	case BLOCK_Q4_K: return nibbles_of(q, r.at / 32 % 2 * 4);
-	case BLOCK_Q5_K: return nibbles_of(q, r.at / 32 % 2 * 4) | (h >> (r.at / 32) & 0x01010101u) << 4;
-	case BLOCK_Q6_K: return nibbles_of(q, r.at / 64 % 2 * 4) | (h >> (r.at / 32 % 4 * 2) & 0x03030303u) << 4;
-	default: return nibbles_of(q, r.at / 16 % 2 * 4);
+	case BLOCK_Q2_K:
+		return q >> (r.at / 32 % 4 * 2) & 0x03030303u;
+	case BLOCK_Q3_K:
+		return (q >> (r.at / 32 % 4 * 2) & 0x03030303u) | (h >> (r.at / 32) & 0x01010101u)
+									  << 2;
+	case BLOCK_Q4_K:
+		return nibbles_of(q, r.at / 32 % 2 * 4);
+	case BLOCK_Q5_K:
+		return nibbles_of(q, r.at / 32 % 2 * 4) | (h >> (r.at / 32) & 0x01010101u) << 4;
+	case BLOCK_Q6_K:
+		return nibbles_of(q, r.at / 64 % 2 * 4) | (h >> (r.at / 32 % 4 * 2) & 0x03030303u)
+								  << 4;
+	default:
+		return nibbles_of(q, r.at / 16 % 2 * 4);
 	}
 }
 
 // The run-th eight of the sixteen.
-METAL_FUNC void block_eight(uint format, thread const block_raw &r, int run, thread float4 &a, thread float4 &b)
+METAL_FUNC void block_eight(uint format, thread const block_raw &r, int run, thread float4 &a,
+			    thread float4 &b)
 {
 	const float2 dm = block_scales(format, r);
 	const uint2 codes = block_codes(format, r, run);
-	const bool table = format == BLOCK_IQ4_NL || format == BLOCK_IQ4_XS || format == BLOCK_MXFP4;
+	const bool table =
+		format == BLOCK_IQ4_NL || format == BLOCK_IQ4_XS || format == BLOCK_MXFP4;
 	a = table ? table_values(format, codes.x) : bytes_of(codes.x);
 	b = table ? table_values(format, codes.y) : bytes_of(codes.y);
 	a = fma(a, float4(dm.x), float4(dm.y));

@@ -6,14 +6,11 @@
 using namespace metal;
 
 template <typename T>
-kernel void convert(
-	constant convert_args &args  [[buffer(0)]],
-	device const step_head *step [[buffer(1)]],
-	device const float *x        [[buffer(2)]],
-	device T *y                  [[buffer(3)]],
-	uint row     [[threadgroup_position_in_grid]],
-	uint tid     [[thread_position_in_threadgroup]],
-	uint threads [[threads_per_threadgroup]])
+kernel void convert(constant convert_args &args [[buffer(0)]],
+		    device const step_head *step [[buffer(1)]], device const float *x [[buffer(2)]],
+		    device T *y [[buffer(3)]], uint row [[threadgroup_position_in_grid]],
+		    uint tid [[thread_position_in_threadgroup]],
+		    uint threads [[threads_per_threadgroup]])
 {
 	if (row >= live_rows(step, args.rows_live))
 		return;
@@ -23,5 +20,4 @@ kernel void convert(
 		store_four(to, i, args.n_cols, load_four(from, i, args.n_cols));
 }
 
-instantiate_kernel("convert_f16", convert, half)
-instantiate_kernel("convert_bf16", convert, bfloat)
+instantiate_kernel("convert_f16", convert, half) instantiate_kernel("convert_bf16", convert, bfloat)

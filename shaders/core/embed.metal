@@ -21,7 +21,8 @@ METAL_FUNC float embed_one(uint format, device const uchar *row, uint i, uint n)
 }
 
 // Elements i … i + 7; i is a multiple of 8, and so is the length of rows in blocks.
-METAL_FUNC void embed_eight(uint format, device const uchar *row, uint i, uint n, thread float4 &a, thread float4 &b)
+METAL_FUNC void embed_eight(uint format, device const uchar *row, uint i, uint n, thread float4 &a,
+			    thread float4 &b)
 {
 	if (format == ELEMENT_F32 || format == ELEMENT_F16 || format == ELEMENT_BF16) {
 		UNROLL
@@ -40,21 +41,19 @@ METAL_FUNC void embed_eight(uint format, device const uchar *row, uint i, uint n
 //   ids      [halves][max_logit_rows] what steps have drawn
 //   learned  [n_positions] rows of learned_row_bytes
 //   y        [row][n_cols]
-kernel void embed(
-	constant embed_args &args    [[buffer(0)]],
-	device const step_head *step [[buffer(1)]],
-	device const uchar *table    [[buffer(2)]],
-	device const int *ids        [[buffer(3)]],
-	device const uchar *learned  [[buffer(4)]],
-	device float *y              [[buffer(5)]],
-	uint row     [[threadgroup_position_in_grid]],
-	uint tid     [[thread_position_in_threadgroup]],
-	uint threads [[threads_per_threadgroup]])
+kernel void embed(constant embed_args &args [[buffer(0)]],
+		  device const step_head *step [[buffer(1)]],
+		  device const uchar *table [[buffer(2)]], device const int *ids [[buffer(3)]],
+		  device const uchar *learned [[buffer(4)]], device float *y [[buffer(5)]],
+		  uint row [[threadgroup_position_in_grid]],
+		  uint tid [[thread_position_in_threadgroup]],
+		  uint threads [[threads_per_threadgroup]])
 {
 	if (row >= step->n_rows)
 		return;
 	const int from = step_at<int>(step, step->token_from)[row];
-	const int id = from >= 0 ? ids[step->prev_ids * args.max_logit_rows + uint(from)] : step_at<int>(step, step->token_ids)[row];
+	const int id = from >= 0 ? ids[step->prev_ids * args.max_logit_rows + uint(from)] :
+				   step_at<int>(step, step->token_ids)[row];
 	// As on the cpu, an id or a position out of range reads the first row.
 	const uint token = uint(id) < args.n_vocab ? uint(id) : 0;
 	device const uchar *w = table + ulong(token) * args.w_row_bytes;

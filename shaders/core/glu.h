@@ -12,23 +12,19 @@
 
 using namespace metal;
 
-#define GLU_OPERANDS \
-	constant linear_args &args      [[buffer(0)]], \
-	device const step_head *step    [[buffer(1)]], \
-	device const uchar *x           [[buffer(2)]], \
-	device const uchar *gate        [[buffer(3)]], \
-	device const uchar *up          [[buffer(4)]], \
-	device uchar *y                 [[buffer(5)]], \
-	threadgroup uchar *shared       [[threadgroup(0)]], \
-	uint3 group [[threadgroup_position_in_grid]], \
-	uint tid    [[thread_index_in_threadgroup]], \
-	uint lane   [[thread_index_in_simdgroup]], \
-	uint sg     [[simdgroup_index_in_threadgroup]]
+#define GLU_OPERANDS                                                                               \
+	constant linear_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],      \
+		device const uchar *x [[buffer(2)]], device const uchar *gate [[buffer(3)]],       \
+		device const uchar *up [[buffer(4)]], device uchar *y [[buffer(5)]],               \
+		threadgroup uchar *shared [[threadgroup(0)]],                                      \
+		uint3 group [[threadgroup_position_in_grid]],                                      \
+		uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]], \
+		uint sg [[simdgroup_index_in_threadgroup]]
 
-template <typename F, typename S>
-kernel void glu_few(GLU_OPERANDS)
+template <typename F, typename S> kernel void glu_few(GLU_OPERANDS)
 {
-	const product_place place = product_find(args, 1, product_rows(args, step), group.x, S::BM, S::BN / 2);
+	const product_place place =
+		product_find(args, 1, product_rows(args, step), group.x, S::BM, S::BN / 2);
 	if (place.rows == 0)
 		return;
 	const ulong at = ulong(place.n0) * args.w_row_bytes;
@@ -38,10 +34,10 @@ kernel void glu_few(GLU_OPERANDS)
 	product_few<F, S, true>(args, place, rows, weights, to, shared, tid, lane, sg);
 }
 
-template <typename F, typename S>
-kernel void glu_tile(GLU_OPERANDS)
+template <typename F, typename S> kernel void glu_tile(GLU_OPERANDS)
 {
-	const product_place place = product_find(args, 1, product_rows(args, step), group.x, S::BM, S::BN / 2);
+	const product_place place =
+		product_find(args, 1, product_rows(args, step), group.x, S::BM, S::BN / 2);
 	if (place.rows == 0)
 		return;
 	const ulong at = ulong(place.n0) * args.w_row_bytes;
@@ -54,30 +50,32 @@ kernel void glu_tile(GLU_OPERANDS)
 // GLU(name, format): elements of two bytes.  GLU_WIDE: where there is wgmma, with tiles
 // for it.
 #ifdef MSL_NV
-#define GLU(name, format) \
-	instantiate_kernel("glu_" name "_few_shares", glu_few, format, shape_few_shares) \
-	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_pair) \
-	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile)
-#define GLU_F32(name, format) \
-	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_f32) \
-	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile_f32)
+#define GLU(name, format)                                                                          \
+	instantiate_kernel("glu_" name "_few_shares", glu_few, format, shape_few_shares)           \
+		instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_pair)            \
+			instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile)
+#define GLU_F32(name, format)                                                                      \
+	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_f32)                     \
+		instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile_f32)
 #else
-#define GLU(name, format) \
-	instantiate_kernel("glu_" name "_few8", glu_few, format, shape_few8) \
-	instantiate_kernel("glu_" name "_few16", glu_few, format, shape_few16) \
-	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile)
-#define GLU_F32(name, format) \
-	instantiate_kernel("glu_" name "_few8", glu_few, format, shape_few8_f32) \
-	instantiate_kernel("glu_" name "_few16", glu_few, format, shape_few16_f32) \
-	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile_f32)
+#define GLU(name, format)                                                                          \
+	instantiate_kernel("glu_" name "_few8", glu_few, format, shape_few8)                       \
+		instantiate_kernel("glu_" name "_few16", glu_few, format, shape_few16)             \
+			instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile)
+#define GLU_F32(name, format)                                                                      \
+	instantiate_kernel("glu_" name "_few8", glu_few, format, shape_few8_f32)                   \
+		instantiate_kernel("glu_" name "_few16", glu_few, format, shape_few16_f32)         \
+			instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile_f32)
 #endif
 
 #ifdef NV_WGMMA
-#define GLU_WIDE(name, format) \
-	instantiate_kernel("glu_" name "_few_shares", glu_few, format, shape_few_shares) \
-	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_pair) \
-	instantiate_kernel("glu_" name "_wide_64", glu_tile, format, shape_wide_64) \
-	instantiate_kernel("glu_" name "_wide_128", glu_tile, format, shape_wide_128)
+#define GLU_WIDE(name, format)                                                                     \
+	instantiate_kernel("glu_" name "_few_shares", glu_few, format, shape_few_shares)           \
+		instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_pair)            \
+			instantiate_kernel("glu_" name "_wide_64", glu_tile, format,               \
+					   shape_wide_64)                                          \
+				instantiate_kernel("glu_" name "_wide_128", glu_tile, format,      \
+						   shape_wide_128)
 #else
 #define GLU_WIDE(name, format) GLU(name, format)
 #endif

@@ -21,47 +21,46 @@ struct glu_map_operands {
 	}
 };
 
-#define GLU_MAP_OPERANDS \
-	constant linear_args &args      [[buffer(0)]], \
-	device const step_head *step    [[buffer(1)]], \
-	tile_map x                      [[buffer(2)]], \
-	tile_map gate                   [[buffer(3)]], \
-	tile_map up                     [[buffer(4)]], \
-	device uchar *y                 [[buffer(5)]], \
-	threadgroup uchar *shared       [[threadgroup(0)]], \
-	uint3 group [[threadgroup_position_in_grid]], \
-	uint tid    [[thread_index_in_threadgroup]], \
-	uint lane   [[thread_index_in_simdgroup]], \
-	uint sg     [[simdgroup_index_in_threadgroup]]
+#define GLU_MAP_OPERANDS                                                                           \
+	constant linear_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],      \
+		tile_map x [[buffer(2)]], tile_map gate [[buffer(3)]], tile_map up [[buffer(4)]],  \
+		device uchar *y [[buffer(5)]], threadgroup uchar *shared [[threadgroup(0)]],       \
+		uint3 group [[threadgroup_position_in_grid]],                                      \
+		uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]], \
+		uint sg [[simdgroup_index_in_threadgroup]]
 
 template <typename F, typename S>
-[[max_total_threads_per_threadgroup(S::SM * 32)]] kernel void glu_stream(GLU_MAP_OPERANDS,
-	uint3 groups [[threadgroups_per_grid]])
+[[max_total_threads_per_threadgroup(S::SM * 32)]] kernel void
+glu_stream(GLU_MAP_OPERANDS, uint3 groups [[threadgroups_per_grid]])
 {
 	const glu_map_operands operands = { x, gate, up, y };
 	product_stream<F, S, true>(args, step, operands, shared, group.x, groups.x, tid, lane, sg);
 }
 
-template <typename F, typename S>
-kernel void glu_rush(GLU_MAP_OPERANDS)
+template <typename F, typename S> kernel void glu_rush(GLU_MAP_OPERANDS)
 {
 	const glu_map_operands operands = { x, gate, up, y };
 	product_rush<F, S, true>(args, step, operands, shared, group.x, tid, lane, sg);
 }
 
-#define GLU_LARGE(name, format) \
-	instantiate_kernel("glu_" name "_rush_48", glu_rush, format, shape_rush_48_pair) \
-	instantiate_kernel("glu_" name "_rush_64", glu_rush, format, shape_rush_64) \
-	instantiate_kernel("glu_" name "_rush_96", glu_rush, format, shape_rush_96) \
-	instantiate_kernel("glu_" name "_wide_64", glu_tile, format, shape_wide_64) \
-	instantiate_kernel("glu_" name "_stream_128", glu_stream, format, shape_stream_128)
+#define GLU_LARGE(name, format)                                                                    \
+	instantiate_kernel("glu_" name "_rush_48", glu_rush, format, shape_rush_48_pair)           \
+		instantiate_kernel("glu_" name "_rush_64", glu_rush, format, shape_rush_64)        \
+			instantiate_kernel("glu_" name "_rush_96", glu_rush, format,               \
+					   shape_rush_96)                                          \
+				instantiate_kernel("glu_" name "_wide_64", glu_tile, format,       \
+						   shape_wide_64)                                  \
+					instantiate_kernel("glu_" name "_stream_128", glu_stream,  \
+							   format, shape_stream_128)
 #elif defined(MSL_NV)
-#define GLU_LARGE(name, format) \
-	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_pair) \
-	instantiate_kernel("glu_" name "_few_48", glu_few, format, shape_few_48_pair) \
-	instantiate_kernel("glu_" name "_few_64", glu_few, format, shape_few_64) \
-	instantiate_kernel("glu_" name "_few_96", glu_few, format, shape_few_96) \
-	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile)
+#define GLU_LARGE(name, format)                                                                    \
+	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_pair)                    \
+		instantiate_kernel("glu_" name "_few_48", glu_few, format, shape_few_48_pair)      \
+			instantiate_kernel("glu_" name "_few_64", glu_few, format, shape_few_64)   \
+				instantiate_kernel("glu_" name "_few_96", glu_few, format,         \
+						   shape_few_96)                                   \
+					instantiate_kernel("glu_" name "_tile", glu_tile, format,  \
+							   shape_tile)
 #else
 #define GLU_LARGE(name, format) GLU(name, format)
 #endif

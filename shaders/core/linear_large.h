@@ -16,7 +16,10 @@ struct linear_map_operands {
 	device const float *residual;
 	device uchar *y;
 
-	METAL_FUNC tile_map first(uint i) const thread { return i == 0 ? w[0] : i == 1 ? w[1] : i == 2 ? w[2] : w[3]; }
+	METAL_FUNC tile_map first(uint i) const thread
+	{
+		return i == 0 ? w[0] : i == 1 ? w[1] : i == 2 ? w[2] : w[3];
+	}
 	METAL_FUNC tile_map second(uint i) const thread { return first(i); }
 	METAL_FUNC product_target target(uint i) const thread
 	{
@@ -32,58 +35,66 @@ struct linear_map_operands {
 	}
 };
 
-#define LINEAR_MAP_OPERANDS \
-	constant linear_args &args      [[buffer(0)]], \
-	device const step_head *step    [[buffer(1)]], \
-	tile_map x                      [[buffer(2)]], \
-	tile_map w0                     [[buffer(3)]], \
-	tile_map w1                     [[buffer(4)]], \
-	tile_map w2                     [[buffer(5)]], \
-	tile_map w3                     [[buffer(6)]], \
-	device const float *bias0       [[buffer(7)]], \
-	device const float *bias1       [[buffer(8)]], \
-	device const float *bias2       [[buffer(9)]], \
-	device const float *bias3       [[buffer(10)]], \
-	device const float *residual    [[buffer(11)]], \
-	device uchar *y                 [[buffer(12)]], \
-	threadgroup uchar *shared       [[threadgroup(0)]], \
-	uint3 group [[threadgroup_position_in_grid]], \
-	uint tid    [[thread_index_in_threadgroup]], \
-	uint lane   [[thread_index_in_simdgroup]], \
-	uint sg     [[simdgroup_index_in_threadgroup]]
+#define LINEAR_MAP_OPERANDS                                                                        \
+	constant linear_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],      \
+		tile_map x [[buffer(2)]], tile_map w0 [[buffer(3)]], tile_map w1 [[buffer(4)]],    \
+		tile_map w2 [[buffer(5)]], tile_map w3 [[buffer(6)]],                              \
+		device const float *bias0 [[buffer(7)]], device const float *bias1 [[buffer(8)]],  \
+		device const float *bias2 [[buffer(9)]], device const float *bias3 [[buffer(10)]], \
+		device const float *residual [[buffer(11)]], device uchar *y [[buffer(12)]],       \
+		threadgroup uchar *shared [[threadgroup(0)]],                                      \
+		uint3 group [[threadgroup_position_in_grid]],                                      \
+		uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]], \
+		uint sg [[simdgroup_index_in_threadgroup]]
 
 template <typename F, typename S>
-[[max_total_threads_per_threadgroup(S::SM * 32)]] kernel void linear_stream(LINEAR_MAP_OPERANDS,
-	uint3 groups [[threadgroups_per_grid]])
+[[max_total_threads_per_threadgroup(S::SM * 32)]] kernel void
+linear_stream(LINEAR_MAP_OPERANDS, uint3 groups [[threadgroups_per_grid]])
 {
-	const linear_map_operands operands = { x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y };
+	const linear_map_operands operands = {
+		x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
+	};
 	product_stream<F, S, false>(args, step, operands, shared, group.x, groups.x, tid, lane, sg);
 }
 
-template <typename F, typename S>
-kernel void linear_rush(LINEAR_MAP_OPERANDS)
+template <typename F, typename S> kernel void linear_rush(LINEAR_MAP_OPERANDS)
 {
-	const linear_map_operands operands = { x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y };
+	const linear_map_operands operands = {
+		x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
+	};
 	product_rush<F, S, false>(args, step, operands, shared, group.x, tid, lane, sg);
 }
 
-#define LINEAR_LARGE(name, format) \
-	instantiate_kernel("linear_" name "_rush_24", linear_rush, format, shape_rush_24) \
-	instantiate_kernel("linear_" name "_rush_64", linear_rush, format, shape_rush_64) \
-	instantiate_kernel("linear_" name "_rush_96", linear_rush, format, shape_rush_96) \
-	instantiate_kernel("linear_" name "_wide_64", linear_tile, format, shape_wide_64) \
-	instantiate_kernel("linear_" name "_stream_128", linear_stream, format, shape_stream_128) \
-	instantiate_kernel("linear_" name "_stream_160", linear_stream, format, shape_stream_160)
+#define LINEAR_LARGE(name, format)                                                                 \
+	instantiate_kernel("linear_" name "_rush_24", linear_rush, format,                         \
+			   shape_rush_24) instantiate_kernel("linear_" name "_rush_64",            \
+							     linear_rush, format, shape_rush_64)   \
+		instantiate_kernel("linear_" name "_rush_96", linear_rush, format, shape_rush_96)  \
+			instantiate_kernel("linear_" name "_wide_64", linear_tile, format,         \
+					   shape_wide_64)                                          \
+				instantiate_kernel("linear_" name "_stream_128", linear_stream,    \
+						   format, shape_stream_128)                       \
+					instantiate_kernel("linear_" name "_stream_160",           \
+							   linear_stream, format,                  \
+							   shape_stream_160)
 #elif defined(MSL_NV)
-#define LINEAR_LARGE(name, format) \
-	instantiate_kernel("linear_" name "_few", linear_few, format, shape_few) \
-	instantiate_kernel("linear_" name "_few_16", linear_few, format, shape_few_16) \
-	instantiate_kernel("linear_" name "_few_24", linear_few, format, shape_few_24) \
-	instantiate_kernel("linear_" name "_few_32", linear_few, format, shape_few_32) \
-	instantiate_kernel("linear_" name "_few_48", linear_few, format, shape_few_48) \
-	instantiate_kernel("linear_" name "_few_64", linear_few, format, shape_few_64) \
-	instantiate_kernel("linear_" name "_few_96", linear_few, format, shape_few_96) \
-	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile)
+#define LINEAR_LARGE(name, format)                                                                 \
+	instantiate_kernel("linear_" name "_few", linear_few, format,                              \
+			   shape_few) instantiate_kernel("linear_" name "_few_16", linear_few,     \
+							 format, shape_few_16)                     \
+		instantiate_kernel("linear_" name "_few_24", linear_few, format, shape_few_24)     \
+			instantiate_kernel("linear_" name "_few_32", linear_few, format,           \
+					   shape_few_32)                                           \
+				instantiate_kernel("linear_" name "_few_48", linear_few, format,   \
+						   shape_few_48)                                   \
+					instantiate_kernel("linear_" name "_few_64", linear_few,   \
+							   format, shape_few_64)                   \
+						instantiate_kernel("linear_" name "_few_96",       \
+								   linear_few, format,             \
+								   shape_few_96)                   \
+							instantiate_kernel("linear_" name "_tile", \
+									   linear_tile, format,    \
+									   shape_tile)
 #else
 #define LINEAR_LARGE(name, format) LINEAR(name, format)
 #endif

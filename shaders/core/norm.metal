@@ -20,28 +20,23 @@ METAL_FUNC float sum_of_four(float4 v)
 //   y, sum    [row][n]
 // delta, sum and bias are bound to something else where the flags say that there are none.
 template <typename T>
-kernel void norm(
-	constant norm_args &args     [[buffer(0)]],
-	device const step_head *step [[buffer(1)]],
-	device const float *x        [[buffer(2)]],
-	device const float *delta    [[buffer(3)]],
-	device const float *w        [[buffer(4)]],
-	device const float *bias     [[buffer(5)]],
-	device T *y                  [[buffer(6)]],
-	device float *sum            [[buffer(7)]],
-	threadgroup float *room      [[threadgroup(0)]],
-	uint row       [[threadgroup_position_in_grid]],
-	uint tid       [[thread_position_in_threadgroup]],
-	uint threads   [[threads_per_threadgroup]],
-	uint lane      [[thread_index_in_simdgroup]],
-	uint simdgroup [[simdgroup_index_in_threadgroup]])
+kernel void
+norm(constant norm_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
+     device const float *x [[buffer(2)]], device const float *delta [[buffer(3)]],
+     device const float *w [[buffer(4)]], device const float *bias [[buffer(5)]],
+     device T *y [[buffer(6)]], device float *sum [[buffer(7)]],
+     threadgroup float *room [[threadgroup(0)]], uint row [[threadgroup_position_in_grid]],
+     uint tid [[thread_position_in_threadgroup]], uint threads [[threads_per_threadgroup]],
+     uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]])
 {
 	if (row >= live_rows(step, args.rows_live))
 		return;
 	const uint n = args.n;
 	const bool with_delta = (args.flags & NORM_DELTA) != 0, layer = args.kind != 0;
 	const bool with_bias = (args.flags & NORM_BIAS) != 0;
-	const uint source = (args.flags & NORM_GATHER) != 0 ? uint(step_at<int>(step, step->logit_rows)[row]) : row;
+	const uint source = (args.flags & NORM_GATHER) != 0 ?
+				    uint(step_at<int>(step, step->logit_rows)[row]) :
+				    row;
 	device const float *from = x + ulong(source) * args.x_stride;
 	device const float *more = delta + ulong(source) * args.delta_stride;
 	device float *both = sum + ulong(row) * args.sum_stride;
@@ -62,7 +57,9 @@ kernel void norm(
 		from = both;
 	float mean = 0.0f;
 	if (layer) {
-		mean = precise::divide(group_sum(sum_of_four(values), room + ROW_SIMDGROUPS, lane, simdgroup), float(n));
+		mean = precise::divide(
+			group_sum(sum_of_four(values), room + ROW_SIMDGROUPS, lane, simdgroup),
+			float(n));
 		squares = float4(0.0f);
 		for (uint i = tid * 4; i < n; i += threads * 4) {
 			float4 v = load_four(from, i, n) - mean;
@@ -73,7 +70,8 @@ kernel void norm(
 			squares = fma(v, v, squares);
 		}
 	}
-	const float square = precise::divide(group_sum(sum_of_four(squares), room, lane, simdgroup), float(n));
+	const float square =
+		precise::divide(group_sum(sum_of_four(squares), room, lane, simdgroup), float(n));
 	const float scale = precise::divide(1.0f, precise::sqrt(square + args.eps));
 	for (uint i = tid * 4; i < n; i += threads * 4) {
 		float4 v = (load_four(from, i, n) - mean) * scale * load_four(w, i, n);
@@ -83,6 +81,5 @@ kernel void norm(
 	}
 }
 
-instantiate_kernel("norm_f32", norm, float)
-instantiate_kernel("norm_f16", norm, half)
-instantiate_kernel("norm_bf16", norm, bfloat)
+instantiate_kernel("norm_f32", norm, float) instantiate_kernel("norm_f16", norm, half)
+	instantiate_kernel("norm_bf16", norm, bfloat)

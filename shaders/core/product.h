@@ -17,11 +17,10 @@
 using namespace metal;
 
 #define PRODUCT_STEP 64u
-#define PRODUCT_BAND 8u     // rows of tiles that are made together, so that they share w in cache
+#define PRODUCT_BAND 8u // rows of tiles that are made together, so that they share w in cache
 
 // What elements are multiplied, and the formats of x and w that become them.
-template <typename ELEMENT, typename X, typename W>
-struct product_format {
+template <typename ELEMENT, typename X, typename W> struct product_format {
 	typedef ELEMENT element;
 	typedef X x;
 	typedef W w;
@@ -30,23 +29,24 @@ struct product_format {
 // A tile, and how it is spread over simdgroups.
 template <int BM_, int BN_, int BK_, int SM_, int SN_, int STAGES_, bool WIDE_>
 struct product_shape {
-	static constexpr constant int BM = BM_, BN = BN_, BK = BK_, SM = SM_, SN = SN_, STAGES = STAGES_;
+	static constexpr constant int BM = BM_, BN = BN_, BK = BK_, SM = SM_, SN = SN_,
+				      STAGES = STAGES_;
 	static constexpr constant bool WIDE = WIDE_;
 };
 
-template <typename F, typename S, bool PAIR>
-struct product_pipe {
-	typedef tile_pipe<typename F::x, typename F::w, typename F::element, S::BM, S::BN, S::BK, S::SM, S::SN,
-		S::STAGES, PAIR, S::WIDE> type;
+template <typename F, typename S, bool PAIR> struct product_pipe {
+	typedef tile_pipe<typename F::x, typename F::w, typename F::element, S::BM, S::BN, S::BK,
+			  S::SM, S::SN, S::STAGES, PAIR, S::WIDE>
+		type;
 };
 
 // -- which tile ------------------------------------------------------------------------
 
 struct product_place {
-	uint m0, rows;         // of x, of the tile; 0 rows: nothing to do
+	uint m0, rows; // of x, of the tile; 0 rows: nothing to do
 	uint weight;
-	uint n0, columns;      // of that weight
-	uint y0;               // column of y where the weight's begin
+	uint n0, columns; // of that weight
+	uint y0;	  // column of y where the weight's begin
 };
 
 METAL_FUNC uint product_rows(constant linear_args &args, device const step_head *step)
@@ -64,7 +64,8 @@ METAL_FUNC uint product_across(constant linear_args &args, uint n_weights, uint 
 }
 
 // The at-th of them.
-METAL_FUNC void product_columns(constant linear_args &args, uint n_weights, uint at, uint width, thread product_place &p)
+METAL_FUNC void product_columns(constant linear_args &args, uint n_weights, uint at, uint width,
+				thread product_place &p)
 {
 	p.weight = 0;
 	p.y0 = args.column;
@@ -78,10 +79,12 @@ METAL_FUNC void product_columns(constant linear_args &args, uint n_weights, uint
 }
 
 // The group-th tile of `height` rows and `width` columns.
-METAL_FUNC product_place product_find(constant linear_args &args, uint n_weights, uint rows, uint group, uint height, uint width)
+METAL_FUNC product_place product_find(constant linear_args &args, uint n_weights, uint rows,
+				      uint group, uint height, uint width)
 {
 	product_place p;
-	const uint across = product_across(args, n_weights, width), down = (rows + height - 1) / height;
+	const uint across = product_across(args, n_weights, width),
+		   down = (rows + height - 1) / height;
 	p.m0 = p.rows = p.weight = p.n0 = p.columns = p.y0 = 0;
 	if (group >= across * down)
 		return p;
@@ -94,7 +97,8 @@ METAL_FUNC product_place product_find(constant linear_args &args, uint n_weights
 }
 
 template <typename F>
-METAL_FUNC tile_rows product_x(constant linear_args &args, product_place place, device const uchar *x)
+METAL_FUNC tile_rows product_x(constant linear_args &args, product_place place,
+			       device const uchar *x)
 {
 	tile_rows r;
 	r.row_bytes = args.x_stride * uint(sizeof(typename F::element));
@@ -106,7 +110,8 @@ METAL_FUNC tile_rows product_x(constant linear_args &args, product_place place, 
 	return r;
 }
 
-METAL_FUNC tile_rows product_w(constant linear_args &args, product_place place, device const uchar *a, device const uchar *b)
+METAL_FUNC tile_rows product_w(constant linear_args &args, product_place place,
+			       device const uchar *a, device const uchar *b)
 {
 	tile_rows r;
 	r.row_bytes = args.w_row_bytes;
@@ -204,7 +209,7 @@ struct product_target {
 	device const float *bias;
 	device const float *residual;
 	device uchar *y;
-	threadgroup const uint *at;     // nullptr, or the first element of each row of the tile
+	threadgroup const uint *at; // nullptr, or the first element of each row of the tile
 };
 
 METAL_FUNC product_target product_to(device uchar *y)
@@ -217,13 +222,15 @@ METAL_FUNC product_target product_to(device uchar *y)
 }
 
 // The first element of a tile's row.
-METAL_FUNC ulong product_row(constant linear_args &args, product_place place, product_target to, uint row)
+METAL_FUNC ulong product_row(constant linear_args &args, product_place place, product_target to,
+			     uint row)
 {
 	return to.at != nullptr ? ulong(to.at[row]) : ulong(place.m0 + row) * args.y_stride;
 }
 
 // What is left to do for columns n0 + column and the next.
-METAL_FUNC void product_finish(constant linear_args &args, product_place place, product_target to, uint row, uint column, float2 sum)
+METAL_FUNC void product_finish(constant linear_args &args, product_place place, product_target to,
+			       uint row, uint column, float2 sum)
 {
 	const bool two = column + 1 < place.columns;
 	const uint m = place.m0 + row, n = place.n0 + column;
@@ -235,17 +242,21 @@ METAL_FUNC void product_finish(constant linear_args &args, product_place place, 
 	sum.x = product_act(args.act, sum.x);
 	sum.y = product_act(args.act, sum.y);
 	if ((args.flags & LINEAR_RESIDUAL) != 0)
-		sum += product_residual(to.residual + ulong(m) * args.residual_stride + place.y0 + n, two, args.flags);
+		sum += product_residual(to.residual + ulong(m) * args.residual_stride + place.y0 +
+						n,
+					two, args.flags);
 	product_store(to.y, product_row(args, place, to, row) + place.y0 + n, args.flags, two, sum);
 }
 
 // The same for the gate's and the other product's.
-METAL_FUNC void product_finish_pair(constant linear_args &args, product_place place, product_target to, uint row, uint column,
-	float2 gate, float2 up)
+METAL_FUNC void product_finish_pair(constant linear_args &args, product_place place,
+				    product_target to, uint row, uint column, float2 gate,
+				    float2 up)
 {
-	const float2 v = float2(product_act(args.act, gate.x) * up.x, product_act(args.act, gate.y) * up.y);
+	const float2 v =
+		float2(product_act(args.act, gate.x) * up.x, product_act(args.act, gate.y) * up.y);
 	product_store(to.y, product_row(args, place, to, row) + place.n0 + column, args.flags,
-		column + 1 < place.columns, v);
+		      column + 1 < place.columns, v);
 }
 
 // -- a threadgroup's part ----------------------------------------------------------------
@@ -254,8 +265,7 @@ METAL_FUNC void product_finish_pair(constant linear_args &args, product_place pl
 // comes after is done by all threads alike in a loop (unrolled over registers it would be
 // longer than the instruction caches), and memory is written row by row.
 
-template <typename S, bool PAIR>
-struct product_sums {
+template <typename S, bool PAIR> struct product_sums {
 	// Floats, neighbouring rows in different banks: by groups of eight permuted, or by padding.
 	static constexpr constant bool permuted = S::BN % 32 == 0;
 	static constexpr constant int stride = permuted ? S::BN : S::BN + 8;
@@ -272,16 +282,19 @@ struct product_sums {
 		UNROLL
 		for (int i = 0; i < P::tm; i++)
 			UNROLL
-			for (int j = 0; j < P::tn; j++)
-				UNROLL
-				for (int h = 0; h < P::halves; h++)
-					*(threadgroup float2 *)(at + at_place(P::row(i, h, sg, lane), P::column(j, sg, lane))) = p.pair(i, j, h);
+		for (int j = 0; j < P::tn; j++)
+			UNROLL
+		for (int h = 0; h < P::halves; h++)
+			*(threadgroup float2 *)(at + at_place(P::row(i, h, sg, lane),
+							      P::column(j, sg, lane))) =
+				p.pair(i, j, h);
 	}
 
-	static METAL_FUNC void finish(constant linear_args &args, product_place place, product_target to,
-		threadgroup const float *at, uint shares, uint tid, uint threads)
+	static METAL_FUNC void finish(constant linear_args &args, product_place place,
+				      product_target to, threadgroup const float *at, uint shares,
+				      uint tid, uint threads)
 	{
-		constexpr uint pairs = (PAIR ? S::BN / 2 : S::BN) / 2;     // in a row
+		constexpr uint pairs = (PAIR ? S::BN / 2 : S::BN) / 2; // in a row
 		for (uint i = tid; i < place.rows * pairs; i += threads) {
 			const uint row = i / pairs, column = i % pairs * 2;
 			if (column >= place.columns)
@@ -305,15 +318,16 @@ struct product_sums {
 	// The same for a tile whose shares are added up.  A thread keeps to two columns and takes several
 	// rows at once, or it would wait for memory row by row.
 	template <int THREADS>
-	static METAL_FUNC void finish_rows(constant linear_args &args, product_place place, product_target to,
-		threadgroup const float *at, uint tid)
+	static METAL_FUNC void finish_rows(constant linear_args &args, product_place place,
+					   product_target to, threadgroup const float *at, uint tid)
 	{
 		constexpr int pairs = (PAIR ? S::BN / 2 : S::BN) / 2, most = THREADS / pairs;
 		constexpr int step = most >= 8 ? 8 : most >= 4 ? 4 : most;
 		constexpr int ahead = S::BM / step < 8 ? S::BM / step : 8;
 		static_assert(step >= 1 && S::BM % (step * ahead) == 0, "threads");
 		const uint column = tid % pairs * 2, flags = args.flags;
-		const bool two = column + 1 < place.columns, together = two && (flags & LINEAR_PAIRS) != 0;
+		const bool two = column + 1 < place.columns,
+			   together = two && (flags & LINEAR_PAIRS) != 0;
 		if (column >= place.columns || tid >= uint(pairs * step))
 			return;
 		const uint n = place.n0 + column;
@@ -327,27 +341,37 @@ struct product_sums {
 			float2 v[ahead];
 			UNROLL
 			for (int i = 0; i < ahead; i++) {
-				v[i] = *(threadgroup const float2 *)(at + at_place(row + i * step, column));
+				v[i] = *(threadgroup const float2 *)(at + at_place(row + i * step,
+										   column));
 				if (PAIR) {
-					const float2 up = *(threadgroup const float2 *)(at + at_place(row + i * step, column + S::BN / 2));
-					v[i] = float2(product_act(args.act, v[i].x) * up.x, product_act(args.act, v[i].y) * up.y);
+					const float2 up =
+						*(threadgroup const float2
+							  *)(at + at_place(row + i * step,
+									   column + S::BN / 2));
+					v[i] = float2(product_act(args.act, v[i].x) * up.x,
+						      product_act(args.act, v[i].y) * up.y);
 				}
 			}
 			if (!PAIR && (flags & LINEAR_BIAS) != 0)
 				UNROLL
-				for (int i = 0; i < ahead; i++)
-					v[i] += bias;
+			for (int i = 0; i < ahead; i++)
+				v[i] += bias;
 			if (!PAIR && args.act != PRODUCT_ACT_NONE)
 				UNROLL
-				for (int i = 0; i < ahead; i++)
-					v[i] = float2(product_act(args.act, v[i].x), product_act(args.act, v[i].y));
+			for (int i = 0; i < ahead; i++)
+				v[i] = float2(product_act(args.act, v[i].x),
+					      product_act(args.act, v[i].y));
 			if (!PAIR && (flags & LINEAR_RESIDUAL) != 0) {
 				float2 r[ahead];
 				UNROLL
 				for (int i = 0; i < ahead; i++) {
 					r[i] = float2(0.0f);
 					if (uint(i * step) < left)
-						r[i] = product_residual(to.residual + (m + i * step) * args.residual_stride + place.y0 + n,
+						r[i] = product_residual(
+							to.residual +
+								(m + i * step) *
+									args.residual_stride +
+								place.y0 + n,
 							two, flags);
 				}
 				UNROLL
@@ -358,54 +382,67 @@ struct product_sums {
 				UNROLL
 				for (int i = 0; i < ahead; i++)
 					if (uint(i * step) < left)
-						product_store(to.y, product_row(args, place, to, row + i * step) + n, flags, two, v[i]);
+						product_store(to.y,
+							      product_row(args, place, to,
+									  row + i * step) +
+								      n,
+							      flags, two, v[i]);
 				continue;
 			}
 			const ulong first = m * args.y_stride + (PAIR ? 0 : place.y0) + n;
 			if ((flags & LINEAR_OUT_F16) != 0)
-				store_rows<product_f16, step, ahead>(to.y, first, args.y_stride, together, two, v, left);
+				store_rows<product_f16, step, ahead>(to.y, first, args.y_stride,
+								     together, two, v, left);
 			else if ((flags & LINEAR_OUT_BF16) != 0)
-				store_rows<product_bf16, step, ahead>(to.y, first, args.y_stride, together, two, v, left);
+				store_rows<product_bf16, step, ahead>(to.y, first, args.y_stride,
+								      together, two, v, left);
 			else
-				store_rows<product_f32, step, ahead>(to.y, first, args.y_stride, together, two, v, left);
+				store_rows<product_f32, step, ahead>(to.y, first, args.y_stride,
+								     together, two, v, left);
 		}
 	}
 
 	// Every STEP-th row of `left`; nothing is asked for each pair of whole ones.
 	template <typename TO, int STEP, int AHEAD>
-	static METAL_FUNC void store_rows(device uchar *y, ulong first, uint y_stride, bool together, bool two,
-		thread const float2 *v, uint left)
+	static METAL_FUNC void store_rows(device uchar *y, ulong first, uint y_stride,
+					  bool together, bool two, thread const float2 *v,
+					  uint left)
 	{
 		if (together && left > uint((AHEAD - 1) * STEP)) {
 			UNROLL
 			for (int i = 0; i < AHEAD; i++)
-				product_put<TO, true>(y, first + ulong(i * STEP) * y_stride, true, v[i]);
+				product_put<TO, true>(y, first + ulong(i * STEP) * y_stride, true,
+						      v[i]);
 			return;
 		}
 		UNROLL
 		for (int i = 0; i < AHEAD; i++)
 			if (uint(i * STEP) < left)
-				product_put<TO, false>(y, first + ulong(i * STEP) * y_stride, two, v[i]);
+				product_put<TO, false>(y, first + ulong(i * STEP) * y_stride, two,
+						       v[i]);
 	}
 };
 
 // One share a group of SM x SN simdgroups.  All rows of a tile are here.
 template <typename F, typename S, bool PAIR>
-METAL_FUNC void product_few(constant linear_args &args, product_place place, tile_rows x, tile_rows w, product_target to,
-	threadgroup uchar *shared, uint tid, uint lane, uint sg)
+METAL_FUNC void product_few(constant linear_args &args, product_place place, tile_rows x,
+			    tile_rows w, product_target to, threadgroup uchar *shared, uint tid,
+			    uint lane, uint sg)
 {
 	typedef typename product_pipe<F, S, PAIR>::type pipeline;
 	typedef typename F::element element;
 	typedef product_sums<S, PAIR> sums;
 	constexpr uint group = S::SM * S::SN;
-	const uint share = sg / group, from = product_share(args, share), end = product_share(args, share + 1);
+	const uint share = sg / group, from = product_share(args, share),
+		   end = product_share(args, share + 1);
 	uint longest = 0;
 	for (uint i = 0; i < args.shares; i++)
 		longest = max(longest, product_share(args, i + 1) - product_share(args, i));
 
 	typename pipeline::product p;
 	pipeline::walk(p, x, w, from, end, (longest + S::BK - 1) / S::BK,
-		(threadgroup element *)shared + share * (S::STAGES * pipeline::stage), tid % (group * 32), lane, sg % group);
+		       (threadgroup element *)shared + share * (S::STAGES * pipeline::stage),
+		       tid % (group * 32), lane, sg % group);
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 	threadgroup float *at = (threadgroup float *)shared;
 	sums::keep(p, at + share * sums::size, sg % group, lane);
@@ -414,8 +451,7 @@ METAL_FUNC void product_few(constant linear_args &args, product_place place, til
 }
 
 // Registers for what earlier shares came to.
-template <typename P>
-struct product_total {
+template <typename P> struct product_total {
 	float2 sum[P::tm][P::tn][P::halves];
 
 	METAL_FUNC void add(thread P &p, bool first) thread
@@ -423,25 +459,29 @@ struct product_total {
 		UNROLL
 		for (int i = 0; i < P::tm; i++)
 			UNROLL
-			for (int j = 0; j < P::tn; j++)
-				UNROLL
-				for (int h = 0; h < P::halves; h++) {
-					const float2 v = p.pair(i, j, h);
-					sum[i][j][h] = first ? v : sum[i][j][h] + v;
-				}
+		for (int j = 0; j < P::tn; j++)
+			UNROLL
+		for (int h = 0; h < P::halves; h++) {
+			const float2 v = p.pair(i, j, h);
+			sum[i][j][h] = first ? v : sum[i][j][h] + v;
+		}
 	}
 	METAL_FUNC float2 pair(int i, int j, int h) thread { return sum[i][j][h]; }
 
 	// keep() asks these of a product.
 	static constexpr constant int tm = P::tm, tn = P::tn, halves = P::halves;
-	static METAL_FUNC uint row(int i, int h, uint sg, uint lane) { return P::row(i, h, sg, lane); }
+	static METAL_FUNC uint row(int i, int h, uint sg, uint lane)
+	{
+		return P::row(i, h, sg, lane);
+	}
 	static METAL_FUNC uint column(int j, uint sg, uint lane) { return P::column(j, sg, lane); }
 };
 
 // All shares one after the other.
 template <typename F, typename S, bool PAIR>
-METAL_FUNC void product_tile(constant linear_args &args, product_place place, tile_rows x, tile_rows w, product_target to,
-	threadgroup uchar *shared, uint tid, uint lane, uint sg)
+METAL_FUNC void product_tile(constant linear_args &args, product_place place, tile_rows x,
+			     tile_rows w, product_target to, threadgroup uchar *shared, uint tid,
+			     uint lane, uint sg)
 {
 	typedef typename product_pipe<F, S, PAIR>::type pipeline;
 	typedef typename F::element element;
@@ -473,8 +513,9 @@ METAL_FUNC void product_tile(constant linear_args &args, product_place place, ti
 
 // A warpgroup's tile, from registers, 64 rows of a chunk of columns after another.
 template <typename S, int CHUNK, bool PAIR, typename P>
-METAL_FUNC void product_stream_finish(constant linear_args &args, product_place place, product_target to, thread P &p,
-	threadgroup float *at, uint tid, uint lane, uint sg)
+METAL_FUNC void product_stream_finish(constant linear_args &args, product_place place,
+				      product_target to, thread P &p, threadgroup float *at,
+				      uint tid, uint lane, uint sg)
 {
 	typedef product_sums<product_shape<64, CHUNK, 64, 4, 1, 1, true>, PAIR> sums;
 	constexpr uint width = PAIR ? CHUNK / 2 : CHUNK;
@@ -489,13 +530,20 @@ METAL_FUNC void product_stream_finish(constant linear_args &args, product_place 
 				UNROLL
 				for (int j = 0; j < fragments; j++)
 					UNROLL
-					for (int h = 0; h < 2; h++) {
-						const int from = !PAIR ? i / blocks * fragments + j
-							: j < fragments / 2 ? i / blocks * (fragments / 2) + j
-							: S::BN / 16 + i / blocks * (fragments / 2) + j - fragments / 2;
-						*(threadgroup float2 *)(at + sums::at_place(sg % 4 * 16 + lane / 4 + h * 8,
-							j * 8 + lane % 4 * 2)) = p.pair(i % blocks, from, h);
-					}
+				for (int h = 0; h < 2; h++) {
+					const int from =
+						!PAIR ? i / blocks * fragments + j :
+						j < fragments / 2 ?
+							i / blocks * (fragments / 2) + j :
+							S::BN / 16 + i / blocks * (fragments / 2) +
+								j - fragments / 2;
+					*(threadgroup float2 *)(at +
+								sums::at_place(
+									sg % 4 * 16 + lane / 4 +
+										h * 8,
+									j * 8 + lane % 4 * 2)) =
+						p.pair(i % blocks, from, h);
+				}
 			}
 		P::sync(sg);
 		if (column >= all.columns || row >= all.rows)
@@ -511,23 +559,25 @@ METAL_FUNC void product_stream_finish(constant linear_args &args, product_place 
 // Two tiles that are made together: of the same columns, or, where the number of tiles down is
 // odd, two of the last rows.
 struct product_pair {
-	product_place place;   // of the rank-th; no columns: there is none
-	bool any;              // are there so many pairs?
-	bool rows;             // are they of the same columns?
+	product_place place; // of the rank-th; no columns: there is none
+	bool any;	     // are there so many pairs?
+	bool rows;	     // are they of the same columns?
 };
 
-METAL_FUNC product_pair product_find_pair(constant linear_args &args, uint n_weights, uint rows, uint pair, uint rank,
-	uint height, uint width)
+METAL_FUNC product_pair product_find_pair(constant linear_args &args, uint n_weights, uint rows,
+					  uint pair, uint rank, uint height, uint width)
 {
 	product_pair p;
-	const uint across = product_across(args, n_weights, width), down = (rows + height - 1) / height;
+	const uint across = product_across(args, n_weights, width),
+		   down = (rows + height - 1) / height;
 	const uint high = down / 2;
 	p.rows = pair < across * high;
 	p.any = true;
 	uint column;
 	if (p.rows) {
 		const uint band = pair / (PRODUCT_BAND * across) * PRODUCT_BAND;
-		const uint in_band = pair % (PRODUCT_BAND * across), of_band = min(high - band, PRODUCT_BAND);
+		const uint in_band = pair % (PRODUCT_BAND * across),
+			   of_band = min(high - band, PRODUCT_BAND);
 		p.place.m0 = ((band + in_band % of_band) * 2 + rank) * height;
 		column = in_band / of_band;
 	} else {
@@ -545,14 +595,16 @@ METAL_FUNC product_pair product_find_pair(constant linear_args &args, uint n_wei
 // Pairs from the first on, by clusters of two threadgroups.  Of the i-th weight operands have
 // first(i) and, of a pair of weights, second(i), and target(i).
 template <typename F, typename S, bool PAIR, typename O>
-METAL_FUNC void product_stream(constant linear_args &args, device const step_head *step, thread const O &operands,
-	threadgroup uchar *shared, uint group, uint groups, uint tid, uint lane, uint sg)
+METAL_FUNC void product_stream(constant linear_args &args, device const step_head *step,
+			       thread const O &operands, threadgroup uchar *shared, uint group,
+			       uint groups, uint tid, uint lane, uint sg)
 {
 	typedef tile_stream<typename F::element, S::BM, S::BN, S::STAGES, PAIR> stream;
 	constexpr int chunk = PRODUCT_STREAM_CHUNK(S::BN);
 	constexpr uint width = PAIR ? S::BN / 2 : S::BN;
-	constexpr uint part = 64 * chunk * 4;      // bytes that a warpgroup's chunk takes
-	const uint rows = simd_broadcast_first(product_rows(args, step)), steps = (args.k + stream::BK - 1) / stream::BK;
+	constexpr uint part = 64 * chunk * 4; // bytes that a warpgroup's chunk takes
+	const uint rows = simd_broadcast_first(product_rows(args, step)),
+		   steps = (args.k + stream::BK - 1) / stream::BK;
 	const uint rank = stream::rank(), first = group / 2, by = groups / 2;
 	stream s;
 
@@ -563,22 +615,28 @@ METAL_FUNC void product_stream(constant linear_args &args, device const step_hea
 		if (sg == stream::turns * 4 && lane == 0) {
 			operands.prefetch();
 			for (uint i = first;; i += by) {
-				const product_pair p = product_find_pair(args, args.n_weights, rows, i, rank, S::BM, width);
+				const product_pair p = product_find_pair(args, args.n_weights, rows,
+									 i, rank, S::BM, width);
 				if (!p.any)
 					break;
-				s.copy(operands.x, p.place.m0, operands.first(p.place.weight), p.place.n0,
-					operands.second(p.place.weight), PAIR ? p.place.n0 : p.place.n0 + S::BN / 2, steps, p.rows);
+				s.copy(operands.x, p.place.m0, operands.first(p.place.weight),
+				       p.place.n0, operands.second(p.place.weight),
+				       PAIR ? p.place.n0 : p.place.n0 + S::BN / 2, steps, p.rows);
 			}
 		}
 	} else {
 		stream::multiplies();
-		threadgroup float *at = (threadgroup float *)(shared + S::STAGES * stream::bytes + sg / 4 * part);
+		threadgroup float *at =
+			(threadgroup float *)(shared + S::STAGES * stream::bytes + sg / 4 * part);
 		for (uint i = first + sg / 4 * by;; i += stream::turns * by) {
-			const product_pair p = product_find_pair(args, args.n_weights, rows, i, rank, S::BM, width);
+			const product_pair p = product_find_pair(args, args.n_weights, rows, i,
+								 rank, S::BM, width);
 			if (!p.any)
 				break;
 			s.multiply(steps, sg, lane);
-			product_stream_finish<S, chunk, PAIR>(args, p.place, operands.target(p.place.weight), s, at, tid, lane, sg);
+			product_stream_finish<S, chunk, PAIR>(args, p.place,
+							      operands.target(p.place.weight), s,
+							      at, tid, lane, sg);
 		}
 	}
 	simdgroup_barrier(mem_flags::mem_none);
@@ -589,8 +647,9 @@ METAL_FUNC void product_stream(constant linear_args &args, device const step_hea
 
 // operands as above.
 template <typename F, typename S, bool PAIR, typename O>
-METAL_FUNC void product_rush(constant linear_args &args, device const step_head *step, thread const O &operands,
-	threadgroup uchar *shared, uint group, uint tid, uint lane, uint sg)
+METAL_FUNC void product_rush(constant linear_args &args, device const step_head *step,
+			     thread const O &operands, threadgroup uchar *shared, uint group,
+			     uint tid, uint lane, uint sg)
 {
 	typedef tile_rush<typename F::element, S::BN, S::BK, S::SN - 1, S::STAGES, PAIR> rush;
 	constexpr uint width = PAIR ? S::BN / 2 : S::BN;
@@ -606,8 +665,10 @@ METAL_FUNC void product_rush(constant linear_args &args, device const step_head 
 	sg = simd_broadcast_first(sg);
 	r.start(shared);
 	if (sg == uint(S::SN - 1)) {
-		const tile_map wa = operands.first(place.weight), wb = operands.second(place.weight);
-		const uint rows = product_rows(args, step) - place.m0;      // on its way while w's copies start
+		const tile_map wa = operands.first(place.weight),
+			       wb = operands.second(place.weight);
+		const uint rows =
+			product_rows(args, step) - place.m0; // on its way while w's copies start
 		if (lane == 0)
 			tile_prefetch(operands.x);
 		r.begin(lane);
@@ -633,15 +694,17 @@ METAL_FUNC void product_rush(constant linear_args &args, device const step_head 
 	UNROLL
 	for (int j = 0; j < (PAIR ? tn / 2 : tn); j++)
 		UNROLL
-		for (int h = 0; h < 2; h++) {
-			const uint row = rush::product::row(0, h, sg, lane), column = rush::product::column(j, sg, lane);
-			if (row >= place.rows || column >= place.columns)
-				continue;
-			if (PAIR)
-				product_finish_pair(args, place, to, row, column, p.pair(0, j, h), p.pair(0, j + tn / 2, h));
-			else
-				product_finish(args, place, to, row, column, p.pair(0, j, h));
-		}
+	for (int h = 0; h < 2; h++) {
+		const uint row = rush::product::row(0, h, sg, lane),
+			   column = rush::product::column(j, sg, lane);
+		if (row >= place.rows || column >= place.columns)
+			continue;
+		if (PAIR)
+			product_finish_pair(args, place, to, row, column, p.pair(0, j, h),
+					    p.pair(0, j + tn / 2, h));
+		else
+			product_finish(args, place, to, row, column, p.pair(0, j, h));
+	}
 }
 #endif
 

@@ -26,17 +26,14 @@ using namespace metal;
 //   keys  [row][n_vocab], of rows that are drawn
 //   tops  [row][n_parts]: largest key, its lowest id
 //   room  SAMPLE_PART floats, then 2 * SAMPLE_SIMDGROUPS uints
-kernel void sample_top(
-	constant sample_args &args   [[buffer(0)]],
-	device const step_head *step [[buffer(1)]],
-	device const float *x        [[buffer(2)]],
-	device uint *keys            [[buffer(3)]],
-	device uint2 *tops           [[buffer(4)]],
-	threadgroup float *room      [[threadgroup(0)]],
-	uint2 group    [[threadgroup_position_in_grid]],
-	uint2 at       [[thread_position_in_threadgroup]],
-	uint lane      [[thread_index_in_simdgroup]],
-	uint simdgroup [[simdgroup_index_in_threadgroup]])
+kernel void sample_top(constant sample_args &args [[buffer(0)]],
+		       device const step_head *step [[buffer(1)]],
+		       device const float *x [[buffer(2)]], device uint *keys [[buffer(3)]],
+		       device uint2 *tops [[buffer(4)]], threadgroup float *room [[threadgroup(0)]],
+		       uint2 group [[threadgroup_position_in_grid]],
+		       uint2 at [[thread_position_in_threadgroup]],
+		       uint lane [[thread_index_in_simdgroup]],
+		       uint simdgroup [[simdgroup_index_in_threadgroup]])
 {
 	const uint row = group.y, first = group.x * SAMPLE_PART, tid = at.x, n = args.n_vocab;
 	if (row >= step->n_logit_rows)
@@ -54,10 +51,11 @@ kernel void sample_top(
 		for (uint j = 0; j < EACH; j++)
 			room[j * SAMPLE_THREADS + tid] = v[j];
 		threadgroup_barrier(mem_flags::mem_threadgroup);
-		device const step_edit *edits = step_at<step_edit>(step, step->edits) + p->first_edit;
+		device const step_edit *edits =
+			step_at<step_edit>(step, step->edits) + p->first_edit;
 		for (uint i = tid; i < p->n_edits; i += SAMPLE_THREADS) {
 			const uint nth = uint(edits[i].id) - first;
-			if (nth < SAMPLE_PART)        // each id once: no two threads have one place
+			if (nth < SAMPLE_PART) // each id once: no two threads have one place
 				room[nth] = edited(room[nth], edits + i, p);
 		}
 		threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -66,7 +64,8 @@ kernel void sample_top(
 			v[j] = room[j * SAMPLE_THREADS + tid];
 	}
 	const bool masked = p->mask >= 0, drawn = is_drawn(p);
-	device const uint *mask = step_at<uint>(step, step->masks) + ulong(masked ? p->mask : 0) * step->mask_words;
+	device const uint *mask =
+		step_at<uint>(step, step->masks) + ulong(masked ? p->mask : 0) * step->mask_words;
 	device uint *to = keys + ulong(row) * n;
 	uint best = 0, id = first + tid;
 	UNROLL
@@ -102,13 +101,11 @@ kernel void sample_top(
 }
 
 // What the host wants to see: as the model gave it.
-kernel void sample_copy(
-	constant sample_args &args   [[buffer(0)]],
-	device const step_head *step [[buffer(1)]],
-	device const float *x        [[buffer(2)]],
-	device float *logits         [[buffer(3)]],
-	uint2 group [[threadgroup_position_in_grid]],
-	uint2 at    [[thread_position_in_threadgroup]])
+kernel void sample_copy(constant sample_args &args [[buffer(0)]],
+			device const step_head *step [[buffer(1)]],
+			device const float *x [[buffer(2)]], device float *logits [[buffer(3)]],
+			uint2 group [[threadgroup_position_in_grid]],
+			uint2 at [[thread_position_in_threadgroup]])
 {
 	const uint row = group.y, first = group.x * SAMPLE_PART;
 	if (row >= step->n_logit_rows)
@@ -128,19 +125,14 @@ kernel void sample_copy(
 //   counts   [row][n_parts][SAMPLE_BUCKETS] members
 //   weights  [row][n_parts][SAMPLE_BUCKETS] sums of theirs
 //   room     3 * SAMPLE_BUCKETS uints, then SAMPLE_SIMDGROUPS ulongs
-kernel void sample_weigh(
-	constant sample_args &args   [[buffer(0)]],
-	device const step_head *step [[buffer(1)]],
-	device const uint *keys      [[buffer(2)]],
-	device const uint2 *tops     [[buffer(3)]],
-	device ulong *sums           [[buffer(4)]],
-	device uint *counts          [[buffer(5)]],
-	device ulong *weights        [[buffer(6)]],
-	threadgroup uint *room       [[threadgroup(0)]],
-	uint2 group    [[threadgroup_position_in_grid]],
-	uint2 at       [[thread_position_in_threadgroup]],
-	uint lane      [[thread_index_in_simdgroup]],
-	uint simdgroup [[simdgroup_index_in_threadgroup]])
+kernel void
+sample_weigh(constant sample_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
+	     device const uint *keys [[buffer(2)]], device const uint2 *tops [[buffer(3)]],
+	     device ulong *sums [[buffer(4)]], device uint *counts [[buffer(5)]],
+	     device ulong *weights [[buffer(6)]], threadgroup uint *room [[threadgroup(0)]],
+	     uint2 group [[threadgroup_position_in_grid]],
+	     uint2 at [[thread_position_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+	     uint simdgroup [[simdgroup_index_in_threadgroup]])
 {
 	const uint row = group.y, first = group.x * SAMPLE_PART, tid = at.x, n = args.n_vocab;
 	if (row >= step->n_logit_rows)
@@ -167,7 +159,8 @@ kernel void sample_weigh(
 		me.tid = tid;
 		me.lane = lane;
 		me.simdgroup = simdgroup;
-		const prefix s = prefix_sum(kept, (threadgroup ulong *)(room + 3 * SAMPLE_BUCKETS), me);
+		const prefix s =
+			prefix_sum(kept, (threadgroup ulong *)(room + 3 * SAMPLE_BUCKETS), me);
 		if (tid == 0)
 			sums[part] = s.total;
 		return;
@@ -184,14 +177,17 @@ kernel void sample_weigh(
 		if (bucket < SAMPLE_BUCKETS - 1) {
 			const uint w = weight_of(scale, from[i]);
 			atomic_fetch_add_explicit(bins + bucket, 1u, memory_order_relaxed);
-			atomic_fetch_add_explicit(bins + SAMPLE_BUCKETS + bucket, w & 0x7fffu, memory_order_relaxed);
-			atomic_fetch_add_explicit(bins + 2 * SAMPLE_BUCKETS + bucket, w >> 15, memory_order_relaxed);
+			atomic_fetch_add_explicit(bins + SAMPLE_BUCKETS + bucket, w & 0x7fffu,
+						  memory_order_relaxed);
+			atomic_fetch_add_explicit(bins + 2 * SAMPLE_BUCKETS + bucket, w >> 15,
+						  memory_order_relaxed);
 		}
 	}
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 	for (uint i = tid; i < SAMPLE_BUCKETS; i += SAMPLE_THREADS) {
 		counts[part * SAMPLE_BUCKETS + i] = room[i];
-		weights[part * SAMPLE_BUCKETS + i] = ulong(room[SAMPLE_BUCKETS + i]) + (ulong(room[2 * SAMPLE_BUCKETS + i]) << 15);
+		weights[part * SAMPLE_BUCKETS + i] = ulong(room[SAMPLE_BUCKETS + i]) +
+						     (ulong(room[2 * SAMPLE_BUCKETS + i]) << 15);
 	}
 }
 
@@ -225,7 +221,8 @@ METAL_FUNC bool candidate(thread const members &m, uint i, thread uint &key, thr
 }
 
 // Fill the list.  counter: one word.
-METAL_FUNC void gather(thread members &m, uint bucket, uint count, threadgroup uint *counter, uint tid)
+METAL_FUNC void gather(thread members &m, uint bucket, uint count, threadgroup uint *counter,
+		       uint tid)
 {
 	m.bucket = bucket;
 	m.n_listed = count;
@@ -238,7 +235,8 @@ METAL_FUNC void gather(thread members &m, uint bucket, uint count, threadgroup u
 	for (uint i = tid; i < m.n; i += SAMPLE_THREADS) {
 		const uint key = m.keys[i];
 		if (bucket_of(m.scale, key) == bucket) {
-			const uint to = atomic_fetch_add_explicit((threadgroup atomic_uint *)counter, 1u, memory_order_relaxed);
+			const uint to = atomic_fetch_add_explicit(
+				(threadgroup atomic_uint *)counter, 1u, memory_order_relaxed);
 			m.list[to] = key;
 			m.list[SAMPLE_LIST + to] = i;
 		}
@@ -249,7 +247,8 @@ METAL_FUNC void gather(thread members &m, uint bucket, uint count, threadgroup u
 // The order of the last candidate of the shortest run whose weights (by_count: whose
 // number) reach target, which all members do.  Digit by digit of 8 bits, largest first; in
 // bins the digits descend, so that a run of bins is a run of candidates.  bins: 4 * 256.
-METAL_FUNC ulong last_of_run(thread const members &m, bool by_count, ulong target, threadgroup uint *bins, threadgroup ulong *room, place at)
+METAL_FUNC ulong last_of_run(thread const members &m, bool by_count, ulong target,
+			     threadgroup uint *bins, threadgroup ulong *room, place at)
 {
 	threadgroup atomic_uint *counters = (threadgroup atomic_uint *)bins;
 	ulong upper = 0; // the digits that are known
@@ -267,15 +266,20 @@ METAL_FUNC ulong last_of_run(thread const members &m, bool by_count, ulong targe
 			if ((order ^ upper) >> (shift + 8) != 0)
 				continue;
 			// Weights in three pieces of 11 bits: 2^20 of them fit 32.
-			const uint bin = 255 - (uint(order >> shift) & 255), w = weight_of(m.scale, key);
+			const uint bin = 255 - (uint(order >> shift) & 255),
+				   w = weight_of(m.scale, key);
 			atomic_fetch_add_explicit(counters + bin, 1u, memory_order_relaxed);
-			atomic_fetch_add_explicit(counters + 256 + bin, w & 0x7ffu, memory_order_relaxed);
-			atomic_fetch_add_explicit(counters + 512 + bin, w >> 11 & 0x7ffu, memory_order_relaxed);
-			atomic_fetch_add_explicit(counters + 768 + bin, w >> 22, memory_order_relaxed);
+			atomic_fetch_add_explicit(counters + 256 + bin, w & 0x7ffu,
+						  memory_order_relaxed);
+			atomic_fetch_add_explicit(counters + 512 + bin, w >> 11 & 0x7ffu,
+						  memory_order_relaxed);
+			atomic_fetch_add_explicit(counters + 768 + bin, w >> 22,
+						  memory_order_relaxed);
 		}
 		threadgroup_barrier(mem_flags::mem_threadgroup);
 		const uint t = at.tid;
-		const ulong weight = ulong(bins[256 + t]) + (ulong(bins[512 + t]) << 11) + (ulong(bins[768 + t]) << 22);
+		const ulong weight = ulong(bins[256 + t]) + (ulong(bins[512 + t]) << 11) +
+				     (ulong(bins[768 + t]) << 22);
 		const reached r = find(by_count ? ulong(bins[t]) : weight, target, room, at);
 		target -= r.before;
 		upper |= ulong(255 - r.slot) << shift;
@@ -296,19 +300,14 @@ METAL_FUNC ulong last_of_run(thread const members &m, bool by_count, ulong targe
 
 //   cuts  [row] order of the last candidate that is kept
 //   room  2 * SAMPLE_LIST uints, 4 * 256 uints, a counter (4 uints), SAMPLE_SIMDGROUPS + 2 ulongs
-kernel void sample_cut(
-	constant sample_args &args   [[buffer(0)]],
-	device const step_head *step [[buffer(1)]],
-	device const uint *keys      [[buffer(2)]],
-	device const uint2 *tops     [[buffer(3)]],
-	device const uint *counts    [[buffer(4)]],
-	device const ulong *weights  [[buffer(5)]],
-	device ulong *cuts           [[buffer(6)]],
-	threadgroup uint *room       [[threadgroup(0)]],
-	uint row       [[threadgroup_position_in_grid]],
-	uint tid       [[thread_position_in_threadgroup]],
-	uint lane      [[thread_index_in_simdgroup]],
-	uint simdgroup [[simdgroup_index_in_threadgroup]])
+kernel void
+sample_cut(constant sample_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
+	   device const uint *keys [[buffer(2)]], device const uint2 *tops [[buffer(3)]],
+	   device const uint *counts [[buffer(4)]], device const ulong *weights [[buffer(5)]],
+	   device ulong *cuts [[buffer(6)]], threadgroup uint *room [[threadgroup(0)]],
+	   uint row [[threadgroup_position_in_grid]], uint tid [[thread_position_in_threadgroup]],
+	   uint lane [[thread_index_in_simdgroup]],
+	   uint simdgroup [[simdgroup_index_in_threadgroup]])
 {
 	if (row >= step->n_logit_rows)
 		return;
@@ -346,7 +345,8 @@ kernel void sample_cut(
 		const reached r = find(ulong(count), k, sums, at);
 		// Beyond the buckets nothing weighs anything: all that weighs is kept.
 		if (r.slot < SAMPLE_THREADS) {
-			const uint n = uint(prefix_sum(tid == r.slot ? ulong(count) : 0ul, sums, at).total);
+			const uint n = uint(
+				prefix_sum(tid == r.slot ? ulong(count) : 0ul, sums, at).total);
 			gather(m, r.slot, n, counter, tid);
 			cut = last_of_run(m, true, k - r.before, bins, sums, at);
 			ulong kept = tid < r.slot ? weight : 0ul;
@@ -382,18 +382,13 @@ METAL_FUNC uint kept_weight(weigher scale, uint key, uint id, ulong cut, uint le
 
 //   sums  [row][n_parts], of rows that are cut
 //   room  SAMPLE_SIMDGROUPS ulongs
-kernel void sample_sum(
-	constant sample_args &args   [[buffer(0)]],
-	device const step_head *step [[buffer(1)]],
-	device const uint *keys      [[buffer(2)]],
-	device const uint2 *tops     [[buffer(3)]],
-	device const ulong *cuts     [[buffer(4)]],
-	device ulong *sums           [[buffer(5)]],
-	threadgroup ulong *room      [[threadgroup(0)]],
-	uint2 group    [[threadgroup_position_in_grid]],
-	uint2 at       [[thread_position_in_threadgroup]],
-	uint lane      [[thread_index_in_simdgroup]],
-	uint simdgroup [[simdgroup_index_in_threadgroup]])
+kernel void
+sample_sum(constant sample_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
+	   device const uint *keys [[buffer(2)]], device const uint2 *tops [[buffer(3)]],
+	   device const ulong *cuts [[buffer(4)]], device ulong *sums [[buffer(5)]],
+	   threadgroup ulong *room [[threadgroup(0)]], uint2 group [[threadgroup_position_in_grid]],
+	   uint2 at [[thread_position_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+	   uint simdgroup [[simdgroup_index_in_threadgroup]])
 {
 	const uint row = group.y, first = group.x * SAMPLE_PART, n = args.n_vocab;
 	if (row >= step->n_logit_rows)
@@ -426,19 +421,14 @@ kernel void sample_sum(
 
 //   ids   [halves][max_logit_rows]
 //   room  SAMPLE_SIMDGROUPS + 2 ulongs
-kernel void sample_pick(
-	constant sample_args &args   [[buffer(0)]],
-	device const step_head *step [[buffer(1)]],
-	device const uint *keys      [[buffer(2)]],
-	device const uint2 *tops     [[buffer(3)]],
-	device const ulong *cuts     [[buffer(4)]],
-	device const ulong *sums     [[buffer(5)]],
-	device int *ids              [[buffer(6)]],
-	threadgroup ulong *room      [[threadgroup(0)]],
-	uint row       [[threadgroup_position_in_grid]],
-	uint tid       [[thread_position_in_threadgroup]],
-	uint lane      [[thread_index_in_simdgroup]],
-	uint simdgroup [[simdgroup_index_in_threadgroup]])
+kernel void
+sample_pick(constant sample_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
+	    device const uint *keys [[buffer(2)]], device const uint2 *tops [[buffer(3)]],
+	    device const ulong *cuts [[buffer(4)]], device const ulong *sums [[buffer(5)]],
+	    device int *ids [[buffer(6)]], threadgroup ulong *room [[threadgroup(0)]],
+	    uint row [[threadgroup_position_in_grid]], uint tid [[thread_position_in_threadgroup]],
+	    uint lane [[thread_index_in_simdgroup]],
+	    uint simdgroup [[simdgroup_index_in_threadgroup]])
 {
 	if (row >= step->n_logit_rows)
 		return;

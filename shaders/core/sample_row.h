@@ -58,7 +58,8 @@ METAL_FUNC bool is_cut(device const step_sample *p, uint n_vocab)
 METAL_FUNC float edited(float x, device const step_edit *e, device const step_sample *p)
 {
 	if (e->seen != 0)
-		x = x > 0.0f ? precise::divide(x, p->repetition_penalty) : x * p->repetition_penalty;
+		x = x > 0.0f ? precise::divide(x, p->repetition_penalty) :
+			       x * p->repetition_penalty;
 	x = fma(-float(e->n_drawn), p->frequency_penalty, x);
 	if (e->n_drawn != 0)
 		x -= p->presence_penalty;

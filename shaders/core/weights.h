@@ -31,8 +31,7 @@ METAL_FUNC void put_eight(threadgroup float *to, threadgroup float *more, float4
 
 // Eight elements of 2 bytes from element k on, zeros from `limit` on.  Rows are multiples
 // of 16 bytes, or (ODD) begin anywhere.
-template <bool ODD>
-METAL_FUNC uint4 load_eight(device const uchar *row, uint k, uint limit)
+template <bool ODD> METAL_FUNC uint4 load_eight(device const uchar *row, uint k, uint limit)
 {
 	uint4 v = uint4(0);
 	if (!ODD) {
@@ -51,14 +50,16 @@ METAL_FUNC uint4 load_eight(device const uchar *row, uint k, uint limit)
 }
 
 // PLAIN: rows can be copied as they are, in chunks of 16 bytes.
-template <bool PLAIN, bool ODD>
-struct weights_f16 {
+template <bool PLAIN, bool ODD> struct weights_f16 {
 	static constexpr constant bool plain = PLAIN && !ODD;
 	static constexpr constant int unit = 8;
-	struct raw { uint4 v; };
+	struct raw {
+		uint4 v;
+	};
 
 	static METAL_FUNC uint place(uint c, int) { return c * 8; }
-	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit, uint)
+	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c,
+				    uint limit, uint)
 	{
 		r.v = load_eight<ODD>(row, k + c * 8, limit);
 	}
@@ -66,20 +67,23 @@ struct weights_f16 {
 	{
 		*(threadgroup uint4 *)to = r.v;
 	}
-	static METAL_FUNC void put(thread raw &r, int, threadgroup float *to, threadgroup float *more)
+	static METAL_FUNC void put(thread raw &r, int, threadgroup float *to,
+				   threadgroup float *more)
 	{
 		put_eight(to, more, float4(as_type<half4>(r.v.xy)), float4(as_type<half4>(r.v.zw)));
 	}
 };
 
-template <bool PLAIN, bool ODD>
-struct weights_bf16 {
+template <bool PLAIN, bool ODD> struct weights_bf16 {
 	static constexpr constant bool plain = PLAIN && !ODD;
 	static constexpr constant int unit = 8;
-	struct raw { uint4 v; };
+	struct raw {
+		uint4 v;
+	};
 
 	static METAL_FUNC uint place(uint c, int) { return c * 8; }
-	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit, uint)
+	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c,
+				    uint limit, uint)
 	{
 		r.v = load_eight<ODD>(row, k + c * 8, limit);
 	}
@@ -87,28 +91,31 @@ struct weights_bf16 {
 	{
 		*(threadgroup uint4 *)to = r.v;
 	}
-	static METAL_FUNC void put(thread raw &r, int, threadgroup float *to, threadgroup float *more)
+	static METAL_FUNC void put(thread raw &r, int, threadgroup float *to,
+				   threadgroup float *more)
 	{
 		const uint4 low = r.v << 16, high = r.v & 0xffff0000u;
 		put_eight(to, more, as_type<float4>(uint4(low.x, high.x, low.y, high.y)),
-			as_type<float4>(uint4(low.z, high.z, low.w, high.w)));
+			  as_type<float4>(uint4(low.z, high.z, low.w, high.w)));
 	}
 };
 
-template <bool ODD>
-struct weights_f32 {
+template <bool ODD> struct weights_f32 {
 	static constexpr constant bool plain = !ODD;
 	static constexpr constant int unit = 8;
-	struct raw { float4 a, b; };
+	struct raw {
+		float4 a, b;
+	};
 
 	static METAL_FUNC uint place(uint c, int) { return c * 8; }
-	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit, uint)
+	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c,
+				    uint limit, uint)
 	{
 		device const float *p = (device const float *)row + k + c * 8;
 		const uint left = limit > k + c * 8 ? limit - k - c * 8 : 0;
 		r.a = float4(0.0f);
 		r.b = float4(0.0f);
-		if (!ODD) {         // k is a multiple of 4
+		if (!ODD) { // k is a multiple of 4
 			if (left > 0)
 				r.a = *(device const float4 *)p;
 			if (left > 4)
@@ -123,7 +130,8 @@ struct weights_f32 {
 				r.b[i] = p[i + 4];
 		}
 	}
-	static METAL_FUNC void put(thread raw &r, int, threadgroup float *to, threadgroup float *more)
+	static METAL_FUNC void put(thread raw &r, int, threadgroup float *to,
+				   threadgroup float *more)
 	{
 		put_eight(to, more, r.a, r.b);
 	}
@@ -134,16 +142,23 @@ struct weights_f32 {
 // A unit is half a block's bytes.
 
 // The c-th unit's block from the tile's first element k on.
-METAL_FUNC uint unit_block(uint k, uint c) { return k / 32 + c / 2; }
+METAL_FUNC uint unit_block(uint k, uint c)
+{
+	return k / 32 + c / 2;
+}
 
 // f16 d, 32 int8: d q
 struct weights_q8_0 {
 	static constexpr constant bool plain = false;
 	static constexpr constant int unit = 16;
-	struct raw { uint4 q; ushort d; };
+	struct raw {
+		uint4 q;
+		ushort d;
+	};
 
 	static METAL_FUNC uint place(uint c, int run) { return c * 16 + run * 8; }
-	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit, uint)
+	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c,
+				    uint limit, uint)
 	{
 		r.q = uint4(0);
 		r.d = 0;
@@ -152,7 +167,8 @@ struct weights_q8_0 {
 			device const ushort *p = (device const ushort *)(row + ulong(block) * 34);
 			device const ushort *q = p + 1 + c % 2 * 8;
 			r.d = p[0];
-			r.q = uint4(two_halves(q), two_halves(q + 2), two_halves(q + 4), two_halves(q + 6));
+			r.q = uint4(two_halves(q), two_halves(q + 2), two_halves(q + 4),
+				    two_halves(q + 6));
 		}
 	}
 	template <typename T>
@@ -160,7 +176,8 @@ struct weights_q8_0 {
 	{
 		const float d = float(as_type<half>(r.d));
 		const uint2 q = run == 0 ? r.q.xy : r.q.zw;
-		put_eight(to, more, d * float4(as_type<char4>(q.x)), d * float4(as_type<char4>(q.y)));
+		put_eight(to, more, d * float4(as_type<char4>(q.x)),
+			  d * float4(as_type<char4>(q.y)));
 	}
 };
 
@@ -174,10 +191,14 @@ METAL_FUNC float4 nibbles(uint q, int run)
 struct weights_q4_0 {
 	static constexpr constant bool plain = false;
 	static constexpr constant int unit = 16;
-	struct raw { uint2 q; ushort d; };
+	struct raw {
+		uint2 q;
+		ushort d;
+	};
 
 	static METAL_FUNC uint place(uint c, int run) { return c / 2 * 32 + c % 2 * 8 + run * 16; }
-	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit, uint)
+	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c,
+				    uint limit, uint)
 	{
 		r.q = uint2(0);
 		r.d = 0;
@@ -193,7 +214,8 @@ struct weights_q4_0 {
 	static METAL_FUNC void put(thread raw &r, int run, threadgroup T *to, threadgroup T *more)
 	{
 		const float d = float(as_type<half>(r.d));
-		put_eight(to, more, d * (nibbles(r.q.x, run) - 8.0f), d * (nibbles(r.q.y, run) - 8.0f));
+		put_eight(to, more, d * (nibbles(r.q.x, run) - 8.0f),
+			  d * (nibbles(r.q.y, run) - 8.0f));
 	}
 };
 
@@ -201,10 +223,14 @@ struct weights_q4_0 {
 struct weights_q4_1 {
 	static constexpr constant bool plain = false;
 	static constexpr constant int unit = 16;
-	struct raw { uint2 q; ushort2 dm; };
+	struct raw {
+		uint2 q;
+		ushort2 dm;
+	};
 
 	static METAL_FUNC uint place(uint c, int run) { return c / 2 * 32 + c % 2 * 8 + run * 16; }
-	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit, uint)
+	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c,
+				    uint limit, uint)
 	{
 		r.q = uint2(0);
 		r.dm = ushort2(0);
@@ -231,14 +257,14 @@ struct weights_q4_1 {
 // are said to have, so that one kernel serves for all formats.
 #define BLOCK_ANY 0u
 
-template <uint FORMAT>
-struct weights_blocks {
+template <uint FORMAT> struct weights_blocks {
 	static constexpr constant bool plain = false;
 	static constexpr constant int unit = 16;
 	typedef block_raw raw;
 
 	static METAL_FUNC uint place(uint c, int run) { return c * 16 + run * 8; }
-	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c, uint limit, uint format)
+	static METAL_FUNC void load(thread raw &r, device const uchar *row, uint k, uint c,
+				    uint limit, uint format)
 	{
 		block_load(r, FORMAT == BLOCK_ANY ? format : FORMAT, row, k + c * 16, limit);
 	}

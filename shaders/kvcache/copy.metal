@@ -18,14 +18,14 @@ struct copy_pointers {
 };
 SHARED_SIZE(copy_pointers, 24);
 
-kernel void kv_copy(
-	constant copy_args &args     [[buffer(0)]],
-	device const step_head *step [[buffer(1)]],
-	uint3 at [[thread_position_in_grid]])
+kernel void kv_copy(constant copy_args &args [[buffer(0)]],
+		    device const step_head *step [[buffer(1)]],
+		    uint3 at [[thread_position_in_grid]])
 {
 	if (at.y >= step->n_copies)
 		return;
-	device const copy_pointers *c = (device const copy_pointers *)((device const uchar *)step + step->copies) + at.y;
+	device const copy_pointers *c =
+		(device const copy_pointers *)((device const uchar *)step + step->copies) + at.y;
 	const uint n = c->n_bytes / 16;
 	for (uint i = at.x; i < n; i += args.n_threads)
 		c->dst[i] = c->src[i];

@@ -18,29 +18,26 @@
 
 using namespace metal;
 
-#define MOE_OPERANDS \
-	constant moe_args &args         [[buffer(0)]], \
-	device const step_head *step    [[buffer(1)]], \
-	device const uchar *x           [[buffer(2)]], \
-	device const uint *route        [[buffer(3)]], \
-	device const uchar *gate        [[buffer(4)]], \
-	device const uchar *up          [[buffer(5)]], \
-	device uchar *y                 [[buffer(6)]], \
-	threadgroup uchar *shared       [[threadgroup(0)]], \
-	uint3 group [[threadgroup_position_in_grid]], \
-	uint tid    [[thread_index_in_threadgroup]], \
-	uint lane   [[thread_index_in_simdgroup]], \
-	uint sg     [[simdgroup_index_in_threadgroup]]
+#define MOE_OPERANDS                                                                               \
+	constant moe_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],         \
+		device const uchar *x [[buffer(2)]], device const uint *route [[buffer(3)]],       \
+		device const uchar *gate [[buffer(4)]], device const uchar *up [[buffer(5)]],      \
+		device uchar *y [[buffer(6)]], threadgroup uchar *shared [[threadgroup(0)]],       \
+		uint3 group [[threadgroup_position_in_grid]],                                      \
+		uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]], \
+		uint sg [[simdgroup_index_in_threadgroup]]
 
 // The group's run: its assignments, from `begin` to `end` of the route's order, and its expert.
 struct moe_run {
-	uint begin, end;     // the same: there is no such run
+	uint begin, end; // the same: there is no such run
 	uint expert;
 };
 
-METAL_FUNC moe_run moe_find(constant moe_args &args, device const step_head *step, device const uint *route, uint run)
+METAL_FUNC moe_run moe_find(constant moe_args &args, device const step_head *step,
+			    device const uint *route, uint run)
 {
-	const uint stride = args.route_stride, top_k = args.top_k, n = product_rows(args.product, step) * top_k;
+	const uint stride = args.route_stride, top_k = args.top_k,
+		   n = product_rows(args.product, step) * top_k;
 	moe_run r;
 	r.begin = r.end = r.expert = 0;
 	if (run >= n)
@@ -49,7 +46,8 @@ METAL_FUNC moe_run moe_find(constant moe_args &args, device const step_head *ste
 	r.end = run + 1 < n ? min(route[route_word(stride, top_k, ROUTE_RUNS, run + 1)], n) : n;
 	if (r.begin < r.end) {
 		const uint first = route[route_word(stride, top_k, ROUTE_ORDER, r.begin)];
-		r.expert = min(route[route_word(stride, top_k, ROUTE_IDS, min(first, n - 1))], args.n_experts - 1);
+		r.expert = min(route[route_word(stride, top_k, ROUTE_IDS, min(first, n - 1))],
+			       args.n_experts - 1);
 	}
 	return r;
 }
@@ -70,85 +68,96 @@ METAL_FUNC product_place moe_place(constant moe_args &args, uint tile, uint rows
 // and behind that, BM further, which element of y is their first.
 template <typename E>
 METAL_FUNC void moe_index(constant moe_args &args, device const uint *route, uint begin, uint rows,
-	threadgroup uint *index, uint height, uint tid, uint threads)
+			  threadgroup uint *index, uint height, uint tid, uint threads)
 {
 	for (uint i = tid; i < rows; i += threads) {
-		const uint a = route[route_word(args.route_stride, args.top_k, ROUTE_ORDER, begin + i)];
+		const uint a =
+			route[route_word(args.route_stride, args.top_k, ROUTE_ORDER, begin + i)];
 		const uint row = a / args.top_k, slot = a % args.top_k;
-		index[i] = (row * args.product.x_stride + slot * args.x_slot) / uint(TILE_ROW_UNIT / sizeof(E));
+		index[i] = (row * args.product.x_stride + slot * args.x_slot) /
+			   uint(TILE_ROW_UNIT / sizeof(E));
 		index[height + i] = row * args.product.y_stride + slot * args.y_slot;
 	}
 }
 
-template <typename F, typename S, bool PAIR>
-kernel void moe_few(MOE_OPERANDS)
+template <typename F, typename S, bool PAIR> kernel void moe_few(MOE_OPERANDS)
 {
 	const moe_run run = moe_find(args, step, route, group.y);
 	if (run.begin >= run.end)
 		return;
-	const product_place place = moe_place<S, PAIR>(args, group.x, min(run.end - run.begin, uint(S::BM)));
+	const product_place place =
+		moe_place<S, PAIR>(args, group.x, min(run.end - run.begin, uint(S::BM)));
 	threadgroup uint *index = (threadgroup uint *)(shared + args.index_at);
 	moe_index<typename F::element>(args, route, run.begin, place.rows, index, S::BM, tid,
-		S::SM * S::SN * 32 * args.product.shares);
+				       S::SM * S::SN * 32 * args.product.shares);
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 
-	const ulong at = (ulong(run.expert) * args.product.n[0] + place.n0) * args.product.w_row_bytes;
+	const ulong at =
+		(ulong(run.expert) * args.product.n[0] + place.n0) * args.product.w_row_bytes;
 	tile_rows rows = product_x<F>(args.product, place, x);
 	rows.at = index;
 	product_target to = product_to(y);
 	to.at = index + S::BM;
-	product_few<F, S, PAIR>(args.product, place, rows, product_w(args.product, place, gate + at, up + at), to,
-		shared, tid, lane, sg);
+	product_few<F, S, PAIR>(args.product, place, rows,
+				product_w(args.product, place, gate + at, up + at), to, shared, tid,
+				lane, sg);
 }
 
-template <typename F, typename S, bool PAIR>
-kernel void moe_tile(MOE_OPERANDS)
+template <typename F, typename S, bool PAIR> kernel void moe_tile(MOE_OPERANDS)
 {
 	const moe_run run = moe_find(args, step, route, group.y);
 	threadgroup uint *index = (threadgroup uint *)(shared + args.index_at);
 	for (uint begin = run.begin; begin < run.end; begin += S::BM) {
-		const product_place place = moe_place<S, PAIR>(args, group.x, min(run.end - begin, uint(S::BM)));
+		const product_place place =
+			moe_place<S, PAIR>(args, group.x, min(run.end - begin, uint(S::BM)));
 		threadgroup_barrier(mem_flags::mem_threadgroup);
-		moe_index<typename F::element>(args, route, begin, place.rows, index, S::BM, tid, S::SM * S::SN * 32);
+		moe_index<typename F::element>(args, route, begin, place.rows, index, S::BM, tid,
+					       S::SM * S::SN * 32);
 		threadgroup_barrier(mem_flags::mem_threadgroup);
 
-		const ulong at = (ulong(run.expert) * args.product.n[0] + place.n0) * args.product.w_row_bytes;
+		const ulong at = (ulong(run.expert) * args.product.n[0] + place.n0) *
+				 args.product.w_row_bytes;
 		tile_rows rows = product_x<F>(args.product, place, x);
 		rows.at = index;
 		product_target to = product_to(y);
 		to.at = index + S::BM;
-		product_tile<F, S, PAIR>(args.product, place, rows, product_w(args.product, place, gate + at, up + at), to,
-			shared, tid, lane, sg);
+		product_tile<F, S, PAIR>(args.product, place, rows,
+					 product_w(args.product, place, gate + at, up + at), to,
+					 shared, tid, lane, sg);
 	}
 }
 
 // MOE(name, format): elements of two bytes.
 #ifdef MSL_NV
 #ifdef NV_WGMMA
-#define MOE_TILE(op, name, format, pair) instantiate_kernel("moe_" op "_" name "_wide_64", moe_tile, format, shape_wide_64, pair)
+#define MOE_TILE(op, name, format, pair)                                                           \
+	instantiate_kernel("moe_" op "_" name "_wide_64", moe_tile, format, shape_wide_64, pair)
 #else
-#define MOE_TILE(op, name, format, pair) instantiate_kernel("moe_" op "_" name "_tile", moe_tile, format, shape_tile, pair)
+#define MOE_TILE(op, name, format, pair)                                                           \
+	instantiate_kernel("moe_" op "_" name "_tile", moe_tile, format, shape_tile, pair)
 #endif
-#define MOE(name, format) \
-	instantiate_kernel("moe_glu_" name "_few", moe_few, format, shape_few_moe_pair, true) \
-	instantiate_kernel("moe_down_" name "_few", moe_few, format, shape_few_moe, false) \
-	MOE_TILE("glu", name, format, true) \
-	MOE_TILE("down", name, format, false)
-#define MOE_F32(name, format) \
-	instantiate_kernel("moe_glu_" name "_few", moe_few, format, shape_few_f32, true) \
-	instantiate_kernel("moe_down_" name "_few", moe_few, format, shape_few_f32, false) \
-	instantiate_kernel("moe_glu_" name "_tile", moe_tile, format, shape_tile_f32, true) \
-	instantiate_kernel("moe_down_" name "_tile", moe_tile, format, shape_tile_f32, false)
+#define MOE(name, format)                                                                          \
+	instantiate_kernel("moe_glu_" name "_few", moe_few, format, shape_few_moe_pair, true)      \
+		instantiate_kernel("moe_down_" name "_few", moe_few, format, shape_few_moe, false) \
+			MOE_TILE("glu", name, format, true) MOE_TILE("down", name, format, false)
+#define MOE_F32(name, format)                                                                      \
+	instantiate_kernel("moe_glu_" name "_few", moe_few, format, shape_few_f32, true)           \
+		instantiate_kernel("moe_down_" name "_few", moe_few, format, shape_few_f32, false) \
+			instantiate_kernel("moe_glu_" name "_tile", moe_tile, format,              \
+					   shape_tile_f32, true)                                   \
+				instantiate_kernel("moe_down_" name "_tile", moe_tile, format,     \
+						   shape_tile_f32, false)
 #else
-#define MOE_OF(op, name, format, few8, few16, tile, pair) \
-	instantiate_kernel("moe_" op "_" name "_few8", moe_few, format, few8, pair) \
-	instantiate_kernel("moe_" op "_" name "_few16", moe_few, format, few16, pair) \
-	instantiate_kernel("moe_" op "_" name "_tile", moe_tile, format, tile, pair)
-#define MOE(name, format) \
-	MOE_OF("glu", name, format, shape_few8, shape_few16, shape_tile, true) \
+#define MOE_OF(op, name, format, few8, few16, tile, pair)                                          \
+	instantiate_kernel("moe_" op "_" name "_few8", moe_few, format, few8, pair)                \
+		instantiate_kernel("moe_" op "_" name "_few16", moe_few, format, few16, pair)      \
+			instantiate_kernel("moe_" op "_" name "_tile", moe_tile, format, tile,     \
+					   pair)
+#define MOE(name, format)                                                                          \
+	MOE_OF("glu", name, format, shape_few8, shape_few16, shape_tile, true)                     \
 	MOE_OF("down", name, format, shape_few8, shape_few16, shape_tile, false)
-#define MOE_F32(name, format) \
-	MOE_OF("glu", name, format, shape_few8_f32, shape_few16_f32, shape_tile_f32, true) \
+#define MOE_F32(name, format)                                                                      \
+	MOE_OF("glu", name, format, shape_few8_f32, shape_few16_f32, shape_tile_f32, true)         \
 	MOE_OF("down", name, format, shape_few8_f32, shape_few16_f32, shape_tile_f32, false)
 #endif
 

@@ -14,7 +14,7 @@
 
 using namespace metal;
 
-#define MOE_ROOM 64u     // words that a simdgroup needs: ids and weights of its row
+#define MOE_ROOM 64u // words that a simdgroup needs: ids and weights of its row
 
 // Numbers in the order of floats; NaN is minus infinity, 0 is less than any.
 METAL_FUNC uint moe_key(float x)
@@ -40,7 +40,7 @@ METAL_FUNC float moe_sum(float x)
 // are left in room, too.
 template <int EACH>
 METAL_FUNC void moe_route_row(constant moe_route_args &args, device const float *x, device uint *y,
-	threadgroup uint *room, uint lane)
+			      threadgroup uint *room, uint lane)
 {
 	const uint n = args.n_experts, top_k = args.top_k;
 	uint key[EACH], taken = 0, top = 0;
@@ -79,7 +79,8 @@ METAL_FUNC void moe_route_row(constant moe_route_args &args, device const float 
 		const uint id = uint(j) * 32 + lane;
 		const bool mine = (taken >> j & 1) != 0;
 		const uint votes = uint(simd_vote::vote_t(simd_ballot(mine)));
-		const float v = id < n && (mine || args.normalise == 0) ? precise::exp(x[id] - most) : 0.0f;
+		const float v =
+			id < n && (mine || args.normalise == 0) ? precise::exp(x[id] - most) : 0.0f;
 		sum += v;
 		const uint to = slot + popcount(votes & ((1u << lane) - 1));
 		if (mine) {
@@ -105,23 +106,22 @@ METAL_FUNC void moe_route_row(constant moe_route_args &args, device const float 
 //   route  [row] words
 //   room   MOE_ROOM words a simdgroup; then ids and the ids in order, MOE_FEW_THREADS each
 template <int EACH>
-[[max_total_threads_per_threadgroup(MOE_FEW_THREADS)]] kernel void moe_route_few(
-	constant moe_route_args &args [[buffer(0)]],
-	device const step_head *step  [[buffer(1)]],
-	device const float *x         [[buffer(2)]],
-	device uint *route            [[buffer(3)]],
-	threadgroup uint *room        [[threadgroup(0)]],
-	uint tid  [[thread_index_in_threadgroup]],
-	uint lane [[thread_index_in_simdgroup]],
-	uint sg   [[simdgroup_index_in_threadgroup]])
+[[max_total_threads_per_threadgroup(MOE_FEW_THREADS)]] kernel void
+moe_route_few(constant moe_route_args &args [[buffer(0)]],
+	      device const step_head *step [[buffer(1)]], device const float *x [[buffer(2)]],
+	      device uint *route [[buffer(3)]], threadgroup uint *room [[threadgroup(0)]],
+	      uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+	      uint sg [[simdgroup_index_in_threadgroup]])
 {
 	const uint top_k = args.top_k, stride = args.route_stride;
 	const uint n = min(live_rows(step, args.rows_live), MOE_FEW_THREADS / 32) * top_k;
 	threadgroup uint *mine = room + sg * MOE_ROOM;
-	threadgroup uint *ids = room + MOE_FEW_THREADS / 32 * MOE_ROOM, *sorted = ids + MOE_FEW_THREADS;
+	threadgroup uint *ids = room + MOE_FEW_THREADS / 32 * MOE_ROOM,
+			 *sorted = ids + MOE_FEW_THREADS;
 
 	if (sg * top_k < n) {
-		moe_route_row<EACH>(args, x + ulong(sg) * args.x_stride, route + ulong(sg) * stride, mine, lane);
+		moe_route_row<EACH>(args, x + ulong(sg) * args.x_stride, route + ulong(sg) * stride,
+				    mine, lane);
 		if (lane < top_k)
 			ids[sg * top_k + lane] = mine[lane];
 	}
@@ -151,34 +151,28 @@ template <int EACH>
 }
 
 template <int EACH>
-[[max_total_threads_per_threadgroup(MOE_THREADS)]] kernel void moe_route_rows(
-	constant moe_route_args &args [[buffer(0)]],
-	device const step_head *step  [[buffer(1)]],
-	device const float *x         [[buffer(2)]],
-	device uint *route            [[buffer(3)]],
-	threadgroup uint *room        [[threadgroup(0)]],
-	uint3 group [[threadgroup_position_in_grid]],
-	uint lane   [[thread_index_in_simdgroup]],
-	uint sg     [[simdgroup_index_in_threadgroup]])
+[[max_total_threads_per_threadgroup(MOE_THREADS)]] kernel void
+moe_route_rows(constant moe_route_args &args [[buffer(0)]],
+	       device const step_head *step [[buffer(1)]], device const float *x [[buffer(2)]],
+	       device uint *route [[buffer(3)]], threadgroup uint *room [[threadgroup(0)]],
+	       uint3 group [[threadgroup_position_in_grid]],
+	       uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
 {
 	const uint row = group.x * (MOE_THREADS / 32) + sg;
 	if (row < live_rows(step, args.rows_live))
-		moe_route_row<EACH>(args, x + ulong(row) * args.x_stride, route + ulong(row) * args.route_stride,
-			room + sg * MOE_ROOM, lane);
+		moe_route_row<EACH>(args, x + ulong(row) * args.x_stride,
+				    route + ulong(row) * args.route_stride, room + sg * MOE_ROOM,
+				    lane);
 }
 
 // A threadgroup has an expert: it counts the assignments before its own and the experts that
 // are active before it, then puts its own where they belong.
 //   room  32 words of bits, one an expert; 2 x 8 sums; 2 x 8 counts
-[[max_total_threads_per_threadgroup(MOE_THREADS)]] kernel void moe_sort(
-	constant moe_route_args &args [[buffer(0)]],
-	device const step_head *step  [[buffer(1)]],
-	device uint *route            [[buffer(2)]],
-	threadgroup uint *room        [[threadgroup(0)]],
-	uint3 group [[threadgroup_position_in_grid]],
-	uint tid    [[thread_index_in_threadgroup]],
-	uint lane   [[thread_index_in_simdgroup]],
-	uint sg     [[simdgroup_index_in_threadgroup]])
+[[max_total_threads_per_threadgroup(MOE_THREADS)]] kernel void
+moe_sort(constant moe_route_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
+	 device uint *route [[buffer(2)]], threadgroup uint *room [[threadgroup(0)]],
+	 uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
+	 uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
 {
 	const uint top_k = args.top_k, stride = args.route_stride, expert = group.x;
 	const uint n = live_rows(step, args.rows_live) * top_k;
@@ -211,7 +205,9 @@ template <int EACH>
 	}
 
 	const uint word = atomic_load_explicit(bits + lane, memory_order_relaxed);
-	const uint below = lane < expert / 32 ? word : lane == expert / 32 ? word & ((1u << expert % 32) - 1) : 0;
+	const uint below = lane < expert / 32  ? word :
+			   lane == expert / 32 ? word & ((1u << expert % 32) - 1) :
+						 0;
 	const uint run = simd_sum(popcount(below)), all = simd_sum(popcount(word));
 	if (expert == 0)
 		for (uint i = all + tid; i < n; i += MOE_THREADS)
@@ -243,15 +239,12 @@ template <int EACH>
 // y = the slots' results by their weights, from left to right, and the residual last.  A
 // thread has four columns.
 //   parts  [row][slot][n_cols]
-[[max_total_threads_per_threadgroup(MOE_THREADS)]] kernel void moe_combine(
-	constant moe_combine_args &args [[buffer(0)]],
-	device const step_head *step    [[buffer(1)]],
-	device const float *parts       [[buffer(2)]],
-	device const uint *route        [[buffer(3)]],
-	device const float *residual    [[buffer(4)]],
-	device float *y                 [[buffer(5)]],
-	uint3 group [[threadgroup_position_in_grid]],
-	uint tid    [[thread_index_in_threadgroup]])
+[[max_total_threads_per_threadgroup(MOE_THREADS)]] kernel void
+moe_combine(constant moe_combine_args &args [[buffer(0)]],
+	    device const step_head *step [[buffer(1)]], device const float *parts [[buffer(2)]],
+	    device const uint *route [[buffer(3)]], device const float *residual [[buffer(4)]],
+	    device float *y [[buffer(5)]], uint3 group [[threadgroup_position_in_grid]],
+	    uint tid [[thread_index_in_threadgroup]])
 {
 	const uint row = group.y, i = (group.x * MOE_THREADS + tid) * 4, top_k = args.top_k;
 	if (row >= live_rows(step, args.rows_live) || i >= args.n_cols)
@@ -260,13 +253,14 @@ template <int EACH>
 	device const float *from = parts + ulong(row) * top_k * args.n_cols + i;
 	float4 sum = as_type<float>(weights[0]) * *(device const float4 *)from;
 	for (uint j = 1; j < top_k; j++)
-		sum = fma(float4(as_type<float>(weights[j])), *(device const float4 *)(from + ulong(j) * args.n_cols), sum);
+		sum = fma(float4(as_type<float>(weights[j])),
+			  *(device const float4 *)(from + ulong(j) * args.n_cols), sum);
 	if (args.residual != 0)
 		sum += *(device const float4 *)(residual + ulong(row) * args.residual_stride + i);
 	*(device float4 *)(y + ulong(row) * args.y_stride + i) = sum;
 }
 
 instantiate_kernel("moe_route_few_128", moe_route_few, 4)
-instantiate_kernel("moe_route_few_1024", moe_route_few, 32)
-instantiate_kernel("moe_route_rows_128", moe_route_rows, 4)
-instantiate_kernel("moe_route_rows_1024", moe_route_rows, 32)
+	instantiate_kernel("moe_route_few_1024", moe_route_few, 32)
+		instantiate_kernel("moe_route_rows_128", moe_route_rows, 4)
+			instantiate_kernel("moe_route_rows_1024", moe_route_rows, 32)

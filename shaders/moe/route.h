@@ -7,7 +7,7 @@
 #include "portable.h"
 using namespace metal;
 
-#define ROUTE_IDS 0u       // as IG_ROUTE_…
+#define ROUTE_IDS 0u // as IG_ROUTE_…
 #define ROUTE_WEIGHTS 1u
 #define ROUTE_ORDER 2u
 #define ROUTE_RUNS 3u

@@ -17,7 +17,8 @@ static void no_difference(void *ctx, const char *key, const char *was, const cha
 static void check(const struct ig_config *c)
 {
 	if (c->server.port > 65535 || c->scheduler.max_batch_tokens == 0 || c->ledger.queue == 0 ||
-	    (c->kvcache.slab & (c->kvcache.slab - 1)) || (!*c->server.host && !*c->server.unix_socket) ||
+	    (c->kvcache.slab & (c->kvcache.slab - 1)) ||
+	    (!*c->server.host && !*c->server.unix_socket) ||
 	    !*c->server.tls_cert != !*c->server.tls_key || c->server.unix_socket_mode > 0777 ||
 	    !c->modules.path[0] || c->n_models > CONFIG_MAX_MODELS)
 		abort();
@@ -37,7 +38,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const char *text = (const char *)data;
 
 	if (ig_config_parse(text, size, "/f/ingot.yaml", &a, &err)) {
-		if (a || !err.code || (size <= CONFIG_MAX_BYTES && strncmp(err.text, "/f/ingot.yaml:", 14)))
+		if (a || !err.code ||
+		    (size <= CONFIG_MAX_BYTES && strncmp(err.text, "/f/ingot.yaml:", 14)))
 			abort();
 		return 0;
 	}

@@ -93,7 +93,8 @@ static void walk(struct ig_grammar *g, uint64_t seed, bool is_json)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct ig_grammar_part parts[3] = {
-		{ .kind = IG_GRAMMAR_TEXT, .text = "<tool_call>", .len = 11 }, { 0 },
+		{ .kind = IG_GRAMMAR_TEXT, .text = "<tool_call>", .len = 11 },
+		{ 0 },
 		{ .kind = IG_GRAMMAR_TEXT, .text = "]", .len = 1 },
 	};
 	struct ig_grammar_choice choice = { parts + 1, 1 };

@@ -41,7 +41,8 @@ static bool could_write_mark(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const char *const roles[] = { "user", "assistant", NULL };
-	const struct ig_jinja_limits limits = { .n_steps = 200000, .memory_bytes = 8 << 20,
+	const struct ig_jinja_limits limits = { .n_steps = 200000,
+						.memory_bytes = 8 << 20,
 						.output_bytes = 1 << 20 };
 	struct ig_jinja_output out;
 	struct ig_error err = { 0 };
@@ -51,11 +52,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!given)
 		make_given();
 	const struct ig_jinja_var vars[] = {
-		{ "messages", given, false }, { "tools", given, false },
+		{ "messages", given, false },
+		{ "tools", given, false },
 		{ "add_generation_prompt", json_true(), true },
 	};
-	const struct ig_jinja_input in = { .vars = vars, .n_vars = 3, .trusted_key = "role",
-					   .trusted_words = roles, .now_s = 1753791330 };
+	const struct ig_jinja_input in = { .vars = vars,
+					   .n_vars = 3,
+					   .trusted_key = "role",
+					   .trusted_words = roles,
+					   .now_s = 1753791330 };
 	rc = ig_jinja_compile((const char *)data, size, &limits, &j, &err);
 	if (rc) {
 		if (j || rc > 0 || !err.text[0] || err.code != rc)

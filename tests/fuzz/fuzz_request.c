@@ -12,8 +12,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static ig_request_parse *const parsers[8] = {
-	ig_request_parse_ws, ig_request_parse_chat, ig_request_parse_completion,
-	ig_request_parse_create, ig_request_parse_messages, ig_request_parse_count,
+	ig_request_parse_ws,	   ig_request_parse_chat,	ig_request_parse_completion,
+	ig_request_parse_create,   ig_request_parse_messages,	ig_request_parse_count,
 	ig_request_parse_tokenize, ig_request_parse_detokenize,
 };
 
@@ -25,7 +25,8 @@ static void must(bool holds)
 
 static void check_message(json_t *m)
 {
-	json_t *content = json_object_get(m, "content"), *calls = json_object_get(m, "tool_calls"), *c;
+	json_t *content = json_object_get(m, "content"), *calls = json_object_get(m, "tool_calls"),
+	       *c;
 	size_t i;
 
 	must(json_is_string(json_object_get(m, "role")));
@@ -49,8 +50,7 @@ static void check_accepted(const struct ig_request *r)
 	/* a conversation or prompts; only what continues a response may bring nothing */
 	must(!r->messages != !r->n_prompts || r->kind == IG_REQUEST_CREATE);
 	must(r->n_prompts * (size_t)r->n <= IG_MAX_CHOICES);
-	json_array_foreach(r->messages, i, x)
-		check_message(x);
+	json_array_foreach(r->messages, i, x) check_message(x);
 	for (i = 0; i < r->n_prompts; i++)
 		for (size_t k = 0; k < r->prompts[i].n_ids; k++)
 			must(r->prompts[i].ids[k] >= 0);

@@ -48,8 +48,8 @@ static void read_rows(const struct ig_checkpoint *g, const struct ig_checkpoint_
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const uint8_t *end = data + size, *config_end = size ? memchr(data, 0, size) : NULL;
-	const uint8_t *index_end = config_end ? memchr(config_end + 1, 0,
-						       (size_t)(end - config_end - 1)) : NULL;
+	const uint8_t *index_end =
+		config_end ? memchr(config_end + 1, 0, (size_t)(end - config_end - 1)) : NULL;
 	struct ig_checkpoint *g;
 	struct ig_error err = { 0 };
 	size_t n = 0;
@@ -66,7 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct ig_checkpoint_file files[3] = {
 		{ "config.json", data, (size_t)(config_end - data) },
 		{ "model.safetensors", file, len },
-		{ "model.safetensors.index.json", config_end + 1, (size_t)(index_end - config_end - 1) },
+		{ "model.safetensors.index.json", config_end + 1,
+		  (size_t)(index_end - config_end - 1) },
 	};
 	n = files[2].len ? 3 : 2;
 	if (ig_checkpoint_open_files(files, n, "fuzz", &g, &err)) {

@@ -17,13 +17,15 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const pres[] = {
-	"smollm", "gpt-2", "llama-bpe", "deepseek-r1-qwen", "default", "tekken", "gpt-4o",
-	"deepseek-coder", "deepseek-v3",
+	"smollm", "gpt-2",  "llama-bpe",      "deepseek-r1-qwen", "default",
+	"tekken", "gpt-4o", "deepseek-coder", "deepseek-v3",
 };
 #define N_PRES (sizeof pres / sizeof pres[0])
 
 static const struct tiny_spm spms[] = {
-	{ .model = "llama" }, { .model = "llama", .no_space = true }, { .model = "t5" },
+	{ .model = "llama" },
+	{ .model = "llama", .no_space = true },
+	{ .model = "t5" },
 };
 #define N_SPMS (sizeof spms / sizeof spms[0])
 #define N_KINDS (N_PRES + N_SPMS)
@@ -79,8 +81,8 @@ static void check_stream(const struct ig_tokenizer *t, const struct ig_ids *ids)
 		return;
 	ig_detokenizer_init(&d, t);
 	for (size_t i = 0; i <= ids->n; i++) {
-		size_t n = i < ids->n ? ig_detokenizer_put(&d, ids->ids[i], buf)
-				      : ig_detokenizer_flush(&d, buf);
+		size_t n = i < ids->n ? ig_detokenizer_put(&d, ids->ids[i], buf) :
+					ig_detokenizer_flush(&d, buf);
 		int c;
 		if (n > max)
 			abort();

@@ -38,8 +38,8 @@ static inline void open_files(struct tiny_folder *f, bool chat)
 		abort();
 	ig_detokenizer_init(&d, t);
 	for (size_t i = 0; i <= l.n; i++) {
-		size_t n = i < l.n ? ig_detokenizer_put(&d, l.ids[i], buf)
-				   : ig_detokenizer_flush(&d, buf);
+		size_t n = i < l.n ? ig_detokenizer_put(&d, l.ids[i], buf) :
+				     ig_detokenizer_flush(&d, buf);
 		int used;
 		for (size_t k = 0; k < n; k += (size_t)used) {
 			used = ig_utf8_check((const unsigned char *)buf + k, n - k);

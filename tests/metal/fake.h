@@ -16,25 +16,25 @@ struct fake_machine {
 	bool no_default; /* nobody is logged in: the default device is nil */
 	bool no_devices;
 	uint32_t family; /* 7: Apple7 */
-	uint32_t macos; /* 14, 15, 26 */
+	uint32_t macos;	 /* 14, 15, 26 */
 	uint64_t max_buffer_bytes;
 	uint64_t working_set_bytes;
 	uint32_t max_threads; /* of a pipeline, at most */
-	bool collect; /* reports are kept for fake_take_report */
+	bool collect;	      /* reports are kept for fake_take_report */
 
 	/* Failures; counts go down, and what makes one 0 fails.  0: none. */
-	uint32_t fail_buffer; /* newBuffer… */
-	uint32_t fail_set; /* newResidencySet… */
-	uint32_t fail_object; /* newSharedEvent, newFence, newCommandQueue… */
-	uint32_t fail_encoder; /* computeCommandEncoder… */
+	uint32_t fail_buffer;	/* newBuffer… */
+	uint32_t fail_set;	/* newResidencySet… */
+	uint32_t fail_object;	/* newSharedEvent, newFence, newCommandQueue… */
+	uint32_t fail_encoder;	/* computeCommandEncoder… */
 	uint32_t fail_commands; /* a command buffer, with error_code and error_text */
 	uint32_t hang_commands; /* a command buffer: it ends when fake_end_hang is called */
 	int32_t error_code;
 	const char *error_text;
-	const char *fail_library; /* part of the source */
+	const char *fail_library;  /* part of the source */
 	const char *fail_pipeline; /* a kernel's name */
 	bool refuse_metallib;
-	uint32_t lag_us; /* between a command buffer's signals and its state */
+	uint32_t lag_us;	  /* between a command buffer's signals and its state */
 	uint64_t allocated_bytes; /* added to what the device says is allocated */
 };
 

@@ -19,7 +19,7 @@
 
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t gate_changed = PTHREAD_COND_INITIALIZER;
-static bool held, hangs; /* under gate_lock */
+static bool held, hangs;     /* under gate_lock */
 static uint32_t n_under_way; /* command buffers; under gate_lock */
 
 /* ---- the gate -------------------------------------------------------------------------- */
@@ -220,12 +220,14 @@ static void need_pool(const char *what)
 	}
 	if (fake_due(&fake_machine.fail_commands))
 		e = fake_error("MTLCommandBufferErrorDomain", fake_machine.error_code,
-			       fake_machine.error_text ? fake_machine.error_text : "an injected error");
+			       fake_machine.error_text ? fake_machine.error_text :
+							 "an injected error");
 	for (struct fake_pass *p = passes; p && !e; p = p->next)
 		if (fake_pass_run(p))
-			e = fake_error("MTLCommandBufferErrorDomain", 3,
-				       "Caused GPU Address Fault Error (0000000b:kIOGPUCommandBufferCallback"
-				       "ErrorPageFault)");
+			e = fake_error(
+				"MTLCommandBufferErrorDomain", 3,
+				"Caused GPU Address Fault Error (0000000b:kIOGPUCommandBufferCallback"
+				"ErrorPageFault)");
 	fake_memory_judge(number);
 	for (struct fake_pass *p = passes; p; p = p->next)
 		fake_pass_under_way(p, -1);
@@ -337,7 +339,8 @@ static void *run_queue(void *arg)
 - (void)addResidencySet:(id<MTLResidencySet>)set
 {
 	if (++n_sets > MAX_SETS_OF_A_QUEUE)
-		fake_report("a queue with %d residency sets; %d are possible", n_sets, MAX_SETS_OF_A_QUEUE);
+		fake_report("a queue with %d residency sets; %d are possible", n_sets,
+			    MAX_SETS_OF_A_QUEUE);
 	[(FakeResidencySet *)set attach:1];
 }
 - (void)removeResidencySet:(id<MTLResidencySet>)set
@@ -418,8 +421,11 @@ static void *run_queue(void *arg)
 		return;
 	}
 	c = calloc(1, sizeof *c + sizeof c->binding[0]);
-	*c = (struct fake_command){ .kind = FAKE_FILL, .n_bindings = 1, .fill = value,
-				    .fill_offset = range.location, .fill_bytes = range.length };
+	*c = (struct fake_command){ .kind = FAKE_FILL,
+				    .n_bindings = 1,
+				    .fill = value,
+				    .fill_offset = range.location,
+				    .fill_bytes = range.length };
 	c->binding[0] = (struct fake_binding){ .memory = b->memory };
 	fake_memory_ref(b->memory);
 	[self keep:b];
@@ -441,7 +447,8 @@ static void *run_queue(void *arg)
 	if (![self usable:"setBytes"] || ![self index:index of:"setBytes"])
 		return;
 	if (!bytes || !length || length > MAX_BYTES) {
-		fake_report("setBytes of %lu bytes; 1 to %d are possible", (unsigned long)length, MAX_BYTES);
+		fake_report("setBytes of %lu bytes; 1 to %d are possible", (unsigned long)length,
+			    MAX_BYTES);
 		return;
 	}
 	[self clear:index];
@@ -453,8 +460,9 @@ static void *run_queue(void *arg)
 - (BOOL)offset:(NSUInteger)offset in:(struct fake_memory *)memory at:(NSUInteger)index
 {
 	if (offset >= memory->n_bytes || offset % 4)
-		fake_report("index %lu: offset %lu in a buffer of %llu bytes%s", (unsigned long)index,
-			    (unsigned long)offset, (unsigned long long)memory->n_bytes,
+		fake_report("index %lu: offset %lu in a buffer of %llu bytes%s",
+			    (unsigned long)index, (unsigned long)offset,
+			    (unsigned long long)memory->n_bytes,
 			    offset % 4 ? ", not a multiple of 4" : "");
 	return offset < memory->n_bytes && offset % 4 == 0;
 }
@@ -478,7 +486,8 @@ static void *run_queue(void *arg)
 		return;
 	FAKE_ADD(binds, 1);
 	if (!bound[index].memory)
-		fake_report("setBufferOffset at index %lu, where no buffer is bound", (unsigned long)index);
+		fake_report("setBufferOffset at index %lu, where no buffer is bound",
+			    (unsigned long)index);
 	else if ([self offset:offset in:bound[index].memory at:index])
 		bound[index].offset = offset;
 }
@@ -492,9 +501,11 @@ static void *run_queue(void *arg)
 	for (NSUInteger i = 0; i < SOFT_MAX_BUFFERS; i++)
 		total += i == index ? 0 : threadgroup_bytes[i];
 	if (!length || length % 16 || total > SOFT_MAX_THREADGROUP_BYTES) {
-		fake_report("threadgroup memory of %lu bytes at index %lu, %llu in all; a multiple of 16 up "
-			    "to %d is possible", (unsigned long)length, (unsigned long)index,
-			    (unsigned long long)total, SOFT_MAX_THREADGROUP_BYTES);
+		fake_report(
+			"threadgroup memory of %lu bytes at index %lu, %llu in all; a multiple of 16 up "
+			"to %d is possible",
+			(unsigned long)length, (unsigned long)index, (unsigned long long)total,
+			SOFT_MAX_THREADGROUP_BYTES);
 		return;
 	}
 	threadgroup_bytes[index] = (uint32_t)length;
@@ -509,8 +520,8 @@ static void *run_queue(void *arg)
 		if (a->kind == SOFT_THREADGROUP) {
 			if (threadgroup_bytes[a->index])
 				continue;
-			fake_report("kernel %s: threadgroup memory at index %u has no length", k->name,
-				    a->index);
+			fake_report("kernel %s: threadgroup memory at index %u has no length",
+				    k->name, a->index);
 			return NO;
 		}
 		if (!b->memory && !b->bytes) {
@@ -544,13 +555,13 @@ static void *run_queue(void *arg)
 		return;
 	}
 	if (n > pipeline->maxThreads) {
-		fake_report("kernel %s: %lu threads, its pipeline allows %lu", k->name, (unsigned long)n,
-			    (unsigned long)pipeline->maxThreads);
+		fake_report("kernel %s: %lu threads, its pipeline allows %lu", k->name,
+			    (unsigned long)n, (unsigned long)pipeline->maxThreads);
 		return;
 	}
 	if (pipeline->multiple && n % 32) {
-		fake_report("kernel %s: %lu threads, its pipeline was promised multiples of 32", k->name,
-			    (unsigned long)n);
+		fake_report("kernel %s: %lu threads, its pipeline was promised multiples of 32",
+			    k->name, (unsigned long)n);
 		return;
 	}
 	if (threads.height != 1 || threads.depth != 1) {
@@ -565,7 +576,9 @@ static void *run_queue(void *arg)
 	while (n_bindings && !bound[n_bindings - 1].memory && !bound[n_bindings - 1].bytes)
 		n_bindings--;
 	c = calloc(1, sizeof *c + n_bindings * sizeof c->binding[0]);
-	*c = (struct fake_command){ .kind = FAKE_DISPATCH, .kernel = k, .threads = (uint32_t)n,
+	*c = (struct fake_command){ .kind = FAKE_DISPATCH,
+				    .kernel = k,
+				    .threads = (uint32_t)n,
 				    .groups = { (uint32_t)groups.width, (uint32_t)groups.height,
 						(uint32_t)groups.depth },
 				    .n_bindings = n_bindings };

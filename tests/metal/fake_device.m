@@ -13,12 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
-
 static NSError *make_error(NSString *domain, NSInteger code, NSString *text)
 {
-	return [NSError errorWithDomain:domain code:code
-			       userInfo:[NSDictionary dictionaryWithObject:text
-								    forKey:NSLocalizedDescriptionKey]];
+	return [NSError
+		errorWithDomain:domain
+			   code:code
+		       userInfo:[NSDictionary dictionaryWithObject:text
+							    forKey:NSLocalizedDescriptionKey]];
 }
 
 NSError *fake_error(const char *domain, int code, const char *text)
@@ -30,7 +31,8 @@ NSError *fake_error(const char *domain, int code, const char *text)
 static bool is_of_15(SEL s)
 {
 	return sel_isEqual(s, @selector(newResidencySetWithDescriptor:error:)) ||
-	       sel_isEqual(s, @selector(addResidencySet:)) || sel_isEqual(s, @selector(setMathMode:)) ||
+	       sel_isEqual(s, @selector(addResidencySet:)) ||
+	       sel_isEqual(s, @selector(setMathMode:)) ||
 	       sel_isEqual(s, @selector(setMathFloatingPointFunctions:));
 }
 
@@ -63,8 +65,9 @@ static bool is_of_15(SEL s)
 	if (memory) {
 		FAKE_ADD(buffers, -1);
 		if (memory->readers || memory->writers)
-			fake_report("buffer %u was freed while a command buffer that uses it is under way",
-				    memory->serial);
+			fake_report(
+				"buffer %u was freed while a command buffer that uses it is under way",
+				memory->serial);
 		memory->freed = true;
 		fake_memory_unref(memory);
 	}
@@ -400,8 +403,10 @@ static bool is_of_15(SEL s)
 	}
 	if (length > fake_machine.max_buffer_bytes || fake_due(&fake_machine.fail_buffer))
 		return nil;
-	return [[FakeBuffer alloc] initWithBytes:NULL length:length
-				       untracked:(options & MTLResourceHazardTrackingModeUntracked) != 0];
+	return [[FakeBuffer alloc]
+		initWithBytes:NULL
+		       length:length
+		    untracked:(options & MTLResourceHazardTrackingModeUntracked) != 0];
 }
 - (id<MTLBuffer>)newBufferWithBytesNoCopy:(void *)bytes
 				   length:(NSUInteger)length
@@ -411,7 +416,8 @@ static bool is_of_15(SEL s)
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 
 	if (!bytes || (uintptr_t)bytes % page || !length || length % page) {
-		fake_report("a view of %lu bytes at %p is not of whole pages", (unsigned long)length, bytes);
+		fake_report("a view of %lu bytes at %p is not of whole pages",
+			    (unsigned long)length, bytes);
 		return nil;
 	}
 	if (length > fake_machine.max_buffer_bytes || fake_due(&fake_machine.fail_buffer))
@@ -424,7 +430,8 @@ static bool is_of_15(SEL s)
 
 	if (!s) {
 		if (error)
-			*error = fake_error("MTLLibraryErrorDomain", 3, "the program has no software code of "
+			*error = fake_error("MTLLibraryErrorDomain", 3,
+					    "the program has no software code of "
 					    "this text");
 		return nil;
 	}
@@ -438,8 +445,9 @@ static bool is_of_15(SEL s)
 
 	if (fake_machine.fail_library && strstr(text, fake_machine.fail_library)) {
 		if (error)
-			*error = fake_error("MTLLibraryErrorDomain", 3,
-					    "program_source:7:3: error: use of undeclared identifier");
+			*error = fake_error(
+				"MTLLibraryErrorDomain", 3,
+				"program_source:7:3: error: use of undeclared identifier");
 		return nil;
 	}
 	FAKE_ADD(from_source, 1);
@@ -456,17 +464,18 @@ static bool is_of_15(SEL s)
 
 	if (fake_machine.refuse_metallib || n < 4 || memcmp(bytes, "MTLB", 4)) {
 		if (error)
-			*error = fake_error("MTLLibraryErrorDomain", 1, "This library is of a later version");
+			*error = fake_error("MTLLibraryErrorDomain", 1,
+					    "This library is of a later version");
 		return nil;
 	}
 	FAKE_ADD(from_data, 1);
 	return [self libraryOfText:bytes + 4 length:n - 4 error:error];
 }
-- (id<MTLComputePipelineState>)
-	newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor *)descriptor
-				      options:(MTLPipelineOption)options
-				   reflection:(id *)reflection
-					error:(NSError **)error
+- (id<MTLComputePipelineState>)newComputePipelineStateWithDescriptor:
+				       (MTLComputePipelineDescriptor *)descriptor
+							     options:(MTLPipelineOption)options
+							  reflection:(id *)reflection
+							       error:(NSError **)error
 {
 	FakeFunction *f = (FakeFunction *)[descriptor computeFunction];
 
@@ -476,14 +485,17 @@ static bool is_of_15(SEL s)
 	}
 	if (fake_machine.fail_pipeline && !strcmp(f->kernel->name, fake_machine.fail_pipeline)) {
 		if (error)
-			*error = fake_error("AGXMetalG13X", 3, "Compiler encountered an internal error");
+			*error = fake_error("AGXMetalG13X", 3,
+					    "Compiler encountered an internal error");
 		return nil;
 	}
 	NSUInteger n = f->kernel->max_threads;
 	if (n > fake_machine.max_threads)
 		n = fake_machine.max_threads;
-	return [[FakePipeline alloc] initWithKernel:f->kernel threads:n
-					   multiple:[descriptor threadGroupSizeIsMultipleOfThreadExecutionWidth]];
+	return [[FakePipeline alloc]
+		initWithKernel:f->kernel
+		       threads:n
+		      multiple:[descriptor threadGroupSizeIsMultipleOfThreadExecutionWidth]];
 }
 - (id<MTLSharedEvent>)newSharedEvent
 {

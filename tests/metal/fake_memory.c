@@ -118,9 +118,11 @@ static void on_fault(int number, siginfo_t *info, void *context)
 		uint32_t i = __atomic_fetch_add(&n_touches, 1, __ATOMIC_SEQ_CST);
 		if (i < MAX_TOUCHES) {
 			uint64_t offset = (at - (uintptr_t)m->host) & ~(uint64_t)3;
-			touches[i] = (struct touch){
-				.memory = m, .offset = offset, .writes = is_write(context),
-				.until = __atomic_load_n(&n_committed, __ATOMIC_SEQ_CST) };
+			touches[i] = (struct touch){ .memory = m,
+						     .offset = offset,
+						     .writes = is_write(context),
+						     .until = __atomic_load_n(&n_committed,
+									      __ATOMIC_SEQ_CST) };
 			memcpy(&touches[i].was, m->host + offset, 4);
 		}
 		if (n_stepping < 4)
@@ -196,11 +198,13 @@ void fake_memory_judge(uint64_t number)
 		memcpy(&is, m->host + t->offset, 4);
 		protect(m);
 		if (t->writes)
-			fake_report("the host writes byte %llu of buffer %u while the GPU may use it",
-				    (unsigned long long)t->offset, m->serial);
+			fake_report(
+				"the host writes byte %llu of buffer %u while the GPU may use it",
+				(unsigned long long)t->offset, m->serial);
 		else if (is != t->was)
-			fake_report("the host reads byte %llu of buffer %u, and the GPU changes it later",
-				    (unsigned long long)t->offset, m->serial);
+			fake_report(
+				"the host reads byte %llu of buffer %u, and the GPU changes it later",
+				(unsigned long long)t->offset, m->serial);
 	}
 	if (number > last)
 		last = number;
@@ -379,9 +383,11 @@ static void hazard(const struct fake_memory *m, uint64_t at, const char *does, c
 	if (fake_now.reported)
 		return;
 	fake_now.reported = true;
-	fake_report("kernel %s (dispatch %llu) %s byte %llu of buffer %u, which dispatch %u %s with no "
-		    "barrier between", fake_now.kernel, (unsigned long long)fake_now.dispatch, does,
-		    (unsigned long long)at, m->serial, other, did);
+	fake_report(
+		"kernel %s (dispatch %llu) %s byte %llu of buffer %u, which dispatch %u %s with no "
+		"barrier between",
+		fake_now.kernel, (unsigned long long)fake_now.dispatch, does,
+		(unsigned long long)at, m->serial, other, did);
 }
 
 static void note(struct fake_memory *m, uint64_t at, bool write)
@@ -438,8 +444,10 @@ static void touched(const void *p, size_t n, bool write)
 	if (m->untracked && m->encoder > fake_now.ordered && m->encoder != fake_now.encoder &&
 	    !fake_now.reported) {
 		fake_now.reported = true;
-		fake_report("kernel %s touches buffer %u, which is untracked, as an encoder before did, "
-			    "and no fence is between", fake_now.kernel, m->serial);
+		fake_report(
+			"kernel %s touches buffer %u, which is untracked, as an encoder before did, "
+			"and no fence is between",
+			fake_now.kernel, m->serial);
 	}
 	m->encoder = fake_now.encoder;
 	if (!m->shadow)
@@ -451,25 +459,26 @@ static void touched(const void *p, size_t n, bool write)
 
 /* The call after it is the last thing each does, so that the software device sees the
  * kernel's own address as the one to return to. */
-#define WRAP(NAME) \
-	void __real_soft_check_##NAME##_noabort(const void *p); \
+#define WRAP(NAME)                                                                                 \
+	void __real_soft_check_##NAME##_noabort(const void *p);                                    \
 	void __wrap_soft_check_##NAME##_noabort(const void *p);
-#define WRAP_SIZE(N) \
-	WRAP(load##N) \
-	WRAP(store##N) \
-	void __wrap_soft_check_load##N##_noabort(const void *p) \
-	{ \
-		touched(p, N, false); \
-		__real_soft_check_load##N##_noabort(p); \
-	} \
-	void __wrap_soft_check_store##N##_noabort(const void *p) \
-	{ \
-		touched(p, N, true); \
-		__real_soft_check_store##N##_noabort(p); \
+#define WRAP_SIZE(N)                                                                               \
+	WRAP(load##N)                                                                              \
+	WRAP(store##N)                                                                             \
+	void __wrap_soft_check_load##N##_noabort(const void *p)                                    \
+	{                                                                                          \
+		touched(p, N, false);                                                              \
+		__real_soft_check_load##N##_noabort(p);                                            \
+	}                                                                                          \
+	void __wrap_soft_check_store##N##_noabort(const void *p)                                   \
+	{                                                                                          \
+		touched(p, N, true);                                                               \
+		__real_soft_check_store##N##_noabort(p);                                           \
 	}
-WRAP_SIZE(1) WRAP_SIZE(2) WRAP_SIZE(4) WRAP_SIZE(8) WRAP_SIZE(16)
+WRAP_SIZE(1)
+WRAP_SIZE(2) WRAP_SIZE(4) WRAP_SIZE(8) WRAP_SIZE(16)
 
-void __real_soft_check_loadN_noabort(const void *p, size_t n);
+	void __real_soft_check_loadN_noabort(const void *p, size_t n);
 void __wrap_soft_check_loadN_noabort(const void *p, size_t n);
 void __wrap_soft_check_loadN_noabort(const void *p, size_t n)
 {

@@ -11,7 +11,7 @@ NSError *fake_error(const char *domain, int code, const char *text); /* autorele
 const void *fake_data_bytes(dispatch_data_t data, size_t *n);
 
 @interface FakeBuffer : NSObject <MTLBuffer> {
-@public
+      @public
 	struct fake_memory *memory;
 	NSString *label;
 }
@@ -19,7 +19,7 @@ const void *fake_data_bytes(dispatch_data_t data, size_t *n);
 @end
 
 @interface FakeFence : NSObject <MTLFence> {
-@public
+      @public
 	struct fake_fence fence;
 }
 @end
@@ -32,7 +32,7 @@ const void *fake_data_bytes(dispatch_data_t data, size_t *n);
 @end
 
 @interface FakeFunction : NSObject <MTLFunction> {
-@public
+      @public
 	const struct soft_kernel *kernel;
 }
 - (id)initWithKernel:(const struct soft_kernel *)k;
@@ -45,7 +45,7 @@ const void *fake_data_bytes(dispatch_data_t data, size_t *n);
 @end
 
 @interface FakePipeline : NSObject <MTLComputePipelineState> {
-@public
+      @public
 	const struct soft_kernel *kernel;
 	NSUInteger maxThreads;
 	BOOL multiple;
@@ -67,12 +67,12 @@ const void *fake_data_bytes(dispatch_data_t data, size_t *n);
 @class FakeCommands;
 
 @interface FakeQueue : NSObject <MTLCommandQueue> {
-@public
+      @public
 	FakeDevice *device;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	pthread_t thread;
-	NSMutableArray *committed; /* in order */
+	NSMutableArray *committed;   /* in order */
 	NSUInteger n_open, max_open; /* command buffers that are not done */
 	int n_sets;
 	BOOL stop;
@@ -89,24 +89,24 @@ struct fake_signal {
 };
 
 @interface FakeCommands : NSObject <MTLCommandBuffer> {
-@public
+      @public
 	FakeQueue *queue;
 	enum fake_stage stage;
-	uint64_t number; /* in the order of commits */
+	uint64_t number;	       /* in the order of commits */
 	MTLCommandBufferStatus status; /* under the queue's lock */
 	NSError *error;
 	NSString *label;
 	struct fake_pass *passes, **last_pass;
 	struct fake_signal *signals;
-	id open; /* an encoder, not retained */
-	NSMutableArray *kept; /* nil: unretained references */
+	id open;		/* an encoder, not retained */
+	NSMutableArray *kept;	/* nil: unretained references */
 	NSMutableArray *fences; /* always kept: their state is written when it has run */
 }
 - (id)initWithQueue:(FakeQueue *)q retained:(BOOL)r;
 @end
 
 @interface FakeEncoder : NSObject <MTLComputeCommandEncoder, MTLBlitCommandEncoder> {
-@public
+      @public
 	FakeCommands *commands;
 	struct fake_pass *pass;
 	FakePipeline *pipeline;

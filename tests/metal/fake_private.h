@@ -10,8 +10,7 @@
 
 /* ---- reports (fake_state.c) --------------------------------------------------------- */
 
-__attribute__((format(printf, 1, 2)))
-void fake_report(const char *fmt, ...);
+__attribute__((format(printf, 1, 2))) void fake_report(const char *fmt, ...);
 /* Count *n down; true when it becomes 0. */
 bool fake_due(uint32_t *n);
 
@@ -29,13 +28,13 @@ struct fake_memory {
 	uint64_t n_bytes, mapped_bytes;
 	uint32_t serial;
 	bool no_copy, untracked;
-	bool freed; /* the MTLBuffer is gone */
-	bool by_address; /* somebody asked for the GPU's address */
-	uint32_t refs; /* under fake_lock, as all below */
+	bool freed;		   /* the MTLBuffer is gone */
+	bool by_address;	   /* somebody asked for the GPU's address */
+	uint32_t refs;		   /* under fake_lock, as all below */
 	uint32_t readers, writers; /* command buffers under way */
-	uint32_t resident; /* reasons to be so */
-	bool registered; /* for kernels that follow addresses */
-	uint64_t encoder; /* the last that touched it */
+	uint32_t resident;	   /* reasons to be so */
+	bool registered;	   /* for kernels that follow addresses */
+	uint64_t encoder;	   /* the last that touched it */
 	struct fake_shadow *shadow;
 };
 
@@ -58,9 +57,9 @@ uint64_t fake_memory_allocated(void);
 
 struct fake_now {
 	uint64_t dispatch; /* serial; 0: none runs */
-	uint64_t phase; /* serial of the first since the last barrier */
-	uint64_t encoder; /* serial */
-	uint64_t ordered; /* encoders up to here are known to be done */
+	uint64_t phase;	   /* serial of the first since the last barrier */
+	uint64_t encoder;  /* serial */
+	uint64_t ordered;  /* encoders up to here are known to be done */
 	const char *kernel;
 	bool reported;
 };

@@ -70,8 +70,10 @@ static void pass_resident(struct fake_pass *p, int by)
 static int run_dispatch(const struct fake_command *c)
 {
 	struct soft_dispatch d = {
-		.kernel = c->kernel, .groups = { c->groups[0], c->groups[1], c->groups[2] },
-		.threads = { c->threads, 1, 1 }, .threadgroup_bytes = c->threadgroup_bytes,
+		.kernel = c->kernel,
+		.groups = { c->groups[0], c->groups[1], c->groups[2] },
+		.threads = { c->threads, 1, 1 },
+		.threadgroup_bytes = c->threadgroup_bytes,
 	};
 	struct soft_report report;
 
@@ -81,8 +83,10 @@ static int run_dispatch(const struct fake_command *c)
 			d.buffer[i] = (struct soft_binding){ b->bytes, b->n_bytes };
 		} else if (b->memory) {
 			if (b->memory->freed)
-				fake_report("kernel %s: buffer %u at index %u was freed before the command "
-					    "buffer ran", c->kernel->name, b->memory->serial, i);
+				fake_report(
+					"kernel %s: buffer %u at index %u was freed before the command "
+					"buffer ran",
+					c->kernel->name, b->memory->serial, i);
 			d.buffer[i] = (struct soft_binding){ b->memory->gpu + b->offset,
 							     b->memory->n_bytes - b->offset };
 		}

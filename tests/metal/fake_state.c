@@ -14,8 +14,11 @@
 
 #define PLAIN_MACHINE                                                                              \
 	{                                                                                          \
-		.family = 7, .macos = 15, .max_buffer_bytes = (uint64_t)1 << 36,                   \
-		.working_set_bytes = (uint64_t)1 << 36, .max_threads = 1024,                       \
+		.family = 7,                                                                       \
+		.macos = 15,                                                                       \
+		.max_buffer_bytes = (uint64_t)1 << 36,                                             \
+		.working_set_bytes = (uint64_t)1 << 36,                                            \
+		.max_threads = 1024,                                                               \
 	}
 static const struct fake_machine plain = PLAIN_MACHINE;
 struct fake_machine fake_machine = PLAIN_MACHINE;

@@ -47,11 +47,18 @@ struct ig_gpu_dispatch probe_dispatch(struct probe *p, const char *kernel,
 				      const struct probe_args *args, int x, int y)
 {
 	return (struct ig_gpu_dispatch){
-		.struct_size = sizeof(struct ig_gpu_dispatch), .n_binds = 2,
-		.shader = &ig_shader_probe, .kernel = kernel, .args = args,
-		.n_arg_bytes = sizeof *args, .threads = 32,
-		.when_live = IG_LIVE_ONE, .when_min = 1, .when_max = 1,
-		.grid = { { IG_LIVE_ONE, PROBE_N, 32, 1 }, { IG_LIVE_ONE, 1, 1, 1 },
+		.struct_size = sizeof(struct ig_gpu_dispatch),
+		.n_binds = 2,
+		.shader = &ig_shader_probe,
+		.kernel = kernel,
+		.args = args,
+		.n_arg_bytes = sizeof *args,
+		.threads = 32,
+		.when_live = IG_LIVE_ONE,
+		.when_min = 1,
+		.when_max = 1,
+		.grid = { { IG_LIVE_ONE, PROBE_N, 32, 1 },
+			  { IG_LIVE_ONE, 1, 1, 1 },
 			  { IG_LIVE_ONE, 1, 1, 1 } },
 		.bind = { { p->value[x], VALUE_BYTES, IG_GPU_READ, 0 },
 			  { p->value[y], VALUE_BYTES, IG_GPU_WRITE, 0 } },
@@ -116,8 +123,9 @@ int probe_load(struct probe *p, struct ig_error *err)
 	for (uint32_t i = 0; i < p->tape->n_buffers; i++) {
 		const struct ig_gpu_tape_buffer *b = &p->tape->buffers[i];
 		p->places[i].offset = b->offset;
-		p->places[i].buffer = b->kind == IG_GPU_BUFFER_IDS ? p->id_buffer :
-				      b->kind == IG_GPU_BUFFER_SCRATCH ? p->scratch : NULL;
+		p->places[i].buffer = b->kind == IG_GPU_BUFFER_IDS     ? p->id_buffer :
+				      b->kind == IG_GPU_BUFFER_SCRATCH ? p->scratch :
+									 NULL;
 	}
 	return c->program_create(p->device, p->tape, p->places, p->step_bytes, &p->program, err);
 }
@@ -128,8 +136,8 @@ void probe_write(struct probe *p, int value, float first)
 
 	for (int i = 0; i < PROBE_N; i++)
 		x[i] = first + (float)i;
-	ig_gpu_metal.write(p->device, p->scratch, p->tape->buffers[p->value[value].buffer].offset, x,
-			   sizeof x, NULL);
+	ig_gpu_metal.write(p->device, p->scratch, p->tape->buffers[p->value[value].buffer].offset,
+			   x, sizeof x, NULL);
 }
 
 float probe_read(struct probe *p, int value, int i)
@@ -137,7 +145,8 @@ float probe_read(struct probe *p, int value, int i)
 	float x = 0;
 
 	ig_gpu_metal.read(p->device, p->scratch,
-			  p->tape->buffers[p->value[value].buffer].offset + (uint64_t)i * 4, &x, 4, NULL);
+			  p->tape->buffers[p->value[value].buffer].offset + (uint64_t)i * 4, &x, 4,
+			  NULL);
 	return x;
 }
 

@@ -7,7 +7,7 @@
 struct probe_args {
 	uint n; /* elements */
 	float a;
-	uint slab; /* far: which of the step's */
+	uint slab;  /* far: which of the step's */
 	uint flags; /* PROBE_… */
 };
 SHARED_SIZE(probe_args, 16);

@@ -208,7 +208,8 @@ static void test_views_of_a_file(void **state)
 	uint32_t word = 0;
 
 	must(ig_gpu_metal.open(&o, &d, &err), &err);
-	uint32_t *map = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint32_t *map =
+		mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	map[page / 4] = 42;
 	mprotect(map, 2 * page, PROT_READ);
 	must(ig_gpu_metal.wrap(d, map, 2 * page, &b, &err), &err);
@@ -322,10 +323,13 @@ static const struct {
 	{ 14, "Impacting Interactivity", -EIO, "held up the display" },
 	{ 77, "Something new", -EIO, "an error that has no name (error 77: Something new)" },
 	/* Older systems hide the number in the text. */
-	{ 1, "Impacting Interactivity (0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity)",
+	{ 1,
+	  "Impacting Interactivity (0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity)",
 	  -EIO, "held up the display" },
-	{ 1, "Ignored (for causing prior/excessive GPU errors) (00000004:kIOGPUCommandBufferCallback"
-	     "ErrorSubmissionsIgnored)", -ENODEV, "ignores this process" },
+	{ 1,
+	  "Ignored (for causing prior/excessive GPU errors) (00000004:kIOGPUCommandBufferCallback"
+	  "ErrorSubmissionsIgnored)",
+	  -ENODEV, "ignores this process" },
 	{ 1, "Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)", -ENOMEM,
 	  "no memory left" },
 };
@@ -352,8 +356,9 @@ static void test_errors(void **state)
 			struct ig_gpu_buffer *b;
 			assert_int_equal(probe_submit(&p, 0, 1, &err), -ENODEV);
 			says(&err, "restart");
-			assert_int_equal(ig_gpu_metal.alloc(p.device, 16, IG_GPU_MEMORY_PRIVATE, &b, &err),
-					 -ENODEV);
+			assert_int_equal(
+				ig_gpu_metal.alloc(p.device, 16, IG_GPU_MEMORY_PRIVATE, &b, &err),
+				-ENODEV);
 		} else { /* as if nothing had been */
 			probe_write(&p, PROBE_X, 1.0f);
 			run_step(&p, 0, 1);
@@ -417,8 +422,9 @@ static void test_wait_has_a_deadline(void **state)
 	assert_int_equal(ig_gpu_metal.wait(p.program, 0, 120, &ids, &logits, &err), -ETIMEDOUT);
 	says(&err, "got nothing of a step done for 120 ms");
 	assert_int_equal(ig_gpu_metal.wait(p.program, 0, 0, &ids, &logits, &err), -ETIMEDOUT);
-	assert_int_equal(ig_gpu_metal.submit(p.program, &(struct ig_gpu_submission){ .slot = 0 }, &err),
-			 -EBUSY);
+	assert_int_equal(
+		ig_gpu_metal.submit(p.program, &(struct ig_gpu_submission){ .slot = 0 }, &err),
+		-EBUSY);
 	fake_end_hang();
 	must(probe_wait(&p, 0, NULL, &err), &err);
 	assert_int_equal(probe_wait(&p, 0, NULL, &err), -EINVAL);
@@ -548,7 +554,8 @@ static void test_pipeline_errors(void **state)
 	says(&err, "there is no kernel probe_nowhere in shaders probe");
 	fake_machine.max_threads = 16;
 	assert_int_equal(load_one("probe_add", &err), -ENOTSUP);
-	says(&err, "kernel probe_add: GPU 'Software M1' runs it with at most 16 threads, 32 are needed");
+	says(&err,
+	     "kernel probe_add: GPU 'Software M1' runs it with at most 16 threads, 32 are needed");
 	fake_machine.max_threads = 1024;
 	fake_machine.fail_pipeline = "probe_turn";
 	assert_int_equal(load_one("probe_turn", &err), -EIO);
@@ -685,7 +692,8 @@ static void test_load_fails_at_every_allocation(void **state)
 			run_step(&p, 0, 1);
 		probe_close(&p);
 	} while (rc);
-	assert_int_equal(i, 6); /* scratch, slab, ids, two staging areas; then none is left to fail */
+	assert_int_equal(i,
+			 6); /* scratch, slab, ids, two staging areas; then none is left to fail */
 }
 
 static void test_sets_of_weights(void **state)
@@ -762,15 +770,31 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		TEST(test_runs_a_tape), TEST(test_binds_once), TEST(test_ids_of_two_steps),
-		TEST(test_operand_left_out), TEST(test_slabs_are_resident), TEST(test_views_of_a_file),
-		TEST(test_choice), TEST(test_facts), TEST(test_open_fails), TEST(test_errors),
-		TEST(test_steps_behind_a_failed_one), TEST(test_wait_has_a_deadline),
-		TEST(test_fault_in_a_kernel), TEST(test_cuts), TEST(test_step_of_nothing),
-		TEST(test_destroy_waits), TEST(test_pipeline_errors), TEST(test_compile_options),
-		TEST(test_pipelines_are_shared), TEST(test_metallib), TEST(test_allocation_fails),
-		TEST(test_load_fails_at_every_allocation), TEST(test_sets_of_weights),
-		TEST(test_memory_stays_wired), TEST(test_pressure),
+		TEST(test_runs_a_tape),
+		TEST(test_binds_once),
+		TEST(test_ids_of_two_steps),
+		TEST(test_operand_left_out),
+		TEST(test_slabs_are_resident),
+		TEST(test_views_of_a_file),
+		TEST(test_choice),
+		TEST(test_facts),
+		TEST(test_open_fails),
+		TEST(test_errors),
+		TEST(test_steps_behind_a_failed_one),
+		TEST(test_wait_has_a_deadline),
+		TEST(test_fault_in_a_kernel),
+		TEST(test_cuts),
+		TEST(test_step_of_nothing),
+		TEST(test_destroy_waits),
+		TEST(test_pipeline_errors),
+		TEST(test_compile_options),
+		TEST(test_pipelines_are_shared),
+		TEST(test_metallib),
+		TEST(test_allocation_fails),
+		TEST(test_load_fails_at_every_allocation),
+		TEST(test_sets_of_weights),
+		TEST(test_memory_stays_wired),
+		TEST(test_pressure),
 	};
 
 	return cmocka_run_group_tests_name("metal device", tests, NULL, NULL);

@@ -45,8 +45,10 @@ static id<MTLComputePipelineState> pipeline(struct stage *s, const char *name)
 	[d setComputeFunction:f];
 	[d setThreadGroupSizeIsMultipleOfThreadExecutionWidth:YES];
 	[f release];
-	return [[s->device newComputePipelineStateWithDescriptor:d options:MTLPipelineOptionNone
-						      reflection:NULL error:NULL] autorelease];
+	return [[s->device newComputePipelineStateWithDescriptor:d
+							 options:MTLPipelineOptionNone
+						      reflection:NULL
+							   error:NULL] autorelease];
 }
 
 static void begin(struct stage *s)
@@ -103,10 +105,12 @@ static void sound_parts(struct stage *s)
 	[s->encoder setComputePipelineState:pipeline(s, "probe_add")];
 	[s->encoder setBuffer:b offset:0 atIndex:2];
 	[s->encoder setBuffer:b offset:N * 4 atIndex:3];
-	[s->encoder dispatchThreadgroups:MTLSizeMake(2, 1, 1) threadsPerThreadgroup:MTLSizeMake(32, 1, 1)];
+	[s->encoder dispatchThreadgroups:MTLSizeMake(2, 1, 1)
+		   threadsPerThreadgroup:MTLSizeMake(32, 1, 1)];
 	[s->encoder setBufferOffset:2 * N * 4 atIndex:2];
 	[s->encoder setBufferOffset:3 * N * 4 atIndex:3];
-	[s->encoder dispatchThreadgroups:MTLSizeMake(2, 1, 1) threadsPerThreadgroup:MTLSizeMake(32, 1, 1)];
+	[s->encoder dispatchThreadgroups:MTLSizeMake(2, 1, 1)
+		   threadsPerThreadgroup:MTLSizeMake(32, 1, 1)];
 	end(s);
 }
 
@@ -419,7 +423,8 @@ static void no_threadgroup(struct stage *s)
 static void no_pipeline(struct stage *s)
 {
 	begin(s);
-	[s->encoder dispatchThreadgroups:MTLSizeMake(1, 1, 1) threadsPerThreadgroup:MTLSizeMake(32, 1, 1)];
+	[s->encoder dispatchThreadgroups:MTLSizeMake(1, 1, 1)
+		   threadsPerThreadgroup:MTLSizeMake(32, 1, 1)];
 	[s->encoder endEncoding];
 }
 
@@ -467,13 +472,17 @@ static void nil_function(struct stage *s)
 {
 	MTLComputePipelineDescriptor *d = [[[MTLComputePipelineDescriptor alloc] init] autorelease];
 
-	[s->device newComputePipelineStateWithDescriptor:d options:MTLPipelineOptionNone reflection:NULL
+	[s->device newComputePipelineStateWithDescriptor:d
+						 options:MTLPipelineOptionNone
+					      reflection:NULL
 						   error:NULL];
 }
 
 static void odd_view(struct stage *s)
 {
-	[s->device newBufferWithBytesNoCopy:(char *)[s->x contents] + 16 length:4096 options:0
+	[s->device newBufferWithBytesNoCopy:(char *)[s->x contents] + 16
+				     length:4096
+				    options:0
 				deallocator:nil];
 }
 
@@ -571,9 +580,10 @@ static void play(size_t i)
 	fake_reset();
 	s.device = MTLCreateSystemDefaultDevice();
 	s.queue = [s.device newCommandQueueWithMaxCommandBufferCount:64];
-	s.library = [s.device newLibraryWithSource:[NSString stringWithUTF8String:ig_shader_probe.source]
-					   options:[[[MTLCompileOptions alloc] init] autorelease]
-					     error:NULL];
+	s.library = [s.device
+		newLibraryWithSource:[NSString stringWithUTF8String:ig_shader_probe.source]
+			     options:[[[MTLCompileOptions alloc] init] autorelease]
+			       error:NULL];
 	s.fence = [s.device newFence];
 	s.x = [s.device newBufferWithLength:4 * N options:0];
 	s.y = [s.device newBufferWithLength:4 * N options:0];
@@ -596,8 +606,8 @@ static void play(size_t i)
 	if (scenes[i].also)
 		expect(scenes[i].name, NULL);
 	const struct fake_counts c = fake_count();
-	if (c.devices || c.queues || c.buffers || c.libraries || c.functions || c.pipelines || c.fences ||
-	    c.events || c.sets || c.command_buffers || c.encoders)
+	if (c.devices || c.queues || c.buffers || c.libraries || c.functions || c.pipelines ||
+	    c.fences || c.events || c.sets || c.command_buffers || c.encoders)
 		fail_msg("%s: objects are left", scenes[i].name);
 }
 

@@ -28,8 +28,9 @@
 #define BUILD "ffffffffffffffff"
 #elif defined(WRONG_UNTERMINATED)
 /* as long as the field: no room for a NUL */
-#define BUILD { '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f', \
-		'0', '1', '2', '3', '4', '5', '6', '7' }
+#define BUILD                                                                                      \
+	{ '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b',                              \
+	  'c', 'd', 'e', 'f', '0', '1', '2', '3', '4', '5', '6', '7' }
 #else
 #define BUILD IG_BUILD_ID
 #endif
@@ -88,8 +89,7 @@ static int init(const struct ig_host *host)
 #endif
 
 extern const struct ig_module ingot_module;
-__attribute__((visibility("default")))
-const struct ig_module ingot_module = {
+__attribute__((visibility("default"))) const struct ig_module ingot_module = {
 	.magic = MAGIC,
 	.abi_version = ABI,
 	.struct_size = SIZE,

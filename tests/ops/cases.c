@@ -17,34 +17,40 @@
  * many, rows on both sides of the groups that kernels take at once. */
 #define SHAPES(op, dtype, ...)                                                                     \
 	PRODUCT(op, dtype, 16, 32, 1, __VA_ARGS__), PRODUCT(op, dtype, 1, 32, 2, __VA_ARGS__),     \
-	PRODUCT(op, dtype, 40, 96, 3, __VA_ARGS__), PRODUCT(op, dtype, 33, 576, 7, __VA_ARGS__),   \
-	PRODUCT(op, dtype, 48, 1536, 8, __VA_ARGS__), PRODUCT(op, dtype, 17, 64, 9, __VA_ARGS__),  \
-	PRODUCT(op, dtype, 64, 160, 70, __VA_ARGS__), PRODUCT(op, dtype, 31, 224, 5, __VA_ARGS__)
+		PRODUCT(op, dtype, 40, 96, 3, __VA_ARGS__),                                        \
+		PRODUCT(op, dtype, 33, 576, 7, __VA_ARGS__),                                       \
+		PRODUCT(op, dtype, 48, 1536, 8, __VA_ARGS__),                                      \
+		PRODUCT(op, dtype, 17, 64, 9, __VA_ARGS__),                                        \
+		PRODUCT(op, dtype, 64, 160, 70, __VA_ARGS__),                                      \
+		PRODUCT(op, dtype, 31, 224, 5, __VA_ARGS__)
 
 /* The same for formats with blocks of 256 values. */
 #define SHAPES_256(op, dtype, ...)                                                                 \
 	PRODUCT(op, dtype, 16, 256, 1, __VA_ARGS__), PRODUCT(op, dtype, 1, 256, 2, __VA_ARGS__),   \
-	PRODUCT(op, dtype, 40, 512, 3, __VA_ARGS__), PRODUCT(op, dtype, 33, 768, 7, __VA_ARGS__),  \
-	PRODUCT(op, dtype, 48, 1536, 8, __VA_ARGS__), PRODUCT(op, dtype, 17, 256, 9, __VA_ARGS__), \
-	PRODUCT(op, dtype, 64, 512, 70, __VA_ARGS__), PRODUCT(op, dtype, 31, 1024, 5, __VA_ARGS__)
+		PRODUCT(op, dtype, 40, 512, 3, __VA_ARGS__),                                       \
+		PRODUCT(op, dtype, 33, 768, 7, __VA_ARGS__),                                       \
+		PRODUCT(op, dtype, 48, 1536, 8, __VA_ARGS__),                                      \
+		PRODUCT(op, dtype, 17, 256, 9, __VA_ARGS__),                                       \
+		PRODUCT(op, dtype, 64, 512, 70, __VA_ARGS__),                                      \
+		PRODUCT(op, dtype, 31, 1024, 5, __VA_ARGS__)
 
 #define FORMATS_32(X)                                                                              \
 	X(IG_Q8_0) X(IG_Q4_0) X(IG_Q4_1) X(IG_Q5_0) X(IG_Q5_1) X(IG_IQ4_NL) X(IG_MXFP4) X(IG_Q8_M)
 #define FORMATS(X) X(IG_F32) X(IG_F16) X(IG_BF16) FORMATS_32(X)
-#define FORMATS_256(X)                                                                             \
-	X(IG_Q2_K) X(IG_Q3_K) X(IG_Q4_K) X(IG_Q5_K) X(IG_Q6_K) X(IG_IQ4_XS)
+#define FORMATS_256(X) X(IG_Q2_K) X(IG_Q3_K) X(IG_Q4_K) X(IG_Q5_K) X(IG_Q6_K) X(IG_IQ4_XS)
 
 #define LINEAR(t)                                                                                  \
 	SHAPES("linear", t, 0), SHAPES("linear", t, .residual = true),                             \
-	SHAPES("linear", t, .bias = true, .act = IG_ACT_GELU, .residual = true),                   \
-	SHAPES("linear", t, .act = IG_ACT_SILU),
-#define GLU(t) SHAPES("glu", t, .act = IG_ACT_SILU), SHAPES("glu", t, .act = IG_ACT_GELU),         \
-	SHAPES("glu", t, .act = IG_ACT_NONE),
+		SHAPES("linear", t, .bias = true, .act = IG_ACT_GELU, .residual = true),           \
+		SHAPES("linear", t, .act = IG_ACT_SILU),
+#define GLU(t)                                                                                     \
+	SHAPES("glu", t, .act = IG_ACT_SILU), SHAPES("glu", t, .act = IG_ACT_GELU),                \
+		SHAPES("glu", t, .act = IG_ACT_NONE),
 #define LOGITS(t) SHAPES("logits", t, 0),
 
 #define LINEAR_256(t)                                                                              \
 	SHAPES_256("linear", t, 0),                                                                \
-	SHAPES_256("linear", t, .bias = true, .act = IG_ACT_GELU, .residual = true),
+		SHAPES_256("linear", t, .bias = true, .act = IG_ACT_GELU, .residual = true),
 #define GLU_256(t) SHAPES_256("glu", t, .act = IG_ACT_SILU),
 #define LOGITS_256(t) SHAPES_256("logits", t, 0),
 #define EMBED_256(t) { "embed", t, 50, 768, 9 },
@@ -52,7 +58,7 @@
 /* Inner lengths that are no multiple of 32, or odd, where the format allows them. */
 #define ODD(t)                                                                                     \
 	PRODUCT("linear", t, 20, 37, 6, 0), PRODUCT("linear", t, 5, 1, 1, 0),                      \
-	PRODUCT("glu", t, 35, 99, 4, .act = IG_ACT_SILU),
+		PRODUCT("glu", t, 35, 99, 4, .act = IG_ACT_SILU),
 
 /* Sums as large as they can be; few of them, since their errors add up. */
 #define EXTREME_32(t) PRODUCT("linear", t, 24, 64, 5, .extreme = true),
@@ -61,33 +67,43 @@
 #define NORM(k, rows, ...) { "norm", IG_F32, k, k, rows, __VA_ARGS__ }
 #define NORMS(...)                                                                                 \
 	NORM(576, 1, __VA_ARGS__), NORM(64, 5, __VA_ARGS__), NORM(17, 3, __VA_ARGS__),             \
-	NORM(5120, 2, __VA_ARGS__), NORM(1, 1, __VA_ARGS__)
+		NORM(5120, 2, __VA_ARGS__), NORM(1, 1, __VA_ARGS__)
 
 #define BENCH(op, t, rows) { op, t, 1536, 576, rows, .act = IG_ACT_SILU, .bench = true },
 /* What both kinds of formats can be measured on. */
 #define BENCHES_256(t)                                                                             \
-	{ "linear", t, 2048, 2048, 1, .bench = true }, { "linear", t, 2048, 2048, 4, .bench = true }, \
-	{ "linear", t, 2048, 2048, 512, .bench = true },
-#define BENCHES(t) BENCH("glu", t, 1) BENCH("glu", t, 16) BENCH("glu", t, 512)                     \
-	{ "linear", t, 576, 1536, 1, .residual = true, .bench = true },                            \
-	{ "linear", t, 576, 1536, 512, .residual = true, .bench = true },                          \
-	{ "logits", t, 49152, 576, 1, .bench = true },
+	{ "linear", t, 2048, 2048, 1, .bench = true },                                             \
+		{ "linear", t, 2048, 2048, 4, .bench = true },                                     \
+		{ "linear", t, 2048, 2048, 512, .bench = true },
+#define BENCHES(t)                                                                                 \
+	BENCH("glu", t, 1)                                                                         \
+	BENCH("glu", t, 16) BENCH("glu", t, 512){ "linear",	t, 576, 1536, 1, .residual = true, \
+						  .bench = true },                                 \
+		{ "linear", t, 576, 1536, 512, .residual = true, .bench = true },                  \
+		{ "logits", t, 49152, 576, 1, .bench = true },
 
 const struct ig_case ig_cases[] = {
-	FORMATS(LINEAR) FORMATS(GLU) FORMATS(LOGITS)
-	ODD(IG_F32) ODD(IG_F16) ODD(IG_BF16)
-	NORMS(.kind = IG_NORM_RMS), NORMS(.kind = IG_NORM_LAYER, .bias = true),
-	NORMS(.kind = IG_NORM_LAYER), NORMS(.kind = IG_NORM_RMS, .residual = true),
-	NORMS(.kind = IG_NORM_RMS, .gather = true), NORMS(.residual = true, .gather = true),
-	{ "embed", IG_F32, 50, 40, 9 }, { "embed", IG_F16, 50, 40, 9 },
-	{ "embed", IG_BF16, 51, 41, 9 }, { "embed", IG_Q8_0, 50, 64, 9 },
-	{ "embed", IG_Q4_0, 50, 96, 9 }, { "embed", IG_Q4_1, 33, 64, 9 },
-	{ "embed", IG_Q5_0, 50, 96, 9 }, { "embed", IG_Q5_1, 33, 64, 9 },
-	{ "embed", IG_IQ4_NL, 50, 96, 9 }, { "embed", IG_MXFP4, 33, 64, 9 },
+	FORMATS(LINEAR) FORMATS(GLU) FORMATS(LOGITS) ODD(IG_F32) ODD(IG_F16) ODD(IG_BF16)
+		NORMS(.kind = IG_NORM_RMS),
+	NORMS(.kind = IG_NORM_LAYER, .bias = true),
+	NORMS(.kind = IG_NORM_LAYER),
+	NORMS(.kind = IG_NORM_RMS, .residual = true),
+	NORMS(.kind = IG_NORM_RMS, .gather = true),
+	NORMS(.residual = true, .gather = true),
+	{ "embed", IG_F32, 50, 40, 9 },
+	{ "embed", IG_F16, 50, 40, 9 },
+	{ "embed", IG_BF16, 51, 41, 9 },
+	{ "embed", IG_Q8_0, 50, 64, 9 },
+	{ "embed", IG_Q4_0, 50, 96, 9 },
+	{ "embed", IG_Q4_1, 33, 64, 9 },
+	{ "embed", IG_Q5_0, 50, 96, 9 },
+	{ "embed", IG_Q5_1, 33, 64, 9 },
+	{ "embed", IG_IQ4_NL, 50, 96, 9 },
+	{ "embed", IG_MXFP4, 33, 64, 9 },
 	{ "embed", IG_Q8_M, 33, 96, 9 },
 	FORMATS_256(LINEAR_256) FORMATS_256(GLU_256) FORMATS_256(LOGITS_256) FORMATS_256(EMBED_256)
-	FORMATS(BENCHES) FORMATS(BENCHES_256) FORMATS_256(BENCHES_256)
-	FORMATS_32(EXTREME_32) FORMATS_256(EXTREME_256)
+		FORMATS(BENCHES) FORMATS(BENCHES_256) FORMATS_256(BENCHES_256)
+			FORMATS_32(EXTREME_32) FORMATS_256(EXTREME_256)
 };
 const size_t ig_n_cases = sizeof ig_cases / sizeof *ig_cases;
 
@@ -107,7 +123,7 @@ struct ig_case_data {
 	uint32_t n_matrices, n_weights, n_in;
 	void *rows_form[3]; /* weights as files have them */
 	void *tiled[3];
-	uint64_t row_bytes; /* of a weight's row */
+	uint64_t row_bytes;		 /* of a weight's row */
 	float *x, *residual, *vector[2]; /* inputs; 1-D weights */
 	int32_t *ids, *gathered;
 	int32_t out_rows;
@@ -171,13 +187,12 @@ static const struct blocks {
 	size_t n, at[2];
 	float scale, min; /* the minimum is so many times the scale */
 } q8_m = { 2, { 0, 2 }, 0x1p-9f, -127 }, blocks[] = {
-	[IG_Q4_0] = { 1, { 0 }, 0x1p-5f, 0 }, [IG_Q4_1] = { 2, { 0, 2 }, 0x1p-5f, -7 },
-	[IG_Q5_0] = { 1, { 0 }, 0x1p-6f, 0 }, [IG_Q5_1] = { 2, { 0, 2 }, 0x1p-6f, -15 },
-	[IG_Q8_0] = { 1, { 0 }, 0x1p-9f, 0 },
-	[IG_Q2_K] = { 2, { 80, 82 }, 0x1p-7f, 1.5f }, [IG_Q3_K] = { 1, { 108 }, 0x1p-8f, 0 },
-	[IG_Q4_K] = { 2, { 0, 2 }, 0x1p-10f, 7 }, [IG_Q5_K] = { 2, { 0, 2 }, 0x1p-11f, 15 },
-	[IG_Q6_K] = { 1, { 208 }, 0x1p-13f, 0 },
-	[IG_IQ4_NL] = { 1, { 0 }, 0x1p-9f, 0 }, [IG_IQ4_XS] = { 1, { 0 }, 0x1p-13f, 0 },
+	[IG_Q4_0] = { 1, { 0 }, 0x1p-5f, 0 },	   [IG_Q4_1] = { 2, { 0, 2 }, 0x1p-5f, -7 },
+	[IG_Q5_0] = { 1, { 0 }, 0x1p-6f, 0 },	   [IG_Q5_1] = { 2, { 0, 2 }, 0x1p-6f, -15 },
+	[IG_Q8_0] = { 1, { 0 }, 0x1p-9f, 0 },	   [IG_Q2_K] = { 2, { 80, 82 }, 0x1p-7f, 1.5f },
+	[IG_Q3_K] = { 1, { 108 }, 0x1p-8f, 0 },	   [IG_Q4_K] = { 2, { 0, 2 }, 0x1p-10f, 7 },
+	[IG_Q5_K] = { 2, { 0, 2 }, 0x1p-11f, 15 }, [IG_Q6_K] = { 1, { 208 }, 0x1p-13f, 0 },
+	[IG_IQ4_NL] = { 1, { 0 }, 0x1p-9f, 0 },	   [IG_IQ4_XS] = { 1, { 0 }, 0x1p-13f, 0 },
 	[IG_MXFP4] = { 0, { 0 }, 0, 0 },
 };
 
@@ -207,7 +222,8 @@ void ig_case_weight_row(uint32_t dtype, uint8_t *dst, int64_t k, uint64_t *s)
 			memcpy(dst + at + f->at[i], &h, 2);
 		}
 		if (dtype == IG_MXFP4) /* 2^-6 to 2^-3, and the two smallest */
-			dst[at] = ig_random_u64(s) >> 60 ? (uint8_t)(121 + dst[at] % 4) : dst[at] % 2;
+			dst[at] =
+				ig_random_u64(s) >> 60 ? (uint8_t)(121 + dst[at] % 4) : dst[at] % 2;
 	}
 }
 
@@ -236,7 +252,8 @@ struct ig_case_data *ig_case_open(const struct ig_case *c)
 {
 	static const uint8_t fills[] = { 0x00, 0xff, 0x80, 0x77 };
 	struct ig_case_data *d = must(calloc(1, sizeof *d));
-	uint64_t s = 0x9e3779b97f4a7c15u ^ (uint64_t)(c->n * 131 + c->k * 7 + c->rows + c->dtype * 977);
+	uint64_t s =
+		0x9e3779b97f4a7c15u ^ (uint64_t)(c->n * 131 + c->k * 7 + c->rows + c->dtype * 977);
 	bool norm = !strcmp(c->op, "norm"), embed = !strcmp(c->op, "embed");
 
 	d->c = c;
@@ -245,8 +262,8 @@ struct ig_case_data *ig_case_open(const struct ig_case *c)
 			d->op = ig_core_ops[i];
 	must((void *)d->op);
 	if (norm)
-		d->params.norm = (struct ig_norm_params){ sizeof d->params.norm, c->kind, 1e-5f,
-							  c->gather };
+		d->params.norm =
+			(struct ig_norm_params){ sizeof d->params.norm, c->kind, 1e-5f, c->gather };
 	else if (embed)
 		d->params.embed = (struct ig_embed_params){ sizeof d->params.embed, 1.5f };
 	else if (!strcmp(c->op, "glu"))
@@ -254,8 +271,8 @@ struct ig_case_data *ig_case_open(const struct ig_case *c)
 	else if (!strcmp(c->op, "logits"))
 		d->params.logits = (struct ig_logits_params){ sizeof d->params.logits, 0 };
 	else
-		d->params.linear = (struct ig_linear_params){ sizeof d->params.linear, 1, c->act,
-							      c->bias };
+		d->params.linear =
+			(struct ig_linear_params){ sizeof d->params.linear, 1, c->act, c->bias };
 	d->n_matrices = norm ? 0 : !strcmp(c->op, "glu") ? 2 : 1;
 	d->n_weights = d->n_matrices + (norm ? 1 : 0) + (c->bias ? 1 : 0);
 	d->n_out = norm && c->residual ? 2 : 1; /* the sum too */
@@ -335,35 +352,50 @@ bool ig_case_fits(const struct ig_case *c, const struct ig_cpu_kernel *k)
 }
 
 /* The operands of a call on rows first … first + n - 1 (of the result). */
-static void fill(struct ig_case_data *d, struct ig_op_call *call, struct ig_step *step, uint32_t form,
-		 const void *x, int64_t x_stride, bool tiled, int32_t first, int32_t n)
+static void fill(struct ig_case_data *d, struct ig_op_call *call, struct ig_step *step,
+		 uint32_t form, const void *x, int64_t x_stride, bool tiled, int32_t first,
+		 int32_t n)
 {
 	const struct ig_case *c = d->c;
 	int32_t in_first = c->gather ? 0 : first;
 
-	*step = (struct ig_step){ .struct_size = sizeof *step, .n_rows = c->rows,
-				  .n_logit_rows = n, .token_ids = d->ids + first,
+	*step = (struct ig_step){ .struct_size = sizeof *step,
+				  .n_rows = c->rows,
+				  .n_logit_rows = n,
+				  .token_ids = d->ids + first,
 				  .logit_rows = d->gathered + first };
-	*call = (struct ig_op_call){ .struct_size = sizeof *call, .params = &d->params, .step = step,
-				     .n_in = d->n_in, .n_weights = d->n_weights,
+	*call = (struct ig_op_call){ .struct_size = sizeof *call,
+				     .params = &d->params,
+				     .step = step,
+				     .n_in = d->n_in,
+				     .n_weights = d->n_weights,
 				     .n_out = d->n_out };
 	if (d->n_in > 0)
-		call->in[0] = (struct ig_tensor){ (char *)x + in_first * x_stride, n, c->k, x_stride,
-						  IG_F32, form };
+		call->in[0] = (struct ig_tensor){
+			(char *)x + in_first * x_stride, n, c->k, x_stride, IG_F32, form
+		};
 	if (d->n_in > 1)
-		call->in[1] = (struct ig_tensor){ d->residual + in_first * c->n, n, c->n, c->n * 4,
-						  IG_F32, IG_FORM_ROWS };
+		call->in[1] = (struct ig_tensor){
+			d->residual + in_first * c->n, n, c->n, c->n * 4, IG_F32, IG_FORM_ROWS
+		};
 	for (uint32_t i = 0; i < d->n_matrices; i++)
-		call->weight[i] = (struct ig_tensor){
-			tiled ? d->tiled[i] : d->rows_form[i], c->n, c->k,
-			tiled ? 0 : (int64_t)d->row_bytes, c->dtype,
-			tiled ? IG_FORM_TILE16 : IG_FORM_ROWS };
+		call->weight[i] = (struct ig_tensor){ tiled ? d->tiled[i] : d->rows_form[i],
+						      c->n,
+						      c->k,
+						      tiled ? 0 : (int64_t)d->row_bytes,
+						      c->dtype,
+						      tiled ? IG_FORM_TILE16 : IG_FORM_ROWS };
 	for (uint32_t i = d->n_matrices; i < d->n_weights; i++)
-		call->weight[i] = (struct ig_tensor){ d->vector[i - d->n_matrices], 1, c->n, c->n * 4,
-						      IG_F32, IG_FORM_ROWS };
+		call->weight[i] = (struct ig_tensor){
+			d->vector[i - d->n_matrices], 1, c->n, c->n * 4, IG_F32, IG_FORM_ROWS
+		};
 	for (uint32_t i = 0; i < call->n_out; i++)
-		call->out[i] = (struct ig_tensor){ d->out[i] + GUARD + first * d->stride, n, d->out_cols,
-						   d->stride, IG_F32, IG_FORM_ROWS };
+		call->out[i] = (struct ig_tensor){ d->out[i] + GUARD + first * d->stride,
+						   n,
+						   d->out_cols,
+						   d->stride,
+						   IG_F32,
+						   IG_FORM_ROWS };
 }
 
 void ig_case_call(struct ig_case_data *d, int32_t first, int32_t n, float *const out[IG_MAX_OUT],
@@ -397,7 +429,8 @@ static int64_t to_form(struct ig_case_data *d, uint32_t form)
 {
 	int64_t stride = (int64_t)ig_form_row_bytes(form, d->c->k);
 	struct ig_op_call c = {
-		.n_in = 1, .n_out = 1,
+		.n_in = 1,
+		.n_out = 1,
 		.in = { { d->x, d->c->rows, d->c->k, d->c->k * 4, IG_F32, IG_FORM_ROWS } },
 		.out = { { d->packed, d->c->rows, d->c->k, stride, IG_F32, form } },
 	};
@@ -455,9 +488,10 @@ void ig_case_reference(struct ig_case_data *d, uint32_t form, float *out)
 		for (int32_t r = 0; r < c->rows; r++) {
 			const uint8_t *row = d->packed + r * stride;
 			for (int64_t i = 0; i < c->k; i++)
-				x[r * c->k + i] = form == IG_FORM_Q8
-					? ig_form_q8_value(row, c->k, i)
-					: ig_f32_from_bf16(((const uint16_t *)row)[i]);
+				x[r * c->k + i] =
+					form == IG_FORM_Q8 ?
+						ig_form_q8_value(row, c->k, i) :
+						ig_f32_from_bf16(((const uint16_t *)row)[i]);
 		}
 	}
 	clear(d);
@@ -501,8 +535,8 @@ void ig_case_time(struct ig_case_data *d, const struct ig_cpu_kernel *k, int n_t
 	struct ig_step step;
 	int64_t stride = k->in_form == IG_FORM_ROWS ? d->c->k * 4 : to_form(d, k->in_form);
 
-	fill(d, &call, &step, k->in_form, k->in_form == IG_FORM_ROWS ? (void *)d->x : d->packed, stride,
-	     k->weight_form == IG_FORM_TILE16, 0, d->out_rows);
+	fill(d, &call, &step, k->in_form, k->in_form == IG_FORM_ROWS ? (void *)d->x : d->packed,
+	     stride, k->weight_form == IG_FORM_TILE16, 0, d->out_rows);
 	for (int i = 0; i < n_times; i++)
 		k->run(&call, 0, k->n_units(&call), NULL);
 }

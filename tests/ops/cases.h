@@ -14,13 +14,13 @@
 struct ig_case {
 	const char *op;
 	uint32_t dtype; /* of the weights */
-	int64_t n, k; /* outputs of each weight, inner length */
+	int64_t n, k;	/* outputs of each weight, inner length */
 	int32_t rows;
-	uint32_t act; /* of linear and glu */
+	uint32_t act;	     /* of linear and glu */
 	bool bias, residual; /* of linear; residual of norm too */
-	bool gather; /* of norm: every other row */
-	uint32_t kind; /* of norm */
-	bool bench; /* large: the bench's, tests leave it out */
+	bool gather;	     /* of norm: every other row */
+	uint32_t kind;	     /* of norm */
+	bool bench;	     /* large: the bench's, tests leave it out */
 	bool extreme; /* of quantised linear: the largest sums that its codes and 8-bit rows give */
 };
 
@@ -43,9 +43,9 @@ void ig_case_reference(struct ig_case_data *d, uint32_t form, float *out);
 
 /* How the units and rows of a run are cut up. */
 enum ig_case_cut {
-	IG_CUT_NONE, /* all units, all rows in one call */
+	IG_CUT_NONE,  /* all units, all rows in one call */
 	IG_CUT_UNITS, /* unit by unit, last one first */
-	IG_CUT_ROWS, /* row by row, each a step of its own */
+	IG_CUT_ROWS,  /* row by row, each a step of its own */
 };
 /* The kernel's result; false when it wrote outside its rows. */
 bool ig_case_kernel(struct ig_case_data *d, const struct ig_cpu_kernel *k, enum ig_case_cut cut,

@@ -19,7 +19,7 @@ extern const struct ig_gpu_device_class ig_gpu_soft;
 #define GUARD 256 /* bytes before and after; keeps what lies between them aligned */
 #define GUARD_BYTE 0xa5
 #define UNSET_BYTE 0xff /* NaN in every type */
-#define SLOT 1u /* the step runs in this slot; the ids of the one before are in the other */
+#define SLOT 1u		/* the step runs in this slot; the ids of the one before are in the other */
 #define TIMEOUT_MS 120000u
 
 struct ig_gpu_lab {
@@ -74,7 +74,8 @@ int ig_gpu_lab_open(const char *name, struct ig_gpu_lab **out, struct ig_error *
 		class = &ig_gpu_cuda;
 #endif
 	if (!class)
-		return ig_fail(err, -ENOTSUP, "this program has no device '%s'", name ? name : "soft");
+		return ig_fail(err, -ENOTSUP, "this program has no device '%s'",
+			       name ? name : "soft");
 	lab = calloc(1, sizeof *lab);
 	if (!lab)
 		return ig_fail(err, -ENOMEM, "no memory");
@@ -172,15 +173,19 @@ static void begin_call(const struct ig_gpu_lab *lab, const struct ig_gpu_case *c
 	for (int32_t i = 0; s->seq_lens && i < s->n_seqs; i++)
 		context = s->seq_lens[i] > context ? s->seq_lens[i] : context;
 	*g = (struct ig_gpu_call){
-		.struct_size = sizeof *g, .n_in = call->n_in, .n_weights = call->n_weights,
-		.n_out = call->n_out, .params = call->params,
+		.struct_size = sizeof *g,
+		.n_in = call->n_in,
+		.n_weights = call->n_weights,
+		.n_out = call->n_out,
+		.params = call->params,
 		.facts = lab->class->facts(lab->device),
 		.max_rows = at_least_one(c->max_rows, s->n_rows),
 		.max_seqs = at_least_one(c->max_seqs, s->n_seqs),
 		.max_logit_rows = at_least_one(c->max_logit_rows, s->n_logit_rows),
 		.max_context = at_least_one(c->max_context, context),
 		.kv_dtype = s->n_groups ? s->kv[0].layout->dtype : IG_F16,
-		.f32 = c->f32, .max_partials = c->max_partials,
+		.f32 = c->f32,
+		.max_partials = c->max_partials,
 	};
 	for (uint32_t i = 0; i < call->n_in; i++)
 		g->in[i] = (struct ig_gpu_tensor){ .ref.buffer = call->in[i].data ? 0 : -1,
@@ -189,7 +194,8 @@ static void begin_call(const struct ig_gpu_lab *lab, const struct ig_gpu_case *c
 	for (uint32_t i = 0; i < call->n_weights; i++) {
 		const struct ig_tensor *w = &call->weight[i];
 		g->weight[i] = (struct ig_gpu_tensor){ .ref.buffer = w->data ? 0 : -1,
-						       .n_rows = w->n_rows, .n_cols = w->n_cols,
+						       .n_rows = w->n_rows,
+						       .n_cols = w->n_cols,
 						       .row_stride = (uint64_t)w->row_stride,
 						       .dtype = w->dtype };
 	}
@@ -208,11 +214,14 @@ static int check_shapes(const struct ig_gpu_case *c, struct ig_op_shape *s, stru
 {
 	const struct ig_op_call *call = c->call;
 
-	*s = (struct ig_op_shape){ .struct_size = sizeof *s, .n_in = call->n_in,
-				   .n_weights = call->n_weights, .n_out = call->n_out,
+	*s = (struct ig_op_shape){ .struct_size = sizeof *s,
+				   .n_in = call->n_in,
+				   .n_weights = call->n_weights,
+				   .n_out = call->n_out,
 				   .params = call->params };
 	for (uint32_t i = 0; i < call->n_in; i++)
-		s->in[i] = (struct ig_shape){ .n_cols = call->in[i].n_cols, .dtype = call->in[i].dtype,
+		s->in[i] = (struct ig_shape){ .n_cols = call->in[i].n_cols,
+					      .dtype = call->in[i].dtype,
 					      .row_class = c->in_class };
 	for (uint32_t i = 0; i < call->n_weights; i++)
 		if (call->weight[i].data)
@@ -231,9 +240,9 @@ static uint32_t rows_of(const struct ig_gpu_case *c, uint32_t row_class)
 static int make_value(struct run *r, uint32_t dtype, int64_t n_cols, uint32_t row_class,
 		      struct ig_gpu_tensor *out, struct ig_error *err)
 {
-	int rc = ig_gpu_tape_value(r->tape, dtype, n_cols, row_class,
-				   row_class == IG_ROWS_LOGITS ? r->call.max_logit_rows :
-								 r->call.max_rows, out);
+	int rc = ig_gpu_tape_value(
+		r->tape, dtype, n_cols, row_class,
+		row_class == IG_ROWS_LOGITS ? r->call.max_logit_rows : r->call.max_rows, out);
 
 	return rc ? ig_fail(err, rc, "no memory for a value") : 0;
 }
@@ -336,18 +345,19 @@ static int put_sequences(struct run *r, struct step_head *head, struct ig_error 
 		if (n > IG_GPU_FEW_ROWS || need > r->c->max_partials - n_partials) {
 			for (int32_t i = first[q]; i < row; i++)
 				partials[i] = STEP_NONE;
-			r->live[IG_LIVE_LOOP_ROWS] = n > r->live[IG_LIVE_LOOP_ROWS] ?
-				n : r->live[IG_LIVE_LOOP_ROWS];
+			r->live[IG_LIVE_LOOP_ROWS] =
+				n > r->live[IG_LIVE_LOOP_ROWS] ? n : r->live[IG_LIVE_LOOP_ROWS];
 			continue;
 		}
 		for (int32_t i = first[q]; i < row; i++) {
 			partials[i] = n_partials;
 			n_partials += (uint32_t)s->positions[i] / STEP_RANGE + 1;
 		}
-		r->live[IG_LIVE_SPLIT_ROWS] = n > r->live[IG_LIVE_SPLIT_ROWS] ?
-			n : r->live[IG_LIVE_SPLIT_ROWS];
+		r->live[IG_LIVE_SPLIT_ROWS] =
+			n > r->live[IG_LIVE_SPLIT_ROWS] ? n : r->live[IG_LIVE_SPLIT_ROWS];
 		r->live[IG_LIVE_SPLIT_RANGES] = ranges > r->live[IG_LIVE_SPLIT_RANGES] ?
-			ranges : r->live[IG_LIVE_SPLIT_RANGES];
+							ranges :
+							r->live[IG_LIVE_SPLIT_RANGES];
 	}
 	first[s->n_seqs] = row;
 	return 0;
@@ -366,9 +376,20 @@ static int put_samples(struct run *r, struct step_head *head, struct ig_error *e
 		const struct ig_sample_params *p = &s->sample[i];
 
 		to[i] = (struct step_sample){
-			p->temperature, p->top_p, p->min_p, p->top_k, p->repetition_penalty,
-			p->frequency_penalty, p->presence_penalty, p->mask, p->first_edit,
-			p->n_edits, p->position, 0, (uint32_t)p->seed, (uint32_t)(p->seed >> 32),
+			p->temperature,
+			p->top_p,
+			p->min_p,
+			p->top_k,
+			p->repetition_penalty,
+			p->frequency_penalty,
+			p->presence_penalty,
+			p->mask,
+			p->first_edit,
+			p->n_edits,
+			p->position,
+			0,
+			(uint32_t)p->seed,
+			(uint32_t)(p->seed >> 32),
 		};
 		if (p->temperature > 0.0f)
 			r->live[IG_LIVE_DRAWS] = (uint32_t)s->n_logit_rows;
@@ -388,8 +409,10 @@ static int put_cache(struct run *r, struct step_head *head, struct ig_error *err
 		const struct ig_kv_layout *l = s->kv[g].layout;
 
 		head->kv[g] = (struct step_kv){
-			.block_bytes = l->block_bytes, .max_blocks = (uint32_t)s->kv[g].max_blocks,
-			.layer_stride = (uint32_t)l->layer_stride, .v_offset = (uint32_t)l->v_offset,
+			.block_bytes = l->block_bytes,
+			.max_blocks = (uint32_t)s->kv[g].max_blocks,
+			.layer_stride = (uint32_t)l->layer_stride,
+			.v_offset = (uint32_t)l->v_offset,
 			.head_stride = (uint32_t)l->head_stride,
 			.token_stride = (uint32_t)l->token_stride,
 		};
@@ -422,9 +445,13 @@ static int pack(struct run *r, struct ig_error *err)
 {
 	const struct ig_step *s = r->c->call->step;
 	struct step_head head = {
-		.n_rows = (uint32_t)s->n_rows, .n_seqs = (uint32_t)s->n_seqs,
-		.n_logit_rows = (uint32_t)s->n_logit_rows, .n_copies = r->c->n_copies,
-		.ids = SLOT, .prev_ids = 1 - SLOT, .want_logits = s->logits != NULL,
+		.n_rows = (uint32_t)s->n_rows,
+		.n_seqs = (uint32_t)s->n_seqs,
+		.n_logit_rows = (uint32_t)s->n_logit_rows,
+		.n_copies = r->c->n_copies,
+		.ids = SLOT,
+		.prev_ids = 1 - SLOT,
+		.want_logits = s->logits != NULL,
 	};
 	const struct ig_tensor *x = &r->c->call->in[0];
 	uint64_t rows = (uint64_t)s->n_rows * 4, logit_rows = (uint64_t)s->n_logit_rows * 4;
@@ -441,10 +468,11 @@ static int pack(struct run *r, struct ig_error *err)
 	rc = rc ? rc : put(r, s->row_seq, rows, &head.row_seq, err);
 	rc = rc ? rc : put(r, s->seq_lens, (uint64_t)s->n_seqs * 4, &head.seq_lens, err);
 	rc = rc ? rc : put(r, s->logit_rows, logit_rows, &head.logit_rows, err);
-	rc = rc ? rc : put(r, s->edits, (uint64_t)s->n_edits * sizeof(struct step_edit),
-			   &head.edits, err);
-	rc = rc ? rc : put(r, s->masks, (uint64_t)s->n_masks * head.mask_words * 4, &head.masks,
-			   err);
+	rc = rc ? rc :
+		  put(r, s->edits, (uint64_t)s->n_edits * sizeof(struct step_edit), &head.edits,
+		      err);
+	rc = rc ? rc :
+		  put(r, s->masks, (uint64_t)s->n_masks * head.mask_words * 4, &head.masks, err);
 	r->live[IG_LIVE_ONE] = 1;
 	r->live[IG_LIVE_ROWS] = head.n_rows;
 	r->live[IG_LIVE_LOGIT_ROWS] = head.n_logit_rows;
@@ -471,8 +499,8 @@ static int upload(struct run *r, const void *image, uint64_t n_bytes, uint32_t m
 }
 
 /* The rows of a float matrix as the device has them. */
-static void fill_value(struct piece *p, const struct ig_gpu_tensor *to, const struct ig_tensor *from,
-		       uint32_t n_rows)
+static void fill_value(struct piece *p, const struct ig_gpu_tensor *to,
+		       const struct ig_tensor *from, uint32_t n_rows)
 {
 	uint64_t size = dtype_bytes(to->dtype);
 
@@ -577,8 +605,8 @@ static int make_memory(struct run *r, struct ig_error *err)
 
 static const char *name_of(const struct run *r, uint32_t b, char *buf, size_t n)
 {
-	static const char *const kinds[] = { "weights", "scratch", "constants", "ids", "logits",
-					     "cache" };
+	static const char *const kinds[] = { "weights", "scratch", "constants",
+					     "ids",	"logits",  "cache" };
 
 	for (uint32_t i = 0; i < r->call.n_in; i++)
 		if (r->call.in[i].ref.buffer == (int32_t)b)
@@ -688,8 +716,8 @@ static int execute(struct run *r, struct ig_error *err)
 	if (s->sampled_ids && r->tape->ids >= 0)
 		memcpy(s->sampled_ids, ids, (size_t)s->n_logit_rows * sizeof *ids);
 	if (s->logits && r->tape->logits >= 0)
-		memcpy(s->logits, logits, (size_t)s->n_logit_rows * (size_t)r->tape->n_vocab *
-		       sizeof *logits);
+		memcpy(s->logits, logits,
+		       (size_t)s->n_logit_rows * (size_t)r->tape->n_vocab * sizeof *logits);
 	return 0;
 }
 
@@ -729,8 +757,7 @@ int ig_gpu_case_run(struct ig_gpu_lab *lab, const struct ig_gpu_case *c, struct 
 
 /* ---- the reference ---------------------------------------------------------------------- */
 
-int ig_gpu_case_reference(struct ig_gpu_lab *lab, const struct ig_gpu_case *c,
-			  struct ig_error *err)
+int ig_gpu_case_reference(struct ig_gpu_lab *lab, const struct ig_gpu_case *c, struct ig_error *err)
 {
 	struct ig_op_call call = *c->call;
 	float *copies[IG_MAX_IN] = { NULL };

@@ -56,9 +56,12 @@ static struct table make_table(uint32_t dtype, int64_t n, uint64_t *random)
 
 static struct ig_tensor tensor_of(const struct table *t, int tiled)
 {
-	return (struct ig_tensor){ tiled ? t->tiled : t->rows, t->n, N_COLS,
+	return (struct ig_tensor){ tiled ? t->tiled : t->rows,
+				   t->n,
+				   N_COLS,
 				   tiled ? 0 : (int64_t)ig_dtype_row_bytes(t->dtype, N_COLS),
-				   t->dtype, tiled ? IG_FORM_TILE16 : IG_FORM_ROWS };
+				   t->dtype,
+				   tiled ? IG_FORM_TILE16 : IG_FORM_ROWS };
 }
 
 static void check_tables(uint32_t token_dtype, uint32_t position_dtype, int64_t n_positions)
@@ -66,15 +69,21 @@ static void check_tables(uint32_t token_dtype, uint32_t position_dtype, int64_t 
 	static const int32_t ids[N_ROWS] = { 49, 0, 7, 7, 16, 15, 31, 32, 1 };
 	static const int32_t positions[N_ROWS] = { 0, 1, 2, 19, 3, 17, 16, 15, 4 };
 	const struct ig_embed_params p = { sizeof p, 1.5f };
-	const struct ig_step step = { .struct_size = sizeof step, .n_rows = N_ROWS,
-				      .token_ids = ids, .positions = positions };
+	const struct ig_step step = { .struct_size = sizeof step,
+				      .n_rows = N_ROWS,
+				      .token_ids = ids,
+				      .positions = positions };
 	const struct ig_cpu_kernel *k = &ig_op_embed.cpu_kernels[0];
 	uint64_t random = 11;
 	struct table token = make_table(token_dtype, 50, &random);
 	struct table learned = make_table(position_dtype, n_positions, &random);
 	float want[N_ROWS][N_COLS], got[N_ROWS][N_COLS], scratch[N_COLS], row[N_COLS];
 	struct ig_op_call call = {
-		.struct_size = sizeof call, .n_weights = 2, .n_out = 1, .params = &p, .step = &step,
+		.struct_size = sizeof call,
+		.n_weights = 2,
+		.n_out = 1,
+		.params = &p,
+		.step = &step,
 		.weight = { tensor_of(&token, 0), tensor_of(&learned, 0) },
 		.out = { { want, N_ROWS, N_COLS, sizeof want[0], IG_F32, IG_FORM_ROWS } },
 	};
@@ -83,10 +92,12 @@ static void check_tables(uint32_t token_dtype, uint32_t position_dtype, int64_t 
 	for (int r = 0; r < N_ROWS; r++) { /* what it means, said once more */
 		int64_t at = positions[r] < n_positions ? positions[r] : 0;
 
-		ig_dtype_to_f32(token.dtype, (char *)token.rows + ids[r] * call.weight[0].row_stride,
-				row, N_COLS);
+		ig_dtype_to_f32(token.dtype,
+				(char *)token.rows + ids[r] * call.weight[0].row_stride, row,
+				N_COLS);
 		ig_dtype_to_f32(learned.dtype,
-				(char *)learned.rows + at * call.weight[1].row_stride, scratch, N_COLS);
+				(char *)learned.rows + at * call.weight[1].row_stride, scratch,
+				N_COLS);
 		for (int i = 0; i < N_COLS; i++)
 			assert_true(want[r][i] == row[i] * 1.5f + scratch[i]);
 	}
@@ -120,7 +131,10 @@ static void test_shapes(void **state)
 {
 	const struct ig_embed_params p = { sizeof p, 1.0f };
 	const struct ig_op_shape good = {
-		.struct_size = sizeof good, .n_weights = 2, .n_out = 1, .params = &p,
+		.struct_size = sizeof good,
+		.n_weights = 2,
+		.n_out = 1,
+		.params = &p,
 		.weight = { { 50, 64, IG_F32, 0 }, { 20, 64, IG_F32, 0 } },
 	};
 	struct ig_op_shape s = good;

@@ -78,8 +78,8 @@ static double product_bound(const float *x, const float *w, int64_t k, double w_
 }
 
 /* bounds[] for the products: one for each value of the result. */
-static void product_bounds(const struct ig_case *c, const struct ig_op_call *call, uint32_t in_dtype,
-			   double *bounds)
+static void product_bounds(const struct ig_case *c, const struct ig_op_call *call,
+			   uint32_t in_dtype, double *bounds)
 {
 	const bool glu = !strcmp(c->op, "glu");
 	const double w_eps = weight_eps(c->dtype, in_dtype);
@@ -130,7 +130,8 @@ static void norm_bounds(const struct ig_case *c, const struct ig_op_call *call, 
 				double x = (double)ig_row(&call->in[0], from)[i];
 
 				if (c->residual)
-					x = (double)(float)(x + (double)ig_row(&call->in[1], from)[i]);
+					x = (double)(float)(x +
+							    (double)ig_row(&call->in[1], from)[i]);
 				if (pass == 0) {
 					mean += c->kind == IG_NORM_LAYER ? x / (double)n : 0.0;
 					size += fabs(x) / (double)n;
@@ -138,8 +139,10 @@ static void norm_bounds(const struct ig_case *c, const struct ig_op_call *call, 
 					var += (x - mean) * (x - mean) / (double)n;
 				} else {
 					scale = 1.0 / sqrt(var + 1e-5);
-					bounds[r * n + i] = 16 * 0x1p-24 * (fabs(x) + size) * scale *
-						fabs((double)((float *)call->weight[0].data)[i]) +
+					bounds[r * n + i] =
+						16 * 0x1p-24 * (fabs(x) + size) * scale *
+							fabs((double)((float *)call->weight[0]
+									      .data)[i]) +
 						(c->bias ? 0x1p-22 : 0.0);
 				}
 			}
@@ -180,7 +183,10 @@ static int run_rows(struct ig_case_data *d, const struct ig_case *c, const struc
 	struct ig_op_call call;
 	struct ig_step step;
 	struct ig_gpu_case g = {
-		.op = ig_case_op(d), .call = &call, .f32 = how->f32, .out_dtype = how->out_dtype,
+		.op = ig_case_op(d),
+		.call = &call,
+		.f32 = how->f32,
+		.out_dtype = how->out_dtype,
 		.in_class = strcmp(c->op, "logits") ? IG_ROWS_TOKENS : IG_ROWS_LOGITS,
 	};
 	struct ig_error err = { 0 };
@@ -189,7 +195,8 @@ static int run_rows(struct ig_case_data *d, const struct ig_case *c, const struc
 	ig_case_call(d, first, n, out, &call, &step);
 	rc = reference ? ig_gpu_case_reference(lab, &g, &err) : ig_gpu_case_run(lab, &g, &err);
 	if (rc)
-		print_error("%s, rows %d … %d: %s\n", name_of(c, how), first, first + n - 1, err.text);
+		print_error("%s, rows %d … %d: %s\n", name_of(c, how), first, first + n - 1,
+			    err.text);
 	return rc;
 }
 
@@ -214,8 +221,9 @@ static int compare(const struct ig_case *c, const struct way *how, const float *
 	}
 	if (n_bad)
 		print_error("%s: %lld of %lld values are off, first %lld: %.9g, expected %.9g "
-			    "within %.3g\n", name_of(c, how), (long long)n_bad, (long long)n,
-			    (long long)first, (double)got[first], (double)ref[first], bounds[first]);
+			    "within %.3g\n",
+			    name_of(c, how), (long long)n_bad, (long long)n, (long long)first,
+			    (double)got[first], (double)ref[first], bounds[first]);
 	return n_bad != 0;
 }
 
@@ -236,8 +244,9 @@ static int check_bits(struct ig_case_data *d, const struct ig_case *c, const str
 		for (int32_t r = 0; r < n && !failed; r++)
 			if (memcmp(part[i] + r * cols, all[i] + (first + r) * cols,
 				   (size_t)cols * sizeof **part)) {
-				print_error("%s: row %d has other bits among %d rows than among %d\n",
-					    name_of(c, how), first + r, n, (int)rows);
+				print_error(
+					"%s: row %d has other bits among %d rows than among %d\n",
+					name_of(c, how), first + r, n, (int)rows);
 				failed = 1;
 			}
 	return failed;
@@ -257,8 +266,8 @@ static int check_case(const struct ig_case *c, const struct way *how, double *wo
 	static const int32_t parts[] = { 1, 5, 16, 17 };
 	struct ig_op_call call;
 	struct ig_step step;
-	int failed = run_rows(d, c, how, 0, rows, got, false) ||
-		     run_rows(d, c, how, 0, rows, ref, true);
+	int failed =
+		run_rows(d, c, how, 0, rows, got, false) || run_rows(d, c, how, 0, rows, ref, true);
 
 	if (failed)
 		goto out;
@@ -282,7 +291,9 @@ static int check_case(const struct ig_case *c, const struct way *how, double *wo
 		}
 	for (size_t i = 0; i < sizeof parts / sizeof *parts && !failed; i++)
 		if (parts[i] < rows)
-			failed = check_bits(d, c, how, rows - parts[i] - (int32_t)(i % 2 == 1 && rows - parts[i] > 1),
+			failed = check_bits(d, c, how,
+					    rows - parts[i] -
+						    (int32_t)(i % 2 == 1 && rows - parts[i] > 1),
 					    parts[i], got, buf + 4 * one);
 out:
 	free(buf);
@@ -335,16 +346,31 @@ static void check_op(const char *name)
 	assert_int_equal(n_failed, 0);
 }
 
-static void test_linear(void **state) { check_op("linear"); }
-static void test_glu(void **state) { check_op("glu"); }
-static void test_logits(void **state) { check_op("logits"); }
-static void test_norm(void **state) { check_op("norm"); }
-static void test_embed(void **state) { check_op("embed"); }
+static void test_linear(void **state)
+{
+	check_op("linear");
+}
+static void test_glu(void **state)
+{
+	check_op("glu");
+}
+static void test_logits(void **state)
+{
+	check_op("logits");
+}
+static void test_norm(void **state)
+{
+	check_op("norm");
+}
+static void test_embed(void **state)
+{
+	check_op("embed");
+}
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_norm), cmocka_unit_test(test_embed),
+		cmocka_unit_test(test_norm),   cmocka_unit_test(test_embed),
 		cmocka_unit_test(test_linear), cmocka_unit_test(test_glu),
 		cmocka_unit_test(test_logits),
 	};

@@ -27,7 +27,7 @@ struct layout {
 	uint32_t act;
 	bool bias, residual;
 	uint32_t f32, out_dtype;
-	double tolerance; /* of the result's largest value */
+	double tolerance;  /* of the result's largest value */
 	int32_t most_rows; /* 0: MOST_ROWS */
 };
 
@@ -94,35 +94,52 @@ static void close_world(struct world *w)
 }
 
 /* Rows first … of the result. */
-static int run(struct world *w, int32_t first, int32_t n, float *out, bool reference, struct ig_error *err)
+static int run(struct world *w, int32_t first, int32_t n, float *out, bool reference,
+	       struct ig_error *err)
 {
 	const struct layout *l = w->l;
 	struct ig_step step = { .struct_size = sizeof step, .n_rows = n };
-	struct ig_op_call call = { .struct_size = sizeof call, .params = &w->params, .step = &step,
-				   .n_in = l->residual ? 2 : 1, .n_out = 1,
+	struct ig_op_call call = { .struct_size = sizeof call,
+				   .params = &w->params,
+				   .step = &step,
+				   .n_in = l->residual ? 2 : 1,
+				   .n_out = 1,
 				   .n_weights = l->n * (1 + l->bias) };
-	struct ig_gpu_case c = { .op = &ig_op_linear, .call = &call, .in_class = IG_ROWS_TOKENS,
-				 .out_dtype = l->out_dtype, .f32 = l->f32 };
+	struct ig_gpu_case c = { .op = &ig_op_linear,
+				 .call = &call,
+				 .in_class = IG_ROWS_TOKENS,
+				 .out_dtype = l->out_dtype,
+				 .f32 = l->f32 };
 
-	call.in[0] = (struct ig_tensor){ w->x + first * l->k, n, l->k, l->k * 4, IG_F32, IG_FORM_ROWS };
+	call.in[0] =
+		(struct ig_tensor){ w->x + first * l->k, n, l->k, l->k * 4, IG_F32, IG_FORM_ROWS };
 	if (l->residual)
-		call.in[1] = (struct ig_tensor){ w->residual + first * w->columns, n, w->columns,
-						 w->columns * 4, IG_F32, IG_FORM_ROWS };
+		call.in[1] = (struct ig_tensor){ w->residual + first * w->columns,
+						 n,
+						 w->columns,
+						 w->columns * 4,
+						 IG_F32,
+						 IG_FORM_ROWS };
 	for (uint32_t i = 0; i < l->n; i++) {
-		call.weight[i] = (struct ig_tensor){ w->weight[i], l->rows_of[i], l->k,
-						     (int64_t)ig_dtype_row_bytes(l->dtype[i], l->k),
-						     l->dtype[i], IG_FORM_ROWS };
+		call.weight[i] = (struct ig_tensor){
+			w->weight[i], l->rows_of[i],
+			l->k,	      (int64_t)ig_dtype_row_bytes(l->dtype[i], l->k),
+			l->dtype[i],  IG_FORM_ROWS
+		};
 		if (l->bias)
-			call.weight[l->n + i] = (struct ig_tensor){ w->bias[i], 1, l->rows_of[i],
-								    l->rows_of[i] * 4, IG_F32, IG_FORM_ROWS };
+			call.weight[l->n + i] =
+				(struct ig_tensor){ w->bias[i],	       1,      l->rows_of[i],
+						    l->rows_of[i] * 4, IG_F32, IG_FORM_ROWS };
 	}
-	call.out[0] = (struct ig_tensor){ out, n, w->columns, w->columns * 4, IG_F32, IG_FORM_ROWS };
+	call.out[0] =
+		(struct ig_tensor){ out, n, w->columns, w->columns * 4, IG_F32, IG_FORM_ROWS };
 	return reference ? ig_gpu_case_reference(lab, &c, err) : ig_gpu_case_run(lab, &c, err);
 }
 
 static void check(const struct layout *l)
 {
-	static const int32_t counts[] = { 1, 8, 9, 16, 17, 40, 64, MOST_ROWS, 128, 129, 257, 300, 384, 400 };
+	static const int32_t counts[] = { 1,	     8,	  9,   16,  17,	 40,  64,
+					  MOST_ROWS, 128, 129, 257, 300, 384, 400 };
 	struct ig_error err = { 0 };
 	struct world w;
 	double most = 0.0;
@@ -140,8 +157,9 @@ static void check(const struct layout *l)
 	assert_true(most > 0.1 && most < 1e4);
 	for (int64_t i = 0; i < most_rows * w.columns; i++)
 		if (!(fabs((double)all[i] - (double)ref[i]) <= l->tolerance * most))
-			fail_msg("row %lld column %lld is %.9g, expected %.9g", (long long)(i / w.columns),
-				 (long long)(i % w.columns), (double)all[i], (double)ref[i]);
+			fail_msg("row %lld column %lld is %.9g, expected %.9g",
+				 (long long)(i / w.columns), (long long)(i % w.columns),
+				 (double)all[i], (double)ref[i]);
 	for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
 		int32_t first = most_rows - counts[c];
 
@@ -152,7 +170,8 @@ static void check(const struct layout *l)
 		for (int32_t r = 0; r < counts[c]; r++)
 			if (memcmp(got + r * w.columns, all + (first + r) * w.columns,
 				   (size_t)w.columns * sizeof *got))
-				fail_msg("row %d has other bits among %d rows", first + r, counts[c]);
+				fail_msg("row %d has other bits among %d rows", first + r,
+					 counts[c]);
 	}
 	free(ref);
 	free(all);
@@ -166,61 +185,63 @@ static void test_one_format(void **state)
 {
 	check(&(struct layout){ 3, SIDE(IG_F16, IG_F16, IG_F16), SIDE(64, 8, 8), 576, IG_ACT_NONE,
 				false, false, 0, IG_F32, 1e-4 });
-	check(&(struct layout){ 3, SIDE(IG_Q4_0, IG_Q4_0, IG_Q4_0), SIDE(33, 17, 1), 96, IG_ACT_SILU,
-				true, true, 0, IG_F32, 1e-3 });
-	check(&(struct layout){ 4, SIDE(IG_BF16, IG_BF16, IG_BF16, IG_BF16), SIDE(1, 2, 3, 65), 1024,
-				IG_ACT_GELU, true, false, 0, IG_F32, 1e-4 });
-	check(&(struct layout){ 2, SIDE(IG_F32, IG_F32), SIDE(7, 40), 37, IG_ACT_NONE, false, true, 0,
-				IG_F32, 1e-5 });
+	check(&(struct layout){ 3, SIDE(IG_Q4_0, IG_Q4_0, IG_Q4_0), SIDE(33, 17, 1), 96,
+				IG_ACT_SILU, true, true, 0, IG_F32, 1e-3 });
+	check(&(struct layout){ 4, SIDE(IG_BF16, IG_BF16, IG_BF16, IG_BF16), SIDE(1, 2, 3, 65),
+				1024, IG_ACT_GELU, true, false, 0, IG_F32, 1e-4 });
+	check(&(struct layout){ 2, SIDE(IG_F32, IG_F32), SIDE(7, 40), 37, IG_ACT_NONE, false, true,
+				0, IG_F32, 1e-5 });
 }
 
 /* Each format is a dispatch of its own; they write neighbouring columns. */
 static void test_several_formats(void **state)
 {
-	check(&(struct layout){ 3, SIDE(IG_Q8_0, IG_Q4_1, IG_Q4_1), SIDE(33, 16, 9), 512, IG_ACT_NONE,
-				true, true, 0, IG_F32, 1e-3 });
+	check(&(struct layout){ 3, SIDE(IG_Q8_0, IG_Q4_1, IG_Q4_1), SIDE(33, 16, 9), 512,
+				IG_ACT_NONE, true, true, 0, IG_F32, 1e-3 });
 	check(&(struct layout){ 4, SIDE(IG_Q4_0, IG_F16, IG_Q4_0, IG_Q8_0), SIDE(5, 32, 31, 8), 64,
 				IG_ACT_SILU, false, false, 0, IG_F16, 2e-3 });
 	/* bfloat16 and float16 meet in float */
-	check(&(struct layout){ 2, SIDE(IG_BF16, IG_F16), SIDE(19, 20), 99, IG_ACT_NONE, true, true, 0,
-				IG_F32, 1e-5 });
+	check(&(struct layout){ 2, SIDE(IG_BF16, IG_F16), SIDE(19, 20), 99, IG_ACT_NONE, true, true,
+				0, IG_F32, 1e-5 });
 	check(&(struct layout){ 3, SIDE(IG_F32, IG_Q4_1, IG_BF16), SIDE(3, 40, 5), 160, IG_ACT_NONE,
 				false, false, 0, IG_F32, 1e-5 });
 }
 
 static void test_in_float(void **state)
 {
-	check(&(struct layout){ 2, SIDE(IG_Q8_0, IG_Q8_0), SIDE(48, 6), 2048, IG_ACT_NONE, false, true, 1,
-				IG_F32, 1e-5 });
-	check(&(struct layout){ 1, SIDE(IG_F16), SIDE(21), 1, IG_ACT_GELU, true, false, 1, IG_F32, 1e-5 });
+	check(&(struct layout){ 2, SIDE(IG_Q8_0, IG_Q8_0), SIDE(48, 6), 2048, IG_ACT_NONE, false,
+				true, 1, IG_F32, 1e-5 });
+	check(&(struct layout){ 1, SIDE(IG_F16), SIDE(21), 1, IG_ACT_GELU, true, false, 1, IG_F32,
+				1e-5 });
 }
 
 static void test_results(void **state)
 {
-	check(&(struct layout){ 2, SIDE(IG_F16, IG_F16), SIDE(7, 26), 128, IG_ACT_NONE, true, true, 0,
-				IG_F16, 2e-3 });
-	check(&(struct layout){ 2, SIDE(IG_Q4_1, IG_Q8_0), SIDE(7, 26), 128, IG_ACT_NONE, true, false, 0,
-				IG_BF16, 1e-2 });
+	check(&(struct layout){ 2, SIDE(IG_F16, IG_F16), SIDE(7, 26), 128, IG_ACT_NONE, true, true,
+				0, IG_F16, 2e-3 });
+	check(&(struct layout){ 2, SIDE(IG_Q4_1, IG_Q8_0), SIDE(7, 26), 128, IG_ACT_NONE, true,
+				false, 0, IG_BF16, 1e-2 });
 }
 
 /* Weights and rows so many that all kernels of large ones come to run, as they are chosen on a
  * GPU of 132 multiprocessors; the software device would take minutes. */
 static void test_large(void **state)
 {
-	check(&(struct layout){ 3, SIDE(IG_F16, IG_F16, IG_F16), SIDE(4096, 1200, 1042), 200, IG_ACT_NONE,
-				true, true, 0, IG_F32, 1e-4, 400 });
-	check(&(struct layout){ 1, SIDE(IG_F16), SIDE(5120), 264, IG_ACT_NONE, false, false, 0, IG_F16,
-				2e-3, 400 });
-	check(&(struct layout){ 2, SIDE(IG_BF16, IG_BF16), SIDE(12801, 130), 72, IG_ACT_GELU, true, false,
-				0, IG_F32, 1e-4, 300 });
-	check(&(struct layout){ 1, SIDE(IG_F16), SIDE(643), 1288, IG_ACT_NONE, false, true, 0, IG_BF16,
-				1e-2, 300 });
+	check(&(struct layout){ 3, SIDE(IG_F16, IG_F16, IG_F16), SIDE(4096, 1200, 1042), 200,
+				IG_ACT_NONE, true, true, 0, IG_F32, 1e-4, 400 });
+	check(&(struct layout){ 1, SIDE(IG_F16), SIDE(5120), 264, IG_ACT_NONE, false, false, 0,
+				IG_F16, 2e-3, 400 });
+	check(&(struct layout){ 2, SIDE(IG_BF16, IG_BF16), SIDE(12801, 130), 72, IG_ACT_GELU, true,
+				false, 0, IG_F32, 1e-4, 300 });
+	check(&(struct layout){ 1, SIDE(IG_F16), SIDE(643), 1288, IG_ACT_NONE, false, true, 0,
+				IG_BF16, 1e-2, 300 });
 }
 
 /* A sum beyond a half is its largest, never infinite: x and w of 2^9, 64 of them. */
 static void test_saturated(void **state)
 {
-	const struct layout l = { 1, SIDE(IG_F16), SIDE(4), 64, IG_ACT_NONE, false, false, 0, IG_F16, 0 };
+	const struct layout l = { 1,	 SIDE(IG_F16), SIDE(4), 64,	IG_ACT_NONE,
+				  false, false,	       0,	IG_F16, 0 };
 	struct ig_error err = { 0 };
 	struct world w;
 	float got[4 * 2];
@@ -239,14 +260,15 @@ static void test_saturated(void **state)
 /* Every format of blocks, with rows on both sides of every kernel; in float too. */
 static void test_blocks(void **state)
 {
-	static const uint32_t formats[] = { IG_Q4_0, IG_Q4_1, IG_Q5_0, IG_Q5_1, IG_Q8_0, IG_Q2_K, IG_Q3_K,
-					    IG_Q4_K, IG_Q5_K, IG_Q6_K, IG_IQ4_NL, IG_IQ4_XS, IG_MXFP4, IG_Q8_M };
+	static const uint32_t formats[] = { IG_Q4_0,   IG_Q4_1,	  IG_Q5_0,  IG_Q5_1, IG_Q8_0,
+					    IG_Q2_K,   IG_Q3_K,	  IG_Q4_K,  IG_Q5_K, IG_Q6_K,
+					    IG_IQ4_NL, IG_IQ4_XS, IG_MXFP4, IG_Q8_M };
 
 	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-		check(&(struct layout){ 1, SIDE(formats[i]), SIDE(37), 768, IG_ACT_NONE, false, true, 0,
-					IG_F32, 2e-3 });
-		check(&(struct layout){ 1, SIDE(formats[i]), SIDE(37), 512, IG_ACT_NONE, false, false, 1,
-					IG_F32, 1e-5, 20 });
+		check(&(struct layout){ 1, SIDE(formats[i]), SIDE(37), 768, IG_ACT_NONE, false,
+					true, 0, IG_F32, 2e-3 });
+		check(&(struct layout){ 1, SIDE(formats[i]), SIDE(37), 512, IG_ACT_NONE, false,
+					false, 1, IG_F32, 1e-5, 20 });
 	}
 }
 
@@ -254,12 +276,19 @@ static void test_blocks(void **state)
 static void test_refused(void **state)
 {
 	struct ig_linear_params params = { sizeof params, 1, IG_ACT_NONE, 0 };
-	struct ig_gpu_call call = { .struct_size = sizeof call, .n_in = 1, .n_weights = 1, .n_out = 1,
-				    .params = &params, .facts = ig_gpu_lab_facts(lab), .max_rows = 1 };
+	struct ig_gpu_call call = { .struct_size = sizeof call,
+				    .n_in = 1,
+				    .n_weights = 1,
+				    .n_out = 1,
+				    .params = &params,
+				    .facts = ig_gpu_lab_facts(lab),
+				    .max_rows = 1 };
 	struct ig_error err = { 0 };
 
 	call.in[0] = (struct ig_gpu_tensor){ .n_cols = 32, .row_stride = 64, .dtype = IG_F32 };
-	call.weight[0] = (struct ig_gpu_tensor){ .n_rows = 1, .n_cols = 32, .row_stride = 34, .dtype = IG_I32 };
+	call.weight[0] = (struct ig_gpu_tensor){
+		.n_rows = 1, .n_cols = 32, .row_stride = 34, .dtype = IG_I32
+	};
 	call.out[0] = (struct ig_gpu_tensor){ .n_cols = 1, .row_stride = 64, .dtype = IG_F32 };
 	assert_int_equal(ig_op_linear.gpu->lower(&call, &ig_gpu_tape_host, NULL, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "dtype 26"));
@@ -275,10 +304,10 @@ static void test_refused(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_format), cmocka_unit_test(test_several_formats), cmocka_unit_test(test_blocks),
-		cmocka_unit_test(test_in_float), cmocka_unit_test(test_results),
-		cmocka_unit_test(test_large), cmocka_unit_test(test_saturated),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_one_format), cmocka_unit_test(test_several_formats),
+		cmocka_unit_test(test_blocks),	   cmocka_unit_test(test_in_float),
+		cmocka_unit_test(test_results),	   cmocka_unit_test(test_large),
+		cmocka_unit_test(test_saturated),  cmocka_unit_test(test_refused),
 	};
 	struct ig_error err = { 0 };
 	int rc = ig_gpu_lab_open(argc > 1 ? argv[1] : NULL, &lab, &err);

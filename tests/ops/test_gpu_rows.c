@@ -28,8 +28,11 @@ static struct ig_gpu_lab *lab;
 
 static int run(const struct ig_op *op, struct ig_op_call *call, uint32_t out_dtype)
 {
-	const struct ig_gpu_case c = { .op = op, .call = call, .out_dtype = out_dtype,
-				       .in_class = IG_ROWS_TOKENS, .max_logit_rows = 4 };
+	const struct ig_gpu_case c = { .op = op,
+				       .call = call,
+				       .out_dtype = out_dtype,
+				       .in_class = IG_ROWS_TOKENS,
+				       .max_logit_rows = 4 };
 	struct ig_error err = { 0 };
 	int rc = ig_gpu_case_run(lab, &c, &err);
 
@@ -54,25 +57,50 @@ static int lower_convert(const struct ig_gpu_call *c, const struct ig_gpu_host *
 }
 
 static const struct ig_gpu_op convert_gpu = {
-	sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, NULL, lower_convert,
+	sizeof(struct ig_gpu_op),
+	IG_GPU_OUT_ANY,
+	NULL,
+	lower_convert,
 };
 static const struct ig_op convert_op = {
-	.struct_size = sizeof convert_op, .name = "convert", .check = check_same,
+	.struct_size = sizeof convert_op,
+	.name = "convert",
+	.check = check_same,
 	.gpu = &convert_gpu,
 };
 
 static void test_convert(void **state)
 {
 	static const float special[] = {
-		0.0f, -0.0f, INFINITY, -INFINITY, NAN, 65504.0f, 65519.9f, 65520.0f, -65520.0f, 1e30f,
-		-3e38f, 0x1p-14f, 0x1p-24f, 0x1.8p-25f, 0x1p-26f, 1.0f + 0x1p-11f, 1.0f + 0x1.8p-10f,
-		1.0f + 0x1p-8f, 1.0f + 0x1.8p-7f, 3.3e38f,
+		0.0f,
+		-0.0f,
+		INFINITY,
+		-INFINITY,
+		NAN,
+		65504.0f,
+		65519.9f,
+		65520.0f,
+		-65520.0f,
+		1e30f,
+		-3e38f,
+		0x1p-14f,
+		0x1p-24f,
+		0x1.8p-25f,
+		0x1p-26f,
+		1.0f + 0x1p-11f,
+		1.0f + 0x1.8p-10f,
+		1.0f + 0x1p-8f,
+		1.0f + 0x1.8p-7f,
+		3.3e38f,
 	};
 	static float x[ROWS * COLS], y[ROWS * COLS];
 	static const uint32_t types[] = { IG_F16, IG_BF16 };
 	struct ig_step step = { .struct_size = sizeof step, .n_rows = ROWS };
 	struct ig_op_call call = {
-		.struct_size = sizeof call, .n_in = 1, .n_out = 1, .step = &step,
+		.struct_size = sizeof call,
+		.n_in = 1,
+		.n_out = 1,
+		.step = &step,
 		.in = { { x, ROWS, COLS, COLS * 4, IG_F32, IG_FORM_ROWS } },
 		.out = { { y, ROWS, COLS, COLS * 4, IG_F32, IG_FORM_ROWS } },
 	};
@@ -88,10 +116,12 @@ static void test_convert(void **state)
 			if (x[i] != x[i])
 				assert_true(y[i] != y[i]);
 			else if (ig_bits_from_f32(y[i]) != ig_bits_from_f32(want))
-				fail_msg("%g became %g, not %g", (double)x[i], (double)y[i], (double)want);
+				fail_msg("%g became %g, not %g", (double)x[i], (double)y[i],
+					 (double)want);
 		}
 		if (types[t] == IG_F16) /* never infinite */
-			assert_true(y[1002] == 65504.0f && y[1003] == -65504.0f && y[1009] == 65504.0f);
+			assert_true(y[1002] == 65504.0f && y[1003] == -65504.0f &&
+				    y[1009] == 65504.0f);
 	}
 }
 
@@ -105,10 +135,17 @@ static void test_embed_reads_the_last_draws(void **state)
 	static const int32_t from[TOKENS] = { -1, 2, -1, -1, -1 };
 	static const int32_t drawn[4] = { 1, 2, 17, 4 }; /* [max_logit_rows] */
 	struct ig_embed_params p = { sizeof p, 0.5f };
-	struct ig_step step = { .struct_size = sizeof step, .n_rows = TOKENS, .token_ids = ids,
-				.token_from = from, .prev_ids = drawn };
+	struct ig_step step = { .struct_size = sizeof step,
+				.n_rows = TOKENS,
+				.token_ids = ids,
+				.token_from = from,
+				.prev_ids = drawn };
 	struct ig_op_call call = {
-		.struct_size = sizeof call, .params = &p, .n_weights = 1, .n_out = 1, .step = &step,
+		.struct_size = sizeof call,
+		.params = &p,
+		.n_weights = 1,
+		.n_out = 1,
+		.step = &step,
 		.weight = { { table, VOCAB, WIDTH, WIDTH * 4, IG_F32, IG_FORM_ROWS } },
 		.out = { { want, TOKENS, WIDTH, WIDTH * 4, IG_F32, IG_FORM_ROWS } },
 	};
@@ -131,7 +168,9 @@ static void test_embed_adds_learned_positions(void **state)
 	static const int32_t ids[TOKENS] = { 3, 0, 6, 1 }, positions[TOKENS] = { 0, 8, 9, 5 };
 	static _Alignas(64) uint8_t tables[2][POSITIONS * WIDTH * 4];
 	struct ig_embed_params p = { sizeof p, 1.5f };
-	struct ig_step step = { .struct_size = sizeof step, .n_rows = TOKENS, .token_ids = ids,
+	struct ig_step step = { .struct_size = sizeof step,
+				.n_rows = TOKENS,
+				.token_ids = ids,
 				.positions = positions };
 	uint64_t seed = 12;
 
@@ -142,7 +181,11 @@ static void test_embed_adds_learned_positions(void **state)
 		int64_t row[2] = { (int64_t)ig_dtype_row_bytes(formats[i], width),
 				   (int64_t)ig_dtype_row_bytes(other, width) };
 		struct ig_op_call call = {
-			.struct_size = sizeof call, .params = &p, .n_weights = 2, .n_out = 1, .step = &step,
+			.struct_size = sizeof call,
+			.params = &p,
+			.n_weights = 2,
+			.n_out = 1,
+			.step = &step,
 			.weight = { { tables[0], VOCAB, width, row[0], formats[i], IG_FORM_ROWS },
 				    { tables[1], POSITIONS, width, row[1], other, IG_FORM_ROWS } },
 			.out = { { want, TOKENS, width, width * 4, IG_F32, IG_FORM_ROWS } },
@@ -157,8 +200,9 @@ static void test_embed_adds_learned_positions(void **state)
 		assert_int_equal(run(&ig_op_embed, &call, IG_F32), 0);
 		for (int64_t j = 0; j < TOKENS * width; j++)
 			if (!(fabsf(got[j] - want[j]) <= 0x1p-22f * (1.0f + fabsf(want[j]))))
-				fail_msg("formats %u and %u: value %lld is %.9g, expected %.9g", formats[i],
-					 other, (long long)j, (double)got[j], (double)want[j]);
+				fail_msg("formats %u and %u: value %lld is %.9g, expected %.9g",
+					 formats[i], other, (long long)j, (double)got[j],
+					 (double)want[j]);
 	}
 }
 
@@ -170,7 +214,11 @@ static void test_norm_of_what_is_not_ordinary(void **state)
 	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, 0.0f, 0 };
 	struct ig_step step = { .struct_size = sizeof step, .n_rows = ROWS };
 	struct ig_op_call call = {
-		.struct_size = sizeof call, .params = &p, .n_in = 1, .n_weights = 1, .n_out = 1,
+		.struct_size = sizeof call,
+		.params = &p,
+		.n_in = 1,
+		.n_weights = 1,
+		.n_out = 1,
 		.step = &step,
 		.in = { { x, ROWS, COLS, COLS * 4, IG_F32, IG_FORM_ROWS } },
 		.weight = { { w, 1, COLS, COLS * 4, IG_F32, IG_FORM_ROWS } },

@@ -54,9 +54,12 @@ static struct rows *make_rows(int32_t n_rows, int64_t n)
 	r->logits = must(calloc((size_t)(n_rows * n), sizeof *r->logits));
 	r->masks = must(calloc((size_t)(N_MASKS * ((n + 31) / 32)), sizeof *r->masks));
 	for (int32_t i = 0; i < n_rows; i++)
-		r->params[i] = (struct ig_sample_params){ .temperature = 1.0f, .top_p = 1.0f,
-							  .repetition_penalty = 1.0f, .mask = -1,
-							  .position = i, .seed = 77 };
+		r->params[i] = (struct ig_sample_params){ .temperature = 1.0f,
+							  .top_p = 1.0f,
+							  .repetition_penalty = 1.0f,
+							  .mask = -1,
+							  .position = i,
+							  .seed = 77 };
 	return r;
 }
 
@@ -81,18 +84,35 @@ static int draw(const struct rows *r, int32_t first, int32_t n_rows, bool refere
 	int32_t logit_rows[MAX_ROWS];
 	struct ig_sample_op_params op = { sizeof op, 0 };
 	struct ig_step step = {
-		.struct_size = sizeof step, .n_rows = n_rows, .n_logit_rows = n_rows, .n_seqs = 1,
-		.token_ids = zeros, .positions = zeros, .row_seq = zeros, .seq_lens = zeros,
-		.logit_rows = logit_rows, .sample = r->params + first, .sampled_ids = ids,
-		.logits = copy, .edits = r->edits, .n_edits = MAX_ROWS * N_EDITS,
-		.masks = r->masks, .n_masks = N_MASKS,
+		.struct_size = sizeof step,
+		.n_rows = n_rows,
+		.n_logit_rows = n_rows,
+		.n_seqs = 1,
+		.token_ids = zeros,
+		.positions = zeros,
+		.row_seq = zeros,
+		.seq_lens = zeros,
+		.logit_rows = logit_rows,
+		.sample = r->params + first,
+		.sampled_ids = ids,
+		.logits = copy,
+		.edits = r->edits,
+		.n_edits = MAX_ROWS * N_EDITS,
+		.masks = r->masks,
+		.n_masks = N_MASKS,
 	};
 	struct ig_op_call call = {
-		.struct_size = sizeof call, .params = &op, .n_in = 1, .step = &step,
-		.in = { { r->logits + first * r->n, n_rows, r->n, r->n * 4, IG_F32, IG_FORM_ROWS } },
+		.struct_size = sizeof call,
+		.params = &op,
+		.n_in = 1,
+		.step = &step,
+		.in = { { r->logits + first * r->n, n_rows, r->n, r->n * 4, IG_F32,
+			  IG_FORM_ROWS } },
 	};
-	const struct ig_gpu_case c = { .op = &ig_op_sample, .call = &call,
-				       .in_class = IG_ROWS_LOGITS, .max_logit_rows = MAX_ROWS };
+	const struct ig_gpu_case c = { .op = &ig_op_sample,
+				       .call = &call,
+				       .in_class = IG_ROWS_LOGITS,
+				       .max_logit_rows = MAX_ROWS };
 	struct ig_error err = { 0 };
 	int rc;
 
@@ -133,10 +153,11 @@ static void random_edits(struct rows *r, uint64_t *s)
 		/* ascending steps: each id once */
 		for (int64_t id = (int64_t)(ig_random_u64(s) % 3); id < r->n && n < N_EDITS;
 		     id += 1 + (int64_t)(ig_random_u64(s) % (uint64_t)(1 + 2 * r->n / N_EDITS)))
-			e[n++] = (struct ig_logit_edit){
-				.id = (int32_t)id, .n_drawn = (uint32_t)(ig_random_u64(s) % 4),
-				.seen = (uint32_t)(ig_random_u64(s) % 2),
-				.bias = ig_random_normalish(s) * 4.0f };
+			e[n++] =
+				(struct ig_logit_edit){ .id = (int32_t)id,
+							.n_drawn = (uint32_t)(ig_random_u64(s) % 4),
+							.seen = (uint32_t)(ig_random_u64(s) % 2),
+							.bias = ig_random_normalish(s) * 4.0f };
 		r->params[row].first_edit = (uint32_t)(row * N_EDITS);
 		r->params[row].n_edits = n;
 		r->params[row].repetition_penalty = 1.3f;
@@ -157,7 +178,8 @@ static void test_draws(void **state)
 
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
 		for (int round = 0; round < (sizes[i] > 20000 && on_soft ? 2 : 8); round++) {
-			struct rows *r = make_rows(1 + (int32_t)(ig_random_u64(&s) % MAX_ROWS), sizes[i]);
+			struct rows *r =
+				make_rows(1 + (int32_t)(ig_random_u64(&s) % MAX_ROWS), sizes[i]);
 			const int32_t ks[] = { 0, 0, 1, 40, 3000, (int32_t)sizes[i], 1 << 30 };
 
 			fill(r, ig_random_u64(&s) | 1, 2.5f);

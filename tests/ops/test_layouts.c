@@ -15,9 +15,9 @@
 
 #include <stdlib.h>
 
-static const uint32_t dtypes[] = { IG_F32, IG_F16, IG_BF16, IG_Q8_0, IG_Q4_0, IG_Q4_1, IG_Q5_0,
-				   IG_Q5_1, IG_Q2_K, IG_Q3_K, IG_Q4_K, IG_Q5_K, IG_Q6_K, IG_IQ4_NL,
-				   IG_IQ4_XS, IG_MXFP4, IG_Q8_M };
+static const uint32_t dtypes[] = { IG_F32,  IG_F16,    IG_BF16,	  IG_Q8_0,  IG_Q4_0, IG_Q4_1,
+				   IG_Q5_0, IG_Q5_1,   IG_Q2_K,	  IG_Q3_K,  IG_Q4_K, IG_Q5_K,
+				   IG_Q6_K, IG_IQ4_NL, IG_IQ4_XS, IG_MXFP4, IG_Q8_M };
 
 /* Random bytes; values that are not finite must come back so. */
 static void random_matrix(uint32_t dtype, uint8_t *p, uint64_t bytes)
@@ -54,13 +54,16 @@ static void test_tiles_hold_what_rows_hold(void **state)
 				memset(packed + tile * (uint64_t)n_tiles, 0xee, 64);
 				random_matrix(dtypes[t], rows, stride * (uint64_t)ns[i]);
 				/* in two goes, as two threads would */
-				ig_tile16_pack(dtypes[t], rows, ns[i], k, packed, n_tiles / 2, n_tiles);
+				ig_tile16_pack(dtypes[t], rows, ns[i], k, packed, n_tiles / 2,
+					       n_tiles);
 				ig_tile16_pack(dtypes[t], rows, ns[i], k, packed, 0, n_tiles / 2);
 				for (int64_t r = 0; r < ns[i]; r++) {
-					ig_dtype_to_f32(dtypes[t], rows + stride * (uint64_t)r, a, k);
+					ig_dtype_to_f32(dtypes[t], rows + stride * (uint64_t)r, a,
+							k);
 					ig_tile16_row_to_f32(dtypes[t], packed, k, r, b);
 					for (int64_t j = 0; j < k; j++)
-						assert_true(a[j] == b[j] || (a[j] != a[j] && b[j] != b[j]));
+						assert_true(a[j] == b[j] ||
+							    (a[j] != a[j] && b[j] != b[j]));
 				}
 				for (int64_t r = ns[i]; r < n_tiles * IG_TILE; r++) {
 					ig_tile16_row_to_f32(dtypes[t], packed, k, r, b);
@@ -68,7 +71,9 @@ static void test_tiles_hold_what_rows_hold(void **state)
 						assert_true(b[j] == 0.0f);
 				}
 				for (int j = 0; j < 64; j++)
-					assert_int_equal(packed[tile * (uint64_t)n_tiles + (uint64_t)j], 0xee);
+					assert_int_equal(
+						packed[tile * (uint64_t)n_tiles + (uint64_t)j],
+						0xee);
 				free(rows);
 				free(packed);
 			}
@@ -111,11 +116,13 @@ static const uint32_t pack_isa[] = {
 #define K 96
 #define ROWS 5
 
-static void run_pack(void (*pack)(const struct ig_op_call *, int64_t, int64_t, void *), uint32_t form,
-		     float (*x)[K], uint8_t *out)
+static void run_pack(void (*pack)(const struct ig_op_call *, int64_t, int64_t, void *),
+		     uint32_t form, float (*x)[K], uint8_t *out)
 {
 	struct ig_op_call c = {
-		.n_in = 1, .n_out = 1, .in = { { x, ROWS, K, K * 4, IG_F32, IG_FORM_ROWS } },
+		.n_in = 1,
+		.n_out = 1,
+		.in = { { x, ROWS, K, K * 4, IG_F32, IG_FORM_ROWS } },
 		.out = { { out, ROWS, K, (int64_t)ig_form_row_bytes(form, K), IG_F32, form } },
 	};
 	pack(&c, 2, ROWS, NULL);
@@ -135,8 +142,8 @@ static void test_q8(void **state)
 		for (int i = 0; i < K; i++)
 			x[r][i] = ig_random_normalish(&s) * (float)(r + 1);
 	for (int i = 0; i < 32; i++)
-		x[1][i] = 0.0f; /* a block of zeros */
-	x[2][40] = -1000.0f; /* one value dwarfs its block */
+		x[1][i] = 0.0f;	     /* a block of zeros */
+	x[2][40] = -1000.0f;	     /* one value dwarfs its block */
 	x[4][0] = x[4][1] = 1000.0f; /* two do: none lies apart */
 	for (int i = 64; i < 96; i++)
 		x[4][i] = i == 95 ? 7.0f : 0.0f; /* the only one */
@@ -188,8 +195,9 @@ static void test_q8(void **state)
 			assert_true(sums[b] == d[b] * (float)sum);
 			for (int i = b * 32; i < b * 32 + 32; i++) {
 				assert_true(q[i] >= -127);
-				assert_true(fabs((double)ig_form_q8_value(q, K, i) - (double)x[r][i]) <=
-					    (double)amax / 127.0 * 0.50001);
+				assert_true(
+					fabs((double)ig_form_q8_value(q, K, i) - (double)x[r][i]) <=
+					(double)amax / 127.0 * 0.50001);
 			}
 		}
 	}
@@ -230,7 +238,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_tiles_hold_what_rows_hold),
 		cmocka_unit_test(test_tiles_are_as_small_as_files),
-		cmocka_unit_test(test_q8), cmocka_unit_test(test_bf16),
+		cmocka_unit_test(test_q8),
+		cmocka_unit_test(test_bf16),
 	};
 	return cmocka_run_group_tests_name("layouts", tests, NULL, NULL);
 }

@@ -39,7 +39,7 @@ static const struct shape shapes[] = {
 	{ 4, 2, 3, 2, 48, IG_ACT_SILU, true, true },
 	{ 8, 3, 9, 1, 32, IG_ACT_GELU, false, true },
 	{ 16, 8, 7, 1, 16, IG_ACT_NONE, true, false },
-	{ 5, 5, 6, 3, 16, IG_ACT_SILU, false, true }, /* every expert, every row */
+	{ 5, 5, 6, 3, 16, IG_ACT_SILU, false, true },  /* every expert, every row */
 	{ 128, 8, 2, 1, 16, IG_ACT_SILU, true, true }, /* most are idle */
 	{ 2, 2, 66, 1, 272, IG_ACT_SILU, true, true }, /* groups and blocks in several parts */
 };
@@ -75,8 +75,9 @@ static struct rows rows_make(int64_t n, int64_t n_cols)
 
 static struct ig_tensor rows_tensor(const struct rows *r, int64_t first, int64_t n, uint32_t dtype)
 {
-	return (struct ig_tensor){ r->mem + GUARD + first * r->stride, n, r->n_cols, r->stride, dtype,
-				   IG_FORM_ROWS };
+	return (struct ig_tensor){
+		r->mem + GUARD + first * r->stride, n, r->n_cols, r->stride, dtype, IG_FORM_ROWS
+	};
 }
 
 static float *rows_at(const struct rows *r, int64_t row)
@@ -154,7 +155,8 @@ struct setup {
 static void make_route(const struct shape *s, const struct rows *logits, int64_t first, int64_t n,
 		       const struct rows *route)
 {
-	const struct ig_moe_route_params p = { sizeof p, s->n_experts, s->top_k, s->normalise, 1.5f };
+	const struct ig_moe_route_params p = { sizeof p, s->n_experts, s->top_k, s->normalise,
+					       1.5f };
 	struct ig_op_call c = { .struct_size = sizeof c, .n_in = 1, .n_out = 1, .params = &p };
 
 	c.in[0] = rows_tensor(logits, first, n, IG_F32);
@@ -166,7 +168,8 @@ static void make_route(const struct shape *s, const struct rows *logits, int64_t
 
 static uint64_t seed_of(const struct shape *s, uint32_t dtype)
 {
-	return 0x9e3779b97f4a7c15u ^ (uint64_t)(s->n_experts * 131 + (uint32_t)s->rows * 7 + dtype * 977);
+	return 0x9e3779b97f4a7c15u ^
+	       (uint64_t)(s->n_experts * 131 + (uint32_t)s->rows * 7 + dtype * 977);
 }
 
 static struct rows make_logits(const struct shape *s)
@@ -187,11 +190,14 @@ static void setup_create(struct setup *t, const char *op, const struct shape *s,
 	struct rows logits = make_logits(s);
 	uint64_t seed = seed_of(s, dtype);
 
-	*t = (struct setup){ .s = s, .op = op_of(op), .dtype = dtype, .n_weights = glu ? 2 : 1,
+	*t = (struct setup){ .s = s,
+			     .op = op_of(op),
+			     .dtype = dtype,
+			     .n_weights = glu ? 2 : 1,
 			     .k = s->blocks * block };
 	if (glu)
-		t->params.glu = (struct ig_moe_glu_params){ sizeof t->params.glu, s->act, s->n_experts,
-							    s->top_k };
+		t->params.glu = (struct ig_moe_glu_params){ sizeof t->params.glu, s->act,
+							    s->n_experts, s->top_k };
 	else
 		t->params.combine = (struct ig_moe_combine_params){ sizeof t->params.combine,
 								    s->n_experts, s->top_k, 0 };
@@ -205,16 +211,18 @@ static void setup_create(struct setup *t, const char *op, const struct shape *s,
 	t->route = rows_make(s->rows, 4 * (int64_t)s->top_k);
 	make_route(s, &logits, 0, s->rows, &t->route);
 	t->out = rows_make(s->rows, glu ? s->n * s->top_k : s->n);
-	t->packed = aligned_alloc(64, (size_t)s->rows * (ig_form_row_bytes(IG_FORM_ROWS, t->x.n_cols)));
+	t->packed =
+		aligned_alloc(64, (size_t)s->rows * (ig_form_row_bytes(IG_FORM_ROWS, t->x.n_cols)));
 	assert_non_null(t->packed);
 	for (uint32_t i = 0; i < t->n_weights; i++) {
 		t->weight[i] = aligned_alloc(64, (row_bytes * (uint64_t)n + 63) / 64 * 64);
 		t->tiled[i] = aligned_alloc(64, ig_tile16_tile_bytes(dtype, t->k) *
-					    (uint64_t)ig_tile16_n_tiles(n));
+							(uint64_t)ig_tile16_n_tiles(n));
 		assert_non_null(t->weight[i]);
 		assert_non_null(t->tiled[i]);
 		for (int64_t r = 0; r < n; r++)
-			ig_case_weight_row(dtype, t->weight[i] + row_bytes * (uint64_t)r, t->k, &seed);
+			ig_case_weight_row(dtype, t->weight[i] + row_bytes * (uint64_t)r, t->k,
+					   &seed);
 		ig_tile16_pack(dtype, t->weight[i], n, t->k, t->tiled[i], 0, ig_tile16_n_tiles(n));
 	}
 	free(logits.mem);
@@ -248,9 +256,9 @@ static struct ig_tensor in_form(const struct setup *t, uint32_t form, bool back)
 		const uint8_t *row = t->packed + r * stride;
 
 		for (int64_t i = 0; i < n_cols; i++)
-			rows_at(&t->x, r)[i] = form == IG_FORM_Q8
-				? ig_form_q8_value(row, n_cols, i)
-				: ig_f32_from_bf16(((const uint16_t *)row)[i]);
+			rows_at(&t->x, r)[i] = form == IG_FORM_Q8 ?
+						       ig_form_q8_value(row, n_cols, i) :
+						       ig_f32_from_bf16(((const uint16_t *)row)[i]);
 	}
 	return c.out[0];
 }
@@ -261,8 +269,11 @@ static struct ig_op_call call_of(const struct setup *t, struct ig_tensor x,
 				 int64_t n)
 {
 	const bool tiled = weight_form == IG_FORM_TILE16;
-	struct ig_op_call c = { .struct_size = sizeof c, .n_in = t->n_weights == 2 || !t->s->residual ?
-				2 : 3, .n_weights = t->n_weights, .n_out = 1, .params = &t->params };
+	struct ig_op_call c = { .struct_size = sizeof c,
+				.n_in = t->n_weights == 2 || !t->s->residual ? 2 : 3,
+				.n_weights = t->n_weights,
+				.n_out = 1,
+				.params = &t->params };
 
 	c.in[0] = x;
 	c.in[0].data = (char *)x.data + first * x.row_stride;
@@ -271,9 +282,13 @@ static struct ig_op_call call_of(const struct setup *t, struct ig_tensor x,
 	if (c.n_in == 3)
 		c.in[2] = rows_tensor(&t->residual, first, n, IG_F32);
 	for (uint32_t i = 0; i < t->n_weights; i++)
-		c.weight[i] = (struct ig_tensor){
-			tiled ? t->tiled[i] : t->weight[i], t->s->n * t->s->n_experts, t->k,
-			tiled ? 0 : (int64_t)ig_dtype_row_bytes(t->dtype, t->k), t->dtype, weight_form };
+		c.weight[i] =
+			(struct ig_tensor){ tiled ? t->tiled[i] : t->weight[i],
+					    t->s->n * t->s->n_experts,
+					    t->k,
+					    tiled ? 0 : (int64_t)ig_dtype_row_bytes(t->dtype, t->k),
+					    t->dtype,
+					    weight_form };
 	c.out[0] = rows_tensor(&t->out, first, n, IG_F32);
 	return c;
 }
@@ -328,7 +343,8 @@ static void run_reference(struct setup *t, uint32_t form, struct rows *out)
 	memcpy(keep, t->x.mem, bytes);
 	in_form(t, form, true);
 	rows_clear(&t->out);
-	c = call_of(t, rows_tensor(&t->x, 0, t->x.n, IG_F32), &t->route, IG_FORM_ROWS, 0, t->s->rows);
+	c = call_of(t, rows_tensor(&t->x, 0, t->x.n, IG_F32), &t->route, IG_FORM_ROWS, 0,
+		    t->s->rows);
 	t->op->reference(&c);
 	assert_true(rows_whole(&t->out));
 	for (int64_t r = 0; r < t->s->rows; r++)
@@ -389,7 +405,8 @@ static int check_dtype(const char *op, const struct shape *s, uint32_t dtype)
 		/* the packed one comes first, then the mapped one with the same inner kernel */
 		if (k->weight_form == IG_FORM_TILE16) {
 			for (int64_t r = 0; r < s->rows; r++)
-				memcpy(rows_at(&packed, r), rows_at(&got, r), (size_t)got.n_cols * 4);
+				memcpy(rows_at(&packed, r), rows_at(&got, r),
+				       (size_t)got.n_cols * 4);
 			assert_ptr_equal(k[1].inner, k->inner);
 			assert_int_equal(k[1].weight_form, IG_FORM_ROWS);
 		} else if (!rows_same(&got, &packed)) {
@@ -446,7 +463,8 @@ static void test_combine(void **state)
 
 static void expect_route(const struct shape *s, const struct rows *logits)
 {
-	const struct ig_moe_route_params p = { sizeof p, s->n_experts, s->top_k, s->normalise, 1.5f };
+	const struct ig_moe_route_params p = { sizeof p, s->n_experts, s->top_k, s->normalise,
+					       1.5f };
 	const struct ig_op *op = op_of("moe_route");
 	struct rows ref = rows_make(s->rows, 4 * (int64_t)s->top_k);
 	struct rows got = rows_make(s->rows, 4 * (int64_t)s->top_k);
@@ -468,8 +486,8 @@ static void expect_route(const struct shape *s, const struct rows *logits)
 			float x = rows_at(&got, r)[k + j], y = rows_at(&ref, r)[k + j];
 
 			if (!(fabsf(x - y) <= 1e-6f * (1 + fabsf(y))) && !(x != x && y != y))
-				fail_msg("row %d, slot %u: weight %g, expected %g", (int)r, j, (double)x,
-					 (double)y);
+				fail_msg("row %d, slot %u: weight %g, expected %g", (int)r, j,
+					 (double)x, (double)y);
 		}
 		/* by itself, the same bits */
 		make_route(s, logits, r, 1, &one);
@@ -499,8 +517,8 @@ static void test_route(void **state)
 static void test_route_by_hand(void **state)
 {
 	static const float logits[3][5] = {
-		{ 1, 3, 2, 3, 0 }, /* 1 and 3 are equal and go before 2 */
-		{ 0, 0, 0, 0, 0 }, /* all are: the first two */
+		{ 1, 3, 2, 3, 0 },	       /* 1 and 3 are equal and go before 2 */
+		{ 0, 0, 0, 0, 0 },	       /* all are: the first two */
 		{ 5, NAN, -INFINITY, NAN, 1 }, /* 0 and 4 */
 	};
 	static const uint32_t ids[3][2] = { { 1, 3 }, { 0, 1 }, { 0, 4 } };
@@ -541,7 +559,10 @@ static void test_check_route(void **state)
 {
 	const struct ig_moe_route_params good = { sizeof good, 128, 8, 1, 1 };
 	struct ig_moe_route_params p = good;
-	struct ig_op_shape s = { .struct_size = sizeof s, .n_in = 1, .n_out = 1, .params = &p,
+	struct ig_op_shape s = { .struct_size = sizeof s,
+				 .n_in = 1,
+				 .n_out = 1,
+				 .params = &p,
 				 .in = { { .n_cols = 128, .dtype = IG_F32 } } };
 
 	assert_int_equal(op_of("moe_route")->check(&s, NULL), 0);
@@ -575,11 +596,15 @@ static void test_check_products(void **state)
 {
 	struct ig_moe_glu_params g = { sizeof g, IG_ACT_SILU, 8, 2 };
 	struct ig_moe_combine_params c = { sizeof c, 8, 2, 0 };
-	struct ig_op_shape s = { .struct_size = sizeof s, .n_in = 2, .n_weights = 2, .n_out = 1,
-				 .params = &g,
-				 .in = { { .n_cols = 64, .dtype = IG_F32 },
-					 { .n_cols = 8, .dtype = IG_I32 } },
-				 .weight = { { 8 * 32, 64, IG_Q8_0, 0 }, { 8 * 32, 64, IG_Q8_0, 0 } } };
+	struct ig_op_shape s = {
+		.struct_size = sizeof s,
+		.n_in = 2,
+		.n_weights = 2,
+		.n_out = 1,
+		.params = &g,
+		.in = { { .n_cols = 64, .dtype = IG_F32 }, { .n_cols = 8, .dtype = IG_I32 } },
+		.weight = { { 8 * 32, 64, IG_Q8_0, 0 }, { 8 * 32, 64, IG_Q8_0, 0 } }
+	};
 
 	assert_int_equal(op_of("moe_glu")->check(&s, NULL), 0);
 	assert_int_equal(s.out[0].n_cols, 64);
@@ -590,7 +615,8 @@ static void test_check_products(void **state)
 	expect_text("moe_glu", &s, -EINVAL, "up [256, 32] do not fit 64");
 	s.weight[1].n_cols = 64;
 	s.weight[0].n_rows = 8 * 24;
-	expect_text("moe_glu", &s, -ENOTSUP, "192 rows of weights for 8 experts; each must have a "
+	expect_text("moe_glu", &s, -ENOTSUP,
+		    "192 rows of weights for 8 experts; each must have a "
 		    "multiple of 16");
 	s.weight[0].n_rows = 257;
 	expect_text("moe_glu", &s, -ENOTSUP, "257 rows of weights");
@@ -628,8 +654,8 @@ static void test_check_products(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_route), cmocka_unit_test(test_route_by_hand),
-		cmocka_unit_test(test_glu), cmocka_unit_test(test_combine),
+		cmocka_unit_test(test_route),	    cmocka_unit_test(test_route_by_hand),
+		cmocka_unit_test(test_glu),	    cmocka_unit_test(test_combine),
 		cmocka_unit_test(test_check_route), cmocka_unit_test(test_check_products),
 	};
 	struct ig_error err = { 0 };

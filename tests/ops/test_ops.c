@@ -83,7 +83,8 @@ static void check_op(const char *name)
 			if (!has_ref[k->in_form])
 				ig_case_reference(d, k->in_form, ref[k->in_form]);
 			has_ref[k->in_form] = true;
-			n_failed += check_kernel(c, d, k, ref[k->in_form], buf + 3 * n, buf + 4 * n);
+			n_failed +=
+				check_kernel(c, d, k, ref[k->in_form], buf + 3 * n, buf + 4 * n);
 			n_checked++;
 		}
 		free(buf);
@@ -93,11 +94,26 @@ static void check_op(const char *name)
 	assert_int_equal(n_failed, 0);
 }
 
-static void test_linear(void **state) { check_op("linear"); }
-static void test_glu(void **state) { check_op("glu"); }
-static void test_logits(void **state) { check_op("logits"); }
-static void test_norm(void **state) { check_op("norm"); }
-static void test_embed(void **state) { check_op("embed"); }
+static void test_linear(void **state)
+{
+	check_op("linear");
+}
+static void test_glu(void **state)
+{
+	check_op("glu");
+}
+static void test_logits(void **state)
+{
+	check_op("logits");
+}
+static void test_norm(void **state)
+{
+	check_op("norm");
+}
+static void test_embed(void **state)
+{
+	check_op("embed");
+}
 
 /* 8-bit products sum integers, and every vector kernel scales the sums the same way, so
  * the levels of an instruction set give the same bits: a machine's level changes no
@@ -118,7 +134,8 @@ static void test_levels_agree(void **state)
 		assert_non_null(first);
 		for (uint32_t j = 0; j < op->n_cpu_kernels; j++) {
 			const struct ig_cpu_kernel *k = &op->cpu_kernels[j];
-			if (k->isa == IG_ISA_GENERIC || k->in_form != IG_FORM_Q8 || !ig_case_fits(c, k))
+			if (k->isa == IG_ISA_GENERIC || k->in_form != IG_FORM_Q8 ||
+			    !ig_case_fits(c, k))
 				continue;
 			assert_true(ig_case_kernel(d, k, IG_CUT_NONE, n_ran ? first + n : first));
 			if (n_ran++ && memcmp(first, first + n, n * sizeof *first))
@@ -179,9 +196,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_linear), cmocka_unit_test(test_glu),
 		cmocka_unit_test(test_logits), cmocka_unit_test(test_norm),
-		cmocka_unit_test(test_embed), cmocka_unit_test(test_levels_agree),
-		cmocka_unit_test(test_exp),
-		cmocka_unit_test(test_halves),
+		cmocka_unit_test(test_embed),  cmocka_unit_test(test_levels_agree),
+		cmocka_unit_test(test_exp),    cmocka_unit_test(test_halves),
 	};
 	return cmocka_run_group_tests_name("core ops", tests, NULL, NULL);
 }

@@ -40,10 +40,18 @@ static int32_t draw_with(const struct ig_cpu_kernel *k, const struct ig_sample_p
 {
 	int32_t id = -1;
 	struct ig_sample_op_params op = { sizeof op, 0 };
-	struct ig_step step = { .struct_size = sizeof step, .n_rows = 1, .n_logit_rows = 1,
-				.sample = p, .sampled_ids = &id, .logits = copy, .edits = edits,
+	struct ig_step step = { .struct_size = sizeof step,
+				.n_rows = 1,
+				.n_logit_rows = 1,
+				.sample = p,
+				.sampled_ids = &id,
+				.logits = copy,
+				.edits = edits,
 				.n_edits = 64 };
-	struct ig_op_call c = { .struct_size = sizeof c, .params = &op, .n_in = 1, .step = &step,
+	struct ig_op_call c = { .struct_size = sizeof c,
+				.params = &op,
+				.n_in = 1,
+				.step = &step,
 				.in = { { logits, 1, n, n * 4, IG_F32, IG_FORM_ROWS } } };
 	uint32_t packed[3 * MASK_WORDS]; /* as the op finds them: rows of n's own length */
 	int words = (n + 31) / 32;
@@ -96,7 +104,8 @@ static void random_changes(int n, uint64_t *s)
 			.id = (int32_t)((ig_random_u64(s) % (uint64_t)(n / 64)) * 64) + i,
 			.n_drawn = (uint32_t)(ig_random_u64(s) % 3),
 			.seen = (uint32_t)(ig_random_u64(s) % 2),
-			.bias = ig_random_normalish(s) * 3.0f };
+			.bias = ig_random_normalish(s) * 3.0f
+		};
 	for (int i = 0; i < MASK_WORDS; i++)
 		masks[1][i] = (uint32_t)(ig_random_u64(s) & ig_random_u64(s));
 }
@@ -115,7 +124,8 @@ static void test_kernels_agree_with_the_reference(void **state)
 			for (int a = 0; a < 5; a++)
 				for (int b = 0; b < 7; b++)
 					for (int pos = 0; pos < 6; pos++) {
-						struct ig_sample_params p = PARAMS(temperatures[t], ps[a], ks[b]);
+						struct ig_sample_params p =
+							PARAMS(temperatures[t], ps[a], ks[b]);
 						p.position = pos;
 						p.seed = ig_random_u64(&s);
 						p.min_p = min_ps[pos % 3];
@@ -492,10 +502,12 @@ static void test_weights(void **state)
 		for (float z = 0.0f; z > -64.0f; z -= 0.00173f) {
 			float x = z * temperatures[i];
 			double want = ldexp(exp((double)x / (double)temperatures[i]), 30);
-			assert_true(fabs(weight_of(x, 0.0f, temperatures[i]) - want) <= 3e-6 * want + 2.0);
+			assert_true(fabs(weight_of(x, 0.0f, temperatures[i]) - want) <=
+				    3e-6 * want + 2.0);
 		}
 	for (uint32_t u = 0; u < 0x7fffff00u; u += 12345)
-		assert_true(fabs(ig_sample_weight(u) - ldexp(exp2(-(double)u * 0x1p-26), 30)) <= 8.0);
+		assert_true(fabs(ig_sample_weight(u) - ldexp(exp2(-(double)u * 0x1p-26), 30)) <=
+			    8.0);
 }
 
 static void test_integers(void **state)
@@ -504,7 +516,8 @@ static void test_integers(void **state)
 	uint64_t s = 5;
 
 	for (int i = 0; i < 100000; i++) {
-		uint64_t total = ig_random_u64(&s) >> (ig_random_u64(&s) % 40), bits = ig_random_u64(&s);
+		uint64_t total = ig_random_u64(&s) >> (ig_random_u64(&s) % 40),
+			 bits = ig_random_u64(&s);
 		assert_true(ig_sample_place(total, bits) ==
 			    (uint64_t)((unsigned __int128)total * bits >> 64));
 	}

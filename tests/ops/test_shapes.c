@@ -12,8 +12,9 @@
 
 static struct ig_op_shape shape(const void *params, uint32_t n_in, uint32_t n_weights)
 {
-	struct ig_op_shape s = { .struct_size = sizeof s, .params = params, .n_in = n_in,
-				 .n_weights = n_weights };
+	struct ig_op_shape s = {
+		.struct_size = sizeof s, .params = params, .n_in = n_in, .n_weights = n_weights
+	};
 	for (uint32_t i = 0; i < IG_MAX_IN; i++)
 		s.in[i] = (struct ig_shape){ 0, 64, IG_F32, IG_ROWS_TOKENS };
 	for (uint32_t i = 0; i < IG_MAX_WEIGHTS; i++)
@@ -143,8 +144,10 @@ static void test_ends(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_linear), cmocka_unit_test(test_glu),
-		cmocka_unit_test(test_norm), cmocka_unit_test(test_ends),
+		cmocka_unit_test(test_linear),
+		cmocka_unit_test(test_glu),
+		cmocka_unit_test(test_norm),
+		cmocka_unit_test(test_ends),
 	};
 	return cmocka_run_group_tests_name("shape checks", tests, NULL, NULL);
 }

@@ -52,13 +52,14 @@ static int read_call(json_t *calls, json_t *v, const char *param, struct ig_api_
 	snprintf(sub, sizeof sub, "%s.function.arguments", param);
 	if (arguments && !json_is_string(arguments) && !json_is_object(arguments))
 		return ig_fail_type(e, sub, "a string of JSON", arguments);
-	json_t *call = json_is_object(arguments) ?
-		       json_pack("{s:s*, s:s, s:{s:O, s:O}}", "id",
-				 json_string_value(json_object_get(v, "id")), "type", "function",
-				 "function", "name", name, "arguments", arguments) :
-		       ig_call_object(json_string_value(json_object_get(v, "id")),
-				      json_string_value(name),
-				      arguments ? json_string_value(arguments) : "");
+	json_t *call =
+		json_is_object(arguments) ?
+			json_pack("{s:s*, s:s, s:{s:O, s:O}}", "id",
+				  json_string_value(json_object_get(v, "id")), "type", "function",
+				  "function", "name", name, "arguments", arguments) :
+			ig_call_object(json_string_value(json_object_get(v, "id")),
+				       json_string_value(name),
+				       arguments ? json_string_value(arguments) : "");
 	return call && !json_array_append_new(calls, call) ? 0 : ig_fail_memory(e);
 }
 
@@ -107,7 +108,8 @@ static int read_assistant(struct ig_request *r, size_t i, json_t *m, struct ig_a
 
 static int read_result(struct ig_request *r, size_t i, json_t *m, struct ig_api_error *e)
 {
-	json_t *id = json_object_get(m, "tool_call_id"), *content = json_object_get(m, "content"), *text;
+	json_t *id = json_object_get(m, "tool_call_id"), *content = json_object_get(m, "content"),
+	       *text;
 	char param[96];
 
 	snprintf(param, sizeof param, "messages[%zu].tool_call_id", i);
@@ -121,8 +123,10 @@ static int read_result(struct ig_request *r, size_t i, json_t *m, struct ig_api_
 		return ig_fail_missing(e, param);
 	if (ig_read_content(&text, param, content, text_types, e) < 0)
 		return -1;
-	return ig_request_add(r, json_pack("{s:s, s:O, s:O, s:o}", "role", "tool", "tool_call_id", id,
-					   "name", name, "content", text), e);
+	return ig_request_add(r,
+			      json_pack("{s:s, s:O, s:O, s:o}", "role", "tool", "tool_call_id", id,
+					"name", name, "content", text),
+			      e);
 }
 
 static int read_message(struct ig_request *r, size_t i, json_t *m, struct ig_api_error *e)
@@ -134,7 +138,8 @@ static int read_message(struct ig_request *r, size_t i, json_t *m, struct ig_api
 	snprintf(param, sizeof param, "messages[%zu]", i);
 	if (!json_is_object(m))
 		return ig_fail_type(e, param, "an object", m);
-	json_object_foreach(m, key, v) {
+	json_object_foreach(m, key, v)
+	{
 		ig_printable(shown, sizeof shown, key);
 		snprintf(param, sizeof param, "messages[%zu].%s", i, shown);
 		if (check_message_key(role ? role : "", key, param, v, e) < 0)
@@ -142,8 +147,9 @@ static int read_message(struct ig_request *r, size_t i, json_t *m, struct ig_api
 	}
 	if (role && !strcmp(role, "tool"))
 		return read_result(r, i, m, e);
-	int rc = role && !strcmp(role, "assistant") ? read_assistant(r, i, m, e) :
-		 ig_request_read_message(r, "messages", i, m, text_types, text_types, e);
+	int rc = role && !strcmp(role, "assistant") ?
+			 read_assistant(r, i, m, e) :
+			 ig_request_read_message(r, "messages", i, m, text_types, text_types, e);
 	json_t *name = json_object_get(m, "name");
 	if (!rc && json_is_string(name) &&
 	    json_object_set(json_array_get(r->messages, i), "name", name) < 0)
@@ -171,7 +177,8 @@ int ig_param_stream_options(struct ig_request *r, const char *name, json_t *v,
 
 	if (!json_is_object(v))
 		return ig_fail_type(e, name, "an object", v);
-	json_object_foreach(v, key, value) {
+	json_object_foreach(v, key, value)
+	{
 		char param[96];
 		snprintf(param, sizeof param, "stream_options.%s", strlen(key) > 40 ? "…" : key);
 		if (json_is_null(value))
@@ -218,8 +225,7 @@ int ig_param_tools(struct ig_request *r, const char *name, json_t *v, struct ig_
 	return ig_read_tools(r, name, v, IG_TOOLS_NESTED, e);
 }
 
-static int param_logprobs(struct ig_request *r, const char *name, json_t *v,
-			  struct ig_api_error *e)
+static int param_logprobs(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	return ig_read_bool(&r->logprobs, name, v, e);
 }
@@ -307,8 +313,8 @@ int ig_request_parse_chat(const char *text, size_t len, struct ig_request *r,
 		rc = ig_fail_value(e, "top_logprobs", "only allowed when 'logprobs' is true");
 	if (!rc)
 		rc = ig_check_tool_choice(r, "tool_choice", e);
-	if (!rc && r->ignore_end && (r->form != IG_OUTPUT_FREE ||
-				     r->tool_choice >= IG_TOOLS_REQUIRED))
+	if (!rc && r->ignore_end &&
+	    (r->form != IG_OUTPUT_FREE || r->tool_choice >= IG_TOOLS_REQUIRED))
 		rc = ig_fail_value(e, "ignore_eos", "an answer of a form must be able to end");
 	return ig_json_end(root, rc, e);
 }

@@ -38,7 +38,8 @@ void ig_json_usage(struct ig_strbuf *out, const struct ig_reply *r)
 	struct ig_usage u;
 
 	ig_reply_usage(r, &u);
-	ig_strbuf_printf(out, "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,"
+	ig_strbuf_printf(out,
+			 "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,"
 			 "\"total_tokens\":%lld,\"prompt_tokens_details\":{\"cached_tokens\":%lld},"
 			 "\"completion_tokens_details\":{\"reasoning_tokens\":0}}",
 			 (long long)u.prompt, (long long)u.output, (long long)(u.prompt + u.output),
@@ -94,8 +95,7 @@ static void chunk_begin(struct ig_call *c, struct ig_strbuf *out, const char *de
 }
 
 /* with_notes: the chunk carries the log probabilities of the tokens so far. */
-static void chunk_end(struct ig_call *c, struct ig_strbuf *out, bool with_notes,
-		      const char *finish)
+static void chunk_end(struct ig_call *c, struct ig_strbuf *out, bool with_notes, const char *finish)
 {
 	ig_strbuf_puts(out, "},\"logprobs\":");
 	if (with_notes) {
@@ -135,8 +135,10 @@ static void delta(struct ig_call *c, const struct ig_part *p, struct ig_strbuf *
 {
 	bool call = p->kind == IG_PART_CALL;
 
-	chunk_begin(c, out, call ? "\"tool_calls\":[{\"index\":" : p->kind == IG_PART_TEXT ?
-		    "\"content\":" : "\"reasoning_content\":");
+	chunk_begin(c, out,
+		    call		    ? "\"tool_calls\":[{\"index\":" :
+		    p->kind == IG_PART_TEXT ? "\"content\":" :
+					      "\"reasoning_content\":");
 	if (call)
 		ig_strbuf_printf(out, "%zu,\"function\":{\"arguments\":", call_number(c, c->part));
 	ig_strbuf_json(out, p->text.data + c->n_sent, p->text.len - c->n_sent);
@@ -283,7 +285,8 @@ static void choice(struct ig_call *c, struct ig_strbuf *out)
 		const struct ig_part *p = &c->parts[i];
 		if (p->kind != IG_PART_CALL)
 			continue;
-		ig_strbuf_printf(out, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":",
+		ig_strbuf_printf(out,
+				 "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":",
 				 n++ ? "," : "", p->call_id);
 		ig_json_text(out, p->name);
 		ig_strbuf_puts(out, ",\"arguments\":");

@@ -30,7 +30,7 @@ static int read_prompt(struct ig_request *r, const char *param, json_t *v, struc
 
 	if (json_is_array(v))
 		return json_array_size(v) ? read_ids(p, param, v, e) :
-		       ig_fail_value(e, param, "expected at least one token");
+					    ig_fail_value(e, param, "expected at least one token");
 	if (ig_read_string(&p->text, param, v, e) < 0)
 		return -1;
 	p->len = json_string_length(v);
@@ -66,8 +66,7 @@ int ig_param_prompt(struct ig_request *r, const char *name, json_t *v, struct ig
 	return 0;
 }
 
-static int param_logprobs(struct ig_request *r, const char *name, json_t *v,
-			  struct ig_api_error *e)
+static int param_logprobs(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	r->logprobs = true;
 	return ig_read_int(&r->n_top, 0, IG_MAX_TOP, name, v, e);
@@ -80,8 +79,9 @@ static int param_echo(struct ig_request *r, const char *name, json_t *v, struct 
 
 static int param_suffix(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
-	return json_is_string(v) && !json_string_length(v) ? 0 :
-	       ig_fail_unsupported(e, name, "an empty string");
+	return json_is_string(v) && !json_string_length(v) ?
+		       0 :
+		       ig_fail_unsupported(e, name, "an empty string");
 }
 
 static int param_response_format(struct ig_request *r, const char *name, json_t *v,
@@ -130,10 +130,12 @@ int ig_request_parse_completion(const char *text, size_t len, struct ig_request 
 	if (!rc && !r->n_prompts)
 		rc = ig_fail_missing(e, "prompt");
 	if (!rc && r->n_prompts * (size_t)r->n > IG_MAX_CHOICES)
-		rc = ig_fail_value(e, "n", "%zu prompts with %d choices each: at most %d choices in all",
+		rc = ig_fail_value(e, "n",
+				   "%zu prompts with %d choices each: at most %d choices in all",
 				   r->n_prompts, r->n, IG_MAX_CHOICES);
 	if (!rc && r->echo && r->logprobs)
-		rc = ig_fail_value(e, "echo", "the prompt's log probabilities are not computed: not "
+		rc = ig_fail_value(e, "echo",
+				   "the prompt's log probabilities are not computed: not "
 				   "with logprobs");
 	if (!rc)
 		rc = ig_check_stream_options(r, root, e);

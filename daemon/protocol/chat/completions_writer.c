@@ -15,8 +15,10 @@ enum { CALL_BEGIN, CALL_TEXT, CALL_ENDED };
 
 static void head(struct ig_reply *r, struct ig_strbuf *out)
 {
-	ig_strbuf_printf(out, "{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%lld,\"model\":",
-			 r->id, (long long)r->created_s);
+	ig_strbuf_printf(
+		out,
+		"{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%lld,\"model\":", r->id,
+		(long long)r->created_s);
 	ig_json_text(out, r->model->name);
 }
 

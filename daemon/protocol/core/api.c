@@ -27,8 +27,8 @@
 struct wake_slot {
 	struct ig_api *api;
 	atomic_bool dirty;
-	struct ig_call *call; /* loop; NULL: free */
-	struct wake_slot *next; /* loop: all of them */
+	struct ig_call *call;	     /* loop; NULL: free */
+	struct wake_slot *next;	     /* loop: all of them */
 	struct wake_slot *next_free; /* loop */
 };
 
@@ -130,8 +130,11 @@ void ig_api_note_refused(struct ig_api *api, const char *id, const char *endpoin
 			 int64_t received_ns, int64_t received_wall_ns,
 			 const struct ig_api_error *e)
 {
-	struct ig_ledger_row row = { .status = e->status, .received_ns = received_wall_ns,
-				     .queue_ms = -1, .prefill_ms = -1, .decode_ms = -1,
+	struct ig_ledger_row row = { .status = e->status,
+				     .received_ns = received_wall_ns,
+				     .queue_ms = -1,
+				     .prefill_ms = -1,
+				     .decode_ms = -1,
 				     .ttft_ms = -1 };
 
 	snprintf(row.id, sizeof row.id, "%s", id);

@@ -21,8 +21,14 @@
 struct link {
 	struct link *prev, *next;
 };
-static inline void link_init(struct link *l) { l->prev = l->next = l; }
-static inline bool link_empty(const struct link *l) { return l->next == l; }
+static inline void link_init(struct link *l)
+{
+	l->prev = l->next = l;
+}
+static inline bool link_empty(const struct link *l)
+{
+	return l->next == l;
+}
 static inline void link_append(struct link *head, struct link *l)
 {
 	l->prev = head->prev;
@@ -44,20 +50,20 @@ struct ig_kept_store;
 
 struct ig_api {
 	struct ig_api_deps deps;
-	bool draining; /* loop */
-	struct link jobs; /* loop: every job that is not delivered */
+	bool draining;	    /* loop */
+	struct link jobs;   /* loop: every job that is not delivered */
 	struct link parked; /* loop: those whose model is being loaded, oldest first */
 	size_t n_parked;
-	struct ig_model_wait *waits; /* prep's, but for their fields; until the end */
-	struct link replies; /* loop: every reply */
-	struct link sessions; /* loop: every session */
-	struct ig_limits *limits; /* loop */
-	struct ig_kept_store *kept; /* loop */
+	struct ig_model_wait *waits;	      /* prep's, but for their fields; until the end */
+	struct link replies;		      /* loop: every reply */
+	struct link sessions;		      /* loop: every session */
+	struct ig_limits *limits;	      /* loop */
+	struct ig_kept_store *kept;	      /* loop */
 	struct wake_slot *slots, *free_slots; /* loop; the chunks are never freed before the end */
 	void *chunks;
 	pthread_mutex_t lock;
 	struct ig_job *done, **done_tail; /* lock */
-	bool stopped; /* lock: nothing is delivered any more */
+	bool stopped;			  /* lock: nothing is delivered any more */
 	atomic_bool woken;
 };
 
@@ -91,9 +97,8 @@ struct ig_protocol {
 };
 
 extern const struct ig_protocol ig_chat_protocol, ig_completions_protocol, ig_responses_protocol,
-	ig_input_tokens_protocol,
-	ig_messages_protocol, ig_count_protocol, ig_tokenize_protocol, ig_detokenize_protocol,
-	ig_load_protocol, ig_unload_protocol;
+	ig_input_tokens_protocol, ig_messages_protocol, ig_count_protocol, ig_tokenize_protocol,
+	ig_detokenize_protocol, ig_load_protocol, ig_unload_protocol;
 /* The one that has this path; NULL: none. */
 const struct ig_protocol *ig_protocol_at(const char *path);
 
@@ -102,7 +107,7 @@ const struct ig_protocol *ig_protocol_at(const char *path);
 /* What prep makes of a request. */
 struct ig_prepared {
 	const struct ig_engine_model *model; /* held */
-	struct ig_ids *prompts; /* [n_prompts] */
+	struct ig_ids *prompts;		     /* [n_prompts] */
 	size_t n_prompts;
 	struct ig_grammar *grammar; /* NULL: none */
 	struct ig_answer_style style;
@@ -121,7 +126,7 @@ struct ig_job_owner {
 	/* The model is being loaded: the job is parked from now on, or a keep-alive is due.  NULL:
 	 * it is delivered instead, with waits set, and nothing prepared. */
 	void (*waits)(void *ctx, struct ig_job *job);
-	struct link *jobs; /* its list */
+	struct link *jobs;		/* its list */
 	const struct ig_principal *who; /* copied */
 };
 
@@ -135,7 +140,7 @@ struct ig_begun {
 };
 
 struct ig_job {
-	struct link all; /* loop */
+	struct link all;	  /* loop */
 	struct ig_job *next_done; /* api->lock */
 	struct ig_api *api;
 	struct ig_job_owner owner; /* loop; ctx is NULL once it is gone */
@@ -163,9 +168,9 @@ struct ig_job {
 	/* loop */
 	struct link of_parked;
 	bool parked;
-	bool over; /* parked: it is to be delivered as it is */
-	bool counted; /* against who's limits */
-	bool keepalive; /* one is due */
+	bool over;			   /* parked: it is to be delivered as it is */
+	bool counted;			   /* against who's limits */
+	bool keepalive;			   /* one is due */
 	int64_t parked_ns, last_output_ns; /* since when it waits; 0: it never has */
 	struct ig_begun begun;
 };
@@ -177,8 +182,7 @@ int ig_job_start(struct ig_api *api, const struct ig_protocol *p, ig_request_par
 /* Prepare a request that is parsed (and now has its history); takes *r over, also on
  * failure. */
 int ig_job_prepare(struct ig_api *api, const struct ig_protocol *p, struct ig_request *r,
-		   int64_t received_ns, int64_t received_wall_ns,
-		   const struct ig_job_owner *owner);
+		   int64_t received_ns, int64_t received_wall_ns, const struct ig_job_owner *owner);
 /* The owner goes: its jobs are delivered to nobody, and the ledger is told what they were
  * of; but for those of ig_job_prepare, unless prepared says so. */
 void ig_jobs_abandon(struct link *owner_jobs, const char *endpoint, const char *client,
@@ -197,7 +201,7 @@ int ig_job_take_model(struct ig_job *j, struct ig_error *err);
 void ig_prepare(struct ig_job *j);
 
 void ig_jobs_init(struct ig_api *api);
-void ig_jobs_stop(struct ig_api *api); /* no owner is left */
+void ig_jobs_stop(struct ig_api *api);	 /* no owner is left */
 void ig_jobs_finish(struct ig_api *api); /* the prep thread is gone */
 /* Deliver what prep has done with; send to it whose model's load has ended. */
 void ig_jobs_poll(struct ig_api *api);
@@ -213,13 +217,13 @@ enum ig_part_kind { IG_PART_TEXT, IG_PART_REASONING, IG_PART_CALL };
 /* A piece of an answer: text up to a call, a call, text after it … */
 struct ig_part {
 	enum ig_part_kind kind;
-	bool done; /* nothing will be added */
-	bool whole; /* of a call: the model has ended it */
+	bool done;		     /* nothing will be added */
+	bool whole;		     /* of a call: the model has ended it */
 	size_t first_note, end_note; /* of text: its tokens' notes, with logprobs */
-	struct ig_strbuf text; /* of a call: its arguments */
-	char *name; /* of a call */
-	char id[48]; /* random, with the prefix msg_, rs_ or fc_ */
-	char call_id[48]; /* of a call: call_ and random */
+	struct ig_strbuf text;	     /* of a call: its arguments */
+	char *name;		     /* of a call */
+	char id[48];		     /* random, with the prefix msg_, rs_ or fc_ */
+	char call_id[48];	     /* of a call: call_ and random */
 };
 
 /* One generation: a choice. */
@@ -232,9 +236,9 @@ struct ig_call {
 	bool finished; /* result is valid and all text was taken */
 	struct ig_gen_result result;
 	struct ig_answer_parser *parser; /* NULL: all is one part of text */
-	struct ig_part *parts; /* [n_parts]; there is none before the first text */
+	struct ig_part *parts;		 /* [n_parts]; there is none before the first text */
 	size_t n_parts, cap_parts;
-	size_t n_bytes; /* of the model's text so far */
+	size_t n_bytes;		     /* of the model's text so far */
 	struct ig_token_note *notes; /* [n_notes]: of the text so far, with logprobs */
 	size_t n_notes, cap_notes;
 	/* Bytes that the parser was fed; notes of the tokens among them; of those, the first that
@@ -255,25 +259,25 @@ struct ig_reply {
 	struct ig_request request;
 	struct ig_prepared prepared;
 	const struct ig_engine_model *model; /* prepared.model; never NULL: */
-	struct ig_engine_model stand_in; /* its name alone, for what was not prepared */
+	struct ig_engine_model stand_in;     /* its name alone, for what was not prepared */
 	char stand_in_name[129];
 	char id[64], endpoint[32], client[64];
 	struct ig_principal who;
-	bool admitted; /* counts against who's limits */
+	bool admitted;	   /* counts against who's limits */
 	int64_t n_charged; /* tokens */
 	int64_t created_s, received_ns, received_wall_ns;
 	struct ig_call *calls; /* [n_calls]: prompt by prompt, n choices of each */
 	uint32_t n_calls, n_finished;
 	bool submitted;
-	bool finished; /* all calls are, or error says why there will be none */
-	const void *connection; /* the WebSocket that may continue it; NULL: none */
+	bool finished;		   /* all calls are, or error says why there will be none */
+	const void *connection;	   /* the WebSocket that may continue it; NULL: none */
 	struct ig_api_error error; /* why it has no answer; status 0: it has */
 	/* its writer's */
 	int stage;
 	int32_t sequence; /* next sequence_number */
 	int64_t last_output_ns;
 	bool keepalive; /* one is due */
-	bool framed; /* Responses: events go out as SSE frames */
+	bool framed;	/* Responses: events go out as SSE frames */
 };
 
 /* A reply to the job's request; what it needs moves over.  Of a job with an error it is one

@@ -39,11 +39,12 @@ static int check_part(json_t *part, const char *param, const char *const *types,
 		char shown[48];
 		ig_printable(shown, sizeof shown, json_string_value(type));
 		return ig_api_fail(e, 400, "invalid_request_error", "unsupported_parameter", sub,
-				   "Unsupported content: '%s' is '%s'; only text is supported.", sub,
-				   shown);
+				   "Unsupported content: '%s' is '%s'; only text is supported.",
+				   sub, shown);
 	}
 	*text = NULL;
-	json_object_foreach(part, key, v) {
+	json_object_foreach(part, key, v)
+	{
 		char shown[64];
 		ig_printable(shown, sizeof shown, key);
 		ig_member_name(sub, sizeof sub, param, shown);
@@ -172,9 +173,11 @@ json_t *ig_call_object(const char *id, const char *name, const char *arguments)
 json_t *ig_request_called(const struct ig_request *r, const char *id)
 {
 	for (size_t i = json_array_size(r->messages); i--;) {
-		json_t *calls = json_object_get(json_array_get(r->messages, i), "tool_calls"), *call;
+		json_t *calls = json_object_get(json_array_get(r->messages, i), "tool_calls"),
+		       *call;
 		size_t k;
-		json_array_foreach(calls, k, call) {
+		json_array_foreach(calls, k, call)
+		{
 			const char *have = json_string_value(json_object_get(call, "id"));
 			if (have && !strcmp(have, id))
 				return json_object_get(json_object_get(call, "function"), "name");

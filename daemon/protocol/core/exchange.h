@@ -20,14 +20,14 @@ struct ig_api; /* what all exchanges and sessions share */
 struct ig_exchange;
 struct ig_session;
 
-struct ig_api_options { /* may change with a reload */
+struct ig_api_options {		/* may change with a reload */
 	uint64_t client_buffer; /* bytes of the ring of one request */
 	uint32_t keepalive_interval_ms;
 	uint32_t retry_after_s;
-	uint32_t model_wait_ms; /* a request waits so long for its model to load */
-	uint32_t max_waiting; /* so many at once */
+	uint32_t model_wait_ms;	     /* a request waits so long for its model to load */
+	uint32_t max_waiting;	     /* so many at once */
 	struct ig_key_limits limits; /* of keys that have none of their own, and of nobody */
-	uint32_t max_kept; /* finished responses that are kept */
+	uint32_t max_kept;	     /* finished responses that are kept */
 	uint64_t max_kept_bytes;
 };
 
@@ -61,8 +61,8 @@ int64_t ig_api_tick(struct ig_api *api, int64_t now_ns);
 
 struct ig_http_request {
 	const char *method; /* "GET", "POST" … */
-	const char *path; /* decoded, without the query */
-	const char *query; /* what follows "?", decoded; NULL: nothing does */
+	const char *path;   /* decoded, without the query */
+	const char *query;  /* what follows "?", decoded; NULL: nothing does */
 	const char *client; /* address, for the ledger */
 	struct ig_principal who;
 	char *body; /* malloc'd, or NULL; passes over */
@@ -72,16 +72,16 @@ struct ig_http_request {
 struct ig_http_head {
 	int status;
 	const char *content_type;
-	const char *allow; /* of 405, else NULL */
+	const char *allow;	/* of 405, else NULL */
 	uint32_t retry_after_s; /* 0: no such header */
-	bool upgrade; /* 426: say Upgrade: websocket */
-	int64_t length; /* of the body; -1: a stream that ends with the connection */
+	bool upgrade;		/* 426: say Upgrade: websocket */
+	int64_t length;		/* of the body; -1: a stream that ends with the connection */
 };
 
 enum ig_fill {
 	IG_FILL_WAIT, /* nothing now; want_write says when */
 	IG_FILL_DATA, /* something was appended; there may be more */
-	IG_FILL_END, /* that was the last (something may have been appended) */
+	IG_FILL_END,  /* that was the last (something may have been appended) */
 };
 
 /* Whether a request to this path has a body that is worth reading. */
@@ -118,6 +118,6 @@ bool ig_session_wants_input(const struct ig_session *s);
  * draining: close. */
 enum ig_fill ig_session_fill(struct ig_session *s, struct ig_strbuf *out);
 void ig_session_cancel(struct ig_session *s, const char *reason); /* NULL is fine */
-void ig_session_end(struct ig_session *s); /* NULL is fine */
+void ig_session_end(struct ig_session *s);			  /* NULL is fine */
 
 #endif

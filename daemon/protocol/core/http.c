@@ -36,7 +36,7 @@ struct ig_exchange {
 	const char *content_type, *allow;
 	uint32_t retry_after_s;
 	bool stream, upgrade, body_given;
-	bool cut; /* the stream ends here: there is no memory to say why */
+	bool cut;	       /* the stream ends here: there is no memory to say why */
 	struct ig_strbuf body; /* of a reply that is no stream */
 };
 
@@ -130,9 +130,10 @@ static void get_requests(struct ig_exchange *x)
 		ig_json_text(out, g->client);
 		ig_strbuf_puts(out, ",\"state\":");
 		ig_json_text(out, g->state);
-		ig_strbuf_printf(out, ",\"prompt_tokens\":%d,\"prefilled_tokens\":%d,"
-				 "\"output_tokens\":%d,\"age_s\":%.3f}", g->n_prompt, g->n_prefilled,
-				 g->n_output, g->age_s);
+		ig_strbuf_printf(out,
+				 ",\"prompt_tokens\":%d,\"prefilled_tokens\":%d,"
+				 "\"output_tokens\":%d,\"age_s\":%.3f}",
+				 g->n_prompt, g->n_prefilled, g->n_output, g->age_s);
 	}
 	ig_strbuf_puts(out, "]}");
 	free(list);
@@ -216,7 +217,6 @@ static void fail_stream(struct ig_exchange *x, struct ig_job *job)
 	x->cut = !x->reply;
 	x->api->deps.want_write(x->conn);
 }
-
 
 /* What it continues is looked up; then it goes to prep again. */
 static void prepare_again(struct ig_exchange *x, struct ig_job *job, struct ig_api_error *e)
@@ -427,15 +427,9 @@ static bool route_response(struct ig_exchange *x, const struct ig_http_request *
 /* ---- routes ----------------------------------------------------------------------- */
 
 static const struct ig_protocol *const protocols[] = {
-	&ig_chat_protocol,
-	&ig_completions_protocol,
-	&ig_responses_protocol,
-	&ig_input_tokens_protocol,
-	&ig_messages_protocol,
-	&ig_count_protocol,
-	&ig_tokenize_protocol,
-	&ig_detokenize_protocol,
-	&ig_load_protocol,
+	&ig_chat_protocol,	   &ig_completions_protocol, &ig_responses_protocol,
+	&ig_input_tokens_protocol, &ig_messages_protocol,    &ig_count_protocol,
+	&ig_tokenize_protocol,	   &ig_detokenize_protocol,  &ig_load_protocol,
 	&ig_unload_protocol,
 };
 #define N_PROTOCOLS (sizeof protocols / sizeof protocols[0])
@@ -474,7 +468,8 @@ bool ig_api_is_websocket(const char *path)
 static void route(struct ig_exchange *x, struct ig_http_request *r)
 {
 	struct ig_api_error e;
-	bool is_get = !strcmp(r->method, "GET"), is_post = !strcmp(r->method, "POST"), known = false;
+	bool is_get = !strcmp(r->method, "GET"), is_post = !strcmp(r->method, "POST"),
+	     known = false;
 
 	if (x->protocol && is_post) {
 		post(x, r);
@@ -490,8 +485,10 @@ static void route(struct ig_exchange *x, struct ig_http_request *r)
 		known = true;
 	}
 	if (x->protocol || known) {
-		wrong_method(x, r->method, r->path, !known ? "POST" : !x->protocol ? "GET" :
-			     "GET, POST");
+		wrong_method(x, r->method, r->path,
+			     !known	  ? "POST" :
+			     !x->protocol ? "GET" :
+					    "GET, POST");
 		return;
 	}
 	if (!strncmp(r->path, MODELS_PATH "/", sizeof MODELS_PATH)) {
@@ -549,8 +546,8 @@ struct ig_exchange *ig_exchange_refuse(struct ig_api *api, int status, const cha
 
 	if (!x)
 		return NULL;
-	ig_api_fail(&e, status, status >= 500 ? "server_error" : "invalid_request_error", code, NULL,
-		    "%s", message);
+	ig_api_fail(&e, status, status >= 500 ? "server_error" : "invalid_request_error", code,
+		    NULL, "%s", message);
 	if (status == 503)
 		e.retry_after_s = api->deps.options.retry_after_s;
 	/* The ledger is about requests for a model's work. */

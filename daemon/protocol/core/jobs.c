@@ -20,8 +20,8 @@
 struct ig_model_wait {
 	struct ig_model_wait *next;
 	struct ig_api *api;
-	char name[129]; /* as requests have it; "": the default */
-	bool registered; /* api->lock: the engine will call back */
+	char name[129];		       /* as requests have it; "": the default */
+	bool registered;	       /* api->lock: the engine will call back */
 	atomic_uint_least64_t n_ended; /* calls so far */
 };
 
@@ -136,8 +136,7 @@ int ig_job_start(struct ig_api *api, const struct ig_protocol *p, ig_request_par
 }
 
 int ig_job_prepare(struct ig_api *api, const struct ig_protocol *p, struct ig_request *r,
-		   int64_t received_ns, int64_t received_wall_ns,
-		   const struct ig_job_owner *owner)
+		   int64_t received_ns, int64_t received_wall_ns, const struct ig_job_owner *owner)
 {
 	struct ig_job *j = job_new(api, p, owner);
 
@@ -298,8 +297,9 @@ static void fail_loading(struct ig_job *j)
 		snprintf(waited, sizeof waited, ", for more than %g s by now (server.model_wait)",
 			 ms / 1000.0);
 	ig_api_fail(&j->error, 503, "server_error", "model_loading", "model",
-		    "%s%s%s is being loaded%s; try again later.", name[0] ? "The model '" :
-		    "The default model", name, name[0] ? "'" : "", waited);
+		    "%s%s%s is being loaded%s; try again later.",
+		    name[0] ? "The model '" : "The default model", name, name[0] ? "'" : "",
+		    waited);
 }
 
 /* A job that waits: to the parked ones, or it is refused. */
@@ -474,8 +474,12 @@ bool ig_job_keep_alive(struct ig_job *j, bool (*write)(struct ig_reply *r, struc
 	if (!begin(j))
 		return false; /* the next one may find memory */
 	struct ig_begun *b = &j->begun;
-	struct ig_reply r = { .api = j->api, .protocol = j->protocol, .request = j->request,
-			      .created_s = b->created_s, .stage = b->stage, .sequence = b->sequence };
+	struct ig_reply r = { .api = j->api,
+			      .protocol = j->protocol,
+			      .request = j->request,
+			      .created_s = b->created_s,
+			      .stage = b->stage,
+			      .sequence = b->sequence };
 	memcpy(r.id, b->id, sizeof r.id);
 	r.stand_in.name = b->model;
 	r.model = &r.stand_in;

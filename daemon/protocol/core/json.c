@@ -114,8 +114,8 @@ static int check_size(const char *text, size_t len, struct ig_api_error *e)
 		case '{':
 			n_values++;
 			if (++depth > MAX_JSON_DEPTH)
-				return ig_api_fail(e, 400, "invalid_request_error", "invalid_json", NULL,
-						   "The JSON is nested more than %d deep.",
+				return ig_api_fail(e, 400, "invalid_request_error", "invalid_json",
+						   NULL, "The JSON is nested more than %d deep.",
 						   MAX_JSON_DEPTH);
 			break;
 		case ']':

@@ -20,7 +20,7 @@
 struct bucket {
 	double level;
 	int64_t at_ns; /* when the level was so */
-	bool used; /* false: it is full */
+	bool used;     /* false: it is full */
 };
 
 struct account {
@@ -122,7 +122,8 @@ static void drop_idle(struct ig_limits *l, int64_t now_ns)
 {
 	for (struct account **p = &l->accounts; *p;) {
 		struct account *a = *p;
-		if (a->n_running || !at_rest(&a->requests, now_ns) || !at_rest(&a->tokens, now_ns)) {
+		if (a->n_running || !at_rest(&a->requests, now_ns) ||
+		    !at_rest(&a->tokens, now_ns)) {
 			p = &a->next;
 			continue;
 		}
@@ -174,7 +175,8 @@ static struct account *enter(struct ig_limits *l, const struct ig_principal *who
 	struct account *a = find_or_make(l, who->key, now_ns);
 
 	if (!a) {
-		ig_api_fail(e, 500, "server_error", "server_error", NULL, "The server is out of memory.");
+		ig_api_fail(e, 500, "server_error", "server_error", NULL,
+			    "The server is out of memory.");
 		return NULL;
 	}
 	/* When one of them ends nobody knows: soon. */
@@ -199,9 +201,13 @@ int ig_limits_hold(struct ig_limits *l, const struct ig_principal *who, int64_t 
 int ig_limits_admit(struct ig_limits *l, const struct ig_principal *who, int64_t n_tokens,
 		    int64_t now_ns, struct ig_api_error *e)
 {
-	uint32_t requests = effective(who->limits.requests_per_minute, l->defaults.requests_per_minute);
+	uint32_t requests =
+		effective(who->limits.requests_per_minute, l->defaults.requests_per_minute);
 	uint32_t tokens = effective(who->limits.tokens_per_minute, l->defaults.tokens_per_minute);
-	double n = n_tokens < 0 ? 0 : n_tokens > MAX_TOKENS ? (double)MAX_TOKENS : (double)n_tokens, wait;
+	double n = n_tokens < 0		 ? 0 :
+		   n_tokens > MAX_TOKENS ? (double)MAX_TOKENS :
+					   (double)n_tokens,
+	       wait;
 
 	struct account *a = enter(l, who, now_ns, e);
 	if (!a)
@@ -231,7 +237,8 @@ void ig_limits_charge(struct ig_limits *l, const struct ig_principal *who, int64
 	uint32_t tokens = effective(who->limits.tokens_per_minute, l->defaults.tokens_per_minute);
 	struct account *a = find(l, who->key);
 	double n = n_tokens < -MAX_TOKENS ? -(double)MAX_TOKENS :
-		   n_tokens > MAX_TOKENS ? (double)MAX_TOKENS : (double)n_tokens;
+		   n_tokens > MAX_TOKENS  ? (double)MAX_TOKENS :
+					    (double)n_tokens;
 
 	if (!a || !tokens)
 		return;

@@ -43,11 +43,16 @@ const struct ig_model_status *ig_models_find(const struct ig_model_status *list,
 static const char *state_name(enum ig_model_state s)
 {
 	switch (s) {
-	case IG_MODEL_LOADING: return "loading";
-	case IG_MODEL_READY: return "ready";
-	case IG_MODEL_LEAVING: return "leaving";
-	case IG_MODEL_FAILED: return "failed";
-	default: return "unloaded";
+	case IG_MODEL_LOADING:
+		return "loading";
+	case IG_MODEL_READY:
+		return "ready";
+	case IG_MODEL_LEAVING:
+		return "leaving";
+	case IG_MODEL_FAILED:
+		return "failed";
+	default:
+		return "unloaded";
 	}
 }
 
@@ -62,10 +67,11 @@ static void details(struct ig_strbuf *out, const struct ig_model_status *m)
 	ig_json_text(out, m->file);
 	ig_strbuf_puts(out, ",\"error\":");
 	ig_json_text(out, m->state == IG_MODEL_FAILED ? m->error : NULL);
-	ig_strbuf_printf(out, ",\"weight_bytes\":%llu,\"scratch_bytes\":%llu,\"active_requests\":%u,"
-			 "\"loads\":%llu,\"load_s\":%.3f", (unsigned long long)m->weight_bytes,
-			 (unsigned long long)m->scratch_bytes, m->n_active,
-			 (unsigned long long)m->n_loads, m->loaded_s);
+	ig_strbuf_printf(out,
+			 ",\"weight_bytes\":%llu,\"scratch_bytes\":%llu,\"active_requests\":%u,"
+			 "\"loads\":%llu,\"load_s\":%.3f",
+			 (unsigned long long)m->weight_bytes, (unsigned long long)m->scratch_bytes,
+			 m->n_active, (unsigned long long)m->n_loads, m->loaded_s);
 	if (there)
 		ig_strbuf_printf(out, ",\"idle_s\":%.3f", m->idle_s);
 	else
@@ -87,8 +93,10 @@ static void object(struct ig_strbuf *out, const struct ig_model_status *m, bool 
 		strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
 	ig_strbuf_puts(out, "{\"id\":");
 	ig_json_text(out, m->name);
-	ig_strbuf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"ingot\","
-			 "\"type\":\"model\",\"display_name\":", (long long)m->created_s);
+	ig_strbuf_printf(out,
+			 ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"ingot\","
+			 "\"type\":\"model\",\"display_name\":",
+			 (long long)m->created_s);
 	ig_json_text(out, m->name);
 	ig_strbuf_printf(out, ",\"created_at\":\"%s\",\"lifecycle\":\"active\"", when);
 	if (m->n_context)
@@ -134,7 +142,8 @@ static void fail_unknown(const struct ig_model_status *list, size_t n, const cha
 		ig_strbuf_printf(&known, "%s%s", i ? ", " : "", list[i].name);
 	ig_printable(shown, sizeof shown, name);
 	ig_api_fail(e, 404, "invalid_request_error", "model_not_found", "model",
-		    "No model is named '%s'; known: %.400s.", shown, known.len ? known.data : "none");
+		    "No model is named '%s'; known: %.400s.", shown,
+		    known.len ? known.data : "none");
 	ig_strbuf_finish(&known);
 }
 

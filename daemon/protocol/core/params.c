@@ -81,14 +81,21 @@ int ig_fail_memory(struct ig_api_error *e)
 const char *ig_json_type_name(const json_t *v)
 {
 	switch (json_typeof(v)) {
-	case JSON_OBJECT: return "an object";
-	case JSON_ARRAY: return "a list";
-	case JSON_STRING: return "a string";
-	case JSON_INTEGER: return "an integer";
-	case JSON_REAL: return "a number";
+	case JSON_OBJECT:
+		return "an object";
+	case JSON_ARRAY:
+		return "a list";
+	case JSON_STRING:
+		return "a string";
+	case JSON_INTEGER:
+		return "an integer";
+	case JSON_REAL:
+		return "a number";
 	case JSON_TRUE:
-	case JSON_FALSE: return "a boolean";
-	default: return "null";
+	case JSON_FALSE:
+		return "a boolean";
+	default:
+		return "null";
 	}
 }
 
@@ -107,7 +114,8 @@ int ig_params_read(struct ig_request *r, const struct ig_param *table, json_t *o
 	const char *key;
 	json_t *v;
 
-	json_object_foreach(obj, key, v) {
+	json_object_foreach(obj, key, v)
+	{
 		const struct ig_param *p = table;
 		if (json_is_null(v))
 			continue;
@@ -146,8 +154,8 @@ int ig_read_bool(bool *out, const char *name, json_t *v, struct ig_api_error *e)
 	return 0;
 }
 
-int ig_read_number(double *out, double min, bool open_min, double max, const char *name,
-		   json_t *v, struct ig_api_error *e)
+int ig_read_number(double *out, double min, bool open_min, double max, const char *name, json_t *v,
+		   struct ig_api_error *e)
 {
 	if (!json_is_number(v))
 		return ig_fail_type(e, name, "a number", v);
@@ -166,8 +174,8 @@ int ig_read_int(int32_t *out, int32_t min, int32_t max, const char *name, json_t
 		return ig_fail_type(e, name, "an integer", v);
 	json_int_t i = json_integer_value(v);
 	if (i < min || i > max)
-		return ig_fail_value(e, name, "expected an integer from %d to %d, got %lld", min, max,
-				     (long long)i);
+		return ig_fail_value(e, name, "expected an integer from %d to %d, got %lld", min,
+				     max, (long long)i);
 	*out = (int32_t)i;
 	return 0;
 }
@@ -231,7 +239,8 @@ int ig_param_logit_bias(struct ig_request *r, const char *name, json_t *v, struc
 	r->biases = calloc(json_object_size(v), sizeof *r->biases);
 	if (!r->biases)
 		return ig_fail_memory(e);
-	json_object_foreach(v, key, value) {
+	json_object_foreach(v, key, value)
+	{
 		char param[96];
 		double bias = 0;
 		size_t n = strlen(key);
@@ -263,8 +272,10 @@ int ig_param_max_tokens(struct ig_request *r, const char *name, json_t *v, struc
 	if (ig_read_int(&n, 1, INT32_MAX, name, v, e) < 0)
 		return -1;
 	if (r->max_tokens && r->max_tokens != n)
-		return ig_fail_value(e, name, "max_tokens and max_completion_tokens differ "
-				     "(%d and %d)", r->max_tokens, n);
+		return ig_fail_value(e, name,
+				     "max_tokens and max_completion_tokens differ "
+				     "(%d and %d)",
+				     r->max_tokens, n);
 	r->max_tokens = n;
 	return 0;
 }
@@ -332,12 +343,14 @@ int ig_param_metadata(struct ig_request *r, const char *name, json_t *v, struct 
 		return ig_fail_type(e, name, "an object of strings", v);
 	if (json_object_size(v) > 16)
 		return ig_fail_value(e, name, "at most 16 pairs, got %zu", json_object_size(v));
-	json_object_foreach(v, key, value) {
+	json_object_foreach(v, key, value)
+	{
 		char shown[100], param[128];
 		ig_printable(shown, sizeof shown, key);
 		snprintf(param, sizeof param, "%s.%s", name, shown);
 		if (n_chars(key) > 64)
-			return ig_fail_value(e, name, "a key has more than 64 characters (\"%s\")", shown);
+			return ig_fail_value(e, name, "a key has more than 64 characters (\"%s\")",
+					     shown);
 		if (!json_is_string(value))
 			return ig_fail_type(e, param, "a string", value);
 		if (n_chars(json_string_value(value)) > 512)
@@ -363,19 +376,21 @@ int ig_param_false(struct ig_request *r, const char *name, json_t *v, struct ig_
 int ig_param_one(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	return json_is_integer(v) && json_integer_value(v) == 1 ? 0 :
-	       ig_fail_unsupported(e, name, "1");
+								  ig_fail_unsupported(e, name, "1");
 }
 
 int ig_param_empty_list(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
-	return json_is_array(v) && !json_array_size(v) ? 0 :
-	       ig_fail_unsupported(e, name, "an empty list");
+	return json_is_array(v) && !json_array_size(v) ?
+		       0 :
+		       ig_fail_unsupported(e, name, "an empty list");
 }
 
 int ig_param_auto(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
-	return json_is_string(v) && !strcmp(json_string_value(v), "auto") ? 0 :
-	       ig_fail_unsupported(e, name, "\"auto\"");
+	return json_is_string(v) && !strcmp(json_string_value(v), "auto") ?
+		       0 :
+		       ig_fail_unsupported(e, name, "\"auto\"");
 }
 
 int ig_param_parallel_tool_calls(struct ig_request *r, const char *name, json_t *v,
@@ -393,8 +408,12 @@ int ig_param_ignore_end(struct ig_request *r, const char *name, json_t *v, struc
 
 void ig_request_init(struct ig_request *r, enum ig_request_kind kind)
 {
-	*r = (struct ig_request){ .kind = kind, .temperature = 1, .top_p = 1,
-				  .repetition_penalty = 1, .n = 1, .parallel_tool_calls = true };
+	*r = (struct ig_request){ .kind = kind,
+				  .temperature = 1,
+				  .top_p = 1,
+				  .repetition_penalty = 1,
+				  .n = 1,
+				  .parallel_tool_calls = true };
 }
 
 void ig_request_finish(struct ig_request *r)

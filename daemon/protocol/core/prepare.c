@@ -20,7 +20,8 @@ static void fail_model(struct ig_job *j, int rc, const struct ig_error *err)
 			    err->text);
 		break;
 	case -ENOMEM:
-		ig_api_fail(e, 503, "server_error", "insufficient_memory", "model", "%s", err->text);
+		ig_api_fail(e, 503, "server_error", "insufficient_memory", "model", "%s",
+			    err->text);
 		break;
 	case -EIO:
 		ig_api_fail(e, 503, "server_error", "model_load_failed", "model", "%s", err->text);
@@ -39,8 +40,9 @@ static int fail_prompt(struct ig_job *j, int rc, const struct ig_error *err)
 	const struct ig_engine_model *m = j->prepared.model;
 
 	if (rc == -E2BIG)
-		return ig_api_fail(&j->error, 400, "invalid_request_error", "context_length_exceeded",
-				   j->protocol->prompt_param, "The prompt has more than %zu tokens; the "
+		return ig_api_fail(&j->error, 400, "invalid_request_error",
+				   "context_length_exceeded", j->protocol->prompt_param,
+				   "The prompt has more than %zu tokens; the "
 				   "model '%s' has a context of %u tokens, answer included.",
 				   (size_t)m->n_context * 4, m->name, m->n_context);
 	if (rc == -ENOMEM) {
@@ -48,8 +50,8 @@ static int fail_prompt(struct ig_job *j, int rc, const struct ig_error *err)
 		return -1;
 	}
 	return ig_api_fail(&j->error, 400, "invalid_request_error", "invalid_value",
-			   j->protocol->prompt_param, "%s", err->text[0] ? err->text :
-			   "The prompt can't be rendered.");
+			   j->protocol->prompt_param, "%s",
+			   err->text[0] ? err->text : "The prompt can't be rendered.");
 }
 
 static bool is_system(const json_t *m)
@@ -80,8 +82,9 @@ static int merge_leading(json_t *list)
 	for (size_t i = 1; i < n; i++)
 		json_array_remove(list, 1);
 	if (ig_strbuf_ok(&text))
-		rc = json_array_set_new(list, 0, json_pack("{s:s, s:s%}", "role", "system", "content",
-							   text.data, text.len));
+		rc = json_array_set_new(
+			list, 0,
+			json_pack("{s:s, s:s%}", "role", "system", "content", text.data, text.len));
 	ig_strbuf_finish(&text);
 	return rc;
 }
@@ -91,8 +94,9 @@ static json_t *whole_conversation(const struct ig_request *r)
 {
 	json_t *list = json_array();
 
-	if (r->instructions && json_array_append_new(list, json_pack("{s:s, s:s}", "role", "system",
-								     "content", r->instructions)) < 0)
+	if (r->instructions &&
+	    json_array_append_new(list, json_pack("{s:s, s:s}", "role", "system", "content",
+						  r->instructions)) < 0)
 		goto fail;
 	if (r->history && json_array_extend(list, r->history) < 0)
 		goto fail;
@@ -118,8 +122,8 @@ static size_t contents_length(const json_t *messages)
 	size_t i, n = 0;
 	json_t *m;
 
-	json_array_foreach((json_t *)messages, i, m)
-		n += json_string_length(json_object_get(m, "content"));
+	json_array_foreach((json_t *)messages, i, m) n +=
+		json_string_length(json_object_get(m, "content"));
 	return n;
 }
 
@@ -130,8 +134,9 @@ static int render(struct ig_job *j, struct ig_ids *out)
 	struct ig_error err = { 0 };
 
 	if (!m->chat)
-		return ig_api_fail(&j->error, 400, "invalid_request_error", "unsupported_model", "model",
-				   "The model '%s' can't chat: %s.", m->name, m->chat_note);
+		return ig_api_fail(&j->error, 400, "invalid_request_error", "unsupported_model",
+				   "model", "The model '%s' can't chat: %s.", m->name,
+				   m->chat_note);
 	if (too_long(m, contents_length(r->history) + contents_length(r->messages)))
 		return fail_prompt(j, -E2BIG, &err);
 	json_t *messages = whole_conversation(r);
@@ -173,8 +178,8 @@ static int tokenize(struct ig_job *j, const struct ig_prompt *p, struct ig_ids *
 			out->n = out->cap = 1;
 		}
 		/* Who sends a whole prompt may write control tokens in it. */
-		int rc = ig_tokenizer_encode(m->tokenizer, p->text, p->len, !j->request.plain,
-					     max, out);
+		int rc = ig_tokenizer_encode(m->tokenizer, p->text, p->len, !j->request.plain, max,
+					     out);
 		return rc < 0 ? fail_prompt(j, rc, &(struct ig_error){ 0 }) : 0;
 	}
 	if (p->n_ids > max)
@@ -182,9 +187,10 @@ static int tokenize(struct ig_job *j, const struct ig_prompt *p, struct ig_ids *
 	for (size_t i = 0; i < p->n_ids; i++)
 		if (p->ids[i] < 0 || p->ids[i] >= n_vocab)
 			return ig_api_fail(&j->error, 400, "invalid_request_error", "invalid_value",
-					   j->protocol->prompt_param, "Token %zu of the prompt is %d; the "
-					   "model '%s' has tokens 0 to %d.", i, p->ids[i], m->name,
-					   n_vocab - 1);
+					   j->protocol->prompt_param,
+					   "Token %zu of the prompt is %d; the "
+					   "model '%s' has tokens 0 to %d.",
+					   i, p->ids[i], m->name, n_vocab - 1);
 	out->ids = malloc(p->n_ids * sizeof *out->ids + 1);
 	if (!out->ids)
 		return fail_prompt(j, -ENOMEM, NULL);
@@ -204,8 +210,10 @@ static int check_length(struct ig_job *j, const struct ig_ids *ids)
 	if (ids->n < m->n_context)
 		return 0;
 	return ig_api_fail(&j->error, 400, "invalid_request_error", "context_length_exceeded",
-			   j->protocol->prompt_param, "The prompt has %zu tokens; the model '%s' has a "
-			   "context of %u tokens, answer included.", ids->n, m->name, m->n_context);
+			   j->protocol->prompt_param,
+			   "The prompt has %zu tokens; the model '%s' has a "
+			   "context of %u tokens, answer included.",
+			   ids->n, m->name, m->n_context);
 }
 
 static int make_prompts(struct ig_job *j)
@@ -241,8 +249,9 @@ static int fail_grammar(struct ig_job *j, int rc, const char *param, const struc
 		ig_fail_memory(&j->error);
 		return -1;
 	}
-	return ig_api_fail(&j->error, 400, "invalid_request_error", rc == -ENOTSUP ?
-			   "unsupported_model" : "invalid_value", param, "%s", err->text);
+	return ig_api_fail(&j->error, 400, "invalid_request_error",
+			   rc == -ENOTSUP ? "unsupported_model" : "invalid_value", param, "%s",
+			   err->text);
 }
 
 /* The forms that the model must keep to, if any. */
@@ -264,14 +273,17 @@ static int make_grammar(struct ig_job *j)
 		return 0;
 	struct ig_grammar_part part = {
 		.kind = r->form == IG_OUTPUT_OBJECT ? IG_GRAMMAR_OBJECT :
-			r->form == IG_OUTPUT_SCHEMA ? IG_GRAMMAR_SCHEMA : IG_GRAMMAR_REGEX,
+			r->form == IG_OUTPUT_SCHEMA ? IG_GRAMMAR_SCHEMA :
+						      IG_GRAMMAR_REGEX,
 		.text = r->regex,
 		.len = r->regex ? strlen(r->regex) : 0,
 		.schema = r->schema,
 	};
 	struct ig_grammar_choice choice = { &part, 1 };
-	struct ig_grammar_source source = { .before = ig_answer_before(&p->style), .choices = &choice,
-					     .n_choices = 1, .max_repeats = 1 };
+	struct ig_grammar_source source = { .before = ig_answer_before(&p->style),
+					    .choices = &choice,
+					    .n_choices = 1,
+					    .max_repeats = 1 };
 	rc = ig_grammar_cache_get(cache, p->model->tokenizer, &source, &p->grammar, &err);
 	return rc < 0 ? fail_grammar(j, rc, j->protocol->form_param, &err) : 0;
 }
@@ -285,9 +297,10 @@ static int check_biases(struct ig_job *j)
 	for (uint32_t i = 0; i < r->n_biases; i++)
 		if (r->biases[i].id >= n_vocab)
 			return ig_api_fail(&j->error, 400, "invalid_request_error", "invalid_value",
-					   "logit_bias", "logit_bias names token %d; the model '%s' has "
-					   "tokens 0 to %d.", r->biases[i].id, j->prepared.model->name,
-					   n_vocab - 1);
+					   "logit_bias",
+					   "logit_bias names token %d; the model '%s' has "
+					   "tokens 0 to %d.",
+					   r->biases[i].id, j->prepared.model->name, n_vocab - 1);
 	return 0;
 }
 
@@ -319,12 +332,13 @@ void ig_prepare(struct ig_job *j)
 		ig_answer_style_of(p->model->chat, &p->style);
 		if (j->request.tools && j->request.tool_choice != IG_TOOLS_NONE &&
 		    p->style.calls == IG_CALLS_NONE) {
-			ig_api_fail(&j->error, 400, "invalid_request_error", "unsupported_model", "tools",
-				    "The chat template of the model '%s' knows no tools.", p->model->name);
+			ig_api_fail(&j->error, 400, "invalid_request_error", "unsupported_model",
+				    "tools", "The chat template of the model '%s' knows no tools.",
+				    p->model->name);
 			return;
 		}
-		p->n_shown = (uint32_t)ig_answer_shown_tokens(&p->style, p->model->tokenizer, p->shown,
-							      IG_MAX_SHOWN);
+		p->n_shown = (uint32_t)ig_answer_shown_tokens(&p->style, p->model->tokenizer,
+							      p->shown, IG_MAX_SHOWN);
 	}
 	if (j->request.kind == IG_REQUEST_CREATE && ig_items_link(&j->request, &j->error) < 0)
 		return;

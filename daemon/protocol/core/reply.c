@@ -41,8 +41,10 @@ static void identify(struct ig_reply *r, const struct ig_job *job)
 	}
 	if (r->model)
 		return;
-	snprintf(r->stand_in_name, sizeof r->stand_in_name, "%s", b->id[0] ? b->model :
-		 r->request.model ? r->request.model : "");
+	snprintf(r->stand_in_name, sizeof r->stand_in_name, "%s",
+		 b->id[0]	  ? b->model :
+		 r->request.model ? r->request.model :
+				    "");
 	r->stand_in.name = r->stand_in_name;
 	r->model = &r->stand_in;
 }
@@ -71,8 +73,9 @@ struct ig_reply *ig_reply_create(struct ig_job *job, const char *endpoint, const
 			goto fail;
 		if (!job->request.messages)
 			continue;
-		c->parser = ig_answer_parser_create(&job->prepared.style, job->request.tools &&
-						    job->request.tool_choice != IG_TOOLS_NONE);
+		c->parser = ig_answer_parser_create(
+			&job->prepared.style,
+			job->request.tools && job->request.tool_choice != IG_TOOLS_NONE);
 		if (!c->parser)
 			goto fail;
 	}
@@ -155,8 +158,8 @@ static int submit_failed(struct ig_reply *r, int rc, const struct ig_error *err,
 {
 	switch (rc) {
 	case -EAGAIN:
-		ig_api_fail(e, 503, "server_error", "server_is_overloaded", NULL, "%s", err->text[0] ?
-			    err->text : "Too many requests are waiting.");
+		ig_api_fail(e, 503, "server_error", "server_is_overloaded", NULL, "%s",
+			    err->text[0] ? err->text : "Too many requests are waiting.");
 		e->retry_after_s = r->api->deps.options.retry_after_s;
 		break;
 	case -ESHUTDOWN:
@@ -285,7 +288,8 @@ static void fail_reply(struct ig_reply *r, const struct ig_api_error *e)
 		if (c->stream)
 			ig_engine_cancel(r->api->deps.engine, c->gen, "server_error");
 		c->finished = true;
-		c->result = (struct ig_gen_result){ .finish = IG_FINISH_CANCELLED, .stop_index = -1 };
+		c->result =
+			(struct ig_gen_result){ .finish = IG_FINISH_CANCELLED, .stop_index = -1 };
 	}
 	r->n_finished = r->n_calls;
 	r->finished = true;
@@ -349,7 +353,9 @@ static void submit_others(struct ig_reply *r)
 static struct ig_part *part_new(struct ig_call *c, enum ig_part_kind kind)
 {
 	static const char *const prefixes[] = {
-		[IG_PART_TEXT] = "msg_", [IG_PART_REASONING] = "rs_", [IG_PART_CALL] = "fc_",
+		[IG_PART_TEXT] = "msg_",
+		[IG_PART_REASONING] = "rs_",
+		[IG_PART_CALL] = "fc_",
 	};
 
 	if (c->n_parts == c->cap_parts) {
@@ -385,8 +391,9 @@ static void on_event(void *ctx, const struct ig_answer_event *e)
 	struct feed *f = ctx;
 	struct ig_call *c = f->call;
 	struct ig_part *p = c->n_parts ? &c->parts[c->n_parts - 1] : NULL;
-	enum ig_part_kind kind = e->kind == IG_ANSWER_TEXT ? IG_PART_TEXT :
-				 e->kind == IG_ANSWER_REASONING ? IG_PART_REASONING : IG_PART_CALL;
+	enum ig_part_kind kind = e->kind == IG_ANSWER_TEXT	? IG_PART_TEXT :
+				 e->kind == IG_ANSWER_REASONING ? IG_PART_REASONING :
+								  IG_PART_CALL;
 
 	if (f->failed)
 		return;
@@ -419,7 +426,8 @@ static bool feed(struct ig_call *c, const char *text, size_t len, bool last)
 	struct feed f = { .call = c, .last = last };
 
 	if (c->parser)
-		return !ig_answer_parser_feed(c->parser, text, len, last, on_event, &f) && !f.failed;
+		return !ig_answer_parser_feed(c->parser, text, len, last, on_event, &f) &&
+		       !f.failed;
 	if (len)
 		on_event(&f, &(struct ig_answer_event){ IG_ANSWER_TEXT, text, len });
 	return !f.failed;
@@ -509,8 +517,8 @@ static void call_take(struct ig_call *c, size_t cap)
 	if (c->finished || !c->stream)
 		return;
 	while (ok && taken < cap) {
-		n = ig_stream_take(c->stream, piece, cap - taken < sizeof piece ? cap - taken :
-				   sizeof piece);
+		n = ig_stream_take(c->stream, piece,
+				   cap - taken < sizeof piece ? cap - taken : sizeof piece);
 		if (!n)
 			break;
 		taken += n;
@@ -564,7 +572,8 @@ void ig_reply_cancel(struct ig_reply *r, const char *reason)
 			continue;
 		}
 		/* a choice that waits for the first, or the whole before its turn */
-		c->result = (struct ig_gen_result){ .finish = IG_FINISH_CANCELLED, .stop_index = -1 };
+		c->result =
+			(struct ig_gen_result){ .finish = IG_FINISH_CANCELLED, .stop_index = -1 };
 		snprintf(c->result.cancel_reason, sizeof c->result.cancel_reason, "%s", reason);
 		call_ended(c);
 	}

@@ -22,27 +22,27 @@ struct ig_bias;
 
 /* An error as a client reads it. */
 struct ig_api_error {
-	int status; /* HTTP's; 0: no error */
+	int status;	  /* HTTP's; 0: no error */
 	const char *type; /* invalid_request_error, server_error … */
 	const char *code; /* NULL: null */
-	char param[160]; /* "": null */
+	char param[160];  /* "": null */
 	char message[640];
 	uint32_t retry_after_s; /* 0: not said */
 };
 
 enum ig_request_kind {
-	IG_REQUEST_CHAT, /* POST /v1/chat/completions */
+	IG_REQUEST_CHAT,       /* POST /v1/chat/completions */
 	IG_REQUEST_COMPLETION, /* POST /v1/completions */
-	IG_REQUEST_CREATE, /* response.create, POST /v1/responses */
-	IG_REQUEST_MESSAGES, /* POST /v1/messages */
-	IG_REQUEST_COUNT, /* POST /v1/messages/count_tokens */
-	IG_REQUEST_TOKENIZE, /* POST /v1/tokenize */
+	IG_REQUEST_CREATE,     /* response.create, POST /v1/responses */
+	IG_REQUEST_MESSAGES,   /* POST /v1/messages */
+	IG_REQUEST_COUNT,      /* POST /v1/messages/count_tokens */
+	IG_REQUEST_TOKENIZE,   /* POST /v1/tokenize */
 	IG_REQUEST_DETOKENIZE, /* POST /v1/detokenize */
-	IG_REQUEST_LOAD, /* POST /v1/ingot/models/load */
-	IG_REQUEST_UNLOAD, /* POST /v1/ingot/models/unload */
-	IG_REQUEST_CANCEL, /* response.cancel */
-	IG_REQUEST_STEER, /* response.steer */
-	IG_REQUEST_IGNORED, /* response.processed */
+	IG_REQUEST_LOAD,       /* POST /v1/ingot/models/load */
+	IG_REQUEST_UNLOAD,     /* POST /v1/ingot/models/unload */
+	IG_REQUEST_CANCEL,     /* response.cancel */
+	IG_REQUEST_STEER,      /* response.steer */
+	IG_REQUEST_IGNORED,    /* response.processed */
 };
 
 /* A prompt that is not a conversation: text, or tokens. */
@@ -54,17 +54,17 @@ struct ig_prompt {
 };
 
 enum ig_output_form { /* what the text of an answer must be */
-	IG_OUTPUT_FREE,
-	IG_OUTPUT_OBJECT, /* any JSON object */
-	IG_OUTPUT_SCHEMA,
-	IG_OUTPUT_REGEX,
+		      IG_OUTPUT_FREE,
+		      IG_OUTPUT_OBJECT, /* any JSON object */
+		      IG_OUTPUT_SCHEMA,
+		      IG_OUTPUT_REGEX,
 };
 
 enum ig_tool_choice {
 	IG_TOOLS_AUTO,
-	IG_TOOLS_NONE, /* the model is not told of them */
+	IG_TOOLS_NONE,	   /* the model is not told of them */
 	IG_TOOLS_REQUIRED, /* at least one call */
-	IG_TOOLS_NAMED, /* a call of tool_name */
+	IG_TOOLS_NAMED,	   /* a call of tool_name */
 };
 
 struct ig_request {
@@ -72,10 +72,10 @@ struct ig_request {
 	char *model; /* NULL: the default one */
 
 	/* ---- what the model reads: a conversation … ---- */
-	char *instructions; /* a system message before all others; NULL: none */
-	json_t *history; /* messages of what this continues, between them; NULL: none */
-	json_t *messages; /* a list of {"role", "content", "tool_calls" …}; NULL: prompts */
-	json_t *tools; /* a list of {"type": "function", "function": …}; NULL: none */
+	char *instructions;    /* a system message before all others; NULL: none */
+	json_t *history;       /* messages of what this continues, between them; NULL: none */
+	json_t *messages;      /* a list of {"role", "content", "tool_calls" …}; NULL: prompts */
+	json_t *tools;	       /* a list of {"type": "function", "function": …}; NULL: none */
 	json_t *template_vars; /* an object, chat_template_kwargs; NULL: none */
 	/* … or prompts */
 	struct ig_prompt *prompts; /* [n_prompts] */
@@ -83,15 +83,15 @@ struct ig_request {
 
 	/* ---- how the answer is drawn ---- */
 	double temperature, top_p;
-	int32_t top_k; /* 0: off */
+	int32_t top_k;					   /* 0: off */
 	double min_p, frequency_penalty, presence_penalty; /* 0: off */
-	double repetition_penalty; /* 1: off */
-	struct ig_bias *biases; /* [n_biases], ids differ */
+	double repetition_penalty;			   /* 1: off */
+	struct ig_bias *biases;				   /* [n_biases], ids differ */
 	uint32_t n_biases;
 	bool has_seed;
 	uint64_t seed;
 	int32_t max_tokens; /* 0: not said */
-	char **stops; /* NULL-terminated; NULL: none */
+	char **stops;	    /* NULL-terminated; NULL: none */
 	bool ignore_end;
 	int32_t n; /* choices of a prompt; at least 1 */
 	bool logprobs;
@@ -100,26 +100,26 @@ struct ig_request {
 	/* ---- its form ---- */
 	enum ig_output_form form;
 	json_t *schema; /* of IG_OUTPUT_SCHEMA */
-	char *regex; /* of IG_OUTPUT_REGEX */
+	char *regex;	/* of IG_OUTPUT_REGEX */
 	enum ig_tool_choice tool_choice;
 	char *tool_name; /* of IG_TOOLS_NAMED */
 	bool parallel_tool_calls;
 
 	/* ---- how it is given ---- */
 	bool stream, include_usage, store;
-	bool echo; /* completions: the prompt's text comes first */
-	bool plain; /* tokenize: no BOS, no assistant's turn; control tokens are text */
+	bool echo;	  /* completions: the prompt's text comes first */
+	bool plain;	  /* tokenize: no BOS, no assistant's turn; control tokens are text */
 	bool token_texts; /* tokenize: the tokens' texts, too */
-	bool wait; /* load: the answer comes when it is loaded */
-	char *metadata; /* a JSON object; NULL: none */
-	json_t *said; /* an object: parameters that come back as they were sent; NULL: none */
+	bool wait;	  /* load: the answer comes when it is loaded */
+	char *metadata;	  /* a JSON object; NULL: none */
+	json_t *said;	  /* an object: parameters that come back as they were sent; NULL: none */
 
 	/* ---- Responses ---- */
 	json_t *items; /* of the input, as they are listed but for their ids */
 	char stream_id[IG_MAX_STREAM_ID + 1]; /* "": the default lane; set before any error */
-	char *previous_id; /* previous_response_id; NULL: none */
-	bool warm_up; /* generate: false */
-	char *response_id; /* of a cancel; NULL: none */
+	char *previous_id;		      /* previous_response_id; NULL: none */
+	bool warm_up;			      /* generate: false */
+	char *response_id;		      /* of a cancel; NULL: none */
 	char *steer; /* of a steer: what came, as a JSON object to send back */
 };
 
@@ -127,16 +127,17 @@ struct ig_request {
 typedef int ig_request_parse(const char *text, size_t len, struct ig_request *r,
 			     struct ig_api_error *e);
 ig_request_parse ig_request_parse_chat, ig_request_parse_completion, ig_request_parse_create,
-	ig_request_parse_input_tokens, ig_request_parse_messages, ig_request_parse_count, ig_request_parse_tokenize,
-	ig_request_parse_detokenize, ig_request_parse_load, ig_request_parse_unload;
+	ig_request_parse_input_tokens, ig_request_parse_messages, ig_request_parse_count,
+	ig_request_parse_tokenize, ig_request_parse_detokenize, ig_request_parse_load,
+	ig_request_parse_unload;
 /* One message of the Responses WebSocket. */
 ig_request_parse ig_request_parse_ws;
 void ig_request_finish(struct ig_request *r);
 
 /* Fill in *e; returns -1. */
-__attribute__((format(printf, 6, 7)))
-int ig_api_fail(struct ig_api_error *e, int status, const char *type, const char *code,
-		const char *param, const char *fmt, ...);
+__attribute__((format(printf, 6, 7))) int ig_api_fail(struct ig_api_error *e, int status,
+						      const char *type, const char *code,
+						      const char *param, const char *fmt, ...);
 int ig_fail_memory(struct ig_api_error *e); /* 500 */
 
 #endif

@@ -34,8 +34,8 @@ int ig_fail_missing(struct ig_api_error *e, const char *param);
 /* A copy of a string value; refuses other types. */
 int ig_read_string(char **out, const char *name, json_t *v, struct ig_api_error *e);
 int ig_read_bool(bool *out, const char *name, json_t *v, struct ig_api_error *e);
-int ig_read_number(double *out, double min, bool open_min, double max, const char *name,
-		   json_t *v, struct ig_api_error *e);
+int ig_read_number(double *out, double min, bool open_min, double max, const char *name, json_t *v,
+		   struct ig_api_error *e);
 int ig_read_int(int32_t *out, int32_t min, int32_t max, const char *name, json_t *v,
 		struct ig_api_error *e);
 
@@ -101,15 +101,14 @@ ig_param_fn ig_param_prompt;
 /* stream_options is only for streams. */
 int ig_check_stream_options(const struct ig_request *r, json_t *root, struct ig_api_error *e);
 /* Accepted at values that change nothing. */
-ig_param_fn ig_param_any_string, ig_param_false, ig_param_one, ig_param_empty_list,
-	ig_param_auto;
+ig_param_fn ig_param_any_string, ig_param_false, ig_param_one, ig_param_empty_list, ig_param_auto;
 
 /* ---- tools and forms (tools.c) -------------------------------------------------------- */
 
 /* How a protocol spells a tool. */
 enum ig_tool_spelling {
-	IG_TOOLS_NESTED, /* {"type": "function", "function": {"name", "parameters" …}} */
-	IG_TOOLS_FLAT, /* {"type": "function", "name", "parameters" …} */
+	IG_TOOLS_NESTED,       /* {"type": "function", "function": {"name", "parameters" …}} */
+	IG_TOOLS_FLAT,	       /* {"type": "function", "name", "parameters" …} */
 	IG_TOOLS_INPUT_SCHEMA, /* {"name", "description", "input_schema"} */
 };
 /* r->tools, in the nested spelling.  An empty list is none. */

@@ -20,10 +20,11 @@ static int check_name(const char *param, json_t *v, struct ig_api_error *e)
 	if (!json_is_string(v))
 		return ig_fail_type(e, param, "a string", v);
 	size_t n = json_string_length(v);
-	if (n < 1 || n > MAX_NAME || strspn(json_string_value(v), "abcdefghijklmnopqrstuvwxyz"
-					    "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:") != n)
-		return ig_fail_value(e, param, "expected 1 to %d characters of A-Z a-z 0-9 _ - . / :",
-				     MAX_NAME);
+	if (n < 1 || n > MAX_NAME ||
+	    strspn(json_string_value(v), "abcdefghijklmnopqrstuvwxyz"
+					 "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:") != n)
+		return ig_fail_value(
+			e, param, "expected 1 to %d characters of A-Z a-z 0-9 _ - . / :", MAX_NAME);
 	return 0;
 }
 
@@ -40,7 +41,8 @@ static int read_function(json_t *v, const char *param, const char *parameters_ke
 	json_t *x;
 
 	*f = (struct function){ 0 };
-	json_object_foreach(v, key, x) {
+	json_object_foreach(v, key, x)
+	{
 		char shown[64];
 		ig_printable(shown, sizeof shown, key);
 		ig_member_name(sub, sizeof sub, param, shown);
@@ -83,13 +85,14 @@ static int read_tool(json_t **out, json_t *v, const char *param, enum ig_tool_sp
 		return ig_fail_missing(e, sub);
 	if (type && !json_is_null(type) &&
 	    (!json_is_string(type) || strcmp(json_string_value(type), only)))
-		return ig_fail_unsupported(e, sub, how == IG_TOOLS_INPUT_SCHEMA ? "\"custom\"" :
-					   "\"function\"");
+		return ig_fail_unsupported(
+			e, sub, how == IG_TOOLS_INPUT_SCHEMA ? "\"custom\"" : "\"function\"");
 	snprintf(sub, sizeof sub, "%s", param);
 	if (how == IG_TOOLS_NESTED) {
 		const char *key;
 		json_t *x;
-		json_object_foreach(v, key, x) {
+		json_object_foreach(v, key, x)
+		{
 			char shown[64];
 			if (!strcmp(key, "type") || !strcmp(key, "function") || json_is_null(x))
 				continue;
@@ -104,8 +107,8 @@ static int read_tool(json_t **out, json_t *v, const char *param, enum ig_tool_sp
 		if (!json_is_object(body))
 			return ig_fail_type(e, sub, "an object", body);
 	}
-	if (read_function(body, sub, how == IG_TOOLS_INPUT_SCHEMA ? "input_schema" : "parameters", &f,
-			  e) < 0)
+	if (read_function(body, sub, how == IG_TOOLS_INPUT_SCHEMA ? "input_schema" : "parameters",
+			  &f, e) < 0)
 		return -1;
 	/* in the order that templates' authors expect, for the tools that are dumped whole */
 	*out = json_pack("{s:s, s:{s:O, s:O*, s:O*, s:O*}}", "type", "function", "function", "name",
@@ -231,7 +234,8 @@ static int read_schema(struct ig_request *r, const char *name, json_t *v, struct
 	const char *key;
 	json_t *x;
 
-	json_object_foreach(v, key, x) {
+	json_object_foreach(v, key, x)
+	{
 		char shown[64];
 		ig_printable(shown, sizeof shown, key);
 		ig_member_name(sub, sizeof sub, name, shown);
@@ -302,7 +306,8 @@ int ig_read_format(struct ig_request *r, const char *name, json_t *v, bool neste
 	else if (!strcmp(type, "json_object"))
 		r->form = IG_OUTPUT_OBJECT;
 	else
-		return ig_fail_value(e, sub, "expected \"text\", \"json_object\", \"json_schema\" or "
+		return ig_fail_value(e, sub,
+				     "expected \"text\", \"json_object\", \"json_schema\" or "
 				     "\"regex\"");
 	return 0;
 }

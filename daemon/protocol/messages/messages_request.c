@@ -49,7 +49,8 @@ static int check_members(json_t *block, const char *param, const char *const *kn
 	const char *key;
 	json_t *v;
 
-	json_object_foreach(block, key, v) {
+	json_object_foreach(block, key, v)
+	{
 		char sub[160], shown[64];
 		const char *const *k = known;
 		if (json_is_null(v) || !strcmp(key, "type") || !strcmp(key, "cache_control"))
@@ -83,7 +84,8 @@ static int read_tool_use(struct turn *t, json_t *block, const char *param, struc
 	json_t *id, *name, *input = json_object_get(block, "input");
 	char sub[160];
 
-	if (check_members(block, param, known, e) < 0 || need_string(block, param, "id", &id, e) < 0 ||
+	if (check_members(block, param, known, e) < 0 ||
+	    need_string(block, param, "id", &id, e) < 0 ||
 	    need_string(block, param, "name", &name, e) < 0)
 		return -1;
 	ig_member_name(sub, sizeof sub, param, "input");
@@ -93,8 +95,8 @@ static int read_tool_use(struct turn *t, json_t *block, const char *param, struc
 		return ig_fail_type(e, sub, "an object", input);
 	if (!t->calls)
 		t->calls = json_array();
-	json_t *call = json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function", "function",
-				 "name", name, "arguments", input);
+	json_t *call = json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function",
+				 "function", "name", name, "arguments", input);
 	if (t->calls && call)
 		return json_array_append_new(t->calls, call) < 0 ? ig_fail_memory(e) : 0;
 	json_decref(call);
@@ -106,7 +108,7 @@ static int read_tool_result(struct ig_request *r, json_t *block, const char *par
 {
 	static const char *const known[] = { "tool_use_id", "content", "is_error", NULL };
 	json_t *id, *content = json_object_get(block, "content"), *text = NULL,
-	       *is_error = json_object_get(block, "is_error");
+		    *is_error = json_object_get(block, "is_error");
 	char sub[160];
 
 	if (check_members(block, param, known, e) < 0 ||
@@ -132,8 +134,10 @@ static int read_tool_result(struct ig_request *r, json_t *block, const char *par
 		json_decref(text);
 		text = marked;
 	}
-	return ig_request_add(r, json_pack("{s:s, s:O, s:O, s:o}", "role", "tool", "tool_call_id", id,
-					   "name", name, "content", text), e);
+	return ig_request_add(r,
+			      json_pack("{s:s, s:O, s:O, s:o}", "role", "tool", "tool_call_id", id,
+					"name", name, "content", text),
+			      e);
 }
 
 static int read_block(struct ig_request *r, struct turn *t, bool assistant, json_t *block,
@@ -172,8 +176,8 @@ static int read_block(struct ig_request *r, struct turn *t, bool assistant, json
 	char shown[48];
 	ig_printable(shown, sizeof shown, type);
 	return ig_api_fail(e, 400, "invalid_request_error", "unsupported_parameter", sub,
-			   "Unsupported content: '%s' is '%s'; of %s, %s are supported.", sub, shown,
-			   assistant ? "the assistant" : "the user",
+			   "Unsupported content: '%s' is '%s'; of %s, %s are supported.", sub,
+			   shown, assistant ? "the assistant" : "the user",
 			   assistant ? "text, thinking and tool_use" : "text and tool_result");
 }
 
@@ -183,7 +187,8 @@ static int add_turn(struct ig_request *r, const char *role, struct turn *t, stru
 	size_t n = json_array_size(r->messages);
 	json_t *last = n ? json_array_get(r->messages, n - 1) : NULL;
 
-	if (last && !strcmp(json_string_value(json_object_get(last, "role")), role) && !t->reasoning) {
+	if (last && !strcmp(json_string_value(json_object_get(last, "role")), role) &&
+	    !t->reasoning) {
 		json_t *text = json_incref(json_object_get(last, "content")),
 		       *calls = json_object_get(last, "tool_calls");
 		if (t->text && join(&text, json_incref(t->text), e) < 0)
@@ -193,7 +198,8 @@ static int add_turn(struct ig_request *r, const char *role, struct turn *t, stru
 		if (t->calls && calls)
 			return json_array_extend(calls, t->calls) < 0 ? ig_fail_memory(e) : 0;
 		return t->calls && json_object_set(last, "tool_calls", t->calls) < 0 ?
-		       ig_fail_memory(e) : 0;
+			       ig_fail_memory(e) :
+			       0;
 	}
 	json_t *m = json_pack("{s:s, s:o}", "role", role, "content",
 			      t->text ? json_incref(t->text) : json_string(""));
@@ -233,8 +239,8 @@ static int read_message(struct ig_request *r, size_t i, json_t *m, struct ig_api
 	} else if (json_is_array(content)) {
 		for (size_t k = 0; !rc && k < json_array_size(content); k++) {
 			snprintf(param, sizeof param, "messages[%zu].content[%zu]", i, k);
-			rc = read_block(r, &t, !strcmp(role, "assistant"), json_array_get(content, k),
-					param, e);
+			rc = read_block(r, &t, !strcmp(role, "assistant"),
+					json_array_get(content, k), param, e);
 		}
 		/* Results alone are no turn of the user's. */
 		if (!rc && (t.text || t.calls || t.reasoning))
@@ -246,8 +252,7 @@ static int read_message(struct ig_request *r, size_t i, json_t *m, struct ig_api
 	return rc;
 }
 
-static int param_messages(struct ig_request *r, const char *name, json_t *v,
-			  struct ig_api_error *e)
+static int param_messages(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	size_t n = json_array_size(v);
 
@@ -260,7 +265,8 @@ static int param_messages(struct ig_request *r, const char *name, json_t *v,
 			return -1;
 	const char *last = json_string_value(json_object_get(json_array_get(v, n - 1), "role"));
 	if (!strcmp(last, "assistant"))
-		return ig_fail_value(e, name, "the last message must be the user's: an answer that has "
+		return ig_fail_value(e, name,
+				     "the last message must be the user's: an answer that has "
 				     "begun can't be continued");
 	return 0;
 }
@@ -290,29 +296,29 @@ static int param_tool_choice(struct ig_request *r, const char *name, json_t *v,
 }
 
 /* What templates call it: models that always think, or never, read nothing of it. */
-static int param_thinking(struct ig_request *r, const char *name, json_t *v,
-			  struct ig_api_error *e)
+static int param_thinking(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	const char *type = json_string_value(json_object_get(v, "type"));
 
 	if (!json_is_object(v))
 		return ig_fail_type(e, name, "an object", v);
-	if (!type || (strcmp(type, "enabled") && strcmp(type, "disabled") && strcmp(type, "adaptive")))
+	if (!type ||
+	    (strcmp(type, "enabled") && strcmp(type, "disabled") && strcmp(type, "adaptive")))
 		return ig_fail_value(e, "thinking.type", "expected enabled, adaptive or disabled");
 	r->template_vars = json_pack("{s:b}", "enable_thinking", strcmp(type, "disabled") != 0);
 	return r->template_vars ? 0 : ig_fail_memory(e);
 }
 
 /* {"user_id"}: whom it is about; Ingot keeps nothing of it. */
-static int param_metadata(struct ig_request *r, const char *name, json_t *v,
-			  struct ig_api_error *e)
+static int param_metadata(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	const char *key;
 	json_t *value;
 
 	if (!json_is_object(v))
 		return ig_fail_type(e, name, "an object", v);
-	json_object_foreach(v, key, value) {
+	json_object_foreach(v, key, value)
+	{
 		char param[96], shown[48];
 		ig_printable(shown, sizeof shown, key);
 		snprintf(param, sizeof param, "%s.%s", name, shown);
@@ -331,7 +337,8 @@ static int param_output(struct ig_request *r, const char *name, json_t *v, struc
 
 	if (!json_is_object(v))
 		return ig_fail_type(e, name, "an object", v);
-	json_object_foreach(v, key, value) {
+	json_object_foreach(v, key, value)
+	{
 		char param[96], shown[48];
 		ig_printable(shown, sizeof shown, key);
 		snprintf(param, sizeof param, "%s.%s", name, shown);
@@ -349,8 +356,9 @@ static int param_tier(struct ig_request *r, const char *name, json_t *v, struct 
 {
 	const char *s = json_string_value(v);
 
-	return s && (!strcmp(s, "auto") || !strcmp(s, "standard_only")) ? 0 :
-	       ig_fail_unsupported(e, name, "\"auto\" or \"standard_only\"");
+	return s && (!strcmp(s, "auto") || !strcmp(s, "standard_only")) ?
+		       0 :
+		       ig_fail_unsupported(e, name, "\"auto\" or \"standard_only\"");
 }
 
 static int param_nothing(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)

@@ -16,13 +16,20 @@ enum { STAGE_START, STAGE_BLOCKS, STAGE_END };
 static const char *error_type(int status)
 {
 	switch (status) {
-	case 401: return "authentication_error";
-	case 403: return "permission_error";
-	case 404: return "not_found_error";
-	case 413: return "request_too_large";
-	case 429: return "rate_limit_error";
-	case 503: return "overloaded_error";
-	default: return status >= 500 ? "api_error" : "invalid_request_error";
+	case 401:
+		return "authentication_error";
+	case 403:
+		return "permission_error";
+	case 404:
+		return "not_found_error";
+	case 413:
+		return "request_too_large";
+	case 429:
+		return "rate_limit_error";
+	case 503:
+		return "overloaded_error";
+	default:
+		return status >= 500 ? "api_error" : "invalid_request_error";
 	}
 }
 
@@ -46,23 +53,27 @@ static void usage(const struct ig_reply *r, struct ig_strbuf *out)
 	ig_reply_usage(r, &u);
 	if (!r->finished) /* how much of it will be found is not known yet */
 		u = (struct ig_usage){ .prompt = (int64_t)r->prepared.prompts[0].n };
-	ig_strbuf_printf(out, "{\"input_tokens\":%lld,\"cache_creation_input_tokens\":0,"
+	ig_strbuf_printf(out,
+			 "{\"input_tokens\":%lld,\"cache_creation_input_tokens\":0,"
 			 "\"cache_read_input_tokens\":%lld,\"output_tokens\":%lld}",
-			 (long long)(u.prompt - u.cached), (long long)u.cached, (long long)u.output);
+			 (long long)(u.prompt - u.cached), (long long)u.cached,
+			 (long long)u.output);
 }
 
 static void stop(const struct ig_reply *r, struct ig_strbuf *out)
 {
 	const struct ig_call *c = &r->calls[0];
 	const char *reason = c->result.finish == IG_FINISH_LENGTH ? "max_tokens" :
-			     c->result.stop_index >= 0 ? "stop_sequence" : "end_turn";
+			     c->result.stop_index >= 0		  ? "stop_sequence" :
+								    "end_turn";
 
 	for (size_t i = 0; i < c->n_parts && c->result.finish == IG_FINISH_STOP; i++)
 		if (c->parts[i].kind == IG_PART_CALL)
 			reason = "tool_use";
 	ig_strbuf_printf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
-	ig_json_text(out, !strcmp(reason, "stop_sequence") ? r->request.stops[c->result.stop_index] :
-		     NULL);
+	ig_json_text(out, !strcmp(reason, "stop_sequence") ?
+				  r->request.stops[c->result.stop_index] :
+				  NULL);
 }
 
 /* A call's arguments, which must be an object here.  What the model wrote and is none
@@ -113,7 +124,9 @@ static void block(const struct ig_part *p, struct ig_strbuf *out, bool whole)
 
 static void message_begin(struct ig_reply *r, struct ig_strbuf *out)
 {
-	ig_strbuf_printf(out, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", r->id);
+	ig_strbuf_printf(
+		out,
+		"{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", r->id);
 	ig_json_text(out, r->model->name);
 	ig_strbuf_puts(out, ",\"content\":[");
 }

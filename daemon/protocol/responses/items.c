@@ -40,20 +40,19 @@ static json_t *texts_of(const json_t *parts)
 	size_t total = 0, len = 0, i;
 	json_t *part;
 
-	json_array_foreach((json_t *)parts, i, part)
-		for (size_t k = 0; k < 2; k++)
-			total += json_string_length(json_object_get(part, keys[k]));
+	json_array_foreach((json_t *)parts, i, part) for (size_t k = 0; k < 2; k++) total +=
+		json_string_length(json_object_get(part, keys[k]));
 	char *s = malloc(total + 1);
 	if (!s)
 		return NULL;
-	json_array_foreach((json_t *)parts, i, part)
-		for (size_t k = 0; k < 2; k++) {
-			json_t *text = json_object_get(part, keys[k]);
-			if (!text)
-				continue;
-			memcpy(s + len, json_string_value(text), json_string_length(text));
-			len += json_string_length(text);
-		}
+	json_array_foreach((json_t *)parts, i, part) for (size_t k = 0; k < 2; k++)
+	{
+		json_t *text = json_object_get(part, keys[k]);
+		if (!text)
+			continue;
+		memcpy(s + len, json_string_value(text), json_string_length(text));
+		len += json_string_length(text);
+	}
 	json_t *v = json_stringn_nocheck(s, len);
 	free(s);
 	return v;
@@ -66,7 +65,8 @@ static int fold_message(json_t *messages, const json_t *item)
 
 	if (!strcmp(role, "assistant") && only_reasons(last))
 		return json_object_set_new(last, "content", text);
-	return json_array_append_new(messages, json_pack("{s:s, s:o}", "role", role, "content", text));
+	return json_array_append_new(messages,
+				     json_pack("{s:s, s:o}", "role", role, "content", text));
 }
 
 /* Thoughts that are only summed up are nothing that the model could read again. */
@@ -80,14 +80,14 @@ static int fold_reasoning(json_t *messages, const json_t *item)
 	if (!json_string_length(text)) {
 		rc = 0;
 	} else if (only_reasons(last)) {
-		json_t *parts = json_pack("[{s:O}, {s:O}]", "text", json_object_get(last,
-					  "reasoning_content"), "text", text);
+		json_t *parts = json_pack("[{s:O}, {s:O}]", "text",
+					  json_object_get(last, "reasoning_content"), "text", text);
 		rc = json_object_set_new(last, "reasoning_content", parts ? texts_of(parts) : NULL);
 		json_decref(parts);
 	} else {
-		rc = json_array_append_new(messages, json_pack("{s:s, s:s, s:O}", "role", "assistant",
-							       "content", "", "reasoning_content",
-							       text));
+		rc = json_array_append_new(messages,
+					   json_pack("{s:s, s:s, s:O}", "role", "assistant",
+						     "content", "", "reasoning_content", text));
 	}
 	json_decref(text);
 	return rc;
@@ -104,7 +104,8 @@ static int fold_call(json_t *messages, const json_t *item, bool custom)
 				 "function", "name", name, "arguments", "input",
 				 json_object_get(item, "input"));
 	else
-		call = ig_call_object(id, name, json_string_value(json_object_get(item, "arguments")));
+		call = ig_call_object(id, name,
+				      json_string_value(json_object_get(item, "arguments")));
 	if (!call)
 		return -1;
 	if (!last) {
@@ -130,9 +131,9 @@ static int fold_result(json_t *messages, const json_t *item)
 	json_t *output = json_object_get(item, "output");
 	json_t *text = json_is_string(output) ? json_incref(output) : texts_of(output);
 
-	return json_array_append_new(messages, json_pack("{s:s, s:O, s:o}", "role", "tool",
-							 "tool_call_id", json_object_get(item, "call_id"),
-							 "content", text));
+	return json_array_append_new(messages,
+				     json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id",
+					       json_object_get(item, "call_id"), "content", text));
 }
 
 int ig_items_fold(json_t *messages, const json_t *item)
@@ -171,11 +172,13 @@ static int check_keys(const struct item *it, const char *keys)
 	const char *key;
 	json_t *x;
 
-	json_object_foreach(it->v, key, x) {
+	json_object_foreach(it->v, key, x)
+	{
 		char padded[32];
 		if (json_is_null(x))
 			continue;
-		snprintf(padded, sizeof padded, " %s ", strlen(key) < 24 && !strchr(key, ' ') ? key : "?");
+		snprintf(padded, sizeof padded, " %s ",
+			 strlen(key) < 24 && !strchr(key, ' ') ? key : "?");
 		if (!strstr(keys, padded))
 			return fail_key(it, key, NULL);
 	}
@@ -238,18 +241,20 @@ static json_t *parts_of(json_t *content, const char *type)
 		part = json_pack("{s:s, s:O}", "type", type, "text", content);
 	if (json_is_string(content) && json_array_append_new(list, part) < 0)
 		goto fail;
-	json_array_foreach(content, i, part) {
+	json_array_foreach(content, i, part)
+	{
 		json_t *refusal = json_object_get(part, "refusal");
-		if (json_array_append_new(list, refusal ?
-					  json_pack("{s:s, s:O}", "type", "refusal", "refusal", refusal) :
-					  json_pack("{s:s, s:O}", "type", type, "text",
-						    json_object_get(part, "text"))) < 0)
+		if (json_array_append_new(list,
+					  refusal ? json_pack("{s:s, s:O}", "type", "refusal",
+							      "refusal", refusal) :
+						    json_pack("{s:s, s:O}", "type", type, "text",
+							      json_object_get(part, "text"))) < 0)
 			goto fail;
 	}
-	json_array_foreach(list, i, part)
-		if (!strcmp(type, "output_text") && json_object_get(part, "text") &&
-		    json_object_set_new(part, "annotations", json_array()) < 0)
-			goto fail;
+	json_array_foreach(list, i, part) if (!strcmp(type, "output_text") &&
+					      json_object_get(part, "text") &&
+					      json_object_set_new(part, "annotations",
+								  json_array()) < 0) goto fail;
 	return list;
 fail:
 	json_decref(list);
@@ -266,23 +271,26 @@ static int check_content(const struct item *it, json_t *content, bool assistant)
 	ig_member_name(at, sizeof at, it->at, "content");
 	if (!content || json_is_null(content))
 		return ig_fail_missing(it->e, at);
-	json_array_foreach(content, i, part) {
+	json_array_foreach(content, i, part)
+	{
 		const char *type = json_string_value(json_object_get(part, "type"));
 		if (!assistant || !type || strcmp(type, "refusal"))
 			continue;
 		snprintf(param, sizeof param, "%s[%zu].refusal", at, i);
-		if (!json_is_string(json_object_get(part, "refusal")) || json_object_size(part) != 2)
+		if (!json_is_string(json_object_get(part, "refusal")) ||
+		    json_object_size(part) != 2)
 			return ig_fail_value(it->e, param, "expected type and refusal, a string");
 		if (!rest && !(rest = json_copy(content)))
 			return ig_fail_memory(it->e);
-		if (json_array_set_new(rest, i, json_pack("{s:s, s:s}", "type", "output_text", "text",
-							  "")) < 0) {
+		if (json_array_set_new(rest, i,
+				       json_pack("{s:s, s:s}", "type", "output_text", "text", "")) <
+		    0) {
 			json_decref(rest);
 			return ig_fail_memory(it->e);
 		}
 	}
-	int rc = ig_read_content(&text, at, rest ? rest : content, assistant ? output_types :
-				 input_types, it->e);
+	int rc = ig_read_content(&text, at, rest ? rest : content,
+				 assistant ? output_types : input_types, it->e);
 	json_decref(rest);
 	if (!rc)
 		json_decref(text);
@@ -309,8 +317,8 @@ static json_t *read_message(const struct item *it)
 	bool assistant = !strcmp(role, "assistant");
 	if (check_content(it, content, assistant) < 0)
 		goto fail;
-	if (json_object_set_new(out, "content", parts_of(content, assistant ? "output_text" :
-							 "input_text")) < 0 ||
+	if (json_object_set_new(out, "content",
+				parts_of(content, assistant ? "output_text" : "input_text")) < 0 ||
 	    (!json_object_get(out, "status") &&
 	     json_object_set_new(out, "status", json_string("completed")) < 0)) {
 		ig_fail_memory(it->e);
@@ -335,7 +343,8 @@ static int check_texts(const struct item *it, const char *key, const char *const
 	ig_member_name(at, sizeof at, it->at, key);
 	if (*list && !json_is_array(*list))
 		return ig_fail_type(it->e, at, "a list", *list);
-	json_array_foreach(*list, i, part) {
+	json_array_foreach(*list, i, part)
+	{
 		const char *type = json_string_value(json_object_get(part, "type"));
 		const char *const *t = types;
 		while (type && *t && strcmp(*t, type))
@@ -344,7 +353,8 @@ static int check_texts(const struct item *it, const char *key, const char *const
 		    json_is_string(json_object_get(part, "text")))
 			continue;
 		snprintf(param, sizeof param, "%s[%zu]", at, i);
-		return ig_fail_value(it->e, param, "expected {\"type\": \"%s\", \"text\": …}", *types);
+		return ig_fail_value(it->e, param, "expected {\"type\": \"%s\", \"text\": …}",
+				     *types);
 	}
 	return 0;
 }
@@ -365,13 +375,16 @@ static json_t *read_reasoning(const struct item *it)
 	if (!out)
 		return NULL;
 	list = json_array();
-	json_array_foreach(content, i, part)
-		if (json_array_append_new(list, json_pack("{s:s, s:O}", "type", "reasoning_text", "text",
-							  json_object_get(part, "text"))) < 0) {
-			json_decref(list);
-			list = NULL;
-			break;
-		}
+	json_array_foreach(
+		content, i,
+		part) if (json_array_append_new(list, json_pack("{s:s, s:O}", "type",
+								"reasoning_text", "text",
+								json_object_get(part, "text"))) < 0)
+	{
+		json_decref(list);
+		list = NULL;
+		break;
+	}
 	if (!json_object_set_new(out, "content", list) &&
 	    !json_object_set_new(out, "summary", summary ? json_incref(summary) : json_array()))
 		return out;
@@ -382,12 +395,14 @@ static json_t *read_reasoning(const struct item *it)
 
 static json_t *read_call(const struct item *it, bool custom)
 {
-	static const char *const keys[] = { "!call_id", "!name", "!arguments", "id", "status", NULL };
-	static const char *const custom_keys[] = { "!call_id", "!name", "!input", "id", "status",
-						   NULL };
+	static const char *const keys[] = {
+		"!call_id", "!name", "!arguments", "id", "status", NULL
+	};
+	static const char *const custom_keys[] = { "!call_id", "!name",	 "!input",
+						   "id",       "status", NULL };
 
 	if (check_keys(it, custom ? " type call_id name input id status " :
-		       " type call_id name arguments id status ") < 0)
+				    " type call_id name arguments id status ") < 0)
 		return NULL;
 	json_t *out = strings_of(it, custom ? "custom_tool_call" : "function_call",
 				 custom ? custom_keys : keys);
@@ -415,11 +430,13 @@ static json_t *read_result(const struct item *it, bool custom)
 	if (ig_read_content(&text, at, output, result_types, it->e) < 0)
 		return NULL;
 	json_decref(text);
-	json_t *out = strings_of(it, custom ? "custom_tool_call_output" : "function_call_output", keys);
+	json_t *out =
+		strings_of(it, custom ? "custom_tool_call_output" : "function_call_output", keys);
 	if (!out)
 		return NULL;
-	if (!json_object_set_new(out, "output", json_is_string(output) ? json_incref(output) :
-				 parts_of(output, "input_text")) &&
+	if (!json_object_set_new(out, "output",
+				 json_is_string(output) ? json_incref(output) :
+							  parts_of(output, "input_text")) &&
 	    (json_object_get(out, "status") ||
 	     !json_object_set_new(out, "status", json_string("completed"))))
 		return out;
@@ -456,9 +473,11 @@ static json_t *read_item(const struct item *it)
 	if (!strcmp(s, "custom_tool_call_output"))
 		return read_result(it, true);
 	ig_printable(shown, sizeof shown, s);
-	ig_api_fail(it->e, 400, "invalid_request_error", "unsupported_parameter", param,
-		    "Unsupported item: '%s' is '%s'; this server has message, reasoning, function_call, "
-		    "function_call_output, custom_tool_call and custom_tool_call_output.", param, shown);
+	ig_api_fail(
+		it->e, 400, "invalid_request_error", "unsupported_parameter", param,
+		"Unsupported item: '%s' is '%s'; this server has message, reasoning, function_call, "
+		"function_call_output, custom_tool_call and custom_tool_call_output.",
+		param, shown);
 	return NULL;
 }
 
@@ -488,7 +507,8 @@ int ig_items_read(struct ig_request *r, const char *name, json_t *v, struct ig_a
 			      "status", "completed", "content", "type", "input_text", "text", v);
 		return x ? add_item(r, x, e) : ig_fail_memory(e);
 	}
-	json_array_foreach(v, i, x) {
+	json_array_foreach(v, i, x)
+	{
 		char at[48];
 		struct item it = { at, x, e };
 		snprintf(at, sizeof at, "%s[%zu]", name, i);
@@ -506,12 +526,14 @@ static int note_calls(json_t *names, const json_t *messages)
 	json_t *m, *call;
 
 	json_array_foreach((json_t *)messages, i, m)
-		json_array_foreach(json_object_get(m, "tool_calls"), k, call) {
-			const char *id = json_string_value(json_object_get(call, "id"));
-			if (id && json_object_set(names, id, json_object_get(json_object_get(
-						  call, "function"), "name")) < 0)
-				return -1;
-		}
+		json_array_foreach(json_object_get(m, "tool_calls"), k, call)
+	{
+		const char *id = json_string_value(json_object_get(call, "id"));
+		if (id &&
+		    json_object_set(names, id,
+				    json_object_get(json_object_get(call, "function"), "name")) < 0)
+			return -1;
+	}
 	return 0;
 }
 
@@ -521,7 +543,8 @@ int ig_items_link(struct ig_request *r, struct ig_api_error *e)
 	int rc = 0;
 	size_t i;
 
-	json_array_foreach(r->messages, i, m) {
+	json_array_foreach(r->messages, i, m)
+	{
 		json_t *id = json_object_get(m, "tool_call_id"), *name;
 		if (!id)
 			continue;

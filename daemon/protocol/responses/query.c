@@ -33,7 +33,8 @@ static bool next_pair(const char **query, struct pair *p)
 		++*query;
 	if (!**query)
 		return false;
-	const char *end = *query + strcspn(*query, "&"), *eq = memchr(*query, '=', (size_t)(end - *query));
+	const char *end = *query + strcspn(*query, "&"),
+		   *eq = memchr(*query, '=', (size_t)(end - *query));
 	copy(p->name, sizeof p->name, *query, eq ? eq : end);
 	copy(p->value, sizeof p->value, eq ? eq + 1 : end, end);
 	*query = end;
@@ -62,7 +63,8 @@ static int check_include(const struct pair *p, struct ig_api_error *e)
 	if (!strcmp(p->value, "message.output_text.logprobs") ||
 	    !strcmp(p->value, "reasoning.encrypted_content"))
 		return 0;
-	return ig_fail_unsupported(e, "include", "\"message.output_text.logprobs\" or "
+	return ig_fail_unsupported(e, "include",
+				   "\"message.output_text.logprobs\" or "
 				   "\"reasoning.encrypted_content\"");
 }
 
@@ -95,7 +97,9 @@ int ig_query_items(const char *query, struct ig_item_query *q, struct ig_api_err
 				return -1;
 		} else if (!strcmp(p.name, "limit")) {
 			size_t n = strlen(p.value);
-			q->limit = n && n <= 3 && strspn(p.value, "0123456789") == n ? atoi(p.value) : 0;
+			q->limit = n && n <= 3 && strspn(p.value, "0123456789") == n ?
+					   atoi(p.value) :
+					   0;
 			if (q->limit < 1 || q->limit > MAX_LIMIT)
 				return ig_fail_value(e, "limit", "expected an integer from 1 to %d",
 						     MAX_LIMIT);

@@ -36,13 +36,14 @@ static int param_stream_true(struct ig_request *r, const char *name, json_t *v,
 			     struct ig_api_error *e)
 {
 	return json_is_true(v) ? 0 :
-	       ig_fail_unsupported(e, name, "true: a WebSocket always streams");
+				 ig_fail_unsupported(e, name, "true: a WebSocket always streams");
 }
 
 static int param_said_string(struct ig_request *r, const char *name, json_t *v,
 			     struct ig_api_error *e)
 {
-	return json_is_string(v) ? ig_request_say(r, name, v, e) : ig_fail_type(e, name, "a string", v);
+	return json_is_string(v) ? ig_request_say(r, name, v, e) :
+				   ig_fail_type(e, name, "a string", v);
 }
 
 static int param_client_metadata(struct ig_request *r, const char *name, json_t *v,
@@ -53,9 +54,8 @@ static int param_client_metadata(struct ig_request *r, const char *name, json_t 
 
 	if (!json_is_object(v))
 		return ig_fail_type(e, name, "an object of strings", v);
-	json_object_foreach(v, key, value)
-		if (!json_is_string(value))
-			return ig_fail_type(e, name, "an object of strings", value);
+	json_object_foreach(v, key, value) if (!json_is_string(value)) return ig_fail_type(
+		e, name, "an object of strings", value);
 	return 0;
 }
 
@@ -63,12 +63,14 @@ static int param_client_metadata(struct ig_request *r, const char *name, json_t 
 static int param_service_tier(struct ig_request *r, const char *name, json_t *v,
 			      struct ig_api_error *e)
 {
-	static const char *const tiers[] = { "auto", "default", "flex", "priority", "fast", "scale",
-					     NULL };
+	static const char *const tiers[] = { "auto", "default", "flex", "priority",
+					     "fast", "scale",	NULL };
 
-	return is_one_of(v, tiers) ? 0 : ig_fail_unsupported(e, name, "\"auto\", \"default\", "
-							     "\"flex\", \"priority\", \"fast\" or "
-							     "\"scale\"");
+	return is_one_of(v, tiers) ? 0 :
+				     ig_fail_unsupported(e, name,
+							 "\"auto\", \"default\", "
+							 "\"flex\", \"priority\", \"fast\" or "
+							 "\"scale\"");
 }
 
 static int param_include(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
@@ -78,14 +80,16 @@ static int param_include(struct ig_request *r, const char *name, json_t *v, stru
 
 	if (!json_is_array(v))
 		return ig_fail_type(e, name, "a list", v);
-	json_array_foreach(v, i, x) {
+	json_array_foreach(v, i, x)
+	{
 		char param[48];
 		snprintf(param, sizeof param, "%s[%zu]", name, i);
 		if (is_text(x, LOGPROBS))
 			r->logprobs = true;
 		/* Reasoning is given as it is: there is nothing to encrypt. */
 		else if (!is_text(x, "reasoning.encrypted_content"))
-			return ig_fail_unsupported(e, param, "\"" LOGPROBS "\" or "
+			return ig_fail_unsupported(e, param,
+						   "\"" LOGPROBS "\" or "
 						   "\"reasoning.encrypted_content\"");
 	}
 	return 0;
@@ -118,7 +122,8 @@ static int param_text(struct ig_request *r, const char *name, json_t *v, struct 
 
 	if (!json_is_object(v))
 		return ig_fail_type(e, name, "an object", v);
-	json_object_foreach(v, key, value) {
+	json_object_foreach(v, key, value)
+	{
 		char param[96], shown[64];
 		ig_printable(shown, sizeof shown, key);
 		ig_member_name(param, sizeof param, name, shown);
@@ -141,8 +146,8 @@ static int param_text(struct ig_request *r, const char *name, json_t *v, struct 
 static int param_reasoning(struct ig_request *r, const char *name, json_t *v,
 			   struct ig_api_error *e)
 {
-	static const char *const efforts[] = { "none", "minimal", "low", "medium", "high", "xhigh",
-					       "max", NULL };
+	static const char *const efforts[] = { "none", "minimal", "low", "medium",
+					       "high", "xhigh",	  "max", NULL };
 	static const char *const summaries[] = { "auto", "concise", "detailed", NULL };
 	static const char *const contexts[] = { "auto", NULL };
 	static const char *const modes[] = { "standard", NULL };
@@ -150,15 +155,19 @@ static int param_reasoning(struct ig_request *r, const char *name, json_t *v,
 		const char *key;
 		const char *const *values;
 	} members[] = {
-		{ "effort", efforts }, { "summary", summaries }, { "generate_summary", summaries },
-		{ "context", contexts }, { "mode", modes },
+		{ "effort", efforts },
+		{ "summary", summaries },
+		{ "generate_summary", summaries },
+		{ "context", contexts },
+		{ "mode", modes },
 	};
 	const char *key;
 	json_t *value;
 
 	if (!json_is_object(v))
 		return ig_fail_type(e, name, "an object", v);
-	json_object_foreach(v, key, value) {
+	json_object_foreach(v, key, value)
+	{
 		char param[96], shown[64];
 		size_t i = 0;
 		ig_printable(shown, sizeof shown, key);
@@ -200,7 +209,8 @@ static int param_stream_options(struct ig_request *r, const char *name, json_t *
 
 	if (!json_is_object(v))
 		return ig_fail_type(e, name, "an object", v);
-	json_object_foreach(v, key, value) {
+	json_object_foreach(v, key, value)
+	{
 		char param[96], shown[64];
 		ig_printable(shown, sizeof shown, key);
 		ig_member_name(param, sizeof param, name, shown);
@@ -212,8 +222,7 @@ static int param_stream_options(struct ig_request *r, const char *name, json_t *
 	return 0;
 }
 
-static int param_generate(struct ig_request *r, const char *name, json_t *v,
-			  struct ig_api_error *e)
+static int param_generate(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	bool generate;
 
@@ -232,7 +241,8 @@ static json_t *custom_as_function(const char *param, json_t *v, struct ig_api_er
 	json_t *value, *format = NULL;
 	char sub[160];
 
-	json_object_foreach(v, key, value) {
+	json_object_foreach(v, key, value)
+	{
 		char shown[64];
 		ig_printable(shown, sizeof shown, key);
 		ig_member_name(sub, sizeof sub, param, shown);
@@ -257,18 +267,21 @@ static json_t *custom_as_function(const char *param, json_t *v, struct ig_api_er
 		ig_member_name(sub, sizeof sub, param, "format");
 		if (!is_text(json_object_get(format, "type"), "grammar") || !json_is_string(text) ||
 		    !syntax || (strcmp(syntax, "lark") && strcmp(syntax, "regex"))) {
-			ig_fail_value(e, sub, "expected type \"text\", or \"grammar\" with syntax "
+			ig_fail_value(e, sub,
+				      "expected type \"text\", or \"grammar\" with syntax "
 				      "\"lark\" or \"regex\" and a definition");
 			return NULL;
 		}
 		definition = json_string_value(text);
-		between = !strcmp(syntax, "lark") ? "\n\nThe input is text of this Lark grammar:\n" :
-						    "\n\nThe input is text that this expression matches:\n";
+		between = !strcmp(syntax, "lark") ?
+				  "\n\nThe input is text of this Lark grammar:\n" :
+				  "\n\nThe input is text that this expression matches:\n";
 	}
-	json_t *f = json_pack("{s:s, s:O*, s:s++, s:{s:s, s:{s:{s:s}}, s:[s], s:b}}", "type", "function",
-			      "name", json_object_get(v, "name"), "description", description, between,
-			      definition, "parameters", "type", "object", "properties", "input", "type",
-			      "string", "required", "input", "additionalProperties", 0);
+	json_t *f = json_pack("{s:s, s:O*, s:s++, s:{s:s, s:{s:{s:s}}, s:[s], s:b}}", "type",
+			      "function", "name", json_object_get(v, "name"), "description",
+			      description, between, definition, "parameters", "type", "object",
+			      "properties", "input", "type", "string", "required", "input",
+			      "additionalProperties", 0);
 	if (!f)
 		ig_fail_memory(e);
 	return f;
@@ -298,7 +311,8 @@ static int read_tools(struct ig_request *r, json_t *root, struct ig_api_error *e
 	list = json_array();
 	if (!list)
 		return ig_fail_memory(e);
-	json_array_foreach(tools, i, v) {
+	json_array_foreach(tools, i, v)
+	{
 		const char *type = json_string_value(json_object_get(v, "type"));
 		char param[48], shown[48];
 		snprintf(param, sizeof param, "tools[%zu]", i);
@@ -310,9 +324,11 @@ static int read_tools(struct ig_request *r, json_t *root, struct ig_api_error *e
 		} else if (type && strcmp(type, "function")) {
 			ig_printable(shown, sizeof shown, type);
 			snprintf(param, sizeof param, "tools[%zu].type", i);
-			rc = ig_api_fail(e, 400, "invalid_request_error", "unsupported_parameter", param,
-					 "Unsupported tool: '%s' is '%s'; this server has function and "
-					 "custom tools.", param, shown);
+			rc = ig_api_fail(
+				e, 400, "invalid_request_error", "unsupported_parameter", param,
+				"Unsupported tool: '%s' is '%s'; this server has function and "
+				"custom tools.",
+				param, shown);
 		} else if (json_array_append(list, v) < 0) {
 			rc = ig_fail_memory(e);
 		}
@@ -333,7 +349,8 @@ static const char *name_of(const json_t *tool)
 /* {"type": "allowed_tools", "mode", "tools"}: the model is told of these only. */
 static int read_allowed_tools(struct ig_request *r, json_t *v, struct ig_api_error *e)
 {
-	json_t *allowed = json_object_get(v, "tools"), *mode = json_object_get(v, "mode"), *x, *tool;
+	json_t *allowed = json_object_get(v, "tools"), *mode = json_object_get(v, "mode"), *x,
+	       *tool;
 	json_t *list = json_array();
 	size_t i, k;
 
@@ -351,12 +368,11 @@ static int read_allowed_tools(struct ig_request *r, json_t *v, struct ig_api_err
 		ig_fail_value(e, "tool_choice.mode", "expected \"auto\" or \"required\"");
 		goto fail;
 	}
-	json_array_foreach(allowed, i, x) {
+	json_array_foreach(allowed, i, x)
+	{
 		json_t *name = json_object_get(x, "name");
 		char param[48];
-		json_array_foreach(r->tools, k, tool)
-			if (is_text(name, name_of(tool)))
-				break;
+		json_array_foreach(r->tools, k, tool) if (is_text(name, name_of(tool))) break;
 		if (k == json_array_size(r->tools)) {
 			snprintf(param, sizeof param, "tool_choice.tools[%zu]", i);
 			ig_fail_value(e, param, "expected the type and name of one of 'tools'");
@@ -385,7 +401,8 @@ static int read_tool_choice(struct ig_request *r, json_t *root, struct ig_api_er
 	if (is_text(json_object_get(v, "type"), "allowed_tools"))
 		return read_allowed_tools(r, v, e);
 	if (is_text(json_object_get(v, "type"), "custom")) {
-		as = json_pack("{s:s, s:O*}", "type", "function", "name", json_object_get(v, "name"));
+		as = json_pack("{s:s, s:O*}", "type", "function", "name",
+			       json_object_get(v, "name"));
 		if (!as)
 			return ig_fail_memory(e);
 	}
@@ -398,45 +415,33 @@ static int read_tool_choice(struct ig_request *r, json_t *root, struct ig_api_er
 
 /* ---- tables ----------------------------------------------------------------------------- */
 
-#define CREATE_PARAMS \
-	{ "instructions", param_nothing }, \
-	{ "previous_response_id", param_nothing }, \
-	{ "tools", param_nothing }, \
-	{ "tool_choice", param_nothing }, \
-	{ "model", ig_param_model }, \
-	{ "input", ig_items_read }, \
-	{ "temperature", ig_param_temperature }, \
-	{ "top_p", ig_param_top_p }, \
-	{ "top_k", ig_param_top_k }, \
-	{ "min_p", ig_param_min_p }, \
-	{ "frequency_penalty", ig_param_frequency_penalty }, \
-	{ "presence_penalty", ig_param_presence_penalty }, \
-	{ "repetition_penalty", ig_param_repetition_penalty }, \
-	{ "logit_bias", ig_param_logit_bias }, \
-	{ "seed", ig_param_seed }, \
-	{ "max_output_tokens", ig_param_max_tokens }, \
-	{ "max_tool_calls", param_max_tool_calls }, \
-	{ "stop", ig_param_stop }, \
-	{ "ignore_eos", ig_param_ignore_end }, \
-	{ "chat_template_kwargs", ig_param_template_vars }, \
-	{ "generate", param_generate }, \
-	{ "metadata", ig_param_metadata }, \
-	{ "store", ig_param_store }, \
-	{ "client_metadata", param_client_metadata }, \
-	{ "prompt_cache_key", param_said_string }, \
-	{ "prompt_cache_retention", param_prompt_cache_retention }, \
-	{ "user", param_said_string }, \
-	{ "safety_identifier", param_said_string }, \
-	{ "service_tier", param_service_tier }, \
-	{ "include", param_include }, \
-	{ "top_logprobs", param_top_logprobs }, \
-	{ "parallel_tool_calls", ig_param_parallel_tool_calls }, \
-	{ "text", param_text }, \
-	{ "reasoning", param_reasoning }, \
-	{ "truncation", param_truncation }, \
-	{ "background", ig_param_false }, \
-	{ "stream_options", param_stream_options }, \
-	{ NULL, NULL }
+#define CREATE_PARAMS                                                                              \
+	{ "instructions", param_nothing }, { "previous_response_id", param_nothing },              \
+		{ "tools", param_nothing }, { "tool_choice", param_nothing },                      \
+		{ "model", ig_param_model }, { "input", ig_items_read },                           \
+		{ "temperature", ig_param_temperature }, { "top_p", ig_param_top_p },              \
+		{ "top_k", ig_param_top_k }, { "min_p", ig_param_min_p },                          \
+		{ "frequency_penalty", ig_param_frequency_penalty },                               \
+		{ "presence_penalty", ig_param_presence_penalty },                                 \
+		{ "repetition_penalty", ig_param_repetition_penalty },                             \
+		{ "logit_bias", ig_param_logit_bias }, { "seed", ig_param_seed },                  \
+		{ "max_output_tokens", ig_param_max_tokens },                                      \
+		{ "max_tool_calls", param_max_tool_calls }, { "stop", ig_param_stop },             \
+		{ "ignore_eos", ig_param_ignore_end },                                             \
+		{ "chat_template_kwargs", ig_param_template_vars },                                \
+		{ "generate", param_generate }, { "metadata", ig_param_metadata },                 \
+		{ "store", ig_param_store }, { "client_metadata", param_client_metadata },         \
+		{ "prompt_cache_key", param_said_string },                                         \
+		{ "prompt_cache_retention", param_prompt_cache_retention },                        \
+		{ "user", param_said_string }, { "safety_identifier", param_said_string },         \
+		{ "service_tier", param_service_tier }, { "include", param_include },              \
+		{ "top_logprobs", param_top_logprobs },                                            \
+		{ "parallel_tool_calls", ig_param_parallel_tool_calls }, { "text", param_text },   \
+		{ "reasoning", param_reasoning }, { "truncation", param_truncation },              \
+		{ "background", ig_param_false }, { "stream_options", param_stream_options },      \
+	{                                                                                          \
+		NULL, NULL                                                                         \
+	}
 
 static const struct ig_param create_table[] = {
 	{ "stream", ig_param_stream },
@@ -491,9 +496,11 @@ static int read_stream_id(struct ig_request *r, json_t *root, struct ig_api_erro
 	size_t n = json_string_length(v);
 	if (!s || n < 1 || n > IG_MAX_STREAM_ID ||
 	    strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != n)
-		return ig_api_fail(e, 400, "invalid_request_error", "invalid_stream_id", "stream_id",
-				   "Invalid 'stream_id': expected 1 to %d characters of A-Z a-z 0-9 "
-				   "_ . -", IG_MAX_STREAM_ID);
+		return ig_api_fail(
+			e, 400, "invalid_request_error", "invalid_stream_id", "stream_id",
+			"Invalid 'stream_id': expected 1 to %d characters of A-Z a-z 0-9 "
+			"_ . -",
+			IG_MAX_STREAM_ID);
 	memcpy(r->stream_id, s, n + 1);
 	return 0;
 }
@@ -527,8 +534,8 @@ static int tell_effort(struct ig_request *r, struct ig_api_error *e)
 static int read_create(struct ig_request *r, const struct ig_param *table, json_t *root,
 		       struct ig_api_error *e)
 {
-	json_t *input = json_object_get(root, "input"), *options = json_object_get(root,
-										   "stream_options");
+	json_t *input = json_object_get(root, "input"),
+	       *options = json_object_get(root, "stream_options");
 
 	r->kind = IG_REQUEST_CREATE;
 	r->store = true;
@@ -577,9 +584,12 @@ int ig_request_parse_input_tokens(const char *text, size_t len, struct ig_reques
 	if (ig_json_load_object(text, len, &root, e) < 0)
 		return -1;
 	int rc = read_text_member(&r->previous_id, "previous_response_id", root, e) < 0 ||
-		 read_text_member(&r->instructions, "instructions", root, e) < 0 ||
-		 ig_params_read(r, count_table, root, e) < 0 || read_tools(r, root, e) < 0 ||
-		 read_tool_choice(r, root, e) < 0 || tell_effort(r, e) < 0 ? -1 : 0;
+				 read_text_member(&r->instructions, "instructions", root, e) < 0 ||
+				 ig_params_read(r, count_table, root, e) < 0 ||
+				 read_tools(r, root, e) < 0 || read_tool_choice(r, root, e) < 0 ||
+				 tell_effort(r, e) < 0 ?
+			 -1 :
+			 0;
 	if (!rc && !r->messages) {
 		r->messages = json_array();
 		rc = r->messages ? 0 : ig_fail_memory(e);
@@ -606,8 +616,7 @@ static int read_steer(struct ig_request *r, json_t *root, struct ig_api_error *e
 	return r->steer ? 0 : ig_fail_memory(e);
 }
 
-int ig_request_parse_ws(const char *text, size_t len, struct ig_request *r,
-			struct ig_api_error *e)
+int ig_request_parse_ws(const char *text, size_t len, struct ig_request *r, struct ig_api_error *e)
 {
 	json_t *root;
 	int rc;
@@ -636,7 +645,8 @@ int ig_request_parse_ws(const char *text, size_t len, struct ig_request *r,
 	else if (!strcmp(type, "response.processed"))
 		r->kind = IG_REQUEST_IGNORED;
 	else
-		rc = ig_fail_value(e, "type", "expected response.create, response.cancel or "
+		rc = ig_fail_value(e, "type",
+				   "expected response.create, response.cancel or "
 				   "response.steer");
 out:
 	return ig_json_end(root, rc, e);

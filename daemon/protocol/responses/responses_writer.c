@@ -88,7 +88,8 @@ static void logprobs(struct ig_reply *r, size_t first, size_t last, bool whole,
 		ig_strbuf_puts(out, ",\"top_logprobs\":[");
 		for (int32_t k = 0; k < notes[i].n_top; k++) {
 			ig_strbuf_puts(out, k ? ",{" : "{");
-			ig_json_token(out, r->model, notes[i].top[k].id, notes[i].top[k].logprob, whole);
+			ig_json_token(out, r->model, notes[i].top[k].id, notes[i].top[k].logprob,
+				      whole);
 			ig_strbuf_puts(out, "}");
 		}
 		ig_strbuf_puts(out, "]}");
@@ -118,7 +119,8 @@ static bool is_custom(const struct ig_reply *r, const struct ig_part *p)
 	size_t i;
 	json_t *tool;
 
-	json_array_foreach(json_object_get(r->request.said, "tools"), i, tool) {
+	json_array_foreach(json_object_get(r->request.said, "tools"), i, tool)
+	{
 		const char *type = json_string_value(json_object_get(tool, "type")),
 			   *name = json_string_value(json_object_get(tool, "name"));
 		if (p->name && type && name && !strcmp(type, "custom") && !strcmp(name, p->name))
@@ -130,7 +132,8 @@ static bool is_custom(const struct ig_reply *r, const struct ig_part *p)
 /* What a custom tool is to get: the one string of its function's arguments. */
 static void custom_input(const struct ig_part *p, struct ig_strbuf *out)
 {
-	json_t *v = p->text.len ? json_loadb(p->text.data, p->text.len, JSON_ALLOW_NUL, NULL) : NULL,
+	json_t *v = p->text.len ? json_loadb(p->text.data, p->text.len, JSON_ALLOW_NUL, NULL) :
+				  NULL,
 	       *input = json_object_get(v, "input");
 
 	if (json_is_string(input))
@@ -157,8 +160,11 @@ static void item(struct ig_reply *r, size_t i, bool done, struct ig_strbuf *out)
 	bool custom = p->kind == IG_PART_CALL && is_custom(r, p);
 
 	ig_strbuf_printf(out, "{\"id\":\"%s\",\"type\":\"%s\",\"status\":\"%s\"", p->id,
-			 p->kind == IG_PART_TEXT ? "message" : p->kind == IG_PART_REASONING ?
-			 "reasoning" : custom ? "custom_tool_call" : "function_call", status);
+			 p->kind == IG_PART_TEXT      ? "message" :
+			 p->kind == IG_PART_REASONING ? "reasoning" :
+			 custom			      ? "custom_tool_call" :
+							"function_call",
+			 status);
 	if (p->kind == IG_PART_CALL) {
 		ig_strbuf_printf(out, ",\"call_id\":\"%s\",\"name\":", p->call_id);
 		ig_json_text(out, p->name);
@@ -228,12 +234,14 @@ static void usage(struct ig_reply *r, struct ig_strbuf *out)
 	struct ig_usage u;
 
 	ig_reply_usage(r, &u);
-	ig_strbuf_printf(out, "{\"input_tokens\":%lld,\"input_tokens_details\":"
+	ig_strbuf_printf(out,
+			 "{\"input_tokens\":%lld,\"input_tokens_details\":"
 			 "{\"cached_tokens\":%lld,\"cache_write_tokens\":0},"
 			 "\"output_tokens\":%lld,\"output_tokens_details\":"
 			 "{\"reasoning_tokens\":%lld},\"total_tokens\":%lld}",
 			 (long long)u.prompt, (long long)u.cached, (long long)u.output,
-			 (long long)reasoning_tokens(r, u.output), (long long)(u.prompt + u.output));
+			 (long long)reasoning_tokens(r, u.output),
+			 (long long)(u.prompt + u.output));
 }
 
 /* ,"name": what the client said, or what holds when it says nothing. */
@@ -252,8 +260,8 @@ static void said(struct ig_reply *r, const char *name, const char *otherwise, st
 
 static void text_config(struct ig_reply *r, struct ig_strbuf *out)
 {
-	json_t *v = json_object_get(r->request.said, "text"), *format = json_object_get(v, "format"),
-	       *verbosity = json_object_get(v, "verbosity");
+	json_t *v = json_object_get(r->request.said, "text"),
+	       *format = json_object_get(v, "format"), *verbosity = json_object_get(v, "verbosity");
 
 	ig_strbuf_puts(out, ",\"text\":{\"format\":");
 	if (format && !json_is_null(format))
@@ -282,17 +290,19 @@ static void error_object(const struct ig_api_error *e, struct ig_strbuf *out)
 static void response(struct ig_reply *r, struct ig_strbuf *out)
 {
 	static const char *const names[] = {
-		[RUNS] = "in_progress", [COMPLETED] = "completed", [INCOMPLETE] = "incomplete",
+		[RUNS] = "in_progress",	   [COMPLETED] = "completed", [INCOMPLETE] = "incomplete",
 		[CANCELLED] = "cancelled", [FAILED] = "failed",
 	};
 	const struct ig_request *q = &r->request;
 	enum outcome o = r->stage >= STAGE_FINAL ? outcome_of(r) : RUNS;
 
-	ig_strbuf_printf(out, "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld,"
-			 "\"status\":\"%s\",\"background\":false", r->id, (long long)r->created_s,
-			 names[o]);
+	ig_strbuf_printf(out,
+			 "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld,"
+			 "\"status\":\"%s\",\"background\":false",
+			 r->id, (long long)r->created_s, names[o]);
 	if (o == COMPLETED)
-		ig_strbuf_printf(out, ",\"completed_at\":%lld", (long long)(ig_wall_ns() / 1000000000));
+		ig_strbuf_printf(out, ",\"completed_at\":%lld",
+				 (long long)(ig_wall_ns() / 1000000000));
 	ig_strbuf_puts(out, ",\"error\":");
 	if (o == FAILED)
 		error_object(&r->error, out);
@@ -340,14 +350,18 @@ static void response(struct ig_reply *r, struct ig_strbuf *out)
 static bool give_ids(json_t *list)
 {
 	static const char *const prefixes[][2] = {
-		{ "message", "msg_" }, { "reasoning", "rs_" }, { "function_call", "fc_" },
-		{ "custom_tool_call", "ctc_" }, { "function_call_output", "fco_" },
+		{ "message", "msg_" },
+		{ "reasoning", "rs_" },
+		{ "function_call", "fc_" },
+		{ "custom_tool_call", "ctc_" },
+		{ "function_call_output", "fco_" },
 		{ "custom_tool_call_output", "ctco_" },
 	};
 	json_t *v;
 	size_t i;
 
-	json_array_foreach(list, i, v) {
+	json_array_foreach(list, i, v)
+	{
 		const char *type = json_string_value(json_object_get(v, "type"));
 		char id[48];
 		size_t k = 0;
@@ -376,7 +390,8 @@ static bool read_answer(struct ig_reply *r, json_t **output, json_t **answer)
 	ig_strbuf_finish(&b);
 	if (!*output || !*answer)
 		return false;
-	json_array_foreach(*output, i, v) {
+	json_array_foreach(*output, i, v)
+	{
 		/* Half a call is nothing that a tool could answer, or a template write. */
 		bool half = json_object_get(v, "call_id") &&
 			    strcmp(json_string_value(json_object_get(v, "status")), "completed");
@@ -397,11 +412,17 @@ static int keep(struct ig_reply *r, const char *object)
 		return 0;
 	if (read_answer(r, &output, &answer) && give_ids(q->items)) {
 		struct ig_kept_spec spec = {
-			.id = r->id, .owner = r->who.key, .stored = q->store,
-			.connection = r->connection, .lane = q->stream_id,
-			.previous_id = q->previous_id, .history = q->history,
-			.messages = q->messages, .answer = answer,
-			.input = q->store ? q->items : NULL, .output = q->store ? output : NULL,
+			.id = r->id,
+			.owner = r->who.key,
+			.stored = q->store,
+			.connection = r->connection,
+			.lane = q->stream_id,
+			.previous_id = q->previous_id,
+			.history = q->history,
+			.messages = q->messages,
+			.answer = answer,
+			.input = q->store ? q->items : NULL,
+			.output = q->store ? output : NULL,
 			.text = q->store ? object : NULL,
 		};
 		rc = ig_kept_add(r->api->kept, &spec);
@@ -414,8 +435,12 @@ static int keep(struct ig_reply *r, const char *object)
 /* The ledger's row of what the engine never saw. */
 static void note_done(struct ig_reply *r)
 {
-	struct ig_ledger_row row = { .status = 200, .received_ns = r->received_wall_ns, .queue_ms = -1,
-				     .prefill_ms = -1, .decode_ms = -1, .ttft_ms = -1 };
+	struct ig_ledger_row row = { .status = 200,
+				     .received_ns = r->received_wall_ns,
+				     .queue_ms = -1,
+				     .prefill_ms = -1,
+				     .decode_ms = -1,
+				     .ttft_ms = -1 };
 
 	snprintf(row.id, sizeof row.id, "%s", r->id);
 	snprintf(row.model, sizeof row.model, "%s", r->model->name);
@@ -458,8 +483,10 @@ int ig_responses_recall(struct ig_api *api, struct ig_request *q, const struct i
 
 	if (!k)
 		return ig_api_fail(e, 400, "invalid_request_error", "previous_response_not_found",
-				   "previous_response_id", "Previous response with id '%.100s' not "
-				   "found.", q->previous_id);
+				   "previous_response_id",
+				   "Previous response with id '%.100s' not "
+				   "found.",
+				   q->previous_id);
 	q->history = ig_kept_messages(k);
 	if (q->history)
 		return 0;
@@ -483,8 +510,10 @@ static void response_event(struct ig_reply *r, struct ig_strbuf *out, const char
 static void final_event(struct ig_reply *r, struct ig_strbuf *out)
 {
 	static const char *const types[] = {
-		[COMPLETED] = "response.completed", [INCOMPLETE] = "response.incomplete",
-		[CANCELLED] = "response.incomplete", [FAILED] = "response.failed",
+		[COMPLETED] = "response.completed",
+		[INCOMPLETE] = "response.incomplete",
+		[CANCELLED] = "response.incomplete",
+		[FAILED] = "response.failed",
 	};
 	enum outcome o = outcome_of(r);
 
@@ -523,9 +552,11 @@ static void delta(struct ig_reply *r, const struct ig_part *p, struct ig_strbuf 
 	struct ig_call *c = &r->calls[0];
 	bool custom = p->kind == IG_PART_CALL && is_custom(r, p);
 
-	begin(r, out, p->kind == IG_PART_TEXT ? "response.output_text.delta" :
-	      p->kind == IG_PART_REASONING ? "response.reasoning_text.delta" : custom ?
-	      "response.custom_tool_call_input.delta" : "response.function_call_arguments.delta");
+	begin(r, out,
+	      p->kind == IG_PART_TEXT	   ? "response.output_text.delta" :
+	      p->kind == IG_PART_REASONING ? "response.reasoning_text.delta" :
+	      custom			   ? "response.custom_tool_call_input.delta" :
+					     "response.function_call_arguments.delta");
 	place(r, p, out);
 	ig_strbuf_puts(out, ",\"delta\":");
 	if (custom)
@@ -547,16 +578,19 @@ static void text_done(struct ig_reply *r, const struct ig_part *p, struct ig_str
 {
 	bool custom = p->kind == IG_PART_CALL && is_custom(r, p);
 
-	begin(r, out, p->kind == IG_PART_TEXT ? "response.output_text.done" :
-	      p->kind == IG_PART_REASONING ? "response.reasoning_text.done" : custom ?
-	      "response.custom_tool_call_input.done" : "response.function_call_arguments.done");
+	begin(r, out,
+	      p->kind == IG_PART_TEXT	   ? "response.output_text.done" :
+	      p->kind == IG_PART_REASONING ? "response.reasoning_text.done" :
+	      custom			   ? "response.custom_tool_call_input.done" :
+					     "response.function_call_arguments.done");
 	place(r, p, out);
 	if (p->kind == IG_PART_CALL && !custom) {
 		ig_strbuf_puts(out, ",\"name\":");
 		ig_json_text(out, p->name);
 	}
-	ig_strbuf_puts(out, p->kind != IG_PART_CALL ? ",\"text\":" : custom ? ",\"input\":" :
-		       ",\"arguments\":");
+	ig_strbuf_puts(out, p->kind != IG_PART_CALL ? ",\"text\":" :
+			    custom		    ? ",\"input\":" :
+						      ",\"arguments\":");
 	if (custom)
 		custom_input(p, out);
 	else
@@ -758,10 +792,12 @@ void ig_ws_error_event(struct ig_strbuf *out, const struct ig_api_error *e, cons
 
 void ig_ws_steer_failed(struct ig_strbuf *out, const char *steer, const char *stream_id)
 {
-	ig_strbuf_printf(out, "{\"type\":\"response.steer.failed\",\"sequence_number\":0,"
+	ig_strbuf_printf(out,
+			 "{\"type\":\"response.steer.failed\",\"sequence_number\":0,"
 			 "\"steer\":%s,\"error\":{\"type\":\"invalid_request_error\","
 			 "\"code\":\"steering_not_supported\","
-			 "\"message\":\"This server can't steer a response.\"}", steer);
+			 "\"message\":\"This server can't steer a response.\"}",
+			 steer);
 	if (stream_id && stream_id[0]) {
 		ig_strbuf_puts(out, ",\"stream_id\":");
 		ig_json_text(out, stream_id);

@@ -19,7 +19,7 @@
 
 #define ENDPOINT "ws /v1/responses"
 #define MAX_RUNNING 16
-#define MAX_LANES 32 /* names that one connection may use, without the default lane */
+#define MAX_LANES 32	/* names that one connection may use, without the default lane */
 #define MAX_WAITING 128 /* creates of one connection that wait for their turn */
 /* Messages that are parsed at a time, and replies that wait to be read: beyond
  * them the socket is not read. */
@@ -35,11 +35,11 @@ struct note { /* a message that belongs to no response's sequence */
 struct turn {
 	struct link of_session;
 	struct ig_session *session;
-	struct ig_reply *reply; /* NULL: it is prepared when its turn comes */
+	struct ig_reply *reply;	   /* NULL: it is prepared when its turn comes */
 	struct ig_request request; /* until there is a reply; at prep: its lane and parent only */
-	struct ig_job *job; /* at prep: its model is, or was, being loaded; else NULL */
+	struct ig_job *job;	   /* at prep: its model is, or was, being loaded; else NULL */
 	int64_t received_ns, received_wall_ns;
-	bool prepares; /* it is at prep, and holds its lane */
+	bool prepares;	       /* it is at prep, and holds its lane */
 	const char *cancelled; /* why; NULL: it is not */
 };
 
@@ -113,7 +113,8 @@ static bool know_lane(struct ig_session *s, const char *name, struct ig_api_erro
 			return true;
 	if (s->n_lanes == MAX_LANES) {
 		ig_api_fail(e, 400, "invalid_request_error", "websocket_stream_limit_reached",
-			    "stream_id", "A connection may use %d stream ids; this would be another.",
+			    "stream_id",
+			    "A connection may use %d stream ids; this would be another.",
 			    MAX_LANES);
 		return false;
 	}
@@ -300,10 +301,12 @@ static void create(struct ig_session *s, struct ig_job *job)
 	if (!know_lane(s, job->request.stream_id, e))
 		goto refused;
 	if (s->n_waiting >= MAX_WAITING || s->api->draining) {
-		ig_api_fail(e, 503, "server_error", s->api->draining ? "server_shutting_down" :
-			    "server_is_overloaded", NULL, "%s", s->api->draining ?
-			    "The server is shutting down." :
-			    "Too many responses of this connection are waiting.");
+		ig_api_fail(e, 503, "server_error",
+			    s->api->draining ? "server_shutting_down" : "server_is_overloaded",
+			    NULL, "%s",
+			    s->api->draining ?
+				    "The server is shutting down." :
+				    "Too many responses of this connection are waiting.");
 		e->retry_after_s = s->api->deps.options.retry_after_s;
 		goto refused;
 	}
@@ -431,7 +434,8 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 {
 	/* What waits for its model is to wait as a turn of its lane. */
 	struct ig_job_owner owner = { s, deliver, NULL, &s->jobs, &s->who };
-	int rc = ig_job_start(s->api, &ig_responses_protocol, ig_request_parse_ws, text, len, &owner);
+	int rc = ig_job_start(s->api, &ig_responses_protocol, ig_request_parse_ws, text, len,
+			      &owner);
 	struct ig_api_error e;
 
 	if (!rc) {
@@ -445,7 +449,8 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 	} else {
 		ig_fail_memory(&e);
 	}
-	ig_api_note_refused(s->api, "", ENDPOINT, s->client, &s->who, NULL, ig_now_ns(), ig_wall_ns(), &e);
+	ig_api_note_refused(s->api, "", ENDPOINT, s->client, &s->who, NULL, ig_now_ns(),
+			    ig_wall_ns(), &e);
 	note_error(s, &e, NULL);
 }
 
@@ -536,8 +541,9 @@ void ig_session_end(struct ig_session *s)
 		} else {
 			ig_api_fail(&e, 499, "invalid_request_error", NULL, NULL,
 				    "cancelled before it ran (client_gone)");
-			ig_api_note_refused(s->api, "", ENDPOINT, s->client, &s->who, t->request.model,
-					    t->received_ns, t->received_wall_ns, &e);
+			ig_api_note_refused(s->api, "", ENDPOINT, s->client, &s->who,
+					    t->request.model, t->received_ns, t->received_wall_ns,
+					    &e);
 		}
 		turn_destroy(t);
 	}

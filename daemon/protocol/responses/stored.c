@@ -13,14 +13,14 @@
 #define FIRST_BUCKETS 64
 
 struct ig_kept {
-	uint32_t n_refs; /* the index, and children */
-	struct ig_kept *parent; /* counted; NULL: none */
+	uint32_t n_refs;		   /* the index, and children */
+	struct ig_kept *parent;		   /* counted; NULL: none */
 	json_t *messages, *input, *output; /* its own */
-	char *text; /* NULL: none */
-	uint64_t bytes, text_bytes; /* text_bytes are among bytes */
+	char *text;			   /* NULL: none */
+	uint64_t bytes, text_bytes;	   /* text_bytes are among bytes */
 	/* of the index */
 	char *id, *owner, *lane; /* lane: NULL for one that is stored */
-	const void *connection; /* likewise */
+	const void *connection;	 /* likewise */
 	struct ig_kept *next_in_bucket;
 	struct ig_kept *newer, *older;
 	struct ig_kept *lane_prev, *lane_next; /* those of connections */
@@ -48,13 +48,11 @@ static uint64_t size_of(const json_t *v)
 	switch (v ? json_typeof(v) : JSON_NULL) {
 	case JSON_OBJECT:
 		n = 200; /* the object and its table */
-		json_object_foreach((json_t *)v, key, x)
-			n += 72 + strlen(key) + size_of(x);
+		json_object_foreach((json_t *)v, key, x) n += 72 + strlen(key) + size_of(x);
 		return n;
 	case JSON_ARRAY:
 		n = 112;
-		json_array_foreach((json_t *)v, i, x)
-			n += 8 + size_of(x);
+		json_array_foreach((json_t *)v, i, x) n += 8 + size_of(x);
 		return n;
 	case JSON_STRING:
 		return 64 + json_string_length(v);
@@ -286,7 +284,8 @@ static struct ig_kept *find(struct ig_kept_store *s, const char *id, const char 
 
 	while (k && strcmp(k->id, id))
 		k = k->next_in_bucket;
-	if (!k || strcmp(k->owner, owner) || (k->connection && (stored || k->connection != connection)))
+	if (!k || strcmp(k->owner, owner) ||
+	    (k->connection && (stored || k->connection != connection)))
 		return NULL;
 	list_remove(s, k);
 	list_push(s, k);

@@ -28,16 +28,16 @@ void ig_kept_store_limit(struct ig_kept_store *s, uint32_t max_count, uint64_t m
 /* What is to be kept.  Lists may be NULL: empty ones. */
 struct ig_kept_spec {
 	const char *id;
-	const char *owner; /* the key's id; "": no key */
-	bool stored; /* for every request with its key; else for its connection alone */
-	const void *connection; /* NULL: none.  A lane of it keeps its latest response, */
-	const char *lane; /* and lets go the one before, unless that is stored */
+	const char *owner;	 /* the key's id; "": no key */
+	bool stored;		 /* for every request with its key; else for its connection alone */
+	const void *connection;	 /* NULL: none.  A lane of it keeps its latest response, */
+	const char *lane;	 /* and lets go the one before, unless that is stored */
 	const char *previous_id; /* NULL: none */
-	json_t *history; /* what previous_id stands for, for when that is gone by now */
-	json_t *messages; /* new ones, in the form of templates; the store's from now on */
-	json_t *answer; /* messages of the answer, likewise */
-	json_t *input, *output; /* items, to be listed; likewise */
-	const char *text; /* the response object; NULL: nobody will ask for it */
+	json_t *history;	 /* what previous_id stands for, for when that is gone by now */
+	json_t *messages;	 /* new ones, in the form of templates; the store's from now on */
+	json_t *answer;		 /* messages of the answer, likewise */
+	json_t *input, *output;	 /* items, to be listed; likewise */
+	const char *text;	 /* the response object; NULL: nobody will ask for it */
 };
 
 /* 0, -ENOMEM, or -ENOSPC: it is larger than all that may be kept.  Neither stored nor of a

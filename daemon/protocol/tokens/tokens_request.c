@@ -7,8 +7,7 @@
 #include <stdlib.h>
 
 /* add_special_tokens: a BOS before a text; of a conversation: the assistant's turn. */
-static int param_special(struct ig_request *r, const char *name, json_t *v,
-			 struct ig_api_error *e)
+static int param_special(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	bool special;
 
@@ -23,8 +22,7 @@ static int param_texts(struct ig_request *r, const char *name, json_t *v, struct
 	return ig_read_bool(&r->token_texts, name, v, e);
 }
 
-static int param_one_text(struct ig_request *r, const char *name, json_t *v,
-			  struct ig_api_error *e)
+static int param_one_text(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	return json_is_string(v) ? ig_param_prompt(r, name, v, e) :
 				   ig_fail_type(e, name, "a string", v);

@@ -41,7 +41,8 @@ static void detokenized(struct ig_reply *r, struct ig_strbuf *out)
 	for (size_t i = 0; piece && i < ids->n; i++) {
 		size_t len;
 		bool special;
-		const char *name = ig_tokenizer_token(r->model->tokenizer, ids->ids[i], &len, &special);
+		const char *name =
+			ig_tokenizer_token(r->model->tokenizer, ids->ids[i], &len, &special);
 		if (special) {
 			ig_strbuf_add(&text, rest, ig_detokenizer_flush(&d, rest));
 			ig_strbuf_add(&text, name, len);

@@ -122,7 +122,8 @@ int main(void)
 	if (!cases)
 		die(err.text);
 	open_tokenizer();
-	json_array_foreach(cases, i, one) {
+	json_array_foreach(cases, i, one)
+	{
 		json_t *result = answer_case(one);
 		if (!result || json_dumpf(result, stdout, JSON_COMPACT))
 			die("no memory");

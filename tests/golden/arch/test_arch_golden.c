@@ -184,7 +184,8 @@ static void expect_windows(const struct ig_stepper_model *m, const struct ig_ste
 			assert_int_equal(had, all);
 			continue;
 		}
-		printf("# %s, chunks of %u: group %u had %u of %u blocks\n", name, chunk, g, had, all);
+		printf("# %s, chunks of %u: group %u had %u of %u blocks\n", name, chunk, g, had,
+		       all);
 		assert_true(had <= most);
 		assert_true(had < all);
 	}
@@ -277,8 +278,8 @@ static void run_mapped(const struct ig_stepper_model *m, const struct golden *g)
 	assert_non_null(strstr(ig_stepper_describe(mapped), "experts mapped"));
 	/* of F16 in tiles as many bytes as in the file */
 	for (uint32_t i = 0; i < m->plan->n_weights; i++)
-		n_bytes += strstr(m->plan->weights[i].name, "_exps") ?
-			   m->plan->weights[i].n_bytes : 0;
+		n_bytes +=
+			strstr(m->plan->weights[i].name, "_exps") ? m->plan->weights[i].n_bytes : 0;
 	assert_true(n_bytes > 0);
 	assert_int_equal(ig_stepper_weight_bytes(mapped) + n_bytes,
 			 ig_stepper_weight_bytes(packed));
@@ -400,12 +401,12 @@ static void test_mlx(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		MODEL(llama3), MODEL(linear), MODEL(bias), MODEL(mistral), MODEL(mistral3),
-		MODEL(qwen2), MODEL(qwen3), MODEL(gpt2), MODEL(gemma3), MODEL(qwen3moe), MODEL(mixtral), MODEL(olmoe),
-		FOLDER(llama3), FOLDER(linear), FOLDER(bias), FOLDER(mistral), FOLDER(mistral3),
-		FOLDER(qwen2), FOLDER(qwen3), FOLDER(gpt2), FOLDER(gemma3), FOLDER(qwen3moe),
-		FOLDER(mixtral), FOLDER(olmoe),
-		MLX(mlx), MLX(mlxmoe),
+		MODEL(llama3),	 MODEL(linear),	   MODEL(bias),	    MODEL(mistral), MODEL(mistral3),
+		MODEL(qwen2),	 MODEL(qwen3),	   MODEL(gpt2),	    MODEL(gemma3),  MODEL(qwen3moe),
+		MODEL(mixtral),	 MODEL(olmoe),	   FOLDER(llama3),  FOLDER(linear), FOLDER(bias),
+		FOLDER(mistral), FOLDER(mistral3), FOLDER(qwen2),   FOLDER(qwen3),  FOLDER(gpt2),
+		FOLDER(gemma3),	 FOLDER(qwen3moe), FOLDER(mixtral), FOLDER(olmoe),  MLX(mlx),
+		MLX(mlxmoe),
 	};
 
 	return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);

@@ -46,7 +46,8 @@ static int quantise(uint32_t dtype, int64_t n)
 	if (!bytes || !row || !out)
 		return 2;
 	while (fread(row, sizeof *row, (size_t)n, stdin) == (size_t)n)
-		if (ig_quantize_row(dtype, row, n, out, NULL) || fwrite(out, bytes, 1, stdout) != 1) {
+		if (ig_quantize_row(dtype, row, n, out, NULL) ||
+		    fwrite(out, bytes, 1, stdout) != 1) {
 			fprintf(stderr, "dequantise: a row can't be %s\n", ig_dtype_name(dtype));
 			return 1;
 		}
@@ -67,7 +68,8 @@ int main(int argc, char **argv)
 	uint64_t tile_bytes = bytes ? ig_tile16_tile_bytes(dtype, n) : 0;
 
 	if (!bytes || !tile_bytes) {
-		fprintf(stderr, "dequantise: --types, or a type and the number of a row's values\n");
+		fprintf(stderr,
+			"dequantise: --types, or a type and the number of a row's values\n");
 		return 2;
 	}
 	uint8_t *row = malloc(bytes), *tile = aligned_alloc(64, tile_bytes);
@@ -79,7 +81,8 @@ int main(int argc, char **argv)
 		ig_tile16_pack(dtype, row, 1, n, tile, 0, 1);
 		ig_tile16_row_to_f32(dtype, tile, n, 0, back);
 		if (!same(out, back, n)) {
-			fprintf(stderr, "dequantise: row %lld is another one in a tile\n", (long long)r);
+			fprintf(stderr, "dequantise: row %lld is another one in a tile\n",
+				(long long)r);
 			return 1;
 		}
 		if (fwrite(out, sizeof *out, (size_t)n, stdout) != (size_t)n)

@@ -55,8 +55,8 @@ static unsigned oddness(int32_t id)
 {
 	size_t len;
 	bool special;
-	const unsigned char *s = (const unsigned char *)ig_tokenizer_token(tokenizer, id, &len,
-									   &special);
+	const unsigned char *s =
+		(const unsigned char *)ig_tokenizer_token(tokenizer, id, &len, &special);
 	unsigned odd = special ? 8 : (unsigned)(len < 8 ? len : 8);
 
 	for (size_t i = 0; i < len; i++)
@@ -78,8 +78,8 @@ static int32_t odd_token(size_t n)
 
 static int32_t closing_token(size_t n, bool late)
 {
-	const char *order = draw(4) > (late ? 2 : 0) ? "\"}]fnt0123456789:eEuls-. "
-						     : "}]\"fnt0123456789:eEuls-. ";
+	const char *order = draw(4) > (late ? 2 : 0) ? "\"}]fnt0123456789:eEuls-. " :
+						       "}]\"fnt0123456789:eEuls-. ";
 
 	for (size_t i = 0; i < n; i++)
 		if (ig_tokenizer_is_end(tokenizer, allowed[i]))
@@ -120,8 +120,10 @@ static const char *walk(struct ig_grammar *g, unsigned kind, struct ig_strbuf *t
 			problem = "accepted what the mask forbids";
 		if (problem)
 			break;
-		id = i >= n_free ? closing_token(n, i > 1500) : kind == 1 ? odd_token(n) :
-		     kind == 2 && n < 40 ? allowed[n - 1] : allowed[draw((unsigned)n)];
+		id = i >= n_free	 ? closing_token(n, i > 1500) :
+		     kind == 1		 ? odd_token(n) :
+		     kind == 2 && n < 40 ? allowed[n - 1] :
+					   allowed[draw((unsigned)n)];
 		if (i < 6 && n > 1 && kind != 0 && ig_tokenizer_is_end(tokenizer, id))
 			id = allowed[draw((unsigned)n)];
 		if (ig_grammar_matcher_accept(m, id)) {
@@ -177,7 +179,8 @@ static json_t *run_texts(struct ig_grammar *g, const json_t *texts)
 	json_t *out = json_array(), *one;
 	size_t i;
 
-	json_array_foreach(texts, i, one) {
+	json_array_foreach(texts, i, one)
+	{
 		const char *s = json_string_value(one);
 		size_t len = json_string_length(one);
 		bool ok = takes(g, s, len, true);
@@ -193,15 +196,16 @@ static json_t *run_case(const json_t *one)
 	const json_t *regex = json_object_get(one, "regex"),
 		     *schema = json_object_get(one, "schema");
 	struct ig_grammar_part part = {
-		.kind = regex	 ? IG_GRAMMAR_REGEX
-			: schema ? IG_GRAMMAR_SCHEMA
-				 : IG_GRAMMAR_OBJECT,
+		.kind = regex  ? IG_GRAMMAR_REGEX :
+			schema ? IG_GRAMMAR_SCHEMA :
+				 IG_GRAMMAR_OBJECT,
 		.text = json_string_value(regex),
 		.len = json_string_length(regex),
 		.schema = schema,
 	};
 	const struct ig_grammar_choice choice = { &part, 1 };
-	const struct ig_grammar_source source = { .choices = &choice, .n_choices = 1,
+	const struct ig_grammar_source source = { .choices = &choice,
+						  .n_choices = 1,
 						  .max_repeats = 1 };
 	json_t *result, *outputs = json_array();
 	struct ig_error err = { 0 };
@@ -263,7 +267,8 @@ int main(int argc, char **argv)
 		if (len == 1 && !special && byte_ids[(unsigned char)*s] < 0)
 			byte_ids[(unsigned char)*s] = id;
 	}
-	json_array_foreach(cases, i, one) {
+	json_array_foreach(cases, i, one)
+	{
 		json_t *result = run_case(one);
 		if (!result || json_dumpf(result, stdout, JSON_COMPACT))
 			return 2;

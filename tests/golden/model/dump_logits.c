@@ -18,7 +18,8 @@ static int write_at(FILE *f, const struct ig_golden *g, uint32_t prompt, uint32_
 {
 	off_t at = ((off_t)prompt * g->n_steps + step) * g->n_vocab * (off_t)sizeof *logits;
 
-	if (fseeko(f, at, SEEK_SET) || fwrite(logits, sizeof *logits, g->n_vocab, f) != g->n_vocab) {
+	if (fseeko(f, at, SEEK_SET) ||
+	    fwrite(logits, sizeof *logits, g->n_vocab, f) != g->n_vocab) {
 		perror("dump_logits: the dump");
 		return -1;
 	}
@@ -34,7 +35,8 @@ static int dump(struct ig_stepper *s, const struct ig_golden *g, FILE *f)
 
 		ig_stepper_reset(s);
 		seq = ig_stepper_add(s, p->n_ids + g->n_steps);
-		if (seq < 0 || ig_stepper_put(s, seq, p->ids, (int32_t)p->n_ids, &ig_stepper_greedy))
+		if (seq < 0 ||
+		    ig_stepper_put(s, seq, p->ids, (int32_t)p->n_ids, &ig_stepper_greedy))
 			goto fail;
 		for (uint32_t t = 0;; t++) {
 			if (ig_stepper_run(s, true))
@@ -56,7 +58,7 @@ fail:
 static int usage(void)
 {
 	fprintf(stderr, "usage: dump_logits MODEL.gguf GOLDEN DUMP [--isa I] "
-		"[--activations f32|auto] [--kv f16|f32]\n");
+			"[--activations f32|auto] [--kv f16|f32]\n");
 	return 2;
 }
 

@@ -207,8 +207,7 @@ int32_t ig_golden_judge(const struct ig_golden *g, uint32_t prompt, uint32_t ste
 	}
 	for (int j = 0; j < IG_GOLDEN_PROJ; j++)
 		squares += (proj[j] - r->proj[j]) * (proj[j] - r->proj[j]) / IG_GOLDEN_PROJ;
-	nll = (double)logits[best] + log(exps) -
-	      logits[g->prompts[prompt].forced[step]];
+	nll = (double)logits[best] + log(exps) - logits[g->prompts[prompt].forced[step]];
 	sum->n_steps++;
 	sum->squares += squares;
 	sum->css += r->css;

@@ -13,8 +13,8 @@
 #define IG_GOLDEN_PROJ 16
 
 struct ig_golden_record { /* of the truth's logits at one step */
-	float nll; /* of the forced id */
-	float mean, css; /* of all logits; sum of squares about the mean */
+	float nll;	  /* of the forced id */
+	float mean, css;  /* of all logits; sum of squares about the mean */
 	uint16_t top[IG_GOLDEN_TOP];
 	float top_logit[IG_GOLDEN_TOP]; /* less the mean */
 	float proj[IG_GOLDEN_PROJ];
@@ -22,8 +22,8 @@ struct ig_golden_record { /* of the truth's logits at one step */
 
 struct ig_golden_prompt {
 	uint32_t n_ids;
-	int32_t *ids; /* [n_ids] */
-	int32_t *forced; /* [n_steps] */
+	int32_t *ids;			  /* [n_ids] */
+	int32_t *forced;		  /* [n_steps] */
 	struct ig_golden_record *records; /* [n_steps] */
 };
 
@@ -41,9 +41,9 @@ void ig_golden_close(struct ig_golden *g); /* zeros are fine */
 struct ig_golden_sum {
 	uint32_t n_steps, n_equal;
 	double squares, css; /* estimated squared difference, and the truth's own sum */
-	double nll; /* sum of differences */
-	double mean; /* greatest difference of the means */
-	double lost_gap; /* the truth's greatest top-two gap of a step that is not equal */
+	double nll;	     /* sum of differences */
+	double mean;	     /* greatest difference of the means */
+	double lost_gap;     /* the truth's greatest top-two gap of a step that is not equal */
 };
 
 /* Judge the logits [n_vocab] of one step of one prompt; returns their argmax, or -1 when

@@ -17,8 +17,9 @@
 #define SLAB_BLOCKS 128u
 #define MAX_FOLDERS 16
 
-const struct ig_sample_params ig_stepper_greedy = { .temperature = 0.0f, .top_p = 1.0f,
-						   .repetition_penalty = 1.0f, .mask = -1 };
+const struct ig_sample_params ig_stepper_greedy = {
+	.temperature = 0.0f, .top_p = 1.0f, .repetition_penalty = 1.0f, .mask = -1
+};
 
 struct seq {
 	int32_t n_tokens, max_tokens;
@@ -36,11 +37,11 @@ struct ig_stepper {
 	uint32_t max_blocks; /* of one sequence */
 
 	uint32_t n_slabs, n_group_blocks; /* slabs in all; blocks of one group */
-	void **slab_bases; /* [n_slabs] */
-	uint64_t *slab_bytes; /* [n_slabs] */
+	void **slab_bases;		  /* [n_slabs] */
+	uint64_t *slab_bytes;		  /* [n_slabs] */
 	struct ig_kv_layout layout[IG_MAX_CACHE_GROUPS];
-	uint32_t *order[IG_MAX_CACHE_GROUPS]; /* [n_group_blocks] block words, shuffled */
-	uint32_t n_taken[IG_MAX_CACHE_GROUPS]; /* of the group's order, from its beginning on */
+	uint32_t *order[IG_MAX_CACHE_GROUPS];	  /* [n_group_blocks] block words, shuffled */
+	uint32_t n_taken[IG_MAX_CACHE_GROUPS];	  /* of the group's order, from its beginning on */
 	uint32_t most_taken[IG_MAX_CACHE_GROUPS]; /* since the last reset */
 	uint64_t random;
 
@@ -52,10 +53,10 @@ struct ig_stepper {
 	bool ran; /* the step has run; the next put begins another */
 	int32_t *token_ids, *positions, *row_seq; /* [max_rows] */
 	int32_t *seq_lens, *logit_rows, *sampled; /* [max_seqs] */
-	struct ig_sample_params *sample; /* [max_seqs] */
-	uint32_t *tables[IG_MAX_CACHE_GROUPS]; /* [max_seqs, max_blocks] */
-	int *step_seqs; /* [max_seqs] */
-	float *logits; /* [max_seqs, n_vocab] */
+	struct ig_sample_params *sample;	  /* [max_seqs] */
+	uint32_t *tables[IG_MAX_CACHE_GROUPS];	  /* [max_seqs, max_blocks] */
+	int *step_seqs;				  /* [max_seqs] */
+	float *logits;				  /* [max_seqs, n_vocab] */
 };
 
 static uint64_t next_random(uint64_t *state)
@@ -418,7 +419,8 @@ int ig_stepper_add(struct ig_stepper *s, uint32_t max_tokens)
 	}
 	for (uint32_t g = 0; g < s->n_groups; g++)
 		for (uint32_t i = 0; i < s->max_blocks; i++)
-			seq->blocks[g][i] = i < n && !window_of(s, g) ? take_block(s, g) : IG_BLOCK_NONE;
+			seq->blocks[g][i] =
+				i < n && !window_of(s, g) ? take_block(s, g) : IG_BLOCK_NONE;
 	return s->n_seqs++;
 }
 
@@ -458,7 +460,7 @@ static void begin_step(struct ig_stepper *s)
 {
 	for (int i = 0; i < s->step.n_seqs; i++)
 		s->seqs[s->step_seqs[i]].in_step = false;
-	s->step = (struct ig_step) {
+	s->step = (struct ig_step){
 		.struct_size = sizeof s->step,
 		.token_ids = s->token_ids,
 		.positions = s->positions,
@@ -522,7 +524,7 @@ int ig_stepper_run(struct ig_stepper *s, bool want_logits)
 	if (s->ran || !s->step.n_rows)
 		return -EINVAL;
 	for (uint32_t g = 0; g < s->n_groups; g++)
-		s->kv[g] = (struct ig_step_kv) {
+		s->kv[g] = (struct ig_step_kv){
 			.layout = &s->layout[g],
 			.block_tables = s->tables[g],
 			.max_blocks = s->max_blocks,

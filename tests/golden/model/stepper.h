@@ -30,17 +30,17 @@ int ig_stepper_model_open(struct ig_stepper_model *m, const char *path, const ch
 void ig_stepper_model_close(struct ig_stepper_model *m); /* zeros are fine */
 
 struct ig_stepper_options {
-	const char *driver; /* NULL: the environment's INGOT_TEST_DRIVER, else cpu */
-	const char *isa; /* NULL: auto */
-	const char *activations; /* NULL: auto */
-	const char *experts; /* NULL: packed */
-	uint32_t n_threads; /* 0: as many as there are processors */
-	uint32_t kv_dtype; /* IG_F16, IG_F32 */
+	const char *driver;	     /* NULL: the environment's INGOT_TEST_DRIVER, else cpu */
+	const char *isa;	     /* NULL: auto */
+	const char *activations;     /* NULL: auto */
+	const char *experts;	     /* NULL: packed */
+	uint32_t n_threads;	     /* 0: as many as there are processors */
+	uint32_t kv_dtype;	     /* IG_F16, IG_F32 */
 	uint32_t max_rows, max_seqs; /* of one step */
-	uint32_t max_context; /* tokens of one sequence */
-	uint64_t cache_tokens; /* of all sequences, each in whole blocks */
-	uint64_t shuffle; /* seed of the blocks' order */
-	bool keep_all; /* groups with a window too */
+	uint32_t max_context;	     /* tokens of one sequence */
+	uint64_t cache_tokens;	     /* of all sequences, each in whole blocks */
+	uint64_t shuffle;	     /* seed of the blocks' order */
+	bool keep_all;		     /* groups with a window too */
 };
 
 struct ig_stepper;

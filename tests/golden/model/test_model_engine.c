@@ -57,7 +57,8 @@ static int open_all(void **state)
 		*colon = ',';
 	if (getenv("INGOT_TEST_SOFTWARE"))
 		n_tokens = 4;
-	snprintf(text, sizeof text, "models:\n  - name: m\n    path: %s\n    context: 512\n"
+	snprintf(text, sizeof text,
+		 "models:\n  - name: m\n    path: %s\n    context: 512\n"
 		 "scheduler:\n  max_batch_tokens: 64\n  prefill_chunk: 16\n  max_seqs: 4\n"
 		 "kvcache:\n  arena: 128MiB\nruntime:\n  strict: true\n  driver: %s\n",
 		 getenv("INGOT_TEST_MODEL"), driver ? driver : "cpu");
@@ -70,9 +71,13 @@ static int open_all(void **state)
 	if (ig_engine_create(&deps, &engine, &err) ||
 	    ig_engine_take_model(engine, "m", NULL, NULL, &served, &err) ||
 	    ig_stepper_model_open(&model, getenv("INGOT_TEST_MODEL"), NULL, &err) ||
-	    ig_stepper_open(&model, &(struct ig_stepper_options){ .kv_dtype = IG_F16,
-			    .max_rows = 512, .max_seqs = 1, .max_context = 512,
-			    .cache_tokens = 512 }, &stepper, &err))
+	    ig_stepper_open(&model,
+			    &(struct ig_stepper_options){ .kv_dtype = IG_F16,
+							  .max_rows = 512,
+							  .max_seqs = 1,
+							  .max_context = 512,
+							  .cache_tokens = 512 },
+			    &stepper, &err))
 		goto fail;
 	return 0;
 fail:
@@ -97,8 +102,9 @@ static void ask(struct request *r, const char *prompt, struct ig_gen_spec spec)
 	uint64_t gen;
 
 	spec.model = served;
-	assert_int_equal(ig_tokenizer_encode(spec.model->tokenizer, prompt, strlen(prompt), false, 400,
-					     &r->prompt), 0);
+	assert_int_equal(ig_tokenizer_encode(spec.model->tokenizer, prompt, strlen(prompt), false,
+					     400, &r->prompt),
+			 0);
 	spec.prompt = malloc(r->prompt.n * sizeof *spec.prompt);
 	memcpy(spec.prompt, r->prompt.ids, r->prompt.n * sizeof *spec.prompt);
 	spec.n_prompt = (int32_t)r->prompt.n;
@@ -129,10 +135,12 @@ static void finish(struct request *r)
 
 static struct ig_grammar *regex(const char *text)
 {
-	const struct ig_grammar_part part = { .kind = IG_GRAMMAR_REGEX, .text = text,
+	const struct ig_grammar_part part = { .kind = IG_GRAMMAR_REGEX,
+					      .text = text,
 					      .len = strlen(text) };
 	const struct ig_grammar_choice choice = { &part, 1 };
-	const struct ig_grammar_source source = { .choices = &choice, .n_choices = 1,
+	const struct ig_grammar_source source = { .choices = &choice,
+						  .n_choices = 1,
 						  .max_repeats = 1 };
 	struct ig_grammar *g = NULL;
 	struct ig_error err = { 0 };
@@ -168,14 +176,16 @@ static double judge(const struct request *r, int32_t n_vocab)
 			max = fmax(max, (double)x[k]);
 		for (int k = 0; k < n_logits; k++)
 			sum += exp((double)x[k] - max);
-		worst = fmax(worst, fabs((double)note->logprob - ((double)x[note->id] - max - log(sum))));
+		worst = fmax(worst,
+			     fabs((double)note->logprob - ((double)x[note->id] - max - log(sum))));
 		assert_int_equal(note->n_top, N_TOP);
 		for (int k = 0; k < N_TOP; k++) {
 			const struct ig_token_prob *top = &note->top[k];
 			int n_before = 0;
 
 			for (int id = 0; id < n_vocab; id++)
-				n_before += x[id] > x[top->id] || (x[id] == x[top->id] && id < top->id);
+				n_before +=
+					x[id] > x[top->id] || (x[id] == x[top->id] && id < top->id);
 			assert_int_equal(n_before, k);
 			worst = fmax(worst, fabs((double)top->logprob -
 						 ((double)x[top->id] - max - log(sum))));
@@ -192,12 +202,12 @@ static void test_log_probabilities(void **state)
 	int n_largest[N_REQUESTS] = { 0 };
 
 	ask(&r[0], "The quick brown fox jumps over", (struct ig_gen_spec){ 0 });
-	ask(&r[1], "Once upon a time there was a", (struct ig_gen_spec){ .temperature = 1.2f,
-	    .seed = 3 });
+	ask(&r[1], "Once upon a time there was a",
+	    (struct ig_gen_spec){ .temperature = 1.2f, .seed = 3 });
 	ask(&r[2], "In the beginning", (struct ig_gen_spec){ .biases = &bias, .n_biases = 1 });
 	ask(&r[3], "Is that so?", (struct ig_gen_spec){ .grammar = regex(" (yes|no)[.!]") });
-	ask(&r[4], "Say nothing but digits:", (struct ig_gen_spec){ .temperature = 2, .seed = 5,
-	    .grammar = regex("[0-9]+") });
+	ask(&r[4], "Say nothing but digits:",
+	    (struct ig_gen_spec){ .temperature = 2, .seed = 5, .grammar = regex("[0-9]+") });
 	for (int i = 0; i < N_REQUESTS; i++) {
 		double worst;
 

@@ -35,7 +35,7 @@ static uint32_t n_models;
 /* What one request gave: the subject's logits at every step, and its tokens. */
 struct answer {
 	uint32_t n_steps;
-	int32_t *ids; /* [n_steps] */
+	int32_t *ids;  /* [n_steps] */
 	float *logits; /* [n_steps, n_vocab] */
 };
 
@@ -45,14 +45,18 @@ struct client {
 	const int32_t *ids; /* [n_ids] the prompt */
 	uint32_t n_ids, fed, chunk;
 	uint32_t from_step, n_left; /* tokens still to draw */
-	int32_t last; /* the token drawn last */
-	int draw; /* in the step that runs; -1: none */
+	int32_t last;		    /* the token drawn last */
+	int draw;		    /* in the step that runs; -1: none */
 	struct ig_sample_params sample;
 };
 
 static const struct ig_sample_params seeded = {
-	.temperature = 0.8f, .top_p = 0.9f, .top_k = 40, .repetition_penalty = 1.0f,
-	.mask = -1, .seed = 4711,
+	.temperature = 0.8f,
+	.top_p = 0.9f,
+	.top_k = 40,
+	.repetition_penalty = 1.0f,
+	.mask = -1,
+	.seed = 4711,
 };
 
 static void put(struct ig_stepper *s, struct client *c)
@@ -68,8 +72,8 @@ static void put(struct ig_stepper *s, struct client *c)
 		return;
 	}
 	if (n > c->chunk) {
-		assert_int_equal(ig_stepper_put(s, c->seq, c->ids + c->fed,
-						(int32_t)c->chunk, NULL), 0);
+		assert_int_equal(
+			ig_stepper_put(s, c->seq, c->ids + c->fed, (int32_t)c->chunk, NULL), 0);
 		c->fed += c->chunk;
 		return;
 	}
@@ -83,7 +87,7 @@ static void add_client(struct ig_stepper *s, struct client *c, uint32_t prompt, 
 {
 	const struct ig_golden_prompt *p = &golden.prompts[prompt];
 
-	*c = (struct client) {
+	*c = (struct client){
 		.ids = p->ids,
 		.n_ids = p->n_ids < max_ids ? p->n_ids : max_ids,
 		.chunk = chunk,
@@ -100,13 +104,13 @@ struct setting {
 	uint32_t kv_dtype;
 	uint32_t prompt, max_ids, n_steps; /* the subject's */
 	uint32_t others_ids, others_steps; /* the most that others have */
-	const uint32_t *alone, *among; /* chunks of its prompt, ending with 0 */
+	const uint32_t *alone, *among;	   /* chunks of its prompt, ending with 0 */
 };
 
 /* Run the subject, alone or among others that come, prefill in chunks of their own and
  * leave; in every step the rows of all stand in another order. */
-static void ask(struct ig_stepper *s, const struct setting *how, uint32_t chunk,
-		bool among_others, const struct ig_sample_params *sample, struct answer *a)
+static void ask(struct ig_stepper *s, const struct setting *how, uint32_t chunk, bool among_others,
+		const struct ig_sample_params *sample, struct answer *a)
 {
 	static const uint32_t chunks[] = { 5, 64, 1, 16, 33 };
 	struct client c[1 + N_OTHERS];
@@ -164,7 +168,8 @@ static void same_bits(const struct answer *a, const struct answer *b, uint32_t n
 		      const char *how, uint32_t chunk)
 {
 	for (uint32_t t = 0; t < a->n_steps; t++) {
-		const float *x = a->logits + (size_t)t * n_vocab, *y = b->logits + (size_t)t * n_vocab;
+		const float *x = a->logits + (size_t)t * n_vocab,
+			    *y = b->logits + (size_t)t * n_vocab;
 
 		if (memcmp(x, y, n_vocab * sizeof *x)) {
 			uint32_t n = 0, first = n_vocab;
@@ -175,8 +180,8 @@ static void same_bits(const struct answer *a, const struct answer *b, uint32_t n
 					first = v;
 				}
 			fail_msg("%s, chunks of %u: %u logits of step %u differ, first %u: %.9g, "
-				 "alone %.9g", how, chunk, n, t, first, (double)y[first],
-				 (double)x[first]);
+				 "alone %.9g",
+				 how, chunk, n, t, first, (double)y[first], (double)x[first]);
 		}
 		if (a->ids[t] != b->ids[t])
 			fail_msg("%s, chunks of %u: token %u is %d, alone %d", how, chunk, t,
@@ -260,17 +265,28 @@ static void check_isa(const char *isa, bool slow)
 
 	for (uint32_t i = 0; i < n_models; i++) {
 		const struct setting fast = {
-			.isa = isa, .activations = "auto", .kv_dtype = IG_F16,
-			.prompt = slow ? 16 : 24, .max_ids = 512, .n_steps = slow ? 3 : 10,
-			.others_ids = slow ? 3 : 24, .others_steps = slow ? 2 : 9,
+			.isa = isa,
+			.activations = "auto",
+			.kv_dtype = IG_F16,
+			.prompt = slow ? 16 : 24,
+			.max_ids = 512,
+			.n_steps = slow ? 3 : 10,
+			.others_ids = slow ? 3 : 24,
+			.others_steps = slow ? 2 : 9,
 			.alone = slow || i ? few_alone : many_alone,
 			.among = slow || i ? few_among : many_among,
 		};
 		const struct setting f32 = {
-			.isa = isa, .activations = "f32", .kv_dtype = IG_F32,
-			.prompt = fast.prompt, .max_ids = slow ? 9 : 270, .n_steps = slow ? 2 : 4,
-			.others_ids = slow ? 2 : 12, .others_steps = slow ? 1 : 4,
-			.alone = few_alone, .among = few_among,
+			.isa = isa,
+			.activations = "f32",
+			.kv_dtype = IG_F32,
+			.prompt = fast.prompt,
+			.max_ids = slow ? 9 : 270,
+			.n_steps = slow ? 2 : 4,
+			.others_ids = slow ? 2 : 12,
+			.others_steps = slow ? 1 : 4,
+			.alone = few_alone,
+			.among = few_among,
 		};
 
 		if (check_setting(&models[i], &fast) == 0 && check_setting(&models[i], &f32) == 0)
@@ -327,11 +343,16 @@ static void test_auto(void **state)
  * is not the same whatever is asked. */
 static void test_the_comparison_can_fail(void **state)
 {
-	const struct setting one = { .isa = "auto", .activations = "auto", .kv_dtype = IG_F16,
-				     .prompt = 0, .max_ids = 512 };
+	const struct setting one = { .isa = "auto",
+				     .activations = "auto",
+				     .kv_dtype = IG_F16,
+				     .prompt = 0,
+				     .max_ids = 512 };
 	/* So hot that eight draws are hardly the eight largest logits. */
-	const struct ig_sample_params hot = { .temperature = 3.0f, .top_p = 1.0f,
-					      .repetition_penalty = 1.0f, .mask = -1,
+	const struct ig_sample_params hot = { .temperature = 3.0f,
+					      .top_p = 1.0f,
+					      .repetition_penalty = 1.0f,
+					      .mask = -1,
 					      .seed = 4711 };
 	struct setting two = one;
 	struct answer a, b;

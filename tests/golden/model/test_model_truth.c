@@ -42,11 +42,11 @@ struct part {
 
 /* The limits of an arithmetic.  Reasons stand beside each. */
 struct limits {
-	double equal; /* least share of steps with the truth's argmax */
+	double equal;		  /* least share of steps with the truth's argmax */
 	double nmse, prompt_nmse; /* centred; over all, and of the worst prompt */
-	double gap; /* no step is lost whose two best truth logits are this far apart */
+	double gap;		/* no step is lost whose two best truth logits are this far apart */
 	double nll, prompt_nll; /* difference of the mean negative log likelihoods */
-	double mean; /* difference of the mean logit */
+	double mean;		/* difference of the mean logit */
 };
 
 /* Only rounding separates float32 from float64: some 1e-12 in short contexts, 3e-11
@@ -60,8 +60,8 @@ static const struct limits auto_limits = { 0.97, 4e-3, 1e-2, 0.6, 0.015, 0.06, I
 static void note(const char *what, const struct ig_golden_sum *s)
 {
 	printf("# %s: %u of %u steps equal, greatest gap lost %.3f, centred NMSE %.3e, "
-	       "mean NLL %+.2e\n", what, s->n_equal, s->n_steps, s->lost_gap, ig_golden_nmse(s),
-	       s->nll / s->n_steps);
+	       "mean NLL %+.2e\n",
+	       what, s->n_equal, s->n_steps, s->lost_gap, ig_golden_nmse(s), s->nll / s->n_steps);
 }
 
 static void judge(struct ig_stepper *s, uint32_t prompt, uint32_t step, int draw,
@@ -183,8 +183,8 @@ static void test_fast_path_keeps_its_limits(void **state)
 /* A part of the golden on each instruction set; plain C is slow, so it runs less. */
 static void run_every_isa(const char *activations, uint32_t kv_dtype, const struct limits *l)
 {
-	static const char *const isas[] = { "generic", "avx2", "avx512", "avx512_bf16",
-					    "neon", "neon_dotprod", "neon_i8mm" };
+	static const char *const isas[] = { "generic", "avx2",	       "avx512",   "avx512_bf16",
+					    "neon",    "neon_dotprod", "neon_i8mm" };
 	static const uint32_t prompts[] = { 16, 0, 13, 22 };
 	unsigned n_ran = 0;
 
@@ -226,8 +226,12 @@ static void test_fast_path_on_every_isa(void **state)
 static void run_few(const char *activations, uint32_t kv_dtype, const struct limits *l)
 {
 	static const uint32_t prompts[] = { 16, 0, 13, 22 };
-	const struct part p = { .isa = "auto", .activations = activations, .kv_dtype = kv_dtype,
-				.prompts = prompts, .n_prompts = 4, .n_steps = 16 };
+	const struct part p = { .isa = "auto",
+				.activations = activations,
+				.kv_dtype = kv_dtype,
+				.prompts = prompts,
+				.n_prompts = 4,
+				.n_steps = 16 };
 
 	assert_int_equal(run_part(&p, l), 0);
 }
@@ -253,7 +257,8 @@ static int open_all(void **state)
 	const char *folder = getenv("INGOT_TEST_FOLDER");
 
 	if (ig_golden_open(INGOT_TEST_GOLDEN, &golden, &err) ||
-	    ig_stepper_model_open(&model, folder ? folder : getenv("INGOT_TEST_MODEL"), NULL, &err)) {
+	    ig_stepper_model_open(&model, folder ? folder : getenv("INGOT_TEST_MODEL"), NULL,
+				  &err)) {
 		printf("# %s\n", err.text);
 		return -1;
 	}
@@ -299,13 +304,15 @@ int main(void)
 	};
 
 	if (getenv("INGOT_TEST_FOLDER"))
-		return cmocka_run_group_tests_name("model truth, a folder", few, open_all, close_all);
+		return cmocka_run_group_tests_name("model truth, a folder", few, open_all,
+						   close_all);
 	if (!getenv("INGOT_TEST_MODEL")) {
 		printf("1..0 # SKIP INGOT_TEST_MODEL does not name the model's file\n");
 		return 0;
 	}
 	if (getenv("INGOT_TEST_SOFTWARE"))
-		return cmocka_run_group_tests_name("model truth, in software", few, open_all, close_all);
+		return cmocka_run_group_tests_name("model truth, in software", few, open_all,
+						   close_all);
 	if (!has_isas())
 		return cmocka_run_group_tests_name("model truth", any, open_all, close_all);
 	return cmocka_run_group_tests_name("model truth", tests, open_all, close_all);

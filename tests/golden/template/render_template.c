@@ -39,11 +39,12 @@ static json_t *render(json_t *one)
 	json_t *value, *result;
 
 	in.now_s = json_integer_value(json_object_get(one, "now"));
-	json_object_foreach(json_object_get(one, "vars"), key, value)
-		if (in.n_vars < MAX_VARS)
-			vars[in.n_vars++] = (struct ig_jinja_var){
-				key, value, strcmp(key, "messages") && strcmp(key, "tools"),
-			};
+	json_object_foreach(json_object_get(one, "vars"), key, value) if (in.n_vars < MAX_VARS)
+		vars[in.n_vars++] = (struct ig_jinja_var){
+			key,
+			value,
+			strcmp(key, "messages") && strcmp(key, "tools"),
+		};
 	if (!text || ig_jinja_compile(text, strlen(text), NULL, &j, &err))
 		return json_pack("{s:s}", "error", text ? err.text : "a case without a template");
 	if (ig_jinja_render(j, &in, NULL, &out, &err)) {
@@ -66,7 +67,8 @@ int main(void)
 		fprintf(stderr, "render_template: line %d: %s\n", err.line, err.text);
 		return 2;
 	}
-	json_array_foreach(cases, i, one) {
+	json_array_foreach(cases, i, one)
+	{
 		json_t *result = render(one);
 		if (!result || json_dumpf(result, stdout, JSON_COMPACT))
 			return 2;

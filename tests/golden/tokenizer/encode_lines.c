@@ -133,7 +133,8 @@ static int find_file(void *ctx, const char *name, const char **data, size_t *len
 	f = folder->n < MAX_FILES ? fopen(path, "rb") : NULL;
 	if (!f)
 		return -ENOENT;
-	char *bytes = folder->files[folder->n++] = fstat(fileno(f), &st) ? NULL : malloc((size_t)st.st_size + 1);
+	char *bytes = folder->files[folder->n++] =
+		fstat(fileno(f), &st) ? NULL : malloc((size_t)st.st_size + 1);
 	*data = bytes;
 	*len = bytes ? fread(bytes, 1, (size_t)st.st_size, f) : 0;
 	fclose(f);

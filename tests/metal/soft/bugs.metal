@@ -6,10 +6,12 @@
 
 using namespace metal;
 
-#define ARGUMENTS \
-	constant bug_args &args [[buffer(0)]], device const float *x [[buffer(1)]], device float *y [[buffer(2)]], \
-	threadgroup float *shared [[threadgroup(0)]], uint tid [[thread_position_in_threadgroup]], \
-	uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]]
+#define ARGUMENTS                                                                                  \
+	constant bug_args &args [[buffer(0)]], device const float *x [[buffer(1)]],                \
+		device float *y [[buffer(2)]], threadgroup float *shared [[threadgroup(0)]],       \
+		uint tid [[thread_position_in_threadgroup]],                                       \
+		uint lane [[thread_index_in_simdgroup]],                                           \
+		uint sg [[simdgroup_index_in_threadgroup]]
 
 // -- races on threadgroup memory -----------------------------------------------------------
 
@@ -281,13 +283,19 @@ kernel void bug_local_past(ARGUMENTS)
 struct bug_slab {
 	device float *base;
 };
-kernel void bug_unregistered(constant bug_args &args [[buffer(0)]], device const bug_slab *slabs [[buffer(1)]],
-	device float *y [[buffer(2)]], threadgroup float *shared [[threadgroup(0)]], uint tid [[thread_position_in_threadgroup]])
+kernel void bug_unregistered(constant bug_args &args [[buffer(0)]],
+			     device const bug_slab *slabs [[buffer(1)]],
+			     device float *y [[buffer(2)]],
+			     threadgroup float *shared [[threadgroup(0)]],
+			     uint tid [[thread_position_in_threadgroup]])
 {
 	y[tid] = slabs[1].base[tid];
 }
-kernel void sound_registered(constant bug_args &args [[buffer(0)]], device const bug_slab *slabs [[buffer(1)]],
-	device float *y [[buffer(2)]], threadgroup float *shared [[threadgroup(0)]], uint tid [[thread_position_in_threadgroup]])
+kernel void sound_registered(constant bug_args &args [[buffer(0)]],
+			     device const bug_slab *slabs [[buffer(1)]],
+			     device float *y [[buffer(2)]],
+			     threadgroup float *shared [[threadgroup(0)]],
+			     uint tid [[thread_position_in_threadgroup]])
 {
 	slabs[0].base[tid] += 1.0f;
 	y[tid] = slabs[0].base[tid];

@@ -45,7 +45,8 @@ static int note_segment(struct dl_phdr_info *info, size_t size, void *unused)
 			if (n_constants == sizeof constants / sizeof *constants)
 				return 1;
 			constants[n_constants++] = (struct soft_range){
-				info->dlpi_addr + p->p_vaddr, info->dlpi_addr + p->p_vaddr + p->p_memsz,
+				info->dlpi_addr + p->p_vaddr,
+				info->dlpi_addr + p->p_vaddr + p->p_memsz,
 			};
 		}
 	}
@@ -57,9 +58,7 @@ void soft_check_start(void)
 	dl_iterate_phdr(note_segment, NULL);
 }
 #else
-void soft_check_start(void)
-{
-}
+void soft_check_start(void) {}
 #endif
 
 int soft_check_prepare(struct soft_worker *w)
@@ -92,19 +91,20 @@ static inline bool apart(const struct soft_worker *w, const struct touch *old, u
 
 	if (old->epoch != w->epoch || thread == (me & ~ATOMIC) || (old->thread & me & ATOMIC))
 		return true;
-	return thread / SOFT_LANES == simdgroup && old->simd_epoch != (uint16_t)w->simd[simdgroup].epoch;
+	return thread / SOFT_LANES == simdgroup &&
+	       old->simd_epoch != (uint16_t)w->simd[simdgroup].epoch;
 }
 
-static void __attribute__((noinline, noreturn, cold))
-race(struct soft_worker *w, const void *pc, uintptr_t at, const struct touch *old, const char *does,
-     const char *did)
+static void __attribute__((noinline, noreturn, cold)) race(struct soft_worker *w, const void *pc,
+							   uintptr_t at, const struct touch *old,
+							   const char *does, const char *did)
 {
-	soft_fail(pc, "race: %s threadgroup byte %zu, which thread %u %s with no barrier between", does,
-		  (size_t)(at - (uintptr_t)w->shared), old->thread & ~ATOMIC, did);
+	soft_fail(pc, "race: %s threadgroup byte %zu, which thread %u %s with no barrier between",
+		  does, (size_t)(at - (uintptr_t)w->shared), old->thread & ~ATOMIC, did);
 }
 
-static inline void shared_access(struct soft_worker *w, const void *pc, uintptr_t at, size_t n, bool write,
-				 uint16_t atomic)
+static inline void shared_access(struct soft_worker *w, const void *pc, uintptr_t at, size_t n,
+				 bool write, uint16_t atomic)
 {
 	const struct soft_thread *t = &w->now->t;
 	struct touch me = { w->epoch, (uint16_t)(t->index | atomic),
@@ -129,8 +129,8 @@ static inline void shared_access(struct soft_worker *w, const void *pc, uintptr_
 
 #define FAR ((uintptr_t)1 << 34) /* beyond that an address is not an index gone wrong */
 
-static void __attribute__((noinline, noreturn, cold))
-outside(struct soft_worker *w, const void *pc, uintptr_t at, size_t n, bool write)
+static void __attribute__((noinline, noreturn, cold)) outside(struct soft_worker *w, const void *pc,
+							      uintptr_t at, size_t n, bool write)
 {
 	/* Name the nearest thing below it. */
 	const struct soft_dispatch *d = w->d;
@@ -148,11 +148,14 @@ outside(struct soft_worker *w, const void *pc, uintptr_t at, size_t n, bool writ
 	}
 	if (w->shared && (uintptr_t)w->shared <= at && (uintptr_t)w->shared >= best &&
 	    at - (uintptr_t)w->shared < FAR)
-		soft_fail(pc, "out of bounds: %s %zu bytes at %zu of threadgroup memory, which has %zu", does, n,
-			  (size_t)(at - (uintptr_t)w->shared), (size_t)(w->shared_end - w->shared));
+		soft_fail(pc,
+			  "out of bounds: %s %zu bytes at %zu of threadgroup memory, which has %zu",
+			  does, n, (size_t)(at - (uintptr_t)w->shared),
+			  (size_t)(w->shared_end - w->shared));
 	if (which >= 0 && at - best < FAR)
-		soft_fail(pc, "out of bounds: %s %zu bytes at %zu of buffer %d, which has %llu", does, n,
-			  (size_t)(at - best), which, (unsigned long long)d->buffer[which].n_bytes);
+		soft_fail(pc, "out of bounds: %s %zu bytes at %zu of buffer %d, which has %llu",
+			  does, n, (size_t)(at - best), which,
+			  (unsigned long long)d->buffer[which].n_bytes);
 	soft_fail(pc, "out of bounds: %s %zu bytes at %#llx, which is in no buffer", does, n,
 		  (unsigned long long)at);
 }
@@ -176,8 +179,8 @@ static bool in_range(struct soft_worker *w, uintptr_t at, size_t n)
 	return true;
 }
 
-static void __attribute__((noinline))
-device_access(struct soft_worker *w, const void *pc, uintptr_t at, size_t n, bool write)
+static void __attribute__((noinline)) device_access(struct soft_worker *w, const void *pc,
+						    uintptr_t at, size_t n, bool write)
 {
 	int only_read = -1;
 	uint32_t i;
@@ -209,7 +212,8 @@ device_access(struct soft_worker *w, const void *pc, uintptr_t at, size_t n, boo
 	outside(w, pc, at, n, write);
 }
 
-static inline void touch(const void *p, size_t n, bool write, size_t align, uint16_t atomic, const void *pc)
+static inline void touch(const void *p, size_t n, bool write, size_t align, uint16_t atomic,
+			 const void *pc)
 {
 	struct soft_worker *w = soft_me;
 	uintptr_t at = (uintptr_t)p;
@@ -221,8 +225,8 @@ static inline void touch(const void *p, size_t n, bool write, size_t align, uint
 	if (at >= (uintptr_t)w->now->stack && at + n <= (uintptr_t)w->now->stack + SOFT_STACK_BYTES)
 		return;
 	if (__builtin_expect((at & (align - 1)) != 0, 0))
-		soft_fail(pc, "misaligned: %s %zu bytes at an address that is a multiple of %zu", write ? "writes" : "reads",
-			  n, (size_t)(at & -at));
+		soft_fail(pc, "misaligned: %s %zu bytes at an address that is a multiple of %zu",
+			  write ? "writes" : "reads", n, (size_t)(at & -at));
 	if (at >= (uintptr_t)w->shared && at + n <= (uintptr_t)w->shared_end)
 		shared_access(w, pc, at, n, write, atomic);
 	else if (at < w->last.from || at + n > w->last.to || (write && !w->last_written))
@@ -230,18 +234,31 @@ static inline void touch(const void *p, size_t n, bool write, size_t align, uint
 }
 
 #define PC __builtin_return_address(0)
-#define HOOK(N) \
-	void soft_check_load##N##_noabort(const void *p); \
-	void soft_check_load##N##_noabort(const void *p) { touch(p, N, false, N, 0, PC); } \
-	void soft_check_store##N##_noabort(const void *p); \
-	void soft_check_store##N##_noabort(const void *p) { touch(p, N, true, N, 0, PC); }
-HOOK(1) HOOK(2) HOOK(4) HOOK(8) HOOK(16)
+#define HOOK(N)                                                                                    \
+	void soft_check_load##N##_noabort(const void *p);                                          \
+	void soft_check_load##N##_noabort(const void *p)                                           \
+	{                                                                                          \
+		touch(p, N, false, N, 0, PC);                                                      \
+	}                                                                                          \
+	void soft_check_store##N##_noabort(const void *p);                                         \
+	void soft_check_store##N##_noabort(const void *p)                                          \
+	{                                                                                          \
+		touch(p, N, true, N, 0, PC);                                                       \
+	}
+HOOK(1)
+HOOK(2) HOOK(4) HOOK(8) HOOK(16)
 
-/* Of other sizes, or with less alignment than size: said by the kernel, so no mistake. */
-void soft_check_loadN_noabort(const void *p, size_t n);
-void soft_check_loadN_noabort(const void *p, size_t n) { touch(p, n, false, 1, 0, PC); }
+	/* Of other sizes, or with less alignment than size: said by the kernel, so no mistake. */
+	void soft_check_loadN_noabort(const void *p, size_t n);
+void soft_check_loadN_noabort(const void *p, size_t n)
+{
+	touch(p, n, false, 1, 0, PC);
+}
 void soft_check_storeN_noabort(const void *p, size_t n);
-void soft_check_storeN_noabort(const void *p, size_t n) { touch(p, n, true, 1, 0, PC); }
+void soft_check_storeN_noabort(const void *p, size_t n)
+{
+	touch(p, n, true, 1, 0, PC);
+}
 
 void *soft_check_memcpy(void *to, const void *from, size_t n);
 void *soft_check_memcpy(void *to, const void *from, size_t n)
@@ -311,8 +328,8 @@ uint32_t soft_atomic(uint32_t op, void *p, uint32_t x)
 
 	touch(p, 4, op != LOAD, 4, ATOMIC, PC);
 	was = __atomic_load_n(at, __ATOMIC_RELAXED);
-	while (op != LOAD && !__atomic_compare_exchange_n(at, &was, apply(op, was, x), true, __ATOMIC_RELAXED,
-							   __ATOMIC_RELAXED))
+	while (op != LOAD && !__atomic_compare_exchange_n(at, &was, apply(op, was, x), true,
+							  __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
 	return was;
 }
@@ -321,5 +338,6 @@ uint32_t soft_atomic_compare(void *p, uint32_t *expected, uint32_t x);
 uint32_t soft_atomic_compare(void *p, uint32_t *expected, uint32_t x)
 {
 	touch(p, 4, true, 4, ATOMIC, PC);
-	return __atomic_compare_exchange_n((uint32_t *)p, expected, x, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	return __atomic_compare_exchange_n((uint32_t *)p, expected, x, false, __ATOMIC_RELAXED,
+					   __ATOMIC_RELAXED);
 }

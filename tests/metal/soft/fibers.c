@@ -34,8 +34,7 @@ void soft_switch(void **save, void *to);
 
 #if defined(__x86_64__)
 __asm__(".text\n"
-	".globl " SYMBOL "\n"
-	SYMBOL ":\n"
+	".globl " SYMBOL "\n" SYMBOL ":\n"
 	"	pushq %rbp\n"
 	"	pushq %rbx\n"
 	"	pushq %r12\n"
@@ -66,8 +65,7 @@ static void *first_frame(char *top, void (*start)(void))
 #elif defined(__aarch64__)
 __asm__(".text\n"
 	".globl " SYMBOL "\n"
-	".p2align 2\n"
-	SYMBOL ":\n"
+	".p2align 2\n" SYMBOL ":\n"
 	"	sub sp, sp, #160\n"
 	"	stp x19, x20, [sp]\n"
 	"	stp x21, x22, [sp, #16]\n"
@@ -198,19 +196,36 @@ static inline struct soft_fiber *next_fiber(struct soft_worker *w, uint32_t g, u
 		uint32_t h = g + i < w->n_simds ? g + i : g + i - w->n_simds;
 
 		if (w->simd[h].ready)
-			return &w->fiber[h * SOFT_LANES + (uint32_t)__builtin_ctz(w->simd[h].ready)];
+			return &w->fiber[h * SOFT_LANES +
+					 (uint32_t)__builtin_ctz(w->simd[h].ready)];
 	}
 	return NULL;
 }
 
 enum kind {
-	SUM, MAX, MIN, AND, OR, XOR, PREFIX, BALLOT, SHUFFLE, PRODUCT, BARRIER,
+	SUM,
+	MAX,
+	MIN,
+	AND,
+	OR,
+	XOR,
+	PREFIX,
+	BALLOT,
+	SHUFFLE,
+	PRODUCT,
+	BARRIER,
 };
 
 static const char *const kind_names[] = {
-	[SUM] = "simd_sum", [MAX] = "simd_max", [MIN] = "simd_min", [AND] = "simd_and",
-	[OR] = "simd_or", [XOR] = "simd_xor", [PREFIX] = "simd_prefix_sum",
-	[BALLOT] = "simd_ballot, _any or _all", [SHUFFLE] = "simd_shuffle or _broadcast",
+	[SUM] = "simd_sum",
+	[MAX] = "simd_max",
+	[MIN] = "simd_min",
+	[AND] = "simd_and",
+	[OR] = "simd_or",
+	[XOR] = "simd_xor",
+	[PREFIX] = "simd_prefix_sum",
+	[BALLOT] = "simd_ballot, _any or _all",
+	[SHUFFLE] = "simd_shuffle or _broadcast",
 	[PRODUCT] = "simdgroup_multiply_accumulate",
 	[BARRIER] = "simdgroup_barrier",
 };
@@ -224,15 +239,21 @@ static void __attribute__((noreturn, cold)) stuck(struct soft_worker *w, const v
 		const struct soft_simd *s = &w->simd[g];
 
 		if (s->met)
-			soft_fail(pc, "divergence: %d lanes of simdgroup %u wait in %s (line %u), the others have ended or wait elsewhere; %u threads ended, %u wait at threadgroup_barrier",
-				  __builtin_popcount(s->met), g, kind_names[s->kind], s->line, ended,
-				  w->waiting);
+			soft_fail(
+				pc,
+				"divergence: %d lanes of simdgroup %u wait in %s (line %u), the others have ended or wait elsewhere; %u threads ended, %u wait at threadgroup_barrier",
+				__builtin_popcount(s->met), g, kind_names[s->kind], s->line, ended,
+				w->waiting);
 		if (s->borrowers)
-			soft_fail(pc, "divergence: %d lanes of simdgroup %u want a simdgroup_matrix's elements (line %u), the first lane does not",
-				  __builtin_popcount(s->borrowers), g, s->line);
+			soft_fail(
+				pc,
+				"divergence: %d lanes of simdgroup %u want a simdgroup_matrix's elements (line %u), the first lane does not",
+				__builtin_popcount(s->borrowers), g, s->line);
 	}
-	soft_fail(pc, "divergence: %u threads wait at threadgroup_barrier (line %u), %u have ended without it",
-		  w->waiting, w->line, ended);
+	soft_fail(
+		pc,
+		"divergence: %u threads wait at threadgroup_barrier (line %u), %u have ended without it",
+		w->waiting, w->line, ended);
 }
 
 static inline void give_way(struct soft_worker *w, struct soft_fiber *me, const void *pc)
@@ -260,7 +281,7 @@ static void fiber_main(void)
 			stuck(w, NULL);
 		if (!f->fresh)
 			switch_to(w, &w->dead_sp, f); /* and never come back */
-		settle(f, me->stack); /* it runs here, this stack is free */
+		settle(f, me->stack);		      /* it runs here, this stack is free */
 		w->now = f;
 	}
 	soft_switch(&w->dead_sp, w->main_sp);
@@ -281,8 +302,10 @@ static inline bool meet(struct soft_worker *w, struct soft_simd *s, struct soft_
 		s->kind = kind;
 		s->line = line;
 	} else if (__builtin_expect(s->line != line || s->kind != kind, 0)) {
-		soft_fail(pc, "divergence: lane %u is in %s (line %u), other lanes of its simdgroup in %s (line %u)",
-			  me->t.lane, kind_names[kind], line, kind_names[s->kind], s->line);
+		soft_fail(
+			pc,
+			"divergence: lane %u is in %s (line %u), other lanes of its simdgroup in %s (line %u)",
+			me->t.lane, kind_names[kind], line, kind_names[s->kind], s->line);
 	}
 	s->met |= bit;
 	if (s->met == s->full) {
@@ -298,28 +321,28 @@ static inline bool meet(struct soft_worker *w, struct soft_simd *s, struct soft_
 
 /* Halves, quarters and so on: x[i] + x[i + 16] first, the order of msl_nv.h.  Lanes that
  * a last, shorter simdgroup lacks count as `none`. */
-#define REDUCE(NAME, KIND, F, T, NONE, X) \
-	T NAME(T x, uint32_t line); \
-	T NAME(T x, uint32_t line) \
-	{ \
-		struct soft_worker *w = soft_me; \
-		struct soft_fiber *me = w->now; \
-		struct soft_simd *s = &w->simd[me->t.simdgroup]; \
-		uint32_t set = s->set; \
-		s->in[set].F[me->t.lane] = x; \
-		if (meet(w, s, me, KIND, line, PC)) { \
-			T v[SOFT_LANES]; \
-			for (uint32_t i = 0; i < SOFT_LANES; i++) \
-				v[i] = s->full >> i & 1 ? s->in[set].F[i] : (NONE); \
-			for (uint32_t n = SOFT_LANES / 2; n; n /= 2) { \
-				for (uint32_t i = 0; i < n; i++) { \
-					T a = v[i], b = v[i + n]; \
-					v[i] = X; \
-				} \
-			} \
-			s->out[set].F[0] = v[0]; \
-		} \
-		return s->out[set].F[0]; \
+#define REDUCE(NAME, KIND, F, T, NONE, X)                                                          \
+	T NAME(T x, uint32_t line);                                                                \
+	T NAME(T x, uint32_t line)                                                                 \
+	{                                                                                          \
+		struct soft_worker *w = soft_me;                                                   \
+		struct soft_fiber *me = w->now;                                                    \
+		struct soft_simd *s = &w->simd[me->t.simdgroup];                                   \
+		uint32_t set = s->set;                                                             \
+		s->in[set].F[me->t.lane] = x;                                                      \
+		if (meet(w, s, me, KIND, line, PC)) {                                              \
+			T v[SOFT_LANES];                                                           \
+			for (uint32_t i = 0; i < SOFT_LANES; i++)                                  \
+				v[i] = s->full >> i & 1 ? s->in[set].F[i] : (NONE);                \
+			for (uint32_t n = SOFT_LANES / 2; n; n /= 2) {                             \
+				for (uint32_t i = 0; i < n; i++) {                                 \
+					T a = v[i], b = v[i + n];                                  \
+					v[i] = X;                                                  \
+				}                                                                  \
+			}                                                                          \
+			s->out[set].F[0] = v[0];                                                   \
+		}                                                                                  \
+		return s->out[set].F[0];                                                           \
 	}
 REDUCE(soft_sum_float, SUM, f, float, 0.0f, a + b)
 REDUCE(soft_max_float, MAX, f, float, -__builtin_inff(), a < b ? b : a)
@@ -329,28 +352,28 @@ REDUCE(soft_max_uint, MAX, u, uint32_t, 0, a < b ? b : a)
 REDUCE(soft_min_uint, MIN, u, uint32_t, UINT32_MAX, b < a ? b : a)
 REDUCE(soft_max_int, MAX, i, int32_t, INT32_MIN, a < b ? b : a)
 REDUCE(soft_min_int, MIN, i, int32_t, INT32_MAX, b < a ? b : a)
-REDUCE(soft_and_uint, AND, u, uint32_t, UINT32_MAX, a & b)
+REDUCE(soft_and_uint, AND, u, uint32_t, UINT32_MAX, a &b)
 REDUCE(soft_or_uint, OR, u, uint32_t, 0, a | b)
 REDUCE(soft_xor_uint, XOR, u, uint32_t, 0, a ^ b)
 
 /* Each lane adds the lane 1, 2, 4, 8, 16 before it, as in msl_nv.h. */
-#define PREFIX_SUM(NAME, F, T) \
-	T NAME(T x, uint32_t exclusive, uint32_t line); \
-	T NAME(T x, uint32_t exclusive, uint32_t line) \
-	{ \
-		struct soft_worker *w = soft_me; \
-		struct soft_fiber *me = w->now; \
-		struct soft_simd *s = &w->simd[me->t.simdgroup]; \
-		uint32_t set = s->set, lane = me->t.lane; \
-		s->in[set].F[lane] = x; \
-		if (meet(w, s, me, PREFIX, line, PC)) { \
-			T *v = s->out[set].F; \
-			memcpy(v, s->in[set].F, sizeof s->in[set].F); \
-			for (uint32_t d = 1; d < SOFT_LANES; d *= 2) \
-				for (uint32_t i = SOFT_LANES - 1; i >= d; i--) \
-					v[i] = v[i - d] + v[i]; \
-		} \
-		return !exclusive ? s->out[set].F[lane] : lane ? s->out[set].F[lane - 1] : 0; \
+#define PREFIX_SUM(NAME, F, T)                                                                     \
+	T NAME(T x, uint32_t exclusive, uint32_t line);                                            \
+	T NAME(T x, uint32_t exclusive, uint32_t line)                                             \
+	{                                                                                          \
+		struct soft_worker *w = soft_me;                                                   \
+		struct soft_fiber *me = w->now;                                                    \
+		struct soft_simd *s = &w->simd[me->t.simdgroup];                                   \
+		uint32_t set = s->set, lane = me->t.lane;                                          \
+		s->in[set].F[lane] = x;                                                            \
+		if (meet(w, s, me, PREFIX, line, PC)) {                                            \
+			T *v = s->out[set].F;                                                      \
+			memcpy(v, s->in[set].F, sizeof s->in[set].F);                              \
+			for (uint32_t d = 1; d < SOFT_LANES; d *= 2)                               \
+				for (uint32_t i = SOFT_LANES - 1; i >= d; i--)                     \
+					v[i] = v[i - d] + v[i];                                    \
+		}                                                                                  \
+		return !exclusive ? s->out[set].F[lane] : lane ? s->out[set].F[lane - 1] : 0;      \
 	}
 PREFIX_SUM(soft_prefix_float, f, float)
 PREFIX_SUM(soft_prefix_uint, u, uint32_t)
@@ -418,7 +441,8 @@ static inline uint32_t matrix_at(uint32_t lane)
 static inline void whole_simdgroup(const struct soft_simd *s, const void *pc)
 {
 	if (__builtin_expect(s->full != UINT32_MAX, 0))
-		soft_fail(pc, "simdgroup_matrix in a simdgroup of %d threads", __builtin_popcount(s->full));
+		soft_fail(pc, "simdgroup_matrix in a simdgroup of %d threads",
+			  __builtin_popcount(s->full));
 }
 
 /* Checked shaders: c += a * b, each lane with its own two elements. */
@@ -446,7 +470,8 @@ void soft_mma(float *c, float a0, float a1, float b0, float b1, uint32_t line)
 /* ---- plain shaders: matrices that the first lane has for all (msl_soft_matrix.h) -------- */
 
 /* The first lane waits until no other lane of its simdgroup can run. */
-static void settle_lanes(struct soft_worker *w, struct soft_simd *s, struct soft_fiber *me, const void *pc)
+static void settle_lanes(struct soft_worker *w, struct soft_simd *s, struct soft_fiber *me,
+			 const void *pc)
 {
 	if (s->ready != 1) {
 		s->ready &= ~1u;
@@ -493,8 +518,10 @@ void *soft_matrix_lend(void *m, uint32_t line)
 	}
 	n %= SOFT_MAX_LENT;
 	if (__builtin_expect(s->lent[n].line != line, 0))
-		soft_fail(PC, "divergence: lane %u wants a simdgroup_matrix's elements in line %u, the first lane in line %u",
-			  me->t.lane, line, s->lent[n].line);
+		soft_fail(
+			PC,
+			"divergence: lane %u wants a simdgroup_matrix's elements in line %u, the first lane in line %u",
+			me->t.lane, line, s->lent[n].line);
 	return s->lent[n].matrix;
 }
 
@@ -520,8 +547,10 @@ void soft_threadgroup_barrier(uint32_t flags, uint32_t line)
 	if (w->waiting++ == 0)
 		w->line = line;
 	else if (__builtin_expect(w->line != line, 0))
-		soft_fail(PC, "divergence: at the threadgroup_barrier of line %u, while others wait at that of line %u",
-			  line, w->line);
+		soft_fail(
+			PC,
+			"divergence: at the threadgroup_barrier of line %u, while others wait at that of line %u",
+			line, w->line);
 	if (w->waiting == w->n_threads) {
 		w->waiting = 0;
 		for (uint32_t g = 0; g < w->n_simds; g++)
@@ -723,9 +752,9 @@ static int refuse(const struct soft_dispatch *d, struct soft_report *r)
 #define REFUSE(...) return snprintf(r->text, sizeof r->text, __VA_ARGS__), -EINVAL
 	for (i = 0; i < 3; i++) {
 		if (d->groups[i] == 0 || d->threads[i] == 0)
-			REFUSE("%s: a grid of zero: %u x %u x %u groups of %u x %u x %u threads", k->name,
-			       d->groups[0], d->groups[1], d->groups[2], d->threads[0], d->threads[1],
-			       d->threads[2]);
+			REFUSE("%s: a grid of zero: %u x %u x %u groups of %u x %u x %u threads",
+			       k->name, d->groups[0], d->groups[1], d->groups[2], d->threads[0],
+			       d->threads[1], d->threads[2]);
 		if (d->threads[i] > SOFT_MAX_THREADS)
 			REFUSE("%s: %u threads in one dimension", k->name, d->threads[i]);
 		threads *= d->threads[i];
@@ -737,14 +766,15 @@ static int refuse(const struct soft_dispatch *d, struct soft_report *r)
 		REFUSE("%s: %llu threads in a threadgroup, at most %u", k->name,
 		       (unsigned long long)threads, k->max_threads);
 	if (d->threadgroup_bytes > SOFT_MAX_THREADGROUP_BYTES)
-		REFUSE("%s: %u bytes of threadgroup memory, at most %u", k->name, d->threadgroup_bytes,
-		       SOFT_MAX_THREADGROUP_BYTES);
+		REFUSE("%s: %u bytes of threadgroup memory, at most %u", k->name,
+		       d->threadgroup_bytes, SOFT_MAX_THREADGROUP_BYTES);
 	if (d->threadgroup_bytes % 16)
 		REFUSE("%s: %u bytes of threadgroup memory, not a multiple of 16", k->name,
 		       d->threadgroup_bytes);
 	for (i = 0; i < k->n_arguments; i++) {
 		const struct soft_argument *a = &k->arguments[i];
-		const struct soft_binding *b = &d->buffer[a->kind == SOFT_THREADGROUP ? 0 : a->index];
+		const struct soft_binding *b =
+			&d->buffer[a->kind == SOFT_THREADGROUP ? 0 : a->index];
 
 		if (a->kind == SOFT_THREADGROUP) {
 			if (d->threadgroup_bytes == 0)
@@ -752,8 +782,8 @@ static int refuse(const struct soft_dispatch *d, struct soft_report *r)
 		} else if (!b->base) {
 			REFUSE("%s: buffer %u is not bound", k->name, a->index);
 		} else if (b->n_bytes < a->size) {
-			REFUSE("%s: buffer %u has %llu bytes, the kernel's struct %u", k->name, a->index,
-			       (unsigned long long)b->n_bytes, a->size);
+			REFUSE("%s: buffer %u has %llu bytes, the kernel's struct %u", k->name,
+			       a->index, (unsigned long long)b->n_bytes, a->size);
 		} else if ((uintptr_t)b->base % 4) {
 			REFUSE("%s: buffer %u is not aligned to 4 bytes", k->name, a->index);
 		} else if (b->n_bytes > UINTPTR_MAX - (uintptr_t)b->base) {
@@ -815,7 +845,8 @@ int soft_unregister_range(void *base)
 	for (at = 0; at < ranges.n; at++) {
 		if (ranges.list[at].from != (uintptr_t)base)
 			continue;
-		memmove(&ranges.list[at], &ranges.list[at + 1], (ranges.n - at - 1) * sizeof *ranges.list);
+		memmove(&ranges.list[at], &ranges.list[at + 1],
+			(ranges.n - at - 1) * sizeof *ranges.list);
 		ranges.n--;
 		rc = 0;
 		break;
@@ -858,8 +889,9 @@ static void place(const struct soft_dispatch *d, struct soft_report *r)
 	memcpy(said, r->text, sizeof said);
 	if (pool.failed_at)
 		soft_symbol(pool.failed_at, r->where, sizeof r->where);
-	snprintf(r->text, sizeof r->text, "%s, group (%u,%u,%u), thread %u%s%s: %.400s", d->kernel->name,
-		 r->group[0], r->group[1], r->group[2], r->thread, r->where[0] ? ", " : "", r->where, said);
+	snprintf(r->text, sizeof r->text, "%s, group (%u,%u,%u), thread %u%s%s: %.400s",
+		 d->kernel->name, r->group[0], r->group[1], r->group[2], r->thread,
+		 r->where[0] ? ", " : "", r->where, said);
 }
 
 int soft_run(const struct soft_dispatch *d, struct soft_report *report)
@@ -873,7 +905,8 @@ int soft_run(const struct soft_dispatch *d, struct soft_report *report)
 		return rc;
 	pthread_mutex_lock(&pool.turn);
 	if (!mine) {
-		snprintf(report->text, sizeof report->text, "%s: the device was not started", d->kernel->name);
+		snprintf(report->text, sizeof report->text, "%s: the device was not started",
+			 d->kernel->name);
 		rc = -EINVAL;
 		goto out;
 	}

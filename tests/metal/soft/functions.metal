@@ -10,7 +10,8 @@ using namespace metal;
 #define PLACES uint i [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]
 
 // out[12][n]: of x[i], plain functions and precise ones
-kernel void math_float(constant bug_args &args [[buffer(0)]], device const float *x [[buffer(1)]], device float *out [[buffer(2)]], PLACES)
+kernel void math_float(constant bug_args &args [[buffer(0)]], device const float *x [[buffer(1)]],
+		       device float *out [[buffer(2)]], PLACES)
 {
 	const float v = x[i], a = fabs(v) + 0.5f;
 	const uint n = args.n;
@@ -29,7 +30,8 @@ kernel void math_float(constant bug_args &args [[buffer(0)]], device const float
 }
 
 // out[10][n]
-kernel void integers(constant bug_args &args [[buffer(0)]], device const uint *x [[buffer(1)]], device uint *out [[buffer(2)]], PLACES)
+kernel void integers(constant bug_args &args [[buffer(0)]], device const uint *x [[buffer(1)]],
+		     device uint *out [[buffer(2)]], PLACES)
 {
 	const uint v = x[i], n = args.n;
 	out[i] = popcount(v);
@@ -47,8 +49,8 @@ kernel void integers(constant bug_args &args [[buffer(0)]], device const uint *x
 
 // Conversions there and back; out[6][n]
 template <typename T>
-kernel void convert(constant bug_args &args [[buffer(0)]], device const float *x [[buffer(1)]], device float *out [[buffer(2)]],
-	device T *kept [[buffer(3)]], PLACES)
+kernel void convert(constant bug_args &args [[buffer(0)]], device const float *x [[buffer(1)]],
+		    device float *out [[buffer(2)]], device T *kept [[buffer(3)]], PLACES)
 {
 	typedef vec<T, 2> T2;
 	typedef vec<T, 4> T4;
@@ -63,13 +65,15 @@ kernel void convert(constant bug_args &args [[buffer(0)]], device const float *x
 	const T2 two = to<T2>(float2(v, 3.0f));
 	out[3 * n + i] = float2(two).x + float2(two).y;
 	out[4 * n + i] = float(four.z) + float(two[1]);
-	out[5 * n + i] = float4(*(device const T4 *)(kept + i / 4 * 4))[0] * 0.0f + float2(as_type<T2>(as_type<uint>(two))).y;
+	out[5 * n + i] = float4(*(device const T4 *)(kept + i / 4 * 4))[0] * 0.0f +
+			 float2(as_type<T2>(as_type<uint>(two))).y;
 }
-instantiate_kernel("convert_f16", convert, half)
-instantiate_kernel("convert_bf16", convert, bfloat)
+instantiate_kernel("convert_f16", convert, half) instantiate_kernel("convert_bf16", convert, bfloat)
 
-// out[16][n]
-kernel void simd_functions(constant bug_args &args [[buffer(0)]], device const float *x [[buffer(1)]], device float *out [[buffer(2)]], PLACES)
+	// out[16][n]
+	kernel void simd_functions(constant bug_args &args [[buffer(0)]],
+				   device const float *x [[buffer(1)]],
+				   device float *out [[buffer(2)]], PLACES)
 {
 	const uint n = args.n;
 	const float v = x[i];
@@ -90,17 +94,22 @@ kernel void simd_functions(constant bug_args &args [[buffer(0)]], device const f
 	const float2 pair = simd_shuffle(float2(v, float(u)), ushort(31 - lane));
 	const uint4 four = simd_shuffle_xor(uint4(u, u + 1, u + 2, u + 3), 1);
 	out[13 * n + i] = pair.x + pair.y * 1000.0f + float(four.w);
-	out[14 * n + i] = float(uint(simd_vote::vote_t(simd_ballot(u < 10u)))) + (simd_any(u == 3u) ? 0.5f : 0.0f) + (simd_all(u < 32u) ? 0.25f : 0.0f);
-	out[15 * n + i] = float(simd_or(u) + simd_and(u | 64u) + simd_xor(u)) + float(simd_shuffle(half(u), ushort(lane ^ 2)));
+	out[14 * n + i] = float(uint(simd_vote::vote_t(simd_ballot(u < 10u)))) +
+			  (simd_any(u == 3u) ? 0.5f : 0.0f) + (simd_all(u < 32u) ? 0.25f : 0.0f);
+	out[15 * n + i] = float(simd_or(u) + simd_and(u | 64u) + simd_xor(u)) +
+			  float(simd_shuffle(half(u), ushort(lane ^ 2)));
 }
 
 // Counters in device memory, and a list that threads of all groups append to.
-kernel void atomics(constant bug_args &args [[buffer(0)]], device atomic_uint *counters [[buffer(1)]], device uint *list [[buffer(2)]],
-	device atomic_float *sum [[buffer(3)]], threadgroup atomic_uint *shared [[threadgroup(0)]], uint i [[thread_position_in_grid]],
-	uint tid [[thread_index_in_threadgroup]])
+kernel void atomics(constant bug_args &args [[buffer(0)]],
+		    device atomic_uint *counters [[buffer(1)]], device uint *list [[buffer(2)]],
+		    device atomic_float *sum [[buffer(3)]],
+		    threadgroup atomic_uint *shared [[threadgroup(0)]],
+		    uint i [[thread_position_in_grid]], uint tid [[thread_index_in_threadgroup]])
 {
 	if (tid < 4)
-		atomic_store_explicit(&shared[tid], tid == 2 ? 0xffffffffu : 0u, memory_order_relaxed);
+		atomic_store_explicit(&shared[tid], tid == 2 ? 0xffffffffu : 0u,
+				      memory_order_relaxed);
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 	atomic_fetch_add_explicit(&shared[0], 1u, memory_order_relaxed);
 	atomic_fetch_max_explicit(&shared[1], i, memory_order_relaxed);
@@ -108,27 +117,45 @@ kernel void atomics(constant bug_args &args [[buffer(0)]], device atomic_uint *c
 	atomic_fetch_or_explicit(&shared[3], 1u << (tid & 31), memory_order_relaxed);
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 	if (tid == 0) {
-		atomic_fetch_add_explicit(&counters[0], atomic_load_explicit(&shared[0], memory_order_relaxed), memory_order_relaxed);
-		atomic_fetch_max_explicit(&counters[1], atomic_load_explicit(&shared[1], memory_order_relaxed), memory_order_relaxed);
-		atomic_fetch_min_explicit(&counters[2], atomic_load_explicit(&shared[2], memory_order_relaxed), memory_order_relaxed);
-		atomic_fetch_or_explicit(&counters[3], atomic_load_explicit(&shared[3], memory_order_relaxed), memory_order_relaxed);
+		atomic_fetch_add_explicit(&counters[0],
+					  atomic_load_explicit(&shared[0], memory_order_relaxed),
+					  memory_order_relaxed);
+		atomic_fetch_max_explicit(&counters[1],
+					  atomic_load_explicit(&shared[1], memory_order_relaxed),
+					  memory_order_relaxed);
+		atomic_fetch_min_explicit(&counters[2],
+					  atomic_load_explicit(&shared[2], memory_order_relaxed),
+					  memory_order_relaxed);
+		atomic_fetch_or_explicit(&counters[3],
+					 atomic_load_explicit(&shared[3], memory_order_relaxed),
+					 memory_order_relaxed);
 	}
 	list[atomic_fetch_add_explicit(&counters[4], 1u, memory_order_relaxed)] = i;
 	atomic_fetch_add_explicit(sum, 1.0f, memory_order_relaxed);
 	uint seen = atomic_load_explicit(&counters[5], memory_order_relaxed);
-	while (!atomic_compare_exchange_weak_explicit(&counters[5], &seen, seen + 2, memory_order_relaxed, memory_order_relaxed))
+	while (!atomic_compare_exchange_weak_explicit(&counters[5], &seen, seen + 2,
+						      memory_order_relaxed, memory_order_relaxed))
 		;
 }
 
 // Positions in three dimensions.  out[6]: numbers of each thread, added up by weight
-kernel void positions(device uint *out [[buffer(0)]], uint3 at [[thread_position_in_grid]], uint3 group [[threadgroup_position_in_grid]],
-	uint3 local_at [[thread_position_in_threadgroup]], uint3 size [[threads_per_threadgroup]], uint3 groups [[threadgroups_per_grid]],
-	uint3 grid [[threads_per_grid]], uint index [[thread_index_in_threadgroup]], uint sg [[simdgroup_index_in_threadgroup]],
-	uint sgs [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]], uint width [[threads_per_simdgroup]])
+kernel void positions(device uint *out [[buffer(0)]], uint3 at [[thread_position_in_grid]],
+		      uint3 group [[threadgroup_position_in_grid]],
+		      uint3 local_at [[thread_position_in_threadgroup]],
+		      uint3 size [[threads_per_threadgroup]],
+		      uint3 groups [[threadgroups_per_grid]], uint3 grid [[threads_per_grid]],
+		      uint index [[thread_index_in_threadgroup]],
+		      uint sg [[simdgroup_index_in_threadgroup]],
+		      uint sgs [[simdgroups_per_threadgroup]],
+		      uint lane [[thread_index_in_simdgroup]], uint width [[threads_per_simdgroup]])
 {
 	device uint *o = out + ((at.z * grid.y + at.y) * grid.x + at.x) * 4;
-	o[0] = group.x + 10 * group.y + 100 * group.z + 1000 * local_at.x + 10000 * local_at.y + 100000 * local_at.z;
+	o[0] = group.x + 10 * group.y + 100 * group.z + 1000 * local_at.x + 10000 * local_at.y +
+	       100000 * local_at.z;
 	o[1] = index == (local_at.z * size.y + local_at.y) * size.x + local_at.x ? 1 : 0;
-	o[2] = sg * 32 + lane == index && sgs == (size.x * size.y * size.z + 31) / 32 && width == 32 ? 1 : 0;
+	o[2] = sg * 32 + lane == index && sgs == (size.x * size.y * size.z + 31) / 32 &&
+			       width == 32 ?
+		       1 :
+		       0;
 	o[3] = groups.x + 10 * groups.y + 100 * groups.z;
 }

@@ -9,8 +9,10 @@ using namespace metal;
 // y = a * b + c, then row sums over each lane's own elements: 16x16 of four matrices, a in
 // rows, b as columns (transposed).  One simdgroup.
 template <typename T>
-kernel void product(constant bug_args &args [[buffer(0)]], device const T *a [[buffer(1)]], device const T *b [[buffer(2)]],
-	device float *y [[buffer(3)]], threadgroup float *shared [[threadgroup(0)]], uint lane [[thread_index_in_simdgroup]])
+kernel void product(constant bug_args &args [[buffer(0)]], device const T *a [[buffer(1)]],
+		    device const T *b [[buffer(2)]], device float *y [[buffer(3)]],
+		    threadgroup float *shared [[threadgroup(0)]],
+		    uint lane [[thread_index_in_simdgroup]])
 {
 	simdgroup_matrix<T, 8, 8> left, right;
 	simdgroup_matrix<float, 8, 8> sum[2][2];

@@ -7,7 +7,8 @@
 using namespace metal;
 
 #ifdef MSL_NV
-template <typename T> METAL_FUNC void nv_products(thread float *c, threadgroup const T *p, uint lane)
+template <typename T>
+METAL_FUNC void nv_products(thread float *c, threadgroup const T *p, uint lane)
 {
 	uint a[4], b[4];
 	nv_ldmatrix4(a, p + lane * 8);
@@ -27,8 +28,11 @@ template <typename T> METAL_FUNC void nv_products(thread float *c, threadgroup c
 }
 #endif
 
-kernel void nv_everything(constant bug_args &args [[buffer(0)]], device const uchar *from [[buffer(1)]], device float *y [[buffer(2)]],
-	threadgroup uchar *shared [[threadgroup(0)]], uint i [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]])
+kernel void nv_everything(constant bug_args &args [[buffer(0)]],
+			  device const uchar *from [[buffer(1)]], device float *y [[buffer(2)]],
+			  threadgroup uchar *shared [[threadgroup(0)]],
+			  uint i [[thread_index_in_threadgroup]],
+			  uint lane [[thread_index_in_simdgroup]])
 {
 #ifdef MSL_NV
 	float c[128];

@@ -30,9 +30,9 @@ struct soft_range {
 /* Values are handed over in two sets in turn: nobody writes a set again before all have
  * left the function that reads it, because the next one needs them all. */
 struct soft_simd {
-	uint32_t ready; /* lanes that can run; a bit a lane */
-	uint32_t met; /* lanes that wait in the function under way */
-	uint32_t full; /* lanes there are */
+	uint32_t ready;	     /* lanes that can run; a bit a lane */
+	uint32_t met;	     /* lanes that wait in the function under way */
+	uint32_t full;	     /* lanes there are */
 	uint32_t kind, line; /* of the function under way */
 	uint32_t set;
 	uint32_t epoch; /* simdgroup barriers so far that order threadgroup memory */
@@ -51,13 +51,13 @@ struct soft_simd {
 	} lent[SOFT_MAX_LENT];
 	uint32_t n_lent, n_settled;
 	uint32_t borrowers; /* lanes that wait for lane 0 to lend one more */
-	bool lead_waits; /* lane 0, until no other lane can run */
+	bool lead_waits;    /* lane 0, until no other lane can run */
 };
 
 struct soft_fiber {
 	void *sp;
-	char *stack; /* its lower end */
-	bool fresh; /* not begun */
+	char *stack;	 /* its lower end */
+	bool fresh;	 /* not begun */
 	uint32_t n_lent; /* matrices that lane 0 has lent it */
 	struct soft_thread t;
 };
@@ -70,17 +70,17 @@ struct soft_worker {
 	const struct soft_dispatch *d;
 	soft_entry entry;
 	uint32_t n_threads, n_simds;
-	uint32_t n_left; /* threads that have not ended */
-	uint32_t n_stacks; /* in use */
+	uint32_t n_left;	/* threads that have not ended */
+	uint32_t n_stacks;	/* in use */
 	uint32_t waiting, line; /* at the threadgroup barrier */
 	uint32_t epoch; /* groups and threadgroup barriers so far that order threadgroup memory */
 	void *main_sp, *dead_sp;
-	char *mapped, *stacks; /* stacks: the first, at a multiple of SOFT_STACK_BYTES */
+	char *mapped, *stacks;	   /* stacks: the first, at a multiple of SOFT_STACK_BYTES */
 	char *shared, *shared_end; /* threadgroup memory */
 	size_t shared_room;
 	struct soft_launch launch;
 	uint32_t access[SOFT_MAX_BUFFERS]; /* that the kernel declares */
-	struct soft_shadow *shadow; /* of threadgroup memory; checked shaders */
+	struct soft_shadow *shadow;	   /* of threadgroup memory; checked shaders */
 	size_t shadow_room;
 	const struct soft_range *ranges; /* ascending; of this dispatch */
 	uint32_t n_ranges;

@@ -29,8 +29,8 @@
 #define SOFT_MAX_THREADGROUP_BYTES 32768
 
 enum soft_kind {
-	SOFT_CONSTANTS = 1, /* `constant T &`: `size` bytes are read */
-	SOFT_BUFFER = 2, /* an address in device memory */
+	SOFT_CONSTANTS = 1,   /* `constant T &`: `size` bytes are read */
+	SOFT_BUFFER = 2,      /* an address in device memory */
 	SOFT_THREADGROUP = 3, /* threadgroup memory; index 0 */
 };
 
@@ -40,9 +40,9 @@ enum soft_access {
 };
 
 struct soft_argument {
-	uint32_t kind; /* enum soft_kind */
-	uint32_t index; /* of [[buffer(index)]] */
-	uint32_t size; /* SOFT_CONSTANTS: of the struct */
+	uint32_t kind;	 /* enum soft_kind */
+	uint32_t index;	 /* of [[buffer(index)]] */
+	uint32_t size;	 /* SOFT_CONSTANTS: of the struct */
 	uint32_t access; /* enum soft_access, or-ed */
 };
 
@@ -58,7 +58,7 @@ struct soft_kernel {
 };
 
 struct soft_shader {
-	const char *name; /* "core/linear" */
+	const char *name;     /* "core/linear" */
 	uint64_t source_hash; /* FNV-1a of the flattened text (msl flatten) */
 	uint32_t source_bytes;
 	bool checked;
@@ -75,14 +75,14 @@ const struct soft_shader *soft_find_source(const char *text, size_t n_bytes);
 const struct soft_kernel *soft_find_kernel(const struct soft_shader *s, const char *name);
 
 struct soft_binding {
-	void *base; /* NULL: nothing bound */
+	void *base;	  /* NULL: nothing bound */
 	uint64_t n_bytes; /* from base to the end of the buffer */
 };
 
 struct soft_dispatch {
 	const struct soft_kernel *kernel;
-	uint32_t groups[3]; /* threadgroups of the grid */
-	uint32_t threads[3]; /* threads of a threadgroup */
+	uint32_t groups[3];	    /* threadgroups of the grid */
+	uint32_t threads[3];	    /* threads of a threadgroup */
 	uint32_t threadgroup_bytes; /* of [[threadgroup(0)]] */
 	struct soft_binding buffer[SOFT_MAX_BUFFERS];
 };

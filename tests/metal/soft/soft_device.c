@@ -73,10 +73,15 @@ static int open_device(const struct ig_driver_options *o, struct ig_gpu_device *
 		return ig_fail(err, -ENOMEM, "soft: no memory");
 	d->base.class = &ig_gpu_soft;
 	d->facts = (struct ig_gpu_facts){
-		.struct_size = sizeof d->facts, .kind = IG_GPU_METAL, .arch = 7, .n_cores = 8,
+		.struct_size = sizeof d->facts,
+		.kind = IG_GPU_METAL,
+		.arch = 7,
+		.n_cores = 8,
 		.max_threadgroup_bytes = SOFT_MAX_THREADGROUP_BYTES,
-		.max_threads = SOFT_MAX_THREADS, .max_buffer_bytes = (uint64_t)1 << 32,
-		.working_set_bytes = (uint64_t)1 << 34, .name = "software device",
+		.max_threads = SOFT_MAX_THREADS,
+		.max_buffer_bytes = (uint64_t)1 << 32,
+		.working_set_bytes = (uint64_t)1 << 34,
+		.name = "software device",
 	};
 	*out = &d->base;
 	return 0;
@@ -161,8 +166,8 @@ static int write_buffer(struct ig_gpu_device *d, struct ig_gpu_buffer *b, uint64
 	return rc;
 }
 
-static int read_buffer(struct ig_gpu_device *d, struct ig_gpu_buffer *b, uint64_t offset,
-		       void *dst, uint64_t n_bytes, struct ig_error *err)
+static int read_buffer(struct ig_gpu_device *d, struct ig_gpu_buffer *b, uint64_t offset, void *dst,
+		       uint64_t n_bytes, struct ig_error *err)
 {
 	int rc = check_range(b, offset, n_bytes, err);
 
@@ -203,8 +208,10 @@ static int check_kernel(const struct soft_program *p, const struct ig_gpu_dispat
 		if (b->ref.buffer < 0)
 			continue;
 		if ((a->access & SOFT_WRITE) && !(b->access & IG_GPU_WRITE))
-			return ig_fail(err, -EINVAL, "soft: kernel %s writes buffer %u, which is bound "
-				       "to be read", d->kernel, n - 1);
+			return ig_fail(err, -EINVAL,
+				       "soft: kernel %s writes buffer %u, which is bound "
+				       "to be read",
+				       d->kernel, n - 1);
 		if (!p->places[b->ref.buffer].buffer)
 			return ig_fail(err, -EINVAL, "soft: kernel %s: buffer %u lies nowhere",
 				       d->kernel, n - 1);
@@ -244,8 +251,8 @@ static int program_create(struct ig_gpu_device *d, const struct ig_gpu_tape *tap
 	p->tape = tape;
 	p->places = places;
 	p->step_bytes = step_bytes;
-	p->kernels = calloc(tape->n_dispatches ? tape->n_dispatches : 1,
-			    sizeof(struct soft_kernel *));
+	p->kernels =
+		calloc(tape->n_dispatches ? tape->n_dispatches : 1, sizeof(struct soft_kernel *));
 	if (!p->kernels)
 		rc = ig_fail(err, -ENOMEM, "soft: no memory");
 	for (uint32_t i = 0; !rc && i < IG_STEPS_IN_FLIGHT; i++) {
@@ -299,8 +306,10 @@ static int run_one(struct soft_program *p, uint32_t i, const uint32_t grid[3],
 {
 	const struct ig_gpu_dispatch *t = &p->tape->dispatches[i].d;
 	struct soft_dispatch d = {
-		.kernel = p->kernels[i], .groups = { grid[0], grid[1], grid[2] },
-		.threads = { t->threads, 1, 1 }, .threadgroup_bytes = t->threadgroup_bytes,
+		.kernel = p->kernels[i],
+		.groups = { grid[0], grid[1], grid[2] },
+		.threads = { t->threads, 1, 1 },
+		.threadgroup_bytes = t->threadgroup_bytes,
 		.buffer = { { (void *)t->args, t->n_arg_bytes },
 			    { p->slots[s->slot].staging, s->step_bytes } },
 	};
@@ -313,11 +322,13 @@ static int run_one(struct soft_program *p, uint32_t i, const uint32_t grid[3],
 
 		if (from->access & IG_GPU_TOUCH)
 			continue;
-		d.buffer[n++] = from->ref.buffer < 0 ? (struct soft_binding){ nothing, 0 } :
-			(struct soft_binding){
-				p->places[from->ref.buffer].buffer->data +
-				p->places[from->ref.buffer].offset + from->ref.offset,
-				bound_bytes(p, from, s->live) };
+		d.buffer[n++] =
+			from->ref.buffer < 0 ?
+				(struct soft_binding){ nothing, 0 } :
+				(struct soft_binding){ p->places[from->ref.buffer].buffer->data +
+							       p->places[from->ref.buffer].offset +
+							       from->ref.offset,
+						       bound_bytes(p, from, s->live) };
 	}
 	if (!soft_run(&d, &report))
 		return 0;
@@ -344,8 +355,7 @@ static int run_phase(struct soft_program *p, struct phase *f, const struct ig_gp
 	return rc;
 }
 
-static int run_tape(struct soft_program *p, const struct ig_gpu_submission *s,
-		    struct ig_error *err)
+static int run_tape(struct soft_program *p, const struct ig_gpu_submission *s, struct ig_error *err)
 {
 	struct phase f = { 0 };
 	uint32_t at = 0, i, grid[3];
@@ -387,8 +397,8 @@ static int submit(struct ig_gpu_program *base, const struct ig_gpu_submission *s
 		memcpy(slot->ids, (const int32_t *)results(p, t->ids) + s->slot * t->max_logit_rows,
 		       rows * sizeof *slot->ids);
 	if (slot->has_logits)
-		memcpy(slot->logits, results(p, t->logits), rows * (size_t)t->n_vocab *
-		       sizeof *slot->logits);
+		memcpy(slot->logits, results(p, t->logits),
+		       rows * (size_t)t->n_vocab * sizeof *slot->logits);
 	return 0;
 }
 

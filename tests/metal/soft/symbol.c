@@ -53,14 +53,15 @@ void soft_symbol(const void *pc, char *out, size_t n_bytes)
 	}
 	if (strchr(file, '\'') ||
 	    snprintf(command, sizeof command, "addr2line -i -e '%s' 0x%llx 2>/dev/null", file,
-		     (unsigned long long)((uintptr_t)pc - 1 - load_base(&info))) >= (int)sizeof command)
+		     (unsigned long long)((uintptr_t)pc - 1 - load_base(&info))) >=
+		    (int)sizeof command)
 		return;
 	f = popen(command, "re");
 	if (!f)
 		return;
 	while (fgets(line, sizeof line, f)) {
-		bool library = strstr(line, "/msl_") || strstr(line, "/portable.h") || strstr(line, ".cl:") || strstr(line, ":?") ||
-			       strstr(line, ":0\n");
+		bool library = strstr(line, "/msl_") || strstr(line, "/portable.h") ||
+			       strstr(line, ".cl:") || strstr(line, ":?") || strstr(line, ":0\n");
 
 		if (library || out[0])
 			continue;

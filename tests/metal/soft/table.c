@@ -37,7 +37,10 @@ uint64_t soft_add_shader(const char *name, uint64_t hash, uint32_t n_bytes, uint
 {
 	shaders = grow(shaders, n_shaders + 1, sizeof *shaders);
 	shaders[n_shaders] = (struct soft_shader){
-		.name = name, .source_hash = hash, .source_bytes = n_bytes, .checked = checked != 0,
+		.name = name,
+		.source_hash = hash,
+		.source_bytes = n_bytes,
+		.checked = checked != 0,
 	};
 	return n_shaders++;
 }
@@ -50,18 +53,23 @@ void soft_add_kernel(uint64_t shader, const char *name, uint64_t entry, uint32_t
 	s->kernels = grow((void *)s->kernels, s->n_kernels + 1, sizeof *s->kernels);
 	s->n_kernels++;
 	*last_kernel(shader) = (struct soft_kernel){
-		.name = name, .entry = entry, .max_threads = max_threads ? max_threads : SOFT_MAX_THREADS,
+		.name = name,
+		.entry = entry,
+		.max_threads = max_threads ? max_threads : SOFT_MAX_THREADS,
 	};
 }
 
-void soft_add_argument(uint64_t shader, uint32_t kind, uint32_t index, uint32_t size, uint32_t access);
-void soft_add_argument(uint64_t shader, uint32_t kind, uint32_t index, uint32_t size, uint32_t access)
+void soft_add_argument(uint64_t shader, uint32_t kind, uint32_t index, uint32_t size,
+		       uint32_t access);
+void soft_add_argument(uint64_t shader, uint32_t kind, uint32_t index, uint32_t size,
+		       uint32_t access)
 {
 	struct soft_kernel *k = last_kernel(shader);
 
 	k->arguments = grow((void *)k->arguments, k->n_arguments + 1, sizeof *k->arguments);
-	((struct soft_argument *)k->arguments)[k->n_arguments++] =
-		(struct soft_argument){ .kind = kind, .index = index, .size = size, .access = access };
+	((struct soft_argument *)k->arguments)[k->n_arguments++] = (struct soft_argument){
+		.kind = kind, .index = index, .size = size, .access = access
+	};
 }
 
 /* The arrays move while they grow: the way back is set when all are there. */

@@ -65,7 +65,8 @@ static const struct bug bugs[] = {
 
 /* Each array is followed by memory of nobody's, in this order. */
 static float memory[8][64 * N];
-static float *const x = memory[0], *const y = memory[1], *const slab = memory[2], *const stranger = memory[3];
+static float *const x = memory[0], *const y = memory[1], *const slab = memory[2],
+		    *const stranger = memory[3];
 static float *slabs[2] = { memory[2], memory[3] };
 #define BYTES (N * sizeof(float))
 
@@ -142,9 +143,11 @@ static void still_works(void **state)
 static void refused(void **state)
 {
 	static const char *const words[] = {
-		"a grid of zero", "a grid of zero", "buffer 1 is not bound", "buffer 0 has 4 bytes, the kernel's struct 8",
-		"not a multiple of 16", "bytes of threadgroup memory, at most 32768", "needs threadgroup memory",
-		"threads in a threadgroup, at most 1024", "not aligned to 4",
+		"a grid of zero",	    "a grid of zero",
+		"buffer 1 is not bound",    "buffer 0 has 4 bytes, the kernel's struct 8",
+		"not a multiple of 16",	    "bytes of threadgroup memory, at most 32768",
+		"needs threadgroup memory", "threads in a threadgroup, at most 1024",
+		"not aligned to 4",
 	};
 	struct soft_dispatch d;
 	struct soft_report report;
@@ -154,15 +157,33 @@ static void refused(void **state)
 	for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
 		prepare(&d, &args, "sound_barrier");
 		switch (i) {
-		case 0: d.groups[1] = 0; break;
-		case 1: d.threads[0] = 0; break;
-		case 2: d.buffer[1].base = NULL; break;
-		case 3: d.buffer[0].n_bytes = 4; break;
-		case 4: d.threadgroup_bytes = 1000; break;
-		case 5: d.threadgroup_bytes = 32784; break;
-		case 6: d.threadgroup_bytes = 0; break;
-		case 7: d.threads[1] = 9; break;
-		case 8: d.buffer[2].base = (char *)d.buffer[2].base + 2; break;
+		case 0:
+			d.groups[1] = 0;
+			break;
+		case 1:
+			d.threads[0] = 0;
+			break;
+		case 2:
+			d.buffer[1].base = NULL;
+			break;
+		case 3:
+			d.buffer[0].n_bytes = 4;
+			break;
+		case 4:
+			d.threadgroup_bytes = 1000;
+			break;
+		case 5:
+			d.threadgroup_bytes = 32784;
+			break;
+		case 6:
+			d.threadgroup_bytes = 0;
+			break;
+		case 7:
+			d.threads[1] = 9;
+			break;
+		case 8:
+			d.buffer[2].base = (char *)d.buffer[2].base + 2;
+			break;
 		}
 		assert_int_equal(soft_run(&d, &report), -EINVAL);
 		assert_non_null(strstr(report.text, words[i]));
@@ -204,7 +225,8 @@ int main(void)
 	struct CMUnitTest tests[N_BUGS + 3];
 
 	for (size_t i = 0; i < N_BUGS; i++)
-		tests[i] = (struct CMUnitTest){ bugs[i].kernel, run_bug, NULL, NULL, (void *)&bugs[i] };
+		tests[i] = (struct CMUnitTest){ bugs[i].kernel, run_bug, NULL, NULL,
+						(void *)&bugs[i] };
 	tests[N_BUGS] = (struct CMUnitTest)cmocka_unit_test(still_works);
 	tests[N_BUGS + 1] = (struct CMUnitTest)cmocka_unit_test(refused);
 	tests[N_BUGS + 2] = (struct CMUnitTest)cmocka_unit_test(ranges);

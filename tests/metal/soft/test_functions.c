@@ -37,9 +37,10 @@ static void run(const char *kernel, uint32_t groups, uint32_t threads, uint32_t 
 	assert_int_equal(rc, 0);
 }
 
-#define RUN(KERNEL, GROUPS, THREADS, SHARED, ...) do { \
-		const struct soft_binding bound[] = { { &args, sizeof args }, __VA_ARGS__ }; \
-		run(KERNEL, GROUPS, THREADS, SHARED, (int)(sizeof bound / sizeof *bound), bound); \
+#define RUN(KERNEL, GROUPS, THREADS, SHARED, ...)                                                  \
+	do {                                                                                       \
+		const struct soft_binding bound[] = { { &args, sizeof args }, __VA_ARGS__ };       \
+		run(KERNEL, GROUPS, THREADS, SHARED, (int)(sizeof bound / sizeof *bound), bound);  \
 	} while (0)
 #define B(X) { X, sizeof X }
 
@@ -151,7 +152,8 @@ static void simd_functions(void **state)
 	RUN("simd_functions", 2, N / 2, 0, B(x), B(out));
 	for (int g = 0; g < N; g += 32) {
 		float sum = 0, most = -1e9f, least = 1e9f;
-		uint32_t u_sum = 0, u_of[32], every_and = ~0u, every_or = 0, every_xor = 0, ballot = 0;
+		uint32_t u_sum = 0, u_of[32], every_and = ~0u, every_or = 0, every_xor = 0,
+			 ballot = 0;
 
 		for (int i = 0; i < 32; i++) {
 			float v = x[g + i];
@@ -184,9 +186,13 @@ static void simd_functions(void **state)
 			assert_true(out[10][at] == x[g + (i + 3 < 32 ? i + 3 : i)]);
 			assert_true(out[11][at] == x[g + (i < 3 ? i : i - 3)]);
 			assert_true(out[12][at] == x[g + 9] + x[g]);
-			near(out[13][at], x[g + 31 - i] + (float)u_of[31 - i] * 1000.0f + (float)(u_of[i ^ 1] + 3), 1e-7);
+			near(out[13][at],
+			     x[g + 31 - i] + (float)u_of[31 - i] * 1000.0f +
+				     (float)(u_of[i ^ 1] + 3),
+			     1e-7);
 			near(out[14][at], (float)ballot + 0.75f, 1e-7);
-			assert_true(out[15][at] == (float)(every_or + every_and + every_xor) + (float)u_of[i ^ 2]);
+			assert_true(out[15][at] ==
+				    (float)(every_or + every_and + every_xor) + (float)u_of[i ^ 2]);
 		}
 	}
 }
@@ -220,7 +226,9 @@ static uint16_t half_bits(float x) /* of small integers */
 	uint32_t u;
 
 	memcpy(&u, &x, sizeof u);
-	return x == 0 ? 0 : (uint16_t)((u >> 16 & 0x8000) | ((u >> 23 & 255) - 112) << 10 | (u >> 13 & 1023));
+	return x == 0 ? 0 :
+			(uint16_t)((u >> 16 & 0x8000) | ((u >> 23 & 255) - 112) << 10 |
+				   (u >> 13 & 1023));
 }
 
 /* Small integers: every sum is exact, whatever the order. */
@@ -285,8 +293,9 @@ static void positions(void **state)
 			for (uint32_t x = 0; x < 6; x++) {
 				const uint32_t *o = out[(z * 6 + y) * 6 + x];
 
-				assert_int_equal(o[0], x / 3 + 10 * (y / 2) + 100 * (z / 4) + 1000 * (x % 3) +
-							       10000 * (y % 2) + 100000 * (z % 4));
+				assert_int_equal(o[0], x / 3 + 10 * (y / 2) + 100 * (z / 4) +
+							       1000 * (x % 3) + 10000 * (y % 2) +
+							       100000 * (z % 4));
 				assert_int_equal(o[1], 1);
 				assert_int_equal(o[2], 1);
 				assert_int_equal(o[3], 232);
@@ -330,9 +339,10 @@ static int start(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(math_float), cmocka_unit_test(integers), cmocka_unit_test(convert),
-		cmocka_unit_test(simd_functions), cmocka_unit_test(atomics), cmocka_unit_test(matrices),
-		cmocka_unit_test(positions), cmocka_unit_test(table),
+		cmocka_unit_test(math_float), cmocka_unit_test(integers),
+		cmocka_unit_test(convert),    cmocka_unit_test(simd_functions),
+		cmocka_unit_test(atomics),    cmocka_unit_test(matrices),
+		cmocka_unit_test(positions),  cmocka_unit_test(table),
 	};
 
 	return cmocka_run_group_tests(tests, start, NULL);

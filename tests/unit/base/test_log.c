@@ -47,7 +47,7 @@ static void test_lines(void **state)
 	assert_null(strstr(buf, "not wanted"));
 	assert_non_null(strstr(buf, "Z info  one 1\n"));
 	assert_non_null(strstr(buf, "Z error two lines [31m\n")); /* nobody forges a line */
-	assert_non_null(strstr(buf, "xxx\n")); /* cut off, but a line */
+	assert_non_null(strstr(buf, "xxx\n"));			  /* cut off, but a line */
 	assert_non_null(strstr(buf, "Z debug wanted\n"));
 	int lines = 0;
 	for (char *p = buf; *p; p++)
@@ -109,7 +109,8 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lines), cmocka_unit_test(test_rotation),
+		cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_rotation),
 	};
 	return cmocka_run_group_tests_name("log", tests, setup, teardown);
 }

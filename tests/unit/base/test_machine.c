@@ -92,8 +92,8 @@ static void test_quota(void **state)
 
 static void test_what_is_no_quota(void **state)
 {
-	static const char *const bad[] = { "", "\n", "0 100000", "5", "100000 0", "-1", "zeppelin",
-					   "18446744073709551615 1" };
+	static const char *const bad[] = { "",	       "\n", "0 100000", "5",
+					   "100000 0", "-1", "zeppelin", "18446744073709551615 1" };
 
 	put("cpu.max", "max 100000");
 	put("groups", "0::/a\n");

@@ -61,8 +61,7 @@ static void test_json(void **state)
 
 	ig_strbuf_init(&b);
 	ig_strbuf_json(&b, text, sizeof text - 1);
-	assert_string_equal(b.data,
-			    "\"a\\\"b\\\\c\\n\\r\\t\\u0001\\u001f/\xc3\xa9\\u0000z\"");
+	assert_string_equal(b.data, "\"a\\\"b\\\\c\\n\\r\\t\\u0001\\u001f/\xc3\xa9\\u0000z\"");
 	ig_strbuf_clear(&b);
 	ig_strbuf_json(&b, "", 0);
 	assert_string_equal(b.data, "\"\"");
@@ -72,7 +71,8 @@ static void test_json(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_growing), cmocka_unit_test(test_failure_sticks),
+		cmocka_unit_test(test_growing),
+		cmocka_unit_test(test_failure_sticks),
 		cmocka_unit_test(test_json),
 	};
 	return cmocka_run_group_tests_name("strbuf", tests, NULL, NULL);

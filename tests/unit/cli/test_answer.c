@@ -46,12 +46,22 @@ static void test_request(void **state)
 	ig_strbuf_init(&b);
 	assert_true(ig_ask_write(&q, &b));
 	assert_string_equal(b.data, "{\"type\":\"response.create\",\"store\":false,"
-			    "\"input\":\"a \\\"b\\\"\\n\\u0001\"}");
+				    "\"input\":\"a \\\"b\\\"\\n\\u0001\"}");
 	ig_strbuf_clear(&b);
-	q = (struct ig_ask){ .prompt = "x", .prompt_len = 1, .model = "m", .system = "s",
-			     .has_max_tokens = true, .max_tokens = 5, .has_temperature = true,
-			     .temperature = 0, .has_top_p = true, .top_p = 0.95, .has_top_k = true,
-			     .top_k = 0, .has_seed = true, .seed = INT64_MAX };
+	q = (struct ig_ask){ .prompt = "x",
+			     .prompt_len = 1,
+			     .model = "m",
+			     .system = "s",
+			     .has_max_tokens = true,
+			     .max_tokens = 5,
+			     .has_temperature = true,
+			     .temperature = 0,
+			     .has_top_p = true,
+			     .top_p = 0.95,
+			     .has_top_k = true,
+			     .top_k = 0,
+			     .has_seed = true,
+			     .seed = INT64_MAX };
 	assert_true(ig_ask_write(&q, &b));
 	json_t *root = json_loads(b.data, JSON_REJECT_DUPLICATES, NULL);
 	assert_non_null(root);
@@ -81,8 +91,8 @@ static void test_request_of_several_turns(void **state)
 	assert_int_equal(ig_conversation_add(&c, "a\n", 2, "b\0", 2), 0);
 	assert_true(ig_ask_write(&q, &b));
 	assert_non_null(strstr(b.data, "\"input\":[{\"role\":\"user\",\"content\":\"a\\n\"},"
-			       "{\"role\":\"assistant\",\"content\":\"b\\u0000\"},"
-			       "{\"role\":\"user\",\"content\":\"and now?\"}]"));
+				       "{\"role\":\"assistant\",\"content\":\"b\\u0000\"},"
+				       "{\"role\":\"user\",\"content\":\"and now?\"}]"));
 	ig_conversation_finish(&c);
 	ig_strbuf_finish(&b);
 }
@@ -96,7 +106,8 @@ static void test_cancel(void **state)
 	assert_string_equal(b.data, "{\"type\":\"response.cancel\"}");
 	ig_strbuf_clear(&b);
 	assert_true(ig_ask_cancel("resp_\"1", &b));
-	assert_string_equal(b.data, "{\"type\":\"response.cancel\",\"response_id\":\"resp_\\\"1\"}");
+	assert_string_equal(b.data,
+			    "{\"type\":\"response.cancel\",\"response_id\":\"resp_\\\"1\"}");
 	ig_strbuf_finish(&b);
 }
 
@@ -131,24 +142,32 @@ static void test_json(void **state)
 	event("{\"type\":\"response.output_text.delta\",\"delta\":\"a\"}", 41);
 	event("{\"type\":\"response.output_text.delta\",\"delta\":\"b\"}", 541);
 	event("{\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":31,"
-	      "\"input_tokens_details\":{\"cached_tokens\":16},\"output_tokens\":11}}}", 601);
-	assert_json("a\"b", "{\"model\":\"m\",\"text\":\"a\\\"b\",\"finish_reason\":\"stop\",\"usage\":"
-		    "{\"input_tokens\":31,\"cached_tokens\":16,\"output_tokens\":11},\"timings\":"
-		    "{\"first_token_ms\":40.000,\"total_ms\":600.000,\"tokens_per_second\":20.000}}\n");
+	      "\"input_tokens_details\":{\"cached_tokens\":16},\"output_tokens\":11}}}",
+	      601);
+	assert_json(
+		"a\"b",
+		"{\"model\":\"m\",\"text\":\"a\\\"b\",\"finish_reason\":\"stop\",\"usage\":"
+		"{\"input_tokens\":31,\"cached_tokens\":16,\"output_tokens\":11},\"timings\":"
+		"{\"first_token_ms\":40.000,\"total_ms\":600.000,\"tokens_per_second\":20.000}}\n");
 	assert_string_equal(a.model, "m");
 	setup(state);
-	event("{\"type\":\"error\",\"status\":404,\"error\":{\"code\":\"c\",\"message\":\"no\"}}", 5);
-	assert_json("", "{\"model\":null,\"text\":\"\",\"finish_reason\":\"error\",\"usage\":"
-		    "{\"input_tokens\":null,\"cached_tokens\":null,\"output_tokens\":null},\"timings\":"
-		    "{\"first_token_ms\":null,\"total_ms\":4.000,\"tokens_per_second\":null},"
-		    "\"error\":{\"code\":\"c\",\"message\":\"no\"}}\n");
+	event("{\"type\":\"error\",\"status\":404,\"error\":{\"code\":\"c\",\"message\":\"no\"}}",
+	      5);
+	assert_json(
+		"",
+		"{\"model\":null,\"text\":\"\",\"finish_reason\":\"error\",\"usage\":"
+		"{\"input_tokens\":null,\"cached_tokens\":null,\"output_tokens\":null},\"timings\":"
+		"{\"first_token_ms\":null,\"total_ms\":4.000,\"tokens_per_second\":null},"
+		"\"error\":{\"code\":\"c\",\"message\":\"no\"}}\n");
 	setup(state);
 	event("{\"type\":\"response.incomplete\",\"response\":{\"status\":\"incomplete\","
-	      "\"incomplete_details\":{\"reason\":\"max_output_tokens\"}}}", 5);
+	      "\"incomplete_details\":{\"reason\":\"max_output_tokens\"}}}",
+	      5);
 	assert_string_equal(ig_answer_finish_reason(&a), "length");
 	setup(state);
 	event("{\"type\":\"response.incomplete\",\"response\":{\"incomplete_details\":"
-	      "{\"reason\":\"content_filter\"}}}", 5);
+	      "{\"reason\":\"content_filter\"}}}",
+	      5);
 	assert_string_equal(ig_answer_finish_reason(&a), "content_filter");
 	setup(state);
 	event("{\"type\":\"response.incomplete\",\"response\":{\"status\":\"cancelled\"}}", 5);
@@ -177,47 +196,62 @@ static void test_whole_answer(void **state)
 {
 	char line[300];
 
-	assert_int_equal(event("{\"type\":\"response.created\",\"response\":{\"id\":\"resp_1\"}}", 2), 0);
+	assert_int_equal(
+		event("{\"type\":\"response.created\",\"response\":{\"id\":\"resp_1\"}}", 2), 0);
 	assert_int_equal(a.state, IG_ANSWER_STREAMING);
 	assert_string_equal(a.id, "resp_1");
 	assert_int_equal(event("{\"type\":\"response.in_progress\"}", 3), 0);
 	assert_int_equal(event("{\"type\":\"something.new\",\"delta\":7}", 3), 0);
-	assert_int_equal(event("{\"type\":\"response.output_text.delta\",\"delta\":\"Gr\"}", 41), 0);
+	assert_int_equal(event("{\"type\":\"response.output_text.delta\",\"delta\":\"Gr\"}", 41),
+			 0);
 	assert_false(ig_answer_ended(&a));
-	assert_int_equal(event("{\"type\":\"response.output_text.delta\",\"delta\":\"\xc3\xbc\xc3\x9f""e\"}",
-			       541), 0);
-	assert_int_equal(event("{\"type\":\"response.completed\",\"response\":{\"id\":\"resp_1\","
-			       "\"status\":\"completed\",\"usage\":{\"input_tokens\":31,"
-			       "\"input_tokens_details\":{\"cached_tokens\":16},\"output_tokens\":11}}}",
-			       600), 0);
+	assert_int_equal(
+		event("{\"type\":\"response.output_text.delta\",\"delta\":\"\xc3\xbc\xc3\x9f"
+		      "e\"}",
+		      541),
+		0);
+	assert_int_equal(
+		event("{\"type\":\"response.completed\",\"response\":{\"id\":\"resp_1\","
+		      "\"status\":\"completed\",\"usage\":{\"input_tokens\":31,"
+		      "\"input_tokens_details\":{\"cached_tokens\":16},\"output_tokens\":11}}}",
+		      600),
+		0);
 	assert_int_equal(a.state, IG_ANSWER_COMPLETED);
-	assert_string_equal(got, "Gr\xc3\xbc\xc3\x9f""e");
+	assert_string_equal(got, "Gr\xc3\xbc\xc3\x9f"
+				 "e");
 	ig_answer_summary(&a, line, sizeof line);
 	assert_string_equal(line, "11 tokens, 20.0 tok/s, first token after 40.0 ms, "
-			    "prompt 31 tokens (16 cached)");
+				  "prompt 31 tokens (16 cached)");
 }
 
 static void test_ends(void **state)
 {
 	char line[300];
 
-	assert_int_equal(event("{\"type\":\"response.incomplete\",\"response\":{\"status\":\"incomplete\","
-			       "\"incomplete_details\":{\"reason\":\"max_output_tokens\"},"
-			       "\"usage\":{\"output_tokens\":1}}}", 5), 0);
+	assert_int_equal(
+		event("{\"type\":\"response.incomplete\",\"response\":{\"status\":\"incomplete\","
+		      "\"incomplete_details\":{\"reason\":\"max_output_tokens\"},"
+		      "\"usage\":{\"output_tokens\":1}}}",
+		      5),
+		0);
 	assert_int_equal(a.state, IG_ANSWER_INCOMPLETE);
 	ig_answer_summary(&a, line, sizeof line);
 	assert_string_equal(line, "1 token, ended early: max_output_tokens");
 
 	setup(state);
-	assert_int_equal(event("{\"type\":\"response.incomplete\",\"response\":{\"status\":\"cancelled\"}}",
-			       5), 0);
+	assert_int_equal(
+		event("{\"type\":\"response.incomplete\",\"response\":{\"status\":\"cancelled\"}}",
+		      5),
+		0);
 	assert_int_equal(a.state, IG_ANSWER_CANCELLED);
 	ig_answer_summary(&a, line, sizeof line);
 	assert_string_equal(line, "tokens not counted, cancelled");
 
 	setup(state);
 	assert_int_equal(event("{\"type\":\"response.failed\",\"response\":{\"error\":"
-			       "{\"code\":\"server_error\",\"message\":\"no memory\"}}}", 5), 0);
+			       "{\"code\":\"server_error\",\"message\":\"no memory\"}}}",
+			       5),
+			 0);
 	assert_int_equal(a.state, IG_ANSWER_FAILED);
 	assert_string_equal(a.error, "no memory");
 	assert_string_equal(a.code, "server_error");
@@ -225,8 +259,11 @@ static void test_ends(void **state)
 
 static void test_errors_of_both_shapes(void **state)
 {
-	assert_int_equal(event("{\"type\":\"error\",\"status\":404,\"error\":{\"code\":\"model_not_found\","
-			       "\"message\":\"no model x\\u001b[31m\"}}", 5), 0);
+	assert_int_equal(
+		event("{\"type\":\"error\",\"status\":404,\"error\":{\"code\":\"model_not_found\","
+		      "\"message\":\"no model x\\u001b[31m\"}}",
+		      5),
+		0);
 	assert_int_equal(a.state, IG_ANSWER_FAILED);
 	assert_string_equal(a.error, "no model x [31m"); /* nothing that drives a terminal */
 	setup(state);
@@ -240,10 +277,17 @@ static void test_errors_of_both_shapes(void **state)
 static void test_nonsense(void **state)
 {
 	static const char *const bad[] = {
-		"", "x", "[]", "{}", "{\"type\":7}", "null", "{\"type\":\"a\"} {}",
+		"",
+		"x",
+		"[]",
+		"{}",
+		"{\"type\":7}",
+		"null",
+		"{\"type\":\"a\"} {}",
 		"{\"type\":\"response.output_text.delta\"}",
 		"{\"type\":\"response.output_text.delta\",\"delta\":null}",
-		"{\"type\":\"response.completed\"}", "{\"type\":\"response.completed\",\"response\":[]}",
+		"{\"type\":\"response.completed\"}",
+		"{\"type\":\"response.completed\",\"response\":[]}",
 		"{\"type\":\"response.output_text.delta\",\"delta\":\"\xff\"}",
 	};
 	char deep[6000];
@@ -256,8 +300,11 @@ static void test_nonsense(void **state)
 	/* odd, but no reason to fail */
 	assert_int_equal(event("{\"type\":\"response.created\",\"response\":{\"id\":7}}", 5), 0);
 	assert_string_equal(a.id, "");
-	assert_int_equal(event("{\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":-1,"
-			       "\"output_tokens\":\"x\"}}}", 5), 0);
+	assert_int_equal(
+		event("{\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":-1,"
+		      "\"output_tokens\":\"x\"}}}",
+		      5),
+		0);
 	assert_int_equal(a.n_input, -1);
 	assert_int_equal(a.n_output, -1);
 }
@@ -290,7 +337,8 @@ static int on_bytes(void *ctx, const char *s, size_t len)
 static void test_nul_in_text(void **state)
 {
 	ig_answer_init(&a, on_bytes, NULL);
-	assert_int_equal(event("{\"type\":\"response.output_text.delta\",\"delta\":\"a\\u0000b\"}", 5), 0);
+	assert_int_equal(
+		event("{\"type\":\"response.output_text.delta\",\"delta\":\"a\\u0000b\"}", 5), 0);
 	assert_int_equal(n_got, 3);
 }
 
@@ -299,7 +347,8 @@ static void test_reader_that_fails(void **state)
 	int rc = -EPIPE;
 
 	ig_answer_init(&a, on_text, &rc);
-	assert_int_equal(event("{\"type\":\"response.output_text.delta\",\"delta\":\"x\"}", 5), -EPIPE);
+	assert_int_equal(event("{\"type\":\"response.output_text.delta\",\"delta\":\"x\"}", 5),
+			 -EPIPE);
 }
 
 int main(void)

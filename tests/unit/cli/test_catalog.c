@@ -72,8 +72,9 @@ static void test_taken(void **state)
 	assert_int_equal(parse(HEAD BODY "    sources: [{url: \"http://127.0.0.1:80/m\"}]\n"), 0);
 	assert_int_equal(parse(HEAD BODY "    sources: [{url: \"http://[::1]:80/m\"}]\n"), 0);
 	/* digits of a hash in capitals are the same hash */
-	const char *text = HEAD "    file: m.gguf\n    bytes: 10\n    sha256: "
-		"B179C9523D0E6A0F98A330C7562B682750A6F8C8C15E5BC70EA373728110DB53\n" URL;
+	const char *text =
+		HEAD "    file: m.gguf\n    bytes: 10\n    sha256: "
+		     "B179C9523D0E6A0F98A330C7562B682750A6F8C8C15E5BC70EA373728110DB53\n" URL;
 	assert_int_equal(ig_catalog_parse(text, strlen(text), "list", &c, &err), 0);
 	assert_string_equal(c->models[0].sha256, HASH);
 	ig_catalog_destroy(c);
@@ -109,7 +110,8 @@ static void test_shape(void **state)
 	assert_refused(HEAD "    ? [a]\n    : b\n" BODY URL, "a key expected");
 	assert_refused("models:\n  - name: [a]\n", "name: one value expected");
 	assert_refused(GOOD "  - name: m\n    description: d\n    license: l\n    file: n.gguf\n"
-		       "    bytes: 10\n    sha256: " HASH "\n" URL, "two models are called m");
+			    "    bytes: 10\n    sha256: " HASH "\n" URL,
+		       "two models are called m");
 	assert_refused(GOOD "  - name: n\n    description: d\n    license: l\n" BODY URL,
 		       "two models have the file m.gguf");
 }
@@ -120,8 +122,10 @@ static void test_values(void **state)
 	assert_refused(HEAD "    file: m\n    bytes: -1\n", "'-1' is no number of bytes");
 	assert_refused(HEAD "    file: m\n    bytes: 1e9\n", "no number of bytes");
 	assert_refused(HEAD "    file: m\n    bytes: 99999999999999999999\n", "no number of bytes");
-	assert_refused(HEAD "    file: m\n    bytes: 10\n    sha256: abc\n", "64 hexadecimal digits");
-	assert_refused(HEAD "    file: m\n    bytes: 10\n    sha256: g" HASH "\n", "64 hexadecimal");
+	assert_refused(HEAD "    file: m\n    bytes: 10\n    sha256: abc\n",
+		       "64 hexadecimal digits");
+	assert_refused(HEAD "    file: m\n    bytes: 10\n    sha256: g" HASH "\n",
+		       "64 hexadecimal");
 	assert_refused("models:\n  - name: \"\"\n", "must have 1 to 128 bytes");
 	assert_refused("models:\n  - name: \"a\\0b\"\n", "holds a NUL");
 	assert_refused("models:\n  - name: \"a\\eb\"\n", "holds a control character");
@@ -134,22 +138,28 @@ static void test_values(void **state)
 /* The file's name must stay in the models folder, whatever the list says. */
 static void test_file_names(void **state)
 {
-	static const char *const bad[] = { "../m.gguf", "/etc/passwd", "a/b", ".hidden", "..", "-rf",
-					   "\"a b\"", "\"a\\\\b\"" };
+	static const char *const bad[] = { "../m.gguf", "/etc/passwd", "a/b",	  ".hidden",
+					   "..",	"-rf",	       "\"a b\"", "\"a\\\\b\"" };
 	char text[512];
 
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-		snprintf(text, sizeof text, HEAD "    file: %s\n    bytes: 10\n    sha256: " HASH "\n"
-			 URL, bad[i]);
+		snprintf(text, sizeof text,
+			 HEAD "    file: %s\n    bytes: 10\n    sha256: " HASH "\n" URL, bad[i]);
 		assert_refused(text, "is no plain file name");
 	}
 }
 
 static void test_sources(void **state)
 {
-	static const char *const urls[] = { "http://h/m", "ftp://h/m", "file:///m", "https://", "h",
-					    "http://127.0.0.1.evil/m", "http://localhost.evil/m",
-					    "http://localhostx:80/", "-o" };
+	static const char *const urls[] = { "http://h/m",
+					    "ftp://h/m",
+					    "file:///m",
+					    "https://",
+					    "h",
+					    "http://127.0.0.1.evil/m",
+					    "http://localhost.evil/m",
+					    "http://localhostx:80/",
+					    "-o" };
 	char text[512];
 
 	for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
@@ -163,10 +173,12 @@ static void test_sources(void **state)
 	assert_int_equal(parse(HEAD BODY "    sources: [{pypi: p, version: 1, " REST), 0);
 	/* these would be options, paths or addresses to pip */
 	assert_refused(HEAD BODY "    sources: [{pypi: -r, version: 1, " REST, "no package's name");
-	assert_refused(HEAD BODY "    sources: [{pypi: ./p, version: 1, " REST, "no package's name");
+	assert_refused(HEAD BODY "    sources: [{pypi: ./p, version: 1, " REST,
+		       "no package's name");
 	assert_refused(HEAD BODY "    sources: [{pypi: \"p @ https://h\", version: 1, " REST,
 		       "no package's name");
-	assert_refused(HEAD BODY "    sources: [{pypi: p, version: \"1 --pre\", " REST, "no version");
+	assert_refused(HEAD BODY "    sources: [{pypi: p, version: \"1 --pre\", " REST,
+		       "no version");
 }
 
 static void test_yaml_tricks(void **state)
@@ -204,8 +216,10 @@ static void test_bombs(void **state)
 /* Whatever is cut off, the rest is judged without harm. */
 static void test_truncated(void **state)
 {
-	static const char text[] = HEAD BODY "    sources:\n      - pypi: p\n        version: 1\n"
-		"        " "member: m\n        wheel_bytes: 1\n        wheel_sha256: " HASH "\n";
+	static const char text[] =
+		HEAD BODY "    sources:\n      - pypi: p\n        version: 1\n"
+			  "        "
+			  "member: m\n        wheel_bytes: 1\n        wheel_sha256: " HASH "\n";
 	struct ig_catalog *c;
 
 	for (size_t n = 0; n + 1 < sizeof text; n++) {
@@ -240,8 +254,10 @@ static void test_folders(void **state)
 	assert_int_equal(ig_models_dir("to", buf, sizeof buf, &err), 0);
 	assert_string_equal(buf, "to");
 	assert_int_equal(ig_models_dir("", buf, sizeof buf, &err), -EINVAL);
-	assert_int_equal(ig_models_dir("/a/path/that/is/longer/than/all/the/sixty-four/bytes/of/the/buffer",
-				       buf, sizeof buf, &err), -ENAMETOOLONG);
+	assert_int_equal(
+		ig_models_dir("/a/path/that/is/longer/than/all/the/sixty-four/bytes/of/the/buffer",
+			      buf, sizeof buf, &err),
+		-ENAMETOOLONG);
 	unsetenv("INGOT_MODELS_DIR");
 	unsetenv("HOME");
 	assert_int_equal(ig_models_dir(NULL, buf, sizeof buf, &err), -ENOENT);
@@ -250,18 +266,12 @@ static void test_folders(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_real),
-		cmocka_unit_test(test_taken),
-		cmocka_unit_test(test_places),
-		cmocka_unit_test(test_shape),
-		cmocka_unit_test(test_values),
-		cmocka_unit_test(test_file_names),
-		cmocka_unit_test(test_sources),
-		cmocka_unit_test(test_yaml_tricks),
-		cmocka_unit_test(test_bombs),
-		cmocka_unit_test(test_truncated),
-		cmocka_unit_test(test_files),
-		cmocka_unit_test(test_folders),
+		cmocka_unit_test(test_real),	cmocka_unit_test(test_taken),
+		cmocka_unit_test(test_places),	cmocka_unit_test(test_shape),
+		cmocka_unit_test(test_values),	cmocka_unit_test(test_file_names),
+		cmocka_unit_test(test_sources), cmocka_unit_test(test_yaml_tricks),
+		cmocka_unit_test(test_bombs),	cmocka_unit_test(test_truncated),
+		cmocka_unit_test(test_files),	cmocka_unit_test(test_folders),
 	};
 
 	return cmocka_run_group_tests_name("cli catalog", tests, NULL, NULL);

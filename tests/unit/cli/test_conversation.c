@@ -107,7 +107,8 @@ static void test_there_and_back(void **state)
 
 static void test_others_files_are_left_alone(void **state)
 {
-	static const char *const theirs[] = { "precious", "{\"key\":1}", "[]", "{\"ingot_chat\":2}" };
+	static const char *const theirs[] = { "precious", "{\"key\":1}", "[]",
+					      "{\"ingot_chat\":2}" };
 	char text[64];
 
 	add("q", "a");
@@ -132,7 +133,9 @@ static void test_bad_files(void **state)
 #define HEAD "{\"ingot_chat\":1,"
 #define Q "{\"role\":\"user\",\"content\":\"q\"}"
 #define A "{\"role\":\"assistant\",\"content\":\"a\"}"
-	static const struct { const char *text, *said; } bad[] = {
+	static const struct {
+		const char *text, *said;
+	} bad[] = {
 		{ "", ":1:0:" },
 		{ "{", ":1:" },
 		{ "[]", "no conversation that /save wrote" },

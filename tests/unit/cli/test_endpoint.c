@@ -164,10 +164,30 @@ static void test_certificates(void **state)
 static void test_refused(void **state)
 {
 	static const char *const bad[] = {
-		"", "h", "127.0.0.1:6468", "http://", "http://:80", "http:///v1", "http://h:", "http://h:0",
-		"http://h:65536", "http://h:999999999999", "http://h:8x", "http://h:-1", "http://h/x",
-		"http://h:80/v1/responses", "http://u@h", "http://[::1", "http://[]", "http://[::1]x",
-		"http://h h", "http://h\r\nX: y", "http://h?x", "http://h#x", "ftp://h", "http://\xff",
+		"",
+		"h",
+		"127.0.0.1:6468",
+		"http://",
+		"http://:80",
+		"http:///v1",
+		"http://h:",
+		"http://h:0",
+		"http://h:65536",
+		"http://h:999999999999",
+		"http://h:8x",
+		"http://h:-1",
+		"http://h/x",
+		"http://h:80/v1/responses",
+		"http://u@h",
+		"http://[::1",
+		"http://[]",
+		"http://[::1]x",
+		"http://h h",
+		"http://h\r\nX: y",
+		"http://h?x",
+		"http://h#x",
+		"ftp://h",
+		"http://\xff",
 	};
 	struct ig_endpoint e;
 	char longest[400];
@@ -203,12 +223,9 @@ static void test_order(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_taken),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_tls),
-		cmocka_unit_test(test_unix_sockets),
-		cmocka_unit_test(test_keys),
-		cmocka_unit_test(test_certificates),
+		cmocka_unit_test(test_taken), cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_tls),   cmocka_unit_test(test_unix_sockets),
+		cmocka_unit_test(test_keys),  cmocka_unit_test(test_certificates),
 		cmocka_unit_test(test_order),
 	};
 

@@ -59,7 +59,8 @@ static void assert_refused(const char *line, const char *text)
 static void test_kinds(void **state)
 {
 	assert_int_equal(parse("-v --model a --max-tokens=7 --seed 18446744073709551615 "
-			       "--temperature 0.5 --since 24h"), 0);
+			       "--temperature 0.5 --since 24h"),
+			 0);
 	assert_int_equal(n_args, 0);
 	assert_true(v.flag);
 	assert_string_equal(v.text, "a");
@@ -131,8 +132,10 @@ static void test_durations(void **state)
 	assert_int_equal(s, 1209600);
 	assert_true(ig_parse_duration("all", &s));
 	assert_int_equal(s, 0);
-	static const char *const bad[] = { "", "h", "0h", "-1h", " 1h", "1hh", "1.5h", "1000001s",
-					   "99999999999999999999s", "1y" };
+	static const char *const bad[] = { "",	   "h",	       "0h",
+					   "-1h",  " 1h",      "1hh",
+					   "1.5h", "1000001s", "99999999999999999999s",
+					   "1y" };
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
 		assert_false(ig_parse_duration(bad[i], &s));
 }
@@ -153,10 +156,8 @@ static void test_nearest(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_arguments_among_options),
-		cmocka_unit_test(test_mistakes),
-		cmocka_unit_test(test_durations),
+		cmocka_unit_test(test_kinds),	 cmocka_unit_test(test_arguments_among_options),
+		cmocka_unit_test(test_mistakes), cmocka_unit_test(test_durations),
 		cmocka_unit_test(test_nearest),
 	};
 

@@ -48,7 +48,9 @@ static void test_plain(void **state)
 {
 	assert_plain("a\x1b[31mb\x07\n\tc\x7f", true, "a [31mb \n\tc ");
 	assert_plain("a\n\tb", false, "a  b");
-	assert_plain("\xc2\x9b""31m", true, " 31m"); /* CSI as one character */
+	assert_plain("\xc2\x9b"
+		     "31m",
+		     true, " 31m"); /* CSI as one character */
 	assert_plain("\xc2\xa0\xc3\xbc\xf0\x9f\x99\x82", true, "\xc2\xa0\xc3\xbc\xf0\x9f\x99\x82");
 	assert_plain("\xc2", true, "\xc2");
 }
@@ -72,9 +74,19 @@ static void test_table(void **state)
 }
 
 static const struct ig_ledger_stats two[] = {
-	{ .model = "a", .n_requests = 10, .n_errors = 1, .n_cancelled = 2, .n_prompt = 300,
-	  .n_cached = 40, .n_output = 500, .ttft_ms = { 12.5, 40, 1200 }, .itl_ms = { 5, 6, 7 } },
-	{ .model = "b\"", .n_requests = 1, .ttft_ms = { NAN, NAN, NAN }, .itl_ms = { NAN, NAN, NAN } },
+	{ .model = "a",
+	  .n_requests = 10,
+	  .n_errors = 1,
+	  .n_cancelled = 2,
+	  .n_prompt = 300,
+	  .n_cached = 40,
+	  .n_output = 500,
+	  .ttft_ms = { 12.5, 40, 1200 },
+	  .itl_ms = { 5, 6, 7 } },
+	{ .model = "b\"",
+	  .n_requests = 1,
+	  .ttft_ms = { NAN, NAN, NAN },
+	  .itl_ms = { NAN, NAN, NAN } },
 };
 
 static void test_stats_table(void **state)
@@ -83,7 +95,8 @@ static void test_stats_table(void **state)
 
 	ig_strbuf_init(&b);
 	assert_true(ig_stats_table(two, 1, &b));
-	assert_string_equal(b.data,
+	assert_string_equal(
+		b.data,
 		"MODEL  REQUESTS  ERRORS  CANCELLED  PROMPT  CACHED  OUTPUT  TTFT p50      p95      p99"
 		"  INTER-TOKEN p50     p95     p99\n"
 		"a            10       1          2     300      40     500   12.5 ms  40.0 ms  1200 ms"
@@ -116,7 +129,8 @@ static void test_stats_json(void **state)
 	assert_int_equal(json_integer_value(json_object_get(m, "cached_tokens")), 40);
 	assert_int_equal(json_integer_value(json_object_get(m, "output_tokens")), 500);
 	assert_true(json_real_value(json_object_get(json_object_get(m, "ttft_ms"), "p50")) == 12.5);
-	assert_true(json_real_value(json_object_get(json_object_get(m, "inter_token_ms"), "p99")) == 7);
+	assert_true(json_real_value(json_object_get(json_object_get(m, "inter_token_ms"), "p99")) ==
+		    7);
 	m = json_array_get(json_object_get(root, "models"), 1);
 	assert_string_equal(json_string_value(json_object_get(m, "model")), "b\"");
 	assert_true(json_is_null(json_object_get(json_object_get(m, "ttft_ms"), "p95")));
@@ -155,8 +169,8 @@ static void test_findings(void **state)
 	json_t *last = json_array_get(json_object_get(root, "checks"), 2);
 	assert_string_equal(json_string_value(json_object_get(last, "status")), "wrong");
 	assert_string_equal(json_string_value(json_object_get(last, "todo")), "do \"this\"");
-	assert_true(json_is_null(json_object_get(json_array_get(json_object_get(root, "checks"), 0),
-						 "todo")));
+	assert_true(json_is_null(
+		json_object_get(json_array_get(json_object_get(root, "checks"), 0), "todo")));
 	json_decref(root);
 	ig_findings_finish(&f);
 	ig_strbuf_finish(&b);
@@ -165,12 +179,9 @@ static void test_findings(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_plain),
-		cmocka_unit_test(test_table),
-		cmocka_unit_test(test_stats_table),
-		cmocka_unit_test(test_stats_json),
-		cmocka_unit_test(test_findings),
+		cmocka_unit_test(test_numbers),	   cmocka_unit_test(test_plain),
+		cmocka_unit_test(test_table),	   cmocka_unit_test(test_stats_table),
+		cmocka_unit_test(test_stats_json), cmocka_unit_test(test_findings),
 	};
 
 	return cmocka_run_group_tests_name("cli text", tests, NULL, NULL);

@@ -70,8 +70,7 @@ void fake_close_gate(void)
 	pthread_mutex_unlock(&fake.lock);
 }
 
-__attribute__((format(printf, 1, 2)))
-static void breach(const char *fmt, ...)
+__attribute__((format(printf, 1, 2))) static void breach(const char *fmt, ...)
 {
 	va_list ap;
 
@@ -84,7 +83,7 @@ static void breach(const char *fmt, ...)
 
 /* ---- allocations on the engine's thread --------------------------------------------- */
 
-static _Thread_local bool guarded; /* set by the first submit */
+static _Thread_local bool guarded;     /* set by the first submit */
 static _Thread_local long n_left = -1; /* allocations of this thread until one fails */
 
 void fake_fail_here(long n)
@@ -173,8 +172,9 @@ static bool read_kind(const char *path, char *out, size_t cap)
 
 int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_error *err)
 {
-	static const char *const known[] = { "good", "good2", "groups", "window", "nochat", "odd-template",
-					     "notokenizer", "noarch", "heavy", "noload", "wide" };
+	static const char *const known[] = { "good",   "good2",	       "groups",      "window",
+					     "nochat", "odd-template", "notokenizer", "noarch",
+					     "heavy",  "noload",       "wide" };
 	char kind[64];
 	unsigned n;
 	bool found;
@@ -192,7 +192,7 @@ int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_e
 	*out = calloc(1, sizeof **out);
 	if (!*out)
 		return no_memory(err);
-	snprintf((*out)->path, sizeof (*out)->path, "%s", kind);
+	snprintf((*out)->path, sizeof(*out)->path, "%s", kind);
 	atomic_fetch_add(&fake.n_open, 1);
 	return 0;
 }
@@ -254,11 +254,66 @@ const char *ig_chat_template_name(const struct ig_chat_template *c)
 const char *fake_token_text(int32_t id)
 {
 	static const char *const texts[FAKE_N_TEXT] = {
-		"a", "b", "c", "ab", "ba", "aa", "bb", "abc", "cab", "aab", "bba", "abab", " ", "\n",
-		"the ", "quick ", "brown ", "fox", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
-		"d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t",
-		"u", "v", "w", "x", "y", "z", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9",
-		"one two three four five six seven eight nine ten", ".", ",", "!", "?", "-",
+		"a",
+		"b",
+		"c",
+		"ab",
+		"ba",
+		"aa",
+		"bb",
+		"abc",
+		"cab",
+		"aab",
+		"bba",
+		"abab",
+		" ",
+		"\n",
+		"the ",
+		"quick ",
+		"brown ",
+		"fox",
+		"\xc3\xa9",
+		"\xe2\x82\xac",
+		"\xf0\x9f\x98\x80",
+		"d",
+		"e",
+		"f",
+		"g",
+		"h",
+		"i",
+		"j",
+		"k",
+		"l",
+		"m",
+		"n",
+		"o",
+		"p",
+		"q",
+		"r",
+		"s",
+		"t",
+		"u",
+		"v",
+		"w",
+		"x",
+		"y",
+		"z",
+		"0",
+		"1",
+		"2",
+		"3",
+		"4",
+		"5",
+		"6",
+		"7",
+		"8",
+		"9",
+		"one two three four five six seven eight nine ten",
+		".",
+		",",
+		"!",
+		"?",
+		"-",
 	};
 
 	return id >= 0 && id < FAKE_N_TEXT ? texts[id] : "";
@@ -267,9 +322,11 @@ const char *fake_token_text(int32_t id)
 /* The detokenizer is the real one. */
 const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t *len, bool *special)
 {
-	const char *text = id == FAKE_CONTROL ? FAKE_CONTROL_TEXT : id == FAKE_HALF_1 ? "\xe2\x82" :
-			   id == FAKE_HALF_2 ? "\xac" : id == FAKE_END ? "<end>" :
-			   fake_token_text(id);
+	const char *text = id == FAKE_CONTROL ? FAKE_CONTROL_TEXT :
+			   id == FAKE_HALF_1  ? "\xe2\x82" :
+			   id == FAKE_HALF_2  ? "\xac" :
+			   id == FAKE_END     ? "<end>" :
+						fake_token_text(id);
 
 	if (id < 0 || id >= FAKE_VOCAB)
 		return NULL;
@@ -397,7 +454,8 @@ int ig_grammar_matcher_accept(struct ig_grammar_matcher *m, int32_t id)
 
 bool ig_grammar_matcher_is_done(const struct ig_grammar_matcher *m)
 {
-	return m->ended || (m->grammar->rules.closes && m->n_accepted >= m->grammar->rules.n_tokens);
+	return m->ended ||
+	       (m->grammar->rules.closes && m->n_accepted >= m->grammar->rules.n_tokens);
 }
 
 /* ---- modules, plan ------------------------------------------------------------------------ */
@@ -431,7 +489,8 @@ const struct ig_kvcache_service *ig_modules_kvcache(const struct ig_modules *m, 
 
 void ig_modules_each(const struct ig_modules *m,
 		     void (*each)(void *ctx, const char *name, const char *version,
-				  const char *path), void *ctx)
+				  const char *path),
+		     void *ctx)
 {
 	each(ctx, "kvcache", "1.2.3", "/modules/kvcache.so");
 	each(ctx, "attention", "1.2.3", "/modules/\"attention\".so");
@@ -440,8 +499,7 @@ void ig_modules_each(const struct ig_modules *m,
 static const struct ig_arch fake_arch = { .struct_size = sizeof fake_arch, .name = "fake" };
 
 int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
-		   struct ig_plan **out,
-		   struct ig_error *err)
+		   struct ig_plan **out, struct ig_error *err)
 {
 	struct ig_plan *p;
 
@@ -479,7 +537,7 @@ struct ig_program {
 	const struct ig_plan *plan;
 	struct ig_program_limits limits;
 	const struct ig_step *steps[IG_STEPS_IN_FLIGHT]; /* under way, oldest first */
-	uint64_t sums[IG_STEPS_IN_FLIGHT]; /* of the steps as they were submitted */
+	uint64_t sums[IG_STEPS_IN_FLIGHT];		 /* of the steps as they were submitted */
 	uint32_t n_steps;
 	struct ig_error error;
 	bool loaded;
@@ -691,8 +749,8 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *s)
 	    (uint32_t)s->n_rows > p->limits.max_rows || (uint32_t)s->n_seqs > p->limits.max_seqs ||
 	    (uint32_t)s->n_logit_rows > p->limits.max_logit_rows ||
 	    s->n_masks > p->limits.max_logit_rows || s->n_groups != p->plan->info.n_groups)
-		breach("a step of %d rows, %d sequences, %d logits, %u groups", s->n_rows, s->n_seqs,
-		       s->n_logit_rows, s->n_groups);
+		breach("a step of %d rows, %d sequences, %d logits, %u groups", s->n_rows,
+		       s->n_seqs, s->n_logit_rows, s->n_groups);
 	raise_to(&fake.max_rows_seen, s->n_rows);
 	raise_to(&fake.max_seqs_seen, s->n_seqs);
 	for (int32_t i = 0; i < s->n_logit_rows; i++)
@@ -724,7 +782,8 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *s)
 }
 
 /* Where the marks of a token lie: in the first and in the last layer, in K and V. */
-static unsigned char *place(const struct ig_step *s, uint32_t g, int32_t seq, int32_t pos, bool last)
+static unsigned char *place(const struct ig_step *s, uint32_t g, int32_t seq, int32_t pos,
+			    bool last)
 {
 	const struct ig_step_kv *kv = &s->kv[g];
 	uint32_t word = kv->block_tables[seq * kv->max_blocks + pos / IG_BLOCK_TOKENS];
@@ -742,7 +801,8 @@ static unsigned char *place(const struct ig_step *s, uint32_t g, int32_t seq, in
 	base += IG_BLOCK_INDEX(word) * kv->layout->block_bytes +
 		(size_t)(pos % IG_BLOCK_TOKENS) * kv->layout->token_stride;
 	if (last)
-		base += (kv->layout->n_layers - 1) * kv->layout->layer_stride + kv->layout->v_offset +
+		base += (kv->layout->n_layers - 1) * kv->layout->layer_stride +
+			kv->layout->v_offset +
 			(kv->layout->n_kv_heads - 1) * kv->layout->head_stride;
 	return base;
 }
@@ -826,7 +886,8 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 			breach("the token at %d is drawn as if at %d", n, s->sample[i].position);
 		for (int32_t k = 0; k < n; k++) {
 			for (uint32_t g = 0; g < s->n_groups; g++) {
-				for (int last = 0; last < 2 && k >= first_read(p, g, n - 1); last++) {
+				for (int last = 0; last < 2 && k >= first_read(p, g, n - 1);
+				     last++) {
 					const unsigned char *at = place(s, g, seq, k, last);
 					int32_t mark[2] = { -1, -1 };
 
@@ -834,7 +895,8 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 						memcpy(mark, at, sizeof mark);
 					if (mark[1] != k || ((g || last) && mark[0] != tokens[k]))
 						breach("sequence %d: the cache at %d holds token %d of "
-						       "position %d", seq, k, mark[0], mark[1]);
+						       "position %d",
+						       seq, k, mark[0], mark[1]);
 					tokens[k] = mark[0];
 				}
 			}

@@ -20,42 +20,42 @@
 #include <stdatomic.h>
 
 #define FAKE_VOCAB 64
-#define FAKE_LOGITS 100 /* of a row: some more than there are tokens */
+#define FAKE_LOGITS 100	      /* of a row: some more than there are tokens */
 #define FAKE_WIDE_LOGITS 4000 /* of the model "wide" */
-#define FAKE_N_TEXT 60 /* ids below it are text */
+#define FAKE_N_TEXT 60	      /* ids below it are text */
 #define FAKE_CONTROL 60
 #define FAKE_CONTROL_TEXT "<call>"
-#define FAKE_HALF_1 61 /* the first two bytes of a euro sign */
-#define FAKE_HALF_2 62 /* its last byte */
-#define FAKE_END 63 /* ends a turn */
+#define FAKE_HALF_1 61	 /* the first two bytes of a euro sign */
+#define FAKE_HALF_2 62	 /* its last byte */
+#define FAKE_END 63	 /* ends a turn */
 #define FAKE_CONTEXT 512 /* as trained */
-#define FAKE_WINDOW 40 /* of the model "window" */
+#define FAKE_WINDOW 40	 /* of the model "window" */
 #define FAKE_MAX_ROWS 4096
 
 struct fake {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	/* under the lock */
-	bool gated; /* a step waits in ig_program_wait until a test lets it go */
+	bool gated;    /* a step waits in ig_program_wait until a test lets it go */
 	int n_allowed; /* steps that the gate lets through */
 	int n_waiting; /* steps that stand at the gate */
 	struct ig_ledger_row rows[FAKE_MAX_ROWS];
 	int n_rows;
 	bool loads_gated; /* a load waits in ig_program_load */
-	int n_loading; /* loads that are there */
+	int n_loading;	  /* loads that are there */
 
 	/* set before the engine starts */
 	int32_t (*script)(const int32_t *tokens, int32_t n); /* NULL: a hash */
 	int fail_submit_at, fail_wait_at; /* the number of the step from 1; 0: never */
-	int fail_code; /* what they fail with; 0: -EIO */
-	bool no_logits; /* the device has no memory for copies of them */
-	int delay_us; /* of a step */
-	int unmap_us; /* that giving a slab back takes */
-	uint64_t driver_memory; /* that the driver says it has; 0: nothing */
-	bool no_compute; /* the next token is 0; for timing the scheduler */
+	int fail_code;			  /* what they fail with; 0: -EIO */
+	bool no_logits;			  /* the device has no memory for copies of them */
+	int delay_us;			  /* of a step */
+	int unmap_us;			  /* that giving a slab back takes */
+	uint64_t driver_memory;		  /* that the driver says it has; 0: nothing */
+	bool no_compute;		  /* the next token is 0; for timing the scheduler */
 
 	atomic_int n_errors; /* breaches of the contract */
-	char error[200]; /* the first */
+	char error[200];     /* the first */
 	atomic_int n_steps, n_mapped, n_lost;
 	atomic_int max_rows_seen, max_seqs_seen, max_in_flight;
 	atomic_int n_requests, n_itl, n_step_metrics, n_prefill_rows, n_decode_rows;
@@ -64,18 +64,18 @@ struct fake {
 	atomic_int n_drawn, n_seen; /* of the edits of the row drawn last */
 	_Atomic float bias;
 	_Atomic int64_t driver_ns; /* time spent in submit and wait */
-	atomic_int n_allocations; /* by the engine's thread, between a wait and a submit */
+	atomic_int n_allocations;  /* by the engine's thread, between a wait and a submit */
 	/* So many allocations from now on, one fails: of the engine's thread between a wait and
 	 * a submit, of any thread.  0: none, or that was it. */
 	atomic_long fail_engine_at, fail_any_at;
 	atomic_int n_models_stepped[2]; /* steps of "good", "good2" */
-	atomic_int n_grammars; /* that live */
-	atomic_int n_masked; /* rows drawn under a mask */
-	atomic_int n_opens, n_open; /* of files, in all and now */
-	atomic_int n_programs; /* that are loaded */
+	atomic_int n_grammars;		/* that live */
+	atomic_int n_masked;		/* rows drawn under a mask */
+	atomic_int n_opens, n_open;	/* of files, in all and now */
+	atomic_int n_programs;		/* that are loaded */
 	atomic_bool fail_load;
-	atomic_int n_dropped; /* tokenizers that the cache of grammars was told of */
-	atomic_int n_loads; /* of models, as the metrics were told */
+	atomic_int n_dropped;	  /* tokenizers that the cache of grammars was told of */
+	atomic_int n_loads;	  /* of models, as the metrics were told */
 	atomic_int n_logit_steps; /* steps whose logits were wanted */
 };
 extern struct fake fake;

@@ -63,7 +63,8 @@ static void count_lost(void *ctx)
 
 struct ig_engine *harness_engine(const struct ig_config *c)
 {
-	struct ig_engine_deps deps = { .config = c, .ledger = (struct ig_ledger *)&fake,
+	struct ig_engine_deps deps = { .config = c,
+				       .ledger = (struct ig_ledger *)&fake,
 				       .metrics = (struct ig_metrics *)&fake,
 				       .device_lost = count_lost };
 	struct ig_engine *e = NULL;
@@ -156,8 +157,8 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 		spec.grammar = fake_grammar(a->grammar);
 	spec.stream = ig_stream_create(a->ring ? a->ring : 65536, count_wake, &n_wakes);
 	if (a->n_probs)
-		assert_int_equal(ig_stream_keep_notes(spec.stream, a->note_ring ? a->note_ring : 1024),
-				 0);
+		assert_int_equal(
+			ig_stream_keep_notes(spec.stream, a->note_ring ? a->note_ring : 1024), 0);
 	snprintf(spec.id, sizeof spec.id, "%s", a->id ? a->id : "req");
 	snprintf(spec.endpoint, sizeof spec.endpoint, "test");
 	snprintf(spec.client, sizeof spec.client, "127.0.0.1");
@@ -192,8 +193,8 @@ void client_take(struct client *c)
 {
 	c->n_text += ig_stream_take(c->stream, c->text + c->n_text, sizeof c->text - 1 - c->n_text);
 	c->text[c->n_text] = 0;
-	c->n_notes += ig_stream_take_notes(c->stream, c->notes + c->n_notes,
-					   FAKE_CONTEXT - c->n_notes);
+	c->n_notes +=
+		ig_stream_take_notes(c->stream, c->notes + c->n_notes, FAKE_CONTEXT - c->n_notes);
 	c->over = ig_stream_finished(c->stream, &c->result);
 }
 
@@ -222,7 +223,10 @@ int32_t expected(const struct ask *a, char *text, size_t cap)
 		max = a->max_tokens;
 	text[0] = 0;
 	while (n - a->n_prompt < max) {
-		int32_t id = fake_next(a->kind ? a->kind : a->model ? a->model : "good", tokens, n, a->seed);
+		int32_t id = fake_next(a->kind	? a->kind :
+				       a->model ? a->model :
+						  "good",
+				       tokens, n, a->seed);
 
 		if (id == FAKE_END)
 			break;

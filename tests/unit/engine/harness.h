@@ -34,18 +34,18 @@ struct client {
 };
 
 struct ask {
-	const char *model; /* NULL: the default */
-	const char *kind; /* what its file says; NULL: as its name */
+	const char *model;		    /* NULL: the default */
+	const char *kind;		    /* what its file says; NULL: as its name */
 	const struct ig_engine_model *held; /* instead of asking for it by name */
 	int32_t n_prompt;
-	unsigned prompt_seed; /* of the prompt's tokens */
+	unsigned prompt_seed;  /* of the prompt's tokens */
 	const int32_t *prompt; /* instead of the seed */
 	int32_t max_tokens;
 	uint64_t seed;
 	float repetition_penalty, frequency_penalty;
 	const struct ig_bias *bias; /* one, or NULL */
 	const char *stops[4];
-	size_t ring; /* 0: 64 KiB */
+	size_t ring;	    /* 0: 64 KiB */
 	uint32_t note_ring; /* 0: 1024 */
 	const char *id;
 	const struct fake_grammar *grammar; /* NULL: none */
@@ -77,14 +77,14 @@ void make_prompt(int32_t *out, int32_t n, unsigned seed);
 int32_t expected(const struct ask *a, char *text, size_t cap);
 
 /* Wait up to 10 s until cond holds. */
-#define wait_for(cond) \
-	do { \
-		int64_t until_ = ig_now_ns() + (int64_t)10 * 1000000000; \
-		while (!(cond)) { \
-			if (ig_now_ns() > until_) \
-				fail_msg("waited in vain for %s", #cond); \
-			usleep(200); \
-		} \
+#define wait_for(cond)                                                                             \
+	do {                                                                                       \
+		int64_t until_ = ig_now_ns() + (int64_t)10 * 1000000000;                           \
+		while (!(cond)) {                                                                  \
+			if (ig_now_ns() > until_)                                                  \
+				fail_msg("waited in vain for %s", #cond);                          \
+			usleep(200);                                                               \
+		}                                                                                  \
 	} while (0)
 
 double gauge(enum ig_gauge g);

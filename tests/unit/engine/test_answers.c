@@ -152,8 +152,10 @@ static void test_probabilities_in_a_batch(void **state)
 	fake.delay_us = 200;
 	e = harness_engine(&config);
 	for (int i = 0; i < 16; i++) {
-		a[i] = (struct ask){ .n_prompt = 1 + i * 37 % 200, .prompt_seed = (unsigned)i,
-				     .max_tokens = 30 + i, .seed = 1000u + (unsigned)i,
+		a[i] = (struct ask){ .n_prompt = 1 + i * 37 % 200,
+				     .prompt_seed = (unsigned)i,
+				     .max_tokens = 30 + i,
+				     .seed = 1000u + (unsigned)i,
 				     .n_probs = i % 3 ? i : 0 };
 		client_ask(&c[i], e, &a[i]);
 	}
@@ -175,7 +177,9 @@ static int32_t odd_script(const int32_t *tokens, int32_t n)
 
 static void test_probabilities_of_odd_tokens(void **state)
 {
-	struct ask a = { .n_prompt = 6, .max_tokens = 29, .n_probs = 3, .ring = 16, .note_ring = 1 };
+	struct ask a = {
+		.n_prompt = 6, .max_tokens = 29, .n_probs = 3, .ring = 16, .note_ring = 1
+	};
 	struct client c;
 	struct ig_engine *e;
 
@@ -183,7 +187,9 @@ static void test_probabilities_of_odd_tokens(void **state)
 	e = harness_engine(&config);
 	for (int i = 0; i < 4; i++) {
 		a.shows_control = i % 2;
-		a.stops[0] = i / 2 ? "\xac" "ab?" : NULL;
+		a.stops[0] = i / 2 ? "\xac"
+				     "ab?" :
+				     NULL;
 		a.max_tokens++;
 		client_ask(&c, e, &a);
 		while (!c.over) {
@@ -200,8 +206,9 @@ static void test_full_ring_of_notes_pauses(void **state)
 {
 	struct client slow, other;
 	struct ig_engine *e = harness_engine(&config);
-	struct ask a = { .n_prompt = 10, .prompt_seed = 5, .max_tokens = 100, .n_probs = 2,
-			 .note_ring = 3 };
+	struct ask a = {
+		.n_prompt = 10, .prompt_seed = 5, .max_tokens = 100, .n_probs = 2, .note_ring = 3
+	};
 	struct ask b = { .n_prompt = 10, .prompt_seed = 6, .max_tokens = 300 };
 
 	client_ask(&slow, e, &a);
@@ -212,7 +219,8 @@ static void test_full_ring_of_notes_pauses(void **state)
 	assert_int_equal((int)gauge(IG_GAUGE_REQUESTS_PAUSED), 1);
 	while (!slow.over) {
 		client_take(&slow);
-		assert_int_equal(slow.n_text, slow.n_notes ? slow.notes[slow.n_notes - 1].text_end : 0);
+		assert_int_equal(slow.n_text,
+				 slow.n_notes ? slow.notes[slow.n_notes - 1].text_end : 0);
 		ig_engine_resume(e, slow.gen);
 	}
 	client_drop(&slow);
@@ -260,8 +268,10 @@ static void test_no_memory_for_logits(void **state)
 	config.scheduler.prefill_chunk = 16;
 	e = harness_engine(&config);
 	for (int i = 0; i < 8; i++) {
-		a[i] = (struct ask){ .n_prompt = 20 + i * 16, .prompt_seed = (unsigned)i,
-				     .max_tokens = 60, .seed = (unsigned)i };
+		a[i] = (struct ask){ .n_prompt = 20 + i * 16,
+				     .prompt_seed = (unsigned)i,
+				     .max_tokens = 60,
+				     .seed = (unsigned)i };
 		client_ask(&c[i], e, &a[i]);
 		if (i % 2) {
 			w.prompt_seed = 100u + (unsigned)i;
@@ -289,7 +299,8 @@ static void test_no_memory_for_logits(void **state)
 
 static void test_grammar(void **state)
 {
-	static const struct fake_grammar open = { 20, 7, false, false }, closed = { 20, 3, true, false };
+	static const struct fake_grammar open = { 20, 7, false, false },
+					 closed = { 20, 3, true, false };
 	struct ask a = { .n_prompt = 10, .seed = 3, .grammar = &open };
 	struct client c;
 	struct ig_engine *e = harness_engine(&config);
@@ -326,7 +337,8 @@ static void test_grammar(void **state)
  * some are read again. */
 static void test_grammars_among_others(void **state)
 {
-	static const struct fake_grammar rules[] = { { 70, 7, true, false }, { 40, 2, false, false },
+	static const struct fake_grammar rules[] = { { 70, 7, true, false },
+						     { 40, 2, false, false },
 						     { 1000, 11, true, false } };
 	static struct client c[12];
 	struct ask a[12];
@@ -339,8 +351,10 @@ static void test_grammars_among_others(void **state)
 	e = harness_engine(&config);
 	fake_close_gate(); /* they come together, however slowly they are asked */
 	for (int i = 0; i < 12; i++) {
-		a[i] = (struct ask){ .n_prompt = 10 + 5 * i, .prompt_seed = 77u + (unsigned)i,
-				     .max_tokens = 100, .seed = (unsigned)i,
+		a[i] = (struct ask){ .n_prompt = 10 + 5 * i,
+				     .prompt_seed = 77u + (unsigned)i,
+				     .max_tokens = 100,
+				     .seed = (unsigned)i,
 				     .grammar = i % 4 == 3 ? NULL : &rules[i % 4],
 				     .n_probs = i % 5 };
 		client_ask(&c[i], e, &a[i]);
@@ -359,7 +373,10 @@ static void test_grammars_among_others(void **state)
 static void test_grammar_and_a_stop_string(void **state)
 {
 	static const struct fake_grammar rules = { 200, 1, true, false }; /* any text */
-	struct ask a = { .n_prompt = 10, .seed = 5, .grammar = &rules, .n_probs = 1,
+	struct ask a = { .n_prompt = 10,
+			 .seed = 5,
+			 .grammar = &rules,
+			 .n_probs = 1,
 			 .stops = { "not in there", "one two" } };
 	struct answer *w = malloc(sizeof *w);
 	struct client c;
@@ -411,15 +428,16 @@ static void test_grammar_is_broken(void **state)
 	struct ig_engine *e = harness_engine(&config);
 
 	client_ask(&other, e, &a);
-	client_ask(&broken, e, &(struct ask){ .n_prompt = 3, .grammar = &rules, .id = "broken",
-					      .seed = 2 });
+	client_ask(&broken, e,
+		   &(struct ask){ .n_prompt = 3, .grammar = &rules, .id = "broken", .seed = 2 });
 	client_finish(&broken);
 	client_finish(&other);
 	assert_answer(&other, &a);
 	/* no bit is set, so token 0 is drawn: the first may be 0, the second not */
 	assert_int_equal(broken.result.finish, IG_FINISH_ERROR);
-	assert_string_equal(broken.result.error.text,
-			    "the model drew token 0 at position 4, which the grammar does not allow");
+	assert_string_equal(
+		broken.result.error.text,
+		"the model drew token 0 at position 4, which the grammar does not allow");
 	assert_int_equal(broken.result.n_output, 1);
 	assert_int_equal(ledger_find("broken").status, 500);
 	harness_close(e);
@@ -458,8 +476,12 @@ static void test_ends_that_do_not_end(void **state)
 
 static void test_prefill_only(void **state)
 {
-	struct ask a = { .n_prompt = 100, .max_tokens = 20, .seed = 1, .prefill_only = true,
-			 .id = "warm", .repetition_penalty = 1.5f };
+	struct ask a = { .n_prompt = 100,
+			 .max_tokens = 20,
+			 .seed = 1,
+			 .prefill_only = true,
+			 .id = "warm",
+			 .repetition_penalty = 1.5f };
 	struct client c;
 	struct ig_ledger_row row;
 	struct ig_engine *e = harness_engine(&config);
@@ -520,9 +542,13 @@ static void test_prefill_only_among_others(void **state)
 	fake.delay_us = 200;
 	e = harness_engine(&config);
 	for (int i = 0; i < 16; i++) {
-		a[i] = (struct ask){ .n_prompt = 1 + i * 16, .prompt_seed = (unsigned)i,
-				     .max_tokens = 30, .seed = (unsigned)i, .prefill_only = i % 2,
-				     .grammar = i % 4 == 1 ? &rules : NULL, .n_probs = i % 3 };
+		a[i] = (struct ask){ .n_prompt = 1 + i * 16,
+				     .prompt_seed = (unsigned)i,
+				     .max_tokens = 30,
+				     .seed = (unsigned)i,
+				     .prefill_only = i % 2,
+				     .grammar = i % 4 == 1 ? &rules : NULL,
+				     .n_probs = i % 3 };
 		client_ask(&c[i], e, &a[i]);
 	}
 	for (int i = 0; i < 16; i++) {

@@ -17,10 +17,10 @@ static void use(const char *const *models, size_t n)
 	harness_config(&config, models, n);
 }
 
-#define USE(...) \
-	do { \
-		const char *const names_[] = { __VA_ARGS__ }; \
-		use(names_, sizeof names_ / sizeof *names_); \
+#define USE(...)                                                                                   \
+	do {                                                                                       \
+		const char *const names_[] = { __VA_ARGS__ };                                      \
+		use(names_, sizeof names_ / sizeof *names_);                                       \
 	} while (0)
 
 static int setup(void **state)
@@ -74,7 +74,8 @@ static void test_models_that_do_not_load(void **state)
 	assert_not_made(-EINVAL, "model good: a context of 1 tokens");
 	set(&config.default_model, "other");
 	config.models[0].context = FAKE_CONTEXT + 1;
-	assert_not_made(-EINVAL, "model good: context is 513, the model was trained for 512 tokens");
+	assert_not_made(-EINVAL,
+			"model good: context is 513, the model was trained for 512 tokens");
 	config.models[0].context = 0;
 	assert_not_made(-EINVAL, "default_model is \"other\", which is not among the models");
 }
@@ -99,12 +100,14 @@ static void test_settings_that_are_wrong(void **state)
 	config.modules.path = there;
 	set(&config.kvcache.service, "paged");
 	config.kvcache.slab = 5000;
-	assert_not_made(-EINVAL, "kvcache: a slab of 5000 bytes; it must be a power of two, 4096 or more");
+	assert_not_made(-EINVAL,
+			"kvcache: a slab of 5000 bytes; it must be a power of two, 4096 or more");
 	USE("groups");
 	config.kvcache.slab = 4096;
 	set(&config.kvcache.dtype, "f32");
 	/* 2 heads x 2 (K, V) x 16 tokens x 24 x 4 bytes */
-	assert_not_made(-EINVAL, "model groups: kvcache: a block of 16 tokens needs 6144 bytes, more "
+	assert_not_made(-EINVAL,
+			"model groups: kvcache: a block of 16 tokens needs 6144 bytes, more "
 			"than a slab of 4096; make kvcache.slab larger");
 }
 
@@ -122,15 +125,18 @@ static void test_memory_contract(void **state)
 
 	USE("good", "good2");
 	config.memory.budget = 2 << 20;
-	assert_not_made(-ENOMEM, "needs 7.0 MiB (weights 2.0, scratch 1.0, cache 4.0), the budget is "
+	assert_not_made(-ENOMEM,
+			"needs 7.0 MiB (weights 2.0, scratch 1.0, cache 4.0), the budget is "
 			"2.0 MiB; set memory.budget or kvcache.arena");
 	config.memory.budget = (7 << 20) + MASK_BYTES - 1;
-	assert_not_made(-ENOMEM, "needs 7.0 MiB (weights 2.0, scratch 1.0, cache 4.0), the budget is "
+	assert_not_made(-ENOMEM,
+			"needs 7.0 MiB (weights 2.0, scratch 1.0, cache 4.0), the budget is "
 			"7.0 MiB; set memory.budget or kvcache.arena");
 	config.memory.budget = (7 << 20) + MASK_BYTES;
 	e = harness_engine(&config);
 	assert_int_equal(client_try(&c, e, &probs, &err), -EINVAL);
-	assert_string_equal(err.text, "log probabilities of good are not possible: memory.budget leaves "
+	assert_string_equal(err.text,
+			    "log probabilities of good are not possible: memory.budget leaves "
 			    "no room for them");
 	harness_close(e);
 	config.memory.budget += LOGITS_BYTES - 1;
@@ -157,7 +163,8 @@ static void test_memory_contract(void **state)
 
 	config.kvcache.arena = 0; /* the rest, at least one sequence of 256 tokens: 4 slabs */
 	config.memory.budget = (3 << 20) + MASK_BYTES + 3 * SLAB_BYTES;
-	assert_not_made(-ENOMEM, "needs 3.0 MiB (weights 2.0, scratch 1.0, cache 0.0), the budget is "
+	assert_not_made(-ENOMEM,
+			"needs 3.0 MiB (weights 2.0, scratch 1.0, cache 0.0), the budget is "
 			"3.0 MiB; set memory.budget, or serve fewer or smaller models");
 	config.memory.budget = (3 << 20) + MASK_BYTES + 5 * SLAB_BYTES + 100;
 	e = harness_engine(&config);
@@ -173,10 +180,12 @@ static void test_memory_contract(void **state)
 	harness_close(e);
 
 	config.kvcache.arena = 2 * SLAB_BYTES;
-	assert_not_made(-EINVAL, "kvcache.arena is 0.0 MiB; one sequence of 256 tokens needs 0.0 MiB");
+	assert_not_made(-EINVAL,
+			"kvcache.arena is 0.0 MiB; one sequence of 256 tokens needs 0.0 MiB");
 
 	USE("heavy");
-	assert_not_made(-ENOMEM, "needs 1024.0 GiB (weights 1024.0, scratch 0.0, cache 0.0), the budget "
+	assert_not_made(-ENOMEM,
+			"needs 1024.0 GiB (weights 1024.0, scratch 0.0, cache 0.0), the budget "
 			"is 0.1 GiB; set memory.budget or kvcache.arena");
 
 	USE("good");
@@ -246,7 +255,8 @@ static void test_find_model(void **state)
 	assert_string_equal(m->arch, "fake");
 	assert_int_equal(m->weight_bytes, 1 << 20);
 	assert_int_equal(take(e, "gpt-5", &m, &err), -ENOENT);
-	assert_string_equal(err.text, "no model is named \"gpt-5\"; known: good, nochat, odd-template");
+	assert_string_equal(err.text,
+			    "no model is named \"gpt-5\"; known: good, nochat, odd-template");
 	set(&config.default_model, "good");
 	ig_engine_reload(e, &config);
 	assert_int_equal(take(e, NULL, &m, &err), 0);
@@ -290,14 +300,16 @@ static void test_refusals_are_entered(void **state)
 	struct ig_error err;
 	struct ig_engine *e = harness_engine(&config);
 
-	assert_int_equal(client_try(&c, e, &(struct ask){ .n_prompt = 600, .id = "big" }, &err), -E2BIG);
+	assert_int_equal(client_try(&c, e, &(struct ask){ .n_prompt = 600, .id = "big" }, &err),
+			 -E2BIG);
 	assert_string_equal(err.text, "the prompt has 600 tokens, the context of good is 512");
 	struct ig_ledger_row row = ledger_find("big");
 	assert_string_equal(row.finish, "refused");
 	assert_string_equal(row.error, err.text);
 	assert_int_equal(row.status, 400);
 	assert_int_equal(row.n_prompt, 600);
-	assert_int_equal(client_try(&c, e, &(struct ask){ .n_prompt = 0, .id = "none" }, &err), -EINVAL);
+	assert_int_equal(client_try(&c, e, &(struct ask){ .n_prompt = 0, .id = "none" }, &err),
+			 -EINVAL);
 	assert_int_equal(ledger_find("none").status, 400);
 	assert_int_equal(counter(IG_COUNTER_REFUSED), 0); /* those with 503 only */
 	struct ig_ledger_row own = { .id = "early", .finish = "refused", .status = 503 };
@@ -356,7 +368,8 @@ static void test_describe(void **state)
 	assert_string_equal(STR(json_array_get(m, 0), "chat_template"), "chatml");
 	assert_true(json_is_true(json_object_get(json_array_get(m, 0), "default")));
 	assert_true(json_is_null(json_object_get(json_array_get(m, 1), "chat_template")));
-	assert_string_equal(STR(json_array_get(m, 1), "chat_note"), "the file has no chat template");
+	assert_string_equal(STR(json_array_get(m, 1), "chat_note"),
+			    "the file has no chat template");
 	assert_int_equal(INT(json_array_get(m, 1), "context"), FAKE_CONTEXT);
 	m = json_object_get(j, "memory");
 	assert_int_equal(INT(m, "budget_bytes"), 64 << 20);

@@ -20,10 +20,10 @@ static void use(const char *const *models, size_t n)
 	harness_config(&config, models, n);
 }
 
-#define USE(...) \
-	do { \
-		const char *const names_[] = { __VA_ARGS__ }; \
-		use(names_, sizeof names_ / sizeof *names_); \
+#define USE(...)                                                                                   \
+	do {                                                                                       \
+		const char *const names_[] = { __VA_ARGS__ };                                      \
+		use(names_, sizeof names_ / sizeof *names_);                                       \
 	} while (0)
 
 static void set(char **field, const char *value)
@@ -211,15 +211,17 @@ static void test_streams_go_on(void **state)
 	fake.delay_us = 300;
 	e = harness_engine(&config);
 	for (int i = 0; i < 4; i++) {
-		a[i] = (struct ask){ .n_prompt = 40, .prompt_seed = (unsigned)i, .seed = 3,
-				     .max_tokens = 400 };
+		a[i] = (struct ask){
+			.n_prompt = 40, .prompt_seed = (unsigned)i, .seed = 3, .max_tokens = 400
+		};
 		client_ask(&c[i], e, &a[i]);
 	}
 	wait_for(fake.n_steps > 10);
 	fake_gate_loads(true);
 	n_steps = fake.n_steps;
 	assert_int_equal(take(e, "good2", &(const struct ig_engine_model *){ NULL },
-			      &(struct ig_error){ 0 }), -EINPROGRESS);
+			      &(struct ig_error){ 0 }),
+			 -EINPROGRESS);
 	fake_wait_for_load();
 	wait_for(fake.n_steps > n_steps + 50); /* though it does not end */
 	fake_gate_loads(false);
@@ -255,8 +257,8 @@ static void test_logits(void **state)
 	client_finish(&w);
 	assert_answer(&w, &wide);
 	assert_int_equal(w.n_notes, 20);
-	assert_true(gauge(IG_GAUGE_SCRATCH_BYTES) >= scratch + (1 << 19) + 16 * 4 *
-		    (FAKE_WIDE_LOGITS - FAKE_LOGITS));
+	assert_true(gauge(IG_GAUGE_SCRATCH_BYTES) >=
+		    scratch + (1 << 19) + 16 * 4 * (FAKE_WIDE_LOGITS - FAKE_LOGITS));
 	assert_int_equal(ig_engine_unload_model(e, "wide", &(struct ig_error){ 0 }), 0);
 	wait_for(gauge(IG_GAUGE_MODELS_LOADED) == 1);
 	client_finish(&c);
@@ -280,7 +282,8 @@ static void test_no_room_for_logits(void **state)
 	e = harness_engine(&config);
 	touch(e, "wide");
 	assert_int_equal(client_try(&c, e, &a, &err), -EINVAL);
-	assert_string_equal(err.text, "log probabilities of wide are not possible: memory.budget leaves "
+	assert_string_equal(err.text,
+			    "log probabilities of wide are not possible: memory.budget leaves "
 			    "no room for them");
 	a.n_probs = 0;
 	client_ask(&c, e, &a);
@@ -366,9 +369,11 @@ static void test_least_recently_used_goes(void **state)
 	assert_int_equal(take(e, "w11", &m, &err), 0);
 	assert_int_equal(take(e, "w12", &n, &err), 0);
 	assert_int_equal(take(e, "w10", &(const struct ig_engine_model *){ NULL }, &err), -ENOMEM);
-	assert_string_equal(err.text, "there is no room for the model w10 now: it needs 10.50 MiB "
-			    "(weights 10.00, scratch 0.50); of memory.budget, 31.00 MiB, 1.49 are free; "
-			    "raise it, or unload or unpin another model");
+	assert_string_equal(
+		err.text,
+		"there is no room for the model w10 now: it needs 10.50 MiB "
+		"(weights 10.00, scratch 0.50); of memory.budget, 31.00 MiB, 1.49 are free; "
+		"raise it, or unload or unpin another model");
 	assert_int_equal(state_of(e, "w10"), IG_MODEL_UNLOADED);
 	ig_engine_release_model(n);
 	assert_answers(e, "w10", NULL);
@@ -428,8 +433,9 @@ static void test_contract_at_start(void **state)
 	/* One that could never be loaded is a mistake of the configuration. */
 	config.models[0].pin = true;
 	config.kvcache.arena = 40 * MIB;
-	assert_refused("model w30, with those that are pinned, needs 72.0 MiB (weights 31.0, scratch "
-		       "1.0, cache 40.0), the budget is 64.0 MiB; set memory.budget, or pin fewer models");
+	assert_refused(
+		"model w30, with those that are pinned, needs 72.0 MiB (weights 31.0, scratch "
+		"1.0, cache 40.0), the budget is 64.0 MiB; set memory.budget, or pin fewer models");
 	/* Without the pin it may take the other's place. */
 	config.models[0].pin = false;
 	config.kvcache.arena = 33 * MIB;
@@ -439,8 +445,9 @@ static void test_contract_at_start(void **state)
 	harness_close(e);
 	/* What loads at start must fit as a whole. */
 	set(&config.models[2].load, "start");
-	assert_refused("needs 65.0 MiB (weights 31.0, scratch 1.0, cache 33.0), the budget is 64.0 MiB; "
-		       "set memory.budget or kvcache.arena");
+	assert_refused(
+		"needs 65.0 MiB (weights 31.0, scratch 1.0, cache 33.0), the budget is 64.0 MiB; "
+		"set memory.budget or kvcache.arena");
 }
 
 /* ---- keep_alive, unload ---------------------------------------------------------------------- */
@@ -496,7 +503,8 @@ static void test_unload(void **state)
 	fake_wait_for_load();
 	/* a load that is thrown away, and who waits is told */
 	atomic_store(&n_ready, 0);
-	assert_int_equal(take(e, "good", &(const struct ig_engine_model *){ NULL }, &err), -EINPROGRESS);
+	assert_int_equal(take(e, "good", &(const struct ig_engine_model *){ NULL }, &err),
+			 -EINPROGRESS);
 	assert_int_equal(ig_engine_unload_model(e, "good", &err), 0);
 	fake_open_gate();
 	fake_gate_loads(false);
@@ -557,7 +565,9 @@ static void drop_files(char *paths[2])
 
 static void test_swap(void **state)
 {
-	struct ask a = { .model = "a", .kind = "good", .n_prompt = 20, .max_tokens = 200, .seed = 5 };
+	struct ask a = {
+		.model = "a", .kind = "good", .n_prompt = 20, .max_tokens = 200, .seed = 5
+	};
 	struct ig_engine *e;
 	static struct client c;
 	char *paths[2];
@@ -596,7 +606,9 @@ static void test_swap(void **state)
 /* Where there is no room for both, the old one goes first, once its requests have ended. */
 static void test_swap_without_room(void **state)
 {
-	struct ask a = { .model = "a", .kind = "w20", .n_prompt = 20, .max_tokens = 150, .seed = 5 };
+	struct ask a = {
+		.model = "a", .kind = "w20", .n_prompt = 20, .max_tokens = 150, .seed = 5
+	};
 	const struct ig_engine_model *m;
 	struct ig_error err;
 	struct ig_engine *e;
@@ -632,7 +644,8 @@ static void test_swap_without_room(void **state)
 	write_file(paths[0], "w40");
 	ig_engine_reload(e, &config);
 	wait_for(status_of(e, "a").error[0]);
-	assert_non_null(strstr(status_of(e, "a").error, "there is no room for the model a now: it needs "
+	assert_non_null(strstr(status_of(e, "a").error,
+			       "there is no room for the model a now: it needs "
 			       "40.50 MiB"));
 	assert_int_equal(state_of(e, "a"), IG_MODEL_READY);
 	assert_answers(e, "a", "w19");
@@ -697,7 +710,7 @@ static void test_add_and_remove(void **state)
 	assert_true(st[0].is_default); /* the first, as none is named */
 	assert_string_equal(st[2].name, "good2");
 	assert_int_equal(take(e, "good", &m, &err), -ENOENT);
-	wait_for(state_of(e, "nochat") == IG_MODEL_READY); /* load: start */
+	wait_for(state_of(e, "nochat") == IG_MODEL_READY);	    /* load: start */
 	wait_for(status_of(e, "groups").n_context == FAKE_CONTEXT); /* it was looked at */
 	assert_int_equal(state_of(e, "groups"), IG_MODEL_UNLOADED);
 	assert_answers(e, "groups", NULL);
@@ -717,7 +730,8 @@ static void test_add_and_remove(void **state)
 	use(NULL, 0);
 	ig_engine_reload(e, &config);
 	assert_int_equal(ig_engine_models(e, st, 8), 0);
-	assert_int_equal(take(e, "good2", &(const struct ig_engine_model *){ NULL }, &err), -ENOENT);
+	assert_int_equal(take(e, "good2", &(const struct ig_engine_model *){ NULL }, &err),
+			 -ENOENT);
 	assert_string_equal(m->name, "good2"); /* held still */
 	ig_engine_release_model(m);
 	wait_for(fake.n_programs == 0);
@@ -827,7 +841,8 @@ static void test_load_fails(void **state)
 	e = harness_engine(&config);
 	atomic_store(&fake.fail_load, true);
 	assert_int_equal(await(e, "good2", &m, &err), -EIO);
-	assert_string_equal(err.text, "the model good2 could not be loaded: the fake device has no room");
+	assert_string_equal(err.text,
+			    "the model good2 could not be loaded: the fake device has no room");
 	assert_int_equal(state_of(e, "good2"), IG_MODEL_FAILED);
 	assert_string_equal(status_of(e, "good2").error, "the fake device has no room");
 	assert_true(gauge(IG_GAUGE_WEIGHT_BYTES) == MIB);
@@ -993,8 +1008,10 @@ static void *takes(void *arg)
 	static _Thread_local struct client c;
 
 	while (!atomic_load(&over)) {
-		struct ask a = { .model = churned[next_of(&w->seed) % 5], .n_prompt = 10,
-				 .max_tokens = 5, .seed = w->seed };
+		struct ask a = { .model = churned[next_of(&w->seed) % 5],
+				 .n_prompt = 10,
+				 .max_tokens = 5,
+				 .seed = w->seed };
 		const struct ig_engine_model *m;
 		struct ig_error err = { 0 };
 		int rc;
@@ -1061,8 +1078,9 @@ static void test_many_threads(void **state)
 	for (unsigned i = 0; i < N; i++) {
 		workers[i].engine = e;
 		workers[i].seed = 77 * i + 1;
-		assert_int_equal(pthread_create(&workers[i].thread, NULL, i ? takes : churns,
-						&workers[i]), 0);
+		assert_int_equal(
+			pthread_create(&workers[i].thread, NULL, i ? takes : churns, &workers[i]),
+			0);
 	}
 	for (int i = 0; ig_now_ns() < until || atomic_load(&n_taken) < 100; i++) {
 		ig_engine_reload(e, i % 2 ? &config : &fewer);
@@ -1071,8 +1089,8 @@ static void test_many_threads(void **state)
 	atomic_store(&over, true);
 	for (int i = 0; i < N; i++)
 		pthread_join(workers[i].thread, NULL);
-	print_message("%d answers, %d waits, %d refusals, %d loads, %d unloads\n", n_taken, n_waited,
-		      n_no_room, fake.n_loads, counter(IG_COUNTER_MODELS_UNLOADED));
+	print_message("%d answers, %d waits, %d refusals, %d loads, %d unloads\n", n_taken,
+		      n_waited, n_no_room, fake.n_loads, counter(IG_COUNTER_MODELS_UNLOADED));
 	assert_true(n_waited > 10 && counter(IG_COUNTER_MODELS_UNLOADED) > 10);
 	harness_close(e);
 	harness_config_finish(&fewer);

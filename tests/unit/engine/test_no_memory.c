@@ -40,9 +40,15 @@ static void assert_answer(const struct client *c, const struct ask *a)
 /* With all that a request may have. */
 static struct ig_gen_spec full_spec(struct ig_engine *e, const struct ig_bias *bias)
 {
-	struct ig_gen_spec spec = { .n_prompt = 20, .max_tokens = 10, .temperature = 1, .top_p = 1,
-				    .repetition_penalty = 1.2f, .biases = bias, .n_biases = 1,
-				    .n_top = 5, .id = "full" };
+	struct ig_gen_spec spec = { .n_prompt = 20,
+				    .max_tokens = 10,
+				    .temperature = 1,
+				    .top_p = 1,
+				    .repetition_penalty = 1.2f,
+				    .biases = bias,
+				    .n_biases = 1,
+				    .n_top = 5,
+				    .id = "full" };
 	struct ig_error err;
 
 	assert_int_equal(ig_engine_take_model(e, "good", NULL, NULL, &spec.model, &err), 0);
@@ -145,8 +151,12 @@ static void test_stream(void **state)
 static void test_admission(void **state)
 {
 	struct ask a = { .n_prompt = 30, .max_tokens = 450, .seed = 4 };
-	struct ask b = { .model = "groups", .n_prompt = 200, .max_tokens = 40, .prompt_seed = 8,
-			 .seed = 5, .id = "b" };
+	struct ask b = { .model = "groups",
+			 .n_prompt = 200,
+			 .max_tokens = 40,
+			 .prompt_seed = 8,
+			 .seed = 5,
+			 .id = "b" };
 	int n_errors = 0, n_answers = 0, n;
 
 	for (n = 1;; n++) {
@@ -193,7 +203,8 @@ static void test_start(void **state)
 	int n;
 
 	for (n = 1;; n++) {
-		struct ig_engine_deps deps = { .config = &config, .ledger = (struct ig_ledger *)&fake,
+		struct ig_engine_deps deps = { .config = &config,
+					       .ledger = (struct ig_ledger *)&fake,
 					       .metrics = (struct ig_metrics *)&fake };
 		struct ask a = { .n_prompt = 5, .max_tokens = 3, .n_probs = 1 };
 		struct ig_engine *e = NULL;

@@ -58,8 +58,10 @@ static void same_tokens(const char *const *models, uint32_t chunk, uint32_t batc
 	config.scheduler.max_batch_tokens = batch;
 	e = harness_engine(&config);
 	for (int i = 0; i <= n_beside; i++) {
-		a[i] = (struct ask){ .model = models[0], .n_prompt = 1 + i * 37 % 200,
-				     .prompt_seed = (unsigned)i, .max_tokens = 40 + i,
+		a[i] = (struct ask){ .model = models[0],
+				     .n_prompt = 1 + i * 37 % 200,
+				     .prompt_seed = (unsigned)i,
+				     .max_tokens = 40 + i,
 				     .seed = 1000u + (unsigned)i };
 		client_ask(&c[i], e, &a[i]);
 		if (i % 3 == 0)
@@ -157,8 +159,12 @@ static void test_penalties_count_tokens(void **state)
 {
 	static const int32_t prompt[] = { 3, 1, 4, 1, 5, 9, 2, 6, 5, 3 }; /* 7 different ones */
 	static const struct ig_bias bias = { 40, 2.5f };
-	struct ask a = { .prompt = prompt, .n_prompt = 10, .max_tokens = 30, .seed = 3,
-			 .repetition_penalty = 1.5f, .bias = &bias };
+	struct ask a = { .prompt = prompt,
+			 .n_prompt = 10,
+			 .max_tokens = 30,
+			 .seed = 3,
+			 .repetition_penalty = 1.5f,
+			 .bias = &bias };
 	struct client c;
 	struct ig_engine *e = harness_engine(&config);
 
@@ -297,7 +303,8 @@ static void test_window_is_all_that_is_used(void **state)
 
 static void test_window_turns(void **state)
 {
-	struct ask a = { .model = "window", .n_prompt = 100, .max_tokens = 30, .seed = 1 }, longer = a;
+	struct ask a = { .model = "window", .n_prompt = 100, .max_tokens = 30, .seed = 1 },
+		   longer = a;
 	static int32_t both[140];
 	struct client c;
 	struct ig_engine *e;
@@ -339,7 +346,7 @@ static void test_window_alone(void **state)
 	e = harness_engine(&config);
 	assert_int_equal(client_try(&c, e, &(struct ask){ .n_prompt = 257 }, &err), -E2BIG);
 	assert_string_equal(err.text, "the prompt has 257 tokens, the cache holds 256 of window; "
-			    "kvcache.arena sets its size");
+				      "kvcache.arena sets its size");
 	for (int i = 0; i < 3; i++) {
 		a.prompt_seed = (unsigned)i;
 		client_ask(&c, e, &a);
@@ -370,7 +377,9 @@ static void test_prefixes_among_many(void **state)
 			make_prompt(prompts[i], 32, (unsigned)(i + round) % 3);
 			make_prompt(prompts[i] + 32, 32, (unsigned)(i * round) % 5);
 			make_prompt(prompts[i] + 64, 56, (unsigned)(i + 100 * round));
-			a[i] = (struct ask){ .prompt = prompts[i], .n_prompt = n, .max_tokens = 60,
+			a[i] = (struct ask){ .prompt = prompts[i],
+					     .n_prompt = n,
+					     .max_tokens = 60,
 					     .seed = (unsigned)i };
 			client_ask(&c[i], e, &a[i]);
 		}
@@ -400,8 +409,11 @@ static void test_cancel_frees_within_one_step(void **state)
 	e = harness_engine(&config);
 	for (int i = 0; i < 8; i++) {
 		snprintf(id, sizeof id, "c%d", i);
-		client_ask(&c[i], e, &(struct ask){ .n_prompt = 20, .prompt_seed = (unsigned)i,
-						    .max_tokens = 100, .id = id });
+		client_ask(&c[i], e,
+			   &(struct ask){ .n_prompt = 20,
+					  .prompt_seed = (unsigned)i,
+					  .max_tokens = 100,
+					  .id = id });
 	}
 	for (int i = 0; i < 6; i++) {
 		fake_wait_at_gate();
@@ -444,7 +456,8 @@ static void test_cancel_frees_within_one_step(void **state)
 	fake_open_gate();
 	for (int i = 4; i < 8; i++) {
 		client_finish(&c[i]);
-		assert_answer(&c[i], &(struct ask){ .n_prompt = 20, .prompt_seed = (unsigned)i,
+		assert_answer(&c[i], &(struct ask){ .n_prompt = 20,
+						    .prompt_seed = (unsigned)i,
 						    .max_tokens = 100 });
 	}
 	wait_for(gauge(IG_GAUGE_KV_USED_BYTES) == 0);
@@ -509,8 +522,10 @@ static void preempt_and_recompute(const char *const *models, uint32_t n_slabs, b
 	config.scheduler.prefill_chunk = 16;
 	e = harness_engine(&config);
 	for (int i = 0; i < 12; i++) {
-		a[i] = (struct ask){ .model = models[0], .n_prompt = 10 + 5 * i,
-				     .prompt_seed = 77u + (unsigned)i, .max_tokens = 100,
+		a[i] = (struct ask){ .model = models[0],
+				     .n_prompt = 10 + 5 * i,
+				     .prompt_seed = 77u + (unsigned)i,
+				     .max_tokens = 100,
 				     .seed = (unsigned)i };
 		client_ask(&c[i], e, &a[i]);
 	}
@@ -560,7 +575,9 @@ static void test_preempt_across_models(void **state)
 	config.kvcache.arena = 5 * SLAB_BYTES;
 	e = harness_engine(&config);
 	for (int i = 0; i < 8; i++) {
-		a[i] = (struct ask){ .model = two[i % 2], .n_prompt = 20, .prompt_seed = (unsigned)i,
+		a[i] = (struct ask){ .model = two[i % 2],
+				     .n_prompt = 20,
+				     .prompt_seed = (unsigned)i,
 				     .max_tokens = 150 };
 		client_ask(&c[i], e, &a[i]);
 	}
@@ -582,7 +599,7 @@ static void test_alone_too_large(void **state)
 	e = harness_engine(&config);
 	assert_int_equal(client_try(&c, e, &(struct ask){ .n_prompt = 400 }, &err), -E2BIG);
 	assert_string_equal(err.text, "the prompt has 400 tokens, the cache holds 320 of good; "
-			    "kvcache.arena sets its size");
+				      "kvcache.arena sets its size");
 	struct ask a = { .n_prompt = 300 };
 	client_ask(&c, e, &a);
 	client_finish(&c);
@@ -887,7 +904,9 @@ static void test_two_models_take_turns(void **state)
 	fake.gated = true;
 	e = harness_engine(&config);
 	for (int i = 0; i < 6; i++) {
-		a[i] = (struct ask){ .model = two[i % 2], .n_prompt = 20, .prompt_seed = (unsigned)i,
+		a[i] = (struct ask){ .model = two[i % 2],
+				     .n_prompt = 20,
+				     .prompt_seed = (unsigned)i,
 				     .max_tokens = 60 };
 		client_ask(&c[i], e, &a[i]);
 	}
@@ -1020,9 +1039,12 @@ static void test_chaos(void **state)
 			struct ig_error err;
 
 			if (!used[i] && n_asked < TOTAL && !rnd(8)) {
-				a[i] = (struct ask){ .model = two[rnd(2)], .n_prompt = 1 + rnd(100),
-						     .prompt_seed = (unsigned)rnd(1000), .max_tokens = 1 + rnd(49),
-						     .seed = (unsigned)rnd(1000), .ring = rnd(2) ? 0 : 16 };
+				a[i] = (struct ask){ .model = two[rnd(2)],
+						     .n_prompt = 1 + rnd(100),
+						     .prompt_seed = (unsigned)rnd(1000),
+						     .max_tokens = 1 + rnd(49),
+						     .seed = (unsigned)rnd(1000),
+						     .ring = rnd(2) ? 0 : 16 };
 				if (!rnd(3))
 					a[i].stops[0] = rnd(2) ? "ab" : "x y";
 				cancelled[i] = false;
@@ -1111,10 +1133,13 @@ static void test_nothing_allocated_per_token(void **state)
 	fake.gated = true;
 	e = harness_engine(&config);
 	for (int i = 0; i < 4; i++)
-		client_ask(&c[i], e, &(struct ask){ .n_prompt = 8, .prompt_seed = (unsigned)i,
-						    .max_tokens = 400, .stops = { "nothing ends it" },
-						    .n_probs = i % 2 ? 6 : 0,
-						    .grammar = i / 2 ? &rules : NULL });
+		client_ask(&c[i], e,
+			   &(struct ask){ .n_prompt = 8,
+					  .prompt_seed = (unsigned)i,
+					  .max_tokens = 400,
+					  .stops = { "nothing ends it" },
+					  .n_probs = i % 2 ? 6 : 0,
+					  .grammar = i / 2 ? &rules : NULL });
 	/* past the first step, in which all join and blocks are taken */
 	for (int i = 0; i < 3; i++) {
 		fake_wait_at_gate();
@@ -1149,8 +1174,10 @@ static void test_a_step_costs_microseconds(void **state)
 	config.scheduler.max_seqs = 64;
 	e = harness_engine(&config);
 	for (int i = 0; i < 64; i++)
-		client_ask(&c[i], e, &(struct ask){ .n_prompt = 100, .max_tokens = 400,
-						    .stops = { "not in there", "nor this" } });
+		client_ask(&c[i], e,
+			   &(struct ask){ .n_prompt = 100,
+					  .max_tokens = 400,
+					  .stops = { "not in there", "nor this" } });
 	for (int i = 0; i < 12; i++) { /* all have joined, most decode */
 		fake_wait_at_gate();
 		fake_allow(1);
@@ -1168,7 +1195,8 @@ static void test_a_step_costs_microseconds(void **state)
 	fake_open_gate();
 	for (int i = 0; i < 64; i++)
 		client_finish(&c[i]);
-	print_message("# scheduling, detokenizing and streams of 64 sequences: %.1f us a step\n", us);
+	print_message("# scheduling, detokenizing and streams of 64 sequences: %.1f us a step\n",
+		      us);
 	/* far above what it takes, also under a sanitizer on a busy machine */
 	assert_true(us < 5000);
 	harness_close(e);

@@ -21,7 +21,8 @@ static int setup(void **state)
 	assert_int_equal(ig_tokenizer_open(model.file, &tokenizer, NULL), 0);
 	model.name = strdup("good");
 	model.max_kv_tokens = 300;
-	model.shown = (struct ig_engine_model){ .name = model.name, .tokenizer = tokenizer,
+	model.shown = (struct ig_engine_model){ .name = model.name,
+						.tokenizer = tokenizer,
 						.n_context = 400 };
 	model.n_logits = FAKE_LOGITS;
 	assert_int_equal(ig_lock_init(&models.lock, &models.wake), 0);
@@ -44,8 +45,9 @@ static int teardown(void **state)
 
 static struct ig_gen_spec spec_of(const char *const *stops, size_t ring)
 {
-	struct ig_gen_spec spec = { .model = &model.shown, .n_prompt = 3, .temperature = 0,
-				    .top_p = 1, .n_top = -1 };
+	struct ig_gen_spec spec = {
+		.model = &model.shown, .n_prompt = 3, .temperature = 0, .top_p = 1, .n_top = -1
+	};
 
 	spec.prompt = calloc(3, sizeof *spec.prompt);
 	if (stops) {
@@ -168,12 +170,15 @@ static void test_stop_inside_and_across(void **state)
 	assert_stops((const char *[]){ "k b", NULL }, ids, 4, "the quic", IG_FINISH_STOP, 3);
 	assert_stops((const char *[]){ " quick brown ", NULL }, ids, 4, "the", IG_FINISH_STOP, 3);
 	assert_stops((const char *[]){ "t", NULL }, ids, 4, "", IG_FINISH_STOP, 1);
-	assert_stops((const char *[]){ "fox", NULL }, ids, 4, "the quick brown ", IG_FINISH_STOP, 4);
+	assert_stops((const char *[]){ "fox", NULL }, ids, 4, "the quick brown ", IG_FINISH_STOP,
+		     4);
 	assert_stops((const char *[]){ "foxy", "x.", NULL }, ids, 4, "the quick brown fox",
 		     IG_FINISH_LENGTH, 4);
 	/* the one that is complete first, and of those that end together the longest */
-	assert_stops((const char *[]){ "brown", "e q", "quick", NULL }, ids, 4, "th", IG_FINISH_STOP, 2);
-	assert_stops((const char *[]){ "ick", "quick", "k", NULL }, ids, 4, "the ", IG_FINISH_STOP, 2);
+	assert_stops((const char *[]){ "brown", "e q", "quick", NULL }, ids, 4, "th",
+		     IG_FINISH_STOP, 2);
+	assert_stops((const char *[]){ "ick", "quick", "k", NULL }, ids, 4, "the ", IG_FINISH_STOP,
+		     2);
 }
 
 static void test_held_back(void **state)
@@ -255,7 +260,8 @@ static void test_random_stops(void **state)
 		run(stops, ids, n, got, sizeof got, &f);
 		if (strlen(got) != cut || memcmp(got, whole, cut) ||
 		    f != (found ? IG_FINISH_STOP : IG_FINISH_LENGTH))
-			fail_msg("round %d: \"%s\" of \"%s\", expected %zu bytes", round, got, whole, cut);
+			fail_msg("round %d: \"%s\" of \"%s\", expected %zu bytes", round, got,
+				 whole, cut);
 		found ? n_found++ : n_not++;
 	}
 #undef RND
@@ -375,14 +381,24 @@ static void assert_ends(const char *const *stops, const int32_t *ids, int32_t n,
 
 #define IDS(...) (const int32_t[]){ __VA_ARGS__ }, sizeof((int32_t[]){ __VA_ARGS__ }) / 4
 #define ENDS(...) (const uint64_t[]){ __VA_ARGS__ }, sizeof((uint64_t[]){ __VA_ARGS__ }) / 8
-#define STOPS(...) (const char *[]){ __VA_ARGS__, NULL }
+#define STOPS(...)                                                                                 \
+	(const char *[])                                                                           \
+	{                                                                                          \
+		__VA_ARGS__, NULL                                                                  \
+	}
 
 static void test_where_text_ends(void **state)
 {
 	assert_ends(NULL, IDS(14, 15, 0), ENDS(4, 10, 11), "the quick a", -1);
 	/* a character of two tokens is the second's; one that is never whole the last's */
-	assert_ends(NULL, IDS(0, 61, 62, 1), ENDS(1, 1, 4, 5), "a\xe2\x82\xac" "b", -1);
-	assert_ends(NULL, IDS(0, 61, 1), ENDS(1, 1, 5), "a\xef\xbf\xbd" "b", -1);
+	assert_ends(NULL, IDS(0, 61, 62, 1), ENDS(1, 1, 4, 5),
+		    "a\xe2\x82\xac"
+		    "b",
+		    -1);
+	assert_ends(NULL, IDS(0, 61, 1), ENDS(1, 1, 5),
+		    "a\xef\xbf\xbd"
+		    "b",
+		    -1);
 	assert_ends(NULL, IDS(0, 61), ENDS(1, 4), "a\xef\xbf\xbd", -1);
 	assert_ends(NULL, IDS(61, 60), ENDS(0, 3), "\xef\xbf\xbd", -1);
 	assert_ends(NULL, IDS(60, 0, 60, 60), ENDS(0, 1, 1, 1), "a", -1); /* without text */
@@ -470,8 +486,8 @@ static void test_random_notes(void **state)
 		for (int32_t i = 0; i < n_want; i++) {
 			assert_note(&notes[i], s, s->n_prompt + i, n_top);
 			if (notes[i].text_end != ends[i])
-				fail_msg("round %d: token %d ends at %d of \"%s\", expected %d", round, i,
-					 (int)notes[i].text_end, whole, (int)ends[i]);
+				fail_msg("round %d: token %d ends at %d of \"%s\", expected %d",
+					 round, i, (int)notes[i].text_end, whole, (int)ends[i]);
 		}
 		n_cut += found;
 		ig_seq_destroy(s);
@@ -604,10 +620,12 @@ static void test_refusals(void **state)
 	spec.n_prompt = 9000;
 	assert_refused(&spec, -E2BIG, "the prompt has 9000 tokens, the context of good is 400");
 	spec.n_prompt = 400;
-	assert_refused(&spec, -E2BIG,
-		       "the prompt has 400 tokens, which leaves no room in the context of good, 400");
+	assert_refused(
+		&spec, -E2BIG,
+		"the prompt has 400 tokens, which leaves no room in the context of good, 400");
 	spec.n_prompt = 301;
-	assert_refused(&spec, -E2BIG, "the prompt has 301 tokens, the cache holds 300 of good; "
+	assert_refused(&spec, -E2BIG,
+		       "the prompt has 301 tokens, the cache holds 300 of good; "
 		       "kvcache.arena sets its size");
 	spec = good;
 	spec.prompt[1] = FAKE_VOCAB;
@@ -637,10 +655,12 @@ static void test_refusals(void **state)
 	spec.n_top = 21;
 	assert_refused(&spec, -EINVAL, "n_top is 21; it must be from -1 to 20");
 	spec.n_top = 0;
-	assert_refused(&spec, -EINVAL, "log probabilities are wanted, but the stream keeps no notes");
+	assert_refused(&spec, -EINVAL,
+		       "log probabilities are wanted, but the stream keeps no notes");
 	assert_int_equal(ig_stream_keep_notes(spec.stream, 4), 0);
 	model.gives_logits = false;
-	assert_refused(&spec, -EINVAL, "log probabilities of good are not possible: memory.budget leaves "
+	assert_refused(&spec, -EINVAL,
+		       "log probabilities of good are not possible: memory.budget leaves "
 		       "no room for them");
 	model.gives_logits = true;
 	spec = good;
@@ -654,7 +674,8 @@ static void test_refusals(void **state)
 	spec = good;
 	spec.grammar = fake_grammar(&(struct fake_grammar){ 3, 2, true, false });
 	spec.ignore_end = true;
-	assert_refused(&spec, -EINVAL, "ignore_end with a grammar, which says itself where the answer "
+	assert_refused(&spec, -EINVAL,
+		       "ignore_end with a grammar, which says itself where the answer "
 		       "ends");
 	ig_grammar_unref(spec.grammar);
 	assert_int_equal(fake.n_grammars, 0);

@@ -152,7 +152,10 @@ static void test_two_threads(void **state)
 
 static struct ig_token_note note_at(uint64_t text_end, int32_t id)
 {
-	return (struct ig_token_note){ .id = id, .logprob = -1.5f, .text_end = text_end, .n_top = 1,
+	return (struct ig_token_note){ .id = id,
+				       .logprob = -1.5f,
+				       .text_end = text_end,
+				       .n_top = 1,
 				       .top = { { id + 1, -0.5f } } };
 }
 

@@ -9,13 +9,13 @@
 #include "model/tokenizer/tokenizer.h"
 
 enum {
-	MADE_END, /* <|im_end|> */
+	MADE_END,	  /* <|im_end|> */
 	MADE_END_OF_TEXT, /* <|endoftext|> */
-	MADE_CALL, /* <tool_call> */
-	MADE_CALL_END, /* </tool_call> */
-	MADE_CALLS, /* [TOOL_CALLS] */
-	MADE_ARGS, /* [ARGS] */
-	MADE_BYTE, /* the byte b is token MADE_BYTE + b */
+	MADE_CALL,	  /* <tool_call> */
+	MADE_CALL_END,	  /* </tool_call> */
+	MADE_CALLS,	  /* [TOOL_CALLS] */
+	MADE_ARGS,	  /* [ARGS] */
+	MADE_BYTE,	  /* the byte b is token MADE_BYTE + b */
 	N_MADE_LEAST = MADE_BYTE + 256,
 };
 

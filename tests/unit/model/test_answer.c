@@ -24,8 +24,8 @@ static void open_world(struct world *x, const char *template, const char *tool_u
 	struct ig_error err;
 
 	*x = (struct world){ 0 };
-	tiny_file(&x->w, &(struct tiny_options){ .model = "gpt2", .pre = "smollm",
-						 .chat_template = template });
+	tiny_file(&x->w, &(struct tiny_options){
+				 .model = "gpt2", .pre = "smollm", .chat_template = template });
 	if (tool_use) {
 		gw_strs(&x->w, "tokenizer.chat_templates", names, 1);
 		gw_str(&x->w, "tokenizer.chat_template.tool_use", tool_use);
@@ -91,7 +91,8 @@ static void calls(void **state)
 	is_style("<|start_header_id|>{{ '{\"name\": \"' }}{{ '\"parameters\": ' }}<function=x>",
 		 NULL, FORM(NONE));
 	is_style("<|start_header_id|>{{ '{\"name\": \"' }}{{ '\"parameters\": ' }}"
-		 "{{ '<tool_call>{\"name\": ' }}", NULL, FORM(HERMES));
+		 "{{ '<tool_call>{\"name\": ' }}",
+		 NULL, FORM(HERMES));
 	is_style("{{ '[TOOL_CALLS][' }}", NULL, FORM(MISTRAL));
 	is_style("{{ '[TOOL_CALLS]' + n + '[ARGS]' + a }}", NULL,
 		 (struct ig_answer_style){ .calls = IG_CALLS_MISTRAL, .name_args = true });
@@ -130,12 +131,17 @@ static void prompted(void **state)
 		const char *text;
 		bool opens;
 	} prompts[] = {
-		{ "<|im_start|>assistant\n<think>\n", true }, { "<think>", true },
-		{ "<think> \n\n\t", true }, { "<think>\n\n</think>\n\n", false },
+		{ "<|im_start|>assistant\n<think>\n", true },
+		{ "<think>", true },
+		{ "<think> \n\n\t", true },
+		{ "<think>\n\n</think>\n\n", false },
 		{ "think>", false },
-		{ "", false }, { "<think>a", false }, { "hello hello hello hello hello hello "
+		{ "", false },
+		{ "<think>a", false },
+		{ "hello hello hello hello hello hello "
 		  "hello hello "
-		"hello hello hello hello <think>\n", true },
+		  "hello hello hello hello <think>\n",
+		  true },
 	};
 	struct ig_answer_style s = { .reasoning = true };
 	struct world x;
@@ -144,7 +150,8 @@ static void prompted(void **state)
 	for (size_t i = 0; i < sizeof prompts / sizeof prompts[0]; i++) {
 		struct ig_ids ids = { 0 };
 		assert_int_equal(ig_tokenizer_encode(x.t, prompts[i].text, strlen(prompts[i].text),
-						     true, 1000, &ids), 0);
+						     true, 1000, &ids),
+				 0);
 		s.opens_reasoning = !prompts[i].opens;
 		ig_answer_style_prompted(&s, x.t, ids.ids, ids.n);
 		if (s.opens_reasoning != prompts[i].opens)
@@ -164,8 +171,9 @@ static void prompted(void **state)
 /* Only control tokens, and only those of the style. */
 static void shown(void **state)
 {
-	static const char *const texts[] = { "<think>", "</think>", "<tool_call>", "</tool_call>",
-		"<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|eot_id|>" };
+	static const char *const texts[] = { "<think>",	     "</think>",       "<tool_call>",
+					     "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]",
+					     "[ARGS]",	     "[CALL_ID]",      "<|eot_id|>" };
 	const char *names[16];
 	int32_t types[16], ids[16];
 	struct ig_answer_style s = { .calls = IG_CALLS_MISTRAL };

@@ -24,12 +24,13 @@
 
 static const char tools_text[] =
 	"[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"parameters\": "
-		"{\"type\": "
-	"\"object\", \"properties\": {\"place\": {\"enum\": [\"Rome\", \"\xc5\x81\xc3\xb3" "d\xc5"
-		"\xba\"]}, "
+	"{\"type\": "
+	"\"object\", \"properties\": {\"place\": {\"enum\": [\"Rome\", \"\xc5\x81\xc3\xb3"
+	"d\xc5"
+	"\xba\"]}, "
 	"\"days\": {\"type\": \"boolean\"}}, \"required\": [\"place\"], \"additionalProperties\": "
 	"false}}}, {\"type\": \"function\", \"function\": {\"name\": \"now\", \"parameters\": "
-		"{\"type\": "
+	"{\"type\": "
 	"\"object\", \"properties\": {}, \"additionalProperties\": false}}}]";
 
 static const struct ig_answer_style styles[] = {
@@ -104,8 +105,8 @@ static void on_event(void *ctx, const struct ig_answer_event *e)
 		} else {
 			assert_string_equal(s->name.data, "get_weather");
 			assert_non_null(place);
-			assert_true(!strcmp(place, "Rome") ||
-				    !strcmp(place, "\xc5\x81\xc3\xb3" "d\xc5\xba"));
+			assert_true(!strcmp(place, "Rome") || !strcmp(place, "\xc5\x81\xc3\xb3"
+									     "d\xc5\xba"));
 		}
 		s->n_of[is_now]++;
 		s->n_calls++;
@@ -227,16 +228,19 @@ static void trained(void **state)
 	lets_through(&styles[1], "</think>\n\n" TAG(NOW), true);
 	lets_through(&styles[2], "{\"name\": \"now\", \"parameters\": {}}", true);
 	lets_through(&styles[2],
-		"{\"name\": \"now\", \"parameters\": {}}; {\"name\": \"get_weather\", "
-				 "\"parameters\": {\"place\": \"\xc5\x81\xc3\xb3" "d\xc5\xba\"}}",
+		     "{\"name\": \"now\", \"parameters\": {}}; {\"name\": \"get_weather\", "
+		     "\"parameters\": {\"place\": \"\xc5\x81\xc3\xb3"
+		     "d\xc5\xba\"}}",
 		     true);
 	lets_through(&styles[2], "{\"name\": \"then\", \"parameters\": {}}", false);
 	lets_through(&styles[3], "[TOOL_CALLS][" ROME ", " NOW "]", true);
 	lets_through(&styles[3], "[TOOL_CALLS][]", false);
 	lets_through(&styles[4], "</think>\n\n[TOOL_CALLS][" NOW "]", true);
 	lets_through(&styles[5], "[TOOL_CALLS]now[ARGS]{}", true);
-	lets_through(&styles[5], "[TOOL_CALLS]now[ARGS]{}[TOOL_CALLS]get_weather[ARGS]{\"place\": "
-				 "\"Rome\"}", true);
+	lets_through(&styles[5],
+		     "[TOOL_CALLS]now[ARGS]{}[TOOL_CALLS]get_weather[ARGS]{\"place\": "
+		     "\"Rome\"}",
+		     true);
 	lets_through(&styles[5], "[TOOL_CALLS]now[ARGS]{\"a\": 1}", false);
 }
 
@@ -244,15 +248,16 @@ static void trained(void **state)
 static void refused(void **state)
 {
 	json_t *bad = json_loads("[{\"function\": {\"name\": \"f\"}}, {\"function\": {\"name\": "
-		"\"g\", "
+				 "\"g\", "
 				 "\"parameters\": {\"properties\": {\"a\": {\"type\": "
-				"\"nothing\"}}}}}]", 0,
-				 NULL);
+				 "\"nothing\"}}}}}]",
+				 0, NULL);
 	struct ig_grammar *g;
 	struct ig_error err;
 
-	assert_int_equal(ig_answer_calls_grammar(&styles[0], tokenizer, cache, bad, NULL, true, &g,
-						 &err), -EINVAL);
+	assert_int_equal(
+		ig_answer_calls_grammar(&styles[0], tokenizer, cache, bad, NULL, true, &g, &err),
+		-EINVAL);
 	assert_memory_equal(err.text, "tools[1].function.parameters: ", 30);
 	assert_non_null(strstr(err.text, "a"));
 	assert_non_null(strstr(err.text, "nothing"));

@@ -86,7 +86,7 @@ void ig_grammar_unref(struct ig_grammar *g)
 /* ---- tests ------------------------------------------------------------------------------ */
 
 #define FORM(f) ((struct ig_answer_style){ .calls = IG_CALLS_##f })
-#define TOOL(name, parameters) \
+#define TOOL(name, parameters)                                                                     \
 	"{\"type\": \"function\", \"function\": {\"name\": \"" name "\"" parameters "}}"
 #define WITH(parameters) ", \"parameters\": " parameters
 #define OBJECT "{\"type\": \"object\"}"
@@ -126,11 +126,11 @@ static void forms(void **state)
 
 	makes(FORM(HERMES), TWO, NULL, true,
 	      "16x ^^ <tool_call>|\n{\"name\": \"f\", \"arguments\": |<" ANY ">}\n|</tool_call>| "
-	  " OR  "
+	      " OR  "
 	      "<tool_call>|\n{\"name\": \"g\", \"arguments\": |<" EMPTY ">}\n|</tool_call>| ^\n^^");
 	makes(FORM(HERMES), TWO, "g", false,
 	      "1x ^^ <tool_call>|\n{\"name\": \"g\", \"arguments\": |<" EMPTY ">}\n|</tool_call>|"
-	  " ^\n^^");
+	      " ^\n^^");
 	makes(FORM(LLAMA3), TWO, NULL, false,
 	      "1x ^^ {\"name\": \"f\", \"parameters\": |<" ANY ">}|  OR  "
 	      "{\"name\": \"g\", \"parameters\": |<" EMPTY ">}| ^; ^^");
@@ -147,10 +147,11 @@ static void forms(void **state)
 	s.name_args = false;
 	makes(s, TWO, "f", true,
 	      "16x ^</think>\n\n[TOOL_CALLS][^ {\"name\": \"f\", \"arguments\": |<" ANY ">}| ^, "
-	  "^]^");
+	      "^]^");
 	s.calls = IG_CALLS_LLAMA3;
-	makes(s, TWO, "f", false, "1x ^</think>\n\n^ {\"name\": \"f\", \"parameters\": |<" ANY ">"
-		"}| ^; ^^");
+	makes(s, TWO, "f", false,
+	      "1x ^</think>\n\n^ {\"name\": \"f\", \"parameters\": |<" ANY ">"
+	      "}| ^; ^^");
 	assert_string_equal(ig_answer_before(&s), "</think>\n\n");
 	s.opens_reasoning = false;
 	assert_null(ig_answer_before(&s));
@@ -198,14 +199,14 @@ static void refused(void **state)
 		   "tools[0].function.parameters: not an object");
 	is_refused(l, "[" TOOL("f", WITH("{\"type\": \"array\"}")) "]", NULL, -EINVAL,
 		   "tools[0].function.parameters: the type is 'array', and parameters are an "
-		  "object");
+		   "object");
 	/* Bare names have no quotes to end them. */
 	is_refused(m, "[" TOOL("f", "") "," TOOL("a[b", "") "]", NULL, -EINVAL,
 		   "tools[1].function.name: 'a[b' has characters that this model can't write in "
-		  "a name");
+		   "a name");
 	is_refused(m, "[" TOOL("a b", "") "]", NULL, -EINVAL,
 		   "tools[0].function.name: 'a b' has characters that this model can't write in "
-		  "a name");
+		   "a name");
 	/* Whose schema it is. */
 	is_refused(l, "[" TOOL("f", "") "," TOOL("g", WITH("{\"bad\": 1}")) "]", NULL, -EINVAL,
 		   "tools[1].function.parameters: $: \"bad\" is not supported");

@@ -66,9 +66,7 @@ int ig_grammar_compile(const struct ig_tokenizer *t, const struct ig_grammar_sou
 	return 0;
 }
 
-void ig_grammar_unref(struct ig_grammar *g)
-{
-}
+void ig_grammar_unref(struct ig_grammar *g) {}
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
@@ -141,7 +139,7 @@ static void parsing(void **state)
 	fill[sizeof fill - 1] = 0;
 	snprintf(text, sizeof text,
 		 "<think>%s</think>%s<tool_call>{\"arguments\": {\"%s\": 1}, \"name\": \"f\"}"
-		"</tool_call>"
+		 "</tool_call>"
 		 "<tool_call>{\"name\": \"f\", \"arguments\": {\"%s\": 1}}</tool_call>"
 		 "<tool_call>{\"%s\": 1, \"name\": \"f\", \"arguments\": \"{}\"}</tool_call>",
 		 fill, fill, fill, fill, fill);
@@ -168,9 +166,10 @@ static void sources(void **state)
 	struct ig_answer_style s = { .calls = IG_CALLS_LLAMA3 };
 
 	tools = json_loads("[{\"function\": {\"name\": "
-		"\"a_name_that_takes_more_room_than_a_first_piece_"
+			   "\"a_name_that_takes_more_room_than_a_first_piece_"
 			   "of_a_string_has_got_in_it\"}}, {\"function\": {\"name\": \"g\", "
-			   "\"parameters\": {}}}]", 0, NULL);
+			   "\"parameters\": {}}}]",
+			   0, NULL);
 	assert_non_null(tools);
 	assert_in_range(each_fails(make_source, &s), 4, 100);
 	json_decref(tools);
@@ -219,7 +218,8 @@ static void templates(void **state)
 	struct ig_error err;
 	struct gw w;
 
-	tiny_file(&w, &(struct tiny_options){ .model = "gpt2", .pre = "smollm",
+	tiny_file(&w, &(struct tiny_options){ .model = "gpt2",
+					      .pre = "smollm",
 					      .chat_template = "{{ '</think>' if 0 }}<think>" });
 	gw_strs(&w, "tokenizer.chat_templates", names, 1);
 	gw_str(&w, "tokenizer.chat_template.tool_use", "{{ '[TOOL_CALLS]' }}");

@@ -52,19 +52,22 @@ static const struct sample {
 	{ H, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>",
 	  "C{f}A{{\"a\": 1}}E" },
 	{ H, "\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n", "C{f}A{{}}E" },
-	{ H, "Let me look.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n"
-	     "<tool_call>\n{\"name\": \"g\", \"arguments\": {\"b\": [{}, \"}\"]}}\n</tool_call>",
+	{ H,
+	  "Let me look.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n"
+	  "<tool_call>\n{\"name\": \"g\", \"arguments\": {\"b\": [{}, \"}\"]}}\n</tool_call>",
 	  "T{Let me look.}C{f}A{{}}EC{g}A{{\"b\": [{}, \"}\"]}}E" },
-	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"\\\"}{\\\\\", \"\xc3\xa9\": "
+	{ H,
+	  "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"\\\"}{\\\\\", \"\xc3\xa9\": "
 	  "\"</tool_call>\"}}"
-	     "</tool_call>",
+	  "</tool_call>",
 	  "C{f}A{{\"a\": \"\\\"}{\\\\\", \"\xc3\xa9\": \"</tool_call>\"}}E" },
 	/* The arguments come first, or are called parameters; other keys are left out. */
 	{ H, "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>",
 	  "C{f}A{{\"a\": 1}}E" },
-	{ H, "<tool_call>{\"id\": 7, \"x\": [1, {\"name\": \"no\"}, \"]\"], \"y\": \"\\\"\", "
+	{ H,
+	  "<tool_call>{\"id\": 7, \"x\": [1, {\"name\": \"no\"}, \"]\"], \"y\": \"\\\"\", "
 	  "\"z\": -1.5e3, "
-	     "\"name\": \"f\", \"parameters\": {}, \"more\": {\"a\": null}, \"name\": 3}"
+	  "\"name\": \"f\", \"parameters\": {}, \"more\": {\"a\": null}, \"name\": 3}"
 	  "</tool_call>",
 	  "C{f}A{{}}E" },
 	/* No arguments, or none to speak of. */
@@ -74,17 +77,21 @@ static const struct sample {
 	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": \"\"}</tool_call>", "C{f}A{{}}E" },
 	{ H, "<tool_call>{\"arguments\": \" \", \"name\": \"f\"}</tool_call>", "C{f}A{{}}E" },
 	/* Arguments in a string. */
-	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\\"\\u00e9\\ud83d\\ude00"
-	     "\\\\n\\/\\\"}\"}</tool_call>",
+	{ H,
+	  "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\\"\\u00e9\\ud83d\\ude00"
+	  "\\\\n\\/\\\"}\"}</tool_call>",
 	  "C{f}A{{\"a\": \"\xc3\xa9\xf0\x9f\x98\x80\\n/\"}}E" },
 	{ H, "<tool_call>{\"arguments\": \" {\\n}\", \"name\": \"f\"}</tool_call>",
 	  "C{f}A{ {\n}}E" },
-	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\ud83d \\ude00 \\ud83d\\u0041 "
+	{ H,
+	  "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\ud83d \\ude00 \\ud83d\\u0041 "
 	  "\\uzz \\q \\u12\"}",
-	  "C{f}A{{\xef\xbf\xbd \xef\xbf\xbd \xef\xbf\xbd" "A \xef\xbf\xbdzz \\q \xef\xbf\xbd}E" },
-	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": "
+	  "C{f}A{{\xef\xbf\xbd \xef\xbf\xbd \xef\xbf\xbd"
+	  "A \xef\xbf\xbdzz \\q \xef\xbf\xbd}E" },
+	{ H,
+	  "<tool_call>{\"name\": \"f\", \"arguments\": "
 	  "\"{\\u007f\\u0080\\u07FF\\u0800\\uffff\\ud800\\udc00"
-	     "\\udbff\\udfff\\ud7ff\\ud800\\ue000\\udc00x\\udfff\\ud800\\ud800\\udc00\"}",
+	  "\\udbff\\udfff\\ud7ff\\ud800\\ue000\\udc00x\\udfff\\ud800\\ud800\\udc00\"}",
 	  "C{f}A{{\x7f\xc2\x80\xdf\xbf\xe0\xa0\x80\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf"
 	  "\xed\x9f\xbf"
 	  "\xef\xbf\xbd\xee\x80\x80\xef\xbf\xbdx\xef\xbf\xbd\xef\xbf\xbd\xf0\x90\x80\x80}E" },
@@ -118,10 +125,12 @@ static const struct sample {
 	  "T{<tool_call>}C{f}A{{}}E" },
 	{ H, "<tool_call>{\"x\": <tool_call>{\"name\": \"f\"}</tool_call>",
 	  "T{<tool_call>{\"x\":}C{f}A{{}}E" },
-	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": nil} <tool_call>{\"x\": 1, \"name\": "
+	{ H,
+	  "<tool_call>{\"name\": \"f\", \"arguments\": nil} <tool_call>{\"x\": 1, \"name\": "
 	  "\"g\"}",
 	  "T{<tool_call>{\"name\": \"f\", \"arguments\": nil}}C{g}A{{}}E" },
-	{ H, "<tool_call>{\"arguments\": {\"a\": 1}}<tool_call>{\"name\": \"g\", \"arguments\": "
+	{ H,
+	  "<tool_call>{\"arguments\": {\"a\": 1}}<tool_call>{\"name\": \"g\", \"arguments\": "
 	  "{}}",
 	  "T{<tool_call>{\"arguments\": {\"a\": 1}}}C{g}A{{}}E" },
 	/* What breaks off. */
@@ -143,13 +152,15 @@ static const struct sample {
 	{ H, "<tool_call>{\"name\": \"f\"}</tool_call></tool_call>", "C{f}A{{}}ET{</tool_call>}" },
 	{ H, "<tool_call>{\"name\": \"f\"}\n<tool_c", "C{f}A{{}}ET{<tool_c}" },
 	/* The closing tag is forgotten. */
-	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {}}\n<tool_call>{\"name\": \"g\", "
+	{ H,
+	  "<tool_call>{\"name\": \"f\", \"arguments\": {}}\n<tool_call>{\"name\": \"g\", "
 	  "\"arguments\": {}}",
 	  "C{f}A{{}}EC{g}A{{}}E" },
 	/* Text behind a call. */
 	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n\nDone.\n",
 	  "C{f}A{{}}ET{Done.\n}" },
-	{ H, "A \n<tool_call>{\"name\": \"f\", \"arguments\": {}}"
+	{ H,
+	  "A \n<tool_call>{\"name\": \"f\", \"arguments\": {}}"
 	  "</tool_call>\n\nB\n<tool_call>{\"name\": \"g\"}</tool_call>",
 	  "T{A}C{f}A{{}}ET{\n\nB}C{g}A{{}}E" },
 
@@ -163,11 +174,14 @@ static const struct sample {
 	{ HR, "<thin", "T{<thin}" },
 	{ HR, "\n Hi <think>x</think>", "T{\n Hi <think>x</think>}" },
 	{ HR, "</think>x", "T{</think>x}" },
-	{ HR, "<think>a <tool_call>{\"name\": \"f\"}</tool_call></think><tool_call>{\"name\": "
+	{ HR,
+	  "<think>a <tool_call>{\"name\": \"f\"}</tool_call></think><tool_call>{\"name\": "
 	  "\"g\"}</tool_call>",
 	  "R{a <tool_call>{\"name\": \"f\"}</tool_call>}C{g}A{{}}E" },
-	{ HR, "<think>a</think>\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}"
-	  "\n</tool_call>", "R{a}C{f}A{{}}E" },
+	{ HR,
+	  "<think>a</think>\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}"
+	  "\n</tool_call>",
+	  "R{a}C{f}A{{}}E" },
 	{ HR, "<think>a</think>\n\n<tool_call>x", "R{a}T{<tool_call>x}" },
 	{ HR, "<think><think>a", "R{<think>a}" },
 	{ HO, "Hm.\n</think>\n\nHi", "R{Hm.}T{Hi}" },
@@ -193,7 +207,8 @@ static const struct sample {
 	  "C{f}A{{}}EC{g}A{{}}E" },
 	{ L, "{\"name\": \"f\", \"parameters\": {}}\n{\"name\": \"g\", \"parameters\": {}};\n",
 	  "C{f}A{{}}EC{g}A{{}}E" },
-	{ L, "<|python_tag|>{\"name\": \"f\", \"parameters\": {}};<|python_tag|>{\"name\": \"g\","
+	{ L,
+	  "<|python_tag|>{\"name\": \"f\", \"parameters\": {}};<|python_tag|>{\"name\": \"g\","
 	  " \"parameters\": {}}",
 	  "C{f}A{{}}EC{g}A{{}}E" },
 	{ L, "I call.<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "T{I call.}C{f}A{{}}E" },
@@ -222,14 +237,16 @@ static const struct sample {
 
 	/* ---- Mistral */
 	{ M, "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 1}}]", "C{f}A{{\"a\": 1}}E" },
-	{ M, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}, \"id\": \"abcdefghi\"}, "
-	     "{\"id\": \"x\", \"name\": \"g\", \"arguments\": {\"]\": \"]\"}}]\n",
+	{ M,
+	  "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}, \"id\": \"abcdefghi\"}, "
+	  "{\"id\": \"x\", \"name\": \"g\", \"arguments\": {\"]\": \"]\"}}]\n",
 	  "C{f}A{{}}EC{g}A{{\"]\": \"]\"}}E" },
 	{ M, "Yes. [TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}] Done.",
 	  "T{Yes.}C{f}A{{}}ET{ Done.}" },
 	{ M, "[TOOL_CALLS]{\"name\": \"f\", \"arguments\": {}}", "C{f}A{{}}E" },
 	{ M, "[TOOL_CALLS][1] [TOOL_CALLS]{\"name\": \"f\"}]", "T{[TOOL_CALLS][1]}C{f}A{{}}ET{]}" },
-	{ M, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}, 1}, {\"name\": \"g\", "
+	{ M,
+	  "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}, 1}, {\"name\": \"g\", "
 	  "\"arguments\": {}}]",
 	  "C{f}A{{}}ET{1}, {\"name\": \"g\", \"arguments\": {}}]}" },
 	{ M, "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS][", "C{f}A{{}}ET{[TOOL_CALLS][}" },
@@ -259,7 +276,11 @@ static const struct sample {
 	{ M, "[TOOL_CALLS]f g[ARGS]{}", "T{[TOOL_CALLS]f g[ARGS]{}}" },
 
 	/* ---- broken characters */
-	{ H, "a\xff" "b\xc3(\xe2\x82", "T{a\xef\xbf\xbd" "b\xef\xbf\xbd(\xef\xbf\xbd}" },
+	{ H,
+	  "a\xff"
+	  "b\xc3(\xe2\x82",
+	  "T{a\xef\xbf\xbd"
+	  "b\xef\xbf\xbd(\xef\xbf\xbd}" },
 	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"\xc3\"}}</tool_call>",
 	  "C{f}A{{\"a\": \"\xef\xbf\xbd\"}}E" },
 };
@@ -408,14 +429,51 @@ static void pieces(void **state)
 }
 
 static const char *const words[] = {
-	"<tool_call>", "</tool_call>", "<think>", "</think>", "<|python_tag|>", "[TOOL_CALLS]",
-	"[ARGS]", "[CALL_ID]", "{", "}", "[", "]", "\"", ":", ",", ";", "\"name\"", "\"arguments\"",
-	"\"parameters\"", "\"f\"", "{\"name\": \"f\", \"arguments\": {",
-		"{\"name\": \"f\", \"parameters\": {",
-	"<tool_call>\n{\"name\": \"f\", \"arguments\": ", "[TOOL_CALLS]f[ARGS]{",
-	"[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {", "{\"arguments\": {}, ", "}}", "}]",
-		"\\", "\\\"", "\\u00e9", "\\ud83d", "null", "1", " ", "\n",
-	"\n\n", "<", "x", "\xc3\xa9", "\xf0\x9f\x98\x80", "\xff", "\"id\": 3", "f", "Hello",
+	"<tool_call>",
+	"</tool_call>",
+	"<think>",
+	"</think>",
+	"<|python_tag|>",
+	"[TOOL_CALLS]",
+	"[ARGS]",
+	"[CALL_ID]",
+	"{",
+	"}",
+	"[",
+	"]",
+	"\"",
+	":",
+	",",
+	";",
+	"\"name\"",
+	"\"arguments\"",
+	"\"parameters\"",
+	"\"f\"",
+	"{\"name\": \"f\", \"arguments\": {",
+	"{\"name\": \"f\", \"parameters\": {",
+	"<tool_call>\n{\"name\": \"f\", \"arguments\": ",
+	"[TOOL_CALLS]f[ARGS]{",
+	"[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {",
+	"{\"arguments\": {}, ",
+	"}}",
+	"}]",
+	"\\",
+	"\\\"",
+	"\\u00e9",
+	"\\ud83d",
+	"null",
+	"1",
+	" ",
+	"\n",
+	"\n\n",
+	"<",
+	"x",
+	"\xc3\xa9",
+	"\xf0\x9f\x98\x80",
+	"\xff",
+	"\"id\": 3",
+	"f",
+	"Hello",
 };
 
 static size_t compose(char *out, size_t cap)
@@ -462,8 +520,7 @@ static void nothing_lost(void **state)
 
 	for (int i = 0; i < 20000; i++) {
 		bool with_calls = draw(2);
-		const struct ig_answer_style *s =
-			&styles[draw(sizeof styles / sizeof styles[0])];
+		const struct ig_answer_style *s = &styles[draw(sizeof styles / sizeof styles[0])];
 		struct ig_answer_style plain = { .calls = s->calls };
 		size_t cuts[1024], n_cuts, len = compose(text, sizeof text - 1);
 		char *got, want[1100];
@@ -509,7 +566,8 @@ static void streamed(void **state)
 	begin_notes(&n);
 	for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
 		assert_int_equal(ig_answer_parser_feed(p, steps[i].piece, strlen(steps[i].piece),
-						       false, note, &n), 0);
+						       false, note, &n),
+				 0);
 		assert_string_equal(n.text.data, steps[i].want);
 	}
 	assert_int_equal(ig_answer_parser_feed(p, NULL, 0, true, note, &n), 0);
@@ -642,10 +700,10 @@ static void deep(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(forms),	cmocka_unit_test(pieces),
-		cmocka_unit_test(mixtures),	cmocka_unit_test(nothing_lost),
-		cmocka_unit_test(streamed),	cmocka_unit_test(soon),
-		cmocka_unit_test(bounded),	cmocka_unit_test(bounded_reasoning),
+		cmocka_unit_test(forms),    cmocka_unit_test(pieces),
+		cmocka_unit_test(mixtures), cmocka_unit_test(nothing_lost),
+		cmocka_unit_test(streamed), cmocka_unit_test(soon),
+		cmocka_unit_test(bounded),  cmocka_unit_test(bounded_reasoning),
 		cmocka_unit_test(deep),
 	};
 

@@ -14,13 +14,15 @@
 #include <string.h>
 
 #define LOOP "{% for message in messages %}"
-#define MESSAGE "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' " \
-		"+ '\\n'}}"
+#define MESSAGE                                                                                    \
+	"{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' "          \
+	"+ '\\n'}}"
 #define PROMPT "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 #define PLAIN LOOP MESSAGE "{% endfor %}" PROMPT
 #define FIRST "{% if loop.first and messages[0]['role'] != 'system' %}"
-#define THREE "{%- if (message.role == \"user\") or (message.role == \"system\" and not " \
-	      "loop.first) or (message.role == \"assistant\" and not message.tool_calls) %}"
+#define THREE                                                                                      \
+	"{%- if (message.role == \"user\") or (message.role == \"system\" and not "                \
+	"loop.first) or (message.role == \"assistant\" and not message.tool_calls) %}"
 #define HEADER                                                                                     \
 	"{% if messages[0].role == 'system' %}{{ '<|im_start|>system\\n' + "                       \
 	"messages[0].content + '<|im_end|>\\n' }}{% else %}{{ "                                    \
@@ -60,8 +62,8 @@ static char *render_one(const char *template, const char *role, const char *cont
 	struct world x;
 	char *text;
 
-	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm",
-					       .chat_template = template });
+	open_world(&x, &(struct tiny_options){
+			       .model = "gpt2", .pre = "smollm", .chat_template = template });
 	if (x.rc)
 		fail_msg("%s", x.err.text);
 	assert_string_equal(ig_chat_template_name(x.c), "chatml");
@@ -88,7 +90,8 @@ static void taken(void **state)
 	reads_as(PLAIN "\n", HI);
 	/* Spacing, quotes, members and joined literals make no difference. */
 	reads_as("{%for message in messages-%}\n {{- \"<|im_start|>\"+message.role+\"\\n\"\n+ "
-		 "message [ 'content' ] + '<|im_end|>\\n' -}} {%endfor%}\n" PROMPT, HI);
+		 "message [ 'content' ] + '<|im_end|>\\n' -}} {%endfor%}\n" PROMPT,
+		 HI);
 	/* Text between blocks is output too, with Jinja's rules for lines. */
 	reads_as(LOOP "\n<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n  "
 		      "{% endfor %}\n{% if add_generation_prompt %}\n<|im_start|>assistant\n{% "
@@ -99,7 +102,8 @@ static void taken(void **state)
 static void defaults(void **state)
 {
 	reads_as(LOOP FIRST "{{ '<|im_start|>system\\nD<|im_end|>\\n' }}{% endif %}" MESSAGE
-		 "{% endfor %}" PROMPT, SYSTEM_D HI);
+			    "{% endfor %}" PROMPT,
+		 SYSTEM_D HI);
 	reads_as(HEADER LOOP THREE MESSAGE "{% endif %}{% endfor %}" PROMPT, SYSTEM_D HI);
 	reads_as("{% if tools %}{{ tools }}{% if x %}{% else %}{% endif %}{% endif %}" PLAIN, HI);
 	reads_as("{% if tools %}{% for t in tools %}{{ t }}{% else %}none{% endfor %}{% else "
@@ -108,7 +112,8 @@ static void defaults(void **state)
 		 "elif message.role == 'tool' %}x{% endif %}{% endfor %}" PROMPT,
 		 SYSTEM_D HI);
 	reads_as("{% if not add_generation_prompt is defined %}"
-		 "{% set add_generation_prompt = false %}{% endif %}" PLAIN, HI);
+		 "{% set add_generation_prompt = false %}{% endif %}" PLAIN,
+		 HI);
 
 	char *text = render_one(HEADER LOOP THREE MESSAGE "{% endif %}{% endfor %}" PROMPT,
 				"system", "S");
@@ -120,8 +125,8 @@ static void refused(const char *template, const char *shown)
 {
 	struct world x;
 
-	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm",
-					       .chat_template = template });
+	open_world(&x, &(struct tiny_options){
+			       .model = "gpt2", .pre = "smollm", .chat_template = template });
 	if (x.rc != -ENOTSUP)
 		fail_msg("taken: %s", template);
 	assert_int_equal(x.err.code, -ENOTSUP);
@@ -203,8 +208,14 @@ static void no_markers(void **state)
 
 static void roles(void **state)
 {
-	static const char *const bad[] = { "", "a b", "user\n", "<|im_end|>", "r\xc3\xa9le",
-		"0123456789012345678901234567890123456789012345678901234567890123456789" };
+	static const char *const bad[] = {
+		"",
+		"a b",
+		"user\n",
+		"<|im_end|>",
+		"r\xc3\xa9le",
+		"0123456789012345678901234567890123456789012345678901234567890123456789"
+	};
 	struct ig_chat_message m = { .role = "tool", .content = "x", .content_len = 1 };
 	struct ig_ids ids = { 0 };
 	struct world x;
@@ -215,20 +226,23 @@ static void roles(void **state)
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
 		assert_null(render_one(PLAIN, bad[i], "x"));
 
-	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm",
-		.chat_template = HEADER LOOP THREE MESSAGE "{% endif %}{% endfor %}" PROMPT });
+	open_world(&x, &(struct tiny_options){ .model = "gpt2",
+					       .pre = "smollm",
+					       .chat_template = HEADER LOOP THREE MESSAGE
+					       "{% endif %}{% endfor %}" PROMPT });
 	assert_int_equal(x.rc, 0);
 	/* What a template makes of a role is its own affair; this one leaves it out. */
 	assert_int_equal(ig_chat_template_render(x.c, &m, 1, true, &text, &x.err), 0);
 	assert_string_equal(text, SYSTEM_D "<|im_start|>assistant\n");
 	free(text);
 	assert_int_equal(ig_chat_template_encode(x.c, &m, 0, true, 100, &ids, &x.err), -EINVAL);
-	assert_non_null(strstr(x.err.text, "the model's chat template: line 1: there is no attribute"));
+	assert_non_null(
+		strstr(x.err.text, "the model's chat template: line 1: there is no attribute"));
 	assert_int_equal(ids.n, 0);
 	close_world(&x);
 
-	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm",
-					       .chat_template = PLAIN });
+	open_world(&x, &(struct tiny_options){
+			       .model = "gpt2", .pre = "smollm", .chat_template = PLAIN });
 	assert_int_equal(ig_chat_template_render(x.c, &m, 0, true, &text, &x.err), 0);
 	assert_string_equal(text, "<|im_start|>assistant\n");
 	free(text);
@@ -249,15 +263,17 @@ static void encodes(void **state)
 		B('e'),	    B('n'),  B('d'),  B('|'),  B('>'), TINY_END, B('\n'),
 	};
 
-	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "smollm",
-					       .chat_template = PLAIN });
+	open_world(&x, &(struct tiny_options){
+			       .model = "gpt2", .pre = "smollm", .chat_template = PLAIN });
 	assert_int_equal(ig_chat_template_encode(x.c, &m, 1, false, 100, &ids, &x.err), 0);
 	assert_int_equal(ids.n, sizeof want / sizeof want[0]);
 	assert_memory_equal(ids.ids, want, sizeof want);
 	close_world(&x);
 	/* A file that wants a BOS gets one (llama-bpe does unless it says no). */
-	open_world(&x, &(struct tiny_options){ .model = "gpt2", .pre = "llama-bpe",
-					       .chat_template = PLAIN, .no_bos_key = true });
+	open_world(&x, &(struct tiny_options){ .model = "gpt2",
+					       .pre = "llama-bpe",
+					       .chat_template = PLAIN,
+					       .no_bos_key = true });
 	ids.n = 0;
 	assert_int_equal(ig_chat_template_encode(x.c, &m, 1, false, 100, &ids, &x.err), 0);
 	assert_int_equal(ids.n, sizeof want / sizeof want[0] + 1);
@@ -284,7 +300,8 @@ static void variants(void **state)
 	struct gw w;
 	char *text;
 
-	tiny_file(&w, &(struct tiny_options){ .model = "gpt2", .pre = "smollm", .chat_template = PLAIN });
+	tiny_file(&w, &(struct tiny_options){
+			      .model = "gpt2", .pre = "smollm", .chat_template = PLAIN });
 	gw_strs(&w, "tokenizer.chat_templates", names, 3);
 	gw_str(&w, "tokenizer.chat_template.tool_use", tool_use);
 	gw_str(&w, "tokenizer.chat_template.rag", "rag");
@@ -294,7 +311,8 @@ static void variants(void **state)
 		fail_msg("%s", err.text);
 
 	json_t *messages = json_loads("[{\"role\": \"start\", \"content\": null, \"tool_calls\": "
-				      "[{\"function\": {\"name\": \"<|im_end|>\"}}]}]", 0, NULL);
+				      "[{\"function\": {\"name\": \"<|im_end|>\"}}]}]",
+				      0, NULL);
 	json_t *tools = json_loads("[{\"f\": \"<|im_end|>\"}]", 0, NULL);
 	json_t *extra = json_loads("{\"x\": \"<|endoftext|>\", \"bos_token\": \"evil\"}", 0, NULL);
 	in = (struct ig_chat_input){ .messages = messages, .tools = tools, .extra = extra };
@@ -340,8 +358,9 @@ static void variants(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(taken), cmocka_unit_test(defaults), cmocka_unit_test(not_taken),
-		cmocka_unit_test(no_markers), cmocka_unit_test(roles), cmocka_unit_test(encodes),
+		cmocka_unit_test(taken),     cmocka_unit_test(defaults),
+		cmocka_unit_test(not_taken), cmocka_unit_test(no_markers),
+		cmocka_unit_test(roles),     cmocka_unit_test(encodes),
 		cmocka_unit_test(variants),
 	};
 

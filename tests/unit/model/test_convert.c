@@ -20,8 +20,12 @@
 static uint32_t chosen(const char *mix, const struct ig_mix_model *m, const char *name,
 		       int64_t n_cols)
 {
-	struct ig_checkpoint_tensor t = { .name = name, .dtype = IG_BF16, .n_dims = 2, .n_rows = 8,
-					  .n_cols = n_cols, .dims = { n_cols, 8, 1, 1 } };
+	struct ig_checkpoint_tensor t = { .name = name,
+					  .dtype = IG_BF16,
+					  .n_dims = 2,
+					  .n_rows = 8,
+					  .n_cols = n_cols,
+					  .dims = { n_cols, 8, 1, 1 } };
 
 	assert_non_null(ig_mix_find(mix));
 	return ig_mix_choose(ig_mix_find(mix), m, &t);
@@ -44,11 +48,16 @@ static void names_of_mixes(void **state)
 static void matrices_and_others(void **state)
 {
 	const struct ig_mix_model m = { .n_layers = 16, .heads_per_kv = 1, .has_output = true };
-	static const char *const exact[] = { "output_norm.weight", "blk.0.attn_norm.weight",
-		"blk.3.attn_q_norm.weight", "blk.3.ffn_gate_inp.weight", "position_embd.weight",
-		"blk.3.attn_q.bias" };
-	struct ig_checkpoint_tensor t = { .name = "blk.3.attn_q.weight", .dtype = IG_F16, .n_dims = 1,
-					  .n_rows = 1, .n_cols = 512, .dims = { 512, 1, 1, 1 } };
+	static const char *const exact[] = {
+		"output_norm.weight",	     "blk.0.attn_norm.weight", "blk.3.attn_q_norm.weight",
+		"blk.3.ffn_gate_inp.weight", "position_embd.weight",   "blk.3.attn_q.bias"
+	};
+	struct ig_checkpoint_tensor t = { .name = "blk.3.attn_q.weight",
+					  .dtype = IG_F16,
+					  .n_dims = 1,
+					  .n_rows = 1,
+					  .n_cols = 512,
+					  .dims = { 512, 1, 1, 1 } };
 
 	for (size_t i = 0; i < sizeof exact / sizeof *exact; i++) {
 		assert_int_equal(chosen("Q4_0", &m, exact[i], 512), IG_F32);
@@ -70,29 +79,42 @@ static void finer_ones_of_a_mix(void **state)
 		const char *mix, *name;
 		uint32_t dtype;
 	} cases[] = {
-		{ "Q4_K_M", "output.weight", IG_Q6_K }, { "Q4_K_M", "token_embd.weight", IG_Q4_K },
-		{ "Q8_0", "output.weight", IG_Q8_0 }, { "Q4_0", "output.weight", IG_Q6_K },
-		{ "Q4_0", "blk.0.attn_v.weight", IG_Q4_0 }, { "Q6_K", "blk.0.ffn_down.weight", IG_Q6_K },
+		{ "Q4_K_M", "output.weight", IG_Q6_K },
+		{ "Q4_K_M", "token_embd.weight", IG_Q4_K },
+		{ "Q8_0", "output.weight", IG_Q8_0 },
+		{ "Q4_0", "output.weight", IG_Q6_K },
+		{ "Q4_0", "blk.0.attn_v.weight", IG_Q4_0 },
+		{ "Q6_K", "blk.0.ffn_down.weight", IG_Q6_K },
 		/* the first and last four layers, and every third between: 6, 9, … */
-		{ "Q4_K_M", "blk.0.attn_v.weight", IG_Q6_K }, { "Q4_K_M", "blk.4.attn_v.weight", IG_Q4_K },
+		{ "Q4_K_M", "blk.0.attn_v.weight", IG_Q6_K },
+		{ "Q4_K_M", "blk.4.attn_v.weight", IG_Q4_K },
 		{ "Q4_K_M", "blk.6.ffn_down.weight", IG_Q6_K },
 		{ "Q4_K_M", "blk.7.ffn_down.weight", IG_Q4_K },
 		{ "Q4_K_M", "blk.28.ffn_down_exps.weight", IG_Q6_K },
-		{ "Q4_K_M", "blk.0.ffn_up.weight", IG_Q4_K }, { "Q4_K_M", "blk.0.attn_qkv.weight", IG_Q5_K },
-		{ "Q5_K_M", "blk.31.attn_v.weight", IG_Q6_K }, { "Q5_K_M", "blk.1.attn_qkv.weight", IG_Q6_K },
+		{ "Q4_K_M", "blk.0.ffn_up.weight", IG_Q4_K },
+		{ "Q4_K_M", "blk.0.attn_qkv.weight", IG_Q5_K },
+		{ "Q5_K_M", "blk.31.attn_v.weight", IG_Q6_K },
+		{ "Q5_K_M", "blk.1.attn_qkv.weight", IG_Q6_K },
 		{ "Q5_K_S", "blk.31.attn_v.weight", IG_Q5_K },
-		{ "Q4_K_S", "blk.3.attn_v.weight", IG_Q5_K }, { "Q4_K_S", "blk.4.attn_v.weight", IG_Q4_K },
+		{ "Q4_K_S", "blk.3.attn_v.weight", IG_Q5_K },
+		{ "Q4_K_S", "blk.4.attn_v.weight", IG_Q4_K },
 		{ "Q4_K_S", "blk.3.ffn_down.weight", IG_Q5_K },
-		{ "Q3_K_S", "blk.0.attn_v.weight", IG_Q3_K }, { "Q3_K_M", "blk.1.attn_v.weight", IG_Q5_K },
-		{ "Q3_K_M", "blk.2.attn_v.weight", IG_Q4_K }, { "Q3_K_M", "blk.1.ffn_down.weight", IG_Q5_K },
+		{ "Q3_K_S", "blk.0.attn_v.weight", IG_Q3_K },
+		{ "Q3_K_M", "blk.1.attn_v.weight", IG_Q5_K },
+		{ "Q3_K_M", "blk.2.attn_v.weight", IG_Q4_K },
+		{ "Q3_K_M", "blk.1.ffn_down.weight", IG_Q5_K },
 		{ "Q3_K_M", "blk.2.ffn_down.weight", IG_Q4_K },
 		{ "Q3_K_M", "blk.9.attn_output.weight", IG_Q4_K },
 		{ "Q3_K_L", "blk.9.attn_output.weight", IG_Q5_K },
 		{ "Q3_K_L", "blk.9.ffn_down.weight", IG_Q5_K },
-		{ "Q2_K", "blk.9.attn_v.weight", IG_Q4_K }, { "Q2_K", "blk.9.ffn_down.weight", IG_Q3_K },
-		{ "Q2_K", "blk.9.attn_output.weight", IG_Q3_K }, { "Q2_K", "blk.9.attn_q.weight", IG_Q2_K },
-		{ "IQ4_XS", "blk.9.attn_v.weight", IG_Q5_K }, { "IQ4_NL", "blk.3.ffn_down.weight", IG_Q5_K },
-		{ "IQ4_XS", "blk.9.ffn_down.weight", IG_IQ4_XS }, { "MXFP4", "blk.9.ffn_down.weight", IG_MXFP4 },
+		{ "Q2_K", "blk.9.attn_v.weight", IG_Q4_K },
+		{ "Q2_K", "blk.9.ffn_down.weight", IG_Q3_K },
+		{ "Q2_K", "blk.9.attn_output.weight", IG_Q3_K },
+		{ "Q2_K", "blk.9.attn_q.weight", IG_Q2_K },
+		{ "IQ4_XS", "blk.9.attn_v.weight", IG_Q5_K },
+		{ "IQ4_NL", "blk.3.ffn_down.weight", IG_Q5_K },
+		{ "IQ4_XS", "blk.9.ffn_down.weight", IG_IQ4_XS },
+		{ "MXFP4", "blk.9.ffn_down.weight", IG_MXFP4 },
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -151,7 +173,8 @@ enum { ROWS = 40, COLS = 512 };
 /* Two layers, a norm, experts; the values are a rule. */
 static void source(struct gw *w, float spoiled)
 {
-	static const uint64_t matrix[] = { COLS, ROWS }, norm[] = { COLS }, experts[] = { COLS, ROWS, 3 };
+	static const uint64_t matrix[] = { COLS, ROWS }, norm[] = { COLS },
+			      experts[] = { COLS, ROWS, 3 };
 	size_t at = 0;
 
 	gw_init(w);
@@ -196,7 +219,9 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total)
 
 static void a_file_is_converted(void **state)
 {
-	struct ig_convert_options o = { .mix = ig_mix_find("Q4_K_M"), .n_threads = 3, .replace = true,
+	struct ig_convert_options o = { .mix = ig_mix_find("Q4_K_M"),
+					.n_threads = 3,
+					.replace = true,
 					.progress = on_progress };
 	struct ig_convert_report r;
 	const struct ig_checkpoint_tensor *t;
@@ -241,10 +266,14 @@ static void a_file_is_converted(void **state)
 		assert_non_null(t);
 		assert_memory_equal(t->dims, s->dims, sizeof t->dims);
 		for (int64_t row = 0; row < s->n_rows; row++) {
-			ig_dtype_to_f32(s->dtype, (const char *)s->data +
-					(uint64_t)row * ig_dtype_row_bytes(s->dtype, COLS), a, COLS);
-			ig_dtype_to_f32(t->dtype, (const char *)t->data +
-					(uint64_t)row * ig_dtype_row_bytes(t->dtype, COLS), b, COLS);
+			ig_dtype_to_f32(s->dtype,
+					(const char *)s->data +
+						(uint64_t)row * ig_dtype_row_bytes(s->dtype, COLS),
+					a, COLS);
+			ig_dtype_to_f32(t->dtype,
+					(const char *)t->data +
+						(uint64_t)row * ig_dtype_row_bytes(t->dtype, COLS),
+					b, COLS);
 			for (int j = 0; j < COLS; j++) {
 				e += ((double)a[j] - b[j]) * ((double)a[j] - b[j]);
 				worst = fmaxf(worst, fabsf(a[j] - b[j]));
@@ -271,7 +300,9 @@ static void threads_make_no_difference(void **state)
 	source(&w, 0);
 	in = opened(&w);
 	snprintf(other, sizeof other, "%s.2", path);
-	struct ig_convert_options o = { .mix = ig_mix_find("Q3_K_L"), .n_threads = 1, .replace = true };
+	struct ig_convert_options o = { .mix = ig_mix_find("Q3_K_L"),
+					.n_threads = 1,
+					.replace = true };
 	assert_int_equal(ig_convert(in, path, &o, &one, &err), 0);
 	o.n_threads = 7;
 	assert_int_equal(ig_convert(in, other, &o, &many, &err), 0);
@@ -308,7 +339,7 @@ static void failures_leave_nothing(void **state)
 	in = opened(&w);
 	assert_int_equal(ig_convert(in, path, &o, &r, &err), -ERANGE);
 	assert_string_equal(err.text, "source: tensor 'token_embd.weight', row 5, column 3 is nan, "
-			    "which Q8_0 can't hold");
+				      "which Q8_0 can't hold");
 	assert_null(r.tensors);
 	ig_checkpoint_close(in);
 	gw_finish(&w);
@@ -333,9 +364,12 @@ static void failures_leave_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(names_of_mixes), cmocka_unit_test(matrices_and_others),
-		cmocka_unit_test(finer_ones_of_a_mix), cmocka_unit_test(rows_that_fill_no_block),
-		cmocka_unit_test(a_file_is_converted), cmocka_unit_test(threads_make_no_difference),
+		cmocka_unit_test(names_of_mixes),
+		cmocka_unit_test(matrices_and_others),
+		cmocka_unit_test(finer_ones_of_a_mix),
+		cmocka_unit_test(rows_that_fill_no_block),
+		cmocka_unit_test(a_file_is_converted),
+		cmocka_unit_test(threads_make_no_difference),
 		cmocka_unit_test(failures_leave_nothing),
 	};
 

@@ -61,9 +61,10 @@ static const char names[] = "{\"bos_token\": \"<s>\", \"chat_template\": \"x\"}"
 
 static void each_fails(void **state)
 {
-	static const char head[] = "{\"model.norm.weight\":{\"dtype\":\"F32\",\"shape\":[32],"
-				   "\"data_offsets\":[0,128]}, \"model.layers.0.mlp.up_proj.weight\":"
-				   "{\"dtype\":\"F32\",\"shape\":[2,32],\"data_offsets\":[128,384]}}   ";
+	static const char head[] =
+		"{\"model.norm.weight\":{\"dtype\":\"F32\",\"shape\":[32],"
+		"\"data_offsets\":[0,128]}, \"model.layers.0.mlp.up_proj.weight\":"
+		"{\"dtype\":\"F32\",\"shape\":[2,32],\"data_offsets\":[128,384]}}   ";
 	static const char zeros[384];
 	char dir[] = "/tmp/ig-convert-XXXXXX", path[64];
 	struct ig_strbuf weights, vocabulary;

@@ -20,7 +20,9 @@ static int open_tiny(void **state)
 {
 	tiny_file(&w, &(struct tiny_options){ .model = "gpt2", .pre = "smollm" });
 	return ig_checkpoint_open_memory(w.data, w.len, "tiny", &g, NULL) ||
-	       ig_tokenizer_open(g, &t, NULL) ? -1 : 0;
+			       ig_tokenizer_open(g, &t, NULL) ?
+		       -1 :
+		       0;
 }
 
 static int close_tiny(void **state)

@@ -47,7 +47,7 @@ static void row_bytes(void **state)
 	assert_int_equal(ig_dtype_row_bytes(IG_IQ4_XS, 512), 272);
 	assert_int_equal(ig_dtype_row_bytes(IG_MXFP4, 64), 34);
 	assert_int_equal(ig_dtype_row_bytes(IG_Q4_K, 128), 0); /* blocks of 256 */
-	assert_int_equal(ig_dtype_row_bytes(16, 256), 0); /* IQ2_XXS */
+	assert_int_equal(ig_dtype_row_bytes(16, 256), 0);      /* IQ2_XXS */
 }
 
 /* Every half there is, against ldexp. */
@@ -64,8 +64,8 @@ static void halves(void **state)
 			continue;
 		}
 		double want = exponent == 31 ? INFINITY :
-			      exponent ? ldexp(1024 + mantissa, (int)exponent - 25) :
-					 ldexp(mantissa, -24);
+			      exponent	     ? ldexp(1024 + mantissa, (int)exponent - 25) :
+					       ldexp(mantissa, -24);
 		assert_true((double)fabsf(got) == want);
 		assert_int_equal(signbit(got) != 0, h >> 15);
 	}
@@ -86,7 +86,7 @@ static void wide_types(void **state)
 	assert_true(out[0] == 0.0f && out[1] == -7.0f && out[2] == 16777216.0f);
 }
 
-#define HALF_2 0x00, 0x40 /* 2.0 */
+#define HALF_2 0x00, 0x40	  /* 2.0 */
 #define HALF_MINUS_1_5 0x00, 0xbe /* -1.5 */
 
 static void quantised(void **state)
@@ -159,7 +159,7 @@ static void super_blocks(void **state)
 	ig_dtype_to_f32(IG_Q4_K, q4_k, out, 256);
 	for (int i = 0; i < 256; i++)
 		assert_true(out[i] == (i / 32 == 6 ? 1.5f * 18.0f : 0.0f) +
-				      (i == 195 ? 2.0f * 37.0f * 9.0f : 0.0f));
+					      (i == 195 ? 2.0f * 37.0f * 9.0f : 0.0f));
 
 	/* Code 3 * 16 + 7 of value 128 + 64 + 5: byte 64 + 5 of the nibbles' upper halves, bits
 	 * 4 and 5 of byte 32 + 5 above; all other codes are 0, so -32; scales -100 and 2. */
@@ -178,7 +178,8 @@ static void super_blocks(void **state)
 static void parts(void **state)
 {
 	struct ig_quant_block b;
-	unsigned char q5_1[24] = { HALF_2, HALF_MINUS_1_5, 0x01, 0x00, 0x00, 0x80 }, fp4[17] = { 128 };
+	unsigned char q5_1[24] = { HALF_2, HALF_MINUS_1_5, 0x01, 0x00, 0x00, 0x80 },
+		      fp4[17] = { 128 };
 
 	q5_1[8] = 0x3a;
 	q5_1[8 + 15] = 0xf1;
@@ -204,9 +205,9 @@ static void parts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(names), cmocka_unit_test(row_bytes), cmocka_unit_test(halves),
-		cmocka_unit_test(wide_types), cmocka_unit_test(quantised),
-		cmocka_unit_test(q8_m),
+		cmocka_unit_test(names),	cmocka_unit_test(row_bytes),
+		cmocka_unit_test(halves),	cmocka_unit_test(wide_types),
+		cmocka_unit_test(quantised),	cmocka_unit_test(q8_m),
 		cmocka_unit_test(super_blocks), cmocka_unit_test(parts),
 	};
 

@@ -159,7 +159,8 @@ static void keys_are_ggufs(void **state)
 	size_t n;
 	struct opened o = opened(
 		CONFIG_WITH(",\"rms_norm_eps\":1e-5,\"rope_theta\":500000,\"hidden_act\":\"silu\","
-			    "\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}"), "{}", 0);
+			    "\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}"),
+		"{}", 0);
 
 	assert_int_equal(ig_checkpoint_str(o.g, "general.architecture", &s, &n, NULL), 0);
 	assert_int_equal(n, 5);
@@ -189,16 +190,19 @@ static void keys_are_ggufs(void **state)
 	assert_string_equal(ig_checkpoint_format(o.g), "safetensors");
 	closed(&o);
 	/* what transformers takes where the file is silent */
-	o = opened("{\"model_type\":\"qwen3\",\"num_hidden_layers\":3,\"tie_word_embeddings\":true}",
-		   "{}", 0);
+	o = opened(
+		"{\"model_type\":\"qwen3\",\"num_hidden_layers\":3,\"tie_word_embeddings\":true}",
+		"{}", 0);
 	assert_int_equal(u32_key(o.g, "qwen3.attention.key_length"), 128);
 	assert_int_equal(u32_key(o.g, "qwen3.context_length"), 32768);
 	assert_int_equal(u32_key(o.g, "qwen3.block_count"), 3);
 	closed(&o);
 	o = opened("{\"model_type\":\"mistral\",\"sliding_window\":null,"
-		   "\"tie_word_embeddings\":true}", "{}", 0);
-	assert_int_equal(ig_checkpoint_u32(o.g, "llama.attention.sliding_window", &(uint32_t){ 0 },
-					   NULL), -ENOENT);
+		   "\"tie_word_embeddings\":true}",
+		   "{}", 0);
+	assert_int_equal(
+		ig_checkpoint_u32(o.g, "llama.attention.sliding_window", &(uint32_t){ 0 }, NULL),
+		-ENOENT);
 	closed(&o);
 	o = opened("{\"model_type\":\"mistral\",\"tie_word_embeddings\":true}", "{}", 0);
 	assert_int_equal(u32_key(o.g, "llama.attention.sliding_window"), 4096);
@@ -210,7 +214,8 @@ static void rope_is_scaled(void **state)
 	struct opened o = opened(
 		CONFIG_WITH(",\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":10000,"
 			    "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
-			    "\"original_max_position_embeddings\":128}"), "{}", 0);
+			    "\"original_max_position_embeddings\":128}"),
+		"{}", 0);
 	const struct ig_checkpoint_tensor *t = tensor(&o, "rope_freqs.weight", IG_F32, 1, 2);
 
 	/* the first pair turns fast, the second (a wave of 628) too slowly for 128 positions */
@@ -218,7 +223,8 @@ static void rope_is_scaled(void **state)
 	closed(&o);
 	o = opened(CONFIG_WITH(",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,"
 			       "\"attention_factor\":1,\"beta_fast\":16,"
-			       "\"original_max_position_embeddings\":16}"), "{}", 0);
+			       "\"original_max_position_embeddings\":16}"),
+		   "{}", 0);
 	assert_int_equal(u32_key(o.g, "llama.rope.scaling.original_context_length"), 16);
 	assert_true(f32_key(o.g, "llama.rope.scaling.yarn_beta_fast") == 16.0f);
 	assert_true(f32_key(o.g, "llama.rope.scaling.attn_factor") < 0.88f);
@@ -234,7 +240,8 @@ static void gemma_has_a_list(void **state)
 		"\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\"]}}",
 		"{\"vision_tower.x\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[0,8]},"
 		"\"language_model.model.norm.weight\":{\"dtype\":\"BF16\",\"shape\":[2],"
-		"\"data_offsets\":[8,12]}}", 12);
+		"\"data_offsets\":[8,12]}}",
+		12);
 	const char *key = "gemma3.attention.sliding_window_pattern";
 
 	assert_int_equal(ig_checkpoint_array_len(o.g, key, &n, NULL), 0);
@@ -257,29 +264,40 @@ static void configs_are_refused(void **state)
 		{ "{\"model_type\":\"llama\",\"model_type\":\"gpt2\"}", "duplicate", -EINVAL },
 		{ "{}", "\"model_type\" is missing", -EINVAL },
 		{ "{\"model_type\":7}", "\"model_type\" is no string", -EINVAL },
-		{ "{\"model_type\":\"phi\\u00e9\"}", "\"phi??\": not supported; known: llama", -ENOTSUP },
-		{ "{\"model_type\":\"gemma3\",\"text_config\":4}", "\"text_config\" is no object", -EINVAL },
+		{ "{\"model_type\":\"phi\\u00e9\"}", "\"phi??\": not supported; known: llama",
+		  -ENOTSUP },
+		{ "{\"model_type\":\"gemma3\",\"text_config\":4}", "\"text_config\" is no object",
+		  -EINVAL },
 		{ CONFIG_WITH(",\"hidden_act\":\"gelu\""), "\"hidden_act\" is \"gelu\"", -ENOTSUP },
-		{ CONFIG_WITH(",\"rms_norm_eps\":\"x\""), "\"rms_norm_eps\" is not a number", -EINVAL },
+		{ CONFIG_WITH(",\"rms_norm_eps\":\"x\""), "\"rms_norm_eps\" is not a number",
+		  -EINVAL },
 		{ CONFIG_WITH(",\"rms_norm_eps\":1e300"), "that float32 can hold", -EINVAL },
 		{ CONFIG_WITH(",\"head_dim\":5"), "\"head_dim\" of 5", -EINVAL },
 		{ CONFIG_WITH(",\"head_dim\":-4"), "\"head_dim\" is not a whole number", -EINVAL },
-		{ CONFIG_WITH(",\"partial_rotary_factor\":0.5"), "\"partial_rotary_factor\" is 0.5", -ENOTSUP },
+		{ CONFIG_WITH(",\"partial_rotary_factor\":0.5"), "\"partial_rotary_factor\" is 0.5",
+		  -ENOTSUP },
 		{ CONFIG_WITH(",\"rope_scaling\":7"), "\"rope_scaling\" is no object", -EINVAL },
-		{ CONFIG_WITH(",\"rope_scaling\":{\"type\":\"longrope\"}"), "\"longrope\": not supported", -ENOTSUP },
-		{ CONFIG_WITH(",\"rope_scaling\":{\"type\":\"linear\"}"), "needs a factor", -EINVAL },
-		{ CONFIG_WITH(",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8}"), "of type llama3 needs", -EINVAL },
-		{ CONFIG_WITH(",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
-			      "\"high_freq_factor\":1,\"original_max_position_embeddings\":8}"),
+		{ CONFIG_WITH(",\"rope_scaling\":{\"type\":\"longrope\"}"),
+		  "\"longrope\": not supported", -ENOTSUP },
+		{ CONFIG_WITH(",\"rope_scaling\":{\"type\":\"linear\"}"), "needs a factor",
+		  -EINVAL },
+		{ CONFIG_WITH(",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8}"),
+		  "of type llama3 needs", -EINVAL },
+		{ CONFIG_WITH(
+			  ",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+			  "\"high_freq_factor\":1,\"original_max_position_embeddings\":8}"),
 		  "numbers that can't be", -EINVAL },
-		{ CONFIG_WITH(",\"quantization_config\":{\"quant_method\":\"gptq\"}"), "\"gptq\": not supported", -ENOTSUP },
+		{ CONFIG_WITH(",\"quantization_config\":{\"quant_method\":\"gptq\"}"),
+		  "\"gptq\": not supported", -ENOTSUP },
 		{ CONFIG_WITH(",\"quantization\":[]"), "\"quantization\" is no object", -EINVAL },
 		{ "{\"model_type\":\"llama\",\"num_hidden_layers\":0}", "0 layers", -EINVAL },
 		{ "{\"model_type\":\"llama\",\"num_hidden_layers\":5000}", "5000 layers", -EINVAL },
-		{ "{\"model_type\":\"llama\",\"num_hidden_layers\":1.5}", "\"num_hidden_layers\" is not a whole", -EINVAL },
+		{ "{\"model_type\":\"llama\",\"num_hidden_layers\":1.5}",
+		  "\"num_hidden_layers\" is not a whole", -EINVAL },
 		{ "{\"model_type\":\"llama\",\"num_attention_heads\":0}", "0 heads", -EINVAL },
 		{ "{\"model_type\":\"llama\"}", "lm_head.weight is missing", -EINVAL },
-		{ "{\"model_type\":\"gemma3_text\",\"layer_types\":[\"full_attention\"]}", "no list of 26", -EINVAL },
+		{ "{\"model_type\":\"gemma3_text\",\"layer_types\":[\"full_attention\"]}",
+		  "no list of 26", -EINVAL },
 		{ "{\"model_type\":\"gemma3_text\",\"num_hidden_layers\":1,\"layer_types\":[\"x\"]}",
 		  "\"layer_types\" has \"x\"", -ENOTSUP },
 		{ "{\"model_type\":\"gemma3_text\",\"query_pre_attn_scalar\":168}",
@@ -287,7 +305,8 @@ static void configs_are_refused(void **state)
 		{ "{\"model_type\":\"qwen3_moe\"}", "\"norm_topk_prob\" is false", -ENOTSUP },
 		{ "{\"model_type\":\"qwen3_moe\",\"norm_topk_prob\":true,\"mlp_only_layers\":[1]}",
 		  "\"mlp_only_layers\" is set", -ENOTSUP },
-		{ "{\"model_type\":\"gpt2\",\"scale_attn_weights\":0}", "neither true nor false", -EINVAL },
+		{ "{\"model_type\":\"gpt2\",\"scale_attn_weights\":0}", "neither true nor false",
+		  -EINVAL },
 	};
 
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -299,7 +318,8 @@ static void configs_are_refused(void **state)
 static void headers_are_refused(void **state)
 {
 #define E(type, shape, from, to)                                                                   \
-	"{" EMBED ":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" from "," to "]}}"
+	"{" EMBED ":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" from "," to    \
+	"]}}"
 	static const struct {
 		const char *header, *text;
 		size_t n;
@@ -322,7 +342,8 @@ static void headers_are_refused(void **state)
 		{ E("F32", "[2]", "8", "0"), "not within", 8 },
 		{ E("F32", "[2]", "0", "8"), "not within the data's 4 bytes", 4 },
 		{ E("F32", "[2]", "-8", "0"), "data_offsets[0] is not a whole", 8 },
-		{ E("F32", "[2]", "4", "12"), "the 4 bytes before its data at 4 belong to no tensor", 12 },
+		{ E("F32", "[2]", "4", "12"),
+		  "the 4 bytes before its data at 4 belong to no tensor", 12 },
 		{ E("F32", "[2]", "0", "8"), "data ends at 8, the file has 9", 9 },
 		{ "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
 		  "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
@@ -357,7 +378,8 @@ static void headers_are_refused(void **state)
 /* ---- tensors ---- */
 
 #define T(name, type, shape, from, to)                                                             \
-	"\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" #from "," #to "]}"
+	"\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" #from        \
+	"," #to "]}"
 
 static void fill_f32(size_t n)
 {
@@ -371,39 +393,47 @@ static void rows_are_put_in_order(void **state)
 	const struct ig_checkpoint_tensor *t;
 
 	fill_f32(64);
-	o = opened(CONFIG, "{\"__metadata__\":{\"format\":\"pt\"},"
-		   T("model.layers.0.self_attn.q_proj.weight", "F32", "[8,8]", 0, 256) "}", 256);
+	o = opened(CONFIG,
+		   "{\"__metadata__\":{\"format\":\"pt\"}," T(
+			   "model.layers.0.self_attn.q_proj.weight", "F32", "[8,8]", 0, 256) "}",
+		   256);
 	t = tensor(&o, "blk.0.attn_q.weight", IG_F32, 8, 8);
 	assert_null(t->data);
 	assert_int_equal(t->dims[0], 8);
 	assert_int_equal(t->dims[1], 8);
 	/* heads of 4: rows 0 1 2 3 are 0 2 1 3 of the file */
-	assert_true(value(&o, t, 0, 0) == 0 && value(&o, t, 1, 0) == 16 && value(&o, t, 2, 0) == 8 &&
-		    value(&o, t, 3, 7) == 31 && value(&o, t, 5, 1) == 49);
+	assert_true(value(&o, t, 0, 0) == 0 && value(&o, t, 1, 0) == 16 &&
+		    value(&o, t, 2, 0) == 8 && value(&o, t, 3, 7) == 31 &&
+		    value(&o, t, 5, 1) == 49);
 	ig_checkpoint_drop_tensor(o.g, t); /* memory of ours stays as it is */
 	assert_true(value(&o, t, 1, 0) == 16);
 	assert_int_equal(ig_checkpoint_file_bytes(o.g) > 256, 1);
 	assert_false(ig_checkpoint_map(o.g, &(const void *){ NULL }, &(uint64_t){ 0 }));
 	closed(&o);
 	/* biases too */
-	o = opened(CONFIG, "{" T("model.layers.0.self_attn.q_proj.bias", "F32", "[8]", 0, 32) "}", 32);
+	o = opened(CONFIG, "{" T("model.layers.0.self_attn.q_proj.bias", "F32", "[8]", 0, 32) "}",
+		   32);
 	t = tensor(&o, "blk.0.attn_q.bias", IG_F32, 1, 8);
 	assert_true(value(&o, t, 0, 1) == 2 && value(&o, t, 0, 2) == 1 && value(&o, t, 0, 6) == 5);
 	closed(&o);
 	/* Conv1D's columns are rows; vectors become float32 */
 	o = opened("{\"model_type\":\"gpt2\",\"n_embd\":4,\"n_head\":2,\"n_layer\":1}",
-		   "{" T("h.0.attn.c_attn.weight", "F32", "[4,12]", 0, 192) ","
-		   T("h.0.attn.c_attn.bias", "F16", "[12]", 192, 216) ","
-		   T("h.0.attn.bias", "BOOL", "[1,1,2,2]", 216, 220) "}", 220);
+		   "{" T("h.0.attn.c_attn.weight", "F32", "[4,12]", 0,
+			 192) "," T("h.0.attn.c_attn.bias", "F16", "[12]", 192,
+				    216) "," T("h.0.attn.bias", "BOOL", "[1,1,2,2]", 216, 220) "}",
+		   220);
 	t = tensor(&o, "blk.0.attn_qkv.weight", IG_F32, 12, 4);
-	assert_true(value(&o, t, 0, 1) == 12 && value(&o, t, 11, 3) == 47 && value(&o, t, 5, 2) == 29);
+	assert_true(value(&o, t, 0, 1) == 12 && value(&o, t, 11, 3) == 47 &&
+		    value(&o, t, 5, 2) == 29);
 	tensor(&o, "blk.0.attn_qkv.bias", IG_F32, 1, 12);
 	assert_int_equal(ig_checkpoint_n_tensors(o.g), 2);
 	closed(&o);
 	/* what lies in the file as it is wanted is used there */
-	o = opened(CONFIG, "{" T("model.embed_tokens.weight", "F32", "[4,8]", 0, 128) ","
-		   T("rotary_emb.inv_freq", "U8", "[1]", 128, 129) ","
-		   T("model.norm.weight", "F32", "[2]", 129, 137) "}", 137);
+	o = opened(CONFIG,
+		   "{" T("model.embed_tokens.weight", "F32", "[4,8]", 0,
+			 128) "," T("rotary_emb.inv_freq", "U8", "[1]", 128,
+				    129) "," T("model.norm.weight", "F32", "[2]", 129, 137) "}",
+		   137);
 	t = tensor(&o, "token_embd.weight", IG_F32, 4, 8);
 	assert_non_null(t->data);
 	assert_true(value(&o, t, 3, 7) == 31);
@@ -420,29 +450,49 @@ static void tensors_are_refused(void **state)
 		size_t n;
 		int code;
 	} bad[] = {
-		{ "{" T("model.layers.1.input_layernorm.weight", "F32", "[2]", 0, 8) "}", "is no part of this", 8, -ENOTSUP },
-		{ "{" T("model.layers.00.input_layernorm.weight", "F32", "[2]", 0, 8) "}", "is no part of this", 8, -ENOTSUP },
-		{ "{" T("model.layers.0.mlp.gate_proj.bias", "F32", "[2]", 0, 8) "}", "is no part of this", 8, -ENOTSUP },
-		{ "{" T("model.layers.0.self_attn.q_norm.weight", "F32", "[2]", 0, 8) "}", "is no part of this", 8, -ENOTSUP },
-		{ "{" T("model.layers.0.mlp.experts.0.up_proj.weight", "F32", "[2]", 0, 8) "}", "is no part", 8, -ENOTSUP },
-		{ "{" T("h.0.ln_1.weight", "F32", "[2]", 0, 8) "}", "\"h.0.ln_1.weight\" is no part", 8, -ENOTSUP },
-		{ "{" T("model.norm.weight", "F32", "[2]", 0, 8) "," T("norm.weight", "F32", "[2]", 8, 16) "}",
+		{ "{" T("model.layers.1.input_layernorm.weight", "F32", "[2]", 0, 8) "}",
+		  "is no part of this", 8, -ENOTSUP },
+		{ "{" T("model.layers.00.input_layernorm.weight", "F32", "[2]", 0, 8) "}",
+		  "is no part of this", 8, -ENOTSUP },
+		{ "{" T("model.layers.0.mlp.gate_proj.bias", "F32", "[2]", 0, 8) "}",
+		  "is no part of this", 8, -ENOTSUP },
+		{ "{" T("model.layers.0.self_attn.q_norm.weight", "F32", "[2]", 0, 8) "}",
+		  "is no part of this", 8, -ENOTSUP },
+		{ "{" T("model.layers.0.mlp.experts.0.up_proj.weight", "F32", "[2]", 0, 8) "}",
+		  "is no part", 8, -ENOTSUP },
+		{ "{" T("h.0.ln_1.weight", "F32", "[2]", 0, 8) "}",
+		  "\"h.0.ln_1.weight\" is no part", 8, -ENOTSUP },
+		{ "{" T("model.norm.weight", "F32", "[2]", 0, 8) "," T("norm.weight", "F32", "[2]",
+								       8, 16) "}",
 		  "are the same part of the model", 16, -EINVAL },
-		{ "{" T("model.norm.weight", "I32", "[2]", 0, 8) "}", "is of type I32; Ingot reads", 8, -ENOTSUP },
-		{ "{" T("model.norm.weight", "F32", "[]", 0, 4) "}", "has 0 dimensions", 4, -EINVAL },
+		{ "{" T("model.norm.weight", "I32", "[2]", 0, 8) "}", "is of type I32; Ingot reads",
+		  8, -ENOTSUP },
+		{ "{" T("model.norm.weight", "F32", "[]", 0, 4) "}", "has 0 dimensions", 4,
+		  -EINVAL },
 		{ "{" T("model.norm.weight", "F32", "[0]", 0, 0) "}", "has no values", 0, -EINVAL },
-		{ "{" T("model.embed_tokens.weight", "F32", "[1,1,2]", 0, 8) "}", "has 3 dimensions", 8, -EINVAL },
-		{ "{" T(Q ".weight", "F32", "[3,2]", 0, 24) "}", "is not of heads of 4", 24, -EINVAL },
-		{ "{" T(Q ".weight", "U32", "[4,2]", 0, 32) "}", "U32 without scales", 32, -EINVAL },
-		{ "{" T(Q ".scales", "F32", "[4,2]", 0, 32) "}", "has no weight beside it", 32, -EINVAL },
-		{ "{" T(Q ".weight", "F32", "[4,1]", 0, 16) "," T(Q ".scales", "F32", "[4,1]", 16, 32) "}",
+		{ "{" T("model.embed_tokens.weight", "F32", "[1,1,2]", 0, 8) "}",
+		  "has 3 dimensions", 8, -EINVAL },
+		{ "{" T(Q ".weight", "F32", "[3,2]", 0, 24) "}", "is not of heads of 4", 24,
+		  -EINVAL },
+		{ "{" T(Q ".weight", "U32", "[4,2]", 0, 32) "}", "U32 without scales", 32,
+		  -EINVAL },
+		{ "{" T(Q ".scales", "F32", "[4,2]", 0, 32) "}", "has no weight beside it", 32,
+		  -EINVAL },
+		{ "{" T(Q ".weight", "F32", "[4,1]", 0, 16) "," T(Q ".scales", "F32", "[4,1]", 16,
+								  32) "}",
 		  "has 1 scales and 0 biases", 32, -EINVAL },
-		{ "{" T(Q ".weight", "F32", "[4,1]", 0, 16) "," T(Q ".scales", "F32", "[4,1]", 16, 32) ","
-		  T(Q ".biases", "F32", "[4,1]", 32, 48) "}", "of type F32, but has scales", 48, -EINVAL },
-		{ "{" T(Q ".weight", "U32", "[4,1]", 0, 16) "," T(Q ".scales", "F32", "[4,1]", 16, 32) ","
-		  T(Q ".biases", "F32", "[4,1]", 32, 48) "}", "no \"quantization\"", 48, -ENOTSUP },
-		{ "{" T(Q ".weight", "U32", "[4,1]", 0, 16) "," T(Q ".scales", "F32", "[4,1]", 16, 32) ","
-		  T(Q ".biases", "F32", "[2,2]", 32, 48) "}", "has another shape than its weight", 48, -EINVAL },
+		{ "{" T(Q ".weight", "F32", "[4,1]", 0, 16) "," T(Q ".scales", "F32", "[4,1]", 16,
+								  32) "," T(Q ".biases", "F32",
+									    "[4,1]", 32, 48) "}",
+		  "of type F32, but has scales", 48, -EINVAL },
+		{ "{" T(Q ".weight", "U32", "[4,1]", 0, 16) "," T(Q ".scales", "F32", "[4,1]", 16,
+								  32) "," T(Q ".biases", "F32",
+									    "[4,1]", 32, 48) "}",
+		  "no \"quantization\"", 48, -ENOTSUP },
+		{ "{" T(Q ".weight", "U32", "[4,1]", 0, 16) "," T(Q ".scales", "F32", "[4,1]", 16,
+								  32) "," T(Q ".biases", "F32",
+									    "[2,2]", 32, 48) "}",
+		  "has another shape than its weight", 48, -EINVAL },
 	};
 
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -468,13 +518,17 @@ static void groups_are_read(void **state)
 		memcpy(data + 64 + 2 * r, r % 2 ? &half : &one, 2);
 		memcpy(data + 72 + 2 * r, &(uint16_t){ 0xc000 }, 2);
 	}
-	o = opened(GROUPS("", 32, 4), "{" T(Q ".weight", "U32", "[4,4]", 0, 64) ","
-		   T(Q ".scales", "BF16", "[4,1]", 64, 72) "," T(Q ".biases", "BF16", "[4,1]", 72, 80) "}", 80);
+	o = opened(GROUPS("", 32, 4),
+		   "{" T(Q ".weight", "U32", "[4,4]", 0, 64) "," T(Q ".scales", "BF16", "[4,1]", 64,
+								   72) "," T(Q ".biases", "BF16",
+									     "[4,1]", 72, 80) "}",
+		   80);
 	t = tensor(&o, "blk.0.attn_q.weight", IG_Q4_1, 4, 32);
 	assert_string_equal(ig_checkpoint_format(o.g), "safetensors, MLX");
 	for (int r = 0; r < 4; r++)
 		for (int c = 0; c < 32; c++) /* row 1 is the file's 2, and so on */
-			assert_true(value(&o, t, r, c) == (float)(c % 16) * (r < 2 ? 1.0f : 0.5f) - 2.0f);
+			assert_true(value(&o, t, r, c) ==
+				    (float)(c % 16) * (r < 2 ? 1.0f : 0.5f) - 2.0f);
 	closed(&o);
 
 	/* codes of 8 bits, a group of 64, an object of the module's own */
@@ -483,9 +537,10 @@ static void groups_are_read(void **state)
 	memcpy(data + 64, &(float){ 0.25f }, 4);
 	memcpy(data + 68, &(float){ -32.0f }, 4);
 	o = opened(GROUPS(",\"model.embed_tokens\":{\"group_size\":64,\"bits\":8}", 32, 4),
-		   "{" T("model.embed_tokens.weight", "U32", "[1,16]", 0, 64) ","
-		   T("model.embed_tokens.scales", "F32", "[1,1]", 64, 68) ","
-		   T("model.embed_tokens.biases", "F32", "[1,1]", 68, 72) "}", 72);
+		   "{" T("model.embed_tokens.weight", "U32", "[1,16]", 0, 64) "," T(
+			   "model.embed_tokens.scales", "F32", "[1,1]", 64,
+			   68) "," T("model.embed_tokens.biases", "F32", "[1,1]", 68, 72) "}",
+		   72);
 	t = tensor(&o, "token_embd.weight", IG_Q8_M, 1, 64);
 	for (int c = 0; c < 64; c++)
 		assert_true(value(&o, t, 0, c) == (float)(4 * c + 3) * 0.25f - 32.0f);
@@ -494,9 +549,11 @@ static void groups_are_read(void **state)
 	/* what float16 can't hold is rounded: to a subnormal, to the largest */
 	memcpy(data + 64, &small, 4);
 	memcpy(data + 68, &(float){ -1e6f }, 4);
-	o = opened(GROUPS("", 64, 8), "{" T("model.embed_tokens.weight", "U32", "[1,16]", 0, 64) ","
-		   T("model.embed_tokens.scales", "F32", "[1,1]", 64, 68) ","
-		   T("model.embed_tokens.biases", "F32", "[1,1]", 68, 72) "}", 72);
+	o = opened(GROUPS("", 64, 8),
+		   "{" T("model.embed_tokens.weight", "U32", "[1,16]", 0, 64) "," T(
+			   "model.embed_tokens.scales", "F32", "[1,1]", 64,
+			   68) "," T("model.embed_tokens.biases", "F32", "[1,1]", 68, 72) "}",
+		   72);
 	t = tensor(&o, "token_embd.weight", IG_Q8_M, 1, 64);
 	assert_true(value(&o, t, 0, 5) == -65504.0f);
 	closed(&o);
@@ -504,16 +561,22 @@ static void groups_are_read(void **state)
 
 static void groups_are_refused(void **state)
 {
-#define W "{" T(Q ".weight", "U32", "[4,4]", 0, 64) "," T(Q ".scales", "F16", "[4,1]", 64, 72) ","     \
-	T(Q ".biases", "F16", "[4,1]", 72, 80) "}"
+#define W                                                                                          \
+	"{" T(Q ".weight", "U32", "[4,4]", 0, 64) "," T(Q ".scales", "F16", "[4,1]", 64,           \
+							72) "," T(Q ".biases", "F16", "[4,1]", 72, \
+								  80) "}"
 	refused(GROUPS("", 16, 4), W, 80, -ENOTSUP, "group_size 16; Ingot reads 32, 64 and 128");
 	refused(GROUPS("", 32, 3), W, 80, -ENOTSUP, "with 3 bits; Ingot reads 4 and 8");
-	refused(GROUPS("", 64, 4), W, 80, -EINVAL, "rows of 4 words and 1 scales: not 4 bits in groups of 64");
+	refused(GROUPS("", 64, 4), W, 80, -EINVAL,
+		"rows of 4 words and 1 scales: not 4 bits in groups of 64");
 	refused(GROUPS("", 32, 8), W, 80, -EINVAL, "not 8 bits in groups of 32");
-	refused(GROUPS(",\"mode\":\"mxfp4\"", 32, 4), W, 80, -ENOTSUP, "mode \"mxfp4\"; Ingot reads affine");
-	refused(GROUPS("", 32, 4), "{" T(Q ".weight", "U32", "[4,4]", 0, 64) ","
-		T(Q ".scales", "U8", "[4,1]", 64, 68) "," T(Q ".biases", "U8", "[4,1]", 68, 72) "}", 72,
-		-ENOTSUP, "of type U8; Ingot reads scales");
+	refused(GROUPS(",\"mode\":\"mxfp4\"", 32, 4), W, 80, -ENOTSUP,
+		"mode \"mxfp4\"; Ingot reads affine");
+	refused(GROUPS("", 32, 4),
+		"{" T(Q ".weight", "U32", "[4,4]", 0, 64) "," T(Q ".scales", "U8", "[4,1]", 64,
+								68) "," T(Q ".biases", "U8",
+									  "[4,1]", 68, 72) "}",
+		72, -ENOTSUP, "of type U8; Ingot reads scales");
 }
 
 /* ---- experts ---- */
@@ -529,19 +592,25 @@ static void experts_are_joined(void **state)
 	struct opened o;
 
 	fill_f32(64);
-	o = opened(MOE, "{" T("model.layers.0.block_sparse_moe.experts.1.w1.weight", "F32", "[3,2]", 0, 24) ","
-		   T("model.layers.0.block_sparse_moe.experts.0.w1.weight", "F32", "[3,2]", 24, 48) ","
-		   T("model.layers.0.block_sparse_moe.gate.weight", "F32", "[2,2]", 48, 64) "}", 64);
+	o = opened(MOE,
+		   "{" T("model.layers.0.block_sparse_moe.experts.1.w1.weight", "F32", "[3,2]", 0,
+			 24) "," T("model.layers.0.block_sparse_moe.experts.0.w1.weight", "F32",
+				   "[3,2]", 24,
+				   48) "," T("model.layers.0.block_sparse_moe.gate.weight", "F32",
+					     "[2,2]", 48, 64) "}",
+		   64);
 	t = tensor(&o, "blk.0.ffn_gate_exps.weight", IG_F32, 6, 2);
 	assert_int_equal(t->n_dims, 3);
 	assert_true(t->dims[0] == 2 && t->dims[1] == 3 && t->dims[2] == 2 && t->dims[3] == 1);
-	assert_true(value(&o, t, 0, 0) == 6 && value(&o, t, 2, 1) == 11 && value(&o, t, 3, 0) == 0 &&
-		    value(&o, t, 5, 1) == 5);
+	assert_true(value(&o, t, 0, 0) == 6 && value(&o, t, 2, 1) == 11 &&
+		    value(&o, t, 3, 0) == 0 && value(&o, t, 5, 1) == 5);
 	tensor(&o, "blk.0.ffn_gate_inp.weight", IG_F32, 2, 2);
 	closed(&o);
 	/* one tensor of all: gate's and up's rows of an expert, one below the other */
-	o = opened(MOE, "{" T("model.layers.0.mlp.experts.gate_up_proj", "F32", "[2,4,2]", 0, 64) ","
-		   T("model.layers.0.mlp.experts.down_proj", "F32", "[2,2,2]", 64, 96) "}", 96);
+	o = opened(MOE,
+		   "{" T("model.layers.0.mlp.experts.gate_up_proj", "F32", "[2,4,2]", 0, 64) "," T(
+			   "model.layers.0.mlp.experts.down_proj", "F32", "[2,2,2]", 64, 96) "}",
+		   96);
 	t = tensor(&o, "blk.0.ffn_gate_exps.weight", IG_F32, 4, 2);
 	assert_true(value(&o, t, 1, 1) == 3 && value(&o, t, 2, 0) == 8 && value(&o, t, 3, 1) == 11);
 	t = tensor(&o, "blk.0.ffn_up_exps.weight", IG_F32, 4, 2);
@@ -554,19 +623,25 @@ static void experts_are_joined(void **state)
 static void experts_are_refused(void **state)
 {
 #define M "model.layers.0.block_sparse_moe.experts."
-	refused(MOE, "{" T(M "2.w1.weight", "F32", "[1,2]", 0, 8) "}", 8, -ENOTSUP, "is no part of this");
-	refused(MOE, "{" T(M "1.w1.weight", "F32", "[1,2]", 0, 8) "}", 8, -EINVAL, "where expert 0 is missing");
+	refused(MOE, "{" T(M "2.w1.weight", "F32", "[1,2]", 0, 8) "}", 8, -ENOTSUP,
+		"is no part of this");
+	refused(MOE, "{" T(M "1.w1.weight", "F32", "[1,2]", 0, 8) "}", 8, -EINVAL,
+		"where expert 0 is missing");
 	refused(MOE, "{" T(M "0.w1.weight", "F32", "[1,2]", 0, 8) "}", 8, -EINVAL,
 		"is the last of 1 experts, config.json has 2");
-	refused(MOE, "{" T(M "0.w1.weight", "F32", "[1,2]", 0, 8) "," T(M "1.w1.weight", "F32", "[2,1]", 8, 16) "}",
+	refused(MOE,
+		"{" T(M "0.w1.weight", "F32", "[1,2]", 0, 8) "," T(M "1.w1.weight", "F32", "[2,1]",
+								   8, 16) "}",
 		16, -EINVAL, "has another shape or type than the first");
-	refused(MOE, "{" T("model.layers.0.mlp.experts.down_proj", "F32", "[3,1,1]", 0, 12) "}", 12, -EINVAL,
-		"has 3 experts, config.json 2");
-	refused(MOE, "{" T("model.layers.0.mlp.experts.gate_up_proj", "F32", "[2,3,1]", 0, 24) "}", 24, -EINVAL,
-		"has no two halves");
-	refused(MOE, "{" T(M "0.w1.weight", "F32", "[1,2]", 0, 8) ","
-		T("model.layers.0.mlp.switch_mlp.gate_proj.weight", "F32", "[2,1,1]", 8, 16) "}", 16, -EINVAL,
-		"are the same part");
+	refused(MOE, "{" T("model.layers.0.mlp.experts.down_proj", "F32", "[3,1,1]", 0, 12) "}", 12,
+		-EINVAL, "has 3 experts, config.json 2");
+	refused(MOE, "{" T("model.layers.0.mlp.experts.gate_up_proj", "F32", "[2,3,1]", 0, 24) "}",
+		24, -EINVAL, "has no two halves");
+	refused(MOE,
+		"{" T(M "0.w1.weight", "F32", "[1,2]", 0,
+		      8) "," T("model.layers.0.mlp.switch_mlp.gate_proj.weight", "F32", "[2,1,1]",
+			       8, 16) "}",
+		16, -EINVAL, "are the same part");
 }
 
 /* ---- several files, siblings, paths ---- */
@@ -578,14 +653,18 @@ static void index_is_checked(void **state)
 		int code;
 	} cases[] = {
 		{ "{\"weight_map\":{\"model.norm.weight\":\"a.safetensors\","
-		  "\"model.embed_tokens.weight\":\"b.safetensors\"}}", NULL, 0 },
+		  "\"model.embed_tokens.weight\":\"b.safetensors\"}}",
+		  NULL, 0 },
 		{ "{", "index.json: line 1, column 1: no JSON", -EINVAL },
 		{ "{}", "\"weight_map\" is missing", -EINVAL },
 		{ "{\"weight_map\":{\"x\":3}}", "no file's name stands at tensor x", -EINVAL },
-		{ "{\"weight_map\":{\"x\":\"../a.safetensors\"}}", "no name of a safetensors file", -EINVAL },
+		{ "{\"weight_map\":{\"x\":\"../a.safetensors\"}}", "no name of a safetensors file",
+		  -EINVAL },
 		{ "{\"weight_map\":{\"x\":\"a.txt\"}}", "no name of a safetensors file", -EINVAL },
-		{ "{\"weight_map\":{\"x\":\"c.safetensors\"}}", "dir/c.safetensors: there is no such", -ENOENT },
-		{ "{\"weight_map\":{\"x\":\"a.safetensors\"}}", "\"x\" is not in a.safetensors", -EINVAL },
+		{ "{\"weight_map\":{\"x\":\"c.safetensors\"}}",
+		  "dir/c.safetensors: there is no such", -ENOENT },
+		{ "{\"weight_map\":{\"x\":\"a.safetensors\"}}", "\"x\" is not in a.safetensors",
+		  -EINVAL },
 		{ "{\"weight_map\":{\"model.norm.weight\":\"b.safetensors\",\"a\":\"a.safetensors\"}}",
 		  "\"model.norm.weight\" is not in b.safetensors", -EINVAL },
 		{ "{\"weight_map\":{\"model.norm.weight\":\"a.safetensors\",\"x\":\"d.safetensors\"}}",
@@ -593,13 +672,15 @@ static void index_is_checked(void **state)
 	};
 	size_t len[2];
 	uint8_t *a = make_file("{" T("model.norm.weight", "F32", "[2]", 0, 8) "}", 8, &len[0]);
-	uint8_t *b = make_file("{" T("model.embed_tokens.weight", "F32", "[4,2]", 0, 32) "}", 32, &len[1]);
+	uint8_t *b = make_file("{" T("model.embed_tokens.weight", "F32", "[4,2]", 0, 32) "}", 32,
+			       &len[1]);
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		const struct ig_checkpoint_file files[] = {
 			{ "config.json", CONFIG, sizeof CONFIG - 1 },
 			{ "model.safetensors.index.json", cases[i].index, strlen(cases[i].index) },
-			{ "a.safetensors", a, len[0] }, { "b.safetensors", b, len[1] },
+			{ "a.safetensors", a, len[0] },
+			{ "b.safetensors", b, len[1] },
 			{ "d.safetensors", a, len[0] },
 		};
 		struct ig_checkpoint *g;
@@ -630,7 +711,8 @@ static void put_file(const char *dir, const char *name, const void *p, size_t le
 	fclose(f);
 }
 
-static int open_at(const char *dir, const char *name, struct ig_checkpoint **g, struct ig_error *err)
+static int open_at(const char *dir, const char *name, struct ig_checkpoint **g,
+		   struct ig_error *err)
 {
 	char path[256];
 
@@ -692,11 +774,11 @@ static void paths_name_folders(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keys_are_ggufs), cmocka_unit_test(rope_is_scaled),
-		cmocka_unit_test(gemma_has_a_list), cmocka_unit_test(configs_are_refused),
+		cmocka_unit_test(keys_are_ggufs),      cmocka_unit_test(rope_is_scaled),
+		cmocka_unit_test(gemma_has_a_list),    cmocka_unit_test(configs_are_refused),
 		cmocka_unit_test(headers_are_refused), cmocka_unit_test(rows_are_put_in_order),
 		cmocka_unit_test(tensors_are_refused), cmocka_unit_test(groups_are_read),
-		cmocka_unit_test(groups_are_refused), cmocka_unit_test(experts_are_joined),
+		cmocka_unit_test(groups_are_refused),  cmocka_unit_test(experts_are_joined),
 		cmocka_unit_test(experts_are_refused), cmocka_unit_test(index_is_checked),
 		cmocka_unit_test(paths_name_folders),
 	};

@@ -366,8 +366,13 @@ static void wrong_tensors(void **state)
 	gw_str(&w, "general.alignment", "32");
 	refused(&w, "key 'general.alignment' is a value of type string", NULL);
 
-	struct { const char *name; uint64_t ne[5]; uint32_t n_dims, dtype; uint64_t offset;
-		 const char *text; } cases[] = {
+	struct {
+		const char *name;
+		uint64_t ne[5];
+		uint32_t n_dims, dtype;
+		uint64_t offset;
+		const char *text;
+	} cases[] = {
 		{ "t", { 32 }, 0, IG_F32, 0, "has 0 dimensions" },
 		{ "t", { 1, 1, 1, 1, 1 }, 5, IG_F32, 0, "has 5 dimensions" },
 		{ "t", { 32, 0 }, 2, IG_F32, 0, "has size 0 in dimension 1" },
@@ -385,8 +390,12 @@ static void wrong_tensors(void **state)
 		{ "t", { 32 }, 1, IG_F32, UINT64_MAX - 31, "ends beyond the file's" },
 		{ "t", { 96 }, 1, IG_F32, 0, "ends beyond the file's" },
 		{ "", { 32 }, 1, IG_F32, 0, "name is empty" },
-		{ "0123456789012345678901234567890123456789012345678901234567890123456", { 32 }, 1,
-		  IG_F32, 0, "name is 67 bytes long, at most 64" },
+		{ "0123456789012345678901234567890123456789012345678901234567890123456",
+		  { 32 },
+		  1,
+		  IG_F32,
+		  0,
+		  "name is 67 bytes long, at most 64" },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		gw_init(&w);
@@ -542,9 +551,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(reads_everything), cmocka_unit_test(wrong_keys),
-		cmocka_unit_test(wrong_headers), cmocka_unit_test(wrong_key_entries),
-		cmocka_unit_test(wrong_tensors), cmocka_unit_test(every_truncation),
-		cmocka_unit_test(many_entries), cmocka_unit_test(files),
+		cmocka_unit_test(wrong_headers),    cmocka_unit_test(wrong_key_entries),
+		cmocka_unit_test(wrong_tensors),    cmocka_unit_test(every_truncation),
+		cmocka_unit_test(many_entries),	    cmocka_unit_test(files),
 	};
 
 	return cmocka_run_group_tests_name("model/gguf", tests, NULL, NULL);

@@ -97,8 +97,11 @@ static void what_is_written_is_read(void **state)
 		struct stat st;
 
 		for (size_t at = 0; at < sizeof bytes; at += piece)
-			assert_int_equal(ig_gguf_write(w, bytes + at, sizeof bytes - at < piece ?
-						       sizeof bytes - at : piece, &err), 0);
+			assert_int_equal(
+				ig_gguf_write(w, bytes + at,
+					      sizeof bytes - at < piece ? sizeof bytes - at : piece,
+					      &err),
+				0);
 		assert_int_equal(stat(path, &st), -1); /* not before it is whole */
 		assert_int_equal(ig_gguf_finish(w, &err), 0);
 		assert_int_equal(stat(path, &st), 0);
@@ -129,7 +132,8 @@ static void what_is_written_is_read(void **state)
 		assert_memory_equal(t->data, bytes + 3 * 36, 20);
 		t = ig_checkpoint_find_tensor(g, "experts.weight");
 		assert_non_null(t);
-		assert_true(t->dims[0] == 32 && t->dims[1] == 2 && t->dims[2] == 3 && t->dims[3] == 1);
+		assert_true(t->dims[0] == 32 && t->dims[1] == 2 && t->dims[2] == 3 &&
+			    t->dims[3] == 1);
 		assert_memory_equal(t->data, bytes + 3 * 36 + 20, 6 * 34);
 		ig_checkpoint_close(g);
 		assert_int_equal(files(), 1);

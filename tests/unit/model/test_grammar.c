@@ -37,96 +37,161 @@ static const struct {
 } keywords[] = {
 	{ "{'type':'null'}", { "null" }, { "nul", "nulll", "0", "" } },
 	{ "{'type':'boolean'}", { "true", "false" }, { "True", "null", "1" } },
-	{ "{'type':'integer'}", { "0", "-1", "123456789012345678", "-0" },
+	{ "{'type':'integer'}",
+	  { "0", "-1", "123456789012345678", "-0" },
 	  { "01", "1.0", "1e3", "-", "+1", "1234567890123456789" } },
-	{ "{'type':'number'}", { "0", "-0.5", "1e5", "1E-5", "12.25e+10", "1e289", "1e-299" },
+	{ "{'type':'number'}",
+	  { "0", "-0.5", "1e5", "1E-5", "12.25e+10", "1e289", "1e-299" },
 	  { ".5", "5.", "1e", "1e290", "1e+", "00", "1.e5", "NaN", "-e1" } },
-	{ "{'type':'string'}", { "''", "'a b'", "'\xc3\xa9'", "'\\n\\''", "'\\u00e9'", "'\\ud83d\\ude00'",
-	  "'\\u0001'" },
-	  { "'", "'a", "'\n'", "'\\x'", "'\\ud83d'", "'\\ude00'", "'\\u0000'", "'\xc3'", "'\xed\xa0\x80'",
-	    "'\xff'" } },
+	{ "{'type':'string'}",
+	  { "''", "'a b'", "'\xc3\xa9'", "'\\n\\''", "'\\u00e9'", "'\\ud83d\\ude00'", "'\\u0001'" },
+	  { "'", "'a", "'\n'", "'\\x'", "'\\ud83d'", "'\\ude00'", "'\\u0000'", "'\xc3'",
+	    "'\xed\xa0\x80'", "'\xff'" } },
 	{ "{'type':['string','null']}", { "'x'", "null" }, { "1", "true" } },
 	{ "{'type':'string','nullable':true}", { "'x'", "null" }, { "1" } },
 	{ "{'type':['integer','number']}", { "1.5" }, { "'1'" } },
 	{ "true", { "1", "{}", "[{'a':[]}]" }, { "", "}" } },
 	{ "{}", { "1", "{'x':{'y':null}}", "[ ]" }, { "x" } },
-	{ "{'title':'x','description':'y','default':3,'examples':[1],'$comment':'z'}", { "null" }, { "" } },
+	{ "{'title':'x','description':'y','default':3,'examples':[1],'$comment':'z'}",
+	  { "null" },
+	  { "" } },
 	/* objects */
 	{ "{" AB ",'required':['a','b'],'additionalProperties':false}",
-	  { "{'a':1,'b':''}", "{'a': 1, 'b': ''}", "{\n  'a': 1,\n  'b': ''\n}", "{ 'a':1,'b':'' }" },
+	  { "{'a':1,'b':''}", "{'a': 1, 'b': ''}", "{\n  'a': 1,\n  'b': ''\n}",
+	    "{ 'a':1,'b':'' }" },
 	  { "{'b':'','a':1}", "{'a':1}", "{}", "{'a':1,'b':'','c':1}", "{'a':1,'a':1,'b':''}",
 	    "{'a':1,'b':'',}", "{  'a':1,'b':''}", "{'a' :1,'b':''}", "{'a':\n1,'b':''}" } },
-	{ "{" AB ",'additionalProperties':false}", { "{}", "{'a':1}", "{'b':''}", "{'a':1,'b':''}", "{ }" },
+	{ "{" AB ",'additionalProperties':false}",
+	  { "{}", "{'a':1}", "{'b':''}", "{'a':1,'b':''}", "{ }" },
 	  { "{'b':'','a':1}", "{,}", "{'c':1}" } },
-	{ "{" AB ",'required':['b'],'additionalProperties':false}", { "{'b':''}", "{'a':1,'b':''}" },
+	{ "{" AB ",'required':['b'],'additionalProperties':false}",
+	  { "{'b':''}", "{'a':1,'b':''}" },
 	  { "{'a':1}", "{}" } },
-	{ "{" AB "}", { "{'c':null}", "{'a':1,'c':[1]}", "{'aa':1,'':2}" },
+	{ "{" AB "}",
+	  { "{'c':null}", "{'a':1,'c':[1]}", "{'aa':1,'':2}" },
 	  { "{'c':1,'a':1}", "{'a':''}", "{'\\u0061':1}" } },
-	{ "{" AB ",'additionalProperties':{'type':'boolean'}}", { "{'c':true}", "{'b':'','ab':false}" },
+	{ "{" AB ",'additionalProperties':{'type':'boolean'}}",
+	  { "{'c':true}", "{'b':'','ab':false}" },
 	  { "{'c':1}", "{'a':true}" } },
-	{ "{'type':'object','required':['x']}", { "{'x':1}", "{'x':1,'y':2}" }, { "{}", "{'y':1}" } },
+	{ "{'type':'object','required':['x']}",
+	  { "{'x':1}", "{'x':1,'y':2}" },
+	  { "{}", "{'y':1}" } },
 	{ "{'type':'object','additionalProperties':{'type':'integer'},'maxProperties':2}",
-	  { "{}", "{'a':1}", "{'a':1,'b':2}" }, { "{'a':1,'b':2,'c':3}", "{'a':''}" } },
+	  { "{}", "{'a':1}", "{'a':1,'b':2}" },
+	  { "{'a':1,'b':2,'c':3}", "{'a':''}" } },
 	{ "{'type':'object','maxProperties':0}", { "{}", "{ }" }, { "{'a':1}" } },
-	{ "{" AB ",'additionalProperties':false,'minProperties':1,'required':['a']}", { "{'a':1}" }, { "{}" } },
+	{ "{" AB ",'additionalProperties':false,'minProperties':1,'required':['a']}",
+	  { "{'a':1}" },
+	  { "{}" } },
 	{ "{'type':'object','patternProperties':{'^x':{'type':'integer'},'^y':{'type':'null'}},"
-	  "'additionalProperties':false}", { "{'x1':1,'y':null}", "{}", "{'y':null,'x':2}" },
+	  "'additionalProperties':false}",
+	  { "{'x1':1,'y':null}", "{}", "{'y':null,'x':2}" },
 	  { "{'x':null}", "{'z':1}", "{'y':1}" } },
 	{ "{'type':'object','properties':{'\xc3\xa9\\u0022\\n':{'type':'null'}},'additionalProperties':false}",
-	  { "{'\xc3\xa9\\'\\n':null}" }, { "{'\\u00e9\\'\\n':null}" } },
+	  { "{'\xc3\xa9\\'\\n':null}" },
+	  { "{'\\u00e9\\'\\n':null}" } },
 	{ "{'properties':{'a':false},'required':[]}", { "{'b':1}", "{}" }, { "{'a':1}" } },
 	/* arrays */
-	{ "{'type':'array','items':{'type':'integer'}}", { "[]", "[1]", "[1,2]", "[1, 2]", "[\n  1,\n  2\n]", "[ ]" },
+	{ "{'type':'array','items':{'type':'integer'}}",
+	  { "[]", "[1]", "[1,2]", "[1, 2]", "[\n  1,\n  2\n]", "[ ]" },
 	  { "[,]", "[1,]", "[1 ,2]", "['a']", "[1,  2]" } },
-	{ "{'type':'array','items':{'type':'null'},'minItems':1,'maxItems':2}", { "[null]", "[null,null]" },
+	{ "{'type':'array','items':{'type':'null'},'minItems':1,'maxItems':2}",
+	  { "[null]", "[null,null]" },
 	  { "[]", "[null,null,null]" } },
-	{ "{'type':'array','items':{'type':'null'},'minItems':2}", { "[null,null]", "[null,null,null]" }, { "[null]" } },
+	{ "{'type':'array','items':{'type':'null'},'minItems':2}",
+	  { "[null,null]", "[null,null,null]" },
+	  { "[null]" } },
 	{ "{'type':'array','maxItems':0}", { "[]" }, { "[1]" } },
 	{ "{'type':'array','items':false}", { "[]" }, { "[1]" } },
-	{ "{'prefixItems':[{'type':'null'},{'type':'integer'}],'items':false}", { "[]", "[null]", "[null,1]" },
+	{ "{'prefixItems':[{'type':'null'},{'type':'integer'}],'items':false}",
+	  { "[]", "[null]", "[null,1]" },
 	  { "[1]", "[null,1,1]" } },
-	{ "{'prefixItems':[{'type':'null'}],'items':{'type':'integer'},'minItems':2}", { "[null,1]", "[null,1,2]" },
+	{ "{'prefixItems':[{'type':'null'}],'items':{'type':'integer'},'minItems':2}",
+	  { "[null,1]", "[null,1,2]" },
 	  { "[null]", "[1,1]" } },
-	{ "{'type':'array','items':{'type':'integer'},'maxItems':1,'uniqueItems':true}", { "[1]" }, { "[1,1]" } },
+	{ "{'type':'array','items':{'type':'integer'},'maxItems':1,'uniqueItems':true}",
+	  { "[1]" },
+	  { "[1,1]" } },
 	/* strings */
-	{ "{'type':'string','minLength':2,'maxLength':3}", { "'ab'", "'\xc3\xa9\xf0\x9f\x98\x80x'", "'\\n\\ud83d\\ude00'" },
+	{ "{'type':'string','minLength':2,'maxLength':3}",
+	  { "'ab'", "'\xc3\xa9\xf0\x9f\x98\x80x'", "'\\n\\ud83d\\ude00'" },
 	  { "'a'", "'abcd'", "''" } },
 	{ "{'type':'string','minLength':2}", { "'ab'", "'abcdef'" }, { "'a'" } },
 	{ "{'type':'string','maxLength':100}", { "''", "'\\u00e9'" }, { "'\\ud83d'" } },
 	{ "{'type':'string','pattern':'b'}", { "'b'", "'abc'", "'\\'b'" }, { "'ac'", "''" } },
 	{ "{'type':'string','pattern':'^b$'}", { "'b'" }, { "'ab'", "'bb'", "'\\u0062'" } },
 	{ "{'type':'string','pattern':'^a|b$'}", { "'ax'", "'xb'" }, { "'xa'", "'bx'" } },
-	{ "{'type':'string','pattern':'^[a-z]*$','minLength':2,'maxLength':3}", { "'ab'", "'abc'" }, { "'a'", "'abcd'", "'A1'" } },
-	{ "{'type':'string','format':'date'}", { "'2024-02-29'", "'2000-02-29'", "'1999-12-31'" },
-	  { "'2023-02-29'", "'1900-02-29'", "'2024-13-01'", "'2024-04-31'", "'24-01-01'", "'2024-1-1'" } },
-	{ "{'type':'string','format':'time'}", { "'12:34:56Z'", "'00:00:00.123+01:30'" }, { "'24:00:00Z'", "'12:34:56'" } },
-	{ "{'type':'string','format':'date-time'}", { "'2024-01-01T00:00:00Z'" }, { "'2024-01-01 00:00:00Z'" } },
-	{ "{'type':'string','format':'uuid'}", { "'00000000-0000-0000-0000-00000000000a'" }, { "'0-0-0-0-0'" } },
-	{ "{'type':'string','format':'email'}", { "'a@b.c'", "'a.b+c@d-e.fg'" }, { "'a'", "'@b.c'", "'a@b'", "'a@-b.c'", "'a..b@c.d'" } },
-	{ "{'type':'string','format':'ipv4'}", { "'0.0.0.0'", "'255.249.199.9'" }, { "'256.0.0.0'", "'1.2.3'", "'01.2.3.4'" } },
-	{ "{'type':'string','format':'ipv6'}", { "'::'", "'1::8'", "'1:2:3:4:5:6:7:8'", "'::1.2.3.4'", "'1:2:3:4:5:6::8'" },
+	{ "{'type':'string','pattern':'^[a-z]*$','minLength':2,'maxLength':3}",
+	  { "'ab'", "'abc'" },
+	  { "'a'", "'abcd'", "'A1'" } },
+	{ "{'type':'string','format':'date'}",
+	  { "'2024-02-29'", "'2000-02-29'", "'1999-12-31'" },
+	  { "'2023-02-29'", "'1900-02-29'", "'2024-13-01'", "'2024-04-31'", "'24-01-01'",
+	    "'2024-1-1'" } },
+	{ "{'type':'string','format':'time'}",
+	  { "'12:34:56Z'", "'00:00:00.123+01:30'" },
+	  { "'24:00:00Z'", "'12:34:56'" } },
+	{ "{'type':'string','format':'date-time'}",
+	  { "'2024-01-01T00:00:00Z'" },
+	  { "'2024-01-01 00:00:00Z'" } },
+	{ "{'type':'string','format':'uuid'}",
+	  { "'00000000-0000-0000-0000-00000000000a'" },
+	  { "'0-0-0-0-0'" } },
+	{ "{'type':'string','format':'email'}",
+	  { "'a@b.c'", "'a.b+c@d-e.fg'" },
+	  { "'a'", "'@b.c'", "'a@b'", "'a@-b.c'", "'a..b@c.d'" } },
+	{ "{'type':'string','format':'ipv4'}",
+	  { "'0.0.0.0'", "'255.249.199.9'" },
+	  { "'256.0.0.0'", "'1.2.3'", "'01.2.3.4'" } },
+	{ "{'type':'string','format':'ipv6'}",
+	  { "'::'", "'1::8'", "'1:2:3:4:5:6:7:8'", "'::1.2.3.4'", "'1:2:3:4:5:6::8'" },
 	  { "':'", "'1:2'", "'1::2::3'", "'1:2:3:4:5:6:7:8:9'", "'12345::'" } },
-	{ "{'type':'string','format':'hostname'}", { "'a'", "'a-b.c'" }, { "''", "'-a'", "'a-'", "'a..b'", "'a_b'" } },
-	{ "{'type':'string','format':'uri'}", { "'http://a/b?c#d'", "'urn:x:y'" }, { "'a'", "'http://a b'", "'://x'" } },
-	{ "{'type':'string','format':'duration'}", { "'P1D'", "'PT1H2M'", "'P1W'" }, { "'P'", "'PT'", "'1D'", "'P1S'" } },
+	{ "{'type':'string','format':'hostname'}",
+	  { "'a'", "'a-b.c'" },
+	  { "''", "'-a'", "'a-'", "'a..b'", "'a_b'" } },
+	{ "{'type':'string','format':'uri'}",
+	  { "'http://a/b?c#d'", "'urn:x:y'" },
+	  { "'a'", "'http://a b'", "'://x'" } },
+	{ "{'type':'string','format':'duration'}",
+	  { "'P1D'", "'PT1H2M'", "'P1W'" },
+	  { "'P'", "'PT'", "'1D'", "'P1S'" } },
 	/* numbers */
-	{ "{'type':'integer','minimum':-12,'maximum':105}", { "-12", "-9", "0", "99", "100", "105" },
+	{ "{'type':'integer','minimum':-12,'maximum':105}",
+	  { "-12", "-9", "0", "99", "100", "105" },
 	  { "-13", "106", "-20", "1000", "-120" } },
-	{ "{'type':'integer','exclusiveMinimum':0,'exclusiveMaximum':10}", { "1", "9" }, { "0", "10", "-1" } },
-	{ "{'type':'integer','minimum':1000}", { "1000", "10000", "123456789012345678" }, { "999", "-1000", "0" } },
-	{ "{'type':'integer','maximum':-5}", { "-5", "-10", "-100000000000000000" }, { "-4", "5", "0" } },
+	{ "{'type':'integer','exclusiveMinimum':0,'exclusiveMaximum':10}",
+	  { "1", "9" },
+	  { "0", "10", "-1" } },
+	{ "{'type':'integer','minimum':1000}",
+	  { "1000", "10000", "123456789012345678" },
+	  { "999", "-1000", "0" } },
+	{ "{'type':'integer','maximum':-5}",
+	  { "-5", "-10", "-100000000000000000" },
+	  { "-4", "5", "0" } },
 	{ "{'type':'integer','minimum':1.2,'maximum':3.9}", { "2", "3" }, { "1", "4" } },
-	{ "{'type':'integer','minimum':-9223372036854775808,'maximum':9223372036854775807}", { "0", "-5" }, { "a" } },
-	{ "{'type':'integer','format':'int32'}", { "2147483647", "-2147483648" }, { "2147483648", "-2147483649" } },
+	{ "{'type':'integer','minimum':-9223372036854775808,'maximum':9223372036854775807}",
+	  { "0", "-5" },
+	  { "a" } },
+	{ "{'type':'integer','format':'int32'}",
+	  { "2147483647", "-2147483648" },
+	  { "2147483648", "-2147483649" } },
 	{ "{'type':'number','multipleOf':1}", { "3" }, { "3.5" } },
-	{ "{'type':'number','minimum':0,'maximum':1}", { "0", "1", "0.5", "1.0", "0.0" }, { "-0.1", "1.1", "2", "1.01", "1e0" } },
-	{ "{'type':'number','exclusiveMinimum':0.5,'exclusiveMaximum':1.25}", { "0.51", "1.2", "0.500001", "1.2499", "1" },
+	{ "{'type':'number','minimum':0,'maximum':1}",
+	  { "0", "1", "0.5", "1.0", "0.0" },
+	  { "-0.1", "1.1", "2", "1.01", "1e0" } },
+	{ "{'type':'number','exclusiveMinimum':0.5,'exclusiveMaximum':1.25}",
+	  { "0.51", "1.2", "0.500001", "1.2499", "1" },
 	  { "0.5", "0.50", "1.25", "1.250", "1.3", "0.49" } },
-	{ "{'type':'number','minimum':-2.5,'maximum':-0.5}", { "-2.5", "-1", "-0.5", "-2.50" }, { "-2.51", "-0.4", "0", "-3", "1" } },
-	{ "{'type':'number','minimum':99.5}", { "99.5", "100", "99.51", "1000.1" }, { "99.4", "99", "-100" } },
+	{ "{'type':'number','minimum':-2.5,'maximum':-0.5}",
+	  { "-2.5", "-1", "-0.5", "-2.50" },
+	  { "-2.51", "-0.4", "0", "-3", "1" } },
+	{ "{'type':'number','minimum':99.5}",
+	  { "99.5", "100", "99.51", "1000.1" },
+	  { "99.4", "99", "-100" } },
 	/* enum and const */
-	{ "{'enum':['a',1,null,true,1.5,[1,{'x':2}],'\\u0001\\'']}", { "'a'", "1", "null", "true", "1.5", "[1,{'x':2}]", "[1, {'x': 2}]",
-	  "'\\u0001\\''" }, { "'b'", "2", "false", "1.50", "[1]" } },
+	{ "{'enum':['a',1,null,true,1.5,[1,{'x':2}],'\\u0001\\'']}",
+	  { "'a'", "1", "null", "true", "1.5", "[1,{'x':2}]", "[1, {'x': 2}]", "'\\u0001\\''" },
+	  { "'b'", "2", "false", "1.50", "[1]" } },
 	{ "{'const':'x'}", { "'x'" }, { "'y'", "x" } },
 	{ "{'type':'string','enum':['a',1]}", { "'a'" }, { "1" } },
 	{ "{'enum':[1,5,9],'minimum':4,'maximum':8}", { "5" }, { "1", "9" } },
@@ -134,25 +199,37 @@ static const struct {
 	{ "{'enum':[1,2],'const':2}", { "2" }, { "1" } },
 	/* unions */
 	{ "{'anyOf':[{'type':'integer'},{'type':'null'}]}", { "1", "null" }, { "'x'" } },
-	{ "{'anyOf':[{'type':'string','maxLength':1},{'type':'string','minLength':3,'maxLength':3}]}", { "'a'", "'abc'", "''" }, { "'ab'" } },
+	{ "{'anyOf':[{'type':'string','maxLength':1},{'type':'string','minLength':3,'maxLength':3}]}",
+	  { "'a'", "'abc'", "''" },
+	  { "'ab'" } },
 	{ "{'oneOf':[{'type':'integer'},{'type':'string'}]}", { "1", "''" }, { "null" } },
-	{ "{'oneOf':[{" AB ",'required':['a'],'additionalProperties':false},{'type':'object','properties':{'c':{}},"
-	  "'required':['c'],'additionalProperties':false}]}", { "{'a':1}", "{'c':null}" }, { "{}" } },
+	{ "{'oneOf':[{" AB
+	  ",'required':['a'],'additionalProperties':false},{'type':'object','properties':{'c':{}},"
+	  "'required':['c'],'additionalProperties':false}]}",
+	  { "{'a':1}", "{'c':null}" },
+	  { "{}" } },
 	{ "{" AB ",'additionalProperties':false,'anyOf':[{'required':['a']},{'required':['b']}]}",
-	  { "{'a':1}", "{'b':''}", "{'a':1,'b':''}" }, { "{}" } },
+	  { "{'a':1}", "{'b':''}", "{'a':1,'b':''}" },
+	  { "{}" } },
 	{ "{'allOf':[{'type':'integer','minimum':1},{'maximum':3}]}", { "1", "3" }, { "0", "4" } },
-	{ "{'allOf':[{" AB ",'required':['a']},{'required':['b'],'properties':{'a':{'maximum':5}}}]}",
-	  { "{'a':5,'b':''}" }, { "{'a':6,'b':''}", "{'a':1}" } },
+	{ "{'allOf':[{" AB
+	  ",'required':['a']},{'required':['b'],'properties':{'a':{'maximum':5}}}]}",
+	  { "{'a':5,'b':''}" },
+	  { "{'a':6,'b':''}", "{'a':1}" } },
 	{ "{'allOf':[{'properties':{'a':{}},'additionalProperties':false,'type':'object'},{'properties':{'b':{}}}]}",
-	  { "{}", "{'a':1}" }, { "{'b':1}", "{'c':1}" } },
+	  { "{}", "{'a':1}" },
+	  { "{'b':1}", "{'c':1}" } },
 	{ "{'allOf':[{'enum':[1,2,3]},{'enum':[2,3,4]}]}", { "2", "3" }, { "1", "4" } },
 	/* references */
-	{ "{'$defs':{'x':{'type':'integer'}},'type':'array','items':{'$ref':'#/$defs/x'}}", { "[1]" }, { "['']" } },
+	{ "{'$defs':{'x':{'type':'integer'}},'type':'array','items':{'$ref':'#/$defs/x'}}",
+	  { "[1]" },
+	  { "['']" } },
 	{ "{'definitions':{'a/b~':{'const':1}},'$ref':'#/definitions/a~1b~0'}", { "1" }, { "2" } },
 	{ "{'$defs':{'x':{'type':'integer'}},'$ref':'#/$defs/x','minimum':3}", { "3" }, { "2" } },
 	{ "{'type':'array','items':{'$ref':'#'}}", { "[]", "[[],[[]]]" }, { "[1]", "[[]" } },
 	{ "{'$defs':{'n':{'anyOf':[{'type':'null'},{'type':'object','properties':{'n':{'$ref':'#/$defs/n'}},"
-	  "'required':['n'],'additionalProperties':false}]}},'$ref':'#/$defs/n'}", { "null", "{'n':{'n':null}}" },
+	  "'required':['n'],'additionalProperties':false}]}},'$ref':'#/$defs/n'}",
+	  { "null", "{'n':{'n':null}}" },
 	  { "{}", "{'n':{}}" } },
 };
 
@@ -193,14 +270,22 @@ static const struct {
 	const char *schema, *text;
 	int rc;
 } refused[] = {
-	{ "{'type':'object','properties':{'x':{'contains':{}}}}", "$.properties.x: \"contains\" is not", -EINVAL },
-	{ "{'anyOf':[{'type':'null'},{'type':'array','items':{'not':{}}}]}", "$.anyOf[1].items: \"not\"", -EINVAL },
-	{ "{'$defs':{'a':{'if':{}}},'type':'array','items':{'$ref':'#/$defs/a'}}", "$.$defs.a: \"if\"", -EINVAL },
-	{ "{'type':'array','prefixItems':[{},{'type':'x'}]}", "$.prefixItems[1]: \"type\"", -EINVAL },
-	{ "{'type':'object','patternProperties':{'(':{}}}", "\"patternProperties\", \"(\"", -EINVAL },
-	{ "{'type':'object','properties':{'xa':{}},'patternProperties':{'^x':{}}}", "matches the property", -EINVAL },
-	{ "{'type':'object','patternProperties':{'^x':{},'y':{}}}", "match the same names", -EINVAL },
-	{ "{'type':'string','pattern':'(?!a)'}", "\"pattern\": looking ahead is not supported, at byte 2", -EINVAL },
+	{ "{'type':'object','properties':{'x':{'contains':{}}}}",
+	  "$.properties.x: \"contains\" is not", -EINVAL },
+	{ "{'anyOf':[{'type':'null'},{'type':'array','items':{'not':{}}}]}",
+	  "$.anyOf[1].items: \"not\"", -EINVAL },
+	{ "{'$defs':{'a':{'if':{}}},'type':'array','items':{'$ref':'#/$defs/a'}}",
+	  "$.$defs.a: \"if\"", -EINVAL },
+	{ "{'type':'array','prefixItems':[{},{'type':'x'}]}", "$.prefixItems[1]: \"type\"",
+	  -EINVAL },
+	{ "{'type':'object','patternProperties':{'(':{}}}", "\"patternProperties\", \"(\"",
+	  -EINVAL },
+	{ "{'type':'object','properties':{'xa':{}},'patternProperties':{'^x':{}}}",
+	  "matches the property", -EINVAL },
+	{ "{'type':'object','patternProperties':{'^x':{},'y':{}}}", "match the same names",
+	  -EINVAL },
+	{ "{'type':'string','pattern':'(?!a)'}",
+	  "\"pattern\": looking ahead is not supported, at byte 2", -EINVAL },
 	{ "{'type':'string','pattern':'(?<=a)'}", "looking behind", -EINVAL },
 	{ "{'type':'string','pattern':'\\\\1'}", "back reference", -EINVAL },
 	{ "{'type':'string','pattern':'\\\\bx'}", "\\b is not supported", -EINVAL },
@@ -218,14 +303,16 @@ static const struct {
 	{ "{'type':'array','uniqueItems':true}", "\"uniqueItems\" is not supported", -EINVAL },
 	{ "{'type':'array','minItems':2,'maxItems':1}", "can't have 2 items", -EINVAL },
 	{ "{'type':'object','minProperties':2}", "\"minProperties\"", -EINVAL },
-	{ "{'oneOf':[{'type':'integer'},{'type':'number'}]}", "\"oneOf\": a value could be of both schema 0", -EINVAL },
+	{ "{'oneOf':[{'type':'integer'},{'type':'number'}]}",
+	  "\"oneOf\": a value could be of both schema 0", -EINVAL },
 	{ "{'allOf':[{'pattern':'a'},{'pattern':'b'}]}", "two different \"pattern\"", -EINVAL },
 	{ "{'$ref':'other.json'}", "\"$ref\" must be a pointer", -EINVAL },
 	{ "{'$ref':'#/$defs/x'}", "there is no \"#/$defs/x\"", -EINVAL },
 	{ "{'anyOf':[{'$ref':'#'},{'type':'null'}]}", "leads back to itself", -EINVAL },
 	{ "{'allOf':[{'$ref':'#'}]}", "leads back to itself", -EINVAL },
 	{ "false", "no text", -EINVAL },
-	{ "{'type':'object','properties':{'a':{'$ref':'#'}},'required':['a']}", "no text", -EINVAL },
+	{ "{'type':'object','properties':{'a':{'$ref':'#'}},'required':['a']}", "no text",
+	  -EINVAL },
 	{ "{'enum':['a\\u0000']}", "zero", -EINVAL },
 	{ "{'type':'array','items':{'type':'integer'},'maxItems':150000}", "too large", -E2BIG },
 	{ "{'type':'string','pattern':'(a{100}){100}{100}'}", "nothing to repeat", -EINVAL },
@@ -241,13 +328,16 @@ static void refusals(void **state)
 		int rc;
 		if (strstr(refused[i].schema, "u0000")) {
 			json_t *schema = json_pack("{s:[s%]}", "enum", "a\0", (size_t)2);
-			rc = compile_part(tokenizer, (struct ig_grammar_part){
-				.kind = IG_GRAMMAR_SCHEMA, .schema = schema }, &g, &err);
+			rc = compile_part(tokenizer,
+					  (struct ig_grammar_part){ .kind = IG_GRAMMAR_SCHEMA,
+								    .schema = schema },
+					  &g, &err);
 			json_decref(schema);
 		} else {
 			rc = compile_schema(tokenizer, refused[i].schema, &g, &err);
 		}
-		if (rc != refused[i].rc || err.code != rc || g || !strstr(err.text, refused[i].text))
+		if (rc != refused[i].rc || err.code != rc || g ||
+		    !strstr(err.text, refused[i].text))
 			fail_msg("%s: %d: %s", refused[i].schema, rc, err.text);
 	}
 }
@@ -261,8 +351,11 @@ static void deep_schemas(void **state)
 
 	for (int i = 0; i < 1500; i++)
 		schema = json_pack("{s:s, s:o}", "type", "array", "items", schema);
-	assert_int_equal(compile_part(tokenizer, (struct ig_grammar_part){
-		.kind = IG_GRAMMAR_SCHEMA, .schema = schema }, &g, &err), -E2BIG);
+	assert_int_equal(compile_part(tokenizer,
+				      (struct ig_grammar_part){ .kind = IG_GRAMMAR_SCHEMA,
+								.schema = schema },
+				      &g, &err),
+			 -E2BIG);
 	assert_non_null(strstr(err.text, "nested"));
 	json_decref(schema);
 }
@@ -273,7 +366,8 @@ static struct ig_grammar *call_grammar(uint32_t max_repeats)
 {
 	static json_t *schema;
 	json_decref(schema);
-	schema = schema_of("{'type':'object','properties':{'x':{'type':'integer'}},'additionalProperties':false}");
+	schema = schema_of(
+		"{'type':'object','properties':{'x':{'type':'integer'}},'additionalProperties':false}");
 	const struct ig_grammar_part f[] = {
 		{ .kind = IG_GRAMMAR_TEXT, .text = "{\"name\": \"f\", \"arguments\": ", .len = 27 },
 		{ .kind = IG_GRAMMAR_SCHEMA, .schema = schema },
@@ -286,8 +380,11 @@ static struct ig_grammar *call_grammar(uint32_t max_repeats)
 	};
 	const struct ig_grammar_choice choices[] = { { f, 3 }, { h, 3 } };
 	const struct ig_grammar_source source = {
-		.before = "<tool_call>\n", .between = "\n</tool_call>\n<tool_call>\n",
-		.after = "\n</tool_call>", .choices = choices, .n_choices = 2,
+		.before = "<tool_call>\n",
+		.between = "\n</tool_call>\n<tool_call>\n",
+		.after = "\n</tool_call>",
+		.choices = choices,
+		.n_choices = 2,
 		.max_repeats = max_repeats,
 	};
 	struct ig_error err = { 0 };
@@ -314,12 +411,16 @@ static void calls_of_tools(void **state)
 		assert_true(takes(tokenizer, g, OPEN CALL_F CLOSE));
 		assert_true(takes(tokenizer, g, OPEN CALL_H CLOSE));
 		assert_false(takes(tokenizer, g, OPEN CLOSE));
-		assert_false(takes(tokenizer, g, OPEN "{\"name\": \"f\", \"arguments\": {\"y\":1}}" CLOSE));
+		assert_false(takes(tokenizer, g,
+				   OPEN "{\"name\": \"f\", \"arguments\": {\"y\":1}}" CLOSE));
 		assert_int_equal(takes(tokenizer, g, OPEN CALL_F CLOSE "\n" OPEN CALL_H CLOSE), i);
-		assert_int_equal(takes(tokenizer, g, OPEN CALL_F CLOSE "\n" OPEN CALL_F CLOSE "\n" OPEN CALL_H
-				       CLOSE), i);
-		assert_false(takes(tokenizer, g, OPEN CALL_F CLOSE "\n" OPEN CALL_F CLOSE "\n" OPEN CALL_F CLOSE
-				   "\n" OPEN CALL_F CLOSE));
+		assert_int_equal(takes(tokenizer, g,
+				       OPEN CALL_F CLOSE "\n" OPEN CALL_F CLOSE
+							 "\n" OPEN CALL_H CLOSE),
+				 i);
+		assert_false(takes(tokenizer, g,
+				   OPEN CALL_F CLOSE "\n" OPEN CALL_F CLOSE "\n" OPEN CALL_F CLOSE
+						     "\n" OPEN CALL_F CLOSE));
 		ig_grammar_unref(g);
 	}
 }
@@ -428,7 +529,8 @@ static void refused_tokens(void **state)
 	struct ig_error err = { 0 };
 	struct ig_grammar *g;
 
-	assert_int_equal(compile_schema(tokenizer, "{'type':'array','items':{'$ref':'#'}}", &g, &err), 0);
+	assert_int_equal(
+		compile_schema(tokenizer, "{'type':'array','items':{'$ref':'#'}}", &g, &err), 0);
 	struct ig_grammar_matcher *m = ig_grammar_matcher_create(g);
 	assert_true(takes_bytes(m, "[[],[", 5));
 	for (int32_t id = 0; id < ig_tokenizer_n_vocab(tokenizer); id++) {
@@ -446,7 +548,8 @@ static void refused_tokens(void **state)
 static void depth_is_bounded(void **state)
 {
 	static const char *const schemas[] = {
-		"{'type':'array','items':{'$ref':'#'}}", "{}",
+		"{'type':'array','items':{'$ref':'#'}}",
+		"{}",
 		"{'$defs':{'n':{'type':'object','properties':{'a':{'$ref':'#/$defs/m'}},'additionalProperties':"
 		"false},'m':{'type':'array','items':{'$ref':'#/$defs/n'},'minItems':1,'maxItems':2}},"
 		"'$ref':'#/$defs/n'}",
@@ -509,9 +612,12 @@ static void lacking_bytes(void **state)
 static struct ig_grammar *cached(struct ig_grammar_cache *c, const struct ig_tokenizer *t,
 				 const char *regex, int want)
 {
-	struct ig_grammar_part part = { .kind = IG_GRAMMAR_REGEX, .text = regex, .len = strlen(regex) };
+	struct ig_grammar_part part = { .kind = IG_GRAMMAR_REGEX,
+					.text = regex,
+					.len = strlen(regex) };
 	const struct ig_grammar_choice choice = { &part, 1 };
-	const struct ig_grammar_source source = { .choices = &choice, .n_choices = 1,
+	const struct ig_grammar_source source = { .choices = &choice,
+						  .n_choices = 1,
 						  .max_repeats = 1 };
 	struct ig_error err = { 0 };
 	struct ig_grammar *g;
@@ -589,12 +695,12 @@ static void cache_forgets(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keyword_table), cmocka_unit_test(refusals),
-		cmocka_unit_test(deep_schemas), cmocka_unit_test(calls_of_tools),
-		cmocka_unit_test(control_tokens), cmocka_unit_test(bad_sources),
-		cmocka_unit_test(forced_bytes), cmocka_unit_test(refused_tokens),
+		cmocka_unit_test(keyword_table),    cmocka_unit_test(refusals),
+		cmocka_unit_test(deep_schemas),	    cmocka_unit_test(calls_of_tools),
+		cmocka_unit_test(control_tokens),   cmocka_unit_test(bad_sources),
+		cmocka_unit_test(forced_bytes),	    cmocka_unit_test(refused_tokens),
 		cmocka_unit_test(depth_is_bounded), cmocka_unit_test(lacking_bytes),
-		cmocka_unit_test(cache_keeps), cmocka_unit_test(cache_forgets),
+		cmocka_unit_test(cache_keeps),	    cmocka_unit_test(cache_forgets),
 	};
 
 	return cmocka_run_group_tests_name("model/grammar", tests, setup, teardown);

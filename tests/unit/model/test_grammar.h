@@ -33,7 +33,8 @@ static inline int compile_part(const struct ig_tokenizer *t, struct ig_grammar_p
 			       struct ig_grammar **out, struct ig_error *err)
 {
 	const struct ig_grammar_choice choice = { &part, 1 };
-	const struct ig_grammar_source source = { .choices = &choice, .n_choices = 1,
+	const struct ig_grammar_source source = { .choices = &choice,
+						  .n_choices = 1,
 						  .max_repeats = 1 };
 
 	return ig_grammar_compile(t, &source, out, err);
@@ -43,8 +44,9 @@ static inline int compile_schema(const struct ig_tokenizer *t, const char *text,
 				 struct ig_grammar **out, struct ig_error *err)
 {
 	json_t *schema = schema_of(text);
-	int rc = compile_part(t, (struct ig_grammar_part){ .kind = IG_GRAMMAR_SCHEMA,
-							   .schema = schema }, out, err);
+	int rc = compile_part(
+		t, (struct ig_grammar_part){ .kind = IG_GRAMMAR_SCHEMA, .schema = schema }, out,
+		err);
 
 	json_decref(schema);
 	return rc;
@@ -53,8 +55,10 @@ static inline int compile_schema(const struct ig_tokenizer *t, const char *text,
 static inline int compile_regex(const struct ig_tokenizer *t, const char *text,
 				struct ig_grammar **out, struct ig_error *err)
 {
-	return compile_part(t, (struct ig_grammar_part){ .kind = IG_GRAMMAR_REGEX, .text = text,
-							 .len = strlen(text) }, out, err);
+	return compile_part(t,
+			    (struct ig_grammar_part){
+				    .kind = IG_GRAMMAR_REGEX, .text = text, .len = strlen(text) },
+			    out, err);
 }
 
 static inline bool has_bit(const uint32_t *mask, int32_t id)

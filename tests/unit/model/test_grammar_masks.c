@@ -113,7 +113,8 @@ static void walk(struct walk *w, struct ig_grammar *g, const char *name, bool ch
 	ig_grammar_matcher_destroy(m);
 }
 
-static const struct { const char *schema, *regex;
+static const struct {
+	const char *schema, *regex;
 } cases[] = {
 	{ "{}", NULL },
 	{ "{'type':'object','properties':{'name':{'type':'string'},'id':{'type':'integer'}}}",
@@ -234,7 +235,8 @@ static void in_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(against_truth), cmocka_unit_test(against_truth_deep),
+		cmocka_unit_test(against_truth),
+		cmocka_unit_test(against_truth_deep),
 		cmocka_unit_test(in_threads),
 	};
 

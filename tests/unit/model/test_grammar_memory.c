@@ -61,8 +61,9 @@ static int once(struct ig_grammar_cache *c, const json_t *schema)
 		{ .kind = IG_GRAMMAR_REGEX, .text = "[a-z]+\\p{Lu}", .len = 12 },
 	};
 	const struct ig_grammar_choice choice = { parts, 3 };
-	const struct ig_grammar_source source = { .choices = &choice, .n_choices = 1,
-						  .max_repeats = 2, .between = "\n" };
+	const struct ig_grammar_source source = {
+		.choices = &choice, .n_choices = 1, .max_repeats = 2, .between = "\n"
+	};
 	struct ig_grammar_matcher *m;
 	struct ig_error err = { 0 };
 	struct ig_grammar *g;

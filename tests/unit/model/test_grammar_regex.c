@@ -40,8 +40,10 @@ static bool reads(const struct ig_dfa *d, const char *s, size_t len)
 static void make_regex(char *out, size_t room, unsigned depth)
 {
 	static const char *const atoms[] = {
-		"a", "b", "c", "\xc3\xa9", "\xf0\x9f\x98\x80", ".", "[ab]", "[^a]", "[a-c\xc3\xa9]", "\\d",
-		"[^\\d]", "\\.", "[\\]^-]", "\\x{e9}", "x", "",
+		"a",	  "b",	  "c",	     "\xc3\xa9",      "\xf0\x9f\x98\x80",
+		".",	  "[ab]", "[^a]",    "[a-c\xc3\xa9]", "\\d",
+		"[^\\d]", "\\.",  "[\\]^-]", "\\x{e9}",	      "x",
+		"",
 	};
 	static const char *const quantifiers[] = {
 		"", "", "", "*", "+", "?", "*?", "+?", "??", "{2}", "{1,3}", "{2,}", "{0,2}?",
@@ -71,7 +73,8 @@ static void make_regex(char *out, size_t room, unsigned depth)
 static size_t make_text(char *out)
 {
 	static const char *const chars[] = {
-		"a", "a", "b", "b", "c", "x", "\xc3\xa9", "\xf0\x9f\x98\x80", "1", ".", "\n", "-", "]",
+		"a", "a", "b",	"b", "c", "x", "\xc3\xa9", "\xf0\x9f\x98\x80",
+		"1", ".", "\n", "-", "]",
 	};
 	unsigned n = draw(8);
 
@@ -89,7 +92,8 @@ static bool compare(const char *regex, bool search, unsigned n_texts)
 	struct ig_dfa d;
 	int code, rc = ig_regex_to_dfa(regex, strlen(regex), search, &budget, &d, &err);
 	PCRE2_SIZE at;
-	uint32_t options = PCRE2_UTF | PCRE2_DOLLAR_ENDONLY | PCRE2_ALT_BSUX | PCRE2_NO_AUTO_POSSESS |
+	uint32_t options = PCRE2_UTF | PCRE2_DOLLAR_ENDONLY | PCRE2_ALT_BSUX |
+			   PCRE2_NO_AUTO_POSSESS |
 			   (search ? 0 : PCRE2_ANCHORED | PCRE2_ENDANCHORED);
 	pcre2_code *p = pcre2_compile((PCRE2_SPTR)regex, strlen(regex), options, &code, &at, NULL);
 	pcre2_match_data *match;
@@ -107,7 +111,8 @@ static bool compare(const char *regex, bool search, unsigned n_texts)
 		bool want = pcre2_match(p, (PCRE2_SPTR)text, len, 0, 0, match, NULL) >= 0;
 		/* . is ECMAScript's: not \r nor U+2028 either, which no text has. */
 		if (want != reads(&d, text, len))
-			fail_msg("%s %s \"%s\": PCRE2 says %d", regex, search ? "in" : "is", text, want);
+			fail_msg("%s %s \"%s\": PCRE2 says %d", regex, search ? "in" : "is", text,
+				 want);
 	}
 	pcre2_match_data_free(match);
 	pcre2_code_free(p);
@@ -131,8 +136,9 @@ static void made_up(void **state)
 static void anchored(void **state)
 {
 	static const char *const list[] = {
-		"^a", "a$", "^a$", "^$", "^", "$", "^a|b$", "(^a|b)c", "a(b$|c)", "(^|a)b(c|$)", "x^a", "a$b",
-		"(^a)+", "^(a|b)*$", "a|^b|c$", "(?:^|,)a", "^.{2,3}$", "(a|$)(b|$)",
+		"^a",	 "a$",	     "^a$",	"^$",	       "^",	   "$",
+		"^a|b$", "(^a|b)c",  "a(b$|c)", "(^|a)b(c|$)", "x^a",	   "a$b",
+		"(^a)+", "^(a|b)*$", "a|^b|c$", "(?:^|,)a",    "^.{2,3}$", "(a|$)(b|$)",
 	};
 
 	for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
@@ -143,17 +149,34 @@ static void anchored(void **state)
 
 static void classes(void **state)
 {
-	static const struct { const char *regex, *yes, *no; } list[] = {
-		{ "\\w", "aZ_0", "-\xc3\xa9 " }, { "\\W", "- .", "a_\xc3\xa9\xe6\x97\xa5" },
-		{ "\\d", "059", "a\xd9\xa3" }, { "\\D", "a-", "5\xd9\xa3" },
-		{ "\\s", " \t\n\xc2\xa0\xe3\x80\x80", "a\x1f" }, { "\\S", "a\xc3\xa9", " \x1f\xc2\xa0" },
-		{ "[^\\S]", " \t", "a" }, { "[^\\W]", "a", "-" }, { "\\p{Lu}", "A\xc3\x84", "a1" },
-		{ "\\p{L}", "a\xe6\x97\xa5", "1" }, { "\\P{L}", "1 ", "a" }, { "[\\p{Nd}x]", "5x\xd9\xa3", "y" },
-		{ "[^\\p{L}]", "1", "a\xc3\xa9" }, { "\\cA", "\x01", "A" }, { "\\v", "\v", "v" },
-		{ "[\\b]", "\b", "b" }, { "\\u{1F600}", "\xf0\x9f\x98\x80", "1" },
-		{ "\\ud83d\\ude00", "\xf0\x9f\x98\x80", "1" }, { "[\\u0400-\\u04ff]", "\xd0\x96", "a" },
-		{ ".", "a\xf0\x9f\x98\x80", "\n\r\xe2\x80\xa8" }, { "-", "-", "a" }, { "]", "]", "a" },
-		{ "{", "{", "a" }, { "a{,2}", "", "a" }, { "\\/", "/", "\\" },
+	static const struct {
+		const char *regex, *yes, *no;
+	} list[] = {
+		{ "\\w", "aZ_0", "-\xc3\xa9 " },
+		{ "\\W", "- .", "a_\xc3\xa9\xe6\x97\xa5" },
+		{ "\\d", "059", "a\xd9\xa3" },
+		{ "\\D", "a-", "5\xd9\xa3" },
+		{ "\\s", " \t\n\xc2\xa0\xe3\x80\x80", "a\x1f" },
+		{ "\\S", "a\xc3\xa9", " \x1f\xc2\xa0" },
+		{ "[^\\S]", " \t", "a" },
+		{ "[^\\W]", "a", "-" },
+		{ "\\p{Lu}", "A\xc3\x84", "a1" },
+		{ "\\p{L}", "a\xe6\x97\xa5", "1" },
+		{ "\\P{L}", "1 ", "a" },
+		{ "[\\p{Nd}x]", "5x\xd9\xa3", "y" },
+		{ "[^\\p{L}]", "1", "a\xc3\xa9" },
+		{ "\\cA", "\x01", "A" },
+		{ "\\v", "\v", "v" },
+		{ "[\\b]", "\b", "b" },
+		{ "\\u{1F600}", "\xf0\x9f\x98\x80", "1" },
+		{ "\\ud83d\\ude00", "\xf0\x9f\x98\x80", "1" },
+		{ "[\\u0400-\\u04ff]", "\xd0\x96", "a" },
+		{ ".", "a\xf0\x9f\x98\x80", "\n\r\xe2\x80\xa8" },
+		{ "-", "-", "a" },
+		{ "]", "]", "a" },
+		{ "{", "{", "a" },
+		{ "a{,2}", "", "a" },
+		{ "\\/", "/", "\\" },
 	};
 
 	for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
@@ -168,8 +191,8 @@ static void classes(void **state)
 				while ((p[n] & 0xc0) == 0x80)
 					n++;
 				if (reads(&d, p, n) == no)
-					fail_msg("%s %s %.*s", list[i].regex, no ? "reads" : "does not read",
-						 (int)n, p);
+					fail_msg("%s %s %.*s", list[i].regex,
+						 no ? "reads" : "does not read", (int)n, p);
 				p += n;
 			}
 		}
@@ -194,16 +217,21 @@ static void whole_ranges(void **state)
 		ig_nfa_chars(&a, from, to, first, last);
 		assert_int_equal(ig_dfa_of(&a, from, to, &d), 0);
 		for (int i = 0; i < 400; i++) {
-			uint32_t c = i < 4 ? (uint32_t[]){ first, last, first - 1, last + 1 }[i] :
-				     i < 200 ? first + draw(last - first + 1) : 1 + draw(IG_CHAR_MAX);
+			uint32_t c = i < 4   ? (uint32_t[]){ first, last, first - 1, last + 1 }[i] :
+				     i < 200 ? first + draw(last - first + 1) :
+					       1 + draw(IG_CHAR_MAX);
 			char s[4];
 			size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
 			if (c > IG_CHAR_MAX || !c)
 				continue;
-			for (size_t k = n; k-- > 1; )
+			for (size_t k = n; k-- > 1;)
 				s[k] = (char)(0x80 | (c >> 6 * (n - 1 - k) & 63));
-			s[0] = (char)(n == 1 ? c : n == 2 ? 0xc0 | c >> 6 : n == 3 ? 0xe0 | c >> 12 : 0xf0 | c >> 18);
-			assert_int_equal(reads(&d, s, n), c >= first && c <= last && (c < 0xd800 || c > 0xdfff));
+			s[0] = (char)(n == 1 ? c :
+				      n == 2 ? 0xc0 | c >> 6 :
+				      n == 3 ? 0xe0 | c >> 12 :
+					       0xf0 | c >> 18);
+			assert_int_equal(reads(&d, s, n),
+					 c >= first && c <= last && (c < 0xd800 || c > 0xdfff));
 			if (n > 1) {
 				assert_false(reads(&d, s, n - 1));
 				s[1] = 'a';
@@ -218,7 +246,10 @@ static void whole_ranges(void **state)
 static void too_large(void **state)
 {
 	static const char *const list[] = {
-		"(a|b)*a(a|b){25}", "((a{1000}){1000}){1000}", "(.{500}){500}", "((\\p{L}{100}){100}){100}",
+		"(a|b)*a(a|b){25}",
+		"((a{1000}){1000}){1000}",
+		"(.{500}){500}",
+		"((\\p{L}{100}){100}){100}",
 		"((((){100000}){100000}){100000}){100000}",
 	};
 	char many[70000];
@@ -244,8 +275,9 @@ static void too_large(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(made_up), cmocka_unit_test(anchored), cmocka_unit_test(classes),
-		cmocka_unit_test(whole_ranges), cmocka_unit_test(too_large),
+		cmocka_unit_test(made_up),   cmocka_unit_test(anchored),
+		cmocka_unit_test(classes),   cmocka_unit_test(whole_ranges),
+		cmocka_unit_test(too_large),
 	};
 
 	return cmocka_run_group_tests_name("model/grammar_regex", tests, NULL, NULL);

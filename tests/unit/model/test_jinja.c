@@ -22,8 +22,9 @@ static int render(const char *template, const char *vars, const struct ig_jinja_
 		  struct ig_jinja_output *out, struct ig_error *err)
 {
 	struct ig_jinja_var list[32];
-	struct ig_jinja_input in = { .vars = list, .trusted_key = "role", .trusted_words = roles,
-				     .now_s = 1753791330 };
+	struct ig_jinja_input in = {
+		.vars = list, .trusted_key = "role", .trusted_words = roles, .now_s = 1753791330
+	};
 	json_t *o = json_loads(vars ? vars : "{}", JSON_ALLOW_NUL, NULL), *value;
 	struct ig_jinja *j;
 	const char *key;
@@ -31,8 +32,8 @@ static int render(const char *template, const char *vars, const struct ig_jinja_
 
 	assert_non_null(o);
 	*out = (struct ig_jinja_output){ 0 };
-	json_object_foreach(o, key, value)
-		list[in.n_vars++] = (struct ig_jinja_var){ key, value, !strcmp(key, "trusted") };
+	json_object_foreach(o, key, value) list[in.n_vars++] =
+		(struct ig_jinja_var){ key, value, !strcmp(key, "trusted") };
 	rc = ig_jinja_compile(template, strlen(template), limits, &j, err);
 	if (!rc)
 		rc = ig_jinja_render(j, &in, limits, out, err);
@@ -133,7 +134,8 @@ static void bounds(void **state)
 	fails_with("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", NULL, NULL, -E2BIG,
 		   "levels of expressions and macros");
 	fails_with("{% set ns = namespace(x=1) %}{% for i in range(500) %}{% set ns.x = [ns.x] %}"
-		   "{% endfor %}{{ ns.x }}", NULL, NULL, -EINVAL, "a value of more than");
+		   "{% endfor %}{{ ns.x }}",
+		   NULL, NULL, -EINVAL, "a value of more than");
 	fails_with("{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", NULL, NULL, -EINVAL,
 		   "a value of more than");
 	fails_with(
@@ -197,7 +199,10 @@ static void provenance(void **state)
 	who("{{ ('<' ~ x ~ '>')[1:-1] | upper }}", x, "AB \xc3\x89", "ccccc");
 	who("{{ ('<' + x + '>')[::-1] }}", x, ">\xc3\xa9 bA<", "-ccccc-");
 	who("{{ x.replace('b', '<b>') }}", x, "A<b> \xc3\xa9", "c---ccc");
-	who("{{ 'a-b'.replace('-', x) }}", x, "aAb \xc3\xa9" "b", "-ccccc-");
+	who("{{ 'a-b'.replace('-', x) }}", x,
+	    "aAb \xc3\xa9"
+	    "b",
+	    "-ccccc-");
 	who("{{ l | join('+') }}", x, "p+q", "c-c");
 	who("{{ '<' ~ l ~ '>' }}", x, "<['p', 'q']>", "---c----c---");
 	who("{{ {'k': l} | tojson }}", x, "{\"k\": [\"p\", \"q\"]}", "--------c----c---");
@@ -243,7 +248,7 @@ static void again(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(renders), cmocka_unit_test(errors), cmocka_unit_test(bounds),
+		cmocka_unit_test(renders),    cmocka_unit_test(errors), cmocka_unit_test(bounds),
 		cmocka_unit_test(provenance), cmocka_unit_test(again),
 	};
 

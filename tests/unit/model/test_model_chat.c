@@ -94,7 +94,8 @@ static void check_chat(const struct ig_chat_template *c, size_t number, json_t *
 		json_t *m = json_array_get(list, i), *content = json_object_get(m, "content");
 		messages[i] = (struct ig_chat_message){
 			json_string_value(json_object_get(m, "role")),
-			json_string_value(content), json_string_length(content),
+			json_string_value(content),
+			json_string_length(content),
 		};
 	}
 	assert_int_equal(ig_chat_template_render(c, messages, n, prompt, &text, &err), 0);
@@ -125,16 +126,19 @@ static void equals_jinja(void **state)
 	const char *name;
 	size_t i, n_checked = 0;
 
-	json_array_foreach(chats, i, chat) {
+	json_array_foreach(chats, i, chat)
+	{
 		if (strcmp(json_string_value(json_object_get(chat, "template")), "model"))
 			continue;
 		check_chat(model_template, i, chat);
 		n_checked++;
 	}
 	assert_true(n_checked >= 30);
-	json_object_foreach(templates, name, text) {
+	json_object_foreach(templates, name, text)
+	{
 		struct ig_chat_template *c = open_template(json_string_value(text));
-		json_array_foreach(chats, i, chat) {
+		json_array_foreach(chats, i, chat)
+		{
 			if (strcmp(json_string_value(json_object_get(chat, "template")), name))
 				continue;
 			check_chat(c, i, chat);
@@ -166,7 +170,8 @@ static void no_injection(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(equals_jinja), cmocka_unit_test(no_injection),
+		cmocka_unit_test(equals_jinja),
+		cmocka_unit_test(no_injection),
 	};
 
 	return cmocka_run_group_tests_name("model/chat templates of the demo model", tests,

@@ -168,7 +168,8 @@ static void equals_reference(void **state)
 		for (unsigned k = 0; k < 2; k++) {
 			got.n = 0;
 			assert_int_equal(ig_tokenizer_encode(tokenizers[k], text, len, false,
-							     SIZE_MAX, &got), 0);
+							     SIZE_MAX, &got),
+					 0);
 			check_ids(n_lines, k ? "plain, interpreted" : "plain", &got, want, n);
 		}
 		if (strcmp(special, "=")) {
@@ -176,8 +177,8 @@ static void equals_reference(void **state)
 			n_special++;
 		}
 		struct ig_ids marked = { 0 };
-		assert_int_equal(ig_tokenizer_encode(tokenizers[0], text, len, true, SIZE_MAX,
-						     &marked), 0);
+		assert_int_equal(
+			ig_tokenizer_encode(tokenizers[0], text, len, true, SIZE_MAX, &marked), 0);
 		check_ids(n_lines, "special", &marked, want, n);
 		ig_ids_finish(&marked);
 
@@ -251,8 +252,10 @@ static void opens_fast(void **state)
 static void long_texts(void **state)
 {
 	static const char *const patterns[] = {
-		"a", "ab", " ", "\n", "\t ", " \n", "1", "!", "'", "'s", "\xff", "\xf0\x9f\x98\x80",
-		"\xe2\x80", "\xcc\x81", "a ", "\xe2\x80\x83", "aA1! ", "<|im_", "<",
+		"a",	    "ab",	" ",  "\n",	      "\t ",   " \n",
+		"1",	    "!",	"'",  "'s",	      "\xff",  "\xf0\x9f\x98\x80",
+		"\xe2\x80", "\xcc\x81", "a ", "\xe2\x80\x83", "aA1! ", "<|im_",
+		"<",
 	};
 	const size_t len = 1 << 20;
 	char *text = malloc(len);
@@ -277,8 +280,10 @@ static void long_texts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(equals_reference), cmocka_unit_test(knows_its_specials),
-		cmocka_unit_test(opens_fast), cmocka_unit_test(long_texts),
+		cmocka_unit_test(equals_reference),
+		cmocka_unit_test(knows_its_specials),
+		cmocka_unit_test(opens_fast),
+		cmocka_unit_test(long_texts),
 	};
 
 	return cmocka_run_group_tests_name("model/tokenizer of the demo model", tests, open_model,

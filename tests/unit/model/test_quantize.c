@@ -25,19 +25,19 @@ static const struct {
 	uint32_t dtype;
 	double limit;
 } quants[] = {
-	{ IG_Q4_0, 0.08617 }, /* 0.08107 */
-	{ IG_Q4_1, 0.07805 }, /* 0.06884 */
-	{ IG_Q5_0, 0.04280 }, /* 0.04004 */
-	{ IG_Q5_1, 0.03776 }, /* 0.03338 */
-	{ IG_Q8_0, 0.00534 }, /* 0.00520 */
-	{ IG_Q2_K, 0.29785 }, /* 0.25957 */
-	{ IG_Q3_K, 0.15096 }, /* 0.14382 */
-	{ IG_Q4_K, 0.07128 }, /* 0.06951 */
-	{ IG_Q5_K, 0.03614 }, /* 0.03447 */
-	{ IG_Q6_K, 0.01785 }, /* 0.01690 */
+	{ IG_Q4_0, 0.08617 },	/* 0.08107 */
+	{ IG_Q4_1, 0.07805 },	/* 0.06884 */
+	{ IG_Q5_0, 0.04280 },	/* 0.04004 */
+	{ IG_Q5_1, 0.03776 },	/* 0.03338 */
+	{ IG_Q8_0, 0.00534 },	/* 0.00520 */
+	{ IG_Q2_K, 0.29785 },	/* 0.25957 */
+	{ IG_Q3_K, 0.15096 },	/* 0.14382 */
+	{ IG_Q4_K, 0.07128 },	/* 0.06951 */
+	{ IG_Q5_K, 0.03614 },	/* 0.03447 */
+	{ IG_Q6_K, 0.01785 },	/* 0.01690 */
 	{ IG_IQ4_NL, 0.07613 }, /* 0.07322 */
 	{ IG_IQ4_XS, 0.07665 }, /* 0.07371 */
-	{ IG_MXFP4, 0.11386 }, /* 0.11143 */
+	{ IG_MXFP4, 0.11386 },	/* 0.11143 */
 };
 #define N_QUANTS (sizeof quants / sizeof *quants)
 
@@ -142,7 +142,8 @@ static void refusals(void **test)
 		assert_true(ig_quantize_knows(quants[i].dtype));
 		for (int j = 0; j < 4; j++) {
 			x[300] = bad[j];
-			assert_int_equal(ig_quantize_row(quants[i].dtype, x, 512, out, &at), -ERANGE);
+			assert_int_equal(ig_quantize_row(quants[i].dtype, x, 512, out, &at),
+					 -ERANGE);
 			assert_int_equal(at, 300);
 		}
 	}
@@ -177,8 +178,8 @@ static void errors_of_normal_rows(void **test)
 /* What a block can say comes back as it was, where its values say which scale they had. */
 static void values_of_blocks_come_back(void **test)
 {
-	static const uint32_t types[] = { IG_Q4_0, IG_Q4_1, IG_Q5_0, IG_Q5_1, IG_Q8_0, IG_IQ4_NL,
-					  IG_MXFP4 };
+	static const uint32_t types[] = { IG_Q4_0, IG_Q4_1,   IG_Q5_0, IG_Q5_1,
+					  IG_Q8_0, IG_IQ4_NL, IG_MXFP4 };
 	float x[32], back[32];
 
 	state = 7;
@@ -247,9 +248,12 @@ static void odd_rows(void **test)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_half_comes_back), cmocka_unit_test(halves_are_rounded),
-		cmocka_unit_test(brain_floats_are_rounded), cmocka_unit_test(refusals),
-		cmocka_unit_test(errors_of_normal_rows), cmocka_unit_test(values_of_blocks_come_back),
+		cmocka_unit_test(every_half_comes_back),
+		cmocka_unit_test(halves_are_rounded),
+		cmocka_unit_test(brain_floats_are_rounded),
+		cmocka_unit_test(refusals),
+		cmocka_unit_test(errors_of_normal_rows),
+		cmocka_unit_test(values_of_blocks_come_back),
 		cmocka_unit_test(odd_rows),
 	};
 

@@ -60,8 +60,8 @@ static void becomes(const struct ig_tokenizer *t, const char *text, size_t len, 
 		if (want < 0)
 			break;
 		if (i >= got.n || got.ids[i] != want)
-			fail_msg("'%s': id %zu is %d, not %d", text, i,
-				 i < got.n ? got.ids[i] : -1, want);
+			fail_msg("'%s': id %zu is %d, not %d", text, i, i < got.n ? got.ids[i] : -1,
+				 want);
 	}
 	va_end(ap);
 	assert_int_equal(got.n, i);
@@ -285,7 +285,8 @@ static void threads(void **state)
 		for (size_t k = 0; k + 40 < sizeof u->text; k += strlen(u->text + k))
 			snprintf(u->text + k, 40, "hello%d he<tool>\xff ll", (int)k * i);
 		assert_int_equal(ig_tokenizer_encode(x.t, u->text, strlen(u->text), true, SIZE_MAX,
-						     &u->want), 0);
+						     &u->want),
+				 0);
 		assert_true(u->want.n > 50);
 	}
 	for (int i = 0; i < 4; i++)
@@ -318,44 +319,47 @@ static int stop(void *ctx, const char *piece, size_t len)
 
 static void splitting(void **state)
 {
-	static const struct { const char *pre, *text, *pieces;
+	static const struct {
+		const char *pre, *text, *pieces;
 	} cases[] = {
-		{"gpt-2", "Hello  world's 123 don't!?\n\n x",
-		 "Hello| | world|'s| 123| don|'t|!?|\n\n| x|"},
-		{"gpt-2", "  ", "  |"},
-		{"gpt-2", "a\t\t b", "a|\t\t| b|"},
-		{"gpt-2", "x 'S", "x| '|S|"},
-		{"smollm", "ab 123c", "ab| |1|2|3|c|"},
-		{"smollm", "x \xc2\xb2\xe2\x85\xa7", "x| |\xc2\xb2|\xe2\x85\xa7|"},
-		{"llama-bpe", "Hello 12345 it'S\r\n\r\nx.y\n",
-		 "Hello| |123|45| it|'S|\r\n\r\n|x|.y|\n|"},
-		{"llama3", "  \n  a", "  \n| | a|"},
-		{"qwen2", "x12 don'T !\n\n", "x|1|2| don|'T| !\n\n|"},
-		{"default", "Hi, 1234! a<b", "Hi|,| |123|4|!| a|<|b|"},
-		{"olmo", "x 12", "x| 12|"},
-		{"starcoder", "x 12", "x| |1|2|"},
-		{"tekken", "HelloWORLDs it's 12/\n x", "Hello|WORLDs| it|'s| |1|2|/\n| x|"},
-		{"gpt-4o", "HelloWorld's 1234 IT'Sx", "Hello|World's| |123|4| IT'S|x|"},
-		{"deepseek-r1-qwen", "x12", "x|1|2|"},
-		{"deepseek-coder", "a b\n12 !? \xe4\xb8\xad\xe6\x96\x87x",
-		 "a| b|\n|1|2| !?| |\xe4\xb8\xad\xe6\x96\x87|x|"},
-		{"deepseek-v3", "x1234 .foo \xe4\xb8\xad" "a +=\n\n b",
-		 "x|123|4| .|foo| |\xe4\xb8\xad|a| +=\n\n| b|"},
+		{ "gpt-2", "Hello  world's 123 don't!?\n\n x",
+		  "Hello| | world|'s| 123| don|'t|!?|\n\n| x|" },
+		{ "gpt-2", "  ", "  |" },
+		{ "gpt-2", "a\t\t b", "a|\t\t| b|" },
+		{ "gpt-2", "x 'S", "x| '|S|" },
+		{ "smollm", "ab 123c", "ab| |1|2|3|c|" },
+		{ "smollm", "x \xc2\xb2\xe2\x85\xa7", "x| |\xc2\xb2|\xe2\x85\xa7|" },
+		{ "llama-bpe", "Hello 12345 it'S\r\n\r\nx.y\n",
+		  "Hello| |123|45| it|'S|\r\n\r\n|x|.y|\n|" },
+		{ "llama3", "  \n  a", "  \n| | a|" },
+		{ "qwen2", "x12 don'T !\n\n", "x|1|2| don|'T| !\n\n|" },
+		{ "default", "Hi, 1234! a<b", "Hi|,| |123|4|!| a|<|b|" },
+		{ "olmo", "x 12", "x| 12|" },
+		{ "starcoder", "x 12", "x| |1|2|" },
+		{ "tekken", "HelloWORLDs it's 12/\n x", "Hello|WORLDs| it|'s| |1|2|/\n| x|" },
+		{ "gpt-4o", "HelloWorld's 1234 IT'Sx", "Hello|World's| |123|4| IT'S|x|" },
+		{ "deepseek-r1-qwen", "x12", "x|1|2|" },
+		{ "deepseek-coder", "a b\n12 !? \xe4\xb8\xad\xe6\x96\x87x",
+		  "a| b|\n|1|2| !?| |\xe4\xb8\xad\xe6\x96\x87|x|" },
+		{ "deepseek-v3",
+		  "x1234 .foo \xe4\xb8\xad"
+		  "a +=\n\n b",
+		  "x|123|4| .|foo| |\xe4\xb8\xad|a| +=\n\n| b|" },
 		/* White space as Unicode has it: not U+180E, but U+0085. */
-		{"gpt-2",
-		 "a\xe1\xa0\x8e"
-		 "b",
-		 "a|\xe1\xa0\x8e|b|"},
-		{"gpt-2",
-		 "a\xc2\x85"
-		 "b",
-		 "a|\xc2\x85|b|"},
+		{ "gpt-2",
+		  "a\xe1\xa0\x8e"
+		  "b",
+		  "a|\xe1\xa0\x8e|b|" },
+		{ "gpt-2",
+		  "a\xc2\x85"
+		  "b",
+		  "a|\xc2\x85|b|" },
 		/* Broken characters are pieces of their own. */
-		{"gpt-2",
-		 "a\xff\xfe"
-		 "b \xe2\x82",
-		 "a|\xff\xfe|b| |\xe2\x82|"},
-		{"gpt-2", "\xed\xa0\x80x\xc0\x80", "\xed\xa0\x80|x|\xc0\x80|"},
+		{ "gpt-2",
+		  "a\xff\xfe"
+		  "b \xe2\x82",
+		  "a|\xff\xfe|b| |\xe2\x82|" },
+		{ "gpt-2", "\xed\xa0\x80x\xc0\x80", "\xed\xa0\x80|x|\xc0\x80|" },
 	};
 	struct ig_splitter *s;
 	struct ig_error err;
@@ -405,7 +409,7 @@ static void whole_pieces(void **state)
 	becomes(x.t, "abc", 3, false, 3, -1);
 	becomes(x.t, "abca", 4, false, 4, 2, 0, -1);
 	becomes(x.t, "cab", 3, false, 2, 4, -1); /* not the control token */
-	assert_true(ig_tokenizer_add_bos(x.t)); /* as the name implies */
+	assert_true(ig_tokenizer_add_bos(x.t));	 /* as the name implies */
 	world_finish(&x);
 }
 
@@ -414,7 +418,7 @@ static void whole_pieces(void **state)
 struct change {
 	const char *model, *pre;
 	const char *token; /* in place of the last */
-	int32_t type; /* of the last token, if not 0 */
+	int32_t type;	   /* of the last token, if not 0 */
 	const char *merge; /* in place of the last */
 	int fewer_types;
 	uint32_t eos;
@@ -465,7 +469,7 @@ static void refusals(void **state)
 {
 	refused(&(struct change){ 0 }, 0, NULL);
 	refused(&(struct change){ .model = "bert" }, -ENOTSUP, "tokenizer.ggml.model is 'bert'");
-	refused(&(struct change){.pre = "cobol"}, -ENOTSUP, "pre-tokenizer 'cobol' is not known");
+	refused(&(struct change){ .pre = "cobol" }, -ENOTSUP, "pre-tokenizer 'cobol' is not known");
 	refused(&(struct change){ .type = 7 }, -EINVAL, "token 267 has unknown type 7");
 	refused(&(struct change){ .type = -1 }, -EINVAL, "token 267 has unknown type -1");
 	refused(&(struct change){ .fewer_types = 1 }, -EINVAL, "has 267 elements for 268 tokens");
@@ -475,10 +479,11 @@ static void refusals(void **state)
 	refused(&(struct change){ .merge = " im" }, -EINVAL, "is not two tokens");
 	refused(&(struct change){ .merge = "im " }, -EINVAL, "is not two tokens");
 	refused(&(struct change){ .merge = "" }, -EINVAL, "is not two tokens");
-	refused(&(struct change){.merge = "x y"}, -EINVAL, "merge 7 'x y' names or makes a token");
+	refused(&(struct change){ .merge = "x y" }, -EINVAL,
+		"merge 7 'x y' names or makes a token");
 	refused(&(struct change){ .merge = "i zz" }, -EINVAL, "names or makes a token");
 	refused(&(struct change){ .merge = "i m m" }, -EINVAL, "is not in the byte alphabet");
-	refused(&(struct change){.merge = "\xe4\xb8\xad i"}, -EINVAL,
+	refused(&(struct change){ .merge = "\xe4\xb8\xad i" }, -EINVAL,
 		"is not in the byte alphabet");
 	refused(&(struct change){ .merge = "i \xc4" }, -EINVAL, "is not in the byte alphabet");
 	refused(&(struct change){ .merge = "iiiiiiiiiiiiiiiiiiiiiiiii mmmmmm" }, -EINVAL,
@@ -508,7 +513,8 @@ static void missing_keys(void **state)
 		int rc = open_file(&x, &w, &err);
 		assert_int_equal(rc, n == 2 || n == 3 ? -EINVAL : -ENOENT);
 		assert_non_null(strstr(err.text, n == 0 ? "tokenizer.ggml.model" :
-				       n < 4 ? "tokenizer.ggml.tokens" : "tokenizer.ggml.merges"));
+						 n < 4	? "tokenizer.ggml.tokens" :
+							  "tokenizer.ggml.merges"));
 		/* the file's name once */
 		assert_memory_equal(err.text, "tiny: ", 6);
 		assert_null(strstr(err.text + 6, "tiny"));
@@ -527,30 +533,33 @@ static void missing_keys(void **state)
 
 static void utf8_ends(void **state)
 {
-	static const struct { const char *s; size_t n; int want;
+	static const struct {
+		const char *s;
+		size_t n;
+		int want;
 	} cases[] = {
-		{"a", 1, 1},
-		{"\xc3\xa9", 2, 2},
-		{"\xc3", 1, 0},
-		{"\xc3x", 2, -1},
-		{"\x80", 1, -1},
-		{"\xc0\x80", 2, -1},
-		{"\xc1", 1, -1},
-		{"\xf5\x80", 2, -1},
-		{"\xe0\x80", 2, -1},
-		{"\xe0\xa0", 2, 0},
-		{"\xe0\xa0\x80", 3, 3},
-		{"\xed\x9f\xbf", 3, 3},
-		{"\xed\xa0\x80", 3, -1},
-		{"\xe2\x82", 2, 0},
-		{"\xe2\x82x", 3, -2},
-		{"\xf0\x8f\xbf\xbf", 4, -1},
-		{"\xf0\x90\x80\x80", 4, 4},
-		{"\xf4\x8f\xbf\xbf", 4, 4},
-		{"\xf4\x90\x80\x80", 4, -1},
-		{"\xf0\x9f\x98", 3, 0},
-		{"\xf0\x9f\x98x", 4, -3},
-		{"\xff", 1, -1},
+		{ "a", 1, 1 },
+		{ "\xc3\xa9", 2, 2 },
+		{ "\xc3", 1, 0 },
+		{ "\xc3x", 2, -1 },
+		{ "\x80", 1, -1 },
+		{ "\xc0\x80", 2, -1 },
+		{ "\xc1", 1, -1 },
+		{ "\xf5\x80", 2, -1 },
+		{ "\xe0\x80", 2, -1 },
+		{ "\xe0\xa0", 2, 0 },
+		{ "\xe0\xa0\x80", 3, 3 },
+		{ "\xed\x9f\xbf", 3, 3 },
+		{ "\xed\xa0\x80", 3, -1 },
+		{ "\xe2\x82", 2, 0 },
+		{ "\xe2\x82x", 3, -2 },
+		{ "\xf0\x8f\xbf\xbf", 4, -1 },
+		{ "\xf0\x90\x80\x80", 4, 4 },
+		{ "\xf4\x8f\xbf\xbf", 4, 4 },
+		{ "\xf4\x90\x80\x80", 4, -1 },
+		{ "\xf0\x9f\x98", 3, 0 },
+		{ "\xf0\x9f\x98x", 4, -3 },
+		{ "\xff", 1, -1 },
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
@@ -561,12 +570,12 @@ static void utf8_ends(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(merges), cmocka_unit_test(merges_by_definition),
-		cmocka_unit_test(specials), cmocka_unit_test(overlapping_specials),
-		cmocka_unit_test(limits), cmocka_unit_test(threads),
-		cmocka_unit_test(splitting),
-		cmocka_unit_test(whole_pieces), cmocka_unit_test(refusals),
-		cmocka_unit_test(missing_keys), cmocka_unit_test(utf8_ends),
+		cmocka_unit_test(merges),    cmocka_unit_test(merges_by_definition),
+		cmocka_unit_test(specials),  cmocka_unit_test(overlapping_specials),
+		cmocka_unit_test(limits),    cmocka_unit_test(threads),
+		cmocka_unit_test(splitting), cmocka_unit_test(whole_pieces),
+		cmocka_unit_test(refusals),  cmocka_unit_test(missing_keys),
+		cmocka_unit_test(utf8_ends),
 	};
 
 	return cmocka_run_group_tests_name("model/tokenizer", tests, NULL, NULL);

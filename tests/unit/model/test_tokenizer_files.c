@@ -31,8 +31,8 @@ static void becomes(const struct ig_tokenizer *t, const char *text, size_t len, 
 		if (want < 0)
 			break;
 		if (i >= got.n || got.ids[i] != want)
-			fail_msg("'%s': id %zu is %d, not %d", text, i,
-				 i < got.n ? got.ids[i] : -1, want);
+			fail_msg("'%s': id %zu is %d, not %d", text, i, i < got.n ? got.ids[i] : -1,
+				 want);
 	}
 	va_end(ap);
 	if (got.n != i)
@@ -128,7 +128,8 @@ static void pairs(void **state)
 	ig_tokenizer_close(t);
 	/* Metaspace: the first text only, and no second space. */
 	t = json_opened(&(struct tiny_json){
-		.kind = TINY_PAIRS, .normalizer = "null",
+		.kind = TINY_PAIRS,
+		.normalizer = "null",
 		.pre_tokenizer = "{\"type\": \"Metaspace\", \"replacement\": \"\\u2581\","
 				 "\"prepend_scheme\": \"first\", \"split\": false}",
 	});
@@ -138,7 +139,8 @@ static void pairs(void **state)
 	ig_tokenizer_close(t);
 	/* What is unknown, once and several times; spaces that go with a token. */
 	t = json_opened(&(struct tiny_json){
-		.kind = TINY_PAIRS, .settings = "\"unk_token\": \"<unk>\", \"fuse_unk\": true,",
+		.kind = TINY_PAIRS,
+		.settings = "\"unk_token\": \"<unk>\", \"fuse_unk\": true,",
 		.added = "[{\"id\": 0, \"content\": \"<unk>\", \"special\": true},"
 			 "{\"id\": 3, \"content\": \"<tool>\", \"lstrip\": true, \"rstrip\": true},"
 			 "{\"id\": 300, \"content\": \"l o\", \"normalized\": true}]",
@@ -216,10 +218,9 @@ static void json_refusals(void **state)
 				     "\"behavior\": \"Gone\"}" },
 		  -EINVAL,
 		  "no good 'behavior'" },
-		{ { .pre_tokenizer =
-			    "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
-			    "\"ByteLevel\"},"
-			    "{\"type\": \"Digits\"}]}" },
+		{ { .pre_tokenizer = "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
+				     "\"ByteLevel\"},"
+				     "{\"type\": \"Digits\"}]}" },
 		  -ENOTSUP,
 		  "'Digits' behind 'ByteLevel'" },
 		{ { .pre_tokenizer =
@@ -380,8 +381,8 @@ static void cut_anywhere(void **state)
 		cut("tokenizer.json", b.data, b.len, 13);
 		ig_strbuf_finish(&b);
 	}
-	tiny_spm_model(&b, &(struct tiny_model){ .type = 1, .charsmap = map,
-						 .n_charsmap = tiny_charsmap(map) });
+	tiny_spm_model(&b, &(struct tiny_model){
+				   .type = 1, .charsmap = map, .n_charsmap = tiny_charsmap(map) });
 	cut("tokenizer.model", b.data, b.len, 11);
 	ig_strbuf_finish(&b);
 	tiny_tekken(&b, NULL, NULL);
@@ -426,8 +427,9 @@ static void sentencepiece(void **state)
 	/* The longest replacement; one by nothing, which keeps the space before. */
 	for (uint64_t type = 1; type <= 2; type++) {
 		f.n = 0;
-		t = model_opened(&(struct tiny_model){ .type = type, .charsmap = map,
-						       .n_charsmap = n_map }, &f);
+		t = model_opened(
+			&(struct tiny_model){ .type = type, .charsmap = map, .n_charsmap = n_map },
+			&f);
 		becomes(t,
 			S("ABA\xff"
 			  "AC"),
@@ -437,8 +439,10 @@ static void sentencepiece(void **state)
 		becomes(t, S("<tool>"), 0, SPM_SPACE, SPM_TOOL, -1);
 		ig_tokenizer_close(t);
 		f.n = 0;
-		t = model_opened(&(struct tiny_model){ .type = type, .charsmap = map, .trim = true,
-						       .n_charsmap = n_map }, &f);
+		t = model_opened(
+			&(struct tiny_model){
+				.type = type, .charsmap = map, .trim = true, .n_charsmap = n_map },
+			&f);
 		becomes(t, S(" \1 "), 0, -1);
 		ig_tokenizer_close(t);
 	}
@@ -491,7 +495,8 @@ static void model_refusals(void **state)
 		size_t len;
 		const char *text;
 	} wrong[] = {
-		{ S(""), "tokenizer.model has 0 tokens" }, { S("\x0a\x05"), "byte 0: no field" },
+		{ S(""), "tokenizer.model has 0 tokens" },
+		{ S("\x0a\x05"), "byte 0: no field" },
 		{ S("\x08\x01"), "a message is of a wrong type" },
 		{ S("\x0a\x02\x08\x01"), "a piece is of a wrong type" },
 		{ S("\x0a\x05\x15\0\0\x80\x7f"), "a piece's score is of a wrong type" },
@@ -639,8 +644,8 @@ static void chat(void **state)
 	assert_int_equal(ig_chat_template_open_files(&files, t, &c, &err), 0);
 	/* The template's tokens are tokens, a client's text is text; one BOS. */
 	assert_int_equal(ig_chat_template_encode(c, &m, 1, false, 100, &l, &err), 0);
-	const int32_t want[] = { TJ_START, TJ_HELLO, TJ_BYTE + '<', TJ_BYTE + '/', TJ_BYTE + 's',
-				 TJ_BYTE + '>', TJ_END };
+	const int32_t want[] = { TJ_START,	TJ_HELLO,      TJ_BYTE + '<', TJ_BYTE + '/',
+				 TJ_BYTE + 's', TJ_BYTE + '>', TJ_END };
 	assert_int_equal(l.n, 7);
 	assert_memory_equal(l.ids, want, sizeof want);
 	s = ig_chat_template_source(c, 1, &len);
@@ -687,7 +692,10 @@ static void put_file(const char *folder, const char *name, const void *data, siz
 static void folder(void **state)
 {
 	static const char *const names[] = {
-		"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+		"config.json",
+		"model.safetensors",
+		"tokenizer.json",
+		"tokenizer_config.json",
 	};
 	static const char config[] =
 		"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\","

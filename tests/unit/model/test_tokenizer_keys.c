@@ -50,7 +50,8 @@ static void open_folder(struct folder *f, const char *name, const char *second)
 	const struct ig_checkpoint_file files[] = {
 		{ "config.json", config_json, sizeof config_json - 1 },
 		{ "model.safetensors", f->weights.data, f->weights.len },
-		{ "tokenizer_config.json", tokenizer_config_json, sizeof tokenizer_config_json - 1 },
+		{ "tokenizer_config.json", tokenizer_config_json,
+		  sizeof tokenizer_config_json - 1 },
 		{ name ? name : "other", f->vocabulary.data, f->vocabulary.len },
 		{ second ? second : "another", f->second.data, f->second.len },
 	};
@@ -85,7 +86,8 @@ static void says_the_same(struct folder *f, const char *model)
 	assert_true(len == strlen(model) && !memcmp(s, model, len));
 	assert_int_equal(ig_checkpoint_str(k.file, "tokenizer.chat_template", &s, &len, &err), 0);
 	assert_true(len == 5 && !memcmp(s, "plain", 5));
-	assert_int_equal(ig_checkpoint_str(k.file, "tokenizer.chat_template.tools", &s, &len, &err), 0);
+	assert_int_equal(ig_checkpoint_str(k.file, "tokenizer.chat_template.tools", &s, &len, &err),
+			 0);
 	assert_true(len == 10 && !memcmp(s, "with tools", 10));
 	assert_int_equal(ig_checkpoint_array_len(k.file, "tokenizer.chat_templates", &n, &err), 0);
 	assert_int_equal(n, 1);
@@ -93,8 +95,10 @@ static void says_the_same(struct folder *f, const char *model)
 	assert_int_equal(ig_tokenizer_open(k.file, &b, &err), 0);
 	for (int special = 0; special < 2; special++) {
 		x.n = y.n = 0;
-		assert_int_equal(ig_tokenizer_encode(a, text, sizeof text - 1, special, 1000, &x), 0);
-		assert_int_equal(ig_tokenizer_encode(b, text, sizeof text - 1, special, 1000, &y), 0);
+		assert_int_equal(ig_tokenizer_encode(a, text, sizeof text - 1, special, 1000, &x),
+				 0);
+		assert_int_equal(ig_tokenizer_encode(b, text, sizeof text - 1, special, 1000, &y),
+				 0);
 		assert_int_equal(x.n, y.n);
 		assert_memory_equal(x.ids, y.ids, x.n * sizeof *x.ids);
 	}
@@ -138,8 +142,8 @@ static void bytes(void **state)
 
 	for (size_t i = 0; i < 2; i++) {
 		struct folder f = { 0 };
-		tiny_json(&f.vocabulary, &(struct tiny_json){ .kind = TINY_BYTES,
-							      .pre_tokenizer = cuts[i] });
+		tiny_json(&f.vocabulary,
+			  &(struct tiny_json){ .kind = TINY_BYTES, .pre_tokenizer = cuts[i] });
 		open_folder(&f, "tokenizer.json", NULL);
 		says_the_same(&f, "gpt2");
 		finish(&f);
@@ -234,7 +238,7 @@ static void no_vocabulary(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bytes), cmocka_unit_test(bytes_that_keys_cant_say),
+		cmocka_unit_test(bytes),	 cmocka_unit_test(bytes_that_keys_cant_say),
 		cmocka_unit_test(sentencepiece), cmocka_unit_test(pairs),
 		cmocka_unit_test(no_vocabulary),
 	};

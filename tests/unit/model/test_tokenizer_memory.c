@@ -172,9 +172,9 @@ static void files(void **state)
 		else
 			tiny_tekken(&b, NULL, NULL);
 		tiny_put(&f,
-			 i < 4	 ? "tokenizer.json"
-			 : i < 6 ? "tokenizer.model"
-				 : "tekken.json",
+			 i < 4 ? "tokenizer.json" :
+			 i < 6 ? "tokenizer.model" :
+				 "tekken.json",
 			 b.data, b.len);
 		tiny_put(&f, "tokenizer_config.json", S(config));
 		each_fails_in(NULL, &f);
@@ -214,7 +214,9 @@ static void chat(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bytes), cmocka_unit_test(pieces), cmocka_unit_test(files),
+		cmocka_unit_test(bytes),
+		cmocka_unit_test(pieces),
+		cmocka_unit_test(files),
 		cmocka_unit_test(chat),
 	};
 

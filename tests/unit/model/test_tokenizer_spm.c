@@ -57,8 +57,8 @@ static void becomes(const struct ig_tokenizer *t, const char *text, size_t len, 
 		if (want < 0)
 			break;
 		if (i >= got.n || got.ids[i] != want)
-			fail_msg("'%s': id %zu is %d, not %d", text, i,
-				 i < got.n ? got.ids[i] : -1, want);
+			fail_msg("'%s': id %zu is %d, not %d", text, i, i < got.n ? got.ids[i] : -1,
+				 want);
 	}
 	va_end(ap);
 	assert_int_equal(got.n, i);
@@ -167,7 +167,7 @@ static void unigram(void **state)
 	becomes(x.t, S("hello"), 0, SPM_SPACE_HELLO, -1);
 	/* -20 -26 -5, not -20 -26 -3 -24 */
 	becomes(x.t, S("xhello"), 0, SPM_SPACE, SPM_X, SPM_HELLO, -1);
-	becomes(x.t, S("lo"), 0, SPM_SPACE, SPM_L, SPM_O, -1); /* not the unused one */
+	becomes(x.t, S("lo"), 0, SPM_SPACE, SPM_L, SPM_O, -1);	 /* not the unused one */
 	becomes(x.t, S("lll"), 0, SPM_SPACE, SPM_L, SPM_LL, -1); /* of equals the first found */
 	becomes(x.t, S("a<tool>\xff"), 0, SPM_SPACE, B('a'), SPM_TOOL, B(0xff), -1);
 	becomes(x.t, S("x\xe2\x96\x81w"), 0, SPM_SPACE, SPM_X, SPM_SPACE_W, -1);
@@ -239,8 +239,8 @@ static void merges_by_definition(void **state)
 			do { /* letters first, then what is not there yet */
 				size_t len = i < 4 ? 1 : 2 + draw(4);
 				for (size_t k = 0; k < len; k++)
-					tokens[i][k] = "abc "[i < 4 ? (uint32_t)i
-								    : draw(round % 2 ? 4 : 3)];
+					tokens[i][k] = "abc "[i < 4 ? (uint32_t)i :
+								      draw(round % 2 ? 4 : 3)];
 				tokens[i][len] = 0;
 			} while (find(tokens, tokens[i], strlen(tokens[i])) != i);
 			scores[i] = (float)draw(30) - 15.0f;
@@ -417,9 +417,14 @@ static void and_back(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(merges), cmocka_unit_test(specials), cmocka_unit_test(spaces),
-		cmocka_unit_test(unigram), cmocka_unit_test(merges_by_definition),
-		cmocka_unit_test(limits), cmocka_unit_test(refusals), cmocka_unit_test(and_back),
+		cmocka_unit_test(merges),
+		cmocka_unit_test(specials),
+		cmocka_unit_test(spaces),
+		cmocka_unit_test(unigram),
+		cmocka_unit_test(merges_by_definition),
+		cmocka_unit_test(limits),
+		cmocka_unit_test(refusals),
+		cmocka_unit_test(and_back),
 	};
 
 	return cmocka_run_group_tests_name("model/tokenizer_spm", tests, NULL, NULL);

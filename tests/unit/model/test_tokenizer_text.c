@@ -210,13 +210,13 @@ static void behaviors(void **state)
 		assert_int_equal(ig_splitter_add(s, "[ab-]+", IG_SPLIT_ISOLATED, false, true, NULL),
 				 0);
 		pieces_are(s, "a-b--c-",
-			   cases[i].behavior == IG_SPLIT_MERGED_WITH_PREVIOUS && !cases[i].invert
-				   ? "a-|b-|-|c|-|"
-			   : cases[i].behavior == IG_SPLIT_MERGED_WITH_PREVIOUS ? "a|-b|-|-|c|-|"
-			   : cases[i].behavior == IG_SPLIT_MERGED_WITH_NEXT && !cases[i].invert
-				   ? "a|-b|-|-|c|-|"
-			   : cases[i].behavior == IG_SPLIT_MERGED_WITH_NEXT ? "a-|b-|-|c|-|"
-									    : cases[i].pieces);
+			   cases[i].behavior == IG_SPLIT_MERGED_WITH_PREVIOUS && !cases[i].invert ?
+				   "a-|b-|-|c|-|" :
+			   cases[i].behavior == IG_SPLIT_MERGED_WITH_PREVIOUS ? "a|-b|-|-|c|-|" :
+			   cases[i].behavior == IG_SPLIT_MERGED_WITH_NEXT && !cases[i].invert ?
+										"a|-b|-|-|c|-|" :
+			   cases[i].behavior == IG_SPLIT_MERGED_WITH_NEXT ? "a-|b-|-|c|-|" :
+									    cases[i].pieces);
 		ig_splitter_close(s);
 	}
 }
@@ -256,8 +256,11 @@ static void run_is(const struct ig_normalizer *n, const char *text, size_t len, 
 
 static void forms(void **state)
 {
-	static const utf8proc_option_t options[] = { /* enum ig_normal_form */
-		UTF8PROC_COMPOSE, UTF8PROC_DECOMPOSE, UTF8PROC_COMPOSE | UTF8PROC_COMPAT,
+	static const utf8proc_option_t options[] = {
+		/* enum ig_normal_form */
+		UTF8PROC_COMPOSE,
+		UTF8PROC_DECOMPOSE,
+		UTF8PROC_COMPOSE | UTF8PROC_COMPAT,
 		UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT,
 	};
 	/* Starters and what goes together with them, from all over. */
@@ -291,7 +294,10 @@ static void forms(void **state)
 	}
 	/* Bytes that are not UTF-8 stay, and nothing composes over them. */
 	struct ig_normalizer *n = form(IG_NFC);
-	run_is(n, S("e\xff\xcc\x81" "e\xcc\x81\xcc"), S("e\xff\xcc\x81\xc3\xa9\xcc"));
+	run_is(n,
+	       S("e\xff\xcc\x81"
+		 "e\xcc\x81\xcc"),
+	       S("e\xff\xcc\x81\xc3\xa9\xcc"));
 	run_is(n, S("\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8"), S("\xea\xb0\x81"));
 	run_is(n, S(""), S(""));
 	/* Hundreds of thousands of marks are put in order in good time. */
@@ -324,7 +330,11 @@ static void steps(void **state)
 	assert_int_equal(ig_normalizer_add_form(n, IG_NFC, NULL), 0); /* mostly left out */
 	assert_int_equal(ig_normalizer_add_replace_text(n, S(" "), S("__"), NULL), 0);
 	assert_int_equal(ig_normalizer_add_prepend(n, S(">"), NULL), 0);
-	run_is(n, S(" \xe2\x80\xa8" "a 12\xff" "345 \n"), S(">a__<>\xff<>5"));
+	run_is(n,
+	       S(" \xe2\x80\xa8"
+		 "a 12\xff"
+		 "345 \n"),
+	       S(">a__<>\xff<>5"));
 	run_is(n, S("e\xcc\x81"), S(">\xc3\xa9"));
 	run_is(n, S("  "), S(""));
 	/* No text grows without an end. */

@@ -64,9 +64,22 @@ struct tiny_json {
 };
 
 enum { /* ids of all kinds */
-	TJ_UNKNOWN, TJ_START, TJ_END, TJ_USER, TJ_BYTE, /* the byte b is TJ_BYTE + b */
-	TJ_SPACE = TJ_BYTE + 256, TJ_H, TJ_E, TJ_L, TJ_O, TJ_HE, TJ_LL, TJ_HELL, TJ_HELLO,
-	TJ_SPACE_HELLO, N_TJ,
+       TJ_UNKNOWN,
+       TJ_START,
+       TJ_END,
+       TJ_USER,
+       TJ_BYTE, /* the byte b is TJ_BYTE + b */
+       TJ_SPACE = TJ_BYTE + 256,
+       TJ_H,
+       TJ_E,
+       TJ_L,
+       TJ_O,
+       TJ_HE,
+       TJ_LL,
+       TJ_HELL,
+       TJ_HELLO,
+       TJ_SPACE_HELLO,
+       N_TJ,
 };
 
 /* GPT-2's letter for a byte, as UTF-8. */
@@ -114,24 +127,24 @@ static inline void tiny_json(struct ig_strbuf *b, const struct tiny_json *o)
 		"\"normalizer\": %s, \"pre_tokenizer\": %s, \"post_processor\": %s,"
 		"\"decoder\": %s,\n\"model\": {\"type\": \"%s\", %s \"vocab\": %s",
 		PART(o->normalizer,
-		     bytes || unigram
-			     ? "null"
-			     : "{\"type\": \"Sequence\", \"normalizers\": ["
-			       "{\"type\": \"Prepend\", \"prepend\": \"\\u2581\"}, {\"type\": "
-			       "\"Replace\","
-			       "\"pattern\": {\"String\": \" \"}, \"content\": \"\\u2581\"}]}"),
+		     bytes || unigram ?
+			     "null" :
+			     "{\"type\": \"Sequence\", \"normalizers\": ["
+			     "{\"type\": \"Prepend\", \"prepend\": \"\\u2581\"}, {\"type\": "
+			     "\"Replace\","
+			     "\"pattern\": {\"String\": \" \"}, \"content\": \"\\u2581\"}]}"),
 		PART(o->pre_tokenizer,
-		     bytes     ? "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}"
-		     : unigram ? "{\"type\": \"Metaspace\", \"replacement\": \"\\u2581\","
-				 "\"prepend_scheme\": \"always\", \"split\": true}"
-			       : "null"),
+		     bytes   ? "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}" :
+		     unigram ? "{\"type\": \"Metaspace\", \"replacement\": \"\\u2581\","
+			       "\"prepend_scheme\": \"always\", \"split\": true}" :
+			       "null"),
 		PART(o->post_processor,
 		     "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\":"
 		     "{\"id\": \"<s>\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\"}}],"
 		     "\"special_tokens\": {\"<s>\": {\"id\": \"<s>\", \"ids\": [1]}}}"),
 		PART(o->decoder,
-		     bytes ? "{\"type\": \"ByteLevel\"}"
-			   : "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\","
+		     bytes ? "{\"type\": \"ByteLevel\"}" :
+			     "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\","
 			     " \"pattern\":"
 			     "{\"String\": \"\\u2581\"}, \"content\": \" \"}, {\"type\": "
 			     "\"ByteFallback\"},"
@@ -140,17 +153,19 @@ static inline void tiny_json(struct ig_strbuf *b, const struct tiny_json *o)
 			     "\"stop\": 0}]}"),
 		unigram ? "Unigram" : "BPE",
 		PART(o->settings,
-		     bytes ? ""
-		     : unigram
-			     ? "\"unk_id\": 0, \"byte_fallback\": true,"
-			     : "\"unk_token\": \"<unk>\", \"fuse_unk\": true, \"byte_fallback\": "
+		     bytes   ? "" :
+		     unigram ? "\"unk_id\": 0, \"byte_fallback\": true," :
+			       "\"unk_token\": \"<unk>\", \"fuse_unk\": true, \"byte_fallback\": "
 			       "true,"),
 		unigram ? "[" : "{");
 #undef PART
 	for (int i = 0; i < N_TJ; i++) {
 		char name[8] = "";
-		const char *text = i == TJ_UNKNOWN ? "<unk>" : i == TJ_START ? "<s>" :
-				   i == TJ_END ? "</s>" : i == TJ_USER ? "<tool>" : name;
+		const char *text = i == TJ_UNKNOWN ? "<unk>" :
+				   i == TJ_START   ? "<s>" :
+				   i == TJ_END	   ? "</s>" :
+				   i == TJ_USER	   ? "<tool>" :
+						     name;
 		double score = i < TJ_SPACE ? 0 : -20 + (i - TJ_SPACE);
 		if (i >= TJ_SPACE && (!bytes || i >= TJ_HE)) {
 			text = pieces[i - TJ_SPACE];

@@ -7,10 +7,23 @@
 
 #include "model/formats/checkpoint.h"
 
-enum { GW_U8, GW_I8, GW_U16, GW_I16, GW_U32, GW_I32, GW_F32, GW_BOOL, GW_STRING, GW_ARRAY,
-       GW_U64, GW_I64, GW_F64 };
+enum {
+	GW_U8,
+	GW_I8,
+	GW_U16,
+	GW_I16,
+	GW_U32,
+	GW_I32,
+	GW_F32,
+	GW_BOOL,
+	GW_STRING,
+	GW_ARRAY,
+	GW_U64,
+	GW_I64,
+	GW_F64
+};
 
-struct gw { /* a writer; the header's counts are filled in as things are added */
+struct gw {		     /* a writer; the header's counts are filled in as things are added */
 	unsigned char *data; /* aligned as malloc does */
 	size_t len, cap;
 };
@@ -44,7 +57,7 @@ void gw_data(struct gw *w, uint32_t alignment, size_t n);
  * "hello"), three control tokens and one user-defined one.  NULL leaves a key out. */
 struct tiny_options {
 	const char *model; /* gpt2 */
-	const char *pre; /* smollm */
+	const char *pre;   /* smollm */
 	const char *chat_template;
 	bool no_bos_key; /* tokenizer.ggml.add_bos_token is left out, else false */
 };
@@ -54,10 +67,20 @@ void tiny_vocabulary(const char *const **tokens, const int32_t **types, size_t *
 		     const char *const **merges, size_t *n_merges);
 
 enum {
-	TINY_END_OF_TEXT = 0, TINY_START = 1, TINY_END = 2,
+	TINY_END_OF_TEXT = 0,
+	TINY_START = 1,
+	TINY_END = 2,
 	TINY_BYTE = 3, /* the byte b is token TINY_BYTE + b */
-	TINY_HE = TINY_BYTE + 256, TINY_LL, TINY_HELL, TINY_HELLO, TINY_SPACE_W, TINY_SMILE2,
-	TINY_SMILE, TINY_IM, TINY_TOOL, N_TINY,
+	TINY_HE = TINY_BYTE + 256,
+	TINY_LL,
+	TINY_HELL,
+	TINY_HELLO,
+	TINY_SPACE_W,
+	TINY_SMILE2,
+	TINY_SMILE,
+	TINY_IM,
+	TINY_TOOL,
+	N_TINY,
 };
 
 #endif

@@ -11,10 +11,31 @@
 #include <string.h>
 
 enum { /* the ids */
-	SPM_UNKNOWN, SPM_START, SPM_END, SPM_BYTE, SPM_PIECES = SPM_BYTE + 256,
-	SPM_SPACE = SPM_PIECES, SPM_H, SPM_E, SPM_L, SPM_O, SPM_W, SPM_X, SPM_ACUTE, SPM_SMILE,
-	SPM_HE, SPM_LL, SPM_HELL, SPM_LO, SPM_HELLO, SPM_SPACE_HELLO, SPM_SPACE_W, SPM_TOOL,
-	SPM_SPACES, SPM_TURN, N_SPM,
+       SPM_UNKNOWN,
+       SPM_START,
+       SPM_END,
+       SPM_BYTE,
+       SPM_PIECES = SPM_BYTE + 256,
+       SPM_SPACE = SPM_PIECES,
+       SPM_H,
+       SPM_E,
+       SPM_L,
+       SPM_O,
+       SPM_W,
+       SPM_X,
+       SPM_ACUTE,
+       SPM_SMILE,
+       SPM_HE,
+       SPM_LL,
+       SPM_HELL,
+       SPM_LO,
+       SPM_HELLO,
+       SPM_SPACE_HELLO,
+       SPM_SPACE_W,
+       SPM_TOOL,
+       SPM_SPACES,
+       SPM_TURN,
+       N_SPM,
 };
 
 static const struct tiny_piece {
@@ -22,24 +43,38 @@ static const struct tiny_piece {
 	float score;
 	int32_t type;
 } tiny_pieces[N_SPM - SPM_PIECES] = {
-	{ "\xe2\x96\x81", -20, 1 }, { "h", -21, 1 }, { "e", -22, 1 }, { "l", -23, 1 }, { "o", -24, 1 },
-	{ "w", -25, 1 }, { "x", -26, 1 }, { "\xc3\xa9", -27, 1 }, { "\xf0\x9f\x98\x80", -28, 1 },
-	{ "he", -2, 1 }, { "ll", -1, 1 }, { "hell", -3, 1 }, { "lo", -4, 5 }, { "hello", -5, 1 },
-	{ "\xe2\x96\x81hello", -6, 1 }, { "\xe2\x96\x81w", -7, 1 }, { "<tool>", 0, 4 },
-	{ "\xe2\x96\x81\xe2\x96\x81", 0, 4 }, { "<end_of_turn>", 0, 4 },
+	{ "\xe2\x96\x81", -20, 1 },
+	{ "h", -21, 1 },
+	{ "e", -22, 1 },
+	{ "l", -23, 1 },
+	{ "o", -24, 1 },
+	{ "w", -25, 1 },
+	{ "x", -26, 1 },
+	{ "\xc3\xa9", -27, 1 },
+	{ "\xf0\x9f\x98\x80", -28, 1 },
+	{ "he", -2, 1 },
+	{ "ll", -1, 1 },
+	{ "hell", -3, 1 },
+	{ "lo", -4, 5 },
+	{ "hello", -5, 1 },
+	{ "\xe2\x96\x81hello", -6, 1 },
+	{ "\xe2\x96\x81w", -7, 1 },
+	{ "<tool>", 0, 4 },
+	{ "\xe2\x96\x81\xe2\x96\x81", 0, 4 },
+	{ "<end_of_turn>", 0, 4 },
 };
 
 struct tiny_spm {
 	const char *model; /* llama or t5 */
-	bool no_space; /* before a text */
+	bool no_space;	   /* before a text */
 	bool trim;
 	bool no_bytes; /* no token stands for a byte */
 	/* For refusals: */
 	const char *name; /* of the token of byte 0 */
 	const char *last; /* the last token */
-	float score; /* of it, where not 0 */
+	float score;	  /* of it, where not 0 */
 	int fewer_scores; /* -1: none at all */
-	int n_map; /* elements of the table of characters */
+	int n_map;	  /* elements of the table of characters */
 	uint32_t unknown; /* its id, where not 0 */
 };
 

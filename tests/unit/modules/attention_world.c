@@ -60,8 +60,10 @@ const struct ig_cpu_kernel *world_kernel(const struct ig_op *op, uint32_t isa)
 
 const char *world_isa_name(uint32_t isa)
 {
-	return isa == IG_ISA_GENERIC ? "generic" : isa == IG_ISA_AVX2 ? "avx2" :
-	       isa == IG_ISA_AVX512 ? "avx512" : "neon";
+	return isa == IG_ISA_GENERIC ? "generic" :
+	       isa == IG_ISA_AVX2    ? "avx2" :
+	       isa == IG_ISA_AVX512  ? "avx512" :
+				       "neon";
 }
 
 /* ---- numbers ------------------------------------------------------------------------- */
@@ -120,8 +122,10 @@ void world_create(struct world *w, uint32_t dtype, uint32_t n_kv_heads, uint32_t
 
 	memset(w, 0, sizeof *w);
 	/* gaps at every level, so that no stride can be taken for another */
-	w->layout = (struct ig_kv_layout){ .dtype = dtype, .n_layers = WORLD_LAYERS,
-					   .n_kv_heads = n_kv_heads, .head_dim = head_dim };
+	w->layout = (struct ig_kv_layout){ .dtype = dtype,
+					   .n_layers = WORLD_LAYERS,
+					   .n_kv_heads = n_kv_heads,
+					   .head_dim = head_dim };
 	w->layout.token_stride = head_dim * size + 16;
 	w->layout.head_stride = IG_BLOCK_TOKENS * w->layout.token_stride + 32;
 	w->layout.v_offset = n_kv_heads * w->layout.head_stride + 64;
@@ -234,7 +238,8 @@ uint64_t world_changed(const struct world *w)
 
 	for (uint32_t i = 0; i < w->n_slabs; i++)
 		for (uint64_t b = 0; b < w->slab_bytes; b++)
-			n += ((unsigned char *)w->slabs[i])[b] != w->snapshot[i * w->slab_bytes + b];
+			n += ((unsigned char *)w->slabs[i])[b] !=
+			     w->snapshot[i * w->slab_bytes + b];
 	return n;
 }
 
@@ -243,8 +248,10 @@ uint64_t world_changed(const struct world *w)
 void guarded_create(struct guarded *g, int64_t n_rows, int64_t n_cols)
 {
 	memset(g, 0, sizeof *g);
-	g->t = (struct ig_tensor){ .n_rows = n_rows, .n_cols = n_cols,
-				   .row_stride = n_cols * 4 + GUARD, .dtype = IG_F32,
+	g->t = (struct ig_tensor){ .n_rows = n_rows,
+				   .n_cols = n_cols,
+				   .row_stride = n_cols * 4 + GUARD,
+				   .dtype = IG_F32,
 				   .form = IG_FORM_ROWS };
 	g->n_bytes = GUARD + (uint64_t)n_rows * (uint64_t)g->t.row_stride;
 	g->bytes = malloc(g->n_bytes);

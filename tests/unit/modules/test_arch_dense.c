@@ -9,9 +9,13 @@
 #include <stdlib.h>
 
 static const struct ig_host host = {
-	.struct_size = sizeof host, .abi_version = IG_MODULE_ABI,
-	.meta_u32 = meta_u32, .meta_f32 = meta_f32, .meta_str = meta_str,
-	.meta_has_tensor = meta_has_tensor, .meta_tensor = meta_tensor,
+	.struct_size = sizeof host,
+	.abi_version = IG_MODULE_ABI,
+	.meta_u32 = meta_u32,
+	.meta_f32 = meta_f32,
+	.meta_str = meta_str,
+	.meta_has_tensor = meta_has_tensor,
+	.meta_tensor = meta_tensor,
 	.meta_array_u32 = meta_array_u32,
 };
 
@@ -97,8 +101,10 @@ static void test_info(void **state)
 	assert_int_equal(info.groups[0].n_layers, 6);
 	assert_int_equal(info.groups[1].n_layers, 6);
 	/* a list of the local layers */
-	static const uint32_t some[12] = { 1, 0, 0, 1, 1 }, all[12] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
-	meta_set(&m, (struct entry){ "gemma3.attention.sliding_window_pattern", LIST, 12, NULL, some });
+	static const uint32_t some[12] = { 1, 0, 0, 1, 1 },
+			      all[12] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
+	meta_set(&m,
+		 (struct entry){ "gemma3.attention.sliding_window_pattern", LIST, 12, NULL, some });
 	assert_int_equal(read_params("gemma3", &m, &info, &err), 0);
 	assert_int_equal(info.n_groups, 2);
 	assert_int_equal(info.groups[0].n_layers, 9);
@@ -106,13 +112,15 @@ static void test_info(void **state)
 	assert_int_equal(info.groups[1].n_layers, 3);
 	assert_int_equal(info.groups[1].window, 512);
 	/* one kind of layers: one group */
-	meta_set(&m, (struct entry){ "gemma3.attention.sliding_window_pattern", LIST, 12, NULL, all });
+	meta_set(&m,
+		 (struct entry){ "gemma3.attention.sliding_window_pattern", LIST, 12, NULL, all });
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(read_params("gemma3", &m, &info, &err), 0);
 		assert_int_equal(info.n_groups, 1);
 		assert_int_equal(info.groups[0].n_layers, 12);
 		assert_int_equal(info.groups[0].window, 512);
-		meta_set(&m, (struct entry){ "gemma3.attention.sliding_window_pattern", U32, i ? 13 : 0 });
+		meta_set(&m, (struct entry){ "gemma3.attention.sliding_window_pattern", U32,
+					     i ? 13 : 0 });
 	}
 	meta_set(&m, (struct entry){ "gemma3.attention.sliding_window_pattern", U32, 1 });
 	for (int i = 0; i < 3; i++) {
@@ -137,25 +145,53 @@ static void test_refusals(void **state)
 		const char *text;
 	} bad[] = {
 		{ "qwen2", { "qwen2.expert_count", U32, 4 }, -ENOTSUP, "qwen2 with experts" },
-		{ "qwen2", { "qwen2.attention.sliding_window", U32, 64 }, -ENOTSUP, "window is 64" },
-		{ "qwen2", { "qwen2.attention.layer_norm_rms_epsilon", TENSOR, 0 }, -ENOENT, "rms_eps" },
+		{ "qwen2",
+		  { "qwen2.attention.sliding_window", U32, 64 },
+		  -ENOTSUP,
+		  "window is 64" },
+		{ "qwen2",
+		  { "qwen2.attention.layer_norm_rms_epsilon", TENSOR, 0 },
+		  -ENOENT,
+		  "rms_eps" },
 		{ "qwen2", { "qwen2.rope.scaling.type", STR, 0, "su" }, -ENOTSUP, "\"su\"" },
 		{ "qwen2", { "token_embd.weight", TENSOR, 0 }, -ENOENT, "qwen2.vocab_size" },
-		{ "qwen3", { "qwen3.attention.sliding_window", U32, 64 }, -ENOTSUP, "window is 64" },
+		{ "qwen3",
+		  { "qwen3.attention.sliding_window", U32, 64 },
+		  -ENOTSUP,
+		  "window is 64" },
 		{ "qwen3", { "qwen3.attention.key_length", U32, 12 }, -EINVAL, "a head of 12" },
 		{ "qwen3", { "qwen3.block_count", TENSOR, 0 }, -ENOENT, "qwen3.block_count" },
-		{ "gpt2", { "gpt2.attention.layer_norm_epsilon", TENSOR, 0 }, -ENOENT, "norm_epsilon" },
-		{ "gpt2", { "gpt2.attention.layer_norm_epsilon", F32, NAN }, -EINVAL, "norm_epsilon" },
-		{ "gpt2", { "gpt2.attention.head_count_kv", U32, 3 }, -ENOTSUP, "head_count_kv is 3" },
+		{ "gpt2",
+		  { "gpt2.attention.layer_norm_epsilon", TENSOR, 0 },
+		  -ENOENT,
+		  "norm_epsilon" },
+		{ "gpt2",
+		  { "gpt2.attention.layer_norm_epsilon", F32, NAN },
+		  -EINVAL,
+		  "norm_epsilon" },
+		{ "gpt2",
+		  { "gpt2.attention.head_count_kv", U32, 3 },
+		  -ENOTSUP,
+		  "head_count_kv is 3" },
 		{ "gpt2", { "gpt2.attention.key_length", U32, 32 }, -ENOTSUP, "key_length is 32" },
-		{ "gemma3", { "gemma3.attention.sliding_window", F32, 40 }, -EINVAL, "sliding_window" },
-		{ "gemma3", { "gemma3.attention.sliding_window_pattern", STR, 0, "x" }, -EINVAL,
+		{ "gemma3",
+		  { "gemma3.attention.sliding_window", F32, 40 },
+		  -EINVAL,
+		  "sliding_window" },
+		{ "gemma3",
+		  { "gemma3.attention.sliding_window_pattern", STR, 0, "x" },
+		  -EINVAL,
 		  "sliding_window_pattern" },
-		{ "gemma3", { "gemma3.attention.sliding_window_pattern", LIST, 5, NULL, five }, -EINVAL,
+		{ "gemma3",
+		  { "gemma3.attention.sliding_window_pattern", LIST, 5, NULL, five },
+		  -EINVAL,
 		  "has 5 elements, the model 12 layers" },
 		{ "gemma3", { "gemma3.final_logit_softcapping", F32, 30 }, -ENOTSUP, "soft cap" },
 		{ "gemma3", { "gemma3.attn_logit_softcapping", F32, 50 }, -ENOTSUP, "soft cap" },
-		{ "gemma3", { "gemma3.rope.freq_base_swa", F32, 0 }, -EINVAL, "freq_base_swa is 0" },
+		{ "gemma3",
+		  { "gemma3.rope.freq_base_swa", F32, 0 },
+		  -EINVAL,
+		  "freq_base_swa is 0" },
 	};
 
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -171,8 +207,8 @@ static void test_refusals(void **state)
 			meta_set(&m, bad[i].e);
 		rc = read_params(bad[i].arch, &m, &info, &err);
 		if (rc != bad[i].code || !strstr(err.text, bad[i].text))
-			fail_msg("%s: %d \"%s\", expected %d with \"%s\"", bad[i].e.key, rc, err.text,
-				 bad[i].code, bad[i].text);
+			fail_msg("%s: %d \"%s\", expected %d with \"%s\"", bad[i].e.key, rc,
+				 err.text, bad[i].code, bad[i].text);
 	}
 }
 
@@ -185,11 +221,15 @@ static void test_yarn_refusals(void **state)
 		const char *text;
 	} bad[] = {
 		{ { "qwen3.rope.scaling.yarn_ext_factor", F32, 0.5 }, -EINVAL, "yarn_ext_factor" },
-		{ { "qwen3.rope.scaling.yarn_log_multiplier", F32, -1 }, -EINVAL, "log_multiplier" },
+		{ { "qwen3.rope.scaling.yarn_log_multiplier", F32, -1 },
+		  -EINVAL,
+		  "log_multiplier" },
 		{ { "qwen3.rope.scaling.yarn_beta_fast", F32, 0 }, -EINVAL, "beta_fast" },
 		{ { "qwen3.rope.scaling.yarn_beta_slow", F32, NAN }, -EINVAL, "beta_slow" },
 		{ { "qwen3.rope.scaling.yarn_attn_factor", F32, -1 }, -EINVAL, "attn_factor" },
-		{ { "qwen3.rope.scaling.original_context_length", U32, 0 }, -EINVAL, "original_context" },
+		{ { "qwen3.rope.scaling.original_context_length", U32, 0 },
+		  -EINVAL,
+		  "original_context" },
 		{ { "qwen3.rope.scaling.factor", F32, 0.5 }, -EINVAL, "scaling.factor" },
 		{ { "qwen3.rope.freq_base", F32, 1 }, -EINVAL, "YaRN needs more" },
 		{ { "qwen3.rope.dimension_count", U32, 32 }, -ENOTSUP, "32 of 64" },
@@ -210,8 +250,8 @@ static void test_yarn_refusals(void **state)
 		int rc = read_params("qwen3", &m, &info, &err);
 
 		if (rc != bad[i].code || !strstr(err.text, bad[i].text))
-			fail_msg("%s: %d \"%s\", expected %d with \"%s\"", bad[i].e.key, rc, err.text,
-				 bad[i].code, bad[i].text);
+			fail_msg("%s: %d \"%s\", expected %d with \"%s\"", bad[i].e.key, rc,
+				 err.text, bad[i].code, bad[i].text);
 	}
 }
 

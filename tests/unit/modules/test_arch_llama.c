@@ -88,10 +88,16 @@ static int note_status(const struct ig_graph *g)
 }
 
 static const struct ig_host host = {
-	.struct_size = sizeof host, .abi_version = IG_MODULE_ABI,
-	.meta_u32 = meta_u32, .meta_f32 = meta_f32, .meta_str = meta_str,
-	.meta_has_tensor = meta_has_tensor, .weight = note_weight, .record = note_op,
-	.graph_status = note_status, .meta_tensor = meta_tensor,
+	.struct_size = sizeof host,
+	.abi_version = IG_MODULE_ABI,
+	.meta_u32 = meta_u32,
+	.meta_f32 = meta_f32,
+	.meta_str = meta_str,
+	.meta_has_tensor = meta_has_tensor,
+	.weight = note_weight,
+	.record = note_op,
+	.graph_status = note_status,
+	.meta_tensor = meta_tensor,
 	.meta_array_u32 = meta_array_u32,
 };
 
@@ -176,13 +182,19 @@ static void test_refusals(void **state)
 		{ { "llama.rope.dimension_count", U32, 63 }, -EINVAL, "dimension_count 63 is odd" },
 		{ { "llama.rope.dimension_count", U32, 66 }, -EINVAL, "dimension_count is 66" },
 		{ { "llama.rope.dimension_count", U32, 0 }, -EINVAL, "dimension_count is 0" },
-		{ { "llama.attention.layer_norm_rms_epsilon", F32, -1 }, -EINVAL, "rms_epsilon is -1" },
-		{ { "llama.attention.layer_norm_rms_epsilon", F32, NAN }, -EINVAL, "rms_epsilon is" },
+		{ { "llama.attention.layer_norm_rms_epsilon", F32, -1 },
+		  -EINVAL,
+		  "rms_epsilon is -1" },
+		{ { "llama.attention.layer_norm_rms_epsilon", F32, NAN },
+		  -EINVAL,
+		  "rms_epsilon is" },
 		{ { "llama.rope.freq_base", F32, 0 }, -EINVAL, "freq_base is 0" },
 		{ { "llama.rope.freq_base", F32, INFINITY }, -EINVAL, "freq_base is inf" },
 		{ { "llama.vocab_size", U32, 0 }, -EINVAL, "vocab_size is 0" },
 		{ { "llama.context_length", U32, 0 }, -EINVAL, "context_length is 0" },
-		{ { "llama.context_length", U32, 16777217 }, -EINVAL, "context_length is 16777217" },
+		{ { "llama.context_length", U32, 16777217 },
+		  -EINVAL,
+		  "context_length is 16777217" },
 		{ { "llama.expert_count", U32, 8 }, -ENOTSUP, "llama.expert_count is 8" },
 		{ { "llama.attention.sliding_window", F32, 4096 }, -EINVAL, "sliding_window" },
 		{ { "llama.rope.scaling.type", STR, 0, "longrope" }, -ENOTSUP, "\"longrope\"" },
@@ -191,7 +203,9 @@ static void test_refusals(void **state)
 		{ { "llama.rope.scale_linear", F32, 2 }, -ENOTSUP, "rope.scale_linear" },
 		{ { "blk.0.ffn_gate.bias", TENSOR, 1 }, -ENOTSUP, "blk.0.ffn_gate.bias" },
 		{ { "blk.0.ffn_down.bias", TENSOR, 1 }, -ENOTSUP, "blk.0.ffn_down.bias" },
-		{ { "llama.attention.temperature_scale", F32, -1 }, -EINVAL, "temperature_scale is -1" },
+		{ { "llama.attention.temperature_scale", F32, -1 },
+		  -EINVAL,
+		  "temperature_scale is -1" },
 		{ { "llama.block_count", TENSOR, 0 }, -ENOENT, "llama.block_count" },
 		{ { "llama.vocab_size", TENSOR, 0 }, -ENOENT, "llama.vocab_size" },
 		{ { "llama.context_length", TENSOR, 0 }, -ENOENT, "llama.context_length" },
@@ -216,8 +230,8 @@ static void test_refusals(void **state)
 		rc = read_params(&m, &params, &info, &err);
 		free(params);
 		if (rc != bad[i].code || !strstr(err.text, bad[i].text))
-			fail_msg("%s: %d \"%s\", expected %d with \"%s\"", bad[i].e.key, rc, err.text,
-				 bad[i].code, bad[i].text);
+			fail_msg("%s: %d \"%s\", expected %d with \"%s\"", bad[i].e.key, rc,
+				 err.text, bad[i].code, bad[i].text);
 	}
 }
 
@@ -243,10 +257,9 @@ static void expect_weight(const struct ig_graph *g, ig_weight w, const char *tex
 static void test_record(void **state)
 {
 	static const char *const ops[] = {
-		"rope_table", "embed",
-		"norm", "linear", "rope_kv", "attention", "linear", "norm", "glu", "linear",
-		"norm", "linear", "rope_kv", "attention", "linear", "norm", "glu", "linear",
-		"norm", "logits", "sample",
+		"rope_table", "embed", "norm",	 "linear", "rope_kv", "attention", "linear",
+		"norm",	      "glu",   "linear", "norm",   "linear",  "rope_kv",   "attention",
+		"linear",     "norm",  "glu",	 "linear", "norm",    "logits",	   "sample",
 	};
 	struct ig_meta m;
 	struct ig_graph g;
@@ -427,12 +440,9 @@ static void test_status(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_info),
-		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_record),
-		cmocka_unit_test(test_record_variants),
-		cmocka_unit_test(test_windows),
-		cmocka_unit_test(test_yarn),
+		cmocka_unit_test(test_info),	cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_record),	cmocka_unit_test(test_record_variants),
+		cmocka_unit_test(test_windows), cmocka_unit_test(test_yarn),
 		cmocka_unit_test(test_status),
 	};
 

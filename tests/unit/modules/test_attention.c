@@ -18,9 +18,9 @@ struct span {
 
 struct attention_case {
 	uint32_t n_heads, n_kv_heads, head_dim, dtype, window;
-	float scale; /* 0: 1 / sqrt(head_dim), times 4 for a spread that matters */
+	float scale;		      /* 0: 1 / sqrt(head_dim), times 4 for a spread that matters */
 	int32_t lens[WORLD_MAX_SEQS]; /* of the sequences, up to the first 0 */
-	struct span spans[8]; /* up to the first with to 0 */
+	struct span spans[8];	      /* up to the first with to 0 */
 };
 
 /* Scores are about 3 wide, so a wrong weight moves the output far more than this;
@@ -34,18 +34,48 @@ static double tolerance(const struct attention_case *c)
 
 static const struct attention_case cases[] = {
 	/* lengths around blocks and ranges, one row at the end: decode */
-	{ 9, 3, 64, IG_F16, 0, 0, { 1, 15, 16, 17, 255, 256, 257, 700 },
-	  { { 0, 0, 1 }, { 1, 14, 15 }, { 2, 15, 16 }, { 3, 16, 17 }, { 4, 254, 255 },
-	    { 5, 255, 256 }, { 6, 256, 257 }, { 7, 699, 700 } } },
-	{ 9, 3, 64, IG_F32, 0, 0, { 1, 15, 16, 17, 255, 256, 257, 700 },
-	  { { 0, 0, 1 }, { 1, 14, 15 }, { 2, 15, 16 }, { 3, 16, 17 }, { 4, 254, 255 },
-	    { 5, 255, 256 }, { 6, 256, 257 }, { 7, 699, 700 } } },
+	{ 9,
+	  3,
+	  64,
+	  IG_F16,
+	  0,
+	  0,
+	  { 1, 15, 16, 17, 255, 256, 257, 700 },
+	  { { 0, 0, 1 },
+	    { 1, 14, 15 },
+	    { 2, 15, 16 },
+	    { 3, 16, 17 },
+	    { 4, 254, 255 },
+	    { 5, 255, 256 },
+	    { 6, 256, 257 },
+	    { 7, 699, 700 } } },
+	{ 9,
+	  3,
+	  64,
+	  IG_F32,
+	  0,
+	  0,
+	  { 1, 15, 16, 17, 255, 256, 257, 700 },
+	  { { 0, 0, 1 },
+	    { 1, 14, 15 },
+	    { 2, 15, 16 },
+	    { 3, 16, 17 },
+	    { 4, 254, 255 },
+	    { 5, 255, 256 },
+	    { 6, 256, 257 },
+	    { 7, 699, 700 } } },
 	/* whole prefills, and chunks across the edge of a range */
 	{ 3, 1, 64, IG_F16, 0, 0, { 300 }, { { 0, 0, 300 } } },
 	{ 3, 1, 64, IG_F32, 0, 0, { 300 }, { { 0, 0, 300 } } },
 	{ 9, 3, 64, IG_F16, 0, 0, { 700, 40 }, { { 0, 240, 290 }, { 1, 0, 40 } } },
 	/* prefill and decode of several sequences in one step */
-	{ 6, 2, 64, IG_F16, 0, 0, { 33, 270, 17, 64 },
+	{ 6,
+	  2,
+	  64,
+	  IG_F16,
+	  0,
+	  0,
+	  { 33, 270, 17, 64 },
 	  { { 0, 32, 33 }, { 1, 200, 270 }, { 2, 16, 17 }, { 3, 0, 64 } } },
 	/* rows of one sequence that do not follow each other */
 	{ 4, 2, 64, IG_F16, 0, 0, { 100 }, { { 0, 3, 9 }, { 0, 50, 58 }, { 0, 20, 23 } } },
@@ -98,10 +128,15 @@ static void setup_create(struct setup *s, const struct attention_case *c)
 	s->lens = c->lens;
 	world_create(&s->w, c->dtype, c->n_kv_heads, c->head_dim, c->lens, (uint32_t)s->n_seqs);
 	world_fill(&s->w, 1, c->lens); /* layer 0 stays NaN */
-	s->p = (struct ig_attention_params){ .struct_size = sizeof s->p, .n_heads = c->n_heads,
-		.n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .group = 0, .layer = 1,
-		.scale = c->scale != 0 ? c->scale : 4 / sqrtf((float)c->head_dim),
-		.window = c->window };
+	s->p = (struct ig_attention_params){ .struct_size = sizeof s->p,
+					     .n_heads = c->n_heads,
+					     .n_kv_heads = c->n_kv_heads,
+					     .head_dim = c->head_dim,
+					     .group = 0,
+					     .layer = 1,
+					     .scale = c->scale != 0 ? c->scale :
+								      4 / sqrtf((float)c->head_dim),
+					     .window = c->window };
 	for (const struct span *x = c->spans; x < c->spans + 8 && x->to; x++)
 		s->n_rows += x->to - x->from;
 	s->positions = malloc((size_t)s->n_rows * sizeof *s->positions);
@@ -132,12 +167,22 @@ static void run_rows(struct setup *s, const struct ig_cpu_kernel *k, struct guar
 		     int32_t first, int32_t n, int order)
 {
 	const struct ig_step step = {
-		.struct_size = sizeof step, .n_rows = n, .n_seqs = s->n_seqs,
-		.positions = s->positions + first, .row_seq = s->row_seq + first,
-		.seq_lens = s->lens, .slab_bases = s->w.slabs, .kv = &s->w.kv, .n_groups = 1,
+		.struct_size = sizeof step,
+		.n_rows = n,
+		.n_seqs = s->n_seqs,
+		.positions = s->positions + first,
+		.row_seq = s->row_seq + first,
+		.seq_lens = s->lens,
+		.slab_bases = s->w.slabs,
+		.kv = &s->w.kv,
+		.n_groups = 1,
 	};
-	struct ig_op_call call = { .struct_size = sizeof call, .n_in = 1, .n_out = 1,
-				   .params = &s->p, .in = { s->q.t }, .out = { out->t },
+	struct ig_op_call call = { .struct_size = sizeof call,
+				   .n_in = 1,
+				   .n_out = 1,
+				   .params = &s->p,
+				   .in = { s->q.t },
+				   .out = { out->t },
 				   .step = &step };
 
 	call.in[0].data = guarded_row(&s->q, first);
@@ -172,7 +217,8 @@ static void test_reference(void **state)
 		run_rows(&s, NULL, &truth, 0, s.n_rows, 0);
 		guarded_check(&truth);
 		for (size_t j = 0; j < sizeof isas / sizeof isas[0]; j++) {
-			const struct ig_cpu_kernel *k = world_kernel(world_op("attention"), isas[j]);
+			const struct ig_cpu_kernel *k =
+				world_kernel(world_op("attention"), isas[j]);
 			double worst = 0;
 
 			if (!k)
@@ -186,8 +232,9 @@ static void test_reference(void **state)
 
 					if (!(e <= tolerance(&cases[i])))
 						fail_msg("case %zu, %s: row %lld, column %lld: %g, "
-							 "expected %g", i, world_isa_name(isas[j]),
-							 (long long)r, (long long)c,
+							 "expected %g",
+							 i, world_isa_name(isas[j]), (long long)r,
+							 (long long)c,
 							 (double)guarded_row(&out, r)[c],
 							 (double)guarded_row(&truth, r)[c]);
 					worst = e > worst ? e : worst;
@@ -216,7 +263,8 @@ static void test_same_bits(void **state)
 		guarded_create(&batch, s.n_rows, s.q.t.n_cols);
 		guarded_create(&other, s.n_rows, s.q.t.n_cols);
 		for (size_t j = 0; j < sizeof isas / sizeof isas[0]; j++) {
-			const struct ig_cpu_kernel *k = world_kernel(world_op("attention"), isas[j]);
+			const struct ig_cpu_kernel *k =
+				world_kernel(world_op("attention"), isas[j]);
 
 			if (!k)
 				continue;
@@ -300,14 +348,15 @@ static void test_exponential(void **state)
 			run_rows(&s, k, &out, 0, 1, 0);
 			y = (double)guarded_row(&out, 0)[0];
 			if (!(fabs(y * (1 + e) / e - 1) < 2.2e-7))
-				fail_msg("%s: exp(-%g) gives %g, expected %g", world_isa_name(isas[j]),
-					 (double)x, y, e / (1 + e));
+				fail_msg("%s: exp(-%g) gives %g, expected %g",
+					 world_isa_name(isas[j]), (double)x, y, e / (1 + e));
 		}
 		/* beyond float's normal range next to nothing is left */
 		for (float x = 87; x < 1e30f; x *= 1.5f) {
 			((float *)world_slot(&s.w, 0, 1, 1, 0, 0))[0] = -x;
 			run_rows(&s, k, &out, 0, 1, 0);
-			assert_true(guarded_row(&out, 0)[0] >= 0 && guarded_row(&out, 0)[0] < 2e-38f);
+			assert_true(guarded_row(&out, 0)[0] >= 0 &&
+				    guarded_row(&out, 0)[0] < 2e-38f);
 		}
 	}
 	guarded_destroy(&out);
@@ -336,7 +385,10 @@ static void test_check(void **state)
 		{ { sizeof good, 9, 3, 64, 0, 0, 0.125f, 0 }, 575, "q has 575 columns" },
 	};
 	const struct ig_op *op = world_op("attention");
-	struct ig_op_shape s = { .struct_size = sizeof s, .n_in = 1, .n_out = 1, .params = &good,
+	struct ig_op_shape s = { .struct_size = sizeof s,
+				 .n_in = 1,
+				 .n_out = 1,
+				 .params = &good,
 				 .in = { { .n_cols = 576, .dtype = IG_F32 } } };
 	struct ig_error err;
 
@@ -366,10 +418,8 @@ static void test_check(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_check),
-		cmocka_unit_test(test_reference),
-		cmocka_unit_test(test_same_bits),
-		cmocka_unit_test(test_causal),
+		cmocka_unit_test(test_check),	    cmocka_unit_test(test_reference),
+		cmocka_unit_test(test_same_bits),   cmocka_unit_test(test_causal),
 		cmocka_unit_test(test_exponential),
 	};
 

@@ -17,19 +17,43 @@ struct span {
 
 struct attention_case {
 	uint32_t n_heads, n_kv_heads, head_dim, dtype, window;
-	float scale; /* 0: 4 / sqrt(head_dim), for a spread that matters */
+	float scale;		      /* 0: 4 / sqrt(head_dim), for a spread that matters */
 	int32_t lens[WORLD_MAX_SEQS]; /* of the sequences, up to the first 0 */
-	struct span spans[8]; /* up to the first with to 0 */
+	struct span spans[8];	      /* up to the first with to 0 */
 };
 
 static const struct attention_case cases[] = {
 	/* lengths around blocks and ranges, one row at the end: decode */
-	{ 9, 3, 64, IG_F16, 0, 0, { 1, 15, 16, 17, 255, 256, 257, 700 },
-	  { { 0, 0, 1 }, { 1, 14, 15 }, { 2, 15, 16 }, { 3, 16, 17 }, { 4, 254, 255 },
-	    { 5, 255, 256 }, { 6, 256, 257 }, { 7, 699, 700 } } },
-	{ 9, 3, 64, IG_F32, 0, 0, { 1, 15, 16, 17, 255, 256, 257, 700 },
-	  { { 0, 0, 1 }, { 1, 14, 15 }, { 2, 15, 16 }, { 3, 16, 17 }, { 4, 254, 255 },
-	    { 5, 255, 256 }, { 6, 256, 257 }, { 7, 699, 700 } } },
+	{ 9,
+	  3,
+	  64,
+	  IG_F16,
+	  0,
+	  0,
+	  { 1, 15, 16, 17, 255, 256, 257, 700 },
+	  { { 0, 0, 1 },
+	    { 1, 14, 15 },
+	    { 2, 15, 16 },
+	    { 3, 16, 17 },
+	    { 4, 254, 255 },
+	    { 5, 255, 256 },
+	    { 6, 256, 257 },
+	    { 7, 699, 700 } } },
+	{ 9,
+	  3,
+	  64,
+	  IG_F32,
+	  0,
+	  0,
+	  { 1, 15, 16, 17, 255, 256, 257, 700 },
+	  { { 0, 0, 1 },
+	    { 1, 14, 15 },
+	    { 2, 15, 16 },
+	    { 3, 16, 17 },
+	    { 4, 254, 255 },
+	    { 5, 255, 256 },
+	    { 6, 256, 257 },
+	    { 7, 699, 700 } } },
 	{ 2, 1, 64, IG_F16, 0, 0, { 1500 }, { { 0, 1499, 1500 } } },
 	/* whole prefills, and chunks across the edge of a range */
 	{ 3, 1, 64, IG_F16, 0, 0, { 80 }, { { 0, 0, 80 } } },
@@ -37,7 +61,13 @@ static const struct attention_case cases[] = {
 	{ 9, 3, 64, IG_F16, 0, 0, { 700, 40 }, { { 0, 250, 262 }, { 1, 0, 40 } } },
 	{ 2, 2, 64, IG_F16, 0, 0, { 320 }, { { 0, 240, 304 } } },
 	/* prefill and decode of several sequences in one step */
-	{ 6, 2, 64, IG_F16, 0, 0, { 33, 270, 17, 24 },
+	{ 6,
+	  2,
+	  64,
+	  IG_F16,
+	  0,
+	  0,
+	  { 33, 270, 17, 24 },
 	  { { 0, 32, 33 }, { 1, 250, 270 }, { 2, 16, 17 }, { 3, 0, 24 } } },
 	/* head sizes, the kernels' own and others */
 	{ 4, 4, 32, IG_F16, 0, 0, { 270 }, { { 0, 250, 267 } } },
@@ -122,10 +152,15 @@ static void setup_create(struct setup *s, const struct attention_case *c)
 		s->n_seqs++;
 	world_create(&s->w, c->dtype, c->n_kv_heads, c->head_dim, c->lens, (uint32_t)s->n_seqs);
 	world_fill(&s->w, 1, c->lens); /* layer 0 stays NaN */
-	s->p = (struct ig_attention_params){ .struct_size = sizeof s->p, .n_heads = c->n_heads,
-		.n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .group = 0, .layer = 1,
-		.scale = c->scale != 0 ? c->scale : 4 / sqrtf((float)c->head_dim),
-		.window = c->window };
+	s->p = (struct ig_attention_params){ .struct_size = sizeof s->p,
+					     .n_heads = c->n_heads,
+					     .n_kv_heads = c->n_kv_heads,
+					     .head_dim = c->head_dim,
+					     .group = 0,
+					     .layer = 1,
+					     .scale = c->scale != 0 ? c->scale :
+								      4 / sqrtf((float)c->head_dim),
+					     .window = c->window };
 	for (const struct span *x = c->spans; x < c->spans + 8 && x->to; x++)
 		s->n_rows += x->to - x->from;
 	s->positions = malloc((size_t)s->n_rows * sizeof *s->positions);
@@ -160,16 +195,29 @@ static void run_rows(struct setup *s, enum way way, uint32_t out_dtype, struct g
 		     int32_t first, int32_t n)
 {
 	const struct ig_step step = {
-		.struct_size = sizeof step, .n_rows = n, .n_seqs = s->n_seqs,
-		.positions = s->positions + first, .row_seq = s->row_seq + first,
-		.seq_lens = s->c->lens, .slab_bases = s->w.slabs, .kv = &s->w.kv, .n_groups = 1,
+		.struct_size = sizeof step,
+		.n_rows = n,
+		.n_seqs = s->n_seqs,
+		.positions = s->positions + first,
+		.row_seq = s->row_seq + first,
+		.seq_lens = s->c->lens,
+		.slab_bases = s->w.slabs,
+		.kv = &s->w.kv,
+		.n_groups = 1,
 	};
-	struct ig_op_call call = { .struct_size = sizeof call, .n_in = 1, .n_out = 1,
-				   .params = &s->p, .in = { s->q.t }, .out = { out->t },
+	struct ig_op_call call = { .struct_size = sizeof call,
+				   .n_in = 1,
+				   .n_out = 1,
+				   .params = &s->p,
+				   .in = { s->q.t },
+				   .out = { out->t },
 				   .step = &step };
 	const struct ig_gpu_case c = {
-		.op = world_op("attention"), .call = &call, .out_dtype = out_dtype,
-		.max_partials = way == SPLIT ? 100 : 0, .n_slabs = s->w.n_slabs,
+		.op = world_op("attention"),
+		.call = &call,
+		.out_dtype = out_dtype,
+		.max_partials = way == SPLIT ? 100 : 0,
+		.n_slabs = s->w.n_slabs,
 		.slab_bytes = s->w.slab_bytes,
 	};
 	struct ig_error err = { 0 };
@@ -285,8 +333,8 @@ static void test_causal(void **state)
 static void test_result_types(void **state)
 {
 	static const uint32_t types[] = { IG_F16, IG_BF16 };
-	const struct attention_case c = { 6, 2, 80, IG_F16, 0, 0, { 40, 280 },
-					  { { 0, 0, 18 }, { 1, 270, 272 } } };
+	const struct attention_case c = { 6, 2, 80,	     IG_F16,
+					  0, 0, { 40, 280 }, { { 0, 0, 18 }, { 1, 270, 272 } } };
 	struct setup s;
 	struct guarded whole, out;
 
@@ -314,8 +362,8 @@ static void test_result_types(void **state)
 /* Larger limits than the step needs, as a driver has them, change nothing. */
 static void test_limits(void **state)
 {
-	const struct attention_case c = { 4, 2, 64, IG_F16, 0, 0, { 30, 300 },
-					  { { 0, 10, 30 }, { 1, 299, 300 } } };
+	const struct attention_case c = { 4, 2, 64,	     IG_F16,
+					  0, 0, { 30, 300 }, { { 0, 10, 30 }, { 1, 299, 300 } } };
 	struct setup s;
 	struct guarded out, other;
 	struct ig_error err = { 0 };
@@ -327,17 +375,32 @@ static void test_limits(void **state)
 	run_rows(&s, SPLIT, IG_F32, &out, 0, s.n_rows);
 	{
 		const struct ig_step step = {
-			.struct_size = sizeof step, .n_rows = s.n_rows, .n_seqs = s.n_seqs,
-			.positions = s.positions, .row_seq = s.row_seq, .seq_lens = c.lens,
-			.slab_bases = s.w.slabs, .kv = &s.w.kv, .n_groups = 1,
+			.struct_size = sizeof step,
+			.n_rows = s.n_rows,
+			.n_seqs = s.n_seqs,
+			.positions = s.positions,
+			.row_seq = s.row_seq,
+			.seq_lens = c.lens,
+			.slab_bases = s.w.slabs,
+			.kv = &s.w.kv,
+			.n_groups = 1,
 		};
-		const struct ig_op_call call = { .struct_size = sizeof call, .n_in = 1, .n_out = 1,
-						 .params = &s.p, .in = { s.q.t },
-						 .out = { other.t }, .step = &step };
+		const struct ig_op_call call = { .struct_size = sizeof call,
+						 .n_in = 1,
+						 .n_out = 1,
+						 .params = &s.p,
+						 .in = { s.q.t },
+						 .out = { other.t },
+						 .step = &step };
 		const struct ig_gpu_case g = {
-			.op = world_op("attention"), .call = &call, .max_rows = 512,
-			.max_seqs = 16, .max_logit_rows = 16, .max_context = 4096,
-			.max_partials = 1000, .n_slabs = s.w.n_slabs,
+			.op = world_op("attention"),
+			.call = &call,
+			.max_rows = 512,
+			.max_seqs = 16,
+			.max_logit_rows = 16,
+			.max_context = 4096,
+			.max_partials = 1000,
+			.n_slabs = s.w.n_slabs,
 			.slab_bytes = s.w.slab_bytes,
 		};
 
@@ -362,14 +425,24 @@ static void test_refused(void **state)
 	guarded_create(&out, 1, s.q.t.n_cols);
 	s.w.layout.dtype = IG_BF16;
 	{
-		const struct ig_step step = { .struct_size = sizeof step, .n_rows = 1, .n_seqs = 1,
-					      .positions = s.positions, .row_seq = s.row_seq,
-					      .seq_lens = c.lens, .slab_bases = s.w.slabs,
-					      .kv = &s.w.kv, .n_groups = 1 };
-		const struct ig_op_call call = { .struct_size = sizeof call, .n_in = 1, .n_out = 1,
-						 .params = &s.p, .in = { s.q.t }, .out = { out.t },
+		const struct ig_step step = { .struct_size = sizeof step,
+					      .n_rows = 1,
+					      .n_seqs = 1,
+					      .positions = s.positions,
+					      .row_seq = s.row_seq,
+					      .seq_lens = c.lens,
+					      .slab_bases = s.w.slabs,
+					      .kv = &s.w.kv,
+					      .n_groups = 1 };
+		const struct ig_op_call call = { .struct_size = sizeof call,
+						 .n_in = 1,
+						 .n_out = 1,
+						 .params = &s.p,
+						 .in = { s.q.t },
+						 .out = { out.t },
 						 .step = &step };
-		const struct ig_gpu_case g = { .op = world_op("attention"), .call = &call,
+		const struct ig_gpu_case g = { .op = world_op("attention"),
+					       .call = &call,
 					       .n_slabs = s.w.n_slabs,
 					       .slab_bytes = s.w.slab_bytes };
 

@@ -55,7 +55,7 @@ struct world {
 struct text {
 	struct ig_kv_seq *seq;
 	int32_t tokens[MAX_TOKENS];
-	uint32_t n; /* computed */
+	uint32_t n;	 /* computed */
 	uint32_t n_room; /* that there is room for, in every group */
 	uint32_t n_advanced;
 };
@@ -63,16 +63,20 @@ struct text {
 /* Blocks of 1024 and 512 bytes. */
 static struct world make(uint32_t n_slabs, uint32_t window_0, uint32_t window_1)
 {
-	struct ig_kv_arena a = { .struct_size = sizeof a, .arena_bytes = (uint64_t)n_slabs * SLAB_BYTES,
-				 .slab_bytes = SLAB_BYTES, .map_slab = map_slab,
-				 .unmap_slab = unmap_slab, .copy = copy };
+	struct ig_kv_arena a = { .struct_size = sizeof a,
+				 .arena_bytes = (uint64_t)n_slabs * SLAB_BYTES,
+				 .slab_bytes = SLAB_BYTES,
+				 .map_slab = map_slab,
+				 .unmap_slab = unmap_slab,
+				 .copy = copy };
 	struct world w = { .window = { window_0, window_1 } };
 	struct ig_error err;
 
 	assert_int_equal(kv->create(&a, &w.cache, &err), 0);
 	for (uint32_t i = 0; i < N_GROUPS; i++) {
-		w.l[i] = (struct ig_kv_layout){ .dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1,
-						.head_dim = i ? 8 : 16 };
+		w.l[i] = (struct ig_kv_layout){
+			.dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1, .head_dim = i ? 8 : 16
+		};
 		assert_int_equal(kv->layout(w.cache, &w.l[i], &err), 0);
 		assert_int_equal(kv->add_group(w.cache, &w.l[i], w.window[i], &w.g[i], &err), 0);
 	}
@@ -540,7 +544,8 @@ static void learn(struct known *k, const struct text *t)
 	uint32_t i = k->n ? k->n - 1 : 0;
 
 	/* mostly more of the last one */
-	if (!k->n || k->texts[i].n > t->n || memcmp(k->texts[i].tokens, t->tokens, k->texts[i].n * 4))
+	if (!k->n || k->texts[i].n > t->n ||
+	    memcmp(k->texts[i].tokens, t->tokens, k->texts[i].n * 4))
 		i = k->n++;
 	assert_true(k->n <= MAX_KNOWN);
 	k->texts[i].n = t->n;
@@ -619,7 +624,8 @@ static void chaos(uint32_t n_slabs, uint32_t window_0, uint32_t window_1, int n_
 			/* what it lacks, its parent's window or its own has left */
 			const uint32_t left = s[0].n_advanced > n ? s[0].n_advanced : n;
 			for (uint32_t g = 0; g < N_GROUPS; g++)
-				for (uint32_t b = first_kept(&w, g, left); b < n / IG_BLOCK_TOKENS; b++)
+				for (uint32_t b = first_kept(&w, g, left); b < n / IG_BLOCK_TOKENS;
+				     b++)
 					assert_int_not_equal(word_of(a, g, b), IG_BLOCK_NONE);
 			kv->seq_advance(a->seq, n);
 			a->n_advanced = n;
@@ -634,8 +640,8 @@ static void chaos(uint32_t n_slabs, uint32_t window_0, uint32_t window_1, int n_
 			uint32_t n = 1 + rnd(MAX_TOKENS - 1), change = 16 * rnd(20), n_cached;
 
 			for (uint32_t i = 0; i < MAX_TOKENS; i++)
-				a->tokens[i] = (int32_t)(i < change ? i :
-							 i + 1 + rnd(2) * (i % 16 == 0));
+				a->tokens[i] =
+					(int32_t)(i < change ? i : i + 1 + rnd(2) * (i % 16 == 0));
 			n_cached = begin(&w, a, n);
 			if (known)
 				assert_int_equal(n_cached, longest(known, a->tokens, n - 1));
@@ -685,8 +691,8 @@ static void chaos(uint32_t n_slabs, uint32_t window_0, uint32_t window_1, int n_
 
 static void test_chaos(void **state)
 {
-	static const uint32_t windows[][2] = { { 0, 40 }, { 40, 0 }, { 24, 56 }, { 1, 0 }, { 16, 200 },
-					       { 17, 0 }, { 100, 33 } };
+	static const uint32_t windows[][2] = { { 0, 40 },   { 40, 0 }, { 24, 56 }, { 1, 0 },
+					       { 16, 200 }, { 17, 0 }, { 100, 33 } };
 
 	rng_state = 0x5eed;
 	for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
@@ -694,8 +700,8 @@ static void test_chaos(void **state)
 		chaos(5, windows[i][0], windows[i][1], 3000, NULL);
 	}
 	/* all of it really happened */
-	printf("# %u hits, %u full, %u forks, %u stale, %u compacted\n", n_hits, n_full, n_forks, n_stale,
-	       n_compacted);
+	printf("# %u hits, %u full, %u forks, %u stale, %u compacted\n", n_hits, n_full, n_forks,
+	       n_stale, n_compacted);
 	assert_true(n_hits > 3000 && n_full > 1000 && n_forks > 1000 && n_stale > 100 &&
 		    n_compacted > 100);
 }

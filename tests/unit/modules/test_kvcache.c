@@ -47,8 +47,12 @@ static void copy(void *ctx, void *dst, const void *src, uint64_t n_bytes)
 
 static struct ig_kvcache *make(struct memory *m, uint64_t arena, uint64_t slab)
 {
-	struct ig_kv_arena a = { .struct_size = sizeof a, .arena_bytes = arena, .slab_bytes = slab,
-				 .ctx = m, .map_slab = map_slab, .unmap_slab = unmap_slab,
+	struct ig_kv_arena a = { .struct_size = sizeof a,
+				 .arena_bytes = arena,
+				 .slab_bytes = slab,
+				 .ctx = m,
+				 .map_slab = map_slab,
+				 .unmap_slab = unmap_slab,
 				 .copy = copy };
 	struct ig_error err;
 	struct ig_kvcache *c = NULL;
@@ -63,8 +67,9 @@ static uint32_t add_group(struct ig_kvcache *c, uint32_t layers, uint32_t heads,
 {
 	uint32_t g = 99;
 
-	*l = (struct ig_kv_layout){ .dtype = dtype, .n_layers = layers, .n_kv_heads = heads,
-				    .head_dim = dim };
+	*l = (struct ig_kv_layout){
+		.dtype = dtype, .n_layers = layers, .n_kv_heads = heads, .head_dim = dim
+	};
 	assert_int_equal(kv->layout(c, l, NULL), 0);
 	assert_int_equal(kv->add_group(c, l, 0, &g, NULL), 0);
 	return g;
@@ -114,25 +119,37 @@ static void test_layouts(void **state)
 	add_group(c, 1, 1, 1, IG_F16, &l); /* 32 bytes of values; a head begins on a line */
 	assert_int_equal(l.head_stride, 64);
 
-	l = (struct ig_kv_layout){ .dtype = IG_Q8_0, .n_layers = 1, .n_kv_heads = 1, .head_dim = 64 };
+	l = (struct ig_kv_layout){
+		.dtype = IG_Q8_0, .n_layers = 1, .n_kv_heads = 1, .head_dim = 64
+	};
 	assert_int_equal(kv->layout(c, &l, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "element type 8"));
-	l = (struct ig_kv_layout){ .dtype = IG_F16, .n_layers = 0, .n_kv_heads = 1, .head_dim = 64 };
+	l = (struct ig_kv_layout){
+		.dtype = IG_F16, .n_layers = 0, .n_kv_heads = 1, .head_dim = 64
+	};
 	assert_int_equal(kv->layout(c, &l, &err), -EINVAL);
-	l = (struct ig_kv_layout){ .dtype = IG_F16, .n_layers = 80, .n_kv_heads = 8, .head_dim = 128 };
+	l = (struct ig_kv_layout){
+		.dtype = IG_F16, .n_layers = 80, .n_kv_heads = 8, .head_dim = 128
+	};
 	assert_int_equal(kv->layout(c, &l, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "5242880 bytes"));
 	assert_non_null(strstr(err.text, "kvcache.slab"));
-	l = (struct ig_kv_layout){ .dtype = IG_F32, .n_layers = 65536, .n_kv_heads = 65536,
-				   .head_dim = 65536 };
+	l = (struct ig_kv_layout){
+		.dtype = IG_F32, .n_layers = 65536, .n_kv_heads = 65536, .head_dim = 65536
+	};
 	assert_int_equal(kv->layout(c, &l, &err), -EINVAL);
-	l = (struct ig_kv_layout){ .dtype = IG_F16, .n_layers = UINT32_MAX, .n_kv_heads = UINT32_MAX,
+	l = (struct ig_kv_layout){ .dtype = IG_F16,
+				   .n_layers = UINT32_MAX,
+				   .n_kv_heads = UINT32_MAX,
 				   .head_dim = UINT32_MAX };
 	assert_int_equal(kv->layout(c, &l, &err), -EINVAL);
 
 	uint32_t g;
-	l = (struct ig_kv_layout){ .dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1, .head_dim = 64 };
-	assert_int_equal(kv->add_group(c, &l, 0, &g, &err), -EINVAL); /* strides were never asked for */
+	l = (struct ig_kv_layout){
+		.dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1, .head_dim = 64
+	};
+	assert_int_equal(kv->add_group(c, &l, 0, &g, &err),
+			 -EINVAL); /* strides were never asked for */
 	kv->destroy(c);
 	kv->destroy(NULL);
 }
@@ -140,9 +157,13 @@ static void test_layouts(void **state)
 static void test_create_refusals(void **state)
 {
 	struct memory m;
-	struct ig_kv_arena a = { .struct_size = sizeof a, .arena_bytes = 1 << 20,
-				 .slab_bytes = 3 << 12, .ctx = &m, .map_slab = map_slab,
-				 .unmap_slab = unmap_slab, .copy = copy };
+	struct ig_kv_arena a = { .struct_size = sizeof a,
+				 .arena_bytes = 1 << 20,
+				 .slab_bytes = 3 << 12,
+				 .ctx = &m,
+				 .map_slab = map_slab,
+				 .unmap_slab = unmap_slab,
+				 .copy = copy };
 	struct ig_kvcache *c = NULL;
 	struct ig_error err;
 
@@ -194,7 +215,7 @@ static void test_exhaustion_is_all_or_nothing(void **state)
 	assert_null(kv->seq_blocks(b, 2, &n));
 	assert_int_equal(n, 0);
 	assert_int_equal(reserve(b, 1001), -EINVAL); /* beyond its max_tokens */
-	assert_int_equal(reserve(b, 10), 0); /* less than it has: nothing to do */
+	assert_int_equal(reserve(b, 10), 0);	     /* less than it has: nothing to do */
 	kv->seq_destroy(a);
 	assert_int_equal(reserve(b, 64), 0);
 	kv->seq_destroy(b);
@@ -406,7 +427,8 @@ static void check_all(struct ig_kvcache *c, const struct ig_kv_layout l[2], cons
 		}
 	}
 	assert_int_equal(st.n_blocks_used, n_words[0] + n_words[1]);
-	assert_int_equal(st.used_bytes, n_words[0] * l[0].block_bytes + n_words[1] * l[1].block_bytes);
+	assert_int_equal(st.used_bytes,
+			 n_words[0] * l[0].block_bytes + n_words[1] * l[1].block_bytes);
 	assert_true(st.used_bytes <= st.committed_bytes);
 	assert_true(st.committed_bytes <= st.arena_bytes);
 }

@@ -63,8 +63,10 @@ static void no_tiles(uint32_t dtype, const void *rows, int64_t k, void *tile)
 
 static void open_module(void)
 {
-	static const struct ig_host host = { .struct_size = sizeof host, .core_op = core_op,
-					     .tile_bytes = ig_tile16_tile_bytes, .tile_pack = no_tiles };
+	static const struct ig_host host = { .struct_size = sizeof host,
+					     .core_op = core_op,
+					     .tile_bytes = ig_tile16_tile_bytes,
+					     .tile_pack = no_tiles };
 	void *so = dlopen(MOE_MODULE, RTLD_NOW | RTLD_LOCAL);
 	const struct ig_module *m = so ? dlsym(so, "ingot_module") : NULL;
 
@@ -81,15 +83,19 @@ static void open_module(void)
 
 static struct ig_tensor values(const void *data, int64_t n_rows, int64_t n_cols, uint32_t dtype)
 {
-	return (struct ig_tensor){ (void *)(uintptr_t)data, n_rows, n_cols, n_cols * 4, dtype,
-				   IG_FORM_ROWS };
+	return (struct ig_tensor){
+		(void *)(uintptr_t)data, n_rows, n_cols, n_cols * 4, dtype, IG_FORM_ROWS
+	};
 }
 
-static void run(const struct ig_op *op, const struct ig_op_call *call, uint32_t out_dtype, uint32_t f32,
-		bool reference)
+static void run(const struct ig_op *op, const struct ig_op_call *call, uint32_t out_dtype,
+		uint32_t f32, bool reference)
 {
-	const struct ig_gpu_case c = { .op = op, .call = call, .in_class = IG_ROWS_TOKENS,
-				       .out_dtype = out_dtype, .f32 = f32 };
+	const struct ig_gpu_case c = { .op = op,
+				       .call = call,
+				       .in_class = IG_ROWS_TOKENS,
+				       .out_dtype = out_dtype,
+				       .f32 = f32 };
 	struct ig_error err = { 0 };
 
 	if (reference ? ig_gpu_case_reference(lab, &c, &err) : ig_gpu_case_run(lab, &c, &err))
@@ -99,12 +105,16 @@ static void run(const struct ig_op *op, const struct ig_op_call *call, uint32_t 
 /* ---- moe_route ---------------------------------------------------------------------------- */
 
 /* out [n, 4 * top_k] */
-static void route_rows(const struct ig_moe_route_params *p, const float *x, int32_t n, uint32_t *out,
-		       bool reference)
+static void route_rows(const struct ig_moe_route_params *p, const float *x, int32_t n,
+		       uint32_t *out, bool reference)
 {
 	const struct ig_step step = { .struct_size = sizeof step, .n_rows = n };
 	const struct ig_op_call call = {
-		.struct_size = sizeof call, .n_in = 1, .n_out = 1, .params = p, .step = &step,
+		.struct_size = sizeof call,
+		.n_in = 1,
+		.n_out = 1,
+		.params = p,
+		.step = &step,
 		.in = { values(x, n, p->n_experts, IG_F32) },
 		.out = { values(out, n, 4 * p->top_k, IG_I32) },
 	};
@@ -118,7 +128,8 @@ static void check_route(uint32_t n_experts, uint32_t top_k, uint32_t normalise, 
 	const uint32_t words = 4 * top_k;
 	uint64_t seed = n_experts * 64 + top_k;
 	float *x = floats((int64_t)MOST_ROWS * n_experts, 3.0f, &seed);
-	uint32_t *want = must(calloc(MOST_ROWS * words, 4)), *got = must(calloc(MOST_ROWS * words, 4));
+	uint32_t *want = must(calloc(MOST_ROWS * words, 4)),
+		 *got = must(calloc(MOST_ROWS * words, 4));
 	uint32_t *all = must(calloc(MOST_ROWS * words, 4));
 
 	for (uint32_t i = 0; i < n_experts; i++) { /* equal, zeros of both signs, not ordinary */
@@ -134,19 +145,22 @@ static void check_route(uint32_t n_experts, uint32_t top_k, uint32_t normalise, 
 		route_rows(&p, x + first * (int32_t)n_experts, n, want, true);
 		route_rows(&p, x + first * (int32_t)n_experts, n, got, false);
 		for (uint32_t i = 0; i < (uint32_t)n * words; i++) {
-			const uint32_t part = i % words / top_k, in_all = i + (uint32_t)first * words;
+			const uint32_t part = i % words / top_k,
+				       in_all = i + (uint32_t)first * words;
 			float w, g;
 
 			memcpy(&w, &want[i], 4);
 			memcpy(&g, &got[i], 4);
-			if (part != IG_ROUTE_WEIGHTS ? want[i] != got[i] :
-			    !(fabsf(g - w) <= 2e-6f * fabsf(w)) && !(w != w && g != g))
-				fail_msg("%u of %u experts, %d rows, row %u, word %u: %u or %g, expected %u or %g",
-					 top_k, n_experts, n, i / words, i % words, got[i], (double)g, want[i],
-					 (double)w);
+			if (part != IG_ROUTE_WEIGHTS ?
+				    want[i] != got[i] :
+				    !(fabsf(g - w) <= 2e-6f * fabsf(w)) && !(w != w && g != g))
+				fail_msg(
+					"%u of %u experts, %d rows, row %u, word %u: %u or %g, expected %u or %g",
+					top_k, n_experts, n, i / words, i % words, got[i],
+					(double)g, want[i], (double)w);
 			if (part <= IG_ROUTE_WEIGHTS && got[i] != all[in_all])
-				fail_msg("%u of %u experts: row %u has other bits among %d rows", top_k,
-					 n_experts, i / words, n);
+				fail_msg("%u of %u experts: row %u has other bits among %d rows",
+					 top_k, n_experts, i / words, n);
 		}
 	}
 	free(x);
@@ -184,7 +198,8 @@ struct world {
 	int64_t x_cols, y_cols;
 };
 
-static void product_rows(const struct world *w, int32_t first, int32_t n, float *out, bool reference)
+static void product_rows(const struct world *w, int32_t first, int32_t n, float *out,
+			 bool reference)
 {
 	const struct layer *l = w->l;
 	const struct ig_moe_route_params rp = { sizeof rp, l->n_experts, l->top_k, 1, 1.0f };
@@ -194,8 +209,12 @@ static void product_rows(const struct world *w, int32_t first, int32_t n, float 
 	const int64_t row = (int64_t)ig_dtype_row_bytes(l->dtype, l->k);
 	uint32_t *route = must(malloc((size_t)n * 16 * l->top_k));
 	struct ig_op_call call = {
-		.struct_size = sizeof call, .n_in = w->residual ? 3 : 2, .n_out = 1,
-		.n_weights = w->glu ? 2 : 1, .params = w->glu ? (const void *)&gp : &cp, .step = &step,
+		.struct_size = sizeof call,
+		.n_in = w->residual ? 3 : 2,
+		.n_out = 1,
+		.n_weights = w->glu ? 2 : 1,
+		.params = w->glu ? (const void *)&gp : &cp,
+		.step = &step,
 	};
 
 	route_rows(&rp, w->logits + first * (int32_t)l->n_experts, n, route, true);
@@ -204,8 +223,8 @@ static void product_rows(const struct world *w, int32_t first, int32_t n, float 
 	if (w->residual)
 		call.in[2] = values(w->res + first * w->y_cols, n, w->y_cols, IG_F32);
 	for (uint32_t i = 0; i < call.n_weights; i++)
-		call.weight[i] = (struct ig_tensor){ w->w[i], l->n_experts * l->n, l->k, row, l->dtype,
-						     IG_FORM_ROWS };
+		call.weight[i] = (struct ig_tensor){ w->w[i],  l->n_experts * l->n, l->k, row,
+						     l->dtype, IG_FORM_ROWS };
 	call.out[0] = values(out, n, w->y_cols, IG_F32);
 	run(w->glu ? op_glu : op_combine, &call, l->out_dtype, l->f32, reference);
 	free(route);
@@ -215,8 +234,11 @@ static void check_product(const struct layer *l, bool glu, bool residual)
 {
 	uint64_t seed = 77 + l->dtype * 5 + (uint64_t)l->k;
 	const int64_t row = (int64_t)ig_dtype_row_bytes(l->dtype, l->k), n_w = l->n_experts * l->n;
-	struct world w = { .l = l, .glu = glu, .residual = residual,
-			   .x_cols = glu ? l->k : l->k * l->top_k, .y_cols = glu ? l->n * l->top_k : l->n };
+	struct world w = { .l = l,
+			   .glu = glu,
+			   .residual = residual,
+			   .x_cols = glu ? l->k : l->k * l->top_k,
+			   .y_cols = glu ? l->n * l->top_k : l->n };
 	double most = 0.0;
 
 	for (uint32_t i = 0; i < (glu ? 2u : 1u); i++) {
@@ -250,9 +272,11 @@ static void check_product(const struct layer *l, bool glu, bool residual)
 
 		product_rows(&w, first, counts[c], got, false);
 		for (int32_t r = 0; r < counts[c]; r++)
-			if (memcmp(got + r * w.y_cols, all + (first + r) * w.y_cols, (size_t)w.y_cols * 4))
+			if (memcmp(got + r * w.y_cols, all + (first + r) * w.y_cols,
+				   (size_t)w.y_cols * 4))
 				fail_msg("%s, type %u: row %d has other bits among %d rows",
-					 glu ? "moe_glu" : "moe_combine", l->dtype, first + r, counts[c]);
+					 glu ? "moe_glu" : "moe_combine", l->dtype, first + r,
+					 counts[c]);
 	}
 	free(w.w[0]);
 	free(w.w[1]);
@@ -278,18 +302,22 @@ static void test_floats(void **state)
 	check_both((struct layer){ IG_F32, 6, 1, 80, 16, IG_ACT_SILU, 0, IG_F32, 1e-5 });
 	check_both((struct layer){ IG_F16, 4, 4, 1024, 32, IG_ACT_NONE, 1, IG_F32, 1e-5 });
 	check_both((struct layer){ IG_BF16, 40, 2, 64, 32, IG_ACT_SILU, 1, IG_F32, 1e-5 });
-	check_product(&(struct layer){ IG_F16, 8, 2, 48, 64, IG_ACT_NONE, 0, IG_F32, 2e-3 }, false, false);
+	check_product(&(struct layer){ IG_F16, 8, 2, 48, 64, IG_ACT_NONE, 0, IG_F32, 2e-3 }, false,
+		      false);
 }
 
 static void test_blocks(void **state)
 {
-	static const uint32_t formats[] = { IG_Q4_0, IG_Q4_1, IG_Q5_0, IG_Q5_1, IG_Q8_0, IG_Q2_K, IG_Q3_K,
-					    IG_Q4_K, IG_Q5_K, IG_Q6_K, IG_IQ4_NL, IG_IQ4_XS, IG_MXFP4, IG_Q8_M };
+	static const uint32_t formats[] = { IG_Q4_0,   IG_Q4_1,	  IG_Q5_0,  IG_Q5_1, IG_Q8_0,
+					    IG_Q2_K,   IG_Q3_K,	  IG_Q4_K,  IG_Q5_K, IG_Q6_K,
+					    IG_IQ4_NL, IG_IQ4_XS, IG_MXFP4, IG_Q8_M };
 
 	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-		check_both((struct layer){ formats[i], 6, 2, 512, 48, IG_ACT_SILU, 0, IG_F32, 3e-3 });
+		check_both(
+			(struct layer){ formats[i], 6, 2, 512, 48, IG_ACT_SILU, 0, IG_F32, 3e-3 });
 		if (i % 4 == 0)
-			check_both((struct layer){ formats[i], 3, 2, 256, 16, IG_ACT_GELU, 1, IG_F32, 1e-5 });
+			check_both((struct layer){ formats[i], 3, 2, 256, 16, IG_ACT_GELU, 1,
+						   IG_F32, 1e-5 });
 	}
 }
 
@@ -297,14 +325,20 @@ static void test_blocks(void **state)
 static void test_refused(void **state)
 {
 	const struct ig_moe_glu_params p = { sizeof p, IG_ACT_SILU, 2, 1 };
-	struct ig_gpu_call c = { .struct_size = sizeof c, .n_in = 2, .n_weights = 2, .n_out = 1,
-				 .params = &p, .facts = ig_gpu_lab_facts(lab), .max_rows = 1 };
+	struct ig_gpu_call c = { .struct_size = sizeof c,
+				 .n_in = 2,
+				 .n_weights = 2,
+				 .n_out = 1,
+				 .params = &p,
+				 .facts = ig_gpu_lab_facts(lab),
+				 .max_rows = 1 };
 	struct ig_error err = { 0 };
 
 	c.in[0] = (struct ig_gpu_tensor){ .n_cols = 32, .row_stride = 64, .dtype = IG_F16 };
 	c.in[1] = (struct ig_gpu_tensor){ .n_cols = 4, .row_stride = 64, .dtype = IG_F32 };
-	c.weight[0] = c.weight[1] = (struct ig_gpu_tensor){ .n_rows = 32, .n_cols = 32, .row_stride = 64,
-							    .dtype = IG_I32 };
+	c.weight[0] = c.weight[1] = (struct ig_gpu_tensor){
+		.n_rows = 32, .n_cols = 32, .row_stride = 64, .dtype = IG_I32
+	};
 	c.out[0] = (struct ig_gpu_tensor){ .n_cols = 16, .row_stride = 64, .dtype = IG_F32 };
 	assert_int_equal(op_glu->gpu->lower(&c, &ig_gpu_tape_host, NULL, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "dtype 26"));
@@ -323,8 +357,10 @@ static void test_refused(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_route), cmocka_unit_test(test_floats),
-		cmocka_unit_test(test_blocks), cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_route),
+		cmocka_unit_test(test_floats),
+		cmocka_unit_test(test_blocks),
+		cmocka_unit_test(test_refused),
 	};
 	struct ig_error err = { 0 };
 	int rc = ig_gpu_lab_open(argc > 1 ? argv[1] : NULL, &lab, &err);

@@ -41,9 +41,12 @@ static void copy(void *ctx, void *dst, const void *src, uint64_t n_bytes)
 
 static struct ig_kvcache *make(uint32_t n_slabs)
 {
-	struct ig_kv_arena a = { .struct_size = sizeof a, .arena_bytes = (uint64_t)n_slabs * SLAB_BYTES,
-				 .slab_bytes = SLAB_BYTES, .map_slab = map_slab,
-				 .unmap_slab = unmap_slab, .copy = copy };
+	struct ig_kv_arena a = { .struct_size = sizeof a,
+				 .arena_bytes = (uint64_t)n_slabs * SLAB_BYTES,
+				 .slab_bytes = SLAB_BYTES,
+				 .map_slab = map_slab,
+				 .unmap_slab = unmap_slab,
+				 .copy = copy };
 	struct ig_kvcache *c;
 	struct ig_error err;
 
@@ -56,8 +59,12 @@ static void add_groups(struct ig_kvcache *c, struct ig_kv_layout l[2], uint32_t 
 {
 	struct ig_error err;
 
-	l[0] = (struct ig_kv_layout){ .dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1, .head_dim = 16 };
-	l[1] = (struct ig_kv_layout){ .dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1, .head_dim = 8 };
+	l[0] = (struct ig_kv_layout){
+		.dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1, .head_dim = 16
+	};
+	l[1] = (struct ig_kv_layout){
+		.dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1, .head_dim = 8
+	};
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(kv->layout(c, &l[i], &err), 0);
 		assert_int_equal(kv->add_group(c, &l[i], 0, &g[i], &err), 0);
@@ -95,8 +102,8 @@ static uint64_t content(const int32_t *tokens, uint32_t n, uint32_t group)
 	return h;
 }
 
-static void *place(struct ig_kvcache *c, const struct ig_kv_layout *l, struct text *t, uint32_t group,
-		   uint32_t at)
+static void *place(struct ig_kvcache *c, const struct ig_kv_layout *l, struct text *t,
+		   uint32_t group, uint32_t at)
 {
 	uint32_t n, n_slabs;
 	const uint32_t *blocks = kv->seq_blocks(t->seq, group, &n);
@@ -108,8 +115,8 @@ static void *place(struct ig_kvcache *c, const struct ig_kv_layout *l, struct te
 	       at % IG_BLOCK_TOKENS * l[group].token_stride;
 }
 
-static void compute(struct ig_kvcache *c, const struct ig_kv_layout *l, struct text *t, uint32_t from,
-		    uint32_t to)
+static void compute(struct ig_kvcache *c, const struct ig_kv_layout *l, struct text *t,
+		    uint32_t from, uint32_t to)
 {
 	for (uint32_t i = from; i < to; i++)
 		for (uint32_t g = 0; g < 2; g++) {
@@ -333,7 +340,8 @@ static void test_chaos(void **state)
 			a->n = 1 + rnd(MAX_TOKENS - 1);
 			uint32_t change = 16 * rnd(8);
 			for (uint32_t i = 0; i < a->n; i++)
-				a->tokens[i] = (int32_t)(i < change ? i : i + 1 + rnd(2) * (i % 16 == 0));
+				a->tokens[i] =
+					(int32_t)(i < change ? i : i + 1 + rnd(2) * (i % 16 == 0));
 			uint32_t n_cached = begin(c, l, g, a);
 			n_hits += n_cached > 0;
 			if (reserve(a->seq, a->n)) {

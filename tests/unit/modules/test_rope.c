@@ -17,14 +17,21 @@ static void run_table(const struct ig_cpu_kernel *k, const struct ig_rope_table_
 		      const float *factors, const int32_t *positions, int32_t first, int32_t n,
 		      struct guarded *out)
 {
-	const struct ig_step step = { .struct_size = sizeof step, .n_rows = n, .n_seqs = 1,
-				      .positions = positions + first };
-	struct ig_op_call call = { .struct_size = sizeof call, .n_weights = factors ? 1 : 0,
-				   .n_out = 1, .params = p, .out = { out->t }, .step = &step };
+	const struct ig_step step = {
+		.struct_size = sizeof step, .n_rows = n, .n_seqs = 1, .positions = positions + first
+	};
+	struct ig_op_call call = { .struct_size = sizeof call,
+				   .n_weights = factors ? 1 : 0,
+				   .n_out = 1,
+				   .params = p,
+				   .out = { out->t },
+				   .step = &step };
 
 	call.out[0].data = guarded_row(out, first);
-	call.weight[0] = (struct ig_tensor){ .data = (void *)(uintptr_t)factors, .n_rows = 1,
-					     .n_cols = p->n_pairs, .dtype = IG_F32 };
+	call.weight[0] = (struct ig_tensor){ .data = (void *)(uintptr_t)factors,
+					     .n_rows = 1,
+					     .n_cols = p->n_pairs,
+					     .dtype = IG_F32 };
 	if (k)
 		world_run(k, &call, 1);
 	else
@@ -39,17 +46,22 @@ static void test_table(void **state)
 		int factors;
 		float first, last; /* of a ramp */
 	} tables[] = {
-		{ 32, 10000, 1, 0 }, { 32, 100000, 1, 0 }, { 64, 500000, 1, 1 }, { 4, 10000, 0.25f, 0 },
-		{ 128, 10000, 1, 0 }, { 20, 10000, 1, 0 }, { 32, 10000, 0.25f, 0, 8, 19 },
+		{ 32, 10000, 1, 0 },
+		{ 32, 100000, 1, 0 },
+		{ 64, 500000, 1, 1 },
+		{ 4, 10000, 0.25f, 0 },
+		{ 128, 10000, 1, 0 },
+		{ 20, 10000, 1, 0 },
+		{ 32, 10000, 0.25f, 0, 8, 19 },
 		{ 32, 10000, 0.25f, 1, 0, 0.001f },
 	};
 	static const int32_t positions[] = { 0, 1, 2, 17, 255, 256, 8191, 131071 };
 	const int32_t n = sizeof positions / sizeof positions[0];
 
 	for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
-		const struct ig_rope_table_params p = { sizeof p, tables[i].n_pairs, tables[i].base,
-							tables[i].scale, tables[i].first,
-							tables[i].last };
+		const struct ig_rope_table_params p = { sizeof p,	 tables[i].n_pairs,
+							tables[i].base,	 tables[i].scale,
+							tables[i].first, tables[i].last };
 		const float scale = p.ramp_last > 0 ? 1 : p.freq_scale;
 		float factors[128];
 		struct guarded out, alone;
@@ -59,8 +71,9 @@ static void test_table(void **state)
 		guarded_create(&out, n, 2 * p.n_pairs);
 		guarded_create(&alone, n, 2 * p.n_pairs);
 		for (int is_kernel = 0; is_kernel < 2; is_kernel++) {
-			const struct ig_cpu_kernel *k = is_kernel ?
-				world_kernel(world_op("rope_table"), IG_ISA_GENERIC) : NULL;
+			const struct ig_cpu_kernel *k =
+				is_kernel ? world_kernel(world_op("rope_table"), IG_ISA_GENERIC) :
+					    NULL;
 
 			run_table(k, &p, tables[i].factors ? factors : NULL, positions, 0, n, &out);
 			guarded_check(&out);
@@ -68,14 +81,17 @@ static void test_table(void **state)
 				for (uint32_t j = 0; j < p.n_pairs; j++) {
 					/* the models' own code: float32 after every step */
 					float e = (float)(2 * j) / (float)(2 * p.n_pairs);
-					float inv = 1.0f / (float)pow((double)p.freq_base, (double)e);
+					float inv =
+						1.0f / (float)pow((double)p.freq_base, (double)e);
 					float angle;
 
 					/* YaRN: fast pairs as they are, slow ones slowed down */
 					if (p.ramp_last > 0) {
-						float t = fminf(fmaxf(((float)j - p.ramp_first) /
+						float t = fminf(
+							fmaxf(((float)j - p.ramp_first) /
 								      (p.ramp_last - p.ramp_first),
-								      0), 1);
+							      0),
+							1);
 
 						inv = inv * p.freq_scale * t + inv * (1 - t);
 					}
@@ -84,9 +100,9 @@ static void test_table(void **state)
 					angle = (float)positions[r] * scale * inv;
 					assert_true(fabs(cos((double)angle) -
 							 (double)guarded_row(&out, r)[j]) < 1.2e-7);
-					assert_true(fabs(sin((double)angle) - (double)
-							 guarded_row(&out, r)[p.n_pairs + j]) <
-						    1.2e-7);
+					assert_true(fabs(sin((double)angle) -
+							 (double)guarded_row(
+								 &out, r)[p.n_pairs + j]) < 1.2e-7);
 				}
 		}
 		for (int32_t r = 0; r < n; r++)
@@ -185,7 +201,9 @@ static const struct rope_case cases[] = {
 
 /* Rows of three sequences, some of one in a run, some alone. */
 static const int32_t lens[] = { 40, 3, 17 };
-static const struct { int32_t seq, pos; } rows[] = {
+static const struct {
+	int32_t seq, pos;
+} rows[] = {
 	{ 0, 14 }, { 0, 15 }, { 0, 16 }, { 0, 17 }, { 2, 16 }, { 1, 0 }, { 0, 39 }, { 2, 0 },
 };
 #define N_ROWS ((int32_t)(sizeof rows / sizeof rows[0]))
@@ -202,10 +220,17 @@ struct rope_setup {
 static void rope_create(struct rope_setup *s, const struct rope_case *c)
 {
 	memset(s, 0, sizeof *s);
-	s->p = (struct ig_rope_kv_params){ .struct_size = sizeof s->p, .n_heads = c->n_heads,
-		.n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .mode = c->mode,
-		.n_pairs = c->n_pairs, .group = 0, .layer = 1, .norm_eps = 1e-5f,
-		.q_scale = 0.3f, .q_scale_length = c->norm ? 16 : 0 };
+	s->p = (struct ig_rope_kv_params){ .struct_size = sizeof s->p,
+					   .n_heads = c->n_heads,
+					   .n_kv_heads = c->n_kv_heads,
+					   .head_dim = c->head_dim,
+					   .mode = c->mode,
+					   .n_pairs = c->n_pairs,
+					   .group = 0,
+					   .layer = 1,
+					   .norm_eps = 1e-5f,
+					   .q_scale = 0.3f,
+					   .q_scale_length = c->norm ? 16 : 0 };
 	s->has_norm = c->norm != 0;
 	s->norm_cols[0] = (int64_t)c->head_dim * (c->norm == 2 ? c->n_heads : 1);
 	s->norm_cols[1] = (int64_t)c->head_dim * (c->norm == 2 ? c->n_kv_heads : 1);
@@ -243,13 +268,24 @@ static void rope_run(struct rope_setup *s, const struct ig_cpu_kernel *k, struct
 		     int32_t first, int32_t n, int order)
 {
 	const struct ig_step step = {
-		.struct_size = sizeof step, .n_rows = n, .n_seqs = 3,
-		.positions = s->positions + first, .row_seq = s->row_seq + first,
-		.seq_lens = lens, .slab_bases = s->w.slabs, .kv = &s->w.kv, .n_groups = 1,
+		.struct_size = sizeof step,
+		.n_rows = n,
+		.n_seqs = 3,
+		.positions = s->positions + first,
+		.row_seq = s->row_seq + first,
+		.seq_lens = lens,
+		.slab_bases = s->w.slabs,
+		.kv = &s->w.kv,
+		.n_groups = 1,
 	};
-	struct ig_op_call call = { .struct_size = sizeof call, .n_in = 2,
-				   .n_weights = s->has_norm ? 2 : 0, .n_out = 1, .params = &s->p,
-				   .in = { s->x.t, s->table.t }, .out = { out->t }, .step = &step };
+	struct ig_op_call call = { .struct_size = sizeof call,
+				   .n_in = 2,
+				   .n_weights = s->has_norm ? 2 : 0,
+				   .n_out = 1,
+				   .params = &s->p,
+				   .in = { s->x.t, s->table.t },
+				   .out = { out->t },
+				   .step = &step };
 
 	call.in[0].data = guarded_row(&s->x, first);
 	call.in[1].data = s->has_table ? guarded_row(&s->table, first) : NULL;
@@ -288,7 +324,8 @@ static void wipe_slots(struct rope_setup *s)
 
 	for (int32_t r = 0; r < N_ROWS; r++)
 		for (uint32_t i = 0; i < 2 * s->p.n_kv_heads; i++)
-			memset(world_slot(&s->w, (uint32_t)rows[r].seq, rows[r].pos, 1, i / 2, i % 2),
+			memset(world_slot(&s->w, (uint32_t)rows[r].seq, rows[r].pos, 1, i / 2,
+					  i % 2),
 			       0xff, n);
 }
 
@@ -386,10 +423,36 @@ static float nearest_half(float f)
 static void test_halves(void **state)
 {
 	static const float edges[] = {
-		0, -0.0f, 1, -1, 0x1p-24f, 0x1p-25f, 0x1.8p-25f, 0x1.000002p-25f, 0x1.8p-24f, 0x1p-14f,
-		0x1.ffcp-15f, 0x1.ffep-15f, 0x1.fffp-15f, 65504, 65519.996f, 65520, 65536, -65520, 1e30f,
-		INFINITY, -INFINITY, 0x1.002p0f, 0x1.006p0f, 0x1.0020002p0f, 0x1.001ffep0f, 1e-30f,
-		0x1p-126f, 0x1p-149f, NAN, 3.14159274f,
+		0,
+		-0.0f,
+		1,
+		-1,
+		0x1p-24f,
+		0x1p-25f,
+		0x1.8p-25f,
+		0x1.000002p-25f,
+		0x1.8p-24f,
+		0x1p-14f,
+		0x1.ffcp-15f,
+		0x1.ffep-15f,
+		0x1.fffp-15f,
+		65504,
+		65519.996f,
+		65520,
+		65536,
+		-65520,
+		1e30f,
+		INFINITY,
+		-INFINITY,
+		0x1.002p0f,
+		0x1.006p0f,
+		0x1.0020002p0f,
+		0x1.001ffep0f,
+		1e-30f,
+		0x1p-126f,
+		0x1p-149f,
+		NAN,
+		3.14159274f,
 	};
 	const struct rope_case c = { 1, 2, 256, 0, IG_ROPE_PAIRS, IG_F16, 0, 0 };
 	struct rope_setup s;
@@ -405,7 +468,8 @@ static void test_halves(void **state)
 
 				guarded_row(&s.x, r)[768 + i] =
 					round == 0 && r == 0 && i < sizeof edges / sizeof edges[0] ?
-					edges[i] : f;
+						edges[i] :
+						f;
 			}
 		for (size_t j = 0; j < sizeof isas / sizeof isas[0]; j++) {
 			const struct ig_cpu_kernel *k = world_kernel(world_op("rope_kv"), isas[j]);
@@ -438,7 +502,10 @@ static void test_check_rope_kv(void **state)
 	const struct ig_rope_kv_params good = { sizeof good, 9, 3, 64, IG_ROPE_PAIRS, 32, 0, 0, 0 };
 	struct ig_rope_kv_params p = good;
 	const struct ig_shape norm = { .n_rows = 1, .n_cols = 64, .dtype = IG_F32 };
-	struct ig_op_shape s = { .struct_size = sizeof s, .n_in = 2, .n_out = 1, .params = &p,
+	struct ig_op_shape s = { .struct_size = sizeof s,
+				 .n_in = 2,
+				 .n_out = 1,
+				 .params = &p,
 				 .in = { { .n_cols = 960, .dtype = IG_F32 },
 					 { .n_cols = 64, .dtype = IG_F32 } } };
 	struct ig_error err;
@@ -509,10 +576,8 @@ static void test_check_rope_kv(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_check_table),
-		cmocka_unit_test(test_table),
-		cmocka_unit_test(test_check_rope_kv),
-		cmocka_unit_test(test_rope_kv),
+		cmocka_unit_test(test_check_table),   cmocka_unit_test(test_table),
+		cmocka_unit_test(test_check_rope_kv), cmocka_unit_test(test_rope_kv),
 		cmocka_unit_test(test_halves),
 	};
 

@@ -22,15 +22,15 @@ struct table_case {
 };
 
 static const struct table_case tables[] = {
-	{ 32, 10000, 1, 0 },  { 64, 10000, 1, 0 },   { 64, 1e6f, 1, 0 }, { 128, 5e5f, 1, 1 },
-	{ 9, 10000, 0.25f, 0 }, { 1, 10000, 1, 1 }, { 40, 1e6f, 0.5f, 1 }, { 64, 1, 1, 0 },
+	{ 32, 10000, 1, 0 },	{ 64, 10000, 1, 0 }, { 64, 1e6f, 1, 0 },    { 128, 5e5f, 1, 1 },
+	{ 9, 10000, 0.25f, 0 }, { 1, 10000, 1, 1 },  { 40, 1e6f, 0.5f, 1 }, { 64, 1, 1, 0 },
 };
 
 /* The start, edges of powers of two, every large position's neighbourhood. */
 static int32_t table_position(int32_t row)
 {
-	static const int32_t some[] = { 0, 1, 2, 3, 100, 1023, 4095, 4096, 8191, 32767, 32768,
-					65535, 65536, 100000, 131070, 131071 };
+	static const int32_t some[] = { 0,    1,     2,	    3,	   100,	  1023,	  4095,	  4096,
+					8191, 32767, 32768, 65535, 65536, 100000, 131070, 131071 };
 	const int32_t n = (int32_t)(sizeof some / sizeof some[0]);
 
 	return row < n ? some[row] : (int32_t)((uint32_t)row * 2654435761u % 131072);
@@ -43,13 +43,20 @@ static void run_table(const struct table_case *c, const float *factors, int32_t 
 {
 	const struct ig_rope_table_params p = { sizeof p, c->n_pairs, c->freq_base, c->freq_scale };
 	int32_t positions[TABLE_ROWS], row_seq[TABLE_ROWS] = { 0 };
-	const struct ig_step step = { .struct_size = sizeof step, .n_rows = n, .n_seqs = 1,
-				      .positions = positions, .row_seq = row_seq };
+	const struct ig_step step = { .struct_size = sizeof step,
+				      .n_rows = n,
+				      .n_seqs = 1,
+				      .positions = positions,
+				      .row_seq = row_seq };
 	struct ig_op_call call = {
-		.struct_size = sizeof call, .n_weights = factors ? 1 : 0, .n_out = 1, .params = &p,
+		.struct_size = sizeof call,
+		.n_weights = factors ? 1 : 0,
+		.n_out = 1,
+		.params = &p,
 		.weight = { { (void *)(uintptr_t)factors, 1, c->n_pairs, c->n_pairs * 4, IG_F32,
 			      IG_FORM_ROWS } },
-		.out = { out->t }, .step = &step,
+		.out = { out->t },
+		.step = &step,
 	};
 	const struct ig_gpu_case g = { .op = world_op("rope_table"), .call = &call };
 	struct ig_error err = { 0 };
@@ -89,7 +96,8 @@ static void test_table(void **state)
 
 				if (!(e <= 2e-7))
 					fail_msg("table %zu, position %d, column %u: %.9g, "
-						 "expected %.9g", i, table_position(r), j,
+						 "expected %.9g",
+						 i, table_position(r), j,
 						 (double)guarded_row(&out, r)[j],
 						 (double)guarded_row(&truth, r)[j]);
 				worst = e > worst ? e : worst;
@@ -139,7 +147,9 @@ static const struct rope_case cases[] = {
 
 /* Rows of three sequences, runs across the edges of blocks. */
 static const int32_t lens[] = { 40, 3, 17 };
-static const struct { int32_t seq, pos; } rows[] = {
+static const struct {
+	int32_t seq, pos;
+} rows[] = {
 	{ 0, 14 }, { 0, 15 }, { 0, 16 }, { 0, 39 }, { 1, 0 }, { 1, 1 }, { 2, 0 }, { 2, 16 },
 };
 #define N_ROWS ((int32_t)(sizeof rows / sizeof rows[0]))
@@ -157,10 +167,17 @@ static void rope_create(struct rope_setup *s, const struct rope_case *c)
 {
 	memset(s, 0, sizeof *s);
 	s->c = c;
-	s->p = (struct ig_rope_kv_params){ .struct_size = sizeof s->p, .n_heads = c->n_heads,
-		.n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .mode = c->mode,
-		.n_pairs = c->n_pairs, .group = 0, .layer = 1, .norm_eps = 1e-5f,
-		.q_scale = 0.3f, .q_scale_length = c->norm ? 16 : 0 };
+	s->p = (struct ig_rope_kv_params){ .struct_size = sizeof s->p,
+					   .n_heads = c->n_heads,
+					   .n_kv_heads = c->n_kv_heads,
+					   .head_dim = c->head_dim,
+					   .mode = c->mode,
+					   .n_pairs = c->n_pairs,
+					   .group = 0,
+					   .layer = 1,
+					   .norm_eps = 1e-5f,
+					   .q_scale = 0.3f,
+					   .q_scale_length = c->norm ? 16 : 0 };
 	world_create(&s->w, c->dtype, c->n_kv_heads, c->head_dim, lens, 3);
 	for (uint32_t i = 0; i < s->w.n_slabs; i++) {
 		s->after[i] = malloc(s->w.slab_bytes);
@@ -201,16 +218,31 @@ static void rope_run(struct rope_setup *s, int reference, uint32_t out_dtype, st
 		     int32_t first, int32_t n)
 {
 	const struct ig_step step = {
-		.struct_size = sizeof step, .n_rows = n, .n_seqs = 3,
-		.positions = s->positions + first, .row_seq = s->row_seq + first,
-		.seq_lens = lens, .slab_bases = s->w.slabs, .kv = &s->w.kv, .n_groups = 1,
+		.struct_size = sizeof step,
+		.n_rows = n,
+		.n_seqs = 3,
+		.positions = s->positions + first,
+		.row_seq = s->row_seq + first,
+		.seq_lens = lens,
+		.slab_bases = s->w.slabs,
+		.kv = &s->w.kv,
+		.n_groups = 1,
 	};
-	struct ig_op_call call = { .struct_size = sizeof call, .n_in = s->c->table ? 2 : 1,
-				   .n_weights = s->c->norm ? 2 : 0, .n_out = 1, .params = &s->p,
-				   .in = { s->x.t, s->table.t }, .out = { out->t }, .step = &step };
+	struct ig_op_call call = { .struct_size = sizeof call,
+				   .n_in = s->c->table ? 2 : 1,
+				   .n_weights = s->c->norm ? 2 : 0,
+				   .n_out = 1,
+				   .params = &s->p,
+				   .in = { s->x.t, s->table.t },
+				   .out = { out->t },
+				   .step = &step };
 	const struct ig_gpu_case g = {
-		.op = world_op("rope_kv"), .call = &call, .out_dtype = out_dtype,
-		.n_slabs = s->w.n_slabs, .slab_bytes = s->w.slab_bytes, .slabs_after = s->after,
+		.op = world_op("rope_kv"),
+		.call = &call,
+		.out_dtype = out_dtype,
+		.n_slabs = s->w.n_slabs,
+		.slab_bytes = s->w.slab_bytes,
+		.slabs_after = s->after,
 	};
 	struct ig_error err = { 0 };
 
@@ -248,8 +280,8 @@ static void take_pages(const struct rope_setup *s, const struct world *w, struct
 
 	for (int32_t r = 0; r < N_ROWS; r++)
 		for (uint32_t i = 0; i < 2 * s->p.n_kv_heads; i++) {
-			void *slot = world_slot(w, (uint32_t)rows[r].seq, rows[r].pos, 1, i / 2,
-						i % 2);
+			void *slot =
+				world_slot(w, (uint32_t)rows[r].seq, rows[r].pos, 1, i / 2, i % 2);
 
 			for (uint32_t d = 0; d < dim; d++)
 				guarded_row(kv, r)[i * dim + d] = world_element(w, slot, d);
@@ -258,8 +290,8 @@ static void take_pages(const struct rope_setup *s, const struct world *w, struct
 	for (uint32_t i = 0; i < w->n_slabs; i++)
 		for (uint64_t b = 0; b < w->slab_bytes; b++)
 			if (((unsigned char *)w->slabs[i])[b] != 0xff)
-				fail_msg("byte %llu of slab %u was written",
-					 (unsigned long long)b, i);
+				fail_msg("byte %llu of slab %u was written", (unsigned long long)b,
+					 i);
 }
 
 static void assert_close(const struct guarded *a, const struct guarded *b, double relative,
@@ -321,7 +353,8 @@ static void test_rope_kv(void **state)
 					if (guarded_row(&other, r)[c] !=
 					    ig_gpu_case_round(types[j], guarded_row(&q, r)[c]))
 						fail_msg("case %zu, type %u: row %d, column %lld: "
-							 "%a of %a", i, types[j], r, (long long)c,
+							 "%a of %a",
+							 i, types[j], r, (long long)c,
 							 (double)guarded_row(&other, r)[c],
 							 (double)guarded_row(&q, r)[c]);
 		}
@@ -340,10 +373,32 @@ static void test_rope_kv(void **state)
 static void test_halves(void **state)
 {
 	static const float edges[] = {
-		0, -0.0f, 1, -1, 0x1p-24f, 0x1p-25f, 0x1.8p-25f, 0x1.000002p-25f, 0x1.8p-24f,
-		0x1p-14f, 0x1.ffcp-15f, 0x1.ffep-15f, 0x1.fffp-15f, 65504, 65519.996f, 65520,
-		65536, -65520, 1e30f, INFINITY, -INFINITY, 0x1.002p0f, 0x1.006p0f, 0x1.0020002p0f,
-		0x1.001ffep0f, 3.14159274f,
+		0,
+		-0.0f,
+		1,
+		-1,
+		0x1p-24f,
+		0x1p-25f,
+		0x1.8p-25f,
+		0x1.000002p-25f,
+		0x1.8p-24f,
+		0x1p-14f,
+		0x1.ffcp-15f,
+		0x1.ffep-15f,
+		0x1.fffp-15f,
+		65504,
+		65519.996f,
+		65520,
+		65536,
+		-65520,
+		1e30f,
+		INFINITY,
+		-INFINITY,
+		0x1.002p0f,
+		0x1.006p0f,
+		0x1.0020002p0f,
+		0x1.001ffep0f,
+		3.14159274f,
 	};
 	const struct rope_case c = { 1, 2, 256, 0, IG_ROPE_PAIRS, IG_F16, 0, 0 };
 	struct rope_setup s;
@@ -356,8 +411,9 @@ static void test_halves(void **state)
 	for (int32_t r = 0; r < N_ROWS; r++)
 		for (uint32_t i = 0; i < 512; i++)
 			guarded_row(&s.x, r)[768 + i] =
-				r == 0 && i < sizeof edges / sizeof edges[0] ? edges[i] :
-				ldexpf(world_uniform(), (int)(world_random() % 44) - 27);
+				r == 0 && i < sizeof edges / sizeof edges[0] ?
+					edges[i] :
+					ldexpf(world_uniform(), (int)(world_random() % 44) - 27);
 	rope_run(&s, 0, IG_F32, &q, 0, N_ROWS);
 	after = world_after(&s);
 	for (int32_t r = 0; r < N_ROWS; r++)
@@ -365,8 +421,10 @@ static void test_halves(void **state)
 			float x = guarded_row(&s.x, r)[768 + i];
 			float y = ig_gpu_case_round(IG_F16, x), z;
 
-			z = world_element(&after, world_slot(&after, (uint32_t)rows[r].seq,
-							     rows[r].pos, 1, i / 256, 1), i % 256);
+			z = world_element(&after,
+					  world_slot(&after, (uint32_t)rows[r].seq, rows[r].pos, 1,
+						     i / 256, 1),
+					  i % 256);
 			if (memcmp(&y, &z, sizeof y) != 0)
 				fail_msg("%a became %a, expected %a", (double)x, (double)z,
 					 (double)y);
@@ -440,10 +498,17 @@ static int lower_copies(const struct ig_gpu_call *c, const struct ig_gpu_host *h
 {
 	const struct copy_args args = { .n_threads = 3 * 64 };
 	const struct ig_gpu_dispatch d = {
-		.struct_size = sizeof d, .shader = &ig_shader_copy, .kernel = "kv_copy",
-		.args = &args, .n_arg_bytes = sizeof args, .threads = 64,
-		.when_live = IG_LIVE_COPIES, .when_min = 1, .when_max = UINT32_MAX,
-		.grid = { { IG_LIVE_ONE, 1, 1, 3 }, { IG_LIVE_COPIES, 1, 1, 2 },
+		.struct_size = sizeof d,
+		.shader = &ig_shader_copy,
+		.kernel = "kv_copy",
+		.args = &args,
+		.n_arg_bytes = sizeof args,
+		.threads = 64,
+		.when_live = IG_LIVE_COPIES,
+		.when_min = 1,
+		.when_max = UINT32_MAX,
+		.grid = { { IG_LIVE_ONE, 1, 1, 3 },
+			  { IG_LIVE_COPIES, 1, 1, 2 },
 			  { IG_LIVE_ONE, 1, 1, 1 } },
 	};
 
@@ -454,20 +519,28 @@ static int lower_copies(const struct ig_gpu_call *c, const struct ig_gpu_host *h
 static void test_copy(void **state)
 {
 	static const struct ig_gpu_op gpu = { .struct_size = sizeof gpu, .lower = lower_copies };
-	static const struct ig_op op = { .struct_size = sizeof op, .name = "copies",
-					 .check = check_nothing, .gpu = &gpu };
+	static const struct ig_op op = {
+		.struct_size = sizeof op, .name = "copies", .check = check_nothing, .gpu = &gpu
+	};
 	enum { SLAB = 65536 };
 	static const struct ig_gpu_case_copy copies[] = {
-		{ 1, 0, 0, 32, 16 }, { 1, 0, 64, 48, 4096 }, { 0, 1, 0, 60000 / 16 * 16, 16 },
-		{ 1, 0, 8192, 16384, 12352 }, { 0, 0, 32768, 1024, 3072 },
+		{ 1, 0, 0, 32, 16 },
+		{ 1, 0, 64, 48, 4096 },
+		{ 0, 1, 0, 60000 / 16 * 16, 16 },
+		{ 1, 0, 8192, 16384, 12352 },
+		{ 0, 0, 32768, 1024, 3072 },
 		{ 1, 1, 40000, 30000, 0 },
 	};
 	const struct ig_step step = { .struct_size = sizeof step, .n_seqs = 0 };
 	unsigned char *before[2], *after[2], *expected[2];
 	struct ig_step with = step;
 	const struct ig_op_call call = { .struct_size = sizeof call, .step = &with };
-	struct ig_gpu_case g = { .op = &op, .call = &call, .n_slabs = 2, .slab_bytes = SLAB,
-				 .slabs_after = (void *const *)after, .copies = copies,
+	struct ig_gpu_case g = { .op = &op,
+				 .call = &call,
+				 .n_slabs = 2,
+				 .slab_bytes = SLAB,
+				 .slabs_after = (void *const *)after,
+				 .copies = copies,
 				 .n_copies = sizeof copies / sizeof copies[0] };
 	struct ig_error err = { 0 };
 
@@ -514,10 +587,8 @@ static int close_lab(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_table),
-		cmocka_unit_test(test_rope_kv),
-		cmocka_unit_test(test_halves),
-		cmocka_unit_test(test_not_finite),
+		cmocka_unit_test(test_table),  cmocka_unit_test(test_rope_kv),
+		cmocka_unit_test(test_halves), cmocka_unit_test(test_not_finite),
 		cmocka_unit_test(test_copy),
 	};
 

@@ -18,13 +18,28 @@ static void test_host(void **state)
 		const char *host;
 		bool ok;
 	} rows[] = {
-		{ "localhost", true }, { "LOCALHOST:80", true }, { "127.0.0.1:6468", true },
-		{ "[::1]", true }, { "[::1]:1", true }, { "box.lan:9", true }, { "10.0.0.5", true },
-		{ "", false }, { "evil.com", false }, { "localhost.evil.com", false },
-		{ "localhost:", false }, { "localhost:80x", false }, { "localhost:123456", false },
-		{ "localhost,evil.com", false }, { "127.0.0.1.nip.io", false }, { "[::1", false },
-		{ "[::1]x", false }, { "::1", false }, { "[]", false }, { "[localhost]", false },
-		{ "127.0.0.2", false }, { "box.lan.", false },
+		{ "localhost", true },
+		{ "LOCALHOST:80", true },
+		{ "127.0.0.1:6468", true },
+		{ "[::1]", true },
+		{ "[::1]:1", true },
+		{ "box.lan:9", true },
+		{ "10.0.0.5", true },
+		{ "", false },
+		{ "evil.com", false },
+		{ "localhost.evil.com", false },
+		{ "localhost:", false },
+		{ "localhost:80x", false },
+		{ "localhost:123456", false },
+		{ "localhost,evil.com", false },
+		{ "127.0.0.1.nip.io", false },
+		{ "[::1", false },
+		{ "[::1]x", false },
+		{ "::1", false },
+		{ "[]", false },
+		{ "[localhost]", false },
+		{ "127.0.0.2", false },
+		{ "box.lan.", false },
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -46,8 +61,9 @@ static void test_origin(void **state)
 
 static void test_length(void **state)
 {
-	static const char *const bad[] = { "", "-1", "+1", " 1", "1 ", "0x10", "1,1", "1e3",
-					   "1234567890123456789", NULL };
+	static const char *const bad[] = {
+		"", "-1", "+1", " 1", "1 ", "0x10", "1,1", "1e3", "1234567890123456789", NULL
+	};
 	uint64_t v;
 
 	assert_true(ig_check_length("0", &v) && v == 0);
@@ -64,9 +80,10 @@ static void test_bearer(void **state)
 		const char *value, *key; /* NULL: none */
 	} rows[] = {
 		{ "Bearer abc", "abc" }, { "bearer abc", "abc" }, { "BEARER   abc  ", "abc" },
-		{ "Bearer a b", "a b" }, { "Bearer", NULL }, { "Bearer ", NULL }, { "Bearer    ", NULL },
-		{ "Bearerabc", NULL }, { "", NULL }, { "abc", NULL }, { " Bearer abc", NULL },
-		{ "Basic abc", NULL }, { "Bear", NULL }, { "Bearer\tabc", NULL },
+		{ "Bearer a b", "a b" }, { "Bearer", NULL },	  { "Bearer ", NULL },
+		{ "Bearer    ", NULL },	 { "Bearerabc", NULL },	  { "", NULL },
+		{ "abc", NULL },	 { " Bearer abc", NULL }, { "Basic abc", NULL },
+		{ "Bear", NULL },	 { "Bearer\tabc", NULL },
 	};
 	size_t n;
 
@@ -81,11 +98,15 @@ static void test_bearer(void **state)
 
 static void test_role(void **state)
 {
-	static const char *const users[] = { "/", "/healthz", "/v1", "/v1/", "/v1/models", "/v1/ingots",
-					     "/v1/responses/x", "/v1/Ingot", NULL };
-	static const char *const administrators[] = { "/metrics", "/v1/ingot", "/v1/ingot/",
-						      "/v1/ingot/status", "/v1x", "/v10/models", "", "/x",
-						      "//v1/models", "/V1/models", "/healthz/", NULL };
+	static const char *const users[] = {
+		"/",	      "/healthz",	 "/v1",	      "/v1/", "/v1/models",
+		"/v1/ingots", "/v1/responses/x", "/v1/Ingot", NULL
+	};
+	static const char *const administrators[] = {
+		"/metrics",    "/v1/ingot",   "/v1/ingot/", "/v1/ingot/status",
+		"/v1x",	       "/v10/models", "",	    "/x",
+		"//v1/models", "/V1/models",  "/healthz/",  NULL
+	};
 
 	for (const char *const *p = users; *p; p++)
 		if (!ig_check_role(IG_ROLE_USER, *p) || !ig_check_role(IG_ROLE_ADMINISTRATOR, *p))
@@ -97,11 +118,24 @@ static void test_role(void **state)
 
 static void test_loopback(void **state)
 {
-	static const char *const yes[] = { "127.0.0.1", "127.255.0.9", "::1", "localhost",
-					   "::ffff:127.0.0.1", "0:0:0:0:0:0:0:1", NULL };
-	static const char *const no[] = { "0.0.0.0", "::", "10.0.0.1", "128.0.0.1", "1.127.0.0", "::2",
-					  "::ffff:10.0.0.1", "::127.0.0.1", "fe80::1", "127.0.0.1.evil.com",
-					  "localhost.evil.com", "127.1", "", "unix:uid=0", NULL };
+	static const char *const yes[] = { "127.0.0.1", "127.255.0.9",	    "::1",
+					   "localhost", "::ffff:127.0.0.1", "0:0:0:0:0:0:0:1",
+					   NULL };
+	static const char *const no[] = { "0.0.0.0",
+					  "::",
+					  "10.0.0.1",
+					  "128.0.0.1",
+					  "1.127.0.0",
+					  "::2",
+					  "::ffff:10.0.0.1",
+					  "::127.0.0.1",
+					  "fe80::1",
+					  "127.0.0.1.evil.com",
+					  "localhost.evil.com",
+					  "127.1",
+					  "",
+					  "unix:uid=0",
+					  NULL };
 
 	for (const char *const *a = yes; *a; a++)
 		if (!ig_check_loopback(*a))
@@ -120,11 +154,30 @@ static bool whole(const char *s, size_t n, size_t cut)
 
 static void test_utf8(void **state)
 {
-	static const char *const good[] = { "plain ascii, long enough for a word", "é", "€", "\xf0\x9f\x98\x80",
-		"\xed\x9f\xbf", "\xee\x80\x80", "\xf4\x8f\xbf\xbf", "abcdefgh\xc3\xa9ijklmnop", NULL };
-	static const char *const bad[] = { "\x80", "\xc3", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80",
-		"\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "\xe2\x82", "\xe2\x28\xa1",
-		"abcdefgh\xff", "\xc3\xc3\xa9", NULL };
+	static const char *const good[] = { "plain ascii, long enough for a word",
+					    "é",
+					    "€",
+					    "\xf0\x9f\x98\x80",
+					    "\xed\x9f\xbf",
+					    "\xee\x80\x80",
+					    "\xf4\x8f\xbf\xbf",
+					    "abcdefgh\xc3\xa9ijklmnop",
+					    NULL };
+	static const char *const bad[] = { "\x80",
+					   "\xc3",
+					   "\xc0\x80",
+					   "\xc1\xbf",
+					   "\xe0\x9f\xbf",
+					   "\xed\xa0\x80",
+					   "\xf0\x8f\xbf\xbf",
+					   "\xf4\x90\x80\x80",
+					   "\xf5\x80\x80\x80",
+					   "\xff",
+					   "\xe2\x82",
+					   "\xe2\x28\xa1",
+					   "abcdefgh\xff",
+					   "\xc3\xc3\xa9",
+					   NULL };
 	char out[8];
 
 	for (const char *const *s = good; *s; s++)
@@ -146,12 +199,9 @@ static void test_utf8(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_host),
-		cmocka_unit_test(test_origin),
-		cmocka_unit_test(test_length),
-		cmocka_unit_test(test_bearer),
-		cmocka_unit_test(test_role),
-		cmocka_unit_test(test_loopback),
+		cmocka_unit_test(test_host),   cmocka_unit_test(test_origin),
+		cmocka_unit_test(test_length), cmocka_unit_test(test_bearer),
+		cmocka_unit_test(test_role),   cmocka_unit_test(test_loopback),
 		cmocka_unit_test(test_utf8),
 	};
 	return cmocka_run_group_tests_name("checks", tests, NULL, NULL);

@@ -56,8 +56,9 @@ static void test_bodies(void **state)
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
 		for (size_t piece = 1; piece <= strlen(rows[i].text); piece++) {
 			size_t n, rest;
-			assert_int_equal(decode(rows[i].text, strlen(rows[i].text), piece, out, &n,
-						&rest), IG_CHUNKED_END);
+			assert_int_equal(
+				decode(rows[i].text, strlen(rows[i].text), piece, out, &n, &rest),
+				IG_CHUNKED_END);
 			assert_int_equal(n, strlen(rows[i].body));
 			assert_memory_equal(out, rows[i].body, n);
 			assert_int_equal(rest, rows[i].rest);
@@ -72,15 +73,31 @@ static void test_refused(void **state)
 		const char *text;
 		size_t n;
 	} rows[] = {
-		BYTES("\r\n"), BYTES("x\r\n"), BYTES("-1\r\n"), BYTES("+1\r\n"), BYTES("0x1\r\nx"),
+		BYTES("\r\n"),
+		BYTES("x\r\n"),
+		BYTES("-1\r\n"),
+		BYTES("+1\r\n"),
+		BYTES("0x1\r\nx"),
 		BYTES(" 1\r\n"),
-		BYTES("1 \r\nx"), BYTES("1\nx"), BYTES("1\rx"), BYTES(";a\r\n"), BYTES("1\r\nxy"),
-		BYTES("1\r\nx\ny"), BYTES("1\r\nx\r\r"), BYTES("1\r\nx\r\n\r\n"), BYTES("0\r\nx\n"),
-		BYTES("0\r\n\ra"), BYTES("0\r\n folded\r\n"), BYTES("0\r\nA: b\rc"),
+		BYTES("1 \r\nx"),
+		BYTES("1\nx"),
+		BYTES("1\rx"),
+		BYTES(";a\r\n"),
+		BYTES("1\r\nxy"),
+		BYTES("1\r\nx\ny"),
+		BYTES("1\r\nx\r\r"),
+		BYTES("1\r\nx\r\n\r\n"),
+		BYTES("0\r\nx\n"),
+		BYTES("0\r\n\ra"),
+		BYTES("0\r\n folded\r\n"),
+		BYTES("0\r\nA: b\rc"),
 		BYTES("1;a\0b\r\n"),
-		BYTES("1;a\x7f\r\n"), BYTES("0\r\nA: \0\r\n\r\n"), BYTES("0\n\n"),
+		BYTES("1;a\x7f\r\n"),
+		BYTES("0\r\nA: \0\r\n\r\n"),
+		BYTES("0\n\n"),
 		/* the sixteenth digit */
-		BYTES("1000000000000000\r\n"), BYTES("0000000000000000\r\n"),
+		BYTES("1000000000000000\r\n"),
+		BYTES("0000000000000000\r\n"),
 	};
 	char out[64];
 

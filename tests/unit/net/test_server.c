@@ -85,7 +85,8 @@ static int teardown(void **state)
 
 static int dial(struct world *w)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)ig_net_port(w->net)),
+	struct sockaddr_in a = { .sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)ig_net_port(w->net)),
 				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
@@ -150,20 +151,25 @@ static bool closes(int fd, int ms)
 
 static void script(struct world *w, const char *const *pieces, int repeat, bool hold)
 {
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .repeat = repeat, .hold = hold,
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces,
+							     .repeat = repeat,
+							     .hold = hold,
 							     .finish = IG_FINISH_STOP });
 }
 
 static const char *const hello[] = { "hello", NULL };
-static const char *const block[] = { "0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz",
-				     NULL };
+static const char *const block[] = {
+	"0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz", NULL
+};
 
 static void post_to(int fd, const char *body)
 {
 	char head[300];
 
-	snprintf(head, sizeof head, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
-		 "Content-Length: %zu\r\n\r\n", strlen(body));
+	snprintf(head, sizeof head,
+		 "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+		 "Content-Length: %zu\r\n\r\n",
+		 strlen(body));
 	put_text(fd, head);
 	put_text(fd, body);
 }
@@ -176,90 +182,106 @@ static void test_heads(void **state)
 		const char *request, *status, *text;
 		bool closed;
 	} rows[] = {
-		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "200 OK", "{\"status\":\"ok\"}", false },
-		{ "GET /healthz HTTP/1.1\r\nHost: box.lan:99\r\n\r\n", "200 OK", "x-request-id: req_", false },
-		{ "GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n", "200 OK", "connection: close", true },
+		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "200 OK",
+		  "{\"status\":\"ok\"}", false },
+		{ "GET /healthz HTTP/1.1\r\nHost: box.lan:99\r\n\r\n", "200 OK",
+		  "x-request-id: req_", false },
+		{ "GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n", "200 OK", "connection: close",
+		  true },
 		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "200 OK",
 		  "connection: close", true },
-		{ "HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "200 OK",
-		  "content-length: 15", true },
+		{ "HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+		  "200 OK", "content-length: 15", true },
 		{ "GET /healthz HTTP/1.1\r\n\r\n", "400 Bad Request", "invalid_host", true },
-		{ "GET /healthz HTTP/1.1\r\nHost: evil.com\r\n\r\n", "403 Forbidden", "host_not_allowed", true },
-		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.com\r\n\r\n", "400", "invalid_host",
-		  true },
-		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n\r\n", "403",
-		  "origin_not_allowed", true },
-		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nOrigin: http://page.test\r\n\r\n", "200 OK",
-		  "access-control-allow-origin: http://page.test", false },
+		{ "GET /healthz HTTP/1.1\r\nHost: evil.com\r\n\r\n", "403 Forbidden",
+		  "host_not_allowed", true },
+		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.com\r\n\r\n", "400",
+		  "invalid_host", true },
+		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n\r\n",
+		  "403", "origin_not_allowed", true },
+		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nOrigin: http://page.test\r\n\r\n",
+		  "200 OK", "access-control-allow-origin: http://page.test", false },
 		{ "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://page.test\r\n\r\n",
-		  "204 No Content", "access-control-allow-headers: authorization, content-type", true },
+		  "204 No Content", "access-control-allow-headers: authorization, content-type",
+		  true },
 		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc", "400",
 		  "unexpected_body", true },
-		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n\r\n", "411 Length Required",
-		  "length_required", true },
+		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		  "411 Length Required", "length_required", true },
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-		  "5\r\nhello\r\n0\r\n\r\n", "400", "invalid_json", true },
+		  "5\r\nhello\r\n0\r\n\r\n",
+		  "400", "invalid_json", true },
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-		  "5\nhello\r\n0\r\n\r\n", "400", "invalid_chunk", true },
+		  "5\nhello\r\n0\r\n\r\n",
+		  "400", "invalid_chunk", true },
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked"
-		  "\r\n\r\n0\r\n\r\n", "501", "unsupported_transfer_encoding", true },
+		  "\r\n\r\n0\r\n\r\n",
+		  "501", "unsupported_transfer_encoding", true },
 		{ "POST /v1/chat/completions HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-		  "0\r\n\r\n", "400", "unexpected_body", true },
+		  "0\r\n\r\n",
+		  "400", "unexpected_body", true },
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
-		  "Transfer-Encoding : chunked\r\n\r\n{}", "400", "invalid_header", true },
+		  "Transfer-Encoding : chunked\r\n\r\n{}",
+		  "400", "invalid_header", true },
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
-		  "\tTransfer-Encoding: chunked\r\n\r\n{}", "400", "invalid_header", true },
+		  "\tTransfer-Encoding: chunked\r\n\r\n{}",
+		  "400", "invalid_header", true },
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
-		  "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "400", "pipelining_not_supported", true },
-		{ "GET /healthz HTTP/2.7\r\nHost: localhost\r\n\r\n", "505", "http_version_not_supported", true },
+		  "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		  "400", "pipelining_not_supported", true },
+		{ "GET /healthz HTTP/2.7\r\nHost: localhost\r\n\r\n", "505",
+		  "http_version_not_supported", true },
 		{ "GET /healthz\r\nHost: localhost\r\n\r\n", "400", "invalid_request_line", true },
 		{ "GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-		  "Sec-WebSocket-Version: 8\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", "426",
-		  "sec-websocket-version: 13", true },
+		  "Sec-WebSocket-Version: 8\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
+		  "426", "sec-websocket-version: 13", true },
 		{ "GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: close\r\n"
-		  "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", "400",
-		  "invalid_handshake", true },
+		  "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
+		  "400", "invalid_handshake", true },
 		{ "GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-		  "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAA\r\n\r\n", "400", "invalid_handshake",
-		  true },
+		  "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAA\r\n\r\n",
+		  "400", "invalid_handshake", true },
 
 		/* both: the classic of smuggling, with a second request inside */
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n"
 		  "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
 		  "400", "invalid_content_length", true },
-		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", "400",
-		  "unexpected_body", true },
+		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
+		  "400", "unexpected_body", true },
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
-		  "Content-Length: 3\r\n\r\n{}", "400", "invalid_content_length", true },
-		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -2\r\n\r\n{}", "400",
-		  "invalid_content_length", true },
-		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2x\r\n\r\n{}", "400",
-		  "invalid_content_length", true },
+		  "Content-Length: 3\r\n\r\n{}",
+		  "400", "invalid_content_length", true },
+		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -2\r\n\r\n{}",
+		  "400", "invalid_content_length", true },
+		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2x\r\n\r\n{}",
+		  "400", "invalid_content_length", true },
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100001\r\n\r\n{}",
 		  "413 Content Too Large", "body_too_large", true },
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
-		  "18446744073709551617\r\n\r\n{}", "400", "invalid_content_length", true },
-		{ "POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", "404", "not_found",
-		  true },
-		{ "POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", "405",
-		  "allow: GET", true },
-		{ "PUT /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", "405", "allow: GET",
-		  false },
+		  "18446744073709551617\r\n\r\n{}",
+		  "400", "invalid_content_length", true },
+		{ "POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", "404",
+		  "not_found", true },
+		{ "POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}",
+		  "405", "allow: GET", true },
+		{ "PUT /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", "405",
+		  "allow: GET", false },
 		{ "GET /v1/responses HTTP/1.1\r\nHost: localhost\r\n\r\n", "426 Upgrade Required",
 		  "upgrade: websocket", false },
-		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", "400",
-		  "invalid_json", false },
+		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n",
+		  "400", "invalid_json", false },
 		{ "GET /v1/responses HTTP/1.1\r\nHost: evil.com\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-		  "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", "403",
-		  "host_not_allowed", true },
+		  "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
+		  "403", "host_not_allowed", true },
 		{ "GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nOrigin: http://a\r\nUpgrade: websocket\r\n"
 		  "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
-		  "\r\n\r\n", "403", "origin_not_allowed", true },
+		  "\r\n\r\n",
+		  "403", "origin_not_allowed", true },
 		{ "GET /other HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-		  "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", "404",
-		  "not_found", true },
-		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n", "400",
-		  "unsupported_upgrade", true },
+		  "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
+		  "404", "not_found", true },
+		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
+		  "400", "unsupported_upgrade", true },
 	};
 	struct world *w = *state;
 	char out[8192];
@@ -274,9 +296,10 @@ static void test_heads(void **state)
 		if (theirs && rows[i].status[0] == '4')
 			goto refused;
 		if (strncmp(out, "HTTP/1.", 7) || strlen(out) < 9 ||
-		    strncmp(out + 9, rows[i].status, strlen(rows[i].status)) || !strstr(out, rows[i].text))
+		    strncmp(out + 9, rows[i].status, strlen(rows[i].status)) ||
+		    !strstr(out, rows[i].text))
 			fail_msg("%s\n-> %s", rows[i].request, out);
-refused:
+	refused:
 		if (strstr(out + 1, "HTTP/1."))
 			fail_msg("%s\n-> two replies: %s", rows[i].request, out);
 		if (!strncmp(rows[i].request, "HEAD", 4) && strstr(out, "status"))
@@ -290,9 +313,13 @@ refused:
 static void test_garbage(void **state)
 {
 	static const char *const rows[] = {
-		"\r\n\r\n\r\n", "NONSENSE\r\n\r\n", "GET\r\n\r\n", "CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"\r\n\r\n\r\n",
+		"NONSENSE\r\n\r\n",
+		"GET\r\n\r\n",
+		"CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
 		"GET http://evil.com/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
-		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 		"GET /%ff HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	};
 	struct world *w = *state;
@@ -333,7 +360,8 @@ static void test_keep_alive(void **state)
 	script(w, hello, 1, false);
 	for (int i = 0; i < 5; i++) {
 		post_to(fd, CHAT);
-		get(fd, out, sizeof out, "\"completion_tokens_details\":{\"reasoning_tokens\":0}}}");
+		get(fd, out, sizeof out,
+		    "\"completion_tokens_details\":{\"reasoning_tokens\":0}}}");
 		assert_non_null(strstr(out, "\"content\":\"hello\""));
 		assert_non_null(strstr(out, "connection: keep-alive"));
 		put_text(fd, "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -342,14 +370,15 @@ static void test_keep_alive(void **state)
 	}
 	/* two at once: the first is answered first (libwebsockets 5 lets the second wait) */
 	put_text(fd, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-		 "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+		     "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
 	get(fd, out, sizeof out, "}");
 	assert_non_null(strstr(out, "content-length: 15\r\n\r\n{\"status\":\"ok\"}"));
 	close(fd);
 	/* a byte at a time */
 	fd = dial(w);
-	const char *text = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 45\r\n\r\n"
-			   CHAT " ";
+	const char *text =
+		"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 45\r\n\r\n" CHAT
+		" ";
 	for (const char *p = text; *p; p++) {
 		put(fd, p, 1);
 		usleep(300);
@@ -358,7 +387,8 @@ static void test_keep_alive(void **state)
 	close(fd);
 	/* with Expect, as curl does for larger bodies */
 	fd = dial(w);
-	put_text(fd, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 45\r\n"
+	put_text(fd,
+		 "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 45\r\n"
 		 "Expect: 100-continue\r\n\r\n");
 	get(fd, out, sizeof out, "100 Continue\r\n\r\n");
 	assert_int_equal(strlen(CHAT), 44);
@@ -474,9 +504,9 @@ static int ws_dial(struct world *w)
 	int fd = dial(w);
 
 	put_text(fd, "GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
-		 "Connection: keep-alive, Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-		 "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n"
-		 "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
+		     "Connection: keep-alive, Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+		     "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n"
+		     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
 	get(fd, out, sizeof out, "\r\n\r\n");
 	assert_non_null(strstr(out, " 101 "));
 	assert_non_null(strstr(out, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
@@ -812,7 +842,8 @@ static void test_listen_errors(void **state)
 
 	c.server.port = (uint32_t)ig_net_port(w->net);
 	assert_int_equal(ig_net_create(&deps, &net, &err), -EADDRINUSE);
-	snprintf(want, sizeof want, "can't listen on 127.0.0.1:%u: Address already in use", c.server.port);
+	snprintf(want, sizeof want, "can't listen on 127.0.0.1:%u: Address already in use",
+		 c.server.port);
 	assert_string_equal(err.text, want);
 	assert_int_equal(ig_net_probe(&c, &err), -EADDRINUSE);
 	c.server.host = "example.com";
@@ -852,10 +883,15 @@ static void test_idle(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_heads), TEST(test_garbage), TEST(test_keep_alive), TEST(test_stream), TEST(test_gone),
-		TEST(test_slow), TEST(test_connections), TEST(test_ws), TEST(test_ws_bad),
-		TEST(test_ws_close_cancels), TEST(test_ws_slow), TEST(test_ws_flood), TEST(test_drain),
-		TEST(test_stop_with_work), TEST(test_reload), TEST(test_listen_errors), TEST(test_idle),
+		TEST(test_heads),	TEST(test_garbage),
+		TEST(test_keep_alive),	TEST(test_stream),
+		TEST(test_gone),	TEST(test_slow),
+		TEST(test_connections), TEST(test_ws),
+		TEST(test_ws_bad),	TEST(test_ws_close_cancels),
+		TEST(test_ws_slow),	TEST(test_ws_flood),
+		TEST(test_drain),	TEST(test_stop_with_work),
+		TEST(test_reload),	TEST(test_listen_errors),
+		TEST(test_idle),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	return cmocka_run_group_tests_name("server", tests, NULL, NULL);

@@ -107,7 +107,8 @@ static int dial(struct world *w, bool local)
 	a.sin_port = htons((uint16_t)ig_net_port(w->net));
 	snprintf(u.sun_path, sizeof u.sun_path, "%s", w->sock);
 	assert_int_equal(local ? connect(fd, (struct sockaddr *)&u, sizeof u) :
-			 connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+				 connect(fd, (struct sockaddr *)&a, sizeof a),
+			 0);
 	return fd;
 }
 
@@ -118,9 +119,11 @@ static int get(struct world *w, bool local, const char *path, const char *key)
 	size_t n = 0;
 	int fd = dial(w, local);
 
-	int len = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: localhost\r\n%s%s%s"
-			   "Connection: close\r\n\r\n", path, key ? "Authorization: Bearer " : "",
-			   key ? key : "", key ? "\r\n" : "");
+	int len = snprintf(text, sizeof text,
+			   "GET %s HTTP/1.1\r\nHost: localhost\r\n%s%s%s"
+			   "Connection: close\r\n\r\n",
+			   path, key ? "Authorization: Bearer " : "", key ? key : "",
+			   key ? "\r\n" : "");
 	assert_int_equal(send(fd, text, (size_t)len, MSG_NOSIGNAL), len);
 	out[0] = 0;
 	while (n + 1 < sizeof out) {
@@ -138,7 +141,8 @@ static int get(struct world *w, bool local, const char *path, const char *key)
 		fail_msg("%s: %s", path, out);
 	int status = atoi(out + 9);
 	/* who has no key is told how to send one, and nobody else is */
-	assert_int_equal(strstr(out, "www-authenticate: Bearer realm=\"ingot\"\r\n") != NULL, status == 401);
+	assert_int_equal(strstr(out, "www-authenticate: Bearer realm=\"ingot\"\r\n") != NULL,
+			 status == 401);
 	return status;
 }
 

@@ -59,8 +59,11 @@ static atomic_int n_holds;
 
 static void finish(struct ig_engine *e, struct gen *g, enum ig_finish how, const char *error)
 {
-	struct ig_gen_result r = { .finish = how, .n_prompt = g->n_prompt, .n_cached = 3,
-				   .n_output = g->n_output, .stop_index = g->script.stop_index - 1 };
+	struct ig_gen_result r = { .finish = how,
+				   .n_prompt = g->n_prompt,
+				   .n_cached = 3,
+				   .n_output = g->n_output,
+				   .stop_index = g->script.stop_index - 1 };
 
 	if (error)
 		ig_fail(&r.error, -EIO, "%s", error);
@@ -81,7 +84,8 @@ static bool step(struct ig_engine *e, struct gen *g)
 	if (g->script.hold && !e->released)
 		return false;
 	const char *const *pieces = g->script.pieces;
-	if (!pieces || !pieces[0] || (!pieces[g->at] && ++g->round >= (g->script.repeat ? g->script.repeat : 1))) {
+	if (!pieces || !pieces[0] ||
+	    (!pieces[g->at] && ++g->round >= (g->script.repeat ? g->script.repeat : 1))) {
 		finish(e, g, g->script.finish, g->script.error);
 		return true;
 	}
@@ -91,7 +95,8 @@ static bool step(struct ig_engine *e, struct gen *g)
 	/* its first byte's id, and half as likely as the one before */
 	struct ig_token_note note = { .id = (unsigned char)pieces[g->at][0],
 				      .logprob = -0.5f * (float)(g->n_output + 1),
-				      .text_end = g->n_bytes + len, .n_top = 1,
+				      .text_end = g->n_bytes + len,
+				      .n_top = 1,
 				      .top = { { 'z', -0.25f } } };
 	if (!ig_stream_has_room(g->stream, len) ||
 	    (ig_stream_keeps_notes(g->stream) && ig_stream_put_note(g->stream, &note) < 0))
@@ -170,8 +175,12 @@ struct ig_engine *fake_engine_create(void)
 	pthread_mutex_init(&e->lock, NULL);
 	pthread_cond_init(&e->cond, NULL);
 	e->next_id = 1;
-	e->model = (struct ig_engine_model){ .name = "fake", .chat = (const void *)e, .n_context = 2000,
-					     .arch = "fake", .file = "fake.gguf", .created_s = 1700000000 };
+	e->model = (struct ig_engine_model){ .name = "fake",
+					     .chat = (const void *)e,
+					     .n_context = 2000,
+					     .arch = "fake",
+					     .file = "fake.gguf",
+					     .created_s = 1700000000 };
 	e->other = e->model;
 	e->other.name = "spare";
 	atomic_store(&n_holds, 0);
@@ -300,9 +309,15 @@ int ig_engine_unload_model(struct ig_engine *e, const char *name, struct ig_erro
 
 size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t cap)
 {
-	struct ig_model_status s = { .n_context = 2000, .created_s = 1700000000, .expires_s = -1,
-				     .weight_bytes = 1000, .scratch_bytes = 10, .n_loads = 1,
-				     .loaded_s = 0.5, .idle_s = 2, .file = "fake.gguf",
+	struct ig_model_status s = { .n_context = 2000,
+				     .created_s = 1700000000,
+				     .expires_s = -1,
+				     .weight_bytes = 1000,
+				     .scratch_bytes = 10,
+				     .n_loads = 1,
+				     .loaded_s = 0.5,
+				     .idle_s = 2,
+				     .file = "fake.gguf",
 				     .arch = "fake" };
 
 	pthread_mutex_lock(&e->lock);
@@ -342,8 +357,11 @@ int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *ge
 	struct gen *g = e->gens;
 	while (g->used)
 		g++;
-	*g = (struct gen){ .used = true, .id = e->next_id++, .script = e->script,
-			   .stream = spec->stream, .n_prompt = spec->n_prompt };
+	*g = (struct gen){ .used = true,
+			   .id = e->next_id++,
+			   .script = e->script,
+			   .stream = spec->stream,
+			   .n_prompt = spec->n_prompt };
 	snprintf(g->name, sizeof g->name, "%s", spec->id);
 	*gen = g->id;
 	struct fake_seen *s = &e->seen;
@@ -426,7 +444,8 @@ size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap)
 	for (size_t i = 0; i < MAX_GENS; i++)
 		if (e->gens[i].used) {
 			if (n < cap) {
-				out[n] = (struct ig_gen_info){ .model = "fake", .state = "decode",
+				out[n] = (struct ig_gen_info){ .model = "fake",
+							       .state = "decode",
 							       .n_prompt = e->gens[i].n_prompt };
 				snprintf(out[n].id, sizeof out[n].id, "%s", e->gens[i].name);
 			}
@@ -481,7 +500,8 @@ int ig_chat_template_encode_json(const struct ig_chat_template *c, const struct 
 	size_t i;
 	json_t *m;
 
-	json_array_foreach((json_t *)in->messages, i, m) {
+	json_array_foreach((json_t *)in->messages, i, m)
+	{
 		char *calls = json_dumps(json_object_get(m, "tool_calls"), JSON_COMPACT);
 		const char *content = json_string_value(json_object_get(m, "content"));
 		ig_strbuf_printf(&text, "%s:%s%s;", json_string_value(json_object_get(m, "role")),
@@ -505,8 +525,7 @@ int ig_tokenizer_encode(const struct ig_tokenizer *t, const char *text, size_t l
 	return add_ids(out, text, len, max_ids);
 }
 
-const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t *len,
-			       bool *special)
+const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t *len, bool *special)
 {
 	static char bytes[256];
 
@@ -635,10 +654,6 @@ void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *out)
 	ig_strbuf_puts(out, "# fake\n");
 }
 
-void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v)
-{
-}
+void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v) {}
 
-void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n)
-{
-}
+void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n) {}

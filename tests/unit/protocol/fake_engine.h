@@ -10,13 +10,13 @@
 
 struct fake_script {
 	const char *const *pieces; /* NULL-terminated; each is one put */
-	int repeat; /* the pieces so many times; 0: once */
+	int repeat;		   /* the pieces so many times; 0: once */
 	enum ig_finish finish;
 	const char *error; /* of IG_FINISH_ERROR */
-	bool hold; /* write nothing until fake_release or a cancel */
-	int submit_rc; /* not 0: what submit answers */
-	int stop_index; /* of the stop string that ends it, plus one; 0: none does */
-	int prep_rc; /* not 0: what prep answers */
+	bool hold;	   /* write nothing until fake_release or a cancel */
+	int submit_rc;	   /* not 0: what submit answers */
+	int stop_index;	   /* of the stop string that ends it, plus one; 0: none does */
+	int prep_rc;	   /* not 0: what prep answers */
 };
 
 struct ig_engine *fake_engine_create(void);

@@ -25,21 +25,27 @@ static void test_chat_whole(void **state)
 	struct world *w = *state;
 	struct ig_http_head h;
 
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
-	struct ig_exchange *x = post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"seed\":5,"
-				     "\"stop\":[\"END\"],\"top_k\":4,\"min_p\":0.25,"
-				     "\"frequency_penalty\":0.5,\"presence_penalty\":-1,"
-				     "\"repetition_penalty\":1.5,\"logit_bias\":{\"3\":-2.5}}", &h);
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	struct ig_exchange *x =
+		post(w, CHAT,
+		     "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"seed\":5,"
+		     "\"stop\":[\"END\"],\"top_k\":4,\"min_p\":0.25,"
+		     "\"frequency_penalty\":0.5,\"presence_penalty\":-1,"
+		     "\"repetition_penalty\":1.5,\"logit_bias\":{\"3\":-2.5}}",
+		     &h);
 	assert_int_equal(h.status, 200);
 	assert_string_equal(h.content_type, "application/json");
 	char *body = body_of(w, x);
 	assert_int_equal(h.length, strlen(body));
-	match_text("body", body, "{\"id\":\"#chatcmpl-\",\"object\":\"chat.completion\",\"created\":\"*\","
-		   "\"model\":\"fake\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\","
-		   "\"content\":\"Hello\",\"refusal\":null,\"annotations\":[]},\"logprobs\":null,"
-		   "\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2,"
-		   "\"total_tokens\":9,\"prompt_tokens_details\":{\"cached_tokens\":3},"
-		   "\"completion_tokens_details\":{\"reasoning_tokens\":0}}}");
+	match_text(
+		"body", body,
+		"{\"id\":\"#chatcmpl-\",\"object\":\"chat.completion\",\"created\":\"*\","
+		"\"model\":\"fake\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\","
+		"\"content\":\"Hello\",\"refusal\":null,\"annotations\":[]},\"logprobs\":null,"
+		"\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2,"
+		"\"total_tokens\":9,\"prompt_tokens_details\":{\"cached_tokens\":3},"
+		"\"completion_tokens_details\":{\"reasoning_tokens\":0}}}");
 	free(body);
 	struct fake_seen s = fake_engine_seen(w->engine);
 	assert_true(s.seed == 5 && s.top_k == 4 && s.temperature == 1 && s.min_p == 0.25f &&
@@ -49,8 +55,9 @@ static void test_chat_whole(void **state)
 	assert_string_equal(s.stops[0], "END");
 }
 
-#define CHUNK(delta, finish) "{\"id\":\"#chatcmpl-\",\"object\":\"chat.completion.chunk\"," \
-	"\"created\":\"*\",\"model\":\"fake\",\"choices\":[{\"index\":0,\"delta\":" delta "," \
+#define CHUNK(delta, finish)                                                                       \
+	"{\"id\":\"#chatcmpl-\",\"object\":\"chat.completion.chunk\","                             \
+	"\"created\":\"*\",\"model\":\"fake\",\"choices\":[{\"index\":0,\"delta\":" delta ","      \
 	"\"logprobs\":null,\"finish_reason\":" finish "}]"
 
 static void test_chat_stream(void **state)
@@ -58,8 +65,10 @@ static void test_chat_stream(void **state)
 	static const char *const pieces[] = { "a", NULL };
 	static const char *const plain[] = {
 		CHUNK("{\"role\":\"assistant\",\"content\":\"\"}", "null") "}",
-		CHUNK("{\"content\":\"a\"}", "null") "}", CHUNK("{}", "\"length\"") "}",
-		"data: [DONE]", NULL,
+		CHUNK("{\"content\":\"a\"}", "null") "}",
+		CHUNK("{}", "\"length\"") "}",
+		"data: [DONE]",
+		NULL,
 	};
 	static const char *const usage[] = {
 		CHUNK("{\"role\":\"assistant\",\"content\":\"\"}", "null") ",\"usage\":null}",
@@ -69,20 +78,26 @@ static void test_chat_stream(void **state)
 		"\"model\":\"fake\",\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1,"
 		"\"total_tokens\":8,\"prompt_tokens_details\":{\"cached_tokens\":3},"
 		"\"completion_tokens_details\":{\"reasoning_tokens\":0}}}",
-		"data: [DONE]", NULL,
+		"data: [DONE]",
+		NULL,
 	};
 	struct world *w = *state;
 	struct ig_http_head h;
 
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_LENGTH });
-	struct ig_exchange *x = post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
-				     "\"stream\":true}", &h);
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_LENGTH });
+	struct ig_exchange *x = post(w, CHAT,
+				     "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
+				     "\"stream\":true}",
+				     &h);
 	assert_int_equal(h.status, 200);
 	assert_int_equal(h.length, -1);
 	assert_string_equal(h.content_type, "text/event-stream; charset=utf-8");
 	check_frames(body_of(w, x), plain);
-	x = post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"stream\":true,"
-		 "\"stream_options\":{\"include_usage\":true}}", &h);
+	x = post(w, CHAT,
+		 "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"stream\":true,"
+		 "\"stream_options\":{\"include_usage\":true}}",
+		 &h);
 	check_frames(body_of(w, x), usage);
 }
 
@@ -93,17 +108,23 @@ static void test_chat_stream_error(void **state)
 		CHUNK("{\"role\":\"assistant\",\"content\":\"\"}", "null") "}",
 		CHUNK("{\"content\":\"a\"}", "null") "}",
 		"{\"error\":{\"message\":\"it broke\",\"type\":\"server_error\",\"param\":null,"
-		"\"code\":\"server_error\"}}", NULL,
+		"\"code\":\"server_error\"}}",
+		NULL,
 	};
 	struct world *w = *state;
 	struct ig_http_head h;
 
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_ERROR,
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces,
+							     .finish = IG_FINISH_ERROR,
 							     .error = "it broke" });
-	check_frames(body_of(w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
-				     "\"stream\":true}", &h)), want);
+	check_frames(body_of(w, post(w, CHAT,
+				     "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
+				     "\"stream\":true}",
+				     &h)),
+		     want);
 	/* whole: a status */
-	char *body = body_of(w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}", &h));
+	char *body = body_of(
+		w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}", &h));
 	assert_int_equal(h.status, 500);
 	match_text("body", body, want[2]);
 	free(body);
@@ -116,9 +137,12 @@ static void test_choices(void **state)
 	struct ig_http_head h;
 	int n_roles = 0, n_texts = 0, n_ends = 0;
 
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
-	char *body = body_of(w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
-				     "\"n\":3,\"seed\":7}", &h));
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	char *body = body_of(w, post(w, CHAT,
+				     "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
+				     "\"n\":3,\"seed\":7}",
+				     &h));
 	json_t *v = json_loads(body, 0, NULL);
 	assert_int_equal(json_array_size(json_object_get(v, "choices")), 3);
 	for (int i = 0; i < 3; i++) {
@@ -136,8 +160,10 @@ static void test_choices(void **state)
 	assert_int_equal(seen.n_submitted, 3);
 	assert_int_equal(seen.seed, 9); /* each choice has its own */
 	/* a stream: all roles first, in order; then the first choice before the others */
-	body = body_of(w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"n\":3,"
-			       "\"stream\":true}", &h));
+	body = body_of(w, post(w, CHAT,
+			       "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"n\":3,"
+			       "\"stream\":true}",
+			       &h));
 	char *save = NULL;
 	for (char *p = strtok_r(body, "\n", &save); p; p = strtok_r(NULL, "\n", &save)) {
 		if (!strcmp(p, "data: [DONE]"))
@@ -168,21 +194,27 @@ static void test_logprobs(void **state)
 	struct world *w = *state;
 	struct ig_http_head h;
 
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
-	char *body = body_of(w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
-				     "\"logprobs\":true,\"top_logprobs\":1}", &h));
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	char *body = body_of(w, post(w, CHAT,
+				     "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
+				     "\"logprobs\":true,\"top_logprobs\":1}",
+				     &h));
 	json_t *v = json_loads(body, 0, NULL),
-	       *want = json_loads("{\"content\":[{" LP("a", "97", "-0.5") "," TOP "},{" LP("b", "98", "-1")
-				  "," TOP "}],\"refusal\":null}", 0, NULL);
-	match("logprobs", json_object_get(json_array_get(json_object_get(v, "choices"), 0), "logprobs"),
-	      want);
+	       *want = json_loads("{\"content\":[{" LP("a", "97", "-0.5") "," TOP "},{" LP(
+					  "b", "98", "-1") "," TOP "}],\"refusal\":null}",
+				  0, NULL);
+	match("logprobs",
+	      json_object_get(json_array_get(json_object_get(v, "choices"), 0), "logprobs"), want);
 	json_decref(v);
 	json_decref(want);
 	free(body);
 	assert_int_equal(fake_engine_seen(w->engine).n_top, 1);
 	/* in a stream each token's stands beside its text */
-	body = body_of(w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
-			       "\"logprobs\":true,\"stream\":true}", &h));
+	body = body_of(w, post(w, CHAT,
+			       "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
+			       "\"logprobs\":true,\"stream\":true}",
+			       &h));
 	char *save = NULL;
 	size_t n_text = 0, n_tokens = 0;
 	for (char *p = strtok_r(body, "\n", &save); p; p = strtok_r(NULL, "\n", &save)) {
@@ -190,25 +222,32 @@ static void test_logprobs(void **state)
 			continue;
 		v = json_loads(p + 6, 0, NULL);
 		json_t *c = json_array_get(json_object_get(v, "choices"), 0);
-		n_text += json_string_length(json_object_get(json_object_get(c, "delta"), "content"));
-		n_tokens += json_array_size(json_object_get(json_object_get(c, "logprobs"), "content"));
+		n_text +=
+			json_string_length(json_object_get(json_object_get(c, "delta"), "content"));
+		n_tokens +=
+			json_array_size(json_object_get(json_object_get(c, "logprobs"), "content"));
 		assert_int_equal(n_text, n_tokens);
 		json_decref(v);
 	}
 	assert_int_equal(n_tokens, 2);
 	free(body);
 	/* without them the engine is not asked */
-	free(body_of(w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}", &h)));
+	free(body_of(w,
+		     post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}", &h)));
 	assert_int_equal(fake_engine_seen(w->engine).n_top, -1);
 }
 
-#define ASK "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"tools\":[{\"type\":\"function\"," \
+#define ASK                                                                                        \
+	"{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"tools\":[{\"type\":\"function\"," \
 	"\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}}]"
 
 static void test_tools(void **state)
 {
 	static const char *const pieces[] = {
-		"Look. <tool_", "call>{\"name\": \"f\", \"arguments\": {\"x\"", ": \"é\"}}</tool_call>", NULL,
+		"Look. <tool_",
+		"call>{\"name\": \"f\", \"arguments\": {\"x\"",
+		": \"é\"}}</tool_call>",
+		NULL,
 	};
 	static const char *const plain[] = { "{\"a\": 1}", NULL };
 	struct world *w = *state;
@@ -216,14 +255,17 @@ static void test_tools(void **state)
 	struct ig_strbuf text = { 0 }, arguments = { 0 };
 
 	fake_engine_style(&(struct ig_answer_style){ .calls = IG_CALLS_HERMES });
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	char *body = body_of(w, post(w, CHAT, ASK "}", &h));
-	match_text("body", body, "{\"id\":\"#chatcmpl-\",\"object\":\"chat.completion\",\"created\":\"*\","
-		   "\"model\":\"fake\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\","
-		   "\"content\":\"Look.\",\"tool_calls\":[{\"id\":\"#call_\",\"type\":\"function\","
-		   "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\": \\\"é\\\"}\"}}],"
-		   "\"refusal\":null,\"annotations\":[]},\"logprobs\":null,"
-		   "\"finish_reason\":\"tool_calls\"}],\"usage\":\"*\"}");
+	match_text(
+		"body", body,
+		"{\"id\":\"#chatcmpl-\",\"object\":\"chat.completion\",\"created\":\"*\","
+		"\"model\":\"fake\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\","
+		"\"content\":\"Look.\",\"tool_calls\":[{\"id\":\"#call_\",\"type\":\"function\","
+		"\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\": \\\"é\\\"}\"}}],"
+		"\"refusal\":null,\"annotations\":[]},\"logprobs\":null,"
+		"\"finish_reason\":\"tool_calls\"}],\"usage\":\"*\"}");
 	free(body);
 	/* the model is told of the tools, and nothing is forced */
 	struct fake_seen seen = fake_engine_seen(w->engine);
@@ -269,7 +311,8 @@ static void test_tools(void **state)
 	assert_true(fake_engine_seen(w->engine).has_grammar);
 	assert_int_equal(fake_grammar_refs(), 0);
 	/* not told: neither in the prompt nor parsed from the answer */
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = plain, .finish = IG_FINISH_STOP });
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = plain, .finish = IG_FINISH_STOP });
 	body = body_of(w, post(w, CHAT, ASK ",\"tool_choice\":\"none\"}", &h));
 	assert_non_null(strstr(body, "\"content\":\"{\\\"a\\\": 1}\""));
 	assert_null(strstr(fake_engine_seen(w->engine).prompt, "tools:"));
@@ -288,17 +331,24 @@ static void test_forms(void **state)
 	struct world *w = *state;
 	struct ig_http_head h;
 
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
-	free(body_of(w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
-			     "\"response_format\":{\"type\":\"json_object\"}}", &h)));
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	free(body_of(w, post(w, CHAT,
+			     "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
+			     "\"response_format\":{\"type\":\"json_object\"}}",
+			     &h)));
 	assert_int_equal(h.status, 200);
 	assert_true(fake_engine_seen(w->engine).has_grammar);
 	assert_int_equal(fake_grammar_refs(), 0);
-	char *body = body_of(w, post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
-				     "\"response_format\":{\"type\":\"regex\",\"regex\":\"*\"}}", &h));
+	char *body = body_of(w, post(w, CHAT,
+				     "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
+				     "\"response_format\":{\"type\":\"regex\",\"regex\":\"*\"}}",
+				     &h));
 	assert_int_equal(h.status, 400);
-	match_text("body", body, "{\"error\":{\"message\":\"nothing to repeat\",\"type\":"
-		   "\"invalid_request_error\",\"param\":\"response_format\",\"code\":\"invalid_value\"}}");
+	match_text(
+		"body", body,
+		"{\"error\":{\"message\":\"nothing to repeat\",\"type\":"
+		"\"invalid_request_error\",\"param\":\"response_format\",\"code\":\"invalid_value\"}}");
 	free(body);
 }
 
@@ -308,9 +358,12 @@ static void test_completions(void **state)
 	struct world *w = *state;
 	struct ig_http_head h;
 
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_LENGTH });
-	char *body = body_of(w, post(w, "/v1/completions", "{\"prompt\":[\"ab\",[99,100,101]],\"n\":2,"
-				     "\"echo\":true}", &h));
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_LENGTH });
+	char *body = body_of(w, post(w, "/v1/completions",
+				     "{\"prompt\":[\"ab\",[99,100,101]],\"n\":2,"
+				     "\"echo\":true}",
+				     &h));
 	json_t *v = json_loads(body, 0, NULL), *choices = json_object_get(v, "choices");
 	assert_int_equal(json_array_size(choices), 4);
 	for (size_t i = 0; i < 4; i++) {
@@ -330,13 +383,16 @@ static void test_completions(void **state)
 	v = json_loads(body, 0, NULL);
 	json_t *lp = json_object_get(json_array_get(json_object_get(v, "choices"), 0), "logprobs");
 	char *text = json_dumps(lp, JSON_COMPACT);
-	assert_string_equal(text, "{\"tokens\":[\"x\",\"y\"],\"token_logprobs\":[-0.5,-1],"
-			    "\"top_logprobs\":[{\"z\":-0.25},{\"z\":-0.25}],\"text_offset\":[0,1]}");
+	assert_string_equal(
+		text, "{\"tokens\":[\"x\",\"y\"],\"token_logprobs\":[-0.5,-1],"
+		      "\"top_logprobs\":[{\"z\":-0.25},{\"z\":-0.25}],\"text_offset\":[0,1]}");
 	free(text);
 	json_decref(v);
 	free(body);
-	body = body_of(w, post(w, "/v1/completions", "{\"prompt\":\"q\",\"stream\":true,\"echo\":true,"
-			       "\"stream_options\":{\"include_usage\":true}}", &h));
+	body = body_of(w, post(w, "/v1/completions",
+			       "{\"prompt\":\"q\",\"stream\":true,\"echo\":true,"
+			       "\"stream_options\":{\"include_usage\":true}}",
+			       &h));
 	struct ig_strbuf all = { 0 };
 	char *save = NULL, *last = NULL;
 	int n_usage = 0;
@@ -364,14 +420,15 @@ static void test_tokens(void **state)
 	struct world *w = *state;
 	struct ig_http_head h;
 
-	char *body = body_of(w, post(w, "/v1/tokenize", "{\"prompt\":\"ab\",\"return_token_strs\":true}",
-				     &h));
+	char *body = body_of(
+		w, post(w, "/v1/tokenize", "{\"prompt\":\"ab\",\"return_token_strs\":true}", &h));
 	assert_int_equal(h.status, 200);
-	match_text("body", body, "{\"count\":2,\"max_model_len\":\"*\",\"tokens\":[97,98],"
+	match_text("body", body,
+		   "{\"count\":2,\"max_model_len\":\"*\",\"tokens\":[97,98],"
 		   "\"token_strs\":[\"a\",\"b\"]}");
 	free(body);
-	body = body_of(w, post(w, "/v1/tokenize", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}",
-			       &h));
+	body = body_of(w, post(w, "/v1/tokenize",
+			       "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", &h));
 	match_text("body", body, "{\"count\":7,\"max_model_len\":\"*\",\"tokens\":\"*\"}");
 	free(body);
 	body = body_of(w, post(w, "/v1/detokenize", "{\"tokens\":[195,169,97]}", &h));
@@ -398,7 +455,8 @@ static void test_chat_refused(void **state)
 		{ 0, 0, 400, "{", "invalid_json", false, 1 },
 		{ 0, 0, 400, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"zap\":1}",
 		  "unsupported_parameter", false, 1 },
-		{ 0, 0, 404, "{\"model\":\"nix\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}",
+		{ 0, 0, 404,
+		  "{\"model\":\"nix\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}",
 		  "model_not_found", false, 1 },
 		{ -11, 0, 503, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}",
 		  "server_is_overloaded", true, 0 },
@@ -424,7 +482,8 @@ static void test_chat_refused(void **state)
 		json_decref(v);
 		free(body);
 	}
-	assert_string_equal(fake_engine_seen(w->engine).refused.endpoint, "POST /v1/chat/completions");
+	assert_string_equal(fake_engine_seen(w->engine).refused.endpoint,
+			    "POST /v1/chat/completions");
 }
 
 static void test_chat_gone(void **state)
@@ -433,8 +492,10 @@ static void test_chat_gone(void **state)
 	struct ig_http_head h;
 
 	fake_engine_script(w->engine, &(struct fake_script){ .hold = true });
-	struct ig_exchange *x = post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
-				     "\"stream\":true}", &h);
+	struct ig_exchange *x = post(w, CHAT,
+				     "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
+				     "\"stream\":true}",
+				     &h);
 	/* the wall clock's comment */
 	struct ig_strbuf b = { 0 };
 	ig_exchange_fill(x, &b);
@@ -451,9 +512,13 @@ static void test_chat_gone(void **state)
 static void test_choices_cancelled(void **state)
 {
 	struct world *w = *state;
-	struct ig_http_request r = { .method = "POST", .path = CHAT, .client = "::1",
-				     .body = strdup("{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
-						    "\"n\":3}") };
+	struct ig_http_request r = {
+		.method = "POST",
+		.path = CHAT,
+		.client = "::1",
+		.body = strdup("{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],"
+			       "\"n\":3}")
+	};
 	struct ig_http_head h;
 
 	fake_engine_script(w->engine, &(struct fake_script){ .hold = true });
@@ -473,8 +538,13 @@ static void test_choices_cancelled(void **state)
 static void test_chat_gone_early(void **state)
 {
 	struct world *w = *state;
-	struct ig_http_request r = { .method = "POST", .path = CHAT, .client = "::1", .who = { .key = "k2" },
-				     .body = strdup("{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}") };
+	struct ig_http_request r = {
+		.method = "POST",
+		.path = CHAT,
+		.client = "::1",
+		.who = { .key = "k2" },
+		.body = strdup("{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}")
+	};
 
 	r.body_len = strlen(r.body);
 	ig_exchange_end(ig_exchange_begin(w->api, &r, w));
@@ -488,8 +558,9 @@ static void test_chat_gone_early(void **state)
 	assert_string_equal(s.refused.key, "k2");
 }
 
-#define MODEL "{\"id\":\"fake\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"ingot\"," \
-	"\"type\":\"model\",\"display_name\":\"fake\",\"created_at\":\"2023-11-14T22:13:20Z\"," \
+#define MODEL                                                                                      \
+	"{\"id\":\"fake\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"ingot\","     \
+	"\"type\":\"model\",\"display_name\":\"fake\",\"created_at\":\"2023-11-14T22:13:20Z\","    \
 	"\"lifecycle\":\"active\",\"max_input_tokens\":2000,\"state\":\"ready\",\"default\":true}"
 
 static void test_routes(void **state)
@@ -501,10 +572,12 @@ static void test_routes(void **state)
 	} rows[] = {
 		{ "GET", "/healthz", 200, NULL, "{\"status\":\"ok\"}" },
 		{ "GET", "/metrics", 200, NULL, NULL },
-		{ "GET", "/v1/models", 200, NULL, "{\"object\":\"list\",\"data\":[" MODEL ",\"*\"],\"has_more\":"
+		{ "GET", "/v1/models", 200, NULL,
+		  "{\"object\":\"list\",\"data\":[" MODEL ",\"*\"],\"has_more\":"
 		  "false,\"first_id\":\"fake\",\"last_id\":\"spare\"}" },
 		{ "GET", "/v1/models/fake", 200, NULL, MODEL },
-		{ "GET", "/v1/models/none", 404, NULL, "{\"error\":{\"message\":\"No model is named 'none'; "
+		{ "GET", "/v1/models/none", 404, NULL,
+		  "{\"error\":{\"message\":\"No model is named 'none'; "
 		  "known: fake, spare.\",\"type\":\"invalid_request_error\",\"param\":\"model\","
 		  "\"code\":\"model_not_found\"}}" },
 		{ "GET", "/v1/models/", 404, NULL, NULL },
@@ -512,9 +585,11 @@ static void test_routes(void **state)
 		{ "GET", "/v1/chat/completions", 405, "POST", NULL },
 		{ "DELETE", "/v1/responses", 405, "GET, POST", NULL },
 		{ "GET", "/v1/responses", 426, NULL, NULL },
-		{ "GET", "/v1/ingot/requests", 200, NULL, "{\"object\":\"list\",\"total\":0,\"data\":[]}" },
+		{ "GET", "/v1/ingot/requests", 200, NULL,
+		  "{\"object\":\"list\",\"total\":0,\"data\":[]}" },
 		{ "GET", "/v1/ingot/status", 200, NULL, "{\"fake\":true}" },
-		{ "GET", "/nothing", 404, NULL, "{\"error\":{\"message\":\"Nothing is at GET /nothing.\","
+		{ "GET", "/nothing", 404, NULL,
+		  "{\"error\":{\"message\":\"Nothing is at GET /nothing.\","
 		  "\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"not_found\"}}" },
 		{ "DELETE", "/healthz", 405, "GET", NULL },
 		{ "GET", "/v1/ingot/models/load", 405, "POST", NULL },
@@ -522,7 +597,9 @@ static void test_routes(void **state)
 	struct world *w = *state;
 
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		struct ig_http_request r = { .method = rows[i].method, .path = rows[i].path, .client = "c" };
+		struct ig_http_request r = { .method = rows[i].method,
+					     .path = rows[i].path,
+					     .client = "c" };
 		struct ig_http_head h;
 		struct ig_exchange *x = ig_exchange_begin(w->api, &r, w);
 		assert_true(ig_exchange_head(x, &h));
@@ -549,10 +626,19 @@ static void test_routes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_chat_whole), TEST(test_chat_stream), TEST(test_chat_stream_error),
-		TEST(test_chat_refused), TEST(test_choices), TEST(test_logprobs),
-		TEST(test_tools), TEST(test_forms), TEST(test_completions), TEST(test_tokens),
-		TEST(test_chat_gone), TEST(test_chat_gone_early), TEST(test_choices_cancelled),
+		TEST(test_chat_whole),
+		TEST(test_chat_stream),
+		TEST(test_chat_stream_error),
+		TEST(test_chat_refused),
+		TEST(test_choices),
+		TEST(test_logprobs),
+		TEST(test_tools),
+		TEST(test_forms),
+		TEST(test_completions),
+		TEST(test_tokens),
+		TEST(test_chat_gone),
+		TEST(test_chat_gone_early),
+		TEST(test_choices_cancelled),
 		TEST(test_routes),
 	};
 	return cmocka_run_group_tests_name("chat completions", tests, NULL, NULL);

@@ -25,12 +25,17 @@ static json_t *list_of(const char *text)
 }
 
 /* Keep one whose texts are its id; size: bytes of its message. */
-static int add(struct ig_kept_store *s, const char *id, const char *previous, const void *connection,
-	       const char *lane, size_t size)
+static int add(struct ig_kept_store *s, const char *id, const char *previous,
+	       const void *connection, const char *lane, size_t size)
 {
 	char *filler = calloc(1, size + 1);
-	struct ig_kept_spec spec = { .id = id, .owner = "me", .stored = !lane, .connection = connection,
-				     .lane = lane, .previous_id = previous, .text = lane ? NULL : id };
+	struct ig_kept_spec spec = { .id = id,
+				     .owner = "me",
+				     .stored = !lane,
+				     .connection = connection,
+				     .lane = lane,
+				     .previous_id = previous,
+				     .text = lane ? NULL : id };
 
 	memset(filler, 'x', size);
 	spec.messages = json_pack("[{s:s, s:s+}]", "role", "user", "content", id, filler);
@@ -58,11 +63,10 @@ static void expect_texts(json_t *list, const char *want)
 	json_t *v;
 
 	assert_non_null(list);
-	json_array_foreach(list, i, v)
-		for (size_t k = 0; k < 3; k++)
-			if (json_object_get(v, keys[k]))
-				snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s",
-					 *text ? "," : "", json_string_value(json_object_get(v, keys[k])));
+	json_array_foreach(list, i, v) for (size_t k = 0; k < 3;
+					    k++) if (json_object_get(v, keys[k]))
+		snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", *text ? "," : "",
+			 json_string_value(json_object_get(v, keys[k])));
 	assert_string_equal(text, want);
 	json_decref(list);
 }
@@ -77,7 +81,8 @@ static void test_line(void **state)
 	assert_int_equal(add(s, "c1", "b", NULL, NULL, 0), 0);
 	assert_int_equal(add(s, "c2", "b", NULL, NULL, 0), 0);
 	assert_int_equal(add(s, "d", "c1", NULL, NULL, 0), 0);
-	struct ig_kept *d = ig_kept_find(s, "d", "me", NULL), *c2 = ig_kept_find(s, "c2", "me", NULL);
+	struct ig_kept *d = ig_kept_find(s, "d", "me", NULL),
+		       *c2 = ig_kept_find(s, "c2", "me", NULL);
 	expect_texts(ig_kept_messages(d), "a,a,b,b,c1,c1,d,d");
 	expect_texts(ig_kept_messages(c2), "a,a,b,b,c2,c2");
 	expect_texts(ig_kept_input(d), "a,a,b,b,c1,c1,d");
@@ -150,8 +155,13 @@ static void test_lanes(void **state)
 	expect_texts(ig_kept_messages(ig_kept_find(s, "a2", "me", &one)), "a1,a1,a2,a2");
 	assert_non_null(ig_kept_find(s, "b1", "me", &one));
 	/* one that is stored is the lane's latest too, and stays when another comes */
-	struct ig_kept_spec spec = { .id = "a3", .owner = "me", .stored = true, .connection = &one,
-				     .lane = "", .previous_id = "a2", .text = "t" };
+	struct ig_kept_spec spec = { .id = "a3",
+				     .owner = "me",
+				     .stored = true,
+				     .connection = &one,
+				     .lane = "",
+				     .previous_id = "a2",
+				     .text = "t" };
 	assert_int_equal(ig_kept_add(s, &spec), 0);
 	assert_null(ig_kept_find(s, "a2", "me", &one));
 	expect_texts(ig_kept_messages(ig_kept_find(s, "a3", "me", NULL)), "a1,a1,a2,a2");
@@ -265,8 +275,9 @@ static void test_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_line), cmocka_unit_test(test_whose), cmocka_unit_test(test_lanes),
-		cmocka_unit_test(test_count), cmocka_unit_test(test_bytes), cmocka_unit_test(test_many),
+		cmocka_unit_test(test_line),  cmocka_unit_test(test_whose),
+		cmocka_unit_test(test_lanes), cmocka_unit_test(test_count),
+		cmocka_unit_test(test_bytes), cmocka_unit_test(test_many),
 	};
 	return cmocka_run_group_tests_name("kept responses", tests, NULL, NULL);
 }

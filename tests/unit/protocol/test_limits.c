@@ -24,7 +24,8 @@ static struct ig_principal a_key(const char *id, uint32_t concurrent, uint32_t r
 
 static struct ig_limits *limits(uint32_t concurrent, uint32_t requests, uint32_t tokens)
 {
-	struct ig_limits *l = ig_limits_create(&(struct ig_key_limits){ concurrent, requests, tokens });
+	struct ig_limits *l =
+		ig_limits_create(&(struct ig_key_limits){ concurrent, requests, tokens });
 
 	assert_non_null(l);
 	return l;
@@ -58,12 +59,15 @@ static void refused(struct ig_limits *l, const struct ig_principal *who, int64_t
 static void test_concurrency(void **state)
 {
 	struct ig_limits *l = limits(2, 0, 0);
-	struct ig_principal a = a_key("a", 0, 0, 0), b = a_key("b", 0, 0, 0), none = a_key("", 0, 0, 0),
-			    own = a_key("own", 1, 0, 0), free_ = a_key("free", IG_LIMIT_NONE, 0, 0);
+	struct ig_principal a = a_key("a", 0, 0, 0), b = a_key("b", 0, 0, 0),
+			    none = a_key("", 0, 0, 0), own = a_key("own", 1, 0, 0),
+			    free_ = a_key("free", IG_LIMIT_NONE, 0, 0);
 
 	assert_true(admit(l, &a, 0, T0) && admit(l, &a, 0, T0));
-	refused(l, &a, 0, T0, "Rate limit reached for the key a: 2 requests at once. Please try again in "
-		"1.0s.", 1);
+	refused(l, &a, 0, T0,
+		"Rate limit reached for the key a: 2 requests at once. Please try again in "
+		"1.0s.",
+		1);
 	assert_true(admit(l, &b, 0, T0)); /* others are not touched */
 	ig_limits_release(l, &a);
 	assert_true(admit(l, &a, 0, T0));
@@ -75,8 +79,10 @@ static void test_concurrency(void **state)
 		assert_true(admit(l, &free_, 0, T0));
 	/* without a key all count together */
 	assert_true(admit(l, &none, 0, T0) && admit(l, &none, 0, T0));
-	refused(l, &none, 0, T0, "Rate limit reached for requests without a key: 2 requests at once. "
-		"Please try again in 1.0s.", 1);
+	refused(l, &none, 0, T0,
+		"Rate limit reached for requests without a key: 2 requests at once. "
+		"Please try again in 1.0s.",
+		1);
 	/* a release too many is no place more */
 	ig_limits_release(l, &b);
 	ig_limits_release(l, &b);
@@ -94,8 +100,10 @@ static void test_requests(void **state)
 
 	for (int i = 0; i < 40; i++)
 		assert_true(admit(l, &a, 0, T0));
-	refused(l, &a, 0, T0, "Rate limit reached for the key a: 40 requests a minute. Please try again in "
-		"1.6s.", 2);
+	refused(l, &a, 0, T0,
+		"Rate limit reached for the key a: 40 requests a minute. Please try again in "
+		"1.6s.",
+		2);
 	assert_false(admit(l, &a, 0, T0 + 14 * S / 10)); /* what was refused has cost nothing */
 	assert_true(admit(l, &a, 0, T0 + 15 * S / 10));
 	assert_false(admit(l, &a, 0, T0 + 15 * S / 10));
@@ -121,8 +129,10 @@ static void test_tokens(void **state)
 	struct ig_principal a = a_key("a", 0, 0, 0);
 
 	assert_true(admit(l, &a, 5000, T0));
-	refused(l, &a, 1250, T0, "Rate limit reached for the key a: 6000 tokens a minute. Please try again "
-		"in 2.6s.", 3);
+	refused(l, &a, 1250, T0,
+		"Rate limit reached for the key a: 6000 tokens a minute. Please try again "
+		"in 2.6s.",
+		3);
 	assert_true(admit(l, &a, 1000, T0));
 	/* it took more than was said: the next waits for that too */
 	ig_limits_charge(l, &a, 500, T0);
@@ -151,8 +161,10 @@ static void test_larger_than_the_limit(void **state)
 	/* numbers without measure do no harm */
 	assert_true(admit(l, &a, INT64_MAX, T0 + 10000 * S));
 	ig_limits_charge(l, &a, INT64_MAX, T0 + 10000 * S);
-	refused(l, &a, 1, T0 + 10000 * S, "Rate limit reached for the key a: 600 tokens a minute. Please "
-		"try again in 86400.1s.", 86401);
+	refused(l, &a, 1, T0 + 10000 * S,
+		"Rate limit reached for the key a: 600 tokens a minute. Please "
+		"try again in 86400.1s.",
+		86401);
 	ig_limits_charge(l, &a, INT64_MIN, T0 + 10000 * S);
 	ig_limits_charge(l, &a, INT64_MIN, T0 + 10000 * S);
 	assert_true(admit(l, &a, 600, T0 + 10000 * S));
@@ -204,12 +216,9 @@ static void test_many_keys(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_concurrency),
-		cmocka_unit_test(test_requests),
-		cmocka_unit_test(test_tokens),
-		cmocka_unit_test(test_larger_than_the_limit),
-		cmocka_unit_test(test_together),
-		cmocka_unit_test(test_many_keys),
+		cmocka_unit_test(test_concurrency), cmocka_unit_test(test_requests),
+		cmocka_unit_test(test_tokens),	    cmocka_unit_test(test_larger_than_the_limit),
+		cmocka_unit_test(test_together),    cmocka_unit_test(test_many_keys),
 	};
 	return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
 }

@@ -25,46 +25,58 @@ static void test_requests(void **state)
 		const char *json, *param, *text; /* param NULL: accepted */
 	} rows[] = {
 		{ "{" HI "}" },
-		{ "{" HI ",\"system\":\"s\",\"temperature\":1,\"top_p\":0.9,\"top_k\":5,\"stream\":true,"
+		{ "{" HI
+		  ",\"system\":\"s\",\"temperature\":1,\"top_p\":0.9,\"top_k\":5,\"stream\":true,"
 		  "\"stop_sequences\":[\"a\"],\"metadata\":{\"user_id\":\"u\"},\"service_tier\":\"auto\","
 		  "\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1024},\"cache_control\":{\"type\":"
 		  "\"ephemeral\"}}" },
-		{ "{" HI ",\"system\":[{\"type\":\"text\",\"text\":\"a\",\"cache_control\":{\"type\":"
+		{ "{" HI
+		  ",\"system\":[{\"type\":\"text\",\"text\":\"a\",\"cache_control\":{\"type\":"
 		  "\"ephemeral\"}}]}" },
-		{ "{" HI ",\"output_config\":{\"format\":{\"type\":\"json_schema\",\"schema\":{\"type\":"
+		{ "{" HI
+		  ",\"output_config\":{\"format\":{\"type\":\"json_schema\",\"schema\":{\"type\":"
 		  "\"object\"}}}}" },
-		{ "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", "max_tokens", "Missing" },
+		{ "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", "max_tokens",
+		  "Missing" },
 		{ "{\"max_tokens\":1}", "messages", "Missing" },
 		{ "{\"max_tokens\":1,\"messages\":[]}", "messages", "at least one" },
 		{ "{\"max_tokens\":1,\"messages\":[{\"role\":\"system\",\"content\":\"a\"}]}",
 		  "messages[0].role", "expected user or assistant" },
 		{ "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":"
-		  "\"assistant\",\"content\":\"b\"}]}", "messages", "must be the user's" },
+		  "\"assistant\",\"content\":\"b\"}]}",
+		  "messages", "must be the user's" },
 		{ "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\","
-		  "\"source\":{}}]}]}", "messages[0].content[0].type", "'image'; of the user, text" },
+		  "\"source\":{}}]}]}",
+		  "messages[0].content[0].type", "'image'; of the user, text" },
 		{ "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}",
 		  "messages[0].content[0].text", "Missing" },
 		{ "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\","
-		  "\"tool_use_id\":\"x\"}]}]}", "messages[0].content[0].tool_use_id", "no tool_use before" },
+		  "\"tool_use_id\":\"x\"}]}]}",
+		  "messages[0].content[0].tool_use_id", "no tool_use before" },
 		{ "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"name\":\"b\"}]}",
 		  "messages[0].name", "Unsupported" },
 		{ "{" HI ",\"container\":\"c\"}", "container", "Unsupported" },
 		{ "{" HI ",\"thinking\":{\"type\":\"x\"}}", "thinking.type", "expected enabled" },
 		{ "{" HI ",\"metadata\":{\"x\":\"y\"}}", "metadata.x", "Unsupported" },
-		{ "{" HI ",\"output_config\":{\"effort\":\"low\"}}", "output_config.effort", "Unsupported" },
-		{ "{" HI ",\"tool_choice\":{\"type\":\"any\"}}", "tool_choice", "there are no tools" },
-		{ "{" HI ",\"tools\":[{\"name\":\"f\",\"input_schema\":{}}],\"tool_choice\":{\"type\":\"tool\","
-		  "\"name\":\"g\"}}", "tool_choice", "no tool 'g'" },
-		{ "{" HI ",\"tools\":[{\"type\":\"bash_20250124\",\"name\":\"bash\"}]}", "tools[0].type",
-		  "accepted only as \"custom\"" },
+		{ "{" HI ",\"output_config\":{\"effort\":\"low\"}}", "output_config.effort",
+		  "Unsupported" },
+		{ "{" HI ",\"tool_choice\":{\"type\":\"any\"}}", "tool_choice",
+		  "there are no tools" },
+		{ "{" HI
+		  ",\"tools\":[{\"name\":\"f\",\"input_schema\":{}}],\"tool_choice\":{\"type\":\"tool\","
+		  "\"name\":\"g\"}}",
+		  "tool_choice", "no tool 'g'" },
+		{ "{" HI ",\"tools\":[{\"type\":\"bash_20250124\",\"name\":\"bash\"}]}",
+		  "tools[0].type", "accepted only as \"custom\"" },
 	};
 	struct ig_request r;
 	struct ig_api_error e;
 
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		int rc = ig_request_parse_messages(rows[i].json, strlen(rows[i].json), &r, &e);
-		if (!rows[i].param ? rc : !rc || strcmp(e.param, rows[i].param) ||
-					  !strstr(e.message, rows[i].text))
+		if (!rows[i].param ? rc :
+				     !rc || strcmp(e.param, rows[i].param) ||
+					     !strstr(e.message, rows[i].text))
 			fail_msg("%s: %d %s: %s", rows[i].json, rc, e.param, e.message);
 		ig_request_finish(&r);
 	}
@@ -88,15 +100,16 @@ static void test_conversation(void **state)
 
 	assert_int_equal(ig_request_parse_messages(json, strlen(json), &r, &e), 0);
 	char *text = json_dumps(r.messages, JSON_COMPACT);
-	assert_string_equal(text,
-			    "[{\"role\":\"user\",\"content\":\"a\\nb\\nc\"},"
-			    "{\"role\":\"assistant\",\"content\":\"d\",\"tool_calls\":["
-			    "{\"id\":\"t1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"
-			    "{\"x\":1}}},{\"id\":\"t2\",\"type\":\"function\",\"function\":{\"name\":\"g\","
-			    "\"arguments\":{}}}],\"reasoning_content\":\"hm\"},"
-			    "{\"role\":\"tool\",\"tool_call_id\":\"t2\",\"name\":\"g\",\"content\":\"r\"},"
-			    "{\"role\":\"tool\",\"tool_call_id\":\"t1\",\"name\":\"f\",\"content\":\"Error: no\"},"
-			    "{\"role\":\"user\",\"content\":\"go on\"}]");
+	assert_string_equal(
+		text,
+		"[{\"role\":\"user\",\"content\":\"a\\nb\\nc\"},"
+		"{\"role\":\"assistant\",\"content\":\"d\",\"tool_calls\":["
+		"{\"id\":\"t1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"
+		"{\"x\":1}}},{\"id\":\"t2\",\"type\":\"function\",\"function\":{\"name\":\"g\","
+		"\"arguments\":{}}}],\"reasoning_content\":\"hm\"},"
+		"{\"role\":\"tool\",\"tool_call_id\":\"t2\",\"name\":\"g\",\"content\":\"r\"},"
+		"{\"role\":\"tool\",\"tool_call_id\":\"t1\",\"name\":\"f\",\"content\":\"Error: no\"},"
+		"{\"role\":\"user\",\"content\":\"go on\"}]");
 	free(text);
 	ig_request_finish(&r);
 }
@@ -120,16 +133,22 @@ static void test_whole(void **state)
 
 	for (size_t i = 0; i < 3; i++) {
 		char want[512];
-		fake_engine_script(w->engine, &(struct fake_script){
-			.pieces = pieces, .finish = rows[i].finish, .stop_index = rows[i].stop });
-		char *body = body_of(w, post(w, PATH, "{" HI ",\"system\":\"s\",\"stop_sequences\":[\"a\","
-					     "\"b\"]}", &h));
+		fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces,
+								     .finish = rows[i].finish,
+								     .stop_index = rows[i].stop });
+		char *body = body_of(w, post(w, PATH,
+					     "{" HI ",\"system\":\"s\",\"stop_sequences\":[\"a\","
+					     "\"b\"]}",
+					     &h));
 		assert_int_equal(h.status, 200);
-		snprintf(want, sizeof want, "{\"id\":\"#msg_\",\"type\":\"message\",\"role\":\"assistant\","
-			 "\"model\":\"fake\",\"content\":[{\"type\":\"text\",\"text\":\"Hello\",\"citations\":"
-			 "null}],\"stop_reason\":%s,\"usage\":{\"input_tokens\":14,"
-			 "\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":3,"
-			 "\"output_tokens\":2}}", rows[i].reason);
+		snprintf(
+			want, sizeof want,
+			"{\"id\":\"#msg_\",\"type\":\"message\",\"role\":\"assistant\","
+			"\"model\":\"fake\",\"content\":[{\"type\":\"text\",\"text\":\"Hello\",\"citations\":"
+			"null}],\"stop_reason\":%s,\"usage\":{\"input_tokens\":14,"
+			"\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":3,"
+			"\"output_tokens\":2}}",
+			rows[i].reason);
 		match_text("body", body, want);
 		free(body);
 	}
@@ -158,13 +177,16 @@ static void check_events(char *body, const char *const *want)
 	free(body);
 }
 
-#define START "{\"type\":\"message_start\",\"message\":{\"id\":\"#msg_\",\"type\":\"message\",\"role\":" \
+#define START                                                                                          \
+	"{\"type\":\"message_start\",\"message\":{\"id\":\"#msg_\",\"type\":\"message\",\"role\":"     \
 	"\"assistant\",\"model\":\"fake\",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null," \
 	"\"usage\":\"*\"}}"
-#define BLOCK(i, block) "{\"type\":\"content_block_start\",\"index\":" i ",\"content_block\":" block "}"
+#define BLOCK(i, block)                                                                            \
+	"{\"type\":\"content_block_start\",\"index\":" i ",\"content_block\":" block "}"
 #define DELTA(i, delta) "{\"type\":\"content_block_delta\",\"index\":" i ",\"delta\":" delta "}"
 #define STOP(i) "{\"type\":\"content_block_stop\",\"index\":" i "}"
-#define ENDS(reason, n) "{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"" reason "\"," \
+#define ENDS(reason, n)                                                                                \
+	"{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"" reason "\","                       \
 	"\"stop_sequence\":null},\"usage\":{\"input_tokens\":\"*\",\"cache_creation_input_tokens\":0," \
 	"\"cache_read_input_tokens\":3,\"output_tokens\":" n "}}"
 
@@ -172,60 +194,81 @@ static void test_stream(void **state)
 {
 	static const char *const pieces[] = { "a", NULL };
 	static const char *const want[] = {
-		START, BLOCK("0", "{\"type\":\"text\",\"text\":\"\",\"citations\":null}"),
-		DELTA("0", "{\"type\":\"text_delta\",\"text\":\"a\"}"), STOP("0"), ENDS("end_turn", "1"),
-		"{\"type\":\"message_stop\"}", NULL,
+		START,
+		BLOCK("0", "{\"type\":\"text\",\"text\":\"\",\"citations\":null}"),
+		DELTA("0", "{\"type\":\"text_delta\",\"text\":\"a\"}"),
+		STOP("0"),
+		ENDS("end_turn", "1"),
+		"{\"type\":\"message_stop\"}",
+		NULL,
 	};
 	static const char *const broken[] = {
-		START, BLOCK("0", "{\"type\":\"text\",\"text\":\"\",\"citations\":null}"),
-		DELTA("0", "{\"type\":\"text_delta\",\"text\":\"a\"}"), STOP("0"),
-		"{\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"it broke\"}}", NULL,
+		START,
+		BLOCK("0", "{\"type\":\"text\",\"text\":\"\",\"citations\":null}"),
+		DELTA("0", "{\"type\":\"text_delta\",\"text\":\"a\"}"),
+		STOP("0"),
+		"{\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"it broke\"}}",
+		NULL,
 	};
 	struct world *w = *state;
 	struct ig_http_head h;
 
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	check_events(body_of(w, post(w, PATH, "{" HI ",\"stream\":true}", &h)), want);
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_ERROR,
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces,
+							     .finish = IG_FINISH_ERROR,
 							     .error = "it broke" });
 	check_events(body_of(w, post(w, PATH, "{" HI ",\"stream\":true}", &h)), broken);
 }
 
-#define TOOLS ",\"tools\":[{\"name\":\"f\",\"description\":\"d\",\"input_schema\":{\"type\":\"object\"}}]"
+#define TOOLS                                                                                      \
+	",\"tools\":[{\"name\":\"f\",\"description\":\"d\",\"input_schema\":{\"type\":\"object\"}}]"
 
 static void test_blocks(void **state)
 {
 	static const char *const pieces[] = {
-		"<think>hm</think>Look. <tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1}}</tool_call>", NULL,
+		"<think>hm</think>Look. <tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1}}</tool_call>",
+		NULL,
 	};
 	static const char *const invalid[] = {
-		"<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1", NULL,
+		"<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1",
+		NULL,
 	};
 	static const char *const want[] = {
-		START, BLOCK("0", "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}"),
-		DELTA("0", "{\"type\":\"thinking_delta\",\"thinking\":\"hm\"}"), STOP("0"),
+		START,
+		BLOCK("0", "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}"),
+		DELTA("0", "{\"type\":\"thinking_delta\",\"thinking\":\"hm\"}"),
+		STOP("0"),
 		BLOCK("1", "{\"type\":\"text\",\"text\":\"\",\"citations\":null}"),
-		DELTA("1", "{\"type\":\"text_delta\",\"text\":\"Look.\"}"), STOP("1"),
+		DELTA("1", "{\"type\":\"text_delta\",\"text\":\"Look.\"}"),
+		STOP("1"),
 		BLOCK("2", "{\"type\":\"tool_use\",\"id\":\"#call_\",\"name\":\"f\",\"input\":{}}"),
-		DELTA("2", "{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"x\\\": 1}\"}"), STOP("2"),
-		ENDS("tool_use", "1"), "{\"type\":\"message_stop\"}", NULL,
+		DELTA("2", "{\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"x\\\": 1}\"}"),
+		STOP("2"),
+		ENDS("tool_use", "1"),
+		"{\"type\":\"message_stop\"}",
+		NULL,
 	};
 	struct world *w = *state;
 	struct ig_http_head h;
 
 	fake_engine_style(&(struct ig_answer_style){ .calls = IG_CALLS_HERMES, .reasoning = true });
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	check_events(body_of(w, post(w, PATH, "{" HI TOOLS ",\"stream\":true}", &h)), want);
 	char *body = body_of(w, post(w, PATH, "{" HI TOOLS "}", &h));
-	match_text("body", body, "{\"id\":\"#msg_\",\"type\":\"message\",\"role\":\"assistant\",\"model\":"
-		   "\"fake\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"hm\",\"signature\":\"\"},"
-		   "{\"type\":\"text\",\"text\":\"Look.\",\"citations\":null},{\"type\":\"tool_use\",\"id\":"
-		   "\"#call_\",\"name\":\"f\",\"input\":{\"x\":1}}],\"stop_reason\":\"tool_use\","
-		   "\"stop_sequence\":null,\"usage\":\"*\"}");
+	match_text(
+		"body", body,
+		"{\"id\":\"#msg_\",\"type\":\"message\",\"role\":\"assistant\",\"model\":"
+		"\"fake\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"hm\",\"signature\":\"\"},"
+		"{\"type\":\"text\",\"text\":\"Look.\",\"citations\":null},{\"type\":\"tool_use\",\"id\":"
+		"\"#call_\",\"name\":\"f\",\"input\":{\"x\":1}}],\"stop_reason\":\"tool_use\","
+		"\"stop_sequence\":null,\"usage\":\"*\"}");
 	free(body);
 	/* arguments that broke off are no object: they are kept, and said to be so */
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = invalid,
-							     .finish = IG_FINISH_LENGTH });
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = invalid, .finish = IG_FINISH_LENGTH });
 	body = body_of(w, post(w, PATH, "{" HI TOOLS "}", &h));
 	assert_non_null(strstr(body, "\"input\":{\"invalid_json\":\"{\\\"x\\\": 1\"}"));
 	assert_non_null(strstr(body, "\"stop_reason\":\"max_tokens\""));
@@ -238,8 +281,10 @@ static void test_count(void **state)
 	struct world *w = *state;
 	struct ig_http_head h;
 
-	char *body = body_of(w, post(w, PATH "/count_tokens", "{\"messages\":[{\"role\":\"user\","
-				     "\"content\":\"hi\"}],\"system\":\"s\"}", &h));
+	char *body = body_of(w, post(w, PATH "/count_tokens",
+				     "{\"messages\":[{\"role\":\"user\","
+				     "\"content\":\"hi\"}],\"system\":\"s\"}",
+				     &h));
 	assert_int_equal(h.status, 200);
 	assert_string_equal(body, "{\"input_tokens\":17}");
 	free(body);
@@ -256,19 +301,22 @@ static void test_errors(void **state)
 
 	char *body = body_of(w, post(w, PATH, "{" HI ",\"model\":\"other\"}", &h));
 	assert_int_equal(h.status, 404);
-	match_text("body", body, "{\"type\":\"error\",\"error\":{\"type\":\"not_found_error\",\"message\":"
+	match_text("body", body,
+		   "{\"type\":\"error\",\"error\":{\"type\":\"not_found_error\",\"message\":"
 		   "\"*\"}}");
 	free(body);
 	body = body_of(w, post(w, PATH, "{", &h));
 	assert_int_equal(h.status, 400);
-	match_text("body", body, "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\","
+	match_text("body", body,
+		   "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\","
 		   "\"message\":\"*\"}}");
 	free(body);
 	fake_engine_script(w->engine, &(struct fake_script){ .submit_rc = -EAGAIN });
 	body = body_of(w, post(w, PATH, "{" HI "}", &h));
 	assert_int_equal(h.status, 503);
 	assert_int_equal(h.retry_after_s, 2);
-	match_text("body", body, "{\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":"
+	match_text("body", body,
+		   "{\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":"
 		   "\"*\"}}");
 	free(body);
 }
@@ -278,8 +326,12 @@ static void test_errors(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_requests), cmocka_unit_test(test_conversation),
-		TEST(test_whole), TEST(test_stream), TEST(test_blocks), TEST(test_count),
+		cmocka_unit_test(test_requests),
+		cmocka_unit_test(test_conversation),
+		TEST(test_whole),
+		TEST(test_stream),
+		TEST(test_blocks),
+		TEST(test_count),
 		TEST(test_errors),
 	};
 	return cmocka_run_group_tests_name("messages", tests, NULL, NULL);

@@ -85,10 +85,12 @@ static const struct {
 	  ig_request_parse_chat },
 	{ "/v1/chat/completions",
 	  "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"response_format\":{\"type\":\"json_schema\","
-	  "\"json_schema\":{\"name\":\"a\",\"schema\":{\"type\":\"object\"}}}}", ig_request_parse_chat },
+	  "\"json_schema\":{\"name\":\"a\",\"schema\":{\"type\":\"object\"}}}}",
+	  ig_request_parse_chat },
 	{ "/v1/completions",
 	  "{\"prompt\":[\"ab\",[99,100]],\"n\":2,\"echo\":true,\"response_format\":{\"type\":\"regex\","
-	  "\"regex\":\"a+\"}}", ig_request_parse_completion },
+	  "\"regex\":\"a+\"}}",
+	  ig_request_parse_completion },
 	{ "/v1/messages",
 	  "{\"max_tokens\":9,\"system\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\","
 	  "\"content\":\"b\"},{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\"},"
@@ -99,22 +101,24 @@ static const struct {
 	  ig_request_parse_messages },
 	{ "/v1/messages/count_tokens", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
 	  ig_request_parse_count },
-#define RESPONSES "{\"model\":\"fake\",\"instructions\":\"i\",\"input\":[{\"role\":\"developer\"," \
-	"\"content\":\"d\"},{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"q\"}]}," \
+#define RESPONSES                                                                                             \
+	"{\"model\":\"fake\",\"instructions\":\"i\",\"input\":[{\"role\":\"developer\","                      \
+	"\"content\":\"d\"},{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"q\"}]},"      \
 	"{\"type\":\"reasoning\",\"summary\":[],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"t\"}]}," \
-	"{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"no\"}]}," \
-	"{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"}," \
-	"{\"type\":\"custom_tool_call\",\"call_id\":\"d\",\"name\":\"g\",\"input\":\"x\"}," \
-	"{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":[{\"type\":\"input_text\"," \
-	"\"text\":\"r\"}]},{\"type\":\"custom_tool_call_output\",\"call_id\":\"d\",\"output\":\"s\"}]," \
-	"\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{}},{\"type\":\"custom\",\"name\":" \
-	"\"g\"}],\"tool_choice\":\"auto\",\"include\":[\"message.output_text.logprobs\"]," \
-	"\"top_logprobs\":1,\"text\":{\"verbosity\":\"low\"},\"reasoning\":{\"effort\":\"none\"}," \
+	"{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"no\"}]},"                   \
+	"{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"},"                 \
+	"{\"type\":\"custom_tool_call\",\"call_id\":\"d\",\"name\":\"g\",\"input\":\"x\"},"                   \
+	"{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":[{\"type\":\"input_text\","          \
+	"\"text\":\"r\"}]},{\"type\":\"custom_tool_call_output\",\"call_id\":\"d\",\"output\":\"s\"}],"       \
+	"\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{}},{\"type\":\"custom\",\"name\":"  \
+	"\"g\"}],\"tool_choice\":\"auto\",\"include\":[\"message.output_text.logprobs\"],"                    \
+	"\"top_logprobs\":1,\"text\":{\"verbosity\":\"low\"},\"reasoning\":{\"effort\":\"none\"},"            \
 	"\"metadata\":{\"k\":\"v\"},\"stop\":\"z\",\"user\":\"u\""
 	{ "/v1/responses", RESPONSES "}", ig_request_parse_create },
 	{ "/v1/responses", RESPONSES ",\"stream\":true}", ig_request_parse_create },
 	{ "/v1/responses/input_tokens", "{\"input\":\"a\"}", ig_request_parse_input_tokens },
-	{ "/v1/tokenize", "{\"prompt\":\"ab\",\"return_token_strs\":true}", ig_request_parse_tokenize },
+	{ "/v1/tokenize", "{\"prompt\":\"ab\",\"return_token_strs\":true}",
+	  ig_request_parse_tokenize },
 	{ "/v1/detokenize", "{\"tokens\":[97,98]}", ig_request_parse_detokenize },
 };
 #define N_REQUESTS (sizeof requests / sizeof requests[0])
@@ -129,7 +133,8 @@ static void test_parse(void **state)
 		int k = 1, n_failed = 0;
 		for (; k < MANY; k++) {
 			atomic_store(&countdown, k);
-			int rc = requests[i].parse(requests[i].body, strlen(requests[i].body), &r, &e);
+			int rc = requests[i].parse(requests[i].body, strlen(requests[i].body), &r,
+						   &e);
 			bool reached = !atomic_exchange(&countdown, 0);
 			ig_request_finish(&r);
 			if (!reached) {
@@ -148,7 +153,9 @@ static void test_parse(void **state)
 /* One exchange; false when the connection was lost, else its status. */
 static bool exchange(struct world *w, size_t i, int *status)
 {
-	struct ig_http_request r = { .method = "POST", .path = requests[i].path, .client = "::1",
+	struct ig_http_request r = { .method = "POST",
+				     .path = requests[i].path,
+				     .client = "::1",
 				     .body = __real_strdup(requests[i].body),
 				     .body_len = strlen(requests[i].body) };
 	struct ig_http_head h = { 0 };
@@ -173,7 +180,9 @@ static bool exchange(struct world *w, size_t i, int *status)
 /* The same, of a request that waits for its model and is given a keep-alive meanwhile. */
 static bool waiting_exchange(struct world *w, size_t i, int *status)
 {
-	struct ig_http_request r = { .method = "POST", .path = requests[i].path, .client = "::1",
+	struct ig_http_request r = { .method = "POST",
+				     .path = requests[i].path,
+				     .client = "::1",
 				     .body = __real_strdup(requests[i].body),
 				     .body_len = strlen(requests[i].body) };
 	struct ig_http_head h = { 0 };
@@ -208,7 +217,8 @@ static void test_waiting(void **state)
 	struct world *w = *state;
 	int status, n_streams = 0;
 
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	for (size_t i = 0; i < N_REQUESTS; i++) {
 		bool stream = strstr(requests[i].body, "\"stream\":true");
 		int k = 1;
@@ -228,8 +238,8 @@ static void test_waiting(void **state)
 			if (whole && status != 200 && status != 500 && status != 503)
 				fail_msg("%s, allocation %d: %d", requests[i].path, k, status);
 			if (fake_model_holds())
-				fail_msg("%s, allocation %d: %d holds of the model", requests[i].path, k,
-					 fake_model_holds());
+				fail_msg("%s, allocation %d: %d holds of the model",
+					 requests[i].path, k, fake_model_holds());
 		}
 		assert_true(k < MANY && k > 5);
 	}
@@ -240,13 +250,15 @@ static void test_waiting(void **state)
 static void test_exchanges(void **state)
 {
 	static const char *const pieces[] = {
-		"<think>hm</think>a<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>", NULL,
+		"<think>hm</think>a<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
+		NULL,
 	};
 	struct world *w = *state;
 	int status;
 
 	fake_engine_style(&(struct ig_answer_style){ .calls = IG_CALLS_HERMES, .reasoning = true });
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	for (size_t i = 0; i < N_REQUESTS; i++) {
 		int k = 1;
 		for (; k < MANY; k++) {
@@ -260,11 +272,11 @@ static void test_exchanges(void **state)
 			if (whole && status != 200 && status != 500)
 				fail_msg("%s, allocation %d: %d", requests[i].path, k, status);
 			if (fake_model_holds())
-				fail_msg("%s, allocation %d: %d holds of the model", requests[i].path, k,
-					 fake_model_holds());
+				fail_msg("%s, allocation %d: %d holds of the model",
+					 requests[i].path, k, fake_model_holds());
 			if (fake_grammar_refs())
-				fail_msg("%s, allocation %d: %d grammars are held", requests[i].path, k,
-					 fake_grammar_refs());
+				fail_msg("%s, allocation %d: %d grammars are held",
+					 requests[i].path, k, fake_grammar_refs());
 			/* the next one is fine */
 			assert_true(exchange(w, i, &status) && status == 200);
 		}
@@ -285,7 +297,8 @@ static bool read_final(struct world *w, char *out, size_t cap)
 		ig_strbuf_finish(&b);
 		if (lost)
 			return false;
-		if (strstr(out, "\"type\":\"response.completed\"") || strstr(out, "\"type\":\"error\"") ||
+		if (strstr(out, "\"type\":\"response.completed\"") ||
+		    strstr(out, "\"type\":\"error\"") ||
 		    strstr(out, "\"type\":\"response.failed\""))
 			return true;
 		if (f == IG_FILL_WAIT)
@@ -307,7 +320,8 @@ static void test_turns(void **state)
 	int k = 1, n_errors = 0, n_unkept = 0;
 
 	fake_engine_style(&(struct ig_answer_style){ .reasoning = true });
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	for (bool reached = true; reached && k < MANY; k++) {
 		char id[64], text[400];
 		ig_session_end(w->session);
@@ -317,8 +331,10 @@ static void test_turns(void **state)
 		const char *at = strstr(event, "\"id\":\"resp_");
 		assert_non_null(at);
 		snprintf(id, sizeof id, "%.*s", (int)strcspn(at + 6, "\""), at + 6);
-		snprintf(text, sizeof text, "{\"type\":\"response.create\",\"input\":\"2\","
-			 "\"previous_response_id\":\"%s\",\"stream_id\":\"l\"}", id);
+		snprintf(text, sizeof text,
+			 "{\"type\":\"response.create\",\"input\":\"2\","
+			 "\"previous_response_id\":\"%s\",\"stream_id\":\"l\"}",
+			 id);
 		atomic_store(&countdown, k);
 		create(w, text);
 		bool told = read_final(w, event, sizeof event);

@@ -10,14 +10,15 @@
 #include <cmocka.h>
 
 struct row {
-	const char *json; /* what stands besides the required members */
+	const char *json;		 /* what stands besides the required members */
 	const char *param, *code, *text; /* NULL code: accepted */
 };
 
 #define UNSUPPORTED "unsupported_parameter"
 #define ONLY(name, what) "Unsupported parameter: '" name "' is accepted only as " what "."
 
-#define TOOL(name) "{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"description\":" \
+#define TOOL(name)                                                                                 \
+	"{\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"description\":"              \
 	"\"d\",\"parameters\":{\"type\":\"object\"},\"strict\":false}}"
 
 static const struct row chat_rows[] = {
@@ -28,7 +29,8 @@ static const struct row chat_rows[] = {
 	{ "\"temperature\":2.0" },
 	{ "\"temperature\":2.1", "temperature", "invalid_value", "at most 2, got 2.1" },
 	{ "\"temperature\":-0.1", "temperature", "invalid_value", "at least 0" },
-	{ "\"temperature\":\"hot\"", "temperature", "invalid_type", "expected a number, got a string" },
+	{ "\"temperature\":\"hot\"", "temperature", "invalid_type",
+	  "expected a number, got a string" },
 	{ "\"temperature\":true", "temperature", "invalid_type", "got a boolean" },
 	{ "\"top_p\":1" },
 	{ "\"top_p\":0", "top_p", "invalid_value", "above 0" },
@@ -70,7 +72,8 @@ static const struct row chat_rows[] = {
 	{ "\"stop\":[1]", "stop[0]", "invalid_type", "expected a string" },
 	{ "\"stop\":7", "stop", "invalid_type", "a string or a list of strings" },
 	{ "\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\",\"11\",\"12\",\"13\","
-	  "\"14\",\"15\",\"16\",\"17\"]", "stop", "invalid_value", "at most 16" },
+	  "\"14\",\"15\",\"16\",\"17\"]",
+	  "stop", "invalid_value", "at most 16" },
 	{ "\"stream\":true" },
 	{ "\"stream\":1", "stream", "invalid_type", "expected a boolean" },
 	{ "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"include_obfuscation\":false}" },
@@ -85,7 +88,8 @@ static const struct row chat_rows[] = {
 	{ "\"user\":\"u\"" },
 	{ "\"user\":1", "user", "invalid_type", "expected a string" },
 	{ "\"service_tier\":\"auto\"" },
-	{ "\"service_tier\":\"flex\"", "service_tier", UNSUPPORTED, ONLY("service_tier", "\"auto\"") },
+	{ "\"service_tier\":\"flex\"", "service_tier", UNSUPPORTED,
+	  ONLY("service_tier", "\"auto\"") },
 	{ "\"n\":1" },
 	{ "\"n\":128" },
 	{ "\"n\":0", "n", "invalid_value", "from 1 to 128" },
@@ -95,7 +99,8 @@ static const struct row chat_rows[] = {
 	{ "\"logprobs\":5", "logprobs", "invalid_type", "expected a boolean" },
 	{ "\"top_logprobs\":0" },
 	{ "\"top_logprobs\":3", "top_logprobs", "invalid_value", "when 'logprobs' is true" },
-	{ "\"logprobs\":true,\"top_logprobs\":21", "top_logprobs", "invalid_value", "from 0 to 20" },
+	{ "\"logprobs\":true,\"top_logprobs\":21", "top_logprobs", "invalid_value",
+	  "from 0 to 20" },
 	{ "\"ignore_eos\":true" },
 	{ "\"ignore_eos\":true,\"response_format\":{\"type\":\"json_object\"}", "ignore_eos",
 	  "invalid_value", "must be able to end" },
@@ -119,19 +124,24 @@ static const struct row chat_rows[] = {
 	  "missing_required_parameter", "" },
 	{ "\"response_format\":{\"type\":\"xml\"}", "response_format.type", "invalid_value",
 	  "\"json_schema\"" },
-	{ "\"tools\":[" TOOL("f") "," TOOL("g") "],\"tool_choice\":{\"type\":\"function\",\"function\":"
-	  "{\"name\":\"g\"}}" },
+	{ "\"tools\":[" TOOL("f") "," TOOL(
+		"g") "],\"tool_choice\":{\"type\":\"function\",\"function\":"
+		     "{\"name\":\"g\"}}" },
 	{ "\"tools\":[" TOOL("f") "],\"tool_choice\":\"required\",\"parallel_tool_calls\":false" },
-	{ "\"tools\":[" TOOL("f") "," TOOL("f") "]", "tools[1]", "invalid_value", "that of tool 0" },
+	{ "\"tools\":[" TOOL("f") "," TOOL("f") "]", "tools[1]", "invalid_value",
+	  "that of tool 0" },
 	{ "\"tools\":[" TOOL("f g") "]", "tools[0].function.name", "invalid_value", "A-Z" },
-	{ "\"tools\":[{\"type\":\"function\"}]", "tools[0].function", "missing_required_parameter", "" },
+	{ "\"tools\":[{\"type\":\"function\"}]", "tools[0].function", "missing_required_parameter",
+	  "" },
 	{ "\"tools\":[{\"type\":\"web_search\"}]", "tools[0].type", UNSUPPORTED, "" },
 	{ "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":[]}}]",
 	  "tools[0].function.parameters", "invalid_type", "a JSON schema" },
 	{ "\"tools\":[" TOOL("f") "],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":"
-	  "\"h\"}}", "tool_choice", "invalid_value", "there is no tool 'h'" },
+				  "\"h\"}}",
+	  "tool_choice", "invalid_value", "there is no tool 'h'" },
 	{ "\"tools\":[" TOOL("f") "],\"tool_choice\":\"required\",\"response_format\":{\"type\":"
-	  "\"json_object\"}", "tool_choice", "invalid_value", "and a form of the text" },
+				  "\"json_object\"}",
+	  "tool_choice", "invalid_value", "and a form of the text" },
 	{ "\"tools\":[{}]", "tools[0].type", "missing_required_parameter", "" },
 	{ "\"tool_choice\":\"none\"" },
 	{ "\"tool_choice\":\"required\"", "tool_choice", "invalid_value", "there are no tools" },
@@ -142,7 +152,8 @@ static const struct row chat_rows[] = {
 	{ "\"temperature\":1,\"temperature\":1", "", "invalid_json", "duplicate" },
 };
 
-#define CALL "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c\",\"type\":" \
+#define CALL                                                                                       \
+	"{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c\",\"type\":"         \
 	"\"function\",\"function\":"
 
 static const struct row message_rows[] = {
@@ -160,7 +171,8 @@ static const struct row message_rows[] = {
 	  "missing_required_parameter", "" },
 	{ "[{\"role\":\"tool\",\"content\":\"a\",\"tool_call_id\":\"x\"}]",
 	  "messages[0].tool_call_id", "invalid_value", "no call before it" },
-	{ "[" CALL "{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"c\","
+	{ "[" CALL
+	  "{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"c\","
 	  "\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}]" },
 	{ "[" CALL "{\"name\":\"f\",\"arguments\":1}}]}]",
 	  "messages[0].tool_calls[0].function.arguments", "invalid_type", "a string of JSON" },
@@ -170,14 +182,15 @@ static const struct row message_rows[] = {
 	{ "[{\"role\":\"assistant\",\"content\":null}]", "messages[0].content", "invalid_type",
 	  "got null" },
 	{ "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":[{\"type\":"
-	  "\"image_url\",\"image_url\":{}}]}]", "messages[1].content[0].type", UNSUPPORTED,
-	  "only text is supported" },
+	  "\"image_url\",\"image_url\":{}}]}]",
+	  "messages[1].content[0].type", UNSUPPORTED, "only text is supported" },
 	{ "[{\"role\":\"user\",\"content\":[{\"text\":\"a\"}]}]", "messages[0].content[0].type",
 	  "missing_required_parameter", "" },
 	{ "[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]", "messages[0].content[0].text",
 	  "missing_required_parameter", "" },
 	{ "[{\"role\":\"user\",\"content\":\"a\",\"name\":\"bob\"}]" },
-	{ "[{\"role\":\"user\",\"content\":\"a\",\"name\":1}]", "messages[0].name", "invalid_type", "" },
+	{ "[{\"role\":\"user\",\"content\":\"a\",\"name\":1}]", "messages[0].name", "invalid_type",
+	  "" },
 	{ "[{\"role\":\"user\",\"content\":\"a\",\"tool_calls\":[]}]", "messages[0].tool_calls",
 	  UNSUPPORTED, "" },
 	{ "[{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[{}]}]",
@@ -207,8 +220,8 @@ static const struct row create_rows[] = {
 	{ "\"service_tier\":\"gold\"", "service_tier", UNSUPPORTED, "" },
 	{ "\"prompt\":{\"id\":\"p\"}", "prompt", UNSUPPORTED, "" },
 	{ "\"stream\":false", "stream", UNSUPPORTED, "" },
-	{ "\"include\":[\"reasoning.encrypted_content\",\"file_search_call.results\"]", "include[1]",
-	  UNSUPPORTED, "" },
+	{ "\"include\":[\"reasoning.encrypted_content\",\"file_search_call.results\"]",
+	  "include[1]", UNSUPPORTED, "" },
 	{ "\"include\":\"x\"", "include", "invalid_type", "a list" },
 	{ "\"reasoning\":{\"effort\":\"huge\"}", "reasoning.effort", "invalid_value", "huge" },
 	{ "\"reasoning\":{\"depth\":\"low\"}", "reasoning.depth", UNSUPPORTED, "" },
@@ -237,12 +250,14 @@ static const struct row input_rows[] = {
 	{ "7", "input", "invalid_type", "a string or a list of items" },
 	{ "[{\"type\":\"item_reference\",\"id\":\"msg_1\"}]", "input[0].type", UNSUPPORTED,
 	  "item_reference" },
-	{ "[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}]", "input[0].content[0].type",
-	  UNSUPPORTED, "only text" },
+	{ "[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}]",
+	  "input[0].content[0].type", UNSUPPORTED, "only text" },
 	{ "[{\"role\":\"assistant\",\"content\":[{\"type\":\"input_text\",\"text\":\"\"}]}]",
 	  "input[0].content[0].type", UNSUPPORTED, "only text" },
-	{ "[{\"role\":\"user\",\"content\":\"a\",\"phase\":7}]", "input[0].phase", "invalid_type", "" },
-	{ "[{\"role\":\"user\",\"content\":\"a\",\"hue\":\"x\"}]", "input[0].hue", UNSUPPORTED, "" },
+	{ "[{\"role\":\"user\",\"content\":\"a\",\"phase\":7}]", "input[0].phase", "invalid_type",
+	  "" },
+	{ "[{\"role\":\"user\",\"content\":\"a\",\"hue\":\"x\"}]", "input[0].hue", UNSUPPORTED,
+	  "" },
 };
 
 /* A member of the i-th message. */
@@ -273,11 +288,11 @@ static void check(parse_fn *parse, const char *json, const struct row *want)
 	ig_request_finish(&r);
 }
 
-#define EACH(rows, parse, fmt) \
-	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) { \
-		char json[4096]; \
-		snprintf(json, sizeof json, fmt, rows[i].json); \
-		check(parse, json, &rows[i]); \
+#define EACH(rows, parse, fmt)                                                                     \
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {                                \
+		char json[4096];                                                                   \
+		snprintf(json, sizeof json, fmt, rows[i].json);                                    \
+		check(parse, json, &rows[i]);                                                      \
 	}
 
 static void test_chat(void **state)
@@ -301,7 +316,8 @@ static const struct row completion_rows[] = {
 	{ "\"prompt\":[{}]", "prompt[0]", "invalid_type", "" },
 	{ "\"prompt\":[\"a\",\"b\"],\"n\":65", "n", "invalid_value", "at most 128 choices" },
 	{ "\"prompt\":\"a\",\"logprobs\":true", "logprobs", "invalid_type", "" },
-	{ "\"prompt\":\"a\",\"logprobs\":1,\"echo\":true", "echo", "invalid_value", "not with logprobs" },
+	{ "\"prompt\":\"a\",\"logprobs\":1,\"echo\":true", "echo", "invalid_value",
+	  "not with logprobs" },
 	{ "\"prompt\":\"a\",\"suffix\":\"b\"", "suffix", UNSUPPORTED, "" },
 	{ "\"prompt\":\"a\",\"best_of\":2", "best_of", UNSUPPORTED, "" },
 	{ "\"prompt\":\"a\",\"messages\":[]", "messages", UNSUPPORTED, "" },
@@ -419,8 +435,8 @@ static void test_values(void **state)
 	assert_string_equal(member(&r, 1, "content"), "aé");
 	assert_string_equal(r.instructions, "be kind");
 	assert_true(r.temperature == 0.25 && r.top_p == 0.5 && r.top_k == 7 && r.has_seed &&
-		    r.seed == UINT64_MAX && r.max_tokens == 9 && r.store && r.tool_choice == IG_TOOLS_NONE &&
-		    !r.parallel_tool_calls);
+		    r.seed == UINT64_MAX && r.max_tokens == 9 && r.store &&
+		    r.tool_choice == IG_TOOLS_NONE && !r.parallel_tool_calls);
 	assert_string_equal(r.stops[0], "x");
 	assert_string_equal(r.stops[1], "y");
 	assert_null(r.stops[2]);
@@ -439,8 +455,8 @@ static void test_many_messages(void **state)
 
 	k += (size_t)snprintf(json + k, cap - k, "{\"messages\":[");
 	for (size_t i = 0; i < n; i++)
-		k += (size_t)snprintf(json + k, cap - k, "%s{\"role\":\"user\",\"content\":\"%zu\"}",
-				      i ? "," : "", i);
+		k += (size_t)snprintf(json + k, cap - k,
+				      "%s{\"role\":\"user\",\"content\":\"%zu\"}", i ? "," : "", i);
 	snprintf(json + k, cap - k, "]}");
 	assert_int_equal(ig_request_parse_chat(json, strlen(json), &r, &e), 0);
 	assert_int_equal(json_array_size(r.messages), n);
@@ -461,12 +477,14 @@ static void test_other_messages(void **state)
 		  IG_REQUEST_CANCEL },
 		{ "{\"type\":\"response.steer\",\"input\":[],\"previous_response_id\":\"x\"}", 0,
 		  IG_REQUEST_STEER },
-		{ "{\"type\":\"response.processed\",\"response_id\":\"x\"}", 0, IG_REQUEST_IGNORED },
+		{ "{\"type\":\"response.processed\",\"response_id\":\"x\"}", 0,
+		  IG_REQUEST_IGNORED },
 	};
 	static const struct row bad[] = {
 		{ "{}", "type", "missing_required_parameter", "" },
 		{ "{\"type\":1}", "type", "invalid_type", "" },
-		{ "{\"type\":\"response.append\"}", "type", "invalid_value", "expected response.create" },
+		{ "{\"type\":\"response.append\"}", "type", "invalid_value",
+		  "expected response.create" },
 		{ "{\"type\":\"response.cancel\",\"x\":1}", "x", UNSUPPORTED, "" },
 		{ "{\"type\":\"response.create\"}", "input", "missing_required_parameter", "" },
 	};
@@ -474,16 +492,19 @@ static void test_other_messages(void **state)
 	struct ig_api_error e;
 
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		assert_int_equal(ig_request_parse_ws(rows[i].json, strlen(rows[i].json), &r, &e), rows[i].rc);
+		assert_int_equal(ig_request_parse_ws(rows[i].json, strlen(rows[i].json), &r, &e),
+				 rows[i].rc);
 		assert_int_equal(r.kind, rows[i].kind);
 		if (r.kind == IG_REQUEST_STEER)
-			assert_string_equal(r.steer, "{\"previous_response_id\":\"x\",\"input\":[]}");
+			assert_string_equal(r.steer,
+					    "{\"previous_response_id\":\"x\",\"input\":[]}");
 		ig_request_finish(&r);
 	}
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
 		check(ig_request_parse_ws, bad[i].json, &bad[i]);
 	/* an error names its lane */
-	const char *json = "{\"type\":\"response.create\",\"zzz\":1,\"input\":\"a\",\"stream_id\":\"l\"}";
+	const char *json =
+		"{\"type\":\"response.create\",\"zzz\":1,\"input\":\"a\",\"stream_id\":\"l\"}";
 	assert_int_equal(ig_request_parse_ws(json, strlen(json), &r, &e), -1);
 	assert_string_equal(r.stream_id, "l");
 	ig_request_finish(&r);
@@ -492,13 +513,10 @@ static void test_other_messages(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_chat),
-		cmocka_unit_test(test_messages), cmocka_unit_test(test_prompts),
-		cmocka_unit_test(test_create),
-		cmocka_unit_test(test_input),
-		cmocka_unit_test(test_json),
-		cmocka_unit_test(test_values),
-		cmocka_unit_test(test_many_messages),
+		cmocka_unit_test(test_chat),	       cmocka_unit_test(test_messages),
+		cmocka_unit_test(test_prompts),	       cmocka_unit_test(test_create),
+		cmocka_unit_test(test_input),	       cmocka_unit_test(test_json),
+		cmocka_unit_test(test_values),	       cmocka_unit_test(test_many_messages),
 		cmocka_unit_test(test_other_messages),
 	};
 	return cmocka_run_group_tests_name("requests", tests, NULL, NULL);

@@ -30,7 +30,8 @@ static void match_value(const char *at, json_t *v, const char *want)
 /* ---- items to messages ------------------------------------------------------------- */
 
 #define MESSAGE(role, text) "{\"role\":\"" role "\",\"content\":\"" text "\"}"
-#define CALL(id, name, arguments) "{\"id\":\"" id "\",\"type\":\"function\",\"function\":" \
+#define CALL(id, name, arguments)                                                                  \
+	"{\"id\":\"" id "\",\"type\":\"function\",\"function\":"                                   \
 	"{\"name\":\"" name "\",\"arguments\":" arguments "}}"
 
 static void test_items(void **state)
@@ -41,7 +42,8 @@ static void test_items(void **state)
 		{ "\"hi\"", "[" MESSAGE("user", "hi") "]" },
 		{ "[{\"role\":\"developer\",\"content\":\"d\"},{\"type\":\"message\",\"role\":\"user\","
 		  "\"content\":[{\"type\":\"input_text\",\"text\":\"a\"},{\"type\":\"input_text\",\"text\":"
-		  "\"b\"}]}]", "[" MESSAGE("system", "d") "," MESSAGE("user", "ab") "]" },
+		  "\"b\"}]}]",
+		  "[" MESSAGE("system", "d") "," MESSAGE("user", "ab") "]" },
 		/* text, then calls: one message; a result each */
 		{ "[{\"role\":\"user\",\"content\":\"q\"},"
 		  "{\"type\":\"message\",\"id\":\"msg_1\",\"status\":\"completed\",\"role\":\"assistant\","
@@ -53,10 +55,12 @@ static void test_items(void **state)
 		  "{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"one\"},"
 		  "{\"type\":\"function_call_output\",\"call_id\":\"c2\",\"output\":[{\"type\":"
 		  "\"input_text\",\"text\":\"two\"}]}]",
-		  "[" MESSAGE("user", "q") ",{\"role\":\"assistant\",\"content\":\"well\",\"tool_calls\":["
-		  CALL("c1", "f", "{\"a\":1}") "," CALL("c2", "g", "\"what\"") "]},"
-		  "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"name\":\"f\",\"content\":\"one\"},"
-		  "{\"role\":\"tool\",\"tool_call_id\":\"c2\",\"name\":\"g\",\"content\":\"two\"}]" },
+		  "[" MESSAGE("user", "q") ",{\"role\":\"assistant\",\"content\":\"well\",\"tool_calls\":[" CALL(
+			  "c1", "f",
+			  "{\"a\":1}") "," CALL("c2", "g",
+						"\"what\"") "]},"
+							    "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"name\":\"f\",\"content\":\"one\"},"
+							    "{\"role\":\"tool\",\"tool_call_id\":\"c2\",\"name\":\"g\",\"content\":\"two\"}]" },
 		/* what was thought belongs to what is said or called after it */
 		{ "[{\"type\":\"reasoning\",\"id\":\"rs_1\",\"summary\":[],\"content\":[{\"type\":"
 		  "\"reasoning_text\",\"text\":\"hm\"}]},{\"role\":\"assistant\",\"content\":\"a\"},"
@@ -66,10 +70,13 @@ static void test_items(void **state)
 		  "{\"type\":\"reasoning\",\"summary\":[],\"content\":[{\"type\":\"text\",\"text\":\"y\"}]},"
 		  "{\"type\":\"custom_tool_call\",\"call_id\":\"c\",\"name\":\"t\",\"input\":\"free\"},"
 		  "{\"type\":\"custom_tool_call_output\",\"call_id\":\"c\",\"output\":\"ok\"}]",
-		  "[{\"role\":\"assistant\",\"content\":\"a\",\"reasoning_content\":\"hm\"},"
-		  MESSAGE("assistant", "b") ",{\"role\":\"assistant\",\"content\":\"\","
-		  "\"reasoning_content\":\"xy\",\"tool_calls\":[" CALL("c", "t", "{\"input\":\"free\"}") "]},"
-		  "{\"role\":\"tool\",\"tool_call_id\":\"c\",\"name\":\"t\",\"content\":\"ok\"}]" },
+		  "[{\"role\":\"assistant\",\"content\":\"a\",\"reasoning_content\":\"hm\"}," MESSAGE(
+			  "assistant",
+			  "b") ",{\"role\":\"assistant\",\"content\":\"\","
+			       "\"reasoning_content\":\"xy\",\"tool_calls\":[" CALL(
+				       "c", "t",
+				       "{\"input\":\"free\"}") "]},"
+							       "{\"role\":\"tool\",\"tool_call_id\":\"c\",\"name\":\"t\",\"content\":\"ok\"}]" },
 		{ "[{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"no\"},"
 		  "{\"type\":\"output_text\",\"text\":\", sorry\"}],\"phase\":\"final_answer\"}]",
 		  "[" MESSAGE("assistant", "no, sorry") "]" },
@@ -90,9 +97,8 @@ static void test_items(void **state)
 		json_array_foreach(r.items, k, item)
 			assert_int_equal(ig_items_fold(again, item), 0);
 		json_t *was = json_loads(rows[i].messages, 0, NULL), *m;
-		json_array_foreach(was, k, m)
-			if (json_object_get(m, "tool_call_id"))
-				json_object_del(m, "name");
+		json_array_foreach(was, k, m) if (json_object_get(m, "tool_call_id"))
+			json_object_del(m, "name");
 		match("again", again, was);
 		json_decref(again);
 		json_decref(was);
@@ -113,7 +119,8 @@ static void test_bad_items(void **state)
 		CHECK("[{\"type\":7}]", "input[0].type", "a string"),
 		CHECK("[{\"type\":\"web_search_call\"}]", "input[0].type", "'web_search_call'"),
 		CHECK("[{\"type\":\"message\",\"content\":\"a\"}]", "input[0].role", "Missing"),
-		CHECK("[{\"role\":\"tool\",\"content\":\"a\"}]", "input[0].role", "expected system"),
+		CHECK("[{\"role\":\"tool\",\"content\":\"a\"}]", "input[0].role",
+		      "expected system"),
 		CHECK("[{\"role\":\"user\"}]", "input[0].content", "Missing"),
 		CHECK("[{\"role\":\"user\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"n\"}]}]",
 		      "input[0].content[0].type", "only text"),
@@ -124,11 +131,13 @@ static void test_bad_items(void **state)
 		CHECK("[{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":{}}]",
 		      "input[0].arguments", "a string"),
 		CHECK("[{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"\","
-		      "\"namespace\":\"n\"}]", "input[0].namespace", "not supported"),
+		      "\"namespace\":\"n\"}]",
+		      "input[0].namespace", "not supported"),
 		CHECK("[{\"type\":\"function_call_output\",\"call_id\":\"c\"}]", "input[0].output",
 		      "Missing"),
 		CHECK("[{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":[{\"type\":"
-		      "\"input_image\"}]}]", "input[0].output[0].type", "only text"),
+		      "\"input_image\"}]}]",
+		      "input[0].output[0].type", "only text"),
 		CHECK("[{\"type\":\"custom_tool_call\",\"call_id\":\"c\",\"name\":\"f\"}]",
 		      "input[0].input", "Missing"),
 		CHECK("[{\"type\":\"reasoning\",\"summary\":\"s\"}]", "input[0].summary", "a list"),
@@ -136,8 +145,8 @@ static void test_bad_items(void **state)
 		      "input[0].content[0]", "reasoning_text"),
 		CHECK("[{\"type\":\"reasoning\",\"encrypted_content\":\"abc\"}]",
 		      "input[0].encrypted_content", "not supported"),
-		CHECK("[{\"type\":\"function_call_output\",\"call_id\":\"nix\",\"output\":\"o\"}]", "input",
-		      "call_id 'nix'"),
+		CHECK("[{\"type\":\"function_call_output\",\"call_id\":\"nix\",\"output\":\"o\"}]",
+		      "input", "call_id 'nix'"),
 	};
 	struct ig_request r;
 	struct ig_api_error e;
@@ -147,7 +156,8 @@ static void test_bad_items(void **state)
 		ig_strbuf_printf(&b, "{\"input\":%s}", rows[i].input);
 		if (!ig_request_parse_create(b.data, b.len, &r, &e) && !ig_items_link(&r, &e))
 			fail_msg("%s: accepted", rows[i].input);
-		if (e.status != 400 || strcmp(e.param, rows[i].param) || !strstr(e.message, rows[i].text))
+		if (e.status != 400 || strcmp(e.param, rows[i].param) ||
+		    !strstr(e.message, rows[i].text))
 			fail_msg("%s: %d %s '%s'", rows[i].input, e.status, e.param, e.message);
 		ig_request_finish(&r);
 		ig_strbuf_finish(&b);
@@ -171,17 +181,21 @@ static void test_tools(void **state)
 		{ "[{\"type\":\"web_search\"}]", "tools[0].type", 0 },
 		{ "[{\"type\":\"local_shell\"}]", "tools[0].type", 0 },
 		{ "[{\"type\":\"web_search\",\"external_web_access\":false},{\"type\":\"function\",\"name\":"
-		  "\"f\"}],\"client_metadata\":{\"x\":\"y\"}", NULL, 1 },
+		  "\"f\"}],\"client_metadata\":{\"x\":\"y\"}",
+		  NULL, 1 },
 		{ "[{\"type\":\"local_shell\"}],\"client_metadata\":{}", "tools[0].type", 0 },
 		{ "[{\"type\":\"custom\",\"name\":\"c\",\"format\":{\"type\":\"grammar\",\"syntax\":\"ebnf\","
-		  "\"definition\":\"x\"}}]", "tools[0].format", 0 },
+		  "\"definition\":\"x\"}}]",
+		  "tools[0].format", 0 },
 		{ "[{\"type\":\"custom\",\"name\":\"c\",\"strict\":true}]", "tools[0].strict", 0 },
 		{ "[{\"type\":\"custom\",\"name\":\"c\"}],\"tool_choice\":{\"type\":\"custom\",\"name\":\"c\"}",
 		  NULL, 1 },
-#define TWO "[{\"type\":\"custom\",\"name\":\"c\"},{\"type\":\"function\",\"name\":\"f\"}]," \
+#define TWO                                                                                        \
+	"[{\"type\":\"custom\",\"name\":\"c\"},{\"type\":\"function\",\"name\":\"f\"}],"           \
 	"\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":"
 		{ TWO "\"required\",\"tools\":[{\"type\":\"function\",\"name\":\"f\"}]}", NULL, 1 },
-		{ TWO "\"auto\",\"tools\":[{\"name\":\"f\"},{\"name\":\"g\"}]}", "tool_choice.tools[1]", 0 },
+		{ TWO "\"auto\",\"tools\":[{\"name\":\"f\"},{\"name\":\"g\"}]}",
+		  "tool_choice.tools[1]", 0 },
 		{ TWO "\"auto\",\"tools\":[]}", "tool_choice.tools", 0 },
 		{ TWO "\"none\",\"tools\":[{\"name\":\"f\"}]}", "tool_choice.mode", 0 },
 		{ "[{\"type\":\"custom\",\"name\":\"c\"}],\"tool_choice\":{\"type\":\"custom\",\"name\":\"d\"}",
@@ -206,16 +220,19 @@ static void test_tools(void **state)
 		ig_strbuf_finish(&b);
 	}
 	/* free text is a function of one string, its grammar told */
-	static const char custom[] = "{\"input\":\"a\",\"tools\":[{\"type\":\"custom\",\"name\":\"c\","
+	static const char custom[] =
+		"{\"input\":\"a\",\"tools\":[{\"type\":\"custom\",\"name\":\"c\","
 		"\"description\":\"d\",\"format\":{\"type\":\"grammar\",\"syntax\":\"lark\","
 		"\"definition\":\"start: X\"}}],\"reasoning\":{\"effort\":\"none\"}}";
 	assert_int_equal(ig_request_parse_create(custom, strlen(custom), &r, &e), 0);
-	match_value("tools", r.tools, "[{\"type\":\"function\",\"function\":{\"name\":\"c\","
-		   "\"description\":\"d\\n\\nThe input is text of this Lark grammar:\\nstart: X\","
-		   "\"parameters\":{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}},"
-		   "\"required\":[\"input\"],\"additionalProperties\":false}}}]");
+	match_value(
+		"tools", r.tools,
+		"[{\"type\":\"function\",\"function\":{\"name\":\"c\","
+		"\"description\":\"d\\n\\nThe input is text of this Lark grammar:\\nstart: X\","
+		"\"parameters\":{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}},"
+		"\"required\":[\"input\"],\"additionalProperties\":false}}}]");
 	match_value("vars", r.template_vars,
-		   "{\"reasoning_effort\":\"none\",\"enable_thinking\":false}");
+		    "{\"reasoning_effort\":\"none\",\"enable_thinking\":false}");
 	ig_request_finish(&r);
 }
 
@@ -230,7 +247,7 @@ static bool is_final(json_t *v)
 }
 
 /* The next final event, whatever the lane. */
-static json_t *final(struct world *w)
+static json_t * final(struct world *w)
 {
 	for (;;) {
 		json_t *v = event(w);
@@ -277,8 +294,8 @@ static void go_on(struct world *w, const char *more, const char *id, const char 
 {
 	char members[400];
 
-	snprintf(members, sizeof members, "%s\"input\":\"%s\",\"previous_response_id\":\"%s\"", more, text,
-		 id);
+	snprintf(members, sizeof members, "%s\"input\":\"%s\",\"previous_response_id\":\"%s\"",
+		 more, text, id);
 	json_t *v = ask(w, members);
 	if (strcmp(str(v, "type"), "response.completed"))
 		fail_msg("%s", json_dumps(v, 0));
@@ -340,9 +357,10 @@ static void test_system(void **state)
 	struct world *w = *state;
 
 	fake_engine_script(w->engine, &says_x);
-	json_decref(ask(w, "\"instructions\":\"i\",\"input\":[{\"role\":\"developer\",\"content\":\"d\"},"
-			"{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"u\"},"
-			"{\"role\":\"developer\",\"content\":\"later\"}]"));
+	json_decref(ask(
+		w, "\"instructions\":\"i\",\"input\":[{\"role\":\"developer\",\"content\":\"d\"},"
+		   "{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"u\"},"
+		   "{\"role\":\"developer\",\"content\":\"later\"}]"));
 	expect_prompt(w, "system:i\n\nd\n\ns;user:u;system:later;");
 }
 
@@ -364,39 +382,52 @@ static void test_not_stored(void **state)
 	go_on(w, CONNECTION, a, "2", c);
 	expect_prompt(w, "user:1;assistant:x;user:2;");
 	/* each lane keeps its latest only */
-	snprintf(members, sizeof members, CONNECTION "\"stream_id\":\"m\",\"input\":\"a\","
-		 "\"previous_response_id\":\"%s\"", a);
+	snprintf(members, sizeof members,
+		 CONNECTION "\"stream_id\":\"m\",\"input\":\"a\","
+			    "\"previous_response_id\":\"%s\"",
+		 a);
 	expect_code(ask(w, members), "previous_response_not_found", "previous_response_id");
 	/* a fork that fails lets nothing go */
-	snprintf(members, sizeof members, CONNECTION "\"stream_id\":\"m\",\"input\":\"a\",\"top_p\":7,"
-		 "\"previous_response_id\":\"%s\"", c);
+	snprintf(members, sizeof members,
+		 CONNECTION "\"stream_id\":\"m\",\"input\":\"a\",\"top_p\":7,"
+			    "\"previous_response_id\":\"%s\"",
+		 c);
 	expect_code(ask(w, members), "invalid_value", "top_p");
 	go_on(w, CONNECTION "\"stream_id\":\"l\",", c, "fork", b);
 	/* one on the lane that fails does: at parsing, … */
-	snprintf(members, sizeof members, CONNECTION "\"input\":\"a\",\"top_p\":7,"
-		 "\"previous_response_id\":\"%s\"", c);
+	snprintf(members, sizeof members,
+		 CONNECTION "\"input\":\"a\",\"top_p\":7,"
+			    "\"previous_response_id\":\"%s\"",
+		 c);
 	expect_code(ask(w, members), "invalid_value", "top_p");
-	snprintf(members, sizeof members, CONNECTION "\"input\":\"a\",\"previous_response_id\":\"%s\"", c);
+	snprintf(members, sizeof members,
+		 CONNECTION "\"input\":\"a\",\"previous_response_id\":\"%s\"", c);
 	expect_code(ask(w, members), "previous_response_not_found", "previous_response_id");
 	/* … at prep, … */
-	snprintf(members, sizeof members, CONNECTION "\"stream_id\":\"l\",\"input\":\"a\",\"model\":\"nix\","
-		 "\"previous_response_id\":\"%s\"", b);
+	snprintf(members, sizeof members,
+		 CONNECTION "\"stream_id\":\"l\",\"input\":\"a\",\"model\":\"nix\","
+			    "\"previous_response_id\":\"%s\"",
+		 b);
 	v = ask(w, members);
 	assert_int_equal(json_integer_value(json_object_get(v, "status")), 404);
 	json_decref(v);
-	snprintf(members, sizeof members, CONNECTION "\"stream_id\":\"l\",\"input\":\"a\","
-		 "\"previous_response_id\":\"%s\"", b);
+	snprintf(members, sizeof members,
+		 CONNECTION "\"stream_id\":\"l\",\"input\":\"a\","
+			    "\"previous_response_id\":\"%s\"",
+		 b);
 	expect_code(ask(w, members), "previous_response_not_found", "previous_response_id");
 	/* … at the engine's door, and in it */
 	for (int i = 0; i < 2; i++) {
 		fake_engine_script(w->engine, &says_x);
 		v = ask(w, CONNECTION "\"input\":\"1\"");
-		snprintf(members, sizeof members, CONNECTION "\"input\":\"a\","
-			 "\"previous_response_id\":\"%s\"", id_of(v));
+		snprintf(members, sizeof members,
+			 CONNECTION "\"input\":\"a\","
+				    "\"previous_response_id\":\"%s\"",
+			 id_of(v));
 		json_decref(v);
 		fake_engine_script(w->engine, i ? &(struct fake_script){ .finish = IG_FINISH_ERROR,
 									 .error = "broken" } :
-				   &(struct fake_script){ .submit_rc = -EAGAIN });
+						  &(struct fake_script){ .submit_rc = -EAGAIN });
 		v = ask(w, members);
 		assert_string_equal(str(v, "type"), i ? "response.failed" : "error");
 		json_decref(v);
@@ -405,7 +436,8 @@ static void test_not_stored(void **state)
 	}
 	/* gone with the connection */
 	v = ask(w, CONNECTION "\"input\":\"1\"");
-	snprintf(members, sizeof members, "\"input\":\"a\",\"previous_response_id\":\"%s\"", id_of(v));
+	snprintf(members, sizeof members, "\"input\":\"a\",\"previous_response_id\":\"%s\"",
+		 id_of(v));
 	json_decref(v);
 	ig_session_end(w->session);
 	w->session = ig_session_open(w->api, "127.0.0.1", &(struct ig_principal){ .key = "k1" }, w);
@@ -422,7 +454,8 @@ static void test_stored_stays(void **state)
 	json_t *v = ask(w, "\"input\":\"1\"");
 	snprintf(a, sizeof a, "%s", id_of(v));
 	json_decref(v);
-	snprintf(members, sizeof members, "\"input\":\"a\",\"top_p\":7,\"previous_response_id\":\"%s\"", a);
+	snprintf(members, sizeof members,
+		 "\"input\":\"a\",\"top_p\":7,\"previous_response_id\":\"%s\"", a);
 	expect_code(ask(w, members), "invalid_value", "top_p");
 	go_on(w, "", a, "2", b);
 }
@@ -447,8 +480,10 @@ static void test_warm_up(void **state)
 	json_decref(v);
 	/* what it had is continued, also with nothing new */
 	fake_engine_script(w->engine, &says_x);
-	snprintf(members, sizeof members, CONNECTION "\"input\":[],\"instructions\":\"i\","
-		 "\"previous_response_id\":\"%s\"", a);
+	snprintf(members, sizeof members,
+		 CONNECTION "\"input\":[],\"instructions\":\"i\","
+			    "\"previous_response_id\":\"%s\"",
+		 a);
 	v = ask(w, members);
 	assert_string_equal(str(v, "type"), "response.completed");
 	assert_false(fake_engine_seen(w->engine).prefill_only);
@@ -475,15 +510,18 @@ static void test_turns(void **state)
 	char text[300], a[64];
 
 	/* behind the one that it continues, which still runs: it waits, and finds it */
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = say_x, .hold = true,
-							     .finish = IG_FINISH_STOP });
+	fake_engine_script(
+		w->engine,
+		&(struct fake_script){ .pieces = say_x, .hold = true, .finish = IG_FINISH_STOP });
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"1\",\"store\":false}");
 	json_t *v = event(w);
 	snprintf(a, sizeof a, "%s", id_of(v));
 	json_decref(v);
 	for (int i = 0; i < 2; i++) {
-		snprintf(text, sizeof text, "{\"type\":\"response.create\",\"input\":\"%d\",\"store\":false,"
-			 "\"previous_response_id\":\"%s\"}", i + 2, a);
+		snprintf(text, sizeof text,
+			 "{\"type\":\"response.create\",\"input\":\"%d\",\"store\":false,"
+			 "\"previous_response_id\":\"%s\"}",
+			 i + 2, a);
 		send_text(w, text);
 	}
 	fake_engine_release(w->engine);
@@ -502,8 +540,10 @@ static void test_turns(void **state)
 	json_decref(v);
 	fake_engine_script(w->engine, &(struct fake_script){ .hold = true });
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"runs\"}");
-	snprintf(text, sizeof text, "{\"type\":\"response.create\",\"input\":\"waits\","
-		 "\"previous_response_id\":\"%s\"}", a);
+	snprintf(text, sizeof text,
+		 "{\"type\":\"response.create\",\"input\":\"waits\","
+		 "\"previous_response_id\":\"%s\"}",
+		 a);
 	send_text(w, text);
 	send_text(w, text);
 	send_text(w, "{\"type\":\"response.cancel\"}");
@@ -514,10 +554,12 @@ static void test_turns(void **state)
 		json_decref(v);
 	}
 	/* what was cancelled can be continued; a small ring, so that it fits the context */
-	ig_api_set_options(w->api, &(struct ig_api_options){
-		.client_buffer = 256, .keepalive_interval_ms = 5000, .max_kept = 64,
-		.max_kept_bytes = 1 << 20 });
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = say_x, .repeat = 1000000000 });
+	ig_api_set_options(w->api, &(struct ig_api_options){ .client_buffer = 256,
+							     .keepalive_interval_ms = 5000,
+							     .max_kept = 64,
+							     .max_kept_bytes = 1 << 20 });
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = say_x, .repeat = 1000000000 });
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"stop\"}");
 	for (size_t n = 0; n < 2; json_decref(v)) {
 		v = event(w);
@@ -530,13 +572,15 @@ static void test_turns(void **state)
 	while (fake_engine_seen(w->engine).n_cancelled == n_cancelled)
 		wait_news(w);
 	v = final(w);
-	json_t *content = json_object_get(json_array_get(json_object_get(json_object_get(v, "response"),
-									 "output"), 0), "content");
+	json_t *content = json_object_get(
+		json_array_get(json_object_get(json_object_get(v, "response"), "output"), 0),
+		"content");
 	assert_int_equal(str(json_array_get(content, 0), "text")[0], 'x');
 	fake_engine_script(w->engine, &says_x);
 	go_on(w, "", id_of(v), "on", a);
 	json_decref(v);
-	assert_int_equal(strncmp(fake_engine_seen(w->engine).prompt, "user:stop;assistant:xx", 22), 0);
+	assert_int_equal(strncmp(fake_engine_seen(w->engine).prompt, "user:stop;assistant:xx", 22),
+			 0);
 }
 
 /* Sixteen run, and those that are on their way to run count; the rest takes its turn. */
@@ -551,8 +595,10 @@ static void test_many_turns(void **state)
 	snprintf(a, sizeof a, "%s", id_of(v));
 	json_decref(v);
 	for (int i = 0; i < 60; i++) {
-		snprintf(text, sizeof text, "{\"type\":\"response.create\",\"input\":\"%d\",\"stream_id\":"
-			 "\"l%d\",\"previous_response_id\":\"%s\"}", i, i % 20, a);
+		snprintf(text, sizeof text,
+			 "{\"type\":\"response.create\",\"input\":\"%d\",\"stream_id\":"
+			 "\"l%d\",\"previous_response_id\":\"%s\"}",
+			 i, i % 20, a);
 		while (!ig_session_wants_input(w->session))
 			wait_news(w);
 		send_text(w, text);
@@ -567,8 +613,10 @@ static void test_many_turns(void **state)
 	/* and one that ends in the middle of all that leaves nothing behind */
 	fake_engine_script(w->engine, &(struct fake_script){ .hold = true });
 	for (int i = 0; i < 4; i++) {
-		snprintf(text, sizeof text, "{\"type\":\"response.create\",\"input\":\"a\",\"stream_id\":"
-			 "\"l%d\",\"previous_response_id\":\"%s\"}", i / 2, a);
+		snprintf(text, sizeof text,
+			 "{\"type\":\"response.create\",\"input\":\"a\",\"stream_id\":"
+			 "\"l%d\",\"previous_response_id\":\"%s\"}",
+			 i / 2, a);
 		send_text(w, text);
 	}
 	ig_session_end(w->session);
@@ -581,13 +629,21 @@ static void test_many_turns(void **state)
 
 /* ---- items of an answer ------------------------------------------------------------ */
 
-#define TOOLS "\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}," \
+#define TOOLS                                                                                      \
+	"\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{\"type\":\"object\"}},"  \
 	"{\"type\":\"custom\",\"name\":\"c\"}]"
 
 static const char *const thinks_and_calls[] = {
-	"<think>", "hm", "</think>\n\n", "wel", "l", "\n<tool_call>\n{\"name\": \"f\", \"argu",
-	"ments\": {\"a\": 1}}\n</tool_call>", "\n<tool_call>\n{\"name\": \"c\", \"arguments\": {\"input\": "
-	"\"a\\\"b\"}}\n</tool_call>", NULL,
+	"<think>",
+	"hm",
+	"</think>\n\n",
+	"wel",
+	"l",
+	"\n<tool_call>\n{\"name\": \"f\", \"argu",
+	"ments\": {\"a\": 1}}\n</tool_call>",
+	"\n<tool_call>\n{\"name\": \"c\", \"arguments\": {\"input\": "
+	"\"a\\\"b\"}}\n</tool_call>",
+	NULL,
 };
 
 static void set_style(void)
@@ -654,7 +710,8 @@ static void test_parts(void **state)
 	json_t *items = json_array(), *v;
 
 	set_style();
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = thinks_and_calls, .hold = true,
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = thinks_and_calls,
+							     .hold = true,
 							     .finish = IG_FINISH_STOP });
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"a\"," TOOLS "}");
 	for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
@@ -678,14 +735,17 @@ static void test_parts(void **state)
 	/* what was done is what is there in the end, byte for byte */
 	assert_true(json_equal(json_object_get(r, "output"), items));
 	assert_int_equal(json_array_size(json_object_get(r, "tools")), 2);
-	assert_true(json_integer_value(json_object_get(json_object_get(usage, "output_tokens_details"),
-						       "reasoning_tokens")) >= 1);
+	assert_true(
+		json_integer_value(json_object_get(json_object_get(usage, "output_tokens_details"),
+						   "reasoning_tokens")) >= 1);
 	/* and its results are asked for by the names of their calls */
 	char text[600];
-	snprintf(text, sizeof text, TOOLS ",\"previous_response_id\":\"%s\",\"input\":[{\"type\":"
-		 "\"function_call_output\",\"call_id\":\"%s\",\"output\":\"one\"},{\"type\":"
-		 "\"custom_tool_call_output\",\"call_id\":\"%s\",\"output\":\"two\"}]", id_of(v),
-		 str(json_array_get(items, 2), "call_id"), str(json_array_get(items, 3), "call_id"));
+	snprintf(text, sizeof text,
+		 TOOLS ",\"previous_response_id\":\"%s\",\"input\":[{\"type\":"
+		       "\"function_call_output\",\"call_id\":\"%s\",\"output\":\"one\"},{\"type\":"
+		       "\"custom_tool_call_output\",\"call_id\":\"%s\",\"output\":\"two\"}]",
+		 id_of(v), str(json_array_get(items, 2), "call_id"),
+		 str(json_array_get(items, 3), "call_id"));
 	json_decref(v);
 	fake_engine_script(w->engine, &says_x);
 	v = ask(w, text);
@@ -696,9 +756,12 @@ static void test_parts(void **state)
 	assert_non_null(strstr(prompt, "user:a;assistant:well[{"));
 	assert_non_null(strstr(prompt, "\"arguments\":{\"a\":1}"));
 	assert_non_null(strstr(prompt, "{\"input\":\"a\\\"b\"}"));
-	assert_non_null(strstr(prompt, "]tool:one;tool:two;") ? prompt : strstr(prompt, "tool:one;tool:two;"));
+	assert_non_null(strstr(prompt, "]tool:one;tool:two;") ?
+				prompt :
+				strstr(prompt, "tool:one;tool:two;"));
 	/* a result of no call */
-	snprintf(text, sizeof text, "\"input\":[{\"type\":\"function_call_output\",\"call_id\":\"call_x\","
+	snprintf(text, sizeof text,
+		 "\"input\":[{\"type\":\"function_call_output\",\"call_id\":\"call_x\","
 		 "\"output\":\"one\"}]");
 	expect_code(ask(w, text), "invalid_value", "input");
 	json_decref(items);
@@ -708,13 +771,15 @@ static void test_parts(void **state)
 /* Cut short within a call: what there is of it is incomplete, and not gone on with. */
 static void test_half_a_call(void **state)
 {
-	static const char *const pieces[] = { "well <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": ",
-					      NULL };
+	static const char *const pieces[] = {
+		"well <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": ", NULL
+	};
 	struct world *w = *state;
 	char id[64];
 
 	set_style();
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_LENGTH });
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_LENGTH });
 	json_t *v = ask(w, TOOLS ",\"input\":\"a\"");
 	assert_string_equal(str(v, "type"), "response.incomplete");
 	json_t *out = json_object_get(json_object_get(v, "response"), "output");
@@ -738,16 +803,19 @@ static void test_logprobs(void **state)
 	size_t i;
 
 	set_style();
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"q\",\"top_logprobs\":1,"
-		  "\"include\":[\"message.output_text.logprobs\"]}");
+		     "\"include\":[\"message.output_text.logprobs\"]}");
 	for (;;) {
 		v = event(w);
 		if (!strcmp(str(v, "type"), "response.output_text.delta")) {
 			ig_strbuf_puts(&text, str(v, "delta"));
-			json_array_foreach(json_object_get(v, "logprobs"), i, x) {
+			json_array_foreach(json_object_get(v, "logprobs"), i, x)
+			{
 				ig_strbuf_puts(&tokens, str(x, "token"));
-				assert_int_equal(json_array_size(json_object_get(x, "top_logprobs")), 1);
+				assert_int_equal(
+					json_array_size(json_object_get(x, "top_logprobs")), 1);
 				assert_null(json_object_get(x, "bytes"));
 			}
 			/* as far as the text, so far the tokens */
@@ -760,15 +828,18 @@ static void test_logprobs(void **state)
 		json_decref(v);
 	}
 	assert_string_equal(text.data, "abc");
-	json_t *r = json_object_get(v, "response"), *item = json_array_get(json_object_get(r, "output"), 1);
+	json_t *r = json_object_get(v, "response"),
+	       *item = json_array_get(json_object_get(r, "output"), 1);
 	char *part = json_dumps(json_array_get(json_object_get(item, "content"), 0), 0);
-	match_text("part", part, "{\"type\":\"output_text\",\"text\":\"abc\",\"annotations\":[],\"logprobs\":["
-		   "{\"token\":\"a\",\"logprob\":-2,\"bytes\":[97],\"top_logprobs\":[{\"token\":\"z\","
-		   "\"logprob\":-0.25,\"bytes\":[122]}]},"
-		   "{\"token\":\"b\",\"logprob\":-2.5,\"bytes\":[98],\"top_logprobs\":[{\"token\":\"z\","
-		   "\"logprob\":-0.25,\"bytes\":[122]}]},"
-		   "{\"token\":\"c\",\"logprob\":-3,\"bytes\":[99],\"top_logprobs\":[{\"token\":\"z\","
-		   "\"logprob\":-0.25,\"bytes\":[122]}]}]}");
+	match_text(
+		"part", part,
+		"{\"type\":\"output_text\",\"text\":\"abc\",\"annotations\":[],\"logprobs\":["
+		"{\"token\":\"a\",\"logprob\":-2,\"bytes\":[97],\"top_logprobs\":[{\"token\":\"z\","
+		"\"logprob\":-0.25,\"bytes\":[122]}]},"
+		"{\"token\":\"b\",\"logprob\":-2.5,\"bytes\":[98],\"top_logprobs\":[{\"token\":\"z\","
+		"\"logprob\":-0.25,\"bytes\":[122]}]},"
+		"{\"token\":\"c\",\"logprob\":-3,\"bytes\":[99],\"top_logprobs\":[{\"token\":\"z\","
+		"\"logprob\":-0.25,\"bytes\":[122]}]}]}");
 	assert_int_equal(json_integer_value(json_object_get(r, "top_logprobs")), 1);
 	free(part);
 	json_decref(v);
@@ -783,8 +854,12 @@ static void test_logprobs(void **state)
 static int http(struct world *w, const char *method, const char *path, const char *query,
 		const char *body, json_t **out)
 {
-	struct ig_http_request r = { .method = method, .path = path, .query = query, .client = "c",
-				     .who = { .key = "k1" }, .body = body ? strdup(body) : NULL,
+	struct ig_http_request r = { .method = method,
+				     .path = path,
+				     .query = query,
+				     .client = "c",
+				     .who = { .key = "k1" },
+				     .body = body ? strdup(body) : NULL,
 				     .body_len = body ? strlen(body) : 0 };
 	struct ig_exchange *x = ig_exchange_begin(w->api, &r, w);
 	struct ig_http_head h;
@@ -798,14 +873,15 @@ static int http(struct world *w, const char *method, const char *path, const cha
 	return h.status;
 }
 
-static void expect_http_error(struct world *w, const char *method, const char *path, const char *query,
-			      const char *body, int status, const char *param)
+static void expect_http_error(struct world *w, const char *method, const char *path,
+			      const char *query, const char *body, int status, const char *param)
 {
 	json_t *v;
 	int got = http(w, method, path, query, body, &v);
 
 	if (got != status || strcmp(str(json_object_get(v, "error"), "param"), param))
-		fail_msg("%s %s?%s: %d %s", method, path, query ? query : "", got, json_dumps(v, 0));
+		fail_msg("%s %s?%s: %d %s", method, path, query ? query : "", got,
+			 json_dumps(v, 0));
 	json_decref(v);
 }
 
@@ -824,17 +900,20 @@ static void test_http(void **state)
 	snprintf(path, sizeof path, "/v1/responses/%s", a);
 	snprintf(items, sizeof items, "%s/input_items", path);
 	/* the very object */
-	assert_int_equal(http(w, "GET", path, "include[]=message.output_text.logprobs&stream=false", NULL,
-			      &again), 200);
+	assert_int_equal(http(w, "GET", path, "include[]=message.output_text.logprobs&stream=false",
+			      NULL, &again),
+			 200);
 	assert_true(json_equal(v, again));
 	json_decref(again);
 	json_decref(v);
 	/* continued, there and over the WebSocket */
-	snprintf(body, sizeof body, "{\"input\":\"2\",\"previous_response_id\":\"%s\",\"store\":false}", a);
+	snprintf(body, sizeof body,
+		 "{\"input\":\"2\",\"previous_response_id\":\"%s\",\"store\":false}", a);
 	assert_int_equal(http(w, "POST", "/v1/responses", NULL, body, &v), 200);
 	expect_prompt(w, "user:1;assistant:x;user:2;");
 	/* what is not stored is nobody's, over HTTP */
-	snprintf(body, sizeof body, "{\"input\":\"3\",\"previous_response_id\":\"%s\"}", str(v, "id"));
+	snprintf(body, sizeof body, "{\"input\":\"3\",\"previous_response_id\":\"%s\"}",
+		 str(v, "id"));
 	json_decref(v);
 	expect_http_error(w, "POST", "/v1/responses", NULL, body, 400, "previous_response_id");
 	char b[64];
@@ -847,14 +926,17 @@ static void test_http(void **state)
 	assert_int_equal(json_array_size(x), 3);
 	assert_string_equal(str(json_array_get(x, 1), "role"), "assistant");
 	assert_string_equal(str(json_array_get(x, 2), "role"), "user");
-	match_value("item", json_array_get(x, 0), "{\"id\":\"#msg_\",\"type\":\"message\","
-		   "\"role\":\"user\",\"status\":\"completed\",\"content\":[{\"type\":\"input_text\","
-		   "\"text\":\"ws\"}]}");
+	match_value(
+		"item", json_array_get(x, 0),
+		"{\"id\":\"#msg_\",\"type\":\"message\","
+		"\"role\":\"user\",\"status\":\"completed\",\"content\":[{\"type\":\"input_text\","
+		"\"text\":\"ws\"}]}");
 	assert_true(json_is_false(json_object_get(list, "has_more")));
 	assert_string_equal(str(list, "first_id"), str(json_array_get(x, 0), "id"));
 	assert_string_equal(str(list, "last_id"), str(json_array_get(x, 2), "id"));
 	char query[200];
-	snprintf(query, sizeof query, "order=asc&limit=1&after=%s", str(json_array_get(x, 2), "id"));
+	snprintf(query, sizeof query, "order=asc&limit=1&after=%s",
+		 str(json_array_get(x, 2), "id"));
 	json_t *page;
 	assert_int_equal(http(w, "GET", items, query, NULL, &page), 200);
 	assert_string_equal(str(page, "first_id"), str(json_array_get(x, 1), "id"));
@@ -868,9 +950,14 @@ static void test_http(void **state)
 	static const struct {
 		const char *query, *param;
 	} bad[] = {
-		{ "limit=0", "limit" }, { "limit=101", "limit" }, { "limit=x", "limit" },
-		{ "limit=", "limit" }, { "order=up", "order" }, { "after=nix", "after" },
-		{ "colour=red", "colour" }, { "include[0]=file_search_call.results", "include" },
+		{ "limit=0", "limit" },
+		{ "limit=101", "limit" },
+		{ "limit=x", "limit" },
+		{ "limit=", "limit" },
+		{ "order=up", "order" },
+		{ "after=nix", "after" },
+		{ "colour=red", "colour" },
+		{ "include[0]=file_search_call.results", "include" },
 		{ "&&limit=20&order", "order" },
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
@@ -888,7 +975,8 @@ static void test_http(void **state)
 	expect_http_error(w, "GET", items, NULL, NULL, 404, "(none)");
 	/* gone; what continues it is not */
 	assert_int_equal(http(w, "DELETE", path, NULL, NULL, &v), 200);
-	snprintf(body, sizeof body, "{\"id\":\"%s\",\"object\":\"response.deleted\",\"deleted\":true}", a);
+	snprintf(body, sizeof body,
+		 "{\"id\":\"%s\",\"object\":\"response.deleted\",\"deleted\":true}", a);
 	match_value("deleted", v, body);
 	json_decref(v);
 	expect_http_error(w, "GET", path, NULL, NULL, 404, "response_id");
@@ -901,11 +989,14 @@ static void test_http_refused(void **state)
 {
 	struct world *w = *state;
 
-	expect_http_error(w, "POST", "/v1/responses", NULL, "{\"input\":\"a\",\"zap\":1}", 400, "zap");
-	expect_http_error(w, "POST", "/v1/responses", NULL, "{\"input\":\"a\",\"previous_response_id\":"
-			  "\"resp_x\"}", 400, "previous_response_id");
-	expect_http_error(w, "POST", "/v1/responses", NULL, "{\"input\":\"a\",\"stream_options\":{}}", 400,
-			  "stream_options");
+	expect_http_error(w, "POST", "/v1/responses", NULL, "{\"input\":\"a\",\"zap\":1}", 400,
+			  "zap");
+	expect_http_error(w, "POST", "/v1/responses", NULL,
+			  "{\"input\":\"a\",\"previous_response_id\":"
+			  "\"resp_x\"}",
+			  400, "previous_response_id");
+	expect_http_error(w, "POST", "/v1/responses", NULL,
+			  "{\"input\":\"a\",\"stream_options\":{}}", 400, "stream_options");
 	assert_int_equal(fake_engine_seen(w->engine).n_refused, 3);
 	/* a client that goes while its request is on the second way through prep */
 	fake_engine_script(w->engine, &says_x);
@@ -914,8 +1005,12 @@ static void test_http_refused(void **state)
 	struct ig_strbuf b = { 0 };
 	ig_strbuf_printf(&b, "{\"input\":\"2\",\"previous_response_id\":\"%s\"}", str(v, "id"));
 	json_decref(v);
-	struct ig_http_request r = { .method = "POST", .path = "/v1/responses", .client = "c",
-				     .who = { .key = "k1" }, .body = strdup(b.data), .body_len = b.len };
+	struct ig_http_request r = { .method = "POST",
+				     .path = "/v1/responses",
+				     .client = "c",
+				     .who = { .key = "k1" },
+				     .body = strdup(b.data),
+				     .body_len = b.len };
 	struct ig_exchange *x = ig_exchange_begin(w->api, &r, w);
 	usleep(20000);
 	ig_api_poll(w->api); /* it goes round again */
@@ -960,22 +1055,26 @@ static void test_http_stream(void **state)
 
 	fake_engine_script(w->engine, &says_x);
 	stream_of(w, "{\"input\":\"a\",\"stream\":true}", &types, &last);
-	assert_string_equal(types.data, "response.created response.in_progress "
-			    "response.output_item.added response.content_part.added "
-			    "response.output_text.delta response.output_text.done "
-			    "response.content_part.done response.output_item.done response.completed ");
+	assert_string_equal(
+		types.data,
+		"response.created response.in_progress "
+		"response.output_item.added response.content_part.added "
+		"response.output_text.delta response.output_text.done "
+		"response.content_part.done response.output_item.done response.completed ");
 	assert_int_equal(json_integer_value(json_object_get(last, "sequence_number")), 8);
 	json_decref(last);
 	ig_strbuf_clear(&types);
 	/* an error is told in both ways, and is the end */
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = say_x, .finish = IG_FINISH_ERROR,
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = say_x,
+							     .finish = IG_FINISH_ERROR,
 							     .error = "it broke" });
 	stream_of(w, "{\"input\":\"a\",\"stream\":true}", &types, &last);
 	assert_non_null(strstr(types.data, "response.output_item.done response.failed error "));
-	match_value("error", last, "{\"type\":\"error\",\"sequence_number\":9,"
-		   "\"code\":\"server_error\",\"message\":\"it broke\",\"param\":null,\"error\":{"
-		   "\"message\":\"it broke\",\"type\":\"server_error\",\"param\":null,"
-		   "\"code\":\"server_error\"}}");
+	match_value("error", last,
+		    "{\"type\":\"error\",\"sequence_number\":9,"
+		    "\"code\":\"server_error\",\"message\":\"it broke\",\"param\":null,\"error\":{"
+		    "\"message\":\"it broke\",\"type\":\"server_error\",\"param\":null,"
+		    "\"code\":\"server_error\"}}");
 	json_decref(last);
 	ig_strbuf_finish(&types);
 	/* whole: a status */
@@ -989,8 +1088,11 @@ static void test_input_tokens(void **state)
 	char body[200];
 	json_t *v;
 
-	assert_int_equal(http(w, "POST", "/v1/responses/input_tokens", NULL, "{\"input\":\"12345\","
-			      "\"instructions\":\"i\"}", &v), 200);
+	assert_int_equal(http(w, "POST", "/v1/responses/input_tokens", NULL,
+			      "{\"input\":\"12345\","
+			      "\"instructions\":\"i\"}",
+			      &v),
+			 200);
 	assert_int_equal(fake_engine_seen(w->engine).n_submitted, 0);
 	match_value("count", v, "{\"object\":\"response.input_tokens\",\"input_tokens\":20}");
 	json_decref(v);
@@ -1002,19 +1104,21 @@ static void test_input_tokens(void **state)
 	match_value("count", v, "{\"object\":\"response.input_tokens\",\"input_tokens\":19}");
 	json_decref(v);
 	expect_http_error(w, "POST", "/v1/responses/input_tokens", NULL, "{}", 400, "input");
-	expect_http_error(w, "POST", "/v1/responses/input_tokens", NULL, "{\"input\":\"a\",\"seed\":1}",
-			  400, "seed");
+	expect_http_error(w, "POST", "/v1/responses/input_tokens", NULL,
+			  "{\"input\":\"a\",\"seed\":1}", 400, "seed");
 	expect_http_error(w, "GET", "/v1/responses/input_tokens", NULL, NULL, 405, "(none)");
 }
 
 /* Mistral's templates are particular about the ids of calls. */
 static void test_short_ids(void **state)
 {
-	static const char *const pieces[] = { "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}]", NULL };
+	static const char *const pieces[] = { "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}]",
+					      NULL };
 	struct world *w = *state;
 
 	fake_engine_style(&(struct ig_answer_style){ .calls = IG_CALLS_MISTRAL });
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	json_t *v = ask(w, TOOLS ",\"input\":\"a\""),
 	       *call = json_array_get(json_object_get(json_object_get(v, "response"), "output"), 0);
 	assert_string_equal(str(call, "type"), "function_call");
@@ -1032,7 +1136,9 @@ static void test_no_room(void **state)
 
 	ig_api_set_options(w->api, &o);
 	fake_engine_script(w->engine, &says_x);
-	assert_int_equal(http(w, "POST", "/v1/responses", NULL, "{\"input\":\"1\",\"store\":true}", &v), 200);
+	assert_int_equal(
+		http(w, "POST", "/v1/responses", NULL, "{\"input\":\"1\",\"store\":true}", &v),
+		200);
 	assert_true(json_is_false(json_object_get(v, "store")));
 	json_decref(v);
 	v = ask(w, "\"input\":\"1\"");
@@ -1067,11 +1173,26 @@ static void test_keepalive(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_items), cmocka_unit_test(test_bad_items), cmocka_unit_test(test_tools),
-		TEST(test_continue), TEST(test_system), TEST(test_not_stored), TEST(test_stored_stays),
-		TEST(test_warm_up), TEST(test_turns), TEST(test_many_turns), TEST(test_parts),
-		TEST(test_half_a_call), TEST(test_logprobs), TEST(test_http), TEST(test_http_refused),
-		TEST(test_http_stream), TEST(test_input_tokens), TEST(test_short_ids), TEST(test_no_room), TEST(test_keepalive),
+		cmocka_unit_test(test_items),
+		cmocka_unit_test(test_bad_items),
+		cmocka_unit_test(test_tools),
+		TEST(test_continue),
+		TEST(test_system),
+		TEST(test_not_stored),
+		TEST(test_stored_stays),
+		TEST(test_warm_up),
+		TEST(test_turns),
+		TEST(test_many_turns),
+		TEST(test_parts),
+		TEST(test_half_a_call),
+		TEST(test_logprobs),
+		TEST(test_http),
+		TEST(test_http_refused),
+		TEST(test_http_stream),
+		TEST(test_input_tokens),
+		TEST(test_short_ids),
+		TEST(test_no_room),
+		TEST(test_keepalive),
 	};
 	return cmocka_run_group_tests_name("responses", tests, NULL, NULL);
 }

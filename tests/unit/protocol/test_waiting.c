@@ -26,7 +26,8 @@ static int setup(void **state)
 {
 	world_setup(state);
 	struct world *w = *state;
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	fake_engine_model(w->engine, -EINPROGRESS);
 	return 0;
 }
@@ -45,8 +46,11 @@ static void until_parked(struct world *w, int n_callbacks)
 
 static struct ig_exchange *begin(struct world *w, const char *path, const char *body)
 {
-	struct ig_http_request r = { .method = "POST", .path = path, .client = "::1",
-				     .who = { .key = "k2" }, .body = strdup(body),
+	struct ig_http_request r = { .method = "POST",
+				     .path = path,
+				     .client = "::1",
+				     .who = { .key = "k2" },
+				     .body = strdup(body),
 				     .body_len = strlen(body) };
 
 	return ig_exchange_begin(w->api, &r, w);
@@ -227,9 +231,9 @@ static void test_socket(void **state)
 	assert_true(ig_session_wants_input(w->session));
 	/* the same lane does not overtake, another does */
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"second\",\"model\":\"spare\","
-		  "\"stream_id\":\"a\"}");
+		     "\"stream_id\":\"a\"}");
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"q\",\"model\":\"spare\","
-		  "\"stream_id\":\"b\"}");
+		     "\"stream_id\":\"b\"}");
 	json_t *v;
 	do {
 		v = event(w);
@@ -324,13 +328,16 @@ static void test_failed_streams(void **state)
 	static const struct {
 		const char *path, *body, *begin;
 	} rows[] = {
-		{ CHAT, ASK ",\"stream\":true}", "data: {\"error\":{\"message\":\"fake: the file is damaged\","
+		{ CHAT, ASK ",\"stream\":true}",
+		  "data: {\"error\":{\"message\":\"fake: the file is damaged\","
 		  "\"type\":\"server_error\",\"param\":\"model\",\"code\":\"model_load_failed\"}}\n\n" },
 		{ "/v1/completions", "{\"prompt\":\"q\",\"stream\":true}",
 		  "data: {\"error\":{\"message\":\"fake: the file is damaged\"," },
-		{ "/v1/messages", ASK ",\"stream\":true}", "event: error\ndata: {\"type\":\"error\",\"error\":"
+		{ "/v1/messages", ASK ",\"stream\":true}",
+		  "event: error\ndata: {\"type\":\"error\",\"error\":"
 		  "{\"type\":\"overloaded_error\",\"message\":\"fake: the file is damaged\"}}\n\n" },
-		{ "/v1/responses", "{\"input\":\"q\",\"stream\":true}", "event: response.failed\n" },
+		{ "/v1/responses", "{\"input\":\"q\",\"stream\":true}",
+		  "event: response.failed\n" },
 	};
 	struct world *w = *state;
 	struct ig_exchange *x[4];
@@ -376,7 +383,8 @@ static void test_failed_socket(void **state)
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"q\"}");
 	until_parked(w, 1);
 	fake_engine_load_ends(w->engine, -EIO);
-	expect(w, "{\"type\":\"error\",\"status\":503,\"error\":{\"message\":\"fake: the file is damaged\","
+	expect(w,
+	       "{\"type\":\"error\",\"status\":503,\"error\":{\"message\":\"fake: the file is damaged\","
 	       "\"type\":\"server_error\",\"param\":\"model\",\"code\":\"model_load_failed\"},"
 	       "\"retry_after\":2}");
 	fake_engine_model(w->engine, -EINPROGRESS);
@@ -421,8 +429,10 @@ static void test_refused_afterwards(void **state)
 
 static void set_options(struct world *w, uint32_t wait_ms, uint32_t max_waiting)
 {
-	struct ig_api_options o = { .client_buffer = 4096, .keepalive_interval_ms = 5000,
-				    .retry_after_s = 2, .model_wait_ms = wait_ms,
+	struct ig_api_options o = { .client_buffer = 4096,
+				    .keepalive_interval_ms = 5000,
+				    .retry_after_s = 2,
+				    .model_wait_ms = wait_ms,
 				    .max_waiting = max_waiting };
 
 	ig_api_set_options(w->api, &o);
@@ -441,7 +451,8 @@ static void test_too_long(void **state)
 	char *body = body_of(w, x);
 	assert_non_null(strstr(body, "\"code\":\"model_loading\""));
 	free(body);
-	check_error(w, y, 503, "model_loading", "The model 'fake' is being loaded, for more than 60 s by now "
+	check_error(w, y, 503, "model_loading",
+		    "The model 'fake' is being loaded, for more than 60 s by now "
 		    "(server.model_wait)");
 	assert_int_equal(fake_engine_seen(w->engine).n_refused, 2);
 	/* a shorter one holds for those that wait already */
@@ -451,7 +462,8 @@ static void test_too_long(void **state)
 	ig_api_tick(w->api, ig_now_ns() + 2ll * S);
 	check_error(w, x, 503, "model_loading", "more than 1.5 s");
 	set_options(w, 0, 8);
-	check_error(w, begin(w, CHAT, ASK "}"), 503, "model_loading", "The default model is being loaded; try");
+	check_error(w, begin(w, CHAT, ASK "}"), 503, "model_loading",
+		    "The default model is being loaded; try");
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"q\"}");
 	json_t *v = event(w);
 	assert_string_equal(str(json_object_get(v, "error"), "code"), "model_loading");
@@ -488,14 +500,18 @@ static void test_limits(void **state)
 {
 	struct world *w = *state;
 	struct ig_http_head h;
-	struct ig_api_options o = { .client_buffer = 4096, .keepalive_interval_ms = 5000,
-				    .retry_after_s = 2, .model_wait_ms = 60000, .max_waiting = 8,
+	struct ig_api_options o = { .client_buffer = 4096,
+				    .keepalive_interval_ms = 5000,
+				    .retry_after_s = 2,
+				    .model_wait_ms = 60000,
+				    .max_waiting = 8,
 				    .limits = { .max_concurrent = 1, .requests_per_minute = 2 } };
 
 	ig_api_set_options(w->api, &o);
 	struct ig_exchange *x = begin(w, CHAT, ASK "}");
 	until_parked(w, 1);
-	check_error(w, begin(w, CHAT, ASK ",\"model\":\"spare\"}"), 429, "rate_limit_exceeded", "1 requests at once");
+	check_error(w, begin(w, CHAT, ASK ",\"model\":\"spare\"}"), 429, "rate_limit_exceeded",
+		    "1 requests at once");
 	check_error(w, begin(w, CHAT, ASK "}"), 429, "rate_limit_exceeded", "1 requests at once");
 	struct ig_exchange *y = begin(w, "/v1/tokenize", "{\"prompt\":\"q\"}");
 	fake_engine_load_ends(w->engine, 0);
@@ -523,12 +539,14 @@ static void test_prep_full(void **state)
 	struct ig_http_head h;
 
 	until_parked(w, 1);
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP,
+	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces,
+							     .finish = IG_FINISH_STOP,
 							     .prep_rc = -EAGAIN });
 	fake_engine_load_ends(w->engine, 0);
 	wait_news(w);
 	assert_false(ig_exchange_head(x, &h));
-	fake_engine_script(w->engine, &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	ig_api_poll(w->api);
 	head_of(w, x, &h);
 	assert_int_equal(h.status, 200);
@@ -593,7 +611,8 @@ static void test_cancel(void **state)
 		json_t *v = event(w);
 		assert_string_equal(str(v, "type"), types[i]);
 		if (i == 2)
-			assert_string_equal(str(json_object_get(v, "response"), "status"), "cancelled");
+			assert_string_equal(str(json_object_get(v, "response"), "status"),
+					    "cancelled");
 		json_decref(v);
 	}
 	struct fake_seen s = fake_engine_seen(w->engine);
@@ -630,7 +649,8 @@ static void test_continued(void **state)
 	fake_engine_model(w->engine, 0);
 	char *text = body_of(w, post(w, "/v1/responses", "{\"input\":\"one\"}", &h));
 	json_t *v = json_loads(text, 0, NULL);
-	snprintf(body, sizeof body, "{\"input\":\"two\",\"previous_response_id\":\"%s\"}", str(v, "id"));
+	snprintf(body, sizeof body, "{\"input\":\"two\",\"previous_response_id\":\"%s\"}",
+		 str(v, "id"));
 	json_decref(v);
 	free(text);
 	fake_engine_model(w->engine, -EINPROGRESS);
@@ -638,8 +658,11 @@ static void test_continued(void **state)
 	head_of(w, x, &h); /* another key's */
 	assert_int_equal(h.status, 400);
 	free(body_of(w, x));
-	struct ig_http_request r = { .method = "POST", .path = "/v1/responses", .client = "::1",
-				     .body = strdup(body), .body_len = strlen(body) };
+	struct ig_http_request r = { .method = "POST",
+				     .path = "/v1/responses",
+				     .client = "::1",
+				     .body = strdup(body),
+				     .body_len = strlen(body) };
 	x = ig_exchange_begin(w->api, &r, w);
 	until_parked(w, 1);
 	assert_false(ig_exchange_head(x, &h));
@@ -653,7 +676,8 @@ static void test_continued(void **state)
 static void test_drain(void **state)
 {
 	struct world *w = *state;
-	struct ig_exchange *x = begin(w, CHAT, ASK "}"), *y = begin(w, CHAT, ASK ",\"stream\":true}");
+	struct ig_exchange *x = begin(w, CHAT, ASK "}"),
+			   *y = begin(w, CHAT, ASK ",\"stream\":true}");
 
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"q\"}");
 	until_parked(w, 1);
@@ -727,12 +751,14 @@ static void test_load(void **state)
 	head_of(w, x, &h);
 	assert_int_equal(h.status, 200);
 	char *body = body_of(w, x);
-	match_text("model", body, "{\"id\":\"fake\",\"object\":\"model\",\"created\":1700000000,"
-		   "\"owned_by\":\"ingot\",\"type\":\"model\",\"display_name\":\"fake\",\"created_at\":"
-		   "\"2023-11-14T22:13:20Z\",\"lifecycle\":\"active\",\"max_input_tokens\":2000,"
-		   "\"state\":\"ready\",\"default\":true,\"pinned\":false,\"architecture\":\"fake\","
-		   "\"file\":\"fake.gguf\",\"error\":null,\"weight_bytes\":1000,\"scratch_bytes\":10,"
-		   "\"active_requests\":0,\"loads\":1,\"load_s\":0.5,\"idle_s\":2.0,\"expires_s\":60.0}");
+	match_text(
+		"model", body,
+		"{\"id\":\"fake\",\"object\":\"model\",\"created\":1700000000,"
+		"\"owned_by\":\"ingot\",\"type\":\"model\",\"display_name\":\"fake\",\"created_at\":"
+		"\"2023-11-14T22:13:20Z\",\"lifecycle\":\"active\",\"max_input_tokens\":2000,"
+		"\"state\":\"ready\",\"default\":true,\"pinned\":false,\"architecture\":\"fake\","
+		"\"file\":\"fake.gguf\",\"error\":null,\"weight_bytes\":1000,\"scratch_bytes\":10,"
+		"\"active_requests\":0,\"loads\":1,\"load_s\":0.5,\"idle_s\":2.0,\"expires_s\":60.0}");
 	free(body);
 	fake_engine_model(w->engine, -EIO);
 	check_admin(w, LOAD, "{\"model\":\"fake\",\"wait\":true}", 503, "the file is damaged");
@@ -754,8 +780,11 @@ static void test_told(void **state)
 
 	fake_engine_model(w->engine, -EIO);
 	for (int all = 0; all < 2; all++) {
-		struct ig_http_request r = { .method = "GET", .path = "/v1/models/fake", .client = "c",
-					     .who = { .role = all ? IG_ROLE_ADMINISTRATOR : IG_ROLE_USER } };
+		struct ig_http_request r = { .method = "GET",
+					     .path = "/v1/models/fake",
+					     .client = "c",
+					     .who = { .role = all ? IG_ROLE_ADMINISTRATOR :
+								    IG_ROLE_USER } };
 		char *body = body_of(w, ig_exchange_begin(w->api, &r, w));
 		assert_non_null(strstr(body, "\"state\":\"failed\""));
 		assert_non_null(strstr(body, "\"max_input_tokens\":null"));
@@ -770,12 +799,27 @@ static void test_told(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_whole), TEST(test_chat_stream), TEST(test_messages_stream),
-		TEST(test_responses_stream), TEST(test_socket), TEST(test_failed),
-		TEST(test_failed_streams), TEST(test_failed_socket), TEST(test_refused_afterwards),
-		TEST(test_too_long), TEST(test_too_many), TEST(test_limits), TEST(test_prep_full),
-		TEST(test_again), TEST(test_gone), TEST(test_cancel), TEST(test_continued),
-		TEST(test_drain), TEST(test_stop), TEST(test_load), TEST(test_told),
+		TEST(test_whole),
+		TEST(test_chat_stream),
+		TEST(test_messages_stream),
+		TEST(test_responses_stream),
+		TEST(test_socket),
+		TEST(test_failed),
+		TEST(test_failed_streams),
+		TEST(test_failed_socket),
+		TEST(test_refused_afterwards),
+		TEST(test_too_long),
+		TEST(test_too_many),
+		TEST(test_limits),
+		TEST(test_prep_full),
+		TEST(test_again),
+		TEST(test_gone),
+		TEST(test_cancel),
+		TEST(test_continued),
+		TEST(test_drain),
+		TEST(test_stop),
+		TEST(test_load),
+		TEST(test_told),
 	};
 	return cmocka_run_group_tests_name("waiting for a model", tests, NULL, NULL);
 }

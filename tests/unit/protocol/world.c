@@ -23,9 +23,7 @@ static void wake(void *ctx)
 	pthread_mutex_unlock(&w->lock);
 }
 
-static void want_write(void *conn)
-{
-}
+static void want_write(void *conn) {}
 
 int world_setup(void **state)
 {
@@ -35,10 +33,17 @@ int world_setup(void **state)
 	pthread_cond_init(&w->cond, NULL);
 	w->engine = fake_engine_create();
 	struct ig_api_deps deps = {
-		.engine = w->engine, .wake = wake, .wake_ctx = w, .want_write = want_write,
-		.options = { .client_buffer = 4096, .keepalive_interval_ms = 5000, .retry_after_s = 2,
-			     .model_wait_ms = 60000, .max_waiting = 8,
-			     .max_kept = 64, .max_kept_bytes = 1 << 20 },
+		.engine = w->engine,
+		.wake = wake,
+		.wake_ctx = w,
+		.want_write = want_write,
+		.options = { .client_buffer = 4096,
+			     .keepalive_interval_ms = 5000,
+			     .retry_after_s = 2,
+			     .model_wait_ms = 60000,
+			     .max_waiting = 8,
+			     .max_kept = 64,
+			     .max_kept_bytes = 1 << 20 },
 	};
 	w->api = ig_api_create(&deps);
 	w->session = ig_session_open(w->api, "127.0.0.1", &(struct ig_principal){ .key = "k1" }, w);
@@ -138,17 +143,19 @@ void match(const char *at, json_t *v, json_t *want)
 		return;
 	}
 	if (json_is_object(want) && json_is_object(v)) {
-		json_object_foreach(want, key, x) {
+		json_object_foreach(want, key, x)
+		{
 			snprintf(sub, sizeof sub, "%s.%s", at, key);
 			match(sub, json_object_get(v, key), x);
 		}
-		json_object_foreach(v, key, x)
-			if (!json_object_get(want, key))
-				fail_msg("%s.%s should not be there", at, key);
+		json_object_foreach(v, key, x) if (!json_object_get(want, key))
+			fail_msg("%s.%s should not be there", at, key);
 		return;
 	}
-	if (json_is_array(want) && json_is_array(v) && json_array_size(want) == json_array_size(v)) {
-		json_array_foreach(want, i, x) {
+	if (json_is_array(want) && json_is_array(v) &&
+	    json_array_size(want) == json_array_size(v)) {
+		json_array_foreach(want, i, x)
+		{
 			snprintf(sub, sizeof sub, "%s[%zu]", at, i);
 			match(sub, json_array_get(v, i), x);
 		}
@@ -177,8 +184,11 @@ void expect(struct world *w, const char *want)
 struct ig_exchange *post(struct world *w, const char *path, const char *body,
 			 struct ig_http_head *head)
 {
-	struct ig_http_request r = { .method = "POST", .path = path, .client = "::1",
-				     .body = strdup(body), .body_len = strlen(body) };
+	struct ig_http_request r = { .method = "POST",
+				     .path = path,
+				     .client = "::1",
+				     .body = strdup(body),
+				     .body_len = strlen(body) };
 	struct ig_exchange *x = ig_exchange_begin(w->api, &r, w);
 
 	assert_null(r.body);
@@ -232,4 +242,3 @@ void check_frames(char *body, const char *const *want)
 	assert_null(want[i]);
 	free(body);
 }
-

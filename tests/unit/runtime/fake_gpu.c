@@ -16,7 +16,8 @@ struct fake_gpu fake_gpu;
 #define MUST(what)                                                                                 \
 	do {                                                                                       \
 		if (!(what)) {                                                                     \
-			fprintf(stderr, "%s:%d: the driver broke: %s\n", __FILE__, __LINE__, #what); \
+			fprintf(stderr, "%s:%d: the driver broke: %s\n", __FILE__, __LINE__,       \
+				#what);                                                            \
 			abort();                                                                   \
 		}                                                                                  \
 	} while (0)
@@ -41,8 +42,12 @@ struct fake_program {
 };
 
 static struct ig_gpu_facts fake_facts = {
-	.struct_size = sizeof fake_facts, .kind = IG_GPU_METAL, .arch = 7,
-	.max_threadgroup_bytes = 32768, .max_threads = 1024, .name = "Fake 1",
+	.struct_size = sizeof fake_facts,
+	.kind = IG_GPU_METAL,
+	.arch = 7,
+	.max_threadgroup_bytes = 32768,
+	.max_threads = 1024,
+	.name = "Fake 1",
 };
 
 void fake_gpu_reset(void)
@@ -74,7 +79,8 @@ static int open_as(const struct ig_gpu_device_class *class, struct ig_gpu_device
 	MUST(*out);
 	(*out)->class = class;
 	fake_gpu.n_open++;
-	fake_facts.max_buffer_bytes = fake_gpu.max_buffer_bytes ? fake_gpu.max_buffer_bytes : 1 << 30;
+	fake_facts.max_buffer_bytes =
+		fake_gpu.max_buffer_bytes ? fake_gpu.max_buffer_bytes : 1 << 30;
 	fake_facts.working_set_bytes = 12345678;
 	return 0;
 }
@@ -290,7 +296,8 @@ static int fake_submit(struct ig_gpu_program *base, const struct ig_gpu_submissi
 	for (uint32_t i = 0; i < s->live[IG_LIVE_LOGIT_ROWS]; i++) {
 		p->ids[s->slot][i] = fake_gpu.base + (int32_t)i;
 		for (int64_t v = 0; v < p->tape->n_vocab; v++)
-			p->logits[s->slot][i * p->tape->n_vocab + v] = (float)(i * 1000 + (uint32_t)v);
+			p->logits[s->slot][i * p->tape->n_vocab + v] =
+				(float)(i * 1000 + (uint32_t)v);
 	}
 	return 0;
 }
@@ -307,8 +314,9 @@ static int fake_wait(struct ig_gpu_program *base, uint32_t slot, uint32_t timeou
 		fake_gpu.n_wait_errors--;
 		if (fake_gpu.wait_error != -ETIMEDOUT)
 			p->busy[slot] = false;
-		return fake_gpu.wait_error == -ETIMEDOUT || !err ? fake_gpu.wait_error :
-			ig_fail(err, fake_gpu.wait_error, "the fake device fails");
+		return fake_gpu.wait_error == -ETIMEDOUT || !err ?
+			       fake_gpu.wait_error :
+			       ig_fail(err, fake_gpu.wait_error, "the fake device fails");
 	}
 	p->busy[slot] = false;
 	*ids = p->ids[slot];
@@ -330,11 +338,21 @@ static uint64_t fake_pressure(struct ig_gpu_device *d)
 		return open_as(&ig_gpu_##device, out, err);                                        \
 	}                                                                                          \
 	const struct ig_gpu_device_class ig_gpu_##device = {                                       \
-		.name = #device, .open = open_device_##device, .close = fake_close,                \
-		.facts = facts, .alloc = fake_alloc, .wrap = wrap_function, .free = fake_free,     \
-		.address = fake_address, .write = fake_write, .read = fake_read,                   \
-		.program_create = fake_program_create, .program_destroy = fake_program_destroy,    \
-		.staging = fake_staging, .submit = fake_submit, .wait = fake_wait,                 \
+		.name = #device,                                                                   \
+		.open = open_device_##device,                                                      \
+		.close = fake_close,                                                               \
+		.facts = facts,                                                                    \
+		.alloc = fake_alloc,                                                               \
+		.wrap = wrap_function,                                                             \
+		.free = fake_free,                                                                 \
+		.address = fake_address,                                                           \
+		.write = fake_write,                                                               \
+		.read = fake_read,                                                                 \
+		.program_create = fake_program_create,                                             \
+		.program_destroy = fake_program_destroy,                                           \
+		.staging = fake_staging,                                                           \
+		.submit = fake_submit,                                                             \
+		.wait = fake_wait,                                                                 \
 		.pressure = fake_pressure,                                                         \
 	};                                                                                         \
 	IG_GPU_DRIVER(device)
@@ -343,7 +361,10 @@ CLASS(fake, NULL);
 CLASS(wrapping, fake_wrap); /* the same with views of host memory */
 
 const struct ig_driver_class *const ig_driver_classes[] = {
-	&ig_driver_fake, &ig_driver_wrapping, &ig_driver_cpu, NULL,
+	&ig_driver_fake,
+	&ig_driver_wrapping,
+	&ig_driver_cpu,
+	NULL,
 };
 
 /* Shaders of the runtime's own kernels: their names are enough here. */
@@ -362,8 +383,12 @@ static struct ig_gpu_dispatch toy_dispatch(uint32_t row_class)
 {
 	uint32_t live = row_class == IG_ROWS_TOKENS ? IG_LIVE_ROWS : IG_LIVE_LOGIT_ROWS;
 	return (struct ig_gpu_dispatch){
-		.struct_size = sizeof(struct ig_gpu_dispatch), .shader = &toy_shader, .kernel = "toy",
-		.args = &toy_args, .n_arg_bytes = sizeof toy_args, .threads = 32,
+		.struct_size = sizeof(struct ig_gpu_dispatch),
+		.shader = &toy_shader,
+		.kernel = "toy",
+		.args = &toy_args,
+		.n_arg_bytes = sizeof toy_args,
+		.threads = 32,
 		.when_max = UINT32_MAX,
 		.grid = { { live, 1, 1, 1 }, { 0, 1, 1, 1 }, { 0, 1, 1, 1 } },
 	};

@@ -12,24 +12,24 @@
 
 struct fake_gpu {
 	/* set by tests */
-	bool no_device; /* open says -ENOTSUP */
+	bool no_device;		   /* open says -ENOTSUP */
 	uint64_t max_buffer_bytes; /* 0: 1 GiB */
-	uint64_t max_bytes; /* of all memory; 0: no limit */
-	uint64_t pressure; /* bytes to give back, once */
-	int fail_at; /* this call from now on fails with -ENOMEM, 1 the next; 0: none */
-	int wait_error; /* what the next waits return */
+	uint64_t max_bytes;	   /* of all memory; 0: no limit */
+	uint64_t pressure;	   /* bytes to give back, once */
+	int fail_at;		/* this call from now on fails with -ENOMEM, 1 the next; 0: none */
+	int wait_error;		/* what the next waits return */
 	uint32_t n_wait_errors; /* so many of them */
-	int submit_error; /* what the next submit returns */
-	int32_t base; /* of the tokens that steps draw */
+	int submit_error;	/* what the next submit returns */
+	int32_t base;		/* of the tokens that steps draw */
 	/* seen by tests */
 	int n_open, n_buffers, n_programs; /* alive */
-	int n_calls; /* that can fail */
+	int n_calls;			   /* that can fail */
 	int n_allocs, n_wraps, n_writes, n_submits, n_waits, n_frees;
 	uint64_t n_bytes; /* alive */
 	uint64_t largest_write;
-	uint32_t n_copies; /* done, of cache blocks */
+	uint32_t n_copies;	       /* done, of cache blocks */
 	struct ig_gpu_submission last; /* of a model's program */
-	uint8_t *last_step; /* the staging area as it was submitted */
+	uint8_t *last_step;	       /* the staging area as it was submitted */
 	uint32_t last_timeout_ms;
 };
 
@@ -58,7 +58,7 @@ struct toy_model {
 	struct ig_modules *modules;
 	struct ig_plan *plan;
 	struct ig_op *ops; /* [plan->n_nodes] copies with a lowering of the test's */
-	char path[64]; /* of the file; removed by finish */
+	char path[64];	   /* of the file; removed by finish */
 };
 
 /* A llama of F16 weights in a file of its own. */

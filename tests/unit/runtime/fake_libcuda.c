@@ -10,12 +10,30 @@
 EXPORT extern struct fake_cuda fake_cuda;
 struct fake_cuda fake_cuda;
 
-struct CUctx_st { int unused; };
-struct CUmod_st { char *ptx; };
-struct CUfunc_st { CUmodule module; char name[64]; unsigned n_args, n_operands; int shared; };
-struct CUgraphNode_st { bool empty; struct fake_run run; };
-struct CUgraph_st { struct CUgraphNode_st **nodes; int n; };
-struct CUgraphExec_st { struct fake_run *runs; int n; };
+struct CUctx_st {
+	int unused;
+};
+struct CUmod_st {
+	char *ptx;
+};
+struct CUfunc_st {
+	CUmodule module;
+	char name[64];
+	unsigned n_args, n_operands;
+	int shared;
+};
+struct CUgraphNode_st {
+	bool empty;
+	struct fake_run run;
+};
+struct CUgraph_st {
+	struct CUgraphNode_st **nodes;
+	int n;
+};
+struct CUgraphExec_st {
+	struct fake_run *runs;
+	int n;
+};
 
 struct work {
 	enum { COPY, RUN, EVENT } kind;
@@ -26,8 +44,13 @@ struct work {
 	CUevent event;
 	struct work *next;
 };
-struct CUstream_st { struct work *first, **last; };
-struct CUevent_st { CUstream stream; bool recorded, done; };
+struct CUstream_st {
+	struct work *first, **last;
+};
+struct CUevent_st {
+	CUstream stream;
+	bool recorded, done;
+};
 
 /* One piece of memory, the device's or pinned. */
 struct piece {
@@ -116,10 +139,11 @@ FUNCTION(cuDeviceGetName, char *name, int n, CUdevice dev)
 FUNCTION(cuDeviceGetAttribute, int *value, int attribute, CUdevice dev)
 {
 	ENTER(false);
-	*value = attribute == CU_ATTRIBUTE_CAPABILITY_MAJOR ? fake_cuda.capability[dev] / 10 :
-		 attribute == CU_ATTRIBUTE_CAPABILITY_MINOR ? fake_cuda.capability[dev] % 10 :
+	*value = attribute == CU_ATTRIBUTE_CAPABILITY_MAJOR	? fake_cuda.capability[dev] / 10 :
+		 attribute == CU_ATTRIBUTE_CAPABILITY_MINOR	? fake_cuda.capability[dev] % 10 :
 		 attribute == CU_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 132 :
-		 attribute == CU_ATTRIBUTE_MAX_SHARED_OPTIN ? 232448 : 1024;
+		 attribute == CU_ATTRIBUTE_MAX_SHARED_OPTIN	? 232448 :
+								  1024;
 	return CUDA_SUCCESS;
 }
 
@@ -362,7 +386,8 @@ FUNCTION(cuEventSynchronize, CUevent e)
 
 /* ---- modules: PTX is a text with `.entry NAME` for each kernel ---- */
 
-FUNCTION(cuModuleLoadDataEx, CUmodule *m, const void *image, unsigned n, int *options, void **values)
+FUNCTION(cuModuleLoadDataEx, CUmodule *m, const void *image, unsigned n, int *options,
+	 void **values)
 {
 	ENTER(true);
 	if (strstr(image, "broken")) {
@@ -409,7 +434,7 @@ FUNCTION(cuModuleGetFunction, CUfunction *f, CUmodule m, const char *name)
 	*f = &functions[n_functions++];
 	memset(*f, 0, sizeof **f);
 	(*f)->module = m;
-	snprintf((*f)->name, sizeof (*f)->name, "%s", name);
+	snprintf((*f)->name, sizeof(*f)->name, "%s", name);
 	number = strrchr(name, '_');
 	(*f)->n_operands = (unsigned)atoi(number + 1);
 	while (*--number != '_')
@@ -423,7 +448,8 @@ FUNCTION(cuFuncGetAttribute, int *value, int attribute, CUfunction f)
 {
 	ENTER(true);
 	*value = attribute == CU_FUNC_MAX_THREADS_PER_BLOCK ? fake_cuda.kernel_threads :
-		 attribute == CU_FUNC_SHARED_BYTES ? 0 : f->shared;
+		 attribute == CU_FUNC_SHARED_BYTES	    ? 0 :
+							      f->shared;
 	return CUDA_SUCCESS;
 }
 
@@ -497,7 +523,8 @@ FUNCTION(cuGraphAddKernelNode_v2, CUgraphNode *node, CUgraph g, const CUgraphNod
 	struct fake_run *r;
 
 	ENTER(true);
-	if (!p->grid_x || !p->grid_y || !p->grid_z || p->block_x > (unsigned)fake_cuda.kernel_threads ||
+	if (!p->grid_x || !p->grid_y || !p->grid_z ||
+	    p->block_x > (unsigned)fake_cuda.kernel_threads ||
 	    p->shared_bytes > (unsigned)p->func->shared)
 		return CUDA_ERROR_INVALID_VALUE;
 	*node = add(g, after, n_after);
@@ -516,7 +543,8 @@ FUNCTION(cuGraphAddKernelNode_v2, CUgraphNode *node, CUgraph g, const CUgraphNod
 	return CUDA_SUCCESS;
 }
 
-FUNCTION(cuGraphKernelNodeSetAttribute, CUgraphNode node, int attribute, const CUnodeAttribute *value)
+FUNCTION(cuGraphKernelNodeSetAttribute, CUgraphNode node, int attribute,
+	 const CUnodeAttribute *value)
 {
 	ENTER(true);
 	if (attribute != CU_NODE_CLUSTER || node->empty || !value->cluster.x || !value->cluster.y ||
@@ -534,16 +562,19 @@ FUNCTION(cuTensorMapEncodeTiled, CUtensorMap *map, int type, unsigned rank, void
 	ENTER(true);
 	if ((uintptr_t)map % 64 || type != CU_MAP_UINT16 || rank != 2 || (uintptr_t)address % 16 ||
 	    !sizes[0] || !sizes[1] || strides[0] % 16 || !box[0] || box[0] > 64 || !box[1] ||
-	    box[1] > 256 || steps[0] != 1 || steps[1] != 1 || interleave != CU_MAP_NOT_INTERLEAVED ||
-	    swizzle != CU_MAP_SWIZZLE_128B || outside != CU_MAP_ZEROS_OUTSIDE)
+	    box[1] > 256 || steps[0] != 1 || steps[1] != 1 ||
+	    interleave != CU_MAP_NOT_INTERLEAVED || swizzle != CU_MAP_SWIZZLE_128B ||
+	    outside != CU_MAP_ZEROS_OUTSIDE)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!lies_in(address, (sizes[1] - 1) * strides[0] + sizes[0] * 2, true))
 		misuse("cuTensorMapEncodeTiled: outside of memory");
-	*map = (CUtensorMap){ { (uintptr_t)address, sizes[0], sizes[1], strides[0], box[0], box[1] } };
+	*map = (CUtensorMap){ { (uintptr_t)address, sizes[0], sizes[1], strides[0], box[0],
+				box[1] } };
 	return CUDA_SUCCESS;
 }
 
-FUNCTION(cuGraphAddEmptyNode, CUgraphNode *node, CUgraph g, const CUgraphNode *after, size_t n_after)
+FUNCTION(cuGraphAddEmptyNode, CUgraphNode *node, CUgraph g, const CUgraphNode *after,
+	 size_t n_after)
 {
 	ENTER(true);
 	*node = add(g, after, n_after);
@@ -587,9 +618,10 @@ FUNCTION(cuGraphLaunch, CUgraphExec exec, CUstream s)
 
 FUNCTION(cuGetErrorName, CUresult r, const char **name)
 {
-	*name = r == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" :
+	*name = r == CUDA_ERROR_OUT_OF_MEMORY	? "CUDA_ERROR_OUT_OF_MEMORY" :
 		r == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" :
-		r == CUDA_ERROR_INVALID_PTX ? "CUDA_ERROR_INVALID_PTX" : NULL;
+		r == CUDA_ERROR_INVALID_PTX	? "CUDA_ERROR_INVALID_PTX" :
+						  NULL;
 	return *name ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -20,7 +20,8 @@ struct fake_run {
 	unsigned grid[3], threads, shared;
 	uint8_t args[256];
 	CUdeviceptr address[18]; /* the step, then operands */
-	CUtensorMap map[2]; /* of kernels whose names begin with `boxes`: their first two operands */
+	CUtensorMap
+		map[2]; /* of kernels whose names begin with `boxes`: their first two operands */
 	unsigned cluster[3];
 	unsigned n_after; /* nodes that it waits for */
 };
@@ -43,10 +44,10 @@ struct fake_cuda {
 
 	/* alive */
 	int contexts, memory, pinned, streams, events, modules, graphs, execs;
-	int n_calls; /* of functions that can fail */
+	int n_calls;   /* of functions that can fail */
 	int n_failing; /* calls of `fail` so far */
 	int n_instantiated;
-	int lost; /* a sticky error was given: everything fails with it */
+	int lost;	  /* a sticky error was given: everything fails with it */
 	char misuse[160]; /* the first call that a real driver would not forgive */
 	struct fake_run runs[FAKE_MAX_RUNS];
 	int n_runs;

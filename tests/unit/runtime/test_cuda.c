@@ -16,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PTX ".entry first_8_1 { } .entry second_4_2 { } .entry ids_4_1 { } .entry big_4_0 { } " \
+#define PTX                                                                                        \
+	".entry first_8_1 { } .entry second_4_2 { } .entry ids_4_1 { } .entry big_4_0 { } "        \
 	".entry boxes_4_3 { } "
 #define STEP_BYTES 64u
 
@@ -31,7 +32,9 @@ static const struct ig_shader broken = {
 static const struct ig_shader newer = {
 	sizeof newer, 0, "test/newer", "", NULL, 0, "newer", "newer",
 };
-static const struct ig_shader without = { sizeof without, 0, "test/without", "", NULL, 0, NULL, NULL };
+static const struct ig_shader without = {
+	sizeof without, 0, "test/without", "", NULL, 0, NULL, NULL
+};
 
 static int setup(void **state)
 {
@@ -151,7 +154,8 @@ static void test_memory(void **state)
 	assert_int_equal(d->class->read(d, b, 1, y, UINT64_MAX, &err), -EINVAL);
 	assert_int_equal(d->class->alloc(d, 0, IG_GPU_MEMORY_SLAB, &no, &err), -EINVAL);
 	assert_int_equal(d->class->alloc(d, 1, 7, &no, &err), -EINVAL);
-	assert_int_equal(d->class->alloc(d, (uint64_t)1 << 40, IG_GPU_MEMORY_SLAB, &no, &err), -ENOMEM);
+	assert_int_equal(d->class->alloc(d, (uint64_t)1 << 40, IG_GPU_MEMORY_SLAB, &no, &err),
+			 -ENOMEM);
 	assert_null(no);
 	assert_non_null(strstr(err.text, "1099511627776 bytes"));
 	assert_non_null(strstr(err.text, "CUDA_ERROR_OUT_OF_MEMORY"));
@@ -180,8 +184,13 @@ static const struct ig_gpu_extent one = { IG_LIVE_ONE, 1, 1, 1 };
 static struct ig_gpu_dispatch dispatch(const char *kernel, const void *args, uint32_t n_args)
 {
 	return (struct ig_gpu_dispatch){
-		.struct_size = sizeof(struct ig_gpu_dispatch), .shader = &shader, .kernel = kernel,
-		.args = args, .n_arg_bytes = n_args, .threads = 64, .when_max = UINT32_MAX,
+		.struct_size = sizeof(struct ig_gpu_dispatch),
+		.shader = &shader,
+		.kernel = kernel,
+		.args = args,
+		.n_arg_bytes = n_args,
+		.threads = 64,
+		.when_max = UINT32_MAX,
 		.grid = { one, one, one },
 	};
 }
@@ -343,8 +352,9 @@ static void test_logits(void **state)
 	assert_null(logits);
 	assert_int_equal(fake->pinned, pinned);
 	s.live[IG_LIVE_WANT_LOGITS] = 1;
-	assert_int_equal(w.d->class->write(w.d, w.memory, w.places[w.logits.buffer].offset + 400, want,
-					   sizeof want, &err), 0);
+	assert_int_equal(w.d->class->write(w.d, w.memory, w.places[w.logits.buffer].offset + 400,
+					   want, sizeof want, &err),
+			 0);
 	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
 	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
 	assert_non_null(logits);
@@ -356,7 +366,9 @@ static void test_logits(void **state)
 static void test_recording(void **state)
 {
 	struct ig_gpu_submission s = submission(0, 5);
-	struct { uint32_t a, b; } args = { 3, 4 };
+	struct {
+		uint32_t a, b;
+	} args = { 3, 4 };
 	struct ig_gpu_dispatch d;
 	struct ig_error err = { 0 };
 	struct world w;
@@ -578,11 +590,13 @@ static void refuse_kernel(const struct ig_shader *sh, const char *kernel, uint32
 
 static void test_kernels(void **state)
 {
-	refuse_kernel(&shader, "gone_4_0", 4, 0, 32, 0, -ENOTSUP, "test/kernels has no kernel gone_4_0");
+	refuse_kernel(&shader, "gone_4_0", 4, 0, 32, 0, -ENOTSUP,
+		      "test/kernels has no kernel gone_4_0");
 	refuse_kernel(&shader, "first_8_1", 4, 1, 32, 0, -EINVAL, "another size than 4 bytes");
 	refuse_kernel(&shader, "first_8_1", 8, 2, 32, 0, -EINVAL, "does not take 2 operands");
 	refuse_kernel(&shader, "first_8_1", 8, 0, 32, 0, -EINVAL, "does not take 0 operands");
-	refuse_kernel(&shader, "boxes_4_3", 4, 3, 32, 0, -EINVAL, "takes operand 0 in another form");
+	refuse_kernel(&shader, "boxes_4_3", 4, 3, 32, 0, -EINVAL,
+		      "takes operand 0 in another form");
 	refuse_kernel(&broken, "a_4_0", 4, 0, 32, 0, -EIO, "line 3; unknown symbol broken");
 	refuse_kernel(&newer, "a_4_0", 4, 0, 32, 0, -ENOTSUP, "the driver is CUDA 12.4");
 	refuse_kernel(&without, "a_4_0", 4, 0, 32, 0, -ENOTSUP, "without PTX");
@@ -659,8 +673,9 @@ static void test_lost_device(void **state)
 	fake->fail = "cuEventQuery";
 	fake->fail_with = CUDA_ERROR_ILLEGAL_ADDRESS;
 	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), -ENODEV);
-	assert_string_equal(err.text, "cuda: running a step: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal "
-				      "memory access was encountered");
+	assert_string_equal(err.text,
+			    "cuda: running a step: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal "
+			    "memory access was encountered");
 	/* from now on nothing reaches the library, and all say why */
 	int calls = fake->n_calls;
 	for (int i = 0; i < 5; i++) {
@@ -757,7 +772,8 @@ static void test_every_call_fails(void **state)
 				continue; /* it met the cleaning up, or a question about parameters */
 			n_seen += rc == ways[way].rc;
 			if (rc != ways[way].rc && rc != -ENOTSUP && rc != -EINVAL)
-				fail_msg("call %d fails with %d: %d, %s", i, ways[way].r, rc, err.text);
+				fail_msg("call %d fails with %d: %d, %s", i, ways[way].r, rc,
+					 err.text);
 			assert_int_equal(err.code, rc);
 			assert_true(strlen(err.text) > 10);
 		}

@@ -51,7 +51,8 @@ static void test_counts(void **state)
 				assert_int_equal(f.few.layer_dispatches, few);
 				assert_int_equal(f.few.layer_barriers, few);
 				/* In a prompt's chunk attention is one kernel, and a route two. */
-				assert_int_equal(f.many.layer_dispatches, s->n_experts ? few : few - 1);
+				assert_int_equal(f.many.layer_dispatches,
+						 s->n_experts ? few : few - 1);
 				assert_int_equal(f.many.layer_barriers, few - 1);
 				/* Around the layers: rope_table beside embed, norm, logits, sample. */
 				assert_in_range(f.few.n_dispatches - few * s->n_layers, 5, 10);

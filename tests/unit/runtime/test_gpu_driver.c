@@ -83,9 +83,12 @@ static int start(struct session *s, const struct toy_model *m, const char *drive
 	s->slabs[0] = ig_driver_map_slab(s->driver, SLAB_BYTES);
 	if (!s->slabs[0])
 		return ig_fail(err, -ENOMEM, "no slab");
-	const uint64_t token = TOY_HEAD * 2, head = token * IG_BLOCK_TOKENS, v = head * TOY_KV_HEADS;
-	s->layout = (struct ig_kv_layout){ IG_F16, TOY_LAYERS, TOY_KV_HEADS, TOY_HEAD,
-					   2 * v * TOY_LAYERS, 2 * v, v, head, token };
+	const uint64_t token = TOY_HEAD * 2, head = token * IG_BLOCK_TOKENS,
+		       v = head * TOY_KV_HEADS;
+	s->layout = (struct ig_kv_layout){
+		IG_F16, TOY_LAYERS, TOY_KV_HEADS, TOY_HEAD, 2 * v * TOY_LAYERS,
+		2 * v,	v,	    head,	  token
+	};
 	s->kv = (struct ig_step_kv){ &s->layout, &s->tables[0][0], BLOCKS };
 	for (uint32_t q = 0; q < SEQS; q++)
 		for (uint32_t b = 0; b < BLOCKS; b++)
@@ -124,11 +127,22 @@ static struct ig_step *make_step(struct session *s, int i, int32_t at, const str
 		b->sample[q].mask = -1;
 	}
 	b->step = (struct ig_step){
-		.struct_size = sizeof b->step, .n_rows = SEQS, .n_seqs = SEQS, .n_logit_rows = SEQS,
-		.token_ids = b->ids, .positions = b->positions, .row_seq = b->row_seq,
-		.seq_lens = b->lens, .logit_rows = b->logit_rows, .sample = b->sample,
-		.sampled_ids = b->sampled, .slab_bases = s->slabs, .kv = &s->kv, .n_groups = 1,
-		.token_from = ahead ? b->from : NULL, .prev_ids = ahead ? ahead->sampled : NULL,
+		.struct_size = sizeof b->step,
+		.n_rows = SEQS,
+		.n_seqs = SEQS,
+		.n_logit_rows = SEQS,
+		.token_ids = b->ids,
+		.positions = b->positions,
+		.row_seq = b->row_seq,
+		.seq_lens = b->lens,
+		.logit_rows = b->logit_rows,
+		.sample = b->sample,
+		.sampled_ids = b->sampled,
+		.slab_bases = s->slabs,
+		.kv = &s->kv,
+		.n_groups = 1,
+		.token_from = ahead ? b->from : NULL,
+		.prev_ids = ahead ? ahead->sampled : NULL,
 	};
 	return &b->step;
 }
@@ -167,12 +181,13 @@ static void test_open(void **state)
 	o.experts = "mapped";
 	assert_int_equal(ig_driver_open("fake", &o, &d, &err), -ENOTSUP);
 	assert_string_equal(err.text, "experts \"mapped\" are not supported by the driver fake; "
-			    "packed is");
+				      "packed is");
 	o.experts = "packed";
 	assert_int_equal(ig_driver_open("fake", &o, &d, &err), 0);
 	ig_driver_close(d);
 	assert_int_equal(ig_driver_open("vulkan", &o, &d, &err), -ENOTSUP);
-	assert_string_equal(err.text, "driver \"vulkan\" is unknown; known: auto, fake, wrapping, cpu");
+	assert_string_equal(err.text,
+			    "driver \"vulkan\" is unknown; known: auto, fake, wrapping, cpu");
 
 	/* Where there is no device, auto goes on; who asks by name is told. */
 	o.activations = NULL;
@@ -275,13 +290,14 @@ static void test_not_lowered(void **state)
 	none.gpu = NULL;
 	m->plan->nodes[glu].op = &none;
 	assert_int_equal(ig_driver_lower(d, m->plan, &limits, &p, &memory, &err), -ENOTSUP);
-	assert_string_equal(err.text, "op glu, tensor \"blk.0.ffn_gate.weight\" (F16): no GPU runs it");
+	assert_string_equal(err.text,
+			    "op glu, tensor \"blk.0.ffn_gate.weight\" (F16): no GPU runs it");
 	m->plan->nodes[glu].op = op;
 	struct ig_shape *w = &m->plan->weights[m->plan->nodes[glu].weight[0]].shape;
 	w->dtype = IG_Q8_0;
 	assert_int_equal(ig_driver_lower(d, m->plan, &limits, &p, &memory, &err), -ENOTSUP);
 	assert_string_equal(err.text, "op glu, tensor \"blk.0.ffn_gate.weight\" (Q8_0): no kernel "
-			    "multiplies that");
+				      "multiplies that");
 	w->dtype = IG_F16;
 	/* An op that loses a tape's error does not get away with it. */
 	struct ig_gpu_op broken = *op->gpu;
@@ -313,14 +329,14 @@ static void test_partials(void **state)
 		uint32_t rows, seqs, context;
 		uint64_t expected; /* 0: 64 MiB of them */
 	} cases[] = {
-		{ 1, 1, 100, 1 }, { 8, 64, 1000, 8 * 4 }, { 512, 2, 1000, 32 * 4 },
+		{ 1, 1, 100, 1 },	{ 8, 64, 1000, 8 * 4 },		{ 512, 2, 1000, 32 * 4 },
 		{ 512, 64, 100000, 0 }, { 512, 4, 1u << 26, 1u << 18 },
 	};
 
 	assert_int_equal(ig_driver_open("fake", &o, &d, &err), 0);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct ig_program_limits l = { cases[i].rows, cases[i].seqs, 1, cases[i].context,
-					       IG_F16, 8 };
+		struct ig_program_limits l = { cases[i].rows,	 cases[i].seqs, 1,
+					       cases[i].context, IG_F16,	8 };
 		assert_int_equal(ig_driver_lower(d, m->plan, &l, &p, &memory, &err), 0);
 		assert_int_equal(((struct ig_gpu_lowered *)p)->shape.max_partials,
 				 cases[i].expected ? cases[i].expected : (64u << 20) / bytes);
@@ -339,8 +355,8 @@ static void assert_weights(const struct session *s, const struct toy_model *m)
 	for (uint32_t i = 0; i < m->plan->n_weights; i++) {
 		const struct ig_gpu_place *p = &lowered(s)->places[w->weights[i].buffer];
 		assert_int_equal(p->offset % 32, 0);
-		assert_memory_equal(fake_gpu_bytes(p->buffer) + p->offset, m->plan->weights[i].tensor->data,
-				    m->plan->weights[i].n_bytes);
+		assert_memory_equal(fake_gpu_bytes(p->buffer) + p->offset,
+				    m->plan->weights[i].tensor->data, m->plan->weights[i].n_bytes);
 	}
 }
 
@@ -359,7 +375,8 @@ static void test_weights(void **state)
 	assert_weights(&s, m);
 	/* A tape's constants are written too. */
 	const struct ig_gpu_tape *t = lowered(&s)->tape;
-	assert_memory_equal(fake_gpu_bytes(lowered(&s)->constants), t->constants, t->n_constant_bytes);
+	assert_memory_equal(fake_gpu_bytes(lowered(&s)->constants), t->constants,
+			    t->n_constant_bytes);
 	stop(&s);
 
 	fake_gpu.max_buffer_bytes = 2 * SLAB_BYTES;
@@ -377,24 +394,31 @@ static void test_weights(void **state)
 	for (int wrap = 0; wrap < 2; wrap++) {
 		fake_gpu.max_buffer_bytes = largest + 16384;
 		memset(&s, 0, sizeof s);
-		assert_int_equal(ig_driver_open(wrap ? "wrapping" : "fake", &o, &s.driver, &err), 0);
+		assert_int_equal(ig_driver_open(wrap ? "wrapping" : "fake", &o, &s.driver, &err),
+				 0);
 		struct ig_program_limits small = { 1, 1, 1, 16, IG_F16, 1 };
-		assert_int_equal(ig_driver_lower(s.driver, m->plan, &small, &s.program, &memory, &err), 0);
+		assert_int_equal(
+			ig_driver_lower(s.driver, m->plan, &small, &s.program, &memory, &err), 0);
 		struct ig_gpu_weights *w = &lowered(&s)->weights;
 		assert_true(w->n_views >= total / (largest + 16384) && w->n_views < 30);
 		assert_int_equal(ig_gpu_weights_load(w, gpu(&s)->device, &err), 0);
 		for (uint32_t i = 0; i < m->plan->n_weights; i++) {
 			const struct ig_gpu_view *v = &w->views[w->weights[i].view];
-			assert_true(w->weights[i].offset + m->plan->weights[i].n_bytes <= v->n_bytes);
+			assert_true(w->weights[i].offset + m->plan->weights[i].n_bytes <=
+				    v->n_bytes);
 			assert_memory_equal(fake_gpu_bytes(v->buffer) + w->weights[i].offset,
-					    m->plan->weights[i].tensor->data, m->plan->weights[i].n_bytes);
+					    m->plan->weights[i].tensor->data,
+					    m->plan->weights[i].n_bytes);
 		}
 		stop(&s);
 		fake_gpu.max_buffer_bytes = largest - 4096;
-		assert_int_equal(ig_driver_open(wrap ? "wrapping" : "fake", &o, &s.driver, &err), 0);
-		assert_int_equal(ig_driver_lower(s.driver, m->plan, &small, &s.program, &memory, &err),
-				 -ENOTSUP);
-		assert_non_null(strstr(err.text, "tensor \"blk.0.ffn_gate.weight\" has 30720 bytes"));
+		assert_int_equal(ig_driver_open(wrap ? "wrapping" : "fake", &o, &s.driver, &err),
+				 0);
+		assert_int_equal(
+			ig_driver_lower(s.driver, m->plan, &small, &s.program, &memory, &err),
+			-ENOTSUP);
+		assert_non_null(
+			strstr(err.text, "tensor \"blk.0.ffn_gate.weight\" has 30720 bytes"));
 		s.program = NULL;
 		stop(&s);
 	}
@@ -415,8 +439,10 @@ static void test_weights_of_a_folder(void **state)
 		fail_msg("no model");
 	for (int wrap = 0; wrap < 2; wrap++) {
 		struct session s = { 0 };
-		assert_int_equal(ig_driver_open(wrap ? "wrapping" : "fake", &o, &s.driver, &err), 0);
-		assert_int_equal(ig_driver_lower(s.driver, m.plan, &small, &s.program, &memory, &err), 0);
+		assert_int_equal(ig_driver_open(wrap ? "wrapping" : "fake", &o, &s.driver, &err),
+				 0);
+		assert_int_equal(
+			ig_driver_lower(s.driver, m.plan, &small, &s.program, &memory, &err), 0);
 		struct ig_gpu_weights *w = &lowered(&s)->weights;
 		assert_int_equal(ig_gpu_weights_load(w, gpu(&s)->device, &err), 0);
 		for (uint32_t i = 0; i < m.plan->n_weights; i++) {
@@ -426,9 +452,10 @@ static void test_weights_of_a_folder(void **state)
 			assert_non_null(buf);
 			assert_null(v->base);
 			n_made += !pw->tensor->data;
-			assert_memory_equal(fake_gpu_bytes(v->buffer) + w->weights[i].offset,
-					    ig_checkpoint_rows(m.file, pw->tensor, 0, pw->shape.n_rows,
-							       buf), pw->n_bytes);
+			assert_memory_equal(
+				fake_gpu_bytes(v->buffer) + w->weights[i].offset,
+				ig_checkpoint_rows(m.file, pw->tensor, 0, pw->shape.n_rows, buf),
+				pw->n_bytes);
 			free(buf);
 		}
 		stop(&s);
@@ -494,7 +521,8 @@ static void test_logits(void **state)
 	fake_gpu.base = TOY_VOCAB - 3;
 	assert_int_equal(ig_program_submit(s.program, &s.batch[0].step), 0);
 	assert_int_equal(ig_program_wait(s.program), -EIO);
-	assert_string_equal(ig_program_error(s.program)->text, "fake: row 3 was given token 77 of 77");
+	assert_string_equal(ig_program_error(s.program)->text,
+			    "fake: row 3 was given token 77 of 77");
 	fake_gpu.base = 0;
 	assert_runs(&s);
 	stop(&s);
@@ -515,7 +543,8 @@ static void test_errors(void **state)
 	for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
 		must_start(&s, *state, "fake");
 		/* Of two steps under way the first fails: neither has results. */
-		struct ig_step *a = make_step(&s, 0, 7, NULL), *b = make_step(&s, 1, 8, &s.batch[0]);
+		struct ig_step *a = make_step(&s, 0, 7, NULL),
+			       *b = make_step(&s, 1, 8, &s.batch[0]);
 		assert_int_equal(ig_program_submit(s.program, a), 0);
 		assert_int_equal(ig_program_submit(s.program, b), 0);
 		fake_gpu.wait_error = errors[i].code;
@@ -529,8 +558,10 @@ static void test_errors(void **state)
 		assert_runs(&s);
 		/* A device that refuses a step takes the next. */
 		fake_gpu.submit_error = errors[i].code;
-		assert_int_equal(ig_program_submit(s.program, make_step(&s, 0, 9, NULL)), errors[i].code);
-		assert_string_equal(ig_program_error(s.program)->text, "the fake device refuses a step");
+		assert_int_equal(ig_program_submit(s.program, make_step(&s, 0, 9, NULL)),
+				 errors[i].code);
+		assert_string_equal(ig_program_error(s.program)->text,
+				    "the fake device refuses a step");
 		assert_runs(&s);
 		stop(&s);
 	}
@@ -541,7 +572,8 @@ static void test_errors(void **state)
 	fake_gpu.n_wait_errors = 3;
 	assert_int_equal(ig_program_wait(s.program), -ETIMEDOUT);
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(ig_program_submit(s.program, make_step(&s, 0, 7, NULL)), -ETIMEDOUT);
+		assert_int_equal(ig_program_submit(s.program, make_step(&s, 0, 7, NULL)),
+				 -ETIMEDOUT);
 		assert_string_equal(ig_program_error(s.program)->text,
 				    "fake: a step before is still not done");
 	}
@@ -648,8 +680,13 @@ static void test_copies(void **state)
 		int64_t to, from;
 		uint64_t n;
 	} bad[] = {
-		{ 0, 8, BLOCK }, { 8, 512, BLOCK }, { 0, 512, 8 }, { 0, SLAB_BYTES, 16 },
-		{ SLAB_BYTES - 16, 0, 32 }, { 0, 16, 32 }, { 0, 512, (uint64_t)1 << 40 },
+		{ 0, 8, BLOCK },
+		{ 8, 512, BLOCK },
+		{ 0, 512, 8 },
+		{ 0, SLAB_BYTES, 16 },
+		{ SLAB_BYTES - 16, 0, 32 },
+		{ 0, 16, 32 },
+		{ 0, 512, (uint64_t)1 << 40 },
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		int copies = (int)fake_gpu.n_copies;
@@ -768,18 +805,12 @@ static void test_each_failure(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_open),
-		cmocka_unit_test(test_tape),
-		cmocka_unit_test(test_not_lowered),
-		cmocka_unit_test(test_partials),
-		cmocka_unit_test(test_weights),
-		cmocka_unit_test(test_weights_of_a_folder),
-		cmocka_unit_test(test_two_in_flight),
-		cmocka_unit_test(test_logits),
-		cmocka_unit_test(test_errors),
-		cmocka_unit_test(test_copies),
-		cmocka_unit_test(test_slabs),
-		cmocka_unit_test(test_each_failure),
+		cmocka_unit_test(test_open),	      cmocka_unit_test(test_tape),
+		cmocka_unit_test(test_not_lowered),   cmocka_unit_test(test_partials),
+		cmocka_unit_test(test_weights),	      cmocka_unit_test(test_weights_of_a_folder),
+		cmocka_unit_test(test_two_in_flight), cmocka_unit_test(test_logits),
+		cmocka_unit_test(test_errors),	      cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_slabs),	      cmocka_unit_test(test_each_failure),
 	};
 	return cmocka_run_group_tests_name("the driver for GPUs", tests, setup, teardown);
 }

@@ -41,7 +41,8 @@ struct world {
 	struct ig_step_kv kv[2];
 	uint32_t tables[SEQS][BLOCKS];
 	struct ig_step step;
-	int32_t ids[ROWS], from[ROWS], positions[ROWS], row_seq[ROWS], lens[SEQS], logit_rows[LOGITS];
+	int32_t ids[ROWS], from[ROWS], positions[ROWS], row_seq[ROWS], lens[SEQS],
+		logit_rows[LOGITS];
 	struct ig_sample_params sample[LOGITS];
 	struct ig_logit_edit edits[8];
 	uint32_t masks[LOGITS][(VOCAB + 31) / 32];
@@ -49,7 +50,10 @@ struct world {
 };
 
 static const struct ig_model_info info = {
-	.struct_size = sizeof info, .n_vocab = VOCAB, .n_context = CONTEXT, .n_groups = 1,
+	.struct_size = sizeof info,
+	.n_vocab = VOCAB,
+	.n_context = CONTEXT,
+	.n_groups = 1,
 	.groups = { { sizeof(struct ig_cache_group), LAYERS, HEADS, HEAD, 0 } },
 };
 static const struct ig_program_limits limits = { ROWS, SEQS, LOGITS, CONTEXT, IG_F16, SLABS };
@@ -70,16 +74,23 @@ static void begin(struct world *w, const struct ig_model_info *i)
 	assert_non_null(w->area);
 	memset(w->area + w->shape.area_bytes, 0x5a, GUARD);
 	const uint64_t token = HEAD * 2, head = token * IG_BLOCK_TOKENS, v = head * HEADS;
-	w->layout = (struct ig_kv_layout){ IG_F16, LAYERS, HEADS, HEAD, 2 * v * LAYERS, 2 * v, v,
-					   head, token };
+	w->layout = (struct ig_kv_layout){ IG_F16, LAYERS, HEADS, HEAD, 2 * v * LAYERS,
+					   2 * v,  v,	   head,  token };
 	w->kv[0] = w->kv[1] = (struct ig_step_kv){ &w->layout, &w->tables[0][0], BLOCKS };
 	for (int q = 0; q < SEQS; q++)
 		for (uint32_t b = 0; b < BLOCKS; b++)
 			w->tables[q][b] = IG_BLOCK_WORD(b % 3 * 2, (b + (uint32_t)q) % 8);
 	w->step = (struct ig_step){
-		.struct_size = sizeof w->step, .token_ids = w->ids, .positions = w->positions,
-		.row_seq = w->row_seq, .seq_lens = w->lens, .logit_rows = w->logit_rows,
-		.sample = w->sample, .slab_bases = w->bases, .kv = w->kv, .n_groups = 1,
+		.struct_size = sizeof w->step,
+		.token_ids = w->ids,
+		.positions = w->positions,
+		.row_seq = w->row_seq,
+		.seq_lens = w->lens,
+		.logit_rows = w->logit_rows,
+		.sample = w->sample,
+		.slab_bases = w->bases,
+		.kv = w->kv,
+		.n_groups = 1,
 	};
 }
 
@@ -139,9 +150,11 @@ static void test_packed(void **state)
 	add(&w, 300, 1, true);
 	add(&w, 0, 20, false);
 	add(&w, 90, 3, true);
-	w.sample[0] = (struct ig_sample_params){ 0.0f, 0.5f, 0.1f, 7, 1.5f, 0.25f, 0.75f, -9, 0, 0, 301,
-						 0, 0x1122334455667788u };
-	w.sample[1] = (struct ig_sample_params){ 1.0f, 1.0f, 0.0f, 0, 1.0f, 0, 0, 1, 1, 2, 93, 0, 5 };
+	w.sample[0] = (struct ig_sample_params){
+		0.0f, 0.5f, 0.1f, 7, 1.5f, 0.25f, 0.75f, -9, 0, 0, 301, 0, 0x1122334455667788u
+	};
+	w.sample[1] =
+		(struct ig_sample_params){ 1.0f, 1.0f, 0.0f, 0, 1.0f, 0, 0, 1, 1, 2, 93, 0, 5 };
 	for (int i = 0; i < 3; i++)
 		w.edits[i] = (struct ig_logit_edit){ i + 3, 2, 1, 0.5f };
 	w.masks[1][2] = 77;
@@ -208,7 +221,8 @@ static void test_packed(void **state)
 	static const uint32_t n_blocks[] = { 19, 2, 6 };
 	for (uint32_t q = 0; q < 3; q++)
 		for (uint32_t b = 0; b < 19; b++)
-			assert_int_equal(tables[q * 19 + b], b < n_blocks[q] ? w.tables[q][b] : STEP_NONE);
+			assert_int_equal(tables[q * 19 + b],
+					 b < n_blocks[q] ? w.tables[q][b] : STEP_NONE);
 	const uint64_t *slabs = at(&w, h->slabs);
 	for (uint32_t i = 0; i < 5; i++) /* 4 is the highest that is used */
 		assert_true(slabs[i] == (i % 2 ? 0 : (uint64_t)(uintptr_t)w.bases[i]));
@@ -232,8 +246,8 @@ static void test_split(void **state)
 	struct ig_error err = { 0 };
 
 	begin(&w, &info);
-	add(&w, 0, 16, false); /* 16 partials */
-	add(&w, 0, 17, false); /* too many rows */
+	add(&w, 0, 16, false);	 /* 16 partials */
+	add(&w, 0, 17, false);	 /* too many rows */
 	add(&w, 1500, 5, false); /* 30 partials of 24 that are left */
 	add(&w, 1000, 6, false); /* 24: just fits */
 	assert_int_equal(pack(&w, &err), 0);
@@ -299,7 +313,8 @@ static void test_hostile(void **state)
 	BAD("2 cache groups, the plan has 1", w.step.n_groups = 2);
 	BAD("0 cache groups", w.step.n_groups = 0);
 	BAD("block 0 of slab 1 is not mapped", w.tables[0][0] = IG_BLOCK_WORD(1, 0));
-	BAD("sequence 1, cache group 0: block 0 of slab 8", w.tables[1][0] = IG_BLOCK_WORD(SLABS, 0));
+	BAD("sequence 1, cache group 0: block 0 of slab 8",
+	    w.tables[1][0] = IG_BLOCK_WORD(SLABS, 0));
 	BAD("is not mapped", w.tables[0][6] = IG_BLOCK_NONE);
 	BAD("block 4095 of slab 2", w.tables[0][6] = IG_BLOCK_WORD(2, 4095));
 	BAD("block 16 of slab 2", w.tables[0][6] = IG_BLOCK_WORD(2, SLAB_BYTES / 4096));
@@ -317,8 +332,10 @@ static void test_hostile(void **state)
 	BAD("strides", w.layout.block_bytes = (uint64_t)1 << 60);
 	BAD("edits of logits, at most", w.step.n_edits = w.shape.max_edits + 1);
 	BAD("1 edits of logits", w.step.n_edits = 1); /* and no list */
-	BAD("edit 0 is of token 70", (w.edits[0].id = VOCAB, w.step.edits = w.edits, w.step.n_edits = 1));
-	BAD("edit 0 is of token -1", (w.edits[0].id = -1, w.step.edits = w.edits, w.step.n_edits = 1));
+	BAD("edit 0 is of token 70",
+	    (w.edits[0].id = VOCAB, w.step.edits = w.edits, w.step.n_edits = 1));
+	BAD("edit 0 is of token -1",
+	    (w.edits[0].id = -1, w.step.edits = w.edits, w.step.n_edits = 1));
 	BAD("5 masks", (w.step.masks = &w.masks[0][0], w.step.n_masks = LOGITS + 1));
 	BAD("1 masks", w.step.n_masks = 1);
 #undef BAD
@@ -373,7 +390,7 @@ static void test_limits(void **state)
 	assert_int_equal(ig_gpu_step_init(&s, &info, &l, 1, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "4294967295 sequences of 4294967295 tokens"));
 	l = limits;
-	l.max_slabs = 0; /* as many as a block word can name */
+	l.max_slabs = 0;     /* as many as a block word can name */
 	l.kv_dtype = IG_F32; /* 0, and not "unset" */
 	assert_int_equal(ig_gpu_step_init(&s, &info, &l, 1, &err), 0);
 	assert_int_equal(s.limits.max_slabs, 1u << 20);
@@ -405,7 +422,8 @@ static void test_copies(void **state)
 	assert_int_equal(h->n_copies, IG_GPU_MAX_COPIES);
 	assert_int_equal(h->n_rows, 0);
 	for (uint64_t i = 0; i < IG_GPU_MAX_COPIES; i++)
-		assert_true(c[i].dst == i * 4096 && c[i].src == i << 40 && c[i].n_bytes == 16 * (i + 1));
+		assert_true(c[i].dst == i * 4096 && c[i].src == i << 40 &&
+			    c[i].n_bytes == 16 * (i + 1));
 	static const uint32_t live[IG_N_LIVE] = { 1, 0, 0, 0, 0, 0, 0, IG_GPU_MAX_COPIES, 0, 0 };
 	assert_memory_equal(out.live, live, sizeof live);
 	assert_true(out.step_bytes <= IG_GPU_COPY_AREA_BYTES);
@@ -468,10 +486,10 @@ static void test_slabs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_packed),  cmocka_unit_test(test_split),
+		cmocka_unit_test(test_packed),	cmocka_unit_test(test_split),
 		cmocka_unit_test(test_largest), cmocka_unit_test(test_hostile),
-		cmocka_unit_test(test_window),  cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_copies),  cmocka_unit_test(test_slabs),
+		cmocka_unit_test(test_window),	cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_copies),	cmocka_unit_test(test_slabs),
 	};
 	return cmocka_run_group_tests_name("the step on a GPU", tests, NULL, NULL);
 }

@@ -69,7 +69,8 @@ static void test_names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_levels), cmocka_unit_test(test_names),
+		cmocka_unit_test(test_levels),
+		cmocka_unit_test(test_names),
 	};
 	return cmocka_run_group_tests_name("instruction sets", tests, NULL, NULL);
 }

@@ -59,8 +59,7 @@ static void test_mistakes(void **state)
 {
 	expect("toy-good", 0, "");
 	expect("toy-missing-tensor", -ENOENT, "tensor \"nowhere\" is missing");
-	expect("toy-wrong-shape", -EINVAL,
-	       "tensor \"table\" has shape [7, 32], expected [8, 32]");
+	expect("toy-wrong-shape", -EINVAL, "tensor \"table\" has shape [7, 32], expected [8, 32]");
 	expect("toy-two-shapes", -EINVAL, "tensor \"table\" is asked for in two shapes");
 	expect("toy-unknown-op", -EINVAL, "op levitate, node 1: no module provides it");
 	expect("toy-bad-input", -EINVAL, "op norm, node 1: an input is not a value");
@@ -109,7 +108,8 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_mistakes), cmocka_unit_test(test_registry),
+		cmocka_unit_test(test_mistakes),
+		cmocka_unit_test(test_registry),
 	};
 	return cmocka_run_group_tests_name("recording", tests, setup, teardown);
 }

@@ -86,7 +86,8 @@ static void test_limits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_jobs), cmocka_unit_test(test_workers_come),
+		cmocka_unit_test(test_jobs),
+		cmocka_unit_test(test_workers_come),
 		cmocka_unit_test(test_limits),
 	};
 	return cmocka_run_group_tests_name("thread pool", tests, NULL, NULL);

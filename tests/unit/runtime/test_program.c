@@ -159,8 +159,12 @@ struct pages {
 static void make_pages(struct pages *p)
 {
 	p->layout = (struct ig_kv_layout){
-		.dtype = IG_F32, .n_layers = LAYERS, .n_kv_heads = KV_HEADS, .head_dim = HEAD,
-		.token_stride = HEAD * 4, .head_stride = HEAD * 4 * IG_BLOCK_TOKENS,
+		.dtype = IG_F32,
+		.n_layers = LAYERS,
+		.n_kv_heads = KV_HEADS,
+		.head_dim = HEAD,
+		.token_stride = HEAD * 4,
+		.head_stride = HEAD * 4 * IG_BLOCK_TOKENS,
 		.v_offset = HEAD * 4 * IG_BLOCK_TOKENS * KV_HEADS,
 		.layer_stride = 2 * HEAD * 4 * IG_BLOCK_TOKENS * KV_HEADS,
 		.block_bytes = 2 * HEAD * 4 * IG_BLOCK_TOKENS * KV_HEADS * LAYERS,
@@ -170,7 +174,8 @@ static void make_pages(struct pages *p)
 		p->slabs[s] = calloc(SEQS * BLOCKS, p->layout.block_bytes);
 	for (uint32_t s = 0; s < SEQS; s++)
 		for (uint32_t b = 0; b < BLOCKS; b++)
-			p->tables[s][b] = IG_BLOCK_WORD((s + b) % 2, (b * SEQS + s) * 5 % (SEQS * BLOCKS));
+			p->tables[s][b] =
+				IG_BLOCK_WORD((s + b) % 2, (b * SEQS + s) * 5 % (SEQS * BLOCKS));
 }
 
 static void free_pages(struct pages *p)
@@ -212,14 +217,28 @@ static void make_batch(struct batch *b, const struct pages *p, const struct feed
 			b->logit_rows[wanted++] = rows - 1;
 	}
 	for (int32_t i = 0; i < wanted; i++)
-		b->sample[i] = (struct ig_sample_params){
-			.temperature = i % 2 ? 1.0f : 0.0f, .top_p = 0.9f, .top_k = 20,
-			.repetition_penalty = 1.0f, .mask = -1, .position = i, .seed = 7 };
+		b->sample[i] = (struct ig_sample_params){ .temperature = i % 2 ? 1.0f : 0.0f,
+							  .top_p = 0.9f,
+							  .top_k = 20,
+							  .repetition_penalty = 1.0f,
+							  .mask = -1,
+							  .position = i,
+							  .seed = 7 };
 	b->step = (struct ig_step){
-		.struct_size = sizeof b->step, .n_rows = rows, .n_seqs = SEQS, .n_logit_rows = wanted,
-		.token_ids = b->ids, .positions = b->positions, .row_seq = b->row_seq,
-		.seq_lens = b->seq_lens, .logit_rows = b->logit_rows, .sample = b->sample,
-		.sampled_ids = b->sampled, .logits = b->logits, .slab_bases = p->slabs, .kv = &p->kv,
+		.struct_size = sizeof b->step,
+		.n_rows = rows,
+		.n_seqs = SEQS,
+		.n_logit_rows = wanted,
+		.token_ids = b->ids,
+		.positions = b->positions,
+		.row_seq = b->row_seq,
+		.seq_lens = b->seq_lens,
+		.logit_rows = b->logit_rows,
+		.sample = b->sample,
+		.sampled_ids = b->sampled,
+		.logits = b->logits,
+		.slab_bases = p->slabs,
+		.kv = &p->kv,
 		.n_groups = 1,
 	};
 }
@@ -234,14 +253,23 @@ static void run_references(const struct ig_plan *plan, const struct ig_step *ste
 		value[v] = calloc((size_t)plan->values[v].shape.n_cols * ROWS, sizeof **value);
 	for (uint32_t i = 0; i < plan->n_nodes; i++) {
 		const struct ig_plan_node *n = &plan->nodes[i];
-		struct ig_op_call c = { .struct_size = sizeof c, .params = n->params, .step = step,
-					.n_in = n->n_in, .n_out = n->n_out, .n_weights = n->n_weights };
+		struct ig_op_call c = { .struct_size = sizeof c,
+					.params = n->params,
+					.step = step,
+					.n_in = n->n_in,
+					.n_out = n->n_out,
+					.n_weights = n->n_weights };
 		for (uint32_t j = 0; j < n->n_in + n->n_out; j++) {
 			ig_value v = j < n->n_in ? n->in[j] : n->out[j - n->n_in];
 			const struct ig_shape *s = &plan->values[v].shape;
-			struct ig_tensor t = { value[v], s->row_class == IG_ROWS_TOKENS
-						? step->n_rows : step->n_logit_rows,
-					       s->n_cols, s->n_cols * 4, IG_F32, IG_FORM_ROWS };
+			struct ig_tensor t = {
+				value[v],
+				s->row_class == IG_ROWS_TOKENS ? step->n_rows : step->n_logit_rows,
+				s->n_cols,
+				s->n_cols * 4,
+				IG_F32,
+				IG_FORM_ROWS
+			};
 			if (j < n->n_in)
 				c.in[j] = t;
 			else
@@ -249,10 +277,14 @@ static void run_references(const struct ig_plan *plan, const struct ig_step *ste
 		}
 		for (uint32_t j = 0; j < n->n_weights; j++) {
 			const struct ig_plan_weight *w = &plan->weights[n->weight[j]];
-			c.weight[j] = (struct ig_tensor){ (void *)w->tensor->data, w->shape.n_rows, w->shape.n_cols,
-							  (int64_t)ig_dtype_row_bytes(w->shape.dtype,
-										      w->shape.n_cols),
-							  w->shape.dtype, IG_FORM_ROWS };
+			c.weight[j] = (struct ig_tensor){
+				(void *)w->tensor->data,
+				w->shape.n_rows,
+				w->shape.n_cols,
+				(int64_t)ig_dtype_row_bytes(w->shape.dtype, w->shape.n_cols),
+				w->shape.dtype,
+				IG_FORM_ROWS
+			};
 		}
 		n->op->reference(&c);
 	}
@@ -263,16 +295,17 @@ static void run_references(const struct ig_plan *plan, const struct ig_step *ste
 
 static const struct feed steps[][SEQS] = {
 	{ { 0, 0, 5, false }, { 1, 0, 7, true } }, /* prefill, one of them whole */
-	{ { 0, 5, 9, true }, { 1, 7, 1, true }, { 2, 0, 3, false } }, /* mixed */
-	{ { 2, 3, 13, false } }, /* nobody wants logits */
+	{ { 0, 5, 9, true }, { 1, 7, 1, true }, { 2, 0, 3, false } },  /* mixed */
+	{ { 2, 3, 13, false } },				       /* nobody wants logits */
 	{ { 0, 14, 1, true }, { 1, 8, 1, true }, { 2, 16, 1, true } }, /* decode */
-	{ { 1, 9, 12, true } }, /* over a block's border */
+	{ { 1, 9, 12, true } },					       /* over a block's border */
 };
 
 static void run_all(struct world *w, const char *isa, uint32_t threads)
 {
-	struct ig_driver_options o = { .isa = isa, .n_threads = threads, .activations = "f32",
-				       .strict = 1 };
+	struct ig_driver_options o = {
+		.isa = isa, .n_threads = threads, .activations = "f32", .strict = 1
+	};
 	struct ig_program_limits limits = { ROWS, SEQS, ROWS, CONTEXT };
 	struct ig_program_memory memory;
 	struct ig_driver *d;
@@ -298,8 +331,8 @@ static void run_all(struct world *w, const char *isa, uint32_t threads)
 		run_references(w->plan, &b.step);
 		for (int32_t j = 0; j < a.step.n_logit_rows * VOCAB; j++)
 			if (!(fabsf(a.logits[j] - b.logits[j]) <= 2e-5f))
-				fail_msg("%s, %u threads, step %zu, logit %d: %g, not %g", isa, threads, i, j,
-					 (double)a.logits[j], (double)b.logits[j]);
+				fail_msg("%s, %u threads, step %zu, logit %d: %g, not %g", isa,
+					 threads, i, j, (double)a.logits[j], (double)b.logits[j]);
 		assert_memory_equal(a.sampled, b.sampled, sizeof a.sampled);
 	}
 	free_pages(&ours);
@@ -310,8 +343,8 @@ static void run_all(struct world *w, const char *isa, uint32_t threads)
 
 static void test_programs_do_what_the_references_say(void **state)
 {
-	static const char *const isas[] = { "generic", "avx2", "avx512", "avx512_bf16", "neon",
-					    "neon_dotprod", "neon_i8mm", "auto" };
+	static const char *const isas[] = { "generic", "avx2",	       "avx512",    "avx512_bf16",
+					    "neon",    "neon_dotprod", "neon_i8mm", "auto" };
 
 	for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
 		struct ig_driver_options o = { .isa = isas[i], .n_threads = 1 };
@@ -400,8 +433,8 @@ static void test_refusals(void **state)
 	BAD(b.positions[0] = -1, b.positions[0] = 0);
 	BAD(b.seq_lens[0] = CONTEXT + 1, b.seq_lens[0] = 1);
 	BAD(b.logit_rows[0] = 4, b.logit_rows[0] = 3);
-	BAD(b.row_seq[3] = 0, b.row_seq[3] = 1); /* sequences in order */
-	BAD(b.positions[2] = 1, b.positions[2] = 2); /* positions in order */
+	BAD(b.row_seq[3] = 0, b.row_seq[3] = 1);	       /* sequences in order */
+	BAD(b.positions[2] = 1, b.positions[2] = 2);	       /* positions in order */
 	BAD(b.sample[0].n_edits = 1, b.sample[0].n_edits = 0); /* none in the step */
 	BAD(b.sample[0].first_edit = 1, b.sample[0].first_edit = 0);
 	BAD(b.sample[0].mask = 0, b.sample[0].mask = -1);
@@ -486,7 +519,8 @@ static void test_window(void **state)
 	assert_int_equal(ig_program_load(p, &err), 0);
 	assert_int_equal(pages.tables[1][0], IG_BLOCK_NONE);
 	assert_int_equal(ig_program_submit(p, &b.step), -EINVAL);
-	assert_string_equal(ig_program_error(p)->text, "sequence 1 reads from position 55 on; its table "
+	assert_string_equal(ig_program_error(p)->text,
+			    "sequence 1 reads from position 55 on; its table "
 			    "of cache group 0 has no block 0");
 	ig_program_destroy(p);
 	ig_driver_close(d);

@@ -18,8 +18,10 @@
 #include <string.h>
 
 static const struct ig_shader shader = { .struct_size = sizeof shader, .name = "toy" };
-static const struct ig_gpu_facts facts = { .struct_size = sizeof facts, .kind = IG_GPU_METAL,
-					   .max_threadgroup_bytes = 32768, .max_threads = 1024 };
+static const struct ig_gpu_facts facts = { .struct_size = sizeof facts,
+					   .kind = IG_GPU_METAL,
+					   .max_threadgroup_bytes = 32768,
+					   .max_threads = 1024 };
 static const uint32_t args = 7;
 #define H ig_gpu_tape_host
 #define LOGIT_ROWS 4
@@ -34,8 +36,13 @@ static struct ig_gpu_tape *make(void)
 static struct ig_gpu_dispatch dispatch(void)
 {
 	return (struct ig_gpu_dispatch){
-		.struct_size = sizeof(struct ig_gpu_dispatch), .shader = &shader, .kernel = "toy",
-		.args = &args, .n_arg_bytes = sizeof args, .threads = 32, .when_max = UINT32_MAX,
+		.struct_size = sizeof(struct ig_gpu_dispatch),
+		.shader = &shader,
+		.kernel = "toy",
+		.args = &args,
+		.n_arg_bytes = sizeof args,
+		.threads = 32,
+		.when_max = UINT32_MAX,
 		.grid = { { IG_LIVE_ROWS, 1, 1, 1 }, { 0, 1, 1, 1 }, { 0, 1, 1, 1 } },
 	};
 }
@@ -131,13 +138,13 @@ static void test_fields(void **state)
 	BAD(-EINVAL, "64 bytes at 4 of 64 in a row", d.bind[0].ref.offset = 4);
 	BAD(-EINVAL, "at 18446744073709551615", d.bind[0].ref.offset = UINT64_MAX);
 	BAD(-EINVAL, "operand 0: 0 bytes", d.bind[0].n_bytes = 0);
-	BAD(-EINVAL, "operand 1: 97 bytes at 0 of 96",
-	    bind(&d, weight.buffer, 0, 97, IG_GPU_READ));
+	BAD(-EINVAL, "operand 1: 97 bytes at 0 of 96", bind(&d, weight.buffer, 0, 97, IG_GPU_READ));
 	BAD(-EINVAL, "can't be written", bind(&d, weight.buffer, 0, 4, IG_GPU_WRITE));
 	BAD(-EINVAL, "can't be written", bind(&d, constant.buffer, 0, 4, IG_GPU_WRITE));
 	BAD(-EINVAL, "the cache can't be bound", bind(&d, cache.buffer, 0, 1, IG_GPU_READ));
 	BAD(-EINVAL, "clusters of 9 threadgroups", (d.cluster = 9, d.grid[0].times = 9));
-	BAD(-EINVAL, "clusters of 2 threadgroups of a grid of 3", (d.cluster = 2, d.grid[0].times = 3));
+	BAD(-EINVAL, "clusters of 2 threadgroups of a grid of 3",
+	    (d.cluster = 2, d.grid[0].times = 3));
 	BAD(-EINVAL, "6 boxes", d.n_boxes = IG_GPU_MAX_BOXES + 1);
 #define BOX(...) (d.n_boxes = 1, d.box[0] = (struct ig_gpu_box){ __VA_ARGS__ })
 	BAD(-EINVAL, "box 0 is of operand 1", BOX(1, 8, 3, 8, 64));
@@ -161,7 +168,9 @@ static void test_fields(void **state)
 /* Boxes that just fit, or are of an operand left out, are kept. */
 static void test_boxes(void **state)
 {
-	const struct ig_gpu_box box[] = { { 0, 256, 3, 8, 64 }, { 1, 8, 3, 16, 32 }, { 2, 1, 9, 9, 32 } };
+	const struct ig_gpu_box box[] = { { 0, 256, 3, 8, 64 },
+					  { 1, 8, 3, 16, 32 },
+					  { 2, 1, 9, 9, 32 } };
 	struct ig_gpu_tape *t = make();
 	struct ig_gpu_dispatch d = dispatch();
 	struct ig_gpu_ref weight;
@@ -274,9 +283,9 @@ static void test_hazards(void **state)
 	int32_t a = value(t, 16, 3), b = value(t, 16, 3), c = value(t, 16, 3);
 	emit(t, -1, a);
 	emit(t, -1, b); /* nothing in common */
-	emit(t, a, c); /* read after write */
+	emit(t, a, c);	/* read after write */
 	emit(t, a, -1); /* two reads */
-	emit(t, b, a); /* write after read */
+	emit(t, b, a);	/* write after read */
 	emit(t, -1, a); /* write after write */
 	emit(t, b, -1); /* the barrier before it is enough */
 	assert_barriers(t, "..|.||.");
@@ -453,7 +462,8 @@ static bool together(const struct ig_gpu_dispatch *a, const struct ig_gpu_dispat
 	for (uint32_t rows = 0; rows < 40; rows++)
 		for (uint32_t want = 0; want < 2; want++) {
 			uint32_t live[IG_N_LIVE] = { 1, rows, 1, 1, 1, 1, 1, 0, want, 0 }, grid[3];
-			if (ig_gpu_dispatch_grid(a, live, grid) && ig_gpu_dispatch_grid(b, live, grid))
+			if (ig_gpu_dispatch_grid(a, live, grid) &&
+			    ig_gpu_dispatch_grid(b, live, grid))
 				return true;
 		}
 	return false;
@@ -477,10 +487,20 @@ static void random_tape(struct ig_gpu_tape *t)
 		for (uint32_t n = 1 + dice(3); n > 0; n--) {
 			struct ig_gpu_dispatch d = dispatch();
 			switch (dice(5)) {
-			case 0: d.when_live = IG_LIVE_ROWS; d.when_max = 16; break;
-			case 1: d.when_live = IG_LIVE_ROWS; d.when_min = 17; break;
-			case 2: d.when_live = IG_LIVE_WANT_LOGITS; d.when_min = 1; break;
-			default: break;
+			case 0:
+				d.when_live = IG_LIVE_ROWS;
+				d.when_max = 16;
+				break;
+			case 1:
+				d.when_live = IG_LIVE_ROWS;
+				d.when_min = 17;
+				break;
+			case 2:
+				d.when_live = IG_LIVE_WANT_LOGITS;
+				d.when_min = 1;
+				break;
+			default:
+				break;
 			}
 			for (uint32_t b = 1 + dice(3); b > 0; b--) {
 				uint32_t access = 1 + dice(3), what = dice(8);
@@ -529,8 +549,9 @@ static void test_random_tapes(void **state)
 		assert_true(t->scratch_bytes < (1 << 16) - 64);
 		for (uint32_t i = 0; i < n; i++)
 			for (uint32_t j = i + 1; j < n; j++)
-				pairs[i * n + j] = together(&t->dispatches[i].d, &t->dispatches[j].d) &&
-						   collide(t, i, j);
+				pairs[i * n + j] =
+					together(&t->dispatches[i].d, &t->dispatches[j].d) &&
+					collide(t, i, j);
 		assert_true(covered(t, pairs, UINT32_MAX));
 		for (uint32_t i = 0; i < n; i++) {
 			barriers += t->dispatches[i].barrier;
@@ -542,7 +563,8 @@ static void test_random_tapes(void **state)
 		/* In each step, with what does not run left out. */
 		for (uint32_t step = 0; step < 6; step++) {
 			static const uint32_t rows[] = { 0, 3, 20 };
-			uint32_t live[IG_N_LIVE] = { 1, rows[step / 2], 1, 1, 0, 0, 0, 0, step % 2, 0 };
+			uint32_t live[IG_N_LIVE] = { 1, rows[step / 2], 1, 1, 0, 0, 0,
+						     0, step % 2,	0 };
 			uint32_t at = 0, grid[3], ran[64], since[64], k = 0, phase = 0, i;
 			bool barrier;
 			while ((i = ig_gpu_tape_next(t, live, &at, grid, &barrier)) != UINT32_MAX) {
@@ -553,12 +575,14 @@ static void test_random_tapes(void **state)
 			}
 			for (uint32_t x = 0; x < k; x++)
 				for (uint32_t y = x + 1; y < k; y++)
-					assert_false(since[x] == since[y] && collide(t, ran[x], ran[y]));
+					assert_false(since[x] == since[y] &&
+						     collide(t, ran[x], ran[y]));
 		}
 		/* Buffers that live at the same time share nothing. */
 		for (uint32_t i = 0; i < t->n_buffers; i++)
 			for (uint32_t j = i + 1; j < t->n_buffers; j++) {
-				const struct ig_gpu_tape_buffer *x = &t->buffers[i], *y = &t->buffers[j];
+				const struct ig_gpu_tape_buffer *x = &t->buffers[i],
+								*y = &t->buffers[j];
 				if (x->kind != IG_GPU_BUFFER_SCRATCH || y->kind != x->kind ||
 				    x->first > x->last || y->first > y->last)
 					continue;

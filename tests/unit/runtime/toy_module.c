@@ -32,7 +32,8 @@ enum mistake { NONE, MISSING, SHAPE, TWO_SHAPES, OP, INPUT, WEIGHT, NORM_SHAPE, 
 static int record(const struct ig_host *host, struct ig_graph *g, enum mistake m)
 {
 	struct ig_rec r = { host, g };
-	ig_weight table = ig_rec_weight(&r, m == SHAPE ? 8 : 7, 32, m == MISSING ? "nowhere" : "table");
+	ig_weight table =
+		ig_rec_weight(&r, m == SHAPE ? 8 : 7, 32, m == MISSING ? "nowhere" : "table");
 	ig_weight vector = ig_rec_weight(&r, 1, 32, "vector");
 
 	if (m == TWO_SHAPES)
@@ -69,14 +70,13 @@ TOY(params, "bad-params", no_params, NONE)
 TOY(info, "no-info", no_info, NONE)
 
 static const struct ig_arch *const archs[] = {
-	&arch_good, &arch_missing, &arch_shape, &arch_two, &arch_op, &arch_input, &arch_weight,
-	&arch_norm, &arch_sample, &arch_params, &arch_info, NULL,
+	&arch_good,   &arch_missing, &arch_shape,  &arch_two,	 &arch_op,   &arch_input,
+	&arch_weight, &arch_norm,    &arch_sample, &arch_params, &arch_info, NULL,
 };
 static const char *const needs[] = { "embed", "norm", "logits", "sample", NULL };
 
 extern const struct ig_module ingot_module;
-__attribute__((visibility("default")))
-const struct ig_module ingot_module = {
+__attribute__((visibility("default"))) const struct ig_module ingot_module = {
 	.magic = IG_MODULE_MAGIC,
 	.abi_version = IG_MODULE_ABI,
 	.struct_size = sizeof(struct ig_module),

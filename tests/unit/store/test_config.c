@@ -82,8 +82,15 @@ static void check_defaults(const struct ig_config *c)
 
 static void test_empty_files_are_valid(void **state)
 {
-	static const char *const texts[] = { "", "\n", "# nothing\n", "---\n", "---\n...\n", "{}",
-					     "~", "server:\nmodels:\n", "server: {}\nmodels: []\n",
+	static const char *const texts[] = { "",
+					     "\n",
+					     "# nothing\n",
+					     "---\n",
+					     "---\n...\n",
+					     "{}",
+					     "~",
+					     "server:\nmodels:\n",
+					     "server: {}\nmodels: []\n",
 					     "\xef\xbb\xbf# a mark of byte order\n" };
 
 	for (size_t i = 0; i < N_OF(texts); i++) {
@@ -132,9 +139,9 @@ static void copy_self(const char *to)
 
 static void test_modules_of_a_build_tree(void **state)
 {
-	static const char *const folders[] = { "tree", "tree/daemon", "tree/modules",
-					       "tree/modules/b", "tree/modules/a",
-					       "tree/modules/empty" };
+	static const char *const folders[] = { "tree",		 "tree/daemon",
+					       "tree/modules",	 "tree/modules/b",
+					       "tree/modules/a", "tree/modules/empty" };
 	char path[256], command[300], line[1024], expected[1024];
 
 	if (access("/proc/self/exe", R_OK))
@@ -228,11 +235,24 @@ static const struct {
 };
 
 static const char *const reloadable[] = {
-	"log.level", "log.file", "server.slow_client_timeout", "server.keepalive_interval",
-	"server.model_wait", "server.watch_config", "server.drain_timeout", "scheduler.max_queue", "scheduler.retry_after",
-	"scheduler.prefill_chunk", "scheduler.max_output_tokens", "ledger.retention_days",
-	"default_model", "limits.max_concurrent", "limits.requests_per_minute",
-	"limits.tokens_per_minute", "responses.max_kept", "responses.max_kept_bytes",
+	"log.level",
+	"log.file",
+	"server.slow_client_timeout",
+	"server.keepalive_interval",
+	"server.model_wait",
+	"server.watch_config",
+	"server.drain_timeout",
+	"scheduler.max_queue",
+	"scheduler.retry_after",
+	"scheduler.prefill_chunk",
+	"scheduler.max_output_tokens",
+	"ledger.retention_days",
+	"default_model",
+	"limits.max_concurrent",
+	"limits.requests_per_minute",
+	"limits.tokens_per_minute",
+	"responses.max_kept",
+	"responses.max_kept_bytes",
 };
 
 struct seen {
@@ -282,12 +302,14 @@ static void test_every_option(void **state)
 		assert_string_equal(o->key, others[i].key);
 		yaml_line(text, sizeof text, o->key, others[i].yaml);
 		if (others[i].also)
-			snprintf(text + strlen(text), sizeof text - strlen(text), "  %s\n", others[i].also);
+			snprintf(text + strlen(text), sizeof text - strlen(text), "  %s\n",
+				 others[i].also);
 		struct ig_config *c = parse(text);
 		char *is = format(o, c);
 		assert_string_equal(is, others[i].formatted);
 		ig_config_diff(base, c, note, &seen);
-		assert_int_equal(seen.n, 1 + (others[i].also != NULL)); /* that option and no other */
+		assert_int_equal(seen.n,
+				 1 + (others[i].also != NULL)); /* that option and no other */
 		assert_string_equal(seen.key, o->key);
 		assert_string_equal(seen.was, was);
 		assert_string_equal(seen.is, is);
@@ -307,24 +329,25 @@ static void test_fields(void **state)
 	struct ig_strbuf b;
 
 	ig_strbuf_init(&b);
-	ig_strbuf_puts(&b, "kvcache: {service: s, arena: 1GiB, slab: 32KiB, dtype: f32}\n"
-			   "memory: {budget: 3GiB}\nruntime: {driver: cpu, isa: generic, threads: 5, "
-			   "activations: f32, experts: mapped, strict: true}\n"
-			   "server: {host: h, port: 1, max_connections: 2, max_body: 3KiB, "
-			   "max_header: 4KiB, client_buffer: 5KiB, slow_client_timeout: 6s, "
-			   "keepalive_interval: 7s, model_wait: 9m, watch_config: false, "
-			   "drain_timeout: 8s, unix_socket: /s, "
-			   "unix_socket_mode: 0620, tls_cert: /c, tls_key: /k, keys_file: /keys, "
-			   "allow_anonymous: true}\n"
-			   "limits: {max_concurrent: 18, requests_per_minute: 19, tokens_per_minute: 20}\n"
-			   "responses: {max_kept: 21, max_kept_bytes: 22KiB}\n"
-			   "scheduler: {max_batch_tokens: 9, prefill_chunk: 10, max_seqs: 11, "
-			   "max_queue: 12, retry_after: 13s, max_output_tokens: 14}\n"
-			   "ledger: {enabled: false, path: /p, queue: 15, retention_days: 16}\n"
-			   "log: {level: warn, file: /f}\n"
-			   "models: [{name: a, path: a.gguf, context: 17, load: first_use, "
-			   "keep_alive: 10m, pin: true}, {path: ~/b, name: b}]\n"
-			   "default_model: b\n");
+	ig_strbuf_puts(
+		&b, "kvcache: {service: s, arena: 1GiB, slab: 32KiB, dtype: f32}\n"
+		    "memory: {budget: 3GiB}\nruntime: {driver: cpu, isa: generic, threads: 5, "
+		    "activations: f32, experts: mapped, strict: true}\n"
+		    "server: {host: h, port: 1, max_connections: 2, max_body: 3KiB, "
+		    "max_header: 4KiB, client_buffer: 5KiB, slow_client_timeout: 6s, "
+		    "keepalive_interval: 7s, model_wait: 9m, watch_config: false, "
+		    "drain_timeout: 8s, unix_socket: /s, "
+		    "unix_socket_mode: 0620, tls_cert: /c, tls_key: /k, keys_file: /keys, "
+		    "allow_anonymous: true}\n"
+		    "limits: {max_concurrent: 18, requests_per_minute: 19, tokens_per_minute: 20}\n"
+		    "responses: {max_kept: 21, max_kept_bytes: 22KiB}\n"
+		    "scheduler: {max_batch_tokens: 9, prefill_chunk: 10, max_seqs: 11, "
+		    "max_queue: 12, retry_after: 13s, max_output_tokens: 14}\n"
+		    "ledger: {enabled: false, path: /p, queue: 15, retention_days: 16}\n"
+		    "log: {level: warn, file: /f}\n"
+		    "models: [{name: a, path: a.gguf, context: 17, load: first_use, "
+		    "keep_alive: 10m, pin: true}, {path: ~/b, name: b}]\n"
+		    "default_model: b\n");
 	setenv("HOME", "/home/somebody", 1);
 	struct ig_config *c = parse(b.data);
 	assert_string_equal(c->file, "/etc/x/ingot.yaml");
@@ -405,8 +428,8 @@ static void test_bounds(void **state)
 		if (o->type != CONFIG_INT && o->type != CONFIG_BYTES && o->type != CONFIG_TIME)
 			continue;
 		assert_true(o->max > o->min);
-		assert_true(o->size == 8 || o->max / (o->ms_per_unit ? o->ms_per_unit : 1) <=
-			    UINT32_MAX);
+		assert_true(o->size == 8 ||
+			    o->max / (o->ms_per_unit ? o->ms_per_unit : 1) <= UINT32_MAX);
 		snprintf(value, sizeof value, "%llu%s", (unsigned long long)o->min, unit);
 		assert_int_equal(ig_config_set(c, o->key, value, NULL), 0);
 		snprintf(value, sizeof value, "%llu%s", (unsigned long long)o->max, unit);
@@ -424,8 +447,8 @@ static void test_bounds(void **state)
 /* Permissions are octal, however many zeros lead them. */
 static void test_modes(void **state)
 {
-	static const char *const bad[] = { "", "0", "0800", "9", "1000", "00600", "-600", "0o600", "rw",
-					   "0177", "600 " };
+	static const char *const bad[] = { "",	   "0",	    "0800", "9",    "1000", "00600",
+					   "-600", "0o600", "rw",   "0177", "600 " };
 	struct ig_config *c = parse("");
 	struct ig_error err;
 
@@ -437,7 +460,8 @@ static void test_modes(void **state)
 	for (size_t i = 0; i < N_OF(bad); i++)
 		if (ig_config_set(c, "server.unix_socket_mode", bad[i], &err) != -EINVAL)
 			fail_msg("%s is taken", bad[i]);
-	assert_non_null(strstr(err.text, "expected permissions in octal from 0200 to 0777, got \"600 \""));
+	assert_non_null(
+		strstr(err.text, "expected permissions in octal from 0200 to 0777, got \"600 \""));
 	ig_config_destroy(c);
 }
 
@@ -461,7 +485,8 @@ static void test_server_as_a_whole(void **state)
 	for (size_t i = 0; i < N_OF(bad); i++) {
 		memset(&err, 0, sizeof err);
 		assert_int_equal(ig_config_parse(bad[i].text, strlen(bad[i].text),
-						 "/etc/x/ingot.yaml", &c, &err), -EINVAL);
+						 "/etc/x/ingot.yaml", &c, &err),
+				 -EINVAL);
 		assert_string_equal(err.text, bad[i].error);
 	}
 	c = parse("server: {host: \"\", unix_socket: s}\n");
@@ -495,15 +520,15 @@ static void test_units(void **state)
 		const char *text;
 		uint64_t bytes;
 	} sizes[] = {
-		{ "1024", 1024 }, { "2KiB", 2048 }, { "3MiB", 3 << 20 }, { "1GiB", 1 << 30 },
-		{ "2kB", 2000 }, { "3MB", 3000000 }, { "1GB", 1000000000 }, { "5  KiB", 5120 },
+		{ "1024", 1024 }, { "2KiB", 2048 },   { "3MiB", 3 << 20 },   { "1GiB", 1 << 30 },
+		{ "2kB", 2000 },  { "3MB", 3000000 }, { "1GB", 1000000000 }, { "5  KiB", 5120 },
 	};
 	static const struct {
 		const char *text;
 		uint32_t ms;
 	} times[] = {
-		{ "100ms", 100 }, { "1s", 1000 }, { "1 s", 1000 }, { "2m", 120000 },
-		{ "1h", 3600000 },
+		{ "100ms", 100 }, { "1s", 1000 },    { "1 s", 1000 },
+		{ "2m", 120000 }, { "1h", 3600000 },
 	};
 	struct ig_config *c = parse("");
 
@@ -512,8 +537,8 @@ static void test_units(void **state)
 		assert_int_equal(c->server.max_body, sizes[i].bytes);
 	}
 	for (size_t i = 0; i < N_OF(times); i++) {
-		assert_int_equal(ig_config_set(c, "server.slow_client_timeout", times[i].text, NULL),
-				 0);
+		assert_int_equal(
+			ig_config_set(c, "server.slow_client_timeout", times[i].text, NULL), 0);
 		assert_int_equal(c->server.slow_client_timeout_ms, times[i].ms);
 	}
 	assert_int_equal(ig_config_set(c, "server.drain_timeout", "0", NULL), 0);
@@ -525,8 +550,9 @@ static void test_units(void **state)
 
 #define PORT "expected a whole number from 0 to 65535, got "
 #define TIME "expected a time from 100ms to 1h with its unit (ms, s, m, h or d), got "
-#define SIZE "expected a size in bytes from 1KiB to 1GiB (KiB, MiB, GiB, kB, MB and GB are " \
-	     "understood), got "
+#define SIZE                                                                                       \
+	"expected a size in bytes from 1KiB to 1GiB (KiB, MiB, GiB, kB, MB and GB are "            \
+	"understood), got "
 #define NAME "expected a model's name: 1 to 128 of A-Z a-z 0-9 . _ : / -, got "
 
 static const struct {
@@ -553,7 +579,8 @@ static const struct {
 	{ "server:\n  ? {a: b}\n  : 1\n", "2:5: a key must be a word, not a list or a mapping" },
 	{ "server:\n  port: 1\n  host: a\n  port: 2\n",
 	  "4:3: duplicate key \"server.port\"; first given in line 2" },
-	{ "server: {}\nlog: {}\nserver: {}\n", "3:1: duplicate key \"server\"; first given in line 1" },
+	{ "server: {}\nlog: {}\nserver: {}\n",
+	  "3:1: duplicate key \"server\"; first given in line 1" },
 	{ "models: []\nmodels: []\n", "2:1: duplicate key \"models\"; first given in line 1" },
 	{ "default_model: a\ndefault_model: a\n",
 	  "2:1: duplicate key \"default_model\"; first given in line 1" },
@@ -600,10 +627,13 @@ static const struct {
 	  "1:17: kvcache.slab: expected a power of two in bytes from 16KiB to 1GiB (KiB, MiB, "
 	  "GiB, kB, MB and GB are understood), got \"3MiB\"" },
 	/* times */
-	{ "server: {slow_client_timeout: 30}\n", "1:31: server.slow_client_timeout: " TIME "\"30\"" },
+	{ "server: {slow_client_timeout: 30}\n",
+	  "1:31: server.slow_client_timeout: " TIME "\"30\"" },
 	{ "server: {slow_client_timeout: 0}\n", "1:31: server.slow_client_timeout: " TIME "\"0\"" },
-	{ "server: {slow_client_timeout: 2h}\n", "1:31: server.slow_client_timeout: " TIME "\"2h\"" },
-	{ "server: {slow_client_timeout: 1d}\n", "1:31: server.slow_client_timeout: " TIME "\"1d\"" },
+	{ "server: {slow_client_timeout: 2h}\n",
+	  "1:31: server.slow_client_timeout: " TIME "\"2h\"" },
+	{ "server: {slow_client_timeout: 1d}\n",
+	  "1:31: server.slow_client_timeout: " TIME "\"1d\"" },
 	{ "server: {slow_client_timeout: 1min}\n",
 	  "1:31: server.slow_client_timeout: " TIME "\"1min\"" },
 	{ "scheduler: {retry_after: 1500ms}\n",
@@ -681,11 +711,13 @@ static const struct {
 	{ "a: b: c\n", "1:5: not valid YAML: mapping values are not allowed in this context" },
 	{ "server:\n\tport: 1\n", "2:1: not valid YAML: while scanning for the next token, found "
 				  "character that cannot start any token" },
-	{ "# \xc3\xa4\xc3\xb6\nab\x01\n", "2:3: not valid YAML: control characters are not allowed" },
+	{ "# \xc3\xa4\xc3\xb6\nab\x01\n",
+	  "2:3: not valid YAML: control characters are not allowed" },
 	{ "# ok\n# \xff\n", "2:3: not valid YAML: invalid leading UTF-8 octet" },
 	/* columns are characters, not bytes */
 	{ "{\"\xc3\xa4\": 1}\n", "1:2: unknown key \"\xc3\xa4\"" },
-	{ "server: {\"host\": \"\xc3\xa4\xc3\xb6\", port: x}\n", "1:30: server.port: " PORT "\"x\"" },
+	{ "server: {\"host\": \"\xc3\xa4\xc3\xb6\", port: x}\n",
+	  "1:30: server.port: " PORT "\"x\"" },
 };
 
 static void test_errors(void **state)
@@ -705,8 +737,9 @@ static void test_errors(void **state)
 		assert_int_equal(err.code, -EINVAL);
 		assert_null(c);
 		/* Without a place for the text it fails the same. */
-		assert_int_equal(ig_config_parse(errors[i].yaml, strlen(errors[i].yaml), "x", &c,
-						 NULL), -EINVAL);
+		assert_int_equal(
+			ig_config_parse(errors[i].yaml, strlen(errors[i].yaml), "x", &c, NULL),
+			-EINVAL);
 	}
 }
 
@@ -786,7 +819,8 @@ static void test_list_caps(void **state)
 		if (!extra)
 			ig_config_destroy(c);
 		else
-			assert_string_equal(err.text, "f:259:7: modules.path: more than 256 entries");
+			assert_string_equal(err.text,
+					    "f:259:7: modules.path: more than 256 entries");
 		ig_strbuf_clear(&b);
 		ig_strbuf_puts(&b, "models:\n");
 		for (int i = 0; i < CONFIG_MAX_MODELS + extra; i++)
@@ -911,9 +945,9 @@ static void test_environment(void **state)
 		if (!strcmp(o->key, "default_model"))
 			continue; /* must name a model; below */
 		if (config_is_list(o))
-			value = !strcmp(o->key, "modules.path") ? "/b, /c" :
+			value = !strcmp(o->key, "modules.path")		? "/b, /c" :
 				!strcmp(o->key, "server.allowed_hosts") ? "one,two" :
-				"https://a.example";
+									  "https://a.example";
 		setenv(config_env_name(o, name), value, 1);
 	}
 	assert_int_equal(ig_config_load(path, &c, &err), 0);
@@ -948,7 +982,8 @@ static void test_environment(void **state)
 	unsetenv("INGOT_SERVER_PORT");
 	setenv("INGOT_DEFAULT_MODEL", "zz", 1);
 	assert_int_equal(ig_config_load(path, &c, &err), -EINVAL);
-	assert_string_equal(err.text, "INGOT_DEFAULT_MODEL: there is no model \"zz\"; models has a");
+	assert_string_equal(err.text,
+			    "INGOT_DEFAULT_MODEL: there is no model \"zz\"; models has a");
 	unsetenv("INGOT_DEFAULT_MODEL");
 }
 
@@ -973,8 +1008,9 @@ static void test_unknown_variables_are_logged(void **state)
 	assert_non_null(f);
 	text[fread(text, 1, sizeof text - 1, f)] = 0;
 	fclose(f);
-	assert_non_null(strstr(text, "\"INGOT_SERVER_PROT\", which is no option and is ignored; did "
-				     "you mean INGOT_SERVER_PORT\n"));
+	assert_non_null(strstr(text,
+			       "\"INGOT_SERVER_PROT\", which is no option and is ignored; did "
+			       "you mean INGOT_SERVER_PORT\n"));
 	assert_non_null(strstr(text, "\"INGOT_ZEBRA\", which is no option and is ignored\n"));
 	assert_null(strstr(text, "INGOT_CONFIG"));
 }
@@ -992,7 +1028,8 @@ static void test_set(void **state)
 	assert_string_equal(err.text, "server.port: " PORT "\"x\"");
 	assert_int_equal(c->server.port, 0); /* as before */
 	assert_int_equal(ig_config_set(c, "server.prot", "1", &err), -EINVAL);
-	assert_string_equal(err.text, "unknown option \"server.prot\"; did you mean \"server.port\"?");
+	assert_string_equal(err.text,
+			    "unknown option \"server.prot\"; did you mean \"server.port\"?");
 	assert_int_equal(ig_config_set(c, "zebra", "1", &err), -EINVAL);
 	assert_string_equal(err.text, "unknown option \"zebra\"");
 	assert_int_equal(ig_config_set(c, "models", "1", &err), -EINVAL);
@@ -1017,9 +1054,11 @@ static void test_set(void **state)
 static void test_diff_of_models(void **state)
 {
 	static const char *const texts[] = {
-		"models: [{name: a, path: /y}]", "models: [{name: b, path: /x}]",
+		"models: [{name: a, path: /y}]",
+		"models: [{name: b, path: /x}]",
 		"models: [{name: a, path: /x, context: 5, load: first_use, keep_alive: 5m, pin: true}]",
-		"models: [{name: a, path: /x}, {name: b, path: /x}]", "",
+		"models: [{name: a, path: /x}, {name: b, path: /x}]",
+		"",
 	};
 	struct ig_config *a = parse("models: [{name: a, path: /x}]");
 
@@ -1030,10 +1069,10 @@ static void test_diff_of_models(void **state)
 		assert_int_equal(seen.n, 1);
 		assert_string_equal(seen.key, "models");
 		assert_string_equal(seen.was, "[{name: a, path: /x, context: 0, load: start, "
-				    "keep_alive: 0s, pin: false}]");
+					      "keep_alive: 0s, pin: false}]");
 		if (i == 2)
 			assert_string_equal(seen.is, "[{name: a, path: /x, context: 5, load: "
-					    "first_use, keep_alive: 5m, pin: true}]");
+						     "first_use, keep_alive: 5m, pin: true}]");
 		assert_true(seen.reloadable);
 		ig_config_destroy(b);
 	}

@@ -41,11 +41,12 @@ static struct ig_keys *parse(const char *text)
 
 static void test_lines(void **state)
 {
-	struct ig_keys *keys = parse("# a comment\n\n   \n"
-				     "abc user " ABC TIME "\n"
-				     "  x_1-2   administrator " EMPTY TIME "  max_concurrent=4 "
-				     "tokens_per_minute=0 requests_per_minute=1000000000 note=the big "
-				     "one, max_concurrent=9");
+	struct ig_keys *keys =
+		parse("# a comment\n\n   \n"
+		      "abc user " ABC TIME "\n"
+		      "  x_1-2   administrator " EMPTY TIME "  max_concurrent=4 "
+		      "tokens_per_minute=0 requests_per_minute=1000000000 note=the big "
+		      "one, max_concurrent=9");
 
 	assert_int_equal(ig_keys_count(keys), 2);
 	const struct ig_key *k = ig_keys_at(keys, 0);
@@ -103,10 +104,13 @@ static void test_bad_lines(void **state)
 		{ "abc user " ABC TIME " max_concurrent=", "f:1: after the time" },
 		{ "abc user " ABC TIME " max_concurrent=-1", "f:1: after the time" },
 		{ "abc user " ABC TIME " max_concurrent=1000000001", "f:1: after the time" },
-		{ "abc user " ABC TIME " max_concurrent=99999999999999999999", "f:1: after the time" },
+		{ "abc user " ABC TIME " max_concurrent=99999999999999999999",
+		  "f:1: after the time" },
 		{ "abc user " ABC TIME " max_concurrently=1", "f:1: after the time" },
-		{ "abc user " ABC TIME " max_concurrent=1 max_concurrent=2", "f:1: a limit is there twice" },
-		{ "abc user " ABC TIME " max_concurrent=0 max_concurrent=2", "f:1: a limit is there twice" },
+		{ "abc user " ABC TIME " max_concurrent=1 max_concurrent=2",
+		  "f:1: a limit is there twice" },
+		{ "abc user " ABC TIME " max_concurrent=0 max_concurrent=2",
+		  "f:1: a limit is there twice" },
 		{ "abc user " ABC TIME " the laptop", "f:1: after the time" },
 		{ "abc user " ABC TIME " note= x", "f:1: the note" },
 		{ "abc user " ABC TIME "\nabc user " EMPTY TIME, "f:2: the id abc is there twice" },
@@ -120,7 +124,8 @@ static void test_bad_lines(void **state)
 	for (size_t i = 0; i < N_OF(rows); i++) {
 		memset(&err, 0, sizeof err);
 		int rc = ig_keys_parse(rows[i].text, strlen(rows[i].text), "f", &keys, &err);
-		if (rc != -EINVAL || keys || strncmp(err.text, rows[i].error, strlen(rows[i].error)))
+		if (rc != -EINVAL || keys ||
+		    strncmp(err.text, rows[i].error, strlen(rows[i].error)))
 			fail_msg("%s\n-> %d %s", rows[i].text, rc, err.text);
 		/* A key that somebody put there by mistake must not get into a log. */
 		assert_null(strstr(err.text, "secret"));
@@ -269,7 +274,8 @@ static void test_writing(void **state)
 	static const mode_t masks[] = { 0, 022, 077, 0777 };
 	struct ig_keys *keys = NULL, *again = NULL;
 	struct ig_error err = { 0 };
-	struct ig_key k = { .role = IG_ROLE_ADMINISTRATOR, .limits = { 3, IG_LIMIT_NONE, 0 },
+	struct ig_key k = { .role = IG_ROLE_ADMINISTRATOR,
+			    .limits = { 3, IG_LIMIT_NONE, 0 },
 			    .note = "of mine" };
 	char path[256], other[256], token[IG_KEY_TOKEN_CAP];
 	struct stat st;
@@ -354,7 +360,8 @@ static void test_words(void **state)
 	char note[IG_KEY_NOTE_CAP + 1];
 
 	assert_true(ig_key_id_ok("a") && ig_key_id_ok("laptop-2_x") && ig_key_id_ok("_"));
-	assert_false(ig_key_id_ok("") || ig_key_id_ok("-a") || ig_key_id_ok("a b") || ig_key_id_ok("A"));
+	assert_false(ig_key_id_ok("") || ig_key_id_ok("-a") || ig_key_id_ok("a b") ||
+		     ig_key_id_ok("A"));
 	assert_true(ig_key_note_ok("") && ig_key_note_ok("two words = \xc3\xa9"));
 	assert_false(ig_key_note_ok(" a") || ig_key_note_ok("a ") || ig_key_note_ok("a\nb") ||
 		     ig_key_note_ok("a\x1b[0m") || ig_key_note_ok("\x7f"));
@@ -371,12 +378,9 @@ static void test_words(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lines),
-		cmocka_unit_test(test_bad_lines),
-		cmocka_unit_test(test_too_many),
-		cmocka_unit_test(test_find),
-		cmocka_unit_test(test_permissions),
-		cmocka_unit_test(test_writing),
+		cmocka_unit_test(test_lines),	    cmocka_unit_test(test_bad_lines),
+		cmocka_unit_test(test_too_many),    cmocka_unit_test(test_find),
+		cmocka_unit_test(test_permissions), cmocka_unit_test(test_writing),
 		cmocka_unit_test(test_words),
 	};
 	return cmocka_run_group_tests_name("keys", tests, make_test_dir, remove_test_dir);

@@ -92,8 +92,12 @@ static void words(const char *path, const char *sql, char *out, size_t size)
 
 static struct ig_ledger_row a_row(int i)
 {
-	struct ig_ledger_row r = { .status = 200, .received_ns = ig_wall_ns(), .n_prompt = i,
-				   .n_output = 1, .ttft_ms = 1, .total_ms = 2 };
+	struct ig_ledger_row r = { .status = 200,
+				   .received_ns = ig_wall_ns(),
+				   .n_prompt = i,
+				   .n_output = 1,
+				   .ttft_ms = 1,
+				   .total_ms = 2 };
 
 	snprintf(r.id, sizeof r.id, "resp_%d", i);
 	strcpy(r.model, "m");
@@ -151,36 +155,54 @@ static void test_new_file(void **state)
 	assert_int_equal(number(path, "PRAGMA user_version"), LEDGER_VERSION);
 	assert_int_equal(number(path, "PRAGMA application_id"), LEDGER_APPLICATION_ID);
 	assert_int_equal(number(path, "PRAGMA auto_vacuum"), 2); /* incremental */
-	assert_int_equal(number(path, "SELECT strict FROM pragma_table_list WHERE name = 'requests'"),
-			 1);
+	assert_int_equal(
+		number(path, "SELECT strict FROM pragma_table_list WHERE name = 'requests'"), 1);
 	words(path, "PRAGMA journal_mode", names, sizeof names);
 	assert_string_equal(names, "wal");
 	/* These are all columns that can hold text; none is for a prompt or an answer. */
-	words(path, "SELECT name FROM pragma_table_info('requests') WHERE type NOT IN "
-		    "('INTEGER', 'REAL') ORDER BY cid", names, sizeof names);
+	words(path,
+	      "SELECT name FROM pragma_table_info('requests') WHERE type NOT IN "
+	      "('INTEGER', 'REAL') ORDER BY cid",
+	      names, sizeof names);
 	assert_string_equal(names, "id model endpoint client finish cancel_reason error key");
-	words(path, "SELECT name FROM pragma_table_info('requests') WHERE type IN "
-		    "('INTEGER', 'REAL') AND name NOT LIKE 'itl%' ORDER BY cid", names,
-	      sizeof names);
+	words(path,
+	      "SELECT name FROM pragma_table_info('requests') WHERE type IN "
+	      "('INTEGER', 'REAL') AND name NOT LIKE 'itl%' ORDER BY cid",
+	      names, sizeof names);
 	assert_string_equal(names, "row received_ns status prompt_tokens cached_tokens "
 				   "output_tokens queue_ms prefill_ms decode_ms ttft_ms total_ms");
-	assert_int_equal(number(path, "SELECT count(*) FROM pragma_table_info('requests') WHERE name "
-				      "LIKE 'itl%'"), IG_ITL_BUCKETS);
+	assert_int_equal(number(path,
+				"SELECT count(*) FROM pragma_table_info('requests') WHERE name "
+				"LIKE 'itl%'"),
+			 IG_ITL_BUCKETS);
 	/* Opened again it is the same. */
 	ig_ledger_close(open_ledger(path, 16, 90));
-	assert_int_equal(number(path, "SELECT count(*) FROM sqlite_master WHERE type = 'table'"), 1);
+	assert_int_equal(number(path, "SELECT count(*) FROM sqlite_master WHERE type = 'table'"),
+			 1);
 	ig_ledger_close(NULL);
 }
 
 static void test_row_arrives_whole(void **state)
 {
 	struct ig_ledger_row r = {
-		.id = "resp_1", .model = "m'; DROP TABLE requests; --",
-		.endpoint = "POST /v1/chat/completions", .client = "127.0.0.1",
-		.finish = "cancelled", .cancel_reason = "client_gone", .error = "no \"error\"",
-		.status = 499, .received_ns = 1700000000123456789, .n_prompt = 11, .n_cached = 5,
-		.n_output = 7, .queue_ms = 0.5f, .prefill_ms = 1.5f, .decode_ms = -1,
-		.ttft_ms = 2.25f, .total_ms = 1e6f, .key = "laptop",
+		.id = "resp_1",
+		.model = "m'; DROP TABLE requests; --",
+		.endpoint = "POST /v1/chat/completions",
+		.client = "127.0.0.1",
+		.finish = "cancelled",
+		.cancel_reason = "client_gone",
+		.error = "no \"error\"",
+		.status = 499,
+		.received_ns = 1700000000123456789,
+		.n_prompt = 11,
+		.n_cached = 5,
+		.n_output = 7,
+		.queue_ms = 0.5f,
+		.prefill_ms = 1.5f,
+		.decode_ms = -1,
+		.ttft_ms = 2.25f,
+		.total_ms = 1e6f,
+		.key = "laptop",
 	};
 	char path[256], text[1024];
 
@@ -194,11 +216,13 @@ static void test_row_arrives_whole(void **state)
 	wait_for(l, 1); /* without a close: half a second at most, and a slow disk */
 	assert_int_equal(number(path, "SELECT count(*) FROM requests"), 1);
 	ig_ledger_close(l);
-	words(path, "SELECT concat FROM (SELECT id || '|' || received_ns || '|' || model || '|' || "
-		    "endpoint || '|' || status || '|' || finish || '|' || cancel_reason || '|' || "
-		    "error || '|' || prompt_tokens || '|' || cached_tokens || '|' || output_tokens "
-		    "|| '|' || queue_ms || '|' || prefill_ms || '|' || ifnull(decode_ms, 'null') || "
-		    "'|' || ttft_ms || '|' || total_ms || '|' || key AS concat FROM requests)", text, sizeof text);
+	words(path,
+	      "SELECT concat FROM (SELECT id || '|' || received_ns || '|' || model || '|' || "
+	      "endpoint || '|' || status || '|' || finish || '|' || cancel_reason || '|' || "
+	      "error || '|' || prompt_tokens || '|' || cached_tokens || '|' || output_tokens "
+	      "|| '|' || queue_ms || '|' || prefill_ms || '|' || ifnull(decode_ms, 'null') || "
+	      "'|' || ttft_ms || '|' || total_ms || '|' || key AS concat FROM requests)",
+	      text, sizeof text);
 	assert_string_equal(text, "resp_1|1700000000123456789|m'; DROP TABLE requests; --|"
 				  "POST /v1/chat/completions|499|cancelled|client_gone|"
 				  "no \"error\"|11|5|7|0.5|1.5|null|2.25|1000000.0|laptop");
@@ -251,7 +275,8 @@ static void test_many_threads(void **state)
 	ig_ledger_close(c.l);
 	assert_int_equal(number(path, "SELECT count(*) FROM requests"), c.accepted);
 	assert_int_equal(number(path, "SELECT count(*) FROM pragma_integrity_check WHERE "
-				      "integrity_check != 'ok'"), 0);
+				      "integrity_check != 'ok'"),
+			 0);
 }
 
 /* Another program holds SQLite's write lock: put never waits for it, a full ring
@@ -286,7 +311,8 @@ static void test_overflow(void **state)
 	ig_ledger_close(l);
 	assert_int_equal(number(path, "SELECT count(*) FROM requests"), 9);
 	words(path, "SELECT id FROM requests ORDER BY row", path, sizeof path);
-	assert_string_equal(path, "resp_0 resp_1 resp_2 resp_3 resp_4 resp_5 resp_6 resp_7 resp_200");
+	assert_string_equal(path,
+			    "resp_0 resp_1 resp_2 resp_3 resp_4 resp_5 resp_6 resp_7 resp_200");
 }
 
 static void read_log(const char *path, char *text, size_t size)
@@ -442,19 +468,22 @@ static void test_a_file_of_version_1(void **state)
 	size_t n = 0;
 
 	ig_strbuf_init(&b);
-	ig_strbuf_puts(&b, "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; BEGIN;"
-			   "CREATE TABLE requests (row INTEGER PRIMARY KEY, id TEXT NOT NULL,"
-			   " received_ns INTEGER NOT NULL, model TEXT NOT NULL, endpoint TEXT NOT NULL,"
-			   " client TEXT NOT NULL, status INTEGER NOT NULL, finish TEXT NOT NULL,"
-			   " cancel_reason TEXT NOT NULL, error TEXT NOT NULL,"
-			   " prompt_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL,"
-			   " output_tokens INTEGER NOT NULL, queue_ms REAL, prefill_ms REAL,"
-			   " decode_ms REAL, ttft_ms REAL, total_ms REAL");
+	ig_strbuf_puts(&b,
+		       "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; BEGIN;"
+		       "CREATE TABLE requests (row INTEGER PRIMARY KEY, id TEXT NOT NULL,"
+		       " received_ns INTEGER NOT NULL, model TEXT NOT NULL, endpoint TEXT NOT NULL,"
+		       " client TEXT NOT NULL, status INTEGER NOT NULL, finish TEXT NOT NULL,"
+		       " cancel_reason TEXT NOT NULL, error TEXT NOT NULL,"
+		       " prompt_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL,"
+		       " output_tokens INTEGER NOT NULL, queue_ms REAL, prefill_ms REAL,"
+		       " decode_ms REAL, ttft_ms REAL, total_ms REAL");
 	for (int i = 0; i < IG_ITL_BUCKETS; i++)
 		ig_strbuf_printf(&b, ", itl_%d INTEGER NOT NULL DEFAULT 0", i);
-	ig_strbuf_printf(&b, ") STRICT; CREATE INDEX requests_received ON requests (received_ns);"
-			 "INSERT INTO requests VALUES (1, 'resp_old', 1, 'm', 'e', 'c', 200, 'stop', '', "
-			 "'', 3, 0, 4, 1, 1, 1, 1, 1");
+	ig_strbuf_printf(
+		&b,
+		") STRICT; CREATE INDEX requests_received ON requests (received_ns);"
+		"INSERT INTO requests VALUES (1, 'resp_old', 1, 'm', 'e', 'c', 200, 'stop', '', "
+		"'', 3, 0, 4, 1, 1, 1, 1, 1");
 	for (int i = 0; i < IG_ITL_BUCKETS; i++)
 		ig_strbuf_printf(&b, ", %d", i);
 	ig_strbuf_printf(&b, "); PRAGMA application_id = %d; PRAGMA user_version = 1; COMMIT;",
@@ -479,11 +508,11 @@ static void test_a_file_of_version_1(void **state)
 	      sizeof text);
 	assert_string_equal(text, "resp_old==23 resp_2=laptop=0");
 	/* The same columns in the same order as a new file has. */
-	words(path, "SELECT name FROM pragma_table_info('requests') ORDER BY cid DESC LIMIT 2", text,
-	      sizeof text);
+	words(path, "SELECT name FROM pragma_table_info('requests') ORDER BY cid DESC LIMIT 2",
+	      text, sizeof text);
 	assert_string_equal(text, "key itl_23");
-	assert_int_equal(number(path, "SELECT strict FROM pragma_table_list WHERE name = 'requests'"),
-			 1);
+	assert_int_equal(
+		number(path, "SELECT strict FROM pragma_table_list WHERE name = 'requests'"), 1);
 }
 
 /* What the stats say of the same file is the same. */
@@ -507,14 +536,18 @@ static void test_other_files_are_refused(void **state)
 
 	ig_ledger_close(open_ledger(in_dir(path, "newer.db"), 16, 0));
 	run_sql(path, "PRAGMA user_version = 7");
-	snprintf(text, sizeof text, "ledger %s: has schema version 7, and this program knows versions "
-		 "up to 2; run a newer ingot, or name another file in ledger.path", path);
+	snprintf(text, sizeof text,
+		 "ledger %s: has schema version 7, and this program knows versions "
+		 "up to 2; run a newer ingot, or name another file in ledger.path",
+		 path);
 	assert_refusal(path, -EINVAL, text, NULL);
 	assert_int_equal(number(path, "PRAGMA user_version"), 7); /* untouched */
 
 	run_sql(in_dir(path, "alien.db"), "CREATE TABLE requests (x)");
-	snprintf(text, sizeof text, "ledger %s: is a database of another program; name another file "
-		 "in ledger.path", path);
+	snprintf(text, sizeof text,
+		 "ledger %s: is a database of another program; name another file "
+		 "in ledger.path",
+		 path);
 	assert_refusal(path, -EINVAL, text, NULL);
 	run_sql(path, "PRAGMA user_version = 1");
 	assert_refusal(path, -EINVAL, text, NULL);
@@ -539,13 +572,14 @@ static void test_unwritable(void **state)
 	assert_string_equal(err.text, text);
 	in_dir(path, "file/more/ledger.db");
 	assert_int_equal(refused(path, &err), -ENOTDIR);
-	snprintf(text, sizeof text, "ledger %s: cannot make the folder %s/more: Not a directory", path,
-		 file);
+	snprintf(text, sizeof text, "ledger %s: cannot make the folder %s/more: Not a directory",
+		 path, file);
 	assert_string_equal(err.text, text);
 	/* A folder. */
 	assert_int_equal(mkdir(in_dir(path, "folder.db"), 0700), 0);
 	assert_int_equal(refused(path, &err), -EISDIR);
-	snprintf(text, sizeof text, "ledger %s: cannot be opened for writing: Is a directory", path);
+	snprintf(text, sizeof text, "ledger %s: cannot be opened for writing: Is a directory",
+		 path);
 	assert_string_equal(err.text, text);
 	/* A place that belongs to others; root may write anywhere, so root becomes nobody. */
 	assert_int_equal(chmod(test_dir, 0755), 0);
@@ -560,7 +594,8 @@ static void test_unwritable(void **state)
 	if (root)
 		assert_int_equal(seteuid(0), 0);
 	assert_int_equal(rc, -EACCES);
-	snprintf(text, sizeof text, "ledger %s: cannot open %s.lock: Permission denied", path, path);
+	snprintf(text, sizeof text, "ledger %s: cannot open %s.lock: Permission denied", path,
+		 path);
 	assert_string_equal(err.text, text);
 
 	struct ig_ledger_options o = { .path = path, .queue = 0 };
@@ -578,8 +613,10 @@ static void test_two_daemons(void **state)
 	struct ig_ledger *l = open_ledger(in_dir(path, "two.db"), 16, 0);
 
 	assert_int_equal(refused(path, &err), -EBUSY);
-	snprintf(text, sizeof text, "ledger %s: another daemon (process %ld) writes to it; stop it, or "
-		 "give this one another ledger.path", path, (long)getpid());
+	snprintf(text, sizeof text,
+		 "ledger %s: another daemon (process %ld) writes to it; stop it, or "
+		 "give this one another ledger.path",
+		 path, (long)getpid());
 	assert_string_equal(err.text, text);
 	/* The first one is not disturbed, and once it is gone its place is free. */
 	struct ig_ledger_row r = a_row(1);

@@ -63,7 +63,9 @@ static void *sqlite_realloc(void *p, int n)
 static void put_rows(struct ig_ledger *l, int n)
 {
 	for (int i = 0; i < n; i++) {
-		struct ig_ledger_row row = { .received_ns = ig_wall_ns(), .status = 200, .n_prompt = i };
+		struct ig_ledger_row row = { .received_ns = ig_wall_ns(),
+					     .status = 200,
+					     .n_prompt = i };
 		snprintf(row.id, sizeof row.id, "r%d", i);
 		ig_ledger_put(l, &row);
 	}
@@ -100,7 +102,8 @@ static void check_whole(const char *path, uint64_t at_least)
 	sqlite3_stmt *st = NULL;
 
 	assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-	assert_int_equal(sqlite3_prepare_v2(db, "pragma integrity_check", -1, &st, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_prepare_v2(db, "pragma integrity_check", -1, &st, NULL),
+			 SQLITE_OK);
 	assert_int_equal(sqlite3_step(st), SQLITE_ROW);
 	assert_string_equal(sqlite3_column_text(st, 0), "ok");
 	sqlite3_finalize(st);

@@ -23,9 +23,16 @@ static struct ig_ledger *open_ledger(const char *path)
 static struct ig_ledger_row a_row(const char *model, const char *finish, int64_t received_ns,
 				  float ttft_ms)
 {
-	struct ig_ledger_row r = { .status = 200, .received_ns = received_ns, .n_prompt = 10,
-				   .n_cached = 4, .n_output = 3, .ttft_ms = ttft_ms,
-				   .queue_ms = -1, .prefill_ms = -1, .decode_ms = -1, .total_ms = 1 };
+	struct ig_ledger_row r = { .status = 200,
+				   .received_ns = received_ns,
+				   .n_prompt = 10,
+				   .n_cached = 4,
+				   .n_output = 3,
+				   .ttft_ms = ttft_ms,
+				   .queue_ms = -1,
+				   .prefill_ms = -1,
+				   .decode_ms = -1,
+				   .total_ms = 1 };
 
 	snprintf(r.model, sizeof r.model, "%s", model);
 	snprintf(r.finish, sizeof r.finish, "%s", finish);

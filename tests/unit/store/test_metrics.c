@@ -91,7 +91,8 @@ static bool belongs(const char *name, const char *family, const char *type)
 		return false;
 	if (strcmp(type, "histogram"))
 		return !name[n];
-	return !strcmp(name + n, "_bucket") || !strcmp(name + n, "_sum") || !strcmp(name + n, "_count");
+	return !strcmp(name + n, "_bucket") || !strcmp(name + n, "_sum") ||
+	       !strcmp(name + n, "_count");
 }
 
 /* Each line is a HELP, the TYPE after it, or a sample of that family; each family
@@ -183,9 +184,15 @@ static void assert_value(const struct text *t, const char *name, const char *lab
 
 static struct ig_ledger_row a_row(const char *model, const char *finish)
 {
-	struct ig_ledger_row r = { .status = 200, .n_prompt = 10, .n_cached = 4, .n_output = 3,
-				   .queue_ms = 20, .prefill_ms = 100, .decode_ms = 2000,
-				   .ttft_ms = 125, .total_ms = 2120 };
+	struct ig_ledger_row r = { .status = 200,
+				   .n_prompt = 10,
+				   .n_cached = 4,
+				   .n_output = 3,
+				   .queue_ms = 20,
+				   .prefill_ms = 100,
+				   .decode_ms = 2000,
+				   .ttft_ms = 125,
+				   .total_ms = 2120 };
 
 	snprintf(r.model, sizeof r.model, "%s", model);
 	snprintf(r.finish, sizeof r.finish, "%s", finish);
@@ -197,20 +204,34 @@ static struct ig_ledger_row a_row(const char *model, const char *finish)
 static void test_empty(void **state)
 {
 	static const char *const names[] = {
-		"ingot_num_requests_running", "ingot_num_requests_waiting",
-		"ingot_num_requests_paused", "ingot_kv_cache_arena_bytes",
-		"ingot_kv_cache_committed_bytes", "ingot_kv_cache_used_bytes",
-		"ingot_kv_cache_blocks_used", "ingot_kv_cache_usage_perc", "ingot_weight_bytes",
-		"ingot_scratch_bytes", "ingot_connections", "ingot_num_preemptions_total",
-		"ingot_requests_refused_total", "ingot_ledger_rows_dropped_total",
-		"ingot_connections_total", "ingot_engine_steps_total", "ingot_models_loaded",
-		"ingot_model_unloads_total", "ingot_model_load_failures_total",
+		"ingot_num_requests_running",
+		"ingot_num_requests_waiting",
+		"ingot_num_requests_paused",
+		"ingot_kv_cache_arena_bytes",
+		"ingot_kv_cache_committed_bytes",
+		"ingot_kv_cache_used_bytes",
+		"ingot_kv_cache_blocks_used",
+		"ingot_kv_cache_usage_perc",
+		"ingot_weight_bytes",
+		"ingot_scratch_bytes",
+		"ingot_connections",
+		"ingot_num_preemptions_total",
+		"ingot_requests_refused_total",
+		"ingot_ledger_rows_dropped_total",
+		"ingot_connections_total",
+		"ingot_engine_steps_total",
+		"ingot_models_loaded",
+		"ingot_model_unloads_total",
+		"ingot_model_load_failures_total",
 		"ingot_model_load_seconds_count",
-		"ingot_inter_token_latency_seconds_count", "ingot_engine_step_seconds_count",
+		"ingot_inter_token_latency_seconds_count",
+		"ingot_engine_step_seconds_count",
 	};
 	static const char *const by_model[] = {
-		"ingot_prompt_tokens_total", "ingot_prompt_tokens_cached_total",
-		"ingot_generation_tokens_total", "ingot_time_to_first_token_seconds_count",
+		"ingot_prompt_tokens_total",
+		"ingot_prompt_tokens_cached_total",
+		"ingot_generation_tokens_total",
+		"ingot_time_to_first_token_seconds_count",
 		"ingot_e2e_request_latency_seconds_count",
 		"ingot_request_queue_time_seconds_count",
 		"ingot_request_prefill_time_seconds_count",
@@ -230,8 +251,8 @@ static void test_empty(void **state)
 		assert_value(t, by_model[i], "model_name=\"a\"", 0);
 		assert_value(t, by_model[i], "model_name=\"\"", 0);
 	}
-	assert_value(t, "ingot_request_success_total",
-		     "model_name=\"a\",finished_reason=\"stop\"", 0);
+	assert_value(t, "ingot_request_success_total", "model_name=\"a\",finished_reason=\"stop\"",
+		     0);
 	assert_value(t, "ingot_build_info",
 		     "version=\"" IG_VERSION "\",build_id=\"" IG_BUILD_ID "\"", 1);
 	/* This very test has a few MB, and not yet a GB (sanitizers take their share). */
@@ -266,12 +287,14 @@ static void test_requests(void **state)
 	r.queue_ms = NAN;
 	ig_metrics_request(m, &r);
 	read_text(m, t);
-	assert_value(t, "ingot_request_success_total", "model_name=\"a\",finished_reason=\"stop\"", 1);
-	assert_value(t, "ingot_request_success_total", "model_name=\"a\",finished_reason=\"length\"",
-		     2);
+	assert_value(t, "ingot_request_success_total", "model_name=\"a\",finished_reason=\"stop\"",
+		     1);
+	assert_value(t, "ingot_request_success_total",
+		     "model_name=\"a\",finished_reason=\"length\"", 2);
 	assert_value(t, "ingot_request_success_total", "model_name=\"a\",finished_reason=\"abort\"",
 		     1);
-	assert_value(t, "ingot_request_success_total", "model_name=\"b\",finished_reason=\"stop\"", 1);
+	assert_value(t, "ingot_request_success_total", "model_name=\"b\",finished_reason=\"stop\"",
+		     1);
 	assert_value(t, "ingot_request_failure_total", "model_name=\"a\",reason=\"error\"", 2);
 	assert_value(t, "ingot_request_failure_total", "model_name=\"a\",reason=\"refused\"", 0);
 	assert_value(t, "ingot_prompt_tokens_total", "model_name=\"a\"", 60);
@@ -279,24 +302,30 @@ static void test_requests(void **state)
 	assert_value(t, "ingot_generation_tokens_total", "model_name=\"a\"", 15);
 	assert_value(t, "ingot_generation_tokens_total", "model_name=\"b\"", 3);
 	/* Seconds, cumulative buckets with their ends inside: 0.125 s, 5 of the 6 rows. */
-	assert_value(t, "ingot_time_to_first_token_seconds_bucket", "model_name=\"a\",le=\"0.1\"", 0);
-	assert_value(t, "ingot_time_to_first_token_seconds_bucket", "model_name=\"a\",le=\"0.25\"", 5);
-	assert_value(t, "ingot_time_to_first_token_seconds_bucket", "model_name=\"a\",le=\"80\"", 5);
-	assert_value(t, "ingot_time_to_first_token_seconds_bucket", "model_name=\"a\",le=\"+Inf\"", 5);
+	assert_value(t, "ingot_time_to_first_token_seconds_bucket", "model_name=\"a\",le=\"0.1\"",
+		     0);
+	assert_value(t, "ingot_time_to_first_token_seconds_bucket", "model_name=\"a\",le=\"0.25\"",
+		     5);
+	assert_value(t, "ingot_time_to_first_token_seconds_bucket", "model_name=\"a\",le=\"80\"",
+		     5);
+	assert_value(t, "ingot_time_to_first_token_seconds_bucket", "model_name=\"a\",le=\"+Inf\"",
+		     5);
 	assert_value(t, "ingot_time_to_first_token_seconds_sum", "model_name=\"a\"", 0.625);
 	assert_value(t, "ingot_time_to_first_token_seconds_count", "model_name=\"a\"", 5);
 	assert_value(t, "ingot_e2e_request_latency_seconds_sum", "model_name=\"b\"", 2.12);
 	assert_value(t, "ingot_e2e_request_latency_seconds_count", "model_name=\"a\"", 6);
 	assert_value(t, "ingot_request_queue_time_seconds_count", "model_name=\"a\"", 5);
 	assert_value(t, "ingot_request_queue_time_seconds_sum", "model_name=\"b\"", 0.02);
-	assert_value(t, "ingot_request_prefill_time_seconds_bucket", "model_name=\"b\",le=\"0.1\"", 1);
+	assert_value(t, "ingot_request_prefill_time_seconds_bucket", "model_name=\"b\",le=\"0.1\"",
+		     1);
 	assert_value(t, "ingot_request_prefill_time_seconds_bucket", "model_name=\"b\",le=\"0.05\"",
 		     0);
 	assert_value(t, "ingot_request_decode_time_seconds_count", "model_name=\"a\"", 4);
 	assert_value(t, "ingot_request_decode_time_seconds_sum", "model_name=\"b\"", 2);
 	/* Prefill and decode; prefill alone where it ended there. */
 	assert_value(t, "ingot_request_inference_time_seconds_sum", "model_name=\"b\"", 2.1);
-	assert_value(t, "ingot_request_inference_time_seconds_sum", "model_name=\"a\"", 4 * 2.1 + 0.1);
+	assert_value(t, "ingot_request_inference_time_seconds_sum", "model_name=\"a\"",
+		     4 * 2.1 + 0.1);
 	free(t);
 	ig_metrics_destroy(m);
 }
@@ -446,8 +475,10 @@ static void test_strangers_make_no_series(void **state)
 		assert_null(strstr(t->all[i].labels, "stranger"));
 	assert_value(t, "ingot_request_failure_total", "model_name=\"\",reason=\"refused\"", 1000);
 	assert_value(t, "ingot_request_failure_total", "model_name=\"\",reason=\"error\"", 1000);
-	assert_value(t, "ingot_request_failure_total", "model_name=\"known\",reason=\"refused\"", 1);
-	assert_value(t, "ingot_request_success_total", "model_name=\"\",finished_reason=\"stop\"", 1);
+	assert_value(t, "ingot_request_failure_total", "model_name=\"known\",reason=\"refused\"",
+		     1);
+	assert_value(t, "ingot_request_success_total", "model_name=\"\",finished_reason=\"stop\"",
+		     1);
 	free(t);
 	ig_metrics_destroy(m);
 }
@@ -469,9 +500,10 @@ static void test_models_are_capped(void **state)
 	for (size_t i = 0; i < t->n; i++)
 		n += !strcmp(t->all[i].name, "ingot_prompt_tokens_total");
 	assert_int_equal(n, IG_METRICS_MODELS + 1);
-	assert_value(t, "ingot_request_success_total", "model_name=\"m63\",finished_reason=\"stop\"",
-		     2);
-	assert_value(t, "ingot_request_success_total", "model_name=\"\",finished_reason=\"stop\"", 20);
+	assert_value(t, "ingot_request_success_total",
+		     "model_name=\"m63\",finished_reason=\"stop\"", 2);
+	assert_value(t, "ingot_request_success_total", "model_name=\"\",finished_reason=\"stop\"",
+		     20);
 	free(t);
 	ig_metrics_destroy(m);
 }

@@ -70,8 +70,8 @@ static char *uncommented(const char *text, bool examples)
 		size_t n = strcspn(text, "\n") + (strchr(text, '\n') != NULL);
 		size_t indent = strspn(text, " ");
 		bool example = indent == 0 && !strncmp(text, "#  ", 3);
-		bool option = text[indent] == '#' && text[indent + 1] >= 'a' &&
-			      text[indent + 1] <= 'z';
+		bool option =
+			text[indent] == '#' && text[indent + 1] >= 'a' && text[indent + 1] <= 'z';
 		if (examples ? example : option) {
 			ig_strbuf_add(&b, text, indent);
 			ig_strbuf_add(&b, text + indent + 1, n - indent - 1);
@@ -113,7 +113,8 @@ static void test_file_gives_the_defaults(void **state)
 	/* Each option is in force now, with the same effect. */
 	for (size_t i = 0; i < config_n_options; i++) {
 		char line[128];
-		snprintf(line, sizeof line, "\n%s%s: ", strchr(config_options[i].key, '.') ? "  " : "",
+		snprintf(line, sizeof line,
+			 "\n%s%s: ", strchr(config_options[i].key, '.') ? "  " : "",
 			 config_leaf(&config_options[i]));
 		assert_non_null(strstr(options, line));
 	}

@@ -23,38 +23,39 @@
 #ifdef MSL_STRICT
 #define kernel
 #else
-#define kernel METAL_FUNC      // goes into the entry point that entry.py writes
+#define kernel METAL_FUNC // goes into the entry point that entry.py writes
 #endif
-#define device      __global
+#define device __global
 #define threadgroup __local
-#define thread      __private
+#define thread __private
 #ifdef MSL_STRICT
-#define constant    __constant
+#define constant __constant
 #else
-#define constant    const      // argument structs lie in parameters, tables in plain memory
+#define constant const // argument structs lie in parameters, tables in plain memory
 #endif
 
-#define INFINITY  __builtin_inff()
-#define NAN       __builtin_nanf("")
+#define INFINITY __builtin_inff()
+#define NAN __builtin_nanf("")
 #define HUGE_VALF __builtin_inff()
-#define MAXFLOAT  3.402823466e+38f
-#define FLT_MAX   3.402823466e+38f
-#define FLT_MIN   1.175494351e-38f
+#define MAXFLOAT 3.402823466e+38f
+#define FLT_MAX 3.402823466e+38f
+#define FLT_MIN 1.175494351e-38f
 #define FLT_EPSILON 1.192092896e-07f
-#define HALF_MAX  ((half)65504.0f)
-#define INT_MAX   2147483647
-#define INT_MIN   (-2147483647 - 1)
-#define UINT_MAX  4294967295u
-#define M_PI_F    3.14159265358979323846f
-#define M_2_PI_F  0.63661977236758134308f
-#define M_LN2_F   0.69314718055994530942f
+#define HALF_MAX ((half)65504.0f)
+#define INT_MAX 2147483647
+#define INT_MIN (-2147483647 - 1)
+#define UINT_MAX 4294967295u
+#define M_PI_F 3.14159265358979323846f
+#define M_2_PI_F 0.63661977236758134308f
+#define M_LN2_F 0.69314718055994530942f
 #define M_LOG2E_F 1.44269504088896340736f
 #define M_SQRT2_F 1.41421356237309504880f
 #define M_SQRT1_2_F 0.70710678118654752440f
 
 #include "msl_types.h"
 
-namespace metal {
+namespace metal
+{
 
 enum class mem_flags : uint { mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4 };
 METAL_FUNC mem_flags operator|(mem_flags a, mem_flags b) { return (mem_flags)((uint)a | (uint)b); }
@@ -71,7 +72,7 @@ METAL_FUNC mem_flags operator|(mem_flags a, mem_flags b) { return (mem_flags)((u
 
 #include "msl_math.h"
 #include "msl_simd.h"
-#ifndef MSL_NV                 // there tile.h speaks to the tensor cores itself
+#ifndef MSL_NV // there tile.h speaks to the tensor cores itself
 #include "msl_matrix.h"
 #endif
 
@@ -93,8 +94,8 @@ template <typename T> METAL_FUNC T msl_place(uint x, uint y, uint z)
 
 } // namespace metal
 
-#define atomic_uint  metal::atomic<uint>       // macros, because OpenCL's names are built in
-#define atomic_int   metal::atomic<int>
+#define atomic_uint metal::atomic<uint> // macros, because OpenCL's names are built in
+#define atomic_int metal::atomic<int>
 #define atomic_float metal::atomic<float>
 
 #endif

@@ -6,7 +6,7 @@
 // does the work of all: it holds the whole matrix, the others hold nothing and run on,
 // until somebody asks for thread_elements() (see msl_soft_matrix.h).
 
-METAL_FUNC uint msl_matrix_row(uint lane)    { return (lane / 4 & 4) + lane / 2 % 4; }
+METAL_FUNC uint msl_matrix_row(uint lane) { return (lane / 4 & 4) + lane / 2 % 4; }
 METAL_FUNC uint msl_matrix_column(uint lane) { return (lane / 4 & 2) * 2 + lane % 2 * 2; }
 
 #if defined(MSL_SOFT) && !defined(SOFT_CHECKED)
@@ -22,7 +22,7 @@ template <typename T, int C, int R> struct simdgroup_matrix {
 	static_assert(C == 8 && R == 8, "Metal has 8x8 only");
 	vec<T, 2> msl_v;
 	simdgroup_matrix() = default;
-	explicit METAL_FUNC simdgroup_matrix(T x)      // a diagonal matrix
+	explicit METAL_FUNC simdgroup_matrix(T x) // a diagonal matrix
 	{
 		const uint lane = msl_lane(), r = msl_matrix_row(lane), c = msl_matrix_column(lane);
 		msl_v[0] = r == c ? x : (T)0.0f;
@@ -38,20 +38,24 @@ template <typename T, int C, int R> METAL_FUNC simdgroup_matrix<T, C, R> make_fi
 	return m;
 }
 
-#define MSL_MATRIX(SPACE) \
-	template <typename T> METAL_FUNC void simdgroup_load(thread simdgroup_matrix<T, 8, 8> &m, SPACE const T *p, ulong stride = 8, ulong2 origin = 0, bool transpose = false) \
-	{ \
-		const uint lane = msl_lane(), r = msl_matrix_row(lane), c = msl_matrix_column(lane); \
-		p += origin.y * stride + origin.x; \
-		m.msl_v[0] = transpose ? p[c * stride + r] : p[r * stride + c]; \
-		m.msl_v[1] = transpose ? p[(c + 1) * stride + r] : p[r * stride + c + 1]; \
-	} \
-	template <typename T> METAL_FUNC void simdgroup_store(simdgroup_matrix<T, 8, 8> m, SPACE T *p, ulong stride = 8, ulong2 origin = 0, bool transpose = false) \
-	{ \
-		const uint lane = msl_lane(), r = msl_matrix_row(lane), c = msl_matrix_column(lane); \
-		p += origin.y * stride + origin.x; \
-		p[transpose ? c * stride + r : r * stride + c] = m.msl_v[0]; \
-		p[transpose ? (c + 1) * stride + r : r * stride + c + 1] = m.msl_v[1]; \
+#define MSL_MATRIX(SPACE)                                                                                              \
+	template <typename T>                                                                                          \
+	METAL_FUNC void simdgroup_load(thread simdgroup_matrix<T, 8, 8> &m, SPACE const T *p, ulong stride = 8,        \
+				       ulong2 origin = 0, bool transpose = false)                                      \
+	{                                                                                                              \
+		const uint lane = msl_lane(), r = msl_matrix_row(lane), c = msl_matrix_column(lane);                   \
+		p += origin.y * stride + origin.x;                                                                     \
+		m.msl_v[0] = transpose ? p[c * stride + r] : p[r * stride + c];                                        \
+		m.msl_v[1] = transpose ? p[(c + 1) * stride + r] : p[r * stride + c + 1];                              \
+	}                                                                                                              \
+	template <typename T>                                                                                          \
+	METAL_FUNC void simdgroup_store(simdgroup_matrix<T, 8, 8> m, SPACE T *p, ulong stride = 8, ulong2 origin = 0,  \
+					bool transpose = false)                                                        \
+	{                                                                                                              \
+		const uint lane = msl_lane(), r = msl_matrix_row(lane), c = msl_matrix_column(lane);                   \
+		p += origin.y * stride + origin.x;                                                                     \
+		p[transpose ? c * stride + r : r * stride + c] = m.msl_v[0];                                           \
+		p[transpose ? (c + 1) * stride + r : r * stride + c + 1] = m.msl_v[1];                                 \
 	}
 MSL_MATRIX(device)
 MSL_MATRIX(threadgroup)
@@ -59,9 +63,10 @@ MSL_MATRIX(threadgroup)
 
 template <typename D, typename A, typename B>
 METAL_FUNC void simdgroup_multiply_accumulate(thread simdgroup_matrix<D, 8, 8> &d, thread simdgroup_matrix<A, 8, 8> &a,
-	thread simdgroup_matrix<B, 8, 8> &b, thread simdgroup_matrix<D, 8, 8> &c, MSL_AT)
+					      thread simdgroup_matrix<B, 8, 8> &b, thread simdgroup_matrix<D, 8, 8> &c,
+					      MSL_AT)
 {
-	float r[2] = {(float)c.msl_v[0], (float)c.msl_v[1]};
+	float r[2] = { (float)c.msl_v[0], (float)c.msl_v[1] };
 	msl_mma(r, (float)a.msl_v[0], (float)a.msl_v[1], (float)b.msl_v[0], (float)b.msl_v[1], msl_line);
 	d.msl_v[0] = (D)r[0];
 	d.msl_v[1] = (D)r[1];
@@ -71,7 +76,7 @@ METAL_FUNC void simdgroup_multiply_accumulate(thread simdgroup_matrix<D, 8, 8> &
 
 template <typename D, typename A, typename B>
 METAL_FUNC void simdgroup_multiply(thread simdgroup_matrix<D, 8, 8> &d, thread simdgroup_matrix<A, 8, 8> &a,
-	thread simdgroup_matrix<B, 8, 8> &b)
+				   thread simdgroup_matrix<B, 8, 8> &b)
 {
 	simdgroup_matrix<D, 8, 8> zero = make_filled_simdgroup_matrix<D, 8, 8>((D)0.0f);
 	simdgroup_multiply_accumulate(d, a, b, zero);

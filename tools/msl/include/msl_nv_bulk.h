@@ -10,58 +10,73 @@ struct alignas(64) nv_map_bytes {
 	uchar bytes[128];
 };
 
-METAL_FUNC void nv_map_prefetch(nv_map m) { __asm__ volatile("prefetch.tensormap [%0];" :: "l"(m.at) : "memory"); }
+METAL_FUNC void nv_map_prefetch(nv_map m) { __asm__ volatile("prefetch.tensormap [%0];" ::"l"(m.at) : "memory"); }
 
 // -- barriers: eight bytes of threadgroup memory, aligned to that ------------------------------------
 
 METAL_FUNC void nv_barrier_init(threadgroup ulong *b, uint arrivals)
 {
-	__asm__ volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"((uint)(ulong)b), "r"(arrivals) : "memory");
+	__asm__ volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((uint)(ulong)b), "r"(arrivals) : "memory");
 }
 // After all init(), before anybody else uses one.
 METAL_FUNC void nv_barrier_fence_init() { __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 // Arrives, and lets so many bytes be copied before the phase ends.
 METAL_FUNC void nv_barrier_expect(threadgroup ulong *b, uint bytes)
 {
-	__asm__ volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"((uint)(ulong)b), "r"(bytes) : "memory");
+	__asm__ volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"((uint)(ulong)b), "r"(bytes)
+			 : "memory");
 }
 // Arrives at the same place in the rank-th threadgroup of the cluster.
 METAL_FUNC void nv_barrier_arrive(threadgroup ulong *b, uint rank)
 {
-	__asm__ volatile("{ .reg .b32 a; mapa.shared::cluster.u32 a, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [a]; }"
-		:: "r"((uint)(ulong)b), "r"(rank) : "memory");
+	__asm__ volatile(
+		"{ .reg .b32 a; mapa.shared::cluster.u32 a, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [a]; }" ::
+			"r"((uint)(ulong)b),
+		"r"(rank)
+		: "memory");
 }
 // Lets so many bytes be copied before the phase ends, which this thread will still arrive at.
 METAL_FUNC void nv_barrier_allow(threadgroup ulong *b, uint bytes)
 {
-	__asm__ volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" :: "r"((uint)(ulong)b), "r"(bytes) : "memory");
+	__asm__ volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"((uint)(ulong)b), "r"(bytes)
+			 : "memory");
 }
 METAL_FUNC void nv_barrier_arrive(threadgroup ulong *b)
 {
-	__asm__ volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"((uint)(ulong)b) : "memory");
+	__asm__ volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"((uint)(ulong)b) : "memory");
 }
 // Until the phase of this parity has ended.
 METAL_FUNC void nv_barrier_wait(threadgroup ulong *b, uint parity)
 {
-	__asm__ volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @!p bra again; }"
-		:: "r"((uint)(ulong)b), "r"(parity) : "memory");
+	__asm__ volatile(
+		"{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @!p bra again; }" ::"r"(
+			(uint)(ulong)b),
+		"r"(parity)
+		: "memory");
 }
 
 // -- copies: a box of a matrix from (column, row) on, arriving at a barrier -------------------------
 
 METAL_FUNC void nv_copy_box(threadgroup void *to, nv_map m, uint column, uint row, threadgroup ulong *b)
 {
-	__asm__ volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
-		:: "r"((uint)(ulong)to), "l"(m.at), "r"(column), "r"(row), "r"((uint)(ulong)b) : "memory");
+	__asm__ volatile(
+		"cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
+			"r"((uint)(ulong)to),
+		"l"(m.at), "r"(column), "r"(row), "r"((uint)(ulong)b)
+		: "memory");
 }
 // To the same place in all CLUSTER threadgroups of the cluster.
-template <int CLUSTER> METAL_FUNC void nv_copy_box_to(threadgroup void *to, nv_map m, uint column, uint row, threadgroup ulong *b)
+template <int CLUSTER>
+METAL_FUNC void nv_copy_box_to(threadgroup void *to, nv_map m, uint column, uint row, threadgroup ulong *b)
 {
 	if (CLUSTER == 1)
 		nv_copy_box(to, m, column, row, b);
 	else
-		__asm__ volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;"
-			:: "r"((uint)(ulong)to), "l"(m.at), "r"(column), "r"(row), "r"((uint)(ulong)b), "h"((ushort)((1 << CLUSTER) - 1)) : "memory");
+		__asm__ volatile(
+			"cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::
+				"r"((uint)(ulong)to),
+			"l"(m.at), "r"(column), "r"(row), "r"((uint)(ulong)b), "h"((ushort)((1 << CLUSTER) - 1))
+			: "memory");
 }
 
 // -- clusters ---------------------------------------------------------------------------------------
@@ -80,9 +95,15 @@ METAL_FUNC void nv_cluster_barrier()
 // A barrier of some of a threadgroup's simdgroups; ids from 1 on.
 METAL_FUNC void nv_barrier_some(uint id, uint threads)
 {
-	__asm__ volatile("barrier.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
+	__asm__ volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 // A warpgroup's registers a thread from here on: some give theirs up, others take them.
-template <int N> METAL_FUNC void nv_registers_fewer() { __asm__ volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(N) : "memory"); }
-template <int N> METAL_FUNC void nv_registers_more()  { __asm__ volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(N) : "memory"); }
+template <int N> METAL_FUNC void nv_registers_fewer()
+{
+	__asm__ volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N) : "memory");
+}
+template <int N> METAL_FUNC void nv_registers_more()
+{
+	__asm__ volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N) : "memory");
+}

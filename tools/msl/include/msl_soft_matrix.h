@@ -74,11 +74,17 @@ static __attribute__((noinline)) void soft_product(D *d, const A *a, const B *b,
 }
 
 template <int SIZE> struct soft_bits;
-template <> struct soft_bits<2> { typedef ushort row __attribute__((ext_vector_type(8))); };
-template <> struct soft_bits<4> { typedef uint row __attribute__((ext_vector_type(8))); };
+template <> struct soft_bits<2> {
+	typedef ushort row __attribute__((ext_vector_type(8)));
+};
+template <> struct soft_bits<4> {
+	typedef uint row __attribute__((ext_vector_type(8)));
+};
 
 // Eight rows of eight.
-template <typename T> static __attribute__((noinline)) void soft_copy(T *to, ulong to_stride, const T *from, ulong from_stride, bool transpose)
+template <typename T>
+static __attribute__((noinline)) void soft_copy(T *to, ulong to_stride, const T *from, ulong from_stride,
+						bool transpose)
 {
 	typedef typename soft_bits<sizeof(T)>::row row;
 	row x[8], y[8];
@@ -87,7 +93,7 @@ template <typename T> static __attribute__((noinline)) void soft_copy(T *to, ulo
 		__builtin_memcpy(&x[r], from + r * from_stride, sizeof(row));
 	if (transpose) {
 		UNROLL_8
-		for (int stage = 0; stage < 3; stage++) {      // interleaving rows i and i + 4, three times
+		for (int stage = 0; stage < 3; stage++) { // interleaving rows i and i + 4, three times
 			UNROLL_8
 			for (int i = 0; i < 4; i++) {
 				y[2 * i] = __builtin_shufflevector(x[i], x[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
@@ -113,15 +119,15 @@ METAL_FUNC bool soft_lead() { return soft_lane() == 0; }
 
 template <typename T, int C, int R> struct simdgroup_matrix {
 	static_assert(C == 8 && R == 8, "Metal has 8x8 only");
-	alignas(32) T msl_m[64];               // the lead's; row after row
-	bool msl_lent;                         // the lead's
+	alignas(32) T msl_m[64]; // the lead's; row after row
+	bool msl_lent;		 // the lead's
 
 	METAL_FUNC simdgroup_matrix()
 	{
 		if (soft_lead())
 			msl_lent = false;
 	}
-	explicit METAL_FUNC simdgroup_matrix(T x)      // a diagonal matrix
+	explicit METAL_FUNC simdgroup_matrix(T x) // a diagonal matrix
 	{
 		if (soft_lead()) {
 			msl_lent = false;
@@ -185,12 +191,16 @@ template <typename T, int C, int R> METAL_FUNC simdgroup_matrix<T, C, R> make_fi
 }
 
 // What the lead does, out of line: kernels are large, and the other lanes pass by.
-template <typename T> static __attribute__((noinline)) void soft_load_matrix(simdgroup_matrix<T, 8, 8> &m, const T *p, ulong stride, bool transpose)
+template <typename T>
+static __attribute__((noinline)) void soft_load_matrix(simdgroup_matrix<T, 8, 8> &m, const T *p, ulong stride,
+						       bool transpose)
 {
 	m.msl_take_back();
 	soft_copy((T *)m.msl_m, 8, p, stride, transpose);
 }
-template <typename T> static __attribute__((noinline)) void soft_store_matrix(const simdgroup_matrix<T, 8, 8> &m, T *p, ulong stride, bool transpose)
+template <typename T>
+static __attribute__((noinline)) void soft_store_matrix(const simdgroup_matrix<T, 8, 8> &m, T *p, ulong stride,
+							bool transpose)
 {
 	m.msl_settle();
 	if (transpose) {
@@ -202,7 +212,8 @@ template <typename T> static __attribute__((noinline)) void soft_store_matrix(co
 	}
 }
 template <typename D, typename A, typename B>
-static __attribute__((noinline)) void soft_multiply(simdgroup_matrix<D, 8, 8> &d, simdgroup_matrix<A, 8, 8> &a, simdgroup_matrix<B, 8, 8> &b, simdgroup_matrix<D, 8, 8> &c)
+static __attribute__((noinline)) void soft_multiply(simdgroup_matrix<D, 8, 8> &d, simdgroup_matrix<A, 8, 8> &a,
+						    simdgroup_matrix<B, 8, 8> &b, simdgroup_matrix<D, 8, 8> &c)
 {
 	a.msl_take_back();
 	b.msl_take_back();
@@ -211,16 +222,20 @@ static __attribute__((noinline)) void soft_multiply(simdgroup_matrix<D, 8, 8> &d
 	soft_product<D, A, B>((D *)d.msl_m, (const A *)a.msl_m, (const B *)b.msl_m, (const D *)c.msl_m);
 }
 
-#define MSL_MATRIX(SPACE) \
-	template <typename T> METAL_FUNC void simdgroup_load(thread simdgroup_matrix<T, 8, 8> &m, SPACE const T *p, ulong stride = 8, ulong2 origin = 0, bool transpose = false) \
-	{ \
-		if (soft_lead()) \
-			soft_load_matrix<T>(m, (const T *)(p + origin.y * stride + origin.x), stride, transpose); \
-	} \
-	template <typename T> METAL_FUNC void simdgroup_store(thread const simdgroup_matrix<T, 8, 8> &m, SPACE T *p, ulong stride = 8, ulong2 origin = 0, bool transpose = false) \
-	{ \
-		if (soft_lead()) \
-			soft_store_matrix<T>(m, (T *)(p + origin.y * stride + origin.x), stride, transpose); \
+#define MSL_MATRIX(SPACE)                                                                                              \
+	template <typename T>                                                                                          \
+	METAL_FUNC void simdgroup_load(thread simdgroup_matrix<T, 8, 8> &m, SPACE const T *p, ulong stride = 8,        \
+				       ulong2 origin = 0, bool transpose = false)                                      \
+	{                                                                                                              \
+		if (soft_lead())                                                                                       \
+			soft_load_matrix<T>(m, (const T *)(p + origin.y * stride + origin.x), stride, transpose);      \
+	}                                                                                                              \
+	template <typename T>                                                                                          \
+	METAL_FUNC void simdgroup_store(thread const simdgroup_matrix<T, 8, 8> &m, SPACE T *p, ulong stride = 8,       \
+					ulong2 origin = 0, bool transpose = false)                                     \
+	{                                                                                                              \
+		if (soft_lead())                                                                                       \
+			soft_store_matrix<T>(m, (T *)(p + origin.y * stride + origin.x), stride, transpose);           \
 	}
 MSL_MATRIX(device)
 MSL_MATRIX(threadgroup)
@@ -228,7 +243,7 @@ MSL_MATRIX(threadgroup)
 
 template <typename D, typename A, typename B>
 METAL_FUNC void simdgroup_multiply_accumulate(thread simdgroup_matrix<D, 8, 8> &d, thread simdgroup_matrix<A, 8, 8> &a,
-	thread simdgroup_matrix<B, 8, 8> &b, thread simdgroup_matrix<D, 8, 8> &c)
+					      thread simdgroup_matrix<B, 8, 8> &b, thread simdgroup_matrix<D, 8, 8> &c)
 {
 	if (soft_lead())
 		soft_multiply<D, A, B>(d, a, b, c);

@@ -5,12 +5,12 @@
 #import <Metal/Metal.h>
 
 @interface MTLResidencySetDescriptor : NSObject {
-@public
+      @public
 	NSString *label;
 	NSUInteger initialCapacity;
 }
-@property (copy) NSString *label;
-@property (readwrite) NSUInteger initialCapacity;
+@property(copy) NSString *label;
+@property(readwrite) NSUInteger initialCapacity;
 @end
 
 @protocol MTLResidencySet <NSObject>

@@ -92,16 +92,16 @@ enum {
 @class MTLResidencySetDescriptor;
 
 @protocol MTLAllocation <NSObject>
-@property (readonly) NSUInteger allocatedSize;
+@property(readonly) NSUInteger allocatedSize;
 @end
 
 @protocol MTLResource <MTLAllocation>
-@property (copy) NSString *label;
+@property(copy) NSString *label;
 @end
 
 @protocol MTLBuffer <MTLResource>
-@property (readonly) NSUInteger length;
-@property (readonly) uint64_t gpuAddress;
+@property(readonly) NSUInteger length;
+@property(readonly) uint64_t gpuAddress;
 - (void *)contents;
 @end
 
@@ -112,12 +112,12 @@ enum {
 @end
 
 @protocol MTLSharedEvent <MTLEvent>
-@property (readwrite) uint64_t signaledValue;
+@property(readwrite) uint64_t signaledValue;
 - (BOOL)waitUntilSignaledValue:(uint64_t)value timeoutMS:(uint64_t)milliseconds;
 @end
 
 @protocol MTLFunction <NSObject>
-@property (readonly) NSString *name;
+@property(readonly) NSString *name;
 @end
 
 @protocol MTLLibrary <NSObject>
@@ -125,9 +125,9 @@ enum {
 @end
 
 @protocol MTLComputePipelineState <NSObject>
-@property (readonly) NSUInteger maxTotalThreadsPerThreadgroup;
-@property (readonly) NSUInteger threadExecutionWidth;
-@property (readonly) NSUInteger staticThreadgroupMemoryLength;
+@property(readonly) NSUInteger maxTotalThreadsPerThreadgroup;
+@property(readonly) NSUInteger threadExecutionWidth;
+@property(readonly) NSUInteger staticThreadgroupMemoryLength;
 @end
 
 @protocol MTLCommandEncoder <NSObject>
@@ -155,9 +155,9 @@ enum {
 @end
 
 @protocol MTLCommandBuffer <NSObject>
-@property (copy) NSString *label;
-@property (readonly) MTLCommandBufferStatus status;
-@property (readonly) NSError *error;
+@property(copy) NSString *label;
+@property(readonly) MTLCommandBufferStatus status;
+@property(readonly) NSError *error;
 - (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:(MTLDispatchType)type;
 - (id<MTLBlitCommandEncoder>)blitCommandEncoder;
 - (void)encodeSignalEvent:(id<MTLEvent>)event value:(uint64_t)value;
@@ -174,16 +174,16 @@ enum {
 @end
 
 @interface MTLCompileOptions : NSObject {
-@public
+      @public
 	MTLLanguageVersion languageVersion;
 	BOOL fastMathEnabled;
 	NSInteger mathMode, mathFloatingPointFunctions;
 }
-@property (readwrite) MTLLanguageVersion languageVersion;
-@property (readwrite) BOOL fastMathEnabled;
+@property(readwrite) MTLLanguageVersion languageVersion;
+@property(readwrite) BOOL fastMathEnabled;
 /* macOS 15 */
-@property (readwrite) NSInteger mathMode;
-@property (readwrite) NSInteger mathFloatingPointFunctions;
+@property(readwrite) NSInteger mathMode;
+@property(readwrite) NSInteger mathFloatingPointFunctions;
 @end
 
 enum {
@@ -195,25 +195,25 @@ enum {
 };
 
 @interface MTLComputePipelineDescriptor : NSObject {
-@public
+      @public
 	NSString *label;
 	id<MTLFunction> computeFunction;
 	NSUInteger maxTotalThreadsPerThreadgroup;
 	BOOL threadGroupSizeIsMultipleOfThreadExecutionWidth;
 }
-@property (copy) NSString *label;
-@property (retain) id<MTLFunction> computeFunction;
-@property (readwrite) NSUInteger maxTotalThreadsPerThreadgroup;
-@property (readwrite) BOOL threadGroupSizeIsMultipleOfThreadExecutionWidth;
+@property(copy) NSString *label;
+@property(retain) id<MTLFunction> computeFunction;
+@property(readwrite) NSUInteger maxTotalThreadsPerThreadgroup;
+@property(readwrite) BOOL threadGroupSizeIsMultipleOfThreadExecutionWidth;
 @end
 
 @protocol MTLDevice <NSObject>
-@property (readonly) NSString *name;
-@property (readonly) NSUInteger maxThreadgroupMemoryLength;
-@property (readonly) MTLSize maxThreadsPerThreadgroup;
-@property (readonly) NSUInteger maxBufferLength;
-@property (readonly) uint64_t recommendedMaxWorkingSetSize;
-@property (readonly) NSUInteger currentAllocatedSize;
+@property(readonly) NSString *name;
+@property(readonly) NSUInteger maxThreadgroupMemoryLength;
+@property(readonly) MTLSize maxThreadsPerThreadgroup;
+@property(readonly) NSUInteger maxBufferLength;
+@property(readonly) uint64_t recommendedMaxWorkingSetSize;
+@property(readonly) NSUInteger currentAllocatedSize;
 - (BOOL)supportsFamily:(MTLGPUFamily)family;
 - (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)count;
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options;
@@ -226,11 +226,11 @@ enum {
 			       options:(MTLCompileOptions *)options
 				 error:(NSError **)error;
 - (id<MTLLibrary>)newLibraryWithData:(dispatch_data_t)data error:(NSError **)error;
-- (id<MTLComputePipelineState>)
-	newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor *)descriptor
-				      options:(MTLPipelineOption)options
-				   reflection:(id *)reflection
-					error:(NSError **)error;
+- (id<MTLComputePipelineState>)newComputePipelineStateWithDescriptor:
+				       (MTLComputePipelineDescriptor *)descriptor
+							     options:(MTLPipelineOption)options
+							  reflection:(id *)reflection
+							       error:(NSError **)error;
 - (id<MTLSharedEvent>)newSharedEvent;
 - (id<MTLFence>)newFence;
 /* macOS 15 */

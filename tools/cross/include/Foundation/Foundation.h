@@ -54,7 +54,8 @@ typedef struct {
 @interface NSString : NSObject <NSCopying>
 + (instancetype)string;
 + (instancetype)stringWithUTF8String:(const char *)bytes;
-+ (instancetype)stringWithFormat:(NSString *)format, ... __attribute__((format(__NSString__, 1, 2)));
++ (instancetype)stringWithFormat:(NSString *)format,
+				 ... __attribute__((format(__NSString__, 1, 2)));
 - (instancetype)initWithUTF8String:(const char *)bytes;
 - (instancetype)initWithBytes:(const void *)bytes
 		       length:(NSUInteger)length
@@ -71,7 +72,9 @@ typedef struct {
 @end
 
 @interface NSError : NSObject <NSCopying>
-+ (instancetype)errorWithDomain:(NSErrorDomain)domain code:(NSInteger)code userInfo:(NSDictionary *)info;
++ (instancetype)errorWithDomain:(NSErrorDomain)domain
+			   code:(NSInteger)code
+		       userInfo:(NSDictionary *)info;
 @property(readonly) NSInteger code;
 @property(readonly, copy) NSErrorDomain domain;
 @property(readonly, copy) NSDictionary *userInfo;
@@ -120,7 +123,9 @@ FOUNDATION_EXPORT NSErrorUserInfoKey const NSLocalizedDescriptionKey;
 
 @interface NSData : NSObject <NSCopying>
 + (instancetype)dataWithBytes:(const void *)bytes length:(NSUInteger)length;
-+ (instancetype)dataWithBytesNoCopy:(void *)bytes length:(NSUInteger)length freeWhenDone:(BOOL)free_it;
++ (instancetype)dataWithBytesNoCopy:(void *)bytes
+			     length:(NSUInteger)length
+		       freeWhenDone:(BOOL)free_it;
 @property(readonly) const void *bytes __attribute__((objc_returns_inner_pointer));
 @property(readonly) NSUInteger length;
 @end
