@@ -282,25 +282,19 @@ void ig_engine_note_refused(struct ig_engine *e, const struct ig_ledger_row *row
 static void note_refusal(struct ig_engine *e, const struct ig_gen_spec *spec, int rc,
 			 const struct ig_error *err)
 {
-	struct ig_ledger_row row = { 0 };
+	struct ig_ledger_row row;
 
-	snprintf(row.id, sizeof row.id, "%.63s", spec->id);
+	ig_origin_row(spec->origin, ig_now_ns(), &row);
+	snprintf(row.id, sizeof row.id, "%s", spec->id);
 	snprintf(row.model, sizeof row.model, "%s", spec->model->name);
-	snprintf(row.endpoint, sizeof row.endpoint, "%.31s", spec->endpoint);
-	snprintf(row.client, sizeof row.client, "%.63s", spec->client);
-	snprintf(row.key, sizeof row.key, "%.39s", spec->key);
 	snprintf(row.finish, sizeof row.finish, "refused");
 	snprintf(row.error, sizeof row.error, "%.199s", err->text);
 	row.status = rc == -EAGAIN || rc == -ESHUTDOWN ? 503 : rc == -ENOMEM ? 500 : 400;
-	row.received_ns = spec->received_wall_ns ? spec->received_wall_ns : ig_wall_ns();
 	row.n_prompt = spec->n_prompt;
-	row.queue_ms = row.prefill_ms = row.decode_ms = row.ttft_ms = -1;
-	row.total_ms =
-		spec->received_ns ? (float)((double)(ig_now_ns() - spec->received_ns) * 1e-6) : -1;
 	ig_engine_note_refused(e, &row);
 }
 
-int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *gen,
+int ig_engine_submit(struct ig_engine *e, const struct ig_gen_spec *spec, uint64_t *gen,
 		     struct ig_error *err)
 {
 	struct ig_engine_options options;
@@ -402,11 +396,11 @@ size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap)
 			.n_prompt = s->n_prompt,
 			.n_prefilled = atomic_load_explicit(&s->n_prefilled, memory_order_relaxed),
 			.n_output = atomic_load_explicit(&s->n_output, memory_order_relaxed),
-			.age_s = (double)(now - s->received_ns) * 1e-9,
+			.age_s = (double)(now - s->origin->received_ns) * 1e-9,
 		};
 		memcpy(i->id, s->id, sizeof i->id);
-		memcpy(i->endpoint, s->endpoint, sizeof i->endpoint);
-		memcpy(i->client, s->client, sizeof i->client);
+		memcpy(i->endpoint, s->origin->endpoint, sizeof i->endpoint);
+		memcpy(i->client, s->origin->client, sizeof i->client);
 		snprintf(i->model, sizeof i->model, "%s", s->model->name);
 		snprintf(i->state, sizeof i->state, "%s",
 			 states[atomic_load_explicit(&s->state, memory_order_relaxed)]);

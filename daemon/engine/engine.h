@@ -5,6 +5,8 @@
 #ifndef INGOT_ENGINE_ENGINE_H
 #define INGOT_ENGINE_ENGINE_H
 
+#include "daemon/engine/origin.h"
+#include "daemon/engine/sampling.h"
 #include "daemon/engine/stream.h"
 #include "store/config.h"
 #include "store/ledger.h"
@@ -106,46 +108,30 @@ size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t
 
 /* ---- requests (any thread) ---- */
 
-#define IG_MAX_BIASES 1024
 #define IG_MAX_SHOWN 8
 
+/* All of it is the caller's: what the engine needs of it, it copies or counts. */
 struct ig_gen_spec {
-	const struct ig_engine_model *model; /* held by the caller; the engine takes its own hold */
-	int32_t *prompt; /* [n_prompt], malloc'd; the engine's from a submit that returns 0 */
+	char id[64];
+	struct ig_origin *origin;
+	const struct ig_engine_model *model;
+	const int32_t *prompt; /* [n_prompt] */
 	int32_t n_prompt;
-	int32_t max_tokens;	  /* 0: up to the context (or scheduler.max_output_tokens) */
-	float temperature;	  /* 0 … 2 */
-	float top_p;		  /* (0, 1] */
-	int32_t top_k;		  /* 0: off */
-	float min_p;		  /* [0, 1]; 0: off */
-	float repetition_penalty; /* (0, 10]; 0 and 1: off.  Of the prompt's tokens too */
-	float frequency_penalty, presence_penalty; /* -2 … 2; of the answer's tokens */
-	const struct ig_bias {			   /* added to tokens' logits; ids differ; copied */
-		int32_t id;
-		float bias; /* -100 … 100 */
-	} *biases;
-	uint32_t n_biases; /* at most IG_MAX_BIASES */
-	uint64_t seed;	   /* the caller draws one when the client gave none */
-	char **stops;	   /* NULL-terminated, malloc'd; passes over like prompt; may be NULL */
-	struct ig_grammar *grammar; /* what the answer must be; its reference passes over; NULL */
+	struct ig_sampling sampling;
+	struct ig_grammar *grammar; /* what the answer must be; NULL: anything */
 	int32_t n_top; /* -1: no log probabilities; else notes in the stream, which must keep
 			  some, with so many alternatives (at most IG_MAX_TOP) */
 	int32_t shown[IG_MAX_SHOWN]; /* control tokens whose text is part of the answer */
 	uint32_t n_shown;
-	bool prefill_only; /* read the prompt into the cache, draw nothing */
-	bool ignore_end;   /* end tokens do not end it, and give no text; not with a grammar */
-	struct ig_stream *stream; /* the writer's reference passes over */
-	/* For the ledger; the engine copies them. */
-	char id[64], endpoint[32], client[64], key[40];
-	int64_t received_ns, received_wall_ns;
+	bool prefill_only;	  /* read the prompt into the cache, draw nothing */
+	struct ig_stream *stream; /* the writer's reference passes over with a submit of 0 */
 };
 
 /* 0 with *gen set, or: -EAGAIN the queue is full (503, Retry-After), -ESHUTDOWN
  * draining (503), -E2BIG the prompt leaves no room in the context (400, numbers in
  * the text), -EINVAL a parameter out of its range (400), -ENOMEM.  Refusals are entered
- * in the ledger too.  On an error prompt, stops, grammar and stream remain the
- * caller's. */
-int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *gen,
+ * in the ledger too. */
+int ig_engine_submit(struct ig_engine *e, const struct ig_gen_spec *spec, uint64_t *gen,
 		     struct ig_error *err);
 /* Ends the request at the next step boundary; its stream finishes as cancelled.
  * A request that is gone is ignored.  reason: client_gone, client_cancel, shutdown. */

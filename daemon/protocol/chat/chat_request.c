@@ -313,7 +313,7 @@ int ig_request_parse_chat(const char *text, size_t len, struct ig_request *r,
 		rc = ig_fail_value(e, "top_logprobs", "only allowed when 'logprobs' is true");
 	if (!rc)
 		rc = ig_check_tool_choice(r, "tool_choice", e);
-	if (!rc && r->ignore_end &&
+	if (!rc && r->sampling.ignore_end &&
 	    (r->form != IG_OUTPUT_FREE || r->tool_choice >= IG_TOOLS_REQUIRED))
 		rc = ig_fail_value(e, "ignore_eos", "an answer of a form must be able to end");
 	return ig_json_end(root, rc, e);

@@ -139,10 +139,10 @@ int ig_request_parse_completion(const char *text, size_t len, struct ig_request 
 				   "with logprobs");
 	if (!rc)
 		rc = ig_check_stream_options(r, root, e);
-	if (!rc && r->ignore_end && r->form != IG_OUTPUT_FREE)
+	if (!rc && r->sampling.ignore_end && r->form != IG_OUTPUT_FREE)
 		rc = ig_fail_value(e, "ignore_eos", "an answer of a form must be able to end");
 	/* what clients of this endpoint expect when they say nothing */
-	if (!rc && !r->max_tokens)
-		r->max_tokens = 16;
+	if (!rc && !r->sampling.max_tokens)
+		r->sampling.max_tokens = 16;
 	return ig_json_end(root, rc, e);
 }

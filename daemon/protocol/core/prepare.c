@@ -294,13 +294,14 @@ static int check_biases(struct ig_job *j)
 	const struct ig_request *r = &j->request;
 	int32_t n_vocab = ig_tokenizer_n_vocab(j->prepared.model->tokenizer);
 
-	for (uint32_t i = 0; i < r->n_biases; i++)
-		if (r->biases[i].id >= n_vocab)
+	for (uint32_t i = 0; i < r->sampling.n_biases; i++)
+		if (r->sampling.biases[i].id >= n_vocab)
 			return ig_api_fail(&j->error, 400, "invalid_request_error", "invalid_value",
 					   "logit_bias",
 					   "logit_bias names token %d; the model '%s' has "
 					   "tokens 0 to %d.",
-					   r->biases[i].id, j->prepared.model->name, n_vocab - 1);
+					   r->sampling.biases[i].id, j->prepared.model->name,
+					   n_vocab - 1);
 	return 0;
 }
 

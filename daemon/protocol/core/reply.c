@@ -181,98 +181,53 @@ static int submit_failed(struct ig_reply *r, int rc, const struct ig_error *err,
 	return -1;
 }
 
-/* The engine takes over prompt and stops; the request's own serve the other choices. */
-static char **copy_stops(char *const *stops)
-{
-	size_t n = 0;
-
-	while (stops[n])
-		n++;
-	char **copy = calloc(n + 1, sizeof *copy);
-	for (size_t i = 0; copy && i < n; i++) {
-		copy[i] = strdup(stops[i]);
-		if (copy[i])
-			continue;
-		while (i--)
-			free(copy[i]);
-		free(copy);
-		return NULL;
-	}
-	return copy;
-}
-
-static void free_stops(char **stops)
-{
-	for (char **s = stops; s && *s; s++)
-		free(*s);
-	free(stops);
-}
-
 static int submit_call(struct ig_call *c, struct ig_api_error *e)
 {
 	struct ig_reply *r = c->reply;
 	const struct ig_request *q = &r->request;
 	const struct ig_ids *ids = &r->prepared.prompts[c->index / (uint32_t)q->n];
 	struct ig_error err = { 0 };
-	struct ig_stream *stream = NULL;
 	struct ig_gen_spec spec = {
+		.origin = ig_origin_create("", r->endpoint, r->client, &r->who),
 		.model = r->model,
+		.prompt = ids->ids,
 		.n_prompt = (int32_t)ids->n,
-		.max_tokens = q->max_tokens,
-		.temperature = (float)q->temperature,
-		.top_p = (float)q->top_p,
-		.top_k = q->top_k,
-		.min_p = (float)q->min_p,
-		.repetition_penalty = (float)q->repetition_penalty,
-		.frequency_penalty = (float)q->frequency_penalty,
-		.presence_penalty = (float)q->presence_penalty,
-		.biases = q->biases,
-		.n_biases = q->n_biases,
-		/* choices differ, and each can be had again alone */
-		.seed = (q->has_seed ? q->seed : ig_random_seed()) + c->index % (uint32_t)q->n,
+		.sampling = q->sampling,
+		.grammar = r->prepared.grammar,
 		.n_top = q->logprobs ? q->n_top : -1,
 		.n_shown = r->prepared.n_shown,
 		.prefill_only = q->warm_up,
-		.ignore_end = q->ignore_end,
-		.received_ns = r->received_ns,
-		.received_wall_ns = r->received_wall_ns,
+		.stream =
+			ig_stream_create(r->api->deps.options.client_buffer, ig_slot_wake, c->slot),
 	};
 	int rc = -ENOMEM;
 
-	/* A top_p that is above 0 as a double may be 0 as a float. */
-	if (!(spec.top_p > 0))
-		spec.top_p = 1e-30f;
+	if (!spec.origin || !spec.stream ||
+	    (q->logprobs && ig_stream_keep_notes(spec.stream, RING_NOTES) < 0))
+		goto fail;
+	spec.origin->received_ns = r->received_ns;
+	spec.origin->received_wall_ns = r->received_wall_ns;
+	if (!q->has_seed)
+		spec.sampling.seed = ig_random_seed();
+	/* choices differ, and each can be had again alone */
+	spec.sampling.seed += c->index % (uint32_t)q->n;
 	memcpy(spec.shown, r->prepared.shown, sizeof spec.shown);
 	if (r->n_calls > 1)
 		snprintf(spec.id, sizeof spec.id, "%.52s-%u", r->id, c->index);
 	else
 		snprintf(spec.id, sizeof spec.id, "%s", r->id);
-	snprintf(spec.endpoint, sizeof spec.endpoint, "%s", r->endpoint);
-	snprintf(spec.client, sizeof spec.client, "%s", r->client);
-	snprintf(spec.key, sizeof spec.key, "%s", r->who.key);
-	spec.prompt = malloc(ids->n * sizeof *spec.prompt);
-	spec.stops = q->stops ? copy_stops(q->stops) : NULL;
-	if (!spec.prompt || (q->stops && !spec.stops))
-		goto fail;
-	memcpy(spec.prompt, ids->ids, ids->n * sizeof *spec.prompt);
-	stream = ig_stream_create(r->api->deps.options.client_buffer, ig_slot_wake, c->slot);
-	if (!stream || (q->logprobs && ig_stream_keep_notes(stream, RING_NOTES) < 0))
-		goto fail;
-	spec.stream = stream; /* the engine may clear what it has taken over */
-	if (r->prepared.grammar)
-		spec.grammar = ig_grammar_ref(r->prepared.grammar);
 	rc = ig_engine_submit(r->api->deps.engine, &spec, &c->gen, &err);
+	ig_origin_unref(spec.origin);
 	if (rc < 0)
-		goto fail;
-	c->stream = stream;
+		goto fail_stream;
+	c->stream = spec.stream;
 	return 0;
 fail:
-	free(spec.prompt);
-	free_stops(spec.stops);
-	ig_grammar_unref(spec.grammar);
-	/* The writer's reference is ours again. */
-	ig_stream_unref(stream);
-	ig_stream_unref(stream);
+	ig_origin_unref(spec.origin);
+fail_stream:
+	/* The writer's reference is ours, too. */
+	ig_stream_unref(spec.stream);
+	ig_stream_unref(spec.stream);
 	return submit_failed(r, rc, &err, e);
 }
 

@@ -9,16 +9,15 @@
 #ifndef INGOT_PROTOCOL_CORE_REQUEST_H
 #define INGOT_PROTOCOL_CORE_REQUEST_H
 
+#include "daemon/engine/sampling.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define IG_MAX_STREAM_ID 256
-#define IG_MAX_STOPS 16
 #define IG_MAX_CHOICES 128 /* of one request: prompts times n */
-
-struct ig_bias;
 
 /* An error as a client reads it. */
 struct ig_api_error {
@@ -82,17 +81,8 @@ struct ig_request {
 	size_t n_prompts;
 
 	/* ---- how the answer is drawn ---- */
-	double temperature, top_p;
-	int32_t top_k;					   /* 0: off */
-	double min_p, frequency_penalty, presence_penalty; /* 0: off */
-	double repetition_penalty;			   /* 1: off */
-	struct ig_bias *biases;				   /* [n_biases], ids differ */
-	uint32_t n_biases;
+	struct ig_sampling sampling;
 	bool has_seed;
-	uint64_t seed;
-	int32_t max_tokens; /* 0: not said */
-	char **stops;	    /* NULL-terminated; NULL: none */
-	bool ignore_end;
 	int32_t n; /* choices of a prompt; at least 1 */
 	bool logprobs;
 	int32_t n_top; /* alternatives of each token, with logprobs */

@@ -410,7 +410,7 @@ static int parse(const char *text, size_t len, enum ig_request_kind kind,
 	int rc = ig_params_read(r, params, root, e);
 	if (!rc && !r->messages)
 		rc = ig_fail_missing(e, "messages");
-	if (!rc && kind == IG_REQUEST_MESSAGES && !r->max_tokens)
+	if (!rc && kind == IG_REQUEST_MESSAGES && !r->sampling.max_tokens)
 		rc = ig_fail_missing(e, "max_tokens");
 	if (!rc)
 		rc = ig_check_tool_choice(r, "tool_choice", e);

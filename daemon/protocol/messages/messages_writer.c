@@ -72,7 +72,7 @@ static void stop(const struct ig_reply *r, struct ig_strbuf *out)
 			reason = "tool_use";
 	ig_strbuf_printf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
 	ig_json_text(out, !strcmp(reason, "stop_sequence") ?
-				  r->request.stops[c->result.stop_index] :
+				  r->request.sampling.stops[c->result.stop_index] :
 				  NULL);
 }
 

@@ -552,7 +552,8 @@ static int read_create(struct ig_request *r, const struct ig_param *table, json_
 		return ig_fail_value(e, "top_logprobs", "only with \"" LOGPROBS "\" in 'include'");
 	if (options && !json_is_null(options) && !r->stream)
 		return ig_fail_value(e, "stream_options", "only allowed when 'stream' is true");
-	if (r->ignore_end && (r->form != IG_OUTPUT_FREE || r->tool_choice >= IG_TOOLS_REQUIRED))
+	if (r->sampling.ignore_end &&
+	    (r->form != IG_OUTPUT_FREE || r->tool_choice >= IG_TOOLS_REQUIRED))
 		return ig_fail_value(e, "ignore_eos", "an answer of a form must be able to end");
 	return ig_check_tool_choice(r, "tool_choice", e);
 }

@@ -312,8 +312,8 @@ static void response(struct ig_reply *r, struct ig_strbuf *out)
 	ig_strbuf_puts(out, o == INCOMPLETE ? "{\"reason\":\"max_output_tokens\"}" : "null");
 	ig_strbuf_puts(out, ",\"instructions\":");
 	ig_json_text(out, q->instructions);
-	if (q->max_tokens)
-		ig_strbuf_printf(out, ",\"max_output_tokens\":%d", q->max_tokens);
+	if (q->sampling.max_tokens)
+		ig_strbuf_printf(out, ",\"max_output_tokens\":%d", q->sampling.max_tokens);
 	else
 		ig_strbuf_puts(out, ",\"max_output_tokens\":null");
 	said(r, "max_tool_calls", NULL, out);
@@ -331,12 +331,13 @@ static void response(struct ig_reply *r, struct ig_strbuf *out)
 	said(r, "reasoning", "null", out);
 	said(r, "safety_identifier", NULL, out);
 	ig_strbuf_printf(out, ",\"service_tier\":\"default\",\"store\":%s,\"temperature\":%.7g",
-			 q->store ? "true" : "false", q->temperature);
+			 q->store ? "true" : "false", q->sampling.temperature);
 	text_config(r, out);
 	said(r, "tool_choice", "\"auto\"", out);
 	said(r, "tools", "[]", out);
 	said(r, "top_logprobs", NULL, out);
-	ig_strbuf_printf(out, ",\"top_p\":%.7g,\"truncation\":\"disabled\",\"usage\":", q->top_p);
+	ig_strbuf_printf(
+		out, ",\"top_p\":%.7g,\"truncation\":\"disabled\",\"usage\":", q->sampling.top_p);
 	if (o == RUNS)
 		ig_strbuf_puts(out, "null");
 	else

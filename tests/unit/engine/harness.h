@@ -44,9 +44,9 @@ struct ask {
 	uint64_t seed;
 	float repetition_penalty, frequency_penalty;
 	const struct ig_bias *bias; /* one, or NULL */
-	const char *stops[4];
-	size_t ring;	    /* 0: 64 KiB */
-	uint32_t note_ring; /* 0: 1024 */
+	const char *stops[5];	    /* NULL-terminated */
+	size_t ring;		    /* 0: 64 KiB */
+	uint32_t note_ring;	    /* 0: 1024 */
 	const char *id;
 	const struct fake_grammar *grammar; /* NULL: none */
 	int32_t n_probs; /* 0: no log probabilities; else so many alternatives plus one */

@@ -414,6 +414,22 @@ static void test_json(void **state)
 	free(many);
 }
 
+static void test_long_stop(void **state)
+{
+	static const struct row at_most = { NULL }, too_long = { "", "stop", "invalid_value",
+								 "at most 4096 bytes, got 4097" };
+	char json[IG_MAX_STOP_BYTES + 80];
+
+	for (size_t n = IG_MAX_STOP_BYTES; n <= IG_MAX_STOP_BYTES + 1; n++) {
+		int k = snprintf(
+			json, sizeof json,
+			"{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"stop\":\"");
+		memset(json + k, 'x', n);
+		snprintf(json + k + n, 3, "\"}");
+		check(ig_request_parse_chat, json, n > IG_MAX_STOP_BYTES ? &too_long : &at_most);
+	}
+}
+
 static void test_values(void **state)
 {
 	static const char json[] =
@@ -434,12 +450,13 @@ static void test_values(void **state)
 	assert_string_equal(member(&r, 1, "role"), "user");
 	assert_string_equal(member(&r, 1, "content"), "aé");
 	assert_string_equal(r.instructions, "be kind");
-	assert_true(r.temperature == 0.25 && r.top_p == 0.5 && r.top_k == 7 && r.has_seed &&
-		    r.seed == UINT64_MAX && r.max_tokens == 9 && r.store &&
-		    r.tool_choice == IG_TOOLS_NONE && !r.parallel_tool_calls);
-	assert_string_equal(r.stops[0], "x");
-	assert_string_equal(r.stops[1], "y");
-	assert_null(r.stops[2]);
+	assert_true(r.sampling.temperature == 0.25 && r.sampling.top_p == 0.5 &&
+		    r.sampling.top_k == 7 && r.has_seed && r.sampling.seed == UINT64_MAX &&
+		    r.sampling.max_tokens == 9 && r.store && r.tool_choice == IG_TOOLS_NONE &&
+		    !r.parallel_tool_calls);
+	assert_string_equal(r.sampling.stops[0], "x");
+	assert_string_equal(r.sampling.stops[1], "y");
+	assert_null(r.sampling.stops[2]);
 	assert_string_equal(r.metadata, "{\"k\":\"v\"}");
 	assert_string_equal(r.stream_id, "lane");
 	assert_string_equal(r.model, "m");
@@ -513,11 +530,11 @@ static void test_other_messages(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_chat),	       cmocka_unit_test(test_messages),
-		cmocka_unit_test(test_prompts),	       cmocka_unit_test(test_create),
-		cmocka_unit_test(test_input),	       cmocka_unit_test(test_json),
-		cmocka_unit_test(test_values),	       cmocka_unit_test(test_many_messages),
-		cmocka_unit_test(test_other_messages),
+		cmocka_unit_test(test_chat),	      cmocka_unit_test(test_messages),
+		cmocka_unit_test(test_prompts),	      cmocka_unit_test(test_create),
+		cmocka_unit_test(test_input),	      cmocka_unit_test(test_json),
+		cmocka_unit_test(test_long_stop),     cmocka_unit_test(test_values),
+		cmocka_unit_test(test_many_messages), cmocka_unit_test(test_other_messages),
 	};
 	return cmocka_run_group_tests_name("requests", tests, NULL, NULL);
 }
