@@ -1,111 +1,14 @@
 /*
- * params.c: the readers of single parameters and the errors that they give.
+ * params.c: the readers of single parameters.
  *
  * Each reader takes one JSON value that is not null and either stores it in the
  * request or fails with the parameter's name, what was expected and what came.
  */
-#include "daemon/protocol/core/request_private.h"
-#include "base/utf8.h"
+#include "daemon/protocol/core/params.h"
 
-#include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void fail_v(struct ig_api_error *e, int status, const char *type, const char *code,
-		   const char *param, const char *fmt, va_list ap)
-{
-	memset(e, 0, sizeof *e);
-	e->status = status;
-	e->type = type;
-	e->code = code;
-	if (param)
-		snprintf(e->param, sizeof e->param, "%s", param);
-	vsnprintf(e->message, sizeof e->message, fmt, ap);
-}
-
-int ig_api_fail(struct ig_api_error *e, int status, const char *type, const char *code,
-		const char *param, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	fail_v(e, status, type, code, param, fmt, ap);
-	va_end(ap);
-	return -1;
-}
-
-int ig_fail_value(struct ig_api_error *e, const char *param, const char *fmt, ...)
-{
-	char text[400];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof text, fmt, ap);
-	va_end(ap);
-	return ig_api_fail(e, 400, "invalid_request_error", "invalid_value", param,
-			   "Invalid value for '%s': %s.", param, text);
-}
-
-int ig_fail_type(struct ig_api_error *e, const char *param, const char *expected, const json_t *v)
-{
-	return ig_api_fail(e, 400, "invalid_request_error", "invalid_type", param,
-			   "Invalid type for '%s': expected %s, got %s.", param, expected,
-			   ig_json_type_name(v));
-}
-
-int ig_fail_unsupported(struct ig_api_error *e, const char *param, const char *accepted)
-{
-	if (!accepted)
-		return ig_api_fail(e, 400, "invalid_request_error", "unsupported_parameter", param,
-				   "Unsupported parameter: '%s' is not supported by this server.",
-				   param);
-	return ig_api_fail(e, 400, "invalid_request_error", "unsupported_parameter", param,
-			   "Unsupported parameter: '%s' is accepted only as %s.", param, accepted);
-}
-
-int ig_fail_missing(struct ig_api_error *e, const char *param)
-{
-	return ig_api_fail(e, 400, "invalid_request_error", "missing_required_parameter", param,
-			   "Missing required parameter: '%s'.", param);
-}
-
-int ig_fail_memory(struct ig_api_error *e)
-{
-	return ig_api_fail(e, 500, "server_error", "server_error", NULL,
-			   "The server is out of memory.");
-}
-
-const char *ig_json_type_name(const json_t *v)
-{
-	switch (json_typeof(v)) {
-	case JSON_OBJECT:
-		return "an object";
-	case JSON_ARRAY:
-		return "a list";
-	case JSON_STRING:
-		return "a string";
-	case JSON_INTEGER:
-		return "an integer";
-	case JSON_REAL:
-		return "a number";
-	case JSON_TRUE:
-	case JSON_FALSE:
-		return "a boolean";
-	default:
-		return "null";
-	}
-}
-
-/* A client's own text within a message: short, and nothing that breaks a line. */
-void ig_printable(char *out, size_t cap, const char *name)
-{
-	ig_utf8_copy(out, cap, name);
-	for (char *p = out; *p; p++)
-		if ((unsigned char)*p < 0x20 || *p == 0x7f)
-			*p = '?';
-}
 
 int ig_params_read(struct ig_request *r, const struct ig_param *table, json_t *obj,
 		   struct ig_api_error *e)
@@ -129,6 +32,22 @@ int ig_params_read(struct ig_request *r, const struct ig_param *table, json_t *o
 			return -1;
 	}
 	return 0;
+}
+
+int ig_request_read(const char *text, size_t len, const struct ig_param *table,
+		    int (*check)(struct ig_request *r, json_t *root, struct ig_api_error *e),
+		    struct ig_request *r, struct ig_api_error *e)
+{
+	json_t *root;
+
+	ig_request_init(r);
+	*e = (struct ig_api_error){ 0 };
+	if (ig_json_load_object(text, len, &root, e) < 0)
+		return -1;
+	int rc = table ? ig_params_read(r, table, root, e) : 0;
+	if (!rc && check)
+		rc = check(r, root, e);
+	return ig_json_end(root, rc, e);
 }
 
 /* ---- values ------------------------------------------------------------------ */
@@ -364,6 +283,16 @@ int ig_param_metadata(struct ig_request *r, const char *name, json_t *v, struct 
 	return r->metadata ? 0 : ig_fail_memory(e);
 }
 
+int ig_param_template_vars(struct ig_request *r, const char *name, json_t *v,
+			   struct ig_api_error *e)
+{
+	if (!json_is_object(v))
+		return ig_fail_type(e, name, "an object", v);
+	json_decref(r->template_vars);
+	r->template_vars = json_incref(v);
+	return 0;
+}
+
 /* ---- values that change nothing ---------------------------------------------- */
 
 int ig_param_any_string(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
@@ -407,12 +336,20 @@ int ig_param_ignore_end(struct ig_request *r, const char *name, json_t *v, struc
 	return ig_read_bool(&r->sampling.ignore_end, name, v, e);
 }
 
+int ig_check_stream_options(const struct ig_request *r, json_t *root, struct ig_api_error *e)
+{
+	json_t *options = json_object_get(root, "stream_options");
+
+	if (options && !json_is_null(options) && !r->stream)
+		return ig_fail_value(e, "stream_options", "only allowed when 'stream' is true");
+	return 0;
+}
+
 /* ---- the request ------------------------------------------------------------------ */
 
-void ig_request_init(struct ig_request *r, enum ig_request_kind kind)
+void ig_request_init(struct ig_request *r)
 {
 	*r = (struct ig_request){
-		.kind = kind,
 		.sampling = { .temperature = 1, .top_p = 1, .repetition_penalty = 1 },
 		.n = 1,
 		.parallel_tool_calls = true

@@ -1,5 +1,7 @@
 /* test_request.c: each parameter at a value that is taken and at one that is refused. */
-#include "daemon/protocol/core/request.h"
+#include "daemon/protocol/chat/chat.h"
+#include "daemon/protocol/responses/responses.h"
+#include "daemon/protocol/tokens/tokens.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -443,7 +445,7 @@ static void test_values(void **state)
 	struct ig_api_error e;
 
 	assert_int_equal(ig_request_parse_ws(json, strlen(json), &r, &e), 0);
-	assert_int_equal(r.kind, IG_REQUEST_CREATE);
+	assert_int_equal(r.notice, IG_WS_CREATE);
 	assert_int_equal(json_array_size(r.messages), 2);
 	assert_string_equal(member(&r, 0, "role"), "system");
 	assert_string_equal(member(&r, 0, "content"), "d");
@@ -487,15 +489,14 @@ static void test_other_messages(void **state)
 	static const struct {
 		const char *json;
 		int rc;
-		enum ig_request_kind kind;
+		enum ig_ws_message kind;
 	} rows[] = {
-		{ "{\"type\":\"response.cancel\"}", 0, IG_REQUEST_CANCEL },
+		{ "{\"type\":\"response.cancel\"}", 0, IG_WS_CANCEL },
 		{ "{\"type\":\"response.cancel\",\"response_id\":\"r\",\"stream_id\":\"s\"}", 0,
-		  IG_REQUEST_CANCEL },
+		  IG_WS_CANCEL },
 		{ "{\"type\":\"response.steer\",\"input\":[],\"previous_response_id\":\"x\"}", 0,
-		  IG_REQUEST_STEER },
-		{ "{\"type\":\"response.processed\",\"response_id\":\"x\"}", 0,
-		  IG_REQUEST_IGNORED },
+		  IG_WS_STEER },
+		{ "{\"type\":\"response.processed\",\"response_id\":\"x\"}", 0, IG_WS_PROCESSED },
 	};
 	static const struct row bad[] = {
 		{ "{}", "type", "missing_required_parameter", "" },
@@ -511,8 +512,8 @@ static void test_other_messages(void **state)
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		assert_int_equal(ig_request_parse_ws(rows[i].json, strlen(rows[i].json), &r, &e),
 				 rows[i].rc);
-		assert_int_equal(r.kind, rows[i].kind);
-		if (r.kind == IG_REQUEST_STEER)
+		assert_int_equal(r.notice, rows[i].kind);
+		if (r.notice == IG_WS_STEER)
 			assert_string_equal(r.steer,
 					    "{\"previous_response_id\":\"x\",\"input\":[]}");
 		ig_request_finish(&r);
