@@ -350,7 +350,7 @@ static struct ig_seq *find_seq(struct ig_engine *e, uint64_t gen)
 {
 	struct ig_seq *s;
 
-	TAILQ_FOREACH (s, &e->all, all)
+	TAILQ_FOREACH(s, &e->all, all)
 		if (s->number == gen)
 			return s;
 	return NULL;
@@ -392,7 +392,7 @@ size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap)
 	size_t n = 0;
 
 	pthread_mutex_lock(&e->lock);
-	TAILQ_FOREACH (s, &e->all, all) {
+	TAILQ_FOREACH(s, &e->all, all) {
 		struct ig_gen_info *i;
 
 		if (n++ >= cap)

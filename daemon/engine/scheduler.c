@@ -295,7 +295,7 @@ static int64_t paused_deadline(const struct ig_engine *e)
 	struct ig_seq *s;
 
 	for (size_t i = 0; e->n_paused && i < 3; i++) {
-		TAILQ_FOREACH (s, lists[i], link) {
+		TAILQ_FOREACH(s, lists[i], link) {
 			int64_t since = ig_stream_last_take_ns(s->stream);
 
 			if (!is_paused(s))
@@ -581,7 +581,7 @@ static bool boundary(struct ig_engine *e)
 	e->now = e->options;
 	TAILQ_CONCAT(&arrived, &e->inbox, link);
 	if (e->cancels || stopping) {
-		TAILQ_FOREACH (s, &e->all, all) {
+		TAILQ_FOREACH(s, &e->all, all) {
 			if (!s->cancel_wanted && !stopping)
 				continue;
 			if (!s->cancel_wanted)
@@ -770,10 +770,10 @@ static bool build_step(struct ig_engine *e, struct ig_model *m, struct ig_flight
 	step->logits = NULL;
 	step->token_from = step->prev_ids = NULL;
 	/* those that decode first */
-	TAILQ_FOREACH (s, &e->running, link)
+	TAILQ_FOREACH(s, &e->running, link)
 		if (s->planned == e->step && n_left(s) == 1)
 			add_rows(e, f, s, 1);
-	TAILQ_FOREACH (s, &e->running, link)
+	TAILQ_FOREACH(s, &e->running, link)
 		if (s->planned == e->step && s->step != e->step)
 			add_rows(e, f, s, s->n_planned);
 	step->slab_bases = e->kv->slab_bases(e->cache, &n_slabs);
