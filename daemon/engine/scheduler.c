@@ -393,7 +393,8 @@ static bool admit_seq(struct ig_engine *e, struct ig_seq *s)
 {
 	uint32_t most = max_kv_tokens(s), want = (uint32_t)s->n_tokens + 1 + ADMIT_MARGIN;
 	uint64_t soon;
-	int rc = e->kv->seq_create(e->cache, s->model->kv_groups, s->model->n_groups, most, &s->kv);
+	int rc = e->kv->seq_create(e->cache, s->model->kv_groups, s->model->n_groups, most, 0,
+				   &s->kv);
 
 	if (rc < 0) {
 		s->kv = NULL;
