@@ -10,7 +10,7 @@
 
 #include "base/strbuf.h"
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 
 #define IG_KEY_PREFIX "ingot-" /* how each key begins, so that one is known when seen */

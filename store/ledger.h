@@ -6,7 +6,7 @@
 #ifndef INGOT_STORE_LEDGER_H
 #define INGOT_STORE_LEDGER_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 
 /* Upper bounds, in ms, of the inter-token histogram's buckets; the last bucket

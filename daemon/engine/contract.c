@@ -204,7 +204,7 @@ static void reserve_logits(struct ig_models *ms, uint64_t all, uint64_t rest, ui
 			"requests for them are refused",
 			(double)all / (1 << 20));
 	}
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		m->gives_logits = fits;
 }
 
@@ -217,7 +217,7 @@ static uint64_t most_later(const struct ig_models *ms)
 	const struct ig_slot *s;
 	uint64_t most = 0;
 
-	TAILQ_FOREACH (s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->slots, link) {
 		uint64_t n = s->need.weights + s->need.scratch;
 
 		if (s->at_start)
@@ -235,13 +235,13 @@ static int check_later(const struct ig_models *ms, struct ig_error *err)
 	const struct ig_contract *c = &ms->contract;
 	const struct ig_slot *s, *p;
 
-	TAILQ_FOREACH (s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->slots, link) {
 		struct ig_need sum = s->need;
 		struct ig_error why = { 0 };
 
 		if (s->at_start)
 			continue;
-		TAILQ_FOREACH (p, &ms->slots, link) {
+		TAILQ_FOREACH(p, &ms->slots, link) {
 			if (!p->at_start || !p->pin)
 				continue;
 			sum.weights += p->need.weights;
@@ -268,7 +268,7 @@ int ig_contract_start(struct ig_models *ms, const struct ig_config *config, stru
 	if (rc < 0)
 		return rc;
 	least = c->slab;
-	TAILQ_FOREACH (s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->slots, link) {
 		if (s->need.least > least)
 			least = s->need.least;
 		if (!s->at_start)

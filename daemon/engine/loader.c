@@ -47,7 +47,7 @@ static void show_sums(const struct ig_models *ms)
 	const struct ig_slot *s;
 	unsigned n = 0;
 
-	TAILQ_FOREACH (s, &ms->slots, link)
+	TAILQ_FOREACH(s, &ms->slots, link)
 		n += s->model != NULL;
 	ig_metrics_set(metrics, IG_GAUGE_MODELS_LOADED, n);
 	ig_metrics_set(metrics, IG_GAUGE_WEIGHT_BYTES, (double)ms->contract.weights);
@@ -69,7 +69,7 @@ static void uncount(struct ig_models *ms, struct ig_model *m)
 	TAILQ_REMOVE(&ms->all, m, all);
 	ms->contract.weights -= m->need.weights;
 	ms->contract.scratch -= m->need.scratch;
-	TAILQ_FOREACH (s, &ms->queue, queue)
+	TAILQ_FOREACH(s, &ms->queue, queue)
 		s->blocked = false;
 }
 
@@ -122,7 +122,7 @@ static void shrink_logits(struct ig_models *ms)
 
 	pthread_mutex_lock(&ms->lock);
 	now = ms->contract.logits;
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		if (m->gives_logits && m->need.logits > most)
 			most = m->need.logits;
 	pthread_mutex_unlock(&ms->lock);
@@ -158,7 +158,7 @@ static struct ig_model *find_dead(const struct ig_models *ms)
 {
 	struct ig_model *m;
 
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		if (!m->n_holds)
 			return m;
 	return NULL;
@@ -169,7 +169,7 @@ static struct ig_model *find_oldest(const struct ig_models *ms, const struct ig_
 {
 	struct ig_model *m, *oldest = NULL;
 
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		if (ig_model_is_current(m) && m->n_holds == 1 && m->slot != spared &&
 		    !m->slot->pin && (!oldest || m->idle_since_ns < oldest->idle_since_ns))
 			oldest = m;
@@ -396,7 +396,7 @@ static struct ig_slot *find_expired(const struct ig_models *ms, int64_t *deadlin
 	struct ig_slot *s;
 
 	*deadline = INT64_MAX;
-	TAILQ_FOREACH (s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->slots, link) {
 		int64_t end;
 
 		if (!s->model || !s->keep_alive_ms || s->model->n_holds > 1)
@@ -416,7 +416,7 @@ static struct ig_slot *find_load(const struct ig_models *ms)
 
 	if (ms->draining)
 		return NULL; /* nobody will be given it */
-	TAILQ_FOREACH (s, &ms->queue, queue)
+	TAILQ_FOREACH(s, &ms->queue, queue)
 		if (!s->blocked)
 			return s;
 	return NULL;
@@ -467,7 +467,7 @@ static int open_all(struct ig_models *ms, struct ig_error *err)
 	struct ig_error why = { 0 };
 	struct ig_slot *s;
 
-	TAILQ_FOREACH (s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->slots, link) {
 		struct ig_model *m;
 		int rc = open_model(ms, s->name, s->path, s->context, &m, &why);
 
@@ -496,7 +496,7 @@ static int load_all(struct ig_models *ms, struct ig_error *err)
 	struct ig_model *m;
 	int rc;
 
-	TAILQ_FOREACH (m, &ms->all, all) {
+	TAILQ_FOREACH(m, &ms->all, all) {
 		struct ig_change c = { .add = m };
 		int64_t start_ns = ig_now_ns();
 
@@ -578,7 +578,7 @@ void ig_models_drain(struct ig_models *ms)
 		waiters = NULL;
 		pthread_mutex_lock(&ms->lock);
 		ms->draining = true;
-		TAILQ_FOREACH (s, &ms->slots, link) {
+		TAILQ_FOREACH(s, &ms->slots, link) {
 			waiters = ig_slot_take_waiters(s);
 			if (waiters)
 				break;

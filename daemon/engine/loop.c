@@ -143,7 +143,7 @@ static int64_t paused_deadline(const struct ig_sched *sch)
 	struct ig_seq *s;
 
 	for (size_t i = 0; sch->n_paused && i < 3; i++) {
-		TAILQ_FOREACH (s, lists[i], link) {
+		TAILQ_FOREACH(s, lists[i], link) {
 			int64_t since = ig_stream_last_take_ns(s->stream);
 
 			if (!ig_seq_is_paused(s))
@@ -277,7 +277,7 @@ static bool boundary(struct ig_sched *sch)
 	sch->now = sch->options;
 	TAILQ_CONCAT(&arrived, &sch->inbox, link);
 	if (sch->cancels || stopping) {
-		TAILQ_FOREACH (s, &sch->all, all) {
+		TAILQ_FOREACH(s, &sch->all, all) {
 			if (!s->cancel_wanted && !stopping)
 				continue;
 			if (!s->cancel_wanted)
@@ -527,7 +527,7 @@ static struct ig_seq *find_seq(struct ig_sched *sch, uint64_t gen)
 {
 	struct ig_seq *s;
 
-	TAILQ_FOREACH (s, &sch->all, all)
+	TAILQ_FOREACH(s, &sch->all, all)
 		if (s->number == gen)
 			return s;
 	return NULL;
@@ -567,7 +567,7 @@ size_t ig_sched_list(struct ig_sched *sch, struct ig_gen_info *out, size_t cap)
 	size_t n = 0;
 
 	pthread_mutex_lock(&sch->lock);
-	TAILQ_FOREACH (s, &sch->all, all) {
+	TAILQ_FOREACH(s, &sch->all, all) {
 		struct ig_gen_info *i;
 
 		if (n++ >= cap)

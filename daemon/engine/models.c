@@ -74,11 +74,11 @@ static int find_slot(const struct ig_models *ms, const char *name, struct ig_slo
 	*out = ms->default_slot;
 	if (!name || !*name)
 		return 0;
-	TAILQ_FOREACH (*out, &ms->slots, link)
+	TAILQ_FOREACH(*out, &ms->slots, link)
 		if (!strcmp((*out)->name, name))
 			return 0;
 	known[0] = 0;
-	TAILQ_FOREACH (s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->slots, link) {
 		int w = snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", s->name);
 
 		if (w < 0 || (size_t)w >= sizeof known - n) {
@@ -139,7 +139,7 @@ int ig_models_set_default(struct ig_models *ms, const char *name, struct ig_erro
 		ms->default_slot = TAILQ_FIRST(&ms->slots);
 		return 0;
 	}
-	TAILQ_FOREACH (s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->slots, link) {
 		if (!strcmp(s->name, name)) {
 			ms->default_slot = s;
 			return 0;
@@ -206,7 +206,7 @@ uint64_t ig_models_idle_bytes(const struct ig_models *ms, const struct ig_slot *
 	const struct ig_model *m;
 	uint64_t n = 0;
 
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		if (!m->n_holds ||
 		    (ig_model_is_current(m) && m->slot != s && m->n_holds == 1 && !m->slot->pin))
 			n += bytes_of(m);
@@ -218,7 +218,7 @@ uint64_t ig_models_own_bytes(const struct ig_models *ms, const struct ig_slot *s
 	const struct ig_model *m;
 	uint64_t n = 0;
 
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		if (m->slot == s && m->n_holds)
 			n += bytes_of(m);
 	return n;
@@ -362,7 +362,7 @@ static struct ig_slot *named(const struct ig_slot_list *list, const char *name)
 {
 	struct ig_slot *s;
 
-	TAILQ_FOREACH (s, list, link)
+	TAILQ_FOREACH(s, list, link)
 		if (!strcmp(s->name, name))
 			return s;
 	return NULL;
@@ -427,7 +427,7 @@ static bool remove_slot(struct ig_models *ms, struct ig_slot *s, struct ig_waite
 	s->gone = true;
 	if (s->model)
 		ig_slot_let_go(ms, s);
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		if (m->slot == s)
 			m->slot = NULL;
 	append_waiters(waiters, ig_slot_take_waiters(s));
@@ -521,7 +521,7 @@ static enum ig_model_state state_of(const struct ig_models *ms, const struct ig_
 		return IG_MODEL_LOADING;
 	if (s->error.code)
 		return IG_MODEL_FAILED;
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		if (m->slot == s)
 			return IG_MODEL_LEAVING;
 	return IG_MODEL_UNLOADED;
@@ -550,7 +550,7 @@ static void fill_status(const struct ig_models *ms, const struct ig_slot *s,
 	snprintf(out->file, sizeof out->file, "%s", s->model ? s->model->path : s->path);
 	if (s->error.code)
 		snprintf(out->error, sizeof out->error, "%.255s", s->error.text);
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		if (m->slot == s)
 			out->n_active += atomic_load(&m->n_active);
 	if (!s->model || s->model->n_holds > 1)
@@ -569,7 +569,7 @@ size_t ig_models_status(struct ig_models *ms, struct ig_model_status *out, size_
 	size_t n = 0;
 
 	pthread_mutex_lock(&ms->lock);
-	TAILQ_FOREACH (s, &ms->slots, link)
+	TAILQ_FOREACH(s, &ms->slots, link)
 		if (n++ < cap)
 			fill_status(ms, s, &out[n - 1]);
 	pthread_mutex_unlock(&ms->lock);
@@ -595,7 +595,7 @@ void ig_models_describe(struct ig_models *ms, struct ig_strbuf *out)
 	const struct ig_slot *s;
 
 	pthread_mutex_lock(&ms->lock);
-	TAILQ_FOREACH (s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->slots, link) {
 		const struct ig_chat_template *chat = s->model ? s->model->chat : NULL;
 		struct ig_model_status st;
 

@@ -2,7 +2,7 @@
 #ifndef INGOT_ENGINE_PREP_PRIVATE_H
 #define INGOT_ENGINE_PREP_PRIVATE_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 
 struct ig_prep;
 

@@ -176,10 +176,10 @@ static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_fligh
 	step->logits = NULL;
 	step->token_from = step->prev_ids = NULL;
 	/* those that decode first */
-	TAILQ_FOREACH (s, &sch->running, link)
+	TAILQ_FOREACH(s, &sch->running, link)
 		if (s->planned == sch->step && ig_seq_n_left(s) == 1)
 			add_rows(sch, f, s, 1);
-	TAILQ_FOREACH (s, &sch->running, link)
+	TAILQ_FOREACH(s, &sch->running, link)
 		if (s->planned == sch->step && s->step != sch->step)
 			add_rows(sch, f, s, s->n_planned);
 	step->slab_bases = sch->b->kv->slab_bases(sch->b->cache, &n_slabs);

@@ -1,6 +1,6 @@
 /*
  * moe_private.h: what the files of this module share: its ops, its architectures, and how
- * a route (include/ingot/arch.h) is read.
+ * a route (include/ingot/record.h) is read.
  */
 #ifndef MOE_PRIVATE_H
 #define MOE_PRIVATE_H
