@@ -2,24 +2,12 @@
 #include "base/random.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#ifdef __linux__
+#include <unistd.h>
+#ifdef __APPLE__
 #include <sys/random.h>
 #endif
 
 int ig_random_bytes(void *out, size_t n)
 {
-#ifdef __linux__
-	for (size_t at = 0; at < n;) {
-		ssize_t got = getrandom((char *)out + at, n - at, 0);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return got < 0 ? -errno : -EIO;
-		at += (size_t)got;
-	}
-#else
-	arc4random_buf(out, n);
-#endif
-	return 0;
+	return getentropy(out, n) < 0 ? -errno : 0;
 }

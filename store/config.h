@@ -8,7 +8,7 @@
 #ifndef INGOT_STORE_CONFIG_H
 #define INGOT_STORE_CONFIG_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 
 struct ig_config_model {

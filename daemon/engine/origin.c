@@ -45,6 +45,7 @@ void ig_origin_row(const struct ig_origin *o, int64_t now_ns, struct ig_ledger_r
 		.ttft_ms = -1,
 		.total_ms = (float)((double)(now_ns - o->received_ns) * 1e-6),
 	};
+	snprintf(row->request_id, sizeof row->request_id, "%s", o->request_id);
 	snprintf(row->endpoint, sizeof row->endpoint, "%s", o->endpoint);
 	snprintf(row->client, sizeof row->client, "%s", o->client);
 	snprintf(row->key, sizeof row->key, "%s", o->who.key);

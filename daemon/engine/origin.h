@@ -13,10 +13,10 @@
 /* Counted; immutable once another thread may have it. */
 struct ig_origin {
 	atomic_uint n_refs;
-	char request_id[64];	 /* x-request-id: the client's, or ours */
-	char endpoint[32];	 /* "POST /v1/chat/completions", "ws /v1/responses" … */
-	char client[64];	 /* address, or unix:uid=… */
-	struct ig_principal who; /* whose key it is */
+	char request_id[IG_REQUEST_ID_CAP]; /* x-request-id: the client's, or ours */
+	char endpoint[32];		    /* "POST /v1/chat/completions", "ws /v1/responses" … */
+	char client[64];		    /* address, or unix:uid=… */
+	struct ig_principal who;	    /* whose key it is */
 	int64_t received_ns, received_wall_ns;
 };
 

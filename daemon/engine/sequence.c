@@ -11,8 +11,10 @@
  * Where log probabilities are wanted, each token's note waits beside the text until
  * all of its text is ready, then goes into the stream ahead of it.
  */
-#include "daemon/engine/logprobs.h"
 #include "daemon/engine/sequence_private.h"
+
+#include "base/clock.h"
+#include "daemon/engine/logprobs.h"
 
 #include <errno.h>
 #include <math.h>
@@ -294,19 +296,19 @@ static size_t text_capacity(const struct ig_seq *s)
 	return longest + 2 * ig_detokenizer_max(s->model->tokenizer) + FLUSH_BYTES;
 }
 
-static int32_t max_output(const struct ig_gen_spec *spec, const struct ig_engine_options *options)
+static int32_t max_output_of(const struct ig_gen_spec *spec, uint32_t by_default)
 {
 	int32_t max = (int32_t)spec->model->n_context - spec->n_prompt;
-	uint32_t limit = spec->sampling.max_tokens ? (uint32_t)spec->sampling.max_tokens :
-						     options->max_output_tokens;
+	uint32_t limit =
+		spec->sampling.max_tokens ? (uint32_t)spec->sampling.max_tokens : by_default;
 
 	if (spec->prefill_only)
 		return 0;
 	return limit && limit < (uint32_t)max ? (int32_t)limit : max;
 }
 
-int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options *options,
-		  struct ig_seq **out, struct ig_error *err)
+int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig_seq **out,
+		  struct ig_error *err)
 {
 	const struct ig_engine_model *m = spec->model;
 	struct ig_seq *s;
@@ -321,7 +323,7 @@ int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options
 	snprintf(s->id, sizeof s->id, "%s", spec->id);
 	s->origin = spec->origin;
 	s->n_prompt = spec->n_prompt;
-	s->max_output = max_output(spec, options);
+	s->max_output = max_output_of(spec, max_output);
 	s->prefill_only = spec->prefill_only;
 	s->ignore_end = spec->sampling.ignore_end;
 	s->n_top = spec->n_top;

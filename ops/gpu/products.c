@@ -13,7 +13,7 @@
 #include "shaders/core/shapes.h"
 
 #include <errno.h>
-#include <ingot/arch.h>
+#include <ingot/record.h>
 #include <stdbool.h>
 #include <stdio.h>
 

@@ -8,7 +8,7 @@
 #include "shaders/args.h"
 
 #include <errno.h>
-#include <ingot/arch.h>
+#include <ingot/record.h>
 #include <stdbool.h>
 
 extern const struct ig_shader ig_shader_embed, ig_shader_norm, ig_shader_sample;

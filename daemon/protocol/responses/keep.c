@@ -75,7 +75,7 @@ static int keep(struct ig_reply *r, const char *object)
 	if (read_answer(r, &output, &answer) && give_ids(q->items)) {
 		struct ig_kept_spec spec = {
 			.id = r->id,
-			.owner = r->origin->who.key,
+			.owner = r->origin->who.identity,
 			.stored = q->store,
 			.connection = r->connection,
 			.lane = q->stream_id,
@@ -135,7 +135,7 @@ int ig_responses_recall(struct ig_api *api, struct ig_request *q, const struct i
 			const void *connection, struct ig_api_error *e)
 {
 	struct ig_kept *k =
-		ig_kept_find(api->responses->kept, q->previous_id, who->key, connection);
+		ig_kept_find(api->responses->kept, q->previous_id, who->identity, connection);
 
 	if (!k)
 		return ig_api_fail(e, 400, "previous_response_not_found", "previous_response_id",

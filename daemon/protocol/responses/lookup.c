@@ -97,7 +97,7 @@ bool ig_responses_below(struct ig_exchange *x, const struct ig_http_request *r, 
 	snprintf(id, sizeof id, "%.*s", (int)(len < sizeof id ? len : sizeof id - 1), rest);
 	/* Ours are shorter. */
 	struct ig_kept *k = len < sizeof id ? ig_kept_find_stored(x->api->responses->kept, id,
-								  x->origin->who.key) :
+								  x->origin->who.identity) :
 					      NULL;
 	if (!k)
 		fail_response(x, id);

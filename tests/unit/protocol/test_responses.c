@@ -343,14 +343,19 @@ static void test_continue(void **state)
 	/* what is stored outlives its connection */
 	ig_session_end(w->session);
 	w->session = ig_session_open(w->api, "req_1", "127.0.0.1",
-				     &(struct ig_principal){ .key = "k1" }, w);
+				     &(struct ig_principal){ .key = "k1", .identity = 1 }, w);
 	go_on(w, "", a, "later", d);
 	expect_prompt(w, "user:1;assistant:x;user:later;");
 	/* and is its key's */
 	ig_session_end(w->session);
 	w->session = ig_session_open(w->api, "req_1", "127.0.0.1",
-				     &(struct ig_principal){ .key = "k2" }, w);
+				     &(struct ig_principal){ .key = "k2", .identity = 2 }, w);
 	snprintf(members, sizeof members, "\"input\":\"a\",\"previous_response_id\":\"%s\"", a);
+	expect_code(ask(w, members), "previous_response_not_found", "previous_response_id");
+	/* not the one's that was made later with the same id */
+	ig_session_end(w->session);
+	w->session = ig_session_open(w->api, "req_1", "127.0.0.1",
+				     &(struct ig_principal){ .key = "k1", .identity = 3 }, w);
 	expect_code(ask(w, members), "previous_response_not_found", "previous_response_id");
 }
 
@@ -444,7 +449,7 @@ static void test_not_stored(void **state)
 	json_decref(v);
 	ig_session_end(w->session);
 	w->session = ig_session_open(w->api, "req_1", "127.0.0.1",
-				     &(struct ig_principal){ .key = "k1" }, w);
+				     &(struct ig_principal){ .key = "k1", .identity = 1 }, w);
 	expect_code(ask(w, members), "previous_response_not_found", "previous_response_id");
 }
 
@@ -862,7 +867,7 @@ static int http(struct world *w, const char *method, const char *path, const cha
 				     .path = path,
 				     .query = query,
 				     .client = "c",
-				     .who = { .key = "k1" },
+				     .who = { .key = "k1", .identity = 1 },
 				     .body = body ? strdup(body) : NULL,
 				     .body_len = body ? strlen(body) : 0 };
 	struct ig_exchange *x = ig_exchange_begin(w->api, &r, w);
@@ -1012,7 +1017,7 @@ static void test_http_refused(void **state)
 	struct ig_http_request r = { .method = "POST",
 				     .path = "/v1/responses",
 				     .client = "c",
-				     .who = { .key = "k1" },
+				     .who = { .key = "k1", .identity = 1 },
 				     .body = strdup(b.data),
 				     .body_len = b.len };
 	struct ig_exchange *x = ig_exchange_begin(w->api, &r, w);

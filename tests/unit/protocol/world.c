@@ -47,7 +47,7 @@ int world_setup(void **state)
 	};
 	w->api = ig_api_create(&deps);
 	w->session = ig_session_open(w->api, "req_1", "127.0.0.1",
-				     &(struct ig_principal){ .key = "k1" }, w);
+				     &(struct ig_principal){ .key = "k1", .identity = 1 }, w);
 	*state = w;
 	return 0;
 }

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include <ingot/arch.h>
+#include <ingot/kvcache.h>
 #include <ingot/gpu.h>
 
 #define SIZE(type, n) assert_int_equal(sizeof(struct type), n)
