@@ -11,6 +11,8 @@
  */
 #include "store/keys.h"
 
+#include "base/random.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
@@ -22,9 +24,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#ifdef __linux__
-#include <sys/random.h>
-#endif
 
 #define MAX_BYTES (2u << 20) /* of the file */
 #define MAX_TOKEN 1024	     /* what is longer is no key */
@@ -402,20 +401,11 @@ void ig_key_principal(const struct ig_key *key, struct ig_principal *out)
 
 static int draw(void *out, size_t n, struct ig_error *err)
 {
-#ifdef __linux__
-	for (size_t at = 0; at < n;) {
-		ssize_t got = getrandom((char *)out + at, n - at, 0);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return ig_fail(err, -EIO, "there are no random numbers to be had: %s",
-				       strerror(errno));
-		at += (size_t)got;
-	}
-#else
-	arc4random_buf(out, n);
-#endif
-	return 0;
+	int rc = ig_random_bytes(out, n);
+
+	return rc < 0 ? ig_fail(err, -EIO, "there are no random numbers to be had: %s",
+				strerror(-rc)) :
+			0;
 }
 
 static void put_hex(char *out, const unsigned char *bytes, size_t n)

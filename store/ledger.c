@@ -13,6 +13,7 @@
 #include "store/ledger_private.h"
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/strbuf.h"
 
@@ -472,25 +473,6 @@ static int64_t prune(struct ig_ledger *l)
 	return n_free > 0 ? 0 : PRUNE_NS;
 }
 
-/* Wait for a change, until a moment of the monotonic clock; the lock is held. */
-static void wait_until(struct ig_ledger *l, int64_t when_ns)
-{
-	int64_t left = when_ns - ig_now_ns();
-	struct timespec ts;
-
-	if (left <= 0)
-		return;
-#ifdef __APPLE__
-	ts.tv_sec = (time_t)(left / (1000 * MS));
-	ts.tv_nsec = (long)(left % (1000 * MS));
-	pthread_cond_timedwait_relative_np(&l->changed, &l->lock, &ts);
-#else
-	ts.tv_sec = (time_t)(when_ns / (1000 * MS));
-	ts.tv_nsec = (long)(when_ns % (1000 * MS));
-	pthread_cond_timedwait(&l->changed, &l->lock, &ts);
-#endif
-}
-
 /* Write up to COMMIT_ROWS of the n rows in the ring.  The lock is held, and is let
  * go meanwhile.  False: another program has the file locked, try again. */
 static bool flush(struct ig_ledger *l, uint64_t n, bool give_up)
@@ -536,7 +518,7 @@ static void *writer(void *arg)
 				int64_t again = ig_now_ns() + RETRY_NS;
 				n_retries += l->stop;
 				while (ig_now_ns() < again)
-					wait_until(l, again);
+					ig_wait_until(&l->changed, &l->lock, again);
 			}
 			continue;
 		}
@@ -555,7 +537,7 @@ static void *writer(void *arg)
 		int64_t until = l->prune_ns;
 		if (n > 0 && l->oldest_ns + COMMIT_NS < until)
 			until = l->oldest_ns + COMMIT_NS;
-		wait_until(l, until);
+		ig_wait_until(&l->changed, &l->lock, until);
 	}
 	pthread_mutex_unlock(&l->lock);
 	return NULL;
@@ -574,27 +556,6 @@ static void release(struct ig_ledger *l)
 	free(l->lock_path);
 	free(l->path);
 	free(l);
-}
-
-static int init_lock(struct ig_ledger *l)
-{
-	pthread_condattr_t attr;
-	int rc = pthread_condattr_init(&attr);
-
-	if (rc)
-		return -rc;
-#ifndef __APPLE__
-	rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-#endif
-	if (!rc)
-		rc = pthread_cond_init(&l->changed, &attr);
-	pthread_condattr_destroy(&attr);
-	if (rc)
-		return -rc;
-	rc = pthread_mutex_init(&l->lock, NULL);
-	if (rc)
-		pthread_cond_destroy(&l->changed);
-	return -rc;
 }
 
 /* Signals are for the main thread: this one starts with all of them blocked. */
@@ -652,7 +613,7 @@ int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, st
 		rc = open_database(l, err);
 	if (rc)
 		goto fail;
-	rc = init_lock(l);
+	rc = ig_lock_init(&l->lock, &l->changed);
 	if (rc) {
 		ig_fail(err, rc, "ledger %s: no lock: %s", l->path, strerror(-rc));
 		goto fail;

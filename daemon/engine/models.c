@@ -4,6 +4,10 @@
  */
 #include "daemon/engine/models_private.h"
 
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/engine/contract_private.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -247,10 +251,9 @@ static int want(struct ig_models *ms, struct ig_slot *s, void (*ready)(void *ctx
 	return ig_fail(err, -EINPROGRESS, "the model %s is being loaded", s->name);
 }
 
-int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(void *ctx), void *ctx,
-			 const struct ig_engine_model **out, struct ig_error *err)
+int ig_models_take(struct ig_models *ms, const char *name, void (*ready)(void *ctx), void *ctx,
+		   const struct ig_engine_model **out, struct ig_error *err)
 {
-	struct ig_models *ms = e->models;
 	struct ig_slot *s = NULL;
 	int rc;
 
@@ -268,6 +271,13 @@ int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(vo
 	}
 	pthread_mutex_unlock(&ms->lock);
 	return rc;
+}
+
+void ig_models_free(struct ig_models *ms)
+{
+	pthread_cond_destroy(&ms->wake);
+	pthread_mutex_destroy(&ms->lock);
+	free(ms);
 }
 
 const struct ig_engine_model *ig_engine_keep_model(const struct ig_engine_model *shown)
@@ -291,7 +301,7 @@ void ig_engine_release_model(const struct ig_engine_model *shown)
 	ms = m->home;
 	pthread_mutex_lock(&ms->lock);
 	m->n_holds--;
-	if (!m->n_holds && !ms->engine) {
+	if (!m->n_holds && !ms->backend) {
 		/* the engine is destroyed, and of the instance only the shell was left */
 		TAILQ_REMOVE(&ms->all, m, all);
 		free(m);
@@ -319,9 +329,8 @@ static void drop_load(struct ig_models *ms, struct ig_slot *s)
 	s->load = IG_LOAD_NONE;
 }
 
-int ig_engine_unload_model(struct ig_engine *e, const char *name, struct ig_error *err)
+int ig_models_unload(struct ig_models *ms, const char *name, struct ig_error *err)
 {
-	struct ig_models *ms = e->models;
 	struct ig_waiter *waiters = NULL;
 	struct ig_slot *s;
 	int rc;
@@ -482,6 +491,7 @@ void ig_models_reload(struct ig_models *ms, const struct ig_config *config)
 	}
 	if (ok) {
 		pthread_mutex_lock(&ms->lock);
+		ms->chunk = ig_backend_chunk(ms->backend, config);
 		waiters = take_over(ms, fresh, ids, n);
 		if (ig_models_set_default(ms, config->default_model, &err) < 0 && n)
 			ig_log_error("reload: %s; the default stays", err.text);
@@ -553,9 +563,8 @@ static void fill_status(const struct ig_models *ms, const struct ig_slot *s,
 		out->expires_s = 0;
 }
 
-size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t cap)
+size_t ig_models_status(struct ig_models *ms, struct ig_model_status *out, size_t cap)
 {
-	struct ig_models *ms = e->models;
 	const struct ig_slot *s;
 	size_t n = 0;
 

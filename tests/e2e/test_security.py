@@ -13,7 +13,6 @@ import ssl
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 
 import pytest
@@ -585,13 +584,6 @@ def test_anonymous_beside_keys(start, models, tmp_path):
 
 # ---- the unix socket --------------------------------------------------------------------
 
-@pytest.fixture
-def short():
-    """A folder of few letters: a socket's path has at most 103 bytes on some systems."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        yield pathlib.Path(folder)
-
-
 def unix_ws(path, **options):
     return Connection(websockets.sync.client.unix_connect(
         str(path), uri="ws://whatever/v1/responses", compression=None, max_size=None,
@@ -700,7 +692,7 @@ def test_what_lies_there(begin, start, models, short, tmp_path):
     s.listen(0)
     assert "another process does" in start.refused(models.script(), extra)
     s.close()
-    for bad, words in ((tmp_path / "nowhere" / "s", "No such file"),
+    for bad, words in ((short / "nowhere" / "s", "No such file"),
                        (tmp_path / ("l" * 120), "at most")):
         log = start.refused(models.script(), merged(extra, {"server": {"unix_socket": str(bad)}}))
         assert str(bad) in log and words in log, log
