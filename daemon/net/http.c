@@ -74,23 +74,10 @@ static const char *reason_phrase(int status)
 
 /* ---- replies ------------------------------------------------------------------------ */
 
-static void request_id(char *out, size_t cap)
-{
-	unsigned char raw[12] = { 0 }; /* for people to find a line by: zeros would do no harm */
-	size_t n = (size_t)snprintf(out, cap, "req_");
-
-	ig_random_bytes(raw, sizeof raw);
-	for (size_t i = 0; i < sizeof raw; i++)
-		n += (size_t)snprintf(out + n, cap - n, "%02x", raw[i]);
-}
-
 static void common_headers(struct conn *c, int status)
 {
-	char id[40];
-
-	request_id(id, sizeof id);
 	ig_strbuf_printf(&c->out, "HTTP/1.1 %d %s\r\nx-request-id: %s\r\n", status,
-			 reason_phrase(status), id);
+			 reason_phrase(status), c->request_id);
 	if (c->origin[0])
 		ig_strbuf_printf(&c->out,
 				 "access-control-allow-origin: %s\r\nvary: origin\r\n"
@@ -475,6 +462,22 @@ static int begin_exchange(struct conn *c, const char *method)
 	return c->exchange ? 0 : -1;
 }
 
+/* The client's own, by which it finds a request again, or one of ours. */
+static void set_request_id(struct conn *c)
+{
+	static const char name[] = "x-request-id:";
+	unsigned char raw[12] = { 0 }; /* for people to find a line by: zeros would do no harm */
+	int n = lws_hdr_custom_copy(c->wsi, c->request_id, sizeof c->request_id, name,
+				    sizeof name - 1);
+
+	if (n > 0 && strlen(c->request_id) == (size_t)n && ig_check_request_id(c->request_id))
+		return;
+	ig_random_bytes(raw, sizeof raw);
+	n = snprintf(c->request_id, sizeof c->request_id, "req_");
+	for (size_t i = 0; i < sizeof raw; i++)
+		n += snprintf(c->request_id + n, sizeof c->request_id - (size_t)n, "%02x", raw[i]);
+}
+
 static void begin_request(struct conn *c)
 {
 	char text[64], version[16];
@@ -483,6 +486,7 @@ static void begin_request(struct conn *c)
 	c->in_len = 0;
 	c->chunked = (struct ig_chunked){ 0 };
 	c->since_ns = ig_now_ns();
+	set_request_id(c);
 	/* HTTP/1.1 stays open unless it says otherwise, 1.0 does not. */
 	c->is_1_1 = header(c, WSI_TOKEN_HTTP, version, sizeof version) > 0 &&
 		    !strcmp(version, "HTTP/1.1");
@@ -721,11 +725,24 @@ static int on_upgrade(struct conn *c, const char *to)
 	return status ? refuse(c, status, code, message) : 0;
 }
 
+/* To libwebsockets' own reply, the handshake's; every other is ours. */
+static int add_headers(struct conn *c, struct lws_process_html_args *a)
+{
+	unsigned char *end = (unsigned char *)a->p + a->max_len;
+
+	return lws_add_http_header_by_name(
+		c->wsi,
+		(const unsigned char *)"x-request-id:", (const unsigned char *)c->request_id,
+		(int)strlen(c->request_id), (unsigned char **)&a->p, end);
+}
+
 int ig_http_callback(struct conn *c, enum lws_callback_reasons reason, void *in, size_t len)
 {
 	switch (reason) {
 	case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE:
 		return on_upgrade(c, in ? in : "") || c->lingering ? -1 : 0;
+	case LWS_CALLBACK_ADD_HEADERS:
+		return add_headers(c, in);
 	case LWS_CALLBACK_HTTP:
 		return on_request(c);
 	case LWS_CALLBACK_HTTP_BODY:
