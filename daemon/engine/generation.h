@@ -34,6 +34,7 @@ struct ig_gen_spec {
 			  some, with so many alternatives (at most IG_MAX_TOP) */
 	int32_t shown[IG_MAX_SHOWN]; /* control tokens whose text is part of the answer */
 	uint32_t n_shown;
+	uint64_t salt;	   /* it shares cached prefixes with those that have the same */
 	bool prefill_only; /* read the prompt into the cache, draw nothing */
 	bool ignore_end;   /* end tokens do not end it, and give no text; not with a grammar */
 	struct ig_stream *stream; /* the writer's reference passes over */

@@ -244,6 +244,7 @@ int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig
 	s->client[sizeof s->client - 1] = 0;
 	s->received_ns = spec->received_ns ? spec->received_ns : ig_now_ns();
 	s->received_wall_ns = spec->received_wall_ns ? spec->received_wall_ns : ig_wall_ns();
+	s->salt = spec->salt;
 	s->n_prompt = spec->n_prompt;
 	limit = spec->max_tokens ? (uint32_t)spec->max_tokens : max_output;
 	s->max_output = (int32_t)m->n_context - spec->n_prompt;

@@ -40,6 +40,7 @@ struct ig_seq {
 	struct ig_model *model;
 	char id[64], endpoint[32], client[64], key[40];
 	int64_t received_ns, received_wall_ns;
+	uint64_t salt;
 	int32_t n_prompt, max_output;
 	struct ig_sample_params sample; /* but for the position and first_edit */
 	bool penalties;			/* the draw depends on the tokens so far */

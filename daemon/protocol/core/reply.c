@@ -250,6 +250,7 @@ static int submit_call(struct ig_call *c, struct ig_api_error *e)
 	snprintf(spec.endpoint, sizeof spec.endpoint, "%s", r->endpoint);
 	snprintf(spec.client, sizeof spec.client, "%s", r->client);
 	snprintf(spec.key, sizeof spec.key, "%s", r->who.key);
+	spec.salt = r->who.identity;
 	spec.prompt = malloc(ids->n * sizeof *spec.prompt);
 	spec.stops = q->stops ? copy_stops(q->stops) : NULL;
 	if (!spec.prompt || (q->stops && !spec.stops))

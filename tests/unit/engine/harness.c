@@ -23,6 +23,7 @@ void harness_config(struct ig_config *c, const char *const *models, size_t n)
 	c->kvcache.slab = SLAB_BYTES;
 	c->kvcache.dtype = strdup("f16");
 	c->kvcache.prefix_cache = true;
+	c->kvcache.share = strdup("key");
 	c->modules.path = module_path;
 	c->scheduler.max_batch_tokens = 128;
 	c->scheduler.prefill_chunk = 64;
@@ -47,6 +48,7 @@ void harness_config_finish(struct ig_config *c)
 	free(c->runtime.run_ahead);
 	free(c->kvcache.service);
 	free(c->kvcache.dtype);
+	free(c->kvcache.share);
 	for (size_t i = 0; i < c->n_models; i++) {
 		free(c->models[i].name);
 		free(c->models[i].path);
@@ -139,6 +141,7 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 	spec.temperature = 1;
 	spec.top_p = 1;
 	spec.seed = a->seed;
+	spec.salt = a->salt;
 	spec.repetition_penalty = a->repetition_penalty;
 	spec.frequency_penalty = a->frequency_penalty;
 	spec.biases = a->bias;
