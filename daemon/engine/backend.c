@@ -73,6 +73,7 @@ static int read_cache_options(struct ig_backend *b, const struct ig_config *conf
 		return ig_fail(err, -ENOTSUP, "kvcache.dtype is \"%s\"; f16 and f32 are known",
 			       config->kvcache.dtype);
 	b->prefix_cache = config->kvcache.prefix_cache;
+	b->share_all = !strcmp(config->kvcache.share, "all");
 	slabs = config->kvcache.arena ? config->kvcache.arena : IG_DEFAULT_ARENA;
 	/* or, where that is more, what one short sequence of any model takes */
 	slabs = slabs / config->kvcache.slab +

@@ -39,23 +39,20 @@ static int header(struct conn *c, enum lws_token_indexes token, char *out, size_
 	return n > 0 && strlen(out) == (size_t)n ? 1 : -1;
 }
 
-/* The client's, where it is one; else one for people to find a line by. */
+/* The client's own, by which it finds a request again, or one of ours. */
 static void read_request_id(struct conn *c)
 {
 	static const char name[] = "x-request-id:";
-	unsigned char raw[12] = { 0 };
-	char *id = c->request_id;
-	int n = lws_hdr_custom_length(c->wsi, name, sizeof name - 1);
+	unsigned char raw[12] = { 0 }; /* for people to find a line by: zeros would do no harm */
+	int n = lws_hdr_custom_copy(c->wsi, c->request_id, sizeof c->request_id, name,
+				    sizeof name - 1);
 
-	if (n > 0 && n < (int)sizeof c->request_id &&
-	    lws_hdr_custom_copy(c->wsi, id, sizeof c->request_id, name, sizeof name - 1) == n &&
-	    strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
-		    (size_t)n)
+	if (n > 0 && strlen(c->request_id) == (size_t)n && ig_check_request_id(c->request_id))
 		return;
-	(void)ig_random_bytes(raw, sizeof raw); /* zeros would do no harm */
-	n = snprintf(id, sizeof c->request_id, "req_");
+	ig_random_bytes(raw, sizeof raw);
+	n = snprintf(c->request_id, sizeof c->request_id, "req_");
 	for (size_t i = 0; i < sizeof raw; i++)
-		n += snprintf(id + n, sizeof c->request_id - (size_t)n, "%02x", raw[i]);
+		n += snprintf(c->request_id + n, sizeof c->request_id - (size_t)n, "%02x", raw[i]);
 }
 
 void ig_head_begin(struct conn *c)

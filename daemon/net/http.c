@@ -376,11 +376,24 @@ static int on_upgrade(struct conn *c, const char *to)
 	return status ? refuse(c, status, code, message) : 0;
 }
 
+/* To libwebsockets' own reply, the handshake's; every other is ours. */
+static int add_headers(struct conn *c, struct lws_process_html_args *a)
+{
+	unsigned char *end = (unsigned char *)a->p + a->max_len;
+
+	return lws_add_http_header_by_name(
+		c->wsi,
+		(const unsigned char *)"x-request-id:", (const unsigned char *)c->request_id,
+		(int)strlen(c->request_id), (unsigned char **)&a->p, end);
+}
+
 int ig_http_callback(struct conn *c, enum lws_callback_reasons reason, void *in, size_t len)
 {
 	switch (reason) {
 	case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE:
 		return on_upgrade(c, in ? in : "") || c->lingering ? -1 : 0;
+	case LWS_CALLBACK_ADD_HEADERS:
+		return add_headers(c, in);
 	case LWS_CALLBACK_HTTP:
 		return on_request(c);
 	case LWS_CALLBACK_HTTP_BODY:

@@ -38,7 +38,7 @@ struct conn {
 	/* HTTP */
 	struct ig_exchange *exchange;
 	char method[8], *path; /* path: malloc'd, decoded */
-	char request_id[64];   /* of the request that is read; of a WebSocket for its life */
+	char request_id[IG_REQUEST_ID_CAP]; /* of a WebSocket: of its handshake */
 	char origin[256];      /* allowed; "" */
 	uint64_t length;       /* Content-Length */
 	bool reading_body, head_written, head_only, keep_open, ended, lingering;

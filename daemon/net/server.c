@@ -211,6 +211,7 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 	case LWS_CALLBACK_HTTP_BODY_COMPLETION:
 	case LWS_CALLBACK_HTTP_WRITEABLE:
 	case LWS_CALLBACK_CLOSED_HTTP:
+	case LWS_CALLBACK_ADD_HEADERS:
 		c = conn_of(wsi);
 		return c ? ig_http_callback(c, reason, in, len) : -1;
 	case LWS_CALLBACK_ESTABLISHED:
@@ -220,7 +221,6 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 	case LWS_CALLBACK_CLOSED:
 		c = conn_of(wsi);
 		return c ? ig_ws_callback(c, reason, in, len) : -1;
-	case LWS_CALLBACK_ADD_HEADERS:
 	case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
 	case LWS_CALLBACK_FILTER_HTTP_CONNECTION:
 	case LWS_CALLBACK_FILTER_NETWORK_CONNECTION:

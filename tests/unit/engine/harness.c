@@ -23,6 +23,7 @@ void harness_config(struct ig_config *c, const char *const *models, size_t n)
 	c->kvcache.slab = SLAB_BYTES;
 	c->kvcache.dtype = strdup("f16");
 	c->kvcache.prefix_cache = true;
+	c->kvcache.share = strdup("key");
 	c->modules.path = module_path;
 	c->scheduler.max_batch_tokens = 128;
 	c->scheduler.prefill_chunk = 64;
@@ -47,6 +48,7 @@ void harness_config_finish(struct ig_config *c)
 	free(c->runtime.run_ahead);
 	free(c->kvcache.service);
 	free(c->kvcache.dtype);
+	free(c->kvcache.share);
 	for (size_t i = 0; i < c->n_models; i++) {
 		free(c->models[i].name);
 		free(c->models[i].path);
@@ -158,7 +160,8 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 		assert_int_equal(
 			ig_stream_keep_notes(spec.stream, a->note_ring ? a->note_ring : 1024), 0);
 	snprintf(spec.id, sizeof spec.id, "%s", a->id ? a->id : "req");
-	spec.origin = ig_origin_create("req_1", "test", "127.0.0.1", &(struct ig_principal){ 0 });
+	spec.origin = ig_origin_create("req_1", "test", "127.0.0.1",
+				       &(struct ig_principal){ .identity = a->salt });
 	c->stream = spec.stream;
 	rc = ig_engine_submit(e, &spec, &c->gen, err);
 	ig_engine_release_model(spec.model);

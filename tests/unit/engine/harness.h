@@ -41,7 +41,7 @@ struct ask {
 	unsigned prompt_seed;  /* of the prompt's tokens */
 	const int32_t *prompt; /* instead of the seed */
 	int32_t max_tokens;
-	uint64_t seed;
+	uint64_t seed, salt;
 	float repetition_penalty, frequency_penalty;
 	const struct ig_bias *bias; /* one, or NULL */
 	const char *stops[5];	    /* NULL-terminated */
