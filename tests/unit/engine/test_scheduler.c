@@ -1125,7 +1125,7 @@ static void test_idle_costs_nothing(void **state)
 
 static void test_nothing_allocated_per_token(void **state)
 {
-#ifdef FAKE_WRAP_MALLOC
+#ifdef WRAP_MALLOC
 	static const struct fake_grammar rules = { 1000, 3, true, false };
 	static struct client c[4];
 	struct ig_engine *e;

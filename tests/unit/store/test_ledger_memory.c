@@ -8,56 +8,21 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "store/ledger_private.h"
-
-#include <stdatomic.h>
+#include "tests/unit/no_memory.h"
 
 #ifdef WRAP_MALLOC
-
-static atomic_int countdown; /* the allocation that fails, from the next one; 0: none */
-
-static bool fails(void)
-{
-	int n = atomic_load(&countdown);
-
-	while (n > 0)
-		if (atomic_compare_exchange_weak(&countdown, &n, n - 1))
-			return n == 1;
-	return false;
-}
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-char *__real_strdup(const char *s);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-char *__wrap_strdup(const char *s);
-
-void *__wrap_malloc(size_t n)
-{
-	return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
-char *__wrap_strdup(const char *s)
-{
-	return fails() ? NULL : __real_strdup(s);
-}
 
 /* SQLite's own, in front of what it has by default. */
 static sqlite3_mem_methods sqlite;
 
 static void *sqlite_malloc(int n)
 {
-	return fails() ? NULL : sqlite.xMalloc(n);
+	return no_memory_fails() ? NULL : sqlite.xMalloc(n);
 }
 
 static void *sqlite_realloc(void *p, int n)
 {
-	return fails() ? NULL : sqlite.xRealloc(p, n);
+	return no_memory_fails() ? NULL : sqlite.xRealloc(p, n);
 }
 
 static void put_rows(struct ig_ledger *l, int n)
@@ -125,9 +90,9 @@ static void test_failing(void **state)
 		/* one of each of the first, then a sample: preparing a statement has hundreds */
 		step = k < 100 ? 1 : 13;
 		remove(path);
-		atomic_store(&countdown, k);
+		no_memory_at(k - 1);
 		bool opened = run(path, &n_written);
-		reached = !atomic_exchange(&countdown, 0);
+		reached = no_memory_failed();
 		n_refused += !opened;
 		assert_true(reached || (opened && n_written == 3));
 		assert_true(run(path, &n_after) && n_after == 3);
