@@ -49,9 +49,22 @@ static uint32_t *limit_of(struct ig_key_limits *l, size_t i)
 	return (uint32_t *)(void *)((char *)l + limit_names[i].offset);
 }
 
+static const char *const role_names[] = { "user", "administrator", "monitor" };
+#define N_ROLES (sizeof role_names / sizeof role_names[0])
+
 const char *ig_role_name(enum ig_role role)
 {
-	return role == IG_ROLE_ADMINISTRATOR ? "administrator" : "user";
+	return role_names[role];
+}
+
+static bool read_role(const char *word, enum ig_role *out)
+{
+	for (size_t i = 0; i < N_ROLES; i++)
+		if (!strcmp(word, role_names[i])) {
+			*out = (enum ig_role)i;
+			return true;
+		}
+	return false;
 }
 
 static bool hash(const char *text, size_t len, unsigned char out[HASH_BYTES])
@@ -166,10 +179,10 @@ static int read_line(const struct ig_keys *keys, char *line, struct ig_key *k, c
 	snprintf(k->id, sizeof k->id, "%s", id);
 	if (ig_keys_by_id(keys, k->id))
 		return ig_fail(err, -EINVAL, "%s: the id %s is there twice", where, k->id);
-	if (strcmp(role, "user") && strcmp(role, "administrator"))
+	if (!read_role(role, &k->role))
 		return ig_fail(err, -EINVAL,
-			       "%s: the role, the second word, is user or administrator", where);
-	k->role = role[0] == 'a' ? IG_ROLE_ADMINISTRATOR : IG_ROLE_USER;
+			       "%s: the role, the second word, is user, administrator or monitor",
+			       where);
 	if (!read_hash(digest, k->hash))
 		return ig_fail(err, -EINVAL,
 			       "%s: the hash, the third word, is 64 digits of 0-9 a-f", where);
@@ -380,6 +393,8 @@ void ig_key_principal(const struct ig_key *key, struct ig_principal *out)
 {
 	*out = (struct ig_principal){ .role = key->role, .limits = key->limits };
 	memcpy(out->key, key->id, sizeof out->key);
+	/* The key is random, and so is each part of its hash. */
+	memcpy(&out->identity, key->hash, sizeof out->identity);
 }
 
 /* ---- making and writing ---------------------------------------------------------------------- */
