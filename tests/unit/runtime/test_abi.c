@@ -12,7 +12,7 @@
 
 #include <ingot/arch.h>
 #include <ingot/kvcache.h>
-#include <ingot/gpu.h>
+#include <ingot/gpu_lower.h>
 
 #define SIZE(type, n) assert_int_equal(sizeof(struct type), n)
 #define AT(type, member, n) assert_int_equal(offsetof(struct type, member), n)
