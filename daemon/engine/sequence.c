@@ -274,7 +274,6 @@ int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig
 	}
 	if (rc < 0)
 		goto no_memory;
-	s->n_noted = -1;
 	s->result.n_prompt = spec->n_prompt;
 	s->result.stop_index = -1;
 
