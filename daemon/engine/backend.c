@@ -141,6 +141,6 @@ void ig_backend_close(struct ig_backend *b)
 void ig_backend_record(const struct ig_backend *b, const struct ig_ledger_row *row)
 {
 	ig_metrics_request(b->metrics, row);
-	if (b->ledger && !ig_ledger_put(b->ledger, row))
-		ig_metrics_add(b->metrics, IG_COUNTER_LEDGER_DROPPED, 1);
+	if (b->ledger)
+		ig_ledger_put(b->ledger, row);
 }

@@ -233,6 +233,19 @@ struct ig_cpu_kernel {
 	const struct ig_cpu_kernel *inner;
 };
 
+/* In a table: one without 2-D weights, from rows of float. */
+#define IG_CPU_KERNEL(isa_, unit_kind_, n_units_, scratch_bytes_, run_)                            \
+	{ sizeof(struct ig_cpu_kernel),                                                            \
+	  isa_,                                                                                    \
+	  IG_DTYPE_NONE,                                                                           \
+	  IG_FORM_ROWS,                                                                            \
+	  IG_FORM_ROWS,                                                                            \
+	  unit_kind_,                                                                              \
+	  n_units_,                                                                                \
+	  scratch_bytes_,                                                                          \
+	  run_,                                                                                    \
+	  NULL }
+
 /* ---- the op ------------------------------------------------------------------ */
 
 struct ig_gpu_op;
