@@ -4,6 +4,8 @@
  */
 #include "daemon/engine/sequence_private.h"
 
+#include "base/build_id.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +52,8 @@ static int open_modules(struct ig_engine *e, const struct ig_config *config, str
 	if (rc < 0)
 		return rc;
 	rc = ig_modules_load_folders(e->modules, folders, err);
+	if (!rc)
+		rc = ig_modules_start(e->modules, err);
 	if (rc < 0)
 		return rc;
 	e->kv = ig_modules_kvcache(e->modules, config->kvcache.service);
@@ -489,7 +493,7 @@ void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
 	ig_strbuf_puts(out, "{");
 	json_str(out, "version", IG_VERSION);
 	ig_strbuf_puts(out, ",");
-	json_str(out, "build_id", IG_BUILD_ID);
+	json_str(out, "build_id", ig_build_id);
 	ig_strbuf_puts(out, ",");
 	describe_driver(e, out);
 	ig_strbuf_puts(out, ",\"modules\":[");

@@ -15,7 +15,7 @@
 #include "base/strbuf.h"
 #include "daemon/engine/engine.h"
 #include "runtime/driver.h"
-#include "runtime/modules.h"
+#include "runtime/modules/modules.h"
 #include "runtime/plan.h"
 
 #include <pthread.h>
