@@ -7,11 +7,11 @@
  * name.
  *
  * The ABI has two tiers.  Tier 1, all that an architecture needs, is this header,
- * error.h, dtype.h, params.h, record.h and arch.h.  It has a version, and within a
- * major version it only grows: structs at their end, where zero means what was
- * before, by a minor version each time.  A module may have been built against an
- * older minor version, never against a newer one.  Tier 2, what ops, kernels and
- * the cache service need, is op.h, gpu.h and kvcache.h.  A module that brings
+ * error.h, dtype.h, params.h, record.h, arch.h, hparams.h and layers.h.  It has a
+ * version, and within a major version it only grows: structs at their end, where zero
+ * means what was before, by a minor version each time.  A module may have been built
+ * against an older minor version, never against a newer one.  Tier 2, what ops, kernels
+ * and the cache service need, is op.h, gpu.h and kvcache.h.  A module that brings
  * those must have been built against the same declarations: its build id says so.
  */
 #ifndef INGOT_MODULE_H
@@ -37,11 +37,18 @@ struct ig_op_version {
 	uint32_t reserved;
 };
 
-struct ig_module {
-	uint32_t magic;		       /* IG_MODULE_MAGIC */
-	uint16_t abi_major, abi_minor; /* IG_ABI_MAJOR, IG_ABI_MINOR */
-	uint32_t struct_size;	       /* sizeof(struct ig_module) */
+/* Of every version: by it the host knows how to read the rest. */
+struct ig_module_head {
+	uint32_t magic;
+	uint16_t abi_major, abi_minor;
+	uint32_t struct_size; /* of struct ig_module */
 	uint32_t reserved;
+};
+
+#define IG_MODULE_HEAD { IG_MODULE_MAGIC, IG_ABI_MAJOR, IG_ABI_MINOR, sizeof(struct ig_module), 0 }
+
+struct ig_module {
+	struct ig_module_head head; /* IG_MODULE_HEAD */
 	const char *name;
 	const char *version;
 	const struct ig_op_version *requires_ops; /* ends with a NULL name; may be NULL */
@@ -54,11 +61,6 @@ struct ig_module {
 	const struct ig_op *const *ops; /* NULL-terminated; may be NULL */
 	const struct ig_kvcache_service *kvcache; /* may be NULL */
 };
-
-/* What the description of every module begins with. */
-#define IG_MODULE_HEAD                                                                             \
-	.magic = IG_MODULE_MAGIC, .abi_major = IG_ABI_MAJOR, .abi_minor = IG_ABI_MINOR,            \
-	.struct_size = sizeof(struct ig_module)
 
 /* The one symbol that a module exports. */
 extern __attribute__((visibility("default"))) const struct ig_module ingot_module;

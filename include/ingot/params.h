@@ -98,6 +98,10 @@ struct ig_attention_params {
 	uint32_t window;
 };
 
+/* What these two do. */
+#define IG_ATTENTION_MAX_HEADS 1024
+#define IG_ATTENTION_MAX_HEAD_DIM 256 /* multiples of 8 */
+
 /* ---- mixture of experts (module moe) ----
  *
  * The experts' matrices of one kind lie in one weight, one expert behind the other:

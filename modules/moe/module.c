@@ -12,11 +12,19 @@ static const struct ig_op_version requires_ops[] = {
 };
 static const struct ig_op *const ops[] = { &ig_op_moe_route, &ig_op_moe_glu, &ig_op_moe_combine,
 					   NULL };
-static const struct ig_arch *const archs[] = { &ig_arch_qwen3moe, &ig_arch_mixtral, &ig_arch_olmoe,
-					       NULL };
+#define X(name) extern const struct ig_arch ig_arch_##name;
+ARCHS
+#undef X
+#define X(name) &ig_arch_##name,
+static const struct ig_arch *const archs[] = { ARCHS NULL };
 
 const struct ig_module ingot_module = {
-	IG_MODULE_HEAD,	       .build_id = IG_BUILD_ID,	     .name = "moe",
-	.version = IG_VERSION, .requires_ops = requires_ops, .ops = ops,
-	.archs = archs,	       .init = ig_moe_init,
+	.head = IG_MODULE_HEAD,
+	.build_id = IG_BUILD_ID,
+	.name = "moe",
+	.version = IG_VERSION,
+	.requires_ops = requires_ops,
+	.ops = ops,
+	.archs = archs,
+	.init = ig_moe_init,
 };

@@ -61,19 +61,19 @@ static int check_tier2(const struct ig_module *d, const char *path, struct ig_er
 }
 
 /* Its version and its size, without which nothing else of it can be read. */
-static int check_version(const struct ig_module *d, const char *path, struct ig_error *err)
+static int check_head(const struct ig_module_head *h, const char *path, struct ig_error *err)
 {
-	if (d->magic != IG_MODULE_MAGIC)
+	if (h->magic != IG_MODULE_MAGIC)
 		return ig_fail(err, -ENOEXEC, "module %s: magic is %08x, expected %08x", path,
-			       d->magic, IG_MODULE_MAGIC);
-	if (d->abi_major != IG_ABI_MAJOR || d->abi_minor > IG_ABI_MINOR)
+			       h->magic, IG_MODULE_MAGIC);
+	if (h->abi_major != IG_ABI_MAJOR || h->abi_minor > IG_ABI_MINOR)
 		return ig_fail(err, -ENOEXEC, "module %s: built for ABI %u.%u, this is %u.%u%s",
-			       path, d->abi_major, d->abi_minor, IG_ABI_MAJOR, IG_ABI_MINOR,
-			       d->abi_major == IG_ABI_MAJOR ? ", which is older" : "");
-	if (d->struct_size < MODULE_BYTES_1_0 || d->struct_size > sizeof *d)
+			       path, h->abi_major, h->abi_minor, IG_ABI_MAJOR, IG_ABI_MINOR,
+			       h->abi_major == IG_ABI_MAJOR ? ", which is older" : "");
+	if (h->struct_size < MODULE_BYTES_1_0 || h->struct_size > sizeof(struct ig_module))
 		return ig_fail(err, -ENOEXEC,
 			       "module %s: describes itself in %u bytes, expected %u to %zu", path,
-			       d->struct_size, MODULE_BYTES_1_0, sizeof *d);
+			       h->struct_size, MODULE_BYTES_1_0, sizeof(struct ig_module));
 	return 0;
 }
 
@@ -119,7 +119,7 @@ void modules_free(struct loaded *l)
 static int take(const struct ig_module *d, const char *path, struct loaded **out,
 		struct ig_error *err)
 {
-	int rc = check_version(d, path, err);
+	int rc = check_head(&d->head, path, err);
 
 	if (rc)
 		return rc;
@@ -128,7 +128,7 @@ static int take(const struct ig_module *d, const char *path, struct loaded **out
 		rc = ig_fail(err, -ENOMEM, "module %s: no memory", path);
 		goto fail;
 	}
-	extend(&l->d, sizeof l->d, d, d->struct_size);
+	extend(&l->d, sizeof l->d, d, d->head.struct_size);
 	if (!l->d.name || !l->d.version) {
 		rc = ig_fail(err, -ENOEXEC, "module %s: has no name or version", path);
 		goto fail;

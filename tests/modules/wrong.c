@@ -119,10 +119,7 @@ extern const struct ig_module another_name;
 #endif
 
 const struct ig_module ingot_module = {
-	.magic = MAGIC,
-	.abi_major = MAJOR,
-	.abi_minor = MINOR,
-	.struct_size = SIZE,
+	.head = { MAGIC, MAJOR, MINOR, SIZE, 0 },
 	.name = "wrong-on-purpose",
 	.version = "1",
 	.requires_ops = requires_ops,

@@ -36,7 +36,7 @@ static const struct ig_arch arch = {
 static const struct ig_arch *const archs[] = { &arch, NULL };
 
 const struct ig_module ingot_module = {
-	IG_MODULE_HEAD,
+	.head = IG_MODULE_HEAD,
 	.name = "module-" NAME,
 	.version = "1",
 	.archs = archs,

@@ -148,10 +148,10 @@ static void test_module(void **state)
 	SIZE(ig_op_version, 16);
 	AT(ig_op_version, version, 8);
 	SIZE(ig_module, 96);
-	AT(ig_module, magic, 0);
-	AT(ig_module, abi_major, 4);
-	AT(ig_module, abi_minor, 6);
-	AT(ig_module, struct_size, 8);
+	AT(ig_module, head.magic, 0);
+	AT(ig_module, head.abi_major, 4);
+	AT(ig_module, head.abi_minor, 6);
+	AT(ig_module, head.struct_size, 8);
 	AT(ig_module, name, 16);
 	AT(ig_module, version, 24);
 	AT(ig_module, requires_ops, 32);

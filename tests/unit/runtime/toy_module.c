@@ -115,5 +115,9 @@ static const struct ig_op_version needs[] = {
 };
 
 const struct ig_module ingot_module = {
-	IG_MODULE_HEAD, .name = "toy", .version = "1", .requires_ops = needs, .archs = archs,
+	.head = IG_MODULE_HEAD,
+	.name = "toy",
+	.version = "1",
+	.requires_ops = needs,
+	.archs = archs,
 };
