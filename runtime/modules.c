@@ -37,7 +37,7 @@ struct ig_modules {
 	uint32_t n_modules;
 	const struct ig_op *ops[MAX_OPS];
 	uint32_t n_ops;
-	const struct ig_arch *archs[MAX_ARCHS];
+	const struct ig_arch *archs[MAX_ARCHS + 1]; /* ends with NULL */
 	uint32_t n_archs;
 	struct ig_host host;
 };
@@ -219,7 +219,7 @@ static int check_data(const struct ig_module *d, const char *path, struct ig_err
 	}
 	for (const struct ig_arch *const *a = d->archs; a && *a; a++)
 		if ((*a)->struct_size != sizeof **a || !(*a)->name || !(*a)->read_params ||
-		    !(*a)->record)
+		    !(*a)->record || !ig_checkpoint_arch_is_whole(*a))
 			return ig_fail(err, -ENOEXEC, "module %s: an architecture is incomplete",
 				       path);
 	if (d->kvcache && (d->kvcache->struct_size != sizeof *d->kvcache || !d->kvcache->name))
@@ -450,6 +450,11 @@ void ig_modules_each(const struct ig_modules *m,
 	for (uint32_t i = 0; i < m->n_modules; i++)
 		each(ctx, m->modules[i].module->name, m->modules[i].module->version,
 		     m->modules[i].path);
+}
+
+const struct ig_arch *const *ig_modules_archs(const struct ig_modules *m)
+{
+	return m->archs;
 }
 
 void ig_modules_arch_names(const struct ig_modules *m, char *buf, size_t size)

@@ -12,6 +12,8 @@
 
 #define IG_MAX_CACHE_GROUPS 4
 
+struct ig_arch_files; /* arch_files.h */
+
 struct ig_cache_group {
 	uint32_t struct_size;
 	uint32_t n_layers, n_kv_heads, head_dim;
@@ -41,6 +43,8 @@ struct ig_arch {
 	/* 1: the file is of this architecture, though general.architecture says another's
 	 * name (Mixtral's say llama).  NULL: the name alone counts. */
 	int (*claims)(const struct ig_host *host, const struct ig_meta *meta);
+	/* How folders of safetensors say it; NULL-terminated.  NULL: no folder does. */
+	const struct ig_arch_files *const *files;
 };
 
 #endif

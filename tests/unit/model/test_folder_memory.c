@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "model/formats/checkpoint.h"
+#include "tests/archs.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -76,7 +77,8 @@ static void each_fails(bool with_index)
 	for (i = 0; rc; i++) {
 		err = (struct ig_error){ 0 };
 		n_left = i;
-		rc = ig_checkpoint_open_files(files, with_index ? 4 : 3, "dir", &g, &err);
+		rc = ig_checkpoint_open_files(files, with_index ? 4 : 3, "dir", test_archs, &g,
+					      &err);
 		n_left = -1;
 		if (!rc)
 			break;
