@@ -13,6 +13,7 @@
 #include "store/ledger_private.h"
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/strbuf.h"
 
@@ -195,6 +196,9 @@ static int migrate(struct ig_ledger *l, int64_t version, struct ig_error *err)
 		put_schema_1(&b);
 	if (version < 2) /* the id of the API key */
 		ig_strbuf_puts(&b, "ALTER TABLE requests ADD COLUMN key TEXT NOT NULL DEFAULT '';");
+	if (version < 3) /* x-request-id */
+		ig_strbuf_puts(&b, "ALTER TABLE requests ADD COLUMN request_id TEXT NOT NULL "
+				   "DEFAULT '';");
 	ig_strbuf_printf(&b, "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT;",
 			 LEDGER_APPLICATION_ID, LEDGER_VERSION);
 	if (!ig_strbuf_ok(&b)) {
@@ -216,14 +220,15 @@ static int prepare_insert(struct ig_ledger *l, struct ig_error *err)
 	int code = SQLITE_NOMEM;
 
 	ig_strbuf_init(&b);
-	ig_strbuf_puts(&b,
-		       "INSERT INTO requests (id, received_ns, model, endpoint, client, status, "
-		       "finish, cancel_reason, error, prompt_tokens, cached_tokens, "
-		       "output_tokens, queue_ms, prefill_ms, decode_ms, ttft_ms, total_ms, key");
+	ig_strbuf_puts(
+		&b,
+		"INSERT INTO requests (id, received_ns, model, endpoint, client, status, "
+		"finish, cancel_reason, error, prompt_tokens, cached_tokens, "
+		"output_tokens, queue_ms, prefill_ms, decode_ms, ttft_ms, total_ms, key, request_id");
 	for (int i = 0; i < IG_ITL_BUCKETS; i++)
 		ig_strbuf_printf(&b, ", itl_%d", i);
 	ig_strbuf_puts(&b, ") VALUES (?");
-	for (int i = 1; i < 18 + IG_ITL_BUCKETS; i++)
+	for (int i = 1; i < 19 + IG_ITL_BUCKETS; i++)
 		ig_strbuf_puts(&b, ",?");
 	ig_strbuf_puts(&b, ")");
 	if (ig_strbuf_ok(&b))
@@ -408,6 +413,7 @@ static int insert_row(struct ig_ledger *l, const struct ig_ledger_row *r)
 	bind_ms(st, &i, r->ttft_ms);
 	bind_ms(st, &i, r->total_ms);
 	bind_text(st, &i, r->key, sizeof r->key);
+	bind_text(st, &i, r->request_id, sizeof r->request_id);
 	for (int b = 0; b < IG_ITL_BUCKETS; b++)
 		sqlite3_bind_int64(st, i++, r->itl[b]);
 	code = sqlite3_step(st);
@@ -467,25 +473,6 @@ static int64_t prune(struct ig_ledger *l)
 	return n_free > 0 ? 0 : PRUNE_NS;
 }
 
-/* Wait for a change, until a moment of the monotonic clock; the lock is held. */
-static void wait_until(struct ig_ledger *l, int64_t when_ns)
-{
-	int64_t left = when_ns - ig_now_ns();
-	struct timespec ts;
-
-	if (left <= 0)
-		return;
-#ifdef __APPLE__
-	ts.tv_sec = (time_t)(left / (1000 * MS));
-	ts.tv_nsec = (long)(left % (1000 * MS));
-	pthread_cond_timedwait_relative_np(&l->changed, &l->lock, &ts);
-#else
-	ts.tv_sec = (time_t)(when_ns / (1000 * MS));
-	ts.tv_nsec = (long)(when_ns % (1000 * MS));
-	pthread_cond_timedwait(&l->changed, &l->lock, &ts);
-#endif
-}
-
 /* Write up to COMMIT_ROWS of the n rows in the ring.  The lock is held, and is let
  * go meanwhile.  False: another program has the file locked, try again. */
 static bool flush(struct ig_ledger *l, uint64_t n, bool give_up)
@@ -531,7 +518,7 @@ static void *writer(void *arg)
 				int64_t again = ig_now_ns() + RETRY_NS;
 				n_retries += l->stop;
 				while (ig_now_ns() < again)
-					wait_until(l, again);
+					ig_wait_until(&l->changed, &l->lock, again);
 			}
 			continue;
 		}
@@ -550,7 +537,7 @@ static void *writer(void *arg)
 		int64_t until = l->prune_ns;
 		if (n > 0 && l->oldest_ns + COMMIT_NS < until)
 			until = l->oldest_ns + COMMIT_NS;
-		wait_until(l, until);
+		ig_wait_until(&l->changed, &l->lock, until);
 	}
 	pthread_mutex_unlock(&l->lock);
 	return NULL;
@@ -569,27 +556,6 @@ static void release(struct ig_ledger *l)
 	free(l->lock_path);
 	free(l->path);
 	free(l);
-}
-
-static int init_lock(struct ig_ledger *l)
-{
-	pthread_condattr_t attr;
-	int rc = pthread_condattr_init(&attr);
-
-	if (rc)
-		return -rc;
-#ifndef __APPLE__
-	rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-#endif
-	if (!rc)
-		rc = pthread_cond_init(&l->changed, &attr);
-	pthread_condattr_destroy(&attr);
-	if (rc)
-		return -rc;
-	rc = pthread_mutex_init(&l->lock, NULL);
-	if (rc)
-		pthread_cond_destroy(&l->changed);
-	return -rc;
 }
 
 /* Signals are for the main thread: this one starts with all of them blocked. */
@@ -647,7 +613,7 @@ int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, st
 		rc = open_database(l, err);
 	if (rc)
 		goto fail;
-	rc = init_lock(l);
+	rc = ig_lock_init(&l->lock, &l->changed);
 	if (rc) {
 		ig_fail(err, rc, "ledger %s: no lock: %s", l->path, strerror(-rc));
 		goto fail;

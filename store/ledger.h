@@ -16,8 +16,11 @@ extern const float ig_itl_bounds_ms[IG_ITL_BUCKETS - 1];
 /* The bucket of a duration. */
 int ig_itl_bucket(double ms);
 
+#define IG_REQUEST_ID_CAP 65 /* of an x-request-id */
+
 struct ig_ledger_row {
 	char id[64]; /* resp_…, chatcmpl-… */
+	char request_id[IG_REQUEST_ID_CAP];
 	char model[129];
 	char endpoint[32];	/* "ws /v1/responses", "POST /v1/chat/completions" … */
 	char client[64];	/* address, or unix:uid=… */

@@ -11,8 +11,10 @@
  * Where log probabilities are wanted, each token's note waits beside the text until
  * all of its text is ready, then goes into the stream ahead of it.
  */
-#include "daemon/engine/logprobs.h"
 #include "daemon/engine/sequence_private.h"
+
+#include "base/clock.h"
+#include "daemon/engine/logprobs.h"
 
 #include <errno.h>
 #include <math.h>
@@ -220,8 +222,8 @@ static int make_notes(struct ig_seq *s)
 	return s->notes && (s->note_tops || !s->n_top) ? 0 : -ENOMEM;
 }
 
-int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options *options,
-		  struct ig_seq **out, struct ig_error *err)
+int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig_seq **out,
+		  struct ig_error *err)
 {
 	const struct ig_engine_model *m = spec->model;
 	struct ig_seq *s;
@@ -243,7 +245,7 @@ int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options
 	s->received_ns = spec->received_ns ? spec->received_ns : ig_now_ns();
 	s->received_wall_ns = spec->received_wall_ns ? spec->received_wall_ns : ig_wall_ns();
 	s->n_prompt = spec->n_prompt;
-	limit = spec->max_tokens ? (uint32_t)spec->max_tokens : options->max_output_tokens;
+	limit = spec->max_tokens ? (uint32_t)spec->max_tokens : max_output;
 	s->max_output = (int32_t)m->n_context - spec->n_prompt;
 	if (limit && limit < (uint32_t)s->max_output)
 		s->max_output = (int32_t)limit;

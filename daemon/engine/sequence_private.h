@@ -11,11 +11,9 @@
 #ifndef INGOT_ENGINE_SEQUENCE_PRIVATE_H
 #define INGOT_ENGINE_SEQUENCE_PRIVATE_H
 
-#include "daemon/engine/engine_private.h"
+#include "daemon/engine/generation.h"
+#include "daemon/engine/instance_private.h"
 #include "model/tokenizer/detokenizer.h"
-
-#define IG_MAX_STOPS 16
-#define IG_MAX_STOP_BYTES 4096
 
 /* A stop string and how far the text so far has matched it (Knuth, Morris, Pratt). */
 struct ig_stop {
@@ -31,6 +29,8 @@ struct ig_seq_note {
 	int32_t n_top;
 	uint64_t text_end; /* once the token is shown */
 };
+
+TAILQ_HEAD(ig_seq_list, ig_seq);
 
 enum ig_seq_state { IG_SEQ_WAITING, IG_SEQ_PREFILL, IG_SEQ_DECODE, IG_SEQ_PAUSED };
 
@@ -54,7 +54,7 @@ struct ig_seq {
 	struct ig_stream *stream; /* the writer's hold */
 	bool adopted;		  /* it holds its model, and counts among its requests */
 
-	/* ---- under the engine's lock ---- */
+	/* ---- under the scheduler's lock ---- */
 	TAILQ_ENTRY(ig_seq) all;
 	bool cancel_wanted;
 	char cancel_reason[24];
@@ -104,15 +104,35 @@ struct ig_seq {
 };
 
 /* Any thread.  Checks the spec (-EINVAL, -E2BIG with text); takes nothing of it
- * over yet. */
-int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options *options,
-		  struct ig_seq **out, struct ig_error *err);
+ * over yet.  max_output: of a spec that says none; 0: up to the context. */
+int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig_seq **out,
+		  struct ig_error *err);
 /* Take over the spec's prompt, stops, grammar and stream. */
 void ig_seq_adopt(struct ig_seq *s, struct ig_gen_spec *spec);
 /* Frees what it owns; it must be in no list and hold no blocks. */
 void ig_seq_destroy(struct ig_seq *s);
 
+static inline bool ig_seq_is_paused(const struct ig_seq *s)
+{
+	return atomic_load_explicit(&s->paused, memory_order_relaxed);
+}
+
 /* ---- the engine's thread ---- */
+
+/* What it will have, what will be done, and what will be left to do when the steps under
+ * way have landed. */
+static inline int32_t ig_seq_tokens_then(const struct ig_seq *s)
+{
+	return s->n_tokens + (s->n_flights && s->logit_index >= 0);
+}
+static inline int32_t ig_seq_done_then(const struct ig_seq *s)
+{
+	return s->n_done + (s->n_flights ? s->n_rows : 0);
+}
+static inline int32_t ig_seq_n_left(const struct ig_seq *s)
+{
+	return ig_seq_tokens_then(s) - ig_seq_done_then(s);
+}
 
 /* A token of the answer: what penalties count. */
 void ig_seq_count(struct ig_seq *s, int32_t id);

@@ -100,7 +100,11 @@ static bool within(const char *path, const char *folder)
 
 bool ig_check_role(enum ig_role role, const char *path)
 {
-	if (role == IG_ROLE_ADMINISTRATOR || !strcmp(path, "/") || !strcmp(path, "/healthz"))
+	if (role == IG_ROLE_ADMINISTRATOR || !strcmp(path, "/healthz"))
+		return true;
+	if (role == IG_ROLE_MONITOR)
+		return !strcmp(path, "/metrics");
+	if (!strcmp(path, "/"))
 		return true;
 	return within(path, "/v1") && !within(path, "/v1/ingot");
 }

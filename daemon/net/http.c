@@ -12,18 +12,14 @@
 #include "daemon/net/net_private.h"
 
 #include "base/clock.h"
+#include "base/random.h"
 #include "daemon/net/check.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-
-#ifdef __linux__
-#include <sys/random.h>
-#endif
 
 /* How long the rest of a refused body is read away. */
 #define LINGER_S 2
@@ -80,17 +76,10 @@ static const char *reason_phrase(int status)
 
 static void request_id(char *out, size_t cap)
 {
-	unsigned char raw[12];
+	unsigned char raw[12] = { 0 }; /* for people to find a line by: zeros would do no harm */
 	size_t n = (size_t)snprintf(out, cap, "req_");
 
-#ifdef __linux__
-	/* An id for people to find a line by: zeros would do no harm. */
-	memset(raw, 0, sizeof raw);
-	ssize_t got = getrandom(raw, sizeof raw, 0);
-	(void)got;
-#else
-	arc4random_buf(raw, sizeof raw);
-#endif
+	ig_random_bytes(raw, sizeof raw);
 	for (size_t i = 0; i < sizeof raw; i++)
 		n += (size_t)snprintf(out + n, cap - n, "%02x", raw[i]);
 }

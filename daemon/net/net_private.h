@@ -27,11 +27,10 @@ struct conn {
 	bool over_limit;
 	bool local; /* over the unix socket */
 	char client[64];
-	struct ig_principal who;    /* of the request that is read; of a WebSocket for its life */
-	unsigned char key_hash[32]; /* of who's key */
-	bool revoked;		    /* that key is gone: a WebSocket gets no new request in */
-	int64_t blocked_ns;	    /* since when it wants to write and can't; 0: it does not */
-	struct ig_strbuf out;	    /* LWS_PRE bytes, then what is to be written */
+	struct ig_principal who; /* of the request that is read; of a WebSocket for its life */
+	bool revoked;		 /* who's key is gone: a WebSocket gets no new request in */
+	int64_t blocked_ns;	 /* since when it wants to write and can't; 0: it does not */
+	struct ig_strbuf out;	 /* LWS_PRE bytes, then what is to be written */
 	/* A body or a message as it comes in. */
 	char *in;
 	size_t in_len, in_cap;

@@ -63,9 +63,10 @@ struct ig_kvcache_service {
 	/* All of the group's sequences must be gone. */
 	void (*remove_group)(struct ig_kvcache *c, uint32_t group);
 
-	/* A sequence of up to max_tokens in these groups; no block is taken yet. */
+	/* A sequence of up to max_tokens in these groups; no block is taken yet.  seq_match
+	 * gives it only what sequences with the same salt have committed. */
 	int (*seq_create)(struct ig_kvcache *c, const uint32_t *groups, uint32_t n_groups,
-			  uint32_t max_tokens, struct ig_kv_seq **out);
+			  uint32_t max_tokens, uint64_t salt, struct ig_kv_seq **out);
 	/* Make room for n_tokens in all, in groups with a window for the first n_window of
 	 * them: what the coming steps write.  All blocks or none, then -ENOSPC. */
 	int (*seq_reserve)(struct ig_kv_seq *s, uint32_t n_tokens, uint32_t n_window);

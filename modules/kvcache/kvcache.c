@@ -236,7 +236,7 @@ static void kv_remove_group(struct ig_kvcache *c, uint32_t group)
 /* ---- sequences --------------------------------------------------------------- */
 
 static int kv_seq_create(struct ig_kvcache *c, const uint32_t *groups, uint32_t n_groups,
-			 uint32_t max_tokens, struct ig_kv_seq **out)
+			 uint32_t max_tokens, uint64_t salt, struct ig_kv_seq **out)
 {
 	struct ig_kv_seq *s;
 	uint32_t max_blocks;
@@ -252,6 +252,7 @@ static int kv_seq_create(struct ig_kvcache *c, const uint32_t *groups, uint32_t 
 		return -ENOMEM;
 	memset(s, 0, sizeof *s);
 	s->cache = c;
+	s->salt = salt;
 	s->n_groups = n_groups;
 	memcpy(s->group, groups, n_groups * sizeof *groups);
 	s->max_blocks = max_blocks;
@@ -383,7 +384,8 @@ static void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_
 		bool whole = true;
 		uint32_t n_groups;
 
-		node = prefix_find(p, s->group[0], node, tokens + (n - 1) * IG_BLOCK_TOKENS);
+		node = prefix_find(p, s->group[0], s->salt, node,
+				   tokens + (n - 1) * IG_BLOCK_TOKENS);
 		if (node == PREFIX_NONE)
 			break;
 		blocks = prefix_blocks(p, node, &n_groups);
@@ -414,9 +416,10 @@ static uint32_t add_node(struct ig_kv_seq *s, const int32_t *tokens)
 
 	for (uint32_t i = 0; i < s->n_groups; i++)
 		blocks[i] = table(s, i)[s->n_indexed];
-	node = prefix_add(c->prefix, s->group[0], s->node, tokens, blocks, s->n_groups);
+	node = prefix_add(c->prefix, s->group[0], s->salt, s->node, tokens, blocks, s->n_groups);
 	if (node == PREFIX_NONE && blocks_evict_node(c))
-		node = prefix_add(c->prefix, s->group[0], s->node, tokens, blocks, s->n_groups);
+		node = prefix_add(c->prefix, s->group[0], s->salt, s->node, tokens, blocks,
+				  s->n_groups);
 	for (uint32_t i = 0; node != PREFIX_NONE && i < s->n_groups; i++)
 		blocks_index_hold(c, node, blocks[i]);
 	return node;
@@ -447,7 +450,7 @@ static void kv_seq_commit(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n
 		n_full = s->n_blocks[i] < n_full ? s->n_blocks[i] : n_full;
 	while (s->n_indexed < n_full) {
 		const int32_t *t = tokens + s->n_indexed * IG_BLOCK_TOKENS;
-		uint32_t node = prefix_find(s->cache->prefix, s->group[0], s->node, t);
+		uint32_t node = prefix_find(s->cache->prefix, s->group[0], s->salt, s->node, t);
 
 		if (node != PREFIX_NONE)
 			fill_node(s, node);
@@ -503,7 +506,8 @@ static int kv_seq_fork(struct ig_kv_seq *parent, uint32_t n_tokens, struct ig_kv
 		if (parent->first[i] > first_read(window_of(parent, i), n_tokens))
 			return -ESTALE;
 	}
-	rc = kv_seq_create(c, parent->group, parent->n_groups, parent->max_tokens, &s);
+	rc = kv_seq_create(c, parent->group, parent->n_groups, parent->max_tokens, parent->salt,
+			   &s);
 	if (rc < 0)
 		return rc;
 	share_blocks(s, parent, n_tokens);

@@ -24,7 +24,7 @@ from test_cli import CATALOG, ingot
 from test_engine import instruction_sets
 from test_hostile import CHAT, post, slow_reader
 from test_ledger import rows, until_rows
-from test_security import add_key, bearer, certificate, short  # noqa: F401 - a fixture
+from test_security import add_key, bearer, certificate
 from tiny_model import SCRIPT
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -481,7 +481,7 @@ def test_run_ahead(start, models):
 
 # ---- who gets in: the options of test_security.py, each against its other value ------------
 
-def test_unix_socket_and_host(start, models, short, tmp_path):  # noqa: F811
+def test_unix_socket_and_host(start, models, short, tmp_path):
     """A socket where the option says, of the mode that it says, beside the port or alone."""
     path = short / "s"
 

@@ -11,16 +11,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "daemon/protocol/responses/stored.h"
 #include "base/utf8.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __linux__
-#include <sys/random.h>
-#endif
 
 #define SLOTS_PER_CHUNK 64
 
@@ -39,23 +36,14 @@ struct slot_chunk {
 
 /* ---- ids ---------------------------------------------------------------------- */
 
-static void random_bytes(unsigned char *out, size_t n)
+static void random_bytes(void *out, size_t n)
 {
-#ifdef __linux__
-	size_t have = 0;
-	while (have < n) {
-		ssize_t r = getrandom(out + have, n - have, 0);
-		if (r < 0 && errno == EINTR)
-			continue;
-		if (r <= 0) {
-			ig_log_error("getrandom: %s", strerror(errno));
-			abort(); /* ids that repeat would mix up clients */
-		}
-		have += (size_t)r;
+	int rc = ig_random_bytes(out, n);
+
+	if (rc < 0) {
+		ig_log_error("random bytes: %s", strerror(-rc));
+		abort(); /* ids that repeat would mix up clients */
 	}
-#else
-	arc4random_buf(out, n);
-#endif
 }
 
 void ig_random_id(char *out, size_t cap, const char *prefix)
@@ -75,7 +63,7 @@ uint64_t ig_random_seed(void)
 {
 	uint64_t v;
 
-	random_bytes((unsigned char *)&v, sizeof v);
+	random_bytes(&v, sizeof v);
 	return v;
 }
 

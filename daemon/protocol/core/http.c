@@ -408,7 +408,7 @@ static bool route_response(struct ig_exchange *x, const struct ig_http_request *
 		wrong_method(x, r->method, r->path, allow);
 		return true;
 	}
-	struct ig_kept *k = ig_kept_find_stored(x->api->kept, id, x->who.key);
+	struct ig_kept *k = ig_kept_find_stored(x->api->kept, id, x->who.identity);
 	if (!k) {
 		snprintf(id, sizeof id, "%.*s", (int)(len < sizeof id ? len : sizeof id - 1), at);
 		fail_response(x, id);

@@ -9,16 +9,15 @@
 #ifndef INGOT_PROTOCOL_CORE_REQUEST_H
 #define INGOT_PROTOCOL_CORE_REQUEST_H
 
+#include "daemon/engine/generation.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define IG_MAX_STREAM_ID 256
-#define IG_MAX_STOPS 16
 #define IG_MAX_CHOICES 128 /* of one request: prompts times n */
-
-struct ig_bias;
 
 /* An error as a client reads it. */
 struct ig_api_error {

@@ -413,7 +413,7 @@ static int keep(struct ig_reply *r, const char *object)
 	if (read_answer(r, &output, &answer) && give_ids(q->items)) {
 		struct ig_kept_spec spec = {
 			.id = r->id,
-			.owner = r->who.key,
+			.owner = r->who.identity,
 			.stored = q->store,
 			.connection = r->connection,
 			.lane = q->stream_id,
@@ -479,7 +479,7 @@ static void final_object(struct ig_reply *r, struct ig_strbuf *out)
 int ig_responses_recall(struct ig_api *api, struct ig_request *q, const struct ig_principal *who,
 			const void *connection, struct ig_api_error *e)
 {
-	struct ig_kept *k = ig_kept_find(api->kept, q->previous_id, who->key, connection);
+	struct ig_kept *k = ig_kept_find(api->kept, q->previous_id, who->identity, connection);
 
 	if (!k)
 		return ig_api_fail(e, 400, "invalid_request_error", "previous_response_not_found",

@@ -4,7 +4,7 @@
  */
 #include "harness.h"
 
-#include "daemon/engine/engine_private.h"
+#include "daemon/engine/engine.h"
 
 #include <jansson.h>
 #include <sys/stat.h>

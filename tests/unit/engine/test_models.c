@@ -5,7 +5,7 @@
  */
 #include "harness.h"
 
-#include "daemon/engine/engine_private.h"
+#include "daemon/engine/engine.h"
 
 #include <sys/stat.h>
 

@@ -4,14 +4,14 @@
  */
 #include "harness.h"
 
+#include "base/lock.h"
 #include "daemon/engine/logprobs.h"
-#include "daemon/engine/models_private.h"
+#include "daemon/engine/registry_private.h"
 #include "daemon/engine/sequence_private.h"
 
 static struct ig_tokenizer *tokenizer;
 static struct ig_models models;
 static struct ig_model model;
-static const struct ig_engine_options options;
 
 static int setup(void **state)
 {
@@ -81,7 +81,7 @@ static struct ig_seq *make(const char *const *stops, size_t ring, struct ig_stre
 	struct ig_seq *s;
 
 	*stream = spec.stream;
-	if (ig_seq_create(&spec, &options, &s, &err) < 0)
+	if (ig_seq_create(&spec, 0, &s, &err) < 0)
 		fail_msg("%s", err.text);
 	ig_seq_adopt(s, &spec);
 	assert_null(spec.prompt);
@@ -101,7 +101,7 @@ static struct ig_seq *make_noted(const char *const *stops, size_t ring, int32_t 
 	*stream = spec.stream;
 	spec.n_top = n_top;
 	assert_int_equal(ig_stream_keep_notes(spec.stream, n_notes), 0);
-	if (ig_seq_create(&spec, &options, &s, &err) < 0)
+	if (ig_seq_create(&spec, 0, &s, &err) < 0)
 		fail_msg("%s", err.text);
 	ig_seq_adopt(s, &spec);
 	return s;
@@ -573,7 +573,7 @@ static void test_shown_and_end_tokens(void **state)
 	spec.shown[1] = FAKE_END; /* no text all the same, as it is no end */
 	spec.n_shown = 2;
 	spec.ignore_end = true;
-	assert_int_equal(ig_seq_create(&spec, &options, &s, &err), 0);
+	assert_int_equal(ig_seq_create(&spec, 0, &s, &err), 0);
 	ig_seq_adopt(s, &spec);
 	memset(&spec, 0, sizeof spec); /* the ids were copied */
 	draw(s, 0);
@@ -602,7 +602,7 @@ static void assert_refused(struct ig_gen_spec *spec, int code, const char *text)
 	struct ig_error err = { 0 };
 	struct ig_seq *s = NULL;
 
-	assert_int_equal(ig_seq_create(spec, &options, &s, &err), code);
+	assert_int_equal(ig_seq_create(spec, 0, &s, &err), code);
 	assert_string_equal(err.text, text);
 	assert_int_equal(err.code, code);
 	assert_null(s);

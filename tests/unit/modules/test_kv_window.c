@@ -193,7 +193,7 @@ static uint32_t begin(struct world *w, struct text *t, uint32_t n)
 {
 	uint32_t n_cached = 77;
 
-	assert_int_equal(kv->seq_create(w->cache, w->g, N_GROUPS, MAX_TOKENS, &t->seq), 0);
+	assert_int_equal(kv->seq_create(w->cache, w->g, N_GROUPS, MAX_TOKENS, 0, &t->seq), 0);
 	kv->seq_match(t->seq, t->tokens, n - 1, &n_cached);
 	assert_true(n_cached < n && n_cached % IG_BLOCK_TOKENS == 0);
 	t->n = t->n_room = t->n_advanced = n_cached;

@@ -192,8 +192,8 @@ static void test_exhaustion_is_all_or_nothing(void **state)
 
 	g[0] = add_group(c, 1, 1, 16, IG_F16, &l); /* 1024 bytes: 4 blocks a slab */
 	g[1] = add_group(c, 1, 1, 32, IG_F16, &l); /* 2048 bytes: 2 blocks a slab */
-	assert_int_equal(kv->seq_create(c, g, 2, 1000, &a), 0);
-	assert_int_equal(kv->seq_create(c, g, 2, 1000, &b), 0);
+	assert_int_equal(kv->seq_create(c, g, 2, 1000, 0, &a), 0);
+	assert_int_equal(kv->seq_create(c, g, 2, 1000, 0, &b), 0);
 	assert_int_equal(stats(c).committed_bytes, 0); /* nothing is taken before it is needed */
 	assert_int_equal(reserve(a, 32), 0);
 	assert_int_equal(stats(c).used_bytes, 2 * 1024 + 2 * 2048);
@@ -235,7 +235,7 @@ static void test_system_out_of_memory(void **state)
 
 	assert_int_equal(l.block_bytes, 4096);
 	m.fail_after = 3;
-	assert_int_equal(kv->seq_create(c, &g, 1, 1000, &s), 0);
+	assert_int_equal(kv->seq_create(c, &g, 1, 1000, 0, &s), 0);
 	assert_int_equal(reserve(s, 48), 0);
 	assert_int_equal(reserve(s, 64), -ENOSPC);
 	m.fail_after = -1;
@@ -256,7 +256,7 @@ static void test_slabs_go_back(void **state)
 	uint32_t n;
 
 	for (int i = 0; i < 3; i++) {
-		assert_int_equal(kv->seq_create(c, &g, 1, 1024, &s[i]), 0);
+		assert_int_equal(kv->seq_create(c, &g, 1, 1024, 0, &s[i]), 0);
 		assert_int_equal(reserve(s[i], 16 * 8), 0); /* two slabs */
 	}
 	assert_int_equal(m.n_mapped, 6);
@@ -269,14 +269,14 @@ static void test_slabs_go_back(void **state)
 	/* coming and going at the edge of a slab maps nothing */
 	int maps = m.n_maps;
 	for (int i = 0; i < 20; i++) {
-		assert_int_equal(kv->seq_create(c, &g, 1, 16, &s[0]), 0);
+		assert_int_equal(kv->seq_create(c, &g, 1, 16, 0, &s[0]), 0);
 		assert_int_equal(reserve(s[0], 1), 0);
 		kv->seq_destroy(s[0]);
 	}
 	assert_int_equal(m.n_maps, maps);
 	/* a kept slab does not stand in another group's way */
 	h = add_group(c, 1, 1, 64, IG_F16, &l);
-	assert_int_equal(kv->seq_create(c, &h, 1, 16 * 16, &s[0]), 0);
+	assert_int_equal(kv->seq_create(c, &h, 1, 16 * 16, 0, &s[0]), 0);
 	assert_int_equal(reserve(s[0], 14 * 16), 0);
 	assert_int_equal(m.n_mapped, 16);
 	assert_int_equal(reserve(s[0], 15 * 16), -ENOSPC);
@@ -316,7 +316,7 @@ static void test_fork(void **state)
 	struct ig_kv_seq *p, *k, *k2;
 	uint32_t n, nk;
 
-	assert_int_equal(kv->seq_create(c, &g, 1, 200, &p), 0);
+	assert_int_equal(kv->seq_create(c, &g, 1, 200, 0, &p), 0);
 	assert_int_equal(reserve(p, 50), 0); /* 3 full blocks and 2 tokens */
 	for (uint32_t t = 0; t < 50; t++)
 		*place(c, &l, p, 0, t) = (unsigned char)t;
@@ -348,14 +348,14 @@ static void test_fork(void **state)
 	kv->seq_destroy(k2);
 	assert_int_equal(stats(c).n_blocks_used, 0);
 	/* a fork of nothing is an empty sequence */
-	assert_int_equal(kv->seq_create(c, &g, 1, 20, &p), 0);
+	assert_int_equal(kv->seq_create(c, &g, 1, 20, 0, &p), 0);
 	assert_int_equal(kv->seq_fork(p, 0, &k), 0);
 	kv->seq_destroy(p);
 	kv->seq_destroy(k);
-	assert_int_equal(kv->seq_create(c, &g, 1, 0, &p), -EINVAL);
-	assert_int_equal(kv->seq_create(c, &g, 0, 5, &p), -EINVAL);
+	assert_int_equal(kv->seq_create(c, &g, 1, 0, 0, &p), -EINVAL);
+	assert_int_equal(kv->seq_create(c, &g, 0, 5, 0, &p), -EINVAL);
 	n = 7;
-	assert_int_equal(kv->seq_create(c, &n, 1, 5, &p), -EINVAL);
+	assert_int_equal(kv->seq_create(c, &n, 1, 5, 0, &p), -EINVAL);
 	kv->destroy(c);
 }
 
@@ -367,7 +367,7 @@ static void test_fork_without_room(void **state)
 	uint32_t g = add_group(c, 1, 1, 64, IG_F16, &l);
 	struct ig_kv_seq *p, *k;
 
-	assert_int_equal(kv->seq_create(c, &g, 1, 64, &p), 0);
+	assert_int_equal(kv->seq_create(c, &g, 1, 64, 0, &p), 0);
 	assert_int_equal(reserve(p, 20), 0);
 	assert_int_equal(kv->seq_fork(p, 20, &k), -ENOSPC);
 	assert_int_equal(stats(c).n_blocks_used, 2);
@@ -463,7 +463,8 @@ static void test_random(void **state)
 					n_forks++;
 				}
 			} else {
-				assert_int_equal(kv->seq_create(c, g, 2, MAX_TOKENS, &a->seq), 0);
+				assert_int_equal(kv->seq_create(c, g, 2, MAX_TOKENS, 0, &a->seq),
+						 0);
 				a->n = 0;
 			}
 		} else if (what < 2) {

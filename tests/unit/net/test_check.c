@@ -114,6 +114,12 @@ static void test_role(void **state)
 	for (const char *const *p = administrators; *p; p++)
 		if (ig_check_role(IG_ROLE_USER, *p) || !ig_check_role(IG_ROLE_ADMINISTRATOR, *p))
 			fail_msg("%s", *p);
+	for (const char *const *p = users; *p; p++)
+		if (ig_check_role(IG_ROLE_MONITOR, *p) != !strcmp(*p, "/healthz"))
+			fail_msg("%s", *p);
+	for (const char *const *p = administrators; *p; p++)
+		if (ig_check_role(IG_ROLE_MONITOR, *p) != !strcmp(*p, "/metrics"))
+			fail_msg("%s", *p);
 }
 
 static void test_loopback(void **state)

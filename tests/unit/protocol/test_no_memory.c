@@ -325,7 +325,8 @@ static void test_turns(void **state)
 	for (bool reached = true; reached && k < MANY; k++) {
 		char id[64], text[400];
 		ig_session_end(w->session);
-		w->session = ig_session_open(w->api, "c", &(struct ig_principal){ .key = "k1" }, w);
+		w->session = ig_session_open(
+			w->api, "c", &(struct ig_principal){ .key = "k1", .identity = 1 }, w);
 		create(w, "{\"type\":\"response.create\",\"input\":\"1\"}");
 		assert_true(read_final(w, event, sizeof event));
 		const char *at = strstr(event, "\"id\":\"resp_");

@@ -49,7 +49,7 @@ static struct ig_exchange *begin(struct world *w, const char *path, const char *
 	struct ig_http_request r = { .method = "POST",
 				     .path = path,
 				     .client = "::1",
-				     .who = { .key = "k2" },
+				     .who = { .key = "k2", .identity = 2 },
 				     .body = strdup(body),
 				     .body_len = strlen(body) };
 

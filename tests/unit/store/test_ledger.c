@@ -164,7 +164,8 @@ static void test_new_file(void **state)
 	      "SELECT name FROM pragma_table_info('requests') WHERE type NOT IN "
 	      "('INTEGER', 'REAL') ORDER BY cid",
 	      names, sizeof names);
-	assert_string_equal(names, "id model endpoint client finish cancel_reason error key");
+	assert_string_equal(names,
+			    "id model endpoint client finish cancel_reason error key request_id");
 	words(path,
 	      "SELECT name FROM pragma_table_info('requests') WHERE type IN "
 	      "('INTEGER', 'REAL') AND name NOT LIKE 'itl%' ORDER BY cid",
@@ -203,6 +204,7 @@ static void test_row_arrives_whole(void **state)
 		.ttft_ms = 2.25f,
 		.total_ms = 1e6f,
 		.key = "laptop",
+		.request_id = "req_1",
 	};
 	char path[256], text[1024];
 
@@ -221,11 +223,11 @@ static void test_row_arrives_whole(void **state)
 	      "endpoint || '|' || status || '|' || finish || '|' || cancel_reason || '|' || "
 	      "error || '|' || prompt_tokens || '|' || cached_tokens || '|' || output_tokens "
 	      "|| '|' || queue_ms || '|' || prefill_ms || '|' || ifnull(decode_ms, 'null') || "
-	      "'|' || ttft_ms || '|' || total_ms || '|' || key AS concat FROM requests)",
+	      "'|' || ttft_ms || '|' || total_ms || '|' || key || '|' || request_id AS concat FROM requests)",
 	      text, sizeof text);
 	assert_string_equal(text, "resp_1|1700000000123456789|m'; DROP TABLE requests; --|"
 				  "POST /v1/chat/completions|499|cancelled|client_gone|"
-				  "no \"error\"|11|5|7|0.5|1.5|null|2.25|1000000.0|laptop");
+				  "no \"error\"|11|5|7|0.5|1.5|null|2.25|1000000.0|laptop|req_1");
 	assert_int_equal(number(path, "SELECT length(client) FROM requests"), sizeof r.client);
 	assert_int_equal(number(path, "SELECT itl_0 FROM requests"), 0);
 	assert_int_equal(number(path, "SELECT itl_3 FROM requests"), UINT32_MAX);
@@ -500,17 +502,19 @@ static void test_a_file_of_version_1(void **state)
 	assert_int_equal(number(path, "PRAGMA user_version"), 1);
 
 	strcpy(r.key, "laptop");
+	strcpy(r.request_id, "req_2");
 	struct ig_ledger *l = open_ledger(path, 16, 0);
 	assert_true(ig_ledger_put(l, &r));
 	ig_ledger_close(l);
 	assert_int_equal(number(path, "PRAGMA user_version"), LEDGER_VERSION);
-	words(path, "SELECT id || '=' || key || '=' || itl_23 FROM requests ORDER BY row", text,
-	      sizeof text);
-	assert_string_equal(text, "resp_old==23 resp_2=laptop=0");
-	/* The same columns in the same order as a new file has. */
-	words(path, "SELECT name FROM pragma_table_info('requests') ORDER BY cid DESC LIMIT 2",
+	words(path,
+	      "SELECT id || '=' || key || '=' || request_id || '=' || itl_23 FROM requests ORDER BY row",
 	      text, sizeof text);
-	assert_string_equal(text, "key itl_23");
+	assert_string_equal(text, "resp_old===23 resp_2=laptop=req_2=0");
+	/* The same columns in the same order as a new file has. */
+	words(path, "SELECT name FROM pragma_table_info('requests') ORDER BY cid DESC LIMIT 3",
+	      text, sizeof text);
+	assert_string_equal(text, "request_id key itl_23");
 	assert_int_equal(
 		number(path, "SELECT strict FROM pragma_table_list WHERE name = 'requests'"), 1);
 }
@@ -538,7 +542,7 @@ static void test_other_files_are_refused(void **state)
 	run_sql(path, "PRAGMA user_version = 7");
 	snprintf(text, sizeof text,
 		 "ledger %s: has schema version 7, and this program knows versions "
-		 "up to 2; run a newer ingot, or name another file in ledger.path",
+		 "up to 3; run a newer ingot, or name another file in ledger.path",
 		 path);
 	assert_refusal(path, -EINVAL, text, NULL);
 	assert_int_equal(number(path, "PRAGMA user_version"), 7); /* untouched */
