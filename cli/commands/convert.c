@@ -16,7 +16,7 @@
 #include "cli/term/progress.h"
 #include "cli/term/text.h"
 #include "model/quantize/convert.h"
-#include "runtime/modules.h"
+#include "runtime/modules/modules.h"
 #include "store/config.h"
 
 struct convert {
@@ -266,6 +266,9 @@ static int open_source(const char *from, struct ig_modules **modules, struct ig_
 		rc = ig_modules_create(modules, err);
 	if (!rc) {
 		ig_modules_load_folders(*modules, c->modules.path, NULL);
+		rc = ig_modules_start(*modules, err);
+	}
+	if (!rc) {
 		rc = ig_checkpoint_open(from, ig_modules_archs(*modules), out, err);
 	}
 	ig_config_destroy(c);

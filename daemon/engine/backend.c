@@ -30,6 +30,8 @@ static int open_modules(struct ig_backend *b, const struct ig_config *config, st
 	if (rc < 0)
 		return rc;
 	rc = ig_modules_load_folders(b->modules, folders, err);
+	if (!rc)
+		rc = ig_modules_start(b->modules, err);
 	if (rc < 0)
 		return rc;
 	b->kv = ig_modules_kvcache(b->modules, config->kvcache.service);

@@ -32,8 +32,8 @@ struct ig_checkpoint_tensor {
 struct ig_arch;
 
 /* Map and check a GGUF file, or a folder (or one file of it) with safetensors, config.json
- * and a tokenizer.  A folder is read by the tables of these architectures (NULL-terminated;
- * of a GGUF file they may be NULL), of which the checkpoint keeps none.  0, or -errno, or
+ * and a tokenizer.  A folder is read by the tables of these architectures (NULL-terminated,
+ * each of our size; for a GGUF file they may be NULL).  0, or -errno, or
  * -EINVAL with text that names the path, what was wrong and at which offset. */
 int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
 		       struct ig_checkpoint **out, struct ig_error *err);

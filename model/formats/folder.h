@@ -65,12 +65,6 @@ static inline void ig_hf_entry(void *out, size_t size, const void *table, uint32
 	       entry_bytes < size ? entry_bytes : size);
 }
 
-/* The architecture's tables, NULL-terminated; NULL: it has none. */
-static inline const struct ig_arch_files *const *ig_hf_files_of(const struct ig_arch *a)
-{
-	return a->struct_size > offsetof(struct ig_arch, files) ? a->files : NULL;
-}
-
 /* What config.json says of the tensors. */
 struct ig_hf_config {
 	struct ig_arch_files files; /* the architecture's tables */

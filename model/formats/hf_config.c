@@ -153,15 +153,13 @@ static void put_rope(struct ig_hf_reading *r)
 static bool files_at(const struct ig_hf_reading *r, size_t n, const struct ig_arch **arch,
 		     struct ig_arch_files *out)
 {
-	for (const struct ig_arch *const *a = r->archs; a && *a; a++) {
-		const struct ig_arch_files *const *f = ig_hf_files_of(*a);
-		for (; f && *f; f++)
+	for (const struct ig_arch *const *a = r->archs; a && *a; a++)
+		for (const struct ig_arch_files *const *f = (*a)->files; f && *f; f++)
 			if (!n--) {
 				*arch = *a;
 				ig_hf_entry(out, sizeof *out, *f, 0, (*f)->struct_size);
 				return true;
 			}
-	}
 	return false;
 }
 

@@ -340,7 +340,7 @@ static bool is_whole(const struct ig_arch_files *f)
 
 bool ig_checkpoint_arch_is_whole(const struct ig_arch *a)
 {
-	const struct ig_arch_files *const *f = ig_hf_files_of(a);
+	const struct ig_arch_files *const *f = a->files;
 
 	while (f && *f && is_whole(*f))
 		f++;

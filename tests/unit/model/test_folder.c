@@ -716,10 +716,8 @@ static const struct ig_arch_files *const own_table[] = { &own_files, NULL };
 static const struct ig_arch own_arch = { .struct_size = sizeof own_arch,
 					 .name = "own",
 					 .files = own_table };
-/* A module from before there were tables. */
-static const struct ig_arch old_arch = { .struct_size = offsetof(struct ig_arch, files),
-					 .name = "old",
-					 .files = (void *)1 };
+/* One that no folder has. */
+static const struct ig_arch old_arch = { .struct_size = sizeof old_arch, .name = "old" };
 static const struct ig_arch *const own_archs[] = { &old_arch, &own_arch, NULL };
 
 static int open_own(const char *config, const char *header, size_t n, struct opened *o,
