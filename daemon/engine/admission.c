@@ -215,8 +215,9 @@ static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 {
 	uint32_t most = max_kv_tokens(s), want = (uint32_t)s->n_tokens + 1 + ADMIT_MARGIN;
 	uint64_t soon;
-	int rc = sch->b->kv->seq_create(sch->b->cache, s->model->kv_groups, s->model->n_groups,
-					most, 0, &s->kv);
+	int rc =
+		sch->b->kv->seq_create(sch->b->cache, s->model->kv_groups, s->model->n_groups, most,
+				       sch->b->share_all ? 0 : s->origin->who.identity, &s->kv);
 
 	if (rc < 0) {
 		s->kv = NULL;

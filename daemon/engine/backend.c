@@ -30,6 +30,8 @@ static int open_modules(struct ig_backend *b, const struct ig_config *config, st
 	if (rc < 0)
 		return rc;
 	rc = ig_modules_load_folders(b->modules, folders, err);
+	if (!rc)
+		rc = ig_modules_start(b->modules, err);
 	if (rc < 0)
 		return rc;
 	b->kv = ig_modules_kvcache(b->modules, config->kvcache.service);
@@ -73,6 +75,7 @@ static int read_cache_options(struct ig_backend *b, const struct ig_config *conf
 		return ig_fail(err, -ENOTSUP, "kvcache.dtype is \"%s\"; f16 and f32 are known",
 			       config->kvcache.dtype);
 	b->prefix_cache = config->kvcache.prefix_cache;
+	b->share_all = !strcmp(config->kvcache.share, "all");
 	slabs = config->kvcache.arena ? config->kvcache.arena : IG_DEFAULT_ARENA;
 	/* or, where that is more, what one short sequence of any model takes */
 	slabs = slabs / config->kvcache.slab +

@@ -8,7 +8,7 @@
 
 #include "model/grammar/grammar.h"
 #include "runtime/driver.h"
-#include "runtime/modules.h"
+#include "runtime/modules/modules.h"
 #include "store/config.h"
 #include "store/ledger.h"
 #include "store/metrics.h"
@@ -26,9 +26,9 @@ struct ig_backend {
 	struct ig_kvcache *cache;
 	struct ig_kvcache *ruler;     /* an empty cache that layouts are asked of; the loader's */
 	uint32_t kv_dtype, max_slabs; /* of the cache */
-	bool prefix_cache;
-	uint32_t max_seqs, max_rows; /* of a step */
-	uint32_t max_flights;	     /* 2: a step starts before the one before it is read */
+	bool prefix_cache, share_all; /* share_all: prefixes have no salt */
+	uint32_t max_seqs, max_rows;  /* of a step */
+	uint32_t max_flights;	      /* 2: a step starts before the one before it is read */
 	struct ig_grammar_cache *grammars;
 	struct ig_ledger *ledger; /* may be NULL */
 	struct ig_metrics *metrics;

@@ -4,6 +4,7 @@
  */
 #include "daemon/engine/engine.h"
 
+#include "base/build_id.h"
 #include "base/clock.h"
 #include "daemon/engine/loader_private.h"
 #include "daemon/engine/scheduler_private.h"
@@ -134,25 +135,19 @@ void ig_engine_note_refused(struct ig_engine *e, const struct ig_ledger_row *row
 static void note_refusal(struct ig_engine *e, const struct ig_gen_spec *spec, int rc,
 			 const struct ig_error *err)
 {
-	struct ig_ledger_row row = { 0 };
+	struct ig_ledger_row row;
 
-	snprintf(row.id, sizeof row.id, "%.63s", spec->id);
+	ig_origin_row(spec->origin, ig_now_ns(), &row);
+	snprintf(row.id, sizeof row.id, "%s", spec->id);
 	snprintf(row.model, sizeof row.model, "%s", spec->model->name);
-	snprintf(row.endpoint, sizeof row.endpoint, "%.31s", spec->endpoint);
-	snprintf(row.client, sizeof row.client, "%.63s", spec->client);
-	snprintf(row.key, sizeof row.key, "%.39s", spec->key);
 	snprintf(row.finish, sizeof row.finish, "refused");
 	snprintf(row.error, sizeof row.error, "%.199s", err->text);
 	row.status = rc == -EAGAIN || rc == -ESHUTDOWN ? 503 : rc == -ENOMEM ? 500 : 400;
-	row.received_ns = spec->received_wall_ns ? spec->received_wall_ns : ig_wall_ns();
 	row.n_prompt = spec->n_prompt;
-	row.queue_ms = row.prefill_ms = row.decode_ms = row.ttft_ms = -1;
-	row.total_ms =
-		spec->received_ns ? (float)((double)(ig_now_ns() - spec->received_ns) * 1e-6) : -1;
 	ig_engine_note_refused(e, &row);
 }
 
-int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *gen,
+int ig_engine_submit(struct ig_engine *e, const struct ig_gen_spec *spec, uint64_t *gen,
 		     struct ig_error *err)
 {
 	struct ig_error why = { 0 };
@@ -242,7 +237,7 @@ void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
 	ig_strbuf_puts(out, "{");
 	json_str(out, "version", IG_VERSION);
 	ig_strbuf_puts(out, ",");
-	json_str(out, "build_id", IG_BUILD_ID);
+	json_str(out, "build_id", ig_build_id);
 	ig_strbuf_puts(out, ",");
 	describe_driver(e, out);
 	ig_strbuf_puts(out, ",\"modules\":[");

@@ -67,9 +67,8 @@ size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t
 /* 0 with *gen set, or: -EAGAIN the queue is full (503, Retry-After), -ESHUTDOWN
  * draining (503), -E2BIG the prompt leaves no room in the context (400, numbers in
  * the text), -EINVAL a parameter out of its range (400), -ENOMEM.  Refusals are entered
- * in the ledger too.  On an error prompt, stops, grammar and stream remain the
- * caller's. */
-int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *gen,
+ * in the ledger too. */
+int ig_engine_submit(struct ig_engine *e, const struct ig_gen_spec *spec, uint64_t *gen,
 		     struct ig_error *err);
 /* Ends the request at the next step boundary; its stream finishes as cancelled.
  * A request that is gone is ignored.  reason: client_gone, client_cancel, shutdown. */

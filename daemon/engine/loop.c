@@ -472,7 +472,7 @@ struct ig_sched_figures ig_sched_figures(struct ig_sched *sch)
 	return f;
 }
 
-int ig_sched_submit(struct ig_sched *sch, struct ig_gen_spec *spec, uint64_t *gen,
+int ig_sched_submit(struct ig_sched *sch, const struct ig_gen_spec *spec, uint64_t *gen,
 		    struct ig_error *err)
 {
 	struct ig_sched_options options;
@@ -567,11 +567,11 @@ size_t ig_sched_list(struct ig_sched *sch, struct ig_gen_info *out, size_t cap)
 			.n_prompt = s->n_prompt,
 			.n_prefilled = atomic_load_explicit(&s->n_prefilled, memory_order_relaxed),
 			.n_output = atomic_load_explicit(&s->n_output, memory_order_relaxed),
-			.age_s = (double)(now - s->received_ns) * 1e-9,
+			.age_s = (double)(now - s->origin->received_ns) * 1e-9,
 		};
 		memcpy(i->id, s->id, sizeof i->id);
-		memcpy(i->endpoint, s->endpoint, sizeof i->endpoint);
-		memcpy(i->client, s->client, sizeof i->client);
+		memcpy(i->endpoint, s->origin->endpoint, sizeof i->endpoint);
+		memcpy(i->client, s->origin->client, sizeof i->client);
 		snprintf(i->model, sizeof i->model, "%s", s->model->name);
 		snprintf(i->state, sizeof i->state, "%s",
 			 states[atomic_load_explicit(&s->state, memory_order_relaxed)]);

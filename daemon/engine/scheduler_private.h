@@ -29,7 +29,7 @@ void ig_sched_destroy(struct ig_sched *sch);
 /* ---- any thread; see engine.h ---- */
 
 void ig_sched_reload(struct ig_sched *sch, const struct ig_config *config);
-int ig_sched_submit(struct ig_sched *sch, struct ig_gen_spec *spec, uint64_t *gen,
+int ig_sched_submit(struct ig_sched *sch, const struct ig_gen_spec *spec, uint64_t *gen,
 		    struct ig_error *err);
 void ig_sched_cancel(struct ig_sched *sch, uint64_t gen, const char *reason);
 void ig_sched_resume(struct ig_sched *sch, uint64_t gen);

@@ -17,10 +17,10 @@
 
 /* A stop string and how far the text so far has matched it (Knuth, Morris, Pratt). */
 struct ig_stop {
-	const char *text; /* in ig_seq.stop_texts */
+	uint32_t *fail; /* [len]: what is still matched when the byte after i + 1 differs */
+	char *text;	/* [len], behind them */
 	uint32_t len;
 	uint32_t n_matched;
-	uint32_t *fail; /* [len]: what is still matched when the byte after i + 1 differs */
 };
 
 /* A token's log probability, from its draw until the stream has it. */
@@ -38,8 +38,8 @@ struct ig_seq {
 	/* ---- fixed at submit ---- */
 	uint64_t number; /* the request's handle; smaller is older */
 	struct ig_model *model;
-	char id[64], endpoint[32], client[64], key[40];
-	int64_t received_ns, received_wall_ns;
+	char id[64];
+	struct ig_origin *origin; /* counted once adopted */
 	int32_t n_prompt, max_output;
 	struct ig_sample_params sample; /* but for the position and first_edit */
 	bool penalties;			/* the draw depends on the tokens so far */
@@ -48,11 +48,10 @@ struct ig_seq {
 	struct ig_grammar *grammar;    /* NULL: any token may come */
 	int32_t control[IG_MAX_SHOWN]; /* control tokens that are text */
 	uint32_t max_edits;
-	char **stop_texts;     /* NULL-terminated; may be NULL */
 	struct ig_stop *stops; /* [n_stops] */
 	uint32_t n_stops;
 	struct ig_stream *stream; /* the writer's hold */
-	bool adopted;		  /* it holds its model, and counts among its requests */
+	bool adopted;		  /* it holds its model, grammar and origin; its model counts it */
 
 	/* ---- under the scheduler's lock ---- */
 	TAILQ_ENTRY(ig_seq) all;
@@ -106,8 +105,8 @@ struct ig_seq {
  * over yet.  max_output: of a spec that says none; 0: up to the context. */
 int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig_seq **out,
 		  struct ig_error *err);
-/* Take over the spec's prompt, stops, grammar and stream. */
-void ig_seq_adopt(struct ig_seq *s, struct ig_gen_spec *spec);
+/* Hold the spec's model, grammar and origin, take over its stream. */
+void ig_seq_adopt(struct ig_seq *s, const struct ig_gen_spec *spec);
 /* Frees what it owns; it must be in no list and hold no blocks. */
 void ig_seq_destroy(struct ig_seq *s);
 

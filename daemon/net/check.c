@@ -1,6 +1,8 @@
 /* check.c: see check.h. */
 #include "daemon/net/check.h"
 
+#include "store/ledger.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -88,6 +90,15 @@ const char *ig_check_bearer(const char *value, size_t *len)
 	while (*len && value[*len - 1] == ' ')
 		--*len;
 	return *len ? value : NULL;
+}
+
+bool ig_check_request_id(const char *text)
+{
+	size_t n = 0;
+
+	while (text[n] > 0x20 && text[n] < 0x7f)
+		n++;
+	return n && n < IG_REQUEST_ID_CAP && !text[n];
 }
 
 /* Whether path is the folder, without its last slash, or lies in it. */

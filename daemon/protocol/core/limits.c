@@ -159,7 +159,7 @@ static int too_many(struct ig_api_error *e, const struct ig_principal *who, cons
 	/* Up to the next tenth: who comes back then gets in.  A day is as good as longer. */
 	uint64_t tenths = (uint64_t)((wait_s < 86400 ? wait_s : 86400) * 10) + 1;
 
-	ig_api_fail(e, 429, "rate_limit_error", "rate_limit_exceeded", NULL,
+	ig_api_fail(e, 429, "rate_limit_exceeded", NULL,
 		    "Rate limit reached for %s%s: %u %s. Please try again in %llu.%llus.",
 		    who->key[0] ? "the key " : "requests without a key", who->key, limit, what,
 		    (unsigned long long)(tenths / 10), (unsigned long long)(tenths % 10));
@@ -175,8 +175,7 @@ static struct account *enter(struct ig_limits *l, const struct ig_principal *who
 	struct account *a = find_or_make(l, who->identity, now_ns);
 
 	if (!a) {
-		ig_api_fail(e, 500, "server_error", "server_error", NULL,
-			    "The server is out of memory.");
+		ig_fail_memory(e);
 		return NULL;
 	}
 	/* When one of them ends nobody knows: soon. */

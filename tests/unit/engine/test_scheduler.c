@@ -252,6 +252,29 @@ static void test_prefix_cache_off(void **state)
 	harness_close(e);
 }
 
+/* A prompt that another has asked with another salt is computed anew, unless all share. */
+static void test_prefixes_are_salted(void **state)
+{
+	for (int all = 0; all < 2; all++) {
+		strcpy(config.kvcache.share, all ? "all" : "key");
+		struct ig_engine *e = harness_engine(&config);
+		struct client c;
+
+		for (uint64_t salt = 0; salt < 3; salt++)
+			for (int again = 0; again < 2; again++) {
+				struct ask a = {
+					.n_prompt = 100, .max_tokens = 3, .seed = 1, .salt = salt
+				};
+				client_ask(&c, e, &a);
+				client_finish(&c);
+				assert_answer(&c, &a);
+				assert_int_equal(c.result.n_cached,
+						 again || (all && salt) ? 96 : 0);
+			}
+		harness_close(e);
+	}
+}
+
 /* ---- a group with a window ------------------------------------------------------------------ */
 
 #define WINDOW_BLOCK_BYTES 3072 /* of the second group of "window"; one a slab */
@@ -1220,6 +1243,7 @@ int main(int argc, char **argv)
 		T(test_penalties_count_tokens),
 		T(test_prefix_is_not_computed_again),
 		T(test_prefix_cache_off),
+		T(test_prefixes_are_salted),
 		T(test_prefixes_among_many),
 		T(test_cancel_frees_within_one_step),
 		T(test_cancel_while_waiting),

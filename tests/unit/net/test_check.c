@@ -2,6 +2,7 @@
  * addresses; UTF-8 in pieces. */
 #include "daemon/net/check.h"
 #include "base/utf8.h"
+#include "store/ledger.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,6 +73,25 @@ static void test_length(void **state)
 	for (const char *const *b = bad; *b; b++)
 		if (ig_check_length(*b, &v))
 			fail_msg("%s", *b);
+}
+
+static void test_request_id(void **state)
+{
+	char longest[IG_REQUEST_ID_CAP + 1];
+
+	memset(longest, 'x', sizeof longest);
+	longest[IG_REQUEST_ID_CAP - 1] = 0;
+	assert_true(ig_check_request_id(longest));
+	longest[IG_REQUEST_ID_CAP - 1] = 'x';
+	longest[IG_REQUEST_ID_CAP] = 0;
+	assert_false(ig_check_request_id(longest));
+	assert_true(ig_check_request_id("0"));
+	assert_true(ig_check_request_id("3f2a-77:{!~\"'"));
+	assert_false(ig_check_request_id(""));
+	assert_false(ig_check_request_id("a b"));
+	assert_false(ig_check_request_id("a\nb"));
+	assert_false(ig_check_request_id("a\x7f"));
+	assert_false(ig_check_request_id("\xc3\xa9"));
 }
 
 static void test_bearer(void **state)
@@ -205,10 +225,10 @@ static void test_utf8(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_host),   cmocka_unit_test(test_origin),
-		cmocka_unit_test(test_length), cmocka_unit_test(test_bearer),
-		cmocka_unit_test(test_role),   cmocka_unit_test(test_loopback),
-		cmocka_unit_test(test_utf8),
+		cmocka_unit_test(test_host),	   cmocka_unit_test(test_origin),
+		cmocka_unit_test(test_length),	   cmocka_unit_test(test_bearer),
+		cmocka_unit_test(test_request_id), cmocka_unit_test(test_role),
+		cmocka_unit_test(test_loopback),   cmocka_unit_test(test_utf8),
 	};
 	return cmocka_run_group_tests_name("checks", tests, NULL, NULL);
 }

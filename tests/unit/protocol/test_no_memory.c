@@ -3,7 +3,10 @@
  * byte of its answer: the client gets an error or loses its connection, nothing leaks
  * (under AddressSanitizer) or hangs, and the next request is answered.
  */
-#include "daemon/protocol/core/request.h"
+#include "daemon/protocol/chat/chat.h"
+#include "daemon/protocol/messages/messages.h"
+#include "daemon/protocol/responses/responses.h"
+#include "daemon/protocol/tokens/tokens.h"
 #include "tests/unit/no_memory.h"
 #include "tests/unit/protocol/world.h"
 
@@ -278,8 +281,9 @@ static void test_turns(void **state)
 	for (bool reached = true; reached && k < MANY; k++) {
 		char id[64], text[400];
 		ig_session_end(w->session);
-		w->session = ig_session_open(
-			w->api, "c", &(struct ig_principal){ .key = "k1", .identity = 1 }, w);
+		w->session =
+			ig_session_open(w->api, "req_1", "c",
+					&(struct ig_principal){ .key = "k1", .identity = 1 }, w);
 		create(w, "{\"type\":\"response.create\",\"input\":\"1\"}");
 		assert_true(read_final(w, event, sizeof event));
 		const char *at = strstr(event, "\"id\":\"resp_");
