@@ -40,7 +40,8 @@ struct ig_shown ig_show(const char *s, uint64_t len)
 	return out;
 }
 
-struct ig_checkpoint *ig_checkpoint_create(const char *label)
+/* An empty checkpoint; NULL without memory. */
+static struct ig_checkpoint *create(const char *label)
 {
 	struct ig_checkpoint *g = calloc(1, sizeof *g);
 	size_t len = strlen(label);
@@ -128,7 +129,7 @@ int ig_checkpoint_open_memory(const void *data, size_t size, const char *label,
 	if ((uintptr_t)data % IG_GGUF_ALIGNMENT)
 		return ig_fail(err, -EINVAL, "%s: the memory is not aligned to %d bytes", label,
 			       IG_GGUF_ALIGNMENT);
-	g = ig_checkpoint_create(label);
+	g = create(label);
 	if (!g)
 		return ig_fail(err, -ENOMEM, "%s: out of memory", label);
 	g->base = data;
@@ -180,7 +181,7 @@ int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
 	int rc;
 
 	*out = NULL;
-	g = ig_checkpoint_create(path);
+	g = create(path);
 	if (!g)
 		return ig_fail(err, -ENOMEM, "%s: out of memory", path);
 	if (ig_checkpoint_is_folder(path)) {
@@ -204,7 +205,7 @@ int ig_checkpoint_open_files(const struct ig_checkpoint_file *files, size_t n, c
 			     const struct ig_arch *const *archs, struct ig_checkpoint **out,
 			     struct ig_error *err)
 {
-	struct ig_checkpoint *g = ig_checkpoint_create(label);
+	struct ig_checkpoint *g = create(label);
 	int rc;
 
 	*out = NULL;
@@ -251,7 +252,8 @@ int ig_checkpoint_sibling(const struct ig_checkpoint *g, const char *name, const
 	return ig_fail(err, -ENOENT, "%s: a GGUF file has no %s beside it", g->label, name);
 }
 
-void ig_drop_map_pages(const void *data, uint64_t n_bytes)
+/* Give back whole pages of [data, data + n_bytes), which lies in a map. */
+static void drop_pages(const void *data, uint64_t n_bytes)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data;
 	/* Whole pages only: their neighbours may still be needed. */
@@ -269,7 +271,7 @@ void ig_checkpoint_drop_pages(const struct ig_checkpoint *g, const void *data, u
 	if (g->folder ? ig_folder_has(g, data, n_bytes) :
 			g->mapped && at >= base && at - base <= g->size &&
 				n_bytes <= g->size - (at - base))
-		ig_drop_map_pages(data, n_bytes);
+		drop_pages(data, n_bytes);
 }
 
 void ig_checkpoint_drop_tensor(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t)
