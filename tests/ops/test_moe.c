@@ -257,7 +257,7 @@ static struct ig_tensor in_form(const struct setup *t, uint32_t form, bool back)
 
 		for (int64_t i = 0; i < n_cols; i++)
 			rows_at(&t->x, r)[i] = form == IG_FORM_Q8 ?
-						       ig_form_q8_value(row, n_cols, i) :
+						       ig_case_q8_value(row, n_cols, i) :
 						       ig_f32_from_bf16(((const uint16_t *)row)[i]);
 	}
 	return c.out[0];

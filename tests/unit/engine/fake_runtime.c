@@ -150,7 +150,8 @@ static bool read_kind(const char *path, char *out, size_t cap)
 	return true;
 }
 
-int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_error *err)
+int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
+		       struct ig_checkpoint **out, struct ig_error *err)
 {
 	static const char *const known[] = { "good",   "good2",	       "groups",      "window",
 					     "nochat", "odd-template", "notokenizer", "noarch",
@@ -439,6 +440,11 @@ bool ig_grammar_matcher_is_done(const struct ig_grammar_matcher *m)
 }
 
 /* ---- modules, plan ------------------------------------------------------------------------ */
+
+const struct ig_arch *const *ig_modules_archs(const struct ig_modules *m)
+{
+	return NULL;
+}
 
 const struct ig_kvcache_service *ig_modules_kvcache(const struct ig_modules *m, const char *name)
 {
