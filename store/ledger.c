@@ -61,7 +61,9 @@ struct ig_ledger {
 	int64_t prune_ns;	    /* when to look for old rows next */
 	bool stop;
 
-	atomic_uint_fast64_t dropped, written;
+	atomic_uint_fast64_t written;
+	void (*dropped)(void *ctx, uint64_t n); /* NULL: nobody is told */
+	void *dropped_ctx;
 	_Atomic uint32_t retention_days;
 	int64_t logged_ns; /* the writer's: when it last logged a failure */
 	uint64_t unlogged; /* the writer's: failures since */
@@ -473,6 +475,12 @@ static int64_t prune(struct ig_ledger *l)
 	return n_free > 0 ? 0 : PRUNE_NS;
 }
 
+static void drop(struct ig_ledger *l, uint64_t n)
+{
+	if (l->dropped)
+		l->dropped(l->dropped_ctx, n);
+}
+
 /* Write up to COMMIT_ROWS of the n rows in the ring.  The lock is held, and is let
  * go meanwhile.  False: another program has the file locked, try again. */
 static bool flush(struct ig_ledger *l, uint64_t n, bool give_up)
@@ -487,7 +495,7 @@ static bool flush(struct ig_ledger *l, uint64_t n, bool give_up)
 	if (code == SQLITE_OK) {
 		atomic_fetch_add_explicit(&l->written, n, memory_order_relaxed);
 	} else if (code != SQLITE_BUSY || give_up) {
-		atomic_fetch_add_explicit(&l->dropped, n, memory_order_relaxed);
+		drop(l, n);
 		note_failure(l, code, "cannot be written", n);
 	}
 	pthread_mutex_lock(&l->lock);
@@ -593,6 +601,8 @@ int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, st
 		return ig_fail(err, -ENOMEM, "ledger %s: out of memory", o->path);
 	l->lock_fd = -1;
 	l->cap = o->queue;
+	l->dropped = o->dropped;
+	l->dropped_ctx = o->ctx;
 	l->trigger = l->cap / 2 < COMMIT_ROWS ? (l->cap + 1) / 2 : COMMIT_ROWS;
 	atomic_init(&l->retention_days, clamp_days(o->retention_days));
 	ig_strbuf_init(&b);
@@ -632,7 +642,7 @@ fail:
 	return rc;
 }
 
-bool ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row)
+void ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row)
 {
 	bool ok = false;
 
@@ -651,13 +661,7 @@ bool ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row)
 	}
 	pthread_mutex_unlock(&l->lock);
 	if (!ok)
-		atomic_fetch_add_explicit(&l->dropped, 1, memory_order_relaxed);
-	return ok;
-}
-
-uint64_t ig_ledger_dropped(const struct ig_ledger *l)
-{
-	return atomic_load_explicit(&l->dropped, memory_order_relaxed);
+		drop(l, 1);
 }
 
 uint64_t ig_ledger_written(const struct ig_ledger *l)

@@ -1,6 +1,6 @@
 /*
  * ledger.h: one row a request in SQLite, written by one thread of its own.
- * Nobody ever waits for it: a full ring drops the row and counts it.  No text of
+ * Nobody ever waits for it: a full ring drops the row and tells so.  No text of
  * prompts or answers is kept.
  */
 #ifndef INGOT_STORE_LEDGER_H
@@ -41,15 +41,18 @@ struct ig_ledger_options {
 	const char *path;
 	uint32_t queue;		 /* rows */
 	uint32_t retention_days; /* 0: for ever */
+	/* So many rows are lost: the ring was full, or they could not be written.  Any thread,
+	 * without a lock; may be NULL. */
+	void (*dropped)(void *ctx, uint64_t n);
+	void *ctx;
 };
 
 /* Open or make the database (its folder too), migrate it by user_version, take
  * the writer's lock (a second daemon gets -EBUSY), start the thread.  Errors name
  * the path. */
 int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, struct ig_error *err);
-/* Any thread; copies; never blocks on the disk.  False: dropped and counted. */
-bool ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row);
-uint64_t ig_ledger_dropped(const struct ig_ledger *l);
+/* Any thread; copies; never blocks on the disk. */
+void ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row);
 uint64_t ig_ledger_written(const struct ig_ledger *l);
 void ig_ledger_set_retention(struct ig_ledger *l, uint32_t days); /* any thread */
 /* Write what is queued, close.  NULL is fine. */

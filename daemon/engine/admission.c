@@ -263,7 +263,6 @@ static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 	if (!s->admitted_ns)
 		s->admitted_ns = ig_now_ns();
 	ig_sched_note_state(sch, s);
-	ig_sched_show_later(sch, s); /* the stream learns that it is not queued any more */
 	return true;
 }
 

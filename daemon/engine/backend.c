@@ -30,6 +30,8 @@ static int open_modules(struct ig_backend *b, const struct ig_config *config, st
 	if (rc < 0)
 		return rc;
 	rc = ig_modules_load_folders(b->modules, folders, err);
+	if (!rc)
+		rc = ig_modules_start(b->modules, err);
 	if (rc < 0)
 		return rc;
 	b->kv = ig_modules_kvcache(b->modules, config->kvcache.service);
@@ -141,6 +143,6 @@ void ig_backend_close(struct ig_backend *b)
 void ig_backend_record(const struct ig_backend *b, const struct ig_ledger_row *row)
 {
 	ig_metrics_request(b->metrics, row);
-	if (b->ledger && !ig_ledger_put(b->ledger, row))
-		ig_metrics_add(b->metrics, IG_COUNTER_LEDGER_DROPPED, 1);
+	if (b->ledger)
+		ig_ledger_put(b->ledger, row);
 }

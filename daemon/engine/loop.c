@@ -76,16 +76,6 @@ static void cancel_seq(struct ig_sched *sch, struct ig_seq *s, const char *reaso
 /* Pass on what the sequence has; it is gone afterwards if that was the end. */
 static void show_seq(struct ig_sched *sch, struct ig_seq *s)
 {
-	if (s->n_noted < s->n_prompt && s->list != &sch->waiting) {
-		/* tokens of output mean that all of the prompt was read, preempted or not */
-		int32_t n = s->n_tokens > s->n_prompt || s->n_done > s->n_prompt ? s->n_prompt :
-										   s->n_done;
-
-		if (n > s->n_noted) {
-			s->n_noted = n;
-			ig_stream_set_prefill(s->stream, n, s->n_prompt, s->result.n_cached);
-		}
-	}
 	ig_seq_show(s);
 	if (s->result.finish != IG_FINISH_NONE && ig_seq_is_shown(s)) {
 		complete(sch, s);

@@ -61,7 +61,7 @@ struct ig_sched {
 	struct ig_sched_options now;	     /* a copy of options */
 	struct ig_seq_list waiting, running; /* by link, oldest first */
 	struct ig_seq_list ended;      /* by link: what is left of their text waits for room */
-	struct ig_seq_list show;       /* by show_link: has text or progress to pass on */
+	struct ig_seq_list show;       /* by show_link: has text to pass on */
 	uint32_t n_waiting, n_running; /* n_running: paused ones are not counted */
 	uint32_t n_paused, n_holding;  /* that hold blocks */
 	uint32_t n_edits; /* most edits of logits that the running sequences may have */

@@ -336,7 +336,6 @@ int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig
 	}
 	if (rc < 0 || make_stops(s, spec->sampling.stops) < 0)
 		goto no_memory;
-	s->n_noted = -1;
 	s->result.n_prompt = spec->n_prompt;
 	s->result.stop_index = -1;
 	s->tokens = malloc(((size_t)s->n_prompt + (size_t)s->max_output) * sizeof *s->tokens);

@@ -76,7 +76,6 @@ struct ig_seq {
 	uint32_t *edit_slots; /* [n_edit_slots], a power of two: an edit's number plus one, by id */
 	uint32_t n_edit_slots;
 	int32_t n_tokens, n_done, n_shown;
-	int32_t n_noted;  /* progress that the stream knows; -1: none */
 	uint64_t step;	  /* the newest step that it was built into */
 	uint64_t planned; /* the newest step that it was to be in, with n_planned rows */
 	int32_t n_planned;

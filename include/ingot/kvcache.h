@@ -3,9 +3,9 @@
  *
  * One arena for all loaded models, cut into slabs; a slab belongs to one cache
  * group while it is in use and is cut into that group's blocks of
- * IG_BLOCK_TOKENS tokens.  Blocks are counted; a fork shares all full blocks of
- * its parent and copies the last partial one.  Every function is called by the
- * engine's thread alone; none allocates per token.
+ * IG_BLOCK_TOKENS tokens.  Blocks are counted: sequences that begin alike share
+ * them (seq_match).  Every function is called by the engine's thread alone; none
+ * allocates per token.
  */
 #ifndef INGOT_KVCACHE_H
 #define INGOT_KVCACHE_H
@@ -42,9 +42,11 @@ struct ig_kv_stats {
 	uint64_t cached_bytes; /* blocks that are only kept for a prompt that begins so */
 };
 
+#define IG_KVCACHE_VERSION 1u
+
 struct ig_kvcache_service {
 	uint32_t struct_size;
-	uint32_t reserved;
+	uint32_t version; /* IG_KVCACHE_VERSION: what the engine expects of it */
 	const char *name;
 
 	/* 0, or -EINVAL, -ENOMEM with text. */
@@ -74,9 +76,6 @@ struct ig_kvcache_service {
 	 * window let go of blocks that nothing reads which comes after the last whole block
 	 * of these.  Their words become IG_BLOCK_NONE, which kernels never follow. */
 	void (*seq_advance)(struct ig_kv_seq *s, uint32_t n_tokens);
-	/* A child with the parent's first n_tokens; -ESTALE when a window has left what comes
-	 * after them without blocks that it reads. */
-	int (*seq_fork)(struct ig_kv_seq *parent, uint32_t n_tokens, struct ig_kv_seq **out);
 	/* Every block whose last holder this was is free at once.  NULL is fine. */
 	void (*seq_destroy)(struct ig_kv_seq *s);
 	/* The block table of the sequence's i-th group: [*n_blocks] block words. */

@@ -14,11 +14,12 @@
  * same order of use.  So a beginning that was read by many still ends in blocks that
  * can be continued as long as nobody needs their room.
  *
- * What lies inside a block is the business of whoever wrote it; only a fork and
- * blocks.c's compaction copy bytes.  One thread.
+ * What lies inside a block is the business of whoever wrote it; only blocks.c's
+ * compaction copies bytes.  One thread.
  */
 #include "kvcache_private.h"
 
+#include <ingot/build_id.h>
 #include <ingot/module.h>
 
 #include <errno.h>
@@ -463,69 +464,6 @@ static void kv_seq_commit(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n
 	}
 }
 
-/* The parent's blocks of n_tokens tokens, but for the last partial one. */
-static void share_blocks(struct ig_kv_seq *s, struct ig_kv_seq *parent, uint32_t n_tokens)
-{
-	const uint32_t n_full = n_tokens / IG_BLOCK_TOKENS;
-
-	for (uint32_t i = 0; i < s->n_groups; i++) {
-		uint32_t first = first_read(window_of(s, i), n_full * IG_BLOCK_TOKENS);
-
-		s->first[i] = first > parent->first[i] ? first : parent->first[i];
-		s->n_blocks[i] = n_full;
-		for (uint32_t b = 0; b < s->first[i]; b++)
-			table(s, i)[b] = IG_BLOCK_NONE;
-		for (uint32_t b = s->first[i]; b < n_full; b++) {
-			table(s, i)[b] = table(parent, i)[b];
-			blocks_hold(s->cache, table(s, i)[b]);
-		}
-	}
-	s->n_tokens = s->n_window = n_full * IG_BLOCK_TOKENS;
-	if (parent->node != PREFIX_NONE) {
-		/* the part of the parent's path that it shares */
-		uint32_t node = parent->node;
-
-		for (s->n_indexed = parent->n_indexed; s->n_indexed > n_full; s->n_indexed--)
-			node = prefix_parent(s->cache->prefix, node);
-		if (node != PREFIX_NONE)
-			prefix_use(s->cache->prefix, node);
-		s->node = node;
-	}
-}
-
-static int kv_seq_fork(struct ig_kv_seq *parent, uint32_t n_tokens, struct ig_kv_seq **out)
-{
-	struct ig_kvcache *c = parent->cache;
-	uint32_t n_full = n_tokens / IG_BLOCK_TOKENS;
-	struct ig_kv_seq *s;
-	int rc;
-
-	for (uint32_t i = 0; i < parent->n_groups; i++) {
-		if (n_tokens > (window_of(parent, i) ? parent->n_window : parent->n_tokens))
-			return -EINVAL;
-		if (parent->first[i] > first_read(window_of(parent, i), n_tokens))
-			return -ESTALE;
-	}
-	rc = kv_seq_create(c, parent->group, parent->n_groups, parent->max_tokens, parent->salt,
-			   &s);
-	if (rc < 0)
-		return rc;
-	share_blocks(s, parent, n_tokens);
-	rc = kv_seq_reserve(s, n_tokens, n_tokens);
-	if (rc < 0) {
-		kv_seq_destroy(s);
-		return rc;
-	}
-	for (uint32_t i = 0; n_tokens % IG_BLOCK_TOKENS && i < s->n_groups; i++) {
-		const struct group *g = &c->groups[s->group[i]];
-
-		c->arena.copy(c->arena.ctx, blocks_base(c, g, table(s, i)[n_full]),
-			      blocks_base(c, g, table(parent, i)[n_full]), g->layout.block_bytes);
-	}
-	*out = s;
-	return 0;
-}
-
 static const uint32_t *kv_seq_blocks(const struct ig_kv_seq *s, uint32_t i, uint32_t *n_blocks)
 {
 	if (i >= s->n_groups) {
@@ -564,6 +502,7 @@ static void kv_stats(const struct ig_kvcache *c, struct ig_kv_stats *out)
 
 static const struct ig_kvcache_service paged = {
 	.struct_size = sizeof paged,
+	.version = IG_KVCACHE_VERSION,
 	.name = "paged",
 	.create = kv_create,
 	.destroy = kv_destroy,
@@ -573,7 +512,6 @@ static const struct ig_kvcache_service paged = {
 	.seq_create = kv_seq_create,
 	.seq_reserve = kv_seq_reserve,
 	.seq_advance = kv_seq_advance,
-	.seq_fork = kv_seq_fork,
 	.seq_destroy = kv_seq_destroy,
 	.seq_blocks = kv_seq_blocks,
 	.slab_bases = kv_slab_bases,
@@ -584,12 +522,8 @@ static const struct ig_kvcache_service paged = {
 	.trim = kv_trim,
 };
 
-__attribute__((visibility("default"))) extern const struct ig_module ingot_module;
-
 const struct ig_module ingot_module = {
-	.magic = IG_MODULE_MAGIC,
-	.abi_version = IG_MODULE_ABI,
-	.struct_size = sizeof(struct ig_module),
+	.head = IG_MODULE_HEAD,
 	.build_id = IG_BUILD_ID,
 	.name = "kvcache",
 	.version = IG_VERSION,

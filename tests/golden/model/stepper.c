@@ -96,6 +96,8 @@ static int load_modules(struct ig_modules *m, const char *path, struct ig_error 
 	}
 	folders[n] = NULL;
 	rc = ig_modules_load_folders(m, folders, err);
+	if (!rc)
+		rc = ig_modules_start(m, err);
 out:
 	free(copy);
 	return rc;

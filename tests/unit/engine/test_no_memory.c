@@ -5,7 +5,7 @@
  */
 #include "harness.h"
 
-#ifdef FAKE_WRAP_MALLOC
+#ifdef WRAP_MALLOC
 
 static struct ig_config config;
 static const char *const two[] = { "good", "groups" };

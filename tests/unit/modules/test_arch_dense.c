@@ -10,7 +10,6 @@
 
 static const struct ig_host host = {
 	.struct_size = sizeof host,
-	.abi_version = IG_MODULE_ABI,
 	.meta_u32 = meta_u32,
 	.meta_f32 = meta_f32,
 	.meta_str = meta_str,

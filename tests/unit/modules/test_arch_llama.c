@@ -89,7 +89,6 @@ static int note_status(const struct ig_graph *g)
 
 static const struct ig_host host = {
 	.struct_size = sizeof host,
-	.abi_version = IG_MODULE_ABI,
 	.meta_u32 = meta_u32,
 	.meta_f32 = meta_f32,
 	.meta_str = meta_str,

@@ -3,6 +3,7 @@
  * token's place holds a stamp of its sequence and position, so a block that two
  * sequences wrongly share, or that moves, shows as a wrong stamp.
  */
+#include <ingot/build_id.h>
 #include <ingot/kvcache.h>
 #include <ingot/module.h>
 
@@ -15,7 +16,6 @@
 
 #include <cmocka.h>
 
-extern const struct ig_module ingot_module;
 static const struct ig_kvcache_service *kv;
 
 struct memory {
@@ -90,13 +90,15 @@ static struct ig_kv_stats stats(const struct ig_kvcache *c)
 
 static void test_module(void **state)
 {
-	assert_int_equal(ingot_module.magic, IG_MODULE_MAGIC);
-	assert_int_equal(ingot_module.abi_version, IG_MODULE_ABI);
-	assert_int_equal(ingot_module.struct_size, sizeof(struct ig_module));
+	assert_int_equal(ingot_module.head.magic, IG_MODULE_MAGIC);
+	assert_int_equal(ingot_module.head.abi_major, IG_ABI_MAJOR);
+	assert_int_equal(ingot_module.head.abi_minor, IG_ABI_MINOR);
+	assert_int_equal(ingot_module.head.struct_size, sizeof(struct ig_module));
 	assert_string_equal(ingot_module.build_id, IG_BUILD_ID);
 	assert_string_equal(ingot_module.name, "kvcache");
 	assert_string_equal(kv->name, "paged");
 	assert_int_equal(kv->struct_size, sizeof *kv);
+	assert_int_equal(kv->version, IG_KVCACHE_VERSION);
 }
 
 static void test_layouts(void **state)
@@ -307,75 +309,17 @@ static unsigned char *place(const struct ig_kvcache *c, const struct ig_kv_layou
 	       token % IG_BLOCK_TOKENS * l->token_stride;
 }
 
-static void test_fork(void **state)
+static void test_seq_refusals(void **state)
 {
 	struct memory m;
 	struct ig_kvcache *c = make(&m, 16 * 4096, 4096);
 	struct ig_kv_layout l;
-	uint32_t g = add_group(c, 1, 1, 16, IG_F16, &l);
-	struct ig_kv_seq *p, *k, *k2;
-	uint32_t n, nk;
+	uint32_t g = add_group(c, 1, 1, 16, IG_F16, &l), n = 7;
+	struct ig_kv_seq *s;
 
-	assert_int_equal(kv->seq_create(c, &g, 1, 200, 0, &p), 0);
-	assert_int_equal(reserve(p, 50), 0); /* 3 full blocks and 2 tokens */
-	for (uint32_t t = 0; t < 50; t++)
-		*place(c, &l, p, 0, t) = (unsigned char)t;
-	assert_int_equal(kv->seq_fork(p, 51, &k), -EINVAL);
-	assert_int_equal(kv->seq_fork(p, 50, &k), 0);
-	const uint32_t *tp = kv->seq_blocks(p, 0, &n), *tk = kv->seq_blocks(k, 0, &nk);
-	assert_int_equal(n, 4);
-	assert_int_equal(nk, 4);
-	assert_memory_equal(tp, tk, 3 * sizeof *tp);
-	assert_int_not_equal(tp[3], tk[3]);
-	assert_int_equal(stats(c).n_blocks_used, 5);
-	*place(c, &l, p, 0, 48) = 200; /* the parent's own last block */
-	for (uint32_t t = 0; t < 50; t++)
-		assert_int_equal(*place(c, &l, k, 0, t), t);
-	/* on a block's edge nothing is copied; in the middle of a full one, one block is */
-	assert_int_equal(kv->seq_fork(p, 32, &k2), 0);
-	assert_int_equal(stats(c).n_blocks_used, 5);
-	kv->seq_destroy(k2);
-	assert_int_equal(kv->seq_fork(p, 20, &k2), 0);
-	assert_int_equal(stats(c).n_blocks_used, 6);
-	assert_int_equal(*place(c, &l, k2, 0, 19), 19);
-	/* shared blocks outlive the parent */
-	kv->seq_destroy(p);
-	assert_int_equal(stats(c).n_blocks_used, 5);
-	for (uint32_t t = 0; t < 50; t++)
-		assert_int_equal(*place(c, &l, k, 0, t), t);
-	kv->seq_destroy(k);
-	assert_int_equal(stats(c).n_blocks_used, 2);
-	kv->seq_destroy(k2);
-	assert_int_equal(stats(c).n_blocks_used, 0);
-	/* a fork of nothing is an empty sequence */
-	assert_int_equal(kv->seq_create(c, &g, 1, 20, 0, &p), 0);
-	assert_int_equal(kv->seq_fork(p, 0, &k), 0);
-	kv->seq_destroy(p);
-	kv->seq_destroy(k);
-	assert_int_equal(kv->seq_create(c, &g, 1, 0, 0, &p), -EINVAL);
-	assert_int_equal(kv->seq_create(c, &g, 0, 5, 0, &p), -EINVAL);
-	n = 7;
-	assert_int_equal(kv->seq_create(c, &n, 1, 5, 0, &p), -EINVAL);
-	kv->destroy(c);
-}
-
-static void test_fork_without_room(void **state)
-{
-	struct memory m;
-	struct ig_kvcache *c = make(&m, 2 * 4096, 4096);
-	struct ig_kv_layout l;
-	uint32_t g = add_group(c, 1, 1, 64, IG_F16, &l);
-	struct ig_kv_seq *p, *k;
-
-	assert_int_equal(kv->seq_create(c, &g, 1, 64, 0, &p), 0);
-	assert_int_equal(reserve(p, 20), 0);
-	assert_int_equal(kv->seq_fork(p, 20, &k), -ENOSPC);
-	assert_int_equal(stats(c).n_blocks_used, 2);
-	assert_int_equal(kv->seq_fork(p, 16, &k), 0);
-	kv->seq_destroy(p);
-	assert_int_equal(stats(c).n_blocks_used, 1); /* the shared one is held by the child */
-	kv->seq_destroy(k);
-	assert_int_equal(stats(c).n_blocks_used, 0);
+	assert_int_equal(kv->seq_create(c, &g, 1, 0, 0, &s), -EINVAL);
+	assert_int_equal(kv->seq_create(c, &g, 0, 5, 0, &s), -EINVAL);
+	assert_int_equal(kv->seq_create(c, &n, 1, 5, 0, &s), -EINVAL);
 	kv->destroy(c);
 }
 
@@ -439,7 +383,7 @@ static void test_random(void **state)
 	struct ig_kvcache *c = make(&m, 12 * 4096, 4096);
 	struct ig_kv_layout l[2];
 	struct naive s[N_SEQS] = { 0 };
-	uint32_t g[2], stamp = 1, n_full = 0, n_forks = 0;
+	uint32_t g[2], stamp = 1, n_full = 0;
 
 	g[0] = add_group(c, 1, 1, 16, IG_F16, &l[0]);
 	g[1] = add_group(c, 3, 1, 8, IG_F32, &l[1]);
@@ -449,24 +393,8 @@ static void test_random(void **state)
 		uint32_t what = rnd(10);
 
 		if (!a->seq) {
-			struct naive *p = &s[rnd(N_SEQS)];
-			if (p->seq && what < 6) {
-				uint32_t n = rnd(p->n + 1);
-				int rc = kv->seq_fork(p->seq, n, &a->seq);
-				if (rc < 0) {
-					assert_int_equal(rc, -ENOSPC);
-					a->seq = NULL;
-					n_full++;
-				} else {
-					a->n = n;
-					memcpy(a->stamp, p->stamp, n * sizeof *a->stamp);
-					n_forks++;
-				}
-			} else {
-				assert_int_equal(kv->seq_create(c, g, 2, MAX_TOKENS, 0, &a->seq),
-						 0);
-				a->n = 0;
-			}
+			assert_int_equal(kv->seq_create(c, g, 2, MAX_TOKENS, 0, &a->seq), 0);
+			a->n = 0;
 		} else if (what < 2) {
 			kv->seq_destroy(a->seq);
 			a->seq = NULL;
@@ -492,7 +420,7 @@ static void test_random(void **state)
 		if (step % 7 == 0)
 			check_all(c, l, s);
 	}
-	assert_true(n_full > 50 && n_forks > 50); /* both really happened */
+	assert_true(n_full > 50); /* it really happened */
 	for (int i = 0; i < N_SEQS; i++)
 		kv->seq_destroy(s[i].seq);
 	assert_int_equal(stats(c).n_blocks_used, 0);
@@ -510,8 +438,7 @@ int main(void)
 		cmocka_unit_test(test_exhaustion_is_all_or_nothing),
 		cmocka_unit_test(test_system_out_of_memory),
 		cmocka_unit_test(test_slabs_go_back),
-		cmocka_unit_test(test_fork),
-		cmocka_unit_test(test_fork_without_room),
+		cmocka_unit_test(test_seq_refusals),
 		cmocka_unit_test(test_random),
 	};
 

@@ -18,7 +18,6 @@
 #define MAX_TOKENS 160
 #define N_SEQS 6
 
-extern const struct ig_module ingot_module;
 static const struct ig_kvcache_service *kv;
 static int n_mapped;
 
@@ -353,7 +352,7 @@ static void test_chaos(void **state)
 	struct ig_kvcache *c = make(10);
 	struct ig_kv_layout l[2];
 	static struct text s[N_SEQS];
-	uint32_t g[2], n_hits = 0, n_full = 0, n_forks = 0;
+	uint32_t g[2], n_hits = 0, n_full = 0;
 
 	memset(s, 0, sizeof s);
 	add_groups(c, l, g);
@@ -361,17 +360,7 @@ static void test_chaos(void **state)
 	for (int step = 0; step < 30000; step++) {
 		struct text *a = &s[rnd(N_SEQS)];
 
-		if (!a->seq && rnd(3) == 0 && s[0].seq && a != &s[0]) {
-			uint32_t n = rnd(s[0].n + 1);
-			if (kv->seq_fork(s[0].seq, n, &a->seq)) {
-				a->seq = NULL;
-				continue;
-			}
-			memcpy(a->tokens, s[0].tokens, sizeof a->tokens);
-			a->salt = s[0].salt;
-			a->n = n;
-			n_forks++;
-		} else if (!a->seq) {
+		if (!a->seq) {
 			/* few tokens, so that beginnings are alike */
 			a->n = 1 + rnd(MAX_TOKENS - 1);
 			a->salt = rnd(2);
@@ -412,7 +401,7 @@ static void test_chaos(void **state)
 		assert_true(st.used_bytes <= st.committed_bytes && st.free_bytes <= st.arena_bytes);
 		assert_true(st.used_bytes + st.cached_bytes <= st.committed_bytes);
 	}
-	assert_true(n_hits > 1000 && n_full > 50 && n_forks > 500); /* all of it really happened */
+	assert_true(n_hits > 1000 && n_full > 50); /* both really happened */
 	for (int i = 0; i < N_SEQS; i++)
 		kv->seq_destroy(s[i].seq);
 	assert_int_equal(stats(c).n_blocks_used, 0);

@@ -1,7 +1,7 @@
 /* fake_gpu.c: see fake_gpu.h. */
 #include "tests/unit/runtime/fake_gpu.h"
 
-#include "runtime/modules.h"
+#include "runtime/modules/modules.h"
 #include "shaders/step.h"
 #include "tests/unit/model/tiny_gguf.h"
 
