@@ -910,7 +910,7 @@ static void test_submit_fails(void **state)
 	driver_fails(4, 0);
 	ig_log_set_file(NULL);
 	assert_true(read(fd, text, sizeof text - 1) > 0);
-	assert_non_null(strstr(text, "request req (req_1): "));
+	assert_non_null(strstr(text, "request req (x-request-id req_1): "));
 	close(fd);
 	unlink(path);
 }
