@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The build id of tier 2 of the module ABI: a hash of what op.h, gpu.h, kvcache.h and the
+"""The build id of tier 2 of the module ABI: a hash of what op.h, gpu.h, gpu_lower.h, kvcache.h and the
 headers that they include declare.  Comments and white space are no declarations.
 
     build_id.py FOLDER          print it; FOLDER has the headers
@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 
-TIER2 = ["op.h", "gpu.h", "kvcache.h"]
+TIER2 = ["op.h", "gpu.h", "gpu_lower.h", "kvcache.h"]
 TOKEN = re.compile(r'''/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\w+|\n|[^\w\s]''', re.S)
 
 

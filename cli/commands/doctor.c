@@ -296,7 +296,8 @@ static void check_model(struct doctor *d, const struct ig_config_model *m, uint6
 	int rc;
 
 	snprintf(what, sizeof what, "model %.140s", m->name);
-	if (ig_checkpoint_open(m->path, &g, &err)) {
+	if (ig_checkpoint_open(m->path, d->modules ? ig_modules_archs(d->modules) : NULL, &g,
+			       &err)) {
 		WRONG(d, what, "correct the path, or fetch the file again (ingot pull)", "%s",
 		      err.text);
 		return;

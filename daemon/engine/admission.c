@@ -130,7 +130,8 @@ void ig_sched_fail(struct ig_sched *sch, struct ig_seq *s, int code, const char 
 		va_start(ap, fmt);
 		vsnprintf(s->result.error.text, sizeof s->result.error.text, fmt, ap);
 		va_end(ap);
-		ig_log_error("request %s: %s", s->id, s->result.error.text);
+		ig_log_error("request %s (x-request-id %s): %s", s->id, s->origin->request_id,
+			     s->result.error.text);
 	}
 	ig_sched_end(sch, s, IG_FINISH_ERROR);
 }

@@ -12,6 +12,8 @@
 
 #define IG_MAX_CACHE_GROUPS 4
 
+struct ig_arch_files; /* arch_files.h */
+
 /* An element of an array, so it never grows: what is reserved is zero. */
 struct ig_cache_group {
 	uint32_t struct_size;
@@ -44,6 +46,8 @@ struct ig_arch {
 	 * name (Mixtral's say llama).  Goes before the name; that two architectures claim one
 	 * file is an error.  NULL: the name alone counts. */
 	int (*claims)(const struct ig_host *host, const struct ig_meta *meta);
+	/* How folders of safetensors say it; NULL-terminated.  NULL: no folder does. */
+	const struct ig_arch_files *const *files;
 };
 
 #endif

@@ -7,9 +7,9 @@
  * name.
  *
  * The ABI has two tiers.  Tier 1, all that an architecture needs, is this header,
- * error.h, dtype.h, params.h, record.h, arch.h, hparams.h and layers.h.  It has a
- * version, and within a major version it only grows: structs at their end, where zero
- * means what was before, by a minor version each time.  A module may have been built
+ * error.h, dtype.h, params.h, record.h, arch.h, arch_files.h, hparams.h and layers.h.  It
+ * has a version, and within a major version it only grows: structs at their end, where
+ * zero means what was before, by a minor version each time.  A module may have been built
  * against an older minor version, never against a newer one.  Tier 2, what ops, kernels
  * and the cache service need, is op.h, gpu.h and kvcache.h.  A module that brings
  * those must have been built against the same declarations: its build id says so.

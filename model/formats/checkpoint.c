@@ -174,7 +174,8 @@ int ig_map_file(int dir_fd, const char *path, const char *label, uint64_t min, c
 	return rc;
 }
 
-int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_error *err)
+int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
+		       struct ig_checkpoint **out, struct ig_error *err)
 {
 	struct ig_checkpoint *g;
 	int rc;
@@ -183,8 +184,8 @@ int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_e
 	g = create(path);
 	if (!g)
 		return ig_fail(err, -ENOMEM, "%s: out of memory", path);
-	if (ig_folder_is(path)) {
-		rc = ig_folder_read(g, path, NULL, 0, err);
+	if (ig_checkpoint_is_folder(path)) {
+		rc = ig_folder_read(g, archs, path, NULL, 0, err);
 	} else {
 		rc = ig_map_file(AT_FDCWD, path, g->label, IG_GGUF_MIN_BYTES, "a GGUF file",
 				 &g->base, &g->size, err);
@@ -201,7 +202,8 @@ int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_e
 }
 
 int ig_checkpoint_open_files(const struct ig_checkpoint_file *files, size_t n, const char *label,
-			     struct ig_checkpoint **out, struct ig_error *err)
+			     const struct ig_arch *const *archs, struct ig_checkpoint **out,
+			     struct ig_error *err)
 {
 	struct ig_checkpoint *g = create(label);
 	int rc;
@@ -209,7 +211,7 @@ int ig_checkpoint_open_files(const struct ig_checkpoint_file *files, size_t n, c
 	*out = NULL;
 	if (!g)
 		return ig_fail(err, -ENOMEM, "%s: out of memory", label);
-	rc = ig_folder_read(g, NULL, files, n, err);
+	rc = ig_folder_read(g, archs, NULL, files, n, err);
 	if (rc) {
 		ig_checkpoint_close(g);
 		return rc;

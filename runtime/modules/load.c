@@ -3,6 +3,7 @@
 #include "runtime/modules/modules_private.h"
 
 #include "base/build_id.h"
+#include "model/formats/checkpoint.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -98,11 +99,12 @@ static int copy_archs(struct loaded *l, const char *path, struct ig_error *err)
 	for (; l->n_archs < n; l->n_archs++) {
 		const struct ig_arch *a = l->d.archs[l->n_archs];
 
-		if (a->struct_size < ARCH_BYTES_1_0 || a->struct_size > sizeof *a || !a->name ||
-		    !a->read_params || !a->record)
+		if (a->struct_size >= ARCH_BYTES_1_0 && a->struct_size <= sizeof *a)
+			extend(&l->archs[l->n_archs], sizeof *a, a, a->struct_size);
+		a = &l->archs[l->n_archs];
+		if (!a->name || !a->read_params || !a->record || !ig_checkpoint_arch_is_whole(a))
 			return ig_fail(err, -ENOEXEC, "module %s: an architecture is incomplete",
 				       path);
-		extend(&l->archs[l->n_archs], sizeof *a, a, a->struct_size);
 	}
 	return 0;
 }

@@ -44,6 +44,8 @@ void ig_modules_each(const struct ig_modules *m,
 		     void (*each)(void *ctx, const char *name, const char *version,
 				  const char *path),
 		     void *ctx);
+/* All architectures, NULL-terminated, in the order in which they were loaded. */
+const struct ig_arch *const *ig_modules_archs(const struct ig_modules *m);
 /* "llama, gpt2": the known architectures. */
 void ig_modules_arch_names(const struct ig_modules *m, char *buf, size_t size);
 

@@ -31,6 +31,8 @@ struct ig_modules {
 	uint32_t n_modules, n_started;
 	const struct ig_op *ops[MAX_OPS];
 	uint32_t n_ops;
+	const struct ig_arch *archs[MAX_ARCHS + 1]; /* those of all modules, then NULL */
+	uint32_t n_archs;
 };
 
 /* ---- registry.c ---- */

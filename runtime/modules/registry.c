@@ -87,10 +87,14 @@ int modules_add(struct ig_modules *m, struct loaded *l, struct ig_error *err)
 
 	if (rc)
 		return rc;
-	if (m->n_modules == MAX_MODULES || l->n_ops > MAX_OPS - m->n_ops)
-		return ig_fail(err, -ENOSPC, "module %s: too many modules or ops", l->path);
+	if (m->n_modules == MAX_MODULES || l->n_ops > MAX_OPS - m->n_ops ||
+	    l->n_archs > MAX_ARCHS - m->n_archs)
+		return ig_fail(err, -ENOSPC, "module %s: too many modules, ops or architectures",
+			       l->path);
 	for (uint32_t i = 0; i < l->n_ops; i++)
 		m->ops[m->n_ops++] = l->d.ops[i];
+	for (uint32_t i = 0; i < l->n_archs; i++)
+		m->archs[m->n_archs++] = &l->archs[i];
 	m->modules[m->n_modules++] = l;
 	ig_log_debug("module %s %s from %s", l->d.name, l->d.version, l->path);
 	return 0;
@@ -135,12 +139,9 @@ const struct ig_op *ig_modules_op(const struct ig_modules *m, const char *name)
 
 const struct ig_arch *ig_modules_arch(const struct ig_modules *m, const char *name, size_t len)
 {
-	for (uint32_t i = 0; i < m->n_modules; i++)
-		for (uint32_t j = 0; j < m->modules[i]->n_archs; j++) {
-			const struct ig_arch *a = &m->modules[i]->archs[j];
-			if (strlen(a->name) == len && !memcmp(a->name, name, len))
-				return a;
-		}
+	for (uint32_t i = 0; i < m->n_archs; i++)
+		if (strlen(m->archs[i]->name) == len && !memcmp(m->archs[i]->name, name, len))
+			return m->archs[i];
 	return NULL;
 }
 
@@ -213,14 +214,17 @@ void ig_modules_each(const struct ig_modules *m,
 		each(ctx, m->modules[i]->d.name, m->modules[i]->d.version, m->modules[i]->path);
 }
 
+const struct ig_arch *const *ig_modules_archs(const struct ig_modules *m)
+{
+	return m->archs;
+}
+
 void ig_modules_arch_names(const struct ig_modules *m, char *buf, size_t size)
 {
 	size_t n = 0;
 
 	if (size)
 		snprintf(buf, size, "none (no module with an architecture is loaded)");
-	for (uint32_t i = 0; i < m->n_modules; i++)
-		for (uint32_t j = 0; j < m->modules[i]->n_archs && n < size; j++)
-			n += (size_t)snprintf(buf + n, size - n, "%s%s", n ? ", " : "",
-					      m->modules[i]->archs[j].name);
+	for (uint32_t i = 0; i < m->n_archs && n < size; i++)
+		n += (size_t)snprintf(buf + n, size - n, "%s%s", i ? ", " : "", m->archs[i]->name);
 }

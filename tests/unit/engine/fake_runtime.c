@@ -150,7 +150,8 @@ static bool read_kind(const char *path, char *out, size_t cap)
 	return true;
 }
 
-int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_error *err)
+int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
+		       struct ig_checkpoint **out, struct ig_error *err)
 {
 	static const char *const known[] = { "good",   "good2",	       "groups",      "window",
 					     "nochat", "odd-template", "notokenizer", "noarch",
@@ -453,6 +454,11 @@ int ig_modules_create(struct ig_modules **out, struct ig_error *err)
 void ig_modules_destroy(struct ig_modules *m)
 {
 	free(m);
+}
+
+const struct ig_arch *const *ig_modules_archs(const struct ig_modules *m)
+{
+	return NULL;
 }
 
 int ig_modules_load_folders(struct ig_modules *m, char *const *folders, struct ig_error *err)

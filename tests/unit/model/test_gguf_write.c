@@ -108,7 +108,7 @@ static void what_is_written_is_read(void **state)
 		assert_int_equal(st.st_size, ig_gguf_file_bytes(w));
 		ig_gguf_close(w);
 
-		assert_int_equal(ig_checkpoint_open(path, &g, &err), 0);
+		assert_int_equal(ig_checkpoint_open(path, NULL, &g, &err), 0);
 		assert_int_equal(ig_checkpoint_u32(g, "tiny.block_count", &v, &err), 0);
 		assert_int_equal(v, 7);
 		assert_int_equal(ig_checkpoint_bool(g, "a.flag", &flag, &err), 0);

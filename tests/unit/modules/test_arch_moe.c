@@ -74,6 +74,7 @@ static int read_params(const char *name, const struct ig_meta *m, struct ig_mode
 	int rc;
 
 	assert_non_null(params);
+	*info = (struct ig_model_info){ .struct_size = sizeof *info };
 	rc = a->read_params(&host, m, params, info, err);
 	free(params);
 	return rc;

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include <ingot/arch.h>
+#include <ingot/arch_files.h>
 #include <ingot/kvcache.h>
 #include <ingot/gpu_lower.h>
 
@@ -232,12 +233,13 @@ static void test_arch(void **state)
 	SIZE(ig_cache_group, 32);
 	SIZE(ig_model_info, 144);
 	AT(ig_model_info, groups, 16);
-	SIZE(ig_arch, 40);
+	SIZE(ig_arch, 48);
 	AT(ig_arch, params_size, 4);
 	AT(ig_arch, name, 8);
 	AT(ig_arch, read_params, 16);
 	AT(ig_arch, record, 24);
 	AT(ig_arch, claims, 32);
+	AT(ig_arch, files, 40);
 	SIZE(ig_moe_route_params, 20);
 	SIZE(ig_moe_glu_params, 16);
 	SIZE(ig_moe_combine_params, 16);
@@ -249,6 +251,55 @@ static void test_arch(void **state)
 	assert_int_equal(IG_ABI_MINOR, 0);
 	assert_int_equal(IG_KVCACHE_VERSION, 1);
 	assert_int_equal(IG_ATTENTION_RANGE, 256);
+	assert_int_equal(IG_ATTENTION_MAX_HEADS, 1024);
+	assert_int_equal(IG_ATTENTION_MAX_HEAD_DIM, 256);
+}
+
+static void test_arch_files(void **state)
+{
+	SIZE(ig_config_key, 40);
+	AT(ig_config_key, gguf, 8);
+	AT(ig_config_key, kind, 16);
+	AT(ig_config_key, flags, 20);
+	AT(ig_config_key, fallback, 24);
+	AT(ig_config_key, text, 32);
+	SIZE(ig_config, 56);
+	AT(ig_config, u32, 8);
+	AT(ig_config, f32, 16);
+	AT(ig_config, flag, 24);
+	AT(ig_config, get_u32, 32);
+	AT(ig_config, put_u32, 40);
+	AT(ig_config, refuse, 48);
+	SIZE(ig_tensor_name, 24);
+	AT(ig_tensor_name, gguf, 8);
+	AT(ig_tensor_name, flags, 16);
+	SIZE(ig_arch_files, 88);
+	AT(ig_arch_files, tied, 4);
+	AT(ig_arch_files, model_type, 8);
+	AT(ig_arch_files, outer_type, 16);
+	AT(ig_arch_files, gguf, 24);
+	AT(ig_arch_files, keys, 32);
+	AT(ig_arch_files, n_keys, 40);
+	AT(ig_arch_files, key_bytes, 44);
+	AT(ig_arch_files, names, 48);
+	AT(ig_arch_files, n_names, 56);
+	AT(ig_arch_files, name_bytes, 60);
+	AT(ig_arch_files, rope_theta, 64);
+	AT(ig_arch_files, head_dim, 72);
+	AT(ig_arch_files, config, 80);
+	const int kinds[] = { IG_CONFIG_U32,  IG_CONFIG_F32,  IG_CONFIG_LAYERS, IG_CONFIG_WORD,
+			      IG_CONFIG_ONLY, IG_CONFIG_TRUE, IG_CONFIG_FALSE,	IG_CONFIG_REFUSED };
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(kinds[i], i);
+	const int flags[] = { IG_CONFIG_REQUIRED, IG_CONFIG_OPTIONAL, IG_CONFIG_NULLABLE,
+			      IG_CONFIG_TIMES };
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(flags[i], 1 << i);
+	const int names[] = { IG_TENSOR_BIAS,	    IG_TENSOR_F32,	IG_TENSOR_PAIRS,
+			      IG_TENSOR_TRANSPOSED, IG_TENSOR_PLUS_ONE, IG_TENSOR_EXPERTS,
+			      IG_TENSOR_TWO };
+	for (int i = 0; i < 7; i++)
+		assert_int_equal(names[i], 1 << i);
 }
 
 static void test_gpu(void **state)
@@ -343,9 +394,9 @@ static void test_gpu(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_op),     cmocka_unit_test(test_step),
-		cmocka_unit_test(test_module), cmocka_unit_test(test_arch),
-		cmocka_unit_test(test_gpu),
+		cmocka_unit_test(test_op),	   cmocka_unit_test(test_step),
+		cmocka_unit_test(test_module),	   cmocka_unit_test(test_arch),
+		cmocka_unit_test(test_arch_files), cmocka_unit_test(test_gpu),
 	};
 	return cmocka_run_group_tests_name("module ABI", tests, NULL, NULL);
 }
