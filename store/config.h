@@ -1,7 +1,7 @@
 /*
  * config.h: ingot.yaml as one typed struct.
  *
- * One table in config.c gives every option's type, bounds, default, unit,
+ * One table in config_table.c gives every option's type, bounds, default, unit,
  * environment name and whether SIGHUP may change it.  A struct that was loaded
  * is immutable; a reload makes a new one, and the old one stays on any error.
  */

@@ -1,7 +1,7 @@
 /*
  * config_private.h: what the files of the configuration share: one option's
  * description, the table of all of them, and where each value came from.
- * config.c has the table and the life of a configuration, config_parse.c the
+ * config_table.c has the table, config.c the life of a configuration, config_parse.c the
  * YAML, config_value.c the values' syntax, config_machine.c the defaults that depend
  * on the machine, config_modules.c the options that modules bring, config_reference.c the
  * documents.
@@ -92,6 +92,8 @@ char *config_env_name(const struct config_option *o, char *buf);
 /* The option or section that a person may have meant; NULL: none is near.
  * section "" : the top level. */
 const char *config_nearest(const char *section, const char *key);
+/* The option whose variable is name or, where none is, has a name near it; NULL: none. */
+const struct config_option *config_nearest_variable(const char *name);
 
 /* ---- config_value.c --------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The build id of tier 2 of the module ABI: a hash of what op.h, gpu.h, gpu_lower.h, kvcache.h and the
-headers that they include declare.  Comments and white space are no declarations.
+"""The build id of tier 2 of the module ABI: a hash of what op.h, gpu.h, gpu_lower.h, kvcache.h
+and the headers that they include declare.  Comments and white space are no declarations.
 
     build_id.py FOLDER          print it; FOLDER has the headers
     build_id.py FOLDER FILE     write FILE, which defines IG_BUILD_ID

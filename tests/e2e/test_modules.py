@@ -4,10 +4,12 @@ import os
 import pathlib
 import re
 import shutil
+import signal
+import subprocess
 
 import pytest
 
-from daemon import BUILD
+from daemon import BUILD, clean_env, merged, until, yaml_text
 from tiny_model import SCRIPT
 
 WRONG = BUILD / "tests" / "modules"
@@ -36,6 +38,10 @@ def with_module(start, tmp_path, name, mode=0o755, folder_mode=0o755):
     ("missing_op", ["zeppelin_op"]),
     ("old_op", [r'op "embed" of version 41, which is 1 here']),
     ("wrong_service", [r'service "harmless" is of version 43, expected 1']),
+    ("wrong_option", [r'option 0, "late", is incomplete']),
+    ("wrong_option_key", [r'option 0, "Late", is incomplete']),
+    ("wrong_choice", [r'option 0, "hue", is incomplete']),
+    ("wrong_name", [r"its name is an option's, modules\.path"]),
     ("no_symbol", ["ingot_module"]),
     ("failing_init", ["init"]),
     ("taken_name", ["embed"]),
@@ -115,3 +121,31 @@ def test_the_same_module_twice(start, models):
     folders = start.config()["modules"]["path"]
     log = start.refused(models.script(), {"modules": {"path": folders + folders[:1]}})
     assert pathlib.Path(folders[0]).name in log or "already" in log
+
+
+def test_a_folder_that_is_not_there(start, models, tmp_path):
+    log = start.refused(models.script(), {"modules": {"path": [str(tmp_path / "none")]}})
+    assert "module folder %s: No such file" % (tmp_path / "none") in log
+
+
+def test_options_are_judged_by_those_who_read_them(start, models, tmp_path):
+    """The daemon at its start and at a reload, its --check-config, and the doctor."""
+    path = tmp_path / "wrong.yaml"
+    path.write_text(yaml_text(start.config(models.script(), {
+        "modules": {"kvcache": {"max_cachd": "1MiB"}}})) + "\n")
+    line = [n for n, text in enumerate(path.read_text().split("\n"), 1) if "max_cachd" in text][0]
+    said = '%s:%d:5: unknown key "modules.kvcache.max_cachd"; the module\'s options are max_cached' % (
+        path, line)
+    for command in (["daemon/ingotd", "--check-config"], ["daemon/ingotd"], ["cli/ingot", "doctor"]):
+        r = subprocess.run([str(BUILD / command[0]), *command[1:], "--config", str(path)],
+                           env=clean_env(tmp_path), capture_output=True, text=True)
+        assert r.returncode == 1 and said in r.stdout + r.stderr, command
+    good = {"modules": {"kvcache": {"max_cached": "1MiB"}}}
+    d = start(models.script(), good)
+    for value, words in (("2MiB", "modules.kvcache.max_cached: 1MiB -> 2MiB needs a restart"),
+                         ("2M", "expected a size in bytes"),
+                         ("0", "modules.kvcache.max_cached: 1MiB -> 0 needs a restart")):
+        d.write_config(merged(d.config, {"modules": {"kvcache": {"max_cached": value}}}))
+        d.process.send_signal(signal.SIGHUP)
+        until(lambda: words in d.log, "the log says " + words)
+    assert "the old configuration stays" in d.log

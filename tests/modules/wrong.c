@@ -100,6 +100,17 @@ static const struct ig_kvcache_service service = {
 };
 #endif
 
+static const struct ig_module_option options[] = {
+#if defined(WRONG_OPTION)
+	{ .key = "late", .type = IG_OPTION_TIME, .max = 10, .number = 11, .help = "Too late." },
+#elif defined(WRONG_OPTION_KEY)
+	{ .key = "Late", .type = IG_OPTION_TIME, .max = 10, .help = "Too late." },
+#elif defined(WRONG_CHOICE)
+	{ .key = "hue", .type = IG_OPTION_CHOICE, .text = "red", .help = "Which one." },
+#endif
+	{ .key = NULL },
+};
+
 static int init(const struct ig_host *host)
 {
 #if defined(WRONG_INIT)
@@ -120,11 +131,16 @@ extern const struct ig_module another_name;
 
 const struct ig_module ingot_module = {
 	.head = { MAGIC, MAJOR, MINOR, SIZE, 0 },
+#ifdef WRONG_NAME
+	.name = "path",
+#else
 	.name = "wrong-on-purpose",
+#endif
 	.version = "1",
 	.requires_ops = requires_ops,
 	.init = init,
 	.build_id = BUILD,
+	.options = options,
 #ifndef FOREIGN
 	.ops = ops,
 #endif
