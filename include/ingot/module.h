@@ -11,8 +11,8 @@
  * has a version, and within a major version it only grows: structs at their end, where
  * zero means what was before, by a minor version each time.  A module may have been built
  * against an older minor version, never against a newer one.  Tier 2, what ops, kernels
- * and the cache service need, is op.h, gpu.h, gpu_lower.h and kvcache.h.  A module that brings
- * those must have been built against the same declarations: its build id says so.
+ * and the cache service need, is op.h, gpu.h, gpu_lower.h and kvcache.h.  A module that
+ * brings those must have been built against the same declarations: its build id says so.
  */
 #ifndef INGOT_MODULE_H
 #define INGOT_MODULE_H

@@ -26,7 +26,8 @@ enum ig_dtype {
 	IG_BF16 = 30,
 	IG_MXFP4 = 39,	/* 32 values: an exponent's byte, 4-bit floats (E2M1) */
 	IG_Q8_M = 1000, /* no GGUF has it.  32 values: f16 d, f16 m, 32 uint8; v = d q + m */
-	IG_DTYPE_NONE = 0xffffffffu,
 };
+
+#define IG_DTYPE_NONE 0xffffffffu
 
 #endif
