@@ -3,7 +3,7 @@
  */
 #include "base/json_scan.h"
 
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -5,6 +5,8 @@
  */
 #include "store/config_private.h"
 
+#include "base/utf8.h"
+
 #include <errno.h>
 #include <pwd.h>
 #include <stdlib.h>
@@ -252,11 +254,8 @@ void config_expected(const struct config_option *o, struct ig_strbuf *out)
 char *config_quote(const char *text, size_t len, char *buf)
 {
 	enum { KEEP = 64 };
-	size_t n = len < KEEP ? len : KEEP, at = 0;
+	size_t n = ig_utf8_cut(text, len, KEEP), at = 0;
 
-	/* Never cut inside a UTF-8 character. */
-	while (n < len && n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80)
-		n--;
 	buf[at++] = '"';
 	for (size_t i = 0; i < n; i++) {
 		unsigned char ch = (unsigned char)text[i];

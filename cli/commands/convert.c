@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
 #include "cli/commands/command.h"
 #include "cli/download/files.h"
 #include "cli/options.h"
@@ -160,7 +161,7 @@ static json_t *json_text(const char *s)
 	char *copy;
 	json_t *j;
 
-	if (ig_text_is_utf8(s, strlen(s)))
+	if (ig_utf8_valid(s, strlen(s)))
 		return json_string(s);
 	copy = strdup(s);
 	for (char *p = copy; p && *p; p++)

@@ -5,15 +5,16 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "cli/term/text.h"
 
 int ig_ask_check(const struct ig_ask *q, struct ig_error *err)
 {
 	if (q->seed > INT64_MAX) /* JSON numbers of the daemon's reader end there */
 		return ig_fail(err, -EINVAL, "--seed: at most %lld", (long long)INT64_MAX);
-	if (q->model && (!q->model[0] || !ig_text_is_utf8(q->model, strlen(q->model))))
+	if (q->model && (!q->model[0] || !ig_utf8_valid(q->model, strlen(q->model))))
 		return ig_fail(err, -EINVAL, "the model's name is empty or not UTF-8");
-	if (q->system && !ig_text_is_utf8(q->system, strlen(q->system)))
+	if (q->system && !ig_utf8_valid(q->system, strlen(q->system)))
 		return ig_fail(err, -EINVAL, "--system is not UTF-8");
 	return 0;
 }
@@ -100,9 +101,7 @@ static void take_text(char *buf, size_t size, const json_t *v)
 	ig_strbuf_init(&b);
 	ig_text_plain(&b, s, json_string_length(v), false);
 	if (ig_strbuf_ok(&b) && b.data) {
-		size_t n = b.len < size - 1 ? b.len : size - 1;
-		while (n < b.len && n > 0 && ((unsigned char)b.data[n] & 0xc0) == 0x80)
-			n--;
+		size_t n = ig_utf8_cut(b.data, b.len, size - 1);
 		memcpy(buf, b.data, n);
 		buf[n] = 0;
 	}

@@ -11,6 +11,7 @@
  * Where log probabilities are wanted, each token's note waits beside the text until
  * all of its text is ready, then goes into the stream ahead of it.
  */
+#include "base/utf8.h"
 #include "daemon/engine/logprobs.h"
 #include "daemon/engine/sequence_private.h"
 
@@ -451,9 +452,7 @@ static void flush(struct ig_seq *s)
 		size_t n = ready - done;
 
 		while (n && ig_stream_put(s->stream, s->text + done, n) < 0) {
-			n /= 2;
-			while (n && ((unsigned char)s->text[done + n] & 0xc0) == 0x80)
-				n--;
+			n = ig_utf8_cut(s->text + done, n, n / 2);
 		}
 		if (!n)
 			break;

@@ -9,6 +9,8 @@
  */
 #include "model/grammar/schema_private.h"
 
+#include "base/utf8.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -380,10 +382,7 @@ static bool literal_fits(struct ig_schema *x, const json_t *schema, const json_t
 	if (type & IG_TYPE_NUMBER && !ig_schema_number_fits(x, schema, value))
 		return false;
 	if (type == IG_TYPE_STRING) {
-		const unsigned char *s = (const unsigned char *)json_string_value(value);
-		uint64_t n = 0;
-		for (; *s; s++)
-			n += (*s & 0xc0) != 0x80;
+		uint64_t n = ig_utf8_count(json_string_value(value), json_string_length(value));
 		if (n < ig_schema_count(x, schema, "minLength", 0) ||
 		    n > ig_schema_count(x, schema, "maxLength", UINT64_MAX))
 			return false;

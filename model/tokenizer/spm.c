@@ -11,7 +11,7 @@
  * U+FFFD of them.
  */
 #include "model/tokenizer/tokenizer_private.h"
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <float.h>
