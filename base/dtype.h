@@ -11,7 +11,8 @@
 #ifndef INGOT_BASE_DTYPE_H
 #define INGOT_BASE_DTYPE_H
 
-#include <ingot/op.h>
+#include <ingot/dtype.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 
 /* "Q4_1" and so on; "type 99" for what Ingot does not know (static buffer per thread). */

@@ -2,15 +2,13 @@
 #include "base/hash.h"
 
 #include "base/clock.h"
+#include "base/random.h"
 
 #include <unistd.h>
-#ifdef __APPLE__
-#include <sys/random.h>
-#endif
 
 void ig_hash_key_init(struct ig_hash_key *key)
 {
-	if (getentropy(key->k, sizeof key->k) == 0)
+	if (ig_random_bytes(key->k, sizeof key->k) == 0)
 		return;
 	/* A kernel without random numbers: the clock and our address are a poor key,
 	 * but a poor key only makes a hostile file slow to open. */

@@ -9,7 +9,7 @@
 #ifndef INGOT_BASE_JSON_SCAN_H
 #define INGOT_BASE_JSON_SCAN_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 #include <stddef.h>
 

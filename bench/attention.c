@@ -9,6 +9,7 @@
  * over 30 layers, so that K and V come from beyond the second-level cache.
  */
 #include <ingot/arch.h>
+#include <ingot/op.h>
 
 #include <dlfcn.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 #ifndef INGOT_CLI_OPTIONS_H
 #define INGOT_CLI_OPTIONS_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 
 enum ig_option_kind {

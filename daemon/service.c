@@ -95,6 +95,11 @@ void ig_service_watch(struct ig_service *s)
 	ig_service_reload(s);
 }
 
+static void rows_dropped(void *ctx, uint64_t n)
+{
+	ig_metrics_add(ctx, IG_COUNTER_LEDGER_DROPPED, n);
+}
+
 int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net_event ev),
 		     void (*device_lost)(void *ctx), struct ig_error *err)
 {
@@ -107,16 +112,17 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 	if (rc)
 		return rc;
 	raise_fd_limit(s->config);
+	s->metrics = ig_metrics_create();
+	if (!s->metrics)
+		return ig_fail(err, -ENOMEM, "out of memory");
 	if (s->config->ledger.enabled) {
 		struct ig_ledger_options o = { s->config->ledger.path, s->config->ledger.queue,
-					       s->config->ledger.retention_days };
+					       s->config->ledger.retention_days, rows_dropped,
+					       s->metrics };
 		rc = ig_ledger_open(&o, &s->ledger, err);
 		if (rc)
 			return rc;
 	}
-	s->metrics = ig_metrics_create();
-	if (!s->metrics)
-		return ig_fail(err, -ENOMEM, "out of memory");
 	struct ig_engine_deps deps = { s->config, s->ledger, s->metrics, device_lost, NULL };
 	rc = ig_engine_create(&deps, &s->engine, err);
 	if (rc)

@@ -9,7 +9,8 @@
 #ifndef INGOT_OPS_FLOAT_H
 #define INGOT_OPS_FLOAT_H
 
-#include <ingot/arch.h>
+#include <ingot/record.h>
+#include <ingot/op.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>

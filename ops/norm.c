@@ -66,16 +66,7 @@ static void reference(const struct ig_op_call *c)
 	}
 }
 
-#define ENTRY(name, isa)                                                                           \
-	{ sizeof(struct ig_cpu_kernel),                                                            \
-	  isa,                                                                                     \
-	  IG_DTYPE_NONE,                                                                           \
-	  IG_FORM_ROWS,                                                                            \
-	  IG_FORM_ROWS,                                                                            \
-	  IG_UNITS_ROWS,                                                                           \
-	  ig_units_rows,                                                                           \
-	  NULL,                                                                                    \
-	  ig_norm_##name },
+#define ENTRY(name, isa) IG_CPU_KERNEL(isa, IG_UNITS_ROWS, ig_units_rows, NULL, ig_norm_##name),
 static const struct ig_cpu_kernel kernels[] = { ROWS_LIST(ENTRY) };
 
 const struct ig_op ig_op_norm = {

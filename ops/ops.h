@@ -5,7 +5,8 @@
 #ifndef INGOT_OPS_OPS_H
 #define INGOT_OPS_OPS_H
 
-#include <ingot/arch.h>
+#include <ingot/record.h>
+#include <ingot/op.h>
 
 extern const struct ig_op ig_op_embed, ig_op_norm, ig_op_linear, ig_op_glu, ig_op_logits,
 	ig_op_sample;

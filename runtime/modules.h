@@ -9,6 +9,7 @@
 #define INGOT_RUNTIME_MODULES_H
 
 #include <ingot/arch.h>
+#include <ingot/kvcache.h>
 
 struct ig_modules;
 

@@ -9,6 +9,7 @@
 #define INGOT_RUNTIME_PLAN_H
 
 #include <ingot/arch.h>
+#include <ingot/op.h>
 
 struct ig_checkpoint;
 struct ig_checkpoint_tensor;

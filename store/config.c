@@ -157,6 +157,10 @@ const struct config_option config_options[] = {
 	{ "kvcache.prefix_cache", CONFIG_BOOL, FIELD(kvcache.prefix_cache), .value = "true",
 	  .help = "Keep what is computed for the next prompt that begins the same way, as long as "
 		  "nothing else wants the room." },
+	{ "kvcache.share", CONFIG_CHOICE, FIELD(kvcache.share), .min = 1, .max = 32,
+	  .choices = CHOICES("key", "all"), .value = "key",
+	  .help = "Whose prompts share what is computed: those of one API key, or all. cached_tokens "
+		  "and the time to the first token tell what others have asked, where all share." },
 
 	{ "scheduler.max_batch_tokens", CONFIG_INT, FIELD(scheduler.max_batch_tokens), .min = 1,
 	  .max = 65536, .value = "512", .unit = "tokens",

@@ -8,7 +8,7 @@
 #ifndef INGOT_STORE_CONFIG_H
 #define INGOT_STORE_CONFIG_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 
 struct ig_config_model {
@@ -73,6 +73,7 @@ struct ig_config {
 		uint64_t slab;	   /* 4 MiB; a power of two */
 		char *dtype;	   /* f16, f32 */
 		bool prefix_cache; /* prompts that begin alike share what is computed */
+		char *share;	   /* key, all: with whom */
 	} kvcache;
 	struct {			   /* scheduler: */
 		uint32_t max_batch_tokens; /* 512: rows of one step */

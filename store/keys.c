@@ -11,6 +11,8 @@
  */
 #include "store/keys.h"
 
+#include "base/random.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
@@ -22,9 +24,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#ifdef __linux__
-#include <sys/random.h>
-#endif
 
 #define MAX_BYTES (2u << 20) /* of the file */
 #define MAX_TOKEN 1024	     /* what is longer is no key */
@@ -50,9 +49,22 @@ static uint32_t *limit_of(struct ig_key_limits *l, size_t i)
 	return (uint32_t *)(void *)((char *)l + limit_names[i].offset);
 }
 
+static const char *const role_names[] = { "user", "administrator", "monitor" };
+#define N_ROLES (sizeof role_names / sizeof role_names[0])
+
 const char *ig_role_name(enum ig_role role)
 {
-	return role == IG_ROLE_ADMINISTRATOR ? "administrator" : "user";
+	return role_names[role];
+}
+
+static bool read_role(const char *word, enum ig_role *out)
+{
+	for (size_t i = 0; i < N_ROLES; i++)
+		if (!strcmp(word, role_names[i])) {
+			*out = (enum ig_role)i;
+			return true;
+		}
+	return false;
 }
 
 static bool hash(const char *text, size_t len, unsigned char out[HASH_BYTES])
@@ -167,10 +179,10 @@ static int read_line(const struct ig_keys *keys, char *line, struct ig_key *k, c
 	snprintf(k->id, sizeof k->id, "%s", id);
 	if (ig_keys_by_id(keys, k->id))
 		return ig_fail(err, -EINVAL, "%s: the id %s is there twice", where, k->id);
-	if (strcmp(role, "user") && strcmp(role, "administrator"))
+	if (!read_role(role, &k->role))
 		return ig_fail(err, -EINVAL,
-			       "%s: the role, the second word, is user or administrator", where);
-	k->role = role[0] == 'a' ? IG_ROLE_ADMINISTRATOR : IG_ROLE_USER;
+			       "%s: the role, the second word, is user, administrator or monitor",
+			       where);
 	if (!read_hash(digest, k->hash))
 		return ig_fail(err, -EINVAL,
 			       "%s: the hash, the third word, is 64 digits of 0-9 a-f", where);
@@ -381,26 +393,19 @@ void ig_key_principal(const struct ig_key *key, struct ig_principal *out)
 {
 	*out = (struct ig_principal){ .role = key->role, .limits = key->limits };
 	memcpy(out->key, key->id, sizeof out->key);
+	/* The key is random, and so is each part of its hash. */
+	memcpy(&out->identity, key->hash, sizeof out->identity);
 }
 
 /* ---- making and writing ---------------------------------------------------------------------- */
 
 static int draw(void *out, size_t n, struct ig_error *err)
 {
-#ifdef __linux__
-	for (size_t at = 0; at < n;) {
-		ssize_t got = getrandom((char *)out + at, n - at, 0);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return ig_fail(err, -EIO, "there are no random numbers to be had: %s",
-				       strerror(errno));
-		at += (size_t)got;
-	}
-#else
-	arc4random_buf(out, n);
-#endif
-	return 0;
+	int rc = ig_random_bytes(out, n);
+
+	return rc < 0 ? ig_fail(err, -EIO, "there are no random numbers to be had: %s",
+				strerror(-rc)) :
+			0;
 }
 
 static void put_hex(char *out, const unsigned char *bytes, size_t n)

@@ -10,7 +10,7 @@
 
 #include "base/strbuf.h"
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 
 #define IG_KEY_PREFIX "ingot-" /* how each key begins, so that one is known when seen */
@@ -22,6 +22,7 @@
 enum ig_role {
 	IG_ROLE_USER = 0,      /* the models' work */
 	IG_ROLE_ADMINISTRATOR, /* and what shows or changes the daemon */
+	IG_ROLE_MONITOR,       /* /metrics alone */
 };
 
 /* Each: 0 as the configuration says (limits:), IG_LIMIT_NONE no limit. */
@@ -36,6 +37,8 @@ struct ig_key_limits {
 /* Whose request it is: by value, so that nothing is shared between threads. */
 struct ig_principal {
 	char key[IG_KEY_ID_CAP]; /* the key's id, for the ledger; "": anonymous */
+	/* Of the key itself: a later key with the same id has another.  0: anonymous. */
+	uint64_t identity;
 	enum ig_role role;
 	struct ig_key_limits limits;
 };
@@ -85,6 +88,6 @@ int ig_keys_write(const char *path, const struct ig_keys *keys, const char *with
 /* Whether text is an id, or a note, that the file can hold. */
 bool ig_key_id_ok(const char *id);
 bool ig_key_note_ok(const char *note);
-const char *ig_role_name(enum ig_role role); /* "user", "administrator" */
+const char *ig_role_name(enum ig_role role); /* "user", "administrator", "monitor" */
 
 #endif

@@ -13,6 +13,7 @@
 #include "store/ledger_private.h"
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/strbuf.h"
 
@@ -60,7 +61,9 @@ struct ig_ledger {
 	int64_t prune_ns;	    /* when to look for old rows next */
 	bool stop;
 
-	atomic_uint_fast64_t dropped, written;
+	atomic_uint_fast64_t written;
+	void (*dropped)(void *ctx, uint64_t n); /* NULL: nobody is told */
+	void *dropped_ctx;
 	_Atomic uint32_t retention_days;
 	int64_t logged_ns; /* the writer's: when it last logged a failure */
 	uint64_t unlogged; /* the writer's: failures since */
@@ -195,6 +198,9 @@ static int migrate(struct ig_ledger *l, int64_t version, struct ig_error *err)
 		put_schema_1(&b);
 	if (version < 2) /* the id of the API key */
 		ig_strbuf_puts(&b, "ALTER TABLE requests ADD COLUMN key TEXT NOT NULL DEFAULT '';");
+	if (version < 3) /* x-request-id */
+		ig_strbuf_puts(&b, "ALTER TABLE requests ADD COLUMN request_id TEXT NOT NULL "
+				   "DEFAULT '';");
 	ig_strbuf_printf(&b, "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT;",
 			 LEDGER_APPLICATION_ID, LEDGER_VERSION);
 	if (!ig_strbuf_ok(&b)) {
@@ -216,14 +222,15 @@ static int prepare_insert(struct ig_ledger *l, struct ig_error *err)
 	int code = SQLITE_NOMEM;
 
 	ig_strbuf_init(&b);
-	ig_strbuf_puts(&b,
-		       "INSERT INTO requests (id, received_ns, model, endpoint, client, status, "
-		       "finish, cancel_reason, error, prompt_tokens, cached_tokens, "
-		       "output_tokens, queue_ms, prefill_ms, decode_ms, ttft_ms, total_ms, key");
+	ig_strbuf_puts(
+		&b,
+		"INSERT INTO requests (id, received_ns, model, endpoint, client, status, "
+		"finish, cancel_reason, error, prompt_tokens, cached_tokens, "
+		"output_tokens, queue_ms, prefill_ms, decode_ms, ttft_ms, total_ms, key, request_id");
 	for (int i = 0; i < IG_ITL_BUCKETS; i++)
 		ig_strbuf_printf(&b, ", itl_%d", i);
 	ig_strbuf_puts(&b, ") VALUES (?");
-	for (int i = 1; i < 18 + IG_ITL_BUCKETS; i++)
+	for (int i = 1; i < 19 + IG_ITL_BUCKETS; i++)
 		ig_strbuf_puts(&b, ",?");
 	ig_strbuf_puts(&b, ")");
 	if (ig_strbuf_ok(&b))
@@ -408,6 +415,7 @@ static int insert_row(struct ig_ledger *l, const struct ig_ledger_row *r)
 	bind_ms(st, &i, r->ttft_ms);
 	bind_ms(st, &i, r->total_ms);
 	bind_text(st, &i, r->key, sizeof r->key);
+	bind_text(st, &i, r->request_id, sizeof r->request_id);
 	for (int b = 0; b < IG_ITL_BUCKETS; b++)
 		sqlite3_bind_int64(st, i++, r->itl[b]);
 	code = sqlite3_step(st);
@@ -467,23 +475,10 @@ static int64_t prune(struct ig_ledger *l)
 	return n_free > 0 ? 0 : PRUNE_NS;
 }
 
-/* Wait for a change, until a moment of the monotonic clock; the lock is held. */
-static void wait_until(struct ig_ledger *l, int64_t when_ns)
+static void drop(struct ig_ledger *l, uint64_t n)
 {
-	int64_t left = when_ns - ig_now_ns();
-	struct timespec ts;
-
-	if (left <= 0)
-		return;
-#ifdef __APPLE__
-	ts.tv_sec = (time_t)(left / (1000 * MS));
-	ts.tv_nsec = (long)(left % (1000 * MS));
-	pthread_cond_timedwait_relative_np(&l->changed, &l->lock, &ts);
-#else
-	ts.tv_sec = (time_t)(when_ns / (1000 * MS));
-	ts.tv_nsec = (long)(when_ns % (1000 * MS));
-	pthread_cond_timedwait(&l->changed, &l->lock, &ts);
-#endif
+	if (l->dropped)
+		l->dropped(l->dropped_ctx, n);
 }
 
 /* Write up to COMMIT_ROWS of the n rows in the ring.  The lock is held, and is let
@@ -500,7 +495,7 @@ static bool flush(struct ig_ledger *l, uint64_t n, bool give_up)
 	if (code == SQLITE_OK) {
 		atomic_fetch_add_explicit(&l->written, n, memory_order_relaxed);
 	} else if (code != SQLITE_BUSY || give_up) {
-		atomic_fetch_add_explicit(&l->dropped, n, memory_order_relaxed);
+		drop(l, n);
 		note_failure(l, code, "cannot be written", n);
 	}
 	pthread_mutex_lock(&l->lock);
@@ -531,7 +526,7 @@ static void *writer(void *arg)
 				int64_t again = ig_now_ns() + RETRY_NS;
 				n_retries += l->stop;
 				while (ig_now_ns() < again)
-					wait_until(l, again);
+					ig_wait_until(&l->changed, &l->lock, again);
 			}
 			continue;
 		}
@@ -550,7 +545,7 @@ static void *writer(void *arg)
 		int64_t until = l->prune_ns;
 		if (n > 0 && l->oldest_ns + COMMIT_NS < until)
 			until = l->oldest_ns + COMMIT_NS;
-		wait_until(l, until);
+		ig_wait_until(&l->changed, &l->lock, until);
 	}
 	pthread_mutex_unlock(&l->lock);
 	return NULL;
@@ -569,27 +564,6 @@ static void release(struct ig_ledger *l)
 	free(l->lock_path);
 	free(l->path);
 	free(l);
-}
-
-static int init_lock(struct ig_ledger *l)
-{
-	pthread_condattr_t attr;
-	int rc = pthread_condattr_init(&attr);
-
-	if (rc)
-		return -rc;
-#ifndef __APPLE__
-	rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-#endif
-	if (!rc)
-		rc = pthread_cond_init(&l->changed, &attr);
-	pthread_condattr_destroy(&attr);
-	if (rc)
-		return -rc;
-	rc = pthread_mutex_init(&l->lock, NULL);
-	if (rc)
-		pthread_cond_destroy(&l->changed);
-	return -rc;
 }
 
 /* Signals are for the main thread: this one starts with all of them blocked. */
@@ -627,6 +601,8 @@ int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, st
 		return ig_fail(err, -ENOMEM, "ledger %s: out of memory", o->path);
 	l->lock_fd = -1;
 	l->cap = o->queue;
+	l->dropped = o->dropped;
+	l->dropped_ctx = o->ctx;
 	l->trigger = l->cap / 2 < COMMIT_ROWS ? (l->cap + 1) / 2 : COMMIT_ROWS;
 	atomic_init(&l->retention_days, clamp_days(o->retention_days));
 	ig_strbuf_init(&b);
@@ -647,7 +623,7 @@ int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, st
 		rc = open_database(l, err);
 	if (rc)
 		goto fail;
-	rc = init_lock(l);
+	rc = ig_lock_init(&l->lock, &l->changed);
 	if (rc) {
 		ig_fail(err, rc, "ledger %s: no lock: %s", l->path, strerror(-rc));
 		goto fail;
@@ -666,7 +642,7 @@ fail:
 	return rc;
 }
 
-bool ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row)
+void ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row)
 {
 	bool ok = false;
 
@@ -685,13 +661,7 @@ bool ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row)
 	}
 	pthread_mutex_unlock(&l->lock);
 	if (!ok)
-		atomic_fetch_add_explicit(&l->dropped, 1, memory_order_relaxed);
-	return ok;
-}
-
-uint64_t ig_ledger_dropped(const struct ig_ledger *l)
-{
-	return atomic_load_explicit(&l->dropped, memory_order_relaxed);
+		drop(l, 1);
 }
 
 uint64_t ig_ledger_written(const struct ig_ledger *l)

@@ -1,12 +1,12 @@
 /*
  * ledger.h: one row a request in SQLite, written by one thread of its own.
- * Nobody ever waits for it: a full ring drops the row and counts it.  No text of
+ * Nobody ever waits for it: a full ring drops the row and tells so.  No text of
  * prompts or answers is kept.
  */
 #ifndef INGOT_STORE_LEDGER_H
 #define INGOT_STORE_LEDGER_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 
 /* Upper bounds, in ms, of the inter-token histogram's buckets; the last bucket
@@ -16,8 +16,11 @@ extern const float ig_itl_bounds_ms[IG_ITL_BUCKETS - 1];
 /* The bucket of a duration. */
 int ig_itl_bucket(double ms);
 
+#define IG_REQUEST_ID_CAP 65 /* of an x-request-id */
+
 struct ig_ledger_row {
 	char id[64]; /* resp_…, chatcmpl-… */
+	char request_id[IG_REQUEST_ID_CAP];
 	char model[129];
 	char endpoint[32];	/* "ws /v1/responses", "POST /v1/chat/completions" … */
 	char client[64];	/* address, or unix:uid=… */
@@ -38,15 +41,18 @@ struct ig_ledger_options {
 	const char *path;
 	uint32_t queue;		 /* rows */
 	uint32_t retention_days; /* 0: for ever */
+	/* So many rows are lost: the ring was full, or they could not be written.  Any thread,
+	 * without a lock; may be NULL. */
+	void (*dropped)(void *ctx, uint64_t n);
+	void *ctx;
 };
 
 /* Open or make the database (its folder too), migrate it by user_version, take
  * the writer's lock (a second daemon gets -EBUSY), start the thread.  Errors name
  * the path. */
 int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, struct ig_error *err);
-/* Any thread; copies; never blocks on the disk.  False: dropped and counted. */
-bool ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row);
-uint64_t ig_ledger_dropped(const struct ig_ledger *l);
+/* Any thread; copies; never blocks on the disk. */
+void ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row);
 uint64_t ig_ledger_written(const struct ig_ledger *l);
 void ig_ledger_set_retention(struct ig_ledger *l, uint32_t days); /* any thread */
 /* Write what is queued, close.  NULL is fine. */

@@ -8,7 +8,7 @@
 
 /* The schema that this program writes, as the file's user_version; and the file's
  * application_id, by which another program's database is told apart. */
-#define LEDGER_VERSION 2
+#define LEDGER_VERSION 3
 #define LEDGER_APPLICATION_ID 0x494e474c /* "INGL" */
 
 /* "ledger PATH: what: SQLite's text"; the matching negative errno. */

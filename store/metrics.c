@@ -254,11 +254,6 @@ static struct model_series *series(struct ig_metrics *m, const char *name, size_
 	return &m->nameless;
 }
 
-int ig_metrics_add_model(struct ig_metrics *m, const char *name)
-{
-	return series(m, name, strlen(name), true) ? 0 : -ENOMEM;
-}
-
 static void count_tokens(struct model_series *s, enum tally t, int32_t n)
 {
 	if (n > 0)

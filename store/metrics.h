@@ -14,10 +14,8 @@ struct ig_metrics;
 struct ig_metrics *ig_metrics_create(void);
 void ig_metrics_destroy(struct ig_metrics *m);
 
-/* Show a model's series from the start, at zero.  Names beyond the first
- * IG_METRICS_MODELS share the empty one.  -ENOMEM at worst. */
+/* Models that have series of their own; those after them share the empty name's. */
 #define IG_METRICS_MODELS 64
-int ig_metrics_add_model(struct ig_metrics *m, const char *name);
 
 /* One finished request, from its ledger row: counters and latency histograms by
  * model and finish reason.  A refused row, whose model's name is a stranger's, makes

@@ -5,7 +5,7 @@
 #ifndef INGOT_CLI_CHAT_CONVERSATION_H
 #define INGOT_CLI_CHAT_CONVERSATION_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 
 #include "base/strbuf.h"

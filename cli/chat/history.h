@@ -8,7 +8,7 @@
 #ifndef INGOT_CLI_CHAT_HISTORY_H
 #define INGOT_CLI_CHAT_HISTORY_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 
 #include "base/strbuf.h"

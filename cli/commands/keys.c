@@ -17,7 +17,7 @@
 
 struct asked {
 	const char *file, *config, *note;
-	bool admin, help;
+	bool admin, monitor, help;
 	bool given[3];	   /* the limits */
 	int64_t limits[3]; /* at once, requests, tokens */
 };
@@ -69,7 +69,9 @@ static void note_no_administrator(void)
 
 static int add(const struct asked *a, const char *path, const char *id, struct ig_error *err)
 {
-	struct ig_key key = { .role = a->admin ? IG_ROLE_ADMINISTRATOR : IG_ROLE_USER };
+	struct ig_key key = { .role = a->admin	 ? IG_ROLE_ADMINISTRATOR :
+				      a->monitor ? IG_ROLE_MONITOR :
+						   IG_ROLE_USER };
 	uint32_t *limits[3] = { &key.limits.max_concurrent, &key.limits.requests_per_minute,
 				&key.limits.tokens_per_minute };
 	char token[IG_KEY_TOKEN_CAP];
@@ -226,6 +228,8 @@ int ig_keys_main(int argc, char **argv)
 	const struct ig_option opts[] = {
 		{ "admin", 0, IG_OPT_FLAG, &a.admin, NULL, NULL,
 		  "add: an administrator's, for /metrics and /v1/ingot/ too" },
+		{ "monitor", 0, IG_OPT_FLAG, &a.monitor, NULL, NULL,
+		  "add: a monitor's, for /metrics and nothing else" },
 		{ "note", 0, IG_OPT_STRING, &a.note, NULL, "TEXT", "add: a line to know it by" },
 		{ "max-concurrent", 0, IG_OPT_INT, &a.limits[0], &a.given[0], "N",
 		  "add: requests at once; 0: no limit (limits.… if not said)", 0, IG_LIMIT_MAX },
@@ -262,8 +266,10 @@ int ig_keys_main(int argc, char **argv)
 		return wrong(lists   ? "list takes no argument" :
 			     removes ? "remove takes one id" :
 				       "add takes one id at most");
-	if (!adds && (a.admin || a.note || a.given[0] || a.given[1] || a.given[2]))
-		return wrong("--admin, --note and the limits belong to add");
+	if (!adds && (a.admin || a.monitor || a.note || a.given[0] || a.given[1] || a.given[2]))
+		return wrong("--admin, --monitor, --note and the limits belong to add");
+	if (a.admin && a.monitor)
+		return wrong("a key is --admin or --monitor, not both");
 	rc = find_file(&a, &path, &err);
 	if (!rc)
 		rc = adds  ? add(&a, path, id, &err) :

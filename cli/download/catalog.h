@@ -8,7 +8,7 @@
 #ifndef INGOT_CLI_DOWNLOAD_CATALOG_H
 #define INGOT_CLI_DOWNLOAD_CATALOG_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 
 struct ig_source {

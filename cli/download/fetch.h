@@ -5,7 +5,7 @@
 #ifndef INGOT_CLI_DOWNLOAD_FETCH_H
 #define INGOT_CLI_DOWNLOAD_FETCH_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 
 struct ig_fetch {
 	const char *url;  /* https, or http to a loopback address */

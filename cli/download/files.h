@@ -5,7 +5,7 @@
 #ifndef INGOT_CLI_DOWNLOAD_FILES_H
 #define INGOT_CLI_DOWNLOAD_FILES_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 #include <signal.h>
 #include <stdbool.h>
 

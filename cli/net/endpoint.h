@@ -5,7 +5,7 @@
 #ifndef INGOT_CLI_NET_ENDPOINT_H
 #define INGOT_CLI_NET_ENDPOINT_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 
 #define IG_DEFAULT_URL "http://127.0.0.1:6468"

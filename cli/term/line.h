@@ -8,7 +8,7 @@
 #ifndef INGOT_CLI_TERM_LINE_H
 #define INGOT_CLI_TERM_LINE_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 
 #include "base/strbuf.h"

@@ -3,8 +3,9 @@
  * that is loaded stay within one budget.  What is counted is counted before it is
  * allocated, so that a load that does not fit is refused before it has touched anything.
  */
-#include "daemon/engine/models_private.h"
+#include "daemon/engine/contract_private.h"
 
+#include "base/log.h"
 #include "base/machine.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@ static int find_budget(struct ig_models *ms, const struct ig_config *config, str
 
 	c->budget = config->memory.budget;
 	if (!c->budget)
-		c->budget = ig_driver_memory(ms->engine->driver);
+		c->budget = ig_driver_memory(ms->backend->driver);
 	if (!c->budget)
 		c->budget = ig_machine_memory() / 4 * 3;
 	return c->budget ? 0 :
@@ -72,35 +73,31 @@ static uint32_t tokens_for(const struct ig_model *m, uint64_t slab_bytes, uint64
 	return low;
 }
 
-void ig_contract_measure(const struct ig_models *ms, const struct ig_model *m, struct ig_need *out)
+void ig_contract_measure(const struct ig_contract *c, struct ig_model *m)
 {
 	uint32_t n =
 		m->limits.max_context < IG_LEAST_TOKENS ? m->limits.max_context : IG_LEAST_TOKENS;
 
-	*out = (struct ig_need){
+	m->need = (struct ig_need){
 		.weights = m->memory.weight_bytes,
 		/* the masks in the steps' buffers are the engine's own */
 		.scratch = m->memory.scratch_bytes + (uint64_t)IG_STEPS_IN_FLIGHT *
 							     m->limits.max_logit_rows *
 							     m->mask_words * 4,
 		.logits = (uint64_t)m->limits.max_logit_rows * m->n_logits * sizeof(float) *
-			  ms->engine->max_flights,
-		.least = slabs_for(m, ms->contract.slab, n) * ms->contract.slab,
+			  m->backend->max_flights,
+		.least = slabs_for(m, c->slab, n) * c->slab,
 	};
 }
 
-int ig_contract_fit_cache(const struct ig_models *ms, struct ig_model *m, struct ig_error *err)
+int ig_contract_fit_cache(const struct ig_contract *c, struct ig_model *m, struct ig_error *err)
 {
-	const struct ig_contract *c = &ms->contract;
-	struct ig_need need;
-
-	ig_contract_measure(ms, m, &need);
-	if (need.least > c->arena)
+	if (m->need.least > c->arena)
 		return ig_fail(err, -EINVAL,
 			       "kvcache.arena is %.1f MiB; one sequence of %d tokens "
 			       "needs %.1f MiB",
 			       (double)c->arena / (1 << 20), IG_LEAST_TOKENS,
-			       (double)need.least / (1 << 20));
+			       (double)m->need.least / (1 << 20));
 	m->max_kv_tokens = tokens_for(m, c->slab, c->arena / c->slab);
 	if (m->max_kv_tokens < m->limits.max_context)
 		ig_log_warn("model %s: the cache holds %u tokens of one sequence, less than the "
@@ -162,14 +159,14 @@ int ig_contract_refuse(const struct ig_contract *c, const char *name, const stru
 
 /* ---- copies of logits -------------------------------------------------------------------- */
 
-int ig_logits_alloc(const struct ig_engine *e, uint64_t all, float *out[IG_STEPS_IN_FLIGHT])
+int ig_logits_alloc(const struct ig_backend *b, uint64_t all, float *out[IG_STEPS_IN_FLIGHT])
 {
-	uint64_t one = all / e->max_flights;
+	uint64_t one = all / b->max_flights;
 
 	memset(out, 0, IG_STEPS_IN_FLIGHT * sizeof *out);
 	if ((size_t)one != one)
 		return -ENOMEM;
-	for (uint32_t i = 0; one && i < e->max_flights; i++) {
+	for (uint32_t i = 0; one && i < b->max_flights; i++) {
 		out[i] = malloc((size_t)one); /* its pages are touched once they are used */
 		if (!out[i]) {
 			ig_logits_free(out);
@@ -193,18 +190,21 @@ void ig_logits_free(float *logits[IG_STEPS_IN_FLIGHT])
  * without them, and such requests are refused: that is better than not to start. */
 static void reserve_logits(struct ig_models *ms, uint64_t all, uint64_t rest, uint64_t cache)
 {
+	struct ig_change c = { .swaps_logits = true };
 	bool fits = cache <= rest && all <= rest - cache &&
-		    !ig_logits_alloc(ms->engine, all, ms->engine->logits);
+		    !ig_logits_alloc(ms->backend, all, c.logits);
 	struct ig_model *m;
 
-	if (!fits)
+	if (fits) {
+		ms->change(ms->change_ctx, &c);
+		ms->contract.logits = all;
+	} else {
 		ig_log_warn(
 			"log probabilities take %.1f MiB, for which there is no room (memory.budget); "
 			"requests for them are refused",
 			(double)all / (1 << 20));
-	else
-		ms->contract.logits = all;
-	TAILQ_FOREACH (m, &ms->all, all)
+	}
+	TAILQ_FOREACH(m, &ms->all, all)
 		m->gives_logits = fits;
 }
 
@@ -217,7 +217,7 @@ static uint64_t most_later(const struct ig_models *ms)
 	const struct ig_slot *s;
 	uint64_t most = 0;
 
-	TAILQ_FOREACH (s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->slots, link) {
 		uint64_t n = s->need.weights + s->need.scratch;
 
 		if (s->at_start)
@@ -235,13 +235,13 @@ static int check_later(const struct ig_models *ms, struct ig_error *err)
 	const struct ig_contract *c = &ms->contract;
 	const struct ig_slot *s, *p;
 
-	TAILQ_FOREACH (s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->slots, link) {
 		struct ig_need sum = s->need;
 		struct ig_error why = { 0 };
 
 		if (s->at_start)
 			continue;
-		TAILQ_FOREACH (p, &ms->slots, link) {
+		TAILQ_FOREACH(p, &ms->slots, link) {
 			if (!p->at_start || !p->pin)
 				continue;
 			sum.weights += p->need.weights;
@@ -268,7 +268,7 @@ int ig_contract_start(struct ig_models *ms, const struct ig_config *config, stru
 	if (rc < 0)
 		return rc;
 	least = c->slab;
-	TAILQ_FOREACH (s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->slots, link) {
 		if (s->need.least > least)
 			least = s->need.least;
 		if (!s->at_start)

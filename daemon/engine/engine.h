@@ -5,13 +5,11 @@
 #ifndef INGOT_ENGINE_ENGINE_H
 #define INGOT_ENGINE_ENGINE_H
 
-#include "daemon/engine/stream.h"
+#include "base/strbuf.h"
+#include "daemon/engine/generation.h"
 #include "store/config.h"
 #include "store/ledger.h"
 #include "store/metrics.h"
-#include "model/chat/chat_template.h"
-#include "model/grammar/grammar.h"
-#include "model/tokenizer/tokenizer.h"
 
 struct ig_engine;
 
@@ -46,20 +44,6 @@ void ig_engine_reload(struct ig_engine *e, const struct ig_config *config);
 
 /* ---- models (any thread) ---- */
 
-/* A model that is loaded.  Immutable and counted: good as long as somebody holds it, even
- * when its name stands for another file by then.  Its memory is free when the last
- * holder lets go after it was unloaded, swapped or removed. */
-struct ig_engine_model {
-	const char *name;
-	const struct ig_tokenizer *tokenizer;
-	const struct ig_chat_template *chat; /* NULL: chat_note says why */
-	const char *chat_note; /* "the file has no chat template", or which is not known */
-	uint32_t n_context;    /* tokens that one sequence may have */
-	const char *arch, *file;
-	uint64_t weight_bytes; /* packed */
-	int64_t created_s;     /* the file's mtime, Unix seconds */
-};
-
 /* The model of this name (NULL or empty: the default), held for the caller.  0, or
  *   -EINPROGRESS  it is being loaded, which this call may have begun: when that has ended,
  *                 one way or the other, ready(ctx) is called once, by another thread, with
@@ -71,81 +55,20 @@ struct ig_engine_model {
  */
 int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(void *ctx), void *ctx,
 			 const struct ig_engine_model **out, struct ig_error *err);
-/* One more holder; returns m. */
-const struct ig_engine_model *ig_engine_keep_model(const struct ig_engine_model *m);
-/* NULL is fine.  After ig_engine_destroy too, when nothing else may be done with m. */
-void ig_engine_release_model(const struct ig_engine_model *m);
 /* Let go of it: unloaded as soon as the requests under way have ended; the next request
  * loads it again.  Pinned ones too.  0, -ENOENT. */
 int ig_engine_unload_model(struct ig_engine *e, const char *name, struct ig_error *err);
-
-enum ig_model_state {
-	IG_MODEL_UNLOADED,
-	IG_MODEL_LOADING,
-	IG_MODEL_READY,
-	IG_MODEL_LEAVING, /* unloaded when its last request ends */
-	IG_MODEL_FAILED,  /* error says why */
-};
-
-struct ig_model_status {
-	char name[129], arch[64], file[1024], error[256]; /* cut where longer */
-	enum ig_model_state state;
-	bool is_default, pinned;
-	uint32_t n_context;		      /* what it has or will have; 0: not known yet */
-	uint64_t weight_bytes, scratch_bytes; /* loaded or not, once known */
-	uint32_t n_active;		      /* requests that run or wait */
-	uint64_t n_loads;		      /* since the start */
-	double loaded_s;		      /* how long the last load took */
-	double idle_s;	  /* since its last request ended; 0 while one is active */
-	double expires_s; /* until keep_alive unloads it; -1: never */
-	int64_t created_s;
-};
 
 /* Configured models in the configuration's order; fills up to cap, returns how many. */
 size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t cap);
 
 /* ---- requests (any thread) ---- */
 
-#define IG_MAX_BIASES 1024
-#define IG_MAX_SHOWN 8
-
-struct ig_gen_spec {
-	const struct ig_engine_model *model; /* held by the caller; the engine takes its own hold */
-	int32_t *prompt; /* [n_prompt], malloc'd; the engine's from a submit that returns 0 */
-	int32_t n_prompt;
-	int32_t max_tokens;	  /* 0: up to the context (or scheduler.max_output_tokens) */
-	float temperature;	  /* 0 … 2 */
-	float top_p;		  /* (0, 1] */
-	int32_t top_k;		  /* 0: off */
-	float min_p;		  /* [0, 1]; 0: off */
-	float repetition_penalty; /* (0, 10]; 0 and 1: off.  Of the prompt's tokens too */
-	float frequency_penalty, presence_penalty; /* -2 … 2; of the answer's tokens */
-	const struct ig_bias {			   /* added to tokens' logits; ids differ; copied */
-		int32_t id;
-		float bias; /* -100 … 100 */
-	} *biases;
-	uint32_t n_biases; /* at most IG_MAX_BIASES */
-	uint64_t seed;	   /* the caller draws one when the client gave none */
-	char **stops;	   /* NULL-terminated, malloc'd; passes over like prompt; may be NULL */
-	struct ig_grammar *grammar; /* what the answer must be; its reference passes over; NULL */
-	int32_t n_top; /* -1: no log probabilities; else notes in the stream, which must keep
-			  some, with so many alternatives (at most IG_MAX_TOP) */
-	int32_t shown[IG_MAX_SHOWN]; /* control tokens whose text is part of the answer */
-	uint32_t n_shown;
-	bool prefill_only; /* read the prompt into the cache, draw nothing */
-	bool ignore_end;   /* end tokens do not end it, and give no text; not with a grammar */
-	struct ig_stream *stream; /* the writer's reference passes over */
-	/* For the ledger; the engine copies them. */
-	char id[64], endpoint[32], client[64], key[40];
-	int64_t received_ns, received_wall_ns;
-};
-
 /* 0 with *gen set, or: -EAGAIN the queue is full (503, Retry-After), -ESHUTDOWN
  * draining (503), -E2BIG the prompt leaves no room in the context (400, numbers in
  * the text), -EINVAL a parameter out of its range (400), -ENOMEM.  Refusals are entered
- * in the ledger too.  On an error prompt, stops, grammar and stream remain the
- * caller's. */
-int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *gen,
+ * in the ledger too. */
+int ig_engine_submit(struct ig_engine *e, const struct ig_gen_spec *spec, uint64_t *gen,
 		     struct ig_error *err);
 /* Ends the request at the next step boundary; its stream finishes as cancelled.
  * A request that is gone is ignored.  reason: client_gone, client_cancel, shutdown. */
@@ -164,12 +87,6 @@ struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e);
 
 /* ---- what runs now, for `ingot ps` and /v1/… (any thread) ---- */
 
-struct ig_gen_info {
-	char id[64], model[129], endpoint[32], client[64],
-		state[16]; /* waiting prefill decode paused */
-	int32_t n_prompt, n_prefilled, n_output;
-	double age_s;
-};
 /* Fill up to cap entries; the number there are. */
 size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap);
 

@@ -4,7 +4,9 @@
  * once the memory contract has room, load it.  Who may hold it, and when, is models.c's
  * and loader.c's.
  */
-#include "daemon/engine/models_private.h"
+#include "daemon/engine/instance_private.h"
+
+#include "base/log.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -97,17 +99,17 @@ static int open_tokenizer(struct ig_model *m, struct ig_error *err)
 
 static int fill_layouts(struct ig_model *m, struct ig_error *err)
 {
-	const struct ig_engine *e = m->engine;
+	const struct ig_backend *b = m->backend;
 
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		const struct ig_cache_group *group = &m->plan->info.groups[g];
 		int rc;
 
-		m->layouts[g] = (struct ig_kv_layout){ .dtype = e->kv_dtype,
+		m->layouts[g] = (struct ig_kv_layout){ .dtype = b->kv_dtype,
 						       .n_layers = group->n_layers,
 						       .n_kv_heads = group->n_kv_heads,
 						       .head_dim = group->head_dim };
-		rc = e->kv->layout(m->home->ruler, &m->layouts[g], err);
+		rc = b->kv->layout(b->ruler, &m->layouts[g], err);
 		if (rc < 0)
 			return rc;
 	}
@@ -116,16 +118,16 @@ static int fill_layouts(struct ig_model *m, struct ig_error *err)
 
 static int lower(struct ig_model *m, uint32_t context, struct ig_error *err)
 {
-	struct ig_engine *e = m->engine;
+	const struct ig_backend *b = m->backend;
 	int rc;
 
-	m->limits = (struct ig_program_limits){ .max_rows = e->max_rows,
-						.max_seqs = e->max_seqs,
-						.max_logit_rows = e->max_seqs,
+	m->limits = (struct ig_program_limits){ .max_rows = b->max_rows,
+						.max_seqs = b->max_seqs,
+						.max_logit_rows = b->max_seqs,
 						.max_context = context,
-						.kv_dtype = e->kv_dtype,
-						.max_slabs = e->max_slabs };
-	rc = ig_driver_lower(e->driver, m->plan, &m->limits, &m->program, &m->memory, err);
+						.kv_dtype = b->kv_dtype,
+						.max_slabs = b->max_slabs };
+	rc = ig_driver_lower(b->driver, m->plan, &m->limits, &m->program, &m->memory, err);
 	if (rc < 0)
 		return rc;
 	m->n_logits = m->plan->info.n_vocab;
@@ -141,7 +143,7 @@ static int read_model(struct ig_model *m, uint32_t wanted_context, struct ig_err
 	if (rc == 0)
 		rc = open_tokenizer(m, err);
 	if (rc == 0)
-		rc = ig_plan_record(m->engine->modules, m->file, &m->plan, err);
+		rc = ig_plan_record(m->backend->modules, m->file, &m->plan, err);
 	if (rc < 0)
 		return rc;
 	if ((int64_t)m->plan->info.n_vocab < ig_tokenizer_n_vocab(m->tokenizer))
@@ -168,7 +170,7 @@ static int read_model(struct ig_model *m, uint32_t wanted_context, struct ig_err
 	return lower(m, context, err);
 }
 
-int ig_model_open(struct ig_models *ms, const char *name, const char *path, uint32_t context,
+int ig_model_open(const struct ig_backend *b, const char *name, const char *path, uint32_t context,
 		  struct ig_model **out, struct ig_error *err)
 {
 	struct ig_model *m = calloc(1, sizeof *m);
@@ -176,8 +178,7 @@ int ig_model_open(struct ig_models *ms, const char *name, const char *path, uint
 
 	if (!m)
 		return ig_fail(err, -ENOMEM, "out of memory");
-	m->home = ms;
-	m->engine = ms->engine;
+	m->backend = b;
 	m->n_holds = 1;
 	m->wanted_context = context;
 	m->name = strdup(name);
@@ -188,13 +189,9 @@ int ig_model_open(struct ig_models *ms, const char *name, const char *path, uint
 	}
 	/* before it is opened: a file that is put in its place meanwhile is another one */
 	ig_file_id_of(path, &m->file_id);
-	pthread_mutex_lock(&m->engine->lock);
-	m->chunk = m->engine->options.prefill_chunk;
-	pthread_mutex_unlock(&m->engine->lock);
 	rc = read_model(m, context, err);
 	if (rc < 0)
 		goto fail;
-	ig_contract_measure(ms, m, &m->need);
 	m->shown = (struct ig_engine_model){
 		.name = m->name,
 		.tokenizer = m->tokenizer,
@@ -295,7 +292,7 @@ void ig_model_close(struct ig_model *m)
 		ig_chat_template_close(m->chat);
 	m->chat = NULL;
 	if (m->tokenizer) {
-		ig_grammar_cache_drop(m->engine->grammars, m->tokenizer);
+		ig_grammar_cache_drop(m->backend->grammars, m->tokenizer);
 		ig_tokenizer_close(m->tokenizer);
 	}
 	m->tokenizer = NULL;

@@ -12,6 +12,12 @@
  * used for the longest, or refuse; count; pack; hand over.  A failure on the way leaves
  * everything as it was but for what was unloaded to make room.
  */
+#include "daemon/engine/loader_private.h"
+
+#include "base/clock.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "daemon/engine/contract_private.h"
 #include "daemon/engine/models_private.h"
 
 #include <errno.h>
@@ -29,19 +35,7 @@
 
 static int ask_engine(struct ig_models *ms, struct ig_change *c, struct ig_error *err)
 {
-	struct ig_engine *e = ms->engine;
-
-	if (!e->has_thread) {
-		ig_scheduler_change(e, c);
-	} else {
-		pthread_mutex_lock(&e->lock);
-		e->change = c;
-		e->events = true;
-		pthread_cond_signal(&e->wake);
-		while (!c->done)
-			pthread_cond_wait(&e->changed, &e->lock);
-		pthread_mutex_unlock(&e->lock);
-	}
+	ms->change(ms->change_ctx, c);
 	return c->rc ? ig_fail(err, c->rc, "%s", c->err.text) : 0;
 }
 
@@ -49,11 +43,11 @@ static int ask_engine(struct ig_models *ms, struct ig_change *c, struct ig_error
 
 static void show_sums(const struct ig_models *ms)
 {
-	struct ig_metrics *metrics = ms->engine->metrics;
+	struct ig_metrics *metrics = ms->backend->metrics;
 	const struct ig_slot *s;
 	unsigned n = 0;
 
-	TAILQ_FOREACH (s, &ms->slots, link)
+	TAILQ_FOREACH(s, &ms->slots, link)
 		n += s->model != NULL;
 	ig_metrics_set(metrics, IG_GAUGE_MODELS_LOADED, n);
 	ig_metrics_set(metrics, IG_GAUGE_WEIGHT_BYTES, (double)ms->contract.weights);
@@ -75,7 +69,7 @@ static void uncount(struct ig_models *ms, struct ig_model *m)
 	TAILQ_REMOVE(&ms->all, m, all);
 	ms->contract.weights -= m->need.weights;
 	ms->contract.scratch -= m->need.scratch;
-	TAILQ_FOREACH (s, &ms->queue, queue)
+	TAILQ_FOREACH(s, &ms->queue, queue)
 		s->blocked = false;
 }
 
@@ -99,7 +93,7 @@ static int change_logits(struct ig_models *ms, uint64_t all, struct ig_model *ad
 		ms->contract.logits = all;
 	pthread_mutex_unlock(&ms->lock);
 	if (all != before) {
-		c.swaps_logits = !ig_logits_alloc(ms->engine, all, c.logits);
+		c.swaps_logits = !ig_logits_alloc(ms->backend, all, c.logits);
 		if (!c.swaps_logits)
 			all = before;
 	}
@@ -128,7 +122,7 @@ static void shrink_logits(struct ig_models *ms)
 
 	pthread_mutex_lock(&ms->lock);
 	now = ms->contract.logits;
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		if (m->gives_logits && m->need.logits > most)
 			most = m->need.logits;
 	pthread_mutex_unlock(&ms->lock);
@@ -155,7 +149,7 @@ static void discard(struct ig_models *ms, struct ig_model *m)
 	free(m);
 	shrink_logits(ms);
 	ig_log_info("model %s: unloaded", name);
-	ig_metrics_add(ms->engine->metrics, IG_COUNTER_MODELS_UNLOADED, 1);
+	ig_metrics_add(ms->backend->metrics, IG_COUNTER_MODELS_UNLOADED, 1);
 	pthread_mutex_lock(&ms->lock);
 	show_sums(ms);
 }
@@ -164,7 +158,7 @@ static struct ig_model *find_dead(const struct ig_models *ms)
 {
 	struct ig_model *m;
 
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		if (!m->n_holds)
 			return m;
 	return NULL;
@@ -175,7 +169,7 @@ static struct ig_model *find_oldest(const struct ig_models *ms, const struct ig_
 {
 	struct ig_model *m, *oldest = NULL;
 
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		if (ig_model_is_current(m) && m->n_holds == 1 && m->slot != spared &&
 		    !m->slot->pin && (!oldest || m->idle_since_ns < oldest->idle_since_ns))
 			oldest = m;
@@ -255,7 +249,7 @@ static void publish(struct ig_models *ms, struct ig_slot *s, struct ig_model *m,
 	ig_log_info("model %s: %s, %.1f MiB of weights, context %u, loaded in %.0f ms", m->name,
 		    m->arch, (double)m->memory.weight_bytes / (1 << 20), m->limits.max_context,
 		    s->loaded_s * 1e3);
-	ig_metrics_model_load(ms->engine->metrics, s->loaded_s);
+	ig_metrics_model_load(ms->backend->metrics, s->loaded_s);
 	show_sums(ms);
 }
 
@@ -264,13 +258,28 @@ static void note_failure(struct ig_models *ms, struct ig_slot *s, const struct i
 	s->error = *why;
 	s->failed_ns = ig_now_ns();
 	ig_log_error("model %s: %s%s", s->name, why->text, s->model ? "; the old one stays" : "");
-	ig_metrics_add(ms->engine->metrics, IG_COUNTER_MODEL_LOAD_FAILURES, 1);
+	ig_metrics_add(ms->backend->metrics, IG_COUNTER_MODEL_LOAD_FAILURES, 1);
 }
 
 /* What is on its way is of use still. */
 static bool is_wanted(const struct ig_models *ms, const struct ig_slot *s, uint64_t version)
 {
 	return !ms->stopping && s->version == version;
+}
+
+static int open_model(struct ig_models *ms, const char *name, const char *path, uint32_t context,
+		      struct ig_model **out, struct ig_error *err)
+{
+	int rc = ig_model_open(ms->backend, name, path, context, out, err);
+
+	if (rc < 0)
+		return rc;
+	(*out)->home = ms;
+	pthread_mutex_lock(&ms->lock);
+	(*out)->chunk = ms->chunk;
+	pthread_mutex_unlock(&ms->lock);
+	ig_contract_measure(&ms->contract, *out);
+	return 0;
 }
 
 static int open_copy(struct ig_models *ms, struct ig_slot *s, struct ig_model **out,
@@ -282,11 +291,11 @@ static int open_copy(struct ig_models *ms, struct ig_slot *s, struct ig_model **
 
 	pthread_mutex_unlock(&ms->lock);
 	if (name && path)
-		rc = ig_model_open(ms, name, path, context, out, err);
+		rc = open_model(ms, name, path, context, out, err);
 	else
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 	if (!rc) {
-		rc = ig_contract_fit_cache(ms, *out, err);
+		rc = ig_contract_fit_cache(&ms->contract, *out, err);
 		if (rc < 0) {
 			ig_model_close(*out);
 			free(*out);
@@ -387,7 +396,7 @@ static struct ig_slot *find_expired(const struct ig_models *ms, int64_t *deadlin
 	struct ig_slot *s;
 
 	*deadline = INT64_MAX;
-	TAILQ_FOREACH (s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->slots, link) {
 		int64_t end;
 
 		if (!s->model || !s->keep_alive_ms || s->model->n_holds > 1)
@@ -407,7 +416,7 @@ static struct ig_slot *find_load(const struct ig_models *ms)
 
 	if (ms->draining)
 		return NULL; /* nobody will be given it */
-	TAILQ_FOREACH (s, &ms->queue, queue)
+	TAILQ_FOREACH(s, &ms->queue, queue)
 		if (!s->blocked)
 			return s;
 	return NULL;
@@ -451,47 +460,6 @@ static void *loader_main(void *arg)
 
 /* ---- start and end ------------------------------------------------------------------------------------- */
 
-static int make_caches(struct ig_models *ms, const struct ig_config *config, bool ruler,
-		       struct ig_error *err)
-{
-	struct ig_engine *e = ms->engine;
-	struct ig_kv_arena arena = {
-		.struct_size = sizeof arena,
-		.arena_bytes = ruler ? config->kvcache.slab : ms->contract.arena,
-		.slab_bytes = config->kvcache.slab,
-		.ctx = e->driver,
-		.map_slab = ig_driver_map_slab,
-		.unmap_slab = ig_driver_unmap_slab,
-		.copy = ig_driver_copy,
-	};
-
-	return e->kv->create(&arena, ruler ? &ms->ruler : &e->cache, err);
-}
-
-static int read_cache_options(struct ig_models *ms, const struct ig_config *config,
-			      struct ig_error *err)
-{
-	struct ig_engine *e = ms->engine;
-	uint64_t slabs;
-
-	if (!strcmp(config->kvcache.dtype, "f16"))
-		e->kv_dtype = IG_F16;
-	else if (!strcmp(config->kvcache.dtype, "f32"))
-		e->kv_dtype = IG_F32;
-	else
-		return ig_fail(err, -ENOTSUP, "kvcache.dtype is \"%s\"; f16 and f32 are known",
-			       config->kvcache.dtype);
-	e->prefix_cache = config->kvcache.prefix_cache;
-	ms->contract.slab = config->kvcache.slab;
-	slabs = config->kvcache.arena ? config->kvcache.arena : IG_DEFAULT_ARENA;
-	/* or, where that is more, what one short sequence of any model takes */
-	slabs = slabs / config->kvcache.slab +
-		IG_MAX_CACHE_GROUPS * (IG_LEAST_TOKENS / IG_BLOCK_TOKENS + 1);
-	e->max_slabs =
-		slabs < 1u << (32 - IG_BLOCK_BITS) ? (uint32_t)slabs : 1u << (32 - IG_BLOCK_BITS);
-	return 0;
-}
-
 /* Every file is looked at, so that a mistake is found now.  Those that load at start stay open,
  * and must be good; of the others it is known that they have failed, as after a reload. */
 static int open_all(struct ig_models *ms, struct ig_error *err)
@@ -499,9 +467,9 @@ static int open_all(struct ig_models *ms, struct ig_error *err)
 	struct ig_error why = { 0 };
 	struct ig_slot *s;
 
-	TAILQ_FOREACH (s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->slots, link) {
 		struct ig_model *m;
-		int rc = ig_model_open(ms, s->name, s->path, s->context, &m, &why);
+		int rc = open_model(ms, s->name, s->path, s->context, &m, &why);
 
 		if (rc < 0 && (s->at_start || rc == -ENOMEM))
 			return ig_fail(err, rc, "model %s: %s", s->name, why.text);
@@ -528,11 +496,11 @@ static int load_all(struct ig_models *ms, struct ig_error *err)
 	struct ig_model *m;
 	int rc;
 
-	TAILQ_FOREACH (m, &ms->all, all) {
+	TAILQ_FOREACH(m, &ms->all, all) {
 		struct ig_change c = { .add = m };
 		int64_t start_ns = ig_now_ns();
 
-		rc = ig_contract_fit_cache(ms, m, &why);
+		rc = ig_contract_fit_cache(&ms->contract, m, &why);
 		if (!rc)
 			rc = ask_engine(ms, &c, &why);
 		if (!rc)
@@ -546,12 +514,9 @@ static int load_all(struct ig_models *ms, struct ig_error *err)
 
 static int start(struct ig_models *ms, const struct ig_config *config, struct ig_error *err)
 {
-	int rc = read_cache_options(ms, config, err);
+	struct ig_backend *b = ms->backend;
+	int rc = ig_models_set_slots(ms, config, err);
 
-	if (rc == 0)
-		rc = ig_models_set_slots(ms, config, err);
-	if (rc == 0)
-		rc = make_caches(ms, config, true, err);
 	if (rc == 0)
 		rc = open_all(ms, err);
 	if (rc == 0)
@@ -559,14 +524,17 @@ static int start(struct ig_models *ms, const struct ig_config *config, struct ig
 	if (rc == 0)
 		rc = ig_contract_start(ms, config, err);
 	if (rc == 0)
-		rc = make_caches(ms, config, false, err);
+		rc = ig_backend_make_cache(b, ms->contract.arena, ms->contract.slab, &b->cache,
+					   err);
 	if (rc == 0)
 		rc = load_all(ms, err);
 	show_sums(ms);
 	return rc;
 }
 
-int ig_models_create(struct ig_engine *e, const struct ig_config *config, struct ig_error *err)
+int ig_models_create(struct ig_backend *b, const struct ig_config *config,
+		     void (*change)(void *ctx, struct ig_change *c), void *ctx,
+		     struct ig_models **out, struct ig_error *err)
 {
 	struct ig_models *ms = calloc(1, sizeof *ms);
 	int rc;
@@ -581,8 +549,12 @@ int ig_models_create(struct ig_engine *e, const struct ig_config *config, struct
 	TAILQ_INIT(&ms->slots);
 	TAILQ_INIT(&ms->queue);
 	TAILQ_INIT(&ms->all);
-	ms->engine = e;
-	e->models = ms;
+	ms->backend = b;
+	ms->change = change;
+	ms->change_ctx = ctx;
+	ms->chunk = ig_backend_chunk(b, config);
+	ms->contract.slab = config->kvcache.slab;
+	*out = ms;
 	return start(ms, config, err);
 }
 
@@ -606,7 +578,7 @@ void ig_models_drain(struct ig_models *ms)
 		waiters = NULL;
 		pthread_mutex_lock(&ms->lock);
 		ms->draining = true;
-		TAILQ_FOREACH (s, &ms->slots, link) {
+		TAILQ_FOREACH(s, &ms->slots, link) {
 			waiters = ig_slot_take_waiters(s);
 			if (waiters)
 				break;
@@ -630,16 +602,8 @@ void ig_models_stop(struct ig_models *ms)
 	ms->has_thread = false;
 }
 
-void ig_models_free(struct ig_models *ms)
-{
-	pthread_cond_destroy(&ms->wake);
-	pthread_mutex_destroy(&ms->lock);
-	free(ms);
-}
-
 void ig_models_destroy(struct ig_models *ms)
 {
-	struct ig_engine *e = ms->engine;
 	struct ig_model *m, *next;
 	struct ig_slot *s;
 	bool held;
@@ -648,13 +612,11 @@ void ig_models_destroy(struct ig_models *ms)
 	for (m = TAILQ_FIRST(&ms->all); m; m = TAILQ_NEXT(m, all)) {
 		struct ig_change c = { .remove = m };
 
-		ig_scheduler_change(e, &c);
+		ask_engine(ms, &c, NULL);
 		ig_model_close(m);
 	}
-	if (ms->ruler)
-		e->kv->destroy(ms->ruler);
 	pthread_mutex_lock(&ms->lock);
-	ms->engine = NULL;
+	ms->backend = NULL;
 	for (m = TAILQ_FIRST(&ms->all); m; m = next) {
 		next = TAILQ_NEXT(m, all);
 		if (ig_model_is_current(m))

@@ -4,6 +4,10 @@
  */
 #include "daemon/engine/models_private.h"
 
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/engine/contract_private.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,11 +74,11 @@ static int find_slot(const struct ig_models *ms, const char *name, struct ig_slo
 	*out = ms->default_slot;
 	if (!name || !*name)
 		return 0;
-	TAILQ_FOREACH (*out, &ms->slots, link)
+	TAILQ_FOREACH(*out, &ms->slots, link)
 		if (!strcmp((*out)->name, name))
 			return 0;
 	known[0] = 0;
-	TAILQ_FOREACH (s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->slots, link) {
 		int w = snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", s->name);
 
 		if (w < 0 || (size_t)w >= sizeof known - n) {
@@ -135,7 +139,7 @@ int ig_models_set_default(struct ig_models *ms, const char *name, struct ig_erro
 		ms->default_slot = TAILQ_FIRST(&ms->slots);
 		return 0;
 	}
-	TAILQ_FOREACH (s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->slots, link) {
 		if (!strcmp(s->name, name)) {
 			ms->default_slot = s;
 			return 0;
@@ -202,7 +206,7 @@ uint64_t ig_models_idle_bytes(const struct ig_models *ms, const struct ig_slot *
 	const struct ig_model *m;
 	uint64_t n = 0;
 
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		if (!m->n_holds ||
 		    (ig_model_is_current(m) && m->slot != s && m->n_holds == 1 && !m->slot->pin))
 			n += bytes_of(m);
@@ -214,7 +218,7 @@ uint64_t ig_models_own_bytes(const struct ig_models *ms, const struct ig_slot *s
 	const struct ig_model *m;
 	uint64_t n = 0;
 
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		if (m->slot == s && m->n_holds)
 			n += bytes_of(m);
 	return n;
@@ -247,10 +251,9 @@ static int want(struct ig_models *ms, struct ig_slot *s, void (*ready)(void *ctx
 	return ig_fail(err, -EINPROGRESS, "the model %s is being loaded", s->name);
 }
 
-int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(void *ctx), void *ctx,
-			 const struct ig_engine_model **out, struct ig_error *err)
+int ig_models_take(struct ig_models *ms, const char *name, void (*ready)(void *ctx), void *ctx,
+		   const struct ig_engine_model **out, struct ig_error *err)
 {
-	struct ig_models *ms = e->models;
 	struct ig_slot *s = NULL;
 	int rc;
 
@@ -268,6 +271,13 @@ int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(vo
 	}
 	pthread_mutex_unlock(&ms->lock);
 	return rc;
+}
+
+void ig_models_free(struct ig_models *ms)
+{
+	pthread_cond_destroy(&ms->wake);
+	pthread_mutex_destroy(&ms->lock);
+	free(ms);
 }
 
 const struct ig_engine_model *ig_engine_keep_model(const struct ig_engine_model *shown)
@@ -291,7 +301,7 @@ void ig_engine_release_model(const struct ig_engine_model *shown)
 	ms = m->home;
 	pthread_mutex_lock(&ms->lock);
 	m->n_holds--;
-	if (!m->n_holds && !ms->engine) {
+	if (!m->n_holds && !ms->backend) {
 		/* the engine is destroyed, and of the instance only the shell was left */
 		TAILQ_REMOVE(&ms->all, m, all);
 		free(m);
@@ -319,9 +329,8 @@ static void drop_load(struct ig_models *ms, struct ig_slot *s)
 	s->load = IG_LOAD_NONE;
 }
 
-int ig_engine_unload_model(struct ig_engine *e, const char *name, struct ig_error *err)
+int ig_models_unload(struct ig_models *ms, const char *name, struct ig_error *err)
 {
-	struct ig_models *ms = e->models;
 	struct ig_waiter *waiters = NULL;
 	struct ig_slot *s;
 	int rc;
@@ -353,7 +362,7 @@ static struct ig_slot *named(const struct ig_slot_list *list, const char *name)
 {
 	struct ig_slot *s;
 
-	TAILQ_FOREACH (s, list, link)
+	TAILQ_FOREACH(s, list, link)
 		if (!strcmp(s->name, name))
 			return s;
 	return NULL;
@@ -418,7 +427,7 @@ static bool remove_slot(struct ig_models *ms, struct ig_slot *s, struct ig_waite
 	s->gone = true;
 	if (s->model)
 		ig_slot_let_go(ms, s);
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		if (m->slot == s)
 			m->slot = NULL;
 	append_waiters(waiters, ig_slot_take_waiters(s));
@@ -482,6 +491,7 @@ void ig_models_reload(struct ig_models *ms, const struct ig_config *config)
 	}
 	if (ok) {
 		pthread_mutex_lock(&ms->lock);
+		ms->chunk = ig_backend_chunk(ms->backend, config);
 		waiters = take_over(ms, fresh, ids, n);
 		if (ig_models_set_default(ms, config->default_model, &err) < 0 && n)
 			ig_log_error("reload: %s; the default stays", err.text);
@@ -511,7 +521,7 @@ static enum ig_model_state state_of(const struct ig_models *ms, const struct ig_
 		return IG_MODEL_LOADING;
 	if (s->error.code)
 		return IG_MODEL_FAILED;
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		if (m->slot == s)
 			return IG_MODEL_LEAVING;
 	return IG_MODEL_UNLOADED;
@@ -540,7 +550,7 @@ static void fill_status(const struct ig_models *ms, const struct ig_slot *s,
 	snprintf(out->file, sizeof out->file, "%s", s->model ? s->model->path : s->path);
 	if (s->error.code)
 		snprintf(out->error, sizeof out->error, "%.255s", s->error.text);
-	TAILQ_FOREACH (m, &ms->all, all)
+	TAILQ_FOREACH(m, &ms->all, all)
 		if (m->slot == s)
 			out->n_active += atomic_load(&m->n_active);
 	if (!s->model || s->model->n_holds > 1)
@@ -553,14 +563,13 @@ static void fill_status(const struct ig_models *ms, const struct ig_slot *s,
 		out->expires_s = 0;
 }
 
-size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t cap)
+size_t ig_models_status(struct ig_models *ms, struct ig_model_status *out, size_t cap)
 {
-	struct ig_models *ms = e->models;
 	const struct ig_slot *s;
 	size_t n = 0;
 
 	pthread_mutex_lock(&ms->lock);
-	TAILQ_FOREACH (s, &ms->slots, link)
+	TAILQ_FOREACH(s, &ms->slots, link)
 		if (n++ < cap)
 			fill_status(ms, s, &out[n - 1]);
 	pthread_mutex_unlock(&ms->lock);
@@ -586,7 +595,7 @@ void ig_models_describe(struct ig_models *ms, struct ig_strbuf *out)
 	const struct ig_slot *s;
 
 	pthread_mutex_lock(&ms->lock);
-	TAILQ_FOREACH (s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->slots, link) {
 		const struct ig_chat_template *chat = s->model ? s->model->chat : NULL;
 		struct ig_model_status st;
 

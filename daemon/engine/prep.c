@@ -3,9 +3,11 @@
  * of requests, which must hold up neither the sockets nor the engine.  A bounded
  * queue; who finds it full tells its client to come back.
  */
-#include "daemon/engine/engine_private.h"
+#include "daemon/engine/prep_private.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

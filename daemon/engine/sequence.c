@@ -11,9 +11,11 @@
  * Where log probabilities are wanted, each token's note waits beside the text until
  * all of its text is ready, then goes into the stream ahead of it.
  */
+#include "daemon/engine/sequence_private.h"
+
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "daemon/engine/logprobs.h"
-#include "daemon/engine/sequence_private.h"
 
 #include <errno.h>
 #include <math.h>
@@ -27,7 +29,7 @@
 
 /* ---- from a spec ----------------------------------------------------------------- */
 
-static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
+static int check_prompt(const struct ig_gen_spec *spec, struct ig_error *err)
 {
 	const struct ig_engine_model *m = spec->model;
 	const struct ig_model *model = (const struct ig_model *)m;
@@ -35,8 +37,6 @@ static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
 
 	if (spec->n_prompt <= 0 || !spec->prompt)
 		return ig_fail(err, -EINVAL, "the prompt has no tokens");
-	if (!spec->stream)
-		return ig_fail(err, -EINVAL, "the request has no stream");
 	if ((uint32_t)spec->n_prompt > m->n_context)
 		return ig_fail(err, -E2BIG, "the prompt has %d tokens, the context of %s is %u",
 			       spec->n_prompt, m->name, m->n_context);
@@ -55,42 +55,86 @@ static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
 			return ig_fail(err, -EINVAL,
 				       "token %d of the prompt is %d; %s has %d tokens", i,
 				       spec->prompt[i], m->name, n_vocab);
-	if (spec->max_tokens < 0)
-		return ig_fail(err, -EINVAL, "max_tokens is %d; it must not be negative",
-			       spec->max_tokens);
-	if (!(spec->temperature >= 0 && spec->temperature <= 2))
-		return ig_fail(err, -EINVAL, "temperature is %g; it must be from 0 to 2",
-			       (double)spec->temperature);
-	if (!(spec->top_p > 0 && spec->top_p <= 1))
-		return ig_fail(err, -EINVAL, "top_p is %g; it must be above 0 and at most 1",
-			       (double)spec->top_p);
-	if (spec->top_k < 0)
-		return ig_fail(err, -EINVAL, "top_k is %d; it must not be negative", spec->top_k);
-	if (!(spec->min_p >= 0 && spec->min_p <= 1))
-		return ig_fail(err, -EINVAL, "min_p is %g; it must be from 0 to 1",
-			       (double)spec->min_p);
-	if (!(spec->repetition_penalty >= 0 && spec->repetition_penalty <= 10))
-		return ig_fail(err, -EINVAL,
-			       "repetition_penalty is %g; it must be above 0 and at most "
-			       "10",
-			       (double)spec->repetition_penalty);
-	if (!(fabsf(spec->frequency_penalty) <= 2) || !(fabsf(spec->presence_penalty) <= 2))
-		return ig_fail(err, -EINVAL, "%s_penalty is %g; it must be from -2 to 2",
-			       fabsf(spec->frequency_penalty) <= 2 ? "presence" : "frequency",
-			       (double)(fabsf(spec->frequency_penalty) <= 2 ?
-						spec->presence_penalty :
-						spec->frequency_penalty));
-	if (spec->n_biases > IG_MAX_BIASES)
+	return 0;
+}
+
+static int check_biases(const struct ig_sampling *p, const struct ig_engine_model *m,
+			struct ig_error *err)
+{
+	int32_t n_vocab = ig_tokenizer_n_vocab(m->tokenizer);
+
+	if (p->n_biases > IG_MAX_BIASES)
 		return ig_fail(err, -EINVAL, "logit_bias has %u tokens; %d are allowed",
-			       spec->n_biases, IG_MAX_BIASES);
-	for (uint32_t i = 0; i < spec->n_biases; i++)
-		if (spec->biases[i].id < 0 || spec->biases[i].id >= n_vocab ||
-		    !(fabsf(spec->biases[i].bias) <= 100))
+			       p->n_biases, IG_MAX_BIASES);
+	for (uint32_t i = 0; i < p->n_biases; i++)
+		if (p->biases[i].id < 0 || p->biases[i].id >= n_vocab ||
+		    !(fabsf(p->biases[i].bias) <= 100))
 			return ig_fail(err, -EINVAL,
 				       "logit_bias gives token %d %g; %s has tokens 0 to %d, "
 				       "a bias is from -100 to 100",
-				       spec->biases[i].id, (double)spec->biases[i].bias, m->name,
+				       p->biases[i].id, (double)p->biases[i].bias, m->name,
 				       n_vocab - 1);
+	return 0;
+}
+
+static int check_stops(char *const *stops, struct ig_error *err)
+{
+	for (size_t i = 0; stops && stops[i]; i++) {
+		size_t n = strlen(stops[i]);
+
+		if (i == IG_MAX_STOPS)
+			return ig_fail(err, -EINVAL, "more than %d stop strings", IG_MAX_STOPS);
+		if (!n || n > IG_MAX_STOP_BYTES)
+			return ig_fail(err, -EINVAL,
+				       "stop string %zu has %zu bytes; 1 to %d are allowed", i + 1,
+				       n, IG_MAX_STOP_BYTES);
+	}
+	return 0;
+}
+
+static int check_sampling(const struct ig_sampling *p, struct ig_error *err)
+{
+	if (p->max_tokens < 0)
+		return ig_fail(err, -EINVAL, "max_tokens is %d; it must not be negative",
+			       p->max_tokens);
+	if (!(p->temperature >= 0 && p->temperature <= 2))
+		return ig_fail(err, -EINVAL, "temperature is %g; it must be from 0 to 2",
+			       p->temperature);
+	if (!(p->top_p > 0 && p->top_p <= 1))
+		return ig_fail(err, -EINVAL, "top_p is %g; it must be above 0 and at most 1",
+			       p->top_p);
+	if (p->top_k < 0)
+		return ig_fail(err, -EINVAL, "top_k is %d; it must not be negative", p->top_k);
+	if (!(p->min_p >= 0 && p->min_p <= 1))
+		return ig_fail(err, -EINVAL, "min_p is %g; it must be from 0 to 1", p->min_p);
+	if (!(p->repetition_penalty >= 0 && p->repetition_penalty <= 10))
+		return ig_fail(err, -EINVAL,
+			       "repetition_penalty is %g; it must be above 0 and at most "
+			       "10",
+			       p->repetition_penalty);
+	if (!(fabs(p->frequency_penalty) <= 2) || !(fabs(p->presence_penalty) <= 2))
+		return ig_fail(err, -EINVAL, "%s_penalty is %g; it must be from -2 to 2",
+			       fabs(p->frequency_penalty) <= 2 ? "presence" : "frequency",
+			       fabs(p->frequency_penalty) <= 2 ? p->presence_penalty :
+								 p->frequency_penalty);
+	return check_stops(p->stops, err);
+}
+
+static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
+{
+	const struct ig_engine_model *m = spec->model;
+	const struct ig_model *model = (const struct ig_model *)m;
+	int32_t n_vocab = ig_tokenizer_n_vocab(m->tokenizer);
+	int rc = check_prompt(spec, err);
+
+	if (!rc)
+		rc = check_sampling(&spec->sampling, err);
+	if (!rc)
+		rc = check_biases(&spec->sampling, m, err);
+	if (rc < 0)
+		return rc;
+	if (!spec->stream)
+		return ig_fail(err, -EINVAL, "the request has no stream");
 	if (spec->n_top < -1 || spec->n_top > IG_MAX_TOP)
 		return ig_fail(err, -EINVAL, "n_top is %d; it must be from -1 to %d", spec->n_top,
 			       IG_MAX_TOP);
@@ -112,20 +156,10 @@ static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
 				       "control token %d is to be shown; %s has tokens 0 "
 				       "to %d",
 				       spec->shown[i], m->name, n_vocab - 1);
-	if (spec->grammar && spec->ignore_end)
+	if (spec->grammar && spec->sampling.ignore_end)
 		return ig_fail(err, -EINVAL,
 			       "ignore_end with a grammar, which says itself where the "
 			       "answer ends");
-	for (size_t i = 0; spec->stops && spec->stops[i]; i++) {
-		size_t n = strlen(spec->stops[i]);
-
-		if (i == IG_MAX_STOPS)
-			return ig_fail(err, -EINVAL, "more than %d stop strings", IG_MAX_STOPS);
-		if (!n || n > IG_MAX_STOP_BYTES)
-			return ig_fail(err, -EINVAL,
-				       "stop string %zu has %zu bytes; 1 to %d are allowed", i + 1,
-				       n, IG_MAX_STOP_BYTES);
-	}
 	return 0;
 }
 
@@ -135,11 +169,11 @@ static int stop_init(struct ig_stop *stop, const char *text)
 {
 	uint32_t k = 0;
 
-	stop->text = text;
 	stop->len = (uint32_t)strlen(text);
-	stop->fail = calloc(stop->len, sizeof *stop->fail);
+	stop->fail = calloc(1, stop->len * (sizeof *stop->fail + 1));
 	if (!stop->fail)
 		return -ENOMEM;
+	stop->text = memcpy(stop->fail + stop->len, text, stop->len);
 	for (uint32_t i = 1; i < stop->len; i++) {
 		while (k && text[i] != text[k])
 			k = stop->fail[k - 1];
@@ -171,7 +205,7 @@ static int make_edits(struct ig_seq *s, const struct ig_gen_spec *spec)
 {
 	struct ig_sample_params *p = &s->sample;
 	bool repetition = p->repetition_penalty != 1.0f;
-	uint64_t max = spec->n_biases;
+	uint64_t max = spec->sampling.n_biases;
 
 	s->penalties = repetition || p->frequency_penalty != 0 || p->presence_penalty != 0;
 	if (s->penalties)
@@ -189,8 +223,8 @@ static int make_edits(struct ig_seq *s, const struct ig_gen_spec *spec)
 	s->edit_slots = calloc(s->n_edit_slots, sizeof *s->edit_slots);
 	if (!s->edits || !s->edit_slots)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < spec->n_biases; i++)
-		edit_of(s, spec->biases[i].id)->bias += spec->biases[i].bias;
+	for (uint32_t i = 0; i < spec->sampling.n_biases; i++)
+		edit_of(s, spec->sampling.biases[i].id)->bias += spec->sampling.biases[i].bias;
 	for (int32_t i = 0; repetition && i < s->n_prompt; i++)
 		edit_of(s, spec->prompt[i])->seen = 1;
 	return 0;
@@ -221,12 +255,64 @@ static int make_notes(struct ig_seq *s)
 	return s->notes && (s->note_tops || !s->n_top) ? 0 : -ENOMEM;
 }
 
-int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options *options,
-		  struct ig_seq **out, struct ig_error *err)
+/* What the op reads of it; a top_p that is above 0 as a double may be 0 as a float. */
+static struct ig_sample_params sample_params(const struct ig_sampling *p)
+{
+	return (struct ig_sample_params){
+		.temperature = (float)p->temperature,
+		.top_p = (float)p->top_p > 0 ? (float)p->top_p : 1e-30f,
+		.top_k = p->top_k,
+		.min_p = (float)p->min_p,
+		.repetition_penalty =
+			p->repetition_penalty > 0 ? (float)p->repetition_penalty : 1.0f,
+		.frequency_penalty = (float)p->frequency_penalty,
+		.presence_penalty = (float)p->presence_penalty,
+		.mask = -1,
+		.seed = p->seed,
+	};
+}
+
+static int make_stops(struct ig_seq *s, char *const *stops)
+{
+	while (stops && stops[s->n_stops])
+		s->n_stops++;
+	if (!s->n_stops)
+		return 0;
+	s->stops = calloc(s->n_stops, sizeof *s->stops);
+	for (uint32_t i = 0; s->stops && i < s->n_stops; i++)
+		if (stop_init(&s->stops[i], stops[i]) < 0)
+			return -ENOMEM;
+	return s->stops ? 0 : -ENOMEM;
+}
+
+/* What is ready, what is held back, one token more and, where notes are kept, the token
+ * before it. */
+static size_t text_capacity(const struct ig_seq *s)
+{
+	uint32_t longest = 0;
+
+	for (uint32_t i = 0; i < s->n_stops; i++)
+		if (s->stops[i].len > longest)
+			longest = s->stops[i].len;
+	return longest + 2 * ig_detokenizer_max(s->model->tokenizer) + FLUSH_BYTES;
+}
+
+static int32_t max_output_of(const struct ig_gen_spec *spec, uint32_t by_default)
+{
+	int32_t max = (int32_t)spec->model->n_context - spec->n_prompt;
+	uint32_t limit =
+		spec->sampling.max_tokens ? (uint32_t)spec->sampling.max_tokens : by_default;
+
+	if (spec->prefill_only)
+		return 0;
+	return limit && limit < (uint32_t)max ? (int32_t)limit : max;
+}
+
+int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig_seq **out,
+		  struct ig_error *err)
 {
 	const struct ig_engine_model *m = spec->model;
 	struct ig_seq *s;
-	uint32_t longest = 0, limit;
 	int rc = check_spec(spec, err);
 
 	if (rc < 0)
@@ -235,65 +321,26 @@ int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options
 	if (!s)
 		goto no_memory;
 	s->model = (struct ig_model *)m;
-	memcpy(s->id, spec->id, sizeof s->id);
-	memcpy(s->endpoint, spec->endpoint, sizeof s->endpoint);
-	memcpy(s->client, spec->client, sizeof s->client);
-	snprintf(s->key, sizeof s->key, "%.39s", spec->key);
-	s->id[sizeof s->id - 1] = s->endpoint[sizeof s->endpoint - 1] = 0;
-	s->client[sizeof s->client - 1] = 0;
-	s->received_ns = spec->received_ns ? spec->received_ns : ig_now_ns();
-	s->received_wall_ns = spec->received_wall_ns ? spec->received_wall_ns : ig_wall_ns();
+	snprintf(s->id, sizeof s->id, "%s", spec->id);
+	s->origin = spec->origin;
 	s->n_prompt = spec->n_prompt;
-	limit = spec->max_tokens ? (uint32_t)spec->max_tokens : options->max_output_tokens;
-	s->max_output = (int32_t)m->n_context - spec->n_prompt;
-	if (limit && limit < (uint32_t)s->max_output)
-		s->max_output = (int32_t)limit;
+	s->max_output = max_output_of(spec, max_output);
 	s->prefill_only = spec->prefill_only;
-	if (s->prefill_only)
-		s->max_output = 0;
-	s->ignore_end = spec->ignore_end;
+	s->ignore_end = spec->sampling.ignore_end;
 	s->n_top = spec->n_top;
-	s->sample =
-		(struct ig_sample_params){ .temperature = spec->temperature,
-					   .top_p = spec->top_p,
-					   .top_k = spec->top_k,
-					   .min_p = spec->min_p,
-					   .repetition_penalty = spec->repetition_penalty > 0 ?
-									 spec->repetition_penalty :
-									 1.0f,
-					   .frequency_penalty = spec->frequency_penalty,
-					   .presence_penalty = spec->presence_penalty,
-					   .mask = -1,
-					   .seed = spec->seed };
+	s->sample = sample_params(&spec->sampling);
 	rc = make_edits(s, spec);
 	if (rc == -E2BIG) {
 		ig_seq_destroy(s);
 		return ig_fail(err, -EINVAL, "penalties of more than %u different tokens",
 			       IG_MAX_STEP_EDITS);
 	}
-	if (rc < 0)
+	if (rc < 0 || make_stops(s, spec->sampling.stops) < 0)
 		goto no_memory;
-	s->n_noted = -1;
 	s->result.n_prompt = spec->n_prompt;
 	s->result.stop_index = -1;
-
-	while (spec->stops && spec->stops[s->n_stops])
-		s->n_stops++;
-	if (s->n_stops) {
-		s->stops = calloc(s->n_stops, sizeof *s->stops);
-		if (!s->stops)
-			goto no_memory;
-		/* the texts are the spec's; they stay where they are when adopted */
-		for (uint32_t i = 0; i < s->n_stops; i++) {
-			if (stop_init(&s->stops[i], spec->stops[i]) < 0)
-				goto no_memory;
-			if (s->stops[i].len > longest)
-				longest = s->stops[i].len;
-		}
-	}
 	s->tokens = malloc(((size_t)s->n_prompt + (size_t)s->max_output) * sizeof *s->tokens);
-	/* what is held back, one token more and, where notes are kept, the token before it */
-	s->text_cap = longest + 2 * ig_detokenizer_max(m->tokenizer) + FLUSH_BYTES;
+	s->text_cap = text_capacity(s);
 	s->text = malloc(s->text_cap);
 	if (!s->tokens || !s->text || make_notes(s) < 0)
 		goto no_memory;
@@ -314,17 +361,12 @@ no_memory:
 	return ig_fail(err, -ENOMEM, "out of memory for a request of %d tokens", spec->n_prompt);
 }
 
-void ig_seq_adopt(struct ig_seq *s, struct ig_gen_spec *spec)
+void ig_seq_adopt(struct ig_seq *s, const struct ig_gen_spec *spec)
 {
-	free(spec->prompt); /* copied */
-	spec->prompt = NULL;
-	s->stop_texts = spec->stops;
-	spec->stops = NULL;
-	s->grammar = spec->grammar;
-	spec->grammar = NULL;
-	s->stream = spec->stream;
-	spec->stream = NULL;
 	ig_engine_keep_model(spec->model);
+	ig_origin_ref(s->origin);
+	s->grammar = spec->grammar ? ig_grammar_ref(spec->grammar) : NULL;
+	s->stream = spec->stream;
 	atomic_fetch_add(&s->model->n_active, 1);
 	s->adopted = true;
 }
@@ -336,9 +378,6 @@ void ig_seq_destroy(struct ig_seq *s)
 	for (uint32_t i = 0; s->stops && i < s->n_stops; i++)
 		free(s->stops[i].fail);
 	free(s->stops);
-	for (size_t i = 0; s->stop_texts && s->stop_texts[i]; i++)
-		free(s->stop_texts[i]);
-	free(s->stop_texts);
 	free(s->edits);
 	free(s->edit_slots);
 	free(s->tokens);
@@ -351,6 +390,7 @@ void ig_seq_destroy(struct ig_seq *s)
 	if (s->adopted) {
 		atomic_fetch_sub(&s->model->n_active, 1);
 		ig_engine_release_model(&s->model->shown);
+		ig_origin_unref(s->origin);
 	}
 	free(s);
 }
@@ -579,26 +619,21 @@ void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *ro
 		[IG_FINISH_CANCELLED] = 499, [IG_FINISH_ERROR] = 500,
 	};
 
-	memset(row, 0, sizeof *row);
+	ig_origin_row(s->origin, now_ns, row);
 	snprintf(row->id, sizeof row->id, "%s", s->id);
 	snprintf(row->model, sizeof row->model, "%s", s->model->name);
-	snprintf(row->endpoint, sizeof row->endpoint, "%s", s->endpoint);
-	snprintf(row->client, sizeof row->client, "%s", s->client);
-	snprintf(row->key, sizeof row->key, "%s", s->key);
 	snprintf(row->finish, sizeof row->finish, "%s", ig_finish_name(s->result.finish));
 	snprintf(row->cancel_reason, sizeof row->cancel_reason, "%s", s->result.cancel_reason);
 	if (s->result.finish == IG_FINISH_ERROR)
 		snprintf(row->error, sizeof row->error, "%.*s", (int)sizeof row->error - 1,
 			 s->result.error.text);
 	row->status = status[s->result.finish];
-	row->received_ns = s->received_wall_ns;
 	row->n_prompt = s->n_prompt;
 	row->n_cached = s->result.n_cached;
 	row->n_output = s->result.n_output;
-	row->queue_ms = ms_between(s->received_ns, s->admitted_ns);
+	row->queue_ms = ms_between(s->origin->received_ns, s->admitted_ns);
 	row->prefill_ms = ms_between(s->admitted_ns, s->first_ns ? s->first_ns : s->read_ns);
 	row->decode_ms = ms_between(s->first_ns, s->last_ns);
-	row->ttft_ms = ms_between(s->received_ns, s->first_ns);
-	row->total_ms = ms_between(s->received_ns, now_ns);
+	row->ttft_ms = ms_between(s->origin->received_ns, s->first_ns);
 	memcpy(row->itl, s->itl, sizeof row->itl);
 }

@@ -11,18 +11,16 @@
 #ifndef INGOT_ENGINE_SEQUENCE_PRIVATE_H
 #define INGOT_ENGINE_SEQUENCE_PRIVATE_H
 
-#include "daemon/engine/engine_private.h"
+#include "daemon/engine/generation.h"
+#include "daemon/engine/instance_private.h"
 #include "model/tokenizer/detokenizer.h"
-
-#define IG_MAX_STOPS 16
-#define IG_MAX_STOP_BYTES 4096
 
 /* A stop string and how far the text so far has matched it (Knuth, Morris, Pratt). */
 struct ig_stop {
-	const char *text; /* in ig_seq.stop_texts */
+	uint32_t *fail; /* [len]: what is still matched when the byte after i + 1 differs */
+	char *text;	/* [len], behind them */
 	uint32_t len;
 	uint32_t n_matched;
-	uint32_t *fail; /* [len]: what is still matched when the byte after i + 1 differs */
 };
 
 /* A token's log probability, from its draw until the stream has it. */
@@ -32,14 +30,16 @@ struct ig_seq_note {
 	uint64_t text_end; /* once the token is shown */
 };
 
+TAILQ_HEAD(ig_seq_list, ig_seq);
+
 enum ig_seq_state { IG_SEQ_WAITING, IG_SEQ_PREFILL, IG_SEQ_DECODE, IG_SEQ_PAUSED };
 
 struct ig_seq {
 	/* ---- fixed at submit ---- */
 	uint64_t number; /* the request's handle; smaller is older */
 	struct ig_model *model;
-	char id[64], endpoint[32], client[64], key[40];
-	int64_t received_ns, received_wall_ns;
+	char id[64];
+	struct ig_origin *origin; /* counted once adopted */
 	int32_t n_prompt, max_output;
 	struct ig_sample_params sample; /* but for the position and first_edit */
 	bool penalties;			/* the draw depends on the tokens so far */
@@ -48,13 +48,12 @@ struct ig_seq {
 	struct ig_grammar *grammar;    /* NULL: any token may come */
 	int32_t control[IG_MAX_SHOWN]; /* control tokens that are text */
 	uint32_t max_edits;
-	char **stop_texts;     /* NULL-terminated; may be NULL */
 	struct ig_stop *stops; /* [n_stops] */
 	uint32_t n_stops;
 	struct ig_stream *stream; /* the writer's hold */
-	bool adopted;		  /* it holds its model, and counts among its requests */
+	bool adopted;		  /* it holds its model, grammar and origin; its model counts it */
 
-	/* ---- under the engine's lock ---- */
+	/* ---- under the scheduler's lock ---- */
 	TAILQ_ENTRY(ig_seq) all;
 	bool cancel_wanted;
 	char cancel_reason[24];
@@ -77,7 +76,6 @@ struct ig_seq {
 	uint32_t *edit_slots; /* [n_edit_slots], a power of two: an edit's number plus one, by id */
 	uint32_t n_edit_slots;
 	int32_t n_tokens, n_done, n_shown;
-	int32_t n_noted;  /* progress that the stream knows; -1: none */
 	uint64_t step;	  /* the newest step that it was built into */
 	uint64_t planned; /* the newest step that it was to be in, with n_planned rows */
 	int32_t n_planned;
@@ -104,15 +102,35 @@ struct ig_seq {
 };
 
 /* Any thread.  Checks the spec (-EINVAL, -E2BIG with text); takes nothing of it
- * over yet. */
-int ig_seq_create(const struct ig_gen_spec *spec, const struct ig_engine_options *options,
-		  struct ig_seq **out, struct ig_error *err);
-/* Take over the spec's prompt, stops, grammar and stream. */
-void ig_seq_adopt(struct ig_seq *s, struct ig_gen_spec *spec);
+ * over yet.  max_output: of a spec that says none; 0: up to the context. */
+int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig_seq **out,
+		  struct ig_error *err);
+/* Hold the spec's model, grammar and origin, take over its stream. */
+void ig_seq_adopt(struct ig_seq *s, const struct ig_gen_spec *spec);
 /* Frees what it owns; it must be in no list and hold no blocks. */
 void ig_seq_destroy(struct ig_seq *s);
 
+static inline bool ig_seq_is_paused(const struct ig_seq *s)
+{
+	return atomic_load_explicit(&s->paused, memory_order_relaxed);
+}
+
 /* ---- the engine's thread ---- */
+
+/* What it will have, what will be done, and what will be left to do when the steps under
+ * way have landed. */
+static inline int32_t ig_seq_tokens_then(const struct ig_seq *s)
+{
+	return s->n_tokens + (s->n_flights && s->logit_index >= 0);
+}
+static inline int32_t ig_seq_done_then(const struct ig_seq *s)
+{
+	return s->n_done + (s->n_flights ? s->n_rows : 0);
+}
+static inline int32_t ig_seq_n_left(const struct ig_seq *s)
+{
+	return ig_seq_tokens_then(s) - ig_seq_done_then(s);
+}
 
 /* A token of the answer: what penalties count. */
 void ig_seq_count(struct ig_seq *s, int32_t id);

@@ -25,9 +25,6 @@ struct ig_stream {
 	_Atomic uint64_t head; /* bytes ever written; the writer's */
 	_Atomic uint64_t tail; /* bytes ever taken; the reader's */
 	_Atomic int64_t last_take_ns;
-	atomic_int n_prefilled; /* -1: still queued */
-	atomic_int n_prompt;
-	atomic_int n_cached;
 	atomic_bool finished;	     /* publishes result */
 	struct ig_token_note *notes; /* [n_notes]; NULL: none are kept */
 	uint32_t n_notes;
@@ -74,7 +71,6 @@ struct ig_stream *ig_stream_create(size_t capacity, void (*wake)(void *ctx), voi
 	s->wake_ctx = ctx;
 	atomic_init(&s->n_refs, 2);
 	atomic_init(&s->last_take_ns, ig_now_ns());
-	atomic_init(&s->n_prefilled, -1);
 	return s;
 }
 
@@ -157,15 +153,6 @@ int ig_stream_put_note(struct ig_stream *s, const struct ig_token_note *note)
 	if (s->wake)
 		s->wake(s->wake_ctx);
 	return 0;
-}
-
-void ig_stream_set_prefill(struct ig_stream *s, int32_t n_done, int32_t n_prompt, int32_t n_cached)
-{
-	atomic_store_explicit(&s->n_prompt, n_prompt, memory_order_relaxed);
-	atomic_store_explicit(&s->n_cached, n_cached, memory_order_relaxed);
-	atomic_store_explicit(&s->n_prefilled, n_done, memory_order_release);
-	if (s->wake)
-		s->wake(s->wake_ctx);
 }
 
 void ig_stream_finish(struct ig_stream *s, const struct ig_gen_result *r)
@@ -252,16 +239,5 @@ bool ig_stream_finished(struct ig_stream *s, struct ig_gen_result *r)
 	if (next_note(s))
 		return false;
 	*r = s->result;
-	return true;
-}
-
-bool ig_stream_prefill(const struct ig_stream *s, int32_t *n_done, int32_t *n_prompt)
-{
-	int32_t n = atomic_load_explicit(&s->n_prefilled, memory_order_acquire);
-
-	if (n < 0)
-		return false;
-	*n_done = n;
-	*n_prompt = atomic_load_explicit(&s->n_prompt, memory_order_relaxed);
 	return true;
 }

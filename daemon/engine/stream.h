@@ -2,7 +2,7 @@
  * stream.h: one request's way back, from the engine's thread to the loop's.
  *
  * A bounded ring of text bytes with one writer (engine) and one reader (loop),
- * and the request's progress and result beside it.  Nothing is allocated after
+ * and the request's result beside it.  Nothing is allocated after
  * creation.  When the ring is full the engine pauses the sequence.
  */
 #ifndef INGOT_ENGINE_STREAM_H
@@ -67,8 +67,6 @@ bool ig_stream_has_room(const struct ig_stream *s, size_t len);
 /* Before the text that it ends.  -EAGAIN when the ring of notes is full (now). */
 int ig_stream_put_note(struct ig_stream *s, const struct ig_token_note *note);
 bool ig_stream_has_note_room(const struct ig_stream *s);
-/* The prompt has been read up to n_done tokens. */
-void ig_stream_set_prefill(struct ig_stream *s, int32_t n_done, int32_t n_prompt, int32_t n_cached);
 /* The last call of the writer. */
 void ig_stream_finish(struct ig_stream *s, const struct ig_gen_result *r);
 /* Nanoseconds (ig_now_ns) when the reader last took something. */
@@ -83,7 +81,5 @@ size_t ig_stream_take_notes(struct ig_stream *s, struct ig_token_note *out, size
 /* True once everything was taken and the writer has finished: *r is filled in.  Notes of
  * text that never came (the request was cancelled) can't be taken and are not waited for. */
 bool ig_stream_finished(struct ig_stream *s, struct ig_gen_result *r);
-/* Tokens of the prompt that are done; false while still queued. */
-bool ig_stream_prefill(const struct ig_stream *s, int32_t *n_done, int32_t *n_prompt);
 
 #endif

@@ -1,6 +1,8 @@
 /* check.c: see check.h. */
 #include "daemon/net/check.h"
 
+#include "store/ledger.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -90,6 +92,15 @@ const char *ig_check_bearer(const char *value, size_t *len)
 	return *len ? value : NULL;
 }
 
+bool ig_check_request_id(const char *text)
+{
+	size_t n = 0;
+
+	while (text[n] > 0x20 && text[n] < 0x7f)
+		n++;
+	return n && n < IG_REQUEST_ID_CAP && !text[n];
+}
+
 /* Whether path is the folder, without its last slash, or lies in it. */
 static bool within(const char *path, const char *folder)
 {
@@ -100,7 +111,11 @@ static bool within(const char *path, const char *folder)
 
 bool ig_check_role(enum ig_role role, const char *path)
 {
-	if (role == IG_ROLE_ADMINISTRATOR || !strcmp(path, "/") || !strcmp(path, "/healthz"))
+	if (role == IG_ROLE_ADMINISTRATOR || !strcmp(path, "/healthz"))
+		return true;
+	if (role == IG_ROLE_MONITOR)
+		return !strcmp(path, "/metrics");
+	if (!strcmp(path, "/"))
 		return true;
 	return within(path, "/v1") && !within(path, "/v1/ingot");
 }

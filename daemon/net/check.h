@@ -17,8 +17,11 @@ bool ig_check_origin(const char *origin, char *const *allowed);
 bool ig_check_length(const char *text, uint64_t *out);
 /* The key in the value of an Authorization header, "Bearer KEY"; NULL: there is none. */
 const char *ig_check_bearer(const char *value, size_t *len);
+/* An x-request-id that is fit for a header, the log and the ledger: printable, no blank, and
+ * not longer than the ledger's. */
+bool ig_check_request_id(const char *text);
 /* Whether a role may ask for this path: all but /, /healthz and /v1/ without
- * /v1/ingot/ is the administrators'. */
+ * /v1/ingot/ is the administrators'; a monitor has /metrics and /healthz alone. */
 bool ig_check_role(enum ig_role role, const char *path);
 /* Whether an address (of a configuration, or a peer's) is this machine's alone. */
 bool ig_check_loopback(const char *address);

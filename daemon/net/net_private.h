@@ -4,7 +4,7 @@
 
 #include "daemon/net/chunked.h"
 #include "daemon/net/net.h"
-#include "daemon/protocol/core/exchange.h"
+#include "daemon/protocol/api.h"
 #include "base/utf8.h"
 #include "store/keys.h"
 
@@ -27,11 +27,10 @@ struct conn {
 	bool over_limit;
 	bool local; /* over the unix socket */
 	char client[64];
-	struct ig_principal who;    /* of the request that is read; of a WebSocket for its life */
-	unsigned char key_hash[32]; /* of who's key */
-	bool revoked;		    /* that key is gone: a WebSocket gets no new request in */
-	int64_t blocked_ns;	    /* since when it wants to write and can't; 0: it does not */
-	struct ig_strbuf out;	    /* LWS_PRE bytes, then what is to be written */
+	struct ig_principal who; /* of the request that is read; of a WebSocket for its life */
+	bool revoked;		 /* who's key is gone: a WebSocket gets no new request in */
+	int64_t blocked_ns;	 /* since when it wants to write and can't; 0: it does not */
+	struct ig_strbuf out;	 /* LWS_PRE bytes, then what is to be written */
 	/* A body or a message as it comes in. */
 	char *in;
 	size_t in_len, in_cap;
@@ -39,6 +38,7 @@ struct conn {
 	/* HTTP */
 	struct ig_exchange *exchange;
 	char method[8], *path; /* path: malloc'd, decoded */
+	char request_id[IG_REQUEST_ID_CAP]; /* of a WebSocket: of its handshake */
 	char origin[256];      /* allowed; "" */
 	uint64_t length;       /* Content-Length */
 	bool reading_body, head_written, head_only, keep_open, ended, lingering;
@@ -97,7 +97,7 @@ static inline struct conn *conn_of(struct lws *wsi)
 	return lws_get_opaque_user_data(wsi);
 }
 
-/* server.c */
+/* conn.c */
 void ig_net_want_write(void *conn);	/* ask for a writable callback */
 bool ig_conn_begin_out(struct conn *c); /* empty out but for LWS_PRE */
 /* Write out's contents; false: the connection is to be closed. */
@@ -106,6 +106,17 @@ bool ig_conn_write(struct conn *c, enum lws_write_protocol kind);
 int ig_conn_append(struct conn *c, const void *data, size_t len, uint64_t max);
 /* Give up the buffer of in: *len bytes, malloc'd, NUL-terminated; NULL on failure. */
 char *ig_conn_take_in(struct conn *c, size_t *len);
+
+/* head.c: each check is 0, or a status with its text */
+void ig_head_begin(struct conn *c); /* a request's head is there */
+/* What holds for HTTP and for the upgrade alike. */
+int ig_head_check(struct conn *c, const char **code, const char **message);
+/* The length of what follows. */
+int ig_head_check_body(struct conn *c, const char **code, const char **message);
+int ig_head_check_handshake(struct conn *c, const char *to, const char **code,
+			    const char **message);
+/* What follows "?", decoded; false: it is too long. */
+bool ig_head_query(struct conn *c, char *out, size_t cap);
 
 /* listen.c: main's thread, at the start. */
 /* Whether it can be listened as the configuration says, and, with net, listen. */

@@ -60,7 +60,7 @@ static int on_established(struct conn *c)
 {
 	c->kind = CONN_WEBSOCKET;
 	c->in_len = 0;
-	c->session = ig_session_open(c->net->api, c->client, &c->who, c);
+	c->session = ig_session_open(c->net->api, c->request_id, c->client, &c->who, c);
 	return c->session ? 0 : close_with(c, 1011);
 }
 

@@ -3,7 +3,8 @@
  * whether that one may ask for the path.
  *
  * Without a file of keys everybody is anonymous, and an administrator who comes from
- * this machine.  Once there is one, a key is needed: on the unix socket too.
+ * this machine and through no proxy.  Once there is one, a key is needed: on the unix
+ * socket too.
  */
 #include "daemon/net/net_private.h"
 
@@ -60,11 +61,31 @@ static int read_token(struct lws *wsi, char buf[MAX_VALUE], const char **token, 
 	return n > 0 ? -1 : 0;
 }
 
+/* Whether the headers say that a proxy has passed the request on: the peer is then the
+ * proxy, and the client may be anywhere. */
+static bool is_forwarded(struct lws *wsi)
+{
+	static const char *const names[] = { "forwarded:", "x-forwarded-host:",
+					     "x-forwarded-proto:" };
+	static const enum lws_token_indexes tokens[] = { WSI_TOKEN_X_FORWARDED_FOR,
+							 WSI_TOKEN_HTTP_X_REAL_IP,
+							 WSI_TOKEN_HTTP_VIA };
+
+	for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++)
+		if (lws_hdr_total_length(wsi, tokens[i]) > 0)
+			return true;
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (lws_hdr_custom_length(wsi, names[i], (int)strlen(names[i])) >= 0)
+			return true;
+	return false;
+}
+
 static void set_anonymous(struct conn *c)
 {
 	c->who = (struct ig_principal){ 0 };
 	/* With keys, who wants to be an administrator shows one. */
-	if (!c->net->keys_required && (c->local || ig_check_loopback(c->client)))
+	if (!c->net->keys_required && (c->local || ig_check_loopback(c->client)) &&
+	    !is_forwarded(c->wsi))
 		c->who.role = IG_ROLE_ADMINISTRATOR;
 }
 
@@ -94,7 +115,6 @@ static int identify(struct conn *c, const char **code, const char **message)
 		return 401;
 	}
 	ig_key_principal(key, &c->who);
-	memcpy(c->key_hash, key->hash, sizeof c->key_hash);
 	return 0;
 }
 
@@ -108,8 +128,13 @@ int ig_who_check(struct conn *c, const char **code, const char **message)
 	int status = identify(c, code, message);
 	if (status || ig_check_role(c->who.role, c->path))
 		return status;
-	*code = "administrator_required";
-	*message = "Only the key of an administrator may ask for this.";
+	if (c->who.role == IG_ROLE_MONITOR) {
+		*code = "monitor_key";
+		*message = "The key of a monitor may read /metrics and /healthz alone.";
+	} else {
+		*code = "administrator_required";
+		*message = "Only the key of an administrator may ask for this.";
+	}
 	return 403;
 }
 
@@ -119,8 +144,11 @@ void ig_who_revoke(struct ig_net *net)
 		if (c->kind != CONN_WEBSOCKET)
 			continue;
 		const struct ig_key *key = ig_keys_by_id(net->keys, c->who.key);
+		struct ig_principal now = { 0 };
+		if (key)
+			ig_key_principal(key, &now);
 		if (c->who.key[0])
-			c->revoked = !key || memcmp(key->hash, c->key_hash, sizeof c->key_hash);
+			c->revoked = now.identity != c->who.identity;
 		else
 			c->revoked = net->keys_required && !net->config->server.allow_anonymous;
 	}

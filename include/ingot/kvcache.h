@@ -3,9 +3,9 @@
  *
  * One arena for all loaded models, cut into slabs; a slab belongs to one cache
  * group while it is in use and is cut into that group's blocks of
- * IG_BLOCK_TOKENS tokens.  Blocks are counted; a fork shares all full blocks of
- * its parent and copies the last partial one.  Every function is called by the
- * engine's thread alone; none allocates per token.
+ * IG_BLOCK_TOKENS tokens.  Blocks are counted: sequences that begin alike share
+ * them (seq_match).  Every function is called by the engine's thread alone; none
+ * allocates per token.
  */
 #ifndef INGOT_KVCACHE_H
 #define INGOT_KVCACHE_H
@@ -63,9 +63,10 @@ struct ig_kvcache_service {
 	/* All of the group's sequences must be gone. */
 	void (*remove_group)(struct ig_kvcache *c, uint32_t group);
 
-	/* A sequence of up to max_tokens in these groups; no block is taken yet. */
+	/* A sequence of up to max_tokens in these groups; no block is taken yet.  seq_match
+	 * gives it only what sequences with the same salt have committed. */
 	int (*seq_create)(struct ig_kvcache *c, const uint32_t *groups, uint32_t n_groups,
-			  uint32_t max_tokens, struct ig_kv_seq **out);
+			  uint32_t max_tokens, uint64_t salt, struct ig_kv_seq **out);
 	/* Make room for n_tokens in all, in groups with a window for the first n_window of
 	 * them: what the coming steps write.  All blocks or none, then -ENOSPC. */
 	int (*seq_reserve)(struct ig_kv_seq *s, uint32_t n_tokens, uint32_t n_window);
@@ -73,9 +74,6 @@ struct ig_kvcache_service {
 	 * window let go of blocks that nothing reads which comes after the last whole block
 	 * of these.  Their words become IG_BLOCK_NONE, which kernels never follow. */
 	void (*seq_advance)(struct ig_kv_seq *s, uint32_t n_tokens);
-	/* A child with the parent's first n_tokens; -ESTALE when a window has left what comes
-	 * after them without blocks that it reads. */
-	int (*seq_fork)(struct ig_kv_seq *parent, uint32_t n_tokens, struct ig_kv_seq **out);
 	/* Every block whose last holder this was is free at once.  NULL is fine. */
 	void (*seq_destroy)(struct ig_kv_seq *s);
 	/* The block table of the sequence's i-th group: [*n_blocks] block words. */

@@ -5,11 +5,15 @@
  * read as data before anything in it is called: magic, ABI, size, build id,
  * required ops.  A module links nothing of ours; it gets the host's functions
  * through `struct ig_host` and other modules' ops by name.
+ *
+ * The ABI has two tiers.  Tier 1 is this header, error.h, dtype.h, record.h and
+ * arch.h: all that an architecture needs.  Tier 2 is op.h, gpu.h and kvcache.h:
+ * what ops, kernels and the cache service need.
  */
 #ifndef INGOT_MODULE_H
 #define INGOT_MODULE_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 
 #define IG_MODULE_MAGIC 0x4d474e49u /* "INGM" in a little-endian file */
 #define IG_MODULE_ABI 5u
@@ -22,6 +26,7 @@
 
 struct ig_host;
 struct ig_arch;
+struct ig_op;
 struct ig_kvcache_service;
 
 struct ig_module {

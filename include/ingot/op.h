@@ -7,67 +7,16 @@
  * format; each is a pure function over a range of units, so neither the number
  * of threads nor the number of rows beside a row changes a bit of its result.
  *
- * Everything in this folder is the module ABI.  A change here changes the
- * build id, docs/architecture.md and the frozen copy in tests/unit/abi.
+ * Tier 2 of the ABI (module.h), as gpu.h and kvcache.h are: a change here
+ * changes the build id, docs/architecture.md and tests/unit/runtime/test_abi.c.
  */
 #ifndef INGOT_OP_H
 #define INGOT_OP_H
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+#include <ingot/dtype.h>
+#include <ingot/error.h>
 
-/* ---- errors -------------------------------------------------------------- */
-
-/* Where a person will read it, an error carries text; the code is a negative
- * errno, the same that the function returns. */
-struct ig_error {
-	int32_t code;
-	char text[508];
-};
-
-/* Set *err (which may be NULL) and return code, so that a failing function can
- * `return ig_fail(err, -EINVAL, "…")`. */
-__attribute__((format(printf, 3, 4))) static inline int ig_fail(struct ig_error *err, int code,
-								const char *fmt, ...)
-{
-	if (err) {
-		va_list ap;
-		err->code = code;
-		va_start(ap, fmt);
-		vsnprintf(err->text, sizeof err->text, fmt, ap);
-		va_end(ap);
-	}
-	return code;
-}
-
-/* ---- element types, forms ------------------------------------------------- */
-
-/* Element types of tensors.  The numbers are GGUF's own. */
-enum ig_dtype {
-	IG_F32 = 0,
-	IG_F16 = 1,
-	IG_Q4_0 = 2, /* 32 values: f16 d, 16 bytes of nibbles; v = d (q - 8) */
-	IG_Q4_1 = 3, /* 32 values: f16 d, f16 m, 16 bytes; v = d q + m */
-	IG_Q5_0 = 6, /* 32 values: f16 d, 5 bits each; v = d (q - 16) */
-	IG_Q5_1 = 7, /* 32 values: f16 d, f16 m, 5 bits each; v = d q + m */
-	IG_Q8_0 = 8, /* 32 values: f16 d, 32 int8; v = d q */
-	/* Blocks of 256 values with f16 d (and m), in sub-blocks of 16 (Q2_K, Q3_K, Q6_K) or
-	 * 32 with integer scales s (and minima n): v = d s q, v = d s q - m n. */
-	IG_Q2_K = 10,	/* 4-bit s and n, q of 2 bits */
-	IG_Q3_K = 11,	/* 6-bit s, q - 4 of 3 bits */
-	IG_Q4_K = 12,	/* 6-bit s and n, q of 4 bits */
-	IG_Q5_K = 13,	/* 6-bit s and n, q of 5 bits */
-	IG_Q6_K = 14,	/* 8-bit s, q - 32 of 6 bits */
-	IG_IQ4_NL = 20, /* 32 values: f16 d, nibbles; v = d t[q] of a fixed table t */
-	IG_IQ4_XS = 23, /* 256 values: f16 d, 6-bit s a sub-block of 32; v = d s t[q] */
-	IG_I32 = 26,
-	IG_BF16 = 30,
-	IG_MXFP4 = 39,	/* 32 values: an exponent's byte, 4-bit floats (E2M1) */
-	IG_Q8_M = 1000, /* no GGUF has it.  32 values: f16 d, f16 m, 32 uint8; v = d q + m */
-	IG_DTYPE_NONE = 0xffffffffu,
-};
+/* ---- forms ---------------------------------------------------------------- */
 
 /* How a tensor's bytes are arranged. */
 enum ig_form {
@@ -127,6 +76,9 @@ struct ig_op_shape {
 #define IG_BLOCK_SLAB(word) ((word) >> IG_BLOCK_BITS)
 #define IG_BLOCK_INDEX(word) ((word) & ((1u << IG_BLOCK_BITS) - 1))
 #define IG_BLOCK_NONE 0xffffffffu
+
+/* Absolute positions that one partial of attention covers. */
+#define IG_ATTENTION_RANGE 256
 
 /* How one cache group lies inside a block.  All in bytes.
  * K of (layer, head, token) is at
@@ -280,6 +232,19 @@ struct ig_cpu_kernel {
 	 * op made of products has every weight format that they have; NULL: none. */
 	const struct ig_cpu_kernel *inner;
 };
+
+/* In a table: one without 2-D weights, from rows of float. */
+#define IG_CPU_KERNEL(isa_, unit_kind_, n_units_, scratch_bytes_, run_)                            \
+	{ sizeof(struct ig_cpu_kernel),                                                            \
+	  isa_,                                                                                    \
+	  IG_DTYPE_NONE,                                                                           \
+	  IG_FORM_ROWS,                                                                            \
+	  IG_FORM_ROWS,                                                                            \
+	  unit_kind_,                                                                              \
+	  n_units_,                                                                                \
+	  scratch_bytes_,                                                                          \
+	  run_,                                                                                    \
+	  NULL }
 
 /* ---- the op ------------------------------------------------------------------ */
 

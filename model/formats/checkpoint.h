@@ -11,7 +11,8 @@
 #ifndef INGOT_MODEL_FORMATS_CHECKPOINT_H
 #define INGOT_MODEL_FORMATS_CHECKPOINT_H
 
-#include <ingot/op.h>
+#include <ingot/dtype.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 
 #include "base/dtype.h"

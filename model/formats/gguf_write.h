@@ -9,7 +9,7 @@
 #ifndef INGOT_MODEL_FORMATS_GGUF_WRITE_H
 #define INGOT_MODEL_FORMATS_GGUF_WRITE_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 #include <stddef.h>
 

@@ -80,8 +80,5 @@ void ig_grammar_matcher_mask(struct ig_grammar_matcher *m, uint32_t *mask);
 int ig_grammar_matcher_accept(struct ig_grammar_matcher *m, int32_t id);
 /* The text so far is whole and nothing but an end token can follow. */
 bool ig_grammar_matcher_is_done(const struct ig_grammar_matcher *m);
-/* If only one text can follow for a while: its bytes (valid until the next call on m),
- * 0: there is a choice.  For tests and for drafting. */
-size_t ig_grammar_matcher_forced(struct ig_grammar_matcher *m, const char **bytes);
 
 #endif

@@ -12,15 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_FORCED 256
-
 struct ig_grammar_matcher {
 	struct ig_grammar *g;
 	struct ig_walk w;
 	struct ig_conf confs[2 * IG_MAX_CONFS];
 	uint32_t n_confs;
-	bool ended; /* an end token was drawn */
-	char forced[MAX_FORCED];
+	bool ended;			  /* an end token was drawn */
 	uint32_t moved[2 * IG_MAX_NODES]; /* scratch of the sweep */
 };
 
@@ -237,46 +234,4 @@ bool ig_grammar_matcher_is_done(const struct ig_grammar_matcher *m)
 		if (m->g->flags[w.before[i].state] & ~IG_STATE_ACCEPTS)
 			return false;
 	return end;
-}
-
-/* The only byte that can follow the n readings at in, or -1. */
-static int only_byte(struct ig_grammar_matcher *m, const struct ig_conf *in, uint32_t n)
-{
-	const struct ig_grammar *g = m->g;
-	uint32_t n_before;
-	bool end;
-	int only = -1;
-
-	n_before = ig_walk_close(&m->w, g, in, n, true, &end);
-	for (uint32_t i = 0; i < n_before; i++) {
-		uint32_t s = m->w.before[i].state;
-		for (uint32_t r = g->a.range_at[s]; r < g->a.range_at[s + 1]; r++) {
-			const struct ig_dfa_range *x = &g->a.ranges[r];
-			if (x->lo != x->hi || (only >= 0 && only != x->lo))
-				return -1;
-			only = x->lo;
-		}
-	}
-	return end ? -1 : only;
-}
-
-size_t ig_grammar_matcher_forced(struct ig_grammar_matcher *m, const char **bytes)
-{
-	uint32_t n_nodes = m->w.n_nodes, n = m->n_confs;
-	size_t len = 0;
-	int byte;
-
-	*bytes = m->forced;
-	if (m->ended)
-		return 0;
-	memcpy(m->w.confs, m->confs, n * sizeof *m->confs);
-	while (len < MAX_FORCED && (byte = only_byte(m, m->w.confs, n)) >= 0) {
-		char c = (char)byte;
-		n = read_bytes(m, 0, n, &c, 1, false);
-		if (!n)
-			break;
-		m->forced[len++] = c;
-	}
-	m->w.n_nodes = n_nodes;
-	return len;
 }

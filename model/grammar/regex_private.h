@@ -6,7 +6,7 @@
 
 #include "model/grammar/automaton_private.h"
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 
 /* The texts (UTF-8) that the whole expression matches; with search, those in which it
  * matches somewhere.  The automaton is minimal.  -EINVAL says what is wrong or not

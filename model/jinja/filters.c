@@ -1,8 +1,8 @@
 /*
- * filters.c: what `x | …` makes of a value, as jinja2's own filters do, and tojson as
+ * filters.c: filters of text and numbers, and all of them by name: what `x | …` makes of a value, as jinja2's own filters do, and tojson as
  * Hugging Face's does.  Filters that give generators in Python give lists here.
  */
-#include "model/jinja/jinja_private.h"
+#include "model/jinja/filters_private.h"
 
 #include <errno.h>
 #include <math.h>
@@ -109,71 +109,6 @@ int filter_id(const char *s, size_t len)
 	return -1;
 }
 
-/* What is found under "a.b.0" of v; NULL or None gives v itself.  fallback, if it is not
- * NULL, stands for each part that is undefined. */
-static int get_path_or(struct run *r, const struct value *v, const struct value *path,
-		       const struct value *fallback, struct value *out)
-{
-	size_t start = 0;
-	int rc;
-
-	*out = *v;
-	if (!path || path->kind == K_NONE)
-		return 0;
-	if (is_int(path))
-		return eval_item(r, v, path, out);
-	if (!is_str(path))
-		return run_fail(r, -EINVAL, "an attribute's name is %s, not str", kind_name(path));
-	for (size_t i = 0; i <= path->len; i++) {
-		struct value of = *out, key = str_slice(path, start, i - start);
-		bool digits = key.len > 0 && key.len < 10;
-		if (i < path->len && path->p[i] != '.')
-			continue;
-		for (uint32_t k = 0; k < key.len; k++)
-			digits = digits && key.p[k] >= '0' && key.p[k] <= '9';
-		if (digits) {
-			int64_t n = 0;
-			for (uint32_t k = 0; k < key.len; k++)
-				n = n * 10 + key.p[k] - '0';
-			key = v_int(n);
-		}
-		if ((rc = eval_item(r, &of, &key, out)))
-			return rc;
-		if (fallback && out->kind == K_UNDEFINED)
-			*out = *fallback;
-		start = i + 1;
-	}
-	return 0;
-}
-
-static int get_path(struct run *r, const struct value *v, const struct value *path,
-		    struct value *out)
-{
-	return get_path_or(r, v, path, NULL, out);
-}
-
-static struct value list_value(struct list *l)
-{
-	return (struct value){ .kind = K_LIST, .list = l };
-}
-
-static int copy_list(struct run *r, const struct value *v, struct list **out)
-{
-	const struct value *items;
-	struct list *l;
-	size_t n;
-	int rc;
-
-	if ((rc = value_items(r, v, &items, &n)) || (rc = list_new(r, n, &l)) ||
-	    (rc = run_charge(r, n * sizeof *items)))
-		return rc;
-	if (n)
-		memcpy(l->items, items, n * sizeof *items);
-	l->n = n;
-	*out = l;
-	return 0;
-}
-
 /* ---- text --------------------------------------------------------------------------------- */
 
 static int indent(struct run *r, const struct value *s, const struct args *a, struct value *out)
@@ -271,7 +206,8 @@ static int join(struct run *r, const struct value *v, const struct args *a, stru
 		return rc;
 	builder_init(&b, r);
 	for (size_t i = 0; i < n; i++) {
-		if ((rc = get_path(r, &items[i], path, &item)) || (rc = text_of(r, &item, &item)))
+		if ((rc = filter_path(r, &items[i], path, &item)) ||
+		    (rc = text_of(r, &item, &item)))
 			return rc;
 		if (i)
 			builder_value(&b, &separator);
@@ -392,307 +328,10 @@ static int sum(struct run *r, const struct value *v, const struct args *a, struc
 	int rc = value_items(r, v, &items, &n);
 
 	for (size_t i = 0; i < n && !rc; i++)
-		if (!(rc = get_path(r, &items[i], path, &item)))
+		if (!(rc = filter_path(r, &items[i], path, &item)))
 			rc = eval_binary(r, OP_ADD, &total, &item, &total);
 	*out = total;
 	return rc;
-}
-
-/* ---- order -------------------------------------------------------------------------------- */
-
-/* What an item is ordered by, beside the item. */
-struct keyed {
-	struct value key, item;
-};
-
-static int make_key(struct run *r, const struct value *item, const struct value *path, bool fold,
-		    struct value *out)
-{
-	int rc = get_path(r, item, path, out);
-
-	return !rc && fold && is_str(out) ? str_case(r, out, CASE_LOWER, out) : rc;
-}
-
-/* A stable merge of two sorted halves, from a to b. */
-static int merge(struct run *r, const struct keyed *a, size_t n_left, size_t n, bool reverse,
-		 struct keyed *b)
-{
-	size_t i = 0, k = n_left;
-
-	for (size_t o = 0; o < n; o++) {
-		int c = 0, rc;
-		if (i < n_left && k < n && (rc = value_order(r, &a[i].key, &a[k].key, &c)))
-			return rc;
-		bool left = k == n || (i < n_left && (reverse ? c >= 0 : c <= 0));
-		b[o] = left ? a[i++] : a[k++];
-	}
-	return 0;
-}
-
-static int sort_keyed(struct run *r, struct keyed *v, size_t n, bool reverse)
-{
-	struct keyed *from = v, *to = run_alloc(r, n, sizeof *to);
-
-	if (!to)
-		return r->rc;
-	for (size_t width = 1; width < n; width *= 2) {
-		for (size_t i = 0; i < n; i += 2 * width) {
-			size_t len = n - i < 2 * width ? n - i : 2 * width;
-			int rc =
-				merge(r, from + i, width < len ? width : len, len, reverse, to + i);
-			if (rc)
-				return rc;
-		}
-		struct keyed *swap = from;
-		from = to;
-		to = swap;
-	}
-	if (from != v && n)
-		memcpy(v, from, n * sizeof *v);
-	return 0;
-}
-
-static int sort(struct run *r, const struct value *v, const struct value *path, bool fold,
-		bool reverse, struct value *out)
-{
-	struct keyed *keyed;
-	struct list *l;
-	int rc = copy_list(r, v, &l);
-
-	if (rc)
-		return rc;
-	keyed = run_alloc(r, l->n, sizeof *keyed);
-	if (!keyed)
-		return r->rc;
-	for (size_t i = 0; i < l->n; i++) {
-		keyed[i].item = l->items[i];
-		if ((rc = make_key(r, &l->items[i], path, fold, &keyed[i].key)))
-			return rc;
-	}
-	if ((rc = sort_keyed(r, keyed, l->n, reverse)))
-		return rc;
-	for (size_t i = 0; i < l->n; i++)
-		l->items[i] = keyed[i].item;
-	*out = list_value(l);
-	return 0;
-}
-
-static bool flag(const struct args *a, size_t i, const char *name)
-{
-	const struct value *v = arg_get(a, i, name);
-
-	return v && truth(v);
-}
-
-static int dictsort(struct run *r, const struct value *v, const struct args *a, struct value *out)
-{
-	const struct value *by = arg_get(a, 1, "by");
-	struct value pairs, index = v_int(by && str_is(by, "value"));
-	int rc;
-
-	if (v->kind != K_DICT)
-		return v->kind == K_UNDEFINED ?
-			       run_undefined(r, v) :
-			       run_fail(r, -EINVAL, "dictsort needs a dict, not %s", kind_name(v));
-	if (by && !str_is(by, "key") && !str_is(by, "value"))
-		return run_fail(r, -EINVAL, "dictsort: by must be key or value");
-	if ((rc = pair_list(r, v->dict, &pairs)))
-		return rc;
-	return sort(r, &pairs, &index, !flag(a, 0, "case_sensitive"), flag(a, 2, "reverse"), out);
-}
-
-static int extreme(struct run *r, const struct value *v, const struct args *a, bool max,
-		   struct value *out)
-{
-	const struct value *path = arg_get(a, 1, "attribute"), *items;
-	bool fold = !flag(a, 0, "case_sensitive");
-	struct value best, key;
-	size_t n;
-	int c, rc;
-
-	if ((rc = value_items(r, v, &items, &n)))
-		return rc;
-	*out = v_undefined(UNDEFINED_NAME, max ? "max" : "min", 3);
-	for (size_t i = 0; i < n; i++) {
-		if ((rc = make_key(r, &items[i], path, fold, &key)))
-			return rc;
-		if (i && (rc = value_order(r, &key, &best, &c)))
-			return rc;
-		if (!i || (max ? c > 0 : c < 0)) {
-			best = key;
-			*out = items[i];
-		}
-	}
-	return 0;
-}
-
-static int unique(struct run *r, const struct value *v, const struct args *a, struct value *out)
-{
-	const struct value *path = arg_get(a, 1, "attribute"), *items;
-	bool fold = !flag(a, 0, "case_sensitive");
-	struct value key, yes = v_bool(true);
-	struct dict *seen;
-	struct list *l;
-	size_t n;
-	int rc;
-
-	if ((rc = value_items(r, v, &items, &n)) || (rc = list_new(r, 0, &l)) ||
-	    (rc = dict_new(r, 0, &seen)))
-		return rc;
-	for (size_t i = 0; i < n; i++) {
-		size_t before = seen->n;
-		if ((rc = make_key(r, &items[i], path, fold, &key)) ||
-		    (rc = dict_set(r, seen, &key, &yes)) ||
-		    (seen->n > before && (rc = list_add(r, l, &items[i]))))
-			return rc;
-	}
-	*out = list_value(l);
-	return 0;
-}
-
-static int reverse(struct run *r, const struct value *v, struct value *out)
-{
-	struct builder b;
-	struct list *l;
-	int rc = copy_list(r, v, &l);
-
-	if (rc)
-		return rc;
-	for (size_t i = 0, k = l->n; i + 1 < k; i++) {
-		struct value swap = l->items[i];
-		l->items[i] = l->items[--k];
-		l->items[k] = swap;
-	}
-	*out = list_value(l);
-	if (!is_str(v))
-		return 0;
-	builder_init(&b, r);
-	for (size_t i = 0; i < l->n; i++)
-		builder_value(&b, &l->items[i]);
-	return builder_end(&b, out);
-}
-
-/* ---- selection ------------------------------------------------------------------------------ */
-
-/* Selecting from what is false, None too, gives nothing. */
-static int items_or_none(struct run *r, const struct value *v, const struct value **items,
-			 size_t *n)
-{
-	*items = NULL;
-	*n = 0;
-	return truth(v) ? value_items(r, v, items, n) : 0;
-}
-
-/* select, reject and their -attr: arguments are a test and its own. */
-static int select_items(struct run *r, const struct value *v, const struct args *a, bool keep,
-			bool by_attr, struct value *out)
-{
-	const struct value *items, *path = by_attr ? arg_get(a, 0, NULL) : NULL;
-	size_t n, used = by_attr, n_used;
-	struct args rest = { 0 };
-	struct value of;
-	struct list *l;
-	bool ok;
-	int id = -1, rc;
-
-	if (by_attr && !path)
-		return run_fail(r, -EINVAL, "selectattr and rejectattr need an attribute");
-	if (a->n > used) {
-		if (!is_str(&a->pos[used]) || (id = test_id(a->pos[used].p, a->pos[used].len)) < 0)
-			return run_fail(r, -EINVAL, "there is no such test to select with");
-		n_used = used + 1;
-		rest = (struct args){ a->pos + n_used, a->n - n_used, a->keys, a->key_values,
-				      a->n_keys };
-	}
-	if ((rc = items_or_none(r, v, &items, &n)) || (rc = list_new(r, 0, &l)))
-		return rc;
-	for (size_t i = 0; i < n; i++) {
-		if ((rc = get_path(r, &items[i], path, &of)))
-			return rc;
-		ok = truth(&of);
-		if (id >= 0 && (rc = test_call(r, id, &of, &rest, &ok)))
-			return rc;
-		if (ok == keep && (rc = list_add(r, l, &items[i])))
-			return rc;
-	}
-	*out = list_value(l);
-	return 0;
-}
-
-/* map('filter', …) or map(attribute='a.b', default=…). */
-static int map(struct run *r, const struct value *v, const struct args *a, struct value *out)
-{
-	const struct value *path = NULL, *fallback = NULL, *items;
-	struct args rest = { 0 };
-	struct value item;
-	struct list *l;
-	size_t n;
-	int id = -1, rc;
-
-	if (a->n) {
-		if (!is_str(&a->pos[0]) || (id = filter_id(a->pos[0].p, a->pos[0].len)) < 0)
-			return run_fail(r, -EINVAL, "map: there is no such filter");
-		rest = (struct args){ a->pos + 1, a->n - 1, a->keys, a->key_values, a->n_keys };
-	} else {
-		path = arg_get(a, 0, "attribute");
-		fallback = arg_get(a, 0, "default");
-		if (!path)
-			return run_fail(r, -EINVAL, "map needs a filter or an attribute");
-	}
-	if ((rc = items_or_none(r, v, &items, &n)) || (rc = list_new(r, n, &l)))
-		return rc;
-	for (size_t i = 0; i < n; i++) {
-		rc = id >= 0 ? filter_call(r, id, &items[i], &rest, &item) :
-			       get_path_or(r, &items[i], path, fallback, &item);
-		if (rc)
-			return rc;
-		l->items[l->n++] = item;
-	}
-	*out = list_value(l);
-	return 0;
-}
-
-static int batch(struct run *r, const struct value *v, const struct args *a, struct value *out)
-{
-	const struct value *size = arg_get(a, 0, "linecount"), *fill = arg_get(a, 1, "fill_with"),
-			   *items;
-	struct list *l, *part = NULL;
-	size_t n;
-	int rc;
-
-	if (!is_int(size) || size->i < 1)
-		return run_fail(r, -EINVAL, "batch needs a number of at least 1");
-	if ((rc = value_items(r, v, &items, &n)) || (rc = list_new(r, 0, &l)))
-		return rc;
-	for (size_t i = 0; i < n; i++) {
-		if (i % (uint64_t)size->i == 0) {
-			if ((rc = list_new(r, 0, &part)))
-				return rc;
-			struct value p = list_value(part);
-			if ((rc = list_add(r, l, &p)))
-				return rc;
-		}
-		if ((rc = list_add(r, part, &items[i])))
-			return rc;
-	}
-	while (part && fill && fill->kind != K_NONE && part->n < (uint64_t)size->i)
-		if ((rc = run_charge(r, 0)) || (rc = list_add(r, part, fill)))
-			return rc;
-	*out = list_value(l);
-	return 0;
-}
-
-static int first_or_last(struct run *r, const struct value *v, bool first, struct value *out)
-{
-	const struct value *items;
-	size_t n;
-	int rc = value_items(r, v, &items, &n);
-
-	if (rc)
-		return rc;
-	*out = n ? items[first ? 0 : n - 1] :
-		   v_undefined(UNDEFINED_ATTRIBUTE, first ? "first" : "last", first ? 5 : 4);
-	return 0;
 }
 
 static int absolute(struct run *r, const struct value *v, struct value *out)
@@ -811,18 +450,18 @@ int filter_call(struct run *r, int id, const struct value *in, const struct args
 		}
 		return eval_attr(r, &v, x->p, x->len, out);
 	case F_BATCH:
-		return batch(r, &v, a, out);
+		return filter_batch(r, &v, a, out);
 	case F_DEFAULT:
 		x = arg_get(a, 0, "default_value");
-		*out = v.kind == K_UNDEFINED || (flag(a, 1, "boolean") && !truth(&v)) ?
+		*out = v.kind == K_UNDEFINED || (arg_flag(a, 1, "boolean") && !truth(&v)) ?
 			       (x ? *x : v_str("", 0)) :
 			       v;
 		return 0;
 	case F_DICTSORT:
-		return dictsort(r, &v, a, out);
+		return filter_dictsort(r, &v, a, out);
 	case F_FIRST:
 	case F_LAST:
-		return first_or_last(r, &v, f == F_FIRST, out);
+		return filter_first_or_last(r, &v, f == F_FIRST, out);
 	case F_FLOAT:
 		if (v.kind == K_UNDEFINED)
 			return run_undefined(r, &v);
@@ -838,7 +477,7 @@ int filter_call(struct run *r, int id, const struct value *in, const struct args
 			return run_fail(r, -EINVAL, "items needs a dict, not %s", kind_name(&v));
 		/* fall through */
 	case F_LIST:
-		if (!(rc = copy_list(r, &v, &l)))
+		if (!(rc = list_copy(r, &v, &l)))
 			*out = list_value(l);
 		return rc;
 	case F_JOIN:
@@ -848,28 +487,29 @@ int filter_call(struct run *r, int id, const struct value *in, const struct args
 			*out = v_int((int64_t)n);
 		return rc;
 	case F_MAP:
-		return map(r, &v, a, out);
+		return filter_map(r, &v, a, out);
 	case F_MAX:
 	case F_MIN:
-		return extreme(r, &v, a, f == F_MAX, out);
+		return filter_extreme(r, &v, a, f == F_MAX, out);
 	case F_REJECT:
 	case F_SELECT:
-		return select_items(r, &v, a, f == F_SELECT, false, out);
+		return filter_select(r, &v, a, f == F_SELECT, false, out);
 	case F_REJECTATTR:
 	case F_SELECTATTR:
-		return select_items(r, &v, a, f == F_SELECTATTR, true, out);
+		return filter_select(r, &v, a, f == F_SELECTATTR, true, out);
 	case F_REVERSE:
-		return reverse(r, &v, out);
+		return filter_reverse(r, &v, out);
 	case F_ROUND:
 		return round_to(r, &v, a, out);
 	case F_SORT:
-		return sort(r, &v, arg_get(a, 2, "attribute"), !flag(a, 1, "case_sensitive"),
-			    flag(a, 0, "reverse"), out);
+		return filter_sort(r, &v, arg_get(a, 2, "attribute"),
+				   !arg_flag(a, 1, "case_sensitive"), arg_flag(a, 0, "reverse"),
+				   out);
 	case F_SUM:
 		return sum(r, &v, a, out);
 	case F_TOJSON:
 		return tojson(r, &v, a, out);
 	default:
-		return unique(r, &v, a, out); /* F_UNIQUE */
+		return filter_unique(r, &v, a, out); /* F_UNIQUE */
 	}
 }

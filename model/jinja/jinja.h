@@ -24,7 +24,7 @@
 #ifndef INGOT_MODEL_JINJA_JINJA_H
 #define INGOT_MODEL_JINJA_JINJA_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 
 #include <jansson.h>
 #include <stdbool.h>

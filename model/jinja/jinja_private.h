@@ -415,12 +415,14 @@ int eval(struct run *r, const struct node *n, struct value *out);
 int eval_attr(struct run *r, const struct value *of, const char *name, size_t len,
 	      struct value *out);
 int eval_item(struct run *r, const struct value *of, const struct value *key, struct value *out);
+int eval_filters(struct run *r, const struct node *filters, const struct value *in,
+		 struct value *out);
+
+/* operators.c */
 int eval_binary(struct run *r, enum op op, const struct value *a, const struct value *b,
 		struct value *out);
 int eval_compare(struct run *r, enum op op, const struct value *a, const struct value *b,
 		 bool *out);
-int eval_filters(struct run *r, const struct node *filters, const struct value *in,
-		 struct value *out);
 
 /* interp.c */
 int exec(struct run *r, const struct node *n);

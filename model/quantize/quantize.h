@@ -8,7 +8,7 @@
 #ifndef INGOT_MODEL_QUANTIZE_QUANTIZE_H
 #define INGOT_MODEL_QUANTIZE_QUANTIZE_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 #include <stdbool.h>
 
 /* Whether ig_quantize_row writes this type: all that a GGUF file may have for Ingot. */

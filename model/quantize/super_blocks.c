@@ -11,7 +11,7 @@
 
 #include "base/dtype.h"
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 
 #include <math.h>
 #include <string.h>

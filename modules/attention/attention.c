@@ -309,24 +309,17 @@ static int64_t n_units_vector(const struct ig_op_call *call)
 
 /* ---- the table --------------------------------------------------------------------- */
 
-#define KERNEL(isa, units, scratch, run)                                                           \
-	{ sizeof(struct ig_cpu_kernel),                                                            \
-	  isa,                                                                                     \
-	  IG_DTYPE_NONE,                                                                           \
-	  IG_FORM_ROWS,                                                                            \
-	  IG_FORM_ROWS,                                                                            \
-	  IG_UNITS_OTHER,                                                                          \
-	  units,                                                                                   \
-	  scratch,                                                                                 \
-	  run }
-
 static const struct ig_cpu_kernel kernels[] = {
-	KERNEL(IG_ISA_GENERIC, n_units_generic, scratch_generic, run_generic),
+	IG_CPU_KERNEL(IG_ISA_GENERIC, IG_UNITS_OTHER, n_units_generic, scratch_generic,
+		      run_generic),
 #if defined(__x86_64__)
-	KERNEL(IG_ISA_AVX2, n_units_vector, ig_attention_scratch_avx2, ig_attention_avx2),
-	KERNEL(IG_ISA_AVX512, n_units_vector, ig_attention_scratch_avx512, ig_attention_avx512),
+	IG_CPU_KERNEL(IG_ISA_AVX2, IG_UNITS_OTHER, n_units_vector, ig_attention_scratch_avx2,
+		      ig_attention_avx2),
+	IG_CPU_KERNEL(IG_ISA_AVX512, IG_UNITS_OTHER, n_units_vector, ig_attention_scratch_avx512,
+		      ig_attention_avx512),
 #elif defined(__aarch64__)
-	KERNEL(IG_ISA_NEON, n_units_vector, ig_attention_scratch_neon, ig_attention_neon),
+	IG_CPU_KERNEL(IG_ISA_NEON, IG_UNITS_OTHER, n_units_vector, ig_attention_scratch_neon,
+		      ig_attention_neon),
 #endif
 };
 

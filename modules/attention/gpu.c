@@ -7,7 +7,7 @@
 #include "shaders/attention/sizes.h"
 #include "shaders/step.h"
 
-#include <errno.h>
+#include <ingot/gpu_lower.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -23,33 +23,14 @@ static_assert(STEP_RANGE == IG_ATTENTION_RANGE && STEP_BLOCK_TOKENS == IG_BLOCK_
 #define ROPE_THREADS 128u
 #define ROPE_HEADS (ROPE_THREADS / 32) /* a simdgroup has one */
 #define ALWAYS .when_live = IG_LIVE_ONE, .when_max = UINT32_MAX
-#define ONE { IG_LIVE_ONE, 1, 1, 1 }
-
-static uint32_t element_bytes(uint32_t dtype)
-{
-	return dtype == IG_F32 ? 4 : 2;
-}
-
-/* Row strides are given in bytes, kernels count elements. */
-static uint32_t stride_of(const struct ig_gpu_tensor *v)
-{
-	return (uint32_t)(v->row_stride / element_bytes(v->dtype));
-}
-
-/* A value's rows; an operand that was left out stays empty. */
-static struct ig_gpu_bind bind_value(const struct ig_gpu_tensor *v, uint32_t access)
-{
-	return (struct ig_gpu_bind){ v->ref, (uint64_t)v->n_cols * element_bytes(v->dtype), access,
-				     0 };
-}
 
 /* The only row of a weight in float32. */
 static struct ig_gpu_bind bind_weight(const struct ig_gpu_call *c, uint32_t i, uint64_t n)
 {
 	const struct ig_gpu_ref none = { .buffer = -1 };
 
-	return (struct ig_gpu_bind){ i < c->n_weights ? c->weight[i].ref : none, n * sizeof(float),
-				     IG_GPU_READ, 0 };
+	return ig_gpu_bind_ref(i < c->n_weights ? c->weight[i].ref : none, n * sizeof(float),
+			       IG_GPU_READ);
 }
 
 static int has_weight(const struct ig_gpu_call *c, uint32_t i)
@@ -61,7 +42,7 @@ static int check_result(const struct ig_gpu_call *c, const char *op, struct ig_e
 {
 	const uint32_t t = c->out[0].dtype;
 
-	if (t != IG_F32 && t != IG_F16 && t != IG_BF16)
+	if (!ig_gpu_is_value(t))
 		return ig_fail(err, -ENOTSUP, "%s: no kernel writes elements of type %u", op, t);
 	return 0;
 }
@@ -82,7 +63,7 @@ static int lower_rope_table(const struct ig_gpu_call *c, const struct ig_gpu_hos
 	const struct ig_rope_table_params *p = c->params;
 	const struct rope_table_args args = {
 		.n_pairs = p->n_pairs,
-		.y_stride = stride_of(&c->out[0]),
+		.y_stride = ig_gpu_stride(&c->out[0]),
 		.freq_scale = ig_rope_position_scale(p),
 		.flags = has_weight(c, 0) ? ROPE_FACTORS : 0,
 	};
@@ -95,7 +76,7 @@ static int lower_rope_table(const struct ig_gpu_call *c, const struct ig_gpu_hos
 		.n_arg_bytes = sizeof args,
 		.threads = ROPE_THREADS,
 		ALWAYS,
-		.grid = { { IG_LIVE_ROWS, p->n_pairs, ROPE_THREADS, 1 }, ONE, ONE },
+		.grid = { { IG_LIVE_ROWS, p->n_pairs, ROPE_THREADS, 1 }, IG_GPU_ONE, IG_GPU_ONE },
 	};
 	float inverse[MAX_HEAD_DIM / 2];
 	struct ig_gpu_ref ref;
@@ -107,7 +88,7 @@ static int lower_rope_table(const struct ig_gpu_call *c, const struct ig_gpu_hos
 		return ig_fail(err, rc, "rope_table: no constant of %u frequencies", p->n_pairs);
 	d.bind[0] = (struct ig_gpu_bind){ ref, p->n_pairs * sizeof *inverse, IG_GPU_READ, 0 };
 	d.bind[1] = bind_weight(c, 0, p->n_pairs);
-	d.bind[2] = bind_value(&c->out[0], IG_GPU_WRITE);
+	d.bind[2] = ig_gpu_bind_value(&c->out[0], IG_GPU_WRITE);
 	return h->dispatch(t, &d);
 }
 
@@ -156,9 +137,9 @@ static int lower_rope_kv(const struct ig_gpu_call *c, const struct ig_gpu_host *
 		.mode = p->mode,
 		.group = p->group,
 		.layer = p->layer,
-		.x_stride = stride_of(&c->in[0]),
-		.table_stride = has_table ? stride_of(&c->in[1]) : 0,
-		.y_stride = stride_of(&c->out[0]),
+		.x_stride = ig_gpu_stride(&c->in[0]),
+		.table_stride = has_table ? ig_gpu_stride(&c->in[1]) : 0,
+		.y_stride = ig_gpu_stride(&c->out[0]),
 		.norm_eps = p->norm_eps,
 		.flags = (has_weight(c, 0) ? ROPE_NORM : 0) | (has_table ? ROPE_TABLE : 0) |
 			 (q_all ? ROPE_NORM_ALL_Q : 0) | (k_all ? ROPE_NORM_ALL_K : 0),
@@ -176,7 +157,7 @@ static int lower_rope_kv(const struct ig_gpu_call *c, const struct ig_gpu_host *
 		ALWAYS,
 		.grid = { { IG_LIVE_ONE, 1, 1, (n_heads + ROPE_HEADS - 1) / ROPE_HEADS },
 			  { IG_LIVE_ROWS, 1, 1, 1 },
-			  ONE },
+			  IG_GPU_ONE },
 	};
 	const struct ig_gpu_tensor none = { .ref.buffer = -1 };
 	struct ig_gpu_ref kv;
@@ -190,12 +171,12 @@ static int lower_rope_kv(const struct ig_gpu_call *c, const struct ig_gpu_host *
 	if (rc)
 		return ig_fail(err, rc, "rope_kv: no cache of group %u, layer %u", p->group,
 			       p->layer);
-	d.bind[0] = bind_value(&c->in[0], IG_GPU_READ);
-	d.bind[1] = bind_value(has_table ? &c->in[1] : &none, IG_GPU_READ);
+	d.bind[0] = ig_gpu_bind_value(&c->in[0], IG_GPU_READ);
+	d.bind[1] = ig_gpu_bind_value(has_table ? &c->in[1] : &none, IG_GPU_READ);
 	d.bind[2] = bind_weight(c, 0, (uint64_t)p->head_dim * (q_all ? p->n_heads : 1));
 	d.bind[3] = bind_weight(c, 1, (uint64_t)p->head_dim * (k_all ? p->n_kv_heads : 1));
-	d.bind[4] = bind_value(&c->out[0], IG_GPU_WRITE);
-	d.bind[5] = bind_value(&none, IG_GPU_READ);
+	d.bind[4] = ig_gpu_bind_value(&c->out[0], IG_GPU_WRITE);
+	d.bind[5] = ig_gpu_bind_value(&none, IG_GPU_READ);
 	if (p->q_scale_length)
 		rc = bind_q_scales(c, h, t, &d.bind[5], err);
 	d.bind[6] = (struct ig_gpu_bind){ kv, 1, IG_GPU_WRITE | IG_GPU_TOUCH, 0 };
@@ -297,7 +278,9 @@ static int lower_loop(const struct attention *a, const struct ig_gpu_host *h, st
 	struct ig_gpu_dispatch d = {
 		.n_binds = 3,
 		.when_live = IG_LIVE_LOOP_ROWS,
-		.grid = { tiles(a, IG_LIVE_LOOP_ROWS, n_tiles), { IG_LIVE_SEQS, 1, 1, 1 }, ONE },
+		.grid = { tiles(a, IG_LIVE_LOOP_ROWS, n_tiles),
+			  { IG_LIVE_SEQS, 1, 1, 1 },
+			  IG_GPU_ONE },
 		.bind = { a->q, a->y, a->kv },
 	};
 
@@ -356,14 +339,14 @@ static int lower_attention(const struct ig_gpu_call *c, const struct ig_gpu_host
 			  .head_dim = p->head_dim,
 			  .group = p->group,
 			  .layer = p->layer,
-			  .q_stride = stride_of(&c->in[0]),
-			  .y_stride = stride_of(&c->out[0]),
+			  .q_stride = ig_gpu_stride(&c->in[0]),
+			  .y_stride = ig_gpu_stride(&c->out[0]),
 			  .scale = (float)((double)p->scale * 1.4426950408889634), /* log2(e) */
 			  .window = p->window,
 			  .y_type = c->out[0].dtype },
-		.q = bind_value(&c->in[0], IG_GPU_READ),
-		.y = bind_value(&c->out[0], IG_GPU_WRITE),
-		.element = element_bytes(c->kv_dtype),
+		.q = ig_gpu_bind_value(&c->in[0], IG_GPU_READ),
+		.y = ig_gpu_bind_value(&c->out[0], IG_GPU_WRITE),
+		.element = ig_gpu_element_bytes(c->kv_dtype),
 		.dim = built_dim(p->head_dim),
 		.nv = c->facts->kind == IG_GPU_CUDA,
 	};

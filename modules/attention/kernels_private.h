@@ -1,6 +1,6 @@
 /*
- * kernels_private.h: what the files of this module share: its ops, its
- * architectures, and the kernels that are compiled once per instruction set.
+ * kernels_private.h: what the files of this module share: its ops, and
+ * the kernels that are compiled once per instruction set.
  *
  * Nothing here leaves the module; attention.so exports ingot_module alone.
  */
@@ -13,12 +13,10 @@
 extern const struct ig_op ig_op_rope_table;
 extern const struct ig_op ig_op_rope_kv;
 extern const struct ig_op ig_op_attention;
-extern const struct ig_arch ig_arch_llama, ig_arch_qwen2, ig_arch_qwen3, ig_arch_gpt2;
-extern const struct ig_arch ig_arch_gemma3, ig_arch_mistral3;
 extern const struct ig_gpu_op ig_gpu_rope_table, ig_gpu_rope_kv, ig_gpu_attention; /* gpu.c */
 
-#define MAX_HEAD_DIM 256
-#define MAX_HEADS 1024
+#define MAX_HEAD_DIM IG_ATTENTION_MAX_HEAD_DIM
+#define MAX_HEADS IG_ATTENTION_MAX_HEADS
 
 /* 1 / base^(i / n_pairs) for i < n_pairs, a ramp applied. */
 void ig_rope_inverse_frequencies(const struct ig_rope_table_params *p, float *inv);

@@ -8,13 +8,11 @@ static const char *const requires_ops[] = { "embed",  "norm",	"linear", "glu",
 					    "logits", "sample", NULL };
 static const struct ig_op *const ops[] = { &ig_op_rope_table, &ig_op_rope_kv, &ig_op_attention,
 					   NULL };
-static const struct ig_arch *const archs[] = { &ig_arch_llama,
-					       &ig_arch_qwen2,
-					       &ig_arch_qwen3,
-					       &ig_arch_gpt2,
-					       &ig_arch_gemma3,
-					       &ig_arch_mistral3,
-					       NULL };
+#define X(name) extern const struct ig_arch ig_arch_##name;
+ARCHS
+#undef X
+#define X(name) &ig_arch_##name,
+static const struct ig_arch *const archs[] = { ARCHS NULL };
 
 extern const struct ig_module ingot_module;
 

@@ -152,8 +152,7 @@ static void reference_table(const struct ig_op_call *call)
 }
 
 static const struct ig_cpu_kernel table_kernels[] = {
-	{ sizeof(struct ig_cpu_kernel), IG_ISA_GENERIC, IG_DTYPE_NONE, IG_FORM_ROWS, IG_FORM_ROWS,
-	  IG_UNITS_ROWS, n_rows_of_step, NULL, table_rows },
+	IG_CPU_KERNEL(IG_ISA_GENERIC, IG_UNITS_ROWS, n_rows_of_step, NULL, table_rows),
 };
 
 const struct ig_op ig_op_rope_table = {
@@ -328,16 +327,7 @@ static void reference_rope_kv(const struct ig_op_call *call)
 	}
 }
 
-#define KERNEL(isa, run)                                                                           \
-	{ sizeof(struct ig_cpu_kernel),                                                            \
-	  isa,                                                                                     \
-	  IG_DTYPE_NONE,                                                                           \
-	  IG_FORM_ROWS,                                                                            \
-	  IG_FORM_ROWS,                                                                            \
-	  IG_UNITS_ROWS,                                                                           \
-	  n_rows_of_step,                                                                          \
-	  NULL,                                                                                    \
-	  run }
+#define KERNEL(isa, run) IG_CPU_KERNEL(isa, IG_UNITS_ROWS, n_rows_of_step, NULL, run)
 
 static const struct ig_cpu_kernel rope_kv_kernels[] = {
 	KERNEL(IG_ISA_GENERIC, rope_kv_generic),

@@ -10,7 +10,8 @@
 #ifndef ATTENTION_UNITS_H
 #define ATTENTION_UNITS_H
 
-#include <ingot/arch.h>
+#include <ingot/record.h>
+#include <ingot/op.h>
 
 /* Query vectors that a unit takes at most, unless the heads of a single row that
  * share a KV head are more. */

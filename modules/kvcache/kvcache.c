@@ -14,8 +14,8 @@
  * same order of use.  So a beginning that was read by many still ends in blocks that
  * can be continued as long as nobody needs their room.
  *
- * What lies inside a block is the business of whoever wrote it; only a fork and
- * blocks.c's compaction copy bytes.  One thread.
+ * What lies inside a block is the business of whoever wrote it; only blocks.c's
+ * compaction copies bytes.  One thread.
  */
 #include "kvcache_private.h"
 
@@ -236,7 +236,7 @@ static void kv_remove_group(struct ig_kvcache *c, uint32_t group)
 /* ---- sequences --------------------------------------------------------------- */
 
 static int kv_seq_create(struct ig_kvcache *c, const uint32_t *groups, uint32_t n_groups,
-			 uint32_t max_tokens, struct ig_kv_seq **out)
+			 uint32_t max_tokens, uint64_t salt, struct ig_kv_seq **out)
 {
 	struct ig_kv_seq *s;
 	uint32_t max_blocks;
@@ -252,6 +252,7 @@ static int kv_seq_create(struct ig_kvcache *c, const uint32_t *groups, uint32_t 
 		return -ENOMEM;
 	memset(s, 0, sizeof *s);
 	s->cache = c;
+	s->salt = salt;
 	s->n_groups = n_groups;
 	memcpy(s->group, groups, n_groups * sizeof *groups);
 	s->max_blocks = max_blocks;
@@ -383,7 +384,8 @@ static void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_
 		bool whole = true;
 		uint32_t n_groups;
 
-		node = prefix_find(p, s->group[0], node, tokens + (n - 1) * IG_BLOCK_TOKENS);
+		node = prefix_find(p, s->group[0], s->salt, node,
+				   tokens + (n - 1) * IG_BLOCK_TOKENS);
 		if (node == PREFIX_NONE)
 			break;
 		blocks = prefix_blocks(p, node, &n_groups);
@@ -414,9 +416,10 @@ static uint32_t add_node(struct ig_kv_seq *s, const int32_t *tokens)
 
 	for (uint32_t i = 0; i < s->n_groups; i++)
 		blocks[i] = table(s, i)[s->n_indexed];
-	node = prefix_add(c->prefix, s->group[0], s->node, tokens, blocks, s->n_groups);
+	node = prefix_add(c->prefix, s->group[0], s->salt, s->node, tokens, blocks, s->n_groups);
 	if (node == PREFIX_NONE && blocks_evict_node(c))
-		node = prefix_add(c->prefix, s->group[0], s->node, tokens, blocks, s->n_groups);
+		node = prefix_add(c->prefix, s->group[0], s->salt, s->node, tokens, blocks,
+				  s->n_groups);
 	for (uint32_t i = 0; node != PREFIX_NONE && i < s->n_groups; i++)
 		blocks_index_hold(c, node, blocks[i]);
 	return node;
@@ -447,7 +450,7 @@ static void kv_seq_commit(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n
 		n_full = s->n_blocks[i] < n_full ? s->n_blocks[i] : n_full;
 	while (s->n_indexed < n_full) {
 		const int32_t *t = tokens + s->n_indexed * IG_BLOCK_TOKENS;
-		uint32_t node = prefix_find(s->cache->prefix, s->group[0], s->node, t);
+		uint32_t node = prefix_find(s->cache->prefix, s->group[0], s->salt, s->node, t);
 
 		if (node != PREFIX_NONE)
 			fill_node(s, node);
@@ -458,68 +461,6 @@ static void kv_seq_commit(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n
 		move_to_node(s, node);
 		s->n_indexed++;
 	}
-}
-
-/* The parent's blocks of n_tokens tokens, but for the last partial one. */
-static void share_blocks(struct ig_kv_seq *s, struct ig_kv_seq *parent, uint32_t n_tokens)
-{
-	const uint32_t n_full = n_tokens / IG_BLOCK_TOKENS;
-
-	for (uint32_t i = 0; i < s->n_groups; i++) {
-		uint32_t first = first_read(window_of(s, i), n_full * IG_BLOCK_TOKENS);
-
-		s->first[i] = first > parent->first[i] ? first : parent->first[i];
-		s->n_blocks[i] = n_full;
-		for (uint32_t b = 0; b < s->first[i]; b++)
-			table(s, i)[b] = IG_BLOCK_NONE;
-		for (uint32_t b = s->first[i]; b < n_full; b++) {
-			table(s, i)[b] = table(parent, i)[b];
-			blocks_hold(s->cache, table(s, i)[b]);
-		}
-	}
-	s->n_tokens = s->n_window = n_full * IG_BLOCK_TOKENS;
-	if (parent->node != PREFIX_NONE) {
-		/* the part of the parent's path that it shares */
-		uint32_t node = parent->node;
-
-		for (s->n_indexed = parent->n_indexed; s->n_indexed > n_full; s->n_indexed--)
-			node = prefix_parent(s->cache->prefix, node);
-		if (node != PREFIX_NONE)
-			prefix_use(s->cache->prefix, node);
-		s->node = node;
-	}
-}
-
-static int kv_seq_fork(struct ig_kv_seq *parent, uint32_t n_tokens, struct ig_kv_seq **out)
-{
-	struct ig_kvcache *c = parent->cache;
-	uint32_t n_full = n_tokens / IG_BLOCK_TOKENS;
-	struct ig_kv_seq *s;
-	int rc;
-
-	for (uint32_t i = 0; i < parent->n_groups; i++) {
-		if (n_tokens > (window_of(parent, i) ? parent->n_window : parent->n_tokens))
-			return -EINVAL;
-		if (parent->first[i] > first_read(window_of(parent, i), n_tokens))
-			return -ESTALE;
-	}
-	rc = kv_seq_create(c, parent->group, parent->n_groups, parent->max_tokens, &s);
-	if (rc < 0)
-		return rc;
-	share_blocks(s, parent, n_tokens);
-	rc = kv_seq_reserve(s, n_tokens, n_tokens);
-	if (rc < 0) {
-		kv_seq_destroy(s);
-		return rc;
-	}
-	for (uint32_t i = 0; n_tokens % IG_BLOCK_TOKENS && i < s->n_groups; i++) {
-		const struct group *g = &c->groups[s->group[i]];
-
-		c->arena.copy(c->arena.ctx, blocks_base(c, g, table(s, i)[n_full]),
-			      blocks_base(c, g, table(parent, i)[n_full]), g->layout.block_bytes);
-	}
-	*out = s;
-	return 0;
 }
 
 static const uint32_t *kv_seq_blocks(const struct ig_kv_seq *s, uint32_t i, uint32_t *n_blocks)
@@ -569,7 +510,6 @@ static const struct ig_kvcache_service paged = {
 	.seq_create = kv_seq_create,
 	.seq_reserve = kv_seq_reserve,
 	.seq_advance = kv_seq_advance,
-	.seq_fork = kv_seq_fork,
 	.seq_destroy = kv_seq_destroy,
 	.seq_blocks = kv_seq_blocks,
 	.slab_bases = kv_slab_bases,

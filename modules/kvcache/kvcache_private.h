@@ -62,6 +62,7 @@ struct ig_kvcache {
 struct ig_kv_seq {
 	struct ig_kvcache *cache;
 	struct ig_kv_seq *prev, *next;
+	uint64_t salt; /* of its prefixes */
 	uint32_t n_groups;
 	uint32_t group[MAX_GROUPS_PER_SEQ];
 	uint32_t first[MAX_GROUPS_PER_SEQ];    /* block of each table; before it is IG_BLOCK_NONE */

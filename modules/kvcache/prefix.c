@@ -19,6 +19,7 @@
 #define MAX_ROOTS 256
 
 struct node {
+	uint64_t salt;
 	uint32_t root, parent;
 	uint32_t n_children;
 	uint32_t n_busy;       /* users, and children that are not idle */
@@ -80,10 +81,10 @@ static uint64_t fold(uint64_t h, uint64_t v)
 	return (uint64_t)m ^ (uint64_t)(m >> 64);
 }
 
-static uint32_t *head_of(const struct prefix *p, uint32_t root, uint32_t parent,
+static uint32_t *head_of(const struct prefix *p, uint32_t root, uint64_t salt, uint32_t parent,
 			 const int32_t *tokens)
 {
-	uint64_t h = fold(p->key[0], (uint64_t)root << 32 | parent);
+	uint64_t h = fold(fold(p->key[0], salt), (uint64_t)root << 32 | parent);
 
 	for (int i = 0; i < IG_BLOCK_TOKENS; i += 2)
 		h = fold(h ^ p->key[1],
@@ -92,11 +93,12 @@ static uint32_t *head_of(const struct prefix *p, uint32_t root, uint32_t parent,
 }
 
 /* Heads and chains hold numbers plus one, so that zeroed memory is an empty table. */
-uint32_t prefix_find(const struct prefix *p, uint32_t root, uint32_t parent, const int32_t *tokens)
+uint32_t prefix_find(const struct prefix *p, uint32_t root, uint64_t salt, uint32_t parent,
+		     const int32_t *tokens)
 {
-	for (uint32_t i = *head_of(p, root, parent, tokens); i; i = p->nodes[i - 1].chain) {
+	for (uint32_t i = *head_of(p, root, salt, parent, tokens); i; i = p->nodes[i - 1].chain) {
 		const struct node *n = &p->nodes[i - 1];
-		if (n->parent == parent && n->root == root &&
+		if (n->parent == parent && n->root == root && n->salt == salt &&
 		    !memcmp(n->tokens, tokens, sizeof n->tokens))
 			return i - 1;
 	}
@@ -226,8 +228,8 @@ void prefix_unuse(struct prefix *p, uint32_t node)
 
 /* ---- adding and taking out -------------------------------------------------------------- */
 
-uint32_t prefix_add(struct prefix *p, uint32_t root, uint32_t parent, const int32_t *tokens,
-		    const uint32_t *blocks, uint32_t n_groups)
+uint32_t prefix_add(struct prefix *p, uint32_t root, uint64_t salt, uint32_t parent,
+		    const int32_t *tokens, const uint32_t *blocks, uint32_t n_groups)
 {
 	uint32_t i = p->free, *head;
 
@@ -240,10 +242,10 @@ uint32_t prefix_add(struct prefix *p, uint32_t root, uint32_t parent, const int3
 	else
 		return PREFIX_NONE;
 	struct node *n = &p->nodes[i];
-	*n = (struct node){ .root = root, .parent = parent, .n_groups = n_groups };
+	*n = (struct node){ .salt = salt, .root = root, .parent = parent, .n_groups = n_groups };
 	memcpy(n->tokens, tokens, sizeof n->tokens);
 	memcpy(n->blocks, blocks, n_groups * sizeof *blocks);
-	head = head_of(p, root, parent, tokens);
+	head = head_of(p, root, salt, parent, tokens);
 	n->chain = *head;
 	*head = i + 1;
 	if (parent != PREFIX_NONE) {
@@ -259,7 +261,7 @@ uint32_t prefix_add(struct prefix *p, uint32_t root, uint32_t parent, const int3
 static void take_out(struct prefix *p, uint32_t i, uint32_t *blocks, uint32_t *n_groups)
 {
 	struct node *n = &p->nodes[i];
-	uint32_t *at = head_of(p, n->root, n->parent, n->tokens);
+	uint32_t *at = head_of(p, n->root, n->salt, n->parent, n->tokens);
 
 	while (*at != i + 1)
 		at = &p->nodes[*at - 1].chain;

@@ -6,7 +6,8 @@
  * a node stands for all tokens from the beginning on.  Nodes are found by a hash of
  * (parent, tokens), which is a chained hash since a parent stands for everything
  * before it, and compared token by token.  The hash has a random key: who chooses
- * prompts cannot choose collisions.
+ * prompts cannot choose collisions.  Each salt has trees of its own: a salt is compared
+ * as tokens are.
  *
  * A node holds its blocks, one of each cache group; of a group with a window it may
  * have none (IG_BLOCK_NONE).  Sequences mark the last node that they use; a node
@@ -29,12 +30,13 @@ struct prefix *prefix_create(uint32_t max_nodes);
 void prefix_destroy(struct prefix *p); /* NULL is fine; blocks stay held */
 
 /* The node behind parent (PREFIX_NONE: the beginning, of the model that root names)
- * with these IG_BLOCK_TOKENS tokens, or PREFIX_NONE. */
-uint32_t prefix_find(const struct prefix *p, uint32_t root, uint32_t parent, const int32_t *tokens);
+ * with this salt and these IG_BLOCK_TOKENS tokens, or PREFIX_NONE. */
+uint32_t prefix_find(const struct prefix *p, uint32_t root, uint64_t salt, uint32_t parent,
+		     const int32_t *tokens);
 /* Add it; it must not be there.  PREFIX_NONE when there is no room.  The new node is
  * idle and the most recently used. */
-uint32_t prefix_add(struct prefix *p, uint32_t root, uint32_t parent, const int32_t *tokens,
-		    const uint32_t *blocks, uint32_t n_groups);
+uint32_t prefix_add(struct prefix *p, uint32_t root, uint64_t salt, uint32_t parent,
+		    const int32_t *tokens, const uint32_t *blocks, uint32_t n_groups);
 
 /* Its block words, one a group. */
 const uint32_t *prefix_blocks(const struct prefix *p, uint32_t node, uint32_t *n_groups);

@@ -7,19 +7,13 @@
  * tells them from Llama's is that they have experts.  Hyper-parameters and tensor names
  * are GGUF's.
  */
-#include "modules/attention/hyper.h"
-#include "moe_private.h"
-
-#include <errno.h>
-#include <math.h>
-#include <string.h>
+#include <ingot/layers.h>
 
 struct mixtral {
-	struct dense d;
-	struct experts experts;
-	struct rope rope;
+	struct ig_hparams p;
+	struct ig_experts experts;
+	struct ig_rope rope;
 	uint32_t window; /* 0: all positions are seen */
-	float norm_eps;
 };
 
 static int claims(const struct ig_host *host, const struct ig_meta *meta)
@@ -36,95 +30,42 @@ static int claims(const struct ig_host *host, const struct ig_meta *meta)
 static int read_params(const struct ig_host *host, const struct ig_meta *meta, void *params,
 		       struct ig_model_info *info, struct ig_error *err)
 {
-	const struct hyper h = { host, meta, "llama", err };
-	const uint32_t no_window = 0;
-	struct mixtral *p = params;
+	const struct ig_hparam_source s = { host, meta, "llama", err };
+	struct mixtral *m = params;
 	int rc;
 
-	memset(p, 0, sizeof *p);
-	if ((rc = ig_hyper_experts(&h, &p->d, &p->experts)) ||
-	    (rc = ig_hyper_f32(&h, "attention.layer_norm_rms_epsilon", 0, 1, NULL, &p->norm_eps)) ||
-	    (rc = ig_hyper_u32(&h, "attention.sliding_window", 0, UINT32_MAX, &no_window,
-			       &p->window)) ||
-	    (rc = ig_hyper_rope(&h, &p->d, &p->rope)))
+	memset(m, 0, sizeof *m);
+	if ((rc = ig_hparams_read(&s, IG_RMS_NORM_EPS, &m->p)) ||
+	    (rc = ig_hparams_experts(&s, &m->p, &m->experts)) ||
+	    (rc = ig_hparams_window(&s, &m->p, &m->window)) ||
+	    (rc = ig_hparams_rope(&s, &m->p, &m->rope)))
 		return rc;
-	if (p->window >= p->d.n_context)
-		p->window = 0;
-	p->experts.moe.normalise = 1;
-	ig_hyper_info(&p->d, info);
-	info->groups[0].window = p->window;
+	m->experts.moe.normalise = 1;
+	ig_hparams_info(&m->p, m->window, info);
 	return 0;
-}
-
-/* ---- the model ------------------------------------------------------------------------- */
-
-/* x + Attention(RMSNorm(x)) */
-static ig_value record_attention(struct ig_rec *r, const struct mixtral *p, uint32_t layer,
-				 ig_value x, ig_value table)
-{
-	const struct dense *d = &p->d;
-	const int64_t q_width = (int64_t)d->n_heads * d->head_dim;
-	const int64_t kv_width = (int64_t)d->n_kv_heads * d->head_dim;
-	/* The converter orders the rows of Q and K so that pairs are neighbours. */
-	const struct ig_rope_kv_params rope = {
-		.struct_size = sizeof rope,
-		.n_heads = d->n_heads,
-		.n_kv_heads = d->n_kv_heads,
-		.head_dim = d->head_dim,
-		.mode = IG_ROPE_PAIRS,
-		.n_pairs = p->rope.table.n_pairs,
-		.group = 0,
-		.layer = layer,
-	};
-	const struct ig_attention_params attention = {
-		.struct_size = sizeof attention,
-		.n_heads = d->n_heads,
-		.n_kv_heads = d->n_kv_heads,
-		.head_dim = d->head_dim,
-		.group = 0,
-		.layer = layer,
-		.scale = p->rope.attention / sqrtf((float)d->head_dim),
-		.window = p->window,
-	};
-	ig_weight norm, qkv[3], out;
-	ig_value h;
-
-	norm = ig_rec_layer_weight(r, 1, d->width, "blk.%u.attn_norm.weight", layer);
-	qkv[0] = ig_rec_layer_weight(r, q_width, d->width, "blk.%u.attn_q.weight", layer);
-	qkv[1] = ig_rec_layer_weight(r, kv_width, d->width, "blk.%u.attn_k.weight", layer);
-	qkv[2] = ig_rec_layer_weight(r, kv_width, d->width, "blk.%u.attn_v.weight", layer);
-	out = ig_rec_layer_weight(r, d->width, q_width, "blk.%u.attn_output.weight", layer);
-
-	h = ig_rec_rms_norm(r, x, norm, p->norm_eps); /* [n, width] */
-	h = ig_rec_linear(r, h, qkv, 3, IG_NONE);     /* [n, q | k | v] */
-	h = ig_rec_rope_kv(r, &rope, h, table);	      /* [n, n_heads * head_dim] */
-	h = ig_rec_attention(r, &attention, h);	      /* the same */
-	return ig_rec_linear(r, h, &out, 1, x);	      /* [n, width] */
 }
 
 static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
 		  const void *params)
 {
-	const struct mixtral *p = params;
-	const struct dense *d = &p->d;
+	const struct mixtral *m = params;
 	struct ig_rec r = { host, g };
-	ig_weight embedding, norm, head;
-	ig_value x, table, logits;
+	const struct ig_gqa attention = {
+		.p = &m->p,
+		.rope = &m->rope,
+		.table = ig_layer_rope_table(&r, &m->rope),
+		.mode = IG_ROPE_PAIRS, /* the converter orders the rows of Q and K so */
+		.window = m->window,
+	};
+	ig_value x = ig_layer_embed(&r, &m->p, 1), h;
 
-	embedding = ig_rec_weight(&r, d->n_vocab, d->width, "token_embd.weight");
-	norm = ig_rec_weight(&r, 1, d->width, "output_norm.weight");
-	head = d->tied ? embedding : ig_rec_weight(&r, d->n_vocab, d->width, "output.weight");
-
-	table = ig_hyper_rope_table(&r, &p->rope);
-	x = ig_rec_embed(&r, embedding);
-	for (uint32_t layer = 0; layer < d->n_layers; layer++) {
-		x = record_attention(&r, p, layer, x, table);
-		x = ig_hyper_record_experts(&r, d, &p->experts, p->norm_eps, layer, x);
+	for (uint32_t layer = 0; layer < m->p.n_layers; layer++) {
+		h = ig_layer_rms_norm(&r, &m->p, "blk.%u.attn_norm.weight", layer, x);
+		x = ig_layer_gqa(&r, &attention, layer, h, x);
+		h = ig_layer_rms_norm(&r, &m->p, "blk.%u.ffn_norm.weight", layer, x);
+		x = ig_layer_experts(&r, &m->p, &m->experts, layer, h, x);
 	}
-	x = ig_rec_rms_norm_last(&r, x, norm, p->norm_eps);
-	logits = ig_rec_logits(&r, x, head);
-	ig_rec_sample(&r, logits);
-	return host->graph_status(g);
+	return ig_layer_norm_head(&r, &m->p, x);
 }
 
 const struct ig_arch ig_arch_mixtral = {

@@ -7,108 +7,53 @@
  * Hyper-parameters and tensor names are GGUF's.  What a file asks for and this file does
  * not do (shared experts, dense layers, windows) is refused by name.
  */
-#include "modules/attention/hyper.h"
-#include "moe_private.h"
-
-#include <errno.h>
-#include <math.h>
-#include <string.h>
+#include <ingot/layers.h>
 
 struct qwen3moe {
-	struct dense d;
-	struct experts experts;
-	struct rope rope;
-	float norm_eps;
+	struct ig_hparams p;
+	struct ig_experts experts;
+	struct ig_rope rope;
 };
 
 static int read_params(const struct ig_host *host, const struct ig_meta *meta, void *params,
 		       struct ig_model_info *info, struct ig_error *err)
 {
-	const struct hyper h = { host, meta, "qwen3moe", err };
-	struct qwen3moe *p = params;
+	const struct ig_hparam_source s = { host, meta, "qwen3moe", err };
+	struct qwen3moe *m = params;
 	int rc;
 
-	memset(p, 0, sizeof *p);
-	if ((rc = ig_hyper_experts(&h, &p->d, &p->experts)) ||
-	    (rc = ig_hyper_f32(&h, "attention.layer_norm_rms_epsilon", 0, 1, NULL, &p->norm_eps)) ||
-	    (rc = ig_hyper_refuse_u32(&h, "attention.sliding_window", "a sliding window")) ||
-	    (rc = ig_hyper_rope(&h, &p->d, &p->rope)))
+	memset(m, 0, sizeof *m);
+	if ((rc = ig_hparams_read(&s, IG_RMS_NORM_EPS, &m->p)) ||
+	    (rc = ig_hparams_experts(&s, &m->p, &m->experts)) ||
+	    (rc = ig_hparam_refuse_u32(&s, "attention.sliding_window", "a sliding window")) ||
+	    (rc = ig_hparams_rope(&s, &m->p, &m->rope)))
 		return rc;
-	p->experts.moe.normalise = 1;
-	ig_hyper_info(&p->d, info);
+	m->experts.moe.normalise = 1;
+	ig_hparams_info(&m->p, 0, info);
 	return 0;
-}
-
-/* ---- the model ------------------------------------------------------------------------- */
-
-/* x + Attention(RMSNorm(x)); each head of q and k is normalised before it turns. */
-static ig_value record_attention(struct ig_rec *r, const struct qwen3moe *p, uint32_t layer,
-				 ig_value x, ig_value table)
-{
-	const struct dense *d = &p->d;
-	const int64_t q_width = (int64_t)d->n_heads * d->head_dim;
-	const int64_t kv_width = (int64_t)d->n_kv_heads * d->head_dim;
-	const struct ig_rope_kv_params rope = {
-		.struct_size = sizeof rope,
-		.n_heads = d->n_heads,
-		.n_kv_heads = d->n_kv_heads,
-		.head_dim = d->head_dim,
-		.mode = IG_ROPE_HALVES,
-		.n_pairs = p->rope.table.n_pairs,
-		.group = 0,
-		.layer = layer,
-		.norm_eps = p->norm_eps,
-	};
-	const struct ig_attention_params attention = {
-		.struct_size = sizeof attention,
-		.n_heads = d->n_heads,
-		.n_kv_heads = d->n_kv_heads,
-		.head_dim = d->head_dim,
-		.group = 0,
-		.layer = layer,
-		.scale = p->rope.attention / sqrtf((float)d->head_dim),
-	};
-	ig_weight norm, qkv[3], head_norms[2], out;
-	ig_value h;
-
-	norm = ig_rec_layer_weight(r, 1, d->width, "blk.%u.attn_norm.weight", layer);
-	qkv[0] = ig_rec_layer_weight(r, q_width, d->width, "blk.%u.attn_q.weight", layer);
-	qkv[1] = ig_rec_layer_weight(r, kv_width, d->width, "blk.%u.attn_k.weight", layer);
-	qkv[2] = ig_rec_layer_weight(r, kv_width, d->width, "blk.%u.attn_v.weight", layer);
-	head_norms[0] = ig_rec_layer_weight(r, 1, d->head_dim, "blk.%u.attn_q_norm.weight", layer);
-	head_norms[1] = ig_rec_layer_weight(r, 1, d->head_dim, "blk.%u.attn_k_norm.weight", layer);
-	out = ig_rec_layer_weight(r, d->width, q_width, "blk.%u.attn_output.weight", layer);
-
-	h = ig_rec_rms_norm(r, x, norm, p->norm_eps);		 /* [n, width] */
-	h = ig_rec_linear(r, h, qkv, 3, IG_NONE);		 /* [n, q | k | v] */
-	h = ig_rec_rope_kv_norm(r, &rope, h, table, head_norms); /* [n, n_heads * head_dim] */
-	h = ig_rec_attention(r, &attention, h);			 /* the same */
-	return ig_rec_linear(r, h, &out, 1, x);			 /* [n, width] */
 }
 
 static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
 		  const void *params)
 {
-	const struct qwen3moe *p = params;
-	const struct dense *d = &p->d;
+	const struct qwen3moe *m = params;
 	struct ig_rec r = { host, g };
-	ig_weight embedding, norm, head;
-	ig_value x, table, logits;
+	const struct ig_gqa attention = {
+		.p = &m->p,
+		.rope = &m->rope,
+		.table = ig_layer_rope_table(&r, &m->rope),
+		.mode = IG_ROPE_HALVES,
+		.flags = IG_GQA_HEAD_NORMS,
+	};
+	ig_value x = ig_layer_embed(&r, &m->p, 1), h;
 
-	embedding = ig_rec_weight(&r, d->n_vocab, d->width, "token_embd.weight");
-	norm = ig_rec_weight(&r, 1, d->width, "output_norm.weight");
-	head = d->tied ? embedding : ig_rec_weight(&r, d->n_vocab, d->width, "output.weight");
-
-	table = ig_hyper_rope_table(&r, &p->rope);
-	x = ig_rec_embed(&r, embedding);
-	for (uint32_t layer = 0; layer < d->n_layers; layer++) {
-		x = record_attention(&r, p, layer, x, table);
-		x = ig_hyper_record_experts(&r, d, &p->experts, p->norm_eps, layer, x);
+	for (uint32_t layer = 0; layer < m->p.n_layers; layer++) {
+		h = ig_layer_rms_norm(&r, &m->p, "blk.%u.attn_norm.weight", layer, x);
+		x = ig_layer_gqa(&r, &attention, layer, h, x);
+		h = ig_layer_rms_norm(&r, &m->p, "blk.%u.ffn_norm.weight", layer, x);
+		x = ig_layer_experts(&r, &m->p, &m->experts, layer, h, x);
 	}
-	x = ig_rec_rms_norm_last(&r, x, norm, p->norm_eps);
-	logits = ig_rec_logits(&r, x, head);
-	ig_rec_sample(&r, logits);
-	return host->graph_status(g);
+	return ig_layer_norm_head(&r, &m->p, x);
 }
 
 const struct ig_arch ig_arch_qwen3moe = {

@@ -11,9 +11,7 @@
 #include "shaders/args.h"
 #include "shaders/core/shapes.h"
 
-#include <errno.h>
-#include <ingot/gpu.h>
-#include <stdbool.h>
+#include <ingot/gpu_lower.h>
 
 extern const struct ig_shader ig_shader_moe_route, ig_shader_moe, ig_shader_moe_q, ig_shader_moe_k,
 	ig_shader_moe_blocks, ig_shader_moe_f32;
@@ -31,47 +29,14 @@ _Static_assert(MOE_FEW_THREADS / 32 == IG_GPU_FEW_ROWS &&
 #define ROOM_WORDS 64u /* MOE_ROOM of moe_route.metal */
 #define FEW IG_GPU_FEW_ROWS
 #define MANY (FEW + 1)
-#define ONE { IG_LIVE_ONE, 1, 1, 1 }
-
-static uint32_t element_bytes(uint32_t dtype)
-{
-	return dtype == IG_F32 ? 4 : 2;
-}
-
-/* Row strides are given in bytes, kernels count elements. */
-static uint32_t stride_of(const struct ig_gpu_tensor *v)
-{
-	return (uint32_t)(v->row_stride / element_bytes(v->dtype));
-}
-
-static struct ig_gpu_bind bind_value(const struct ig_gpu_tensor *v, uint32_t access)
-{
-	return (struct ig_gpu_bind){ v->ref, (uint64_t)v->n_cols * element_bytes(v->dtype), access,
-				     0 };
-}
-
-static struct ig_gpu_bind bind_weight(const struct ig_gpu_tensor *w)
-{
-	return (struct ig_gpu_bind){ w->ref, w->row_stride * (uint64_t)w->n_rows, IG_GPU_READ, 0 };
-}
-
-static uint32_t live_of(const struct ig_gpu_tensor *v)
-{
-	return v->row_class == IG_ROWS_LOGITS ? IG_LIVE_LOGIT_ROWS : IG_LIVE_ROWS;
-}
-
-static uint32_t max_rows(const struct ig_gpu_call *c)
-{
-	return c->out[0].row_class == IG_ROWS_LOGITS ? c->max_logit_rows : c->max_rows;
-}
 
 /* Kernels count in 32 bits: elements of x, of results and of the route. */
 static int check_size(const struct ig_gpu_call *c, const char *op, uint64_t elements,
 		      struct ig_error *err)
 {
-	if (elements > UINT32_MAX / max_rows(c))
+	if (elements > UINT32_MAX / ig_gpu_max_rows(c))
 		return ig_fail(err, -ENOTSUP, "%s: %u rows of %llu values are too many for a GPU",
-			       op, max_rows(c), (unsigned long long)elements);
+			       op, ig_gpu_max_rows(c), (unsigned long long)elements);
 	return 0;
 }
 
@@ -86,8 +51,8 @@ static int lower_route(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 	const struct moe_route_args args = {
 		.n_experts = p->n_experts,
 		.top_k = p->top_k,
-		.x_stride = stride_of(x),
-		.route_stride = stride_of(y),
+		.x_stride = ig_gpu_stride(x),
+		.route_stride = ig_gpu_stride(y),
 		.normalise = p->normalise,
 		.scale = p->scale,
 		.rows_live = y->row_class == IG_ROWS_LOGITS,
@@ -101,17 +66,17 @@ static int lower_route(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 		.n_arg_bytes = sizeof args,
 		.threads = MOE_FEW_THREADS,
 		.threadgroup_bytes = (FEW * ROOM_WORDS + 2 * MOE_FEW_THREADS) * 4,
-		.when_live = live_of(y),
+		.when_live = ig_gpu_live_of(y),
 		.when_min = 1,
 		.when_max = FEW,
-		.grid = { ONE, ONE, ONE },
-		.bind = { bind_value(x, IG_GPU_READ), bind_value(y, IG_GPU_WRITE) },
+		.grid = { IG_GPU_ONE, IG_GPU_ONE, IG_GPU_ONE },
+		.bind = { ig_gpu_bind_value(x, IG_GPU_READ), ig_gpu_bind_value(y, IG_GPU_WRITE) },
 	};
 	int rc = check_size(c, "moe_route", y->row_stride, err);
 
 	if (!rc)
 		rc = h->dispatch(t, &d);
-	if (rc || max_rows(c) <= FEW)
+	if (rc || ig_gpu_max_rows(c) <= FEW)
 		return rc;
 	d.kernel = large ? "moe_route_rows_1024" : "moe_route_rows_128";
 	d.threads = MOE_THREADS;
@@ -126,7 +91,7 @@ static int lower_route(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 	d.threadgroup_bytes = 256;
 	d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, p->n_experts };
 	d.n_binds = 1;
-	d.bind[0] = bind_value(y, IG_GPU_READ | IG_GPU_WRITE);
+	d.bind[0] = ig_gpu_bind_value(y, IG_GPU_READ | IG_GPU_WRITE);
 	return h->dispatch(t, &d);
 }
 
@@ -186,48 +151,10 @@ struct product {
 	struct moe_args args;
 };
 
-static bool is_blocks(uint32_t dtype)
-{
-	switch (dtype) {
-	case IG_Q4_0:
-	case IG_Q4_1:
-	case IG_Q5_0:
-	case IG_Q5_1:
-	case IG_Q8_0:
-	case IG_Q8_M:
-	case IG_Q2_K:
-	case IG_Q3_K:
-	case IG_Q4_K:
-	case IG_Q5_K:
-	case IG_Q6_K:
-	case IG_IQ4_NL:
-	case IG_IQ4_XS:
-	case IG_MXFP4:
-		return true;
-	default:
-		return false;
-	}
-}
-
-/* What a weight is multiplied in, unless everything is float; IG_DTYPE_NONE: not at all. */
-static uint32_t element_of(uint32_t dtype)
-{
-	switch (dtype) {
-	case IG_F32:
-		return IG_F32;
-	case IG_BF16:
-		return IG_BF16;
-	case IG_F16:
-		return IG_F16;
-	default:
-		return is_blocks(dtype) ? IG_F16 : IG_DTYPE_NONE;
-	}
-}
-
 /* The route and the residual are as they are. */
 static uint32_t in_dtype(const struct ig_gpu_call *c, uint32_t i)
 {
-	const uint32_t type = element_of(c->weight[0].dtype);
+	const uint32_t type = ig_gpu_element_of(c->weight[0].dtype);
 
 	return i || c->f32 || type == IG_DTYPE_NONE ? IG_F32 : type;
 }
@@ -251,7 +178,8 @@ static const struct variant *variants_of(const struct product *p, uint32_t *n)
 static uint32_t index_at(const struct product *p, const struct variant *v, uint32_t shares)
 {
 	const struct shape *s = &v->shape;
-	const uint32_t size = element_bytes(p->element), stride = s->bk + (s->wide ? 0 : 16 / size);
+	const uint32_t size = ig_gpu_element_bytes(p->element),
+		       stride = s->bk + (s->wide ? 0 : 16 / size);
 	const uint32_t walk = s->stages * (s->bm + s->bn) * stride * size;
 	const uint32_t sums = s->bm * (s->bn + 8) * 4;
 
@@ -278,36 +206,8 @@ static uint32_t shares_of(const struct product *p, const struct variant *v, uint
 	return shares;
 }
 
-/* How kernels are called after the weights' format.  Blocks that are common have kernels of
- * their own; one for all serves the others, and all in float. */
-static const char *format_name(uint32_t dtype, uint32_t element)
-{
-	switch (dtype) {
-	case IG_F32:
-		return "f32";
-	case IG_F16:
-		return "f16";
-	case IG_BF16:
-		return "bf16";
-	case IG_Q8_0:
-		return element == IG_F16 ? "q8_0" : "blocks";
-	case IG_Q4_0:
-		return element == IG_F16 ? "q4_0" : "blocks";
-	case IG_Q4_1:
-		return element == IG_F16 ? "q4_1" : "blocks";
-	case IG_Q8_M:
-		return element == IG_F16 ? "q8_m" : "blocks";
-	case IG_Q4_K:
-		return element == IG_F16 ? "q4_k" : "blocks";
-	case IG_Q5_K:
-		return element == IG_F16 ? "q5_k" : "blocks";
-	case IG_Q6_K:
-		return element == IG_F16 ? "q6_k" : "blocks";
-	default:
-		return "blocks";
-	}
-}
-
+/* Blocks that are common have kernels of their own; one for all serves the others, and all in
+ * float. */
 static const struct ig_shader *shader_of(const struct product *p)
 {
 	if (p->element == IG_F32)
@@ -330,14 +230,22 @@ static const struct ig_shader *shader_of(const struct product *p)
 	}
 }
 
+static const char *format_name(const struct product *p)
+{
+	const bool shared = p->element == IG_F32 ? ig_gpu_is_blocks(p->dtype) :
+						   shader_of(p) == &ig_shader_moe_blocks;
+
+	return shared ? "blocks" : ig_gpu_format_name(p->dtype);
+}
+
 static int emit(struct product *p, const struct variant *v, const struct ig_gpu_host *h,
 		struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_gpu_call *c = p->call;
 	const struct shape *s = &v->shape;
 	const uint32_t width = p->pair ? s->bn / 2 : s->bn;
-	const uint32_t shares = p->args.product.shares, live = live_of(&c->out[0]);
-	const struct ig_gpu_bind none = { .ref.buffer = -1 };
+	const uint32_t shares = p->args.product.shares, live = ig_gpu_live_of(&c->out[0]);
+	const struct ig_gpu_bind none = IG_GPU_NONE;
 	struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
 		.n_binds = 5,
@@ -350,14 +258,15 @@ static int emit(struct product *p, const struct variant *v, const struct ig_gpu_
 		.when_max = v->max_rows,
 		.grid = { { IG_LIVE_ONE, 1, 1, (p->args.product.n[0] + width - 1) / width },
 			  { IG_LIVE_ONE, 1, 1, p->n_experts },
-			  ONE },
-		.bind = { bind_value(&c->in[0], IG_GPU_READ), bind_value(&c->in[1], IG_GPU_READ),
-			  bind_weight(&c->weight[0]), p->pair ? bind_weight(&c->weight[1]) : none,
-			  p->y },
+			  IG_GPU_ONE },
+		.bind = { ig_gpu_bind_value(&c->in[0], IG_GPU_READ),
+			  ig_gpu_bind_value(&c->in[1], IG_GPU_READ),
+			  ig_gpu_bind_weight(&c->weight[0]),
+			  p->pair ? ig_gpu_bind_weight(&c->weight[1]) : none, p->y },
 	};
 	char kernel[64];
 
-	if (v->min_rows > max_rows(c))
+	if (v->min_rows > ig_gpu_max_rows(c))
 		return 0;
 	if (d.threadgroup_bytes > c->facts->max_threadgroup_bytes)
 		return ig_fail(err, -ENOTSUP,
@@ -366,8 +275,8 @@ static int emit(struct product *p, const struct variant *v, const struct ig_gpu_
 			       p->op, d.threadgroup_bytes, c->facts->max_threadgroup_bytes);
 	if (!v->tile && p->top_k * FEW < p->n_experts)
 		d.grid[1] = (struct ig_gpu_extent){ live, p->top_k, 1, 1 };
-	snprintf(kernel, sizeof kernel, "moe_%s_%s_%s_%s", p->pair ? "glu" : "down",
-		 format_name(p->dtype, p->element), format_name(p->element, IG_F32), v->suffix);
+	snprintf(kernel, sizeof kernel, "moe_%s_%s_%s_%s", p->pair ? "glu" : "down", format_name(p),
+		 ig_gpu_format_name(p->element), v->suffix);
 	d.kernel = kernel;
 	d.shader = shader_of(p);
 	p->args.index_at = index_at(p, v, shares);
@@ -383,16 +292,10 @@ static int lower_product(struct product *p, uint64_t n, uint64_t k, uint32_t y_t
 	struct linear_args *a = &p->args.product;
 	const struct variant *v;
 	uint32_t n_variants;
-	int rc = 0;
+	int rc = ig_gpu_check_product(p->op, p->dtype, p->element, y_type, err);
 
-	if (element_of(p->dtype) == IG_DTYPE_NONE)
-		return ig_fail(err, -ENOTSUP, "%s: no kernel for weights of dtype %u", p->op,
-			       p->dtype);
-	if (p->element != IG_F32 && p->element != element_of(p->dtype))
-		return ig_fail(err, -ENOTSUP, "%s: no kernel multiplies dtype %u in dtype %u",
-			       p->op, p->dtype, p->element);
-	if (y_type != IG_F32 && y_type != IG_F16 && y_type != IG_BF16)
-		return ig_fail(err, -ENOTSUP, "%s: no kernel writes dtype %u", p->op, y_type);
+	if (rc)
+		return rc;
 	if (k % 16 || n % 16)
 		return ig_fail(err, -ENOTSUP,
 			       "%s: %llu outputs of %llu values, on a GPU both are "
@@ -404,7 +307,7 @@ static int lower_product(struct product *p, uint64_t n, uint64_t k, uint32_t y_t
 	a->k = (uint32_t)k;
 	a->n[0] = (uint32_t)n;
 	a->n_weights = 1;
-	a->x_stride = stride_of(&c->in[0]);
+	a->x_stride = ig_gpu_stride(&c->in[0]);
 	a->rows_live = c->out[0].row_class == IG_ROWS_LOGITS;
 	a->w_row_bytes = (uint32_t)w->row_stride;
 	a->flags = LINEAR_PAIRS | (y_type == IG_F16 ? LINEAR_OUT_F16 : 0) |
@@ -412,7 +315,7 @@ static int lower_product(struct product *p, uint64_t n, uint64_t k, uint32_t y_t
 	a->format = p->dtype;
 	p->args.n_experts = p->n_experts;
 	p->args.top_k = p->top_k;
-	p->args.route_stride = stride_of(&c->in[1]);
+	p->args.route_stride = ig_gpu_stride(&c->in[1]);
 	v = variants_of(p, &n_variants);
 	a->shares = shares_of(p, v, n_variants);
 	for (uint32_t i = 0; i < n_variants && !rc; i++)
@@ -433,8 +336,8 @@ static int lower_glu(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 		.element = c->in[0].dtype,
 		.n_experts = params->n_experts,
 		.top_k = params->top_k,
-		.y = bind_value(&c->out[0], IG_GPU_WRITE),
-		.args = { .product = { .act = params->act, .y_stride = stride_of(&c->out[0]) },
+		.y = ig_gpu_bind_value(&c->out[0], IG_GPU_WRITE),
+		.args = { .product = { .act = params->act, .y_stride = ig_gpu_stride(&c->out[0]) },
 			  .y_slot = (uint32_t)f },
 	};
 	int rc = check_size(c, "moe_glu", c->in[0].row_stride, err);
@@ -465,15 +368,16 @@ static int lower_combine(const struct ig_gpu_call *c, const struct ig_gpu_host *
 	const struct moe_combine_args args = {
 		.n_cols = (uint32_t)width,
 		.top_k = params->top_k,
-		.route_stride = stride_of(&c->in[1]),
-		.residual_stride = residual ? stride_of(&c->in[2]) : 0,
-		.y_stride = stride_of(&c->out[0]),
+		.route_stride = ig_gpu_stride(&c->in[1]),
+		.residual_stride = residual ? ig_gpu_stride(&c->in[2]) : 0,
+		.y_stride = ig_gpu_stride(&c->out[0]),
 		.rows_live = c->out[0].row_class == IG_ROWS_LOGITS,
 		.residual = residual,
 	};
-	const uint32_t live = live_of(&c->out[0]);
-	struct ig_gpu_bind parts = { .n_bytes = max_rows(c) * n_parts * 4, .access = IG_GPU_WRITE };
-	const struct ig_gpu_bind none = { .ref.buffer = -1 };
+	const uint32_t live = ig_gpu_live_of(&c->out[0]);
+	struct ig_gpu_bind parts = { .n_bytes = ig_gpu_max_rows(c) * n_parts * 4,
+				     .access = IG_GPU_WRITE };
+	const struct ig_gpu_bind none = IG_GPU_NONE;
 	int rc = check_size(c, "moe_combine", c->in[0].row_stride, err);
 
 	if (!rc)
@@ -514,10 +418,10 @@ static int lower_combine(const struct ig_gpu_call *c, const struct ig_gpu_host *
 		.grid = { { IG_LIVE_ONE, 1, 1,
 			    (uint32_t)((width + 4 * MOE_THREADS - 1) / (4 * MOE_THREADS)) },
 			  { live, 1, 1, 1 },
-			  ONE },
-		.bind = { parts, bind_value(&c->in[1], IG_GPU_READ),
-			  residual ? bind_value(&c->in[2], IG_GPU_READ) : none,
-			  bind_value(&c->out[0], IG_GPU_WRITE) },
+			  IG_GPU_ONE },
+		.bind = { parts, ig_gpu_bind_value(&c->in[1], IG_GPU_READ),
+			  residual ? ig_gpu_bind_value(&c->in[2], IG_GPU_READ) : none,
+			  ig_gpu_bind_value(&c->out[0], IG_GPU_WRITE) },
 	};
 	return h->dispatch(t, &d);
 }

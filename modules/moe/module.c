@@ -9,8 +9,11 @@ static const char *const requires_ops[] = { "embed",	 "norm",   "linear",	 "glu"
 					    "attention", NULL };
 static const struct ig_op *const ops[] = { &ig_op_moe_route, &ig_op_moe_glu, &ig_op_moe_combine,
 					   NULL };
-static const struct ig_arch *const archs[] = { &ig_arch_qwen3moe, &ig_arch_mixtral, &ig_arch_olmoe,
-					       NULL };
+#define X(name) extern const struct ig_arch ig_arch_##name;
+ARCHS
+#undef X
+#define X(name) &ig_arch_##name,
+static const struct ig_arch *const archs[] = { ARCHS NULL };
 
 extern const struct ig_module ingot_module;
 

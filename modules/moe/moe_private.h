@@ -1,6 +1,6 @@
 /*
- * moe_private.h: what the files of this module share: its ops, its architectures, and how
- * a route (include/ingot/arch.h) is read.
+ * moe_private.h: what the files of this module share: its ops, and how
+ * a route (include/ingot/record.h) is read.
  */
 #ifndef MOE_PRIVATE_H
 #define MOE_PRIVATE_H
@@ -12,7 +12,6 @@
 extern const struct ig_op ig_op_moe_route;
 extern struct ig_op ig_op_moe_glu, ig_op_moe_combine;
 extern const struct ig_gpu_op ig_gpu_moe_route, ig_gpu_moe_glu, ig_gpu_moe_combine;
-extern const struct ig_arch ig_arch_qwen3moe, ig_arch_mixtral, ig_arch_olmoe;
 
 /* Make the kernels of moe_glu and moe_combine from those of glu and linear. */
 int ig_moe_init(const struct ig_host *host);

@@ -193,8 +193,7 @@ static void reference(const struct ig_op_call *call)
 }
 
 static const struct ig_cpu_kernel kernels[] = {
-	{ sizeof(struct ig_cpu_kernel), IG_ISA_GENERIC, IG_DTYPE_NONE, IG_FORM_ROWS, IG_FORM_ROWS,
-	  IG_UNITS_OTHER, one_unit, NULL, run, NULL },
+	IG_CPU_KERNEL(IG_ISA_GENERIC, IG_UNITS_OTHER, one_unit, NULL, run),
 };
 
 const struct ig_op ig_op_moe_route = {

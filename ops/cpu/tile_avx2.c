@@ -14,31 +14,32 @@ ALWAYS_INLINE void avx2_q8_0_rows(const uint8_t *tile, int64_t k, const uint8_t 
 {
 	const int64_t kb = k / 32;
 
-	HALVES(h)
-	{
+	HALVES(h) {
 		__m256 acc[4];
 		__m256i dot[4];
-		ROWS(r) acc[r] = _mm256_setzero_ps();
+		ROWS(r)
+			acc[r] = _mm256_setzero_ps();
 		for (int64_t b = 0; b < kb; b++) {
 			__m256 d = halves(tile + kb * 512 + b * 32, h);
 			if (h == 0)
 				fetch_ahead(IG_Q8_0, tile, k, b);
-			ROWS(r) dot[r] = _mm256_setzero_si256();
+			ROWS(r)
+				dot[r] = _mm256_setzero_si256();
 			for (int g = 0; g < 8; g++) {
 				__m256i q = bytes(tile + b * 512 + g * 64, h);
 				__m256i mag = _mm256_abs_epi8(q);
-				ROWS(r)
-				{
+				ROWS(r) {
 					__m256i v = four_of(x, stride, r, b * 32 + g * 4);
 					dot[r] = dot4(dot[r], mag, _mm256_sign_epi8(v, q));
 				}
 			}
 			ROWS(r)
-			acc[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[r]),
-						 _mm256_mul_ps(d, scale_of(x, stride, r, k, b)),
-						 acc[r]);
+				acc[r] = _mm256_fmadd_ps(
+					_mm256_cvtepi32_ps(dot[r]),
+					_mm256_mul_ps(d, scale_of(x, stride, r, k, b)), acc[r]);
 		}
-		ROWS(r) _mm256_storeu_ps(out + r * IG_TILE + h * 8, acc[r]);
+		ROWS(r)
+			_mm256_storeu_ps(out + r * IG_TILE + h * 8, acc[r]);
 	}
 }
 TILE_KERNELS_Q8(avx2_q8_0, 4, IG_Q8_0)
@@ -50,40 +51,41 @@ ALWAYS_INLINE void nibbles(const uint8_t *tile, int64_t k, const uint8_t *x, int
 	const uint8_t *scales = tile + kb * 256, *mins = scales + kb * 32;
 	const __m256i low = _mm256_set1_epi8(15);
 
-	HALVES(h)
-	{
+	HALVES(h) {
 		__m256 acc[4];
 		__m256i dot[4];
-		ROWS(r) acc[r] = _mm256_setzero_ps();
+		ROWS(r)
+			acc[r] = _mm256_setzero_ps();
 		for (int64_t b = 0; b < kb; b++) {
 			__m256 d = halves(scales + b * 32, h);
 			if (h == 0)
 				fetch_ahead(has_min ? IG_Q4_1 : IG_Q4_0, tile, k, b);
 			ROWS(r)
-			dot[r] = has_min ? _mm256_setzero_si256() :
-					   _mm256_slli_epi32(neg_of(x, stride, r, k, b), 3);
+				dot[r] = has_min ? _mm256_setzero_si256() :
+						   _mm256_slli_epi32(neg_of(x, stride, r, k, b), 3);
 			for (int g = 0; g < 4; g++) {
 				__m256i q = bytes(tile + b * 256 + g * 64, h);
 				__m256i lo = _mm256_and_si256(q, low);
 				__m256i hi = _mm256_and_si256(_mm256_srli_epi16(q, 4), low);
-				ROWS(r)
-				{
+				ROWS(r) {
 					int64_t at = b * 32 + g * 4;
 					dot[r] = dot4(dot[r], lo, four_of(x, stride, r, at));
 					dot[r] = dot4(dot[r], hi, four_of(x, stride, r, at + 16));
 				}
 			}
 			ROWS(r)
-			acc[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[r]),
-						 _mm256_mul_ps(d, scale_of(x, stride, r, k, b)),
-						 acc[r]);
+				acc[r] = _mm256_fmadd_ps(
+					_mm256_cvtepi32_ps(dot[r]),
+					_mm256_mul_ps(d, scale_of(x, stride, r, k, b)), acc[r]);
 			if (has_min) {
 				__m256 m = halves(mins + b * 32, h);
 				ROWS(r)
-				acc[r] = _mm256_fmadd_ps(m, sum_of(x, stride, r, k, b), acc[r]);
+					acc[r] = _mm256_fmadd_ps(m, sum_of(x, stride, r, k, b),
+								 acc[r]);
 			}
 		}
-		ROWS(r) _mm256_storeu_ps(out + r * IG_TILE + h * 8, acc[r]);
+		ROWS(r)
+			_mm256_storeu_ps(out + r * IG_TILE + h * 8, acc[r]);
 	}
 }
 
@@ -110,36 +112,36 @@ ALWAYS_INLINE void avx2_q8_m_rows(const uint8_t *tile, int64_t k, const uint8_t 
 	const uint8_t *scales = tile + kb * 512, *mins = scales + kb * 32;
 	const __m256i flip = _mm256_set1_epi8((char)0x80);
 
-	HALVES(h)
-	{
+	HALVES(h) {
 		__m256 acc[4];
 		__m256i dot[4];
-		ROWS(r) acc[r] = _mm256_setzero_ps();
+		ROWS(r)
+			acc[r] = _mm256_setzero_ps();
 		for (int64_t b = 0; b < kb; b++) {
 			__m256 d = halves(scales + b * 32, h), m = halves(mins + b * 32, h);
 			if (h == 0)
 				fetch_ahead(IG_Q8_M, tile, k, b);
 			ROWS(r)
-			dot[r] = _mm256_sub_epi32(_mm256_setzero_si256(),
-						  _mm256_slli_epi32(neg_of(x, stride, r, k, b), 7));
+				dot[r] = _mm256_sub_epi32(
+					_mm256_setzero_si256(),
+					_mm256_slli_epi32(neg_of(x, stride, r, k, b), 7));
 			for (int g = 0; g < 8; g++) {
 				__m256i q =
 					_mm256_xor_si256(bytes(tile + b * 512 + g * 64, h), flip);
 				__m256i mag = _mm256_abs_epi8(q);
-				ROWS(r)
-				{
+				ROWS(r) {
 					__m256i v = four_of(x, stride, r, b * 32 + g * 4);
 					dot[r] = dot4(dot[r], mag, _mm256_sign_epi8(v, q));
 				}
 			}
-			ROWS(r)
-			{
+			ROWS(r) {
 				__m256 s = _mm256_mul_ps(d, scale_of(x, stride, r, k, b));
 				acc[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[r]), s, acc[r]);
 				acc[r] = _mm256_fmadd_ps(m, sum_of(x, stride, r, k, b), acc[r]);
 			}
 		}
-		ROWS(r) _mm256_storeu_ps(out + r * IG_TILE + h * 8, acc[r]);
+		ROWS(r)
+			_mm256_storeu_ps(out + r * IG_TILE + h * 8, acc[r]);
 	}
 }
 TILE_KERNELS_Q8(avx2_q8_m, 4, IG_Q8_M)
@@ -153,7 +155,8 @@ ALWAYS_INLINE void avx2_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *
 
 	zero_two(n_rows, acc);
 	for (int64_t i = 0; i < k; i++) {
-		HALVES(h) w[h] = _mm256_load_ps((const float *)tile + i * IG_TILE + h * 8);
+		HALVES(h)
+			w[h] = _mm256_load_ps((const float *)tile + i * IG_TILE + h * 8);
 		add_two(acc, w, x, stride, i, n_rows);
 	}
 	store_two(out, n_rows, acc);
@@ -167,7 +170,8 @@ ALWAYS_INLINE void avx2_f16_rows(const uint8_t *tile, int64_t k, const uint8_t *
 
 	zero_two(n_rows, acc);
 	for (int64_t i = 0; i < k; i++) {
-		HALVES(h) w[h] = halves(tile + i * 32, h);
+		HALVES(h)
+			w[h] = halves(tile + i * 32, h);
 		add_two(acc, w, x, stride, i, n_rows);
 	}
 	store_two(out, n_rows, acc);
@@ -183,12 +187,14 @@ ALWAYS_INLINE void avx2_bf16_rows(const uint8_t *tile, int64_t k, const uint8_t 
 	zero_two(n_rows, acc);
 	for (int64_t i = 0; i < k; i += 2) {
 		HALVES(h)
-		w[h] = _mm256_castsi256_ps(_mm256_slli_epi32(bytes(tile + i / 2 * 64, h), 16));
+			w[h] = _mm256_castsi256_ps(
+				_mm256_slli_epi32(bytes(tile + i / 2 * 64, h), 16));
 		add_two(acc, w, x, stride, i, n_rows);
 		if (i + 1 == k)
 			break;
 		HALVES(h)
-		w[h] = _mm256_castsi256_ps(_mm256_and_si256(bytes(tile + i / 2 * 64, h), high));
+			w[h] = _mm256_castsi256_ps(
+				_mm256_and_si256(bytes(tile + i / 2 * 64, h), high));
 		add_two(acc, w, x, stride, i + 1, n_rows);
 	}
 	store_two(out, n_rows, acc);
@@ -203,10 +209,10 @@ ALWAYS_INLINE void avx2_q8_0_f32_rows(const uint8_t *tile, int64_t k, const uint
 
 	zero_two(n_rows, acc);
 	for (int64_t b = 0; b < kb; b++) {
-		HALVES(h) d[h] = halves(tile + kb * 512 + b * 32, h);
+		HALVES(h)
+			d[h] = halves(tile + kb * 512 + b * 32, h);
 		for (int i = 0; i < 32; i++) {
-			HALVES(h)
-			{
+			HALVES(h) {
 				__m256i q = bytes(tile + b * 512 + i / 4 * 64, h);
 				q = _mm256_sll_epi32(q, _mm_cvtsi32_si128(24 - i % 4 * 8));
 				w[h] = _mm256_cvtepi32_ps(_mm256_srai_epi32(q, 24));
@@ -229,14 +235,12 @@ ALWAYS_INLINE void nibbles_f32(const uint8_t *tile, int64_t k, const uint8_t *x,
 
 	zero_two(n_rows, acc);
 	for (int64_t b = 0; b < kb; b++) {
-		HALVES(h)
-		{
+		HALVES(h) {
 			d[h] = halves(scales + b * 32, h);
 			m[h] = has_min ? halves(mins + b * 32, h) : _mm256_setzero_ps();
 		}
 		for (int i = 0; i < 32; i++) {
-			HALVES(h)
-			{
+			HALVES(h) {
 				__m256i q = bytes(tile + b * 256 + i % 16 / 4 * 64, h);
 				q = _mm256_srl_epi32(q, _mm_cvtsi32_si128(i % 4 * 8 + i / 16 * 4));
 				q = _mm256_and_si256(q, low);
@@ -276,14 +280,12 @@ ALWAYS_INLINE void avx2_q8_m_f32_rows(const uint8_t *tile, int64_t k, const uint
 
 	zero_two(n_rows, acc);
 	for (int64_t b = 0; b < kb; b++) {
-		HALVES(h)
-		{
+		HALVES(h) {
 			d[h] = halves(scales + b * 32, h);
 			m[h] = halves(mins + b * 32, h);
 		}
 		for (int i = 0; i < 32; i++) {
-			HALVES(h)
-			{
+			HALVES(h) {
 				__m256i q = bytes(tile + b * 512 + i / 4 * 64, h);
 				q = _mm256_srl_epi32(q, _mm_cvtsi32_si128(i % 4 * 8));
 				w[h] = _mm256_cvtepi32_ps(_mm256_and_si256(q, byte));

@@ -61,22 +61,26 @@ ALWAYS_INLINE __m256 float_of(const uint8_t *x, int64_t stride, int r, int64_t i
 
 ALWAYS_INLINE void store_two(float *out, int n_rows, __m256 (*acc)[2])
 {
-	ROWS(r) HALVES(h) _mm256_storeu_ps(out + r * IG_TILE + h * 8, acc[r][h]);
+	ROWS(r)
+		HALVES(h)
+			_mm256_storeu_ps(out + r * IG_TILE + h * 8, acc[r][h]);
 }
 
 ALWAYS_INLINE void zero_two(int n_rows, __m256 (*acc)[2])
 {
-	ROWS(r) HALVES(h) acc[r][h] = _mm256_setzero_ps();
+	ROWS(r)
+		HALVES(h)
+			acc[r][h] = _mm256_setzero_ps();
 }
 
 /* acc += w * x[i] for both halves. */
 ALWAYS_INLINE void add_two(__m256 (*acc)[2], const __m256 *w, const uint8_t *x, int64_t stride,
 			   int64_t i, const int n_rows)
 {
-	ROWS(r)
-	{
+	ROWS(r) {
 		__m256 v = float_of(x, stride, r, i);
-		HALVES(h) acc[r][h] = _mm256_fmadd_ps(w[h], v, acc[r][h]);
+		HALVES(h)
+			acc[r][h] = _mm256_fmadd_ps(w[h], v, acc[r][h]);
 	}
 }
 

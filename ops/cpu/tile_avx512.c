@@ -21,25 +21,27 @@ ALWAYS_INLINE void avx512_q8_0_rows(const uint8_t *tile, int64_t k, const uint8_
 	__m512 acc[8];
 	__m512i dot[8];
 
-	ROWS(r) acc[r] = _mm512_setzero_ps();
+	ROWS(r)
+		acc[r] = _mm512_setzero_ps();
 	for (int64_t b = 0; b < kb; b++) {
 		__m512 d = halves(scales + b * 32);
 		fetch_ahead(IG_Q8_0, tile, k, b);
-		ROWS(r) dot[r] = _mm512_set1_epi32(neg_of(x, stride, r, k, b) * 128);
+		ROWS(r)
+			dot[r] = _mm512_set1_epi32(neg_of(x, stride, r, k, b) * 128);
 		for (int g = 0; g < 8; g++) {
 			__m512i q = _mm512_load_si512(tile + b * 512 + g * 64);
 			q = _mm512_xor_si512(q, flip);
 			ROWS(r)
-			dot[r] = _mm512_dpbusd_epi32(dot[r], q,
-						     four_of(x, stride, r, b * 32 + g * 4));
+				dot[r] = _mm512_dpbusd_epi32(dot[r], q,
+							     four_of(x, stride, r, b * 32 + g * 4));
 		}
-		ROWS(r)
-		{
+		ROWS(r) {
 			__m512 s = _mm512_mul_ps(d, _mm512_set1_ps(scale_of(x, stride, r, k, b)));
 			acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r]), s, acc[r]);
 		}
 	}
-	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
+	ROWS(r)
+		_mm512_storeu_ps(out + r * IG_TILE, acc[r]);
 }
 TILE_KERNELS_Q8(avx512_q8_0, 8, IG_Q8_0)
 
@@ -52,37 +54,38 @@ ALWAYS_INLINE void nibbles(const uint8_t *tile, int64_t k, const uint8_t *x, int
 	__m512 acc[8];
 	__m512i dot[8];
 
-	ROWS(r) acc[r] = _mm512_setzero_ps();
+	ROWS(r)
+		acc[r] = _mm512_setzero_ps();
 	for (int64_t b = 0; b < kb; b++) {
 		__m512 d = halves(scales + b * 32);
 		fetch_ahead(has_min ? IG_Q4_1 : IG_Q4_0, tile, k, b);
 		ROWS(r)
-		dot[r] = has_min ? _mm512_setzero_si512() :
-				   _mm512_set1_epi32(neg_of(x, stride, r, k, b) * 8);
+			dot[r] = has_min ? _mm512_setzero_si512() :
+					   _mm512_set1_epi32(neg_of(x, stride, r, k, b) * 8);
 		for (int g = 0; g < 4; g++) {
 			__m512i q = _mm512_load_si512(tile + b * 256 + g * 64);
 			__m512i lo = _mm512_and_si512(q, low);
 			__m512i hi = _mm512_and_si512(_mm512_srli_epi16(q, 4), low);
 			ROWS(r)
-			dot[r] = _mm512_dpbusd_epi32(dot[r], lo,
-						     four_of(x, stride, r, b * 32 + g * 4));
+				dot[r] = _mm512_dpbusd_epi32(dot[r], lo,
+							     four_of(x, stride, r, b * 32 + g * 4));
 			ROWS(r)
-			dot[r] = _mm512_dpbusd_epi32(dot[r], hi,
-						     four_of(x, stride, r, b * 32 + 16 + g * 4));
+				dot[r] = _mm512_dpbusd_epi32(
+					dot[r], hi, four_of(x, stride, r, b * 32 + 16 + g * 4));
 		}
-		ROWS(r)
-		{
+		ROWS(r) {
 			__m512 s = _mm512_mul_ps(d, _mm512_set1_ps(scale_of(x, stride, r, k, b)));
 			acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r]), s, acc[r]);
 		}
 		if (has_min) {
 			__m512 m = halves(mins + b * 32);
 			ROWS(r)
-			acc[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sum_of(x, stride, r, k, b)),
-						 acc[r]);
+				acc[r] = _mm512_fmadd_ps(
+					m, _mm512_set1_ps(sum_of(x, stride, r, k, b)), acc[r]);
 		}
 	}
-	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
+	ROWS(r)
+		_mm512_storeu_ps(out + r * IG_TILE, acc[r]);
 }
 
 ALWAYS_INLINE void avx512_q4_0_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
@@ -107,26 +110,28 @@ ALWAYS_INLINE void avx512_q8_m_rows(const uint8_t *tile, int64_t k, const uint8_
 	__m512 acc[8];
 	__m512i dot[8];
 
-	ROWS(r) acc[r] = _mm512_setzero_ps();
+	ROWS(r)
+		acc[r] = _mm512_setzero_ps();
 	for (int64_t b = 0; b < kb; b++) {
 		__m512 d = halves(scales + b * 32), m = halves(mins + b * 32);
 		fetch_ahead(IG_Q8_M, tile, k, b);
-		ROWS(r) dot[r] = _mm512_setzero_si512();
+		ROWS(r)
+			dot[r] = _mm512_setzero_si512();
 		for (int g = 0; g < 8; g++) {
 			__m512i q = _mm512_load_si512(tile + b * 512 + g * 64);
 			ROWS(r)
-			dot[r] = _mm512_dpbusd_epi32(dot[r], q,
-						     four_of(x, stride, r, b * 32 + g * 4));
+				dot[r] = _mm512_dpbusd_epi32(dot[r], q,
+							     four_of(x, stride, r, b * 32 + g * 4));
 		}
-		ROWS(r)
-		{
+		ROWS(r) {
 			__m512 s = _mm512_mul_ps(d, _mm512_set1_ps(scale_of(x, stride, r, k, b)));
 			acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r]), s, acc[r]);
 			acc[r] = _mm512_fmadd_ps(m, _mm512_set1_ps(sum_of(x, stride, r, k, b)),
 						 acc[r]);
 		}
 	}
-	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
+	ROWS(r)
+		_mm512_storeu_ps(out + r * IG_TILE, acc[r]);
 }
 TILE_KERNELS_Q8(avx512_q8_m, 8, IG_Q8_M)
 
@@ -137,12 +142,15 @@ ALWAYS_INLINE void avx512_f32_rows(const uint8_t *tile, int64_t k, const uint8_t
 {
 	__m512 acc[8];
 
-	ROWS(r) acc[r] = _mm512_setzero_ps();
+	ROWS(r)
+		acc[r] = _mm512_setzero_ps();
 	for (int64_t i = 0; i < k; i++) {
 		__m512 w = _mm512_load_ps((const float *)tile + i * IG_TILE);
-		ROWS(r) acc[r] = _mm512_fmadd_ps(w, float_of(x, stride, r, i), acc[r]);
+		ROWS(r)
+			acc[r] = _mm512_fmadd_ps(w, float_of(x, stride, r, i), acc[r]);
 	}
-	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
+	ROWS(r)
+		_mm512_storeu_ps(out + r * IG_TILE, acc[r]);
 }
 TILE_KERNELS(avx512_f32, 8)
 
@@ -151,12 +159,15 @@ ALWAYS_INLINE void avx512_f16_rows(const uint8_t *tile, int64_t k, const uint8_t
 {
 	__m512 acc[8];
 
-	ROWS(r) acc[r] = _mm512_setzero_ps();
+	ROWS(r)
+		acc[r] = _mm512_setzero_ps();
 	for (int64_t i = 0; i < k; i++) {
 		__m512 w = halves(tile + i * 32);
-		ROWS(r) acc[r] = _mm512_fmadd_ps(w, float_of(x, stride, r, i), acc[r]);
+		ROWS(r)
+			acc[r] = _mm512_fmadd_ps(w, float_of(x, stride, r, i), acc[r]);
 	}
-	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
+	ROWS(r)
+		_mm512_storeu_ps(out + r * IG_TILE, acc[r]);
 }
 TILE_KERNELS(avx512_f16, 8)
 
@@ -166,16 +177,20 @@ ALWAYS_INLINE void avx512_bf16_wide_rows(const uint8_t *tile, int64_t k, const u
 	const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
 	__m512 acc[8];
 
-	ROWS(r) acc[r] = _mm512_setzero_ps();
+	ROWS(r)
+		acc[r] = _mm512_setzero_ps();
 	for (int64_t i = 0; i < k; i += 2) {
 		__m512i pair = _mm512_load_si512(tile + i / 2 * 64);
 		__m512 w0 = _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16));
 		__m512 w1 = _mm512_castsi512_ps(_mm512_and_si512(pair, high));
-		ROWS(r) acc[r] = _mm512_fmadd_ps(w0, float_of(x, stride, r, i), acc[r]);
+		ROWS(r)
+			acc[r] = _mm512_fmadd_ps(w0, float_of(x, stride, r, i), acc[r]);
 		if (i + 1 < k)
-			ROWS(r) acc[r] = _mm512_fmadd_ps(w1, float_of(x, stride, r, i + 1), acc[r]);
+			ROWS(r)
+				acc[r] = _mm512_fmadd_ps(w1, float_of(x, stride, r, i + 1), acc[r]);
 	}
-	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
+	ROWS(r)
+		_mm512_storeu_ps(out + r * IG_TILE, acc[r]);
 }
 TILE_KERNELS(avx512_bf16_wide, 8)
 
@@ -185,7 +200,8 @@ ALWAYS_INLINE void avx512_q8_0_f32_rows(const uint8_t *tile, int64_t k, const ui
 	const int64_t kb = k / 32;
 	__m512 acc[8];
 
-	ROWS(r) acc[r] = _mm512_setzero_ps();
+	ROWS(r)
+		acc[r] = _mm512_setzero_ps();
 	for (int64_t b = 0; b < kb; b++) {
 		__m512 d = halves(tile + kb * 512 + b * 32);
 		for (int g = 0; g < 8; g++) {
@@ -195,12 +211,14 @@ ALWAYS_INLINE void avx512_q8_0_f32_rows(const uint8_t *tile, int64_t k, const ui
 					_mm512_sll_epi32(q, _mm_cvtsi32_si128(24 - 8 * i)), 24);
 				__m512 w = _mm512_mul_ps(d, _mm512_cvtepi32_ps(v));
 				ROWS(r)
-				acc[r] = _mm512_fmadd_ps(
-					w, float_of(x, stride, r, b * 32 + g * 4 + i), acc[r]);
+					acc[r] = _mm512_fmadd_ps(
+						w, float_of(x, stride, r, b * 32 + g * 4 + i),
+						acc[r]);
 			}
 		}
 	}
-	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
+	ROWS(r)
+		_mm512_storeu_ps(out + r * IG_TILE, acc[r]);
 }
 TILE_KERNELS(avx512_q8_0_f32, 8)
 
@@ -212,7 +230,8 @@ ALWAYS_INLINE void nibbles_f32(const uint8_t *tile, int64_t k, const uint8_t *x,
 	const __m512i low = _mm512_set1_epi32(15), eight = _mm512_set1_epi32(8);
 	__m512 acc[8];
 
-	ROWS(r) acc[r] = _mm512_setzero_ps();
+	ROWS(r)
+		acc[r] = _mm512_setzero_ps();
 	for (int64_t b = 0; b < kb; b++) {
 		__m512 d = halves(scales + b * 32);
 		__m512 m = has_min ? halves(mins + b * 32) : _mm512_setzero_ps();
@@ -227,11 +246,13 @@ ALWAYS_INLINE void nibbles_f32(const uint8_t *tile, int64_t k, const uint8_t *x,
 				if (has_min)
 					w = _mm512_add_ps(w, m);
 				ROWS(r)
-				acc[r] = _mm512_fmadd_ps(
-					w, float_of(x, stride, r, b * 32 + half * 16 + i), acc[r]);
+					acc[r] = _mm512_fmadd_ps(
+						w, float_of(x, stride, r, b * 32 + half * 16 + i),
+						acc[r]);
 			}
 	}
-	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
+	ROWS(r)
+		_mm512_storeu_ps(out + r * IG_TILE, acc[r]);
 }
 
 ALWAYS_INLINE void avx512_q4_0_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
@@ -256,7 +277,8 @@ ALWAYS_INLINE void avx512_q8_m_f32_rows(const uint8_t *tile, int64_t k, const ui
 	const __m512i byte = _mm512_set1_epi32(255);
 	__m512 acc[8];
 
-	ROWS(r) acc[r] = _mm512_setzero_ps();
+	ROWS(r)
+		acc[r] = _mm512_setzero_ps();
 	for (int64_t b = 0; b < kb; b++) {
 		__m512 d = halves(scales + b * 32), m = halves(mins + b * 32);
 		for (int g = 0; g < 8; g++) {
@@ -266,11 +288,13 @@ ALWAYS_INLINE void avx512_q8_m_f32_rows(const uint8_t *tile, int64_t k, const ui
 				__m512 w = _mm512_cvtepi32_ps(_mm512_and_si512(v, byte));
 				w = _mm512_add_ps(_mm512_mul_ps(d, w), m);
 				ROWS(r)
-				acc[r] = _mm512_fmadd_ps(
-					w, float_of(x, stride, r, b * 32 + g * 4 + i), acc[r]);
+					acc[r] = _mm512_fmadd_ps(
+						w, float_of(x, stride, r, b * 32 + g * 4 + i),
+						acc[r]);
 			}
 		}
 	}
-	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
+	ROWS(r)
+		_mm512_storeu_ps(out + r * IG_TILE, acc[r]);
 }
 TILE_KERNELS(avx512_q8_m_f32, 8)

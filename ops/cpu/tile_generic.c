@@ -20,7 +20,8 @@ ALWAYS_INLINE void generic_f32_rows(const uint8_t *tile, int64_t k, const uint8_
 		const float *xr = (const float *)x;
 		float acc[IG_TILE] = { 0 };
 		for (int64_t i = 0; i < k; i++)
-			FOR_LANES(o) acc[o] += w[i * IG_TILE + o] * xr[i];
+			FOR_LANES(o)
+				acc[o] += w[i * IG_TILE + o] * xr[i];
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
 }
@@ -33,7 +34,8 @@ ALWAYS_INLINE void generic_f16_rows(const uint8_t *tile, int64_t k, const uint8_
 		const float *xr = (const float *)x;
 		float acc[IG_TILE] = { 0 };
 		for (int64_t i = 0; i < k; i++)
-			FOR_LANES(o) acc[o] += half_at(tile, i * IG_TILE + o) * xr[i];
+			FOR_LANES(o)
+				acc[o] += half_at(tile, i * IG_TILE + o) * xr[i];
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
 }
@@ -48,7 +50,7 @@ ALWAYS_INLINE void generic_bf16_rows(const uint8_t *tile, int64_t k, const uint8
 		float acc[IG_TILE] = { 0 };
 		for (int64_t i = 0; i < k; i++)
 			FOR_LANES(o)
-		acc[o] += ig_f32_from_bf16(w[i / 2 * 32 + o * 2 + i % 2]) * xr[i];
+				acc[o] += ig_f32_from_bf16(w[i / 2 * 32 + o * 2 + i % 2]) * xr[i];
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
 }
@@ -79,10 +81,12 @@ ALWAYS_INLINE void generic_q8_0_rows(const uint8_t *tile, int64_t k, const uint8
 			int32_t dot[IG_TILE] = { 0 };
 			for (int g = 0; g < 8; g++)
 				FOR_LANES(o)
-			for (int i = 0; i < 4; i++)
-				dot[o] += q[g * 64 + o * 4 + i] * xr.q[b * 32 + g * 4 + i];
+					for (int i = 0; i < 4; i++)
+						dot[o] += q[g * 64 + o * 4 + i] *
+							  xr.q[b * 32 + g * 4 + i];
 			FOR_LANES(o)
-			acc[o] += (float)dot[o] * (half_at(tile + kb * 512, b * 16 + o) * xr.d[b]);
+				acc[o] += (float)dot[o] *
+					  (half_at(tile + kb * 512, b * 16 + o) * xr.d[b]);
 		}
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
@@ -92,14 +96,15 @@ TILE_KERNELS_Q8(generic_q8_0, ANY, IG_Q8_0)
 /* The integer products of one block of nibbles. */
 ALWAYS_INLINE void nibble_dots(const uint8_t *q, const int8_t *xq, int bias, int32_t *dot)
 {
-	FOR_LANES(o) dot[o] = 0;
+	FOR_LANES(o)
+		dot[o] = 0;
 	for (int g = 0; g < 4; g++)
 		FOR_LANES(o)
-	for (int i = 0; i < 4; i++) {
-		uint8_t v = q[g * 64 + o * 4 + i];
-		dot[o] +=
-			((v & 15) - bias) * xq[g * 4 + i] + ((v >> 4) - bias) * xq[16 + g * 4 + i];
-	}
+			for (int i = 0; i < 4; i++) {
+				uint8_t v = q[g * 64 + o * 4 + i];
+				dot[o] += ((v & 15) - bias) * xq[g * 4 + i] +
+					  ((v >> 4) - bias) * xq[16 + g * 4 + i];
+			}
 }
 
 ALWAYS_INLINE void generic_q4_0_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
@@ -113,7 +118,8 @@ ALWAYS_INLINE void generic_q4_0_rows(const uint8_t *tile, int64_t k, const uint8
 		for (int64_t b = 0; b < kb; b++) {
 			nibble_dots(tile + b * 256, xr.q + b * 32, 8, dot);
 			FOR_LANES(o)
-			acc[o] += (float)dot[o] * (half_at(tile + kb * 256, b * 16 + o) * xr.d[b]);
+				acc[o] += (float)dot[o] *
+					  (half_at(tile + kb * 256, b * 16 + o) * xr.d[b]);
 		}
 		memcpy(out + r * IG_TILE, acc, sizeof acc);
 	}
@@ -131,8 +137,7 @@ ALWAYS_INLINE void generic_q4_1_rows(const uint8_t *tile, int64_t k, const uint8
 		for (int64_t b = 0; b < kb; b++) {
 			const uint8_t *d = tile + kb * 256, *m = d + kb * 32;
 			nibble_dots(tile + b * 256, xr.q + b * 32, 0, dot);
-			FOR_LANES(o)
-			{
+			FOR_LANES(o) {
 				acc[o] += (float)dot[o] * (half_at(d, b * 16 + o) * xr.d[b]);
 				acc[o] += half_at(m, b * 16 + o) * xr.s[b];
 			}
@@ -155,10 +160,10 @@ ALWAYS_INLINE void generic_q8_m_rows(const uint8_t *tile, int64_t k, const uint8
 			int32_t dot[IG_TILE] = { 0 };
 			for (int g = 0; g < 8; g++)
 				FOR_LANES(o)
-			for (int i = 0; i < 4; i++)
-				dot[o] += q[g * 64 + o * 4 + i] * xr.q[b * 32 + g * 4 + i];
-			FOR_LANES(o)
-			{
+					for (int i = 0; i < 4; i++)
+						dot[o] += q[g * 64 + o * 4 + i] *
+							  xr.q[b * 32 + g * 4 + i];
+			FOR_LANES(o) {
 				acc[o] += (float)dot[o] * (half_at(d, b * 16 + o) * xr.d[b]);
 				acc[o] += half_at(m, b * 16 + o) * xr.s[b];
 			}
@@ -173,7 +178,8 @@ TILE_KERNELS_Q8(generic_q8_m, ANY, IG_Q8_M)
 ALWAYS_INLINE void add_block(float *acc, float (*w)[IG_TILE], const float *x)
 {
 	for (int i = 0; i < 32; i++)
-		FOR_LANES(o) acc[o] += w[i][o] * x[i];
+		FOR_LANES(o)
+			acc[o] += w[i][o] * x[i];
 }
 
 ALWAYS_INLINE void generic_q8_0_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
@@ -185,8 +191,8 @@ ALWAYS_INLINE void generic_q8_0_f32_rows(const uint8_t *tile, int64_t k, const u
 	for (int64_t b = 0; b < kb; b++) {
 		for (int i = 0; i < 32; i++)
 			FOR_LANES(o)
-		w[i][o] = half_at(tile + kb * 512, b * 16 + o) *
-			  (float)(int8_t)tile[b * 512 + i / 4 * 64 + o * 4 + i % 4];
+				w[i][o] = half_at(tile + kb * 512, b * 16 + o) *
+					  (float)(int8_t)tile[b * 512 + i / 4 * 64 + o * 4 + i % 4];
 		for (int r = 0; r < n_rows; r++)
 			add_block(out + r * IG_TILE, w, (const float *)(x + r * stride) + b * 32);
 	}
@@ -204,8 +210,7 @@ ALWAYS_INLINE void q4_f32(const uint8_t *tile, int64_t k, const uint8_t *x, int6
 	memset(out, 0, (size_t)n_rows * IG_TILE * sizeof *out);
 	for (int64_t b = 0; b < kb; b++) {
 		for (int i = 0; i < 16; i++)
-			FOR_LANES(o)
-			{
+			FOR_LANES(o) {
 				uint8_t q = tile[b * 256 + i / 4 * 64 + o * 4 + i % 4];
 				float d = half_at(scales, b * 16 + o);
 				float m = has_min ? half_at(mins, b * 16 + o) : 0.0f;
@@ -242,9 +247,10 @@ ALWAYS_INLINE void generic_q8_m_f32_rows(const uint8_t *tile, int64_t k, const u
 	for (int64_t b = 0; b < kb; b++) {
 		for (int i = 0; i < 32; i++)
 			FOR_LANES(o)
-		w[i][o] = half_at(scales, b * 16 + o) *
-				  (float)tile[b * 512 + i / 4 * 64 + o * 4 + i % 4] +
-			  half_at(mins, b * 16 + o);
+				w[i][o] =
+					half_at(scales, b * 16 + o) *
+						(float)tile[b * 512 + i / 4 * 64 + o * 4 + i % 4] +
+					half_at(mins, b * 16 + o);
 		for (int r = 0; r < n_rows; r++)
 			add_block(out + r * IG_TILE, w, (const float *)(x + r * stride) + b * 32);
 	}

@@ -21,79 +21,45 @@
 	Y(iq4_xs, IG_IQ4_XS, __VA_ARGS__)                                                          \
 	Y(mxfp4, IG_MXFP4, __VA_ARGS__)
 
-/* Their kernels with 8-bit activations, with float ones, and both. */
-#define TILE_QUANT_Q8(format, dtype, X, name, isa) X(name##_##format, isa, dtype, IG_FORM_Q8)
-#define TILE_QUANT_F32(format, dtype, X, name, isa)                                                \
-	X(name##_##format##_f32, isa, dtype, IG_FORM_ROWS)
-#define TILE_LIST_QUANTS_Q8(X, name, isa) TILE_QUANTS(TILE_QUANT_Q8, X, name, isa)
-#define TILE_LIST_QUANTS_F32(X, name, isa) TILE_QUANTS(TILE_QUANT_F32, X, name, isa)
-#define TILE_LIST_QUANTS(X, name, isa)                                                             \
-	TILE_LIST_QUANTS_Q8(X, name, isa) TILE_LIST_QUANTS_F32(X, name, isa)
+/* All formats of blocks. */
+#define TILE_BLOCKS(Y, ...)                                                                        \
+	Y(q8_0, IG_Q8_0, __VA_ARGS__)                                                              \
+	Y(q4_0, IG_Q4_0, __VA_ARGS__)                                                              \
+	Y(q4_1, IG_Q4_1, __VA_ARGS__)                                                              \
+	Y(q8_m, IG_Q8_M, __VA_ARGS__)                                                              \
+	TILE_QUANTS(Y, __VA_ARGS__)
+
+/* Kernels with 8-bit activations, and with float ones; bf16 has its own names. */
+#define TILE_ONE_Q8(format, dtype, X, name, isa) X(name##_##format, isa, dtype, IG_FORM_Q8)
+#define TILE_ONE_F32(format, dtype, X, name, isa) X(name##_##format##_f32, isa, dtype, IG_FORM_ROWS)
+#define TILE_LIST_Q8(X, name, isa) TILE_BLOCKS(TILE_ONE_Q8, X, name, isa)
+#define TILE_LIST_F32(X, name, isa)                                                                \
+	X(name##_f32, isa, IG_F32, IG_FORM_ROWS)                                                   \
+	X(name##_f16, isa, IG_F16, IG_FORM_ROWS)                                                   \
+	TILE_BLOCKS(TILE_ONE_F32, X, name, isa)
+#define TILE_LIST_ISA(X, name, isa) TILE_LIST_Q8(X, name, isa) TILE_LIST_F32(X, name, isa)
 
 #define TILE_LIST_GENERIC(X)                                                                       \
-	X(generic_f32, IG_ISA_GENERIC, IG_F32, IG_FORM_ROWS)                                       \
-	X(generic_f16, IG_ISA_GENERIC, IG_F16, IG_FORM_ROWS)                                       \
-	X(generic_bf16, IG_ISA_GENERIC, IG_BF16, IG_FORM_ROWS)                                     \
-	X(generic_q8_0, IG_ISA_GENERIC, IG_Q8_0, IG_FORM_Q8)                                       \
-	X(generic_q4_0, IG_ISA_GENERIC, IG_Q4_0, IG_FORM_Q8)                                       \
-	X(generic_q4_1, IG_ISA_GENERIC, IG_Q4_1, IG_FORM_Q8)                                       \
-	X(generic_q8_0_f32, IG_ISA_GENERIC, IG_Q8_0, IG_FORM_ROWS)                                 \
-	X(generic_q4_0_f32, IG_ISA_GENERIC, IG_Q4_0, IG_FORM_ROWS)                                 \
-	X(generic_q4_1_f32, IG_ISA_GENERIC, IG_Q4_1, IG_FORM_ROWS)                                 \
-	X(generic_q8_m, IG_ISA_GENERIC, IG_Q8_M, IG_FORM_Q8)                                       \
-	X(generic_q8_m_f32, IG_ISA_GENERIC, IG_Q8_M, IG_FORM_ROWS)                                 \
-	TILE_LIST_QUANTS(X, generic, IG_ISA_GENERIC)
+	TILE_LIST_ISA(X, generic, IG_ISA_GENERIC)                                                  \
+	X(generic_bf16, IG_ISA_GENERIC, IG_BF16, IG_FORM_ROWS)
 
 #if defined(__x86_64__)
 #define TILE_LIST_X86(X)                                                                           \
-	X(avx2_f32, IG_ISA_AVX2, IG_F32, IG_FORM_ROWS)                                             \
-	X(avx2_f16, IG_ISA_AVX2, IG_F16, IG_FORM_ROWS)                                             \
+	TILE_LIST_ISA(X, avx2, IG_ISA_AVX2)                                                        \
 	X(avx2_bf16, IG_ISA_AVX2, IG_BF16, IG_FORM_ROWS)                                           \
-	X(avx2_q8_0, IG_ISA_AVX2, IG_Q8_0, IG_FORM_Q8)                                             \
-	X(avx2_q4_0, IG_ISA_AVX2, IG_Q4_0, IG_FORM_Q8)                                             \
-	X(avx2_q4_1, IG_ISA_AVX2, IG_Q4_1, IG_FORM_Q8)                                             \
-	X(avx2_q8_0_f32, IG_ISA_AVX2, IG_Q8_0, IG_FORM_ROWS)                                       \
-	X(avx2_q4_0_f32, IG_ISA_AVX2, IG_Q4_0, IG_FORM_ROWS)                                       \
-	X(avx2_q4_1_f32, IG_ISA_AVX2, IG_Q4_1, IG_FORM_ROWS)                                       \
-	X(avx2_q8_m, IG_ISA_AVX2, IG_Q8_M, IG_FORM_Q8)                                             \
-	X(avx2_q8_m_f32, IG_ISA_AVX2, IG_Q8_M, IG_FORM_ROWS)                                       \
-	X(avx512_f32, IG_ISA_AVX512, IG_F32, IG_FORM_ROWS)                                         \
-	X(avx512_f16, IG_ISA_AVX512, IG_F16, IG_FORM_ROWS)                                         \
+	TILE_LIST_ISA(X, avx512, IG_ISA_AVX512)                                                    \
 	X(avx512_bf16_wide, IG_ISA_AVX512, IG_BF16, IG_FORM_ROWS)                                  \
-	X(avx512_q8_0, IG_ISA_AVX512, IG_Q8_0, IG_FORM_Q8)                                         \
-	X(avx512_q4_0, IG_ISA_AVX512, IG_Q4_0, IG_FORM_Q8)                                         \
-	X(avx512_q4_1, IG_ISA_AVX512, IG_Q4_1, IG_FORM_Q8)                                         \
-	X(avx512_q8_0_f32, IG_ISA_AVX512, IG_Q8_0, IG_FORM_ROWS)                                   \
-	X(avx512_q4_0_f32, IG_ISA_AVX512, IG_Q4_0, IG_FORM_ROWS)                                   \
-	X(avx512_q4_1_f32, IG_ISA_AVX512, IG_Q4_1, IG_FORM_ROWS)                                   \
-	X(avx512_q8_m, IG_ISA_AVX512, IG_Q8_M, IG_FORM_Q8)                                         \
-	X(avx512_q8_m_f32, IG_ISA_AVX512, IG_Q8_M, IG_FORM_ROWS)                                   \
-	X(avx512_bf16_pairs, IG_ISA_AVX512_BF16, IG_BF16, IG_FORM_BF16)                            \
-	TILE_LIST_QUANTS(X, avx2, IG_ISA_AVX2)                                                     \
-	TILE_LIST_QUANTS(X, avx512, IG_ISA_AVX512)
+	X(avx512_bf16_pairs, IG_ISA_AVX512_BF16, IG_BF16, IG_FORM_BF16)
 #else
 #define TILE_LIST_X86(X)
 #endif
 
 #if defined(__aarch64__)
-#define TILE_LIST_NEON_Q8(X, name, isa)                                                            \
-	X(name##_q8_0, isa, IG_Q8_0, IG_FORM_Q8)                                                   \
-	X(name##_q4_0, isa, IG_Q4_0, IG_FORM_Q8)                                                   \
-	X(name##_q4_1, isa, IG_Q4_1, IG_FORM_Q8)                                                   \
-	X(name##_q8_m, isa, IG_Q8_M, IG_FORM_Q8)                                                   \
-	TILE_LIST_QUANTS_Q8(X, name, isa)
 #define TILE_LIST_NEON(X)                                                                          \
-	X(neon_f32, IG_ISA_NEON, IG_F32, IG_FORM_ROWS)                                             \
-	X(neon_f16, IG_ISA_NEON, IG_F16, IG_FORM_ROWS)                                             \
+	TILE_LIST_ISA(X, neon, IG_ISA_NEON)                                                        \
 	X(neon_bf16, IG_ISA_NEON, IG_BF16, IG_FORM_ROWS)                                           \
-	X(neon_q8_0_f32, IG_ISA_NEON, IG_Q8_0, IG_FORM_ROWS)                                       \
-	X(neon_q4_0_f32, IG_ISA_NEON, IG_Q4_0, IG_FORM_ROWS)                                       \
-	X(neon_q4_1_f32, IG_ISA_NEON, IG_Q4_1, IG_FORM_ROWS)                                       \
-	X(neon_q8_m_f32, IG_ISA_NEON, IG_Q8_M, IG_FORM_ROWS)                                       \
-	TILE_LIST_QUANTS_F32(X, neon, IG_ISA_NEON)                                                 \
-	TILE_LIST_NEON_Q8(X, neon, IG_ISA_NEON)                                                    \
-	TILE_LIST_NEON_Q8(X, neon_dotprod, IG_ISA_NEON_DOTPROD)                                    \
-	TILE_LIST_NEON_Q8(X, neon_i8mm, IG_ISA_NEON_I8MM)
+	TILE_LIST_Q8(X, neon_dotprod, IG_ISA_NEON_DOTPROD)                                         \
+	TILE_LIST_Q8(X, neon_i8mm, IG_ISA_NEON_I8MM)
 #else
 #define TILE_LIST_NEON(X)
 #endif

@@ -14,21 +14,22 @@ ALWAYS_INLINE void byte_rows(const uint8_t *tile, int64_t k, const uint8_t *x, i
 	const uint8_t *scales = tile + kb * 512, *mins = scales + kb * 32;
 	const uint8x16_t flip = vdupq_n_u8(has_min ? 0x80 : 0);
 
-	HALVES(h)
-	{
+	HALVES(h) {
 		float32x4_t acc[4][2], d[2], m[2];
 		int32x4_t sum[4][2];
-		ROWS(r) QUADS(v) acc[r][v] = vdupq_n_f32(0.0f);
+		ROWS(r)
+			QUADS(v)
+				acc[r][v] = vdupq_n_f32(0.0f);
 		for (int64_t b = 0; b < kb; b++) {
 			const uint8_t *q = tile + b * 512 + h * 2 * QUAD_BYTES;
 			struct block_sums s;
-			QUADS(v) d[v] = halves(scales + b * 32 + h * 16 + v * 8);
+			QUADS(v)
+				d[v] = halves(scales + b * 32 + h * 16 + v * 8);
 			block_zero(&s, n_rows);
 			for (int j = 0; j < 2; j++, q += 4 * GROUP_BYTES) {
 				int8x16_t w[4][2];
 				for (int g = 0; g < 4; g++)
-					QUADS(v)
-					{
+					QUADS(v) {
 						uint8x16_t u = vld1q_u8(q + g * GROUP_BYTES +
 									v * QUAD_BYTES);
 						w[g][v] = vreinterpretq_s8_u8(veorq_u8(u, flip));
@@ -37,19 +38,22 @@ ALWAYS_INLINE void byte_rows(const uint8_t *tile, int64_t k, const uint8_t *x, i
 			}
 			block_sums_of(&s, sum, n_rows);
 			if (has_min)
-				ROWS(r)
-				{
+				ROWS(r) {
 					int32x4_t off =
 						vdupq_n_s32(neg_of(x, stride, r, k, b) * 128);
-					QUADS(v) sum[r][v] = vsubq_s32(sum[r][v], off);
+					QUADS(v)
+						sum[r][v] = vsubq_s32(sum[r][v], off);
 				}
 			block_scale(acc, sum, d, x, stride, k, b, n_rows);
 			if (has_min) {
-				QUADS(v) m[v] = halves(mins + b * 32 + h * 16 + v * 8);
+				QUADS(v)
+					m[v] = halves(mins + b * 32 + h * 16 + v * 8);
 				block_add_min(acc, m, x, stride, k, b, n_rows);
 			}
 		}
-		ROWS(r) QUADS(v) vst1q_f32(out + r * IG_TILE + h * 8 + v * 4, acc[r][v]);
+		ROWS(r)
+			QUADS(v)
+				vst1q_f32(out + r * IG_TILE + h * 8 + v * 4, acc[r][v]);
 	}
 }
 
@@ -60,22 +64,23 @@ ALWAYS_INLINE void nibble_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 	const uint8_t *scales = tile + kb * 256, *mins = scales + kb * 32;
 	const int8x16_t bias = vdupq_n_s8(has_min ? 0 : 8);
 
-	HALVES(h)
-	{
+	HALVES(h) {
 		float32x4_t acc[4][2], d[2], m[2];
 		int32x4_t sum[4][2];
-		ROWS(r) QUADS(v) acc[r][v] = vdupq_n_f32(0.0f);
+		ROWS(r)
+			QUADS(v)
+				acc[r][v] = vdupq_n_f32(0.0f);
 		for (int64_t b = 0; b < kb; b++) {
 			const uint8_t *q = tile + b * 256 + h * 2 * QUAD_BYTES;
 			struct block_sums s;
-			QUADS(v) d[v] = halves(scales + b * 32 + h * 16 + v * 8);
+			QUADS(v)
+				d[v] = halves(scales + b * 32 + h * 16 + v * 8);
 			block_zero(&s, n_rows);
 			for (int high = 0; high < 2;
 			     high++) { /* halves of bytes: k 0 … 15, 16 … 31 */
 				int8x16_t w[4][2];
 				for (int g = 0; g < 4; g++)
-					QUADS(v)
-					{
+					QUADS(v) {
 						uint8x16_t u = vld1q_u8(q + g * GROUP_BYTES +
 									v * QUAD_BYTES);
 						u = high ? vshrq_n_u8(u, 4) :
@@ -87,11 +92,14 @@ ALWAYS_INLINE void nibble_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 			block_sums_of(&s, sum, n_rows);
 			block_scale(acc, sum, d, x, stride, k, b, n_rows);
 			if (has_min) {
-				QUADS(v) m[v] = halves(mins + b * 32 + h * 16 + v * 8);
+				QUADS(v)
+					m[v] = halves(mins + b * 32 + h * 16 + v * 8);
 				block_add_min(acc, m, x, stride, k, b, n_rows);
 			}
 		}
-		ROWS(r) QUADS(v) vst1q_f32(out + r * IG_TILE + h * 8 + v * 4, acc[r][v]);
+		ROWS(r)
+			QUADS(v)
+				vst1q_f32(out + r * IG_TILE + h * 8 + v * 4, acc[r][v]);
 	}
 }
 

@@ -42,8 +42,7 @@ ALWAYS_INLINE const int8_t *quants_of(const uint8_t *x, int64_t stride, int r, i
 
 ALWAYS_INLINE void dot_row(int32x4_t *dot, int8x16_t (*w)[2], int8x16_t x, const bool small)
 {
-	QUADS(v)
-	{
+	QUADS(v) {
 		dot[v] = vdotq_laneq_s32(dot[v], w[0][v], x, 0);
 		dot[v] = vdotq_laneq_s32(dot[v], w[1][v], x, 1);
 		dot[v] = vdotq_laneq_s32(dot[v], w[2][v], x, 2);
@@ -74,8 +73,7 @@ ALWAYS_INLINE void dot_row(int32x4_t *dot, int8x16_t (*w)[2], int8x16_t x, const
 {
 	const int8x16_t a = spread(x, 0), b = spread(x, 1), c = spread(x, 2), d = spread(x, 3);
 
-	QUADS(v)
-	{
+	QUADS(v) {
 		/* Two outputs in each: k 0 … 3 of the first, then of the second. */
 		int16x8_t low = vmull_s8(vget_low_s8(w[0][v]), vget_low_s8(a));
 		int16x8_t high = vmull_high_s8(w[0][v], a);
@@ -115,7 +113,8 @@ ALWAYS_INLINE void block_zero(struct block_sums *s, const int n_rows)
 		for (int i = 0; i < 4; i++)
 			s->pair[p][i] = vdupq_n_s32(0);
 	if (n_rows % 2)
-		QUADS(v) s->last[v] = vdupq_n_s32(0);
+		QUADS(v)
+			s->last[v] = vdupq_n_s32(0);
 }
 
 /* Groups g and g + 1 of two outputs side by side: what smmla reads as a row of eight k. */
@@ -149,13 +148,13 @@ ALWAYS_INLINE void block_add(struct block_sums *s, int8x16_t (*w)[2], const uint
 ALWAYS_INLINE void block_sums_of(const struct block_sums *s, int32x4_t (*sum)[2], const int n_rows)
 {
 	for (int p = 0; p < n_rows / 2; p++)
-		QUADS(v)
-		{
+		QUADS(v) {
 			sum[2 * p][v] = vuzp1q_s32(s->pair[p][2 * v], s->pair[p][2 * v + 1]);
 			sum[2 * p + 1][v] = vuzp2q_s32(s->pair[p][2 * v], s->pair[p][2 * v + 1]);
 		}
 	if (n_rows % 2)
-		QUADS(v) sum[n_rows - 1][v] = s->last[v];
+		QUADS(v)
+			sum[n_rows - 1][v] = s->last[v];
 }
 
 #else
@@ -166,18 +165,23 @@ struct block_sums {
 
 ALWAYS_INLINE void block_zero(struct block_sums *s, const int n_rows)
 {
-	ROWS(r) QUADS(v) s->row[r][v] = vdupq_n_s32(0);
+	ROWS(r)
+		QUADS(v)
+			s->row[r][v] = vdupq_n_s32(0);
 }
 
 ALWAYS_INLINE void block_add(struct block_sums *s, int8x16_t (*w)[2], const uint8_t *x,
 			     int64_t stride, int64_t at, const int n_rows, const bool small)
 {
-	ROWS(r) dot_row(s->row[r], w, vld1q_s8(quants_of(x, stride, r, at)), small);
+	ROWS(r)
+		dot_row(s->row[r], w, vld1q_s8(quants_of(x, stride, r, at)), small);
 }
 
 ALWAYS_INLINE void block_sums_of(const struct block_sums *s, int32x4_t (*sum)[2], const int n_rows)
 {
-	ROWS(r) QUADS(v) sum[r][v] = s->row[r][v];
+	ROWS(r)
+		QUADS(v)
+			sum[r][v] = s->row[r][v];
 }
 
 #endif
@@ -187,18 +191,20 @@ ALWAYS_INLINE void block_scale(float32x4_t (*acc)[2], int32x4_t (*sum)[2], const
 			       const uint8_t *x, int64_t stride, int64_t k, int64_t b,
 			       const int n_rows)
 {
-	ROWS(r) QUADS(v)
-	{
-		float32x4_t by = vmulq_n_f32(d[v], scale_of(x, stride, r, k, b));
-		acc[r][v] = vfmaq_f32(acc[r][v], vcvtq_f32_s32(sum[r][v]), by);
-	}
+	ROWS(r)
+		QUADS(v) {
+			float32x4_t by = vmulq_n_f32(d[v], scale_of(x, stride, r, k, b));
+			acc[r][v] = vfmaq_f32(acc[r][v], vcvtq_f32_s32(sum[r][v]), by);
+		}
 }
 
 /* acc += m of the weights * (d of the row * the sum of its block). */
 ALWAYS_INLINE void block_add_min(float32x4_t (*acc)[2], const float32x4_t *m, const uint8_t *x,
 				 int64_t stride, int64_t k, int64_t b, const int n_rows)
 {
-	ROWS(r) QUADS(v) acc[r][v] = vfmaq_n_f32(acc[r][v], m[v], sum_of(x, stride, r, k, b));
+	ROWS(r)
+		QUADS(v)
+			acc[r][v] = vfmaq_n_f32(acc[r][v], m[v], sum_of(x, stride, r, k, b));
 }
 
 #endif

@@ -113,11 +113,11 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 	const __m256i table = table_of(dtype);
 	const bool by_half = f.n_scales == 2;
 
-	HALVES(o)
-	{
+	HALVES(o) {
 		__m256 acc[4], sum[4];
 		__m256i dot[4];
-		ROWS(r) acc[r] = _mm256_setzero_ps();
+		ROWS(r)
+			acc[r] = _mm256_setzero_ps();
 		for (int64_t b = 0; b < kb; b++) {
 			const uint8_t *q = tile + b * f.low_bits * 64;
 			const uint8_t *h = tile + p.high + b * f.high_bits * 64;
@@ -125,8 +125,7 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 			if (o == 0)
 				fetch_ahead(dtype, tile, k, b);
 			for (int half = 0; half < 2; half++) {
-				ROWS(r)
-				{
+				ROWS(r) {
 					__m256i n = neg_of(x, stride, r, k, b);
 					__m256i first = neg_half_of(x, stride, r, k, b);
 					if (by_half)
@@ -136,8 +135,7 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 				}
 				for (int g = 0; g < 4; g++) {
 					__m256i u = codes(dtype, q, h, o, half, g, table);
-					ROWS(r)
-					{
+					ROWS(r) {
 						__m256i v = four_of(x, stride, r,
 								    b * 32 + half * 16 + g * 4);
 						dot[r] = IS_IQ4(dtype) ?
@@ -147,8 +145,7 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 					}
 				}
 				if (by_half)
-					ROWS(r)
-					{
+					ROWS(r) {
 						__m256 i = _mm256_cvtepi32_ps(dot[r]);
 						sum[r] = half ? _mm256_fmadd_ps(i, t.s[1], sum[r]) :
 								_mm256_mul_ps(i, t.s[0]);
@@ -157,15 +154,13 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 			__m256 d = f.n_scales == 1 && dtype != IG_MXFP4 ?
 					   _mm256_mul_ps(t.d, t.s[0]) :
 					   t.d;
-			ROWS(r)
-			{
+			ROWS(r) {
 				__m256 s = _mm256_mul_ps(d, scale_of(x, stride, r, k, b));
 				__m256 i = by_half ? sum[r] : _mm256_cvtepi32_ps(dot[r]);
 				acc[r] = _mm256_fmadd_ps(i, s, acc[r]);
 			}
 			if (f.has_m && by_half) {
-				ROWS(r)
-				{
+				ROWS(r) {
 					__m256i first = neg_half_of(x, stride, r, k, b);
 					__m256i second =
 						_mm256_sub_epi32(neg_of(x, stride, r, k, b), first);
@@ -176,15 +171,15 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 				}
 			} else if (f.has_m) {
 				__m256 m = dtype == IG_Q5_1 ? t.m : _mm256_mul_ps(t.m, t.n[0]);
-				ROWS(r)
-				{
+				ROWS(r) {
 					__m256 s = sum_of(x, stride, r, k, b);
 					acc[r] = dtype == IG_Q5_1 ? _mm256_fmadd_ps(m, s, acc[r]) :
 								    _mm256_fnmadd_ps(m, s, acc[r]);
 				}
 			}
 		}
-		ROWS(r) _mm256_storeu_ps(out + r * IG_TILE + o * 8, acc[r]);
+		ROWS(r)
+			_mm256_storeu_ps(out + r * IG_TILE + o * 8, acc[r]);
 	}
 }
 
@@ -197,10 +192,10 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	const __m256i table = table_of(dtype);
 	const __m256i offset = _mm256_set1_epi32(IS_IQ4(dtype) ? 0 : f.offset);
 
-	HALVES(o)
-	{
+	HALVES(o) {
 		__m256 acc[4];
-		ROWS(r) acc[r] = _mm256_setzero_ps();
+		ROWS(r)
+			acc[r] = _mm256_setzero_ps();
 		for (int64_t b = 0; b < kb; b++) {
 			const uint8_t *q = tile + b * f.low_bits * 64;
 			const uint8_t *h = tile + p.high + b * f.high_bits * 64;
@@ -219,11 +214,12 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 					w = dtype == IG_Q5_1 ? _mm256_add_ps(w, m) :
 							       _mm256_sub_ps(w, m);
 				ROWS(r)
-				acc[r] = _mm256_fmadd_ps(w, float_of(x, stride, r, b * 32 + i),
-							 acc[r]);
+					acc[r] = _mm256_fmadd_ps(
+						w, float_of(x, stride, r, b * 32 + i), acc[r]);
 			}
 		}
-		ROWS(r) _mm256_storeu_ps(out + r * IG_TILE + o * 8, acc[r]);
+		ROWS(r)
+			_mm256_storeu_ps(out + r * IG_TILE + o * 8, acc[r]);
 	}
 }
 

@@ -103,7 +103,8 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 	__m512 acc[8], sum[8];
 	__m512i dot[8];
 
-	ROWS(r) acc[r] = _mm512_setzero_ps();
+	ROWS(r)
+		acc[r] = _mm512_setzero_ps();
 	for (int64_t b = 0; b < kb; b++) {
 		const uint8_t *q = tile + b * f.low_bits * 64,
 			      *h = tile + p.high + b * f.high_bits * 64;
@@ -111,8 +112,7 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 		fetch_ahead(dtype, tile, k, b);
 		for (int half = 0; half < 2; half++) {
 			if (by_half)
-				ROWS(r)
-				{
+				ROWS(r) {
 					int32_t first = neg_half_of(x, stride, r, k, b);
 					int32_t n =
 						half ? neg_of(x, stride, r, k, b) - first : first;
@@ -120,17 +120,17 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 				}
 			else if (half == 0)
 				ROWS(r)
-			dot[r] = _mm512_set1_epi32(neg_of(x, stride, r, k, b) * f.offset);
+					dot[r] = _mm512_set1_epi32(neg_of(x, stride, r, k, b) *
+								   f.offset);
 			for (int g = 0; g < 4; g++) {
 				__m512i u = codes(dtype, q, h, half, g, table);
 				ROWS(r)
-				dot[r] = _mm512_dpbusd_epi32(
-					dot[r], u,
-					four_of(x, stride, r, b * 32 + half * 16 + g * 4));
+					dot[r] = _mm512_dpbusd_epi32(
+						dot[r], u,
+						four_of(x, stride, r, b * 32 + half * 16 + g * 4));
 			}
 			if (by_half)
-				ROWS(r)
-				{
+				ROWS(r) {
 					__m512 i = _mm512_cvtepi32_ps(dot[r]);
 					sum[r] = half ? _mm512_fmadd_ps(i, t.s[1], sum[r]) :
 							_mm512_mul_ps(i, t.s[0]);
@@ -140,23 +140,20 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 			__m512 d = f.n_scales == 1 && dtype != IG_MXFP4 ?
 					   _mm512_mul_ps(t.d, t.s[0]) :
 					   t.d;
-			ROWS(r)
-			{
+			ROWS(r) {
 				__m512 s = _mm512_mul_ps(
 					d, _mm512_set1_ps(scale_of(x, stride, r, k, b)));
 				acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r]), s, acc[r]);
 			}
 		} else {
-			ROWS(r)
-			{
+			ROWS(r) {
 				__m512 s = _mm512_mul_ps(
 					t.d, _mm512_set1_ps(scale_of(x, stride, r, k, b)));
 				acc[r] = _mm512_fmadd_ps(sum[r], s, acc[r]);
 			}
 		}
 		if (f.has_m && by_half) {
-			ROWS(r)
-			{
+			ROWS(r) {
 				int32_t first = neg_half_of(x, stride, r, k, b);
 				int32_t second = neg_of(x, stride, r, k, b) - first;
 				__m512 n = _mm512_mul_ps(t.n[0], _mm512_set1_ps((float)first));
@@ -167,15 +164,15 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 			}
 		} else if (f.has_m) {
 			__m512 m = dtype == IG_Q5_1 ? t.m : _mm512_mul_ps(t.m, t.n[0]);
-			ROWS(r)
-			{
+			ROWS(r) {
 				__m512 s = _mm512_set1_ps(sum_of(x, stride, r, k, b));
 				acc[r] = dtype == IG_Q5_1 ? _mm512_fmadd_ps(m, s, acc[r]) :
 							    _mm512_fnmadd_ps(m, s, acc[r]);
 			}
 		}
 	}
-	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
+	ROWS(r)
+		_mm512_storeu_ps(out + r * IG_TILE, acc[r]);
 }
 
 ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, const uint8_t *x,
@@ -188,7 +185,8 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	const __m512i offset = _mm512_set1_epi32(f.offset);
 	__m512 acc[8];
 
-	ROWS(r) acc[r] = _mm512_setzero_ps();
+	ROWS(r)
+		acc[r] = _mm512_setzero_ps();
 	for (int64_t b = 0; b < kb; b++) {
 		const uint8_t *q = tile + b * f.low_bits * 64,
 			      *h = tile + p.high + b * f.high_bits * 64;
@@ -209,16 +207,17 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 						w = dtype == IG_Q5_1 ? _mm512_add_ps(w, m) :
 								       _mm512_sub_ps(w, m);
 					ROWS(r)
-					acc[r] = _mm512_fmadd_ps(
-						w,
-						float_of(x, stride, r,
-							 b * 32 + half * 16 + g * 4 + i),
-						acc[r]);
+						acc[r] = _mm512_fmadd_ps(
+							w,
+							float_of(x, stride, r,
+								 b * 32 + half * 16 + g * 4 + i),
+							acc[r]);
 				}
 			}
 		}
 	}
-	ROWS(r) _mm512_storeu_ps(out + r * IG_TILE, acc[r]);
+	ROWS(r)
+		_mm512_storeu_ps(out + r * IG_TILE, acc[r]);
 }
 
 #define KERNELS(name, dtype)                                                                       \

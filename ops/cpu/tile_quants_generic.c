@@ -45,7 +45,8 @@ ALWAYS_INLINE void read_halves(const uint8_t *p, float *to)
 	uint16_t h[IG_TILE];
 
 	memcpy(h, p, sizeof h);
-	FOR_LANES(o) to[o] = ig_f32_from_f16(h[o]);
+	FOR_LANES(o)
+		to[o] = ig_f32_from_f16(h[o]);
 }
 
 ALWAYS_INLINE void read_block(uint32_t dtype, const uint8_t *tile, int64_t kb, int64_t b,
@@ -58,8 +59,7 @@ ALWAYS_INLINE void read_block(uint32_t dtype, const uint8_t *tile, int64_t kb, i
 	for (int half = 0; half < 2; half++) {
 		const uint8_t *s =
 			tile + p.scale + (b * f.n_scales + (f.n_scales == 2 ? half : 0)) * IG_TILE;
-		FOR_LANES(o)
-		{
+		FOR_LANES(o) {
 			to->s[half][o] = f.n_scales == 0 || dtype == IG_MXFP4 ? 1.0f :
 					 dtype == IG_Q2_K		      ? (float)(s[o] & 15) :
 										(float)(int8_t)s[o];
@@ -71,8 +71,8 @@ ALWAYS_INLINE void read_block(uint32_t dtype, const uint8_t *tile, int64_t kb, i
 	if (dtype == IG_MXFP4) {
 		const uint8_t *e = tile + p.scale + b * IG_TILE;
 		FOR_LANES(o)
-		to->d[o] = ig_f32_from_bits(e[o] < 2 ? 0x00200000u << e[o] :
-						       (uint32_t)(e[o] - 1) << 23);
+			to->d[o] = ig_f32_from_bits(e[o] < 2 ? 0x00200000u << e[o] :
+							       (uint32_t)(e[o] - 1) << 23);
 	} else {
 		read_halves(tile + p.d + b / f.d_blocks * 32, to->d);
 	}
@@ -101,20 +101,28 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 			int32_t dot[2][IG_TILE] = { { 0 } };
 			for (int v = 0; v < 8; v++)
 				FOR_LANES(o)
-			for (int i = 0; i < 4; i++)
-				dot[v / 4][o] += (w.u[v][o * 4 + i] - f.offset) * xq[v * 4 + i];
+					for (int i = 0; i < 4; i++)
+						dot[v / 4][o] += (w.u[v][o * 4 + i] - f.offset) *
+								 xq[v * 4 + i];
 			if (f.n_scales == 2)
 				FOR_LANES(o)
-			acc[o] += (w.s[0][o] * (float)dot[0][o] + w.s[1][o] * (float)dot[1][o]) *
-				  (w.d[o] * dx);
-			else FOR_LANES(o) acc[o] +=
-				(float)(dot[0][o] + dot[1][o]) * (w.d[o] * w.s[0][o] * dx);
+					acc[o] += (w.s[0][o] * (float)dot[0][o] +
+						   w.s[1][o] * (float)dot[1][o]) *
+						  (w.d[o] * dx);
+			else
+				FOR_LANES(o)
+					acc[o] += (float)(dot[0][o] + dot[1][o]) *
+						  (w.d[o] * w.s[0][o] * dx);
 			if (f.has_m && f.n_scales == 2)
 				FOR_LANES(o)
-			acc[o] +=
-				(w.n[0][o] * neg_half[0] + w.n[1][o] * neg_half[1]) * (w.m[o] * dx);
-			else if (f.has_m) FOR_LANES(o) acc[o] +=
-				(dtype == IG_Q5_1 ? w.m[o] : -(w.m[o] * w.n[0][o])) * sx;
+					acc[o] += (w.n[0][o] * neg_half[0] +
+						   w.n[1][o] * neg_half[1]) *
+						  (w.m[o] * dx);
+			else if (f.has_m)
+				FOR_LANES(o)
+					acc[o] += (dtype == IG_Q5_1 ? w.m[o] :
+								      -(w.m[o] * w.n[0][o])) *
+						  sx;
 		}
 	}
 }
@@ -131,8 +139,7 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 		read_block(dtype, tile, kb, b, &w);
 		for (int i = 0; i < 32; i++) {
 			float v[IG_TILE];
-			FOR_LANES(o)
-			{
+			FOR_LANES(o) {
 				v[o] = w.d[o] * w.s[i / 16][o] *
 				       (float)(w.u[i / 4][o * 4 + i % 4] - f.offset);
 				if (f.has_m)
@@ -141,7 +148,8 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 			}
 			for (int r = 0; r < n_rows; r++) {
 				float xi = ((const float *)(x + r * stride))[b * 32 + i];
-				FOR_LANES(o) out[r * IG_TILE + o] += v[o] * xi;
+				FOR_LANES(o)
+					out[r * IG_TILE + o] += v[o] * xi;
 			}
 		}
 	}

@@ -15,8 +15,7 @@ ALWAYS_INLINE void add_half(struct block_sums *s, uint32_t dtype, const uint8_t 
 	const bool small = dtype != IG_IQ4_NL && dtype != IG_IQ4_XS;
 	int8x16_t w[4][2];
 
-	QUADS(v)
-	{
+	QUADS(v) {
 		const uint8_t *qv = q + v * QUAD_BYTES;
 		uint8x16_t upper = upper_bits(dtype, h + v * QUAD_BYTES, half);
 		w[0][v] = codes(dtype, qv, upper, half, 0, table);
@@ -34,12 +33,10 @@ ALWAYS_INLINE void add_two_mins(float32x4_t (*acc)[2], const struct scales *t, c
 {
 	int32x4_t sum[4][2];
 
-	ROWS(r)
-	{
+	ROWS(r) {
 		int32_t first = neg_half_of(x, stride, r, k, b);
 		int32_t second = neg_of(x, stride, r, k, b) - first;
-		QUADS(v)
-		{
+		QUADS(v) {
 			sum[r][v] = vmulq_n_s32(t->n[0][v], first);
 			sum[r][v] = vmlaq_n_s32(sum[r][v], t->n[1][v], second);
 		}
@@ -55,10 +52,11 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 	const struct tile_planes p = tile_planes(f, kb);
 	const int8x16_t table = table_of(dtype);
 
-	HALVES(o)
-	{
+	HALVES(o) {
 		float32x4_t acc[4][2];
-		ROWS(r) QUADS(v) acc[r][v] = vdupq_n_f32(0.0f);
+		ROWS(r)
+			QUADS(v)
+				acc[r][v] = vdupq_n_f32(0.0f);
 		for (int64_t b = 0; b < kb; b++) {
 			const uint8_t *q = tile + b * f.low_bits * 64 + o * 2 * QUAD_BYTES;
 			const uint8_t *h =
@@ -71,12 +69,16 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 			add_half(&s, dtype, q, h, 0, table, x, stride, b, n_rows);
 			if (f.n_scales == 2) {
 				block_sums_of(&s, sum, n_rows);
-				ROWS(r) QUADS(v) sum[r][v] = vmulq_s32(sum[r][v], t.s[0][v]);
+				ROWS(r)
+					QUADS(v)
+						sum[r][v] = vmulq_s32(sum[r][v], t.s[0][v]);
 				block_zero(&s, n_rows);
 				add_half(&s, dtype, q, h, 1, table, x, stride, b, n_rows);
 				block_sums_of(&s, second, n_rows);
 				ROWS(r)
-				QUADS(v) sum[r][v] = vmlaq_s32(sum[r][v], second[r][v], t.s[1][v]);
+					QUADS(v)
+						sum[r][v] = vmlaq_s32(sum[r][v], second[r][v],
+								      t.s[1][v]);
 			} else {
 				add_half(&s, dtype, q, h, 1, table, x, stride, b, n_rows);
 				block_sums_of(&s, sum, n_rows);
@@ -88,10 +90,13 @@ ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, con
 				block_add_min(acc, t.m, x, stride, k, b, n_rows);
 			else if (f.has_m)
 				ROWS(r)
-				QUADS(v) acc[r][v] =
-					vfmsq_n_f32(acc[r][v], t.m[v], sum_of(x, stride, r, k, b));
+					QUADS(v)
+						acc[r][v] = vfmsq_n_f32(acc[r][v], t.m[v],
+									sum_of(x, stride, r, k, b));
 		}
-		ROWS(r) QUADS(v) vst1q_f32(out + r * IG_TILE + o * 8 + v * 4, acc[r][v]);
+		ROWS(r)
+			QUADS(v)
+				vst1q_f32(out + r * IG_TILE + o * 8 + v * 4, acc[r][v]);
 	}
 }
 

@@ -126,12 +126,12 @@ ALWAYS_INLINE void scales_of_block(uint32_t dtype, const uint8_t *tile, struct t
 
 	if (dtype == IG_MXFP4) {
 		widen_unsigned(vld1_u8(at), v);
-		QUADS(i) t->d[i] = power_of(v[i]);
+		QUADS(i)
+			t->d[i] = power_of(v[i]);
 		return;
 	}
 	const uint8_t *d = tile + p.d + b / f.d_blocks * 32 + o * 16;
-	QUADS(i)
-	{
+	QUADS(i) {
 		t->d[i] = halves(d + i * 8);
 		if (f.has_m)
 			t->m[i] = halves(d + (p.m - p.d) + i * 8);
@@ -147,11 +147,13 @@ ALWAYS_INLINE void scales_of_block(uint32_t dtype, const uint8_t *tile, struct t
 			widen_signed(vld1_s8((const int8_t *)at + half * IG_TILE), t->s[half]);
 	} else if (f.n_scales == 1) {
 		widen_signed(vld1_s8((const int8_t *)at), v);
-		QUADS(i) t->d[i] = vmulq_f32(t->d[i], vcvtq_f32_s32(v[i]));
+		QUADS(i)
+			t->d[i] = vmulq_f32(t->d[i], vcvtq_f32_s32(v[i]));
 	}
 	if (f.n_mins) {
 		widen_unsigned(vld1_u8(tile + p.min + b * IG_TILE + o * 8), v);
-		QUADS(i) t->m[i] = vmulq_f32(t->m[i], vcvtq_f32_s32(v[i]));
+		QUADS(i)
+			t->m[i] = vmulq_f32(t->m[i], vcvtq_f32_s32(v[i]));
 	}
 }
 

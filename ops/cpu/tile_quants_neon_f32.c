@@ -9,23 +9,23 @@
 ALWAYS_INLINE void add_lane(float32x4_t (*acc)[2], const float32x4_t *w, const float32x4_t *x,
 			    const int lane, const int n_rows)
 {
-	ROWS(r) QUADS(v)
-	{
-		switch (lane) { /* an instruction's immediate */
-		case 0:
-			acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 0);
-			break;
-		case 1:
-			acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 1);
-			break;
-		case 2:
-			acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 2);
-			break;
-		default:
-			acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 3);
-			break;
+	ROWS(r)
+		QUADS(v) {
+			switch (lane) { /* an instruction's immediate */
+			case 0:
+				acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 0);
+				break;
+			case 1:
+				acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 1);
+				break;
+			case 2:
+				acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 2);
+				break;
+			default:
+				acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 3);
+				break;
+			}
 		}
-	}
 }
 
 /* Step i of the four of a group: c are its codes, d and m what all of them share. */
@@ -36,8 +36,7 @@ ALWAYS_INLINE void add_step(float32x4_t (*acc)[2], uint32_t dtype, const int8x16
 	const struct tile_format f = tile_format(dtype);
 	float32x4_t w[2];
 
-	QUADS(v)
-	{
+	QUADS(v) {
 		int32x4_t n = vreinterpretq_s32_s8(c[v]);
 		n = vshrq_n_s32(n << vdupq_n_s32(24 - i * 8), 24);
 		w[v] = vmulq_f32(d[v], vcvtq_f32_s32(n));
@@ -66,8 +65,10 @@ ALWAYS_INLINE void add_group(float32x4_t (*acc)[2], uint32_t dtype, const struct
 	float32x4_t xs[4];
 	int8x16_t c[2];
 
-	QUADS(v) c[v] = codes(dtype, w->q + v * QUAD_BYTES, w->upper[v], half, g, w->table);
-	ROWS(r) xs[r] = vld1q_f32((const float *)(x + r * stride));
+	QUADS(v)
+		c[v] = codes(dtype, w->q + v * QUAD_BYTES, w->upper[v], half, g, w->table);
+	ROWS(r)
+		xs[r] = vld1q_f32((const float *)(x + r * stride));
 	add_step(acc, dtype, c, w->d, w->m, xs, 0, n_rows);
 	add_step(acc, dtype, c, w->d, w->m, xs, 1, n_rows);
 	add_step(acc, dtype, c, w->d, w->m, xs, 2, n_rows);
@@ -82,8 +83,7 @@ ALWAYS_INLINE void add_half(float32x4_t (*acc)[2], uint32_t dtype, const uint8_t
 	const struct tile_format f = tile_format(dtype);
 	struct half w = { .q = q, .table = table };
 
-	QUADS(v)
-	{
+	QUADS(v) {
 		w.upper[v] = upper_bits(dtype, h + v * QUAD_BYTES, half);
 		w.d[v] = t->d[v];
 		if (f.n_scales == 2)
@@ -106,10 +106,11 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	const struct tile_planes p = tile_planes(f, kb);
 	const int8x16_t table = table_of(dtype);
 
-	HALVES(o)
-	{
+	HALVES(o) {
 		float32x4_t acc[4][2];
-		ROWS(r) QUADS(v) acc[r][v] = vdupq_n_f32(0.0f);
+		ROWS(r)
+			QUADS(v)
+				acc[r][v] = vdupq_n_f32(0.0f);
 		for (int64_t b = 0; b < kb; b++) {
 			const uint8_t *q = tile + b * f.low_bits * 64 + o * 2 * QUAD_BYTES;
 			const uint8_t *h =
@@ -119,7 +120,9 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 			add_half(acc, dtype, q, h, 0, &t, table, x + b * 128, stride, n_rows);
 			add_half(acc, dtype, q, h, 1, &t, table, x + b * 128 + 64, stride, n_rows);
 		}
-		ROWS(r) QUADS(v) vst1q_f32(out + r * IG_TILE + o * 8 + v * 4, acc[r][v]);
+		ROWS(r)
+			QUADS(v)
+				vst1q_f32(out + r * IG_TILE + o * 8 + v * 4, acc[r][v]);
 	}
 }
 

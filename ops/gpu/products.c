@@ -13,7 +13,8 @@
 #include "shaders/core/shapes.h"
 
 #include <errno.h>
-#include <ingot/arch.h>
+#include <ingot/gpu_lower.h>
+#include <ingot/record.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -101,59 +102,15 @@ struct product {
 	int64_t column; /* of the output, where the first weight's begin */
 };
 
-static uint64_t element_bytes(uint32_t dtype)
-{
-	return dtype == IG_F32 ? 4 : 2;
-}
-
 /* ---- element types ------------------------------------------------------------------- */
-
-/* Formats that shaders/core/blocks.h takes apart. */
-bool ig_gpu_is_blocks(uint32_t dtype)
-{
-	switch (dtype) {
-	case IG_Q4_0:
-	case IG_Q4_1:
-	case IG_Q5_0:
-	case IG_Q5_1:
-	case IG_Q8_0:
-	case IG_Q8_M:
-	case IG_Q2_K:
-	case IG_Q3_K:
-	case IG_Q4_K:
-	case IG_Q5_K:
-	case IG_Q6_K:
-	case IG_IQ4_NL:
-	case IG_IQ4_XS:
-	case IG_MXFP4:
-		return true;
-	default:
-		return false;
-	}
-}
-
-/* What a weight is multiplied in, unless everything is float; IG_DTYPE_NONE: not at all. */
-static uint32_t element_of(uint32_t dtype)
-{
-	switch (dtype) {
-	case IG_F32:
-		return IG_F32;
-	case IG_BF16:
-		return IG_BF16;
-	case IG_F16:
-		return IG_F16;
-	default:
-		return ig_gpu_is_blocks(dtype) ? IG_F16 : IG_DTYPE_NONE;
-	}
-}
 
 /* Weights that want different types meet in float. */
 static uint32_t wanted(const struct ig_gpu_call *c, uint32_t n_weights)
 {
-	uint32_t type = element_of(c->weight[0].dtype);
+	uint32_t type = ig_gpu_element_of(c->weight[0].dtype);
 
 	for (uint32_t i = 1; i < n_weights; i++)
-		if (element_of(c->weight[i].dtype) != type)
+		if (ig_gpu_element_of(c->weight[i].dtype) != type)
 			return IG_F32;
 	return c->f32 || type == IG_DTYPE_NONE ? IG_F32 : type;
 }
@@ -173,26 +130,10 @@ static uint32_t logits_in(const struct ig_gpu_call *c, uint32_t i)
 	return i ? IG_F32 : wanted(c, 1);
 }
 
-/* How kernels are called after the weights' format; in float one serves for all blocks. */
+/* In float one kernel serves for all blocks. */
 static const char *format_name(uint32_t dtype, uint32_t element)
 {
-	static const char *const names[] = {
-		[IG_F32] = "f32",     [IG_F16] = "f16",	      [IG_BF16] = "bf16",
-		[IG_Q8_0] = "q8_0",   [IG_Q4_0] = "q4_0",     [IG_Q4_1] = "q4_1",
-		[IG_Q5_0] = "q5_0",   [IG_Q5_1] = "q5_1",     [IG_Q2_K] = "q2_k",
-		[IG_Q3_K] = "q3_k",   [IG_Q4_K] = "q4_k",     [IG_Q5_K] = "q5_k",
-		[IG_Q6_K] = "q6_k",   [IG_IQ4_NL] = "iq4_nl", [IG_IQ4_XS] = "iq4_xs",
-		[IG_MXFP4] = "mxfp4",
-	};
-
-	if (element == IG_F32 && ig_gpu_is_blocks(dtype))
-		return "blocks";
-	return dtype == IG_Q8_M ? "q8_m" : names[dtype];
-}
-
-static const char *element_name(uint32_t element)
-{
-	return element == IG_F16 ? "f16" : element == IG_BF16 ? "bf16" : "f32";
+	return element == IG_F32 && ig_gpu_is_blocks(dtype) ? "blocks" : ig_gpu_format_name(dtype);
 }
 
 /* Rows that are no multiples of 16 bytes, of the weight or of x, are copied element by
@@ -209,7 +150,7 @@ static bool is_odd(uint32_t dtype, int64_t k)
 static uint64_t threadgroup_bytes(const struct variant *v, uint32_t element, uint32_t shares)
 {
 	const struct shape *s = &v->shape;
-	uint64_t size = element_bytes(element), stride = s->bk + (s->wide ? 0 : 16 / size);
+	uint64_t size = ig_gpu_element_bytes(element), stride = s->bk + (s->wide ? 0 : 16 / size);
 	uint64_t walk = s->stages * (s->bm + s->bn) * stride * size;
 	uint64_t sums = (uint64_t)s->bm * (s->bn + 8) * 4;
 
@@ -438,16 +379,13 @@ static uint32_t choose(const struct product *p, struct variants *variants)
 
 /* ---- dispatches ------------------------------------------------------------------------ */
 
-static struct ig_gpu_bind bind(struct ig_gpu_ref ref, uint64_t offset, uint64_t n_bytes,
-			       uint32_t access)
+static struct ig_gpu_bind bind_columns(const struct ig_gpu_tensor *v, uint64_t first, uint64_t n,
+				       uint32_t access)
 {
-	ref.offset += offset;
-	return (struct ig_gpu_bind){ .ref = ref, .n_bytes = n_bytes, .access = access };
-}
+	struct ig_gpu_bind b = ig_gpu_bind_ref(v->ref, n * ig_gpu_element_bytes(v->dtype), access);
 
-static struct ig_gpu_bind bind_weight(const struct ig_gpu_tensor *w)
-{
-	return bind(w->ref, 0, w->row_stride * (uint64_t)w->n_rows, IG_GPU_READ);
+	b.ref.offset += first * ig_gpu_element_bytes(v->dtype);
+	return b;
 }
 
 /* x and weights of a kernel that copies them in boxes: n_rows of x, box_w rows of a weight. */
@@ -467,37 +405,35 @@ static void box_operands(const struct product *p, const struct linear_args *args
 static void bind_operands(const struct product *p, const struct linear_args *args,
 			  struct ig_gpu_dispatch *d)
 {
-	const struct ig_gpu_bind left_out = { .ref.buffer = -1 };
+	const struct ig_gpu_bind left_out = IG_GPU_NONE;
 	const struct ig_gpu_call *c = p->call;
-	const struct ig_gpu_tensor *y = &c->out[0];
 	/* Offsets of buffers are multiples of 4 bytes. */
 	uint64_t first = (uint64_t)p->column - args->column, columns = args->column;
 
 	for (uint32_t i = 0; i < args->n_weights; i++)
 		columns += args->n[i];
-	d->bind[d->n_binds++] =
-		bind(c->in[0].ref, 0, args->k * element_bytes(p->element), IG_GPU_READ);
+	d->bind[d->n_binds++] = ig_gpu_bind_value(&c->in[0], IG_GPU_READ);
 	for (uint32_t i = 0; i < (p->pair ? 2 : 4); i++)
-		d->bind[d->n_binds++] = i < p->n ? bind_weight(p->weight[i]) : left_out;
+		d->bind[d->n_binds++] = i < p->n ? ig_gpu_bind_weight(p->weight[i]) : left_out;
 	if (!p->pair) {
 		for (uint32_t i = 0; i < 4; i++)
 			d->bind[d->n_binds++] =
 				i < p->n && p->bias[i] ?
-					bind(p->bias[i]->ref, 0, (uint64_t)args->n[i] * 4,
-					     IG_GPU_READ) :
+					ig_gpu_bind_ref(p->bias[i]->ref, (uint64_t)args->n[i] * 4,
+							IG_GPU_READ) :
 					left_out;
 		d->bind[d->n_binds++] =
 			args->flags & LINEAR_RESIDUAL ?
-				bind(c->in[1].ref, first * 4, columns * 4, IG_GPU_READ) :
+				bind_columns(&c->in[1], first, columns, IG_GPU_READ) :
 				left_out;
 	}
-	d->bind[d->n_binds++] = bind(y->ref, first * element_bytes(y->dtype),
-				     columns * element_bytes(y->dtype), IG_GPU_WRITE);
+	d->bind[d->n_binds++] = bind_columns(&c->out[0], first, columns, IG_GPU_WRITE);
 }
 
 static int emit(const struct product *p, const struct variant *v, const struct linear_args *args,
-		uint64_t max_rows, const struct ig_gpu_host *h, struct ig_gpu_tape *t)
+		const struct ig_gpu_host *h, struct ig_gpu_tape *t)
 {
+	const uint32_t max_rows = ig_gpu_max_rows(p->call);
 	const struct shape *s = &v->shape;
 	uint32_t width = p->pair ? s->bn / 2 : s->bn;
 	uint32_t groups = s->sm * s->sn * (v->form == SHARES ? args->shares : 1);
@@ -510,7 +446,7 @@ static int emit(const struct product *p, const struct variant *v, const struct l
 	for (uint32_t i = 0; i < args->n_weights; i++)
 		tiles += ((uint64_t)args->n[i] + width - 1) / width;
 	snprintf(name, sizeof name, "%s_%s_%s%s_%s", p->pair ? "glu" : "linear",
-		 format_name(p->dtype, p->element), element_name(p->element),
+		 format_name(p->dtype, p->element), ig_gpu_format_name(p->element),
 		 is_odd(p->dtype, args->k) ? "_odd" : "", v->suffix);
 	d.shader = p->shader;
 	d.kernel = name;
@@ -518,7 +454,7 @@ static int emit(const struct product *p, const struct variant *v, const struct l
 	d.n_arg_bytes = sizeof *args;
 	d.threads = groups * 32;
 	d.threadgroup_bytes = (uint32_t)threadgroup_bytes(v, p->element, args->shares);
-	d.when_live = args->rows_live ? IG_LIVE_LOGIT_ROWS : IG_LIVE_ROWS;
+	d.when_live = ig_gpu_live_of(&p->call->out[0]);
 	d.when_min = v->min_rows;
 	d.when_max = v->max_rows;
 	if (v->form == STREAM) {
@@ -530,12 +466,12 @@ static int emit(const struct product *p, const struct variant *v, const struct l
 		d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, (uint32_t)tiles };
 	else
 		d.grid[0] = (struct ig_gpu_extent){ d.when_live, 1, s->bm, (uint32_t)tiles };
-	d.grid[1] = d.grid[2] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, 1 };
+	d.grid[1] = d.grid[2] = (struct ig_gpu_extent)IG_GPU_ONE;
 	bind_operands(p, args, &d);
 	if (v->form == RUSH)
-		box_operands(p, args, (uint32_t)max_rows, 8, width, &d);
+		box_operands(p, args, max_rows, 8, width, &d);
 	else if (v->form == STREAM)
-		box_operands(p, args, (uint32_t)max_rows, s->bm, s->bn / 2, &d);
+		box_operands(p, args, max_rows, s->bm, s->bn / 2, &d);
 	return h->dispatch(t, &d);
 }
 
@@ -544,20 +480,14 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 {
 	const struct ig_gpu_call *c = p->call;
 	const struct ig_gpu_tensor *x = &c->in[0], *y = &c->out[0];
-	bool f32 = p->element == IG_F32;
 	struct variants variants;
-	uint64_t limit = INT32_MAX, size = element_bytes(p->element);
+	uint64_t limit = INT32_MAX;
 	struct linear_args args = { 0 };
 	bool residual = !p->pair && c->n_in > 1 && c->in[1].ref.buffer >= 0;
+	int rc = ig_gpu_check_product(p->op, p->dtype, p->element, y->dtype, err);
 
-	if (element_of(p->dtype) == IG_DTYPE_NONE)
-		return ig_fail(err, -ENOTSUP, "%s: no kernel for weights of dtype %u", p->op,
-			       p->dtype);
-	if (!f32 && element_of(p->dtype) != p->element)
-		return ig_fail(err, -ENOTSUP, "%s: no kernel multiplies dtype %u in dtype %u",
-			       p->op, p->dtype, p->element);
-	if (y->dtype != IG_F32 && y->dtype != IG_F16 && y->dtype != IG_BF16)
-		return ig_fail(err, -ENOTSUP, "%s: no kernel writes dtype %u", p->op, y->dtype);
+	if (rc)
+		return rc;
 	if (x->n_cols < 1 || (uint64_t)x->n_cols > limit || p->weight[0]->row_stride > limit ||
 	    x->row_stride > limit || y->row_stride > limit)
 		return ig_fail(err, -ENOTSUP, "%s: rows of %lld values are too long", p->op,
@@ -574,9 +504,9 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 	}
 	args.k = (uint32_t)x->n_cols;
 	args.n_weights = p->pair ? 1 : p->n;
-	args.x_stride = (uint32_t)(x->row_stride / size);
-	args.y_stride = (uint32_t)(y->row_stride / element_bytes(y->dtype));
-	args.residual_stride = residual ? (uint32_t)(c->in[1].row_stride / 4) : 0;
+	args.x_stride = ig_gpu_stride(x);
+	args.y_stride = ig_gpu_stride(y);
+	args.residual_stride = residual ? ig_gpu_stride(&c->in[1]) : 0;
 	args.act = p->act;
 	args.rows_live = y->row_class == IG_ROWS_LOGITS;
 	args.w_row_bytes = (uint32_t)p->weight[0]->row_stride;
@@ -593,8 +523,7 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 	if (even)
 		args.flags |= LINEAR_PAIRS;
 	for (uint32_t i = 0; i < variants.n; i++) {
-		int rc = emit(p, &variants.v[i], &args,
-			      args.rows_live ? c->max_logit_rows : c->max_rows, h, t);
+		rc = emit(p, &variants.v[i], &args, h, t);
 		if (rc)
 			return ig_fail(err, rc,
 				       "%s: a kernel for %lld columns of %u values could not be "

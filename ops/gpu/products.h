@@ -3,11 +3,7 @@
 #define INGOT_OPS_GPU_PRODUCTS_H
 
 #include <ingot/gpu.h>
-#include <stdbool.h>
 
 extern const struct ig_gpu_op ig_gpu_linear, ig_gpu_glu, ig_gpu_logits;
-
-/* Whether kernels take apart blocks of this format. */
-bool ig_gpu_is_blocks(uint32_t dtype);
 
 #endif

@@ -4,11 +4,11 @@
  */
 #include "ops/gpu/rows.h"
 
-#include "ops/gpu/products.h"
 #include "shaders/args.h"
 
 #include <errno.h>
-#include <ingot/arch.h>
+#include <ingot/gpu_lower.h>
+#include <ingot/record.h>
 #include <stdbool.h>
 
 extern const struct ig_shader ig_shader_embed, ig_shader_norm, ig_shader_sample;
@@ -16,22 +16,12 @@ extern const struct ig_shader ig_shader_embed, ig_shader_norm, ig_shader_sample;
 #define ROW_THREADS 256u
 #define ROW_ROOM 64u /* two sums over eight simdgroups */
 
-static struct ig_gpu_bind bind(struct ig_gpu_ref ref, uint64_t n_bytes, uint32_t access)
-{
-	return (struct ig_gpu_bind){ ref, n_bytes, access, 0 };
-}
-
 static bool fits(const struct ig_gpu_tensor *t)
 {
 	return t->n_cols >= 1 && t->n_cols <= INT32_MAX && t->row_stride <= INT32_MAX;
 }
 
 /* ---- embed ---------------------------------------------------------------------------- */
-
-static bool has_rows(uint32_t dtype)
-{
-	return dtype == IG_F32 || dtype == IG_F16 || dtype == IG_BF16 || ig_gpu_is_blocks(dtype);
-}
 
 static int lower_embed(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 		       struct ig_gpu_tape *t, struct ig_error *err)
@@ -44,7 +34,7 @@ static int lower_embed(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 	for (uint32_t i = 0; i < c->n_weights; i++) {
 		const struct ig_gpu_tensor *w = &c->weight[i];
 
-		if (!has_rows(w->dtype))
+		if (!ig_gpu_format_name(w->dtype))
 			return ig_fail(err, -ENOTSUP, "embed: no kernel for a table of dtype %u",
 				       w->dtype);
 		if (!fits(w) || !fits(y) || w->n_rows < 1 || w->n_rows > INT32_MAX)
@@ -57,7 +47,7 @@ static int lower_embed(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 	const struct embed_args args = {
 		.n_cols = (uint32_t)w->n_cols,
 		.n_vocab = (uint32_t)w->n_rows,
-		.y_stride = (uint32_t)(y->row_stride / 4),
+		.y_stride = ig_gpu_stride(y),
 		.w_row_bytes = (uint32_t)w->row_stride,
 		.scale = p->scale,
 		.max_logit_rows = c->max_logit_rows,
@@ -69,7 +59,7 @@ static int lower_embed(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 	rc = h->ids(t, &ids);
 	if (rc)
 		return ig_fail(err, rc, "embed: no memory for ids");
-	const struct ig_gpu_bind none = { .ref.buffer = -1 };
+	const struct ig_gpu_bind none = IG_GPU_NONE;
 	const struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
 		.shader = &ig_shader_embed,
@@ -79,18 +69,13 @@ static int lower_embed(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 		.threads = ROW_THREADS,
 		.when_live = IG_LIVE_ONE,
 		.when_max = UINT32_MAX,
-		.grid = { { IG_LIVE_ROWS, 1, 1, 1 },
-			  { IG_LIVE_ONE, 1, 1, 1 },
-			  { IG_LIVE_ONE, 1, 1, 1 } },
+		.grid = { { IG_LIVE_ROWS, 1, 1, 1 }, IG_GPU_ONE, IG_GPU_ONE },
 		.n_binds = 4,
-		.bind = { bind(w->ref, (uint64_t)w->n_rows * w->row_stride, IG_GPU_READ),
-			  bind(ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4,
-			       IG_GPU_READ),
-			  learned ? bind(learned->ref,
-					 (uint64_t)learned->n_rows * learned->row_stride,
-					 IG_GPU_READ) :
-				    none,
-			  bind(y->ref, (uint64_t)y->n_cols * 4, IG_GPU_WRITE) },
+		.bind = { ig_gpu_bind_weight(w),
+			  ig_gpu_bind_ref(ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4,
+					  IG_GPU_READ),
+			  learned ? ig_gpu_bind_weight(learned) : none,
+			  ig_gpu_bind_value(y, IG_GPU_WRITE) },
 	};
 	rc = h->dispatch(t, &d);
 	return rc ? ig_fail(err, rc, "embed: its kernel could not be recorded") : 0;
@@ -108,7 +93,6 @@ static int lower_norm(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 				   *sum = &c->out[1];
 	bool with_delta = c->n_in > 1 && delta->ref.buffer >= 0;
 	bool with_bias = c->n_weights > 1 && c->weight[1].ref.buffer >= 0;
-	uint64_t element = y->dtype == IG_F32 ? 4 : 2;
 	const char *kernel = y->dtype == IG_F32	 ? "norm_f32" :
 			     y->dtype == IG_F16	 ? "norm_f16" :
 			     y->dtype == IG_BF16 ? "norm_bf16" :
@@ -125,16 +109,16 @@ static int lower_norm(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 		.n = (uint32_t)n,
 		.eps = p->eps,
 		.kind = p->kind,
-		.x_stride = (uint32_t)(x->row_stride / 4),
-		.delta_stride = with_delta ? (uint32_t)(delta->row_stride / 4) : 0,
-		.y_stride = (uint32_t)(y->row_stride / element),
-		.sum_stride = with_delta ? (uint32_t)(sum->row_stride / 4) : 0,
+		.x_stride = ig_gpu_stride(x),
+		.delta_stride = with_delta ? ig_gpu_stride(delta) : 0,
+		.y_stride = ig_gpu_stride(y),
+		.sum_stride = with_delta ? ig_gpu_stride(sum) : 0,
 		.flags = (with_bias ? NORM_BIAS : 0) | (with_delta ? NORM_DELTA : 0) |
 			 (p->gather ? NORM_GATHER : 0),
 		.rows_live = y->row_class == IG_ROWS_LOGITS,
 	};
-	const struct ig_gpu_bind none = bind(c->weight[0].ref, n * 4, IG_GPU_READ);
-	const struct ig_gpu_bind out = bind(y->ref, n * element, IG_GPU_WRITE);
+	const struct ig_gpu_bind none = ig_gpu_bind_ref(c->weight[0].ref, n * 4, IG_GPU_READ);
+	const struct ig_gpu_bind out = ig_gpu_bind_value(y, IG_GPU_WRITE);
 	const struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
 		.shader = &ig_shader_norm,
@@ -145,14 +129,12 @@ static int lower_norm(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 		.threadgroup_bytes = ROW_ROOM,
 		.when_live = IG_LIVE_ONE,
 		.when_max = UINT32_MAX,
-		.grid = { { args.rows_live ? IG_LIVE_LOGIT_ROWS : IG_LIVE_ROWS, 1, 1, 1 },
-			  { IG_LIVE_ONE, 1, 1, 1 },
-			  { IG_LIVE_ONE, 1, 1, 1 } },
+		.grid = { { ig_gpu_live_of(y), 1, 1, 1 }, IG_GPU_ONE, IG_GPU_ONE },
 		.n_binds = 6,
-		.bind = { bind(x->ref, n * 4, IG_GPU_READ),
-			  with_delta ? bind(delta->ref, n * 4, IG_GPU_READ) : none, none,
-			  with_bias ? bind(c->weight[1].ref, n * 4, IG_GPU_READ) : none, out,
-			  with_delta ? bind(sum->ref, n * 4, IG_GPU_WRITE) : out },
+		.bind = { ig_gpu_bind_value(x, IG_GPU_READ),
+			  with_delta ? ig_gpu_bind_value(delta, IG_GPU_READ) : none, none,
+			  with_bias ? ig_gpu_bind_ref(c->weight[1].ref, n * 4, IG_GPU_READ) : none,
+			  out, with_delta ? ig_gpu_bind_value(sum, IG_GPU_WRITE) : out },
 	};
 	rc = h->dispatch(t, &d);
 	return rc ? ig_fail(err, rc, "norm: its kernel could not be recorded") : 0;
@@ -215,11 +197,11 @@ static int emit_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 		       const struct sample_room *r, struct ig_gpu_ref ids, struct ig_gpu_ref logits)
 {
 	const uint64_t n = a->n_vocab;
-	const struct ig_gpu_bind x = bind(c->in[0].ref, n * 4, IG_GPU_READ);
+	const struct ig_gpu_bind x = ig_gpu_bind_value(&c->in[0], IG_GPU_READ);
 	const struct ig_gpu_bind copy =
-		bind(logits, (uint64_t)c->max_logit_rows * n * 4, IG_GPU_WRITE);
-	const struct ig_gpu_bind drawn =
-		bind(ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4, IG_GPU_WRITE);
+		ig_gpu_bind_ref(logits, (uint64_t)c->max_logit_rows * n * 4, IG_GPU_WRITE);
+	const struct ig_gpu_bind drawn = ig_gpu_bind_ref(
+		ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4, IG_GPU_WRITE);
 	const uint32_t word = 8 * SAMPLE_THREADS / 32; /* of 64 bits, for each simdgroup */
 	const struct {
 		const char *kernel;
@@ -263,7 +245,7 @@ static int emit_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 
 	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
 		const struct ig_gpu_extent rows = { IG_LIVE_LOGIT_ROWS, 1, 1, 1 };
-		const struct ig_gpu_extent one = { IG_LIVE_ONE, 1, 1, 1 };
+		const struct ig_gpu_extent one = IG_GPU_ONE;
 		struct ig_gpu_dispatch d = {
 			.struct_size = sizeof d,
 			.shader = &ig_shader_sample,
@@ -305,7 +287,7 @@ static int lower_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h
 			       (long long)x->n_cols, SAMPLE_PART * SAMPLE_MAX_PARTS);
 	const struct sample_args args = {
 		.n_vocab = (uint32_t)x->n_cols,
-		.x_stride = (uint32_t)(x->row_stride / 4),
+		.x_stride = ig_gpu_stride(x),
 		.max_logit_rows = c->max_logit_rows,
 		.n_parts = ((uint32_t)x->n_cols + SAMPLE_PART - 1) / SAMPLE_PART,
 	};

@@ -82,16 +82,7 @@ static const struct ig_cpu_kernel *choose_for(const struct cpu_driver *d, const 
 }
 
 /* The calls that bring rows of float into another form, as kernels of their own. */
-#define PACK_ENTRY(name, isa_)                                                                     \
-	{ sizeof(struct ig_cpu_kernel),                                                            \
-	  isa_,                                                                                    \
-	  IG_DTYPE_NONE,                                                                           \
-	  IG_FORM_ROWS,                                                                            \
-	  IG_FORM_ROWS,                                                                            \
-	  IG_UNITS_ROWS,                                                                           \
-	  pack_units,                                                                              \
-	  NULL,                                                                                    \
-	  PACK_FN(name) },
+#define PACK_ENTRY(name, isa) IG_CPU_KERNEL(isa, IG_UNITS_ROWS, pack_units, NULL, PACK_FN(name)),
 
 static int64_t pack_units(const struct ig_op_call *c)
 {

@@ -9,7 +9,7 @@
 #ifndef INGOT_RUNTIME_CUDA_LIBCUDA_H
 #define INGOT_RUNTIME_CUDA_LIBCUDA_H
 
-#include <ingot/op.h>
+#include <ingot/error.h>
 
 typedef int CUresult;
 typedef int CUdevice;

@@ -578,7 +578,7 @@ attention_loop(constant attention_args &args [[buffer(0)]],
 
 #define ATTENTION_INSTANCES(name, T, D)                                                            \
 	instantiate_kernel("attention_split_" name, attention_split, T, D)                         \
-		instantiate_kernel("attention_loop_" name, attention_loop, T, D,                   \
-				   ATTENTION_LOOP_TILES(sizeof(T), D, COPIES_ASYNC))
+	instantiate_kernel("attention_loop_" name, attention_loop, T, D,                           \
+			   ATTENTION_LOOP_TILES(sizeof(T), D, COPIES_ASYNC))
 
 #endif

@@ -125,4 +125,5 @@ rope_kv(constant rope_kv_args &args [[buffer(0)]], device const step_head *step 
 		put(to, i, (norm ? from[i] * (inverse * w[i]) : from[i]) * scale);
 }
 
-instantiate_kernel("rope_kv_f16", rope_kv, half) instantiate_kernel("rope_kv_f32", rope_kv, float)
+instantiate_kernel("rope_kv_f16", rope_kv, half)
+instantiate_kernel("rope_kv_f32", rope_kv, float)

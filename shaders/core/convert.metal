@@ -20,4 +20,5 @@ kernel void convert(constant convert_args &args [[buffer(0)]],
 		store_four(to, i, args.n_cols, load_four(from, i, args.n_cols));
 }
 
-instantiate_kernel("convert_f16", convert, half) instantiate_kernel("convert_bf16", convert, bfloat)
+instantiate_kernel("convert_f16", convert, half)
+instantiate_kernel("convert_bf16", convert, bfloat)

@@ -52,30 +52,28 @@ template <typename F, typename S> kernel void glu_tile(GLU_OPERANDS)
 #ifdef MSL_NV
 #define GLU(name, format)                                                                          \
 	instantiate_kernel("glu_" name "_few_shares", glu_few, format, shape_few_shares)           \
-		instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_pair)            \
-			instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile)
+	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_pair)                    \
+	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile)
 #define GLU_F32(name, format)                                                                      \
 	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_f32)                     \
-		instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile_f32)
+	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile_f32)
 #else
 #define GLU(name, format)                                                                          \
 	instantiate_kernel("glu_" name "_few8", glu_few, format, shape_few8)                       \
-		instantiate_kernel("glu_" name "_few16", glu_few, format, shape_few16)             \
-			instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile)
+	instantiate_kernel("glu_" name "_few16", glu_few, format, shape_few16)                     \
+	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile)
 #define GLU_F32(name, format)                                                                      \
 	instantiate_kernel("glu_" name "_few8", glu_few, format, shape_few8_f32)                   \
-		instantiate_kernel("glu_" name "_few16", glu_few, format, shape_few16_f32)         \
-			instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile_f32)
+	instantiate_kernel("glu_" name "_few16", glu_few, format, shape_few16_f32)                 \
+	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile_f32)
 #endif
 
 #ifdef NV_WGMMA
 #define GLU_WIDE(name, format)                                                                     \
 	instantiate_kernel("glu_" name "_few_shares", glu_few, format, shape_few_shares)           \
-		instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_pair)            \
-			instantiate_kernel("glu_" name "_wide_64", glu_tile, format,               \
-					   shape_wide_64)                                          \
-				instantiate_kernel("glu_" name "_wide_128", glu_tile, format,      \
-						   shape_wide_128)
+	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_pair)                    \
+	instantiate_kernel("glu_" name "_wide_64", glu_tile, format, shape_wide_64)                \
+	instantiate_kernel("glu_" name "_wide_128", glu_tile, format, shape_wide_128)
 #else
 #define GLU_WIDE(name, format) GLU(name, format)
 #endif

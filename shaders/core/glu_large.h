@@ -4,6 +4,7 @@
 #define INGOT_GLU_LARGE_H
 
 #include "glu.h"
+#include "product_stream.h"
 
 #ifdef NV_WGMMA
 struct glu_map_operands {
@@ -45,22 +46,17 @@ template <typename F, typename S> kernel void glu_rush(GLU_MAP_OPERANDS)
 
 #define GLU_LARGE(name, format)                                                                    \
 	instantiate_kernel("glu_" name "_rush_48", glu_rush, format, shape_rush_48_pair)           \
-		instantiate_kernel("glu_" name "_rush_64", glu_rush, format, shape_rush_64)        \
-			instantiate_kernel("glu_" name "_rush_96", glu_rush, format,               \
-					   shape_rush_96)                                          \
-				instantiate_kernel("glu_" name "_wide_64", glu_tile, format,       \
-						   shape_wide_64)                                  \
-					instantiate_kernel("glu_" name "_stream_128", glu_stream,  \
-							   format, shape_stream_128)
+	instantiate_kernel("glu_" name "_rush_64", glu_rush, format, shape_rush_64)                \
+	instantiate_kernel("glu_" name "_rush_96", glu_rush, format, shape_rush_96)                \
+	instantiate_kernel("glu_" name "_wide_64", glu_tile, format, shape_wide_64)                \
+	instantiate_kernel("glu_" name "_stream_128", glu_stream, format, shape_stream_128)
 #elif defined(MSL_NV)
 #define GLU_LARGE(name, format)                                                                    \
 	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_pair)                    \
-		instantiate_kernel("glu_" name "_few_48", glu_few, format, shape_few_48_pair)      \
-			instantiate_kernel("glu_" name "_few_64", glu_few, format, shape_few_64)   \
-				instantiate_kernel("glu_" name "_few_96", glu_few, format,         \
-						   shape_few_96)                                   \
-					instantiate_kernel("glu_" name "_tile", glu_tile, format,  \
-							   shape_tile)
+	instantiate_kernel("glu_" name "_few_48", glu_few, format, shape_few_48_pair)              \
+	instantiate_kernel("glu_" name "_few_64", glu_few, format, shape_few_64)                   \
+	instantiate_kernel("glu_" name "_few_96", glu_few, format, shape_few_96)                   \
+	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile)
 #else
 #define GLU_LARGE(name, format) GLU(name, format)
 #endif

@@ -77,33 +77,28 @@ template <typename F, typename S> kernel void linear_tile(LINEAR_OPERANDS)
 #ifdef MSL_NV
 #define LINEAR(name, format)                                                                       \
 	instantiate_kernel("linear_" name "_few_shares", linear_few, format, shape_few_shares)     \
-		instantiate_kernel("linear_" name "_few", linear_few, format, shape_few)           \
-			instantiate_kernel("linear_" name "_tile", linear_tile, format,            \
-					   shape_tile)
+	instantiate_kernel("linear_" name "_few", linear_few, format, shape_few)                   \
+	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile)
 #define LINEAR_F32(name, format)                                                                   \
 	instantiate_kernel("linear_" name "_few", linear_few, format, shape_few_f32)               \
-		instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile_f32)
+	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile_f32)
 #else
 #define LINEAR(name, format)                                                                       \
 	instantiate_kernel("linear_" name "_few8", linear_few, format, shape_few8)                 \
-		instantiate_kernel("linear_" name "_few16", linear_few, format, shape_few16)       \
-			instantiate_kernel("linear_" name "_tile", linear_tile, format,            \
-					   shape_tile)
+	instantiate_kernel("linear_" name "_few16", linear_few, format, shape_few16)               \
+	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile)
 #define LINEAR_F32(name, format)                                                                   \
 	instantiate_kernel("linear_" name "_few8", linear_few, format, shape_few8_f32)             \
-		instantiate_kernel("linear_" name "_few16", linear_few, format, shape_few16_f32)   \
-			instantiate_kernel("linear_" name "_tile", linear_tile, format,            \
-					   shape_tile_f32)
+	instantiate_kernel("linear_" name "_few16", linear_few, format, shape_few16_f32)           \
+	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile_f32)
 #endif
 
 #ifdef NV_WGMMA
 #define LINEAR_WIDE(name, format)                                                                  \
 	instantiate_kernel("linear_" name "_few_shares", linear_few, format, shape_few_shares)     \
-		instantiate_kernel("linear_" name "_few", linear_few, format, shape_few)           \
-			instantiate_kernel("linear_" name "_wide_64", linear_tile, format,         \
-					   shape_wide_64)                                          \
-				instantiate_kernel("linear_" name "_wide_128", linear_tile,        \
-						   format, shape_wide_128)
+	instantiate_kernel("linear_" name "_few", linear_few, format, shape_few)                   \
+	instantiate_kernel("linear_" name "_wide_64", linear_tile, format, shape_wide_64)          \
+	instantiate_kernel("linear_" name "_wide_128", linear_tile, format, shape_wide_128)
 #else
 #define LINEAR_WIDE(name, format) LINEAR(name, format)
 #endif

@@ -3,11 +3,12 @@
 //
 // Where there is wgmma there is a copy engine too: weights and x are then bound as maps, and
 // the kernels are rush (few rows of some columns) and stream (threadgroups that
-// stay, making one tile after another), both of product.h.
+// stay, making one tile after another), both of product_stream.h.
 #ifndef INGOT_LINEAR_LARGE_H
 #define INGOT_LINEAR_LARGE_H
 
 #include "linear.h"
+#include "product_stream.h"
 
 #ifdef NV_WGMMA
 struct linear_map_operands {
@@ -66,35 +67,22 @@ template <typename F, typename S> kernel void linear_rush(LINEAR_MAP_OPERANDS)
 }
 
 #define LINEAR_LARGE(name, format)                                                                 \
-	instantiate_kernel("linear_" name "_rush_24", linear_rush, format,                         \
-			   shape_rush_24) instantiate_kernel("linear_" name "_rush_64",            \
-							     linear_rush, format, shape_rush_64)   \
-		instantiate_kernel("linear_" name "_rush_96", linear_rush, format, shape_rush_96)  \
-			instantiate_kernel("linear_" name "_wide_64", linear_tile, format,         \
-					   shape_wide_64)                                          \
-				instantiate_kernel("linear_" name "_stream_128", linear_stream,    \
-						   format, shape_stream_128)                       \
-					instantiate_kernel("linear_" name "_stream_160",           \
-							   linear_stream, format,                  \
-							   shape_stream_160)
+	instantiate_kernel("linear_" name "_rush_24", linear_rush, format, shape_rush_24)          \
+	instantiate_kernel("linear_" name "_rush_64", linear_rush, format, shape_rush_64)          \
+	instantiate_kernel("linear_" name "_rush_96", linear_rush, format, shape_rush_96)          \
+	instantiate_kernel("linear_" name "_wide_64", linear_tile, format, shape_wide_64)          \
+	instantiate_kernel("linear_" name "_stream_128", linear_stream, format, shape_stream_128)  \
+	instantiate_kernel("linear_" name "_stream_160", linear_stream, format, shape_stream_160)
 #elif defined(MSL_NV)
 #define LINEAR_LARGE(name, format)                                                                 \
-	instantiate_kernel("linear_" name "_few", linear_few, format,                              \
-			   shape_few) instantiate_kernel("linear_" name "_few_16", linear_few,     \
-							 format, shape_few_16)                     \
-		instantiate_kernel("linear_" name "_few_24", linear_few, format, shape_few_24)     \
-			instantiate_kernel("linear_" name "_few_32", linear_few, format,           \
-					   shape_few_32)                                           \
-				instantiate_kernel("linear_" name "_few_48", linear_few, format,   \
-						   shape_few_48)                                   \
-					instantiate_kernel("linear_" name "_few_64", linear_few,   \
-							   format, shape_few_64)                   \
-						instantiate_kernel("linear_" name "_few_96",       \
-								   linear_few, format,             \
-								   shape_few_96)                   \
-							instantiate_kernel("linear_" name "_tile", \
-									   linear_tile, format,    \
-									   shape_tile)
+	instantiate_kernel("linear_" name "_few", linear_few, format, shape_few)                   \
+	instantiate_kernel("linear_" name "_few_16", linear_few, format, shape_few_16)             \
+	instantiate_kernel("linear_" name "_few_24", linear_few, format, shape_few_24)             \
+	instantiate_kernel("linear_" name "_few_32", linear_few, format, shape_few_32)             \
+	instantiate_kernel("linear_" name "_few_48", linear_few, format, shape_few_48)             \
+	instantiate_kernel("linear_" name "_few_64", linear_few, format, shape_few_64)             \
+	instantiate_kernel("linear_" name "_few_96", linear_few, format, shape_few_96)             \
+	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile)
 #else
 #define LINEAR_LARGE(name, format) LINEAR(name, format)
 #endif

@@ -81,5 +81,6 @@ norm(constant norm_args &args [[buffer(0)]], device const step_head *step [[buff
 	}
 }
 
-instantiate_kernel("norm_f32", norm, float) instantiate_kernel("norm_f16", norm, half)
-	instantiate_kernel("norm_bf16", norm, bfloat)
+instantiate_kernel("norm_f32", norm, float)
+instantiate_kernel("norm_f16", norm, half)
+instantiate_kernel("norm_bf16", norm, bfloat)

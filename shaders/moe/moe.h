@@ -138,21 +138,18 @@ template <typename F, typename S, bool PAIR> kernel void moe_tile(MOE_OPERANDS)
 #endif
 #define MOE(name, format)                                                                          \
 	instantiate_kernel("moe_glu_" name "_few", moe_few, format, shape_few_moe_pair, true)      \
-		instantiate_kernel("moe_down_" name "_few", moe_few, format, shape_few_moe, false) \
-			MOE_TILE("glu", name, format, true) MOE_TILE("down", name, format, false)
+	instantiate_kernel("moe_down_" name "_few", moe_few, format, shape_few_moe, false)         \
+	MOE_TILE("glu", name, format, true) MOE_TILE("down", name, format, false)
 #define MOE_F32(name, format)                                                                      \
 	instantiate_kernel("moe_glu_" name "_few", moe_few, format, shape_few_f32, true)           \
-		instantiate_kernel("moe_down_" name "_few", moe_few, format, shape_few_f32, false) \
-			instantiate_kernel("moe_glu_" name "_tile", moe_tile, format,              \
-					   shape_tile_f32, true)                                   \
-				instantiate_kernel("moe_down_" name "_tile", moe_tile, format,     \
-						   shape_tile_f32, false)
+	instantiate_kernel("moe_down_" name "_few", moe_few, format, shape_few_f32, false)         \
+	instantiate_kernel("moe_glu_" name "_tile", moe_tile, format, shape_tile_f32, true)        \
+	instantiate_kernel("moe_down_" name "_tile", moe_tile, format, shape_tile_f32, false)
 #else
 #define MOE_OF(op, name, format, few8, few16, tile, pair)                                          \
 	instantiate_kernel("moe_" op "_" name "_few8", moe_few, format, few8, pair)                \
-		instantiate_kernel("moe_" op "_" name "_few16", moe_few, format, few16, pair)      \
-			instantiate_kernel("moe_" op "_" name "_tile", moe_tile, format, tile,     \
-					   pair)
+	instantiate_kernel("moe_" op "_" name "_few16", moe_few, format, few16, pair)              \
+	instantiate_kernel("moe_" op "_" name "_tile", moe_tile, format, tile, pair)
 #define MOE(name, format)                                                                          \
 	MOE_OF("glu", name, format, shape_few8, shape_few16, shape_tile, true)                     \
 	MOE_OF("down", name, format, shape_few8, shape_few16, shape_tile, false)

@@ -261,6 +261,6 @@ moe_combine(constant moe_combine_args &args [[buffer(0)]],
 }
 
 instantiate_kernel("moe_route_few_128", moe_route_few, 4)
-	instantiate_kernel("moe_route_few_1024", moe_route_few, 32)
-		instantiate_kernel("moe_route_rows_128", moe_route_rows, 4)
-			instantiate_kernel("moe_route_rows_1024", moe_route_rows, 32)
+instantiate_kernel("moe_route_few_1024", moe_route_few, 32)
+instantiate_kernel("moe_route_rows_128", moe_route_rows, 4)
+instantiate_kernel("moe_route_rows_1024", moe_route_rows, 32)

@@ -4,6 +4,7 @@ INGOT_SANITIZER says how the build was instrumented."""
 import os
 import pathlib
 import sys
+import tempfile
 
 import pytest
 
@@ -126,6 +127,14 @@ class Starter:
                     d.kill()
                 d.close()
         assert not failures, "\n".join(failures)
+
+
+@pytest.fixture
+def short():
+    """A folder of few letters, wherever the tests lie: a socket's path has at most 107 bytes, on
+    some systems 103."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="ingot-") as folder:
+        yield pathlib.Path(folder)
 
 
 @pytest.fixture

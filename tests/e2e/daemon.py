@@ -45,6 +45,10 @@ def until(condition, what, deadline_s=None):
         time.sleep(0.005)
 
 
+def rss_bytes(d):
+    return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(d.process.pid)])) * 1024
+
+
 def in_pieces(ask, n_tries=30):
     """What ask() gives, (pieces, …), once there are several pieces: the tokens of a short answer
     may reach a busy machine's client together, but those of every answer never do."""

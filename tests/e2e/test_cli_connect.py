@@ -5,7 +5,6 @@ import os
 import pathlib
 import ssl
 import subprocess
-import tempfile
 import threading
 
 import pytest
@@ -122,16 +121,9 @@ def test_https_of_another_host(env, serve, args):  # noqa: F811
     assert not s.requests
 
 
-@pytest.fixture
-def short_path():
-    """Paths of sockets are short, wherever the tests lie."""
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="ingot-") as folder:
-        yield folder + "/s"
-
-
 @pytest.mark.parametrize("args", ASKING, ids=lambda a: a[0])
-def test_unix_socket(env, args, short_path):
-    path = short_path
+def test_unix_socket(env, args, short):
+    path = str(short / "s")
     seen, failures = [], []
 
     def handle(c):

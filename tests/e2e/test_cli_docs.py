@@ -96,7 +96,7 @@ def test_the_page_has_each_command_of_a_chat(tmp_path):
     t = Terminal([INGOT, "chat", "--help"], ingot.clean_env(tmp_path))
     t.wait()
     t.close()
-    source = (ROOT / "cli" / "chat_input.c").read_text()
+    source = (ROOT / "cli" / "chat" / "chat_input.c").read_text()
     table = re.findall(r'^\t\{ "([a-z]+)", IG_CHAT_', source, re.M)
     assert len(table) == 10
     for name in table:

@@ -9,9 +9,8 @@ import socket
 
 import pytest
 
-from daemon import PATIENCE, SANITIZER, until
+from daemon import PATIENCE, SANITIZER, rss_bytes, until
 from rawsocket import PING, TEXT, WebSocket, frame
-from test_hostile_slow import rss_bytes
 from tiny_model import SCRIPT
 
 MANY = 2000 if PATIENCE == 1 else 600

@@ -2,22 +2,17 @@
 those that keep the daemon busy with nothing."""
 import contextlib
 import json
-import subprocess
 import time
 
 import pytest
 
-from daemon import PATIENCE, until
+from daemon import PATIENCE, rss_bytes, until
 from rawsocket import CONTINUATION, PING, TEXT, Reader, WebSocket, frame, handshake
 from test_hostile import flooding  # noqa: F401 - a fixture
 from test_ledger import rows
 from tiny_model import SCRIPT
 
 CHAT = "/v1/chat/completions"
-
-
-def rss_bytes(d):
-    return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(d.process.pid)])) * 1024
 
 
 def until_closed(sockets, deadline_s, each_second):

@@ -11,11 +11,10 @@ import time
 
 import pytest
 
-from daemon import DEADLINE_S, SANITIZER, text_of, until
+from daemon import DEADLINE_S, SANITIZER, rss_bytes, text_of, until
 from rawsocket import TEXT, WebSocket, fragments, frame
 from test_hostile_http import SMUGGLING, chunked, everything, request
 from test_hostile_json import TEXTS, ask, body
-from test_hostile_slow import rss_bytes
 from test_ledger import rows
 from tiny_model import SCRIPT
 

@@ -24,7 +24,7 @@ from test_cli import CATALOG, ingot
 from test_engine import instruction_sets
 from test_hostile import CHAT, post, slow_reader
 from test_ledger import rows, until_rows
-from test_security import add_key, bearer, certificate, short  # noqa: F401 - a fixture
+from test_security import add_key, bearer, certificate
 from tiny_model import SCRIPT
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -463,6 +463,28 @@ def test_prefix_cache(start, models):
     assert texts[True] == texts[False] and texts[True][0] == texts[True][1]
 
 
+def test_share(start, models, tmp_path):
+    """Whether a key's prompt was asked before is not told to another key, unless all share."""
+    path = tmp_path / "keys"
+    keys = [add_key(path, "a"), add_key(path, "b"), add_key(path, "c", "--admin")]
+    for share in ("key", "all"):
+        d = start(extra={"kvcache": {"share": share},
+                         "server": {"keys_file": str(path), "allow_anonymous": True},
+                         "models": [{"name": "random", "path": models.random()}]})
+
+        def cached(key):
+            body = {"model": "random", "max_tokens": 4, "messages": [
+                {"role": "user", "content": "word " * 60}]}
+            r = d.http("POST", "/v1/chat/completions", body, bearer(key) if key else None)
+            return r.json["usage"]["prompt_tokens_details"]["cached_tokens"]
+        first = [cached(key) for key in (*keys, None)]
+        again = [cached(key) for key in (*keys, None)]
+        assert all(again) and len(set(again)) == 1
+        assert first == [0, 0, 0, 0] if share == "key" else first == [0] + again[1:]
+        d.metrics = lambda: None  # it would be refused
+        d.stop()
+
+
 def test_run_ahead(start, models):
     """The same text; a step that ran ahead of the end is one more, and thrown away."""
     steps, texts = {}, {}
@@ -481,7 +503,7 @@ def test_run_ahead(start, models):
 
 # ---- who gets in: the options of test_security.py, each against its other value ------------
 
-def test_unix_socket_and_host(start, models, short, tmp_path):  # noqa: F811
+def test_unix_socket_and_host(start, models, short, tmp_path):
     """A socket where the option says, of the mode that it says, beside the port or alone."""
     path = short / "s"
 

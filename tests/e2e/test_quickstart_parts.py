@@ -1,5 +1,6 @@
 """The parts of quickstart that need neither packages nor a build: arguments, and what
 --stop does and leaves alone."""
+import contextlib
 import pathlib
 import shutil
 import subprocess
@@ -44,9 +45,12 @@ def test_stop_without_a_daemon(tree):
 
 @pytest.mark.parametrize("text", ["", "nonsense", "-1", "0", "99999999999", "1 2"])
 def test_stop_with_a_damaged_pid_file(tree, text):
-    (tree / "build" / "ingotd.pid").write_text(text)
+    path = tree / "build" / "ingotd.pid"
+    path.write_text(text)
     p = quickstart(tree, "--stop")
     assert p.returncode == 0 and "no daemon of quickstart is running" in p.stdout, p.stderr
+    if text and not text.isdigit():  # what was not understood is not deleted
+        assert path.read_text() == text and "ingotd.pid stays as it is" in p.stdout
 
 
 def test_stop_leaves_other_processes_alone(tree):
@@ -64,23 +68,44 @@ def test_stop_leaves_other_processes_alone(tree):
         other.wait()
 
 
-def test_stop(tree):
-    """argv[0] tells which process it is; a python stands in for the daemon."""
-    exe = str(tree / "build" / "daemon" / "ingotd")
+@contextlib.contextmanager
+def stand_in(tree, folder):
+    """A python whose argv[0] says that it is the daemon of the checkout in this folder; the
+    pid file of the tree has its number."""
+    exe = str(folder / "build" / "daemon" / "ingotd")
     p = subprocess.Popen([exe, "-c", "print('up', flush=True); input()"],
                          executable=sys.executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert p.stdout.readline() == b"up\n"
         (tree / "build" / "ingotd.pid").write_text("%d\n" % p.pid)
-        # reaped at once, as init would
-        stopper = subprocess.Popen(["bash", str(tree / "quickstart"), "--stop"], text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        p.wait(ingot.DEADLINE_S)
-        out = stopper.communicate(timeout=ingot.DEADLINE_S)[0]
-        assert stopper.returncode == 0 and "stopped" in out, out
-        assert not (tree / "build" / "ingotd.pid").exists()
+        yield p
     finally:
         p.kill()
         p.wait()
         p.stdin.close()
         p.stdout.close()
+
+
+@pytest.mark.parametrize("through", ["its path", "a symlink"])
+def test_stop(tree, through):
+    called = tree
+    if through == "a symlink":
+        called = tree / "link"
+        called.symlink_to(tree)
+    with stand_in(tree, tree.resolve()) as p:
+        # reaped at once, as init would
+        stopper = subprocess.Popen(["bash", str(called / "quickstart"), "--stop"], text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        p.wait(ingot.DEADLINE_S)
+        out = stopper.communicate(timeout=ingot.DEADLINE_S)[0]
+        assert stopper.returncode == 0 and "stopped" in out, out
+        assert not (tree / "build" / "ingotd.pid").exists()
+
+
+def test_stop_leaves_another_daemon_alone(tree):
+    """One of a checkout that was moved, or copied with its build."""
+    with stand_in(tree, tree / "elsewhere") as p:
+        out = quickstart(tree, "--stop")
+        assert out.returncode == 0 and "process %d is another daemon" % p.pid in out.stdout
+        assert p.poll() is None, "it was stopped"
+        assert (tree / "build" / "ingotd.pid").read_text() == "%d\n" % p.pid

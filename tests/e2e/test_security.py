@@ -13,7 +13,6 @@ import ssl
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 
 import pytest
@@ -111,11 +110,12 @@ def keyed(tmp_path_factory, models):
     folder = tmp_path_factory.mktemp("keyed")
     path = folder / "keys"
     user, admin = add_key(path, "laptop"), add_key(path, "boss", "--admin", "--note", "mine")
+    monitor = add_key(path, "prometheus", "--monitor")
     s = Starter(folder)
     d = s(config=configuration(folder, extra={
         "server": {"keys_file": str(path), "allowed_origins": ["http://page.test"]},
         "models": [{"name": "tiny", "path": models.script()}]}))
-    d.user, d.admin, d.keys_path = user, admin, path
+    d.user, d.admin, d.monitor, d.keys_path = user, admin, monitor, path
     yield d
     s.finish()
 
@@ -205,6 +205,26 @@ def test_roles(keyed):
         assert b"ingot_" not in r.body and b"kvcache" not in r.body
     assert keyed.http("GET", "/v1/nothing", headers=bearer(keyed.user)).status == 404
     assert keyed.http("GET", "/v1ingot", headers=bearer(keyed.user)).status == 403
+
+
+def test_a_monitor_reads_metrics_alone(keyed):
+    with_key = bearer(keyed.monitor)
+    r = keyed.http("GET", "/metrics", headers=with_key)
+    assert r.status == 200 and b"ingot_build_info" in r.body
+    assert keyed.http("HEAD", "/metrics", headers=with_key).status == 200
+    assert keyed.http("GET", "/healthz", headers=with_key).status == 200
+    for method, path, body in (
+            ("GET", "/", None), ("GET", "/v1/models", None), ("GET", "/v1/models/tiny", None),
+            ("GET", "/v1/ingot/status", None), ("GET", "/metrics/", None), ("GET", "/nothing", None),
+            ("POST", "/v1/chat/completions", CHAT), ("POST", "/v1/messages", OPEN_MESSAGES),
+            ("POST", "/v1/ingot/models/unload", {"model": "tiny"}), ("GET", "/v1/responses/x", None)):
+        r = keyed.http(method, path, body, with_key)
+        assert r.status == 403, (path, r)
+        assert r.error.get("code", "monitor_key") == "monitor_key", (path, r)
+        assert "/metrics" in r.error["message"]
+    with pytest.raises(websockets.exceptions.InvalidStatus) as e:
+        keyed.ws(additional_headers=with_key)
+    assert e.value.response.status_code == 403
 
 
 def test_keys_of_one_connection(keyed):
@@ -369,6 +389,59 @@ def test_bad_files_of_keys(start, models, tmp_path):
     assert "is no file of keys" in start.refused(models.script(), extra)
 
 
+@pytest.mark.tsan
+def test_a_later_key_of_the_same_id(start, models, tmp_path):
+    """It has none of the responses of the one that was removed."""
+    path = tmp_path / "keys"
+    old, admin = add_key(path, "a"), add_key(path, "b", "--admin")
+    d = start(models.script(), {"server": {"keys_file": str(path)}})
+
+    def respond(key, **more):
+        return d.http("POST", "/v1/responses", {"model": "tiny", "input": "hi", **more}, bearer(key))
+    kept = respond(old).json["id"]
+    assert respond(old, previous_response_id=kept).status == 200
+    # an administrator has none of others' either
+    assert respond(admin, previous_response_id=kept).status == 400
+    assert d.http("GET", "/v1/responses/" + kept, headers=bearer(admin)).status == 404
+    assert d.http("GET", "/v1/responses/" + kept, headers=bearer(old)).status == 200
+    ingot(tmp_path, "keys", "remove", "a", "--file", path)
+    new = add_key(path, "a")
+    hang_up(d, "reload: 2 keys")
+    until(lambda: d.http("GET", "/v1/models", headers=bearer(new)).status == 200, "it is known")
+    assert d.http("GET", "/v1/responses/" + kept, headers=bearer(new)).status == 404
+    assert d.http("DELETE", "/v1/responses/" + kept, headers=bearer(new)).status == 404
+    r = respond(new, previous_response_id=kept)
+    assert r.status == 400 and r.error["code"] == "previous_response_not_found"
+
+
+# ---- without keys, behind a proxy ---------------------------------------------------------
+
+FORWARDED = ("Forwarded: for=192.0.2.1", "X-Forwarded-For: 127.0.0.1", "X-Forwarded-Host: localhost",
+             "x-forwarded-proto: https", "X-Real-IP: 127.0.0.1", "Via: 1.1 localhost",
+             "forwarded:", "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 127.0.0.1")
+
+
+@pytest.mark.parametrize("header", FORWARDED)
+def test_a_proxy_is_no_administrator(scripted, header):
+    """Whoever comes through a proxy on this machine comes from loopback too."""
+    def get(path, more):
+        return scripted.raw(("GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n" % (path, more)).encode())
+    for path in ("/metrics", "/v1/ingot/status", "/v1/ingot/requests"):
+        assert get(path, "").status == 200
+        r = get(path, header + "\r\n")
+        assert r.status == 403 and r.error["code"] == "administrator_required", r
+    assert get("/v1/models", header + "\r\n").status == 200
+    assert get("/healthz", header + "\r\n").status == 200
+    # where a model's file lies is for administrators
+    assert b'"file"' in get("/v1/models", "").body
+    assert b'"file"' not in get("/v1/models", header + "\r\n").body
+    name, value = header.split("\r\n")[0].split(":", 1)
+    if value:
+        c = scripted.ws(additional_headers={name: value.strip()})
+        assert text_of(c.answer()) == SCRIPT
+        c.close()
+
+
 # ---- ingot keys -----------------------------------------------------------------------
 
 def test_the_command(tmp_path):
@@ -399,6 +472,7 @@ def test_the_command(tmp_path):
         r = ingot(tmp_path, "keys", *args, "--file", path, check=False)
         assert r.returncode == 1 and words in r.stderr, r.stderr
     for args in ([], ["show"], ["remove"], ["list", "x"], ["add", "a", "b"], ["list", "--admin"],
+                 ["list", "--monitor"], ["add", "--admin", "--monitor"],
                  ["add", "--max-concurrent", "-1"], ["add", "--tokens-per-minute", "1e3"],
                  ["add", "--requests-per-minute", "1000000001"]):
         r = ingot(tmp_path, "keys", *args, check=False)
@@ -510,13 +584,6 @@ def test_anonymous_beside_keys(start, models, tmp_path):
 
 # ---- the unix socket --------------------------------------------------------------------
 
-@pytest.fixture
-def short():
-    """A folder of few letters: a socket's path has at most 103 bytes on some systems."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        yield pathlib.Path(folder)
-
-
 def unix_ws(path, **options):
     return Connection(websockets.sync.client.unix_connect(
         str(path), uri="ws://whatever/v1/responses", compression=None, max_size=None,
@@ -625,7 +692,7 @@ def test_what_lies_there(begin, start, models, short, tmp_path):
     s.listen(0)
     assert "another process does" in start.refused(models.script(), extra)
     s.close()
-    for bad, words in ((tmp_path / "nowhere" / "s", "No such file"),
+    for bad, words in ((short / "nowhere" / "s", "No such file"),
                        (tmp_path / ("l" * 120), "at most")):
         log = start.refused(models.script(), merged(extra, {"server": {"unix_socket": str(bad)}}))
         assert str(bad) in log and words in log, log

@@ -61,7 +61,6 @@ static void walk(struct ig_grammar *g, uint64_t seed, bool is_json)
 	static uint32_t mask[1024];
 	static struct text t;
 	bool whole = false;
-	const char *forced;
 
 	if (!m)
 		abort();
@@ -72,8 +71,6 @@ static void walk(struct ig_grammar *g, uint64_t seed, bool is_json)
 		ig_grammar_matcher_mask(m, mask);
 		seed = seed * 6364136223846793005u + 1442695040888963407u;
 		int32_t id = choose(mask, (uint32_t)(seed >> 33));
-		if (i % 8 == 7)
-			ig_grammar_matcher_forced(m, &forced);
 		if (ig_grammar_matcher_accept(m, id))
 			abort();
 		whole = ig_tokenizer_is_end(tokenizer, id);

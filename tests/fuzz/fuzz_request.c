@@ -3,7 +3,10 @@
  * What is accepted must be within what prep and the engine are promised; what is refused
  * must say why, in valid UTF-8 after the copy that every error goes through.
  */
-#include "daemon/protocol/core/request.h"
+#include "daemon/protocol/chat/chat.h"
+#include "daemon/protocol/messages/messages.h"
+#include "daemon/protocol/responses/responses.h"
+#include "daemon/protocol/tokens/tokens.h"
 #include "base/utf8.h"
 
 #include <stdlib.h>
@@ -41,14 +44,15 @@ static void check_accepted(const struct ig_request *r)
 	size_t n = 0, i;
 	json_t *x;
 
-	if (r->kind == IG_REQUEST_CANCEL || r->kind == IG_REQUEST_STEER ||
-	    r->kind == IG_REQUEST_IGNORED)
+	if (r->notice)
 		return;
-	must(r->temperature >= 0 && r->temperature <= 2 && r->top_p > 0 && r->top_p <= 1);
-	must(r->top_k >= 0 && r->max_tokens >= 0 && r->n >= 1 && r->n <= IG_MAX_CHOICES);
+	must(r->sampling.temperature >= 0 && r->sampling.temperature <= 2 &&
+	     r->sampling.top_p > 0 && r->sampling.top_p <= 1);
+	must(r->sampling.top_k >= 0 && r->sampling.max_tokens >= 0 && r->n >= 1 &&
+	     r->n <= IG_MAX_CHOICES);
 	must(r->n_top >= 0 && r->n_top <= 20 && (r->logprobs || !r->n_top));
 	/* a conversation or prompts; only what continues a response may bring nothing */
-	must(!r->messages != !r->n_prompts || r->kind == IG_REQUEST_CREATE);
+	must(!r->messages != !r->n_prompts || r->items);
 	must(r->n_prompts * (size_t)r->n <= IG_MAX_CHOICES);
 	json_array_foreach(r->messages, i, x) check_message(x);
 	for (i = 0; i < r->n_prompts; i++)
@@ -59,7 +63,7 @@ static void check_accepted(const struct ig_request *r)
 	must(r->tool_choice < IG_TOOLS_REQUIRED || json_array_size(r->tools) > 0);
 	must((r->form == IG_OUTPUT_SCHEMA) <= (r->schema != NULL));
 	must((r->form == IG_OUTPUT_REGEX) <= (r->regex != NULL));
-	for (char **s = r->stops; s && *s; s++, n++)
+	for (char **s = r->sampling.stops; s && *s; s++, n++)
 		must(**s != 0);
 	must(n <= IG_MAX_STOPS && strlen(r->stream_id) <= IG_MAX_STREAM_ID);
 }

@@ -476,9 +476,12 @@ static void touched(const void *p, size_t n, bool write)
 		__real_soft_check_store##N##_noabort(p);                                           \
 	}
 WRAP_SIZE(1)
-WRAP_SIZE(2) WRAP_SIZE(4) WRAP_SIZE(8) WRAP_SIZE(16)
+WRAP_SIZE(2)
+WRAP_SIZE(4)
+WRAP_SIZE(8)
+WRAP_SIZE(16)
 
-	void __real_soft_check_loadN_noabort(const void *p, size_t n);
+void __real_soft_check_loadN_noabort(const void *p, size_t n);
 void __wrap_soft_check_loadN_noabort(const void *p, size_t n);
 void __wrap_soft_check_loadN_noabort(const void *p, size_t n)
 {

@@ -4,6 +4,7 @@
  * its op must never run in a wrong one: they abort.
  */
 #include <ingot/arch.h>
+#include <ingot/op.h>
 #include <stdlib.h>
 
 #ifdef WRONG_MAGIC

@@ -77,8 +77,9 @@
 		{ "linear", t, 2048, 2048, 512, .bench = true },
 #define BENCHES(t)                                                                                 \
 	BENCH("glu", t, 1)                                                                         \
-	BENCH("glu", t, 16) BENCH("glu", t, 512){ "linear",	t, 576, 1536, 1, .residual = true, \
-						  .bench = true },                                 \
+	BENCH("glu", t, 16)                                                                        \
+	BENCH("glu", t, 512)                                                                       \
+	{ "linear", t, 576, 1536, 1, .residual = true, .bench = true },                            \
 		{ "linear", t, 576, 1536, 512, .residual = true, .bench = true },                  \
 		{ "logits", t, 49152, 576, 1, .bench = true },
 

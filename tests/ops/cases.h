@@ -9,6 +9,7 @@
 #define INGOT_TESTS_OPS_CASES_H
 
 #include <ingot/arch.h>
+#include <ingot/op.h>
 #include <stdbool.h>
 
 struct ig_case {

@@ -16,6 +16,7 @@
 #include "runtime/gpu/device.h"
 
 #include <ingot/arch.h>
+#include <ingot/op.h>
 
 struct ig_gpu_lab;
 

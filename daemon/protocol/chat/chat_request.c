@@ -5,7 +5,7 @@
  * taken for system.
  */
 #include "daemon/engine/stream.h"
-#include "daemon/protocol/core/request_private.h"
+#include "daemon/protocol/chat/chat.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,28 +196,9 @@ int ig_param_stream_options(struct ig_request *r, const char *name, json_t *v,
 	return 0;
 }
 
-int ig_check_stream_options(const struct ig_request *r, json_t *root, struct ig_api_error *e)
-{
-	json_t *options = json_object_get(root, "stream_options");
-
-	if (options && !json_is_null(options) && !r->stream)
-		return ig_fail_value(e, "stream_options", "only allowed when 'stream' is true");
-	return 0;
-}
-
 int ig_param_n(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	return ig_read_int(&r->n, 1, IG_MAX_CHOICES, name, v, e);
-}
-
-int ig_param_template_vars(struct ig_request *r, const char *name, json_t *v,
-			   struct ig_api_error *e)
-{
-	if (!json_is_object(v))
-		return ig_fail_type(e, name, "an object", v);
-	json_decref(r->template_vars);
-	r->template_vars = json_incref(v);
-	return 0;
 }
 
 int ig_param_tools(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
@@ -295,26 +276,19 @@ static const struct ig_param table[] = {
 	{ NULL, NULL },
 };
 
+static int check(struct ig_request *r, json_t *root, struct ig_api_error *e)
+{
+	if (!r->messages)
+		return ig_fail_missing(e, "messages");
+	if (ig_check_stream_options(r, root, e) < 0)
+		return -1;
+	if (r->n_top && !r->logprobs)
+		return ig_fail_value(e, "top_logprobs", "only allowed when 'logprobs' is true");
+	return ig_check_tool_choice(r, "tool_choice", e) < 0 ? -1 : ig_check_ignore_end(r, e);
+}
+
 int ig_request_parse_chat(const char *text, size_t len, struct ig_request *r,
 			  struct ig_api_error *e)
 {
-	json_t *root;
-
-	ig_request_init(r, IG_REQUEST_CHAT);
-	*e = (struct ig_api_error){ 0 };
-	if (ig_json_load_object(text, len, &root, e) < 0)
-		return -1;
-	int rc = ig_params_read(r, table, root, e);
-	if (!rc && !r->messages)
-		rc = ig_fail_missing(e, "messages");
-	if (!rc)
-		rc = ig_check_stream_options(r, root, e);
-	if (!rc && r->n_top && !r->logprobs)
-		rc = ig_fail_value(e, "top_logprobs", "only allowed when 'logprobs' is true");
-	if (!rc)
-		rc = ig_check_tool_choice(r, "tool_choice", e);
-	if (!rc && r->ignore_end &&
-	    (r->form != IG_OUTPUT_FREE || r->tool_choice >= IG_TOOLS_REQUIRED))
-		rc = ig_fail_value(e, "ignore_eos", "an answer of a form must be able to end");
-	return ig_json_end(root, rc, e);
+	return ig_request_read(text, len, table, check, r, e);
 }

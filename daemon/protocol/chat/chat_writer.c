@@ -6,7 +6,11 @@
  * for, comes last before [DONE]; an error in mid-stream is a frame with an error object,
  * and nothing follows it.
  */
-#include "daemon/protocol/core/api_private.h"
+#include "daemon/protocol/chat/chat.h"
+#include "daemon/protocol/core/json_text.h"
+#include "daemon/protocol/core/logprobs.h"
+#include "daemon/protocol/core/reply.h"
+#include "daemon/protocol/core/sse.h"
 
 #include <string.h>
 
@@ -14,14 +18,14 @@
 
 /* Of a reply. */
 enum { STAGE_ROLES, STAGE_PARTS, STAGE_END };
-/* Of a call, besides the number of parts that were announced. */
-#define CALL_ENDED (-1)
+/* Of a choice, besides the number of parts that were announced. */
+#define CHOICE_ENDED (-1)
 
 static void head(struct ig_reply *r, struct ig_strbuf *out, const char *object)
 {
 	ig_strbuf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", r->id,
-			 object, (long long)r->created_s);
-	ig_json_text(out, r->model->name);
+			 object, ig_reply_created_s(r));
+	ig_json_text(out, ig_reply_model_name(r));
 }
 
 /* The client's own labels, once in an answer. */
@@ -33,7 +37,7 @@ static void metadata(struct ig_reply *r, struct ig_strbuf *out)
 	ig_strbuf_puts(out, r->request.metadata);
 }
 
-void ig_json_usage(struct ig_strbuf *out, const struct ig_reply *r)
+void ig_chat_usage(struct ig_strbuf *out, const struct ig_reply *r)
 {
 	struct ig_usage u;
 
@@ -46,7 +50,7 @@ void ig_json_usage(struct ig_strbuf *out, const struct ig_reply *r)
 			 (long long)u.cached);
 }
 
-static const char *finish_reason(const struct ig_call *c)
+static const char *finish_reason(const struct ig_choice *c)
 {
 	if (c->result.finish == IG_FINISH_LENGTH)
 		return "length";
@@ -59,35 +63,22 @@ static const char *finish_reason(const struct ig_call *c)
 /* ---- log probabilities ------------------------------------------------------------------ */
 
 /* Notes first … last - 1 of a choice. */
-static void logprobs(struct ig_call *c, size_t first, size_t last, struct ig_strbuf *out)
+static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_strbuf *out)
 {
-	const struct ig_engine_model *m = c->reply->model;
-
 	if (!c->reply->request.logprobs) {
 		ig_strbuf_puts(out, "null");
 		return;
 	}
-	ig_strbuf_puts(out, "{\"content\":[");
-	for (size_t i = first; i < last; i++) {
-		const struct ig_token_note *n = &c->notes[i];
-		ig_strbuf_puts(out, i > first ? ",{" : "{");
-		ig_json_token(out, m, n->id, n->logprob, true);
-		ig_strbuf_puts(out, ",\"top_logprobs\":[");
-		for (int32_t k = 0; k < n->n_top; k++) {
-			ig_strbuf_puts(out, k ? ",{" : "{");
-			ig_json_token(out, m, n->top[k].id, n->top[k].logprob, true);
-			ig_strbuf_puts(out, "}");
-		}
-		ig_strbuf_puts(out, "]}");
-	}
-	ig_strbuf_puts(out, "],\"refusal\":null}");
+	ig_strbuf_puts(out, "{\"content\":");
+	ig_json_logprobs(out, c->reply->prepared.model, c->notes, first, last, true);
+	ig_strbuf_puts(out, ",\"refusal\":null}");
 }
 
 /* ---- a stream --------------------------------------------------------------------------- */
 
-static void chunk_begin(struct ig_call *c, struct ig_strbuf *out, const char *delta)
+static void chunk_begin(struct ig_choice *c, struct ig_strbuf *out, const char *delta)
 {
-	ig_strbuf_puts(out, "data: ");
+	ig_sse_begin(out, NULL);
 	head(c->reply, out, "chat.completion.chunk");
 	if (c->reply->stage == STAGE_ROLES && !c->index)
 		metadata(c->reply, out);
@@ -95,7 +86,8 @@ static void chunk_begin(struct ig_call *c, struct ig_strbuf *out, const char *de
 }
 
 /* with_notes: the chunk carries the log probabilities of the tokens so far. */
-static void chunk_end(struct ig_call *c, struct ig_strbuf *out, bool with_notes, const char *finish)
+static void chunk_end(struct ig_choice *c, struct ig_strbuf *out, bool with_notes,
+		      const char *finish)
 {
 	ig_strbuf_puts(out, "},\"logprobs\":");
 	if (with_notes) {
@@ -108,11 +100,12 @@ static void chunk_end(struct ig_call *c, struct ig_strbuf *out, bool with_notes,
 		ig_strbuf_printf(out, ",\"finish_reason\":\"%s\"}]", finish);
 	else
 		ig_strbuf_puts(out, ",\"finish_reason\":null}]");
-	ig_strbuf_puts(out, c->reply->request.include_usage ? ",\"usage\":null}\n\n" : "}\n\n");
+	ig_strbuf_puts(out, c->reply->request.include_usage ? ",\"usage\":null}" : "}");
+	ig_sse_end(out);
 }
 
 /* Which of the choice's calls a part is. */
-static size_t call_number(const struct ig_call *c, size_t part)
+static size_t call_number(const struct ig_choice *c, size_t part)
 {
 	size_t n = 0;
 
@@ -121,7 +114,7 @@ static size_t call_number(const struct ig_call *c, size_t part)
 	return n;
 }
 
-static void announce(struct ig_call *c, const struct ig_part *p, struct ig_strbuf *out)
+static void announce(struct ig_choice *c, const struct ig_part *p, struct ig_strbuf *out)
 {
 	chunk_begin(c, out, "\"tool_calls\":[{\"index\":");
 	ig_strbuf_printf(out, "%zu,\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":",
@@ -131,7 +124,7 @@ static void announce(struct ig_call *c, const struct ig_part *p, struct ig_strbu
 	chunk_end(c, out, true, NULL);
 }
 
-static void delta(struct ig_call *c, const struct ig_part *p, struct ig_strbuf *out)
+static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_strbuf *out)
 {
 	bool call = p->kind == IG_PART_CALL;
 
@@ -149,7 +142,7 @@ static void delta(struct ig_call *c, const struct ig_part *p, struct ig_strbuf *
 }
 
 /* What is new of one choice. */
-static bool call_frames(struct ig_call *c, struct ig_strbuf *out)
+static bool choice_frames(struct ig_choice *c, struct ig_strbuf *out)
 {
 	size_t start = out->len;
 
@@ -166,43 +159,48 @@ static bool call_frames(struct ig_call *c, struct ig_strbuf *out)
 		c->part++;
 		c->n_sent = 0;
 	}
-	if (c->finished && c->part == c->n_parts && c->stage != CALL_ENDED) {
+	if (c->finished && c->part == c->n_parts && c->stage != CHOICE_ENDED) {
 		struct ig_api_error e;
 		ig_result_error(&c->result, &e);
 		if (!e.status) {
 			chunk_begin(c, out, "");
 			chunk_end(c, out, c->n_notes_sent < c->n_notes, finish_reason(c));
 		}
-		c->stage = CALL_ENDED;
+		c->stage = CHOICE_ENDED;
 	}
 	return out->len > start;
 }
 
 static bool all_ended(const struct ig_reply *r)
 {
-	for (uint32_t i = 0; i < r->n_calls; i++)
-		if (r->calls[i].stage != CALL_ENDED)
+	for (uint32_t i = 0; i < r->n_choices; i++)
+		if (r->choices[i].stage != CHOICE_ENDED)
 			return false;
 	return r->finished;
+}
+
+void ig_chat_end(struct ig_strbuf *out, const struct ig_reply *r)
+{
+	ig_sse_begin(out, NULL);
+	if (r->error.status)
+		ig_error_object(out, &r->error);
+	else
+		ig_strbuf_puts(out, "[DONE]");
+	ig_sse_end(out);
 }
 
 static void end(struct ig_reply *r, struct ig_strbuf *out)
 {
 	r->stage = STAGE_END;
-	if (r->error.status) {
-		ig_strbuf_puts(out, "data: ");
-		ig_error_object(out, &r->error);
-		ig_strbuf_puts(out, "\n\n");
-		return;
-	}
-	if (r->request.include_usage) {
-		ig_strbuf_puts(out, "data: ");
+	if (r->request.include_usage && !r->error.status) {
+		ig_sse_begin(out, NULL);
 		head(r, out, "chat.completion.chunk");
 		ig_strbuf_puts(out, ",\"choices\":[],\"usage\":");
-		ig_json_usage(out, r);
-		ig_strbuf_puts(out, "}\n\n");
+		ig_chat_usage(out, r);
+		ig_strbuf_puts(out, "}");
+		ig_sse_end(out);
 	}
-	ig_strbuf_puts(out, "data: [DONE]\n\n");
+	ig_chat_end(out, r);
 }
 
 static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
@@ -210,20 +208,20 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 	size_t start = out->len;
 
 	if (r->stage == STAGE_ROLES) {
-		for (uint32_t i = 0; i < r->n_calls; i++) {
-			chunk_begin(&r->calls[i], out, "\"role\":\"assistant\",\"content\":\"\"");
-			chunk_end(&r->calls[i], out, false, NULL);
+		for (uint32_t i = 0; i < r->n_choices; i++) {
+			chunk_begin(&r->choices[i], out, "\"role\":\"assistant\",\"content\":\"\"");
+			chunk_end(&r->choices[i], out, false, NULL);
 		}
 		r->stage = STAGE_PARTS;
 	}
 	if (r->stage == STAGE_PARTS && out->len == start) {
 		ig_reply_take(r, MAX_DELTA);
-		for (uint32_t i = 0; i < r->n_calls; i++)
-			call_frames(&r->calls[i], out);
+		for (uint32_t i = 0; i < r->n_choices; i++)
+			choice_frames(&r->choices[i], out);
 		if (all_ended(r))
 			end(r, out);
 		else if (out->len == start && r->keepalive)
-			ig_strbuf_puts(out, ": keep-alive\n\n");
+			ig_sse_keep_alive(out);
 	}
 	*last = r->stage == STAGE_END;
 	if (out->len > start)
@@ -232,16 +230,16 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 }
 
 /* A comment: nothing is said yet, and roles come when there are choices. */
-bool ig_sse_wait(struct ig_reply *r, struct ig_strbuf *out)
+bool ig_chat_wait(struct ig_reply *r, struct ig_strbuf *out)
 {
-	ig_strbuf_puts(out, ": keep-alive\n\n");
+	ig_sse_keep_alive(out);
 	return false;
 }
 
 /* ---- whole ------------------------------------------------------------------------------- */
 
 /* All parts of a kind as one string; whether there are any. */
-static bool joined(const struct ig_call *c, enum ig_part_kind kind, struct ig_strbuf *out)
+static bool joined(const struct ig_choice *c, enum ig_part_kind kind, struct ig_strbuf *out)
 {
 	bool any = false;
 
@@ -255,7 +253,7 @@ static bool joined(const struct ig_call *c, enum ig_part_kind kind, struct ig_st
 	return any;
 }
 
-static void string_of(const struct ig_call *c, enum ig_part_kind kind, const char *name,
+static void string_of(const struct ig_choice *c, enum ig_part_kind kind, const char *name,
 		      const char *none, struct ig_strbuf *out)
 {
 	struct ig_strbuf text = { 0 };
@@ -272,7 +270,7 @@ static void string_of(const struct ig_call *c, enum ig_part_kind kind, const cha
 	ig_strbuf_finish(&text);
 }
 
-static void choice(struct ig_call *c, struct ig_strbuf *out)
+static void choice(struct ig_choice *c, struct ig_strbuf *out)
 {
 	size_t n_calls = call_number(c, c->n_parts), n = 0;
 
@@ -305,24 +303,23 @@ static void whole(struct ig_reply *r, struct ig_strbuf *out)
 	head(r, out, "chat.completion");
 	metadata(r, out);
 	ig_strbuf_puts(out, ",\"choices\":[");
-	for (uint32_t i = 0; i < r->n_calls; i++) {
+	for (uint32_t i = 0; i < r->n_choices; i++) {
 		if (i)
 			ig_strbuf_puts(out, ",");
-		choice(&r->calls[i], out);
+		choice(&r->choices[i], out);
 	}
 	ig_strbuf_puts(out, "],\"usage\":");
-	ig_json_usage(out, r);
+	ig_chat_usage(out, r);
 	ig_strbuf_puts(out, "}");
 }
 
 const struct ig_protocol ig_chat_protocol = {
-	.path = "/v1/chat/completions",
 	.id_prefix = "chatcmpl-",
 	.prompt_param = "messages",
 	.form_param = "response_format",
 	.parse = ig_request_parse_chat,
 	.next = next,
 	.whole = whole,
-	.wait = ig_sse_wait,
+	.wait = ig_chat_wait,
 	.error = ig_error_object,
 };

@@ -3,7 +3,7 @@
  * lists of either.
  */
 #include "daemon/engine/stream.h"
-#include "daemon/protocol/core/request_private.h"
+#include "daemon/protocol/chat/chat.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,32 +117,28 @@ static const struct ig_param table[] = {
 	{ NULL, NULL },
 };
 
+static int check(struct ig_request *r, json_t *root, struct ig_api_error *e)
+{
+	if (!r->n_prompts)
+		return ig_fail_missing(e, "prompt");
+	if (r->n_prompts * (size_t)r->n > IG_MAX_CHOICES)
+		return ig_fail_value(e, "n",
+				     "%zu prompts with %d choices each: at most %d choices in all",
+				     r->n_prompts, r->n, IG_MAX_CHOICES);
+	if (r->echo && r->logprobs)
+		return ig_fail_value(e, "echo",
+				     "the prompt's log probabilities are not computed: not "
+				     "with logprobs");
+	if (ig_check_stream_options(r, root, e) < 0 || ig_check_ignore_end(r, e) < 0)
+		return -1;
+	/* what clients of this endpoint expect when they say nothing */
+	if (!r->sampling.max_tokens)
+		r->sampling.max_tokens = 16;
+	return 0;
+}
+
 int ig_request_parse_completion(const char *text, size_t len, struct ig_request *r,
 				struct ig_api_error *e)
 {
-	json_t *root;
-
-	ig_request_init(r, IG_REQUEST_COMPLETION);
-	*e = (struct ig_api_error){ 0 };
-	if (ig_json_load_object(text, len, &root, e) < 0)
-		return -1;
-	int rc = ig_params_read(r, table, root, e);
-	if (!rc && !r->n_prompts)
-		rc = ig_fail_missing(e, "prompt");
-	if (!rc && r->n_prompts * (size_t)r->n > IG_MAX_CHOICES)
-		rc = ig_fail_value(e, "n",
-				   "%zu prompts with %d choices each: at most %d choices in all",
-				   r->n_prompts, r->n, IG_MAX_CHOICES);
-	if (!rc && r->echo && r->logprobs)
-		rc = ig_fail_value(e, "echo",
-				   "the prompt's log probabilities are not computed: not "
-				   "with logprobs");
-	if (!rc)
-		rc = ig_check_stream_options(r, root, e);
-	if (!rc && r->ignore_end && r->form != IG_OUTPUT_FREE)
-		rc = ig_fail_value(e, "ignore_eos", "an answer of a form must be able to end");
-	/* what clients of this endpoint expect when they say nothing */
-	if (!rc && !r->max_tokens)
-		r->max_tokens = 16;
-	return ig_json_end(root, rc, e);
+	return ig_request_read(text, len, table, check, r, e);
 }

@@ -2,7 +2,11 @@
  * completions_writer.c: the answers of /v1/completions: text after a prompt, as SSE frames or
  * one object.  Choices are numbered prompt by prompt.
  */
-#include "daemon/protocol/core/api_private.h"
+#include "daemon/protocol/chat/chat.h"
+#include "daemon/protocol/core/json_text.h"
+#include "daemon/protocol/core/logprobs.h"
+#include "daemon/protocol/core/reply.h"
+#include "daemon/protocol/core/sse.h"
 
 #include <string.h>
 
@@ -10,22 +14,22 @@
 
 /* Of a reply. */
 enum { STAGE_BEGIN, STAGE_TEXT, STAGE_END };
-/* Of a call. */
-enum { CALL_BEGIN, CALL_TEXT, CALL_ENDED };
+/* Of a choice. */
+enum { CHOICE_BEGIN, CHOICE_TEXT, CHOICE_ENDED };
 
 static void head(struct ig_reply *r, struct ig_strbuf *out)
 {
 	ig_strbuf_printf(
 		out,
 		"{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%lld,\"model\":", r->id,
-		(long long)r->created_s);
-	ig_json_text(out, r->model->name);
+		ig_reply_created_s(r));
+	ig_json_text(out, ig_reply_model_name(r));
 }
 
 /* Where the text of notes first … last - 1 begins in the answer, tokens, probabilities. */
-static void logprobs(struct ig_call *c, size_t first, size_t last, struct ig_strbuf *out)
+static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_strbuf *out)
 {
-	const struct ig_engine_model *m = c->reply->model;
+	const struct ig_engine_model *m = c->reply->prepared.model;
 
 	if (!c->reply->request.logprobs) {
 		ig_strbuf_puts(out, "null");
@@ -60,7 +64,7 @@ static void logprobs(struct ig_call *c, size_t first, size_t last, struct ig_str
 }
 
 /* With echo, the prompt: as it came, or what its tokens say. */
-static void echo(struct ig_call *c, struct ig_strbuf *out)
+static void echo(struct ig_choice *c, struct ig_strbuf *out)
 {
 	struct ig_reply *r = c->reply;
 	size_t at = c->index / (uint32_t)r->request.n;
@@ -73,22 +77,22 @@ static void echo(struct ig_call *c, struct ig_strbuf *out)
 		return;
 	}
 	for (size_t i = 0; i < p->n_ids; i++)
-		ig_token_text(out, r->model, p->ids[i]);
+		ig_token_text(out, r->prepared.model, p->ids[i]);
 }
 
-static const struct ig_strbuf *text_of(const struct ig_call *c)
+static const struct ig_strbuf *text_of(const struct ig_choice *c)
 {
 	static const struct ig_strbuf none;
 
 	return c->n_parts ? &c->parts[0].text : &none;
 }
 
-static const char *finish_reason(const struct ig_call *c)
+static const char *finish_reason(const struct ig_choice *c)
 {
 	return c->result.finish == IG_FINISH_LENGTH ? "length" : "stop";
 }
 
-static void choice(struct ig_call *c, struct ig_strbuf *out, const char *text, size_t len,
+static void choice(struct ig_choice *c, struct ig_strbuf *out, const char *text, size_t len,
 		   size_t first_note, const char *finish)
 {
 	ig_strbuf_printf(out, "{\"index\":%u,\"text\":", c->index);
@@ -101,41 +105,56 @@ static void choice(struct ig_call *c, struct ig_strbuf *out, const char *text, s
 		ig_strbuf_puts(out, ",\"finish_reason\":null}");
 }
 
-static void chunk(struct ig_call *c, struct ig_strbuf *out, const char *text, size_t len,
+static void chunk(struct ig_choice *c, struct ig_strbuf *out, const char *text, size_t len,
 		  const char *finish)
 {
-	ig_strbuf_puts(out, "data: ");
+	ig_sse_begin(out, NULL);
 	head(c->reply, out);
 	ig_strbuf_puts(out, ",\"choices\":[");
 	choice(c, out, text, len, c->n_notes_sent, finish);
 	c->n_notes_sent = c->n_notes;
-	ig_strbuf_puts(out, c->reply->request.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
+	ig_strbuf_puts(out, c->reply->request.include_usage ? "],\"usage\":null}" : "]}");
+	ig_sse_end(out);
 }
 
-static void call_frames(struct ig_call *c, struct ig_strbuf *out)
+static void choice_frames(struct ig_choice *c, struct ig_strbuf *out)
 {
 	const struct ig_strbuf *text = text_of(c);
 	struct ig_api_error e;
 
-	if (c->stage == CALL_BEGIN) {
+	if (c->stage == CHOICE_BEGIN) {
 		struct ig_strbuf prompt = { 0 };
 		echo(c, &prompt);
 		if (prompt.len)
 			chunk(c, out, prompt.data, prompt.len, NULL);
 		out->failed |= prompt.failed;
 		ig_strbuf_finish(&prompt);
-		c->stage = CALL_TEXT;
+		c->stage = CHOICE_TEXT;
 	}
 	if (text->len > c->n_sent) {
 		chunk(c, out, text->data + c->n_sent, text->len - c->n_sent, NULL);
 		c->n_sent = text->len;
 	}
-	if (!c->finished || c->stage == CALL_ENDED)
+	if (!c->finished || c->stage == CHOICE_ENDED)
 		return;
 	ig_result_error(&c->result, &e);
 	if (!e.status)
 		chunk(c, out, "", 0, finish_reason(c));
-	c->stage = CALL_ENDED;
+	c->stage = CHOICE_ENDED;
+}
+
+static void end(struct ig_reply *r, struct ig_strbuf *out)
+{
+	r->stage = STAGE_END;
+	if (r->request.include_usage && !r->error.status) {
+		ig_sse_begin(out, NULL);
+		head(r, out);
+		ig_strbuf_puts(out, ",\"choices\":[],\"usage\":");
+		ig_chat_usage(out, r);
+		ig_strbuf_puts(out, "}");
+		ig_sse_end(out);
+	}
+	ig_chat_end(out, r);
 }
 
 static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
@@ -144,26 +163,12 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 
 	if (r->stage != STAGE_END) {
 		ig_reply_take(r, MAX_DELTA);
-		for (uint32_t i = 0; i < r->n_calls; i++)
-			call_frames(&r->calls[i], out);
-		if (r->finished && r->error.status) {
-			ig_strbuf_puts(out, "data: ");
-			ig_error_object(out, &r->error);
-			ig_strbuf_puts(out, "\n\n");
-			r->stage = STAGE_END;
-		} else if (r->finished) {
-			if (r->request.include_usage) {
-				ig_strbuf_puts(out, "data: ");
-				head(r, out);
-				ig_strbuf_puts(out, ",\"choices\":[],\"usage\":");
-				ig_json_usage(out, r);
-				ig_strbuf_puts(out, "}\n\n");
-			}
-			ig_strbuf_puts(out, "data: [DONE]\n\n");
-			r->stage = STAGE_END;
-		} else if (out->len == start && r->keepalive) {
-			ig_strbuf_puts(out, ": keep-alive\n\n");
-		}
+		for (uint32_t i = 0; i < r->n_choices; i++)
+			choice_frames(&r->choices[i], out);
+		if (r->finished)
+			end(r, out);
+		else if (out->len == start && r->keepalive)
+			ig_sse_keep_alive(out);
 	}
 	*last = r->stage == STAGE_END;
 	if (out->len > start)
@@ -175,8 +180,8 @@ static void whole(struct ig_reply *r, struct ig_strbuf *out)
 {
 	head(r, out);
 	ig_strbuf_puts(out, ",\"choices\":[");
-	for (uint32_t i = 0; i < r->n_calls; i++) {
-		struct ig_call *c = &r->calls[i];
+	for (uint32_t i = 0; i < r->n_choices; i++) {
+		struct ig_choice *c = &r->choices[i];
 		struct ig_strbuf text = { 0 };
 		echo(c, &text);
 		ig_strbuf_add(&text, text_of(c)->data, text_of(c)->len);
@@ -187,18 +192,17 @@ static void whole(struct ig_reply *r, struct ig_strbuf *out)
 		ig_strbuf_finish(&text);
 	}
 	ig_strbuf_puts(out, "],\"usage\":");
-	ig_json_usage(out, r);
+	ig_chat_usage(out, r);
 	ig_strbuf_puts(out, "}");
 }
 
 const struct ig_protocol ig_completions_protocol = {
-	.path = "/v1/completions",
 	.id_prefix = "cmpl-",
 	.prompt_param = "prompt",
 	.form_param = "response_format",
 	.parse = ig_request_parse_completion,
 	.next = next,
 	.whole = whole,
-	.wait = ig_sse_wait,
+	.wait = ig_chat_wait,
 	.error = ig_error_object,
 };

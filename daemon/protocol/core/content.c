@@ -2,7 +2,7 @@
  * content.c: messages and their contents, as every protocol has them: a role, and text
  * as a string or as a list of parts.  They become the objects that chat templates read.
  */
-#include "daemon/protocol/core/request_private.h"
+#include "daemon/protocol/core/params.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static int check_part(json_t *part, const char *param, const char *const *types,
 	if (!*t) {
 		char shown[48];
 		ig_printable(shown, sizeof shown, json_string_value(type));
-		return ig_api_fail(e, 400, "invalid_request_error", "unsupported_parameter", sub,
+		return ig_api_fail(e, 400, "unsupported_parameter", sub,
 				   "Unsupported content: '%s' is '%s'; only text is supported.",
 				   sub, shown);
 	}

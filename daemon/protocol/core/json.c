@@ -5,7 +5,9 @@
  * string, or run past the end of one.  Its allocations go through here: the first that
  * fails ends the reading, and what was allocated for it since is freed.
  */
-#include "daemon/protocol/core/request_private.h"
+#include "daemon/protocol/core/json.h"
+
+#include "daemon/protocol/core/json_text.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
@@ -114,8 +116,8 @@ static int check_size(const char *text, size_t len, struct ig_api_error *e)
 		case '{':
 			n_values++;
 			if (++depth > MAX_JSON_DEPTH)
-				return ig_api_fail(e, 400, "invalid_request_error", "invalid_json",
-						   NULL, "The JSON is nested more than %d deep.",
+				return ig_api_fail(e, 400, "invalid_json", NULL,
+						   "The JSON is nested more than %d deep.",
 						   MAX_JSON_DEPTH);
 			break;
 		case ']':
@@ -128,7 +130,7 @@ static int check_size(const char *text, size_t len, struct ig_api_error *e)
 			break;
 		}
 		if (n_values > MAX_JSON_VALUES)
-			return ig_api_fail(e, 400, "invalid_request_error", "invalid_json", NULL,
+			return ig_api_fail(e, 400, "invalid_json", NULL,
 					   "The JSON has more than %d values.", MAX_JSON_VALUES);
 	}
 	return 0;
@@ -145,12 +147,12 @@ int ig_json_load_object(const char *text, size_t len, json_t **out, struct ig_ap
 	if (no_memory)
 		return ig_fail_memory(e);
 	if (!v)
-		return ig_api_fail(e, 400, "invalid_request_error", "invalid_json", NULL,
+		return ig_api_fail(e, 400, "invalid_json", NULL,
 				   "The body is not valid JSON: line %d, column %d: %s.", je.line,
 				   je.column, je.text);
 	if (!json_is_object(v)) {
-		ig_api_fail(e, 400, "invalid_request_error", "invalid_json", NULL,
-			    "Expected a JSON object, got %s.", ig_json_type_name(v));
+		ig_api_fail(e, 400, "invalid_json", NULL, "Expected a JSON object, got %s.",
+			    ig_json_type_name(v));
 		json_decref(v);
 		return -1;
 	}

@@ -25,7 +25,7 @@ struct bucket {
 
 struct account {
 	struct account *next;
-	char key[IG_KEY_ID_CAP];
+	uint64_t identity; /* of the key; 0: of all requests without one */
 	uint32_t n_running;
 	struct bucket requests, tokens;
 };
@@ -103,10 +103,10 @@ static double wait_for(const struct bucket *b, uint32_t per_minute, double amoun
 
 /* ---- accounts -------------------------------------------------------------------------- */
 
-static struct account *find(struct ig_limits *l, const char *key)
+static struct account *find(struct ig_limits *l, uint64_t identity)
 {
 	for (struct account *a = l->accounts; a; a = a->next)
-		if (!strcmp(a->key, key))
+		if (a->identity == identity)
 			return a;
 	return NULL;
 }
@@ -133,9 +133,9 @@ static void drop_idle(struct ig_limits *l, int64_t now_ns)
 	}
 }
 
-static struct account *find_or_make(struct ig_limits *l, const char *key, int64_t now_ns)
+static struct account *find_or_make(struct ig_limits *l, uint64_t identity, int64_t now_ns)
 {
-	struct account *a = find(l, key);
+	struct account *a = find(l, identity);
 
 	if (a)
 		return a;
@@ -144,7 +144,7 @@ static struct account *find_or_make(struct ig_limits *l, const char *key, int64_
 	a = calloc(1, sizeof *a);
 	if (!a)
 		return NULL;
-	memcpy(a->key, key, strnlen(key, sizeof a->key - 1));
+	a->identity = identity;
 	a->next = l->accounts;
 	l->accounts = a;
 	l->n_accounts++;
@@ -159,7 +159,7 @@ static int too_many(struct ig_api_error *e, const struct ig_principal *who, cons
 	/* Up to the next tenth: who comes back then gets in.  A day is as good as longer. */
 	uint64_t tenths = (uint64_t)((wait_s < 86400 ? wait_s : 86400) * 10) + 1;
 
-	ig_api_fail(e, 429, "rate_limit_error", "rate_limit_exceeded", NULL,
+	ig_api_fail(e, 429, "rate_limit_exceeded", NULL,
 		    "Rate limit reached for %s%s: %u %s. Please try again in %llu.%llus.",
 		    who->key[0] ? "the key " : "requests without a key", who->key, limit, what,
 		    (unsigned long long)(tenths / 10), (unsigned long long)(tenths % 10));
@@ -172,11 +172,10 @@ static struct account *enter(struct ig_limits *l, const struct ig_principal *who
 			     struct ig_api_error *e)
 {
 	uint32_t concurrent = effective(who->limits.max_concurrent, l->defaults.max_concurrent);
-	struct account *a = find_or_make(l, who->key, now_ns);
+	struct account *a = find_or_make(l, who->identity, now_ns);
 
 	if (!a) {
-		ig_api_fail(e, 500, "server_error", "server_error", NULL,
-			    "The server is out of memory.");
+		ig_fail_memory(e);
 		return NULL;
 	}
 	/* When one of them ends nobody knows: soon. */
@@ -235,7 +234,7 @@ void ig_limits_charge(struct ig_limits *l, const struct ig_principal *who, int64
 		      int64_t now_ns)
 {
 	uint32_t tokens = effective(who->limits.tokens_per_minute, l->defaults.tokens_per_minute);
-	struct account *a = find(l, who->key);
+	struct account *a = find(l, who->identity);
 	double n = n_tokens < -MAX_TOKENS ? -(double)MAX_TOKENS :
 		   n_tokens > MAX_TOKENS  ? (double)MAX_TOKENS :
 					    (double)n_tokens;
@@ -250,7 +249,7 @@ void ig_limits_charge(struct ig_limits *l, const struct ig_principal *who, int64
 
 void ig_limits_release(struct ig_limits *l, const struct ig_principal *who)
 {
-	struct account *a = find(l, who->key);
+	struct account *a = find(l, who->identity);
 
 	if (a && a->n_running)
 		a->n_running--;

@@ -8,7 +8,7 @@
 #ifndef INGOT_PROTOCOL_CORE_LIMITS_H
 #define INGOT_PROTOCOL_CORE_LIMITS_H
 
-#include "daemon/protocol/core/request.h"
+#include "daemon/protocol/core/errors.h"
 #include "store/keys.h"
 
 struct ig_limits;

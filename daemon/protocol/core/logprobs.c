@@ -2,7 +2,8 @@
  * logprobs.c: tokens as clients read them: their text, which need not be whole
  * characters, and their bytes.
  */
-#include "daemon/protocol/core/api_private.h"
+#include "daemon/protocol/core/logprobs.h"
+
 #include "base/utf8.h"
 
 #include <string.h>
@@ -42,8 +43,9 @@ void ig_json_token_text(struct ig_strbuf *out, const struct ig_engine_model *m, 
 	ig_strbuf_finish(&text);
 }
 
-void ig_json_token(struct ig_strbuf *out, const struct ig_engine_model *m, int32_t id,
-		   float logprob, bool with_bytes)
+/* The members of a token's object; no braces. */
+static void token(struct ig_strbuf *out, const struct ig_engine_model *m, int32_t id, float logprob,
+		  bool with_bytes)
 {
 	size_t len = 0;
 	bool special;
@@ -57,5 +59,24 @@ void ig_json_token(struct ig_strbuf *out, const struct ig_engine_model *m, int32
 	ig_strbuf_puts(out, ",\"bytes\":[");
 	for (size_t i = 0; bytes && i < len; i++)
 		ig_strbuf_printf(out, "%s%u", i ? "," : "", (unsigned char)bytes[i]);
+	ig_strbuf_puts(out, "]");
+}
+
+void ig_json_logprobs(struct ig_strbuf *out, const struct ig_engine_model *m,
+		      const struct ig_token_note *notes, size_t first, size_t last, bool with_bytes)
+{
+	ig_strbuf_puts(out, "[");
+	for (size_t i = first; i < last; i++) {
+		const struct ig_token_note *n = &notes[i];
+		ig_strbuf_puts(out, i > first ? ",{" : "{");
+		token(out, m, n->id, n->logprob, with_bytes);
+		ig_strbuf_puts(out, ",\"top_logprobs\":[");
+		for (int32_t k = 0; k < n->n_top; k++) {
+			ig_strbuf_puts(out, k ? ",{" : "{");
+			token(out, m, n->top[k].id, n->top[k].logprob, with_bytes);
+			ig_strbuf_puts(out, "}");
+		}
+		ig_strbuf_puts(out, "]}");
+	}
 	ig_strbuf_puts(out, "]");
 }

@@ -1,112 +1,14 @@
 /*
- * params.c: the readers of single parameters and the errors that they give.
+ * params.c: the readers of single parameters.
  *
  * Each reader takes one JSON value that is not null and either stores it in the
  * request or fails with the parameter's name, what was expected and what came.
  */
-#include "daemon/engine/engine.h"
-#include "daemon/protocol/core/request_private.h"
-#include "base/utf8.h"
+#include "daemon/protocol/core/params.h"
 
-#include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void fail_v(struct ig_api_error *e, int status, const char *type, const char *code,
-		   const char *param, const char *fmt, va_list ap)
-{
-	memset(e, 0, sizeof *e);
-	e->status = status;
-	e->type = type;
-	e->code = code;
-	if (param)
-		snprintf(e->param, sizeof e->param, "%s", param);
-	vsnprintf(e->message, sizeof e->message, fmt, ap);
-}
-
-int ig_api_fail(struct ig_api_error *e, int status, const char *type, const char *code,
-		const char *param, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	fail_v(e, status, type, code, param, fmt, ap);
-	va_end(ap);
-	return -1;
-}
-
-int ig_fail_value(struct ig_api_error *e, const char *param, const char *fmt, ...)
-{
-	char text[400];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof text, fmt, ap);
-	va_end(ap);
-	return ig_api_fail(e, 400, "invalid_request_error", "invalid_value", param,
-			   "Invalid value for '%s': %s.", param, text);
-}
-
-int ig_fail_type(struct ig_api_error *e, const char *param, const char *expected, const json_t *v)
-{
-	return ig_api_fail(e, 400, "invalid_request_error", "invalid_type", param,
-			   "Invalid type for '%s': expected %s, got %s.", param, expected,
-			   ig_json_type_name(v));
-}
-
-int ig_fail_unsupported(struct ig_api_error *e, const char *param, const char *accepted)
-{
-	if (!accepted)
-		return ig_api_fail(e, 400, "invalid_request_error", "unsupported_parameter", param,
-				   "Unsupported parameter: '%s' is not supported by this server.",
-				   param);
-	return ig_api_fail(e, 400, "invalid_request_error", "unsupported_parameter", param,
-			   "Unsupported parameter: '%s' is accepted only as %s.", param, accepted);
-}
-
-int ig_fail_missing(struct ig_api_error *e, const char *param)
-{
-	return ig_api_fail(e, 400, "invalid_request_error", "missing_required_parameter", param,
-			   "Missing required parameter: '%s'.", param);
-}
-
-int ig_fail_memory(struct ig_api_error *e)
-{
-	return ig_api_fail(e, 500, "server_error", "server_error", NULL,
-			   "The server is out of memory.");
-}
-
-const char *ig_json_type_name(const json_t *v)
-{
-	switch (json_typeof(v)) {
-	case JSON_OBJECT:
-		return "an object";
-	case JSON_ARRAY:
-		return "a list";
-	case JSON_STRING:
-		return "a string";
-	case JSON_INTEGER:
-		return "an integer";
-	case JSON_REAL:
-		return "a number";
-	case JSON_TRUE:
-	case JSON_FALSE:
-		return "a boolean";
-	default:
-		return "null";
-	}
-}
-
-/* A client's own text within a message: short, and nothing that breaks a line. */
-void ig_printable(char *out, size_t cap, const char *name)
-{
-	ig_utf8_copy(out, cap, name);
-	for (char *p = out; *p; p++)
-		if ((unsigned char)*p < 0x20 || *p == 0x7f)
-			*p = '?';
-}
 
 int ig_params_read(struct ig_request *r, const struct ig_param *table, json_t *obj,
 		   struct ig_api_error *e)
@@ -130,6 +32,22 @@ int ig_params_read(struct ig_request *r, const struct ig_param *table, json_t *o
 			return -1;
 	}
 	return 0;
+}
+
+int ig_request_read(const char *text, size_t len, const struct ig_param *table,
+		    int (*check)(struct ig_request *r, json_t *root, struct ig_api_error *e),
+		    struct ig_request *r, struct ig_api_error *e)
+{
+	json_t *root;
+
+	ig_request_init(r);
+	*e = (struct ig_api_error){ 0 };
+	if (ig_json_load_object(text, len, &root, e) < 0)
+		return -1;
+	int rc = table ? ig_params_read(r, table, root, e) : 0;
+	if (!rc && check)
+		rc = check(r, root, e);
+	return ig_json_end(root, rc, e);
 }
 
 /* ---- values ------------------------------------------------------------------ */
@@ -187,40 +105,40 @@ int ig_param_model(struct ig_request *r, const char *name, json_t *v, struct ig_
 
 int ig_param_temperature(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
-	return ig_read_number(&r->temperature, 0, false, 2, name, v, e);
+	return ig_read_number(&r->sampling.temperature, 0, false, 2, name, v, e);
 }
 
 int ig_param_top_p(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
-	return ig_read_number(&r->top_p, 0, true, 1, name, v, e);
+	return ig_read_number(&r->sampling.top_p, 0, true, 1, name, v, e);
 }
 
 int ig_param_top_k(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
-	return ig_read_int(&r->top_k, 0, INT32_MAX, name, v, e);
+	return ig_read_int(&r->sampling.top_k, 0, INT32_MAX, name, v, e);
 }
 
 int ig_param_min_p(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
-	return ig_read_number(&r->min_p, 0, false, 1, name, v, e);
+	return ig_read_number(&r->sampling.min_p, 0, false, 1, name, v, e);
 }
 
 int ig_param_frequency_penalty(struct ig_request *r, const char *name, json_t *v,
 			       struct ig_api_error *e)
 {
-	return ig_read_number(&r->frequency_penalty, -2, false, 2, name, v, e);
+	return ig_read_number(&r->sampling.frequency_penalty, -2, false, 2, name, v, e);
 }
 
 int ig_param_presence_penalty(struct ig_request *r, const char *name, json_t *v,
 			      struct ig_api_error *e)
 {
-	return ig_read_number(&r->presence_penalty, -2, false, 2, name, v, e);
+	return ig_read_number(&r->sampling.presence_penalty, -2, false, 2, name, v, e);
 }
 
 int ig_param_repetition_penalty(struct ig_request *r, const char *name, json_t *v,
 				struct ig_api_error *e)
 {
-	return ig_read_number(&r->repetition_penalty, 0, true, 10, name, v, e);
+	return ig_read_number(&r->sampling.repetition_penalty, 0, true, 10, name, v, e);
 }
 
 /* {"token id": bias}.  Whether the model has such a token is the engine's to say. */
@@ -236,8 +154,8 @@ int ig_param_logit_bias(struct ig_request *r, const char *name, json_t *v, struc
 				     json_object_size(v));
 	if (!json_object_size(v))
 		return 0;
-	r->biases = calloc(json_object_size(v), sizeof *r->biases);
-	if (!r->biases)
+	r->sampling.biases = calloc(json_object_size(v), sizeof *r->sampling.biases);
+	if (!r->sampling.biases)
 		return ig_fail_memory(e);
 	json_object_foreach(v, key, value)
 	{
@@ -251,7 +169,8 @@ int ig_param_logit_bias(struct ig_request *r, const char *name, json_t *v, struc
 			return ig_fail_value(e, name, "expected token ids as keys");
 		if (ig_read_number(&bias, -100, false, 100, param, value, e) < 0)
 			return -1;
-		r->biases[r->n_biases++] = (struct ig_bias){ atoi(key), (float)bias };
+		r->sampling.biases[r->sampling.n_biases++] =
+			(struct ig_bias){ atoi(key), (float)bias };
 	}
 	return 0;
 }
@@ -260,7 +179,7 @@ int ig_param_seed(struct ig_request *r, const char *name, json_t *v, struct ig_a
 {
 	if (!json_is_integer(v))
 		return ig_fail_type(e, name, "an integer", v);
-	r->seed = (uint64_t)json_integer_value(v);
+	r->sampling.seed = (uint64_t)json_integer_value(v);
 	r->has_seed = true;
 	return 0;
 }
@@ -271,12 +190,12 @@ int ig_param_max_tokens(struct ig_request *r, const char *name, json_t *v, struc
 
 	if (ig_read_int(&n, 1, INT32_MAX, name, v, e) < 0)
 		return -1;
-	if (r->max_tokens && r->max_tokens != n)
+	if (r->sampling.max_tokens && r->sampling.max_tokens != n)
 		return ig_fail_value(e, name,
 				     "max_tokens and max_completion_tokens differ "
 				     "(%d and %d)",
-				     r->max_tokens, n);
-	r->max_tokens = n;
+				     r->sampling.max_tokens, n);
+	r->sampling.max_tokens = n;
 	return 0;
 }
 
@@ -286,6 +205,9 @@ static int add_stop(char **list, size_t i, const char *param, json_t *v, struct 
 		return ig_fail_type(e, param, "a string", v);
 	if (!json_string_length(v))
 		return ig_fail_value(e, param, "a stop string must not be empty");
+	if (json_string_length(v) > IG_MAX_STOP_BYTES)
+		return ig_fail_value(e, param, "a stop string has at most %d bytes, got %zu",
+				     IG_MAX_STOP_BYTES, json_string_length(v));
 	list[i] = strdup(json_string_value(v));
 	return list[i] ? 0 : ig_fail_memory(e);
 }
@@ -300,15 +222,15 @@ int ig_param_stop(struct ig_request *r, const char *name, json_t *v, struct ig_a
 		return ig_fail_value(e, name, "at most %d stop strings, got %zu", IG_MAX_STOPS, n);
 	if (!n)
 		return 0;
-	r->stops = calloc(n + 1, sizeof *r->stops);
-	if (!r->stops)
+	r->sampling.stops = calloc(n + 1, sizeof *r->sampling.stops);
+	if (!r->sampling.stops)
 		return ig_fail_memory(e);
 	if (!json_is_array(v))
-		return add_stop(r->stops, 0, name, v, e);
+		return add_stop(r->sampling.stops, 0, name, v, e);
 	for (size_t i = 0; i < n; i++) {
 		char param[48];
 		snprintf(param, sizeof param, "%s[%zu]", name, i);
-		if (add_stop(r->stops, i, param, json_array_get(v, i), e) < 0)
+		if (add_stop(r->sampling.stops, i, param, json_array_get(v, i), e) < 0)
 			return -1;
 	}
 	return 0;
@@ -361,6 +283,16 @@ int ig_param_metadata(struct ig_request *r, const char *name, json_t *v, struct 
 	return r->metadata ? 0 : ig_fail_memory(e);
 }
 
+int ig_param_template_vars(struct ig_request *r, const char *name, json_t *v,
+			   struct ig_api_error *e)
+{
+	if (!json_is_object(v))
+		return ig_fail_type(e, name, "an object", v);
+	json_decref(r->template_vars);
+	r->template_vars = json_incref(v);
+	return 0;
+}
+
 /* ---- values that change nothing ---------------------------------------------- */
 
 int ig_param_any_string(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
@@ -401,19 +333,27 @@ int ig_param_parallel_tool_calls(struct ig_request *r, const char *name, json_t 
 
 int ig_param_ignore_end(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
-	return ig_read_bool(&r->ignore_end, name, v, e);
+	return ig_read_bool(&r->sampling.ignore_end, name, v, e);
+}
+
+int ig_check_stream_options(const struct ig_request *r, json_t *root, struct ig_api_error *e)
+{
+	json_t *options = json_object_get(root, "stream_options");
+
+	if (options && !json_is_null(options) && !r->stream)
+		return ig_fail_value(e, "stream_options", "only allowed when 'stream' is true");
+	return 0;
 }
 
 /* ---- the request ------------------------------------------------------------------ */
 
-void ig_request_init(struct ig_request *r, enum ig_request_kind kind)
+void ig_request_init(struct ig_request *r)
 {
-	*r = (struct ig_request){ .kind = kind,
-				  .temperature = 1,
-				  .top_p = 1,
-				  .repetition_penalty = 1,
-				  .n = 1,
-				  .parallel_tool_calls = true };
+	*r = (struct ig_request){
+		.sampling = { .temperature = 1, .top_p = 1, .repetition_penalty = 1 },
+		.n = 1,
+		.parallel_tool_calls = true
+	};
 }
 
 void ig_request_finish(struct ig_request *r)
@@ -429,10 +369,10 @@ void ig_request_finish(struct ig_request *r)
 		free(r->prompts[i].ids);
 	}
 	free(r->prompts);
-	for (char **s = r->stops; s && *s; s++)
+	for (char **s = r->sampling.stops; s && *s; s++)
 		free(*s);
-	free(r->stops);
-	free(r->biases);
+	free(r->sampling.stops);
+	free(r->sampling.biases);
 	json_decref(r->schema);
 	free(r->regex);
 	free(r->tool_name);

@@ -9,41 +9,16 @@
 #ifndef INGOT_PROTOCOL_CORE_REQUEST_H
 #define INGOT_PROTOCOL_CORE_REQUEST_H
 
+#include "daemon/engine/sampling.h"
+#include "daemon/protocol/core/errors.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define IG_MAX_STREAM_ID 256
-#define IG_MAX_STOPS 16
 #define IG_MAX_CHOICES 128 /* of one request: prompts times n */
-
-struct ig_bias;
-
-/* An error as a client reads it. */
-struct ig_api_error {
-	int status;	  /* HTTP's; 0: no error */
-	const char *type; /* invalid_request_error, server_error … */
-	const char *code; /* NULL: null */
-	char param[160];  /* "": null */
-	char message[640];
-	uint32_t retry_after_s; /* 0: not said */
-};
-
-enum ig_request_kind {
-	IG_REQUEST_CHAT,       /* POST /v1/chat/completions */
-	IG_REQUEST_COMPLETION, /* POST /v1/completions */
-	IG_REQUEST_CREATE,     /* response.create, POST /v1/responses */
-	IG_REQUEST_MESSAGES,   /* POST /v1/messages */
-	IG_REQUEST_COUNT,      /* POST /v1/messages/count_tokens */
-	IG_REQUEST_TOKENIZE,   /* POST /v1/tokenize */
-	IG_REQUEST_DETOKENIZE, /* POST /v1/detokenize */
-	IG_REQUEST_LOAD,       /* POST /v1/ingot/models/load */
-	IG_REQUEST_UNLOAD,     /* POST /v1/ingot/models/unload */
-	IG_REQUEST_CANCEL,     /* response.cancel */
-	IG_REQUEST_STEER,      /* response.steer */
-	IG_REQUEST_IGNORED,    /* response.processed */
-};
 
 /* A prompt that is not a conversation: text, or tokens. */
 struct ig_prompt {
@@ -68,7 +43,7 @@ enum ig_tool_choice {
 };
 
 struct ig_request {
-	enum ig_request_kind kind;
+	int notice;  /* not 0: about other requests, as its protocol says; nothing is prepared */
 	char *model; /* NULL: the default one */
 
 	/* ---- what the model reads: a conversation … ---- */
@@ -82,17 +57,8 @@ struct ig_request {
 	size_t n_prompts;
 
 	/* ---- how the answer is drawn ---- */
-	double temperature, top_p;
-	int32_t top_k;					   /* 0: off */
-	double min_p, frequency_penalty, presence_penalty; /* 0: off */
-	double repetition_penalty;			   /* 1: off */
-	struct ig_bias *biases;				   /* [n_biases], ids differ */
-	uint32_t n_biases;
+	struct ig_sampling sampling;
 	bool has_seed;
-	uint64_t seed;
-	int32_t max_tokens; /* 0: not said */
-	char **stops;	    /* NULL-terminated; NULL: none */
-	bool ignore_end;
 	int32_t n; /* choices of a prompt; at least 1 */
 	bool logprobs;
 	int32_t n_top; /* alternatives of each token, with logprobs */
@@ -126,18 +92,6 @@ struct ig_request {
 /* 0, or -1 with *e filled in.  r is to be finished in either case. */
 typedef int ig_request_parse(const char *text, size_t len, struct ig_request *r,
 			     struct ig_api_error *e);
-ig_request_parse ig_request_parse_chat, ig_request_parse_completion, ig_request_parse_create,
-	ig_request_parse_input_tokens, ig_request_parse_messages, ig_request_parse_count,
-	ig_request_parse_tokenize, ig_request_parse_detokenize, ig_request_parse_load,
-	ig_request_parse_unload;
-/* One message of the Responses WebSocket. */
-ig_request_parse ig_request_parse_ws;
 void ig_request_finish(struct ig_request *r);
-
-/* Fill in *e; returns -1. */
-__attribute__((format(printf, 6, 7))) int ig_api_fail(struct ig_api_error *e, int status,
-						      const char *type, const char *code,
-						      const char *param, const char *fmt, ...);
-int ig_fail_memory(struct ig_api_error *e); /* 500 */
 
 #endif

@@ -3,7 +3,7 @@
  * spellings of the three protocols.  What comes out is one: chat completions' own, which
  * chat templates read.
  */
-#include "daemon/protocol/core/request_private.h"
+#include "daemon/protocol/core/params.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -310,6 +310,14 @@ int ig_read_format(struct ig_request *r, const char *name, json_t *v, bool neste
 				     "expected \"text\", \"json_object\", \"json_schema\" or "
 				     "\"regex\"");
 	return 0;
+}
+
+int ig_check_ignore_end(const struct ig_request *r, struct ig_api_error *e)
+{
+	if (!r->sampling.ignore_end ||
+	    (r->form == IG_OUTPUT_FREE && r->tool_choice < IG_TOOLS_REQUIRED))
+		return 0;
+	return ig_fail_value(e, "ignore_eos", "an answer of a form must be able to end");
 }
 
 int ig_request_say(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)

@@ -5,7 +5,8 @@
  * the assistant's message, a tool_result a message of role tool, thinking its reasoning.
  * Neighbours of one role are one turn.
  */
-#include "daemon/protocol/core/request_private.h"
+#include "daemon/protocol/core/params.h"
+#include "daemon/protocol/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -175,7 +176,7 @@ static int read_block(struct ig_request *r, struct turn *t, bool assistant, json
 		return read_tool_result(r, block, param, e);
 	char shown[48];
 	ig_printable(shown, sizeof shown, type);
-	return ig_api_fail(e, 400, "invalid_request_error", "unsupported_parameter", sub,
+	return ig_api_fail(e, 400, "unsupported_parameter", sub,
 			   "Unsupported content: '%s' is '%s'; of %s, %s are supported.", sub,
 			   shown, assistant ? "the assistant" : "the user",
 			   assistant ? "text, thinking and tool_use" : "text and tool_result");
@@ -398,33 +399,27 @@ static const struct ig_param count_table[] = {
 	{ NULL, NULL },
 };
 
-static int parse(const char *text, size_t len, enum ig_request_kind kind,
-		 const struct ig_param *params, struct ig_request *r, struct ig_api_error *e)
+static int check_count(struct ig_request *r, json_t *root, struct ig_api_error *e)
 {
-	json_t *root;
+	return r->messages ? ig_check_tool_choice(r, "tool_choice", e) :
+			     ig_fail_missing(e, "messages");
+}
 
-	ig_request_init(r, kind);
-	*e = (struct ig_api_error){ 0 };
-	if (ig_json_load_object(text, len, &root, e) < 0)
-		return -1;
-	int rc = ig_params_read(r, params, root, e);
-	if (!rc && !r->messages)
-		rc = ig_fail_missing(e, "messages");
-	if (!rc && kind == IG_REQUEST_MESSAGES && !r->max_tokens)
-		rc = ig_fail_missing(e, "max_tokens");
-	if (!rc)
-		rc = ig_check_tool_choice(r, "tool_choice", e);
-	return ig_json_end(root, rc, e);
+static int check(struct ig_request *r, json_t *root, struct ig_api_error *e)
+{
+	if (r->messages && !r->sampling.max_tokens)
+		return ig_fail_missing(e, "max_tokens");
+	return check_count(r, root, e);
 }
 
 int ig_request_parse_messages(const char *text, size_t len, struct ig_request *r,
 			      struct ig_api_error *e)
 {
-	return parse(text, len, IG_REQUEST_MESSAGES, table, r, e);
+	return ig_request_read(text, len, table, check, r, e);
 }
 
 int ig_request_parse_count(const char *text, size_t len, struct ig_request *r,
 			   struct ig_api_error *e)
 {
-	return parse(text, len, IG_REQUEST_COUNT, count_table, r, e);
+	return ig_request_read(text, len, count_table, check_count, r, e);
 }

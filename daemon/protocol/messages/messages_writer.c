@@ -2,8 +2,10 @@
  * messages_writer.c: the answers of Anthropic's /v1/messages: a message of blocks, whole or as
  * events, and its errors; count_tokens.
  */
-#include "daemon/protocol/core/api_private.h"
-#include "base/utf8.h"
+#include "daemon/protocol/core/json_text.h"
+#include "daemon/protocol/core/reply.h"
+#include "daemon/protocol/core/sse.h"
+#include "daemon/protocol/messages/messages.h"
 
 #include <string.h>
 
@@ -35,13 +37,9 @@ static const char *error_type(int status)
 
 static void error(struct ig_strbuf *out, const struct ig_api_error *e)
 {
-	char text[sizeof e->message];
-
-	/* What a client sent may have been cut in the middle of a character. */
-	ig_utf8_copy(text, sizeof text, e->message);
 	ig_strbuf_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
 			 error_type(e->status));
-	ig_json_text(out, text);
+	ig_error_message(out, e);
 	ig_strbuf_puts(out, "}}");
 }
 
@@ -62,7 +60,7 @@ static void usage(const struct ig_reply *r, struct ig_strbuf *out)
 
 static void stop(const struct ig_reply *r, struct ig_strbuf *out)
 {
-	const struct ig_call *c = &r->calls[0];
+	const struct ig_choice *c = &r->choices[0];
 	const char *reason = c->result.finish == IG_FINISH_LENGTH ? "max_tokens" :
 			     c->result.stop_index >= 0		  ? "stop_sequence" :
 								    "end_turn";
@@ -72,7 +70,7 @@ static void stop(const struct ig_reply *r, struct ig_strbuf *out)
 			reason = "tool_use";
 	ig_strbuf_printf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
 	ig_json_text(out, !strcmp(reason, "stop_sequence") ?
-				  r->request.stops[c->result.stop_index] :
+				  r->request.sampling.stops[c->result.stop_index] :
 				  NULL);
 }
 
@@ -127,7 +125,7 @@ static void message_begin(struct ig_reply *r, struct ig_strbuf *out)
 	ig_strbuf_printf(
 		out,
 		"{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", r->id);
-	ig_json_text(out, r->model->name);
+	ig_json_text(out, ig_reply_model_name(r));
 	ig_strbuf_puts(out, ",\"content\":[");
 }
 
@@ -135,10 +133,17 @@ static void message_begin(struct ig_reply *r, struct ig_strbuf *out)
 
 static void event(struct ig_strbuf *out, const char *type)
 {
-	ig_strbuf_printf(out, "event: %s\ndata: {\"type\":\"%s\"", type, type);
+	ig_sse_begin(out, type);
+	ig_strbuf_printf(out, "{\"type\":\"%s\"", type);
 }
 
-static void delta(struct ig_call *c, const struct ig_part *p, struct ig_strbuf *out)
+static void event_end(struct ig_strbuf *out)
+{
+	ig_strbuf_puts(out, "}");
+	ig_sse_end(out);
+}
+
+static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_strbuf *out)
 {
 	static const char *const names[][2] = {
 		[IG_PART_TEXT] = { "text_delta", "text" },
@@ -150,12 +155,13 @@ static void delta(struct ig_call *c, const struct ig_part *p, struct ig_strbuf *
 	ig_strbuf_printf(out, ",\"index\":%zu,\"delta\":{\"type\":\"%s\",\"%s\":", c->part,
 			 names[p->kind][0], names[p->kind][1]);
 	ig_strbuf_json(out, p->text.data + c->n_sent, p->text.len - c->n_sent);
-	ig_strbuf_puts(out, "}}\n\n");
+	ig_strbuf_puts(out, "}");
+	event_end(out);
 	c->n_sent = p->text.len;
 }
 
 /* What is new; c->stage counts the blocks that were begun. */
-static void blocks(struct ig_call *c, struct ig_strbuf *out)
+static void blocks(struct ig_choice *c, struct ig_strbuf *out)
 {
 	while (c->part < c->n_parts) {
 		const struct ig_part *p = &c->parts[c->part];
@@ -163,7 +169,7 @@ static void blocks(struct ig_call *c, struct ig_strbuf *out)
 			event(out, "content_block_start");
 			ig_strbuf_printf(out, ",\"index\":%zu,\"content_block\":", c->part);
 			block(p, out, false);
-			ig_strbuf_puts(out, "}\n\n");
+			event_end(out);
 			c->stage = (int)c->part + 1;
 		}
 		if (p->text.len > c->n_sent)
@@ -171,7 +177,8 @@ static void blocks(struct ig_call *c, struct ig_strbuf *out)
 		if (!p->done)
 			return;
 		event(out, "content_block_stop");
-		ig_strbuf_printf(out, ",\"index\":%zu}\n\n", c->part);
+		ig_strbuf_printf(out, ",\"index\":%zu", c->part);
+		event_end(out);
 		c->part++;
 		c->n_sent = 0;
 	}
@@ -181,9 +188,9 @@ static void end(struct ig_reply *r, struct ig_strbuf *out)
 {
 	r->stage = STAGE_END;
 	if (r->error.status) {
-		ig_strbuf_puts(out, "event: error\ndata: ");
+		ig_sse_begin(out, "error");
 		error(out, &r->error);
-		ig_strbuf_puts(out, "\n\n");
+		ig_sse_end(out);
 		return;
 	}
 	event(out, "message_delta");
@@ -191,15 +198,15 @@ static void end(struct ig_reply *r, struct ig_strbuf *out)
 	stop(r, out);
 	ig_strbuf_puts(out, "},\"usage\":");
 	usage(r, out);
-	ig_strbuf_puts(out, "}\n\n");
+	event_end(out);
 	event(out, "message_stop");
-	ig_strbuf_puts(out, "}\n\n");
+	event_end(out);
 }
 
 static bool write_wait(struct ig_reply *r, struct ig_strbuf *out)
 {
 	event(out, "ping");
-	ig_strbuf_puts(out, "}\n\n");
+	event_end(out);
 	return false;
 }
 
@@ -207,7 +214,7 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 {
 	size_t start = out->len;
 
-	if (r->stage == STAGE_START && !r->n_calls) {
+	if (r->stage == STAGE_START && !r->n_choices) {
 		end(r, out); /* it has failed before anything could be said */
 	} else if (r->stage == STAGE_START) {
 		event(out, "message_start");
@@ -215,11 +222,12 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 		message_begin(r, out);
 		ig_strbuf_puts(out, "],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
 		usage(r, out);
-		ig_strbuf_puts(out, "}}\n\n");
+		ig_strbuf_puts(out, "}");
+		event_end(out);
 		r->stage = STAGE_BLOCKS;
 	} else if (r->stage == STAGE_BLOCKS) {
 		ig_reply_take(r, MAX_DELTA);
-		blocks(&r->calls[0], out);
+		blocks(&r->choices[0], out);
 		if (r->finished) {
 			end(r, out);
 		} else if (out->len == start && r->keepalive) {
@@ -236,7 +244,7 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 
 static void whole(struct ig_reply *r, struct ig_strbuf *out)
 {
-	const struct ig_call *c = &r->calls[0];
+	const struct ig_choice *c = &r->choices[0];
 
 	message_begin(r, out);
 	for (size_t i = 0; i < c->n_parts; i++) {
@@ -257,7 +265,6 @@ static void count(struct ig_reply *r, struct ig_strbuf *out)
 }
 
 const struct ig_protocol ig_messages_protocol = {
-	.path = "/v1/messages",
 	.id_prefix = "msg_",
 	.prompt_param = "messages",
 	.form_param = "output_config.format",
@@ -269,7 +276,6 @@ const struct ig_protocol ig_messages_protocol = {
 };
 
 const struct ig_protocol ig_count_protocol = {
-	.path = "/v1/messages/count_tokens",
 	.id_prefix = "count_",
 	.prompt_param = "messages",
 	.parse = ig_request_parse_count,

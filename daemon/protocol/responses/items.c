@@ -5,7 +5,7 @@
  * Input, and the output of answers that are continued, take the same way: so a client
  * that sends a conversation whole gets the same prompt as one that continues it by id.
  */
-#include "daemon/protocol/core/request_private.h"
+#include "daemon/protocol/responses/items.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -474,7 +474,7 @@ static json_t *read_item(const struct item *it)
 		return read_result(it, true);
 	ig_printable(shown, sizeof shown, s);
 	ig_api_fail(
-		it->e, 400, "invalid_request_error", "unsupported_parameter", param,
+		it->e, 400, "unsupported_parameter", param,
 		"Unsupported item: '%s' is '%s'; this server has message, reasoning, function_call, "
 		"function_call_output, custom_tool_call and custom_tool_call_output.",
 		param, shown);
@@ -560,7 +560,7 @@ int ig_items_link(struct ig_request *r, struct ig_api_error *e)
 		if (!name) {
 			char shown[80];
 			ig_printable(shown, sizeof shown, json_string_value(id));
-			rc = ig_api_fail(e, 400, "invalid_request_error", "invalid_value", "input",
+			rc = ig_api_fail(e, 400, "invalid_value", "input",
 					 "No tool call is found for the output with call_id '%s'.",
 					 shown);
 			break;

@@ -3,8 +3,8 @@
  */
 #include "daemon/protocol/responses/query.h"
 
-#include "daemon/protocol/core/api_private.h"
-#include "daemon/protocol/core/request_private.h"
+#include "daemon/protocol/core/json_text.h"
+#include "daemon/protocol/core/params.h"
 
 #include <stdio.h>
 #include <stdlib.h>

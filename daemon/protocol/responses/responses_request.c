@@ -6,7 +6,8 @@
  * can name its lane and let go what it would have continued.  The input itself is
  * items.c's.
  */
-#include "daemon/protocol/core/request_private.h"
+#include "daemon/protocol/responses/items.h"
+#include "daemon/protocol/responses/responses.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -325,7 +326,7 @@ static int read_tools(struct ig_request *r, json_t *root, struct ig_api_error *e
 			ig_printable(shown, sizeof shown, type);
 			snprintf(param, sizeof param, "tools[%zu].type", i);
 			rc = ig_api_fail(
-				e, 400, "invalid_request_error", "unsupported_parameter", param,
+				e, 400, "unsupported_parameter", param,
 				"Unsupported tool: '%s' is '%s'; this server has function and "
 				"custom tools.",
 				param, shown);
@@ -497,7 +498,7 @@ static int read_stream_id(struct ig_request *r, json_t *root, struct ig_api_erro
 	if (!s || n < 1 || n > IG_MAX_STREAM_ID ||
 	    strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != n)
 		return ig_api_fail(
-			e, 400, "invalid_request_error", "invalid_stream_id", "stream_id",
+			e, 400, "invalid_stream_id", "stream_id",
 			"Invalid 'stream_id': expected 1 to %d characters of A-Z a-z 0-9 "
 			"_ . -",
 			IG_MAX_STREAM_ID);
@@ -531,18 +532,25 @@ static int tell_effort(struct ig_request *r, struct ig_api_error *e)
 	return 0;
 }
 
-static int read_create(struct ig_request *r, const struct ig_param *table, json_t *root,
+/* What a prompt is made of. */
+static int read_prompt(struct ig_request *r, const struct ig_param *table, json_t *root,
 		       struct ig_api_error *e)
 {
-	json_t *input = json_object_get(root, "input"),
-	       *options = json_object_get(root, "stream_options");
-
-	r->kind = IG_REQUEST_CREATE;
-	r->store = true;
 	if (read_text_member(&r->previous_id, "previous_response_id", root, e) < 0 ||
 	    read_text_member(&r->instructions, "instructions", root, e) < 0 ||
 	    ig_params_read(r, table, root, e) < 0 || read_tools(r, root, e) < 0 ||
-	    read_tool_choice(r, root, e) < 0 || tell_effort(r, e) < 0)
+	    read_tool_choice(r, root, e) < 0)
+		return -1;
+	return tell_effort(r, e);
+}
+
+static int read_create(struct ig_request *r, const struct ig_param *table, json_t *root,
+		       struct ig_api_error *e)
+{
+	json_t *input = json_object_get(root, "input");
+
+	r->store = true;
+	if (read_prompt(r, table, root, e) < 0)
 		return -1;
 	if (!input || json_is_null(input))
 		return ig_fail_missing(e, "input");
@@ -550,56 +558,39 @@ static int read_create(struct ig_request *r, const struct ig_param *table, json_
 		return ig_fail_value(e, "input", "expected at least one item");
 	if (r->n_top && !r->logprobs)
 		return ig_fail_value(e, "top_logprobs", "only with \"" LOGPROBS "\" in 'include'");
-	if (options && !json_is_null(options) && !r->stream)
-		return ig_fail_value(e, "stream_options", "only allowed when 'stream' is true");
-	if (r->ignore_end && (r->form != IG_OUTPUT_FREE || r->tool_choice >= IG_TOOLS_REQUIRED))
-		return ig_fail_value(e, "ignore_eos", "an answer of a form must be able to end");
+	if (ig_check_stream_options(r, root, e) < 0 || ig_check_ignore_end(r, e) < 0)
+		return -1;
 	return ig_check_tool_choice(r, "tool_choice", e);
+}
+
+static int read_http_create(struct ig_request *r, json_t *root, struct ig_api_error *e)
+{
+	if (json_object_get(root, "stream_id"))
+		return ig_fail_unsupported(e, "stream_id", "part of a WebSocket's messages");
+	return read_create(r, create_table, root, e);
 }
 
 int ig_request_parse_create(const char *text, size_t len, struct ig_request *r,
 			    struct ig_api_error *e)
 {
-	json_t *root;
-	int rc;
+	return ig_request_read(text, len, NULL, read_http_create, r, e);
+}
 
-	ig_request_init(r, IG_REQUEST_CREATE);
-	*e = (struct ig_api_error){ 0 };
-	if (ig_json_load_object(text, len, &root, e) < 0)
+static int read_input_tokens(struct ig_request *r, json_t *root, struct ig_api_error *e)
+{
+	if (read_prompt(r, count_table, root, e) < 0)
 		return -1;
-	if (json_object_get(root, "stream_id"))
-		rc = ig_fail_unsupported(e, "stream_id", "part of a WebSocket's messages");
-	else
-		rc = read_create(r, create_table, root, e);
-	return ig_json_end(root, rc, e);
+	if (!r->messages && !(r->messages = json_array()))
+		return ig_fail_memory(e);
+	if (!json_array_size(r->messages) && !r->instructions && !r->previous_id)
+		return ig_fail_missing(e, "input");
+	return ig_check_tool_choice(r, "tool_choice", e);
 }
 
 int ig_request_parse_input_tokens(const char *text, size_t len, struct ig_request *r,
 				  struct ig_api_error *e)
 {
-	json_t *root;
-
-	ig_request_init(r, IG_REQUEST_CREATE);
-	*e = (struct ig_api_error){ 0 };
-	if (ig_json_load_object(text, len, &root, e) < 0)
-		return -1;
-	int rc = read_text_member(&r->previous_id, "previous_response_id", root, e) < 0 ||
-				 read_text_member(&r->instructions, "instructions", root, e) < 0 ||
-				 ig_params_read(r, count_table, root, e) < 0 ||
-				 read_tools(r, root, e) < 0 || read_tool_choice(r, root, e) < 0 ||
-				 tell_effort(r, e) < 0 ?
-			 -1 :
-			 0;
-	if (!rc && !r->messages) {
-		r->messages = json_array();
-		rc = r->messages ? 0 : ig_fail_memory(e);
-	}
-	if (!rc && !json_array_size(r->messages) && !r->instructions && !r->previous_id)
-		rc = ig_fail_missing(e, "input");
-	if (!rc)
-		rc = ig_check_tool_choice(r, "tool_choice", e);
-	json_decref(root);
-	return rc;
+	return ig_request_read(text, len, NULL, read_input_tokens, r, e);
 }
 
 /* ---- the WebSocket ----------------------------------------------------------------------- */
@@ -610,44 +601,41 @@ static int read_steer(struct ig_request *r, json_t *root, struct ig_api_error *e
 	       *input = json_object_get(root, "input");
 	json_t *back = json_pack("{s:O?, s:O?}", "previous_response_id", id, "input", input);
 
-	r->kind = IG_REQUEST_STEER;
+	r->notice = IG_WS_STEER;
 	r->steer = back ? json_dumps(back, JSON_COMPACT) : NULL;
 	json_decref(back);
 	return r->steer ? 0 : ig_fail_memory(e);
 }
 
-int ig_request_parse_ws(const char *text, size_t len, struct ig_request *r, struct ig_api_error *e)
+static int read_message(struct ig_request *r, json_t *root, struct ig_api_error *e)
 {
-	json_t *root;
-	int rc;
-
-	ig_request_init(r, IG_REQUEST_CREATE);
-	r->stream = true;
-	*e = (struct ig_api_error){ 0 };
-	if (ig_json_load_object(text, len, &root, e) < 0)
-		return -1;
-	rc = read_stream_id(r, root, e);
-	if (rc < 0)
-		goto out;
 	json_t *v = json_object_get(root, "type");
 	const char *type = json_string_value(v);
+
+	r->stream = true;
+	if (read_stream_id(r, root, e) < 0)
+		return -1;
 	if (!v)
-		rc = ig_fail_missing(e, "type");
-	else if (!type)
-		rc = ig_fail_type(e, "type", "a string", v);
-	else if (!strcmp(type, "response.create"))
-		rc = read_create(r, ws_create_table, root, e);
-	else if (!strcmp(type, "response.cancel")) {
-		r->kind = IG_REQUEST_CANCEL;
-		rc = ig_params_read(r, cancel_table, root, e);
-	} else if (!strcmp(type, "response.steer"))
-		rc = read_steer(r, root, e);
-	else if (!strcmp(type, "response.processed"))
-		r->kind = IG_REQUEST_IGNORED;
-	else
-		rc = ig_fail_value(e, "type",
-				   "expected response.create, response.cancel or "
-				   "response.steer");
-out:
-	return ig_json_end(root, rc, e);
+		return ig_fail_missing(e, "type");
+	if (!type)
+		return ig_fail_type(e, "type", "a string", v);
+	if (!strcmp(type, "response.create"))
+		return read_create(r, ws_create_table, root, e);
+	if (!strcmp(type, "response.steer"))
+		return read_steer(r, root, e);
+	if (!strcmp(type, "response.cancel")) {
+		r->notice = IG_WS_CANCEL;
+		return ig_params_read(r, cancel_table, root, e);
+	}
+	if (strcmp(type, "response.processed"))
+		return ig_fail_value(e, "type",
+				     "expected response.create, response.cancel or "
+				     "response.steer");
+	r->notice = IG_WS_PROCESSED;
+	return 0;
+}
+
+int ig_request_parse_ws(const char *text, size_t len, struct ig_request *r, struct ig_api_error *e)
+{
+	return ig_request_read(text, len, NULL, read_message, r, e);
 }

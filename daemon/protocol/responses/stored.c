@@ -19,8 +19,9 @@ struct ig_kept {
 	char *text;			   /* NULL: none */
 	uint64_t bytes, text_bytes;	   /* text_bytes are among bytes */
 	/* of the index */
-	char *id, *owner, *lane; /* lane: NULL for one that is stored */
-	const void *connection;	 /* likewise */
+	char *id, *lane; /* lane: NULL for one that is stored */
+	uint64_t owner;
+	const void *connection; /* likewise */
 	struct ig_kept *next_in_bucket;
 	struct ig_kept *newer, *older;
 	struct ig_kept *lane_prev, *lane_next; /* those of connections */
@@ -73,7 +74,6 @@ static void node_free(struct ig_kept *k)
 	json_decref(k->output);
 	free(k->text);
 	free(k->id);
-	free(k->owner);
 	free(k->lane);
 	free(k);
 }
@@ -113,17 +113,16 @@ static struct ig_kept *node_new(const struct ig_kept_spec *spec, bool with_histo
 	k->output = joined(spec->output, NULL, NULL);
 	k->text = spec->text ? strdup(spec->text) : NULL;
 	k->id = strdup(spec->id);
-	k->owner = strdup(spec->owner);
+	k->owner = spec->owner;
 	k->lane = k->connection ? strdup(spec->lane) : NULL;
 	if (!k->messages || !k->input || !k->output || (spec->text && !k->text) || !k->id ||
-	    !k->owner || (k->connection && !k->lane)) {
+	    (k->connection && !k->lane)) {
 		node_free(k);
 		return NULL;
 	}
 	k->text_bytes = k->text ? strlen(k->text) + 1 : 0;
-	k->bytes = sizeof *k + k->text_bytes + strlen(k->id) + strlen(k->owner) +
-		   (k->lane ? strlen(k->lane) : 0) + size_of(k->messages) + size_of(k->input) +
-		   size_of(k->output);
+	k->bytes = sizeof *k + k->text_bytes + strlen(k->id) + (k->lane ? strlen(k->lane) : 0) +
+		   size_of(k->messages) + size_of(k->input) + size_of(k->output);
 	return k;
 }
 
@@ -277,28 +276,27 @@ int ig_kept_add(struct ig_kept_store *s, const struct ig_kept_spec *spec)
 	return 0;
 }
 
-static struct ig_kept *find(struct ig_kept_store *s, const char *id, const char *owner,
+static struct ig_kept *find(struct ig_kept_store *s, const char *id, uint64_t owner,
 			    const void *connection, bool stored)
 {
 	struct ig_kept *k = *bucket_of(s, id);
 
 	while (k && strcmp(k->id, id))
 		k = k->next_in_bucket;
-	if (!k || strcmp(k->owner, owner) ||
-	    (k->connection && (stored || k->connection != connection)))
+	if (!k || k->owner != owner || (k->connection && (stored || k->connection != connection)))
 		return NULL;
 	list_remove(s, k);
 	list_push(s, k);
 	return k;
 }
 
-struct ig_kept *ig_kept_find(struct ig_kept_store *s, const char *id, const char *owner,
+struct ig_kept *ig_kept_find(struct ig_kept_store *s, const char *id, uint64_t owner,
 			     const void *connection)
 {
 	return find(s, id, owner, connection, false);
 }
 
-struct ig_kept *ig_kept_find_stored(struct ig_kept_store *s, const char *id, const char *owner)
+struct ig_kept *ig_kept_find_stored(struct ig_kept_store *s, const char *id, uint64_t owner)
 {
 	return find(s, id, owner, NULL, true);
 }

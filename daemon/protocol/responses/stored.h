@@ -28,7 +28,7 @@ void ig_kept_store_limit(struct ig_kept_store *s, uint32_t max_count, uint64_t m
 /* What is to be kept.  Lists may be NULL: empty ones. */
 struct ig_kept_spec {
 	const char *id;
-	const char *owner;	 /* the key's id; "": no key */
+	uint64_t owner;		 /* the key's identity; 0: no key */
 	bool stored;		 /* for every request with its key; else for its connection alone */
 	const void *connection;	 /* NULL: none.  A lane of it keeps its latest response, */
 	const char *lane;	 /* and lets go the one before, unless that is stored */
@@ -45,10 +45,10 @@ struct ig_kept_spec {
 int ig_kept_add(struct ig_kept_store *s, const struct ig_kept_spec *spec);
 /* As a request of this connection (NULL: none) with this key may see it; used just now.
  * NULL: there is none.  Good until the next call of add, limit or one that drops. */
-struct ig_kept *ig_kept_find(struct ig_kept_store *s, const char *id, const char *owner,
+struct ig_kept *ig_kept_find(struct ig_kept_store *s, const char *id, uint64_t owner,
 			     const void *connection);
 /* Only what is kept for everybody: what GET and DELETE are about. */
-struct ig_kept *ig_kept_find_stored(struct ig_kept_store *s, const char *id, const char *owner);
+struct ig_kept *ig_kept_find_stored(struct ig_kept_store *s, const char *id, uint64_t owner);
 
 /* The conversation up to and with this response, in the form of templates: a new list of
  * shared messages; NULL without memory. */

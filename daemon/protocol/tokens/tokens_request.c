@@ -2,7 +2,8 @@
  * tokens_request.c: the bodies of POST /v1/tokenize and /v1/detokenize: a text or a
  * conversation, or token ids.
  */
-#include "daemon/protocol/core/request_private.h"
+#include "daemon/protocol/chat/chat.h"
+#include "daemon/protocol/tokens/tokens.h"
 
 #include <stdlib.h>
 
@@ -59,31 +60,26 @@ static const struct ig_param detokenize_table[] = {
 	{ NULL, NULL },
 };
 
-static int parse(const char *text, size_t len, enum ig_request_kind kind,
-		 const struct ig_param *table, struct ig_request *r, struct ig_api_error *e)
+static int check_tokenize(struct ig_request *r, json_t *root, struct ig_api_error *e)
 {
-	json_t *root;
+	if (r->messages && r->n_prompts)
+		return ig_fail_value(e, "messages", "not with a prompt");
+	return r->messages || r->n_prompts ? 0 : ig_fail_missing(e, "prompt");
+}
 
-	ig_request_init(r, kind);
-	*e = (struct ig_api_error){ 0 };
-	if (ig_json_load_object(text, len, &root, e) < 0)
-		return -1;
-	int rc = ig_params_read(r, table, root, e);
-	if (!rc && r->messages && r->n_prompts)
-		rc = ig_fail_value(e, "messages", "not with a prompt");
-	if (!rc && !r->messages && !r->n_prompts)
-		rc = ig_fail_missing(e, kind == IG_REQUEST_TOKENIZE ? "prompt" : "tokens");
-	return ig_json_end(root, rc, e);
+static int check_detokenize(struct ig_request *r, json_t *root, struct ig_api_error *e)
+{
+	return r->n_prompts ? 0 : ig_fail_missing(e, "tokens");
 }
 
 int ig_request_parse_tokenize(const char *text, size_t len, struct ig_request *r,
 			      struct ig_api_error *e)
 {
-	return parse(text, len, IG_REQUEST_TOKENIZE, tokenize_table, r, e);
+	return ig_request_read(text, len, tokenize_table, check_tokenize, r, e);
 }
 
 int ig_request_parse_detokenize(const char *text, size_t len, struct ig_request *r,
 				struct ig_api_error *e)
 {
-	return parse(text, len, IG_REQUEST_DETOKENIZE, detokenize_table, r, e);
+	return ig_request_read(text, len, detokenize_table, check_detokenize, r, e);
 }

@@ -2,7 +2,9 @@
  * tokens_writer.c: the answers of /v1/tokenize and /v1/detokenize: ids and texts.  Nothing is
  * generated; prep's thread does the work.
  */
-#include "daemon/protocol/core/api_private.h"
+#include "daemon/protocol/core/logprobs.h"
+#include "daemon/protocol/core/reply.h"
+#include "daemon/protocol/tokens/tokens.h"
 #include "model/tokenizer/detokenizer.h"
 
 #include <stdlib.h>
@@ -12,7 +14,7 @@ static void tokenized(struct ig_reply *r, struct ig_strbuf *out)
 	const struct ig_ids *ids = &r->prepared.prompts[0];
 
 	ig_strbuf_printf(out, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":[", ids->n,
-			 r->model->n_context);
+			 r->prepared.model->n_context);
 	for (size_t i = 0; i < ids->n; i++)
 		ig_strbuf_printf(out, "%s%d", i ? "," : "", ids->ids[i]);
 	ig_strbuf_puts(out, r->request.token_texts ? "],\"token_strs\":[" : "]}");
@@ -21,7 +23,7 @@ static void tokenized(struct ig_reply *r, struct ig_strbuf *out)
 	for (size_t i = 0; i < ids->n; i++) {
 		if (i)
 			ig_strbuf_puts(out, ",");
-		ig_json_token_text(out, r->model, ids->ids[i]);
+		ig_json_token_text(out, r->prepared.model, ids->ids[i]);
 	}
 	ig_strbuf_puts(out, "]}");
 }
@@ -31,18 +33,18 @@ static void detokenized(struct ig_reply *r, struct ig_strbuf *out)
 {
 	const struct ig_ids *ids = &r->prepared.prompts[0];
 	struct ig_strbuf text = { 0 };
-	char *piece = malloc(ig_detokenizer_max(r->model->tokenizer));
+	char *piece = malloc(ig_detokenizer_max(r->prepared.model->tokenizer));
 	struct ig_detokenizer d;
 	char rest[16];
 
-	ig_detokenizer_init(&d, r->model->tokenizer);
+	ig_detokenizer_init(&d, r->prepared.model->tokenizer);
 	ig_detokenizer_begin(&d);
 	text.failed = !piece;
 	for (size_t i = 0; piece && i < ids->n; i++) {
 		size_t len;
 		bool special;
-		const char *name =
-			ig_tokenizer_token(r->model->tokenizer, ids->ids[i], &len, &special);
+		const char *name = ig_tokenizer_token(r->prepared.model->tokenizer, ids->ids[i],
+						      &len, &special);
 		if (special) {
 			ig_strbuf_add(&text, rest, ig_detokenizer_flush(&d, rest));
 			ig_strbuf_add(&text, name, len);
@@ -61,7 +63,6 @@ static void detokenized(struct ig_reply *r, struct ig_strbuf *out)
 }
 
 const struct ig_protocol ig_tokenize_protocol = {
-	.path = "/v1/tokenize",
 	.id_prefix = "tok-",
 	.prompt_param = "prompt",
 	.parse = ig_request_parse_tokenize,
@@ -71,7 +72,6 @@ const struct ig_protocol ig_tokenize_protocol = {
 };
 
 const struct ig_protocol ig_detokenize_protocol = {
-	.path = "/v1/detokenize",
 	.id_prefix = "tok-",
 	.prompt_param = "tokens",
 	.parse = ig_request_parse_detokenize,

@@ -158,7 +158,7 @@ def main():
     if len(lines) != len(cases):
         sys.exit(f"answers.py: {len(lines)} answers to {len(cases)} templates")
     n_known = n_turns = n_wrong = 0
-    for path, texts, line in zip(templates, turns, lines):
+    for path, texts, line in zip(templates, turns, lines, strict=True):
         want = STYLES.get(path.stem, "none")
         n_known += not want.startswith("none")
         if line.get("style") != want:
@@ -167,7 +167,12 @@ def main():
         if not want.startswith("none") and len(texts) < 3:
             n_wrong += 1
             print(f"{path.name}: only {len(texts)} turns could be rendered")
-        for (name, text), events in zip(texts.items(), line.get("events", [])):
+        read_back = line.get("events", [])
+        if len(read_back) != len(texts):
+            n_wrong += 1
+            print(f"{path.name}: {len(texts)} turns, {len(read_back)} read back")
+            continue
+        for (name, text), events in zip(texts.items(), read_back, strict=True):
             n_turns += 1
             if not is_right(TURNS[name], text, read(events)):
                 n_wrong += 1

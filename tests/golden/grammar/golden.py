@@ -212,6 +212,8 @@ def run(walk, cases, seed, model):
 
 
 class Judge:
+    """Counts faults and shows the first of them."""
+
     def __init__(self, show):
         self.bad, self.show = 0, show
 
@@ -219,6 +221,15 @@ class Judge:
         self.bad += 1
         if self.bad <= self.show:
             print(text[:2000])
+
+    def whole(self, name, case, have):
+        """Whether there is an output for each walk, and a verdict on each text; if not, a fault."""
+        why = have.get("error") or have.get("problem")
+        wanted = [case["walks"], len(case.get("accept", [])), len(case.get("reject", []))]
+        got = [len(have.get(key, [])) for key in ("outputs", "accepted", "rejected")]
+        if why or wanted != got:
+            self.fault(f"{name}: {why or f'{got} results for {wanted} tasks'} {str(have.get('outputs'))[-300:]}")
+        return not why and wanted == got
 
 
 def schema_cases(names, walks, seed):
@@ -248,10 +259,9 @@ def schema_cases(names, walks, seed):
 
 def judge_schemas(j, names, cases, got):
     n_walks = n_good = n_bad = 0
-    for name, case, have in zip(names, cases, got):
+    for name, case, have in zip(names, cases, got, strict=True):
         validator = validator_of(case["schema"])
-        if have.get("error") or have.get("problem"):
-            j.fault(f"{name}: {have.get('error') or have.get('problem')} {str(have.get('outputs'))[-300:]}")
+        if not j.whole(name, case, have):
             continue
         for text in have["outputs"]:
             n_walks += 1
@@ -261,11 +271,11 @@ def judge_schemas(j, names, cases, got):
                 faults = [e]
             if faults:
                 j.fault(f"{name}: {str(faults[0])[:300]}\n  {text}")
-        for text, ok in zip(case["accept"], have["accepted"]):
+        for text, ok in zip(case["accept"], have["accepted"], strict=True):
             n_good += 1
             if not ok:
                 j.fault(f"{name}: not taken: {text}")
-        for text, ok in zip(case["reject"], have["rejected"]):
+        for text, ok in zip(case["reject"], have["rejected"], strict=True):
             n_bad += 1
             if ok:
                 j.fault(f"{name}: taken: {text}")
@@ -283,11 +293,11 @@ def python_regex(text):
     return re.compile(text, re.A if r"\W" not in text else 0)
 
 
-def judge_regexes(j, got):
+def judge_regexes(j, cases, got):
     n = 0
-    for text, have in zip(REGEXES, got):
-        if have.get("error") or have.get("problem"):
-            j.fault(f"{text}: {have.get('error') or have.get('problem')}")
+    for case, have in zip(cases, got, strict=True):
+        text = case["regex"]
+        if not j.whole(text, case, have):
             continue
         for out in have["outputs"]:
             n += 1
@@ -310,8 +320,10 @@ def main():
     for model in [None] + ([a.model] if a.model else []):
         cases, _ = schema_cases(names, a.walks, a.seed)
         n_walks, n_good, n_bad = judge_schemas(j, names, cases, run(a.walk, cases, a.seed, model))
-        n_regex = judge_regexes(j, run(a.walk, [{"regex": r, "walks": a.walks} for r in REGEXES], a.seed, model))
-        for (schema, part), have in zip(REFUSED, run(a.walk, [{"schema": s, "walks": 0} for s, _ in REFUSED], a.seed, model)):
+        regexes = [{"regex": r, "walks": a.walks} for r in REGEXES]
+        n_regex = judge_regexes(j, regexes, run(a.walk, regexes, a.seed, model))
+        refusals = run(a.walk, [{"schema": s, "walks": 0} for s, _ in REFUSED], a.seed, model)
+        for (schema, part), have in zip(REFUSED, refusals, strict=True):
             if part not in have.get("error", ""):
                 j.fault(f"{json.dumps(schema)}: {have.get('error', 'is taken')}; should say {part}")
         print(f"{'the model' if model else 'made up'}: {len(names)} schemas, {n_walks} walks, {n_good} values taken, "

@@ -98,6 +98,7 @@ static int close_all(void **state)
 
 static void ask(struct request *r, const char *prompt, struct ig_gen_spec spec)
 {
+	static struct ig_origin origin = { .n_refs = 1 };
 	struct ig_error err = { 0 };
 	uint64_t gen;
 
@@ -105,17 +106,18 @@ static void ask(struct request *r, const char *prompt, struct ig_gen_spec spec)
 	assert_int_equal(ig_tokenizer_encode(spec.model->tokenizer, prompt, strlen(prompt), false,
 					     400, &r->prompt),
 			 0);
-	spec.prompt = malloc(r->prompt.n * sizeof *spec.prompt);
-	memcpy(spec.prompt, r->prompt.ids, r->prompt.n * sizeof *spec.prompt);
+	spec.origin = &origin;
+	spec.prompt = r->prompt.ids;
 	spec.n_prompt = (int32_t)r->prompt.n;
-	spec.max_tokens = n_tokens;
-	spec.top_p = 1;
+	spec.sampling.max_tokens = n_tokens;
+	spec.sampling.top_p = 1;
 	spec.n_top = N_TOP;
-	spec.ignore_end = !spec.grammar;
+	spec.sampling.ignore_end = !spec.grammar;
 	spec.stream = r->stream = ig_stream_create(sizeof r->text, NULL, NULL);
 	assert_int_equal(ig_stream_keep_notes(r->stream, MAX_TOKENS), 0);
 	if (ig_engine_submit(engine, &spec, &gen, &err))
 		fail_msg("%s", err.text);
+	ig_grammar_unref(spec.grammar);
 }
 
 static void finish(struct request *r)
@@ -197,17 +199,19 @@ static double judge(const struct request *r, int32_t n_vocab)
 static void test_log_probabilities(void **state)
 {
 	static struct request r[N_REQUESTS];
-	static const struct ig_bias bias = { 42, 100 };
+	static struct ig_bias bias = { 42, 100 };
 	const struct ig_tokenizer *t = served->tokenizer;
 	int n_largest[N_REQUESTS] = { 0 };
 
 	ask(&r[0], "The quick brown fox jumps over", (struct ig_gen_spec){ 0 });
 	ask(&r[1], "Once upon a time there was a",
-	    (struct ig_gen_spec){ .temperature = 1.2f, .seed = 3 });
-	ask(&r[2], "In the beginning", (struct ig_gen_spec){ .biases = &bias, .n_biases = 1 });
+	    (struct ig_gen_spec){ .sampling = { .temperature = 1.2, .seed = 3 } });
+	ask(&r[2], "In the beginning",
+	    (struct ig_gen_spec){ .sampling = { .biases = &bias, .n_biases = 1 } });
 	ask(&r[3], "Is that so?", (struct ig_gen_spec){ .grammar = regex(" (yes|no)[.!]") });
 	ask(&r[4], "Say nothing but digits:",
-	    (struct ig_gen_spec){ .temperature = 2, .seed = 5, .grammar = regex("[0-9]+") });
+	    (struct ig_gen_spec){ .sampling = { .temperature = 2, .seed = 5 },
+				  .grammar = regex("[0-9]+") });
 	for (int i = 0; i < N_REQUESTS; i++) {
 		double worst;
 

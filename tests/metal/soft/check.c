@@ -246,10 +246,13 @@ static inline void touch(const void *p, size_t n, bool write, size_t align, uint
 		touch(p, N, true, N, 0, PC);                                                       \
 	}
 HOOK(1)
-HOOK(2) HOOK(4) HOOK(8) HOOK(16)
+HOOK(2)
+HOOK(4)
+HOOK(8)
+HOOK(16)
 
-	/* Of other sizes, or with less alignment than size: said by the kernel, so no mistake. */
-	void soft_check_loadN_noabort(const void *p, size_t n);
+/* Of other sizes, or with less alignment than size: said by the kernel, so no mistake. */
+void soft_check_loadN_noabort(const void *p, size_t n);
 void soft_check_loadN_noabort(const void *p, size_t n)
 {
 	touch(p, n, false, 1, 0, PC);

@@ -68,12 +68,13 @@ kernel void convert(constant bug_args &args [[buffer(0)]], device const float *x
 	out[5 * n + i] = float4(*(device const T4 *)(kept + i / 4 * 4))[0] * 0.0f +
 			 float2(as_type<T2>(as_type<uint>(two))).y;
 }
-instantiate_kernel("convert_f16", convert, half) instantiate_kernel("convert_bf16", convert, bfloat)
+instantiate_kernel("convert_f16", convert, half)
+instantiate_kernel("convert_bf16", convert, bfloat)
 
-	// out[16][n]
-	kernel void simd_functions(constant bug_args &args [[buffer(0)]],
-				   device const float *x [[buffer(1)]],
-				   device float *out [[buffer(2)]], PLACES)
+// out[16][n]
+kernel void simd_functions(constant bug_args &args [[buffer(0)]],
+			   device const float *x [[buffer(1)]], device float *out [[buffer(2)]],
+			   PLACES)
 {
 	const uint n = args.n;
 	const float v = x[i];

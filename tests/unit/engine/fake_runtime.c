@@ -5,6 +5,7 @@
 #include "model/tokenizer/detokenizer.h"
 #include "runtime/driver.h"
 #include "runtime/modules.h"
+#include "tests/unit/no_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,13 +16,6 @@
 struct fake fake;
 
 extern const struct ig_module ingot_module; /* kvcache, linked in */
-
-void fake_reset(void)
-{
-	memset(&fake, 0, sizeof fake);
-	pthread_mutex_init(&fake.lock, NULL);
-	pthread_cond_init(&fake.changed, NULL);
-}
 
 void fake_allow(int n)
 {
@@ -99,14 +93,6 @@ bool fake_failed_here(void)
 	return failed;
 }
 
-#ifdef FAKE_WRAP_MALLOC
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
 /* Counts down to 0 and past it once: true for one call. */
 static bool fails(void)
 {
@@ -122,21 +108,15 @@ static bool fails(void)
 	return false;
 }
 
-void *__wrap_malloc(size_t n)
+void fake_reset(void)
 {
-	return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	return fails() ? NULL : __real_realloc(p, n);
-}
+	memset(&fake, 0, sizeof fake);
+	pthread_mutex_init(&fake.lock, NULL);
+	pthread_cond_init(&fake.changed, NULL);
+#ifdef WRAP_MALLOC
+	no_memory_also = fails;
 #endif
+}
 
 static int no_memory(struct ig_error *err)
 {
@@ -968,17 +948,13 @@ int ig_program_wait(struct ig_program *p)
 
 /* ---- ledger, metrics ---------------------------------------------------------------------------- */
 
-bool ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row)
+void ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row)
 {
-	bool ok;
-
 	pthread_mutex_lock(&fake.lock);
-	ok = fake.n_rows < FAKE_MAX_ROWS;
-	if (ok)
+	if (fake.n_rows < FAKE_MAX_ROWS)
 		fake.rows[fake.n_rows++] = *row;
 	pthread_cond_broadcast(&fake.changed);
 	pthread_mutex_unlock(&fake.lock);
-	return ok;
 }
 
 int ig_itl_bucket(double ms)

@@ -81,7 +81,7 @@ struct fake {
 extern struct fake fake;
 
 void fake_reset(void);
-/* Of this thread's allocations, the one after n fails (not without FAKE_WRAP_MALLOC). */
+/* Of this thread's allocations, the one after n fails (not without WRAP_MALLOC). */
 void fake_fail_here(long n);
 /* Whether it did; none will. */
 bool fake_failed_here(void);

@@ -23,6 +23,7 @@ void harness_config(struct ig_config *c, const char *const *models, size_t n)
 	c->kvcache.slab = SLAB_BYTES;
 	c->kvcache.dtype = strdup("f16");
 	c->kvcache.prefix_cache = true;
+	c->kvcache.share = strdup("key");
 	c->modules.path = module_path;
 	c->scheduler.max_batch_tokens = 128;
 	c->scheduler.prefill_chunk = 64;
@@ -47,6 +48,7 @@ void harness_config_finish(struct ig_config *c)
 	free(c->runtime.run_ahead);
 	free(c->kvcache.service);
 	free(c->kvcache.dtype);
+	free(c->kvcache.share);
 	for (size_t i = 0; i < c->n_models; i++) {
 		free(c->models[i].name);
 		free(c->models[i].path);
@@ -115,6 +117,7 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 {
 	struct ig_gen_spec spec = { 0 };
 	struct ig_error why = { 0 };
+	int32_t *prompt;
 	int rc;
 
 	memset(c, 0, sizeof *c);
@@ -130,27 +133,24 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 			fail_msg("%s", why.text);
 	}
 	spec.n_prompt = a->n_prompt;
-	spec.prompt = malloc(((size_t)a->n_prompt + 1) * sizeof *spec.prompt);
-	if (a->prompt)
-		memcpy(spec.prompt, a->prompt, (size_t)a->n_prompt * sizeof *spec.prompt);
-	else
-		make_prompt(spec.prompt, a->n_prompt, a->prompt_seed);
-	spec.max_tokens = a->max_tokens;
-	spec.temperature = 1;
-	spec.top_p = 1;
-	spec.seed = a->seed;
-	spec.repetition_penalty = a->repetition_penalty;
-	spec.frequency_penalty = a->frequency_penalty;
-	spec.biases = a->bias;
-	spec.n_biases = a->bias ? 1 : 0;
-	if (a->stops[0]) {
-		spec.stops = calloc(5, sizeof *spec.stops);
-		for (int i = 0; i < 4 && a->stops[i]; i++)
-			spec.stops[i] = strdup(a->stops[i]);
-	}
+	prompt = malloc(((size_t)a->n_prompt + 1) * sizeof *prompt);
+	if (!a->prompt)
+		make_prompt(prompt, a->n_prompt, a->prompt_seed);
+	spec.prompt = a->prompt ? a->prompt : prompt;
+	spec.sampling = (struct ig_sampling){
+		.temperature = 1,
+		.top_p = 1,
+		.repetition_penalty = (double)a->repetition_penalty,
+		.frequency_penalty = (double)a->frequency_penalty,
+		.biases = (struct ig_bias *)a->bias,
+		.n_biases = a->bias ? 1 : 0,
+		.seed = a->seed,
+		.max_tokens = a->max_tokens,
+		.stops = a->stops[0] ? (char **)a->stops : NULL,
+		.ignore_end = a->ignore_end,
+	};
 	spec.n_top = a->n_probs - 1;
 	spec.prefill_only = a->prefill_only;
-	spec.ignore_end = a->ignore_end;
 	if (a->shows_control)
 		spec.shown[spec.n_shown++] = FAKE_CONTROL;
 	if (a->grammar)
@@ -160,19 +160,15 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 		assert_int_equal(
 			ig_stream_keep_notes(spec.stream, a->note_ring ? a->note_ring : 1024), 0);
 	snprintf(spec.id, sizeof spec.id, "%s", a->id ? a->id : "req");
-	snprintf(spec.endpoint, sizeof spec.endpoint, "test");
-	snprintf(spec.client, sizeof spec.client, "127.0.0.1");
-	spec.received_ns = ig_now_ns();
-	spec.received_wall_ns = ig_wall_ns();
+	spec.origin = ig_origin_create("req_1", "test", "127.0.0.1",
+				       &(struct ig_principal){ .identity = a->salt });
 	c->stream = spec.stream;
 	rc = ig_engine_submit(e, &spec, &c->gen, err);
 	ig_engine_release_model(spec.model);
+	ig_origin_unref(spec.origin);
+	ig_grammar_unref(spec.grammar);
+	free(prompt);
 	if (rc) {
-		free(spec.prompt);
-		for (int i = 0; spec.stops && spec.stops[i]; i++)
-			free(spec.stops[i]);
-		free(spec.stops);
-		ig_grammar_unref(spec.grammar);
 		ig_stream_unref(spec.stream);
 		ig_stream_unref(c->stream);
 		c->stream = NULL;

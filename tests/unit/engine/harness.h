@@ -41,12 +41,12 @@ struct ask {
 	unsigned prompt_seed;  /* of the prompt's tokens */
 	const int32_t *prompt; /* instead of the seed */
 	int32_t max_tokens;
-	uint64_t seed;
+	uint64_t seed, salt;
 	float repetition_penalty, frequency_penalty;
 	const struct ig_bias *bias; /* one, or NULL */
-	const char *stops[4];
-	size_t ring;	    /* 0: 64 KiB */
-	uint32_t note_ring; /* 0: 1024 */
+	const char *stops[5];	    /* NULL-terminated */
+	size_t ring;		    /* 0: 64 KiB */
+	uint32_t note_ring;	    /* 0: 1024 */
 	const char *id;
 	const struct fake_grammar *grammar; /* NULL: none */
 	int32_t n_probs; /* 0: no log probabilities; else so many alternatives plus one */

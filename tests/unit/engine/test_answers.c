@@ -485,7 +485,6 @@ static void test_prefill_only(void **state)
 	struct client c;
 	struct ig_ledger_row row;
 	struct ig_engine *e = harness_engine(&config);
-	int32_t done, total;
 
 	client_ask(&c, e, &a);
 	wait_for((client_take(&c), c.over));
@@ -495,9 +494,6 @@ static void test_prefill_only(void **state)
 	assert_int_equal(c.result.n_output, 0);
 	assert_int_equal(c.result.stop_index, -1);
 	assert_int_equal(c.n_text, 0);
-	assert_true(ig_stream_prefill(c.stream, &done, &total));
-	assert_int_equal(done, 100);
-	assert_int_equal(total, 100);
 	client_drop(&c);
 	assert_int_equal(fake.n_prefill_rows, 100);
 	assert_int_equal(fake.n_decode_rows, 0);

@@ -4,7 +4,7 @@
  */
 #include "harness.h"
 
-#include "daemon/engine/engine_private.h"
+#include "daemon/engine/engine.h"
 
 #include <jansson.h>
 #include <sys/stat.h>
@@ -321,17 +321,6 @@ static void test_refusals_are_entered(void **state)
 	harness_close(e);
 }
 
-static void test_ledger_overflow_is_counted(void **state)
-{
-	struct ig_engine *e = harness_engine(&config);
-	struct ig_ledger_row row = { .id = "x", .status = 400 };
-
-	for (int i = 0; i < FAKE_MAX_ROWS + 3; i++)
-		ig_engine_note_refused(e, &row);
-	assert_int_equal(counter(IG_COUNTER_LEDGER_DROPPED), 3);
-	harness_close(e);
-}
-
 static void test_describe(void **state)
 {
 	struct client c;
@@ -457,7 +446,6 @@ int main(void)
 		T(test_find_model),
 		T(test_many_names),
 		T(test_refusals_are_entered),
-		T(test_ledger_overflow_is_counted),
 		T(test_describe),
 		T(test_reload),
 		T(test_prep),

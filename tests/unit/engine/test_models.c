@@ -5,7 +5,7 @@
  */
 #include "harness.h"
 
-#include "daemon/engine/engine_private.h"
+#include "daemon/engine/engine.h"
 
 #include <sys/stat.h>
 
@@ -860,7 +860,7 @@ static void test_load_fails(void **state)
 	harness_close(e);
 }
 
-#ifdef FAKE_WRAP_MALLOC
+#ifdef WRAP_MALLOC
 /* Each allocation of a take, its load and a first request fails once. */
 static void test_without_memory(void **state)
 {
@@ -1129,7 +1129,7 @@ int main(int argc, char **argv)
 		T(test_remove_while_loading),
 		T(test_swap_while_loading),
 		T(test_load_fails),
-#ifdef FAKE_WRAP_MALLOC
+#ifdef WRAP_MALLOC
 		T(test_without_memory),
 		T(test_reload_without_memory),
 #endif

@@ -5,7 +5,7 @@
  */
 #include "harness.h"
 
-#ifdef FAKE_WRAP_MALLOC
+#ifdef WRAP_MALLOC
 
 static struct ig_config config;
 static const char *const two[] = { "good", "groups" };
@@ -38,25 +38,28 @@ static void assert_answer(const struct client *c, const struct ask *a)
 /* ---- submit ----------------------------------------------------------------------------- */
 
 /* With all that a request may have. */
-static struct ig_gen_spec full_spec(struct ig_engine *e, const struct ig_bias *bias)
+static struct ig_gen_spec full_spec(struct ig_engine *e)
 {
-	struct ig_gen_spec spec = { .n_prompt = 20,
-				    .max_tokens = 10,
-				    .temperature = 1,
-				    .top_p = 1,
-				    .repetition_penalty = 1.2f,
-				    .biases = bias,
-				    .n_biases = 1,
-				    .n_top = 5,
-				    .id = "full" };
+	static struct ig_origin origin = { .n_refs = 1 };
+	static struct ig_bias bias = { 4, 1.5f };
+	static char *stops[] = { "never that", "nor that", NULL };
+	static int32_t prompt[20];
+	struct ig_gen_spec spec = { .id = "full",
+				    .origin = &origin,
+				    .prompt = prompt,
+				    .n_prompt = 20,
+				    .sampling = { .temperature = 1,
+						  .top_p = 1,
+						  .repetition_penalty = 1.2,
+						  .biases = &bias,
+						  .n_biases = 1,
+						  .max_tokens = 10,
+						  .stops = stops },
+				    .n_top = 5 };
 	struct ig_error err;
 
 	assert_int_equal(ig_engine_take_model(e, "good", NULL, NULL, &spec.model, &err), 0);
-	spec.prompt = malloc(20 * sizeof *spec.prompt);
-	make_prompt(spec.prompt, 20, 3);
-	spec.stops = calloc(3, sizeof *spec.stops);
-	spec.stops[0] = strdup("never that");
-	spec.stops[1] = strdup("nor that");
+	make_prompt(prompt, 20, 3);
 	spec.grammar = fake_grammar(&rules);
 	spec.stream = ig_stream_create(4096, NULL, NULL);
 	assert_int_equal(ig_stream_keep_notes(spec.stream, 64), 0);
@@ -65,7 +68,6 @@ static struct ig_gen_spec full_spec(struct ig_engine *e, const struct ig_bias *b
 
 static void test_submit(void **state)
 {
-	static const struct ig_bias bias = { 4, 1.5f };
 	struct ask a = { .n_prompt = 30, .max_tokens = 400, .seed = 4 };
 	struct client other, c = { 0 };
 	struct ig_engine *e;
@@ -75,10 +77,9 @@ static void test_submit(void **state)
 	fake.delay_us = 50;
 	e = harness_engine(&config);
 	client_ask(&other, e, &a);
-	spec = full_spec(e, &bias);
+	spec = full_spec(e);
 	c.stream = spec.stream;
 	for (;; n_failed++) {
-		struct ig_gen_spec before = spec;
 		struct ig_error err = { 0 };
 		bool failed;
 		int rc;
@@ -93,16 +94,13 @@ static void test_submit(void **state)
 		assert_int_equal(rc, -ENOMEM);
 		assert_int_equal(err.code, -ENOMEM);
 		assert_string_equal(err.text, "out of memory for a request of 20 tokens");
-		assert_memory_equal(&spec, &before, sizeof spec); /* the caller's, all of it */
+		assert_int_equal(atomic_load(&spec.origin->n_refs), 1);
 		assert_int_equal(ig_engine_n_active(e), 1);
 	}
 	/* sequence, edits and their slots, stops and one table each, tokens, text, notes and
 	 * alternatives, matcher */
 	assert_int_equal(n_failed, 11);
-	assert_null(spec.prompt);
-	assert_null(spec.stops);
-	assert_null(spec.grammar);
-	assert_null(spec.stream);
+	ig_grammar_unref(spec.grammar);
 	client_finish(&c);
 	assert_int_equal(c.result.finish, IG_FINISH_LENGTH);
 	assert_int_equal(c.n_notes, 10);

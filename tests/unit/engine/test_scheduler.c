@@ -142,9 +142,6 @@ static void test_chunks_share_a_step(void **state)
 	assert_int_equal(info[0].n_prompt, 150);
 	assert_string_equal(info[0].model, "good");
 	assert_int_equal(info[1].n_prefilled, 0);
-	int32_t done, total;
-	wait_for(ig_stream_prefill(a.stream, &done, &total) && done == 64);
-	assert_int_equal(total, 150);
 	fake_open_gate();
 	client_finish(&a);
 	client_finish(&b);
@@ -253,6 +250,29 @@ static void test_prefix_cache_off(void **state)
 	wait_for(gauge(IG_GAUGE_KV_USED_BYTES) == 0);
 	assert_true(gauge(IG_GAUGE_KV_CACHED_BYTES) == 0);
 	harness_close(e);
+}
+
+/* A prompt that another has asked with another salt is computed anew, unless all share. */
+static void test_prefixes_are_salted(void **state)
+{
+	for (int all = 0; all < 2; all++) {
+		strcpy(config.kvcache.share, all ? "all" : "key");
+		struct ig_engine *e = harness_engine(&config);
+		struct client c;
+
+		for (uint64_t salt = 0; salt < 3; salt++)
+			for (int again = 0; again < 2; again++) {
+				struct ask a = {
+					.n_prompt = 100, .max_tokens = 3, .seed = 1, .salt = salt
+				};
+				client_ask(&c, e, &a);
+				client_finish(&c);
+				assert_answer(&c, &a);
+				assert_int_equal(c.result.n_cached,
+						 again || (all && salt) ? 96 : 0);
+			}
+		harness_close(e);
+	}
 }
 
 /* ---- a group with a window ------------------------------------------------------------------ */
@@ -475,8 +495,9 @@ static void test_cancel_while_waiting(void **state)
 	client_ask(&a, e, &(struct ask){ .n_prompt = 5, .max_tokens = 5 });
 	fake_wait_at_gate();
 	client_ask(&b, e, &(struct ask){ .n_prompt = 5, .max_tokens = 5, .id = "b" });
-	int32_t done, total;
-	assert_false(ig_stream_prefill(b.stream, &done, &total));
+	struct ig_gen_info info[2];
+	assert_int_equal(ig_engine_list(e, info, 2), 2);
+	assert_string_equal(info[1].state, "waiting");
 	ig_engine_cancel(e, b.gen, "client_cancel");
 	fake_allow(1);
 	client_finish(&b);
@@ -1125,7 +1146,7 @@ static void test_idle_costs_nothing(void **state)
 
 static void test_nothing_allocated_per_token(void **state)
 {
-#ifdef FAKE_WRAP_MALLOC
+#ifdef WRAP_MALLOC
 	static const struct fake_grammar rules = { 1000, 3, true, false };
 	static struct client c[4];
 	struct ig_engine *e;
@@ -1222,6 +1243,7 @@ int main(int argc, char **argv)
 		T(test_penalties_count_tokens),
 		T(test_prefix_is_not_computed_again),
 		T(test_prefix_cache_off),
+		T(test_prefixes_are_salted),
 		T(test_prefixes_among_many),
 		T(test_cancel_frees_within_one_step),
 		T(test_cancel_while_waiting),

@@ -4,14 +4,14 @@
  */
 #include "harness.h"
 
+#include "base/lock.h"
 #include "daemon/engine/logprobs.h"
-#include "daemon/engine/models_private.h"
+#include "daemon/engine/registry_private.h"
 #include "daemon/engine/sequence_private.h"
 
 static struct ig_tokenizer *tokenizer;
 static struct ig_models models;
 static struct ig_model model;
-static const struct ig_engine_options options;
 
 static int setup(void **state)
 {
@@ -45,33 +45,22 @@ static int teardown(void **state)
 
 static struct ig_gen_spec spec_of(const char *const *stops, size_t ring)
 {
-	struct ig_gen_spec spec = {
-		.model = &model.shown, .n_prompt = 3, .temperature = 0, .top_p = 1, .n_top = -1
-	};
+	static struct ig_origin origin = { .n_refs = 1 };
+	static int32_t prompt[3];
 
-	spec.prompt = calloc(3, sizeof *spec.prompt);
-	if (stops) {
-		size_t n = 0;
-		while (stops[n])
-			n++;
-		spec.stops = calloc(n + 1, sizeof *spec.stops);
-		for (size_t i = 0; i < n; i++)
-			spec.stops[i] = strdup(stops[i]);
-	}
-	spec.stream = ig_stream_create(ring, NULL, NULL);
-	return spec;
+	return (struct ig_gen_spec){ .origin = &origin,
+				     .model = &model.shown,
+				     .prompt = prompt,
+				     .n_prompt = 3,
+				     .sampling = { .top_p = 1, .stops = (char **)stops },
+				     .n_top = -1,
+				     .stream = ig_stream_create(ring, NULL, NULL) };
 }
 
 static void drop_spec(struct ig_gen_spec *spec)
 {
-	free(spec->prompt);
-	for (size_t i = 0; spec->stops && spec->stops[i]; i++)
-		free(spec->stops[i]);
-	free(spec->stops);
-	if (spec->stream) {
-		ig_stream_unref(spec->stream);
-		ig_stream_unref(spec->stream);
-	}
+	ig_stream_unref(spec->stream);
+	ig_stream_unref(spec->stream);
 }
 
 static struct ig_seq *make(const char *const *stops, size_t ring, struct ig_stream **stream)
@@ -81,12 +70,9 @@ static struct ig_seq *make(const char *const *stops, size_t ring, struct ig_stre
 	struct ig_seq *s;
 
 	*stream = spec.stream;
-	if (ig_seq_create(&spec, &options, &s, &err) < 0)
+	if (ig_seq_create(&spec, 0, &s, &err) < 0)
 		fail_msg("%s", err.text);
 	ig_seq_adopt(s, &spec);
-	assert_null(spec.prompt);
-	assert_null(spec.stops);
-	assert_null(spec.stream);
 	return s;
 }
 
@@ -101,7 +87,7 @@ static struct ig_seq *make_noted(const char *const *stops, size_t ring, int32_t 
 	*stream = spec.stream;
 	spec.n_top = n_top;
 	assert_int_equal(ig_stream_keep_notes(spec.stream, n_notes), 0);
-	if (ig_seq_create(&spec, &options, &s, &err) < 0)
+	if (ig_seq_create(&spec, 0, &s, &err) < 0)
 		fail_msg("%s", err.text);
 	ig_seq_adopt(s, &spec);
 	return s;
@@ -572,8 +558,8 @@ static void test_shown_and_end_tokens(void **state)
 	spec.shown[0] = FAKE_CONTROL;
 	spec.shown[1] = FAKE_END; /* no text all the same, as it is no end */
 	spec.n_shown = 2;
-	spec.ignore_end = true;
-	assert_int_equal(ig_seq_create(&spec, &options, &s, &err), 0);
+	spec.sampling.ignore_end = true;
+	assert_int_equal(ig_seq_create(&spec, 0, &s, &err), 0);
 	ig_seq_adopt(s, &spec);
 	memset(&spec, 0, sizeof spec); /* the ids were copied */
 	draw(s, 0);
@@ -602,7 +588,7 @@ static void assert_refused(struct ig_gen_spec *spec, int code, const char *text)
 	struct ig_error err = { 0 };
 	struct ig_seq *s = NULL;
 
-	assert_int_equal(ig_seq_create(spec, &options, &s, &err), code);
+	assert_int_equal(ig_seq_create(spec, 0, &s, &err), code);
 	assert_string_equal(err.text, text);
 	assert_int_equal(err.code, code);
 	assert_null(s);
@@ -613,6 +599,7 @@ static void test_refusals(void **state)
 	const char *stops[20] = { 0 };
 	struct ig_gen_spec spec = spec_of(NULL, 64), good = spec;
 	char long_stop[IG_MAX_STOP_BYTES + 2];
+	int32_t prompt[3] = { 0 };
 
 	spec.n_prompt = 0;
 	assert_refused(&spec, -EINVAL, "the prompt has no tokens");
@@ -628,23 +615,24 @@ static void test_refusals(void **state)
 		       "the prompt has 301 tokens, the cache holds 300 of good; "
 		       "kvcache.arena sets its size");
 	spec = good;
-	spec.prompt[1] = FAKE_VOCAB;
+	spec.prompt = prompt;
+	prompt[1] = FAKE_VOCAB;
 	assert_refused(&spec, -EINVAL, "token 1 of the prompt is 64; good has 64 tokens");
-	spec.prompt[1] = -1;
+	prompt[1] = -1;
 	assert_refused(&spec, -EINVAL, "token 1 of the prompt is -1; good has 64 tokens");
-	spec.prompt[1] = 0;
-	spec.max_tokens = -1;
+	spec = good;
+	spec.sampling.max_tokens = -1;
 	assert_refused(&spec, -EINVAL, "max_tokens is -1; it must not be negative");
 	spec = good;
-	spec.temperature = 2.5f;
+	spec.sampling.temperature = 2.5;
 	assert_refused(&spec, -EINVAL, "temperature is 2.5; it must be from 0 to 2");
-	spec.temperature = -1;
+	spec.sampling.temperature = -1;
 	assert_refused(&spec, -EINVAL, "temperature is -1; it must be from 0 to 2");
 	spec = good;
-	spec.top_p = 0;
+	spec.sampling.top_p = 0;
 	assert_refused(&spec, -EINVAL, "top_p is 0; it must be above 0 and at most 1");
 	spec = good;
-	spec.top_k = -3;
+	spec.sampling.top_k = -3;
 	assert_refused(&spec, -EINVAL, "top_k is -3; it must not be negative");
 	spec = good;
 	spec.stream = NULL;
@@ -673,7 +661,7 @@ static void test_refusals(void **state)
 	assert_refused(&spec, -EINVAL, "control token -1 is to be shown; good has tokens 0 to 63");
 	spec = good;
 	spec.grammar = fake_grammar(&(struct fake_grammar){ 3, 2, true, false });
-	spec.ignore_end = true;
+	spec.sampling.ignore_end = true;
 	assert_refused(&spec, -EINVAL,
 		       "ignore_end with a grammar, which says itself where the answer "
 		       "ends");

@@ -1,8 +1,7 @@
 /*
  * test_answer_memory.c: each allocation of opening a template, parsing an answer and making
  * a grammar's source fails once; what comes of it is an error, never a crash, a call that
- * does not end, or (under AddressSanitizer) a leak.  The linker puts the functions below
- * in the place of malloc, calloc and realloc.
+ * does not end, or (under AddressSanitizer) a leak.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,44 +11,16 @@
 
 #include "model/chat/completion.h"
 #include "tiny_gguf.h"
+#include "tests/unit/no_memory.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-static long n_left = -1; /* allocations until one fails; -1: none does */
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-
-static bool fails(void)
-{
-	return n_left >= 0 && n_left-- == 0;
-}
-
-void *__wrap_malloc(size_t size)
-{
-	return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t size)
-{
-	return fails() ? NULL : __real_realloc(p, size);
-}
-
 /* ---- the stand-in for the grammars ----------------------------------------------------- */
 
-static struct ig_grammar *const some_grammar = (struct ig_grammar *)(void *)&n_left;
+static struct ig_grammar *const some_grammar = (struct ig_grammar *)(void *)&no_memory_also;
 
 int ig_grammar_cache_get(struct ig_grammar_cache *c, const struct ig_tokenizer *t,
 			 const struct ig_grammar_source *s, struct ig_grammar **out,
@@ -76,14 +47,12 @@ static int each_fails(int (*run)(void *arg), void *arg)
 	for (int n = 0;; n++) {
 		int rc;
 		assert_true(n < 10000);
-		n_left = n;
+		no_memory_at(n);
 		rc = run(arg);
-		if (n_left >= 0) { /* none was left to fail */
-			n_left = -1;
+		if (!no_memory_failed()) {
 			assert_int_equal(rc, 0);
 			return n;
 		}
-		n_left = -1;
 		assert_int_equal(rc, -ENOMEM);
 	}
 }
@@ -197,17 +166,11 @@ static int open_template(void *arg)
 static int tell_style(void *arg)
 {
 	struct ig_answer_style s;
-	long before = n_left;
 
 	ig_answer_style_of(arg, &s);
 	assert_int_equal(s.calls, IG_CALLS_MISTRAL);
 	assert_true(s.reasoning);
-	if (n_left >= 0 || before < 0) {
-		assert_true(s.opens_reasoning);
-		return 0;
-	}
-	assert_false(s.opens_reasoning);
-	return -ENOMEM;
+	return s.opens_reasoning ? 0 : -ENOMEM;
 }
 
 static void templates(void **state)

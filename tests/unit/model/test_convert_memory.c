@@ -1,7 +1,6 @@
 /*
  * test_convert_memory.c: each allocation of converting a folder fails once; what comes of it
- * is an error and no file, never a crash or (under AddressSanitizer) a leak.  The linker
- * puts the functions below in the place of the C library's.
+ * is an error and no file, never a crash or (under AddressSanitizer) a leak.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,44 +11,9 @@
 #include "model/quantize/convert.h"
 
 #include "tiny_files.h"
+#include "tests/unit/no_memory.h"
 
 #include <unistd.h>
-
-static long n_left = -1; /* allocations until one fails; -1: none does */
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t size);
-char *__real_strdup(const char *s);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-char *__wrap_strdup(const char *s);
-
-static bool fails(void)
-{
-	return n_left >= 0 && n_left-- == 0;
-}
-
-void *__wrap_malloc(size_t size)
-{
-	return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t size)
-{
-	return fails() ? NULL : __real_realloc(p, size);
-}
-
-char *__wrap_strdup(const char *s)
-{
-	return fails() ? NULL : __real_strdup(s);
-}
 
 static const char config[] =
 	"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"vocab_size\": 279,"
@@ -95,10 +59,9 @@ static void each_fails(void **state)
 		struct ig_convert_report r;
 
 		err = (struct ig_error){ 0 };
-		n_left = i;
+		no_memory_at(i);
 		int rc = ig_convert(g, path, &o, &r, &err);
-		done = n_left >= 0;
-		n_left = -1;
+		done = !no_memory_failed();
 		if (rc) {
 			assert_int_equal(rc, -ENOMEM);
 			assert_int_equal(err.code, -ENOMEM);

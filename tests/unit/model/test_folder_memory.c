@@ -1,8 +1,7 @@
 /*
  * test_folder_memory.c: each allocation of opening a folder of safetensors fails once; what
- * comes of it is -ENOMEM with a text, never a crash or (under AddressSanitizer) a leak.  The
- * linker puts the functions below in the place of the C library's; jansson's allocations
- * stay, for it tells a failed one from bad JSON only at times.
+ * comes of it is -ENOMEM with a text, never a crash or (under AddressSanitizer) a leak.  jansson's
+ * allocations stay, for it tells a failed one from bad JSON only at times.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,39 +10,11 @@
 #include <cmocka.h>
 
 #include "model/formats/checkpoint.h"
+#include "tests/unit/no_memory.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static long n_left = -1; /* allocations until one fails; -1: none does */
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-char *__real_strdup(const char *s);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-char *__wrap_strdup(const char *s);
-
-static bool fails(void)
-{
-	return n_left >= 0 && n_left-- == 0;
-}
-
-void *__wrap_malloc(size_t size)
-{
-	return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
-char *__wrap_strdup(const char *s)
-{
-	return fails() ? NULL : __real_strdup(s);
-}
 
 static const char config[] =
 	"{\"model_type\":\"llama\",\"hidden_size\":8,\"num_hidden_layers\":1,"
@@ -75,9 +46,9 @@ static void each_fails(bool with_index)
 	memcpy(file + 8, header, n_header);
 	for (i = 0; rc; i++) {
 		err = (struct ig_error){ 0 };
-		n_left = i;
+		no_memory_at(i);
 		rc = ig_checkpoint_open_files(files, with_index ? 4 : 3, "dir", &g, &err);
-		n_left = -1;
+		no_memory_at(-1);
 		if (!rc)
 			break;
 		if (rc != -ENOMEM || err.code != -ENOMEM || !strstr(err.text, "out of memory"))
@@ -86,9 +57,9 @@ static void each_fails(bool with_index)
 	}
 	assert_true(i > 20);
 	assert_int_equal(ig_checkpoint_n_tensors(g), 2);
-	n_left = 0;
+	no_memory_at(0);
 	assert_int_equal(ig_checkpoint_sibling(g, "tokenizer.json", &s, &n, &err), -ENOMEM);
-	n_left = -1;
+	no_memory_at(-1);
 	assert_int_equal(ig_checkpoint_sibling(g, "tokenizer.json", &s, &n, &err), 0);
 	ig_checkpoint_close(g);
 }

@@ -492,31 +492,22 @@ static void bad_sources(void **state)
 
 /* ---- the matcher --------------------------------------------------------------------------------- */
 
-static void forced_bytes(void **state)
+static void the_end(void **state)
 {
 	struct ig_error err = { 0 };
 	struct ig_grammar *g;
-	const char *bytes;
-	size_t n;
 
 	assert_int_equal(compile_regex(tokenizer, "abc(d|e)fg", &g, &err), 0);
 	struct ig_grammar_matcher *m = ig_grammar_matcher_create(g);
-	n = ig_grammar_matcher_forced(m, &bytes);
-	assert_int_equal(n, 3);
-	assert_memory_equal(bytes, "abc", 3);
 	assert_true(takes_bytes(m, "abc", 3));
-	assert_int_equal(ig_grammar_matcher_forced(m, &bytes), 0);
 	assert_true(takes_bytes(m, "e", 1));
-	assert_int_equal(ig_grammar_matcher_forced(m, &bytes), 2);
 	assert_false(ig_grammar_matcher_is_done(m));
 	assert_true(takes_bytes(m, "fg", 2));
-	assert_int_equal(ig_grammar_matcher_forced(m, &bytes), 0);
 	assert_true(ig_grammar_matcher_is_done(m));
 	ig_grammar_matcher_mask(m, mask);
 	for (int32_t id = 0; id < ig_tokenizer_n_vocab(tokenizer); id++)
 		assert_int_equal(has_bit(mask, id), id == MADE_END || id == MADE_END_OF_TEXT);
 	assert_int_equal(ig_grammar_matcher_accept(m, MADE_END), 0);
-	assert_int_equal(ig_grammar_matcher_forced(m, &bytes), 0);
 	assert_int_equal(ig_grammar_matcher_accept(m, -1), -EINVAL);
 	assert_int_equal(ig_grammar_matcher_accept(m, 1 << 30), -EINVAL);
 	ig_grammar_matcher_destroy(m);
@@ -698,7 +689,7 @@ int main(void)
 		cmocka_unit_test(keyword_table),    cmocka_unit_test(refusals),
 		cmocka_unit_test(deep_schemas),	    cmocka_unit_test(calls_of_tools),
 		cmocka_unit_test(control_tokens),   cmocka_unit_test(bad_sources),
-		cmocka_unit_test(forced_bytes),	    cmocka_unit_test(refused_tokens),
+		cmocka_unit_test(the_end),	    cmocka_unit_test(refused_tokens),
 		cmocka_unit_test(depth_is_bounded), cmocka_unit_test(lacking_bytes),
 		cmocka_unit_test(cache_keeps),	    cmocka_unit_test(cache_forgets),
 	};

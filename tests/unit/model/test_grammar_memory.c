@@ -1,7 +1,7 @@
 /*
  * test_grammar_memory.c: each allocation of a compilation, a matcher and the cache fails
- * once; what comes of it is an error, never a crash or (under AddressSanitizer) a leak.  The
- * linker puts the functions below in the place of malloc and its kin; jansson is told.
+ * once; what comes of it is an error, never a crash or (under AddressSanitizer) a leak.  jansson
+ * is told.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,35 +10,7 @@
 #include <cmocka.h>
 
 #include "test_grammar.h"
-
-static long n_left = -1; /* allocations until one fails; -1: none does */
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-
-static bool fails(void)
-{
-	return n_left >= 0 && n_left-- == 0;
-}
-
-void *__wrap_malloc(size_t size)
-{
-	return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t size)
-{
-	return fails() ? NULL : __real_realloc(p, size);
-}
+#include "tests/unit/no_memory.h"
 
 static struct ig_tokenizer *tokenizer;
 
@@ -91,14 +63,11 @@ static void each_fails(void **state)
 		int n_failed = 0;
 		for (;; n_failed++) {
 			struct ig_grammar_cache *c;
-			bool ran_out;
 			int rc;
 			assert_int_equal(ig_grammar_cache_create(1 << 30, &c), 0);
-			n_left = n_failed;
+			no_memory_at(n_failed);
 			rc = once(c, schema);
-			ran_out = n_left < 0;
-			n_left = -1;
-			if (!ran_out) {
+			if (!no_memory_failed()) {
 				assert_int_equal(rc, 0);
 				ig_grammar_cache_destroy(c);
 				break;
@@ -113,16 +82,16 @@ static void each_fails(void **state)
 		assert_true(n_failed > 100);
 		json_decref(schema);
 	}
-	n_left = 0;
+	no_memory_at(0);
 	struct ig_grammar_cache *c;
 	assert_int_equal(ig_grammar_cache_create(1, &c), -ENOMEM);
-	n_left = -1;
+	no_memory_at(-1);
 	assert_null(c);
 }
 
 static int setup(void **state)
 {
-	json_set_alloc_funcs(__wrap_malloc, free);
+	json_set_alloc_funcs(malloc, free);
 	tokenizer = made_vocabulary(0, NULL, 0);
 	return 0;
 }

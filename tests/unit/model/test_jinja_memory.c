@@ -1,7 +1,6 @@
 /*
  * test_jinja_memory.c: each allocation of a compilation and a rendering fails once; what
- * comes of it is an error, never a crash or (under AddressSanitizer) a leak.  The linker
- * puts the two functions below in the place of malloc and calloc.
+ * comes of it is an error, never a crash or (under AddressSanitizer) a leak.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,32 +9,11 @@
 #include <cmocka.h>
 
 #include "model/jinja/jinja.h"
+#include "tests/unit/no_memory.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static long n_left = -1; /* allocations until one fails; -1: none does */
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-
-static bool fails(void)
-{
-	return n_left >= 0 && n_left-- == 0;
-}
-
-void *__wrap_malloc(size_t size)
-{
-	return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
 
 static const char template[] =
 	"{% macro m(x, y=1) %}<{{ x | tojson }}{{ y }}>{% endmacro %}"
@@ -78,12 +56,9 @@ static void each_fails(void **state)
 						"content", "hello all"));
 	for (;; n_failed++) {
 		int rc;
-		bool ran_out;
-		n_left = n_failed;
+		no_memory_at(n_failed);
 		rc = once(messages);
-		ran_out = n_left < 0;
-		n_left = -1;
-		if (!ran_out) {
+		if (!no_memory_failed()) {
 			assert_int_equal(rc, 0);
 			break;
 		}

@@ -1,7 +1,7 @@
 /*
  * test_tokenizer_memory.c: each allocation of opening a tokenizer and encoding a text
  * fails once; what comes of it is an error, never a crash or (under AddressSanitizer) a
- * leak.  The linker puts the three functions below in the place of the C library's.
+ * leak.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,38 +12,10 @@
 #include "model/chat/chat_template.h"
 #include "model/tokenizer/config_private.h"
 #include "tiny_files.h"
+#include "tests/unit/no_memory.h"
 
 #include <errno.h>
 #include <stdlib.h>
-
-static long n_left = -1; /* allocations until one fails; -1: none does */
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-
-static bool fails(void)
-{
-	return n_left >= 0 && n_left-- == 0;
-}
-
-void *__wrap_malloc(size_t size)
-{
-	return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t size)
-{
-	return fails() ? NULL : __real_realloc(p, size);
-}
 
 /* The ids of texts that take every way through the code. */
 static int encode_all(const struct ig_tokenizer *t, struct ig_ids *l)
@@ -68,19 +40,18 @@ static void each_fails_in(const struct ig_checkpoint *g, struct tiny_folder *f)
 		struct ig_error err = { 0 };
 		struct ig_ids l = { 0 };
 		struct ig_tokenizer *t;
-		n_left = i;
+		no_memory_at(i);
 		int rc = g ? ig_tokenizer_open(g, &t, &err) :
 			     ig_tokenizer_open_files(&files, true, &t, &err);
 		if (rc) {
-			n_left = -1;
+			no_memory_at(-1);
 			assert_int_equal(rc, -ENOMEM);
 			assert_int_equal(g ? err.code : -ENOMEM, -ENOMEM);
 			assert_null(t);
 			continue;
 		}
 		rc = encode_all(t, &l);
-		done = n_left >= 0;
-		n_left = -1;
+		done = !no_memory_failed();
 		if (!rc && !want.n)
 			want = l;
 		else
@@ -199,9 +170,9 @@ static void chat(void **state)
 	assert_int_equal(ig_tokenizer_open_files(&of, true, &t, NULL), 0);
 	for (i = 0; rc; i++) {
 		struct ig_error err = { 0 };
-		n_left = i;
+		no_memory_at(i);
 		rc = ig_chat_template_open_files(&of, t, &c, &err);
-		n_left = -1;
+		no_memory_at(-1);
 		if (rc)
 			assert_true(rc == -ENOMEM && !c);
 	}

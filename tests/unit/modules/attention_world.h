@@ -10,6 +10,7 @@
 #define ATTENTION_WORLD_H
 
 #include <ingot/arch.h>
+#include <ingot/op.h>
 
 #include <stdarg.h>
 #include <stddef.h>

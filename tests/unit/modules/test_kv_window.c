@@ -25,7 +25,7 @@
 extern const struct ig_module ingot_module;
 static const struct ig_kvcache_service *kv;
 static int n_mapped;
-static uint32_t n_hits, n_full, n_forks, n_stale, n_compacted; /* what happened in a chaos */
+static uint32_t n_hits, n_full, n_compacted; /* what happened in a chaos */
 
 static void *map_slab(void *ctx, uint64_t bytes)
 {
@@ -193,7 +193,7 @@ static uint32_t begin(struct world *w, struct text *t, uint32_t n)
 {
 	uint32_t n_cached = 77;
 
-	assert_int_equal(kv->seq_create(w->cache, w->g, N_GROUPS, MAX_TOKENS, &t->seq), 0);
+	assert_int_equal(kv->seq_create(w->cache, w->g, N_GROUPS, MAX_TOKENS, 0, &t->seq), 0);
 	kv->seq_match(t->seq, t->tokens, n - 1, &n_cached);
 	assert_true(n_cached < n && n_cached % IG_BLOCK_TOKENS == 0);
 	t->n = t->n_room = t->n_advanced = n_cached;
@@ -235,7 +235,7 @@ static int setup(void **state)
 {
 	kv = ingot_module.kvcache;
 	n_mapped = 0;
-	n_hits = n_full = n_forks = n_stale = n_compacted = 0;
+	n_hits = n_full = n_compacted = 0;
 	return 0;
 }
 
@@ -335,56 +335,6 @@ static void test_all_or_nothing(void **state)
 	finish(&w);
 }
 
-static void test_fork(void **state)
-{
-	struct world w = make(64, 0, 40);
-	struct text p, k;
-
-	fill(&p, 3);
-	begin(&w, &p, 100);
-	assert_int_equal(reserve(&p, 100), 0);
-	compute(&w, &p, 100);
-	assert_int_equal(kv->seq_fork(p.seq, 101, &k.seq), -EINVAL);
-	advance(&p); /* keeps what position 96 reads: from block 3 on */
-	assert_int_equal(word_of(&p, 1, 2), IG_BLOCK_NONE);
-	assert_int_not_equal(word_of(&p, 1, 3), IG_BLOCK_NONE);
-	/* token 86 reads from 47 on, token 87 from 48 on: block 2 is gone */
-	for (uint32_t n = 0; n <= 100; n++) {
-		int rc = kv->seq_fork(p.seq, n, &k.seq);
-
-		/* the first tokens read only what is new to them */
-		if (n < 87) {
-			assert_int_equal(rc, -ESTALE);
-			continue;
-		}
-		assert_int_equal(rc, 0);
-		memcpy(k.tokens, p.tokens, sizeof k.tokens);
-		k.n = n;
-		k.n_room = n;
-		k.n_advanced = p.n_advanced;
-		assert_int_equal(reserve(&k, 110), 0);
-		compute(&w, &k, 110);
-		check(&w, &k);
-		end(&k);
-	}
-	/* shared blocks outlive the parent */
-	assert_int_equal(kv->seq_fork(p.seq, 100, &k.seq), 0);
-	k.n = k.n_room = k.n_advanced = 100;
-	end(&p);
-	check(&w, &k);
-	end(&k);
-	finish(&w);
-	/* room for the window's groups only as far as it was taken */
-	w = make(64, 0, 40);
-	begin(&w, &p, 100);
-	assert_int_equal(kv->seq_reserve(p.seq, 100, 30), 0);
-	assert_int_equal(kv->seq_fork(p.seq, 31, &k.seq), -EINVAL);
-	assert_int_equal(kv->seq_fork(p.seq, 30, &k.seq), 0);
-	end(&k);
-	end(&p);
-	finish(&w);
-}
-
 /* ---- beginnings ------------------------------------------------------------------------------ */
 
 /* A conversation is continued at its end, in the least room that it can be read in. */
@@ -424,10 +374,9 @@ static void test_compact(void **state)
 	}
 	assert_int_equal(kv->compact(w.cache), 0); /* 8 blocks of each: slabs are full */
 	kv->seq_commit(t[3].seq, t[3].tokens, 32);
-	assert_int_equal(kv->seq_fork(t[1].seq, 32, &k.seq), 0);
-	memcpy(k.tokens, t[1].tokens, sizeof k.tokens);
-	k.n = k.n_room = 32;
-	k.n_advanced = 0;
+	kv->seq_commit(t[1].seq, t[1].tokens, 32);
+	fill(&k, 100);
+	assert_int_equal(begin(&w, &k, 33), 32);
 	end(&t[0]);
 	end(&t[2]);
 	end(&t[3]); /* its blocks are loose now, both of each group */
@@ -608,34 +557,7 @@ static void chaos(uint32_t n_slabs, uint32_t window_0, uint32_t window_1, int n_
 	for (int step = 0; step < n_steps; step++) {
 		struct text *a = &s[rnd(N_SEQS)];
 
-		if (!a->seq && rnd(3) == 0 && s[0].seq && a != &s[0]) {
-			uint32_t n = rnd(3) ? s[0].n - rnd(40) % (s[0].n + 1) : rnd(s[0].n + 1);
-			int rc = kv->seq_fork(s[0].seq, n, &a->seq);
-
-			if (rc) {
-				assert_true(rc == -ESTALE || rc == -ENOSPC);
-				n_stale += rc == -ESTALE;
-				a->seq = NULL;
-				continue;
-			}
-			memcpy(a->tokens, s[0].tokens, sizeof a->tokens);
-			a->n = a->n_room = n;
-			a->n_advanced = s[0].n_advanced < n ? s[0].n_advanced : n;
-			/* what it lacks, its parent's window or its own has left */
-			const uint32_t left = s[0].n_advanced > n ? s[0].n_advanced : n;
-			for (uint32_t g = 0; g < N_GROUPS; g++)
-				for (uint32_t b = first_kept(&w, g, left); b < n / IG_BLOCK_TOKENS;
-				     b++)
-					assert_int_not_equal(word_of(a, g, b), IG_BLOCK_NONE);
-			kv->seq_advance(a->seq, n);
-			a->n_advanced = n;
-			/* of a fork the window may begin in the parent's later one */
-			n_forks++;
-			if (s[0].n_advanced > n) {
-				end(a);
-				continue;
-			}
-		} else if (!a->seq) {
+		if (!a->seq) {
 			/* few tokens, so that beginnings are alike */
 			uint32_t n = 1 + rnd(MAX_TOKENS - 1), change = 16 * rnd(20), n_cached;
 
@@ -700,10 +622,8 @@ static void test_chaos(void **state)
 		chaos(5, windows[i][0], windows[i][1], 3000, NULL);
 	}
 	/* all of it really happened */
-	printf("# %u hits, %u full, %u forks, %u stale, %u compacted\n", n_hits, n_full, n_forks,
-	       n_stale, n_compacted);
-	assert_true(n_hits > 3000 && n_full > 1000 && n_forks > 1000 && n_stale > 100 &&
-		    n_compacted > 100);
+	printf("# %u hits, %u full, %u compacted\n", n_hits, n_full, n_compacted);
+	assert_true(n_hits > 3000 && n_full > 1000 && n_compacted > 100);
 }
 
 /* Without want of room nothing is forgotten, wherever windows are. */
@@ -716,8 +636,8 @@ static void test_chaos_with_room(void **state)
 	chaos(20000, 0, 40, 1500, &known);
 	known.n = 0;
 	chaos(20000, 100, 17, 1500, &known);
-	printf("# %u hits, %u forks\n", n_hits, n_forks);
-	assert_true(n_hits > 300 && n_forks > 30);
+	printf("# %u hits\n", n_hits);
+	assert_true(n_hits > 300);
 }
 
 int main(void)
@@ -726,7 +646,6 @@ int main(void)
 		cmocka_unit_test(test_lets_go),
 		cmocka_unit_test(test_odd_windows),
 		cmocka_unit_test(test_all_or_nothing),
-		cmocka_unit_test(test_fork),
 		cmocka_unit_test(test_turns),
 		cmocka_unit_test(test_compact),
 		cmocka_unit_test(test_shared_beginning),

@@ -192,8 +192,8 @@ static void test_exhaustion_is_all_or_nothing(void **state)
 
 	g[0] = add_group(c, 1, 1, 16, IG_F16, &l); /* 1024 bytes: 4 blocks a slab */
 	g[1] = add_group(c, 1, 1, 32, IG_F16, &l); /* 2048 bytes: 2 blocks a slab */
-	assert_int_equal(kv->seq_create(c, g, 2, 1000, &a), 0);
-	assert_int_equal(kv->seq_create(c, g, 2, 1000, &b), 0);
+	assert_int_equal(kv->seq_create(c, g, 2, 1000, 0, &a), 0);
+	assert_int_equal(kv->seq_create(c, g, 2, 1000, 0, &b), 0);
 	assert_int_equal(stats(c).committed_bytes, 0); /* nothing is taken before it is needed */
 	assert_int_equal(reserve(a, 32), 0);
 	assert_int_equal(stats(c).used_bytes, 2 * 1024 + 2 * 2048);
@@ -235,7 +235,7 @@ static void test_system_out_of_memory(void **state)
 
 	assert_int_equal(l.block_bytes, 4096);
 	m.fail_after = 3;
-	assert_int_equal(kv->seq_create(c, &g, 1, 1000, &s), 0);
+	assert_int_equal(kv->seq_create(c, &g, 1, 1000, 0, &s), 0);
 	assert_int_equal(reserve(s, 48), 0);
 	assert_int_equal(reserve(s, 64), -ENOSPC);
 	m.fail_after = -1;
@@ -256,7 +256,7 @@ static void test_slabs_go_back(void **state)
 	uint32_t n;
 
 	for (int i = 0; i < 3; i++) {
-		assert_int_equal(kv->seq_create(c, &g, 1, 1024, &s[i]), 0);
+		assert_int_equal(kv->seq_create(c, &g, 1, 1024, 0, &s[i]), 0);
 		assert_int_equal(reserve(s[i], 16 * 8), 0); /* two slabs */
 	}
 	assert_int_equal(m.n_mapped, 6);
@@ -269,14 +269,14 @@ static void test_slabs_go_back(void **state)
 	/* coming and going at the edge of a slab maps nothing */
 	int maps = m.n_maps;
 	for (int i = 0; i < 20; i++) {
-		assert_int_equal(kv->seq_create(c, &g, 1, 16, &s[0]), 0);
+		assert_int_equal(kv->seq_create(c, &g, 1, 16, 0, &s[0]), 0);
 		assert_int_equal(reserve(s[0], 1), 0);
 		kv->seq_destroy(s[0]);
 	}
 	assert_int_equal(m.n_maps, maps);
 	/* a kept slab does not stand in another group's way */
 	h = add_group(c, 1, 1, 64, IG_F16, &l);
-	assert_int_equal(kv->seq_create(c, &h, 1, 16 * 16, &s[0]), 0);
+	assert_int_equal(kv->seq_create(c, &h, 1, 16 * 16, 0, &s[0]), 0);
 	assert_int_equal(reserve(s[0], 14 * 16), 0);
 	assert_int_equal(m.n_mapped, 16);
 	assert_int_equal(reserve(s[0], 15 * 16), -ENOSPC);
@@ -307,75 +307,17 @@ static unsigned char *place(const struct ig_kvcache *c, const struct ig_kv_layou
 	       token % IG_BLOCK_TOKENS * l->token_stride;
 }
 
-static void test_fork(void **state)
+static void test_seq_refusals(void **state)
 {
 	struct memory m;
 	struct ig_kvcache *c = make(&m, 16 * 4096, 4096);
 	struct ig_kv_layout l;
-	uint32_t g = add_group(c, 1, 1, 16, IG_F16, &l);
-	struct ig_kv_seq *p, *k, *k2;
-	uint32_t n, nk;
+	uint32_t g = add_group(c, 1, 1, 16, IG_F16, &l), n = 7;
+	struct ig_kv_seq *s;
 
-	assert_int_equal(kv->seq_create(c, &g, 1, 200, &p), 0);
-	assert_int_equal(reserve(p, 50), 0); /* 3 full blocks and 2 tokens */
-	for (uint32_t t = 0; t < 50; t++)
-		*place(c, &l, p, 0, t) = (unsigned char)t;
-	assert_int_equal(kv->seq_fork(p, 51, &k), -EINVAL);
-	assert_int_equal(kv->seq_fork(p, 50, &k), 0);
-	const uint32_t *tp = kv->seq_blocks(p, 0, &n), *tk = kv->seq_blocks(k, 0, &nk);
-	assert_int_equal(n, 4);
-	assert_int_equal(nk, 4);
-	assert_memory_equal(tp, tk, 3 * sizeof *tp);
-	assert_int_not_equal(tp[3], tk[3]);
-	assert_int_equal(stats(c).n_blocks_used, 5);
-	*place(c, &l, p, 0, 48) = 200; /* the parent's own last block */
-	for (uint32_t t = 0; t < 50; t++)
-		assert_int_equal(*place(c, &l, k, 0, t), t);
-	/* on a block's edge nothing is copied; in the middle of a full one, one block is */
-	assert_int_equal(kv->seq_fork(p, 32, &k2), 0);
-	assert_int_equal(stats(c).n_blocks_used, 5);
-	kv->seq_destroy(k2);
-	assert_int_equal(kv->seq_fork(p, 20, &k2), 0);
-	assert_int_equal(stats(c).n_blocks_used, 6);
-	assert_int_equal(*place(c, &l, k2, 0, 19), 19);
-	/* shared blocks outlive the parent */
-	kv->seq_destroy(p);
-	assert_int_equal(stats(c).n_blocks_used, 5);
-	for (uint32_t t = 0; t < 50; t++)
-		assert_int_equal(*place(c, &l, k, 0, t), t);
-	kv->seq_destroy(k);
-	assert_int_equal(stats(c).n_blocks_used, 2);
-	kv->seq_destroy(k2);
-	assert_int_equal(stats(c).n_blocks_used, 0);
-	/* a fork of nothing is an empty sequence */
-	assert_int_equal(kv->seq_create(c, &g, 1, 20, &p), 0);
-	assert_int_equal(kv->seq_fork(p, 0, &k), 0);
-	kv->seq_destroy(p);
-	kv->seq_destroy(k);
-	assert_int_equal(kv->seq_create(c, &g, 1, 0, &p), -EINVAL);
-	assert_int_equal(kv->seq_create(c, &g, 0, 5, &p), -EINVAL);
-	n = 7;
-	assert_int_equal(kv->seq_create(c, &n, 1, 5, &p), -EINVAL);
-	kv->destroy(c);
-}
-
-static void test_fork_without_room(void **state)
-{
-	struct memory m;
-	struct ig_kvcache *c = make(&m, 2 * 4096, 4096);
-	struct ig_kv_layout l;
-	uint32_t g = add_group(c, 1, 1, 64, IG_F16, &l);
-	struct ig_kv_seq *p, *k;
-
-	assert_int_equal(kv->seq_create(c, &g, 1, 64, &p), 0);
-	assert_int_equal(reserve(p, 20), 0);
-	assert_int_equal(kv->seq_fork(p, 20, &k), -ENOSPC);
-	assert_int_equal(stats(c).n_blocks_used, 2);
-	assert_int_equal(kv->seq_fork(p, 16, &k), 0);
-	kv->seq_destroy(p);
-	assert_int_equal(stats(c).n_blocks_used, 1); /* the shared one is held by the child */
-	kv->seq_destroy(k);
-	assert_int_equal(stats(c).n_blocks_used, 0);
+	assert_int_equal(kv->seq_create(c, &g, 1, 0, 0, &s), -EINVAL);
+	assert_int_equal(kv->seq_create(c, &g, 0, 5, 0, &s), -EINVAL);
+	assert_int_equal(kv->seq_create(c, &n, 1, 5, 0, &s), -EINVAL);
 	kv->destroy(c);
 }
 
@@ -439,7 +381,7 @@ static void test_random(void **state)
 	struct ig_kvcache *c = make(&m, 12 * 4096, 4096);
 	struct ig_kv_layout l[2];
 	struct naive s[N_SEQS] = { 0 };
-	uint32_t g[2], stamp = 1, n_full = 0, n_forks = 0;
+	uint32_t g[2], stamp = 1, n_full = 0;
 
 	g[0] = add_group(c, 1, 1, 16, IG_F16, &l[0]);
 	g[1] = add_group(c, 3, 1, 8, IG_F32, &l[1]);
@@ -449,23 +391,8 @@ static void test_random(void **state)
 		uint32_t what = rnd(10);
 
 		if (!a->seq) {
-			struct naive *p = &s[rnd(N_SEQS)];
-			if (p->seq && what < 6) {
-				uint32_t n = rnd(p->n + 1);
-				int rc = kv->seq_fork(p->seq, n, &a->seq);
-				if (rc < 0) {
-					assert_int_equal(rc, -ENOSPC);
-					a->seq = NULL;
-					n_full++;
-				} else {
-					a->n = n;
-					memcpy(a->stamp, p->stamp, n * sizeof *a->stamp);
-					n_forks++;
-				}
-			} else {
-				assert_int_equal(kv->seq_create(c, g, 2, MAX_TOKENS, &a->seq), 0);
-				a->n = 0;
-			}
+			assert_int_equal(kv->seq_create(c, g, 2, MAX_TOKENS, 0, &a->seq), 0);
+			a->n = 0;
 		} else if (what < 2) {
 			kv->seq_destroy(a->seq);
 			a->seq = NULL;
@@ -491,7 +418,7 @@ static void test_random(void **state)
 		if (step % 7 == 0)
 			check_all(c, l, s);
 	}
-	assert_true(n_full > 50 && n_forks > 50); /* both really happened */
+	assert_true(n_full > 50); /* it really happened */
 	for (int i = 0; i < N_SEQS; i++)
 		kv->seq_destroy(s[i].seq);
 	assert_int_equal(stats(c).n_blocks_used, 0);
@@ -509,8 +436,7 @@ int main(void)
 		cmocka_unit_test(test_exhaustion_is_all_or_nothing),
 		cmocka_unit_test(test_system_out_of_memory),
 		cmocka_unit_test(test_slabs_go_back),
-		cmocka_unit_test(test_fork),
-		cmocka_unit_test(test_fork_without_room),
+		cmocka_unit_test(test_seq_refusals),
 		cmocka_unit_test(test_random),
 	};
 

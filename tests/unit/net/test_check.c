@@ -1,6 +1,7 @@
 /* test_check.c: Host, Origin, Content-Length and Authorization values, roles, loopback
- * addresses; UTF-8 in pieces. */
+ * addresses. */
 #include "daemon/net/check.h"
+#include "store/ledger.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,6 +74,25 @@ static void test_length(void **state)
 			fail_msg("%s", *b);
 }
 
+static void test_request_id(void **state)
+{
+	char longest[IG_REQUEST_ID_CAP + 1];
+
+	memset(longest, 'x', sizeof longest);
+	longest[IG_REQUEST_ID_CAP - 1] = 0;
+	assert_true(ig_check_request_id(longest));
+	longest[IG_REQUEST_ID_CAP - 1] = 'x';
+	longest[IG_REQUEST_ID_CAP] = 0;
+	assert_false(ig_check_request_id(longest));
+	assert_true(ig_check_request_id("0"));
+	assert_true(ig_check_request_id("3f2a-77:{!~\"'"));
+	assert_false(ig_check_request_id(""));
+	assert_false(ig_check_request_id("a b"));
+	assert_false(ig_check_request_id("a\nb"));
+	assert_false(ig_check_request_id("a\x7f"));
+	assert_false(ig_check_request_id("\xc3\xa9"));
+}
+
 static void test_bearer(void **state)
 {
 	static const struct {
@@ -113,6 +133,12 @@ static void test_role(void **state)
 	for (const char *const *p = administrators; *p; p++)
 		if (ig_check_role(IG_ROLE_USER, *p) || !ig_check_role(IG_ROLE_ADMINISTRATOR, *p))
 			fail_msg("%s", *p);
+	for (const char *const *p = users; *p; p++)
+		if (ig_check_role(IG_ROLE_MONITOR, *p) != !strcmp(*p, "/healthz"))
+			fail_msg("%s", *p);
+	for (const char *const *p = administrators; *p; p++)
+		if (ig_check_role(IG_ROLE_MONITOR, *p) != !strcmp(*p, "/metrics"))
+			fail_msg("%s", *p);
 }
 
 static void test_loopback(void **state)
@@ -147,9 +173,10 @@ static void test_loopback(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_host),   cmocka_unit_test(test_origin),
-		cmocka_unit_test(test_length), cmocka_unit_test(test_bearer),
-		cmocka_unit_test(test_role),   cmocka_unit_test(test_loopback),
+		cmocka_unit_test(test_host),	   cmocka_unit_test(test_origin),
+		cmocka_unit_test(test_length),	   cmocka_unit_test(test_bearer),
+		cmocka_unit_test(test_request_id), cmocka_unit_test(test_role),
+		cmocka_unit_test(test_loopback),
 	};
 	return cmocka_run_group_tests_name("checks", tests, NULL, NULL);
 }

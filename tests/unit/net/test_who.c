@@ -37,7 +37,7 @@ struct world {
 	struct ig_net *net;
 	struct ig_config config;
 	char dir[64], keys[100], sock[100];
-	char user[IG_KEY_TOKEN_CAP], admin[IG_KEY_TOKEN_CAP];
+	char user[IG_KEY_TOKEN_CAP], admin[IG_KEY_TOKEN_CAP], monitor[IG_KEY_TOKEN_CAP];
 };
 
 static void write_key(struct world *w, const char *id, enum ig_role role, char *token)
@@ -63,6 +63,7 @@ static int setup(void **state)
 	snprintf(w->sock, sizeof w->sock, "%s/sock", w->dir);
 	write_key(w, "user", IG_ROLE_USER, w->user);
 	write_key(w, "admin", IG_ROLE_ADMINISTRATOR, w->admin);
+	write_key(w, "monitor", IG_ROLE_MONITOR, w->monitor);
 	w->engine = fake_engine_create();
 	w->config.server.host = "127.0.0.1";
 	w->config.server.unix_socket = w->sock;
@@ -160,6 +161,10 @@ static void test_roles(void **state)
 		assert_int_equal(get(w, local, "/metrics", NULL), 401);
 		assert_int_equal(get(w, local, "/nothing", w->user), 403);
 		assert_int_equal(get(w, local, "/nothing", w->admin), 404);
+		assert_int_equal(get(w, local, "/healthz", w->monitor), 200);
+		assert_int_equal(get(w, local, "/v1/models", w->monitor), 403);
+		assert_int_equal(get(w, local, "/v1/ingot/status", w->monitor), 403);
+		assert_int_equal(get(w, local, "/", w->monitor), 403);
 	}
 }
 

@@ -345,7 +345,7 @@ struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e)
 	return NULL;
 }
 
-int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *gen,
+int ig_engine_submit(struct ig_engine *e, const struct ig_gen_spec *spec, uint64_t *gen,
 		     struct ig_error *err)
 {
 	pthread_mutex_lock(&e->lock);
@@ -368,39 +368,29 @@ int ig_engine_submit(struct ig_engine *e, struct ig_gen_spec *spec, uint64_t *ge
 	s->n_submitted++;
 	snprintf(s->model, sizeof s->model, "%s", spec->model->name);
 	s->n_prompt = spec->n_prompt;
-	s->max_tokens = spec->max_tokens;
-	s->top_k = spec->top_k;
-	s->min_p = spec->min_p;
-	s->frequency_penalty = spec->frequency_penalty;
-	s->presence_penalty = spec->presence_penalty;
-	s->repetition_penalty = spec->repetition_penalty;
-	s->n_biases = spec->n_biases;
-	if (spec->n_biases)
-		s->bias = spec->biases[0];
-	s->temperature = spec->temperature;
-	s->top_p = spec->top_p;
-	s->seed = spec->seed;
+	s->max_tokens = spec->sampling.max_tokens;
+	s->top_k = spec->sampling.top_k;
+	s->min_p = (float)spec->sampling.min_p;
+	s->frequency_penalty = (float)spec->sampling.frequency_penalty;
+	s->presence_penalty = (float)spec->sampling.presence_penalty;
+	s->repetition_penalty = (float)spec->sampling.repetition_penalty;
+	s->n_biases = spec->sampling.n_biases;
+	if (spec->sampling.n_biases)
+		s->bias = spec->sampling.biases[0];
+	s->temperature = (float)spec->sampling.temperature;
+	s->top_p = (float)spec->sampling.top_p;
+	s->seed = spec->sampling.seed;
 	s->n_top = spec->n_top;
 	s->prefill_only = spec->prefill_only;
-	s->ignore_end = spec->ignore_end;
+	s->ignore_end = spec->sampling.ignore_end;
 	s->has_grammar = spec->grammar;
-	ig_grammar_unref(spec->grammar);
 	memset(s->stops, 0, sizeof s->stops);
-	for (int i = 0; i < 4 && spec->stops && spec->stops[i]; i++)
-		snprintf(s->stops[i], sizeof s->stops[i], "%s", spec->stops[i]);
+	for (int i = 0; i < 4 && spec->sampling.stops && spec->sampling.stops[i]; i++)
+		snprintf(s->stops[i], sizeof s->stops[i], "%s", spec->sampling.stops[i]);
 	int n = 0;
 	for (; n < spec->n_prompt && n < (int)sizeof s->prompt - 1; n++)
 		s->prompt[n] = (char)spec->prompt[n];
 	s->prompt[n] = 0;
-	free(spec->prompt);
-	for (char **p = spec->stops; p && *p; p++)
-		free(*p);
-	free(spec->stops);
-	/* As the real one may: what was taken over is gone from the spec. */
-	spec->prompt = NULL;
-	spec->stops = NULL;
-	spec->stream = NULL;
-	spec->grammar = NULL;
 	pthread_cond_broadcast(&e->cond);
 	pthread_mutex_unlock(&e->lock);
 	return 0;

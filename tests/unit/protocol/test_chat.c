@@ -542,7 +542,7 @@ static void test_chat_gone_early(void **state)
 		.method = "POST",
 		.path = CHAT,
 		.client = "::1",
-		.who = { .key = "k2" },
+		.who = { .key = "k2", .identity = 2 },
 		.body = strdup("{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}")
 	};
 

@@ -15,6 +15,8 @@
 
 #define MANY 1000000
 #define ROOM (64 << 20)
+#define ME 7
+#define YOU 8
 
 static json_t *list_of(const char *text)
 {
@@ -30,7 +32,7 @@ static int add(struct ig_kept_store *s, const char *id, const char *previous,
 {
 	char *filler = calloc(1, size + 1);
 	struct ig_kept_spec spec = { .id = id,
-				     .owner = "me",
+				     .owner = ME,
 				     .stored = !lane,
 				     .connection = connection,
 				     .lane = lane,
@@ -81,12 +83,11 @@ static void test_line(void **state)
 	assert_int_equal(add(s, "c1", "b", NULL, NULL, 0), 0);
 	assert_int_equal(add(s, "c2", "b", NULL, NULL, 0), 0);
 	assert_int_equal(add(s, "d", "c1", NULL, NULL, 0), 0);
-	struct ig_kept *d = ig_kept_find(s, "d", "me", NULL),
-		       *c2 = ig_kept_find(s, "c2", "me", NULL);
+	struct ig_kept *d = ig_kept_find(s, "d", ME, NULL), *c2 = ig_kept_find(s, "c2", ME, NULL);
 	expect_texts(ig_kept_messages(d), "a,a,b,b,c1,c1,d,d");
 	expect_texts(ig_kept_messages(c2), "a,a,b,b,c2,c2");
 	expect_texts(ig_kept_input(d), "a,a,b,b,c1,c1,d");
-	expect_texts(ig_kept_input(ig_kept_find(s, "a", "me", NULL)), "a");
+	expect_texts(ig_kept_input(ig_kept_find(s, "a", ME, NULL)), "a");
 	assert_string_equal(ig_kept_text(d), "d");
 	/* what forks share is the same values, and nobody can grow another's list */
 	json_t *x = ig_kept_messages(d), *y = ig_kept_messages(c2);
@@ -98,18 +99,18 @@ static void test_line(void **state)
 	expect_texts(ig_kept_messages(c2), "a,a,b,b,c2,c2");
 	/* a parent goes, its children do not */
 	uint64_t before = ig_kept_bytes(s);
-	ig_kept_drop(s, ig_kept_find(s, "b", "me", NULL));
-	assert_null(ig_kept_find(s, "b", "me", NULL));
+	ig_kept_drop(s, ig_kept_find(s, "b", ME, NULL));
+	assert_null(ig_kept_find(s, "b", ME, NULL));
 	assert_int_equal(ig_kept_count(s), 4);
 	assert_true(ig_kept_bytes(s) < before && before - ig_kept_bytes(s) < 10); /* its text */
-	expect_texts(ig_kept_messages(ig_kept_find(s, "d", "me", NULL)), "a,a,b,b,c1,c1,d,d");
+	expect_texts(ig_kept_messages(ig_kept_find(s, "d", ME, NULL)), "a,a,b,b,c1,c1,d,d");
 	/* and one that was to be continued when it went: its history stands in */
 	assert_int_equal(add(s, "e", "b", NULL, NULL, 0), 0);
-	expect_texts(ig_kept_messages(ig_kept_find(s, "e", "me", NULL)), "history,e,e");
+	expect_texts(ig_kept_messages(ig_kept_find(s, "e", ME, NULL)), "history,e,e");
 	/* with the last child its line goes too */
 	static const char *const rest[] = { "a", "c1", "c2", "d", "e" };
 	for (size_t i = 0; i < 5; i++)
-		ig_kept_drop(s, ig_kept_find(s, rest[i], "me", NULL));
+		ig_kept_drop(s, ig_kept_find(s, rest[i], ME, NULL));
 	assert_int_equal(ig_kept_count(s), 0);
 	assert_int_equal(ig_kept_bytes(s), 0);
 	ig_kept_store_destroy(s);
@@ -122,20 +123,20 @@ static void test_whose(void **state)
 
 	add(s, "a", NULL, NULL, NULL, 0);
 	add(s, "b", NULL, &one, "", 0);
-	assert_non_null(ig_kept_find(s, "a", "me", &other));
-	assert_null(ig_kept_find(s, "a", "you", NULL));
-	assert_null(ig_kept_find(s, "a", "", NULL));
-	assert_null(ig_kept_find(s, "ab", "me", NULL));
+	assert_non_null(ig_kept_find(s, "a", ME, &other));
+	assert_null(ig_kept_find(s, "a", YOU, NULL));
+	assert_null(ig_kept_find(s, "a", 0, NULL));
+	assert_null(ig_kept_find(s, "ab", ME, NULL));
 	/* a connection's are its own, and are not to be fetched */
-	assert_non_null(ig_kept_find(s, "b", "me", &one));
-	assert_null(ig_kept_find(s, "b", "me", &other));
-	assert_null(ig_kept_find(s, "b", "me", NULL));
-	assert_null(ig_kept_find(s, "b", "you", &one));
-	assert_null(ig_kept_find_stored(s, "b", "me"));
-	assert_non_null(ig_kept_find_stored(s, "a", "me"));
-	assert_string_equal(ig_kept_text(ig_kept_find(s, "b", "me", &one)), "");
+	assert_non_null(ig_kept_find(s, "b", ME, &one));
+	assert_null(ig_kept_find(s, "b", ME, &other));
+	assert_null(ig_kept_find(s, "b", ME, NULL));
+	assert_null(ig_kept_find(s, "b", YOU, &one));
+	assert_null(ig_kept_find_stored(s, "b", ME));
+	assert_non_null(ig_kept_find_stored(s, "a", ME));
+	assert_string_equal(ig_kept_text(ig_kept_find(s, "b", ME, &one)), "");
 	/* neither stored nor anybody's: nothing to do */
-	struct ig_kept_spec spec = { .id = "c", .owner = "me" };
+	struct ig_kept_spec spec = { .id = "c", .owner = ME };
 	assert_int_equal(ig_kept_add(s, &spec), 0);
 	assert_int_equal(ig_kept_count(s), 2);
 	ig_kept_store_destroy(s);
@@ -151,22 +152,22 @@ static void test_lanes(void **state)
 	add(s, "x", NULL, &other, "", 0);
 	/* each lane has its latest */
 	add(s, "a2", "a1", &one, "", 0);
-	assert_null(ig_kept_find(s, "a1", "me", &one));
-	expect_texts(ig_kept_messages(ig_kept_find(s, "a2", "me", &one)), "a1,a1,a2,a2");
-	assert_non_null(ig_kept_find(s, "b1", "me", &one));
+	assert_null(ig_kept_find(s, "a1", ME, &one));
+	expect_texts(ig_kept_messages(ig_kept_find(s, "a2", ME, &one)), "a1,a1,a2,a2");
+	assert_non_null(ig_kept_find(s, "b1", ME, &one));
 	/* one that is stored is the lane's latest too, and stays when another comes */
 	struct ig_kept_spec spec = { .id = "a3",
-				     .owner = "me",
+				     .owner = ME,
 				     .stored = true,
 				     .connection = &one,
 				     .lane = "",
 				     .previous_id = "a2",
 				     .text = "t" };
 	assert_int_equal(ig_kept_add(s, &spec), 0);
-	assert_null(ig_kept_find(s, "a2", "me", &one));
-	expect_texts(ig_kept_messages(ig_kept_find(s, "a3", "me", NULL)), "a1,a1,a2,a2");
+	assert_null(ig_kept_find(s, "a2", ME, &one));
+	expect_texts(ig_kept_messages(ig_kept_find(s, "a3", ME, NULL)), "a1,a1,a2,a2");
 	add(s, "a4", "a3", &one, "", 0);
-	assert_non_null(ig_kept_find(s, "a3", "me", &other));
+	assert_non_null(ig_kept_find(s, "a3", ME, &other));
 	assert_int_equal(ig_kept_count(s), 4);
 	/* only the lane's own latest is let go */
 	ig_kept_drop_of_lane(s, &one, "b", "a4");
@@ -175,10 +176,10 @@ static void test_lanes(void **state)
 	ig_kept_drop_of_lane(s, NULL, "", "a3");
 	assert_int_equal(ig_kept_count(s), 4);
 	ig_kept_drop_of_lane(s, &one, "", "a4");
-	assert_null(ig_kept_find(s, "a4", "me", &one));
+	assert_null(ig_kept_find(s, "a4", ME, &one));
 	ig_kept_drop_connection(s, &one);
-	assert_null(ig_kept_find(s, "b1", "me", &one));
-	assert_non_null(ig_kept_find(s, "x", "me", &other));
+	assert_null(ig_kept_find(s, "b1", ME, &one));
+	assert_non_null(ig_kept_find(s, "x", ME, &other));
 	assert_int_equal(ig_kept_count(s), 2);
 	ig_kept_store_destroy(s);
 }
@@ -190,15 +191,15 @@ static void test_count(void **state)
 	add(s, "a", NULL, NULL, NULL, 0);
 	add(s, "b", NULL, NULL, NULL, 0);
 	add(s, "c", NULL, NULL, NULL, 0);
-	assert_non_null(ig_kept_find(s, "a", "me", NULL)); /* used: b is the oldest now */
+	assert_non_null(ig_kept_find(s, "a", ME, NULL)); /* used: b is the oldest now */
 	add(s, "d", NULL, NULL, NULL, 0);
 	assert_int_equal(ig_kept_count(s), 3);
-	assert_null(ig_kept_find(s, "b", "me", NULL));
-	assert_non_null(ig_kept_find(s, "c", "me", NULL));
-	assert_non_null(ig_kept_find(s, "d", "me", NULL));
-	assert_null(ig_kept_find(s, "a", "you", NULL)); /* that was no use of it */
+	assert_null(ig_kept_find(s, "b", ME, NULL));
+	assert_non_null(ig_kept_find(s, "c", ME, NULL));
+	assert_non_null(ig_kept_find(s, "d", ME, NULL));
+	assert_null(ig_kept_find(s, "a", YOU, NULL)); /* that was no use of it */
 	ig_kept_store_limit(s, 2, ROOM);
-	assert_null(ig_kept_find(s, "a", "me", NULL));
+	assert_null(ig_kept_find(s, "a", ME, NULL));
 	assert_int_equal(ig_kept_count(s), 2);
 	ig_kept_store_limit(s, 0, ROOM);
 	assert_int_equal(ig_kept_count(s), 0);
@@ -218,7 +219,7 @@ static void test_bytes(void **state)
 		snprintf(previous, sizeof previous, "r%d", i - 1);
 		assert_int_equal(add(s, id, i ? previous : NULL, NULL, NULL, 1000), 0);
 		assert_true(ig_kept_bytes(s) <= 100000);
-		struct ig_kept *k = ig_kept_find(s, previous, "me", NULL);
+		struct ig_kept *k = ig_kept_find(s, previous, ME, NULL);
 		if (k)
 			ig_kept_drop(s, k);
 	}
@@ -226,10 +227,10 @@ static void test_bytes(void **state)
 	assert_true(ig_kept_bytes(s) > 50000);
 	/* something large: the line goes, whole */
 	assert_int_equal(add(s, "large", NULL, NULL, NULL, 90000), 0);
-	assert_null(ig_kept_find(s, "r49", "me", NULL));
+	assert_null(ig_kept_find(s, "r49", ME, NULL));
 	assert_true(ig_kept_bytes(s) > 90000 && ig_kept_bytes(s) <= 100000);
 	assert_int_equal(add(s, "larger", NULL, NULL, NULL, 100000), -ENOSPC);
-	assert_non_null(ig_kept_find(s, "large", "me", NULL));
+	assert_non_null(ig_kept_find(s, "large", ME, NULL));
 	/* many small ones: as many as fit */
 	for (int i = 0; i < 1000; i++) {
 		snprintf(id, sizeof id, "s%d", i);
@@ -237,8 +238,8 @@ static void test_bytes(void **state)
 		assert_true(ig_kept_bytes(s) <= 100000);
 	}
 	assert_true(ig_kept_count(s) > 20 && ig_kept_count(s) < 200);
-	assert_non_null(ig_kept_find(s, "s999", "me", NULL));
-	assert_null(ig_kept_find(s, "s0", "me", NULL));
+	assert_non_null(ig_kept_find(s, "s999", ME, NULL));
+	assert_null(ig_kept_find(s, "s0", ME, NULL));
 	ig_kept_store_limit(s, MANY, 1);
 	assert_int_equal(ig_kept_bytes(s), 0);
 	ig_kept_store_destroy(s);
@@ -255,11 +256,11 @@ static void test_many(void **state)
 	}
 	for (int i = 0; i < 5000; i += 2) {
 		snprintf(id, sizeof id, "r%d", i);
-		ig_kept_drop(s, ig_kept_find(s, id, "me", NULL));
+		ig_kept_drop(s, ig_kept_find(s, id, ME, NULL));
 	}
 	for (int i = 0; i < 5000; i++) {
 		snprintf(id, sizeof id, "r%d", i);
-		assert_int_equal(!ig_kept_find(s, id, "me", NULL), i % 2 == 0);
+		assert_int_equal(!ig_kept_find(s, id, ME, NULL), i % 2 == 0);
 	}
 	/* a long line is freed without a deep stack */
 	for (int i = 0; i < 20000; i++) {

@@ -19,6 +19,8 @@ static struct ig_principal a_key(const char *id, uint32_t concurrent, uint32_t r
 	struct ig_principal p = { .limits = { concurrent, requests, tokens } };
 
 	snprintf(p.key, sizeof p.key, "%s", id);
+	for (; *id; id++)
+		p.identity = p.identity * 31 + (unsigned char)*id;
 	return p;
 }
 
@@ -69,6 +71,9 @@ static void test_concurrency(void **state)
 		"1.0s.",
 		1);
 	assert_true(admit(l, &b, 0, T0)); /* others are not touched */
+	struct ig_principal again = a;	  /* a later key with the id of one that was removed */
+	again.identity++;
+	assert_true(admit(l, &again, 0, T0));
 	ig_limits_release(l, &a);
 	assert_true(admit(l, &a, 0, T0));
 	assert_false(admit(l, &a, 0, T0 + 3600 * S)); /* time alone changes nothing */
@@ -86,7 +91,7 @@ static void test_concurrency(void **state)
 	/* a release too many is no place more */
 	ig_limits_release(l, &b);
 	ig_limits_release(l, &b);
-	ig_limits_release(l, &(struct ig_principal){ .key = "stranger" });
+	ig_limits_release(l, &(struct ig_principal){ .key = "stranger", .identity = 7 });
 	assert_true(admit(l, &b, 0, T0) && admit(l, &b, 0, T0));
 	assert_false(admit(l, &b, 0, T0));
 	ig_limits_destroy(l);

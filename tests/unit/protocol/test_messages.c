@@ -2,7 +2,7 @@
  * test_messages.c: Anthropic's messages over the fake engine: requests of every kind of
  * block, answers whole and as events, errors in their shape.
  */
-#include "daemon/protocol/core/request.h"
+#include "daemon/protocol/messages/messages.h"
 #include "tests/unit/protocol/world.h"
 
 #include <errno.h>

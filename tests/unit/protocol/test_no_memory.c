@@ -3,7 +3,11 @@
  * byte of its answer: the client gets an error or loses its connection, nothing leaks
  * (under AddressSanitizer) or hangs, and the next request is answered.
  */
-#include "daemon/protocol/core/request.h"
+#include "daemon/protocol/chat/chat.h"
+#include "daemon/protocol/messages/messages.h"
+#include "daemon/protocol/responses/responses.h"
+#include "daemon/protocol/tokens/tokens.h"
+#include "tests/unit/no_memory.h"
 #include "tests/unit/protocol/world.h"
 
 #include "base/clock.h"
@@ -11,7 +15,6 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,54 +23,7 @@
 
 #ifdef WRAP_MALLOC
 
-/* The allocation that fails, counted down from the next one; 0: none does. */
-static atomic_int countdown;
-
-static bool fails(void)
-{
-	int n = atomic_load(&countdown);
-
-	while (n > 0)
-		if (atomic_compare_exchange_weak(&countdown, &n, n - 1))
-			return n == 1;
-	return false;
-}
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-char *__real_strdup(const char *s);
-char *__real_strndup(const char *s, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-char *__wrap_strdup(const char *s);
-char *__wrap_strndup(const char *s, size_t n);
-
-void *__wrap_malloc(size_t n)
-{
-	return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	return fails() ? NULL : __real_realloc(p, n);
-}
-
-char *__wrap_strdup(const char *s)
-{
-	return fails() ? NULL : __real_strdup(s);
-}
-
-char *__wrap_strndup(const char *s, size_t n)
-{
-	return fails() ? NULL : __real_strndup(s, n);
-}
+char *__real_strdup(const char *s); /* that does not fail */
 
 static const struct {
 	const char *path, *body;
@@ -132,10 +88,10 @@ static void test_parse(void **state)
 	for (size_t i = 0; i < N_REQUESTS; i++) {
 		int k = 1, n_failed = 0;
 		for (; k < MANY; k++) {
-			atomic_store(&countdown, k);
+			no_memory_at(k - 1);
 			int rc = requests[i].parse(requests[i].body, strlen(requests[i].body), &r,
 						   &e);
-			bool reached = !atomic_exchange(&countdown, 0);
+			bool reached = no_memory_failed();
 			ig_request_finish(&r);
 			if (!reached) {
 				assert_int_equal(rc, 0);
@@ -228,9 +184,9 @@ static void test_waiting(void **state)
 		/* A form needs a style that can call. */
 		fake_engine_style(&(struct ig_answer_style){ .calls = IG_CALLS_HERMES });
 		for (; k < MANY; k++) {
-			atomic_store(&countdown, k);
+			no_memory_at(k - 1);
 			bool whole = waiting_exchange(w, i, &status);
-			bool reached = !atomic_exchange(&countdown, 0);
+			bool reached = no_memory_failed();
 			if (!reached) {
 				assert_true(whole && status == 200);
 				break;
@@ -262,9 +218,9 @@ static void test_exchanges(void **state)
 	for (size_t i = 0; i < N_REQUESTS; i++) {
 		int k = 1;
 		for (; k < MANY; k++) {
-			atomic_store(&countdown, k);
+			no_memory_at(k - 1);
 			bool whole = exchange(w, i, &status);
-			bool reached = !atomic_exchange(&countdown, 0);
+			bool reached = no_memory_failed();
 			if (!reached) {
 				assert_true(whole && status == 200);
 				break;
@@ -325,7 +281,9 @@ static void test_turns(void **state)
 	for (bool reached = true; reached && k < MANY; k++) {
 		char id[64], text[400];
 		ig_session_end(w->session);
-		w->session = ig_session_open(w->api, "c", &(struct ig_principal){ .key = "k1" }, w);
+		w->session =
+			ig_session_open(w->api, "req_1", "c",
+					&(struct ig_principal){ .key = "k1", .identity = 1 }, w);
 		create(w, "{\"type\":\"response.create\",\"input\":\"1\"}");
 		assert_true(read_final(w, event, sizeof event));
 		const char *at = strstr(event, "\"id\":\"resp_");
@@ -335,10 +293,10 @@ static void test_turns(void **state)
 			 "{\"type\":\"response.create\",\"input\":\"2\","
 			 "\"previous_response_id\":\"%s\",\"stream_id\":\"l\"}",
 			 id);
-		atomic_store(&countdown, k);
+		no_memory_at(k - 1);
 		create(w, text);
 		bool told = read_final(w, event, sizeof event);
-		reached = !atomic_exchange(&countdown, 0);
+		reached = no_memory_failed();
 		if (!told)
 			continue;
 		bool completed = strstr(event, "\"type\":\"response.completed\"");

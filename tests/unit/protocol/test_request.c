@@ -1,5 +1,7 @@
 /* test_request.c: each parameter at a value that is taken and at one that is refused. */
-#include "daemon/protocol/core/request.h"
+#include "daemon/protocol/chat/chat.h"
+#include "daemon/protocol/responses/responses.h"
+#include "daemon/protocol/tokens/tokens.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -414,6 +416,22 @@ static void test_json(void **state)
 	free(many);
 }
 
+static void test_long_stop(void **state)
+{
+	static const struct row at_most = { NULL }, too_long = { "", "stop", "invalid_value",
+								 "at most 4096 bytes, got 4097" };
+	char json[IG_MAX_STOP_BYTES + 80];
+
+	for (size_t n = IG_MAX_STOP_BYTES; n <= IG_MAX_STOP_BYTES + 1; n++) {
+		int k = snprintf(
+			json, sizeof json,
+			"{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"stop\":\"");
+		memset(json + k, 'x', n);
+		snprintf(json + k + n, 3, "\"}");
+		check(ig_request_parse_chat, json, n > IG_MAX_STOP_BYTES ? &too_long : &at_most);
+	}
+}
+
 static void test_values(void **state)
 {
 	static const char json[] =
@@ -427,19 +445,20 @@ static void test_values(void **state)
 	struct ig_api_error e;
 
 	assert_int_equal(ig_request_parse_ws(json, strlen(json), &r, &e), 0);
-	assert_int_equal(r.kind, IG_REQUEST_CREATE);
+	assert_int_equal(r.notice, IG_WS_CREATE);
 	assert_int_equal(json_array_size(r.messages), 2);
 	assert_string_equal(member(&r, 0, "role"), "system");
 	assert_string_equal(member(&r, 0, "content"), "d");
 	assert_string_equal(member(&r, 1, "role"), "user");
 	assert_string_equal(member(&r, 1, "content"), "aé");
 	assert_string_equal(r.instructions, "be kind");
-	assert_true(r.temperature == 0.25 && r.top_p == 0.5 && r.top_k == 7 && r.has_seed &&
-		    r.seed == UINT64_MAX && r.max_tokens == 9 && r.store &&
-		    r.tool_choice == IG_TOOLS_NONE && !r.parallel_tool_calls);
-	assert_string_equal(r.stops[0], "x");
-	assert_string_equal(r.stops[1], "y");
-	assert_null(r.stops[2]);
+	assert_true(r.sampling.temperature == 0.25 && r.sampling.top_p == 0.5 &&
+		    r.sampling.top_k == 7 && r.has_seed && r.sampling.seed == UINT64_MAX &&
+		    r.sampling.max_tokens == 9 && r.store && r.tool_choice == IG_TOOLS_NONE &&
+		    !r.parallel_tool_calls);
+	assert_string_equal(r.sampling.stops[0], "x");
+	assert_string_equal(r.sampling.stops[1], "y");
+	assert_null(r.sampling.stops[2]);
 	assert_string_equal(r.metadata, "{\"k\":\"v\"}");
 	assert_string_equal(r.stream_id, "lane");
 	assert_string_equal(r.model, "m");
@@ -470,15 +489,14 @@ static void test_other_messages(void **state)
 	static const struct {
 		const char *json;
 		int rc;
-		enum ig_request_kind kind;
+		enum ig_ws_message kind;
 	} rows[] = {
-		{ "{\"type\":\"response.cancel\"}", 0, IG_REQUEST_CANCEL },
+		{ "{\"type\":\"response.cancel\"}", 0, IG_WS_CANCEL },
 		{ "{\"type\":\"response.cancel\",\"response_id\":\"r\",\"stream_id\":\"s\"}", 0,
-		  IG_REQUEST_CANCEL },
+		  IG_WS_CANCEL },
 		{ "{\"type\":\"response.steer\",\"input\":[],\"previous_response_id\":\"x\"}", 0,
-		  IG_REQUEST_STEER },
-		{ "{\"type\":\"response.processed\",\"response_id\":\"x\"}", 0,
-		  IG_REQUEST_IGNORED },
+		  IG_WS_STEER },
+		{ "{\"type\":\"response.processed\",\"response_id\":\"x\"}", 0, IG_WS_PROCESSED },
 	};
 	static const struct row bad[] = {
 		{ "{}", "type", "missing_required_parameter", "" },
@@ -494,8 +512,8 @@ static void test_other_messages(void **state)
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		assert_int_equal(ig_request_parse_ws(rows[i].json, strlen(rows[i].json), &r, &e),
 				 rows[i].rc);
-		assert_int_equal(r.kind, rows[i].kind);
-		if (r.kind == IG_REQUEST_STEER)
+		assert_int_equal(r.notice, rows[i].kind);
+		if (r.notice == IG_WS_STEER)
 			assert_string_equal(r.steer,
 					    "{\"previous_response_id\":\"x\",\"input\":[]}");
 		ig_request_finish(&r);
@@ -513,11 +531,11 @@ static void test_other_messages(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_chat),	       cmocka_unit_test(test_messages),
-		cmocka_unit_test(test_prompts),	       cmocka_unit_test(test_create),
-		cmocka_unit_test(test_input),	       cmocka_unit_test(test_json),
-		cmocka_unit_test(test_values),	       cmocka_unit_test(test_many_messages),
-		cmocka_unit_test(test_other_messages),
+		cmocka_unit_test(test_chat),	      cmocka_unit_test(test_messages),
+		cmocka_unit_test(test_prompts),	      cmocka_unit_test(test_create),
+		cmocka_unit_test(test_input),	      cmocka_unit_test(test_json),
+		cmocka_unit_test(test_long_stop),     cmocka_unit_test(test_values),
+		cmocka_unit_test(test_many_messages), cmocka_unit_test(test_other_messages),
 	};
 	return cmocka_run_group_tests_name("requests", tests, NULL, NULL);
 }

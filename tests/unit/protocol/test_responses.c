@@ -2,7 +2,8 @@
  * test_responses.c: Responses beyond one text answer: items, reasoning, calls, what is
  * kept and continued, over the WebSocket and over HTTP.
  */
-#include "daemon/protocol/core/request_private.h"
+#include "daemon/protocol/responses/items.h"
+#include "daemon/protocol/responses/responses.h"
 #include "tests/unit/protocol/world.h"
 
 #include <errno.h>
@@ -341,13 +342,20 @@ static void test_continue(void **state)
 	assert_string_equal(fake_engine_seen(w->engine).refused.finish, "refused");
 	/* what is stored outlives its connection */
 	ig_session_end(w->session);
-	w->session = ig_session_open(w->api, "127.0.0.1", &(struct ig_principal){ .key = "k1" }, w);
+	w->session = ig_session_open(w->api, "req_1", "127.0.0.1",
+				     &(struct ig_principal){ .key = "k1", .identity = 1 }, w);
 	go_on(w, "", a, "later", d);
 	expect_prompt(w, "user:1;assistant:x;user:later;");
 	/* and is its key's */
 	ig_session_end(w->session);
-	w->session = ig_session_open(w->api, "127.0.0.1", &(struct ig_principal){ .key = "k2" }, w);
+	w->session = ig_session_open(w->api, "req_1", "127.0.0.1",
+				     &(struct ig_principal){ .key = "k2", .identity = 2 }, w);
 	snprintf(members, sizeof members, "\"input\":\"a\",\"previous_response_id\":\"%s\"", a);
+	expect_code(ask(w, members), "previous_response_not_found", "previous_response_id");
+	/* not the one's that was made later with the same id */
+	ig_session_end(w->session);
+	w->session = ig_session_open(w->api, "req_1", "127.0.0.1",
+				     &(struct ig_principal){ .key = "k1", .identity = 3 }, w);
 	expect_code(ask(w, members), "previous_response_not_found", "previous_response_id");
 }
 
@@ -440,7 +448,8 @@ static void test_not_stored(void **state)
 		 id_of(v));
 	json_decref(v);
 	ig_session_end(w->session);
-	w->session = ig_session_open(w->api, "127.0.0.1", &(struct ig_principal){ .key = "k1" }, w);
+	w->session = ig_session_open(w->api, "req_1", "127.0.0.1",
+				     &(struct ig_principal){ .key = "k1", .identity = 1 }, w);
 	expect_code(ask(w, members), "previous_response_not_found", "previous_response_id");
 }
 
@@ -858,7 +867,7 @@ static int http(struct world *w, const char *method, const char *path, const cha
 				     .path = path,
 				     .query = query,
 				     .client = "c",
-				     .who = { .key = "k1" },
+				     .who = { .key = "k1", .identity = 1 },
 				     .body = body ? strdup(body) : NULL,
 				     .body_len = body ? strlen(body) : 0 };
 	struct ig_exchange *x = ig_exchange_begin(w->api, &r, w);
@@ -1008,7 +1017,7 @@ static void test_http_refused(void **state)
 	struct ig_http_request r = { .method = "POST",
 				     .path = "/v1/responses",
 				     .client = "c",
-				     .who = { .key = "k1" },
+				     .who = { .key = "k1", .identity = 1 },
 				     .body = strdup(b.data),
 				     .body_len = b.len };
 	struct ig_exchange *x = ig_exchange_begin(w->api, &r, w);

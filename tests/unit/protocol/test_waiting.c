@@ -49,7 +49,7 @@ static struct ig_exchange *begin(struct world *w, const char *path, const char *
 	struct ig_http_request r = { .method = "POST",
 				     .path = path,
 				     .client = "::1",
-				     .who = { .key = "k2" },
+				     .who = { .key = "k2", .identity = 2 },
 				     .body = strdup(body),
 				     .body_len = strlen(body) };
 
@@ -593,7 +593,7 @@ static void test_gone(void **state)
 	fake_engine_load_ends(w->engine, 0);
 	until_parked(w, 1);
 	assert_int_equal(fake_engine_seen(w->engine).n_submitted, 0);
-	w->session = ig_session_open(w->api, "127.0.0.1", &(struct ig_principal){ 0 }, w);
+	w->session = ig_session_open(w->api, "req_1", "127.0.0.1", &(struct ig_principal){ 0 }, w);
 }
 
 static void test_cancel(void **state)

@@ -46,7 +46,8 @@ int world_setup(void **state)
 			     .max_kept_bytes = 1 << 20 },
 	};
 	w->api = ig_api_create(&deps);
-	w->session = ig_session_open(w->api, "127.0.0.1", &(struct ig_principal){ .key = "k1" }, w);
+	w->session = ig_session_open(w->api, "req_1", "127.0.0.1",
+				     &(struct ig_principal){ .key = "k1", .identity = 1 }, w);
 	*state = w;
 	return 0;
 }

@@ -5,7 +5,7 @@
 #ifndef INGOT_TESTS_PROTOCOL_WORLD_H
 #define INGOT_TESTS_PROTOCOL_WORLD_H
 
-#include "daemon/protocol/core/exchange.h"
+#include "daemon/protocol/api.h"
 #include "tests/unit/protocol/fake_engine.h"
 
 #include <jansson.h>

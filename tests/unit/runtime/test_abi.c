@@ -11,7 +11,8 @@
 #include <cmocka.h>
 
 #include <ingot/arch.h>
-#include <ingot/gpu.h>
+#include <ingot/kvcache.h>
+#include <ingot/gpu_lower.h>
 
 #define SIZE(type, n) assert_int_equal(sizeof(struct type), n)
 #define AT(type, member, n) assert_int_equal(offsetof(struct type, member), n)
@@ -174,11 +175,11 @@ static void test_module(void **state)
 	AT(ig_kv_arena, copy, 48);
 	SIZE(ig_kv_stats, 48);
 	AT(ig_kv_stats, cached_bytes, 40);
-	SIZE(ig_kvcache_service, 152);
-	AT(ig_kvcache_service, compact, 136);
-	AT(ig_kvcache_service, trim, 144);
-	AT(ig_kvcache_service, seq_match, 120);
-	AT(ig_kvcache_service, seq_commit, 128);
+	SIZE(ig_kvcache_service, 144);
+	AT(ig_kvcache_service, compact, 128);
+	AT(ig_kvcache_service, trim, 136);
+	AT(ig_kvcache_service, seq_match, 112);
+	AT(ig_kvcache_service, seq_commit, 120);
 	AT(ig_kvcache_service, name, 8);
 	AT(ig_kvcache_service, create, 16);
 	AT(ig_kvcache_service, destroy, 24);
@@ -188,11 +189,10 @@ static void test_module(void **state)
 	AT(ig_kvcache_service, seq_create, 56);
 	AT(ig_kvcache_service, seq_reserve, 64);
 	AT(ig_kvcache_service, seq_advance, 72);
-	AT(ig_kvcache_service, seq_fork, 80);
-	AT(ig_kvcache_service, seq_destroy, 88);
-	AT(ig_kvcache_service, seq_blocks, 96);
-	AT(ig_kvcache_service, slab_bases, 104);
-	AT(ig_kvcache_service, stats, 112);
+	AT(ig_kvcache_service, seq_destroy, 80);
+	AT(ig_kvcache_service, seq_blocks, 88);
+	AT(ig_kvcache_service, slab_bases, 96);
+	AT(ig_kvcache_service, stats, 104);
 }
 
 static void test_arch(void **state)

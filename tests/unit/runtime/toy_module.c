@@ -1,6 +1,7 @@
 /* toy_module.c: a module with architectures that record mistakes on purpose; each
  * is named for its own. */
 #include <ingot/arch.h>
+#include <ingot/op.h>
 
 #include <errno.h>
 #include <string.h>

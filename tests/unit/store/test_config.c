@@ -218,6 +218,7 @@ static const struct {
 	{ "kvcache.slab", "65536", "64KiB" },
 	{ "kvcache.dtype", "f32", "f32" },
 	{ "kvcache.prefix_cache", "false", "false" },
+	{ "kvcache.share", "all", "all" },
 	{ "scheduler.max_batch_tokens", "64", "64" },
 	{ "scheduler.prefill_chunk", "7", "7" },
 	{ "scheduler.max_seqs", "1", "1" },

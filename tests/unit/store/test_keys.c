@@ -27,6 +27,7 @@ int CRYPTO_memcmp(const void *a, const void *b, size_t n)
 /* SHA-256 of "abc" and of "". */
 #define ABC "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 #define EMPTY "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+#define OTHER "01234567e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b"
 #define TIME " 2026-01-31T12:00:00Z"
 
 static struct ig_keys *parse(const char *text)
@@ -46,9 +47,10 @@ static void test_lines(void **state)
 		      "abc user " ABC TIME "\n"
 		      "  x_1-2   administrator " EMPTY TIME "  max_concurrent=4 "
 		      "tokens_per_minute=0 requests_per_minute=1000000000 note=the big "
-		      "one, max_concurrent=9");
+		      "one, max_concurrent=9\n"
+		      "m monitor " OTHER TIME);
 
-	assert_int_equal(ig_keys_count(keys), 2);
+	assert_int_equal(ig_keys_count(keys), 3);
 	const struct ig_key *k = ig_keys_at(keys, 0);
 	assert_string_equal(k->id, "abc");
 	assert_int_equal(k->role, IG_ROLE_USER);
@@ -70,6 +72,8 @@ static void test_lines(void **state)
 	assert_string_equal(who.key, "x_1-2");
 	assert_int_equal(who.role, IG_ROLE_ADMINISTRATOR);
 	assert_int_equal(who.limits.max_concurrent, 4);
+	assert_memory_equal(&who.identity, k->hash, sizeof who.identity);
+	assert_int_equal(ig_keys_by_id(keys, "m")->role, IG_ROLE_MONITOR);
 	ig_keys_destroy(keys);
 
 	keys = parse("");
@@ -373,6 +377,7 @@ static void test_words(void **state)
 	assert_false(ig_key_note_ok(note));
 	assert_string_equal(ig_role_name(IG_ROLE_USER), "user");
 	assert_string_equal(ig_role_name(IG_ROLE_ADMINISTRATOR), "administrator");
+	assert_string_equal(ig_role_name(IG_ROLE_MONITOR), "monitor");
 }
 
 int main(void)

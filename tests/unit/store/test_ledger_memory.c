@@ -8,56 +8,23 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "store/ledger_private.h"
+#include "tests/unit/no_memory.h"
 
 #include <stdatomic.h>
 
 #ifdef WRAP_MALLOC
-
-static atomic_int countdown; /* the allocation that fails, from the next one; 0: none */
-
-static bool fails(void)
-{
-	int n = atomic_load(&countdown);
-
-	while (n > 0)
-		if (atomic_compare_exchange_weak(&countdown, &n, n - 1))
-			return n == 1;
-	return false;
-}
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-char *__real_strdup(const char *s);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-char *__wrap_strdup(const char *s);
-
-void *__wrap_malloc(size_t n)
-{
-	return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-	return fails() ? NULL : __real_calloc(n, size);
-}
-
-char *__wrap_strdup(const char *s)
-{
-	return fails() ? NULL : __real_strdup(s);
-}
 
 /* SQLite's own, in front of what it has by default. */
 static sqlite3_mem_methods sqlite;
 
 static void *sqlite_malloc(int n)
 {
-	return fails() ? NULL : sqlite.xMalloc(n);
+	return no_memory_fails() ? NULL : sqlite.xMalloc(n);
 }
 
 static void *sqlite_realloc(void *p, int n)
 {
-	return fails() ? NULL : sqlite.xRealloc(p, n);
+	return no_memory_fails() ? NULL : sqlite.xRealloc(p, n);
 }
 
 static void put_rows(struct ig_ledger *l, int n)
@@ -71,10 +38,17 @@ static void put_rows(struct ig_ledger *l, int n)
 	}
 }
 
+static atomic_uint_fast64_t n_dropped;
+
+static void count_dropped(void *ctx, uint64_t n)
+{
+	atomic_fetch_add(&n_dropped, n);
+}
+
 /* Open, three rows, close; whether it opened.  Rows are written or counted as dropped. */
 static bool run(const char *path, uint64_t *n_written)
 {
-	struct ig_ledger_options o = { .path = path, .queue = 4, .retention_days = 90 };
+	struct ig_ledger_options o = { path, 4, 90, count_dropped, NULL };
 	struct ig_ledger *l = NULL;
 	struct ig_error err = { 0 };
 	int rc = ig_ledger_open(&o, &l, &err);
@@ -86,8 +60,9 @@ static bool run(const char *path, uint64_t *n_written)
 		assert_true(err.text[0] != 0);
 		return false;
 	}
+	n_dropped = 0;
 	put_rows(l, 3);
-	for (int ms = 0; ig_ledger_written(l) + ig_ledger_dropped(l) < 3; ms++) {
+	for (int ms = 0; ig_ledger_written(l) + n_dropped < 3; ms++) {
 		assert_true(ms < 20000);
 		usleep(1000);
 	}
@@ -125,9 +100,9 @@ static void test_failing(void **state)
 		/* one of each of the first, then a sample: preparing a statement has hundreds */
 		step = k < 100 ? 1 : 13;
 		remove(path);
-		atomic_store(&countdown, k);
+		no_memory_at(k - 1);
 		bool opened = run(path, &n_written);
-		reached = !atomic_exchange(&countdown, 0);
+		reached = no_memory_failed();
 		n_refused += !opened;
 		assert_true(reached || (opened && n_written == 3));
 		assert_true(run(path, &n_after) && n_after == 3);

@@ -33,18 +33,28 @@
 	}
 
 MSL_THREE(exp)
-MSL_THREE(exp2) MSL_THREE(log) MSL_THREE(log2) MSL_THREE(sqrt) MSL_THREE(rsqrt) MSL_THREE(sin) MSL_THREE(cos)
-	MSL_THREE(tanh) MSL_ELEMENTWISE(fabs, __builtin_fabsf) MSL_ELEMENTWISE(floor, __builtin_floorf)
-		MSL_ELEMENTWISE(ceil, __builtin_ceilf) MSL_ELEMENTWISE(trunc, __builtin_truncf)
-			MSL_ELEMENTWISE(rint, msl_rint) MSL_ELEMENTWISE(round, msl_round)
+MSL_THREE(exp2)
+MSL_THREE(log)
+MSL_THREE(log2)
+MSL_THREE(sqrt)
+MSL_THREE(rsqrt)
+MSL_THREE(sin)
+MSL_THREE(cos)
+MSL_THREE(tanh)
+MSL_ELEMENTWISE(fabs, __builtin_fabsf)
+MSL_ELEMENTWISE(floor, __builtin_floorf)
+MSL_ELEMENTWISE(ceil, __builtin_ceilf)
+MSL_ELEMENTWISE(trunc, __builtin_truncf)
+MSL_ELEMENTWISE(rint, msl_rint)
+MSL_ELEMENTWISE(round, msl_round)
 #undef MSL_THREE
 #undef MSL_FLOAT_ONLY
 #undef MSL_ELEMENTWISE
 
-				namespace fast
+namespace fast
 {
-	METAL_FUNC float divide(float x, float y) { return msl_divide(x, y); }
-}
+METAL_FUNC float divide(float x, float y) { return msl_divide(x, y); }
+} // namespace fast
 namespace precise
 {
 METAL_FUNC float divide(float x, float y) { return msl_precise_divide(x, y); }
@@ -75,21 +85,24 @@ METAL_FUNC float step(float edge, float x) { return x < edge ? 0.0f : 1.0f; }
 	METAL_FUNC T max(T a, T b) { return a < b ? b : a; }                                                           \
 	METAL_FUNC T clamp(T x, T low, T high) { return min(max(x, low), high); }
 MSL_ORDER(char)
-MSL_ORDER(uchar) MSL_ORDER(short) MSL_ORDER(ushort) MSL_ORDER(int) MSL_ORDER(uint) MSL_ORDER(long) MSL_ORDER(ulong)
+MSL_ORDER(uchar)
+MSL_ORDER(short)
+MSL_ORDER(ushort)
+MSL_ORDER(int)
+MSL_ORDER(uint)
+MSL_ORDER(long)
+MSL_ORDER(ulong)
 #undef MSL_ORDER
 // Of a number and a NaN these give the number.
 #define MSL_ORDER(T)                                                                                                   \
 	METAL_FUNC T fmin(T a, T b) { return b < a || a != a ? b : a; }                                                \
 	METAL_FUNC T fmax(T a, T b) { return a < b || a != a ? b : a; }
-	MSL_ORDER(half)
+MSL_ORDER(half)
 #ifdef MSL_NV // one instruction each, where comparing takes four
-		METAL_FUNC float fmin(float a, float b)
-{
-	return __builtin_fminf(a, b);
-}
+METAL_FUNC float fmin(float a, float b) { return __builtin_fminf(a, b); }
 METAL_FUNC float fmax(float a, float b) { return __builtin_fmaxf(a, b); }
 #else
-		MSL_ORDER(float)
+MSL_ORDER(float)
 #endif
 #undef MSL_ORDER
 #define MSL_ORDER(T)                                                                                                   \
@@ -107,10 +120,12 @@ MSL_ORDER(half)
 			a[i] = F(a[i], b[i]);                                                                          \
 		return a;                                                                                              \
 	}
-	MSL_ORDER(min) MSL_ORDER(max) MSL_ORDER(fmin) MSL_ORDER(fmax)
+MSL_ORDER(min)
+MSL_ORDER(max)
+MSL_ORDER(fmin)
+MSL_ORDER(fmax)
 #undef MSL_ORDER
-		template <typename T, int N>
-		METAL_FUNC msl_ext<T, N> clamp(msl_ext<T, N> x, msl_ext<T, N> low, msl_ext<T, N> high)
+template <typename T, int N> METAL_FUNC msl_ext<T, N> clamp(msl_ext<T, N> x, msl_ext<T, N> low, msl_ext<T, N> high)
 {
 	return min(max(x, low), high);
 }
@@ -131,11 +146,16 @@ template <typename T, int N> METAL_FUNC T dot(msl_ext<T, N> a, msl_ext<T, N> b)
 #define MSL_SELECT(T)                                                                                                  \
 	METAL_FUNC T select(T a, T b, bool c) { return c ? b : a; }
 MSL_SELECT(int)
-MSL_SELECT(uint) MSL_SELECT(long) MSL_SELECT(ulong) MSL_SELECT(short) MSL_SELECT(ushort) MSL_SELECT(float)
-	MSL_SELECT(half)
+MSL_SELECT(uint)
+MSL_SELECT(long)
+MSL_SELECT(ulong)
+MSL_SELECT(short)
+MSL_SELECT(ushort)
+MSL_SELECT(float)
+MSL_SELECT(half)
 #undef MSL_SELECT
-		template <typename T, typename M, int N>
-		METAL_FUNC msl_ext<T, N> select(msl_ext<T, N> a, msl_ext<T, N> b, msl_ext<M, N> c)
+template <typename T, typename M, int N>
+METAL_FUNC msl_ext<T, N> select(msl_ext<T, N> a, msl_ext<T, N> b, msl_ext<M, N> c)
 {
 	for (int i = 0; i < N; i++)
 		a[i] = c[i] ? b[i] : a[i];

@@ -115,7 +115,9 @@ METAL_FUNC float msl_precise_round(float x) { return msl_round(x); }
 		}                                                                                                      \
 	}
 NV_SHUFFLE(shuffle, idx, 31)
-NV_SHUFFLE(shuffle_xor, bfly, 31) NV_SHUFFLE(shuffle_down, down, 31) NV_SHUFFLE(shuffle_up, up, 0)
+NV_SHUFFLE(shuffle_xor, bfly, 31)
+NV_SHUFFLE(shuffle_down, down, 31)
+NV_SHUFFLE(shuffle_up, up, 0)
 #undef NV_SHUFFLE
 
 // The order of these sums is the software device's: halves, quarters, and so on.
@@ -128,11 +130,14 @@ NV_SHUFFLE(shuffle_xor, bfly, 31) NV_SHUFFLE(shuffle_down, down, 31) NV_SHUFFLE(
 		}                                                                                                      \
 		return x;                                                                                              \
 	}
-	NV_REDUCE(sum, x + y) NV_REDUCE(max, x < y ? y : x) NV_REDUCE(min, y < x ? y : x) NV_REDUCE(and, x &y)
-		NV_REDUCE(or, x | y) NV_REDUCE(xor, x ^ y)
+NV_REDUCE(sum, x + y)
+NV_REDUCE(max, x < y ? y : x)
+NV_REDUCE(min, y < x ? y : x)
+NV_REDUCE(and, x &y)
+NV_REDUCE(or, x | y)
+NV_REDUCE(xor, x ^ y)
 #undef NV_REDUCE
-			template <typename T>
-			METAL_FUNC T msl_simd_prefix(T x, bool exclusive, uint)
+template <typename T> METAL_FUNC T msl_simd_prefix(T x, bool exclusive, uint)
 {
 	const uint lane = (uint)__nvvm_read_ptx_sreg_laneid();
 	for (ushort d = 1; d < 32; d *= 2) {
@@ -302,19 +307,47 @@ METAL_FUNC threadgroup void *nv_shared()
 #define NV_SREG(N) ((uint)__nvvm_read_ptx_sreg_##N())
 METAL_FUNC uint nv_index()
 {
-	return NV_SREG(tid_x) + NV_SREG(ntid_x) * (NV_SREG(tid_y) + NV_SREG(ntid_y) * NV_SREG(tid_z));
+	return NV_SREG(tid_x)
+	+NV_SREG(ntid_x)
+	*(NV_SREG(tid_y) + NV_SREG(ntid_y) * NV_SREG(tid_z));
 }
-#define MSL_IN_thread_position_in_threadgroup NV_SREG(tid_x), NV_SREG(tid_y), NV_SREG(tid_z)
-#define MSL_IN_threadgroup_position_in_grid NV_SREG(ctaid_x), NV_SREG(ctaid_y), NV_SREG(ctaid_z)
-#define MSL_IN_threads_per_threadgroup NV_SREG(ntid_x), NV_SREG(ntid_y), NV_SREG(ntid_z)
-#define MSL_IN_threadgroups_per_grid NV_SREG(nctaid_x), NV_SREG(nctaid_y), NV_SREG(nctaid_z)
+#define MSL_IN_thread_position_in_threadgroup                                                                          \
+	NV_SREG(tid_x)                                                                                                 \
+	, NV_SREG(tid_y)                                                                                               \
+	, NV_SREG(tid_z)
+#define MSL_IN_threadgroup_position_in_grid                                                                            \
+	NV_SREG(ctaid_x)                                                                                               \
+	, NV_SREG(ctaid_y)                                                                                             \
+	, NV_SREG(ctaid_z)
+#define MSL_IN_threads_per_threadgroup                                                                                 \
+	NV_SREG(ntid_x)                                                                                                \
+	, NV_SREG(ntid_y)                                                                                              \
+	, NV_SREG(ntid_z)
+#define MSL_IN_threadgroups_per_grid                                                                                   \
+	NV_SREG(nctaid_x)                                                                                              \
+	, NV_SREG(nctaid_y)                                                                                            \
+	, NV_SREG(nctaid_z)
 #define MSL_IN_thread_position_in_grid                                                                                 \
-	NV_SREG(tid_x) + NV_SREG(ctaid_x) * NV_SREG(ntid_x), NV_SREG(tid_y) + NV_SREG(ctaid_y) * NV_SREG(ntid_y),      \
-		NV_SREG(tid_z) + NV_SREG(ctaid_z) * NV_SREG(ntid_z)
+	NV_SREG(tid_x)                                                                                                 \
+	+NV_SREG(ctaid_x)                                                                                              \
+	*NV_SREG(ntid_x)                                                                                               \
+	, NV_SREG(tid_y)                                                                                               \
+	+NV_SREG(ctaid_y)                                                                                              \
+	*NV_SREG(ntid_y)                                                                                               \
+	, NV_SREG(tid_z)                                                                                               \
+	+NV_SREG(ctaid_z)                                                                                              \
+	*NV_SREG(ntid_z)
 #define MSL_IN_threads_per_grid                                                                                        \
-	NV_SREG(nctaid_x) * NV_SREG(ntid_x), NV_SREG(nctaid_y) * NV_SREG(ntid_y), NV_SREG(nctaid_z) * NV_SREG(ntid_z)
+	NV_SREG(nctaid_x)                                                                                              \
+	*NV_SREG(ntid_x)                                                                                               \
+	, NV_SREG(nctaid_y)                                                                                            \
+	*NV_SREG(ntid_y)                                                                                               \
+	, NV_SREG(nctaid_z)                                                                                            \
+	*NV_SREG(ntid_z)
 #define MSL_IN_thread_index_in_threadgroup metal::nv_index(), 0, 0
-#define MSL_IN_thread_index_in_simdgroup NV_SREG(laneid), 0, 0
+#define MSL_IN_thread_index_in_simdgroup                                                                               \
+	NV_SREG(laneid)                                                                                                \
+	, 0, 0
 #define MSL_IN_simdgroup_index_in_threadgroup metal::nv_index() / 32, 0, 0
 #define MSL_IN_simdgroups_per_threadgroup (NV_SREG(ntid_x) * NV_SREG(ntid_y) * NV_SREG(ntid_z) + 31) / 32, 0, 0
 #define MSL_IN_threads_per_simdgroup 32, 0, 0

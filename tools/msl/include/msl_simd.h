@@ -11,9 +11,19 @@
 	METAL_FUNC T simd_broadcast(T x, ushort lane, MSL_AT) { return msl_shuffle(x, lane, msl_line); }               \
 	METAL_FUNC T simd_broadcast_first(T x, MSL_AT) { return msl_shuffle(x, (ushort)0, msl_line); }
 MSL_SHUFFLES(float)
-MSL_SHUFFLES(int) MSL_SHUFFLES(uint) MSL_SHUFFLES(half) MSL_SHUFFLES(short) MSL_SHUFFLES(ushort) MSL_SHUFFLES(float2)
-	MSL_SHUFFLES(int2) MSL_SHUFFLES(uint2) MSL_SHUFFLES(half2) MSL_SHUFFLES(float4) MSL_SHUFFLES(int4)
-		MSL_SHUFFLES(uint4) MSL_SHUFFLES(half4)
+MSL_SHUFFLES(int)
+MSL_SHUFFLES(uint)
+MSL_SHUFFLES(half)
+MSL_SHUFFLES(short)
+MSL_SHUFFLES(ushort)
+MSL_SHUFFLES(float2)
+MSL_SHUFFLES(int2)
+MSL_SHUFFLES(uint2)
+MSL_SHUFFLES(half2)
+MSL_SHUFFLES(float4)
+MSL_SHUFFLES(int4)
+MSL_SHUFFLES(uint4)
+MSL_SHUFFLES(half4)
 #undef MSL_SHUFFLES
 
 #define MSL_REDUCTIONS(T)                                                                                              \
@@ -22,7 +32,9 @@ MSL_SHUFFLES(int) MSL_SHUFFLES(uint) MSL_SHUFFLES(half) MSL_SHUFFLES(short) MSL_
 	METAL_FUNC T simd_min(T x, MSL_AT) { return msl_simd_min(x, msl_line); }                                       \
 	METAL_FUNC T simd_prefix_inclusive_sum(T x, MSL_AT) { return msl_simd_prefix(x, false, msl_line); }            \
 	METAL_FUNC T simd_prefix_exclusive_sum(T x, MSL_AT) { return msl_simd_prefix(x, true, msl_line); }
-			MSL_REDUCTIONS(float) MSL_REDUCTIONS(int) MSL_REDUCTIONS(uint)
+MSL_REDUCTIONS(float)
+MSL_REDUCTIONS(int)
+MSL_REDUCTIONS(uint)
 #undef MSL_REDUCTIONS
 #define MSL_REDUCTION(F)                                                                                               \
 	METAL_FUNC half F(half x, MSL_AT) { return (half)msl_##F((float)x, msl_line); }                                \
@@ -32,16 +44,19 @@ MSL_SHUFFLES(int) MSL_SHUFFLES(uint) MSL_SHUFFLES(half) MSL_SHUFFLES(short) MSL_
 			x[i] = F(x[i], msl_line);                                                                      \
 		return x;                                                                                              \
 	}
-				MSL_REDUCTION(simd_sum) MSL_REDUCTION(simd_max) MSL_REDUCTION(simd_min)
+MSL_REDUCTION(simd_sum)
+MSL_REDUCTION(simd_max)
+MSL_REDUCTION(simd_min)
 #undef MSL_REDUCTION
 #define MSL_REDUCTIONS(T)                                                                                              \
 	METAL_FUNC T simd_and(T x, MSL_AT) { return (T)msl_simd_and((uint)x, msl_line); }                              \
 	METAL_FUNC T simd_or(T x, MSL_AT) { return (T)msl_simd_or((uint)x, msl_line); }                                \
 	METAL_FUNC T simd_xor(T x, MSL_AT) { return (T)msl_simd_xor((uint)x, msl_line); }
-					MSL_REDUCTIONS(int) MSL_REDUCTIONS(uint)
+MSL_REDUCTIONS(int)
+MSL_REDUCTIONS(uint)
 #undef MSL_REDUCTIONS
 
-						class simd_vote
+class simd_vote
 {
       public:
 	typedef ulong vote_t;
@@ -116,7 +131,9 @@ template <typename T> struct atomic {
 		return msl_atomic_compare_exchange(&p->msl_value, expected, x);                                        \
 	}
 MSL_INTEGER_ATOMICS(device, uint)
-MSL_INTEGER_ATOMICS(device, int) MSL_INTEGER_ATOMICS(threadgroup, uint) MSL_INTEGER_ATOMICS(threadgroup, int)
-	MSL_ATOMICS(device, float) // as in Metal: not in threadgroup memory
+MSL_INTEGER_ATOMICS(device, int)
+MSL_INTEGER_ATOMICS(threadgroup, uint)
+MSL_INTEGER_ATOMICS(threadgroup, int)
+MSL_ATOMICS(device, float) // as in Metal: not in threadgroup memory
 #undef MSL_INTEGER_ATOMICS
 #undef MSL_ATOMICS

@@ -18,13 +18,18 @@ METAL_FUNC float msl_divide(float x, float y) { return x / y; }
 #define SOFT_PRECISE(F)                                                                                                \
 	METAL_FUNC float msl_precise_##F(float x) { return msl_##F(x); }
 SOFT_PRECISE(exp)
-SOFT_PRECISE(exp2) SOFT_PRECISE(log) SOFT_PRECISE(log2) SOFT_PRECISE(sqrt) SOFT_PRECISE(rsqrt) SOFT_PRECISE(sin)
-	SOFT_PRECISE(cos) SOFT_PRECISE(tanh) SOFT_PRECISE(rint) SOFT_PRECISE(round)
+SOFT_PRECISE(exp2)
+SOFT_PRECISE(log)
+SOFT_PRECISE(log2)
+SOFT_PRECISE(sqrt)
+SOFT_PRECISE(rsqrt)
+SOFT_PRECISE(sin)
+SOFT_PRECISE(cos)
+SOFT_PRECISE(tanh)
+SOFT_PRECISE(rint)
+SOFT_PRECISE(round)
 #undef SOFT_PRECISE
-		METAL_FUNC float msl_precise_divide(float x, float y)
-{
-	return x / y;
-}
+METAL_FUNC float msl_precise_divide(float x, float y) { return x / y; }
 
 // -- simdgroups: tests/metal/soft/fibers.c ---------------------------------------------------
 
@@ -149,16 +154,21 @@ enum {
 #define SOFT_ATOMIC_INTEGER(SPACE, T, S)                                                                               \
 	SOFT_ATOMIC(SPACE, T)                                                                                          \
 	SOFT_ATOMIC_OP(SPACE, T, add, soft_add)                                                                        \
-	SOFT_ATOMIC_OP(SPACE, T, and, soft_and) SOFT_ATOMIC_OP(SPACE, T, or, soft_or)                                  \
-		SOFT_ATOMIC_OP(SPACE, T, xor, soft_xor) SOFT_ATOMIC_OP(SPACE, T, max, soft_max_##S)                    \
-			SOFT_ATOMIC_OP(SPACE, T, min, soft_min_##S) METAL_FUNC bool                                    \
-			msl_atomic_compare_exchange(SPACE T *p, thread T *expected, T x)                               \
+	SOFT_ATOMIC_OP(SPACE, T, and, soft_and)                                                                        \
+	SOFT_ATOMIC_OP(SPACE, T, or, soft_or)                                                                          \
+	SOFT_ATOMIC_OP(SPACE, T, xor, soft_xor)                                                                        \
+	SOFT_ATOMIC_OP(SPACE, T, max, soft_max_##S)                                                                    \
+	SOFT_ATOMIC_OP(SPACE, T, min, soft_min_##S)                                                                    \
+	METAL_FUNC bool msl_atomic_compare_exchange(SPACE T *p, thread T *expected, T x)                               \
 	{                                                                                                              \
 		return soft_atomic_compare((void *)p, (thread uint *)expected, SOFT_BITS(uint, x)) != 0;               \
 	}
 SOFT_ATOMIC_INTEGER(device, uint, u)
-SOFT_ATOMIC_INTEGER(device, int, i) SOFT_ATOMIC_INTEGER(threadgroup, uint, u) SOFT_ATOMIC_INTEGER(threadgroup, int, i)
-	SOFT_ATOMIC(device, float) SOFT_ATOMIC_OP(device, float, add, soft_add_float)
+SOFT_ATOMIC_INTEGER(device, int, i)
+SOFT_ATOMIC_INTEGER(threadgroup, uint, u)
+SOFT_ATOMIC_INTEGER(threadgroup, int, i)
+SOFT_ATOMIC(device, float)
+SOFT_ATOMIC_OP(device, float, add, soft_add_float)
 #undef SOFT_ATOMIC_INTEGER
 #undef SOFT_ATOMIC_OP
 #undef SOFT_ATOMIC
@@ -214,11 +224,11 @@ SOFT_ATOMICS(threadgroup)
 #undef SOFT_ATOMICS
 #endif
 
-	// -- for the entry points that entry.py writes --------------------------------------------------
-	//
-	// These two structs are those of tests/metal/soft/private.h.
+// -- for the entry points that entry.py writes --------------------------------------------------
+//
+// These two structs are those of tests/metal/soft/private.h.
 
-	struct soft_launch {
+struct soft_launch {
 	void *buffer[31];
 	void *threadgroup_memory;
 };

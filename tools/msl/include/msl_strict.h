@@ -4,10 +4,18 @@
 	float msl_##F(float x);                                                                                        \
 	float msl_precise_##F(float x);
 MSL_DECLARE(exp)
-MSL_DECLARE(exp2) MSL_DECLARE(log) MSL_DECLARE(log2) MSL_DECLARE(sqrt) MSL_DECLARE(rsqrt) MSL_DECLARE(sin)
-	MSL_DECLARE(cos) MSL_DECLARE(tanh) MSL_DECLARE(rint) MSL_DECLARE(round)
+MSL_DECLARE(exp2)
+MSL_DECLARE(log)
+MSL_DECLARE(log2)
+MSL_DECLARE(sqrt)
+MSL_DECLARE(rsqrt)
+MSL_DECLARE(sin)
+MSL_DECLARE(cos)
+MSL_DECLARE(tanh)
+MSL_DECLARE(rint)
+MSL_DECLARE(round)
 #undef MSL_DECLARE
-		float msl_divide(float x, float y);
+float msl_divide(float x, float y);
 float msl_precise_divide(float x, float y);
 float msl_pow(float x, float y);
 

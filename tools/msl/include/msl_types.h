@@ -20,8 +20,15 @@ typedef ulong uint64_t;
 	typedef T T##3 __attribute__((ext_vector_type(3)));                                                            \
 	typedef T T##4 __attribute__((ext_vector_type(4)));
 MSL_VECTORS(char)
-MSL_VECTORS(uchar) MSL_VECTORS(short) MSL_VECTORS(ushort) MSL_VECTORS(int) MSL_VECTORS(uint) MSL_VECTORS(long)
-	MSL_VECTORS(ulong) MSL_VECTORS(half) MSL_VECTORS(float)
+MSL_VECTORS(uchar)
+MSL_VECTORS(short)
+MSL_VECTORS(ushort)
+MSL_VECTORS(int)
+MSL_VECTORS(uint)
+MSL_VECTORS(long)
+MSL_VECTORS(ulong)
+MSL_VECTORS(half)
+MSL_VECTORS(float)
 #undef MSL_VECTORS
 
 // Packed vectors, for data that is aligned to its elements only.  (Those of three
@@ -29,128 +36,133 @@ MSL_VECTORS(uchar) MSL_VECTORS(short) MSL_VECTORS(ushort) MSL_VECTORS(int) MSL_V
 #define MSL_PACKED(T, ALIGN)                                                                                           \
 	typedef T packed_##T##2 __attribute__((ext_vector_type(2), aligned(ALIGN)));                                   \
 	typedef T packed_##T##4 __attribute__((ext_vector_type(4), aligned(ALIGN)));
-		MSL_PACKED(char, 1) MSL_PACKED(uchar, 1) MSL_PACKED(short, 2) MSL_PACKED(ushort, 2) MSL_PACKED(int, 4)
-			MSL_PACKED(uint, 4) MSL_PACKED(half, 2) MSL_PACKED(float, 4)
+MSL_PACKED(char, 1)
+MSL_PACKED(uchar, 1)
+MSL_PACKED(short, 2)
+MSL_PACKED(ushort, 2)
+MSL_PACKED(int, 4)
+MSL_PACKED(uint, 4)
+MSL_PACKED(half, 2)
+MSL_PACKED(float, 4)
 #undef MSL_PACKED
 
-				namespace metal
+namespace metal
 {
 
-	// bfloat is for storing and converting.  It has no arithmetic here, though MSL 3.1 gives
-	// it some: float(x) says where the rounding happens, and is what the GPU does anyway.
-	struct bfloat {
-		ushort msl_bits;
-		bfloat() = default;
-		explicit METAL_FUNC bfloat(float x)
-		{
-			const uint u = __builtin_bit_cast(uint, x);
-			const uint rounded = u + 0x7fff + (u >> 16 & 1);
-			msl_bits = (ushort)((u & 0x7fffffff) > 0x7f800000 ? u >> 16 | 0x40 : rounded >> 16);
-		}
-		explicit METAL_FUNC operator float() const { return __builtin_bit_cast(float, (uint)msl_bits << 16); }
-	};
-	struct alignas(4) bfloat2 {
-		bfloat x, y;
-		METAL_FUNC bfloat operator[](uint i) const thread { return i == 0 ? x : y; }
-		METAL_FUNC thread bfloat &operator[](uint i) thread { return i == 0 ? x : y; }
-	};
-	struct alignas(8) bfloat4 {
-		bfloat x, y, z, w;
-		METAL_FUNC bfloat operator[](uint i) const thread { return i == 0 ? x : i == 1 ? y : i == 2 ? z : w; }
-		METAL_FUNC thread bfloat &operator[](uint i) thread { return i == 0 ? x : i == 1 ? y : i == 2 ? z : w; }
-	};
+// bfloat is for storing and converting.  It has no arithmetic here, though MSL 3.1 gives
+// it some: float(x) says where the rounding happens, and is what the GPU does anyway.
+struct bfloat {
+	ushort msl_bits;
+	bfloat() = default;
+	explicit METAL_FUNC bfloat(float x)
+	{
+		const uint u = __builtin_bit_cast(uint, x);
+		const uint rounded = u + 0x7fff + (u >> 16 & 1);
+		msl_bits = (ushort)((u & 0x7fffffff) > 0x7f800000 ? u >> 16 | 0x40 : rounded >> 16);
+	}
+	explicit METAL_FUNC operator float() const { return __builtin_bit_cast(float, (uint)msl_bits << 16); }
+};
+struct alignas(4) bfloat2 {
+	bfloat x, y;
+	METAL_FUNC bfloat operator[](uint i) const thread { return i == 0 ? x : y; }
+	METAL_FUNC thread bfloat &operator[](uint i) thread { return i == 0 ? x : y; }
+};
+struct alignas(8) bfloat4 {
+	bfloat x, y, z, w;
+	METAL_FUNC bfloat operator[](uint i) const thread { return i == 0 ? x : i == 1 ? y : i == 2 ? z : w; }
+	METAL_FUNC thread bfloat &operator[](uint i) thread { return i == 0 ? x : i == 1 ? y : i == 2 ? z : w; }
+};
 
-	template <typename T, int N> struct msl_vec {
-		typedef T type __attribute__((ext_vector_type(N)));
-	};
-	template <> struct msl_vec<bfloat, 2> {
-		typedef bfloat2 type;
-	};
-	template <> struct msl_vec<bfloat, 4> {
-		typedef bfloat4 type;
-	};
-	template <typename T, int N> using vec = typename msl_vec<T, N>::type;
-	template <typename T, int N> using msl_ext = T __attribute__((ext_vector_type(N))); // can be deduced
+template <typename T, int N> struct msl_vec {
+	typedef T type __attribute__((ext_vector_type(N)));
+};
+template <> struct msl_vec<bfloat, 2> {
+	typedef bfloat2 type;
+};
+template <> struct msl_vec<bfloat, 4> {
+	typedef bfloat4 type;
+};
+template <typename T, int N> using vec = typename msl_vec<T, N>::type;
+template <typename T, int N> using msl_ext = T __attribute__((ext_vector_type(N))); // can be deduced
 
-	// What a vector is made of; a scalar is a vector of one.
-	template <typename V> struct msl_shape {
-		typedef V element;
-		static constexpr constant int size = 1;
-	};
-	template <typename T, int N> struct msl_shape<T __attribute__((ext_vector_type(N)))> {
-		typedef T element;
-		static constexpr constant int size = N;
-	};
+// What a vector is made of; a scalar is a vector of one.
+template <typename V> struct msl_shape {
+	typedef V element;
+	static constexpr constant int size = 1;
+};
+template <typename T, int N> struct msl_shape<T __attribute__((ext_vector_type(N)))> {
+	typedef T element;
+	static constexpr constant int size = N;
+};
 
-	// Constructors.  clang's C++ has no float4(x, y, z, w), and float4(half4) would copy bits;
-	// so the vectors' names are also function-like macros that come here.
-	template <typename V, typename A> METAL_FUNC void msl_append(thread V & v, thread int &at, A a)
-	{
-		typedef typename msl_shape<V>::element element;
-		if constexpr (msl_shape<A>::size == 1) {
-			v[at++] = (element)a;
-		} else {
-			for (int i = 0; i < msl_shape<A>::size; i++)
-				v[at++] = (element)a[i];
-		}
+// Constructors.  clang's C++ has no float4(x, y, z, w), and float4(half4) would copy bits;
+// so the vectors' names are also function-like macros that come here.
+template <typename V, typename A> METAL_FUNC void msl_append(thread V &v, thread int &at, A a)
+{
+	typedef typename msl_shape<V>::element element;
+	if constexpr (msl_shape<A>::size == 1) {
+		v[at++] = (element)a;
+	} else {
+		for (int i = 0; i < msl_shape<A>::size; i++)
+			v[at++] = (element)a[i];
 	}
-	template <typename V, typename A> METAL_FUNC V msl_make(A a)
-	{
-		if constexpr (msl_shape<V>::size == 1) {
-			static_assert(msl_shape<A>::size == 1, "a vector does not convert to a scalar");
-			return (V)a;
-		} else if constexpr (msl_shape<A>::size == 1) {
-			return (V)(typename msl_shape<V>::element)a;
-		} else {
-			static_assert(msl_shape<A>::size == msl_shape<V>::size, "vector sizes differ");
-			return __builtin_convertvector(a, V);
-		}
+}
+template <typename V, typename A> METAL_FUNC V msl_make(A a)
+{
+	if constexpr (msl_shape<V>::size == 1) {
+		static_assert(msl_shape<A>::size == 1, "a vector does not convert to a scalar");
+		return (V)a;
+	} else if constexpr (msl_shape<A>::size == 1) {
+		return (V)(typename msl_shape<V>::element)a;
+	} else {
+		static_assert(msl_shape<A>::size == msl_shape<V>::size, "vector sizes differ");
+		return __builtin_convertvector(a, V);
 	}
-	template <typename V, typename A, typename B, typename... C> METAL_FUNC V msl_make(A a, B b, C... c)
-	{
-		static_assert(msl_shape<A>::size + msl_shape<B>::size + (0 + ... + msl_shape<C>::size) ==
-				      msl_shape<V>::size,
-			      "a vector takes as many parts as it has elements");
-		V v;
-		int at = 0;
-		msl_append(v, at, a);
-		msl_append(v, at, b);
-		(msl_append(v, at, c), ...);
-		return v;
-	}
+}
+template <typename V, typename A, typename B, typename... C> METAL_FUNC V msl_make(A a, B b, C... c)
+{
+	static_assert(msl_shape<A>::size + msl_shape<B>::size + (0 + ... + msl_shape<C>::size) == msl_shape<V>::size,
+		      "a vector takes as many parts as it has elements");
+	V v;
+	int at = 0;
+	msl_append(v, at, a);
+	msl_append(v, at, b);
+	(msl_append(v, at, c), ...);
+	return v;
+}
 
-	template <> METAL_FUNC float2 msl_make<float2, bfloat2>(bfloat2 a)
-	{
-		return __builtin_bit_cast(float2, __builtin_convertvector(__builtin_bit_cast(ushort2, a), uint2) << 16);
-	}
-	template <> METAL_FUNC float4 msl_make<float4, bfloat4>(bfloat4 a)
-	{
-		return __builtin_bit_cast(float4, __builtin_convertvector(__builtin_bit_cast(ushort4, a), uint4) << 16);
-	}
-	template <> METAL_FUNC bfloat2 msl_make<bfloat2, float2>(float2 a)
-	{
-		bfloat2 r;
-		r.x = bfloat(a[0]);
-		r.y = bfloat(a[1]);
-		return r;
-	}
-	template <> METAL_FUNC bfloat4 msl_make<bfloat4, float4>(float4 a)
-	{
-		bfloat4 r;
-		r.x = bfloat(a[0]);
-		r.y = bfloat(a[1]);
-		r.z = bfloat(a[2]);
-		r.w = bfloat(a[3]);
-		return r;
-	}
-	template <> METAL_FUNC bfloat2 msl_make<bfloat2, bfloat2>(bfloat2 a) { return a; }
-	template <> METAL_FUNC bfloat4 msl_make<bfloat4, bfloat4>(bfloat4 a) { return a; }
+template <> METAL_FUNC float2 msl_make<float2, bfloat2>(bfloat2 a)
+{
+	return __builtin_bit_cast(float2, __builtin_convertvector(__builtin_bit_cast(ushort2, a), uint2) << 16);
+}
+template <> METAL_FUNC float4 msl_make<float4, bfloat4>(bfloat4 a)
+{
+	return __builtin_bit_cast(float4, __builtin_convertvector(__builtin_bit_cast(ushort4, a), uint4) << 16);
+}
+template <> METAL_FUNC bfloat2 msl_make<bfloat2, float2>(float2 a)
+{
+	bfloat2 r;
+	r.x = bfloat(a[0]);
+	r.y = bfloat(a[1]);
+	return r;
+}
+template <> METAL_FUNC bfloat4 msl_make<bfloat4, float4>(float4 a)
+{
+	bfloat4 r;
+	r.x = bfloat(a[0]);
+	r.y = bfloat(a[1]);
+	r.z = bfloat(a[2]);
+	r.w = bfloat(a[3]);
+	return r;
+}
+template <> METAL_FUNC bfloat2 msl_make<bfloat2, bfloat2>(bfloat2 a) { return a; }
+template <> METAL_FUNC bfloat4 msl_make<bfloat4, bfloat4>(bfloat4 a) { return a; }
 
-	template <typename To, typename From> METAL_FUNC To as_type(From x)
-	{
-		static_assert(sizeof(To) == sizeof(From), "as_type: sizes differ");
-		return __builtin_bit_cast(To, x);
-	}
+template <typename To, typename From> METAL_FUNC To as_type(From x)
+{
+	static_assert(sizeof(To) == sizeof(From), "as_type: sizes differ");
+	return __builtin_bit_cast(To, x);
+}
 
 } // namespace metal
 

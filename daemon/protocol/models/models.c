@@ -5,38 +5,16 @@
  * Everybody may know which models there are and whether they are loaded; where their
  * files lie, what they take and who uses them is the administrators' business.
  */
-#include "daemon/protocol/core/api_private.h"
-#include "daemon/protocol/core/request_private.h"
+#include "daemon/protocol/models/models.h"
+
 #include "base/utf8.h"
+#include "daemon/protocol/core/json_text.h"
+#include "daemon/protocol/core/params.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-/* ---- what the engine knows -------------------------------------------------------- */
-
-struct ig_model_status *ig_models_read(struct ig_api *api, size_t *n)
-{
-	for (size_t cap = 16;; cap *= 2) {
-		struct ig_model_status *list = calloc(cap, sizeof *list);
-		if (!list)
-			return NULL;
-		*n = ig_engine_models(api->deps.engine, list, cap);
-		if (*n < cap)
-			return list;
-		free(list); /* there may be more of them */
-	}
-}
-
-const struct ig_model_status *ig_models_find(const struct ig_model_status *list, size_t n,
-					     const char *name)
-{
-	for (size_t i = 0; i < n; i++)
-		if (name && name[0] ? !strcmp(list[i].name, name) : list[i].is_default)
-			return &list[i];
-	return NULL;
-}
 
 /* ---- objects -------------------------------------------------------------------------- */
 
@@ -110,18 +88,23 @@ static void object(struct ig_strbuf *out, const struct ig_model_status *m, bool 
 	ig_strbuf_puts(out, "}");
 }
 
-int ig_models_list(struct ig_api *api, bool all, struct ig_strbuf *out, struct ig_api_error *e)
+void ig_models_get(struct ig_exchange *x, const struct ig_http_request *r)
 {
 	size_t n;
-	struct ig_model_status *list = ig_models_read(api, &n);
+	struct ig_model_status *list = ig_models_read(x->api->deps.engine, &n);
+	struct ig_strbuf *out = &x->body;
+	struct ig_api_error e;
 
-	if (!list)
-		return ig_fail_memory(e);
+	if (!list) {
+		ig_fail_memory(&e);
+		ig_exchange_fail(x, &e);
+		return;
+	}
 	ig_strbuf_puts(out, "{\"object\":\"list\",\"data\":[");
 	for (size_t i = 0; i < n; i++) {
 		if (i)
 			ig_strbuf_puts(out, ",");
-		object(out, &list[i], all);
+		object(out, &list[i], ig_exchange_is_administrator(x));
 	}
 	ig_strbuf_puts(out, "],\"has_more\":false,\"first_id\":");
 	ig_json_text(out, n ? list[0].name : NULL);
@@ -129,7 +112,7 @@ int ig_models_list(struct ig_api *api, bool all, struct ig_strbuf *out, struct i
 	ig_json_text(out, n ? list[n - 1].name : NULL);
 	ig_strbuf_puts(out, "}");
 	free(list);
-	return 0;
+	ig_exchange_reply(x, 200);
 }
 
 static void fail_unknown(const struct ig_model_status *list, size_t n, const char *name,
@@ -141,27 +124,37 @@ static void fail_unknown(const struct ig_model_status *list, size_t n, const cha
 	for (size_t i = 0; i < n; i++)
 		ig_strbuf_printf(&known, "%s%s", i ? ", " : "", list[i].name);
 	ig_printable(shown, sizeof shown, name);
-	ig_api_fail(e, 404, "invalid_request_error", "model_not_found", "model",
-		    "No model is named '%s'; known: %.400s.", shown,
-		    known.len ? known.data : "none");
+	ig_api_fail(e, 404, "model_not_found", "model", "No model is named '%s'; known: %.400s.",
+		    shown, known.len ? known.data : "none");
 	ig_strbuf_finish(&known);
 }
 
-int ig_models_show(struct ig_api *api, const char *name, bool all, struct ig_strbuf *out,
-		   struct ig_api_error *e)
+bool ig_models_below(struct ig_exchange *x, const struct ig_http_request *r, const char *name)
 {
-	size_t n;
-	struct ig_model_status *list = ig_models_read(api, &n);
+	struct ig_model_status *list = NULL;
+	const struct ig_model_status *m = NULL;
+	struct ig_api_error e;
+	size_t n = 0;
 
-	if (!list)
-		return ig_fail_memory(e);
-	const struct ig_model_status *m = name[0] ? ig_models_find(list, n, name) : NULL;
-	if (m)
-		object(out, m, all);
-	else
-		fail_unknown(list, n, name, e);
+	if (strcmp(r->method, "GET")) {
+		ig_exchange_wrong_method(x, r, "GET");
+		return true;
+	}
+	list = ig_models_read(x->api->deps.engine, &n);
+	if (name[0])
+		m = ig_models_find(list, n, name);
+	if (m) {
+		object(&x->body, m, ig_exchange_is_administrator(x));
+		ig_exchange_reply(x, 200);
+	} else {
+		if (list)
+			fail_unknown(list, n, name, &e);
+		else
+			ig_fail_memory(&e);
+		ig_exchange_fail(x, &e);
+	}
 	free(list);
-	return m ? 0 : -1;
+	return true;
 }
 
 /* ---- load and unload --------------------------------------------------------------------- */
@@ -182,39 +175,43 @@ static const struct ig_param unload_table[] = {
 	{ NULL, NULL },
 };
 
-static int parse(const char *text, size_t len, enum ig_request_kind kind,
-		 const struct ig_param *table, struct ig_request *r, struct ig_api_error *e)
+/* The default one is to be named too: who unloads says what. */
+static int check(struct ig_request *r, json_t *root, struct ig_api_error *e)
 {
-	json_t *root;
-
-	ig_request_init(r, kind);
-	*e = (struct ig_api_error){ 0 };
-	if (ig_json_load_object(text, len, &root, e) < 0)
-		return -1;
-	int rc = ig_params_read(r, table, root, e);
-	/* The default one is to be named too: who unloads says what. */
-	if (!rc && (!r->model || !r->model[0]))
-		rc = ig_fail_missing(e, "model");
-	return ig_json_end(root, rc, e);
+	return r->model && r->model[0] ? 0 : ig_fail_missing(e, "model");
 }
 
-int ig_request_parse_load(const char *text, size_t len, struct ig_request *r,
-			  struct ig_api_error *e)
+static int parse_load(const char *text, size_t len, struct ig_request *r, struct ig_api_error *e)
 {
-	return parse(text, len, IG_REQUEST_LOAD, load_table, r, e);
+	return ig_request_read(text, len, load_table, check, r, e);
 }
 
-int ig_request_parse_unload(const char *text, size_t len, struct ig_request *r,
-			    struct ig_api_error *e)
+static int parse_unload(const char *text, size_t len, struct ig_request *r, struct ig_api_error *e)
 {
-	return parse(text, len, IG_REQUEST_UNLOAD, unload_table, r, e);
+	return ig_request_read(text, len, unload_table, check, r, e);
+}
+
+/* Whoever loads may not want to wait. */
+static void load(struct ig_reply *r)
+{
+	ig_prepare_model(r);
+	r->waits &= r->request.wait;
+}
+
+static void unload(struct ig_reply *r)
+{
+	struct ig_error err = { 0 };
+	int rc = ig_engine_unload_model(r->api->deps.engine, r->request.model, &err);
+
+	if (rc < 0)
+		ig_fail_model(&r->error, rc, &err);
 }
 
 /* As it is now.  A reload may have taken it away meanwhile. */
 static void whole(struct ig_reply *r, struct ig_strbuf *out)
 {
 	size_t n;
-	struct ig_model_status *list = ig_models_read(r->api, &n);
+	struct ig_model_status *list = ig_models_read(r->api->deps.engine, &n);
 	const struct ig_model_status *m = list ? ig_models_find(list, n, r->request.model) : NULL;
 	struct ig_model_status gone = { .state = IG_MODEL_UNLOADED, .expires_s = -1 };
 
@@ -231,9 +228,9 @@ static int status(const struct ig_reply *r)
 }
 
 const struct ig_protocol ig_load_protocol = {
-	.path = "/v1/ingot/models/load",
 	.id_prefix = "load-",
-	.parse = ig_request_parse_load,
+	.parse = parse_load,
+	.act = load,
 	.whole = whole,
 	.status = status,
 	.error = ig_error_object,
@@ -242,9 +239,9 @@ const struct ig_protocol ig_load_protocol = {
 };
 
 const struct ig_protocol ig_unload_protocol = {
-	.path = "/v1/ingot/models/unload",
 	.id_prefix = "unload-",
-	.parse = ig_request_parse_unload,
+	.parse = parse_unload,
+	.act = unload,
 	.whole = whole,
 	.error = ig_error_object,
 	.immediate = true,

@@ -1,10 +1,9 @@
-/* request_private.h: what the parsers of the several kinds of request share. */
-#ifndef INGOT_PROTOCOL_CORE_REQUEST_PRIVATE_H
-#define INGOT_PROTOCOL_CORE_REQUEST_PRIVATE_H
+/* params.h: what the parsers of the several kinds of request share. */
+#ifndef INGOT_PROTOCOL_CORE_PARAMS_H
+#define INGOT_PROTOCOL_CORE_PARAMS_H
 
+#include "daemon/protocol/core/json.h"
 #include "daemon/protocol/core/request.h"
-
-#include <jansson.h>
 
 /* One parameter by its name.  read gets a value that is not null. */
 struct ig_param {
@@ -12,24 +11,10 @@ struct ig_param {
 	int (*read)(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
 };
 
-/* Text to one JSON object, with caps on depth, on the number of values and on
- * what JSON leaves open (duplicate keys, lone surrogates, NUL). */
-int ig_json_load_object(const char *text, size_t len, json_t **out, struct ig_api_error *e);
-/* The end of a parser that has loaded root: frees it and returns rc, or -1 if jansson ran
- * out of memory somewhere since: what it made may lack something then. */
-int ig_json_end(json_t *root, int rc, struct ig_api_error *e);
-
 /* Read every member of obj by the table (ended by a NULL name); null is absent;
  * a name that the table lacks is refused. */
 int ig_params_read(struct ig_request *r, const struct ig_param *table, json_t *obj,
 		   struct ig_api_error *e);
-
-const char *ig_json_type_name(const json_t *v); /* "a string", "null" … */
-int ig_fail_type(struct ig_api_error *e, const char *param, const char *expected, const json_t *v);
-int ig_fail_value(struct ig_api_error *e, const char *param, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-int ig_fail_unsupported(struct ig_api_error *e, const char *param, const char *accepted);
-int ig_fail_missing(struct ig_api_error *e, const char *param);
 
 /* A copy of a string value; refuses other types. */
 int ig_read_string(char **out, const char *name, json_t *v, struct ig_api_error *e);
@@ -40,10 +25,13 @@ int ig_read_int(int32_t *out, int32_t min, int32_t max, const char *name, json_t
 		struct ig_api_error *e);
 
 /* Defaults of everything. */
-void ig_request_init(struct ig_request *r, enum ig_request_kind kind);
+void ig_request_init(struct ig_request *r);
+/* A body that is one object, by a table (NULL: check does it all); check: what holds
+ * between its members (NULL: nothing). */
+int ig_request_read(const char *text, size_t len, const struct ig_param *table,
+		    int (*check)(struct ig_request *r, json_t *root, struct ig_api_error *e),
+		    struct ig_request *r, struct ig_api_error *e);
 
-/* A client's own text within a message: short, and nothing that breaks a line. */
-void ig_printable(char *out, size_t cap, const char *name);
 /* "param.name", cut when it is too long. */
 void ig_member_name(char *out, size_t cap, const char *param, const char *name);
 
@@ -74,17 +62,6 @@ json_t *ig_call_object(const char *id, const char *name, const char *arguments);
 /* The name of the call that had this id, the latest; borrowed.  NULL: there was none. */
 json_t *ig_request_called(const struct ig_request *r, const char *id);
 
-/* ---- items of Responses (items.c) -------------------------------------------- */
-
-/* A text, or a list of items: r->items and r->messages. */
-int ig_items_read(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
-/* Append what an item, in the one spelling, is as messages; what belongs to one turn of the
- * assistant becomes one message.  0 or -1, out of memory. */
-int ig_items_fold(json_t *messages, const json_t *item);
-/* Results of tools get the names of their calls; one that has no call is an error.  Once the
- * history is there; r's messages must not be shared yet. */
-int ig_items_link(struct ig_request *r, struct ig_api_error *e);
-
 /* ---- parameters that several protocols have (params.c) ------------------------------ */
 
 typedef int ig_param_fn(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
@@ -92,12 +69,7 @@ ig_param_fn ig_param_model, ig_param_temperature, ig_param_top_p, ig_param_top_k
 	ig_param_min_p, ig_param_frequency_penalty, ig_param_presence_penalty,
 	ig_param_repetition_penalty, ig_param_logit_bias, ig_param_max_tokens, ig_param_stop,
 	ig_param_stream, ig_param_store, ig_param_metadata, ig_param_parallel_tool_calls,
-	ig_param_ignore_end;
-/* Those of chat completions that others share (chat_request.c). */
-ig_param_fn ig_param_messages, ig_param_tools, ig_param_template_vars, ig_param_n,
-	ig_param_stream_options;
-/* A prompt or several (completions_request.c). */
-ig_param_fn ig_param_prompt;
+	ig_param_ignore_end, ig_param_template_vars;
 /* stream_options is only for streams. */
 int ig_check_stream_options(const struct ig_request *r, json_t *root, struct ig_api_error *e);
 /* Accepted at values that change nothing. */
@@ -123,6 +95,8 @@ int ig_check_tool_choice(struct ig_request *r, const char *name, struct ig_api_e
  * itself lie in a member json_schema (chat completions), else beside type (Responses). */
 int ig_read_format(struct ig_request *r, const char *name, json_t *v, bool nested,
 		   struct ig_api_error *e);
+/* ignore_end is not for an answer that must have a form. */
+int ig_check_ignore_end(const struct ig_request *r, struct ig_api_error *e);
 /* Remember a value that comes back in the answer as it was sent. */
 int ig_request_say(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
 

@@ -1,0 +1,285 @@
+/*
+ * admission.c: who runs: the lists that a sequence is in, pausing, its end, and the blocks
+ * that it takes, gives back and waits for.
+ *
+ * Blocks for all tokens that are known are taken when a sequence is admitted, of groups with
+ * a window as many as it will ever have at once; when one needs another and there is none,
+ * the youngest that holds blocks gives them all up and is read again later.  Since a
+ * sequence gives way to older ones only, the oldest always gets on.
+ */
+#include "daemon/engine/admission_private.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+
+/* Room for so many tokens more is wanted before a sequence is let in, so that one
+ * which was preempted does not come back only to be preempted by its next block. */
+#define ADMIT_MARGIN IG_BLOCK_TOKENS
+
+/* ---- lists ------------------------------------------------------------------------------- */
+
+void ig_sched_remove(struct ig_sched *sch, struct ig_seq *s)
+{
+	if (!s->list)
+		return;
+	TAILQ_REMOVE(s->list, s, link);
+	if (s->list == &sch->waiting)
+		sch->n_waiting--;
+	if (s->list == &sch->running)
+		sch->n_edits -= s->max_edits;
+	if (s->list == &sch->running && !ig_seq_is_paused(s))
+		sch->n_running--;
+	s->list = NULL;
+}
+
+void ig_sched_insert(struct ig_sched *sch, struct ig_seq *s, struct ig_seq_list *list)
+{
+	struct ig_seq *at;
+
+	ig_sched_remove(sch, s);
+	at = TAILQ_LAST(list, ig_seq_list);
+	while (at && at->number > s->number)
+		at = TAILQ_PREV(at, ig_seq_list, link);
+	if (at)
+		TAILQ_INSERT_AFTER(list, at, s, link);
+	else
+		TAILQ_INSERT_HEAD(list, s, link);
+	s->list = list;
+	if (list == &sch->waiting)
+		sch->n_waiting++;
+	if (list == &sch->running)
+		sch->n_edits += s->max_edits;
+	if (list == &sch->running && !ig_seq_is_paused(s))
+		sch->n_running++;
+}
+
+void ig_sched_show_later(struct ig_sched *sch, struct ig_seq *s)
+{
+	if (s->on_show)
+		return;
+	TAILQ_INSERT_TAIL(&sch->show, s, show_link);
+	s->on_show = true;
+}
+
+void ig_sched_note_state(struct ig_sched *sch, struct ig_seq *s)
+{
+	int state = IG_SEQ_WAITING;
+
+	if (ig_seq_is_paused(s))
+		state = IG_SEQ_PAUSED;
+	else if (s->list == &sch->running || s->list == &sch->ended)
+		state = ig_seq_n_left(s) > 1 && s->n_tokens == s->n_prompt ? IG_SEQ_PREFILL :
+									     IG_SEQ_DECODE;
+	atomic_store_explicit(&s->state, state, memory_order_relaxed);
+	atomic_store_explicit(&s->n_prefilled, s->n_done < s->n_prompt ? s->n_done : s->n_prompt,
+			      memory_order_relaxed);
+	atomic_store_explicit(&s->n_output, s->n_tokens - s->n_prompt, memory_order_relaxed);
+}
+
+void ig_sched_set_paused(struct ig_sched *sch, struct ig_seq *s, bool paused)
+{
+	int delta = paused ? 1 : -1;
+
+	if (ig_seq_is_paused(s) == paused)
+		return;
+	atomic_store_explicit(&s->paused, paused, memory_order_relaxed);
+	sch->n_paused += (uint32_t)delta;
+	if (s->list == &sch->running)
+		sch->n_running -= (uint32_t)delta;
+	if (paused)
+		s->paused_ns = ig_now_ns();
+	/* Paused: the reader may have made room just before it could see the flag, so look at the
+	 * ring once more, under the lock's order, before sleeping.  Not any more: it can join a
+	 * step, and if that was found after the steps were built, nobody else will say so. */
+	sch->moved = true;
+	ig_sched_note_state(sch, s);
+}
+
+/* ---- ends -------------------------------------------------------------------------------- */
+
+void ig_sched_drop_kv(struct ig_sched *sch, struct ig_seq *s)
+{
+	if (!s->kv)
+		return;
+	sch->b->kv->seq_destroy(s->kv);
+	s->kv = NULL;
+	sch->n_holding--;
+	sch->kv_freed = true;
+}
+
+void ig_sched_end(struct ig_sched *sch, struct ig_seq *s, enum ig_finish finish)
+{
+	if (s->result.finish == IG_FINISH_NONE)
+		s->result.finish = finish;
+	if (!s->n_flights)
+		ig_sched_drop_kv(sch, s);
+	ig_sched_insert(sch, s, &sch->ended);
+	ig_sched_show_later(sch, s);
+	sch->moved = true;
+}
+
+void ig_sched_fail(struct ig_sched *sch, struct ig_seq *s, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (s->result.finish == IG_FINISH_NONE) {
+		s->result.error.code = code;
+		va_start(ap, fmt);
+		vsnprintf(s->result.error.text, sizeof s->result.error.text, fmt, ap);
+		va_end(ap);
+		ig_log_error("request %s: %s", s->id, s->result.error.text);
+	}
+	ig_sched_end(sch, s, IG_FINISH_ERROR);
+}
+
+/* ---- blocks ------------------------------------------------------------------------------ */
+
+/* The most tokens that it will ever have in the cache. */
+static uint32_t max_kv_tokens(const struct ig_seq *s)
+{
+	return (uint32_t)s->n_prompt + (uint32_t)s->max_output;
+}
+
+static void preempt(struct ig_sched *sch, struct ig_seq *s)
+{
+	ig_log_debug("request %s: preempted with %d tokens", s->id, s->n_tokens);
+	ig_sched_drop_kv(sch, s);
+	s->n_done = 0;
+	ig_sched_insert(sch, s, &sch->waiting);
+	ig_sched_note_state(sch, s);
+	sch->moved = true;
+	ig_metrics_add(sch->b->metrics, IG_COUNTER_PREEMPTIONS, 1);
+}
+
+/* The youngest running sequence that is younger than s: of its own model if there
+ * is one, for only their blocks are sure to be of use to it. */
+static struct ig_seq *find_victim(struct ig_sched *sch, const struct ig_seq *s)
+{
+	struct ig_seq *v, *other = NULL;
+
+	TAILQ_FOREACH_REVERSE(v, &sch->running, ig_seq_list, link)
+	{
+		if (v->number <= s->number)
+			break;
+		if (v->model == s->model)
+			return v;
+		if (!other)
+			other = v;
+	}
+	return other;
+}
+
+static void no_room_alone(struct ig_sched *sch, struct ig_seq *s)
+{
+	if (s->n_tokens > s->n_prompt)
+		ig_sched_end(sch, s, IG_FINISH_LENGTH);
+	else
+		ig_sched_fail(sch, s, -ENOSPC,
+			      "the cache has no room for the prompt's %d tokens, even with "
+			      "nothing else in it",
+			      s->n_prompt);
+}
+
+bool ig_sched_make_room(struct ig_sched *sch, struct ig_seq *s, int32_t *n)
+{
+	while (sch->b->kv->seq_reserve(s->kv, (uint32_t)ig_seq_tokens_then(s),
+				       (uint32_t)(ig_seq_done_then(s) + *n)) < 0) {
+		struct ig_seq *v = find_victim(sch, s);
+
+		if (sch->n_flights) {
+			sch->wants_room = true;
+			return false;
+		}
+		if (sch->b->kv->compact(sch->b->cache))
+			continue;
+		if (v) {
+			preempt(sch, v);
+		} else if (sch->n_holding > 1) {
+			preempt(sch, s);
+			return false;
+		} else if (*n > 1) {
+			*n /= 2;
+		} else {
+			no_room_alone(sch, s);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Take a waiting sequence in.  False: no blocks now. */
+static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
+{
+	uint32_t most = max_kv_tokens(s), want = (uint32_t)s->n_tokens + 1 + ADMIT_MARGIN;
+	uint64_t soon;
+	int rc =
+		sch->b->kv->seq_create(sch->b->cache, s->model->kv_groups, s->model->n_groups, most,
+				       sch->b->share_all ? 0 : s->origin->who.identity, &s->kv);
+
+	if (rc < 0) {
+		s->kv = NULL;
+		ig_sched_fail(sch, s, rc, "out of memory for the block table of %u tokens", most);
+		return true;
+	}
+	sch->n_holding++;
+	if (sch->b->prefix_cache) {
+		uint32_t n_cached;
+
+		/* the last token is computed in any case: its logits are wanted */
+		sch->b->kv->seq_match(s->kv, s->tokens, (uint32_t)s->n_tokens - 1, &n_cached);
+		s->n_done = (int32_t)n_cached;
+		if (!s->admitted_ns)
+			s->result.n_cached = s->n_done;
+	}
+	if (want > most)
+		want = most;
+	/* Of groups with a window, the most that it will have of them at once: from then on it
+	 * lets go of as much as it takes. */
+	soon = (uint64_t)s->n_done + s->model->window + sch->now.prefill_chunk;
+	rc = sch->b->kv->seq_reserve(s->kv, want, soon < want ? (uint32_t)soon : want);
+	if (rc < 0 && sch->n_holding == 1) {
+		/* nobody to wait for: what is there must do */
+		rc = sch->b->kv->seq_reserve(s->kv, (uint32_t)s->n_tokens, (uint32_t)s->n_done);
+		if (rc < 0) {
+			no_room_alone(sch, s);
+			return true;
+		}
+	}
+	if (rc < 0) {
+		sch->b->kv->seq_destroy(s->kv);
+		s->kv = NULL;
+		s->n_done = 0;
+		if (!s->admitted_ns)
+			s->result.n_cached = 0;
+		sch->n_holding--;
+		return false;
+	}
+	ig_sched_insert(sch, s, &sch->running);
+	if (!s->admitted_ns)
+		s->admitted_ns = ig_now_ns();
+	ig_sched_note_state(sch, s);
+	return true;
+}
+
+void ig_sched_admit(struct ig_sched *sch)
+{
+	struct ig_seq *s, *next;
+
+	if (sch->kv_blocked && !sch->kv_freed)
+		return;
+	sch->kv_blocked = false;
+	for (s = TAILQ_FIRST(&sch->waiting); s && sch->n_running < sch->b->max_seqs; s = next) {
+		next = TAILQ_NEXT(s, link);
+		if (ig_seq_is_paused(s))
+			continue;
+		if (s->max_edits > IG_MAX_STEP_EDITS - sch->n_edits || !admit_seq(sch, s)) {
+			/* the ones behind it wait too, or a long prompt would wait for ever */
+			sch->kv_blocked = true;
+			break;
+		}
+	}
+	sch->kv_freed = false;
+}

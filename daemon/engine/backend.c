@@ -1,0 +1,146 @@
+/* backend.c: see backend_private.h. */
+#include "daemon/engine/backend_private.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Compiled grammars that are kept for later requests. */
+#define GRAMMAR_CACHE_BYTES (256u << 20)
+
+static uint32_t clamp(uint32_t v, uint32_t low, uint32_t high)
+{
+	return v < low ? low : v > high ? high : v;
+}
+
+uint32_t ig_backend_chunk(const struct ig_backend *b, const struct ig_config *config)
+{
+	return clamp(config->scheduler.prefill_chunk, 1, b->max_rows);
+}
+
+static int open_modules(struct ig_backend *b, const struct ig_config *config, struct ig_error *err)
+{
+	char *const *folders = config->modules.path; /* the loaded configuration names them */
+	int rc;
+
+	if (!folders || !folders[0])
+		return ig_fail(err, -EINVAL, "modules.path names no folder");
+	rc = ig_modules_create(&b->modules, err);
+	if (rc < 0)
+		return rc;
+	rc = ig_modules_load_folders(b->modules, folders, err);
+	if (rc < 0)
+		return rc;
+	b->kv = ig_modules_kvcache(b->modules, config->kvcache.service);
+	if (!b->kv)
+		return ig_fail(err, -ENOENT,
+			       "kvcache.service is \"%s\"; no module in %s%s brings it",
+			       config->kvcache.service, folders[0], folders[1] ? " …" : "");
+	return 0;
+}
+
+static int open_driver(struct ig_backend *b, const struct ig_config *config, struct ig_error *err)
+{
+	struct ig_driver_options o = {
+		.isa = config->runtime.isa,
+		.n_threads = config->runtime.threads,
+		.activations = config->runtime.activations,
+		.experts = config->runtime.experts,
+		.strict = config->runtime.strict,
+	};
+	int rc = ig_driver_open(config->runtime.driver, &o, &b->driver, err);
+
+	if (rc < 0)
+		return rc;
+	if (!strcmp(config->runtime.run_ahead, "auto"))
+		b->max_flights = ig_driver_steps_in_flight(b->driver);
+	else
+		b->max_flights = strcmp(config->runtime.run_ahead, "on") ? 1 : IG_STEPS_IN_FLIGHT;
+	return 0;
+}
+
+static int read_cache_options(struct ig_backend *b, const struct ig_config *config,
+			      struct ig_error *err)
+{
+	uint64_t slabs;
+
+	if (!strcmp(config->kvcache.dtype, "f16"))
+		b->kv_dtype = IG_F16;
+	else if (!strcmp(config->kvcache.dtype, "f32"))
+		b->kv_dtype = IG_F32;
+	else
+		return ig_fail(err, -ENOTSUP, "kvcache.dtype is \"%s\"; f16 and f32 are known",
+			       config->kvcache.dtype);
+	b->prefix_cache = config->kvcache.prefix_cache;
+	b->share_all = !strcmp(config->kvcache.share, "all");
+	slabs = config->kvcache.arena ? config->kvcache.arena : IG_DEFAULT_ARENA;
+	/* or, where that is more, what one short sequence of any model takes */
+	slabs = slabs / config->kvcache.slab +
+		IG_MAX_CACHE_GROUPS * (IG_LEAST_TOKENS / IG_BLOCK_TOKENS + 1);
+	b->max_slabs =
+		slabs < 1u << (32 - IG_BLOCK_BITS) ? (uint32_t)slabs : 1u << (32 - IG_BLOCK_BITS);
+	return 0;
+}
+
+int ig_backend_make_cache(struct ig_backend *b, uint64_t arena_bytes, uint64_t slab_bytes,
+			  struct ig_kvcache **out, struct ig_error *err)
+{
+	struct ig_kv_arena arena = {
+		.struct_size = sizeof arena,
+		.arena_bytes = arena_bytes,
+		.slab_bytes = slab_bytes,
+		.ctx = b->driver,
+		.map_slab = ig_driver_map_slab,
+		.unmap_slab = ig_driver_unmap_slab,
+		.copy = ig_driver_copy,
+	};
+
+	return b->kv->create(&arena, out, err);
+}
+
+int ig_backend_open(struct ig_backend *b, const struct ig_config *config, struct ig_error *err)
+{
+	int rc;
+
+	/* Each sequence that runs takes a row of a step: more of them than rows would leave
+	 * prompts waiting for ever. */
+	b->max_rows = config->scheduler.max_batch_tokens ? config->scheduler.max_batch_tokens : 1;
+	b->max_seqs = clamp(config->scheduler.max_seqs, 1, b->max_rows);
+	if (b->max_seqs < config->scheduler.max_seqs)
+		ig_log_warn(
+			"scheduler.max_seqs is %u, scheduler.max_batch_tokens %u: so many run at "
+			"once",
+			config->scheduler.max_seqs, b->max_rows);
+	if (ig_grammar_cache_create(GRAMMAR_CACHE_BYTES, &b->grammars) < 0)
+		return ig_fail(err, -ENOMEM, "out of memory for the cache of grammars");
+	rc = open_modules(b, config, err);
+	if (rc == 0)
+		rc = open_driver(b, config, err);
+	if (rc == 0)
+		rc = read_cache_options(b, config, err);
+	if (rc == 0)
+		rc = ig_backend_make_cache(b, config->kvcache.slab, config->kvcache.slab, &b->ruler,
+					   err);
+	return rc;
+}
+
+void ig_backend_close(struct ig_backend *b)
+{
+	if (b->ruler)
+		b->kv->destroy(b->ruler);
+	if (b->cache)
+		b->kv->destroy(b->cache);
+	ig_grammar_cache_destroy(b->grammars);
+	if (b->driver)
+		ig_driver_close(b->driver);
+	if (b->modules)
+		ig_modules_destroy(b->modules);
+}
+
+void ig_backend_record(const struct ig_backend *b, const struct ig_ledger_row *row)
+{
+	ig_metrics_request(b->metrics, row);
+	if (b->ledger)
+		ig_ledger_put(b->ledger, row);
+}

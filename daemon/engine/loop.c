@@ -1,0 +1,581 @@
+/*
+ * loop.c: the engine's thread, and the doors through which other threads reach it.
+ *
+ * The loop:  boundary -> build and submit step n+1 -> text of step n -> wait n+1
+ *            -> bookkeeping by id (append, ends, limits) -> boundary …
+ * so that detokenizing, stop strings and streams cost the device nothing.  Only at a
+ * boundary do sequences join, leave, are cancelled or preempted.  A stop string is
+ * found one step late; what that step drew for the sequence is thrown away.
+ */
+#include "daemon/engine/scheduler_private.h"
+
+#include "base/clock.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "daemon/engine/admission_private.h"
+#include "daemon/engine/step_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* So long, and a portion more, a boundary may take for what a model leaves in the cache. */
+#define TRIM_NS 1000000
+#define TRIM_BLOCKS 8
+
+/* ---- ends -------------------------------------------------------------------------------- */
+
+/* How many could join at the next boundary. */
+static uint32_t n_free(const struct ig_sched *sch)
+{
+	return sch->kv_blocked || sch->n_running > sch->b->max_seqs ?
+		       0 :
+		       sch->b->max_seqs - sch->n_running;
+}
+
+/* Everything is in the stream: tell the ledger, the metrics and the reader.  The
+ * memory goes at once, or, if a step still computes for it, after that step. */
+static void complete(struct ig_sched *sch, struct ig_seq *s)
+{
+	struct ig_ledger_row row;
+
+	s->result.n_output = ig_seq_n_output(s);
+	ig_sched_set_paused(sch, s, false);
+	ig_sched_remove(sch, s);
+	if (s->on_show) {
+		TAILQ_REMOVE(&sch->show, s, show_link);
+		s->on_show = false;
+	}
+	if (!s->n_flights)
+		ig_sched_drop_kv(sch, s);
+	ig_seq_row(s, ig_now_ns(), &row);
+	ig_backend_record(sch->b, &row);
+	pthread_mutex_lock(&sch->lock);
+	TAILQ_REMOVE(&sch->all, s, all);
+	sch->figures.n_all--;
+	sch->n_free = n_free(sch); /* who reads the end may submit the next at once */
+	pthread_mutex_unlock(&sch->lock);
+	ig_stream_finish(s->stream, &s->result);
+	s->completed = true;
+	sch->moved = true;
+	sch->kv_freed = true; /* also if it only stood in the way of others that wait */
+	if (!s->n_flights)
+		ig_seq_destroy(s);
+}
+
+static void cancel_seq(struct ig_sched *sch, struct ig_seq *s, const char *reason)
+{
+	s->result.finish = IG_FINISH_CANCELLED;
+	snprintf(s->result.cancel_reason, sizeof s->result.cancel_reason, "%s", reason);
+	ig_seq_drop_text(s);
+	complete(sch, s);
+}
+
+/* ---- text out ---------------------------------------------------------------------------- */
+
+/* Pass on what the sequence has; it is gone afterwards if that was the end. */
+static void show_seq(struct ig_sched *sch, struct ig_seq *s)
+{
+	ig_seq_show(s);
+	if (s->result.finish != IG_FINISH_NONE && ig_seq_is_shown(s)) {
+		complete(sch, s);
+		return;
+	}
+	if (s->result.finish != IG_FINISH_NONE && s->list != &sch->ended)
+		ig_sched_end(sch, s, s->result.finish); /* a stop string, found now */
+	ig_sched_set_paused(sch, s, s->stuck);
+}
+
+static void show_all(struct ig_sched *sch)
+{
+	struct ig_seq_list list = TAILQ_HEAD_INITIALIZER(list);
+	struct ig_seq *s;
+
+	/* show_seq may put a sequence on the list again: take turns, do not spin */
+	TAILQ_CONCAT(&list, &sch->show, show_link);
+	while ((s = TAILQ_FIRST(&list))) {
+		TAILQ_REMOVE(&list, s, show_link);
+		s->on_show = false;
+		show_seq(sch, s);
+	}
+}
+
+/* Those whose ring was full: is there room, or is their time up? */
+static void visit_paused(struct ig_sched *sch, struct ig_seq_list *list, int64_t now)
+{
+	struct ig_seq *s, *next;
+
+	for (s = TAILQ_FIRST(list); s && sch->n_paused; s = next) {
+		int64_t since;
+
+		next = TAILQ_NEXT(s, link);
+		if (!ig_seq_is_paused(s))
+			continue;
+		if (ig_seq_has_room(s)) {
+			/* Back among those that run only if a slot is free. */
+			if (list != &sch->running || sch->n_running < sch->b->max_seqs)
+				show_seq(sch, s);
+			continue;
+		}
+		since = ig_stream_last_take_ns(s->stream);
+		if (since < s->paused_ns)
+			since = s->paused_ns;
+		if (now - since >= sch->now.slow_client_timeout_ns)
+			cancel_seq(sch, s, "slow_client");
+	}
+}
+
+/* When the first of the paused sequences runs out of time; INT64_MAX: none. */
+static int64_t paused_deadline(const struct ig_sched *sch)
+{
+	const struct ig_seq_list *lists[] = { &sch->waiting, &sch->running, &sch->ended };
+	int64_t first = INT64_MAX;
+	struct ig_seq *s;
+
+	for (size_t i = 0; sch->n_paused && i < 3; i++) {
+		TAILQ_FOREACH(s, lists[i], link) {
+			int64_t since = ig_stream_last_take_ns(s->stream);
+
+			if (!ig_seq_is_paused(s))
+				continue;
+			if (since < s->paused_ns)
+				since = s->paused_ns;
+			if (since + sch->now.slow_client_timeout_ns < first)
+				first = since + sch->now.slow_client_timeout_ns;
+		}
+	}
+	return first;
+}
+
+/* ---- models that come and go ------------------------------------------------------------- */
+
+static void remove_groups(struct ig_sched *sch, struct ig_model *m)
+{
+	while (m->n_groups_added)
+		sch->b->kv->remove_group(sch->b->cache, m->kv_groups[--m->n_groups_added]);
+}
+
+static int add_groups(struct ig_sched *sch, struct ig_model *m, struct ig_error *err)
+{
+	for (uint32_t g = 0; g < m->n_groups; g++) {
+		int rc = sch->b->kv->add_group(sch->b->cache, &m->layouts[g],
+					       m->plan->info.groups[g].window, &m->kv_groups[g],
+					       err);
+
+		if (rc < 0) {
+			remove_groups(sch, m);
+			return rc;
+		}
+		m->n_groups_added++;
+	}
+	return 0;
+}
+
+static void apply(struct ig_sched *sch, struct ig_change *c)
+{
+	if (c->remove && c->remove->takes_turns) {
+		TAILQ_REMOVE(&sch->turns, c->remove, turn);
+		c->remove->takes_turns = false;
+		remove_groups(sch, c->remove);
+		sch->kv_freed = true;
+	}
+	if (c->add) {
+		c->rc = add_groups(sch, c->add, &c->err);
+		if (c->rc < 0)
+			return;
+		TAILQ_INSERT_TAIL(&sch->turns, c->add, turn);
+		c->add->takes_turns = true;
+	}
+	for (uint32_t i = 0; c->swaps_logits && i < IG_STEPS_IN_FLIGHT; i++) {
+		float *now = sch->logits[i];
+
+		sch->logits[i] = c->logits[i];
+		c->logits[i] = now;
+	}
+}
+
+/* What a model leaves in the cache can take a second to be given back to the system:
+ * that is done in portions, at one boundary after another.  True: nothing is left. */
+static bool trim(struct ig_sched *sch, const struct ig_model *m)
+{
+	int64_t end = ig_now_ns() + TRIM_NS;
+
+	while (sch->b->kv->trim(sch->b->cache, m->kv_groups[0], TRIM_BLOCKS))
+		if (ig_now_ns() >= end)
+			return false;
+	return true;
+}
+
+/* Copies of logits are not taken from under a step; until those under way have landed, no
+ * other begins. */
+static void make_change(struct ig_sched *sch, struct ig_change *c)
+{
+	if (c->remove && c->remove->takes_turns && !trim(sch, c->remove)) {
+		sch->kv_freed = true;
+		sch->moved = true; /* go on at the next boundary */
+		return;
+	}
+	sch->holds_back = c->swaps_logits && sch->n_flights;
+	if (sch->holds_back)
+		return;
+	apply(sch, c);
+	pthread_mutex_lock(&sch->lock);
+	sch->change = NULL;
+	c->done = true;
+	pthread_cond_broadcast(&sch->changed);
+	pthread_mutex_unlock(&sch->lock);
+}
+
+/* ---- a step's boundary ------------------------------------------------------------------- */
+
+static void publish(struct ig_sched *sch, uint32_t n_arrived)
+{
+	struct ig_sched_figures f = { .n_waiting = sch->n_waiting,
+				      .n_running = sch->n_running,
+				      .n_paused = sch->n_paused };
+	struct ig_metrics *metrics = sch->b->metrics;
+
+	sch->b->kv->stats(sch->b->cache, &f.kv);
+	pthread_mutex_lock(&sch->lock);
+	f.n_all = sch->figures.n_all;
+	sch->figures = f;
+	sch->n_inbox -= n_arrived;
+	sch->n_free = n_free(sch);
+	pthread_mutex_unlock(&sch->lock);
+	ig_metrics_set(metrics, IG_GAUGE_REQUESTS_RUNNING, f.n_running);
+	ig_metrics_set(metrics, IG_GAUGE_REQUESTS_WAITING, f.n_waiting);
+	ig_metrics_set(metrics, IG_GAUGE_REQUESTS_PAUSED, f.n_paused);
+	ig_metrics_set(metrics, IG_GAUGE_KV_COMMITTED_BYTES, (double)f.kv.committed_bytes);
+	ig_metrics_set(metrics, IG_GAUGE_KV_USED_BYTES, (double)f.kv.used_bytes);
+	ig_metrics_set(metrics, IG_GAUGE_KV_BLOCKS_USED, (double)f.kv.n_blocks_used);
+	ig_metrics_set(metrics, IG_GAUGE_KV_CACHED_BYTES, (double)f.kv.cached_bytes);
+}
+
+/* False: the engine is to stop, and all sequences are gone. */
+static bool boundary(struct ig_sched *sch)
+{
+	struct ig_change *change;
+	struct ig_seq *s, *cancelled = NULL;
+	struct ig_seq_list arrived = TAILQ_HEAD_INITIALIZER(arrived);
+	uint32_t n_arrived = 0;
+	bool stopping;
+
+	pthread_mutex_lock(&sch->lock);
+	sch->events = false;
+	change = sch->change;
+	stopping = sch->stopping;
+	sch->now = sch->options;
+	TAILQ_CONCAT(&arrived, &sch->inbox, link);
+	if (sch->cancels || stopping) {
+		TAILQ_FOREACH(s, &sch->all, all) {
+			if (!s->cancel_wanted && !stopping)
+				continue;
+			if (!s->cancel_wanted)
+				snprintf(s->cancel_reason, sizeof s->cancel_reason, "shutdown");
+			s->next_cancelled = cancelled;
+			cancelled = s;
+		}
+		sch->cancels = false;
+	}
+	pthread_mutex_unlock(&sch->lock);
+
+	sch->moved = false;
+	if (change)
+		make_change(sch, change);
+	while ((s = TAILQ_FIRST(&arrived))) {
+		TAILQ_REMOVE(&arrived, s, link);
+		ig_sched_insert(sch, s, &sch->waiting);
+		n_arrived++;
+	}
+	while ((s = cancelled)) {
+		cancelled = s->next_cancelled;
+		cancel_seq(sch, s, s->cancel_reason);
+	}
+	if (sch->n_paused) {
+		int64_t now = ig_now_ns();
+
+		visit_paused(sch, &sch->running, now);
+		visit_paused(sch, &sch->ended, now);
+		visit_paused(sch, &sch->waiting, now);
+	}
+	ig_sched_admit(sch);
+	publish(sch, n_arrived);
+	return !stopping;
+}
+
+/* ---- the thread -------------------------------------------------------------------------- */
+
+static void sleep_until_event(struct ig_sched *sch)
+{
+	int64_t deadline = paused_deadline(sch);
+
+	pthread_mutex_lock(&sch->lock);
+	while (!sch->events && (deadline == INT64_MAX || deadline > ig_now_ns()))
+		ig_wait_until(&sch->wake, &sch->lock, deadline);
+	pthread_mutex_unlock(&sch->lock);
+}
+
+static void *loop_main(void *arg)
+{
+	struct ig_sched *sch = arg;
+
+	while (boundary(sch)) {
+		while (sch->n_flights < sch->b->max_flights && ig_sched_submit_step(sch))
+			;
+		show_all(sch);
+		if (sch->n_flights)
+			ig_sched_wait_step(sch);
+		else if (TAILQ_EMPTY(&sch->show) && !sch->moved)
+			sleep_until_event(sch);
+	}
+	while (sch->n_flights)
+		ig_sched_wait_step(sch);
+	return NULL;
+}
+
+/* ---- life -------------------------------------------------------------------------------- */
+
+static void read_options(struct ig_sched *sch, const struct ig_config *c)
+{
+	sch->options = (struct ig_sched_options){
+		.prefill_chunk = ig_backend_chunk(sch->b, c),
+		.max_queue = c->scheduler.max_queue,
+		.max_output_tokens = c->scheduler.max_output_tokens,
+		.slow_client_timeout_ns = (int64_t)c->server.slow_client_timeout_ms * 1000000,
+	};
+}
+
+int ig_sched_create(const struct ig_backend *b, const struct ig_config *config,
+		    void (*device_lost)(void *ctx), void *ctx, struct ig_sched **out,
+		    struct ig_error *err)
+{
+	struct ig_sched *sch = calloc(1, sizeof *sch);
+	int rc;
+
+	if (!sch)
+		return ig_fail(err, -ENOMEM, "out of memory for the scheduler");
+	rc = ig_lock_init(&sch->lock, &sch->wake);
+	if (rc < 0) {
+		free(sch);
+		return ig_fail(err, rc, "the engine's lock can't be made: %s", strerror(-rc));
+	}
+	pthread_cond_init(&sch->changed, NULL);
+	TAILQ_INIT(&sch->inbox);
+	TAILQ_INIT(&sch->all);
+	TAILQ_INIT(&sch->waiting);
+	TAILQ_INIT(&sch->running);
+	TAILQ_INIT(&sch->ended);
+	TAILQ_INIT(&sch->show);
+	TAILQ_INIT(&sch->turns);
+	sch->b = b;
+	sch->device_lost = device_lost;
+	sch->device_lost_ctx = ctx;
+	read_options(sch, config);
+	sch->n_free = b->max_seqs;
+	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++) {
+		sch->flights[i].seqs = calloc(b->max_seqs, sizeof *sch->flights[i].seqs);
+		if (!sch->flights[i].seqs) {
+			ig_sched_destroy(sch);
+			return ig_fail(err, -ENOMEM, "out of memory for %u sequences", b->max_seqs);
+		}
+	}
+	*out = sch;
+	return 0;
+}
+
+int ig_sched_start(struct ig_sched *sch, struct ig_error *err)
+{
+	struct ig_kv_stats *kv = &sch->figures.kv;
+	int rc;
+
+	sch->b->kv->stats(sch->b->cache, kv);
+	ig_metrics_set(sch->b->metrics, IG_GAUGE_KV_ARENA_BYTES, (double)kv->arena_bytes);
+	rc = pthread_create(&sch->thread, NULL, loop_main, sch);
+	if (rc)
+		return ig_fail(err, -rc, "the engine's thread can't be started: %s", strerror(rc));
+	sch->has_thread = true;
+	return 0;
+}
+
+/* Under the lock. */
+static void wake(struct ig_sched *sch)
+{
+	sch->events = true;
+	pthread_cond_signal(&sch->wake);
+}
+
+void ig_sched_drain(struct ig_sched *sch)
+{
+	pthread_mutex_lock(&sch->lock);
+	sch->draining = true;
+	pthread_mutex_unlock(&sch->lock);
+}
+
+void ig_sched_stop(struct ig_sched *sch)
+{
+	if (!sch->has_thread)
+		return;
+	pthread_mutex_lock(&sch->lock);
+	sch->stopping = true;
+	wake(sch);
+	pthread_mutex_unlock(&sch->lock);
+	pthread_join(sch->thread, NULL);
+	sch->has_thread = false;
+}
+
+void ig_sched_destroy(struct ig_sched *sch)
+{
+	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++) {
+		free(sch->logits[i]);
+		free(sch->flights[i].seqs);
+	}
+	pthread_cond_destroy(&sch->changed);
+	pthread_cond_destroy(&sch->wake);
+	pthread_mutex_destroy(&sch->lock);
+	free(sch);
+}
+
+/* ---- other threads ------------------------------------------------------------------------ */
+
+void ig_sched_reload(struct ig_sched *sch, const struct ig_config *config)
+{
+	pthread_mutex_lock(&sch->lock);
+	read_options(sch, config);
+	wake(sch);
+	pthread_mutex_unlock(&sch->lock);
+}
+
+void ig_sched_change(void *sched, struct ig_change *c)
+{
+	struct ig_sched *sch = sched;
+
+	if (!sch->has_thread) {
+		apply(sch, c);
+		return;
+	}
+	pthread_mutex_lock(&sch->lock);
+	sch->change = c;
+	wake(sch);
+	while (!c->done)
+		pthread_cond_wait(&sch->changed, &sch->lock);
+	pthread_mutex_unlock(&sch->lock);
+}
+
+struct ig_sched_figures ig_sched_figures(struct ig_sched *sch)
+{
+	struct ig_sched_figures f;
+
+	pthread_mutex_lock(&sch->lock);
+	f = sch->figures;
+	f.draining = sch->draining;
+	pthread_mutex_unlock(&sch->lock);
+	return f;
+}
+
+int ig_sched_submit(struct ig_sched *sch, const struct ig_gen_spec *spec, uint64_t *gen,
+		    struct ig_error *err)
+{
+	struct ig_sched_options options;
+	struct ig_seq *s = NULL;
+	int rc;
+
+	pthread_mutex_lock(&sch->lock);
+	options = sch->options;
+	pthread_mutex_unlock(&sch->lock);
+	rc = ig_seq_create(spec, options.max_output_tokens, &s, err);
+	if (rc < 0)
+		return rc;
+
+	pthread_mutex_lock(&sch->lock);
+	if (sch->draining) {
+		rc = ig_fail(err, -ESHUTDOWN, "the server is shutting down");
+	} else {
+		/* What the engine has not looked at yet may be able to run at once. */
+		uint32_t n_waiting = sch->figures.n_waiting + sch->n_inbox;
+
+		if (n_waiting >= options.max_queue && n_waiting - options.max_queue >= sch->n_free)
+			rc = ig_fail(err, -EAGAIN, "the queue is full: %u requests wait",
+				     n_waiting);
+	}
+	if (rc == 0) {
+		ig_seq_adopt(s, spec);
+		s->number = *gen = ++sch->last_number;
+		TAILQ_INSERT_TAIL(&sch->all, s, all);
+		TAILQ_INSERT_TAIL(&sch->inbox, s, link);
+		sch->figures.n_all++;
+		sch->n_inbox++;
+		wake(sch);
+	}
+	pthread_mutex_unlock(&sch->lock);
+	if (rc < 0)
+		ig_seq_destroy(s);
+	return rc;
+}
+
+/* Under the lock. */
+static struct ig_seq *find_seq(struct ig_sched *sch, uint64_t gen)
+{
+	struct ig_seq *s;
+
+	TAILQ_FOREACH(s, &sch->all, all)
+		if (s->number == gen)
+			return s;
+	return NULL;
+}
+
+void ig_sched_cancel(struct ig_sched *sch, uint64_t gen, const char *reason)
+{
+	struct ig_seq *s;
+
+	pthread_mutex_lock(&sch->lock);
+	s = find_seq(sch, gen);
+	if (s && !s->cancel_wanted) {
+		s->cancel_wanted = true;
+		snprintf(s->cancel_reason, sizeof s->cancel_reason, "%s", reason);
+		sch->cancels = true;
+		wake(sch);
+	}
+	pthread_mutex_unlock(&sch->lock);
+}
+
+void ig_sched_resume(struct ig_sched *sch, uint64_t gen)
+{
+	struct ig_seq *s;
+
+	pthread_mutex_lock(&sch->lock);
+	s = find_seq(sch, gen);
+	if (s && ig_seq_is_paused(s))
+		wake(sch);
+	pthread_mutex_unlock(&sch->lock);
+}
+
+size_t ig_sched_list(struct ig_sched *sch, struct ig_gen_info *out, size_t cap)
+{
+	static const char *const states[] = { "waiting", "prefill", "decode", "paused" };
+	int64_t now = ig_now_ns();
+	struct ig_seq *s;
+	size_t n = 0;
+
+	pthread_mutex_lock(&sch->lock);
+	TAILQ_FOREACH(s, &sch->all, all) {
+		struct ig_gen_info *i;
+
+		if (n++ >= cap)
+			continue;
+		i = &out[n - 1];
+		*i = (struct ig_gen_info){
+			.n_prompt = s->n_prompt,
+			.n_prefilled = atomic_load_explicit(&s->n_prefilled, memory_order_relaxed),
+			.n_output = atomic_load_explicit(&s->n_output, memory_order_relaxed),
+			.age_s = (double)(now - s->origin->received_ns) * 1e-9,
+		};
+		memcpy(i->id, s->id, sizeof i->id);
+		memcpy(i->endpoint, s->origin->endpoint, sizeof i->endpoint);
+		memcpy(i->client, s->origin->client, sizeof i->client);
+		snprintf(i->model, sizeof i->model, "%s", s->model->name);
+		snprintf(i->state, sizeof i->state, "%s",
+			 states[atomic_load_explicit(&s->state, memory_order_relaxed)]);
+	}
+	pthread_mutex_unlock(&sch->lock);
+	return n;
+}

@@ -1,0 +1,98 @@
+/*
+ * registry_private.h: models by configuration and what is loaded of them: what models.c,
+ * loader.c and contract.c share.
+ *
+ * A *slot* is a configured name; an *instance* (struct ig_model) is a file that was
+ * opened for it, with its program and memory.  A slot points at the instance that
+ * requests are given now; a reload may put another in its place, and the old one stays
+ * until the last who holds it lets go.  Instances that exist count in the memory
+ * contract, whoever holds them.
+ *
+ * One lock (ig_models.lock) guards all of it.  No callback is called, no file opened and
+ * no weight packed with it held.  Where both are taken, the scheduler's lock comes first.
+ */
+#ifndef INGOT_ENGINE_REGISTRY_PRIVATE_H
+#define INGOT_ENGINE_REGISTRY_PRIVATE_H
+
+#include "daemon/engine/instance_private.h"
+
+#include <pthread.h>
+
+/* Whom to tell when a load has ended. */
+struct ig_waiter {
+	void (*ready)(void *ctx);
+	void *ctx;
+	struct ig_waiter *next;
+};
+
+enum ig_load {
+	IG_LOAD_NONE,
+	IG_LOAD_QUEUED,
+	IG_LOAD_RUNS,
+};
+
+/* What runs is not what is wanted any more, or not enough. */
+enum ig_again {
+	IG_AGAIN_NO,
+	IG_AGAIN_LOOK,
+	IG_AGAIN_LOAD,
+};
+
+struct ig_slot {
+	TAILQ_ENTRY(ig_slot) link;  /* in the configuration's order */
+	TAILQ_ENTRY(ig_slot) queue; /* while it is IG_LOAD_QUEUED */
+	char *name, *path;
+	uint32_t context, keep_alive_ms;
+	bool pin, at_start;
+	struct ig_model *model; /* what requests are given; its hold is the slot's.  NULL: none */
+	enum ig_load load;
+	bool look_only;	       /* the load is a look at the file's figures */
+	enum ig_again again;   /* when the load that runs has ended */
+	bool blocked;	       /* it waits for the memory of an instance of its own that leaves */
+	bool gone;	       /* no longer configured; freed when its load has ended */
+	uint64_t version;      /* of what is wanted: a load of another one is thrown away */
+	struct ig_error error; /* of the last load; code 0: it was fine */
+	int64_t failed_ns;
+	struct ig_waiter *waiters;
+	/* of the file as it was opened last; "" and 0: not known */
+	char arch[64];
+	uint32_t n_context;
+	struct ig_need need;
+	uint64_t scratch_bytes; /* the program's own */
+	int64_t created_s;
+	uint64_t n_loads;
+	double loaded_s;
+};
+TAILQ_HEAD(ig_slot_list, ig_slot);
+TAILQ_HEAD(ig_model_list, ig_model);
+
+/* Bytes.  weights, scratch and logits are those of the instances that exist. */
+struct ig_contract {
+	uint64_t budget, arena, slab, weights, scratch;
+	uint64_t logits; /* all copies of logits, as many as steps may be under way */
+};
+
+struct ig_models {
+	pthread_mutex_t lock;
+	pthread_cond_t wake;	    /* the loader's */
+	struct ig_backend *backend; /* NULL: destroyed; the last hold of an instance frees this */
+	/* Have the engine's thread make a change; returns when it is done. */
+	void (*change)(void *ctx, struct ig_change *c);
+	void *change_ctx;
+	uint32_t chunk; /* the most rows of one sequence in a step */
+	struct ig_slot_list slots, queue;
+	size_t n_slots;
+	struct ig_slot *default_slot; /* NULL: there are no slots */
+	struct ig_model_list all;     /* instances that exist and are counted */
+	struct ig_contract contract;  /* budget, arena and slab are fixed */
+	bool draining, stopping;
+	pthread_t thread;
+	bool has_thread;
+};
+
+static inline bool ig_model_is_current(const struct ig_model *m)
+{
+	return m->slot && m->slot->model == m;
+}
+
+#endif

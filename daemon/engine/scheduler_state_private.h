@@ -1,0 +1,83 @@
+/*
+ * scheduler_state_private.h: the scheduler's state, which admission.c, step.c and loop.c
+ * share; to all others it is opaque (scheduler_private.h).
+ *
+ * One lock guards what other threads and the engine's thread both touch: the inbox, the
+ * list of all sequences, wishes to cancel or resume, the options, the published figures.
+ * Everything else belongs to the engine's thread.  No callback (a stream's wake, the
+ * ledger) is ever called with the lock held.
+ */
+#ifndef INGOT_ENGINE_SCHEDULER_STATE_PRIVATE_H
+#define INGOT_ENGINE_SCHEDULER_STATE_PRIVATE_H
+
+#include "daemon/engine/scheduler_private.h"
+#include "daemon/engine/sequence_private.h"
+
+#include <pthread.h>
+
+/* The options that a reload may change. */
+struct ig_sched_options {
+	uint32_t prefill_chunk, max_queue, max_output_tokens;
+	int64_t slow_client_timeout_ns;
+};
+
+/* A step under way, and whom it computes for. */
+struct ig_flight {
+	struct ig_model *model;
+	struct ig_step_buffer *buffer;
+	struct ig_flight_seq {
+		struct ig_seq *seq;
+		int32_t n_rows, logit_index; /* -1: no logits */
+	} *seqs;			     /* [max_seqs], by row_seq */
+	uint32_t n_seqs;
+	uint32_t n_prefill, n_decode; /* rows */
+	int64_t submit_ns;
+};
+
+struct ig_sched {
+	const struct ig_backend *b;
+	void (*device_lost)(void *ctx); /* NULL: not wanted, or called already */
+	void *device_lost_ctx;
+
+	pthread_t thread;
+	bool has_thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	pthread_cond_t changed; /* a change was made */
+
+	/* ---- under the lock ---- */
+	struct ig_change *change; /* that is asked for; NULL: none */
+	bool events;		  /* something below changed: look before sleeping */
+	bool draining, stopping, cancels;
+	uint64_t last_number;
+	struct ig_seq_list inbox; /* by ig_seq.link */
+	struct ig_seq_list all;	  /* by ig_seq.all; figures.n_all of them */
+	uint32_t n_inbox;	  /* of the inbox, and those that left it since the last boundary */
+	struct ig_sched_options options;
+	struct ig_sched_figures figures;
+	uint32_t n_free; /* running sequences that could join at once */
+
+	/* ---- the engine's thread ---- */
+	struct ig_sched_options now;	     /* a copy of options */
+	struct ig_seq_list waiting, running; /* by link, oldest first */
+	struct ig_seq_list ended;      /* by link: what is left of their text waits for room */
+	struct ig_seq_list show;       /* by show_link: has text to pass on */
+	uint32_t n_waiting, n_running; /* n_running: paused ones are not counted */
+	uint32_t n_paused, n_holding;  /* that hold blocks */
+	uint32_t n_edits; /* most edits of logits that the running sequences may have */
+	bool kv_freed;	  /* since admission last ran out of blocks */
+	bool kv_blocked;  /* admission ran out of blocks */
+	bool moved;	  /* something ended or was preempted: look again before sleeping */
+	struct ig_flight flights[IG_STEPS_IN_FLIGHT]; /* oldest first */
+	uint32_t n_flights;
+	uint64_t n_submitted; /* steps: they take turns with the copies of logits */
+	/* [max_logit_rows, n_logits] of any model that gives them */
+	float *logits[IG_STEPS_IN_FLIGHT];
+	uint64_t step;	       /* number of the step being built */
+	bool wants_room;       /* a step was put off until nothing is under way: it must preempt */
+	int64_t landed_ns;     /* when the last step was done */
+	struct ig_turns turns; /* models by turn, the one whose turn it is first */
+	bool holds_back;       /* no step begins before a change is made */
+};
+
+#endif

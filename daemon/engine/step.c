@@ -1,0 +1,384 @@
+/*
+ * step.c: what is computed: which rows are in a step, and what becomes of what it draws.
+ *
+ * One step is of one model; models with work take turns.  A step has one row for
+ * each sequence that decodes, then, oldest first, rows of prompts, up to
+ * prefill_chunk each and max_batch_tokens in all.
+ *
+ * Where a device computes by itself, step n+2 is built and submitted before n+1 was
+ * waited for (max_flights is 2): its rows begin with tokens that n+1 is still to
+ * draw, and what it draws for a sequence that ends with n+1 is thrown away as well.
+ * Who is in a step under way keeps its blocks until that step has landed.  A step
+ * never runs ahead where it would have to preempt, past a sequence's last token, or
+ * for rows whose draw depends on the tokens so far (penalties, a grammar's mask).
+ *
+ * A step brings a copy of its logits only if one of its rows is to be told the log
+ * probability of its token.  They are read as soon as the step has landed, while the
+ * next one may be under way, so there are as many copies as steps at once.
+ */
+#include "daemon/engine/step_private.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/engine/admission_private.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Whether s can be in the next step of m, whatever is still under way. */
+static bool can_join(const struct ig_model *m, const struct ig_seq *s)
+{
+	if (s->model != m || ig_seq_is_paused(s) || ig_seq_n_left(s) < 1)
+		return false;
+	if (!s->n_flights || s->logit_index < 0)
+		return true;
+	/* Its next token is being drawn: is there one after it, that needs no look at it? */
+	return s->n_tokens + 1 - s->n_prompt < s->max_output && !s->penalties && !s->matcher;
+}
+
+/* How the token at position is drawn from the row of logits i, and what else is wanted
+ * of that. */
+static void add_draw(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s, int32_t i,
+		     int32_t position)
+{
+	struct ig_step_buffer *b = f->buffer;
+	struct ig_step *step = &b->step;
+	struct ig_sample_params *p = &b->sample[i];
+
+	*p = s->sample;
+	p->position = position;
+	p->first_edit = step->n_edits;
+	if (p->n_edits)
+		memcpy(b->edits + step->n_edits, s->edits, p->n_edits * sizeof *s->edits);
+	step->n_edits += p->n_edits;
+	if (s->matcher) {
+		/* words beyond the tokenizer's tokens, if there are any, stay zero */
+		p->mask = (int32_t)step->n_masks++;
+		ig_grammar_matcher_mask(s->matcher,
+					b->masks + (size_t)p->mask * f->model->mask_words);
+	}
+	if (s->n_top >= 0)
+		step->logits = sch->logits[sch->n_submitted % sch->b->max_flights];
+}
+
+static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s, int32_t n)
+{
+	struct ig_model *m = f->model;
+	struct ig_step_buffer *b = f->buffer;
+	struct ig_step *step = &b->step;
+	int32_t seq = step->n_seqs++;
+	int32_t first = step->n_rows, done = ig_seq_done_then(s), n_tokens = ig_seq_tokens_then(s);
+	uint32_t n_blocks = ((uint32_t)(done + n) + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+	bool decodes = n == 1 && done + 1 == n_tokens && done >= s->n_prompt;
+
+	for (uint32_t g = 0; g < m->n_groups; g++) {
+		uint32_t n_have;
+		const uint32_t *blocks = sch->b->kv->seq_blocks(s->kv, g, &n_have);
+
+		memcpy(b->block_tables[g] + (size_t)seq * m->max_blocks, blocks,
+		       n_blocks * sizeof *blocks);
+	}
+	for (int32_t i = 0; i < n; i++) {
+		bool known = done + i < s->n_tokens;
+
+		b->token_ids[first + i] = known ? s->tokens[done + i] : 0;
+		b->token_from[first + i] = known ? -1 : s->logit_index;
+		if (!known) {
+			step->token_from = b->token_from;
+			step->prev_ids = sch->flights[sch->n_flights - 1].buffer->sampled_ids;
+		}
+		b->positions[first + i] = done + i;
+		b->row_seq[first + i] = seq;
+	}
+	b->seq_lens[seq] = done + n;
+	step->n_rows += n;
+	s->n_rows = n;
+	s->logit_index = -1;
+	if (done + n == n_tokens && !s->prefill_only) {
+		int32_t i = step->n_logit_rows++;
+
+		b->logit_rows[i] = first + n - 1;
+		add_draw(sch, f, s, i, n_tokens);
+		s->logit_index = i;
+	}
+	if (decodes)
+		f->n_decode++;
+	else
+		f->n_prefill += (uint32_t)n;
+	f->seqs[f->n_seqs++] = (struct ig_flight_seq){ s, n, s->logit_index };
+	s->step = sch->step;
+}
+
+/* Who is in the next step of m, with how many rows, and blocks for these: who would have to
+ * go waits until nothing is under way.  False: then; or nobody has work. */
+static bool plan_rows(struct ig_sched *sch, struct ig_model *m)
+{
+	int32_t left = (int32_t)sch->b->max_rows;
+	uint32_t n_seqs = 0;
+	struct ig_seq *s, *next;
+
+	for (s = TAILQ_FIRST(&sch->running); s && n_seqs < sch->b->max_seqs; s = next) {
+		int32_t n = 1;
+
+		if (!can_join(m, s) || ig_seq_n_left(s) != 1) {
+			next = TAILQ_NEXT(s, link);
+			continue;
+		}
+		/* Victims are younger, so they come later in the list; if s itself had to
+		 * go, nothing younger was left. */
+		if (!ig_sched_make_room(sch, s, &n))
+			break;
+		s->planned = sch->step;
+		s->n_planned = 1;
+		n_seqs++;
+		left--;
+		next = TAILQ_NEXT(s, link);
+	}
+	/* A victim may have been planned: it is in the list no more. */
+	for (s = TAILQ_FIRST(&sch->running); s && !sch->wants_room; s = next) {
+		int32_t n = ig_seq_n_left(s);
+
+		if (s->planned == sch->step || !can_join(m, s)) {
+			next = TAILQ_NEXT(s, link);
+			continue;
+		}
+		if (n > (int32_t)sch->now.prefill_chunk)
+			n = (int32_t)sch->now.prefill_chunk;
+		if (n > left)
+			n = left;
+		if (n <= 0 || n_seqs == sch->b->max_seqs || !ig_sched_make_room(sch, s, &n))
+			break;
+		s->planned = sch->step;
+		s->n_planned = n;
+		n_seqs++;
+		left -= n;
+		next = TAILQ_NEXT(s, link);
+	}
+	return !sch->wants_room;
+}
+
+/* Fill in f for m.  Nothing of a sequence changes but its blocks, n_rows and
+ * logit_index. */
+static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_flight *f)
+{
+	struct ig_step *step = &m->steps[m->next_step].step;
+	uint32_t n_slabs;
+	struct ig_seq *s;
+
+	sch->step++;
+	if (!plan_rows(sch, m))
+		return false;
+	f->model = m;
+	f->buffer = &m->steps[m->next_step];
+	f->n_seqs = f->n_prefill = f->n_decode = 0;
+	step->n_rows = step->n_seqs = step->n_logit_rows = 0;
+	step->n_edits = step->n_masks = 0;
+	step->logits = NULL;
+	step->token_from = step->prev_ids = NULL;
+	/* those that decode first */
+	TAILQ_FOREACH(s, &sch->running, link)
+		if (s->planned == sch->step && ig_seq_n_left(s) == 1)
+			add_rows(sch, f, s, 1);
+	TAILQ_FOREACH(s, &sch->running, link)
+		if (s->planned == sch->step && s->step != sch->step)
+			add_rows(sch, f, s, s->n_planned);
+	step->slab_bases = sch->b->kv->slab_bases(sch->b->cache, &n_slabs);
+	return step->n_rows > 0;
+}
+
+/* One of the steps that computed for s is over. */
+static void land(struct ig_sched *sch, struct ig_seq *s)
+{
+	if (--s->n_flights)
+		return;
+	if (s->result.finish != IG_FINISH_NONE)
+		ig_sched_drop_kv(sch, s); /* its end was found while the step ran */
+	if (s->completed)
+		ig_seq_destroy(s);
+}
+
+/* All that f computes for end with the driver's error. */
+static void fail_flight(struct ig_sched *sch, struct ig_flight *f, const char *what, int rc)
+{
+	const char *text = ig_program_error(f->model->program)->text;
+
+	if (rc == -ENODEV && sch->device_lost) {
+		ig_log_error("the device is lost: %s", text);
+		sch->device_lost(sch->device_lost_ctx);
+		sch->device_lost = NULL;
+	}
+
+	for (uint32_t i = 0; i < f->n_seqs; i++) {
+		struct ig_seq *s = f->seqs[i].seq;
+		bool over = s->result.finish != IG_FINISH_NONE;
+
+		land(sch, s);
+		if (!over)
+			ig_sched_fail(sch, s, rc, "the driver failed to %s a step: %s", what,
+				      *text ? text : strerror(-rc));
+	}
+	f->n_seqs = 0;
+}
+
+/* A device that has no memory for a copy of f's logits computes without: whoever wanted
+ * log probabilities fails, the others will be in the next step instead of this one. */
+static void fail_probabilities(struct ig_sched *sch, struct ig_flight *f)
+{
+	for (uint32_t i = 0; i < f->n_seqs; i++) {
+		struct ig_seq *s = f->seqs[i].seq;
+		bool fails = s->n_top >= 0 && s->result.finish == IG_FINISH_NONE;
+
+		land(sch, s);
+		if (fails)
+			ig_sched_fail(sch, s, -ENOMEM,
+				      "the device has no memory for log probabilities");
+	}
+	f->n_seqs = 0; /* the step before it, if one is under way, lands before another is built */
+}
+
+/* Drop flight i from those under way; its arrays are used again. */
+static void remove_flight(struct ig_sched *sch, uint32_t i)
+{
+	struct ig_flight f = sch->flights[i];
+
+	sch->n_flights--;
+	for (; i < sch->n_flights; i++)
+		sch->flights[i] = sch->flights[i + 1];
+	sch->flights[sch->n_flights] = f;
+}
+
+bool ig_sched_submit_step(struct ig_sched *sch)
+{
+	struct ig_flight *f = &sch->flights[sch->n_flights];
+	struct ig_model *m, *next;
+
+	if (!sch->n_flights)
+		sch->wants_room = false;
+	for (m = TAILQ_FIRST(&sch->turns); m && !sch->wants_room && !sch->holds_back; m = next) {
+		int rc;
+
+		next = TAILQ_NEXT(m, turn);
+		if (!build_step(sch, m, f))
+			continue;
+		TAILQ_REMOVE(&sch->turns, m, turn);
+		TAILQ_INSERT_TAIL(&sch->turns, m, turn);
+		f->submit_ns = ig_now_ns();
+		for (uint32_t k = 0; k < f->n_seqs; k++)
+			f->seqs[k].seq->n_flights++;
+		rc = ig_program_submit(m->program, &f->buffer->step);
+		if (rc == -ENOMEM && f->buffer->step.logits) {
+			fail_probabilities(sch, f);
+			return false;
+		}
+		if (rc < 0) {
+			fail_flight(sch, f, "begin", rc);
+			return false;
+		}
+		m->next_step = (m->next_step + 1) % IG_STEPS_IN_FLIGHT;
+		sch->n_flights++;
+		sch->n_submitted++;
+		return true;
+	}
+	return false;
+}
+
+/* The token that was drawn for s: time it, append it, judge it by its id and by what
+ * the answer must be.  logits: its row of them, where they are wanted. */
+static void take_token(struct ig_sched *sch, struct ig_seq *s, int32_t id, const float *logits,
+		       int64_t now)
+{
+	const struct ig_tokenizer *t = s->model->tokenizer;
+	bool whole;
+
+	if (id < 0 || id >= ig_tokenizer_n_vocab(t)) {
+		ig_sched_fail(sch, s, -EIO,
+			      "the model drew token %d at position %d; it has %d tokens", id,
+			      s->n_tokens, ig_tokenizer_n_vocab(t));
+		return;
+	}
+	if (s->matcher && ig_grammar_matcher_accept(s->matcher, id) < 0) {
+		ig_sched_fail(sch, s, -EIO,
+			      "the model drew token %d at position %d, which the grammar does "
+			      "not allow",
+			      id, s->n_tokens);
+		return;
+	}
+	if (!s->first_ns)
+		s->first_ns = now;
+	else {
+		double seconds = (double)(now - s->last_ns) * 1e-9;
+
+		s->itl[ig_itl_bucket(seconds * 1e3)]++;
+		ig_metrics_inter_token(sch->b->metrics, seconds);
+	}
+	s->last_ns = now;
+	if (ig_tokenizer_is_end(t, id) && !s->ignore_end) {
+		ig_sched_end(sch, s, IG_FINISH_STOP);
+		return;
+	}
+	if (s->n_top >= 0 && (!logits || ig_seq_keep_note(s, id, logits) < 0)) {
+		ig_sched_fail(sch, s, -EIO,
+			      "the log probability of token %d at position %d is missing", id,
+			      s->n_tokens);
+		return;
+	}
+	s->tokens[s->n_tokens++] = id;
+	ig_seq_count(s, id);
+	whole = s->matcher && ig_grammar_matcher_is_done(s->matcher);
+	if (whole || s->n_tokens - s->n_prompt >= s->max_output)
+		ig_sched_end(sch, s, whole ? IG_FINISH_STOP : IG_FINISH_LENGTH);
+}
+
+void ig_sched_wait_step(struct ig_sched *sch)
+{
+	struct ig_flight *f = &sch->flights[0];
+	const struct ig_step *step = &f->buffer->step;
+	struct ig_model *m = f->model;
+	int rc = ig_program_wait(m->program);
+	int64_t now = ig_now_ns(), since = f->submit_ns;
+
+	if (rc < 0) {
+		/* no step of this program that was under way has results */
+		for (uint32_t i = 0; i < sch->n_flights;) {
+			if (sch->flights[i].model != m) {
+				i++;
+				continue;
+			}
+			fail_flight(sch, &sch->flights[i], "finish", rc);
+			remove_flight(sch, i);
+		}
+		return;
+	}
+	if (since < sch->landed_ns)
+		since = sch->landed_ns; /* it stood behind another until then */
+	sch->landed_ns = now;
+	ig_metrics_step(sch->b->metrics, f->n_prefill, f->n_decode, (double)(now - since) * 1e-9);
+	for (uint32_t i = 0; i < f->n_seqs; i++) {
+		struct ig_flight_seq *row = &f->seqs[i];
+		struct ig_seq *s = row->seq;
+
+		if (s->result.finish != IG_FINISH_NONE) {
+			land(sch, s);
+			continue;
+		}
+		s->n_flights--;
+		s->n_done += row->n_rows;
+		if (sch->b->prefix_cache)
+			sch->b->kv->seq_commit(s->kv, s->tokens, (uint32_t)s->n_done);
+		if (m->window)
+			sch->b->kv->seq_advance(s->kv, (uint32_t)s->n_done);
+		if (s->n_done >= s->n_prompt && !s->read_ns)
+			s->read_ns = now;
+		if (row->logit_index >= 0)
+			take_token(sch, s, step->sampled_ids[row->logit_index],
+				   step->logits ?
+					   step->logits + (size_t)row->logit_index * m->n_logits :
+					   NULL,
+				   now);
+		else if (s->prefill_only && s->n_done == s->n_prompt)
+			ig_sched_end(sch, s, IG_FINISH_STOP);
+		ig_sched_note_state(sch, s);
+		ig_sched_show_later(sch, s);
+	}
+	remove_flight(sch, 0);
+}

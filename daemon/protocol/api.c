@@ -1,0 +1,113 @@
+/*
+ * api.c: the protocol as net has it: what all exchanges and sessions share, from the start
+ * to the end, and the list of what is where.
+ */
+#include "daemon/protocol/chat/chat.h"
+#include "daemon/protocol/core/waiting.h"
+#include "daemon/protocol/messages/messages.h"
+#include "daemon/protocol/models/models.h"
+#include "daemon/protocol/responses/responses.h"
+#include "daemon/protocol/status/status.h"
+#include "daemon/protocol/tokens/tokens.h"
+
+#include <stdlib.h>
+
+/* ---- routes ----------------------------------------------------------------------- */
+
+static const struct ig_route routes[] = {
+	{ "/v1/chat/completions", .post = &ig_chat_protocol },
+	{ "/v1/completions", .post = &ig_completions_protocol },
+	{ IG_RESPONSES_PATH, .post = &ig_responses_protocol, .get = ig_responses_get,
+	  .is_websocket = true },
+	{ IG_RESPONSES_PATH "/input_tokens", .post = &ig_input_tokens_protocol },
+	{ IG_RESPONSES_PATH "/", .below = ig_responses_below },
+	{ "/v1/messages", .post = &ig_messages_protocol },
+	{ "/v1/messages/count_tokens", .post = &ig_count_protocol },
+	{ "/v1/tokenize", .post = &ig_tokenize_protocol },
+	{ "/v1/detokenize", .post = &ig_detokenize_protocol },
+	{ "/v1/models", .get = ig_models_get },
+	{ "/v1/models/", .below = ig_models_below },
+	{ "/v1/ingot/models/load", .post = &ig_load_protocol },
+	{ "/v1/ingot/models/unload", .post = &ig_unload_protocol },
+	{ "/v1/ingot/requests", .get = ig_get_requests },
+	{ "/v1/ingot/status", .get = ig_get_status },
+	{ "/healthz", .get = ig_get_health },
+	{ "/metrics", .get = ig_get_metrics },
+	{ NULL },
+};
+
+/* ---- life --------------------------------------------------------------------------- */
+
+struct ig_api *ig_api_create(const struct ig_api_deps *deps)
+{
+	struct ig_api *api = calloc(1, sizeof *api);
+
+	if (!api)
+		return NULL;
+	api->limits = ig_limits_create(&deps->options.limits);
+	api->responses = ig_responses_create(deps->options.max_kept, deps->options.max_kept_bytes);
+	if (!api->limits || !api->responses) {
+		ig_limits_destroy(api->limits);
+		ig_responses_destroy(api->responses);
+		free(api);
+		return NULL;
+	}
+	api->deps = *deps;
+	api->routes = routes;
+	link_init(&api->replies);
+	link_init(&api->parked);
+	ig_wakes_init(&api->wakes, deps->wake, deps->wake_ctx);
+	ig_handoff_init(&api->handoff);
+	ig_model_waits_init(&api->model_waits, deps->engine, &api->wakes);
+	return api;
+}
+
+void ig_api_stop(struct ig_api *api)
+{
+	ig_handoff_stop(&api->handoff);
+	ig_waiting_poll(api);
+}
+
+void ig_api_destroy(struct ig_api *api)
+{
+	if (!api)
+		return;
+	/* What prep had or never ran. */
+	while (!link_empty(&api->replies)) {
+		struct ig_reply *r = link_entry(api->replies.next, struct ig_reply, all);
+		r->state = IG_REPLY_READY;
+		ig_reply_destroy(r);
+	}
+	ig_model_waits_finish(&api->model_waits);
+	ig_handoff_finish(&api->handoff);
+	ig_wakes_finish(&api->wakes);
+	ig_limits_destroy(api->limits);
+	ig_responses_destroy(api->responses);
+	free(api);
+}
+
+void ig_api_set_options(struct ig_api *api, const struct ig_api_options *o)
+{
+	api->deps.options = *o;
+	ig_limits_set_defaults(api->limits, &o->limits);
+	ig_responses_limit(api->responses, o->max_kept, o->max_kept_bytes);
+}
+
+void ig_api_drain(struct ig_api *api)
+{
+	api->draining = true;
+	ig_waiting_drain(api);
+	ig_responses_drain(api);
+}
+
+void ig_api_poll(struct ig_api *api)
+{
+	ig_wakes_clear(&api->wakes);
+	ig_waiting_poll(api);
+	ig_wakes_deliver(&api->wakes);
+}
+
+int64_t ig_api_tick(struct ig_api *api, int64_t now_ns)
+{
+	return ig_waiting_tick(api, now_ns);
+}

@@ -1,0 +1,68 @@
+/* choice.h: one generation of a reply, and the parts that its text is taken apart into. */
+#ifndef INGOT_PROTOCOL_CORE_CHOICE_H
+#define INGOT_PROTOCOL_CORE_CHOICE_H
+
+#include "base/strbuf.h"
+#include "daemon/engine/engine.h"
+#include "daemon/protocol/core/errors.h"
+#include "model/chat/completion.h"
+
+struct ig_reply;
+struct ig_wake;
+
+enum ig_part_kind { IG_PART_TEXT, IG_PART_REASONING, IG_PART_CALL };
+
+/* A piece of an answer: text up to a tool call, a tool call, text after it … */
+struct ig_part {
+	enum ig_part_kind kind;
+	bool done;		     /* nothing will be added */
+	bool whole;		     /* of a tool call: the model has ended it */
+	size_t first_note, end_note; /* of text: its tokens' notes, with logprobs */
+	struct ig_strbuf text;	     /* of a tool call: its arguments */
+	char *name;		     /* of a tool call */
+	char id[48];		     /* random, with the prefix msg_, rs_ or fc_ */
+	char call_id[48];	     /* of a tool call: call_ and random */
+};
+
+struct ig_choice {
+	struct ig_reply *reply;
+	uint32_t index;
+	struct ig_wake *wake;
+	struct ig_stream *stream; /* NULL until submitted */
+	uint64_t gen;
+	bool finished; /* result is valid and all text was taken */
+	struct ig_gen_result result;
+	struct ig_answer_parser *parser; /* NULL: all is one part of text */
+	struct ig_part *parts;		 /* [n_parts]; there is none before the first text */
+	size_t n_parts, cap_parts;
+	size_t n_bytes;		     /* of the model's text so far */
+	struct ig_token_note *notes; /* [n_notes]: of the text so far, with logprobs */
+	size_t n_notes, cap_notes;
+	/* Bytes that the parser was fed; notes of the tokens among them; of those, the first that
+	 * no part has yet. */
+	size_t n_fed, n_placed, first_unplaced;
+	/* Where its writer is: up to which part, how much of that, of the notes. */
+	int stage;
+	size_t part, n_sent, n_notes_sent;
+};
+
+/* ---- choice.c: the engine ---- */
+
+/* 0 or -1, out of memory. */
+int ig_choice_init(struct ig_choice *c, struct ig_reply *r, uint32_t index);
+void ig_choice_finish(struct ig_choice *c); /* cancels (client_gone) what still runs */
+/* 0, or -1 with *e (the ledger has its row). */
+int ig_choice_submit(struct ig_choice *c, struct ig_api_error *e);
+/* Take at most cap bytes of what the engine has written. */
+void ig_choice_take(struct ig_choice *c, size_t cap);
+/* One that is under way ends at the next step, another at once. */
+void ig_choice_cancel(struct ig_choice *c, const char *reason);
+
+/* ---- parts.c: text ---- */
+
+/* Text of the model, token by token where there are notes of them; last: there will be no
+ * more.  False without memory. */
+bool ig_choice_feed(struct ig_choice *c, const char *text, size_t len, bool last);
+void ig_parts_finish(struct ig_choice *c);
+
+#endif

@@ -1,0 +1,66 @@
+/* errors.h: an error as a client reads it; each that several files have is made here. */
+#ifndef INGOT_PROTOCOL_CORE_ERRORS_H
+#define INGOT_PROTOCOL_CORE_ERRORS_H
+
+#include "base/strbuf.h"
+
+#include <ingot/op.h>
+#include <jansson.h>
+#include <stdint.h>
+
+struct ig_gen_result;
+
+struct ig_api_error {
+	int status;	  /* HTTP's; 0: no error */
+	const char *type; /* invalid_request_error, server_error … */
+	const char *code; /* NULL: null */
+	char param[160];  /* "": null */
+	char message[640];
+	uint32_t retry_after_s; /* 0: not said */
+};
+
+/* All that return int return -1. */
+
+/* The type is the status's. */
+int ig_api_fail(struct ig_api_error *e, int status, const char *code, const char *param,
+		const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+
+/* ---- a parameter (400) ---- */
+
+int ig_fail_value(struct ig_api_error *e, const char *param, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+int ig_fail_type(struct ig_api_error *e, const char *param, const char *expected, const json_t *v);
+/* accepted NULL: at no value. */
+int ig_fail_unsupported(struct ig_api_error *e, const char *param, const char *accepted);
+int ig_fail_missing(struct ig_api_error *e, const char *param);
+/* A client's own text within a message: short, and nothing that breaks a line. */
+void ig_printable(char *out, size_t cap, const char *name);
+
+/* ---- the server ---- */
+
+#define IG_OUT_OF_MEMORY "The server is out of memory."
+int ig_fail_memory(struct ig_api_error *e);				   /* 500 */
+int ig_fail_shutting_down(struct ig_api_error *e, uint32_t retry_after_s); /* 503 */
+int ig_fail_overloaded(struct ig_api_error *e, uint32_t retry_after_s, const char *why);
+/* Prep's queue is full (-EAGAIN), or there is no memory. */
+int ig_fail_unread(struct ig_api_error *e, int rc, uint32_t retry_after_s);
+/* The engine has not given the model (rc, err). */
+int ig_fail_model(struct ig_api_error *e, int rc, const struct ig_error *err);
+
+/* ---- an end ---- */
+
+/* For the ledger alone: it never ran. */
+int ig_fail_cancelled(struct ig_api_error *e, const char *reason);
+/* Of a generation that is no answer; status 0: it is one. */
+void ig_result_error(const struct ig_gen_result *r, struct ig_api_error *e);
+
+/* ---- as JSON ---- */
+
+/* {"error":{message,type,param,code}} */
+void ig_error_object(struct ig_strbuf *out, const struct ig_api_error *e);
+/* The inner object. */
+void ig_error_members(struct ig_strbuf *out, const struct ig_api_error *e);
+/* What a client sent may have been cut in the middle of a character. */
+void ig_error_message(struct ig_strbuf *out, const struct ig_api_error *e);
+
+#endif

@@ -1,0 +1,312 @@
+/*
+ * exchange.c: one HTTP request and its reply.  What is where is the routes' to say.
+ *
+ * Small replies are complete at once; what a protocol is POSTed waits for prep, and maybe
+ * for its model, then streams from its reply or gathers it.  A stream's head goes out with
+ * its first keep-alive at the latest: until then a load that fails is a status.
+ */
+#include "daemon/protocol/core/exchange.h"
+
+#include "daemon/protocol/core/waiting.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A stream's piece is filled up to about so much before it is handed over. */
+#define PIECE 8192
+
+void ig_exchange_reply(struct ig_exchange *x, int status)
+{
+	x->status = status;
+	x->content_type = "application/json";
+	x->api->deps.want_write(x->conn);
+}
+
+void ig_exchange_fail(struct ig_exchange *x, const struct ig_api_error *e)
+{
+	ig_strbuf_clear(&x->body);
+	if (x->protocol)
+		x->protocol->error(&x->body, e);
+	else
+		ig_error_object(&x->body, e);
+	x->retry_after_s = e->retry_after_s;
+	ig_exchange_reply(x, e->status);
+}
+
+void ig_exchange_wrong_method(struct ig_exchange *x, const struct ig_http_request *r,
+			      const char *allow)
+{
+	struct ig_api_error e;
+
+	ig_api_fail(&e, 405, "method_not_allowed", NULL,
+		    "%.10s is not allowed on %.100s; allowed: %s.", r->method, r->path, allow);
+	ig_exchange_fail(x, &e);
+	x->allow = allow;
+}
+
+/* ---- what the protocols answer ---------------------------------------------------- */
+
+/* The ledger is about requests for a model's work. */
+static void refuse(struct ig_exchange *x, const struct ig_api_error *e)
+{
+	if (!x->protocol || !x->protocol->administrative) {
+		if (x->reply)
+			ig_reply_refuse(x->reply, e);
+		else
+			ig_note_refused(x->api, x->origin, e);
+	}
+	ig_exchange_fail(x, e);
+}
+
+static void gather(struct ig_exchange *x)
+{
+	ig_reply_take(x->reply, SIZE_MAX);
+	if (!x->reply->finished || x->status)
+		return;
+	if (x->reply->error.status) {
+		ig_exchange_fail(x, &x->reply->error);
+		return;
+	}
+	x->protocol->whole(x->reply, &x->body);
+	ig_exchange_reply(x, x->protocol->status ? x->protocol->status(x->reply) : 200);
+}
+
+static void begin_stream(struct ig_exchange *x)
+{
+	x->stream = true;
+	x->status = 200;
+	x->content_type = "text/event-stream; charset=utf-8";
+	x->api->deps.want_write(x->conn);
+}
+
+/* Where its head is out already, the error is the stream's end. */
+static void fail(struct ig_exchange *x, const struct ig_api_error *e)
+{
+	if (!x->stream) {
+		refuse(x, e);
+		return;
+	}
+	ig_reply_refuse(x->reply, e);
+	ig_reply_fail(x->reply, e);
+	x->api->deps.want_write(x->conn);
+}
+
+/* What it continues is looked up; then it goes to prep again. */
+static int prepare_again(struct ig_reply *r, struct ig_api_error *e)
+{
+	if (r->protocol->recall(r->api, &r->request, &r->origin->who, NULL, e) < 0)
+		return -1;
+	int rc = ig_handoff_send(r);
+	return rc < 0 ? ig_fail_unread(e, rc, r->api->deps.options.retry_after_s) : 0;
+}
+
+static void ready(void *ctx, struct ig_reply *r)
+{
+	struct ig_exchange *x = ctx;
+	struct ig_api_error e = r->error;
+
+	if (!e.status && r->request.previous_id && !r->request.history && !prepare_again(r, &e))
+		return;
+	if (!e.status && ig_reply_open(r) < 0)
+		ig_fail_memory(&e);
+	if (e.status) {
+		fail(x, &e);
+		return;
+	}
+	/* A stream that has begun says itself why there is no more of it. */
+	if (ig_reply_submit(r, &e) < 0 && !x->stream)
+		ig_exchange_fail(x, &e);
+	else if (r->request.stream)
+		begin_stream(x);
+	else
+		gather(x); /* some have nothing to wait for */
+}
+
+static void news(void *ctx, struct ig_reply *r)
+{
+	struct ig_exchange *x = ctx;
+
+	if (r->state == IG_REPLY_PARKED && r->keepalive && !x->stream)
+		begin_stream(x);
+	else if (r->state == IG_REPLY_PARKED || x->stream)
+		x->api->deps.want_write(x->conn);
+	else
+		gather(x);
+}
+
+static void post(struct ig_exchange *x, struct ig_http_request *r)
+{
+	static const struct ig_reply_owner owner = { ready, news };
+	uint32_t retry_after_s = x->api->deps.options.retry_after_s;
+	struct ig_api_error e = { 0 };
+	int rc;
+
+	if (x->api->draining) {
+		ig_fail_shutting_down(&e, retry_after_s);
+	} else if (!(x->reply = ig_reply_create(x->api, x->protocol, x->origin, &owner, x))) {
+		ig_fail_memory(&e);
+	} else {
+		char *body = r->body;
+		r->body = NULL;
+		rc = ig_reply_read(x->reply, x->protocol->parse, body, r->body_len);
+		if (rc < 0)
+			ig_fail_unread(&e, rc, retry_after_s);
+	}
+	if (e.status)
+		refuse(x, &e);
+}
+
+/* ---- routes ----------------------------------------------------------------------- */
+
+static const struct ig_route *route_of(const struct ig_api *api, const char *path)
+{
+	for (const struct ig_route *t = api->routes; t->path; t++)
+		if (t->below ? !strncmp(path, t->path, strlen(t->path)) : !strcmp(path, t->path))
+			return t;
+	return NULL;
+}
+
+bool ig_api_takes_body(const struct ig_api *api, const char *method, const char *path)
+{
+	const struct ig_route *t = route_of(api, path);
+
+	return t && t->post && !strcmp(method, "POST");
+}
+
+bool ig_api_is_websocket(const struct ig_api *api, const char *path)
+{
+	const struct ig_route *t = route_of(api, path);
+
+	return t && t->is_websocket;
+}
+
+static void follow(struct ig_exchange *x, const struct ig_route *t, struct ig_http_request *r)
+{
+	struct ig_api_error e;
+
+	if (t && t->below && t->below(x, r, r->path + strlen(t->path)))
+		return;
+	if (!t || t->below) {
+		ig_api_fail(&e, 404, "not_found", NULL, "Nothing is at %.10s %.200s.", r->method,
+			    r->path);
+		ig_exchange_fail(x, &e);
+	} else if (t->post && !strcmp(r->method, "POST")) {
+		post(x, r);
+	} else if (t->get && !strcmp(r->method, "GET")) {
+		t->get(x, r);
+	} else {
+		ig_exchange_wrong_method(x, r, !t->get ? "POST" : !t->post ? "GET" : "GET, POST");
+	}
+}
+
+/* ---- the exchange -------------------------------------------------------------------- */
+
+static struct ig_exchange *exchange_new(struct ig_api *api, const struct ig_http_request *r,
+					void *conn)
+{
+	const struct ig_route *t = route_of(api, r->path);
+	struct ig_exchange *x = calloc(1, sizeof *x);
+	char endpoint[32];
+
+	if (!x)
+		return NULL;
+	snprintf(endpoint, sizeof endpoint, "%.6s %.24s", r->method, r->path);
+	x->origin =
+		ig_origin_create(r->request_id ? r->request_id : "", endpoint, r->client, &r->who);
+	if (!x->origin) {
+		free(x);
+		return NULL;
+	}
+	x->api = api;
+	x->conn = conn;
+	x->protocol = t ? t->post : NULL;
+	return x;
+}
+
+struct ig_exchange *ig_exchange_begin(struct ig_api *api, struct ig_http_request *r, void *conn)
+{
+	struct ig_exchange *x = exchange_new(api, r, conn);
+
+	if (x)
+		follow(x, route_of(api, r->path), r);
+	free(r->body);
+	r->body = NULL;
+	return x;
+}
+
+struct ig_exchange *ig_exchange_refuse(struct ig_api *api, int status, const char *code,
+				       const char *message, const struct ig_http_request *r,
+				       void *conn)
+{
+	struct ig_exchange *x = exchange_new(api, r, conn);
+	struct ig_api_error e;
+
+	if (!x)
+		return NULL;
+	ig_api_fail(&e, status, code, NULL, "%s", message);
+	if (status == 503)
+		e.retry_after_s = api->deps.options.retry_after_s;
+	if (ig_api_takes_body(api, r->method, r->path) || ig_api_is_websocket(api, r->path))
+		refuse(x, &e);
+	else
+		ig_exchange_fail(x, &e);
+	return x;
+}
+
+bool ig_exchange_head(struct ig_exchange *x, struct ig_http_head *head)
+{
+	if (!x->status)
+		return false;
+	*head = (struct ig_http_head){
+		.status = x->status,
+		.content_type = x->content_type,
+		.allow = x->allow,
+		.retry_after_s = x->retry_after_s,
+		.upgrade = x->upgrade,
+		.length = x->stream ? -1 : (int64_t)x->body.len,
+	};
+	return true;
+}
+
+enum ig_fill ig_exchange_fill(struct ig_exchange *x, struct ig_strbuf *out)
+{
+	size_t start = out->len;
+	bool last = false;
+
+	if (!x->status)
+		return IG_FILL_WAIT;
+	if (!x->stream) {
+		if (!ig_strbuf_ok(&x->body))
+			out->failed = true;
+		else if (!x->body_given)
+			ig_strbuf_add(out, x->body.data, x->body.len);
+		x->body_given = true;
+		return IG_FILL_END;
+	}
+	if (!x->reply->opened)
+		return ig_reply_keep_alive(x->reply, x->protocol->wait, out) ? IG_FILL_DATA :
+									       IG_FILL_WAIT;
+	while (out->len - start < PIECE && !last)
+		if (!x->protocol->next(x->reply, out, &last) && !last)
+			break;
+	if (last)
+		return IG_FILL_END;
+	return out->len > start ? IG_FILL_DATA : IG_FILL_WAIT;
+}
+
+void ig_exchange_cancel(struct ig_exchange *x, const char *reason)
+{
+	if (x && x->reply && x->reply->opened)
+		ig_reply_cancel(x->reply, reason);
+}
+
+void ig_exchange_end(struct ig_exchange *x)
+{
+	if (!x)
+		return;
+	ig_reply_destroy(x->reply);
+	ig_origin_unref(x->origin);
+	ig_strbuf_finish(&x->body);
+	free(x);
+}

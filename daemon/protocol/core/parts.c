@@ -1,0 +1,145 @@
+/* parts.c: what a model writes, taken apart into parts: text, reasoning, tool calls. */
+#include "daemon/protocol/core/choice.h"
+#include "daemon/protocol/core/ids.h"
+#include "daemon/protocol/core/reply.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct ig_part *part_new(struct ig_choice *c, enum ig_part_kind kind)
+{
+	static const char *const prefixes[] = {
+		[IG_PART_TEXT] = "msg_",
+		[IG_PART_REASONING] = "rs_",
+		[IG_PART_CALL] = "fc_",
+	};
+
+	if (c->n_parts == c->cap_parts) {
+		size_t cap = c->cap_parts ? c->cap_parts * 2 : 4;
+		struct ig_part *p = realloc(c->parts, cap * sizeof *p);
+		if (!p)
+			return NULL;
+		c->parts = p;
+		c->cap_parts = cap;
+	}
+	if (c->n_parts)
+		c->parts[c->n_parts - 1].done = true;
+	struct ig_part *p = &c->parts[c->n_parts];
+	*p = (struct ig_part){ .kind = kind };
+	ig_random_id(p->id, sizeof p->id, prefixes[kind]);
+	/* Mistral's templates take ids of nine characters only. */
+	if (kind == IG_PART_CALL && c->reply->prepared.style.calls == IG_CALLS_MISTRAL)
+		ig_random_id(p->call_id, 10, "");
+	else if (kind == IG_PART_CALL)
+		ig_random_id(p->call_id, sizeof p->call_id, "call_");
+	c->n_parts++;
+	return p;
+}
+
+struct feed {
+	struct ig_choice *choice;
+	bool last;
+	bool failed;
+};
+
+static void on_event(void *ctx, const struct ig_answer_event *e)
+{
+	struct feed *f = ctx;
+	struct ig_choice *c = f->choice;
+	struct ig_part *p = c->n_parts ? &c->parts[c->n_parts - 1] : NULL;
+	enum ig_part_kind kind = e->kind == IG_ANSWER_TEXT	? IG_PART_TEXT :
+				 e->kind == IG_ANSWER_REASONING ? IG_PART_REASONING :
+								  IG_PART_CALL;
+
+	if (f->failed)
+		return;
+	if (e->kind == IG_ANSWER_CALL_END) {
+		/* The end of all that was said ends a call, too. */
+		if (p) {
+			p->done = true;
+			p->whole = !f->last;
+		}
+		return;
+	}
+	if (!p || p->kind != kind || p->done || e->kind == IG_ANSWER_CALL)
+		p = part_new(c, kind);
+	if (!p) {
+		f->failed = true;
+		return;
+	}
+	if (e->kind == IG_ANSWER_CALL) {
+		p->name = strndup(e->data, e->len);
+		f->failed = !p->name;
+		return;
+	}
+	ig_strbuf_add(&p->text, e->data, e->len);
+	f->failed = !ig_strbuf_ok(&p->text);
+}
+
+/* Text of the model, any cut; last: there will be no more. */
+static bool feed(struct ig_choice *c, const char *text, size_t len, bool last)
+{
+	struct feed f = { .choice = c, .last = last };
+
+	if (c->parser)
+		return !ig_answer_parser_feed(c->parser, text, len, last, on_event, &f) &&
+		       !f.failed;
+	if (len)
+		on_event(&f, &(struct ig_answer_event){ IG_ANSWER_TEXT, text, len });
+	return !f.failed;
+}
+
+/* The tokens that the last feed, or those before it, were about: of a part of text, or of
+ * nothing that has notes (thoughts, calls, markers). */
+static void place_notes(struct ig_choice *c, size_t n_parts_before, size_t len_before)
+{
+	struct ig_part *p = c->n_parts ? &c->parts[c->n_parts - 1] : NULL;
+
+	if (!p || (c->n_parts == n_parts_before && p->text.len == len_before))
+		return; /* held back: whose they are is not known yet */
+	if (p->kind == IG_PART_TEXT) {
+		/* The last tokens that so much text is of: before it there may be a marker. */
+		size_t first = c->n_placed;
+		for (uint64_t n = 0; n < p->text.len && first > c->first_unplaced; first--)
+			n += c->notes[first - 1].text_end -
+			     (first > 1 ? c->notes[first - 2].text_end : 0);
+		if (!p->end_note)
+			p->first_note = first;
+		p->end_note = c->n_placed;
+	}
+	c->first_unplaced = c->n_placed;
+}
+
+bool ig_choice_feed(struct ig_choice *c, const char *text, size_t len, bool last)
+{
+	do {
+		size_t n = len, n_parts = c->n_parts,
+		       before = n_parts ? c->parts[n_parts - 1].text.len : 0;
+		while (c->n_placed < c->n_notes && c->notes[c->n_placed].text_end <= c->n_fed)
+			c->n_placed++;
+		if (c->n_placed < c->n_notes && c->notes[c->n_placed].text_end - c->n_fed < n)
+			n = (size_t)(c->notes[c->n_placed].text_end - c->n_fed);
+		if (!feed(c, text, n, last && n == len))
+			return false;
+		c->n_fed += n;
+		text += n;
+		len -= n;
+		while (c->n_placed < c->n_notes && c->notes[c->n_placed].text_end <= c->n_fed)
+			c->n_placed++;
+		place_notes(c, n_parts, before);
+	} while (len);
+	/* Tokens without a text of their own end what was said last. */
+	struct ig_part *p = c->n_parts ? &c->parts[c->n_parts - 1] : NULL;
+	if (last && p && p->kind == IG_PART_TEXT && p->end_note)
+		p->end_note = c->n_placed;
+	return true;
+}
+
+void ig_parts_finish(struct ig_choice *c)
+{
+	for (size_t i = 0; i < c->n_parts; i++) {
+		ig_strbuf_finish(&c->parts[i].text);
+		free(c->parts[i].name);
+	}
+	free(c->parts);
+}

@@ -1,0 +1,222 @@
+/*
+ * waiting.c: see waiting.h.
+ *
+ * Where a request's model is not loaded, prep begins the load and is done with it at
+ * once.  The loop parks the reply, with the clocks of its keep-alives and of
+ * server.model_wait, and sends it to prep again when the load has ended.
+ */
+#include "daemon/protocol/core/waiting.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void deliver(struct ig_reply *r)
+{
+	struct ig_api *api = r->api;
+
+	link_remove(&r->of_parked);
+	/* It may be admitted now, and counts as that then. */
+	if (r->held)
+		ig_limits_release(api->limits, &r->origin->who);
+	r->held = false;
+	if (r->error.status == 503 && !r->error.retry_after_s)
+		r->error.retry_after_s = api->deps.options.retry_after_s;
+	r->state = IG_REPLY_READY;
+	if (r->owner_ctx) {
+		r->owner->ready(r->owner_ctx, r);
+		return;
+	}
+	ig_reply_abandoned(r);
+	ig_reply_destroy(r);
+}
+
+static void fail_loading(struct ig_reply *r)
+{
+	uint32_t ms = r->api->deps.options.model_wait_ms;
+	const char *name = ig_model_ticket_name(&r->ticket);
+	char waited[80] = "";
+
+	if (ms)
+		snprintf(waited, sizeof waited, ", for more than %g s by now (server.model_wait)",
+			 ms / 1000.0);
+	ig_api_fail(&r->error, 503, "model_loading", "model",
+		    "%s%s%s is being loaded%s; try again later.",
+		    name[0] ? "The model '" : "The default model", name, name[0] ? "'" : "",
+		    waited);
+}
+
+static bool has_room(const struct ig_api *api)
+{
+	uint32_t n = 0;
+
+	for (struct link *l = api->parked.next; l != &api->parked; l = l->next)
+		n++;
+	return n < api->deps.options.max_waiting;
+}
+
+/* A reply that waits: to the parked ones, or it is refused. */
+static void park(struct ig_reply *r)
+{
+	struct ig_api *api = r->api;
+	int64_t now = ig_now_ns();
+
+	if (api->draining)
+		ig_fail_shutting_down(&r->error, 0);
+	else if (!api->deps.options.model_wait_ms)
+		fail_loading(r);
+	else if (!has_room(api))
+		ig_fail_overloaded(&r->error, 0,
+				   "Too many requests wait for models that are being loaded.");
+	else if (!r->held && !r->protocol->immediate)
+		r->held = !ig_limits_hold(api->limits, &r->origin->who, now, &r->error);
+	if (r->error.status) {
+		deliver(r);
+		return;
+	}
+	if (!r->parked_ns)
+		r->parked_ns = r->last_output_ns = now;
+	r->state = IG_REPLY_PARKED;
+	link_append(&api->parked, &r->of_parked);
+	r->owner->news(r->owner_ctx, r);
+}
+
+void ig_reply_end_wait(struct ig_reply *r)
+{
+	r->over = true;
+	ig_wake_loop(&r->api->wakes);
+}
+
+/* The first whose wait is over, or that has a load to ask for again; NULL: none. */
+static struct ig_reply *first_awake(struct ig_api *api)
+{
+	for (struct link *l = api->parked.next; l != &api->parked; l = l->next) {
+		struct ig_reply *r = link_entry(l, struct ig_reply, of_parked);
+		if (r->over || ig_model_ticket_due(&r->ticket))
+			return r;
+	}
+	return NULL;
+}
+
+static void wake_parked(struct ig_api *api)
+{
+	struct ig_reply *r;
+
+	/* What is delivered may change the list. */
+	while ((r = first_awake(api))) {
+		int rc = r->over ? 0 : ig_handoff_send(r);
+		if (rc == -EAGAIN) /* when prep has done something it is asked again */
+			return;
+		if (rc < 0)
+			ig_fail_memory(&r->error);
+		if (r->over || rc < 0)
+			deliver(r);
+		else
+			link_remove(&r->of_parked);
+	}
+}
+
+void ig_waiting_poll(struct ig_api *api)
+{
+	for (struct ig_reply *r = ig_handoff_take(api), *next; r; r = next) {
+		next = r->next_done;
+		if (r->waits && r->owner_ctx && !r->defers)
+			park(r);
+		else
+			deliver(r);
+	}
+	wake_parked(api);
+}
+
+void ig_waiting_drain(struct ig_api *api)
+{
+	while (!link_empty(&api->parked)) {
+		struct ig_reply *r = link_entry(api->parked.next, struct ig_reply, of_parked);
+		ig_fail_shutting_down(&r->error, 0);
+		deliver(r);
+	}
+}
+
+/* ---- clocks ------------------------------------------------------------------------------ */
+
+/* The first that has waited for too long; *next: when another will have. */
+static struct ig_reply *first_overdue(struct ig_api *api, int64_t now_ns, int64_t *next)
+{
+	int64_t limit = (int64_t)api->deps.options.model_wait_ms * 1000000;
+
+	*next = -1;
+	for (struct link *l = api->parked.next; l != &api->parked; l = l->next) {
+		struct ig_reply *r = link_entry(l, struct ig_reply, of_parked);
+		int64_t left = r->parked_ns + limit - now_ns;
+		if (left <= 0)
+			return r;
+		if (*next < 0 || left < *next)
+			*next = left;
+	}
+	return NULL;
+}
+
+static bool wants_keep_alive(const struct ig_reply *r)
+{
+	if (r->state == IG_REPLY_PARKED)
+		return r->request.stream && r->protocol->wait;
+	return r->submitted && !r->finished;
+}
+
+int64_t ig_waiting_tick(struct ig_api *api, int64_t now_ns)
+{
+	int64_t interval = (int64_t)api->deps.options.keepalive_interval_ms * 1000000, next;
+	struct ig_reply *r;
+
+	while ((r = first_overdue(api, now_ns, &next))) {
+		fail_loading(r);
+		deliver(r);
+	}
+	for (struct link *l = api->replies.next; interval && l != &api->replies; l = l->next) {
+		r = link_entry(l, struct ig_reply, all);
+		if (!wants_keep_alive(r))
+			continue;
+		int64_t left = r->last_output_ns + interval - now_ns;
+		if (left <= 0) {
+			if (!r->keepalive) {
+				r->keepalive = true;
+				r->owner->news(r->owner_ctx, r);
+			}
+			left = interval;
+		}
+		if (next < 0 || left < next)
+			next = left;
+	}
+	return next;
+}
+
+/* What it will be known by; the default model's name is the engine's to say. */
+static bool begin(struct ig_reply *r)
+{
+	size_t n;
+
+	if (r->begun)
+		return true;
+	struct ig_model_status *list = ig_models_read(r->api->deps.engine, &n);
+	if (!list)
+		return false;
+	const struct ig_model_status *m = ig_models_find(list, n, r->request.model);
+	snprintf(r->model_name, sizeof r->model_name, "%s",
+		 m ? m->name : ig_model_ticket_name(&r->ticket));
+	free(list);
+	return r->begun = true;
+}
+
+bool ig_reply_keep_alive(struct ig_reply *r, bool (*write)(struct ig_reply *r, struct ig_strbuf *),
+			 struct ig_strbuf *out)
+{
+	if (r->state != IG_REPLY_PARKED || !r->keepalive)
+		return false;
+	ig_reply_wrote(r);
+	if (!begin(r))
+		return false; /* the next one may find memory */
+	r->keepalive = write(r, out);
+	return true;
+}

@@ -1,0 +1,173 @@
+/* keep.c: what is kept of a response that has ended, and how it is found again. */
+#include "base/clock.h"
+#include "daemon/protocol/core/ids.h"
+#include "daemon/protocol/responses/items.h"
+#include "daemon/protocol/responses/responses_private.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool give_ids(json_t *list)
+{
+	static const char *const prefixes[][2] = {
+		{ "message", "msg_" },
+		{ "reasoning", "rs_" },
+		{ "function_call", "fc_" },
+		{ "custom_tool_call", "ctc_" },
+		{ "function_call_output", "fco_" },
+		{ "custom_tool_call_output", "ctco_" },
+	};
+	json_t *v;
+	size_t i;
+
+	json_array_foreach(list, i, v)
+	{
+		const char *type = json_string_value(json_object_get(v, "type"));
+		char id[48];
+		size_t k = 0;
+		if (json_object_get(v, "id"))
+			continue;
+		while (k + 1 < sizeof prefixes / sizeof prefixes[0] && strcmp(prefixes[k][0], type))
+			k++;
+		ig_random_id(id, sizeof id, prefixes[k][1]);
+		if (json_object_set_new(v, "id", json_string(id)) < 0)
+			return false;
+	}
+	return true;
+}
+
+/* The answer's items, as values, and the messages that they are. */
+static bool read_answer(struct ig_reply *r, json_t **output, json_t **answer)
+{
+	struct ig_strbuf b = { 0 };
+	json_t *v;
+	size_t i;
+
+	ig_response_items(r, &b);
+	*answer = json_array();
+	/* A model may say any byte. */
+	*output = ig_strbuf_ok(&b) ? json_loadb(b.data, b.len, JSON_ALLOW_NUL, NULL) : NULL;
+	ig_strbuf_finish(&b);
+	if (!*output || !*answer)
+		return false;
+	json_array_foreach(*output, i, v)
+	{
+		/* Half a call is nothing that a tool could answer, or a template write. */
+		bool half = json_object_get(v, "call_id") &&
+			    strcmp(json_string_value(json_object_get(v, "status")), "completed");
+		if (!half && ig_items_fold(*answer, v) < 0)
+			return false;
+	}
+	return true;
+}
+
+/* Keep the response for those who will continue it or ask for it; object: as text. */
+static int keep(struct ig_reply *r, const char *object)
+{
+	struct ig_request *q = &r->request;
+	json_t *output = NULL, *answer = NULL;
+	int rc = -ENOMEM;
+
+	if (!q->store && !r->connection)
+		return 0;
+	if (read_answer(r, &output, &answer) && give_ids(q->items)) {
+		struct ig_kept_spec spec = {
+			.id = r->id,
+			.owner = r->origin->who.identity,
+			.stored = q->store,
+			.connection = r->connection,
+			.lane = q->stream_id,
+			.previous_id = q->previous_id,
+			.history = q->history,
+			.messages = q->messages,
+			.answer = answer,
+			.input = q->store ? q->items : NULL,
+			.output = q->store ? output : NULL,
+			.text = q->store ? object : NULL,
+		};
+		rc = ig_kept_add(r->api->responses->kept, &spec);
+	}
+	json_decref(output);
+	json_decref(answer);
+	return rc;
+}
+
+/* The ledger's row of what the engine never saw. */
+static void note_done(struct ig_reply *r)
+{
+	struct ig_ledger_row row;
+
+	ig_origin_row(r->origin, ig_now_ns(), &row);
+	row.status = 200;
+	snprintf(row.id, sizeof row.id, "%s", r->id);
+	snprintf(row.model, sizeof row.model, "%s", ig_reply_model_name(r));
+	snprintf(row.finish, sizeof row.finish, "%s", ig_finish_name(IG_FINISH_STOP));
+	ig_engine_note_refused(r->api->deps.engine, &row);
+}
+
+/* The final object; what it says of being stored is true by now. */
+void ig_response_final(struct ig_reply *r, struct ig_strbuf *out)
+{
+	struct ig_strbuf object = { 0 };
+
+	r->stage = STAGE_FINAL;
+	ig_response_object(r, &object);
+	if (ig_response_outcome(r) == IG_OUTCOME_FAILED) {
+		/* What a lane could not go on from is not offered again. */
+		if (r->request.previous_id)
+			ig_kept_drop_of_lane(r->api->responses->kept, r->connection,
+					     r->request.stream_id, r->request.previous_id);
+	} else if (ig_strbuf_ok(&object) && keep(r, object.data) < 0 && r->request.store) {
+		r->request.store = false;
+		ig_strbuf_clear(&object);
+		ig_response_object(r, &object);
+	}
+	out->failed |= object.failed;
+	ig_strbuf_add(out, object.data, object.len);
+	ig_strbuf_finish(&object);
+	if (!r->n_choices && !r->error.status) /* of what is refused it has one */
+		note_done(r);
+}
+
+int ig_responses_recall(struct ig_api *api, struct ig_request *q, const struct ig_principal *who,
+			const void *connection, struct ig_api_error *e)
+{
+	struct ig_kept *k =
+		ig_kept_find(api->responses->kept, q->previous_id, who->identity, connection);
+
+	if (!k)
+		return ig_api_fail(e, 400, "previous_response_not_found", "previous_response_id",
+				   "Previous response with id '%.100s' not found.", q->previous_id);
+	q->history = ig_kept_messages(k);
+	return q->history ? 0 : ig_fail_memory(e);
+}
+
+/* ---- what an api holds of them ------------------------------------------------------ */
+
+struct ig_responses *ig_responses_create(uint32_t max_kept, uint64_t max_kept_bytes)
+{
+	struct ig_responses *s = calloc(1, sizeof *s);
+
+	if (!s)
+		return NULL;
+	link_init(&s->sessions);
+	s->kept = ig_kept_store_create(max_kept, max_kept_bytes);
+	if (s->kept)
+		return s;
+	free(s);
+	return NULL;
+}
+
+void ig_responses_destroy(struct ig_responses *s)
+{
+	if (s)
+		ig_kept_store_destroy(s->kept);
+	free(s);
+}
+
+void ig_responses_limit(struct ig_responses *s, uint32_t max_kept, uint64_t max_kept_bytes)
+{
+	ig_kept_store_limit(s->kept, max_kept, max_kept_bytes);
+}

@@ -1,0 +1,33 @@
+/* responses.h: OpenAI's Responses, over HTTP and a WebSocket. */
+#ifndef INGOT_PROTOCOL_RESPONSES_RESPONSES_H
+#define INGOT_PROTOCOL_RESPONSES_RESPONSES_H
+
+#include "daemon/protocol/core/exchange.h"
+
+#define IG_RESPONSES_PATH "/v1/responses"
+
+extern const struct ig_protocol ig_responses_protocol, ig_input_tokens_protocol;
+
+/* What a message of the WebSocket is: ig_request's notice. */
+enum ig_ws_message {
+	IG_WS_CREATE,
+	IG_WS_CANCEL,
+	IG_WS_STEER,
+	IG_WS_PROCESSED,
+};
+
+/* The last is for one message of the WebSocket. */
+ig_request_parse ig_request_parse_create, ig_request_parse_input_tokens, ig_request_parse_ws;
+
+void ig_responses_get(struct ig_exchange *x, const struct ig_http_request *r);
+bool ig_responses_below(struct ig_exchange *x, const struct ig_http_request *r, const char *rest);
+
+/* ---- what an api holds of them ---- */
+
+struct ig_responses *ig_responses_create(uint32_t max_kept, uint64_t max_kept_bytes);
+void ig_responses_destroy(struct ig_responses *s); /* NULL is fine */
+void ig_responses_limit(struct ig_responses *s, uint32_t max_kept, uint64_t max_kept_bytes);
+/* Every session looks again whether it has anything left to do. */
+void ig_responses_drain(struct ig_api *api);
+
+#endif

@@ -1,0 +1,63 @@
+/* responses_private.h: what the files of this folder share. */
+#ifndef INGOT_PROTOCOL_RESPONSES_RESPONSES_PRIVATE_H
+#define INGOT_PROTOCOL_RESPONSES_RESPONSES_PRIVATE_H
+
+#include "daemon/protocol/core/json_text.h"
+#include "daemon/protocol/responses/responses.h"
+#include "daemon/protocol/responses/stored.h"
+
+/* The loop's. */
+struct ig_responses {
+	struct ig_kept_store *kept;
+	struct link sessions; /* all of them */
+};
+
+/* q->history is what its previous_response_id stands for: ig_protocol's recall. */
+int ig_responses_recall(struct ig_api *api, struct ig_request *q, const struct ig_principal *who,
+			const void *connection, struct ig_api_error *e);
+
+/* Where the writer of a response is: r->stage. */
+enum { STAGE_CREATED, STAGE_IN_PROGRESS, STAGE_PARTS, STAGE_FINAL, STAGE_ERROR, STAGE_END };
+
+enum ig_outcome {
+	IG_OUTCOME_RUNS,
+	IG_OUTCOME_COMPLETED,
+	IG_OUTCOME_INCOMPLETE,
+	IG_OUTCOME_CANCELLED,
+	IG_OUTCOME_FAILED,
+};
+enum ig_outcome ig_response_outcome(const struct ig_reply *r);
+
+/* ---- object.c: JSON of a response and what is in it ---- */
+
+/* From STAGE_FINAL on as it ended, before as it runs. */
+void ig_response_object(struct ig_reply *r, struct ig_strbuf *out);
+void ig_response_items(struct ig_reply *r, struct ig_strbuf *out);
+/* The i-th part as an item; done: whole, else as it begins. */
+void ig_response_item(struct ig_reply *r, size_t i, bool done, struct ig_strbuf *out);
+void ig_response_content(struct ig_reply *r, const struct ig_part *p, bool whole,
+			 struct ig_strbuf *out);
+void ig_response_logprobs(struct ig_reply *r, size_t first, size_t last, bool with_bytes,
+			  struct ig_strbuf *out);
+/* A part's text; of a custom tool's call its input. */
+void ig_response_text(struct ig_strbuf *out, const struct ig_strbuf *text);
+void ig_response_custom_input(const struct ig_part *p, struct ig_strbuf *out);
+/* Whether the tool of a call is one of free text. */
+bool ig_response_is_custom(const struct ig_reply *r, const struct ig_part *p);
+/* An answer that says nothing is an empty message. */
+bool ig_response_add_nothing(struct ig_reply *r);
+
+/* ---- keep.c ---- */
+
+/* The final object; the response is kept for those who continue or ask for it. */
+void ig_response_final(struct ig_reply *r, struct ig_strbuf *out);
+
+/* ---- events.c: the WebSocket's ---- */
+
+/* As ig_protocol's next and wait. */
+bool ig_responses_next_event(struct ig_reply *r, struct ig_strbuf *out, bool *last);
+bool ig_responses_wait_event(struct ig_reply *r, struct ig_strbuf *out);
+void ig_ws_error_event(struct ig_strbuf *out, const struct ig_api_error *e, const char *stream_id);
+void ig_ws_steer_failed(struct ig_strbuf *out, const char *steer, const char *stream_id);
+
+#endif

@@ -1,0 +1,114 @@
+/*
+ * gpu_lower.h: what lowerings for GPUs have in common: strides and operands, the counts that
+ * grids follow, and in what formats of weights are multiplied.
+ */
+#ifndef INGOT_GPU_LOWER_H
+#define INGOT_GPU_LOWER_H
+
+#include <errno.h>
+#include <ingot/gpu.h>
+#include <stdbool.h>
+
+/* Initialisers: one threadgroup; an operand that was left out. */
+#define IG_GPU_ONE { IG_LIVE_ONE, 1, 1, 1 }
+#define IG_GPU_NONE { .ref.buffer = -1 }
+
+/* ---- operands ------------------------------------------------------------------ */
+
+/* Of a value's elements. */
+static inline uint32_t ig_gpu_element_bytes(uint32_t dtype)
+{
+	return dtype == IG_F32 ? 4 : 2;
+}
+
+/* Row strides are given in bytes, kernels count elements. */
+static inline uint32_t ig_gpu_stride(const struct ig_gpu_tensor *v)
+{
+	return (uint32_t)(v->row_stride / ig_gpu_element_bytes(v->dtype));
+}
+
+static inline struct ig_gpu_bind ig_gpu_bind_ref(struct ig_gpu_ref ref, uint64_t n_bytes,
+						 uint32_t access)
+{
+	return (struct ig_gpu_bind){ ref, n_bytes, access, 0 };
+}
+
+/* A value's rows; an operand that was left out stays so. */
+static inline struct ig_gpu_bind ig_gpu_bind_value(const struct ig_gpu_tensor *v, uint32_t access)
+{
+	return ig_gpu_bind_ref(v->ref, (uint64_t)v->n_cols * ig_gpu_element_bytes(v->dtype),
+			       access);
+}
+
+/* All rows of a weight. */
+static inline struct ig_gpu_bind ig_gpu_bind_weight(const struct ig_gpu_tensor *w)
+{
+	return ig_gpu_bind_ref(w->ref, w->row_stride * (uint64_t)w->n_rows, IG_GPU_READ);
+}
+
+/* The count of a value's rows, and the most of the first result's. */
+static inline uint32_t ig_gpu_live_of(const struct ig_gpu_tensor *v)
+{
+	return v->row_class == IG_ROWS_LOGITS ? IG_LIVE_LOGIT_ROWS : IG_LIVE_ROWS;
+}
+static inline uint32_t ig_gpu_max_rows(const struct ig_gpu_call *c)
+{
+	return c->out[0].row_class == IG_ROWS_LOGITS ? c->max_logit_rows : c->max_rows;
+}
+
+/* ---- formats of weights ---------------------------------------------------------- */
+
+/* How kernels are called after a format; NULL: none takes it. */
+static inline const char *ig_gpu_format_name(uint32_t dtype)
+{
+	static const char *const names[] = {
+		[IG_F32] = "f32",     [IG_F16] = "f16",	      [IG_BF16] = "bf16",
+		[IG_Q4_0] = "q4_0",   [IG_Q4_1] = "q4_1",     [IG_Q5_0] = "q5_0",
+		[IG_Q5_1] = "q5_1",   [IG_Q8_0] = "q8_0",     [IG_Q2_K] = "q2_k",
+		[IG_Q3_K] = "q3_k",   [IG_Q4_K] = "q4_k",     [IG_Q5_K] = "q5_k",
+		[IG_Q6_K] = "q6_k",   [IG_IQ4_NL] = "iq4_nl", [IG_IQ4_XS] = "iq4_xs",
+		[IG_MXFP4] = "mxfp4",
+	};
+
+	if (dtype == IG_Q8_M)
+		return "q8_m";
+	return dtype < sizeof names / sizeof *names ? names[dtype] : NULL;
+}
+
+/* What a weight is multiplied in, unless everything is float; IG_DTYPE_NONE: not at all. */
+static inline uint32_t ig_gpu_element_of(uint32_t dtype)
+{
+	if (dtype == IG_F32 || dtype == IG_BF16)
+		return dtype;
+	return ig_gpu_format_name(dtype) ? IG_F16 : IG_DTYPE_NONE;
+}
+
+/* Formats that shaders/core/blocks.h takes apart. */
+static inline bool ig_gpu_is_blocks(uint32_t dtype)
+{
+	return dtype != IG_F16 && ig_gpu_element_of(dtype) == IG_F16;
+}
+
+static inline bool ig_gpu_is_value(uint32_t dtype)
+{
+	return dtype == IG_F32 || dtype == IG_F16 || dtype == IG_BF16;
+}
+
+/* Whether a product of weights of one format, multiplied in `element`, into values of `result`
+ * has kernels: 0 or -ENOTSUP. */
+static inline int ig_gpu_check_product(const char *op, uint32_t dtype, uint32_t element,
+				       uint32_t result, struct ig_error *err)
+{
+	uint32_t own = ig_gpu_element_of(dtype);
+
+	if (own == IG_DTYPE_NONE)
+		return ig_fail(err, -ENOTSUP, "%s: no kernel for weights of dtype %u", op, dtype);
+	if (element != IG_F32 && element != own)
+		return ig_fail(err, -ENOTSUP, "%s: no kernel multiplies dtype %u in dtype %u", op,
+			       dtype, element);
+	if (!ig_gpu_is_value(result))
+		return ig_fail(err, -ENOTSUP, "%s: no kernel writes dtype %u", op, result);
+	return 0;
+}
+
+#endif
