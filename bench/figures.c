@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "model/formats/checkpoint.h"
 #include "runtime/gpu/gpu_private.h"
-#include "runtime/modules.h"
+#include "runtime/modules/modules.h"
 
 #include <errno.h>
 #include <stdlib.h>

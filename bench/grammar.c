@@ -195,7 +195,7 @@ int main(int argc, char **argv)
 	struct ig_vocab *v;
 	int64_t start;
 
-	if (argc > 1 && (ig_checkpoint_open(argv[1], &file, &err) ||
+	if (argc > 1 && (ig_checkpoint_open(argv[1], NULL, &file, &err) ||
 			 ig_tokenizer_open(file, &b.tokenizer, &err))) {
 		fprintf(stderr, "%s\n", err.text);
 		return 1;

@@ -12,7 +12,7 @@
 #include "ops/cpu/rows.h"
 #include "ops/cpu/tile16.h"
 #include "runtime/cpu/isa.h"
-#include "runtime/modules.h"
+#include "runtime/modules/modules.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -172,6 +172,8 @@ int main(int argc, char **argv)
 	}
 	for (int i = 1; i < argc && !rc; i++)
 		rc = ig_modules_load(m, argv[i], &err);
+	if (!rc)
+		rc = ig_modules_start(m, &err);
 	if (rc) {
 		fprintf(stderr, "%s\n", err.text);
 		return 1;

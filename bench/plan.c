@@ -5,7 +5,7 @@
  */
 #include "bench/figures.h"
 #include "model/formats/checkpoint.h"
-#include "runtime/modules.h"
+#include "runtime/modules/modules.h"
 
 #include <stdio.h>
 
@@ -35,6 +35,8 @@ int main(int argc, char **argv)
 		rc = ig_modules_load(m, argc > 2 ? argv[1] : INGOT_ATTENTION_MODULE, &err);
 	if (!rc)
 		rc = ig_modules_load(m, argc > 2 ? argv[2] : INGOT_MOE_MODULE, &err);
+	if (!rc)
+		rc = ig_modules_start(m, &err);
 	for (uint32_t i = 0; i < figures_n_shapes && !rc; i++)
 		for (size_t j = 0; j < sizeof dtypes / sizeof *dtypes && !rc; j++) {
 			struct figures f;

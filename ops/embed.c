@@ -6,9 +6,6 @@
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
 {
-	int rc = ig_op_check_size(s, "embed", sizeof(struct ig_embed_params), err);
-	if (rc)
-		return rc;
 	if (s->n_in != 0 || s->n_weights < 1 || s->n_weights > 2)
 		return ig_fail(err, -EINVAL, "embed: takes no input and one or two weights");
 	if (s->n_weights == 2 &&
@@ -101,13 +98,13 @@ static const struct ig_cpu_kernel kernels[] = {
 };
 
 const struct ig_op ig_op_embed = {
-	sizeof(struct ig_op),
-	sizeof(struct ig_embed_params),
-	"embed",
-	check,
-	reference,
-	kernels,
-	1,
-	0,
-	&ig_gpu_embed,
+	.struct_size = sizeof(struct ig_op),
+	.params_size = sizeof(struct ig_embed_params),
+	.name = "embed",
+	.version = 1,
+	.check = check,
+	.reference = reference,
+	.cpu_kernels = kernels,
+	.n_cpu_kernels = 1,
+	.gpu = &ig_gpu_embed,
 };

@@ -6,9 +6,7 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 {
 	const struct ig_glu_params *p = s->params;
 	const struct ig_shape *g = &s->weight[0], *u = &s->weight[1];
-	int rc = ig_op_check_size(s, "glu", sizeof *p, err);
-	if (rc)
-		return rc;
+
 	if (s->n_in != 1 || s->n_weights != 2 || p->act > IG_ACT_GELU)
 		return ig_fail(err, -EINVAL,
 			       "glu: takes one input, two weights, a known activation");
@@ -47,13 +45,13 @@ static void reference(const struct ig_op_call *c)
 static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
 const struct ig_op ig_op_glu = {
-	sizeof(struct ig_op),
-	sizeof(struct ig_glu_params),
-	"glu",
-	check,
-	reference,
-	kernels,
-	sizeof kernels / sizeof *kernels,
-	0,
-	&ig_gpu_glu,
+	.struct_size = sizeof(struct ig_op),
+	.params_size = sizeof(struct ig_glu_params),
+	.name = "glu",
+	.version = 1,
+	.check = check,
+	.reference = reference,
+	.cpu_kernels = kernels,
+	.n_cpu_kernels = sizeof kernels / sizeof *kernels,
+	.gpu = &ig_gpu_glu,
 };

@@ -6,9 +6,7 @@
 static int check(struct ig_op_shape *s, struct ig_error *err)
 {
 	const struct ig_linear_params *p = s->params;
-	int rc = ig_op_check_size(s, "linear", sizeof *p, err);
-	if (rc)
-		return rc;
+
 	if (p->n_weights < 1 || p->n_weights > 4 || p->bias > 1 || p->act > IG_ACT_GELU)
 		return ig_fail(err, -EINVAL, "linear: parameters out of range");
 	if (s->n_in < 1 || s->n_in > 2 || s->n_weights != p->n_weights * (1 + p->bias))
@@ -67,13 +65,14 @@ static void reference(const struct ig_op_call *c)
 static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
 const struct ig_op ig_op_linear = {
-	sizeof(struct ig_op),
-	sizeof(struct ig_linear_params),
-	"linear",
-	check,
-	reference,
-	kernels,
-	sizeof kernels / sizeof *kernels,
-	IG_OP_SPLIT_WEIGHTS,
-	&ig_gpu_linear,
+	.struct_size = sizeof(struct ig_op),
+	.params_size = sizeof(struct ig_linear_params),
+	.name = "linear",
+	.version = 1,
+	.check = check,
+	.reference = reference,
+	.cpu_kernels = kernels,
+	.n_cpu_kernels = sizeof kernels / sizeof *kernels,
+	.flags = IG_OP_SPLIT_WEIGHTS,
+	.gpu = &ig_gpu_linear,
 };

@@ -4,9 +4,6 @@
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
 {
-	int rc = ig_op_check_size(s, "logits", sizeof(struct ig_logits_params), err);
-	if (rc)
-		return rc;
 	if (s->n_in != 1 || s->n_weights != 1)
 		return ig_fail(err, -EINVAL, "logits: takes one input and one weight");
 	if (s->in[0].row_class != IG_ROWS_LOGITS)
@@ -36,13 +33,13 @@ static void reference(const struct ig_op_call *c)
 static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
 const struct ig_op ig_op_logits = {
-	sizeof(struct ig_op),
-	sizeof(struct ig_logits_params),
-	"logits",
-	check,
-	reference,
-	kernels,
-	sizeof kernels / sizeof *kernels,
-	0,
-	&ig_gpu_logits,
+	.struct_size = sizeof(struct ig_op),
+	.params_size = sizeof(struct ig_logits_params),
+	.name = "logits",
+	.version = 1,
+	.check = check,
+	.reference = reference,
+	.cpu_kernels = kernels,
+	.n_cpu_kernels = sizeof kernels / sizeof *kernels,
+	.gpu = &ig_gpu_logits,
 };

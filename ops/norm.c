@@ -6,9 +6,7 @@
 static int check(struct ig_op_shape *s, struct ig_error *err)
 {
 	const struct ig_norm_params *p = s->params;
-	int rc = ig_op_check_size(s, "norm", sizeof *p, err);
-	if (rc)
-		return rc;
+
 	if (p->kind > IG_NORM_LAYER)
 		return ig_fail(err, -EINVAL, "norm: unknown kind %u", p->kind);
 	if (!(p->eps >= 0.0f && p->eps < 1.0f))
@@ -70,13 +68,13 @@ static void reference(const struct ig_op_call *c)
 static const struct ig_cpu_kernel kernels[] = { ROWS_LIST(ENTRY) };
 
 const struct ig_op ig_op_norm = {
-	sizeof(struct ig_op),
-	sizeof(struct ig_norm_params),
-	"norm",
-	check,
-	reference,
-	kernels,
-	sizeof kernels / sizeof *kernels,
-	0,
-	&ig_gpu_norm,
+	.struct_size = sizeof(struct ig_op),
+	.params_size = sizeof(struct ig_norm_params),
+	.name = "norm",
+	.version = 1,
+	.check = check,
+	.reference = reference,
+	.cpu_kernels = kernels,
+	.n_cpu_kernels = sizeof kernels / sizeof *kernels,
+	.gpu = &ig_gpu_norm,
 };

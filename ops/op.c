@@ -17,16 +17,6 @@ int64_t ig_units_rows(const struct ig_op_call *c)
 	return c->out[0].n_rows;
 }
 
-int ig_op_check_size(const struct ig_op_shape *s, const char *op, uint32_t size,
-		     struct ig_error *err)
-{
-	uint32_t got = s->params ? *(const uint32_t *)s->params : 0;
-	if (got != size)
-		return ig_fail(err, -EINVAL, "%s: parameters of %u bytes, expected %u", op, got,
-			       size);
-	return 0;
-}
-
 void ig_weight_row(const struct ig_tensor *w, int64_t r, float *dst)
 {
 	ig_dtype_to_f32(w->dtype, (const char *)w->data + r * w->row_stride, dst, w->n_cols);

@@ -20,10 +20,6 @@ static inline float *ig_row(const struct ig_tensor *t, int64_t r)
 int64_t ig_units_tiles(const struct ig_op_call *c);
 int64_t ig_units_rows(const struct ig_op_call *c);
 
-/* Check a parameter struct's leading size. */
-int ig_op_check_size(const struct ig_op_shape *s, const char *op, uint32_t size,
-		     struct ig_error *err);
-
 /* Row r of a weight in IG_FORM_ROWS as float [n_cols]. */
 void ig_weight_row(const struct ig_tensor *w, int64_t r, float *dst);
 /* The plain product x W^T of one row, sums in double: y [n_rows of w].

@@ -14,9 +14,6 @@
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
 {
-	int rc = ig_op_check_size(s, "sample", sizeof(struct ig_sample_op_params), err);
-	if (rc)
-		return rc;
 	if (s->n_in != 1 || s->n_weights != 0)
 		return ig_fail(err, -EINVAL, "sample: takes one input and no weight");
 	if (s->in[0].row_class != IG_ROWS_LOGITS || s->in[0].dtype != IG_F32)
@@ -128,13 +125,13 @@ static int64_t units(const struct ig_op_call *c)
 static const struct ig_cpu_kernel kernels[] = { ROWS_LIST(ENTRY) };
 
 const struct ig_op ig_op_sample = {
-	sizeof(struct ig_op),
-	sizeof(struct ig_sample_op_params),
-	"sample",
-	check,
-	reference,
-	kernels,
-	sizeof kernels / sizeof *kernels,
-	0,
-	&ig_gpu_sample,
+	.struct_size = sizeof(struct ig_op),
+	.params_size = sizeof(struct ig_sample_op_params),
+	.name = "sample",
+	.version = 1,
+	.check = check,
+	.reference = reference,
+	.cpu_kernels = kernels,
+	.n_cpu_kernels = sizeof kernels / sizeof *kernels,
+	.gpu = &ig_gpu_sample,
 };

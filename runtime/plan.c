@@ -3,7 +3,7 @@
 #include "runtime/plan.h"
 
 #include "model/formats/checkpoint.h"
-#include "runtime/modules.h"
+#include "runtime/modules/modules.h"
 #include "runtime/plan_private.h"
 
 #include <errno.h>
@@ -12,6 +12,7 @@
 
 /* Far beyond any model; a limit on what a hostile file can make us record. */
 #define MAX_NODES 65536
+#define MAX_PARAMS 4096 /* bytes of an op's */
 
 struct ig_graph {
 	struct ig_plan *plan;
@@ -82,17 +83,103 @@ static int fail_op(struct ig_graph *g, const char *op, const char *what)
 	return ig_fail(&g->error, -EINVAL, "op %s, node %u: %s", op, g->plan->n_nodes, what);
 }
 
+/* The op's own copy of its parameters, in its size: what who recorded it did not know is zero,
+ * what the op does not know must be. */
+static int copy_params(struct ig_graph *g, const struct ig_op *op, const void *params, void **out)
+{
+	const unsigned char *from = params;
+	uint32_t size = 0;
+	char what[96];
+
+	if (params)
+		memcpy(&size, params, sizeof size);
+	if (size < sizeof size || size > MAX_PARAMS)
+		return fail_op(g, op->name, "its parameters do not begin with their size");
+	for (uint32_t i = op->params_size; i < size; i++)
+		if (from[i]) {
+			snprintf(what, sizeof what, "%u bytes of parameters, of which it knows %u",
+				 size, op->params_size);
+			return fail_op(g, op->name, what);
+		}
+	*out = calloc(1, op->params_size);
+	if (!*out)
+		return ig_fail(&g->error, -ENOMEM, "no memory for a plan");
+	memcpy(*out, params, size < op->params_size ? size : op->params_size);
+	memcpy(*out, &op->params_size, sizeof op->params_size);
+	return 0;
+}
+
+/* The operands' shapes, as check reads them. */
+static int find_shapes(struct ig_graph *g, const char *name, const ig_value *in,
+		       const ig_weight *weights, struct ig_op_shape *s)
+{
+	const struct ig_plan *p = g->plan;
+
+	if (s->n_in > IG_MAX_IN || s->n_weights > IG_MAX_WEIGHTS || s->n_out > IG_MAX_OUT)
+		return fail_op(g, name, "too many operands");
+	for (uint32_t i = 0; i < s->n_in; i++) {
+		if (in[i] < 0 || (uint32_t)in[i] >= p->n_values)
+			return fail_op(g, name, "an input is not a value");
+		s->in[i] = p->values[in[i]].shape;
+	}
+	for (uint32_t i = 0; i < s->n_weights; i++) {
+		if (weights[i] == IG_NONE)
+			continue;
+		if (weights[i] < 0 || (uint32_t)weights[i] >= p->n_weights)
+			return fail_op(g, name, "a weight is not one");
+		s->weight[i] = p->weights[weights[i]].shape;
+	}
+	return 0;
+}
+
+/* Append the node; params is the plan's from here on. */
+static int add_node(struct ig_graph *g, const struct ig_op *op, void *params, const ig_value *in,
+		    const ig_weight *weights, const struct ig_op_shape *s, ig_value *out,
+		    uint32_t n_out)
+{
+	struct ig_plan *p = g->plan;
+	const int32_t number = (int32_t)p->n_nodes;
+
+	if (!grow(g, (void **)&p->nodes, p->n_nodes, &g->cap_nodes, sizeof *p->nodes)) {
+		free(params);
+		return g->error.code;
+	}
+	struct ig_plan_node *node = &p->nodes[p->n_nodes++];
+	*node = (struct ig_plan_node){ .op = op,
+				       .params = params,
+				       .n_in = s->n_in,
+				       .n_weights = s->n_weights,
+				       .n_out = s->n_out };
+	for (uint32_t i = 0; i < IG_MAX_IN; i++) {
+		node->in[i] = i < s->n_in ? in[i] : IG_NONE;
+		if (i < s->n_in)
+			p->values[in[i]].last_node = number;
+	}
+	for (uint32_t i = 0; i < IG_MAX_WEIGHTS; i++)
+		node->weight[i] = i < s->n_weights ? weights[i] : IG_NONE;
+	for (uint32_t i = 0; i < IG_MAX_OUT; i++) {
+		node->out[i] = IG_NONE;
+		if (i >= s->n_out)
+			continue;
+		if (!grow(g, (void **)&p->values, p->n_values, &g->cap_values, sizeof *p->values))
+			return g->error.code;
+		p->values[p->n_values] = (struct ig_plan_value){ s->out[i], number, number };
+		node->out[i] = (ig_value)p->n_values++;
+		if (i < n_out)
+			out[i] = node->out[i];
+	}
+	return 0;
+}
+
 int ig_graph_record(struct ig_graph *g, const char *name, const void *params, const ig_value *in,
 		    uint32_t n_in, const ig_weight *weights, uint32_t n_weights, ig_value *out,
 		    uint32_t n_out)
 {
-	struct ig_plan *p = g->plan;
-	struct ig_op_shape s = { .struct_size = sizeof s,
-				 .n_in = n_in,
-				 .n_weights = n_weights,
-				 .n_out = n_out,
-				 .params = params };
+	struct ig_op_shape s = {
+		.struct_size = sizeof s, .n_in = n_in, .n_weights = n_weights, .n_out = n_out
+	};
 	struct ig_error err = { 0 };
+	void *copy = NULL;
 
 	for (uint32_t i = 0; i < n_out; i++)
 		out[i] = IG_NONE;
@@ -101,57 +188,22 @@ int ig_graph_record(struct ig_graph *g, const char *name, const void *params, co
 	const struct ig_op *op = ig_modules_op(g->modules, name);
 	if (!op)
 		return fail_op(g, name, "no module provides it");
-	if (n_in > IG_MAX_IN || n_weights > IG_MAX_WEIGHTS || n_out > IG_MAX_OUT)
-		return fail_op(g, name, "too many operands");
-	for (uint32_t i = 0; i < n_in; i++) {
-		if (in[i] < 0 || (uint32_t)in[i] >= p->n_values)
-			return fail_op(g, name, "an input is not a value");
-		s.in[i] = p->values[in[i]].shape;
-	}
-	for (uint32_t i = 0; i < n_weights; i++) {
-		if (weights[i] == IG_NONE)
-			continue;
-		if (weights[i] < 0 || (uint32_t)weights[i] >= p->n_weights)
-			return fail_op(g, name, "a weight is not one");
-		s.weight[i] = p->weights[weights[i]].shape;
-	}
-	int rc = op->check(&s, &err);
+	int rc = find_shapes(g, name, in, weights, &s);
+	if (!rc)
+		rc = copy_params(g, op, params, &copy);
 	if (rc)
-		return ig_fail(&g->error, rc, "node %u: %s", p->n_nodes, err.text);
-	if (s.n_out > IG_MAX_OUT || s.n_out < n_out)
-		return fail_op(g, name, "another number of results is expected");
-
-	if (!grow(g, (void **)&p->nodes, p->n_nodes, &g->cap_nodes, sizeof *p->nodes))
-		return g->error.code;
-	struct ig_plan_node *node = &p->nodes[p->n_nodes];
-	*node = (struct ig_plan_node){
-		.op = op, .n_in = n_in, .n_weights = n_weights, .n_out = s.n_out
-	};
-	void *copy = malloc(op->params_size);
-	if (!copy)
-		return ig_fail(&g->error, -ENOMEM, "no memory for a plan");
-	memcpy(copy, params, op->params_size);
-	node->params = copy;
-	int32_t number = (int32_t)p->n_nodes++;
-	for (uint32_t i = 0; i < IG_MAX_IN; i++) {
-		node->in[i] = i < n_in ? in[i] : IG_NONE;
-		if (i < n_in)
-			p->values[in[i]].last_node = number;
+		return rc;
+	s.params = copy;
+	rc = op->check(&s, &err);
+	if (rc)
+		ig_fail(&g->error, rc, "node %u: %s", g->plan->n_nodes, err.text);
+	else if (s.n_out > IG_MAX_OUT || s.n_out < n_out)
+		rc = fail_op(g, name, "another number of results is expected");
+	if (rc) {
+		free(copy);
+		return rc;
 	}
-	for (uint32_t i = 0; i < IG_MAX_WEIGHTS; i++)
-		node->weight[i] = i < n_weights ? weights[i] : IG_NONE;
-	for (uint32_t i = 0; i < IG_MAX_OUT; i++) {
-		node->out[i] = IG_NONE;
-		if (i >= s.n_out)
-			continue;
-		if (!grow(g, (void **)&p->values, p->n_values, &g->cap_values, sizeof *p->values))
-			return g->error.code;
-		p->values[p->n_values] = (struct ig_plan_value){ s.out[i], number, number };
-		node->out[i] = (ig_value)p->n_values++;
-		if (i < n_out)
-			out[i] = node->out[i];
-	}
-	return 0;
+	return add_node(g, op, copy, in, weights, &s, out, n_out);
 }
 
 int ig_graph_status(const struct ig_graph *g)
@@ -165,22 +217,20 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 	struct ig_graph g = { .modules = m };
 	struct ig_error e = { 0 };
 	const struct ig_meta *meta = (const struct ig_meta *)file;
+	const struct ig_arch *arch;
 	const char *name;
 	size_t len;
 	void *params = NULL;
-	char known[200];
 	int rc;
 
 	*out = NULL;
 	rc = ig_checkpoint_str(file, "general.architecture", &name, &len, err);
 	if (rc)
 		return rc;
-	const struct ig_arch *arch = ig_modules_arch_of(m, meta, name, len);
-	if (!arch) {
-		ig_modules_arch_names(m, known, sizeof known);
-		return ig_fail(err, -ENOTSUP, "architecture \"%.*s\" is unknown; known: %s",
-			       (int)(len < 64 ? len : 64), name, known);
-	}
+	rc = ig_modules_arch_of(m, meta, name, len, &arch, err);
+	if (rc)
+		return rc;
+	const struct ig_host *host = ig_modules_host(m, arch);
 	g.plan = calloc(1, sizeof *g.plan);
 	params = calloc(1, arch->params_size ? arch->params_size : 1);
 	if (!g.plan || !params) {
@@ -190,7 +240,7 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 	g.plan->file = file;
 	g.plan->arch = arch;
 	g.plan->info.struct_size = sizeof g.plan->info;
-	rc = arch->read_params(ig_modules_host(m), meta, params, &g.plan->info, &e);
+	rc = arch->read_params(host, meta, params, &g.plan->info, &e);
 	if (rc) {
 		rc = ig_fail(err, rc, "architecture %s: %s", arch->name, e.text);
 		goto fail;
@@ -202,7 +252,7 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 			     arch->name);
 		goto fail;
 	}
-	rc = arch->record(ig_modules_host(m), &g, meta, params);
+	rc = arch->record(host, &g, meta, params);
 	if (rc || g.error.code) {
 		rc = ig_fail(err, g.error.code ? g.error.code : rc, "architecture %s: %s",
 			     arch->name, g.error.code ? g.error.text : "recording failed");

@@ -100,8 +100,6 @@ bool config_equal(const struct config_option *o, const void *a, const void *b);
 void config_clear(const struct config_option *o, void *base);
 /* Text of a stranger, cut and without control characters, in quotes; buf holds 80. */
 char *config_quote(const char *text, size_t len, char *buf);
-/* An absolute path, or NULL with err filled in; who begins the message. */
-char *config_resolve_path(const char *dir, const char *who, const char *path, struct ig_error *err);
 /* HOME, or what the user database says; NULL: unknown.  The caller's. */
 char *config_home(void);
 

@@ -438,7 +438,8 @@ static char *join(const char *dir, const char *rest)
 	return p;
 }
 
-char *config_resolve_path(const char *dir, const char *who, const char *path, struct ig_error *err)
+/* An absolute path, or NULL with err filled in; who begins the message. */
+static char *resolve_path(const char *dir, const char *who, const char *path, struct ig_error *err)
 {
 	char *out, *home = NULL;
 
@@ -496,7 +497,7 @@ static char *make_string(const char *dir, const struct config_option *o, const c
 	}
 	if (len == 0 || (o->type != CONFIG_PATH && o->type != CONFIG_PATHS))
 		return s;
-	path = config_resolve_path(dir, who, s, err);
+	path = resolve_path(dir, who, s, err);
 	free(s);
 	return path;
 }

@@ -8,6 +8,8 @@
  */
 #include "store/metrics.h"
 
+#include "base/build_id.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -496,7 +498,7 @@ void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *b)
 	ig_strbuf_puts(b, "ingot_build_info{");
 	put_label(b, "version", IG_VERSION);
 	ig_strbuf_puts(b, ",");
-	put_label(b, "build_id", IG_BUILD_ID);
+	put_label(b, "build_id", ig_build_id);
 	ig_strbuf_puts(b, "} 1\n");
 	for (size_t i = 0; i < IG_N_GAUGES; i++) {
 		put_head(b, gauges[i].name, "gauge", gauges[i].help);

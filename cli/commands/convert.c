@@ -17,6 +17,8 @@
 #include "cli/term/progress.h"
 #include "cli/term/text.h"
 #include "model/quantize/convert.h"
+#include "runtime/modules/modules.h"
+#include "store/config.h"
 
 struct convert {
 	const char *type;
@@ -247,9 +249,37 @@ static bool is_quantised(const struct ig_convert_report *r)
 	return false;
 }
 
+/* Open the model; a folder by the architectures of the modules that a daemon here would load,
+ * which the caller destroys.  A module that is refused is logged. */
+static int open_source(const char *from, struct ig_modules **modules, struct ig_checkpoint **out,
+		       struct ig_error *err)
+{
+	struct ig_config *c = NULL;
+	int rc;
+
+	if (!ig_checkpoint_is_folder(from))
+		return ig_checkpoint_open(from, NULL, out, err);
+	rc = ig_config_load(NULL, &c, err);
+	/* no configuration anywhere: the daemon's own defaults */
+	if (rc == -ENOENT)
+		rc = ig_config_parse("{}", 2, "defaults", &c, err);
+	if (!rc)
+		rc = ig_modules_create(modules, err);
+	if (!rc) {
+		ig_modules_load_folders(*modules, c->modules.path, NULL);
+		rc = ig_modules_start(*modules, err);
+	}
+	if (!rc) {
+		rc = ig_checkpoint_open(from, ig_modules_archs(*modules), out, err);
+	}
+	ig_config_destroy(c);
+	return rc;
+}
+
 static int convert(const struct convert *o, const struct ig_mix *mix, const char *from,
 		   const char *to)
 {
+	struct ig_modules *modules = NULL;
 	struct ig_convert_report report = { 0 };
 	struct ig_progress progress = { 0 };
 	struct ig_checkpoint *in = NULL;
@@ -264,9 +294,9 @@ static int convert(const struct convert *o, const struct ig_mix *mix, const char
 	};
 	int status = IG_EXIT_FAILED, rc;
 
-	if (ig_checkpoint_open(from, &in, &err)) {
+	if (open_source(from, &modules, &in, &err)) {
 		ig_complain("%s", err.text);
-		return IG_EXIT_FAILED;
+		goto out;
 	}
 	rc = ig_convert(in, to, &options, &report, &err);
 	ig_progress_stop(&progress);
@@ -290,7 +320,9 @@ static int convert(const struct convert *o, const struct ig_mix *mix, const char
 			status = IG_EXIT_OK;
 	}
 	ig_convert_report_finish(&report);
+out:
 	ig_checkpoint_close(in);
+	ig_modules_destroy(modules);
 	return status;
 }
 

@@ -31,7 +31,7 @@
 #include "model/formats/checkpoint.h"
 #include "model/tokenizer/tokenizer.h"
 #include "runtime/driver.h"
-#include "runtime/modules.h"
+#include "runtime/modules/modules.h"
 #include "runtime/plan.h"
 
 #define TIMEOUT_MS 3000
@@ -194,6 +194,8 @@ static void check_modules(struct doctor *d)
 	for (char **p = d->config->modules.path; p && *p && n < sizeof folders; p++)
 		n += (size_t)snprintf(folders + n, sizeof folders - n, "%s%s", n ? ", " : "", *p);
 	int rc = ig_modules_load_folders(d->modules, d->config->modules.path, &err);
+	if (!rc)
+		rc = ig_modules_start(d->modules, &err);
 	ig_modules_each(d->modules, on_module, d);
 	if (rc)
 		WRONG(d, "modules",
@@ -294,7 +296,8 @@ static void check_model(struct doctor *d, const struct ig_config_model *m, uint6
 	int rc;
 
 	snprintf(what, sizeof what, "model %.140s", m->name);
-	if (ig_checkpoint_open(m->path, &g, &err)) {
+	if (ig_checkpoint_open(m->path, d->modules ? ig_modules_archs(d->modules) : NULL, &g,
+			       &err)) {
 		WRONG(d, what, "correct the path, or fetch the file again (ingot pull)", "%s",
 		      err.text);
 		return;

@@ -63,7 +63,9 @@ int ig_make_folders(const char *path, struct ig_error *err)
 	return 0;
 }
 
-int ig_sha256_file(const char *path, char hex[65], uint64_t *n_bytes, struct ig_error *err)
+/* SHA-256 of a whole file as 64 lower-case digits and NUL, and its size.
+ * -EINTR when ig_interrupted was set on the way. */
+static int sha256_file(const char *path, char hex[65], uint64_t *n_bytes, struct ig_error *err)
 {
 	enum { CHUNK = 1 << 20 };
 	unsigned char digest[EVP_MAX_MD_SIZE];
@@ -118,7 +120,7 @@ int ig_check_file(const char *path, uint64_t n_bytes, const char *sha256, struct
 {
 	char hex[65];
 	uint64_t n;
-	int rc = ig_sha256_file(path, hex, &n, err);
+	int rc = sha256_file(path, hex, &n, err);
 
 	if (rc)
 		return rc;

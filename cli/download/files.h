@@ -16,9 +16,6 @@ void ig_catch_interrupts(void);
 
 /* Make the folder and those above it. */
 int ig_make_folders(const char *path, struct ig_error *err);
-/* SHA-256 of a whole file as 64 lower-case digits and NUL, and its size.
- * -EINTR when ig_interrupted was set on the way. */
-int ig_sha256_file(const char *path, char hex[65], uint64_t *n_bytes, struct ig_error *err);
 /* 0 when the file has this size and hash; -EBADMSG with text when not. */
 int ig_check_file(const char *path, uint64_t n_bytes, const char *sha256, struct ig_error *err);
 /* fsync from, rename it to to, fsync the folder. */

@@ -20,8 +20,9 @@ static bool host_is_sane(const char *s, size_t n)
 	return n > 0;
 }
 
-int ig_endpoint_set(struct ig_endpoint *e, const char *host, uint32_t port, bool tls,
-		    struct ig_error *err)
+/* From its parts; host without brackets. */
+static int set_parts(struct ig_endpoint *e, const char *host, uint32_t port, bool tls,
+		     struct ig_error *err)
 {
 	size_t n = strlen(host);
 	bool v6 = strchr(host, ':') != NULL;
@@ -42,7 +43,7 @@ int ig_endpoint_set(struct ig_endpoint *e, const char *host, uint32_t port, bool
 
 static int set_socket(struct ig_endpoint *e, const char *path, struct ig_error *err)
 {
-	int rc = ig_endpoint_set(e, "localhost", 80, false, err);
+	int rc = set_parts(e, "localhost", 80, false, err);
 	size_t n = strlen(path);
 
 	if (rc)
@@ -112,7 +113,7 @@ int ig_endpoint_parse(const char *url, struct ig_endpoint *out, struct ig_error 
 	}
 	if (strcmp(end, "") && strcmp(end, "/") && strcmp(end, "/v1") && strcmp(end, "/v1/"))
 		return ig_fail(err, -EINVAL, "%.200s: '%.40s' does not belong there", url, end);
-	return ig_endpoint_set(out, host, port, tls, err);
+	return set_parts(out, host, port, tls, err);
 }
 
 static int from_config(const char *path, struct ig_endpoint *out, struct ig_error *err)
@@ -139,7 +140,7 @@ static int from_config(const char *path, struct ig_endpoint *out, struct ig_erro
 			     "that ingotd printed",
 			     c->file ? c->file : "the configuration");
 	else
-		rc = ig_endpoint_set(out, host, c->server.port, tls, err);
+		rc = set_parts(out, host, c->server.port, tls, err);
 out:
 	ig_config_destroy(c);
 	return rc;

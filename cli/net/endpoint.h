@@ -67,9 +67,6 @@ struct ig_where {
 /* http:// https:// ws:// wss://, host, optional port, optional / or /v1 at the end; or
  * unix:/path.  No key, no certificates. */
 int ig_endpoint_parse(const char *url, struct ig_endpoint *out, struct ig_error *err);
-/* From its parts; host without brackets. */
-int ig_endpoint_set(struct ig_endpoint *e, const char *host, uint32_t port, bool tls,
-		    struct ig_error *err);
 /* The first that is there of: url, the configuration `config`, $INGOT_URL, the
  * configuration found in the usual places, IG_DEFAULT_URL. */
 int ig_endpoint_find(const char *url, const char *config, struct ig_endpoint *out,

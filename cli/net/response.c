@@ -235,7 +235,7 @@ const char *ig_answer_finish_reason(const struct ig_answer *a)
 }
 
 /* The first token's time is the prompt's; the rate is that of the others. */
-double ig_answer_rate(const struct ig_answer *a)
+static double rate_of(const struct ig_answer *a)
 {
 	double s = (double)(a->last_ns - a->first_ns) / 1e9;
 
@@ -287,7 +287,7 @@ bool ig_answer_json(const struct ig_answer *a, const char *text, size_t len, str
 	ig_strbuf_puts(out, ",");
 	write_real(out, "total_ms", a->ended_ns ? (double)(a->ended_ns - a->sent_ns) / 1e6 : -1);
 	ig_strbuf_puts(out, ",");
-	write_real(out, "tokens_per_second", ig_answer_rate(a));
+	write_real(out, "tokens_per_second", rate_of(a));
 	ig_strbuf_puts(out, "}");
 	if (!strcmp(ig_answer_finish_reason(a), "error")) {
 		ig_strbuf_puts(out, ",\"error\":{");
@@ -311,8 +311,8 @@ void ig_answer_summary(const struct ig_answer *a, char *buf, size_t size)
 				 a->n_output == 1 ? "" : "s");
 	else
 		ig_strbuf_puts(&b, "tokens not counted");
-	if (ig_answer_rate(a) >= 0)
-		ig_strbuf_printf(&b, ", %.1f tok/s", ig_answer_rate(a));
+	if (rate_of(a) >= 0)
+		ig_strbuf_printf(&b, ", %.1f tok/s", rate_of(a));
 	if (a->first_ns)
 		ig_strbuf_printf(
 			&b, ", first token after %s",

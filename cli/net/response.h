@@ -119,8 +119,6 @@ static inline bool ig_answer_ended(const struct ig_answer *a)
 /* How it ended, as chat completions would say it: stop, length, cancelled, error, or the
  * server's own word. */
 const char *ig_answer_finish_reason(const struct ig_answer *a);
-/* Tokens a second after the first; -1: unknown. */
-double ig_answer_rate(const struct ig_answer *a);
 /* Append one JSON object (ingot(1), run --json); text is the whole answer. */
 bool ig_answer_json(const struct ig_answer *a, const char *text, size_t len, struct ig_strbuf *out);
 /* "42 tokens, 103.4 tok/s, first token after 38 ms, prompt 31 tokens (16 cached)" */

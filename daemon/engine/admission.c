@@ -130,7 +130,8 @@ void ig_sched_fail(struct ig_sched *sch, struct ig_seq *s, int code, const char 
 		va_start(ap, fmt);
 		vsnprintf(s->result.error.text, sizeof s->result.error.text, fmt, ap);
 		va_end(ap);
-		ig_log_error("request %s: %s", s->id, s->result.error.text);
+		ig_log_error("request %s (x-request-id %s): %s", s->id, s->origin->request_id,
+			     s->result.error.text);
 	}
 	ig_sched_end(sch, s, IG_FINISH_ERROR);
 }
@@ -145,7 +146,8 @@ static uint32_t max_kv_tokens(const struct ig_seq *s)
 
 static void preempt(struct ig_sched *sch, struct ig_seq *s)
 {
-	ig_log_debug("request %s: preempted with %d tokens", s->id, s->n_tokens);
+	ig_log_debug("request %s (%s): preempted with %d tokens", s->id, s->origin->request_id,
+		     s->n_tokens);
 	ig_sched_drop_kv(sch, s);
 	s->n_done = 0;
 	ig_sched_insert(sch, s, &sch->waiting);

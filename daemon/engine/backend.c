@@ -30,6 +30,8 @@ static int open_modules(struct ig_backend *b, const struct ig_config *config, st
 	if (rc < 0)
 		return rc;
 	rc = ig_modules_load_folders(b->modules, folders, err);
+	if (!rc)
+		rc = ig_modules_start(b->modules, err);
 	if (rc < 0)
 		return rc;
 	b->kv = ig_modules_kvcache(b->modules, config->kvcache.service);
@@ -140,6 +142,9 @@ void ig_backend_close(struct ig_backend *b)
 
 void ig_backend_record(const struct ig_backend *b, const struct ig_ledger_row *row)
 {
+	/* What a client has made up of its error stays out of the log. */
+	ig_log_debug("request %s: x-request-id %s, %s, status %d, %s", row->id, row->request_id,
+		     row->endpoint, row->status, row->finish);
 	ig_metrics_request(b->metrics, row);
 	if (b->ledger)
 		ig_ledger_put(b->ledger, row);

@@ -8,7 +8,7 @@
 
 #include "model/grammar/grammar.h"
 #include "runtime/driver.h"
-#include "runtime/modules.h"
+#include "runtime/modules/modules.h"
 #include "store/config.h"
 #include "store/ledger.h"
 #include "store/metrics.h"

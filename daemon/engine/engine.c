@@ -4,6 +4,7 @@
  */
 #include "daemon/engine/engine.h"
 
+#include "base/build_id.h"
 #include "base/clock.h"
 #include "daemon/engine/loader_private.h"
 #include "daemon/engine/scheduler_private.h"
@@ -236,7 +237,7 @@ void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
 	ig_strbuf_puts(out, "{");
 	json_str(out, "version", IG_VERSION);
 	ig_strbuf_puts(out, ",");
-	json_str(out, "build_id", IG_BUILD_ID);
+	json_str(out, "build_id", ig_build_id);
 	ig_strbuf_puts(out, ",");
 	describe_driver(e, out);
 	ig_strbuf_puts(out, ",\"modules\":[");

@@ -138,7 +138,7 @@ static int lower(struct ig_model *m, uint32_t context, struct ig_error *err)
 static int read_model(struct ig_model *m, uint32_t wanted_context, struct ig_error *err)
 {
 	uint32_t context;
-	int rc = ig_checkpoint_open(m->path, &m->file, err);
+	int rc = ig_checkpoint_open(m->path, ig_modules_archs(m->backend->modules), &m->file, err);
 
 	if (rc == 0)
 		rc = open_tokenizer(m, err);

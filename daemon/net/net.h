@@ -28,8 +28,6 @@ int ig_net_probe(const struct ig_config *config, struct ig_error *err);
 /* Listen and start the loop; when it returns 0, requests are answered.  An error
  * names host and port, or file, and reason. */
 int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig_error *err);
-/* The port it got; 0: it listens on no port. */
-int ig_net_port(const struct ig_net *net);
 /* "http://HOST:PORT", "https://…"; "unix:PATH" when that is all. */
 void ig_net_url(const struct ig_net *net, char *out, size_t cap);
 /* Any thread: take over the reloadable options; config is not used afterwards. */

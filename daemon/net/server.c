@@ -389,11 +389,6 @@ fail:
 	return rc;
 }
 
-int ig_net_port(const struct ig_net *net)
-{
-	return net->port;
-}
-
 void ig_net_url(const struct ig_net *net, char *out, size_t cap)
 {
 	const char *cert = net->config->server.tls_cert;

@@ -12,13 +12,17 @@
 
 #define IG_MAX_CACHE_GROUPS 4
 
+struct ig_arch_files; /* arch_files.h */
+
+/* An element of an array, so it never grows: what is reserved is zero. */
 struct ig_cache_group {
 	uint32_t struct_size;
 	uint32_t n_layers, n_kv_heads, head_dim;
 	uint32_t window; /* 0: all positions are kept */
+	uint32_t reserved[3];
 };
 
-/* What every model tells the engine. */
+/* What every model tells the engine.  The host's, zeroed, with its own struct_size. */
 struct ig_model_info {
 	uint32_t struct_size;
 	uint32_t n_vocab;
@@ -39,8 +43,11 @@ struct ig_arch {
 	int (*record)(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
 		      const void *params);
 	/* 1: the file is of this architecture, though general.architecture says another's
-	 * name (Mixtral's say llama).  NULL: the name alone counts. */
+	 * name (Mixtral's say llama).  Goes before the name; that two architectures claim one
+	 * file is an error.  NULL: the name alone counts. */
 	int (*claims)(const struct ig_host *host, const struct ig_meta *meta);
+	/* How folders of safetensors say it; NULL-terminated.  NULL: no folder does. */
+	const struct ig_arch_files *const *files;
 };
 
 #endif

@@ -241,12 +241,11 @@ static inline int ig_hparams_window(const struct ig_hparam_source *s, const stru
 	return rc;
 }
 
-/* info of a model with one cache group of all its layers; window in tokens, 0: none. */
+/* info, which is the host's and zero, of a model with one cache group of all its layers; window
+ * in tokens, 0: none. */
 static inline void ig_hparams_info(const struct ig_hparams *p, uint32_t window,
 				   struct ig_model_info *info)
 {
-	memset(info, 0, sizeof *info);
-	info->struct_size = sizeof *info;
 	info->n_vocab = p->n_vocab;
 	info->n_context = p->n_context;
 	info->n_groups = 1;

@@ -42,9 +42,11 @@ struct ig_kv_stats {
 	uint64_t cached_bytes; /* blocks that are only kept for a prompt that begins so */
 };
 
+#define IG_KVCACHE_VERSION 1u
+
 struct ig_kvcache_service {
 	uint32_t struct_size;
-	uint32_t reserved;
+	uint32_t version; /* IG_KVCACHE_VERSION: what the engine expects of it */
 	const char *name;
 
 	/* 0, or -EINVAL, -ENOMEM with text. */

@@ -15,6 +15,11 @@
 
 #include <ingot/dtype.h>
 #include <ingot/error.h>
+#include <ingot/params.h>
+
+/* Counts changes of what no declaration shows, so that the build id shows it: the layouts
+ * of IG_FORM_TILE16 and IG_FORM_Q8, the step buffer in shaders/step.h. */
+enum { IG_LAYOUT_REVISION = 1 };
 
 /* ---- forms ---------------------------------------------------------------- */
 
@@ -252,7 +257,7 @@ struct ig_gpu_op;
 
 struct ig_op {
 	uint32_t struct_size;
-	uint32_t params_size; /* params begin with their own size as uint32_t */
+	uint32_t params_size; /* of its parameter struct: check and kernels see it whole */
 	const char *name;
 	/* Check shapes and parameters and fill in s->out.  0 or a negative errno with
 	 * text in err. */
@@ -264,6 +269,8 @@ struct ig_op {
 	uint32_t n_cpu_kernels;
 	uint32_t flags;		     /* enum ig_op_flags */
 	const struct ig_gpu_op *gpu; /* gpu.h; NULL: no GPU runs it */
+	uint32_t version;	     /* from 1 on; see struct ig_op_version */
+	uint32_t reserved;
 };
 
 enum ig_op_flags {
@@ -274,6 +281,19 @@ enum ig_op_flags {
 	/* matrices are experts', of which a step reads a part: kernels that want them in
 	 * IG_FORM_ROWS can read them where the file is mapped */
 	IG_OP_EXPERTS = 1u << 3,
+};
+
+/* ---- what the host offers to ops (struct ig_host, kernels) --------------------- */
+
+struct ig_kernel_host {
+	uint32_t struct_size;
+	uint32_t reserved;
+	/* For ops that are made of others (struct ig_cpu_kernel, inner).  Any thread. */
+	const struct ig_op *(*core_op)(const char *name); /* NULL: there is none */
+	/* IG_FORM_TILE16: bytes of 16 rows of k values, a multiple of 64 (0: no such layout);
+	 * and to lay out 16 rows, as files have them, at a multiple of 64. */
+	uint64_t (*tile_bytes)(uint32_t dtype, int64_t k);
+	void (*tile_pack)(uint32_t dtype, const void *rows, int64_t k, void *tile);
 };
 
 #endif

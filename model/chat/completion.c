@@ -14,21 +14,6 @@
 #define THINK "<think>"
 #define TAIL 64 /* bytes of a prompt's end that are looked at */
 
-const char *ig_call_form_name(enum ig_call_form f)
-{
-	switch (f) {
-	case IG_CALLS_HERMES:
-		return "hermes";
-	case IG_CALLS_LLAMA3:
-		return "llama3";
-	case IG_CALLS_MISTRAL:
-		return "mistral";
-	case IG_CALLS_NONE:
-		break;
-	}
-	return "none";
-}
-
 /* ---- the template's source -------------------------------------------------------------- */
 
 static const char *find(const char *s, size_t len, const char *what)

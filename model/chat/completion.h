@@ -21,7 +21,6 @@ enum ig_call_form {
 	/* [TOOL_CALLS][{"name": …, "arguments": {…}}, …] or [TOOL_CALLS]name[ARGS]{…} */
 	IG_CALLS_MISTRAL,
 };
-const char *ig_call_form_name(enum ig_call_form f); /* "hermes" … */
 
 /* What the template's own text says about how its model answers. */
 struct ig_answer_style {

@@ -40,7 +40,8 @@ struct ig_shown ig_show(const char *s, uint64_t len)
 	return out;
 }
 
-struct ig_checkpoint *ig_checkpoint_create(const char *label)
+/* An empty checkpoint; NULL without memory. */
+static struct ig_checkpoint *create(const char *label)
 {
 	struct ig_checkpoint *g = calloc(1, sizeof *g);
 	size_t len = strlen(label);
@@ -128,7 +129,7 @@ int ig_checkpoint_open_memory(const void *data, size_t size, const char *label,
 	if ((uintptr_t)data % IG_GGUF_ALIGNMENT)
 		return ig_fail(err, -EINVAL, "%s: the memory is not aligned to %d bytes", label,
 			       IG_GGUF_ALIGNMENT);
-	g = ig_checkpoint_create(label);
+	g = create(label);
 	if (!g)
 		return ig_fail(err, -ENOMEM, "%s: out of memory", label);
 	g->base = data;
@@ -173,17 +174,18 @@ int ig_map_file(int dir_fd, const char *path, const char *label, uint64_t min, c
 	return rc;
 }
 
-int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_error *err)
+int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
+		       struct ig_checkpoint **out, struct ig_error *err)
 {
 	struct ig_checkpoint *g;
 	int rc;
 
 	*out = NULL;
-	g = ig_checkpoint_create(path);
+	g = create(path);
 	if (!g)
 		return ig_fail(err, -ENOMEM, "%s: out of memory", path);
-	if (ig_folder_is(path)) {
-		rc = ig_folder_read(g, path, NULL, 0, err);
+	if (ig_checkpoint_is_folder(path)) {
+		rc = ig_folder_read(g, archs, path, NULL, 0, err);
 	} else {
 		rc = ig_map_file(AT_FDCWD, path, g->label, IG_GGUF_MIN_BYTES, "a GGUF file",
 				 &g->base, &g->size, err);
@@ -200,15 +202,16 @@ int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_e
 }
 
 int ig_checkpoint_open_files(const struct ig_checkpoint_file *files, size_t n, const char *label,
-			     struct ig_checkpoint **out, struct ig_error *err)
+			     const struct ig_arch *const *archs, struct ig_checkpoint **out,
+			     struct ig_error *err)
 {
-	struct ig_checkpoint *g = ig_checkpoint_create(label);
+	struct ig_checkpoint *g = create(label);
 	int rc;
 
 	*out = NULL;
 	if (!g)
 		return ig_fail(err, -ENOMEM, "%s: out of memory", label);
-	rc = ig_folder_read(g, NULL, files, n, err);
+	rc = ig_folder_read(g, archs, NULL, files, n, err);
 	if (rc) {
 		ig_checkpoint_close(g);
 		return rc;
@@ -249,7 +252,8 @@ int ig_checkpoint_sibling(const struct ig_checkpoint *g, const char *name, const
 	return ig_fail(err, -ENOENT, "%s: a GGUF file has no %s beside it", g->label, name);
 }
 
-void ig_drop_map_pages(const void *data, uint64_t n_bytes)
+/* Give back whole pages of [data, data + n_bytes), which lies in a map. */
+static void drop_pages(const void *data, uint64_t n_bytes)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data;
 	/* Whole pages only: their neighbours may still be needed. */
@@ -267,7 +271,7 @@ void ig_checkpoint_drop_pages(const struct ig_checkpoint *g, const void *data, u
 	if (g->folder ? ig_folder_has(g, data, n_bytes) :
 			g->mapped && at >= base && at - base <= g->size &&
 				n_bytes <= g->size - (at - base))
-		ig_drop_map_pages(data, n_bytes);
+		drop_pages(data, n_bytes);
 }
 
 void ig_checkpoint_drop_tensor(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t)

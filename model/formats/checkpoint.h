@@ -29,10 +29,18 @@ struct ig_checkpoint_tensor {
 	uint64_t n_bytes;	/* of all rows */
 };
 
+struct ig_arch;
+
 /* Map and check a GGUF file, or a folder (or one file of it) with safetensors, config.json
- * and a tokenizer.  0, or -errno, or -EINVAL with text that names the
- * path, what was wrong and at which offset. */
-int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_error *err);
+ * and a tokenizer.  A folder is read by the tables of these architectures (NULL-terminated,
+ * each of our size; for a GGUF file they may be NULL).  0, or -errno, or
+ * -EINVAL with text that names the path, what was wrong and at which offset. */
+int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
+		       struct ig_checkpoint **out, struct ig_error *err);
+/* Do the architecture's tables (struct ig_arch_files) have all that they must have? */
+bool ig_checkpoint_arch_is_whole(const struct ig_arch *a);
+/* Does this path name a folder or a file of safetensors? */
+bool ig_checkpoint_is_folder(const char *path);
 /* The same over memory that the caller keeps; for tests and fuzzing. */
 int ig_checkpoint_open_memory(const void *data, size_t size, const char *label,
 			      struct ig_checkpoint **out, struct ig_error *err);
@@ -43,7 +51,8 @@ struct ig_checkpoint_file {
 	size_t len;
 };
 int ig_checkpoint_open_files(const struct ig_checkpoint_file *files, size_t n, const char *label,
-			     struct ig_checkpoint **out, struct ig_error *err);
+			     const struct ig_arch *const *archs, struct ig_checkpoint **out,
+			     struct ig_error *err);
 void ig_checkpoint_close(struct ig_checkpoint *g); /* NULL is fine */
 
 /* The path that it was opened from, or its end; for errors. */

@@ -81,8 +81,6 @@ struct ig_shown {
 
 struct ig_shown ig_show(const char *s, uint64_t len);
 
-/* An empty checkpoint; NULL without memory. */
-struct ig_checkpoint *ig_checkpoint_create(const char *label);
 /* Room for n entries that are to be found; 0 or -ENOMEM with text. */
 int ig_checkpoint_index(const struct ig_checkpoint *g, struct ig_index *x, uint32_t n,
 			struct ig_error *err);
@@ -95,8 +93,6 @@ int ig_checkpoint_no_memory(const struct ig_checkpoint *g, uint64_t bytes, struc
  * -errno with text that begins with label. */
 int ig_map_file(int dir_fd, const char *path, const char *label, uint64_t min, const char *what,
 		const uint8_t **base, uint64_t *size, struct ig_error *err);
-/* Give back whole pages of [data, data + n_bytes), which lies in a map. */
-void ig_drop_map_pages(const void *data, uint64_t n_bytes);
 
 /* Fill g from a GGUF file that lies at g->base. */
 int ig_gguf_read(struct ig_checkpoint *g, struct ig_error *err);

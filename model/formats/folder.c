@@ -30,7 +30,7 @@ static bool ends_with(const char *s, const char *ending)
 	return len > n && !strcmp(s + len - n, ending);
 }
 
-bool ig_folder_is(const char *path)
+bool ig_checkpoint_is_folder(const char *path)
 {
 	struct stat st;
 
@@ -369,7 +369,8 @@ static int open_files(struct ig_checkpoint *g, const char *wanted, struct ig_err
 
 /* ---- open and close ------------------------------------------------------------------------ */
 
-static int read_config(struct ig_checkpoint *g, struct ig_error *err)
+static int read_config(struct ig_checkpoint *g, const struct ig_arch *const *archs,
+		       struct ig_error *err)
 {
 	struct ig_folder *f = g->folder;
 	struct label label = label_of(f, "config.json");
@@ -384,8 +385,8 @@ static int read_config(struct ig_checkpoint *g, struct ig_error *err)
 		rc = ig_fail(err, -EINVAL, "%s: %" PRIu64 " bytes are no configuration", label.text,
 			     file.size);
 	else
-		rc = ig_hf_config_read(g, (const char *)file.base, (size_t)file.size, label.text,
-				       &f->config, err);
+		rc = ig_hf_config_read(g, archs, (const char *)file.base, (size_t)file.size,
+				       label.text, &f->config, err);
 	unmap_file(&file);
 	return rc;
 }
@@ -419,7 +420,7 @@ static int open_dir(struct ig_folder *f, const char *path, const char *label, co
 			       0;
 }
 
-int ig_folder_read(struct ig_checkpoint *g, const char *path,
+int ig_folder_read(struct ig_checkpoint *g, const struct ig_arch *const *archs, const char *path,
 		   const struct ig_checkpoint_file *files, size_t n, struct ig_error *err)
 {
 	struct ig_folder *f = calloc(1, sizeof *f);
@@ -437,7 +438,7 @@ int ig_folder_read(struct ig_checkpoint *g, const char *path,
 		rc = open_dir(f, path, g->label, &wanted, err);
 	else
 		memcpy(f->dir, g->label, sizeof f->dir);
-	if (rc || (rc = read_config(g, err)) || (rc = open_files(g, wanted, err)))
+	if (rc || (rc = read_config(g, archs, err)) || (rc = open_files(g, wanted, err)))
 		return rc;
 	rc = ig_hf_place_tensors(g, err);
 	json_decref(f->config.root);

@@ -4,14 +4,17 @@
  *
  *   folder.c     opens the files and puts the parts below together
  *   hf_tensors.c which tensors of the files make one of GGUF's
- *   hf_config.c  config.json: which architecture, and its hyper-parameters as GGUF's keys
- *   hf_names.c   names of tensors: what they are called in GGUF
+ *   hf_config.c  config.json: which architecture, and what all of them say alike, as GGUF's keys
+ *   hf_keys.c    its hyper-parameters as GGUF's keys, by the architecture's table
+ *   hf_names.c   names of tensors: what they are called in GGUF, by the architecture's table
  *   hf_rows.c    rows that no file has as they are wanted
  *
  * Private to these files and to checkpoint.c.
  */
 #ifndef INGOT_MODEL_FORMATS_FOLDER_H
 #define INGOT_MODEL_FORMATS_FOLDER_H
+
+#include <ingot/arch_files.h>
 
 #include "model/formats/checkpoint_private.h"
 #include "model/formats/safetensors.h"
@@ -53,22 +56,19 @@ void ig_hf_make_rows(const struct ig_checkpoint *g, uint32_t t, int64_t first, i
 		     void *buf);
 /* ---- config.json ----------------------------------------------------------------------- */
 
-enum ig_hf_flags {
-	IG_HF_PAIRS = 1 << 0,	       /* GGUF has rows of Q and K as pairs, the file as halves */
-	IG_HF_NORMS_PLUS_ONE = 1 << 1, /* GGUF's norms hold 1 + w */
-	IG_HF_HAS_BIAS = 1 << 2,       /* modules of which the table of names says so have a bias */
-	IG_HF_HAS_OUT_BIAS = 1 << 3,   /* so has attention's output */
-	IG_HF_HAS_HEAD_NORMS = 1 << 4, /* q_norm and k_norm */
-};
-
-struct ig_hf_arch; /* hf_config.c's table of an architecture */
-struct ig_hf_name;
+/* Entry i of a module's table, whose entries have entry_bytes: what it has and we know. */
+static inline void ig_hf_entry(void *out, size_t size, const void *table, uint32_t i,
+			       uint32_t entry_bytes)
+{
+	memset(out, 0, size);
+	memcpy(out, (const char *)table + (size_t)i * entry_bytes,
+	       entry_bytes < size ? entry_bytes : size);
+}
 
 /* What config.json says of the tensors. */
 struct ig_hf_config {
-	const struct ig_hf_arch *arch;
-	const struct ig_hf_name *names; /* of layers; ends with hf NULL */
-	uint32_t flags;			/* enum ig_hf_flags */
+	struct ig_arch_files files; /* the architecture's tables */
+	const char *gguf;	    /* general.architecture */
 	uint32_t n_layers, n_heads, n_kv_heads, head_dim, n_experts;
 	bool tied;	      /* lm_head is the embedding */
 	float *rope_factors;  /* [head_dim / 2], malloced; or NULL */
@@ -78,8 +78,9 @@ struct ig_hf_config {
 };
 
 /* Read and check config.json, and make g's keys of it.  label names the file. */
-int ig_hf_config_read(struct ig_checkpoint *g, const char *text, size_t len, const char *label,
-		      struct ig_hf_config *out, struct ig_error *err);
+int ig_hf_config_read(struct ig_checkpoint *g, const struct ig_arch *const *archs, const char *text,
+		      size_t len, const char *label, struct ig_hf_config *out,
+		      struct ig_error *err);
 void ig_hf_config_finish(struct ig_hf_config *c);
 
 /* ---- names ------------------------------------------------------------------------------ */
@@ -88,42 +89,21 @@ void ig_hf_config_finish(struct ig_hf_config *c);
 
 enum ig_hf_kind { IG_HF_MAIN, IG_HF_SCALES, IG_HF_BIASES }; /* the last two are MLX's */
 
-enum ig_hf_name_flags {
-	IG_HF_Q = 1 << 0,      /* rows of query heads */
-	IG_HF_K = 1 << 1,      /* of key heads */
-	IG_HF_F32 = 1 << 2,    /* float32 in GGUF, whatever the file has */
-	IG_HF_CONV1D = 1 << 3, /* [in, out] */
-	IG_HF_NORM = 1 << 4,
-	IG_HF_EXPERTS = 1 << 5, /* [expert, rows, columns], or each expert's on its own */
-	IG_HF_TWO = 1 << 6,	/* [expert, gate's and up's rows, columns] */
-	IG_HF_ROUTER = 1 << 7,
-	IG_HF_HEAD_NORM = 1 << 8,
-	IG_HF_BIAS = 1 << 9, /* may have one */
-	IG_HF_OUT_BIAS = 1 << 10,
-};
-
-/* A module's name in a layer, without "weight" or "bias", and GGUF's. */
-struct ig_hf_name {
-	const char *hf, *gguf;
-	uint32_t flags;
-};
-
 /* Where a tensor of the file belongs. */
 struct ig_hf_place {
 	char name[IG_HF_NAME_BYTES]; /* in GGUF; empty: nobody wants it */
 	enum ig_hf_kind kind;
-	uint32_t flags; /* enum ig_hf_name_flags */
+	uint32_t flags; /* enum ig_tensor_flags */
 	int32_t expert; /* -1: all of it */
 };
 
-/* 0, or -ENOTSUP with text: no part of this architecture. */
-int ig_hf_name(const struct ig_hf_config *c, const char *hf, const char *label,
+/* Of a tensor with IG_TENSOR_TWO, the first half or the second.  0, or -ENOTSUP with text: no
+ * part of this architecture. */
+int ig_hf_name(const struct ig_hf_config *c, const char *hf, bool second, const char *label,
 	       struct ig_hf_place *out, struct ig_error *err);
 
 /* Make g's tensors of the files' headers, and index them and the keys. */
 int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err);
-
-extern const struct ig_hf_name ig_hf_names_llama[], ig_hf_names_gemma3[], ig_hf_names_gpt2[];
 
 /* ---- the folder ---------------------------------------------------------------------------- */
 
@@ -150,11 +130,9 @@ struct ig_folder {
 
 /* Fill g from the folder: path is the folder, or a safetensors file or index in one; NULL:
  * from files that the caller keeps. */
-int ig_folder_read(struct ig_checkpoint *g, const char *path,
+int ig_folder_read(struct ig_checkpoint *g, const struct ig_arch *const *archs, const char *path,
 		   const struct ig_checkpoint_file *files, size_t n, struct ig_error *err);
 void ig_folder_finish(struct ig_checkpoint *g);
-/* Does this path name a folder or a file of safetensors? */
-bool ig_folder_is(const char *path);
 int ig_folder_sibling(const struct ig_checkpoint *g, const char *name, const char **data,
 		      size_t *len, struct ig_error *err);
 /* Is this within a map of the folder's? */

@@ -148,14 +148,6 @@ void ig_gguf_put_u32(struct ig_gguf_writer *w, const char *key, uint32_t v)
 	ig_gguf_put(w, key, strlen(key), IG_GGUF_U32, &v, sizeof v);
 }
 
-void ig_gguf_put_str(struct ig_gguf_writer *w, const char *key, const char *s, size_t len)
-{
-	uint64_t n = len;
-
-	ig_gguf_put(w, key, strlen(key), IG_GGUF_STRING, &n, sizeof n);
-	ig_strbuf_add(&w->keys, s, len);
-}
-
 int ig_gguf_add_tensor(struct ig_gguf_writer *w, const char *name, const int64_t *dims,
 		       uint32_t n_dims, uint32_t dtype, struct ig_error *err)
 {

@@ -1,86 +1,16 @@
 /*
- * hf_names.c: what a tensor of Hugging Face or MLX is called in GGUF.
+ * hf_names.c: what a tensor of Hugging Face or MLX is called in GGUF, by the architecture's
+ * table (include/ingot/arch_files.h).
  *
  * A name is a way through modules, "model.layers.3.self_attn.q_proj.weight"; what stands
  * before "layers" differs with the class that wrote the file, so it is taken off.  What no
- * text model needs is left out by rule; any other name that no table has is an error, for
- * a part that is silently left out makes another model.
+ * text model needs is left out by rule; any other name that the table does not have is an
+ * error, for a part that is silently left out makes another model.
  */
 #include "model/formats/folder.h"
 
 #include <errno.h>
 #include <string.h>
-
-const struct ig_hf_name ig_hf_names_llama[] = {
-	{ "input_layernorm", "attn_norm", IG_HF_NORM },
-	{ "self_attn.q_proj", "attn_q", IG_HF_Q | IG_HF_BIAS },
-	{ "self_attn.k_proj", "attn_k", IG_HF_K | IG_HF_BIAS },
-	{ "self_attn.v_proj", "attn_v", IG_HF_BIAS },
-	{ "self_attn.o_proj", "attn_output", IG_HF_OUT_BIAS },
-	{ "self_attn.q_norm", "attn_q_norm", IG_HF_NORM | IG_HF_HEAD_NORM },
-	{ "self_attn.k_norm", "attn_k_norm", IG_HF_NORM | IG_HF_HEAD_NORM },
-	{ "post_attention_layernorm", "ffn_norm", IG_HF_NORM },
-	{ "mlp.gate_proj", "ffn_gate", 0 },
-	{ "mlp.up_proj", "ffn_up", 0 },
-	{ "mlp.down_proj", "ffn_down", 0 },
-	/* experts: the router, then those of transformers' older files, its newer ones, and
-	 * MLX's */
-	{ "mlp.gate", "ffn_gate_inp", IG_HF_ROUTER | IG_HF_F32 },
-	{ "block_sparse_moe.gate", "ffn_gate_inp", IG_HF_ROUTER | IG_HF_F32 },
-	{ "mlp.experts.*.gate_proj", "ffn_gate_exps", IG_HF_EXPERTS },
-	{ "mlp.experts.*.up_proj", "ffn_up_exps", IG_HF_EXPERTS },
-	{ "mlp.experts.*.down_proj", "ffn_down_exps", IG_HF_EXPERTS },
-	{ "block_sparse_moe.experts.*.w1", "ffn_gate_exps", IG_HF_EXPERTS },
-	{ "block_sparse_moe.experts.*.w3", "ffn_up_exps", IG_HF_EXPERTS },
-	{ "block_sparse_moe.experts.*.w2", "ffn_down_exps", IG_HF_EXPERTS },
-	{ "mlp.experts.gate_up_proj", "ffn_gate_exps", IG_HF_EXPERTS | IG_HF_TWO },
-	{ "mlp.experts.down_proj", "ffn_down_exps", IG_HF_EXPERTS },
-	{ "mlp.switch_mlp.gate_proj", "ffn_gate_exps", IG_HF_EXPERTS },
-	{ "mlp.switch_mlp.up_proj", "ffn_up_exps", IG_HF_EXPERTS },
-	{ "mlp.switch_mlp.down_proj", "ffn_down_exps", IG_HF_EXPERTS },
-	{ "block_sparse_moe.switch_mlp.gate_proj", "ffn_gate_exps", IG_HF_EXPERTS },
-	{ "block_sparse_moe.switch_mlp.up_proj", "ffn_up_exps", IG_HF_EXPERTS },
-	{ "block_sparse_moe.switch_mlp.down_proj", "ffn_down_exps", IG_HF_EXPERTS },
-	{ NULL, NULL, 0 },
-};
-
-const struct ig_hf_name ig_hf_names_gemma3[] = {
-	{ "input_layernorm", "attn_norm", IG_HF_NORM },
-	{ "self_attn.q_proj", "attn_q", IG_HF_Q | IG_HF_BIAS },
-	{ "self_attn.k_proj", "attn_k", IG_HF_K | IG_HF_BIAS },
-	{ "self_attn.v_proj", "attn_v", IG_HF_BIAS },
-	{ "self_attn.o_proj", "attn_output", 0 },
-	{ "self_attn.q_norm", "attn_q_norm", IG_HF_NORM | IG_HF_HEAD_NORM },
-	{ "self_attn.k_norm", "attn_k_norm", IG_HF_NORM | IG_HF_HEAD_NORM },
-	{ "post_attention_layernorm", "post_attention_norm", IG_HF_NORM },
-	{ "pre_feedforward_layernorm", "ffn_norm", IG_HF_NORM },
-	{ "post_feedforward_layernorm", "post_ffw_norm", IG_HF_NORM },
-	{ "mlp.gate_proj", "ffn_gate", 0 },
-	{ "mlp.up_proj", "ffn_up", 0 },
-	{ "mlp.down_proj", "ffn_down", 0 },
-	{ NULL, NULL, 0 },
-};
-
-const struct ig_hf_name ig_hf_names_gpt2[] = {
-	{ "ln_1", "attn_norm", IG_HF_NORM | IG_HF_BIAS },
-	{ "attn.c_attn", "attn_qkv", IG_HF_CONV1D | IG_HF_BIAS },
-	{ "attn.c_proj", "attn_output", IG_HF_CONV1D | IG_HF_BIAS },
-	{ "ln_2", "ffn_norm", IG_HF_NORM | IG_HF_BIAS },
-	{ "mlp.c_fc", "ffn_up", IG_HF_CONV1D | IG_HF_BIAS },
-	{ "mlp.c_proj", "ffn_down", IG_HF_CONV1D | IG_HF_BIAS },
-	{ NULL, NULL, 0 },
-};
-
-/* Outside of layers, the same for all. */
-static const struct ig_hf_name ends[] = {
-	{ "embed_tokens", "token_embd", 0 },
-	{ "norm", "output_norm", IG_HF_NORM },
-	{ "lm_head", "output", 0 },
-	{ "wte", "token_embd", 0 },
-	{ "wpe", "position_embd", IG_HF_F32 },
-	{ "ln_f", "output_norm", IG_HF_NORM | IG_HF_BIAS },
-	{ NULL, NULL, 0 },
-};
 
 /* Ways to a text model that is a part of another one. */
 static const char *const prefixes[] = { "model.", "language_model.", "text_model.",
@@ -143,44 +73,49 @@ static bool take_ending(const char *s, struct ig_hf_place *out, const char **ggu
 	return false;
 }
 
-/* Does the architecture have such a part?  Else the file is of another model. */
-static bool has_part(const struct ig_hf_config *c, const struct ig_hf_name *n,
-		     const char *hf_ending)
+/* Is s this name of the table with an ending?  *layer: the number in it. */
+static bool matches(const struct ig_hf_config *c, const struct ig_tensor_name *n, const char *s,
+		    struct ig_hf_place *out, uint32_t *layer, const char **ending)
 {
-	if (n->flags & (IG_HF_EXPERTS | IG_HF_ROUTER) && !c->n_experts)
-		return false;
-	if (n->flags & IG_HF_HEAD_NORM && !(c->flags & IG_HF_HAS_HEAD_NORMS))
-		return false;
-	return strcmp(hf_ending, ".bias") || (n->flags & IG_HF_BIAS && c->flags & IG_HF_HAS_BIAS) ||
-	       (n->flags & IG_HF_OUT_BIAS && c->flags & IG_HF_HAS_OUT_BIAS);
-}
-
-/* s is a name of the table with an ending; "*" stands for an expert's number. */
-static bool matches(const struct ig_hf_config *c, const struct ig_hf_name *n, const char *s,
-		    struct ig_hf_place *out, const char **ending)
-{
-	const char *star = strchr(n->hf, '*');
 	uint32_t expert;
 
 	out->expert = -1;
-	if (star) {
-		size_t head = (size_t)(star - n->hf);
-		if (strncmp(s, n->hf, head))
+	for (const char *p = n->name; *p; p++) {
+		if (*p == '%' && p[1] == 'u') {
+			p++;
+			if (!take_number(&s, c->n_layers, layer))
+				return false;
+		} else if (*p == '*') {
+			if (!take_number(&s, c->n_experts, &expert))
+				return false;
+			out->expert = (int32_t)expert;
+		} else if (*s++ != *p) {
 			return false;
-		s += head;
-		if (!take_number(&s, c->n_experts, &expert) || !take(&s, star + 1))
-			return false;
-		out->expert = (int32_t)expert;
-	} else if (!take(&s, n->hf)) {
-		return false;
+		}
 	}
-	if (!has_part(c, n, s) || !take_ending(s, out, ending))
-		return false;
 	/* Only parameters of their own have no ending. */
-	if (!*s && ((n->flags & IG_HF_EXPERTS) == 0 || star))
+	if ((!strcmp(s, ".bias") && !(n->flags & IG_TENSOR_BIAS)) ||
+	    (!*s && (!(n->flags & IG_TENSOR_EXPERTS) || out->expert >= 0)) ||
+	    (n->flags & IG_TENSOR_EXPERTS && !c->n_experts))
 		return false;
 	out->flags = n->flags;
-	return true;
+	return take_ending(s, out, ending);
+}
+
+/* GGUF's name of the table's, "blk.%u.attn_q", or of two names the first or the second. */
+static bool write_name(char out[IG_HF_NAME_BYTES], const char *gguf, bool second, uint32_t layer,
+		       const char *ending)
+{
+	const char *bar = strchr(gguf, '|'), *from = second && bar ? bar + 1 : gguf;
+	size_t len = bar && !second ? (size_t)(bar - gguf) : strlen(from), n;
+	const char *number = memchr(from, '%', len);
+	int head = (int)(number ? (size_t)(number - from) : len);
+	int tail = (int)len - head - 2;
+
+	n = number ? (size_t)snprintf(out, IG_HF_NAME_BYTES, "%.*s%u%.*s%s", head, from, layer,
+				      tail, number + 2, ending) :
+		     (size_t)snprintf(out, IG_HF_NAME_BYTES, "%.*s%s", head, from, ending);
+	return n < IG_HF_NAME_BYTES;
 }
 
 /* Nobody needs these: constants that older files kept, and a head that is the embedding. */
@@ -203,11 +138,12 @@ static bool is_left_out(const struct ig_hf_config *c, const char *s)
 	return c->tied && !strncmp(s, "lm_head.", 8);
 }
 
-int ig_hf_name(const struct ig_hf_config *c, const char *hf, const char *label,
+int ig_hf_name(const struct ig_hf_config *c, const char *hf, bool second, const char *label,
 	       struct ig_hf_place *out, struct ig_error *err)
 {
 	const char *s = hf, *ending;
-	uint32_t layer;
+	struct ig_tensor_name n;
+	uint32_t layer = 0;
 	bool more;
 
 	memset(out, 0, sizeof *out);
@@ -218,20 +154,11 @@ int ig_hf_name(const struct ig_hf_config *c, const char *hf, const char *label,
 		for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
 			more |= take(&s, prefixes[i]);
 	} while (more);
-	if (take(&s, "layers.") || take(&s, "h.")) {
-		if (take_number(&s, c->n_layers, &layer) && take(&s, "."))
-			for (const struct ig_hf_name *n = c->names; n->hf; n++)
-				if (matches(c, n, s, out, &ending)) {
-					snprintf(out->name, sizeof out->name, "blk.%u.%s%s", layer,
-						 n->gguf, ending);
-					return 0;
-				}
-	} else {
-		for (const struct ig_hf_name *n = ends; n->hf; n++)
-			if (matches(c, n, s, out, &ending)) {
-				snprintf(out->name, sizeof out->name, "%s%s", n->gguf, ending);
-				return 0;
-			}
+	for (uint32_t i = 0; i < c->files.n_names; i++) {
+		ig_hf_entry(&n, sizeof n, c->files.names, i, c->files.name_bytes);
+		if (matches(c, &n, s, out, &layer, &ending) &&
+		    write_name(out->name, n.gguf, second, layer, ending))
+			return 0;
 	}
 	return ig_fail(err, -ENOTSUP,
 		       "%s: tensor \"%s\" is no part of this architecture that Ingot "

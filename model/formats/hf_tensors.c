@@ -63,46 +63,42 @@ static int by_place(const void *a, const void *b)
 	return strcmp(x->t->name, y->t->name);
 }
 
-/* "blk.3.ffn_gate_exps.weight" to up's name. */
-static void name_of_up(char name[IG_HF_NAME_BYTES])
+/* The entries of one tensor of the file: one, or one for each of its halves. */
+static int name_one(struct placing *p, const struct ig_st_tensor *t)
 {
-	char *at = strstr(name, "gate_exps");
+	char label[2 * IG_LABEL_BYTES];
+	bool second = false;
 
-	memmove(at + 2, at + 4, strlen(at + 4) + 1);
-	memcpy(at, "up", 2);
+	snprintf(label, sizeof label, "%s/%s", p->f->dir, p->f->files[t->file].name);
+	do {
+		struct entry *e = &p->entries[p->n_entries];
+		int rc = ig_hf_name(&p->f->config, t->name, second, label, &e->place, p->err);
+		if (rc)
+			return rc;
+		e->t = t;
+		e->second = second;
+		p->n_entries += e->place.name[0] != 0;
+		second = !second && e->place.flags & IG_TENSOR_TWO;
+	} while (second);
+	return 0;
 }
 
 static int name_all(struct placing *p)
 {
 	size_t n = 0;
+	int rc = 0;
 
 	for (uint32_t i = 0; i < p->f->n_files; i++)
 		n += p->f->headers[i].n_tensors;
 	p->entries = malloc((2 * n + 1) * sizeof *p->entries);
 	if (!p->entries)
 		return ig_checkpoint_no_memory(p->g, 2 * n * sizeof *p->entries, p->err);
-	for (uint32_t i = 0; i < p->f->n_files; i++)
-		for (uint32_t j = 0; j < p->f->headers[i].n_tensors; j++) {
-			struct entry *e = &p->entries[p->n_entries];
-			char label[2 * IG_LABEL_BYTES];
-			e->t = &p->f->headers[i].tensors[j];
-			e->second = false;
-			snprintf(label, sizeof label, "%s/%s", p->f->dir, p->f->files[i].name);
-			int rc = ig_hf_name(&p->f->config, e->t->name, label, &e->place, p->err);
-			if (rc)
-				return rc;
-			if (!e->place.name[0])
-				continue;
-			p->n_entries++;
-			if (!(e->place.flags & IG_HF_TWO))
-				continue;
-			e[1] = e[0];
-			e[1].second = true;
-			name_of_up(e[1].place.name);
-			p->n_entries++;
-		}
-	qsort(p->entries, p->n_entries, sizeof *p->entries, by_place);
-	return 0;
+	for (uint32_t i = 0; i < p->f->n_files && !rc; i++)
+		for (uint32_t j = 0; j < p->f->headers[i].n_tensors && !rc; j++)
+			rc = name_one(p, &p->f->headers[i].tensors[j]);
+	if (!rc)
+		qsort(p->entries, p->n_entries, sizeof *p->entries, by_place);
+	return rc;
 }
 
 static struct group group_at(const struct placing *p, size_t at)
@@ -274,7 +270,8 @@ static int shape_of(const struct placing *p, const struct group *x, struct ig_hf
 {
 	const struct ig_st_tensor *t = x->main->t;
 	const uint32_t flags = x->main->place.flags, want_experts = p->f->config.n_experts;
-	const bool experts = flags & IG_HF_EXPERTS, merged = experts && x->main->place.expert < 0;
+	const bool experts = flags & IG_TENSOR_EXPERTS,
+		   merged = experts && x->main->place.expert < 0;
 	int rc;
 
 	if (experts ? t->n_dims != (merged ? 3 : 2) : t->n_dims != 1 && t->n_dims != 2)
@@ -289,7 +286,7 @@ static int shape_of(const struct placing *p, const struct group *x, struct ig_hf
 		return rc;
 	out->n_rows = t->n_dims == 1 ? 1 : t->dims[t->n_dims - 2];
 	out->n_dims = experts ? 3 : t->n_dims;
-	if (flags & IG_HF_CONV1D && t->n_dims == 2) {
+	if (flags & IG_TENSOR_TRANSPOSED && t->n_dims == 2) {
 		int64_t rows = out->n_rows;
 		if (x->n_scales)
 			return bad(p, -ENOTSUP, t, "is quantised along its outputs: not supported");
@@ -297,7 +294,7 @@ static int shape_of(const struct placing *p, const struct group *x, struct ig_hf
 		out->n_cols = rows;
 		m->transposed = true;
 	}
-	if (flags & IG_HF_TWO) {
+	if (flags & IG_TENSOR_TWO) {
 		if (out->n_rows % 2)
 			return bad(p, -EINVAL, t, "has no two halves");
 		out->n_rows /= 2;
@@ -320,7 +317,7 @@ static int add_pieces(struct placing *p, const struct group *x, struct ig_hf_mad
 		      struct ig_checkpoint_tensor *out)
 {
 	const uint32_t n_experts = p->f->config.n_experts;
-	const bool two = x->main->place.flags & IG_HF_TWO;
+	const bool two = x->main->place.flags & IG_TENSOR_TWO;
 	const bool whole = out->n_dims == 3 && x->main->place.expert < 0 && !two;
 	const int64_t rows = out->n_rows;
 
@@ -367,14 +364,14 @@ static int place_group(struct placing *p, const struct group *x)
 	if ((rc = shape_of(p, x, m, t)) || (rc = add_pieces(p, x, m, t)))
 		return rc;
 	t->name = strcpy(p->g->names + (size_t)p->g->n_tensors * IG_HF_NAME_BYTES, name);
-	t->dtype = t->n_dims == 1 || flags & IG_HF_F32 ? IG_F32 : m->source;
+	t->dtype = t->n_dims == 1 || flags & IG_TENSOR_F32 ? IG_F32 : m->source;
 	if (t->n_dims == 1 && x->n_scales)
 		return bad(p, -ENOTSUP, x->main->t, "is a quantised vector: not supported");
-	if (flags & IG_HF_NORM && c->flags & IG_HF_NORMS_PLUS_ONE && ends_with(name, ".weight"))
+	if (flags & IG_TENSOR_PLUS_ONE && ends_with(name, ".weight"))
 		m->add = 1;
 	if (m->add != 0 && t->n_dims != 1)
 		return bad(p, -EINVAL, x->main->t, "is no vector");
-	if (flags & (IG_HF_Q | IG_HF_K) && c->flags & IG_HF_PAIRS) {
+	if (flags & IG_TENSOR_PAIRS) {
 		m->head_rows = c->head_dim;
 		if ((t->n_dims == 1 ? t->n_cols : t->n_rows) % m->head_rows)
 			return bad(p, -EINVAL, x->main->t, "is not of heads of %u", c->head_dim);
@@ -408,7 +405,7 @@ static int count_groups(const struct placing *p, size_t *n_tensors, size_t *n_pi
 		if ((rc = check_group(p, &x)))
 			return rc;
 		at += x.n + x.n_scales + x.n_biases;
-		*n_pieces += x.main->place.flags & IG_HF_TWO ? p->f->config.n_experts : x.n;
+		*n_pieces += x.main->place.flags & IG_TENSOR_TWO ? p->f->config.n_experts : x.n;
 		++*n_tensors;
 	}
 	return 0;

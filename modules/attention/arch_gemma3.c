@@ -8,6 +8,7 @@
  * Hyper-parameters and tensor names are GGUF's, whose norms hold 1 + w.  What a file
  * asks for and this file does not do (experts, soft caps) is refused by name.
  */
+#include <ingot/arch_files.h>
 #include <ingot/layers.h>
 
 enum { GLOBAL = 0, LOCAL = 1 }; /* kinds of layers */
@@ -140,10 +141,72 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_head(&r, p, ig_rec_rms_norm_add(&r, &x, delta, norm, p->norm_eps, 1));
 }
 
+/* ---- its folders of safetensors ---------------------------------------------------------- */
+
+static const struct ig_config_key keys[] = {
+	IG_CONFIG_DECODER(26, 2304, 9216, 8, 131072, 1e-6),
+	IG_CONFIG_KV_HEADS(4),
+	{ "hidden_activation", NULL, IG_CONFIG_WORD, 0, 0, "gelu_pytorch_tanh" },
+	{ "sliding_window", "attention.sliding_window", IG_CONFIG_U32, IG_CONFIG_NULLABLE, 4096 },
+	{ "layer_types", "attention.sliding_window_pattern", IG_CONFIG_LAYERS, 0, 0,
+	  "full_attention|sliding_attention" },
+	{ "sliding_window_pattern|_sliding_window_pattern", "attention.sliding_window_pattern",
+	  IG_CONFIG_U32, 0, 6 },
+	{ "rope_parameters.sliding_attention.rope_theta|rope_local_base_freq", "rope.freq_base_swa",
+	  IG_CONFIG_F32, 0, 10000 },
+	{ "final_logit_softcapping", "final_logit_softcapping", IG_CONFIG_F32, IG_CONFIG_OPTIONAL },
+	{ "attn_logit_softcapping", "attn_logit_softcapping", IG_CONFIG_F32, IG_CONFIG_OPTIONAL },
+	{ "use_bidirectional_attention", NULL, IG_CONFIG_REFUSED },
+};
+/* Norms are of 1 + w. */
+static const struct ig_tensor_name names[] = {
+	{ "embed_tokens", "token_embd" },
+	{ "norm", "output_norm", IG_TENSOR_PLUS_ONE },
+	{ "lm_head", "output" },
+	{ "layers.%u.input_layernorm", "blk.%u.attn_norm", IG_TENSOR_PLUS_ONE },
+	{ "layers.%u.self_attn.q_proj", "blk.%u.attn_q" },
+	{ "layers.%u.self_attn.k_proj", "blk.%u.attn_k" },
+	{ "layers.%u.self_attn.v_proj", "blk.%u.attn_v" },
+	{ "layers.%u.self_attn.o_proj", "blk.%u.attn_output" },
+	IG_TENSORS_QK_NORM(IG_TENSOR_PLUS_ONE),
+	{ "layers.%u.post_attention_layernorm", "blk.%u.post_attention_norm", IG_TENSOR_PLUS_ONE },
+	{ "layers.%u.pre_feedforward_layernorm", "blk.%u.ffn_norm", IG_TENSOR_PLUS_ONE },
+	{ "layers.%u.post_feedforward_layernorm", "blk.%u.post_ffw_norm", IG_TENSOR_PLUS_ONE },
+	IG_TENSORS_GLU,
+};
+
+/* As read_params has it. */
+static void check_scale(const struct ig_config *c)
+{
+	const uint32_t n_heads = c->get_u32(c, "attention.head_count");
+	float scalar = 256, scale = (float)c->get_u32(c, "attention.key_length");
+
+	if (c->get_u32(c, "block_count") == 62 && n_heads)
+		scale = (float)(c->get_u32(c, "embedding_length") / n_heads);
+	c->f32(c, "query_pre_attn_scalar", &scalar);
+	if (scalar != scale)
+		c->refuse(c, -ENOTSUP, "query_pre_attn_scalar", "is %g: only %g is supported here",
+			  (double)scalar, (double)scale);
+}
+
+static const struct ig_arch_files gemma3_files = {
+	.struct_size = sizeof gemma3_files,
+	.model_type = "gemma3_text",
+	.outer_type = "gemma3",
+	.tied = 1,
+	IG_CONFIG_KEYS(keys),
+	IG_TENSOR_NAMES(names),
+	.rope_theta = 1e6,
+	.head_dim = 256,
+	.config = check_scale,
+};
+static const struct ig_arch_files *const files[] = { &gemma3_files, NULL };
+
 const struct ig_arch ig_arch_gemma3 = {
 	.struct_size = sizeof(struct ig_arch),
 	.params_size = sizeof(struct gemma3),
 	.name = "gemma3",
 	.read_params = read_params,
 	.record = record,
+	.files = files,
 };

@@ -5,6 +5,7 @@
  *
  * Hyper-parameters and tensor names are GGUF's.
  */
+#include <ingot/arch_files.h>
 #include <ingot/layers.h>
 
 struct gpt2 {
@@ -88,10 +89,46 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_head(&r, p, ig_rec_layer_norm(&r, x, norm, norm_bias, p->norm_eps, 1));
 }
 
+/* ---- its folders of safetensors ---------------------------------------------------------- */
+
+static const struct ig_config_key keys[] = {
+	{ "n_layer", "block_count", IG_CONFIG_U32, 0, 12 },
+	{ "n_embd", "embedding_length", IG_CONFIG_U32, 0, 768 },
+	{ "n_head", "attention.head_count", IG_CONFIG_U32, 0, 12 },
+	{ "n_positions", "context_length", IG_CONFIG_U32, 0, 1024 },
+	{ "n_inner", "feed_forward_length", IG_CONFIG_U32, IG_CONFIG_TIMES, 4, "embedding_length" },
+	{ "layer_norm_epsilon", "attention.layer_norm_epsilon", IG_CONFIG_F32, 0, 1e-5 },
+	{ "activation_function", NULL, IG_CONFIG_WORD, 0, 0, "gelu_new" },
+	{ "scale_attn_weights", NULL, IG_CONFIG_TRUE, 0, 1 },
+	{ "scale_attn_by_inverse_layer_idx", NULL, IG_CONFIG_REFUSED },
+	{ "add_cross_attention", NULL, IG_CONFIG_REFUSED },
+};
+static const struct ig_tensor_name names[] = {
+	{ "wte", "token_embd" },
+	{ "wpe", "position_embd", IG_TENSOR_F32 },
+	{ "ln_f", "output_norm", IG_TENSOR_BIAS },
+	{ "lm_head", "output" },
+	{ "h.%u.ln_1", "blk.%u.attn_norm", IG_TENSOR_BIAS },
+	{ "h.%u.attn.c_attn", "blk.%u.attn_qkv", IG_TENSOR_TRANSPOSED | IG_TENSOR_BIAS },
+	{ "h.%u.attn.c_proj", "blk.%u.attn_output", IG_TENSOR_TRANSPOSED | IG_TENSOR_BIAS },
+	{ "h.%u.ln_2", "blk.%u.ffn_norm", IG_TENSOR_BIAS },
+	{ "h.%u.mlp.c_fc", "blk.%u.ffn_up", IG_TENSOR_TRANSPOSED | IG_TENSOR_BIAS },
+	{ "h.%u.mlp.c_proj", "blk.%u.ffn_down", IG_TENSOR_TRANSPOSED | IG_TENSOR_BIAS },
+};
+static const struct ig_arch_files gpt2_files = {
+	.struct_size = sizeof gpt2_files,
+	.model_type = "gpt2",
+	.tied = 1,
+	IG_CONFIG_KEYS(keys),
+	IG_TENSOR_NAMES(names),
+};
+static const struct ig_arch_files *const files[] = { &gpt2_files, NULL };
+
 const struct ig_arch ig_arch_gpt2 = {
 	.struct_size = sizeof(struct ig_arch),
 	.params_size = sizeof(struct gpt2),
 	.name = "gpt2",
 	.read_params = read_params,
 	.record = record,
+	.files = files,
 };

@@ -9,6 +9,7 @@
  * Hyper-parameters and tensor names are GGUF's.  What a file asks for and this
  * file does not do (experts, biases of the feed-forward) is refused by name.
  */
+#include <ingot/arch_files.h>
 #include <ingot/layers.h>
 
 struct llama {
@@ -93,12 +94,70 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_norm_head(&r, &m->p, x);
 }
 
+/* ---- its folders of safetensors ---------------------------------------------------------- */
+
+static const struct ig_config_key llama_keys[] = {
+	IG_CONFIG_DECODER(32, 4096, 11008, 32, 2048, 1e-6),
+	IG_CONFIG_KV_HEADS_AS_HEADS,
+	IG_CONFIG_SILU,
+};
+static const struct ig_tensor_name llama_names[] = {
+	IG_TENSORS_ENDS,
+	IG_TENSORS_ATTENTION(IG_TENSOR_PAIRS | IG_TENSOR_BIAS, IG_TENSOR_BIAS, IG_TENSOR_BIAS),
+	IG_TENSORS_GLU,
+};
+static const struct ig_arch_files llama_files = {
+	.struct_size = sizeof llama_files,
+	.model_type = "llama",
+	IG_CONFIG_KEYS(llama_keys),
+	IG_TENSOR_NAMES(llama_names),
+	.rope_theta = 1e4,
+};
+
+#define MISTRAL_KEYS                                                                               \
+	IG_CONFIG_DECODER(32, 4096, 14336, 32, 131072, 1e-6), IG_CONFIG_KV_HEADS(8), IG_CONFIG_SILU
+static const struct ig_config_key mistral_keys[] = {
+	MISTRAL_KEYS,
+	{ "sliding_window", "attention.sliding_window", IG_CONFIG_U32, IG_CONFIG_NULLABLE, 4096 },
+};
+static const struct ig_tensor_name mistral_names[] = {
+	IG_TENSORS_ENDS,
+	IG_TENSORS_ATTENTION(IG_TENSOR_PAIRS, 0, 0),
+	IG_TENSORS_GLU,
+};
+static const struct ig_arch_files mistral_files = {
+	.struct_size = sizeof mistral_files,
+	.model_type = "mistral",
+	.outer_type = "mistral3",
+	IG_CONFIG_KEYS(mistral_keys),
+	IG_TENSOR_NAMES(mistral_names),
+	.rope_theta = 1e4,
+};
+static const struct ig_arch_files *const files[] = { &llama_files, &mistral_files, NULL };
+
+/* Ministral 3 and Devstral 2. */
+static const struct ig_config_key ministral3_keys[] = {
+	MISTRAL_KEYS,
+	{ "sliding_window", "attention.sliding_window", IG_CONFIG_U32, IG_CONFIG_OPTIONAL },
+	{ "rope_parameters.llama_4_scaling_beta|rope_scaling.llama_4_scaling_beta",
+	  "attention.temperature_scale", IG_CONFIG_F32, IG_CONFIG_OPTIONAL },
+};
+static const struct ig_arch_files ministral3_files = {
+	.struct_size = sizeof ministral3_files,
+	.model_type = "ministral3",
+	IG_CONFIG_KEYS(ministral3_keys),
+	IG_TENSOR_NAMES(mistral_names),
+	.rope_theta = 1e6,
+};
+static const struct ig_arch_files *const mistral3_files[] = { &ministral3_files, NULL };
+
 const struct ig_arch ig_arch_llama = {
 	.struct_size = sizeof(struct ig_arch),
 	.params_size = sizeof(struct llama),
 	.name = "llama",
 	.read_params = read_llama,
 	.record = record,
+	.files = files,
 };
 
 const struct ig_arch ig_arch_mistral3 = {
@@ -107,4 +166,5 @@ const struct ig_arch ig_arch_mistral3 = {
 	.name = "mistral3",
 	.read_params = read_mistral3,
 	.record = record,
+	.files = mistral3_files,
 };

@@ -5,6 +5,7 @@
  * Hyper-parameters and tensor names are GGUF's.  What a file asks for and this
  * file does not do (experts, windows) is refused by name.
  */
+#include <ingot/arch_files.h>
 #include <ingot/layers.h>
 
 struct qwen2 {
@@ -51,10 +52,33 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_norm_head(&r, &m->p, x);
 }
 
+/* ---- its folders of safetensors ---------------------------------------------------------- */
+
+static const struct ig_config_key keys[] = {
+	IG_CONFIG_DECODER(32, 4096, 22016, 32, 32768, 1e-6),
+	IG_CONFIG_KV_HEADS(32),
+	IG_CONFIG_SILU,
+};
+static const struct ig_tensor_name names[] = {
+	IG_TENSORS_ENDS,
+	IG_TENSORS_ATTENTION(IG_TENSOR_BIAS, IG_TENSOR_BIAS, 0),
+	IG_TENSORS_GLU,
+};
+static const struct ig_arch_files qwen2_files = {
+	.struct_size = sizeof qwen2_files,
+	.model_type = "qwen2",
+	IG_CONFIG_KEYS(keys),
+	IG_TENSOR_NAMES(names),
+	.rope_theta = 1e4,
+	.config = ig_config_put_used_window,
+};
+static const struct ig_arch_files *const files[] = { &qwen2_files, NULL };
+
 const struct ig_arch ig_arch_qwen2 = {
 	.struct_size = sizeof(struct ig_arch),
 	.params_size = sizeof(struct qwen2),
 	.name = "qwen2",
 	.read_params = read_params,
 	.record = record,
+	.files = files,
 };

@@ -24,9 +24,6 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	const struct ig_attention_params *p = s->params;
 	int64_t n_cols;
 
-	if (p->struct_size != sizeof *p)
-		return ig_fail(err, -EINVAL, "attention: parameters of %u bytes, expected %zu",
-			       p->struct_size, sizeof *p);
 	if (s->n_in != 1 || s->n_weights != 0 || s->n_out != 1)
 		return ig_fail(err, -EINVAL,
 			       "attention: %u inputs, %u weights, %u outputs; takes "
@@ -327,6 +324,7 @@ const struct ig_op ig_op_attention = {
 	.struct_size = sizeof(struct ig_op),
 	.params_size = sizeof(struct ig_attention_params),
 	.name = "attention",
+	.version = 1,
 	.check = check,
 	.reference = reference,
 	.cpu_kernels = kernels,

@@ -4,8 +4,12 @@
  */
 #include "kernels_private.h"
 
-static const char *const requires_ops[] = { "embed",  "norm",	"linear", "glu",
-					    "logits", "sample", NULL };
+#include <ingot/build_id.h>
+
+static const struct ig_op_version requires_ops[] = {
+	{ "embed", 1 },	 { "norm", 1 },	  { "linear", 1 }, { "glu", 1 },
+	{ "logits", 1 }, { "sample", 1 }, { NULL },
+};
 static const struct ig_op *const ops[] = { &ig_op_rope_table, &ig_op_rope_kv, &ig_op_attention,
 					   NULL };
 #define X(name) extern const struct ig_arch ig_arch_##name;
@@ -14,12 +18,8 @@ ARCHS
 #define X(name) &ig_arch_##name,
 static const struct ig_arch *const archs[] = { ARCHS NULL };
 
-extern const struct ig_module ingot_module;
-
-__attribute__((visibility("default"))) const struct ig_module ingot_module = {
-	.magic = IG_MODULE_MAGIC,
-	.abi_version = IG_MODULE_ABI,
-	.struct_size = sizeof(struct ig_module),
+const struct ig_module ingot_module = {
+	.head = IG_MODULE_HEAD,
 	.build_id = IG_BUILD_ID,
 	.name = "attention",
 	.version = IG_VERSION,

@@ -29,9 +29,6 @@ static int check_table(struct ig_op_shape *s, struct ig_error *err)
 	const struct ig_rope_table_params *p = s->params;
 	const int has_factors = s->n_weights > 0 && s->weight[0].n_rows != 0;
 
-	if (p->struct_size != sizeof *p)
-		return ig_fail(err, -EINVAL, "rope_table: parameters of %u bytes, expected %zu",
-			       p->struct_size, sizeof *p);
 	if (s->n_in != 0 || s->n_weights > 1 || s->n_out != 1)
 		return ig_fail(err, -EINVAL,
 			       "rope_table: %u inputs, %u weights, %u outputs; takes "
@@ -159,6 +156,7 @@ const struct ig_op ig_op_rope_table = {
 	.struct_size = sizeof(struct ig_op),
 	.params_size = sizeof(struct ig_rope_table_params),
 	.name = "rope_table",
+	.version = 1,
 	.check = check_table,
 	.reference = reference_table,
 	.cpu_kernels = table_kernels,
@@ -175,9 +173,6 @@ static int check_rope_kv(struct ig_op_shape *s, struct ig_error *err)
 	const int has_norm = s->n_weights > 0 && s->weight[0].n_rows != 0;
 	int64_t n_cols;
 
-	if (p->struct_size != sizeof *p)
-		return ig_fail(err, -EINVAL, "rope_kv: parameters of %u bytes, expected %zu",
-			       p->struct_size, sizeof *p);
 	if (s->n_in < 1 || s->n_in > 2 || (s->n_weights != 0 && s->n_weights != 2) || s->n_out != 1)
 		return ig_fail(err, -EINVAL,
 			       "rope_kv: %u inputs, %u weights, %u outputs; takes one "
@@ -343,6 +338,7 @@ const struct ig_op ig_op_rope_kv = {
 	.struct_size = sizeof(struct ig_op),
 	.params_size = sizeof(struct ig_rope_kv_params),
 	.name = "rope_kv",
+	.version = 1,
 	.check = check_rope_kv,
 	.reference = reference_rope_kv,
 	.cpu_kernels = rope_kv_kernels,

@@ -19,6 +19,7 @@
  */
 #include "kvcache_private.h"
 
+#include <ingot/build_id.h>
 #include <ingot/module.h>
 
 #include <errno.h>
@@ -501,6 +502,7 @@ static void kv_stats(const struct ig_kvcache *c, struct ig_kv_stats *out)
 
 static const struct ig_kvcache_service paged = {
 	.struct_size = sizeof paged,
+	.version = IG_KVCACHE_VERSION,
 	.name = "paged",
 	.create = kv_create,
 	.destroy = kv_destroy,
@@ -520,12 +522,8 @@ static const struct ig_kvcache_service paged = {
 	.trim = kv_trim,
 };
 
-__attribute__((visibility("default"))) extern const struct ig_module ingot_module;
-
 const struct ig_module ingot_module = {
-	.magic = IG_MODULE_MAGIC,
-	.abi_version = IG_MODULE_ABI,
-	.struct_size = sizeof(struct ig_module),
+	.head = IG_MODULE_HEAD,
 	.build_id = IG_BUILD_ID,
 	.name = "kvcache",
 	.version = IG_VERSION,

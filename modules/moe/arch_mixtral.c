@@ -7,6 +7,7 @@
  * tells them from Llama's is that they have experts.  Hyper-parameters and tensor names
  * are GGUF's.
  */
+#include <ingot/arch_files.h>
 #include <ingot/layers.h>
 
 struct mixtral {
@@ -68,11 +69,38 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_norm_head(&r, &m->p, x);
 }
 
+/* ---- its folders of safetensors ---------------------------------------------------------- */
+
+static const struct ig_config_key keys[] = {
+	IG_CONFIG_DECODER(32, 4096, 14336, 32, 131072, 1e-5),
+	IG_CONFIG_KV_HEADS(8),
+	IG_CONFIG_SILU,
+	{ "num_local_experts", "expert_count", IG_CONFIG_U32, 0, 8 },
+	{ "num_experts_per_tok", "expert_used_count", IG_CONFIG_U32, 0, 2 },
+	{ "sliding_window", "attention.sliding_window", IG_CONFIG_U32, IG_CONFIG_OPTIONAL },
+};
+static const struct ig_tensor_name names[] = {
+	IG_TENSORS_ENDS,
+	IG_TENSORS_ATTENTION(IG_TENSOR_PAIRS, 0, 0),
+	IG_TENSORS_EXPERTS("block_sparse_moe", "w1", "w3", "w2"),
+	IG_TENSORS_EXPERTS("mlp", "gate_proj", "up_proj", "down_proj"),
+};
+static const struct ig_arch_files mixtral_files = {
+	.struct_size = sizeof mixtral_files,
+	.model_type = "mixtral",
+	.gguf = "llama",
+	IG_CONFIG_KEYS(keys),
+	IG_TENSOR_NAMES(names),
+	.rope_theta = 1e6,
+};
+static const struct ig_arch_files *const files[] = { &mixtral_files, NULL };
+
 const struct ig_arch ig_arch_mixtral = {
 	.struct_size = sizeof(struct ig_arch),
 	.params_size = sizeof(struct mixtral),
 	.name = "mixtral",
 	.read_params = read_params,
 	.record = record,
+	.files = files,
 	.claims = claims,
 };

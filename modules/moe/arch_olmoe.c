@@ -7,6 +7,7 @@
  * Hyper-parameters and tensor names are GGUF's.  What a file asks for and this file does
  * not do (clamped projections, shared experts) is refused by name.
  */
+#include <ingot/arch_files.h>
 #include <ingot/layers.h>
 
 struct olmoe {
@@ -55,10 +56,37 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_norm_head(&r, &m->p, x);
 }
 
+/* ---- its folders of safetensors ---------------------------------------------------------- */
+
+static const struct ig_config_key keys[] = {
+	IG_CONFIG_DECODER(16, 2048, 2048, 16, 4096, 1e-5),
+	IG_CONFIG_KV_HEADS_AS_HEADS,
+	IG_CONFIG_SILU,
+	{ "num_experts", "expert_count", IG_CONFIG_U32, 0, 64 },
+	{ "num_experts_per_tok", "expert_used_count", IG_CONFIG_U32, 0, 8 },
+	{ "norm_topk_prob", NULL, IG_CONFIG_FALSE },
+	{ "clip_qkv", NULL, IG_CONFIG_REFUSED },
+};
+static const struct ig_tensor_name names[] = {
+	IG_TENSORS_ENDS,
+	IG_TENSORS_ATTENTION(0, 0, 0),
+	IG_TENSORS_QK_NORM(0),
+	IG_TENSORS_EXPERTS("mlp", "gate_proj", "up_proj", "down_proj"),
+};
+static const struct ig_arch_files olmoe_files = {
+	.struct_size = sizeof olmoe_files,
+	.model_type = "olmoe",
+	IG_CONFIG_KEYS(keys),
+	IG_TENSOR_NAMES(names),
+	.rope_theta = 1e4,
+};
+static const struct ig_arch_files *const files[] = { &olmoe_files, NULL };
+
 const struct ig_arch ig_arch_olmoe = {
 	.struct_size = sizeof(struct ig_arch),
 	.params_size = sizeof(struct olmoe),
 	.name = "olmoe",
 	.read_params = read_params,
 	.record = record,
+	.files = files,
 };

@@ -7,6 +7,7 @@
  * Hyper-parameters and tensor names are GGUF's.  What a file asks for and this file does
  * not do (shared experts, dense layers, windows) is refused by name.
  */
+#include <ingot/arch_files.h>
 #include <ingot/layers.h>
 
 struct qwen3moe {
@@ -56,10 +57,40 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_norm_head(&r, &m->p, x);
 }
 
+/* ---- its folders of safetensors ---------------------------------------------------------- */
+
+static const struct ig_config_key keys[] = {
+	IG_CONFIG_DECODER(24, 2048, 6144, 32, 32768, 1e-6),
+	IG_CONFIG_KV_HEADS(4),
+	IG_CONFIG_SILU,
+	{ "num_experts", "expert_count", IG_CONFIG_U32, 0, 128 },
+	{ "num_experts_per_tok", "expert_used_count", IG_CONFIG_U32, 0, 8 },
+	{ "moe_intermediate_size", "expert_feed_forward_length", IG_CONFIG_U32, 0, 768 },
+	{ "norm_topk_prob", NULL, IG_CONFIG_TRUE },
+	{ "mlp_only_layers", NULL, IG_CONFIG_REFUSED },
+	{ "decoder_sparse_step", NULL, IG_CONFIG_ONLY, 0, 1 },
+};
+static const struct ig_tensor_name names[] = {
+	IG_TENSORS_ENDS,
+	IG_TENSORS_ATTENTION(0, 0, 0),
+	IG_TENSORS_QK_NORM(0),
+	IG_TENSORS_EXPERTS("mlp", "gate_proj", "up_proj", "down_proj"),
+};
+static const struct ig_arch_files qwen3moe_files = {
+	.struct_size = sizeof qwen3moe_files,
+	.model_type = "qwen3_moe",
+	IG_CONFIG_KEYS(keys),
+	IG_TENSOR_NAMES(names),
+	.rope_theta = 1e4,
+	.config = ig_config_put_used_window,
+};
+static const struct ig_arch_files *const files[] = { &qwen3moe_files, NULL };
+
 const struct ig_arch ig_arch_qwen3moe = {
 	.struct_size = sizeof(struct ig_arch),
 	.params_size = sizeof(struct qwen3moe),
 	.name = "qwen3moe",
 	.read_params = read_params,
 	.record = record,
+	.files = files,
 };

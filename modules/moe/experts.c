@@ -15,6 +15,7 @@
 #include "moe_private.h"
 
 #include <errno.h>
+#include <ingot/build_id.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +24,7 @@
 #define BLOCK 16 /* tiles whose results for a group wait in scratch: 64 KiB */
 #define MAX_KERNELS 512
 
-static struct ig_host host; /* the functions; ig_moe_init */
+static const struct ig_kernel_host *host; /* ig_moe_init */
 
 /* ---- checks ---------------------------------------------------------------------------- */
 
@@ -65,9 +66,6 @@ static int check_glu(struct ig_op_shape *s, struct ig_error *err)
 	int64_t f;
 	int rc;
 
-	if (p->struct_size != sizeof *p)
-		return ig_fail(err, -EINVAL, "moe_glu: parameters of %u bytes, expected %zu",
-			       p->struct_size, sizeof *p);
 	if (s->n_in != 2 || s->n_weights != 2 || s->n_out != 1 || p->act > IG_ACT_GELU)
 		return ig_fail(err, -EINVAL,
 			       "moe_glu: %u inputs, %u weights, %u outputs, "
@@ -97,9 +95,6 @@ static int check_combine(struct ig_op_shape *s, struct ig_error *err)
 	int64_t width;
 	int rc;
 
-	if (p->struct_size != sizeof *p)
-		return ig_fail(err, -EINVAL, "moe_combine: parameters of %u bytes, expected %zu",
-			       p->struct_size, sizeof *p);
 	if (s->n_in < 2 || s->n_in > 3 || s->n_weights != 1 || s->n_out != 1)
 		return ig_fail(err, -EINVAL,
 			       "moe_combine: %u inputs, %u weights, %u outputs; takes "
@@ -169,7 +164,7 @@ static void reference_glu(const struct ig_op_call *call)
 		c.weight[0] = expert_rows(call, 0, expert, f);
 		c.weight[1] = expert_rows(call, 1, expert, f);
 		c.out[0] = one_row(row_of(&call->out[0], a / p->top_k) + a % p->top_k * f, f);
-		host.core_op("glu")->reference(&c);
+		host->core_op("glu")->reference(&c);
 	}
 }
 
@@ -197,7 +192,7 @@ static void reference_combine(const struct ig_op_call *call)
 			c.in[0] = one_row(row_of(&call->in[0], row) + j * f, f);
 			c.weight[0] = expert_rows(call, 0, *route_word(&r, IG_ROUTE_IDS, a), width);
 			c.out[0] = one_row(y, width);
-			host.core_op("linear")->reference(&c);
+			host->core_op("linear")->reference(&c);
 			for (int64_t i = 0; i < width; i++)
 				sum[i] += (double)*route_weight(&r, a) * (double)y[i];
 		}
@@ -240,7 +235,7 @@ static uint64_t lay_out(const struct ig_op_call *call, int64_t row_bytes, void *
 	uint64_t tiles = 0;
 
 	for (uint32_t i = 0; i < call->n_weights && call->weight[i].form == IG_FORM_ROWS; i++)
-		tiles += host.tile_bytes(call->weight[i].dtype, call->weight[i].n_cols);
+		tiles += host->tile_bytes(call->weight[i].dtype, call->weight[i].n_cols);
 	if (base)
 		*room = (struct room){ base, row_bytes, (float *)((char *)base + rows),
 				       (uint8_t *)base + rows + results };
@@ -259,15 +254,15 @@ static struct ig_tensor tiles_of(const struct ig_op_call *call, uint32_t i, int6
 				 const struct room *room)
 {
 	const struct ig_tensor *w = &call->weight[i];
-	const uint64_t bytes = host.tile_bytes(w->dtype, w->n_cols);
+	const uint64_t bytes = host->tile_bytes(w->dtype, w->n_cols);
 	struct ig_tensor t = { NULL, n * TILE, w->n_cols, 0, w->dtype, IG_FORM_TILE16 };
 
 	if (w->form == IG_FORM_TILE16) {
 		t.data = (uint8_t *)w->data + (uint64_t)tile * bytes;
 	} else {
 		t.data = room->tiles + i * bytes;
-		host.tile_pack(w->dtype, (const char *)w->data + tile * TILE * w->row_stride,
-			       w->n_cols, t.data);
+		host->tile_pack(w->dtype, (const char *)w->data + tile * TILE * w->row_stride,
+				w->n_cols, t.data);
 	}
 	return t;
 }
@@ -521,6 +516,7 @@ struct ig_op ig_op_moe_glu = {
 	.struct_size = sizeof(struct ig_op),
 	.params_size = sizeof(struct ig_moe_glu_params),
 	.name = "moe_glu",
+	.version = 1,
 	.check = check_glu,
 	.reference = reference_glu,
 	.cpu_kernels = glu_kernels,
@@ -532,6 +528,7 @@ struct ig_op ig_op_moe_combine = {
 	.struct_size = sizeof(struct ig_op),
 	.params_size = sizeof(struct ig_moe_combine_params),
 	.name = "moe_combine",
+	.version = 1,
 	.check = check_combine,
 	.reference = reference_combine,
 	.cpu_kernels = combine_kernels,
@@ -544,7 +541,7 @@ struct ig_op ig_op_moe_combine = {
 static int make_kernels(const char *inner, const struct ig_cpu_kernel *like, struct ig_op *op,
 			struct ig_cpu_kernel *kernels)
 {
-	const struct ig_op *of = host.core_op(inner);
+	const struct ig_op *of = host->core_op(inner);
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; of && i < of->n_cpu_kernels; i++) {
@@ -578,9 +575,9 @@ int ig_moe_init(const struct ig_host *h)
 	};
 	int rc;
 
-	if (h->struct_size != sizeof host || !h->core_op || !h->tile_bytes || !h->tile_pack)
+	host = h->kernels(IG_BUILD_ID);
+	if (!host)
 		return -ENOTSUP;
-	host = *h;
 	rc = make_kernels("glu", &glu, &ig_op_moe_glu, glu_kernels);
 	return rc ? rc : make_kernels("linear", &combine, &ig_op_moe_combine, combine_kernels);
 }

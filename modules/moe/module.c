@@ -4,9 +4,12 @@
  */
 #include "moe_private.h"
 
-static const char *const requires_ops[] = { "embed",	 "norm",   "linear",	 "glu",
-					    "logits",	 "sample", "rope_table", "rope_kv",
-					    "attention", NULL };
+#include <ingot/build_id.h>
+
+static const struct ig_op_version requires_ops[] = {
+	{ "embed", 1 },	 { "norm", 1 },	      { "linear", 1 },	{ "glu", 1 },	    { "logits", 1 },
+	{ "sample", 1 }, { "rope_table", 1 }, { "rope_kv", 1 }, { "attention", 1 }, { NULL },
+};
 static const struct ig_op *const ops[] = { &ig_op_moe_route, &ig_op_moe_glu, &ig_op_moe_combine,
 					   NULL };
 #define X(name) extern const struct ig_arch ig_arch_##name;
@@ -15,12 +18,8 @@ ARCHS
 #define X(name) &ig_arch_##name,
 static const struct ig_arch *const archs[] = { ARCHS NULL };
 
-extern const struct ig_module ingot_module;
-
-__attribute__((visibility("default"))) const struct ig_module ingot_module = {
-	.magic = IG_MODULE_MAGIC,
-	.abi_version = IG_MODULE_ABI,
-	.struct_size = sizeof(struct ig_module),
+const struct ig_module ingot_module = {
+	.head = IG_MODULE_HEAD,
 	.build_id = IG_BUILD_ID,
 	.name = "moe",
 	.version = IG_VERSION,

@@ -1,6 +1,6 @@
 /*
- * moe_private.h: what the files of this module share: its ops, and how
- * a route (include/ingot/record.h) is read.
+ * moe_private.h: what the files of this module share: its ops, and how a route is laid out
+ * and read.
  */
 #ifndef MOE_PRIVATE_H
 #define MOE_PRIVATE_H
@@ -16,7 +16,20 @@ extern const struct ig_gpu_op ig_gpu_moe_route, ig_gpu_moe_glu, ig_gpu_moe_combi
 /* Make the kernels of moe_glu and moe_combine from those of glu and linear. */
 int ig_moe_init(const struct ig_host *host);
 
-/* ---- a route ---- */
+/* ---- a route: what moe_route writes and the other two read ----
+ *
+ * [n, 4 * top_k] words of 32 bits in four parts of top_k:
+ *   ids      the experts of the row's largest logits, on equal ones the lower id (NaN is
+ *            smaller than any number), in ascending order of id
+ *   weights  float, of slot j: scale * exp(x[id_j] - max x) / sum of exp(x - max x), the
+ *            sum being of all experts, in ascending order, or with normalise of the row's
+ *            own, in the order of slots
+ *   order    the step's n * top_k assignments by expert, those of one expert by row
+ *   runs     a run is the assignments of one active expert: where in `order` each begins,
+ *            in ascending order of experts; behind the last run, n * top_k
+ * ids and weights are of their row.  order and runs are lists of n * top_k entries of the
+ * whole step: entry i lies in row i / top_k, at i % top_k of that part. */
+enum { IG_ROUTE_IDS = 0, IG_ROUTE_WEIGHTS = 1, IG_ROUTE_ORDER = 2, IG_ROUTE_RUNS = 3 };
 
 struct route {
 	char *data;

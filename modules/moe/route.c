@@ -15,9 +15,6 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 {
 	const struct ig_moe_route_params *p = s->params;
 
-	if (p->struct_size != sizeof *p)
-		return ig_fail(err, -EINVAL, "moe_route: parameters of %u bytes, expected %zu",
-			       p->struct_size, sizeof *p);
 	if (s->n_in != 1 || s->n_weights != 0 || s->n_out != 1)
 		return ig_fail(err, -EINVAL,
 			       "moe_route: %u inputs, %u weights, %u outputs; takes "
@@ -200,6 +197,7 @@ const struct ig_op ig_op_moe_route = {
 	.struct_size = sizeof(struct ig_op),
 	.params_size = sizeof(struct ig_moe_route_params),
 	.name = "moe_route",
+	.version = 1,
 	.check = check,
 	.reference = reference,
 	.cpu_kernels = kernels,

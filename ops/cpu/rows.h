@@ -30,7 +30,5 @@ ROWS_LIST(ROWS_DECLARE)
 
 /* Bytes of a row of n values in an activation form. */
 uint64_t ig_form_row_bytes(uint32_t form, int64_t n);
-/* Value i of a row of n in IG_FORM_Q8, as the products take it. */
-float ig_form_q8_value(const void *row, int64_t n, int64_t i);
 
 #endif

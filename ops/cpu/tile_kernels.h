@@ -201,4 +201,18 @@ enum tile_max_rows { TILE_MAX_4 = 4, TILE_MAX_8 = 8, TILE_MAX_ANY = 4 };
 
 #include "ops/cpu/tile_list.h"
 
+/* For TILE_QUANTS: the kernels of a format, from the products quants_q8 and quants_f32 of all. */
+#define TILE_QUANT_ROWS(name, quants, dtype)                                                       \
+	ALWAYS_INLINE void name##_rows(const uint8_t *tile, int64_t k, const uint8_t *x,           \
+				       int64_t stride, float *out, const int n_rows)               \
+	{                                                                                          \
+		quants(dtype, tile, k, x, stride, out, n_rows);                                    \
+	}
+#define TILE_QUANT_KERNELS_Q8(format, dtype, isa, max)                                             \
+	TILE_QUANT_ROWS(isa##_##format, quants_q8, dtype)                                          \
+	TILE_KERNELS_Q8(isa##_##format, max, dtype)
+#define TILE_QUANT_KERNELS_F32(format, dtype, isa, max)                                            \
+	TILE_QUANT_ROWS(isa##_##format##_f32, quants_f32, dtype)                                   \
+	TILE_KERNELS(isa##_##format##_f32, max)
+
 #endif

@@ -120,8 +120,15 @@ static void read_codes(uint32_t dtype, const struct tile_format *f, const uint8_
 			}
 }
 
-void ig_tile_quants_block(uint32_t dtype, const uint8_t *tile, int64_t kb, int64_t b, int lane,
-			  struct tile_block *out)
+/* What a kernel reads of block b for one output; plain C. */
+struct tile_block {
+	uint8_t u[32];
+	int s[2], n[2]; /* of the block's halves; the same where 32 values share them */
+	float d, m;	/* m as the file has it: Q5_1 adds it, K-quants take m n off */
+};
+
+static void read_block(uint32_t dtype, const uint8_t *tile, int64_t kb, int64_t b, int lane,
+		       struct tile_block *out)
 {
 	const struct tile_format f = tile_format(dtype);
 	const struct tile_planes p = tile_planes(f, kb);
@@ -153,7 +160,7 @@ void ig_tile_quants_row_to_f32(uint32_t dtype, const uint8_t *tile, int64_t k, i
 	struct tile_block t;
 
 	for (int64_t b = 0; b < k / 32; b++) {
-		ig_tile_quants_block(dtype, tile, k / 32, b, lane, &t);
+		read_block(dtype, tile, k / 32, b, lane, &t);
 		for (int i = 0; i < 32; i++) {
 			float v = t.d * (float)t.s[i / 16] * (float)(t.u[i] - f.offset);
 			*dst++ = f.has_m ? v + sign * (t.m * (float)t.n[i / 16]) : v;

@@ -87,14 +87,4 @@ void ig_tile_quants_pack_row(uint32_t dtype, const uint8_t *src, uint8_t *tile, 
 void ig_tile_quants_row_to_f32(uint32_t dtype, const uint8_t *tile, int64_t k, int lane,
 			       float *dst);
 
-/* What a kernel reads of block b for one output; plain C. */
-struct tile_block {
-	uint8_t u[32];
-	int s[2], n[2]; /* of the block's halves; the same where 32 values share them */
-	float d, m;	/* m as the file has it: Q5_1 adds it, K-quants take m n off */
-};
-
-void ig_tile_quants_block(uint32_t dtype, const uint8_t *tile, int64_t kb, int64_t b, int lane,
-			  struct tile_block *out);
-
 #endif

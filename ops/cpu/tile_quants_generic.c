@@ -155,20 +155,5 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	}
 }
 
-#define KERNELS(name, dtype)                                                                       \
-	ALWAYS_INLINE void name##_rows(const uint8_t *tile, int64_t k, const uint8_t *x,           \
-				       int64_t stride, float *out, int n_rows)                     \
-	{                                                                                          \
-		quants_q8(dtype, tile, k, x, stride, out, n_rows);                                 \
-	}                                                                                          \
-	TILE_KERNELS_Q8(name, ANY, dtype)                                                          \
-	ALWAYS_INLINE void name##_f32_rows(const uint8_t *tile, int64_t k, const uint8_t *x,       \
-					   int64_t stride, float *out, int n_rows)                 \
-	{                                                                                          \
-		quants_f32(dtype, tile, k, x, stride, out, n_rows);                                \
-	}                                                                                          \
-	TILE_KERNELS(name##_f32, ANY)
-
-#define QUANT(format, dtype, isa) KERNELS(isa##_##format, dtype)
-
-TILE_QUANTS(QUANT, generic)
+TILE_QUANTS(TILE_QUANT_KERNELS_Q8, generic, ANY)
+TILE_QUANTS(TILE_QUANT_KERNELS_F32, generic, ANY)

@@ -126,14 +126,4 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	}
 }
 
-#define KERNELS(name, dtype)                                                                       \
-	ALWAYS_INLINE void name##_rows(const uint8_t *tile, int64_t k, const uint8_t *x,           \
-				       int64_t stride, float *out, const int n_rows)               \
-	{                                                                                          \
-		quants_f32(dtype, tile, k, x, stride, out, n_rows);                                \
-	}                                                                                          \
-	TILE_KERNELS(name, 4)
-
-#define QUANT(format, dtype, isa) KERNELS(isa##_##format##_f32, dtype)
-
-TILE_QUANTS(QUANT, neon)
+TILE_QUANTS(TILE_QUANT_KERNELS_F32, neon, 4)

@@ -218,6 +218,8 @@ class Daemon:
         """SIGTERM, exit code 0, nothing from a sanitizer."""
         for s in self.sockets:
             with contextlib.suppress(Exception):
+                if isinstance(s, socket.socket):  # a thread that reads from it would hold it open
+                    s.shutdown(socket.SHUT_RDWR)
                 s.close()
         if self.stopped:
             self.check_reports()

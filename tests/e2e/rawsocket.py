@@ -73,7 +73,7 @@ class Reader:
     """A socket that is read in pieces and handed out by length."""
 
     def __init__(self, s):
-        self.s, self.data, self.end = s, b"", None
+        self.s, self.data, self.end = s, bytearray(), None
 
     def more(self):
         if self.end:
@@ -92,16 +92,15 @@ class Reader:
         while len(self.data) < n:
             if not self.more():
                 return None
-        out, self.data = self.data[:n], self.data[n:]
+        out = bytes(self.data[:n])
+        del self.data[:n]
         return out
 
     def until(self, mark):
         while mark not in self.data:
             if not self.more():
                 return None
-        at = self.data.index(mark) + len(mark)
-        out, self.data = self.data[:at], self.data[at:]
-        return out
+        return self.exactly(self.data.index(mark) + len(mark))
 
 
 class WebSocket:

@@ -159,6 +159,21 @@ def test_a_folder_becomes_a_file(start, tmp_path):
     assert start(str(out)).chat_text() == SCRIPT
 
 
+def test_a_folders_architecture_is_a_modules(plain, tmp_path):
+    """The configuration's modules say what is in a folder; a GGUF file needs none."""
+    folder, out, config = tmp_path / "folder", tmp_path / "out.gguf", tmp_path / ".config/ingot"
+    hf_folder(folder)
+    (tmp_path / "none").mkdir()
+    config.mkdir(parents=True)
+    (config / "ingot.yaml").write_text("modules:\n  path: [%s]\n" % (tmp_path / "none"))
+    p = convert(tmp_path, folder, out)
+    assert p.returncode == 1 and '"llama": not supported; known: none' in p.stderr
+    converted(tmp_path, plain, out)
+    (config / "ingot.yaml").write_text("modules: 7\n")
+    p = convert(tmp_path, folder, tmp_path / "other.gguf")
+    assert p.returncode == 1 and "ingot.yaml:1" in p.stderr and "modules" in p.stderr
+
+
 def test_a_vocabulary_that_keys_cant_say(tmp_path):
     """Refused, where else texts would silently become other ids."""
     folder, out = tmp_path / "folder", tmp_path / "out.gguf"

@@ -1,5 +1,6 @@
 """The ledger: one true row a request, no text, one daemon, and what happens without a disk."""
 import pathlib
+import re
 import signal
 import sqlite3
 
@@ -74,6 +75,23 @@ def test_rows_are_true(start, models):
     assert long_prompt["error"]
 
 
+def test_request_ids(start, models):
+    d = start(extra={"models": [{"name": "tiny", "path": models.script()}]})
+    path, body = "/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}
+    named = d.http("POST", path, body, {"x-request-id": "mine-1"})
+    ours = d.http("POST", path, body)
+    refused = d.http("POST", path, b"{", {"x-request-id": "mine-2"})
+    until_rows(d, 3)
+    c = d.ws(additional_headers={"x-request-id": "socket-1"})
+    c.answer("hi")
+    c.answer("hi")
+    got = [r["request_id"] for r in until_rows(d, 5)]
+    assert named.headers["x-request-id"] == "mine-1"
+    assert ours.headers["x-request-id"].startswith("req_")
+    assert refused.status == 400
+    assert got == ["mine-1", ours.headers["x-request-id"], "mine-2", "socket-1", "socket-1"]
+
+
 def test_shutdown_is_a_reason(start, models):
     d = start(extra={"models": [{"name": "slow", "path": models.slow()}],
                      "server": {"drain_timeout": "200ms"}})
@@ -101,6 +119,43 @@ def test_no_text_is_kept(start, models):
     data = b"".join(p.read_bytes() for p in path.parent.glob(path.name + "*"))
     assert len(rows(d)) >= 2 and b"tiny" in data
     assert secret.encode() not in data and b"foxtrot" not in data
+
+
+def test_request_ids(start, models):
+    """What the reply's x-request-id says, the row and the log say too, whatever came of it."""
+    d = start(models.script(), {"log": {"level": "debug"}})
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
+    said = []
+    for method, path, data, sent in (
+            ("POST", "/v1/chat/completions", body, "trace-7/a"),
+            ("POST", "/v1/chat/completions", body, None),
+            ("POST", "/v1/messages", dict(body, max_tokens=4), "two"),
+            ("POST", "/v1/responses", b"{", "three"),
+            ("POST", "/v1/completions", {"model": "nix", "prompt": "a"}, "four"),
+            ("POST", "/v1/completions", b"{}", "x" * 64),
+            ("POST", "/v1/completions", b"{}", "x" * 65),
+            ("POST", "/v1/completions", b"{}", "a b")):
+        said.append(d.http(method, path, data,
+                           {"X-Request-Id": sent} if sent else None).headers["x-request-id"])
+        if sent and len(sent) <= 64 and " " not in sent:
+            assert said[-1] == sent
+        else:
+            assert re.fullmatch("req_[0-9a-f]{24}", said[-1])
+    for sent in ("socket", None):
+        c = d.ws(additional_headers={"x-request-id": sent} if sent else None)
+        found = c.ws.response.headers["x-request-id"]
+        assert found == sent or not sent and found.startswith("req_")
+        for _ in range(2):  # all that is asked on it has the same
+            c.answer()
+            said.append(found)
+        c.close()
+    until_rows(d, len(said))
+    assert sorted(r["request_id"] for r in rows(d)) == sorted(said)
+    assert len(set(said)) == len(said) - 2
+    until(lambda: all("x-request-id %s, " % i in d.log for i in said), "the log has them")
+    ids = {r["request_id"]: r["id"] for r in rows(d)}
+    assert ("request %s: x-request-id trace-7/a, POST /v1/chat/completions, status 200, stop"
+            % ids["trace-7/a"]) in d.log
 
 
 def test_schema(start, models):

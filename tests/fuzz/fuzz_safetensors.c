@@ -5,6 +5,7 @@
  */
 #include "base/log.h"
 #include "model/formats/checkpoint.h"
+#include "tests/archs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		  (size_t)(index_end - config_end - 1) },
 	};
 	n = files[2].len ? 3 : 2;
-	if (ig_checkpoint_open_files(files, n, "fuzz", &g, &err)) {
+	if (ig_checkpoint_open_files(files, n, "fuzz", test_archs, &g, &err)) {
 		check(!g && err.code < 0 && err.text[0]);
 		free(file);
 		return 0;

@@ -3,7 +3,9 @@
  * a module can be wrong.  WRONG_… on the command line says which.  Its init and
  * its op must never run in a wrong one: they abort.
  */
-#include <ingot/arch.h>
+#include <ingot/build_id.h>
+#include <ingot/kvcache.h>
+#include <ingot/module.h>
 #include <ingot/op.h>
 #include <stdlib.h>
 
@@ -13,19 +15,27 @@
 #define MAGIC IG_MODULE_MAGIC
 #endif
 
-#ifdef WRONG_ABI
-#define ABI 99u
+#ifdef WRONG_MAJOR
+#define MAJOR 99
 #else
-#define ABI IG_MODULE_ABI
+#define MAJOR IG_ABI_MAJOR
 #endif
 
-#ifdef WRONG_SIZE
-#define SIZE ((uint32_t)sizeof(struct ig_module) - 8u)
+#ifdef WRONG_MINOR
+#define MINOR 77
+#else
+#define MINOR IG_ABI_MINOR
+#endif
+
+#if defined(WRONG_SHORT)
+#define SIZE 88u
+#elif defined(WRONG_LONG)
+#define SIZE ((uint32_t)sizeof(struct ig_module) + 8u)
 #else
 #define SIZE ((uint32_t)sizeof(struct ig_module))
 #endif
 
-#ifdef WRONG_BUILD_ID
+#if defined(WRONG_BUILD_ID) || defined(FOREIGN)
 #define BUILD "ffffffffffffffff"
 #elif defined(WRONG_UNTERMINATED)
 /* as long as the field: no room for a NUL */
@@ -48,6 +58,7 @@
 #define OP_SIZE ((uint32_t)sizeof(struct ig_op))
 #endif
 
+#ifndef FOREIGN
 static int check(struct ig_op_shape *s, struct ig_error *err)
 {
 	return ig_fail(err, -22, "%s is never recorded", OP_NAME);
@@ -62,24 +73,41 @@ static const struct ig_op op = {
 	.struct_size = OP_SIZE,
 	.params_size = sizeof(uint32_t),
 	.name = OP_NAME,
+	.version = 1,
 	.check = check,
 	.reference = reference,
 };
 
 static const struct ig_op *const ops[] = { &op, NULL };
+#endif
 
-#ifdef WRONG_MISSING_OP
-static const char *const requires_ops[] = { "zeppelin_op", NULL };
+static const struct ig_op_version requires_ops[] = {
+#if defined(WRONG_MISSING_OP)
+	{ "zeppelin_op", 1 },
+#elif defined(WRONG_OLD_OP)
+	{ "embed", 41 },
 #else
-static const char *const requires_ops[] = { "embed", NULL };
+	{ "embed", 1 },
+#endif
+	{ NULL },
+};
+
+#ifdef WRONG_SERVICE
+static const struct ig_kvcache_service service = {
+	.struct_size = sizeof service,
+	.version = 43,
+	.name = "harmless",
+};
 #endif
 
 static int init(const struct ig_host *host)
 {
-#ifdef WRONG_INIT
+#if defined(WRONG_INIT)
 	return -5; /* EIO */
 #elif defined(RIGHT)
-	return host->abi_version == IG_MODULE_ABI ? 0 : -22;
+	return host->abi_minor == IG_ABI_MINOR && host->kernels(BUILD) ? 0 : -22;
+#elif defined(FOREIGN)
+	return host->kernels(BUILD) ? -22 : 0;
 #else
 	abort();
 #endif
@@ -87,17 +115,20 @@ static int init(const struct ig_host *host)
 
 #ifdef WRONG_NO_SYMBOL
 #define ingot_module another_name
+extern const struct ig_module another_name;
 #endif
 
-extern const struct ig_module ingot_module;
-__attribute__((visibility("default"))) const struct ig_module ingot_module = {
-	.magic = MAGIC,
-	.abi_version = ABI,
-	.struct_size = SIZE,
-	.build_id = BUILD,
+const struct ig_module ingot_module = {
+	.head = { MAGIC, MAJOR, MINOR, SIZE, 0 },
 	.name = "wrong-on-purpose",
 	.version = "1",
 	.requires_ops = requires_ops,
-	.ops = ops,
 	.init = init,
+	.build_id = BUILD,
+#ifndef FOREIGN
+	.ops = ops,
+#endif
+#ifdef WRONG_SERVICE
+	.kvcache = &service,
+#endif
 };

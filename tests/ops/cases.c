@@ -346,6 +346,16 @@ int64_t ig_case_out_len(const struct ig_case_data *d)
 	return d->n_out * d->out_rows * d->out_cols;
 }
 
+float ig_case_q8_value(const void *row, int64_t n, int64_t i)
+{
+	const int8_t *q = row;
+	const float *d = (const float *)(q + n), *apart = d + 4 * (n / 32);
+	const int32_t *next = (const int32_t *)(apart + n / 32);
+	const int64_t b = i / 32;
+
+	return next[b] == i % 32 ? apart[b] : d[b] * (float)q[i];
+}
+
 bool ig_case_fits(const struct ig_case *c, const struct ig_cpu_kernel *k)
 {
 	return ig_isa_includes(ig_isa_best(), k->isa) &&
@@ -491,7 +501,7 @@ void ig_case_reference(struct ig_case_data *d, uint32_t form, float *out)
 			for (int64_t i = 0; i < c->k; i++)
 				x[r * c->k + i] =
 					form == IG_FORM_Q8 ?
-						ig_form_q8_value(row, c->k, i) :
+						ig_case_q8_value(row, c->k, i) :
 						ig_f32_from_bf16(((const uint16_t *)row)[i]);
 		}
 	}

@@ -34,6 +34,9 @@ struct ig_case_data *ig_case_open(const struct ig_case *c);
 void ig_case_close(struct ig_case_data *d);
 const struct ig_op *ig_case_op(const struct ig_case_data *d);
 
+/* Value i of a row of n in IG_FORM_Q8, as the products take it. */
+float ig_case_q8_value(const void *row, int64_t n, int64_t i);
+
 /* Whether this machine runs the kernel and it fits the case's weights. */
 bool ig_case_fits(const struct ig_case *c, const struct ig_cpu_kernel *k);
 

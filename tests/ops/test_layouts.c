@@ -196,7 +196,7 @@ static void test_q8(void **state)
 			for (int i = b * 32; i < b * 32 + 32; i++) {
 				assert_true(q[i] >= -127);
 				assert_true(
-					fabs((double)ig_form_q8_value(q, K, i) - (double)x[r][i]) <=
+					fabs((double)ig_case_q8_value(q, K, i) - (double)x[r][i]) <=
 					(double)amax / 127.0 * 0.50001);
 			}
 		}

@@ -112,12 +112,6 @@ int ig_request_add(struct ig_request *r, json_t *message, struct ig_api_error *e
 	return json_array_append_new(r->messages, message) < 0 ? ig_fail_memory(e) : 0;
 }
 
-int ig_request_add_message(struct ig_request *r, const char *role, json_t *content,
-			   struct ig_api_error *e)
-{
-	return ig_request_add(r, json_pack("{s:s, s:o}", "role", role, "content", content), e);
-}
-
 /* The template's name for a role; NULL for one that there is not. */
 const char *ig_message_role(const char *role)
 {
@@ -151,10 +145,11 @@ int ig_request_read_message(struct ig_request *r, const char *list, size_t i, js
 	if (ig_read_content(&text, param, content,
 			    strcmp(name, "assistant") ? types : assistant_types, e) < 0)
 		return -1;
-	return ig_request_add_message(r, name, text, e);
+	return ig_request_add(r, json_pack("{s:s, s:o}", "role", name, "content", text), e);
 }
 
-json_t *ig_call_arguments(const char *text)
+/* As templates want them: an object, where the text is one; else the text. */
+static json_t *call_arguments(const char *text)
 {
 	json_t *v = json_loads(text[0] ? text : "{}", JSON_REJECT_DUPLICATES, NULL);
 
@@ -167,7 +162,7 @@ json_t *ig_call_arguments(const char *text)
 json_t *ig_call_object(const char *id, const char *name, const char *arguments)
 {
 	return json_pack("{s:s*, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function",
-			 "name", name, "arguments", ig_call_arguments(arguments));
+			 "name", name, "arguments", call_arguments(arguments));
 }
 
 json_t *ig_request_called(const struct ig_request *r, const char *id)

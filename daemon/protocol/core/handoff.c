@@ -19,7 +19,8 @@ static bool is_complete(const struct ig_request *q)
 static void run(void *ctx)
 {
 	struct ig_reply *r = ctx;
-	struct ig_handoff *h = &r->api->handoff;
+	struct ig_api *api = r->api; /* once it is in the list, r is the loop's */
+	struct ig_handoff *h = &api->handoff;
 	int rc = 0;
 
 	if (r->parse)
@@ -40,7 +41,7 @@ static void run(void *ctx)
 	if (stopped) /* nobody takes it, and the engine is to get its model back */
 		ig_prepared_finish(&r->prepared);
 	else
-		ig_wake_loop(&r->api->wakes);
+		ig_wake_loop(&api->wakes);
 }
 
 int ig_handoff_send(struct ig_reply *r)

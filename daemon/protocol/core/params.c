@@ -40,7 +40,11 @@ int ig_request_read(const char *text, size_t len, const struct ig_param *table,
 {
 	json_t *root;
 
-	ig_request_init(r);
+	*r = (struct ig_request){
+		.sampling = { .temperature = 1, .top_p = 1, .repetition_penalty = 1 },
+		.n = 1,
+		.parallel_tool_calls = true
+	};
 	*e = (struct ig_api_error){ 0 };
 	if (ig_json_load_object(text, len, &root, e) < 0)
 		return -1;
@@ -72,8 +76,8 @@ int ig_read_bool(bool *out, const char *name, json_t *v, struct ig_api_error *e)
 	return 0;
 }
 
-int ig_read_number(double *out, double min, bool open_min, double max, const char *name, json_t *v,
-		   struct ig_api_error *e)
+static int read_number(double *out, double min, bool open_min, double max, const char *name,
+		       json_t *v, struct ig_api_error *e)
 {
 	if (!json_is_number(v))
 		return ig_fail_type(e, name, "a number", v);
@@ -105,12 +109,12 @@ int ig_param_model(struct ig_request *r, const char *name, json_t *v, struct ig_
 
 int ig_param_temperature(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
-	return ig_read_number(&r->sampling.temperature, 0, false, 2, name, v, e);
+	return read_number(&r->sampling.temperature, 0, false, 2, name, v, e);
 }
 
 int ig_param_top_p(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
-	return ig_read_number(&r->sampling.top_p, 0, true, 1, name, v, e);
+	return read_number(&r->sampling.top_p, 0, true, 1, name, v, e);
 }
 
 int ig_param_top_k(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
@@ -120,25 +124,25 @@ int ig_param_top_k(struct ig_request *r, const char *name, json_t *v, struct ig_
 
 int ig_param_min_p(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
-	return ig_read_number(&r->sampling.min_p, 0, false, 1, name, v, e);
+	return read_number(&r->sampling.min_p, 0, false, 1, name, v, e);
 }
 
 int ig_param_frequency_penalty(struct ig_request *r, const char *name, json_t *v,
 			       struct ig_api_error *e)
 {
-	return ig_read_number(&r->sampling.frequency_penalty, -2, false, 2, name, v, e);
+	return read_number(&r->sampling.frequency_penalty, -2, false, 2, name, v, e);
 }
 
 int ig_param_presence_penalty(struct ig_request *r, const char *name, json_t *v,
 			      struct ig_api_error *e)
 {
-	return ig_read_number(&r->sampling.presence_penalty, -2, false, 2, name, v, e);
+	return read_number(&r->sampling.presence_penalty, -2, false, 2, name, v, e);
 }
 
 int ig_param_repetition_penalty(struct ig_request *r, const char *name, json_t *v,
 				struct ig_api_error *e)
 {
-	return ig_read_number(&r->sampling.repetition_penalty, 0, true, 10, name, v, e);
+	return read_number(&r->sampling.repetition_penalty, 0, true, 10, name, v, e);
 }
 
 /* {"token id": bias}.  Whether the model has such a token is the engine's to say. */
@@ -167,7 +171,7 @@ int ig_param_logit_bias(struct ig_request *r, const char *name, json_t *v, struc
 		/* one spelling a number: a token can't be named twice */
 		if (n < 1 || n > 9 || strspn(key, "0123456789") != n || (n > 1 && *key == '0'))
 			return ig_fail_value(e, name, "expected token ids as keys");
-		if (ig_read_number(&bias, -100, false, 100, param, value, e) < 0)
+		if (read_number(&bias, -100, false, 100, param, value, e) < 0)
 			return -1;
 		r->sampling.biases[r->sampling.n_biases++] =
 			(struct ig_bias){ atoi(key), (float)bias };
@@ -346,15 +350,6 @@ int ig_check_stream_options(const struct ig_request *r, json_t *root, struct ig_
 }
 
 /* ---- the request ------------------------------------------------------------------ */
-
-void ig_request_init(struct ig_request *r)
-{
-	*r = (struct ig_request){
-		.sampling = { .temperature = 1, .top_p = 1, .repetition_penalty = 1 },
-		.n = 1,
-		.parallel_tool_calls = true
-	};
-}
 
 void ig_request_finish(struct ig_request *r)
 {

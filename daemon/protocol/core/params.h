@@ -19,13 +19,9 @@ int ig_params_read(struct ig_request *r, const struct ig_param *table, json_t *o
 /* A copy of a string value; refuses other types. */
 int ig_read_string(char **out, const char *name, json_t *v, struct ig_api_error *e);
 int ig_read_bool(bool *out, const char *name, json_t *v, struct ig_api_error *e);
-int ig_read_number(double *out, double min, bool open_min, double max, const char *name, json_t *v,
-		   struct ig_api_error *e);
 int ig_read_int(int32_t *out, int32_t min, int32_t max, const char *name, json_t *v,
 		struct ig_api_error *e);
 
-/* Defaults of everything. */
-void ig_request_init(struct ig_request *r);
 /* A body that is one object, by a table (NULL: check does it all); check: what holds
  * between its members (NULL: nothing). */
 int ig_request_read(const char *text, size_t len, const struct ig_param *table,
@@ -41,9 +37,6 @@ void ig_member_name(char *out, size_t cap, const char *param, const char *name);
 const char *ig_message_role(const char *role);
 /* Append a message; takes it over, NULL is out of memory. */
 int ig_request_add(struct ig_request *r, json_t *message, struct ig_api_error *e);
-/* Append {"role", "content"}; takes content over, also on failure. */
-int ig_request_add_message(struct ig_request *r, const char *role, json_t *content,
-			   struct ig_api_error *e);
 /* Append the i-th element of a list, an object whose other members were looked at: its
  * role, and its content with parts of these types (an assistant's: of those). */
 int ig_request_read_message(struct ig_request *r, const char *list, size_t i, json_t *m,
@@ -54,9 +47,6 @@ int ig_request_read_message(struct ig_request *r, const char *list, size_t i, js
 int ig_read_content(json_t **out, const char *param, json_t *v, const char *const *types,
 		    struct ig_api_error *e);
 
-/* A call's arguments as templates want them: an object, where the text is one; else the
- * text.  A new reference; NULL without memory. */
-json_t *ig_call_arguments(const char *text);
 /* An element of an assistant message's tool_calls; id NULL: none. */
 json_t *ig_call_object(const char *id, const char *name, const char *arguments);
 /* The name of the call that had this id, the latest; borrowed.  NULL: there was none. */

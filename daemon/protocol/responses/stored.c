@@ -384,13 +384,3 @@ void ig_kept_store_limit(struct ig_kept_store *s, uint32_t max_count, uint64_t m
 	s->max_bytes = max_bytes;
 	trim(s);
 }
-
-size_t ig_kept_count(const struct ig_kept_store *s)
-{
-	return s->count;
-}
-
-uint64_t ig_kept_bytes(const struct ig_kept_store *s)
-{
-	return s->bytes;
-}

@@ -65,7 +65,4 @@ void ig_kept_drop_of_lane(struct ig_kept_store *s, const void *connection, const
 /* The connection is gone. */
 void ig_kept_drop_connection(struct ig_kept_store *s, const void *connection);
 
-size_t ig_kept_count(const struct ig_kept_store *s);
-uint64_t ig_kept_bytes(const struct ig_kept_store *s);
-
 #endif

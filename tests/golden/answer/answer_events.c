@@ -17,6 +17,13 @@
 
 static struct ig_tokenizer *tokenizer;
 
+static const char *const call_forms[] = {
+	[IG_CALLS_NONE] = "none",
+	[IG_CALLS_HERMES] = "hermes",
+	[IG_CALLS_LLAMA3] = "llama3",
+	[IG_CALLS_MISTRAL] = "mistral",
+};
+
 static void die(const char *why)
 {
 	fprintf(stderr, "answer_events: %s\n", why);
@@ -100,7 +107,7 @@ static json_t *answer_case(const json_t *one)
 		result = json_pack("{s:s}", "error", err.text);
 	} else {
 		ig_answer_style_of(c, &s);
-		snprintf(style, sizeof style, "%s%s%s%s", ig_call_form_name(s.calls),
+		snprintf(style, sizeof style, "%s%s%s%s", call_forms[s.calls],
 			 s.name_args ? " name_args" : "", s.reasoning ? " reasoning" : "",
 			 s.opens_reasoning ? " opens" : "");
 		json_array_foreach(json_object_get(one, "answers"), i, answer)

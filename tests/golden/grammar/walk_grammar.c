@@ -244,7 +244,7 @@ int main(int argc, char **argv)
 	}
 	seed = strtoull(argv[1], NULL, 10) * 2654435769u + 88172645463325252ull;
 	if (argc == 3) {
-		if (ig_checkpoint_open(argv[2], &file, &error) ||
+		if (ig_checkpoint_open(argv[2], NULL, &file, &error) ||
 		    ig_tokenizer_open(file, &tokenizer, &error)) {
 			fprintf(stderr, "walk_grammar: %s\n", error.text);
 			return 2;

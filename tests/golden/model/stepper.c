@@ -96,6 +96,8 @@ static int load_modules(struct ig_modules *m, const char *path, struct ig_error 
 	}
 	folders[n] = NULL;
 	rc = ig_modules_load_folders(m, folders, err);
+	if (!rc)
+		rc = ig_modules_start(m, err);
 out:
 	free(copy);
 	return rc;
@@ -113,7 +115,7 @@ int ig_stepper_model_open(struct ig_stepper_model *m, const char *path, const ch
 	rc = load_modules(m->modules, module_path, err);
 	if (rc)
 		goto fail;
-	rc = ig_checkpoint_open(path, &m->file, err);
+	rc = ig_checkpoint_open(path, ig_modules_archs(m->modules), &m->file, err);
 	if (rc)
 		goto fail;
 	rc = ig_plan_record(m->modules, m->file, &m->plan, err);

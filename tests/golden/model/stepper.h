@@ -11,7 +11,7 @@
 #define INGOT_TESTS_STEPPER_H
 
 #include "runtime/driver.h"
-#include "runtime/modules.h"
+#include "runtime/modules/modules.h"
 #include "runtime/plan.h"
 
 #include <stdbool.h>

@@ -156,7 +156,7 @@ int main(int argc, char **argv)
 	struct ig_model_files files = { find_file, &folder };
 	struct stat st;
 	bool is_folder = !stat(argv[1], &st) && S_ISDIR(st.st_mode);
-	if (!is_folder && ig_checkpoint_open(argv[1], &g, &err)) {
+	if (!is_folder && ig_checkpoint_open(argv[1], NULL, &g, &err)) {
 		fprintf(stderr, "encode_lines: %s\n", err.text);
 		return 1;
 	}

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "model/tokenizer/detokenizer.h"
 #include "runtime/driver.h"
-#include "runtime/modules.h"
+#include "runtime/modules/modules.h"
 #include "tests/unit/no_memory.h"
 
 #include <errno.h>
@@ -150,7 +150,8 @@ static bool read_kind(const char *path, char *out, size_t cap)
 	return true;
 }
 
-int ig_checkpoint_open(const char *path, struct ig_checkpoint **out, struct ig_error *err)
+int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
+		       struct ig_checkpoint **out, struct ig_error *err)
 {
 	static const char *const known[] = { "good",   "good2",	       "groups",      "window",
 					     "nochat", "odd-template", "notokenizer", "noarch",
@@ -455,10 +456,20 @@ void ig_modules_destroy(struct ig_modules *m)
 	free(m);
 }
 
+const struct ig_arch *const *ig_modules_archs(const struct ig_modules *m)
+{
+	return NULL;
+}
+
 int ig_modules_load_folders(struct ig_modules *m, char *const *folders, struct ig_error *err)
 {
 	if (!strcmp(folders[0], "/nowhere"))
 		return ig_fail(err, -ENOENT, "/nowhere: no such folder");
+	return 0;
+}
+
+int ig_modules_start(struct ig_modules *m, struct ig_error *err)
+{
 	return 0;
 }
 

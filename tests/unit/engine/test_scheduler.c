@@ -4,6 +4,8 @@
  */
 #include "harness.h"
 
+#include "base/log.h"
+
 #include <sys/resource.h>
 
 static struct ig_config config;
@@ -864,6 +866,7 @@ static void test_a_token_that_does_not_exist(void **state)
 	assert_string_equal(c.text, "aaa");
 	assert_int_equal(ledger_find("bad").status, 500);
 	assert_non_null(strstr(ledger_find("bad").error, "token 69"));
+	assert_string_equal(ledger_find("bad").request_id, "req_1");
 	harness_close(e);
 }
 
@@ -896,9 +899,20 @@ static void driver_fails(int submit_at, int wait_at)
 	harness_close(e);
 }
 
+/* And the log names whose requests ended, as their clients know them. */
 static void test_submit_fails(void **state)
 {
+	char path[] = "/tmp/ingot-scheduler-XXXXXX", text[8192] = "";
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ig_log_set_file(path), 0);
 	driver_fails(4, 0);
+	ig_log_set_file(NULL);
+	assert_true(read(fd, text, sizeof text - 1) > 0);
+	assert_non_null(strstr(text, "request req (req_1): "));
+	close(fd);
+	unlink(path);
 }
 
 static void test_wait_fails(void **state)

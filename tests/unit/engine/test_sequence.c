@@ -17,7 +17,7 @@ static int setup(void **state)
 {
 	fake_reset();
 	memset(&model, 0, sizeof model);
-	assert_int_equal(ig_checkpoint_open("good", &model.file, NULL), 0);
+	assert_int_equal(ig_checkpoint_open("good", NULL, &model.file, NULL), 0);
 	assert_int_equal(ig_tokenizer_open(model.file, &tokenizer, NULL), 0);
 	model.name = strdup("good");
 	model.max_kv_tokens = 300;

@@ -210,7 +210,7 @@ static void lets_through(const struct ig_answer_style *s, const char *text, bool
 		n += mask[MADE_END / 32] >> (MADE_END % 32) & 1;
 	}
 	if ((n == ids.n + 1) != want)
-		fail_msg("%s: %s at token %zu of %zu", ig_call_form_name(s->calls), text, n, ids.n);
+		fail_msg("%u: %s at token %zu of %zu", (unsigned)s->calls, text, n, ids.n);
 	ig_ids_finish(&ids);
 	ig_grammar_matcher_destroy(m);
 }

@@ -246,7 +246,7 @@ static void a_file_is_converted(void **state)
 	assert_true(sqrt(r.tensors[0].errors / r.tensors[0].squares) < 0.03);
 	assert_true(sqrt(r.tensors[2].errors / r.tensors[2].squares) < 0.1);
 
-	assert_int_equal(ig_checkpoint_open(path, &out, &err), 0);
+	assert_int_equal(ig_checkpoint_open(path, NULL, &out, &err), 0);
 	assert_int_equal(ig_checkpoint_file_bytes(out), r.file_bytes);
 	assert_int_equal(ig_checkpoint_u32(out, "general.file_type", &v, &err), 0);
 	assert_int_equal(v, 15);
@@ -309,8 +309,8 @@ static void threads_make_no_difference(void **state)
 	for (size_t i = 0; i < 3; i++)
 		assert_true(one.tensors[i].errors == many.tensors[i].errors &&
 			    one.tensors[i].squares == many.tensors[i].squares);
-	assert_int_equal(ig_checkpoint_open(path, &a, &err), 0);
-	assert_int_equal(ig_checkpoint_open(other, &b, &err), 0);
+	assert_int_equal(ig_checkpoint_open(path, NULL, &a, &err), 0);
+	assert_int_equal(ig_checkpoint_open(other, NULL, &b, &err), 0);
 	const void *base_a = NULL, *base_b = NULL;
 	uint64_t n_a = 0, n_b = 0;
 	assert_true(ig_checkpoint_map(a, &base_a, &n_a) && ig_checkpoint_map(b, &base_b, &n_b));

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "model/quantize/convert.h"
+#include "tests/archs.h"
 
 #include "tiny_files.h"
 #include "tests/unit/no_memory.h"
@@ -51,7 +52,7 @@ static void each_fails(void **state)
 		{ "tokenizer.json", vocabulary.data, vocabulary.len },
 		{ "tokenizer_config.json", names, sizeof names - 1 },
 	};
-	if (ig_checkpoint_open_files(files, 4, "folder", &g, &err))
+	if (ig_checkpoint_open_files(files, 4, "folder", test_archs, &g, &err))
 		fail_msg("%s", err.text);
 	for (i = 0; !done; i++) {
 		/* One thread, so that it is always the same allocation. */

@@ -6,7 +6,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <ingot/arch_files.h>
+
 #include "model/formats/checkpoint.h"
+#include "tests/archs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -49,7 +52,7 @@ static int open_bytes(const char *config, const uint8_t *file, size_t len, struc
 	};
 
 	*err = (struct ig_error){ 0 };
-	return ig_checkpoint_open_files(files, 2, "dir", g, err);
+	return ig_checkpoint_open_files(files, 2, "dir", test_archs, g, err);
 }
 
 static void fails(int rc, struct ig_checkpoint **g, const struct ig_error *err, int code,
@@ -644,6 +647,239 @@ static void experts_are_refused(void **state)
 		16, -EINVAL, "are the same part");
 }
 
+/* ---- tables of a module from elsewhere ---- */
+
+/* Entries of a newer module's tables: what is behind those that we know is passed over. */
+struct newer_key {
+	struct ig_config_key k;
+	uint64_t more;
+};
+struct newer_name {
+	struct ig_tensor_name n;
+	uint64_t more[3];
+};
+
+#define KEY(...) { { __VA_ARGS__ }, UINT64_MAX }
+static const struct newer_key own_keys[] = {
+	KEY("depth", "block_count", IG_CONFIG_U32, IG_CONFIG_REQUIRED),
+	KEY("old_width|size.width|width", "embedding_length", IG_CONFIG_U32, 0, 64),
+	KEY("n_heads", "attention.head_count", IG_CONFIG_U32, 0, 2),
+	KEY("ff", "feed_forward_length", IG_CONFIG_U32, IG_CONFIG_TIMES, 3, "embedding_length"),
+	KEY("window", "attention.sliding_window", IG_CONFIG_U32, IG_CONFIG_NULLABLE, 7),
+	KEY("kinds", "pattern", IG_CONFIG_LAYERS, 0, 0, "a|b"),
+	KEY("period", "pattern", IG_CONFIG_U32, 0, 9),
+	KEY("eps", "eps", IG_CONFIG_F32, IG_CONFIG_OPTIONAL),
+	KEY("act", NULL, IG_CONFIG_WORD, 0, 0, "relu"),
+	KEY("step", NULL, IG_CONFIG_ONLY, 0, 1),
+	KEY("on", NULL, IG_CONFIG_TRUE, 0, 1),
+	KEY("off", NULL, IG_CONFIG_FALSE),
+	KEY("extra", NULL, IG_CONFIG_REFUSED),
+};
+static const struct newer_name own_names[] = {
+	{ { "emb", "token_embd" } },
+	{ { "b.%u.norm", "blk.%u.attn_norm", IG_TENSOR_BIAS | IG_TENSOR_PLUS_ONE } },
+};
+
+static void own_config(const struct ig_config *c)
+{
+	uint32_t n = 1, on = 0;
+	float f = 0;
+
+	if (c->flag(c, "own.on", &on) != 1 || !on)
+		return;
+	assert_int_equal(c->get_u32(c, "block_count"), 2);
+	assert_int_equal(c->get_u32(c, "nothing"), 0);
+	assert_int_equal(c->u32(c, "own.nothing", &n), 0);
+	assert_int_equal(c->u32(c, "own.null", &n), -1);
+	assert_int_equal(c->u32(c, "own.none|own.five", &n), 1);
+	assert_int_equal(c->f32(c, "own.five", &f), 1);
+	assert_true(n == 5 && f == 5);
+	c->put_u32(c, "five", n);
+	if (c->u32(c, "own.six", &n))
+		c->refuse(c, -ENOTSUP, "six", "is %u: not done", n);
+}
+
+static const struct ig_arch_files own_files = {
+	.struct_size = sizeof own_files,
+	.tied = 1,
+	.model_type = "own",
+	.outer_type = "own_that_sees",
+	.keys = &own_keys[0].k,
+	.n_keys = sizeof own_keys / sizeof *own_keys,
+	.key_bytes = sizeof *own_keys,
+	.names = &own_names[0].n,
+	.n_names = sizeof own_names / sizeof *own_names,
+	.name_bytes = sizeof *own_names,
+	.config = own_config,
+};
+static const struct ig_arch_files *const own_table[] = { &own_files, NULL };
+static const struct ig_arch own_arch = { .struct_size = sizeof own_arch,
+					 .name = "own",
+					 .files = own_table };
+/* One that no folder has. */
+static const struct ig_arch old_arch = { .struct_size = sizeof old_arch, .name = "old" };
+static const struct ig_arch *const own_archs[] = { &old_arch, &own_arch, NULL };
+
+static int open_own(const char *config, const char *header, size_t n, struct opened *o,
+		    struct ig_error *err)
+{
+	size_t len;
+
+	o->file = make_file(header, n, &len);
+	const struct ig_checkpoint_file files[] = {
+		{ "config.json", config, strlen(config) },
+		{ "model.safetensors", o->file, len },
+	};
+	*err = (struct ig_error){ 0 };
+	return ig_checkpoint_open_files(files, 2, "dir", own_archs, &o->g, err);
+}
+
+static void tables_are_followed(void **state)
+{
+	const struct ig_checkpoint_tensor *t;
+	struct ig_error err;
+	struct opened o;
+	uint64_t n;
+
+	fill_f32(4);
+	if (open_own("{\"model_type\":\"own_that_sees\",\"text_config\":{\"depth\":2,"
+		     "\"size\":{\"width\":8},\"width\":9,\"kinds\":[\"a\",\"b\"],\"window\":null,"
+		     "\"own\":{\"on\":true,\"null\":null,\"five\":5}}}",
+		     "{" T("b.1.norm.weight", "F32", "[2]", 0, 8) "," T("b.1.norm.bias", "F32",
+									"[2]", 8, 16) "}",
+		     16, &o, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(u32_key(o.g, "own.block_count"), 2);
+	assert_int_equal(u32_key(o.g, "own.embedding_length"), 8);
+	assert_int_equal(u32_key(o.g, "own.feed_forward_length"), 24);
+	assert_int_equal(u32_key(o.g, "own.five"), 5);
+	assert_int_equal(ig_checkpoint_array_len(o.g, "own.pattern", &n, NULL), 0);
+	assert_int_equal(n, 2);
+	assert_int_equal(
+		ig_checkpoint_u32(o.g, "own.attention.sliding_window", &(uint32_t){ 0 }, NULL),
+		-ENOENT);
+	assert_int_equal(ig_checkpoint_f32(o.g, "own.eps", &(float){ 0 }, NULL), -ENOENT);
+	/* no RoPE, so no key of it */
+	assert_int_equal(ig_checkpoint_f32(o.g, "own.rope.freq_base", &(float){ 0 }, NULL),
+			 -ENOENT);
+	t = tensor(&o, "blk.1.attn_norm.weight", IG_F32, 1, 2);
+	assert_true(value(&o, t, 0, 1) == 2.0f); /* 1 + w */
+	t = tensor(&o, "blk.1.attn_norm.bias", IG_F32, 1, 2);
+	assert_true(value(&o, t, 0, 1) == 3.0f);
+	closed(&o);
+	if (open_own("{\"model_type\":\"own\",\"depth\":1,\"old_width\":16,\"ff\":5}", "{}", 0, &o,
+		     &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(u32_key(o.g, "own.embedding_length"), 16);
+	assert_int_equal(u32_key(o.g, "own.feed_forward_length"), 5);
+	assert_int_equal(u32_key(o.g, "own.attention.sliding_window"), 7);
+	assert_int_equal(u32_key(o.g, "own.pattern"), 9);
+	closed(&o);
+}
+
+static void tables_refuse(void **state)
+{
+#define OWN(more) "{\"model_type\":\"own\",\"depth\":1" more "}"
+	static const struct {
+		const char *config, *text;
+		int code;
+	} bad[] = {
+		{ "{\"model_type\":\"own\"}", "\"depth\" is missing", -EINVAL },
+		{ "{\"model_type\":\"own\",\"depth\":null}", "\"depth\" is missing", -EINVAL },
+		{ "{\"model_type\":\"old\"}", "\"old\": not supported; known: own", -ENOTSUP },
+		{ OWN(",\"size\":{\"width\":-1}"), "\"width\" is not a whole number", -EINVAL },
+		{ OWN(",\"kinds\":[\"b\",\"a\"]"), "\"kinds\" is no list of 1 layers", -EINVAL },
+		{ OWN(",\"kinds\":[\"ab\"]"), "has \"ab\": not supported; a and b are", -ENOTSUP },
+		{ OWN(",\"act\":\"silu\""), "\"act\" is \"silu\": only relu is supported with own",
+		  -ENOTSUP },
+		{ OWN(",\"step\":2"), "\"step\" is 2: only 1 is supported", -ENOTSUP },
+		{ OWN(",\"on\":false"), "\"on\" is false: not supported with own", -ENOTSUP },
+		{ OWN(",\"off\":true"), "\"off\" is true: not supported with own", -ENOTSUP },
+		{ OWN(",\"extra\":\"x\""), "\"extra\" is set", -ENOTSUP },
+		{ OWN(",\"width\":4294967295"), "\"ff\" is missing", -EINVAL },
+		{ "{\"model_type\":\"own\",\"depth\":2,\"own\":{\"on\":true,\"null\":null,"
+		  "\"five\":5,\"six\":6}}",
+		  "\"six\" is 6: not done", -ENOTSUP },
+		{ OWN(",\"own\":{\"on\":3}"), "\"on\" is neither true nor false", -EINVAL },
+	};
+	struct ig_error err;
+	struct opened o;
+
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		int rc = open_own(bad[i].config, "{}", 0, &o, &err);
+		fails(rc, &o.g, &err, bad[i].code, bad[i].text);
+		free(o.file);
+	}
+	/* a kind that a newer module knows */
+	struct ig_config_key kind = { "depth", NULL, 99 };
+	struct ig_arch_files files = { .struct_size = sizeof files,
+				       .model_type = "own",
+				       .keys = &kind,
+				       .n_keys = 1,
+				       .key_bytes = sizeof kind };
+	const struct ig_arch_files *const table[] = { &files, NULL };
+	const struct ig_arch arch = { .struct_size = sizeof arch, .name = "own", .files = table };
+	const struct ig_arch *const archs[] = { &arch, NULL };
+	const struct ig_checkpoint_file file = { "config.json", OWN(""), sizeof OWN("") - 1 };
+	err = (struct ig_error){ 0 };
+	fails(ig_checkpoint_open_files(&file, 1, "dir", archs, &o.g, &err), &o.g, &err, -ENOTSUP,
+	      "of kind 99, which this Ingot does not know");
+	/* without architectures no folder is known */
+	err = (struct ig_error){ 0 };
+	fails(ig_checkpoint_open_files(&file, 1, "dir", NULL, &o.g, &err), &o.g, &err, -ENOTSUP,
+	      "\"own\": not supported; known: none");
+}
+
+/* What a module's check asks before anything of it is used. */
+static void tables_are_whole(void **state)
+{
+	static const struct {
+		struct ig_config_key k;
+		bool whole;
+	} keys[] = {
+		{ { "a", "b", IG_CONFIG_U32 }, true },
+		{ { NULL, "b", IG_CONFIG_U32 }, false },
+		{ { "a", NULL, IG_CONFIG_F32 }, false },
+		{ { "a", NULL, IG_CONFIG_REFUSED }, true },
+		{ { "a", NULL, IG_CONFIG_WORD }, false },
+		{ { "a", NULL, IG_CONFIG_WORD, 0, 0, "x" }, true },
+		{ { "a", "b", IG_CONFIG_LAYERS, 0, 0, "x" }, false },
+		{ { "a", "b", IG_CONFIG_LAYERS, 0, 0, "x|y" }, true },
+		{ { "a", "b", IG_CONFIG_U32, IG_CONFIG_TIMES, 1 }, false },
+		{ { "a", "b", IG_CONFIG_U32, IG_CONFIG_TIMES, 1, "c" }, true },
+	};
+	struct ig_arch_files files = own_files;
+	const struct ig_arch_files *const table[] = { &own_files, &files, NULL };
+	const struct ig_arch arch = { .struct_size = sizeof arch, .files = table };
+	const struct ig_tensor_name nameless[] = { { "a", "b" }, { NULL, "b" }, { "a", NULL } };
+
+	for (const struct ig_arch *const *a = test_archs; *a; a++)
+		assert_true(ig_checkpoint_arch_is_whole(*a));
+	assert_true(ig_checkpoint_arch_is_whole(&old_arch));
+	assert_true(ig_checkpoint_arch_is_whole(&arch));
+	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+		files.keys = &keys[i].k;
+		files.n_keys = 1;
+		assert_int_equal(ig_checkpoint_arch_is_whole(&arch), keys[i].whole);
+	}
+	files = own_files;
+	for (uint32_t i = 1; i <= 3; i++) {
+		files.names = nameless + (i == 3);
+		files.n_names = i == 3 ? 2 : i;
+		files.name_bytes = sizeof *nameless;
+		assert_int_equal(ig_checkpoint_arch_is_whole(&arch), i == 1);
+	}
+	files = own_files;
+	files.key_bytes = sizeof(struct ig_config_key) - 8;
+	assert_false(ig_checkpoint_arch_is_whole(&arch));
+	files = own_files;
+	files.struct_size -= 8;
+	assert_false(ig_checkpoint_arch_is_whole(&arch));
+	files = own_files;
+	files.model_type = NULL;
+	assert_false(ig_checkpoint_arch_is_whole(&arch));
+}
+
 /* ---- several files, siblings, paths ---- */
 
 static void index_is_checked(void **state)
@@ -685,7 +921,7 @@ static void index_is_checked(void **state)
 		};
 		struct ig_checkpoint *g;
 		struct ig_error err = { 0 };
-		int rc = ig_checkpoint_open_files(files, 5, "dir", &g, &err);
+		int rc = ig_checkpoint_open_files(files, 5, "dir", test_archs, &g, &err);
 		if (cases[i].code) {
 			fails(rc, &g, &err, cases[i].code, cases[i].text);
 			continue;
@@ -718,7 +954,7 @@ static int open_at(const char *dir, const char *name, struct ig_checkpoint **g,
 
 	snprintf(path, sizeof path, "%s%s", dir, name);
 	*err = (struct ig_error){ 0 };
-	return ig_checkpoint_open(path, g, err);
+	return ig_checkpoint_open(path, test_archs, g, err);
 }
 
 static void paths_name_folders(void **state)
@@ -779,8 +1015,9 @@ int main(void)
 		cmocka_unit_test(headers_are_refused), cmocka_unit_test(rows_are_put_in_order),
 		cmocka_unit_test(tensors_are_refused), cmocka_unit_test(groups_are_read),
 		cmocka_unit_test(groups_are_refused),  cmocka_unit_test(experts_are_joined),
-		cmocka_unit_test(experts_are_refused), cmocka_unit_test(index_is_checked),
-		cmocka_unit_test(paths_name_folders),
+		cmocka_unit_test(experts_are_refused), cmocka_unit_test(tables_are_followed),
+		cmocka_unit_test(tables_refuse),       cmocka_unit_test(tables_are_whole),
+		cmocka_unit_test(index_is_checked),    cmocka_unit_test(paths_name_folders),
 	};
 
 	return cmocka_run_group_tests_name("model/folder", tests, NULL, NULL);

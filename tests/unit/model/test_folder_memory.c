@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "model/formats/checkpoint.h"
+#include "tests/archs.h"
 #include "tests/unit/no_memory.h"
 
 #include <errno.h>
@@ -47,7 +48,8 @@ static void each_fails(bool with_index)
 	for (i = 0; rc; i++) {
 		err = (struct ig_error){ 0 };
 		no_memory_at(i);
-		rc = ig_checkpoint_open_files(files, with_index ? 4 : 3, "dir", &g, &err);
+		rc = ig_checkpoint_open_files(files, with_index ? 4 : 3, "dir", test_archs, &g,
+					      &err);
 		no_memory_at(-1);
 		if (!rc)
 			break;

@@ -501,7 +501,7 @@ static void files(void **state)
 	assert_true(fd >= 0);
 	good_file(&w);
 	assert_int_equal(write(fd, w.data, w.len), w.len);
-	assert_int_equal(ig_checkpoint_open(path, &g, &err), 0);
+	assert_int_equal(ig_checkpoint_open(path, NULL, &g, &err), 0);
 	const struct ig_checkpoint_tensor *t = ig_checkpoint_find_tensor(g, "b.weight");
 	assert_true(*(const float *)t->data == 42.0f);
 	/* Dropped pages come back from the file; what is not of the map is left alone. */
@@ -513,30 +513,30 @@ static void files(void **state)
 	ig_checkpoint_close(g);
 
 	assert_int_equal(ftruncate(fd, (off_t)w.len - 1), 0);
-	assert_int_equal(ig_checkpoint_open(path, &g, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_open(path, NULL, &g, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "tensor 'b.weight'"));
 	assert_memory_equal(err.text, path, strlen(path));
 	assert_int_equal(ftruncate(fd, 10), 0);
-	assert_int_equal(ig_checkpoint_open(path, &g, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_open(path, NULL, &g, &err), -EINVAL);
 	snprintf(text, sizeof text, "%s: 10 bytes can't be a GGUF file", path);
 	assert_string_equal(err.text, text);
 	close(fd);
 	unlink(path);
-	assert_int_equal(ig_checkpoint_open(path, &g, &err), -ENOENT);
+	assert_int_equal(ig_checkpoint_open(path, NULL, &g, &err), -ENOENT);
 	assert_null(g);
 	assert_non_null(strstr(err.text, "can't open"));
 
-	assert_int_equal(ig_checkpoint_open("/dev/null", &g, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_open("/dev/null", NULL, &g, &err), -EINVAL);
 	assert_string_equal(err.text, "/dev/null: not a regular file");
 	assert_int_equal(mkfifo(path, 0600), 0); /* must not wait for a writer */
-	assert_int_equal(ig_checkpoint_open(path, &g, &err), -EINVAL);
+	assert_int_equal(ig_checkpoint_open(path, NULL, &g, &err), -EINVAL);
 	unlink(path);
 
 	/* The end of a long path is shown. */
 	char *longest = malloc(3001);
 	memset(longest, 'd', 3000);
 	memcpy(longest + 2990, "/tail.gguf", 11);
-	assert_true(ig_checkpoint_open(longest, &g, &err) < 0);
+	assert_true(ig_checkpoint_open(longest, NULL, &g, &err) < 0);
 	assert_memory_equal(err.text, "...ddd", 6);
 	assert_non_null(strstr(err.text, "/tail.gguf: can't open"));
 	free(longest);

@@ -39,7 +39,7 @@ static int open_model(void **state)
 	json_error_t json_err;
 	char path[4096];
 
-	if (ig_checkpoint_open(needed("INGOT_TEST_MODEL"), &file, &err) ||
+	if (ig_checkpoint_open(needed("INGOT_TEST_MODEL"), NULL, &file, &err) ||
 	    ig_tokenizer_open(file, &tokenizer, &err) ||
 	    ig_chat_template_open(file, tokenizer, &model_template, &err)) {
 		print_error("%s\n", err.text);

@@ -45,7 +45,7 @@ static int open_model(void **state)
 {
 	struct ig_error err = { 0 };
 
-	if (ig_checkpoint_open(needed("INGOT_TEST_MODEL"), &file, &err) ||
+	if (ig_checkpoint_open(needed("INGOT_TEST_MODEL"), NULL, &file, &err) ||
 	    ig_tokenizer_open_with(file, true, &tokenizers[0], &err) ||
 	    ig_tokenizer_open_with(file, false, &tokenizers[1], &err)) {
 		print_error("%s\n", err.text);

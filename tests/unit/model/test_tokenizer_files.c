@@ -11,6 +11,7 @@
 #include "model/chat/chat_template.h"
 #include "model/tokenizer/detokenizer.h"
 #include "model/tokenizer/config_private.h"
+#include "tests/archs.h"
 #include "tiny_files.h"
 
 #include <unistd.h>
@@ -724,7 +725,7 @@ static void folder(void **state)
 	memcpy(weights + 8, header, sizeof header - 1);
 	put_file(dir, names[0], config, sizeof config - 1);
 	put_file(dir, names[1], weights, sizeof weights);
-	if (ig_checkpoint_open(dir, &g, &err))
+	if (ig_checkpoint_open(dir, test_archs, &g, &err))
 		fail_msg("%s", err.text);
 	assert_int_equal(ig_tokenizer_open(g, &t, &err), -ENOENT);
 	assert_non_null(strstr(err.text, dir));
@@ -733,7 +734,7 @@ static void folder(void **state)
 	tiny_json(&b, &(struct tiny_json){ .kind = TINY_PAIRS });
 	put_file(dir, names[2], b.data, b.len);
 	put_file(dir, names[3], chat_config, sizeof chat_config - 1);
-	assert_int_equal(ig_checkpoint_open(dir, &g, &err), 0);
+	assert_int_equal(ig_checkpoint_open(dir, test_archs, &g, &err), 0);
 	if (ig_tokenizer_open(g, &t, &err) || ig_chat_template_open(g, t, &c, &err))
 		fail_msg("%s", err.text);
 	assert_int_equal(ig_chat_template_encode(c, &m, 1, false, 100, &l, &err), 0);
@@ -744,7 +745,7 @@ static void folder(void **state)
 	ig_tokenizer_close(t);
 	ig_checkpoint_close(g);
 	put_file(dir, names[2], "{", 1);
-	assert_int_equal(ig_checkpoint_open(dir, &g, &err), 0);
+	assert_int_equal(ig_checkpoint_open(dir, test_archs, &g, &err), 0);
 	assert_int_equal(ig_tokenizer_open(g, &t, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "tokenizer.json: byte 1: no string"));
 	ig_checkpoint_close(g);

@@ -7,6 +7,7 @@
 
 #include "model/tokenizer/keys.h"
 
+#include "tests/archs.h"
 #include "tiny_files.h"
 
 static const char config_json[] =
@@ -56,7 +57,8 @@ static void open_folder(struct folder *f, const char *name, const char *second)
 		{ second ? second : "another", f->second.data, f->second.len },
 	};
 	memcpy(f->files, files, sizeof files);
-	if (ig_checkpoint_open_files(f->files, name ? second ? 5 : 4 : 3, "folder", &f->g, &err))
+	if (ig_checkpoint_open_files(f->files, name ? second ? 5 : 4 : 3, "folder", test_archs,
+				     &f->g, &err))
 		fail_msg("%s", err.text);
 }
 

@@ -10,7 +10,6 @@
 
 static const struct ig_host host = {
 	.struct_size = sizeof host,
-	.abi_version = IG_MODULE_ABI,
 	.meta_u32 = meta_u32,
 	.meta_f32 = meta_f32,
 	.meta_str = meta_str,
@@ -54,6 +53,7 @@ static int read_params(const char *name, const struct ig_meta *m, struct ig_mode
 			int rc;
 
 			assert_non_null(params);
+			*info = (struct ig_model_info){ .struct_size = sizeof *info };
 			rc = (*a)->read_params(&host, m, params, info, err);
 			free(params);
 			return rc;

@@ -89,7 +89,6 @@ static int note_status(const struct ig_graph *g)
 
 static const struct ig_host host = {
 	.struct_size = sizeof host,
-	.abi_version = IG_MODULE_ABI,
 	.meta_u32 = meta_u32,
 	.meta_f32 = meta_f32,
 	.meta_str = meta_str,
@@ -113,6 +112,7 @@ static const struct ig_arch *llama(void)
 static int read_params(const struct ig_meta *m, void **params, struct ig_model_info *info,
 		       struct ig_error *err)
 {
+	*info = (struct ig_model_info){ .struct_size = sizeof *info };
 	*params = calloc(1, llama()->params_size);
 	assert_non_null(*params);
 	return llama()->read_params(&host, m, *params, info, err);

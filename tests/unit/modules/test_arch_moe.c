@@ -12,13 +12,14 @@
 #pragma GCC diagnostic ignored "-Wunused-function"
 #include "arch_meta.h"
 
+#include <ingot/build_id.h>
+
 #include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 
 static const struct ig_host host = {
 	.struct_size = sizeof host,
-	.abi_version = IG_MODULE_ABI,
 	.meta_u32 = meta_u32,
 	.meta_f32 = meta_f32,
 	.meta_str = meta_str,
@@ -73,6 +74,7 @@ static int read_params(const char *name, const struct ig_meta *m, struct ig_mode
 	int rc;
 
 	assert_non_null(params);
+	*info = (struct ig_model_info){ .struct_size = sizeof *info };
 	rc = a->read_params(&host, m, params, info, err);
 	free(params);
 	return rc;
@@ -220,13 +222,18 @@ static void test_refusals(void **state)
 	}
 }
 
-/* A host that lacks what the module needs is refused, not followed into nothing. */
+static const struct ig_kernel_host *no_kernels(const char *build_id)
+{
+	assert_string_equal(build_id, IG_BUILD_ID);
+	return NULL;
+}
+
+/* A host of another build id is refused, not followed into nothing. */
 static void test_init(void **state)
 {
 	struct ig_host h = host;
 
-	assert_int_equal(module->init(&h), -ENOTSUP);
-	h.struct_size = 8;
+	h.kernels = no_kernels;
 	assert_int_equal(module->init(&h), -ENOTSUP);
 }
 

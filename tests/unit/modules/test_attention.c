@@ -371,7 +371,6 @@ static void test_check(void **state)
 		int64_t n_cols;
 		const char *text;
 	} bad[] = {
-		{ { 4, 9, 3, 64, 0, 0, 0.125f, 0 }, 576, "parameters of 4 bytes" },
 		{ { sizeof good, 9, 2, 64, 0, 0, 0.125f, 0 }, 576, "9 heads do not share 2" },
 		{ { sizeof good, 9, 0, 64, 0, 0, 0.125f, 0 }, 576, "9 heads do not share 0" },
 		{ { sizeof good, 0, 3, 64, 0, 0, 0.125f, 0 }, 576, "0 heads" },

@@ -22,7 +22,6 @@
 #define N_GROUPS 2
 #define N_SEQS 6
 
-extern const struct ig_module ingot_module;
 static const struct ig_kvcache_service *kv;
 static int n_mapped;
 static uint32_t n_hits, n_full, n_compacted; /* what happened in a chaos */

@@ -3,6 +3,7 @@
  * token's place holds a stamp of its sequence and position, so a block that two
  * sequences wrongly share, or that moves, shows as a wrong stamp.
  */
+#include <ingot/build_id.h>
 #include <ingot/kvcache.h>
 #include <ingot/module.h>
 
@@ -15,7 +16,6 @@
 
 #include <cmocka.h>
 
-extern const struct ig_module ingot_module;
 static const struct ig_kvcache_service *kv;
 
 struct memory {
@@ -90,13 +90,15 @@ static struct ig_kv_stats stats(const struct ig_kvcache *c)
 
 static void test_module(void **state)
 {
-	assert_int_equal(ingot_module.magic, IG_MODULE_MAGIC);
-	assert_int_equal(ingot_module.abi_version, IG_MODULE_ABI);
-	assert_int_equal(ingot_module.struct_size, sizeof(struct ig_module));
+	assert_int_equal(ingot_module.head.magic, IG_MODULE_MAGIC);
+	assert_int_equal(ingot_module.head.abi_major, IG_ABI_MAJOR);
+	assert_int_equal(ingot_module.head.abi_minor, IG_ABI_MINOR);
+	assert_int_equal(ingot_module.head.struct_size, sizeof(struct ig_module));
 	assert_string_equal(ingot_module.build_id, IG_BUILD_ID);
 	assert_string_equal(ingot_module.name, "kvcache");
 	assert_string_equal(kv->name, "paged");
 	assert_int_equal(kv->struct_size, sizeof *kv);
+	assert_int_equal(kv->version, IG_KVCACHE_VERSION);
 }
 
 static void test_layouts(void **state)

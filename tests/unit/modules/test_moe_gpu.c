@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "model/formats/checkpoint.h"
+#include "modules/moe/moe_private.h"
 #include "ops/cpu/tile16.h"
 #include "ops/op_private.h"
 #include "ops/ops.h"
@@ -61,12 +62,18 @@ static void no_tiles(uint32_t dtype, const void *rows, int64_t k, void *tile)
 	abort();
 }
 
+static const struct ig_kernel_host *kernels(const char *build_id)
+{
+	static const struct ig_kernel_host host = { .struct_size = sizeof host,
+						    .core_op = core_op,
+						    .tile_bytes = ig_tile16_tile_bytes,
+						    .tile_pack = no_tiles };
+	return &host;
+}
+
 static void open_module(void)
 {
-	static const struct ig_host host = { .struct_size = sizeof host,
-					     .core_op = core_op,
-					     .tile_bytes = ig_tile16_tile_bytes,
-					     .tile_pack = no_tiles };
+	static const struct ig_host host = { .struct_size = sizeof host, .kernels = kernels };
 	void *so = dlopen(MOE_MODULE, RTLD_NOW | RTLD_LOCAL);
 	const struct ig_module *m = so ? dlsym(so, "ingot_module") : NULL;
 

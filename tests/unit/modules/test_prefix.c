@@ -18,7 +18,6 @@
 #define MAX_TOKENS 160
 #define N_SEQS 6
 
-extern const struct ig_module ingot_module;
 static const struct ig_kvcache_service *kv;
 static int n_mapped;
 

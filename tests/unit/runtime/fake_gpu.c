@@ -1,7 +1,7 @@
 /* fake_gpu.c: see fake_gpu.h. */
 #include "tests/unit/runtime/fake_gpu.h"
 
-#include "runtime/modules.h"
+#include "runtime/modules/modules.h"
 #include "shaders/step.h"
 #include "tests/unit/model/tiny_gguf.h"
 
@@ -596,8 +596,9 @@ int toy_model_open(struct toy_model *m, const char *path)
 	struct ig_error err = { 0 };
 
 	memset(m, 0, sizeof *m);
-	if (ig_checkpoint_open(path, &m->file, &err) || ig_modules_create(&m->modules, &err) ||
+	if (ig_modules_create(&m->modules, &err) ||
 	    ig_modules_load(m->modules, INGOT_ATTENTION_MODULE, &err) ||
+	    ig_checkpoint_open(path, ig_modules_archs(m->modules), &m->file, &err) ||
 	    ig_plan_record(m->modules, m->file, &m->plan, &err)) {
 		fprintf(stderr, "%s\n", err.text);
 		return -1;

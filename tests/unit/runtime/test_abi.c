@@ -1,8 +1,9 @@
 /*
  * test_abi.c: a frozen copy of the module ABI: the size of every struct that
- * crosses it and where its members lie (LP64).  A line that fails here means that
- * modules built before would misread us: change IG_MODULE_ABI, this copy and
- * docs/architecture.md in one commit, on purpose.
+ * crosses it and where its members lie (LP64).  Structs of tier 1 only grow at their end,
+ * with IG_ABI_MINOR; anything else that fails here means that modules built before
+ * would misread us.  A change of tier 2 changes the build id.  Change the header, this copy
+ * and docs/architecture.md in one commit, on purpose.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include <cmocka.h>
 
 #include <ingot/arch.h>
+#include <ingot/arch_files.h>
 #include <ingot/kvcache.h>
 #include <ingot/gpu_lower.h>
 
@@ -56,7 +58,7 @@ static void test_op(void **state)
 	AT(ig_cpu_kernel, scratch_bytes, 32);
 	AT(ig_cpu_kernel, run, 40);
 	AT(ig_cpu_kernel, inner, 48);
-	SIZE(ig_op, 56);
+	SIZE(ig_op, 64);
 	AT(ig_op, params_size, 4);
 	AT(ig_op, name, 8);
 	AT(ig_op, check, 16);
@@ -65,6 +67,11 @@ static void test_op(void **state)
 	AT(ig_op, n_cpu_kernels, 40);
 	AT(ig_op, flags, 44);
 	AT(ig_op, gpu, 48);
+	AT(ig_op, version, 56);
+	SIZE(ig_kernel_host, 32);
+	AT(ig_kernel_host, core_op, 8);
+	AT(ig_kernel_host, tile_bytes, 16);
+	AT(ig_kernel_host, tile_pack, 24);
 	/* Element types and forms are GGUF's numbers, and what plans and tensors carry. */
 	const int dtypes[] = { IG_F32,	  IG_F16,    IG_Q4_0, IG_Q4_1, IG_Q5_0,	 IG_Q5_1,
 			       IG_Q8_0,	  IG_Q2_K,   IG_Q3_K, IG_Q4_K, IG_Q5_K,	 IG_Q6_K,
@@ -139,33 +146,35 @@ static void test_step(void **state)
 
 static void test_module(void **state)
 {
+	SIZE(ig_op_version, 16);
+	AT(ig_op_version, version, 8);
 	SIZE(ig_module, 96);
-	AT(ig_module, init, 88);
-	AT(ig_module, magic, 0);
-	AT(ig_module, abi_version, 4);
-	AT(ig_module, struct_size, 8);
-	AT(ig_module, build_id, 16);
-	AT(ig_module, name, 40);
-	AT(ig_module, version, 48);
-	AT(ig_module, requires_ops, 56);
-	AT(ig_module, ops, 64);
-	AT(ig_module, archs, 72);
-	AT(ig_module, kvcache, 80);
-	SIZE(ig_host, 112);
-	AT(ig_host, abi_version, 4);
+	AT(ig_module, head.magic, 0);
+	AT(ig_module, head.abi_major, 4);
+	AT(ig_module, head.abi_minor, 6);
+	AT(ig_module, head.struct_size, 8);
+	AT(ig_module, name, 16);
+	AT(ig_module, version, 24);
+	AT(ig_module, requires_ops, 32);
+	AT(ig_module, archs, 40);
+	AT(ig_module, init, 48);
+	AT(ig_module, build_id, 56);
+	AT(ig_module, ops, 80);
+	AT(ig_module, kvcache, 88);
+	SIZE(ig_host, 96);
+	AT(ig_host, abi_major, 4);
+	AT(ig_host, abi_minor, 6);
 	AT(ig_host, log, 8);
 	AT(ig_host, meta_u32, 16);
 	AT(ig_host, meta_f32, 24);
 	AT(ig_host, meta_str, 32);
-	AT(ig_host, meta_has_tensor, 40);
-	AT(ig_host, weight, 48);
-	AT(ig_host, record, 56);
-	AT(ig_host, graph_status, 64);
-	AT(ig_host, meta_tensor, 72);
-	AT(ig_host, core_op, 80);
-	AT(ig_host, tile_bytes, 88);
-	AT(ig_host, tile_pack, 96);
-	AT(ig_host, meta_array_u32, 104);
+	AT(ig_host, meta_array_u32, 40);
+	AT(ig_host, meta_has_tensor, 48);
+	AT(ig_host, meta_tensor, 56);
+	AT(ig_host, weight, 64);
+	AT(ig_host, record, 72);
+	AT(ig_host, graph_status, 80);
+	AT(ig_host, kernels, 88);
 	SIZE(ig_kv_arena, 56);
 	AT(ig_kv_arena, arena_bytes, 8);
 	AT(ig_kv_arena, slab_bytes, 16);
@@ -176,6 +185,7 @@ static void test_module(void **state)
 	SIZE(ig_kv_stats, 48);
 	AT(ig_kv_stats, cached_bytes, 40);
 	SIZE(ig_kvcache_service, 144);
+	AT(ig_kvcache_service, version, 4);
 	AT(ig_kvcache_service, compact, 128);
 	AT(ig_kvcache_service, trim, 136);
 	AT(ig_kvcache_service, seq_match, 112);
@@ -220,15 +230,16 @@ static void test_arch(void **state)
 	AT(ig_attention_params, layer, 20);
 	AT(ig_attention_params, scale, 24);
 	AT(ig_attention_params, window, 28);
-	SIZE(ig_cache_group, 20);
-	SIZE(ig_model_info, 96);
+	SIZE(ig_cache_group, 32);
+	SIZE(ig_model_info, 144);
 	AT(ig_model_info, groups, 16);
-	SIZE(ig_arch, 40);
+	SIZE(ig_arch, 48);
 	AT(ig_arch, params_size, 4);
 	AT(ig_arch, name, 8);
 	AT(ig_arch, read_params, 16);
 	AT(ig_arch, record, 24);
 	AT(ig_arch, claims, 32);
+	AT(ig_arch, files, 40);
 	SIZE(ig_moe_route_params, 20);
 	SIZE(ig_moe_glu_params, 16);
 	SIZE(ig_moe_combine_params, 16);
@@ -236,8 +247,59 @@ static void test_arch(void **state)
 	AT(ig_moe_route_params, scale, 16);
 	AT(ig_moe_glu_params, n_experts, 8);
 	AT(ig_moe_combine_params, n_experts, 4);
-	assert_int_equal(IG_MODULE_ABI, 5);
+	assert_int_equal(IG_ABI_MAJOR, 1);
+	assert_int_equal(IG_ABI_MINOR, 0);
+	assert_int_equal(IG_KVCACHE_VERSION, 1);
 	assert_int_equal(IG_ATTENTION_RANGE, 256);
+	assert_int_equal(IG_ATTENTION_MAX_HEADS, 1024);
+	assert_int_equal(IG_ATTENTION_MAX_HEAD_DIM, 256);
+}
+
+static void test_arch_files(void **state)
+{
+	SIZE(ig_config_key, 40);
+	AT(ig_config_key, gguf, 8);
+	AT(ig_config_key, kind, 16);
+	AT(ig_config_key, flags, 20);
+	AT(ig_config_key, fallback, 24);
+	AT(ig_config_key, text, 32);
+	SIZE(ig_config, 56);
+	AT(ig_config, u32, 8);
+	AT(ig_config, f32, 16);
+	AT(ig_config, flag, 24);
+	AT(ig_config, get_u32, 32);
+	AT(ig_config, put_u32, 40);
+	AT(ig_config, refuse, 48);
+	SIZE(ig_tensor_name, 24);
+	AT(ig_tensor_name, gguf, 8);
+	AT(ig_tensor_name, flags, 16);
+	SIZE(ig_arch_files, 88);
+	AT(ig_arch_files, tied, 4);
+	AT(ig_arch_files, model_type, 8);
+	AT(ig_arch_files, outer_type, 16);
+	AT(ig_arch_files, gguf, 24);
+	AT(ig_arch_files, keys, 32);
+	AT(ig_arch_files, n_keys, 40);
+	AT(ig_arch_files, key_bytes, 44);
+	AT(ig_arch_files, names, 48);
+	AT(ig_arch_files, n_names, 56);
+	AT(ig_arch_files, name_bytes, 60);
+	AT(ig_arch_files, rope_theta, 64);
+	AT(ig_arch_files, head_dim, 72);
+	AT(ig_arch_files, config, 80);
+	const int kinds[] = { IG_CONFIG_U32,  IG_CONFIG_F32,  IG_CONFIG_LAYERS, IG_CONFIG_WORD,
+			      IG_CONFIG_ONLY, IG_CONFIG_TRUE, IG_CONFIG_FALSE,	IG_CONFIG_REFUSED };
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(kinds[i], i);
+	const int flags[] = { IG_CONFIG_REQUIRED, IG_CONFIG_OPTIONAL, IG_CONFIG_NULLABLE,
+			      IG_CONFIG_TIMES };
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(flags[i], 1 << i);
+	const int names[] = { IG_TENSOR_BIAS,	    IG_TENSOR_F32,	IG_TENSOR_PAIRS,
+			      IG_TENSOR_TRANSPOSED, IG_TENSOR_PLUS_ONE, IG_TENSOR_EXPERTS,
+			      IG_TENSOR_TWO };
+	for (int i = 0; i < 7; i++)
+		assert_int_equal(names[i], 1 << i);
 }
 
 static void test_gpu(void **state)
@@ -332,9 +394,9 @@ static void test_gpu(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_op),     cmocka_unit_test(test_step),
-		cmocka_unit_test(test_module), cmocka_unit_test(test_arch),
-		cmocka_unit_test(test_gpu),
+		cmocka_unit_test(test_op),	   cmocka_unit_test(test_step),
+		cmocka_unit_test(test_module),	   cmocka_unit_test(test_arch),
+		cmocka_unit_test(test_arch_files), cmocka_unit_test(test_gpu),
 	};
 	return cmocka_run_group_tests_name("module ABI", tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/modules.h"
+#include "runtime/modules/modules.h"
 #include "runtime/plan.h"
 #include "tests/unit/model/tiny_gguf.h"
 
@@ -43,6 +43,9 @@ static void expect(const char *arch, int code, const char *text)
 	if (code == 0) {
 		if (rc)
 			fail_msg("%s: %s", arch, err.text);
+		for (uint32_t i = 0; i < plan->n_nodes; i++) /* whoever recorded it */
+			assert_int_equal(*(const uint32_t *)plan->nodes[i].params,
+					 plan->nodes[i].op->params_size);
 		assert_true(plan->n_nodes > 0);
 		ig_plan_destroy(plan);
 	} else {
@@ -68,6 +71,12 @@ static void test_mistakes(void **state)
 	expect("toy-no-sample", -EINVAL, "the plan does not end with sample");
 	expect("toy-bad-params", -ERANGE, "toy parameters are out of range");
 	expect("toy-no-info", -EINVAL, "incomplete model description");
+	expect("toy-long-params", 0, "");
+	expect("toy-short-params", -EINVAL, "logits: the input's rows are not gathered");
+	expect("toy-future-params", -EINVAL,
+	       "op norm, node 1: 24 bytes of parameters, of which it knows 16");
+	expect("toy-endless-params", -EINVAL, "op norm, node 1: its parameters do not begin with");
+	expect("toy-no-params", -EINVAL, "op norm, node 1: its parameters do not begin with");
 	expect("unheard-of", -ENOTSUP, "architecture \"unheard-of\" is unknown; known: toy-good, ");
 	expect(NULL, -ENOENT, "general.architecture");
 	ig_plan_destroy(NULL);
@@ -87,6 +96,28 @@ static void test_registry(void **state)
 	struct ig_error err = { 0 };
 	assert_int_equal(ig_modules_load(modules, INGOT_TOY_MODULE, &err), -EEXIST);
 	assert_non_null(strstr(err.text, "\"toy\" is loaded already"));
+}
+
+/* The same two modules in both orders: what is found does not depend on it. */
+static void test_claims(void **state)
+{
+	static const char *const paths[2] = { INGOT_CLAIMS_A, INGOT_CLAIMS_B };
+	struct ig_modules *all = modules;
+	struct ig_error err = { 0 };
+
+	for (int first = 0; first < 2; first++) {
+		assert_int_equal(ig_modules_create(&modules, &err), 0);
+		assert_int_equal(ig_modules_load(modules, paths[first], &err), 0);
+		expect("anything", -ERANGE, first ? "read by b" : "read by a"); /* it alone */
+		assert_int_equal(ig_modules_load(modules, paths[!first], &err), 0);
+		expect("anything", -EINVAL, "arch-a of module module-a");
+		expect("anything", -EINVAL, "arch-b of module module-b");
+		expect("anything", -EINVAL, "both claim this file");
+		expect("arch-a", -ERANGE, "read by a");
+		expect("arch-b", -ERANGE, "read by b");
+		ig_modules_destroy(modules);
+	}
+	modules = all;
 }
 
 static int setup(void **state)
@@ -110,6 +141,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_mistakes),
 		cmocka_unit_test(test_registry),
+		cmocka_unit_test(test_claims),
 	};
 	return cmocka_run_group_tests_name("recording", tests, setup, teardown);
 }

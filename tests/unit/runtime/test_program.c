@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "runtime/driver.h"
-#include "runtime/modules.h"
+#include "runtime/modules/modules.h"
 #include "tests/unit/model/tiny_gguf.h"
 
 #include <errno.h>

@@ -1,7 +1,6 @@
 /* toy_module.c: a module with architectures that record mistakes on purpose; each
  * is named for its own. */
 #include <ingot/arch.h>
-#include <ingot/op.h>
 
 #include <errno.h>
 #include <string.h>
@@ -28,7 +27,38 @@ static int no_info(const struct ig_host *host, const struct ig_meta *meta, void 
 	return 0;
 }
 
-enum mistake { NONE, MISSING, SHAPE, TWO_SHAPES, OP, INPUT, WEIGHT, NORM_SHAPE, NO_SAMPLE };
+enum mistake {
+	NONE,
+	MISSING,
+	SHAPE,
+	TWO_SHAPES,
+	OP,
+	INPUT,
+	WEIGHT,
+	NORM_SHAPE,
+	NO_SAMPLE,
+	SHORT_PARAMS,
+	LONG_PARAMS,
+	FUTURE_PARAMS,
+	ENDLESS_PARAMS,
+	NO_PARAMS,
+};
+
+/* norm as one would record it who knows fewer of its parameters, or more. */
+static ig_value norm(struct ig_rec *r, enum mistake m, ig_value x, ig_weight w)
+{
+	const struct {
+		struct ig_norm_params p;
+		uint32_t more[2];
+	} p = { { m == SHORT_PARAMS   ? offsetof(struct ig_norm_params, gather) :
+		  m == ENDLESS_PARAMS ? UINT32_MAX :
+		  m < SHORT_PARAMS    ? sizeof p.p :
+					sizeof p,
+		  IG_NORM_RMS, 1e-5f, 1 },
+		{ 0, m == FUTURE_PARAMS } };
+
+	return ig_rec_op(r, "norm", m == NO_PARAMS ? NULL : &p, &x, 1, &w, 1);
+}
 
 static int record(const struct ig_host *host, struct ig_graph *g, enum mistake m)
 {
@@ -41,9 +71,9 @@ static int record(const struct ig_host *host, struct ig_graph *g, enum mistake m
 		ig_rec_weight(&r, 8, 32, "table");
 	ig_value x = ig_rec_embed(&r, table);
 	if (m == OP)
-		ig_rec_op(&r, "levitate", NULL, &x, 1, NULL, 0);
+		ig_rec_op(&r, "levitate", &(uint32_t){ 4 }, &x, 1, NULL, 0);
 	ig_weight w = m == WEIGHT ? 55 : m == NORM_SHAPE ? table : vector;
-	x = ig_rec_rms_norm_last(&r, m == INPUT ? 99 : x, w, 1e-5f);
+	x = norm(&r, m, m == INPUT ? 99 : x, w);
 	x = ig_rec_logits(&r, x, table);
 	if (m != NO_SAMPLE)
 		ig_rec_sample(&r, x);
@@ -67,21 +97,25 @@ TOY(input, "bad-input", read_params, INPUT)
 TOY(weight, "bad-weight", read_params, WEIGHT)
 TOY(norm, "bad-shape", read_params, NORM_SHAPE)
 TOY(sample, "no-sample", read_params, NO_SAMPLE)
+TOY(short, "short-params", read_params, SHORT_PARAMS)
+TOY(long, "long-params", read_params, LONG_PARAMS)
+TOY(future, "future-params", read_params, FUTURE_PARAMS)
+TOY(endless, "endless-params", read_params, ENDLESS_PARAMS)
+TOY(none, "no-params", read_params, NO_PARAMS)
 TOY(params, "bad-params", no_params, NONE)
 TOY(info, "no-info", no_info, NONE)
 
 static const struct ig_arch *const archs[] = {
-	&arch_good,   &arch_missing, &arch_shape,  &arch_two,	 &arch_op,   &arch_input,
-	&arch_weight, &arch_norm,    &arch_sample, &arch_params, &arch_info, NULL,
+	&arch_good,   &arch_missing, &arch_shape,   &arch_two,	  &arch_op,   &arch_input,
+	&arch_weight, &arch_norm,    &arch_sample,  &arch_params, &arch_info, &arch_short,
+	&arch_long,   &arch_future,  &arch_endless, &arch_none,	  NULL,
 };
-static const char *const needs[] = { "embed", "norm", "logits", "sample", NULL };
+static const struct ig_op_version needs[] = {
+	{ "embed", 1 }, { "norm", 1 }, { "logits", 1 }, { "sample", 1 }, { NULL },
+};
 
-extern const struct ig_module ingot_module;
-__attribute__((visibility("default"))) const struct ig_module ingot_module = {
-	.magic = IG_MODULE_MAGIC,
-	.abi_version = IG_MODULE_ABI,
-	.struct_size = sizeof(struct ig_module),
-	.build_id = IG_BUILD_ID,
+const struct ig_module ingot_module = {
+	.head = IG_MODULE_HEAD,
 	.name = "toy",
 	.version = "1",
 	.requires_ops = needs,
