@@ -190,6 +190,18 @@ int ig_json_read_file(const char *name, const char *text, size_t len, json_t **o
 		    0;
 }
 
+json_t *ig_json_copy(const json_t *v)
+{
+	json_t *copy = json_is_array(v) ? json_array() : json_object();
+
+	if (json_is_array(v) ? json_array_extend(copy, (json_t *)(uintptr_t)v) :
+			       json_object_update(copy, (json_t *)(uintptr_t)v)) {
+		json_decref(copy);
+		return NULL;
+	}
+	return copy;
+}
+
 /* ---- writing ------------------------------------------------------------------------------ */
 
 static void put_escaped(struct ig_strbuf *b, const char *s, size_t len)
@@ -231,15 +243,15 @@ void ig_json_put_line(struct ig_json_writer *w)
 	w->comma = false;
 }
 
-static void put_plain(struct ig_json_writer *w, const char *key, const char *text)
+void ig_json_put_raw(struct ig_json_writer *w, const char *key, const char *json)
 {
 	ig_json_put_key(w, key);
-	ig_strbuf_puts(w->out, text);
+	ig_strbuf_puts(w->out, json ? json : "null");
 }
 
 void ig_json_open_object(struct ig_json_writer *w, const char *key)
 {
-	put_plain(w, key, "{");
+	ig_json_put_raw(w, key, "{");
 	w->comma = false;
 }
 
@@ -251,7 +263,7 @@ void ig_json_close_object(struct ig_json_writer *w)
 
 void ig_json_open_array(struct ig_json_writer *w, const char *key)
 {
-	put_plain(w, key, "[");
+	ig_json_put_raw(w, key, "[");
 	w->comma = false;
 }
 
@@ -272,7 +284,7 @@ void ig_json_put_text(struct ig_json_writer *w, const char *key, const char *s)
 	if (s)
 		ig_json_put_string(w, key, s, strlen(s));
 	else
-		ig_json_put_null(w, key);
+		ig_json_put_raw(w, key, NULL);
 }
 
 void ig_json_put_int(struct ig_json_writer *w, const char *key, int64_t n)
@@ -295,12 +307,7 @@ void ig_json_put_real(struct ig_json_writer *w, const char *key, const char *for
 
 void ig_json_put_bool(struct ig_json_writer *w, const char *key, bool b)
 {
-	put_plain(w, key, b ? "true" : "false");
-}
-
-void ig_json_put_null(struct ig_json_writer *w, const char *key)
-{
-	put_plain(w, key, "null");
+	ig_json_put_raw(w, key, b ? "true" : "false");
 }
 
 static int add(const char *s, size_t len, void *out)
@@ -319,8 +326,7 @@ void ig_json_put_value(struct ig_json_writer *w, const char *key, const json_t *
 
 int ig_json_print(const json_t *v, unsigned digits)
 {
-	return json_dumpf(v, stdout,
-			  JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(digits)) ?
-		       -EIO :
-		       0;
+	size_t flags = JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(digits);
+
+	return json_dumpf(v, stdout, flags) || putchar('\n') < 0 ? -EIO : 0;
 }

@@ -44,6 +44,10 @@ static inline const char *ig_json_text(const json_t *object, const char *key)
 	return json_string_value(json_object_get(object, key));
 }
 
+/* A shallow copy of an object or a list, as json_copy, which overlooks a failed allocation;
+ * NULL without memory. */
+json_t *ig_json_copy(const json_t *v);
+
 /* ---- writing ------------------------------------------------------------------------------ */
 
 /* Appends to out, whose failure sticks.  Every value in an object has a key, in an array and
@@ -66,15 +70,16 @@ void ig_json_put_uint(struct ig_json_writer *w, const char *key, uint64_t n);
 __attribute__((format(printf, 3, 0))) void
 ig_json_put_real(struct ig_json_writer *w, const char *key, const char *format, double x);
 void ig_json_put_bool(struct ig_json_writer *w, const char *key, bool b);
-void ig_json_put_null(struct ig_json_writer *w, const char *key);
 /* As jansson writes it; NULL: null. */
 void ig_json_put_value(struct ig_json_writer *w, const char *key, const json_t *v);
-/* What comes to out from elsewhere, directly after this call. */
+/* What is JSON already; NULL: null. */
+void ig_json_put_raw(struct ig_json_writer *w, const char *key, const char *json);
+/* The key alone: its value comes to out directly after this. */
 void ig_json_put_key(struct ig_json_writer *w, const char *key);
 /* The comma, if one is due, and a new line. */
 void ig_json_put_line(struct ig_json_writer *w);
 
-/* The same to standard output, in ASCII, its reals with so many digits (0: 17); -EIO or 0. */
+/* A line on standard output, in ASCII, its reals with so many digits (0: 17); -EIO or 0. */
 int ig_json_print(const json_t *v, unsigned digits);
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "store/config_private.h"
 
+#include "base/json.h"
 #include "base/utf8.h"
 
 #include <errno.h>
@@ -149,13 +150,11 @@ static void format_number(const struct config_option *o, uint64_t v, struct ig_s
 void config_format(const struct config_option *o, const void *base, struct ig_strbuf *out)
 {
 	if (config_is_list(o)) {
-		char **list = *(char ***)field(o, base);
-		ig_strbuf_puts(out, "[");
-		for (size_t i = 0; list[i]; i++) {
-			ig_strbuf_puts(out, i ? ", " : "");
-			ig_strbuf_json(out, list[i], strlen(list[i]));
-		}
-		ig_strbuf_puts(out, "]");
+		struct ig_json_writer w = { .out = out, .spaced = true };
+		ig_json_open_array(&w, NULL);
+		for (char **item = *(char ***)field(o, base); *item; item++)
+			ig_json_put_text(&w, NULL, *item);
+		ig_json_close_array(&w);
 		return;
 	}
 	switch (o->type) {

@@ -73,7 +73,7 @@ json_t *ig_schema_keep(struct ig_schema *x, json_t *made)
 
 json_t *ig_schema_copy(struct ig_schema *x, const json_t *schema)
 {
-	json_t *copy = ig_schema_keep(x, json_copy((json_t *)schema));
+	json_t *copy = ig_schema_keep(x, ig_json_copy(schema));
 
 	/* jansson leaves out what it has no memory for. */
 	if (copy && json_object_size(copy) != json_object_size(schema)) {

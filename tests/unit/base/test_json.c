@@ -250,7 +250,7 @@ static void write_all(struct ig_json_writer *w, const json_t *v)
 	ig_json_close_object(w);
 	ig_json_put_line(w);
 	ig_json_put_bool(w, "t", true);
-	ig_json_put_null(w, "z");
+	ig_json_put_raw(w, "z", NULL);
 	ig_json_put_value(w, "v", v);
 	ig_json_put_key(w, "k");
 	ig_strbuf_puts(w->out, "[1]");
