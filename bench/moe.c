@@ -173,7 +173,7 @@ int main(int argc, char **argv)
 	for (int i = 1; i < argc && !rc; i++)
 		rc = ig_modules_load(m, argv[i], &err);
 	if (!rc)
-		rc = ig_modules_start(m, &err);
+		rc = ig_modules_start(m, NULL, 0, &err);
 	if (rc) {
 		fprintf(stderr, "%s\n", err.text);
 		return 1;

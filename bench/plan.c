@@ -36,7 +36,7 @@ int main(int argc, char **argv)
 	if (!rc)
 		rc = ig_modules_load(m, argc > 2 ? argv[2] : INGOT_MOE_MODULE, &err);
 	if (!rc)
-		rc = ig_modules_start(m, &err);
+		rc = ig_modules_start(m, NULL, 0, &err);
 	for (uint32_t i = 0; i < figures_n_shapes && !rc; i++)
 		for (size_t j = 0; j < sizeof dtypes / sizeof *dtypes && !rc; j++) {
 			struct figures f;

@@ -131,6 +131,38 @@ static int usage(FILE *f)
 	return f == stdout ? 0 : 2;
 }
 
+static int check_config(struct ig_service *d)
+{
+	struct ig_error err = { 0 };
+	int rc = ig_service_check(d, &err);
+
+	if (rc < 0)
+		fprintf(stderr, "ingotd: %s\n", err.text);
+	else
+		printf("%s: ok\n", d->config->file);
+	ig_service_stop(d);
+	return rc < 0;
+}
+
+/* With the options of the modules that are found without a configuration. */
+static int print_config(void)
+{
+	const struct ig_module *modules[IG_MAX_MODULES];
+	struct ig_service d = { 0 };
+	struct ig_error err = { 0 };
+	int rc = ig_config_parse("", 0, "defaults", &d.config, &err);
+
+	if (rc < 0)
+		fprintf(stderr, "ingotd: %s\n", err.text);
+	else
+		rc = ig_service_check(&d, &err); /* refusals are logged */
+	if (d.modules)
+		rc = ig_config_write_reference(stdout, modules,
+					       ig_modules_list(d.modules, modules));
+	ig_service_stop(&d);
+	return rc < 0 || fflush(stdout) ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -156,7 +188,7 @@ int main(int argc, char **argv)
 			check = true;
 			break;
 		case 'p':
-			return ig_config_write_reference(stdout) < 0 || fflush(stdout) ? 1 : 0;
+			return print_config();
 		case 'v':
 			return printf("ingotd %s\n", IG_VERSION) < 0;
 		case 'h':
@@ -172,11 +204,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "ingotd: %s\n", err.text);
 		return 1;
 	}
-	if (check) {
-		printf("%s: ok\n", d.config->file);
-		ig_config_destroy(d.config);
-		return 0;
-	}
+	if (check)
+		return check_config(&d);
 	int status = 1;
 	if (setup_signals(&err) < 0 || ig_service_start(&d, on_net, on_device_lost, &err) < 0)
 		fprintf(stderr, "ingotd: %s\n", err.text);

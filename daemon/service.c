@@ -54,13 +54,31 @@ static void log_left(void *ctx, const char *key, const char *was, const char *is
 		ig_log_warn("%s: %s -> %s needs a restart", key, was, is);
 }
 
+static int judge(const struct ig_service *s, struct ig_config *config, struct ig_error *err)
+{
+	const struct ig_module *modules[IG_MAX_MODULES];
+	size_t n = ig_modules_list(s->modules, modules);
+
+	return ig_config_judge_modules(config, modules, n, err);
+}
+
+int ig_service_check(struct ig_service *s, struct ig_error *err)
+{
+	int rc = ig_modules_create(&s->modules, err);
+
+	if (!rc)
+		rc = ig_modules_load_folders(s->modules, s->config->modules.path, err);
+	return rc ? rc : judge(s, s->config, err);
+}
+
 void ig_service_reload(struct ig_service *s)
 {
-	struct ig_config *config;
+	struct ig_config *config = NULL;
 	struct ig_error err = { 0 };
 
 	ig_watch_take(&s->watch, s->config->file);
-	if (ig_config_load(s->config->file, &config, &err) < 0) {
+	if (ig_config_load(s->config->file, &config, &err) < 0 || judge(s, config, &err) < 0) {
+		ig_config_destroy(config);
 		ig_log_error("reload: %s; the old configuration stays", err.text);
 		apply_log(s->config, &err);  /* a rotated file is reopened all the same */
 		ig_net_reload_files(s->net); /* and a key that was taken away is */
@@ -109,6 +127,11 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 	ig_watch_take(&s->watch, s->config->file);
 	if (!rc)
 		rc = ig_net_probe(s->config, err); /* before the slow part */
+	if (!rc)
+		rc = ig_service_check(s, err);
+	if (!rc)
+		rc = ig_modules_start(s->modules, s->config->modules.settings,
+				      s->config->modules.n_settings, err);
 	if (rc)
 		return rc;
 	raise_fd_limit(s->config);
@@ -123,7 +146,11 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 		if (rc)
 			return rc;
 	}
-	struct ig_engine_deps deps = { s->config, s->ledger, s->metrics, device_lost, NULL };
+	struct ig_engine_deps deps = { .config = s->config,
+				       .modules = s->modules,
+				       .ledger = s->ledger,
+				       .metrics = s->metrics,
+				       .device_lost = device_lost };
 	rc = ig_engine_create(&deps, &s->engine, err);
 	if (rc)
 		return rc;
@@ -139,6 +166,7 @@ void ig_service_stop(struct ig_service *s)
 	ig_net_destroy(s->net);
 	ig_ledger_close(s->ledger);
 	ig_metrics_destroy(s->metrics);
+	ig_modules_destroy(s->modules);
 	if (s->config != s->first)
 		ig_config_destroy(s->first);
 	ig_config_destroy(s->config);

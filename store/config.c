@@ -344,6 +344,7 @@ void ig_config_destroy(struct ig_config *pub)
 	for (size_t i = 0; i < c->pub.n_models; i++)
 		for (size_t j = 0; j < config_n_model_options; j++)
 			config_clear(&config_model_options[j], &c->pub.models[i]);
+	config_clear_modules(c);
 	free(c->pub.models);
 	free(c->pub.file);
 	free(c->label);
@@ -759,6 +760,7 @@ void ig_config_diff(const struct ig_config *old, const struct ig_config *new_,
 		config_format(o, new_, &is);
 		each(ctx, o->key, text_of(&was), text_of(&is), o->reloadable);
 	}
+	config_diff_modules((const struct config *)old, (const struct config *)new_, each, ctx);
 	if (!models_equal(old, new_)) {
 		ig_strbuf_clear(&was);
 		ig_strbuf_clear(&is);

@@ -8,7 +8,9 @@
 #ifndef INGOT_STORE_CONFIG_H
 #define INGOT_STORE_CONFIG_H
 
-#include <ingot/error.h>
+#include "base/setting.h"
+
+#include <ingot/module.h>
 #include <stdbool.h>
 
 struct ig_config_model {
@@ -87,6 +89,9 @@ struct ig_config {
 	struct {	     /* modules: */
 		char **path; /* folders to load *.so from, never none; default: those of the build
 			      tree that the program lies in, else the installed one */
+		/* NAME.KEY: what the file sets of the modules' own options, once they were judged */
+		struct ig_setting *settings;
+		size_t n_settings;
 	} modules;
 	struct {	      /* ledger: */
 		bool enabled; /* true */
@@ -119,8 +124,15 @@ void ig_config_diff(const struct ig_config *old, const struct ig_config *new_,
 				 bool reloadable),
 		    void *ctx);
 
-/* Write the commented file with every option and its default, as etc/ingot.yaml has it. */
-int ig_config_write_reference(FILE *f);
+/* Judge what the file says below modules.NAME by the tables of these modules, and fill in
+ * modules.settings.  Until then it is kept as it was read; who asks for nothing of modules
+ * need not judge it.  Errors as those of ig_config_load. */
+int ig_config_judge_modules(struct ig_config *c, const struct ig_module *const *modules, size_t n,
+			    struct ig_error *err);
+
+/* Write the commented file with every option, of these modules too, and its default, as
+ * etc/ingot.yaml has it. */
+int ig_config_write_reference(FILE *f, const struct ig_module *const *modules, size_t n);
 
 /* Override one option by its dotted name, as if the file had said so (a list: "a,b").
  * c must come from load or parse, and no other thread may read it yet. */

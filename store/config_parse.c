@@ -277,7 +277,7 @@ static int take_list(struct reader *r, void *base, const struct config_option *o
 	return rc;
 }
 
-static int fail_unknown(struct reader *r, const char *section, const char *key)
+static int fail_unknown(struct reader *r, yaml_mark_t at, const char *section, const char *key)
 {
 	const char *nearest = config_nearest(section, key);
 	char full[260], shown[80];
@@ -285,13 +285,11 @@ static int fail_unknown(struct reader *r, const char *section, const char *key)
 	snprintf(full, sizeof full, "%s%s%s", section, *section ? "." : "", key);
 	config_quote(full, strlen(full), shown);
 	if (nearest && !strcmp(nearest, full))
-		return fail_at(r, r->event.start_mark,
-			       "unknown key %s; write \"%s\" below \"%.*s:\"", shown,
+		return fail_at(r, at, "unknown key %s; write \"%s\" below \"%.*s:\"", shown,
 			       strchr(full, '.') + 1, (int)strcspn(full, "."), full);
 	if (nearest)
-		return fail_at(r, r->event.start_mark, "unknown key %s; did you mean \"%s\"?",
-			       shown, nearest);
-	return fail_at(r, r->event.start_mark, "unknown key %s", shown);
+		return fail_at(r, at, "unknown key %s; did you mean \"%s\"?", shown, nearest);
+	return fail_at(r, at, "unknown key %s", shown);
 }
 
 static int take_option(struct reader *r, const struct config_option *o)
@@ -310,6 +308,69 @@ static int take_option(struct reader *r, const struct config_option *o)
 					.column = (uint32_t)r->event.start_mark.column + 1 };
 	return config_is_list(o) ? take_list(r, &r->c->pub, o, o->key) :
 				   take_scalar(r, &r->c->pub, o, o->key);
+}
+
+/* The event is the key of a module's option, whose section is s. */
+static int take_module_option(struct reader *r, struct config_said *s)
+{
+	yaml_mark_t at = r->event.start_mark;
+	const struct config_said *first;
+	char key[128], name[260];
+	int rc = take_key(r, key, sizeof key);
+
+	if (rc)
+		return rc;
+	snprintf(name, sizeof name, "modules.%s.%s", s->module, key);
+	first = config_find_said(r->c, s->module, key);
+	if (first)
+		return fail_at(r, at, "duplicate key \"%s\"; first given in line %u", name,
+			       first->line);
+	rc = next(r);
+	if (rc)
+		return rc;
+	if (r->event.type != YAML_SCALAR_EVENT || is_null(&r->event))
+		return fail_at(r, r->event.start_mark, "%s: expected one value, got %s", name,
+			       r->event.type == YAML_SCALAR_EVENT ? "nothing" : kind(&r->event));
+	if (strlen((const char *)r->event.data.scalar.value) != r->event.data.scalar.length)
+		return fail_at(r, r->event.start_mark, "%s: the value has a NUL in it", name);
+	s->key = key;
+	s->text = (char *)r->event.data.scalar.value;
+	s->line = (uint32_t)at.line + 1;
+	s->column = (uint32_t)at.column + 1;
+	s->value_line = (uint32_t)r->event.start_mark.line + 1;
+	s->value_column = (uint32_t)r->event.start_mark.column + 1;
+	return config_say(r->c, s, r->err);
+}
+
+/* The event is the key `module` below modules:, which is no option of ours. */
+static int take_module(struct reader *r, char *module)
+{
+	yaml_mark_t at = r->event.start_mark;
+	struct config_said s = { .module = module,
+				 .line = (uint32_t)at.line + 1,
+				 .column = (uint32_t)at.column + 1 };
+	const struct config_said *first = config_find_said(r->c, module, NULL);
+	int rc;
+
+	if (first)
+		return fail_at(r, at, "duplicate key \"modules.%s\"; first given in line %u",
+			       module, first->line);
+	rc = next(r);
+	if (rc)
+		return rc;
+	if (!is_null(&r->event) && r->event.type != YAML_MAPPING_START_EVENT)
+		return fail_unknown(r, at, "modules", module);
+	rc = config_say(r->c, &s, r->err);
+	if (rc || is_null(&r->event))
+		return rc;
+	for (;;) {
+		rc = next(r);
+		if (rc || r->event.type == YAML_MAPPING_END_EVENT)
+			return rc;
+		rc = take_module_option(r, &s);
+		if (rc)
+			return rc;
+	}
 }
 
 /* The event is what follows "section:". */
@@ -332,7 +393,12 @@ static int take_section(struct reader *r, const char *section)
 			return rc;
 		snprintf(full, sizeof full, "%s.%s", section, key);
 		const struct config_option *o = config_find(full, strlen(full));
-		rc = o ? take_option(r, o) : fail_unknown(r, section, key);
+		if (o)
+			rc = take_option(r, o);
+		else if (!strcmp(section, "modules"))
+			rc = take_module(r, key);
+		else
+			rc = fail_unknown(r, r->event.start_mark, section, key);
 		if (rc)
 			return rc;
 	}
@@ -473,7 +539,7 @@ static int take_root(struct reader *r)
 			continue;
 		}
 		if (!is_section(key) && strcmp(key, "models"))
-			return fail_unknown(r, "", key);
+			return fail_unknown(r, r->event.start_mark, "", key);
 		for (size_t i = 0; i < n_seen; i++)
 			if (!strcmp(seen[i].name, key))
 				return fail_at(r, r->event.start_mark,

@@ -3,7 +3,8 @@
  * description, the table of all of them, and where each value came from.
  * config.c has the table and the life of a configuration, config_parse.c the
  * YAML, config_value.c the values' syntax, config_machine.c the defaults that depend
- * on the machine, config_reference.c the documents.
+ * on the machine, config_modules.c the options that modules bring, config_reference.c the
+ * documents.
  */
 #ifndef INGOT_STORE_CONFIG_PRIVATE_H
 #define INGOT_STORE_CONFIG_PRIVATE_H
@@ -58,12 +59,24 @@ struct config_place {
 	uint32_t line, column; /* of the value; from 1; FROM_FILE only */
 };
 
+/* What the file says of a module's option, not yet judged; with key NULL, that there is a
+ * section of the module. */
+struct config_said {
+	char *module, *key, *text;
+	uint32_t line, column;		   /* of the key */
+	uint32_t value_line, value_column; /* of the value */
+	/* Once judged: the value and the default, as a person reads them. */
+	char *value, *fallback;
+};
+
 /* A configuration as config.c allocates it; the public part comes first. */
 struct config {
 	struct ig_config pub;
 	char *label; /* the file's name in messages */
 	char *dir;   /* what relative paths are relative to; absolute */
 	struct config_place places[CONFIG_MAX_OPTIONS];
+	struct config_said *said;
+	size_t n_said;
 };
 
 static inline bool config_is_list(const struct config_option *o)
@@ -113,9 +126,35 @@ int config_parse_yaml(struct config *c, const char *text, size_t len, struct ig_
 /* Put what is left empty to the defaults of this machine. */
 int config_fill_in(struct config *c, struct ig_error *err);
 
+/* ---- config_modules.c ---------------------------------------------------------- */
+
+/* Keep a copy. */
+int config_say(struct config *c, const struct config_said *said, struct ig_error *err);
+const struct config_said *config_find_said(const struct config *c, const char *module,
+					   const char *key);
+void config_clear_modules(struct config *c);
+
+/* A module's option as one of ours, with a field for its value, which is the default. */
+struct config_module_option {
+	struct config_option option; /* points into this struct */
+	union {
+		bool truth;
+		uint64_t number;
+		char *text;
+	} field;
+	char key[160], value[128];
+};
+
+void config_of_module(const char *module, const struct ig_module_option *m,
+		      struct config_module_option *out);
+void config_diff_modules(const struct config *old, const struct config *new_,
+			 void (*each)(void *ctx, const char *key, const char *was, const char *is,
+				      bool reloadable),
+			 void *ctx);
+
 /* ---- config_reference.c ------------------------------------------------------ */
 
 /* The table of options in docs/configuration.md. */
-int config_write_table(FILE *f);
+int config_write_table(FILE *f, const struct ig_module *const *modules, size_t n);
 
 #endif

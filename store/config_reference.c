@@ -79,22 +79,25 @@ static void put_kind(struct ig_strbuf *b, const struct config_option *o)
 	config_bounds(o, b);
 }
 
-static void put_option(struct ig_strbuf *b, const char *indent, const struct config_option *o)
+/* variable: of the environment; NULL: none. */
+static void put_option(struct ig_strbuf *b, const char *indent, const struct config_option *o,
+		       const char *variable)
 {
 	struct ig_strbuf facts;
-	char env[64];
 
 	ig_strbuf_init(&facts);
 	ig_strbuf_printf(&facts, "Default %s; ", shown_default(o));
 	put_kind(&facts, o);
-	ig_strbuf_printf(&facts, "; %s; %s.", config_env_name(o, env),
+	ig_strbuf_printf(&facts, "%s%s; %s.", variable ? "; " : "", variable ? variable : "",
 			 o->reloadable ? "reloadable" : "needs a restart");
 	put_comment(b, indent, o->help);
 	if (facts.data)
 		put_comment(b, indent, facts.data);
 	b->failed |= facts.failed;
 	ig_strbuf_finish(&facts);
-	ig_strbuf_printf(b, "%s#%s: %s\n", indent, config_leaf(o), shown_default(o));
+	ig_strbuf_printf(b, "%s#%s: %s\n", indent,
+			 strrchr(o->key, '.') ? strrchr(o->key, '.') + 1 : o->key,
+			 shown_default(o));
 }
 
 static int put_out(FILE *f, struct ig_strbuf *b)
@@ -139,10 +142,25 @@ static void put_models(struct ig_strbuf *b)
 			  "#    pin: false\n");
 }
 
-int ig_config_write_reference(FILE *f)
+static void put_modules(struct ig_strbuf *b, const struct ig_module *const *modules, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct ig_module_option *o = modules[i]->options;
+		struct config_module_option as;
+
+		if (o && o->key)
+			ig_strbuf_printf(b, "\n  %s:\n", modules[i]->name);
+		for (; o && o->key; o++) {
+			config_of_module(modules[i]->name, o, &as);
+			put_option(b, "    ", &as.option, NULL);
+		}
+	}
+}
+
+int ig_config_write_reference(FILE *f, const struct ig_module *const *modules, size_t n_modules)
 {
 	struct ig_strbuf b;
-	char section[32] = "";
+	char section[32] = "", env[64];
 
 	ig_strbuf_init(&b);
 	ig_strbuf_puts(
@@ -165,7 +183,9 @@ int ig_config_write_reference(FILE *f)
 		} else {
 			ig_strbuf_puts(&b, "\n");
 		}
-		put_option(&b, top ? "" : "  ", o);
+		put_option(&b, top ? "" : "  ", o, config_env_name(o, env));
+		if (!strcmp(o->key, "modules.path"))
+			put_modules(&b, modules, n_modules);
 	}
 	put_models(&b);
 	return put_out(f, &b);
@@ -181,7 +201,33 @@ static void put_cell(struct ig_strbuf *b, const char *text)
 	}
 }
 
-int config_write_table(FILE *f)
+static void put_row(struct ig_strbuf *b, const struct config_option *o, const char *variable)
+{
+	const char *quote = variable ? "`" : "";
+	struct ig_strbuf kind;
+
+	ig_strbuf_init(&kind);
+	put_kind(&kind, o);
+	ig_strbuf_printf(b, "| `%s` | `%s` | ", o->key, shown_default(o));
+	put_cell(b, kind.data ? kind.data : "");
+	ig_strbuf_printf(b, " | %s | %s%s%s |\n", o->reloadable ? "yes" : "no", quote,
+			 variable ? variable : "", quote);
+	b->failed |= kind.failed;
+	ig_strbuf_finish(&kind);
+}
+
+static void put_module_rows(struct ig_strbuf *b, const struct ig_module *const *modules, size_t n)
+{
+	struct config_module_option as;
+
+	for (size_t i = 0; i < n; i++)
+		for (const struct ig_module_option *o = modules[i]->options; o && o->key; o++) {
+			config_of_module(modules[i]->name, o, &as);
+			put_row(b, &as.option, NULL);
+		}
+}
+
+int config_write_table(FILE *f, const struct ig_module *const *modules, size_t n)
 {
 	struct ig_strbuf b;
 	char env[64];
@@ -190,16 +236,9 @@ int config_write_table(FILE *f)
 	ig_strbuf_puts(&b, "| option | default | takes | reload | variable |\n"
 			   "|---|---|---|---|---|\n");
 	for (size_t i = 0; i < config_n_options; i++) {
-		const struct config_option *o = &config_options[i];
-		struct ig_strbuf kind;
-		ig_strbuf_init(&kind);
-		put_kind(&kind, o);
-		ig_strbuf_printf(&b, "| `%s` | `%s` | ", o->key, shown_default(o));
-		put_cell(&b, kind.data ? kind.data : "");
-		ig_strbuf_printf(&b, " | %s | `%s` |\n", o->reloadable ? "yes" : "no",
-				 config_env_name(o, env));
-		b.failed |= kind.failed;
-		ig_strbuf_finish(&kind);
+		put_row(&b, &config_options[i], config_env_name(&config_options[i], env));
+		if (!strcmp(config_options[i].key, "modules.path"))
+			put_module_rows(&b, modules, n);
 	}
 	return put_out(f, &b);
 }

@@ -3,10 +3,14 @@
  * etc/ingot.yaml, and the table between its marks in docs/configuration.md, anew
  * from the table of options.  Is not installed.
  */
+#include "runtime/modules/modules.h"
 #include "store/config_private.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+static const struct ig_module *modules[IG_MAX_MODULES];
+static size_t n_modules;
 
 static char *read_all(const char *path)
 {
@@ -27,7 +31,7 @@ static char *read_all(const char *path)
 static int write_yaml(const char *path)
 {
 	FILE *f = fopen(path, "w");
-	int rc = f ? ig_config_write_reference(f) : -1;
+	int rc = f ? ig_config_write_reference(f, modules, n_modules) : -1;
 
 	if (f && fclose(f))
 		rc = -1;
@@ -44,7 +48,7 @@ static int write_docs(const char *path)
 
 	if (f) {
 		fwrite(text, 1, (size_t)(from - text) + strlen(begin), f);
-		rc = config_write_table(f);
+		rc = config_write_table(f, modules, n_modules);
 		fputs(to, f);
 		if (fclose(f))
 			rc = -1;
@@ -55,13 +59,25 @@ static int write_docs(const char *path)
 
 int main(int argc, char **argv)
 {
-	if (argc != 3) {
-		fprintf(stderr, "usage: write_reference ingot.yaml configuration.md\n");
+	struct ig_modules *registry;
+	struct ig_error err = { 0 };
+
+	if (argc < 3) {
+		fprintf(stderr, "usage: write_reference ingot.yaml configuration.md [MODULE]...\n");
 		return 2;
 	}
+	int rc = ig_modules_create(&registry, &err);
+	for (int i = 3; i < argc && !rc; i++)
+		rc = ig_modules_load(registry, argv[i], &err);
+	if (rc) {
+		fprintf(stderr, "write_reference: %s\n", err.text);
+		return 1;
+	}
+	n_modules = ig_modules_list(registry, modules);
 	if (write_yaml(argv[1]) || write_docs(argv[2])) {
 		fprintf(stderr, "write_reference: cannot write %s or %s\n", argv[1], argv[2]);
 		return 1;
 	}
+	ig_modules_destroy(registry);
 	return 0;
 }

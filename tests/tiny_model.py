@@ -12,7 +12,7 @@ Kinds:
   flood    as loop, with one token of 2 KiB: what a client that does not read is sent.
 
 With arch "gemma3" it has that model's norms and, of every three layers, two that see a
-window.
+window.  Arch "pebble" is llama by another name, which no module of ours knows.
 
 The vocabulary is byte-level BPE with ChatML's control tokens.  With template "tools"
 (tools has it anyway) the chat template knows tools, as Hermes has them, and reasoning.  --damage makes a
@@ -201,7 +201,7 @@ class Model:
             raise ValueError("a script needs a head of its own")
         if n_used > n_experts > 0:
             raise ValueError("fewer experts than are used")
-        if arch not in (ARCH, "gemma3") or (arch != ARCH and kind != "random"):
+        if arch not in (ARCH, "gemma3", "pebble") or (arch == "gemma3" and kind != "random"):
             raise ValueError("no such model of architecture " + arch)
         self.kind, self.dtype, self.arch = kind, TYPES[dtype], arch
         self.n_experts, self.n_used = n_experts, n_used
@@ -456,7 +456,7 @@ def main():
     p.add_argument("--ff", type=int, default=192, dest="n_ff")
     p.add_argument("--context", type=int, default=512, dest="n_context")
     p.add_argument("--template", choices=sorted(TEMPLATES), default="chatml")
-    p.add_argument("--arch", choices=(ARCH, "gemma3"), default=ARCH)
+    p.add_argument("--arch", choices=(ARCH, "gemma3", "pebble"), default=ARCH)
     p.add_argument("--tied", action="store_true", help="no head of its own")
     p.add_argument("--damage", choices=sorted(DAMAGES), help="; ".join(
         "%s: %s" % d for d in sorted(DAMAGES.items())))

@@ -264,7 +264,7 @@ static int open_source(const char *from, struct ig_modules **modules, struct ig_
 		rc = ig_modules_create(modules, err);
 	if (!rc) {
 		ig_modules_load_folders(*modules, c->modules.path, NULL);
-		rc = ig_modules_start(*modules, err);
+		rc = ig_modules_start(*modules, NULL, 0, err);
 	}
 	if (!rc) {
 		rc = ig_checkpoint_open(from, ig_modules_archs(*modules), out, err);

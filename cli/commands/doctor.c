@@ -40,6 +40,7 @@ struct doctor {
 	struct ig_findings found;
 	struct ig_config *config;
 	struct ig_modules *modules;
+	struct ig_error refusal; /* of the first module that was not loaded */
 	struct ig_driver *driver;
 	/* What models that could be planned take: all, those of the start, and those that stay. */
 	uint64_t all_bytes, start_bytes, pinned_bytes;
@@ -129,28 +130,45 @@ static void check_machine(struct doctor *d)
 
 /* ---- configuration, driver, modules --------------------------------------------------- */
 
+/* Load the modules, and judge what the configuration says of them where all could be. */
+static int load_modules(struct doctor *d, struct ig_error *err)
+{
+	const struct ig_module *modules[IG_MAX_MODULES];
+
+	if (ig_modules_create(&d->modules, &d->refusal) ||
+	    ig_modules_load_folders(d->modules, d->config->modules.path, &d->refusal))
+		return 0; /* check_modules says so */
+	return ig_config_judge_modules(d->config, modules, ig_modules_list(d->modules, modules),
+				       err);
+}
+
 static void check_config(struct doctor *d, const char *path)
 {
 	struct ig_error err = { 0 };
 	int rc = ig_config_load(path, &d->config, &err);
+	bool loaded = !rc;
 
+	if (loaded)
+		rc = load_modules(d, &err);
 	if (rc == 0) {
 		OK(d, "configuration", "%s: valid, %zu model%s",
 		   d->config->file ? d->config->file : "-", d->config->n_models,
 		   d->config->n_models == 1 ? "" : "s");
 		return;
 	}
-	if (rc != -ENOENT || path) {
+	if (rc != -ENOENT || path || loaded) {
 		WRONG(d, "configuration",
 		      "correct it; modules, models and the ledger are checked then", "%s",
 		      err.text);
+		ig_config_destroy(d->config);
+		d->config = NULL;
 		return;
 	}
 	NOTE(d, "configuration",
 	     "write an ingot.yaml, or name one with --config; the checks below "
 	     "use the defaults",
 	     "%s", err.text);
-	if (ig_config_parse("{}", 2, "defaults", &d->config, &err))
+	if (ig_config_parse("{}", 2, "defaults", &d->config, &err) || load_modules(d, &err))
 		WRONG(d, "configuration", NULL, "the defaults are refused: %s", err.text);
 }
 
@@ -183,19 +201,19 @@ static void on_module(void *ctx, const char *name, const char *version, const ch
 
 static void check_modules(struct doctor *d)
 {
-	struct ig_error err = { 0 };
+	struct ig_error err = d->refusal;
 	char archs[512] = "", folders[512] = "";
 	size_t n = 0;
 
-	if (ig_modules_create(&d->modules, &err)) {
+	if (!d->modules) {
 		WRONG(d, "modules", NULL, "%s", err.text);
 		return;
 	}
 	for (char **p = d->config->modules.path; p && *p && n < sizeof folders; p++)
 		n += (size_t)snprintf(folders + n, sizeof folders - n, "%s%s", n ? ", " : "", *p);
-	int rc = ig_modules_load_folders(d->modules, d->config->modules.path, &err);
-	if (!rc)
-		rc = ig_modules_start(d->modules, &err);
+	int rc = err.code ? err.code :
+			    ig_modules_start(d->modules, d->config->modules.settings,
+					     d->config->modules.n_settings, &err);
 	ig_modules_each(d->modules, on_module, d);
 	if (rc)
 		WRONG(d, "modules",

@@ -146,8 +146,7 @@ static uint32_t max_kv_tokens(const struct ig_seq *s)
 
 static void preempt(struct ig_sched *sch, struct ig_seq *s)
 {
-	ig_log_debug("request %s (%s): preempted with %d tokens", s->id, s->origin->request_id,
-		     s->n_tokens);
+	ig_log_debug("request %s: preempted with %d tokens", s->id, s->n_tokens);
 	ig_sched_drop_kv(sch, s);
 	s->n_done = 0;
 	ig_sched_insert(sch, s, &sch->waiting);

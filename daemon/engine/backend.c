@@ -19,21 +19,10 @@ uint32_t ig_backend_chunk(const struct ig_backend *b, const struct ig_config *co
 	return clamp(config->scheduler.prefill_chunk, 1, b->max_rows);
 }
 
-static int open_modules(struct ig_backend *b, const struct ig_config *config, struct ig_error *err)
+static int find_service(struct ig_backend *b, const struct ig_config *config, struct ig_error *err)
 {
 	char *const *folders = config->modules.path; /* the loaded configuration names them */
-	int rc;
 
-	if (!folders || !folders[0])
-		return ig_fail(err, -EINVAL, "modules.path names no folder");
-	rc = ig_modules_create(&b->modules, err);
-	if (rc < 0)
-		return rc;
-	rc = ig_modules_load_folders(b->modules, folders, err);
-	if (!rc)
-		rc = ig_modules_start(b->modules, err);
-	if (rc < 0)
-		return rc;
 	b->kv = ig_modules_kvcache(b->modules, config->kvcache.service);
 	if (!b->kv)
 		return ig_fail(err, -ENOENT,
@@ -116,7 +105,7 @@ int ig_backend_open(struct ig_backend *b, const struct ig_config *config, struct
 			config->scheduler.max_seqs, b->max_rows);
 	if (ig_grammar_cache_create(GRAMMAR_CACHE_BYTES, &b->grammars) < 0)
 		return ig_fail(err, -ENOMEM, "out of memory for the cache of grammars");
-	rc = open_modules(b, config, err);
+	rc = find_service(b, config, err);
 	if (rc == 0)
 		rc = open_driver(b, config, err);
 	if (rc == 0)
@@ -136,8 +125,6 @@ void ig_backend_close(struct ig_backend *b)
 	ig_grammar_cache_destroy(b->grammars);
 	if (b->driver)
 		ig_driver_close(b->driver);
-	if (b->modules)
-		ig_modules_destroy(b->modules);
 }
 
 void ig_backend_record(const struct ig_backend *b, const struct ig_ledger_row *row)

@@ -20,7 +20,7 @@
 #define IG_LEAST_TOKENS 256
 
 struct ig_backend {
-	struct ig_modules *modules;
+	const struct ig_modules *modules; /* not owned */
 	struct ig_driver *driver;
 	const struct ig_kvcache_service *kv;
 	struct ig_kvcache *cache;

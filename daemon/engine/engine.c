@@ -33,6 +33,7 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out,
 
 	if (!e)
 		return ig_fail(err, -ENOMEM, "out of memory for the engine");
+	e->backend.modules = deps->modules;
 	e->backend.ledger = deps->ledger;
 	e->backend.metrics = deps->metrics;
 	rc = ig_backend_open(&e->backend, config, err);

@@ -12,12 +12,14 @@
 #include "store/metrics.h"
 
 struct ig_engine;
+struct ig_modules;
 
 /* ---- life (main's thread) ---- */
 
 struct ig_engine_deps {
-	const struct ig_config *config; /* outlives the engine */
-	struct ig_ledger *ledger;	/* may be NULL */
+	const struct ig_config *config;	  /* these two outlive the engine */
+	const struct ig_modules *modules; /* started */
+	struct ig_ledger *ledger;	  /* may be NULL */
 	struct ig_metrics *metrics;
 	/* The device is gone for good: called once, by the engine's thread.  Every request
 	 * from then on ends with an error; a new process may find a device again.  May be
@@ -26,7 +28,7 @@ struct ig_engine_deps {
 	void *ctx;
 };
 
-/* Load modules and models, set up the driver and the cache under the memory
+/* Load models, set up the driver and the cache under the memory
  * contract, start the threads.  Errors are one line that names what was wrong. */
 int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out,
 		     struct ig_error *err);

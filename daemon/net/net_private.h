@@ -37,10 +37,10 @@ struct conn {
 
 	/* HTTP */
 	struct ig_exchange *exchange;
-	char method[8], *path; /* path: malloc'd, decoded */
+	char method[8], *path;		    /* path: malloc'd, decoded */
 	char request_id[IG_REQUEST_ID_CAP]; /* of a WebSocket: of its handshake */
-	char origin[256];      /* allowed; "" */
-	uint64_t length;       /* Content-Length */
+	char origin[256];		    /* allowed; "" */
+	uint64_t length;		    /* Content-Length */
 	bool reading_body, head_written, head_only, keep_open, ended, lingering;
 	bool is_1_1, is_chunked;
 	struct ig_chunked chunked;

@@ -45,7 +45,7 @@ class Page:
 
 def options(yaml):
     """(section, key, help, facts) of each option, in the file's order."""
-    section, comment, models = "", [], False
+    section, module, comment, models = "", "", [], False
     for number, line in enumerate(yaml.split("\n"), 1):
         if line.startswith("models:"):
             yield from model_keys(" ".join(comment))
@@ -57,14 +57,16 @@ def options(yaml):
                 comment = []
             continue
         if found := re.fullmatch(r"([a-z_]+):", line):
-            section, comment = found[1], []
+            section, module, comment = found[1], "", []
+        elif found := re.fullmatch(r"  ([a-z0-9_-]+):", line):
+            module, comment = found[1] + ".", []
         elif found := re.fullmatch(r"( *)# (.*)", line):
             comment.append(found[2])
         elif found := re.fullmatch(r"( *)#([a-z_]+): .*", line):
             starts = [i for i, text in enumerate(comment) if text.startswith("Default ")]
             if not starts:
                 sys.exit("ingot.yaml:%d: no comment says the default of %s" % (number, found[2]))
-            yield (section if found[1] else "Without a section", found[2],
+            yield (section if found[1] else "Without a section", module + found[2],
                    " ".join(comment[:starts[-1]]), " ".join(comment[starts[-1]:]))
             comment = []
         elif line != "#":

@@ -46,7 +46,7 @@ struct ig_arch {
 	 * name (Mixtral's say llama).  Goes before the name; that two architectures claim one
 	 * file is an error.  NULL: the name alone counts. */
 	int (*claims)(const struct ig_host *host, const struct ig_meta *meta);
-	/* How folders of safetensors say it; NULL-terminated.  NULL: no folder does. */
+	/* Since 1.1.  How folders of safetensors say it; NULL-terminated.  NULL: no folder does. */
 	const struct ig_arch_files *const *files;
 };
 

@@ -11,7 +11,7 @@
  * has a version, and within a major version it only grows: structs at their end, where
  * zero means what was before, by a minor version each time.  A module may have been built
  * against an older minor version, never against a newer one.  Tier 2, what ops, kernels
- * and the cache service need, is op.h, gpu.h and kvcache.h.  A module that brings
+ * and the cache service need, is op.h, gpu.h, gpu_lower.h and kvcache.h.  A module that brings
  * those must have been built against the same declarations: its build id says so.
  */
 #ifndef INGOT_MODULE_H
@@ -21,7 +21,7 @@
 
 #define IG_MODULE_MAGIC 0x4d474e49u /* "INGM" in a little-endian file */
 #define IG_ABI_MAJOR 1u
-#define IG_ABI_MINOR 0u
+#define IG_ABI_MINOR 1u
 
 struct ig_arch;
 struct ig_host;
@@ -47,6 +47,30 @@ struct ig_module_head {
 
 #define IG_MODULE_HEAD { IG_MODULE_MAGIC, IG_ABI_MAJOR, IG_ABI_MINOR, sizeof(struct ig_module), 0 }
 
+enum ig_module_option_type {
+	IG_OPTION_BOOL = 0,
+	IG_OPTION_INT = 1,
+	IG_OPTION_SIZE = 2, /* bytes; the file may say 4MiB */
+	IG_OPTION_TIME = 3, /* ms; the file says 5s */
+	IG_OPTION_CHOICE = 4,
+	IG_OPTION_TEXT = 5,
+};
+
+/* One option of a module: modules.NAME.KEY of ingot.yaml, where NAME is the module's.  An
+ * element of an array, so it never grows: what is reserved is zero. */
+struct ig_module_option {
+	const char *key; /* of a-z, 0-9 and _ */
+	uint32_t type;	 /* enum ig_module_option_type */
+	uint32_t reserved;
+	uint64_t min, max;	    /* of INT, SIZE, TIME; of TEXT its length in bytes */
+	uint64_t number;	    /* the default; of BOOL 0 or 1 */
+	const char *text;	    /* the default of CHOICE and TEXT */
+	const char *const *choices; /* of CHOICE; NULL-terminated */
+	const char *unit;	    /* of INT, "tokens"; may be NULL */
+	const char *help;	    /* a sentence, which the commented ingot.yaml has */
+	uint64_t reserved_too;
+};
+
 struct ig_module {
 	struct ig_module_head head; /* IG_MODULE_HEAD */
 	const char *name;
@@ -60,6 +84,9 @@ struct ig_module {
 	char build_id[24];		/* IG_BUILD_ID of build_id.h, where there is any of: */
 	const struct ig_op *const *ops; /* NULL-terminated; may be NULL */
 	const struct ig_kvcache_service *kvcache; /* may be NULL */
+
+	/* Since 1.1. */
+	const struct ig_module_option *options; /* ends with a NULL key; may be NULL */
 };
 
 /* The one symbol that a module exports. */
@@ -118,6 +145,13 @@ struct ig_host {
 
 	/* Tier 2, what ops need (op.h); NULL where the build id is another. */
 	const struct ig_kernel_host *(*kernels)(const char *build_id);
+
+	/* Since 1.1.  What the configuration says of the module that was given this host, or
+	 * the default: 0, -ENOENT (no option has that key), -EINVAL (its type is another).
+	 * option_number is for BOOL, INT, SIZE (bytes) and TIME (ms), option_text for CHOICE
+	 * and TEXT.  From init on, any thread. */
+	int (*option_number)(const struct ig_host *host, const char *key, uint64_t *out);
+	int (*option_text)(const struct ig_host *host, const char *key, const char **out);
 };
 
 #endif

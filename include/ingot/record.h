@@ -136,13 +136,6 @@ static inline void ig_rec_sample(struct ig_rec *r, ig_value logits)
 	r->host->record(r->g, "sample", &p, &logits, 1, NULL, 0, NULL, 0);
 }
 
-static inline ig_value ig_rec_rope_table(struct ig_rec *r, uint32_t n_pairs, float freq_base,
-					 float freq_scale, ig_weight factors)
-{
-	struct ig_rope_table_params p = { sizeof p, n_pairs, freq_base, freq_scale, 0, 0 };
-	return ig_rec_op(r, "rope_table", &p, NULL, 0, &factors, factors == IG_NONE ? 0 : 1);
-}
-
 static inline ig_value ig_rec_rope_kv(struct ig_rec *r, const struct ig_rope_kv_params *p,
 				      ig_value qkv, ig_value table)
 {

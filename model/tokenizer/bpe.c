@@ -6,6 +6,7 @@
  * just searched.  Longer pieces go through a linked list and a heap, so that a
  * megabyte without a space costs n log n.
  */
+#include "model/tokenizer/heap_private.h"
 #include "model/tokenizer/tokenizer_private.h"
 
 #include <errno.h>
@@ -135,32 +136,6 @@ static size_t merge_short(const struct ig_merges *m, int32_t *ids, size_t n)
 
 /* The heap holds rank << 32 | place, so the smallest is the lowest rank and, of
  * equals, the leftmost. */
-static void heap_push(uint64_t *heap, size_t *n, uint64_t v)
-{
-	size_t i = (*n)++;
-
-	for (; i > 0 && heap[(i - 1) / 2] > v; i = (i - 1) / 2)
-		heap[i] = heap[(i - 1) / 2];
-	heap[i] = v;
-}
-
-static uint64_t heap_pop(uint64_t *heap, size_t *n)
-{
-	uint64_t top = heap[0], v = heap[--*n];
-	size_t i = 0, child;
-
-	while ((child = 2 * i + 1) < *n) {
-		if (child + 1 < *n && heap[child + 1] < heap[child])
-			child++;
-		if (heap[child] >= v)
-			break;
-		heap[i] = heap[child];
-		i = child;
-	}
-	heap[i] = v;
-	return top;
-}
-
 static void push_pair(const struct ig_merges *m, struct ig_merge_work *w, size_t *n_heap,
 		      int32_t left)
 {

@@ -10,6 +10,7 @@
  * Bytes that are not UTF-8 become the tokens of those bytes; SentencePiece itself makes
  * U+FFFD of them.
  */
+#include "model/tokenizer/heap_private.h"
 #include "model/tokenizer/tokenizer_private.h"
 #include "base/utf8.h"
 
@@ -65,7 +66,7 @@ struct ig_spm_work { /* what is asked for once for many texts */
 	char *text;
 	size_t text_cap;
 	struct symbol *symbols;
-	uint64_t *heap; /* order << 32 | symbol */
+	uint64_t *heap; /* order << 32 | symbol: the highest score and, of equals, the leftmost */
 	size_t cap;	/* of symbols; the heap has twice as many */
 	struct span *stack;
 	size_t stack_cap;
@@ -225,33 +226,6 @@ static int put_symbol(struct run *r, uint32_t start, uint32_t len)
 }
 
 /* ---- merges --------------------------------------------------------------------- */
-
-/* The smallest is the highest score and, of equals, the leftmost. */
-static void heap_push(uint64_t *heap, size_t *n, uint64_t v)
-{
-	size_t i = (*n)++;
-
-	for (; i > 0 && heap[(i - 1) / 2] > v; i = (i - 1) / 2)
-		heap[i] = heap[(i - 1) / 2];
-	heap[i] = v;
-}
-
-static uint64_t heap_pop(uint64_t *heap, size_t *n)
-{
-	uint64_t top = heap[0], v = heap[--*n];
-	size_t i = 0, child;
-
-	while ((child = 2 * i + 1) < *n) {
-		if (child + 1 < *n && heap[child + 1] < heap[child])
-			child++;
-		if (heap[child] >= v)
-			break;
-		heap[i] = heap[child];
-		i = child;
-	}
-	heap[i] = v;
-	return top;
-}
 
 static int note_split(struct run *r, int32_t id, uint32_t left)
 {

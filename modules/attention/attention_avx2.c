@@ -133,33 +133,7 @@ INLINE void scores_half(const int nq, const struct unit *u, const char *src, flo
 	UNROLL for (int i = 0; i < nq; i++) vec_store(s + i * S_STRIDE, acc[i]);
 }
 
-static int scores_in_place(const struct unit *u, int nq, const char *block, float *s)
-{
-	for (int t = 0; t < IG_BLOCK_TOKENS; t += 8, block += 8 * u->layout->token_stride, s += 8)
-		switch (nq) {
-		case 1:
-			scores_half(1, u, block, s);
-			break;
-		case 2:
-			scores_half(2, u, block, s);
-			break;
-		case 3:
-			scores_half(3, u, block, s);
-			break;
-		case 4:
-			scores_half(4, u, block, s);
-			break;
-		case 5:
-			scores_half(5, u, block, s);
-			break;
-		case 6:
-			scores_half(6, u, block, s);
-			break;
-		default:
-			return 0;
-		}
-	return 1;
-}
+#include "attention_eights.h"
 
 uint64_t ig_attention_scratch_avx2(const struct ig_op_call *call)
 {

@@ -31,6 +31,8 @@
 #define MAX_NODES (1u << 20)			     /* of the prefix index */
 #define ALIGNMENT 64 /* of each head's rows: a cache line, a vector */
 
+static uint64_t max_cached; /* the option, in bytes; 0: no limit */
+
 static uint32_t window_of(const struct ig_kv_seq *s, uint32_t i)
 {
 	return s->cache->groups[s->group[i]].window;
@@ -317,6 +319,38 @@ undo:
 	return rc;
 }
 
+static void kv_stats(const struct ig_kvcache *c, struct ig_kv_stats *out)
+{
+	*out = (struct ig_kv_stats){ .arena_bytes = c->arena.arena_bytes };
+	out->committed_bytes = (uint64_t)(c->n_slabs - c->n_free_slabs) * c->arena.slab_bytes;
+	out->free_bytes = (uint64_t)c->n_free_slabs * c->arena.slab_bytes;
+	for (uint32_t i = 0; i < c->n_groups; i++) {
+		const struct group *g = &c->groups[i];
+		uint64_t n_blocks;
+
+		if (!g->used)
+			continue;
+		n_blocks = g->n_slabs * g->blocks_per_slab;
+		uint64_t n_idle = g->window ? g->n_loose : prefix_n_idle(c->prefix, g->root);
+		out->n_blocks_used += g->n_blocks_used - n_idle;
+		out->used_bytes += (g->n_blocks_used - n_idle) * g->layout.block_bytes;
+		out->free_bytes += (n_blocks - g->n_blocks_used + n_idle) * g->layout.block_bytes;
+		out->cached_bytes += n_idle * g->layout.block_bytes;
+	}
+}
+
+/* Of what only later prompts could use, no more than the option allows. */
+static void keep_within(struct ig_kvcache *c)
+{
+	struct ig_kv_stats s;
+
+	if (!max_cached)
+		return;
+	do
+		kv_stats(c, &s);
+	while (s.cached_bytes > max_cached && blocks_evict(c));
+}
+
 static void kv_seq_advance(struct ig_kv_seq *s, uint32_t n_tokens)
 {
 	/* What continues the last whole block is kept: the index begins others with it. */
@@ -324,12 +358,16 @@ static void kv_seq_advance(struct ig_kv_seq *s, uint32_t n_tokens)
 	for (uint32_t i = 0; i < s->n_groups; i++)
 		if (window_of(s, i))
 			let_go(s, i, first_read(window_of(s, i), n_tokens));
+	keep_within(s->cache);
 }
 
 static void kv_seq_destroy(struct ig_kv_seq *s)
 {
+	struct ig_kvcache *c;
+
 	if (!s)
 		return;
+	c = s->cache;
 	if (s->node != PREFIX_NONE)
 		prefix_unuse(s->cache->prefix, s->node);
 	for (uint32_t i = 0; i < s->n_groups; i++)
@@ -341,6 +379,7 @@ static void kv_seq_destroy(struct ig_kv_seq *s)
 	if (s->next)
 		s->next->prev = s->prev;
 	free(s);
+	keep_within(c);
 }
 
 static void move_to_node(struct ig_kv_seq *s, uint32_t node)
@@ -480,26 +519,6 @@ static void *const *kv_slab_bases(const struct ig_kvcache *c, uint32_t *n_slabs)
 	return c->bases;
 }
 
-static void kv_stats(const struct ig_kvcache *c, struct ig_kv_stats *out)
-{
-	*out = (struct ig_kv_stats){ .arena_bytes = c->arena.arena_bytes };
-	out->committed_bytes = (uint64_t)(c->n_slabs - c->n_free_slabs) * c->arena.slab_bytes;
-	out->free_bytes = (uint64_t)c->n_free_slabs * c->arena.slab_bytes;
-	for (uint32_t i = 0; i < c->n_groups; i++) {
-		const struct group *g = &c->groups[i];
-		uint64_t n_blocks;
-
-		if (!g->used)
-			continue;
-		n_blocks = g->n_slabs * g->blocks_per_slab;
-		uint64_t n_idle = g->window ? g->n_loose : prefix_n_idle(c->prefix, g->root);
-		out->n_blocks_used += g->n_blocks_used - n_idle;
-		out->used_bytes += (g->n_blocks_used - n_idle) * g->layout.block_bytes;
-		out->free_bytes += (n_blocks - g->n_blocks_used + n_idle) * g->layout.block_bytes;
-		out->cached_bytes += n_idle * g->layout.block_bytes;
-	}
-}
-
 static const struct ig_kvcache_service paged = {
 	.struct_size = sizeof paged,
 	.version = IG_KVCACHE_VERSION,
@@ -522,10 +541,26 @@ static const struct ig_kvcache_service paged = {
 	.trim = kv_trim,
 };
 
+static const struct ig_module_option options[] = {
+	{ .key = "max_cached",
+	  .type = IG_OPTION_SIZE,
+	  .max = (uint64_t)1 << 50,
+	  .help = "The most memory that is kept for prompts to come, once no request uses it; 0 means "
+		  "as much as the arena has." },
+	{ NULL },
+};
+
+static int init(const struct ig_host *host)
+{
+	return host->option_number(host, "max_cached", &max_cached);
+}
+
 const struct ig_module ingot_module = {
 	.head = IG_MODULE_HEAD,
 	.build_id = IG_BUILD_ID,
 	.name = "kvcache",
 	.version = IG_VERSION,
 	.kvcache = &paged,
+	.options = options,
+	.init = init,
 };

@@ -108,5 +108,7 @@ void modules_fill_host(struct ig_host *host)
 		.record = ig_graph_record,
 		.graph_status = ig_graph_status,
 		.kernels = kernels,
+		.option_number = modules_option_number,
+		.option_text = modules_option_text,
 	};
 }

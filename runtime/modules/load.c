@@ -113,6 +113,7 @@ void modules_free(struct loaded *l)
 {
 	if (!l)
 		return;
+	modules_free_options(l);
 	free(l->archs);
 	free(l->path);
 	free(l);
@@ -138,6 +139,8 @@ static int take(const struct ig_module *d, const char *path, struct loaded **out
 	rc = check_tier2(&l->d, path, err);
 	if (!rc)
 		rc = copy_archs(l, path, err);
+	if (!rc)
+		rc = modules_take_options(l, err);
 	if (rc)
 		goto fail;
 	while (l->d.ops && l->d.ops[l->n_ops])

@@ -11,7 +11,10 @@
 #include <ingot/arch.h>
 #include <ingot/kvcache.h>
 
+#define IG_MAX_MODULES 64
+
 struct ig_modules;
+struct ig_setting;
 
 /* With the core ops registered and no module loaded. */
 int ig_modules_create(struct ig_modules **out, struct ig_error *err);
@@ -25,9 +28,10 @@ int ig_modules_load(struct ig_modules *m, const char *path, struct ig_error *err
 /* Every *.so (*.dylib) of these folders (NULL-terminated), in an order in which
  * required ops come first.  The first refusal is returned, all are logged. */
 int ig_modules_load_folders(struct ig_modules *m, char *const *folders, struct ig_error *err);
-/* Call the init of those that were loaded, in that order.  Once; ops, architectures and
- * services are used after it. */
-int ig_modules_start(struct ig_modules *m, struct ig_error *err);
+/* Give the modules their options and call the init of each, in the order in which they were
+ * loaded.  Once; ops, architectures and services are used after it. */
+int ig_modules_start(struct ig_modules *m, const struct ig_setting *settings, size_t n,
+		     struct ig_error *err);
 
 const struct ig_op *ig_modules_op(const struct ig_modules *m, const char *name);
 const struct ig_arch *ig_modules_arch(const struct ig_modules *m, const char *name, size_t len);
@@ -39,6 +43,8 @@ const struct ig_kvcache_service *ig_modules_kvcache(const struct ig_modules *m, 
 /* What the module of this architecture was given. */
 const struct ig_host *ig_modules_host(const struct ig_modules *m, const struct ig_arch *arch);
 
+/* The loaded ones' descriptions, to out[IG_MAX_MODULES]; returns how many. */
+size_t ig_modules_list(const struct ig_modules *m, const struct ig_module **out);
 /* The loaded ones, for people: each(ctx, name, version, path). */
 void ig_modules_each(const struct ig_modules *m,
 		     void (*each)(void *ctx, const char *name, const char *version,

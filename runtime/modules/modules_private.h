@@ -1,7 +1,8 @@
 /*
  * modules_private.h: what the files of the registry share: registry.c has what is
  * registered by name, folders.c the order in which it gets there, load.c how a file is
- * mapped and checked, place.c who may have changed it, host.c what a module is offered.
+ * mapped and checked, place.c who may have changed it, host.c what a module is offered,
+ * options.c what the configuration says of it.
  */
 #ifndef INGOT_RUNTIME_MODULES_PRIVATE_H
 #define INGOT_RUNTIME_MODULES_PRIVATE_H
@@ -12,9 +13,14 @@
 #include <stdbool.h>
 #include <sys/stat.h>
 
-#define MAX_MODULES 64
+#define MAX_MODULES IG_MAX_MODULES
 #define MAX_OPS 256
 #define MAX_ARCHS 128
+
+struct value {
+	uint64_t number;
+	char *text; /* NULL: the default */
+};
 
 /* A module.  Descriptions are copies in our size, zero beyond the size that the module
  * knew them in. */
@@ -22,8 +28,9 @@ struct loaded {
 	struct ig_module d;
 	char *path;
 	struct ig_arch *archs; /* [n_archs] */
-	uint32_t n_archs, n_ops;
-	struct ig_host host;
+	uint32_t n_archs, n_ops, n_options;
+	struct value *values; /* [n_options] */
+	struct ig_host host;  /* this module's own: by it the owner of options is known */
 };
 
 struct ig_modules {
@@ -53,6 +60,15 @@ void modules_free(struct loaded *l); /* NULL is fine */
 /* ---- host.c ---- */
 
 void modules_fill_host(struct ig_host *host);
+
+/* ---- options.c ---- */
+
+/* Check the table, and begin with its defaults. */
+int modules_take_options(struct loaded *l, struct ig_error *err);
+void modules_free_options(struct loaded *l);
+int modules_set(struct loaded *l, const struct ig_setting *s, struct ig_error *err);
+int modules_option_number(const struct ig_host *host, const char *key, uint64_t *out);
+int modules_option_text(const struct ig_host *host, const char *key, const char **out);
 
 /* ---- place.c ---- */
 

@@ -2,6 +2,7 @@
 #include "runtime/modules/modules_private.h"
 
 #include "base/log.h"
+#include "base/setting.h"
 #include "ops/ops.h"
 
 #include <errno.h>
@@ -114,8 +115,26 @@ int ig_modules_load(struct ig_modules *m, const char *path, struct ig_error *err
 	return rc;
 }
 
-int ig_modules_start(struct ig_modules *m, struct ig_error *err)
+/* Settings of modules that are not here are nobody's business: who judged them said so. */
+static int configure(struct ig_modules *m, const struct ig_setting *settings, size_t n,
+		     struct ig_error *err)
 {
+	int rc = 0;
+
+	for (size_t s = 0; s < n && !rc; s++)
+		for (uint32_t i = 0; i < m->n_modules && !rc; i++)
+			if (!strcmp(m->modules[i]->d.name, settings[s].module))
+				rc = modules_set(m->modules[i], &settings[s], err);
+	return rc;
+}
+
+int ig_modules_start(struct ig_modules *m, const struct ig_setting *settings, size_t n,
+		     struct ig_error *err)
+{
+	int failed = configure(m, settings, n, err);
+
+	if (failed)
+		return failed;
 	for (; m->n_started < m->n_modules; m->n_started++) {
 		const struct loaded *l = m->modules[m->n_started];
 		int rc = l->d.init ? l->d.init(&l->host) : 0;
@@ -203,6 +222,13 @@ const struct ig_host *ig_modules_host(const struct ig_modules *m, const struct i
 			return &l->host;
 	}
 	return NULL;
+}
+
+size_t ig_modules_list(const struct ig_modules *m, const struct ig_module **out)
+{
+	for (uint32_t i = 0; i < m->n_modules; i++)
+		out[i] = &m->modules[i]->d;
+	return m->n_modules;
 }
 
 void ig_modules_each(const struct ig_modules *m,

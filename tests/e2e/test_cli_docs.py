@@ -113,20 +113,26 @@ def test_the_daemons_page():
 
 
 def test_the_configurations_page():
-    """Each option of the daemon, with its default and its variable."""
+    """Each option of the daemon, with its default and its variable, and those of modules, which
+    have no variable."""
     page = YAML_PAGE.read_text()
     printed = output(INGOTD, "--print-config")
-    section, n = "", 0
+    section, module, n, n_of_modules = "", "", 0, 0
     for line in printed.split("\n"):
         if m := re.fullmatch(r"([a-z_]+):", line):
-            section = m[1] + "."
+            section, module = m[1] + ".", ""
+        elif m := re.fullmatch(r"  ([a-z]+):", line):
+            module = m[1] + "."
+        elif m := re.fullmatch(r"    #([a-z_]+): (.*)", line):
+            assert re.search(r"^\.It Li %s$" % re.escape(section + module + m[1]), page, re.M), line
+            n_of_modules += 1
         elif m := re.fullmatch(r"(  )?#([a-z_]+): (.*)", line):
             name = (section if m[1] else "") + m[2]
             assert re.search(r"^\.It Li %s$" % re.escape(name), page, re.M), name
             variable = "INGOT_" + name.upper().replace(".", "_")
             assert variable in page, variable
             n += 1
-    assert n > 20
+    assert n > 20 and n_of_modules > 0
     for key in ("name", "path", "context", "load", "keep_alive", "pin"):
         assert "\n.It Li models.%s\n" % key in page
 

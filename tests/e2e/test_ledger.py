@@ -75,23 +75,6 @@ def test_rows_are_true(start, models):
     assert long_prompt["error"]
 
 
-def test_request_ids(start, models):
-    d = start(extra={"models": [{"name": "tiny", "path": models.script()}]})
-    path, body = "/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}
-    named = d.http("POST", path, body, {"x-request-id": "mine-1"})
-    ours = d.http("POST", path, body)
-    refused = d.http("POST", path, b"{", {"x-request-id": "mine-2"})
-    until_rows(d, 3)
-    c = d.ws(additional_headers={"x-request-id": "socket-1"})
-    c.answer("hi")
-    c.answer("hi")
-    got = [r["request_id"] for r in until_rows(d, 5)]
-    assert named.headers["x-request-id"] == "mine-1"
-    assert ours.headers["x-request-id"].startswith("req_")
-    assert refused.status == 400
-    assert got == ["mine-1", ours.headers["x-request-id"], "mine-2", "socket-1", "socket-1"]
-
-
 def test_shutdown_is_a_reason(start, models):
     d = start(extra={"models": [{"name": "slow", "path": models.slow()}],
                      "server": {"drain_timeout": "200ms"}})

@@ -463,6 +463,23 @@ def test_prefix_cache(start, models):
     assert texts[True] == texts[False] and texts[True][0] == texts[True][1]
 
 
+def test_max_cached(start, models):
+    """modules.kvcache.max_cached: less is kept for the prompt that is asked again."""
+    cached = {}
+    for value in ("0", "16KiB"):  # 16 tokens of this model take 8 KiB
+        d = start(extra={"modules": {"kvcache": {"max_cached": value}},
+                         "models": [{"name": "random", "path": models.random()}]})
+        ask = {"model": "random", "max_tokens": 12, "temperature": 1, "seed": 4}
+        d.chat("word " * 60, **ask)
+        cached[value] = d.chat("word " * 60, **ask).json["usage"]["prompt_tokens_details"][
+            "cached_tokens"]
+        d.until_idle()
+        kept = d.metrics().sum("ingot_kv_cache_cached_bytes")
+        assert kept > 16384 if value == "0" else kept == 16384, kept
+        d.stop()
+    assert cached["0"] > cached["16KiB"] == 32
+
+
 def test_share(start, models, tmp_path):
     """Whether a key's prompt was asked before is not told to another key, unless all share."""
     path = tmp_path / "keys"

@@ -663,7 +663,7 @@ int main(void)
 	if (!rc)
 		rc = ig_modules_load(modules, MOE_MODULE, &err);
 	if (!rc)
-		rc = ig_modules_start(modules, &err);
+		rc = ig_modules_start(modules, NULL, 0, &err);
 	if (rc) {
 		fprintf(stderr, "%s\n", err.text);
 		return 1;

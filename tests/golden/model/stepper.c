@@ -97,7 +97,7 @@ static int load_modules(struct ig_modules *m, const char *path, struct ig_error 
 	folders[n] = NULL;
 	rc = ig_modules_load_folders(m, folders, err);
 	if (!rc)
-		rc = ig_modules_start(m, err);
+		rc = ig_modules_start(m, NULL, 0, err);
 out:
 	free(copy);
 	return rc;

@@ -10,6 +10,7 @@
  */
 #include "base/clock.h"
 #include "daemon/engine/engine.h"
+#include "runtime/modules/modules.h"
 #include "tests/golden/model/stepper.h"
 
 #include <setjmp.h>
@@ -35,6 +36,7 @@ static struct ig_config *config;
 static struct ig_engine *engine;
 static const struct ig_engine_model *served; /* held */
 static struct ig_metrics *metrics;
+static struct ig_modules *modules;
 static int n_tokens = MAX_TOKENS;
 
 struct request {
@@ -66,6 +68,11 @@ static int open_all(void **state)
 	    ig_config_set(config, "modules.path", folders, &err))
 		goto fail;
 	metrics = ig_metrics_create();
+	if (ig_modules_create(&modules, &err) ||
+	    ig_modules_load_folders(modules, config->modules.path, &err) ||
+	    ig_modules_start(modules, NULL, 0, &err))
+		goto fail;
+	deps.modules = modules;
 	deps.config = config;
 	deps.metrics = metrics;
 	if (ig_engine_create(&deps, &engine, &err) ||

@@ -441,36 +441,9 @@ bool ig_grammar_matcher_is_done(const struct ig_grammar_matcher *m)
 
 /* ---- modules, plan ------------------------------------------------------------------------ */
 
-struct ig_modules {
-	int unused;
-};
-
-int ig_modules_create(struct ig_modules **out, struct ig_error *err)
-{
-	*out = calloc(1, sizeof **out);
-	return *out ? 0 : no_memory(err);
-}
-
-void ig_modules_destroy(struct ig_modules *m)
-{
-	free(m);
-}
-
 const struct ig_arch *const *ig_modules_archs(const struct ig_modules *m)
 {
 	return NULL;
-}
-
-int ig_modules_load_folders(struct ig_modules *m, char *const *folders, struct ig_error *err)
-{
-	if (!strcmp(folders[0], "/nowhere"))
-		return ig_fail(err, -ENOENT, "/nowhere: no such folder");
-	return 0;
-}
-
-int ig_modules_start(struct ig_modules *m, struct ig_error *err)
-{
-	return 0;
 }
 
 const struct ig_kvcache_service *ig_modules_kvcache(const struct ig_modules *m, const char *name)

@@ -74,9 +74,10 @@ static void test_submit(void **state)
 	struct ig_gen_spec spec;
 	int n_failed = 0;
 
-	fake.delay_us = 50;
+	fake.gated = true; /* the other runs all the while */
 	e = harness_engine(&config);
 	client_ask(&other, e, &a);
+	fake_wait_at_gate();
 	spec = full_spec(e);
 	c.stream = spec.stream;
 	for (;; n_failed++) {
@@ -100,6 +101,7 @@ static void test_submit(void **state)
 	/* sequence, edits and their slots, stops and one table each, tokens, text, notes and
 	 * alternatives, matcher */
 	assert_int_equal(n_failed, 11);
+	fake_open_gate();
 	ig_grammar_unref(spec.grammar);
 	client_finish(&c);
 	assert_int_equal(c.result.finish, IG_FINISH_LENGTH);

@@ -411,6 +411,47 @@ static void test_chaos(void **state)
 	kv->destroy(c);
 }
 
+static uint64_t max_cached;
+
+static int option(const struct ig_host *host, const char *key, uint64_t *out)
+{
+	assert_string_equal(key, "max_cached");
+	*out = max_cached;
+	return 0;
+}
+
+/* The option max_cached: beyond it the least recently used goes at once. */
+static void test_limit(void **state)
+{
+	static const struct ig_host host = { .struct_size = sizeof host, .option_number = option };
+	struct ig_kvcache *c = make(8);
+	struct ig_kv_layout l[2];
+	struct text a;
+	uint32_t g[2];
+
+	add_groups(c, l, g);
+	for (max_cached = 4 * (1024 + 512); max_cached; max_cached -= 1024 + 512) {
+		const uint32_t n = max_cached < 3 * (1024 + 512) ? max_cached / (1024 + 512) : 3;
+
+		assert_int_equal(ingot_module.init(&host), 0);
+		fill(&a, 50, 3);
+		begin(c, l, g, &a);
+		assert_int_equal(reserve(a.seq, 50), 0);
+		compute(c, l, &a, 0, 50);
+		kv->seq_commit(a.seq, a.tokens, 50);
+		assert_int_equal(stats(c).cached_bytes, 0); /* all is in use */
+		kv->seq_destroy(a.seq);
+		assert_int_equal(stats(c).cached_bytes, n * (1024 + 512));
+		assert_int_equal(begin(c, l, g, &a), n * IG_BLOCK_TOKENS);
+		kv->seq_destroy(a.seq);
+	}
+	assert_int_equal(ingot_module.init(&host), 0); /* no limit again */
+	kv->remove_group(c, g[0]);
+	kv->remove_group(c, g[1]);
+	assert_int_equal(n_mapped, 0);
+	kv->destroy(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -418,6 +459,7 @@ int main(void)
 		cmocka_unit_test(test_eviction),
 		cmocka_unit_test(test_twins),
 		cmocka_unit_test(test_salts),
+		cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_chaos),
 	};
 	return cmocka_run_group_tests_name("prefix index", tests, setup, NULL);

@@ -148,7 +148,7 @@ static void test_module(void **state)
 {
 	SIZE(ig_op_version, 16);
 	AT(ig_op_version, version, 8);
-	SIZE(ig_module, 96);
+	SIZE(ig_module, 104);
 	AT(ig_module, head.magic, 0);
 	AT(ig_module, head.abi_major, 4);
 	AT(ig_module, head.abi_minor, 6);
@@ -161,7 +161,8 @@ static void test_module(void **state)
 	AT(ig_module, build_id, 56);
 	AT(ig_module, ops, 80);
 	AT(ig_module, kvcache, 88);
-	SIZE(ig_host, 96);
+	AT(ig_module, options, 96);
+	SIZE(ig_host, 112);
 	AT(ig_host, abi_major, 4);
 	AT(ig_host, abi_minor, 6);
 	AT(ig_host, log, 8);
@@ -175,6 +176,17 @@ static void test_module(void **state)
 	AT(ig_host, record, 72);
 	AT(ig_host, graph_status, 80);
 	AT(ig_host, kernels, 88);
+	AT(ig_host, option_number, 96);
+	AT(ig_host, option_text, 104);
+	SIZE(ig_module_option, 80);
+	AT(ig_module_option, type, 8);
+	AT(ig_module_option, min, 16);
+	AT(ig_module_option, max, 24);
+	AT(ig_module_option, number, 32);
+	AT(ig_module_option, text, 40);
+	AT(ig_module_option, choices, 48);
+	AT(ig_module_option, unit, 56);
+	AT(ig_module_option, help, 64);
 	SIZE(ig_kv_arena, 56);
 	AT(ig_kv_arena, arena_bytes, 8);
 	AT(ig_kv_arena, slab_bytes, 16);
@@ -248,7 +260,7 @@ static void test_arch(void **state)
 	AT(ig_moe_glu_params, n_experts, 8);
 	AT(ig_moe_combine_params, n_experts, 4);
 	assert_int_equal(IG_ABI_MAJOR, 1);
-	assert_int_equal(IG_ABI_MINOR, 0);
+	assert_int_equal(IG_ABI_MINOR, 1);
 	assert_int_equal(IG_KVCACHE_VERSION, 1);
 	assert_int_equal(IG_ATTENTION_RANGE, 256);
 	assert_int_equal(IG_ATTENTION_MAX_HEADS, 1024);

@@ -16,7 +16,7 @@ static int setup(void **state)
 	struct ig_error err = { 0 };
 
 	if (ig_modules_create(&m, &err) || ig_modules_load(m, INGOT_ATTENTION_MODULE, &err) ||
-	    ig_modules_load(m, INGOT_MOE_MODULE, &err) || ig_modules_start(m, &err)) {
+	    ig_modules_load(m, INGOT_MOE_MODULE, &err) || ig_modules_start(m, NULL, 0, &err)) {
 		print_error("%s\n", err.text);
 		return -1;
 	}

@@ -8,12 +8,16 @@
 
 #include <cmocka.h>
 
+#include "base/log.h"
+#include "base/setting.h"
 #include "runtime/modules/modules.h"
 #include "runtime/plan.h"
 #include "tests/unit/model/tiny_gguf.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct ig_modules *modules;
 
@@ -120,6 +124,46 @@ static void test_claims(void **state)
 	modules = all;
 }
 
+/* What a module's init reads of its options: defaults, then what was set. */
+static void test_options(void **state)
+{
+	static const struct ig_setting set[] = {
+		{ (char *)"toy", (char *)"rows", 7, NULL },
+		{ (char *)"elsewhere", (char *)"rows", 8, NULL },
+		{ (char *)"toy", (char *)"colour", 0, (char *)"red" },
+		{ (char *)"toy", (char *)"loud", 0, NULL },
+		{ (char *)"toy", (char *)"motto", 0, (char *)"on" },
+	};
+	static const char *const said[] = { "toy: 1 4 4096 1500 green \"\"",
+					    "toy: 0 7 4096 1500 red \"on\"" };
+	char path[] = "/tmp/ingot-plan-XXXXXX", text[256] = "";
+	struct ig_modules *m;
+	struct ig_error err = { 0 };
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(ftruncate(fd, 0), 0);
+		assert_int_equal(ig_log_set_file(path), 0);
+		assert_int_equal(ig_modules_create(&m, &err), 0);
+		assert_int_equal(ig_modules_load(m, INGOT_TOY_MODULE, &err), 0);
+		if (ig_modules_start(m, set, i ? 5 : 0, &err))
+			fail_msg("%s", err.text);
+		ig_modules_destroy(m);
+		ig_log_set_file(NULL);
+		assert_true(pread(fd, text, sizeof text - 1, 0) > 0);
+		if (!strstr(text, said[i]))
+			fail_msg("\"%s\" does not say \"%s\"", text, said[i]);
+	}
+	const struct ig_setting none = { (char *)"toy", (char *)"zeppelin", 1, NULL };
+	assert_int_equal(ig_modules_create(&m, &err), 0);
+	assert_int_equal(ig_modules_load(m, INGOT_TOY_MODULE, &err), 0);
+	assert_int_equal(ig_modules_start(m, &none, 1, &err), -ENOENT);
+	ig_modules_destroy(m);
+	close(fd);
+	unlink(path);
+}
+
 static int setup(void **state)
 {
 	struct ig_error err = { 0 };
@@ -142,6 +186,7 @@ int main(void)
 		cmocka_unit_test(test_mistakes),
 		cmocka_unit_test(test_registry),
 		cmocka_unit_test(test_claims),
+		cmocka_unit_test(test_options),
 	};
 	return cmocka_run_group_tests_name("recording", tests, setup, teardown);
 }

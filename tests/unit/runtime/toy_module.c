@@ -114,10 +114,62 @@ static const struct ig_op_version needs[] = {
 	{ "embed", 1 }, { "norm", 1 }, { "logits", 1 }, { "sample", 1 }, { NULL },
 };
 
+static const char *const colours[] = { "red", "green", NULL };
+static const struct ig_module_option options[] = {
+	{ .key = "loud", .type = IG_OPTION_BOOL, .number = 1, .help = "Say more." },
+	{ .key = "rows",
+	  .type = IG_OPTION_INT,
+	  .min = 2,
+	  .max = 9,
+	  .number = 4,
+	  .unit = "rows",
+	  .help = "How many." },
+	{ .key = "size",
+	  .type = IG_OPTION_SIZE,
+	  .min = 1024,
+	  .max = 1 << 30,
+	  .number = 4096,
+	  .help = "How large." },
+	{ .key = "pause",
+	  .type = IG_OPTION_TIME,
+	  .max = 60000,
+	  .number = 1500,
+	  .help = "How long." },
+	{ .key = "colour",
+	  .type = IG_OPTION_CHOICE,
+	  .text = "green",
+	  .choices = colours,
+	  .help = "Which one." },
+	{ .key = "motto", .type = IG_OPTION_TEXT, .max = 12, .text = "", .help = "What to say." },
+	{ NULL },
+};
+
+/* What the options were is in the log, which tests read. */
+static int init(const struct ig_host *host)
+{
+	uint64_t n[4];
+	const char *s[2];
+
+	if (host->option_number(host, "loud", &n[0]) || host->option_number(host, "rows", &n[1]) ||
+	    host->option_number(host, "size", &n[2]) || host->option_number(host, "pause", &n[3]) ||
+	    host->option_text(host, "colour", &s[0]) || host->option_text(host, "motto", &s[1]))
+		return -EIO;
+	if (host->option_number(host, "colour", n) != -EINVAL ||
+	    host->option_text(host, "rows", s) != -EINVAL ||
+	    host->option_number(host, "zeppelin", n) != -ENOENT ||
+	    host->option_text(host, "zeppelin", s) != -ENOENT)
+		return -EPROTO;
+	host->log(IG_LOG_ERROR, "toy: %d %d %d %d %s \"%s\"", (int)n[0], (int)n[1], (int)n[2],
+		  (int)n[3], s[0], s[1]);
+	return 0;
+}
+
 const struct ig_module ingot_module = {
 	.head = IG_MODULE_HEAD,
 	.name = "toy",
 	.version = "1",
 	.requires_ops = needs,
+	.options = options,
+	.init = init,
 	.archs = archs,
 };

@@ -5,6 +5,7 @@
  */
 #include "support.h"
 
+#include "runtime/modules/modules.h"
 #include "store/config_private.h"
 
 static char *read_all(const char *path)
@@ -25,14 +26,38 @@ static char *read_all(const char *path)
 	return s;
 }
 
-static char *written_by(int (*write)(FILE *f))
+static struct ig_modules *registry;
+static const struct ig_module *modules[IG_MAX_MODULES];
+static size_t n_modules;
+
+static int load(void **state)
+{
+	static const char *const paths[] = { SHIPPED };
+	struct ig_error err = { 0 };
+	int rc = ig_modules_create(&registry, &err);
+
+	for (size_t i = 0; i < sizeof paths / sizeof *paths && !rc; i++)
+		rc = ig_modules_load(registry, paths[i], &err);
+	if (rc)
+		fail_msg("%s", err.text);
+	n_modules = ig_modules_list(registry, modules);
+	return 0;
+}
+
+static int unload(void **state)
+{
+	ig_modules_destroy(registry);
+	return 0;
+}
+
+static char *written_by(int (*write)(FILE *f, const struct ig_module *const *modules, size_t n))
 {
 	char *text = NULL;
 	size_t len = 0;
 	FILE *f = open_memstream(&text, &len);
 
 	assert_non_null(f);
-	assert_int_equal(write(f), 0);
+	assert_int_equal(write(f, modules, n_modules), 0);
 	assert_int_equal(fclose(f), 0);
 	return text;
 }
@@ -97,6 +122,8 @@ static size_t n_differences(const char *text)
 
 	assert_int_equal(ig_config_parse("", 0, "/etc/empty", &a, &err), 0);
 	if (ig_config_parse(text, strlen(text), "/etc/ingot.yaml", &b, &err))
+		fail_msg("%s", err.text);
+	if (ig_config_judge_modules(b, modules, n_modules, &err))
 		fail_msg("%s", err.text);
 	ig_config_diff(a, b, count, &n);
 	ig_config_destroy(a);
@@ -165,7 +192,7 @@ static void test_full_disk(void **state)
 	FILE *f = fopen("/dev/full", "w");
 
 	assert_non_null(f);
-	assert_true(ig_config_write_reference(f) < 0);
+	assert_true(ig_config_write_reference(f, modules, n_modules) < 0);
 	fclose(f);
 #endif
 }
@@ -180,5 +207,5 @@ int main(void)
 		cmocka_unit_test(test_full_disk),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, load, unload);
 }

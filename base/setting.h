@@ -1,0 +1,13 @@
+/* setting.h: an option of a module, as a configuration sets it. */
+#ifndef INGOT_BASE_SETTING_H
+#define INGOT_BASE_SETTING_H
+
+#include <stdint.h>
+
+struct ig_setting {
+	char *module, *key;
+	uint64_t number; /* of a bool 0 or 1, of a time its milliseconds */
+	char *text;	 /* of a choice and of text, else NULL */
+};
+
+#endif

@@ -1,0 +1,440 @@
+/*
+ * hparams.h: hyper-parameters in GGUF's keys, read and checked once for all architectures.
+ * Tier 1 (module.h).
+ *
+ * Static functions over struct ig_host: a module links nothing for them but libm.  Keys are
+ * given without the architecture's name, which goes before them.  What is read is 0 or a
+ * negative errno, whose text names the key: -ENOENT it is missing, -EINVAL it has another
+ * type or can't be, -ENOTSUP it asks for what is not done.  What only one architecture has
+ * stands in that architecture's file.
+ */
+#ifndef INGOT_HPARAMS_H
+#define INGOT_HPARAMS_H
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include <ingot/arch.h>
+
+/* Where they are read from. */
+struct ig_hparam_source {
+	const struct ig_host *host;
+	const struct ig_meta *meta;
+	const char *arch; /* before the first dot of every key */
+	struct ig_error *err;
+};
+
+/* A key with the architecture's name before it. */
+struct ig_hparam_key {
+	char text[96];
+};
+
+static inline struct ig_hparam_key ig_hparam_key(const struct ig_hparam_source *s, const char *key)
+{
+	struct ig_hparam_key k;
+
+	snprintf(k.text, sizeof k.text, "%s.%s", s->arch, key);
+	return k;
+}
+
+/* ---- one key ---------------------------------------------------------------------------- */
+
+/* A number in [min, max].  With fallback, the key may be missing. */
+static inline int ig_hparam_u32(const struct ig_hparam_source *s, const char *key, uint32_t min,
+				uint32_t max, const uint32_t *fallback, uint32_t *out)
+{
+	const struct ig_hparam_key k = ig_hparam_key(s, key);
+	int rc = s->host->meta_u32(s->meta, k.text, out, s->err);
+
+	if (rc == -ENOENT && fallback) {
+		*out = *fallback;
+		rc = 0;
+	}
+	if (rc)
+		return rc;
+	if (*out < min || *out > max)
+		return ig_fail(s->err, -EINVAL, "%s is %u, not in %u … %u", k.text, *out, min, max);
+	return 0;
+}
+
+static inline int ig_hparam_f32(const struct ig_hparam_source *s, const char *key, float min,
+				float max, const float *fallback, float *out)
+{
+	const struct ig_hparam_key k = ig_hparam_key(s, key);
+	int rc = s->host->meta_f32(s->meta, k.text, out, s->err);
+
+	if (rc == -ENOENT && fallback) {
+		*out = *fallback;
+		rc = 0;
+	}
+	if (rc)
+		return rc;
+	if (!(*out >= min && *out <= max)) /* NaN too */
+		return ig_fail(s->err, -EINVAL, "%s is %g, not in %g … %g", k.text, (double)*out,
+			       (double)min, (double)max);
+	return 0;
+}
+
+/* An array with a number, or a boolean as 0 and 1, for each layer: out [n_layers]. */
+static inline int ig_hparam_layers(const struct ig_hparam_source *s, const char *key,
+				   uint32_t n_layers, uint32_t *out)
+{
+	const struct ig_hparam_key k = ig_hparam_key(s, key);
+	uint64_t n;
+	int rc = s->host->meta_array_u32(s->meta, k.text, out, n_layers, &n, s->err);
+
+	if (!rc && n != n_layers)
+		return ig_fail(s->err, -EINVAL, "%s has %llu elements, the model %u layers", k.text,
+			       (unsigned long long)n, n_layers);
+	return rc;
+}
+
+/* A number that must be 0 or missing: the model with `what` is not done. */
+static inline int ig_hparam_refuse_u32(const struct ig_hparam_source *s, const char *key,
+				       const char *what)
+{
+	const struct ig_hparam_key k = ig_hparam_key(s, key);
+	uint32_t n;
+	int rc = s->host->meta_u32(s->meta, k.text, &n, s->err);
+
+	if (rc == -ENOENT)
+		return 0;
+	if (rc)
+		return rc;
+	return n ? ig_fail(s->err, -ENOTSUP, "%s is %u: %s with %s is not supported", k.text, n,
+			   s->arch, what) :
+		   0;
+}
+
+static inline int ig_hparam_refuse_f32(const struct ig_hparam_source *s, const char *key,
+				       const char *what)
+{
+	const struct ig_hparam_key k = ig_hparam_key(s, key);
+	float x;
+	int rc = s->host->meta_f32(s->meta, k.text, &x, s->err);
+
+	if (rc == -ENOENT)
+		return 0;
+	if (rc)
+		return rc;
+	return x != 0 ? ig_fail(s->err, -ENOTSUP, "%s is %g: %s with %s is not supported", k.text,
+				(double)x, s->arch, what) :
+			0;
+}
+
+/* A tensor that must not be there. */
+static inline int ig_hparam_refuse_tensor(const struct ig_hparam_source *s, const char *name,
+					  const char *what)
+{
+	return s->host->meta_has_tensor(s->meta, name) ?
+		       ig_fail(s->err, -ENOTSUP, "tensor %s: %s with %s is not supported", name,
+			       s->arch, what) :
+		       0;
+}
+
+/* ---- what every decoder has --------------------------------------------------------------- */
+
+struct ig_hparams {
+	uint32_t n_layers, width, n_ff, n_vocab, n_context;
+	uint32_t n_heads, n_kv_heads, head_dim;
+	uint32_t tied; /* 1: no output.weight, the embedding is the output's matrix */
+	float norm_eps;
+};
+
+/* The norms' epsilon has a key of their kind. */
+#define IG_RMS_NORM_EPS "attention.layer_norm_rms_epsilon"
+#define IG_LAYER_NORM_EPS "attention.layer_norm_epsilon"
+
+static inline int ig_hparams_read_heads(const struct ig_hparam_source *s, struct ig_hparams *p)
+{
+	uint32_t even, v_dim;
+	int rc;
+
+	rc = ig_hparam_u32(s, "attention.head_count", 1, IG_ATTENTION_MAX_HEADS, NULL, &p->n_heads);
+	if (!rc)
+		rc = ig_hparam_u32(s, "attention.head_count_kv", 1, IG_ATTENTION_MAX_HEADS,
+				   &p->n_heads, &p->n_kv_heads);
+	if (rc)
+		return rc;
+	if (p->n_heads % p->n_kv_heads)
+		return ig_fail(s->err, -EINVAL,
+			       "%s.attention.head_count %u is not a multiple of "
+			       "%s.attention.head_count_kv %u",
+			       s->arch, p->n_heads, s->arch, p->n_kv_heads);
+	even = p->width % p->n_heads ? 0 : p->width / p->n_heads;
+	rc = ig_hparam_u32(s, "attention.key_length", 0, UINT32_MAX, &even, &p->head_dim);
+	if (rc)
+		return rc;
+	if (!even && !p->head_dim)
+		return ig_fail(s->err, -EINVAL,
+			       "%s.embedding_length %u is not a multiple of "
+			       "%s.attention.head_count %u",
+			       s->arch, p->width, s->arch, p->n_heads);
+	if (!p->head_dim || p->head_dim > IG_ATTENTION_MAX_HEAD_DIM || p->head_dim % 8)
+		return ig_fail(s->err, -EINVAL,
+			       "a head of %u dimensions is not supported "
+			       "(%s.attention.key_length; multiples of 8 up to %u are)",
+			       p->head_dim, s->arch, IG_ATTENTION_MAX_HEAD_DIM);
+	rc = ig_hparam_u32(s, "attention.value_length", 0, UINT32_MAX, &p->head_dim, &v_dim);
+	if (rc)
+		return rc;
+	if (v_dim != p->head_dim)
+		return ig_fail(s->err, -ENOTSUP,
+			       "%s.attention.value_length %u is not the key's "
+			       "%u: not supported",
+			       s->arch, v_dim, p->head_dim);
+	return 0;
+}
+
+/* Few converters write the number of tokens; the embedding has it as its rows. */
+static inline int ig_hparams_read_vocab(const struct ig_hparam_source *s, uint32_t *n_vocab)
+{
+	int64_t n_rows, n_cols;
+	uint32_t rows;
+
+	if (s->host->meta_tensor(s->meta, "token_embd.weight", &n_rows, &n_cols) ||
+	    n_rows > UINT32_MAX)
+		return ig_hparam_u32(s, "vocab_size", 1, 1u << 24, NULL, n_vocab);
+	rows = (uint32_t)n_rows;
+	return ig_hparam_u32(s, "vocab_size", 1, 1u << 24, &rows, n_vocab);
+}
+
+/* All of them, for a model with experts or without.  norm_eps: IG_RMS_NORM_EPS or
+ * IG_LAYER_NORM_EPS. */
+static inline int ig_hparams_read(const struct ig_hparam_source *s, const char *norm_eps,
+				  struct ig_hparams *p)
+{
+	int rc;
+
+	/* Positions are floats when they are rotated: 2^24 is the last exact one. */
+	if ((rc = ig_hparam_u32(s, "block_count", 1, 1024, NULL, &p->n_layers)) ||
+	    (rc = ig_hparam_u32(s, "embedding_length", 8, 1u << 17, NULL, &p->width)) ||
+	    (rc = ig_hparam_u32(s, "feed_forward_length", 8, 1u << 20, NULL, &p->n_ff)) ||
+	    (rc = ig_hparams_read_vocab(s, &p->n_vocab)) ||
+	    (rc = ig_hparam_u32(s, "context_length", 1, 1u << 24, NULL, &p->n_context)) ||
+	    (rc = ig_hparams_read_heads(s, p)) ||
+	    (rc = ig_hparam_f32(s, norm_eps, 0, 1, NULL, &p->norm_eps)))
+		return rc;
+	p->tied = !s->host->meta_has_tensor(s->meta, "output.weight");
+	return 0;
+}
+
+/* The same for a dense model: experts are refused. */
+static inline int ig_hparams_dense(const struct ig_hparam_source *s, const char *norm_eps,
+				   struct ig_hparams *p)
+{
+	int rc = ig_hparam_refuse_u32(s, "expert_count", "experts");
+
+	return rc ? rc : ig_hparams_read(s, norm_eps, p);
+}
+
+/* The sliding window in tokens; 0: there is none, or it is as wide as the context. */
+static inline int ig_hparams_window(const struct ig_hparam_source *s, const struct ig_hparams *p,
+				    uint32_t *window)
+{
+	const uint32_t none = 0;
+	int rc = ig_hparam_u32(s, "attention.sliding_window", 0, UINT32_MAX, &none, window);
+
+	if (!rc && *window >= p->n_context)
+		*window = 0;
+	return rc;
+}
+
+/* info of a model with one cache group of all its layers; window in tokens, 0: none. */
+static inline void ig_hparams_info(const struct ig_hparams *p, uint32_t window,
+				   struct ig_model_info *info)
+{
+	memset(info, 0, sizeof *info);
+	info->struct_size = sizeof *info;
+	info->n_vocab = p->n_vocab;
+	info->n_context = p->n_context;
+	info->n_groups = 1;
+	info->groups[0] = (struct ig_cache_group){
+		.struct_size = sizeof info->groups[0],
+		.n_layers = p->n_layers,
+		.n_kv_heads = p->n_kv_heads,
+		.head_dim = p->head_dim,
+		.window = window,
+	};
+}
+
+/* ---- experts -------------------------------------------------------------------------------- */
+
+struct ig_experts {
+	struct ig_moe moe; /* normalise is the architecture's; act is SiLU, scale 1 */
+	uint32_t n_ff;	   /* of each expert */
+};
+
+/* Of a model with experts in every layer.  Shared experts, dense layers and experts in
+ * tensors of their own are refused. */
+static inline int ig_hparams_experts(const struct ig_hparam_source *s, const struct ig_hparams *p,
+				     struct ig_experts *e)
+{
+	const uint32_t softmax = 1;
+	uint32_t gating;
+	int rc;
+
+	*e = (struct ig_experts){ .moe = { .act = IG_ACT_SILU, .scale = 1 } };
+	if ((rc = ig_hparam_u32(s, "expert_count", 1, IG_MOE_MAX_EXPERTS, NULL,
+				&e->moe.n_experts)) ||
+	    (rc = ig_hparam_u32(s, "expert_used_count", 1,
+				e->moe.n_experts < IG_MOE_MAX_TOP_K ? e->moe.n_experts :
+								      IG_MOE_MAX_TOP_K,
+				NULL, &e->moe.top_k)) ||
+	    (rc = ig_hparam_u32(s, "expert_feed_forward_length", 16, 1u << 20, &p->n_ff,
+				&e->n_ff)) ||
+	    (rc = ig_hparam_refuse_u32(s, "expert_shared_count", "shared experts")) ||
+	    (rc = ig_hparam_refuse_u32(s, "expert_shared_feed_forward_length", "shared experts")) ||
+	    (rc = ig_hparam_refuse_u32(s, "leading_dense_block_count", "dense layers")) ||
+	    (rc = ig_hparam_refuse_u32(s, "expert_group_count", "groups of experts")) ||
+	    (rc = ig_hparam_refuse_f32(s, "expert_weights_scale", "scaled experts")) ||
+	    (rc = ig_hparam_u32(s, "expert_gating_func", 0, UINT32_MAX, &softmax, &gating)))
+		return rc;
+	if (gating > 1)
+		return ig_fail(s->err, -ENOTSUP,
+			       "%s.expert_gating_func is %u: only a softmax (1) is "
+			       "supported",
+			       s->arch, gating);
+	if (e->n_ff % 16 || p->width % 16)
+		return ig_fail(s->err, -ENOTSUP,
+			       "%s: experts of %u x %u are not supported; "
+			       "multiples of 16 are",
+			       s->arch, e->n_ff, p->width);
+	if (s->host->meta_has_tensor(s->meta, "blk.0.ffn_gate.0.weight"))
+		return ig_fail(s->err, -ENOTSUP,
+			       "tensor blk.0.ffn_gate.0.weight: experts in tensors "
+			       "of their own are not supported: convert the model anew");
+	return 0;
+}
+
+/* ---- RoPE ------------------------------------------------------------------------------------ */
+
+struct ig_rope {
+	struct ig_rope_table_params table;
+	uint32_t has_factors; /* 1: the file has rope_freqs.weight [1, n_pairs] */
+	float attention;      /* YaRN's temperature: a factor of q . k beside 1 / sqrt(head_dim) */
+};
+
+/* The pair that turns n times over a context of n_context positions. */
+static inline double ig_rope_pair_of_turns(const struct ig_rope *rope, uint32_t n_context, float n)
+{
+	return rope->table.n_pairs * log(n_context / (2 * 3.14159265358979323846 * (double)n)) /
+	       log((double)rope->table.freq_base);
+}
+
+/*
+ * YaRN (Peng et al. 2023, arXiv:2309.00071): pairs that turn more than beta_fast times over
+ * the context of training keep their frequency, those that turn less than beta_slow times
+ * are slowed down by the factor, between them in proportion; and q . k is sharpened by
+ * (0.1 ln(factor) + 1)^2, or, where the file has a multiplier of the logarithm, by what is
+ * left of that after (0.1 multiplier ln(factor) + 1)^2.
+ */
+static inline int ig_rope_read_yarn(const struct ig_hparam_source *s, const struct ig_hparams *p,
+				    float factor, struct ig_rope *rope)
+{
+	const float zero = 0, one = 1, default_fast = 32, default_slow = 1;
+	float fast, slow, attn, ext, log_mul;
+	uint32_t n_context;
+	double first, last, m;
+	int rc;
+
+	if ((rc = ig_hparam_f32(s, "rope.scaling.yarn_log_multiplier", 0, 1e3f, &zero, &log_mul)) ||
+	    (rc = ig_hparam_u32(s, "rope.scaling.original_context_length", 1, 1u << 24,
+				&p->n_context, &n_context)) ||
+	    (rc = ig_hparam_f32(s, "rope.scaling.yarn_beta_fast", 1e-3f, 1e6f, &default_fast,
+				&fast)) ||
+	    (rc = ig_hparam_f32(s, "rope.scaling.yarn_beta_slow", 1e-3f, 1e6f, &default_slow,
+				&slow)) ||
+	    (rc = ig_hparam_f32(s, "rope.scaling.yarn_ext_factor", 1, 1, &one, &ext)) ||
+	    (rc = ig_hparam_f32(s, "rope.scaling.yarn_attn_factor", 1e-3f, 1e3f, &one, &attn)) ||
+	    (rc = ig_hparam_f32(s, "rope.scaling.attn_factor", 1e-3f, 1e3f, &attn, &attn)))
+		return rc;
+	if (!(rope->table.freq_base > 1))
+		return ig_fail(s->err, -EINVAL, "%s.rope.freq_base is %g: YaRN needs more than 1",
+			       s->arch, (double)rope->table.freq_base);
+	if (2 * rope->table.n_pairs != p->head_dim)
+		return ig_fail(s->err, -ENOTSUP,
+			       "%s.rope.scaling.type \"yarn\" with %u of %u "
+			       "dimensions rotated is not supported",
+			       s->arch, 2 * rope->table.n_pairs, p->head_dim);
+	first = fmax(floor(ig_rope_pair_of_turns(rope, n_context, fast)), 0);
+	last = fmin(ceil(ig_rope_pair_of_turns(rope, n_context, slow)),
+		    2 * rope->table.n_pairs - 1);
+	if (last - first < 0.001)
+		last = first + 0.001;
+	rope->table.freq_scale = 1 / factor;
+	rope->table.ramp_first = (float)first;
+	rope->table.ramp_last = (float)last;
+	m = (double)attn * (0.1 * log((double)factor) + 1) /
+	    (0.1 * (double)log_mul * log((double)factor) + 1);
+	rope->attention = (float)(m * m);
+	return 0;
+}
+
+static inline int ig_rope_is_type(const char *type, size_t len, const char *word)
+{
+	return len == strlen(word) && !memcmp(type, word, len);
+}
+
+static inline int ig_rope_read_scaling(const struct ig_hparam_source *s, const struct ig_hparams *p,
+				       struct ig_rope *rope)
+{
+	struct ig_hparam_key k = ig_hparam_key(s, "rope.scale_linear");
+	const char *type;
+	size_t len;
+	float factor;
+	int rc = s->host->meta_f32(s->meta, k.text, &factor, s->err);
+
+	if (rc == 0)
+		return ig_fail(s->err, -ENOTSUP,
+			       "%s is not supported: convert the model anew "
+			       "(%s.rope.scaling.type)",
+			       k.text, s->arch);
+	if (rc != -ENOENT)
+		return rc;
+	k = ig_hparam_key(s, "rope.scaling.type");
+	rc = s->host->meta_str(s->meta, k.text, &type, &len, s->err);
+	if (rc == -ENOENT || (rc == 0 && ig_rope_is_type(type, len, "none")))
+		return 0;
+	if (rc)
+		return rc;
+	if (!ig_rope_is_type(type, len, "linear") && !ig_rope_is_type(type, len, "yarn"))
+		return ig_fail(s->err, -ENOTSUP,
+			       "%s \"%.*s\" is not supported; none, linear and "
+			       "yarn are",
+			       k.text, (int)(len < 32 ? len : 32), type);
+	rc = ig_hparam_f32(s, "rope.scaling.factor", 1, 1024, NULL, &factor);
+	if (rc)
+		return rc;
+	if (ig_rope_is_type(type, len, "yarn"))
+		return ig_rope_read_yarn(s, p, factor, rope);
+	rope->table.freq_scale = 1 / factor;
+	return 0;
+}
+
+/* How many dimensions of a head are rotated, by which frequencies, and their scaling. */
+static inline int ig_hparams_rope(const struct ig_hparam_source *s, const struct ig_hparams *p,
+				  struct ig_rope *rope)
+{
+	const float default_base = 10000;
+	uint32_t n_rot;
+	int rc;
+
+	*rope = (struct ig_rope){ .table = { .struct_size = sizeof rope->table, .freq_scale = 1 },
+				  .attention = 1 };
+	rc = ig_hparam_u32(s, "rope.dimension_count", 2, p->head_dim, &p->head_dim, &n_rot);
+	if (rc)
+		return rc;
+	if (n_rot % 2)
+		return ig_fail(s->err, -EINVAL, "%s.rope.dimension_count %u is odd", s->arch,
+			       n_rot);
+	rope->table.n_pairs = n_rot / 2;
+	rc = ig_hparam_f32(s, "rope.freq_base", 1, 1e12f, &default_base, &rope->table.freq_base);
+	if (!rc)
+		rc = ig_rope_read_scaling(s, p, rope);
+	rope->has_factors = s->host->meta_has_tensor(s->meta, "rope_freqs.weight") != 0;
+	return rc;
+}
+
+#endif

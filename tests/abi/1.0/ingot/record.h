@@ -1,0 +1,205 @@
+/*
+ * record.h: functions that record ops, so that an architecture reads like the
+ * model's paper.  Tier 1 (module.h).
+ *
+ * A recorded value has one row per token of whatever step runs later; nothing is
+ * computed while recording.
+ */
+#ifndef INGOT_RECORD_H
+#define INGOT_RECORD_H
+
+#include <ingot/module.h>
+#include <ingot/params.h>
+
+struct ig_rec {
+	const struct ig_host *host;
+	struct ig_graph *g;
+};
+
+static inline ig_weight ig_rec_weight(struct ig_rec *r, int64_t n_rows, int64_t n_cols,
+				      const char *name)
+{
+	return r->host->weight(r->g, name, n_rows, n_cols);
+}
+
+/* A layer's weight: name with the layer's number in place of %u. */
+__attribute__((format(printf, 4, 0))) static inline ig_weight
+ig_rec_layer_weight(struct ig_rec *r, int64_t n_rows, int64_t n_cols, const char *name,
+		    uint32_t layer)
+{
+	char buf[96];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+	snprintf(buf, sizeof buf, name, layer);
+#pragma GCC diagnostic pop
+	return r->host->weight(r->g, buf, n_rows, n_cols);
+}
+
+static inline ig_value ig_rec_op(struct ig_rec *r, const char *op, const void *params,
+				 const ig_value *in, uint32_t n_in, const ig_weight *w,
+				 uint32_t n_w)
+{
+	ig_value out = IG_NONE;
+	r->host->record(r->g, op, params, in, n_in, w, n_w, &out, 1);
+	return out;
+}
+
+static inline ig_value ig_rec_embed(struct ig_rec *r, ig_weight table)
+{
+	struct ig_embed_params p = { sizeof p, 1.0f };
+	return ig_rec_op(r, "embed", &p, NULL, 0, &table, 1);
+}
+
+/* Positions that were learned: one row of `learned` added to each token's. */
+static inline ig_value ig_rec_embed_learned(struct ig_rec *r, ig_weight table, ig_weight learned)
+{
+	struct ig_embed_params p = { sizeof p, 1.0f };
+	ig_weight w[2] = { table, learned };
+	return ig_rec_op(r, "embed", &p, NULL, 0, w, 2);
+}
+
+static inline ig_value ig_rec_embed_scaled(struct ig_rec *r, ig_weight table, float scale)
+{
+	struct ig_embed_params p = { sizeof p, scale };
+	return ig_rec_op(r, "embed", &p, NULL, 0, &table, 1);
+}
+
+static inline ig_value ig_rec_rms_norm(struct ig_rec *r, ig_value x, ig_weight w, float eps)
+{
+	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, eps, 0 };
+	return ig_rec_op(r, "norm", &p, &x, 1, &w, 1);
+}
+
+/* As ig_rec_rms_norm, of the rows whose logits are wanted only. */
+static inline ig_value ig_rec_rms_norm_last(struct ig_rec *r, ig_value x, ig_weight w, float eps)
+{
+	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, eps, 1 };
+	return ig_rec_op(r, "norm", &p, &x, 1, &w, 1);
+}
+
+/* *x becomes x + delta; returns its norm.  With gather, both are of the rows whose logits
+ * are wanted. */
+static inline ig_value ig_rec_rms_norm_add(struct ig_rec *r, ig_value *x, ig_value delta,
+					   ig_weight w, float eps, uint32_t gather)
+{
+	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, eps, gather };
+	ig_value in[2] = { *x, delta }, out[2] = { IG_NONE, IG_NONE };
+
+	r->host->record(r->g, "norm", &p, in, 2, &w, 1, out, 2);
+	*x = out[1];
+	return out[0];
+}
+
+static inline ig_value ig_rec_layer_norm(struct ig_rec *r, ig_value x, ig_weight w, ig_weight b,
+					 float eps, uint32_t gather)
+{
+	struct ig_norm_params p = { sizeof p, IG_NORM_LAYER, eps, gather };
+	ig_weight both[2] = { w, b };
+	return ig_rec_op(r, "norm", &p, &x, 1, both, 2);
+}
+
+/* n weights side by side; residual may be IG_NONE. */
+static inline ig_value ig_rec_linear(struct ig_rec *r, ig_value x, const ig_weight *w, uint32_t n,
+				     ig_value residual)
+{
+	struct ig_linear_params p = { sizeof p, n, IG_ACT_NONE, 0 };
+	ig_value in[2] = { x, residual };
+	return ig_rec_op(r, "linear", &p, in, residual == IG_NONE ? 1 : 2, w, n);
+}
+
+/* The same with act(x W^T + b): w is the n weights, then their n biases. */
+static inline ig_value ig_rec_linear_bias(struct ig_rec *r, ig_value x, const ig_weight *w,
+					  uint32_t n, uint32_t act, ig_value residual)
+{
+	struct ig_linear_params p = { sizeof p, n, act, 1 };
+	ig_value in[2] = { x, residual };
+	return ig_rec_op(r, "linear", &p, in, residual == IG_NONE ? 1 : 2, w, 2 * n);
+}
+
+static inline ig_value ig_rec_glu(struct ig_rec *r, ig_value x, ig_weight gate, ig_weight up,
+				  uint32_t act)
+{
+	struct ig_glu_params p = { sizeof p, act };
+	ig_weight w[2] = { gate, up };
+	return ig_rec_op(r, "glu", &p, &x, 1, w, 2);
+}
+
+static inline ig_value ig_rec_logits(struct ig_rec *r, ig_value x, ig_weight w)
+{
+	struct ig_logits_params p = { sizeof p, 0 };
+	return ig_rec_op(r, "logits", &p, &x, 1, &w, 1);
+}
+
+static inline void ig_rec_sample(struct ig_rec *r, ig_value logits)
+{
+	struct ig_sample_op_params p = { sizeof p, 0 };
+	r->host->record(r->g, "sample", &p, &logits, 1, NULL, 0, NULL, 0);
+}
+
+static inline ig_value ig_rec_rope_table(struct ig_rec *r, uint32_t n_pairs, float freq_base,
+					 float freq_scale, ig_weight factors)
+{
+	struct ig_rope_table_params p = { sizeof p, n_pairs, freq_base, freq_scale, 0, 0 };
+	return ig_rec_op(r, "rope_table", &p, NULL, 0, &factors, factors == IG_NONE ? 0 : 1);
+}
+
+static inline ig_value ig_rec_rope_kv(struct ig_rec *r, const struct ig_rope_kv_params *p,
+				      ig_value qkv, ig_value table)
+{
+	ig_value in[2] = { qkv, table };
+	return ig_rec_op(r, "rope_kv", p, in, table == IG_NONE ? 1 : 2, NULL, 0);
+}
+
+/* The same, each head of q and k normalised before: norms is q_norm, k_norm. */
+static inline ig_value ig_rec_rope_kv_norm(struct ig_rec *r, const struct ig_rope_kv_params *p,
+					   ig_value qkv, ig_value table, const ig_weight *norms)
+{
+	ig_value in[2] = { qkv, table };
+	return ig_rec_op(r, "rope_kv", p, in, table == IG_NONE ? 1 : 2, norms, 2);
+}
+
+static inline ig_value ig_rec_attention(struct ig_rec *r, const struct ig_attention_params *p,
+					ig_value q)
+{
+	return ig_rec_op(r, "attention", p, &q, 1, NULL, 0);
+}
+
+/* What the three ops of a layer of experts have in common. */
+struct ig_moe {
+	uint32_t n_experts, top_k;
+	uint32_t act;
+	uint32_t normalise; /* the chosen ones' weights sum to 1 */
+	float scale;
+};
+
+/* router [n_experts, width] */
+static inline ig_value ig_rec_moe_route(struct ig_rec *r, const struct ig_moe *m, ig_value h,
+					ig_weight router)
+{
+	struct ig_moe_route_params p = { sizeof p, m->n_experts, m->top_k, m->normalise, m->scale };
+	ig_value logits = ig_rec_linear(r, h, &router, 1, IG_NONE);
+
+	return ig_rec_op(r, "moe_route", &p, &logits, 1, NULL, 0);
+}
+
+static inline ig_value ig_rec_moe_glu(struct ig_rec *r, const struct ig_moe *m, ig_value h,
+				      ig_value route, ig_weight gate, ig_weight up)
+{
+	struct ig_moe_glu_params p = { sizeof p, m->act, m->n_experts, m->top_k };
+	ig_value in[2] = { h, route };
+	ig_weight w[2] = { gate, up };
+
+	return ig_rec_op(r, "moe_glu", &p, in, 2, w, 2);
+}
+
+/* residual may be IG_NONE. */
+static inline ig_value ig_rec_moe_combine(struct ig_rec *r, const struct ig_moe *m, ig_value h,
+					  ig_value route, ig_weight down, ig_value residual)
+{
+	struct ig_moe_combine_params p = { sizeof p, m->n_experts, m->top_k, 0 };
+	ig_value in[3] = { h, route, residual };
+
+	return ig_rec_op(r, "moe_combine", &p, in, residual == IG_NONE ? 2 : 3, &down, 1);
+}
+
+#endif
