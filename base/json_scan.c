@@ -3,18 +3,17 @@
  */
 #include "base/json_scan.h"
 
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CHUNK_BYTES 65536
-#define MAX_SMALL (8u << 20) /* bytes that go to jansson, which makes about ten of one */
-#define MAX_NUMBER 63	     /* characters; a double has 24 */
+#define FEW_DIGITS 64 /* a double has 24 */
 
 struct ig_json_chunk {
 	struct ig_json_chunk *next;
@@ -39,10 +38,23 @@ void ig_json_scan_finish(struct ig_json_scan *s)
 	}
 }
 
-int ig_json_scan_bad(struct ig_json_scan *s, const char *what)
+int ig_json_scan_bad(struct ig_json_scan *s, const char *fmt, ...)
 {
-	return ig_fail(s->err, -EINVAL, "%s: byte %zu: %s", s->name, (size_t)(s->p - s->begin),
-		       what);
+	char what[160];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof what, fmt, ap);
+	va_end(ap);
+	return s->name ? ig_fail(s->err, -EINVAL, "%s: byte %zu: %s", s->name,
+				 (size_t)(s->p - s->begin), what) :
+			 ig_fail(s->err, -EINVAL, "%s", what);
+}
+
+int ig_json_scan_no_memory(struct ig_json_scan *s)
+{
+	return ig_fail(s->err, -ENOMEM, "%s%sout of memory", s->name ? s->name : "",
+		       s->name ? ": " : "");
 }
 
 char ig_json_scan_peek(struct ig_json_scan *s)
@@ -159,7 +171,7 @@ static int unescape(struct ig_json_scan *s, char **out)
 		return 0;
 	}
 	if (high >= 0xd800 && high < 0xe000)
-		return ig_json_scan_bad(s, "half of a surrogate pair");
+		return ig_json_scan_bad(s, "invalid Unicode: half of a surrogate pair");
 	*out += ig_utf8_put(*out, (uint32_t)high);
 	s->p += 6;
 	return 0;
@@ -180,7 +192,7 @@ static int plain_run(struct ig_json_scan *s)
 		}
 		int n = ig_utf8_check((const unsigned char *)s->p, (size_t)(s->end - s->p));
 		if (n <= 0)
-			return ig_json_scan_bad(s, "not UTF-8");
+			return ig_json_scan_bad(s, "can't decode byte 0x%02x as UTF-8", c);
 		s->p += n;
 	}
 	return ig_json_scan_bad(s, "a string without an end");
@@ -207,7 +219,7 @@ int ig_json_scan_string(struct ig_json_scan *s, const char **out, size_t *len)
 		stop += *stop == '\\' && stop + 1 < s->end;
 	text = at = keep(s, (size_t)(stop - from));
 	if (!text)
-		return ig_fail(s->err, -ENOMEM, "%s: out of memory", s->name);
+		return ig_json_scan_no_memory(s);
 	for (s->p = from;;) {
 		const char *run = s->p;
 		if ((rc = plain_run(s)))
@@ -264,40 +276,66 @@ static bool number_text(struct ig_json_scan *s, const char **from, bool *fractio
 		if (!digits(&p, s->end))
 			return false;
 	}
-	if (p - *from > MAX_NUMBER)
-		return false;
 	s->p = p;
 	return true;
 }
 
-int ig_json_scan_number(struct ig_json_scan *s, double *out)
+static int real(struct ig_json_scan *s, const char *from, double *out)
 {
-	char text[MAX_NUMBER + 1];
-	const char *from;
-	bool fraction;
-	size_t n;
+	size_t n = (size_t)(s->p - from);
+	char few[FEW_DIGITS], *text = n < sizeof few ? few : malloc(n + 1);
 
-	if (!number_text(s, &from, &fraction))
-		return ig_json_scan_bad(s, "no number");
-	n = (size_t)(s->p - from);
+	if (!text)
+		return ig_json_scan_no_memory(s);
 	memcpy(text, from, n);
 	text[n] = 0;
 	*out = strtod(text, NULL);
+	if (text != few)
+		free(text);
 	return isfinite(*out) ? 0 : ig_json_scan_bad(s, "a number that is out of range");
+}
+
+static int integer(struct ig_json_scan *s, const char *from, int64_t *out)
+{
+	int sign = *from == '-' ? -1 : 1;
+
+	*out = 0;
+	for (const char *p = from + (sign < 0); p < s->p; p++)
+		if (__builtin_mul_overflow(*out, 10, out) ||
+		    __builtin_add_overflow(*out, sign * (*p - '0'), out))
+			return ig_json_scan_bad(s, "too big integer");
+	return 0;
+}
+
+int ig_json_scan_number(struct ig_json_scan *s, double *out)
+{
+	const char *from;
+	bool fraction;
+
+	if (!number_text(s, &from, &fraction))
+		return ig_json_scan_bad(s, "no number");
+	return real(s, from, out);
 }
 
 int ig_json_scan_integer(struct ig_json_scan *s, int64_t *out)
 {
-	const char *from, *p;
+	const char *from;
 	bool fraction;
-	int64_t v = 0;
 
-	if (!number_text(s, &from, &fraction) || fraction || s->p - from > 16)
+	if (!number_text(s, &from, &fraction) || fraction)
 		return ig_json_scan_bad(s, "no whole number");
-	for (p = from + (*from == '-'); p < s->p; p++)
-		v = v * 10 + (*p - '0');
-	*out = *from == '-' ? -v : v;
-	return 0;
+	return integer(s, from, out);
+}
+
+int ig_json_scan_numeral(struct ig_json_scan *s, bool *whole, int64_t *i, double *x)
+{
+	const char *from;
+	bool fraction;
+
+	if (!number_text(s, &from, &fraction))
+		return ig_json_scan_bad(s, "no number");
+	*whole = !fraction;
+	return fraction ? real(s, from, x) : integer(s, from, i);
 }
 
 /* ---- values --------------------------------------------------------------------------------- */
@@ -382,33 +420,19 @@ int ig_json_scan_skip(struct ig_json_scan *s, struct ig_json_scan *value)
 	return rc;
 }
 
-int ig_json_scan_json(struct ig_json_scan *s, json_t **out)
+bool ig_json_scan_word(struct ig_json_scan *s, const char *word)
 {
-	const char *from;
-	json_error_t why;
-	int rc;
+	size_t n = strlen(word);
 
-	*out = NULL;
 	ig_json_scan_peek(s);
-	from = s->p;
-	rc = skip(s);
-	if (rc)
-		return rc;
-	if ((size_t)(s->p - from) > MAX_SMALL)
-		return ig_json_scan_bad(s, "a value of more than 8 MB");
-	*out = json_loadb(from, (size_t)(s->p - from),
-			  JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why);
-	if (*out)
-		return 0;
-	if (json_error_code(&why) == json_error_out_of_memory)
-		return ig_fail(s->err, -ENOMEM, "%s: out of memory", s->name);
-	return ig_fail(s->err, -EINVAL, "%s: byte %zu: %s", s->name,
-		       (size_t)(from - s->begin) + (size_t)(why.position > 0 ? why.position : 0),
-		       why.text);
+	if ((size_t)(s->end - s->p) < n || memcmp(s->p, word, n))
+		return false;
+	s->p += n;
+	return true;
 }
 
 int ig_json_scan_end(struct ig_json_scan *s)
 {
 	ig_json_scan_peek(s);
-	return s->p == s->end ? 0 : ig_json_scan_bad(s, "something behind the end");
+	return s->p == s->end ? 0 : ig_json_scan_bad(s, "end of file expected");
 }

@@ -1,37 +1,22 @@
-/* utf8.c: see utf8.h.  The table of well-formed byte sequences is Unicode's 3-7. */
+/* utf8.c: see utf8.h. */
 #include "base/utf8.h"
 
 #include <string.h>
 
-static bool lead(struct ig_utf8 *u, uint8_t b)
+size_t ig_utf8_put(char *out, uint32_t c)
 {
-	u->low = 0x80;
-	u->high = 0xbf;
-	if (b < 0x80) {
-		u->need = 0;
-	} else if (b >= 0xc2 && b <= 0xdf) {
-		u->need = 1;
-	} else if (b >= 0xe0 && b <= 0xef) {
-		u->need = 2;
-		if (b == 0xe0)
-			u->low = 0xa0;
-		else if (b == 0xed)
-			u->high = 0x9f;
-	} else if (b >= 0xf0 && b <= 0xf4) {
-		u->need = 3;
-		if (b == 0xf0)
-			u->low = 0x90;
-		else if (b == 0xf4)
-			u->high = 0x8f;
-	} else {
-		return false;
-	}
-	return true;
+	size_t n = 1 + (c >= 0x80) + (c >= 0x800) + (c >= 0x10000);
+	static const unsigned char marks[] = { 0, 0, 0xc0, 0xe0, 0xf0 };
+
+	for (size_t i = n; --i; c >>= 6)
+		out[i] = (char)(0x80 | (c & 63));
+	out[0] = (char)(marks[n] | c);
+	return n;
 }
 
 bool ig_utf8_feed(struct ig_utf8 *u, const void *data, size_t len)
 {
-	const uint8_t *p = data, *end = p + len;
+	const unsigned char *p = data, *end = p + len;
 
 	while (p < end) {
 		if (u->need) {
@@ -47,23 +32,39 @@ bool ig_utf8_feed(struct ig_utf8 *u, const void *data, size_t len)
 		uint64_t w;
 		while (end - p >= 8 && (memcpy(&w, p, 8), !(w & 0x8080808080808080u)))
 			p += 8;
-		if (p < end && !lead(u, *p++))
-			return false;
+		if (p < end) {
+			int n = ig_utf8_lead(*p++, &u->low, &u->high);
+			if (!n)
+				return false;
+			u->need = (uint8_t)(n - 1);
+		}
 	}
 	return true;
 }
 
-/* Bytes of the character at s, or 0. */
-static size_t char_len(const char *s, size_t len)
+bool ig_utf8_valid(const void *data, size_t len)
 {
-	for (size_t n = 1; n <= 4 && n <= len; n++) {
-		struct ig_utf8 u = { 0 };
-		if (!ig_utf8_feed(&u, s, n))
-			return 0;
-		if (ig_utf8_whole(&u))
-			return n;
-	}
-	return 0;
+	struct ig_utf8 u = { 0 };
+
+	return ig_utf8_feed(&u, data, len) && ig_utf8_whole(&u);
+}
+
+size_t ig_utf8_count(const char *s, size_t len)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < len; i++)
+		n += !ig_utf8_continues(s[i]);
+	return n;
+}
+
+size_t ig_utf8_cut(const char *s, size_t len, size_t n)
+{
+	if (n >= len)
+		return len;
+	while (n && ig_utf8_continues(s[n]))
+		n--;
+	return n;
 }
 
 void ig_utf8_copy(char *out, size_t cap, const char *s)
@@ -73,15 +74,16 @@ void ig_utf8_copy(char *out, size_t cap, const char *s)
 	if (!cap)
 		return;
 	for (size_t i = 0; i < len;) {
-		size_t k = char_len(s + i, len - i);
-		if (n + (k ? k : 1) >= cap)
+		int k = ig_utf8_check((const unsigned char *)s + i, len - i);
+		size_t used = k > 0 ? (size_t)k : 1;
+		if (n + used >= cap)
 			break;
-		if (k)
-			memcpy(out + n, s + i, k);
+		if (k > 0)
+			memcpy(out + n, s + i, used);
 		else
 			out[n] = '?';
-		n += k ? k : 1;
-		i += k ? k : 1;
+		n += used;
+		i += used;
 	}
 	out[n] = 0;
 }

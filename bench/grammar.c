@@ -9,9 +9,9 @@
  * clock is the processor time of the thread, so that other programs don't count.
  */
 #include "made_vocabulary.h"
+#include "base/json.h"
 #include "model/grammar/grammar_private.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,7 +148,9 @@ static json_t *schema_of(const char *text)
 	for (char *p = copy; p && *p; p++)
 		if (*p == '\'')
 			*p = '"';
-	json_t *schema = copy ? json_loads(copy, JSON_DECODE_ANY, NULL) : NULL;
+	json_t *schema = NULL;
+	if (copy)
+		ig_json_read(copy, strlen(copy), NULL, &schema, NULL);
 	free(copy);
 	return schema;
 }

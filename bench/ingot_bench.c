@@ -13,6 +13,7 @@
  * machine's are given (ingot-limits measures them).
  */
 #include "base/clock.h"
+#include "base/json.h"
 #include "bench/ops.h"
 #include "tests/golden/model/stepper.h"
 
@@ -168,26 +169,19 @@ static void rates(double *seconds, uint32_t n, double tokens, double out[3])
 	out[2] = tokens / seconds[0];
 }
 
-static void print_json_string(const char *s)
+static void put_rates(struct ig_json_writer *w, const char *name, double tokens,
+		      const double *seconds, uint32_t n, const double r[3])
 {
-	putchar('"');
-	for (; *s; s++)
-		if ((unsigned char)*s < 0x20)
-			printf("\\u%04x", *s);
-		else
-			printf(*s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
-	putchar('"');
-}
-
-static void print_json_rates(const char *name, double tokens, const double *seconds, uint32_t n,
-			     const double r[3])
-{
-	printf(", \"%s\": {\"tokens\": %.0f, \"min\": %.3f, \"median\": %.3f, \"max\": %.3f, "
-	       "\"samples\": [",
-	       name, tokens, r[0], r[1], r[2]);
+	ig_json_open_object(w, name);
+	ig_json_put_real(w, "tokens", "%.0f", tokens);
+	ig_json_put_real(w, "min", "%.3f", r[0]);
+	ig_json_put_real(w, "median", "%.3f", r[1]);
+	ig_json_put_real(w, "max", "%.3f", r[2]);
+	ig_json_open_array(w, "samples");
 	for (uint32_t i = 0; i < n; i++)
-		printf("%s%.3f", i ? ", " : "", tokens / seconds[i]);
-	printf("]}");
+		ig_json_put_real(w, NULL, "%.3f", tokens / seconds[i]);
+	ig_json_close_array(w);
+	ig_json_close_object(w);
 }
 
 static void report(struct bench *b, struct ig_stepper *s, const struct work *w, double load_s)
@@ -197,6 +191,8 @@ static void report(struct bench *b, struct ig_stepper *s, const struct work *w, 
 	double tokens[2] = { (double)b->n_prompt * b->n_streams,
 			     (double)b->n_decode * b->n_streams };
 	double *seconds[2] = { b->prefill, b->decode }, r[3];
+	struct ig_strbuf line = { 0 };
+	struct ig_json_writer json = { .out = &line, .spaced = true };
 	static const char *const names[2] = { "prefill", "decode" };
 
 	if (!b->json && first)
@@ -205,30 +201,35 @@ static void report(struct bench *b, struct ig_stepper *s, const struct work *w, 
 		       (double)ig_stepper_weight_bytes(s) / 1048576,
 		       (double)ig_stepper_scratch_bytes(s) / 1048576, load_s * 1e3);
 	if (b->json) {
-		printf("{\"model\": ");
-		print_json_string(b->model);
-		printf(", \"device\": ");
-		print_json_string(ig_stepper_describe(s));
-		printf(", \"weight_bytes\": %llu, \"scratch_bytes\": %llu, \"load_s\": %.6f, "
-		       "\"linear_macs\": %.0f, \"logits_macs\": %.0f, \"file_bytes\": %.0f, "
-		       "\"step_bytes\": %.0f, \"streams\": %u, \"rounds\": %u",
-		       (unsigned long long)ig_stepper_weight_bytes(s),
-		       (unsigned long long)ig_stepper_scratch_bytes(s), load_s, w->linear_macs,
-		       w->logits_macs, w->file_bytes, w->step_bytes, b->n_streams, b->n_rounds);
+		ig_json_open_object(&json, NULL);
+		ig_json_put_text(&json, "model", b->model);
+		ig_json_put_text(&json, "device", ig_stepper_describe(s));
+		ig_json_put_uint(&json, "weight_bytes", ig_stepper_weight_bytes(s));
+		ig_json_put_uint(&json, "scratch_bytes", ig_stepper_scratch_bytes(s));
+		ig_json_put_real(&json, "load_s", "%.6f", load_s);
+		ig_json_put_real(&json, "linear_macs", "%.0f", w->linear_macs);
+		ig_json_put_real(&json, "logits_macs", "%.0f", w->logits_macs);
+		ig_json_put_real(&json, "file_bytes", "%.0f", w->file_bytes);
+		ig_json_put_real(&json, "step_bytes", "%.0f", w->step_bytes);
+		ig_json_put_uint(&json, "streams", b->n_streams);
+		ig_json_put_uint(&json, "rounds", b->n_rounds);
 	}
 	for (int i = 0; i < 2; i++) {
 		if (!(tokens[i] > 0))
 			continue;
 		rates(seconds[i], b->n_rounds, tokens[i], r);
 		if (b->json)
-			print_json_rates(names[i], tokens[i], seconds[i], b->n_rounds, r);
+			put_rates(&json, names[i], tokens[i], seconds[i], b->n_rounds, r);
 		else
 			printf("%-8s %5.0f tokens of %u stream%s: %8.1f tok/s (%.1f-%.1f)\n",
 			       names[i], tokens[i], b->n_streams, b->n_streams == 1 ? "" : "s",
 			       r[1], r[0], r[2]);
 	}
-	if (b->json)
-		printf("}\n");
+	if (b->json) {
+		ig_json_close_object(&json);
+		puts(ig_strbuf_ok(&line) ? line.data : "null");
+	}
+	ig_strbuf_finish(&line);
 }
 
 static int run(struct bench *b, struct ig_error *err)

@@ -8,6 +8,8 @@
  */
 #include "store/config_private.h"
 
+#include "base/utf8.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +49,7 @@ static yaml_mark_t mark_of(const struct reader *r, size_t offset)
 		if (r->text[i] == '\n') {
 			m.line++;
 			m.column = 0;
-		} else if (((unsigned char)r->text[i] & 0xc0) != 0x80) {
+		} else if (!ig_utf8_continues(r->text[i])) {
 			m.column++;
 		}
 	}

@@ -5,6 +5,9 @@
  */
 #include "store/config_private.h"
 
+#include "base/json.h"
+#include "base/utf8.h"
+
 #include <errno.h>
 #include <pwd.h>
 #include <stdlib.h>
@@ -147,13 +150,11 @@ static void format_number(const struct config_option *o, uint64_t v, struct ig_s
 void config_format(const struct config_option *o, const void *base, struct ig_strbuf *out)
 {
 	if (config_is_list(o)) {
-		char **list = *(char ***)field(o, base);
-		ig_strbuf_puts(out, "[");
-		for (size_t i = 0; list[i]; i++) {
-			ig_strbuf_puts(out, i ? ", " : "");
-			ig_strbuf_json(out, list[i], strlen(list[i]));
-		}
-		ig_strbuf_puts(out, "]");
+		struct ig_json_writer w = { .out = out, .spaced = true };
+		ig_json_open_array(&w, NULL);
+		for (char **item = *(char ***)field(o, base); *item; item++)
+			ig_json_put_text(&w, NULL, *item);
+		ig_json_close_array(&w);
 		return;
 	}
 	switch (o->type) {
@@ -252,11 +253,8 @@ void config_expected(const struct config_option *o, struct ig_strbuf *out)
 char *config_quote(const char *text, size_t len, char *buf)
 {
 	enum { KEEP = 64 };
-	size_t n = len < KEEP ? len : KEEP, at = 0;
+	size_t n = ig_utf8_cut(text, len, KEEP), at = 0;
 
-	/* Never cut inside a UTF-8 character. */
-	while (n < len && n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80)
-		n--;
 	buf[at++] = '"';
 	for (size_t i = 0; i < n; i++) {
 		unsigned char ch = (unsigned char)text[i];

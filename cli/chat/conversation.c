@@ -7,9 +7,10 @@
  */
 #include "cli/chat/conversation.h"
 
+#include "base/json.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -105,22 +106,29 @@ bool ig_conversation_write(const struct ig_conversation *c, struct ig_strbuf *ou
 		{ "model", c->model },
 		{ "system", c->system },
 	};
+	struct ig_json_writer w = { .out = out };
 
-	ig_strbuf_printf(out, "{\"ingot_chat\":%d", FORMAT);
+	ig_json_open_object(&w, NULL);
+	ig_json_put_int(&w, "ingot_chat", FORMAT);
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
 		if (!texts[i].value)
 			continue;
-		ig_strbuf_printf(out, ",\n\"%s\":", texts[i].key);
-		ig_strbuf_json(out, texts[i].value, strlen(texts[i].value));
+		ig_json_put_line(&w);
+		ig_json_put_text(&w, texts[i].key, texts[i].value);
 	}
-	ig_strbuf_puts(out, ",\n\"messages\":[");
+	ig_json_put_line(&w);
+	ig_json_open_array(&w, "messages");
 	for (size_t i = 0; i < c->n; i++) {
-		ig_strbuf_printf(out, "%s\n{\"role\":\"%s\",\"content\":", i ? "," : "",
-				 c->turns[i].assistant ? "assistant" : "user");
-		ig_strbuf_json(out, c->turns[i].text, c->turns[i].len);
-		ig_strbuf_puts(out, "}");
+		ig_json_put_line(&w);
+		ig_json_open_object(&w, NULL);
+		ig_json_put_text(&w, "role", c->turns[i].assistant ? "assistant" : "user");
+		ig_json_put_string(&w, "content", c->turns[i].text, c->turns[i].len);
+		ig_json_close_object(&w);
 	}
-	ig_strbuf_puts(out, "\n]}\n");
+	ig_strbuf_puts(out, "\n");
+	ig_json_close_array(&w);
+	ig_json_close_object(&w);
+	ig_strbuf_puts(out, "\n");
 	return ig_strbuf_ok(out);
 }
 
@@ -132,7 +140,7 @@ static int read_pair(struct ig_conversation *c, const json_t *list, size_t i, co
 
 	for (size_t k = 0; k < 2; k++) {
 		const json_t *m = json_array_get(list, i + k);
-		const char *role = json_string_value(json_object_get(m, "role"));
+		const char *role = ig_json_text(m, "role");
 		const char *expected = k ? "assistant" : "user";
 		content[k] = json_object_get(m, "content");
 		if (!m)
@@ -184,16 +192,16 @@ static int read_key(struct ig_conversation *c, const char *key, const json_t *v,
 int ig_conversation_parse(struct ig_conversation *c, const char *text, size_t len,
 			  const char *label, struct ig_error *err)
 {
+	const struct ig_json_limits limits = { .allow_nul = true };
 	struct ig_conversation fresh;
-	json_error_t je;
+	struct ig_json_error je;
 	json_t *root, *format, *v;
 	const char *key;
-	int rc = 0;
+	int rc = ig_json_read(text, len, &limits, &root, &je);
 
 	ig_conversation_init(&fresh);
-	root = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
-	if (!root)
-		return ig_fail(err, -EINVAL, "%s:%d:%d: %.120s", label, je.line, je.column,
+	if (rc)
+		return ig_fail(err, -EINVAL, "%s:%u:%u: %.120s", label, je.line, je.column,
 			       je.text);
 	format = json_object_get(root, "ingot_chat");
 	if (!json_is_integer(format))

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
 #include "cli/download/files.h"
 #include "cli/term/text.h"
 
@@ -87,7 +88,7 @@ static bool keep(struct ig_history *h, const char *text, size_t len)
 static bool is_kept(const char *text, size_t len)
 {
 	return len && len <= IG_HISTORY_MAX_ENTRY && !memchr(text, 0, len) &&
-	       ig_text_is_utf8(text, len);
+	       ig_utf8_valid(text, len);
 }
 
 /* Read the whole file; lines that are none of ours are left out. */

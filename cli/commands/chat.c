@@ -14,6 +14,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
 #include "cli/chat/chat_input.h"
 #include "cli/commands/command.h"
 #include "cli/chat/conversation.h"
@@ -547,7 +548,7 @@ static void turn(struct chat *c, struct ig_chat_input *in, unsigned *interrupted
 	if (cmd.verb == IG_CHAT_NOTHING)
 		return;
 	remember(c, in->text.data, in->text.len);
-	if (!rc && !ig_text_is_utf8(in->text.data, in->text.len))
+	if (!rc && !ig_utf8_valid(in->text.data, in->text.len))
 		rc = ig_fail(&err, -EINVAL, "that is not UTF-8");
 	if (!rc && cmd.verb != IG_CHAT_SAY && strlen(in->text.data) != in->text.len)
 		rc = ig_fail(&err, -EINVAL, "a command with a NUL byte in it");

@@ -3,13 +3,14 @@
  * say what that cost: sizes and errors, by kind of tensor or one by one.
  */
 #include <errno.h>
-#include <jansson.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
+#include "base/utf8.h"
 #include "cli/commands/command.h"
 #include "cli/download/files.h"
 #include "cli/options.h"
@@ -162,7 +163,7 @@ static json_t *json_text(const char *s)
 	char *copy;
 	json_t *j;
 
-	if (ig_text_is_utf8(s, strlen(s)))
+	if (ig_utf8_valid(s, strlen(s)))
 		return json_string(s);
 	copy = strdup(s);
 	for (char *p = copy; p && *p; p++)
@@ -203,10 +204,7 @@ static int print_json(const struct ig_mix *mix, const char *path, const struct i
 		    json_object_set_new(j, "to", json_string(ig_dtype_name(c->to))))
 			goto out;
 	}
-	rc = json_dumpf(root, stdout, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9)) ?
-		     -EIO :
-		     0;
-	putchar('\n');
+	rc = ig_json_print(root, 9);
 out:
 	json_decref(root);
 	return rc;

@@ -9,7 +9,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,6 +17,7 @@
 #include <sys/sysctl.h>
 #endif
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/machine.h"
 #include "cli/commands/command.h"
@@ -502,7 +502,7 @@ static void check_served(struct doctor *d, const struct ig_endpoint *e)
 
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const json_t *m = json_array_get(list, i);
-		const char *why = json_string_value(json_object_get(m, "error"));
+		const char *why = ig_json_text(m, "error");
 		if (strcmp(ig_served_state(m), "failed"))
 			continue;
 		snprintf(what, sizeof what, "model %.140s", ig_served_name(list, i));

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "cli/commands/doctor.h"
 #include "cli/term/text.h"
 
@@ -107,21 +108,22 @@ bool ig_findings_text(const struct ig_findings *f, struct ig_strbuf *out)
 
 bool ig_findings_json(const struct ig_findings *f, struct ig_strbuf *out)
 {
-	ig_strbuf_printf(out, "{\"wrong\":%zu,\"checks\":[", ig_findings_wrong(f));
+	struct ig_json_writer w = { .out = out };
+
+	ig_json_open_object(&w, NULL);
+	ig_json_put_uint(&w, "wrong", ig_findings_wrong(f));
+	ig_json_open_array(&w, "checks");
 	for (size_t i = 0; i < f->n; i++) {
 		const struct ig_finding *x = &f->list[i];
-		ig_strbuf_printf(out, "%s{\"status\":\"%s\",\"check\":", i ? "," : "",
-				 kind_name(x->kind));
-		ig_strbuf_json(out, x->what, strlen(x->what));
-		ig_strbuf_puts(out, ",\"found\":");
-		ig_strbuf_json(out, x->text, strlen(x->text));
-		ig_strbuf_puts(out, ",\"todo\":");
-		if (x->todo)
-			ig_strbuf_json(out, x->todo, strlen(x->todo));
-		else
-			ig_strbuf_puts(out, "null");
-		ig_strbuf_puts(out, "}");
+		ig_json_open_object(&w, NULL);
+		ig_json_put_text(&w, "status", kind_name(x->kind));
+		ig_json_put_text(&w, "check", x->what);
+		ig_json_put_text(&w, "found", x->text);
+		ig_json_put_text(&w, "todo", x->todo);
+		ig_json_close_object(&w);
 	}
-	ig_strbuf_puts(out, "]}\n");
+	ig_json_close_array(&w);
+	ig_json_close_object(&w);
+	ig_strbuf_puts(out, "\n");
 	return ig_strbuf_ok(out) && !f->failed;
 }

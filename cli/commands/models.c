@@ -4,13 +4,13 @@
  * daemon is to load or to let go.
  */
 #include <errno.h>
-#include <jansson.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "cli/download/catalog.h"
+#include "base/json.h"
 #include "cli/commands/command.h"
 #include "cli/net/http_client.h"
 #include "cli/options.h"
@@ -84,8 +84,7 @@ static void print_errors(const json_t *list)
 	ig_strbuf_init(&line);
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const char *name = ig_served_name(list, i),
-			   *s = json_string_value(
-				   json_object_get(json_array_get(list, i), "error"));
+			   *s = ig_json_text(json_array_get(list, i), "error");
 		if (!s)
 			continue;
 		ig_strbuf_clear(&line);
@@ -145,8 +144,7 @@ static int print_json(const struct models *m)
 			goto out;
 	}
 	if (root && !json_object_set(root, "served", m->served ? (json_t *)list : json_null()))
-		rc = json_dumpf(root, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
-	putchar('\n');
+		rc = ig_json_print(root, 0);
 out:
 	json_decref(root);
 	if (rc)
@@ -226,8 +224,7 @@ static int change(const struct ig_where *where, const struct change *c)
 	else if (rc)
 		ig_complain("models: %s: %s", c->unload ? "unload" : "load", err.text);
 	else if (c->json) {
-		rc = json_dumpf(model, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
-		putchar('\n');
+		rc = ig_json_print(model, 0);
 	} else if (c->unload || !strcmp(ig_served_state(model), "loading")) {
 		printf("%s: %s\n", c->name, ig_served_state(model));
 	} else {

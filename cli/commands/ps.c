@@ -2,11 +2,11 @@
  * ps.c: `ingot ps`: the models that the daemon has loaded and the requests that it is
  * working on, from GET /v1/models and /v1/ingot/requests.
  */
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/commands/command.h"
+#include "base/json.h"
 #include "cli/net/http_client.h"
 #include "cli/options.h"
 #include "cli/net/served_models.h"
@@ -16,7 +16,7 @@
 
 static const char *text_of(const json_t *o, const char *key)
 {
-	const char *s = json_string_value(json_object_get(o, key));
+	const char *s = ig_json_text(o, key);
 
 	return s && *s ? s : "-";
 }
@@ -139,8 +139,7 @@ int ig_ps_main(int argc, char **argv)
 		rc = -1;
 	} else if (json) {
 		rc = json_object_set(root, "models", models);
-		rc = rc ? rc : json_dumpf(root, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
-		putchar('\n');
+		rc = rc ? rc : ig_json_print(root, 0);
 	} else {
 		rc = print_models(models);
 		if (rc || json_array_size(list))

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli/download/catalog.h"
+#include "base/json.h"
 #include "cli/commands/command.h"
 #include "cli/download/fetch.h"
 #include "cli/download/files.h"
@@ -44,14 +45,14 @@ static void complain_unknown(const struct ig_catalog *c, const char *name, const
 /* A YAML scalar; quoted, as a path may hold anything. */
 static void print_yaml_string(const char *s)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
+	struct ig_json_writer w = { .out = &b };
 
-	ig_strbuf_init(&b);
 	if (strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") ==
 	    strlen(s))
 		ig_strbuf_puts(&b, s);
 	else
-		ig_strbuf_json(&b, s, strlen(s));
+		ig_json_put_text(&w, NULL, s);
 	fputs(b.data ? b.data : "", stdout);
 	ig_strbuf_finish(&b);
 }
@@ -59,17 +60,17 @@ static void print_yaml_string(const char *s)
 /* was_there: nothing had to be fetched. */
 static void print_json(const struct ig_known_model *m, const char *path, bool was_there)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
+	struct ig_json_writer w = { .out = &b };
 
-	ig_strbuf_init(&b);
-	ig_strbuf_puts(&b, "{\"name\":");
-	ig_strbuf_json(&b, m->name, strlen(m->name));
-	ig_strbuf_puts(&b, ",\"path\":");
-	ig_strbuf_json(&b, path, strlen(path));
-	ig_strbuf_printf(&b, ",\"bytes\":%llu,\"sha256\":\"%s\",\"license\":",
-			 (unsigned long long)m->n_bytes, m->sha256);
-	ig_strbuf_json(&b, m->license, strlen(m->license));
-	ig_strbuf_printf(&b, ",\"was_there\":%s}", was_there ? "true" : "false");
+	ig_json_open_object(&w, NULL);
+	ig_json_put_text(&w, "name", m->name);
+	ig_json_put_text(&w, "path", path);
+	ig_json_put_uint(&w, "bytes", m->n_bytes);
+	ig_json_put_text(&w, "sha256", m->sha256);
+	ig_json_put_text(&w, "license", m->license);
+	ig_json_put_bool(&w, "was_there", was_there);
+	ig_json_close_object(&w);
 	puts(b.data ? b.data : "");
 	ig_strbuf_finish(&b);
 }

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
 #include "cli/net/response.h"
 #include "cli/commands/command.h"
 #include "cli/net/endpoint.h"
@@ -191,7 +192,7 @@ static int get_prompt(struct run *r, const struct ig_endpoint *e, int n_args, ch
 		return ig_fail(err, -EINVAL, "the prompt is empty");
 	if (b->len > MAX_PROMPT)
 		return ig_fail(err, -E2BIG, "the prompt is larger than %u MiB", MAX_PROMPT >> 20);
-	if (!ig_text_is_utf8(b->data, b->len))
+	if (!ig_utf8_valid(b->data, b->len))
 		return ig_fail(err, -EINVAL, "the prompt is not UTF-8");
 	r->ask.prompt = b->data;
 	r->ask.prompt_len = b->len;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "cli/commands/command.h"
 #include "cli/options.h"
 #include "cli/term/text.h"
@@ -67,42 +68,42 @@ bool ig_stats_table(const struct ig_ledger_stats *s, size_t n, struct ig_strbuf 
 	return ok;
 }
 
-static void json_percentiles(struct ig_strbuf *b, const char *name, const double v[3])
+static void put_percentiles(struct ig_json_writer *w, const char *name, const double v[3])
 {
-	static const char *const which[] = { "p50", "p95", "p99" };
-
-	ig_strbuf_printf(b, ",\"%s\":{", name);
-	for (int i = 0; i < 3; i++) {
-		ig_strbuf_printf(b, "%s\"%s\":", i ? "," : "", which[i]);
-		if (isfinite(v[i]))
-			ig_strbuf_printf(b, "%.3f", v[i]);
-		else
-			ig_strbuf_puts(b, "null");
-	}
-	ig_strbuf_puts(b, "}");
+	ig_json_open_object(w, name);
+	ig_json_put_real(w, "p50", "%.3f", v[0]);
+	ig_json_put_real(w, "p95", "%.3f", v[1]);
+	ig_json_put_real(w, "p99", "%.3f", v[2]);
+	ig_json_close_object(w);
 }
 
 bool ig_stats_json(const struct ig_ledger_stats *s, size_t n, int64_t since_s,
 		   struct ig_strbuf *out)
 {
+	struct ig_json_writer w = { .out = out };
+
+	ig_json_open_object(&w, NULL);
 	if (since_s)
-		ig_strbuf_printf(out, "{\"since_s\":%" PRId64 ",\"models\":[", since_s);
+		ig_json_put_int(&w, "since_s", since_s);
 	else
-		ig_strbuf_puts(out, "{\"since_s\":null,\"models\":[");
+		ig_json_put_raw(&w, "since_s", NULL);
+	ig_json_open_array(&w, "models");
 	for (size_t i = 0; i < n; i++) {
-		ig_strbuf_puts(out, i ? ",{\"model\":" : "{\"model\":");
-		ig_strbuf_json(out, s[i].model, strlen(s[i].model));
-		ig_strbuf_printf(out,
-				 ",\"requests\":%" PRId64 ",\"errors\":%" PRId64
-				 ",\"cancelled\":%" PRId64 ",\"prompt_tokens\":%" PRId64
-				 ",\"cached_tokens\":%" PRId64 ",\"output_tokens\":%" PRId64,
-				 s[i].n_requests, s[i].n_errors, s[i].n_cancelled, s[i].n_prompt,
-				 s[i].n_cached, s[i].n_output);
-		json_percentiles(out, "ttft_ms", s[i].ttft_ms);
-		json_percentiles(out, "inter_token_ms", s[i].itl_ms);
-		ig_strbuf_puts(out, "}");
+		ig_json_open_object(&w, NULL);
+		ig_json_put_text(&w, "model", s[i].model);
+		ig_json_put_int(&w, "requests", s[i].n_requests);
+		ig_json_put_int(&w, "errors", s[i].n_errors);
+		ig_json_put_int(&w, "cancelled", s[i].n_cancelled);
+		ig_json_put_int(&w, "prompt_tokens", s[i].n_prompt);
+		ig_json_put_int(&w, "cached_tokens", s[i].n_cached);
+		ig_json_put_int(&w, "output_tokens", s[i].n_output);
+		put_percentiles(&w, "ttft_ms", s[i].ttft_ms);
+		put_percentiles(&w, "inter_token_ms", s[i].itl_ms);
+		ig_json_close_object(&w);
 	}
-	ig_strbuf_puts(out, "]}\n");
+	ig_json_close_array(&w);
+	ig_json_close_object(&w);
+	ig_strbuf_puts(out, "\n");
 	return ig_strbuf_ok(out);
 }
 

@@ -23,8 +23,7 @@ static size_t on_body(char *data, size_t one, size_t n, void *ctx)
 /* The message of an error body in OpenAI's shape. */
 static const char *error_message(const json_t *root)
 {
-	const char *s =
-		json_string_value(json_object_get(json_object_get(root, "error"), "message"));
+	const char *s = ig_json_text(json_object_get(root, "error"), "message");
 
 	return s ? s : "no reason given";
 }
@@ -54,7 +53,7 @@ static int set_headers(CURL *c, const struct ig_endpoint *e, bool has_body,
 /* text NULL: GET.  0 when there was an answer, whatever its status; *out is NULL if that was
  * no JSON, and je says why. */
 static int ask(const struct ig_endpoint *e, const char *path, const char *text, int timeout_ms,
-	       json_t **out, json_error_t *je, long *status, struct ig_error *err)
+	       json_t **out, struct ig_json_error *je, long *status, struct ig_error *err)
 {
 	char url[600], why[CURL_ERROR_SIZE] = "";
 	struct curl_slist *headers = NULL;
@@ -105,7 +104,7 @@ static int ask(const struct ig_endpoint *e, const char *path, const char *text, 
 			     "%s", why[0] ? why : curl_easy_strerror(code));
 		goto out;
 	}
-	*out = json_loadb(body.len ? body.data : "", body.len, 0, je);
+	ig_json_read(body.len ? body.data : "", body.len, NULL, out, je);
 out:
 	curl_easy_cleanup(c);
 	curl_slist_free_all(headers);
@@ -114,7 +113,7 @@ out:
 	return rc;
 }
 
-static int fail_json(const struct ig_endpoint *e, const char *path, const json_error_t *je,
+static int fail_json(const struct ig_endpoint *e, const char *path, const struct ig_json_error *je,
 		     struct ig_error *err)
 {
 	return ig_fail(err, -EPROTO, "%.200s%.200s answered no JSON: %.100s", e->url, path,
@@ -124,7 +123,7 @@ static int fail_json(const struct ig_endpoint *e, const char *path, const json_e
 int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_ms, json_t **out,
 		     long *status, struct ig_error *err)
 {
-	json_error_t je;
+	struct ig_json_error je;
 	int rc = ask(e, path, NULL, timeout_ms, out, &je, status, err);
 
 	if (!rc && *status != 200)
@@ -142,22 +141,22 @@ int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_
 int ig_http_post_json(const struct ig_endpoint *e, const char *path, json_t *body, int timeout_ms,
 		      json_t **out, long *status, char code[64], struct ig_error *err)
 {
-	char *text = json_dumps(body, JSON_COMPACT);
-	json_error_t je;
+	struct ig_strbuf text = { 0 };
+	struct ig_json_writer w = { .out = &text };
+	struct ig_json_error je;
 	int rc;
 
 	*out = NULL;
 	*status = 0;
 	code[0] = 0;
-	if (!text)
-		return ig_fail(err, -ENOMEM, "out of memory");
-	rc = ask(e, path, text, timeout_ms, out, &je, status, err);
-	free(text);
+	ig_json_put_value(&w, NULL, body);
+	rc = ig_strbuf_ok(&text) ? ask(e, path, text.data, timeout_ms, out, &je, status, err) :
+				   ig_fail(err, -ENOMEM, "out of memory");
+	ig_strbuf_finish(&text);
 	if (!rc && !*out) {
 		rc = fail_json(e, path, &je, err);
 	} else if (!rc && *status != 200 && *status != 202) {
-		const char *s =
-			json_string_value(json_object_get(json_object_get(*out, "error"), "code"));
+		const char *s = ig_json_text(json_object_get(*out, "error"), "code");
 		snprintf(code, 64, "%.63s", s ? s : "");
 		rc = ig_fail(err, -EPROTO, "%.600s", error_message(*out));
 	}

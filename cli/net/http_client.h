@@ -4,8 +4,7 @@
 #ifndef INGOT_CLI_NET_HTTP_CLIENT_H
 #define INGOT_CLI_NET_HTTP_CLIENT_H
 
-#include <jansson.h>
-
+#include "base/json.h"
 #include "cli/net/endpoint.h"
 
 /* *out is the caller's (json_decref).  -ECONNREFUSED: nobody answers, -ETIMEDOUT,

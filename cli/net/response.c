@@ -2,81 +2,82 @@
 #include "cli/net/response.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "base/utf8.h"
 #include "cli/term/text.h"
 
 int ig_ask_check(const struct ig_ask *q, struct ig_error *err)
 {
 	if (q->seed > INT64_MAX) /* JSON numbers of the daemon's reader end there */
 		return ig_fail(err, -EINVAL, "--seed: at most %lld", (long long)INT64_MAX);
-	if (q->model && (!q->model[0] || !ig_text_is_utf8(q->model, strlen(q->model))))
+	if (q->model && (!q->model[0] || !ig_utf8_valid(q->model, strlen(q->model))))
 		return ig_fail(err, -EINVAL, "the model's name is empty or not UTF-8");
-	if (q->system && !ig_text_is_utf8(q->system, strlen(q->system)))
+	if (q->system && !ig_utf8_valid(q->system, strlen(q->system)))
 		return ig_fail(err, -EINVAL, "--system is not UTF-8");
 	return 0;
 }
 
-static void write_message(struct ig_strbuf *out, const char *role, const char *text, size_t len)
+static void write_message(struct ig_json_writer *w, const char *role, const char *text, size_t len)
 {
-	ig_strbuf_printf(out, "{\"role\":\"%s\",\"content\":", role);
-	ig_strbuf_json(out, text, len);
-	ig_strbuf_puts(out, "}");
+	ig_json_open_object(w, NULL);
+	ig_json_put_text(w, "role", role);
+	ig_json_put_string(w, "content", text, len);
+	ig_json_close_object(w);
 }
 
-static void write_input(const struct ig_ask *q, struct ig_strbuf *out)
+static void write_input(const struct ig_ask *q, struct ig_json_writer *w)
 {
 	const struct ig_conversation *h = q->history;
 
 	if (!h || !h->n) {
-		ig_strbuf_json(out, q->prompt, q->prompt_len);
+		ig_json_put_string(w, "input", q->prompt, q->prompt_len);
 		return;
 	}
-	ig_strbuf_puts(out, "[");
-	for (size_t i = 0; i < h->n; i++) {
-		write_message(out, h->turns[i].assistant ? "assistant" : "user", h->turns[i].text,
+	ig_json_open_array(w, "input");
+	for (size_t i = 0; i < h->n; i++)
+		write_message(w, h->turns[i].assistant ? "assistant" : "user", h->turns[i].text,
 			      h->turns[i].len);
-		ig_strbuf_puts(out, ",");
-	}
-	write_message(out, "user", q->prompt, q->prompt_len);
-	ig_strbuf_puts(out, "]");
+	write_message(w, "user", q->prompt, q->prompt_len);
+	ig_json_close_array(w);
 }
 
 bool ig_ask_cancel(const char *id, struct ig_strbuf *out)
 {
-	ig_strbuf_puts(out, "{\"type\":\"response.cancel\"");
-	if (id[0]) {
-		ig_strbuf_puts(out, ",\"response_id\":");
-		ig_strbuf_json(out, id, strlen(id));
-	}
-	ig_strbuf_puts(out, "}");
+	struct ig_json_writer w = { .out = out };
+
+	ig_json_open_object(&w, NULL);
+	ig_json_put_text(&w, "type", "response.cancel");
+	if (id[0])
+		ig_json_put_text(&w, "response_id", id);
+	ig_json_close_object(&w);
 	return ig_strbuf_ok(out);
 }
 
 bool ig_ask_write(const struct ig_ask *q, struct ig_strbuf *out)
 {
-	ig_strbuf_puts(out, "{\"type\":\"response.create\",\"store\":false,\"input\":");
-	write_input(q, out);
-	if (q->model) {
-		ig_strbuf_puts(out, ",\"model\":");
-		ig_strbuf_json(out, q->model, strlen(q->model));
-	}
-	if (q->system) {
-		ig_strbuf_puts(out, ",\"instructions\":");
-		ig_strbuf_json(out, q->system, strlen(q->system));
-	}
+	struct ig_json_writer w = { .out = out };
+
+	ig_json_open_object(&w, NULL);
+	ig_json_put_text(&w, "type", "response.create");
+	ig_json_put_bool(&w, "store", false);
+	write_input(q, &w);
+	if (q->model)
+		ig_json_put_text(&w, "model", q->model);
+	if (q->system)
+		ig_json_put_text(&w, "instructions", q->system);
 	if (q->has_max_tokens)
-		ig_strbuf_printf(out, ",\"max_output_tokens\":%lld", (long long)q->max_tokens);
+		ig_json_put_int(&w, "max_output_tokens", q->max_tokens);
 	if (q->has_temperature)
-		ig_strbuf_printf(out, ",\"temperature\":%.9g", q->temperature);
+		ig_json_put_real(&w, "temperature", "%.9g", q->temperature);
 	if (q->has_top_p)
-		ig_strbuf_printf(out, ",\"top_p\":%.9g", q->top_p);
+		ig_json_put_real(&w, "top_p", "%.9g", q->top_p);
 	if (q->has_top_k)
-		ig_strbuf_printf(out, ",\"top_k\":%lld", (long long)q->top_k);
+		ig_json_put_int(&w, "top_k", q->top_k);
 	if (q->has_seed)
-		ig_strbuf_printf(out, ",\"seed\":%llu", (unsigned long long)q->seed);
-	ig_strbuf_puts(out, "}");
+		ig_json_put_uint(&w, "seed", q->seed);
+	ig_json_close_object(&w);
 	return ig_strbuf_ok(out);
 }
 
@@ -100,9 +101,7 @@ static void take_text(char *buf, size_t size, const json_t *v)
 	ig_strbuf_init(&b);
 	ig_text_plain(&b, s, json_string_length(v), false);
 	if (ig_strbuf_ok(&b) && b.data) {
-		size_t n = b.len < size - 1 ? b.len : size - 1;
-		while (n < b.len && n > 0 && ((unsigned char)b.data[n] & 0xc0) == 0x80)
-			n--;
+		size_t n = ig_utf8_cut(b.data, b.len, size - 1);
 		memcpy(buf, b.data, n);
 		buf[n] = 0;
 	}
@@ -128,7 +127,7 @@ static void take_error(struct ig_answer *a, const json_t *error, const char *oth
 
 static void take_id(struct ig_answer *a, const json_t *response)
 {
-	const char *id = json_string_value(json_object_get(response, "id"));
+	const char *id = ig_json_text(response, "id");
 
 	if (json_is_string(json_object_get(response, "model")))
 		take_text(a->model, sizeof a->model, json_object_get(response, "model"));
@@ -139,7 +138,7 @@ static void take_id(struct ig_answer *a, const json_t *response)
 static void take_end(struct ig_answer *a, const char *type, const json_t *response, int64_t now_ns)
 {
 	const json_t *usage = json_object_get(response, "usage");
-	const char *status = json_string_value(json_object_get(response, "status"));
+	const char *status = ig_json_text(response, "status");
 
 	take_id(a, response);
 	a->ended_ns = now_ns;
@@ -165,15 +164,16 @@ static void take_end(struct ig_answer *a, const char *type, const json_t *respon
 int ig_answer_event(struct ig_answer *a, const char *json, size_t len, int64_t now_ns,
 		    struct ig_error *err)
 {
-	json_error_t je;
 	/* a model may well write U+0000 */
-	json_t *root = json_loadb(json, len, JSON_ALLOW_NUL, &je);
+	const struct ig_json_limits limits = { .allow_nul = true };
+	struct ig_json_error why;
 	const char *type;
-	int rc = 0;
+	json_t *root;
+	int rc = ig_json_read(json, len, &limits, &root, &why);
 
-	if (!root)
-		return ig_fail(err, -EBADMSG, "the server sent no JSON: %.100s", je.text);
-	type = json_string_value(json_object_get(root, "type"));
+	if (rc)
+		return ig_fail(err, -EBADMSG, "the server sent no JSON: %.100s", why.text);
+	type = ig_json_text(root, "type");
 	if (!type) {
 		rc = ig_fail(err, -EBADMSG, "the server sent an event without a type");
 		goto out;
@@ -243,61 +243,51 @@ static double rate_of(const struct ig_answer *a)
 	return a->n_output > 1 && a->first_ns && s > 0 ? (double)(a->n_output - 1) / s : -1;
 }
 
-static void write_count(struct ig_strbuf *out, const char *name, int64_t n)
+static void write_count(struct ig_json_writer *w, const char *name, int64_t n)
 {
 	if (n >= 0)
-		ig_strbuf_printf(out, "\"%s\":%lld", name, (long long)n);
+		ig_json_put_int(w, name, n);
 	else
-		ig_strbuf_printf(out, "\"%s\":null", name);
+		ig_json_put_raw(w, name, NULL);
 }
 
-static void write_real(struct ig_strbuf *out, const char *name, double x)
+static void write_real(struct ig_json_writer *w, const char *name, double x)
 {
-	if (x >= 0)
-		ig_strbuf_printf(out, "\"%s\":%.3f", name, x);
-	else
-		ig_strbuf_printf(out, "\"%s\":null", name);
+	ig_json_put_real(w, name, "%.3f", x >= 0 ? x : NAN);
 }
 
-static void write_text(struct ig_strbuf *out, const char *name, const char *text)
+static void write_text(struct ig_json_writer *w, const char *name, const char *text)
 {
-	ig_strbuf_printf(out, "\"%s\":", name);
-	if (text[0])
-		ig_strbuf_json(out, text, strlen(text));
-	else
-		ig_strbuf_puts(out, "null");
+	ig_json_put_text(w, name, text[0] ? text : NULL);
 }
 
 bool ig_answer_json(const struct ig_answer *a, const char *text, size_t len, struct ig_strbuf *out)
 {
-	ig_strbuf_puts(out, "{");
-	write_text(out, "model", a->model);
-	ig_strbuf_puts(out, ",\"text\":");
-	ig_strbuf_json(out, text, len);
-	ig_strbuf_puts(out, ",");
-	write_text(out, "finish_reason", ig_answer_finish_reason(a));
-	ig_strbuf_puts(out, ",\"usage\":{");
-	write_count(out, "input_tokens", a->n_input);
-	ig_strbuf_puts(out, ",");
-	write_count(out, "cached_tokens", a->n_cached);
-	ig_strbuf_puts(out, ",");
-	write_count(out, "output_tokens", a->n_output);
-	ig_strbuf_puts(out, "},\"timings\":{");
-	write_real(out, "first_token_ms",
+	struct ig_json_writer w = { .out = out };
+
+	ig_json_open_object(&w, NULL);
+	write_text(&w, "model", a->model);
+	ig_json_put_string(&w, "text", text, len);
+	write_text(&w, "finish_reason", ig_answer_finish_reason(a));
+	ig_json_open_object(&w, "usage");
+	write_count(&w, "input_tokens", a->n_input);
+	write_count(&w, "cached_tokens", a->n_cached);
+	write_count(&w, "output_tokens", a->n_output);
+	ig_json_close_object(&w);
+	ig_json_open_object(&w, "timings");
+	write_real(&w, "first_token_ms",
 		   a->first_ns ? (double)(a->first_ns - a->sent_ns) / 1e6 : -1);
-	ig_strbuf_puts(out, ",");
-	write_real(out, "total_ms", a->ended_ns ? (double)(a->ended_ns - a->sent_ns) / 1e6 : -1);
-	ig_strbuf_puts(out, ",");
-	write_real(out, "tokens_per_second", rate_of(a));
-	ig_strbuf_puts(out, "}");
+	write_real(&w, "total_ms", a->ended_ns ? (double)(a->ended_ns - a->sent_ns) / 1e6 : -1);
+	write_real(&w, "tokens_per_second", rate_of(a));
+	ig_json_close_object(&w);
 	if (!strcmp(ig_answer_finish_reason(a), "error")) {
-		ig_strbuf_puts(out, ",\"error\":{");
-		write_text(out, "code", a->code);
-		ig_strbuf_puts(out, ",");
-		write_text(out, "message", a->error);
-		ig_strbuf_puts(out, "}");
+		ig_json_open_object(&w, "error");
+		write_text(&w, "code", a->code);
+		write_text(&w, "message", a->error);
+		ig_json_close_object(&w);
 	}
-	ig_strbuf_puts(out, "}\n");
+	ig_json_close_object(&w);
+	ig_strbuf_puts(out, "\n");
 	return ig_strbuf_ok(out);
 }
 

@@ -29,7 +29,7 @@ json_t *ig_served_list(const struct ig_endpoint *e, struct ig_error *err)
 
 const char *ig_served_name(const json_t *list, size_t i)
 {
-	const char *s = json_string_value(json_object_get(json_array_get(list, i), "id"));
+	const char *s = ig_json_text(json_array_get(list, i), "id");
 
 	return s ? s : "?";
 }
@@ -49,7 +49,7 @@ bool ig_served_has(const json_t *list, const char *name)
 
 const char *ig_served_state(const json_t *entry)
 {
-	const char *s = json_string_value(json_object_get(entry, "state"));
+	const char *s = ig_json_text(entry, "state");
 
 	return s && *s ? s : "-";
 }

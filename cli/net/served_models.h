@@ -2,8 +2,7 @@
 #ifndef INGOT_CLI_NET_SERVED_MODELS_H
 #define INGOT_CLI_NET_SERVED_MODELS_H
 
-#include <jansson.h>
-
+#include "base/json.h"
 #include "cli/net/endpoint.h"
 
 /* The list's entries, an array (json_decref); NULL with text when it can't be had. */

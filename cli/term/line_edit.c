@@ -22,6 +22,7 @@
 #include <unistd.h>
 #include <wchar.h>
 
+#include "base/utf8.h"
 #include "cli/term/text.h"
 
 struct line_editor {
@@ -75,36 +76,22 @@ static char *show_prompt(EditLine *el)
 	return e->bold;
 }
 
-/* One character; what is no UTF-8 becomes U+FFFD, a byte at a time. */
+/* One character; of what is no UTF-8 each part becomes U+FFFD. */
 static int decode(struct ig_line *l, int first, wchar_t *out)
 {
-	unsigned c = (unsigned)first, more, least;
+	unsigned char bytes[4] = { (unsigned char)first };
+	size_t n = 1;
+	int len;
 
-	*out = 0xfffd;
-	if (c < 0x80) {
-		*out = (wchar_t)c;
-		return 1;
-	}
-	if (c >= 0xc2 && c < 0xe0)
-		more = 1, c &= 0x1f, least = 0x80;
-	else if (c >= 0xe0 && c < 0xf0)
-		more = 2, c &= 0x0f, least = 0x800;
-	else if (c >= 0xf0 && c < 0xf5)
-		more = 3, c &= 0x07, least = 0x10000;
-	else
-		return 1;
-	for (; more; more--) {
+	while ((len = ig_utf8_check(bytes, n)) == 0) {
 		int next = line_next_byte(l);
 		if (next < 0)
 			return next;
-		if ((next & 0xc0) != 0x80) {
-			l->at--; /* it begins another character */
-			return 1;
-		}
-		c = c << 6 | ((unsigned)next & 0x3f);
+		bytes[n++] = (unsigned char)next;
 	}
-	if (c >= least && c <= 0x10ffff && (c < 0xd800 || c >= 0xe000))
-		*out = (wchar_t)c;
+	if (len < 0 && n > 1)
+		l->at--; /* the last may begin another character */
+	*out = len > 0 ? (wchar_t)ig_utf8_char(bytes, len) : 0xfffd;
 	return 1;
 }
 
@@ -254,26 +241,9 @@ void line_editor_remember(struct ig_line *l, const char *text)
 
 static void add_utf8(struct ig_strbuf *b, wchar_t wc)
 {
-	unsigned c = (unsigned)wc;
 	char s[4];
-	size_t n;
 
-	if (c < 0x80) {
-		s[0] = (char)c;
-		n = 1;
-	} else if (c < 0x800) {
-		s[0] = (char)(0xc0 | c >> 6);
-		n = 2;
-	} else if (c < 0x10000) {
-		s[0] = (char)(0xe0 | c >> 12);
-		n = 3;
-	} else {
-		s[0] = (char)(0xf0 | c >> 18);
-		n = 4;
-	}
-	for (size_t i = 1; i < n; i++)
-		s[i] = (char)(0x80 | (c >> (6 * (n - 1 - i)) & 0x3f));
-	ig_strbuf_add(b, s, n);
+	ig_strbuf_add(b, s, ig_utf8_put(s, (uint32_t)wc));
 }
 
 /* Ask the terminal to mark pastes, or no longer. */

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 const char *ig_text_bytes(char *buf, size_t size, uint64_t n)
 {
 	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
@@ -48,33 +50,6 @@ const char *ig_text_ms(char *buf, size_t size, double ms)
 	else
 		snprintf(buf, size, "%.1f s", ms / 1000);
 	return buf;
-}
-
-bool ig_text_is_utf8(const char *s, size_t n)
-{
-	const unsigned char *p = (const unsigned char *)s;
-
-	for (size_t i = 0; i < n;) {
-		unsigned c = p[i++], more, least;
-		if (c < 0x80)
-			continue;
-		if (c >= 0xc2 && c < 0xe0)
-			more = 1, c &= 0x1f, least = 0x80;
-		else if (c >= 0xe0 && c < 0xf0)
-			more = 2, c &= 0x0f, least = 0x800;
-		else if (c >= 0xf0 && c < 0xf5)
-			more = 3, c &= 0x07, least = 0x10000;
-		else
-			return false;
-		for (; more; more--, i++) {
-			if (i >= n || (p[i] & 0xc0) != 0x80)
-				return false;
-			c = c << 6 | (p[i] & 0x3f);
-		}
-		if (c < least || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
-			return false;
-	}
-	return true;
 }
 
 void ig_text_plain(struct ig_strbuf *b, const char *s, size_t len, bool keep_lines)
@@ -173,14 +148,10 @@ void ig_table_addf(struct ig_table *t, const char *fmt, ...)
 	ig_table_add(t, buf);
 }
 
-/* Characters, not bytes; every one is taken to be one column wide. */
+/* Every character is taken to be one column wide. */
 static size_t width(const char *s)
 {
-	size_t n = 0;
-
-	for (; *s; s++)
-		n += ((unsigned char)*s & 0xc0) != 0x80;
-	return n;
+	return ig_utf8_count(s, strlen(s));
 }
 
 static void pad(struct ig_strbuf *out, size_t n)

@@ -19,8 +19,6 @@ const char *ig_text_seconds(char *buf, size_t size, double s);
 /* "12.3 ms"; "-" when it is no number */
 const char *ig_text_ms(char *buf, size_t size, double ms);
 
-bool ig_text_is_utf8(const char *s, size_t n);
-
 /* Append s without control characters (escape sequences among them): spaces stand
  * in for them.  With keep_lines, newline and tab stay. */
 void ig_text_plain(struct ig_strbuf *b, const char *s, size_t len, bool keep_lines);

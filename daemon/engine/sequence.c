@@ -14,6 +14,7 @@
 #include "daemon/engine/sequence_private.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "daemon/engine/logprobs.h"
 
 #include <errno.h>
@@ -491,9 +492,7 @@ static void flush(struct ig_seq *s)
 		size_t n = ready - done;
 
 		while (n && ig_stream_put(s->stream, s->text + done, n) < 0) {
-			n /= 2;
-			while (n && ((unsigned char)s->text[done + n] & 0xc0) == 0x80)
-				n--;
+			n = ig_utf8_cut(s->text + done, n, n / 2);
 		}
 		if (!n)
 			break;

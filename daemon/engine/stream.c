@@ -10,6 +10,7 @@
 #include "daemon/engine/stream.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -174,9 +175,7 @@ int64_t ig_stream_last_take_ns(const struct ig_stream *s)
 static size_t whole_characters(const struct ig_stream *s, size_t at, size_t n)
 {
 	for (size_t back = 0; back < 4 && back <= n; back++) {
-		unsigned char next = (unsigned char)s->ring[(at + n - back) % s->capacity];
-
-		if ((next & 0xc0) != 0x80)
+		if (!ig_utf8_continues(s->ring[(at + n - back) % s->capacity]))
 			return n - back;
 	}
 	return n;

@@ -153,8 +153,7 @@ static int read_line(struct conn *c, const char **code, const char **message)
 			c->path[0] = 0;
 		break;
 	}
-	struct ig_utf8 u = { 0 };
-	if (c->path && ig_utf8_feed(&u, c->path, strlen(c->path)) && ig_utf8_whole(&u))
+	if (c->path && ig_utf8_valid(c->path, strlen(c->path)))
 		return 0;
 	*code = "invalid_url";
 	*message = c->path ? "The path is not UTF-8." : "The method is not known.";

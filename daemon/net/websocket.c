@@ -99,13 +99,11 @@ static int on_receive(struct conn *c, const void *data, size_t len)
  * repeat the rest as it came. */
 static int on_peer_close(struct conn *c, const unsigned char *data, size_t len)
 {
-	struct ig_utf8 u = { 0 };
-
 	if (!len)
 		return 0;
 	if (len == 1 || (unsigned)(data[0] << 8 | data[1]) >= 5000)
 		return close_with(c, 1002);
-	if (!ig_utf8_feed(&u, (const char *)data + 2, len - 2) || !ig_utf8_whole(&u))
+	if (!ig_utf8_valid(data + 2, len - 2))
 		return close_with(c, 1007);
 	return 0;
 }

@@ -7,7 +7,8 @@
  */
 #include "model/chat/completion.h"
 
-#include <jansson.h>
+#include "base/json.h"
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,10 +7,9 @@
  */
 #include "model/chat/completion.h"
 
-#include "base/strbuf.h"
+#include "base/json.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,7 +61,7 @@ static int take_schema(const json_t *function, struct tool *t, struct ig_error *
 			       "tools[%zu].function.parameters: the type is '%.40s', and "
 			       "parameters are an object",
 			       t->index, json_string_value(type));
-	t->schema = json_copy(given);
+	t->schema = ig_json_copy(given);
 	if (!t->schema || json_object_set_new(t->schema, "type", json_string("object")))
 		return no_memory(err);
 	return 0;
@@ -110,11 +109,13 @@ static void add_text(struct tool *t, struct ig_grammar_choice *c, const char *te
 static int write_head(struct tool *t, const char *before, const char *key, struct ig_error *err)
 {
 	struct ig_strbuf b;
+	struct ig_json_writer w = { .out = &b, .spaced = true };
 
 	ig_strbuf_init(&b);
-	ig_strbuf_printf(&b, "%s{\"name\": ", before);
-	ig_strbuf_json(&b, t->name, t->name_len);
-	ig_strbuf_printf(&b, ", \"%s\": ", key);
+	ig_strbuf_puts(&b, before);
+	ig_json_open_object(&w, NULL);
+	ig_json_put_string(&w, "name", t->name, t->name_len);
+	ig_json_put_key(&w, key);
 	t->head = ig_strbuf_steal(&b);
 	ig_strbuf_finish(&b);
 	return t->head ? 0 : no_memory(err);

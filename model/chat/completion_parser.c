@@ -9,7 +9,7 @@
  */
 #include "model/chat/completion_private.h"
 
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdlib.h>

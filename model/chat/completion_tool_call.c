@@ -8,35 +8,13 @@
  */
 #include "model/chat/completion_private.h"
 
+#include "base/utf8.h"
+
 #include <string.h>
 
 #define MAX_NAME 1024 /* of a tool */
 
 /* ---- strings ---------------------------------------------------------------------------- */
-
-static size_t put_utf8(uint32_t u, char *out)
-{
-	if (u < 0x80) {
-		out[0] = (char)u;
-		return 1;
-	}
-	if (u < 0x800) {
-		out[0] = (char)(0xc0 | u >> 6);
-		out[1] = (char)(0x80 | (u & 0x3f));
-		return 2;
-	}
-	if (u < 0x10000) {
-		out[0] = (char)(0xe0 | u >> 12);
-		out[1] = (char)(0x80 | (u >> 6 & 0x3f));
-		out[2] = (char)(0x80 | (u & 0x3f));
-		return 3;
-	}
-	out[0] = (char)(0xf0 | u >> 18);
-	out[1] = (char)(0x80 | (u >> 12 & 0x3f));
-	out[2] = (char)(0x80 | (u >> 6 & 0x3f));
-	out[3] = (char)(0x80 | (u & 0x3f));
-	return 4;
-}
 
 static size_t put_unit(struct unescape *u, uint32_t unit, char *out)
 {
@@ -45,17 +23,17 @@ static size_t put_unit(struct unescape *u, uint32_t unit, char *out)
 	if (u->high && unit >= 0xdc00 && unit < 0xe000) {
 		unit = 0x10000 + ((u->high - 0xd800) << 10) + (unit - 0xdc00);
 		u->high = 0;
-		return put_utf8(unit, out);
+		return ig_utf8_put(out, unit);
 	}
 	if (u->high) /* half a pair */
-		n = put_utf8(0xfffd, out);
+		n = ig_utf8_put(out, 0xfffd);
 	u->high = 0;
 	if (unit >= 0xd800 && unit < 0xdc00)
 		u->high = unit;
 	else if (unit >= 0xdc00 && unit < 0xe000)
-		n += put_utf8(0xfffd, out + n);
+		n += ig_utf8_put(out + n, 0xfffd);
 	else
-		n += put_utf8(unit, out + n);
+		n += ig_utf8_put(out + n, unit);
 	return n;
 }
 
@@ -103,7 +81,7 @@ static int unescape(struct unescape *u, char c, char *out, size_t *n)
 		return 0;
 	}
 	if (u->high) {
-		*n += put_utf8(0xfffd, out + *n);
+		*n += ig_utf8_put(out + *n, 0xfffd);
 		u->high = 0;
 	}
 	if (c == '"')

@@ -6,6 +6,8 @@
  */
 #include "model/formats/folder.h"
 
+#include "base/json.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -261,17 +263,16 @@ static int open_index(struct ig_checkpoint *g, const struct ig_folder_file *inde
 	struct ig_folder *f = g->folder;
 	const char **names = NULL;
 	const json_t *map;
-	json_error_t why;
 	json_t *root;
 	size_t n = 0;
 	int rc;
 
 	if (index->size > MAX_INDEX_BYTES)
 		return bad_index(f, index->name, "too large for an index", NULL, err);
-	root = json_loadb((const char *)index->base, (size_t)index->size, JSON_REJECT_DUPLICATES,
-			  &why);
-	if (!root)
-		return ig_st_no_json(label_of(f, index->name).text, &why, err);
+	rc = ig_json_read_file(label_of(f, index->name).text, (const char *)index->base,
+			       (size_t)index->size, &root, err);
+	if (rc)
+		return rc;
 	map = json_object_get(root, "weight_map");
 	rc = -EINVAL;
 	if (!json_is_object(map) || !json_object_size(map)) {

@@ -8,6 +8,8 @@
  */
 #include "model/formats/hf_config_private.h"
 
+#include "base/json.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -261,12 +263,12 @@ int ig_hf_config_read(struct ig_checkpoint *g, const struct ig_arch *const *arch
 		      size_t len, const char *label, struct ig_hf_config *out, struct ig_error *err)
 {
 	struct ig_hf_reading r = { .g = g, .archs = archs, .out = out, .label = label, .err = err };
-	json_error_t why;
+	int rc;
 
 	memset(out, 0, sizeof *out);
-	out->root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
-	if (!out->root)
-		return ig_st_no_json(label, &why, err);
+	rc = ig_json_read_file(label, text, len, &out->root, err);
+	if (rc)
+		return rc;
 	if (!json_is_object(out->root))
 		return ig_fail(err, -EINVAL, "%s: no object", label);
 	g->kvs = calloc(IG_HF_MAX_KEYS, sizeof *g->kvs);

@@ -212,7 +212,6 @@ int ig_st_read(const uint8_t *base, uint64_t size, const char *label, struct ig_
 	       struct ig_error *err)
 {
 	struct reader r = { .label = label, .err = err };
-	json_error_t why;
 	json_t *header;
 	uint64_t n;
 	int rc;
@@ -235,9 +234,9 @@ int ig_st_read(const uint8_t *base, uint64_t size, const char *label, struct ig_
 			       "%s: offset 8: the header begins with byte %02x, not "
 			       "with '{'",
 			       label, base[8]);
-	header = json_loadb((const char *)base + 8, (size_t)n, JSON_REJECT_DUPLICATES, &why);
-	if (!header)
-		return ig_st_no_json(label, &why, err);
+	rc = ig_json_read_file(label, (const char *)base + 8, (size_t)n, &header, err);
+	if (rc)
+		return rc;
 	r.data = base + 8 + n;
 	r.n_data = size - 8 - n;
 	rc = read_tensors(&r, header, n, out);
@@ -245,15 +244,6 @@ int ig_st_read(const uint8_t *base, uint64_t size, const char *label, struct ig_
 	if (rc)
 		ig_st_finish(out);
 	return rc;
-}
-
-int ig_st_no_json(const char *label, const json_error_t *why, struct ig_error *err)
-{
-	/* Not every failed allocation leaves a text. */
-	if (!why->text[0] || json_error_code(why) == json_error_out_of_memory)
-		return ig_fail(err, -ENOMEM, "%s: out of memory", label);
-	return ig_fail(err, -EINVAL, "%s: line %d, column %d: no JSON: %s", label, why->line,
-		       why->column, why->text);
 }
 
 void ig_st_finish(struct ig_st_file *f)

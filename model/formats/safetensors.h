@@ -8,9 +8,9 @@
 #ifndef INGOT_MODEL_FORMATS_SAFETENSORS_H
 #define INGOT_MODEL_FORMATS_SAFETENSORS_H
 
-#include <ingot/module.h>
+#include "base/json.h"
 
-#include <jansson.h>
+#include <ingot/module.h>
 
 /* The types that are read; of all others only the size is known. */
 enum ig_st_type { IG_ST_F32, IG_ST_F16, IG_ST_BF16, IG_ST_U32, IG_ST_OTHER };
@@ -40,8 +40,5 @@ struct ig_st_file {
 int ig_st_read(const uint8_t *base, uint64_t size, const char *label, struct ig_st_file *out,
 	       struct ig_error *err);
 void ig_st_finish(struct ig_st_file *f); /* zeros are fine */
-
-/* What jansson could not read: -EINVAL, or -ENOMEM, with text. */
-int ig_st_no_json(const char *label, const json_error_t *why, struct ig_error *err);
 
 #endif

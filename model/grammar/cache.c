@@ -7,12 +7,12 @@
  * the bound; whoever still holds one keeps it.  Compiling happens outside the lock: two
  * requests that come at once with a new source may both compile it, and one result stays.
  */
+#include "base/json.h"
 #include "base/strbuf.h"
 #include "model/grammar/grammar_private.h"
 #include "base/hash.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,13 +130,6 @@ static void add_text(struct ig_strbuf *b, const char *s, size_t len)
 	ig_strbuf_add(b, s, len);
 }
 
-/* jansson does not hear of every failure of this: b remembers. */
-static int add_piece(const char *s, size_t len, void *b)
-{
-	ig_strbuf_add(b, s, len);
-	return 0;
-}
-
 static int make_key(const struct ig_grammar_source *s, struct ig_strbuf *b)
 {
 	const char *const around[] = { s->before, s->between, s->after };
@@ -155,9 +148,8 @@ static int make_key(const struct ig_grammar_source *s, struct ig_strbuf *b)
 			if (p->kind == IG_GRAMMAR_TEXT || p->kind == IG_GRAMMAR_REGEX) {
 				add_text(b, p->text, p->len);
 			} else if (p->kind == IG_GRAMMAR_SCHEMA) {
-				if (json_dump_callback(p->schema, add_piece, b,
-						       JSON_COMPACT | JSON_ENCODE_ANY))
-					return -ENOMEM;
+				struct ig_json_writer w = { .out = b };
+				ig_json_put_value(&w, NULL, p->schema);
 			}
 		}
 	}

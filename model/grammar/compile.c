@@ -7,10 +7,10 @@
  * and regex.c.
  */
 #include "model/grammar/grammar_private.h"
+#include "base/json.h"
 #include "model/grammar/regex_private.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,6 +8,8 @@
  */
 #include "model/grammar/automaton_private.h"
 
+#include "base/utf8.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,30 +108,6 @@ uint32_t ig_nfa_call(struct ig_nfa *a, uint32_t from, uint32_t rule)
 	return to;
 }
 
-static unsigned encode(uint32_t c, unsigned char *out)
-{
-	if (c < 0x80) {
-		out[0] = (unsigned char)c;
-		return 1;
-	}
-	if (c < 0x800) {
-		out[0] = (unsigned char)(0xc0 | c >> 6);
-		out[1] = (unsigned char)(0x80 | (c & 63));
-		return 2;
-	}
-	if (c < 0x10000) {
-		out[0] = (unsigned char)(0xe0 | c >> 12);
-		out[1] = (unsigned char)(0x80 | (c >> 6 & 63));
-		out[2] = (unsigned char)(0x80 | (c & 63));
-		return 3;
-	}
-	out[0] = (unsigned char)(0xf0 | c >> 18);
-	out[1] = (unsigned char)(0x80 | (c >> 12 & 63));
-	out[2] = (unsigned char)(0x80 | (c >> 6 & 63));
-	out[3] = (unsigned char)(0x80 | (c & 63));
-	return 4;
-}
-
 /* Characters that are of one length and differ, before their last k bytes, in at most one
  * byte, are a product of ranges; others are cut where they stop being one. */
 void ig_nfa_chars(struct ig_nfa *a, uint32_t from, uint32_t to, uint32_t first, uint32_t last)
@@ -164,8 +142,8 @@ void ig_nfa_chars(struct ig_nfa *a, uint32_t from, uint32_t to, uint32_t first, 
 			return;
 		}
 	}
-	n = encode(first, lo);
-	encode(last, hi);
+	n = (unsigned)ig_utf8_put((char *)lo, first);
+	ig_utf8_put((char *)hi, last);
 	for (unsigned i = 0; i < n; i++) {
 		uint32_t next = i + 1 == n ? to : ig_nfa_node(a);
 		ig_nfa_bytes(a, from, next, lo[i], hi[i]);

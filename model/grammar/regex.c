@@ -9,7 +9,7 @@
  */
 #include "model/grammar/regex_tree_private.h"
 
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -87,19 +87,7 @@ static int take_char(struct parser *x, uint32_t *c)
 
 	if (n <= 0)
 		return bad(x, "the expression is not UTF-8");
-	switch (n) {
-	case 1:
-		*c = p[0];
-		break;
-	case 2:
-		*c = (p[0] & 31u) << 6 | (p[1] & 63u);
-		break;
-	case 3:
-		*c = (p[0] & 15u) << 12 | (p[1] & 63u) << 6 | (p[2] & 63u);
-		break;
-	default:
-		*c = (p[0] & 7u) << 18 | (p[1] & 63u) << 12 | (p[2] & 63u) << 6 | (p[3] & 63u);
-	}
+	*c = ig_utf8_char(p, n);
 	if (!*c)
 		return bad(x, "a zero byte can't be asked for");
 	x->p += n;

@@ -9,6 +9,8 @@
  */
 #include "model/grammar/schema_private.h"
 
+#include "base/utf8.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -71,7 +73,7 @@ json_t *ig_schema_keep(struct ig_schema *x, json_t *made)
 
 json_t *ig_schema_copy(struct ig_schema *x, const json_t *schema)
 {
-	json_t *copy = ig_schema_keep(x, json_copy((json_t *)schema));
+	json_t *copy = ig_schema_keep(x, ig_json_copy(schema));
 
 	/* jansson leaves out what it has no memory for. */
 	if (copy && json_object_size(copy) != json_object_size(schema)) {
@@ -380,10 +382,7 @@ static bool literal_fits(struct ig_schema *x, const json_t *schema, const json_t
 	if (type & IG_TYPE_NUMBER && !ig_schema_number_fits(x, schema, value))
 		return false;
 	if (type == IG_TYPE_STRING) {
-		const unsigned char *s = (const unsigned char *)json_string_value(value);
-		uint64_t n = 0;
-		for (; *s; s++)
-			n += (*s & 0xc0) != 0x80;
+		uint64_t n = ig_utf8_count(json_string_value(value), json_string_length(value));
 		if (n < ig_schema_count(x, schema, "minLength", 0) ||
 		    n > ig_schema_count(x, schema, "maxLength", UINT64_MAX))
 			return false;

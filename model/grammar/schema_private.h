@@ -9,10 +9,9 @@
 #ifndef INGOT_MODEL_GRAMMAR_SCHEMA_PRIVATE_H
 #define INGOT_MODEL_GRAMMAR_SCHEMA_PRIVATE_H
 
+#include "base/json.h"
 #include "base/strbuf.h"
 #include "model/grammar/grammar_private.h"
-
-#include <jansson.h>
 
 #define IG_SCHEMA_MAX_DEPTH 64 /* of schemas in schemas, references counted */
 

@@ -24,9 +24,10 @@
 #ifndef INGOT_MODEL_JINJA_JINJA_H
 #define INGOT_MODEL_JINJA_JINJA_H
 
+#include "base/json.h"
+
 #include <ingot/error.h>
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

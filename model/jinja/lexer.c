@@ -6,7 +6,7 @@
  * Newlines were made "\n" and a last one dropped before (see ig_jinja_compile).
  */
 #include "model/jinja/jinja_private.h"
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * wrote it (see jinja.h).
  */
 #include "model/jinja/jinja_private.h"
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -26,18 +26,10 @@ int32_t utf8_decode(const char *s, size_t len, size_t *n)
 {
 	const unsigned char *p = (const unsigned char *)s;
 
-	*n = utf8_one(s, len);
-	switch (*n) {
-	case 1:
-		return p[0] < 0x80 ? p[0] : -1;
-	case 2:
-		return (p[0] & 0x1f) << 6 | (p[1] & 0x3f);
-	case 3:
-		return (p[0] & 0x0f) << 12 | (p[1] & 0x3f) << 6 | (p[2] & 0x3f);
-	default:
-		return (p[0] & 0x07) << 18 | (p[1] & 0x3f) << 12 | (p[2] & 0x3f) << 6 |
-		       (p[3] & 0x3f);
-	}
+	int k = ig_utf8_check(p, len);
+
+	*n = k > 0 ? (size_t)k : 1;
+	return k > 0 ? (int32_t)ig_utf8_char(p, k) : -1;
 }
 
 size_t utf8_offset(const char *s, size_t len, size_t n)
@@ -76,7 +68,7 @@ size_t space_before(const char *s, size_t len)
 {
 	/* No space has more than three bytes. */
 	for (size_t k = 1; k <= 3 && k <= len; k++)
-		if (((unsigned char)s[len - k] & 0xc0) != 0x80)
+		if (!ig_utf8_continues(s[len - k]))
 			return space_at(s + len - k, k) == k ? k : 0;
 	return 0;
 }
@@ -280,9 +272,8 @@ int str_case(struct run *r, const struct value *s, enum str_case how, struct val
 		if (changed == c) {
 			builder_add(&b, s->p + i, n, client_at(s, i));
 		} else {
-			utf8proc_uint8_t buf[4];
-			size_t len = (size_t)utf8proc_encode_char(changed, buf);
-			builder_add(&b, (char *)buf, len, client_at(s, i));
+			char buf[4];
+			builder_add(&b, buf, ig_utf8_put(buf, (uint32_t)changed), client_at(s, i));
 		}
 	}
 	return builder_end(&b, out);

@@ -8,6 +8,8 @@
  */
 #include "model/tokenizer/tokenizer_private.h"
 
+#include "base/utf8.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -57,15 +59,12 @@ static int64_t to_bytes(const uint16_t *alphabet, const char *s, size_t len, cha
 	char *start = out;
 
 	for (size_t i = 0; i < len;) {
-		unsigned c = p[i++];
-		if (c >= 0x80) { /* two bytes: 0x80 to 0x7ff */
-			if (c < 0xc2 || c > 0xdf || i == len || (p[i] & 0xc0) != 0x80)
-				return -1;
-			c = (c & 31) << 6 | (p[i++] & 63);
-		}
+		int n = ig_utf8_check(p + i, len - i);
+		uint32_t c = n == 1 || n == 2 ? ig_utf8_char(p + i, n) : 0x144;
 		if (c >= 0x144 || alphabet[c] == NO_BYTE)
 			return -1;
 		*out++ = (char)alphabet[c];
+		i += (size_t)n;
 	}
 	return out - start;
 }

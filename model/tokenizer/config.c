@@ -8,11 +8,11 @@
  */
 #include "model/tokenizer/config_private.h"
 
+#include "base/json.h"
 #include "base/json_scan.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

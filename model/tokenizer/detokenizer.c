@@ -6,7 +6,7 @@
  */
 #include "model/tokenizer/detokenizer.h"
 
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 
 #include <string.h>
 

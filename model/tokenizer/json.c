@@ -10,13 +10,13 @@
  * special tokens are found in a text as it comes, also those that the file calls
  * "normalized"; a Precompiled normalizer replaces as SentencePiece does.
  */
+#include "base/json.h"
 #include "base/strbuf.h"
 #include "base/json_scan.h"
 #include "model/tokenizer/steps_private.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -10,6 +10,7 @@
 #include "model/tokenizer/keys.h"
 
 #include "base/strbuf.h"
+#include "base/utf8.h"
 #include "model/formats/gguf_write.h"
 #include "model/tokenizer/tokenizer_private.h"
 #include "model/tokenizer/config_private.h"
@@ -85,6 +86,7 @@ static void spell_bytes(struct ig_strbuf *out, const char *s, size_t len)
 
 	for (size_t i = 0; i < len; i++) {
 		unsigned byte = (unsigned char)s[i], c = first_odd;
+		char utf8[4];
 		bool printable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
 		if (printable) {
 			c = byte;
@@ -92,12 +94,7 @@ static void spell_bytes(struct ig_strbuf *out, const char *s, size_t len)
 			for (unsigned b = 0; b < byte; b++)
 				c += !((b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b != 0xad));
 		}
-		if (c < 0x80) {
-			ig_strbuf_add(out, &(char){ (char)c }, 1);
-		} else {
-			ig_strbuf_add(out, &(char){ (char)(0xc0 | c >> 6) }, 1);
-			ig_strbuf_add(out, &(char){ (char)(0x80 | (c & 63)) }, 1);
-		}
+		ig_strbuf_add(out, utf8, ig_utf8_put(utf8, c));
 	}
 }
 

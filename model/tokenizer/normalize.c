@@ -7,7 +7,7 @@
  * the steps; the two buffers that texts go through are the caller's.
  */
 #include "model/tokenizer/tokenizer_private.h"
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -148,17 +148,7 @@ static int32_t read_char(const char *text, size_t len, size_t *used)
 	int n = ig_utf8_check(p, len);
 
 	*used = n > 0 ? (size_t)n : 1;
-	switch (n) {
-	case 1:
-		return p[0];
-	case 2:
-		return (p[0] & 31) << 6 | (p[1] & 63);
-	case 3:
-		return (p[0] & 15) << 12 | (p[1] & 63) << 6 | (p[2] & 63);
-	case 4:
-		return (p[0] & 7) << 18 | (p[1] & 63) << 12 | (p[2] & 63) << 6 | (p[3] & 63);
-	}
-	return -1;
+	return n > 0 ? (int32_t)ig_utf8_char(p, n) : -1;
 }
 
 static bool may_change(const struct form *f, int32_t c)
@@ -250,9 +240,8 @@ static int put_span(const struct form *f, struct output *o, struct decomposed *d
 		n = (size_t)utf8proc_normalize_utf32(d->chars, (utf8proc_ssize_t)n,
 						     UTF8PROC_COMPOSE | UTF8PROC_STABLE);
 	for (size_t i = 0; i < n && !rc; i++) {
-		utf8proc_uint8_t bytes[4];
-		utf8proc_ssize_t k = utf8proc_encode_char(d->chars[i], bytes);
-		rc = put(o, (const char *)bytes, (size_t)k);
+		char bytes[4];
+		rc = put(o, bytes, ig_utf8_put(bytes, (uint32_t)d->chars[i]));
 	}
 	return rc;
 }

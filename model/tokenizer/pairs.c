@@ -7,7 +7,7 @@
  * keeps them short.  Bytes that are not UTF-8 become those bytes' tokens.
  */
 #include "model/tokenizer/tokenizer_private.h"
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 

@@ -14,7 +14,7 @@
 
 #include "base/strbuf.h"
 #include "model/tokenizer/tokenizer_private.h"
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -500,12 +500,8 @@ size_t ig_utf8_same_kind(const char *text, size_t n, bool *valid)
 }
 
 /* Unicode's White_Space, of which no character has more than three bytes. */
-static bool is_space(const unsigned char *p, int n)
+static bool is_space(uint32_t c)
 {
-	uint32_t c = n == 1 ? p[0] :
-		     n == 2 ? (p[0] & 31u) << 6 | (p[1] & 63u) :
-			      (p[0] & 15u) << 12 | (p[1] & 63u) << 6 | (p[2] & 63u);
-
 	return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xa0 || c == 0x1680 ||
 	       (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
 	       c == 0x205f || c == 0x3000;
@@ -516,7 +512,7 @@ size_t ig_space_at(const char *text, size_t len)
 	const unsigned char *p = (const unsigned char *)text;
 	int n = len ? ig_utf8_check(p, len) : 0;
 
-	return n > 0 && n <= 3 && is_space(p, n) ? (size_t)n : 0;
+	return n > 0 && is_space(ig_utf8_char(p, n)) ? (size_t)n : 0;
 }
 
 size_t ig_space_before(const char *text, size_t len)

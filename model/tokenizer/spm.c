@@ -12,7 +12,7 @@
  */
 #include "model/tokenizer/heap_private.h"
 #include "model/tokenizer/tokenizer_private.h"
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <float.h>

@@ -7,10 +7,10 @@
  */
 #include "model/tokenizer/steps_private.h"
 
+#include "base/json.h"
 #include "base/strbuf.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 
 #define MAX_DEPTH 8	    /* of sequences in sequences */

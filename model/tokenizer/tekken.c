@@ -6,6 +6,7 @@
  * lower ranks, and no text makes it from others: what is merged inside of a token's
  * stretch does not depend on what stands beside it.
  */
+#include "base/json.h"
 #include "base/json_scan.h"
 #include "model/tokenizer/steps_private.h"
 
@@ -13,7 +14,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

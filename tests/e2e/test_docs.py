@@ -114,7 +114,7 @@ def debian_libraries(script):
 
 
 def test_dependencies_are_said():
-    said = re.search(r"Dependencies are what .*? carry: (.*?) for tests\.", text_of("CONTRIBUTING.md"),
+    said = re.search(r"Dependencies are libraries that .*? have: (.*?) for tests\.", text_of("CONTRIBUTING.md"),
                      re.S)[1]
     packages = re.search(r'^debian_packages="(.*?)"', text_of("check"), re.S | re.M)[1]
     installed = debian_libraries(packages) - {"clang-rt"}

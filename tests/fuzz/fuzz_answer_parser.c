@@ -8,7 +8,7 @@
  */
 #include "base/strbuf.h"
 #include "model/chat/completion.h"
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 #include "tiny_gguf.h"
 
 #include <stdlib.h>

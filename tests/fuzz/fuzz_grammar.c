@@ -6,7 +6,7 @@
  */
 #include "made_vocabulary.h"
 #include "model/grammar/grammar.h"
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 
 #include <jansson.h>
 #include <stdlib.h>

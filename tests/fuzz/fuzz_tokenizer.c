@@ -8,7 +8,7 @@
  */
 #include "model/tokenizer/detokenizer.h"
 #include "model/tokenizer/tokenizer_private.h"
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 #include "tiny_spm.h"
 
 #include <stdlib.h>

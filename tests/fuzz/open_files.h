@@ -8,7 +8,7 @@
 #include "model/chat/chat_template.h"
 #include "model/tokenizer/detokenizer.h"
 #include "model/tokenizer/config_private.h"
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 #include "tiny_files.h"
 
 static inline void open_files(struct tiny_folder *f, bool chat)

@@ -199,6 +199,7 @@ static void templates(void **state)
 
 int main(void)
 {
+	json_set_alloc_funcs(malloc, free); /* as the linker has them */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parsing),
 		cmocka_unit_test(sources),

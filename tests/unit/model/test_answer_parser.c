@@ -13,7 +13,7 @@
 
 #include "base/strbuf.h"
 #include "model/chat/completion.h"
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

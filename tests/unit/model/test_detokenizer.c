@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "model/tokenizer/detokenizer.h"
-#include "base/utf8_decode.h"
+#include "base/utf8.h"
 #include "tiny_gguf.h"
 
 #include <stdlib.h>

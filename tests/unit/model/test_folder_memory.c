@@ -1,13 +1,13 @@
 /*
  * test_folder_memory.c: each allocation of opening a folder of safetensors fails once; what
- * comes of it is -ENOMEM with a text, never a crash or (under AddressSanitizer) a leak.  jansson's
- * allocations stay, for it tells a failed one from bad JSON only at times.
+ * comes of it is -ENOMEM with a text, never a crash or (under AddressSanitizer) a leak.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "model/formats/checkpoint.h"
 #include "tests/archs.h"
@@ -77,6 +77,7 @@ static void files_with_an_index(void **state)
 
 int main(void)
 {
+	json_set_alloc_funcs(malloc, free); /* as the linker has them */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_file),
 		cmocka_unit_test(files_with_an_index),

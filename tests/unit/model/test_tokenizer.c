@@ -6,7 +6,6 @@
 #include <cmocka.h>
 
 #include "model/tokenizer/tokenizer_private.h"
-#include "base/utf8_decode.h"
 #include "tiny_gguf.h"
 
 #include <errno.h>
@@ -531,42 +530,6 @@ static void missing_keys(void **state)
 	ig_tokenizer_close(NULL);
 }
 
-static void utf8_ends(void **state)
-{
-	static const struct {
-		const char *s;
-		size_t n;
-		int want;
-	} cases[] = {
-		{ "a", 1, 1 },
-		{ "\xc3\xa9", 2, 2 },
-		{ "\xc3", 1, 0 },
-		{ "\xc3x", 2, -1 },
-		{ "\x80", 1, -1 },
-		{ "\xc0\x80", 2, -1 },
-		{ "\xc1", 1, -1 },
-		{ "\xf5\x80", 2, -1 },
-		{ "\xe0\x80", 2, -1 },
-		{ "\xe0\xa0", 2, 0 },
-		{ "\xe0\xa0\x80", 3, 3 },
-		{ "\xed\x9f\xbf", 3, 3 },
-		{ "\xed\xa0\x80", 3, -1 },
-		{ "\xe2\x82", 2, 0 },
-		{ "\xe2\x82x", 3, -2 },
-		{ "\xf0\x8f\xbf\xbf", 4, -1 },
-		{ "\xf0\x90\x80\x80", 4, 4 },
-		{ "\xf4\x8f\xbf\xbf", 4, 4 },
-		{ "\xf4\x90\x80\x80", 4, -1 },
-		{ "\xf0\x9f\x98", 3, 0 },
-		{ "\xf0\x9f\x98x", 4, -3 },
-		{ "\xff", 1, -1 },
-	};
-
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-		assert_int_equal(ig_utf8_check((const unsigned char *)cases[i].s, cases[i].n),
-				 cases[i].want);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -575,7 +538,6 @@ int main(void)
 		cmocka_unit_test(limits),    cmocka_unit_test(threads),
 		cmocka_unit_test(splitting), cmocka_unit_test(whole_pieces),
 		cmocka_unit_test(refusals),  cmocka_unit_test(missing_keys),
-		cmocka_unit_test(utf8_ends),
 	};
 
 	return cmocka_run_group_tests_name("model/tokenizer", tests, NULL, NULL);

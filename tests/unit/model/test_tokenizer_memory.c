@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "model/chat/chat_template.h"
 #include "model/tokenizer/config_private.h"
@@ -184,6 +185,7 @@ static void chat(void **state)
 
 int main(void)
 {
+	json_set_alloc_funcs(malloc, free); /* as the linker has them */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bytes),
 		cmocka_unit_test(pieces),

@@ -1,7 +1,6 @@
 /* test_check.c: Host, Origin, Content-Length and Authorization values, roles, loopback
- * addresses; UTF-8 in pieces. */
+ * addresses. */
 #include "daemon/net/check.h"
-#include "base/utf8.h"
 #include "store/ledger.h"
 
 #include <setjmp.h>
@@ -171,64 +170,13 @@ static void test_loopback(void **state)
 			fail_msg("%s", *a);
 }
 
-static bool whole(const char *s, size_t n, size_t cut)
-{
-	struct ig_utf8 u = { 0 };
-
-	return ig_utf8_feed(&u, s, cut) && ig_utf8_feed(&u, s + cut, n - cut) && ig_utf8_whole(&u);
-}
-
-static void test_utf8(void **state)
-{
-	static const char *const good[] = { "plain ascii, long enough for a word",
-					    "é",
-					    "€",
-					    "\xf0\x9f\x98\x80",
-					    "\xed\x9f\xbf",
-					    "\xee\x80\x80",
-					    "\xf4\x8f\xbf\xbf",
-					    "abcdefgh\xc3\xa9ijklmnop",
-					    NULL };
-	static const char *const bad[] = { "\x80",
-					   "\xc3",
-					   "\xc0\x80",
-					   "\xc1\xbf",
-					   "\xe0\x9f\xbf",
-					   "\xed\xa0\x80",
-					   "\xf0\x8f\xbf\xbf",
-					   "\xf4\x90\x80\x80",
-					   "\xf5\x80\x80\x80",
-					   "\xff",
-					   "\xe2\x82",
-					   "\xe2\x28\xa1",
-					   "abcdefgh\xff",
-					   "\xc3\xc3\xa9",
-					   NULL };
-	char out[8];
-
-	for (const char *const *s = good; *s; s++)
-		for (size_t cut = 0; cut <= strlen(*s); cut++)
-			if (!whole(*s, strlen(*s), cut))
-				fail_msg("%s cut at %zu", *s, cut);
-	for (const char *const *s = bad; *s; s++)
-		for (size_t cut = 0; cut <= strlen(*s); cut++)
-			if (whole(*s, strlen(*s), cut))
-				fail_msg("%s cut at %zu", *s, cut);
-	ig_utf8_copy(out, sizeof out, "abc€def");
-	assert_string_equal(out, "abc€d");
-	ig_utf8_copy(out, sizeof out, "abcde€");
-	assert_string_equal(out, "abcde");
-	ig_utf8_copy(out, sizeof out, "a\xffz\xe2\x82");
-	assert_string_equal(out, "a?z??");
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_host),	   cmocka_unit_test(test_origin),
 		cmocka_unit_test(test_length),	   cmocka_unit_test(test_bearer),
 		cmocka_unit_test(test_request_id), cmocka_unit_test(test_role),
-		cmocka_unit_test(test_loopback),   cmocka_unit_test(test_utf8),
+		cmocka_unit_test(test_loopback),
 	};
 	return cmocka_run_group_tests_name("checks", tests, NULL, NULL);
 }
