@@ -1,6 +1,7 @@
 """Fixtures: tiny models made once a session, daemons that are stopped (and judged) after
 each test.  Folders: INGOT_BUILD is the build, INGOT_TEST_MODEL the demo model if there,
 INGOT_SANITIZER says how the build was instrumented."""
+import json
 import os
 import pathlib
 import sys
@@ -20,19 +21,30 @@ def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="run the long tests too")
 
 
+def why_not(names, long):
+    """Why a test with these marks does not belong to this build; None: it does."""
+    if "long" in names and not long:
+        return "for --long"
+    if "real" in names and not os.environ.get("INGOT_TEST_MODEL"):
+        return "the demo model is not here"
+    if "release" in names and ingot.SANITIZER:
+        return "a figure that only the release build can meet"
+    if ingot.SANITIZER == "thread" and "tsan" not in names:
+        return "slow under ThreadSanitizer"
+    return None
+
+
 def pytest_collection_modifyitems(config, items):
-    """What does not belong to this build is deselected, so that a skip is never silent."""
-    drop = []
-    for item in items:
-        names = {m.name for m in item.iter_markers()}
-        if (("release" in names and ingot.SANITIZER) or
-                ("real" in names and not os.environ.get("INGOT_TEST_MODEL")) or
-                ("long" in names and not config.getoption("--long")) or
-                (ingot.SANITIZER == "thread" and "tsan" not in names)):
-            drop.append(item)
+    """What does not belong to this build is deselected; ./check reads beside the record of the run
+    which that was, and sees that another build ran it."""
+    drop = [(i, why_not({m.name for m in i.iter_markers()}, config.getoption("--long"))) for i in items]
+    drop = [(item, why) for item, why in drop if why]
+    if config.option.xmlpath:
+        with open(config.option.xmlpath + ".deselected", "w", encoding="utf-8") as f:
+            f.writelines(json.dumps(["%s::%s" % (i.path.stem, i.name), why]) + "\n" for i, why in drop)
     if drop:
-        config.hook.pytest_deselected(items=drop)
-        items[:] = [i for i in items if i not in drop]
+        config.hook.pytest_deselected(items=[item for item, _ in drop])
+        items[:] = [i for i in items if i not in {item for item, _ in drop}]
 
 
 class Models:

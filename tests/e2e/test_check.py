@@ -1,27 +1,29 @@
-"""The counting of ./check: what is counted as passed, failed, skipped, and that a run which
-breaks off or is empty is a failure."""
+"""The counting of ./check: what is counted as passed, failed, not run; that a run which breaks off
+or is empty is a failure; what the last lines say; and in which order stages run."""
 import json
 import pathlib
 import subprocess
 import sys
+import threading
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-COUNT = str(ROOT / "tools" / "count_tests.py")
+sys.path.insert(0, str(ROOT / "tools/check"))
+
+import count  # noqa: E402
+import runner  # noqa: E402
 
 
-def count(tmp_path, kind, text, rc=0):
+def counted(tmp_path, kind, text, rc=0):
     log = tmp_path / "log"
     if text is not None:
         log.write_text(text)
-    out = tmp_path / "out"
-    p = subprocess.run([sys.executable, COUNT, kind, str(out), str(rc), str(log)],
-                       stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert p.stderr == ""
-    passed, failed, skipped = map(int, (tmp_path / "out.count").read_text().split())
-    assert p.returncode == (1 if failed else 0)
-    return passed, failed, skipped, (tmp_path / "out.report").read_text()
+    return count.count("release", kind, log, rc)
+
+
+def numbers(r):
+    return r.passed, len(r.failures), len(r.not_run)
 
 
 def meson(*tests):
@@ -33,36 +35,46 @@ OK = {"stdout": "1..2\nok 1 - one\nok 2 - two\n", "result": "OK"}
 
 
 def test_each_line_of_tap_is_a_test(tmp_path):
-    assert count(tmp_path, "meson", meson(OK, OK))[:3] == (4, 0, 0)
+    r = counted(tmp_path, "meson", meson(OK, OK))
+    assert numbers(r) == (4, 0, 0) and r.ran == {"t: one", "t: two"}
 
 
 def test_a_failed_line(tmp_path):
     bad = {"stdout": "ok 1 - one\nnot ok 2 - two\n", "stderr": "why", "result": "FAIL"}
-    passed, failed, skipped, report = count(tmp_path, "meson", meson(OK, bad), 1)
-    assert (passed, failed, skipped) == (3, 1, 0)
-    assert report.startswith("t: two\n") and "  why\n" in report
+    r = counted(tmp_path, "meson", meson(OK, bad), 1)
+    assert numbers(r) == (3, 1, 0)
+    assert r.failures == [("t: two", ["ok 1 - one", "not ok 2 - two", "why"])]
 
 
 def test_a_crash_after_good_lines(tmp_path):
     crash = {"stdout": "1..2\nok 1 - one\n", "stderr": "AddressSanitizer", "result": "ERROR",
              "returncode": 99}
-    assert count(tmp_path, "meson", meson(crash), 1)[:3] == (1, 1, 0)
+    assert numbers(counted(tmp_path, "meson", meson(crash), 1)) == (1, 1, 0)
 
 
 def test_a_sanitizer_that_speaks_after_good_tests(tmp_path):
     """All lines are fine and the exit code is not."""
-    assert count(tmp_path, "meson", meson(dict(OK, result="FAIL", returncode=66)), 1)[:3] == (2, 1, 0)
+    assert numbers(counted(tmp_path, "meson", meson(dict(OK, result="FAIL", returncode=66)), 1)) == (2, 1, 0)
 
 
 def test_skips_are_neither(tmp_path):
     some = {"stdout": "ok 1 - one\nok 2 - two # SKIP no model\n", "result": "OK"}
-    whole = {"stdout": "", "result": "SKIP", "returncode": 77}
-    assert count(tmp_path, "meson", meson(some, whole))[:3] == (1, 0, 2)
+    whole = {"stdout": "1..0 # SKIP no compiler\n", "result": "SKIP", "name": "room / u"}
+    silent = {"stdout": "", "result": "SKIP", "returncode": 77, "name": "room / v"}
+    r = counted(tmp_path, "meson", meson(some, whole, silent))
+    assert numbers(r) == (1, 0, 3)
+    assert r.not_run == [("t: two", "no model"), ("u", "no compiler"), ("v", "no reason given")]
+    assert r.note() == "1 passed, 0 failed, 3 not run"
 
 
 def test_a_test_without_tap_counts_by_its_exit_code(tmp_path):
-    assert count(tmp_path, "meson", meson({"stdout": "5 inputs replayed\n", "result": "OK"},
-                                          {"stdout": "", "result": "TIMEOUT"}), 1)[:3] == (1, 1, 0)
+    assert numbers(counted(tmp_path, "meson", meson({"stdout": "5 inputs replayed\n", "result": "OK"},
+                                                    {"stdout": "", "result": "TIMEOUT"}), 1)) == (1, 1, 0)
+
+
+def test_what_this_machine_cannot_run(tmp_path):
+    said = dict(OK, stdout=OK["stdout"] + "# not run: kernels for avx512\n")
+    assert counted(tmp_path, "meson", meson(said)).cannot == ["kernels for avx512"]
 
 
 @pytest.mark.parametrize("kind, text", [
@@ -70,21 +82,152 @@ def test_a_test_without_tap_counts_by_its_exit_code(tmp_path):
     ("pytest", "<testsuites><testsuite/></testsuites>"),
 ])
 def test_nothing_is_a_failure(tmp_path, kind, text):
-    assert count(tmp_path, kind, text)[:3] == (0, 1, 0)
+    assert numbers(counted(tmp_path, kind, text)) == (0, 1, 0)
 
 
 def test_a_run_that_breaks_off(tmp_path):
-    assert count(tmp_path, "meson", meson(OK), 2)[:3] == (2, 1, 0)
+    assert numbers(counted(tmp_path, "meson", meson(OK), 2)) == (2, 1, 0)
 
 
 def test_pytest_cases(tmp_path):
     text = ("<testsuites><testsuite><testcase classname='a.b' name='good'/>"
             "<testcase classname='a.b' name='bad'><failure message='m'>what\nwas</failure></testcase>"
             "<testcase classname='a.b' name='worse'><error message='setup'/></testcase>"
-            "<testcase classname='a.b' name='not'><skipped/></testcase></testsuite></testsuites>")
-    passed, failed, skipped, report = count(tmp_path, "pytest", text, 1)
-    assert (passed, failed, skipped) == (1, 2, 1)
-    assert report == "b::bad\n  what\n  was\nb::worse\n  setup\n"
+            "<testcase classname='a.b' name='not'><skipped message='no fish'/></testcase></testsuite></testsuites>")
+    (tmp_path / "log.deselected").write_text('["b::later", "for --long"]\n')
+    r = counted(tmp_path, "pytest", text, 1)
+    assert numbers(r) == (1, 2, 2)
+    assert r.failures == [("b::bad", ["what", "was"]), ("b::worse", ["setup"])]
+    assert r.not_run == [("b::not", "no fish"), ("b::later", "for --long")]
+    assert r.ran == {"b::good", "b::bad", "b::worse"}
+
+
+def test_deselected_tests_are_named(tmp_path):
+    """By tests/e2e/conftest.py, in a run of its own."""
+    xml = tmp_path / "x.xml"
+    p = subprocess.run([sys.executable, "-m", "pytest", "-c", "tests/e2e/pytest.ini", "--rootdir", "tests/e2e", "-q",
+                        "--junitxml", xml, "--collect-only", "tests/e2e/test_engine.py"], cwd=ROOT,
+                       stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert p.returncode == 0, p.stdout + p.stderr
+    dropped = [json.loads(line) for line in pathlib.Path(str(xml) + ".deselected").read_text().splitlines()]
+    assert ["test_engine::test_soak", "for --long"] in dropped
+
+
+# ---- the last lines ------------------------------------------------------------------
+
+def record(build, ran=(), not_run=(), failures=(), **more):
+    return count.Record(build, len(ran) - len(failures), [(f, []) for f in failures], list(not_run), set(ran), **more)
+
+
+def test_all_is_well():
+    lines, good = count.summary({"a": record("release", ["x", "y"]), "b": record("asan", ["x"])}, True, 61, 99.5)
+    assert good
+    assert lines == ["passed by build: release 2, asan 1", "61 s in all, 99 s of processor time", "3 passed, 0 failed"]
+
+
+def test_what_ran_nowhere_fails_where_all_can_run():
+    records = {"a": record("release", ["x"], [("y", "no fish"), ("z", "no fish"), ("m", "no model")]),
+               "b": record("asan", ["x"], [("y", "no fish")])}
+    lines, good = count.summary(records, True, 1, 1)
+    assert not good
+    assert lines[:3] == ["not run: 2 x no fish (y, z)", "not run: 1 x no model (m)",
+                         "3 that can run here did not: each counts as failed"]
+    assert lines[-1] == "2 passed, 3 failed"
+    lines, good = count.summary(records, False, 1, 1)
+    assert good and lines[0] == "not run: 2 x no fish (y, z)" and lines[-1] == "2 passed, 0 failed"
+
+
+def test_what_another_build_ran_is_said_and_no_failure():
+    records = {"a": record("release", ["x", "y", "z"]),
+               "b": record("tsan", ["x"], [("y", "slow"), ("z", "slow")]),
+               "c": record("asan", ["y"], [("soak", "for --long")])}
+    lines, good = count.summary(records, True, 1, 1)
+    assert good
+    assert lines[:3] == ["tsan left out what another build ran: 2 x slow", "--long has 1 more",
+                         "passed by build: release 3, tsan 1, asan 1"]
+
+
+def test_a_failed_test_has_run():
+    """Also where it is the only one: it counts once."""
+    lines, good = count.summary({"a": record("release", ["x"], failures=["x"]),
+                                 "b": record("asan", ["w"], [("x", "slow")])}, True, 1, 1)
+    assert not good and lines[0:2] == ["failed in a:", "    x"] and lines[-1] == "1 passed, 1 failed"
+
+
+def test_a_machine_that_lacks_instructions_is_no_failure():
+    lines, good = count.summary({"a": record("release", ["x"], cannot=["kernels for avx512"])}, True, 1, 1)
+    assert good and lines[0] == "this machine cannot run: kernels for avx512"
+
+
+def test_no_test_at_all():
+    assert count.summary({}, False, 1, 1)[1] is False
+
+
+# ---- stages --------------------------------------------------------------------------
+
+class Order:
+    """Stages that note when they begin and end."""
+
+    def __init__(self, tmp_path, n_cpus):
+        self.runner, self.events, self.lock = runner.Runner(tmp_path, n_cpus), [], threading.Lock()
+
+    def stage(self, name, good=True, waits_for=None, **options):
+        def run(job):
+            with self.lock:
+                self.events.append("+" + name)
+            if waits_for:  # runs beside it: else this would take for ever
+                assert waits_for.wait(30)
+            job.do(["true" if good else "false"])
+            with self.lock:
+                self.events.append("-" + name)
+            return count.Record("b", 1, ran={name})
+        return runner.Stage(name, run, **options)
+
+
+def test_stages_wait_for_what_they_need(tmp_path, capsys):
+    o = Order(tmp_path, 2)
+    o.runner.run([o.stage("b", needs=["a"]), o.stage("c", after=["b", "elsewhere"]), o.stage("a")])
+    assert o.events == ["+a", "-a", "+b", "-b", "+c", "-c"]
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_stages_whose_need_failed_do_not_run(tmp_path, capsys):
+    o = Order(tmp_path, 2)
+    o.runner.run([o.stage("a", good=False), o.stage("b", needs=["a"]), o.stage("c", needs=["b"]), o.stage("d", after=["b"])])
+    assert o.events == ["+a", "+d", "-d"]
+    assert o.runner.records["b"].not_run == [("b", "a failed")]
+    assert o.runner.records["c"].not_run == [("c", "b failed")]
+    lines, good = count.summary(o.runner.records, False, 1, 1)
+    assert not good and lines[0] == "failed in a:" and lines[-1] == "1 passed, 1 failed"
+
+
+def test_stages_share_the_processors(tmp_path, capsys):
+    """Two of one processor each run at once, beside one that only waits and one behind them; what
+    wants both comes after."""
+    o, met = Order(tmp_path, 2), threading.Barrier(4)
+
+    class Meeting:
+        def wait(self, seconds):
+            return met.wait(seconds) + 1
+    o.runner.run([o.stage(name, waits_for=Meeting(), **options) for name, options in
+                  (("a", {}), ("b", {}), ("waits", {"cost": 0}), ("behind", {"behind": True, "cost": 2}))] +
+                 [o.stage("both", cost=2), o.stage("later")])
+    assert set(o.events[:4]) == {"+a", "+b", "+waits", "+behind"}
+    assert o.events.index("+both") > max(o.events.index("-a"), o.events.index("-b"))
+    assert o.events.index("+later") > o.events.index("-both")
+
+
+def test_a_mistake_in_a_stage_is_a_failure(tmp_path, capsys):
+    r = runner.Runner(tmp_path, 1)
+    r.run([runner.Stage("a", lambda job: 1 / 0)])
+    assert "ZeroDivisionError" in r.records["a"].failures[0][0]
+    assert "FAILED" in capsys.readouterr().out
+
+
+def test_processor_time_is_counted(tmp_path, capsys):
+    r = runner.Runner(tmp_path, 1)
+    r.run([runner.Stage("a", lambda job: job.do(["sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done"]))])
+    assert r.cpu_s > 0.01
 
 
 def test_unknown_option_of_check():

