@@ -1,7 +1,9 @@
 """The counting of ./check: what is counted as passed, failed, not run; that a run which breaks off
 or is empty is a failure; what the last lines say; and in which order stages run."""
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import threading
@@ -228,6 +230,35 @@ def test_processor_time_is_counted(tmp_path, capsys):
     r = runner.Runner(tmp_path, 1)
     r.run([runner.Stage("a", lambda job: job.do(["sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done"]))])
     assert r.cpu_s > 0.01
+
+
+@pytest.mark.release
+@pytest.mark.skipif(not shutil.which("clang-19"), reason="clang 19 is not here")
+def test_shaders_are_made_once(tmp_path):
+    """A second build takes what the first has made; another text, option or tool is another key."""
+    cache, header, shader = tmp_path / "cache", tmp_path / "x.h", tmp_path / "x.metal"
+    cache.mkdir()
+
+    def make(*options, name="x.ptx"):
+        out = tmp_path / name
+        subprocess.run([sys.executable, ROOT / "tools/msl/msl", "ptx", shader, out, "--depfile", tmp_path / "d", *options],
+                       env=dict(os.environ, INGOT_SHADER_CACHE=str(cache)), check=True, stdin=subprocess.DEVNULL)
+        return out.read_text()
+    header.write_text("constant float a = 2;\n")
+    shader.write_text('#include <metal_stdlib>\n#include "x.h"\nusing namespace metal;\n'
+                      "kernel void k(device float *p [[buffer(0)]], uint i [[thread_position_in_grid]]) { p[i] = a; }\n")
+    first = make()
+    kept, = cache.iterdir()
+    assert kept.read_text() == first and "k" in first
+    named = (tmp_path / "d").read_text()
+    assert str(shader) in named and "x.h" in named and "tools/msl/include/msl.h" in named
+    kept.write_text("from the cache")
+    assert make(name="y.ptx") == "from the cache"
+    assert make("--sm", "90a") != "from the cache"
+    assert make("-D", "X") == first
+    header.write_text("constant float a = 3;\n")
+    assert make() not in ("from the cache", first)
+    assert len(list(cache.iterdir())) == 4
 
 
 def test_unknown_option_of_check():

@@ -631,7 +631,10 @@ def test_unix_socket_alone(begin, short):
     if pathlib.Path("/proc/net/tcp").exists():
         inodes = set()
         for fd in pathlib.Path("/proc/%d/fd" % d.process.pid).iterdir():
-            target = os.readlink(fd)
+            try:
+                target = os.readlink(fd)
+            except FileNotFoundError:  # closed meanwhile
+                continue
             if target.startswith("socket:["):
                 inodes.add(target[8:-1])
         for table in ("tcp", "tcp6"):

@@ -147,12 +147,12 @@ def set_up(job, build, options, note, env=None):
     note_path.write_text(note)
 
 
-def builder(name, compiler, options, folders=(), targets=()):
-    """A stage's run: with these folders' tests alone, or with all, or these targets."""
+def builder(name, compiler, options, folders=()):
+    """A stage's run: with these folders' tests alone, or with all."""
     def run(job):
         cc = ("ccache " if has("ccache") else "") + compiler
         set_up(job, OUT / name, options, " ".join([cc, *options]) + "\n", dict(os.environ, CC=cc))
-        job.do(["ninja", "-C", OUT / name, *(targets_with(OUT / name, folders) if folders else targets)])
+        job.do(["ninja", "-C", OUT / name, *(targets_with(OUT / name, folders) if folders else ())])
     return run
 
 
@@ -270,9 +270,8 @@ def release_stages(tests, long):
     options = ["-Dbuildtype=release", "-Dptx=" + ("80,90a" if long else "90a")]
     return [
         Stage("python", python, cost=0),
-        Stage("build-cli", builder("release", compiler, options, targets=["cli/ingot"]), cost=N_CPUS),
-        Stage("model", fetch_model, needs=["build-cli"], after=["python"], cost=0),
-        Stage("build-release", builder("release", compiler, options), needs=["build-cli"], cost=N_CPUS),
+        Stage("build-release", builder("release", compiler, options), cost=N_CPUS),
+        Stage("model", fetch_model, needs=["build-release"], after=["python"], cost=0),
         Stage("release-unit", tests.meson("release", 2, processes=N_CPUS), build="release",
               needs=["build-release"], after=["model"], cost=N_CPUS),
         Stage("release-e2e", tests.pytest("release", *but(SLOW + RELEASE_MORE)), build="release",
