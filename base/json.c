@@ -5,7 +5,6 @@
 #include "base/utf8.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 
 #define MAX_DEPTH 512 /* reading and freeing recurse */
@@ -204,15 +203,20 @@ json_t *ig_json_copy(const json_t *v)
 
 /* ---- writing ------------------------------------------------------------------------------ */
 
-static void put_escaped(struct ig_strbuf *b, const char *s, size_t len)
+static bool is_plain(unsigned char c)
+{
+	return c >= 0x20 && c != '"' && c != '\\';
+}
+
+/* The string's inside from where it is no longer plain. */
+static void put_escapes(struct ig_strbuf *b, const char *s, size_t len)
 {
 	static const char from[] = "\"\\\n\r\t", to[] = "\"\\nrt";
 	size_t start = 0;
 
-	ig_strbuf_add(b, "\"", 1);
 	for (size_t i = 0; i < len; i++) {
 		unsigned char c = (unsigned char)s[i];
-		if (c >= 0x20 && c != '"' && c != '\\')
+		if (is_plain(c))
 			continue;
 		const char *known = c ? strchr(from, c) : NULL;
 		ig_strbuf_add(b, s + start, i - start);
@@ -223,18 +227,42 @@ static void put_escaped(struct ig_strbuf *b, const char *s, size_t len)
 			ig_strbuf_printf(b, "\\u%04x", c);
 	}
 	ig_strbuf_add(b, s + start, len - start);
+}
+
+static void put_escaped(struct ig_strbuf *b, const char *s, size_t len)
+{
+	size_t n = 0;
+	char *p;
+
+	if (!ig_strbuf_reserve(b, len + 2))
+		return;
+	p = b->data + b->len;
+	*p++ = '"';
+	for (; n < len && is_plain((unsigned char)s[n]); n++)
+		*p++ = s[n];
+	b->len += n + 1;
+	if (n < len)
+		put_escapes(b, s + n, len - n);
 	ig_strbuf_add(b, "\"", 1);
 }
 
-void ig_json_put_key(struct ig_json_writer *w, const char *key)
+void ig_json_put_key(struct ig_json_writer *w, const char *key, size_t len)
 {
 	if (w->comma)
 		ig_strbuf_add(w->out, ", ", 1 + w->spaced);
+	put_escaped(w->out, key, len);
+	ig_strbuf_add(w->out, ": ", 1 + w->spaced);
+	w->comma = false;
+}
+
+/* What stands before a value. */
+static void begin(struct ig_json_writer *w, const char *key)
+{
+	if (key)
+		ig_json_put_key(w, key, strlen(key));
+	else if (w->comma)
+		ig_strbuf_add(w->out, ", ", 1 + w->spaced);
 	w->comma = true;
-	if (key) {
-		put_escaped(w->out, key, strlen(key));
-		ig_strbuf_add(w->out, ": ", 1 + w->spaced);
-	}
 }
 
 void ig_json_put_line(struct ig_json_writer *w)
@@ -245,7 +273,7 @@ void ig_json_put_line(struct ig_json_writer *w)
 
 void ig_json_put_raw(struct ig_json_writer *w, const char *key, const char *json)
 {
-	ig_json_put_key(w, key);
+	begin(w, key);
 	ig_strbuf_puts(w->out, json ? json : "null");
 }
 
@@ -275,7 +303,7 @@ void ig_json_close_array(struct ig_json_writer *w)
 
 void ig_json_put_string(struct ig_json_writer *w, const char *key, const char *s, size_t len)
 {
-	ig_json_put_key(w, key);
+	begin(w, key);
 	put_escaped(w->out, s, len);
 }
 
@@ -287,21 +315,33 @@ void ig_json_put_text(struct ig_json_writer *w, const char *key, const char *s)
 		ig_json_put_raw(w, key, NULL);
 }
 
+/* Streams are full of these, and printf is slow. */
+static void put_digits(struct ig_json_writer *w, const char *key, uint64_t n, bool negative)
+{
+	char text[24], *p = text + sizeof text;
+
+	do
+		*--p = (char)('0' + n % 10);
+	while (n /= 10);
+	if (negative)
+		*--p = '-';
+	begin(w, key);
+	ig_strbuf_add(w->out, p, (size_t)(text + sizeof text - p));
+}
+
 void ig_json_put_int(struct ig_json_writer *w, const char *key, int64_t n)
 {
-	ig_json_put_key(w, key);
-	ig_strbuf_printf(w->out, "%" PRId64, n);
+	put_digits(w, key, n < 0 ? 0 - (uint64_t)n : (uint64_t)n, n < 0);
 }
 
 void ig_json_put_uint(struct ig_json_writer *w, const char *key, uint64_t n)
 {
-	ig_json_put_key(w, key);
-	ig_strbuf_printf(w->out, "%" PRIu64, n);
+	put_digits(w, key, n, false);
 }
 
 void ig_json_put_real(struct ig_json_writer *w, const char *key, const char *format, double x)
 {
-	ig_json_put_key(w, key);
+	begin(w, key);
 	ig_strbuf_printf(w->out, isfinite(x) ? format : "null", x);
 }
 
@@ -318,10 +358,22 @@ static int add(const char *s, size_t len, void *out)
 
 void ig_json_put_value(struct ig_json_writer *w, const char *key, const json_t *v)
 {
-	ig_json_put_key(w, key);
+	begin(w, key);
 	if (json_dump_callback(v ? v : json_null(), add, w->out,
 			       JSON_ENCODE_ANY | (w->spaced ? 0 : JSON_COMPACT)))
 		w->out->failed = true;
+}
+
+char *ig_json_to_text(const json_t *v)
+{
+	struct ig_strbuf b = { 0 };
+	struct ig_json_writer w = { .out = &b };
+	char *text;
+
+	ig_json_put_value(&w, NULL, v);
+	text = ig_strbuf_steal(&b);
+	ig_strbuf_finish(&b);
+	return text;
 }
 
 int ig_json_print(const json_t *v, unsigned digits)

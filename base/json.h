@@ -74,11 +74,13 @@ void ig_json_put_bool(struct ig_json_writer *w, const char *key, bool b);
 void ig_json_put_value(struct ig_json_writer *w, const char *key, const json_t *v);
 /* What is JSON already; NULL: null. */
 void ig_json_put_raw(struct ig_json_writer *w, const char *key, const char *json);
-/* The key alone: its value comes to out directly after this. */
-void ig_json_put_key(struct ig_json_writer *w, const char *key);
+/* A key of any bytes; its value comes next, with a NULL key. */
+void ig_json_put_key(struct ig_json_writer *w, const char *key, size_t len);
 /* The comma, if one is due, and a new line. */
 void ig_json_put_line(struct ig_json_writer *w);
 
+/* malloc'd; NULL without memory. */
+char *ig_json_to_text(const json_t *v);
 /* A line on standard output, in ASCII, its reals with so many digits (0: 17); -EIO or 0. */
 int ig_json_print(const json_t *v, unsigned digits);
 

@@ -153,15 +153,16 @@ static char *keep(struct ig_json_scan *s, size_t n)
 static int unescape(struct ig_json_scan *s, char **out)
 {
 	static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
-	const char *at = s->end - s->p >= 2 ? strchr(names, s->p[1]) : NULL;
+	char name = s->end - s->p >= 2 ? s->p[1] : 0;
+	const char *at = name && name != 'u' ? strchr(names, name) : NULL;
 	int high, low;
 
-	if (at && s->p[1]) {
+	if (at) {
 		*(*out)++ = values[at - names];
 		s->p += 2;
 		return 0;
 	}
-	if (s->end - s->p < 6 || s->p[1] != 'u' || (high = hex4(s->p + 2, s->end)) < 0)
+	if (s->end - s->p < 6 || name != 'u' || (high = hex4(s->p + 2, s->end)) < 0)
 		return ig_json_scan_bad(s, "an unknown escape");
 	if (high >= 0xd800 && high < 0xdc00 && s->end - s->p >= 12 && s->p[6] == '\\' &&
 	    s->p[7] == 'u' && (low = hex4(s->p + 8, s->end)) >= 0xdc00 && low < 0xe000) {

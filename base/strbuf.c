@@ -74,40 +74,6 @@ void ig_strbuf_printf(struct ig_strbuf *b, const char *fmt, ...)
 	va_end(again);
 }
 
-void ig_strbuf_json(struct ig_strbuf *b, const char *s, size_t len)
-{
-	ig_strbuf_add(b, "\"", 1);
-	size_t start = 0;
-	for (size_t i = 0; i < len; i++) {
-		unsigned char c = (unsigned char)s[i];
-		if (c >= 0x20 && c != '"' && c != '\\')
-			continue;
-		ig_strbuf_add(b, s + start, i - start);
-		start = i + 1;
-		switch (c) {
-		case '"':
-			ig_strbuf_puts(b, "\\\"");
-			break;
-		case '\\':
-			ig_strbuf_puts(b, "\\\\");
-			break;
-		case '\n':
-			ig_strbuf_puts(b, "\\n");
-			break;
-		case '\r':
-			ig_strbuf_puts(b, "\\r");
-			break;
-		case '\t':
-			ig_strbuf_puts(b, "\\t");
-			break;
-		default:
-			ig_strbuf_printf(b, "\\u%04x", c);
-		}
-	}
-	ig_strbuf_add(b, s + start, len - start);
-	ig_strbuf_add(b, "\"", 1);
-}
-
 void ig_strbuf_clear(struct ig_strbuf *b)
 {
 	b->len = 0;

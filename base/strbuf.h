@@ -27,8 +27,6 @@ void ig_strbuf_add(struct ig_strbuf *b, const void *data, size_t len);
 void ig_strbuf_puts(struct ig_strbuf *b, const char *s);
 __attribute__((format(printf, 2, 3))) void ig_strbuf_printf(struct ig_strbuf *b, const char *fmt,
 							    ...);
-/* The bytes as a JSON string, quotes included.  Input must be UTF-8. */
-void ig_strbuf_json(struct ig_strbuf *b, const char *s, size_t len);
 /* Forget the contents, keep the memory. */
 void ig_strbuf_clear(struct ig_strbuf *b);
 /* Make room for len more bytes; false on failure. */

@@ -141,18 +141,16 @@ int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_
 int ig_http_post_json(const struct ig_endpoint *e, const char *path, json_t *body, int timeout_ms,
 		      json_t **out, long *status, char code[64], struct ig_error *err)
 {
-	struct ig_strbuf text = { 0 };
-	struct ig_json_writer w = { .out = &text };
+	char *text = ig_json_to_text(body);
 	struct ig_json_error je;
 	int rc;
 
 	*out = NULL;
 	*status = 0;
 	code[0] = 0;
-	ig_json_put_value(&w, NULL, body);
-	rc = ig_strbuf_ok(&text) ? ask(e, path, text.data, timeout_ms, out, &je, status, err) :
-				   ig_fail(err, -ENOMEM, "out of memory");
-	ig_strbuf_finish(&text);
+	rc = text ? ask(e, path, text, timeout_ms, out, &je, status, err) :
+		    ig_fail(err, -ENOMEM, "out of memory");
+	free(text);
 	if (!rc && !*out) {
 		rc = fail_json(e, path, &je, err);
 	} else if (!rc && *status != 200 && *status != 202) {

@@ -177,43 +177,20 @@ size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap)
 
 /* ---- describe --------------------------------------------------------------------------------- */
 
-struct describe {
-	struct ig_strbuf *out;
-	bool first;
-};
-
-static void json_str(struct ig_strbuf *b, const char *key, const char *value)
-{
-	ig_strbuf_json(b, key, strlen(key));
-	ig_strbuf_puts(b, ":");
-	if (value)
-		ig_strbuf_json(b, value, strlen(value));
-	else
-		ig_strbuf_puts(b, "null");
-}
-
-static void json_u64(struct ig_strbuf *b, const char *key, uint64_t value)
-{
-	ig_strbuf_printf(b, ",\"%s\":%llu", key, (unsigned long long)value);
-}
-
 static void describe_module(void *ctx, const char *name, const char *version, const char *path)
 {
-	struct describe *d = ctx;
+	struct ig_json_writer *w = ctx;
 
-	ig_strbuf_puts(d->out, d->first ? "{" : ",{");
-	d->first = false;
-	json_str(d->out, "name", name);
-	ig_strbuf_puts(d->out, ",");
-	json_str(d->out, "version", version);
-	ig_strbuf_puts(d->out, ",");
-	json_str(d->out, "path", path);
-	ig_strbuf_puts(d->out, "}");
+	ig_json_open_object(w, NULL);
+	ig_json_put_text(w, "name", name);
+	ig_json_put_text(w, "version", version);
+	ig_json_put_text(w, "path", path);
+	ig_json_close_object(w);
 }
 
 /* "cpu, avx2, 2 threads": the driver says it as text; its three parts, and the
  * whole, as it may say more. */
-static void describe_driver(struct ig_engine *e, struct ig_strbuf *out)
+static void describe_driver(struct ig_engine *e, struct ig_json_writer *w)
 {
 	const char *text = ig_driver_describe(e->backend.driver);
 	char name[64] = "", isa[64] = "";
@@ -221,45 +198,49 @@ static void describe_driver(struct ig_engine *e, struct ig_strbuf *out)
 
 	if (sscanf(text, "%63[^,], %63[^,], %u", name, isa, &n_threads) < 1)
 		name[0] = 0;
-	json_str(out, "device", text);
-	ig_strbuf_puts(out, ",");
-	json_str(out, "driver", name);
-	ig_strbuf_puts(out, ",");
-	json_str(out, "isa", isa);
-	json_u64(out, "threads", n_threads);
+	ig_json_put_text(w, "device", text);
+	ig_json_put_text(w, "driver", name);
+	ig_json_put_text(w, "isa", isa);
+	ig_json_put_uint(w, "threads", n_threads);
 }
 
 void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
 {
-	struct describe d = { out, true };
+	struct ig_json_writer w = { .out = out };
 	struct ig_sched_figures f = ig_sched_figures(e->sched);
 	uint64_t sums[4];
 
-	ig_strbuf_puts(out, "{");
-	json_str(out, "version", IG_VERSION);
-	ig_strbuf_puts(out, ",");
-	json_str(out, "build_id", ig_build_id);
-	ig_strbuf_puts(out, ",");
-	describe_driver(e, out);
-	ig_strbuf_puts(out, ",\"modules\":[");
-	ig_modules_each(e->backend.modules, describe_module, &d);
-	ig_strbuf_puts(out, "],\"models\":[");
-	ig_models_describe(e->models, out);
+	ig_json_open_object(&w, NULL);
+	ig_json_put_text(&w, "version", IG_VERSION);
+	ig_json_put_text(&w, "build_id", ig_build_id);
+	describe_driver(e, &w);
+	ig_json_open_array(&w, "modules");
+	ig_modules_each(e->backend.modules, describe_module, &w);
+	ig_json_close_array(&w);
+	ig_json_open_array(&w, "models");
+	ig_models_describe(e->models, &w);
+	ig_json_close_array(&w);
 	ig_models_sums(e->models, sums);
-	ig_strbuf_printf(out, "],\"memory\":{\"budget_bytes\":%llu", (unsigned long long)sums[0]);
-	json_u64(out, "weight_bytes", sums[1]);
-	json_u64(out, "scratch_bytes", sums[2]);
-	json_u64(out, "arena_bytes", sums[3]);
-	ig_strbuf_puts(out, "},\"kvcache\":{");
-	json_str(out, "service", e->backend.kv->name);
-	json_u64(out, "arena_bytes", f.kv.arena_bytes);
-	json_u64(out, "committed_bytes", f.kv.committed_bytes);
-	json_u64(out, "used_bytes", f.kv.used_bytes);
-	json_u64(out, "free_bytes", f.kv.free_bytes);
-	json_u64(out, "blocks_used", f.kv.n_blocks_used);
-	ig_strbuf_printf(out, "},\"requests\":{\"active\":%u", f.n_all);
-	json_u64(out, "waiting", f.n_waiting);
-	json_u64(out, "running", f.n_running);
-	json_u64(out, "paused", f.n_paused);
-	ig_strbuf_printf(out, "},\"draining\":%s}", f.draining ? "true" : "false");
+	ig_json_open_object(&w, "memory");
+	ig_json_put_uint(&w, "budget_bytes", sums[0]);
+	ig_json_put_uint(&w, "weight_bytes", sums[1]);
+	ig_json_put_uint(&w, "scratch_bytes", sums[2]);
+	ig_json_put_uint(&w, "arena_bytes", sums[3]);
+	ig_json_close_object(&w);
+	ig_json_open_object(&w, "kvcache");
+	ig_json_put_text(&w, "service", e->backend.kv->name);
+	ig_json_put_uint(&w, "arena_bytes", f.kv.arena_bytes);
+	ig_json_put_uint(&w, "committed_bytes", f.kv.committed_bytes);
+	ig_json_put_uint(&w, "used_bytes", f.kv.used_bytes);
+	ig_json_put_uint(&w, "free_bytes", f.kv.free_bytes);
+	ig_json_put_uint(&w, "blocks_used", f.kv.n_blocks_used);
+	ig_json_close_object(&w);
+	ig_json_open_object(&w, "requests");
+	ig_json_put_uint(&w, "active", f.n_all);
+	ig_json_put_uint(&w, "waiting", f.n_waiting);
+	ig_json_put_uint(&w, "running", f.n_running);
+	ig_json_put_uint(&w, "paused", f.n_paused);
+	ig_json_close_object(&w);
+	ig_json_put_bool(&w, "draining", f.draining);
+	ig_json_close_object(&w);
 }

@@ -576,16 +576,7 @@ size_t ig_models_status(struct ig_models *ms, struct ig_model_status *out, size_
 	return n;
 }
 
-static void put_text(struct ig_strbuf *out, const char *key, const char *value)
-{
-	ig_strbuf_printf(out, "\"%s\":", key);
-	if (value)
-		ig_strbuf_json(out, value, strlen(value));
-	else
-		ig_strbuf_puts(out, "null");
-}
-
-void ig_models_describe(struct ig_models *ms, struct ig_strbuf *out)
+void ig_models_describe(struct ig_models *ms, struct ig_json_writer *w)
 {
 	static const char *const states[] = {
 		[IG_MODEL_UNLOADED] = "unloaded", [IG_MODEL_LOADING] = "loading",
@@ -600,24 +591,19 @@ void ig_models_describe(struct ig_models *ms, struct ig_strbuf *out)
 		struct ig_model_status st;
 
 		fill_status(ms, s, &st);
-		ig_strbuf_puts(out, s == TAILQ_FIRST(&ms->slots) ? "{" : ",{");
-		put_text(out, "name", st.name);
-		ig_strbuf_puts(out, ",");
-		put_text(out, "arch", st.arch);
-		ig_strbuf_puts(out, ",");
-		put_text(out, "file", st.file);
-		ig_strbuf_puts(out, ",");
-		put_text(out, "state", states[st.state]);
-		ig_strbuf_puts(out, ",");
-		put_text(out, "error", st.error[0] ? st.error : NULL);
-		ig_strbuf_printf(out,
-				 ",\"context\":%u,\"weight_bytes\":%llu,\"scratch_bytes\":%llu,",
-				 st.n_context, (unsigned long long)st.weight_bytes,
-				 (unsigned long long)st.scratch_bytes);
-		put_text(out, "chat_template", chat ? ig_chat_template_name(chat) : NULL);
-		ig_strbuf_puts(out, ",");
-		put_text(out, "chat_note", s->model ? s->model->chat_note : NULL);
-		ig_strbuf_printf(out, ",\"default\":%s}", st.is_default ? "true" : "false");
+		ig_json_open_object(w, NULL);
+		ig_json_put_text(w, "name", st.name);
+		ig_json_put_text(w, "arch", st.arch);
+		ig_json_put_text(w, "file", st.file);
+		ig_json_put_text(w, "state", states[st.state]);
+		ig_json_put_text(w, "error", st.error[0] ? st.error : NULL);
+		ig_json_put_uint(w, "context", st.n_context);
+		ig_json_put_uint(w, "weight_bytes", st.weight_bytes);
+		ig_json_put_uint(w, "scratch_bytes", st.scratch_bytes);
+		ig_json_put_text(w, "chat_template", chat ? ig_chat_template_name(chat) : NULL);
+		ig_json_put_text(w, "chat_note", s->model ? s->model->chat_note : NULL);
+		ig_json_put_bool(w, "default", st.is_default);
+		ig_json_close_object(w);
 	}
 	pthread_mutex_unlock(&ms->lock);
 }

@@ -2,7 +2,7 @@
 #ifndef INGOT_ENGINE_MODELS_PRIVATE_H
 #define INGOT_ENGINE_MODELS_PRIVATE_H
 
-#include "base/strbuf.h"
+#include "base/json.h"
 #include "daemon/engine/registry_private.h"
 
 /* ---- the loader's ---------------------------------------------------------------- */
@@ -38,7 +38,7 @@ int ig_models_unload(struct ig_models *ms, const char *name, struct ig_error *er
 size_t ig_models_status(struct ig_models *ms, struct ig_model_status *out, size_t cap);
 /* Main's thread. */
 void ig_models_reload(struct ig_models *ms, const struct ig_config *config);
-void ig_models_describe(struct ig_models *ms, struct ig_strbuf *out);
+void ig_models_describe(struct ig_models *ms, struct ig_json_writer *w);
 /* Of describe: budget, weights, scratch, arena. */
 void ig_models_sums(struct ig_models *ms, uint64_t out[4]);
 

@@ -115,7 +115,7 @@ static int write_head(struct tool *t, const char *before, const char *key, struc
 	ig_strbuf_puts(&b, before);
 	ig_json_open_object(&w, NULL);
 	ig_json_put_string(&w, "name", t->name, t->name_len);
-	ig_json_put_key(&w, key);
+	ig_json_put_key(&w, key, strlen(key));
 	t->head = ig_strbuf_steal(&b);
 	ig_strbuf_finish(&b);
 	return t->head ? 0 : no_memory(err);

@@ -15,7 +15,7 @@ ig_param_fn ig_param_messages, ig_param_tools, ig_param_n, ig_param_stream_optio
 ig_param_fn ig_param_prompt;
 
 /* What both write. */
-void ig_chat_usage(struct ig_strbuf *out, const struct ig_reply *r);
+void ig_chat_usage(struct ig_json_writer *w, const struct ig_reply *r);
 bool ig_chat_wait(struct ig_reply *r, struct ig_strbuf *out);
 /* The last frame: an error, or [DONE]. */
 void ig_chat_end(struct ig_strbuf *out, const struct ig_reply *r);

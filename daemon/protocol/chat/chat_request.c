@@ -52,14 +52,14 @@ static int read_call(json_t *calls, json_t *v, const char *param, struct ig_api_
 	snprintf(sub, sizeof sub, "%s.function.arguments", param);
 	if (arguments && !json_is_string(arguments) && !json_is_object(arguments))
 		return ig_fail_type(e, sub, "a string of JSON", arguments);
-	json_t *call =
-		json_is_object(arguments) ?
-			json_pack("{s:s*, s:s, s:{s:O, s:O}}", "id",
-				  json_string_value(json_object_get(v, "id")), "type", "function",
-				  "function", "name", name, "arguments", arguments) :
-			ig_call_object(json_string_value(json_object_get(v, "id")),
-				       json_string_value(name),
-				       arguments ? json_string_value(arguments) : "");
+	json_t *call = ig_call_object(
+		ig_json_text(v, "id"), json_string_value(name),
+		arguments && json_is_string(arguments) ? json_string_value(arguments) : "");
+	if (call && json_is_object(arguments) &&
+	    json_object_set(json_object_get(call, "function"), "arguments", arguments)) {
+		json_decref(call);
+		call = NULL;
+	}
 	return call && !json_array_append_new(calls, call) ? 0 : ig_fail_memory(e);
 }
 
@@ -93,7 +93,7 @@ static int read_assistant(struct ig_request *r, size_t i, json_t *m, struct ig_a
 	}
 	json_t *message = json_pack("{s:s, s:o}", "role", "assistant", "content",
 				    text ? text : json_string(""));
-	if (message && calls && json_object_set(message, "tool_calls", calls)) {
+	if (message && json_array_size(list) && json_object_set(message, "tool_calls", calls)) {
 		json_decref(message);
 		message = NULL;
 	}

@@ -7,7 +7,6 @@
  * and nothing follows it.
  */
 #include "daemon/protocol/chat/chat.h"
-#include "daemon/protocol/core/json_text.h"
 #include "daemon/protocol/core/logprobs.h"
 #include "daemon/protocol/core/reply.h"
 #include "daemon/protocol/core/sse.h"
@@ -21,87 +20,104 @@ enum { STAGE_ROLES, STAGE_PARTS, STAGE_END };
 /* Of a choice, besides the number of parts that were announced. */
 #define CHOICE_ENDED (-1)
 
-static void head(struct ig_reply *r, struct ig_strbuf *out, const char *object)
+static void head(struct ig_reply *r, struct ig_json_writer *w, const char *object)
 {
-	ig_strbuf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", r->id,
-			 object, ig_reply_created_s(r));
-	ig_json_text(out, ig_reply_model_name(r));
+	ig_json_open_object(w, NULL);
+	ig_json_put_text(w, "id", r->id);
+	ig_json_put_text(w, "object", object);
+	ig_json_put_int(w, "created", ig_reply_created_s(r));
+	ig_json_put_text(w, "model", ig_reply_model_name(r));
 }
 
 /* The client's own labels, once in an answer. */
-static void metadata(struct ig_reply *r, struct ig_strbuf *out)
+static void metadata(struct ig_reply *r, struct ig_json_writer *w)
 {
-	if (!r->request.metadata)
-		return;
-	ig_strbuf_puts(out, ",\"metadata\":");
-	ig_strbuf_puts(out, r->request.metadata);
+	if (r->request.metadata)
+		ig_json_put_raw(w, "metadata", r->request.metadata);
 }
 
-void ig_chat_usage(struct ig_strbuf *out, const struct ig_reply *r)
+void ig_chat_usage(struct ig_json_writer *w, const struct ig_reply *r)
 {
 	struct ig_usage u;
 
 	ig_reply_usage(r, &u);
-	ig_strbuf_printf(out,
-			 "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,"
-			 "\"total_tokens\":%lld,\"prompt_tokens_details\":{\"cached_tokens\":%lld},"
-			 "\"completion_tokens_details\":{\"reasoning_tokens\":0}}",
-			 (long long)u.prompt, (long long)u.output, (long long)(u.prompt + u.output),
-			 (long long)u.cached);
+	ig_json_open_object(w, "usage");
+	ig_json_put_int(w, "prompt_tokens", u.prompt);
+	ig_json_put_int(w, "completion_tokens", u.output);
+	ig_json_put_int(w, "total_tokens", u.prompt + u.output);
+	ig_json_open_object(w, "prompt_tokens_details");
+	ig_json_put_int(w, "cached_tokens", u.cached);
+	ig_json_close_object(w);
+	ig_json_open_object(w, "completion_tokens_details");
+	ig_json_put_int(w, "reasoning_tokens", 0);
+	ig_json_close_object(w);
+	ig_json_close_object(w);
+}
+
+static bool has_part(const struct ig_choice *c, enum ig_part_kind kind)
+{
+	for (size_t i = 0; i < c->n_parts; i++)
+		if (c->parts[i].kind == kind)
+			return true;
+	return false;
 }
 
 static const char *finish_reason(const struct ig_choice *c)
 {
 	if (c->result.finish == IG_FINISH_LENGTH)
 		return "length";
-	for (size_t i = 0; i < c->n_parts; i++)
-		if (c->parts[i].kind == IG_PART_CALL)
-			return "tool_calls";
-	return "stop";
+	return has_part(c, IG_PART_CALL) ? "tool_calls" : "stop";
 }
 
 /* ---- log probabilities ------------------------------------------------------------------ */
 
 /* Notes first … last - 1 of a choice. */
-static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_strbuf *out)
+static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_json_writer *w)
 {
 	if (!c->reply->request.logprobs) {
-		ig_strbuf_puts(out, "null");
+		ig_json_put_raw(w, "logprobs", NULL);
 		return;
 	}
-	ig_strbuf_puts(out, "{\"content\":");
-	ig_json_logprobs(out, c->reply->prepared.model, c->notes, first, last, true);
-	ig_strbuf_puts(out, ",\"refusal\":null}");
+	ig_json_open_object(w, "logprobs");
+	ig_json_put_logprobs(w, "content", c->reply->prepared.model, c->notes, first, last, true);
+	ig_json_put_raw(w, "refusal", NULL);
+	ig_json_close_object(w);
 }
 
 /* ---- a stream --------------------------------------------------------------------------- */
 
-static void chunk_begin(struct ig_choice *c, struct ig_strbuf *out, const char *delta)
+/* Up to the members of the delta. */
+static void chunk_begin(struct ig_choice *c, struct ig_json_writer *w)
 {
-	ig_sse_begin(out, NULL);
-	head(c->reply, out, "chat.completion.chunk");
+	ig_sse_begin(w->out, NULL);
+	head(c->reply, w, "chat.completion.chunk");
 	if (c->reply->stage == STAGE_ROLES && !c->index)
-		metadata(c->reply, out);
-	ig_strbuf_printf(out, ",\"choices\":[{\"index\":%u,\"delta\":{%s", c->index, delta);
+		metadata(c->reply, w);
+	ig_json_open_array(w, "choices");
+	ig_json_open_object(w, NULL);
+	ig_json_put_uint(w, "index", c->index);
+	ig_json_open_object(w, "delta");
 }
 
 /* with_notes: the chunk carries the log probabilities of the tokens so far. */
-static void chunk_end(struct ig_choice *c, struct ig_strbuf *out, bool with_notes,
+static void chunk_end(struct ig_choice *c, struct ig_json_writer *w, bool with_notes,
 		      const char *finish)
 {
-	ig_strbuf_puts(out, "},\"logprobs\":");
+	ig_json_close_object(w);
 	if (with_notes) {
-		logprobs(c, c->n_notes_sent, c->n_notes, out);
+		logprobs(c, c->n_notes_sent, c->n_notes, w);
 		c->n_notes_sent = c->n_notes;
 	} else {
-		ig_strbuf_puts(out, "null");
+		ig_json_put_raw(w, "logprobs", NULL);
 	}
-	if (finish)
-		ig_strbuf_printf(out, ",\"finish_reason\":\"%s\"}]", finish);
-	else
-		ig_strbuf_puts(out, ",\"finish_reason\":null}]");
-	ig_strbuf_puts(out, c->reply->request.include_usage ? ",\"usage\":null}" : "}");
-	ig_sse_end(out);
+	ig_json_put_text(w, "finish_reason", finish);
+	ig_json_close_object(w);
+	ig_json_close_array(w);
+	if (c->reply->request.include_usage)
+		ig_json_put_raw(w, "usage", NULL);
+	ig_json_close_object(w);
+	ig_sse_end(w->out);
+	w->comma = false;
 }
 
 /* Which of the choice's calls a part is. */
@@ -114,46 +130,60 @@ static size_t call_number(const struct ig_choice *c, size_t part)
 	return n;
 }
 
-static void announce(struct ig_choice *c, const struct ig_part *p, struct ig_strbuf *out)
+static void announce(struct ig_choice *c, const struct ig_part *p, struct ig_json_writer *w)
 {
-	chunk_begin(c, out, "\"tool_calls\":[{\"index\":");
-	ig_strbuf_printf(out, "%zu,\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":",
-			 call_number(c, c->part), p->call_id);
-	ig_json_text(out, p->name);
-	ig_strbuf_puts(out, ",\"arguments\":\"\"}}]");
-	chunk_end(c, out, true, NULL);
+	chunk_begin(c, w);
+	ig_json_open_array(w, "tool_calls");
+	ig_json_open_object(w, NULL);
+	ig_json_put_uint(w, "index", call_number(c, c->part));
+	ig_json_put_text(w, "id", p->call_id);
+	ig_json_put_text(w, "type", "function");
+	ig_json_open_object(w, "function");
+	ig_json_put_text(w, "name", p->name);
+	ig_json_put_text(w, "arguments", "");
+	ig_json_close_object(w);
+	ig_json_close_object(w);
+	ig_json_close_array(w);
+	chunk_end(c, w, true, NULL);
 }
 
-static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_strbuf *out)
+static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_json_writer *w)
 {
-	bool call = p->kind == IG_PART_CALL;
+	const char *text = p->text.data + c->n_sent;
+	size_t len = p->text.len - c->n_sent;
 
-	chunk_begin(c, out,
-		    call		    ? "\"tool_calls\":[{\"index\":" :
-		    p->kind == IG_PART_TEXT ? "\"content\":" :
-					      "\"reasoning_content\":");
-	if (call)
-		ig_strbuf_printf(out, "%zu,\"function\":{\"arguments\":", call_number(c, c->part));
-	ig_strbuf_json(out, p->text.data + c->n_sent, p->text.len - c->n_sent);
-	if (call)
-		ig_strbuf_puts(out, "}}]");
-	chunk_end(c, out, true, NULL);
+	chunk_begin(c, w);
+	if (p->kind == IG_PART_CALL) {
+		ig_json_open_array(w, "tool_calls");
+		ig_json_open_object(w, NULL);
+		ig_json_put_uint(w, "index", call_number(c, c->part));
+		ig_json_open_object(w, "function");
+		ig_json_put_string(w, "arguments", text, len);
+		ig_json_close_object(w);
+		ig_json_close_object(w);
+		ig_json_close_array(w);
+	} else {
+		ig_json_put_string(w, p->kind == IG_PART_TEXT ? "content" : "reasoning_content",
+				   text, len);
+	}
+	chunk_end(c, w, true, NULL);
 	c->n_sent = p->text.len;
 }
 
 /* What is new of one choice. */
 static bool choice_frames(struct ig_choice *c, struct ig_strbuf *out)
 {
+	struct ig_json_writer w = { .out = out };
 	size_t start = out->len;
 
 	while (c->part < c->n_parts) {
 		struct ig_part *p = &c->parts[c->part];
 		if (p->kind == IG_PART_CALL && (size_t)c->stage <= c->part) {
-			announce(c, p, out);
+			announce(c, p, &w);
 			c->stage = (int)c->part + 1;
 		}
 		if (p->text.len > c->n_sent)
-			delta(c, p, out);
+			delta(c, p, &w);
 		if (!p->done)
 			break;
 		c->part++;
@@ -163,8 +193,8 @@ static bool choice_frames(struct ig_choice *c, struct ig_strbuf *out)
 		struct ig_api_error e;
 		ig_result_error(&c->result, &e);
 		if (!e.status) {
-			chunk_begin(c, out, "");
-			chunk_end(c, out, c->n_notes_sent < c->n_notes, finish_reason(c));
+			chunk_begin(c, &w);
+			chunk_end(c, &w, c->n_notes_sent < c->n_notes, finish_reason(c));
 		}
 		c->stage = CHOICE_ENDED;
 	}
@@ -191,13 +221,15 @@ void ig_chat_end(struct ig_strbuf *out, const struct ig_reply *r)
 
 static void end(struct ig_reply *r, struct ig_strbuf *out)
 {
+	struct ig_json_writer w = { .out = out };
+
 	r->stage = STAGE_END;
 	if (r->request.include_usage && !r->error.status) {
 		ig_sse_begin(out, NULL);
-		head(r, out, "chat.completion.chunk");
-		ig_strbuf_puts(out, ",\"choices\":[],\"usage\":");
-		ig_chat_usage(out, r);
-		ig_strbuf_puts(out, "}");
+		head(r, &w, "chat.completion.chunk");
+		ig_json_put_raw(&w, "choices", "[]");
+		ig_chat_usage(&w, r);
+		ig_json_close_object(&w);
 		ig_sse_end(out);
 	}
 	ig_chat_end(out, r);
@@ -205,12 +237,15 @@ static void end(struct ig_reply *r, struct ig_strbuf *out)
 
 static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 {
+	struct ig_json_writer w = { .out = out };
 	size_t start = out->len;
 
 	if (r->stage == STAGE_ROLES) {
 		for (uint32_t i = 0; i < r->n_choices; i++) {
-			chunk_begin(&r->choices[i], out, "\"role\":\"assistant\",\"content\":\"\"");
-			chunk_end(&r->choices[i], out, false, NULL);
+			chunk_begin(&r->choices[i], &w);
+			ig_json_put_text(&w, "role", "assistant");
+			ig_json_put_text(&w, "content", "");
+			chunk_end(&r->choices[i], &w, false, NULL);
 		}
 		r->stage = STAGE_PARTS;
 	}
@@ -238,79 +273,80 @@ bool ig_chat_wait(struct ig_reply *r, struct ig_strbuf *out)
 
 /* ---- whole ------------------------------------------------------------------------------- */
 
-/* All parts of a kind as one string; whether there are any. */
-static bool joined(const struct ig_choice *c, enum ig_part_kind kind, struct ig_strbuf *out)
+/* All parts of a kind as one string.  Where there are none: as it says, NULL: null. */
+static void put_parts(const struct ig_choice *c, enum ig_part_kind kind, const char *name,
+		      const char *none, struct ig_json_writer *w)
 {
+	struct ig_strbuf text = { 0 };
 	bool any = false;
 
 	for (size_t i = 0; i < c->n_parts; i++) {
 		if (c->parts[i].kind != kind)
 			continue;
 		any = true;
-		ig_strbuf_add(out, c->parts[i].text.data, c->parts[i].text.len);
-		out->failed |= c->parts[i].text.failed;
+		ig_strbuf_add(&text, c->parts[i].text.data, c->parts[i].text.len);
+		text.failed |= c->parts[i].text.failed;
 	}
-	return any;
-}
-
-static void string_of(const struct ig_choice *c, enum ig_part_kind kind, const char *name,
-		      const char *none, struct ig_strbuf *out)
-{
-	struct ig_strbuf text = { 0 };
-	bool any = joined(c, kind, &text);
-
-	if (any || none) {
-		ig_strbuf_printf(out, ",\"%s\":", name);
-		if (any)
-			ig_strbuf_json(out, text.len ? text.data : "", text.len);
-		else
-			ig_strbuf_puts(out, none);
-	}
-	out->failed |= text.failed;
+	if (any)
+		ig_json_put_string(w, name, text.len ? text.data : "", text.len);
+	else
+		ig_json_put_text(w, name, none);
+	w->out->failed |= text.failed;
 	ig_strbuf_finish(&text);
 }
 
-static void choice(struct ig_choice *c, struct ig_strbuf *out)
+static void put_calls(const struct ig_choice *c, struct ig_json_writer *w)
 {
-	size_t n_calls = call_number(c, c->n_parts), n = 0;
-
-	ig_strbuf_printf(out, "{\"index\":%u,\"message\":{\"role\":\"assistant\"", c->index);
-	string_of(c, IG_PART_TEXT, "content", n_calls ? "null" : "\"\"", out);
-	string_of(c, IG_PART_REASONING, "reasoning_content", NULL, out);
-	if (n_calls)
-		ig_strbuf_puts(out, ",\"tool_calls\":[");
+	ig_json_open_array(w, "tool_calls");
 	for (size_t i = 0; i < c->n_parts; i++) {
 		const struct ig_part *p = &c->parts[i];
 		if (p->kind != IG_PART_CALL)
 			continue;
-		ig_strbuf_printf(out,
-				 "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":",
-				 n++ ? "," : "", p->call_id);
-		ig_json_text(out, p->name);
-		ig_strbuf_puts(out, ",\"arguments\":");
-		ig_strbuf_json(out, p->text.len ? p->text.data : "", p->text.len);
-		ig_strbuf_puts(out, "}}");
+		ig_json_open_object(w, NULL);
+		ig_json_put_text(w, "id", p->call_id);
+		ig_json_put_text(w, "type", "function");
+		ig_json_open_object(w, "function");
+		ig_json_put_text(w, "name", p->name);
+		ig_json_put_string(w, "arguments", p->text.len ? p->text.data : "", p->text.len);
+		ig_json_close_object(w);
+		ig_json_close_object(w);
 	}
-	if (n_calls)
-		ig_strbuf_puts(out, "]");
-	ig_strbuf_puts(out, ",\"refusal\":null,\"annotations\":[]},\"logprobs\":");
-	logprobs(c, 0, c->n_notes, out);
-	ig_strbuf_printf(out, ",\"finish_reason\":\"%s\"}", finish_reason(c));
+	ig_json_close_array(w);
+}
+
+static void choice(struct ig_choice *c, struct ig_json_writer *w)
+{
+	bool calls = has_part(c, IG_PART_CALL);
+
+	ig_json_open_object(w, NULL);
+	ig_json_put_uint(w, "index", c->index);
+	ig_json_open_object(w, "message");
+	ig_json_put_text(w, "role", "assistant");
+	put_parts(c, IG_PART_TEXT, "content", calls ? NULL : "", w);
+	if (has_part(c, IG_PART_REASONING))
+		put_parts(c, IG_PART_REASONING, "reasoning_content", NULL, w);
+	if (calls)
+		put_calls(c, w);
+	ig_json_put_raw(w, "refusal", NULL);
+	ig_json_put_raw(w, "annotations", "[]");
+	ig_json_close_object(w);
+	logprobs(c, 0, c->n_notes, w);
+	ig_json_put_text(w, "finish_reason", finish_reason(c));
+	ig_json_close_object(w);
 }
 
 static void whole(struct ig_reply *r, struct ig_strbuf *out)
 {
-	head(r, out, "chat.completion");
-	metadata(r, out);
-	ig_strbuf_puts(out, ",\"choices\":[");
-	for (uint32_t i = 0; i < r->n_choices; i++) {
-		if (i)
-			ig_strbuf_puts(out, ",");
-		choice(&r->choices[i], out);
-	}
-	ig_strbuf_puts(out, "],\"usage\":");
-	ig_chat_usage(out, r);
-	ig_strbuf_puts(out, "}");
+	struct ig_json_writer w = { .out = out };
+
+	head(r, &w, "chat.completion");
+	metadata(r, &w);
+	ig_json_open_array(&w, "choices");
+	for (uint32_t i = 0; i < r->n_choices; i++)
+		choice(&r->choices[i], &w);
+	ig_json_close_array(&w);
+	ig_chat_usage(&w, r);
+	ig_json_close_object(&w);
 }
 
 const struct ig_protocol ig_chat_protocol = {

@@ -3,7 +3,6 @@
  * one object.  Choices are numbered prompt by prompt.
  */
 #include "daemon/protocol/chat/chat.h"
-#include "daemon/protocol/core/json_text.h"
 #include "daemon/protocol/core/logprobs.h"
 #include "daemon/protocol/core/reply.h"
 #include "daemon/protocol/core/sse.h"
@@ -17,50 +16,49 @@ enum { STAGE_BEGIN, STAGE_TEXT, STAGE_END };
 /* Of a choice. */
 enum { CHOICE_BEGIN, CHOICE_TEXT, CHOICE_ENDED };
 
-static void head(struct ig_reply *r, struct ig_strbuf *out)
+static void head(struct ig_reply *r, struct ig_json_writer *w)
 {
-	ig_strbuf_printf(
-		out,
-		"{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%lld,\"model\":", r->id,
-		ig_reply_created_s(r));
-	ig_json_text(out, ig_reply_model_name(r));
+	ig_json_open_object(w, NULL);
+	ig_json_put_text(w, "id", r->id);
+	ig_json_put_text(w, "object", "text_completion");
+	ig_json_put_int(w, "created", ig_reply_created_s(r));
+	ig_json_put_text(w, "model", ig_reply_model_name(r));
 }
 
 /* Where the text of notes first … last - 1 begins in the answer, tokens, probabilities. */
-static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_strbuf *out)
+static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_json_writer *w)
 {
 	const struct ig_engine_model *m = c->reply->prepared.model;
 
 	if (!c->reply->request.logprobs) {
-		ig_strbuf_puts(out, "null");
+		ig_json_put_raw(w, "logprobs", NULL);
 		return;
 	}
-	ig_strbuf_puts(out, "{\"tokens\":[");
-	for (size_t i = first; i < last; i++) {
-		if (i > first)
-			ig_strbuf_puts(out, ",");
-		ig_json_token_text(out, m, c->notes[i].id);
-	}
-	ig_strbuf_puts(out, "],\"token_logprobs\":[");
+	ig_json_open_object(w, "logprobs");
+	ig_json_open_array(w, "tokens");
 	for (size_t i = first; i < last; i++)
-		ig_strbuf_printf(out, "%s%.8g", i > first ? "," : "", (double)c->notes[i].logprob);
-	ig_strbuf_puts(out, "],\"top_logprobs\":[");
+		ig_json_put_token(w, m, c->notes[i].id, false);
+	ig_json_close_array(w);
+	ig_json_open_array(w, "token_logprobs");
+	for (size_t i = first; i < last; i++)
+		ig_json_put_real(w, NULL, "%.8g", (double)c->notes[i].logprob);
+	ig_json_close_array(w);
+	ig_json_open_array(w, "top_logprobs");
 	for (size_t i = first; i < last; i++) {
 		const struct ig_token_note *n = &c->notes[i];
-		ig_strbuf_puts(out, i > first ? ",{" : "{");
+		ig_json_open_object(w, NULL);
 		for (int32_t k = 0; k < n->n_top; k++) {
-			if (k)
-				ig_strbuf_puts(out, ",");
-			ig_json_token_text(out, m, n->top[k].id);
-			ig_strbuf_printf(out, ":%.8g", (double)n->top[k].logprob);
+			ig_json_put_token(w, m, n->top[k].id, true);
+			ig_json_put_real(w, NULL, "%.8g", (double)n->top[k].logprob);
 		}
-		ig_strbuf_puts(out, "}");
+		ig_json_close_object(w);
 	}
-	ig_strbuf_puts(out, "],\"text_offset\":[");
+	ig_json_close_array(w);
+	ig_json_open_array(w, "text_offset");
 	for (size_t i = first; i < last; i++)
-		ig_strbuf_printf(out, "%s%llu", i > first ? "," : "",
-				 i ? (unsigned long long)c->notes[i - 1].text_end : 0ull);
-	ig_strbuf_puts(out, "]}");
+		ig_json_put_uint(w, NULL, i ? c->notes[i - 1].text_end : 0);
+	ig_json_close_array(w);
+	ig_json_close_object(w);
 }
 
 /* With echo, the prompt: as it came, or what its tokens say. */
@@ -92,28 +90,31 @@ static const char *finish_reason(const struct ig_choice *c)
 	return c->result.finish == IG_FINISH_LENGTH ? "length" : "stop";
 }
 
-static void choice(struct ig_choice *c, struct ig_strbuf *out, const char *text, size_t len,
+static void choice(struct ig_choice *c, struct ig_json_writer *w, const char *text, size_t len,
 		   size_t first_note, const char *finish)
 {
-	ig_strbuf_printf(out, "{\"index\":%u,\"text\":", c->index);
-	ig_strbuf_json(out, len ? text : "", len);
-	ig_strbuf_puts(out, ",\"logprobs\":");
-	logprobs(c, first_note, c->n_notes, out);
-	if (finish)
-		ig_strbuf_printf(out, ",\"finish_reason\":\"%s\"}", finish);
-	else
-		ig_strbuf_puts(out, ",\"finish_reason\":null}");
+	ig_json_open_object(w, NULL);
+	ig_json_put_uint(w, "index", c->index);
+	ig_json_put_string(w, "text", len ? text : "", len);
+	logprobs(c, first_note, c->n_notes, w);
+	ig_json_put_text(w, "finish_reason", finish);
+	ig_json_close_object(w);
 }
 
 static void chunk(struct ig_choice *c, struct ig_strbuf *out, const char *text, size_t len,
 		  const char *finish)
 {
+	struct ig_json_writer w = { .out = out };
+
 	ig_sse_begin(out, NULL);
-	head(c->reply, out);
-	ig_strbuf_puts(out, ",\"choices\":[");
-	choice(c, out, text, len, c->n_notes_sent, finish);
+	head(c->reply, &w);
+	ig_json_open_array(&w, "choices");
+	choice(c, &w, text, len, c->n_notes_sent, finish);
+	ig_json_close_array(&w);
 	c->n_notes_sent = c->n_notes;
-	ig_strbuf_puts(out, c->reply->request.include_usage ? "],\"usage\":null}" : "]}");
+	if (c->reply->request.include_usage)
+		ig_json_put_raw(&w, "usage", NULL);
+	ig_json_close_object(&w);
 	ig_sse_end(out);
 }
 
@@ -145,13 +146,15 @@ static void choice_frames(struct ig_choice *c, struct ig_strbuf *out)
 
 static void end(struct ig_reply *r, struct ig_strbuf *out)
 {
+	struct ig_json_writer w = { .out = out };
+
 	r->stage = STAGE_END;
 	if (r->request.include_usage && !r->error.status) {
 		ig_sse_begin(out, NULL);
-		head(r, out);
-		ig_strbuf_puts(out, ",\"choices\":[],\"usage\":");
-		ig_chat_usage(out, r);
-		ig_strbuf_puts(out, "}");
+		head(r, &w);
+		ig_json_put_raw(&w, "choices", "[]");
+		ig_chat_usage(&w, r);
+		ig_json_close_object(&w);
 		ig_sse_end(out);
 	}
 	ig_chat_end(out, r);
@@ -178,22 +181,22 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 
 static void whole(struct ig_reply *r, struct ig_strbuf *out)
 {
-	head(r, out);
-	ig_strbuf_puts(out, ",\"choices\":[");
+	struct ig_json_writer w = { .out = out };
+
+	head(r, &w);
+	ig_json_open_array(&w, "choices");
 	for (uint32_t i = 0; i < r->n_choices; i++) {
 		struct ig_choice *c = &r->choices[i];
 		struct ig_strbuf text = { 0 };
 		echo(c, &text);
 		ig_strbuf_add(&text, text_of(c)->data, text_of(c)->len);
-		if (i)
-			ig_strbuf_puts(out, ",");
-		choice(c, out, text.data, text.len, 0, finish_reason(c));
+		choice(c, &w, text.data, text.len, 0, finish_reason(c));
 		out->failed |= text.failed;
 		ig_strbuf_finish(&text);
 	}
-	ig_strbuf_puts(out, "],\"usage\":");
-	ig_chat_usage(out, r);
-	ig_strbuf_puts(out, "}");
+	ig_json_close_array(&w);
+	ig_chat_usage(&w, r);
+	ig_json_close_object(&w);
 }
 
 const struct ig_protocol ig_completions_protocol = {

@@ -4,6 +4,7 @@
  */
 #include "daemon/protocol/core/params.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,9 +152,11 @@ int ig_request_read_message(struct ig_request *r, const char *list, size_t i, js
 /* As templates want them: an object, where the text is one; else the text. */
 static json_t *call_arguments(const char *text)
 {
-	json_t *v = json_loads(text[0] ? text : "{}", JSON_REJECT_DUPLICATES, NULL);
+	json_t *v;
 
-	if (json_is_object(v))
+	if (!text[0])
+		return json_object();
+	if (ig_json_read(text, strlen(text), NULL, &v, NULL) == -ENOMEM || json_is_object(v))
 		return v;
 	json_decref(v);
 	return json_string(text);
@@ -161,8 +164,12 @@ static json_t *call_arguments(const char *text)
 
 json_t *ig_call_object(const char *id, const char *name, const char *arguments)
 {
-	return json_pack("{s:s*, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function",
-			 "name", name, "arguments", call_arguments(arguments));
+	json_t *id_value = id ? json_string(id) : NULL;
+
+	if (id && !id_value)
+		return NULL;
+	return json_pack("{s:o*, s:s, s:{s:s, s:o}}", "id", id_value, "type", "function",
+			 "function", "name", name, "arguments", call_arguments(arguments));
 }
 
 json_t *ig_request_called(const struct ig_request *r, const char *id)

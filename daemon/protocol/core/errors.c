@@ -3,7 +3,6 @@
 
 #include "base/utf8.h"
 #include "daemon/engine/stream.h"
-#include "daemon/protocol/core/json_text.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -43,6 +42,27 @@ int ig_fail_value(struct ig_api_error *e, const char *param, const char *fmt, ..
 	va_end(ap);
 	return ig_api_fail(e, 400, "invalid_value", param, "Invalid value for '%s': %s.", param,
 			   text);
+}
+
+const char *ig_json_type_name(const json_t *v)
+{
+	switch (json_typeof(v)) {
+	case JSON_OBJECT:
+		return "an object";
+	case JSON_ARRAY:
+		return "a list";
+	case JSON_STRING:
+		return "a string";
+	case JSON_INTEGER:
+		return "an integer";
+	case JSON_REAL:
+		return "a number";
+	case JSON_TRUE:
+	case JSON_FALSE:
+		return "a boolean";
+	default:
+		return "null";
+	}
 }
 
 int ig_fail_type(struct ig_api_error *e, const char *param, const char *expected, const json_t *v)
@@ -142,33 +162,32 @@ void ig_result_error(const struct ig_gen_result *r, struct ig_api_error *e)
 
 /* ---- as JSON --------------------------------------------------------------------------- */
 
-void ig_error_message(struct ig_strbuf *out, const struct ig_api_error *e)
+void ig_error_message(struct ig_json_writer *w, const struct ig_api_error *e)
 {
 	char text[sizeof e->message];
 
 	ig_utf8_copy(text, sizeof text, e->message);
-	ig_json_text(out, text);
+	ig_json_put_text(w, "message", text);
 }
 
-void ig_error_members(struct ig_strbuf *out, const struct ig_api_error *e)
+void ig_error_member(struct ig_json_writer *w, const struct ig_api_error *e)
 {
 	char param[sizeof e->param];
 
-	ig_strbuf_puts(out, "{\"message\":");
-	ig_error_message(out, e);
-	ig_strbuf_puts(out, ",\"type\":");
-	ig_json_text(out, e->type);
-	ig_strbuf_puts(out, ",\"param\":");
 	ig_utf8_copy(param, sizeof param, e->param);
-	ig_json_text(out, param[0] ? param : NULL);
-	ig_strbuf_puts(out, ",\"code\":");
-	ig_json_text(out, e->code);
-	ig_strbuf_puts(out, "}");
+	ig_json_open_object(w, "error");
+	ig_error_message(w, e);
+	ig_json_put_text(w, "type", e->type);
+	ig_json_put_text(w, "param", param[0] ? param : NULL);
+	ig_json_put_text(w, "code", e->code);
+	ig_json_close_object(w);
 }
 
 void ig_error_object(struct ig_strbuf *out, const struct ig_api_error *e)
 {
-	ig_strbuf_puts(out, "{\"error\":");
-	ig_error_members(out, e);
-	ig_strbuf_puts(out, "}");
+	struct ig_json_writer w = { .out = out };
+
+	ig_json_open_object(&w, NULL);
+	ig_error_member(&w, e);
+	ig_json_close_object(&w);
 }

@@ -2,10 +2,8 @@
 #ifndef INGOT_PROTOCOL_CORE_ERRORS_H
 #define INGOT_PROTOCOL_CORE_ERRORS_H
 
-#include "base/strbuf.h"
+#include "base/json.h"
 
-#include <ingot/op.h>
-#include <jansson.h>
 #include <stdint.h>
 
 struct ig_gen_result;
@@ -29,6 +27,7 @@ int ig_api_fail(struct ig_api_error *e, int status, const char *code, const char
 
 int ig_fail_value(struct ig_api_error *e, const char *param, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+const char *ig_json_type_name(const json_t *v); /* "a string", "null" … */
 int ig_fail_type(struct ig_api_error *e, const char *param, const char *expected, const json_t *v);
 /* accepted NULL: at no value. */
 int ig_fail_unsupported(struct ig_api_error *e, const char *param, const char *accepted);
@@ -58,9 +57,9 @@ void ig_result_error(const struct ig_gen_result *r, struct ig_api_error *e);
 
 /* {"error":{message,type,param,code}} */
 void ig_error_object(struct ig_strbuf *out, const struct ig_api_error *e);
-/* The inner object. */
-void ig_error_members(struct ig_strbuf *out, const struct ig_api_error *e);
-/* What a client sent may have been cut in the middle of a character. */
-void ig_error_message(struct ig_strbuf *out, const struct ig_api_error *e);
+/* The member "error" alone. */
+void ig_error_member(struct ig_json_writer *w, const struct ig_api_error *e);
+/* The member "message": what a client sent may have been cut in the middle of a character. */
+void ig_error_message(struct ig_json_writer *w, const struct ig_api_error *e);
 
 #endif

@@ -15,68 +15,67 @@ void ig_token_text(struct ig_strbuf *out, const struct ig_engine_model *m, int32
 	const char *bytes = ig_tokenizer_token(m->tokenizer, id, &len, &special);
 
 	for (size_t i = 0; bytes && i < len;) {
-		/* the longest character that begins here, or none */
-		struct ig_utf8 u = { 0 };
-		size_t n = 0;
-		while (i + n < len && n < 4 && ig_utf8_feed(&u, bytes + i + n, 1)) {
-			n++;
-			if (ig_utf8_whole(&u))
-				break;
-		}
-		if (n && ig_utf8_whole(&u)) {
-			ig_strbuf_add(out, bytes + i, n);
-			i += n;
-		} else {
+		int n = ig_utf8_check((const unsigned char *)bytes + i, len - i);
+		if (n > 0)
+			ig_strbuf_add(out, bytes + i, (size_t)n);
+		else
 			ig_strbuf_puts(out, "\xef\xbf\xbd");
-			i++;
-		}
+		i += n > 0 ? (size_t)n : 1;
 	}
 }
 
-void ig_json_token_text(struct ig_strbuf *out, const struct ig_engine_model *m, int32_t id)
+void ig_json_put_token(struct ig_json_writer *w, const struct ig_engine_model *m, int32_t id,
+		       bool key)
 {
 	struct ig_strbuf text = { 0 };
+	const char *s;
 
 	ig_token_text(&text, m, id);
-	ig_strbuf_json(out, text.len ? text.data : "", text.len);
-	out->failed |= text.failed;
+	s = text.len ? text.data : "";
+	if (key)
+		ig_json_put_key(w, s, text.len);
+	else
+		ig_json_put_string(w, NULL, s, text.len);
+	w->out->failed |= text.failed;
 	ig_strbuf_finish(&text);
 }
 
-/* The members of a token's object; no braces. */
-static void token(struct ig_strbuf *out, const struct ig_engine_model *m, int32_t id, float logprob,
-		  bool with_bytes)
+/* The members of a token's object. */
+static void put_note(struct ig_json_writer *w, const struct ig_engine_model *m, int32_t id,
+		     float logprob, bool with_bytes)
 {
 	size_t len = 0;
 	bool special;
 	const char *bytes = ig_tokenizer_token(m->tokenizer, id, &len, &special);
 
-	ig_strbuf_puts(out, "\"token\":");
-	ig_json_token_text(out, m, id);
-	ig_strbuf_printf(out, ",\"logprob\":%.8g", (double)logprob);
+	ig_json_put_key(w, "token", 5);
+	ig_json_put_token(w, m, id, false);
+	ig_json_put_real(w, "logprob", "%.8g", (double)logprob);
 	if (!with_bytes)
 		return;
-	ig_strbuf_puts(out, ",\"bytes\":[");
+	ig_json_open_array(w, "bytes");
 	for (size_t i = 0; bytes && i < len; i++)
-		ig_strbuf_printf(out, "%s%u", i ? "," : "", (unsigned char)bytes[i]);
-	ig_strbuf_puts(out, "]");
+		ig_json_put_uint(w, NULL, (unsigned char)bytes[i]);
+	ig_json_close_array(w);
 }
 
-void ig_json_logprobs(struct ig_strbuf *out, const struct ig_engine_model *m,
-		      const struct ig_token_note *notes, size_t first, size_t last, bool with_bytes)
+void ig_json_put_logprobs(struct ig_json_writer *w, const char *name,
+			  const struct ig_engine_model *m, const struct ig_token_note *notes,
+			  size_t first, size_t last, bool with_bytes)
 {
-	ig_strbuf_puts(out, "[");
+	ig_json_open_array(w, name);
 	for (size_t i = first; i < last; i++) {
 		const struct ig_token_note *n = &notes[i];
-		ig_strbuf_puts(out, i > first ? ",{" : "{");
-		token(out, m, n->id, n->logprob, with_bytes);
-		ig_strbuf_puts(out, ",\"top_logprobs\":[");
+		ig_json_open_object(w, NULL);
+		put_note(w, m, n->id, n->logprob, with_bytes);
+		ig_json_open_array(w, "top_logprobs");
 		for (int32_t k = 0; k < n->n_top; k++) {
-			ig_strbuf_puts(out, k ? ",{" : "{");
-			token(out, m, n->top[k].id, n->top[k].logprob, with_bytes);
-			ig_strbuf_puts(out, "}");
+			ig_json_open_object(w, NULL);
+			put_note(w, m, n->top[k].id, n->top[k].logprob, with_bytes);
+			ig_json_close_object(w);
 		}
-		ig_strbuf_puts(out, "]}");
+		ig_json_close_array(w);
+		ig_json_close_object(w);
 	}
-	ig_strbuf_puts(out, "]");
+	ig_json_close_array(w);
 }

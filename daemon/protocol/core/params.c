@@ -6,6 +6,9 @@
  */
 #include "daemon/protocol/core/params.h"
 
+#include "base/utf8.h"
+
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,11 +37,36 @@ int ig_params_read(struct ig_request *r, const struct ig_param *table, json_t *o
 	return 0;
 }
 
+/* A client's bytes to an object, within bounds: a value takes about a hundred bytes, which
+ * limits what a body of brackets and commas can make of itself. */
+static int read_object(const char *text, size_t len, json_t **out, struct ig_api_error *e)
+{
+	const struct ig_json_limits limits = { .max_depth = 64, .max_values = 200000 };
+	struct ig_json_error why;
+	int rc = ig_json_read(text, len, &limits, out, &why);
+
+	if (rc == -ENOMEM)
+		return ig_fail_memory(e);
+	if (rc == -E2BIG)
+		return ig_api_fail(e, 400, "invalid_json", NULL, "The JSON %s.", why.text);
+	if (rc)
+		return ig_api_fail(e, 400, "invalid_json", NULL,
+				   "The body is not valid JSON: line %u, column %u: %s.", why.line,
+				   why.column, why.text);
+	if (json_is_object(*out))
+		return 0;
+	ig_api_fail(e, 400, "invalid_json", NULL, "Expected a JSON object, got %s.",
+		    ig_json_type_name(*out));
+	json_decref(*out);
+	return -1;
+}
+
 int ig_request_read(const char *text, size_t len, const struct ig_param *table,
 		    int (*check)(struct ig_request *r, json_t *root, struct ig_api_error *e),
 		    struct ig_request *r, struct ig_api_error *e)
 {
 	json_t *root;
+	int rc;
 
 	*r = (struct ig_request){
 		.sampling = { .temperature = 1, .top_p = 1, .repetition_penalty = 1 },
@@ -46,12 +74,13 @@ int ig_request_read(const char *text, size_t len, const struct ig_param *table,
 		.parallel_tool_calls = true
 	};
 	*e = (struct ig_api_error){ 0 };
-	if (ig_json_load_object(text, len, &root, e) < 0)
+	if (read_object(text, len, &root, e) < 0)
 		return -1;
-	int rc = table ? ig_params_read(r, table, root, e) : 0;
+	rc = table ? ig_params_read(r, table, root, e) : 0;
 	if (!rc && check)
 		rc = check(r, root, e);
-	return ig_json_end(root, rc, e);
+	json_decref(root);
+	return rc;
 }
 
 /* ---- values ------------------------------------------------------------------ */
@@ -250,15 +279,6 @@ int ig_param_store(struct ig_request *r, const char *name, json_t *v, struct ig_
 	return ig_read_bool(&r->store, name, v, e);
 }
 
-static size_t n_chars(const char *s)
-{
-	size_t n = 0;
-
-	for (; *s; s++)
-		n += ((unsigned char)*s & 0xc0) != 0x80;
-	return n;
-}
-
 /* OpenAI's limits: 16 pairs, keys of 64 characters, values of 512. */
 int ig_param_metadata(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
@@ -274,16 +294,16 @@ int ig_param_metadata(struct ig_request *r, const char *name, json_t *v, struct 
 		char shown[100], param[128];
 		ig_printable(shown, sizeof shown, key);
 		snprintf(param, sizeof param, "%s.%s", name, shown);
-		if (n_chars(key) > 64)
+		if (ig_utf8_count(key, strlen(key)) > 64)
 			return ig_fail_value(e, name, "a key has more than 64 characters (\"%s\")",
 					     shown);
 		if (!json_is_string(value))
 			return ig_fail_type(e, param, "a string", value);
-		if (n_chars(json_string_value(value)) > 512)
+		if (ig_utf8_count(json_string_value(value), json_string_length(value)) > 512)
 			return ig_fail_value(e, param, "more than 512 characters");
 	}
 	free(r->metadata);
-	r->metadata = json_dumps(v, JSON_COMPACT);
+	r->metadata = ig_json_to_text(v);
 	return r->metadata ? 0 : ig_fail_memory(e);
 }
 

@@ -2,7 +2,7 @@
 #ifndef INGOT_PROTOCOL_CORE_PARAMS_H
 #define INGOT_PROTOCOL_CORE_PARAMS_H
 
-#include "daemon/protocol/core/json.h"
+#include "daemon/protocol/core/errors.h"
 #include "daemon/protocol/core/request.h"
 
 /* One parameter by its name.  read gets a value that is not null. */

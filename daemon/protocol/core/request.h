@@ -12,7 +12,7 @@
 #include "daemon/engine/sampling.h"
 #include "daemon/protocol/core/errors.h"
 
-#include <jansson.h>
+#include "base/json.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

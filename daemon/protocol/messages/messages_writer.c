@@ -2,11 +2,11 @@
  * messages_writer.c: the answers of Anthropic's /v1/messages: a message of blocks, whole or as
  * events, and its errors; count_tokens.
  */
-#include "daemon/protocol/core/json_text.h"
 #include "daemon/protocol/core/reply.h"
 #include "daemon/protocol/core/sse.h"
 #include "daemon/protocol/messages/messages.h"
 
+#include <errno.h>
 #include <string.h>
 
 #define MAX_DELTA 4096
@@ -37,28 +37,34 @@ static const char *error_type(int status)
 
 static void error(struct ig_strbuf *out, const struct ig_api_error *e)
 {
-	ig_strbuf_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
-			 error_type(e->status));
-	ig_error_message(out, e);
-	ig_strbuf_puts(out, "}}");
+	struct ig_json_writer w = { .out = out };
+
+	ig_json_open_object(&w, NULL);
+	ig_json_put_text(&w, "type", "error");
+	ig_json_open_object(&w, "error");
+	ig_json_put_text(&w, "type", error_type(e->status));
+	ig_error_message(&w, e);
+	ig_json_close_object(&w);
+	ig_json_close_object(&w);
 }
 
 /* Tokens that were found again are counted apart from input_tokens. */
-static void usage(const struct ig_reply *r, struct ig_strbuf *out)
+static void usage(const struct ig_reply *r, struct ig_json_writer *w)
 {
 	struct ig_usage u;
 
 	ig_reply_usage(r, &u);
 	if (!r->finished) /* how much of it will be found is not known yet */
 		u = (struct ig_usage){ .prompt = (int64_t)r->prepared.prompts[0].n };
-	ig_strbuf_printf(out,
-			 "{\"input_tokens\":%lld,\"cache_creation_input_tokens\":0,"
-			 "\"cache_read_input_tokens\":%lld,\"output_tokens\":%lld}",
-			 (long long)(u.prompt - u.cached), (long long)u.cached,
-			 (long long)u.output);
+	ig_json_open_object(w, "usage");
+	ig_json_put_int(w, "input_tokens", u.prompt - u.cached);
+	ig_json_put_int(w, "cache_creation_input_tokens", 0);
+	ig_json_put_int(w, "cache_read_input_tokens", u.cached);
+	ig_json_put_int(w, "output_tokens", u.output);
+	ig_json_close_object(w);
 }
 
-static void stop(const struct ig_reply *r, struct ig_strbuf *out)
+static void stop(const struct ig_reply *r, struct ig_json_writer *w)
 {
 	const struct ig_choice *c = &r->choices[0];
 	const char *reason = c->result.finish == IG_FINISH_LENGTH ? "max_tokens" :
@@ -68,82 +74,89 @@ static void stop(const struct ig_reply *r, struct ig_strbuf *out)
 	for (size_t i = 0; i < c->n_parts && c->result.finish == IG_FINISH_STOP; i++)
 		if (c->parts[i].kind == IG_PART_CALL)
 			reason = "tool_use";
-	ig_strbuf_printf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
-	ig_json_text(out, !strcmp(reason, "stop_sequence") ?
-				  r->request.sampling.stops[c->result.stop_index] :
-				  NULL);
+	ig_json_put_text(w, "stop_reason", reason);
+	ig_json_put_text(w, "stop_sequence",
+			 !strcmp(reason, "stop_sequence") ?
+				 r->request.sampling.stops[c->result.stop_index] :
+				 NULL);
 }
 
 /* A call's arguments, which must be an object here.  What the model wrote and is none
  * stands in a member of its own. */
-static void input(const struct ig_part *p, struct ig_strbuf *out)
+static void input(const struct ig_part *p, struct ig_json_writer *w)
 {
 	const char *text = p->text.len ? p->text.data : "{}";
-	json_t *v = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+	json_t *v;
 
+	if (ig_json_read(text, strlen(text), NULL, &v, NULL) == -ENOMEM)
+		w->out->failed = true;
 	if (json_is_object(v)) {
-		ig_json_value(out, v);
+		ig_json_put_value(w, "input", v);
 	} else {
-		ig_strbuf_puts(out, "{\"invalid_json\":");
-		ig_json_text(out, text);
-		ig_strbuf_puts(out, "}");
+		ig_json_open_object(w, "input");
+		ig_json_put_text(w, "invalid_json", text);
+		ig_json_close_object(w);
 	}
 	json_decref(v);
 }
 
 /* whole: with what it holds; else as a block begins. */
-static void block(const struct ig_part *p, struct ig_strbuf *out, bool whole)
+static void block(const struct ig_part *p, const char *key, bool whole, struct ig_json_writer *w)
 {
 	size_t len = whole ? p->text.len : 0;
 
+	ig_json_open_object(w, key);
 	switch (p->kind) {
 	case IG_PART_TEXT:
-		ig_strbuf_puts(out, "{\"type\":\"text\",\"text\":");
-		ig_strbuf_json(out, len ? p->text.data : "", len);
-		ig_strbuf_puts(out, ",\"citations\":null}");
-		return;
+		ig_json_put_text(w, "type", "text");
+		ig_json_put_string(w, "text", len ? p->text.data : "", len);
+		ig_json_put_raw(w, "citations", NULL);
+		break;
 	case IG_PART_REASONING:
-		ig_strbuf_puts(out, "{\"type\":\"thinking\",\"thinking\":");
-		ig_strbuf_json(out, len ? p->text.data : "", len);
-		ig_strbuf_puts(out, ",\"signature\":\"\"}");
-		return;
+		ig_json_put_text(w, "type", "thinking");
+		ig_json_put_string(w, "thinking", len ? p->text.data : "", len);
+		ig_json_put_text(w, "signature", "");
+		break;
 	case IG_PART_CALL:
-		ig_strbuf_printf(out, "{\"type\":\"tool_use\",\"id\":\"%s\",\"name\":", p->call_id);
-		ig_json_text(out, p->name);
-		ig_strbuf_puts(out, ",\"input\":");
+		ig_json_put_text(w, "type", "tool_use");
+		ig_json_put_text(w, "id", p->call_id);
+		ig_json_put_text(w, "name", p->name);
 		if (whole)
-			input(p, out);
+			input(p, w);
 		else
-			ig_strbuf_puts(out, "{}");
-		ig_strbuf_puts(out, "}");
-		return;
+			ig_json_put_raw(w, "input", "{}");
+		break;
 	}
+	ig_json_close_object(w);
 }
 
-static void message_begin(struct ig_reply *r, struct ig_strbuf *out)
+/* Up to its content; the caller closes it. */
+static void message_begin(struct ig_reply *r, const char *key, struct ig_json_writer *w)
 {
-	ig_strbuf_printf(
-		out,
-		"{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", r->id);
-	ig_json_text(out, ig_reply_model_name(r));
-	ig_strbuf_puts(out, ",\"content\":[");
+	ig_json_open_object(w, key);
+	ig_json_put_text(w, "id", r->id);
+	ig_json_put_text(w, "type", "message");
+	ig_json_put_text(w, "role", "assistant");
+	ig_json_put_text(w, "model", ig_reply_model_name(r));
 }
 
 /* ---- a stream --------------------------------------------------------------------------- */
 
-static void event(struct ig_strbuf *out, const char *type)
+static void event(struct ig_json_writer *w, const char *type)
 {
-	ig_sse_begin(out, type);
-	ig_strbuf_printf(out, "{\"type\":\"%s\"", type);
+	ig_sse_begin(w->out, type);
+	ig_json_open_object(w, NULL);
+	ig_json_put_text(w, "type", type);
 }
 
-static void event_end(struct ig_strbuf *out)
+static void event_end(struct ig_json_writer *w)
 {
-	ig_strbuf_puts(out, "}");
-	ig_sse_end(out);
+	ig_json_close_object(w);
+	ig_sse_end(w->out);
+	w->comma = false;
 }
 
-static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_strbuf *out)
+static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_json_writer *w)
 {
 	static const char *const names[][2] = {
 		[IG_PART_TEXT] = { "text_delta", "text" },
@@ -151,88 +164,100 @@ static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_strbuf
 		[IG_PART_CALL] = { "input_json_delta", "partial_json" },
 	};
 
-	event(out, "content_block_delta");
-	ig_strbuf_printf(out, ",\"index\":%zu,\"delta\":{\"type\":\"%s\",\"%s\":", c->part,
-			 names[p->kind][0], names[p->kind][1]);
-	ig_strbuf_json(out, p->text.data + c->n_sent, p->text.len - c->n_sent);
-	ig_strbuf_puts(out, "}");
-	event_end(out);
+	event(w, "content_block_delta");
+	ig_json_put_uint(w, "index", c->part);
+	ig_json_open_object(w, "delta");
+	ig_json_put_text(w, "type", names[p->kind][0]);
+	ig_json_put_string(w, names[p->kind][1], p->text.data + c->n_sent, p->text.len - c->n_sent);
+	ig_json_close_object(w);
+	event_end(w);
 	c->n_sent = p->text.len;
 }
 
 /* What is new; c->stage counts the blocks that were begun. */
-static void blocks(struct ig_choice *c, struct ig_strbuf *out)
+static void blocks(struct ig_choice *c, struct ig_json_writer *w)
 {
 	while (c->part < c->n_parts) {
 		const struct ig_part *p = &c->parts[c->part];
 		if ((size_t)c->stage <= c->part) {
-			event(out, "content_block_start");
-			ig_strbuf_printf(out, ",\"index\":%zu,\"content_block\":", c->part);
-			block(p, out, false);
-			event_end(out);
+			event(w, "content_block_start");
+			ig_json_put_uint(w, "index", c->part);
+			block(p, "content_block", false, w);
+			event_end(w);
 			c->stage = (int)c->part + 1;
 		}
 		if (p->text.len > c->n_sent)
-			delta(c, p, out);
+			delta(c, p, w);
 		if (!p->done)
 			return;
-		event(out, "content_block_stop");
-		ig_strbuf_printf(out, ",\"index\":%zu", c->part);
-		event_end(out);
+		event(w, "content_block_stop");
+		ig_json_put_uint(w, "index", c->part);
+		event_end(w);
 		c->part++;
 		c->n_sent = 0;
 	}
 }
 
-static void end(struct ig_reply *r, struct ig_strbuf *out)
+static void end(struct ig_reply *r, struct ig_json_writer *w)
 {
 	r->stage = STAGE_END;
 	if (r->error.status) {
-		ig_sse_begin(out, "error");
-		error(out, &r->error);
-		ig_sse_end(out);
+		ig_sse_begin(w->out, "error");
+		error(w->out, &r->error);
+		ig_sse_end(w->out);
 		return;
 	}
-	event(out, "message_delta");
-	ig_strbuf_puts(out, ",\"delta\":{");
-	stop(r, out);
-	ig_strbuf_puts(out, "},\"usage\":");
-	usage(r, out);
-	event_end(out);
-	event(out, "message_stop");
-	event_end(out);
+	event(w, "message_delta");
+	ig_json_open_object(w, "delta");
+	stop(r, w);
+	ig_json_close_object(w);
+	usage(r, w);
+	event_end(w);
+	event(w, "message_stop");
+	event_end(w);
+}
+
+static void ping(struct ig_json_writer *w)
+{
+	event(w, "ping");
+	event_end(w);
 }
 
 static bool write_wait(struct ig_reply *r, struct ig_strbuf *out)
 {
-	event(out, "ping");
-	event_end(out);
+	ping(&(struct ig_json_writer){ .out = out });
 	return false;
+}
+
+static void start_message(struct ig_reply *r, struct ig_json_writer *w)
+{
+	event(w, "message_start");
+	message_begin(r, "message", w);
+	ig_json_put_raw(w, "content", "[]");
+	ig_json_put_raw(w, "stop_reason", NULL);
+	ig_json_put_raw(w, "stop_sequence", NULL);
+	usage(r, w);
+	ig_json_close_object(w);
+	event_end(w);
+	r->stage = STAGE_BLOCKS;
 }
 
 static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 {
+	struct ig_json_writer w = { .out = out };
 	size_t start = out->len;
 
 	if (r->stage == STAGE_START && !r->n_choices) {
-		end(r, out); /* it has failed before anything could be said */
+		end(r, &w); /* it has failed before anything could be said */
 	} else if (r->stage == STAGE_START) {
-		event(out, "message_start");
-		ig_strbuf_puts(out, ",\"message\":");
-		message_begin(r, out);
-		ig_strbuf_puts(out, "],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
-		usage(r, out);
-		ig_strbuf_puts(out, "}");
-		event_end(out);
-		r->stage = STAGE_BLOCKS;
+		start_message(r, &w);
 	} else if (r->stage == STAGE_BLOCKS) {
 		ig_reply_take(r, MAX_DELTA);
-		blocks(&r->choices[0], out);
-		if (r->finished) {
-			end(r, out);
-		} else if (out->len == start && r->keepalive) {
-			write_wait(r, out);
-		}
+		blocks(&r->choices[0], &w);
+		if (r->finished)
+			end(r, &w);
+		else if (out->len == start && r->keepalive)
+			ping(&w);
 	}
 	*last = r->stage == STAGE_END;
 	if (out->len > start)
@@ -245,23 +270,25 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 static void whole(struct ig_reply *r, struct ig_strbuf *out)
 {
 	const struct ig_choice *c = &r->choices[0];
+	struct ig_json_writer w = { .out = out };
 
-	message_begin(r, out);
-	for (size_t i = 0; i < c->n_parts; i++) {
-		if (i)
-			ig_strbuf_puts(out, ",");
-		block(&c->parts[i], out, true);
-	}
-	ig_strbuf_puts(out, "],");
-	stop(r, out);
-	ig_strbuf_puts(out, ",\"usage\":");
-	usage(r, out);
-	ig_strbuf_puts(out, "}");
+	message_begin(r, NULL, &w);
+	ig_json_open_array(&w, "content");
+	for (size_t i = 0; i < c->n_parts; i++)
+		block(&c->parts[i], NULL, true, &w);
+	ig_json_close_array(&w);
+	stop(r, &w);
+	usage(r, &w);
+	ig_json_close_object(&w);
 }
 
 static void count(struct ig_reply *r, struct ig_strbuf *out)
 {
-	ig_strbuf_printf(out, "{\"input_tokens\":%zu}", r->prepared.prompts[0].n);
+	struct ig_json_writer w = { .out = out };
+
+	ig_json_open_object(&w, NULL);
+	ig_json_put_uint(&w, "input_tokens", r->prepared.prompts[0].n);
+	ig_json_close_object(&w);
 }
 
 const struct ig_protocol ig_messages_protocol = {

@@ -8,7 +8,6 @@
 #include "daemon/protocol/models/models.h"
 
 #include "base/utf8.h"
-#include "daemon/protocol/core/json_text.h"
 #include "daemon/protocol/core/params.h"
 
 #include <errno.h>
@@ -35,33 +34,25 @@ static const char *state_name(enum ig_model_state s)
 }
 
 /* What only administrators are told. */
-static void details(struct ig_strbuf *out, const struct ig_model_status *m)
+static void details(struct ig_json_writer *w, const struct ig_model_status *m)
 {
 	bool there = m->state == IG_MODEL_READY || m->state == IG_MODEL_LEAVING;
 
-	ig_strbuf_printf(out, ",\"pinned\":%s,\"architecture\":", m->pinned ? "true" : "false");
-	ig_json_text(out, m->arch[0] ? m->arch : NULL);
-	ig_strbuf_puts(out, ",\"file\":");
-	ig_json_text(out, m->file);
-	ig_strbuf_puts(out, ",\"error\":");
-	ig_json_text(out, m->state == IG_MODEL_FAILED ? m->error : NULL);
-	ig_strbuf_printf(out,
-			 ",\"weight_bytes\":%llu,\"scratch_bytes\":%llu,\"active_requests\":%u,"
-			 "\"loads\":%llu,\"load_s\":%.3f",
-			 (unsigned long long)m->weight_bytes, (unsigned long long)m->scratch_bytes,
-			 m->n_active, (unsigned long long)m->n_loads, m->loaded_s);
-	if (there)
-		ig_strbuf_printf(out, ",\"idle_s\":%.3f", m->idle_s);
-	else
-		ig_strbuf_puts(out, ",\"idle_s\":null");
-	if (there && m->expires_s >= 0)
-		ig_strbuf_printf(out, ",\"expires_s\":%.3f", m->expires_s);
-	else
-		ig_strbuf_puts(out, ",\"expires_s\":null");
+	ig_json_put_bool(w, "pinned", m->pinned);
+	ig_json_put_text(w, "architecture", m->arch[0] ? m->arch : NULL);
+	ig_json_put_text(w, "file", m->file);
+	ig_json_put_text(w, "error", m->state == IG_MODEL_FAILED ? m->error : NULL);
+	ig_json_put_uint(w, "weight_bytes", m->weight_bytes);
+	ig_json_put_uint(w, "scratch_bytes", m->scratch_bytes);
+	ig_json_put_uint(w, "active_requests", m->n_active);
+	ig_json_put_uint(w, "loads", m->n_loads);
+	ig_json_put_real(w, "load_s", "%.3f", m->loaded_s);
+	ig_json_put_real(w, "idle_s", "%.3f", there ? m->idle_s : NAN);
+	ig_json_put_real(w, "expires_s", "%.3f", there && m->expires_s >= 0 ? m->expires_s : NAN);
 }
 
 /* OpenAI's members and Anthropic's in one object, and ours. */
-static void object(struct ig_strbuf *out, const struct ig_model_status *m, bool all)
+static void object(struct ig_json_writer *w, const struct ig_model_status *m, bool all)
 {
 	time_t created = (time_t)m->created_s;
 	char when[32] = "1970-01-01T00:00:00Z";
@@ -69,30 +60,31 @@ static void object(struct ig_strbuf *out, const struct ig_model_status *m, bool 
 
 	if (gmtime_r(&created, &tm))
 		strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
-	ig_strbuf_puts(out, "{\"id\":");
-	ig_json_text(out, m->name);
-	ig_strbuf_printf(out,
-			 ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"ingot\","
-			 "\"type\":\"model\",\"display_name\":",
-			 (long long)m->created_s);
-	ig_json_text(out, m->name);
-	ig_strbuf_printf(out, ",\"created_at\":\"%s\",\"lifecycle\":\"active\"", when);
+	ig_json_open_object(w, NULL);
+	ig_json_put_text(w, "id", m->name);
+	ig_json_put_text(w, "object", "model");
+	ig_json_put_int(w, "created", m->created_s);
+	ig_json_put_text(w, "owned_by", "ingot");
+	ig_json_put_text(w, "type", "model");
+	ig_json_put_text(w, "display_name", m->name);
+	ig_json_put_text(w, "created_at", when);
+	ig_json_put_text(w, "lifecycle", "active");
 	if (m->n_context)
-		ig_strbuf_printf(out, ",\"max_input_tokens\":%u", m->n_context);
+		ig_json_put_uint(w, "max_input_tokens", m->n_context);
 	else
-		ig_strbuf_puts(out, ",\"max_input_tokens\":null");
-	ig_strbuf_printf(out, ",\"state\":\"%s\",\"default\":%s", state_name(m->state),
-			 m->is_default ? "true" : "false");
+		ig_json_put_raw(w, "max_input_tokens", NULL);
+	ig_json_put_text(w, "state", state_name(m->state));
+	ig_json_put_bool(w, "default", m->is_default);
 	if (all)
-		details(out, m);
-	ig_strbuf_puts(out, "}");
+		details(w, m);
+	ig_json_close_object(w);
 }
 
 void ig_models_get(struct ig_exchange *x, const struct ig_http_request *r)
 {
 	size_t n;
 	struct ig_model_status *list = ig_models_read(x->api->deps.engine, &n);
-	struct ig_strbuf *out = &x->body;
+	struct ig_json_writer w = { .out = &x->body };
 	struct ig_api_error e;
 
 	if (!list) {
@@ -100,17 +92,16 @@ void ig_models_get(struct ig_exchange *x, const struct ig_http_request *r)
 		ig_exchange_fail(x, &e);
 		return;
 	}
-	ig_strbuf_puts(out, "{\"object\":\"list\",\"data\":[");
-	for (size_t i = 0; i < n; i++) {
-		if (i)
-			ig_strbuf_puts(out, ",");
-		object(out, &list[i], ig_exchange_is_administrator(x));
-	}
-	ig_strbuf_puts(out, "],\"has_more\":false,\"first_id\":");
-	ig_json_text(out, n ? list[0].name : NULL);
-	ig_strbuf_puts(out, ",\"last_id\":");
-	ig_json_text(out, n ? list[n - 1].name : NULL);
-	ig_strbuf_puts(out, "}");
+	ig_json_open_object(&w, NULL);
+	ig_json_put_text(&w, "object", "list");
+	ig_json_open_array(&w, "data");
+	for (size_t i = 0; i < n; i++)
+		object(&w, &list[i], ig_exchange_is_administrator(x));
+	ig_json_close_array(&w);
+	ig_json_put_bool(&w, "has_more", false);
+	ig_json_put_text(&w, "first_id", n ? list[0].name : NULL);
+	ig_json_put_text(&w, "last_id", n ? list[n - 1].name : NULL);
+	ig_json_close_object(&w);
 	free(list);
 	ig_exchange_reply(x, 200);
 }
@@ -144,7 +135,8 @@ bool ig_models_below(struct ig_exchange *x, const struct ig_http_request *r, con
 	if (name[0])
 		m = ig_models_find(list, n, name);
 	if (m) {
-		object(&x->body, m, ig_exchange_is_administrator(x));
+		object(&(struct ig_json_writer){ .out = &x->body }, m,
+		       ig_exchange_is_administrator(x));
 		ig_exchange_reply(x, 200);
 	} else {
 		if (list)
@@ -217,7 +209,7 @@ static void whole(struct ig_reply *r, struct ig_strbuf *out)
 
 	out->failed |= !list;
 	ig_utf8_copy(gone.name, sizeof gone.name, r->request.model);
-	object(out, m ? m : &gone, true);
+	object(&(struct ig_json_writer){ .out = out }, m ? m : &gone, true);
 	free(list);
 }
 

@@ -21,40 +21,42 @@ enum { PART_ITEM, PART_CONTENT, PART_DELTA, PART_TEXT_DONE, PART_CONTENT_DONE, P
 /* ---- frames ------------------------------------------------------------------------ */
 
 /* NULL and "": the default lane. */
-static void lane(struct ig_strbuf *out, const char *stream_id)
+static void lane(struct ig_json_writer *w, const char *stream_id)
 {
-	if (!stream_id || !stream_id[0])
-		return;
-	ig_strbuf_puts(out, ",\"stream_id\":");
-	ig_json_text(out, stream_id);
+	if (stream_id && stream_id[0])
+		ig_json_put_text(w, "stream_id", stream_id);
 }
 
-static void begin(struct ig_reply *r, struct ig_strbuf *out, const char *type)
+static void begin(struct ig_reply *r, struct ig_json_writer *w, const char *type)
 {
 	if (r->framed)
-		ig_sse_begin(out, type);
-	ig_strbuf_printf(out, "{\"type\":\"%s\",\"sequence_number\":%d", type, r->sequence++);
-	lane(out, r->request.stream_id);
+		ig_sse_begin(w->out, type);
+	ig_json_open_object(w, NULL);
+	ig_json_put_text(w, "type", type);
+	ig_json_put_int(w, "sequence_number", r->sequence++);
+	lane(w, r->request.stream_id);
 }
 
-static void end(struct ig_reply *r, struct ig_strbuf *out)
+static void end(struct ig_reply *r, struct ig_json_writer *w)
 {
-	ig_strbuf_puts(out, "}");
+	ig_json_close_object(w);
 	if (r->framed)
-		ig_sse_end(out);
+		ig_sse_end(w->out);
 }
 
 /* ---- events ------------------------------------------------------------------------ */
 
 static void response_event(struct ig_reply *r, struct ig_strbuf *out, const char *type)
 {
-	begin(r, out, type);
-	ig_strbuf_puts(out, ",\"response\":");
+	struct ig_json_writer w = { .out = out };
+
+	begin(r, &w, type);
+	ig_json_put_key(&w, "response", strlen("response"));
 	if (r->stage >= STAGE_FINAL)
 		ig_response_final(r, out);
 	else
 		ig_response_object(r, out);
-	end(r, out);
+	end(r, &w);
 }
 
 static void final_event(struct ig_reply *r, struct ig_strbuf *out)
@@ -75,23 +77,23 @@ static void final_event(struct ig_reply *r, struct ig_strbuf *out)
 /* In both shapes at once: readers look for a flat message or for an error object. */
 static void error_event(struct ig_reply *r, struct ig_strbuf *out)
 {
-	begin(r, out, "error");
-	ig_strbuf_puts(out, ",\"code\":");
-	ig_json_text(out, r->error.code);
-	ig_strbuf_puts(out, ",\"message\":");
-	ig_error_message(out, &r->error);
-	ig_strbuf_puts(out, ",\"param\":null,\"error\":");
-	ig_error_members(out, &r->error);
-	end(r, out);
+	struct ig_json_writer w = { .out = out };
+
+	begin(r, &w, "error");
+	ig_json_put_text(&w, "code", r->error.code);
+	ig_error_message(&w, &r->error);
+	ig_json_put_raw(&w, "param", NULL);
+	ig_error_member(&w, &r->error);
+	end(r, &w);
 	r->stage = STAGE_END;
 }
 
-static void place(struct ig_reply *r, const struct ig_part *p, struct ig_strbuf *out)
+static void place(struct ig_reply *r, const struct ig_part *p, struct ig_json_writer *w)
 {
-	ig_strbuf_printf(out, ",\"item_id\":\"%s\",\"output_index\":%zu", p->id,
-			 r->choices[0].part);
+	ig_json_put_text(w, "item_id", p->id);
+	ig_json_put_uint(w, "output_index", r->choices[0].part);
 	if (p->kind != IG_PART_CALL)
-		ig_strbuf_puts(out, ",\"content_index\":0");
+		ig_json_put_uint(w, "content_index", 0);
 }
 
 /* What is new of a part. */
@@ -99,71 +101,70 @@ static void delta(struct ig_reply *r, const struct ig_part *p, struct ig_strbuf 
 {
 	struct ig_choice *c = &r->choices[0];
 	bool custom = p->kind == IG_PART_CALL && ig_response_is_custom(r, p);
+	struct ig_json_writer w = { .out = out };
 
-	begin(r, out,
+	begin(r, &w,
 	      p->kind == IG_PART_TEXT	   ? "response.output_text.delta" :
 	      p->kind == IG_PART_REASONING ? "response.reasoning_text.delta" :
 	      custom			   ? "response.custom_tool_call_input.delta" :
 					     "response.function_call_arguments.delta");
-	place(r, p, out);
-	ig_strbuf_puts(out, ",\"delta\":");
+	place(r, p, &w);
 	if (custom)
-		ig_response_custom_input(p, out);
+		ig_response_custom_input("delta", p, &w);
 	else
-		ig_strbuf_json(out, p->text.data + c->n_sent, p->text.len - c->n_sent);
+		ig_json_put_string(&w, "delta", p->text.data + c->n_sent, p->text.len - c->n_sent);
 	c->n_sent = p->text.len;
 	if (p->kind == IG_PART_TEXT) {
 		if (c->n_notes_sent < p->first_note)
 			c->n_notes_sent = p->first_note;
-		ig_response_logprobs(r, c->n_notes_sent, p->end_note, false, out);
+		ig_response_logprobs(r, c->n_notes_sent, p->end_note, false, &w);
 		if (p->end_note > c->n_notes_sent)
 			c->n_notes_sent = p->end_note;
 	}
-	end(r, out);
+	end(r, &w);
 }
 
 static void text_done(struct ig_reply *r, const struct ig_part *p, struct ig_strbuf *out)
 {
 	bool custom = p->kind == IG_PART_CALL && ig_response_is_custom(r, p);
+	struct ig_json_writer w = { .out = out };
 
-	begin(r, out,
+	begin(r, &w,
 	      p->kind == IG_PART_TEXT	   ? "response.output_text.done" :
 	      p->kind == IG_PART_REASONING ? "response.reasoning_text.done" :
 	      custom			   ? "response.custom_tool_call_input.done" :
 					     "response.function_call_arguments.done");
-	place(r, p, out);
-	if (p->kind == IG_PART_CALL && !custom) {
-		ig_strbuf_puts(out, ",\"name\":");
-		ig_json_text(out, p->name);
-	}
-	ig_strbuf_puts(out, p->kind != IG_PART_CALL ? ",\"text\":" :
-			    custom		    ? ",\"input\":" :
-						      ",\"arguments\":");
+	place(r, p, &w);
+	if (p->kind == IG_PART_CALL && !custom)
+		ig_json_put_text(&w, "name", p->name);
 	if (custom)
-		ig_response_custom_input(p, out);
+		ig_response_custom_input("input", p, &w);
 	else
-		ig_response_text(out, &p->text);
+		ig_response_text(p->kind == IG_PART_CALL ? "arguments" : "text", &p->text, &w);
 	if (p->kind == IG_PART_TEXT)
-		ig_response_logprobs(r, p->first_note, p->end_note, false, out);
-	end(r, out);
+		ig_response_logprobs(r, p->first_note, p->end_note, false, &w);
+	end(r, &w);
 }
 
 static void item_event(struct ig_reply *r, bool done, struct ig_strbuf *out)
 {
-	begin(r, out, done ? "response.output_item.done" : "response.output_item.added");
-	ig_strbuf_printf(out, ",\"output_index\":%zu,\"item\":", r->choices[0].part);
-	ig_response_item(r, r->choices[0].part, done, out);
-	end(r, out);
+	struct ig_json_writer w = { .out = out };
+
+	begin(r, &w, done ? "response.output_item.done" : "response.output_item.added");
+	ig_json_put_uint(&w, "output_index", r->choices[0].part);
+	ig_response_item(r, "item", r->choices[0].part, done, &w);
+	end(r, &w);
 }
 
 static void content_event(struct ig_reply *r, const struct ig_part *p, bool done,
 			  struct ig_strbuf *out)
 {
-	begin(r, out, done ? "response.content_part.done" : "response.content_part.added");
-	place(r, p, out);
-	ig_strbuf_puts(out, ",\"part\":");
-	ig_response_content(r, p, done, out);
-	end(r, out);
+	struct ig_json_writer w = { .out = out };
+
+	begin(r, &w, done ? "response.content_part.done" : "response.content_part.added");
+	place(r, p, &w);
+	ig_response_content(r, "part", p, done, &w);
+	end(r, &w);
 }
 
 /* A custom tool's input is known when its arguments are whole. */
@@ -310,8 +311,12 @@ const struct ig_protocol ig_responses_protocol = {
 
 static void count(struct ig_reply *r, struct ig_strbuf *out)
 {
-	ig_strbuf_printf(out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}",
-			 r->prepared.prompts[0].n);
+	struct ig_json_writer w = { .out = out };
+
+	ig_json_open_object(&w, NULL);
+	ig_json_put_text(&w, "object", "response.input_tokens");
+	ig_json_put_uint(&w, "input_tokens", r->prepared.prompts[0].n);
+	ig_json_close_object(&w);
 }
 
 const struct ig_protocol ig_input_tokens_protocol = {
@@ -331,22 +336,31 @@ const struct ig_protocol ig_input_tokens_protocol = {
 
 void ig_ws_error_event(struct ig_strbuf *out, const struct ig_api_error *e, const char *stream_id)
 {
-	ig_strbuf_printf(out, "{\"type\":\"error\",\"status\":%d,\"error\":", e->status);
-	ig_error_members(out, e);
+	struct ig_json_writer w = { .out = out };
+
+	ig_json_open_object(&w, NULL);
+	ig_json_put_text(&w, "type", "error");
+	ig_json_put_int(&w, "status", e->status);
+	ig_error_member(&w, e);
 	if (e->retry_after_s)
-		ig_strbuf_printf(out, ",\"retry_after\":%u", e->retry_after_s);
-	lane(out, stream_id);
-	ig_strbuf_puts(out, "}");
+		ig_json_put_uint(&w, "retry_after", e->retry_after_s);
+	lane(&w, stream_id);
+	ig_json_close_object(&w);
 }
 
 void ig_ws_steer_failed(struct ig_strbuf *out, const char *steer, const char *stream_id)
 {
-	ig_strbuf_printf(out,
-			 "{\"type\":\"response.steer.failed\",\"sequence_number\":0,"
-			 "\"steer\":%s,\"error\":{\"type\":\"invalid_request_error\","
-			 "\"code\":\"steering_not_supported\","
-			 "\"message\":\"This server can't steer a response.\"}",
-			 steer);
-	lane(out, stream_id);
-	ig_strbuf_puts(out, "}");
+	struct ig_json_writer w = { .out = out };
+
+	ig_json_open_object(&w, NULL);
+	ig_json_put_text(&w, "type", "response.steer.failed");
+	ig_json_put_int(&w, "sequence_number", 0);
+	ig_json_put_raw(&w, "steer", steer);
+	ig_json_open_object(&w, "error");
+	ig_json_put_text(&w, "type", "invalid_request_error");
+	ig_json_put_text(&w, "code", "steering_not_supported");
+	ig_json_put_text(&w, "message", "This server can't steer a response.");
+	ig_json_close_object(&w);
+	lane(&w, stream_id);
+	ig_json_close_object(&w);
 }

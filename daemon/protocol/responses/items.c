@@ -280,7 +280,7 @@ static int check_content(const struct item *it, json_t *content, bool assistant)
 		if (!json_is_string(json_object_get(part, "refusal")) ||
 		    json_object_size(part) != 2)
 			return ig_fail_value(it->e, param, "expected type and refusal, a string");
-		if (!rest && !(rest = json_copy(content)))
+		if (!rest && !(rest = ig_json_copy(content)))
 			return ig_fail_memory(it->e);
 		if (json_array_set_new(rest, i,
 				       json_pack("{s:s, s:s}", "type", "output_text", "text", "")) <

@@ -41,14 +41,15 @@ static bool give_ids(json_t *list)
 /* The answer's items, as values, and the messages that they are. */
 static bool read_answer(struct ig_reply *r, json_t **output, json_t **answer)
 {
+	const struct ig_json_limits limits = { .allow_nul = true }; /* a model may say any byte */
 	struct ig_strbuf b = { 0 };
 	json_t *v;
 	size_t i;
 
-	ig_response_items(r, &b);
+	ig_response_items(r, NULL, &(struct ig_json_writer){ .out = &b });
 	*answer = json_array();
-	/* A model may say any byte. */
-	*output = ig_strbuf_ok(&b) ? json_loadb(b.data, b.len, JSON_ALLOW_NUL, NULL) : NULL;
+	if (ig_strbuf_ok(&b))
+		ig_json_read(b.data, b.len, &limits, output, NULL);
 	ig_strbuf_finish(&b);
 	if (!*output || !*answer)
 		return false;

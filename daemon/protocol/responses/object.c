@@ -4,6 +4,7 @@
 #include "daemon/protocol/core/logprobs.h"
 #include "daemon/protocol/responses/responses_private.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,35 +31,35 @@ enum ig_outcome ig_response_outcome(const struct ig_reply *r)
 
 /* ---- items ------------------------------------------------------------------------- */
 
-void ig_response_text(struct ig_strbuf *out, const struct ig_strbuf *s)
+void ig_response_text(const char *key, const struct ig_strbuf *text, struct ig_json_writer *w)
 {
-	out->failed |= s->failed;
-	ig_strbuf_json(out, s->len ? s->data : "", s->len);
+	w->out->failed |= text->failed;
+	ig_json_put_string(w, key, text->len ? text->data : "", text->len);
 }
 
 /* with_bytes: as parts have them and deltas do not. */
 void ig_response_logprobs(struct ig_reply *r, size_t first, size_t last, bool with_bytes,
-			  struct ig_strbuf *out)
+			  struct ig_json_writer *w)
 {
-	ig_strbuf_puts(out, ",\"logprobs\":");
-	ig_json_logprobs(out, r->prepared.model, r->choices[0].notes, first, last, with_bytes);
+	ig_json_put_logprobs(w, "logprobs", r->prepared.model, r->choices[0].notes, first, last,
+			     with_bytes);
 }
 
-void ig_response_content(struct ig_reply *r, const struct ig_part *p, bool whole,
-			 struct ig_strbuf *out)
+void ig_response_content(struct ig_reply *r, const char *key, const struct ig_part *p, bool whole,
+			 struct ig_json_writer *w)
 {
 	static const struct ig_strbuf nothing;
 	bool message = p->kind == IG_PART_TEXT;
 
-	ig_strbuf_puts(out, message ? "{\"type\":\"output_text\",\"text\":" :
-				      "{\"type\":\"reasoning_text\",\"text\":");
-	ig_response_text(out, whole ? &p->text : &nothing);
+	ig_json_open_object(w, key);
+	ig_json_put_text(w, "type", message ? "output_text" : "reasoning_text");
+	ig_response_text("text", whole ? &p->text : &nothing, w);
 	if (message) {
-		ig_strbuf_puts(out, ",\"annotations\":[]");
+		ig_json_put_raw(w, "annotations", "[]");
 		ig_response_logprobs(r, p->first_note, whole ? p->end_note : p->first_note, true,
-				     out);
+				     w);
 	}
-	ig_strbuf_puts(out, "}");
+	ig_json_close_object(w);
 }
 
 /* Whether the tool of a call is one of free text. */
@@ -78,16 +79,18 @@ bool ig_response_is_custom(const struct ig_reply *r, const struct ig_part *p)
 }
 
 /* What a custom tool is to get: the one string of its function's arguments. */
-void ig_response_custom_input(const struct ig_part *p, struct ig_strbuf *out)
+void ig_response_custom_input(const char *key, const struct ig_part *p, struct ig_json_writer *w)
 {
-	json_t *v = p->text.len ? json_loadb(p->text.data, p->text.len, JSON_ALLOW_NUL, NULL) :
-				  NULL,
-	       *input = json_object_get(v, "input");
+	const struct ig_json_limits limits = { .allow_nul = true };
+	json_t *v, *input;
 
+	if (ig_json_read(p->text.data, p->text.len, &limits, &v, NULL) == -ENOMEM)
+		w->out->failed = true;
+	input = json_object_get(v, "input");
 	if (json_is_string(input))
-		ig_strbuf_json(out, json_string_value(input), json_string_length(input));
+		ig_json_put_string(w, key, json_string_value(input), json_string_length(input));
 	else
-		ig_response_text(out, &p->text);
+		ig_response_text(key, &p->text, w);
 	json_decref(v);
 }
 
@@ -99,47 +102,55 @@ static const char *item_status(const struct ig_choice *c, size_t i)
 	return whole ? "completed" : "incomplete";
 }
 
-void ig_response_item(struct ig_reply *r, size_t i, bool done, struct ig_strbuf *out)
+static void put_call(const struct ig_part *p, bool custom, bool done, struct ig_json_writer *w)
 {
 	static const struct ig_strbuf nothing;
+	const char *key = custom ? "input" : "arguments";
+
+	ig_json_put_text(w, "call_id", p->call_id);
+	ig_json_put_text(w, "name", p->name);
+	if (custom && done)
+		ig_response_custom_input(key, p, w);
+	else
+		ig_response_text(key, done ? &p->text : &nothing, w);
+}
+
+void ig_response_item(struct ig_reply *r, const char *key, size_t i, bool done,
+		      struct ig_json_writer *w)
+{
 	const struct ig_choice *c = &r->choices[0];
 	const struct ig_part *p = &c->parts[i];
-	const char *status = done ? item_status(c, i) : "in_progress";
 	bool custom = p->kind == IG_PART_CALL && ig_response_is_custom(r, p);
 
-	ig_strbuf_printf(out, "{\"id\":\"%s\",\"type\":\"%s\",\"status\":\"%s\"", p->id,
+	ig_json_open_object(w, key);
+	ig_json_put_text(w, "id", p->id);
+	ig_json_put_text(w, "type",
 			 p->kind == IG_PART_TEXT      ? "message" :
 			 p->kind == IG_PART_REASONING ? "reasoning" :
 			 custom			      ? "custom_tool_call" :
-							"function_call",
-			 status);
+							"function_call");
+	ig_json_put_text(w, "status", done ? item_status(c, i) : "in_progress");
 	if (p->kind == IG_PART_CALL) {
-		ig_strbuf_printf(out, ",\"call_id\":\"%s\",\"name\":", p->call_id);
-		ig_json_text(out, p->name);
-		ig_strbuf_puts(out, custom ? ",\"input\":" : ",\"arguments\":");
-		if (custom && done)
-			ig_response_custom_input(p, out);
+		put_call(p, custom, done, w);
+	} else {
+		if (p->kind == IG_PART_TEXT)
+			ig_json_put_text(w, "role", "assistant");
 		else
-			ig_response_text(out, done ? &p->text : &nothing);
-		ig_strbuf_puts(out, "}");
-		return;
+			ig_json_put_raw(w, "summary", "[]");
+		ig_json_open_array(w, "content");
+		if (done)
+			ig_response_content(r, NULL, p, true, w);
+		ig_json_close_array(w);
 	}
-	ig_strbuf_puts(out, p->kind == IG_PART_TEXT ? ",\"role\":\"assistant\",\"content\":[" :
-						      ",\"summary\":[],\"content\":[");
-	if (done)
-		ig_response_content(r, p, true, out);
-	ig_strbuf_puts(out, "]}");
+	ig_json_close_object(w);
 }
 
-void ig_response_items(struct ig_reply *r, struct ig_strbuf *out)
+void ig_response_items(struct ig_reply *r, const char *key, struct ig_json_writer *w)
 {
-	ig_strbuf_puts(out, "[");
-	for (size_t i = 0; i < r->choices[0].n_parts; i++) {
-		if (i)
-			ig_strbuf_puts(out, ",");
-		ig_response_item(r, i, true, out);
-	}
-	ig_strbuf_puts(out, "]");
+	ig_json_open_array(w, key);
+	for (size_t i = 0; i < r->choices[0].n_parts; i++)
+		ig_response_item(r, NULL, i, true, w);
+	ig_json_close_array(w);
 }
 
 /* An answer that says nothing is an empty message. */
@@ -178,118 +189,119 @@ static int64_t reasoning_tokens(const struct ig_reply *r, int64_t n_output)
 	return n ? n : 1;
 }
 
-static void usage(struct ig_reply *r, struct ig_strbuf *out)
+static void usage(struct ig_reply *r, struct ig_json_writer *w)
 {
 	struct ig_usage u;
 
 	ig_reply_usage(r, &u);
-	ig_strbuf_printf(out,
-			 "{\"input_tokens\":%lld,\"input_tokens_details\":"
-			 "{\"cached_tokens\":%lld,\"cache_write_tokens\":0},"
-			 "\"output_tokens\":%lld,\"output_tokens_details\":"
-			 "{\"reasoning_tokens\":%lld},\"total_tokens\":%lld}",
-			 (long long)u.prompt, (long long)u.cached, (long long)u.output,
-			 (long long)reasoning_tokens(r, u.output),
-			 (long long)(u.prompt + u.output));
+	ig_json_open_object(w, "usage");
+	ig_json_put_int(w, "input_tokens", u.prompt);
+	ig_json_open_object(w, "input_tokens_details");
+	ig_json_put_int(w, "cached_tokens", u.cached);
+	ig_json_put_int(w, "cache_write_tokens", 0);
+	ig_json_close_object(w);
+	ig_json_put_int(w, "output_tokens", u.output);
+	ig_json_open_object(w, "output_tokens_details");
+	ig_json_put_int(w, "reasoning_tokens", reasoning_tokens(r, u.output));
+	ig_json_close_object(w);
+	ig_json_put_int(w, "total_tokens", u.prompt + u.output);
+	ig_json_close_object(w);
 }
 
-/* ,"name": what the client said, or what holds when it says nothing. */
-static void said(struct ig_reply *r, const char *name, const char *otherwise, struct ig_strbuf *out)
+/* What the client said, or what holds when it says nothing; otherwise NULL: no member. */
+static void said(struct ig_reply *r, const char *name, const char *otherwise,
+		 struct ig_json_writer *w)
 {
-	json_t *v = json_object_get(r->request.said, name);
+	const json_t *v = json_object_get(r->request.said, name);
 
-	if (!v && !otherwise)
-		return;
-	ig_strbuf_printf(out, ",\"%s\":", name);
 	if (v)
-		ig_json_value(out, v);
-	else
-		ig_strbuf_puts(out, otherwise);
+		ig_json_put_value(w, name, v);
+	else if (otherwise)
+		ig_json_put_raw(w, name, otherwise);
 }
 
-static void text_config(struct ig_reply *r, struct ig_strbuf *out)
+static void text_config(struct ig_reply *r, struct ig_json_writer *w)
 {
-	json_t *v = json_object_get(r->request.said, "text"),
-	       *format = json_object_get(v, "format"), *verbosity = json_object_get(v, "verbosity");
+	const json_t *v = json_object_get(r->request.said, "text"),
+		     *format = json_object_get(v, "format"),
+		     *verbosity = json_object_get(v, "verbosity");
 
-	ig_strbuf_puts(out, ",\"text\":{\"format\":");
+	ig_json_open_object(w, "text");
 	if (format && !json_is_null(format))
-		ig_json_value(out, format);
+		ig_json_put_value(w, "format", format);
 	else
-		ig_strbuf_puts(out, "{\"type\":\"text\"}");
-	if (verbosity && !json_is_null(verbosity)) {
-		ig_strbuf_puts(out, ",\"verbosity\":");
-		ig_json_value(out, verbosity);
-	}
-	ig_strbuf_puts(out, "}");
+		ig_json_put_raw(w, "format", "{\"type\":\"text\"}");
+	if (verbosity && !json_is_null(verbosity))
+		ig_json_put_value(w, "verbosity", verbosity);
+	ig_json_close_object(w);
 }
 
-static void error_object(const struct ig_api_error *e, struct ig_strbuf *out)
-{
-	ig_strbuf_puts(out, "{\"code\":");
-	ig_json_text(out, e->code);
-	ig_strbuf_puts(out, ",\"message\":");
-	ig_error_message(out, e);
-	ig_strbuf_puts(out, "}");
-}
-
-void ig_response_object(struct ig_reply *r, struct ig_strbuf *out)
+/* How it ended. */
+static void put_outcome(struct ig_reply *r, enum ig_outcome o, struct ig_json_writer *w)
 {
 	static const char *const names[] = {
 		[IG_OUTCOME_RUNS] = "in_progress",	[IG_OUTCOME_COMPLETED] = "completed",
 		[IG_OUTCOME_INCOMPLETE] = "incomplete", [IG_OUTCOME_CANCELLED] = "cancelled",
 		[IG_OUTCOME_FAILED] = "failed",
 	};
+
+	ig_json_put_text(w, "status", names[o]);
+	ig_json_put_bool(w, "background", false);
+	if (o == IG_OUTCOME_COMPLETED)
+		ig_json_put_int(w, "completed_at", ig_wall_ns() / 1000000000);
+	if (o == IG_OUTCOME_FAILED) {
+		ig_json_open_object(w, "error");
+		ig_json_put_text(w, "code", r->error.code);
+		ig_error_message(w, &r->error);
+		ig_json_close_object(w);
+	} else {
+		ig_json_put_raw(w, "error", NULL);
+	}
+	ig_json_put_raw(w, "incomplete_details",
+			o == IG_OUTCOME_INCOMPLETE ? "{\"reason\":\"max_output_tokens\"}" : NULL);
+}
+
+void ig_response_object(struct ig_reply *r, struct ig_strbuf *out)
+{
 	const struct ig_request *q = &r->request;
 	enum ig_outcome o = r->stage >= STAGE_FINAL ? ig_response_outcome(r) : IG_OUTCOME_RUNS;
+	struct ig_json_writer w = { .out = out };
 
-	ig_strbuf_printf(out,
-			 "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld,"
-			 "\"status\":\"%s\",\"background\":false",
-			 r->id, ig_reply_created_s(r), names[o]);
-	if (o == IG_OUTCOME_COMPLETED)
-		ig_strbuf_printf(out, ",\"completed_at\":%lld",
-				 (long long)(ig_wall_ns() / 1000000000));
-	ig_strbuf_puts(out, ",\"error\":");
-	if (o == IG_OUTCOME_FAILED)
-		error_object(&r->error, out);
-	else
-		ig_strbuf_puts(out, "null");
-	ig_strbuf_puts(out, ",\"incomplete_details\":");
-	ig_strbuf_puts(out,
-		       o == IG_OUTCOME_INCOMPLETE ? "{\"reason\":\"max_output_tokens\"}" : "null");
-	ig_strbuf_puts(out, ",\"instructions\":");
-	ig_json_text(out, q->instructions);
+	ig_json_open_object(&w, NULL);
+	ig_json_put_text(&w, "id", r->id);
+	ig_json_put_text(&w, "object", "response");
+	ig_json_put_int(&w, "created_at", ig_reply_created_s(r));
+	put_outcome(r, o, &w);
+	ig_json_put_text(&w, "instructions", q->instructions);
 	if (q->sampling.max_tokens)
-		ig_strbuf_printf(out, ",\"max_output_tokens\":%d", q->sampling.max_tokens);
+		ig_json_put_int(&w, "max_output_tokens", q->sampling.max_tokens);
 	else
-		ig_strbuf_puts(out, ",\"max_output_tokens\":null");
-	said(r, "max_tool_calls", NULL, out);
-	ig_strbuf_puts(out, ",\"model\":");
-	ig_json_text(out, ig_reply_model_name(r));
-	ig_strbuf_puts(out, ",\"output\":");
+		ig_json_put_raw(&w, "max_output_tokens", NULL);
+	said(r, "max_tool_calls", NULL, &w);
+	ig_json_put_text(&w, "model", ig_reply_model_name(r));
 	if (o == IG_OUTCOME_RUNS)
-		ig_strbuf_puts(out, "[]");
+		ig_json_put_raw(&w, "output", "[]");
 	else
-		ig_response_items(r, out);
-	ig_strbuf_printf(out, ",\"parallel_tool_calls\":%s,\"previous_response_id\":",
-			 q->parallel_tool_calls ? "true" : "false");
-	ig_json_text(out, q->previous_id);
-	said(r, "prompt_cache_key", NULL, out);
-	said(r, "reasoning", "null", out);
-	said(r, "safety_identifier", NULL, out);
-	ig_strbuf_printf(out, ",\"service_tier\":\"default\",\"store\":%s,\"temperature\":%.7g",
-			 q->store ? "true" : "false", q->sampling.temperature);
-	text_config(r, out);
-	said(r, "tool_choice", "\"auto\"", out);
-	said(r, "tools", "[]", out);
-	said(r, "top_logprobs", NULL, out);
-	ig_strbuf_printf(
-		out, ",\"top_p\":%.7g,\"truncation\":\"disabled\",\"usage\":", q->sampling.top_p);
+		ig_response_items(r, "output", &w);
+	ig_json_put_bool(&w, "parallel_tool_calls", q->parallel_tool_calls);
+	ig_json_put_text(&w, "previous_response_id", q->previous_id);
+	said(r, "prompt_cache_key", NULL, &w);
+	said(r, "reasoning", "null", &w);
+	said(r, "safety_identifier", NULL, &w);
+	ig_json_put_text(&w, "service_tier", "default");
+	ig_json_put_bool(&w, "store", q->store);
+	ig_json_put_real(&w, "temperature", "%.7g", q->sampling.temperature);
+	text_config(r, &w);
+	said(r, "tool_choice", "\"auto\"", &w);
+	said(r, "tools", "[]", &w);
+	said(r, "top_logprobs", NULL, &w);
+	ig_json_put_real(&w, "top_p", "%.7g", q->sampling.top_p);
+	ig_json_put_text(&w, "truncation", "disabled");
 	if (o == IG_OUTCOME_RUNS)
-		ig_strbuf_puts(out, "null");
+		ig_json_put_raw(&w, "usage", NULL);
 	else
-		usage(r, out);
-	said(r, "user", NULL, out);
-	ig_strbuf_printf(out, ",\"metadata\":%s}", q->metadata ? q->metadata : "{}");
+		usage(r, &w);
+	said(r, "user", NULL, &w);
+	ig_json_put_raw(&w, "metadata", q->metadata ? q->metadata : "{}");
+	ig_json_close_object(&w);
 }

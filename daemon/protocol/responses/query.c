@@ -3,7 +3,6 @@
  */
 #include "daemon/protocol/responses/query.h"
 
-#include "daemon/protocol/core/json_text.h"
 #include "daemon/protocol/core/params.h"
 
 #include <stdio.h>
@@ -118,13 +117,14 @@ int ig_query_items(const char *query, struct ig_item_query *q, struct ig_api_err
 
 static const char *id_of(const json_t *list, size_t i)
 {
-	return json_string_value(json_object_get(json_array_get(list, i), "id"));
+	return ig_json_text(json_array_get(list, i), "id");
 }
 
 int ig_query_write(const struct ig_item_query *q, const json_t *list, struct ig_strbuf *out,
 		   struct ig_api_error *e)
 {
 	size_t n = json_array_size(list), first = 0;
+	struct ig_json_writer w = { .out = out };
 
 	/* k counts in the order that is asked for. */
 #define ITEM(k) (q->ascending ? (k) : n - 1 - (k))
@@ -135,17 +135,16 @@ int ig_query_write(const struct ig_item_query *q, const json_t *list, struct ig_
 			return ig_fail_value(e, "after", "there is no such item");
 	}
 	size_t left = n - first, count = left < (size_t)q->limit ? left : (size_t)q->limit;
-	ig_strbuf_puts(out, "{\"object\":\"list\",\"data\":[");
-	for (size_t k = first; k < first + count; k++) {
-		if (k > first)
-			ig_strbuf_puts(out, ",");
-		ig_json_value(out, json_array_get(list, ITEM(k)));
-	}
-	ig_strbuf_puts(out, "],\"first_id\":");
-	ig_json_text(out, count ? id_of(list, ITEM(first)) : "");
-	ig_strbuf_puts(out, ",\"last_id\":");
-	ig_json_text(out, count ? id_of(list, ITEM(first + count - 1)) : "");
-	ig_strbuf_printf(out, ",\"has_more\":%s}", count < left ? "true" : "false");
+	ig_json_open_object(&w, NULL);
+	ig_json_put_text(&w, "object", "list");
+	ig_json_open_array(&w, "data");
+	for (size_t k = first; k < first + count; k++)
+		ig_json_put_value(&w, NULL, json_array_get(list, ITEM(k)));
+	ig_json_close_array(&w);
+	ig_json_put_text(&w, "first_id", count ? id_of(list, ITEM(first)) : "");
+	ig_json_put_text(&w, "last_id", count ? id_of(list, ITEM(first + count - 1)) : "");
+	ig_json_put_bool(&w, "has_more", count < left);
+	ig_json_close_object(&w);
 #undef ITEM
 	return 0;
 }

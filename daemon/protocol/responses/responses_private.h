@@ -2,7 +2,7 @@
 #ifndef INGOT_PROTOCOL_RESPONSES_RESPONSES_PRIVATE_H
 #define INGOT_PROTOCOL_RESPONSES_RESPONSES_PRIVATE_H
 
-#include "daemon/protocol/core/json_text.h"
+#include "base/json.h"
 #include "daemon/protocol/responses/responses.h"
 #include "daemon/protocol/responses/stored.h"
 
@@ -32,16 +32,18 @@ enum ig_outcome ig_response_outcome(const struct ig_reply *r);
 
 /* From STAGE_FINAL on as it ended, before as it runs. */
 void ig_response_object(struct ig_reply *r, struct ig_strbuf *out);
-void ig_response_items(struct ig_reply *r, struct ig_strbuf *out);
+void ig_response_items(struct ig_reply *r, const char *key, struct ig_json_writer *w);
 /* The i-th part as an item; done: whole, else as it begins. */
-void ig_response_item(struct ig_reply *r, size_t i, bool done, struct ig_strbuf *out);
-void ig_response_content(struct ig_reply *r, const struct ig_part *p, bool whole,
-			 struct ig_strbuf *out);
+void ig_response_item(struct ig_reply *r, const char *key, size_t i, bool done,
+		      struct ig_json_writer *w);
+void ig_response_content(struct ig_reply *r, const char *key, const struct ig_part *p, bool whole,
+			 struct ig_json_writer *w);
+/* The member "logprobs". */
 void ig_response_logprobs(struct ig_reply *r, size_t first, size_t last, bool with_bytes,
-			  struct ig_strbuf *out);
+			  struct ig_json_writer *w);
 /* A part's text; of a custom tool's call its input. */
-void ig_response_text(struct ig_strbuf *out, const struct ig_strbuf *text);
-void ig_response_custom_input(const struct ig_part *p, struct ig_strbuf *out);
+void ig_response_text(const char *key, const struct ig_strbuf *text, struct ig_json_writer *w);
+void ig_response_custom_input(const char *key, const struct ig_part *p, struct ig_json_writer *w);
 /* Whether the tool of a call is one of free text. */
 bool ig_response_is_custom(const struct ig_reply *r, const struct ig_part *p);
 /* An answer that says nothing is an empty message. */

@@ -602,7 +602,7 @@ static int read_steer(struct ig_request *r, json_t *root, struct ig_api_error *e
 	json_t *back = json_pack("{s:O?, s:O?}", "previous_response_id", id, "input", input);
 
 	r->notice = IG_WS_STEER;
-	r->steer = back ? json_dumps(back, JSON_COMPACT) : NULL;
+	r->steer = back ? ig_json_to_text(back) : NULL;
 	json_decref(back);
 	return r->steer ? 0 : ig_fail_memory(e);
 }

@@ -12,7 +12,7 @@
 
 #include "store/keys.h"
 
-#include <jansson.h>
+#include "base/json.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,6 @@
 /* status.c: what the daemon says of itself: whether it is up, its figures, what runs. */
 #include "daemon/protocol/status/status.h"
 
-#include "daemon/protocol/core/json_text.h"
-
 #include <stdlib.h>
 
 /* Requests that /v1/ingot/requests lists at most. */
@@ -10,14 +8,15 @@
 
 void ig_get_health(struct ig_exchange *x, const struct ig_http_request *r)
 {
-	if (!x->api->draining) {
-		ig_strbuf_puts(&x->body, "{\"status\":\"ok\"}");
-		ig_exchange_reply(x, 200);
-		return;
-	}
-	ig_strbuf_puts(&x->body, "{\"status\":\"draining\"}");
-	x->retry_after_s = x->api->deps.options.retry_after_s;
-	ig_exchange_reply(x, 503);
+	struct ig_json_writer w = { .out = &x->body };
+	bool draining = x->api->draining;
+
+	ig_json_open_object(&w, NULL);
+	ig_json_put_text(&w, "status", draining ? "draining" : "ok");
+	ig_json_close_object(&w);
+	if (draining)
+		x->retry_after_s = x->api->deps.options.retry_after_s;
+	ig_exchange_reply(x, draining ? 503 : 200);
 }
 
 void ig_get_metrics(struct ig_exchange *x, const struct ig_http_request *r)
@@ -30,7 +29,7 @@ void ig_get_metrics(struct ig_exchange *x, const struct ig_http_request *r)
 void ig_get_requests(struct ig_exchange *x, const struct ig_http_request *r)
 {
 	struct ig_gen_info *list = calloc(MAX_LISTED, sizeof *list);
-	struct ig_strbuf *out = &x->body;
+	struct ig_json_writer w = { .out = &x->body };
 	struct ig_api_error e;
 
 	if (!list) {
@@ -40,25 +39,26 @@ void ig_get_requests(struct ig_exchange *x, const struct ig_http_request *r)
 	}
 	size_t n = ig_engine_list(x->api->deps.engine, list, MAX_LISTED),
 	       shown = n < MAX_LISTED ? n : MAX_LISTED;
-	ig_strbuf_printf(out, "{\"object\":\"list\",\"total\":%zu,\"data\":[", n);
+	ig_json_open_object(&w, NULL);
+	ig_json_put_text(&w, "object", "list");
+	ig_json_put_uint(&w, "total", n);
+	ig_json_open_array(&w, "data");
 	for (size_t i = 0; i < shown; i++) {
 		const struct ig_gen_info *g = &list[i];
-		ig_strbuf_puts(out, i ? ",{\"id\":" : "{\"id\":");
-		ig_json_text(out, g->id);
-		ig_strbuf_puts(out, ",\"model\":");
-		ig_json_text(out, g->model);
-		ig_strbuf_puts(out, ",\"endpoint\":");
-		ig_json_text(out, g->endpoint);
-		ig_strbuf_puts(out, ",\"client\":");
-		ig_json_text(out, g->client);
-		ig_strbuf_puts(out, ",\"state\":");
-		ig_json_text(out, g->state);
-		ig_strbuf_printf(out,
-				 ",\"prompt_tokens\":%d,\"prefilled_tokens\":%d,"
-				 "\"output_tokens\":%d,\"age_s\":%.3f}",
-				 g->n_prompt, g->n_prefilled, g->n_output, g->age_s);
+		ig_json_open_object(&w, NULL);
+		ig_json_put_text(&w, "id", g->id);
+		ig_json_put_text(&w, "model", g->model);
+		ig_json_put_text(&w, "endpoint", g->endpoint);
+		ig_json_put_text(&w, "client", g->client);
+		ig_json_put_text(&w, "state", g->state);
+		ig_json_put_int(&w, "prompt_tokens", g->n_prompt);
+		ig_json_put_int(&w, "prefilled_tokens", g->n_prefilled);
+		ig_json_put_int(&w, "output_tokens", g->n_output);
+		ig_json_put_real(&w, "age_s", "%.3f", g->age_s);
+		ig_json_close_object(&w);
 	}
-	ig_strbuf_puts(out, "]}");
+	ig_json_close_array(&w);
+	ig_json_close_object(&w);
 	free(list);
 	ig_exchange_reply(x, 200);
 }

@@ -12,20 +12,22 @@
 static void tokenized(struct ig_reply *r, struct ig_strbuf *out)
 {
 	const struct ig_ids *ids = &r->prepared.prompts[0];
+	struct ig_json_writer w = { .out = out };
 
-	ig_strbuf_printf(out, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":[", ids->n,
-			 r->prepared.model->n_context);
+	ig_json_open_object(&w, NULL);
+	ig_json_put_uint(&w, "count", ids->n);
+	ig_json_put_uint(&w, "max_model_len", r->prepared.model->n_context);
+	ig_json_open_array(&w, "tokens");
 	for (size_t i = 0; i < ids->n; i++)
-		ig_strbuf_printf(out, "%s%d", i ? "," : "", ids->ids[i]);
-	ig_strbuf_puts(out, r->request.token_texts ? "],\"token_strs\":[" : "]}");
-	if (!r->request.token_texts)
-		return;
-	for (size_t i = 0; i < ids->n; i++) {
-		if (i)
-			ig_strbuf_puts(out, ",");
-		ig_json_token_text(out, r->prepared.model, ids->ids[i]);
+		ig_json_put_int(&w, NULL, ids->ids[i]);
+	ig_json_close_array(&w);
+	if (r->request.token_texts) {
+		ig_json_open_array(&w, "token_strs");
+		for (size_t i = 0; i < ids->n; i++)
+			ig_json_put_token(&w, r->prepared.model, ids->ids[i], false);
+		ig_json_close_array(&w);
 	}
-	ig_strbuf_puts(out, "]}");
+	ig_json_close_object(&w);
 }
 
 /* Control tokens by their names: what went in comes out. */
@@ -33,6 +35,7 @@ static void detokenized(struct ig_reply *r, struct ig_strbuf *out)
 {
 	const struct ig_ids *ids = &r->prepared.prompts[0];
 	struct ig_strbuf text = { 0 };
+	struct ig_json_writer w = { .out = out };
 	char *piece = malloc(ig_detokenizer_max(r->prepared.model->tokenizer));
 	struct ig_detokenizer d;
 	char rest[16];
@@ -55,9 +58,9 @@ static void detokenized(struct ig_reply *r, struct ig_strbuf *out)
 	}
 	ig_strbuf_add(&text, rest, ig_detokenizer_flush(&d, rest));
 	free(piece);
-	ig_strbuf_puts(out, "{\"prompt\":");
-	ig_strbuf_json(out, text.len ? text.data : "", text.len);
-	ig_strbuf_puts(out, "}");
+	ig_json_open_object(&w, NULL);
+	ig_json_put_string(&w, "prompt", text.len ? text.data : "", text.len);
+	ig_json_close_object(&w);
 	out->failed |= text.failed;
 	ig_strbuf_finish(&text);
 }

@@ -252,8 +252,8 @@ static void write_all(struct ig_json_writer *w, const json_t *v)
 	ig_json_put_bool(w, "t", true);
 	ig_json_put_raw(w, "z", NULL);
 	ig_json_put_value(w, "v", v);
-	ig_json_put_key(w, "k");
-	ig_strbuf_puts(w->out, "[1]");
+	ig_json_put_key(w, "k\0", 2);
+	ig_json_put_raw(w, NULL, "[1]");
 	ig_json_put_value(w, "nothing", NULL);
 	ig_json_close_object(w);
 }
@@ -271,7 +271,7 @@ static void test_writing(void **state)
 			    "\"n\":[-9223372036854775808,18446744073709551615,0.062,null],"
 			    "\"o\":{},\n\"t\":true,\"z\":null,"
 			    "\"v\":{\"x\":[1,0.10000000000000001,\"\\b\\u001F\"]},"
-			    "\"k\":[1],\"nothing\":null}");
+			    "\"k\\u0000\":[1],\"nothing\":null}");
 	ig_strbuf_clear(&b);
 	w = (struct ig_json_writer){ .out = &b, .spaced = true };
 	ig_json_open_array(&w, NULL);

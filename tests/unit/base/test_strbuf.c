@@ -1,4 +1,4 @@
-/* test_strbuf.c: the growing string, and its JSON. */
+/* test_strbuf.c: the growing string. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,26 +54,11 @@ static void test_failure_sticks(void **state)
 	ig_strbuf_finish(&b);
 }
 
-static void test_json(void **state)
-{
-	static const char text[] = "a\"b\\c\n\r\t\x01\x1f/\xc3\xa9\0z";
-	struct ig_strbuf b;
-
-	ig_strbuf_init(&b);
-	ig_strbuf_json(&b, text, sizeof text - 1);
-	assert_string_equal(b.data, "\"a\\\"b\\\\c\\n\\r\\t\\u0001\\u001f/\xc3\xa9\\u0000z\"");
-	ig_strbuf_clear(&b);
-	ig_strbuf_json(&b, "", 0);
-	assert_string_equal(b.data, "\"\"");
-	ig_strbuf_finish(&b);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_growing),
 		cmocka_unit_test(test_failure_sticks),
-		cmocka_unit_test(test_json),
 	};
 	return cmocka_run_group_tests_name("strbuf", tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 #ifndef INGOT_TEST_TINY_FILES_H
 #define INGOT_TEST_TINY_FILES_H
 
-#include "base/strbuf.h"
+#include "base/json.h"
 #include "model/tokenizer/tokenizer_private.h"
 #include "tiny_spm.h"
 
@@ -180,7 +180,7 @@ static inline void tiny_json(struct ig_strbuf *b, const struct tiny_json *o)
 			snprintf(name, sizeof name, "<0x%02X>", i - TJ_BYTE);
 		}
 		ig_strbuf_puts(b, i ? unigram ? ", [" : ", " : unigram ? "[" : "");
-		ig_strbuf_json(b, text, strlen(text));
+		ig_json_put_text(&(struct ig_json_writer){ .out = b }, NULL, text);
 		if (unigram)
 			ig_strbuf_printf(b, ", %g]", score);
 		else
