@@ -1,6 +1,7 @@
 /*
- * place.c: who may have changed a module's file.  The way to it is walked from the root by
- * descriptors, so that what is judged is what is then loaded.
+ * place.c: who may have changed a module's file.  Its folder and the file are opened once; the
+ * folders above are reached from that descriptor by "..", so that what is judged is what is
+ * then loaded.
  */
 #include "runtime/modules/modules_private.h"
 
@@ -57,32 +58,46 @@ static int step(int from, const char *name, enum place what, const char *path, c
 	return rc ? rc : fd;
 }
 
+/* Judge every folder above `folder`, which is real without its last name; both are used up. */
+static int judge_ancestors(int folder, char *real, const char *path, struct ig_error *err)
+{
+	struct stat here, above;
+	int rc = fstat(folder, &here) ? -errno : 0;
+
+	while (!rc) {
+		char *slash = strrchr(real, '/');
+		slash[slash == real] = 0;
+		int fd = step(folder, "..", PLACE_ANCESTOR, path, real, err);
+		close(folder);
+		if ((folder = fd) < 0)
+			return fd;
+		rc = fstat(folder, &above) ? -errno : 0;
+		if (above.st_dev == here.st_dev && above.st_ino == here.st_ino)
+			break; /* the root is its own parent */
+		here = above;
+	}
+	close(folder);
+	return rc ? ig_fail(err, rc, "module %s: %s", path, strerror(-rc)) : 0;
+}
+
 int place_open(const char *path, char real[PATH_MAX], int *out, struct ig_error *err)
 {
+	char above[PATH_MAX];
+
 	if (!realpath(path, real))
 		return ig_fail(err, -errno, "module %s: %s", path, strerror(errno));
-	int fd = step(AT_FDCWD, "/",
-		      real[strcspn(real + 1, "/") + 1] ? PLACE_ANCESTOR : PLACE_FOLDER, path, "/",
-		      err);
-
-	for (char *name = real + 1, *end; fd >= 0; name = end + 1) {
-		int from = fd;
-
-		end = name + strcspn(name, "/");
-		const bool last = !*end;
-		*end = 0;
-		fd = step(from, name,
-			  last		       ? PLACE_FILE :
-			  strchr(end + 1, '/') ? PLACE_ANCESTOR :
-						 PLACE_FOLDER,
-			  path, real, err);
-		close(from);
-		if (last)
-			break;
-		*end = '/';
+	char *name = strrchr(real, '/') + 1;
+	snprintf(above, sizeof above, "%.*s", name - real > 1 ? (int)(name - real) - 1 : 1, real);
+	int folder = step(AT_FDCWD, above, PLACE_FOLDER, path, above, err);
+	if (folder < 0)
+		return folder;
+	int fd = step(folder, name, PLACE_FILE, path, real, err);
+	int rc = judge_ancestors(folder, above, path, err);
+	if (fd < 0 || rc) {
+		if (fd >= 0)
+			close(fd);
+		return fd < 0 ? fd : rc;
 	}
-	if (fd < 0)
-		return fd;
 	*out = fd;
 	return 0;
 }

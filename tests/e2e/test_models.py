@@ -477,6 +477,7 @@ def test_the_least_recently_used_goes(start, models, sizes):
     assert re.search(r"model a: unloaded to make room for d", d.log)
     # pinned: the other one goes, though it was used later
     change(d, [dict(m, pin=m["name"] == "c") for m in config])
+    until(lambda: shown(d, "d")["active_requests"] == 0, "its request has ended")
     use("a")
     assert loaded() == "ac"
     # in use: there is no room

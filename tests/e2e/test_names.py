@@ -33,6 +33,6 @@ def test_jansson_has_one_door():
     root = pathlib.Path(__file__).resolve().parents[2]
     wrong = re.compile(r"jansson\.h|\bjson_(load|dump|copy|deep_copy|set_alloc)")
     files = [p for p in root.glob("*/**/*.[ch]")
-             if p.relative_to(root).parts[0] not in ("base", "build", "tests")]
+             if not p.relative_to(root).parts[0].startswith(("base", "build", "tests"))]
     assert len(files) > 200
     assert [str(p) for p in files if wrong.search(p.read_text())] == []
