@@ -93,6 +93,7 @@ bool fake_failed_here(void)
 	return failed;
 }
 
+#ifdef WRAP_MALLOC
 /* Counts down to 0 and past it once: true for one call. */
 static bool fails(void)
 {
@@ -107,6 +108,7 @@ static bool fails(void)
 		return atomic_fetch_sub(&fake.fail_any_at, 1) == 1;
 	return false;
 }
+#endif
 
 void fake_reset(void)
 {
