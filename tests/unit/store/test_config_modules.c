@@ -180,8 +180,8 @@ static void test_differences(void **state)
 static void test_reference(void **state)
 {
 	static const char *const has[] = {
-		"\n  toy:\n    # Say more.\n    # Default true; true or false; needs a restart.\n"
-		"    #loud: true\n",
+		"\n  toy:\n    # Say more.\n",
+		"    # Default true; true or false; needs a restart.\n    #loud: true\n",
 		"    # How many.\n    # Default 4; rows: 2 to 9; needs a restart.\n    #rows: 4\n",
 		"    #size: 4KiB\n",
 		"    #pause: 1500ms\n",
