@@ -72,16 +72,10 @@ static bool block_size(uint32_t dtype, uint64_t *bytes, int64_t *values)
 	*values = t ? t->values : 1;
 	switch (dtype) {
 	case IG_F32:
-	case IG_I32:
-		*bytes = 4;
-		return true;
+	case IG_I32: *bytes = 4; return true;
 	case IG_F16:
-	case IG_BF16:
-		*bytes = 2;
-		return true;
-	default:
-		*bytes = t ? t->bytes : 0;
-		return t;
+	case IG_BF16: *bytes = 2; return true;
+	default: *bytes = t ? t->bytes : 0; return t;
 	}
 }
 
@@ -105,10 +99,7 @@ static float from_bits(uint32_t bits)
 	return f;
 }
 
-static uint16_t load_u16(const unsigned char *p)
-{
-	return (uint16_t)(p[0] | p[1] << 8);
-}
+static uint16_t load_u16(const unsigned char *p) { return (uint16_t)(p[0] | p[1] << 8); }
 
 static float from_half(uint32_t h)
 {
@@ -268,8 +259,7 @@ void ig_quant_split(uint32_t dtype, const void *src, struct ig_quant_block *b)
 		}
 		take_nibbles(b, p + 8, 256, 16);
 		break;
-	default:
-		break;
+	default: break;
 	}
 }
 
@@ -302,9 +292,7 @@ void ig_dtype_to_f32(uint32_t dtype, const void *src, float *dst, int64_t n)
 		return;
 	}
 	switch (dtype) {
-	case IG_F32:
-		memcpy(dst, src, (size_t)n * sizeof *dst);
-		return;
+	case IG_F32: memcpy(dst, src, (size_t)n * sizeof *dst); return;
 	case IG_I32:
 		for (int64_t i = 0; i < n; i++) {
 			int32_t v;

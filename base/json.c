@@ -110,10 +110,8 @@ static int take_value(struct ig_json_scan *s, struct tree *t, json_t **out)
 	}
 	switch (c) {
 	case '{':
-	case '[':
-		return take_container(s, t, c == '{', out);
-	case '"':
-		return take_string(s, t, out);
+	case '[': return take_container(s, t, c == '{', out);
+	case '"': return take_string(s, t, out);
 	case 't':
 	case 'f':
 	case 'n':
@@ -203,10 +201,7 @@ json_t *ig_json_copy(const json_t *v)
 
 /* ---- writing ------------------------------------------------------------------------------ */
 
-static bool is_plain(unsigned char c)
-{
-	return c >= 0x20 && c != '"' && c != '\\';
-}
+static bool is_plain(unsigned char c) { return c >= 0x20 && c != '"' && c != '\\'; }
 
 /* The string's inside from where it is no longer plain. */
 static void put_escapes(struct ig_strbuf *b, const char *s, size_t len)

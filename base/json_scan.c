@@ -370,8 +370,7 @@ static int skip(struct ig_json_scan *s)
 		char c = ig_json_scan_peek(s);
 		const char *at = s->p;
 		switch (c) {
-		case 0:
-			return ig_json_scan_bad(s, "no value");
+		case 0: return ig_json_scan_bad(s, "no value");
 		case '"':
 			if ((rc = skip_string(s)))
 				return rc;

@@ -7,7 +7,4 @@
 #include <sys/random.h>
 #endif
 
-int ig_random_bytes(void *out, size_t n)
-{
-	return getentropy(out, n) < 0 ? -errno : 0;
-}
+int ig_random_bytes(void *out, size_t n) { return getentropy(out, n) < 0 ? -errno : 0; }

@@ -7,10 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void ig_strbuf_init(struct ig_strbuf *b)
-{
-	*b = (struct ig_strbuf){ 0 };
-}
+void ig_strbuf_init(struct ig_strbuf *b) { *b = (struct ig_strbuf){ 0 }; }
 
 void ig_strbuf_finish(struct ig_strbuf *b)
 {
@@ -52,10 +49,7 @@ void ig_strbuf_add(struct ig_strbuf *b, const void *data, size_t len)
 	b->data[b->len] = 0;
 }
 
-void ig_strbuf_puts(struct ig_strbuf *b, const char *s)
-{
-	ig_strbuf_add(b, s, strlen(s));
-}
+void ig_strbuf_puts(struct ig_strbuf *b, const char *s) { ig_strbuf_add(b, s, strlen(s)); }
 
 void ig_strbuf_printf(struct ig_strbuf *b, const char *fmt, ...)
 {

@@ -18,10 +18,7 @@ struct ig_strbuf {
 
 void ig_strbuf_init(struct ig_strbuf *b);
 void ig_strbuf_finish(struct ig_strbuf *b); /* frees; b is as after init */
-static inline bool ig_strbuf_ok(const struct ig_strbuf *b)
-{
-	return !b->failed;
-}
+static inline bool ig_strbuf_ok(const struct ig_strbuf *b) { return !b->failed; }
 
 void ig_strbuf_add(struct ig_strbuf *b, const void *data, size_t len);
 void ig_strbuf_puts(struct ig_strbuf *b, const char *s);

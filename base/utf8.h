@@ -34,10 +34,7 @@ static inline int ig_utf8_lead(unsigned char first, unsigned char *low, unsigned
 	return first < 0xf5 ? 4 : 0;
 }
 
-static inline bool ig_utf8_continues(char byte)
-{
-	return ((unsigned char)byte & 0xc0) == 0x80;
-}
+static inline bool ig_utf8_continues(char byte) { return ((unsigned char)byte & 0xc0) == 0x80; }
 
 /* Of the n > 0 bytes at p: the length of the whole character they begin with
  * (1 to 4); 0 when they are the beginning of one and more bytes are needed; or
@@ -67,14 +64,10 @@ static inline int ig_utf8_check(const unsigned char *p, size_t n)
 static inline uint32_t ig_utf8_char(const unsigned char *p, int n)
 {
 	switch (n) {
-	case 1:
-		return p[0];
-	case 2:
-		return (p[0] & 31u) << 6 | (p[1] & 63u);
-	case 3:
-		return (p[0] & 15u) << 12 | (p[1] & 63u) << 6 | (p[2] & 63u);
-	default:
-		return (p[0] & 7u) << 18 | (p[1] & 63u) << 12 | (p[2] & 63u) << 6 | (p[3] & 63u);
+	case 1: return p[0];
+	case 2: return (p[0] & 31u) << 6 | (p[1] & 63u);
+	case 3: return (p[0] & 15u) << 12 | (p[1] & 63u) << 6 | (p[2] & 63u);
+	default: return (p[0] & 7u) << 18 | (p[1] & 63u) << 12 | (p[2] & 63u) << 6 | (p[3] & 63u);
 	}
 }
 
@@ -87,10 +80,7 @@ struct ig_utf8 {		 /* a check over pieces; begins with zeros */
 };
 /* False once the bytes so far can't be UTF-8. */
 bool ig_utf8_feed(struct ig_utf8 *u, const void *data, size_t len);
-static inline bool ig_utf8_whole(const struct ig_utf8 *u)
-{
-	return !u->need;
-}
+static inline bool ig_utf8_whole(const struct ig_utf8 *u) { return !u->need; }
 
 bool ig_utf8_valid(const void *data, size_t len);
 /* Characters, of what is UTF-8. */

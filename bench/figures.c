@@ -47,15 +47,9 @@ static void put(struct header *h, const void *data, size_t n)
 	h->at += n;
 }
 
-static void put_u32(struct header *h, uint32_t v)
-{
-	put(h, &v, sizeof v);
-}
+static void put_u32(struct header *h, uint32_t v) { put(h, &v, sizeof v); }
 
-static void put_u64(struct header *h, uint64_t v)
-{
-	put(h, &v, sizeof v);
-}
+static void put_u64(struct header *h, uint64_t v) { put(h, &v, sizeof v); }
 
 static void put_text(struct header *h, const char *s)
 {

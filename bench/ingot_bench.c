@@ -384,51 +384,24 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1 && ok) {
 		switch (c) {
-		case 'p':
-			ok = number(optarg, 0, 1u << 20, &b.n_prompt);
-			break;
-		case 'n':
-			ok = number(optarg, 0, 1u << 20, &b.n_decode);
-			break;
-		case 's':
-			ok = counts(optarg, &b);
-			break;
-		case 'r':
-			ok = number(optarg, 1, MAX_ROUNDS, &b.n_rounds);
-			break;
-		case 't':
-			ok = number(optarg, 0, 1024, &b.o.n_threads);
-			break;
-		case 'c':
-			ok = number(optarg, 1, 1u << 16, &b.chunk);
-			break;
-		case 'i':
-			b.o.isa = optarg;
-			break;
-		case 'a':
-			b.o.activations = optarg;
-			break;
-		case 'd':
-			b.o.driver = optarg;
-			break;
+		case 'p': ok = number(optarg, 0, 1u << 20, &b.n_prompt); break;
+		case 'n': ok = number(optarg, 0, 1u << 20, &b.n_decode); break;
+		case 's': ok = counts(optarg, &b); break;
+		case 'r': ok = number(optarg, 1, MAX_ROUNDS, &b.n_rounds); break;
+		case 't': ok = number(optarg, 0, 1024, &b.o.n_threads); break;
+		case 'c': ok = number(optarg, 1, 1u << 16, &b.chunk); break;
+		case 'i': b.o.isa = optarg; break;
+		case 'a': b.o.activations = optarg; break;
+		case 'd': b.o.driver = optarg; break;
 		case 'k':
 			ok = !strcmp(optarg, "f16") || !strcmp(optarg, "f32");
 			b.o.kv_dtype = optarg[1] == '1' ? IG_F16 : IG_F32;
 			break;
-		case 'j':
-			b.json = true;
-			break;
-		case 'o':
-			b.ops = true;
-			break;
-		case 'b':
-			ok = positive(optarg, &b.read_gbs);
-			break;
-		case 'm':
-			ok = positive(optarg, &b.gmacs);
-			break;
-		default:
-			return usage("an option that does not exist");
+		case 'j': b.json = true; break;
+		case 'o': b.ops = true; break;
+		case 'b': ok = positive(optarg, &b.read_gbs); break;
+		case 'm': ok = positive(optarg, &b.gmacs); break;
+		default: return usage("an option that does not exist");
 		}
 	}
 	if (!ok)

@@ -85,12 +85,8 @@ static int set_value(const struct ig_option *o, const char *v, struct ig_error *
 
 	errno = 0;
 	switch (o->kind) {
-	case IG_OPT_FLAG:
-		*(bool *)o->value = true;
-		break;
-	case IG_OPT_STRING:
-		*(const char **)o->value = v;
-		break;
+	case IG_OPT_FLAG: *(bool *)o->value = true; break;
+	case IG_OPT_STRING: *(const char **)o->value = v; break;
 	case IG_OPT_INT: {
 		long long n = strtoll(v, &end, 10);
 		if (end == v || *end || isspace((unsigned char)v[0]))

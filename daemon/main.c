@@ -36,20 +36,14 @@ static void tell(char what)
 	errno = saved;
 }
 
-static void on_signal(int sig)
-{
-	tell(sig == SIGHUP ? NEWS_RELOAD : NEWS_TERM);
-}
+static void on_signal(int sig) { tell(sig == SIGHUP ? NEWS_RELOAD : NEWS_TERM); }
 
 static void on_net(void *ctx, enum ig_net_event ev)
 {
 	tell(ev == IG_NET_DRAINED ? NEWS_DRAINED : NEWS_FAILED);
 }
 
-static void on_device_lost(void *ctx)
-{
-	tell(NEWS_LOST);
-}
+static void on_device_lost(void *ctx) { tell(NEWS_LOST); }
 
 static int setup_signals(struct ig_error *err)
 {
@@ -181,20 +175,12 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "c:h", options, NULL)) != -1)
 		switch (c) {
-		case 'c':
-			path = optarg;
-			break;
-		case 'k':
-			check = true;
-			break;
-		case 'p':
-			return print_config();
-		case 'v':
-			return printf("ingotd %s\n", IG_VERSION) < 0;
-		case 'h':
-			return usage(stdout);
-		default:
-			return 2; /* getopt has said what was wrong */
+		case 'c': path = optarg; break;
+		case 'k': check = true; break;
+		case 'p': return print_config();
+		case 'v': return printf("ingotd %s\n", IG_VERSION) < 0;
+		case 'h': return usage(stdout);
+		default: return 2; /* getopt has said what was wrong */
 		}
 	if (optind < argc) {
 		fprintf(stderr, "ingotd: unexpected argument '%s'\n", argv[optind]);

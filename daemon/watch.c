@@ -33,10 +33,7 @@ static struct ig_watch_stamp stamp_of(const char *path)
 	return s;
 }
 
-void ig_watch_take(struct ig_watch *w, const char *path)
-{
-	w->taken = w->seen = stamp_of(path);
-}
+void ig_watch_take(struct ig_watch *w, const char *path) { w->taken = w->seen = stamp_of(path); }
 
 bool ig_watch_look(struct ig_watch *w, const char *path)
 {

@@ -29,10 +29,7 @@ static inline uint32_t ig_bits_from_f32(float f)
 	return u;
 }
 
-static inline float ig_f32_from_bf16(uint16_t h)
-{
-	return ig_f32_from_bits((uint32_t)h << 16);
-}
+static inline float ig_f32_from_bf16(uint16_t h) { return ig_f32_from_bits((uint32_t)h << 16); }
 
 /* To nearest, ties to even; NaN stays NaN. */
 static inline uint16_t ig_bf16_from_f32(float f)
@@ -80,10 +77,7 @@ static inline float ig_expf(float x)
 	return x != x ? x : y;
 }
 
-static inline float ig_siluf(float x)
-{
-	return x / (1.0f + ig_expf(-x));
-}
+static inline float ig_siluf(float x) { return x / (1.0f + ig_expf(-x)); }
 
 /* The tanh form: x / (1 + e^(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3). */
 static inline float ig_geluf(float x)

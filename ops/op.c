@@ -12,10 +12,7 @@ int64_t ig_units_tiles(const struct ig_op_call *c)
 	return ig_tile16_n_tiles(c->weight[0].n_rows);
 }
 
-int64_t ig_units_rows(const struct ig_op_call *c)
-{
-	return c->out[0].n_rows;
-}
+int64_t ig_units_rows(const struct ig_op_call *c) { return c->out[0].n_rows; }
 
 void ig_weight_row(const struct ig_tensor *w, int64_t r, float *dst)
 {

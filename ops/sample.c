@@ -115,10 +115,7 @@ static void reference(const struct ig_op_call *c)
 
 /* ---- kernels ---- */
 
-static int64_t units(const struct ig_op_call *c)
-{
-	return c->in[0].n_rows;
-}
+static int64_t units(const struct ig_op_call *c) { return c->in[0].n_rows; }
 
 #define ENTRY(name, isa)                                                                           \
 	IG_CPU_KERNEL(isa, IG_UNITS_ROWS, units, ig_sample_scratch_##name, ig_sample_##name),

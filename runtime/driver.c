@@ -39,10 +39,7 @@ void ig_driver_close(struct ig_driver *d)
 		d->class->close(d);
 }
 
-const char *ig_driver_describe(const struct ig_driver *d)
-{
-	return d->class->describe(d);
-}
+const char *ig_driver_describe(const struct ig_driver *d) { return d->class->describe(d); }
 
 int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 		    const struct ig_program_limits *limits, struct ig_program **out,
@@ -173,10 +170,7 @@ uint64_t ig_driver_memory(const struct ig_driver *d)
 	return d->class->memory ? d->class->memory(d) : 0;
 }
 
-uint32_t ig_driver_steps_in_flight(const struct ig_driver *d)
-{
-	return d->class->steps_in_flight;
-}
+uint32_t ig_driver_steps_in_flight(const struct ig_driver *d) { return d->class->steps_in_flight; }
 
 int ig_program_submit(struct ig_program *p, const struct ig_step *step)
 {
@@ -210,10 +204,7 @@ int ig_program_wait(struct ig_program *p)
 	return rc;
 }
 
-const struct ig_error *ig_program_error(const struct ig_program *p)
-{
-	return &p->error;
-}
+const struct ig_error *ig_program_error(const struct ig_program *p) { return &p->error; }
 
 void *ig_driver_map_slab(void *driver, uint64_t slab_bytes)
 {

@@ -206,10 +206,7 @@ int ig_graph_record(struct ig_graph *g, const char *name, const void *params, co
 	return add_node(g, op, copy, in, weights, &s, out, n_out);
 }
 
-int ig_graph_status(const struct ig_graph *g)
-{
-	return g->error.code;
-}
+int ig_graph_status(const struct ig_graph *g) { return g->error.code; }
 
 int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 		   struct ig_plan **out, struct ig_error *err)

@@ -22,10 +22,7 @@
 // to<vec<T, 4>>(x): converts a vector or scalar where the target type depends on a
 // template argument.  Where it does not, write float4(x).
 #if defined(__METAL_VERSION__)
-template <typename To, typename From> METAL_FUNC To to(From from)
-{
-	return To(from);
-}
+template <typename To, typename From> METAL_FUNC To to(From from) { return To(from); }
 #elif !defined(MSL_SCAN)
 template <typename To, typename From> METAL_FUNC To to(From from)
 {

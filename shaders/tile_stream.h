@@ -11,10 +11,7 @@
 typedef nv_map tile_map; // a matrix, as the driver describes it to the engine
 
 // Lets the engine look at a map before it needs it.
-METAL_FUNC void tile_prefetch(tile_map m)
-{
-	nv_map_prefetch(m);
-}
+METAL_FUNC void tile_prefetch(tile_map m) { nv_map_prefetch(m); }
 
 // Both kinds below keep blocks as the engine writes them: boxes of 64 elements of k, whose rows
 // are 128 bytes with their chunks of 16 permuted (chunk ^ row % 8).  Barriers lie behind the

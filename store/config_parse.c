@@ -61,8 +61,7 @@ static int fail_yaml(struct reader *r)
 	const yaml_parser_t *p = &r->parser;
 
 	switch (p->error) {
-	case YAML_MEMORY_ERROR:
-		return ig_fail(r->err, -ENOMEM, "%s: out of memory", r->c->label);
+	case YAML_MEMORY_ERROR: return ig_fail(r->err, -ENOMEM, "%s: out of memory", r->c->label);
 	case YAML_READER_ERROR:
 		return fail_at(r, mark_of(r, p->problem_offset), "not valid YAML: %s",
 			       p->problem ? p->problem : "unreadable");
@@ -143,11 +142,8 @@ static int check_form(struct reader *r)
 			rc = check_node(r, e->data.mapping_start.anchor, e->data.mapping_start.tag);
 			break;
 		case YAML_SEQUENCE_END_EVENT:
-		case YAML_MAPPING_END_EVENT:
-			depth--;
-			break;
-		default:
-			break;
+		case YAML_MAPPING_END_EVENT: depth--; break;
+		default: break;
 		}
 		if (rc)
 			return rc;

@@ -79,10 +79,7 @@ struct config {
 	size_t n_said;
 };
 
-static inline bool config_is_list(const struct config_option *o)
-{
-	return o->type >= CONFIG_HOSTS;
-}
+static inline bool config_is_list(const struct config_option *o) { return o->type >= CONFIG_HOSTS; }
 
 /* "port" of "server.port" */
 const char *config_leaf(const struct config_option *o);

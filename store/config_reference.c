@@ -40,30 +40,18 @@ static const char *shown_default(const struct config_option *o)
 static const char *shown_unit(const struct config_option *o)
 {
 	switch (o->type) {
-	case CONFIG_TIME:
-		return "time (ms, s, m, h, d)";
-	case CONFIG_BYTES:
-		return "bytes (or KiB, MiB, GiB, kB, MB, GB)";
-	case CONFIG_BOOL:
-		return "true or false";
-	case CONFIG_MODE:
-		return "permissions in octal";
-	case CONFIG_PATH:
-		return "a path";
-	case CONFIG_NAME:
-		return "a model's name";
-	case CONFIG_TEXT:
-		return "text";
-	case CONFIG_HOSTS:
-		return "a list of host names";
-	case CONFIG_ORIGINS:
-		return "a list of origins such as https://chat.example";
-	case CONFIG_PATHS:
-		return "a list of folders";
-	case CONFIG_CHOICE:
-		return "one of";
-	default:
-		return o->unit ? o->unit : "a whole number";
+	case CONFIG_TIME: return "time (ms, s, m, h, d)";
+	case CONFIG_BYTES: return "bytes (or KiB, MiB, GiB, kB, MB, GB)";
+	case CONFIG_BOOL: return "true or false";
+	case CONFIG_MODE: return "permissions in octal";
+	case CONFIG_PATH: return "a path";
+	case CONFIG_NAME: return "a model's name";
+	case CONFIG_TEXT: return "text";
+	case CONFIG_HOSTS: return "a list of host names";
+	case CONFIG_ORIGINS: return "a list of origins such as https://chat.example";
+	case CONFIG_PATHS: return "a list of folders";
+	case CONFIG_CHOICE: return "one of";
+	default: return o->unit ? o->unit : "a whole number";
 	}
 }
 

@@ -19,10 +19,7 @@
 	.offset = offsetof(struct ig_config_model, f),                                             \
 	.size = sizeof(((struct ig_config_model *)0)->f)
 #define CHOICES(...)                                                                               \
-	(const char *const[])                                                                      \
-	{                                                                                          \
-		__VA_ARGS__, NULL                                                                  \
-	}
+	(const char *const[]) { __VA_ARGS__, NULL }
 
 /* Options of one section stand together: the reference is written in this order. */
 const struct config_option config_options[] = {

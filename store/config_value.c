@@ -96,15 +96,12 @@ bool config_equal(const struct config_option *o, const void *a, const void *b)
 		return !*x && !*y;
 	}
 	switch (o->type) {
-	case CONFIG_BOOL:
-		return *(bool *)field(o, a) == *(bool *)field(o, b);
+	case CONFIG_BOOL: return *(bool *)field(o, a) == *(bool *)field(o, b);
 	case CONFIG_INT:
 	case CONFIG_BYTES:
 	case CONFIG_TIME:
-	case CONFIG_MODE:
-		return get_number(o, a) == get_number(o, b);
-	default:
-		return !strcmp(*(char **)field(o, a), *(char **)field(o, b));
+	case CONFIG_MODE: return get_number(o, a) == get_number(o, b);
+	default: return !strcmp(*(char **)field(o, a), *(char **)field(o, b));
 	}
 }
 
@@ -158,17 +155,11 @@ void config_format(const struct config_option *o, const void *base, struct ig_st
 		return;
 	}
 	switch (o->type) {
-	case CONFIG_BOOL:
-		ig_strbuf_puts(out, *(bool *)field(o, base) ? "true" : "false");
-		break;
+	case CONFIG_BOOL: ig_strbuf_puts(out, *(bool *)field(o, base) ? "true" : "false"); break;
 	case CONFIG_INT:
 	case CONFIG_BYTES:
-	case CONFIG_MODE:
-		format_number(o, get_number(o, base), out);
-		break;
-	case CONFIG_TIME:
-		format_number(o, get_number(o, base) * o->ms_per_unit, out);
-		break;
+	case CONFIG_MODE: format_number(o, get_number(o, base), out); break;
+	case CONFIG_TIME: format_number(o, get_number(o, base) * o->ms_per_unit, out); break;
 	default: {
 		const char *s = *(char **)field(o, base);
 		ig_strbuf_puts(out, *s ? s : "\"\"");
@@ -191,17 +182,14 @@ void config_bounds(const struct config_option *o, struct ig_strbuf *out)
 		for (size_t i = 0; o->choices[i]; i++)
 			ig_strbuf_printf(out, "%s%s", i ? ", " : "", o->choices[i]);
 		break;
-	default:
-		break;
+	default: break;
 	}
 }
 
 void config_expected(const struct config_option *o, struct ig_strbuf *out)
 {
 	switch (o->type) {
-	case CONFIG_BOOL:
-		ig_strbuf_puts(out, "true or false");
-		break;
+	case CONFIG_BOOL: ig_strbuf_puts(out, "true or false"); break;
 	case CONFIG_INT:
 		ig_strbuf_puts(out, "a whole number ");
 		if (o->unit)
@@ -231,9 +219,7 @@ void config_expected(const struct config_option *o, struct ig_strbuf *out)
 	case CONFIG_NAME:
 		ig_strbuf_puts(out, "a model's name: 1 to 128 of A-Z a-z 0-9 . _ : / -");
 		break;
-	case CONFIG_PATH:
-		ig_strbuf_puts(out, "a path");
-		break;
+	case CONFIG_PATH: ig_strbuf_puts(out, "a path"); break;
 	case CONFIG_CHOICE:
 		ig_strbuf_puts(out, "one of ");
 		config_bounds(o, out);
@@ -244,9 +230,7 @@ void config_expected(const struct config_option *o, struct ig_strbuf *out)
 	case CONFIG_ORIGINS:
 		ig_strbuf_puts(out, "origins such as https://chat.example, without a path");
 		break;
-	case CONFIG_PATHS:
-		ig_strbuf_puts(out, "paths of folders");
-		break;
+	case CONFIG_PATHS: ig_strbuf_puts(out, "paths of folders"); break;
 	}
 }
 
@@ -554,15 +538,12 @@ int config_store(const char *dir, void *base, const struct config_option *o, con
 	if (config_is_list(o))
 		return store_commas(dir, base, o, who, text, len, err);
 	switch (o->type) {
-	case CONFIG_BOOL:
-		return store_bool(base, o, who, text, len, err);
+	case CONFIG_BOOL: return store_bool(base, o, who, text, len, err);
 	case CONFIG_INT:
 	case CONFIG_BYTES:
 	case CONFIG_TIME:
-	case CONFIG_MODE:
-		return store_number(base, o, who, text, len, err);
-	default:
-		break;
+	case CONFIG_MODE: return store_number(base, o, who, text, len, err);
+	default: break;
 	}
 	s = make_string(dir, o, who, text, len, &mine);
 	if (!s)

@@ -52,10 +52,7 @@ static uint32_t *limit_of(struct ig_key_limits *l, size_t i)
 static const char *const role_names[] = { "user", "administrator", "monitor" };
 #define N_ROLES (sizeof role_names / sizeof role_names[0])
 
-const char *ig_role_name(enum ig_role role)
-{
-	return role_names[role];
-}
+const char *ig_role_name(enum ig_role role) { return role_names[role]; }
 
 static bool read_role(const char *word, enum ig_role *out)
 {
@@ -356,15 +353,9 @@ void ig_keys_destroy(struct ig_keys *keys)
 
 /* ---- looking up -------------------------------------------------------------------------- */
 
-size_t ig_keys_count(const struct ig_keys *keys)
-{
-	return keys ? keys->n : 0;
-}
+size_t ig_keys_count(const struct ig_keys *keys) { return keys ? keys->n : 0; }
 
-const struct ig_key *ig_keys_at(const struct ig_keys *keys, size_t i)
-{
-	return &keys->keys[i];
-}
+const struct ig_key *ig_keys_at(const struct ig_keys *keys, size_t i) { return &keys->keys[i]; }
 
 const struct ig_key *ig_keys_by_id(const struct ig_keys *keys, const char *id)
 {

@@ -86,26 +86,15 @@ int ledger_fail(sqlite3 *db, int code, const char *path, const char *what, struc
 
 	switch (code & 0xff) {
 	case SQLITE_BUSY:
-	case SQLITE_LOCKED:
-		rc = -EBUSY;
-		break;
-	case SQLITE_FULL:
-		rc = -ENOSPC;
-		break;
-	case SQLITE_NOMEM:
-		rc = -ENOMEM;
-		break;
+	case SQLITE_LOCKED: rc = -EBUSY; break;
+	case SQLITE_FULL: rc = -ENOSPC; break;
+	case SQLITE_NOMEM: rc = -ENOMEM; break;
 	case SQLITE_CANTOPEN:
 	case SQLITE_PERM:
-	case SQLITE_READONLY:
-		rc = -EACCES;
-		break;
+	case SQLITE_READONLY: rc = -EACCES; break;
 	case SQLITE_NOTADB:
-	case SQLITE_CORRUPT:
-		rc = -EINVAL;
-		break;
-	default:
-		rc = -EIO;
+	case SQLITE_CORRUPT: rc = -EINVAL; break;
+	default: rc = -EIO;
 	}
 	return ig_fail(err, rc, "ledger %s: %s: %s", path, what,
 		       db ? sqlite3_errmsg(db) : sqlite3_errstr(code));

@@ -208,10 +208,7 @@ struct ig_metrics {
 	atomic_number gauges[IG_N_GAUGES];
 };
 
-struct ig_metrics *ig_metrics_create(void)
-{
-	return calloc(1, sizeof(struct ig_metrics));
-}
+struct ig_metrics *ig_metrics_create(void) { return calloc(1, sizeof(struct ig_metrics)); }
 
 void ig_metrics_destroy(struct ig_metrics *m)
 {

@@ -155,42 +155,23 @@ static void do_stats(struct chat *c)
 void chat_do_command(struct chat *c, const struct ig_chat_command *cmd)
 {
 	switch (cmd->verb) {
-	case IG_CHAT_SAY:
-		chat_say(c, cmd->rest, cmd->len);
-		break;
-	case IG_CHAT_HELP:
-		do_help(c);
-		break;
-	case IG_CHAT_SYSTEM:
-		do_system(c, cmd->rest);
-		break;
-	case IG_CHAT_MODEL:
-		do_model(c, cmd->rest);
-		break;
+	case IG_CHAT_SAY: chat_say(c, cmd->rest, cmd->len); break;
+	case IG_CHAT_HELP: do_help(c); break;
+	case IG_CHAT_SYSTEM: do_system(c, cmd->rest); break;
+	case IG_CHAT_MODEL: do_model(c, cmd->rest); break;
 	case IG_CHAT_SAVE:
-	case IG_CHAT_LOAD:
-		do_file(c, cmd->verb == IG_CHAT_SAVE, cmd->rest);
-		break;
+	case IG_CHAT_LOAD: do_file(c, cmd->verb == IG_CHAT_SAVE, cmd->rest); break;
 	case IG_CHAT_CLEAR:
 		ig_conversation_clear(&c->said);
 		free(c->unanswered);
 		c->unanswered = NULL;
 		chat_tell(c, "(forgotten)");
 		break;
-	case IG_CHAT_RETRY:
-		do_retry(c);
-		break;
-	case IG_CHAT_UNDO:
-		do_undo(c);
-		break;
-	case IG_CHAT_STATS:
-		do_stats(c);
-		break;
-	case IG_CHAT_EXIT:
-		c->leaving = true;
-		break;
+	case IG_CHAT_RETRY: do_retry(c); break;
+	case IG_CHAT_UNDO: do_undo(c); break;
+	case IG_CHAT_STATS: do_stats(c); break;
+	case IG_CHAT_EXIT: c->leaving = true; break;
 	case IG_CHAT_NOTHING:
-	case IG_CHAT_UNKNOWN:
-		break;
+	case IG_CHAT_UNKNOWN: break;
 	}
 }

@@ -29,10 +29,7 @@ void ig_chat_input_init(struct ig_chat_input *in)
 	ig_strbuf_init(&in->text);
 }
 
-void ig_chat_input_finish(struct ig_chat_input *in)
-{
-	ig_strbuf_finish(&in->text);
-}
+void ig_chat_input_finish(struct ig_chat_input *in) { ig_strbuf_finish(&in->text); }
 
 void ig_chat_input_clear(struct ig_chat_input *in)
 {
@@ -45,10 +42,7 @@ void ig_chat_input_clear(struct ig_chat_input *in)
 	ig_strbuf_clear(&in->text);
 }
 
-static bool is_blank(char c)
-{
-	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 static const char quotes[] = "\"\"\"";
 

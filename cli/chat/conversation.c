@@ -18,10 +18,7 @@
 
 #define FORMAT 1
 
-void ig_conversation_init(struct ig_conversation *c)
-{
-	*c = (struct ig_conversation){ 0 };
-}
+void ig_conversation_init(struct ig_conversation *c) { *c = (struct ig_conversation){ 0 }; }
 
 void ig_conversation_clear(struct ig_conversation *c)
 {

@@ -28,10 +28,7 @@ struct convert {
 
 /* ---- what came of it ----------------------------------------------------------------- */
 
-static double rmse(const struct ig_converted *c)
-{
-	return sqrt(c->errors / (double)c->n_values);
-}
+static double rmse(const struct ig_converted *c) { return sqrt(c->errors / (double)c->n_values); }
 
 static double relative(const struct ig_converted *c)
 {

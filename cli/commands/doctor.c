@@ -353,10 +353,7 @@ out:
 	ig_checkpoint_close(g);
 }
 
-static bool at_start(const struct ig_config_model *m)
-{
-	return strcmp(m->load, "first_use") != 0;
-}
+static bool at_start(const struct ig_config_model *m) { return strcmp(m->load, "first_use") != 0; }
 
 /* Those of the start together, each of the others beside those that stay; that not all fit
  * at once is as it may be. */

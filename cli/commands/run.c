@@ -206,24 +206,16 @@ static void complain(struct run *r, const struct ig_endpoint *e, struct ig_answe
 		     const struct ig_error *err)
 {
 	switch (rc) {
-	case -EPROTO:
-		ig_complain("%s %s; is that Ingot's daemon?", e->url, err->text);
-		break;
-	case -EACCES:
-		ig_complain("%s %s", e->url, err->text);
-		break;
+	case -EPROTO: ig_complain("%s %s; is that Ingot's daemon?", e->url, err->text); break;
+	case -EACCES: ig_complain("%s %s", e->url, err->text); break;
 	case -ECONNREFUSED:
-	case -ETIMEDOUT:
-		ig_endpoint_complain_absent(e, err->text);
-		break;
+	case -ETIMEDOUT: ig_endpoint_complain_absent(e, err->text); break;
 	case -ECONNRESET:
 	case -EBADMSG:
 	case -ENOMEM:
 		ig_complain("%s: %s", e->url, err->text[0] ? err->text : "out of memory");
 		break;
-	default:
-		ig_complain("standard output: %s", strerror(-rc));
-		return;
+	default: ig_complain("standard output: %s", strerror(-rc)); return;
 	}
 	snprintf(a->error, sizeof a->error, "%s", err->text);
 	a->state = IG_ANSWER_FAILED;

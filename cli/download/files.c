@@ -203,9 +203,7 @@ bool ig_is_local_failure(int rc)
 	case -ENOMEM:
 	case -ENOTDIR:
 	case -EBUSY:
-	case -EIO:
-		return true;
-	default:
-		return false;
+	case -EIO: return true;
+	default: return false;
 	}
 }

@@ -223,15 +223,12 @@ out:
 const char *ig_answer_finish_reason(const struct ig_answer *a)
 {
 	switch (a->state) {
-	case IG_ANSWER_COMPLETED:
-		return "stop";
-	case IG_ANSWER_CANCELLED:
-		return "cancelled";
+	case IG_ANSWER_COMPLETED: return "stop";
+	case IG_ANSWER_CANCELLED: return "cancelled";
 	case IG_ANSWER_INCOMPLETE:
 		return !strcmp(a->reason, "max_output_tokens") || !a->reason[0] ? "length" :
 										  a->reason;
-	default:
-		return "error";
+	default: return "error";
 	}
 }
 

@@ -84,10 +84,7 @@ static int wait_ms(unsigned ms)
 	return ig_interrupted ? -EINTR : 0;
 }
 
-static bool is_lost(int rc)
-{
-	return rc == -ECONNRESET || rc == -ECONNREFUSED || rc == -ETIMEDOUT;
-}
+static bool is_lost(int rc) { return rc == -ECONNRESET || rc == -ECONNREFUSED || rc == -ETIMEDOUT; }
 
 /* The daemon, or this connection, has reached its end: another will serve. */
 static bool is_going(const struct ig_answer *a)

@@ -170,9 +170,7 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 	if (!ws)
 		return 0;
 	switch (reason) {
-	case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
-		on_connect_error(ws, wsi, in, len);
-		break;
+	case LWS_CALLBACK_CLIENT_CONNECTION_ERROR: on_connect_error(ws, wsi, in, len); break;
 	case LWS_CALLBACK_CLIENT_APPEND_HANDSHAKE_HEADER: {
 		unsigned char **p = in;
 		if (ws->bearer[0] &&
@@ -187,19 +185,14 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 		ws->open = true;
 		lws_callback_on_writable(wsi);
 		break;
-	case LWS_CALLBACK_CLIENT_RECEIVE:
-		return on_receive(ws, wsi, in, len);
-	case LWS_CALLBACK_CLIENT_WRITEABLE:
-		return on_writable(ws, wsi);
-	case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
-		on_peer_close(ws, in, len);
-		break;
+	case LWS_CALLBACK_CLIENT_RECEIVE: return on_receive(ws, wsi, in, len);
+	case LWS_CALLBACK_CLIENT_WRITEABLE: return on_writable(ws, wsi);
+	case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE: on_peer_close(ws, in, len); break;
 	case LWS_CALLBACK_CLIENT_CLOSED:
 		end(ws, -ECONNRESET, "the connection was lost");
 		ws->wsi = NULL;
 		break;
-	default:
-		break;
+	default: break;
 	}
 	return 0;
 }
@@ -315,10 +308,7 @@ fail:
 	return rc;
 }
 
-int ig_ws_socket(const struct ig_ws *ws)
-{
-	return ws->wsi ? lws_get_socket_fd(ws->wsi) : -1;
-}
+int ig_ws_socket(const struct ig_ws *ws) { return ws->wsi ? lws_get_socket_fd(ws->wsi) : -1; }
 
 void ig_ws_idle(struct ig_ws *ws)
 {

@@ -149,10 +149,7 @@ void ig_table_addf(struct ig_table *t, const char *fmt, ...)
 }
 
 /* Every character is taken to be one column wide. */
-static size_t width(const char *s)
-{
-	return ig_utf8_count(s, strlen(s));
-}
+static size_t width(const char *s) { return ig_utf8_count(s, strlen(s)); }
 
 static void pad(struct ig_strbuf *out, size_t n)
 {

@@ -69,10 +69,7 @@ void ig_engine_drain(struct ig_engine *e)
 	ig_models_drain(e->models);
 }
 
-uint32_t ig_engine_n_active(struct ig_engine *e)
-{
-	return ig_sched_figures(e->sched).n_all;
-}
+uint32_t ig_engine_n_active(struct ig_engine *e) { return ig_sched_figures(e->sched).n_all; }
 
 void ig_engine_destroy(struct ig_engine *e)
 {
@@ -101,10 +98,7 @@ int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
 	return ig_prep_run(e->prep, fn, ctx);
 }
 
-struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e)
-{
-	return e->backend.grammars;
-}
+struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e) { return e->backend.grammars; }
 
 /* ---- models ------------------------------------------------------------------------------ */
 
@@ -165,10 +159,7 @@ void ig_engine_cancel(struct ig_engine *e, uint64_t gen, const char *reason)
 	ig_sched_cancel(e->sched, gen, reason);
 }
 
-void ig_engine_resume(struct ig_engine *e, uint64_t gen)
-{
-	ig_sched_resume(e->sched, gen);
-}
+void ig_engine_resume(struct ig_engine *e, uint64_t gen) { ig_sched_resume(e->sched, gen); }
 
 size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap)
 {

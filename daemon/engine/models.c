@@ -158,9 +158,7 @@ void ig_slot_queue(struct ig_models *ms, struct ig_slot *s, bool look_only)
 		s->blocked = false;
 		TAILQ_INSERT_TAIL(&ms->queue, s, queue);
 		break;
-	case IG_LOAD_QUEUED:
-		s->look_only &= look_only;
-		break;
+	case IG_LOAD_QUEUED: s->look_only &= look_only; break;
 	case IG_LOAD_RUNS:
 		if (s->look_only && !look_only)
 			s->again = IG_AGAIN_LOAD;
@@ -196,10 +194,7 @@ static void forget_figures(struct ig_slot *s)
 	s->created_s = 0;
 }
 
-static uint64_t bytes_of(const struct ig_model *m)
-{
-	return m->need.weights + m->need.scratch;
-}
+static uint64_t bytes_of(const struct ig_model *m) { return m->need.weights + m->need.scratch; }
 
 uint64_t ig_models_idle_bytes(const struct ig_models *ms, const struct ig_slot *s)
 {

@@ -41,16 +41,11 @@ struct ig_stream {
 const char *ig_finish_name(enum ig_finish f)
 {
 	switch (f) {
-	case IG_FINISH_NONE:
-		return "none";
-	case IG_FINISH_STOP:
-		return "stop";
-	case IG_FINISH_LENGTH:
-		return "length";
-	case IG_FINISH_CANCELLED:
-		return "cancelled";
-	case IG_FINISH_ERROR:
-		return "error";
+	case IG_FINISH_NONE: return "none";
+	case IG_FINISH_STOP: return "stop";
+	case IG_FINISH_LENGTH: return "length";
+	case IG_FINISH_CANCELLED: return "cancelled";
+	case IG_FINISH_ERROR: return "error";
 	}
 	return "unknown";
 }
@@ -86,10 +81,7 @@ int ig_stream_keep_notes(struct ig_stream *s, uint32_t n_notes)
 	return 0;
 }
 
-bool ig_stream_keeps_notes(const struct ig_stream *s)
-{
-	return s->notes != NULL;
-}
+bool ig_stream_keeps_notes(const struct ig_stream *s) { return s->notes != NULL; }
 
 void ig_stream_unref(struct ig_stream *s)
 {
@@ -109,10 +101,7 @@ static size_t room(const struct ig_stream *s)
 	return s->capacity - (size_t)(head - tail);
 }
 
-bool ig_stream_has_room(const struct ig_stream *s, size_t len)
-{
-	return len <= room(s);
-}
+bool ig_stream_has_room(const struct ig_stream *s, size_t len) { return len <= room(s); }
 
 int ig_stream_put(struct ig_stream *s, const char *text, size_t len)
 {

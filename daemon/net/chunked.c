@@ -23,10 +23,7 @@ static int hex(unsigned char b)
 	return b >= 'a' && b <= 'f' ? b - 'a' + 10 : -1;
 }
 
-static bool is_text(unsigned char b)
-{
-	return b == '\t' || (b >= ' ' && b != 0x7f);
-}
+static bool is_text(unsigned char b) { return b == '\t' || (b >= ' ' && b != 0x7f); }
 
 /* Expect this byte and go on in that state. */
 static bool step(struct ig_chunked *c, unsigned char b, unsigned char expected, int state)
@@ -53,13 +50,9 @@ static bool framing(struct ig_chunked *c, unsigned char b)
 			return is_text(b) && ++c->n_extra <= MAX_EXTRA;
 		c->state = SIZE_LF;
 		return true;
-	case SIZE_LF:
-		return step(c, b, '\n', c->left ? DATA : LINE);
-	case DATA_CR:
-		return step(c, b, '\r', DATA_LF);
-	case DATA_LF:
-		c->n_digits = 0;
-		return step(c, b, '\n', SIZE);
+	case SIZE_LF: return step(c, b, '\n', c->left ? DATA : LINE);
+	case DATA_CR: return step(c, b, '\r', DATA_LF);
+	case DATA_LF: c->n_digits = 0; return step(c, b, '\n', SIZE);
 	case LINE:
 		if (b == '\r') {
 			c->state = LAST_LF;
@@ -72,10 +65,8 @@ static bool framing(struct ig_chunked *c, unsigned char b)
 			return is_text(b) && ++c->n_extra <= MAX_EXTRA;
 		c->state = TRAILER_LF;
 		return true;
-	case TRAILER_LF:
-		return step(c, b, '\n', LINE);
-	default:
-		return false;
+	case TRAILER_LF: return step(c, b, '\n', LINE);
+	default: return false;
 	}
 }
 

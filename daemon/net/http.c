@@ -392,20 +392,12 @@ int ig_http_callback(struct conn *c, enum lws_callback_reasons reason, void *in,
 	switch (reason) {
 	case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE:
 		return on_upgrade(c, in ? in : "") || c->lingering ? -1 : 0;
-	case LWS_CALLBACK_ADD_HEADERS:
-		return add_headers(c, in);
-	case LWS_CALLBACK_HTTP:
-		return on_request(c);
-	case LWS_CALLBACK_HTTP_BODY:
-		return on_body(c, in, len);
-	case LWS_CALLBACK_HTTP_BODY_COMPLETION:
-		return on_body_complete(c);
-	case LWS_CALLBACK_HTTP_WRITEABLE:
-		return on_writable(c);
-	case LWS_CALLBACK_CLOSED_HTTP:
-		ig_http_finish(c);
-		return 0;
-	default:
-		return 0;
+	case LWS_CALLBACK_ADD_HEADERS: return add_headers(c, in);
+	case LWS_CALLBACK_HTTP: return on_request(c);
+	case LWS_CALLBACK_HTTP_BODY: return on_body(c, in, len);
+	case LWS_CALLBACK_HTTP_BODY_COMPLETION: return on_body_complete(c);
+	case LWS_CALLBACK_HTTP_WRITEABLE: return on_writable(c);
+	case LWS_CALLBACK_CLOSED_HTTP: ig_http_finish(c); return 0;
+	default: return 0;
 	}
 }

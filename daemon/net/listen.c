@@ -31,10 +31,7 @@ static const lws_retry_bo_t retry_policy = {
 	.secs_since_valid_hangup = 360,
 };
 
-static bool is_set(const char *text)
-{
-	return text && text[0];
-}
+static bool is_set(const char *text) { return text && text[0]; }
 
 static const char *listen_host(const struct ig_config *config)
 {

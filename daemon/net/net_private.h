@@ -92,10 +92,7 @@ struct ig_net {
 	bool had_keys;				 /* lock: it was there once */
 };
 
-static inline struct conn *conn_of(struct lws *wsi)
-{
-	return lws_get_opaque_user_data(wsi);
-}
+static inline struct conn *conn_of(struct lws *wsi) { return lws_get_opaque_user_data(wsi); }
 
 /* conn.c */
 void ig_net_want_write(void *conn);	/* ask for a writable callback */

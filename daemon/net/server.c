@@ -194,8 +194,7 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 	case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_SERVER_VERIFY_CERTS:
 		ig_tls_serve(net, user); /* the vhost's SSL_CTX, before it listens */
 		return 0;
-	case LWS_CALLBACK_SERVER_NEW_CLIENT_INSTANTIATED:
-		return conn_create(net, wsi) ? 0 : -1;
+	case LWS_CALLBACK_SERVER_NEW_CLIENT_INSTANTIATED: return conn_create(net, wsi) ? 0 : -1;
 	case LWS_CALLBACK_WSI_DESTROY:
 		c = conn_of(wsi);
 		lws_set_opaque_user_data(wsi, NULL);
@@ -203,8 +202,7 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 			conn_destroy(c);
 		return 0;
 	case LWS_CALLBACK_RAW_RX:
-	case LWS_CALLBACK_RAW_ADOPT:
-		return -1; /* CONNECT would end up here */
+	case LWS_CALLBACK_RAW_ADOPT: return -1; /* CONNECT would end up here */
 	case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE:
 	case LWS_CALLBACK_HTTP:
 	case LWS_CALLBACK_HTTP_BODY:
@@ -223,10 +221,8 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 		return c ? ig_ws_callback(c, reason, in, len) : -1;
 	case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
 	case LWS_CALLBACK_FILTER_HTTP_CONNECTION:
-	case LWS_CALLBACK_FILTER_NETWORK_CONNECTION:
-		return 0;
-	default:
-		return 0;
+	case LWS_CALLBACK_FILTER_NETWORK_CONNECTION: return 0;
+	default: return 0;
 	}
 }
 
@@ -252,10 +248,7 @@ static void emit(int level, const char *line)
 
 /* ---- the thread --------------------------------------------------------------------------- */
 
-static void time_is_up(lws_sorted_usec_list_t *sul)
-{
-	/* only to come back from lws_service */
-}
+static void time_is_up(lws_sorted_usec_list_t *sul) { /* only to come back from lws_service */ }
 
 /* What still runs is cancelled; a moment for its last events and for the closes. */
 static void say_goodbye(struct ig_net *net)

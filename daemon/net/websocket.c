@@ -11,20 +11,13 @@
 static const char *close_text(int code)
 {
 	switch (code) {
-	case 1001:
-		return "the server is shutting down";
-	case 1002:
-		return "a close frame that can't be";
-	case 1003:
-		return "only text messages are taken";
-	case 1007:
-		return "it is not UTF-8";
-	case 1008:
-		return "the key is no longer valid";
-	case 1009:
-		return "the message is larger than server.max_body";
-	default:
-		return "the server ran out of memory";
+	case 1001: return "the server is shutting down";
+	case 1002: return "a close frame that can't be";
+	case 1003: return "only text messages are taken";
+	case 1007: return "it is not UTF-8";
+	case 1008: return "the key is no longer valid";
+	case 1009: return "the message is larger than server.max_body";
+	default: return "the server ran out of memory";
 	}
 }
 
@@ -132,18 +125,11 @@ static int on_writable(struct conn *c)
 int ig_ws_callback(struct conn *c, enum lws_callback_reasons reason, void *in, size_t len)
 {
 	switch (reason) {
-	case LWS_CALLBACK_ESTABLISHED:
-		return on_established(c);
-	case LWS_CALLBACK_RECEIVE:
-		return on_receive(c, in, len);
-	case LWS_CALLBACK_SERVER_WRITEABLE:
-		return on_writable(c);
-	case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
-		return on_peer_close(c, in, len);
-	case LWS_CALLBACK_CLOSED:
-		ig_ws_finish(c);
-		return 0;
-	default:
-		return 0;
+	case LWS_CALLBACK_ESTABLISHED: return on_established(c);
+	case LWS_CALLBACK_RECEIVE: return on_receive(c, in, len);
+	case LWS_CALLBACK_SERVER_WRITEABLE: return on_writable(c);
+	case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE: return on_peer_close(c, in, len);
+	case LWS_CALLBACK_CLOSED: ig_ws_finish(c); return 0;
+	default: return 0;
 	}
 }

@@ -107,7 +107,4 @@ void ig_api_poll(struct ig_api *api)
 	ig_wakes_deliver(&api->wakes);
 }
 
-int64_t ig_api_tick(struct ig_api *api, int64_t now_ns)
-{
-	return ig_waiting_tick(api, now_ns);
-}
+int64_t ig_api_tick(struct ig_api *api, int64_t now_ns) { return ig_waiting_tick(api, now_ns); }

@@ -16,10 +16,7 @@
 /* ---- operands ------------------------------------------------------------------ */
 
 /* Of a value's elements. */
-static inline uint32_t ig_gpu_element_bytes(uint32_t dtype)
-{
-	return dtype == IG_F32 ? 4 : 2;
-}
+static inline uint32_t ig_gpu_element_bytes(uint32_t dtype) { return dtype == IG_F32 ? 4 : 2; }
 
 /* Row strides are given in bytes, kernels count elements. */
 static inline uint32_t ig_gpu_stride(const struct ig_gpu_tensor *v)

@@ -136,17 +136,13 @@ static unsigned find_markers(const struct ig_answer_parser *p, enum marker *m)
 			m[n++] = THINK;
 		m[n++] = THINK_END;
 		break;
-	case REASONING:
-		m[n++] = THINK_END;
-		break;
+	case REASONING: m[n++] = THINK_END; break;
 	case NAME:
 	case NAME_ENDED:
 		m[n++] = CALL_ID;
 		m[n++] = ARGS;
 		break;
-	case ID:
-		m[n++] = ARGS;
-		break;
+	case ID: m[n++] = ARGS; break;
 	case OUTSIDE:
 		if (p->may_think && p->place == AT_START)
 			m[n++] = THINK;
@@ -159,8 +155,7 @@ static unsigned find_markers(const struct ig_answer_parser *p, enum marker *m)
 		else if (p->form == IG_CALLS_MISTRAL)
 			m[n++] = CALLS;
 		break;
-	default:
-		break;
+	default: break;
 	}
 	return n;
 }
@@ -297,12 +292,9 @@ static bool step(struct ig_answer_parser *p, char c)
 {
 	switch (p->state) {
 	case REASONING_BEGINS:
-	case REASONING:
-		return step_reasoning(p, c);
-	case OUTSIDE:
-		return step_outside(p, c);
-	default:
-		return ig_answer_call_step(p, c);
+	case REASONING: return step_reasoning(p, c);
+	case OUTSIDE: return step_outside(p, c);
+	default: return ig_answer_call_step(p, c);
 	}
 }
 

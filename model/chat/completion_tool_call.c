@@ -380,29 +380,22 @@ static bool step_object(struct ig_answer_parser *p, char c)
 			return end_object(p);
 		p->n_key = 0;
 		return c == '"' ? begin_string(p, c, KEY) : give_up(p);
-	case KEY:
-		return step_key(p, c);
+	case KEY: return step_key(p, c);
 	case COLON:
 		if (ig_answer_is_space(c))
 			return next(p, c, COLON);
 		return c == ':' ? next(p, c, VALUE_BEGINS) : give_up(p);
-	case VALUE_BEGINS:
-		return begin_value(p, c);
-	case NAME_STRING:
-		return step_name(p, c);
-	case ARGUMENTS:
-		return step_arguments(p, c);
-	case ARGUMENTS_STRING:
-		return step_arguments_string(p, c);
-	case WORD:
-		return step_word(p, c);
+	case VALUE_BEGINS: return begin_value(p, c);
+	case NAME_STRING: return step_name(p, c);
+	case ARGUMENTS: return step_arguments(p, c);
+	case ARGUMENTS_STRING: return step_arguments_string(p, c);
+	case WORD: return step_word(p, c);
 	case OTHER_STRING:
 		if (!p->escaped && c == '"')
 			return next(p, c, VALUE_ENDED);
 		p->escaped = !p->escaped && c == '\\';
 		return next(p, c, OTHER_STRING);
-	case OTHER_VALUE:
-		return next(p, c, follow_value(p, c) ? OTHER_VALUE : VALUE_ENDED);
+	case OTHER_VALUE: return next(p, c, follow_value(p, c) ? OTHER_VALUE : VALUE_ENDED);
 	default: /* VALUE_ENDED */
 		if (ig_answer_is_space(c))
 			return next(p, c, VALUE_ENDED);
@@ -501,18 +494,14 @@ static bool step_list(struct ig_answer_parser *p, char c)
 bool ig_answer_call_step(struct ig_answer_parser *p, char c)
 {
 	switch (p->state) {
-	case OPENED:
-		return step_opened(p, c);
+	case OPENED: return step_opened(p, c);
 	case NAME:
 	case NAME_ENDED:
-	case ID:
-		return step_bare_name(p, c);
+	case ID: return step_bare_name(p, c);
 	case ARGS_OPENED:
 		return ig_answer_is_space(c) ? next(p, c, ARGS_OPENED) : begin_bare_arguments(p, c);
 	case LIST_BEGINS:
-	case LIST:
-		return step_list(p, c);
-	default:
-		return step_object(p, c);
+	case LIST: return step_list(p, c);
+	default: return step_object(p, c);
 	}
 }

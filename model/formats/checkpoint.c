@@ -220,10 +220,7 @@ int ig_checkpoint_open_files(const struct ig_checkpoint_file *files, size_t n, c
 	return 0;
 }
 
-const char *ig_checkpoint_label(const struct ig_checkpoint *g)
-{
-	return g->label;
-}
+const char *ig_checkpoint_label(const struct ig_checkpoint *g) { return g->label; }
 
 const char *ig_checkpoint_format(const struct ig_checkpoint *g)
 {
@@ -232,10 +229,7 @@ const char *ig_checkpoint_format(const struct ig_checkpoint *g)
 					     "safetensors";
 }
 
-uint64_t ig_checkpoint_file_bytes(const struct ig_checkpoint *g)
-{
-	return g->size;
-}
+uint64_t ig_checkpoint_file_bytes(const struct ig_checkpoint *g) { return g->size; }
 
 bool ig_checkpoint_map(const struct ig_checkpoint *g, const void **base, uint64_t *n_bytes)
 {
@@ -328,32 +322,15 @@ static bool load_integer(const uint8_t *p, uint8_t type, int64_t *out)
 
 	memcpy(&v, p, ig_kv_types[type].bytes <= sizeof v ? ig_kv_types[type].bytes : 0);
 	switch (type) {
-	case IG_KV_U8:
-		*out = p[0];
-		return true;
-	case IG_KV_I8:
-		*out = (int8_t)p[0];
-		return true;
-	case IG_KV_U16:
-		*out = v.u16;
-		return true;
-	case IG_KV_I16:
-		*out = v.i16;
-		return true;
-	case IG_KV_U32:
-		*out = v.u32;
-		return true;
-	case IG_KV_I32:
-		*out = v.i32;
-		return true;
-	case IG_KV_U64:
-		*out = v.u64 > INT64_MAX ? INT64_MAX : (int64_t)v.u64;
-		return true;
-	case IG_KV_I64:
-		*out = v.i64;
-		return true;
-	default:
-		return false;
+	case IG_KV_U8: *out = p[0]; return true;
+	case IG_KV_I8: *out = (int8_t)p[0]; return true;
+	case IG_KV_U16: *out = v.u16; return true;
+	case IG_KV_I16: *out = v.i16; return true;
+	case IG_KV_U32: *out = v.u32; return true;
+	case IG_KV_I32: *out = v.i32; return true;
+	case IG_KV_U64: *out = v.u64 > INT64_MAX ? INT64_MAX : (int64_t)v.u64; return true;
+	case IG_KV_I64: *out = v.i64; return true;
+	default: return false;
 	}
 }
 
@@ -366,11 +343,8 @@ static bool load_float(const uint8_t *p, uint8_t type, double *out)
 		memcpy(&f, p, sizeof f);
 		*out = f;
 		return true;
-	case IG_KV_F64:
-		memcpy(out, p, sizeof *out);
-		return true;
-	default:
-		return false;
+	case IG_KV_F64: memcpy(out, p, sizeof *out); return true;
+	default: return false;
 	}
 }
 
@@ -529,10 +503,7 @@ int ig_checkpoint_array_f32(const struct ig_checkpoint *g, const char *key, floa
 	return 0;
 }
 
-uint64_t ig_checkpoint_n_keys(const struct ig_checkpoint *g)
-{
-	return g->n_kvs;
-}
+uint64_t ig_checkpoint_n_keys(const struct ig_checkpoint *g) { return g->n_kvs; }
 
 void ig_checkpoint_key(const struct ig_checkpoint *g, uint64_t i, struct ig_checkpoint_key *out)
 {
@@ -563,10 +534,7 @@ void ig_checkpoint_key(const struct ig_checkpoint *g, uint64_t i, struct ig_chec
 
 /* ---- tensors -------------------------------------------------------------------- */
 
-uint64_t ig_checkpoint_n_tensors(const struct ig_checkpoint *g)
-{
-	return g->n_tensors;
-}
+uint64_t ig_checkpoint_n_tensors(const struct ig_checkpoint *g) { return g->n_tensors; }
 
 const struct ig_checkpoint_tensor *ig_checkpoint_tensor(const struct ig_checkpoint *g, uint64_t i)
 {

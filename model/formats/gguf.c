@@ -46,10 +46,7 @@ __attribute__((format(printf, 3, 4))) static int bad(const struct reader *r, uin
 
 /* ---- reading -------------------------------------------------------------------- */
 
-static uint64_t left(const struct reader *r)
-{
-	return r->g->size - r->pos;
-}
+static uint64_t left(const struct reader *r) { return r->g->size - r->pos; }
 
 static int read_bytes(struct reader *r, void *out, uint64_t n, const char *what)
 {

@@ -41,10 +41,7 @@ struct ig_gguf_writer {
 	uint64_t at_byte;      /* of it came so many */
 };
 
-static uint64_t padded(uint64_t n)
-{
-	return (n + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1);
-}
+static uint64_t padded(uint64_t n) { return (n + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1); }
 
 static void put_string(struct ig_strbuf *b, const char *s, size_t len)
 {

@@ -281,27 +281,17 @@ static void put_key(struct ig_hf_reading *r, const struct ig_config_key *k)
 		return;
 	switch (k->kind) {
 	case IG_CONFIG_U32:
-	case IG_CONFIG_F32:
-		put_number(r, k, object, name);
-		break;
-	case IG_CONFIG_LAYERS:
-		put_layers(r, k, ig_hf_get(object, name), name);
-		break;
-	case IG_CONFIG_WORD:
-		check_word(r, k, object, name);
-		break;
+	case IG_CONFIG_F32: put_number(r, k, object, name); break;
+	case IG_CONFIG_LAYERS: put_layers(r, k, ig_hf_get(object, name), name); break;
+	case IG_CONFIG_WORD: check_word(r, k, object, name); break;
 	case IG_CONFIG_ONLY:
 		if (ig_hf_whole(r, object, name, &u) && u != (uint32_t)k->fallback)
 			ig_hf_fail(r, -ENOTSUP, name, "is %u: only %u is supported", u,
 				   (uint32_t)k->fallback);
 		break;
 	case IG_CONFIG_TRUE:
-	case IG_CONFIG_FALSE:
-		check_flag(r, k, object, name);
-		break;
-	case IG_CONFIG_REFUSED:
-		refuse(r, object, name);
-		break;
+	case IG_CONFIG_FALSE: check_flag(r, k, object, name); break;
+	case IG_CONFIG_REFUSED: refuse(r, object, name); break;
 	default:
 		ig_hf_fail(r, -ENOTSUP, name, "is of kind %u, which this Ingot does not know",
 			   k->kind);

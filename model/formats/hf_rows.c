@@ -84,10 +84,7 @@ static uint16_t scale_at(const struct ig_checkpoint *g, const struct ig_st_tenso
 
 /* ---- MLX's groups ------------------------------------------------------------------------ */
 
-static int64_t last_dim(const struct ig_st_tensor *t)
-{
-	return t->dims[t->n_dims - 1];
-}
+static int64_t last_dim(const struct ig_st_tensor *t) { return t->dims[t->n_dims - 1]; }
 
 /* Block b of 32 values of the source's row, as Q4_1 or Q8_M has it. */
 static void make_block(const struct ig_checkpoint *g, const struct ig_hf_made *m,

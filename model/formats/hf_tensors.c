@@ -228,17 +228,10 @@ static int source_of(const struct placing *p, const struct group *x, uint32_t *d
 	if (s && t->type != IG_ST_U32)
 		return bad(p, -EINVAL, t, "is of type %s, but has scales beside it", t->type_name);
 	switch (t->type) {
-	case IG_ST_F32:
-		*dtype = IG_F32;
-		return 0;
-	case IG_ST_F16:
-		*dtype = IG_F16;
-		return 0;
-	case IG_ST_BF16:
-		*dtype = IG_BF16;
-		return 0;
-	case IG_ST_U32:
-		break;
+	case IG_ST_F32: *dtype = IG_F32; return 0;
+	case IG_ST_F16: *dtype = IG_F16; return 0;
+	case IG_ST_BF16: *dtype = IG_BF16; return 0;
+	case IG_ST_U32: break;
 	default:
 		return bad(p, -ENOTSUP, t,
 			   "is of type %s; Ingot reads F32, F16, BF16, and U32 with "

@@ -77,19 +77,15 @@ static int build_part(struct ig_compiling *c, const struct ig_grammar_part *part
 	int rc;
 
 	switch (part->kind) {
-	case IG_GRAMMAR_TEXT:
-		*at = build_text(c, *at, part->text, part->len);
-		return 0;
+	case IG_GRAMMAR_TEXT: *at = build_text(c, *at, part->text, part->len); return 0;
 	case IG_GRAMMAR_REGEX:
 		if ((rc = ig_regex_to_dfa(part->text, part->len, false, &c->budget, &d, c->err)))
 			return rc;
 		*at = ig_nfa_insert(&c->nfa, *at, &d);
 		ig_dfa_finish(&d);
 		return 0;
-	case IG_GRAMMAR_SCHEMA:
-		return ig_schema_build(c, part->schema, *at, at);
-	case IG_GRAMMAR_OBJECT:
-		return ig_schema_build(c, NULL, *at, at);
+	case IG_GRAMMAR_SCHEMA: return ig_schema_build(c, part->schema, *at, at);
+	case IG_GRAMMAR_OBJECT: return ig_schema_build(c, NULL, *at, at);
 	}
 	return ig_fail(c->err, -EINVAL, "a part of unknown kind %d", (int)part->kind);
 }
@@ -156,14 +152,9 @@ static int build_rule(struct ig_compiling *c, uint32_t i)
 	ig_nfa_clear(&c->nfa);
 	first = ig_nfa_node(&c->nfa);
 	switch (rule.kind) {
-	case IG_RULE_SOURCE:
-		rc = build_source(c, first, &end);
-		break;
-	case IG_RULE_CHOICE:
-		rc = build_choices(c, first, &end);
-		break;
-	default:
-		rc = ig_schema_build_rule(c, &rule, first, &end);
+	case IG_RULE_SOURCE: rc = build_source(c, first, &end); break;
+	case IG_RULE_CHOICE: rc = build_choices(c, first, &end); break;
+	default: rc = ig_schema_build_rule(c, &rule, first, &end);
 	}
 	if (!rc && !(rc = c->nfa.rc))
 		rc = ig_dfa_of(&c->nfa, first, end, &d);

@@ -233,9 +233,6 @@ void ig_masks_add(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, 
 int ig_masks_create(struct ig_grammar *g);
 void ig_masks_destroy(struct ig_grammar *g);
 
-static inline uint32_t ig_mask_words(const struct ig_vocab *v)
-{
-	return (v->n_vocab + 31) / 32;
-}
+static inline uint32_t ig_mask_words(const struct ig_vocab *v) { return (v->n_vocab + 31) / 32; }
 
 #endif

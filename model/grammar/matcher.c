@@ -51,10 +51,7 @@ static bool is_closing(const struct ig_grammar_matcher *m, struct ig_conf c)
 	return m->w.nodes[c.node].depth >= IG_SOFT_DEPTH;
 }
 
-static void set_bit(uint32_t *mask, int32_t id)
-{
-	mask[id / 32] |= 1u << id % 32;
-}
+static void set_bit(uint32_t *mask, int32_t id) { mask[id / 32] |= 1u << id % 32; }
 
 /* ---- the mask -------------------------------------------------------------------- */
 

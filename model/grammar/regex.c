@@ -247,8 +247,7 @@ static int take_escape(struct parser *x, struct ig_charset *s, bool in_class, bo
 		x->p++;
 		*c = 8;
 		return 0;
-	case 'B':
-		return bad(x, "\\B is not supported");
+	case 'B': return bad(x, "\\B is not supported");
 	case 'A':
 	case 'Z':
 	case 'z':
@@ -260,25 +259,13 @@ static int take_escape(struct parser *x, struct ig_charset *s, bool in_class, bo
 	case 'H':
 	case 'N':
 	case 'Q':
-	case 'E':
-		return bad(x, "an escape that ECMAScript does not know");
-	case 'k':
-		return bad(x, "a back reference (\\k) is not supported");
-	case 't':
-		*c = '\t';
-		break;
-	case 'n':
-		*c = '\n';
-		break;
-	case 'r':
-		*c = '\r';
-		break;
-	case 'f':
-		*c = '\f';
-		break;
-	case 'v':
-		*c = '\v';
-		break;
+	case 'E': return bad(x, "an escape that ECMAScript does not know");
+	case 'k': return bad(x, "a back reference (\\k) is not supported");
+	case 't': *c = '\t'; break;
+	case 'n': *c = '\n'; break;
+	case 'r': *c = '\r'; break;
+	case 'f': *c = '\f'; break;
+	case 'v': *c = '\v'; break;
 	case 'c':
 		x->p++;
 		if (x->p == x->end || (*x->p | 32) < 'a' || (*x->p | 32) > 'z')
@@ -295,8 +282,7 @@ static int take_escape(struct parser *x, struct ig_charset *s, bool in_class, bo
 		if ((rc = take_unicode(x, c)))
 			return rc;
 		goto check;
-	case '0':
-		return bad(x, "a zero byte can't be asked for");
+	case '0': return bad(x, "a zero byte can't be asked for");
 	default:
 		if (letter >= '1' && letter <= '9')
 			return bad(x, "a back reference is not supported");

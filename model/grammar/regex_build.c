@@ -74,10 +74,8 @@ uint32_t ig_regex_build(struct parser *x, struct ig_nfa *a, uint32_t from, uint3
 		return 0;
 	x->budget->work--;
 	switch (t.kind) {
-	case EMPTY:
-		return from;
-	case SET:
-		return build_set(x, a, from, &x->sets[t.left]);
+	case EMPTY: return from;
+	case SET: return build_set(x, a, from, &x->sets[t.left]);
 	case REPEAT:
 		/* A node of its own: repeats may lead back to where they begin. */
 		to = ig_nfa_node(a);
@@ -89,8 +87,7 @@ uint32_t ig_regex_build(struct parser *x, struct ig_nfa *a, uint32_t from, uint3
 		ig_nfa_add(a, from, to, t.kind == BEGIN ? IG_NFA_BEGIN : IG_NFA_END, 0, 0, 0);
 		return to;
 	case JOIN:
-	case EITHER:
-		break;
+	case EITHER: break;
 	}
 	for (uint32_t i = node; x->nodes[i].kind == t.kind; i = x->nodes[i].left)
 		n++;

@@ -243,14 +243,10 @@ unsigned ig_schema_types(struct ig_schema *x, const json_t *schema)
 unsigned ig_schema_type_of(const json_t *value)
 {
 	switch (json_typeof(value)) {
-	case JSON_OBJECT:
-		return IG_TYPE_OBJECT;
-	case JSON_ARRAY:
-		return IG_TYPE_ARRAY;
-	case JSON_STRING:
-		return IG_TYPE_STRING;
-	case JSON_INTEGER:
-		return IG_TYPE_INTEGER;
+	case JSON_OBJECT: return IG_TYPE_OBJECT;
+	case JSON_ARRAY: return IG_TYPE_ARRAY;
+	case JSON_STRING: return IG_TYPE_STRING;
+	case JSON_INTEGER: return IG_TYPE_INTEGER;
 	case JSON_REAL: {
 		double d = json_real_value(value);
 		return d >= -1e15 && d <= 1e15 && d == (double)(int64_t)d ?
@@ -258,10 +254,8 @@ unsigned ig_schema_type_of(const json_t *value)
 			       IG_TYPE_NUMBER & ~IG_TYPE_INTEGER;
 	}
 	case JSON_TRUE:
-	case JSON_FALSE:
-		return IG_TYPE_BOOLEAN;
-	case JSON_NULL:
-		break;
+	case JSON_FALSE: return IG_TYPE_BOOLEAN;
+	case JSON_NULL: break;
 	}
 	return IG_TYPE_NULL;
 }
@@ -326,19 +320,11 @@ uint32_t ig_schema_literal(struct ig_schema *x, const json_t *value, uint32_t fr
 	}
 	x->open[x->n_open - 1] = value;
 	switch (json_typeof(value)) {
-	case JSON_NULL:
-		from = ig_nfa_text(a, from, "null", 4);
-		break;
-	case JSON_TRUE:
-		from = ig_nfa_text(a, from, "true", 4);
-		break;
-	case JSON_FALSE:
-		from = ig_nfa_text(a, from, "false", 5);
-		break;
+	case JSON_NULL: from = ig_nfa_text(a, from, "null", 4); break;
+	case JSON_TRUE: from = ig_nfa_text(a, from, "true", 4); break;
+	case JSON_FALSE: from = ig_nfa_text(a, from, "false", 5); break;
 	case JSON_INTEGER:
-	case JSON_REAL:
-		from = ig_schema_number_literal(x, value, from);
-		break;
+	case JSON_REAL: from = ig_schema_number_literal(x, value, from); break;
 	case JSON_STRING:
 		from = ig_schema_name(x, json_string_value(value), json_string_length(value), from);
 		break;
@@ -773,11 +759,8 @@ static int run(struct ig_schema *x, const struct ig_rule *rule, uint32_t from, u
 		*end = ig_nfa_node(x->a);
 		ig_schema_char(x, from, *end, false);
 		break;
-	case IG_RULE_VALUE:
-		*end = of_types(x, NULL, IG_TYPE_ALL, from);
-		break;
-	default:
-		*end = ig_schema_value(x, rule->schema, from);
+	case IG_RULE_VALUE: *end = of_types(x, NULL, IG_TYPE_ALL, from); break;
+	default: *end = ig_schema_value(x, rule->schema, from);
 	}
 	if (!ig_strbuf_ok(&x->path))
 		ig_schema_fail(x, -ENOMEM, "out of memory");

@@ -11,10 +11,7 @@
 
 #define MAX_FLAT 32 /* references and allOf, one in the other */
 
-static const json_t *nothing(void)
-{
-	return json_false();
-}
+static const json_t *nothing(void) { return json_false(); }
 
 /* ---- merging --------------------------------------------------------------------- */
 

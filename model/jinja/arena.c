@@ -11,10 +11,7 @@ struct arena_chunk {
 	_Alignas(ALIGNMENT) unsigned char bytes[];
 };
 
-void arena_init(struct arena *a, size_t limit)
-{
-	*a = (struct arena){ .limit = limit };
-}
+void arena_init(struct arena *a, size_t limit) { *a = (struct arena){ .limit = limit }; }
 
 void arena_finish(struct arena *a)
 {

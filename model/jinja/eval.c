@@ -100,23 +100,18 @@ int eval_attr(struct run *r, const struct value *of, const char *name, size_t le
 	}
 	*out = v_undefined(id == -2 ? UNDEFINED_FORBIDDEN : UNDEFINED_ATTRIBUTE, name, len);
 	switch (of->kind) {
-	case K_UNDEFINED:
-		return run_undefined(r, of);
+	case K_UNDEFINED: return run_undefined(r, of);
 	case K_DICT:
 		if (id == -1)
 			found = dict_find_str(of->dict, name, len);
 		break;
-	case K_NAMESPACE:
-		found = space_find(of->space, name, len);
-		break;
-	case K_LOOP:
-		return loop_attr(r, of->loop, name, len, out);
+	case K_NAMESPACE: found = space_find(of->space, name, len); break;
+	case K_LOOP: return loop_attr(r, of->loop, name, len, out);
 	case K_MACRO:
 		if (len == 4 && !memcmp(name, "name", 4))
 			*out = v_lit(of->macro->name);
 		break;
-	default:
-		break;
+	default: break;
 	}
 	if (found)
 		*out = *found;
@@ -414,16 +409,11 @@ static NOINLINE int eval_call(struct run *r, const struct node *n, struct value 
 		return rc;
 	r->line = n->line;
 	switch (f.kind) {
-	case K_MACRO:
-		return call_macro(r, f.macro, &a, out);
-	case K_METHOD:
-		return method_call(r, f.method, &a, out);
-	case K_BUILTIN:
-		return builtin_call(r, (int)f.i, &a, out);
-	case K_UNDEFINED:
-		return run_undefined(r, &f);
-	default:
-		return run_fail(r, -EINVAL, "a value of type %s can't be called", kind_name(&f));
+	case K_MACRO: return call_macro(r, f.macro, &a, out);
+	case K_METHOD: return method_call(r, f.method, &a, out);
+	case K_BUILTIN: return builtin_call(r, (int)f.i, &a, out);
+	case K_UNDEFINED: return run_undefined(r, &f);
+	default: return run_fail(r, -EINVAL, "a value of type %s can't be called", kind_name(&f));
 	}
 }
 
@@ -502,36 +492,22 @@ static int eval_kind(struct run *r, const struct node *n, struct value *out)
 	int rc;
 
 	switch (n->kind) {
-	case N_CONST:
-		*out = n->value;
-		return 0;
-	case N_NAME:
-		return eval_name(r, n, out);
+	case N_CONST: *out = n->value; return 0;
+	case N_NAME: return eval_name(r, n, out);
 	case N_LIST:
-	case N_TUPLE:
-		return eval_list(r, n, out);
-	case N_DICT:
-		return eval_dict(r, n, out);
+	case N_TUPLE: return eval_list(r, n, out);
+	case N_DICT: return eval_dict(r, n, out);
 	case N_ATTR:
-	case N_INDEX:
-		return eval_access(r, n, out);
-	case N_SLICE:
-		return eval_slice(r, n, out);
-	case N_CALL:
-		return eval_call(r, n, out);
-	case N_FILTER:
-		return eval_filter(r, n, NULL, out);
-	case N_TEST:
-		return eval_test(r, n, out);
+	case N_INDEX: return eval_access(r, n, out);
+	case N_SLICE: return eval_slice(r, n, out);
+	case N_CALL: return eval_call(r, n, out);
+	case N_FILTER: return eval_filter(r, n, NULL, out);
+	case N_TEST: return eval_test(r, n, out);
 	case N_NEG:
-	case N_POS:
-		return eval_sign(r, n, out);
-	case N_BINARY:
-		return eval_binary_node(r, n, out);
-	case N_CONCAT:
-		return eval_concat(r, n, out);
-	case N_COMPARE:
-		return eval_compares(r, n, out);
+	case N_POS: return eval_sign(r, n, out);
+	case N_BINARY: return eval_binary_node(r, n, out);
+	case N_CONCAT: return eval_concat(r, n, out);
+	case N_COMPARE: return eval_compares(r, n, out);
 	case N_NOT:
 		if (!(rc = eval(r, n->a, out)))
 			*out = v_bool(!truth(out));

@@ -371,22 +371,14 @@ static int text_filter(struct run *r, enum filter f, const struct value *s, cons
 	int rc;
 
 	switch (f) {
-	case F_CAPITALIZE:
-		return str_case(r, s, CASE_CAPITAL, out);
-	case F_ESCAPE:
-		return str_escape(r, s, out);
-	case F_FORMAT:
-		return format(r, s, a, out);
-	case F_INDENT:
-		return indent(r, s, a, out);
-	case F_LOWER:
-		return str_case(r, s, CASE_LOWER, out);
-	case F_TITLE:
-		return str_case(r, s, CASE_TITLE, out);
-	case F_TRIM:
-		return trim(r, s, arg_get(a, 0, "chars"), out);
-	case F_UPPER:
-		return str_case(r, s, CASE_UPPER, out);
+	case F_CAPITALIZE: return str_case(r, s, CASE_CAPITAL, out);
+	case F_ESCAPE: return str_escape(r, s, out);
+	case F_FORMAT: return format(r, s, a, out);
+	case F_INDENT: return indent(r, s, a, out);
+	case F_LOWER: return str_case(r, s, CASE_LOWER, out);
+	case F_TITLE: return str_case(r, s, CASE_TITLE, out);
+	case F_TRIM: return trim(r, s, arg_get(a, 0, "chars"), out);
+	case F_UPPER: return str_case(r, s, CASE_UPPER, out);
 	case F_WORDCOUNT:
 		m.id = method_id(s, "split", 5);
 		if (!(rc = method_call(r, &m, &(struct args){ 0 }, &from)))
@@ -399,9 +391,7 @@ static int text_filter(struct run *r, enum filter f, const struct value *s, cons
 		if ((rc = text_of(r, x, &from)) || (rc = text_of(r, y, &to)))
 			return rc;
 		return str_replace(r, s, &from, &to, count && is_int(count) ? count->i : -1, out);
-	default: /* F_STRING, F_SAFE */
-		*out = *s;
-		return 0;
+	default: /* F_STRING, F_SAFE */ *out = *s; return 0;
 	}
 }
 
@@ -438,8 +428,7 @@ int filter_call(struct run *r, int id, const struct value *in, const struct args
 		return 0;
 	}
 	switch (f) {
-	case F_ABS:
-		return absolute(r, &v, out);
+	case F_ABS: return absolute(r, &v, out);
 	case F_ATTR:
 		x = arg_get(a, 0, "name");
 		if (!is_str(x))
@@ -449,27 +438,23 @@ int filter_call(struct run *r, int id, const struct value *in, const struct args
 			return 0; /* attributes only, no items */
 		}
 		return eval_attr(r, &v, x->p, x->len, out);
-	case F_BATCH:
-		return filter_batch(r, &v, a, out);
+	case F_BATCH: return filter_batch(r, &v, a, out);
 	case F_DEFAULT:
 		x = arg_get(a, 0, "default_value");
 		*out = v.kind == K_UNDEFINED || (arg_flag(a, 1, "boolean") && !truth(&v)) ?
 			       (x ? *x : v_str("", 0)) :
 			       v;
 		return 0;
-	case F_DICTSORT:
-		return filter_dictsort(r, &v, a, out);
+	case F_DICTSORT: return filter_dictsort(r, &v, a, out);
 	case F_FIRST:
-	case F_LAST:
-		return filter_first_or_last(r, &v, f == F_FIRST, out);
+	case F_LAST: return filter_first_or_last(r, &v, f == F_FIRST, out);
 	case F_FLOAT:
 		if (v.kind == K_UNDEFINED)
 			return run_undefined(r, &v);
 		x = arg_get(a, 0, "default");
 		*out = to_float(&v, &number) ? v_float(number) : x ? *x : v_float(0);
 		return 0;
-	case F_INT:
-		return to_int(r, &v, a, out);
+	case F_INT: return to_int(r, &v, a, out);
 	case F_ITEMS:
 		if (v.kind == K_DICT)
 			return pair_list(r, v.dict, out);
@@ -480,36 +465,26 @@ int filter_call(struct run *r, int id, const struct value *in, const struct args
 		if (!(rc = list_copy(r, &v, &l)))
 			*out = list_value(l);
 		return rc;
-	case F_JOIN:
-		return join(r, &v, a, out);
+	case F_JOIN: return join(r, &v, a, out);
 	case F_LENGTH:
 		if (!(rc = value_length(r, &v, &n)))
 			*out = v_int((int64_t)n);
 		return rc;
-	case F_MAP:
-		return filter_map(r, &v, a, out);
+	case F_MAP: return filter_map(r, &v, a, out);
 	case F_MAX:
-	case F_MIN:
-		return filter_extreme(r, &v, a, f == F_MAX, out);
+	case F_MIN: return filter_extreme(r, &v, a, f == F_MAX, out);
 	case F_REJECT:
-	case F_SELECT:
-		return filter_select(r, &v, a, f == F_SELECT, false, out);
+	case F_SELECT: return filter_select(r, &v, a, f == F_SELECT, false, out);
 	case F_REJECTATTR:
-	case F_SELECTATTR:
-		return filter_select(r, &v, a, f == F_SELECTATTR, true, out);
-	case F_REVERSE:
-		return filter_reverse(r, &v, out);
-	case F_ROUND:
-		return round_to(r, &v, a, out);
+	case F_SELECTATTR: return filter_select(r, &v, a, f == F_SELECTATTR, true, out);
+	case F_REVERSE: return filter_reverse(r, &v, out);
+	case F_ROUND: return round_to(r, &v, a, out);
 	case F_SORT:
 		return filter_sort(r, &v, arg_get(a, 2, "attribute"),
 				   !arg_flag(a, 1, "case_sensitive"), arg_flag(a, 0, "reverse"),
 				   out);
-	case F_SUM:
-		return sum(r, &v, a, out);
-	case F_TOJSON:
-		return tojson(r, &v, a, out);
-	default:
-		return filter_unique(r, &v, a, out); /* F_UNIQUE */
+	case F_SUM: return sum(r, &v, a, out);
+	case F_TOJSON: return tojson(r, &v, a, out);
+	default: return filter_unique(r, &v, a, out); /* F_UNIQUE */
 	}
 }

@@ -168,13 +168,9 @@ int builtin_call(struct run *r, int id, const struct args *a, struct value *out)
 	int rc;
 
 	switch (id) {
-	case B_RANGE:
-		return range(r, a, out);
-	case B_DICT:
-		*out = (struct value){ .kind = K_DICT };
-		return dict(r, a, &out->dict);
-	case B_NAMESPACE:
-		return namespace(r, a, out);
+	case B_RANGE: return range(r, a, out);
+	case B_DICT: *out = (struct value){ .kind = K_DICT }; return dict(r, a, &out->dict);
+	case B_NAMESPACE: return namespace(r, a, out);
 	case B_RAISE:
 		if ((rc = args_check(r, a, "raise_exception", 1, message, 1)) ||
 		    (rc = text_of(r, arg_get(a, 0, "message"), &text)))

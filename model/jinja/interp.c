@@ -414,31 +414,22 @@ static int exec_kind(struct run *r, const struct node *n)
 	int rc;
 
 	switch (n->kind) {
-	case N_TEXT:
-		builder_value(r->out, &n->value);
-		return r->out->failed ? r->rc : 0;
-	case N_OUTPUT:
-		return exec_output(r, n);
+	case N_TEXT: builder_value(r->out, &n->value); return r->out->failed ? r->rc : 0;
+	case N_OUTPUT: return exec_output(r, n);
 	case N_BLOCK:
 		for (uint32_t i = 0; i < n->n && r->flow == FLOW_ON; i++)
 			if ((rc = exec(r, n->items[i])))
 				return rc;
 		return 0;
-	case N_IF:
-		return exec_if(r, n);
-	case N_FOR:
-		return exec_for(r, n);
+	case N_IF: return exec_if(r, n);
+	case N_FOR: return exec_for(r, n);
 	case N_SET:
-	case N_MACRO:
-		return exec_set(r, n);
+	case N_MACRO: return exec_set(r, n);
 	case N_SET_BLOCK:
-	case N_FILTER_BLOCK:
-		return exec_set_block(r, n);
-	case N_CALL_BLOCK:
-		return exec_call_block(r, n);
+	case N_FILTER_BLOCK: return exec_set_block(r, n);
+	case N_CALL_BLOCK: return exec_call_block(r, n);
 	case N_WITH:
-	case N_SCOPE:
-		return exec_scope(r, n);
+	case N_SCOPE: return exec_scope(r, n);
 	default: /* N_BREAK, N_CONTINUE */
 		r->flow = n->kind == N_BREAK ? FLOW_BREAK : FLOW_CONTINUE;
 		return 0;

@@ -107,50 +107,26 @@ struct loop {
 	bool has_changed;
 };
 
-static inline struct value v_none(void)
-{
-	return (struct value){ .kind = K_NONE };
-}
-static inline struct value v_bool(bool b)
-{
-	return (struct value){ .kind = K_BOOL, .i = b };
-}
-static inline struct value v_int(int64_t i)
-{
-	return (struct value){ .kind = K_INT, .i = i };
-}
-static inline struct value v_float(double f)
-{
-	return (struct value){ .kind = K_FLOAT, .f = f };
-}
+static inline struct value v_none(void) { return (struct value){ .kind = K_NONE }; }
+static inline struct value v_bool(bool b) { return (struct value){ .kind = K_BOOL, .i = b }; }
+static inline struct value v_int(int64_t i) { return (struct value){ .kind = K_INT, .i = i }; }
+static inline struct value v_float(double f) { return (struct value){ .kind = K_FLOAT, .f = f }; }
 static inline struct value v_str(const char *s, size_t len)
 {
 	return (struct value){ .kind = K_STR, .len = (uint32_t)len, .p = s };
 }
-static inline struct value v_lit(const char *s)
-{
-	return v_str(s, strlen(s));
-}
+static inline struct value v_lit(const char *s) { return v_str(s, strlen(s)); }
 static inline struct value v_undefined(enum undefined_as as, const char *name, size_t len)
 {
 	return (struct value){ .kind = K_UNDEFINED, .client = as, .len = (uint32_t)len, .p = name };
 }
-static inline bool is_str(const struct value *v)
-{
-	return v->kind == K_STR;
-}
+static inline bool is_str(const struct value *v) { return v->kind == K_STR; }
 static inline bool is_list(const struct value *v)
 {
 	return v->kind == K_LIST || v->kind == K_TUPLE;
 }
-static inline bool is_int(const struct value *v)
-{
-	return v->kind == K_INT || v->kind == K_BOOL;
-}
-static inline bool is_number(const struct value *v)
-{
-	return is_int(v) || v->kind == K_FLOAT;
-}
+static inline bool is_int(const struct value *v) { return v->kind == K_INT || v->kind == K_BOOL; }
+static inline bool is_number(const struct value *v) { return is_int(v) || v->kind == K_FLOAT; }
 static inline double as_float(const struct value *v)
 {
 	return v->kind == K_FLOAT ? v->f : (double)v->i;

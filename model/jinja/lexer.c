@@ -23,15 +23,9 @@ static int out_of_memory(struct lexer *x)
 	return ig_fail(x->err, -ENOMEM, "out of memory for a template");
 }
 
-static bool is_blank(char c)
-{
-	return c == ' ' || (c >= '\t' && c <= '\r');
-}
+static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-static bool is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 static bool is_name_start(char c)
 {

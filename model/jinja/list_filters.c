@@ -48,10 +48,7 @@ int filter_path(struct run *r, const struct value *v, const struct value *path, 
 	return path_or(r, v, path, NULL, out);
 }
 
-struct value list_value(struct list *l)
-{
-	return (struct value){ .kind = K_LIST, .list = l };
-}
+struct value list_value(struct list *l) { return (struct value){ .kind = K_LIST, .list = l }; }
 
 int list_copy(struct run *r, const struct value *v, struct list **out)
 {

@@ -137,8 +137,7 @@ static int collection_call(struct run *r, int id, const struct value *self, cons
 									 NULL;
 		*out = items ? *items : a->n > 1 ? a->pos[1] : v_none();
 		return 0;
-	case D_ITEMS:
-		return pair_list(r, self->dict, out);
+	case D_ITEMS: return pair_list(r, self->dict, out);
 	case D_VALUES:
 		if ((rc = list_new(r, self->dict->n, &l)))
 			return rc;
@@ -150,8 +149,7 @@ static int collection_call(struct run *r, int id, const struct value *self, cons
 	case L_COPY:
 		*out = *self; /* nothing can change it */
 		return 0;
-	default:
-		break;
+	default: break;
 	}
 	if ((rc = value_items(r, self, &items, &n)))
 		return rc;

@@ -19,15 +19,9 @@ static int integers(struct run *r, enum op op, int64_t a, int64_t b, struct valu
 	bool over = false;
 
 	switch (op) {
-	case OP_ADD:
-		over = __builtin_add_overflow(a, b, &v);
-		break;
-	case OP_SUB:
-		over = __builtin_sub_overflow(a, b, &v);
-		break;
-	case OP_MUL:
-		over = __builtin_mul_overflow(a, b, &v);
-		break;
+	case OP_ADD: over = __builtin_add_overflow(a, b, &v); break;
+	case OP_SUB: over = __builtin_sub_overflow(a, b, &v); break;
+	case OP_MUL: over = __builtin_mul_overflow(a, b, &v); break;
 	case OP_FLOORDIV:
 	case OP_MOD:
 		if (b == 0)
@@ -66,28 +60,17 @@ static int numbers(struct run *r, enum op op, const struct value *a, const struc
 	if (y == 0 && (op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD))
 		return run_fail(r, -EINVAL, "a division by zero");
 	switch (op) {
-	case OP_ADD:
-		v = x + y;
-		break;
-	case OP_SUB:
-		v = x - y;
-		break;
-	case OP_MUL:
-		v = x * y;
-		break;
-	case OP_DIV:
-		v = x / y;
-		break;
-	case OP_FLOORDIV:
-		v = floor(x / y);
-		break;
+	case OP_ADD: v = x + y; break;
+	case OP_SUB: v = x - y; break;
+	case OP_MUL: v = x * y; break;
+	case OP_DIV: v = x / y; break;
+	case OP_FLOORDIV: v = floor(x / y); break;
 	case OP_MOD:
 		v = fmod(x, y);
 		if (v != 0 && (v < 0) != (y < 0))
 			v += y;
 		break;
-	default:
-		v = pow(x, y);
+	default: v = pow(x, y);
 	}
 	*out = v_float(v);
 	return 0;
@@ -184,8 +167,7 @@ int eval_compare(struct run *r, enum op op, const struct value *a, const struct 
 		rc = value_contains(r, b, a, out);
 		*out = *out == (op == OP_IN);
 		return rc;
-	default:
-		break;
+	default: break;
 	}
 	rc = value_order(r, a, b, &c);
 	if (rc)

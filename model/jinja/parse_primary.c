@@ -161,16 +161,11 @@ int parse_primary(struct parser *p, struct node **out)
 	char what[64];
 
 	switch (p->t.kind) {
-	case T_NAME:
-		return parse_name(p, out);
-	case T_STRING:
-		return parse_string(p, out);
-	case T_INT:
-		return constant(p, v_int(p->t.i), out);
-	case T_FLOAT:
-		return constant(p, v_float(p->t.f), out);
-	default:
-		break;
+	case T_NAME: return parse_name(p, out);
+	case T_STRING: return parse_string(p, out);
+	case T_INT: return constant(p, v_int(p->t.i), out);
+	case T_FLOAT: return constant(p, v_float(p->t.f), out);
+	default: break;
 	}
 	if (token_is_op(p, '('))
 		return parse_parentheses(p, out);
@@ -352,15 +347,13 @@ static bool starts_argument(const struct parser *p)
 	switch (p->t.kind) {
 	case T_STRING:
 	case T_INT:
-	case T_FLOAT:
-		return true;
+	case T_FLOAT: return true;
 	case T_NAME:
 		for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
 			if (token_is_name(p, words[i]))
 				return false;
 		return true;
-	default:
-		return token_is_op(p, '[') || token_is_op(p, '{');
+	default: return token_is_op(p, '[') || token_is_op(p, '{');
 	}
 }
 

@@ -162,10 +162,7 @@ const char *parser_intern(struct parser *p, const char *s, size_t len)
 	return j->names[i] = copy;
 }
 
-bool token_is_op(const struct parser *p, int op)
-{
-	return p->t.kind == T_OP && p->t.op == op;
-}
+bool token_is_op(const struct parser *p, int op) { return p->t.kind == T_OP && p->t.op == op; }
 
 bool token_is_name(const struct parser *p, const char *name)
 {
@@ -177,34 +174,16 @@ void token_describe(const struct token *t, char *buf, size_t size)
 	int len = t->len < 40 ? (int)t->len : 40;
 
 	switch (t->kind) {
-	case T_END:
-		snprintf(buf, size, "the template's end");
-		break;
-	case T_TEXT:
-		snprintf(buf, size, "text");
-		break;
-	case T_BLOCK_BEGIN:
-		snprintf(buf, size, "{%%");
-		break;
-	case T_BLOCK_END:
-		snprintf(buf, size, "%%}");
-		break;
-	case T_VAR_BEGIN:
-		snprintf(buf, size, "{{");
-		break;
-	case T_VAR_END:
-		snprintf(buf, size, "}}");
-		break;
-	case T_NAME:
-		snprintf(buf, size, "'%.*s'", len, t->p);
-		break;
-	case T_STRING:
-		snprintf(buf, size, "a string");
-		break;
+	case T_END: snprintf(buf, size, "the template's end"); break;
+	case T_TEXT: snprintf(buf, size, "text"); break;
+	case T_BLOCK_BEGIN: snprintf(buf, size, "{%%"); break;
+	case T_BLOCK_END: snprintf(buf, size, "%%}"); break;
+	case T_VAR_BEGIN: snprintf(buf, size, "{{"); break;
+	case T_VAR_END: snprintf(buf, size, "}}"); break;
+	case T_NAME: snprintf(buf, size, "'%.*s'", len, t->p); break;
+	case T_STRING: snprintf(buf, size, "a string"); break;
 	case T_INT:
-	case T_FLOAT:
-		snprintf(buf, size, "a number");
-		break;
+	case T_FLOAT: snprintf(buf, size, "a number"); break;
 	default:
 		if (t->op > 0xff)
 			snprintf(buf, size, "'%c%c'", t->op >> 8, t->op & 0xff);
@@ -554,9 +533,7 @@ static int parse_body(struct parser *p, const char *const *ends, struct node **o
 			part->value = v_str(p->t.p, p->t.len);
 			rc = parser_next(p);
 			break;
-		case T_VAR_BEGIN:
-			rc = parse_output(p, &part);
-			break;
+		case T_VAR_BEGIN: rc = parse_output(p, &part); break;
 		case T_BLOCK_BEGIN:
 			if ((rc = parser_next(p)))
 				return rc;

@@ -253,16 +253,12 @@ static bool has_class(int id, int32_t c)
 	bool digit = g == UTF8PROC_CATEGORY_ND;
 
 	switch (id) {
-	case S_ISDIGIT:
-		return digit;
-	case S_ISALPHA:
-		return letter;
+	case S_ISDIGIT: return digit;
+	case S_ISALPHA: return letter;
 	case S_ISALNUM:
 		return letter || digit || g == UTF8PROC_CATEGORY_NL || g == UTF8PROC_CATEGORY_NO;
-	case S_ISUPPER:
-		return g == UTF8PROC_CATEGORY_LU;
-	default:
-		return g == UTF8PROC_CATEGORY_LL;
+	case S_ISUPPER: return g == UTF8PROC_CATEGORY_LU;
+	default: return g == UTF8PROC_CATEGORY_LL;
 	}
 }
 
@@ -380,45 +376,28 @@ int string_call(struct run *r, int id, const struct value *s, const struct args 
 			   *z = arg_get(a, 2, NULL);
 
 	switch (id) {
-	case S_STRIP:
-		return strip(r, s, x, true, true, out);
-	case S_LSTRIP:
-		return strip(r, s, x, true, false, out);
-	case S_RSTRIP:
-		return strip(r, s, x, false, true, out);
-	case S_SPLIT:
-		return split(r, s, a, false, out);
-	case S_RSPLIT:
-		return split(r, s, a, true, out);
-	case S_SPLITLINES:
-		return splitlines(r, s, a, out);
-	case S_STARTSWITH:
-		return starts_or_ends(r, s, x, true, out);
-	case S_ENDSWITH:
-		return starts_or_ends(r, s, x, false, out);
-	case S_UPPER:
-		return str_case(r, s, CASE_UPPER, out);
-	case S_LOWER:
-		return str_case(r, s, CASE_LOWER, out);
-	case S_TITLE:
-		return str_case(r, s, CASE_TITLE, out);
-	case S_CAPITALIZE:
-		return str_case(r, s, CASE_CAPITAL, out);
-	case S_JOIN:
-		return join(r, s, x, out);
-	case S_FORMAT:
-		return format(r, s, a, out);
+	case S_STRIP: return strip(r, s, x, true, true, out);
+	case S_LSTRIP: return strip(r, s, x, true, false, out);
+	case S_RSTRIP: return strip(r, s, x, false, true, out);
+	case S_SPLIT: return split(r, s, a, false, out);
+	case S_RSPLIT: return split(r, s, a, true, out);
+	case S_SPLITLINES: return splitlines(r, s, a, out);
+	case S_STARTSWITH: return starts_or_ends(r, s, x, true, out);
+	case S_ENDSWITH: return starts_or_ends(r, s, x, false, out);
+	case S_UPPER: return str_case(r, s, CASE_UPPER, out);
+	case S_LOWER: return str_case(r, s, CASE_LOWER, out);
+	case S_TITLE: return str_case(r, s, CASE_TITLE, out);
+	case S_CAPITALIZE: return str_case(r, s, CASE_CAPITAL, out);
+	case S_JOIN: return join(r, s, x, out);
+	case S_FORMAT: return format(r, s, a, out);
 	case S_ISDIGIT:
 	case S_ISALPHA:
 	case S_ISALNUM:
 	case S_ISSPACE:
 	case S_ISUPPER:
-	case S_ISLOWER:
-		return classify(r, s, id, out);
-	case S_ZFILL:
-		return zfill(r, s, x, out);
-	default:
-		break;
+	case S_ISLOWER: return classify(r, s, id, out);
+	case S_ZFILL: return zfill(r, s, x, out);
+	default: break;
 	}
 	if (!is_str(x) || (y && !is_str(y)))
 		return run_fail(r, -EINVAL, "a method of str needs a str, not %s",
@@ -428,12 +407,9 @@ int string_call(struct run *r, int id, const struct value *s, const struct args 
 		if (z && !is_int(z))
 			return run_fail(r, -EINVAL, "replace needs a number, not %s", kind_name(z));
 		return str_replace(r, s, x, y, z ? z->i : -1, out);
-	case S_COUNT:
-		return count_parts(r, s, x, out);
-	case S_PARTITION:
-		return partition(r, s, x, false, out);
-	case S_RPARTITION:
-		return partition(r, s, x, true, out);
+	case S_COUNT: return count_parts(r, s, x, out);
+	case S_PARTITION: return partition(r, s, x, false, out);
+	case S_RPARTITION: return partition(r, s, x, true, out);
 	case S_REMOVEPREFIX:
 		*out = x->len && begins_or_ends(s, x, true) ?
 			       str_slice(s, x->len, s->len - x->len) :
@@ -442,7 +418,6 @@ int string_call(struct run *r, int id, const struct value *s, const struct args 
 	case S_REMOVESUFFIX:
 		*out = begins_or_ends(s, x, false) ? str_slice(s, 0, s->len - x->len) : *s;
 		return 0;
-	default:
-		return find(r, s, x, id, out);
+	default: return find(r, s, x, id, out);
 	}
 }

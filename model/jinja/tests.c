@@ -144,69 +144,32 @@ int test_call(struct run *r, int id, const struct value *v, const struct args *a
 		return run_fail(r, -EINVAL, "'is %s' takes %d arguments, not %zu", name,
 				tests[id].n_args, a->n + a->n_keys);
 	switch (tests[id].id) {
-	case T_DEFINED:
-		*out = v->kind != K_UNDEFINED;
-		return 0;
-	case T_UNDEFINED:
-		*out = v->kind == K_UNDEFINED;
-		return 0;
-	case T_IS_NONE:
-		*out = v->kind == K_NONE;
-		return 0;
-	case T_IS_STRING:
-		*out = v->kind == K_STR;
-		return 0;
-	case T_MAPPING:
-		*out = v->kind == K_DICT;
-		return 0;
-	case T_ITERABLE:
-		*out = is_collection(v) || v->kind == K_LOOP;
-		return 0;
-	case T_SEQUENCE:
-		*out = is_collection(v);
-		return 0;
-	case T_NUMBER:
-		*out = is_number(v);
-		return 0;
-	case T_INTEGER:
-		*out = v->kind == K_INT;
-		return 0;
-	case T_IS_FLOAT:
-		*out = v->kind == K_FLOAT;
-		return 0;
-	case T_BOOLEAN:
-		*out = v->kind == K_BOOL;
-		return 0;
-	case T_TRUE:
-		*out = v->kind == K_BOOL && v->i;
-		return 0;
-	case T_FALSE:
-		*out = v->kind == K_BOOL && !v->i;
-		return 0;
-	case T_ESCAPED:
-		*out = false;
-		return 0;
+	case T_DEFINED: *out = v->kind != K_UNDEFINED; return 0;
+	case T_UNDEFINED: *out = v->kind == K_UNDEFINED; return 0;
+	case T_IS_NONE: *out = v->kind == K_NONE; return 0;
+	case T_IS_STRING: *out = v->kind == K_STR; return 0;
+	case T_MAPPING: *out = v->kind == K_DICT; return 0;
+	case T_ITERABLE: *out = is_collection(v) || v->kind == K_LOOP; return 0;
+	case T_SEQUENCE: *out = is_collection(v); return 0;
+	case T_NUMBER: *out = is_number(v); return 0;
+	case T_INTEGER: *out = v->kind == K_INT; return 0;
+	case T_IS_FLOAT: *out = v->kind == K_FLOAT; return 0;
+	case T_BOOLEAN: *out = v->kind == K_BOOL; return 0;
+	case T_TRUE: *out = v->kind == K_BOOL && v->i; return 0;
+	case T_FALSE: *out = v->kind == K_BOOL && !v->i; return 0;
+	case T_ESCAPED: *out = false; return 0;
 	case T_CALLABLE:
 		*out = v->kind == K_MACRO || v->kind == K_BUILTIN || v->kind == K_METHOD ||
 		       v->kind == K_UNDEFINED;
 		return 0;
-	case T_EQ:
-		return eval_compare(r, OP_EQ, v, x, out);
-	case T_NE:
-		return eval_compare(r, OP_NE, v, x, out);
-	case T_LT:
-		return eval_compare(r, OP_LT, v, x, out);
-	case T_LE:
-		return eval_compare(r, OP_LE, v, x, out);
-	case T_GT:
-		return eval_compare(r, OP_GT, v, x, out);
-	case T_GE:
-		return eval_compare(r, OP_GE, v, x, out);
-	case T_IN:
-		return eval_compare(r, OP_IN, v, x, out);
-	case T_SAMEAS:
-		*out = same_object(v, x);
-		return 0;
+	case T_EQ: return eval_compare(r, OP_EQ, v, x, out);
+	case T_NE: return eval_compare(r, OP_NE, v, x, out);
+	case T_LT: return eval_compare(r, OP_LT, v, x, out);
+	case T_LE: return eval_compare(r, OP_LE, v, x, out);
+	case T_GT: return eval_compare(r, OP_GT, v, x, out);
+	case T_GE: return eval_compare(r, OP_GE, v, x, out);
+	case T_IN: return eval_compare(r, OP_IN, v, x, out);
+	case T_SAMEAS: *out = same_object(v, x); return 0;
 	case T_DIVISIBLEBY:
 		if ((rc = whole(r, v, name, &i)) || (rc = whole(r, x, name, &k)))
 			return rc;
@@ -220,15 +183,9 @@ int test_call(struct run *r, int id, const struct value *v, const struct args *a
 			return rc;
 		*out = (i % 2 != 0) == (tests[id].id == T_ODD);
 		return 0;
-	case T_UPPER:
-		return case_test(r, v, true, out);
-	case T_LOWER:
-		return case_test(r, v, false, out);
-	case T_FILTER:
-		*out = is_str(v) && filter_id(v->p, v->len) >= 0;
-		return 0;
-	default:
-		*out = is_str(v) && test_id(v->p, v->len) >= 0;
-		return 0;
+	case T_UPPER: return case_test(r, v, true, out);
+	case T_LOWER: return case_test(r, v, false, out);
+	case T_FILTER: *out = is_str(v) && filter_id(v->p, v->len) >= 0; return 0;
+	default: *out = is_str(v) && test_id(v->p, v->len) >= 0; return 0;
 	}
 }

@@ -167,10 +167,7 @@ void builder_add(struct builder *b, const char *p, size_t len, bool client)
 	b->len += len;
 }
 
-void builder_puts(struct builder *b, const char *s)
-{
-	builder_add(b, s, strlen(s), false);
-}
+void builder_puts(struct builder *b, const char *s) { builder_add(b, s, strlen(s), false); }
 
 void builder_value(struct builder *b, const struct value *s)
 {
@@ -196,10 +193,7 @@ int builder_end(struct builder *b, struct value *out)
 }
 
 /* Whether byte i of a string is a client's. */
-static bool client_at(const struct value *s, size_t i)
-{
-	return s->mask ? s->mask[i] : s->client;
-}
+static bool client_at(const struct value *s, size_t i) { return s->mask ? s->mask[i] : s->client; }
 
 /* ---- changes -------------------------------------------------------------------------- */
 
@@ -358,10 +352,8 @@ static bool is_printable(int32_t c)
 	case UTF8PROC_CATEGORY_CN:
 	case UTF8PROC_CATEGORY_ZL:
 	case UTF8PROC_CATEGORY_ZP:
-	case UTF8PROC_CATEGORY_ZS:
-		return false;
-	default:
-		return true;
+	case UTF8PROC_CATEGORY_ZS: return false;
+	default: return true;
 	}
 }
 
@@ -431,22 +423,12 @@ int text_repr(struct builder *b, const struct value *v, unsigned depth)
 	if (depth > MAX_VALUE_DEPTH)
 		return run_fail(r, -EINVAL, "a value of more than %d levels", MAX_VALUE_DEPTH);
 	switch (v->kind) {
-	case K_UNDEFINED:
-		builder_puts(b, "Undefined");
-		break;
-	case K_NONE:
-		builder_puts(b, "None");
-		break;
-	case K_BOOL:
-		builder_puts(b, v->i ? "True" : "False");
-		break;
+	case K_UNDEFINED: builder_puts(b, "Undefined"); break;
+	case K_NONE: builder_puts(b, "None"); break;
+	case K_BOOL: builder_puts(b, v->i ? "True" : "False"); break;
 	case K_INT:
-	case K_FLOAT:
-		put_number(b, v);
-		break;
-	case K_STR:
-		repr_string(b, v);
-		break;
+	case K_FLOAT: put_number(b, v); break;
+	case K_STR: repr_string(b, v); break;
 	case K_LIST:
 	case K_TUPLE:
 		builder_puts(b, v->kind == K_LIST ? "[" : "(");
@@ -555,12 +537,8 @@ static int json_number(struct builder *b, const struct value *v)
 static int json_key(struct builder *b, const struct value *key)
 {
 	switch (key->kind) {
-	case K_NONE:
-		builder_puts(b, "\"null\"");
-		return 0;
-	case K_BOOL:
-		builder_puts(b, key->i ? "\"true\"" : "\"false\"");
-		return 0;
+	case K_NONE: builder_puts(b, "\"null\""); return 0;
+	case K_BOOL: builder_puts(b, key->i ? "\"true\"" : "\"false\""); return 0;
 	default:
 		builder_puts(b, "\"");
 		json_number(b, key);
@@ -633,19 +611,11 @@ int text_json(struct builder *b, const struct value *v, const struct json_style 
 	if (depth > MAX_VALUE_DEPTH)
 		return run_fail(r, -EINVAL, "a value of more than %d levels", MAX_VALUE_DEPTH);
 	switch (v->kind) {
-	case K_NONE:
-		builder_puts(b, "null");
-		break;
-	case K_BOOL:
-		builder_puts(b, v->i ? "true" : "false");
-		break;
+	case K_NONE: builder_puts(b, "null"); break;
+	case K_BOOL: builder_puts(b, v->i ? "true" : "false"); break;
 	case K_INT:
-	case K_FLOAT:
-		json_number(b, v);
-		break;
-	case K_STR:
-		json_string_put(b, v, s->ascii);
-		break;
+	case K_FLOAT: json_number(b, v); break;
+	case K_STR: json_string_put(b, v, s->ascii); break;
 	case K_LIST:
 	case K_TUPLE:
 		if (!v->list->n) {
@@ -690,8 +660,7 @@ static int percent_one(struct builder *b, char how, int precision, const struct 
 			text.len = (uint32_t)utf8_offset(text.p, text.len, (size_t)precision);
 		builder_value(b, &text);
 		return 0;
-	case 'r':
-		return text_repr(b, v, 0);
+	case 'r': return text_repr(b, v, 0);
 	case 'd':
 	case 'i':
 		if (!is_number(v) || (v->kind == K_FLOAT && !(fabs(v->f) < 9e18)))
@@ -706,8 +675,7 @@ static int percent_one(struct builder *b, char how, int precision, const struct 
 		snprintf(buf, sizeof buf, "%.*f", precision < 0 ? 6 : precision, as_float(v));
 		builder_puts(b, buf);
 		return 0;
-	default:
-		return run_fail(r, -EINVAL, "%%%c in a format is not supported", how);
+	default: return run_fail(r, -EINVAL, "%%%c in a format is not supported", how);
 	}
 }
 

@@ -14,22 +14,15 @@ bool truth(const struct value *v)
 {
 	switch (v->kind) {
 	case K_UNDEFINED:
-	case K_NONE:
-		return false;
+	case K_NONE: return false;
 	case K_BOOL:
-	case K_INT:
-		return v->i != 0;
-	case K_FLOAT:
-		return v->f != 0;
-	case K_STR:
-		return v->len > 0;
+	case K_INT: return v->i != 0;
+	case K_FLOAT: return v->f != 0;
+	case K_STR: return v->len > 0;
 	case K_LIST:
-	case K_TUPLE:
-		return v->list->n > 0;
-	case K_DICT:
-		return v->dict->n > 0;
-	default:
-		return true;
+	case K_TUPLE: return v->list->n > 0;
+	case K_DICT: return v->dict->n > 0;
+	default: return true;
 	}
 }
 
@@ -281,12 +274,8 @@ static int equal(struct run *r, const struct value *a, const struct value *b, un
 		return 0;
 	switch (a->kind) {
 	case K_UNDEFINED:
-	case K_NONE:
-		*out = true;
-		return 0;
-	case K_STR:
-		*out = keys_equal(a, b);
-		return *out ? run_charge(r, a->len) : 0;
+	case K_NONE: *out = true; return 0;
+	case K_STR: *out = keys_equal(a, b); return *out ? run_charge(r, a->len) : 0;
 	case K_LIST:
 	case K_TUPLE:
 		*out = a->list->n == b->list->n;
@@ -303,12 +292,8 @@ static int equal(struct run *r, const struct value *a, const struct value *b, un
 				return rc;
 		}
 		return 0;
-	case K_METHOD:
-		*out = a->method == b->method;
-		return 0;
-	case K_BUILTIN:
-		*out = a->i == b->i;
-		return 0;
+	case K_METHOD: *out = a->method == b->method; return 0;
+	case K_BUILTIN: *out = a->i == b->i; return 0;
 	default:
 		*out = a->space == b->space; /* the pointer, whatever it is called */
 		return 0;
@@ -393,10 +378,8 @@ int value_items(struct run *r, const struct value *v, const struct value **items
 	*items = NULL;
 	*n = 0;
 	switch (v->kind) {
-	case K_UNDEFINED:
-		return 0;
-	case K_STR:
-		return character_list(r, v, items, n);
+	case K_UNDEFINED: return 0;
+	case K_STR: return character_list(r, v, items, n);
 	case K_LIST:
 	case K_TUPLE:
 		*items = v->list->items;
@@ -424,24 +407,13 @@ int value_items(struct run *r, const struct value *v, const struct value **items
 int value_length(struct run *r, const struct value *v, size_t *out)
 {
 	switch (v->kind) {
-	case K_UNDEFINED:
-		*out = 0;
-		return 0;
-	case K_STR:
-		*out = utf8_length(v->p, v->len);
-		return run_charge(r, v->len);
+	case K_UNDEFINED: *out = 0; return 0;
+	case K_STR: *out = utf8_length(v->p, v->len); return run_charge(r, v->len);
 	case K_LIST:
-	case K_TUPLE:
-		*out = v->list->n;
-		return 0;
-	case K_DICT:
-		*out = v->dict->n;
-		return 0;
-	case K_LOOP:
-		*out = v->loop->n;
-		return 0;
-	default:
-		return run_fail(r, -EINVAL, "a value of type %s has no length", kind_name(v));
+	case K_TUPLE: *out = v->list->n; return 0;
+	case K_DICT: *out = v->dict->n; return 0;
+	case K_LOOP: *out = v->loop->n; return 0;
+	default: return run_fail(r, -EINVAL, "a value of type %s has no length", kind_name(v));
 	}
 }
 
@@ -453,8 +425,7 @@ int value_contains(struct run *r, const struct value *in, const struct value *wh
 
 	*out = false;
 	switch (in->kind) {
-	case K_UNDEFINED:
-		return 0;
+	case K_UNDEFINED: return 0;
 	case K_STR:
 		if (!is_str(what))
 			return run_fail(r, -EINVAL, "'in' a str needs a str, not %s",
@@ -525,21 +496,11 @@ int value_from_json(struct run *r, const json_t *j, const struct ig_jinja_input 
 	if (depth > MAX_VALUE_DEPTH)
 		return too_deep(r);
 	switch (json_typeof(j)) {
-	case JSON_NULL:
-		*out = v_none();
-		return 0;
-	case JSON_TRUE:
-		*out = v_bool(true);
-		return 0;
-	case JSON_FALSE:
-		*out = v_bool(false);
-		return 0;
-	case JSON_INTEGER:
-		*out = v_int(json_integer_value(j));
-		return 0;
-	case JSON_REAL:
-		*out = v_float(json_real_value(j));
-		return 0;
+	case JSON_NULL: *out = v_none(); return 0;
+	case JSON_TRUE: *out = v_bool(true); return 0;
+	case JSON_FALSE: *out = v_bool(false); return 0;
+	case JSON_INTEGER: *out = v_int(json_integer_value(j)); return 0;
+	case JSON_REAL: *out = v_float(json_real_value(j)); return 0;
 	case JSON_STRING:
 		if (json_string_length(j) > INT32_MAX)
 			return run_fail(r, -E2BIG, "a text is too long");

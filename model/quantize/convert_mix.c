@@ -23,10 +23,7 @@ static const struct ig_mix mixes[] = {
 	{ "Q3_K_S", 11, IG_Q3_K }, { "Q2_K", 10, IG_Q2_K },	{ 0 },
 };
 
-const struct ig_mix *ig_mixes(void)
-{
-	return mixes;
-}
+const struct ig_mix *ig_mixes(void) { return mixes; }
 
 const struct ig_mix *ig_mix_find(const char *name)
 {
@@ -100,10 +97,7 @@ static bool is_matrix(const struct ig_checkpoint_tensor *t)
 	       strcmp(t->name, "position_embd.weight") && strcmp(t->name, "token_types.weight");
 }
 
-static bool fits(uint32_t dtype, int64_t n_cols)
-{
-	return ig_dtype_row_bytes(dtype, n_cols) != 0;
-}
+static bool fits(uint32_t dtype, int64_t n_cols) { return ig_dtype_row_bytes(dtype, n_cols) != 0; }
 
 /* The nearest type with smaller blocks. */
 static uint32_t fitting(uint32_t dtype, int64_t n_cols)
@@ -112,28 +106,16 @@ static uint32_t fitting(uint32_t dtype, int64_t n_cols)
 		switch (dtype) {
 		case IG_Q2_K:
 		case IG_Q3_K:
-		case IG_IQ4_XS:
-			dtype = IG_IQ4_NL;
-			break;
-		case IG_Q4_K:
-			dtype = IG_Q5_0;
-			break;
-		case IG_Q5_K:
-			dtype = IG_Q5_1;
-			break;
-		case IG_Q6_K:
-			dtype = IG_Q8_0;
-			break;
-		default:
-			break;
+		case IG_IQ4_XS: dtype = IG_IQ4_NL; break;
+		case IG_Q4_K: dtype = IG_Q5_0; break;
+		case IG_Q5_K: dtype = IG_Q5_1; break;
+		case IG_Q6_K: dtype = IG_Q8_0; break;
+		default: break;
 		}
 	return fits(dtype, n_cols) ? dtype : IG_F16;
 }
 
-static bool begins(const char *s, const char *with)
-{
-	return !strncmp(s, with, strlen(with));
-}
+static bool begins(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
 
 /* The first and last eighth, and every third between. */
 static bool costly_layer(long layer, uint32_t n)

@@ -225,37 +225,22 @@ bool ig_quantize_knows(uint32_t dtype)
 static float limit(uint32_t dtype)
 {
 	switch (dtype) {
-	case IG_F32:
-		return FLT_MAX;
-	case IG_F16:
-		return 65519.99f; /* rounds to 65504 */
-	case IG_BF16:
-		return 0x1.fefffep127f;
-	case IG_Q4_0:
-		return 7 * 65000.0f;
-	case IG_Q5_0:
-		return 15 * 65000.0f;
-	case IG_Q8_0:
-		return 127 * 65000.0f;
+	case IG_F32: return FLT_MAX;
+	case IG_F16: return 65519.99f; /* rounds to 65504 */
+	case IG_BF16: return 0x1.fefffep127f;
+	case IG_Q4_0: return 7 * 65000.0f;
+	case IG_Q5_0: return 15 * 65000.0f;
+	case IG_Q8_0: return 127 * 65000.0f;
 	case IG_Q4_1:
-	case IG_Q5_1:
-		return 65000.0f; /* the minimum's */
-	case IG_IQ4_NL:
-		return 113 * 65000.0f;
-	case IG_Q2_K:
-		return 3 * 15 * 65000.0f;
-	case IG_Q3_K:
-		return 3 * 31 * 65000.0f;
-	case IG_Q4_K:
-		return 15 * 63 * 65000.0f;
-	case IG_Q5_K:
-		return 31 * 63 * 65000.0f;
-	case IG_Q6_K:
-		return 31 * 127 * 65000.0f;
-	case IG_IQ4_XS:
-		return 113 * 31 * 65000.0f;
-	default:
-		return 0x1.7fffp127f; /* MXFP4: 6 * 2^126 */
+	case IG_Q5_1: return 65000.0f; /* the minimum's */
+	case IG_IQ4_NL: return 113 * 65000.0f;
+	case IG_Q2_K: return 3 * 15 * 65000.0f;
+	case IG_Q3_K: return 3 * 31 * 65000.0f;
+	case IG_Q4_K: return 15 * 63 * 65000.0f;
+	case IG_Q5_K: return 31 * 63 * 65000.0f;
+	case IG_Q6_K: return 31 * 127 * 65000.0f;
+	case IG_IQ4_XS: return 113 * 31 * 65000.0f;
+	default: return 0x1.7fffp127f; /* MXFP4: 6 * 2^126 */
 	}
 }
 
@@ -275,9 +260,7 @@ int ig_quantize_row(uint32_t dtype, const float *src, int64_t n, void *dst, int6
 			return -ERANGE;
 		}
 	switch (dtype) {
-	case IG_F32:
-		memcpy(dst, src, (size_t)n * sizeof *src);
-		return 0;
+	case IG_F32: memcpy(dst, src, (size_t)n * sizeof *src); return 0;
 	case IG_F16:
 	case IG_BF16:
 		for (int64_t i = 0; i < n; i++) {
@@ -285,45 +268,26 @@ int ig_quantize_row(uint32_t dtype, const float *src, int64_t n, void *dst, int6
 			memcpy(p + 2 * i, &h, sizeof h);
 		}
 		return 0;
-	case IG_Q4_0:
-		ig_grid_init_signed(&grid, 8);
-		break;
-	case IG_Q5_0:
-		ig_grid_init_signed(&grid, 16);
-		break;
-	case IG_IQ4_NL:
-		ig_grid_init_iq4(&grid);
-		break;
-	case IG_MXFP4:
-		ig_grid_init_fp4(&grid);
-		break;
+	case IG_Q4_0: ig_grid_init_signed(&grid, 8); break;
+	case IG_Q5_0: ig_grid_init_signed(&grid, 16); break;
+	case IG_IQ4_NL: ig_grid_init_iq4(&grid); break;
+	case IG_MXFP4: ig_grid_init_fp4(&grid); break;
 	case IG_Q8_0: /* -128 is left out: others' products rely on it */
 		ig_grid_init_signed(&grid, 128);
 		grid.lo = -127;
 		break;
-	default:
-		break;
+	default: break;
 	}
 	for (int64_t i = 0; i < n; i += t->values, p += t->bytes)
 		switch (dtype) {
 		case IG_Q4_0:
 		case IG_Q5_0:
-		case IG_IQ4_NL:
-			one_scale(dtype, &grid, src + i, p);
-			break;
-		case IG_Q8_0:
-			q8_0(&grid, src + i, p);
-			break;
+		case IG_IQ4_NL: one_scale(dtype, &grid, src + i, p); break;
+		case IG_Q8_0: q8_0(&grid, src + i, p); break;
 		case IG_Q4_1:
-		case IG_Q5_1:
-			scale_and_min(dtype, src + i, p);
-			break;
-		case IG_MXFP4:
-			mxfp4(&grid, src + i, p);
-			break;
-		default:
-			ig_quantize_super(dtype, src + i, p);
-			break;
+		case IG_Q5_1: scale_and_min(dtype, src + i, p); break;
+		case IG_MXFP4: mxfp4(&grid, src + i, p); break;
+		default: ig_quantize_super(dtype, src + i, p); break;
 		}
 	return 0;
 }

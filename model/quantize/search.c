@@ -19,10 +19,7 @@
 typedef float f4 __attribute__((vector_size(16)));
 typedef int32_t i4 __attribute__((vector_size(16)));
 
-static inline f4 splat(float f)
-{
-	return (f4){ f, f, f, f };
-}
+static inline f4 splat(float f) { return (f4){ f, f, f, f }; }
 
 static inline f4 load(const float *p)
 {
@@ -32,10 +29,7 @@ static inline f4 load(const float *p)
 	return v;
 }
 
-static inline void store(float *p, f4 v)
-{
-	memcpy(p, &v, sizeof v);
-}
+static inline void store(float *p, f4 v) { memcpy(p, &v, sizeof v); }
 
 static inline f4 clamp(f4 v, f4 lo, f4 hi)
 {
@@ -53,10 +47,7 @@ static inline f4 nearest(f4 v)
 	return (v + magic) - magic;
 }
 
-static inline float sum(f4 v)
-{
-	return (v[0] + v[1]) + (v[2] + v[3]);
-}
+static inline float sum(f4 v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 
 static float largest(const float *x, int n)
 {

@@ -341,23 +341,11 @@ void ig_quantize_super(uint32_t dtype, const float *x, uint8_t *dst)
 
 	init(&s, x, (int)ig_quant_type(dtype)->sub);
 	switch (dtype) {
-	case IG_Q2_K:
-		q2_k(&s, dst);
-		break;
-	case IG_Q3_K:
-		q3_k(&s, dst);
-		break;
-	case IG_Q4_K:
-		q4_k(&s, dst);
-		break;
-	case IG_Q5_K:
-		q5_k(&s, dst);
-		break;
-	case IG_Q6_K:
-		q6_k(&s, dst);
-		break;
-	default:
-		iq4_xs(&s, dst);
-		break;
+	case IG_Q2_K: q2_k(&s, dst); break;
+	case IG_Q3_K: q3_k(&s, dst); break;
+	case IG_Q4_K: q4_k(&s, dst); break;
+	case IG_Q5_K: q5_k(&s, dst); break;
+	case IG_Q6_K: q6_k(&s, dst); break;
+	default: iq4_xs(&s, dst); break;
 	}
 }

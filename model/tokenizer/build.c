@@ -232,9 +232,7 @@ int ig_builder_token(struct ig_builder *b, uint64_t i, int32_t type, const char 
 		b->unknown = (int32_t)i;
 	switch (type) {
 	case IG_TYPE_UNKNOWN:
-	case IG_TYPE_CONTROL:
-		t->kinds[i] = IG_TOKEN_CONTROL;
-		break;
+	case IG_TYPE_CONTROL: t->kinds[i] = IG_TOKEN_CONTROL; break;
 	case IG_TYPE_USER:
 	case IG_TYPE_ADDED:
 		t->kinds[i] = IG_TOKEN_USER;

@@ -120,14 +120,10 @@ static int32_t type_of(const struct ig_tokenizer *t, uint32_t id, int32_t unknow
 	if (is_byte_token(t, id))
 		return IG_TYPE_BYTE;
 	switch (t->kinds[id]) {
-	case IG_TOKEN_CONTROL:
-		return IG_TYPE_CONTROL;
-	case IG_TOKEN_USER:
-		return IG_TYPE_USER;
-	case IG_TOKEN_UNUSED:
-		return IG_TYPE_UNUSED;
-	default:
-		return IG_TYPE_NORMAL;
+	case IG_TOKEN_CONTROL: return IG_TYPE_CONTROL;
+	case IG_TOKEN_USER: return IG_TYPE_USER;
+	case IG_TOKEN_UNUSED: return IG_TYPE_UNUSED;
+	default: return IG_TYPE_NORMAL;
 	}
 }
 
@@ -517,18 +513,10 @@ int ig_tokenizer_keys_make(const struct ig_checkpoint *folder, struct ig_tokeniz
 	if (rc == 0) {
 		m.config = &config;
 		switch (m.t->model) {
-		case IG_MODEL_BYTES:
-			rc = make_bytes(&m, out);
-			break;
-		case IG_MODEL_PAIRS:
-			rc = make_pairs(&m, out);
-			break;
-		case IG_MODEL_SCORES:
-			rc = make_scores(&m, out);
-			break;
-		default:
-			rc = refuse(&m, "it is a Unigram model");
-			break;
+		case IG_MODEL_BYTES: rc = make_bytes(&m, out); break;
+		case IG_MODEL_PAIRS: rc = make_pairs(&m, out); break;
+		case IG_MODEL_SCORES: rc = make_scores(&m, out); break;
+		default: rc = refuse(&m, "it is a Unigram model"); break;
 		}
 		ig_model_config_finish(&config);
 	}

@@ -68,8 +68,7 @@ static bool read_field(const unsigned char **p, const unsigned char *end, struct
 	f->number = (uint32_t)(key >> 3);
 	f->wire = key & 7;
 	switch (f->wire) {
-	case VARINT:
-		return read_varint(p, end, &f->value);
+	case VARINT: return read_varint(p, end, &f->value);
 	case BYTES:
 		if (!read_varint(p, end, &len) || len > (uint64_t)(end - *p))
 			return false;
@@ -154,21 +153,11 @@ static int take_trainer(struct reading *r, const struct field *f)
 			return wrong_wire(r, "a field of trainer_spec");
 	}
 	switch (f->number) {
-	case 3:
-		r->model_type = (int64_t)f->value;
-		break;
-	case 24:
-		r->suffix = f->value != 0;
-		break;
-	case 35:
-		r->byte_fallback = f->value != 0;
-		break;
-	case 41:
-		r->bos = (int64_t)f->value;
-		break;
-	case 42:
-		r->eos = (int64_t)f->value;
-		break;
+	case 3: r->model_type = (int64_t)f->value; break;
+	case 24: r->suffix = f->value != 0; break;
+	case 35: r->byte_fallback = f->value != 0; break;
+	case 41: r->bos = (int64_t)f->value; break;
+	case 42: r->eos = (int64_t)f->value; break;
 	}
 	return 0;
 }
@@ -184,15 +173,9 @@ static int take_normalizer(struct reading *r, const struct field *f)
 		r->charsmap = f->bytes;
 		r->n_charsmap = f->len;
 		break;
-	case 3:
-		r->add_space = f->value != 0;
-		break;
-	case 4:
-		r->trim = f->value != 0;
-		break;
-	case 5:
-		r->escape = f->value != 0;
-		break;
+	case 3: r->add_space = f->value != 0; break;
+	case 4: r->trim = f->value != 0; break;
+	case 5: r->escape = f->value != 0; break;
 	}
 	return 0;
 }
@@ -230,12 +213,9 @@ static int take_message(struct reading *r, const struct field *f)
 	if (f->wire != BYTES)
 		return wrong_wire(r, "a message");
 	switch (f->number) {
-	case 1:
-		return (rc = add_piece(r)) ? rc : walk(r, f->bytes, f->len, take_piece);
-	case 2:
-		return walk(r, f->bytes, f->len, take_trainer);
-	case 3:
-		return walk(r, f->bytes, f->len, take_normalizer);
+	case 1: return (rc = add_piece(r)) ? rc : walk(r, f->bytes, f->len, take_piece);
+	case 2: return walk(r, f->bytes, f->len, take_trainer);
+	case 3: return walk(r, f->bytes, f->len, take_normalizer);
 	}
 	return walk(r, f->bytes, f->len, take_denormalizer);
 }

@@ -328,10 +328,7 @@ int ig_normalizer_add_charsmap(struct ig_normalizer *n, const void *map, size_t 
 	return 0;
 }
 
-static uint32_t children(uint32_t unit)
-{
-	return unit >> 10 << ((unit & 1u << 9) >> 6);
-}
+static uint32_t children(uint32_t unit) { return unit >> 10 << ((unit & 1u << 9) >> 6); }
 
 /* The bytes of the longest prefix that is replaced, and by what; 0: none is. */
 static size_t find_prefix(const struct charsmap *m, const char *text, size_t len, const char **to)
@@ -583,9 +580,7 @@ int ig_normalizer_run(const struct ig_normalizer *n, const struct ig_tokenizer *
 				continue;
 			rc = run_form(s->form, text, len, &o);
 			break;
-		case CHARSMAP:
-			rc = run_charsmap(&s->charsmap, t, text, len, &o);
-			break;
+		case CHARSMAP: rc = run_charsmap(&s->charsmap, t, text, len, &o); break;
 		case REPLACE:
 			rc = s->from ? run_replace(s, text, len, &o) :
 				       run_replace_text(s, text, len, &o);
@@ -595,9 +590,7 @@ int ig_normalizer_run(const struct ig_normalizer *n, const struct ig_tokenizer *
 			if (!rc)
 				rc = put(&o, text, len);
 			break;
-		case STRIP:
-			rc = run_strip(s, text, len, &o);
-			break;
+		case STRIP: rc = run_strip(s, text, len, &o); break;
 		}
 		text = o.len ? w->text[free_one] : "";
 		len = o.len;

@@ -19,10 +19,7 @@ struct run {
 	bool was_unknown;
 };
 
-static bool is_mark(const char *p, size_t n)
-{
-	return n >= 3 && !memcmp(p, "\xe2\x96\x81", 3);
-}
+static bool is_mark(const char *p, size_t n) { return n >= 3 && !memcmp(p, "\xe2\x96\x81", 3); }
 
 /* The ids of one character, at most len of them, or of one byte that is none's. */
 static size_t char_ids(struct run *r, const char *p, size_t len, int32_t *ids)

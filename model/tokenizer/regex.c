@@ -54,10 +54,7 @@ static int unknown_part(const struct reader *r, const char *from, const char *wh
 		       (int)(n < 24 ? n : 24), from);
 }
 
-static bool is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 static int hex_digit(char c)
 {
@@ -141,41 +138,23 @@ static int put_escape(struct reader *r, const char *from, bool in_class)
 		return unknown_part(r, from, "a backslash at its end");
 	c = *r->p++;
 	switch (c) {
-	case 's':
-		ig_strbuf_printf(r->out, in_class ? "%s" : "[%s]", IG_REGEX_SPACE);
-		return 0;
+	case 's': ig_strbuf_printf(r->out, in_class ? "%s" : "[%s]", IG_REGEX_SPACE); return 0;
 	case 'S':
 		if (in_class)
 			return unknown_part(r, from, "\\S in a class");
 		ig_strbuf_printf(r->out, "[^%s]", IG_REGEX_SPACE);
 		return 0;
-	case 'd':
-		ig_strbuf_puts(r->out, "\\p{Nd}");
-		return 0;
-	case 'D':
-		ig_strbuf_puts(r->out, "\\P{Nd}");
-		return 0;
-	case 'n':
-		ig_strbuf_puts(r->out, "\\x{a}");
-		return 0;
-	case 'r':
-		ig_strbuf_puts(r->out, "\\x{d}");
-		return 0;
-	case 't':
-		ig_strbuf_puts(r->out, "\\x{9}");
-		return 0;
-	case 'f':
-		ig_strbuf_puts(r->out, "\\x{c}");
-		return 0;
-	case 'v':
-		ig_strbuf_puts(r->out, "\\x{b}");
-		return 0;
+	case 'd': ig_strbuf_puts(r->out, "\\p{Nd}"); return 0;
+	case 'D': ig_strbuf_puts(r->out, "\\P{Nd}"); return 0;
+	case 'n': ig_strbuf_puts(r->out, "\\x{a}"); return 0;
+	case 'r': ig_strbuf_puts(r->out, "\\x{d}"); return 0;
+	case 't': ig_strbuf_puts(r->out, "\\x{9}"); return 0;
+	case 'f': ig_strbuf_puts(r->out, "\\x{c}"); return 0;
+	case 'v': ig_strbuf_puts(r->out, "\\x{b}"); return 0;
 	case 'x':
-	case 'u':
-		return put_code_point(r, from, c);
+	case 'u': return put_code_point(r, from, c);
 	case 'p':
-	case 'P':
-		return put_property(r, from, c);
+	case 'P': return put_property(r, from, c);
 	}
 	if ((unsigned char)c >= 0x80 || (unsigned char)c < 0x20 || is_digit(c) ||
 	    ((c | 32) >= 'a' && (c | 32) <= 'z'))
@@ -320,15 +299,10 @@ static int put_next(struct reader *r)
 	const char *from = r->p;
 
 	switch (*from) {
-	case '\\':
-		r->p++;
-		return put_escape(r, from, false);
-	case '[':
-		return put_class(r);
-	case '(':
-		return put_group(r);
-	case '{':
-		return put_repeat(r);
+	case '\\': r->p++; return put_escape(r, from, false);
+	case '[': return put_class(r);
+	case '(': return put_group(r);
+	case '{': return put_repeat(r);
 	case ')':
 		if (r->caseless_depth == r->depth)
 			r->caseless_depth = 0;
@@ -357,8 +331,7 @@ static int put_next(struct reader *r)
 	case '^':
 	case '$':
 	case ']':
-	case '}':
-		return unknown_part(r, from, "an unknown sign");
+	case '}': return unknown_part(r, from, "an unknown sign");
 	}
 	if (r->caseless_depth && ((unsigned char)*from >= 0x80 || folds_together(from, r->end)))
 		return unknown_part(r, from, "letters that fold together");

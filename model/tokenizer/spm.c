@@ -105,10 +105,7 @@ static int grow(void **p, size_t *cap, size_t n, size_t size)
 
 /* ---- the text ------------------------------------------------------------------- */
 
-static bool is_mark(const char *p, size_t n)
-{
-	return n >= 3 && !memcmp(p, SPACE_MARK, 3);
-}
+static bool is_mark(const char *p, size_t n) { return n >= 3 && !memcmp(p, SPACE_MARK, 3); }
 
 /* A space before it, U+2581 as a space, and with trim no more of them than needed. */
 static int take_text(struct run *r, const char *text, size_t len)

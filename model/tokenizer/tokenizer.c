@@ -98,20 +98,11 @@ const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t 
 	return t->bytes + t->starts[id];
 }
 
-int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t)
-{
-	return (int32_t)t->n_vocab;
-}
+int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t) { return (int32_t)t->n_vocab; }
 
-int32_t ig_tokenizer_bos(const struct ig_tokenizer *t)
-{
-	return t->bos;
-}
+int32_t ig_tokenizer_bos(const struct ig_tokenizer *t) { return t->bos; }
 
-bool ig_tokenizer_add_bos(const struct ig_tokenizer *t)
-{
-	return t->add_bos;
-}
+bool ig_tokenizer_add_bos(const struct ig_tokenizer *t) { return t->add_bos; }
 
 bool ig_tokenizer_is_end(const struct ig_tokenizer *t, int32_t id)
 {
@@ -121,20 +112,11 @@ bool ig_tokenizer_is_end(const struct ig_tokenizer *t, int32_t id)
 	return false;
 }
 
-size_t ig_tokenizer_longest(const struct ig_tokenizer *t)
-{
-	return t->longest;
-}
+size_t ig_tokenizer_longest(const struct ig_tokenizer *t) { return t->longest; }
 
-bool ig_tokenizer_adds_space(const struct ig_tokenizer *t)
-{
-	return t->adds_space;
-}
+bool ig_tokenizer_adds_space(const struct ig_tokenizer *t) { return t->adds_space; }
 
-bool ig_tokenizer_trims(const struct ig_tokenizer *t)
-{
-	return t->trims;
-}
+bool ig_tokenizer_trims(const struct ig_tokenizer *t) { return t->trims; }
 
 /* ---- encode --------------------------------------------------------------------- */
 

@@ -11,38 +11,14 @@
 
 typedef __m256 vec;
 
-static inline vec vec_zero(void)
-{
-	return _mm256_setzero_ps();
-}
-static inline vec vec_set1(float x)
-{
-	return _mm256_set1_ps(x);
-}
-static inline vec vec_load(const float *p)
-{
-	return _mm256_loadu_ps(p);
-}
-static inline void vec_store(float *p, vec v)
-{
-	_mm256_storeu_ps(p, v);
-}
-static inline vec vec_add(vec a, vec b)
-{
-	return _mm256_add_ps(a, b);
-}
-static inline vec vec_mul(vec a, vec b)
-{
-	return _mm256_mul_ps(a, b);
-}
-static inline vec vec_max(vec a, vec b)
-{
-	return _mm256_max_ps(a, b);
-}
-static inline vec vec_fma(vec a, vec b, vec c)
-{
-	return _mm256_fmadd_ps(a, b, c);
-}
+static inline vec vec_zero(void) { return _mm256_setzero_ps(); }
+static inline vec vec_set1(float x) { return _mm256_set1_ps(x); }
+static inline vec vec_load(const float *p) { return _mm256_loadu_ps(p); }
+static inline void vec_store(float *p, vec v) { _mm256_storeu_ps(p, v); }
+static inline vec vec_add(vec a, vec b) { return _mm256_add_ps(a, b); }
+static inline vec vec_mul(vec a, vec b) { return _mm256_mul_ps(a, b); }
+static inline vec vec_max(vec a, vec b) { return _mm256_max_ps(a, b); }
+static inline vec vec_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
 
 static inline vec vec_load_f16(const uint16_t *p)
 {

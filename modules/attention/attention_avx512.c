@@ -10,38 +10,14 @@
 
 typedef __m512 vec;
 
-static inline vec vec_zero(void)
-{
-	return _mm512_setzero_ps();
-}
-static inline vec vec_set1(float x)
-{
-	return _mm512_set1_ps(x);
-}
-static inline vec vec_load(const float *p)
-{
-	return _mm512_loadu_ps(p);
-}
-static inline void vec_store(float *p, vec v)
-{
-	_mm512_storeu_ps(p, v);
-}
-static inline vec vec_add(vec a, vec b)
-{
-	return _mm512_add_ps(a, b);
-}
-static inline vec vec_mul(vec a, vec b)
-{
-	return _mm512_mul_ps(a, b);
-}
-static inline vec vec_max(vec a, vec b)
-{
-	return _mm512_max_ps(a, b);
-}
-static inline vec vec_fma(vec a, vec b, vec c)
-{
-	return _mm512_fmadd_ps(a, b, c);
-}
+static inline vec vec_zero(void) { return _mm512_setzero_ps(); }
+static inline vec vec_set1(float x) { return _mm512_set1_ps(x); }
+static inline vec vec_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline void vec_store(float *p, vec v) { _mm512_storeu_ps(p, v); }
+static inline vec vec_add(vec a, vec b) { return _mm512_add_ps(a, b); }
+static inline vec vec_mul(vec a, vec b) { return _mm512_mul_ps(a, b); }
+static inline vec vec_max(vec a, vec b) { return _mm512_max_ps(a, b); }
+static inline vec vec_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); }
 
 static inline vec vec_load_f16(const uint16_t *p)
 {
@@ -193,26 +169,13 @@ static int scores_in_place(const struct unit *u, int nq, const char *block, floa
 	if (u->dim % 32)
 		return 0;
 	switch (nq) {
-	case 1:
-		scores_block(1, u, block, s);
-		break;
-	case 2:
-		scores_block(2, u, block, s);
-		break;
-	case 3:
-		scores_block(3, u, block, s);
-		break;
-	case 4:
-		scores_block(4, u, block, s);
-		break;
-	case 5:
-		scores_block(5, u, block, s);
-		break;
-	case 6:
-		scores_block(6, u, block, s);
-		break;
-	default:
-		return 0;
+	case 1: scores_block(1, u, block, s); break;
+	case 2: scores_block(2, u, block, s); break;
+	case 3: scores_block(3, u, block, s); break;
+	case 4: scores_block(4, u, block, s); break;
+	case 5: scores_block(5, u, block, s); break;
+	case 6: scores_block(6, u, block, s); break;
+	default: return 0;
 	}
 	return 1;
 }

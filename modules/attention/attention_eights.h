@@ -9,26 +9,13 @@ static int scores_in_place(const struct unit *u, int nq, const char *block, floa
 {
 	for (int t = 0; t < IG_BLOCK_TOKENS; t += 8, block += 8 * u->layout->token_stride, s += 8)
 		switch (nq) {
-		case 1:
-			scores_half(1, u, block, s);
-			break;
-		case 2:
-			scores_half(2, u, block, s);
-			break;
-		case 3:
-			scores_half(3, u, block, s);
-			break;
-		case 4:
-			scores_half(4, u, block, s);
-			break;
-		case 5:
-			scores_half(5, u, block, s);
-			break;
-		case 6:
-			scores_half(6, u, block, s);
-			break;
-		default:
-			return 0;
+		case 1: scores_half(1, u, block, s); break;
+		case 2: scores_half(2, u, block, s); break;
+		case 3: scores_half(3, u, block, s); break;
+		case 4: scores_half(4, u, block, s); break;
+		case 5: scores_half(5, u, block, s); break;
+		case 6: scores_half(6, u, block, s); break;
+		default: return 0;
 		}
 	return 1;
 }

@@ -10,38 +10,14 @@
 
 typedef float32x4_t vec;
 
-static inline vec vec_zero(void)
-{
-	return vdupq_n_f32(0);
-}
-static inline vec vec_set1(float x)
-{
-	return vdupq_n_f32(x);
-}
-static inline vec vec_load(const float *p)
-{
-	return vld1q_f32(p);
-}
-static inline void vec_store(float *p, vec v)
-{
-	vst1q_f32(p, v);
-}
-static inline vec vec_add(vec a, vec b)
-{
-	return vaddq_f32(a, b);
-}
-static inline vec vec_mul(vec a, vec b)
-{
-	return vmulq_f32(a, b);
-}
-static inline vec vec_max(vec a, vec b)
-{
-	return vmaxq_f32(a, b);
-}
-static inline vec vec_fma(vec a, vec b, vec c)
-{
-	return vfmaq_f32(c, a, b);
-}
+static inline vec vec_zero(void) { return vdupq_n_f32(0); }
+static inline vec vec_set1(float x) { return vdupq_n_f32(x); }
+static inline vec vec_load(const float *p) { return vld1q_f32(p); }
+static inline void vec_store(float *p, vec v) { vst1q_f32(p, v); }
+static inline vec vec_add(vec a, vec b) { return vaddq_f32(a, b); }
+static inline vec vec_mul(vec a, vec b) { return vmulq_f32(a, b); }
+static inline vec vec_max(vec a, vec b) { return vmaxq_f32(a, b); }
+static inline vec vec_fma(vec a, vec b, vec c) { return vfmaq_f32(c, a, b); }
 
 static inline vec vec_load_f16(const uint16_t *p)
 {
@@ -87,10 +63,7 @@ static inline float vec_hsum(vec v)
 	return vget_lane_f32(x, 0) + vget_lane_f32(x, 1);
 }
 
-static inline float vec_hmax(vec v)
-{
-	return vmaxvq_f32(v);
-}
+static inline float vec_hmax(vec v) { return vmaxvq_f32(v); }
 
 static inline void widen_8(float *y, const uint16_t *h)
 {

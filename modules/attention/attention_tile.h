@@ -253,29 +253,17 @@ INLINE void weigh_tile(const int nq, const int nv, const int f16, const struct u
  * are registers. */
 #if TILE_V == 4
 #define EACH_NV(nq, call)                                                                          \
-	case (nq) * 8 + 1:                                                                         \
-		call(nq, 1);                                                                       \
-		break;                                                                             \
-	case (nq) * 8 + 2:                                                                         \
-		call(nq, 2);                                                                       \
-		break;                                                                             \
-	case (nq) * 8 + 3:                                                                         \
-		call(nq, 3);                                                                       \
-		break;                                                                             \
-	case (nq) * 8 + 4:                                                                         \
-		call(nq, 4);                                                                       \
-		break;
+	case (nq) * 8 + 1: call(nq, 1); break;                                                     \
+	case (nq) * 8 + 2: call(nq, 2); break;                                                     \
+	case (nq) * 8 + 3: call(nq, 3); break;                                                     \
+	case (nq) * 8 + 4: call(nq, 4); break;
 #elif TILE_V == 2
 #define EACH_NV(nq, call)                                                                          \
-	case (nq) * 8 + 2:                                                                         \
-		call(nq, 2);                                                                       \
-		break;
+	case (nq) * 8 + 2: call(nq, 2); break;
 #endif
 #ifdef IG_KEEP_LOOPS
 #define EACH_TILE(call)                                                                            \
-	default:                                                                                   \
-		call(nq, nv);                                                                      \
-		break;
+	default: call(nq, nv); break;
 #else
 #define EACH_TILE(call)                                                                            \
 	EACH_NV(1, call)                                                                           \
@@ -330,15 +318,9 @@ static void weigh(const struct unit *u, const struct values *v, int f16, int nq,
 
 /* ---- one range -------------------------------------------------------------------------- */
 
-static int32_t at_least(int32_t a, int32_t b)
-{
-	return a > b ? a : b;
-}
+static int32_t at_least(int32_t a, int32_t b) { return a > b ? a : b; }
 
-static int32_t at_most(int32_t a, int32_t b)
-{
-	return a < b ? a : b;
-}
+static int32_t at_most(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* Scores of blocks first_block … end_block - 1 of the range when the query vectors
  * are too few to share a transposed copy of K. */

@@ -99,10 +99,7 @@ static void inverse_frequencies(const struct ig_op_call *call, float *inv)
 		inv[i] /= factors[i];
 }
 
-static int64_t n_rows_of_step(const struct ig_op_call *call)
-{
-	return call->step->n_rows;
-}
+static int64_t n_rows_of_step(const struct ig_op_call *call) { return call->step->n_rows; }
 
 static void table_rows(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
 {

@@ -129,12 +129,8 @@ static int kv_layout(const struct ig_kvcache *c, struct ig_kv_layout *l, struct 
 	uint64_t element;
 
 	switch (l->dtype) {
-	case IG_F16:
-		element = 2;
-		break;
-	case IG_F32:
-		element = 4;
-		break;
+	case IG_F16: element = 2; break;
+	case IG_F32: element = 4; break;
 	default:
 		return ig_fail(err, -EINVAL, "kvcache: element type %u; f16 and f32 are known",
 			       l->dtype);

@@ -116,10 +116,7 @@ void prefix_set_block(struct prefix *p, uint32_t node, uint32_t i, uint32_t word
 	p->nodes[node].blocks[i] = word;
 }
 
-uint32_t prefix_parent(const struct prefix *p, uint32_t node)
-{
-	return p->nodes[node].parent;
-}
+uint32_t prefix_parent(const struct prefix *p, uint32_t node) { return p->nodes[node].parent; }
 
 void prefix_move_blocks(struct prefix *p, uint32_t slab, const uint32_t *words)
 {
@@ -134,10 +131,7 @@ void prefix_move_blocks(struct prefix *p, uint32_t slab, const uint32_t *words)
 
 /* ---- candidates ---------------------------------------------------------------------- */
 
-uint64_t prefix_tick(struct prefix *p)
-{
-	return ++p->time;
-}
+uint64_t prefix_tick(struct prefix *p) { return ++p->time; }
 
 uint64_t prefix_oldest(const struct prefix *p)
 {
@@ -186,10 +180,7 @@ static void list_add_oldest(struct prefix *p, uint32_t i, uint64_t stamp)
 	p->oldest = i;
 }
 
-static bool is_candidate(const struct node *n)
-{
-	return !n->n_busy && !n->n_children;
-}
+static bool is_candidate(const struct node *n) { return !n->n_busy && !n->n_children; }
 
 /* One reason more for the node to stay; the first makes its parent busy too. */
 static void add_busy(struct prefix *p, uint32_t i)
@@ -216,15 +207,9 @@ static void drop_busy(struct prefix *p, uint32_t i)
 	}
 }
 
-void prefix_use(struct prefix *p, uint32_t node)
-{
-	add_busy(p, node);
-}
+void prefix_use(struct prefix *p, uint32_t node) { add_busy(p, node); }
 
-void prefix_unuse(struct prefix *p, uint32_t node)
-{
-	drop_busy(p, node);
-}
+void prefix_unuse(struct prefix *p, uint32_t node) { drop_busy(p, node); }
 
 /* ---- adding and taking out -------------------------------------------------------------- */
 

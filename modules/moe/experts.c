@@ -208,15 +208,9 @@ static void reference_combine(const struct ig_op_call *call)
 
 /* ---- what both kernels do -------------------------------------------------------------- */
 
-static int64_t at_most(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
+static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static int64_t round64(int64_t n)
-{
-	return (n + 63) & ~(int64_t)63;
-}
+static int64_t round64(int64_t n) { return (n + 63) & ~(int64_t)63; }
 
 /* A worker's scratch. */
 struct room {
@@ -415,12 +409,9 @@ static int64_t slot_bytes(const struct ig_op_call *call)
 	const int64_t f = call->weight[0].n_cols;
 
 	switch (call->in[0].form) {
-	case IG_FORM_Q8:
-		return round64(f + f / 32 * 24);
-	case IG_FORM_BF16:
-		return round64(f * 2);
-	default:
-		return round64(f * 4);
+	case IG_FORM_Q8: return round64(f + f / 32 * 24);
+	case IG_FORM_BF16: return round64(f * 2);
+	default: return round64(f * 4);
 	}
 }
 

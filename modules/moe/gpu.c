@@ -214,19 +214,15 @@ static const struct ig_shader *shader_of(const struct product *p)
 		return &ig_shader_moe_f32;
 	switch (p->dtype) {
 	case IG_F16:
-	case IG_BF16:
-		return &ig_shader_moe;
+	case IG_BF16: return &ig_shader_moe;
 	case IG_Q8_0:
 	case IG_Q4_0:
 	case IG_Q4_1:
-	case IG_Q8_M:
-		return &ig_shader_moe_q;
+	case IG_Q8_M: return &ig_shader_moe_q;
 	case IG_Q4_K:
 	case IG_Q5_K:
-	case IG_Q6_K:
-		return &ig_shader_moe_k;
-	default:
-		return &ig_shader_moe_blocks;
+	case IG_Q6_K: return &ig_shader_moe_k;
+	default: return &ig_shader_moe_blocks;
 	}
 }
 

@@ -41,10 +41,7 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 }
 
 /* NaN is smaller than any number, and equal to minus infinity. */
-static float key_of(float x)
-{
-	return x != x ? -INFINITY : x;
-}
+static float key_of(float x) { return x != x ? -INFINITY : x; }
 
 /* The k largest of x[n], ties to the lower id, in ascending order of id; the largest key. */
 static float choose(const float *x, uint32_t n, uint32_t k, uint32_t *ids)
@@ -115,10 +112,7 @@ static void sort_assignments(const struct route *r, uint32_t n_experts)
 		*route_word(r, IG_ROUTE_ORDER, next[*route_word(r, IG_ROUTE_IDS, a)]++) = a;
 }
 
-static int64_t one_unit(const struct ig_op_call *call)
-{
-	return 1;
-}
+static int64_t one_unit(const struct ig_op_call *call) { return 1; }
 
 static void run(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
 {

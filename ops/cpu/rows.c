@@ -97,10 +97,7 @@ void KERNEL(ig_norm)(const struct ig_op_call *c, int64_t first, int64_t last, vo
  * others: it would take their bits. */
 #define APART 4.0f
 
-static uint32_t magnitude(float x)
-{
-	return ig_bits_from_f32(x) & 0x7fffffffu;
-}
+static uint32_t magnitude(float x) { return ig_bits_from_f32(x) & 0x7fffffffu; }
 
 /* Bits of the largest magnitude of a block. */
 static uint32_t largest(const float *x)

@@ -5,10 +5,7 @@
 #include "ops/cpu/tile_quants.h"
 #include "ops/float.h"
 
-static uint64_t round64(uint64_t n)
-{
-	return (n + 63) & ~(uint64_t)63;
-}
+static uint64_t round64(uint64_t n) { return (n + 63) & ~(uint64_t)63; }
 
 uint64_t ig_tile16_tile_bytes(uint32_t dtype, int64_t k)
 {
@@ -17,22 +14,14 @@ uint64_t ig_tile16_tile_bytes(uint32_t dtype, int64_t k)
 	if (k <= 0 || k > INT32_MAX)
 		return 0;
 	switch (dtype) {
-	case IG_F32:
-		return u * 64;
-	case IG_F16:
-		return round64(u * 32);
-	case IG_BF16:
-		return (u + 1) / 2 * 64;
-	case IG_Q8_0:
-		return u % 32 ? 0 : round64(u / 32 * (512 + 32));
-	case IG_Q4_0:
-		return u % 32 ? 0 : round64(u / 32 * (256 + 32));
-	case IG_Q4_1:
-		return u % 32 ? 0 : u / 32 * (256 + 64);
-	case IG_Q8_M:
-		return u % 32 ? 0 : u / 32 * (512 + 64);
-	default:
-		return ig_tile_quants_bytes(dtype, k);
+	case IG_F32: return u * 64;
+	case IG_F16: return round64(u * 32);
+	case IG_BF16: return (u + 1) / 2 * 64;
+	case IG_Q8_0: return u % 32 ? 0 : round64(u / 32 * (512 + 32));
+	case IG_Q4_0: return u % 32 ? 0 : round64(u / 32 * (256 + 32));
+	case IG_Q4_1: return u % 32 ? 0 : u / 32 * (256 + 64);
+	case IG_Q8_M: return u % 32 ? 0 : u / 32 * (512 + 64);
+	default: return ig_tile_quants_bytes(dtype, k);
 	}
 }
 
@@ -69,20 +58,11 @@ static void pack_row(uint32_t dtype, const uint8_t *src, uint8_t *tile, int64_t 
 		for (int64_t i = 0; i < k; i++)
 			memcpy(tile + i / 2 * 64 + lane * 4 + i % 2 * 2, src + i * 2, 2);
 		break;
-	case IG_Q8_0:
-		pack_blocks(src, tile, k / 32, lane, 1, 8);
-		break;
-	case IG_Q4_0:
-		pack_blocks(src, tile, k / 32, lane, 1, 4);
-		break;
-	case IG_Q4_1:
-		pack_blocks(src, tile, k / 32, lane, 2, 4);
-		break;
-	case IG_Q8_M:
-		pack_blocks(src, tile, k / 32, lane, 2, 8);
-		break;
-	default:
-		ig_tile_quants_pack_row(dtype, src, tile, k, lane);
+	case IG_Q8_0: pack_blocks(src, tile, k / 32, lane, 1, 8); break;
+	case IG_Q4_0: pack_blocks(src, tile, k / 32, lane, 1, 4); break;
+	case IG_Q4_1: pack_blocks(src, tile, k / 32, lane, 2, 4); break;
+	case IG_Q8_M: pack_blocks(src, tile, k / 32, lane, 2, 8); break;
+	default: ig_tile_quants_pack_row(dtype, src, tile, k, lane);
 	}
 }
 
@@ -163,7 +143,6 @@ void ig_tile16_row_to_f32(uint32_t dtype, const void *packed, int64_t k, int64_t
 			}
 		}
 		break;
-	default:
-		ig_tile_quants_row_to_f32(dtype, tile, k, (int)o, dst);
+	default: ig_tile_quants_row_to_f32(dtype, tile, k, (int)o, dst);
 	}
 }

@@ -43,10 +43,7 @@
 
 /* Bytes of one tile; 0 when the dtype has no such layout or k does not fit it. */
 uint64_t ig_tile16_tile_bytes(uint32_t dtype, int64_t k);
-static inline int64_t ig_tile16_n_tiles(int64_t n)
-{
-	return (n + IG_TILE - 1) / IG_TILE;
-}
+static inline int64_t ig_tile16_n_tiles(int64_t n) { return (n + IG_TILE - 1) / IG_TILE; }
 
 /* Pack tiles first … last - 1 of a matrix [n, k] in IG_FORM_ROWS.  dst is the whole
  * packed matrix, 64-byte aligned.  Threads may pack different tiles at once. */

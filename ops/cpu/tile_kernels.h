@@ -146,17 +146,14 @@ static void run_glu(const struct ig_op_call *c, int64_t first, int64_t last, til
 /* A product for any number of rows from NAME_rows: a copy for each of 1 to 4 or 8 rows, whose
  * sums lie in registers, or (ANY) one copy that takes the number as it comes. */
 #define TILE_ROWS(name, n)                                                                         \
-	case n:                                                                                    \
-		name##_rows(tile, k, x, x_stride, out, n);                                         \
-		break;
+	case n: name##_rows(tile, k, x, x_stride, out, n); break;
 #define TILE_ROWS_4(name)                                                                          \
 	TILE_ROWS(name, 1) TILE_ROWS(name, 2) TILE_ROWS(name, 3) TILE_ROWS(name, 4)
 #define TILE_ROWS_8(name)                                                                          \
 	TILE_ROWS_4(name)                                                                          \
 	TILE_ROWS(name, 5) TILE_ROWS(name, 6) TILE_ROWS(name, 7) TILE_ROWS(name, 8)
 #define TILE_ROWS_ANY(name)                                                                        \
-	default:                                                                                   \
-		name##_rows(tile, k, x, x_stride, out, n_rows);
+	default: name##_rows(tile, k, x, x_stride, out, n_rows);
 
 #ifdef IG_KEEP_LOOPS
 #undef TILE_ROWS_4

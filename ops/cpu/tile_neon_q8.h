@@ -58,14 +58,10 @@ ALWAYS_INLINE int8x16_t spread(int8x16_t x, const int g)
 	int32x4_t n = vreinterpretq_s32_s8(x);
 
 	switch (g) {
-	case 0:
-		return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 0));
-	case 1:
-		return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 1));
-	case 2:
-		return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 2));
-	default:
-		return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 3));
+	case 0: return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 0));
+	case 1: return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 1));
+	case 2: return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 2));
+	default: return vreinterpretq_s8_s32(vdupq_laneq_s32(n, 3));
 	}
 }
 

@@ -35,28 +35,17 @@ struct tile_format {
 static inline __attribute__((always_inline)) struct tile_format tile_format(uint32_t dtype)
 {
 	switch (dtype) {
-	case IG_Q5_0:
-		return (struct tile_format){ 4, 1, 0, 0, 1, false, 16 };
-	case IG_Q5_1:
-		return (struct tile_format){ 4, 1, 0, 0, 1, true, 0 };
-	case IG_Q2_K:
-		return (struct tile_format){ 2, 0, 2, 0, 8, true, 0 };
-	case IG_Q3_K:
-		return (struct tile_format){ 2, 1, 2, 0, 8, false, 4 };
-	case IG_Q4_K:
-		return (struct tile_format){ 4, 0, 1, 1, 8, true, 0 };
-	case IG_Q5_K:
-		return (struct tile_format){ 4, 1, 1, 1, 8, true, 0 };
-	case IG_Q6_K:
-		return (struct tile_format){ 4, 2, 2, 0, 8, false, 32 };
-	case IG_IQ4_NL:
-		return (struct tile_format){ 4, 0, 0, 0, 1, false, 128 };
-	case IG_IQ4_XS:
-		return (struct tile_format){ 4, 0, 1, 0, 8, false, 128 };
-	case IG_MXFP4:
-		return (struct tile_format){ 4, 0, 1, 0, 0, false, 12 };
-	default:
-		return (struct tile_format){ 0, 0, 0, 0, 0, false, 0 };
+	case IG_Q5_0: return (struct tile_format){ 4, 1, 0, 0, 1, false, 16 };
+	case IG_Q5_1: return (struct tile_format){ 4, 1, 0, 0, 1, true, 0 };
+	case IG_Q2_K: return (struct tile_format){ 2, 0, 2, 0, 8, true, 0 };
+	case IG_Q3_K: return (struct tile_format){ 2, 1, 2, 0, 8, false, 4 };
+	case IG_Q4_K: return (struct tile_format){ 4, 0, 1, 1, 8, true, 0 };
+	case IG_Q5_K: return (struct tile_format){ 4, 1, 1, 1, 8, true, 0 };
+	case IG_Q6_K: return (struct tile_format){ 4, 2, 2, 0, 8, false, 32 };
+	case IG_IQ4_NL: return (struct tile_format){ 4, 0, 0, 0, 1, false, 128 };
+	case IG_IQ4_XS: return (struct tile_format){ 4, 0, 1, 0, 8, false, 128 };
+	case IG_MXFP4: return (struct tile_format){ 4, 0, 1, 0, 0, false, 12 };
+	default: return (struct tile_format){ 0, 0, 0, 0, 0, false, 0 };
 	}
 }
 

@@ -21,15 +21,9 @@ ALWAYS_INLINE int8x16_t table_of(uint32_t dtype)
 	return vld1q_s8(dtype == IG_MXFP4 ? fp4_values : iq4_values);
 }
 
-ALWAYS_INLINE uint8x16_t right(uint8x16_t v, const int by)
-{
-	return v >> vdupq_n_u8((uint8_t)by);
-}
+ALWAYS_INLINE uint8x16_t right(uint8x16_t v, const int by) { return v >> vdupq_n_u8((uint8_t)by); }
 
-ALWAYS_INLINE uint8x16_t left(uint8x16_t v, const int by)
-{
-	return v << vdupq_n_u8((uint8_t)by);
-}
+ALWAYS_INLINE uint8x16_t left(uint8x16_t v, const int by) { return v << vdupq_n_u8((uint8_t)by); }
 
 /* The upper bits of half of a block as codes() takes them: 1 for a negative code where they
  * are single ones of codes with an offset, in two's complement where they are pairs. */
@@ -59,9 +53,7 @@ ALWAYS_INLINE int8x16_t codes(uint32_t dtype, const uint8_t *q, uint8x16_t upper
 	uint8x16_t c = vld1q_u8(q + (tile_format(dtype).low_bits == 4 ? g : half) * GROUP_BYTES), t;
 
 	switch (dtype) {
-	case IG_Q2_K:
-		c = vandq_u8(right(c, 2 * g), three);
-		break;
+	case IG_Q2_K: c = vandq_u8(right(c, 2 * g), three); break;
 	case IG_Q3_K:
 		t = vtstq_u8(upper, vdupq_n_u8((uint8_t)(1 << bit)));
 		c = g == 3 ? vsriq_n_u8(t, c, 6) : vbslq_u8(three, right(c, 2 * g), t);
@@ -81,8 +73,7 @@ ALWAYS_INLINE int8x16_t codes(uint32_t dtype, const uint8_t *q, uint8x16_t upper
 		c = half ? vshrq_n_u8(c, 4) : vandq_u8(c, fifteen);
 		c = vbslq_u8(vdupq_n_u8(16), t, c);
 		break;
-	default:
-		c = half ? vshrq_n_u8(c, 4) : vandq_u8(c, fifteen);
+	default: c = half ? vshrq_n_u8(c, 4) : vandq_u8(c, fifteen);
 	}
 	return IS_TABLE(dtype) ? vqtbl1q_s8(table, c) : vreinterpretq_s8_u8(c);
 }

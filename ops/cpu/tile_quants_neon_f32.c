@@ -12,18 +12,10 @@ ALWAYS_INLINE void add_lane(float32x4_t (*acc)[2], const float32x4_t *w, const f
 	ROWS(r)
 		QUADS(v) {
 			switch (lane) { /* an instruction's immediate */
-			case 0:
-				acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 0);
-				break;
-			case 1:
-				acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 1);
-				break;
-			case 2:
-				acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 2);
-				break;
-			default:
-				acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 3);
-				break;
+			case 0: acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 0); break;
+			case 1: acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 1); break;
+			case 2: acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 2); break;
+			default: acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 3); break;
 			}
 		}
 }

@@ -155,14 +155,10 @@ static uint64_t threadgroup_bytes(const struct variant *v, uint32_t element, uin
 	uint64_t sums = (uint64_t)s->bm * (s->bn + 8) * 4;
 
 	switch (v->form) {
-	case RUSH:
-		return walk + s->stages * 16;
-	case STREAM:
-		return walk + 2 * 64 * PRODUCT_STREAM_CHUNK(s->bn) * 4 + s->stages * 16 + 16;
-	case SHARES:
-		return (walk > sums ? walk : sums) * shares;
-	default:
-		return walk > sums ? walk : sums;
+	case RUSH: return walk + s->stages * 16;
+	case STREAM: return walk + 2 * 64 * PRODUCT_STREAM_CHUNK(s->bn) * 4 + s->stages * 16 + 16;
+	case SHARES: return (walk > sums ? walk : sums) * shares;
+	default: return walk > sums ? walk : sums;
 	}
 }
 
@@ -173,10 +169,7 @@ static bool is_large(const struct product *p)
 	       !is_odd(p->dtype, p->call->in[0].n_cols);
 }
 
-static int64_t n_cores(const struct ig_gpu_facts *f)
-{
-	return f->n_cores ? f->n_cores : 132;
-}
+static int64_t n_cores(const struct ig_gpu_facts *f) { return f->n_cores ? f->n_cores : 132; }
 
 /* The kernel for few rows on NVIDIA: the narrowest whose threadgroups all run at once. */
 static struct variant nv_few(const struct product *p, int64_t outputs, bool shared)
@@ -540,26 +533,19 @@ static const struct ig_shader *shader_of(const struct product *p)
 	if (p->element == IG_F32)
 		return pair ? &ig_shader_glu_f32 : &ig_shader_linear_f32;
 	switch (p->dtype) {
-	case IG_F16:
-		return pair ? &ig_shader_glu : &ig_shader_linear;
-	case IG_BF16:
-		return pair ? &ig_shader_glu_bf16 : &ig_shader_linear_bf16;
+	case IG_F16: return pair ? &ig_shader_glu : &ig_shader_linear;
+	case IG_BF16: return pair ? &ig_shader_glu_bf16 : &ig_shader_linear_bf16;
 	case IG_Q5_0:
-	case IG_Q5_1:
-		return pair ? &ig_shader_glu_q5 : &ig_shader_linear_q5;
+	case IG_Q5_1: return pair ? &ig_shader_glu_q5 : &ig_shader_linear_q5;
 	case IG_Q2_K:
-	case IG_Q3_K:
-		return pair ? &ig_shader_glu_k23 : &ig_shader_linear_k23;
+	case IG_Q3_K: return pair ? &ig_shader_glu_k23 : &ig_shader_linear_k23;
 	case IG_Q4_K:
 	case IG_Q5_K:
-	case IG_Q6_K:
-		return pair ? &ig_shader_glu_k : &ig_shader_linear_k;
+	case IG_Q6_K: return pair ? &ig_shader_glu_k : &ig_shader_linear_k;
 	case IG_IQ4_NL:
 	case IG_IQ4_XS:
-	case IG_MXFP4:
-		return pair ? &ig_shader_glu_table : &ig_shader_linear_table;
-	default:
-		return pair ? &ig_shader_glu_q : &ig_shader_linear_q;
+	case IG_MXFP4: return pair ? &ig_shader_glu_table : &ig_shader_linear_table;
+	default: return pair ? &ig_shader_glu_q : &ig_shader_linear_q;
 	}
 }
 

@@ -92,10 +92,7 @@ void ig_cpu_unmap(void *p, uint64_t bytes)
 		munmap(p, bytes);
 }
 
-static void *map_slab(struct ig_driver *d, uint64_t bytes)
-{
-	return ig_cpu_map(bytes);
-}
+static void *map_slab(struct ig_driver *d, uint64_t bytes) { return ig_cpu_map(bytes); }
 
 static void unmap_slab(struct ig_driver *d, void *base, uint64_t bytes)
 {

@@ -24,10 +24,7 @@ struct lowering {
 
 #define N_FORMS 4
 
-static uint64_t round_up(uint64_t n, uint64_t to)
-{
-	return (n + to - 1) / to * to;
-}
+static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
 static bool grow(void **array, uint32_t n, uint32_t *cap, size_t size)
 {
@@ -84,10 +81,7 @@ static const struct ig_cpu_kernel *choose_for(const struct cpu_driver *d, const 
 /* The calls that bring rows of float into another form, as kernels of their own. */
 #define PACK_ENTRY(name, isa) IG_CPU_KERNEL(isa, IG_UNITS_ROWS, pack_units, NULL, PACK_FN(name)),
 
-static int64_t pack_units(const struct ig_op_call *c)
-{
-	return c->out[0].n_rows;
-}
+static int64_t pack_units(const struct ig_op_call *c) { return c->out[0].n_rows; }
 
 #define PACK_FN(name) ig_pack_q8_##name
 static const struct ig_cpu_kernel pack_q8[] = { ROWS_LIST(PACK_ENTRY) };

@@ -124,10 +124,7 @@ void ig_pool_destroy(struct ig_pool *p)
 	free(p);
 }
 
-uint32_t ig_pool_n_threads(const struct ig_pool *p)
-{
-	return p->n_threads;
-}
+uint32_t ig_pool_n_threads(const struct ig_pool *p) { return p->n_threads; }
 
 void ig_pool_run(struct ig_pool *p, void (*job)(void *ctx, uint32_t thread), void *ctx)
 {

@@ -44,10 +44,7 @@ struct ig_gpu_buffer {
 	uint64_t n_bytes;
 };
 
-static inline struct ig_cuda *ig_cuda_of(struct ig_gpu_device *d)
-{
-	return (struct ig_cuda *)d;
-}
+static inline struct ig_cuda *ig_cuda_of(struct ig_gpu_device *d) { return (struct ig_cuda *)d; }
 
 /* Make the device's context the thread's; -ENODEV when it is lost. */
 int ig_cuda_enter(struct ig_cuda *d, struct ig_error *err);

@@ -287,10 +287,7 @@ static void free_buffer(struct ig_gpu_device *base, struct ig_gpu_buffer *b)
 	free(b);
 }
 
-static uint64_t address(const struct ig_gpu_buffer *b)
-{
-	return b->at;
-}
+static uint64_t address(const struct ig_gpu_buffer *b) { return b->at; }
 
 static int check_range(const struct ig_gpu_buffer *b, uint64_t offset, uint64_t n_bytes,
 		       struct ig_error *err)

@@ -57,8 +57,7 @@ static int is_sticky(CUresult r)
 	case CUDA_ERROR_LAUNCH_TIMEOUT:
 	case CUDA_ERROR_CONTEXT_IS_DESTROYED:
 	case CUDA_ERROR_ASSERT:
-	case CUDA_ERROR_UNKNOWN:
-		return 1;
+	case CUDA_ERROR_UNKNOWN: return 1;
 	default: /* stack, instruction, alignment, address space, program counter, launch */
 		return r >= CUDA_ERROR_HARDWARE_STACK_ERROR && r <= CUDA_ERROR_LAUNCH_FAILED;
 	}

@@ -31,10 +31,7 @@ struct program {
 	struct slot slots[IG_STEPS_IN_FLIGHT];
 };
 
-static struct program *program_of(struct ig_gpu_program *p)
-{
-	return (struct program *)p;
-}
+static struct program *program_of(struct ig_gpu_program *p) { return (struct program *)p; }
 
 /* Where a tape's buffer lies, 0 if it has none of that number. */
 static CUdeviceptr place_of(const struct ig_gpu_place *places, int32_t buffer)

@@ -107,10 +107,7 @@ uint64_t ig_gpu_memory(const struct ig_driver *base)
 
 /* ---- lowering and loading --------------------------------------------------------- */
 
-static uint64_t at_least_one(uint64_t n)
-{
-	return n ? n : 1;
-}
+static uint64_t at_least_one(uint64_t n) { return n ? n : 1; }
 
 static uint64_t logits_bytes(const struct ig_gpu_tape *t)
 {
@@ -164,20 +161,11 @@ static void set_places(struct ig_gpu_lowered *p)
 		struct ig_gpu_place *to = &p->places[i];
 		to->offset = b->offset;
 		switch (b->kind) {
-		case IG_GPU_BUFFER_SCRATCH:
-			to->buffer = p->scratch;
-			break;
-		case IG_GPU_BUFFER_CONSTANT:
-			to->buffer = p->constants;
-			break;
-		case IG_GPU_BUFFER_IDS:
-			to->buffer = p->ids;
-			break;
-		case IG_GPU_BUFFER_LOGITS:
-			to->buffer = p->logits;
-			break;
-		default:
-			break; /* weights below; the cache is never bound */
+		case IG_GPU_BUFFER_SCRATCH: to->buffer = p->scratch; break;
+		case IG_GPU_BUFFER_CONSTANT: to->buffer = p->constants; break;
+		case IG_GPU_BUFFER_IDS: to->buffer = p->ids; break;
+		case IG_GPU_BUFFER_LOGITS: to->buffer = p->logits; break;
+		default: break; /* weights below; the cache is never bound */
 		}
 	}
 	for (uint32_t i = 0; i < p->weights.plan->n_weights; i++) {

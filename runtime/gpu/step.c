@@ -31,10 +31,7 @@ static uint64_t blocks_of(uint64_t n_tokens)
 	return (n_tokens + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
 }
 
-static uint32_t mask_words(uint32_t n_vocab)
-{
-	return n_vocab / 32 + (n_vocab % 32 != 0);
-}
+static uint32_t mask_words(uint32_t n_vocab) { return n_vocab / 32 + (n_vocab % 32 != 0); }
 
 /* ---- the area --------------------------------------------------------------------- */
 
@@ -247,10 +244,7 @@ static int pack_samples(struct packing *k)
 
 /* ---- the cache -------------------------------------------------------------------- */
 
-static bool aligned(uint64_t n)
-{
-	return n % 16 == 0 && n <= UINT32_MAX;
-}
+static bool aligned(uint64_t n) { return n % 16 == 0 && n <= UINT32_MAX; }
 
 /* Does the layout hold all that the plan's group keeps in a block? */
 static int check_layout(struct packing *k, uint32_t g)

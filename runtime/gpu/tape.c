@@ -23,10 +23,7 @@
 #define MAX_DISPATCHES (1u << 20)
 #define MAX_EXTENT (1u << 24) /* mul, div and times of a grid */
 
-static uint64_t round_up(uint64_t n, uint64_t to)
-{
-	return (n + to - 1) / to * to;
-}
+static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
 /* ---- errors ---------------------------------------------------------------------- */
 
@@ -47,10 +44,7 @@ __attribute__((format(printf, 3, 4))) static int fail(struct ig_gpu_tape *t, int
 				       ig_fail(&t->error, code, "node %u: %s", t->node, what);
 }
 
-static int no_memory(struct ig_gpu_tape *t)
-{
-	return fail(t, -ENOMEM, "no memory for the tape");
-}
+static int no_memory(struct ig_gpu_tape *t) { return fail(t, -ENOMEM, "no memory for the tape"); }
 
 /* ---- creation --------------------------------------------------------------------- */
 

@@ -34,10 +34,7 @@ int ig_gpu_weights_init(struct ig_gpu_weights *w, const struct ig_plan *plan, st
 
 /* ---- where weights lie ------------------------------------------------------------ */
 
-static uint64_t round_up(uint64_t n, uint64_t to)
-{
-	return (n + to - 1) / to * to;
-}
+static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
 struct place {
 	const uint8_t *data;

@@ -29,10 +29,7 @@
 
 /* ---- choice --------------------------------------------------------------------------- */
 
-static bool fits(id<MTLDevice> device)
-{
-	return [device supportsFamily:FIRST_FAMILY];
-}
+static bool fits(id<MTLDevice> device) { return [device supportsFamily:FIRST_FAMILY]; }
 
 /* The first GPU that can do it, retained; nil with text.  The default is nil where
  * nobody is logged in at a display: then all are looked at. */
@@ -72,10 +69,7 @@ static id<MTLDevice> choose(struct ig_error *err)
 	return nil;
 }
 
-static uint32_t cut_u32(uint64_t n)
-{
-	return n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
-}
+static uint32_t cut_u32(uint64_t n) { return n > UINT32_MAX ? UINT32_MAX : (uint32_t)n; }
 
 static void find_facts(id<MTLDevice> device, struct ig_gpu_facts *f)
 {
@@ -372,10 +366,7 @@ void ig_metal_free(struct ig_gpu_device *device, struct ig_gpu_buffer *b)
 	[pool release];
 }
 
-static uint64_t metal_address(const struct ig_gpu_buffer *b)
-{
-	return [b->mtl gpuAddress];
-}
+static uint64_t metal_address(const struct ig_gpu_buffer *b) { return [b->mtl gpuAddress]; }
 
 static int check_range(const struct ig_gpu_buffer *b, uint64_t offset, uint64_t n_bytes,
 		       const char *what, struct ig_error *err)

@@ -33,14 +33,10 @@ static bool is_sound(const struct ig_module_option *o)
 	if (!is_key(o->key) || !o->help || o->type > IG_OPTION_TEXT || (is_text(o) && !o->text))
 		return false;
 	switch (o->type) {
-	case IG_OPTION_BOOL:
-		return o->number <= 1;
-	case IG_OPTION_CHOICE:
-		return is_choice(o);
-	case IG_OPTION_TEXT:
-		return strlen(o->text) >= o->min && strlen(o->text) <= o->max;
-	default:
-		return o->number >= o->min && o->number <= o->max;
+	case IG_OPTION_BOOL: return o->number <= 1;
+	case IG_OPTION_CHOICE: return is_choice(o);
+	case IG_OPTION_TEXT: return strlen(o->text) >= o->min && strlen(o->text) <= o->max;
+	default: return o->number >= o->min && o->number <= o->max;
 	}
 }
 

@@ -218,8 +218,9 @@ const struct ig_host *ig_modules_host(const struct ig_modules *m, const struct i
 {
 	for (uint32_t i = 0; i < m->n_modules; i++) {
 		const struct loaded *l = m->modules[i];
-		if (arch >= l->archs && arch < l->archs + l->n_archs)
-			return &l->host;
+		for (uint32_t a = 0; a < l->n_archs; a++)
+			if (arch == &l->archs[a])
+				return &l->host;
 	}
 	return NULL;
 }
@@ -240,10 +241,7 @@ void ig_modules_each(const struct ig_modules *m,
 		each(ctx, m->modules[i]->d.name, m->modules[i]->d.version, m->modules[i]->path);
 }
 
-const struct ig_arch *const *ig_modules_archs(const struct ig_modules *m)
-{
-	return m->archs;
-}
+const struct ig_arch *const *ig_modules_archs(const struct ig_modules *m) { return m->archs; }
 
 void ig_modules_arch_names(const struct ig_modules *m, char *buf, size_t size)
 {

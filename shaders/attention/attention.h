@@ -39,16 +39,10 @@ METAL_FUNC uint first_seen(uint position, uint window)
 }
 
 // What sums relative to `from` count for relative to `to`, from on or above it.
-METAL_FUNC float merge_share(float from, float to)
-{
-	return from == to ? 1.0f : exp2(from - to);
-}
+METAL_FUNC float merge_share(float from, float to) { return from == to ? 1.0f : exp2(from - to); }
 
 // No zero of either sign tells that later, unseen tokens added zeros to it.
-METAL_FUNC float one_zero(float x)
-{
-	return x == 0.0f ? 0.0f : x;
-}
+METAL_FUNC float one_zero(float x) { return x == 0.0f ? 0.0f : x; }
 
 METAL_FUNC void store_pair(device uchar *row, uint i, float2 v, uint type)
 {

@@ -14,14 +14,8 @@ METAL_FUNC float in_half(float x)
 }
 
 template <typename T> METAL_FUNC T element(float x);
-template <> METAL_FUNC float element<float>(float x)
-{
-	return x;
-}
-template <> METAL_FUNC half element<half>(float x)
-{
-	return half(in_half(x));
-}
+template <> METAL_FUNC float element<float>(float x) { return x; }
+template <> METAL_FUNC half element<half>(float x) { return half(in_half(x)); }
 
 // Element i of a row whose type is known when the kernel runs (ELEMENT_…).
 METAL_FUNC void store_element(device uchar *row, uint i, float x, uint type)
@@ -34,9 +28,6 @@ METAL_FUNC void store_element(device uchar *row, uint i, float x, uint type)
 		((device float *)row)[i] = x;
 }
 
-METAL_FUNC uint element_bytes(uint type)
-{
-	return type == ELEMENT_F32 ? 4 : 2;
-}
+METAL_FUNC uint element_bytes(uint type) { return type == ELEMENT_F32 ? 4 : 2; }
 
 #endif

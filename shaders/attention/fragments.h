@@ -29,14 +29,8 @@ struct fragment_sum {
 	float r[8];
 };
 
-METAL_FUNC uint fragment_row(int i, uint lane)
-{
-	return lane / 4 + i % 2 * 8;
-}
-METAL_FUNC uint fragment_column(int i, uint lane)
-{
-	return lane % 4 * 2 + i / 2 * 8;
-}
+METAL_FUNC uint fragment_row(int i, uint lane) { return lane / 4 + i % 2 * 8; }
+METAL_FUNC uint fragment_column(int i, uint lane) { return lane % 4 * 2 + i / 2 * 8; }
 
 METAL_FUNC float2 fragment_pair(thread fragment_sum &c, int i)
 {
@@ -116,10 +110,7 @@ struct fragment_sum {
 	simdgroup_matrix<float, 8, 8> m[2][2];
 };
 
-METAL_FUNC uint fragment_row(int i, uint lane)
-{
-	return i / 2 * 8 + (lane / 4 & 4) + lane / 2 % 4;
-}
+METAL_FUNC uint fragment_row(int i, uint lane) { return i / 2 * 8 + (lane / 4 & 4) + lane / 2 % 4; }
 METAL_FUNC uint fragment_column(int i, uint lane)
 {
 	return i % 2 * 8 + (lane / 4 & 2) * 2 + lane % 2 * 2;

@@ -25,15 +25,9 @@ struct head_target {
 	uint type;
 };
 
-METAL_FUNC void put(head_target to, uint i, float x)
-{
-	store_element(to.p, i, x, to.type);
-}
+METAL_FUNC void put(head_target to, uint i, float x) { store_element(to.p, i, x, to.type); }
 
-METAL_FUNC bool is_nan(float x)
-{
-	return (as_type<uint>(x) & 0x7fffffff) > 0x7f800000;
-}
+METAL_FUNC bool is_nan(float x) { return (as_type<uint>(x) & 0x7fffffff) > 0x7f800000; }
 
 //   x        [row][q heads | k heads | v heads][head_dim]
 //   table    [row][cosines | sines][n_pairs], with ROPE_TABLE

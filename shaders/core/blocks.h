@@ -40,16 +40,10 @@ struct block_raw {
 
 // -- loading ----------------------------------------------------------------------------
 
-METAL_FUNC uint two_bytes(device const uchar *p)
-{
-	return *(device const ushort *)p;
-}
+METAL_FUNC uint two_bytes(device const uchar *p) { return *(device const ushort *)p; }
 
 // Four bytes, aligned to two; sixteen, aligned to one, two, four, eight.
-METAL_FUNC uint two_halves(device const ushort *p)
-{
-	return uint(p[0]) | uint(p[1]) << 16;
-}
+METAL_FUNC uint two_halves(device const ushort *p) { return uint(p[0]) | uint(p[1]) << 16; }
 
 METAL_FUNC uint four_bytes(device const uchar *p)
 {
@@ -175,27 +169,15 @@ METAL_FUNC void block_load(thread block_raw &r, uint format, device const uchar 
 
 // -- values -----------------------------------------------------------------------------
 
-METAL_FUNC float half_of(uint bits)
-{
-	return float(as_type<half>(ushort(bits)));
-}
+METAL_FUNC float half_of(uint bits) { return float(as_type<half>(ushort(bits))); }
 
 // Eight bytes, masked.
-METAL_FUNC uint2 nibbles_of(uint2 q, uint shift)
-{
-	return q >> shift & 0x0f0f0f0fu;
-}
+METAL_FUNC uint2 nibbles_of(uint2 q, uint shift) { return q >> shift & 0x0f0f0f0fu; }
 
 // Bits 0 to 3, each into bit 0 of a byte.
-METAL_FUNC uint spread_bits(uint four)
-{
-	return (four & 15) * 0x00204081u & 0x01010101u;
-}
+METAL_FUNC uint spread_bits(uint four) { return (four & 15) * 0x00204081u & 0x01010101u; }
 
-METAL_FUNC float4 bytes_of(uint four)
-{
-	return float4(as_type<uchar4>(four));
-}
+METAL_FUNC float4 bytes_of(uint four) { return float4(as_type<uchar4>(four)); }
 
 // The table of IQ4_NL and IQ4_XS, in which 16 codes stand for signed bytes.
 METAL_FUNC float iq4_value(uint code)
@@ -226,20 +208,13 @@ METAL_FUNC float2 block_scales(uint format, thread const block_raw &r)
 {
 	const float d = half_of(r.s.x), m = half_of(r.s.x >> 16);
 	switch (format) {
-	case BLOCK_Q4_0:
-		return float2(d, -8.0f * d);
-	case BLOCK_Q4_1:
-		return float2(d, m);
-	case BLOCK_Q5_0:
-		return float2(d, -16.0f * d);
-	case BLOCK_Q5_1:
-		return float2(d, m);
-	case BLOCK_Q8_0:
-		return float2(d, -128.0f * d);
-	case BLOCK_Q8_M:
-		return float2(d, m);
-	case BLOCK_Q2_K:
-		return float2(d * float(r.s.y & 15), -m * float(r.s.y >> 4));
+	case BLOCK_Q4_0: return float2(d, -8.0f * d);
+	case BLOCK_Q4_1: return float2(d, m);
+	case BLOCK_Q5_0: return float2(d, -16.0f * d);
+	case BLOCK_Q5_1: return float2(d, m);
+	case BLOCK_Q8_0: return float2(d, -128.0f * d);
+	case BLOCK_Q8_M: return float2(d, m);
+	case BLOCK_Q2_K: return float2(d * float(r.s.y & 15), -m * float(r.s.y >> 4));
 	case BLOCK_Q3_K: {
 		const uint low = r.s.y >> (r.at / 128 * 4) & 15,
 			   high = r.s.z >> (r.at / 64 * 2) & 3;
@@ -258,8 +233,7 @@ METAL_FUNC float2 block_scales(uint format, thread const block_raw &r)
 		const float s = d * float(int(r.s.y << 24) >> 24);
 		return float2(s, -32.0f * s);
 	}
-	case BLOCK_IQ4_NL:
-		return float2(d, 0.0f);
+	case BLOCK_IQ4_NL: return float2(d, 0.0f);
 	case BLOCK_IQ4_XS: {
 		const uint j = r.at / 32, low = r.s.y >> (j * 4) & 15,
 			   high = r.s.x >> (16 + 2 * j) & 3;
@@ -277,30 +251,25 @@ METAL_FUNC uint2 block_codes(uint format, thread const block_raw &r, int run)
 {
 	const uint2 q = run == 0 ? r.q.xy : r.q.zw, h = run == 0 ? r.h.xy : r.h.zw;
 	switch (format) {
-	case BLOCK_Q8_0:
-		return q ^ 0x80808080u;
-	case BLOCK_Q8_M:
-		return q;
+	case BLOCK_Q8_0: return q ^ 0x80808080u;
+	case BLOCK_Q8_M: return q;
 	case BLOCK_Q5_0:
 	case BLOCK_Q5_1: {
 		const uint bits = r.h.x >> (r.at + uint(run) * 8);
 		return nibbles_of(q, r.at / 4) | uint2(spread_bits(bits), spread_bits(bits >> 4))
 							 << 4;
 	}
-	case BLOCK_Q2_K:
-		return q >> (r.at / 32 % 4 * 2) & 0x03030303u;
+	case BLOCK_Q2_K: return q >> (r.at / 32 % 4 * 2) & 0x03030303u;
 	case BLOCK_Q3_K:
 		return (q >> (r.at / 32 % 4 * 2) & 0x03030303u) | (h >> (r.at / 32) & 0x01010101u)
 									  << 2;
-	case BLOCK_Q4_K:
-		return nibbles_of(q, r.at / 32 % 2 * 4);
+	case BLOCK_Q4_K: return nibbles_of(q, r.at / 32 % 2 * 4);
 	case BLOCK_Q5_K:
 		return nibbles_of(q, r.at / 32 % 2 * 4) | (h >> (r.at / 32) & 0x01010101u) << 4;
 	case BLOCK_Q6_K:
 		return nibbles_of(q, r.at / 64 % 2 * 4) | (h >> (r.at / 32 % 4 * 2) & 0x03030303u)
 								  << 4;
-	default:
-		return nibbles_of(q, r.at / 16 % 2 * 4);
+	default: return nibbles_of(q, r.at / 16 % 2 * 4);
 	}
 }
 

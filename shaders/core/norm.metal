@@ -10,10 +10,7 @@
 
 using namespace metal;
 
-METAL_FUNC float sum_of_four(float4 v)
-{
-	return (v.x + v.y) + (v.z + v.w);
-}
+METAL_FUNC float sum_of_four(float4 v) { return (v.x + v.y) + (v.z + v.w); }
 
 //   x, delta  [row][n]; with NORM_GATHER the row is one of those that want logits
 //   w, bias   [n]

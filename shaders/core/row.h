@@ -24,18 +24,12 @@ METAL_FUNC uint live_rows(device const step_head *step, uint rows_live)
 // As stored.  A half never becomes infinite (its products with zeros would be NaN); NaN
 // stays NaN.
 template <typename T> METAL_FUNC T rounded(float x);
-template <> METAL_FUNC float rounded<float>(float x)
-{
-	return x;
-}
+template <> METAL_FUNC float rounded<float>(float x) { return x; }
 template <> METAL_FUNC half rounded<half>(float x)
 {
 	return half(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x);
 }
-template <> METAL_FUNC bfloat rounded<bfloat>(float x)
-{
-	return bfloat(x);
-}
+template <> METAL_FUNC bfloat rounded<bfloat>(float x) { return bfloat(x); }
 
 // Elements i … i + 3 of a row of n that begins at a multiple of 16 bytes; i is a multiple
 // of 4.  Beyond the end there are zeros.

@@ -34,15 +34,9 @@ METAL_FUNC float value_of(uint key)
 	return as_type<float>((key >> 31) != 0 ? key & 0x7fffffffu : ~key);
 }
 
-METAL_FUNC ulong order_of(uint key, uint id)
-{
-	return ulong(key) << 24 | ulong(0xffffffu - id);
-}
+METAL_FUNC ulong order_of(uint key, uint id) { return ulong(key) << 24 | ulong(0xffffffu - id); }
 
-METAL_FUNC bool is_finite_key(uint key)
-{
-	return key > KEY_MINUS_INFINITY && key < KEY_INFINITY;
-}
+METAL_FUNC bool is_finite_key(uint key) { return key > KEY_MINUS_INFINITY && key < KEY_INFINITY; }
 
 // Temperatures below 2^-100 are 0.
 METAL_FUNC bool is_drawn(device const step_sample *p)
@@ -102,16 +96,10 @@ METAL_FUNC uint weight_at(uint u)
 	return ((p >> (u >> 26)) + 1) >> 1;
 }
 
-METAL_FUNC uint weight_of(weigher s, uint key)
-{
-	return weight_at(distance_of(s, key));
-}
+METAL_FUNC uint weight_of(weigher s, uint key) { return weight_at(distance_of(s, key)); }
 
 // Buckets by distance; members of the last one weigh nothing.
-METAL_FUNC uint bucket_of(weigher s, uint key)
-{
-	return distance_of(s, key) >> 23;
-}
+METAL_FUNC uint bucket_of(weigher s, uint key) { return distance_of(s, key) >> 23; }
 
 METAL_FUNC uint least_weight(device const step_sample *p)
 {

@@ -142,10 +142,7 @@ template <bool ODD> struct weights_f32 {
 // A unit is half a block's bytes.
 
 // The c-th unit's block from the tile's first element k on.
-METAL_FUNC uint unit_block(uint k, uint c)
-{
-	return k / 32 + c / 2;
-}
+METAL_FUNC uint unit_block(uint k, uint c) { return k / 32 + c / 2; }
 
 // f16 d, 32 int8: d q
 struct weights_q8_0 {

@@ -330,15 +330,21 @@ def test_the_sdk_comes_again(tight):
     openai = pytest.importorskip("openai")
     d, stream = tight(model_wait="0s")
     d.http("POST", CHAT, body_of())  # the load is under way
-    t = threading.Timer(0.3, stream.stop)
-    with openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % d.port, api_key="none",
-                       max_retries=5) as client:
-        t.start()
+    statuses = []
+
+    def answered(response):
+        if not statuses:
+            stream.stop()  # now that one was refused
+        statuses.append(response.status_code)
+
+    with openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % d.port, api_key="none", max_retries=5,
+                       http_client=openai.DefaultHttpxClient(
+                           event_hooks={"response": [answered]})) as client:
         began = time.monotonic()
         r = client.chat.completions.create(model="slow", max_tokens=3,
                                            messages=[{"role": "user", "content": "hi"}])
-    t.join()
     assert r.choices[0].message.content and time.monotonic() - began > 0.9
+    assert statuses[0] == 503 and statuses[-1] == 200
 
 
 def test_the_sdks_wait(tight):

@@ -6,10 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static int on_text(void *ctx, const char *s, size_t len)
-{
-	return 0;
-}
+static int on_text(void *ctx, const char *s, size_t len) { return 0; }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -27,9 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		tiny_put(&f, "tekken.json", rest, size - 1);
 		open_files(&f, false);
 		break;
-	default:
-		tiny_put(&f, "tokenizer.json", (const char *)data, size);
-		open_files(&f, false);
+	default: tiny_put(&f, "tokenizer.json", (const char *)data, size); open_files(&f, false);
 	}
 	return 0;
 }

@@ -49,10 +49,7 @@ static int compare_names(const struct dirent **a, const struct dirent **b)
 	return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int visible(const struct dirent *e)
-{
-	return e->d_name[0] != '.';
-}
+static int visible(const struct dirent *e) { return e->d_name[0] != '.'; }
 
 static int replay_path(const char *path)
 {

@@ -32,20 +32,11 @@ static void set_gate(bool *which, bool to)
 	pthread_mutex_unlock(&gate_lock);
 }
 
-void fake_hold(void)
-{
-	set_gate(&held, true);
-}
+void fake_hold(void) { set_gate(&held, true); }
 
-void fake_let_go(void)
-{
-	set_gate(&held, false);
-}
+void fake_let_go(void) { set_gate(&held, false); }
 
-void fake_end_hang(void)
-{
-	set_gate(&hangs, false);
-}
+void fake_end_hang(void) { set_gate(&hangs, false); }
 
 static void pass_gate(const bool *which)
 {

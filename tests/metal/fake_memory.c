@@ -212,10 +212,7 @@ void fake_memory_judge(uint64_t number)
 	pthread_mutex_unlock(&fake_lock);
 }
 
-uint64_t fake_memory_commit(void)
-{
-	return __atomic_add_fetch(&n_committed, 1, __ATOMIC_SEQ_CST);
-}
+uint64_t fake_memory_commit(void) { return __atomic_add_fetch(&n_committed, 1, __ATOMIC_SEQ_CST); }
 
 /* ---- life -------------------------------------------------------------------------------- */
 

@@ -126,9 +126,7 @@ int fake_pass_run(struct fake_pass *p)
 	pass_resident(p, 1);
 	for (struct fake_command *c = p->first; c && !rc; c = c->next) {
 		switch (c->kind) {
-		case FAKE_BARRIER:
-			fake_now.phase = n_dispatches + 1;
-			break;
+		case FAKE_BARRIER: fake_now.phase = n_dispatches + 1; break;
 		case FAKE_FILL:
 			memset(c->binding[0].memory->gpu + c->fill_offset, c->fill, c->fill_bytes);
 			break;

@@ -149,20 +149,14 @@ dispatch_source_t dispatch_source_create(dispatch_source_type_t type, uintptr_t 
 	return o;
 }
 
-void dispatch_set_context(dispatch_object_t object, void *context)
-{
-	object->context = context;
-}
+void dispatch_set_context(dispatch_object_t object, void *context) { object->context = context; }
 
 void dispatch_source_set_event_handler_f(dispatch_source_t source, dispatch_function_t handler)
 {
 	source->handler = handler;
 }
 
-void dispatch_resume(dispatch_object_t object)
-{
-	object->runs = true;
-}
+void dispatch_resume(dispatch_object_t object) { object->runs = true; }
 
 void dispatch_source_cancel(dispatch_source_t source)
 {
@@ -177,10 +171,7 @@ void dispatch_source_cancel(dispatch_source_t source)
 	pthread_mutex_unlock(&lock);
 }
 
-unsigned long dispatch_source_get_data(dispatch_source_t source)
-{
-	return source->events;
-}
+unsigned long dispatch_source_get_data(dispatch_source_t source) { return source->events; }
 
 void dispatch_sync_f(dispatch_queue_t queue, void *context, dispatch_function_t work)
 {

@@ -452,10 +452,7 @@ static void dispatch_of(struct stage *s, NSUInteger groups, NSUInteger threads)
 	[s->encoder endEncoding];
 }
 
-static void empty_grid(struct stage *s)
-{
-	dispatch_of(s, 0, 32);
-}
+static void empty_grid(struct stage *s) { dispatch_of(s, 0, 32); }
 
 static void many_threads(struct stage *s)
 {
@@ -463,10 +460,7 @@ static void many_threads(struct stage *s)
 	dispatch_of(s, 1, 288);
 }
 
-static void odd_threads(struct stage *s)
-{
-	dispatch_of(s, 1, 48);
-}
+static void odd_threads(struct stage *s) { dispatch_of(s, 1, 48); }
 
 static void nil_function(struct stage *s)
 {
@@ -486,10 +480,7 @@ static void odd_view(struct stage *s)
 				deallocator:nil];
 }
 
-static void empty_buffer(struct stage *s)
-{
-	[s->device newBufferWithLength:0 options:0];
-}
+static void empty_buffer(struct stage *s) { [s->device newBufferWithLength:0 options:0]; }
 
 static void out_of_bounds(struct stage *s)
 {

@@ -336,10 +336,7 @@ void ig_case_close(struct ig_case_data *d)
 	free(d);
 }
 
-const struct ig_op *ig_case_op(const struct ig_case_data *d)
-{
-	return d->op;
-}
+const struct ig_op *ig_case_op(const struct ig_case_data *d) { return d->op; }
 
 int64_t ig_case_out_len(const struct ig_case_data *d)
 {
@@ -425,15 +422,9 @@ void ig_case_call(struct ig_case_data *d, int32_t first, int32_t n, float *const
 	}
 }
 
-int32_t ig_case_out_rows(const struct ig_case_data *d)
-{
-	return d->out_rows;
-}
+int32_t ig_case_out_rows(const struct ig_case_data *d) { return d->out_rows; }
 
-int64_t ig_case_out_cols(const struct ig_case_data *d)
-{
-	return d->out_cols;
-}
+int64_t ig_case_out_cols(const struct ig_case_data *d) { return d->out_cols; }
 
 /* All rows of x in a form; the stride of the rows. */
 static int64_t to_form(struct ig_case_data *d, uint32_t form)

@@ -150,10 +150,7 @@ static float load(uint32_t dtype, const void *src)
 	return dtype == IG_F16 ? ig_f32_from_f16(h) : ig_f32_from_bf16(h);
 }
 
-static uint64_t dtype_bytes(uint32_t dtype)
-{
-	return dtype == IG_F32 ? 4 : 2;
-}
+static uint64_t dtype_bytes(uint32_t dtype) { return dtype == IG_F32 ? 4 : 2; }
 
 /* ---- lowering ------------------------------------------------------------------------ */
 

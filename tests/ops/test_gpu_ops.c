@@ -37,19 +37,13 @@ static void *must(void *p)
 	return p;
 }
 
-static double dmin(double a, double b)
-{
-	return a < b ? a : b;
-}
+static double dmin(double a, double b) { return a < b ? a : b; }
 
 /* ---- what an error may be --------------------------------------------------------- */
 
 /* A sum of k products in float32: tensor cores cut off after each 16 of them, so the
  * error grows with k / 16 units of 2^-23 of the sum of sizes, and some for the ends. */
-static double sum_eps(int64_t k)
-{
-	return ((double)k / 8 + 16) * 0x1p-24;
-}
+static double sum_eps(int64_t k) { return ((double)k / 8 + 16) * 0x1p-24; }
 
 /* Error of one weight as the product sees it: quantised ones are rounded to a half; in
  * float32 a product may be three of tf32, which leave 2^-22 of each. */
@@ -346,26 +340,11 @@ static void check_op(const char *name)
 	assert_int_equal(n_failed, 0);
 }
 
-static void test_linear(void **state)
-{
-	check_op("linear");
-}
-static void test_glu(void **state)
-{
-	check_op("glu");
-}
-static void test_logits(void **state)
-{
-	check_op("logits");
-}
-static void test_norm(void **state)
-{
-	check_op("norm");
-}
-static void test_embed(void **state)
-{
-	check_op("embed");
-}
+static void test_linear(void **state) { check_op("linear"); }
+static void test_glu(void **state) { check_op("glu"); }
+static void test_logits(void **state) { check_op("logits"); }
+static void test_norm(void **state) { check_op("norm"); }
+static void test_embed(void **state) { check_op("embed"); }
 
 int main(int argc, char **argv)
 {

@@ -449,15 +449,9 @@ static void check_op(const char *name, const char *inner_name)
 	assert_int_equal(n_failed, 0);
 }
 
-static void test_glu(void **state)
-{
-	check_op("moe_glu", "glu");
-}
+static void test_glu(void **state) { check_op("moe_glu", "glu"); }
 
-static void test_combine(void **state)
-{
-	check_op("moe_combine", "linear");
-}
+static void test_combine(void **state) { check_op("moe_combine", "linear"); }
 
 /* ---- routes ---------------------------------------------------------------------------- */
 

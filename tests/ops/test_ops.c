@@ -94,26 +94,11 @@ static void check_op(const char *name)
 	assert_int_equal(n_failed, 0);
 }
 
-static void test_linear(void **state)
-{
-	check_op("linear");
-}
-static void test_glu(void **state)
-{
-	check_op("glu");
-}
-static void test_logits(void **state)
-{
-	check_op("logits");
-}
-static void test_norm(void **state)
-{
-	check_op("norm");
-}
-static void test_embed(void **state)
-{
-	check_op("embed");
-}
+static void test_linear(void **state) { check_op("linear"); }
+static void test_glu(void **state) { check_op("glu"); }
+static void test_logits(void **state) { check_op("logits"); }
+static void test_norm(void **state) { check_op("norm"); }
+static void test_embed(void **state) { check_op("embed"); }
 
 /* 8-bit products sum integers, and every vector kernel scales the sums the same way, so
  * the levels of an instruction set give the same bits: a machine's level changes no

@@ -18,15 +18,9 @@ char *__wrap_strndup(const char *s, size_t n);
 bool (*no_memory_also)(void);
 static atomic_long n_left = -1; /* allocations until one fails; -1: none does */
 
-void no_memory_at(long n)
-{
-	atomic_store(&n_left, n);
-}
+void no_memory_at(long n) { atomic_store(&n_left, n); }
 
-bool no_memory_failed(void)
-{
-	return atomic_exchange(&n_left, -1) < 0;
-}
+bool no_memory_failed(void) { return atomic_exchange(&n_left, -1) < 0; }
 
 bool no_memory_fails(void)
 {
@@ -38,25 +32,16 @@ bool no_memory_fails(void)
 	return no_memory_also && no_memory_also();
 }
 
-void *__wrap_malloc(size_t n)
-{
-	return no_memory_fails() ? NULL : __real_malloc(n);
-}
+void *__wrap_malloc(size_t n) { return no_memory_fails() ? NULL : __real_malloc(n); }
 
 void *__wrap_calloc(size_t n, size_t size)
 {
 	return no_memory_fails() ? NULL : __real_calloc(n, size);
 }
 
-void *__wrap_realloc(void *p, size_t n)
-{
-	return no_memory_fails() ? NULL : __real_realloc(p, n);
-}
+void *__wrap_realloc(void *p, size_t n) { return no_memory_fails() ? NULL : __real_realloc(p, n); }
 
-char *__wrap_strdup(const char *s)
-{
-	return no_memory_fails() ? NULL : __real_strdup(s);
-}
+char *__wrap_strdup(const char *s) { return no_memory_fails() ? NULL : __real_strdup(s); }
 
 char *__wrap_strndup(const char *s, size_t n)
 {

@@ -58,13 +58,11 @@ static int submit_failed(const struct ig_reply *r, int rc, const struct ig_error
 		return ig_fail_overloaded(e, retry_after_s,
 					  err->text[0] ? err->text :
 							 "Too many requests are waiting.");
-	case -ESHUTDOWN:
-		return ig_fail_shutting_down(e, retry_after_s);
+	case -ESHUTDOWN: return ig_fail_shutting_down(e, retry_after_s);
 	case -E2BIG:
 		return ig_api_fail(e, 400, "context_length_exceeded", r->protocol->prompt_param,
 				   "%s", err->text);
-	case -ENOMEM:
-		return ig_fail_memory(e);
+	case -ENOMEM: return ig_fail_memory(e);
 	default:
 		return ig_api_fail(e, 500, "server_error", NULL, "%s",
 				   err->text[0] ? err->text : "The request could not be started.");

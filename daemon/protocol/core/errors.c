@@ -47,21 +47,14 @@ int ig_fail_value(struct ig_api_error *e, const char *param, const char *fmt, ..
 const char *ig_json_type_name(const json_t *v)
 {
 	switch (json_typeof(v)) {
-	case JSON_OBJECT:
-		return "an object";
-	case JSON_ARRAY:
-		return "a list";
-	case JSON_STRING:
-		return "a string";
-	case JSON_INTEGER:
-		return "an integer";
-	case JSON_REAL:
-		return "a number";
+	case JSON_OBJECT: return "an object";
+	case JSON_ARRAY: return "a list";
+	case JSON_STRING: return "a string";
+	case JSON_INTEGER: return "an integer";
+	case JSON_REAL: return "a number";
 	case JSON_TRUE:
-	case JSON_FALSE:
-		return "a boolean";
-	default:
-		return "null";
+	case JSON_FALSE: return "a boolean";
+	default: return "null";
 	}
 }
 
@@ -127,16 +120,11 @@ int ig_fail_unread(struct ig_api_error *e, int rc, uint32_t retry_after_s)
 int ig_fail_model(struct ig_api_error *e, int rc, const struct ig_error *err)
 {
 	switch (rc) {
-	case -ENOENT:
-		return ig_api_fail(e, 404, "model_not_found", "model", "%s", err->text);
-	case -ENOMEM:
-		return ig_api_fail(e, 503, "insufficient_memory", "model", "%s", err->text);
-	case -EIO:
-		return ig_api_fail(e, 503, "model_load_failed", "model", "%s", err->text);
-	case -ESHUTDOWN:
-		return ig_fail_shutting_down(e, 0);
-	default:
-		return ig_api_fail(e, 500, "server_error", NULL, "%s", err->text);
+	case -ENOENT: return ig_api_fail(e, 404, "model_not_found", "model", "%s", err->text);
+	case -ENOMEM: return ig_api_fail(e, 503, "insufficient_memory", "model", "%s", err->text);
+	case -EIO: return ig_api_fail(e, 503, "model_load_failed", "model", "%s", err->text);
+	case -ESHUTDOWN: return ig_fail_shutting_down(e, 0);
+	default: return ig_api_fail(e, 500, "server_error", NULL, "%s", err->text);
 	}
 }
 

@@ -81,7 +81,4 @@ void ig_handoff_stop(struct ig_handoff *h)
 	pthread_mutex_unlock(&h->lock);
 }
 
-void ig_handoff_finish(struct ig_handoff *h)
-{
-	pthread_mutex_destroy(&h->lock);
-}
+void ig_handoff_finish(struct ig_handoff *h) { pthread_mutex_destroy(&h->lock); }

@@ -9,15 +9,9 @@ struct link {
 	struct link *prev, *next;
 };
 
-static inline void link_init(struct link *l)
-{
-	l->prev = l->next = l;
-}
+static inline void link_init(struct link *l) { l->prev = l->next = l; }
 
-static inline bool link_empty(const struct link *l)
-{
-	return l->next == l;
-}
+static inline bool link_empty(const struct link *l) { return l->next == l; }
 
 static inline void link_append(struct link *head, struct link *l)
 {

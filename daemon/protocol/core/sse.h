@@ -12,10 +12,7 @@ static inline void ig_sse_begin(struct ig_strbuf *out, const char *event)
 	ig_strbuf_puts(out, "data: ");
 }
 
-static inline void ig_sse_end(struct ig_strbuf *out)
-{
-	ig_strbuf_puts(out, "\n\n");
-}
+static inline void ig_sse_end(struct ig_strbuf *out) { ig_strbuf_puts(out, "\n\n"); }
 
 /* A comment, which readers pass over. */
 static inline void ig_sse_keep_alive(struct ig_strbuf *out)

@@ -76,10 +76,7 @@ void ig_wakes_init(struct ig_wakes *w, void (*loop)(void *ctx), void *ctx)
 	atomic_init(&w->woken, false);
 }
 
-void ig_wakes_clear(struct ig_wakes *w)
-{
-	atomic_store(&w->woken, false);
-}
+void ig_wakes_clear(struct ig_wakes *w) { atomic_store(&w->woken, false); }
 
 void ig_wakes_deliver(struct ig_wakes *w)
 {

@@ -20,16 +20,11 @@
 static const char *state_name(enum ig_model_state s)
 {
 	switch (s) {
-	case IG_MODEL_LOADING:
-		return "loading";
-	case IG_MODEL_READY:
-		return "ready";
-	case IG_MODEL_LEAVING:
-		return "leaving";
-	case IG_MODEL_FAILED:
-		return "failed";
-	default:
-		return "unloaded";
+	case IG_MODEL_LOADING: return "loading";
+	case IG_MODEL_READY: return "ready";
+	case IG_MODEL_LEAVING: return "leaving";
+	case IG_MODEL_FAILED: return "failed";
+	default: return "unloaded";
 	}
 }
 
@@ -214,10 +209,7 @@ static void whole(struct ig_reply *r, struct ig_strbuf *out)
 }
 
 /* 202: the load is under way. */
-static int status(const struct ig_reply *r)
-{
-	return r->prepared.model ? 200 : 202;
-}
+static int status(const struct ig_reply *r) { return r->prepared.model ? 200 : 202; }
 
 const struct ig_protocol ig_load_protocol = {
 	.id_prefix = "load-",

@@ -248,11 +248,8 @@ static bool next_event(struct ig_reply *r, struct ig_strbuf *out)
 		if (r->keepalive)
 			response_event(r, out, "response.in_progress");
 		return r->keepalive;
-	case STAGE_ERROR:
-		error_event(r, out);
-		return true;
-	default:
-		return false;
+	case STAGE_ERROR: error_event(r, out); return true;
+	default: return false;
 	}
 }
 

@@ -17,15 +17,12 @@ enum ig_outcome ig_response_outcome(const struct ig_reply *r)
 	if (!r->n_choices) /* a warm-up of nothing */
 		return r->error.status ? IG_OUTCOME_FAILED : IG_OUTCOME_COMPLETED;
 	switch (g->finish) {
-	case IG_FINISH_STOP:
-		return IG_OUTCOME_COMPLETED;
-	case IG_FINISH_LENGTH:
-		return IG_OUTCOME_INCOMPLETE;
+	case IG_FINISH_STOP: return IG_OUTCOME_COMPLETED;
+	case IG_FINISH_LENGTH: return IG_OUTCOME_INCOMPLETE;
 	case IG_FINISH_CANCELLED:
 		return strcmp(g->cancel_reason, "client_cancel") ? IG_OUTCOME_FAILED :
 								   IG_OUTCOME_CANCELLED;
-	default:
-		return IG_OUTCOME_FAILED;
+	default: return IG_OUTCOME_FAILED;
 	}
 }
 

@@ -42,10 +42,7 @@ struct ig_session {
 	bool broken; /* out of memory for a note: the connection ends */
 };
 
-static void want_write(struct ig_session *s)
-{
-	s->api->deps.want_write(s->conn);
-}
+static void want_write(struct ig_session *s) { s->api->deps.want_write(s->conn); }
 
 static struct ig_reply *reply_at(struct link *l)
 {
@@ -119,10 +116,7 @@ static bool know_lane(struct ig_session *s, const char *name, struct ig_api_erro
 }
 
 /* It waits for its turn no more, but for prep or its model, and holds its lane. */
-static bool prepares(const struct ig_reply *r)
-{
-	return r->state != IG_REPLY_READY;
-}
+static bool prepares(const struct ig_reply *r) { return r->state != IG_REPLY_READY; }
 
 static bool lane_busy(struct ig_session *s, const char *name)
 {

@@ -55,13 +55,10 @@ static uint64_t size_of(const json_t *v)
 		n = 112;
 		json_array_foreach((json_t *)v, i, x) n += 8 + size_of(x);
 		return n;
-	case JSON_STRING:
-		return 64 + json_string_length(v);
+	case JSON_STRING: return 64 + json_string_length(v);
 	case JSON_INTEGER:
-	case JSON_REAL:
-		return 32;
-	default:
-		return 0; /* constants are there once */
+	case JSON_REAL: return 32;
+	default: return 0; /* constants are there once */
 	}
 }
 
@@ -345,10 +342,7 @@ json_t *ig_kept_input(const struct ig_kept *k)
 	return list;
 }
 
-const char *ig_kept_text(const struct ig_kept *k)
-{
-	return k->text ? k->text : "";
-}
+const char *ig_kept_text(const struct ig_kept *k) { return k->text ? k->text : ""; }
 
 /* ---- life -------------------------------------------------------------------------- */
 

@@ -45,10 +45,7 @@ static size_t list_allowed(void)
 	return n;
 }
 
-static bool is_allowed(int32_t id)
-{
-	return mask[id / 32] >> id % 32 & 1;
-}
+static bool is_allowed(int32_t id) { return mask[id / 32] >> id % 32 & 1; }
 
 /* How odd a token is: what isn't a letter or a digit, and length. */
 static unsigned oddness(int32_t id)

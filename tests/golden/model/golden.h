@@ -52,9 +52,6 @@ int32_t ig_golden_judge(const struct ig_golden *g, uint32_t prompt, uint32_t ste
 			const float *logits, struct ig_golden_sum *sum);
 /* Add one sum to another. */
 void ig_golden_add(struct ig_golden_sum *all, const struct ig_golden_sum *one);
-static inline double ig_golden_nmse(const struct ig_golden_sum *s)
-{
-	return s->squares / s->css;
-}
+static inline double ig_golden_nmse(const struct ig_golden_sum *s) { return s->squares / s->css; }
 
 #endif

@@ -372,20 +372,11 @@ const char *ig_stepper_describe(const struct ig_stepper *s)
 	return ig_driver_describe(s->driver);
 }
 
-uint64_t ig_stepper_weight_bytes(const struct ig_stepper *s)
-{
-	return s->memory.weight_bytes;
-}
+uint64_t ig_stepper_weight_bytes(const struct ig_stepper *s) { return s->memory.weight_bytes; }
 
-uint64_t ig_stepper_scratch_bytes(const struct ig_stepper *s)
-{
-	return s->memory.scratch_bytes;
-}
+uint64_t ig_stepper_scratch_bytes(const struct ig_stepper *s) { return s->memory.scratch_bytes; }
 
-uint32_t ig_stepper_n_vocab(const struct ig_stepper *s)
-{
-	return s->n_vocab;
-}
+uint32_t ig_stepper_n_vocab(const struct ig_stepper *s) { return s->n_vocab; }
 
 /* ---- sequences ---- */
 
@@ -446,10 +437,7 @@ void ig_stepper_reset(struct ig_stepper *s)
 	shuffle(s);
 }
 
-int32_t ig_stepper_length(const struct ig_stepper *s, int seq)
-{
-	return s->seqs[seq].n_tokens;
-}
+int32_t ig_stepper_length(const struct ig_stepper *s, int seq) { return s->seqs[seq].n_tokens; }
 
 uint32_t ig_stepper_most_blocks(const struct ig_stepper *s, uint32_t group)
 {
@@ -537,10 +525,7 @@ int ig_stepper_run(struct ig_stepper *s, bool want_logits)
 	return rc ? rc : ig_program_wait(s->program);
 }
 
-int32_t ig_stepper_drawn(const struct ig_stepper *s, int draw)
-{
-	return s->sampled[draw];
-}
+int32_t ig_stepper_drawn(const struct ig_stepper *s, int draw) { return s->sampled[draw]; }
 
 const float *ig_stepper_logits(const struct ig_stepper *s, int draw)
 {

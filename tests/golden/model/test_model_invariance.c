@@ -298,46 +298,22 @@ static void check_isa(const char *isa, bool slow)
 	assert_true(n_ran == n_models || (n_ran == 0 && !slow && strcmp(isa, "auto")));
 }
 
-static void test_generic(void **state)
-{
-	check_isa("generic", true);
-}
+static void test_generic(void **state) { check_isa("generic", true); }
 
-static void test_avx2(void **state)
-{
-	check_isa("avx2", false);
-}
+static void test_avx2(void **state) { check_isa("avx2", false); }
 
-static void test_avx512(void **state)
-{
-	check_isa("avx512", false);
-}
+static void test_avx512(void **state) { check_isa("avx512", false); }
 
-static void test_avx512_bf16(void **state)
-{
-	check_isa("avx512_bf16", false);
-}
+static void test_avx512_bf16(void **state) { check_isa("avx512_bf16", false); }
 
-static void test_neon(void **state)
-{
-	check_isa("neon", false);
-}
+static void test_neon(void **state) { check_isa("neon", false); }
 
-static void test_neon_dotprod(void **state)
-{
-	check_isa("neon_dotprod", false);
-}
+static void test_neon_dotprod(void **state) { check_isa("neon_dotprod", false); }
 
-static void test_neon_i8mm(void **state)
-{
-	check_isa("neon_i8mm", false);
-}
+static void test_neon_i8mm(void **state) { check_isa("neon_i8mm", false); }
 
 /* Whatever the driver picks: for drivers that have no instruction sets to choose among. */
-static void test_auto(void **state)
-{
-	check_isa("auto", false);
-}
+static void test_auto(void **state) { check_isa("auto", false); }
 
 /* Another prompt gives other logits, another seed other tokens: what same_bits compares
  * is not the same whatever is asked. */

@@ -170,10 +170,7 @@ static void run_whole(const char *activations, uint32_t kv_dtype, const struct l
 	assert_int_equal(run_part(&p, l), 0);
 }
 
-static void test_float32_is_the_truth(void **state)
-{
-	run_whole("f32", IG_F32, &f32_limits);
-}
+static void test_float32_is_the_truth(void **state) { run_whole("f32", IG_F32, &f32_limits); }
 
 static void test_fast_path_keeps_its_limits(void **state)
 {
@@ -206,10 +203,7 @@ static void run_every_isa(const char *activations, uint32_t kv_dtype, const stru
 	assert_true(n_ran >= 1);
 }
 
-static void test_float32_on_every_isa(void **state)
-{
-	run_every_isa("f32", IG_F32, &f32_limits);
-}
+static void test_float32_on_every_isa(void **state) { run_every_isa("f32", IG_F32, &f32_limits); }
 
 static void test_fast_path_on_every_isa(void **state)
 {
@@ -236,10 +230,7 @@ static void run_few(const char *activations, uint32_t kv_dtype, const struct lim
 	assert_int_equal(run_part(&p, l), 0);
 }
 
-static void test_float32(void **state)
-{
-	run_few("f32", IG_F32, &f32_limits);
-}
+static void test_float32(void **state) { run_few("f32", IG_F32, &f32_limits); }
 
 static void test_fast_path(void **state)
 {

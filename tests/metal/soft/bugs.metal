@@ -200,22 +200,13 @@ kernel void sound_sum(ARGUMENTS)
 	y[tid] = s;
 }
 
-kernel void bug_shuffle_lane(ARGUMENTS)
-{
-	y[tid] = simd_shuffle(x[tid], ushort(lane + 1));
-}
+kernel void bug_shuffle_lane(ARGUMENTS) { y[tid] = simd_shuffle(x[tid], ushort(lane + 1)); }
 
 // -- bounds ------------------------------------------------------------------------------------------
 
-kernel void bug_read_past(ARGUMENTS)
-{
-	y[tid] = x[tid + 1];
-}
+kernel void bug_read_past(ARGUMENTS) { y[tid] = x[tid + 1]; }
 
-kernel void bug_write_past(ARGUMENTS)
-{
-	y[tid + 4096] = x[tid];
-}
+kernel void bug_write_past(ARGUMENTS) { y[tid + 4096] = x[tid]; }
 
 kernel void bug_vector_past(ARGUMENTS)
 {

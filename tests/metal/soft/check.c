@@ -53,10 +53,7 @@ static int note_segment(struct dl_phdr_info *info, size_t size, void *unused)
 	return info->dlpi_name[0] == '\0' ? 1 : 0; /* the program itself comes first */
 }
 
-void soft_check_start(void)
-{
-	dl_iterate_phdr(note_segment, NULL);
-}
+void soft_check_start(void) { dl_iterate_phdr(note_segment, NULL); }
 #else
 void soft_check_start(void) {}
 #endif
@@ -236,15 +233,9 @@ static inline void touch(const void *p, size_t n, bool write, size_t align, uint
 #define PC __builtin_return_address(0)
 #define HOOK(N)                                                                                    \
 	void soft_check_load##N##_noabort(const void *p);                                          \
-	void soft_check_load##N##_noabort(const void *p)                                           \
-	{                                                                                          \
-		touch(p, N, false, N, 0, PC);                                                      \
-	}                                                                                          \
+	void soft_check_load##N##_noabort(const void *p) { touch(p, N, false, N, 0, PC); }         \
 	void soft_check_store##N##_noabort(const void *p);                                         \
-	void soft_check_store##N##_noabort(const void *p)                                          \
-	{                                                                                          \
-		touch(p, N, true, N, 0, PC);                                                       \
-	}
+	void soft_check_store##N##_noabort(const void *p) { touch(p, N, true, N, 0, PC); }
 HOOK(1)
 HOOK(2)
 HOOK(4)
@@ -253,15 +244,9 @@ HOOK(16)
 
 /* Of other sizes, or with less alignment than size: said by the kernel, so no mistake. */
 void soft_check_loadN_noabort(const void *p, size_t n);
-void soft_check_loadN_noabort(const void *p, size_t n)
-{
-	touch(p, n, false, 1, 0, PC);
-}
+void soft_check_loadN_noabort(const void *p, size_t n) { touch(p, n, false, 1, 0, PC); }
 void soft_check_storeN_noabort(const void *p, size_t n);
-void soft_check_storeN_noabort(const void *p, size_t n)
-{
-	touch(p, n, true, 1, 0, PC);
-}
+void soft_check_storeN_noabort(const void *p, size_t n) { touch(p, n, true, 1, 0, PC); }
 
 void *soft_check_memcpy(void *to, const void *from, size_t n);
 void *soft_check_memcpy(void *to, const void *from, size_t n)
@@ -295,32 +280,22 @@ static uint32_t apply(uint32_t op, uint32_t was, uint32_t x)
 
 	switch (op) {
 	case STORE:
-	case EXCHANGE:
-		return x;
-	case ADD:
-		return was + x;
+	case EXCHANGE: return x;
+	case ADD: return was + x;
 	case ADD_FLOAT:
 		memcpy(&a, &was, sizeof a);
 		memcpy(&b, &x, sizeof b);
 		a += b;
 		memcpy(&x, &a, sizeof x);
 		return x;
-	case AND:
-		return was & x;
-	case OR:
-		return was | x;
-	case XOR:
-		return was ^ x;
-	case MAX_I:
-		return (int32_t)was < (int32_t)x ? x : was;
-	case MIN_I:
-		return (int32_t)x < (int32_t)was ? x : was;
-	case MAX_U:
-		return was < x ? x : was;
-	case MIN_U:
-		return x < was ? x : was;
-	default:
-		return was;
+	case AND: return was & x;
+	case OR: return was | x;
+	case XOR: return was ^ x;
+	case MAX_I: return (int32_t)was < (int32_t)x ? x : was;
+	case MIN_I: return (int32_t)x < (int32_t)was ? x : was;
+	case MAX_U: return was < x ? x : was;
+	case MIN_U: return x < was ? x : was;
+	default: return was;
 	}
 }
 

@@ -52,10 +52,7 @@ struct soft_program {
 
 static int start_rc;
 
-static void start(void)
-{
-	start_rc = soft_start(N_WORKERS);
-}
+static void start(void) { start_rc = soft_start(N_WORKERS); }
 
 static int open_device(const struct ig_driver_options *o, struct ig_gpu_device **out,
 		       struct ig_error *err)
@@ -87,10 +84,7 @@ static int open_device(const struct ig_driver_options *o, struct ig_gpu_device *
 	return 0;
 }
 
-static void close_device(struct ig_gpu_device *d)
-{
-	free(d);
-}
+static void close_device(struct ig_gpu_device *d) { free(d); }
 
 static const struct ig_gpu_facts *facts(const struct ig_gpu_device *d)
 {
@@ -141,10 +135,7 @@ static int alloc_buffer(struct ig_gpu_device *d, uint64_t n_bytes, uint32_t memo
 	return 0;
 }
 
-static uint64_t address(const struct ig_gpu_buffer *b)
-{
-	return (uint64_t)(uintptr_t)b->data;
-}
+static uint64_t address(const struct ig_gpu_buffer *b) { return (uint64_t)(uintptr_t)b->data; }
 
 static int check_range(const struct ig_gpu_buffer *b, uint64_t offset, uint64_t n_bytes,
 		       struct ig_error *err)

@@ -157,33 +157,15 @@ static void refused(void **state)
 	for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
 		prepare(&d, &args, "sound_barrier");
 		switch (i) {
-		case 0:
-			d.groups[1] = 0;
-			break;
-		case 1:
-			d.threads[0] = 0;
-			break;
-		case 2:
-			d.buffer[1].base = NULL;
-			break;
-		case 3:
-			d.buffer[0].n_bytes = 4;
-			break;
-		case 4:
-			d.threadgroup_bytes = 1000;
-			break;
-		case 5:
-			d.threadgroup_bytes = 32784;
-			break;
-		case 6:
-			d.threadgroup_bytes = 0;
-			break;
-		case 7:
-			d.threads[1] = 9;
-			break;
-		case 8:
-			d.buffer[2].base = (char *)d.buffer[2].base + 2;
-			break;
+		case 0: d.groups[1] = 0; break;
+		case 1: d.threads[0] = 0; break;
+		case 2: d.buffer[1].base = NULL; break;
+		case 3: d.buffer[0].n_bytes = 4; break;
+		case 4: d.threadgroup_bytes = 1000; break;
+		case 5: d.threadgroup_bytes = 32784; break;
+		case 6: d.threadgroup_bytes = 0; break;
+		case 7: d.threads[1] = 9; break;
+		case 8: d.buffer[2].base = (char *)d.buffer[2].base + 2; break;
 		}
 		assert_int_equal(soft_run(&d, &report), -EINVAL);
 		assert_non_null(strstr(report.text, words[i]));

@@ -353,10 +353,7 @@ static void test_no_memory(void **state)
 
 #else
 
-static void test_no_memory(void **state)
-{
-	skip(); /* this linker has no --wrap */
-}
+static void test_no_memory(void **state) { skip(); /* this linker has no --wrap */ }
 
 #endif
 

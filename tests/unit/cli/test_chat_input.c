@@ -26,15 +26,9 @@ static int teardown(void **state)
 	return 0;
 }
 
-static bool line(const char *s)
-{
-	return ig_chat_input_line(&in, s, strlen(s), false);
-}
+static bool line(const char *s) { return ig_chat_input_line(&in, s, strlen(s), false); }
 
-static bool pasted(const char *s)
-{
-	return ig_chat_input_line(&in, s, strlen(s), true);
-}
+static bool pasted(const char *s) { return ig_chat_input_line(&in, s, strlen(s), true); }
 
 static void assert_text(const char *expected)
 {

@@ -33,10 +33,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static int add(const char *s)
-{
-	return ig_history_add(&h, s, strlen(s), &err);
-}
+static int add(const char *s) { return ig_history_add(&h, s, strlen(s), &err); }
 
 static void reopen(void)
 {

@@ -80,10 +80,7 @@ __attribute__((format(printf, 1, 2))) static void breach(const char *fmt, ...)
 static _Thread_local bool guarded;     /* set by the first submit */
 static _Thread_local long n_left = -1; /* allocations of this thread until one fails */
 
-void fake_fail_here(long n)
-{
-	n_left = n;
-}
+void fake_fail_here(long n) { n_left = n; }
 
 bool fake_failed_here(void)
 {
@@ -120,10 +117,7 @@ void fake_reset(void)
 #endif
 }
 
-static int no_memory(struct ig_error *err)
-{
-	return ig_fail(err, -ENOMEM, "out of memory");
-}
+static int no_memory(struct ig_error *err) { return ig_fail(err, -ENOMEM, "out of memory"); }
 
 /* ---- files, tokenizer, template -------------------------------------------------------- */
 
@@ -196,20 +190,11 @@ int ig_tokenizer_open(const struct ig_checkpoint *g, struct ig_tokenizer **out,
 	return *out ? 0 : no_memory(err);
 }
 
-void ig_tokenizer_close(struct ig_tokenizer *t)
-{
-	free(t);
-}
+void ig_tokenizer_close(struct ig_tokenizer *t) { free(t); }
 
-int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t)
-{
-	return FAKE_VOCAB;
-}
+int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t) { return FAKE_VOCAB; }
 
-bool ig_tokenizer_is_end(const struct ig_tokenizer *t, int32_t id)
-{
-	return id == FAKE_END;
-}
+bool ig_tokenizer_is_end(const struct ig_tokenizer *t, int32_t id) { return id == FAKE_END; }
 
 int ig_chat_template_open(const struct ig_checkpoint *g, const struct ig_tokenizer *t,
 			  struct ig_chat_template **out, struct ig_error *err)
@@ -222,15 +207,9 @@ int ig_chat_template_open(const struct ig_checkpoint *g, const struct ig_tokeniz
 	return *out ? 0 : no_memory(err);
 }
 
-void ig_chat_template_close(struct ig_chat_template *c)
-{
-	free(c);
-}
+void ig_chat_template_close(struct ig_chat_template *c) { free(c); }
 
-const char *ig_chat_template_name(const struct ig_chat_template *c)
-{
-	return "chatml";
-}
+const char *ig_chat_template_name(const struct ig_chat_template *c) { return "chatml"; }
 
 /* Letters, pairs and triples of a few letters (so that stop strings cross their
  * borders in many ways), a character of several bytes, long ones. */
@@ -318,20 +297,11 @@ const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t 
 	return text;
 }
 
-bool ig_tokenizer_adds_space(const struct ig_tokenizer *t)
-{
-	return false;
-}
+bool ig_tokenizer_adds_space(const struct ig_tokenizer *t) { return false; }
 
-bool ig_tokenizer_trims(const struct ig_tokenizer *t)
-{
-	return false;
-}
+bool ig_tokenizer_trims(const struct ig_tokenizer *t) { return false; }
 
-size_t ig_tokenizer_longest(const struct ig_tokenizer *t)
-{
-	return 49;
-}
+size_t ig_tokenizer_longest(const struct ig_tokenizer *t) { return 49; }
 
 /* ---- grammars ----------------------------------------------------------------------------- */
 
@@ -346,10 +316,7 @@ int ig_grammar_cache_create(uint64_t max_bytes, struct ig_grammar_cache **out)
 	return *out ? 0 : -ENOMEM;
 }
 
-void ig_grammar_cache_destroy(struct ig_grammar_cache *c)
-{
-	free(c);
-}
+void ig_grammar_cache_destroy(struct ig_grammar_cache *c) { free(c); }
 
 void ig_grammar_cache_drop(struct ig_grammar_cache *c, const struct ig_tokenizer *t)
 {
@@ -443,10 +410,7 @@ bool ig_grammar_matcher_is_done(const struct ig_grammar_matcher *m)
 
 /* ---- modules, plan ------------------------------------------------------------------------ */
 
-const struct ig_arch *const *ig_modules_archs(const struct ig_modules *m)
-{
-	return NULL;
-}
+const struct ig_arch *const *ig_modules_archs(const struct ig_modules *m) { return NULL; }
 
 const struct ig_kvcache_service *ig_modules_kvcache(const struct ig_modules *m, const char *name)
 {
@@ -488,10 +452,7 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 	return 0;
 }
 
-void ig_plan_destroy(struct ig_plan *p)
-{
-	free(p);
-}
+void ig_plan_destroy(struct ig_plan *p) { free(p); }
 
 /* ---- driver ---------------------------------------------------------------------------------- */
 
@@ -518,15 +479,9 @@ int ig_driver_open(const char *name, const struct ig_driver_options *o, struct i
 	return *out ? 0 : no_memory(err);
 }
 
-void ig_driver_close(struct ig_driver *d)
-{
-	free(d);
-}
+void ig_driver_close(struct ig_driver *d) { free(d); }
 
-const char *ig_driver_describe(const struct ig_driver *d)
-{
-	return "cpu, generic, 3 threads";
-}
+const char *ig_driver_describe(const struct ig_driver *d) { return "cpu, generic, 3 threads"; }
 
 int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 		    const struct ig_program_limits *limits, struct ig_program **out,
@@ -574,20 +529,11 @@ void ig_program_destroy(struct ig_program *p)
 	free(p);
 }
 
-uint32_t ig_driver_steps_in_flight(const struct ig_driver *d)
-{
-	return 1;
-}
+uint32_t ig_driver_steps_in_flight(const struct ig_driver *d) { return 1; }
 
-uint64_t ig_driver_memory(const struct ig_driver *d)
-{
-	return (uint64_t)fake.driver_memory;
-}
+uint64_t ig_driver_memory(const struct ig_driver *d) { return (uint64_t)fake.driver_memory; }
 
-const struct ig_error *ig_program_error(const struct ig_program *p)
-{
-	return &p->error;
-}
+const struct ig_error *ig_program_error(const struct ig_program *p) { return &p->error; }
 
 void ig_driver_copy(void *driver, void *dst, const void *src, uint64_t n_bytes)
 {
@@ -623,10 +569,7 @@ static uint64_t mix(uint64_t h, const void *data, size_t n)
 }
 
 /* Of one mask. */
-static size_t mask_words(const struct ig_program *p)
-{
-	return (p->plan->info.n_vocab + 31) / 32;
-}
+static size_t mask_words(const struct ig_program *p) { return (p->plan->info.n_vocab + 31) / 32; }
 
 static uint64_t checksum(const struct ig_program *p, const struct ig_step *s)
 {
@@ -943,10 +886,7 @@ void ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row)
 	pthread_mutex_unlock(&fake.lock);
 }
 
-int ig_itl_bucket(double ms)
-{
-	return ms < 1 ? 0 : ms < 10 ? 1 : 2;
-}
+int ig_itl_bucket(double ms) { return ms < 1 ? 0 : ms < 10 ? 1 : 2; }
 
 void ig_metrics_request(struct ig_metrics *m, const struct ig_ledger_row *row)
 {

@@ -58,10 +58,7 @@ void harness_config_finish(struct ig_config *c)
 	free(c->default_model);
 }
 
-static void count_lost(void *ctx)
-{
-	atomic_fetch_add(&fake.n_lost, 1);
-}
+static void count_lost(void *ctx) { atomic_fetch_add(&fake.n_lost, 1); }
 
 struct ig_engine *harness_engine(const struct ig_config *c)
 {
@@ -108,10 +105,7 @@ void make_prompt(int32_t *out, int32_t n, unsigned seed)
 	}
 }
 
-static void count_wake(void *ctx)
-{
-	atomic_fetch_add((atomic_int *)ctx, 1);
-}
+static void count_wake(void *ctx) { atomic_fetch_add((atomic_int *)ctx, 1); }
 
 int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struct ig_error *err)
 {
@@ -232,15 +226,9 @@ int32_t expected(const struct ask *a, char *text, size_t cap)
 	return n - a->n_prompt;
 }
 
-double gauge(enum ig_gauge g)
-{
-	return atomic_load(&fake.gauges[g]);
-}
+double gauge(enum ig_gauge g) { return atomic_load(&fake.gauges[g]); }
 
-int counter(enum ig_counter c)
-{
-	return atomic_load(&fake.counters[c]);
-}
+int counter(enum ig_counter c) { return atomic_load(&fake.counters[c]); }
 
 struct ig_ledger_row ledger_row(int n)
 {

@@ -25,10 +25,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static bool runs_ahead(void)
-{
-	return !strcmp(harness_run_ahead, "on");
-}
+static bool runs_ahead(void) { return !strcmp(harness_run_ahead, "on"); }
 
 /* ---- what must come of a request, computed here -------------------------------------- */
 

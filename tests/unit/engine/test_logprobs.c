@@ -76,10 +76,7 @@ static void test_against_double(void **state)
 	free(x);
 }
 
-static int by_logit(const float *x, int a, int b)
-{
-	return x[a] != x[b] ? x[a] > x[b] : a < b;
-}
+static int by_logit(const float *x, int a, int b) { return x[a] != x[b] ? x[a] > x[b] : a < b; }
 
 /* Few values, so that many are equal: the order is by probability, then id. */
 static void test_top(void **state)

@@ -32,10 +32,7 @@ static void set(char **field, const char *value)
 	*field = strdup(value);
 }
 
-static void first_use(size_t i)
-{
-	set(&config.models[i].load, "first_use");
-}
+static void first_use(size_t i) { set(&config.models[i].load, "first_use"); }
 
 static int setup(void **state)
 {
@@ -59,10 +56,7 @@ static int teardown(void **state)
 
 static atomic_int n_ready;
 
-static void on_ready(void *ctx)
-{
-	atomic_fetch_add((atomic_int *)ctx, 1);
-}
+static void on_ready(void *ctx) { atomic_fetch_add((atomic_int *)ctx, 1); }
 
 static struct ig_model_status status_of(struct ig_engine *e, const char *name)
 {
@@ -1096,15 +1090,9 @@ static void test_many_threads(void **state)
 	harness_config_finish(&fewer);
 }
 
-static int make_folder(void **state)
-{
-	return mkdtemp(folder) ? 0 : -1;
-}
+static int make_folder(void **state) { return mkdtemp(folder) ? 0 : -1; }
 
-static int drop_folder(void **state)
-{
-	return rmdir(folder);
-}
+static int drop_folder(void **state) { return rmdir(folder); }
 
 int main(int argc, char **argv)
 {

@@ -82,45 +82,21 @@ static void same_tokens(const char *const *models, uint32_t chunk, uint32_t batc
 	harness_close(e);
 }
 
-static void test_alone(void **state)
-{
-	same_tokens(one, 64, 128, 0);
-}
+static void test_alone(void **state) { same_tokens(one, 64, 128, 0); }
 
-static void test_among_fifteen(void **state)
-{
-	same_tokens(one, 64, 128, 15);
-}
+static void test_among_fifteen(void **state) { same_tokens(one, 64, 128, 15); }
 
-static void test_chunk_1(void **state)
-{
-	same_tokens(one, 1, 128, 15);
-}
+static void test_chunk_1(void **state) { same_tokens(one, 1, 128, 15); }
 
-static void test_chunk_7(void **state)
-{
-	same_tokens(one, 7, 32, 15);
-}
+static void test_chunk_7(void **state) { same_tokens(one, 7, 32, 15); }
 
-static void test_batch_less_than_sequences(void **state)
-{
-	same_tokens(one, 64, 3, 15);
-}
+static void test_batch_less_than_sequences(void **state) { same_tokens(one, 64, 3, 15); }
 
-static void test_two_cache_groups(void **state)
-{
-	same_tokens(grouped, 7, 64, 15);
-}
+static void test_two_cache_groups(void **state) { same_tokens(grouped, 7, 64, 15); }
 
-static void test_window(void **state)
-{
-	same_tokens(windowed, 7, 64, 15);
-}
+static void test_window(void **state) { same_tokens(windowed, 7, 64, 15); }
 
-static void test_window_less_than_chunk(void **state)
-{
-	same_tokens(windowed, 100, 128, 15);
-}
+static void test_window_less_than_chunk(void **state) { same_tokens(windowed, 100, 128, 15); }
 
 static void test_chunks_share_a_step(void **state)
 {
@@ -283,10 +259,7 @@ static void test_prefixes_are_salted(void **state)
 #define WINDOW_BLOCK_BYTES 3072 /* of the second group of "window"; one a slab */
 
 /* Blocks of the window's group for so many rows at a time. */
-static int window_blocks(int chunk)
-{
-	return (FAKE_WINDOW - 1 + 15 + chunk + 14) / 16 + 1;
-}
+static int window_blocks(int chunk) { return (FAKE_WINDOW - 1 + 15 + chunk + 14) / 16 + 1; }
 
 /* However long it is, a text has its window of the group that has one. */
 static void test_window_is_all_that_is_used(void **state)
@@ -544,6 +517,7 @@ static void preempt_and_recompute(const char *const *models, uint32_t n_slabs, b
 	config.kvcache.arena = n_slabs * SLAB_BYTES;
 	config.kvcache.prefix_cache = prefix_cache;
 	config.scheduler.prefill_chunk = 16;
+	fake.gated = true; /* until all twelve are there: fewer may fit */
 	e = harness_engine(&config);
 	for (int i = 0; i < 12; i++) {
 		a[i] = (struct ask){ .model = models[0],
@@ -553,6 +527,7 @@ static void preempt_and_recompute(const char *const *models, uint32_t n_slabs, b
 				     .seed = (unsigned)i };
 		client_ask(&c[i], e, &a[i]);
 	}
+	fake_open_gate();
 	for (int i = 0; i < 12; i++) {
 		client_finish(&c[i]);
 		assert_answer(&c[i], &a[i]);
@@ -688,10 +663,7 @@ static void test_slow_client_times_out(void **state)
 	harness_close(e);
 }
 
-static int32_t euro_script(const int32_t *tokens, int32_t n)
-{
-	return 19; /* three bytes */
-}
+static int32_t euro_script(const int32_t *tokens, int32_t n) { return 19; /* three bytes */ }
 
 /* A ring with a little room, but not for the next character, is full all the same. */
 static void test_slow_client_with_a_byte_of_room(void **state)
@@ -847,10 +819,7 @@ static void test_limits(void **state)
 	harness_close(e);
 }
 
-static int32_t bad_script(const int32_t *tokens, int32_t n)
-{
-	return n >= 8 ? FAKE_VOCAB + 5 : 0;
-}
+static int32_t bad_script(const int32_t *tokens, int32_t n) { return n >= 8 ? FAKE_VOCAB + 5 : 0; }
 
 static void test_a_token_that_does_not_exist(void **state)
 {
@@ -916,10 +885,7 @@ static void test_submit_fails(void **state)
 	unlink(path);
 }
 
-static void test_wait_fails(void **state)
-{
-	driver_fails(0, 4);
-}
+static void test_wait_fails(void **state) { driver_fails(0, 4); }
 
 /* Told once, whatever fails with it. */
 static void test_device_is_lost(void **state)
@@ -1152,10 +1118,7 @@ static long n_sleeps(void)
 	return after.ru_nvcsw - before.ru_nvcsw;
 }
 
-static void *nothing(void *none)
-{
-	return none;
-}
+static void *nothing(void *none) { return none; }
 
 /* So many without what is tested: this thread's own, and those of a sanitizer's thread, which comes
  * with the first of ours. */

@@ -368,10 +368,7 @@ static void assert_ends(const char *const *stops, const int32_t *ids, int32_t n,
 #define IDS(...) (const int32_t[]){ __VA_ARGS__ }, sizeof((int32_t[]){ __VA_ARGS__ }) / 4
 #define ENDS(...) (const uint64_t[]){ __VA_ARGS__ }, sizeof((uint64_t[]){ __VA_ARGS__ }) / 8
 #define STOPS(...)                                                                                 \
-	(const char *[])                                                                           \
-	{                                                                                          \
-		__VA_ARGS__, NULL                                                                  \
-	}
+	(const char *[]) { __VA_ARGS__, NULL }
 
 static void test_where_text_ends(void **state)
 {

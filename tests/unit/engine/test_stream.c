@@ -12,10 +12,7 @@
 
 #include <cmocka.h>
 
-static void count_wake(void *ctx)
-{
-	atomic_fetch_add((atomic_int *)ctx, 1);
-}
+static void count_wake(void *ctx) { atomic_fetch_add((atomic_int *)ctx, 1); }
 
 static void test_put_take_wraps(void **state)
 {

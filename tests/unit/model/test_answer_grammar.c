@@ -78,10 +78,7 @@ int ig_grammar_compile(const struct ig_tokenizer *t, const struct ig_grammar_sou
 	return rc;
 }
 
-void ig_grammar_unref(struct ig_grammar *g)
-{
-	assert_ptr_equal(g, &written);
-}
+void ig_grammar_unref(struct ig_grammar *g) { assert_ptr_equal(g, &written); }
 
 /* ---- tests ------------------------------------------------------------------------------ */
 

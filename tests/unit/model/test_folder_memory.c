@@ -66,14 +66,8 @@ static void each_fails(bool with_index)
 	ig_checkpoint_close(g);
 }
 
-static void one_file(void **state)
-{
-	each_fails(false);
-}
-static void files_with_an_index(void **state)
-{
-	each_fails(true);
-}
+static void one_file(void **state) { each_fails(false); }
+static void files_with_an_index(void **state) { each_fails(true); }
 
 int main(void)
 {

@@ -418,10 +418,7 @@ static void wrong_tensors(void **state)
 	refused(&w, "a tensor's name 'a?b' has a NUL in it", NULL);
 }
 
-static int never(void *ctx, uint64_t i, const char *s, size_t len)
-{
-	return 0;
-}
+static int never(void *ctx, uint64_t i, const char *s, size_t len) { return 0; }
 
 /* Whatever is cut off or changed, there is an error or a file, never a crash.  Each
  * length has memory of its own, so that a sanitizer sees a byte too far. */

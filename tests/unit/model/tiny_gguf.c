@@ -19,10 +19,7 @@ void gw_put(struct gw *w, const void *data, size_t len)
 	w->len += len;
 }
 
-void gw_number(struct gw *w, uint64_t v, unsigned n_bytes)
-{
-	gw_put(w, &v, n_bytes);
-}
+void gw_number(struct gw *w, uint64_t v, unsigned n_bytes) { gw_put(w, &v, n_bytes); }
 
 void gw_patch(struct gw *w, size_t at, uint64_t v, unsigned n_bytes)
 {

@@ -70,10 +70,7 @@ const char *world_isa_name(uint32_t isa)
 
 static uint64_t state = 1;
 
-void world_seed(uint64_t seed)
-{
-	state = seed * 0x9e3779b97f4a7c15u + 1;
-}
+void world_seed(uint64_t seed) { state = seed * 0x9e3779b97f4a7c15u + 1; }
 
 uint32_t world_random(void)
 {
@@ -83,10 +80,7 @@ uint32_t world_random(void)
 	return (uint32_t)(state >> 32);
 }
 
-float world_uniform(void)
-{
-	return (float)(world_random() >> 8) * 0x1p-23f - 1.0f;
-}
+float world_uniform(void) { return (float)(world_random() >> 8) * 0x1p-23f - 1.0f; }
 
 /* A half from a float, by the definition: a multiple of the unit in its last place. */
 static uint16_t half_of(float f)
@@ -275,10 +269,7 @@ void guarded_check(const struct guarded *g)
 	}
 }
 
-void guarded_destroy(struct guarded *g)
-{
-	free(g->bytes);
-}
+void guarded_destroy(struct guarded *g) { free(g->bytes); }
 
 void world_run(const struct ig_cpu_kernel *k, const struct ig_op_call *call, int order)
 {

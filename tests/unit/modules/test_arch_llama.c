@@ -82,10 +82,7 @@ static int note_op(struct ig_graph *g, const char *op, const void *params, const
 	return 0;
 }
 
-static int note_status(const struct ig_graph *g)
-{
-	return g->status;
-}
+static int note_status(const struct ig_graph *g) { return g->status; }
 
 static const struct ig_host host = {
 	.struct_size = sizeof host,

@@ -75,10 +75,7 @@ static uint32_t add_group(struct ig_kvcache *c, uint32_t layers, uint32_t heads,
 	return g;
 }
 
-static int reserve(struct ig_kv_seq *s, uint32_t n)
-{
-	return kv->seq_reserve(s, n, n);
-}
+static int reserve(struct ig_kv_seq *s, uint32_t n) { return kv->seq_reserve(s, n, n); }
 
 static struct ig_kv_stats stats(const struct ig_kvcache *c)
 {

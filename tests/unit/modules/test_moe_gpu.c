@@ -57,10 +57,7 @@ static const struct ig_op *core_op(const char *name)
 }
 
 /* Only kernels of the cpu lay out tiles. */
-static void no_tiles(uint32_t dtype, const void *rows, int64_t k, void *tile)
-{
-	abort();
-}
+static void no_tiles(uint32_t dtype, const void *rows, int64_t k, void *tile) { abort(); }
 
 static const struct ig_kernel_host *kernels(const char *build_id)
 {

@@ -70,10 +70,7 @@ static void add_groups(struct ig_kvcache *c, struct ig_kv_layout l[2], uint32_t 
 	}
 }
 
-static int reserve(struct ig_kv_seq *s, uint32_t n)
-{
-	return kv->seq_reserve(s, n, n);
-}
+static int reserve(struct ig_kv_seq *s, uint32_t n) { return kv->seq_reserve(s, n, n); }
 
 static struct ig_kv_stats stats(const struct ig_kvcache *c)
 {

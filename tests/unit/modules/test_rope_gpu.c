@@ -488,10 +488,7 @@ static void test_not_finite(void **state)
 
 extern const struct ig_shader ig_shader_copy;
 
-static int check_nothing(struct ig_op_shape *s, struct ig_error *err)
-{
-	return 0;
-}
+static int check_nothing(struct ig_op_shape *s, struct ig_error *err) { return 0; }
 
 static int lower_copies(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 			struct ig_gpu_tape *t, struct ig_error *err)

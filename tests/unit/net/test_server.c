@@ -117,10 +117,7 @@ static void put(int fd, const void *data, size_t len)
 	}
 }
 
-static void put_text(int fd, const char *text)
-{
-	put(fd, text, strlen(text));
-}
+static void put_text(int fd, const char *text) { put(fd, text, strlen(text)); }
 
 /* How long to wait for what must happen: only a failure takes it. */
 #define PATIENCE_MS 20000
@@ -897,10 +894,7 @@ static long n_sleeps(void)
 	return after.ru_nvcsw - before.ru_nvcsw;
 }
 
-static void *nothing(void *none)
-{
-	return none;
-}
+static void *nothing(void *none) { return none; }
 
 /* So many without what is tested: this thread's own, and those of a sanitizer's thread, which comes
  * with the first of ours. */

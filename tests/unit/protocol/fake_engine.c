@@ -253,10 +253,7 @@ void fake_engine_load_ends(struct ig_engine *e, int rc)
 	pthread_mutex_unlock(&e->lock);
 }
 
-int fake_model_holds(void)
-{
-	return atomic_load(&n_holds);
-}
+int fake_model_holds(void) { return atomic_load(&n_holds); }
 
 int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(void *ctx), void *ctx,
 			 const struct ig_engine_model **out, struct ig_error *err)
@@ -340,10 +337,7 @@ size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t
 	return 2;
 }
 
-struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e)
-{
-	return NULL;
-}
+struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e) { return NULL; }
 
 int ig_engine_submit(struct ig_engine *e, const struct ig_gen_spec *spec, uint64_t *gen,
 		     struct ig_error *err)
@@ -527,35 +521,17 @@ const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t 
 	return &bytes[id];
 }
 
-bool ig_tokenizer_adds_space(const struct ig_tokenizer *t)
-{
-	return false;
-}
+bool ig_tokenizer_adds_space(const struct ig_tokenizer *t) { return false; }
 
-bool ig_tokenizer_trims(const struct ig_tokenizer *t)
-{
-	return false;
-}
+bool ig_tokenizer_trims(const struct ig_tokenizer *t) { return false; }
 
-int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t)
-{
-	return 256;
-}
+int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t) { return 256; }
 
-size_t ig_tokenizer_longest(const struct ig_tokenizer *t)
-{
-	return 1;
-}
+size_t ig_tokenizer_longest(const struct ig_tokenizer *t) { return 1; }
 
-int32_t ig_tokenizer_bos(const struct ig_tokenizer *t)
-{
-	return -1;
-}
+int32_t ig_tokenizer_bos(const struct ig_tokenizer *t) { return -1; }
 
-bool ig_tokenizer_add_bos(const struct ig_tokenizer *t)
-{
-	return false;
-}
+bool ig_tokenizer_add_bos(const struct ig_tokenizer *t) { return false; }
 
 void ig_ids_finish(struct ig_ids *l)
 {
@@ -567,10 +543,7 @@ void ig_ids_finish(struct ig_ids *l)
 
 static struct ig_answer_style style;
 
-void fake_engine_style(const struct ig_answer_style *s)
-{
-	style = *s;
-}
+void fake_engine_style(const struct ig_answer_style *s) { style = *s; }
 
 void ig_answer_style_of(const struct ig_chat_template *c, struct ig_answer_style *out)
 {
@@ -632,10 +605,7 @@ void ig_grammar_unref(struct ig_grammar *g)
 		atomic_fetch_sub(&g->n_refs, 1);
 }
 
-int fake_grammar_refs(void)
-{
-	return atomic_load(&grammar.n_refs);
-}
+int fake_grammar_refs(void) { return atomic_load(&grammar.n_refs); }
 
 /* ---- metrics: enough of them --------------------------------------------------- */
 

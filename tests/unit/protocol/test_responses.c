@@ -269,10 +269,7 @@ static json_t *ask(struct world *w, const char *members)
 	return final(w);
 }
 
-static const char *id_of(json_t *v)
-{
-	return str(json_object_get(v, "response"), "id");
-}
+static const char *id_of(json_t *v) { return str(json_object_get(v, "response"), "id"); }
 
 static void expect_code(json_t *v, const char *code, const char *param)
 {

@@ -92,10 +92,7 @@ static void fake_close(struct ig_gpu_device *d)
 	free(d);
 }
 
-static const struct ig_gpu_facts *facts(const struct ig_gpu_device *d)
-{
-	return &fake_facts;
-}
+static const struct ig_gpu_facts *facts(const struct ig_gpu_device *d) { return &fake_facts; }
 
 /* ---- memory ---- */
 
@@ -181,10 +178,7 @@ static int fake_read(struct ig_gpu_device *d, struct ig_gpu_buffer *b, uint64_t 
 	return 0;
 }
 
-const uint8_t *fake_gpu_bytes(const struct ig_gpu_buffer *b)
-{
-	return b->bytes;
-}
+const uint8_t *fake_gpu_bytes(const struct ig_gpu_buffer *b) { return b->bytes; }
 
 /* ---- programs ---- */
 
@@ -505,10 +499,7 @@ static uint32_t product_dtype(const struct ig_gpu_call *c, uint32_t i)
 	return i || c->f32 ? IG_F32 : IG_F16;
 }
 
-static uint32_t attention_dtype(const struct ig_gpu_call *c, uint32_t i)
-{
-	return c->kv_dtype;
-}
+static uint32_t attention_dtype(const struct ig_gpu_call *c, uint32_t i) { return c->kv_dtype; }
 
 static const struct {
 	const char *op;

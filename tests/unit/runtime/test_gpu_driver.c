@@ -609,10 +609,7 @@ static void test_errors(void **state)
 
 enum { BLOCK = 256, A = 0, B, C, D, E };
 
-static uint8_t *block(const struct session *s, int i)
-{
-	return (uint8_t *)s->slabs[0] + i * BLOCK;
-}
+static uint8_t *block(const struct session *s, int i) { return (uint8_t *)s->slabs[0] + i * BLOCK; }
 
 static void copy(struct session *s, int to, int from)
 {

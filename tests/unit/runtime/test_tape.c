@@ -499,8 +499,7 @@ static void random_tape(struct ig_gpu_tape *t)
 				d.when_live = IG_LIVE_WANT_LOGITS;
 				d.when_min = 1;
 				break;
-			default:
-				break;
+			default: break;
 			}
 			for (uint32_t b = 1 + dice(3); b > 0; b--) {
 				uint32_t access = 1 + dice(3), what = dice(8);

@@ -17,10 +17,7 @@
 /* SQLite's own, in front of what it has by default. */
 static sqlite3_mem_methods sqlite;
 
-static void *sqlite_malloc(int n)
-{
-	return no_memory_fails() ? NULL : sqlite.xMalloc(n);
-}
+static void *sqlite_malloc(int n) { return no_memory_fails() ? NULL : sqlite.xMalloc(n); }
 
 static void *sqlite_realloc(void *p, int n)
 {
@@ -40,10 +37,7 @@ static void put_rows(struct ig_ledger *l, int n)
 
 static atomic_uint_fast64_t n_dropped;
 
-static void count_dropped(void *ctx, uint64_t n)
-{
-	atomic_fetch_add(&n_dropped, n);
-}
+static void count_dropped(void *ctx, uint64_t n) { atomic_fetch_add(&n_dropped, n); }
 
 /* Open, three rows, close; whether it opened.  Rows are written or counted as dropped. */
 static bool run(const char *path, uint64_t *n_written)

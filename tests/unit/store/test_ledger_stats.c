@@ -39,10 +39,7 @@ static struct ig_ledger_row a_row(const char *model, const char *finish, int64_t
 	return r;
 }
 
-static void put(struct ig_ledger *l, struct ig_ledger_row r)
-{
-	ig_ledger_put(l, &r);
-}
+static void put(struct ig_ledger *l, struct ig_ledger_row r) { ig_ledger_put(l, &r); }
 
 static struct ig_ledger_stats *stats_of(const char *path, int64_t since, size_t expected)
 {
