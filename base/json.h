@@ -76,6 +76,16 @@ void ig_json_put_value(struct ig_json_writer *w, const char *key, const json_t *
 void ig_json_put_raw(struct ig_json_writer *w, const char *key, const char *json);
 /* A key of any bytes; its value comes next, with a NULL key. */
 void ig_json_put_key(struct ig_json_writer *w, const char *key, size_t len);
+/* Values by a format, which is JSON with single quotes; spaces outside quotes are dropped:
+ *
+ *     ig_json_putf(w, "'usage': {'tokens': %d, 'details': {'cached': %lld}}", n, cached);
+ *
+ * %s is a string (NULL: null), %.*s one of that length, %-s text that is JSON already (NULL:
+ * null); %d %u %zu %lld %llu are integers, %.3f and %.7g reals (null when not finite).  Text in
+ * quotes is copied without escapes.  A call may leave open what another closes. */
+__attribute__((format(printf, 2, 3))) void ig_json_putf(struct ig_json_writer *w, const char *fmt,
+							...);
+static inline const char *ig_json_bool(bool b) { return b ? "true" : "false"; } /* for %-s */
 /* The comma, if one is due, and a new line. */
 void ig_json_put_line(struct ig_json_writer *w);
 

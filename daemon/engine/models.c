@@ -586,19 +586,16 @@ void ig_models_describe(struct ig_models *ms, struct ig_json_writer *w)
 		struct ig_model_status st;
 
 		fill_status(ms, s, &st);
-		ig_json_open_object(w, NULL);
-		ig_json_put_text(w, "name", st.name);
-		ig_json_put_text(w, "arch", st.arch);
-		ig_json_put_text(w, "file", st.file);
-		ig_json_put_text(w, "state", states[st.state]);
-		ig_json_put_text(w, "error", st.error[0] ? st.error : NULL);
-		ig_json_put_uint(w, "context", st.n_context);
+		ig_json_putf(w,
+			     "{'name': %s, 'arch': %s, 'file': %s, 'state': %s, 'error': %s, "
+			     "'context': %u",
+			     st.name, st.arch, st.file, states[st.state],
+			     st.error[0] ? st.error : NULL, st.n_context);
 		ig_json_put_uint(w, "weight_bytes", st.weight_bytes);
 		ig_json_put_uint(w, "scratch_bytes", st.scratch_bytes);
-		ig_json_put_text(w, "chat_template", chat ? ig_chat_template_name(chat) : NULL);
-		ig_json_put_text(w, "chat_note", s->model ? s->model->chat_note : NULL);
-		ig_json_put_bool(w, "default", st.is_default);
-		ig_json_close_object(w);
+		ig_json_putf(w, "'chat_template': %s, 'chat_note': %s, 'default': %-s}",
+			     chat ? ig_chat_template_name(chat) : NULL,
+			     s->model ? s->model->chat_note : NULL, ig_json_bool(st.is_default));
 	}
 	pthread_mutex_unlock(&ms->lock);
 }

@@ -7,12 +7,10 @@
 
 extern const struct ig_protocol ig_chat_protocol, ig_completions_protocol;
 
-ig_request_parse ig_request_parse_chat, ig_request_parse_completion;
+extern const struct ig_request_format ig_chat_request, ig_completion_request;
 
-/* Parameters that others have too. */
-ig_param_fn ig_param_messages, ig_param_tools, ig_param_n, ig_param_stream_options;
-/* A prompt or several. */
-ig_param_fn ig_param_prompt;
+/* Parameters that others have too; prompt is one or several. */
+ig_param_fn ig_param_messages, ig_param_tools, ig_param_stream_options, ig_param_prompt;
 
 /* What both write. */
 void ig_chat_usage(struct ig_json_writer *w, const struct ig_reply *r);

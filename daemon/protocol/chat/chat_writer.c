@@ -22,11 +22,8 @@ enum { STAGE_ROLES, STAGE_PARTS, STAGE_END };
 
 static void head(struct ig_reply *r, struct ig_json_writer *w, const char *object)
 {
-	ig_json_open_object(w, NULL);
-	ig_json_put_text(w, "id", r->id);
-	ig_json_put_text(w, "object", object);
-	ig_json_put_int(w, "created", ig_reply_created_s(r));
-	ig_json_put_text(w, "model", ig_reply_model_name(r));
+	ig_json_putf(w, "{'id': %s, 'object': %s, 'created': %lld, 'model': %s", r->id, object,
+		     ig_reply_created_s(r), ig_reply_model_name(r));
 }
 
 /* The client's own labels, once in an answer. */
@@ -41,17 +38,11 @@ void ig_chat_usage(struct ig_json_writer *w, const struct ig_reply *r)
 	struct ig_usage u;
 
 	ig_reply_usage(r, &u);
-	ig_json_open_object(w, "usage");
-	ig_json_put_int(w, "prompt_tokens", u.prompt);
-	ig_json_put_int(w, "completion_tokens", u.output);
-	ig_json_put_int(w, "total_tokens", u.prompt + u.output);
-	ig_json_open_object(w, "prompt_tokens_details");
-	ig_json_put_int(w, "cached_tokens", u.cached);
-	ig_json_close_object(w);
-	ig_json_open_object(w, "completion_tokens_details");
-	ig_json_put_int(w, "reasoning_tokens", 0);
-	ig_json_close_object(w);
-	ig_json_close_object(w);
+	ig_json_putf(w,
+		     "'usage': {'prompt_tokens': %lld, 'completion_tokens': %lld, "
+		     "'total_tokens': %lld, 'prompt_tokens_details': {'cached_tokens': %lld}, "
+		     "'completion_tokens_details': {'reasoning_tokens': 0}}",
+		     u.prompt, u.output, u.prompt + u.output, u.cached);
 }
 
 static bool has_part(const struct ig_choice *c, enum ig_part_kind kind)
@@ -75,13 +66,12 @@ static const char *finish_reason(const struct ig_choice *c)
 static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_json_writer *w)
 {
 	if (!c->reply->request.logprobs) {
-		ig_json_put_raw(w, "logprobs", NULL);
+		ig_json_putf(w, "'logprobs': null");
 		return;
 	}
 	ig_json_open_object(w, "logprobs");
 	ig_json_put_logprobs(w, "content", c->reply->prepared.model, c->notes, first, last, true);
-	ig_json_put_raw(w, "refusal", NULL);
-	ig_json_close_object(w);
+	ig_json_putf(w, "'refusal': null}");
 }
 
 /* ---- a stream --------------------------------------------------------------------------- */
@@ -93,10 +83,7 @@ static void chunk_begin(struct ig_choice *c, struct ig_json_writer *w)
 	head(c->reply, w, "chat.completion.chunk");
 	if (c->reply->stage == STAGE_ROLES && !c->index)
 		metadata(c->reply, w);
-	ig_json_open_array(w, "choices");
-	ig_json_open_object(w, NULL);
-	ig_json_put_uint(w, "index", c->index);
-	ig_json_open_object(w, "delta");
+	ig_json_putf(w, "'choices': [{'index': %u, 'delta': {", c->index);
 }
 
 /* with_notes: the chunk carries the log probabilities of the tokens so far. */
@@ -108,13 +95,11 @@ static void chunk_end(struct ig_choice *c, struct ig_json_writer *w, bool with_n
 		logprobs(c, c->n_notes_sent, c->n_notes, w);
 		c->n_notes_sent = c->n_notes;
 	} else {
-		ig_json_put_raw(w, "logprobs", NULL);
+		ig_json_putf(w, "'logprobs': null");
 	}
-	ig_json_put_text(w, "finish_reason", finish);
-	ig_json_close_object(w);
-	ig_json_close_array(w);
+	ig_json_putf(w, "'finish_reason': %s}]", finish);
 	if (c->reply->request.include_usage)
-		ig_json_put_raw(w, "usage", NULL);
+		ig_json_putf(w, "'usage': null");
 	ig_json_close_object(w);
 	ig_sse_end(w->out);
 	w->comma = false;
@@ -133,39 +118,24 @@ static size_t call_number(const struct ig_choice *c, size_t part)
 static void announce(struct ig_choice *c, const struct ig_part *p, struct ig_json_writer *w)
 {
 	chunk_begin(c, w);
-	ig_json_open_array(w, "tool_calls");
-	ig_json_open_object(w, NULL);
-	ig_json_put_uint(w, "index", call_number(c, c->part));
-	ig_json_put_text(w, "id", p->call_id);
-	ig_json_put_text(w, "type", "function");
-	ig_json_open_object(w, "function");
-	ig_json_put_text(w, "name", p->name);
-	ig_json_put_text(w, "arguments", "");
-	ig_json_close_object(w);
-	ig_json_close_object(w);
-	ig_json_close_array(w);
+	ig_json_putf(w,
+		     "'tool_calls': [{'index': %zu, 'id': %s, 'type': 'function', "
+		     "'function': {'name': %s, 'arguments': ''}}]",
+		     call_number(c, c->part), p->call_id, p->name);
 	chunk_end(c, w, true, NULL);
 }
 
 static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_json_writer *w)
 {
-	const char *text = p->text.data + c->n_sent;
-	size_t len = p->text.len - c->n_sent;
-
 	chunk_begin(c, w);
-	if (p->kind == IG_PART_CALL) {
-		ig_json_open_array(w, "tool_calls");
-		ig_json_open_object(w, NULL);
-		ig_json_put_uint(w, "index", call_number(c, c->part));
-		ig_json_open_object(w, "function");
-		ig_json_put_string(w, "arguments", text, len);
-		ig_json_close_object(w);
-		ig_json_close_object(w);
-		ig_json_close_array(w);
-	} else {
-		ig_json_put_string(w, p->kind == IG_PART_TEXT ? "content" : "reasoning_content",
-				   text, len);
-	}
+	if (p->kind == IG_PART_CALL)
+		ig_json_putf(w, "'tool_calls': [{'index': %zu, 'function': {'arguments':",
+			     call_number(c, c->part));
+	else
+		ig_json_putf(w, p->kind == IG_PART_TEXT ? "'content':" : "'reasoning_content':");
+	ig_json_put_string(w, NULL, p->text.data + c->n_sent, p->text.len - c->n_sent);
+	if (p->kind == IG_PART_CALL)
+		ig_json_putf(w, "}}]");
 	chunk_end(c, w, true, NULL);
 	c->n_sent = p->text.len;
 }
@@ -227,7 +197,7 @@ static void end(struct ig_reply *r, struct ig_strbuf *out)
 	if (r->request.include_usage && !r->error.status) {
 		ig_sse_begin(out, NULL);
 		head(r, &w, "chat.completion.chunk");
-		ig_json_put_raw(&w, "choices", "[]");
+		ig_json_putf(&w, "'choices': []");
 		ig_chat_usage(&w, r);
 		ig_json_close_object(&w);
 		ig_sse_end(out);
@@ -243,8 +213,7 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 	if (r->stage == STAGE_ROLES) {
 		for (uint32_t i = 0; i < r->n_choices; i++) {
 			chunk_begin(&r->choices[i], &w);
-			ig_json_put_text(&w, "role", "assistant");
-			ig_json_put_text(&w, "content", "");
+			ig_json_putf(&w, "'role': 'assistant', 'content': ''");
 			chunk_end(&r->choices[i], &w, false, NULL);
 		}
 		r->stage = STAGE_PARTS;
@@ -302,14 +271,11 @@ static void put_calls(const struct ig_choice *c, struct ig_json_writer *w)
 		const struct ig_part *p = &c->parts[i];
 		if (p->kind != IG_PART_CALL)
 			continue;
-		ig_json_open_object(w, NULL);
-		ig_json_put_text(w, "id", p->call_id);
-		ig_json_put_text(w, "type", "function");
-		ig_json_open_object(w, "function");
-		ig_json_put_text(w, "name", p->name);
-		ig_json_put_string(w, "arguments", p->text.len ? p->text.data : "", p->text.len);
-		ig_json_close_object(w);
-		ig_json_close_object(w);
+		ig_json_putf(w,
+			     "{'id': %s, 'type': 'function', 'function': {'name': %s, 'arguments':",
+			     p->call_id, p->name);
+		ig_json_put_string(w, NULL, p->text.len ? p->text.data : "", p->text.len);
+		ig_json_putf(w, "}}");
 	}
 	ig_json_close_array(w);
 }
@@ -318,21 +284,15 @@ static void choice(struct ig_choice *c, struct ig_json_writer *w)
 {
 	bool calls = has_part(c, IG_PART_CALL);
 
-	ig_json_open_object(w, NULL);
-	ig_json_put_uint(w, "index", c->index);
-	ig_json_open_object(w, "message");
-	ig_json_put_text(w, "role", "assistant");
+	ig_json_putf(w, "{'index': %u, 'message': {'role': 'assistant'", c->index);
 	put_parts(c, IG_PART_TEXT, "content", calls ? NULL : "", w);
 	if (has_part(c, IG_PART_REASONING))
 		put_parts(c, IG_PART_REASONING, "reasoning_content", NULL, w);
 	if (calls)
 		put_calls(c, w);
-	ig_json_put_raw(w, "refusal", NULL);
-	ig_json_put_raw(w, "annotations", "[]");
-	ig_json_close_object(w);
+	ig_json_putf(w, "'refusal': null, 'annotations': []}");
 	logprobs(c, 0, c->n_notes, w);
-	ig_json_put_text(w, "finish_reason", finish_reason(c));
-	ig_json_close_object(w);
+	ig_json_putf(w, "'finish_reason': %s}", finish_reason(c));
 }
 
 static void whole(struct ig_reply *r, struct ig_strbuf *out)
@@ -353,7 +313,7 @@ const struct ig_protocol ig_chat_protocol = {
 	.id_prefix = "chatcmpl-",
 	.prompt_param = "messages",
 	.form_param = "response_format",
-	.parse = ig_request_parse_chat,
+	.request = &ig_chat_request,
 	.next = next,
 	.whole = whole,
 	.wait = ig_chat_wait,

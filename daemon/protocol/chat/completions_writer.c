@@ -18,11 +18,8 @@ enum { CHOICE_BEGIN, CHOICE_TEXT, CHOICE_ENDED };
 
 static void head(struct ig_reply *r, struct ig_json_writer *w)
 {
-	ig_json_open_object(w, NULL);
-	ig_json_put_text(w, "id", r->id);
-	ig_json_put_text(w, "object", "text_completion");
-	ig_json_put_int(w, "created", ig_reply_created_s(r));
-	ig_json_put_text(w, "model", ig_reply_model_name(r));
+	ig_json_putf(w, "{'id': %s, 'object': 'text_completion', 'created': %lld, 'model': %s",
+		     r->id, ig_reply_created_s(r), ig_reply_model_name(r));
 }
 
 /* Where the text of notes first … last - 1 begins in the answer, tokens, probabilities. */
@@ -31,34 +28,29 @@ static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_j
 	const struct ig_engine_model *m = c->reply->prepared.model;
 
 	if (!c->reply->request.logprobs) {
-		ig_json_put_raw(w, "logprobs", NULL);
+		ig_json_putf(w, "'logprobs': null");
 		return;
 	}
-	ig_json_open_object(w, "logprobs");
-	ig_json_open_array(w, "tokens");
+	ig_json_putf(w, "'logprobs': {'tokens': [");
 	for (size_t i = first; i < last; i++)
 		ig_json_put_token(w, m, c->notes[i].id, false);
-	ig_json_close_array(w);
-	ig_json_open_array(w, "token_logprobs");
+	ig_json_putf(w, "], 'token_logprobs': [");
 	for (size_t i = first; i < last; i++)
-		ig_json_put_real(w, NULL, "%.8g", (double)c->notes[i].logprob);
-	ig_json_close_array(w);
-	ig_json_open_array(w, "top_logprobs");
+		ig_json_putf(w, "%.8g", (double)c->notes[i].logprob);
+	ig_json_putf(w, "], 'top_logprobs': [");
 	for (size_t i = first; i < last; i++) {
 		const struct ig_token_note *n = &c->notes[i];
 		ig_json_open_object(w, NULL);
 		for (int32_t k = 0; k < n->n_top; k++) {
 			ig_json_put_token(w, m, n->top[k].id, true);
-			ig_json_put_real(w, NULL, "%.8g", (double)n->top[k].logprob);
+			ig_json_putf(w, "%.8g", (double)n->top[k].logprob);
 		}
 		ig_json_close_object(w);
 	}
-	ig_json_close_array(w);
-	ig_json_open_array(w, "text_offset");
+	ig_json_putf(w, "], 'text_offset': [");
 	for (size_t i = first; i < last; i++)
 		ig_json_put_uint(w, NULL, i ? c->notes[i - 1].text_end : 0);
-	ig_json_close_array(w);
-	ig_json_close_object(w);
+	ig_json_putf(w, "]}");
 }
 
 /* With echo, the prompt: as it came, or what its tokens say. */
@@ -93,12 +85,10 @@ static const char *finish_reason(const struct ig_choice *c)
 static void choice(struct ig_choice *c, struct ig_json_writer *w, const char *text, size_t len,
 		   size_t first_note, const char *finish)
 {
-	ig_json_open_object(w, NULL);
-	ig_json_put_uint(w, "index", c->index);
+	ig_json_putf(w, "{'index': %u", c->index);
 	ig_json_put_string(w, "text", len ? text : "", len);
 	logprobs(c, first_note, c->n_notes, w);
-	ig_json_put_text(w, "finish_reason", finish);
-	ig_json_close_object(w);
+	ig_json_putf(w, "'finish_reason': %s}", finish);
 }
 
 static void chunk(struct ig_choice *c, struct ig_strbuf *out, const char *text, size_t len,
@@ -113,7 +103,7 @@ static void chunk(struct ig_choice *c, struct ig_strbuf *out, const char *text, 
 	ig_json_close_array(&w);
 	c->n_notes_sent = c->n_notes;
 	if (c->reply->request.include_usage)
-		ig_json_put_raw(&w, "usage", NULL);
+		ig_json_putf(&w, "'usage': null");
 	ig_json_close_object(&w);
 	ig_sse_end(out);
 }
@@ -152,7 +142,7 @@ static void end(struct ig_reply *r, struct ig_strbuf *out)
 	if (r->request.include_usage && !r->error.status) {
 		ig_sse_begin(out, NULL);
 		head(r, &w);
-		ig_json_put_raw(&w, "choices", "[]");
+		ig_json_putf(&w, "'choices': []");
 		ig_chat_usage(&w, r);
 		ig_json_close_object(&w);
 		ig_sse_end(out);
@@ -203,7 +193,7 @@ const struct ig_protocol ig_completions_protocol = {
 	.id_prefix = "cmpl-",
 	.prompt_param = "prompt",
 	.form_param = "response_format",
-	.parse = ig_request_parse_completion,
+	.request = &ig_completion_request,
 	.next = next,
 	.whole = whole,
 	.wait = ig_chat_wait,

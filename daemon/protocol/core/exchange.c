@@ -149,7 +149,7 @@ static void post(struct ig_exchange *x, struct ig_http_request *r)
 	} else {
 		char *body = r->body;
 		r->body = NULL;
-		rc = ig_reply_read(x->reply, x->protocol->parse, body, r->body_len);
+		rc = ig_reply_read(x->reply, x->protocol->request, body, r->body_len);
 		if (rc < 0)
 			ig_fail_unread(&e, rc, retry_after_s);
 	}

@@ -23,9 +23,9 @@ static void run(void *ctx)
 	struct ig_handoff *h = &api->handoff;
 	int rc = 0;
 
-	if (r->parse)
-		rc = r->parse(r->text, r->len, &r->request, &r->error);
-	r->parse = NULL;
+	if (r->format)
+		rc = ig_request_read(r->format, r->text, r->len, &r->request, &r->error);
+	r->format = NULL;
 	free(r->text);
 	r->text = NULL;
 	if (!rc && is_complete(&r->request))

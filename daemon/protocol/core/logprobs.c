@@ -48,9 +48,9 @@ static void put_note(struct ig_json_writer *w, const struct ig_engine_model *m, 
 	bool special;
 	const char *bytes = ig_tokenizer_token(m->tokenizer, id, &len, &special);
 
-	ig_json_put_key(w, "token", 5);
+	ig_json_putf(w, "'token':");
 	ig_json_put_token(w, m, id, false);
-	ig_json_put_real(w, "logprob", "%.8g", (double)logprob);
+	ig_json_putf(w, "'logprob': %.8g", (double)logprob);
 	if (!with_bytes)
 		return;
 	ig_json_open_array(w, "bytes");

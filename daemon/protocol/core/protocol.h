@@ -13,7 +13,7 @@ struct ig_protocol {
 	/* What a prompt, and the form of an answer, are called in errors: messages, prompt,
 	 * input; response_format, text.format … */
 	const char *prompt_param, *form_param;
-	ig_request_parse *parse;
+	const struct ig_request_format *request;
 	/* The next pieces of a stream (SSE frames, or one event); false: none now.  *last is set
 	 * with the final one.  NULL: it never streams. */
 	bool (*next)(struct ig_reply *r, struct ig_strbuf *out, bool *last);

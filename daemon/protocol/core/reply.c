@@ -86,9 +86,10 @@ struct ig_reply *ig_reply_create(struct ig_api *api, const struct ig_protocol *p
 	return r;
 }
 
-int ig_reply_read(struct ig_reply *r, ig_request_parse *parse, char *text, size_t len)
+int ig_reply_read(struct ig_reply *r, const struct ig_request_format *format, char *text,
+		  size_t len)
 {
-	r->parse = parse;
+	r->format = format;
 	r->text = text;
 	r->len = len;
 	int rc = ig_handoff_send(r);

@@ -55,7 +55,7 @@ struct ig_reply {
 
 	/* ---- prep's while it is there ---- */
 	struct ig_reply *next_done;
-	ig_request_parse *parse; /* NULL: it is parsed */
+	const struct ig_request_format *format; /* NULL: it is parsed */
 	char *text;
 	size_t len;
 	struct ig_request request; /* lane, parent and model's name stay as they are parsed */
@@ -80,9 +80,10 @@ struct ig_reply {
 struct ig_reply *ig_reply_create(struct ig_api *api, const struct ig_protocol *p,
 				 struct ig_origin *origin, const struct ig_reply_owner *owner,
 				 void *ctx);
-/* Its text, malloc'd, to prep, which takes it over; parse: the protocol's, or one of its
+/* Its text, malloc'd, to prep, which takes it over; format: the protocol's, or one of its
  * own.  -EAGAIN, -ENOMEM: nothing was started (text is freed). */
-int ig_reply_read(struct ig_reply *r, ig_request_parse *parse, char *text, size_t len);
+int ig_reply_read(struct ig_reply *r, const struct ig_request_format *format, char *text,
+		  size_t len);
 /* Make its choices: of what is unprepared those that can be cancelled.  0 or -1, out of
  * memory. */
 int ig_reply_open(struct ig_reply *r);
@@ -117,7 +118,7 @@ static inline long long ig_reply_created_s(const struct ig_reply *r)
 }
 /* Sums over the choices. */
 struct ig_usage {
-	int64_t prompt, cached, output;
+	long long prompt, cached, output;
 };
 void ig_reply_usage(const struct ig_reply *r, struct ig_usage *u);
 /* Something went out: no keep-alive is due for a while. */

@@ -89,9 +89,11 @@ struct ig_request {
 	char *steer; /* of a steer: what came, as a JSON object to send back */
 };
 
-/* 0, or -1 with *e filled in.  r is to be finished in either case. */
-typedef int ig_request_parse(const char *text, size_t len, struct ig_request *r,
-			     struct ig_api_error *e);
+struct ig_request_format; /* params.h */
+
+/* A body to a request: 0, or -1 with *e filled in.  r must be finished in either case. */
+int ig_request_read(const struct ig_request_format *format, const char *text, size_t len,
+		    struct ig_request *r, struct ig_api_error *e);
 void ig_request_finish(struct ig_request *r);
 
 #endif

@@ -6,6 +6,6 @@
 
 extern const struct ig_protocol ig_messages_protocol, ig_count_protocol;
 
-ig_request_parse ig_request_parse_messages, ig_request_parse_count;
+extern const struct ig_request_format ig_messages_request, ig_count_request;
 
 #endif

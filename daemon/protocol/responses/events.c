@@ -31,9 +31,7 @@ static void begin(struct ig_reply *r, struct ig_json_writer *w, const char *type
 {
 	if (r->framed)
 		ig_sse_begin(w->out, type);
-	ig_json_open_object(w, NULL);
-	ig_json_put_text(w, "type", type);
-	ig_json_put_int(w, "sequence_number", r->sequence++);
+	ig_json_putf(w, "{'type': %s, 'sequence_number': %d", type, r->sequence++);
 	lane(w, r->request.stream_id);
 }
 
@@ -51,7 +49,7 @@ static void response_event(struct ig_reply *r, struct ig_strbuf *out, const char
 	struct ig_json_writer w = { .out = out };
 
 	begin(r, &w, type);
-	ig_json_put_key(&w, "response", strlen("response"));
+	ig_json_putf(&w, "'response':");
 	if (r->stage >= STAGE_FINAL)
 		ig_response_final(r, out);
 	else
@@ -80,9 +78,9 @@ static void error_event(struct ig_reply *r, struct ig_strbuf *out)
 	struct ig_json_writer w = { .out = out };
 
 	begin(r, &w, "error");
-	ig_json_put_text(&w, "code", r->error.code);
+	ig_json_putf(&w, "'code': %s", r->error.code);
 	ig_error_message(&w, &r->error);
-	ig_json_put_raw(&w, "param", NULL);
+	ig_json_putf(&w, "'param': null");
 	ig_error_member(&w, &r->error);
 	end(r, &w);
 	r->stage = STAGE_END;
@@ -90,10 +88,9 @@ static void error_event(struct ig_reply *r, struct ig_strbuf *out)
 
 static void place(struct ig_reply *r, const struct ig_part *p, struct ig_json_writer *w)
 {
-	ig_json_put_text(w, "item_id", p->id);
-	ig_json_put_uint(w, "output_index", r->choices[0].part);
+	ig_json_putf(w, "'item_id': %s, 'output_index': %zu", p->id, r->choices[0].part);
 	if (p->kind != IG_PART_CALL)
-		ig_json_put_uint(w, "content_index", 0);
+		ig_json_putf(w, "'content_index': 0");
 }
 
 /* What is new of a part. */
@@ -299,7 +296,7 @@ const struct ig_protocol ig_responses_protocol = {
 	.recall = ig_responses_recall,
 	.complete = ig_items_link,
 	.merges_system = true,
-	.parse = ig_request_parse_create,
+	.request = &ig_create_request,
 	.next = next,
 	.whole = whole,
 	.wait = write_wait,
@@ -310,10 +307,8 @@ static void count(struct ig_reply *r, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "object", "response.input_tokens");
-	ig_json_put_uint(&w, "input_tokens", r->prepared.prompts[0].n);
-	ig_json_close_object(&w);
+	ig_json_putf(&w, "{'object': 'response.input_tokens', 'input_tokens': %zu}",
+		     r->prepared.prompts[0].n);
 }
 
 const struct ig_protocol ig_input_tokens_protocol = {
@@ -323,7 +318,7 @@ const struct ig_protocol ig_input_tokens_protocol = {
 	.recall = ig_responses_recall,
 	.complete = ig_items_link,
 	.merges_system = true,
-	.parse = ig_request_parse_input_tokens,
+	.request = &ig_input_tokens_request,
 	.whole = count,
 	.error = ig_error_object,
 	.immediate = true,
@@ -335,12 +330,10 @@ void ig_ws_error_event(struct ig_strbuf *out, const struct ig_api_error *e, cons
 {
 	struct ig_json_writer w = { .out = out };
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "type", "error");
-	ig_json_put_int(&w, "status", e->status);
+	ig_json_putf(&w, "{'type': 'error', 'status': %d", e->status);
 	ig_error_member(&w, e);
 	if (e->retry_after_s)
-		ig_json_put_uint(&w, "retry_after", e->retry_after_s);
+		ig_json_putf(&w, "'retry_after': %u", e->retry_after_s);
 	lane(&w, stream_id);
 	ig_json_close_object(&w);
 }
@@ -349,15 +342,11 @@ void ig_ws_steer_failed(struct ig_strbuf *out, const char *steer, const char *st
 {
 	struct ig_json_writer w = { .out = out };
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "type", "response.steer.failed");
-	ig_json_put_int(&w, "sequence_number", 0);
-	ig_json_put_raw(&w, "steer", steer);
-	ig_json_open_object(&w, "error");
-	ig_json_put_text(&w, "type", "invalid_request_error");
-	ig_json_put_text(&w, "code", "steering_not_supported");
-	ig_json_put_text(&w, "message", "This server can't steer a response.");
-	ig_json_close_object(&w);
+	ig_json_putf(&w,
+		     "{'type': 'response.steer.failed', 'sequence_number': 0, 'steer': %-s, "
+		     "'error': {'type': 'invalid_request_error', 'code': 'steering_not_supported', "
+		     "'message': %s}",
+		     steer, "This server can't steer a response.");
 	lane(&w, stream_id);
 	ig_json_close_object(&w);
 }

@@ -64,11 +64,7 @@ static void delete_response(struct ig_exchange *x, struct ig_kept *k, const char
 {
 	struct ig_json_writer w = { .out = &x->body };
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "id", id);
-	ig_json_put_text(&w, "object", "response.deleted");
-	ig_json_put_bool(&w, "deleted", true);
-	ig_json_close_object(&w);
+	ig_json_putf(&w, "{'id': %s, 'object': 'response.deleted', 'deleted': true}", id);
 	ig_kept_drop(x->api->responses->kept, k);
 	ig_exchange_reply(x, 200);
 }

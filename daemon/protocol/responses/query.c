@@ -135,16 +135,12 @@ int ig_query_write(const struct ig_item_query *q, const json_t *list, struct ig_
 			return ig_fail_value(e, "after", "there is no such item");
 	}
 	size_t left = n - first, count = left < (size_t)q->limit ? left : (size_t)q->limit;
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "object", "list");
-	ig_json_open_array(&w, "data");
+	ig_json_putf(&w, "{'object': 'list', 'data': [");
 	for (size_t k = first; k < first + count; k++)
 		ig_json_put_value(&w, NULL, json_array_get(list, ITEM(k)));
-	ig_json_close_array(&w);
-	ig_json_put_text(&w, "first_id", count ? id_of(list, ITEM(first)) : "");
-	ig_json_put_text(&w, "last_id", count ? id_of(list, ITEM(first + count - 1)) : "");
-	ig_json_put_bool(&w, "has_more", count < left);
-	ig_json_close_object(&w);
+	ig_json_putf(&w, "], 'first_id': %s, 'last_id': %s, 'has_more': %-s}",
+		     count ? id_of(list, ITEM(first)) : "",
+		     count ? id_of(list, ITEM(first + count - 1)) : "", ig_json_bool(count < left));
 #undef ITEM
 	return 0;
 }

@@ -17,7 +17,7 @@ enum ig_ws_message {
 };
 
 /* The last is for one message of the WebSocket. */
-ig_request_parse ig_request_parse_create, ig_request_parse_input_tokens, ig_request_parse_ws;
+extern const struct ig_request_format ig_create_request, ig_input_tokens_request, ig_ws_request;
 
 void ig_responses_get(struct ig_exchange *x, const struct ig_http_request *r);
 bool ig_responses_below(struct ig_exchange *x, const struct ig_http_request *r, const char *rest);

@@ -383,7 +383,7 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 	}
 	r->connection = s;
 	r->defers = true; /* what waits for its model waits as a create of its lane */
-	rc = ig_reply_read(r, ig_request_parse_ws, text, len);
+	rc = ig_reply_read(r, &ig_ws_request, text, len);
 	if (rc < 0) {
 		ig_fail_unread(&e, rc, s->api->deps.options.retry_after_s);
 		refuse(s, r, &e);

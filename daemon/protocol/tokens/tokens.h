@@ -6,6 +6,6 @@
 
 extern const struct ig_protocol ig_tokenize_protocol, ig_detokenize_protocol;
 
-ig_request_parse ig_request_parse_tokenize, ig_request_parse_detokenize;
+extern const struct ig_request_format ig_tokenize_request, ig_detokenize_request;
 
 #endif

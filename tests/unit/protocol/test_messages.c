@@ -73,7 +73,8 @@ static void test_requests(void **state)
 	struct ig_api_error e;
 
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		int rc = ig_request_parse_messages(rows[i].json, strlen(rows[i].json), &r, &e);
+		int rc = ig_request_read(&ig_messages_request, rows[i].json, strlen(rows[i].json),
+					 &r, &e);
 		if (!rows[i].param ? rc :
 				     !rc || strcmp(e.param, rows[i].param) ||
 					     !strstr(e.message, rows[i].text))
@@ -98,7 +99,7 @@ static void test_conversation(void **state)
 	struct ig_request r;
 	struct ig_api_error e;
 
-	assert_int_equal(ig_request_parse_messages(json, strlen(json), &r, &e), 0);
+	assert_int_equal(ig_request_read(&ig_messages_request, json, strlen(json), &r, &e), 0);
 	char *text = json_dumps(r.messages, JSON_COMPACT);
 	assert_string_equal(
 		text,
