@@ -296,9 +296,10 @@ static void test_formats(void **state)
 {
 	struct ig_strbuf b = { 0 };
 	struct ig_json_writer w = { .out = &b };
+	const char *volatile none = NULL;
 
 	ig_json_putf(&w, "{'a b': %s, 'null': %s, 'cut': %.*s, 'raw': %-s, 'none': %-s, 'list': [",
-		     "q\"", NULL, 2, "xyz", ig_json_bool(true), NULL);
+		     "q\"", none, 2, "xyz", ig_json_bool(true), none);
 	ig_json_putf(&w, "%d, %u", -1, 4294967295u);
 	ig_json_put_int(&w, NULL, 7);
 	ig_json_putf(&w, "%zu, %lld, %llu", (size_t)8, -9LL, 18446744073709551615ULL);

@@ -137,7 +137,7 @@ static const struct row chat_rows[] = {
 	  "" },
 	{ "\"tools\":[{\"type\":\"web_search\"}]", "tools[0].type", UNSUPPORTED, "" },
 	{ "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":[]}}]",
-	  "tools[0].function.parameters", "invalid_type", "a JSON schema" },
+	  "tools[0].function.parameters", "invalid_type", "an object" },
 	{ "\"tools\":[" TOOL("f") "],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":"
 				  "\"h\"}}",
 	  "tool_choice", "invalid_value", "there is no tool 'h'" },
