@@ -143,7 +143,7 @@ static const struct row chat_rows[] = {
 	  "tool_choice", "invalid_value", "there is no tool 'h'" },
 	{ "\"tools\":[" TOOL("f") "],\"tool_choice\":\"required\",\"response_format\":{\"type\":"
 				  "\"json_object\"}",
-	  "tool_choice", "invalid_value", "and a form of the text" },
+	  "tool_choice", "invalid_value", "so is a response format" },
 	{ "\"tools\":[{}]", "tools[0].type", "missing_required_parameter", "" },
 	{ "\"tool_choice\":\"none\"" },
 	{ "\"tool_choice\":\"required\"", "tool_choice", "invalid_value", "there are no tools" },
