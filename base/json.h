@@ -83,8 +83,10 @@ void ig_json_put_key(struct ig_json_writer *w, const char *key, size_t len);
  * %s is a string (NULL: null), %.*s one of that length, %-s text that is JSON already (NULL:
  * null); %d %u %zu %lld %llu are integers, %.3f and %.7g reals (null when not finite).  Text in
  * quotes is copied without escapes.  A call may leave open what another closes. */
-__attribute__((format(printf, 2, 3))) void ig_json_putf(struct ig_json_writer *w, const char *fmt,
-							...);
+#ifdef __clang__ /* gcc's check refuses a NULL that it can prove, which is null here */
+__attribute__((format(printf, 2, 3)))
+#endif
+void ig_json_putf(struct ig_json_writer *w, const char *fmt, ...);
 static inline const char *ig_json_bool(bool b) { return b ? "true" : "false"; } /* for %-s */
 /* The comma, if one is due, and a new line. */
 void ig_json_put_line(struct ig_json_writer *w);

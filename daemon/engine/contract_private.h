@@ -4,10 +4,10 @@
 
 #include "daemon/engine/registry_private.h"
 
-/* Count those that load at start, find the arena's size, refuse what can't be: the slots'
- * figures are known.  Before there are threads. */
+/* Count the models that load at start, choose the arena's size; an error if they do not fit.
+ * The entries' figures are known.  Before there are threads. */
 int ig_contract_start(struct ig_models *ms, const struct ig_config *config, struct ig_error *err);
-/* What m takes: m->need. */
+/* Fill in m->need. */
 void ig_contract_measure(const struct ig_contract *c, struct ig_model *m);
 /* How many tokens of m the arena holds; -EINVAL: too few. */
 int ig_contract_fit_cache(const struct ig_contract *c, struct ig_model *m, struct ig_error *err);

@@ -1,6 +1,5 @@
 /*
- * engine.c: the engine put together: backend, models, scheduler, prep.  Its doors lead to
- * these.
+ * engine.c: the engine's public functions, by backend, models, scheduler and prep.
  */
 #include "daemon/engine/engine.h"
 
@@ -79,8 +78,8 @@ void ig_engine_destroy(struct ig_engine *e)
 		ig_sched_drain(e->sched);
 	if (e->models)
 		ig_models_drain(e->models);
-	ig_prep_destroy(e->prep); /* its last jobs find the engine draining */
-	/* the loader's thread may still ask the engine's for something */
+	ig_prep_destroy(e->prep); /* runs its last jobs, which see the engine draining */
+	/* the loader's thread may still need a change by the engine's */
 	if (e->models)
 		ig_models_stop(e->models);
 	if (e->sched)
@@ -175,8 +174,7 @@ static void describe_module(void *ctx, const char *name, const char *version, co
 	ig_json_putf(w, "{'name': %s, 'version': %s, 'path': %s}", name, version, path);
 }
 
-/* "cpu, avx2, 2 threads": the driver says it as text; its three parts, and the
- * whole, as it may say more. */
+/* The driver's text, such as "cpu, avx2, 2 threads", and its first three parts. */
 static void describe_driver(struct ig_engine *e, struct ig_json_writer *w)
 {
 	const char *text = ig_driver_describe(e->backend.driver);

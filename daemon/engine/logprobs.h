@@ -4,7 +4,7 @@
 
 #include "daemon/engine/stream.h"
 
-/* What stands for a probability of zero, and for what is no number. */
+/* Stands for a probability of zero, and for NaN. */
 #define IG_LEAST_LOGPROB (-9999.0f)
 
 /* The log probability of id under the softmax of logits[n_logits], and the n_top

@@ -9,20 +9,22 @@
 
 /* The following are called under the lock. */
 
-/* Have s loaded, or looked at; what runs for it already is not begun twice. */
+/* Queue a load of s, or of its figures alone (look_only); not a second one beside a load
+ * that runs. */
 void ig_slot_queue(struct ig_models *ms, struct ig_slot *s, bool look_only);
-/* Give up its instance: it goes as soon as nobody holds it. */
+/* Release its instance, which is unloaded as soon as nobody holds it. */
 void ig_slot_let_go(struct ig_models *ms, struct ig_slot *s);
 struct ig_waiter *ig_slot_take_waiters(struct ig_slot *s);
-/* The figures of the file that was opened. */
+/* Store the figures of the opened file in s. */
 void ig_slot_note(struct ig_slot *s, const struct ig_model *m);
-/* Bytes that would be free if all that nobody uses were unloaded, and what is of s itself. */
+/* Bytes of instances that nobody uses and that may be unloaded for s; bytes of instances of s
+ * itself. */
 uint64_t ig_models_idle_bytes(const struct ig_models *ms, const struct ig_slot *s);
 uint64_t ig_models_own_bytes(const struct ig_models *ms, const struct ig_slot *s);
 
-/* And these without it. */
+/* The following without it. */
 
-/* The slots of a configuration, before there are threads. */
+/* The entries of a configuration, before there are threads. */
 int ig_models_set_slots(struct ig_models *ms, const struct ig_config *config, struct ig_error *err);
 /* Under the lock, once there are threads. */
 int ig_models_set_default(struct ig_models *ms, const char *name, struct ig_error *err);
@@ -39,7 +41,7 @@ size_t ig_models_status(struct ig_models *ms, struct ig_model_status *out, size_
 /* Main's thread. */
 void ig_models_reload(struct ig_models *ms, const struct ig_config *config);
 void ig_models_describe(struct ig_models *ms, struct ig_json_writer *w);
-/* Of describe: budget, weights, scratch, arena. */
+/* Bytes of budget, weights, scratch, arena. */
 void ig_models_sums(struct ig_models *ms, uint64_t out[4]);
 
 #endif

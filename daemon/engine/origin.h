@@ -1,6 +1,6 @@
 /*
- * origin.h: where a request comes from: made when it arrives, shared by all that works for
- * it until its row is in the ledger.
+ * origin.h: where a request comes from: made when it arrives, shared by everything that
+ * handles it until its row is in the ledger.
  */
 #ifndef INGOT_ENGINE_ORIGIN_H
 #define INGOT_ENGINE_ORIGIN_H
@@ -10,7 +10,7 @@
 
 #include <stdatomic.h>
 
-/* Counted; immutable once another thread may have it. */
+/* Reference-counted; immutable once another thread may have it. */
 struct ig_origin {
 	atomic_uint n_refs;
 	char request_id[IG_REQUEST_ID_CAP]; /* x-request-id: the client's, or ours */
@@ -20,7 +20,7 @@ struct ig_origin {
 	int64_t received_ns, received_wall_ns;
 };
 
-/* Received now; what is too long is cut.  NULL without memory. */
+/* Received now; texts that are too long are truncated.  NULL without memory. */
 struct ig_origin *ig_origin_create(const char *request_id, const char *endpoint, const char *client,
 				   const struct ig_principal *who);
 struct ig_origin *ig_origin_ref(struct ig_origin *o);

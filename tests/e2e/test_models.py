@@ -480,7 +480,7 @@ def test_the_least_recently_used_goes(start, models, sizes):
     assert loaded() == "ac"
     use("d")
     assert loaded() == "cd"
-    assert re.search(r"model a: unloaded to make room for d", d.log)
+    assert re.search(r"model a: unloaded to free memory for d", d.log)
     # pinned: the other one goes, though it was used later
     change(d, [dict(m, pin=m["name"] == "c") for m in config])
     until(lambda: shown(d, "d")["active_requests"] == 0, "its request has ended")

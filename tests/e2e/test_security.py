@@ -683,11 +683,11 @@ def test_what_lies_there(begin, start, models, short, tmp_path):
     assert ask(UnixConnection(path), "GET", "/healthz").status == 200
     d.stop()
     path.write_text("precious")
-    assert "is no socket" in start.refused(models.script(), extra)
+    assert "is not a socket" in start.refused(models.script(), extra)
     assert path.read_text() == "precious"
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
-    assert "is no socket" in start.refused(models.script(), extra)
+    assert "is not a socket" in start.refused(models.script(), extra)
     path.unlink()
     # one that listens and does not accept is somebody's too
     s = socket.socket(socket.AF_UNIX)

@@ -17,17 +17,6 @@
 
 /* ---- objects -------------------------------------------------------------------------- */
 
-static const char *state_name(enum ig_model_state s)
-{
-	switch (s) {
-	case IG_MODEL_LOADING: return "loading";
-	case IG_MODEL_READY: return "ready";
-	case IG_MODEL_LEAVING: return "leaving";
-	case IG_MODEL_FAILED: return "failed";
-	default: return "unloaded";
-	}
-}
-
 /* What only administrators are told. */
 static void details(struct ig_json_writer *w, const struct ig_model_status *m)
 {
@@ -58,7 +47,7 @@ static void object(struct ig_json_writer *w, const struct ig_model_status *m, bo
 		     "'type': 'model', 'display_name': %s, 'created_at': %s, "
 		     "'lifecycle': 'active', 'max_input_tokens': %.0f, 'state': %s, 'default': %-s",
 		     m->name, (long long)m->created_s, m->name, when,
-		     m->n_context ? (double)m->n_context : NAN, state_name(m->state),
+		     m->n_context ? (double)m->n_context : NAN, ig_model_state_name(m->state),
 		     ig_json_bool(m->is_default));
 	if (all)
 		details(w, m);

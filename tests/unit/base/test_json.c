@@ -296,7 +296,7 @@ static void test_formats(void **state)
 {
 	struct ig_strbuf b = { 0 };
 	struct ig_json_writer w = { .out = &b };
-	const char *volatile none = NULL;
+	const char *none = NULL;
 
 	ig_json_putf(&w, "{'a b': %s, 'null': %s, 'cut': %.*s, 'raw': %-s, 'none': %-s, 'list': [",
 		     "q\"", none, 2, "xyz", ig_json_bool(true), none);

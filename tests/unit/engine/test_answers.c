@@ -434,7 +434,7 @@ static void test_grammar_is_broken(void **state)
 	assert_int_equal(broken.result.finish, IG_FINISH_ERROR);
 	assert_string_equal(
 		broken.result.error.text,
-		"the model drew token 0 at position 4, which the grammar does not allow");
+		"the model sampled token 0 at position 4, which the grammar does not allow");
 	assert_int_equal(broken.result.n_output, 1);
 	assert_int_equal(ledger_find("broken").status, 500);
 	harness_close(e);

@@ -92,7 +92,7 @@ static void test_settings_that_are_wrong(void **state)
 	set(&config.kvcache.dtype, "f32");
 	set(&config.kvcache.service, "flat");
 	config.modules.path = there;
-	assert_not_made(-ENOENT, "kvcache.service is \"flat\"; no module in /there brings it");
+	assert_not_made(-ENOENT, "kvcache.service is \"flat\"; no module in /there provides it");
 	set(&config.kvcache.service, "paged");
 	config.kvcache.slab = 5000;
 	assert_not_made(-EINVAL,
@@ -131,8 +131,8 @@ static void test_memory_contract(void **state)
 	e = harness_engine(&config);
 	assert_int_equal(client_try(&c, e, &probs, &err), -EINVAL);
 	assert_string_equal(err.text,
-			    "log probabilities of good are not possible: memory.budget leaves "
-			    "no room for them");
+			    "log probabilities of good are not available: memory.budget has "
+			    "no space for them");
 	harness_close(e);
 	config.memory.budget += LOGITS_BYTES - 1;
 	e = harness_engine(&config);

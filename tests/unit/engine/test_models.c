@@ -277,8 +277,8 @@ static void test_no_room_for_logits(void **state)
 	touch(e, "wide");
 	assert_int_equal(client_try(&c, e, &a, &err), -EINVAL);
 	assert_string_equal(err.text,
-			    "log probabilities of wide are not possible: memory.budget leaves "
-			    "no room for them");
+			    "log probabilities of wide are not available: memory.budget has "
+			    "no space for them");
 	a.n_probs = 0;
 	client_ask(&c, e, &a);
 	client_finish(&c);
@@ -365,7 +365,7 @@ static void test_least_recently_used_goes(void **state)
 	assert_int_equal(take(e, "w10", &(const struct ig_engine_model *){ NULL }, &err), -ENOMEM);
 	assert_string_equal(
 		err.text,
-		"there is no room for the model w10 now: it needs 10.50 MiB "
+		"there is no space for the model w10 now: it needs 10.50 MiB "
 		"(weights 10.00, scratch 0.50); of memory.budget, 31.00 MiB, 1.49 are free; "
 		"raise it, or unload or unpin another model");
 	assert_int_equal(state_of(e, "w10"), IG_MODEL_UNLOADED);
@@ -639,7 +639,7 @@ static void test_swap_without_room(void **state)
 	ig_engine_reload(e, &config);
 	wait_for(status_of(e, "a").error[0]);
 	assert_non_null(strstr(status_of(e, "a").error,
-			       "there is no room for the model a now: it needs "
+			       "there is no space for the model a now: it needs "
 			       "40.50 MiB"));
 	assert_int_equal(state_of(e, "a"), IG_MODEL_READY);
 	assert_answers(e, "a", "w19");

@@ -832,7 +832,7 @@ static void test_a_token_that_does_not_exist(void **state)
 	client_finish(&c);
 	assert_int_equal(c.result.finish, IG_FINISH_ERROR);
 	assert_string_equal(c.result.error.text,
-			    "the model drew token 69 at position 8; it has 64 tokens");
+			    "the model sampled token 69 at position 8; it has 64 tokens");
 	assert_string_equal(c.text, "aaa");
 	assert_int_equal(ledger_find("bad").status, 500);
 	assert_non_null(strstr(ledger_find("bad").error, "token 69"));

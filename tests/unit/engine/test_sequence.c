@@ -604,9 +604,8 @@ static void test_refusals(void **state)
 	spec.n_prompt = 9000;
 	assert_refused(&spec, -E2BIG, "the prompt has 9000 tokens, the context of good is 400");
 	spec.n_prompt = 400;
-	assert_refused(
-		&spec, -E2BIG,
-		"the prompt has 400 tokens, which leaves no room in the context of good, 400");
+	assert_refused(&spec, -E2BIG,
+		       "the prompt has 400 tokens, which fills the context of good, 400");
 	spec.n_prompt = 301;
 	assert_refused(&spec, -E2BIG,
 		       "the prompt has 301 tokens, the cache holds 300 of good; "
@@ -641,12 +640,12 @@ static void test_refusals(void **state)
 	assert_refused(&spec, -EINVAL, "n_top is 21; it must be from -1 to 20");
 	spec.n_top = 0;
 	assert_refused(&spec, -EINVAL,
-		       "log probabilities are wanted, but the stream keeps no notes");
+		       "log probabilities are requested, but the stream has no ring for them");
 	assert_int_equal(ig_stream_keep_notes(spec.stream, 4), 0);
 	model.gives_logits = false;
 	assert_refused(&spec, -EINVAL,
-		       "log probabilities of good are not possible: memory.budget leaves "
-		       "no room for them");
+		       "log probabilities of good are not available: memory.budget has "
+		       "no space for them");
 	model.gives_logits = true;
 	spec = good;
 	spec.n_shown = 9;
