@@ -9,10 +9,10 @@ extern const struct ig_protocol ig_chat_protocol, ig_completions_protocol;
 
 extern const struct ig_request_format ig_chat_request, ig_completion_request;
 
-/* Parameters that others have too; prompt is one or several. */
+/* Parameters that other protocols share; prompt is one or several. */
 ig_param_fn ig_param_messages, ig_param_tools, ig_param_stream_options, ig_param_prompt;
 
-/* What both write. */
+/* Parts of both responses. */
 void ig_chat_usage(struct ig_json_writer *w, const struct ig_reply *r);
 bool ig_chat_wait(struct ig_reply *r, struct ig_strbuf *out);
 /* The last frame: an error, or [DONE]. */

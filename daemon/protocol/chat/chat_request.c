@@ -1,8 +1,6 @@
 /*
- * chat_request.c: the body of POST /v1/chat/completions.
- *
- * One table of parameters; the messages become the template's, developer is
- * taken for system.
+ * chat_request.c: the body of POST /v1/chat/completions.  The role developer is read as
+ * system.
  */
 #include "daemon/engine/stream.h"
 #include "daemon/protocol/chat/chat.h"

@@ -1,10 +1,10 @@
 /*
- * chat_writer.c: the answers of /v1/chat/completions: chunks as SSE frames, or one object.
+ * chat_writer.c: the responses of /v1/chat/completions: chunks as SSE frames, or one object.
  *
- * Of each choice, in the order of their numbers, a role goes out first and at once; then
- * text, reasoning and calls as they come, then why it ended.  The usage chunk, if asked
- * for, comes last before [DONE]; an error in mid-stream is a frame with an error object,
- * and nothing follows it.
+ * The role of each choice is sent at once, in the order of their indices; then text,
+ * reasoning and tool calls as they arrive, then the finish reason.  The usage chunk, if
+ * requested, is the last before [DONE]; an error in mid-stream is a frame with an error
+ * object, the last one.
  */
 #include "daemon/protocol/chat/chat.h"
 #include "daemon/protocol/core/logprobs.h"
@@ -17,7 +17,7 @@
 
 /* Of a reply. */
 enum { STAGE_ROLES, STAGE_PARTS, STAGE_END };
-/* Of a choice, besides the number of parts that were announced. */
+/* Of a choice, besides the number of announced parts. */
 #define CHOICE_ENDED (-1)
 
 static void head(struct ig_reply *r, struct ig_json_writer *w, const char *object)
@@ -26,7 +26,7 @@ static void head(struct ig_reply *r, struct ig_json_writer *w, const char *objec
 		     ig_reply_created_s(r), ig_reply_model_name(r));
 }
 
-/* The client's own labels, once in an answer. */
+/* The client's metadata, once in a response. */
 static void metadata(struct ig_reply *r, struct ig_json_writer *w)
 {
 	if (r->request.metadata)
@@ -62,7 +62,7 @@ static const char *finish_reason(const struct ig_choice *c)
 
 /* ---- log probabilities ------------------------------------------------------------------ */
 
-/* Notes first … last - 1 of a choice. */
+/* Logprobs first … last - 1 of a choice. */
 static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_json_writer *w)
 {
 	if (!c->reply->request.logprobs) {
@@ -76,7 +76,7 @@ static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_j
 
 /* ---- a stream --------------------------------------------------------------------------- */
 
-/* Up to the members of the delta. */
+/* Up to the first member of the delta. */
 static void chunk_begin(struct ig_choice *c, struct ig_json_writer *w)
 {
 	ig_sse_begin(w->out, NULL);
@@ -86,7 +86,7 @@ static void chunk_begin(struct ig_choice *c, struct ig_json_writer *w)
 	ig_json_putf(w, "'choices': [{'index': %u, 'delta': {", c->index);
 }
 
-/* with_notes: the chunk carries the log probabilities of the tokens so far. */
+/* with_notes: with the logprobs of the tokens so far. */
 static void chunk_end(struct ig_choice *c, struct ig_json_writer *w, bool with_notes,
 		      const char *finish)
 {
@@ -105,7 +105,7 @@ static void chunk_end(struct ig_choice *c, struct ig_json_writer *w, bool with_n
 	w->comma = false;
 }
 
-/* Which of the choice's calls a part is. */
+/* The index of a part among the choice's tool calls. */
 static size_t call_number(const struct ig_choice *c, size_t part)
 {
 	size_t n = 0;
@@ -140,7 +140,7 @@ static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_json_w
 	c->n_sent = p->text.len;
 }
 
-/* What is new of one choice. */
+/* The new parts of one choice. */
 static bool choice_frames(struct ig_choice *c, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
@@ -233,7 +233,6 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 	return out->len > start;
 }
 
-/* A comment: nothing is said yet, and roles come when there are choices. */
 bool ig_chat_wait(struct ig_reply *r, struct ig_strbuf *out)
 {
 	ig_sse_keep_alive(out);
@@ -242,7 +241,7 @@ bool ig_chat_wait(struct ig_reply *r, struct ig_strbuf *out)
 
 /* ---- whole ------------------------------------------------------------------------------- */
 
-/* All parts of a kind as one string.  Where there are none: as it says, NULL: null. */
+/* All parts of a kind as one string; none: the value without parts, NULL: null. */
 static void put_parts(const struct ig_choice *c, enum ig_part_kind kind, const char *name,
 		      const char *none, struct ig_json_writer *w)
 {

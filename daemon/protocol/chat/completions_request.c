@@ -100,7 +100,7 @@ static int check(struct ig_request *r, json_t *root, struct ig_api_error *e)
 				     "with logprobs");
 	if (ig_check_stream_options(r, root, e) < 0 || ig_check_ignore_end(r, e) < 0)
 		return -1;
-	/* what clients of this endpoint expect when they say nothing */
+	/* the default of this endpoint */
 	if (!r->sampling.max_tokens)
 		r->sampling.max_tokens = 16;
 	return 0;

@@ -1,5 +1,5 @@
 /*
- * completions_writer.c: the answers of /v1/completions: text after a prompt, as SSE frames or
+ * completions_writer.c: the responses of /v1/completions: text after a prompt, as SSE frames or
  * one object.  Choices are numbered prompt by prompt.
  */
 #include "daemon/protocol/chat/chat.h"
@@ -22,7 +22,7 @@ static void head(struct ig_reply *r, struct ig_json_writer *w)
 		     r->id, ig_reply_created_s(r), ig_reply_model_name(r));
 }
 
-/* Where the text of notes first … last - 1 begins in the answer, tokens, probabilities. */
+/* Of tokens first … last - 1: their texts, logprobs, and offsets in the output. */
 static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_json_writer *w)
 {
 	const struct ig_engine_model *m = c->reply->prepared.model;
@@ -53,7 +53,7 @@ static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_j
 	ig_json_putf(w, "]}");
 }
 
-/* With echo, the prompt: as it came, or what its tokens say. */
+/* With echo, the prompt: its text, or the text of its tokens. */
 static void echo(struct ig_choice *c, struct ig_strbuf *out)
 {
 	struct ig_reply *r = c->reply;

@@ -1,6 +1,6 @@
 /*
- * content.c: messages and their contents, as every protocol has them: a role, and text
- * as a string or as a list of parts.  They become the objects that chat templates read.
+ * content.c: messages and their contents, as all protocols have them: a role, and text as a
+ * string or a list of parts.  They become the objects that chat templates read.
  */
 #include "daemon/protocol/core/params.h"
 
@@ -102,7 +102,6 @@ int ig_request_add(struct ig_request *r, json_t *message, struct ig_api_error *e
 	return json_array_append_new(r->messages, message) < 0 ? ig_fail_memory(e) : 0;
 }
 
-/* The template's name for a role; NULL for one that there is not. */
 const char *ig_message_role(const char *role)
 {
 	if (!strcmp(role, "system") || !strcmp(role, "developer"))
@@ -114,7 +113,7 @@ const char *ig_message_role(const char *role)
 	return NULL;
 }
 
-/* As templates want them: an object, where the text is one; else the text. */
+/* Templates expect an object; text that is not an object stays a string. */
 static json_t *call_arguments(const char *text)
 {
 	json_t *v;

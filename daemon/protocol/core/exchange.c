@@ -1,9 +1,9 @@
 /*
- * exchange.c: one HTTP request and its reply.  What is where is the routes' to say.
+ * exchange.c: one HTTP request and its reply.
  *
- * Small replies are complete at once; what a protocol is POSTed waits for prep, and maybe
- * for its model, then streams from its reply or gathers it.  A stream's head goes out with
- * its first keep-alive at the latest: until then a load that fails is a status.
+ * Small replies are complete at once; a POST to a protocol waits for prep, and maybe for its
+ * model, then streams its response or sends it whole.  A stream's response headers are sent
+ * with its first keep-alive at the latest: until then a failed load is an HTTP status.
  */
 #include "daemon/protocol/core/exchange.h"
 
@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A stream's piece is filled up to about so much before it is handed over. */
-#define PIECE 8192
+/* A fill of a stream ends after about so many bytes. */
+#define FILL_BYTES 8192
 
 void ig_exchange_reply(struct ig_exchange *x, int status)
 {
@@ -45,9 +45,9 @@ void ig_exchange_wrong_method(struct ig_exchange *x, const struct ig_http_reques
 	x->allow = allow;
 }
 
-/* ---- what the protocols answer ---------------------------------------------------- */
+/* ---- replies of protocols ---------------------------------------------------- */
 
-/* The ledger is about requests for a model's work. */
+/* Administrative requests are not in the ledger. */
 static void refuse(struct ig_exchange *x, const struct ig_api_error *e)
 {
 	if (!x->protocol || !x->protocol->administrative) {
@@ -80,7 +80,7 @@ static void begin_stream(struct ig_exchange *x)
 	x->api->deps.want_write(x->conn);
 }
 
-/* Where its head is out already, the error is the stream's end. */
+/* After the response headers were sent, the error ends the stream. */
 static void fail(struct ig_exchange *x, const struct ig_api_error *e)
 {
 	if (!x->stream) {
@@ -92,7 +92,7 @@ static void fail(struct ig_exchange *x, const struct ig_api_error *e)
 	x->api->deps.want_write(x->conn);
 }
 
-/* What it continues is looked up; then it goes to prep again. */
+/* Look up the response that it continues, then send it to prep again. */
 static int prepare_again(struct ig_reply *r, struct ig_api_error *e)
 {
 	if (r->protocol->recall(r->api, &r->request, &r->origin->who, NULL, e) < 0)
@@ -114,13 +114,13 @@ static void ready(void *ctx, struct ig_reply *r)
 		fail(x, &e);
 		return;
 	}
-	/* A stream that has begun says itself why there is no more of it. */
+	/* A stream whose headers were sent reports the error itself. */
 	if (ig_reply_submit(r, &e) < 0 && !x->stream)
 		ig_exchange_fail(x, &e);
 	else if (r->request.stream)
 		begin_stream(x);
 	else
-		gather(x); /* some have nothing to wait for */
+		gather(x); /* it may be complete already */
 }
 
 static void news(void *ctx, struct ig_reply *r)
@@ -287,7 +287,7 @@ enum ig_fill ig_exchange_fill(struct ig_exchange *x, struct ig_strbuf *out)
 	if (!x->reply->opened)
 		return ig_reply_keep_alive(x->reply, x->protocol->wait, out) ? IG_FILL_DATA :
 									       IG_FILL_WAIT;
-	while (out->len - start < PIECE && !last)
+	while (out->len - start < FILL_BYTES && !last)
 		if (!x->protocol->next(x->reply, out, &last) && !last)
 			break;
 	if (last)

@@ -1,7 +1,4 @@
-/*
- * logprobs.c: tokens as clients read them: their text, which need not be whole
- * characters, and their bytes.
- */
+/* logprobs.c: see logprobs.h. */
 #include "daemon/protocol/core/logprobs.h"
 
 #include "base/utf8.h"

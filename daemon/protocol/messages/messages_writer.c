@@ -1,5 +1,5 @@
 /*
- * messages_writer.c: the answers of Anthropic's /v1/messages: a message of blocks, whole or as
+ * messages_writer.c: the responses of Anthropic's /v1/messages: a message of blocks, whole or as
  * events, and its errors; count_tokens.
  */
 #include "daemon/protocol/core/reply.h"
@@ -37,13 +37,13 @@ static void error(struct ig_strbuf *out, const struct ig_api_error *e)
 	ig_json_putf(&w, "}}");
 }
 
-/* Tokens that were found again are counted apart from input_tokens. */
+/* Cached tokens are not included in input_tokens. */
 static void usage(const struct ig_reply *r, struct ig_json_writer *w)
 {
 	struct ig_usage u;
 
 	ig_reply_usage(r, &u);
-	if (!r->finished) /* how much of it will be found is not known yet */
+	if (!r->finished) /* the number of cached tokens is not known yet */
 		u = (struct ig_usage){ .prompt = (long long)r->prepared.prompts[0].n };
 	ig_json_putf(w,
 		     "'usage': {'input_tokens': %lld, 'cache_creation_input_tokens': 0, "
@@ -67,8 +67,8 @@ static void stop(const struct ig_reply *r, struct ig_json_writer *w)
 			     NULL);
 }
 
-/* A call's arguments, which must be an object here.  What the model wrote and is none
- * stands in a member of its own. */
+/* A call's arguments, which must be an object; text that is not one becomes the member
+ * invalid_json. */
 static void input(const struct ig_part *p, struct ig_json_writer *w)
 {
 	const char *text = p->text.len ? p->text.data : "{}";
@@ -83,7 +83,7 @@ static void input(const struct ig_part *p, struct ig_json_writer *w)
 	json_decref(v);
 }
 
-/* whole: with what it holds; else as a block begins. */
+/* whole: with its content; else empty, as a block starts. */
 static void block(const struct ig_part *p, const char *key, bool whole, struct ig_json_writer *w)
 {
 	size_t len = whole ? p->text.len : 0;
@@ -105,7 +105,7 @@ static void block(const struct ig_part *p, const char *key, bool whole, struct i
 	ig_json_close_object(w);
 }
 
-/* Up to its content; the caller closes it. */
+/* The members before content; the caller closes it. */
 static void message_begin(struct ig_reply *r, const char *key, struct ig_json_writer *w)
 {
 	ig_json_open_object(w, key);
@@ -144,7 +144,7 @@ static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_json_w
 	c->n_sent = p->text.len;
 }
 
-/* What is new; c->stage counts the blocks that were begun. */
+/* The new parts; c->stage is the number of blocks that were started. */
 static void blocks(struct ig_choice *c, struct ig_json_writer *w)
 {
 	while (c->part < c->n_parts) {
@@ -216,7 +216,7 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 	size_t start = out->len;
 
 	if (r->stage == STAGE_START && !r->n_choices) {
-		end(r, &w); /* it has failed before anything could be said */
+		end(r, &w); /* it failed before it started */
 	} else if (r->stage == STAGE_START) {
 		start_message(r, &w);
 	} else if (r->stage == STAGE_BLOCKS) {

@@ -1,9 +1,9 @@
 /*
- * models.c: the models as clients see them: /v1/models, and what administrators ask for:
+ * models.c: the models for clients, /v1/models, and for administrators,
  * /v1/ingot/models/load and /unload.
  *
- * Everybody may know which models there are and whether they are loaded; where their
- * files lie, what they take and who uses them is the administrators' business.
+ * Everybody may see which models there are and whether they are loaded; only administrators
+ * see their files, memory and use.
  */
 #include "daemon/protocol/models/models.h"
 
@@ -17,7 +17,7 @@
 
 /* ---- objects -------------------------------------------------------------------------- */
 
-/* What only administrators are told. */
+/* Members for administrators only. */
 static void details(struct ig_json_writer *w, const struct ig_model_status *m)
 {
 	bool there = m->state == IG_MODEL_READY || m->state == IG_MODEL_LEAVING;
@@ -33,7 +33,7 @@ static void details(struct ig_json_writer *w, const struct ig_model_status *m)
 		     there ? m->idle_s : NAN, there && m->expires_s >= 0 ? m->expires_s : NAN);
 }
 
-/* OpenAI's members and Anthropic's in one object, and ours. */
+/* The members of OpenAI, Anthropic and Ingot in one object. */
 static void object(struct ig_json_writer *w, const struct ig_model_status *m, bool all)
 {
 	time_t created = (time_t)m->created_s;
@@ -140,7 +140,6 @@ static int check(struct ig_request *r, json_t *root, struct ig_api_error *e)
 static const struct ig_request_format load_request = { load_table, check },
 				      unload_request = { unload_table, check };
 
-/* Whoever loads may not want to wait. */
 static void load(struct ig_reply *r)
 {
 	ig_prepare_model(r);
@@ -156,7 +155,7 @@ static void unload(struct ig_reply *r)
 		ig_fail_model(&r->error, rc, &err);
 }
 
-/* As it is now.  A reload may have taken it away meanwhile. */
+/* Its current state.  A reload may have removed it meanwhile. */
 static void whole(struct ig_reply *r, struct ig_strbuf *out)
 {
 	size_t n;

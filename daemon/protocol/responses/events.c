@@ -1,10 +1,10 @@
 /*
- * events.c: one response as its events in their order, for the WebSocket as they are and
- * over HTTP as SSE frames.
+ * events.c: the events of one response, for the WebSocket as they are and over HTTP as SSE
+ * frames.
  *
- * Written as text straight into the connection's buffer.  next_event is a small machine:
- * r->stage says where the response is, its choice's part and stage where the item is that
- * is under way.
+ * They are written directly into the connection's buffer.  next_event is a state machine:
+ * r->stage is the state of the response, part and stage of its choice that of the current
+ * item.
  */
 #include "daemon/protocol/core/sse.h"
 #include "daemon/protocol/responses/items.h"
@@ -12,10 +12,10 @@
 
 #include <string.h>
 
-/* Text of one delta at most: a client that reads slowly gets fewer, larger ones. */
+/* Maximum text of one delta: a client that reads slowly gets fewer, larger ones. */
 #define MAX_DELTA 4096
 
-/* Of the part under way. */
+/* Of the current part. */
 enum { PART_ITEM, PART_CONTENT, PART_DELTA, PART_TEXT_DONE, PART_CONTENT_DONE, PART_ITEM_DONE };
 
 /* ---- frames ------------------------------------------------------------------------ */
@@ -68,11 +68,11 @@ static void final_event(struct ig_reply *r, struct ig_strbuf *out)
 	enum ig_outcome o = ig_response_outcome(r);
 
 	response_event(r, out, types[o]);
-	/* Over HTTP a failure is an error too, for readers who know no response.failed. */
+	/* Over HTTP an error event follows, for readers that do not know response.failed. */
 	r->stage = o == IG_OUTCOME_FAILED && r->framed ? STAGE_ERROR : STAGE_END;
 }
 
-/* In both shapes at once: readers look for a flat message or for an error object. */
+/* In both formats: readers expect a flat message or an error object. */
 static void error_event(struct ig_reply *r, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
@@ -93,7 +93,7 @@ static void place(struct ig_reply *r, const struct ig_part *p, struct ig_json_wr
 		ig_json_putf(w, "'content_index': 0");
 }
 
-/* What is new of a part. */
+/* The new text of a part. */
 static void delta(struct ig_reply *r, const struct ig_part *p, struct ig_strbuf *out)
 {
 	struct ig_choice *c = &r->choices[0];
@@ -164,14 +164,14 @@ static void content_event(struct ig_reply *r, const struct ig_part *p, bool done
 	end(r, &w);
 }
 
-/* A custom tool's input is known when its arguments are whole. */
+/* A custom tool's input is known when its arguments are complete. */
 static bool has_delta(const struct ig_reply *r, const struct ig_part *p)
 {
 	return p->text.len > r->choices[0].n_sent &&
 	       (p->done || p->kind != IG_PART_CALL || !ig_response_is_custom(r, p));
 }
 
-/* One event of the part under way; false: nothing is new. */
+/* One event of the current part; false: there is none now. */
 static bool part_event(struct ig_reply *r, struct ig_strbuf *out)
 {
 	struct ig_choice *c = &r->choices[0];
@@ -210,7 +210,7 @@ static bool part_event(struct ig_reply *r, struct ig_strbuf *out)
 	}
 }
 
-/* One event of the parts; false: the engine has nothing new, or there are no more. */
+/* One event of the parts; false: there is none now, or no more. */
 static bool parts_event(struct ig_reply *r, struct ig_strbuf *out)
 {
 	struct ig_choice *c = &r->choices[0];

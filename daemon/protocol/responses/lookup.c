@@ -1,4 +1,4 @@
-/* lookup.c: what is asked of finished responses, by their ids. */
+/* lookup.c: retrieves and deletes finished responses by their ids. */
 #include "daemon/protocol/responses/query.h"
 #include "daemon/protocol/responses/responses_private.h"
 #include "daemon/protocol/responses/stored.h"
@@ -11,7 +11,7 @@ void ig_responses_get(struct ig_exchange *x, const struct ig_http_request *r)
 	struct ig_api_error e;
 
 	ig_api_fail(&e, 426, "upgrade_required", NULL,
-		    "GET " IG_RESPONSES_PATH " is a WebSocket: ask for an upgrade.");
+		    "GET " IG_RESPONSES_PATH " is a WebSocket: request an upgrade.");
 	ig_exchange_fail(x, &e);
 	x->upgrade = true;
 }
@@ -69,7 +69,7 @@ static void delete_response(struct ig_exchange *x, struct ig_kept *k, const char
 	ig_exchange_reply(x, 200);
 }
 
-/* Nothing runs in the background, and what runs elsewhere ends with its connection. */
+/* There are no background responses. */
 static void cancel_response(struct ig_exchange *x)
 {
 	struct ig_api_error e;
@@ -95,7 +95,6 @@ bool ig_responses_below(struct ig_exchange *x, const struct ig_http_request *r, 
 		return true;
 	}
 	snprintf(id, sizeof id, "%.*s", (int)(len < sizeof id ? len : sizeof id - 1), rest);
-	/* Ours are shorter. */
 	struct ig_kept *k = len < sizeof id ? ig_kept_find_stored(x->api->responses->kept, id,
 								  x->origin->who.identity) :
 					      NULL;

@@ -1,4 +1,4 @@
-/* object.c: a response as JSON: its items, which its parts become, and all about it. */
+/* object.c: a response as JSON: its items, by its parts, and the response object. */
 #include "base/clock.h"
 #include "daemon/protocol/core/ids.h"
 #include "daemon/protocol/core/logprobs.h"
@@ -34,7 +34,6 @@ void ig_response_text(const char *key, const struct ig_strbuf *text, struct ig_j
 	ig_json_put_string(w, key, text->len ? text->data : "", text->len);
 }
 
-/* with_bytes: as parts have them and deltas do not. */
 void ig_response_logprobs(struct ig_reply *r, size_t first, size_t last, bool with_bytes,
 			  struct ig_json_writer *w)
 {
@@ -59,7 +58,6 @@ void ig_response_content(struct ig_reply *r, const char *key, const struct ig_pa
 	ig_json_close_object(w);
 }
 
-/* Whether the tool of a call is one of free text. */
 bool ig_response_is_custom(const struct ig_reply *r, const struct ig_part *p)
 {
 	size_t i;
@@ -75,7 +73,7 @@ bool ig_response_is_custom(const struct ig_reply *r, const struct ig_part *p)
 	return false;
 }
 
-/* What a custom tool is to get: the one string of its function's arguments. */
+/* The input of a custom tool: the one string in its function's arguments. */
 void ig_response_custom_input(const char *key, const struct ig_part *p, struct ig_json_writer *w)
 {
 	const struct ig_json_limits limits = { .allow_nul = true };
@@ -145,7 +143,6 @@ void ig_response_items(struct ig_reply *r, const char *key, struct ig_json_write
 	ig_json_close_array(w);
 }
 
-/* An answer that says nothing is an empty message. */
 bool ig_response_add_nothing(struct ig_reply *r)
 {
 	struct ig_choice *c = &r->choices[0];
@@ -165,18 +162,18 @@ bool ig_response_add_nothing(struct ig_reply *r)
 
 /* ---- the response object ----------------------------------------------------------- */
 
-/* Tokens are not counted by what they say: thoughts have their share of the bytes. */
+/* Tokens are not counted by part: an estimate by the share of reasoning in the bytes. */
 static long long reasoning_tokens(const struct ig_reply *r, long long n_output)
 {
 	const struct ig_choice *c = &r->choices[0];
-	size_t thought = 0;
+	size_t n_bytes = 0;
 
 	for (size_t i = 0; i < c->n_parts; i++)
 		if (c->parts[i].kind == IG_PART_REASONING)
-			thought += c->parts[i].text.len;
-	if (!thought || !c->n_bytes)
+			n_bytes += c->parts[i].text.len;
+	if (!n_bytes || !c->n_bytes)
 		return 0;
-	double share = thought < c->n_bytes ? (double)thought / (double)c->n_bytes : 1;
+	double share = n_bytes < c->n_bytes ? (double)n_bytes / (double)c->n_bytes : 1;
 	long long n = (long long)((double)n_output * share + 0.5);
 	return n ? n : 1;
 }
@@ -195,16 +192,16 @@ static void usage(struct ig_reply *r, struct ig_json_writer *w)
 		     u.prompt + u.output);
 }
 
-/* What the client said, or what holds when it says nothing; otherwise NULL: no member. */
-static void said(struct ig_reply *r, const char *name, const char *otherwise,
-		 struct ig_json_writer *w)
+/* A parameter as the client sent it, or its default; NULL: no member. */
+static void put_param(struct ig_reply *r, const char *name, const char *by_default,
+		      struct ig_json_writer *w)
 {
 	const json_t *v = json_object_get(r->request.said, name);
 
 	if (v)
 		ig_json_put_value(w, name, v);
-	else if (otherwise)
-		ig_json_put_raw(w, name, otherwise);
+	else if (by_default)
+		ig_json_put_raw(w, name, by_default);
 }
 
 static void text_config(struct ig_reply *r, struct ig_json_writer *w)
@@ -223,7 +220,6 @@ static void text_config(struct ig_reply *r, struct ig_json_writer *w)
 	ig_json_close_object(w);
 }
 
-/* How it ended. */
 static void put_outcome(struct ig_reply *r, enum ig_outcome o, struct ig_json_writer *w)
 {
 	static const char *const names[] = {
@@ -258,7 +254,7 @@ void ig_response_object(struct ig_reply *r, struct ig_strbuf *out)
 	put_outcome(r, o, &w);
 	ig_json_putf(&w, "'instructions': %s, 'max_output_tokens': %.0f", q->instructions,
 		     q->sampling.max_tokens ? (double)q->sampling.max_tokens : NAN);
-	said(r, "max_tool_calls", NULL, &w);
+	put_param(r, "max_tool_calls", NULL, &w);
 	ig_json_putf(&w, "'model': %s", ig_reply_model_name(r));
 	if (o == IG_OUTCOME_RUNS)
 		ig_json_putf(&w, "'output': []");
@@ -266,20 +262,20 @@ void ig_response_object(struct ig_reply *r, struct ig_strbuf *out)
 		ig_response_items(r, "output", &w);
 	ig_json_putf(&w, "'parallel_tool_calls': %-s, 'previous_response_id': %s",
 		     ig_json_bool(q->parallel_tool_calls), q->previous_id);
-	said(r, "prompt_cache_key", NULL, &w);
-	said(r, "reasoning", "null", &w);
-	said(r, "safety_identifier", NULL, &w);
+	put_param(r, "prompt_cache_key", NULL, &w);
+	put_param(r, "reasoning", "null", &w);
+	put_param(r, "safety_identifier", NULL, &w);
 	ig_json_putf(&w, "'service_tier': 'default', 'store': %-s, 'temperature': %.7g",
 		     ig_json_bool(q->store), q->sampling.temperature);
 	text_config(r, &w);
-	said(r, "tool_choice", "\"auto\"", &w);
-	said(r, "tools", "[]", &w);
-	said(r, "top_logprobs", NULL, &w);
+	put_param(r, "tool_choice", "\"auto\"", &w);
+	put_param(r, "tools", "[]", &w);
+	put_param(r, "top_logprobs", NULL, &w);
 	ig_json_putf(&w, "'top_p': %.7g, 'truncation': 'disabled'", q->sampling.top_p);
 	if (o == IG_OUTCOME_RUNS)
 		ig_json_putf(&w, "'usage': null");
 	else
 		usage(r, &w);
-	said(r, "user", NULL, &w);
+	put_param(r, "user", NULL, &w);
 	ig_json_putf(&w, "'metadata': %-s}", q->metadata ? q->metadata : "{}");
 }

@@ -1,11 +1,10 @@
 /*
  * session.c: one Responses WebSocket: lanes, queueing, cancels.
  *
- * Every message is parsed on the prep thread, in order.  A create's turn comes when its
- * lane is free and fewer than 16 responses of the connection run.  One that continues a
- * response, or whose model was not loaded, goes to prep a second time then, and waits there
- * for what it needs; others are ready before their turn.  Running responses take turns in
- * giving the next event.
+ * Every message is parsed on the prep thread, in order.  A create starts when its lane is free
+ * and fewer than 16 responses of the connection run.  If it continues a response, or its model
+ * was not loaded, it is sent to prep a second time then; others are prepared already.  Running
+ * responses write events in rotation.
  */
 #include "daemon/protocol/core/waiting.h"
 #include "daemon/protocol/responses/responses_private.h"
@@ -16,13 +15,12 @@
 #define ENDPOINT "ws " IG_RESPONSES_PATH
 #define MAX_RUNNING 16
 #define MAX_LANES 32	/* names that one connection may use, without the default lane */
-#define MAX_WAITING 128 /* creates of one connection that wait for their turn */
-/* Messages that are parsed at a time, and replies that wait to be read: beyond
- * them the socket is not read. */
+#define MAX_WAITING 128 /* creates of one connection that wait for their lane */
+/* Messages at prep, and notes to be sent: with more the socket is not read. */
 #define MAX_READING 4
 #define MAX_NOTES 16
 
-struct note { /* a message that belongs to no response's sequence */
+struct note { /* an outgoing message that is not an event of a response */
 	struct note *next;
 	struct ig_strbuf text;
 };
@@ -32,14 +30,14 @@ struct ig_session {
 	struct ig_api *api;
 	void *conn;
 	struct ig_origin *origin; /* of the upgrade */
-	/* Replies by of_owner: messages that are parsed; creates whose turn has not come, in the
-	 * order of their arrival; those that run, the next to write first. */
+	/* Replies by of_owner: messages at prep; creates that wait, in the order of their arrival;
+	 * running ones, the next to write first. */
 	struct link reading, waiting, running;
 	size_t n_reading, n_waiting, n_running, n_notes;
 	struct note *notes, **notes_tail;
 	char *lanes[MAX_LANES];
 	size_t n_lanes;
-	bool broken; /* out of memory for a note: the connection ends */
+	bool broken; /* no memory for a note: the connection is closed */
 };
 
 static void want_write(struct ig_session *s) { s->api->deps.want_write(s->conn); }
@@ -74,14 +72,14 @@ static void note_error(struct ig_session *s, const struct ig_api_error *e, const
 		ig_ws_error_event(&n->text, e, stream_id);
 }
 
-/* What the lane could not go on from is not offered again. */
+/* A response that the lane failed to continue can't be continued again. */
 static void drop_parent(struct ig_session *s, const struct ig_request *q)
 {
 	if (q->previous_id)
 		ig_kept_drop_of_lane(s->api->responses->kept, s, q->stream_id, q->previous_id);
 }
 
-/* The ledger's row and the event of an error: the reply's end. */
+/* Record and report an error, and destroy the reply. */
 static void refuse(struct ig_session *s, struct ig_reply *r, const struct ig_api_error *e)
 {
 	ig_reply_refuse(r, e);
@@ -102,8 +100,7 @@ static bool know_lane(struct ig_session *s, const char *name, struct ig_api_erro
 			return true;
 	if (s->n_lanes == MAX_LANES) {
 		ig_api_fail(e, 400, "websocket_stream_limit_reached", "stream_id",
-			    "A connection may use %d stream ids; this would be another.",
-			    MAX_LANES);
+			    "A connection may use at most %d stream ids.", MAX_LANES);
 		return false;
 	}
 	char *copy = strdup(name);
@@ -115,7 +112,7 @@ static bool know_lane(struct ig_session *s, const char *name, struct ig_api_erro
 	return true;
 }
 
-/* It waits for its turn no more, but for prep or its model, and holds its lane. */
+/* It is at prep or waits for its model, and holds its lane. */
 static bool prepares(const struct ig_reply *r) { return r->state != IG_REPLY_READY; }
 
 static bool lane_busy(struct ig_session *s, const char *name)
@@ -138,36 +135,36 @@ static bool is_full(struct ig_session *s)
 	return n >= MAX_RUNNING;
 }
 
-/* ---- turns ------------------------------------------------------------------------- */
+/* ---- starting ------------------------------------------------------------------------- */
 
-static void leave_queue(struct ig_session *s, struct ig_reply *r)
+static void remove_waiting(struct ig_session *s, struct ig_reply *r)
 {
 	link_remove(&r->of_owner);
 	s->n_waiting--;
 }
 
-/* It runs from now on, or is told to have been cancelled, or is refused. */
+/* Run a create, or report that it was cancelled or refused. */
 static void run(struct ig_session *s, struct ig_reply *r)
 {
 	struct ig_api_error e;
 
-	leave_queue(s, r);
+	remove_waiting(s, r);
 	if (r->cancelled)
 		ig_reply_cancel(r, r->cancelled);
-	/* What has begun says itself how it ends. */
+	/* A stream that has begun reports its end itself. */
 	if ((r->finished && r->n_choices) || !ig_reply_submit(r, &e) || r->begun) {
 		link_append(&s->running, &r->of_owner);
 		s->n_running++;
 		want_write(s);
 		return;
 	}
-	/* The ledger has its row. */
+	/* Its row is in the ledger. */
 	drop_parent(s, &r->request);
 	note_error(s, &e, r->request.stream_id);
 	ig_reply_destroy(r);
 }
 
-/* Its turn has come, and with it what it continues. */
+/* Its lane is free: look up the response that it continues, and send it to prep. */
 static void prepare(struct ig_session *s, struct ig_reply *r)
 {
 	struct ig_api_error e = { 0 };
@@ -180,11 +177,11 @@ static void prepare(struct ig_session *s, struct ig_reply *r)
 		ig_fail_unread(&e, rc, s->api->deps.options.retry_after_s);
 	if (!e.status)
 		return;
-	leave_queue(s, r);
+	remove_waiting(s, r);
 	refuse(s, r, &e);
 }
 
-/* Start what may start. */
+/* Start creates that can. */
 static void start_waiting(struct ig_session *s)
 {
 	for (struct link *l = s->waiting.next, *next; l != &s->waiting; l = next) {
@@ -201,7 +198,7 @@ static void start_waiting(struct ig_session *s)
 	}
 }
 
-/* Back from prep with what it continues. */
+/* Back from prep, with its history. */
 static void prepared(struct ig_session *s, struct ig_reply *r)
 {
 	struct ig_api_error e = r->error;
@@ -215,7 +212,7 @@ static void prepared(struct ig_session *s, struct ig_reply *r)
 	if (r->opened) {
 		run(s, r);
 	} else {
-		leave_queue(s, r);
+		remove_waiting(s, r);
 		refuse(s, r, &e);
 	}
 	start_waiting(s);
@@ -230,7 +227,7 @@ static void create(struct ig_session *s, struct ig_reply *r)
 
 	r->defers = false;
 	if (!know_lane(s, r->request.stream_id, &e)) {
-		/* e says why */
+		/* e is set */
 	} else if (s->api->draining) {
 		ig_fail_shutting_down(&e, retry_after_s);
 	} else if (s->n_waiting >= MAX_WAITING) {
@@ -301,7 +298,7 @@ static void steer(struct ig_session *s, const struct ig_request *q)
 		ig_ws_steer_failed(&n->text, q->steer, q->stream_id);
 }
 
-/* A message that is parsed, and prepared if it can be. */
+/* A parsed message, prepared if possible. */
 static void receive(struct ig_session *s, struct ig_reply *r)
 {
 	link_remove(&r->of_owner);
@@ -329,7 +326,7 @@ static void ready(void *ctx, struct ig_reply *r)
 		receive(s, r);
 	else
 		prepared(s, r);
-	want_write(s); /* it may read again, or close */
+	want_write(s); /* it may read again, or be closed */
 }
 
 static void news(void *ctx, struct ig_reply *r)
@@ -382,7 +379,7 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 		return;
 	}
 	r->connection = s;
-	r->defers = true; /* what waits for its model waits as a create of its lane */
+	r->defers = true; /* it waits for its model only when its lane is free */
 	rc = ig_reply_read(r, &ig_ws_request, text, len);
 	if (rc < 0) {
 		ig_fail_unread(&e, rc, s->api->deps.options.retry_after_s);
@@ -420,7 +417,7 @@ static bool fill_running(struct ig_session *s, struct ig_strbuf *out)
 	for (size_t i = 0, n = s->n_running; i < n; i++) {
 		struct ig_reply *r = reply_at(s->running.next);
 		bool last = false, some = ig_responses_next_event(r, out, &last);
-		/* To the end of the line, or out. */
+		/* To the end of the list, or out of it. */
 		link_remove(&r->of_owner);
 		if (last) {
 			s->n_running--;

@@ -1,8 +1,7 @@
 /*
- * stored.c: see stored.h.  A tree of counted nodes (a child holds its parent) beside an
- * index by id and a list by last use.  A node that is dropped from the index lives as
- * long as a child does, and its bytes count as long as it lives: so what is counted is
- * what is held.
+ * stored.c: see stored.h.  A tree of reference-counted nodes (a child holds its parent), an
+ * index by id and a list by last use.  A node that is dropped from the index exists, and
+ * its bytes count, as long as it has children.
  */
 #include "daemon/protocol/responses/stored.h"
 
@@ -19,7 +18,7 @@ struct ig_kept {
 	char *text;			   /* NULL: none */
 	uint64_t bytes, text_bytes;	   /* text_bytes are among bytes */
 	/* of the index */
-	char *id, *lane; /* lane: NULL for one that is stored */
+	char *id, *lane; /* lane: NULL if it is stored */
 	uint64_t owner;
 	const void *connection; /* likewise */
 	struct ig_kept *next_in_bucket;
@@ -37,8 +36,7 @@ struct ig_kept_store {
 
 /* ---- sizes ------------------------------------------------------------------------- */
 
-/* About what jansson takes for a value; values are shared between what is kept only from
- * child to parent, which is counted once. */
+/* The approximate memory of a value in jansson. */
 static uint64_t size_of(const json_t *v)
 {
 	const char *key;
@@ -58,7 +56,7 @@ static uint64_t size_of(const json_t *v)
 	case JSON_STRING: return 64 + json_string_length(v);
 	case JSON_INTEGER:
 	case JSON_REAL: return 32;
-	default: return 0; /* constants are there once */
+	default: return 0; /* constants are static */
 	}
 }
 
@@ -75,7 +73,7 @@ static void node_free(struct ig_kept *k)
 	free(k);
 }
 
-/* Up the line of parents as far as nobody else holds them. */
+/* Release k, and its parents that nobody else holds. */
 static void node_put(struct ig_kept_store *s, struct ig_kept *k)
 {
 	while (k && !--k->n_refs) {
@@ -125,7 +123,7 @@ static struct ig_kept *node_new(const struct ig_kept_spec *spec, bool with_histo
 
 /* ---- the index --------------------------------------------------------------------- */
 
-/* Ids in the index are ours and random: nobody can choose them to meet in a bucket. */
+/* Ids are random and our own: clients can't provoke collisions. */
 static size_t hash_of(const char *id)
 {
 	uint64_t h = 1469598103934665603u;
@@ -140,7 +138,7 @@ static struct ig_kept **bucket_of(const struct ig_kept_store *s, const char *id)
 	return &s->buckets[hash_of(id) & (s->n_buckets - 1)];
 }
 
-/* Longer chains are no harm when there is no memory for more buckets. */
+/* Without memory for more buckets the chains become longer. */
 static void grow(struct ig_kept_store *s)
 {
 	struct ig_kept_store larger = { .n_buckets = s->n_buckets * 2 };
@@ -201,7 +199,7 @@ void ig_kept_drop(struct ig_kept_store *s, struct ig_kept *k)
 	if (k->connection)
 		lanes_remove(s, k);
 	s->count--;
-	/* Nobody can ask for its text; what children need stays. */
+	/* Its text can't be retrieved any more; children need the rest. */
 	s->bytes -= k->text_bytes;
 	k->bytes -= k->text_bytes;
 	k->text_bytes = 0;
@@ -298,7 +296,7 @@ struct ig_kept *ig_kept_find_stored(struct ig_kept_store *s, const char *id, uin
 	return find(s, id, owner, NULL, true);
 }
 
-/* ---- what is in them --------------------------------------------------------------- */
+/* ---- contents --------------------------------------------------------------- */
 
 static const struct ig_kept **line_of(const struct ig_kept *k, size_t *n)
 {

@@ -1,9 +1,9 @@
-/* status.c: what the daemon says of itself: whether it is up, its figures, what runs. */
+/* status.c: the daemon's health, metrics, status and running requests. */
 #include "daemon/protocol/status/status.h"
 
 #include <stdlib.h>
 
-/* Requests that /v1/ingot/requests lists at most. */
+/* The most requests that /v1/ingot/requests lists. */
 #define MAX_LISTED 1024
 
 void ig_get_health(struct ig_exchange *x, const struct ig_http_request *r)

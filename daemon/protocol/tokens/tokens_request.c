@@ -17,7 +17,7 @@ static int param_tokens(struct ig_request *r, const char *name, json_t *v, struc
 {
 	if (!json_is_array(v))
 		return ig_fail_type(e, name, "a list of tokens", v);
-	if (!json_array_size(v)) { /* of nothing comes an empty text */
+	if (!json_array_size(v)) { /* no tokens are an empty text */
 		r->prompts = calloc(1, sizeof *r->prompts);
 		r->n_prompts = r->prompts ? 1 : 0;
 		return r->prompts ? 0 : ig_fail_memory(e);

@@ -1,6 +1,6 @@
 /*
- * tokens_writer.c: the answers of /v1/tokenize and /v1/detokenize: ids and texts.  Nothing is
- * generated; prep's thread does the work.
+ * tokens_writer.c: the responses of /v1/tokenize and /v1/detokenize: ids and texts.  Nothing is
+ * generated; the prep thread does the work.
  */
 #include "daemon/protocol/core/logprobs.h"
 #include "daemon/protocol/core/reply.h"
@@ -28,7 +28,7 @@ static void tokenized(struct ig_reply *r, struct ig_strbuf *out)
 	ig_json_close_object(&w);
 }
 
-/* Control tokens by their names: what went in comes out. */
+/* With the names of control tokens, so that tokenizing the text gives the same ids. */
 static void detokenized(struct ig_reply *r, struct ig_strbuf *out)
 {
 	const struct ig_ids *ids = &r->prepared.prompts[0];

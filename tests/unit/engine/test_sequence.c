@@ -659,7 +659,7 @@ static void test_refusals(void **state)
 	spec.grammar = fake_grammar(&(struct fake_grammar){ 3, 2, true, false });
 	spec.sampling.ignore_end = true;
 	assert_refused(&spec, -EINVAL,
-		       "ignore_end with a grammar, which says itself where the answer "
+		       "ignore_end with a grammar, which defines where the output "
 		       "ends");
 	ig_grammar_unref(spec.grammar);
 	assert_int_equal(fake.n_grammars, 0);

@@ -321,7 +321,7 @@ static void test_tools(void **state)
 	fake_engine_style(&(struct ig_answer_style){ 0 });
 	body = body_of(w, post(w, CHAT, ASK "}", &h));
 	assert_int_equal(h.status, 400);
-	assert_non_null(strstr(body, "knows no tools"));
+	assert_non_null(strstr(body, "does not support tools"));
 	free(body);
 }
 

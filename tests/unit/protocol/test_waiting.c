@@ -452,7 +452,7 @@ static void test_too_long(void **state)
 	assert_non_null(strstr(body, "\"code\":\"model_loading\""));
 	free(body);
 	check_error(w, y, 503, "model_loading",
-		    "The model 'fake' is being loaded, for more than 60 s by now "
+		    "The model 'fake' is being loaded, for more than 60 s "
 		    "(server.model_wait)");
 	assert_int_equal(fake_engine_seen(w->engine).n_refused, 2);
 	/* a shorter one holds for those that wait already */
