@@ -90,29 +90,31 @@ static int check_stops(char *const *stops, struct ig_error *err)
 
 static int check_sampling(const struct ig_sampling *p, struct ig_error *err)
 {
+	const struct {
+		const char *name;
+		double value, min, max;
+		bool above;
+	} ranges[] = {
+		{ "temperature", p->temperature, 0, 2 },
+		{ "top_p", p->top_p, 0, 1, true },
+		{ "min_p", p->min_p, 0, 1 },
+		{ "repetition_penalty", p->repetition_penalty, 0, 10 },
+		{ "frequency_penalty", p->frequency_penalty, -2, 2 },
+		{ "presence_penalty", p->presence_penalty, -2, 2 },
+	};
+
 	if (p->max_tokens < 0)
 		return ig_fail(err, -EINVAL, "max_tokens is %d; it must not be negative",
 			       p->max_tokens);
-	if (!(p->temperature >= 0 && p->temperature <= 2))
-		return ig_fail(err, -EINVAL, "temperature is %g; it must be from 0 to 2",
-			       p->temperature);
-	if (!(p->top_p > 0 && p->top_p <= 1))
-		return ig_fail(err, -EINVAL, "top_p is %g; it must be above 0 and at most 1",
-			       p->top_p);
 	if (p->top_k < 0)
 		return ig_fail(err, -EINVAL, "top_k is %d; it must not be negative", p->top_k);
-	if (!(p->min_p >= 0 && p->min_p <= 1))
-		return ig_fail(err, -EINVAL, "min_p is %g; it must be from 0 to 1", p->min_p);
-	if (!(p->repetition_penalty >= 0 && p->repetition_penalty <= 10))
-		return ig_fail(err, -EINVAL,
-			       "repetition_penalty is %g; it must be above 0 and at most "
-			       "10",
-			       p->repetition_penalty);
-	if (!(fabs(p->frequency_penalty) <= 2) || !(fabs(p->presence_penalty) <= 2))
-		return ig_fail(err, -EINVAL, "%s_penalty is %g; it must be from -2 to 2",
-			       fabs(p->frequency_penalty) <= 2 ? "presence" : "frequency",
-			       fabs(p->frequency_penalty) <= 2 ? p->presence_penalty :
-								 p->frequency_penalty);
+	for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+		double v = ranges[i].value, min = ranges[i].min, max = ranges[i].max;
+		if (v >= min && v <= max && !(ranges[i].above && v == min))
+			continue;
+		return ig_fail(err, -EINVAL, "%s is %g; it must be from %g to %g%s", ranges[i].name,
+			       v, min, max, ranges[i].above ? ", but not 0" : "");
+	}
 	return check_stops(p->stops, err);
 }
 

@@ -141,7 +141,7 @@ void ig_tls_serve(struct ig_net *net, void *ssl_ctx);
 int ig_who_check(struct conn *c, struct refusal *why);
 /* "unix:uid=N" */
 void ig_who_describe_peer(int fd, char *out, size_t cap);
-/* After the keys have changed: mark WebSockets whose key is gone. */
+/* After the keys have changed: mark WebSockets whose key was removed. */
 void ig_who_revoke(struct ig_net *net);
 
 /* http.c, websocket.c: callbacks by reason.  Nonzero closes the connection. */

@@ -15,7 +15,9 @@ ig_param_fn ig_param_messages, ig_param_tools, ig_param_stream_options, ig_param
 /* Parts of both responses. */
 void ig_chat_usage(struct ig_json_writer *w, const struct ig_reply *r);
 bool ig_chat_wait(struct ig_reply *r, struct ig_strbuf *out);
-/* The last frame: an error, or [DONE]. */
-void ig_chat_end(struct ig_strbuf *out, const struct ig_reply *r);
+/* The members before choices; object: the object's type. */
+void ig_chat_head(struct ig_reply *r, struct ig_json_writer *w, const char *object);
+/* The last frames: the usage, if requested, then an error or [DONE]. */
+void ig_chat_end(struct ig_reply *r, struct ig_strbuf *out, const char *object);
 
 #endif

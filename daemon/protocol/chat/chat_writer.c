@@ -20,7 +20,7 @@ enum { STAGE_ROLES, STAGE_PARTS, STAGE_END };
 /* Of a choice, besides the number of announced parts. */
 #define CHOICE_ENDED (-1)
 
-static void head(struct ig_reply *r, struct ig_json_writer *w, const char *object)
+void ig_chat_head(struct ig_reply *r, struct ig_json_writer *w, const char *object)
 {
 	ig_json_putf(w, "{'id': %s, 'object': %s, 'created': %lld, 'model': %s", r->id, object,
 		     ig_reply_created_s(r), ig_reply_model_name(r));
@@ -80,7 +80,7 @@ static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_j
 static void chunk_begin(struct ig_choice *c, struct ig_json_writer *w)
 {
 	ig_sse_begin(w->out, NULL);
-	head(c->reply, w, "chat.completion.chunk");
+	ig_chat_head(c->reply, w, "chat.completion.chunk");
 	if (c->reply->stage == STAGE_ROLES && !c->index)
 		metadata(c->reply, w);
 	ig_json_putf(w, "'choices': [{'index': %u, 'delta': {", c->index);
@@ -179,30 +179,24 @@ static bool all_ended(const struct ig_reply *r)
 	return r->finished;
 }
 
-void ig_chat_end(struct ig_strbuf *out, const struct ig_reply *r)
+void ig_chat_end(struct ig_reply *r, struct ig_strbuf *out, const char *object)
 {
+	struct ig_json_writer w = { .out = out };
+
+	if (r->request.include_usage && !r->error.status) {
+		ig_sse_begin(out, NULL);
+		ig_chat_head(r, &w, object);
+		ig_json_putf(&w, "'choices': []");
+		ig_chat_usage(&w, r);
+		ig_json_close_object(&w);
+		ig_sse_end(out);
+	}
 	ig_sse_begin(out, NULL);
 	if (r->error.status)
 		ig_error_object(out, &r->error);
 	else
 		ig_strbuf_puts(out, "[DONE]");
 	ig_sse_end(out);
-}
-
-static void end(struct ig_reply *r, struct ig_strbuf *out)
-{
-	struct ig_json_writer w = { .out = out };
-
-	r->stage = STAGE_END;
-	if (r->request.include_usage && !r->error.status) {
-		ig_sse_begin(out, NULL);
-		head(r, &w, "chat.completion.chunk");
-		ig_json_putf(&w, "'choices': []");
-		ig_chat_usage(&w, r);
-		ig_json_close_object(&w);
-		ig_sse_end(out);
-	}
-	ig_chat_end(out, r);
 }
 
 static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
@@ -222,10 +216,12 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 		ig_reply_take(r, MAX_DELTA);
 		for (uint32_t i = 0; i < r->n_choices; i++)
 			choice_frames(&r->choices[i], out);
-		if (all_ended(r))
-			end(r, out);
-		else if (out->len == start && r->keepalive)
+		if (all_ended(r)) {
+			ig_chat_end(r, out, "chat.completion.chunk");
+			r->stage = STAGE_END;
+		} else if (out->len == start && r->keepalive) {
 			ig_sse_keep_alive(out);
+		}
 	}
 	*last = r->stage == STAGE_END;
 	if (out->len > start)
@@ -298,7 +294,7 @@ static void whole(struct ig_reply *r, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
 
-	head(r, &w, "chat.completion");
+	ig_chat_head(r, &w, "chat.completion");
 	metadata(r, &w);
 	ig_json_open_array(&w, "choices");
 	for (uint32_t i = 0; i < r->n_choices; i++)

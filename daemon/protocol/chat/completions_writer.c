@@ -16,12 +16,6 @@ enum { STAGE_BEGIN, STAGE_TEXT, STAGE_END };
 /* Of a choice. */
 enum { CHOICE_BEGIN, CHOICE_TEXT, CHOICE_ENDED };
 
-static void head(struct ig_reply *r, struct ig_json_writer *w)
-{
-	ig_json_putf(w, "{'id': %s, 'object': 'text_completion', 'created': %lld, 'model': %s",
-		     r->id, ig_reply_created_s(r), ig_reply_model_name(r));
-}
-
 /* Of tokens first … last - 1: their texts, logprobs, and offsets in the output. */
 static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_json_writer *w)
 {
@@ -97,7 +91,7 @@ static void chunk(struct ig_choice *c, struct ig_strbuf *out, const char *text, 
 	struct ig_json_writer w = { .out = out };
 
 	ig_sse_begin(out, NULL);
-	head(c->reply, &w);
+	ig_chat_head(c->reply, &w, "text_completion");
 	ig_json_open_array(&w, "choices");
 	choice(c, &w, text, len, c->n_notes_sent, finish);
 	ig_json_close_array(&w);
@@ -134,22 +128,6 @@ static void choice_frames(struct ig_choice *c, struct ig_strbuf *out)
 	c->stage = CHOICE_ENDED;
 }
 
-static void end(struct ig_reply *r, struct ig_strbuf *out)
-{
-	struct ig_json_writer w = { .out = out };
-
-	r->stage = STAGE_END;
-	if (r->request.include_usage && !r->error.status) {
-		ig_sse_begin(out, NULL);
-		head(r, &w);
-		ig_json_putf(&w, "'choices': []");
-		ig_chat_usage(&w, r);
-		ig_json_close_object(&w);
-		ig_sse_end(out);
-	}
-	ig_chat_end(out, r);
-}
-
 static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 {
 	size_t start = out->len;
@@ -158,10 +136,12 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 		ig_reply_take(r, MAX_DELTA);
 		for (uint32_t i = 0; i < r->n_choices; i++)
 			choice_frames(&r->choices[i], out);
-		if (r->finished)
-			end(r, out);
-		else if (out->len == start && r->keepalive)
+		if (r->finished) {
+			ig_chat_end(r, out, "text_completion");
+			r->stage = STAGE_END;
+		} else if (out->len == start && r->keepalive) {
 			ig_sse_keep_alive(out);
+		}
 	}
 	*last = r->stage == STAGE_END;
 	if (out->len > start)
@@ -173,7 +153,7 @@ static void whole(struct ig_reply *r, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
 
-	head(r, &w);
+	ig_chat_head(r, &w, "text_completion");
 	ig_json_open_array(&w, "choices");
 	for (uint32_t i = 0; i < r->n_choices; i++) {
 		struct ig_choice *c = &r->choices[i];

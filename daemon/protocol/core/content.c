@@ -58,11 +58,26 @@ static int check_part(json_t *v, const char *at, const char *const *types, json_
 	return 0;
 }
 
+json_t *ig_join_texts(const json_t *parts)
+{
+	static const char *const keys[] = { "text", "refusal" };
+	struct ig_strbuf b = { 0 };
+	size_t i;
+	json_t *part;
+
+	json_array_foreach((json_t *)parts, i, part) for (size_t k = 0; k < 2; k++)
+	{
+		const json_t *text = json_object_get(part, keys[k]);
+		ig_strbuf_add(&b, json_string_value(text), json_string_length(text));
+	}
+	json_t *v = ig_strbuf_ok(&b) ? json_stringn_nocheck(b.len ? b.data : "", b.len) : NULL;
+	ig_strbuf_finish(&b);
+	return v;
+}
+
 int ig_read_content(json_t **out, const char *at, json_t *v, const char *const *types,
 		    struct ig_api_error *e)
 {
-	size_t total = 0, len = 0;
-
 	*out = NULL;
 	if (json_is_string(v)) {
 		*out = json_incref(v);
@@ -76,18 +91,8 @@ int ig_read_content(json_t **out, const char *at, json_t *v, const char *const *
 		snprintf(sub, sizeof sub, "%s[%zu]", at, i);
 		if (check_part(json_array_get(v, i), sub, types, &text, e) < 0)
 			return -1;
-		total += json_string_length(text); /* no more than the body has */
 	}
-	char *s = malloc(total + 1);
-	if (!s)
-		return ig_fail_memory(e);
-	for (size_t i = 0; i < json_array_size(v); i++) {
-		json_t *text = json_object_get(json_array_get(v, i), "text");
-		memcpy(s + len, json_string_value(text), json_string_length(text));
-		len += json_string_length(text);
-	}
-	*out = json_stringn_nocheck(s, len);
-	free(s);
+	*out = ig_join_texts(v);
 	return *out ? 0 : ig_fail_memory(e);
 }
 

@@ -18,8 +18,8 @@
 
 void ig_exchange_reply(struct ig_exchange *x, int status)
 {
-	x->status = status;
-	x->content_type = "application/json";
+	x->head.status = status;
+	x->head.content_type = "application/json";
 	x->api->deps.want_write(x->conn);
 }
 
@@ -30,7 +30,7 @@ void ig_exchange_fail(struct ig_exchange *x, const struct ig_api_error *e)
 		x->protocol->error(&x->body, e);
 	else
 		ig_error_object(&x->body, e);
-	x->retry_after_s = e->retry_after_s;
+	x->head.retry_after_s = e->retry_after_s;
 	ig_exchange_reply(x, e->status);
 }
 
@@ -42,7 +42,7 @@ void ig_exchange_wrong_method(struct ig_exchange *x, const struct ig_http_reques
 	ig_api_fail(&e, 405, "method_not_allowed", NULL,
 		    "%.10s is not allowed on %.100s; allowed: %s.", r->method, r->path, allow);
 	ig_exchange_fail(x, &e);
-	x->allow = allow;
+	x->head.allow = allow;
 }
 
 /* ---- replies of protocols ---------------------------------------------------- */
@@ -62,7 +62,7 @@ static void refuse(struct ig_exchange *x, const struct ig_api_error *e)
 static void gather(struct ig_exchange *x)
 {
 	ig_reply_take(x->reply, SIZE_MAX);
-	if (!x->reply->finished || x->status)
+	if (!x->reply->finished || x->head.status)
 		return;
 	if (x->reply->error.status) {
 		ig_exchange_fail(x, &x->reply->error);
@@ -75,8 +75,8 @@ static void gather(struct ig_exchange *x)
 static void begin_stream(struct ig_exchange *x)
 {
 	x->stream = true;
-	x->status = 200;
-	x->content_type = "text/event-stream; charset=utf-8";
+	x->head.status = 200;
+	x->head.content_type = "text/event-stream; charset=utf-8";
 	x->api->deps.want_write(x->conn);
 }
 
@@ -256,16 +256,10 @@ struct ig_exchange *ig_exchange_refuse(struct ig_api *api, int status, const cha
 
 bool ig_exchange_head(struct ig_exchange *x, struct ig_http_head *head)
 {
-	if (!x->status)
+	if (!x->head.status)
 		return false;
-	*head = (struct ig_http_head){
-		.status = x->status,
-		.content_type = x->content_type,
-		.allow = x->allow,
-		.retry_after_s = x->retry_after_s,
-		.upgrade = x->upgrade,
-		.length = x->stream ? -1 : (int64_t)x->body.len,
-	};
+	*head = x->head;
+	head->length = x->stream ? -1 : (int64_t)x->body.len;
 	return true;
 }
 
@@ -274,7 +268,7 @@ enum ig_fill ig_exchange_fill(struct ig_exchange *x, struct ig_strbuf *out)
 	size_t start = out->len;
 	bool last = false;
 
-	if (!x->status)
+	if (!x->head.status)
 		return IG_FILL_WAIT;
 	if (!x->stream) {
 		if (!ig_strbuf_ok(&x->body))

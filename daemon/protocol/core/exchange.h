@@ -10,10 +10,8 @@ struct ig_exchange {
 	struct ig_origin *origin;
 	const struct ig_protocol *protocol; /* of the path; NULL: none */
 	struct ig_reply *reply;		    /* of a protocol; NULL: none was made */
-	int status;			    /* 0: not known yet */
-	const char *content_type, *allow;
-	uint32_t retry_after_s;
-	bool stream, upgrade, body_given;
+	struct ig_http_head head;	    /* but for length; status 0: not known yet */
+	bool stream, body_given;
 	struct ig_strbuf body; /* of a reply that is not a stream */
 };
 

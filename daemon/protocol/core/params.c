@@ -177,7 +177,7 @@ int ig_params_read(void *target, const struct ig_param *table, const char *at, j
 		if (!p)
 			return ig_fail_unsupported(e, name, NULL);
 		if (read_value(target, p, name, v, e) < 0 ||
-		    (p->echoed && ig_request_say(target, key, v, e) < 0))
+		    (p->repeated && ig_request_repeat(target, key, v, e) < 0))
 			return -1;
 	}
 	return check_required(table, at, obj, e);
@@ -425,7 +425,7 @@ void ig_request_finish(struct ig_request *r)
 	free(r->regex);
 	free(r->tool_name);
 	free(r->metadata);
-	json_decref(r->said);
+	json_decref(r->repeated);
 	json_decref(r->items);
 	free(r->previous_id);
 	free(r->response_id);

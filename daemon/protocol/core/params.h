@@ -37,7 +37,7 @@ struct ig_param {
 	const char *values;
 	ig_param_fn *read;
 	bool required;
-	bool echoed; /* the response shows the value as it was sent; only of a struct ig_request */
+	bool repeated; /* the response shows the value as it was sent; only of a struct ig_request */
 	const struct ig_param *more;
 };
 #define IG_AT(member) offsetof(struct ig_request, member)
@@ -73,6 +73,8 @@ int ig_request_add(struct ig_request *r, json_t *message, struct ig_api_error *e
 /* The types of a part that is text in most protocols: "text" alone. */
 extern const char *const ig_text_types[];
 bool ig_is_one_of(const char *s, const char *const *list); /* NULL-terminated */
+/* The texts and refusals of a list of parts, concatenated; NULL without memory. */
+json_t *ig_join_texts(const json_t *parts);
 /* The texts of a content: a string, or a list of parts whose type is one of types
  * (NULL-terminated).  *out is a new reference to a string. */
 int ig_read_content(json_t **out, const char *at, json_t *v, const char *const *types,
@@ -117,6 +119,6 @@ ig_param_fn ig_param_format_nested, ig_param_format_flat;
 /* ignore_eos is an error where the response must have a format. */
 int ig_check_ignore_end(const struct ig_request *r, struct ig_api_error *e);
 /* Store a value that the response shows as it was sent. */
-int ig_request_say(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
+int ig_request_repeat(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
 
 #endif

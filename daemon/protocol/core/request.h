@@ -78,7 +78,7 @@ struct ig_request {
 	bool token_texts; /* tokenize: also the tokens' texts */
 	bool wait;	  /* load: reply when the model is loaded */
 	char *metadata;	  /* a JSON object; NULL: none */
-	json_t *said;	  /* an object: parameters that the response repeats; NULL: none */
+	json_t *repeated; /* an object: parameters that the response repeats; NULL: none */
 
 	/* ---- Responses ---- */
 	json_t *items;			      /* of the input, as they are listed, without ids */

@@ -203,14 +203,11 @@ static int add_turn(struct ig_request *r, const char *role, struct turn *t, stru
 			       ig_fail_memory(e) :
 			       0;
 	}
-	json_t *m = json_pack("{s:s, s:o}", "role", role, "content",
-			      t->text ? json_incref(t->text) : json_string(""));
-	if (!m || (t->calls && json_object_set(m, "tool_calls", t->calls) < 0) ||
-	    (t->reasoning && json_object_set(m, "reasoning_content", t->reasoning) < 0)) {
-		json_decref(m);
-		return ig_fail_memory(e);
-	}
-	return ig_request_add(r, m, e);
+	return ig_request_add(r,
+			      json_pack("{s:s, s:o, s:O*, s:O*}", "role", role, "content",
+					t->text ? json_incref(t->text) : json_string(""),
+					"tool_calls", t->calls, "reasoning_content", t->reasoning),
+			      e);
 }
 
 static const struct ig_param message_params[] = {

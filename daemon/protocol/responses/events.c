@@ -93,20 +93,33 @@ static void place(struct ig_reply *r, const struct ig_part *p, struct ig_json_wr
 		ig_json_putf(w, "'content_index': 0");
 }
 
+/* Up to the members of an event about a part's text. */
+static bool text_begin(struct ig_reply *r, const struct ig_part *p, bool done,
+		       struct ig_json_writer *w)
+{
+	static const char *const types[][2] = {
+		[IG_PART_TEXT] = { "response.output_text.delta", "response.output_text.done" },
+		[IG_PART_REASONING] = { "response.reasoning_text.delta",
+					"response.reasoning_text.done" },
+		[IG_PART_CALL] = { "response.function_call_arguments.delta",
+				   "response.function_call_arguments.done" },
+	};
+	static const char *const custom_types[] = { "response.custom_tool_call_input.delta",
+						    "response.custom_tool_call_input.done" };
+	bool custom = p->kind == IG_PART_CALL && ig_response_is_custom(r, p);
+
+	begin(r, w, custom ? custom_types[done] : types[p->kind][done]);
+	place(r, p, w);
+	return custom;
+}
+
 /* The new text of a part. */
 static void delta(struct ig_reply *r, const struct ig_part *p, struct ig_strbuf *out)
 {
 	struct ig_choice *c = &r->choices[0];
-	bool custom = p->kind == IG_PART_CALL && ig_response_is_custom(r, p);
 	struct ig_json_writer w = { .out = out };
 
-	begin(r, &w,
-	      p->kind == IG_PART_TEXT	   ? "response.output_text.delta" :
-	      p->kind == IG_PART_REASONING ? "response.reasoning_text.delta" :
-	      custom			   ? "response.custom_tool_call_input.delta" :
-					     "response.function_call_arguments.delta");
-	place(r, p, &w);
-	if (custom)
+	if (text_begin(r, p, false, &w))
 		ig_response_custom_input("delta", p, &w);
 	else
 		ig_json_put_string(&w, "delta", p->text.data + c->n_sent, p->text.len - c->n_sent);
@@ -123,21 +136,17 @@ static void delta(struct ig_reply *r, const struct ig_part *p, struct ig_strbuf 
 
 static void text_done(struct ig_reply *r, const struct ig_part *p, struct ig_strbuf *out)
 {
-	bool custom = p->kind == IG_PART_CALL && ig_response_is_custom(r, p);
 	struct ig_json_writer w = { .out = out };
+	bool custom = text_begin(r, p, true, &w);
 
-	begin(r, &w,
-	      p->kind == IG_PART_TEXT	   ? "response.output_text.done" :
-	      p->kind == IG_PART_REASONING ? "response.reasoning_text.done" :
-	      custom			   ? "response.custom_tool_call_input.done" :
-					     "response.function_call_arguments.done");
-	place(r, p, &w);
-	if (p->kind == IG_PART_CALL && !custom)
-		ig_json_put_text(&w, "name", p->name);
-	if (custom)
+	if (custom) {
 		ig_response_custom_input("input", p, &w);
-	else
-		ig_response_text(p->kind == IG_PART_CALL ? "arguments" : "text", &p->text, &w);
+	} else if (p->kind == IG_PART_CALL) {
+		ig_json_putf(&w, "'name': %s", p->name);
+		ig_response_text("arguments", &p->text, &w);
+	} else {
+		ig_response_text("text", &p->text, &w);
+	}
 	if (p->kind == IG_PART_TEXT)
 		ig_response_logprobs(r, p->first_note, p->end_note, false, &w);
 	end(r, &w);

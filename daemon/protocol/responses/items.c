@@ -34,35 +34,11 @@ static bool only_reasons(json_t *m)
 	       !json_string_length(json_object_get(m, "content"));
 }
 
-/* The texts of a list of parts, concatenated. */
-static json_t *texts_of(const json_t *parts)
-{
-	static const char *const keys[] = { "text", "refusal" };
-	size_t total = 0, len = 0, i;
-	json_t *part;
-
-	json_array_foreach((json_t *)parts, i, part) for (size_t k = 0; k < 2; k++) total +=
-		json_string_length(json_object_get(part, keys[k]));
-	char *s = malloc(total + 1);
-	if (!s)
-		return NULL;
-	json_array_foreach((json_t *)parts, i, part) for (size_t k = 0; k < 2; k++)
-	{
-		json_t *text = json_object_get(part, keys[k]);
-		if (!text)
-			continue;
-		memcpy(s + len, json_string_value(text), json_string_length(text));
-		len += json_string_length(text);
-	}
-	json_t *v = json_stringn_nocheck(s, len);
-	free(s);
-	return v;
-}
-
 static int fold_message(json_t *messages, const json_t *item)
 {
 	const char *role = ig_message_role(json_string_value(json_object_get(item, "role")));
-	json_t *text = texts_of(json_object_get(item, "content")), *last = last_assistant(messages);
+	json_t *text = ig_join_texts(json_object_get(item, "content")),
+	       *last = last_assistant(messages);
 
 	if (!strcmp(role, "assistant") && only_reasons(last))
 		return json_object_set_new(last, "content", text);
@@ -73,7 +49,8 @@ static int fold_message(json_t *messages, const json_t *item)
 /* A summary alone is not put into the prompt. */
 static int fold_reasoning(json_t *messages, const json_t *item)
 {
-	json_t *text = texts_of(json_object_get(item, "content")), *last = last_assistant(messages);
+	json_t *text = ig_join_texts(json_object_get(item, "content")),
+	       *last = last_assistant(messages);
 	int rc = -1;
 
 	if (!text)
@@ -83,7 +60,8 @@ static int fold_reasoning(json_t *messages, const json_t *item)
 	} else if (only_reasons(last)) {
 		json_t *parts = json_pack("[{s:O}, {s:O}]", "text",
 					  json_object_get(last, "reasoning_content"), "text", text);
-		rc = json_object_set_new(last, "reasoning_content", parts ? texts_of(parts) : NULL);
+		rc = json_object_set_new(last, "reasoning_content",
+					 parts ? ig_join_texts(parts) : NULL);
 		json_decref(parts);
 	} else {
 		rc = json_array_append_new(messages,
@@ -120,7 +98,7 @@ static int fold_call(json_t *messages, const json_t *item, bool custom)
 static int fold_result(json_t *messages, const json_t *item)
 {
 	json_t *output = json_object_get(item, "output");
-	json_t *text = json_is_string(output) ? json_incref(output) : texts_of(output);
+	json_t *text = json_is_string(output) ? json_incref(output) : ig_join_texts(output);
 
 	return json_array_append_new(messages,
 				     json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id",
@@ -434,7 +412,8 @@ int ig_items_read(struct ig_request *r, const char *name, json_t *v, struct ig_a
 
 /* ---- results and their calls ----------------------------------------------------------- */
 
-static int note_calls(json_t *names, const json_t *messages)
+/* Add the names of all tool calls, by id. */
+static int add_names(json_t *names, const json_t *messages)
 {
 	size_t i, k;
 	json_t *m, *call;
@@ -442,48 +421,39 @@ static int note_calls(json_t *names, const json_t *messages)
 	json_array_foreach((json_t *)messages, i, m)
 		json_array_foreach(json_object_get(m, "tool_calls"), k, call)
 	{
-		const char *id = json_string_value(json_object_get(call, "id"));
-		if (id &&
-		    json_object_set(names, id,
-				    json_object_get(json_object_get(call, "function"), "name")) < 0)
+		const char *id = ig_json_text(call, "id");
+		json_t *name = json_object_get(json_object_get(call, "function"), "name");
+		if (id && json_object_set(names, id, name) < 0)
 			return -1;
 	}
 	return 0;
 }
 
+static int link_result(json_t *names, json_t *m, struct ig_api_error *e)
+{
+	const char *id = ig_json_text(m, "tool_call_id");
+	json_t *name = id ? json_object_get(names, id) : NULL;
+	char shown[80];
+
+	if (!id)
+		return 0;
+	if (name)
+		return json_object_set(m, "name", name) < 0 ? ig_fail_memory(e) : 0;
+	ig_printable(shown, sizeof shown, id);
+	return ig_api_fail(e, 400, "invalid_value", "input",
+			   "No tool call is found for the output with call_id '%s'.", shown);
+}
+
 int ig_items_link(struct ig_request *r, struct ig_api_error *e)
 {
-	json_t *names = NULL, *m;
+	json_t *names = json_object(), *m;
 	int rc = 0;
 	size_t i;
 
-	json_array_foreach(r->messages, i, m)
-	{
-		json_t *id = json_object_get(m, "tool_call_id"), *name;
-		if (!id)
-			continue;
-		if (!names) {
-			names = json_object();
-			if (!names || note_calls(names, r->history) < 0 ||
-			    note_calls(names, r->messages) < 0) {
-				rc = ig_fail_memory(e);
-				break;
-			}
-		}
-		name = json_object_get(names, json_string_value(id));
-		if (!name) {
-			char shown[80];
-			ig_printable(shown, sizeof shown, json_string_value(id));
-			rc = ig_api_fail(e, 400, "invalid_value", "input",
-					 "No tool call is found for the output with call_id '%s'.",
-					 shown);
-			break;
-		}
-		if (json_object_set(m, "name", name) < 0) {
-			rc = ig_fail_memory(e);
-			break;
-		}
-	}
+	if (add_names(names, r->history) < 0 || add_names(names, r->messages) < 0 || !names)
+		rc = ig_fail_memory(e);
+	for (i = 0; !rc && (m = json_array_get(r->messages, i)); i++)
+		rc = link_result(names, m, e);
 	json_decref(names);
 	return rc;
 }

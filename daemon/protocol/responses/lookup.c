@@ -13,7 +13,7 @@ void ig_responses_get(struct ig_exchange *x, const struct ig_http_request *r)
 	ig_api_fail(&e, 426, "upgrade_required", NULL,
 		    "GET " IG_RESPONSES_PATH " is a WebSocket: request an upgrade.");
 	ig_exchange_fail(x, &e);
-	x->upgrade = true;
+	x->head.upgrade = true;
 }
 
 static void fail_response(struct ig_exchange *x, const char *id)

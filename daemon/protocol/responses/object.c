@@ -63,7 +63,7 @@ bool ig_response_is_custom(const struct ig_reply *r, const struct ig_part *p)
 	size_t i;
 	json_t *tool;
 
-	json_array_foreach(json_object_get(r->request.said, "tools"), i, tool)
+	json_array_foreach(json_object_get(r->request.repeated, "tools"), i, tool)
 	{
 		const char *type = json_string_value(json_object_get(tool, "type")),
 			   *name = json_string_value(json_object_get(tool, "name"));
@@ -196,7 +196,7 @@ static void usage(struct ig_reply *r, struct ig_json_writer *w)
 static void put_param(struct ig_reply *r, const char *name, const char *by_default,
 		      struct ig_json_writer *w)
 {
-	const json_t *v = json_object_get(r->request.said, name);
+	const json_t *v = json_object_get(r->request.repeated, name);
 
 	if (v)
 		ig_json_put_value(w, name, v);
@@ -206,7 +206,7 @@ static void put_param(struct ig_reply *r, const char *name, const char *by_defau
 
 static void text_config(struct ig_reply *r, struct ig_json_writer *w)
 {
-	const json_t *v = json_object_get(r->request.said, "text"),
+	const json_t *v = json_object_get(r->request.repeated, "text"),
 		     *format = json_object_get(v, "format"),
 		     *verbosity = json_object_get(v, "verbosity");
 

@@ -189,7 +189,7 @@ static int read_tools(struct ig_request *r, json_t *root, struct ig_api_error *e
 	if (!rc)
 		rc = ig_read_tools(r, "tools", list, IG_TOOLS_FLAT, e);
 	json_decref(list);
-	return rc < 0 ? -1 : ig_request_say(r, "tools", tools, e);
+	return rc < 0 ? -1 : ig_request_repeat(r, "tools", tools, e);
 }
 
 /* {"type": "allowed_tools", "mode", "tools"}: only these are in the prompt. */
@@ -197,45 +197,33 @@ static int read_allowed_tools(struct ig_request *r, json_t *v, struct ig_api_err
 {
 	json_t *allowed = json_object_get(v, "tools"), *mode = json_object_get(v, "mode"), *x,
 	       *tool;
-	json_t *list = json_array();
 	size_t i, k;
 
-	if (!list)
-		return ig_fail_memory(e);
-	if (json_object_size(v) != 3) {
-		ig_fail_value(e, "tool_choice", "expected type, mode and tools only");
-		goto fail;
-	}
-	if (!json_array_size(allowed)) {
-		ig_fail_value(e, "tool_choice.tools", "expected a list of tools");
-		goto fail;
-	}
-	if (!is_text(mode, "auto") && !is_text(mode, "required")) {
-		ig_fail_value(e, "tool_choice.mode", "expected \"auto\" or \"required\"");
-		goto fail;
-	}
+	if (json_object_size(v) != 3)
+		return ig_fail_value(e, "tool_choice", "expected type, mode and tools only");
+	if (!json_array_size(allowed))
+		return ig_fail_value(e, "tool_choice.tools", "expected a list of tools");
+	if (!is_text(mode, "auto") && !is_text(mode, "required"))
+		return ig_fail_value(e, "tool_choice.mode", "expected \"auto\" or \"required\"");
+	json_t *list = json_array();
 	json_array_foreach(allowed, i, x)
 	{
 		json_t *name = json_object_get(x, "name");
 		char param[48];
+		snprintf(param, sizeof param, "tool_choice.tools[%zu]", i);
 		json_array_foreach(r->tools, k, tool) if (is_text(name, ig_tool_name(tool))) break;
-		if (k == json_array_size(r->tools)) {
-			snprintf(param, sizeof param, "tool_choice.tools[%zu]", i);
-			ig_fail_value(e, param, "expected the type and name of one of 'tools'");
-			goto fail;
-		}
-		if (json_array_append(list, json_array_get(r->tools, k)) < 0) {
-			ig_fail_memory(e);
-			goto fail;
-		}
+		bool found = k < json_array_size(r->tools);
+		if (found && !json_array_append(list, json_array_get(r->tools, k)))
+			continue;
+		json_decref(list);
+		return found ? ig_fail_memory(e) :
+			       ig_fail_value(e, param,
+					     "expected the type and name of one of 'tools'");
 	}
 	json_decref(r->tools);
 	r->tools = list;
 	r->tool_choice = is_text(mode, "auto") ? IG_TOOLS_AUTO : IG_TOOLS_REQUIRED;
-	return ig_request_say(r, "tool_choice", v, e);
-fail:
-	json_decref(list);
-	return -1;
+	return ig_request_repeat(r, "tool_choice", v, e);
 }
 
 static int read_tool_choice(struct ig_request *r, json_t *root, struct ig_api_error *e)
@@ -256,7 +244,7 @@ static int read_tool_choice(struct ig_request *r, json_t *root, struct ig_api_er
 	json_decref(as);
 	if (rc < 0)
 		return -1;
-	return ig_request_say(r, "tool_choice", v, e);
+	return ig_request_repeat(r, "tool_choice", v, e);
 }
 
 /* ---- tables ----------------------------------------------------------------------------- */
@@ -272,8 +260,8 @@ static const struct ig_param prompt_params[] = {
 	{ "input", .read = ig_items_read },
 	{ "chat_template_kwargs", .read = ig_param_template_vars },
 	{ "parallel_tool_calls", IG_PARAM_BOOL, IG_AT(parallel_tool_calls) },
-	{ "text", .read = param_text, .echoed = true },
-	{ "reasoning", .read = param_reasoning, .echoed = true },
+	{ "text", .read = param_text, .repeated = true },
+	{ "reasoning", .read = param_reasoning, .repeated = true },
 	{ "truncation", IG_PARAM_ONLY, .values = "\"disabled\"" },
 	{ NULL },
 };
@@ -283,19 +271,19 @@ static const struct ig_param create_params[] = {
 	{ .more = ig_sampling_params },
 	{ "max_output_tokens", .read = ig_param_max_tokens },
 	/* a limit to calls of built-in tools, of which there are none */
-	{ "max_tool_calls", IG_PARAM_INT, .min = 1, .max = INT32_MAX, .echoed = true },
+	{ "max_tool_calls", IG_PARAM_INT, .min = 1, .max = INT32_MAX, .repeated = true },
 	{ "generate", IG_PARAM_NOT, IG_AT(warm_up) },
 	{ "metadata", .read = ig_param_metadata },
 	{ "store", IG_PARAM_BOOL, IG_AT(store) },
 	{ "client_metadata", .read = param_client_metadata },
-	{ "prompt_cache_key", IG_PARAM_TEXT, .echoed = true },
+	{ "prompt_cache_key", IG_PARAM_TEXT, .repeated = true },
 	{ "prompt_cache_retention", IG_PARAM_ONLY, .values = "\"in_memory\"" },
-	{ "user", IG_PARAM_TEXT, .echoed = true },
-	{ "safety_identifier", IG_PARAM_TEXT, .echoed = true },
+	{ "user", IG_PARAM_TEXT, .repeated = true },
+	{ "safety_identifier", IG_PARAM_TEXT, .repeated = true },
 	{ "service_tier", IG_PARAM_ONLY, /* all are served alike */
 	  .values = "\"auto\", \"default\", \"flex\", \"priority\", \"fast\" or \"scale\"" },
 	{ "include", .read = param_include },
-	{ "top_logprobs", IG_PARAM_INT, IG_AT(n_top), 0, IG_MAX_TOP, .echoed = true },
+	{ "top_logprobs", IG_PARAM_INT, IG_AT(n_top), 0, IG_MAX_TOP, .repeated = true },
 	{ "background", IG_PARAM_ONLY, .values = "false" },
 	{ "stream_options", .read = param_stream_options },
 	{ NULL },
@@ -346,7 +334,7 @@ static int read_stream_id(struct ig_request *r, json_t *root, struct ig_api_erro
 /* Templates call it reasoning_effort; those that can omit reasoning, enable_thinking. */
 static int set_effort(struct ig_request *r, struct ig_api_error *e)
 {
-	json_t *effort = json_object_get(json_object_get(r->said, "reasoning"), "effort");
+	json_t *effort = json_object_get(json_object_get(r->repeated, "reasoning"), "effort");
 
 	if (!json_is_string(effort))
 		return 0;

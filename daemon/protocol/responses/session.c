@@ -16,12 +16,12 @@
 #define MAX_RUNNING 16
 #define MAX_LANES 32	/* names that one connection may use, without the default lane */
 #define MAX_WAITING 128 /* creates of one connection that wait for their lane */
-/* Messages at prep, and notes to be sent: with more the socket is not read. */
+/* Messages at prep, and messages to be sent: with more the socket is not read. */
 #define MAX_READING 4
-#define MAX_NOTES 16
+#define MAX_MESSAGES 16
 
-struct note { /* an outgoing message that is not an event of a response */
-	struct note *next;
+struct message { /* an outgoing message that is not an event of a response */
+	struct message *next;
 	struct ig_strbuf text;
 };
 
@@ -33,11 +33,11 @@ struct ig_session {
 	/* Replies by of_owner: messages at prep; creates that wait, in the order of their arrival;
 	 * running ones, the next to write first. */
 	struct link reading, waiting, running;
-	size_t n_reading, n_waiting, n_running, n_notes;
-	struct note *notes, **notes_tail;
+	size_t n_reading, n_waiting, n_running, n_messages;
+	struct message *messages, **messages_tail;
 	char *lanes[MAX_LANES];
 	size_t n_lanes;
-	bool broken; /* no memory for a note: the connection is closed */
+	bool broken; /* no memory for one: the connection is closed */
 };
 
 static void want_write(struct ig_session *s) { s->api->deps.want_write(s->conn); }
@@ -47,26 +47,26 @@ static struct ig_reply *reply_at(struct link *l)
 	return link_entry(l, struct ig_reply, of_owner);
 }
 
-/* ---- notes --------------------------------------------------------------------- */
+/* ---- messages out --------------------------------------------------------------------- */
 
-static struct note *note_new(struct ig_session *s)
+static struct message *message_new(struct ig_session *s)
 {
-	struct note *n = calloc(1, sizeof *n);
+	struct message *n = calloc(1, sizeof *n);
 
 	if (!n) {
 		s->broken = true;
 		return NULL;
 	}
-	*s->notes_tail = n;
-	s->notes_tail = &n->next;
-	s->n_notes++;
+	*s->messages_tail = n;
+	s->messages_tail = &n->next;
+	s->n_messages++;
 	want_write(s);
 	return n;
 }
 
-static void note_error(struct ig_session *s, const struct ig_api_error *e, const char *stream_id)
+static void queue_error(struct ig_session *s, const struct ig_api_error *e, const char *stream_id)
 {
-	struct note *n = note_new(s);
+	struct message *n = message_new(s);
 
 	if (n)
 		ig_ws_error_event(&n->text, e, stream_id);
@@ -84,7 +84,7 @@ static void refuse(struct ig_session *s, struct ig_reply *r, const struct ig_api
 {
 	ig_reply_refuse(r, e);
 	drop_parent(s, &r->request);
-	note_error(s, e, r->request.stream_id);
+	queue_error(s, e, r->request.stream_id);
 	ig_reply_destroy(r);
 }
 
@@ -160,7 +160,7 @@ static void run(struct ig_session *s, struct ig_reply *r)
 	}
 	/* Its row is in the ledger. */
 	drop_parent(s, &r->request);
-	note_error(s, &e, r->request.stream_id);
+	queue_error(s, &e, r->request.stream_id);
 	ig_reply_destroy(r);
 }
 
@@ -287,12 +287,12 @@ static void cancel(struct ig_session *s, const struct ig_request *q)
 	else
 		ig_api_fail(&e, 404, "response_not_found", "stream_id",
 			    "No response runs on this lane.");
-	note_error(s, &e, q->stream_id);
+	queue_error(s, &e, q->stream_id);
 }
 
 static void steer(struct ig_session *s, const struct ig_request *q)
 {
-	struct note *n = note_new(s);
+	struct message *n = message_new(s);
 
 	if (n)
 		ig_ws_steer_failed(&n->text, q->steer, q->stream_id);
@@ -355,7 +355,7 @@ struct ig_session *ig_session_open(struct ig_api *api, const char *request_id, c
 	link_init(&s->reading);
 	link_init(&s->waiting);
 	link_init(&s->running);
-	s->notes_tail = &s->notes;
+	s->messages_tail = &s->messages;
 	link_append(&api->responses->sessions, &s->of_api);
 	return s;
 }
@@ -375,7 +375,7 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 		free(text);
 		ig_fail_memory(&e);
 		ig_note_refused(s->api, s->origin, &e);
-		note_error(s, &e, NULL);
+		queue_error(s, &e, NULL);
 		return;
 	}
 	r->connection = s;
@@ -392,17 +392,17 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 
 bool ig_session_wants_input(const struct ig_session *s)
 {
-	return s->n_reading < MAX_READING && s->n_notes < MAX_NOTES;
+	return s->n_reading < MAX_READING && s->n_messages < MAX_MESSAGES;
 }
 
-static enum ig_fill fill_note(struct ig_session *s, struct ig_strbuf *out)
+static enum ig_fill fill_message(struct ig_session *s, struct ig_strbuf *out)
 {
-	struct note *n = s->notes;
+	struct message *n = s->messages;
 
-	s->notes = n->next;
-	if (!s->notes)
-		s->notes_tail = &s->notes;
-	s->n_notes--;
+	s->messages = n->next;
+	if (!s->messages)
+		s->messages_tail = &s->messages;
+	s->n_messages--;
 	if (!ig_strbuf_ok(&n->text))
 		s->broken = true;
 	else
@@ -445,8 +445,8 @@ enum ig_fill ig_session_fill(struct ig_session *s, struct ig_strbuf *out)
 {
 	if (s->broken)
 		return IG_FILL_END;
-	if (s->notes)
-		return fill_note(s, out);
+	if (s->messages)
+		return fill_message(s, out);
 	if (fill_running(s, out) || fill_waiting(s, out))
 		return IG_FILL_DATA;
 	if (s->api->draining && !s->n_reading && !s->n_waiting && !s->n_running)
@@ -486,10 +486,10 @@ void ig_session_end(struct ig_session *s)
 			ig_reply_cancel(r, "client_gone");
 		ig_reply_destroy(r);
 	}
-	ig_kept_drop_connection(s->api->responses->kept, s);
-	while (s->notes) {
-		struct note *n = s->notes;
-		s->notes = n->next;
+	ig_kept_drop_of_lane(s->api->responses->kept, s, NULL, NULL);
+	while (s->messages) {
+		struct message *n = s->messages;
+		s->messages = n->next;
 		ig_strbuf_finish(&n->text);
 		free(n);
 	}

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #define FIRST_BUCKETS 64
 
@@ -22,8 +23,8 @@ struct ig_kept {
 	uint64_t owner;
 	const void *connection; /* likewise */
 	struct ig_kept *next_in_bucket;
-	struct ig_kept *newer, *older;
-	struct ig_kept *lane_prev, *lane_next; /* those of connections */
+	TAILQ_ENTRY(ig_kept) by_use;
+	LIST_ENTRY(ig_kept) of_lane; /* those of connections */
 };
 
 struct ig_kept_store {
@@ -31,7 +32,8 @@ struct ig_kept_store {
 	uint64_t max_bytes, bytes;
 	size_t count, n_buckets; /* n_buckets: a power of two */
 	struct ig_kept **buckets;
-	struct ig_kept *newest, *oldest, *lanes;
+	TAILQ_HEAD(kept_list, ig_kept) by_use; /* the latest first */
+	LIST_HEAD(, ig_kept) lanes;
 };
 
 /* ---- sizes ------------------------------------------------------------------------- */
@@ -142,13 +144,14 @@ static struct ig_kept **bucket_of(const struct ig_kept_store *s, const char *id)
 static void grow(struct ig_kept_store *s)
 {
 	struct ig_kept_store larger = { .n_buckets = s->n_buckets * 2 };
+	struct ig_kept *k;
 
 	if (s->count < s->n_buckets || s->n_buckets > SIZE_MAX / 16)
 		return;
 	larger.buckets = calloc(larger.n_buckets, sizeof *larger.buckets);
 	if (!larger.buckets)
 		return;
-	for (struct ig_kept *k = s->newest; k; k = k->older) {
+	TAILQ_FOREACH(k, &s->by_use, by_use) {
 		struct ig_kept **b = bucket_of(&larger, k->id);
 		k->next_in_bucket = *b;
 		*b = k;
@@ -158,36 +161,6 @@ static void grow(struct ig_kept_store *s)
 	s->n_buckets = larger.n_buckets;
 }
 
-static void lanes_push(struct ig_kept_store *s, struct ig_kept *k)
-{
-	k->lane_next = s->lanes;
-	if (s->lanes)
-		s->lanes->lane_prev = k;
-	s->lanes = k;
-}
-
-static void lanes_remove(struct ig_kept_store *s, struct ig_kept *k)
-{
-	*(k->lane_prev ? &k->lane_prev->lane_next : &s->lanes) = k->lane_next;
-	if (k->lane_next)
-		k->lane_next->lane_prev = k->lane_prev;
-	k->lane_prev = k->lane_next = NULL;
-}
-
-static void list_remove(struct ig_kept_store *s, struct ig_kept *k)
-{
-	*(k->newer ? &k->newer->older : &s->newest) = k->older;
-	*(k->older ? &k->older->newer : &s->oldest) = k->newer;
-	k->newer = k->older = NULL;
-}
-
-static void list_push(struct ig_kept_store *s, struct ig_kept *k)
-{
-	k->older = s->newest;
-	*(s->newest ? &s->newest->newer : &s->oldest) = k;
-	s->newest = k;
-}
-
 void ig_kept_drop(struct ig_kept_store *s, struct ig_kept *k)
 {
 	struct ig_kept **b = bucket_of(s, k->id);
@@ -195,9 +168,9 @@ void ig_kept_drop(struct ig_kept_store *s, struct ig_kept *k)
 	while (*b != k)
 		b = &(*b)->next_in_bucket;
 	*b = k->next_in_bucket;
-	list_remove(s, k);
+	TAILQ_REMOVE(&s->by_use, k, by_use);
 	if (k->connection)
-		lanes_remove(s, k);
+		LIST_REMOVE(k, of_lane);
 	s->count--;
 	/* Its text can't be retrieved any more; children need the rest. */
 	s->bytes -= k->text_bytes;
@@ -210,32 +183,22 @@ void ig_kept_drop(struct ig_kept_store *s, struct ig_kept *k)
 
 static void trim(struct ig_kept_store *s)
 {
-	while (s->oldest && (s->count > s->max_count || s->bytes > s->max_bytes))
-		ig_kept_drop(s, s->oldest);
-}
+	struct ig_kept *oldest;
 
-static void drop_some(struct ig_kept_store *s, const void *connection, const char *lane,
-		      const char *id)
-{
-	for (struct ig_kept *k = s->lanes, *next; k; k = next) {
-		next = k->lane_next;
-		if (k->connection == connection && (!lane || !strcmp(k->lane, lane)) &&
-		    (!id || !strcmp(k->id, id)))
-			ig_kept_drop(s, k);
-	}
+	while ((oldest = TAILQ_LAST(&s->by_use, kept_list)) &&
+	       (s->count > s->max_count || s->bytes > s->max_bytes))
+		ig_kept_drop(s, oldest);
 }
 
 void ig_kept_drop_of_lane(struct ig_kept_store *s, const void *connection, const char *lane,
 			  const char *id)
 {
-	if (connection)
-		drop_some(s, connection, lane, id);
-}
-
-void ig_kept_drop_connection(struct ig_kept_store *s, const void *connection)
-{
-	if (connection)
-		drop_some(s, connection, NULL, NULL);
+	for (struct ig_kept *k = LIST_FIRST(&s->lanes), *next; k; k = next) {
+		next = LIST_NEXT(k, of_lane);
+		if (k->connection == connection && (!lane || !strcmp(k->lane, lane)) &&
+		    (!id || !strcmp(k->id, id)))
+			ig_kept_drop(s, k);
+	}
 }
 
 int ig_kept_add(struct ig_kept_store *s, const struct ig_kept_spec *spec)
@@ -261,9 +224,9 @@ int ig_kept_add(struct ig_kept_store *s, const struct ig_kept_spec *spec)
 	struct ig_kept **b = bucket_of(s, k->id);
 	k->next_in_bucket = *b;
 	*b = k;
-	list_push(s, k);
+	TAILQ_INSERT_HEAD(&s->by_use, k, by_use);
 	if (k->connection)
-		lanes_push(s, k);
+		LIST_INSERT_HEAD(&s->lanes, k, of_lane);
 	s->count++;
 	s->bytes += k->bytes;
 	grow(s);
@@ -280,8 +243,8 @@ static struct ig_kept *find(struct ig_kept_store *s, const char *id, uint64_t ow
 		k = k->next_in_bucket;
 	if (!k || k->owner != owner || (k->connection && (stored || k->connection != connection)))
 		return NULL;
-	list_remove(s, k);
-	list_push(s, k);
+	TAILQ_REMOVE(&s->by_use, k, by_use);
+	TAILQ_INSERT_HEAD(&s->by_use, k, by_use);
 	return k;
 }
 
@@ -298,47 +261,32 @@ struct ig_kept *ig_kept_find_stored(struct ig_kept_store *s, const char *id, uin
 
 /* ---- contents --------------------------------------------------------------- */
 
-static const struct ig_kept **line_of(const struct ig_kept *k, size_t *n)
+/* Append the lists of k and its parents, the oldest first: messages, or input and output items
+ * without the output of k itself. */
+static json_t *collect(const struct ig_kept *k, bool items)
 {
-	*n = 0;
+	size_t n = 0;
+	bool ok = true;
+
 	for (const struct ig_kept *p = k; p; p = p->parent)
-		++*n;
-	const struct ig_kept **line = calloc(*n, sizeof *line);
-	for (size_t i = *n; line && i; k = k->parent)
+		n++;
+	const struct ig_kept **line = calloc(n, sizeof *line);
+	json_t *list = line ? json_array() : NULL;
+	for (size_t i = n; line && i; k = k->parent)
 		line[--i] = k;
-	return line;
-}
-
-json_t *ig_kept_messages(const struct ig_kept *k)
-{
-	size_t n;
-	const struct ig_kept **line = line_of(k, &n);
-	json_t *list = line ? json_array() : NULL;
-
-	for (size_t i = 0; list && i < n; i++)
-		if (json_array_extend(list, line[i]->messages) < 0) {
-			json_decref(list);
-			list = NULL;
-		}
+	for (size_t i = 0; list && ok && i < n; i++)
+		ok = json_array_extend(list, items ? line[i]->input : line[i]->messages) == 0 &&
+		     (!items || i + 1 == n || json_array_extend(list, line[i]->output) == 0);
 	free(line);
-	return list;
+	if (ok)
+		return list;
+	json_decref(list);
+	return NULL;
 }
 
-json_t *ig_kept_input(const struct ig_kept *k)
-{
-	size_t n;
-	const struct ig_kept **line = line_of(k, &n);
-	json_t *list = line ? json_array() : NULL;
+json_t *ig_kept_messages(const struct ig_kept *k) { return collect(k, false); }
 
-	for (size_t i = 0; list && i < n; i++)
-		if (json_array_extend(list, line[i]->input) < 0 ||
-		    (i + 1 < n && json_array_extend(list, line[i]->output) < 0)) {
-			json_decref(list);
-			list = NULL;
-		}
-	free(line);
-	return list;
-}
+json_t *ig_kept_input(const struct ig_kept *k) { return collect(k, true); }
 
 const char *ig_kept_text(const struct ig_kept *k) { return k->text ? k->text : ""; }
 
@@ -354,6 +302,8 @@ struct ig_kept_store *ig_kept_store_create(uint32_t max_count, uint64_t max_byte
 	s->max_bytes = max_bytes;
 	s->n_buckets = FIRST_BUCKETS;
 	s->buckets = calloc(s->n_buckets, sizeof *s->buckets);
+	TAILQ_INIT(&s->by_use);
+	LIST_INIT(&s->lanes);
 	if (s->buckets)
 		return s;
 	free(s);
@@ -364,8 +314,8 @@ void ig_kept_store_destroy(struct ig_kept_store *s)
 {
 	if (!s)
 		return;
-	while (s->oldest)
-		ig_kept_drop(s, s->oldest);
+	while (!TAILQ_EMPTY(&s->by_use))
+		ig_kept_drop(s, TAILQ_FIRST(&s->by_use));
 	free(s->buckets);
 	free(s);
 }

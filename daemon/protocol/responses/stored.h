@@ -59,10 +59,9 @@ const char *ig_kept_text(const struct ig_kept *k); /* "": it had none */
 
 /* Delete it; responses that continue it remain. */
 void ig_kept_drop(struct ig_kept_store *s, struct ig_kept *k);
-/* Drop the response of a lane, if it has this id (NULL: any). */
+/* Drop the response of a lane (NULL: of all lanes), if it has this id (NULL: any).  connection
+ * NULL: nothing. */
 void ig_kept_drop_of_lane(struct ig_kept_store *s, const void *connection, const char *lane,
 			  const char *id);
-/* Drop all responses of a closed connection. */
-void ig_kept_drop_connection(struct ig_kept_store *s, const void *connection);
 
 #endif

@@ -13,7 +13,7 @@ void ig_get_health(struct ig_exchange *x, const struct ig_http_request *r)
 
 	ig_json_putf(&w, "{'status': %s}", draining ? "draining" : "ok");
 	if (draining)
-		x->retry_after_s = x->api->deps.options.retry_after_s;
+		x->head.retry_after_s = x->api->deps.options.retry_after_s;
 	ig_exchange_reply(x, draining ? 503 : 200);
 }
 
@@ -21,7 +21,7 @@ void ig_get_metrics(struct ig_exchange *x, const struct ig_http_request *r)
 {
 	ig_metrics_write(x->api->deps.metrics, &x->body);
 	ig_exchange_reply(x, 200);
-	x->content_type = "text/plain; version=0.0.4; charset=utf-8";
+	x->head.content_type = "text/plain; version=0.0.4; charset=utf-8";
 }
 
 void ig_get_requests(struct ig_exchange *x, const struct ig_http_request *r)

@@ -626,7 +626,7 @@ static void test_refusals(void **state)
 	assert_refused(&spec, -EINVAL, "temperature is -1; it must be from 0 to 2");
 	spec = good;
 	spec.sampling.top_p = 0;
-	assert_refused(&spec, -EINVAL, "top_p is 0; it must be above 0 and at most 1");
+	assert_refused(&spec, -EINVAL, "top_p is 0; it must be from 0 to 1, but not 0");
 	spec = good;
 	spec.sampling.top_k = -3;
 	assert_refused(&spec, -EINVAL, "top_k is -3; it must not be negative");

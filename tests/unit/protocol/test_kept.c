@@ -177,7 +177,7 @@ static void test_lanes(void **state)
 	assert_int_equal(s->count, 4);
 	ig_kept_drop_of_lane(s, &one, "", "a4");
 	assert_null(ig_kept_find(s, "a4", ME, &one));
-	ig_kept_drop_connection(s, &one);
+	ig_kept_drop_of_lane(s, &one, NULL, NULL);
 	assert_null(ig_kept_find(s, "b1", ME, &one));
 	assert_non_null(ig_kept_find(s, "x", ME, &other));
 	assert_int_equal(s->count, 2);
