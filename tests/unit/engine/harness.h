@@ -73,7 +73,7 @@ void client_finish(struct client *c);
 void client_drop(struct client *c);
 /* The tokens of a prompt, as client_ask makes them. */
 void make_prompt(int32_t *out, int32_t n, unsigned seed);
-/* What this request must answer, computed here; returns the number of tokens. */
+/* The expected output of this request, computed here; returns the number of tokens. */
 int32_t expected(const struct ask *a, char *text, size_t cap);
 
 /* Wait up to 10 s until cond holds. */

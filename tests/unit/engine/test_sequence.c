@@ -76,7 +76,7 @@ static struct ig_seq *make(const char *const *stops, size_t ring, struct ig_stre
 	return s;
 }
 
-/* The same with log probabilities and a ring of so many notes. */
+/* The same with a ring of so many logprobs. */
 static struct ig_seq *make_noted(const char *const *stops, size_t ring, int32_t n_top,
 				 uint32_t n_notes, struct ig_stream **stream)
 {
@@ -93,7 +93,7 @@ static struct ig_seq *make_noted(const char *const *stops, size_t ring, int32_t 
 	return s;
 }
 
-/* A token is drawn, as the scheduler takes it. */
+/* A token is sampled, as the scheduler takes it. */
 static void draw(struct ig_seq *s, int32_t id)
 {
 	float logits[FAKE_LOGITS];
@@ -329,7 +329,7 @@ static void assert_note(const struct ig_token_note *note, const struct ig_seq *s
 	assert_memory_equal(note->top, top, (size_t)n * sizeof *top);
 }
 
-/* Draw ids, take text and notes, compare the notes' text_end with ends[n_ends]. */
+/* Sample ids, take text and logprobs, compare their text_end with ends[n_ends]. */
 static void assert_ends(const char *const *stops, const int32_t *ids, int32_t n,
 			const uint64_t *ends, size_t n_ends, const char *want, int32_t stop_index)
 {
@@ -344,7 +344,7 @@ static void assert_ends(const char *const *stops, const int32_t *ids, int32_t n,
 		ig_seq_show(s);
 		len += ig_stream_take(stream, text + len, sizeof text - 1 - len);
 		n_notes += ig_stream_take_notes(stream, notes + n_notes, 64 - n_notes);
-		/* text and notes keep in step */
+		/* text and logprobs stay in step */
 		assert_int_equal(len, n_notes ? notes[n_notes - 1].text_end : 0);
 	}
 	if (s->result.finish == IG_FINISH_NONE)
@@ -388,7 +388,7 @@ static void test_where_text_ends(void **state)
 	/* held back, and no stop string after all; then with its end */
 	assert_ends(STOPS("abab!"), IDS(21, 3, 0, 1, 3, 2), ENDS(1, 3, 4, 5, 7, 8), "dabababc", -1);
 	assert_ends(STOPS("abab!"), IDS(21, 3, 60, 3), ENDS(1, 3, 3, 5), "dabab", -1);
-	/* cut: in the middle of a token, at its beginning, over tokens */
+	/* cut: in the middle of a token, at its start, over tokens */
 	assert_ends(STOPS("uic"), IDS(14, 15, 16), ENDS(4, 5), "the q", 0);
 	assert_ends(STOPS("x", "quick"), IDS(14, 15, 16), ENDS(4), "the ", 1);
 	assert_ends(STOPS("x", " quick brown "), IDS(14, 15, 16), ENDS(3), "the", 1);
@@ -480,7 +480,7 @@ static void test_random_notes(void **state)
 	assert_true(n_cut > 1000 && n_stuck > 1000);
 }
 
-/* A ring of notes that is full holds up the text too. */
+/* A full ring of logprobs stops the text too. */
 static void test_full_ring_of_notes(void **state)
 {
 	struct ig_token_note notes[8];
@@ -502,7 +502,7 @@ static void test_full_ring_of_notes(void **state)
 	assert_false(s->stuck);
 	assert_int_equal(ig_stream_take(stream, text, sizeof text), 2);
 	assert_int_equal(ig_stream_take_notes(stream, notes, 8), 2);
-	/* what has no room when the request is cancelled is dropped, notes as well */
+	/* what does not fit when the request is cancelled is dropped, logprobs too */
 	for (int i = 0; i < 3; i++)
 		draw(s, 0);
 	ig_seq_show(s);

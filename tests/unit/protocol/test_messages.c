@@ -1,6 +1,6 @@
 /*
  * test_messages.c: Anthropic's messages over the fake engine: requests of every kind of
- * block, answers whole and as events, errors in their shape.
+ * block, responses whole and as events, errors in their format.
  */
 #include "daemon/protocol/messages/messages.h"
 #include "tests/unit/protocol/world.h"
@@ -115,7 +115,7 @@ static void test_conversation(void **state)
 	ig_request_finish(&r);
 }
 
-/* ---- answers --------------------------------------------------------------------------- */
+/* ---- responses ------------------------------------------------------------------------- */
 
 static void test_whole(void **state)
 {
@@ -267,7 +267,7 @@ static void test_blocks(void **state)
 		"\"#call_\",\"name\":\"f\",\"input\":{\"x\":1}}],\"stop_reason\":\"tool_use\","
 		"\"stop_sequence\":null,\"usage\":\"*\"}");
 	free(body);
-	/* arguments that broke off are no object: they are kept, and said to be so */
+	/* truncated arguments are not an object: they become invalid_json */
 	fake_engine_script(w->engine,
 			   &(struct fake_script){ .pieces = invalid, .finish = IG_FINISH_LENGTH });
 	body = body_of(w, post(w, PATH, "{" HI TOOLS "}", &h));

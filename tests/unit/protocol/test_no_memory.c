@@ -1,6 +1,6 @@
 /*
  * test_no_memory.c: each allocation of a request fails once, from its parsing to the last
- * byte of its answer: the client gets an error or loses its connection, nothing leaks
+ * byte of its response: the client gets an error or loses its connection, nothing leaks
  * (under AddressSanitizer) or hangs, and the next request is answered.
  */
 #include "daemon/protocol/chat/chat.h"
@@ -265,7 +265,7 @@ static void create(struct world *w, const char *text)
 	ig_session_receive(w->session, __real_strdup(text), strlen(text));
 }
 
-/* A turn that continues another: looked up, prepared, answered, kept. */
+/* A response that continues another: looked up, prepared, generated, stored. */
 static void test_turns(void **state)
 {
 	static const char *const pieces[] = { "<think>hm</think>a", NULL };
