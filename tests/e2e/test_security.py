@@ -357,7 +357,7 @@ def test_keys_come_and_go(start, models, tmp_path):
     # one that is gone lets nobody in; keys are taken over beside a broken configuration too
     path.unlink()
     d.write_config("server:\n  prt: 1\n")
-    hang_up(d, "keys is gone")
+    hang_up(d, "keys is missing")
     until(lambda: ok(b) == 401, "no key is known")
     assert d.chat().status == 401 and d.http("GET", "/healthz").status == 200
     path.write_text(good)
