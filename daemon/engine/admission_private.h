@@ -9,7 +9,7 @@ void ig_sched_insert(struct ig_sched *sch, struct ig_seq *s, struct ig_seq_list 
 void ig_sched_remove(struct ig_sched *sch, struct ig_seq *s);
 void ig_sched_show_later(struct ig_sched *sch, struct ig_seq *s);
 /* Publish its state to other threads. */
-void ig_sched_note_state(struct ig_sched *sch, struct ig_seq *s);
+void ig_sched_publish_state(struct ig_sched *sch, struct ig_seq *s);
 void ig_sched_set_paused(struct ig_sched *sch, struct ig_seq *s, bool paused);
 void ig_sched_drop_kv(struct ig_sched *sch, struct ig_seq *s);
 /* Its finish reason is known; some of its text may not be in the stream yet. */
@@ -19,7 +19,7 @@ __attribute__((format(printf, 4, 5))) void ig_sched_fail(struct ig_sched *sch, s
 /* Ensure blocks for all tokens that s will have, and in groups with a window for *n more rows.
  * False: s was preempted, or another sequence would have to be while a step is in flight
  * (wants_room).  Where s is alone in the cache and that is too small, *n is reduced. */
-bool ig_sched_make_room(struct ig_sched *sch, struct ig_seq *s, int32_t *n);
+bool ig_sched_ensure_capacity(struct ig_sched *sch, struct ig_seq *s, int32_t *n);
 /* Admit waiting sequences as far as there are rows and blocks. */
 void ig_sched_admit(struct ig_sched *sch);
 

@@ -13,7 +13,7 @@
 #include <sys/queue.h>
 
 struct ig_models;
-struct ig_slot;
+struct ig_model_entry;
 
 /* A step and the arrays that it points at, sized by the limits; the engine's thread
  * writes them while the step is not in flight. */
@@ -24,7 +24,7 @@ struct ig_step_buffer {
 	int32_t *seq_lens;				       /* [max_seqs] */
 	int32_t *logit_rows, *sampled_ids;		       /* [max_logit_rows] */
 	struct ig_sample_params *sample;		       /* [max_logit_rows] */
-	struct ig_logit_edit *edits;			       /* [IG_MAX_STEP_EDITS] */
+	struct ig_logit_adjust *adjusts;		       /* [IG_MAX_STEP_ADJUSTS] */
 	uint32_t *masks;				       /* [max_logit_rows, mask_words] */
 	uint32_t *block_tables[IG_MAX_CACHE_GROUPS];	       /* [max_seqs, max_blocks] */
 };
@@ -49,7 +49,7 @@ struct ig_model {
 	const struct ig_backend *backend;
 	struct ig_models *home; /* which counts its references */
 	char *name, *path, *arch;
-	char *chat_note;
+	char *chat_error;
 	uint32_t wanted_context; /* of its entry in the configuration */
 	struct ig_file_id file_id;
 	struct ig_checkpoint *file;
@@ -72,9 +72,9 @@ struct ig_model {
 
 	/* ---- under ig_models.lock (registry_private.h) ---- */
 	TAILQ_ENTRY(ig_model) all;
-	struct ig_slot *slot;  /* its entry, now or before; NULL: no longer configured */
-	uint32_t n_holds;      /* references; one is its entry's, while that points at it */
-	int64_t idle_since_ns; /* since when only its entry holds it */
+	struct ig_model_entry *entry; /* its entry, now or before; NULL: no longer configured */
+	uint32_t n_holds;	      /* references; one is its entry's, while that points at it */
+	int64_t idle_since_ns;	      /* since when only its entry holds it */
 
 	/* ---- the engine's thread ---- */
 	TAILQ_ENTRY(ig_model) turn;
@@ -86,7 +86,7 @@ struct ig_model {
 	uint32_t next_step;
 	uint32_t max_blocks;
 };
-TAILQ_HEAD(ig_turns, ig_model);
+TAILQ_HEAD(ig_model_queue, ig_model);
 
 /* Open a file, record and lower it: all figures are known but `need` and `chunk`, nothing
  * large is allocated.  *out has one reference, is in no list and has no home. */

@@ -43,10 +43,10 @@ static int ask_engine(struct ig_models *ms, struct ig_change *c, struct ig_error
 static void show_sums(const struct ig_models *ms)
 {
 	struct ig_metrics *metrics = ms->backend->metrics;
-	const struct ig_slot *s;
+	const struct ig_model_entry *s;
 	unsigned n = 0;
 
-	TAILQ_FOREACH(s, &ms->slots, link)
+	TAILQ_FOREACH(s, &ms->entries, link)
 		n += s->model != NULL;
 	ig_metrics_set(metrics, IG_GAUGE_MODELS_LOADED, n);
 	ig_metrics_set(metrics, IG_GAUGE_WEIGHT_BYTES, (double)ms->contract.weights);
@@ -63,7 +63,7 @@ static void count(struct ig_models *ms, struct ig_model *m)
 
 static void uncount(struct ig_models *ms, struct ig_model *m)
 {
-	struct ig_slot *s;
+	struct ig_model_entry *s;
 
 	TAILQ_REMOVE(&ms->all, m, all);
 	ms->contract.weights -= m->need.weights;
@@ -164,13 +164,13 @@ static struct ig_model *find_dead(const struct ig_models *ms)
 }
 
 /* The least recently used of the models that may be evicted for another. */
-static struct ig_model *find_oldest(const struct ig_models *ms, const struct ig_slot *spared)
+static struct ig_model *find_oldest(const struct ig_models *ms, const struct ig_model_entry *spared)
 {
 	struct ig_model *m, *oldest = NULL;
 
 	TAILQ_FOREACH(m, &ms->all, all)
-		if (ig_model_is_current(m) && m->n_holds == 1 && m->slot != spared &&
-		    !m->slot->pin && (!oldest || m->idle_since_ns < oldest->idle_since_ns))
+		if (ig_model_is_current(m) && m->n_holds == 1 && m->entry != spared &&
+		    !m->entry->pin && (!oldest || m->idle_since_ns < oldest->idle_since_ns))
 			oldest = m;
 	return oldest;
 }
@@ -185,7 +185,7 @@ static int fail_space(const struct ig_models *ms, const struct ig_model *m, uint
 /* Under the lock, which it may release meanwhile: free space for m, a new instance of s.  0;
  * -EAGAIN: try again when an older instance of s was freed; -ENOSPC with the figures: nothing
  * was unloaded. */
-static int free_space(struct ig_models *ms, struct ig_slot *s, const struct ig_model *m,
+static int free_space(struct ig_models *ms, struct ig_model_entry *s, const struct ig_model *m,
 		      struct ig_error *err)
 {
 	uint64_t wanted = m->need.weights + m->need.scratch, version = s->version;
@@ -203,12 +203,12 @@ static int free_space(struct ig_models *ms, struct ig_slot *s, const struct ig_m
 			victim = find_oldest(ms, s);
 			ig_log_info("model %s: unloaded to free memory for %s", victim->name,
 				    m->name);
-			ig_slot_let_go(ms, victim->slot);
+			ig_entry_release(ms, victim->entry);
 		}
 		if (!victim && !s->model)
 			return -EAGAIN;
 		if (!victim)
-			ig_slot_let_go(ms, s); /* freed when its requests have ended */
+			ig_entry_release(ms, s); /* freed when its requests have ended */
 		else
 			discard(ms, victim);
 	}
@@ -232,17 +232,18 @@ static int bring_in(struct ig_models *ms, struct ig_model *m, struct ig_error *e
 }
 
 /* Under the lock: requests get m from now on; the entry takes over its reference. */
-static void publish(struct ig_models *ms, struct ig_slot *s, struct ig_model *m, int64_t start_ns)
+static void publish(struct ig_models *ms, struct ig_model_entry *s, struct ig_model *m,
+		    int64_t start_ns)
 {
 	if (s->model && s->model != m)
-		ig_slot_let_go(ms, s);
+		ig_entry_release(ms, s);
 	s->model = m;
-	m->slot = s;
+	m->entry = s;
 	m->idle_since_ns = ig_now_ns();
 	s->error = (struct ig_error){ 0 };
 	s->n_loads++;
 	s->loaded_s = (double)(m->idle_since_ns - start_ns) * 1e-9;
-	ig_slot_note(s, m);
+	ig_entry_set_figures(s, m);
 	ig_log_info("model %s: %s, %.1f MiB of weights, context %u, loaded in %.0f ms", m->name,
 		    m->arch, (double)m->memory.weight_bytes / (1 << 20), m->limits.max_context,
 		    s->loaded_s * 1e3);
@@ -250,7 +251,8 @@ static void publish(struct ig_models *ms, struct ig_slot *s, struct ig_model *m,
 	show_sums(ms);
 }
 
-static void note_failure(struct ig_models *ms, struct ig_slot *s, const struct ig_error *why)
+static void record_failure(struct ig_models *ms, struct ig_model_entry *s,
+			   const struct ig_error *why)
 {
 	s->error = *why;
 	s->failed_ns = ig_now_ns();
@@ -259,7 +261,7 @@ static void note_failure(struct ig_models *ms, struct ig_slot *s, const struct i
 }
 
 /* Whether a load of this version is still of use. */
-static bool is_wanted(const struct ig_models *ms, const struct ig_slot *s, uint64_t version)
+static bool is_wanted(const struct ig_models *ms, const struct ig_model_entry *s, uint64_t version)
 {
 	return !ms->stopping && s->version == version;
 }
@@ -279,7 +281,7 @@ static int open_model(struct ig_models *ms, const char *name, const char *path, 
 	return 0;
 }
 
-static int open_copy(struct ig_models *ms, struct ig_slot *s, struct ig_model **out,
+static int open_copy(struct ig_models *ms, struct ig_model_entry *s, struct ig_model **out,
 		     struct ig_error *err)
 {
 	char *name = strdup(s->name), *path = strdup(s->path);
@@ -307,7 +309,7 @@ static int open_copy(struct ig_models *ms, struct ig_slot *s, struct ig_model **
 
 /* Under the lock, which is released meanwhile.  NULL on an error (*rc, *why), when only the
  * figures were to be read, or when the load is no longer wanted. */
-static struct ig_model *load_one(struct ig_models *ms, struct ig_slot *s, uint64_t version,
+static struct ig_model *load_one(struct ig_models *ms, struct ig_model_entry *s, uint64_t version,
 				 bool look_only, int *rc, struct ig_error *why)
 {
 	struct ig_model *m = NULL;
@@ -315,7 +317,7 @@ static struct ig_model *load_one(struct ig_models *ms, struct ig_slot *s, uint64
 
 	*rc = open_copy(ms, s, &m, why);
 	if (m && s->version == version && !s->model)
-		ig_slot_note(s, m);
+		ig_entry_set_figures(s, m);
 	if (m && !look_only && is_wanted(ms, s, version))
 		*rc = free_space(ms, s, m, why);
 	if (m && !look_only && !*rc && is_wanted(ms, s, version)) {
@@ -339,7 +341,7 @@ static struct ig_model *load_one(struct ig_models *ms, struct ig_slot *s, uint64
 }
 
 /* Under the lock, which is released meanwhile. */
-static void load_slot(struct ig_models *ms, struct ig_slot *s)
+static void load_entry(struct ig_models *ms, struct ig_model_entry *s)
 {
 	struct ig_waiter *waiters = NULL;
 	struct ig_error why = { 0 };
@@ -359,7 +361,7 @@ static void load_slot(struct ig_models *ms, struct ig_slot *s)
 	} else if (m) {
 		m->n_holds--; /* no longer wanted: the thread discards it */
 	} else if (s->version == version && rc == -EAGAIN) {
-		ig_slot_queue(ms, s, false);
+		ig_entry_queue(ms, s, false);
 		s->blocked = true;
 		return;
 	} else if (s->version == version && rc < 0) {
@@ -368,33 +370,33 @@ static void load_slot(struct ig_models *ms, struct ig_slot *s)
 		if (rc == -ENOSPC && !s->model)
 			ig_log_warn("model %s: %s", s->name, why.text);
 		else
-			note_failure(ms, s, &why);
+			record_failure(ms, s, &why);
 	} else if (s->version == version && look_only) {
 		s->error = (struct ig_error){ 0 };
 	}
 	if (s->again && !ms->stopping)
-		ig_slot_queue(ms, s, s->again == IG_AGAIN_LOOK);
+		ig_entry_queue(ms, s, s->again == IG_AGAIN_LOOK);
 	else
-		waiters = ig_slot_take_waiters(s);
+		waiters = ig_entry_take_waiters(s);
 	gone = s->gone;
 	pthread_mutex_unlock(&ms->lock);
 	/* s may have been freed by now, unless it was gone before */
-	ig_waiters_call(waiters);
+	ig_waiters_notify(waiters);
 	if (gone)
-		ig_slot_free(s);
+		ig_entry_free(s);
 	pthread_mutex_lock(&ms->lock);
 }
 
 /* ---- the thread -------------------------------------------------------------------------------------- */
 
 /* An entry whose keep_alive has expired; NULL: none, and *deadline is when one will. */
-static struct ig_slot *find_expired(const struct ig_models *ms, int64_t *deadline)
+static struct ig_model_entry *find_expired(const struct ig_models *ms, int64_t *deadline)
 {
 	int64_t now = ig_now_ns();
-	struct ig_slot *s;
+	struct ig_model_entry *s;
 
 	*deadline = INT64_MAX;
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->entries, link) {
 		int64_t end;
 		if (!s->model || !s->keep_alive_ms || s->model->n_holds > 1)
 			continue;
@@ -407,9 +409,9 @@ static struct ig_slot *find_expired(const struct ig_models *ms, int64_t *deadlin
 	return NULL;
 }
 
-static struct ig_slot *find_load(const struct ig_models *ms)
+static struct ig_model_entry *find_load(const struct ig_models *ms)
 {
-	struct ig_slot *s;
+	struct ig_model_entry *s;
 
 	if (ms->draining)
 		return NULL; /* no request would get it */
@@ -437,16 +439,16 @@ static void *loader_main(void *arg)
 	pthread_mutex_lock(&ms->lock);
 	while (!ms->stopping) {
 		struct ig_model *dead = find_dead(ms);
-		struct ig_slot *s;
+		struct ig_model_entry *s;
 		int64_t deadline;
 		if (dead)
 			discard(ms, dead);
 		else if ((s = find_expired(ms, &deadline))) {
 			ig_log_info("model %s: not used for %.1f s", s->name,
 				    s->keep_alive_ms * 1e-3);
-			ig_slot_let_go(ms, s);
+			ig_entry_release(ms, s);
 		} else if ((s = find_load(ms)))
-			load_slot(ms, s);
+			load_entry(ms, s);
 		else
 			ig_wait_until(&ms->wake, &ms->lock, deadline);
 	}
@@ -461,21 +463,21 @@ static void *loader_main(void *arg)
 static int open_all(struct ig_models *ms, struct ig_error *err)
 {
 	struct ig_error why = { 0 };
-	struct ig_slot *s;
+	struct ig_model_entry *s;
 
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->entries, link) {
 		struct ig_model *m;
 		int rc = open_model(ms, s->name, s->path, s->context, &m, &why);
 		if (rc < 0 && (s->at_start || rc == -ENOMEM))
 			return ig_fail(err, rc, "model %s: %s", s->name, why.text);
 		if (rc < 0) {
-			note_failure(ms, s, &why);
+			record_failure(ms, s, &why);
 			continue;
 		}
-		ig_slot_note(s, m);
+		ig_entry_set_figures(s, m);
 		if (s->at_start) {
 			TAILQ_INSERT_TAIL(&ms->all, m, all);
-			m->slot = s;
+			m->entry = s;
 			s->model = m;
 		} else {
 			ig_model_close(m);
@@ -501,7 +503,7 @@ static int load_all(struct ig_models *ms, struct ig_error *err)
 			rc = ig_model_load(m, &why);
 		if (rc < 0)
 			return ig_fail(err, rc, "model %s: %s", m->name, why.text);
-		publish(ms, m->slot, m, start_ns);
+		publish(ms, m->entry, m, start_ns);
 	}
 	return 0;
 }
@@ -509,7 +511,7 @@ static int load_all(struct ig_models *ms, struct ig_error *err)
 static int start(struct ig_models *ms, const struct ig_config *config, struct ig_error *err)
 {
 	struct ig_backend *b = ms->backend;
-	int rc = ig_models_set_slots(ms, config, err);
+	int rc = ig_models_set_entries(ms, config, err);
 
 	if (rc == 0)
 		rc = open_all(ms, err);
@@ -540,7 +542,7 @@ int ig_models_create(struct ig_backend *b, const struct ig_config *config,
 		free(ms);
 		return ig_fail(err, rc, "the models' lock can't be made: %s", strerror(-rc));
 	}
-	TAILQ_INIT(&ms->slots);
+	TAILQ_INIT(&ms->entries);
 	TAILQ_INIT(&ms->queue);
 	TAILQ_INIT(&ms->all);
 	ms->backend = b;
@@ -565,21 +567,21 @@ int ig_models_start(struct ig_models *ms, struct ig_error *err)
 void ig_models_drain(struct ig_models *ms)
 {
 	struct ig_waiter *waiters;
-	struct ig_slot *s;
+	struct ig_model_entry *s;
 	bool any = true;
 
 	while (any) {
 		waiters = NULL;
 		pthread_mutex_lock(&ms->lock);
 		ms->draining = true;
-		TAILQ_FOREACH(s, &ms->slots, link) {
-			waiters = ig_slot_take_waiters(s);
+		TAILQ_FOREACH(s, &ms->entries, link) {
+			waiters = ig_entry_take_waiters(s);
 			if (waiters)
 				break;
 		}
 		pthread_mutex_unlock(&ms->lock);
 		any = waiters != NULL;
-		ig_waiters_call(waiters);
+		ig_waiters_notify(waiters);
 	}
 }
 
@@ -599,7 +601,7 @@ void ig_models_stop(struct ig_models *ms)
 void ig_models_destroy(struct ig_models *ms)
 {
 	struct ig_model *m, *next;
-	struct ig_slot *s;
+	struct ig_model_entry *s;
 	bool held;
 
 	/* The remaining threads can only release models. */
@@ -614,15 +616,15 @@ void ig_models_destroy(struct ig_models *ms)
 		next = TAILQ_NEXT(m, all);
 		if (ig_model_is_current(m))
 			m->n_holds--;
-		m->slot = NULL;
+		m->entry = NULL;
 		if (m->n_holds)
 			continue;
 		TAILQ_REMOVE(&ms->all, m, all);
 		free(m);
 	}
-	while ((s = TAILQ_FIRST(&ms->slots))) {
-		TAILQ_REMOVE(&ms->slots, s, link);
-		ig_slot_free(s);
+	while ((s = TAILQ_FIRST(&ms->entries))) {
+		TAILQ_REMOVE(&ms->entries, s, link);
+		ig_entry_free(s);
 	}
 	held = !TAILQ_EMPTY(&ms->all);
 	pthread_mutex_unlock(&ms->lock);

@@ -11,9 +11,9 @@
 struct ig_engine_model {
 	const char *name;
 	const struct ig_tokenizer *tokenizer;
-	const struct ig_chat_template *chat; /* NULL: none, for the reason in chat_note */
-	const char *chat_note; /* "the file has no chat template", or that it is unknown */
-	uint32_t n_context;    /* maximum tokens of a sequence */
+	const struct ig_chat_template *chat; /* NULL: none, for the reason in chat_error */
+	const char *chat_error; /* "the file has no chat template", or that it is unknown */
+	uint32_t n_context;	/* maximum tokens of a sequence */
 	const char *arch, *file;
 	uint64_t weight_bytes; /* packed */
 	int64_t created_s;     /* the file's mtime, Unix seconds */

@@ -64,7 +64,7 @@ struct ig_sched {
 	struct ig_seq_list show;  /* by show_link: has text to pass on */
 	uint32_t n_waiting, n_running; /* n_running: paused ones are not counted */
 	uint32_t n_paused, n_holding;  /* that hold blocks */
-	uint32_t n_edits;	       /* sum of max_edits of the running sequences */
+	uint32_t n_adjusts;	       /* sum of max_adjusts of the running sequences */
 	bool kv_freed;		       /* since admission last ran out of blocks */
 	bool kv_blocked;	       /* admission ran out of blocks */
 	bool moved;		       /* something ended or was preempted: do not sleep */
@@ -73,11 +73,11 @@ struct ig_sched {
 	uint64_t n_submitted; /* steps, which use the copies of logits in rotation */
 	/* [max_logit_rows, n_logits] of any model that gives them */
 	float *logits[IG_STEPS_IN_FLIGHT];
-	uint64_t step;	       /* number of the step being built */
-	bool wants_room;       /* a step must preempt, and waits until none is in flight */
-	int64_t landed_ns;     /* when the last step was done */
-	struct ig_turns turns; /* models in round-robin order, the next one first */
-	bool holds_back;       /* no step starts before a change is made */
+	uint64_t step;		     /* number of the step being built */
+	bool wants_room;	     /* a step must preempt, and waits until none is in flight */
+	int64_t landed_ns;	     /* when the last step was done */
+	struct ig_model_queue turns; /* models in round-robin order, the next one first */
+	bool holds_back;	     /* no step starts before a change is made */
 };
 
 #endif

@@ -23,7 +23,7 @@ struct ig_stop {
 };
 
 /* A token's logprob, from sampling until it is in the stream. */
-struct ig_seq_note {
+struct ig_seq_logprob {
 	float logprob;
 	int32_t n_top;
 	uint64_t text_end; /* once the token has become text */
@@ -40,13 +40,13 @@ struct ig_seq {
 	char id[64];
 	struct ig_origin *origin; /* referenced once adopted */
 	int32_t n_prompt, max_output;
-	struct ig_sample_params sample; /* but for the position and first_edit */
+	struct ig_sample_params sample; /* but for the position and first_adjust */
 	bool penalties;			/* sampling depends on the tokens so far */
 	bool prefill_only, ignore_end;
 	int32_t n_top;		       /* -1: no logprobs */
 	struct ig_grammar *grammar;    /* NULL: any token is allowed */
 	int32_t control[IG_MAX_SHOWN]; /* control tokens that are text */
-	uint32_t max_edits;
+	uint32_t max_adjusts;
 	struct ig_stop *stops; /* [n_stops] */
 	uint32_t n_stops;
 	struct ig_stream *stream; /* the writer's reference */
@@ -68,12 +68,13 @@ struct ig_seq {
 	struct ig_seq *next_cancelled;
 	struct ig_seq_list *list; /* the one that link is in; NULL: none */
 	bool on_show, completed;
-	uint32_t n_flights;	     /* steps in flight that include it */
-	struct ig_kv_seq *kv;	     /* NULL: no blocks */
-	int32_t *tokens;	     /* [n_prompt + max_output] */
-	struct ig_logit_edit *edits; /* [max_edits]; sample.n_edits of them */
-	uint32_t *edit_slots; /* [n_edit_slots], a power of two: index in edits plus one, by id */
-	uint32_t n_edit_slots;
+	uint32_t n_flights;		 /* steps in flight that include it */
+	struct ig_kv_seq *kv;		 /* NULL: no blocks */
+	int32_t *tokens;		 /* [n_prompt + max_output] */
+	struct ig_logit_adjust *adjusts; /* [max_adjusts]; sample.n_adjusts of them */
+	uint32_t *
+		adjust_table; /* [n_adjust_table], a power of two: index in edits plus one, by id */
+	uint32_t n_adjust_table;
 	int32_t n_tokens, n_done, n_shown;
 	uint64_t step;	  /* the newest step that includes it */
 	uint64_t planned; /* the newest step that it was planned for, with n_planned rows */
@@ -88,12 +89,12 @@ struct ig_seq {
 	bool text_done; /* text is complete */
 	bool stuck;	/* the stream has no space for what is ready */
 	/* Logprobs of the tokens n_given … n_tokens - 1, in a ring. */
-	struct ig_seq_note *notes;	 /* [note_cap] */
-	struct ig_token_prob *note_tops; /* [note_cap, n_top] */
-	int32_t note_cap, note_base;	 /* note_base: the token of notes[0] */
-	int32_t n_given, note_end;	 /* tokens from note_end on have none */
-	uint64_t text_at;		 /* of text[0] in the output */
-	uint64_t given_end;		 /* text_end of the last logprob in the stream */
+	struct ig_seq_logprob *logprobs;    /* [logprob_cap] */
+	struct ig_token_prob *logprob_tops; /* [logprob_cap, n_top] */
+	int32_t logprob_cap, logprob_base;  /* logprob_base: the token of notes[0] */
+	int32_t n_given, logprob_end;	    /* tokens from logprob_end on have none */
+	uint64_t text_at;		    /* of text[0] in the output */
+	uint64_t given_end;		    /* text_end of the last logprob in the stream */
 
 	int64_t admitted_ns, read_ns, first_ns,
 		last_ns; /* 0: not yet; read: the prompt is prefilled */
@@ -136,7 +137,7 @@ static inline int32_t ig_seq_n_left(const struct ig_seq *s)
 void ig_seq_count(struct ig_seq *s, int32_t id);
 /* Before token n_tokens is appended: store its logprob, from its row of logits.
  * -ENOSPC when the ring is full, which can't be. */
-int ig_seq_keep_note(struct ig_seq *s, int32_t id, const float *logits);
+int ig_seq_add_logprob(struct ig_seq *s, int32_t id, const float *logits);
 /* Detokenize and move text into the stream as far as that has space.  Sets
  * result.finish when it finds a stop string. */
 void ig_seq_show(struct ig_seq *s);
@@ -148,7 +149,7 @@ static inline bool ig_seq_is_shown(const struct ig_seq *s)
 	return s->text_done && !s->n_ready && !s->stuck;
 }
 /* Whether the stream has space again for some of what is ready. */
-bool ig_seq_has_room(const struct ig_seq *s);
+bool ig_seq_has_capacity(const struct ig_seq *s);
 /* The output tokens that are reported. */
 int32_t ig_seq_n_output(const struct ig_seq *s);
 /* Fill in the ledger's row. */

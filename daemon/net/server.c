@@ -109,8 +109,8 @@ static struct net_options read_options(const struct ig_net *net, const struct ig
 			.limits = { config->limits.max_concurrent,
 				    config->limits.requests_per_minute,
 				    config->limits.tokens_per_minute },
-			.max_kept = config->responses.max_kept,
-			.max_kept_bytes = config->responses.max_kept_bytes,
+			.max_stored = config->responses.max_stored,
+			.max_stored_bytes = config->responses.max_stored_bytes,
 		},
 	};
 }

@@ -27,8 +27,8 @@ struct ig_api_options {		/* may change with a reload */
 	uint32_t model_wait_ms;	     /* how long a request waits for its model to load */
 	uint32_t max_waiting;	     /* how many wait at once */
 	struct ig_key_limits limits; /* of keys without their own, and of requests without a key */
-	uint32_t max_kept;	     /* finished responses that are stored */
-	uint64_t max_kept_bytes;
+	uint32_t max_stored;	     /* finished responses that are stored */
+	uint64_t max_stored_bytes;
 };
 
 struct ig_api_deps {

@@ -10,18 +10,18 @@
 struct ig_reply;
 struct ig_wake;
 
-enum ig_part_kind { IG_PART_TEXT, IG_PART_REASONING, IG_PART_CALL };
+enum ig_part_kind { IG_PART_TEXT, IG_PART_REASONING, IG_PART_TOOL_CALL };
 
 /* A part of the output: text, reasoning or a tool call. */
 struct ig_part {
 	enum ig_part_kind kind;
-	bool done;		     /* complete */
-	bool whole;		     /* of a tool call: the model has completed it */
-	size_t first_note, end_note; /* of text: its logprobs, where requested */
-	struct ig_strbuf text;	     /* of a tool call: its arguments */
-	char *name;		     /* of a tool call */
-	char id[48];		     /* random, with the prefix msg_, rs_ or fc_ */
-	char call_id[48];	     /* of a tool call: call_ and random */
+	bool done;			   /* complete */
+	bool whole;			   /* of a tool call: the model has completed it */
+	size_t first_logprob, end_logprob; /* of text: its logprobs, where requested */
+	struct ig_strbuf text;		   /* of a tool call: its arguments */
+	char *name;			   /* of a tool call */
+	char id[48];			   /* random, with the prefix msg_, rs_ or fc_ */
+	char call_id[48];		   /* of a tool call: call_ and random */
 };
 
 struct ig_choice {
@@ -32,18 +32,18 @@ struct ig_choice {
 	uint64_t gen;
 	bool finished; /* result is valid, all text was taken */
 	struct ig_gen_result result;
-	struct ig_answer_parser *parser; /* NULL: everything is one part of text */
-	struct ig_part *parts;		 /* [n_parts]; none before the first text */
+	struct ig_completion_parser *parser; /* NULL: everything is one part of text */
+	struct ig_part *parts;		     /* [n_parts]; none before the first text */
 	size_t n_parts, cap_parts;
-	size_t n_bytes;		     /* of the model's text so far */
-	struct ig_token_note *notes; /* logprobs so far, [n_notes] */
-	size_t n_notes, cap_notes;
+	size_t n_bytes;			   /* of the model's text so far */
+	struct ig_token_logprob *logprobs; /* logprobs so far, [n_logprobs] */
+	size_t n_logprobs, cap_logprobs;
 	/* Bytes that the parser got; the number of logprobs of them; the first logprob that belongs
 	 * to no part yet. */
 	size_t n_fed, n_placed, first_unplaced;
 	/* The writer's position: the current part, and what was sent of it and of the logprobs. */
 	int stage;
-	size_t part, n_sent, n_notes_sent;
+	size_t part, n_sent, n_logprobs_sent;
 };
 
 /* ---- choice.c ---- */

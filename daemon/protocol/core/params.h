@@ -81,7 +81,7 @@ int ig_read_content(json_t **out, const char *at, json_t *v, const char *const *
 		    struct ig_api_error *e);
 
 /* An element of an assistant message's tool_calls; id NULL: none. */
-json_t *ig_call_object(const char *id, const char *name, const char *arguments);
+json_t *ig_tool_call_object(const char *id, const char *name, const char *arguments);
 /* Append the result of a tool call; takes text over, NULL is out of memory.  -1 with *e when no
  * call before it has this id, the member at. */
 int ig_request_add_result(struct ig_request *r, json_t *id, json_t *text, const char *at,

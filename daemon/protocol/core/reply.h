@@ -106,8 +106,8 @@ void ig_reply_refuse(const struct ig_reply *r, const struct ig_api_error *e);
 /* The same where the client left; nothing for requests that have no row. */
 void ig_reply_abandoned(const struct ig_reply *r);
 /* The same without a reply. */
-void ig_note_refused(struct ig_api *api, const struct ig_origin *origin,
-		     const struct ig_api_error *e);
+void ig_reply_record_refused(struct ig_api *api, const struct ig_origin *origin,
+			     const struct ig_api_error *e);
 
 /* "": the client does not know it yet. */
 const char *ig_reply_known_id(const struct ig_reply *r);

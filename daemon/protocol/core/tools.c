@@ -242,7 +242,7 @@ static int read_format(struct ig_request *r, const char *name, json_t *v, bool n
 		return ig_fail_value(e, sub,
 				     "expected \"text\", \"json_object\", \"json_schema\" or "
 				     "\"regex\"");
-	r->form = (enum ig_output_form)i;
+	r->form = (enum ig_output_format)i;
 	if (r->form == IG_OUTPUT_SCHEMA && !nested)
 		return ig_params_read(r, schema_params, name, v, e);
 	const char *member = formats[i].member;

@@ -59,7 +59,7 @@ static void stop(const struct ig_reply *r, struct ig_json_writer *w)
 								    "end_turn";
 
 	for (size_t i = 0; i < c->n_parts && c->result.finish == IG_FINISH_STOP; i++)
-		if (c->parts[i].kind == IG_PART_CALL)
+		if (c->parts[i].kind == IG_PART_TOOL_CALL)
 			reason = "tool_use";
 	ig_json_putf(w, "'stop_reason': %s, 'stop_sequence': %s", reason,
 		     !strcmp(reason, "stop_sequence") ?
@@ -89,7 +89,7 @@ static void block(const struct ig_part *p, const char *key, bool whole, struct i
 	size_t len = whole ? p->text.len : 0;
 
 	ig_json_open_object(w, key);
-	if (p->kind == IG_PART_CALL) {
+	if (p->kind == IG_PART_TOOL_CALL) {
 		ig_json_putf(w, "'type': 'tool_use', 'id': %s, 'name': %s", p->call_id, p->name);
 		if (whole)
 			input(p, w);
@@ -133,7 +133,7 @@ static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_json_w
 	static const char *const names[][2] = {
 		[IG_PART_TEXT] = { "text_delta", "text" },
 		[IG_PART_REASONING] = { "thinking_delta", "thinking" },
-		[IG_PART_CALL] = { "input_json_delta", "partial_json" },
+		[IG_PART_TOOL_CALL] = { "input_json_delta", "partial_json" },
 	};
 
 	event(w, "content_block_delta");

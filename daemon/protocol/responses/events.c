@@ -89,7 +89,7 @@ static void error_event(struct ig_reply *r, struct ig_strbuf *out)
 static void place(struct ig_reply *r, const struct ig_part *p, struct ig_json_writer *w)
 {
 	ig_json_putf(w, "'item_id': %s, 'output_index': %zu", p->id, r->choices[0].part);
-	if (p->kind != IG_PART_CALL)
+	if (p->kind != IG_PART_TOOL_CALL)
 		ig_json_putf(w, "'content_index': 0");
 }
 
@@ -101,12 +101,12 @@ static bool text_begin(struct ig_reply *r, const struct ig_part *p, bool done,
 		[IG_PART_TEXT] = { "response.output_text.delta", "response.output_text.done" },
 		[IG_PART_REASONING] = { "response.reasoning_text.delta",
 					"response.reasoning_text.done" },
-		[IG_PART_CALL] = { "response.function_call_arguments.delta",
-				   "response.function_call_arguments.done" },
+		[IG_PART_TOOL_CALL] = { "response.function_call_arguments.delta",
+					"response.function_call_arguments.done" },
 	};
 	static const char *const custom_types[] = { "response.custom_tool_call_input.delta",
 						    "response.custom_tool_call_input.done" };
-	bool custom = p->kind == IG_PART_CALL && ig_response_is_custom(r, p);
+	bool custom = p->kind == IG_PART_TOOL_CALL && ig_response_is_custom(r, p);
 
 	begin(r, w, custom ? custom_types[done] : types[p->kind][done]);
 	place(r, p, w);
@@ -125,11 +125,11 @@ static void delta(struct ig_reply *r, const struct ig_part *p, struct ig_strbuf 
 		ig_json_put_string(&w, "delta", p->text.data + c->n_sent, p->text.len - c->n_sent);
 	c->n_sent = p->text.len;
 	if (p->kind == IG_PART_TEXT) {
-		if (c->n_notes_sent < p->first_note)
-			c->n_notes_sent = p->first_note;
-		ig_response_logprobs(r, c->n_notes_sent, p->end_note, false, &w);
-		if (p->end_note > c->n_notes_sent)
-			c->n_notes_sent = p->end_note;
+		if (c->n_logprobs_sent < p->first_logprob)
+			c->n_logprobs_sent = p->first_logprob;
+		ig_response_logprobs(r, c->n_logprobs_sent, p->end_logprob, false, &w);
+		if (p->end_logprob > c->n_logprobs_sent)
+			c->n_logprobs_sent = p->end_logprob;
 	}
 	end(r, &w);
 }
@@ -141,14 +141,14 @@ static void text_done(struct ig_reply *r, const struct ig_part *p, struct ig_str
 
 	if (custom) {
 		ig_response_custom_input("input", p, &w);
-	} else if (p->kind == IG_PART_CALL) {
+	} else if (p->kind == IG_PART_TOOL_CALL) {
 		ig_json_putf(&w, "'name': %s", p->name);
 		ig_response_text("arguments", &p->text, &w);
 	} else {
 		ig_response_text("text", &p->text, &w);
 	}
 	if (p->kind == IG_PART_TEXT)
-		ig_response_logprobs(r, p->first_note, p->end_note, false, &w);
+		ig_response_logprobs(r, p->first_logprob, p->end_logprob, false, &w);
 	end(r, &w);
 }
 
@@ -177,7 +177,7 @@ static void content_event(struct ig_reply *r, const struct ig_part *p, bool done
 static bool has_delta(const struct ig_reply *r, const struct ig_part *p)
 {
 	return p->text.len > r->choices[0].n_sent &&
-	       (p->done || p->kind != IG_PART_CALL || !ig_response_is_custom(r, p));
+	       (p->done || p->kind != IG_PART_TOOL_CALL || !ig_response_is_custom(r, p));
 }
 
 /* One event of the current part; false: there is none now. */
@@ -185,7 +185,7 @@ static bool part_event(struct ig_reply *r, struct ig_strbuf *out)
 {
 	struct ig_choice *c = &r->choices[0];
 	const struct ig_part *p = &c->parts[c->part];
-	bool has_content = p->kind != IG_PART_CALL;
+	bool has_content = p->kind != IG_PART_TOOL_CALL;
 
 	switch (c->stage) {
 	case PART_ITEM:

@@ -91,7 +91,7 @@ static int fold_call(json_t *messages, const json_t *item, bool custom)
 	call = custom ? json_pack("{s:s, s:s, s:{s:s, s:{s:O}}}", "id", id, "type", "function",
 				  "function", "name", name, "arguments", "input",
 				  json_object_get(item, "input")) :
-			ig_call_object(id, name, ig_json_text(item, "arguments"));
+			ig_tool_call_object(id, name, ig_json_text(item, "arguments"));
 	return json_array_append_new(calls, call);
 }
 

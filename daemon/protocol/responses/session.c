@@ -76,7 +76,8 @@ static void queue_error(struct ig_session *s, const struct ig_api_error *e, cons
 static void drop_parent(struct ig_session *s, const struct ig_request *q)
 {
 	if (q->previous_id)
-		ig_kept_drop_of_lane(s->api->responses->kept, s, q->stream_id, q->previous_id);
+		ig_response_store_remove_lane(s->api->responses->kept, s, q->stream_id,
+					      q->previous_id);
 }
 
 /* Record and report an error, and destroy the reply. */
@@ -374,7 +375,7 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 	if (!r) {
 		free(text);
 		ig_fail_memory(&e);
-		ig_note_refused(s->api, s->origin, &e);
+		ig_reply_record_refused(s->api, s->origin, &e);
 		queue_error(s, &e, NULL);
 		return;
 	}
@@ -486,7 +487,7 @@ void ig_session_end(struct ig_session *s)
 			ig_reply_cancel(r, "client_gone");
 		ig_reply_destroy(r);
 	}
-	ig_kept_drop_of_lane(s->api->responses->kept, s, NULL, NULL);
+	ig_response_store_remove_lane(s->api->responses->kept, s, NULL, NULL);
 	while (s->messages) {
 		struct message *n = s->messages;
 		s->messages = n->next;

@@ -1,9 +1,9 @@
 /*
- * stored.c: see stored.h.  A tree of reference-counted nodes (a child holds its parent), an
+ * response_store.c: see response_store.h.  A tree of reference-counted nodes (a child holds its parent), an
  * index by id and a list by last use.  A node that is dropped from the index exists, and
  * its bytes count, as long as it has children.
  */
-#include "daemon/protocol/responses/stored.h"
+#include "daemon/protocol/responses/response_store.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,9 +12,9 @@
 
 #define FIRST_BUCKETS 64
 
-struct ig_kept {
+struct ig_stored_response {
 	uint32_t n_refs;		   /* the index, and children */
-	struct ig_kept *parent;		   /* counted; NULL: none */
+	struct ig_stored_response *parent; /* counted; NULL: none */
 	json_t *messages, *input, *output; /* its own */
 	char *text;			   /* NULL: none */
 	uint64_t bytes, text_bytes;	   /* text_bytes are among bytes */
@@ -22,18 +22,18 @@ struct ig_kept {
 	char *id, *lane; /* lane: NULL if it is stored */
 	uint64_t owner;
 	const void *connection; /* likewise */
-	struct ig_kept *next_in_bucket;
-	TAILQ_ENTRY(ig_kept) by_use;
-	LIST_ENTRY(ig_kept) of_lane; /* those of connections */
+	struct ig_stored_response *next_in_bucket;
+	TAILQ_ENTRY(ig_stored_response) by_use;
+	LIST_ENTRY(ig_stored_response) of_lane; /* those of connections */
 };
 
-struct ig_kept_store {
+struct ig_response_store {
 	uint32_t max_count;
 	uint64_t max_bytes, bytes;
 	size_t count, n_buckets; /* n_buckets: a power of two */
-	struct ig_kept **buckets;
-	TAILQ_HEAD(kept_list, ig_kept) by_use; /* the latest first */
-	LIST_HEAD(, ig_kept) lanes;
+	struct ig_stored_response **buckets;
+	TAILQ_HEAD(kept_list, ig_stored_response) by_use; /* the latest first */
+	LIST_HEAD(, ig_stored_response) lanes;
 };
 
 /* ---- sizes ------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ static uint64_t size_of(const json_t *v)
 
 /* ---- nodes ------------------------------------------------------------------------- */
 
-static void node_free(struct ig_kept *k)
+static void node_free(struct ig_stored_response *k)
 {
 	json_decref(k->messages);
 	json_decref(k->input);
@@ -76,10 +76,10 @@ static void node_free(struct ig_kept *k)
 }
 
 /* Release k, and its parents that nobody else holds. */
-static void node_put(struct ig_kept_store *s, struct ig_kept *k)
+static void node_put(struct ig_response_store *s, struct ig_stored_response *k)
 {
 	while (k && !--k->n_refs) {
-		struct ig_kept *parent = k->parent;
+		struct ig_stored_response *parent = k->parent;
 		s->bytes -= k->bytes;
 		node_free(k);
 		k = parent;
@@ -97,9 +97,10 @@ static json_t *joined(json_t *a, json_t *b, json_t *c)
 	return NULL;
 }
 
-static struct ig_kept *node_new(const struct ig_kept_spec *spec, bool with_history)
+static struct ig_stored_response *node_new(const struct ig_stored_response_spec *spec,
+					   bool with_history)
 {
-	struct ig_kept *k = calloc(1, sizeof *k);
+	struct ig_stored_response *k = calloc(1, sizeof *k);
 
 	if (!k)
 		return NULL;
@@ -135,16 +136,16 @@ static size_t hash_of(const char *id)
 	return (size_t)(h ^ h >> 32);
 }
 
-static struct ig_kept **bucket_of(const struct ig_kept_store *s, const char *id)
+static struct ig_stored_response **bucket_of(const struct ig_response_store *s, const char *id)
 {
 	return &s->buckets[hash_of(id) & (s->n_buckets - 1)];
 }
 
 /* Without memory for more buckets the chains become longer. */
-static void grow(struct ig_kept_store *s)
+static void grow(struct ig_response_store *s)
 {
-	struct ig_kept_store larger = { .n_buckets = s->n_buckets * 2 };
-	struct ig_kept *k;
+	struct ig_response_store larger = { .n_buckets = s->n_buckets * 2 };
+	struct ig_stored_response *k;
 
 	if (s->count < s->n_buckets || s->n_buckets > SIZE_MAX / 16)
 		return;
@@ -152,7 +153,7 @@ static void grow(struct ig_kept_store *s)
 	if (!larger.buckets)
 		return;
 	TAILQ_FOREACH(k, &s->by_use, by_use) {
-		struct ig_kept **b = bucket_of(&larger, k->id);
+		struct ig_stored_response **b = bucket_of(&larger, k->id);
 		k->next_in_bucket = *b;
 		*b = k;
 	}
@@ -161,9 +162,9 @@ static void grow(struct ig_kept_store *s)
 	s->n_buckets = larger.n_buckets;
 }
 
-void ig_kept_drop(struct ig_kept_store *s, struct ig_kept *k)
+void ig_response_store_remove(struct ig_response_store *s, struct ig_stored_response *k)
 {
-	struct ig_kept **b = bucket_of(s, k->id);
+	struct ig_stored_response **b = bucket_of(s, k->id);
 
 	while (*b != k)
 		b = &(*b)->next_in_bucket;
@@ -181,35 +182,36 @@ void ig_kept_drop(struct ig_kept_store *s, struct ig_kept *k)
 	node_put(s, k);
 }
 
-static void trim(struct ig_kept_store *s)
+static void trim(struct ig_response_store *s)
 {
-	struct ig_kept *oldest;
+	struct ig_stored_response *oldest;
 
 	while ((oldest = TAILQ_LAST(&s->by_use, kept_list)) &&
 	       (s->count > s->max_count || s->bytes > s->max_bytes))
-		ig_kept_drop(s, oldest);
+		ig_response_store_remove(s, oldest);
 }
 
-void ig_kept_drop_of_lane(struct ig_kept_store *s, const void *connection, const char *lane,
-			  const char *id)
+void ig_response_store_remove_lane(struct ig_response_store *s, const void *connection,
+				   const char *lane, const char *id)
 {
-	for (struct ig_kept *k = LIST_FIRST(&s->lanes), *next; k; k = next) {
+	for (struct ig_stored_response *k = LIST_FIRST(&s->lanes), *next; k; k = next) {
 		next = LIST_NEXT(k, of_lane);
 		if (k->connection == connection && (!lane || !strcmp(k->lane, lane)) &&
 		    (!id || !strcmp(k->id, id)))
-			ig_kept_drop(s, k);
+			ig_response_store_remove(s, k);
 	}
 }
 
-int ig_kept_add(struct ig_kept_store *s, const struct ig_kept_spec *spec)
+int ig_response_store_add(struct ig_response_store *s, const struct ig_stored_response_spec *spec)
 {
-	struct ig_kept *parent = NULL;
+	struct ig_stored_response *parent = NULL;
 
 	if (!spec->stored && !spec->connection)
 		return 0;
 	if (spec->previous_id)
-		parent = ig_kept_find(s, spec->previous_id, spec->owner, spec->connection);
-	struct ig_kept *k = node_new(spec, !parent);
+		parent =
+			ig_response_store_find(s, spec->previous_id, spec->owner, spec->connection);
+	struct ig_stored_response *k = node_new(spec, !parent);
 	if (!k)
 		return -ENOMEM;
 	if (k->bytes > s->max_bytes || !s->max_count) {
@@ -220,8 +222,8 @@ int ig_kept_add(struct ig_kept_store *s, const struct ig_kept_spec *spec)
 		k->parent = parent;
 		parent->n_refs++;
 	}
-	ig_kept_drop_of_lane(s, spec->connection, spec->lane, NULL);
-	struct ig_kept **b = bucket_of(s, k->id);
+	ig_response_store_remove_lane(s, spec->connection, spec->lane, NULL);
+	struct ig_stored_response **b = bucket_of(s, k->id);
 	k->next_in_bucket = *b;
 	*b = k;
 	TAILQ_INSERT_HEAD(&s->by_use, k, by_use);
@@ -234,10 +236,10 @@ int ig_kept_add(struct ig_kept_store *s, const struct ig_kept_spec *spec)
 	return 0;
 }
 
-static struct ig_kept *find(struct ig_kept_store *s, const char *id, uint64_t owner,
-			    const void *connection, bool stored)
+static struct ig_stored_response *find(struct ig_response_store *s, const char *id, uint64_t owner,
+				       const void *connection, bool stored)
 {
-	struct ig_kept *k = *bucket_of(s, id);
+	struct ig_stored_response *k = *bucket_of(s, id);
 
 	while (k && strcmp(k->id, id))
 		k = k->next_in_bucket;
@@ -248,13 +250,14 @@ static struct ig_kept *find(struct ig_kept_store *s, const char *id, uint64_t ow
 	return k;
 }
 
-struct ig_kept *ig_kept_find(struct ig_kept_store *s, const char *id, uint64_t owner,
-			     const void *connection)
+struct ig_stored_response *ig_response_store_find(struct ig_response_store *s, const char *id,
+						  uint64_t owner, const void *connection)
 {
 	return find(s, id, owner, connection, false);
 }
 
-struct ig_kept *ig_kept_find_stored(struct ig_kept_store *s, const char *id, uint64_t owner)
+struct ig_stored_response *ig_response_store_find_stored(struct ig_response_store *s,
+							 const char *id, uint64_t owner)
 {
 	return find(s, id, owner, NULL, true);
 }
@@ -263,14 +266,14 @@ struct ig_kept *ig_kept_find_stored(struct ig_kept_store *s, const char *id, uin
 
 /* Append the lists of k and its parents, the oldest first: messages, or input and output items
  * without the output of k itself. */
-static json_t *collect(const struct ig_kept *k, bool items)
+static json_t *collect(const struct ig_stored_response *k, bool items)
 {
 	size_t n = 0;
 	bool ok = true;
 
-	for (const struct ig_kept *p = k; p; p = p->parent)
+	for (const struct ig_stored_response *p = k; p; p = p->parent)
 		n++;
-	const struct ig_kept **line = calloc(n, sizeof *line);
+	const struct ig_stored_response **line = calloc(n, sizeof *line);
 	json_t *list = line ? json_array() : NULL;
 	for (size_t i = n; line && i; k = k->parent)
 		line[--i] = k;
@@ -284,17 +287,23 @@ static json_t *collect(const struct ig_kept *k, bool items)
 	return NULL;
 }
 
-json_t *ig_kept_messages(const struct ig_kept *k) { return collect(k, false); }
+json_t *ig_stored_response_messages(const struct ig_stored_response *k)
+{
+	return collect(k, false);
+}
 
-json_t *ig_kept_input(const struct ig_kept *k) { return collect(k, true); }
+json_t *ig_stored_response_input(const struct ig_stored_response *k) { return collect(k, true); }
 
-const char *ig_kept_text(const struct ig_kept *k) { return k->text ? k->text : ""; }
+const char *ig_stored_response_text(const struct ig_stored_response *k)
+{
+	return k->text ? k->text : "";
+}
 
 /* ---- life -------------------------------------------------------------------------- */
 
-struct ig_kept_store *ig_kept_store_create(uint32_t max_count, uint64_t max_bytes)
+struct ig_response_store *ig_response_store_create(uint32_t max_count, uint64_t max_bytes)
 {
-	struct ig_kept_store *s = calloc(1, sizeof *s);
+	struct ig_response_store *s = calloc(1, sizeof *s);
 
 	if (!s)
 		return NULL;
@@ -310,17 +319,17 @@ struct ig_kept_store *ig_kept_store_create(uint32_t max_count, uint64_t max_byte
 	return NULL;
 }
 
-void ig_kept_store_destroy(struct ig_kept_store *s)
+void ig_response_store_destroy(struct ig_response_store *s)
 {
 	if (!s)
 		return;
 	while (!TAILQ_EMPTY(&s->by_use))
-		ig_kept_drop(s, TAILQ_FIRST(&s->by_use));
+		ig_response_store_remove(s, TAILQ_FIRST(&s->by_use));
 	free(s->buckets);
 	free(s);
 }
 
-void ig_kept_store_limit(struct ig_kept_store *s, uint32_t max_count, uint64_t max_bytes)
+void ig_response_store_limit(struct ig_response_store *s, uint32_t max_count, uint64_t max_bytes)
 {
 	s->max_count = max_count;
 	s->max_bytes = max_bytes;

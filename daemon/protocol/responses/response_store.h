@@ -1,5 +1,5 @@
 /*
- * stored.h: finished responses, to be continued, retrieved and deleted.
+ * response_store.h: finished responses, to be continued, retrieved and deleted.
  *
  * A response stores its new messages and refers to its parent, so that a conversation is
  * stored once however many responses it has, and forks share their prefix.  Stored values
@@ -17,16 +17,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct ig_kept; /* one response */
-struct ig_kept_store;
+struct ig_stored_response; /* one response */
+struct ig_response_store;
 
-struct ig_kept_store *ig_kept_store_create(uint32_t max_count, uint64_t max_bytes);
-void ig_kept_store_destroy(struct ig_kept_store *s); /* NULL is fine */
+struct ig_response_store *ig_response_store_create(uint32_t max_count, uint64_t max_bytes);
+void ig_response_store_destroy(struct ig_response_store *s); /* NULL is fine */
 /* Evicts at once what is beyond the new limits. */
-void ig_kept_store_limit(struct ig_kept_store *s, uint32_t max_count, uint64_t max_bytes);
+void ig_response_store_limit(struct ig_response_store *s, uint32_t max_count, uint64_t max_bytes);
 
 /* A response to store.  Lists may be NULL: empty. */
-struct ig_kept_spec {
+struct ig_stored_response_spec {
 	const char *id;
 	uint64_t owner;		 /* the key's identity; 0: no key */
 	bool stored;		 /* for all requests with its key; else for its connection only */
@@ -42,26 +42,27 @@ struct ig_kept_spec {
 
 /* 0, -ENOMEM, or -ENOSPC: larger than the limit.  Does nothing if it is neither stored nor of a
  * connection. */
-int ig_kept_add(struct ig_kept_store *s, const struct ig_kept_spec *spec);
+int ig_response_store_add(struct ig_response_store *s, const struct ig_stored_response_spec *spec);
 /* What a request of this connection (NULL: none) with this key may use; marks it as used.
  * NULL: none.  Valid until the next add, limit or drop. */
-struct ig_kept *ig_kept_find(struct ig_kept_store *s, const char *id, uint64_t owner,
-			     const void *connection);
+struct ig_stored_response *ig_response_store_find(struct ig_response_store *s, const char *id,
+						  uint64_t owner, const void *connection);
 /* Only stored ones, for GET and DELETE. */
-struct ig_kept *ig_kept_find_stored(struct ig_kept_store *s, const char *id, uint64_t owner);
+struct ig_stored_response *ig_response_store_find_stored(struct ig_response_store *s,
+							 const char *id, uint64_t owner);
 
 /* The conversation up to and including this response, for templates: a new list of shared
  * messages; NULL without memory. */
-json_t *ig_kept_messages(const struct ig_kept *k);
+json_t *ig_stored_response_messages(const struct ig_stored_response *k);
 /* The input items of the response, those of its parents first; likewise. */
-json_t *ig_kept_input(const struct ig_kept *k);
-const char *ig_kept_text(const struct ig_kept *k); /* "": it had none */
+json_t *ig_stored_response_input(const struct ig_stored_response *k);
+const char *ig_stored_response_text(const struct ig_stored_response *k); /* "": it had none */
 
 /* Delete it; responses that continue it remain. */
-void ig_kept_drop(struct ig_kept_store *s, struct ig_kept *k);
+void ig_response_store_remove(struct ig_response_store *s, struct ig_stored_response *k);
 /* Drop the response of a lane (NULL: of all lanes), if it has this id (NULL: any).  connection
  * NULL: nothing. */
-void ig_kept_drop_of_lane(struct ig_kept_store *s, const void *connection, const char *lane,
-			  const char *id);
+void ig_response_store_remove_lane(struct ig_response_store *s, const void *connection,
+				   const char *lane, const char *id);
 
 #endif
