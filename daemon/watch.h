@@ -2,8 +2,7 @@
  * watch.h: whether a file has changed.  By polling stat, which works on every system, for
  * every way in which editors write, and for links.  Not thread-safe.
  */
-#ifndef INGOT_WATCH_H
-#define INGOT_WATCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/stat.h>
@@ -29,5 +28,3 @@ void ig_watch_take(struct ig_watch *w, const char *path);
  * that is being written does not count yet.  A missing file has not changed: editors remove it
  * for a moment. */
 bool ig_watch_look(struct ig_watch *w, const char *path);
-
-#endif

@@ -2,8 +2,7 @@
  * engine.h: the engine as the protocol sees it: models by name, requests in,
  * streams out.  Nothing here knows sockets; nothing above knows tensors.
  */
-#ifndef INGOT_ENGINE_ENGINE_H
-#define INGOT_ENGINE_ENGINE_H
+#pragma once
 
 #include "base/strbuf.h"
 #include "daemon/engine/generation.h"
@@ -97,5 +96,3 @@ int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx);
 
 /* The JSON of /v1/ingot/status. */
 void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out);
-
-#endif

@@ -7,8 +7,7 @@
  * again, but for the prefix that the prefix cache still has.  Its grammar state and its
  * logprobs stay as they are, since both change only when a token is sampled.
  */
-#ifndef INGOT_ENGINE_SEQUENCE_PRIVATE_H
-#define INGOT_ENGINE_SEQUENCE_PRIVATE_H
+#pragma once
 
 #include "daemon/engine/generation.h"
 #include "daemon/engine/instance_private.h"
@@ -154,5 +153,3 @@ bool ig_seq_has_capacity(const struct ig_seq *s);
 int32_t ig_seq_n_output(const struct ig_seq *s);
 /* Fill in the ledger's row. */
 void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *row);
-
-#endif

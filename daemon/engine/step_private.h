@@ -1,6 +1,5 @@
 /* step_private.h: building, submitting and completing steps; see step.c.  The engine's thread. */
-#ifndef INGOT_ENGINE_STEP_PRIVATE_H
-#define INGOT_ENGINE_STEP_PRIVATE_H
+#pragma once
 
 #include "daemon/engine/scheduler_state_private.h"
 
@@ -8,5 +7,3 @@
 bool ig_sched_submit_step(struct ig_sched *sch);
 /* Wait for the oldest step in flight and process its results. */
 void ig_sched_wait_step(struct ig_sched *sch);
-
-#endif

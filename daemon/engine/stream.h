@@ -4,8 +4,7 @@
  * A bounded ring of text bytes with one writer (engine) and one reader (loop),
  * and the request's result.  Nothing is allocated after creation.  When the ring is full the engine pauses the sequence.
  */
-#ifndef INGOT_ENGINE_STREAM_H
-#define INGOT_ENGINE_STREAM_H
+#pragma once
 
 #include <ingot/op.h>
 #include <stdbool.h>
@@ -79,5 +78,3 @@ size_t ig_stream_take_logprobs(struct ig_stream *s, struct ig_token_logprob *out
 /* True once everything was taken and the writer has finished: *r is filled in.  Logprobs of
  * text that was never written (the request was cancelled) are not waited for. */
 bool ig_stream_finished(struct ig_stream *s, struct ig_gen_result *r);
-
-#endif

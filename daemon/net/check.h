@@ -1,6 +1,5 @@
 /* check.h: checks of header values; pure functions. */
-#ifndef INGOT_NET_CHECK_H
-#define INGOT_NET_CHECK_H
+#pragma once
 
 #include "store/keys.h"
 
@@ -25,5 +24,3 @@ bool ig_check_request_id(const char *text);
 bool ig_check_role(enum ig_role role, const char *path);
 /* Whether an address (configured, or a peer's) is a loopback address. */
 bool ig_check_loopback(const char *address);
-
-#endif

@@ -1,6 +1,5 @@
 /* errors.h: errors as clients get them, and those that several files return. */
-#ifndef INGOT_PROTOCOL_CORE_ERRORS_H
-#define INGOT_PROTOCOL_CORE_ERRORS_H
+#pragma once
 
 #include "base/json.h"
 
@@ -61,5 +60,3 @@ void ig_error_object(struct ig_strbuf *out, const struct ig_api_error *e);
 void ig_error_member(struct ig_json_writer *w, const struct ig_api_error *e);
 /* The member "message", made valid UTF-8: a client's text may be truncated within a character. */
 void ig_error_message(struct ig_json_writer *w, const struct ig_api_error *e);
-
-#endif

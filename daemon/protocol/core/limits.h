@@ -5,8 +5,7 @@
  * Token buckets hold at most a minute's worth and fill evenly; the caller has the clock.
  * Not thread-safe: the loop thread's.
  */
-#ifndef INGOT_PROTOCOL_CORE_LIMITS_H
-#define INGOT_PROTOCOL_CORE_LIMITS_H
+#pragma once
 
 #include "daemon/protocol/core/errors.h"
 #include "store/keys.h"
@@ -35,5 +34,3 @@ void ig_limits_charge(struct ig_limits *l, const struct ig_principal *who, int64
 		      int64_t now_ns);
 /* An admitted or held request has ended.  Once each. */
 void ig_limits_release(struct ig_limits *l, const struct ig_principal *who);
-
-#endif

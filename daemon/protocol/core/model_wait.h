@@ -4,8 +4,7 @@
  * All requests for the same model name share one wait, which the engine calls back and which
  * is never freed: a request that ends meanwhile needs no clean-up.
  */
-#ifndef INGOT_PROTOCOL_CORE_MODEL_WAIT_H
-#define INGOT_PROTOCOL_CORE_MODEL_WAIT_H
+#pragma once
 
 #include "daemon/engine/engine.h"
 #include "daemon/protocol/core/wake.h"
@@ -47,5 +46,3 @@ struct ig_model_status *ig_models_read(struct ig_engine *e, size_t *n);
 /* The one of this name (NULL or empty: the default); NULL: none. */
 const struct ig_model_status *ig_models_find(const struct ig_model_status *list, size_t n,
 					     const char *name);
-
-#endif

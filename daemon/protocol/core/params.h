@@ -1,6 +1,5 @@
 /* params.h: what the parsers of all kinds of request share. */
-#ifndef INGOT_PROTOCOL_CORE_PARAMS_H
-#define INGOT_PROTOCOL_CORE_PARAMS_H
+#pragma once
 
 #include "daemon/protocol/core/errors.h"
 #include "daemon/protocol/core/request.h"
@@ -120,5 +119,3 @@ ig_param_fn ig_param_format_nested, ig_param_format_flat;
 int ig_check_ignore_end(const struct ig_request *r, struct ig_api_error *e);
 /* Store a value that the response shows as it was sent. */
 int ig_request_repeat(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
-
-#endif

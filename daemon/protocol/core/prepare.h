@@ -1,7 +1,6 @@
 /* prepare.h: from a request to the engine's input: token ids, a grammar, the control tokens whose
  * text is output.  On the prep thread, since it can be slow. */
-#ifndef INGOT_PROTOCOL_CORE_PREPARE_H
-#define INGOT_PROTOCOL_CORE_PREPARE_H
+#pragma once
 
 #include "daemon/engine/engine.h"
 #include "model/chat/completion.h"
@@ -24,5 +23,3 @@ void ig_prepared_finish(struct ig_prepared *p);
 void ig_prepare(struct ig_reply *r);
 /* Only take its model. */
 int ig_prepare_model(struct ig_reply *r);
-
-#endif

@@ -1,6 +1,5 @@
 /* protocol.h: the table by which the core drives a protocol. */
-#ifndef INGOT_PROTOCOL_CORE_PROTOCOL_H
-#define INGOT_PROTOCOL_CORE_PROTOCOL_H
+#pragma once
 
 #include "daemon/protocol/core/request.h"
 
@@ -42,5 +41,3 @@ struct ig_protocol {
 	bool immediate;	     /* nothing is generated: complete after prep */
 	bool administrative; /* not in the ledger */
 };
-
-#endif

@@ -6,8 +6,7 @@
  * works, or is accepted at values without effect, or is refused by name.  Pure functions of
  * their input: any thread, no globals.
  */
-#ifndef INGOT_PROTOCOL_CORE_REQUEST_H
-#define INGOT_PROTOCOL_CORE_REQUEST_H
+#pragma once
 
 #include "daemon/engine/sampling.h"
 #include "daemon/protocol/core/errors.h"
@@ -95,5 +94,3 @@ struct ig_request_format; /* params.h */
 int ig_request_read(const struct ig_request_format *format, const char *text, size_t len,
 		    struct ig_request *r, struct ig_api_error *e);
 void ig_request_finish(struct ig_request *r);
-
-#endif

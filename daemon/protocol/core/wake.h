@@ -5,8 +5,7 @@
  * are reused but not freed before the end, so that a late signal is harmless.  All functions
  * but the two for any thread are the loop thread's.
  */
-#ifndef INGOT_PROTOCOL_CORE_WAKE_H
-#define INGOT_PROTOCOL_CORE_WAKE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -36,5 +35,3 @@ void ig_wakes_clear(struct ig_wakes *w);
 /* Call the functions of signalled handles. */
 void ig_wakes_deliver(struct ig_wakes *w);
 void ig_wakes_finish(struct ig_wakes *w); /* no thread may signal any more */
-
-#endif

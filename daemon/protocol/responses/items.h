@@ -1,6 +1,5 @@
 /* items.h: the items of Responses. */
-#ifndef INGOT_PROTOCOL_RESPONSES_ITEMS_H
-#define INGOT_PROTOCOL_RESPONSES_ITEMS_H
+#pragma once
 
 #include "daemon/protocol/core/params.h"
 
@@ -12,5 +11,3 @@ int ig_items_fold(json_t *messages, const json_t *item);
 /* Give tool results the names of their calls; a result without a call is an error.  Needs the
  * history; r's messages must not be shared yet. */
 int ig_items_link(struct ig_request *r, struct ig_api_error *e);
-
-#endif

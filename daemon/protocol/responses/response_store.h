@@ -7,8 +7,7 @@
  * counts.  Bounded in number and bytes; the least recently used are evicted.  All functions
  * are the loop thread's.
  */
-#ifndef INGOT_PROTOCOL_RESPONSES_STORED_H
-#define INGOT_PROTOCOL_RESPONSES_STORED_H
+#pragma once
 
 #include "store/keys.h"
 
@@ -64,5 +63,3 @@ void ig_response_store_remove(struct ig_response_store *s, struct ig_stored_resp
  * NULL: nothing. */
 void ig_response_store_remove_lane(struct ig_response_store *s, const void *connection,
 				   const char *lane, const char *id);
-
-#endif
