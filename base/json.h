@@ -5,8 +5,7 @@
  * What is read is checked by json_scan.h's walk, of which a tree is made; files of
  * megabytes are walked without one.
  */
-#ifndef INGOT_BASE_JSON_H
-#define INGOT_BASE_JSON_H
+#pragma once
 
 #include "base/strbuf.h"
 
@@ -76,6 +75,18 @@ void ig_json_put_value(struct ig_json_writer *w, const char *key, const json_t *
 void ig_json_put_raw(struct ig_json_writer *w, const char *key, const char *json);
 /* A key of any bytes; its value comes next, with a NULL key. */
 void ig_json_put_key(struct ig_json_writer *w, const char *key, size_t len);
+/* Values by a format, which is JSON with single quotes; spaces outside quotes are dropped:
+ *
+ *     ig_json_putf(w, "'usage': {'tokens': %d, 'details': {'cached': %lld}}", n, cached);
+ *
+ * %s is a string (NULL: null), %.*s one of that length, %-s text that is JSON already (NULL:
+ * null); %d %u %zu %lld %llu are integers, %.3f and %.7g reals (null when not finite).  Text in
+ * quotes is copied without escapes.  A call may leave open what another closes. */
+#ifdef __clang__ /* gcc's check refuses a NULL that it can prove, which is null here */
+__attribute__((format(printf, 2, 3)))
+#endif
+void ig_json_putf(struct ig_json_writer *w, const char *fmt, ...);
+static inline const char *ig_json_bool(bool b) { return b ? "true" : "false"; } /* for %-s */
 /* The comma, if one is due, and a new line. */
 void ig_json_put_line(struct ig_json_writer *w);
 
@@ -83,5 +94,3 @@ void ig_json_put_line(struct ig_json_writer *w);
 char *ig_json_to_text(const json_t *v);
 /* A line on standard output, in ASCII, its reals with so many digits (0: 17); -EIO or 0. */
 int ig_json_print(const json_t *v, unsigned digits);
-
-#endif

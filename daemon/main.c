@@ -1,8 +1,8 @@
 /*
  * main.c: ingotd: options, start order, signals, stop order, nothing else.
  *
- * This thread starts the others and then waits on a pipe.  A signal's handler and
- * the network's events write one byte into it each; all work is done here.
+ * This thread starts the others and then waits on a pipe.  Signal handlers and events of
+ * the network write one byte into it each; all work is done here.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -31,7 +31,7 @@ static int news[2] = { -1, -1 };
 static void tell(char what)
 {
 	int saved = errno;
-	ssize_t n = write(news[1], &what, 1); /* full: enough is waiting */
+	ssize_t n = write(news[1], &what, 1); /* full: enough bytes wait */
 	(void)n;
 	errno = saved;
 }
@@ -62,7 +62,7 @@ static int setup_signals(struct ig_error *err)
 	return 0;
 }
 
-/* The next byte, or NEWS_TIMEOUT; timeout_ms negative: wait for ever. */
+/* The next byte, or NEWS_TIMEOUT; timeout_ms negative: no timeout. */
 static int next_news(int64_t timeout_ms)
 {
 	struct pollfd p = { .fd = news[0], .events = POLLIN };
@@ -77,7 +77,7 @@ static int next_news(int64_t timeout_ms)
 	}
 }
 
-/* Until a signal ends it.  The exit status. */
+/* Until a signal; returns the exit status. */
 static int serve(struct ig_service *d)
 {
 	char url[160];
@@ -96,8 +96,7 @@ static int serve(struct ig_service *d)
 		return 1;
 	}
 	if (what == NEWS_LOST) {
-		ig_log_error(
-			"ending with status 1, so that whoever supervises ingotd starts it anew");
+		ig_log_error("ending with status 1, so that the supervisor restarts ingotd");
 		status = 1;
 	}
 	ig_log_info("stopping: %u requests under way", ig_engine_n_active(d->engine));
@@ -118,9 +117,9 @@ static int usage(FILE *f)
 {
 	fputs("usage: ingotd [--config FILE] [--check-config | --print-config | --version | --help]\n"
 	      "  --config FILE   the configuration; else $INGOT_CONFIG, ~/.config/ingot/ingot.yaml\n"
-	      "                  and the installed one, the first that there is\n"
-	      "  --check-config  read the configuration, say whether it is good, end\n"
-	      "  --print-config  print every option with its default, end\n",
+	      "                  or the installed one, the first that exists\n"
+	      "  --check-config  read the configuration, report whether it is valid, exit\n"
+	      "  --print-config  print every option with its default, exit\n",
 	      f);
 	return f == stdout ? 0 : 2;
 }
@@ -138,7 +137,7 @@ static int check_config(struct ig_service *d)
 	return rc < 0;
 }
 
-/* With the options of the modules that are found without a configuration. */
+/* With the options of the modules in the default folders. */
 static int print_config(void)
 {
 	const struct ig_module *modules[IG_MAX_MODULES];
@@ -180,7 +179,7 @@ int main(int argc, char **argv)
 		case 'p': return print_config();
 		case 'v': return printf("ingotd %s\n", IG_VERSION) < 0;
 		case 'h': return usage(stdout);
-		default: return 2; /* getopt has said what was wrong */
+		default: return 2; /* getopt has reported the error */
 		}
 	if (optind < argc) {
 		fprintf(stderr, "ingotd: unexpected argument '%s'\n", argv[optind]);

@@ -1,7 +1,5 @@
 /*
- * service.c: the daemon's parts in the order in which they start and stop, and a
- * reload of the configuration, when it is asked for or its file has changed.  main.c says
- * when.
+ * service.c: starts and stops the daemon's parts in order, and reloads the configuration.
  */
 #include "daemon/service.h"
 
@@ -11,11 +9,11 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* Between two looks at the configuration's file; a change is taken over after two that see
- * the same. */
+/* Between two checks of the configuration's file; a change is applied when two checks see the
+ * same file. */
 #define WATCH_MS 1000
 
-/* launchd gives 256 descriptors: take what the connections need. */
+/* launchd sets a limit of 256 descriptors: raise it to what the connections need. */
 static void raise_fd_limit(const struct ig_config *config)
 {
 	struct rlimit r;
@@ -54,7 +52,7 @@ static void log_left(void *ctx, const char *key, const char *was, const char *is
 		ig_log_warn("%s: %s -> %s needs a restart", key, was, is);
 }
 
-static int judge(const struct ig_service *s, struct ig_config *config, struct ig_error *err)
+static int check_modules(const struct ig_service *s, struct ig_config *config, struct ig_error *err)
 {
 	const struct ig_module *modules[IG_MAX_MODULES];
 	size_t n = ig_modules_list(s->modules, modules);
@@ -68,7 +66,7 @@ int ig_service_check(struct ig_service *s, struct ig_error *err)
 
 	if (!rc)
 		rc = ig_modules_load_folders(s->modules, s->config->modules.path, err);
-	return rc ? rc : judge(s, s->config, err);
+	return rc ? rc : check_modules(s, s->config, err);
 }
 
 void ig_service_reload(struct ig_service *s)
@@ -77,17 +75,18 @@ void ig_service_reload(struct ig_service *s)
 	struct ig_error err = { 0 };
 
 	ig_watch_take(&s->watch, s->config->file);
-	if (ig_config_load(s->config->file, &config, &err) < 0 || judge(s, config, &err) < 0) {
+	if (ig_config_load(s->config->file, &config, &err) < 0 ||
+	    check_modules(s, config, &err) < 0) {
 		ig_config_destroy(config);
 		ig_log_error("reload: %s; the old configuration stays", err.text);
 		apply_log(s->config, &err);  /* a rotated file is reopened all the same */
-		ig_net_reload_files(s->net); /* and a key that was taken away is */
+		ig_net_reload_files(s->net); /* and keys are read again */
 		return;
 	}
 	if (apply_log(config, &err) < 0)
 		ig_log_error("reload: %s", err.text);
 	ig_log_info("reload: %s", config->file);
-	/* Each against what is in force: the last file read, or that of the start. */
+	/* Each against the current value: of the last file read, or of the start. */
 	ig_config_diff(s->config, config, log_taken, NULL);
 	ig_config_diff(s->first, config, log_left, NULL);
 	ig_engine_reload(s->engine, config);

@@ -1,16 +1,14 @@
 /*
- * watch.h: has a file changed?  By asking the system for it each time, so that it holds on
- * every system, for every way in which editors write, and for links.  Not for threads to
- * share.
+ * watch.h: whether a file has changed.  By polling stat, which works on every system, for
+ * every way in which editors write, and for links.  Not thread-safe.
  */
-#ifndef INGOT_WATCH_H
-#define INGOT_WATCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/stat.h>
 #include <time.h>
 
-/* What tells one state of a file from another. */
+/* Identifies a state of a file. */
 struct ig_watch_stamp {
 	bool there;
 	dev_t dev;
@@ -20,15 +18,13 @@ struct ig_watch_stamp {
 };
 
 struct ig_watch {
-	struct ig_watch_stamp taken; /* what was read last */
-	struct ig_watch_stamp seen;  /* by the last look */
+	struct ig_watch_stamp taken; /* as it was read last */
+	struct ig_watch_stamp seen;  /* at the last check */
 };
 
-/* The file as it is now is what was read: call it before reading. */
+/* Remember the current state; call it before reading the file. */
 void ig_watch_take(struct ig_watch *w, const char *path);
-/* Whether it is another than was taken, and the same as at the look before: what is still
- * being written is not looked into.  A file that is not there has not changed: editors
- * take it away for a moment. */
+/* Whether it differs from the remembered state, and is the same as at the check before: a file
+ * that is being written does not count yet.  A missing file has not changed: editors remove it
+ * for a moment. */
 bool ig_watch_look(struct ig_watch *w, const char *path);
-
-#endif

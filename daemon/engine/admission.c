@@ -1,11 +1,11 @@
 /*
- * admission.c: who runs: the lists that a sequence is in, pausing, its end, and the blocks
- * that it takes, gives back and waits for.
+ * admission.c: which sequences run: the lists that a sequence is in, pausing, its end, and
+ * the blocks that it allocates, frees and waits for.
  *
- * Blocks for all tokens that are known are taken when a sequence is admitted, of groups with
- * a window as many as it will ever have at once; when one needs another and there is none,
- * the youngest that holds blocks gives them all up and is read again later.  Since a
- * sequence gives way to older ones only, the oldest always gets on.
+ * When a sequence is admitted, it gets blocks for all its tokens so far, in groups with a
+ * window as many as it will ever have at once.  When a sequence needs another block and none
+ * is free, the youngest sequence with blocks is preempted: it loses them all and is prefilled
+ * again later.  Since only older sequences preempt, the oldest always makes progress.
  */
 #include "daemon/engine/admission_private.h"
 
@@ -15,8 +15,8 @@
 #include <errno.h>
 #include <stdarg.h>
 
-/* Room for so many tokens more is wanted before a sequence is let in, so that one
- * which was preempted does not come back only to be preempted by its next block. */
+/* A sequence is admitted only with blocks for so many more tokens, so that a preempted one is
+ * not preempted again by its next block. */
 #define ADMIT_MARGIN IG_BLOCK_TOKENS
 
 /* ---- lists ------------------------------------------------------------------------------- */
@@ -91,9 +91,9 @@ void ig_sched_set_paused(struct ig_sched *sch, struct ig_seq *s, bool paused)
 		sch->n_running -= (uint32_t)delta;
 	if (paused)
 		s->paused_ns = ig_now_ns();
-	/* Paused: the reader may have made room just before it could see the flag, so look at the
-	 * ring once more, under the lock's order, before sleeping.  Not any more: it can join a
-	 * step, and if that was found after the steps were built, nobody else will say so. */
+	/* Paused: the reader may have taken text just before it could see the flag, so the ring must
+	 * be checked once more before sleeping.  Resumed: it can be in a step, which nothing else
+	 * signals if the steps were built before. */
 	sch->moved = true;
 	ig_sched_publish_state(sch, s);
 }
@@ -138,7 +138,7 @@ void ig_sched_fail(struct ig_sched *sch, struct ig_seq *s, int code, const char 
 
 /* ---- blocks ------------------------------------------------------------------------------ */
 
-/* The most tokens that it will ever have in the cache. */
+/* Maximum tokens that it will have in the cache. */
 static uint32_t max_kv_tokens(const struct ig_seq *s)
 {
 	return (uint32_t)s->n_prompt + (uint32_t)s->max_output;
@@ -155,8 +155,8 @@ static void preempt(struct ig_sched *sch, struct ig_seq *s)
 	ig_metrics_add(sch->b->metrics, IG_COUNTER_PREEMPTIONS, 1);
 }
 
-/* The youngest running sequence that is younger than s: of its own model if there
- * is one, for only their blocks are sure to be of use to it. */
+/* The youngest running sequence that is younger than s: of its own model if there is one, since
+ * only those blocks are certain to fit it. */
 static struct ig_seq *find_victim(struct ig_sched *sch, const struct ig_seq *s)
 {
 	struct ig_seq *v, *other = NULL;
@@ -173,13 +173,13 @@ static struct ig_seq *find_victim(struct ig_sched *sch, const struct ig_seq *s)
 	return other;
 }
 
-static void no_room_alone(struct ig_sched *sch, struct ig_seq *s)
+static void fail_alone(struct ig_sched *sch, struct ig_seq *s)
 {
 	if (s->n_tokens > s->n_prompt)
 		ig_sched_end(sch, s, IG_FINISH_LENGTH);
 	else
 		ig_sched_fail(sch, s, -ENOSPC,
-			      "the cache has no room for the prompt's %d tokens, even with "
+			      "the cache has no space for the prompt's %d tokens, even with "
 			      "nothing else in it",
 			      s->n_prompt);
 }
@@ -189,7 +189,6 @@ bool ig_sched_ensure_capacity(struct ig_sched *sch, struct ig_seq *s, int32_t *n
 	while (sch->b->kv->seq_reserve(s->kv, (uint32_t)ig_seq_tokens_then(s),
 				       (uint32_t)(ig_seq_done_then(s) + *n)) < 0) {
 		struct ig_seq *v = find_victim(sch, s);
-
 		if (sch->n_flights) {
 			sch->wants_room = true;
 			return false;
@@ -204,14 +203,14 @@ bool ig_sched_ensure_capacity(struct ig_sched *sch, struct ig_seq *s, int32_t *n
 		} else if (*n > 1) {
 			*n /= 2;
 		} else {
-			no_room_alone(sch, s);
+			fail_alone(sch, s);
 			return false;
 		}
 	}
 	return true;
 }
 
-/* Take a waiting sequence in.  False: no blocks now. */
+/* Admit a waiting sequence.  False: there are no blocks now. */
 static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 {
 	uint32_t most = max_kv_tokens(s), want = (uint32_t)s->n_tokens + 1 + ADMIT_MARGIN;
@@ -228,8 +227,7 @@ static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 	sch->n_holding++;
 	if (sch->b->prefix_cache) {
 		uint32_t n_cached;
-
-		/* the last token is computed in any case: its logits are wanted */
+		/* the last token is always computed, for its logits */
 		sch->b->kv->seq_match(s->kv, s->tokens, (uint32_t)s->n_tokens - 1, &n_cached);
 		s->n_done = (int32_t)n_cached;
 		if (!s->admitted_ns)
@@ -237,15 +235,15 @@ static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 	}
 	if (want > most)
 		want = most;
-	/* Of groups with a window, the most that it will have of them at once: from then on it
-	 * lets go of as much as it takes. */
+	/* In groups with a window, as many as it will have at once: from then on it frees as many as
+	 * it takes. */
 	soon = (uint64_t)s->n_done + s->model->window + sch->now.prefill_chunk;
 	rc = sch->b->kv->seq_reserve(s->kv, want, soon < want ? (uint32_t)soon : want);
 	if (rc < 0 && sch->n_holding == 1) {
-		/* nobody to wait for: what is there must do */
+		/* it is alone: there is nothing to wait for */
 		rc = sch->b->kv->seq_reserve(s->kv, (uint32_t)s->n_tokens, (uint32_t)s->n_done);
 		if (rc < 0) {
-			no_room_alone(sch, s);
+			fail_alone(sch, s);
 			return true;
 		}
 	}
@@ -277,7 +275,7 @@ void ig_sched_admit(struct ig_sched *sch)
 		if (ig_seq_is_paused(s))
 			continue;
 		if (s->max_adjusts > IG_MAX_STEP_ADJUSTS - sch->n_adjusts || !admit_seq(sch, s)) {
-			/* the ones behind it wait too, or a long prompt would wait for ever */
+			/* younger ones wait too, or a long prompt would starve */
 			sch->kv_blocked = true;
 			break;
 		}

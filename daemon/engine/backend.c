@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Compiled grammars that are kept for later requests. */
+/* Compiled grammars that are cached for later requests. */
 #define GRAMMAR_CACHE_BYTES (256u << 20)
 
 static uint32_t clamp(uint32_t v, uint32_t low, uint32_t high)
@@ -26,7 +26,7 @@ static int find_service(struct ig_backend *b, const struct ig_config *config, st
 	b->kv = ig_modules_kvcache(b->modules, config->kvcache.service);
 	if (!b->kv)
 		return ig_fail(err, -ENOENT,
-			       "kvcache.service is \"%s\"; no module in %s%s brings it",
+			       "kvcache.service is \"%s\"; no module in %s%s provides it",
 			       config->kvcache.service, folders[0], folders[1] ? " …" : "");
 	return 0;
 }
@@ -66,7 +66,7 @@ static int read_cache_options(struct ig_backend *b, const struct ig_config *conf
 	b->prefix_cache = config->kvcache.prefix_cache;
 	b->share_all = !strcmp(config->kvcache.share, "all");
 	slabs = config->kvcache.arena ? config->kvcache.arena : IG_DEFAULT_ARENA;
-	/* or, where that is more, what one short sequence of any model takes */
+	/* plus what one short sequence of any model takes */
 	slabs = slabs / config->kvcache.slab +
 		IG_MAX_CACHE_GROUPS * (IG_LEAST_TOKENS / IG_BLOCK_TOKENS + 1);
 	b->max_slabs =
@@ -94,13 +94,13 @@ int ig_backend_open(struct ig_backend *b, const struct ig_config *config, struct
 {
 	int rc;
 
-	/* Each sequence that runs takes a row of a step: more of them than rows would leave
-	 * prompts waiting for ever. */
+	/* Each running sequence takes a row of a step: with more of them than rows, prompts would
+	 * starve. */
 	b->max_rows = config->scheduler.max_batch_tokens ? config->scheduler.max_batch_tokens : 1;
 	b->max_seqs = clamp(config->scheduler.max_seqs, 1, b->max_rows);
 	if (b->max_seqs < config->scheduler.max_seqs)
 		ig_log_warn(
-			"scheduler.max_seqs is %u, scheduler.max_batch_tokens %u: so many run at "
+			"scheduler.max_seqs is %u, but only scheduler.max_batch_tokens, %u, can run at "
 			"once",
 			config->scheduler.max_seqs, b->max_rows);
 	if (ig_grammar_cache_create(GRAMMAR_CACHE_BYTES, &b->grammars) < 0)
@@ -129,7 +129,6 @@ void ig_backend_close(struct ig_backend *b)
 
 void ig_backend_record(const struct ig_backend *b, const struct ig_ledger_row *row)
 {
-	/* What a client has made up of its error stays out of the log. */
 	ig_log_debug("request %s: x-request-id %s, %s, status %d, %s", row->id, row->request_id,
 		     row->endpoint, row->status, row->finish);
 	ig_metrics_request(b->metrics, row);

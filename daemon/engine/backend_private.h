@@ -1,10 +1,9 @@
 /*
- * backend_private.h: what the parts of the engine stand on: modules, the driver, the cache
- * and its service, the limits that programs are lowered with, and where figures go.  Only
- * the cache comes later than the rest; after the start nothing in it changes.
+ * backend_private.h: what all parts of the engine use: modules, the driver, the cache
+ * and its service, the limits that programs are lowered with, ledger and metrics.  The cache is
+ * made after the rest; after the start nothing changes.
  */
-#ifndef INGOT_ENGINE_BACKEND_PRIVATE_H
-#define INGOT_ENGINE_BACKEND_PRIVATE_H
+#pragma once
 
 #include "model/grammar/grammar.h"
 #include "runtime/driver.h"
@@ -16,7 +15,7 @@
 #include <ingot/kvcache.h>
 
 #define IG_DEFAULT_ARENA ((uint64_t)4 << 30)
-/* An arena that can't hold one conversation of so many tokens serves nobody. */
+/* Tokens of one sequence that an arena must hold at least. */
 #define IG_LEAST_TOKENS 256
 
 struct ig_backend {
@@ -24,24 +23,22 @@ struct ig_backend {
 	struct ig_driver *driver;
 	const struct ig_kvcache_service *kv;
 	struct ig_kvcache *cache;
-	struct ig_kvcache *ruler;     /* an empty cache that layouts are asked of; the loader's */
+	struct ig_kvcache *ruler;     /* an empty cache to query layouts; the loader's */
 	uint32_t kv_dtype, max_slabs; /* of the cache */
-	bool prefix_cache, share_all; /* share_all: prefixes have no salt */
+	bool prefix_cache, share_all; /* share_all: prefixes are not salted by key */
 	uint32_t max_seqs, max_rows;  /* of a step */
-	uint32_t max_flights;	      /* 2: a step starts before the one before it is read */
+	uint32_t max_flights; /* 2: a step starts before the results of the previous one are read */
 	struct ig_grammar_cache *grammars;
 	struct ig_ledger *ledger; /* may be NULL */
 	struct ig_metrics *metrics;
 };
 
-/* All but the cache.  On an error too b is to be closed. */
+/* All but the cache.  b must be closed, after an error too. */
 int ig_backend_open(struct ig_backend *b, const struct ig_config *config, struct ig_error *err);
 int ig_backend_make_cache(struct ig_backend *b, uint64_t arena_bytes, uint64_t slab_bytes,
 			  struct ig_kvcache **out, struct ig_error *err);
 void ig_backend_close(struct ig_backend *b);
 /* A finished or refused request's row, to the ledger and the metrics. */
 void ig_backend_record(const struct ig_backend *b, const struct ig_ledger_row *row);
-/* scheduler.prefill_chunk, as far as a step has rows. */
+/* scheduler.prefill_chunk, at most the rows of a step. */
 uint32_t ig_backend_chunk(const struct ig_backend *b, const struct ig_config *config);
-
-#endif

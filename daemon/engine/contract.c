@@ -1,7 +1,7 @@
 /*
  * contract.c: the memory contract: packed weights, scratch and the cache's arena of all
- * that is loaded stay within one budget.  What is counted is counted before it is
- * allocated, so that a load that does not fit is refused before it has touched anything.
+ * loaded models stay within one budget.  Memory is counted before it is allocated, so that a
+ * load that does not fit fails before it has changed anything.
  */
 #include "daemon/engine/contract_private.h"
 
@@ -23,13 +23,12 @@ static int find_budget(struct ig_models *ms, const struct ig_config *config, str
 		c->budget = ig_machine_memory() / 4 * 3;
 	return c->budget ? 0 :
 			   ig_fail(err, -ENOTSUP,
-				   "this machine does not say how much memory it "
-				   "has; set memory.budget");
+				   "this machine's memory is not known; set memory.budget");
 }
 
 /* ---- one model ------------------------------------------------------------------------ */
 
-/* Blocks of group g that one sequence of n tokens has at once, at most. */
+/* Maximum blocks of group g that one sequence of n tokens has at once. */
 static uint64_t blocks_for(const struct ig_model *m, uint32_t g, uint32_t n_tokens)
 {
 	uint64_t n_blocks = ((uint64_t)n_tokens + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
@@ -37,7 +36,7 @@ static uint64_t blocks_for(const struct ig_model *m, uint32_t g, uint32_t n_toke
 
 	if (!window)
 		return n_blocks;
-	/* What a chunk behind the last whole block reads and writes, wherever it begins. */
+	/* What a chunk reads and writes, at the worst alignment to blocks. */
 	n = (window - 1 + IG_BLOCK_TOKENS - 1 + m->chunk + IG_BLOCK_TOKENS - 2) / IG_BLOCK_TOKENS +
 	    1;
 	return n < n_blocks ? n : n_blocks;
@@ -50,7 +49,6 @@ static uint64_t slabs_for(const struct ig_model *m, uint64_t slab_bytes, uint32_
 
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		uint64_t in_slab = slab_bytes / m->layouts[g].block_bytes;
-
 		if (in_slab > 1u << IG_BLOCK_BITS)
 			in_slab = 1u << IG_BLOCK_BITS;
 		n_slabs += (blocks_for(m, g, n_tokens) + in_slab - 1) / in_slab;
@@ -64,7 +62,6 @@ static uint32_t tokens_for(const struct ig_model *m, uint64_t slab_bytes, uint64
 
 	while (low < high) {
 		uint32_t mid = low + (high - low + 1) / 2;
-
 		if (slabs_for(m, slab_bytes, mid) <= n_slabs)
 			low = mid;
 		else
@@ -90,14 +87,17 @@ void ig_contract_measure(const struct ig_contract *c, struct ig_model *m)
 	};
 }
 
+static int fail_arena(const struct ig_contract *c, uint64_t least, struct ig_error *err)
+{
+	return ig_fail(err, -EINVAL,
+		       "kvcache.arena is %.1f MiB; one sequence of %d tokens needs %.1f MiB",
+		       (double)c->arena / (1 << 20), IG_LEAST_TOKENS, (double)least / (1 << 20));
+}
+
 int ig_contract_fit_cache(const struct ig_contract *c, struct ig_model *m, struct ig_error *err)
 {
 	if (m->need.least > c->arena)
-		return ig_fail(err, -EINVAL,
-			       "kvcache.arena is %.1f MiB; one sequence of %d tokens "
-			       "needs %.1f MiB",
-			       (double)c->arena / (1 << 20), IG_LEAST_TOKENS,
-			       (double)m->need.least / (1 << 20));
+		return fail_arena(c, m->need.least, err);
 	m->max_kv_tokens = tokens_for(m, c->slab, c->arena / c->slab);
 	if (m->max_kv_tokens < m->limits.max_context)
 		ig_log_warn("model %s: the cache holds %u tokens of one sequence, less than the "
@@ -106,7 +106,7 @@ int ig_contract_fit_cache(const struct ig_contract *c, struct ig_model *m, struc
 	return 0;
 }
 
-/* ---- the sums -------------------------------------------------------------------------- */
+/* ---- totals ---------------------------------------------------------------------------- */
 
 uint64_t ig_contract_free(const struct ig_contract *c)
 {
@@ -148,7 +148,7 @@ int ig_contract_refuse(const struct ig_contract *c, const char *name, const stru
 
 	return ig_fail(
 		err, -ENOMEM,
-		"there is no room for the model %s now: it needs %.2f %s (weights "
+		"there is no space for the model %s now: it needs %.2f %s (weights "
 		"%.2f, scratch %.2f); of memory.budget, %.2f %s, %.2f are free%s; raise it, or "
 		"unload or unpin another model",
 		name, (double)needed / unit, u, (double)n->weights / unit,
@@ -167,7 +167,7 @@ int ig_logits_alloc(const struct ig_backend *b, uint64_t all, float *out[IG_STEP
 	if ((size_t)one != one)
 		return -ENOMEM;
 	for (uint32_t i = 0; one && i < b->max_flights; i++) {
-		out[i] = malloc((size_t)one); /* its pages are touched once they are used */
+		out[i] = malloc((size_t)one); /* its pages are allocated when they are used */
 		if (!out[i]) {
 			ig_logits_free(out);
 			return -ENOMEM;
@@ -184,10 +184,10 @@ void ig_logits_free(float *logits[IG_STEPS_IN_FLIGHT])
 	}
 }
 
-/* Copies of logits are for those who ask for log probabilities.  They are counted like
- * scratch and reserved with the model, so that no step and no request has to.  But where the
- * budget has no room for them beside weights, scratch and a cache, models are served
- * without them, and such requests are refused: that is better than not to start. */
+/* Requests with logprobs need copies of logits.  They are counted like scratch and allocated
+ * with the model, so that no step and no request has to.  Where the budget has no space for
+ * them beside weights, scratch and a cache, models are served without them, and such requests
+ * are refused: that is better than not to start. */
 static void reserve_logits(struct ig_models *ms, uint64_t all, uint64_t rest, uint64_t cache)
 {
 	struct ig_change c = { .swaps_logits = true };
@@ -200,7 +200,7 @@ static void reserve_logits(struct ig_models *ms, uint64_t all, uint64_t rest, ui
 		ms->contract.logits = all;
 	} else {
 		ig_log_warn(
-			"log probabilities take %.1f MiB, for which there is no room (memory.budget); "
+			"log probabilities take %.1f MiB, for which memory.budget has no space; "
 			"requests for them are refused",
 			(double)all / (1 << 20));
 	}
@@ -210,7 +210,7 @@ static void reserve_logits(struct ig_models *ms, uint64_t all, uint64_t rest, ui
 
 /* ---- the start ------------------------------------------------------------------------------ */
 
-/* What may be loaded later beside all that is there at start, at most. */
+/* The largest need of a model that is loaded later, beside those that load at start. */
 static uint64_t most_later(const struct ig_models *ms)
 {
 	const struct ig_contract *c = &ms->contract;
@@ -219,7 +219,6 @@ static uint64_t most_later(const struct ig_models *ms)
 
 	TAILQ_FOREACH(s, &ms->entries, link) {
 		uint64_t n = s->need.weights + s->need.scratch;
-
 		if (s->at_start)
 			continue;
 		if (s->need.logits > c->logits)
@@ -229,7 +228,7 @@ static uint64_t most_later(const struct ig_models *ms)
 	return most;
 }
 
-/* One that could not be loaded even with nothing but what is pinned beside it. */
+/* An error for a model that could not be loaded even beside pinned ones alone. */
 static int check_later(const struct ig_models *ms, struct ig_error *err)
 {
 	const struct ig_contract *c = &ms->contract;
@@ -238,7 +237,6 @@ static int check_later(const struct ig_models *ms, struct ig_error *err)
 	TAILQ_FOREACH(s, &ms->entries, link) {
 		struct ig_need sum = s->need;
 		struct ig_error why = { 0 };
-
 		if (s->at_start)
 			continue;
 		TAILQ_FOREACH(p, &ms->entries, link) {
@@ -267,7 +265,6 @@ int ig_contract_start(struct ig_models *ms, const struct ig_config *config, stru
 
 	if (rc < 0)
 		return rc;
-	least = c->slab;
 	TAILQ_FOREACH(s, &ms->entries, link) {
 		if (s->need.least > least)
 			least = s->need.least;
@@ -288,7 +285,6 @@ int ig_contract_start(struct ig_models *ms, const struct ig_config *config, stru
 	sum.scratch += c->logits;
 	if (!c->arena) {
 		uint64_t later = most_later(ms);
-
 		if (rest < least)
 			return over_budget(&sum, least, c->budget,
 					   "set memory.budget, or serve fewer "
@@ -299,11 +295,7 @@ int ig_contract_start(struct ig_models *ms, const struct ig_config *config, stru
 		if (c->arena < least)
 			c->arena = least;
 	} else if (c->arena < least) {
-		return ig_fail(err, -EINVAL,
-			       "kvcache.arena is %.1f MiB; one sequence of %d tokens "
-			       "needs %.1f MiB",
-			       (double)c->arena / (1 << 20), IG_LEAST_TOKENS,
-			       (double)least / (1 << 20));
+		return fail_arena(c, least, err);
 	} else if (c->arena > rest) {
 		return over_budget(&sum, c->arena, c->budget, "set memory.budget or kvcache.arena",
 				   err);

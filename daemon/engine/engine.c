@@ -1,6 +1,5 @@
 /*
- * engine.c: the engine put together: backend, models, scheduler, prep.  Its doors lead to
- * these.
+ * engine.c: the engine's public functions, by backend, models, scheduler and prep.
  */
 #include "daemon/engine/engine.h"
 
@@ -79,8 +78,8 @@ void ig_engine_destroy(struct ig_engine *e)
 		ig_sched_drain(e->sched);
 	if (e->models)
 		ig_models_drain(e->models);
-	ig_prep_destroy(e->prep); /* its last jobs find the engine draining */
-	/* the loader's thread may still ask the engine's for something */
+	ig_prep_destroy(e->prep); /* runs its last jobs, which see the engine draining */
+	/* the loader's thread may still need a change by the engine's */
 	if (e->models)
 		ig_models_stop(e->models);
 	if (e->sched)
@@ -172,15 +171,10 @@ static void describe_module(void *ctx, const char *name, const char *version, co
 {
 	struct ig_json_writer *w = ctx;
 
-	ig_json_open_object(w, NULL);
-	ig_json_put_text(w, "name", name);
-	ig_json_put_text(w, "version", version);
-	ig_json_put_text(w, "path", path);
-	ig_json_close_object(w);
+	ig_json_putf(w, "{'name': %s, 'version': %s, 'path': %s}", name, version, path);
 }
 
-/* "cpu, avx2, 2 threads": the driver says it as text; its three parts, and the
- * whole, as it may say more. */
+/* The driver's text, such as "cpu, avx2, 2 threads", and its first three parts. */
 static void describe_driver(struct ig_engine *e, struct ig_json_writer *w)
 {
 	const char *text = ig_driver_describe(e->backend.driver);
@@ -189,10 +183,8 @@ static void describe_driver(struct ig_engine *e, struct ig_json_writer *w)
 
 	if (sscanf(text, "%63[^,], %63[^,], %u", name, isa, &n_threads) < 1)
 		name[0] = 0;
-	ig_json_put_text(w, "device", text);
-	ig_json_put_text(w, "driver", name);
-	ig_json_put_text(w, "isa", isa);
-	ig_json_put_uint(w, "threads", n_threads);
+	ig_json_putf(w, "'device': %s, 'driver': %s, 'isa': %s, 'threads': %u", text, name, isa,
+		     n_threads);
 }
 
 void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
@@ -201,37 +193,26 @@ void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
 	struct ig_sched_figures f = ig_sched_figures(e->sched);
 	uint64_t sums[4];
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "version", IG_VERSION);
-	ig_json_put_text(&w, "build_id", ig_build_id);
+	ig_json_putf(&w, "{'version': %s, 'build_id': %s", IG_VERSION, ig_build_id);
 	describe_driver(e, &w);
 	ig_json_open_array(&w, "modules");
 	ig_modules_each(e->backend.modules, describe_module, &w);
-	ig_json_close_array(&w);
-	ig_json_open_array(&w, "models");
+	ig_json_putf(&w, "], 'models': [");
 	ig_models_describe(e->models, &w);
-	ig_json_close_array(&w);
 	ig_models_sums(e->models, sums);
-	ig_json_open_object(&w, "memory");
+	ig_json_putf(&w, "], 'memory': {");
 	ig_json_put_uint(&w, "budget_bytes", sums[0]);
 	ig_json_put_uint(&w, "weight_bytes", sums[1]);
 	ig_json_put_uint(&w, "scratch_bytes", sums[2]);
 	ig_json_put_uint(&w, "arena_bytes", sums[3]);
-	ig_json_close_object(&w);
-	ig_json_open_object(&w, "kvcache");
-	ig_json_put_text(&w, "service", e->backend.kv->name);
+	ig_json_putf(&w, "}, 'kvcache': {'service': %s", e->backend.kv->name);
 	ig_json_put_uint(&w, "arena_bytes", f.kv.arena_bytes);
 	ig_json_put_uint(&w, "committed_bytes", f.kv.committed_bytes);
 	ig_json_put_uint(&w, "used_bytes", f.kv.used_bytes);
 	ig_json_put_uint(&w, "free_bytes", f.kv.free_bytes);
 	ig_json_put_uint(&w, "blocks_used", f.kv.n_blocks_used);
-	ig_json_close_object(&w);
-	ig_json_open_object(&w, "requests");
-	ig_json_put_uint(&w, "active", f.n_all);
-	ig_json_put_uint(&w, "waiting", f.n_waiting);
-	ig_json_put_uint(&w, "running", f.n_running);
-	ig_json_put_uint(&w, "paused", f.n_paused);
-	ig_json_close_object(&w);
-	ig_json_put_bool(&w, "draining", f.draining);
-	ig_json_close_object(&w);
+	ig_json_putf(&w,
+		     "}, 'requests': {'active': %u, 'waiting': %u, 'running': %u, 'paused': %u}, "
+		     "'draining': %-s}",
+		     f.n_all, f.n_waiting, f.n_running, f.n_paused, ig_json_bool(f.draining));
 }

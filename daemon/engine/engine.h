@@ -2,8 +2,7 @@
  * engine.h: the engine as the protocol sees it: models by name, requests in,
  * streams out.  Nothing here knows sockets; nothing above knows tensors.
  */
-#ifndef INGOT_ENGINE_ENGINE_H
-#define INGOT_ENGINE_ENGINE_H
+#pragma once
 
 #include "base/strbuf.h"
 #include "daemon/engine/generation.h"
@@ -21,9 +20,8 @@ struct ig_engine_deps {
 	const struct ig_modules *modules; /* started */
 	struct ig_ledger *ledger;	  /* may be NULL */
 	struct ig_metrics *metrics;
-	/* The device is gone for good: called once, by the engine's thread.  Every request
-	 * from then on ends with an error; a new process may find a device again.  May be
-	 * NULL. */
+	/* The device is lost: called once, by the engine's thread.  Every request from then on
+	 * ends with an error; only a new process can open the device again.  May be NULL. */
 	void (*device_lost)(void *ctx);
 	void *ctx;
 };
@@ -32,72 +30,69 @@ struct ig_engine_deps {
  * contract, start the threads.  Errors are one line that names what was wrong. */
 int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out,
 		     struct ig_error *err);
-/* Refuse new requests (-ESHUTDOWN); those under way go on. */
+/* Refuse new requests (-ESHUTDOWN); running ones continue. */
 void ig_engine_drain(struct ig_engine *e);
 /* Requests that run or wait. */
 uint32_t ig_engine_n_active(struct ig_engine *e);
 /* Cancel what still runs (reason shutdown), stop the threads, free.  NULL is fine. */
 void ig_engine_destroy(struct ig_engine *e);
-/* Take over a new configuration's reloadable options and its models: those that are new
- * may be asked for, those whose file or options changed are swapped (the old one goes
- * when its requests have ended), those that are gone leave.  The old struct may be
- * destroyed when this returns. */
+/* Apply a new configuration's reloadable options and models: new models can be requested,
+ * those whose file or options changed are replaced (the old one is unloaded when its requests
+ * have ended), removed ones are unloaded.  The old struct may be destroyed when this returns. */
 void ig_engine_reload(struct ig_engine *e, const struct ig_config *config);
 
 /* ---- models (any thread) ---- */
 
 /* The model of this name (NULL or empty: the default), held for the caller.  0, or
- *   -EINPROGRESS  it is being loaded, which this call may have begun: when that has ended,
- *                 one way or the other, ready(ctx) is called once, by another thread, with
- *                 no lock held; then ask again.  ready NULL: don't call
+ *   -EINPROGRESS  it is being loaded, which this function may have started: when the load has
+ *                 succeeded or failed, ready(ctx) is called once, by another thread, with no
+ *                 lock held; then try again.  ready NULL: no callback
  *   -ENOENT       no such name; the text has the known ones
- *   -ENOMEM       the memory contract has no room for it now (503)
+ *   -ENOMEM       the memory contract has no space for it now (503)
  *   -EIO          its last load failed; the text says why.  A later call tries again
  *   -ESHUTDOWN    draining
  */
 int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(void *ctx), void *ctx,
 			 const struct ig_engine_model **out, struct ig_error *err);
-/* Let go of it: unloaded as soon as the requests under way have ended; the next request
- * loads it again.  Pinned ones too.  0, -ENOENT. */
+/* Unload it as soon as its requests have ended, pinned or not; the next request loads it
+ * again.  0, -ENOENT. */
 int ig_engine_unload_model(struct ig_engine *e, const char *name, struct ig_error *err);
 
-/* Configured models in the configuration's order; fills up to cap, returns how many. */
+/* Configured models in the configuration's order; fills up to cap, returns their number. */
 size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t cap);
 
 /* ---- requests (any thread) ---- */
 
 /* 0 with *gen set, or: -EAGAIN the queue is full (503, Retry-After), -ESHUTDOWN
- * draining (503), -E2BIG the prompt leaves no room in the context (400, numbers in
- * the text), -EINVAL a parameter out of its range (400), -ENOMEM.  Refusals are entered
- * in the ledger too. */
+ * draining (503), -E2BIG the prompt fills the context (400, numbers in
+ * the text), -EINVAL a parameter out of its range (400), -ENOMEM.  Refusals have a row in
+ * the ledger, too. */
 int ig_engine_submit(struct ig_engine *e, const struct ig_gen_spec *spec, uint64_t *gen,
 		     struct ig_error *err);
 /* Ends the request at the next step boundary; its stream finishes as cancelled.
- * A request that is gone is ignored.  reason: client_gone, client_cancel, shutdown. */
+ * A request that has ended is ignored.  reason: client_gone, client_cancel, shutdown. */
 void ig_engine_cancel(struct ig_engine *e, uint64_t gen, const char *reason);
-/* The reader has taken text or notes: a paused sequence may go on. */
+/* The reader has taken text or logprobs: a paused sequence may continue. */
 void ig_engine_resume(struct ig_engine *e, uint64_t gen);
 
-/* A row for a request that never got to submit (bad JSON, unknown model …). */
+/* The ledger's row of a request that was never submitted (bad JSON, unknown model …). */
 void ig_engine_record_refused(struct ig_engine *e, const struct ig_ledger_row *row);
 
 /* ---- grammars (any thread) ---- */
 
-/* Those that were compiled, kept for later requests; a model's go with it.  Who uses one
- * holds its model. */
+/* Compiled grammars, cached for later requests; a model's are freed with it.  Who uses one
+ * must hold its model. */
 struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e);
 
 /* ---- what runs now, for `ingot ps` and /v1/… (any thread) ---- */
 
-/* Fill up to cap entries; the number there are. */
+/* Fills up to cap entries; returns their number. */
 size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap);
 
-/* ---- prep: a thread for what must hold up neither the loop nor the engine ---- */
+/* ---- prep: a thread for work that must block neither the loop nor the engine ---- */
 
 /* Run fn(ctx) on the prep thread, in order.  -EAGAIN when its queue is full. */
 int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx);
 
-/* What `ingot doctor` and /healthz want to know, as JSON. */
+/* The JSON of /v1/ingot/status. */
 void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out);
-
-#endif

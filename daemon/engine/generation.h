@@ -1,6 +1,5 @@
-/* generation.h: one generation of the engine, as it is asked for and as it is listed. */
-#ifndef INGOT_ENGINE_GENERATION_H
-#define INGOT_ENGINE_GENERATION_H
+/* generation.h: one generation of the engine: its specification, and as it is listed. */
+#pragma once
 
 #include "daemon/engine/model.h"
 #include "daemon/engine/origin.h"
@@ -10,7 +9,7 @@
 
 #define IG_MAX_SHOWN 8
 
-/* All of it is the caller's: what the engine needs of it, it copies or counts. */
+/* Owned by the caller: the engine copies or references what it needs. */
 struct ig_gen_spec {
 	char id[64];
 	struct ig_origin *origin;
@@ -18,13 +17,13 @@ struct ig_gen_spec {
 	const int32_t *prompt; /* [n_prompt] */
 	int32_t n_prompt;
 	struct ig_sampling sampling;
-	struct ig_grammar *grammar; /* what the answer must be; NULL: anything */
-	int32_t n_top; /* -1: no log probabilities; else notes in the stream, which must keep
-			  some, with so many alternatives (at most IG_MAX_TOP) */
-	int32_t shown[IG_MAX_SHOWN]; /* control tokens whose text is part of the answer */
+	struct ig_grammar *grammar; /* what the text must match; NULL: anything */
+	int32_t n_top; /* -1: no logprobs; else with so many alternatives (at most IG_MAX_TOP);
+			  the stream must have a ring for them */
+	int32_t shown[IG_MAX_SHOWN]; /* control tokens whose text is output */
 	uint32_t n_shown;
-	bool prefill_only;	  /* read the prompt into the cache, draw nothing */
-	struct ig_stream *stream; /* the writer's reference passes over with a submit of 0 */
+	bool prefill_only;	  /* prefill the prompt into the cache, sample nothing */
+	struct ig_stream *stream; /* a successful submit takes the writer's reference */
 };
 
 struct ig_gen_info {
@@ -33,5 +32,3 @@ struct ig_gen_info {
 	int32_t n_prompt, n_prefilled, n_output;
 	double age_s;
 };
-
-#endif

@@ -1,8 +1,7 @@
 /*
- * instance.c: one model from its file's path to a program that can be submitted to, and
- * back: open the file, its tokenizer and template, record the plan, lower it; then,
- * once the memory contract has room, load it.  Who may hold it, and when, is models.c's
- * and loader.c's.
+ * instance.c: one model from its file's path to a program that steps are submitted to: open
+ * the file, its tokenizer and template, record the plan, lower it; then, when the memory
+ * contract has space, load it.  models.c and loader.c decide who holds it, and when.
  */
 #include "daemon/engine/instance_private.h"
 
@@ -14,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- which file it is -------------------------------------------------------------- */
+/* ---- identity of the file ---------------------------------------------------------- */
 
 static uint64_t mix(uint64_t h, const void *data, size_t n)
 {
@@ -34,7 +33,7 @@ static int64_t mtime_ns(const struct stat *st)
 #endif
 }
 
-/* The files of a folder, in whichever order the system lists them. */
+/* A hash of the files of a folder that does not depend on their order. */
 static uint64_t folder_of(const char *path)
 {
 	DIR *d = opendir(path);
@@ -45,7 +44,6 @@ static uint64_t folder_of(const char *path)
 		struct stat st;
 		int64_t when;
 		uint64_t h;
-
 		if (entry->d_name[0] == '.' || fstatat(dirfd(d), entry->d_name, &st, 0) < 0)
 			continue;
 		when = mtime_ns(&st);
@@ -87,7 +85,7 @@ static int open_tokenizer(struct ig_model *m, struct ig_error *err)
 	if (rc == -ENOMEM)
 		return ig_fail(err, rc, "%s", why.text);
 	if (rc < 0) {
-		/* The model can still complete text; who wants to chat is told why not. */
+		/* The model can still complete text; a chat request is refused with the reason. */
 		m->chat = NULL;
 		m->chat_error = strdup(rc == -ENOENT ? "the file has no chat template" : why.text);
 		if (!m->chat_error)
@@ -104,7 +102,6 @@ static int fill_layouts(struct ig_model *m, struct ig_error *err)
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		const struct ig_cache_group *group = &m->plan->info.groups[g];
 		int rc;
-
 		m->layouts[g] = (struct ig_kv_layout){ .dtype = b->kv_dtype,
 						       .n_layers = group->n_layers,
 						       .n_kv_heads = group->n_kv_heads,
@@ -187,7 +184,7 @@ int ig_model_open(const struct ig_backend *b, const char *name, const char *path
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 		goto fail;
 	}
-	/* before it is opened: a file that is put in its place meanwhile is another one */
+	/* before it is opened, so that a replacement in the meantime is noticed */
 	ig_file_id_of(path, &m->file_id);
 	rc = read_model(m, context, err);
 	if (rc < 0)
@@ -230,7 +227,7 @@ static void free_step(struct ig_step_buffer *b)
 	*b = (struct ig_step_buffer){ 0 };
 }
 
-/* Everything that a step will need, from the limits. */
+/* Allocate everything that a step needs, by the limits. */
 static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct ig_error *err)
 {
 	size_t rows = m->limits.max_rows, seqs = m->limits.max_seqs;
@@ -244,7 +241,8 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 	b->logit_rows = calloc(logits, sizeof *b->logit_rows);
 	b->sampled_ids = calloc(logits, sizeof *b->sampled_ids);
 	b->sample = calloc(logits, sizeof *b->sample);
-	b->adjusts = malloc(IG_MAX_STEP_ADJUSTS * sizeof *b->adjusts); /* touched when used */
+	b->adjusts = malloc(IG_MAX_STEP_ADJUSTS *
+			    sizeof *b->adjusts); /* its pages are allocated when used */
 	b->masks = calloc(logits, m->mask_words * sizeof *b->masks);
 	if (!b->token_ids || !b->token_from || !b->positions || !b->row_seq || !b->seq_lens ||
 	    !b->logit_rows || !b->sampled_ids || !b->sample || !b->adjusts || !b->masks)

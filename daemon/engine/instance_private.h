@@ -1,9 +1,8 @@
 /*
- * instance_private.h: one model that was opened, from its file's path to a program that
- * steps are submitted to.
+ * instance_private.h: one opened model, from its file's path to a program that steps are
+ * submitted to.
  */
-#ifndef INGOT_ENGINE_INSTANCE_PRIVATE_H
-#define INGOT_ENGINE_INSTANCE_PRIVATE_H
+#pragma once
 
 #include "daemon/engine/backend_private.h"
 #include "daemon/engine/model.h"
@@ -15,8 +14,8 @@
 struct ig_models;
 struct ig_model_entry;
 
-/* A step and the arrays it points at, sized from the limits; the engine's thread
- * writes them while the step is not under way. */
+/* A step and the arrays that it points at, sized by the limits; the engine's thread
+ * writes them while the step is not in flight. */
 struct ig_step_buffer {
 	struct ig_step step;
 	struct ig_step_kv kv[IG_MAX_CACHE_GROUPS];
@@ -29,26 +28,25 @@ struct ig_step_buffer {
 	uint32_t *block_tables[IG_MAX_CACHE_GROUPS];	       /* [max_seqs, max_blocks] */
 };
 
-/* What tells a file from another that is put in its place. */
+/* Identifies a file, to notice when another replaces it. */
 struct ig_file_id {
 	uint64_t dev, ino, size;
 	int64_t mtime_ns;
-	uint64_t files; /* of a folder: those in it */
+	uint64_t files; /* of a folder: of the files in it */
 };
 
 /* What a model takes of the memory contract, in bytes. */
 struct ig_need {
 	uint64_t weights, scratch;
-	uint64_t logits; /* all copies of its steps' logits, which models share */
+	uint64_t logits; /* all copies of its steps' logits; models share them */
 	uint64_t least;	 /* the smallest arena that serves it */
 };
 
-/* One model that was opened, an instance.  Immutable once requests are given it, but for
- * its steps. */
+/* One opened model, an instance.  Immutable once requests can get it, but for its steps. */
 struct ig_model {
-	struct ig_engine_model shown; /* first: what the protocol holds a pointer to */
+	struct ig_engine_model shown; /* first: the protocol holds a pointer to it */
 	const struct ig_backend *backend;
-	struct ig_models *home; /* its holds are counted there */
+	struct ig_models *home; /* which counts its references */
 	char *name, *path, *arch;
 	char *chat_error;
 	uint32_t wanted_context; /* of its entry in the configuration */
@@ -63,26 +61,26 @@ struct ig_model {
 	struct ig_need need;
 	uint32_t n_groups;
 	struct ig_kv_layout layouts[IG_MAX_CACHE_GROUPS];
-	uint32_t window;	/* the widest of its groups' windows; 0: they keep all positions */
-	uint32_t chunk;		/* the most rows of one sequence in a step, when it was opened */
-	uint32_t max_kv_tokens; /* of one sequence that has the arena for itself */
-	uint32_t n_logits;	/* of one row: the vocabulary, with what pads it in the file */
+	uint32_t window;	/* the widest of its groups' windows; 0: no group has one */
+	uint32_t chunk;		/* maximum rows of one sequence in a step, when it was opened */
+	uint32_t max_kv_tokens; /* of one sequence that is alone in the arena */
+	uint32_t n_logits;	/* of one row: the vocabulary and the file's padding */
 	uint32_t mask_words;	/* of one row */
-	bool gives_logits;	/* there is room for copies of them */
+	bool gives_logits;	/* there is memory for copies of them */
 	atomic_uint n_active;	/* requests that run or wait */
 
 	/* ---- under ig_models.lock (registry_private.h) ---- */
 	TAILQ_ENTRY(ig_model) all;
-	struct ig_model_entry *entry; /* whose it is or was; NULL: of none that is configured */
-	uint32_t n_holds;	      /* one is its entry's, while that points at it */
-	int64_t idle_since_ns;	      /* when the last but its entry let go */
+	struct ig_model_entry *entry; /* its entry, now or before; NULL: no longer configured */
+	uint32_t n_holds;	      /* references; one is its entry's, while that points at it */
+	int64_t idle_since_ns;	      /* since when only its entry holds it */
 
 	/* ---- the engine's thread ---- */
 	TAILQ_ENTRY(ig_model) turn;
 	bool takes_turns;
 	uint32_t kv_groups[IG_MAX_CACHE_GROUPS];
 	uint32_t n_groups_added;
-	/* Step buffers, used in turns. */
+	/* Step buffers, used in rotation. */
 	struct ig_step_buffer steps[IG_STEPS_IN_FLIGHT];
 	uint32_t next_step;
 	uint32_t max_blocks;
@@ -90,25 +88,23 @@ struct ig_model {
 TAILQ_HEAD(ig_model_queue, ig_model);
 
 /* Open a file, record and lower it: all figures are known but `need` and `chunk`, nothing
- * large is allocated.  *out has one hold, is in no list and has no home. */
+ * large is allocated.  *out has one reference, is in no list and has no home. */
 int ig_model_open(const struct ig_backend *b, const char *name, const char *path, uint32_t context,
 		  struct ig_model **out, struct ig_error *err);
 /* Allocate and pack, and make its steps. */
 int ig_model_load(struct ig_model *m, struct ig_error *err);
-/* Free all but the shell that holders point at.  The engine's thread knows it no more. */
+/* Free all but the struct that holders point at.  The engine's thread no longer uses it. */
 void ig_model_close(struct ig_model *m);
-/* Which file is there now; zeros: none. */
+/* The file at path now; zeros: none. */
 void ig_file_id_of(const char *path, struct ig_file_id *out);
 
-/* What the loader asks of the engine's thread, at a step's boundary. */
+/* A change that the engine's thread makes for the loader, at a step's boundary. */
 struct ig_change {
 	struct ig_model *add, *remove; /* either may be NULL */
-	/* The copies of logits from now on; afterwards those until now. */
+	/* The new copies of logits; afterwards the old ones. */
 	bool swaps_logits;
 	float *logits[IG_STEPS_IN_FLIGHT];
 	int rc;
 	struct ig_error err;
 	bool done; /* under the scheduler's lock */
 };
-
-#endif

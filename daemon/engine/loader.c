@@ -1,16 +1,15 @@
 /*
- * loader.c: what brings instances into the world and takes them out: at start on the
- * caller's thread, later on the loader's own, while others stream.
+ * loader.c: loads and frees instances: at start on the caller's thread, later on the
+ * loader's own, while requests run.
  *
- * The loader looks under the lock for the next thing to do: an instance that nobody
- * holds is taken apart; one that outlived its keep_alive is let go; an entry in the queue is
- * loaded.  All that is slow is done without the lock.  The engine's thread is asked for what
- * only it may touch, the cache's groups and the models that take turns, and does it at a
- * step's boundary (ig_change).
+ * The loader's thread looks for its next task under the lock: it frees an instance that
+ * nobody holds, releases one that outlived its keep_alive, loads an entry of the queue.  All
+ * that is slow is done without the lock.  The engine's thread changes what only it may
+ * touch, the cache's groups and the models that take turns, at a step's boundary (ig_change).
  *
- * Loading: open and lower, so that all figures are known; make room, unloading who was not
- * used for the longest, or refuse; count; pack; hand over.  A failure on the way leaves
- * everything as it was but for what was unloaded to make room.
+ * A load: open and lower, so that all figures are known; free memory by unloading the least
+ * recently used models, or fail; count; pack; publish.  A failure leaves everything as it
+ * was but for the models that were unloaded.
  */
 #include "daemon/engine/loader_private.h"
 
@@ -75,9 +74,9 @@ static void uncount(struct ig_models *ms, struct ig_model *m)
 
 /* ---- copies of logits ------------------------------------------------------------------------ */
 
-/* Copies that are large enough for what is wanted now.  add: to be handed to the engine's
- * thread in the same change; NULL: none.  Where there is no room or memory for more of them,
- * those that are there stay.  Not under the lock. */
+/* Make the copies of logits `all` bytes large, together; where there is no memory for larger
+ * ones, they stay as they are.  add: a model for the engine's thread to add in the same
+ * change; NULL: none.  Not under the lock. */
 static int change_logits(struct ig_models *ms, uint64_t all, struct ig_model *add,
 			 struct ig_error *err)
 {
@@ -100,21 +99,21 @@ static int change_logits(struct ig_models *ms, uint64_t all, struct ig_model *ad
 	if (add) {
 		add->gives_logits = add->need.logits <= all;
 		if (!add->gives_logits)
-			ig_log_warn("model %s: there is no room for log probabilities "
+			ig_log_warn("model %s: there is no memory for log probabilities "
 				    "(memory.budget); requests for them are refused",
 				    add->name);
 	}
 	rc = add || c.swaps_logits ? ask_engine(ms, &c, err) : 0;
 	if (rc < 0)
 		all = before;
-	ig_logits_free(c.logits); /* those until now, or on an error the new ones */
+	ig_logits_free(c.logits); /* the old ones, or on an error the new ones */
 	pthread_mutex_lock(&ms->lock);
 	ms->contract.logits = all;
 	pthread_mutex_unlock(&ms->lock);
 	return rc;
 }
 
-/* After one has gone: the copies of the largest that is left. */
+/* After a model was freed: the size that the largest remaining one needs. */
 static void shrink_logits(struct ig_models *ms)
 {
 	const struct ig_model *m;
@@ -132,8 +131,8 @@ static void shrink_logits(struct ig_models *ms)
 
 /* ---- out -------------------------------------------------------------------------------------- */
 
-/* Under the lock, which is let go of meanwhile: m, which nobody holds and nobody can come
- * to hold, is taken apart.  It counts until its memory is free. */
+/* Under the lock, which is released meanwhile: free m, which nobody holds and nobody can get.
+ * It counts until its memory is free. */
 static void discard(struct ig_models *ms, struct ig_model *m)
 {
 	struct ig_change c = { .remove = m };
@@ -164,7 +163,7 @@ static struct ig_model *find_dead(const struct ig_models *ms)
 	return NULL;
 }
 
-/* Of the models that may go for another's sake the one that was not used for the longest. */
+/* The least recently used of the models that may be evicted for another. */
 static struct ig_model *find_oldest(const struct ig_models *ms, const struct ig_model_entry *spared)
 {
 	struct ig_model *m, *oldest = NULL;
@@ -176,42 +175,40 @@ static struct ig_model *find_oldest(const struct ig_models *ms, const struct ig_
 	return oldest;
 }
 
-static int no_room(const struct ig_models *ms, const struct ig_model *m, uint64_t idle,
-		   struct ig_error *err)
+static int fail_space(const struct ig_models *ms, const struct ig_model *m, uint64_t idle,
+		      struct ig_error *err)
 {
 	ig_contract_refuse(&ms->contract, m->name, &m->need, idle, err);
 	return -ENOSPC;
 }
 
-/* Under the lock, which it may let go of meanwhile: room for m, which s is to have.  0;
- * -EAGAIN: once an instance of its own has gone; -ENOSPC with the figures, nobody was
- * unloaded then. */
-static int make_room(struct ig_models *ms, struct ig_model_entry *s, const struct ig_model *m,
-		     struct ig_error *err)
+/* Under the lock, which it may release meanwhile: free space for m, a new instance of s.  0;
+ * -EAGAIN: try again when an older instance of s was freed; -ENOSPC with the figures: nothing
+ * was unloaded. */
+static int free_space(struct ig_models *ms, struct ig_model_entry *s, const struct ig_model *m,
+		      struct ig_error *err)
 {
 	uint64_t wanted = m->need.weights + m->need.scratch, version = s->version;
 
 	while (!ms->stopping && s->version == version) {
 		uint64_t free_now = ig_contract_free(&ms->contract), idle, own;
 		struct ig_model *victim = find_dead(ms);
-
 		if (wanted <= free_now)
 			return 0;
 		idle = ig_models_idle_bytes(ms, s);
 		own = ig_models_own_bytes(ms, s);
 		if (wanted > free_now + idle + own)
-			return no_room(ms, m, idle + own, err);
+			return fail_space(ms, m, idle + own, err);
 		if (!victim && wanted <= free_now + idle) {
 			victim = find_oldest(ms, s);
-			ig_log_info("model %s: unloaded to make room for %s", victim->name,
+			ig_log_info("model %s: unloaded to free memory for %s", victim->name,
 				    m->name);
 			ig_entry_release(ms, victim->entry);
 		}
 		if (!victim && !s->model)
 			return -EAGAIN;
 		if (!victim)
-			ig_entry_release(
-				ms, s); /* the old one goes first; its requests end undisturbed */
+			ig_entry_release(ms, s); /* freed when its requests have ended */
 		else
 			discard(ms, victim);
 	}
@@ -220,7 +217,7 @@ static int make_room(struct ig_models *ms, struct ig_model_entry *s, const struc
 
 /* ---- in ------------------------------------------------------------------------------------------ */
 
-/* From figures to something that can be asked.  m is counted. */
+/* Make m ready for requests.  It is counted already. */
 static int bring_in(struct ig_models *ms, struct ig_model *m, struct ig_error *err)
 {
 	int rc = ig_model_load(m, err);
@@ -234,7 +231,7 @@ static int bring_in(struct ig_models *ms, struct ig_model *m, struct ig_error *e
 	return change_logits(ms, m->need.logits > logits ? m->need.logits : logits, m, err);
 }
 
-/* Under the lock: requests are given m from now on; its hold is the entry's. */
+/* Under the lock: requests get m from now on; the entry takes over its reference. */
 static void publish(struct ig_models *ms, struct ig_model_entry *s, struct ig_model *m,
 		    int64_t start_ns)
 {
@@ -263,7 +260,7 @@ static void record_failure(struct ig_models *ms, struct ig_model_entry *s,
 	ig_metrics_add(ms->backend->metrics, IG_COUNTER_MODEL_LOAD_FAILURES, 1);
 }
 
-/* What is on its way is of use still. */
+/* Whether a load of this version is still of use. */
 static bool is_wanted(const struct ig_models *ms, const struct ig_model_entry *s, uint64_t version)
 {
 	return !ms->stopping && s->version == version;
@@ -310,7 +307,8 @@ static int open_copy(struct ig_models *ms, struct ig_model_entry *s, struct ig_m
 	return rc;
 }
 
-/* Under the lock, which is let go of meanwhile.  What came of it is in *rc and *why. */
+/* Under the lock, which is released meanwhile.  NULL on an error (*rc, *why), when only the
+ * figures were to be read, or when the load is no longer wanted. */
 static struct ig_model *load_one(struct ig_models *ms, struct ig_model_entry *s, uint64_t version,
 				 bool look_only, int *rc, struct ig_error *why)
 {
@@ -321,7 +319,7 @@ static struct ig_model *load_one(struct ig_models *ms, struct ig_model_entry *s,
 	if (m && s->version == version && !s->model)
 		ig_entry_set_figures(s, m);
 	if (m && !look_only && is_wanted(ms, s, version))
-		*rc = make_room(ms, s, m, why);
+		*rc = free_space(ms, s, m, why);
 	if (m && !look_only && !*rc && is_wanted(ms, s, version)) {
 		count(ms, m);
 		counted = true;
@@ -342,7 +340,7 @@ static struct ig_model *load_one(struct ig_models *ms, struct ig_model_entry *s,
 	return NULL;
 }
 
-/* Under the lock, which is let go of meanwhile. */
+/* Under the lock, which is released meanwhile. */
 static void load_entry(struct ig_models *ms, struct ig_model_entry *s)
 {
 	struct ig_waiter *waiters = NULL;
@@ -361,14 +359,14 @@ static void load_entry(struct ig_models *ms, struct ig_model_entry *s)
 	if (m && s->version == version) {
 		publish(ms, s, m, start_ns);
 	} else if (m) {
-		m->n_holds--; /* not wanted any more: discarded in its turn */
+		m->n_holds--; /* no longer wanted: the thread discards it */
 	} else if (s->version == version && rc == -EAGAIN) {
 		ig_entry_queue(ms, s, false);
 		s->blocked = true;
 		return;
 	} else if (s->version == version && rc < 0) {
-		/* For want of room nothing is remembered: the next who asks is told the figures
-		 * of that moment. */
+		/* A lack of space is not remembered: the next request gets the figures of its
+		 * time. */
 		if (rc == -ENOSPC && !s->model)
 			ig_log_warn("model %s: %s", s->name, why.text);
 		else
@@ -382,7 +380,7 @@ static void load_entry(struct ig_models *ms, struct ig_model_entry *s)
 		waiters = ig_entry_take_waiters(s);
 	gone = s->gone;
 	pthread_mutex_unlock(&ms->lock);
-	/* s may be gone by now, if it was not before */
+	/* s may have been freed by now, unless it was gone before */
 	ig_waiters_notify(waiters);
 	if (gone)
 		ig_entry_free(s);
@@ -391,7 +389,7 @@ static void load_entry(struct ig_models *ms, struct ig_model_entry *s)
 
 /* ---- the thread -------------------------------------------------------------------------------------- */
 
-/* The first whose time is up, or when that will be. */
+/* An entry whose keep_alive has expired; NULL: none, and *deadline is when one will. */
 static struct ig_model_entry *find_expired(const struct ig_models *ms, int64_t *deadline)
 {
 	int64_t now = ig_now_ns();
@@ -400,7 +398,6 @@ static struct ig_model_entry *find_expired(const struct ig_models *ms, int64_t *
 	*deadline = INT64_MAX;
 	TAILQ_FOREACH(s, &ms->entries, link) {
 		int64_t end;
-
 		if (!s->model || !s->keep_alive_ms || s->model->n_holds > 1)
 			continue;
 		end = s->model->idle_since_ns + (int64_t)s->keep_alive_ms * 1000000;
@@ -417,14 +414,14 @@ static struct ig_model_entry *find_load(const struct ig_models *ms)
 	struct ig_model_entry *s;
 
 	if (ms->draining)
-		return NULL; /* nobody will be given it */
+		return NULL; /* no request would get it */
 	TAILQ_FOREACH(s, &ms->queue, queue)
 		if (!s->blocked)
 			return s;
 	return NULL;
 }
 
-/* Those who pack weights have the processors that are left over by those who compute steps. */
+/* Packing weights only gets the processor time that computing steps leaves. */
 static void step_back(void)
 {
 #ifdef __linux__
@@ -444,7 +441,6 @@ static void *loader_main(void *arg)
 		struct ig_model *dead = find_dead(ms);
 		struct ig_model_entry *s;
 		int64_t deadline;
-
 		if (dead)
 			discard(ms, dead);
 		else if ((s = find_expired(ms, &deadline))) {
@@ -462,8 +458,8 @@ static void *loader_main(void *arg)
 
 /* ---- start and end ------------------------------------------------------------------------------------- */
 
-/* Every file is looked at, so that a mistake is found now.  Those that load at start stay open,
- * and must be good; of the others it is known that they have failed, as after a reload. */
+/* Open every file, so that a mistake is found now.  A model that loads at start stays open, and
+ * its error is fatal; another's error is stored, as after a reload. */
 static int open_all(struct ig_models *ms, struct ig_error *err)
 {
 	struct ig_error why = { 0 };
@@ -472,7 +468,6 @@ static int open_all(struct ig_models *ms, struct ig_error *err)
 	TAILQ_FOREACH(s, &ms->entries, link) {
 		struct ig_model *m;
 		int rc = open_model(ms, s->name, s->path, s->context, &m, &why);
-
 		if (rc < 0 && (s->at_start || rc == -ENOMEM))
 			return ig_fail(err, rc, "model %s: %s", s->name, why.text);
 		if (rc < 0) {
@@ -501,7 +496,6 @@ static int load_all(struct ig_models *ms, struct ig_error *err)
 	TAILQ_FOREACH(m, &ms->all, all) {
 		struct ig_change c = { .add = m };
 		int64_t start_ns = ig_now_ns();
-
 		rc = ig_contract_fit_cache(&ms->contract, m, &why);
 		if (!rc)
 			rc = ask_engine(ms, &c, &why);
@@ -610,10 +604,9 @@ void ig_models_destroy(struct ig_models *ms)
 	struct ig_model_entry *s;
 	bool held;
 
-	/* There are no threads any more but those that may let go of what they hold. */
+	/* The remaining threads can only release models. */
 	for (m = TAILQ_FIRST(&ms->all); m; m = TAILQ_NEXT(m, all)) {
 		struct ig_change c = { .remove = m };
-
 		ask_engine(ms, &c, NULL);
 		ig_model_close(m);
 	}

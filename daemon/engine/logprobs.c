@@ -2,9 +2,9 @@
  * logprobs.c: see logprobs.h.
  *
  * log p(i) = x[i] - max - log(sum of exp(x - max)): no term of the sum is above 1, so
- * none overflows, and the largest is 1, so the logarithm is of 1 at the least.  The sum
- * is taken in LANES parts, each in double and in ascending order, which a compiler turns
- * into vector code; the exponentials are float, good to some 1e-7 of their value.
+ * none overflows, and the largest is 1, so the sum is at least 1.  There are LANES partial
+ * sums, each in double and in ascending order, which compilers vectorize; the exponentials
+ * are float, with a relative error of about 1e-7.
  */
 #include "daemon/engine/logprobs.h"
 
@@ -13,12 +13,12 @@
 
 #define LANES 16
 
-/* exp(x) for x <= 0: 2^n e^r with |r| <= ln(2) / 2, e^r by its series to r^7.  Below -87,
- * where the result would be no normal number, and for what is no number, 0.  Compared as
- * whole numbers and without a branch, so that a loop of it becomes vector code. */
+/* exp(x) for x <= 0: 2^n e^r with |r| <= ln(2) / 2, e^r by its series to r^7.  0 below -87,
+ * where the result would be denormal, and for NaN.  Integer comparisons without a branch let
+ * a loop of it be vectorized. */
 static inline float exp_of(float x)
 {
-	/* adding and taking away 1.5 * 2^23 rounds to a whole number */
+	/* adding and subtracting 1.5 * 2^23 rounds to an integer */
 	const float magic = 12582912.0f, log2e = 1.44269504f;
 	const float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
 	const uint32_t bits_of_87 = 0x42ae0000;
@@ -45,7 +45,7 @@ static inline float exp_of(float x)
 	return p;
 }
 
-/* Floats as whole numbers in the same order (-0 below 0; NaN beyond the infinities). */
+/* Floats as integers in the same order (-0 below 0; NaN beyond the infinities). */
 static inline int32_t order_of(float x)
 {
 	int32_t bits;
@@ -64,7 +64,6 @@ static float largest(const float *x, int32_t n)
 	for (; i + LANES <= n; i += LANES) {
 		for (int j = 0; j < LANES; j++) {
 			int32_t v = order_of(x[i + j]);
-
 			lanes[j] = v > lanes[j] ? v : lanes[j];
 		}
 	}
@@ -84,7 +83,6 @@ static double sum_of_exps(const float *x, int32_t n, float max)
 
 	for (; i + LANES <= n; i += LANES) {
 		float e[LANES];
-
 		for (int j = 0; j < LANES; j++)
 			e[j] = exp_of(x[i + j] - max);
 		for (int j = 0; j < LANES; j++)
@@ -107,14 +105,13 @@ static bool none_above(const float *x, float v)
 	return !n;
 }
 
-/* The n_top largest, descending; ids ascend, so one that equals another comes behind it. */
+/* The n_top largest, descending; of equal ones the smaller id first. */
 static int32_t find_top(const float *x, int32_t n_ids, struct ig_token_prob *top, int32_t n_top)
 {
 	int32_t n = 0;
 
 	for (int32_t i = 0; n_top && i < n_ids; i++) {
 		int32_t at;
-
 		if (n == n_top && i % LANES == 0)
 			while (i + LANES <= n_ids && none_above(x + i, top[n - 1].logprob))
 				i += LANES;

@@ -1,10 +1,9 @@
 /* logprobs.h: log probabilities from a row of logits. */
-#ifndef INGOT_ENGINE_LOGPROBS_H
-#define INGOT_ENGINE_LOGPROBS_H
+#pragma once
 
 #include "daemon/engine/stream.h"
 
-/* What stands for a probability of zero, and for what is no number. */
+/* Stands for a probability of zero, and for NaN. */
 #define IG_LEAST_LOGPROB (-9999.0f)
 
 /* The log probability of id under the softmax of logits[n_logits], and the n_top
@@ -13,5 +12,3 @@
  * a row's result depends on the row alone. */
 float ig_logprobs(const float *logits, int32_t n_logits, int32_t n_ids, int32_t id,
 		  struct ig_token_prob *top, int32_t n_top, int32_t *n_found);
-
-#endif

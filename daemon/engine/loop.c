@@ -1,11 +1,11 @@
 /*
- * loop.c: the engine's thread, and the doors through which other threads reach it.
+ * loop.c: the engine's thread, and the functions by which other threads reach it.
  *
  * The loop:  boundary -> build and submit step n+1 -> text of step n -> wait n+1
- *            -> bookkeeping by id (append, ends, limits) -> boundary …
- * so that detokenizing, stop strings and streams cost the device nothing.  Only at a
- * boundary do sequences join, leave, are cancelled or preempted.  A stop string is
- * found one step late; what that step drew for the sequence is thrown away.
+ *            -> process its token ids (append, ends, limits) -> boundary …
+ * so that the device does not wait for detokenizing, stop strings and streams.  Sequences are
+ * admitted, cancelled and preempted only at a boundary.  A stop string is found one step
+ * late; the token that this step sampled for the sequence is discarded.
  */
 #include "daemon/engine/scheduler_private.h"
 
@@ -19,13 +19,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* So long, and a portion more, a boundary may take for what a model leaves in the cache. */
+/* A boundary frees cached blocks of a removed model for so long, TRIM_BLOCKS at a time. */
 #define TRIM_NS 1000000
 #define TRIM_BLOCKS 8
 
-/* ---- ends -------------------------------------------------------------------------------- */
+/* ---- completion -------------------------------------------------------------------------- */
 
-/* How many could join at the next boundary. */
+/* How many sequences could be admitted at the next boundary. */
 static uint32_t n_free(const struct ig_sched *sch)
 {
 	return sch->kv_blocked || sch->n_running > sch->b->max_seqs ?
@@ -33,8 +33,8 @@ static uint32_t n_free(const struct ig_sched *sch)
 		       sch->b->max_seqs - sch->n_running;
 }
 
-/* Everything is in the stream: tell the ledger, the metrics and the reader.  The
- * memory goes at once, or, if a step still computes for it, after that step. */
+/* All text is in the stream: record the request and finish the stream.  The memory is
+ * freed at once, or, if a step in flight includes it, after that step. */
 static void complete(struct ig_sched *sch, struct ig_seq *s)
 {
 	struct ig_ledger_row row;
@@ -53,12 +53,12 @@ static void complete(struct ig_sched *sch, struct ig_seq *s)
 	pthread_mutex_lock(&sch->lock);
 	TAILQ_REMOVE(&sch->all, s, all);
 	sch->figures.n_all--;
-	sch->n_free = n_free(sch); /* who reads the end may submit the next at once */
+	sch->n_free = n_free(sch); /* a reader that sees the end may submit the next at once */
 	pthread_mutex_unlock(&sch->lock);
 	ig_stream_finish(s->stream, &s->result);
 	s->completed = true;
 	sch->moved = true;
-	sch->kv_freed = true; /* also if it only stood in the way of others that wait */
+	sch->kv_freed = true; /* also if it only blocked waiting ones */
 	if (!s->n_flights)
 		ig_seq_destroy(s);
 }
@@ -73,7 +73,7 @@ static void cancel_seq(struct ig_sched *sch, struct ig_seq *s, const char *reaso
 
 /* ---- text out ---------------------------------------------------------------------------- */
 
-/* Pass on what the sequence has; it is gone afterwards if that was the end. */
+/* Write its text to the stream; s is freed when that was all. */
 static void show_seq(struct ig_sched *sch, struct ig_seq *s)
 {
 	ig_seq_show(s);
@@ -91,7 +91,7 @@ static void show_all(struct ig_sched *sch)
 	struct ig_seq_list list = TAILQ_HEAD_INITIALIZER(list);
 	struct ig_seq *s;
 
-	/* show_seq may put a sequence on the list again: take turns, do not spin */
+	/* show_seq may put a sequence on the list again; that waits for the next boundary */
 	TAILQ_CONCAT(&list, &sch->show, show_link);
 	while ((s = TAILQ_FIRST(&list))) {
 		TAILQ_REMOVE(&list, s, show_link);
@@ -100,32 +100,36 @@ static void show_all(struct ig_sched *sch)
 	}
 }
 
-/* Those whose ring was full: is there room, or is their time up? */
+/* When the reader took something last, or the sequence was paused. */
+static int64_t stalled_since(const struct ig_seq *s)
+{
+	int64_t taken_ns = ig_stream_last_take_ns(s->stream);
+
+	return taken_ns < s->paused_ns ? s->paused_ns : taken_ns;
+}
+
+/* Sequences whose ring was full: resume those whose ring has space, cancel those whose client
+ * was slow for too long. */
 static void visit_paused(struct ig_sched *sch, struct ig_seq_list *list, int64_t now)
 {
 	struct ig_seq *s, *next;
 
 	for (s = TAILQ_FIRST(list); s && sch->n_paused; s = next) {
-		int64_t since;
-
 		next = TAILQ_NEXT(s, link);
 		if (!ig_seq_is_paused(s))
 			continue;
 		if (ig_seq_has_capacity(s)) {
-			/* Back among those that run only if a slot is free. */
+			/* It runs again only below the limit of running sequences. */
 			if (list != &sch->running || sch->n_running < sch->b->max_seqs)
 				show_seq(sch, s);
 			continue;
 		}
-		since = ig_stream_last_take_ns(s->stream);
-		if (since < s->paused_ns)
-			since = s->paused_ns;
-		if (now - since >= sch->now.slow_client_timeout_ns)
+		if (now - stalled_since(s) >= sch->now.slow_client_timeout_ns)
 			cancel_seq(sch, s, "slow_client");
 	}
 }
 
-/* When the first of the paused sequences runs out of time; INT64_MAX: none. */
+/* When the first paused sequence reaches its timeout; INT64_MAX: none is paused. */
 static int64_t paused_deadline(const struct ig_sched *sch)
 {
 	const struct ig_seq_list *lists[] = { &sch->waiting, &sch->running, &sch->ended };
@@ -134,20 +138,15 @@ static int64_t paused_deadline(const struct ig_sched *sch)
 
 	for (size_t i = 0; sch->n_paused && i < 3; i++) {
 		TAILQ_FOREACH(s, lists[i], link) {
-			int64_t since = ig_stream_last_take_ns(s->stream);
-
-			if (!ig_seq_is_paused(s))
-				continue;
-			if (since < s->paused_ns)
-				since = s->paused_ns;
-			if (since + sch->now.slow_client_timeout_ns < first)
-				first = since + sch->now.slow_client_timeout_ns;
+			int64_t end = stalled_since(s) + sch->now.slow_client_timeout_ns;
+			if (ig_seq_is_paused(s) && end < first)
+				first = end;
 		}
 	}
 	return first;
 }
 
-/* ---- models that come and go ------------------------------------------------------------- */
+/* ---- adding and removing models ----------------------------------------------------------- */
 
 static void remove_groups(struct ig_sched *sch, struct ig_model *m)
 {
@@ -188,14 +187,13 @@ static void apply(struct ig_sched *sch, struct ig_change *c)
 	}
 	for (uint32_t i = 0; c->swaps_logits && i < IG_STEPS_IN_FLIGHT; i++) {
 		float *now = sch->logits[i];
-
 		sch->logits[i] = c->logits[i];
 		c->logits[i] = now;
 	}
 }
 
-/* What a model leaves in the cache can take a second to be given back to the system:
- * that is done in portions, at one boundary after another.  True: nothing is left. */
+/* Returning a model's cached blocks to the system can take a second: it is done in slices, one
+ * at each boundary.  True: nothing is left. */
 static bool trim(struct ig_sched *sch, const struct ig_model *m)
 {
 	int64_t end = ig_now_ns() + TRIM_NS;
@@ -206,13 +204,13 @@ static bool trim(struct ig_sched *sch, const struct ig_model *m)
 	return true;
 }
 
-/* Copies of logits are not taken from under a step; until those under way have landed, no
- * other begins. */
+/* A change that swaps the copies of logits waits until no step is in flight, and no new one
+ * starts before. */
 static void make_change(struct ig_sched *sch, struct ig_change *c)
 {
 	if (c->remove && c->remove->takes_turns && !trim(sch, c->remove)) {
 		sch->kv_freed = true;
-		sch->moved = true; /* go on at the next boundary */
+		sch->moved = true; /* continue at the next boundary */
 		return;
 	}
 	sch->holds_back = c->swaps_logits && sch->n_flights;
@@ -251,7 +249,7 @@ static void publish(struct ig_sched *sch, uint32_t n_arrived)
 	ig_metrics_set(metrics, IG_GAUGE_KV_CACHED_BYTES, (double)f.kv.cached_bytes);
 }
 
-/* False: the engine is to stop, and all sequences are gone. */
+/* False: the engine must stop, and all sequences are cancelled. */
 static bool boundary(struct ig_sched *sch)
 {
 	struct ig_change *change;
@@ -293,7 +291,6 @@ static bool boundary(struct ig_sched *sch)
 	}
 	if (sch->n_paused) {
 		int64_t now = ig_now_ns();
-
 		visit_paused(sch, &sch->running, now);
 		visit_paused(sch, &sch->ended, now);
 		visit_paused(sch, &sch->waiting, now);
@@ -490,9 +487,8 @@ int ig_sched_submit(struct ig_sched *sch, const struct ig_gen_spec *spec, uint64
 	if (sch->draining) {
 		rc = ig_fail(err, -ESHUTDOWN, "the server is shutting down");
 	} else {
-		/* What the engine has not looked at yet may be able to run at once. */
+		/* Requests that the engine has not seen yet may run at once. */
 		uint32_t n_waiting = sch->figures.n_waiting + sch->n_inbox;
-
 		if (n_waiting >= options.max_queue && n_waiting - options.max_queue >= sch->n_free)
 			rc = ig_fail(err, -EAGAIN, "the queue is full: %u requests wait",
 				     n_waiting);
@@ -559,7 +555,6 @@ size_t ig_sched_list(struct ig_sched *sch, struct ig_gen_info *out, size_t cap)
 	pthread_mutex_lock(&sch->lock);
 	TAILQ_FOREACH(s, &sch->all, all) {
 		struct ig_gen_info *i;
-
 		if (n++ >= cap)
 			continue;
 		i = &out[n - 1];

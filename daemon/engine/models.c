@@ -1,6 +1,6 @@
 /*
- * models.c: models by name: who may hold which instance, what is said of them, and what a
- * changed configuration makes of them.  What takes time is the loader's.
+ * models.c: models by name: references to instances, status, and changes of the
+ * configuration.  The loader does what takes time.
  */
 #include "daemon/engine/models_private.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A load that failed is not tried again for so long. */
+/* After a failed load, requests fail for so long before the next one. */
 #define RETRY_NS ((int64_t)5 * 1000000000)
 
 /* ---- waiters ------------------------------------------------------------------------ */
@@ -29,14 +29,13 @@ void ig_waiters_notify(struct ig_waiter *w)
 {
 	while (w) {
 		struct ig_waiter *next = w->next;
-
 		w->ready(w->ctx);
 		free(w);
 		w = next;
 	}
 }
 
-/* At the end: who came first is told first. */
+/* At the end: waiters are called in the order of their arrival. */
 static int add_waiter(struct ig_model_entry *s, void (*ready)(void *ctx), void *ctx,
 		      struct ig_error *err)
 {
@@ -61,7 +60,17 @@ static void append_waiters(struct ig_waiter **list, struct ig_waiter *more)
 	*list = more;
 }
 
-/* ---- entries --------------------------------------------------------------------------- */
+/* ---- entries ------------------------------------------------------------------------- */
+
+static struct ig_model_entry *named(const struct ig_entry_list *list, const char *name)
+{
+	struct ig_model_entry *s;
+
+	TAILQ_FOREACH(s, list, link)
+		if (!strcmp(s->name, name))
+			return s;
+	return NULL;
+}
 
 static int find_entry(const struct ig_models *ms, const char *name, struct ig_model_entry **out,
 		      struct ig_error *err)
@@ -75,13 +84,12 @@ static int find_entry(const struct ig_models *ms, const char *name, struct ig_mo
 	*out = ms->default_entry;
 	if (!name || !*name)
 		return 0;
-	TAILQ_FOREACH(*out, &ms->entries, link)
-		if (!strcmp((*out)->name, name))
-			return 0;
+	*out = named(&ms->entries, name);
+	if (*out)
+		return 0;
 	known[0] = 0;
 	TAILQ_FOREACH(s, &ms->entries, link) {
 		int w = snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", s->name);
-
 		if (w < 0 || (size_t)w >= sizeof known - n) {
 			memcpy(known + (n < sizeof known - 6 ? n : sizeof known - 6), ", …", 6);
 			break;
@@ -123,7 +131,6 @@ int ig_models_set_entries(struct ig_models *ms, const struct ig_config *config,
 {
 	for (size_t i = 0; i < config->n_models; i++) {
 		struct ig_model_entry *s = entry_create(&config->models[i]);
-
 		if (!s)
 			return ig_fail(err, -ENOMEM, "out of memory for %zu models",
 				       config->n_models);
@@ -135,20 +142,14 @@ int ig_models_set_entries(struct ig_models *ms, const struct ig_config *config,
 
 int ig_models_set_default(struct ig_models *ms, const char *name, struct ig_error *err)
 {
-	struct ig_model_entry *s;
+	bool first = !name || !*name;
+	struct ig_model_entry *s = first ? TAILQ_FIRST(&ms->entries) : named(&ms->entries, name);
 
-	if (!name || !*name) {
-		ms->default_entry = TAILQ_FIRST(&ms->entries);
-		return 0;
-	}
-	TAILQ_FOREACH(s, &ms->entries, link) {
-		if (!strcmp(s->name, name)) {
-			ms->default_entry = s;
-			return 0;
-		}
-	}
-	return ig_fail(err, -EINVAL, "default_model is \"%s\", which is not among the models",
-		       name);
+	if (!s && !first)
+		return ig_fail(err, -EINVAL,
+			       "default_model is \"%s\", which is not among the models", name);
+	ms->default_entry = s;
+	return 0;
 }
 
 void ig_entry_queue(struct ig_models *ms, struct ig_model_entry *s, bool look_only)
@@ -223,7 +224,7 @@ uint64_t ig_models_own_bytes(const struct ig_models *ms, const struct ig_model_e
 
 /* ---- holding -------------------------------------------------------------------------- */
 
-/* Its model is not loaded: see to it that it will be. */
+/* Queue a load of s, which has no instance; -EINPROGRESS, or an error. */
 static int want(struct ig_models *ms, struct ig_model_entry *s, void (*ready)(void *ctx), void *ctx,
 		struct ig_error *err)
 {
@@ -299,7 +300,7 @@ void ig_engine_release_model(const struct ig_engine_model *shown)
 	pthread_mutex_lock(&ms->lock);
 	m->n_holds--;
 	if (!m->n_holds && !ms->backend) {
-		/* the engine is destroyed, and of the instance only the shell was left */
+		/* the engine is destroyed, and of the instance only the struct was left */
 		TAILQ_REMOVE(&ms->all, m, all);
 		free(m);
 		last = TAILQ_EMPTY(&ms->all);
@@ -315,7 +316,7 @@ void ig_engine_release_model(const struct ig_engine_model *shown)
 		ig_models_free(ms);
 }
 
-/* What is queued or being loaded for it is not wanted. */
+/* Drop a queued load; a running one will be discarded. */
 static void drop_load(struct ig_models *ms, struct ig_model_entry *s)
 {
 	s->version++;
@@ -355,17 +356,7 @@ static bool same_file(const struct ig_file_id *a, const struct ig_file_id *b)
 	       a->mtime_ns == b->mtime_ns && a->files == b->files;
 }
 
-static struct ig_model_entry *named(const struct ig_entry_list *list, const char *name)
-{
-	struct ig_model_entry *s;
-
-	TAILQ_FOREACH(s, list, link)
-		if (!strcmp(s->name, name))
-			return s;
-	return NULL;
-}
-
-/* What is wanted of s has changed from what may be loaded, or is to be loaded first. */
+/* The options or the file of s have changed, or its last load failed: load or look again. */
 static void wanted_anew(struct ig_models *ms, struct ig_model_entry *s)
 {
 	bool look_only;
@@ -381,7 +372,7 @@ static void wanted_anew(struct ig_models *ms, struct ig_model_entry *s)
 		s->again = look_only && s->look_only ? IG_AGAIN_LOOK : IG_AGAIN_LOAD;
 }
 
-/* What is loaded is what the entry says. */
+/* Whether the loaded instance has the path, context and file of the new configuration. */
 static bool is_loaded(const struct ig_model_entry *s, const struct ig_model_entry *fresh,
 		      const struct ig_file_id *id)
 {
@@ -391,7 +382,7 @@ static bool is_loaded(const struct ig_model_entry *s, const struct ig_model_entr
 	       same_file(&m->file_id, id);
 }
 
-/* An entry that was there before. */
+/* Apply the new configuration to an existing entry. */
 static void update_entry(struct ig_models *ms, struct ig_model_entry *s,
 			 struct ig_model_entry *fresh, const struct ig_file_id *id)
 {
@@ -408,7 +399,7 @@ static void update_entry(struct ig_models *ms, struct ig_model_entry *s,
 	if (is_loaded(s, fresh, id)) {
 		s->error = (struct ig_error){ 0 };
 		if (other)
-			drop_load(ms, s); /* back to what it was before the other was there */
+			drop_load(ms, s); /* a change was undone: the instance is right again */
 	} else if (other || s->model || s->error.code) {
 		wanted_anew(ms, s);
 	} else if (starts) {
@@ -416,7 +407,7 @@ static void update_entry(struct ig_models *ms, struct ig_model_entry *s,
 	}
 }
 
-/* Its entry is gone.  True: it may be freed. */
+/* The entry is no longer configured.  True: it may be freed now. */
 static bool remove_entry(struct ig_models *ms, struct ig_model_entry *s, struct ig_waiter **waiters)
 {
 	struct ig_model *m;
@@ -432,8 +423,8 @@ static bool remove_entry(struct ig_models *ms, struct ig_model_entry *s, struct 
 	return s->load == IG_LOAD_NONE;
 }
 
-/* Under the lock.  fresh: one for each entry; those that are used, or to be freed by the
- * caller, are left in it. */
+/* Under the lock.  fresh: an entry for each configured model; the caller frees those that are
+ * left in it. */
 static struct ig_waiter *take_over(struct ig_models *ms, struct ig_model_entry **fresh,
 				   const struct ig_file_id *ids, size_t n)
 {
@@ -506,7 +497,7 @@ void ig_models_reload(struct ig_models *ms, const struct ig_config *config)
 	free(ids);
 }
 
-/* ---- what is said of them ---------------------------------------------------------------- */
+/* ---- status ------------------------------------------------------------------------------ */
 
 static enum ig_model_state state_of(const struct ig_models *ms, const struct ig_model_entry *s)
 {
@@ -575,32 +566,23 @@ size_t ig_models_status(struct ig_models *ms, struct ig_model_status *out, size_
 
 void ig_models_describe(struct ig_models *ms, struct ig_json_writer *w)
 {
-	static const char *const states[] = {
-		[IG_MODEL_UNLOADED] = "unloaded", [IG_MODEL_LOADING] = "loading",
-		[IG_MODEL_READY] = "ready",	  [IG_MODEL_LEAVING] = "leaving",
-		[IG_MODEL_FAILED] = "failed",
-	};
 	const struct ig_model_entry *s;
 
 	pthread_mutex_lock(&ms->lock);
 	TAILQ_FOREACH(s, &ms->entries, link) {
 		const struct ig_chat_template *chat = s->model ? s->model->chat : NULL;
 		struct ig_model_status st;
-
 		fill_status(ms, s, &st);
-		ig_json_open_object(w, NULL);
-		ig_json_put_text(w, "name", st.name);
-		ig_json_put_text(w, "arch", st.arch);
-		ig_json_put_text(w, "file", st.file);
-		ig_json_put_text(w, "state", states[st.state]);
-		ig_json_put_text(w, "error", st.error[0] ? st.error : NULL);
-		ig_json_put_uint(w, "context", st.n_context);
+		ig_json_putf(w,
+			     "{'name': %s, 'arch': %s, 'file': %s, 'state': %s, 'error': %s, "
+			     "'context': %u",
+			     st.name, st.arch, st.file, ig_model_state_name(st.state),
+			     st.error[0] ? st.error : NULL, st.n_context);
 		ig_json_put_uint(w, "weight_bytes", st.weight_bytes);
 		ig_json_put_uint(w, "scratch_bytes", st.scratch_bytes);
-		ig_json_put_text(w, "chat_template", chat ? ig_chat_template_name(chat) : NULL);
-		ig_json_put_text(w, "chat_error", s->model ? s->model->chat_error : NULL);
-		ig_json_put_bool(w, "default", st.is_default);
-		ig_json_close_object(w);
+		ig_json_putf(w, "'chat_template': %s, 'chat_error': %s, 'default': %-s}",
+			     chat ? ig_chat_template_name(chat) : NULL,
+			     s->model ? s->model->chat_error : NULL, ig_json_bool(st.is_default));
 	}
 	pthread_mutex_unlock(&ms->lock);
 }

@@ -1,6 +1,5 @@
 /* models_private.h: models by name: for the loader, and for the engine. */
-#ifndef INGOT_ENGINE_MODELS_PRIVATE_H
-#define INGOT_ENGINE_MODELS_PRIVATE_H
+#pragma once
 
 #include "base/json.h"
 #include "daemon/engine/registry_private.h"
@@ -9,18 +8,20 @@
 
 /* The following are called under the lock. */
 
-/* Have s loaded, or looked at; what runs for it already is not begun twice. */
+/* Queue a load of s, or of its figures alone (look_only); not a second one beside a load
+ * that runs. */
 void ig_entry_queue(struct ig_models *ms, struct ig_model_entry *s, bool look_only);
-/* Give up its instance: it goes as soon as nobody holds it. */
+/* Release its instance, which is unloaded as soon as nobody holds it. */
 void ig_entry_release(struct ig_models *ms, struct ig_model_entry *s);
 struct ig_waiter *ig_entry_take_waiters(struct ig_model_entry *s);
-/* The figures of the file that was opened. */
+/* Store the figures of the opened file in s. */
 void ig_entry_set_figures(struct ig_model_entry *s, const struct ig_model *m);
-/* Bytes that would be free if all that nobody uses were unloaded, and what is of s itself. */
+/* Bytes of instances that nobody uses and that may be unloaded for s; bytes of instances of s
+ * itself. */
 uint64_t ig_models_idle_bytes(const struct ig_models *ms, const struct ig_model_entry *s);
 uint64_t ig_models_own_bytes(const struct ig_models *ms, const struct ig_model_entry *s);
 
-/* And these without it. */
+/* The following without it. */
 
 /* The entries of a configuration, before there are threads. */
 int ig_models_set_entries(struct ig_models *ms, const struct ig_config *config,
@@ -40,7 +41,5 @@ size_t ig_models_status(struct ig_models *ms, struct ig_model_status *out, size_
 /* Main's thread. */
 void ig_models_reload(struct ig_models *ms, const struct ig_config *config);
 void ig_models_describe(struct ig_models *ms, struct ig_json_writer *w);
-/* Of describe: budget, weights, scratch, arena. */
+/* Bytes of budget, weights, scratch, arena. */
 void ig_models_sums(struct ig_models *ms, uint64_t out[4]);
-
-#endif

@@ -1,16 +1,15 @@
 /*
- * origin.h: where a request comes from: made when it arrives, shared by all that works for
- * it until its row is in the ledger.
+ * origin.h: where a request comes from: made when it arrives, shared by everything that
+ * handles it until its row is in the ledger.
  */
-#ifndef INGOT_ENGINE_ORIGIN_H
-#define INGOT_ENGINE_ORIGIN_H
+#pragma once
 
 #include "store/keys.h"
 #include "store/ledger.h"
 
 #include <stdatomic.h>
 
-/* Counted; immutable once another thread may have it. */
+/* Reference-counted; immutable once another thread may have it. */
 struct ig_origin {
 	atomic_uint n_refs;
 	char request_id[IG_REQUEST_ID_CAP]; /* x-request-id: the client's, or ours */
@@ -20,12 +19,10 @@ struct ig_origin {
 	int64_t received_ns, received_wall_ns;
 };
 
-/* Received now; what is too long is cut.  NULL without memory. */
+/* Received now; texts that are too long are truncated.  NULL without memory. */
 struct ig_origin *ig_origin_create(const char *request_id, const char *endpoint, const char *client,
 				   const struct ig_principal *who);
 struct ig_origin *ig_origin_ref(struct ig_origin *o);
 void ig_origin_unref(struct ig_origin *o); /* NULL is fine */
 /* The row of a request that has not run: of its times only the total is known. */
 void ig_origin_row(const struct ig_origin *o, int64_t now_ns, struct ig_ledger_row *row);
-
-#endif

@@ -1,7 +1,7 @@
 /*
  * prep.c: one thread that runs jobs in order: templates, tokenizing and the JSON
- * of requests, which must hold up neither the sockets nor the engine.  A bounded
- * queue; who finds it full tells its client to come back.
+ * of requests, which must block neither the sockets nor the engine.  The queue is
+ * bounded; when it is full, requests are refused with Retry-After.
  */
 #include "daemon/engine/prep_private.h"
 
@@ -35,7 +35,6 @@ static void *prep_main(void *arg)
 	pthread_mutex_lock(&p->lock);
 	for (;;) {
 		struct job j;
-
 		while (!p->n && !p->stopping)
 			pthread_cond_wait(&p->wake, &p->lock);
 		if (!p->n)

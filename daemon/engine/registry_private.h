@@ -1,24 +1,22 @@
 /*
- * registry_private.h: models by configuration and what is loaded of them: what models.c,
+ * registry_private.h: configured models and their loaded instances: what models.c,
  * loader.c and contract.c share.
  *
- * A *entry* is a configured name; an *instance* (struct ig_model) is a file that was
- * opened for it, with its program and memory.  A entry points at the instance that
- * requests are given now; a reload may put another in its place, and the old one stays
- * until the last who holds it lets go.  Instances that exist count in the memory
- * contract, whoever holds them.
+ * An *entry* is a configured name; an *instance* (struct ig_model) is a file that was
+ * opened for it, with its program and memory.  An entry points at the instance that
+ * requests get now; a reload may replace it, and the old one stays until its last holder
+ * has released it.  Every instance counts in the memory contract, whoever holds it.
  *
- * One lock (ig_models.lock) guards all of it.  No callback is called, no file opened and
- * no weight packed with it held.  Where both are taken, the scheduler's lock comes first.
+ * One lock (ig_models.lock) guards all of it.  While it is held, no callback is called, no
+ * file opened and no weight packed.  Where both are taken, the scheduler's lock comes first.
  */
-#ifndef INGOT_ENGINE_REGISTRY_PRIVATE_H
-#define INGOT_ENGINE_REGISTRY_PRIVATE_H
+#pragma once
 
 #include "daemon/engine/instance_private.h"
 
 #include <pthread.h>
 
-/* Whom to tell when a load has ended. */
+/* A callback for the end of a load. */
 struct ig_waiter {
 	void (*ready)(void *ctx);
 	void *ctx;
@@ -31,7 +29,7 @@ enum ig_load {
 	IG_LOAD_RUNS,
 };
 
-/* What runs is not what is wanted any more, or not enough. */
+/* What must follow the load that runs, because the configuration has changed. */
 enum ig_again {
 	IG_AGAIN_NO,
 	IG_AGAIN_LOOK,
@@ -44,14 +42,14 @@ struct ig_model_entry {
 	char *name, *path;
 	uint32_t context, keep_alive_ms;
 	bool pin, at_start;
-	struct ig_model *model; /* what requests are given; its hold is the entry's.  NULL: none */
+	struct ig_model *model; /* that requests get; holds a reference.  NULL: none */
 	enum ig_load load;
-	bool look_only;	       /* the load is a look at the file's figures */
+	bool look_only;	       /* the load only reads the file's figures */
 	enum ig_again again;   /* when the load that runs has ended */
-	bool blocked;	       /* it waits for the memory of an instance of its own that leaves */
+	bool blocked;	       /* it waits until an older instance of its own is freed */
 	bool gone;	       /* no longer configured; freed when its load has ended */
-	uint64_t version;      /* of what is wanted: a load of another one is thrown away */
-	struct ig_error error; /* of the last load; code 0: it was fine */
+	uint64_t version;      /* of its options: a load of another version is discarded */
+	struct ig_error error; /* of the last load; code 0: it succeeded */
 	int64_t failed_ns;
 	struct ig_waiter *waiters;
 	/* of the file as it was opened last; "" and 0: not known */
@@ -69,17 +67,18 @@ TAILQ_HEAD(ig_model_list, ig_model);
 /* Bytes.  weights, scratch and logits are those of the instances that exist. */
 struct ig_contract {
 	uint64_t budget, arena, slab, weights, scratch;
-	uint64_t logits; /* all copies of logits, as many as steps may be under way */
+	uint64_t logits; /* all copies of logits, as many as steps may be in flight */
 };
 
 struct ig_models {
 	pthread_mutex_t lock;
-	pthread_cond_t wake;	    /* the loader's */
-	struct ig_backend *backend; /* NULL: destroyed; the last hold of an instance frees this */
+	pthread_cond_t wake; /* the loader's */
+	struct ig_backend
+		*backend; /* NULL: destroyed; the last release of an instance frees this */
 	/* Have the engine's thread make a change; returns when it is done. */
 	void (*change)(void *ctx, struct ig_change *c);
 	void *change_ctx;
-	uint32_t chunk; /* the most rows of one sequence in a step */
+	uint32_t chunk; /* maximum rows of one sequence in a step */
 	struct ig_entry_list entries, queue;
 	size_t n_entries;
 	struct ig_model_entry *default_entry; /* NULL: there are no entries */
@@ -94,5 +93,3 @@ static inline bool ig_model_is_current(const struct ig_model *m)
 {
 	return m->entry && m->entry->model == m;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* sampling.h: how a request's tokens are sampled and what ends them. */
-#ifndef INGOT_ENGINE_SAMPLING_H
-#define INGOT_ENGINE_SAMPLING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,13 +19,11 @@ struct ig_sampling {
 	int32_t top_k;		   /* 0: off */
 	double min_p;		   /* [0, 1]; 0: off */
 	double repetition_penalty; /* (0, 10]; 0 and 1: off.  Of the prompt's tokens too */
-	double frequency_penalty, presence_penalty; /* -2 … 2; of the answer's tokens */
+	double frequency_penalty, presence_penalty; /* -2 … 2; of output tokens */
 	struct ig_bias *biases;			    /* added to tokens' logits; ids differ */
 	uint32_t n_biases;
 	uint64_t seed;
 	int32_t max_tokens; /* 0: up to the context (or scheduler.max_output_tokens) */
 	char **stops;	    /* NULL-terminated; NULL: none */
-	bool ignore_end;    /* end tokens do not end it, and give no text; not with a grammar */
+	bool ignore_end;    /* end tokens do not end it and have no text; not with a grammar */
 };
-
-#endif

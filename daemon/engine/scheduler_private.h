@@ -1,13 +1,12 @@
 /* scheduler_private.h: the scheduler as the engine and the loader see it; see loop.c. */
-#ifndef INGOT_ENGINE_SCHEDULER_PRIVATE_H
-#define INGOT_ENGINE_SCHEDULER_PRIVATE_H
+#pragma once
 
 #include "daemon/engine/generation.h"
 #include "daemon/engine/instance_private.h"
 
 struct ig_sched;
 
-/* What is published at each step's boundary. */
+/* Published at each step's boundary. */
 struct ig_sched_figures {
 	struct ig_kv_stats kv;
 	uint32_t n_all, n_waiting, n_running, n_paused;
@@ -18,11 +17,11 @@ struct ig_sched_figures {
 int ig_sched_create(const struct ig_backend *b, const struct ig_config *config,
 		    void (*device_lost)(void *ctx), void *ctx, struct ig_sched **out,
 		    struct ig_error *err);
-/* Its thread; the backend has its cache by now. */
+/* Start its thread; the backend has its cache. */
 int ig_sched_start(struct ig_sched *sch, struct ig_error *err);
 /* Refuse new requests. */
 void ig_sched_drain(struct ig_sched *sch);
-/* Cancel what runs; the thread ends. */
+/* Cancel all sequences and end the thread. */
 void ig_sched_stop(struct ig_sched *sch);
 void ig_sched_destroy(struct ig_sched *sch);
 
@@ -38,5 +37,3 @@ struct ig_sched_figures ig_sched_figures(struct ig_sched *sch);
 /* Have c made at a step's boundary, by the engine's thread while there is one; returns when
  * it is done.  One caller at a time.  sched is a struct ig_sched. */
 void ig_sched_change(void *sched, struct ig_change *c);
-
-#endif

@@ -1,14 +1,13 @@
 /*
  * scheduler_state_private.h: the scheduler's state, which admission.c, step.c and loop.c
- * share; to all others it is opaque (scheduler_private.h).
+ * share; opaque to all others (scheduler_private.h).
  *
  * One lock guards what other threads and the engine's thread both touch: the inbox, the
- * list of all sequences, wishes to cancel or resume, the options, the published figures.
+ * list of all sequences, requests to cancel or resume, the options, the published figures.
  * Everything else belongs to the engine's thread.  No callback (a stream's wake, the
- * ledger) is ever called with the lock held.
+ * ledger) is called with the lock held.
  */
-#ifndef INGOT_ENGINE_SCHEDULER_STATE_PRIVATE_H
-#define INGOT_ENGINE_SCHEDULER_STATE_PRIVATE_H
+#pragma once
 
 #include "daemon/engine/scheduler_private.h"
 #include "daemon/engine/sequence_private.h"
@@ -21,7 +20,7 @@ struct ig_sched_options {
 	int64_t slow_client_timeout_ns;
 };
 
-/* A step under way, and whom it computes for. */
+/* A step in flight and its sequences. */
 struct ig_flight {
 	struct ig_model *model;
 	struct ig_step_buffer *buffer;
@@ -46,38 +45,36 @@ struct ig_sched {
 	pthread_cond_t changed; /* a change was made */
 
 	/* ---- under the lock ---- */
-	struct ig_change *change; /* that is asked for; NULL: none */
-	bool events;		  /* something below changed: look before sleeping */
+	struct ig_change *change; /* to be made; NULL: none */
+	bool events;		  /* something below changed: do not sleep */
 	bool draining, stopping, cancels;
 	uint64_t last_number;
 	struct ig_seq_list inbox; /* by ig_seq.link */
 	struct ig_seq_list all;	  /* by ig_seq.all; figures.n_all of them */
-	uint32_t n_inbox;	  /* of the inbox, and those that left it since the last boundary */
+	uint32_t n_inbox;	  /* in the inbox, or taken from it since the last boundary */
 	struct ig_sched_options options;
 	struct ig_sched_figures figures;
-	uint32_t n_free; /* running sequences that could join at once */
+	uint32_t n_free; /* sequences that could be admitted at once */
 
 	/* ---- the engine's thread ---- */
 	struct ig_sched_options now;	     /* a copy of options */
 	struct ig_seq_list waiting, running; /* by link, oldest first */
-	struct ig_seq_list ended;      /* by link: what is left of their text waits for room */
-	struct ig_seq_list show;       /* by show_link: has text to pass on */
+	struct ig_seq_list ended; /* by link: the rest of their text waits for space in the ring */
+	struct ig_seq_list show;  /* by show_link: has text to pass on */
 	uint32_t n_waiting, n_running; /* n_running: paused ones are not counted */
 	uint32_t n_paused, n_holding;  /* that hold blocks */
-	uint32_t n_adjusts; /* most edits of logits that the running sequences may have */
-	bool kv_freed;	    /* since admission last ran out of blocks */
-	bool kv_blocked;    /* admission ran out of blocks */
-	bool moved;	    /* something ended or was preempted: look again before sleeping */
+	uint32_t n_adjusts;	       /* sum of max_adjusts of the running sequences */
+	bool kv_freed;		       /* since admission last ran out of blocks */
+	bool kv_blocked;	       /* admission ran out of blocks */
+	bool moved;		       /* something ended or was preempted: do not sleep */
 	struct ig_flight flights[IG_STEPS_IN_FLIGHT]; /* oldest first */
 	uint32_t n_flights;
-	uint64_t n_submitted; /* steps: they take turns with the copies of logits */
+	uint64_t n_submitted; /* steps, which use the copies of logits in rotation */
 	/* [max_logit_rows, n_logits] of any model that gives them */
 	float *logits[IG_STEPS_IN_FLIGHT];
-	uint64_t step;	   /* number of the step being built */
-	bool wants_room;   /* a step was put off until nothing is under way: it must preempt */
-	int64_t landed_ns; /* when the last step was done */
-	struct ig_model_queue turns; /* models by turn, the one whose turn it is first */
-	bool holds_back;	     /* no step begins before a change is made */
+	uint64_t step;		     /* number of the step being built */
+	bool wants_room;	     /* a step must preempt, and waits until none is in flight */
+	int64_t landed_ns;	     /* when the last step was done */
+	struct ig_model_queue turns; /* models in round-robin order, the next one first */
+	bool holds_back;	     /* no step starts before a change is made */
 };
-
-#endif

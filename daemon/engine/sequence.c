@@ -1,15 +1,13 @@
 /*
  * sequence.c: one request's memory, and its way from ids to text: see
- * sequence_private.h.  Everything a request will ever need is allocated when it
- * is submitted, so that no token allocates.
+ * sequence_private.h.  Everything a request needs is allocated when it is submitted, so
+ * that no token allocates.
  *
- * Text goes through three stages in one buffer: bytes that the stream may have
- * (n_ready), then bytes that could be the beginning of a stop string and are held
- * back until they are or are not.  What is held is the longest beginning of any
- * stop string that the text so far ends with.
+ * One buffer has the bytes that the stream may have (n_ready), then the bytes that are held
+ * back: the longest prefix of any stop string that the text so far ends with.
  *
- * Where log probabilities are wanted, each token's note waits beside the text until
- * all of its text is ready, then goes into the stream ahead of it.
+ * A token's logprob, where requested, waits until all of the token's text is ready, then is
+ * written to the stream before that text.
  */
 #include "daemon/engine/sequence_private.h"
 
@@ -22,9 +20,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FLUSH_BYTES 16 /* the most that the end of the detokenizer adds */
-/* Tokens that may wait to be shown without a stop string that holds them back: those of
- * the steps that were under way when the ring was full, and what the detokenizer holds. */
+#define FLUSH_BYTES 16 /* at most what a flush of the detokenizer adds */
+/* Tokens that may wait for their text without a stop string that holds it back: of the steps
+ * in flight when the ring became full, and those that the detokenizer holds. */
 #define MAX_UNSHOWN 16
 
 /* ---- from a spec ----------------------------------------------------------------- */
@@ -42,8 +40,7 @@ static int check_prompt(const struct ig_gen_spec *spec, struct ig_error *err)
 			       spec->n_prompt, m->name, m->n_context);
 	if ((uint32_t)spec->n_prompt == m->n_context)
 		return ig_fail(err, -E2BIG,
-			       "the prompt has %d tokens, which leaves no room in the "
-			       "context of %s, %u",
+			       "the prompt has %d tokens, which fills the context of %s, %u",
 			       spec->n_prompt, m->name, m->n_context);
 	if ((uint32_t)spec->n_prompt > model->max_kv_tokens)
 		return ig_fail(err, -E2BIG,
@@ -81,7 +78,6 @@ static int check_stops(char *const *stops, struct ig_error *err)
 {
 	for (size_t i = 0; stops && stops[i]; i++) {
 		size_t n = strlen(stops[i]);
-
 		if (i == IG_MAX_STOPS)
 			return ig_fail(err, -EINVAL, "more than %d stop strings", IG_MAX_STOPS);
 		if (!n || n > IG_MAX_STOP_BYTES)
@@ -94,29 +90,31 @@ static int check_stops(char *const *stops, struct ig_error *err)
 
 static int check_sampling(const struct ig_sampling *p, struct ig_error *err)
 {
+	const struct {
+		const char *name;
+		double value, min, max;
+		bool above;
+	} ranges[] = {
+		{ "temperature", p->temperature, 0, 2 },
+		{ "top_p", p->top_p, 0, 1, true },
+		{ "min_p", p->min_p, 0, 1 },
+		{ "repetition_penalty", p->repetition_penalty, 0, 10 },
+		{ "frequency_penalty", p->frequency_penalty, -2, 2 },
+		{ "presence_penalty", p->presence_penalty, -2, 2 },
+	};
+
 	if (p->max_tokens < 0)
 		return ig_fail(err, -EINVAL, "max_tokens is %d; it must not be negative",
 			       p->max_tokens);
-	if (!(p->temperature >= 0 && p->temperature <= 2))
-		return ig_fail(err, -EINVAL, "temperature is %g; it must be from 0 to 2",
-			       p->temperature);
-	if (!(p->top_p > 0 && p->top_p <= 1))
-		return ig_fail(err, -EINVAL, "top_p is %g; it must be above 0 and at most 1",
-			       p->top_p);
 	if (p->top_k < 0)
 		return ig_fail(err, -EINVAL, "top_k is %d; it must not be negative", p->top_k);
-	if (!(p->min_p >= 0 && p->min_p <= 1))
-		return ig_fail(err, -EINVAL, "min_p is %g; it must be from 0 to 1", p->min_p);
-	if (!(p->repetition_penalty >= 0 && p->repetition_penalty <= 10))
-		return ig_fail(err, -EINVAL,
-			       "repetition_penalty is %g; it must be above 0 and at most "
-			       "10",
-			       p->repetition_penalty);
-	if (!(fabs(p->frequency_penalty) <= 2) || !(fabs(p->presence_penalty) <= 2))
-		return ig_fail(err, -EINVAL, "%s_penalty is %g; it must be from -2 to 2",
-			       fabs(p->frequency_penalty) <= 2 ? "presence" : "frequency",
-			       fabs(p->frequency_penalty) <= 2 ? p->presence_penalty :
-								 p->frequency_penalty);
+	for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+		double v = ranges[i].value, min = ranges[i].min, max = ranges[i].max;
+		if (v >= min && v <= max && !(ranges[i].above && v == min))
+			continue;
+		return ig_fail(err, -EINVAL, "%s is %g; it must be from %g to %g%s", ranges[i].name,
+			       v, min, max, ranges[i].above ? ", but not 0" : "");
+	}
 	return check_stops(p->stops, err);
 }
 
@@ -140,12 +138,12 @@ static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
 			       IG_MAX_TOP);
 	if (spec->n_top >= 0 && !ig_stream_has_logprobs(spec->stream))
 		return ig_fail(err, -EINVAL,
-			       "log probabilities are wanted, but the stream keeps no "
-			       "notes");
+			       "log probabilities are requested, but the stream has no ring for "
+			       "them");
 	if (spec->n_top >= 0 && !model->gives_logits)
 		return ig_fail(err, -EINVAL,
-			       "log probabilities of %s are not possible: memory.budget "
-			       "leaves no room for them",
+			       "log probabilities of %s are not available: memory.budget "
+			       "has no space for them",
 			       m->name);
 	if (spec->n_shown > IG_MAX_SHOWN)
 		return ig_fail(err, -EINVAL, "%u control tokens are to be shown; %d are possible",
@@ -158,13 +156,12 @@ static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
 				       spec->shown[i], m->name, n_vocab - 1);
 	if (spec->grammar && spec->sampling.ignore_end)
 		return ig_fail(err, -EINVAL,
-			       "ignore_end with a grammar, which says itself where the "
-			       "answer ends");
+			       "ignore_end with a grammar, which defines where the output "
+			       "ends");
 	return 0;
 }
 
-/* fail[i]: the length of the longest proper beginning of text[0 … i] that it also
- * ends with. */
+/* fail[i]: the length of the longest proper prefix of text[0 … i] that is also its suffix. */
 static int stop_init(struct ig_stop *stop, const char *text)
 {
 	uint32_t k = 0;
@@ -184,9 +181,9 @@ static int stop_init(struct ig_stop *stop, const char *text)
 	return 0;
 }
 
-/* ---- edits of logits ------------------------------------------------------------- */
+/* ---- penalties and biases -------------------------------------------------------- */
 
-/* The edit of a token, made if there is none; there is room for all that there can be. */
+/* The entry of a token, added if there is none; edits has space for all. */
 static struct ig_logit_adjust *adjust_of(struct ig_seq *s, int32_t id)
 {
 	uint32_t mask = s->n_adjust_table - 1, at = (uint32_t)id * 2654435761u;
@@ -239,8 +236,8 @@ void ig_seq_count(struct ig_seq *s, int32_t id)
 	e->seen = 1;
 }
 
-/* All notes that will ever wait at once: a stop string may hold back text of few bytes
- * and, among control tokens without text, any number of tokens. */
+/* Allocate for all logprobs that can wait at once: a stop string holds back few bytes, but with
+ * control tokens that have no text any number of tokens. */
 static int make_logprobs(struct ig_seq *s)
 {
 	s->logprob_base = s->n_given = s->n_prompt;
@@ -255,7 +252,7 @@ static int make_logprobs(struct ig_seq *s)
 	return s->logprobs && (s->logprob_tops || !s->n_top) ? 0 : -ENOMEM;
 }
 
-/* What the op reads of it; a top_p that is above 0 as a double may be 0 as a float. */
+/* The op's parameters; a top_p above 0 as a double may be 0 as a float. */
 static struct ig_sample_params sample_params(const struct ig_sampling *p)
 {
 	return (struct ig_sample_params){
@@ -285,8 +282,7 @@ static int make_stops(struct ig_seq *s, char *const *stops)
 	return s->stops ? 0 : -ENOMEM;
 }
 
-/* What is ready, what is held back, one token more and, where notes are kept, the token
- * before it. */
+/* Text that is held back, one token more and, with logprobs, the token before it. */
 static size_t text_capacity(const struct ig_seq *s)
 {
 	uint32_t longest = 0;
@@ -395,7 +391,7 @@ void ig_seq_destroy(struct ig_seq *s)
 	free(s);
 }
 
-/* ---- notes ------------------------------------------------------------------------- */
+/* ---- logprobs ---------------------------------------------------------------------- */
 
 static struct ig_seq_logprob *logprob_of(const struct ig_seq *s, int32_t token)
 {
@@ -408,7 +404,7 @@ int ig_seq_add_logprob(struct ig_seq *s, int32_t id, const float *logits)
 	size_t at;
 
 	if (s->n_tokens == s->n_given)
-		s->logprob_base = s->n_given; /* none waits: the same few are used again */
+		s->logprob_base = s->n_given; /* none waits: start again at the first */
 	if (s->n_tokens - s->n_given >= s->logprob_cap)
 		return -ENOSPC;
 	logprob = logprob_of(s, s->n_tokens);
@@ -419,8 +415,8 @@ int ig_seq_add_logprob(struct ig_seq *s, int32_t id, const float *logits)
 	return 0;
 }
 
-/* Is the next note one that the stream may have?  Not before all of its token's text is
- * ready; and what the detokenizer holds may yet become text of the last token. */
+/* Whether the next logprob may be written: all text of its token must be ready, and bytes in the
+ * detokenizer may still become text of the last token. */
 static bool logprob_is_ready(const struct ig_seq *s)
 {
 	if (s->n_top < 0 || s->n_given >= s->n_shown || s->n_given >= s->logprob_end)
@@ -450,15 +446,15 @@ static int give_logprob(struct ig_seq *s)
 	return 0;
 }
 
-/* The text that the tokens shown so far gave ends here. */
+/* The text of the last detokenized token ends here. */
 static void end_logprob(struct ig_seq *s)
 {
 	if (s->n_top >= 0 && s->n_shown > s->n_given)
 		logprob_of(s, s->n_shown - 1)->text_end = s->text_at + s->n_text;
 }
 
-/* The answer ends after n_text bytes: no note is given of the token whose text begins
- * there, nor of those behind it. */
+/* The output ends after n_text bytes: tokens whose text begins there or later have no logprob in
+ * the stream. */
 static void cut_logprobs(struct ig_seq *s)
 {
 	uint64_t end = s->text_at + s->n_text, start = s->given_end;
@@ -466,7 +462,6 @@ static void cut_logprobs(struct ig_seq *s)
 
 	for (i = s->n_given; s->n_top >= 0 && i < s->n_shown; i++) {
 		struct ig_seq_logprob *logprob = logprob_of(s, i);
-
 		if (start >= end && logprob->text_end > end)
 			break;
 		start = logprob->text_end;
@@ -478,8 +473,8 @@ static void cut_logprobs(struct ig_seq *s)
 
 /* ---- text -------------------------------------------------------------------------- */
 
-/* Move what is ready into the stream, in pieces of whole characters; where notes are
- * kept, no text before the note of its token. */
+/* Move ready text into the stream, by whole characters; with logprobs no text before that of its
+ * token. */
 static void flush(struct ig_seq *s)
 {
 	size_t done = 0, ready = s->n_ready;
@@ -491,7 +486,6 @@ static void flush(struct ig_seq *s)
 		ready = (size_t)(s->given_end - s->text_at);
 	while (done < ready) {
 		size_t n = ready - done;
-
 		while (n && ig_stream_put(s->stream, s->text + done, n) < 0) {
 			n = ig_utf8_cut(s->text + done, n, n / 2);
 		}
@@ -520,23 +514,20 @@ bool ig_seq_has_capacity(const struct ig_seq *s)
 		if (!ready)
 			return false;
 	}
-	/* room for any one character is progress; less may never become one */
+	/* space for any one character is progress; less may never hold one */
 	return ig_stream_has_space(s->stream, ready < 4 ? ready : 4);
 }
 
-/* Look at the last n bytes of the text.  Either a stop string ends in them: the
- * text is cut before it and nothing more will come; or all that no stop string
- * can begin in is ready. */
+/* Match the last n bytes of the text.  If a stop string ends in them, the text is cut before
+ * it and complete; else all bytes in which no stop string can begin become ready. */
 static void match_stops(struct ig_seq *s, size_t n)
 {
 	uint32_t held = 0;
 
 	for (size_t i = s->n_text - n; s->n_stops && i < s->n_text; i++) {
 		const struct ig_stop *found = NULL;
-
 		for (uint32_t k = 0; k < s->n_stops; k++) {
 			struct ig_stop *stop = &s->stops[k];
-
 			while (stop->n_matched && s->text[i] != stop->text[stop->n_matched])
 				stop->n_matched = stop->fail[stop->n_matched - 1];
 			if (s->text[i] == stop->text[stop->n_matched])
@@ -559,7 +550,7 @@ static void match_stops(struct ig_seq *s, size_t n)
 	s->n_ready = s->n_text - held;
 }
 
-/* The text of one more token; an end token that did not end it has none. */
+/* The text of one more token; an ignored end token has none. */
 static size_t put_token(struct ig_seq *s, int32_t id)
 {
 	if (s->ignore_end && ig_tokenizer_is_end(s->model->tokenizer, id))
@@ -585,7 +576,7 @@ void ig_seq_show(struct ig_seq *s)
 	s->n_text += n;
 	end_logprob(s);
 	match_stops(s, n);
-	s->n_ready = s->n_text; /* what was held back was no stop string after all */
+	s->n_ready = s->n_text; /* the bytes held back are not a stop string */
 	s->text_done = true;
 	flush(s);
 }
@@ -600,7 +591,7 @@ void ig_seq_drop_text(struct ig_seq *s)
 
 int32_t ig_seq_n_output(const struct ig_seq *s)
 {
-	/* Tokens past a stop string were computed, but are not part of the answer. */
+	/* Tokens past a stop string were computed, but are not output. */
 	if (s->result.finish == IG_FINISH_STOP && s->text_done)
 		return s->n_shown - s->n_prompt;
 	return s->n_tokens - s->n_prompt;

@@ -2,14 +2,12 @@
  * sequence_private.h: one request inside the engine: its tokens, its blocks, and
  * the way from sampled ids to text in its stream.
  *
- * Of the tokens, the first n_done have their K and V in the cache; the first
- * n_shown have become text.  A sequence whose K and V were taken from it
- * (preempted) has n_done 0 and is read again, output and all, but for the beginning
- * that the prefix cache still has; its place in a grammar and its notes stay as they
- * are, since both move only when a token is drawn.
+ * The K and V of the first n_done tokens are in the cache; the first n_shown have
+ * become text.  A preempted sequence has n_done 0: its prompt and output are prefilled
+ * again, but for the prefix that the prefix cache still has.  Its grammar state and its
+ * logprobs stay as they are, since both change only when a token is sampled.
  */
-#ifndef INGOT_ENGINE_SEQUENCE_PRIVATE_H
-#define INGOT_ENGINE_SEQUENCE_PRIVATE_H
+#pragma once
 
 #include "daemon/engine/generation.h"
 #include "daemon/engine/instance_private.h"
@@ -17,17 +15,17 @@
 
 /* A stop string and how far the text so far has matched it (Knuth, Morris, Pratt). */
 struct ig_stop {
-	uint32_t *fail; /* [len]: what is still matched when the byte after i + 1 differs */
+	uint32_t *fail; /* [len]: how many bytes still match when the byte after i + 1 differs */
 	char *text;	/* [len], behind them */
 	uint32_t len;
 	uint32_t n_matched;
 };
 
-/* A token's log probability, from its draw until the stream has it. */
+/* A token's logprob, from sampling until it is in the stream. */
 struct ig_seq_logprob {
 	float logprob;
 	int32_t n_top;
-	uint64_t text_end; /* once the token is shown */
+	uint64_t text_end; /* once the token has become text */
 };
 
 TAILQ_HEAD(ig_seq_list, ig_seq);
@@ -39,19 +37,19 @@ struct ig_seq {
 	uint64_t number; /* the request's handle; smaller is older */
 	struct ig_model *model;
 	char id[64];
-	struct ig_origin *origin; /* counted once adopted */
+	struct ig_origin *origin; /* referenced once adopted */
 	int32_t n_prompt, max_output;
 	struct ig_sample_params sample; /* but for the position and first_adjust */
-	bool penalties;			/* the draw depends on the tokens so far */
+	bool penalties;			/* sampling depends on the tokens so far */
 	bool prefill_only, ignore_end;
-	int32_t n_top;		       /* -1: no notes */
-	struct ig_grammar *grammar;    /* NULL: any token may come */
+	int32_t n_top;		       /* -1: no logprobs */
+	struct ig_grammar *grammar;    /* NULL: any token is allowed */
 	int32_t control[IG_MAX_SHOWN]; /* control tokens that are text */
 	uint32_t max_adjusts;
 	struct ig_stop *stops; /* [n_stops] */
 	uint32_t n_stops;
-	struct ig_stream *stream; /* the writer's hold */
-	bool adopted;		  /* it holds its model, grammar and origin; its model counts it */
+	struct ig_stream *stream; /* the writer's reference */
+	bool adopted; /* it references its model, grammar and origin; its model counts it */
 
 	/* ---- under the scheduler's lock ---- */
 	TAILQ_ENTRY(ig_seq) all;
@@ -69,44 +67,45 @@ struct ig_seq {
 	struct ig_seq *next_cancelled;
 	struct ig_seq_list *list; /* the one that link is in; NULL: none */
 	bool on_show, completed;
-	uint32_t n_flights;		 /* steps under way that compute for it */
+	uint32_t n_flights;		 /* steps in flight that include it */
 	struct ig_kv_seq *kv;		 /* NULL: no blocks */
 	int32_t *tokens;		 /* [n_prompt + max_output] */
 	struct ig_logit_adjust *adjusts; /* [max_adjusts]; sample.n_adjusts of them */
 	uint32_t *
-		adjust_table; /* [n_adjust_table], a power of two: an edit's number plus one, by id */
+		adjust_table; /* [n_adjust_table], a power of two: index in edits plus one, by id */
 	uint32_t n_adjust_table;
 	int32_t n_tokens, n_done, n_shown;
-	uint64_t step;	  /* the newest step that it was built into */
-	uint64_t planned; /* the newest step that it was to be in, with n_planned rows */
+	uint64_t step;	  /* the newest step that includes it */
+	uint64_t planned; /* the newest step that it was planned for, with n_planned rows */
 	int32_t n_planned;
 	int32_t n_rows, logit_index; /* in the newest of these steps; -1: no logits */
-	struct ig_gen_result result; /* finish is set as soon as the end is known */
+	struct ig_gen_result result; /* finish is set as soon as it is known */
 
-	struct ig_grammar_matcher *matcher; /* its place in the grammar; NULL: none */
+	struct ig_grammar_matcher *matcher; /* its state in the grammar; NULL: none */
 	struct ig_detokenizer detokenizer;
-	char *text; /* [text_cap] what is ready for the stream, then what is held back */
+	char *text; /* [text_cap]: bytes ready for the stream, then bytes held back */
 	size_t text_cap, n_ready, n_text;
-	bool text_done; /* nothing will be added to text */
-	bool stuck;	/* the stream has no room for what is ready */
-	/* Notes of the tokens n_given … n_tokens - 1, in a ring. */
+	bool text_done; /* text is complete */
+	bool stuck;	/* the stream has no space for what is ready */
+	/* Logprobs of the tokens n_given … n_tokens - 1, in a ring. */
 	struct ig_seq_logprob *logprobs;    /* [logprob_cap] */
 	struct ig_token_prob *logprob_tops; /* [logprob_cap, n_top] */
-	int32_t logprob_cap, logprob_base;  /* logprob_base: the token whose note is notes[0] */
-	int32_t n_given, logprob_end;	    /* tokens from logprob_end on are given none */
-	uint64_t text_at;		    /* of text[0] in the answer */
-	uint64_t given_end; /* text_end of the last note that the stream was given */
+	int32_t logprob_cap, logprob_base;  /* logprob_base: the token of notes[0] */
+	int32_t n_given, logprob_end;	    /* tokens from logprob_end on have none */
+	uint64_t text_at;		    /* of text[0] in the output */
+	uint64_t given_end;		    /* text_end of the last logprob in the stream */
 
-	int64_t admitted_ns, read_ns, first_ns, last_ns; /* 0: not yet; read: all of the prompt */
+	int64_t admitted_ns, read_ns, first_ns,
+		last_ns; /* 0: not yet; read: the prompt is prefilled */
 	int64_t paused_ns;
 	uint32_t itl[IG_ITL_BUCKETS];
 };
 
-/* Any thread.  Checks the spec (-EINVAL, -E2BIG with text); takes nothing of it
- * over yet.  max_output: of a spec that says none; 0: up to the context. */
+/* Any thread.  Checks the spec (-EINVAL, -E2BIG with text) and takes no reference yet.
+ * max_output: where the spec has none; 0: up to the context. */
 int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig_seq **out,
 		  struct ig_error *err);
-/* Hold the spec's model, grammar and origin, take over its stream. */
+/* Take references of the spec's model, grammar and origin, and its stream. */
 void ig_seq_adopt(struct ig_seq *s, const struct ig_gen_spec *spec);
 /* Frees what it owns; it must be in no list and hold no blocks. */
 void ig_seq_destroy(struct ig_seq *s);
@@ -118,8 +117,8 @@ static inline bool ig_seq_is_paused(const struct ig_seq *s)
 
 /* ---- the engine's thread ---- */
 
-/* What it will have, what will be done, and what will be left to do when the steps under
- * way have landed. */
+/* Its tokens, those computed, and those left to compute, once the steps in flight are
+ * complete. */
 static inline int32_t ig_seq_tokens_then(const struct ig_seq *s)
 {
 	return s->n_tokens + (s->n_flights && s->logit_index >= 0);
@@ -133,26 +132,24 @@ static inline int32_t ig_seq_n_left(const struct ig_seq *s)
 	return ig_seq_tokens_then(s) - ig_seq_done_then(s);
 }
 
-/* A token of the answer: what penalties count. */
+/* Count an output token for penalties. */
 void ig_seq_count(struct ig_seq *s, int32_t id);
-/* Before token n_tokens is appended: its log probability, from its row of logits.
- * -ENOSPC when there is no room for it, which can't be. */
+/* Before token n_tokens is appended: store its logprob, from its row of logits.
+ * -ENOSPC when the ring is full, which can't be. */
 int ig_seq_add_logprob(struct ig_seq *s, int32_t id, const float *logits);
-/* Turn tokens into text and text into the stream, as far as there is room.  May
- * find a stop string: result.finish is set then. */
+/* Detokenize and move text into the stream as far as that has space.  Sets
+ * result.finish when it finds a stop string. */
 void ig_seq_show(struct ig_seq *s);
-/* What the ring had no room for is thrown away, nothing more is shown. */
+/* Discard the text that is not in the stream yet; nothing more is written. */
 void ig_seq_drop_text(struct ig_seq *s);
-/* All that will ever be shown is in the stream. */
+/* All text is in the stream. */
 static inline bool ig_seq_is_shown(const struct ig_seq *s)
 {
 	return s->text_done && !s->n_ready && !s->stuck;
 }
-/* Whether the stream has room again for some of what is ready. */
+/* Whether the stream has space again for some of what is ready. */
 bool ig_seq_has_capacity(const struct ig_seq *s);
-/* The number of tokens that the request is told of. */
+/* The output tokens that are reported. */
 int32_t ig_seq_n_output(const struct ig_seq *s);
-/* Fill in the ledger's row from what happened. */
+/* Fill in the ledger's row. */
 void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *row);
-
-#endif

@@ -1,20 +1,20 @@
 /*
- * step.c: what is computed: which rows are in a step, and what becomes of what it draws.
+ * step.c: steps: which rows they have, and what happens to the tokens that they sample.
  *
- * One step is of one model; models with work take turns.  A step has one row for
- * each sequence that decodes, then, oldest first, rows of prompts, up to
- * prefill_chunk each and max_batch_tokens in all.
+ * A step is of one model; models with work alternate.  A step has one row for each
+ * sequence that decodes, then, oldest first, rows of prompts, up to prefill_chunk each
+ * and max_batch_tokens in all.
  *
- * Where a device computes by itself, step n+2 is built and submitted before n+1 was
- * waited for (max_flights is 2): its rows begin with tokens that n+1 is still to
- * draw, and what it draws for a sequence that ends with n+1 is thrown away as well.
- * Who is in a step under way keeps its blocks until that step has landed.  A step
- * never runs ahead where it would have to preempt, past a sequence's last token, or
- * for rows whose draw depends on the tokens so far (penalties, a grammar's mask).
+ * Where a device computes asynchronously, step n+2 is built and submitted before n+1 is
+ * complete (max_flights is 2): its first rows are tokens that n+1 still has to sample, and
+ * its tokens for a sequence that ends with n+1 are discarded.  A sequence in a step in
+ * flight keeps its blocks until that step is complete.  A step does not run ahead where it
+ * would have to preempt, past a sequence's last token, or for rows whose sampling depends
+ * on the tokens so far (penalties, a grammar's mask).
  *
- * A step brings a copy of its logits only if one of its rows is to be told the log
- * probability of its token.  They are read as soon as the step has landed, while the
- * next one may be under way, so there are as many copies as steps at once.
+ * A step copies its logits only if one of its rows has logprobs.  They are read when the
+ * step is complete, while the next one may be in flight, so there are as many copies as
+ * steps in flight.
  */
 #include "daemon/engine/step_private.h"
 
@@ -25,21 +25,20 @@
 #include <errno.h>
 #include <string.h>
 
-/* Whether s can be in the next step of m, whatever is still under way. */
+/* Whether s can be in the next step of m, beside the steps in flight. */
 static bool can_join(const struct ig_model *m, const struct ig_seq *s)
 {
 	if (s->model != m || ig_seq_is_paused(s) || ig_seq_n_left(s) < 1)
 		return false;
 	if (!s->n_flights || s->logit_index < 0)
 		return true;
-	/* Its next token is being drawn: is there one after it, that needs no look at it? */
+	/* Its next token is being sampled: is there another, independent of its id? */
 	return s->n_tokens + 1 - s->n_prompt < s->max_output && !s->penalties && !s->matcher;
 }
 
-/* How the token at position is drawn from the row of logits i, and what else is wanted
- * of that. */
-static void add_sample(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s, int32_t i,
-		       int32_t position)
+/* The sampling parameters of the token at position, from row i of the logits. */
+static void add_sampling(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s, int32_t i,
+			 int32_t position)
 {
 	struct ig_step_buffer *b = f->buffer;
 	struct ig_step *step = &b->step;
@@ -74,13 +73,11 @@ static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		uint32_t n_have;
 		const uint32_t *blocks = sch->b->kv->seq_blocks(s->kv, g, &n_have);
-
 		memcpy(b->block_tables[g] + (size_t)seq * m->max_blocks, blocks,
 		       n_blocks * sizeof *blocks);
 	}
 	for (int32_t i = 0; i < n; i++) {
 		bool known = done + i < s->n_tokens;
-
 		b->token_ids[first + i] = known ? s->tokens[done + i] : 0;
 		b->token_from[first + i] = known ? -1 : s->logit_index;
 		if (!known) {
@@ -96,9 +93,8 @@ static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s
 	s->logit_index = -1;
 	if (done + n == n_tokens && !s->prefill_only) {
 		int32_t i = step->n_logit_rows++;
-
 		b->logit_rows[i] = first + n - 1;
-		add_sample(sch, f, s, i, n_tokens);
+		add_sampling(sch, f, s, i, n_tokens);
 		s->logit_index = i;
 	}
 	if (decodes)
@@ -109,8 +105,8 @@ static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s
 	s->step = sch->step;
 }
 
-/* Who is in the next step of m, with how many rows, and blocks for these: who would have to
- * go waits until nothing is under way.  False: then; or nobody has work. */
+/* Choose the sequences and rows of the next step of m, and ensure their blocks.  False: a
+ * sequence must be preempted, which waits until no step is in flight. */
 static bool plan_rows(struct ig_sched *sch, struct ig_model *m)
 {
 	int32_t left = (int32_t)sch->b->max_rows;
@@ -119,13 +115,12 @@ static bool plan_rows(struct ig_sched *sch, struct ig_model *m)
 
 	for (s = TAILQ_FIRST(&sch->running); s && n_seqs < sch->b->max_seqs; s = next) {
 		int32_t n = 1;
-
 		if (!can_join(m, s) || ig_seq_n_left(s) != 1) {
 			next = TAILQ_NEXT(s, link);
 			continue;
 		}
-		/* Victims are younger, so they come later in the list; if s itself had to
-		 * go, nothing younger was left. */
+		/* Victims are younger, so they come later in the list; s itself is preempted only
+		 * when no younger one is left. */
 		if (!ig_sched_ensure_capacity(sch, s, &n))
 			break;
 		s->planned = sch->step;
@@ -134,10 +129,9 @@ static bool plan_rows(struct ig_sched *sch, struct ig_model *m)
 		left--;
 		next = TAILQ_NEXT(s, link);
 	}
-	/* A victim may have been planned: it is in the list no more. */
+	/* A victim may have been planned: it is no longer in the list. */
 	for (s = TAILQ_FIRST(&sch->running); s && !sch->wants_room; s = next) {
 		int32_t n = ig_seq_n_left(s);
-
 		if (s->planned == sch->step || !can_join(m, s)) {
 			next = TAILQ_NEXT(s, link);
 			continue;
@@ -157,8 +151,7 @@ static bool plan_rows(struct ig_sched *sch, struct ig_model *m)
 	return !sch->wants_room;
 }
 
-/* Fill in f for m.  Nothing of a sequence changes but its blocks, n_rows and
- * logit_index. */
+/* Fill in f for m.  Of a sequence only its blocks, n_rows and logit_index change. */
 static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_flight *f)
 {
 	struct ig_step *step = &m->steps[m->next_step].step;
@@ -186,18 +179,18 @@ static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_fligh
 	return step->n_rows > 0;
 }
 
-/* One of the steps that computed for s is over. */
+/* A step that included s is complete. */
 static void land(struct ig_sched *sch, struct ig_seq *s)
 {
 	if (--s->n_flights)
 		return;
 	if (s->result.finish != IG_FINISH_NONE)
-		ig_sched_drop_kv(sch, s); /* its end was found while the step ran */
+		ig_sched_drop_kv(sch, s); /* it ended while the step ran */
 	if (s->completed)
 		ig_seq_destroy(s);
 }
 
-/* All that f computes for end with the driver's error. */
+/* All sequences of f end with the driver's error. */
 static void fail_flight(struct ig_sched *sch, struct ig_flight *f, const char *what, int rc)
 {
 	const char *text = ig_program_error(f->model->program)->text;
@@ -211,7 +204,6 @@ static void fail_flight(struct ig_sched *sch, struct ig_flight *f, const char *w
 	for (uint32_t i = 0; i < f->n_seqs; i++) {
 		struct ig_seq *s = f->seqs[i].seq;
 		bool over = s->result.finish != IG_FINISH_NONE;
-
 		land(sch, s);
 		if (!over)
 			ig_sched_fail(sch, s, rc, "the driver failed to %s a step: %s", what,
@@ -220,23 +212,22 @@ static void fail_flight(struct ig_sched *sch, struct ig_flight *f, const char *w
 	f->n_seqs = 0;
 }
 
-/* A device that has no memory for a copy of f's logits computes without: whoever wanted
- * log probabilities fails, the others will be in the next step instead of this one. */
+/* The device has no memory for the copy of f's logits: sequences with logprobs fail, the others
+ * are in the next step instead of this one. */
 static void fail_probabilities(struct ig_sched *sch, struct ig_flight *f)
 {
 	for (uint32_t i = 0; i < f->n_seqs; i++) {
 		struct ig_seq *s = f->seqs[i].seq;
 		bool fails = s->n_top >= 0 && s->result.finish == IG_FINISH_NONE;
-
 		land(sch, s);
 		if (fails)
 			ig_sched_fail(sch, s, -ENOMEM,
 				      "the device has no memory for log probabilities");
 	}
-	f->n_seqs = 0; /* the step before it, if one is under way, lands before another is built */
+	f->n_seqs = 0; /* a step before it that is in flight completes before another is built */
 }
 
-/* Drop flight i from those under way; its arrays are used again. */
+/* Remove flight i; its arrays are used again. */
 static void remove_flight(struct ig_sched *sch, uint32_t i)
 {
 	struct ig_flight f = sch->flights[i];
@@ -256,7 +247,6 @@ bool ig_sched_submit_step(struct ig_sched *sch)
 		sch->wants_room = false;
 	for (m = TAILQ_FIRST(&sch->turns); m && !sch->wants_room && !sch->holds_back; m = next) {
 		int rc;
-
 		next = TAILQ_NEXT(m, turn);
 		if (!build_step(sch, m, f))
 			continue;
@@ -282,8 +272,8 @@ bool ig_sched_submit_step(struct ig_sched *sch)
 	return false;
 }
 
-/* The token that was drawn for s: time it, append it, judge it by its id and by what
- * the answer must be.  logits: its row of them, where they are wanted. */
+/* A token was sampled for s: time it, check it against the grammar and for an end, append it.
+ * logits: its row; NULL: not copied. */
 static void take_token(struct ig_sched *sch, struct ig_seq *s, int32_t id, const float *logits,
 		       int64_t now)
 {
@@ -292,13 +282,13 @@ static void take_token(struct ig_sched *sch, struct ig_seq *s, int32_t id, const
 
 	if (id < 0 || id >= ig_tokenizer_n_vocab(t)) {
 		ig_sched_fail(sch, s, -EIO,
-			      "the model drew token %d at position %d; it has %d tokens", id,
+			      "the model sampled token %d at position %d; it has %d tokens", id,
 			      s->n_tokens, ig_tokenizer_n_vocab(t));
 		return;
 	}
 	if (s->matcher && ig_grammar_matcher_accept(s->matcher, id) < 0) {
 		ig_sched_fail(sch, s, -EIO,
-			      "the model drew token %d at position %d, which the grammar does "
+			      "the model sampled token %d at position %d, which the grammar does "
 			      "not allow",
 			      id, s->n_tokens);
 		return;
@@ -307,7 +297,6 @@ static void take_token(struct ig_sched *sch, struct ig_seq *s, int32_t id, const
 		s->first_ns = now;
 	else {
 		double seconds = (double)(now - s->last_ns) * 1e-9;
-
 		s->itl[ig_itl_bucket(seconds * 1e3)]++;
 		ig_metrics_inter_token(sch->b->metrics, seconds);
 	}
@@ -350,13 +339,12 @@ void ig_sched_wait_step(struct ig_sched *sch)
 		return;
 	}
 	if (since < sch->landed_ns)
-		since = sch->landed_ns; /* it stood behind another until then */
+		since = sch->landed_ns; /* another step ran until then */
 	sch->landed_ns = now;
 	ig_metrics_step(sch->b->metrics, f->n_prefill, f->n_decode, (double)(now - since) * 1e-9);
 	for (uint32_t i = 0; i < f->n_seqs; i++) {
 		struct ig_flight_seq *row = &f->seqs[i];
 		struct ig_seq *s = row->seq;
-
 		if (s->result.finish != IG_FINISH_NONE) {
 			land(sch, s);
 			continue;

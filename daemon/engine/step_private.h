@@ -1,12 +1,9 @@
-/* step_private.h: what is computed; see step.c.  The engine's thread. */
-#ifndef INGOT_ENGINE_STEP_PRIVATE_H
-#define INGOT_ENGINE_STEP_PRIVATE_H
+/* step_private.h: building, submitting and completing steps; see step.c.  The engine's thread. */
+#pragma once
 
 #include "daemon/engine/scheduler_state_private.h"
 
-/* Submit one more step, of the next model in turn that has work.  False: there is none. */
+/* Submit one more step, of the next model that has work.  False: none has. */
 bool ig_sched_submit_step(struct ig_sched *sch);
-/* Wait for the oldest step under way, and take over what it computed. */
+/* Wait for the oldest step in flight and process its results. */
 void ig_sched_wait_step(struct ig_sched *sch);
-
-#endif

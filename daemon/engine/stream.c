@@ -3,9 +3,9 @@
  *
  * One writer and one reader share a ring of bytes through two counters that only
  * grow: the writer owns head, the reader owns tail, each publishes its own with
- * release and reads the other's with acquire.  Notes of tokens are a second such
- * ring; a note is put before its text, so that who takes text finds the notes of it.
- * The result is plain memory that is published by the flag `finished`.
+ * release and reads the other's with acquire.  Logprobs are a second such ring; a
+ * token's is written before its text, so that a reader that has the text finds it.
+ * The result is plain memory that the flag `finished` publishes.
  */
 #include "daemon/engine/stream.h"
 
@@ -26,15 +26,15 @@ struct ig_stream {
 	_Atomic uint64_t tail; /* bytes ever taken; the reader's */
 	_Atomic int64_t last_take_ns;
 	atomic_bool finished;		   /* publishes result */
-	struct ig_token_logprob *logprobs; /* [n_logprobs]; NULL: none are kept */
+	struct ig_token_logprob *logprobs; /* logprobs, [n_logprobs]; NULL: none */
 	uint32_t n_logprobs;
-	_Atomic uint64_t logprob_head; /* notes ever written; the writer's */
-	_Atomic uint64_t logprob_tail; /* notes ever taken; the reader's */
+	_Atomic uint64_t logprob_head; /* logprobs ever written; the writer's */
+	_Atomic uint64_t logprob_tail; /* logprobs ever taken; the reader's */
 	struct ig_gen_result result;
 	char ring[];
 };
 
-/* A ring must hold any one character, whatever else its owner wants of it. */
+/* A ring must hold at least any one character. */
 #define MIN_CAPACITY 16
 #define MAX_CAPACITY ((size_t)1 << 30)
 
@@ -93,7 +93,7 @@ void ig_stream_unref(struct ig_stream *s)
 
 /* ---- the engine's side ---- */
 
-static size_t room(const struct ig_stream *s)
+static size_t space(const struct ig_stream *s)
 {
 	uint64_t head = atomic_load_explicit(&s->head, memory_order_relaxed);
 	uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire);
@@ -101,7 +101,7 @@ static size_t room(const struct ig_stream *s)
 	return s->capacity - (size_t)(head - tail);
 }
 
-bool ig_stream_has_space(const struct ig_stream *s, size_t len) { return len <= room(s); }
+bool ig_stream_has_space(const struct ig_stream *s, size_t len) { return len <= space(s); }
 
 int ig_stream_put(struct ig_stream *s, const char *text, size_t len)
 {
@@ -111,7 +111,7 @@ int ig_stream_put(struct ig_stream *s, const char *text, size_t len)
 
 	if (!len)
 		return 0;
-	if (len > room(s))
+	if (len > space(s))
 		return -EAGAIN;
 	if (first > len)
 		first = len;
@@ -159,8 +159,8 @@ int64_t ig_stream_last_take_ns(const struct ig_stream *s)
 
 /* ---- the loop's side ---- */
 
-/* How many of the n bytes from ring position at may be taken so that no character
- * is cut, when more bytes follow them.  Bytes that are not UTF-8 are cut anywhere. */
+/* How many of the n bytes from ring position at are whole characters, when more bytes
+ * follow.  Bytes that are not UTF-8 are cut anywhere. */
 static size_t whole_characters(const struct ig_stream *s, size_t at, size_t n)
 {
 	for (size_t back = 0; back < 4 && back <= n; back++) {
@@ -190,7 +190,7 @@ size_t ig_stream_take(struct ig_stream *s, char *buf, size_t cap)
 	return n;
 }
 
-/* The oldest note that was not taken, if all of its text was: NULL when there is none. */
+/* The oldest logprob that was not taken, if all of its text was; NULL: none. */
 static const struct ig_token_logprob *next_logprob(const struct ig_stream *s)
 {
 	uint64_t tail = atomic_load_explicit(&s->logprob_tail, memory_order_relaxed);
@@ -218,13 +218,13 @@ size_t ig_stream_take_logprobs(struct ig_stream *s, struct ig_token_logprob *out
 
 bool ig_stream_finished(struct ig_stream *s, struct ig_gen_result *r)
 {
-	/* The flag first: bytes that came before it are then in head. */
+	/* The flag first: head then includes all bytes before it. */
 	if (!atomic_load_explicit(&s->finished, memory_order_acquire))
 		return false;
 	if (atomic_load_explicit(&s->head, memory_order_acquire) !=
 	    atomic_load_explicit(&s->tail, memory_order_relaxed))
 		return false;
-	/* Notes whose text was thrown away (a request that was cancelled) can't be taken. */
+	/* Logprobs whose text was discarded (the request was cancelled) can't be taken. */
 	if (next_logprob(s))
 		return false;
 	*r = s->result;

@@ -1,18 +1,16 @@
 /*
- * stream.h: one request's way back, from the engine's thread to the loop's.
+ * stream.h: one request's output, from the engine's thread to the loop's.
  *
  * A bounded ring of text bytes with one writer (engine) and one reader (loop),
- * and the request's result beside it.  Nothing is allocated after
- * creation.  When the ring is full the engine pauses the sequence.
+ * and the request's result.  Nothing is allocated after creation.  When the ring is full the engine pauses the sequence.
  */
-#ifndef INGOT_ENGINE_STREAM_H
-#define INGOT_ENGINE_STREAM_H
+#pragma once
 
 #include <ingot/op.h>
 #include <stdbool.h>
 
 enum ig_finish {
-	IG_FINISH_NONE = 0, /* still under way */
+	IG_FINISH_NONE = 0, /* still running */
 	IG_FINISH_STOP,	    /* an end token or a stop string */
 	IG_FINISH_LENGTH,   /* max_tokens or the context */
 	IG_FINISH_CANCELLED,
@@ -25,49 +23,48 @@ struct ig_gen_result {
 	int32_t n_prompt, n_cached, n_output;
 	struct ig_error error; /* of IG_FINISH_ERROR */
 	char cancel_reason[24];
-	int32_t stop_index; /* of the stop string that ended it; -1: none did */
+	int32_t stop_index; /* of the stop string that ended it; -1: none */
 };
 
-/* One token of the answer with its log probability: the softmax of the model's own
- * logits, before penalties, masks and temperature. */
+/* One output token with its logprob: of the softmax of the model's logits, before penalties,
+ * masks and temperature. */
 #define IG_MAX_TOP 20
 struct ig_token_logprob {
 	int32_t id;
 	float logprob;	   /* from -9999 to 0, as are those below */
-	uint64_t text_end; /* bytes of the answer up to and with this token's text; a
-			      character that takes several tokens is the last one's */
+	uint64_t text_end; /* bytes of text up to and including this token's; a character of
+			      several tokens belongs to the last one */
 	int32_t n_top;
 	struct ig_token_prob {
 		int32_t id;
 		float logprob;
-	} top[IG_MAX_TOP]; /* the likeliest, descending; the drawn one may be among them */
+	} top[IG_MAX_TOP]; /* the likeliest, descending; the sampled one may be among them */
 };
 
 struct ig_stream;
 
-/* wake(ctx) is called by the engine when there is something new; it must be
- * callable from any thread and cheap, and ctx must outlive the writer's hold: the
- * last wake may come after the reader saw the end.  capacity is raised to 16 bytes
- * if it is less; NULL without memory or past 1 GiB.  Starts with two holders
- * (writer, reader). */
+/* The engine calls wake(ctx) when there is something new; it must be callable from any
+ * thread and cheap.  ctx must outlive the writer's reference: the last wake may come after
+ * the reader saw the end.  capacity is raised to at least 16 bytes; NULL without memory or
+ * past 1 GiB.  Starts with two references (writer, reader). */
 struct ig_stream *ig_stream_create(size_t capacity, void (*wake)(void *ctx), void *ctx);
-/* Before the engine has it: make room for so many notes of tokens (1 at the least); they
- * are a second ring, and a full one pauses the sequence like a full ring of text.  A
- * token's text is then put only behind its note: the notes of all text that was taken
- * can be taken after it.  0 or -ENOMEM. */
+/* Before the engine has it: add a ring of so many logprobs (at least 1); a full one pauses
+ * the sequence like a full ring of text.  A token's text is then written only after its
+ * logprob, so that the logprobs of all text that was taken can be taken after it.  0 or
+ * -ENOMEM. */
 int ig_stream_enable_logprobs(struct ig_stream *s, uint32_t n_logprobs);
 bool ig_stream_has_logprobs(const struct ig_stream *s);
 void ig_stream_unref(struct ig_stream *s); /* NULL is fine */
 
 /* ---- the engine's side ---- */
 
-/* All of text or nothing; -EAGAIN when it does not fit (now). */
+/* All of text or nothing; -EAGAIN when there is no space now. */
 int ig_stream_put(struct ig_stream *s, const char *text, size_t len);
 bool ig_stream_has_space(const struct ig_stream *s, size_t len);
-/* Before the text that it ends.  -EAGAIN when the ring of notes is full (now). */
+/* Before the text that it ends.  -EAGAIN when the ring of logprobs is full now. */
 int ig_stream_put_logprob(struct ig_stream *s, const struct ig_token_logprob *logprob);
 bool ig_stream_has_logprob_space(const struct ig_stream *s);
-/* The last call of the writer. */
+/* The writer must not use the stream afterwards. */
 void ig_stream_finish(struct ig_stream *s, const struct ig_gen_result *r);
 /* Nanoseconds (ig_now_ns) when the reader last took something. */
 int64_t ig_stream_last_take_ns(const struct ig_stream *s);
@@ -76,10 +73,8 @@ int64_t ig_stream_last_take_ns(const struct ig_stream *s);
 
 /* Move up to cap bytes of text to buf: whole UTF-8 characters only. */
 size_t ig_stream_take(struct ig_stream *s, char *buf, size_t cap);
-/* Move up to cap notes to out: those of tokens whose text was taken, in order. */
+/* Move up to cap logprobs to out, in order: of tokens whose text was taken. */
 size_t ig_stream_take_logprobs(struct ig_stream *s, struct ig_token_logprob *out, size_t cap);
-/* True once everything was taken and the writer has finished: *r is filled in.  Notes of
- * text that never came (the request was cancelled) can't be taken and are not waited for. */
+/* True once everything was taken and the writer has finished: *r is filled in.  Logprobs of
+ * text that was never written (the request was cancelled) are not waited for. */
 bool ig_stream_finished(struct ig_stream *s, struct ig_gen_result *r);
-
-#endif

@@ -1,16 +1,15 @@
 /*
  * chunked.c: see chunked.h.
  *
- * Strict, since two readers that differ in what they forgive disagree about where a
- * body ends: a line ends in CR LF and nothing else, a size is hexadecimal digits and
- * nothing else, no control character stands in an extension or a trailer.  Extensions
- * and trailers are dropped, and bounded together.
+ * Strict, since lenient readers disagree about where a body ends: a line ends in CR LF, a
+ * size is hexadecimal digits alone, an extension or a trailer has no control characters.
+ * Extensions and trailers are dropped, and bounded together.
  */
 #include "daemon/net/chunked.h"
 
 #include <stdbool.h>
 
-#define MAX_DIGITS 15 /* less than 2^60: no sum with it overflows */
+#define MAX_DIGITS 15 /* less than 2^60: sums do not overflow */
 #define MAX_EXTRA 8192
 
 enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, LINE, TRAILER, TRAILER_LF, LAST_LF };
@@ -25,14 +24,14 @@ static int hex(unsigned char b)
 
 static bool is_text(unsigned char b) { return b == '\t' || (b >= ' ' && b != 0x7f); }
 
-/* Expect this byte and go on in that state. */
+/* Expect this byte, then continue in that state. */
 static bool step(struct ig_chunked *c, unsigned char b, unsigned char expected, int state)
 {
 	c->state = state;
 	return b == expected;
 }
 
-/* A byte of the framing; false: it can't stand here. */
+/* A byte of the framing; false: it is invalid here. */
 static bool framing(struct ig_chunked *c, unsigned char b)
 {
 	switch (c->state) {

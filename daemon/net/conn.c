@@ -1,8 +1,8 @@
 /*
  * conn.c: output and input of a connection, and the timer.
  *
- * One timer sweeps while anything is under way (keep-alives, clients that do not read);
- * with nothing under way there is no timer at all.
+ * One timer runs while there are requests or output (keep-alives, clients that do not read);
+ * an idle daemon has no timer.
  */
 #include "daemon/net/net_private.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The longest pause between two sweeps: how late a slow client is noticed. */
+/* The longest interval between two sweeps: the delay until a slow client is noticed. */
 #define SWEEP_NS 1000000000
 
 /* ---- output and input -------------------------------------------------------------- */
@@ -35,7 +35,7 @@ bool ig_conn_write(struct conn *c, enum lws_write_protocol kind)
 	if (!n && kind != LWS_WRITE_TEXT)
 		return true;
 	int rc = lws_write(c->wsi, (unsigned char *)c->out.data + LWS_PRE, n, kind);
-	/* A large piece is not kept for the life of the connection. */
+	/* A large buffer is not held for the life of the connection. */
 	if (c->out.cap > 65536)
 		ig_strbuf_finish(&c->out);
 	return rc >= 0;
@@ -103,7 +103,7 @@ static void sweep(lws_sorted_usec_list_t *sul)
 	struct ig_net *net = lws_container_of(sul, struct ig_net, sweep);
 	int64_t now = ig_now_ns();
 
-	/* Set while it runs, so that a wish to write from within does not arm it too. */
+	/* Set while it runs, so that ig_net_want_write does not arm it too. */
 	net->sweeping = true;
 	int64_t a = ig_api_tick(net->api, now), b = sweep_connections(net, now);
 	net->sweeping = false;
@@ -123,7 +123,7 @@ static void arm_sweep(struct ig_net *net)
 	if (net->sweeping)
 		return;
 	net->sweeping = true;
-	int64_t next = (int64_t)net->options.keepalive_interval_ms * 1000000;
+	int64_t next = (int64_t)net->options.api.keepalive_interval_ms * 1000000;
 	if (next <= 0 || next > SWEEP_NS)
 		next = SWEEP_NS;
 	lws_sul_schedule(net->context, 0, &net->sweep, sweep, next / 1000);

@@ -1,9 +1,9 @@
 /*
- * head.c: the head of a request: what of it is checked before any of it is believed.
+ * head.c: the head of a request, and the checks before any of it is used.
  *
  * libwebsockets takes a length and a transfer encoding together, any version and any
- * Upgrade.  Where two readers could disagree about where a request ends, it is refused and
- * the connection with it.
+ * Upgrade.  A request is refused, and its connection closed, where two readers could disagree
+ * about where it ends.
  */
 #include "daemon/net/net_private.h"
 
@@ -26,7 +26,7 @@ static const struct {
 	{ WSI_TOKEN_DELETE_URI, "DELETE" },   { WSI_TOKEN_CONNECT, "CONNECT" },
 };
 
-/* A header's value; 1 there, 0 absent, -1 too long or with a NUL in it. */
+/* A header's value; 1: present, 0: absent, -1: too long or with a NUL in it. */
 static int header(struct conn *c, enum lws_token_indexes token, char *out, size_t cap)
 {
 	int n = lws_hdr_total_length(c->wsi, token);
@@ -34,16 +34,16 @@ static int header(struct conn *c, enum lws_token_indexes token, char *out, size_
 	out[0] = 0;
 	if (n <= 0)
 		return 0;
-	/* Parts of a repeated header come joined by a comma. */
+	/* Values of a repeated header are joined by a comma. */
 	n = lws_hdr_copy(c->wsi, out, (int)cap, token);
 	return n > 0 && strlen(out) == (size_t)n ? 1 : -1;
 }
 
-/* The client's own, by which it finds a request again, or one of ours. */
+/* The client's x-request-id, or a new one. */
 static void read_request_id(struct conn *c)
 {
 	static const char name[] = "x-request-id:";
-	unsigned char raw[12] = { 0 }; /* for people to find a line by: zeros would do no harm */
+	unsigned char raw[12] = { 0 }; /* only to find a line of the log: zeros are harmless */
 	int n = lws_hdr_custom_copy(c->wsi, c->request_id, sizeof c->request_id, name,
 				    sizeof name - 1);
 
@@ -63,7 +63,7 @@ void ig_head_begin(struct conn *c)
 	c->in_len = 0;
 	c->chunked = (struct ig_chunked){ 0 };
 	c->since_ns = ig_now_ns();
-	/* HTTP/1.1 stays open unless it says otherwise, 1.0 does not. */
+	/* HTTP/1.1 connections stay open by default, those of 1.0 do not. */
 	c->is_1_1 = header(c, WSI_TOKEN_HTTP, version, sizeof version) > 0 &&
 		    !strcmp(version, "HTTP/1.1");
 	c->keep_open = c->is_1_1;
@@ -98,8 +98,8 @@ static bool is_name(const char *name, size_t n)
 	return n > 0;
 }
 
-/* The name comes with its colon. */
-static void judge_name(const char *name, int n, void *bad)
+/* name includes the colon. */
+static void check_name(const char *name, int n, void *bad)
 {
 	if (n < 2 || !is_name(name, (size_t)n - 1))
 		*(bool *)bad = true;
@@ -109,13 +109,13 @@ static bool has_bad_name(struct conn *c)
 {
 	bool bad = false;
 
-	lws_hdr_custom_name_foreach(c->wsi, judge_name, &bad);
+	lws_hdr_custom_name_foreach(c->wsi, check_name, &bad);
 	return bad;
 }
 #else
-/* Older libwebsockets does not list the names that it does not know.  A blank beside a
- * name makes it one of those, and a line that is folded begins with one: asked for are
- * those that say where a request ends or whom it is for. */
+/* Older libwebsockets does not list unknown names.  A name with a blank beside it is unknown,
+ * and a folded line begins with a blank: query those that define where a request ends or
+ * which host it is for. */
 static bool has_bad_name(struct conn *c)
 {
 	static const char *const names[] = { "transfer-encoding", "content-length", "host",
@@ -136,7 +136,7 @@ static bool has_bad_name(struct conn *c)
 }
 #endif
 
-static int read_line(struct conn *c, const char **code, const char **message)
+static int read_line(struct conn *c, struct refusal *why)
 {
 	c->method[0] = 0;
 	free(c->path);
@@ -155,148 +155,117 @@ static int read_line(struct conn *c, const char **code, const char **message)
 	}
 	if (c->path && ig_utf8_valid(c->path, strlen(c->path)))
 		return 0;
-	*code = "invalid_url";
-	*message = c->path ? "The path is not UTF-8." : "The method is not known.";
-	return 400;
+	return ig_refuse(why, 400, "invalid_url",
+			 c->path ? "The path is not UTF-8." : "The method is not known.");
 }
 
-/* The form of a head: what makes it one that everybody reads alike. */
-static int check_form(struct conn *c, const char **code, const char **message)
+/* The syntax of a head, which all readers must understand alike. */
+static int check_syntax(struct conn *c, struct refusal *why)
 {
 	char version[16];
 
-	int status = read_line(c, code, message);
+	int status = read_line(c, why);
 	if (status)
 		return status;
 	int n = header(c, WSI_TOKEN_HTTP, version, sizeof version);
-	if (n <= 0 || strncmp(version, "HTTP/", 5)) {
-		*code = "invalid_request_line";
-		*message = "The request line has no HTTP version.";
-		return 400;
-	}
-	if (strcmp(version, "HTTP/1.1") && strcmp(version, "HTTP/1.0")) {
-		*code = "http_version_not_supported";
-		*message = "Only HTTP 1.1 and 1.0 are spoken here.";
-		return 505;
-	}
-	if (has_bad_name(c)) {
-		*code = "invalid_header";
-		*message = "A header's name has a blank beside it, or a line is folded.";
-		return 400;
-	}
+	if (n <= 0 || strncmp(version, "HTTP/", 5))
+		return ig_refuse(why, 400, "invalid_request_line",
+				 "The request line has no HTTP version.");
+	if (strcmp(version, "HTTP/1.1") && strcmp(version, "HTTP/1.0"))
+		return ig_refuse(why, 505, "http_version_not_supported",
+				 "Only HTTP 1.1 and 1.0 are supported.");
+	if (has_bad_name(c))
+		return ig_refuse(why, 400, "invalid_header",
+				 "A header's name has a blank beside it, or a line is folded.");
 	return 0;
 }
 
-/* What holds for HTTP and for the upgrade alike.  0, or a status with its text. */
-int ig_head_check(struct conn *c, const char **code, const char **message)
+int ig_head_check(struct conn *c, struct refusal *why)
 {
 	const struct ig_config *config = c->net->config;
 	char host[300];
 
 	c->origin[0] = 0;
-	int status = check_form(c, code, message);
+	int status = check_syntax(c, why);
 	if (status)
 		return status;
-	if (c->over_limit) {
-		*code = "too_many_connections";
-		*message = "Too many connections; server.max_connections limits them.";
-		return 503;
-	}
+	if (c->over_limit)
+		return ig_refuse(why, 503, "too_many_connections",
+				 "Too many connections; server.max_connections limits them.");
 	int n = header(c, WSI_TOKEN_HOST, host, sizeof host);
-	if (n <= 0) {
-		*code = "invalid_host";
-		*message = n ? "The Host header is too long." : "The Host header is missing.";
-		return 400;
-	}
-	if (strchr(host, ',')) {
-		*code = "invalid_host";
-		*message = "There are several Host headers.";
-		return 400;
-	}
-	/* No page reaches a unix socket, and what is in Host there is made up. */
-	if (!c->local && !ig_check_host(host, config->server.host, config->server.allowed_hosts)) {
-		*code = "host_not_allowed";
-		*message = "The Host header names another host; server.allowed_hosts lists those "
-			   "that are allowed besides the loopback names.";
-		return 403;
-	}
+	if (n <= 0)
+		return ig_refuse(why, 400, "invalid_host",
+				 n ? "The Host header is too long." :
+				     "The Host header is missing.");
+	if (strchr(host, ','))
+		return ig_refuse(why, 400, "invalid_host", "There are several Host headers.");
+	/* Web pages can't reach a unix socket, and its Host header has no meaning. */
+	if (!c->local && !ig_check_host(host, config->server.host, config->server.allowed_hosts))
+		return ig_refuse(
+			why, 403, "host_not_allowed",
+			"The Host header names another host; server.allowed_hosts lists those "
+			"that are allowed besides the loopback names.");
 	n = header(c, WSI_TOKEN_ORIGIN, c->origin, sizeof c->origin);
 	if (n && (n < 0 || !ig_check_origin(c->origin, config->server.allowed_origins))) {
 		c->origin[0] = 0;
-		*code = "origin_not_allowed";
-		*message = "Requests of web pages are refused but from those that "
-			   "server.allowed_origins lists.";
-		return 403;
+		return ig_refuse(why, 403, "origin_not_allowed",
+				 "Requests of web pages are refused but from those that "
+				 "server.allowed_origins lists.");
 	}
 	return 0;
 }
 
-static int check_encoding(struct conn *c, const char **code, const char **message)
+static int check_encoding(struct conn *c, struct refusal *why)
 {
 	char text[32];
 
 	int n = header(c, WSI_TOKEN_HTTP_TRANSFER_ENCODING, text, sizeof text);
 	if (!n)
 		return 0;
-	if (lws_hdr_total_length(c->wsi, WSI_TOKEN_HTTP_CONTENT_LENGTH) > 0) {
-		*code = "invalid_content_length";
-		*message = "A request has a Content-Length or a Transfer-Encoding, not both.";
-		return 400;
-	}
-	if (n < 0 || strcasecmp(text, "chunked")) {
-		*code = "unsupported_transfer_encoding";
-		*message = "The only Transfer-Encoding that is supported is chunked.";
-		return 501;
-	}
-	if (strcmp(c->method, "POST") || !c->is_1_1) {
-		*code = "unexpected_body";
-		*message = "Only a POST may have a chunked body, and only in HTTP 1.1.";
-		return 400;
-	}
+	if (lws_hdr_total_length(c->wsi, WSI_TOKEN_HTTP_CONTENT_LENGTH) > 0)
+		return ig_refuse(
+			why, 400, "invalid_content_length",
+			"A request has a Content-Length or a Transfer-Encoding, not both.");
+	if (n < 0 || strcasecmp(text, "chunked"))
+		return ig_refuse(why, 501, "unsupported_transfer_encoding",
+				 "The only Transfer-Encoding that is supported is chunked.");
+	if (strcmp(c->method, "POST") || !c->is_1_1)
+		return ig_refuse(why, 400, "unexpected_body",
+				 "Only a POST may have a chunked body, and only in HTTP 1.1.");
 	c->is_chunked = true;
-	/* To libwebsockets it is a body without an end. */
+	/* libwebsockets takes it for a body without an end. */
 	c->keep_open = false;
 	return 0;
 }
 
-/* The length of what follows; libwebsockets has not judged any of it. */
-int ig_head_check_body(struct conn *c, const char **code, const char **message)
+int ig_head_check_body(struct conn *c, struct refusal *why)
 {
 	bool post = !strcmp(c->method, "POST");
 	char text[32];
 
 	c->length = 0;
-	int status = check_encoding(c, code, message);
+	int status = check_encoding(c, why);
 	if (status || c->is_chunked)
 		return status;
 	int n = header(c, WSI_TOKEN_HTTP_CONTENT_LENGTH, text, sizeof text);
-	if (!n && post) {
-		*code = "length_required";
-		*message = "A POST has a Content-Length or a chunked body.";
-		return 411;
-	}
-	/* To libwebsockets these have a body, then, and it would wait for it. */
+	if (!n && post)
+		return ig_refuse(why, 411, "length_required",
+				 "A POST has a Content-Length or a chunked body.");
+	/* libwebsockets would wait for a body of these. */
 	if (!n && (!strcmp(c->method, "PUT") || !strcmp(c->method, "PATCH")))
 		c->keep_open = false;
-	if (n && (n < 0 || !ig_check_length(text, &c->length))) {
-		*code = "invalid_content_length";
-		*message = "The Content-Length is not a number.";
-		return 400;
-	}
-	if (c->length > c->net->config->server.max_body) {
-		*code = "body_too_large";
-		*message = "The body is larger than server.max_body.";
-		return 413;
-	}
-	if (c->length && !post) {
-		*code = "unexpected_body";
-		*message = "Only a POST may have a body.";
-		return 400;
-	}
+	if (n && (n < 0 || !ig_check_length(text, &c->length)))
+		return ig_refuse(why, 400, "invalid_content_length",
+				 "The Content-Length is not a number.");
+	if (c->length > c->net->config->server.max_body)
+		return ig_refuse(why, 413, "body_too_large",
+				 "The body is larger than server.max_body.");
+	if (c->length && !post)
+		return ig_refuse(why, 400, "unexpected_body", "Only a POST may have a body.");
 	return 0;
 }
 
-/* libwebsockets has cut it at each "&" and undone %XX; false: it is too long. */
+/* libwebsockets has split it at each "&" and decoded %XX. */
 bool ig_head_query(struct conn *c, char *out, size_t cap)
 {
 	size_t len = 0;
@@ -318,46 +287,34 @@ bool ig_head_query(struct conn *c, char *out, size_t cap)
 	return true;
 }
 
-/* Of a WebSocket's handshake libwebsockets answers what it does not like with silence. */
-int ig_head_check_handshake(struct conn *c, const char *to, const char **code, const char **message)
+/* libwebsockets closes without a reply on a handshake that it refuses. */
+int ig_head_check_handshake(struct conn *c, const char *to, struct refusal *why)
 {
 	char text[256];
 
-	if (strcasecmp(to, "websocket") || strcmp(c->method, "GET") || !c->is_1_1) {
-		*code = "unsupported_upgrade";
-		*message = "Only a GET can be upgraded, only in HTTP 1.1 and only to a WebSocket.";
-		return 400;
-	}
-	if (header(c, WSI_TOKEN_CONNECTION, text, sizeof text) <= 0 ||
-	    !has_token(text, "upgrade")) {
-		*code = "invalid_handshake";
-		*message = "The Connection header does not say Upgrade.";
-		return 400;
-	}
-	if (!ig_api_is_websocket(c->net->api, c->path)) {
-		*code = "not_found";
-		*message = "There is no WebSocket at this path; it is at /v1/responses.";
-		return 404;
-	}
-	if (header(c, WSI_TOKEN_VERSION, text, sizeof text) <= 0 || strcmp(text, "13")) {
-		*code = "unsupported_websocket_version";
-		*message = "Sec-WebSocket-Version must be 13.";
-		return 426;
-	}
+	if (strcasecmp(to, "websocket") || strcmp(c->method, "GET") || !c->is_1_1)
+		return ig_refuse(
+			why, 400, "unsupported_upgrade",
+			"Only a GET can be upgraded, only in HTTP 1.1 and only to a WebSocket.");
+	if (header(c, WSI_TOKEN_CONNECTION, text, sizeof text) <= 0 || !has_token(text, "upgrade"))
+		return ig_refuse(why, 400, "invalid_handshake",
+				 "The Connection header does not say Upgrade.");
+	if (!ig_api_is_websocket(c->net->api, c->path))
+		return ig_refuse(why, 404, "not_found",
+				 "There is no WebSocket at this path; it is at /v1/responses.");
+	if (header(c, WSI_TOKEN_VERSION, text, sizeof text) <= 0 || strcmp(text, "13"))
+		return ig_refuse(why, 426, "unsupported_websocket_version",
+				 "Sec-WebSocket-Version must be 13.");
 	/* 16 bytes in base64. */
 	if (header(c, WSI_TOKEN_KEY, text, sizeof text) <= 0 || strlen(text) != 24 ||
 	    strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 			 "0123456789+/") != 22 ||
-	    strcmp(text + 22, "==")) {
-		*code = "invalid_handshake";
-		*message = "Sec-WebSocket-Key must be 16 bytes in base64.";
-		return 400;
-	}
+	    strcmp(text + 22, "=="))
+		return ig_refuse(why, 400, "invalid_handshake",
+				 "Sec-WebSocket-Key must be 16 bytes in base64.");
 	int n = header(c, WSI_TOKEN_PROTOCOL, text, sizeof text);
-	if (n && (n < 0 || !has_token(text, "ingot"))) {
-		*code = "unsupported_subprotocol";
-		*message = "The only Sec-WebSocket-Protocol is ingot; it may be left out.";
-		return 400;
-	}
+	if (n && (n < 0 || !has_token(text, "ingot")))
+		return ig_refuse(why, 400, "unsupported_subprotocol",
+				 "The only Sec-WebSocket-Protocol is ingot; it may be left out.");
 	return 0;
 }

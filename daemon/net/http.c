@@ -1,10 +1,10 @@
 /*
  * http.c: HTTP/1.1 over libwebsockets: bodies in, replies out.
  *
- * libwebsockets does not decode chunked bodies (chunked.c does), and closes a socket with a
- * reset when bytes were unread.  So a request that is refused at its head (head.c) gets its
- * reply at once, then our side of the socket is shut and what still comes is thrown away
- * for a moment.
+ * libwebsockets does not decode chunked bodies (chunked.c does), and resets a socket that it
+ * closes with unread bytes.  So a request that is refused at its head (head.c) gets its
+ * reply at once, then our side of the socket is shut down and further input is discarded
+ * for LINGER_S.
  */
 #include "daemon/net/net_private.h"
 
@@ -16,12 +16,12 @@
 #include <strings.h>
 #include <sys/socket.h>
 
-/* How long the rest of a refused body is read away. */
+/* How long the rest of a refused body is read and discarded. */
 #define LINGER_S 2
-/* About so much is written at a time. */
+/* About so many bytes are written at a time. */
 #define PIECE 16384
-/* A body may take so long, and a second more for each KiB that has come: whoever drips
- * holds a connection no longer than whoever is silent. */
+/* A body may take so many seconds, and one more for each KiB received, so that a client that
+ * sends single bytes does not hold a connection for ever. */
 #define BODY_GRACE_S 20
 #define BODY_BYTES_S 1024
 
@@ -103,8 +103,8 @@ void ig_http_finish(struct conn *c)
 	c->exchange = NULL;
 }
 
-/* Nothing more from us; the rest of the request is read and dropped, so that the
- * reply is not lost to a reset. */
+/* Send nothing more; read and discard the rest of the request, so that the reply is not lost to
+ * a reset. */
 static int linger(struct conn *c)
 {
 	c->lingering = true;
@@ -114,7 +114,7 @@ static int linger(struct conn *c)
 	return 0;
 }
 
-/* The exchange has its reply: write all of it now and be done with the connection. */
+/* The exchange has its reply: write all of it now and end the connection. */
 static int reply_now(struct conn *c, bool has_body)
 {
 	struct ig_http_head h;
@@ -140,7 +140,7 @@ static int refuse(struct conn *c, int status, const char *code, const char *mess
 				     .request_id = c->request_id,
 				     .who = c->who };
 
-	/* What came with a length or an encoding may have bytes on the way. */
+	/* A request with a length or an encoding may have more bytes to come. */
 	bool has_body = !strcmp(c->method, "POST") ||
 			lws_hdr_total_length(c->wsi, WSI_TOKEN_HTTP_CONTENT_LENGTH) > 0 ||
 			lws_hdr_total_length(c->wsi, WSI_TOKEN_HTTP_TRANSFER_ENCODING) > 0;
@@ -151,14 +151,14 @@ static int refuse(struct conn *c, int status, const char *code, const char *mess
 
 /* ---- requests ------------------------------------------------------------------------- */
 
-/* A browser asks first whether it may, when the page's origin is one that is listed. */
+/* A browser's preflight request, of a page whose origin is listed. */
 static int preflight(struct conn *c)
 {
 	c->keep_open = false;
 	if (!ig_conn_begin_out(c))
 		return -1;
 	common_headers(c, 204);
-	/* "*" covers what SDKs add of their own; it does not cover authorization. */
+	/* "*" covers headers that SDKs add; it does not cover authorization. */
 	ig_strbuf_puts(&c->out,
 		       "access-control-allow-methods: GET, POST, DELETE\r\n"
 		       "access-control-allow-headers: authorization, content-type, x-api-key, "
@@ -178,7 +178,7 @@ static int begin_exchange(struct conn *c, const char *method)
 	char query[1024];
 
 	if (!ig_head_query(c, query, sizeof query))
-		return refuse(c, 414, "query_too_long", "What follows \"?\" is too long.");
+		return refuse(c, 414, "query_too_long", "The query is too long.");
 	r.query = query[0] ? query : NULL;
 	if (c->reading_body) {
 		r.body = ig_conn_take_in(c, &r.body_len);
@@ -190,8 +190,8 @@ static int begin_exchange(struct conn *c, const char *method)
 	return c->exchange ? 0 : -1;
 }
 
-/* The exchange of before has no reply yet.  To keep what follows would mean to stop
- * reading, and libwebsockets would then neither write nor see the client go. */
+/* The previous exchange has no reply yet.  Queueing this one would mean to stop reading, and
+ * libwebsockets would then neither write nor notice that the client leaves. */
 static int refuse_pipelined(struct conn *c)
 {
 	if (c->head_written || c->ended)
@@ -205,23 +205,24 @@ static int refuse_pipelined(struct conn *c)
 
 static int on_request(struct conn *c)
 {
-	const char *code = NULL, *message = "The server is out of memory.", *method;
+	struct refusal why = { NULL, "The server is out of memory." };
+	const char *method;
 
 	if (c->exchange)
 		return refuse_pipelined(c);
 	ig_head_begin(c);
-	int status = ig_head_check(c, &code, &message);
-	/* A browser that asks whether it may has no key with it. */
-	bool asks = !status && !strcmp(c->method, "OPTIONS") && c->origin[0];
-	if (!status && !asks)
-		status = ig_who_check(c, &code, &message);
+	int status = ig_head_check(c, &why);
+	/* A preflight request has no key. */
+	bool is_preflight = !status && !strcmp(c->method, "OPTIONS") && c->origin[0];
+	if (!status && !is_preflight)
+		status = ig_who_check(c, &why);
 	if (!status)
-		status = ig_head_check_body(c, &code, &message);
+		status = ig_head_check_body(c, &why);
 	if (status)
-		return refuse(c, status, code, message);
-	/* From here on our own timers decide: a reply may take its time. */
+		return refuse(c, status, why.code, why.message);
+	/* From here on our own timers decide: a reply may take long. */
 	lws_set_timeout(c->wsi, NO_PENDING_TIMEOUT, 0);
-	if (asks)
+	if (is_preflight)
 		return preflight(c);
 	c->head_only = !strcmp(c->method, "HEAD");
 	method = c->head_only ? "GET" : c->method;
@@ -274,7 +275,7 @@ static int on_chunks(struct conn *c, const char *in, size_t n)
 		return 0;
 	if (begin_exchange(c, c->method) < 0)
 		return -1;
-	ig_net_want_write(c); /* only to put libwebsockets' timer off, which it sets after this */
+	ig_net_want_write(c); /* only to cancel the timer that libwebsockets sets after this */
 	return 0;
 }
 
@@ -285,13 +286,13 @@ static int on_body(struct conn *c, const void *data, size_t len)
 	if (c->lingering)
 		return took_s > LINGER_S ? -1 : 0;
 	if (!c->reading_body) {
-		/* After the end of a chunked body; there is no second request on it. */
+		/* After a chunked body; the connection takes no second request. */
 		if (c->is_chunked)
 			ig_net_want_write(c);
 		return 0;
 	}
 	if (took_s > BODY_GRACE_S + (int64_t)(c->in_len / BODY_BYTES_S))
-		return refuse_body(c, 408, "request_timeout", "The body comes too slowly.");
+		return refuse_body(c, 408, "request_timeout", "The body arrives too slowly.");
 	if (c->is_chunked)
 		return on_chunks(c, data, len);
 	return ig_conn_append(c, data, len, c->length) < 0 ? -1 : 0;
@@ -299,7 +300,7 @@ static int on_body(struct conn *c, const void *data, size_t len)
 
 static int on_body_complete(struct conn *c)
 {
-	/* A chunked one is complete by its own account; this is libwebsockets' own limit. */
+	/* A chunked body ends with its last chunk; this is libwebsockets' own limit. */
 	if (c->is_chunked && c->reading_body && !c->lingering)
 		return too_large(c);
 	if (c->exchange && !c->lingering && !c->is_chunked)
@@ -318,7 +319,7 @@ static int on_writable(struct conn *c)
 	c->blocked_ns = 0;
 	if (c->lingering)
 		return 0;
-	if (c->ended) /* all of it has left */
+	if (c->ended) /* all of it was sent */
 		return -1;
 	if (!c->exchange)
 		return 0;
@@ -344,7 +345,7 @@ static int on_writable(struct conn *c)
 		return 0;
 	ig_http_finish(c);
 	if (!c->keep_open || c->net->draining) {
-		/* Called again when libwebsockets has nothing left of it. */
+		/* Called again when libwebsockets has sent everything. */
 		c->ended = true;
 		ig_net_want_write(c);
 		return 0;
@@ -356,27 +357,26 @@ static int on_writable(struct conn *c)
 
 static int on_upgrade(struct conn *c, const char *to)
 {
-	const char *code = NULL, *message = "The server is out of memory.";
+	struct refusal why = { NULL, "The server is out of memory." };
 
 	if (c->exchange)
 		return refuse_pipelined(c);
 	ig_head_begin(c);
-	int status = ig_head_check(c, &code, &message);
+	int status = ig_head_check(c, &why);
 	if (!status)
-		status = ig_who_check(c, &code, &message);
+		status = ig_who_check(c, &why);
 	if (!status)
-		status = ig_head_check_body(c, &code, &message);
+		status = ig_head_check_body(c, &why);
 	if (!status)
-		status = ig_head_check_handshake(c, to, &code, &message);
+		status = ig_head_check_handshake(c, to, &why);
 	if (!status && c->net->draining) {
-		code = "server_shutting_down";
-		message = "The server is shutting down.";
-		status = 503;
+		status = ig_refuse(&why, 503, "server_shutting_down",
+				   "The server is shutting down.");
 	}
-	return status ? refuse(c, status, code, message) : 0;
+	return status ? refuse(c, status, why.code, why.message) : 0;
 }
 
-/* To libwebsockets' own reply, the handshake's; every other is ours. */
+/* To the handshake's reply, which libwebsockets writes; all others are ours. */
 static int add_headers(struct conn *c, struct lws_process_html_args *a)
 {
 	unsigned char *end = (unsigned char *)a->p + a->max_len;

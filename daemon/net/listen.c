@@ -1,9 +1,9 @@
 /*
- * listen.c: where the daemon listens: the TCP port, plain or with TLS, and the unix
- * socket; and what it refuses to: the network without keys, a socket that is another's.
+ * listen.c: opens the TCP port, plain or with TLS, and the unix socket; refuses the network
+ * without keys, and a socket of another process.
  *
- * libwebsockets does not say why it could not, and takes away whatever lies where a unix
- * socket is to be.  So each address is bound here once before it is left to it.
+ * libwebsockets does not report why it failed, and removes whatever is at the path of a unix
+ * socket.  So each address is bound here once before libwebsockets does.
  */
 #include "daemon/net/net_private.h"
 
@@ -79,7 +79,7 @@ static int probe_tcp(const struct ig_config *config, const struct sockaddr_stora
 	return rc;
 }
 
-/* The network gets in with a key, or because somebody said that it may. */
+/* Other machines need a key, unless the configuration allows anonymous requests. */
 static int check_exposure(const struct ig_config *config, const struct ig_keys *keys,
 			  struct ig_error *err)
 {
@@ -103,7 +103,7 @@ static int fail_unix(struct ig_error *err, int code, const char *path)
 	return ig_fail(err, -code, "can't listen on %.300s: %s", path, strerror(code));
 }
 
-/* What lies there is taken away only if it is a socket and nobody answers on it. */
+/* Remove what is at the path only if it is a socket that nobody listens on. */
 static int remove_stale(const char *path, const struct sockaddr_un *a, struct ig_error *err)
 {
 	struct stat st;
@@ -112,11 +112,11 @@ static int remove_stale(const char *path, const struct sockaddr_un *a, struct ig
 		return errno == ENOENT ? 0 : fail_unix(err, errno, path);
 	if (!S_ISSOCK(st.st_mode))
 		return ig_fail(err, -EEXIST,
-			       "can't listen on %.300s: it is there, and is no socket", path);
+			       "can't listen on %.300s: it exists and is not a socket", path);
 	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 	if (fd < 0)
 		return fail_unix(err, errno, path);
-	fcntl(fd, F_SETFL, O_NONBLOCK); /* a full queue is an answer */
+	fcntl(fd, F_SETFL, O_NONBLOCK); /* a full queue means that somebody listens */
 	int refused = connect(fd, (const struct sockaddr *)a, sizeof *a) ? errno : 0;
 	close(fd);
 	if (refused && refused != ECONNREFUSED && refused != EAGAIN)
@@ -165,7 +165,7 @@ static void fill_info(struct lws_context_creation_info *info, struct ig_net *net
 	info->options = LWS_SERVER_OPTION_SKIP_SERVER_CANONICAL_NAME |
 			LWS_SERVER_OPTION_FAIL_UPON_UNABLE_TO_BIND |
 			LWS_SERVER_OPTION_EXPLICIT_VHOSTS;
-	/* At every vhost as at the context: both look. */
+	/* For every vhost and the context: both are checked. */
 	if (is_set(config->server.tls_cert))
 		info->options |= LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT |
 				 LWS_SERVER_OPTION_DISABLE_OS_CA_CERTS;
@@ -193,7 +193,7 @@ static int listen_tcp(struct ig_net *net, const struct ig_config *config,
 		info.options |= LWS_SERVER_OPTION_DISABLE_IPV6;
 	if (is_set(config->server.tls_cert)) {
 		info.options |= LWS_SERVER_OPTION_CREATE_VHOST_SSL_CTX; /* then see ig_tls_serve */
-		info.alpn = "http/1.1"; /* and no HTTP/2, whose frames nothing here knows */
+		info.alpn = "http/1.1";					/* no HTTP/2 */
 	}
 	net->tcp = lws_create_vhost(net->context, &info);
 	net->port = net->tcp ? lws_get_vhost_listen_port(net->tcp) : -1;
@@ -214,7 +214,7 @@ static int listen_unix(struct ig_net *net, const struct ig_config *config,
 	info.vhost_name = "unix";
 	info.iface = path;
 	info.options |= LWS_SERVER_OPTION_UNIX_SOCK;
-	/* Nobody else gets in between its making and its permissions. */
+	/* Nobody else may connect before its permissions are set. */
 	mode_t mask = umask(0177);
 	net->local = lws_create_vhost(net->context, &info);
 	umask(mask);
@@ -231,9 +231,8 @@ static void warn_of_clear_text(const struct ig_config *config, const struct ig_k
 {
 	if (is_set(config->server.host) && !ig_check_loopback(listen_host(config)) &&
 	    ig_keys_count(keys) && !is_set(config->server.tls_cert))
-		ig_log_warn(
-			"keys that come to %s:%u can be read on the way: server.tls_cert is not set",
-			config->server.host, config->server.port);
+		ig_log_warn("API keys are sent to %s:%u in clear text: server.tls_cert is not set",
+			    config->server.host, config->server.port);
 }
 
 int ig_listen(struct ig_net *net, const struct ig_config *config, const struct ig_keys *keys,

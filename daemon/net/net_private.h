@@ -1,6 +1,5 @@
 /* net_private.h: what the files of this folder share.  The loop thread's. */
-#ifndef INGOT_NET_NET_PRIVATE_H
-#define INGOT_NET_NET_PRIVATE_H
+#pragma once
 
 #include "daemon/net/chunked.h"
 #include "daemon/net/net.h"
@@ -12,10 +11,20 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Connections past max_connections that are still told so, with a 503. */
+/* Connections past max_connections that still get a 503. */
 #define SPARE_CONNECTIONS 32
 
 struct ig_certificate; /* tls.c's */
+
+/* Why a request is refused. */
+struct refusal {
+	const char *code, *message;
+};
+static inline int ig_refuse(struct refusal *why, int status, const char *code, const char *message)
+{
+	*why = (struct refusal){ code, message };
+	return status;
+}
 
 enum conn_kind { CONN_HTTP, CONN_WEBSOCKET };
 
@@ -27,11 +36,11 @@ struct conn {
 	bool over_limit;
 	bool local; /* over the unix socket */
 	char client[64];
-	struct ig_principal who; /* of the request that is read; of a WebSocket for its life */
-	bool revoked;		 /* who's key is gone: a WebSocket gets no new request in */
-	int64_t blocked_ns;	 /* since when it wants to write and can't; 0: it does not */
+	struct ig_principal who; /* of the current request; of a WebSocket for its life */
+	bool revoked;		 /* who's key was removed: a WebSocket takes no new request */
+	int64_t blocked_ns;	 /* since when it waits to write; 0: it does not */
 	struct ig_strbuf out;	 /* LWS_PRE bytes, then what is to be written */
-	/* A body or a message as it comes in. */
+	/* A body or a message being received. */
 	char *in;
 	size_t in_len, in_cap;
 
@@ -53,13 +62,10 @@ struct conn {
 	bool paused;	/* not reading */
 };
 
-/* What a reload may change. */
+/* What a reload may change, but for api.client_buffer. */
 struct net_options {
-	uint32_t slow_client_timeout_ms, keepalive_interval_ms, retry_after_s;
-	uint32_t model_wait_ms, max_waiting;
-	struct ig_key_limits limits;
-	uint32_t max_stored;
-	uint64_t max_stored_bytes;
+	uint32_t slow_client_timeout_ms;
+	struct ig_api_options api;
 };
 
 struct ig_net {
@@ -71,7 +77,7 @@ struct ig_net {
 	struct conn *conns; /* loop */
 	uint32_t n_conns;   /* loop */
 	int port;
-	char host[128]; /* for people: brackets round a v6 address; "": no TCP */
+	char host[128]; /* with brackets round a v6 address; "": no TCP */
 	struct lws_vhost *tcp, *local;
 	struct ig_keys *keys;		    /* loop */
 	bool keys_required;		    /* loop: there is, or was, a file of keys */
@@ -83,13 +89,13 @@ struct ig_net {
 	atomic_bool want_drain, want_stop;
 
 	pthread_mutex_t lock;
-	bool closed;				 /* lock: the context is gone */
+	bool closed;				 /* lock: the context is destroyed */
 	bool reloaded;				 /* lock: next is newer than options */
 	struct net_options next;		 /* lock */
-	bool new_keys;				 /* lock: next_keys is to be taken over */
-	struct ig_certificate *next_certificate; /* lock: the same; NULL: none */
-	struct ig_keys *next_keys;		 /* lock: NULL: the file is gone */
-	bool had_keys;				 /* lock: it was there once */
+	bool new_keys;				 /* lock: next_keys replaces keys */
+	struct ig_certificate *next_certificate; /* lock: replaces certificate; NULL: none */
+	struct ig_keys *next_keys;		 /* lock: NULL: there is no file */
+	bool had_keys;				 /* lock: there was a file once */
 };
 
 static inline struct conn *conn_of(struct lws *wsi) { return lws_get_opaque_user_data(wsi); }
@@ -97,45 +103,44 @@ static inline struct conn *conn_of(struct lws *wsi) { return lws_get_opaque_user
 /* conn.c */
 void ig_net_want_write(void *conn);	/* ask for a writable callback */
 bool ig_conn_begin_out(struct conn *c); /* empty out but for LWS_PRE */
-/* Write out's contents; false: the connection is to be closed. */
+/* Write out's contents; false: the connection must be closed. */
 bool ig_conn_write(struct conn *c, enum lws_write_protocol kind);
 /* Append to in, bounded by max; 0, -E2BIG or -ENOMEM. */
 int ig_conn_append(struct conn *c, const void *data, size_t len, uint64_t max);
-/* Give up the buffer of in: *len bytes, malloc'd, NUL-terminated; NULL on failure. */
+/* The buffer of in, which the caller owns: *len bytes, NUL-terminated; NULL on failure. */
 char *ig_conn_take_in(struct conn *c, size_t *len);
 
-/* head.c: each check is 0, or a status with its text */
-void ig_head_begin(struct conn *c); /* a request's head is there */
-/* What holds for HTTP and for the upgrade alike. */
-int ig_head_check(struct conn *c, const char **code, const char **message);
-/* The length of what follows. */
-int ig_head_check_body(struct conn *c, const char **code, const char **message);
-int ig_head_check_handshake(struct conn *c, const char *to, const char **code,
-			    const char **message);
-/* What follows "?", decoded; false: it is too long. */
+/* head.c: each check returns 0, or a status with *why */
+void ig_head_begin(struct conn *c); /* a request's head is complete */
+/* The checks that HTTP and the upgrade share. */
+int ig_head_check(struct conn *c, struct refusal *why);
+/* The body's length or encoding. */
+int ig_head_check_body(struct conn *c, struct refusal *why);
+int ig_head_check_handshake(struct conn *c, const char *to, struct refusal *why);
+/* The query after "?", decoded; false: it is too long. */
 bool ig_head_query(struct conn *c, char *out, size_t cap);
 
 /* listen.c: main's thread, at the start. */
-/* Whether it can be listened as the configuration says, and, with net, listen. */
+/* Check whether it can listen as configured and, with net, listen. */
 int ig_listen(struct ig_net *net, const struct ig_config *config, const struct ig_keys *keys,
 	      const struct lws_protocols *protocols, struct ig_error *err);
 
 /* tls.c */
-/* A certificate with its chain, and its key, of two PEM files; any thread.  An error names
+/* A certificate with its chain and its key from two PEM files; any thread.  An error names
  * the file and the reason. */
 int ig_tls_load(const char *cert, const char *key, struct ig_certificate **out,
 		struct ig_error *err);
 void ig_tls_free(struct ig_certificate *c); /* NULL is fine */
-/* Handshakes of this SSL_CTX are given net->certificate, whatever it is then. */
+/* Handshakes of this SSL_CTX use the current net->certificate. */
 void ig_tls_serve(struct ig_net *net, void *ssl_ctx);
 
 /* who.c */
-/* Fill in c->who by the request's headers and judge whether it may have the path: 0, or a
- * status with its text. */
-int ig_who_check(struct conn *c, const char **code, const char **message);
+/* Fill in c->who by the request's headers and check whether it may request the path: 0, or a
+ * status with *why. */
+int ig_who_check(struct conn *c, struct refusal *why);
 /* "unix:uid=N" */
 void ig_who_describe_peer(int fd, char *out, size_t cap);
-/* After other keys: WebSockets whose key is not among them. */
+/* After the keys have changed: mark WebSockets whose key was removed. */
 void ig_who_revoke(struct ig_net *net);
 
 /* http.c, websocket.c: callbacks by reason.  Nonzero closes the connection. */
@@ -143,5 +148,3 @@ int ig_http_callback(struct conn *c, enum lws_callback_reasons reason, void *in,
 int ig_ws_callback(struct conn *c, enum lws_callback_reasons reason, void *in, size_t len);
 void ig_http_finish(struct conn *c); /* the exchange and what belongs to it */
 void ig_ws_finish(struct conn *c);
-
-#endif

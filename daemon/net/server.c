@@ -1,9 +1,9 @@
 /*
- * server.c: the loop thread: connections as a whole, drain and stop, and what a reload
- * brings.  Where it listens is in listen.c.
+ * server.c: the loop thread: all connections, drain, stop and reload.  listen.c opens the
+ * sockets.
  *
- * Other threads only set a flag or leave something under the lock and call
- * lws_cancel_service; everything else happens on the loop.
+ * Other threads only set a flag or store something under the lock and call
+ * lws_cancel_service; the loop does everything else.
  */
 #include "daemon/net/net_private.h"
 
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* At a stop: for the last events of requests that are cut off. */
+/* At a stop: for the last events of cancelled requests. */
 #define GOODBYE_NS 300000000
 /* Descriptors besides the connections': database, models, log, pipes. */
 #define OWN_FDS 64
@@ -83,7 +83,7 @@ static void conn_destroy(struct conn *c)
 	tell_drained(net);
 }
 
-/* ---- what other threads ask for ---------------------------------------------------------- */
+/* ---- requests of other threads ---------------------------------------------------------- */
 
 /* Any thread. */
 static void wake(void *ctx)
@@ -96,32 +96,22 @@ static void wake(void *ctx)
 	pthread_mutex_unlock(&net->lock);
 }
 
-static void read_options(const struct ig_config *config, struct net_options *o)
+static struct net_options read_options(const struct ig_net *net, const struct ig_config *config)
 {
-	*o = (struct net_options){
+	return (struct net_options){
 		.slow_client_timeout_ms = config->server.slow_client_timeout_ms,
-		.keepalive_interval_ms = config->server.keepalive_interval_ms,
-		.retry_after_s = config->scheduler.retry_after_s,
-		.model_wait_ms = config->server.model_wait_ms,
-		.max_waiting = config->scheduler.max_queue,
-		.limits = { config->limits.max_concurrent, config->limits.requests_per_minute,
-			    config->limits.tokens_per_minute },
-		.max_stored = config->responses.max_stored,
-		.max_stored_bytes = config->responses.max_stored_bytes,
-	};
-}
-
-static void api_options(const struct ig_net *net, struct ig_api_options *o)
-{
-	*o = (struct ig_api_options){
-		.client_buffer = net->config->server.client_buffer,
-		.keepalive_interval_ms = net->options.keepalive_interval_ms,
-		.retry_after_s = net->options.retry_after_s,
-		.model_wait_ms = net->options.model_wait_ms,
-		.max_waiting = net->options.max_waiting,
-		.limits = net->options.limits,
-		.max_stored = net->options.max_stored,
-		.max_stored_bytes = net->options.max_stored_bytes,
+		.api = {
+			.client_buffer = net->config->server.client_buffer,
+			.keepalive_interval_ms = config->server.keepalive_interval_ms,
+			.retry_after_s = config->scheduler.retry_after_s,
+			.model_wait_ms = config->server.model_wait_ms,
+			.max_waiting = config->scheduler.max_queue,
+			.limits = { config->limits.max_concurrent,
+				    config->limits.requests_per_minute,
+				    config->limits.tokens_per_minute },
+			.max_stored = config->responses.max_stored,
+			.max_stored_bytes = config->responses.max_stored_bytes,
+		},
 	};
 }
 
@@ -129,15 +119,13 @@ static void take_keys(struct ig_net *net, struct ig_keys *keys)
 {
 	ig_keys_destroy(net->keys);
 	net->keys = keys;
-	/* Never less is asked for than before: a file that got lost opens nothing. */
+	/* A lost file does not remove the requirement. */
 	net->keys_required |= keys != NULL;
 	ig_who_revoke(net);
 }
 
 static void take_reloaded(struct ig_net *net)
 {
-	struct ig_api_options o;
-
 	pthread_mutex_lock(&net->lock);
 	bool reloaded = net->reloaded, new_keys = net->new_keys;
 	struct ig_certificate *certificate = net->next_certificate;
@@ -154,10 +142,8 @@ static void take_reloaded(struct ig_net *net)
 		ig_tls_free(net->certificate);
 		net->certificate = certificate;
 	}
-	if (!reloaded)
-		return;
-	api_options(net, &o);
-	ig_api_set_options(net->api, &o);
+	if (reloaded)
+		ig_api_set_options(net->api, &net->options.api);
 }
 
 static void begin_drain(struct ig_net *net)
@@ -226,8 +212,8 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 	}
 }
 
-/* One protocol for HTTP and WebSocket.  With a size of 0 libwebsockets would leave
- * out callbacks about closing. */
+/* One protocol for HTTP and WebSocket.  With a size of 0 libwebsockets would omit callbacks
+ * about closing. */
 static const struct lws_protocols protocols[] = {
 	{ .name = "ingot",
 	  .callback = callback,
@@ -248,9 +234,9 @@ static void emit(int level, const char *line)
 
 /* ---- the thread --------------------------------------------------------------------------- */
 
-static void time_is_up(lws_sorted_usec_list_t *sul) { /* only to come back from lws_service */ }
+static void time_is_up(lws_sorted_usec_list_t *sul) { /* only makes lws_service return */ }
 
-/* What still runs is cancelled; a moment for its last events and for the closes. */
+/* Cancel what still runs; wait shortly for its last events and for closing handshakes. */
 static void say_goodbye(struct ig_net *net)
 {
 	int64_t end = ig_now_ns() + GOODBYE_NS;
@@ -259,7 +245,7 @@ static void say_goodbye(struct ig_net *net)
 		ig_exchange_cancel(c->exchange, "shutdown");
 		ig_session_cancel(c->session, "shutdown");
 	}
-	net->drained = true; /* no event about it any more */
+	net->drained = true; /* no event any more */
 	if (!net->draining)
 		begin_drain(net);
 	lws_sul_schedule(net->context, 0, &net->goodbye, time_is_up, GOODBYE_NS / 1000);
@@ -282,7 +268,7 @@ static void *loop(void *ctx)
 		failed = lws_service(net->context, 0) < 0;
 	if (!failed)
 		say_goodbye(net);
-	/* Requests end before their sockets do; nothing wakes the context from here on. */
+	/* Requests end before their sockets; nothing wakes the context from here on. */
 	for (struct conn *c = net->conns; c; c = c->next) {
 		ig_http_finish(c);
 		ig_ws_finish(c);
@@ -341,7 +327,7 @@ int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig
 		return ig_fail(err, -ENOMEM, "out of memory");
 	net->deps = *deps;
 	net->config = deps->config;
-	read_options(net->config, &net->options);
+	net->options = read_options(net, net->config);
 	pthread_mutex_init(&net->lock, NULL);
 	struct ig_api_deps api = {
 		.engine = deps->engine,
@@ -349,8 +335,8 @@ int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig
 		.wake = wake,
 		.wake_ctx = net,
 		.want_write = ig_net_want_write,
+		.options = net->options.api,
 	};
-	api_options(net, &api.options);
 	net->api = ig_api_create(&api);
 	if (!net->api) {
 		rc = ig_fail(err, -ENOMEM, "out of memory");
@@ -396,7 +382,7 @@ void ig_net_url(const struct ig_net *net, char *out, size_t cap)
 void ig_net_reload(struct ig_net *net, const struct ig_config *config)
 {
 	pthread_mutex_lock(&net->lock);
-	read_options(config, &net->next);
+	net->next = read_options(net, config);
 	net->reloaded = true;
 	if (!net->closed)
 		lws_cancel_service(net->context);
@@ -411,11 +397,11 @@ static void log_keys(struct ig_net *net, const struct ig_keys *keys)
 		ig_log_info("reload: %zu keys in %s", ig_keys_count(keys), path);
 	else if (net->had_keys)
 		ig_log_error(
-			"reload: %s is gone: no key is accepted until it is back, or until a restart",
+			"reload: %s is missing: no key is accepted until it is back, or until a restart",
 			path);
 }
 
-/* The files' names are those of the start. */
+/* The paths are those of the start. */
 void ig_net_reload_files(struct ig_net *net)
 {
 	struct ig_certificate *certificate;
@@ -428,7 +414,7 @@ void ig_net_reload_files(struct ig_net *net)
 	if (load_certificate(net->config, &certificate, &err) < 0)
 		ig_log_error("reload: %s; the old certificate stays", err.text);
 	pthread_mutex_lock(&net->lock);
-	/* What the loop has not come to is out of date. */
+	/* What the loop has not taken yet is out of date. */
 	if (good_keys) {
 		log_keys(net, keys);
 		net->had_keys |= keys != NULL;

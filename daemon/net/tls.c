@@ -1,9 +1,9 @@
 /*
- * tls.c: the certificate that is served.
+ * tls.c: the server's certificate.
  *
- * libwebsockets could read the files by itself, but does not say what is wrong with
- * them, and a certificate that it takes over later leaves one of another kind of key in
- * place.  So they are read here, and each handshake is given what is in force then.
+ * libwebsockets could read the files, but does not report what is wrong with them, and a
+ * certificate that it replaces later leaves one with another kind of key in place.  So they
+ * are read here, and each handshake gets the current one.
  */
 #include "daemon/net/net_private.h"
 
@@ -37,7 +37,7 @@ static int fail(struct ig_error *err, const char *path, const char *what)
 		       reason ? reason : "");
 }
 
-/* Nobody is asked for a password: there is nobody. */
+/* There is nobody to ask for a password. */
 static int no_password(char *buf, int size, int writing, void *ctx)
 {
 	bool *asked = ctx;
@@ -55,7 +55,7 @@ static BIO *open_file(const char *path, struct stat *st, struct ig_error *err)
 	if (fd < 0 || fstat(fd, st)) {
 		ig_fail(err, -errno, "%.300s: cannot be read: %s", path, strerror(errno));
 	} else if (!S_ISREG(st->st_mode)) {
-		ig_fail(err, -EINVAL, "%.300s: is no file", path);
+		ig_fail(err, -EINVAL, "%.300s: is not a file", path);
 	} else {
 		bio = BIO_new_fd(fd, BIO_CLOSE);
 		if (!bio)
@@ -127,7 +127,7 @@ static int read_private_key(const char *path, EVP_PKEY **out, struct ig_error *e
 	return rc;
 }
 
-/* Whether the library serves it: it has an opinion of keys that are too weak. */
+/* Whether the library accepts it: it refuses weak keys. */
 static int try_out(const char *path, const struct ig_certificate *c, struct ig_error *err)
 {
 	SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
@@ -176,7 +176,7 @@ void ig_tls_free(struct ig_certificate *c)
 	free(c);
 }
 
-/* The loop's: a handshake begins. */
+/* The loop thread: a handshake begins. */
 static int give(SSL *ssl, void *ctx)
 {
 	const struct ig_net *net = ctx;
@@ -190,11 +190,11 @@ void ig_tls_serve(struct ig_net *net, void *ssl_ctx)
 {
 	SSL_CTX_set_min_proto_version(ssl_ctx, TLS1_2_VERSION);
 	SSL_CTX_set_options(ssl_ctx, SSL_OP_NO_RENEGOTIATION);
-	/* A ticket of TLS 1.3 comes after the handshake.  A client that reads in one thread while
-	 * another sends the request (as the sync client of Python's `websockets`, on a socket that
-	 * has no lock around both: python/cpython issues 76714, 151508) may meet it in the middle
-	 * of sending, and then waits for an answer to what never left.  One handshake in 200 ended
-	 * so.  What a ticket would save is a signature, no round trip. */
+	/* No tickets: one of TLS 1.3 comes after the handshake.  A client that reads in one thread
+	 * while another sends the request (the sync client of Python's `websockets`, whose socket
+	 * has no lock around both: python/cpython issues 76714, 151508) may read it while sending,
+	 * and then waits for a reply to a request that was never sent.  This happened in one of
+	 * 200 handshakes.  A ticket would save a signature, not a round trip. */
 	SSL_CTX_set_num_tickets(ssl_ctx, 0);
 	SSL_CTX_set_cert_cb(ssl_ctx, give, net);
 }

@@ -1,6 +1,6 @@
 /*
- * websocket.c: a WebSocket as libwebsockets gives it: pieces into messages, checks
- * of size and encoding, messages out one at a time, closing with a code.
+ * websocket.c: a WebSocket by libwebsockets: fragments into messages, checks of size and
+ * encoding, messages out one at a time, closing with a code.
  */
 #include "daemon/net/net_private.h"
 
@@ -12,9 +12,9 @@ static const char *close_text(int code)
 {
 	switch (code) {
 	case 1001: return "the server is shutting down";
-	case 1002: return "a close frame that can't be";
-	case 1003: return "only text messages are taken";
-	case 1007: return "it is not UTF-8";
+	case 1002: return "invalid close frame";
+	case 1003: return "only text messages are accepted";
+	case 1007: return "the message is not UTF-8";
 	case 1008: return "the key is no longer valid";
 	case 1009: return "the message is larger than server.max_body";
 	default: return "the server ran out of memory";
@@ -27,7 +27,7 @@ void ig_ws_finish(struct conn *c)
 	c->session = NULL;
 }
 
-/* From a callback whose result closes: the peer is told why. */
+/* From a callback whose result closes: send the code and its text. */
 static int close_with(struct conn *c, int code)
 {
 	const char *text = close_text(code);
@@ -65,7 +65,7 @@ static int on_receive(struct conn *c, const void *data, size_t len)
 		return close_with(c, 1008);
 	if (lws_frame_is_binary(c->wsi))
 		return close_with(c, 1003);
-	/* What the frame's header promises is judged with its first bytes. */
+	/* The frame's announced size is checked with its first bytes. */
 	uint64_t max = c->net->config->server.max_body;
 	if (lws_remaining_packet_payload(c->wsi) > max)
 		return close_with(c, 1009);
@@ -88,8 +88,8 @@ static int on_receive(struct conn *c, const void *data, size_t len)
 	return 0;
 }
 
-/* libwebsockets has answered the codes that it knows to be wrong with 1002, and would
- * repeat the rest as it came. */
+/* libwebsockets answers the codes that it knows to be invalid with 1002, and would echo the
+ * others. */
 static int on_peer_close(struct conn *c, const unsigned char *data, size_t len)
 {
 	if (!len)

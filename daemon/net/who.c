@@ -1,10 +1,10 @@
 /*
- * who.c: whose request it is: the key in its headers, or where it comes from; and
- * whether that one may ask for the path.
+ * who.c: the principal of a request: by the key in its headers, or by its address; and
+ * whether it may request the path.
  *
- * Without a file of keys everybody is anonymous, and an administrator who comes from
- * this machine and through no proxy.  Once there is one, a key is needed: on the unix
- * socket too.
+ * Without a file of keys all requests are anonymous, and those from this machine that did
+ * not come through a proxy are an administrator's.  With one a key is required, on the
+ * unix socket too.
  */
 #include "daemon/net/net_private.h"
 
@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Longer than any key, and what is longer is none. */
+/* Longer than any key. */
 #define MAX_VALUE 1024
 
 void ig_who_describe_peer(int fd, char *out, size_t cap)
@@ -37,7 +37,7 @@ void ig_who_describe_peer(int fd, char *out, size_t cap)
 		snprintf(out, cap, "unix");
 }
 
-/* The key that came with the request.  1 there, 0 none, -1 something that is no key. */
+/* The request's key.  1: there is one, 0: none, -1: a header without a valid key. */
 static int read_token(struct lws *wsi, char buf[MAX_VALUE], const char **token, size_t *len)
 {
 	static const char name[] = "x-api-key:";
@@ -61,8 +61,8 @@ static int read_token(struct lws *wsi, char buf[MAX_VALUE], const char **token, 
 	return n > 0 ? -1 : 0;
 }
 
-/* Whether the headers say that a proxy has passed the request on: the peer is then the
- * proxy, and the client may be anywhere. */
+/* Whether the headers say that a proxy forwarded the request: the peer is then the proxy, and
+ * the client may be anywhere. */
 static bool is_forwarded(struct lws *wsi)
 {
 	static const char *const names[] = { "forwarded:", "x-forwarded-host:",
@@ -83,59 +83,52 @@ static bool is_forwarded(struct lws *wsi)
 static void set_anonymous(struct conn *c)
 {
 	c->who = (struct ig_principal){ 0 };
-	/* With keys, who wants to be an administrator shows one. */
+	/* With keys, an administrator needs one. */
 	if (!c->net->keys_required && (c->local || ig_check_loopback(c->client)) &&
 	    !is_forwarded(c->wsi))
 		c->who.role = IG_ROLE_ADMINISTRATOR;
 }
 
-static int identify(struct conn *c, const char **code, const char **message)
+static int identify(struct conn *c, struct refusal *why)
 {
 	char buf[MAX_VALUE];
 	const char *token;
 	size_t len;
 
 	set_anonymous(c);
-	/* A key is no harm where none is asked for: clients send whatever they have. */
+	/* A key is ignored where none is required: clients send whatever they have. */
 	if (!c->net->keys_required)
 		return 0;
 	int there = read_token(c->wsi, buf, &token, &len);
 	if (!there && c->net->config->server.allow_anonymous)
 		return 0;
-	if (!there) {
-		*code = "missing_api_key";
-		*message = "An API key is required: send it as Authorization: Bearer KEY, or as "
-			   "x-api-key.";
-		return 401;
-	}
+	if (!there)
+		return ig_refuse(
+			why, 401, "missing_api_key",
+			"An API key is required: send it as Authorization: Bearer KEY, or as "
+			"x-api-key.");
 	const struct ig_key *key = there > 0 ? ig_keys_find(c->net->keys, token, len) : NULL;
-	if (!key) {
-		*code = "invalid_api_key";
-		*message = "The API key is not known here.";
-		return 401;
-	}
+	if (!key)
+		return ig_refuse(why, 401, "invalid_api_key", "The API key is not known here.");
 	ig_key_principal(key, &c->who);
 	return 0;
 }
 
-int ig_who_check(struct conn *c, const char **code, const char **message)
+int ig_who_check(struct conn *c, struct refusal *why)
 {
-	/* Who watches whether the daemon is up needs to know nothing else of it. */
+	/* Health checks need no key. */
 	if (!strcmp(c->path, "/healthz")) {
 		set_anonymous(c);
 		return 0;
 	}
-	int status = identify(c, code, message);
+	int status = identify(c, why);
 	if (status || ig_check_role(c->who.role, c->path))
 		return status;
-	if (c->who.role == IG_ROLE_MONITOR) {
-		*code = "monitor_key";
-		*message = "The key of a monitor may read /metrics and /healthz alone.";
-	} else {
-		*code = "administrator_required";
-		*message = "Only the key of an administrator may ask for this.";
-	}
-	return 403;
+	if (c->who.role == IG_ROLE_MONITOR)
+		return ig_refuse(why, 403, "monitor_key",
+				 "The key of a monitor may read /metrics and /healthz alone.");
+	return ig_refuse(why, 403, "administrator_required",
+			 "Only the key of an administrator may ask for this.");
 }
 
 void ig_who_revoke(struct ig_net *net)

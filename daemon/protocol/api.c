@@ -1,6 +1,5 @@
 /*
- * api.c: the protocol as net has it: what all exchanges and sessions share, from the start
- * to the end, and the list of what is where.
+ * api.c: what all exchanges and sessions share, from start to end, and the routes.
  */
 #include "daemon/protocol/chat/chat.h"
 #include "daemon/protocol/core/waiting.h"
@@ -73,7 +72,7 @@ void ig_api_destroy(struct ig_api *api)
 {
 	if (!api)
 		return;
-	/* What prep had or never ran. */
+	/* Replies that were at prep. */
 	while (!link_empty(&api->replies)) {
 		struct ig_reply *r = link_entry(api->replies.next, struct ig_reply, all);
 		r->state = IG_REPLY_READY;

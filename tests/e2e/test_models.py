@@ -312,7 +312,7 @@ def test_the_wait_ends(tight):
     raw = Raw(d, CHAT, body_of(stream=True))
     r = d.http("POST", CHAT, body_of())
     assert (r.status, r.error["code"], r.headers["Retry-After"]) == (503, "model_loading", "1")
-    assert "more than 0.7 s by now (server.model_wait)" in r.error["message"]
+    assert "more than 0.7 s (server.model_wait)" in r.error["message"]
     assert time.monotonic() - began > 0.6
     body = raw.rest()
     assert body.startswith(b": keep-alive\n\n") and body.endswith(b"\n\n")
@@ -480,7 +480,7 @@ def test_the_least_recently_used_goes(start, models, sizes):
     assert loaded() == "ac"
     use("d")
     assert loaded() == "cd"
-    assert re.search(r"model a: unloaded to make room for d", d.log)
+    assert re.search(r"model a: unloaded to free memory for d", d.log)
     # pinned: the other one goes, though it was used later
     change(d, [dict(m, pin=m["name"] == "c") for m in config])
     until(lambda: shown(d, "d")["active_requests"] == 0, "its request has ended")

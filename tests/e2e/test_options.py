@@ -197,7 +197,7 @@ def test_fewer_rows_than_sequences(start, models):
     """Each that runs takes a row of every step: the lesser number counts, and is said."""
     d = start(extra={"models": [{"name": "slow", "path": models.slow()}],
                      "scheduler": {"max_batch_tokens": 2, "max_seqs": 9}})
-    assert re.search(r"max_seqs is 9, scheduler\.max_batch_tokens 2", d.log)
+    assert re.search(r"max_seqs is 9, but only scheduler\.max_batch_tokens, 2", d.log)
     c = held(d, 3)
     until(lambda: (d.running(), d.waiting()) == (2, 1), "two run, one waits")
     c.close()

@@ -357,7 +357,7 @@ def test_keys_come_and_go(start, models, tmp_path):
     # one that is gone lets nobody in; keys are taken over beside a broken configuration too
     path.unlink()
     d.write_config("server:\n  prt: 1\n")
-    hang_up(d, "keys is gone")
+    hang_up(d, "keys is missing")
     until(lambda: ok(b) == 401, "no key is known")
     assert d.chat().status == 401 and d.http("GET", "/healthz").status == 200
     path.write_text(good)
@@ -683,11 +683,11 @@ def test_what_lies_there(begin, start, models, short, tmp_path):
     assert ask(UnixConnection(path), "GET", "/healthz").status == 200
     d.stop()
     path.write_text("precious")
-    assert "is no socket" in start.refused(models.script(), extra)
+    assert "is not a socket" in start.refused(models.script(), extra)
     assert path.read_text() == "precious"
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
-    assert "is no socket" in start.refused(models.script(), extra)
+    assert "is not a socket" in start.refused(models.script(), extra)
     path.unlink()
     # one that listens and does not accept is somebody's too
     s = socket.socket(socket.AF_UNIX)

@@ -14,10 +14,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static ig_request_parse *const parsers[8] = {
-	ig_request_parse_ws,	   ig_request_parse_chat,	ig_request_parse_completion,
-	ig_request_parse_create,   ig_request_parse_messages,	ig_request_parse_count,
-	ig_request_parse_tokenize, ig_request_parse_detokenize,
+static const struct ig_request_format *const formats[8] = {
+	&ig_ws_request,	      &ig_chat_request,	 &ig_completion_request, &ig_create_request,
+	&ig_messages_request, &ig_count_request, &ig_tokenize_request,	 &ig_detokenize_request,
 };
 
 static void must(bool holds)
@@ -85,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!size)
 		return 0;
-	if (parsers[data[0] & 7]((const char *)data + 1, size - 1, &r, &e))
+	if (ig_request_read(formats[data[0] & 7], (const char *)data + 1, size - 1, &r, &e))
 		check_refused(&e);
 	else
 		check_accepted(&r);

@@ -1,10 +1,10 @@
 /*
- * chat_writer.c: the answers of /v1/chat/completions: chunks as SSE frames, or one object.
+ * chat_writer.c: the responses of /v1/chat/completions: chunks as SSE frames, or one object.
  *
- * Of each choice, in the order of their numbers, a role goes out first and at once; then
- * text, reasoning and calls as they come, then why it ended.  The usage chunk, if asked
- * for, comes last before [DONE]; an error in mid-stream is a frame with an error object,
- * and nothing follows it.
+ * The role of each choice is sent at once, in the order of their indices; then text,
+ * reasoning and tool calls as they arrive, then the finish reason.  The usage chunk, if
+ * requested, is the last before [DONE]; an error in mid-stream is a frame with an error
+ * object, the last one.
  */
 #include "daemon/protocol/chat/chat.h"
 #include "daemon/protocol/core/logprobs.h"
@@ -17,19 +17,16 @@
 
 /* Of a reply. */
 enum { STAGE_ROLES, STAGE_PARTS, STAGE_END };
-/* Of a choice, besides the number of parts that were announced. */
+/* Of a choice, besides the number of announced parts. */
 #define CHOICE_ENDED (-1)
 
-static void head(struct ig_reply *r, struct ig_json_writer *w, const char *object)
+void ig_chat_head(struct ig_reply *r, struct ig_json_writer *w, const char *object)
 {
-	ig_json_open_object(w, NULL);
-	ig_json_put_text(w, "id", r->id);
-	ig_json_put_text(w, "object", object);
-	ig_json_put_int(w, "created", ig_reply_created_s(r));
-	ig_json_put_text(w, "model", ig_reply_model_name(r));
+	ig_json_putf(w, "{'id': %s, 'object': %s, 'created': %lld, 'model': %s", r->id, object,
+		     ig_reply_created_s(r), ig_reply_model_name(r));
 }
 
-/* The client's own labels, once in an answer. */
+/* The client's metadata, once in a response. */
 static void metadata(struct ig_reply *r, struct ig_json_writer *w)
 {
 	if (r->request.metadata)
@@ -41,17 +38,11 @@ void ig_chat_usage(struct ig_json_writer *w, const struct ig_reply *r)
 	struct ig_usage u;
 
 	ig_reply_usage(r, &u);
-	ig_json_open_object(w, "usage");
-	ig_json_put_int(w, "prompt_tokens", u.prompt);
-	ig_json_put_int(w, "completion_tokens", u.output);
-	ig_json_put_int(w, "total_tokens", u.prompt + u.output);
-	ig_json_open_object(w, "prompt_tokens_details");
-	ig_json_put_int(w, "cached_tokens", u.cached);
-	ig_json_close_object(w);
-	ig_json_open_object(w, "completion_tokens_details");
-	ig_json_put_int(w, "reasoning_tokens", 0);
-	ig_json_close_object(w);
-	ig_json_close_object(w);
+	ig_json_putf(w,
+		     "'usage': {'prompt_tokens': %lld, 'completion_tokens': %lld, "
+		     "'total_tokens': %lld, 'prompt_tokens_details': {'cached_tokens': %lld}, "
+		     "'completion_tokens_details': {'reasoning_tokens': 0}}",
+		     u.prompt, u.output, u.prompt + u.output, u.cached);
 }
 
 static bool has_part(const struct ig_choice *c, enum ig_part_kind kind)
@@ -71,36 +62,32 @@ static const char *finish_reason(const struct ig_choice *c)
 
 /* ---- log probabilities ------------------------------------------------------------------ */
 
-/* Notes first … last - 1 of a choice. */
+/* Logprobs first … last - 1 of a choice. */
 static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_json_writer *w)
 {
 	if (!c->reply->request.logprobs) {
-		ig_json_put_raw(w, "logprobs", NULL);
+		ig_json_putf(w, "'logprobs': null");
 		return;
 	}
 	ig_json_open_object(w, "logprobs");
 	ig_json_put_logprobs(w, "content", c->reply->prepared.model, c->logprobs, first, last,
 			     true);
-	ig_json_put_raw(w, "refusal", NULL);
-	ig_json_close_object(w);
+	ig_json_putf(w, "'refusal': null}");
 }
 
 /* ---- a stream --------------------------------------------------------------------------- */
 
-/* Up to the members of the delta. */
+/* Up to the first member of the delta. */
 static void chunk_begin(struct ig_choice *c, struct ig_json_writer *w)
 {
 	ig_sse_begin(w->out, NULL);
-	head(c->reply, w, "chat.completion.chunk");
+	ig_chat_head(c->reply, w, "chat.completion.chunk");
 	if (c->reply->stage == STAGE_ROLES && !c->index)
 		metadata(c->reply, w);
-	ig_json_open_array(w, "choices");
-	ig_json_open_object(w, NULL);
-	ig_json_put_uint(w, "index", c->index);
-	ig_json_open_object(w, "delta");
+	ig_json_putf(w, "'choices': [{'index': %u, 'delta': {", c->index);
 }
 
-/* with_logprobs: the chunk carries the log probabilities of the tokens so far. */
+/* with_logprobs: with the logprobs of the tokens so far. */
 static void chunk_end(struct ig_choice *c, struct ig_json_writer *w, bool with_logprobs,
 		      const char *finish)
 {
@@ -109,19 +96,17 @@ static void chunk_end(struct ig_choice *c, struct ig_json_writer *w, bool with_l
 		logprobs(c, c->n_logprobs_sent, c->n_logprobs, w);
 		c->n_logprobs_sent = c->n_logprobs;
 	} else {
-		ig_json_put_raw(w, "logprobs", NULL);
+		ig_json_putf(w, "'logprobs': null");
 	}
-	ig_json_put_text(w, "finish_reason", finish);
-	ig_json_close_object(w);
-	ig_json_close_array(w);
+	ig_json_putf(w, "'finish_reason': %s}]", finish);
 	if (c->reply->request.include_usage)
-		ig_json_put_raw(w, "usage", NULL);
+		ig_json_putf(w, "'usage': null");
 	ig_json_close_object(w);
 	ig_sse_end(w->out);
 	w->comma = false;
 }
 
-/* Which of the choice's calls a part is. */
+/* The index of a part among the choice's tool calls. */
 static size_t call_number(const struct ig_choice *c, size_t part)
 {
 	size_t n = 0;
@@ -134,44 +119,29 @@ static size_t call_number(const struct ig_choice *c, size_t part)
 static void announce(struct ig_choice *c, const struct ig_part *p, struct ig_json_writer *w)
 {
 	chunk_begin(c, w);
-	ig_json_open_array(w, "tool_calls");
-	ig_json_open_object(w, NULL);
-	ig_json_put_uint(w, "index", call_number(c, c->part));
-	ig_json_put_text(w, "id", p->call_id);
-	ig_json_put_text(w, "type", "function");
-	ig_json_open_object(w, "function");
-	ig_json_put_text(w, "name", p->name);
-	ig_json_put_text(w, "arguments", "");
-	ig_json_close_object(w);
-	ig_json_close_object(w);
-	ig_json_close_array(w);
+	ig_json_putf(w,
+		     "'tool_calls': [{'index': %zu, 'id': %s, 'type': 'function', "
+		     "'function': {'name': %s, 'arguments': ''}}]",
+		     call_number(c, c->part), p->call_id, p->name);
 	chunk_end(c, w, true, NULL);
 }
 
 static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_json_writer *w)
 {
-	const char *text = p->text.data + c->n_sent;
-	size_t len = p->text.len - c->n_sent;
-
 	chunk_begin(c, w);
-	if (p->kind == IG_PART_TOOL_CALL) {
-		ig_json_open_array(w, "tool_calls");
-		ig_json_open_object(w, NULL);
-		ig_json_put_uint(w, "index", call_number(c, c->part));
-		ig_json_open_object(w, "function");
-		ig_json_put_string(w, "arguments", text, len);
-		ig_json_close_object(w);
-		ig_json_close_object(w);
-		ig_json_close_array(w);
-	} else {
-		ig_json_put_string(w, p->kind == IG_PART_TEXT ? "content" : "reasoning_content",
-				   text, len);
-	}
+	if (p->kind == IG_PART_TOOL_CALL)
+		ig_json_putf(w, "'tool_calls': [{'index': %zu, 'function': {'arguments':",
+			     call_number(c, c->part));
+	else
+		ig_json_putf(w, p->kind == IG_PART_TEXT ? "'content':" : "'reasoning_content':");
+	ig_json_put_string(w, NULL, p->text.data + c->n_sent, p->text.len - c->n_sent);
+	if (p->kind == IG_PART_TOOL_CALL)
+		ig_json_putf(w, "}}]");
 	chunk_end(c, w, true, NULL);
 	c->n_sent = p->text.len;
 }
 
-/* What is new of one choice. */
+/* The new parts of one choice. */
 static bool choice_frames(struct ig_choice *c, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
@@ -210,30 +180,24 @@ static bool all_ended(const struct ig_reply *r)
 	return r->finished;
 }
 
-void ig_chat_end(struct ig_strbuf *out, const struct ig_reply *r)
+void ig_chat_end(struct ig_reply *r, struct ig_strbuf *out, const char *object)
 {
+	struct ig_json_writer w = { .out = out };
+
+	if (r->request.include_usage && !r->error.status) {
+		ig_sse_begin(out, NULL);
+		ig_chat_head(r, &w, object);
+		ig_json_putf(&w, "'choices': []");
+		ig_chat_usage(&w, r);
+		ig_json_close_object(&w);
+		ig_sse_end(out);
+	}
 	ig_sse_begin(out, NULL);
 	if (r->error.status)
 		ig_error_object(out, &r->error);
 	else
 		ig_strbuf_puts(out, "[DONE]");
 	ig_sse_end(out);
-}
-
-static void end(struct ig_reply *r, struct ig_strbuf *out)
-{
-	struct ig_json_writer w = { .out = out };
-
-	r->stage = STAGE_END;
-	if (r->request.include_usage && !r->error.status) {
-		ig_sse_begin(out, NULL);
-		head(r, &w, "chat.completion.chunk");
-		ig_json_put_raw(&w, "choices", "[]");
-		ig_chat_usage(&w, r);
-		ig_json_close_object(&w);
-		ig_sse_end(out);
-	}
-	ig_chat_end(out, r);
 }
 
 static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
@@ -244,8 +208,7 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 	if (r->stage == STAGE_ROLES) {
 		for (uint32_t i = 0; i < r->n_choices; i++) {
 			chunk_begin(&r->choices[i], &w);
-			ig_json_put_text(&w, "role", "assistant");
-			ig_json_put_text(&w, "content", "");
+			ig_json_putf(&w, "'role': 'assistant', 'content': ''");
 			chunk_end(&r->choices[i], &w, false, NULL);
 		}
 		r->stage = STAGE_PARTS;
@@ -254,10 +217,12 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 		ig_reply_take(r, MAX_DELTA);
 		for (uint32_t i = 0; i < r->n_choices; i++)
 			choice_frames(&r->choices[i], out);
-		if (all_ended(r))
-			end(r, out);
-		else if (out->len == start && r->keepalive)
+		if (all_ended(r)) {
+			ig_chat_end(r, out, "chat.completion.chunk");
+			r->stage = STAGE_END;
+		} else if (out->len == start && r->keepalive) {
 			ig_sse_keep_alive(out);
+		}
 	}
 	*last = r->stage == STAGE_END;
 	if (out->len > start)
@@ -265,7 +230,6 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 	return out->len > start;
 }
 
-/* A comment: nothing is said yet, and roles come when there are choices. */
 bool ig_chat_wait(struct ig_reply *r, struct ig_strbuf *out)
 {
 	ig_sse_keep_alive(out);
@@ -274,7 +238,7 @@ bool ig_chat_wait(struct ig_reply *r, struct ig_strbuf *out)
 
 /* ---- whole ------------------------------------------------------------------------------- */
 
-/* All parts of a kind as one string.  Where there are none: as it says, NULL: null. */
+/* All parts of a kind as one string; none: the value without parts, NULL: null. */
 static void put_parts(const struct ig_choice *c, enum ig_part_kind kind, const char *name,
 		      const char *none, struct ig_json_writer *w)
 {
@@ -303,14 +267,11 @@ static void put_calls(const struct ig_choice *c, struct ig_json_writer *w)
 		const struct ig_part *p = &c->parts[i];
 		if (p->kind != IG_PART_TOOL_CALL)
 			continue;
-		ig_json_open_object(w, NULL);
-		ig_json_put_text(w, "id", p->call_id);
-		ig_json_put_text(w, "type", "function");
-		ig_json_open_object(w, "function");
-		ig_json_put_text(w, "name", p->name);
-		ig_json_put_string(w, "arguments", p->text.len ? p->text.data : "", p->text.len);
-		ig_json_close_object(w);
-		ig_json_close_object(w);
+		ig_json_putf(w,
+			     "{'id': %s, 'type': 'function', 'function': {'name': %s, 'arguments':",
+			     p->call_id, p->name);
+		ig_json_put_string(w, NULL, p->text.len ? p->text.data : "", p->text.len);
+		ig_json_putf(w, "}}");
 	}
 	ig_json_close_array(w);
 }
@@ -319,28 +280,22 @@ static void choice(struct ig_choice *c, struct ig_json_writer *w)
 {
 	bool calls = has_part(c, IG_PART_TOOL_CALL);
 
-	ig_json_open_object(w, NULL);
-	ig_json_put_uint(w, "index", c->index);
-	ig_json_open_object(w, "message");
-	ig_json_put_text(w, "role", "assistant");
+	ig_json_putf(w, "{'index': %u, 'message': {'role': 'assistant'", c->index);
 	put_parts(c, IG_PART_TEXT, "content", calls ? NULL : "", w);
 	if (has_part(c, IG_PART_REASONING))
 		put_parts(c, IG_PART_REASONING, "reasoning_content", NULL, w);
 	if (calls)
 		put_calls(c, w);
-	ig_json_put_raw(w, "refusal", NULL);
-	ig_json_put_raw(w, "annotations", "[]");
-	ig_json_close_object(w);
+	ig_json_putf(w, "'refusal': null, 'annotations': []}");
 	logprobs(c, 0, c->n_logprobs, w);
-	ig_json_put_text(w, "finish_reason", finish_reason(c));
-	ig_json_close_object(w);
+	ig_json_putf(w, "'finish_reason': %s}", finish_reason(c));
 }
 
 static void whole(struct ig_reply *r, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
 
-	head(r, &w, "chat.completion");
+	ig_chat_head(r, &w, "chat.completion");
 	metadata(r, &w);
 	ig_json_open_array(&w, "choices");
 	for (uint32_t i = 0; i < r->n_choices; i++)
@@ -354,7 +309,7 @@ const struct ig_protocol ig_chat_protocol = {
 	.id_prefix = "chatcmpl-",
 	.prompt_param = "messages",
 	.form_param = "response_format",
-	.parse = ig_request_parse_chat,
+	.request = &ig_chat_request,
 	.next = next,
 	.whole = whole,
 	.wait = ig_chat_wait,

@@ -72,55 +72,24 @@ static int param_logprobs(struct ig_request *r, const char *name, json_t *v, str
 	return ig_read_int(&r->n_top, 0, IG_MAX_TOP, name, v, e);
 }
 
-static int param_echo(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return ig_read_bool(&r->echo, name, v, e);
-}
-
-static int param_suffix(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return json_is_string(v) && !json_string_length(v) ?
-		       0 :
-		       ig_fail_unsupported(e, name, "an empty string");
-}
-
-static int param_response_format(struct ig_request *r, const char *name, json_t *v,
-				 struct ig_api_error *e)
-{
-	return ig_read_format(r, name, v, true, e);
-}
-
 static const struct ig_param table[] = {
-	{ "model", ig_param_model },
-	{ "prompt", ig_param_prompt },
-	{ "temperature", ig_param_temperature },
-	{ "top_p", ig_param_top_p },
-	{ "top_k", ig_param_top_k },
-	{ "min_p", ig_param_min_p },
-	{ "frequency_penalty", ig_param_frequency_penalty },
-	{ "presence_penalty", ig_param_presence_penalty },
-	{ "repetition_penalty", ig_param_repetition_penalty },
-	{ "logit_bias", ig_param_logit_bias },
-	{ "seed", ig_param_seed },
-	{ "max_tokens", ig_param_max_tokens },
-	{ "stop", ig_param_stop },
-	{ "ignore_eos", ig_param_ignore_end },
-	{ "n", ig_param_n },
-	{ "best_of", ig_param_one },
-	{ "logprobs", param_logprobs },
-	{ "echo", param_echo },
-	{ "suffix", param_suffix },
-	{ "response_format", param_response_format },
-	{ "stream", ig_param_stream },
-	{ "stream_options", ig_param_stream_options },
-	{ "user", ig_param_any_string },
-	{ NULL, NULL },
+	{ "prompt", .read = ig_param_prompt, .required = true },
+	{ "max_tokens", .read = ig_param_max_tokens },
+	{ "n", IG_PARAM_INT, IG_AT(n), 1, IG_MAX_CHOICES },
+	{ "best_of", IG_PARAM_ONLY, .values = "1" },
+	{ "logprobs", .read = param_logprobs },
+	{ "echo", IG_PARAM_BOOL, IG_AT(echo) },
+	{ "suffix", IG_PARAM_ONLY, .values = "\"\"" },
+	{ "response_format", .read = ig_param_format_nested },
+	{ "stream", IG_PARAM_BOOL, IG_AT(stream) },
+	{ "stream_options", .read = ig_param_stream_options },
+	{ "user", IG_PARAM_TEXT },
+	{ .more = ig_sampling_params },
+	{ NULL },
 };
 
 static int check(struct ig_request *r, json_t *root, struct ig_api_error *e)
 {
-	if (!r->n_prompts)
-		return ig_fail_missing(e, "prompt");
 	if (r->n_prompts * (size_t)r->n > IG_MAX_CHOICES)
 		return ig_fail_value(e, "n",
 				     "%zu prompts with %d choices each: at most %d choices in all",
@@ -131,14 +100,10 @@ static int check(struct ig_request *r, json_t *root, struct ig_api_error *e)
 				     "with logprobs");
 	if (ig_check_stream_options(r, root, e) < 0 || ig_check_ignore_end(r, e) < 0)
 		return -1;
-	/* what clients of this endpoint expect when they say nothing */
+	/* the default of this endpoint */
 	if (!r->sampling.max_tokens)
 		r->sampling.max_tokens = 16;
 	return 0;
 }
 
-int ig_request_parse_completion(const char *text, size_t len, struct ig_request *r,
-				struct ig_api_error *e)
-{
-	return ig_request_read(text, len, table, check, r, e);
-}
+const struct ig_request_format ig_completion_request = { table, check };

@@ -1,5 +1,5 @@
 /*
- * completions_writer.c: the answers of /v1/completions: text after a prompt, as SSE frames or
+ * completions_writer.c: the responses of /v1/completions: text after a prompt, as SSE frames or
  * one object.  Choices are numbered prompt by prompt.
  */
 #include "daemon/protocol/chat/chat.h"
@@ -16,52 +16,38 @@ enum { STAGE_BEGIN, STAGE_TEXT, STAGE_END };
 /* Of a choice. */
 enum { CHOICE_BEGIN, CHOICE_TEXT, CHOICE_ENDED };
 
-static void head(struct ig_reply *r, struct ig_json_writer *w)
-{
-	ig_json_open_object(w, NULL);
-	ig_json_put_text(w, "id", r->id);
-	ig_json_put_text(w, "object", "text_completion");
-	ig_json_put_int(w, "created", ig_reply_created_s(r));
-	ig_json_put_text(w, "model", ig_reply_model_name(r));
-}
-
-/* Where the text of notes first … last - 1 begins in the answer, tokens, probabilities. */
+/* Of tokens first … last - 1: their texts, logprobs, and offsets in the output. */
 static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_json_writer *w)
 {
 	const struct ig_engine_model *m = c->reply->prepared.model;
 
 	if (!c->reply->request.logprobs) {
-		ig_json_put_raw(w, "logprobs", NULL);
+		ig_json_putf(w, "'logprobs': null");
 		return;
 	}
-	ig_json_open_object(w, "logprobs");
-	ig_json_open_array(w, "tokens");
+	ig_json_putf(w, "'logprobs': {'tokens': [");
 	for (size_t i = first; i < last; i++)
 		ig_json_put_token(w, m, c->logprobs[i].id, false);
-	ig_json_close_array(w);
-	ig_json_open_array(w, "token_logprobs");
+	ig_json_putf(w, "], 'token_logprobs': [");
 	for (size_t i = first; i < last; i++)
-		ig_json_put_real(w, NULL, "%.8g", (double)c->logprobs[i].logprob);
-	ig_json_close_array(w);
-	ig_json_open_array(w, "top_logprobs");
+		ig_json_putf(w, "%.8g", (double)c->logprobs[i].logprob);
+	ig_json_putf(w, "], 'top_logprobs': [");
 	for (size_t i = first; i < last; i++) {
 		const struct ig_token_logprob *n = &c->logprobs[i];
 		ig_json_open_object(w, NULL);
 		for (int32_t k = 0; k < n->n_top; k++) {
 			ig_json_put_token(w, m, n->top[k].id, true);
-			ig_json_put_real(w, NULL, "%.8g", (double)n->top[k].logprob);
+			ig_json_putf(w, "%.8g", (double)n->top[k].logprob);
 		}
 		ig_json_close_object(w);
 	}
-	ig_json_close_array(w);
-	ig_json_open_array(w, "text_offset");
+	ig_json_putf(w, "], 'text_offset': [");
 	for (size_t i = first; i < last; i++)
 		ig_json_put_uint(w, NULL, i ? c->logprobs[i - 1].text_end : 0);
-	ig_json_close_array(w);
-	ig_json_close_object(w);
+	ig_json_putf(w, "]}");
 }
 
-/* With echo, the prompt: as it came, or what its tokens say. */
+/* With echo, the prompt: its text, or the text of its tokens. */
 static void echo(struct ig_choice *c, struct ig_strbuf *out)
 {
 	struct ig_reply *r = c->reply;
@@ -93,12 +79,10 @@ static const char *finish_reason(const struct ig_choice *c)
 static void choice(struct ig_choice *c, struct ig_json_writer *w, const char *text, size_t len,
 		   size_t first_logprob, const char *finish)
 {
-	ig_json_open_object(w, NULL);
-	ig_json_put_uint(w, "index", c->index);
+	ig_json_putf(w, "{'index': %u", c->index);
 	ig_json_put_string(w, "text", len ? text : "", len);
 	logprobs(c, first_logprob, c->n_logprobs, w);
-	ig_json_put_text(w, "finish_reason", finish);
-	ig_json_close_object(w);
+	ig_json_putf(w, "'finish_reason': %s}", finish);
 }
 
 static void chunk(struct ig_choice *c, struct ig_strbuf *out, const char *text, size_t len,
@@ -107,13 +91,13 @@ static void chunk(struct ig_choice *c, struct ig_strbuf *out, const char *text, 
 	struct ig_json_writer w = { .out = out };
 
 	ig_sse_begin(out, NULL);
-	head(c->reply, &w);
+	ig_chat_head(c->reply, &w, "text_completion");
 	ig_json_open_array(&w, "choices");
 	choice(c, &w, text, len, c->n_logprobs_sent, finish);
 	ig_json_close_array(&w);
 	c->n_logprobs_sent = c->n_logprobs;
 	if (c->reply->request.include_usage)
-		ig_json_put_raw(&w, "usage", NULL);
+		ig_json_putf(&w, "'usage': null");
 	ig_json_close_object(&w);
 	ig_sse_end(out);
 }
@@ -144,22 +128,6 @@ static void choice_frames(struct ig_choice *c, struct ig_strbuf *out)
 	c->stage = CHOICE_ENDED;
 }
 
-static void end(struct ig_reply *r, struct ig_strbuf *out)
-{
-	struct ig_json_writer w = { .out = out };
-
-	r->stage = STAGE_END;
-	if (r->request.include_usage && !r->error.status) {
-		ig_sse_begin(out, NULL);
-		head(r, &w);
-		ig_json_put_raw(&w, "choices", "[]");
-		ig_chat_usage(&w, r);
-		ig_json_close_object(&w);
-		ig_sse_end(out);
-	}
-	ig_chat_end(out, r);
-}
-
 static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 {
 	size_t start = out->len;
@@ -168,10 +136,12 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 		ig_reply_take(r, MAX_DELTA);
 		for (uint32_t i = 0; i < r->n_choices; i++)
 			choice_frames(&r->choices[i], out);
-		if (r->finished)
-			end(r, out);
-		else if (out->len == start && r->keepalive)
+		if (r->finished) {
+			ig_chat_end(r, out, "text_completion");
+			r->stage = STAGE_END;
+		} else if (out->len == start && r->keepalive) {
 			ig_sse_keep_alive(out);
+		}
 	}
 	*last = r->stage == STAGE_END;
 	if (out->len > start)
@@ -183,7 +153,7 @@ static void whole(struct ig_reply *r, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
 
-	head(r, &w);
+	ig_chat_head(r, &w, "text_completion");
 	ig_json_open_array(&w, "choices");
 	for (uint32_t i = 0; i < r->n_choices; i++) {
 		struct ig_choice *c = &r->choices[i];
@@ -203,7 +173,7 @@ const struct ig_protocol ig_completions_protocol = {
 	.id_prefix = "cmpl-",
 	.prompt_param = "prompt",
 	.form_param = "response_format",
-	.parse = ig_request_parse_completion,
+	.request = &ig_completion_request,
 	.next = next,
 	.whole = whole,
 	.wait = ig_chat_wait,

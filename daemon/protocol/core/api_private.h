@@ -1,6 +1,5 @@
-/* api_private.h: what all requests share. */
-#ifndef INGOT_PROTOCOL_CORE_API_PRIVATE_H
-#define INGOT_PROTOCOL_CORE_API_PRIVATE_H
+/* api_private.h: the state that all requests share. */
+#pragma once
 
 #include "daemon/protocol/api.h"
 #include "daemon/protocol/core/handoff.h"
@@ -12,18 +11,16 @@
 struct ig_route;
 struct ig_responses;
 
-/* The loop's, but for what says otherwise. */
+/* The loop thread's, unless noted. */
 struct ig_api {
 	struct ig_api_deps deps;
-	const struct ig_route *routes; /* ended by one without a path */
+	const struct ig_route *routes; /* the last one has no path */
 	bool draining;
 	struct link replies; /* all of them */
-	struct link parked;  /* those whose model is being loaded, oldest first */
+	struct link parked;  /* whose model is being loaded, oldest first */
 	struct ig_limits *limits;
-	struct ig_responses *responses; /* what Responses alone knows */
+	struct ig_responses *responses; /* private to Responses */
 	struct ig_wakes wakes;
 	struct ig_handoff handoff;
 	struct ig_model_waits model_waits; /* prep's */
 };
-
-#endif

@@ -1,4 +1,5 @@
-/* choice.c: a choice's generation: to the engine, and what comes back.  The loop's thread. */
+/* choice.c: a choice's generation: submits it to the engine and takes its output.  The loop
+ * thread's. */
 #include "daemon/protocol/core/choice.h"
 
 #include "daemon/protocol/core/ids.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Notes of tokens that wait in a stream; a full ring pauses its sequence. */
+/* Logprobs that a stream holds; a full ring pauses its sequence. */
 #define RING_LOGPROBS 256
 
 static void woken(void *ctx)
@@ -92,7 +93,7 @@ int ig_choice_submit(struct ig_choice *c, struct ig_api_error *e)
 
 	if (!q->has_seed)
 		spec.sampling.seed = ig_random_seed();
-	/* choices differ, and each can be had again alone */
+	/* choices differ, and each can be reproduced alone */
 	spec.sampling.seed += c->index % (uint32_t)q->n;
 	memcpy(spec.shown, r->prepared.shown, sizeof spec.shown);
 	if (r->n_choices > 1)
@@ -106,13 +107,13 @@ int ig_choice_submit(struct ig_choice *c, struct ig_api_error *e)
 		c->stream = spec.stream;
 		return 0;
 	}
-	/* The writer's reference is ours, too. */
+	/* The engine did not take the writer's reference. */
 	ig_stream_unref(spec.stream);
 	ig_stream_unref(spec.stream);
 	return submit_failed(r, rc, &err, e);
 }
 
-/* ---- what comes back ------------------------------------------------------------------------ */
+/* ---- output ------------------------------------------------------------------------ */
 
 static bool take_logprobs(struct ig_choice *c)
 {

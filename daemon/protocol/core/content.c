@@ -1,104 +1,98 @@
 /*
- * content.c: messages and their contents, as every protocol has them: a role, and text
- * as a string or as a list of parts.  They become the objects that chat templates read.
+ * content.c: messages and their contents, as all protocols have them: a role, and text as a
+ * string or a list of parts.  They become the objects that chat templates read.
  */
 #include "daemon/protocol/core/params.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void ig_member_name(char *out, size_t cap, const char *param, const char *name)
-{
-	int n = snprintf(out, cap, "%s.%s", param, name);
+const char *const ig_text_types[] = { "text", NULL };
 
-	if (n < 0 || (size_t)n >= cap)
-		memcpy(out + cap - 4, "...", 4);
+bool ig_is_one_of(const char *s, const char *const *list)
+{
+	while (*list && strcmp(*list, s))
+		list++;
+	return *list;
 }
 
-/* Only what a finished answer carries back and what changes nothing. */
-static int check_part(json_t *part, const char *param, const char *const *types, json_t **text,
+struct part {
+	const char *at;
+	json_t *text;
+};
+
+/* Only what clients send back of a response, and what changes nothing: prefixes are cached
+ * without cache_control, and there are no citations. */
+static const struct ig_param part_params[] = {
+	{ "text", IG_PARAM_TEXT, offsetof(struct part, text), .required = true },
+	{ "type", IG_PARAM_SKIP },
+	{ "annotations", IG_PARAM_LIST },
+	{ "logprobs", IG_PARAM_LIST },
+	{ "cache_control", IG_PARAM_SKIP },
+	{ "citations", IG_PARAM_SKIP },
+	{ NULL },
+};
+
+static int check_part(json_t *v, const char *at, const char *const *types, json_t **text,
 		      struct ig_api_error *e)
 {
-	char sub[256];
-	const char *key;
-	json_t *v;
+	struct part part = { at, NULL };
+	char sub[256], shown[48];
+	const char *type;
 
-	if (!json_is_object(part))
-		return ig_fail_type(e, param, "an object", part);
-	json_t *type = json_object_get(part, "type");
-	ig_member_name(sub, sizeof sub, param, "type");
-	if (!type)
-		return ig_fail_missing(e, sub);
-	if (!json_is_string(type))
-		return ig_fail_type(e, sub, "a string", type);
-	const char *const *t = types;
-	while (*t && strcmp(*t, json_string_value(type)))
-		t++;
-	if (!*t) {
-		char shown[48];
-		ig_printable(shown, sizeof shown, json_string_value(type));
+	if (ig_read_type(&type, at, v, e) < 0)
+		return -1;
+	if (!ig_is_one_of(type, types)) {
+		ig_member_name(sub, sizeof sub, at, "type");
+		ig_printable(shown, sizeof shown, type);
 		return ig_api_fail(e, 400, "unsupported_parameter", sub,
 				   "Unsupported content: '%s' is '%s'; only text is supported.",
 				   sub, shown);
 	}
-	*text = NULL;
-	json_object_foreach(part, key, v)
-	{
-		char shown[64];
-		ig_printable(shown, sizeof shown, key);
-		ig_member_name(sub, sizeof sub, param, shown);
-		if (json_is_null(v) || !strcmp(key, "type"))
-			continue;
-		if (!strcmp(key, "text")) {
-			if (!json_is_string(v))
-				return ig_fail_type(e, sub, "a string", v);
-			*text = v;
-		} else if (!strcmp(key, "annotations") || !strcmp(key, "logprobs")) {
-			if (!json_is_array(v))
-				return ig_fail_type(e, sub, "a list", v);
-		} else if (!strcmp(key, "cache_control") || !strcmp(key, "citations")) {
-			/* Prefixes are found again without being told; there are no citations. */
-			continue;
-		} else {
-			return ig_fail_unsupported(e, sub, NULL);
-		}
-	}
-	ig_member_name(sub, sizeof sub, param, "text");
-	return *text ? 0 : ig_fail_missing(e, sub);
+	if (ig_params_read(&part, part_params, at, v, e) < 0)
+		return -1;
+	*text = part.text;
+	return 0;
 }
 
-int ig_read_content(json_t **out, const char *param, json_t *v, const char *const *types,
+json_t *ig_join_texts(const json_t *parts)
+{
+	static const char *const keys[] = { "text", "refusal" };
+	struct ig_strbuf b = { 0 };
+	size_t i;
+	json_t *part;
+
+	json_array_foreach((json_t *)parts, i, part) for (size_t k = 0; k < 2; k++)
+	{
+		const json_t *text = json_object_get(part, keys[k]);
+		ig_strbuf_add(&b, json_string_value(text), json_string_length(text));
+	}
+	json_t *v = ig_strbuf_ok(&b) ? json_stringn_nocheck(b.len ? b.data : "", b.len) : NULL;
+	ig_strbuf_finish(&b);
+	return v;
+}
+
+int ig_read_content(json_t **out, const char *at, json_t *v, const char *const *types,
 		    struct ig_api_error *e)
 {
-	size_t total = 0, len = 0;
-
 	*out = NULL;
 	if (json_is_string(v)) {
 		*out = json_incref(v);
 		return 0;
 	}
 	if (!json_is_array(v))
-		return ig_fail_type(e, param, "a string or a list of parts", v);
+		return ig_fail_type(e, at, "a string or a list of parts", v);
 	for (size_t i = 0; i < json_array_size(v); i++) {
 		char sub[256];
 		json_t *text = NULL;
-		snprintf(sub, sizeof sub, "%s[%zu]", param, i);
+		snprintf(sub, sizeof sub, "%s[%zu]", at, i);
 		if (check_part(json_array_get(v, i), sub, types, &text, e) < 0)
 			return -1;
-		total += json_string_length(text); /* no more than the body has */
 	}
-	char *s = malloc(total + 1);
-	if (!s)
-		return ig_fail_memory(e);
-	for (size_t i = 0; i < json_array_size(v); i++) {
-		json_t *text = json_object_get(json_array_get(v, i), "text");
-		memcpy(s + len, json_string_value(text), json_string_length(text));
-		len += json_string_length(text);
-	}
-	*out = json_stringn_nocheck(s, len);
-	free(s);
+	*out = ig_join_texts(v);
 	return *out ? 0 : ig_fail_memory(e);
 }
 
@@ -113,7 +107,6 @@ int ig_request_add(struct ig_request *r, json_t *message, struct ig_api_error *e
 	return json_array_append_new(r->messages, message) < 0 ? ig_fail_memory(e) : 0;
 }
 
-/* The template's name for a role; NULL for one that there is not. */
 const char *ig_message_role(const char *role)
 {
 	if (!strcmp(role, "system") || !strcmp(role, "developer"))
@@ -125,31 +118,7 @@ const char *ig_message_role(const char *role)
 	return NULL;
 }
 
-int ig_request_read_message(struct ig_request *r, const char *list, size_t i, json_t *m,
-			    const char *const *types, const char *const *assistant_types,
-			    struct ig_api_error *e)
-{
-	json_t *role = json_object_get(m, "role"), *content = json_object_get(m, "content"), *text;
-	char param[64];
-
-	snprintf(param, sizeof param, "%s[%zu].role", list, i);
-	if (!role)
-		return ig_fail_missing(e, param);
-	if (!json_is_string(role))
-		return ig_fail_type(e, param, "a string", role);
-	const char *name = ig_message_role(json_string_value(role));
-	if (!name)
-		return ig_fail_value(e, param, "expected system, developer, user or assistant");
-	snprintf(param, sizeof param, "%s[%zu].content", list, i);
-	if (!content)
-		return ig_fail_missing(e, param);
-	if (ig_read_content(&text, param, content,
-			    strcmp(name, "assistant") ? types : assistant_types, e) < 0)
-		return -1;
-	return ig_request_add(r, json_pack("{s:s, s:o}", "role", name, "content", text), e);
-}
-
-/* As templates want them: an object, where the text is one; else the text. */
+/* Templates expect an object; text that is not an object stays a string. */
 static json_t *call_arguments(const char *text)
 {
 	json_t *v;
@@ -172,7 +141,8 @@ json_t *ig_tool_call_object(const char *id, const char *name, const char *argume
 			 "function", "name", name, "arguments", call_arguments(arguments));
 }
 
-json_t *ig_request_called(const struct ig_request *r, const char *id)
+/* The name of the latest call with this id; borrowed; NULL: none. */
+static json_t *name_of_call(const struct ig_request *r, const char *id)
 {
 	for (size_t i = json_array_size(r->messages); i--;) {
 		json_t *calls = json_object_get(json_array_get(r->messages, i), "tool_calls"),
@@ -180,10 +150,25 @@ json_t *ig_request_called(const struct ig_request *r, const char *id)
 		size_t k;
 		json_array_foreach(calls, k, call)
 		{
-			const char *have = json_string_value(json_object_get(call, "id"));
+			const char *have = ig_json_text(call, "id");
 			if (have && !strcmp(have, id))
 				return json_object_get(json_object_get(call, "function"), "name");
 		}
 	}
 	return NULL;
+}
+
+int ig_request_add_result(struct ig_request *r, json_t *id, json_t *text, const char *at,
+			  const char *what, struct ig_api_error *e)
+{
+	json_t *name = name_of_call(r, json_string_value(id));
+
+	if (!name) {
+		json_decref(text);
+		return ig_fail_value(e, at, "no %s before it has this id", what);
+	}
+	return ig_request_add(r,
+			      json_pack("{s:s, s:O, s:O, s:o}", "role", "tool", "tool_call_id", id,
+					"name", name, "content", text),
+			      e);
 }

@@ -165,10 +165,8 @@ void ig_error_member(struct ig_json_writer *w, const struct ig_api_error *e)
 	ig_utf8_copy(param, sizeof param, e->param);
 	ig_json_open_object(w, "error");
 	ig_error_message(w, e);
-	ig_json_put_text(w, "type", e->type);
-	ig_json_put_text(w, "param", param[0] ? param : NULL);
-	ig_json_put_text(w, "code", e->code);
-	ig_json_close_object(w);
+	ig_json_putf(w, "'type': %s, 'param': %s, 'code': %s}", e->type, param[0] ? param : NULL,
+		     e->code);
 }
 
 void ig_error_object(struct ig_strbuf *out, const struct ig_api_error *e)

@@ -1,6 +1,5 @@
-/* errors.h: an error as a client reads it; each that several files have is made here. */
-#ifndef INGOT_PROTOCOL_CORE_ERRORS_H
-#define INGOT_PROTOCOL_CORE_ERRORS_H
+/* errors.h: errors as clients get them, and those that several files return. */
+#pragma once
 
 #include "base/json.h"
 
@@ -14,12 +13,12 @@ struct ig_api_error {
 	const char *code; /* NULL: null */
 	char param[160];  /* "": null */
 	char message[640];
-	uint32_t retry_after_s; /* 0: not said */
+	uint32_t retry_after_s; /* 0: none */
 };
 
-/* All that return int return -1. */
+/* All functions that return int return -1. */
 
-/* The type is the status's. */
+/* The status determines the type. */
 int ig_api_fail(struct ig_api_error *e, int status, const char *code, const char *param,
 		const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
@@ -29,10 +28,10 @@ int ig_fail_value(struct ig_api_error *e, const char *param, const char *fmt, ..
 	__attribute__((format(printf, 3, 4)));
 const char *ig_json_type_name(const json_t *v); /* "a string", "null" … */
 int ig_fail_type(struct ig_api_error *e, const char *param, const char *expected, const json_t *v);
-/* accepted NULL: at no value. */
+/* accepted: the values that are accepted; NULL: none. */
 int ig_fail_unsupported(struct ig_api_error *e, const char *param, const char *accepted);
 int ig_fail_missing(struct ig_api_error *e, const char *param);
-/* A client's own text within a message: short, and nothing that breaks a line. */
+/* A client's text for a message: truncated, without control characters. */
 void ig_printable(char *out, size_t cap, const char *name);
 
 /* ---- the server ---- */
@@ -43,14 +42,14 @@ int ig_fail_shutting_down(struct ig_api_error *e, uint32_t retry_after_s); /* 50
 int ig_fail_overloaded(struct ig_api_error *e, uint32_t retry_after_s, const char *why);
 /* Prep's queue is full (-EAGAIN), or there is no memory. */
 int ig_fail_unread(struct ig_api_error *e, int rc, uint32_t retry_after_s);
-/* The engine has not given the model (rc, err). */
+/* By the engine's error when it did not return the model. */
 int ig_fail_model(struct ig_api_error *e, int rc, const struct ig_error *err);
 
-/* ---- an end ---- */
+/* ---- the end of a request ---- */
 
-/* For the ledger alone: it never ran. */
+/* For the ledger only: the request never ran. */
 int ig_fail_cancelled(struct ig_api_error *e, const char *reason);
-/* Of a generation that is no answer; status 0: it is one. */
+/* Of a generation that failed; status 0: it did not. */
 void ig_result_error(const struct ig_gen_result *r, struct ig_api_error *e);
 
 /* ---- as JSON ---- */
@@ -59,7 +58,5 @@ void ig_result_error(const struct ig_gen_result *r, struct ig_api_error *e);
 void ig_error_object(struct ig_strbuf *out, const struct ig_api_error *e);
 /* The member "error" alone. */
 void ig_error_member(struct ig_json_writer *w, const struct ig_api_error *e);
-/* The member "message": what a client sent may have been cut in the middle of a character. */
+/* The member "message", made valid UTF-8: a client's text may be truncated within a character. */
 void ig_error_message(struct ig_json_writer *w, const struct ig_api_error *e);
-
-#endif

@@ -1,9 +1,9 @@
 /*
- * exchange.c: one HTTP request and its reply.  What is where is the routes' to say.
+ * exchange.c: one HTTP request and its reply.
  *
- * Small replies are complete at once; what a protocol is POSTed waits for prep, and maybe
- * for its model, then streams from its reply or gathers it.  A stream's head goes out with
- * its first keep-alive at the latest: until then a load that fails is a status.
+ * Small replies are complete at once; a POST to a protocol waits for prep, and maybe for its
+ * model, then streams its response or sends it whole.  A stream's response headers are sent
+ * with its first keep-alive at the latest: until then a failed load is an HTTP status.
  */
 #include "daemon/protocol/core/exchange.h"
 
@@ -13,13 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A stream's piece is filled up to about so much before it is handed over. */
-#define PIECE 8192
+/* A fill of a stream ends after about so many bytes. */
+#define FILL_BYTES 8192
 
 void ig_exchange_reply(struct ig_exchange *x, int status)
 {
-	x->status = status;
-	x->content_type = "application/json";
+	x->head.status = status;
+	x->head.content_type = "application/json";
 	x->api->deps.want_write(x->conn);
 }
 
@@ -30,7 +30,7 @@ void ig_exchange_fail(struct ig_exchange *x, const struct ig_api_error *e)
 		x->protocol->error(&x->body, e);
 	else
 		ig_error_object(&x->body, e);
-	x->retry_after_s = e->retry_after_s;
+	x->head.retry_after_s = e->retry_after_s;
 	ig_exchange_reply(x, e->status);
 }
 
@@ -42,12 +42,12 @@ void ig_exchange_wrong_method(struct ig_exchange *x, const struct ig_http_reques
 	ig_api_fail(&e, 405, "method_not_allowed", NULL,
 		    "%.10s is not allowed on %.100s; allowed: %s.", r->method, r->path, allow);
 	ig_exchange_fail(x, &e);
-	x->allow = allow;
+	x->head.allow = allow;
 }
 
-/* ---- what the protocols answer ---------------------------------------------------- */
+/* ---- replies of protocols ---------------------------------------------------- */
 
-/* The ledger is about requests for a model's work. */
+/* Administrative requests are not in the ledger. */
 static void refuse(struct ig_exchange *x, const struct ig_api_error *e)
 {
 	if (!x->protocol || !x->protocol->administrative) {
@@ -62,7 +62,7 @@ static void refuse(struct ig_exchange *x, const struct ig_api_error *e)
 static void gather(struct ig_exchange *x)
 {
 	ig_reply_take(x->reply, SIZE_MAX);
-	if (!x->reply->finished || x->status)
+	if (!x->reply->finished || x->head.status)
 		return;
 	if (x->reply->error.status) {
 		ig_exchange_fail(x, &x->reply->error);
@@ -75,12 +75,12 @@ static void gather(struct ig_exchange *x)
 static void begin_stream(struct ig_exchange *x)
 {
 	x->stream = true;
-	x->status = 200;
-	x->content_type = "text/event-stream; charset=utf-8";
+	x->head.status = 200;
+	x->head.content_type = "text/event-stream; charset=utf-8";
 	x->api->deps.want_write(x->conn);
 }
 
-/* Where its head is out already, the error is the stream's end. */
+/* After the response headers were sent, the error ends the stream. */
 static void fail(struct ig_exchange *x, const struct ig_api_error *e)
 {
 	if (!x->stream) {
@@ -92,7 +92,7 @@ static void fail(struct ig_exchange *x, const struct ig_api_error *e)
 	x->api->deps.want_write(x->conn);
 }
 
-/* What it continues is looked up; then it goes to prep again. */
+/* Look up the response that it continues, then send it to prep again. */
 static int prepare_again(struct ig_reply *r, struct ig_api_error *e)
 {
 	if (r->protocol->recall(r->api, &r->request, &r->origin->who, NULL, e) < 0)
@@ -114,13 +114,13 @@ static void ready(void *ctx, struct ig_reply *r)
 		fail(x, &e);
 		return;
 	}
-	/* A stream that has begun says itself why there is no more of it. */
+	/* A stream whose headers were sent reports the error itself. */
 	if (ig_reply_submit(r, &e) < 0 && !x->stream)
 		ig_exchange_fail(x, &e);
 	else if (r->request.stream)
 		begin_stream(x);
 	else
-		gather(x); /* some have nothing to wait for */
+		gather(x); /* it may be complete already */
 }
 
 static void news(void *ctx, struct ig_reply *r)
@@ -149,7 +149,7 @@ static void post(struct ig_exchange *x, struct ig_http_request *r)
 	} else {
 		char *body = r->body;
 		r->body = NULL;
-		rc = ig_reply_read(x->reply, x->protocol->parse, body, r->body_len);
+		rc = ig_reply_read(x->reply, x->protocol->request, body, r->body_len);
 		if (rc < 0)
 			ig_fail_unread(&e, rc, retry_after_s);
 	}
@@ -256,16 +256,10 @@ struct ig_exchange *ig_exchange_refuse(struct ig_api *api, int status, const cha
 
 bool ig_exchange_head(struct ig_exchange *x, struct ig_http_head *head)
 {
-	if (!x->status)
+	if (!x->head.status)
 		return false;
-	*head = (struct ig_http_head){
-		.status = x->status,
-		.content_type = x->content_type,
-		.allow = x->allow,
-		.retry_after_s = x->retry_after_s,
-		.upgrade = x->upgrade,
-		.length = x->stream ? -1 : (int64_t)x->body.len,
-	};
+	*head = x->head;
+	head->length = x->stream ? -1 : (int64_t)x->body.len;
 	return true;
 }
 
@@ -274,7 +268,7 @@ enum ig_fill ig_exchange_fill(struct ig_exchange *x, struct ig_strbuf *out)
 	size_t start = out->len;
 	bool last = false;
 
-	if (!x->status)
+	if (!x->head.status)
 		return IG_FILL_WAIT;
 	if (!x->stream) {
 		if (!ig_strbuf_ok(&x->body))
@@ -287,7 +281,7 @@ enum ig_fill ig_exchange_fill(struct ig_exchange *x, struct ig_strbuf *out)
 	if (!x->reply->opened)
 		return ig_reply_keep_alive(x->reply, x->protocol->wait, out) ? IG_FILL_DATA :
 									       IG_FILL_WAIT;
-	while (out->len - start < PIECE && !last)
+	while (out->len - start < FILL_BYTES && !last)
 		if (!x->protocol->next(x->reply, out, &last) && !last)
 			break;
 	if (last)

@@ -1,6 +1,5 @@
-/* exchange.h: one HTTP request and its reply, for what answers it. */
-#ifndef INGOT_PROTOCOL_CORE_EXCHANGE_H
-#define INGOT_PROTOCOL_CORE_EXCHANGE_H
+/* exchange.h: one HTTP request and its reply, for the functions that write the reply. */
+#pragma once
 
 #include "daemon/protocol/core/reply.h"
 
@@ -9,27 +8,25 @@ struct ig_exchange {
 	void *conn;
 	struct ig_origin *origin;
 	const struct ig_protocol *protocol; /* of the path; NULL: none */
-	struct ig_reply *reply;		    /* of a protocol; NULL: it has not come to that */
-	int status;			    /* 0: not known yet */
-	const char *content_type, *allow;
-	uint32_t retry_after_s;
-	bool stream, upgrade, body_given;
-	struct ig_strbuf body; /* of a reply that is no stream */
+	struct ig_reply *reply;		    /* of a protocol; NULL: none was made */
+	struct ig_http_head head;	    /* but for length; status 0: not known yet */
+	bool stream, body_given;
+	struct ig_strbuf body; /* of a reply that is not a stream */
 };
 
-/* What is at a path. */
+/* The handlers of a path. */
 struct ig_route {
 	const char *path;
-	const struct ig_protocol *post; /* what is POSTed there; NULL: nothing */
-	void (*get)(struct ig_exchange *x, const struct ig_http_request *r); /* NULL: nothing */
-	/* What lies below path, which ends in "/"; false: nothing is there. */
+	const struct ig_protocol *post; /* of POST; NULL: not allowed */
+	void (*get)(struct ig_exchange *x, const struct ig_http_request *r); /* NULL: not allowed */
+	/* Paths below path, which ends in "/"; false: not found. */
 	bool (*below)(struct ig_exchange *x, const struct ig_http_request *r, const char *rest);
 	bool is_websocket;
 };
 
-/* The reply is body, whole. */
+/* The reply is body. */
 void ig_exchange_reply(struct ig_exchange *x, int status);
-/* Or an error, in its protocol's way. */
+/* The reply is an error, in the protocol's format. */
 void ig_exchange_fail(struct ig_exchange *x, const struct ig_api_error *e);
 void ig_exchange_wrong_method(struct ig_exchange *x, const struct ig_http_request *r,
 			      const char *allow);
@@ -38,5 +35,3 @@ static inline bool ig_exchange_is_administrator(const struct ig_exchange *x)
 {
 	return x->origin->who.role == IG_ROLE_ADMINISTRATOR;
 }
-
-#endif

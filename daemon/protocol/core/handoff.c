@@ -1,6 +1,6 @@
 /*
  * handoff.c: see handoff.h.  Prep parses a request and prepares it; a request that
- * continues a response comes back in between, for its history.
+ * continues a response returns to the loop in between, for its history.
  */
 #include "daemon/protocol/core/handoff.h"
 
@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* Whether there is a prompt to prepare, and all that it is made of. */
+/* Whether there is a prompt to prepare, with its history. */
 static bool is_complete(const struct ig_request *q)
 {
 	return !q->notice && (!q->previous_id || q->history);
@@ -19,13 +19,13 @@ static bool is_complete(const struct ig_request *q)
 static void run(void *ctx)
 {
 	struct ig_reply *r = ctx;
-	struct ig_api *api = r->api; /* once it is in the list, r is the loop's */
+	struct ig_api *api = r->api; /* r belongs to the loop once it is in the list */
 	struct ig_handoff *h = &api->handoff;
 	int rc = 0;
 
-	if (r->parse)
-		rc = r->parse(r->text, r->len, &r->request, &r->error);
-	r->parse = NULL;
+	if (r->format)
+		rc = ig_request_read(r->format, r->text, r->len, &r->request, &r->error);
+	r->format = NULL;
 	free(r->text);
 	r->text = NULL;
 	if (!rc && is_complete(&r->request))
@@ -38,7 +38,7 @@ static void run(void *ctx)
 		h->done_tail = &r->next_done;
 	}
 	pthread_mutex_unlock(&h->lock);
-	if (stopped) /* nobody takes it, and the engine is to get its model back */
+	if (stopped) /* nobody takes it, but the engine needs its model back */
 		ig_prepared_finish(&r->prepared);
 	else
 		ig_wake_loop(&api->wakes);

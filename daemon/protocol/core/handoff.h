@@ -1,6 +1,5 @@
-/* handoff.h: replies on their way to the prep thread and back. */
-#ifndef INGOT_PROTOCOL_CORE_HANDOFF_H
-#define INGOT_PROTOCOL_CORE_HANDOFF_H
+/* handoff.h: passes replies to the prep thread and back. */
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -11,16 +10,14 @@ struct ig_reply;
 struct ig_handoff {
 	pthread_mutex_t lock;
 	struct ig_reply *done, **done_tail; /* lock */
-	bool stopped;			    /* lock: nothing is delivered any more */
+	bool stopped;			    /* lock: results are dropped */
 };
 
 void ig_handoff_init(struct ig_handoff *h);
-/* Have it parsed (if it is not) and prepared.  -EAGAIN, -ENOMEM: nothing was started. */
+/* Have it parsed, unless it is, and prepared.  -EAGAIN, -ENOMEM: nothing was started. */
 int ig_handoff_send(struct ig_reply *r);
-/* Those that prep is done with, a list by next_done. */
+/* The replies that prep has finished, a list by next_done. */
 struct ig_reply *ig_handoff_take(struct ig_api *api);
-/* What prep does from now on is for nobody. */
+/* Results of prep are dropped from now on. */
 void ig_handoff_stop(struct ig_handoff *h);
 void ig_handoff_finish(struct ig_handoff *h);
-
-#endif

@@ -1,10 +1,9 @@
 /*
- * limits.c: see limits.h.  An account a key: what runs, and two token buckets.
+ * limits.c: see limits.h.  Each key has an account: its running requests and two buckets.
  *
- * A bucket holds at most what a minute gives and fills evenly, so that no minute gets
- * more than twice its share and nobody waits for a full minute to turn.  What was given
- * out too little or too much is put right when the request's true size is known: the
- * level may then be below zero, and the next request waits until it is not.
+ * A bucket holds at most a minute's worth and fills evenly, so that no minute gets more than
+ * twice its limit.  When a request ends, its output is charged: the level may become negative,
+ * and the next request waits until it is not.
  */
 #include "daemon/protocol/core/limits.h"
 
@@ -12,14 +11,14 @@
 #include <string.h>
 
 #define MINUTE_NS 60000000000.0
-/* What a request is charged or estimated at most: beyond any context. */
+/* The most that a request is charged: beyond any context. */
 #define MAX_TOKENS ((int64_t)1 << 40)
-/* An account that is at rest is dropped once there are so many. */
+/* Idle accounts are dropped when there are so many accounts. */
 #define KEEP_ACCOUNTS 64
 
 struct bucket {
 	double level;
-	int64_t at_ns; /* when the level was so */
+	int64_t at_ns; /* time of the level */
 	bool used;     /* false: it is full */
 };
 
@@ -76,7 +75,7 @@ static uint32_t effective(uint32_t own, uint32_t by_default)
 
 /* ---- buckets ------------------------------------------------------------------------- */
 
-/* Bring it to now. */
+/* Update the level. */
 static void fill(struct bucket *b, uint32_t per_minute, int64_t now_ns)
 {
 	double cap = per_minute;
@@ -92,12 +91,12 @@ static void fill(struct bucket *b, uint32_t per_minute, int64_t now_ns)
 	b->used = true;
 }
 
-/* Seconds until it holds so much; 0: it does. */
+/* Seconds until it holds amount; 0: it does now. */
 static double wait_for(const struct bucket *b, uint32_t per_minute, double amount)
 {
 	if (amount > per_minute)
 		amount = per_minute;
-	/* What a sum of fractions has lost is no reason to wait. */
+	/* Rounding errors are not a reason to wait. */
 	return b->level >= amount - 1e-6 ? 0 : (amount - b->level) * 60 / per_minute;
 }
 
@@ -111,19 +110,19 @@ static struct account *find(struct ig_limits *l, uint64_t identity)
 	return NULL;
 }
 
-static bool at_rest(const struct bucket *b, int64_t now_ns)
+static bool is_idle(const struct bucket *b, int64_t now_ns)
 {
 	/* After a minute a bucket is full, unless it was in debt. */
 	return !b->used || (b->level >= 0 && (double)(now_ns - b->at_ns) >= MINUTE_NS);
 }
 
-/* Forget keys that were not used for so long that it makes no difference. */
+/* Drop accounts that are in the state of a new one. */
 static void drop_idle(struct ig_limits *l, int64_t now_ns)
 {
 	for (struct account **p = &l->accounts; *p;) {
 		struct account *a = *p;
-		if (a->n_running || !at_rest(&a->requests, now_ns) ||
-		    !at_rest(&a->tokens, now_ns)) {
+		if (a->n_running || !is_idle(&a->requests, now_ns) ||
+		    !is_idle(&a->tokens, now_ns)) {
 			p = &a->next;
 			continue;
 		}
@@ -156,7 +155,7 @@ static struct account *find_or_make(struct ig_limits *l, uint64_t identity, int6
 static int too_many(struct ig_api_error *e, const struct ig_principal *who, const char *what,
 		    uint32_t limit, double wait_s)
 {
-	/* Up to the next tenth: who comes back then gets in.  A day is as good as longer. */
+	/* Rounded up to tenths, so that a retry then succeeds; at most a day. */
 	uint64_t tenths = (uint64_t)((wait_s < 86400 ? wait_s : 86400) * 10) + 1;
 
 	ig_api_fail(e, 429, "rate_limit_exceeded", NULL,
@@ -167,7 +166,7 @@ static int too_many(struct ig_api_error *e, const struct ig_principal *who, cons
 	return -1;
 }
 
-/* The account of who, which may have one request more at once; NULL with *e. */
+/* The account of who, which may have one more concurrent request; NULL with *e. */
 static struct account *enter(struct ig_limits *l, const struct ig_principal *who, int64_t now_ns,
 			     struct ig_api_error *e)
 {
@@ -178,7 +177,7 @@ static struct account *enter(struct ig_limits *l, const struct ig_principal *who
 		ig_fail_memory(e);
 		return NULL;
 	}
-	/* When one of them ends nobody knows: soon. */
+	/* It is not known when one of them ends; soon, probably. */
 	if (concurrent && a->n_running >= concurrent) {
 		too_many(e, who, "requests at once", concurrent, 0.9);
 		return NULL;

@@ -1,7 +1,4 @@
-/*
- * logprobs.c: tokens as clients read them: their text, which need not be whole
- * characters, and their bytes.
- */
+/* logprobs.c: see logprobs.h. */
 #include "daemon/protocol/core/logprobs.h"
 
 #include "base/utf8.h"
@@ -48,9 +45,9 @@ static void put_logprob(struct ig_json_writer *w, const struct ig_engine_model *
 	bool special;
 	const char *bytes = ig_tokenizer_token(m->tokenizer, id, &len, &special);
 
-	ig_json_put_key(w, "token", 5);
+	ig_json_putf(w, "'token':");
 	ig_json_put_token(w, m, id, false);
-	ig_json_put_real(w, "logprob", "%.8g", (double)logprob);
+	ig_json_putf(w, "'logprob': %.8g", (double)logprob);
 	if (!with_bytes)
 		return;
 	ig_json_open_array(w, "bytes");

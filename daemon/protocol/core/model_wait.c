@@ -11,7 +11,7 @@ struct ig_model_wait {
 	struct ig_model_waits *of;
 	char name[129];
 	bool registered;	       /* lock: the engine will call back */
-	atomic_uint_least64_t n_ended; /* calls so far */
+	atomic_uint_least64_t n_ended; /* callbacks so far */
 };
 
 static void set_registered(struct ig_model_wait *w, bool registered)
@@ -21,7 +21,7 @@ static void set_registered(struct ig_model_wait *w, bool registered)
 	pthread_mutex_unlock(&w->of->lock);
 }
 
-/* Any thread of the engine's: a load has ended. */
+/* Any thread of the engine: a load has ended. */
 static void load_ended(void *ctx)
 {
 	struct ig_model_wait *w = ctx;
@@ -31,7 +31,7 @@ static void load_ended(void *ctx)
 	ig_wake_loop(w->of->wakes);
 }
 
-/* Only names of models get here: there are not more than were ever configured. */
+/* Only configured names get here, so that the list is bounded. */
 static struct ig_model_wait *wait_for(struct ig_model_waits *ws, const char *name)
 {
 	for (struct ig_model_wait *w = ws->first; w; w = w->next)
@@ -60,8 +60,7 @@ int ig_model_take(struct ig_model_waits *ws, const char *name, const struct ig_e
 	struct ig_model_wait *w = wait_for(ws, name);
 	if (!w)
 		return ig_fail(err, -ENOMEM, "the server is out of memory");
-	/* Whoever the callback was asked for by, from here on it makes the ticket due: so none
-	 * is missed that comes before the request is parked. */
+	/* Any callback from here on makes the ticket due, also one before the request is parked. */
 	*ticket = (struct ig_model_ticket){ w, atomic_load(&w->n_ended) };
 	pthread_mutex_lock(&ws->lock);
 	bool first = !w->registered;
@@ -112,7 +111,7 @@ struct ig_model_status *ig_models_read(struct ig_engine *e, size_t *n)
 		*n = ig_engine_models(e, list, cap);
 		if (*n < cap)
 			return list;
-		free(list); /* there may be more of them */
+		free(list); /* there may be more */
 	}
 }
 

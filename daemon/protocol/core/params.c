@@ -1,5 +1,5 @@
 /*
- * params.c: the readers of single parameters.
+ * params.c: the members of a request by tables, and parameters that several protocols have.
  *
  * Each reader takes one JSON value that is not null and either stores it in the
  * request or fails with the parameter's name, what was expected and what came.
@@ -13,28 +13,188 @@
 #include <stdlib.h>
 #include <string.h>
 
-int ig_params_read(struct ig_request *r, const struct ig_param *table, json_t *obj,
+/* ---- values ------------------------------------------------------------------ */
+
+int ig_read_string(char **out, const char *name, json_t *v, struct ig_api_error *e)
+{
+	if (!json_is_string(v))
+		return ig_fail_type(e, name, "a string", v);
+	char *s = strdup(json_string_value(v));
+	if (!s)
+		return ig_fail_memory(e);
+	free(*out);
+	*out = s;
+	return 0;
+}
+
+int ig_read_int(int32_t *out, int32_t min, int32_t max, const char *name, json_t *v,
+		struct ig_api_error *e)
+{
+	if (!json_is_integer(v))
+		return ig_fail_type(e, name, "an integer", v);
+	json_int_t i = json_integer_value(v);
+	if (i < min || i > max)
+		return ig_fail_value(e, name, "expected an integer from %d to %d, got %lld", min,
+				     max, (long long)i);
+	*out = (int32_t)i;
+	return 0;
+}
+
+static int read_number(double *out, double min, bool open_min, double max, const char *name,
+		       json_t *v, struct ig_api_error *e)
+{
+	if (!json_is_number(v))
+		return ig_fail_type(e, name, "a number", v);
+	double d = json_number_value(v);
+	if (!(open_min ? d > min : d >= min) || !(d <= max))
+		return ig_fail_value(e, name, "expected a number %s %g and at most %g, got %g",
+				     open_min ? "above" : "of at least", min, max, d);
+	*out = d;
+	return 0;
+}
+
+/* A value of which its text is found in values as a whole. */
+static int read_listed(const struct ig_param *p, const char *name, json_t *v,
+		       struct ig_api_error *e)
+{
+	static const char around[] = " ,:";
+
+	if (p->kind == IG_PARAM_WORD && !json_is_string(v))
+		return ig_fail_type(e, name, "a string", v);
+	char *text = ig_json_to_text(v);
+	if (!text)
+		return ig_fail_memory(e);
+	size_t n = strlen(text);
+	const char *at = strstr(p->values, text);
+	while (at && ((at > p->values && !strchr(around, at[-1])) || !strchr(around, at[n])))
+		at = strstr(at + 1, text);
+	int rc = at ? 0 :
+		 p->kind == IG_PARAM_WORD ?
+		      ig_fail_value(e, name, "expected %s, got %.48s", p->values, text) :
+		      ig_fail_unsupported(e, name, p->values);
+	free(text);
+	return rc;
+}
+
+/* A value that is stored as it is. */
+static int read_json(json_t **out, const char *name, const char *expected, bool ok, json_t *v,
+		     struct ig_api_error *e)
+{
+	if (!ok)
+		return ig_fail_type(e, name, expected, v);
+	*out = v;
+	return 0;
+}
+
+static int read_value(void *target, const struct ig_param *p, const char *name, json_t *v,
+		      struct ig_api_error *e)
+{
+	union {
+		char *string;
+		bool flag;
+		int32_t n;
+		double real;
+		json_t *json;
+	} unused = { 0 };
+	void *to = p->at ? (char *)target + p->at : (void *)&unused;
+
+	switch (p->kind) {
+	case IG_PARAM_READ: return p->read(target, name, v, e);
+	case IG_PARAM_SKIP: return 0;
+	case IG_PARAM_STRING: return ig_read_string(to, name, v, e);
+	case IG_PARAM_INT: return ig_read_int(to, (int32_t)p->min, (int32_t)p->max, name, v, e);
+	case IG_PARAM_NUMBER:
+	case IG_PARAM_ABOVE:
+		return read_number(to, p->min, p->kind == IG_PARAM_ABOVE, p->max, name, v, e);
+	case IG_PARAM_TEXT: return read_json(to, name, "a string", json_is_string(v), v, e);
+	case IG_PARAM_OBJECT: return read_json(to, name, "an object", json_is_object(v), v, e);
+	case IG_PARAM_LIST: return read_json(to, name, "a list", json_is_array(v), v, e);
+	case IG_PARAM_BOOLEAN: return read_json(to, name, "a boolean", json_is_boolean(v), v, e);
+	case IG_PARAM_BOOL:
+	case IG_PARAM_NOT:
+		if (!json_is_boolean(v))
+			return ig_fail_type(e, name, "a boolean", v);
+		*(bool *)to = json_is_true(v) == (p->kind == IG_PARAM_BOOL);
+		return 0;
+	default: return read_listed(p, name, v, e);
+	}
+}
+
+/* ---- objects ------------------------------------------------------------------- */
+
+void ig_member_name(char *out, size_t cap, const char *at, const char *name)
+{
+	char shown[100];
+
+	ig_printable(shown, sizeof shown, name);
+	int n = snprintf(out, cap, "%s%s%s", at ? at : "", at ? "." : "", shown);
+	if (n < 0 || (size_t)n >= cap)
+		memcpy(out + cap - 4, "...", 4);
+}
+
+static const struct ig_param *find(const struct ig_param *p, const char *key)
+{
+	for (; p->name || p->more; p++) {
+		const struct ig_param *found = p->name ? NULL : find(p->more, key);
+		if (found || (p->name && !strcmp(p->name, key)))
+			return found ? found : p;
+	}
+	return NULL;
+}
+
+static int check_required(const struct ig_param *p, const char *at, const json_t *obj,
+			  struct ig_api_error *e)
+{
+	char name[160];
+
+	for (; p->name || p->more; p++) {
+		if (!p->name && check_required(p->more, at, obj, e) < 0)
+			return -1;
+		const json_t *v = p->required ? json_object_get(obj, p->name) : obj;
+		if (v && !json_is_null(v))
+			continue;
+		ig_member_name(name, sizeof name, at, p->name);
+		return ig_fail_missing(e, name);
+	}
+	return 0;
+}
+
+int ig_params_read(void *target, const struct ig_param *table, const char *at, json_t *obj,
 		   struct ig_api_error *e)
 {
+	char name[160];
 	const char *key;
 	json_t *v;
 
+	if (!json_is_object(obj))
+		return ig_fail_type(e, at, "an object", obj);
 	json_object_foreach(obj, key, v)
 	{
-		const struct ig_param *p = table;
+		const struct ig_param *p = find(table, key);
 		if (json_is_null(v))
 			continue;
-		while (p->name && strcmp(p->name, key))
-			p++;
-		if (!p->name) {
-			char shown[100];
-			ig_printable(shown, sizeof shown, key);
-			return ig_fail_unsupported(e, shown, NULL);
-		}
-		if (p->read(r, key, v, e) < 0)
+		ig_member_name(name, sizeof name, at, key);
+		if (!p)
+			return ig_fail_unsupported(e, name, NULL);
+		if (read_value(target, p, name, v, e) < 0 ||
+		    (p->repeated && ig_request_repeat(target, key, v, e) < 0))
 			return -1;
 	}
-	return 0;
+	return check_required(table, at, obj, e);
+}
+
+int ig_read_type(const char **type, const char *at, json_t *v, struct ig_api_error *e)
+{
+	char name[160];
+
+	if (!json_is_object(v))
+		return ig_fail_type(e, at, "an object", v);
+	json_t *t = json_object_get(v, "type");
+	ig_member_name(name, sizeof name, at, "type");
+	if (!t)
+		return ig_fail_missing(e, name);
+	*type = json_string_value(t);
+	return *type ? 0 : ig_fail_type(e, name, "a string", t);
 }
 
 /* A client's bytes to an object, within bounds: a value takes about a hundred bytes, which
@@ -61,12 +221,10 @@ static int read_object(const char *text, size_t len, json_t **out, struct ig_api
 	return -1;
 }
 
-int ig_request_read(const char *text, size_t len, const struct ig_param *table,
-		    int (*check)(struct ig_request *r, json_t *root, struct ig_api_error *e),
+int ig_request_read(const struct ig_request_format *format, const char *text, size_t len,
 		    struct ig_request *r, struct ig_api_error *e)
 {
 	json_t *root;
-	int rc;
 
 	*r = (struct ig_request){
 		.sampling = { .temperature = 1, .top_p = 1, .repetition_penalty = 1 },
@@ -76,106 +234,18 @@ int ig_request_read(const char *text, size_t len, const struct ig_param *table,
 	*e = (struct ig_api_error){ 0 };
 	if (read_object(text, len, &root, e) < 0)
 		return -1;
-	rc = table ? ig_params_read(r, table, root, e) : 0;
-	if (!rc && check)
-		rc = check(r, root, e);
+	int rc = format->params ? ig_params_read(r, format->params, NULL, root, e) : 0;
+	if (!rc && format->check)
+		rc = format->check(r, root, e);
 	json_decref(root);
 	return rc;
 }
 
-/* ---- values ------------------------------------------------------------------ */
+/* ---- parameters ---------------------------------------------------------------- */
 
-int ig_read_string(char **out, const char *name, json_t *v, struct ig_api_error *e)
-{
-	if (!json_is_string(v))
-		return ig_fail_type(e, name, "a string", v);
-	char *s = strdup(json_string_value(v));
-	if (!s)
-		return ig_fail_memory(e);
-	free(*out);
-	*out = s;
-	return 0;
-}
-
-int ig_read_bool(bool *out, const char *name, json_t *v, struct ig_api_error *e)
-{
-	if (!json_is_boolean(v))
-		return ig_fail_type(e, name, "a boolean", v);
-	*out = json_is_true(v);
-	return 0;
-}
-
-static int read_number(double *out, double min, bool open_min, double max, const char *name,
-		       json_t *v, struct ig_api_error *e)
-{
-	if (!json_is_number(v))
-		return ig_fail_type(e, name, "a number", v);
-	double d = json_number_value(v);
-	if (!(open_min ? d > min : d >= min) || !(d <= max))
-		return ig_fail_value(e, name, "expected a number %s %g and at most %g, got %g",
-				     open_min ? "above" : "of at least", min, max, d);
-	*out = d;
-	return 0;
-}
-
-int ig_read_int(int32_t *out, int32_t min, int32_t max, const char *name, json_t *v,
-		struct ig_api_error *e)
-{
-	if (!json_is_integer(v))
-		return ig_fail_type(e, name, "an integer", v);
-	json_int_t i = json_integer_value(v);
-	if (i < min || i > max)
-		return ig_fail_value(e, name, "expected an integer from %d to %d, got %lld", min,
-				     max, (long long)i);
-	*out = (int32_t)i;
-	return 0;
-}
-
-int ig_param_model(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return ig_read_string(&r->model, name, v, e);
-}
-
-int ig_param_temperature(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return read_number(&r->sampling.temperature, 0, false, 2, name, v, e);
-}
-
-int ig_param_top_p(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return read_number(&r->sampling.top_p, 0, true, 1, name, v, e);
-}
-
-int ig_param_top_k(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return ig_read_int(&r->sampling.top_k, 0, INT32_MAX, name, v, e);
-}
-
-int ig_param_min_p(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return read_number(&r->sampling.min_p, 0, false, 1, name, v, e);
-}
-
-int ig_param_frequency_penalty(struct ig_request *r, const char *name, json_t *v,
-			       struct ig_api_error *e)
-{
-	return read_number(&r->sampling.frequency_penalty, -2, false, 2, name, v, e);
-}
-
-int ig_param_presence_penalty(struct ig_request *r, const char *name, json_t *v,
-			      struct ig_api_error *e)
-{
-	return read_number(&r->sampling.presence_penalty, -2, false, 2, name, v, e);
-}
-
-int ig_param_repetition_penalty(struct ig_request *r, const char *name, json_t *v,
-				struct ig_api_error *e)
-{
-	return read_number(&r->sampling.repetition_penalty, 0, true, 10, name, v, e);
-}
-
-/* {"token id": bias}.  Whether the model has such a token is the engine's to say. */
-int ig_param_logit_bias(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+/* {"token id": bias}.  Whether the model has such a token is checked in prepare.c. */
+static int param_logit_bias(struct ig_request *r, const char *name, json_t *v,
+			    struct ig_api_error *e)
 {
 	const char *key;
 	json_t *value;
@@ -208,7 +278,7 @@ int ig_param_logit_bias(struct ig_request *r, const char *name, json_t *v, struc
 	return 0;
 }
 
-int ig_param_seed(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+static int param_seed(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	if (!json_is_integer(v))
 		return ig_fail_type(e, name, "an integer", v);
@@ -269,15 +339,21 @@ int ig_param_stop(struct ig_request *r, const char *name, json_t *v, struct ig_a
 	return 0;
 }
 
-int ig_param_stream(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return ig_read_bool(&r->stream, name, v, e);
-}
-
-int ig_param_store(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return ig_read_bool(&r->store, name, v, e);
-}
+const struct ig_param ig_sampling_params[] = {
+	{ "model", IG_PARAM_STRING, IG_AT(model) },
+	{ "temperature", IG_PARAM_NUMBER, IG_AT(sampling.temperature), 0, 2 },
+	{ "top_p", IG_PARAM_ABOVE, IG_AT(sampling.top_p), 0, 1 },
+	{ "top_k", IG_PARAM_INT, IG_AT(sampling.top_k), 0, INT32_MAX },
+	{ "min_p", IG_PARAM_NUMBER, IG_AT(sampling.min_p), 0, 1 },
+	{ "frequency_penalty", IG_PARAM_NUMBER, IG_AT(sampling.frequency_penalty), -2, 2 },
+	{ "presence_penalty", IG_PARAM_NUMBER, IG_AT(sampling.presence_penalty), -2, 2 },
+	{ "repetition_penalty", IG_PARAM_ABOVE, IG_AT(sampling.repetition_penalty), 0, 10 },
+	{ "logit_bias", .read = param_logit_bias },
+	{ "seed", .read = param_seed },
+	{ "stop", .read = ig_param_stop },
+	{ "ignore_eos", IG_PARAM_BOOL, IG_AT(sampling.ignore_end) },
+	{ NULL },
+};
 
 /* OpenAI's limits: 16 pairs, keys of 64 characters, values of 512. */
 int ig_param_metadata(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
@@ -317,49 +393,6 @@ int ig_param_template_vars(struct ig_request *r, const char *name, json_t *v,
 	return 0;
 }
 
-/* ---- values that change nothing ---------------------------------------------- */
-
-int ig_param_any_string(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return json_is_string(v) ? 0 : ig_fail_type(e, name, "a string", v);
-}
-
-int ig_param_false(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return json_is_false(v) ? 0 : ig_fail_unsupported(e, name, "false");
-}
-
-int ig_param_one(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return json_is_integer(v) && json_integer_value(v) == 1 ? 0 :
-								  ig_fail_unsupported(e, name, "1");
-}
-
-int ig_param_empty_list(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return json_is_array(v) && !json_array_size(v) ?
-		       0 :
-		       ig_fail_unsupported(e, name, "an empty list");
-}
-
-int ig_param_auto(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return json_is_string(v) && !strcmp(json_string_value(v), "auto") ?
-		       0 :
-		       ig_fail_unsupported(e, name, "\"auto\"");
-}
-
-int ig_param_parallel_tool_calls(struct ig_request *r, const char *name, json_t *v,
-				 struct ig_api_error *e)
-{
-	return ig_read_bool(&r->parallel_tool_calls, name, v, e);
-}
-
-int ig_param_ignore_end(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return ig_read_bool(&r->sampling.ignore_end, name, v, e);
-}
-
 int ig_check_stream_options(const struct ig_request *r, json_t *root, struct ig_api_error *e)
 {
 	json_t *options = json_object_get(root, "stream_options");
@@ -392,7 +425,7 @@ void ig_request_finish(struct ig_request *r)
 	free(r->regex);
 	free(r->tool_name);
 	free(r->metadata);
-	json_decref(r->said);
+	json_decref(r->repeated);
 	json_decref(r->items);
 	free(r->previous_id);
 	free(r->response_id);

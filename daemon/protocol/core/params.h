@@ -1,35 +1,67 @@
-/* params.h: what the parsers of the several kinds of request share. */
-#ifndef INGOT_PROTOCOL_CORE_PARAMS_H
-#define INGOT_PROTOCOL_CORE_PARAMS_H
+/* params.h: what the parsers of all kinds of request share. */
+#pragma once
 
 #include "daemon/protocol/core/errors.h"
 #include "daemon/protocol/core/request.h"
 
-/* One parameter by its name.  read gets a value that is not null. */
-struct ig_param {
-	const char *name;
-	int (*read)(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
+typedef int ig_param_fn(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
+
+/* What the value of a member must be, and what is stored of it at the offset `at` in the
+ * target; `at` 0: the value is only checked. */
+enum ig_param_kind {
+	IG_PARAM_READ,	 /* whatever read accepts; the target is a struct ig_request */
+	IG_PARAM_SKIP,	 /* anything; without effect, or read elsewhere */
+	IG_PARAM_STRING, /* a copy: char *, freed with what was there before */
+	IG_PARAM_BOOL,	 /* bool */
+	IG_PARAM_NOT,	 /* bool: the opposite */
+	IG_PARAM_INT,	 /* int32_t from min to max */
+	IG_PARAM_NUMBER, /* double from min to max */
+	IG_PARAM_ABOVE,	 /* double above min, and at most max */
+	/* json_t *, borrowed: */
+	IG_PARAM_TEXT,
+	IG_PARAM_OBJECT,
+	IG_PARAM_LIST,
+	IG_PARAM_BOOLEAN,
+	/* Nothing is stored; values lists what is accepted, as JSON text in a sentence: */
+	IG_PARAM_ONLY, /* another value is an unsupported parameter */
+	IG_PARAM_WORD, /* another string is an invalid value */
 };
 
-/* Read every member of obj by the table (ended by a NULL name); null is absent;
- * a name that the table lacks is refused. */
-int ig_params_read(struct ig_request *r, const struct ig_param *table, json_t *obj,
+/* One member of a JSON object by its name.  Null is as good as absent. */
+struct ig_param {
+	const char *name; /* NULL: all members of the table more; if that is NULL, too: the end */
+	enum ig_param_kind kind;
+	size_t at;
+	double min, max;
+	const char *values;
+	ig_param_fn *read;
+	bool required;
+	bool repeated; /* the response shows the value as it was sent; only of a struct ig_request */
+	const struct ig_param *more;
+};
+#define IG_AT(member) offsetof(struct ig_request, member)
+
+/* Read every member of obj by the table; a name that the table lacks is an error.  at: where
+ * obj is, for errors; NULL: it is the body. */
+int ig_params_read(void *target, const struct ig_param *table, const char *at, json_t *obj,
 		   struct ig_api_error *e);
 
 /* A copy of a string value; refuses other types. */
 int ig_read_string(char **out, const char *name, json_t *v, struct ig_api_error *e);
-int ig_read_bool(bool *out, const char *name, json_t *v, struct ig_api_error *e);
 int ig_read_int(int32_t *out, int32_t min, int32_t max, const char *name, json_t *v,
 		struct ig_api_error *e);
+/* The member type of v, which must be an object; borrowed. */
+int ig_read_type(const char **type, const char *at, json_t *v, struct ig_api_error *e);
 
-/* A body that is one object, by a table (NULL: check does it all); check: what holds
- * between its members (NULL: nothing). */
-int ig_request_read(const char *text, size_t len, const struct ig_param *table,
-		    int (*check)(struct ig_request *r, json_t *root, struct ig_api_error *e),
-		    struct ig_request *r, struct ig_api_error *e);
+/* One kind of body: an object that is read by a table, and check: what must hold between its
+ * members.  params NULL: check reads it all; check NULL: nothing more must hold. */
+struct ig_request_format {
+	const struct ig_param *params;
+	int (*check)(struct ig_request *r, json_t *root, struct ig_api_error *e);
+};
 
-/* "param.name", cut when it is too long. */
-void ig_member_name(char *out, size_t cap, const char *param, const char *name);
+/* "at.name", cut when it is too long; of a name that a client chose only what is printable. */
+void ig_member_name(char *out, size_t cap, const char *at, const char *name);
 
 /* ---- messages (content.c) -------------------------------------------------------- */
 
@@ -37,35 +69,32 @@ void ig_member_name(char *out, size_t cap, const char *param, const char *name);
 const char *ig_message_role(const char *role);
 /* Append a message; takes it over, NULL is out of memory. */
 int ig_request_add(struct ig_request *r, json_t *message, struct ig_api_error *e);
-/* Append the i-th element of a list, an object whose other members were looked at: its
- * role, and its content with parts of these types (an assistant's: of those). */
-int ig_request_read_message(struct ig_request *r, const char *list, size_t i, json_t *m,
-			    const char *const *types, const char *const *assistant_types,
-			    struct ig_api_error *e);
+/* The types of a part that is text in most protocols: "text" alone. */
+extern const char *const ig_text_types[];
+bool ig_is_one_of(const char *s, const char *const *list); /* NULL-terminated */
+/* The texts and refusals of a list of parts, concatenated; NULL without memory. */
+json_t *ig_join_texts(const json_t *parts);
 /* The texts of a content: a string, or a list of parts whose type is one of types
  * (NULL-terminated).  *out is a new reference to a string. */
-int ig_read_content(json_t **out, const char *param, json_t *v, const char *const *types,
+int ig_read_content(json_t **out, const char *at, json_t *v, const char *const *types,
 		    struct ig_api_error *e);
 
 /* An element of an assistant message's tool_calls; id NULL: none. */
 json_t *ig_tool_call_object(const char *id, const char *name, const char *arguments);
-/* The name of the call that had this id, the latest; borrowed.  NULL: there was none. */
-json_t *ig_request_called(const struct ig_request *r, const char *id);
+/* Append the result of a tool call; takes text over, NULL is out of memory.  -1 with *e when no
+ * call before it has this id, the member at. */
+int ig_request_add_result(struct ig_request *r, json_t *id, json_t *text, const char *at,
+			  const char *what, struct ig_api_error *e);
 
-/* ---- parameters that several protocols have (params.c) ------------------------------ */
+/* ---- parameters of several protocols (params.c) ------------------------------------- */
 
-typedef int ig_param_fn(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
-ig_param_fn ig_param_model, ig_param_temperature, ig_param_top_p, ig_param_top_k, ig_param_seed,
-	ig_param_min_p, ig_param_frequency_penalty, ig_param_presence_penalty,
-	ig_param_repetition_penalty, ig_param_logit_bias, ig_param_max_tokens, ig_param_stop,
-	ig_param_stream, ig_param_store, ig_param_metadata, ig_param_parallel_tool_calls,
-	ig_param_ignore_end, ig_param_template_vars;
+/* model, and how tokens are sampled, but for a limit to their number. */
+extern const struct ig_param ig_sampling_params[];
+ig_param_fn ig_param_max_tokens, ig_param_stop, ig_param_metadata, ig_param_template_vars;
 /* stream_options is only for streams. */
 int ig_check_stream_options(const struct ig_request *r, json_t *root, struct ig_api_error *e);
-/* Accepted at values that change nothing. */
-ig_param_fn ig_param_any_string, ig_param_false, ig_param_one, ig_param_empty_list, ig_param_auto;
 
-/* ---- tools and forms (tools.c) -------------------------------------------------------- */
+/* ---- tools and response formats (tools.c) --------------------------------------------- */
 
 /* How a protocol spells a tool. */
 enum ig_tool_spelling {
@@ -76,18 +105,17 @@ enum ig_tool_spelling {
 /* r->tools, in the nested spelling.  An empty list is none. */
 int ig_read_tools(struct ig_request *r, const char *name, json_t *v, enum ig_tool_spelling how,
 		  struct ig_api_error *e);
+/* The name of a tool in the nested spelling. */
+const char *ig_tool_name(const json_t *tool);
 /* "auto", "none", "required" ("any"), or an object that names one. */
 int ig_read_tool_choice(struct ig_request *r, const char *name, json_t *v,
 			enum ig_tool_spelling how, struct ig_api_error *e);
 /* After all parameters: a choice needs tools, a named one must be among them. */
 int ig_check_tool_choice(struct ig_request *r, const char *name, struct ig_api_error *e);
-/* {"type": "text" | "json_object" | "json_schema" | "regex"}; nested: the schema's name and
- * itself lie in a member json_schema (chat completions), else beside type (Responses). */
-int ig_read_format(struct ig_request *r, const char *name, json_t *v, bool nested,
-		   struct ig_api_error *e);
-/* ignore_end is not for an answer that must have a form. */
+/* {"type": "text" | "json_object" | "json_schema" | "regex"}; in the nested spelling the
+ * schema's name and itself are in a member json_schema, in the flat one beside type. */
+ig_param_fn ig_param_format_nested, ig_param_format_flat;
+/* ignore_eos is an error where the response must have a format. */
 int ig_check_ignore_end(const struct ig_request *r, struct ig_api_error *e);
-/* Remember a value that comes back in the answer as it was sent. */
-int ig_request_say(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
-
-#endif
+/* Store a value that the response shows as it was sent. */
+int ig_request_repeat(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);

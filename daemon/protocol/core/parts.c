@@ -1,4 +1,4 @@
-/* parts.c: what a model writes, taken apart into parts: text, reasoning, tool calls. */
+/* parts.c: parses the model's text into parts: text, reasoning, tool calls. */
 #include "daemon/protocol/core/choice.h"
 #include "daemon/protocol/core/ids.h"
 #include "daemon/protocol/core/reply.h"
@@ -54,7 +54,7 @@ static void on_event(void *ctx, const struct ig_completion_event *e)
 	if (f->failed)
 		return;
 	if (e->kind == IG_COMPLETION_TOOL_CALL_END) {
-		/* The end of all that was said ends a call, too. */
+		/* The end of the text ends a tool call, too. */
 		if (p) {
 			p->done = true;
 			p->whole = !f->last;
@@ -76,7 +76,7 @@ static void on_event(void *ctx, const struct ig_completion_event *e)
 	f->failed = !ig_strbuf_ok(&p->text);
 }
 
-/* Text of the model, any cut; last: there will be no more. */
+/* Any piece of the model's text; last: it is complete. */
 static bool feed(struct ig_choice *c, const char *text, size_t len, bool last)
 {
 	struct feed f = { .choice = c, .last = last };
@@ -89,16 +89,16 @@ static bool feed(struct ig_choice *c, const char *text, size_t len, bool last)
 	return !f.failed;
 }
 
-/* The tokens that the last feed, or those before it, were about: of a part of text, or of
- * nothing that has notes (thoughts, calls, markers). */
+/* Assign the logprobs of the tokens fed so far to the last part, if that is text; other tokens
+ * (reasoning, tool calls, markers) have none in the response. */
 static void place_logprobs(struct ig_choice *c, size_t n_parts_before, size_t len_before)
 {
 	struct ig_part *p = c->n_parts ? &c->parts[c->n_parts - 1] : NULL;
 
 	if (!p || (c->n_parts == n_parts_before && p->text.len == len_before))
-		return; /* held back: whose they are is not known yet */
+		return; /* the parser holds the text back: their part is not known yet */
 	if (p->kind == IG_PART_TEXT) {
-		/* The last tokens that so much text is of: before it there may be a marker. */
+		/* The last tokens that make up the text: a marker may come before it. */
 		size_t first = c->n_placed;
 		for (uint64_t n = 0; n < p->text.len && first > c->first_unplaced; first--)
 			n += c->logprobs[first - 1].text_end -
@@ -128,7 +128,7 @@ bool ig_choice_feed(struct ig_choice *c, const char *text, size_t len, bool last
 			c->n_placed++;
 		place_logprobs(c, n_parts, before);
 	} while (len);
-	/* Tokens without a text of their own end what was said last. */
+	/* Last tokens without text belong to the last part. */
 	struct ig_part *p = c->n_parts ? &c->parts[c->n_parts - 1] : NULL;
 	if (last && p && p->kind == IG_PART_TEXT && p->end_logprob)
 		p->end_logprob = c->n_placed;

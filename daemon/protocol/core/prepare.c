@@ -25,7 +25,7 @@ static int fail_length(struct ig_reply *r, const char *more, size_t n)
 
 	return ig_api_fail(&r->error, 400, "context_length_exceeded", r->protocol->prompt_param,
 			   "The prompt has %s%zu tokens; the model '%s' has a context of %u "
-			   "tokens, answer included.",
+			   "tokens, output included.",
 			   more, n, m->name, m->n_context);
 }
 
@@ -46,8 +46,8 @@ static bool is_system(const json_t *m)
 	return role && !strcmp(role, "system");
 }
 
-/* Responses have instructions, and developers' messages beside them; templates want one
- * system message that is the first.  Later ones are the template's to judge. */
+/* Responses have instructions and system messages, but templates expect one system message at
+ * the start.  The template decides about later ones. */
 static int merge_leading(json_t *list)
 {
 	struct ig_strbuf text = { 0 };
@@ -74,7 +74,7 @@ static int merge_leading(json_t *list)
 	return rc;
 }
 
-/* Instructions, then what is continued, then the new messages: a new list. */
+/* Instructions, then the history, then the new messages: a new list. */
 static json_t *whole_conversation(const struct ig_request *q, bool merges_system)
 {
 	json_t *list = json_array();
@@ -95,8 +95,8 @@ fail:
 	return NULL;
 }
 
-/* So many bytes that the context could not hold them, were each token the longest: told
- * before the template and the tokenizer have worked for nothing. */
+/* More bytes than four contexts of the longest token: checked before template and tokenizer
+ * run. */
 static bool too_long(const struct ig_engine_model *m, size_t n_bytes)
 {
 	return n_bytes / ig_tokenizer_longest(m->tokenizer) > (size_t)m->n_context * 4;
@@ -132,10 +132,10 @@ static int render(struct ig_reply *r, struct ig_ids *out)
 		.extra = q->template_vars,
 		.add_generation_prompt = !q->plain,
 	};
-	/* Beyond four contexts nobody needs the exact number. */
+	/* Beyond four contexts the exact number does not matter. */
 	int rc = ig_chat_template_encode_json(m->chat, &in, (size_t)m->n_context * 4, out, &err);
 	json_decref(messages);
-	/* A warm-up may come before there is a conversation that a template takes. */
+	/* A warm-up may come before the conversation is one that the template accepts. */
 	if (rc == -EINVAL && q->warm_up) {
 		ig_ids_finish(out);
 		return 0;
@@ -143,8 +143,8 @@ static int render(struct ig_reply *r, struct ig_ids *out)
 	return rc < 0 ? fail_prompt(r, rc, &err) : 0;
 }
 
-/* Who sends a whole prompt may write control tokens in it; a BOS comes before it where the
- * model wants one. */
+/* A text prompt may contain control tokens; a BOS is put before it where the model expects
+ * one. */
 static int tokenize_text(struct ig_reply *r, const struct ig_prompt *p, struct ig_ids *out)
 {
 	const struct ig_tokenizer *t = r->prepared.model->tokenizer;
@@ -165,7 +165,7 @@ static int tokenize_text(struct ig_reply *r, const struct ig_prompt *p, struct i
 	return rc < 0 ? fail_prompt(r, rc, &(struct ig_error){ 0 }) : 0;
 }
 
-/* A prompt that is no conversation. */
+/* A prompt of text or token ids. */
 static int tokenize(struct ig_reply *r, const struct ig_prompt *p, struct ig_ids *out)
 {
 	const struct ig_engine_model *m = r->prepared.model;
@@ -213,7 +213,7 @@ static int make_prompts(struct ig_reply *r)
 				       tokenize(r, &q->prompts[i], &p->prompts[i]);
 		if (!rc && q->warm_up && !p->prompts[i].n) {
 			ig_ids_finish(&p->prompts[i]);
-			p->n_prompts = 0; /* nothing to read ahead */
+			p->n_prompts = 0; /* nothing to prefill */
 			return 0;
 		}
 		if (!rc && !r->protocol->immediate)
@@ -232,7 +232,7 @@ static int fail_grammar(struct ig_reply *r, int rc, const char *param, const str
 			   param, "%s", err->text);
 }
 
-/* The forms that the model must keep to, if any. */
+/* The grammar of a required tool call or response format, if any. */
 static int make_grammar(struct ig_reply *r)
 {
 	struct ig_prepared *p = &r->prepared;
@@ -267,7 +267,7 @@ static int make_grammar(struct ig_reply *r)
 	return rc < 0 ? fail_grammar(r, rc, r->protocol->form_param, &err) : 0;
 }
 
-/* A bias of a token that there is not. */
+/* An error for a bias of a token that does not exist. */
 static int check_biases(struct ig_reply *r)
 {
 	const struct ig_request *q = &r->request;
@@ -283,7 +283,7 @@ static int check_biases(struct ig_reply *r)
 	return 0;
 }
 
-/* How the model writes what is no text, as its chat template says. */
+/* How the model writes reasoning and tool calls, by its chat template. */
 static int read_style(struct ig_reply *r)
 {
 	struct ig_prepared *p = &r->prepared;
@@ -294,7 +294,7 @@ static int read_style(struct ig_reply *r)
 	ig_completion_style_of(p->model->chat, &p->style);
 	if (q->tools && q->tool_choice != IG_TOOLS_NONE && p->style.calls == IG_TOOL_CALLS_NONE)
 		return ig_api_fail(&r->error, 400, "unsupported_model", "tools",
-				   "The chat template of the model '%s' knows no tools.",
+				   "The chat template of the model '%s' does not support tools.",
 				   p->model->name);
 	p->n_shown = (uint32_t)ig_completion_shown_tokens(&p->style, p->model->tokenizer, p->shown,
 							  IG_MAX_SHOWN);

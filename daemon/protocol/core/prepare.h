@@ -1,14 +1,13 @@
-/* prepare.h: from a request to what the engine takes: token ids, a grammar, which control
- * tokens are shown.  The prep thread; all that can be slow about a request. */
-#ifndef INGOT_PROTOCOL_CORE_PREPARE_H
-#define INGOT_PROTOCOL_CORE_PREPARE_H
+/* prepare.h: from a request to the engine's input: token ids, a grammar, the control tokens whose
+ * text is output.  On the prep thread, since it can be slow. */
+#pragma once
 
 #include "daemon/engine/engine.h"
 #include "model/chat/completion.h"
 
 struct ig_reply;
 
-/* What prep makes of a request. */
+/* A prepared request. */
 struct ig_prepared {
 	const struct ig_engine_model *model; /* held */
 	struct ig_ids *prompts;		     /* [n_prompts] */
@@ -22,7 +21,5 @@ void ig_prepared_finish(struct ig_prepared *p);
 
 /* Fill in r->prepared or r->error, or set r->waits. */
 void ig_prepare(struct ig_reply *r);
-/* Only its model. */
+/* Only take its model. */
 int ig_prepare_model(struct ig_reply *r);
-
-#endif

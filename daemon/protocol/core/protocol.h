@@ -1,6 +1,5 @@
-/* protocol.h: what one protocol is to the core: a table. */
-#ifndef INGOT_PROTOCOL_CORE_PROTOCOL_H
-#define INGOT_PROTOCOL_CORE_PROTOCOL_H
+/* protocol.h: the table by which the core drives a protocol. */
+#pragma once
 
 #include "daemon/protocol/core/request.h"
 
@@ -10,37 +9,35 @@ struct ig_reply;
 
 struct ig_protocol {
 	const char *id_prefix;
-	/* What a prompt, and the form of an answer, are called in errors: messages, prompt,
-	 * input; response_format, text.format … */
+	/* The names of the prompt and of the response format in errors: messages, prompt, input;
+	 * response_format, text.format … */
 	const char *prompt_param, *form_param;
-	ig_request_parse *parse;
-	/* The next pieces of a stream (SSE frames, or one event); false: none now.  *last is set
-	 * with the final one.  NULL: it never streams. */
+	const struct ig_request_format *request;
+	/* Write the next SSE frames, or one event, of a stream; false: none now.  *last is set with
+	 * the final one.  NULL: it never streams. */
 	bool (*next)(struct ig_reply *r, struct ig_strbuf *out, bool *last);
-	/* All of it, when the reply is finished. */
+	/* Write the whole response, when the reply is finished. */
 	void (*whole)(struct ig_reply *r, struct ig_strbuf *out);
-	/* The body of an error. */
+	/* Write the body of an error. */
 	void (*error)(struct ig_strbuf *out, const struct ig_api_error *e);
-	/* A keep-alive for a stream whose model is being loaded.  True: another follows at once.
-	 * NULL: it never streams. */
+	/* Write a keep-alive of a stream whose model is being loaded.  True: another follows at
+	 * once.  NULL: it never streams. */
 	bool (*wait)(struct ig_reply *r, struct ig_strbuf *out);
-	/* Of whole; NULL: 200. */
+	/* The HTTP status of whole; NULL: 200. */
 	int (*status)(const struct ig_reply *r);
 
-	/* ---- what it does beside the others; each may be NULL ---- */
+	/* ---- optional; NULL: nothing ---- */
 
-	/* The loop: the history of a request that has a previous_id.  connection NULL: none.
-	 * -1 with *e: it continues nothing that this key, and connection, may see. */
+	/* The loop: set the history of a request with a previous_id.  connection NULL: none.
+	 * -1 with *e: this key and connection have no such response. */
 	int (*recall)(struct ig_api *api, struct ig_request *q, const struct ig_principal *who,
 		      const void *connection, struct ig_api_error *e);
-	/* Prep: the last word on a request's messages, once its history is there. */
+	/* Prep: complete a request's messages, once it has its history. */
 	int (*complete)(struct ig_request *q, struct ig_api_error *e);
 	/* Prep: instead of preparing a prompt. */
 	void (*act)(struct ig_reply *r);
 
 	bool merges_system;  /* all leading system messages become one */
-	bool immediate;	     /* nothing is generated: whole follows prep */
-	bool administrative; /* about the daemon, no model's work: none of it is in the ledger */
+	bool immediate;	     /* nothing is generated: complete after prep */
+	bool administrative; /* not in the ledger */
 };
-
-#endif

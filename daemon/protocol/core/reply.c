@@ -86,9 +86,10 @@ struct ig_reply *ig_reply_create(struct ig_api *api, const struct ig_protocol *p
 	return r;
 }
 
-int ig_reply_read(struct ig_reply *r, ig_request_parse *parse, char *text, size_t len)
+int ig_reply_read(struct ig_reply *r, const struct ig_request_format *format, char *text,
+		  size_t len)
 {
-	r->parse = parse;
+	r->format = format;
 	r->text = text;
 	r->len = len;
 	int rc = ig_handoff_send(r);
@@ -135,8 +136,8 @@ int ig_reply_open(struct ig_reply *r)
 	return 0;
 }
 
-/* It has ended, or its client is gone. */
-static void leave(struct ig_reply *r)
+/* It has ended, or its client left: charge and release its limits. */
+static void release_limits(struct ig_reply *r)
 {
 	struct ig_usage u;
 
@@ -155,10 +156,10 @@ void ig_reply_destroy(struct ig_reply *r)
 	link_remove(&r->of_owner);
 	r->owner_ctx = NULL;
 	if (r->state == IG_REPLY_AT_PREP)
-		return; /* until prep is done with it */
+		return; /* destroyed when prep has finished with it */
 	if (r->state == IG_REPLY_PARKED)
 		ig_reply_abandoned(r);
-	leave(r);
+	release_limits(r);
 	if (r->held)
 		ig_limits_release(r->api->limits, &r->origin->who);
 	drop_choices(r);
@@ -173,7 +174,7 @@ void ig_reply_destroy(struct ig_reply *r)
 
 /* ---- to the engine ------------------------------------------------------------------------ */
 
-/* A choice that could not even be started ends the reply. */
+/* A choice that can't be submitted ends the reply. */
 static void give_up(struct ig_reply *r, const struct ig_api_error *e)
 {
 	if (!r->error.status)
@@ -189,10 +190,10 @@ static void give_up(struct ig_reply *r, const struct ig_api_error *e)
 	}
 	r->n_finished = r->n_choices;
 	r->finished = true;
-	leave(r);
+	release_limits(r);
 }
 
-/* What it is known to take: its prompts; what it draws is charged when it ends. */
+/* By the tokens of its prompts; output tokens are charged when it ends. */
 static int admit(struct ig_reply *r, struct ig_api_error *e)
 {
 	int64_t n = 0;
@@ -224,7 +225,7 @@ int ig_reply_submit(struct ig_reply *r, struct ig_api_error *e)
 	return 0;
 }
 
-/* The other choices of a prompt, once the first has read it. */
+/* Submit the other choices of a prompt when the first has prefilled it. */
 static void submit_others(struct ig_reply *r)
 {
 	uint32_t n = (uint32_t)r->request.n;
@@ -232,7 +233,7 @@ static void submit_others(struct ig_reply *r)
 
 	for (uint32_t i = 0; n > 1 && i < r->n_choices && !r->finished; i += n) {
 		const struct ig_choice *first = &r->choices[i];
-		/* Under way already, or cancelled while they waited. */
+		/* Submitted already, or cancelled while they waited. */
 		if (r->choices[i + 1].stream || r->choices[i + 1].finished)
 			continue;
 		if (!first->n_bytes && !first->finished)
@@ -245,7 +246,7 @@ static void submit_others(struct ig_reply *r)
 	}
 }
 
-/* ---- what comes back ------------------------------------------------------------------------ */
+/* ---- output ------------------------------------------------------------------------ */
 
 void ig_reply_take(struct ig_reply *r, size_t cap)
 {
@@ -259,7 +260,7 @@ void ig_reply_take(struct ig_reply *r, size_t cap)
 	r->finished = true;
 	for (uint32_t i = 0; i < r->n_choices && !r->error.status; i++)
 		ig_result_error(&r->choices[i].result, &r->error);
-	leave(r);
+	release_limits(r);
 }
 
 void ig_reply_fail(struct ig_reply *r, const struct ig_api_error *e)
@@ -291,7 +292,7 @@ void ig_reply_usage(const struct ig_reply *r, struct ig_usage *u)
 	for (uint32_t i = 0; i < r->n_choices; i++) {
 		const struct ig_gen_result *g = &r->choices[i].result;
 		u->output += g->n_output;
-		/* A prompt is one, however many answers it has. */
+		/* A prompt counts once, however many choices it has. */
 		if (i % (uint32_t)r->request.n)
 			continue;
 		u->prompt += g->n_prompt;

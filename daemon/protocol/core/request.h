@@ -1,13 +1,12 @@
 /*
- * request.h: bytes of a client to a request that is checked.
+ * request.h: a client's body to a checked request.
  *
- * Whatever the protocol, a request becomes the same things: messages in the form that
- * chat templates read (OpenAI's chat completions), tools in that form, how to draw, what
- * form the answer must have.  Every parameter works, or is accepted at values that change
- * nothing, or is refused by name.  Pure functions of their input: any thread, no globals.
+ * All protocols produce the same struct: messages and tools in the format of OpenAI's chat
+ * completions, which chat templates read; sampling; the response format.  Every parameter
+ * works, or is accepted at values without effect, or is refused by name.  Pure functions of
+ * their input: any thread, no globals.
  */
-#ifndef INGOT_PROTOCOL_CORE_REQUEST_H
-#define INGOT_PROTOCOL_CORE_REQUEST_H
+#pragma once
 
 #include "daemon/engine/sampling.h"
 #include "daemon/protocol/core/errors.h"
@@ -20,7 +19,7 @@
 #define IG_MAX_STREAM_ID 256
 #define IG_MAX_CHOICES 128 /* of one request: prompts times n */
 
-/* A prompt that is not a conversation: text, or tokens. */
+/* A prompt of text or tokens. */
 struct ig_prompt {
 	char *text; /* NULL: ids */
 	size_t len;
@@ -28,7 +27,7 @@ struct ig_prompt {
 	size_t n_ids;
 };
 
-enum ig_output_format { /* what the text of an answer must be */
+enum ig_output_format { /* the response format */
 			IG_OUTPUT_FREE,
 			IG_OUTPUT_OBJECT, /* any JSON object */
 			IG_OUTPUT_SCHEMA,
@@ -37,18 +36,18 @@ enum ig_output_format { /* what the text of an answer must be */
 
 enum ig_tool_choice {
 	IG_TOOLS_AUTO,
-	IG_TOOLS_NONE,	   /* the model is not told of them */
+	IG_TOOLS_NONE,	   /* they are not in the prompt */
 	IG_TOOLS_REQUIRED, /* at least one call */
 	IG_TOOLS_NAMED,	   /* a call of tool_name */
 };
 
 struct ig_request {
-	int notice;  /* not 0: about other requests, as its protocol says; nothing is prepared */
+	int notice;  /* not 0: its protocol's message about other requests; not prepared */
 	char *model; /* NULL: the default one */
 
-	/* ---- what the model reads: a conversation … ---- */
-	char *instructions;    /* a system message before all others; NULL: none */
-	json_t *history;       /* messages of what this continues, between them; NULL: none */
+	/* ---- the input: a conversation … ---- */
+	char *instructions;    /* a system message at the start; NULL: none */
+	json_t *history;       /* messages of the response that it continues; NULL: none */
 	json_t *messages;      /* a list of {"role", "content", "tool_calls" …}; NULL: prompts */
 	json_t *tools;	       /* a list of {"type": "function", "function": …}; NULL: none */
 	json_t *template_vars; /* an object, chat_template_kwargs; NULL: none */
@@ -56,14 +55,14 @@ struct ig_request {
 	struct ig_prompt *prompts; /* [n_prompts] */
 	size_t n_prompts;
 
-	/* ---- how the answer is drawn ---- */
+	/* ---- sampling ---- */
 	struct ig_sampling sampling;
 	bool has_seed;
 	int32_t n; /* choices of a prompt; at least 1 */
 	bool logprobs;
 	int32_t n_top; /* alternatives of each token, with logprobs */
 
-	/* ---- its form ---- */
+	/* ---- the format of the output ---- */
 	enum ig_output_format form;
 	json_t *schema; /* of IG_OUTPUT_SCHEMA */
 	char *regex;	/* of IG_OUTPUT_REGEX */
@@ -71,27 +70,27 @@ struct ig_request {
 	char *tool_name; /* of IG_TOOLS_NAMED */
 	bool parallel_tool_calls;
 
-	/* ---- how it is given ---- */
+	/* ---- how it is returned ---- */
 	bool stream, include_usage, store;
 	bool echo;	  /* completions: the prompt's text comes first */
-	bool plain;	  /* tokenize: no BOS, no assistant's turn; control tokens are text */
-	bool token_texts; /* tokenize: the tokens' texts, too */
-	bool wait;	  /* load: the answer comes when it is loaded */
+	bool plain;	  /* tokenize: no BOS, no generation prompt; control tokens are text */
+	bool token_texts; /* tokenize: also the tokens' texts */
+	bool wait;	  /* load: reply when the model is loaded */
 	char *metadata;	  /* a JSON object; NULL: none */
-	json_t *said;	  /* an object: parameters that come back as they were sent; NULL: none */
+	json_t *repeated; /* an object: parameters that the response repeats; NULL: none */
 
 	/* ---- Responses ---- */
-	json_t *items; /* of the input, as they are listed but for their ids */
+	json_t *items;			      /* of the input, as they are listed, without ids */
 	char stream_id[IG_MAX_STREAM_ID + 1]; /* "": the default lane; set before any error */
 	char *previous_id;		      /* previous_response_id; NULL: none */
 	bool warm_up;			      /* generate: false */
 	char *response_id;		      /* of a cancel; NULL: none */
-	char *steer; /* of a steer: what came, as a JSON object to send back */
+	char *steer;			      /* of a steer: a JSON object to return */
 };
 
-/* 0, or -1 with *e filled in.  r is to be finished in either case. */
-typedef int ig_request_parse(const char *text, size_t len, struct ig_request *r,
-			     struct ig_api_error *e);
-void ig_request_finish(struct ig_request *r);
+struct ig_request_format; /* params.h */
 
-#endif
+/* A body to a request: 0, or -1 with *e filled in.  r must be finished in either case. */
+int ig_request_read(const struct ig_request_format *format, const char *text, size_t len,
+		    struct ig_request *r, struct ig_api_error *e);
+void ig_request_finish(struct ig_request *r);

@@ -1,6 +1,5 @@
 /* sse.h: the frames of server-sent events. */
-#ifndef INGOT_PROTOCOL_CORE_SSE_H
-#define INGOT_PROTOCOL_CORE_SSE_H
+#pragma once
 
 #include "base/strbuf.h"
 
@@ -14,10 +13,8 @@ static inline void ig_sse_begin(struct ig_strbuf *out, const char *event)
 
 static inline void ig_sse_end(struct ig_strbuf *out) { ig_strbuf_puts(out, "\n\n"); }
 
-/* A comment, which readers pass over. */
+/* A comment, which readers ignore. */
 static inline void ig_sse_keep_alive(struct ig_strbuf *out)
 {
 	ig_strbuf_puts(out, ": keep-alive\n\n");
 }
-
-#endif

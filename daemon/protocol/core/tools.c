@@ -1,10 +1,10 @@
 /*
- * tools.c: tools, the choice among them, and the forms an answer may have, in the
- * spellings of the three protocols.  What comes out is one: chat completions' own, which
- * chat templates read.
+ * tools.c: tools, the choice among them, and response formats, in the spellings of the three
+ * protocols.  All become the spelling of chat completions, which chat templates read.
  */
 #include "daemon/protocol/core/params.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #define MAX_NAME 128 /* characters of a tool's or a schema's name */
 
 /* OpenAI's rule, with dots and slashes as MCP servers have them. */
-static int check_name(const char *param, json_t *v, struct ig_api_error *e)
+static int check_name(struct ig_request *r, const char *param, json_t *v, struct ig_api_error *e)
 {
 	if (!v || json_is_null(v))
 		return ig_fail_missing(e, param);
@@ -28,98 +28,73 @@ static int check_name(const char *param, json_t *v, struct ig_api_error *e)
 	return 0;
 }
 
-/* The members of a function, wherever they lie. */
-struct function {
-	json_t *name, *description, *parameters, *strict;
+/* A tool in any spelling. */
+struct tool {
+	const char *at;
+	json_t *function, *description, *parameters, *strict;
+};
+#define AT(member) offsetof(struct tool, member)
+
+static const struct ig_param common_params[] = {
+	{ "type", IG_PARAM_SKIP },
+	{ "name", IG_PARAM_SKIP }, /* see check_name */
+	{ "description", IG_PARAM_TEXT, AT(description) },
+	{ "parameters", IG_PARAM_OBJECT, AT(parameters) },
+	{ "strict", IG_PARAM_BOOLEAN, AT(strict) },
+	{ "cache_control", IG_PARAM_SKIP },
+	{ "defer_loading", IG_PARAM_SKIP },
+	{ NULL },
 };
 
-static int read_function(json_t *v, const char *param, const char *parameters_key,
-			 struct function *f, struct ig_api_error *e)
-{
-	char sub[160];
-	const char *key;
-	json_t *x;
+static const struct ig_param nested_params[] = {
+	{ "type", IG_PARAM_ONLY, .values = "\"function\"", .required = true },
+	{ "function", IG_PARAM_OBJECT, AT(function), .required = true },
+	{ NULL },
+};
 
-	*f = (struct function){ 0 };
-	json_object_foreach(v, key, x)
-	{
-		char shown[64];
-		ig_printable(shown, sizeof shown, key);
-		ig_member_name(sub, sizeof sub, param, shown);
-		if (!strcmp(key, "type") || json_is_null(x))
-			continue;
-		if (!strcmp(key, "name")) {
-			f->name = x;
-		} else if (!strcmp(key, "description")) {
-			if (!json_is_string(x))
-				return ig_fail_type(e, sub, "a string", x);
-			f->description = x;
-		} else if (!strcmp(key, parameters_key)) {
-			if (!json_is_object(x))
-				return ig_fail_type(e, sub, "a JSON schema (an object)", x);
-			f->parameters = x;
-		} else if (!strcmp(key, "strict")) {
-			if (!json_is_boolean(x))
-				return ig_fail_type(e, sub, "a boolean", x);
-			f->strict = x;
-		} else if (strcmp(key, "cache_control") && strcmp(key, "defer_loading")) {
-			return ig_fail_unsupported(e, sub, NULL);
-		}
-	}
-	ig_member_name(sub, sizeof sub, param, "name");
-	return check_name(sub, f->name, e);
-}
+static const struct ig_param flat_params[] = {
+	{ "type", IG_PARAM_ONLY, .values = "\"function\"", .required = true },
+	{ .more = common_params },
+	{ NULL },
+};
 
-static int read_tool(json_t **out, json_t *v, const char *param, enum ig_tool_spelling how,
+static const struct ig_param input_schema_params[] = {
+	{ "type", IG_PARAM_ONLY, .values = "\"custom\"" },
+	{ "input_schema", IG_PARAM_OBJECT, AT(parameters) },
+	{ .more = common_params },
+	{ NULL },
+};
+
+static int read_tool(json_t **out, json_t *v, const char *at, enum ig_tool_spelling how,
 		     struct ig_api_error *e)
 {
-	char sub[160];
-	struct function f;
+	static const struct ig_param *const tables[] = {
+		[IG_TOOLS_NESTED] = nested_params,
+		[IG_TOOLS_FLAT] = flat_params,
+		[IG_TOOLS_INPUT_SCHEMA] = input_schema_params,
+	};
+	struct tool t = { .at = at, .function = v };
+	char in[160], sub[160];
 
-	if (!json_is_object(v))
-		return ig_fail_type(e, param, "an object", v);
-	json_t *type = json_object_get(v, "type"), *body = v;
-	const char *only = how == IG_TOOLS_INPUT_SCHEMA ? "custom" : "function";
-	ig_member_name(sub, sizeof sub, param, "type");
-	if (!type && how != IG_TOOLS_INPUT_SCHEMA)
-		return ig_fail_missing(e, sub);
-	if (type && !json_is_null(type) &&
-	    (!json_is_string(type) || strcmp(json_string_value(type), only)))
-		return ig_fail_unsupported(
-			e, sub, how == IG_TOOLS_INPUT_SCHEMA ? "\"custom\"" : "\"function\"");
-	snprintf(sub, sizeof sub, "%s", param);
-	if (how == IG_TOOLS_NESTED) {
-		const char *key;
-		json_t *x;
-		json_object_foreach(v, key, x)
-		{
-			char shown[64];
-			if (!strcmp(key, "type") || !strcmp(key, "function") || json_is_null(x))
-				continue;
-			ig_printable(shown, sizeof shown, key);
-			ig_member_name(sub, sizeof sub, param, shown);
-			return ig_fail_unsupported(e, sub, NULL);
-		}
-		ig_member_name(sub, sizeof sub, param, "function");
-		body = json_object_get(v, "function");
-		if (!body || json_is_null(body))
-			return ig_fail_missing(e, sub);
-		if (!json_is_object(body))
-			return ig_fail_type(e, sub, "an object", body);
-	}
-	if (read_function(body, sub, how == IG_TOOLS_INPUT_SCHEMA ? "input_schema" : "parameters",
-			  &f, e) < 0)
+	if (ig_params_read(&t, tables[how], at, v, e) < 0)
+		return -1;
+	snprintf(in, sizeof in, "%s%s", at, how == IG_TOOLS_NESTED ? ".function" : "");
+	if (how == IG_TOOLS_NESTED && ig_params_read(&t, common_params, in, t.function, e) < 0)
+		return -1;
+	json_t *name = json_object_get(t.function, "name");
+	ig_member_name(sub, sizeof sub, in, "name");
+	if (check_name(NULL, sub, name, e) < 0)
 		return -1;
 	/* in the order that templates' authors expect, for the tools that are dumped whole */
 	*out = json_pack("{s:s, s:{s:O, s:O*, s:O*, s:O*}}", "type", "function", "function", "name",
-			 f.name, "description", f.description, "parameters", f.parameters, "strict",
-			 f.strict);
+			 name, "description", t.description, "parameters", t.parameters, "strict",
+			 t.strict);
 	return *out ? 0 : ig_fail_memory(e);
 }
 
-static const char *name_of(json_t *tool)
+const char *ig_tool_name(const json_t *tool)
 {
-	return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+	return ig_json_text(json_object_get(tool, "function"), "name");
 }
 
 int ig_read_tools(struct ig_request *r, const char *name, json_t *v, enum ig_tool_spelling how,
@@ -144,9 +119,10 @@ int ig_read_tools(struct ig_request *r, const char *name, json_t *v, enum ig_too
 		if (read_tool(&tool, json_array_get(v, i), param, how, e) < 0)
 			return -1;
 		for (size_t k = 0; k < i; k++)
-			if (!strcmp(name_of(json_array_get(r->tools, k)), name_of(tool))) {
-				ig_fail_value(e, param, "the name '%.64s' is that of tool %zu, too",
-					      name_of(tool), k);
+			if (!strcmp(ig_tool_name(json_array_get(r->tools, k)),
+				    ig_tool_name(tool))) {
+				ig_fail_value(e, param, "tool %zu has the same name '%.64s'", k,
+					      ig_tool_name(tool));
 				json_decref(tool);
 				return -1;
 			}
@@ -175,39 +151,34 @@ int ig_read_tool_choice(struct ig_request *r, const char *name, json_t *v,
 			enum ig_tool_spelling how, struct ig_api_error *e)
 {
 	bool anthropic = how == IG_TOOLS_INPUT_SCHEMA;
+	const char *type;
 	char sub[160];
 
 	if (json_is_string(v) && !anthropic)
 		return choose(r, name, json_string_value(v), false, e);
 	if (!json_is_object(v))
 		return ig_fail_type(e, name, anthropic ? "an object" : "a string or an object", v);
-	const char *type = json_string_value(json_object_get(v, "type"));
-	snprintf(sub, sizeof sub, "%s.type", name);
-	if (!type)
-		return ig_fail_missing(e, sub);
-	if (anthropic) {
-		json_t *off = json_object_get(v, "disable_parallel_tool_use");
-		if (off && !json_is_null(off)) {
-			bool single;
-			char param[96];
-			snprintf(param, sizeof param, "%s.disable_parallel_tool_use", name);
-			if (ig_read_bool(&single, param, off, e) < 0)
-				return -1;
-			r->parallel_tool_calls = !single;
-		}
+	if (ig_read_type(&type, name, v, e) < 0)
+		return -1;
+	json_t *single = json_object_get(v, "disable_parallel_tool_use");
+	if (anthropic && single && !json_is_null(single)) {
+		ig_member_name(sub, sizeof sub, name, "disable_parallel_tool_use");
+		if (!json_is_boolean(single))
+			return ig_fail_type(e, sub, "a boolean", single);
+		r->parallel_tool_calls = !json_is_true(single);
 	}
+	ig_member_name(sub, sizeof sub, name, "type");
 	if (anthropic && strcmp(type, "tool"))
 		return choose(r, sub, type, true, e);
 	if (!anthropic && strcmp(type, "function"))
 		return ig_fail_unsupported(e, sub, "\"function\"");
 	json_t *body = how == IG_TOOLS_NESTED ? json_object_get(v, "function") : v;
-	snprintf(sub, sizeof sub, how == IG_TOOLS_NESTED ? "%s.function.name" : "%s.name", name);
-	if (check_name(sub, json_object_get(body, "name"), e) < 0)
+	json_t *named = json_object_get(body, "name");
+	ig_member_name(sub, sizeof sub, name, how == IG_TOOLS_NESTED ? "function.name" : "name");
+	if (check_name(r, sub, named, e) < 0)
 		return -1;
 	r->tool_choice = IG_TOOLS_NAMED;
-	free(r->tool_name);
-	r->tool_name = strdup(json_string_value(json_object_get(body, "name")));
-	return r->tool_name ? 0 : ig_fail_memory(e);
+	return ig_read_string(&r->tool_name, sub, named, e);
 }
 
 int ig_check_tool_choice(struct ig_request *r, const char *name, struct ig_api_error *e)
@@ -215,101 +186,87 @@ int ig_check_tool_choice(struct ig_request *r, const char *name, struct ig_api_e
 	if (r->tool_choice != IG_TOOLS_REQUIRED && r->tool_choice != IG_TOOLS_NAMED)
 		return 0;
 	if (!r->tools)
-		return ig_fail_value(e, name, "a call is asked for, but there are no tools");
+		return ig_fail_value(e, name, "a tool call is required, but there are no tools");
 	if (r->form != IG_OUTPUT_FREE)
-		return ig_fail_value(e, name, "a call is asked for, and a form of the text");
+		return ig_fail_value(e, name,
+				     "a tool call is required, and so is a response format");
 	for (size_t i = 0; r->tool_choice == IG_TOOLS_NAMED && i < json_array_size(r->tools); i++)
-		if (!strcmp(name_of(json_array_get(r->tools, i)), r->tool_name))
+		if (!strcmp(ig_tool_name(json_array_get(r->tools, i)), r->tool_name))
 			return 0;
 	if (r->tool_choice == IG_TOOLS_REQUIRED)
 		return 0;
 	return ig_fail_value(e, name, "there is no tool '%.64s'", r->tool_name);
 }
 
-/* ---- forms of the text ---------------------------------------------------------------- */
+/* ---- response formats ----------------------------------------------------------------- */
 
-static int read_schema(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+static int param_schema(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
-	char sub[160];
-	const char *key;
-	json_t *x;
-
-	json_object_foreach(v, key, x)
-	{
-		char shown[64];
-		ig_printable(shown, sizeof shown, key);
-		ig_member_name(sub, sizeof sub, name, shown);
-		if (!strcmp(key, "type") || json_is_null(x))
-			continue;
-		if (!strcmp(key, "name")) {
-			if (check_name(sub, x, e) < 0)
-				return -1;
-		} else if (!strcmp(key, "description")) {
-			if (!json_is_string(x))
-				return ig_fail_type(e, sub, "a string", x);
-		} else if (!strcmp(key, "strict")) {
-			/* The schema is held either way. */
-			if (!json_is_boolean(x))
-				return ig_fail_type(e, sub, "a boolean", x);
-		} else if (!strcmp(key, "schema")) {
-			if (!json_is_object(x) && !json_is_boolean(x))
-				return ig_fail_type(e, sub, "a JSON schema", x);
-			json_decref(r->schema);
-			r->schema = json_incref(x);
-		} else {
-			return ig_fail_unsupported(e, sub, NULL);
-		}
-	}
-	ig_member_name(sub, sizeof sub, name, "schema");
-	return r->schema ? 0 : ig_fail_missing(e, sub);
+	if (!json_is_object(v) && !json_is_boolean(v))
+		return ig_fail_type(e, name, "a JSON schema", v);
+	json_decref(r->schema);
+	r->schema = json_incref(v);
+	return 0;
 }
 
-int ig_read_format(struct ig_request *r, const char *name, json_t *v, bool nested,
-		   struct ig_api_error *e)
-{
-	char sub[160];
+static const struct ig_param schema_params[] = {
+	{ "type", IG_PARAM_SKIP },
+	{ "name", .read = check_name },
+	{ "description", IG_PARAM_TEXT },
+	{ "strict", IG_PARAM_BOOLEAN }, /* the schema is enforced either way */
+	{ "schema", .read = param_schema, .required = true },
+	{ NULL },
+};
 
-	if (!json_is_object(v))
-		return ig_fail_type(e, name, "an object", v);
-	const char *type = json_string_value(json_object_get(v, "type"));
-	snprintf(sub, sizeof sub, "%s.type", name);
-	if (!type)
-		return ig_fail_missing(e, sub);
-	if (!strcmp(type, "json_schema")) {
-		r->form = IG_OUTPUT_SCHEMA;
-		if (!nested)
-			return read_schema(r, name, v, e);
-		json_t *body = json_object_get(v, "json_schema");
-		snprintf(sub, sizeof sub, "%s.json_schema", name);
-		if (!body || json_is_null(body))
-			return ig_fail_missing(e, sub);
-		if (!json_is_object(body))
-			return ig_fail_type(e, sub, "an object", body);
-		if (json_object_size(v) != 2)
-			return ig_fail_value(e, name, "expected type and json_schema only");
-		return read_schema(r, sub, body, e);
-	}
-	if (!strcmp(type, "regex")) {
-		json_t *text = json_object_get(v, "regex");
-		snprintf(sub, sizeof sub, "%s.regex", name);
-		if (!text)
-			return ig_fail_missing(e, sub);
-		if (json_object_size(v) != 2)
-			return ig_fail_value(e, name, "expected type and regex only");
-		r->form = IG_OUTPUT_REGEX;
-		return ig_read_string(&r->regex, sub, text, e);
-	}
-	if (json_object_size(v) != 1)
-		return ig_fail_value(e, name, "expected type only");
-	if (!strcmp(type, "text"))
-		r->form = IG_OUTPUT_FREE;
-	else if (!strcmp(type, "json_object"))
-		r->form = IG_OUTPUT_OBJECT;
-	else
+static int read_format(struct ig_request *r, const char *name, json_t *v, bool nested,
+		       struct ig_api_error *e)
+{
+	static const struct {
+		const char *type, *member;
+	} formats[] = {
+		[IG_OUTPUT_FREE] = { "text" },
+		[IG_OUTPUT_OBJECT] = { "json_object" },
+		[IG_OUTPUT_SCHEMA] = { "json_schema", "json_schema" },
+		[IG_OUTPUT_REGEX] = { "regex", "regex" },
+	};
+	const char *type;
+	char sub[160];
+	size_t i = 0;
+
+	if (ig_read_type(&type, name, v, e) < 0)
+		return -1;
+	while (i < sizeof formats / sizeof formats[0] && strcmp(formats[i].type, type))
+		i++;
+	ig_member_name(sub, sizeof sub, name, "type");
+	if (i == sizeof formats / sizeof formats[0])
 		return ig_fail_value(e, sub,
 				     "expected \"text\", \"json_object\", \"json_schema\" or "
 				     "\"regex\"");
-	return 0;
+	r->form = (enum ig_output_format)i;
+	if (r->form == IG_OUTPUT_SCHEMA && !nested)
+		return ig_params_read(r, schema_params, name, v, e);
+	const char *member = formats[i].member;
+	json_t *body = member ? json_object_get(v, member) : NULL;
+	ig_member_name(sub, sizeof sub, name, member ? member : "");
+	if (member && (!body || json_is_null(body)))
+		return ig_fail_missing(e, sub);
+	if (json_object_size(v) != (member ? 2 : 1))
+		return ig_fail_value(e, name, "expected type%s%s only", member ? " and " : "",
+				     member ? member : "");
+	return r->form == IG_OUTPUT_SCHEMA ? ig_params_read(r, schema_params, sub, body, e) :
+	       r->form == IG_OUTPUT_REGEX  ? ig_read_string(&r->regex, sub, body, e) :
+					     0;
+}
+
+int ig_param_format_nested(struct ig_request *r, const char *name, json_t *v,
+			   struct ig_api_error *e)
+{
+	return read_format(r, name, v, true, e);
+}
+
+int ig_param_format_flat(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	return read_format(r, name, v, false, e);
 }
 
 int ig_check_ignore_end(const struct ig_request *r, struct ig_api_error *e)
@@ -317,12 +274,13 @@ int ig_check_ignore_end(const struct ig_request *r, struct ig_api_error *e)
 	if (!r->sampling.ignore_end ||
 	    (r->form == IG_OUTPUT_FREE && r->tool_choice < IG_TOOLS_REQUIRED))
 		return 0;
-	return ig_fail_value(e, "ignore_eos", "an answer of a form must be able to end");
+	return ig_fail_value(e, "ignore_eos",
+			     "not with a response format, which ends when it is complete");
 }
 
-int ig_request_say(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+int ig_request_repeat(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
-	if (!r->said)
-		r->said = json_object();
-	return r->said && !json_object_set(r->said, name, v) ? 0 : ig_fail_memory(e);
+	if (!r->repeated)
+		r->repeated = json_object();
+	return r->repeated && !json_object_set(r->repeated, name, v) ? 0 : ig_fail_memory(e);
 }

@@ -1,9 +1,9 @@
 /*
  * waiting.c: see waiting.h.
  *
- * Where a request's model is not loaded, prep begins the load and is done with it at
- * once.  The loop parks the reply, with the clocks of its keep-alives and of
- * server.model_wait, and sends it to prep again when the load has ended.
+ * Where a request's model is not loaded, prep starts the load and returns the reply.  The
+ * loop parks it, with timers for its keep-alives and server.model_wait, and sends it to
+ * prep again when the load has ended.
  */
 #include "daemon/protocol/core/waiting.h"
 
@@ -18,7 +18,7 @@ static void deliver(struct ig_reply *r)
 	struct ig_api *api = r->api;
 
 	link_remove(&r->of_parked);
-	/* It may be admitted now, and counts as that then. */
+	/* From here on it counts when it is admitted. */
 	if (r->held)
 		ig_limits_release(api->limits, &r->origin->who);
 	r->held = false;
@@ -40,7 +40,7 @@ static void fail_loading(struct ig_reply *r)
 	char waited[80] = "";
 
 	if (ms)
-		snprintf(waited, sizeof waited, ", for more than %g s by now (server.model_wait)",
+		snprintf(waited, sizeof waited, ", for more than %g s (server.model_wait)",
 			 ms / 1000.0);
 	ig_api_fail(&r->error, 503, "model_loading", "model",
 		    "%s%s%s is being loaded%s; try again later.",
@@ -48,7 +48,7 @@ static void fail_loading(struct ig_reply *r)
 		    waited);
 }
 
-static bool has_room(const struct ig_api *api)
+static bool can_park(const struct ig_api *api)
 {
 	uint32_t n = 0;
 
@@ -57,7 +57,7 @@ static bool has_room(const struct ig_api *api)
 	return n < api->deps.options.max_waiting;
 }
 
-/* A reply that waits: to the parked ones, or it is refused. */
+/* Park a reply that waits for its model, or refuse it. */
 static void park(struct ig_reply *r)
 {
 	struct ig_api *api = r->api;
@@ -67,7 +67,7 @@ static void park(struct ig_reply *r)
 		ig_fail_shutting_down(&r->error, 0);
 	else if (!api->deps.options.model_wait_ms)
 		fail_loading(r);
-	else if (!has_room(api))
+	else if (!can_park(api))
 		ig_fail_overloaded(&r->error, 0,
 				   "Too many requests wait for models that are being loaded.");
 	else if (!r->held && !r->protocol->immediate)
@@ -89,7 +89,7 @@ void ig_reply_end_wait(struct ig_reply *r)
 	ig_wake_loop(&r->api->wakes);
 }
 
-/* The first whose wait is over, or that has a load to ask for again; NULL: none. */
+/* The first whose wait is over, or whose load has ended; NULL: none. */
 static struct ig_reply *first_awake(struct ig_api *api)
 {
 	for (struct link *l = api->parked.next; l != &api->parked; l = l->next) {
@@ -104,10 +104,10 @@ static void wake_parked(struct ig_api *api)
 {
 	struct ig_reply *r;
 
-	/* What is delivered may change the list. */
+	/* A delivery may change the list. */
 	while ((r = first_awake(api))) {
 		int rc = r->over ? 0 : ig_handoff_send(r);
-		if (rc == -EAGAIN) /* when prep has done something it is asked again */
+		if (rc == -EAGAIN) /* tried again when prep has finished a request */
 			return;
 		if (rc < 0)
 			ig_fail_memory(&r->error);
@@ -139,9 +139,9 @@ void ig_waiting_drain(struct ig_api *api)
 	}
 }
 
-/* ---- clocks ------------------------------------------------------------------------------ */
+/* ---- timers ------------------------------------------------------------------------------ */
 
-/* The first that has waited for too long; *next: when another will have. */
+/* The first that has reached its timeout; *next: nanoseconds until another will. */
 static struct ig_reply *first_overdue(struct ig_api *api, int64_t now_ns, int64_t *next)
 {
 	int64_t limit = (int64_t)api->deps.options.model_wait_ms * 1000000;
@@ -192,7 +192,7 @@ int64_t ig_waiting_tick(struct ig_api *api, int64_t now_ns)
 	return next;
 }
 
-/* What it will be known by; the default model's name is the engine's to say. */
+/* Begin its stream: find the model's name, of the default model too. */
 static bool begin(struct ig_reply *r)
 {
 	size_t n;
@@ -216,7 +216,7 @@ bool ig_reply_keep_alive(struct ig_reply *r, bool (*write)(struct ig_reply *r, s
 		return false;
 	ig_reply_wrote(r);
 	if (!begin(r))
-		return false; /* the next one may find memory */
+		return false; /* no memory; the next keep-alive tries again */
 	r->keepalive = write(r, out);
 	return true;
 }

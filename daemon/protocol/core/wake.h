@@ -1,12 +1,11 @@
 /*
- * wake.h: how news get back to the loop from other threads.
+ * wake.h: signals from other threads to the loop.
  *
- * Another thread signals a handle: a flag in it, one for all, one wake of the loop.
- * Handles are used again but not freed before the end, so that a late signal hits a handle
- * and at worst costs a look.  All but the two functions for any thread are the loop's.
+ * A thread signals a handle: sets its flag and, once for all handles, wakes the loop.  Handles
+ * are reused but not freed before the end, so that a late signal is harmless.  All functions
+ * but the two for any thread are the loop thread's.
  */
-#ifndef INGOT_PROTOCOL_CORE_WAKE_H
-#define INGOT_PROTOCOL_CORE_WAKE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -22,19 +21,17 @@ struct ig_wakes {
 	struct wake_chunk *chunks;
 };
 
-/* Any thread: the loop is to poll. */
+/* Any thread: have the loop poll. */
 void ig_wake_loop(struct ig_wakes *w);
-/* Any thread: the handle has news. */
+/* Any thread: signal the handle. */
 void ig_wake_signal(void *wake);
 
-/* A handle that has fn(ctx) called by the loop after signals; NULL without memory. */
+/* A handle for which the loop calls fn(ctx) after a signal; NULL without memory. */
 struct ig_wake *ig_wake_get(struct ig_wakes *w, void (*fn)(void *ctx), void *ctx);
 void ig_wake_put(struct ig_wake *h);
 void ig_wakes_init(struct ig_wakes *w, void (*loop)(void *ctx), void *ctx);
-/* At the beginning of a poll: a wake from here on is a new one. */
+/* At the start of a poll: signals from here on wake the loop again. */
 void ig_wakes_clear(struct ig_wakes *w);
-/* Call those that were signalled. */
+/* Call the functions of signalled handles. */
 void ig_wakes_deliver(struct ig_wakes *w);
-void ig_wakes_finish(struct ig_wakes *w); /* no thread signals any more */
-
-#endif
+void ig_wakes_finish(struct ig_wakes *w); /* no thread may signal any more */

@@ -1,5 +1,5 @@
 /*
- * messages_writer.c: the answers of Anthropic's /v1/messages: a message of blocks, whole or as
+ * messages_writer.c: the responses of Anthropic's /v1/messages: a message of blocks, whole or as
  * events, and its errors; count_tokens.
  */
 #include "daemon/protocol/core/reply.h"
@@ -32,29 +32,23 @@ static void error(struct ig_strbuf *out, const struct ig_api_error *e)
 {
 	struct ig_json_writer w = { .out = out };
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "type", "error");
-	ig_json_open_object(&w, "error");
-	ig_json_put_text(&w, "type", error_type(e->status));
+	ig_json_putf(&w, "{'type': 'error', 'error': {'type': %s", error_type(e->status));
 	ig_error_message(&w, e);
-	ig_json_close_object(&w);
-	ig_json_close_object(&w);
+	ig_json_putf(&w, "}}");
 }
 
-/* Tokens that were found again are counted apart from input_tokens. */
+/* Cached tokens are not included in input_tokens. */
 static void usage(const struct ig_reply *r, struct ig_json_writer *w)
 {
 	struct ig_usage u;
 
 	ig_reply_usage(r, &u);
-	if (!r->finished) /* how much of it will be found is not known yet */
-		u = (struct ig_usage){ .prompt = (int64_t)r->prepared.prompts[0].n };
-	ig_json_open_object(w, "usage");
-	ig_json_put_int(w, "input_tokens", u.prompt - u.cached);
-	ig_json_put_int(w, "cache_creation_input_tokens", 0);
-	ig_json_put_int(w, "cache_read_input_tokens", u.cached);
-	ig_json_put_int(w, "output_tokens", u.output);
-	ig_json_close_object(w);
+	if (!r->finished) /* the number of cached tokens is not known yet */
+		u = (struct ig_usage){ .prompt = (long long)r->prepared.prompts[0].n };
+	ig_json_putf(w,
+		     "'usage': {'input_tokens': %lld, 'cache_creation_input_tokens': 0, "
+		     "'cache_read_input_tokens': %lld, 'output_tokens': %lld}",
+		     u.prompt - u.cached, u.cached, u.output);
 }
 
 static void stop(const struct ig_reply *r, struct ig_json_writer *w)
@@ -67,15 +61,14 @@ static void stop(const struct ig_reply *r, struct ig_json_writer *w)
 	for (size_t i = 0; i < c->n_parts && c->result.finish == IG_FINISH_STOP; i++)
 		if (c->parts[i].kind == IG_PART_TOOL_CALL)
 			reason = "tool_use";
-	ig_json_put_text(w, "stop_reason", reason);
-	ig_json_put_text(w, "stop_sequence",
-			 !strcmp(reason, "stop_sequence") ?
-				 r->request.sampling.stops[c->result.stop_index] :
-				 NULL);
+	ig_json_putf(w, "'stop_reason': %s, 'stop_sequence': %s", reason,
+		     !strcmp(reason, "stop_sequence") ?
+			     r->request.sampling.stops[c->result.stop_index] :
+			     NULL);
 }
 
-/* A call's arguments, which must be an object here.  What the model wrote and is none
- * stands in a member of its own. */
+/* A call's arguments, which must be an object; text that is not one becomes the member
+ * invalid_json. */
 static void input(const struct ig_part *p, struct ig_json_writer *w)
 {
 	const char *text = p->text.len ? p->text.data : "{}";
@@ -83,54 +76,41 @@ static void input(const struct ig_part *p, struct ig_json_writer *w)
 
 	if (ig_json_read(text, strlen(text), NULL, &v, NULL) == -ENOMEM)
 		w->out->failed = true;
-	if (json_is_object(v)) {
+	if (json_is_object(v))
 		ig_json_put_value(w, "input", v);
-	} else {
-		ig_json_open_object(w, "input");
-		ig_json_put_text(w, "invalid_json", text);
-		ig_json_close_object(w);
-	}
+	else
+		ig_json_putf(w, "'input': {'invalid_json': %s}", text);
 	json_decref(v);
 }
 
-/* whole: with what it holds; else as a block begins. */
+/* whole: with its content; else empty, as a block starts. */
 static void block(const struct ig_part *p, const char *key, bool whole, struct ig_json_writer *w)
 {
 	size_t len = whole ? p->text.len : 0;
 
 	ig_json_open_object(w, key);
-	switch (p->kind) {
-	case IG_PART_TEXT:
-		ig_json_put_text(w, "type", "text");
-		ig_json_put_string(w, "text", len ? p->text.data : "", len);
-		ig_json_put_raw(w, "citations", NULL);
-		break;
-	case IG_PART_REASONING:
-		ig_json_put_text(w, "type", "thinking");
-		ig_json_put_string(w, "thinking", len ? p->text.data : "", len);
-		ig_json_put_text(w, "signature", "");
-		break;
-	case IG_PART_TOOL_CALL:
-		ig_json_put_text(w, "type", "tool_use");
-		ig_json_put_text(w, "id", p->call_id);
-		ig_json_put_text(w, "name", p->name);
+	if (p->kind == IG_PART_TOOL_CALL) {
+		ig_json_putf(w, "'type': 'tool_use', 'id': %s, 'name': %s", p->call_id, p->name);
 		if (whole)
 			input(p, w);
 		else
-			ig_json_put_raw(w, "input", "{}");
-		break;
+			ig_json_putf(w, "'input': {}");
+	} else {
+		bool text = p->kind == IG_PART_TEXT;
+		ig_json_putf(w,
+			     text ? "'type': 'text', 'text':" : "'type': 'thinking', 'thinking':");
+		ig_json_put_string(w, NULL, len ? p->text.data : "", len);
+		ig_json_putf(w, text ? "'citations': null" : "'signature': ''");
 	}
 	ig_json_close_object(w);
 }
 
-/* Up to its content; the caller closes it. */
+/* The members before content; the caller closes it. */
 static void message_begin(struct ig_reply *r, const char *key, struct ig_json_writer *w)
 {
 	ig_json_open_object(w, key);
-	ig_json_put_text(w, "id", r->id);
-	ig_json_put_text(w, "type", "message");
-	ig_json_put_text(w, "role", "assistant");
-	ig_json_put_text(w, "model", ig_reply_model_name(r));
+	ig_json_putf(w, "'id': %s, 'type': 'message', 'role': 'assistant', 'model': %s", r->id,
+		     ig_reply_model_name(r));
 }
 
 /* ---- a stream --------------------------------------------------------------------------- */
@@ -138,8 +118,7 @@ static void message_begin(struct ig_reply *r, const char *key, struct ig_json_wr
 static void event(struct ig_json_writer *w, const char *type)
 {
 	ig_sse_begin(w->out, type);
-	ig_json_open_object(w, NULL);
-	ig_json_put_text(w, "type", type);
+	ig_json_putf(w, "{'type': %s", type);
 }
 
 static void event_end(struct ig_json_writer *w)
@@ -158,16 +137,14 @@ static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_json_w
 	};
 
 	event(w, "content_block_delta");
-	ig_json_put_uint(w, "index", c->part);
-	ig_json_open_object(w, "delta");
-	ig_json_put_text(w, "type", names[p->kind][0]);
+	ig_json_putf(w, "'index': %zu, 'delta': {'type': %s", c->part, names[p->kind][0]);
 	ig_json_put_string(w, names[p->kind][1], p->text.data + c->n_sent, p->text.len - c->n_sent);
 	ig_json_close_object(w);
 	event_end(w);
 	c->n_sent = p->text.len;
 }
 
-/* What is new; c->stage counts the blocks that were begun. */
+/* The new parts; c->stage is the number of blocks that were started. */
 static void blocks(struct ig_choice *c, struct ig_json_writer *w)
 {
 	while (c->part < c->n_parts) {
@@ -226,9 +203,7 @@ static void start_message(struct ig_reply *r, struct ig_json_writer *w)
 {
 	event(w, "message_start");
 	message_begin(r, "message", w);
-	ig_json_put_raw(w, "content", "[]");
-	ig_json_put_raw(w, "stop_reason", NULL);
-	ig_json_put_raw(w, "stop_sequence", NULL);
+	ig_json_putf(w, "'content': [], 'stop_reason': null, 'stop_sequence': null");
 	usage(r, w);
 	ig_json_close_object(w);
 	event_end(w);
@@ -241,7 +216,7 @@ static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 	size_t start = out->len;
 
 	if (r->stage == STAGE_START && !r->n_choices) {
-		end(r, &w); /* it has failed before anything could be said */
+		end(r, &w); /* it failed before it started */
 	} else if (r->stage == STAGE_START) {
 		start_message(r, &w);
 	} else if (r->stage == STAGE_BLOCKS) {
@@ -279,16 +254,14 @@ static void count(struct ig_reply *r, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_uint(&w, "input_tokens", r->prepared.prompts[0].n);
-	ig_json_close_object(&w);
+	ig_json_putf(&w, "{'input_tokens': %zu}", r->prepared.prompts[0].n);
 }
 
 const struct ig_protocol ig_messages_protocol = {
 	.id_prefix = "msg_",
 	.prompt_param = "messages",
 	.form_param = "output_config.format",
-	.parse = ig_request_parse_messages,
+	.request = &ig_messages_request,
 	.next = next,
 	.whole = whole,
 	.wait = write_wait,
@@ -298,7 +271,7 @@ const struct ig_protocol ig_messages_protocol = {
 const struct ig_protocol ig_count_protocol = {
 	.id_prefix = "count_",
 	.prompt_param = "messages",
-	.parse = ig_request_parse_count,
+	.request = &ig_count_request,
 	.whole = count,
 	.error = error,
 	.immediate = true,

@@ -1,9 +1,9 @@
 /*
- * models.c: the models as clients see them: /v1/models, and what administrators ask for:
+ * models.c: the models for clients, /v1/models, and for administrators,
  * /v1/ingot/models/load and /unload.
  *
- * Everybody may know which models there are and whether they are loaded; where their
- * files lie, what they take and who uses them is the administrators' business.
+ * Everybody may see which models there are and whether they are loaded; only administrators
+ * see their files, memory and use.
  */
 #include "daemon/protocol/models/models.h"
 
@@ -17,36 +17,23 @@
 
 /* ---- objects -------------------------------------------------------------------------- */
 
-static const char *state_name(enum ig_model_state s)
-{
-	switch (s) {
-	case IG_MODEL_LOADING: return "loading";
-	case IG_MODEL_READY: return "ready";
-	case IG_MODEL_LEAVING: return "leaving";
-	case IG_MODEL_FAILED: return "failed";
-	default: return "unloaded";
-	}
-}
-
-/* What only administrators are told. */
+/* Members for administrators only. */
 static void details(struct ig_json_writer *w, const struct ig_model_status *m)
 {
 	bool there = m->state == IG_MODEL_READY || m->state == IG_MODEL_LEAVING;
 
-	ig_json_put_bool(w, "pinned", m->pinned);
-	ig_json_put_text(w, "architecture", m->arch[0] ? m->arch : NULL);
-	ig_json_put_text(w, "file", m->file);
-	ig_json_put_text(w, "error", m->state == IG_MODEL_FAILED ? m->error : NULL);
+	ig_json_putf(w, "'pinned': %-s, 'architecture': %s, 'file': %s, 'error': %s",
+		     ig_json_bool(m->pinned), m->arch[0] ? m->arch : NULL, m->file,
+		     m->state == IG_MODEL_FAILED ? m->error : NULL);
 	ig_json_put_uint(w, "weight_bytes", m->weight_bytes);
 	ig_json_put_uint(w, "scratch_bytes", m->scratch_bytes);
 	ig_json_put_uint(w, "active_requests", m->n_active);
 	ig_json_put_uint(w, "loads", m->n_loads);
-	ig_json_put_real(w, "load_s", "%.3f", m->loaded_s);
-	ig_json_put_real(w, "idle_s", "%.3f", there ? m->idle_s : NAN);
-	ig_json_put_real(w, "expires_s", "%.3f", there && m->expires_s >= 0 ? m->expires_s : NAN);
+	ig_json_putf(w, "'load_s': %.3f, 'idle_s': %.3f, 'expires_s': %.3f", m->loaded_s,
+		     there ? m->idle_s : NAN, there && m->expires_s >= 0 ? m->expires_s : NAN);
 }
 
-/* OpenAI's members and Anthropic's in one object, and ours. */
+/* The members of OpenAI, Anthropic and Ingot in one object. */
 static void object(struct ig_json_writer *w, const struct ig_model_status *m, bool all)
 {
 	time_t created = (time_t)m->created_s;
@@ -55,21 +42,13 @@ static void object(struct ig_json_writer *w, const struct ig_model_status *m, bo
 
 	if (gmtime_r(&created, &tm))
 		strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
-	ig_json_open_object(w, NULL);
-	ig_json_put_text(w, "id", m->name);
-	ig_json_put_text(w, "object", "model");
-	ig_json_put_int(w, "created", m->created_s);
-	ig_json_put_text(w, "owned_by", "ingot");
-	ig_json_put_text(w, "type", "model");
-	ig_json_put_text(w, "display_name", m->name);
-	ig_json_put_text(w, "created_at", when);
-	ig_json_put_text(w, "lifecycle", "active");
-	if (m->n_context)
-		ig_json_put_uint(w, "max_input_tokens", m->n_context);
-	else
-		ig_json_put_raw(w, "max_input_tokens", NULL);
-	ig_json_put_text(w, "state", state_name(m->state));
-	ig_json_put_bool(w, "default", m->is_default);
+	ig_json_putf(w,
+		     "{'id': %s, 'object': 'model', 'created': %lld, 'owned_by': 'ingot', "
+		     "'type': 'model', 'display_name': %s, 'created_at': %s, "
+		     "'lifecycle': 'active', 'max_input_tokens': %.0f, 'state': %s, 'default': %-s",
+		     m->name, (long long)m->created_s, m->name, when,
+		     m->n_context ? (double)m->n_context : NAN, ig_model_state_name(m->state),
+		     ig_json_bool(m->is_default));
 	if (all)
 		details(w, m);
 	ig_json_close_object(w);
@@ -87,16 +66,11 @@ void ig_models_get(struct ig_exchange *x, const struct ig_http_request *r)
 		ig_exchange_fail(x, &e);
 		return;
 	}
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "object", "list");
-	ig_json_open_array(&w, "data");
+	ig_json_putf(&w, "{'object': 'list', 'data': [");
 	for (size_t i = 0; i < n; i++)
 		object(&w, &list[i], ig_exchange_is_administrator(x));
-	ig_json_close_array(&w);
-	ig_json_put_bool(&w, "has_more", false);
-	ig_json_put_text(&w, "first_id", n ? list[0].name : NULL);
-	ig_json_put_text(&w, "last_id", n ? list[n - 1].name : NULL);
-	ig_json_close_object(&w);
+	ig_json_putf(&w, "], 'has_more': false, 'first_id': %s, 'last_id': %s}",
+		     n ? list[0].name : NULL, n ? list[n - 1].name : NULL);
 	free(list);
 	ig_exchange_reply(x, 200);
 }
@@ -146,39 +120,26 @@ bool ig_models_below(struct ig_exchange *x, const struct ig_http_request *r, con
 
 /* ---- load and unload --------------------------------------------------------------------- */
 
-static int param_wait(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return ig_read_bool(&r->wait, name, v, e);
-}
-
 static const struct ig_param load_table[] = {
-	{ "model", ig_param_model },
-	{ "wait", param_wait },
-	{ NULL, NULL },
+	{ "model", IG_PARAM_STRING, IG_AT(model) },
+	{ "wait", IG_PARAM_BOOL, IG_AT(wait) },
+	{ NULL },
 };
 
 static const struct ig_param unload_table[] = {
-	{ "model", ig_param_model },
-	{ NULL, NULL },
+	{ "model", IG_PARAM_STRING, IG_AT(model) },
+	{ NULL },
 };
 
-/* The default one is to be named too: who unloads says what. */
+/* The default model must be named too. */
 static int check(struct ig_request *r, json_t *root, struct ig_api_error *e)
 {
 	return r->model && r->model[0] ? 0 : ig_fail_missing(e, "model");
 }
 
-static int parse_load(const char *text, size_t len, struct ig_request *r, struct ig_api_error *e)
-{
-	return ig_request_read(text, len, load_table, check, r, e);
-}
+static const struct ig_request_format load_request = { load_table, check },
+				      unload_request = { unload_table, check };
 
-static int parse_unload(const char *text, size_t len, struct ig_request *r, struct ig_api_error *e)
-{
-	return ig_request_read(text, len, unload_table, check, r, e);
-}
-
-/* Whoever loads may not want to wait. */
 static void load(struct ig_reply *r)
 {
 	ig_prepare_model(r);
@@ -194,7 +155,7 @@ static void unload(struct ig_reply *r)
 		ig_fail_model(&r->error, rc, &err);
 }
 
-/* As it is now.  A reload may have taken it away meanwhile. */
+/* Its current state.  A reload may have removed it meanwhile. */
 static void whole(struct ig_reply *r, struct ig_strbuf *out)
 {
 	size_t n;
@@ -213,7 +174,7 @@ static int status(const struct ig_reply *r) { return r->prepared.model ? 200 : 2
 
 const struct ig_protocol ig_load_protocol = {
 	.id_prefix = "load-",
-	.parse = parse_load,
+	.request = &load_request,
 	.act = load,
 	.whole = whole,
 	.status = status,
@@ -224,7 +185,7 @@ const struct ig_protocol ig_load_protocol = {
 
 const struct ig_protocol ig_unload_protocol = {
 	.id_prefix = "unload-",
-	.parse = parse_unload,
+	.request = &unload_request,
 	.act = unload,
 	.whole = whole,
 	.error = ig_error_object,

@@ -1,10 +1,10 @@
 /*
- * events.c: one response as its events in their order, for the WebSocket as they are and
- * over HTTP as SSE frames.
+ * events.c: the events of one response, for the WebSocket as they are and over HTTP as SSE
+ * frames.
  *
- * Written as text straight into the connection's buffer.  next_event is a small machine:
- * r->stage says where the response is, its choice's part and stage where the item is that
- * is under way.
+ * They are written directly into the connection's buffer.  next_event is a state machine:
+ * r->stage is the state of the response, part and stage of its choice that of the current
+ * item.
  */
 #include "daemon/protocol/core/sse.h"
 #include "daemon/protocol/responses/items.h"
@@ -12,10 +12,10 @@
 
 #include <string.h>
 
-/* Text of one delta at most: a client that reads slowly gets fewer, larger ones. */
+/* Maximum text of one delta: a client that reads slowly gets fewer, larger ones. */
 #define MAX_DELTA 4096
 
-/* Of the part under way. */
+/* Of the current part. */
 enum { PART_ITEM, PART_CONTENT, PART_DELTA, PART_TEXT_DONE, PART_CONTENT_DONE, PART_ITEM_DONE };
 
 /* ---- frames ------------------------------------------------------------------------ */
@@ -31,9 +31,7 @@ static void begin(struct ig_reply *r, struct ig_json_writer *w, const char *type
 {
 	if (r->framed)
 		ig_sse_begin(w->out, type);
-	ig_json_open_object(w, NULL);
-	ig_json_put_text(w, "type", type);
-	ig_json_put_int(w, "sequence_number", r->sequence++);
+	ig_json_putf(w, "{'type': %s, 'sequence_number': %d", type, r->sequence++);
 	lane(w, r->request.stream_id);
 }
 
@@ -51,7 +49,7 @@ static void response_event(struct ig_reply *r, struct ig_strbuf *out, const char
 	struct ig_json_writer w = { .out = out };
 
 	begin(r, &w, type);
-	ig_json_put_key(&w, "response", strlen("response"));
+	ig_json_putf(&w, "'response':");
 	if (r->stage >= STAGE_FINAL)
 		ig_response_final(r, out);
 	else
@@ -70,19 +68,19 @@ static void final_event(struct ig_reply *r, struct ig_strbuf *out)
 	enum ig_outcome o = ig_response_outcome(r);
 
 	response_event(r, out, types[o]);
-	/* Over HTTP a failure is an error too, for readers who know no response.failed. */
+	/* Over HTTP an error event follows, for readers that do not know response.failed. */
 	r->stage = o == IG_OUTCOME_FAILED && r->framed ? STAGE_ERROR : STAGE_END;
 }
 
-/* In both shapes at once: readers look for a flat message or for an error object. */
+/* In both formats: readers expect a flat message or an error object. */
 static void error_event(struct ig_reply *r, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
 
 	begin(r, &w, "error");
-	ig_json_put_text(&w, "code", r->error.code);
+	ig_json_putf(&w, "'code': %s", r->error.code);
 	ig_error_message(&w, &r->error);
-	ig_json_put_raw(&w, "param", NULL);
+	ig_json_putf(&w, "'param': null");
 	ig_error_member(&w, &r->error);
 	end(r, &w);
 	r->stage = STAGE_END;
@@ -90,26 +88,38 @@ static void error_event(struct ig_reply *r, struct ig_strbuf *out)
 
 static void place(struct ig_reply *r, const struct ig_part *p, struct ig_json_writer *w)
 {
-	ig_json_put_text(w, "item_id", p->id);
-	ig_json_put_uint(w, "output_index", r->choices[0].part);
+	ig_json_putf(w, "'item_id': %s, 'output_index': %zu", p->id, r->choices[0].part);
 	if (p->kind != IG_PART_TOOL_CALL)
-		ig_json_put_uint(w, "content_index", 0);
+		ig_json_putf(w, "'content_index': 0");
 }
 
-/* What is new of a part. */
+/* Up to the members of an event about a part's text. */
+static bool text_begin(struct ig_reply *r, const struct ig_part *p, bool done,
+		       struct ig_json_writer *w)
+{
+	static const char *const types[][2] = {
+		[IG_PART_TEXT] = { "response.output_text.delta", "response.output_text.done" },
+		[IG_PART_REASONING] = { "response.reasoning_text.delta",
+					"response.reasoning_text.done" },
+		[IG_PART_TOOL_CALL] = { "response.function_call_arguments.delta",
+					"response.function_call_arguments.done" },
+	};
+	static const char *const custom_types[] = { "response.custom_tool_call_input.delta",
+						    "response.custom_tool_call_input.done" };
+	bool custom = p->kind == IG_PART_TOOL_CALL && ig_response_is_custom(r, p);
+
+	begin(r, w, custom ? custom_types[done] : types[p->kind][done]);
+	place(r, p, w);
+	return custom;
+}
+
+/* The new text of a part. */
 static void delta(struct ig_reply *r, const struct ig_part *p, struct ig_strbuf *out)
 {
 	struct ig_choice *c = &r->choices[0];
-	bool custom = p->kind == IG_PART_TOOL_CALL && ig_response_is_custom(r, p);
 	struct ig_json_writer w = { .out = out };
 
-	begin(r, &w,
-	      p->kind == IG_PART_TEXT	   ? "response.output_text.delta" :
-	      p->kind == IG_PART_REASONING ? "response.reasoning_text.delta" :
-	      custom			   ? "response.custom_tool_call_input.delta" :
-					     "response.function_call_arguments.delta");
-	place(r, p, &w);
-	if (custom)
+	if (text_begin(r, p, false, &w))
 		ig_response_custom_input("delta", p, &w);
 	else
 		ig_json_put_string(&w, "delta", p->text.data + c->n_sent, p->text.len - c->n_sent);
@@ -126,21 +136,17 @@ static void delta(struct ig_reply *r, const struct ig_part *p, struct ig_strbuf 
 
 static void text_done(struct ig_reply *r, const struct ig_part *p, struct ig_strbuf *out)
 {
-	bool custom = p->kind == IG_PART_TOOL_CALL && ig_response_is_custom(r, p);
 	struct ig_json_writer w = { .out = out };
+	bool custom = text_begin(r, p, true, &w);
 
-	begin(r, &w,
-	      p->kind == IG_PART_TEXT	   ? "response.output_text.done" :
-	      p->kind == IG_PART_REASONING ? "response.reasoning_text.done" :
-	      custom			   ? "response.custom_tool_call_input.done" :
-					     "response.function_call_arguments.done");
-	place(r, p, &w);
-	if (p->kind == IG_PART_TOOL_CALL && !custom)
-		ig_json_put_text(&w, "name", p->name);
-	if (custom)
+	if (custom) {
 		ig_response_custom_input("input", p, &w);
-	else
-		ig_response_text(p->kind == IG_PART_TOOL_CALL ? "arguments" : "text", &p->text, &w);
+	} else if (p->kind == IG_PART_TOOL_CALL) {
+		ig_json_putf(&w, "'name': %s", p->name);
+		ig_response_text("arguments", &p->text, &w);
+	} else {
+		ig_response_text("text", &p->text, &w);
+	}
 	if (p->kind == IG_PART_TEXT)
 		ig_response_logprobs(r, p->first_logprob, p->end_logprob, false, &w);
 	end(r, &w);
@@ -167,14 +173,14 @@ static void content_event(struct ig_reply *r, const struct ig_part *p, bool done
 	end(r, &w);
 }
 
-/* A custom tool's input is known when its arguments are whole. */
+/* A custom tool's input is known when its arguments are complete. */
 static bool has_delta(const struct ig_reply *r, const struct ig_part *p)
 {
 	return p->text.len > r->choices[0].n_sent &&
 	       (p->done || p->kind != IG_PART_TOOL_CALL || !ig_response_is_custom(r, p));
 }
 
-/* One event of the part under way; false: nothing is new. */
+/* One event of the current part; false: there is none now. */
 static bool part_event(struct ig_reply *r, struct ig_strbuf *out)
 {
 	struct ig_choice *c = &r->choices[0];
@@ -213,7 +219,7 @@ static bool part_event(struct ig_reply *r, struct ig_strbuf *out)
 	}
 }
 
-/* One event of the parts; false: the engine has nothing new, or there are no more. */
+/* One event of the parts; false: there is none now, or no more. */
 static bool parts_event(struct ig_reply *r, struct ig_strbuf *out)
 {
 	struct ig_choice *c = &r->choices[0];
@@ -299,7 +305,7 @@ const struct ig_protocol ig_responses_protocol = {
 	.recall = ig_responses_recall,
 	.complete = ig_items_link,
 	.merges_system = true,
-	.parse = ig_request_parse_create,
+	.request = &ig_create_request,
 	.next = next,
 	.whole = whole,
 	.wait = write_wait,
@@ -310,10 +316,8 @@ static void count(struct ig_reply *r, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "object", "response.input_tokens");
-	ig_json_put_uint(&w, "input_tokens", r->prepared.prompts[0].n);
-	ig_json_close_object(&w);
+	ig_json_putf(&w, "{'object': 'response.input_tokens', 'input_tokens': %zu}",
+		     r->prepared.prompts[0].n);
 }
 
 const struct ig_protocol ig_input_tokens_protocol = {
@@ -323,7 +327,7 @@ const struct ig_protocol ig_input_tokens_protocol = {
 	.recall = ig_responses_recall,
 	.complete = ig_items_link,
 	.merges_system = true,
-	.parse = ig_request_parse_input_tokens,
+	.request = &ig_input_tokens_request,
 	.whole = count,
 	.error = ig_error_object,
 	.immediate = true,
@@ -335,12 +339,10 @@ void ig_ws_error_event(struct ig_strbuf *out, const struct ig_api_error *e, cons
 {
 	struct ig_json_writer w = { .out = out };
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "type", "error");
-	ig_json_put_int(&w, "status", e->status);
+	ig_json_putf(&w, "{'type': 'error', 'status': %d", e->status);
 	ig_error_member(&w, e);
 	if (e->retry_after_s)
-		ig_json_put_uint(&w, "retry_after", e->retry_after_s);
+		ig_json_putf(&w, "'retry_after': %u", e->retry_after_s);
 	lane(&w, stream_id);
 	ig_json_close_object(&w);
 }
@@ -349,15 +351,11 @@ void ig_ws_steer_failed(struct ig_strbuf *out, const char *steer, const char *st
 {
 	struct ig_json_writer w = { .out = out };
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "type", "response.steer.failed");
-	ig_json_put_int(&w, "sequence_number", 0);
-	ig_json_put_raw(&w, "steer", steer);
-	ig_json_open_object(&w, "error");
-	ig_json_put_text(&w, "type", "invalid_request_error");
-	ig_json_put_text(&w, "code", "steering_not_supported");
-	ig_json_put_text(&w, "message", "This server can't steer a response.");
-	ig_json_close_object(&w);
+	ig_json_putf(&w,
+		     "{'type': 'response.steer.failed', 'sequence_number': 0, 'steer': %-s, "
+		     "'error': {'type': 'invalid_request_error', 'code': 'steering_not_supported', "
+		     "'message': %s}",
+		     steer, "This server can't steer a response.");
 	lane(&w, stream_id);
 	ig_json_close_object(&w);
 }

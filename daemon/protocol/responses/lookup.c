@@ -1,4 +1,4 @@
-/* lookup.c: what is asked of finished responses, by their ids. */
+/* lookup.c: retrieves and deletes finished responses by their ids. */
 #include "daemon/protocol/responses/query.h"
 #include "daemon/protocol/responses/responses_private.h"
 #include "daemon/protocol/responses/response_store.h"
@@ -11,9 +11,9 @@ void ig_responses_get(struct ig_exchange *x, const struct ig_http_request *r)
 	struct ig_api_error e;
 
 	ig_api_fail(&e, 426, "upgrade_required", NULL,
-		    "GET " IG_RESPONSES_PATH " is a WebSocket: ask for an upgrade.");
+		    "GET " IG_RESPONSES_PATH " is a WebSocket: request an upgrade.");
 	ig_exchange_fail(x, &e);
-	x->upgrade = true;
+	x->head.upgrade = true;
 }
 
 static void fail_response(struct ig_exchange *x, const char *id)
@@ -64,16 +64,12 @@ static void delete_response(struct ig_exchange *x, struct ig_stored_response *k,
 {
 	struct ig_json_writer w = { .out = &x->body };
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "id", id);
-	ig_json_put_text(&w, "object", "response.deleted");
-	ig_json_put_bool(&w, "deleted", true);
-	ig_json_close_object(&w);
+	ig_json_putf(&w, "{'id': %s, 'object': 'response.deleted', 'deleted': true}", id);
 	ig_response_store_remove(x->api->responses->kept, k);
 	ig_exchange_reply(x, 200);
 }
 
-/* Nothing runs in the background, and what runs elsewhere ends with its connection. */
+/* There are no background responses. */
 static void cancel_response(struct ig_exchange *x)
 {
 	struct ig_api_error e;
@@ -99,7 +95,6 @@ bool ig_responses_below(struct ig_exchange *x, const struct ig_http_request *r, 
 		return true;
 	}
 	snprintf(id, sizeof id, "%.*s", (int)(len < sizeof id ? len : sizeof id - 1), rest);
-	/* Ours are shorter. */
 	struct ig_stored_response *k =
 		len < sizeof id ? ig_response_store_find_stored(x->api->responses->kept, id,
 								x->origin->who.identity) :

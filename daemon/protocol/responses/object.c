@@ -1,4 +1,4 @@
-/* object.c: a response as JSON: its items, which its parts become, and all about it. */
+/* object.c: a response as JSON: its items, by its parts, and the response object. */
 #include "base/clock.h"
 #include "daemon/protocol/core/ids.h"
 #include "daemon/protocol/core/logprobs.h"
@@ -34,7 +34,6 @@ void ig_response_text(const char *key, const struct ig_strbuf *text, struct ig_j
 	ig_json_put_string(w, key, text->len ? text->data : "", text->len);
 }
 
-/* with_bytes: as parts have them and deltas do not. */
 void ig_response_logprobs(struct ig_reply *r, size_t first, size_t last, bool with_bytes,
 			  struct ig_json_writer *w)
 {
@@ -49,23 +48,22 @@ void ig_response_content(struct ig_reply *r, const char *key, const struct ig_pa
 	bool message = p->kind == IG_PART_TEXT;
 
 	ig_json_open_object(w, key);
-	ig_json_put_text(w, "type", message ? "output_text" : "reasoning_text");
+	ig_json_putf(w, "'type': %s", message ? "output_text" : "reasoning_text");
 	ig_response_text("text", whole ? &p->text : &nothing, w);
 	if (message) {
-		ig_json_put_raw(w, "annotations", "[]");
+		ig_json_putf(w, "'annotations': []");
 		ig_response_logprobs(r, p->first_logprob, whole ? p->end_logprob : p->first_logprob,
 				     true, w);
 	}
 	ig_json_close_object(w);
 }
 
-/* Whether the tool of a call is one of free text. */
 bool ig_response_is_custom(const struct ig_reply *r, const struct ig_part *p)
 {
 	size_t i;
 	json_t *tool;
 
-	json_array_foreach(json_object_get(r->request.said, "tools"), i, tool)
+	json_array_foreach(json_object_get(r->request.repeated, "tools"), i, tool)
 	{
 		const char *type = json_string_value(json_object_get(tool, "type")),
 			   *name = json_string_value(json_object_get(tool, "name"));
@@ -75,7 +73,7 @@ bool ig_response_is_custom(const struct ig_reply *r, const struct ig_part *p)
 	return false;
 }
 
-/* What a custom tool is to get: the one string of its function's arguments. */
+/* The input of a custom tool: the one string in its function's arguments. */
 void ig_response_custom_input(const char *key, const struct ig_part *p, struct ig_json_writer *w)
 {
 	const struct ig_json_limits limits = { .allow_nul = true };
@@ -104,8 +102,7 @@ static void put_call(const struct ig_part *p, bool custom, bool done, struct ig_
 	static const struct ig_strbuf nothing;
 	const char *key = custom ? "input" : "arguments";
 
-	ig_json_put_text(w, "call_id", p->call_id);
-	ig_json_put_text(w, "name", p->name);
+	ig_json_putf(w, "'call_id': %s, 'name': %s", p->call_id, p->name);
 	if (custom && done)
 		ig_response_custom_input(key, p, w);
 	else
@@ -120,21 +117,17 @@ void ig_response_item(struct ig_reply *r, const char *key, size_t i, bool done,
 	bool custom = p->kind == IG_PART_TOOL_CALL && ig_response_is_custom(r, p);
 
 	ig_json_open_object(w, key);
-	ig_json_put_text(w, "id", p->id);
-	ig_json_put_text(w, "type",
-			 p->kind == IG_PART_TEXT      ? "message" :
-			 p->kind == IG_PART_REASONING ? "reasoning" :
-			 custom			      ? "custom_tool_call" :
-							"function_call");
-	ig_json_put_text(w, "status", done ? item_status(c, i) : "in_progress");
+	ig_json_putf(w, "'id': %s, 'type': %s, 'status': %s", p->id,
+		     p->kind == IG_PART_TEXT	  ? "message" :
+		     p->kind == IG_PART_REASONING ? "reasoning" :
+		     custom			  ? "custom_tool_call" :
+						    "function_call",
+		     done ? item_status(c, i) : "in_progress");
 	if (p->kind == IG_PART_TOOL_CALL) {
 		put_call(p, custom, done, w);
 	} else {
-		if (p->kind == IG_PART_TEXT)
-			ig_json_put_text(w, "role", "assistant");
-		else
-			ig_json_put_raw(w, "summary", "[]");
-		ig_json_open_array(w, "content");
+		ig_json_putf(w, p->kind == IG_PART_TEXT ? "'role': 'assistant', 'content': [" :
+							  "'summary': [], 'content': [");
 		if (done)
 			ig_response_content(r, NULL, p, true, w);
 		ig_json_close_array(w);
@@ -150,7 +143,6 @@ void ig_response_items(struct ig_reply *r, const char *key, struct ig_json_write
 	ig_json_close_array(w);
 }
 
-/* An answer that says nothing is an empty message. */
 bool ig_response_add_nothing(struct ig_reply *r)
 {
 	struct ig_choice *c = &r->choices[0];
@@ -170,19 +162,19 @@ bool ig_response_add_nothing(struct ig_reply *r)
 
 /* ---- the response object ----------------------------------------------------------- */
 
-/* Tokens are not counted by what they say: thoughts have their share of the bytes. */
-static int64_t reasoning_tokens(const struct ig_reply *r, int64_t n_output)
+/* Tokens are not counted by part: an estimate by the share of reasoning in the bytes. */
+static long long reasoning_tokens(const struct ig_reply *r, long long n_output)
 {
 	const struct ig_choice *c = &r->choices[0];
-	size_t thought = 0;
+	size_t n_bytes = 0;
 
 	for (size_t i = 0; i < c->n_parts; i++)
 		if (c->parts[i].kind == IG_PART_REASONING)
-			thought += c->parts[i].text.len;
-	if (!thought || !c->n_bytes)
+			n_bytes += c->parts[i].text.len;
+	if (!n_bytes || !c->n_bytes)
 		return 0;
-	double share = thought < c->n_bytes ? (double)thought / (double)c->n_bytes : 1;
-	int64_t n = (int64_t)((double)n_output * share + 0.5);
+	double share = n_bytes < c->n_bytes ? (double)n_bytes / (double)c->n_bytes : 1;
+	long long n = (long long)((double)n_output * share + 0.5);
 	return n ? n : 1;
 }
 
@@ -191,35 +183,30 @@ static void usage(struct ig_reply *r, struct ig_json_writer *w)
 	struct ig_usage u;
 
 	ig_reply_usage(r, &u);
-	ig_json_open_object(w, "usage");
-	ig_json_put_int(w, "input_tokens", u.prompt);
-	ig_json_open_object(w, "input_tokens_details");
-	ig_json_put_int(w, "cached_tokens", u.cached);
-	ig_json_put_int(w, "cache_write_tokens", 0);
-	ig_json_close_object(w);
-	ig_json_put_int(w, "output_tokens", u.output);
-	ig_json_open_object(w, "output_tokens_details");
-	ig_json_put_int(w, "reasoning_tokens", reasoning_tokens(r, u.output));
-	ig_json_close_object(w);
-	ig_json_put_int(w, "total_tokens", u.prompt + u.output);
-	ig_json_close_object(w);
+	ig_json_putf(w,
+		     "'usage': {'input_tokens': %lld, "
+		     "'input_tokens_details': {'cached_tokens': %lld, 'cache_write_tokens': 0}, "
+		     "'output_tokens': %lld, 'output_tokens_details': {'reasoning_tokens': %lld}, "
+		     "'total_tokens': %lld}",
+		     u.prompt, u.cached, u.output, reasoning_tokens(r, u.output),
+		     u.prompt + u.output);
 }
 
-/* What the client said, or what holds when it says nothing; otherwise NULL: no member. */
-static void said(struct ig_reply *r, const char *name, const char *otherwise,
-		 struct ig_json_writer *w)
+/* A parameter as the client sent it, or its default; NULL: no member. */
+static void put_param(struct ig_reply *r, const char *name, const char *by_default,
+		      struct ig_json_writer *w)
 {
-	const json_t *v = json_object_get(r->request.said, name);
+	const json_t *v = json_object_get(r->request.repeated, name);
 
 	if (v)
 		ig_json_put_value(w, name, v);
-	else if (otherwise)
-		ig_json_put_raw(w, name, otherwise);
+	else if (by_default)
+		ig_json_put_raw(w, name, by_default);
 }
 
 static void text_config(struct ig_reply *r, struct ig_json_writer *w)
 {
-	const json_t *v = json_object_get(r->request.said, "text"),
+	const json_t *v = json_object_get(r->request.repeated, "text"),
 		     *format = json_object_get(v, "format"),
 		     *verbosity = json_object_get(v, "verbosity");
 
@@ -233,7 +220,6 @@ static void text_config(struct ig_reply *r, struct ig_json_writer *w)
 	ig_json_close_object(w);
 }
 
-/* How it ended. */
 static void put_outcome(struct ig_reply *r, enum ig_outcome o, struct ig_json_writer *w)
 {
 	static const char *const names[] = {
@@ -242,20 +228,19 @@ static void put_outcome(struct ig_reply *r, enum ig_outcome o, struct ig_json_wr
 		[IG_OUTCOME_FAILED] = "failed",
 	};
 
-	ig_json_put_text(w, "status", names[o]);
-	ig_json_put_bool(w, "background", false);
+	ig_json_putf(w, "'status': %s, 'background': false", names[o]);
 	if (o == IG_OUTCOME_COMPLETED)
 		ig_json_put_int(w, "completed_at", ig_wall_ns() / 1000000000);
 	if (o == IG_OUTCOME_FAILED) {
-		ig_json_open_object(w, "error");
-		ig_json_put_text(w, "code", r->error.code);
+		ig_json_putf(w, "'error': {'code': %s", r->error.code);
 		ig_error_message(w, &r->error);
 		ig_json_close_object(w);
 	} else {
-		ig_json_put_raw(w, "error", NULL);
+		ig_json_putf(w, "'error': null");
 	}
-	ig_json_put_raw(w, "incomplete_details",
-			o == IG_OUTCOME_INCOMPLETE ? "{\"reason\":\"max_output_tokens\"}" : NULL);
+	ig_json_putf(w, o == IG_OUTCOME_INCOMPLETE ?
+				"'incomplete_details': {'reason': 'max_output_tokens'}" :
+				"'incomplete_details': null");
 }
 
 void ig_response_object(struct ig_reply *r, struct ig_strbuf *out)
@@ -264,41 +249,33 @@ void ig_response_object(struct ig_reply *r, struct ig_strbuf *out)
 	enum ig_outcome o = r->stage >= STAGE_FINAL ? ig_response_outcome(r) : IG_OUTCOME_RUNS;
 	struct ig_json_writer w = { .out = out };
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "id", r->id);
-	ig_json_put_text(&w, "object", "response");
-	ig_json_put_int(&w, "created_at", ig_reply_created_s(r));
+	ig_json_putf(&w, "{'id': %s, 'object': 'response', 'created_at': %lld", r->id,
+		     ig_reply_created_s(r));
 	put_outcome(r, o, &w);
-	ig_json_put_text(&w, "instructions", q->instructions);
-	if (q->sampling.max_tokens)
-		ig_json_put_int(&w, "max_output_tokens", q->sampling.max_tokens);
-	else
-		ig_json_put_raw(&w, "max_output_tokens", NULL);
-	said(r, "max_tool_calls", NULL, &w);
-	ig_json_put_text(&w, "model", ig_reply_model_name(r));
+	ig_json_putf(&w, "'instructions': %s, 'max_output_tokens': %.0f", q->instructions,
+		     q->sampling.max_tokens ? (double)q->sampling.max_tokens : NAN);
+	put_param(r, "max_tool_calls", NULL, &w);
+	ig_json_putf(&w, "'model': %s", ig_reply_model_name(r));
 	if (o == IG_OUTCOME_RUNS)
-		ig_json_put_raw(&w, "output", "[]");
+		ig_json_putf(&w, "'output': []");
 	else
 		ig_response_items(r, "output", &w);
-	ig_json_put_bool(&w, "parallel_tool_calls", q->parallel_tool_calls);
-	ig_json_put_text(&w, "previous_response_id", q->previous_id);
-	said(r, "prompt_cache_key", NULL, &w);
-	said(r, "reasoning", "null", &w);
-	said(r, "safety_identifier", NULL, &w);
-	ig_json_put_text(&w, "service_tier", "default");
-	ig_json_put_bool(&w, "store", q->store);
-	ig_json_put_real(&w, "temperature", "%.7g", q->sampling.temperature);
+	ig_json_putf(&w, "'parallel_tool_calls': %-s, 'previous_response_id': %s",
+		     ig_json_bool(q->parallel_tool_calls), q->previous_id);
+	put_param(r, "prompt_cache_key", NULL, &w);
+	put_param(r, "reasoning", "null", &w);
+	put_param(r, "safety_identifier", NULL, &w);
+	ig_json_putf(&w, "'service_tier': 'default', 'store': %-s, 'temperature': %.7g",
+		     ig_json_bool(q->store), q->sampling.temperature);
 	text_config(r, &w);
-	said(r, "tool_choice", "\"auto\"", &w);
-	said(r, "tools", "[]", &w);
-	said(r, "top_logprobs", NULL, &w);
-	ig_json_put_real(&w, "top_p", "%.7g", q->sampling.top_p);
-	ig_json_put_text(&w, "truncation", "disabled");
+	put_param(r, "tool_choice", "\"auto\"", &w);
+	put_param(r, "tools", "[]", &w);
+	put_param(r, "top_logprobs", NULL, &w);
+	ig_json_putf(&w, "'top_p': %.7g, 'truncation': 'disabled'", q->sampling.top_p);
 	if (o == IG_OUTCOME_RUNS)
-		ig_json_put_raw(&w, "usage", NULL);
+		ig_json_putf(&w, "'usage': null");
 	else
 		usage(r, &w);
-	said(r, "user", NULL, &w);
-	ig_json_put_raw(&w, "metadata", q->metadata ? q->metadata : "{}");
-	ig_json_close_object(&w);
+	put_param(r, "user", NULL, &w);
+	ig_json_putf(&w, "'metadata': %-s}", q->metadata ? q->metadata : "{}");
 }

@@ -1,6 +1,4 @@
-/*
- * query.c: see query.h.  name=value, joined by "&".
- */
+/* query.c: see query.h.  name=value, joined by "&". */
 #include "daemon/protocol/responses/query.h"
 
 #include "daemon/protocol/core/params.h"
@@ -12,7 +10,7 @@
 #define DEFAULT_LIMIT 20
 #define MAX_LIMIT 100
 
-/* One piece up to end; what is too long is cut. */
+/* Copy up to end, truncated to cap. */
 static void copy(char *out, size_t cap, const char *s, const char *end)
 {
 	size_t n = (size_t)(end - s) < cap ? (size_t)(end - s) : cap - 1;
@@ -25,7 +23,7 @@ struct pair {
 	char name[64], value[128];
 };
 
-/* Take the next pair off *query; false: there is none. */
+/* The next pair of *query; false: none. */
 static bool next_pair(const char **query, struct pair *p)
 {
 	while (**query == '&')
@@ -48,7 +46,7 @@ static int fail_unknown(const struct pair *p, struct ig_api_error *e)
 	return ig_fail_unsupported(e, shown, NULL);
 }
 
-/* A list in a query has brackets behind its name, or an index in them. */
+/* The name of a list may have brackets, with an index or without. */
 static bool is_list(const char *name, const char *list)
 {
 	size_t n = strlen(list);
@@ -56,7 +54,7 @@ static bool is_list(const char *name, const char *list)
 	return !strncmp(name, list, n) && (!name[n] || name[n] == '[');
 }
 
-/* A kept response has all that was asked for when it was made. */
+/* A stored response has everything that it was created with. */
 static int check_include(const struct pair *p, struct ig_api_error *e)
 {
 	if (!strcmp(p->value, "message.output_text.logprobs") ||
@@ -126,25 +124,21 @@ int ig_query_write(const struct ig_item_query *q, const json_t *list, struct ig_
 	size_t n = json_array_size(list), first = 0;
 	struct ig_json_writer w = { .out = out };
 
-	/* k counts in the order that is asked for. */
+	/* k counts in the requested order. */
 #define ITEM(k) (q->ascending ? (k) : n - 1 - (k))
 	if (q->after[0]) {
 		while (first < n && strcmp(id_of(list, ITEM(first)), q->after))
 			first++;
 		if (first++ == n)
-			return ig_fail_value(e, "after", "there is no such item");
+			return ig_fail_value(e, "after", "no item has this id");
 	}
 	size_t left = n - first, count = left < (size_t)q->limit ? left : (size_t)q->limit;
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "object", "list");
-	ig_json_open_array(&w, "data");
+	ig_json_putf(&w, "{'object': 'list', 'data': [");
 	for (size_t k = first; k < first + count; k++)
 		ig_json_put_value(&w, NULL, json_array_get(list, ITEM(k)));
-	ig_json_close_array(&w);
-	ig_json_put_text(&w, "first_id", count ? id_of(list, ITEM(first)) : "");
-	ig_json_put_text(&w, "last_id", count ? id_of(list, ITEM(first + count - 1)) : "");
-	ig_json_put_bool(&w, "has_more", count < left);
-	ig_json_close_object(&w);
+	ig_json_putf(&w, "], 'first_id': %s, 'last_id': %s, 'has_more': %-s}",
+		     count ? id_of(list, ITEM(first)) : "",
+		     count ? id_of(list, ITEM(first + count - 1)) : "", ig_json_bool(count < left));
 #undef ITEM
 	return 0;
 }

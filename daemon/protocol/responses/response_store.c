@@ -1,14 +1,14 @@
 /*
- * response_store.c: see response_store.h.  A tree of counted nodes (a child holds its parent) beside an
- * index by id and a list by last use.  A node that is dropped from the index lives as
- * long as a child does, and its bytes count as long as it lives: so what is counted is
- * what is held.
+ * response_store.c: see response_store.h.  A tree of reference-counted nodes (a child holds its parent), an
+ * index by id and a list by last use.  A node that is dropped from the index exists, and
+ * its bytes count, as long as it has children.
  */
 #include "daemon/protocol/responses/response_store.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #define FIRST_BUCKETS 64
 
@@ -19,12 +19,12 @@ struct ig_stored_response {
 	char *text;			   /* NULL: none */
 	uint64_t bytes, text_bytes;	   /* text_bytes are among bytes */
 	/* of the index */
-	char *id, *lane; /* lane: NULL for one that is stored */
+	char *id, *lane; /* lane: NULL if it is stored */
 	uint64_t owner;
 	const void *connection; /* likewise */
 	struct ig_stored_response *next_in_bucket;
-	struct ig_stored_response *newer, *older;
-	struct ig_stored_response *lane_prev, *lane_next; /* those of connections */
+	TAILQ_ENTRY(ig_stored_response) by_use;
+	LIST_ENTRY(ig_stored_response) of_lane; /* those of connections */
 };
 
 struct ig_response_store {
@@ -32,13 +32,13 @@ struct ig_response_store {
 	uint64_t max_bytes, bytes;
 	size_t count, n_buckets; /* n_buckets: a power of two */
 	struct ig_stored_response **buckets;
-	struct ig_stored_response *newest, *oldest, *lanes;
+	TAILQ_HEAD(kept_list, ig_stored_response) by_use; /* the latest first */
+	LIST_HEAD(, ig_stored_response) lanes;
 };
 
 /* ---- sizes ------------------------------------------------------------------------- */
 
-/* About what jansson takes for a value; values are shared between what is kept only from
- * child to parent, which is counted once. */
+/* The approximate memory of a value in jansson. */
 static uint64_t size_of(const json_t *v)
 {
 	const char *key;
@@ -58,7 +58,7 @@ static uint64_t size_of(const json_t *v)
 	case JSON_STRING: return 64 + json_string_length(v);
 	case JSON_INTEGER:
 	case JSON_REAL: return 32;
-	default: return 0; /* constants are there once */
+	default: return 0; /* constants are static */
 	}
 }
 
@@ -75,7 +75,7 @@ static void node_free(struct ig_stored_response *k)
 	free(k);
 }
 
-/* Up the line of parents as far as nobody else holds them. */
+/* Release k, and its parents that nobody else holds. */
 static void node_put(struct ig_response_store *s, struct ig_stored_response *k)
 {
 	while (k && !--k->n_refs) {
@@ -126,7 +126,7 @@ static struct ig_stored_response *node_new(const struct ig_stored_response_spec 
 
 /* ---- the index --------------------------------------------------------------------- */
 
-/* Ids in the index are ours and random: nobody can choose them to meet in a bucket. */
+/* Ids are random and our own: clients can't provoke collisions. */
 static size_t hash_of(const char *id)
 {
 	uint64_t h = 1469598103934665603u;
@@ -141,17 +141,18 @@ static struct ig_stored_response **bucket_of(const struct ig_response_store *s, 
 	return &s->buckets[hash_of(id) & (s->n_buckets - 1)];
 }
 
-/* Longer chains are no harm when there is no memory for more buckets. */
+/* Without memory for more buckets the chains become longer. */
 static void grow(struct ig_response_store *s)
 {
 	struct ig_response_store larger = { .n_buckets = s->n_buckets * 2 };
+	struct ig_stored_response *k;
 
 	if (s->count < s->n_buckets || s->n_buckets > SIZE_MAX / 16)
 		return;
 	larger.buckets = calloc(larger.n_buckets, sizeof *larger.buckets);
 	if (!larger.buckets)
 		return;
-	for (struct ig_stored_response *k = s->newest; k; k = k->older) {
+	TAILQ_FOREACH(k, &s->by_use, by_use) {
 		struct ig_stored_response **b = bucket_of(&larger, k->id);
 		k->next_in_bucket = *b;
 		*b = k;
@@ -161,36 +162,6 @@ static void grow(struct ig_response_store *s)
 	s->n_buckets = larger.n_buckets;
 }
 
-static void lanes_push(struct ig_response_store *s, struct ig_stored_response *k)
-{
-	k->lane_next = s->lanes;
-	if (s->lanes)
-		s->lanes->lane_prev = k;
-	s->lanes = k;
-}
-
-static void lanes_remove(struct ig_response_store *s, struct ig_stored_response *k)
-{
-	*(k->lane_prev ? &k->lane_prev->lane_next : &s->lanes) = k->lane_next;
-	if (k->lane_next)
-		k->lane_next->lane_prev = k->lane_prev;
-	k->lane_prev = k->lane_next = NULL;
-}
-
-static void list_remove(struct ig_response_store *s, struct ig_stored_response *k)
-{
-	*(k->newer ? &k->newer->older : &s->newest) = k->older;
-	*(k->older ? &k->older->newer : &s->oldest) = k->newer;
-	k->newer = k->older = NULL;
-}
-
-static void list_push(struct ig_response_store *s, struct ig_stored_response *k)
-{
-	k->older = s->newest;
-	*(s->newest ? &s->newest->newer : &s->oldest) = k;
-	s->newest = k;
-}
-
 void ig_response_store_remove(struct ig_response_store *s, struct ig_stored_response *k)
 {
 	struct ig_stored_response **b = bucket_of(s, k->id);
@@ -198,11 +169,11 @@ void ig_response_store_remove(struct ig_response_store *s, struct ig_stored_resp
 	while (*b != k)
 		b = &(*b)->next_in_bucket;
 	*b = k->next_in_bucket;
-	list_remove(s, k);
+	TAILQ_REMOVE(&s->by_use, k, by_use);
 	if (k->connection)
-		lanes_remove(s, k);
+		LIST_REMOVE(k, of_lane);
 	s->count--;
-	/* Nobody can ask for its text; what children need stays. */
+	/* Its text can't be retrieved any more; children need the rest. */
 	s->bytes -= k->text_bytes;
 	k->bytes -= k->text_bytes;
 	k->text_bytes = 0;
@@ -213,32 +184,22 @@ void ig_response_store_remove(struct ig_response_store *s, struct ig_stored_resp
 
 static void trim(struct ig_response_store *s)
 {
-	while (s->oldest && (s->count > s->max_count || s->bytes > s->max_bytes))
-		ig_response_store_remove(s, s->oldest);
-}
+	struct ig_stored_response *oldest;
 
-static void drop_some(struct ig_response_store *s, const void *connection, const char *lane,
-		      const char *id)
-{
-	for (struct ig_stored_response *k = s->lanes, *next; k; k = next) {
-		next = k->lane_next;
-		if (k->connection == connection && (!lane || !strcmp(k->lane, lane)) &&
-		    (!id || !strcmp(k->id, id)))
-			ig_response_store_remove(s, k);
-	}
+	while ((oldest = TAILQ_LAST(&s->by_use, kept_list)) &&
+	       (s->count > s->max_count || s->bytes > s->max_bytes))
+		ig_response_store_remove(s, oldest);
 }
 
 void ig_response_store_remove_lane(struct ig_response_store *s, const void *connection,
 				   const char *lane, const char *id)
 {
-	if (connection)
-		drop_some(s, connection, lane, id);
-}
-
-void ig_response_store_remove_connection(struct ig_response_store *s, const void *connection)
-{
-	if (connection)
-		drop_some(s, connection, NULL, NULL);
+	for (struct ig_stored_response *k = LIST_FIRST(&s->lanes), *next; k; k = next) {
+		next = LIST_NEXT(k, of_lane);
+		if (k->connection == connection && (!lane || !strcmp(k->lane, lane)) &&
+		    (!id || !strcmp(k->id, id)))
+			ig_response_store_remove(s, k);
+	}
 }
 
 int ig_response_store_add(struct ig_response_store *s, const struct ig_stored_response_spec *spec)
@@ -265,9 +226,9 @@ int ig_response_store_add(struct ig_response_store *s, const struct ig_stored_re
 	struct ig_stored_response **b = bucket_of(s, k->id);
 	k->next_in_bucket = *b;
 	*b = k;
-	list_push(s, k);
+	TAILQ_INSERT_HEAD(&s->by_use, k, by_use);
 	if (k->connection)
-		lanes_push(s, k);
+		LIST_INSERT_HEAD(&s->lanes, k, of_lane);
 	s->count++;
 	s->bytes += k->bytes;
 	grow(s);
@@ -284,8 +245,8 @@ static struct ig_stored_response *find(struct ig_response_store *s, const char *
 		k = k->next_in_bucket;
 	if (!k || k->owner != owner || (k->connection && (stored || k->connection != connection)))
 		return NULL;
-	list_remove(s, k);
-	list_push(s, k);
+	TAILQ_REMOVE(&s->by_use, k, by_use);
+	TAILQ_INSERT_HEAD(&s->by_use, k, by_use);
 	return k;
 }
 
@@ -301,49 +262,37 @@ struct ig_stored_response *ig_response_store_find_stored(struct ig_response_stor
 	return find(s, id, owner, NULL, true);
 }
 
-/* ---- what is in them --------------------------------------------------------------- */
+/* ---- contents --------------------------------------------------------------- */
 
-static const struct ig_stored_response **line_of(const struct ig_stored_response *k, size_t *n)
+/* Append the lists of k and its parents, the oldest first: messages, or input and output items
+ * without the output of k itself. */
+static json_t *collect(const struct ig_stored_response *k, bool items)
 {
-	*n = 0;
+	size_t n = 0;
+	bool ok = true;
+
 	for (const struct ig_stored_response *p = k; p; p = p->parent)
-		++*n;
-	const struct ig_stored_response **line = calloc(*n, sizeof *line);
-	for (size_t i = *n; line && i; k = k->parent)
+		n++;
+	const struct ig_stored_response **line = calloc(n, sizeof *line);
+	json_t *list = line ? json_array() : NULL;
+	for (size_t i = n; line && i; k = k->parent)
 		line[--i] = k;
-	return line;
+	for (size_t i = 0; list && ok && i < n; i++)
+		ok = json_array_extend(list, items ? line[i]->input : line[i]->messages) == 0 &&
+		     (!items || i + 1 == n || json_array_extend(list, line[i]->output) == 0);
+	free(line);
+	if (ok)
+		return list;
+	json_decref(list);
+	return NULL;
 }
 
 json_t *ig_stored_response_messages(const struct ig_stored_response *k)
 {
-	size_t n;
-	const struct ig_stored_response **line = line_of(k, &n);
-	json_t *list = line ? json_array() : NULL;
-
-	for (size_t i = 0; list && i < n; i++)
-		if (json_array_extend(list, line[i]->messages) < 0) {
-			json_decref(list);
-			list = NULL;
-		}
-	free(line);
-	return list;
+	return collect(k, false);
 }
 
-json_t *ig_stored_response_input(const struct ig_stored_response *k)
-{
-	size_t n;
-	const struct ig_stored_response **line = line_of(k, &n);
-	json_t *list = line ? json_array() : NULL;
-
-	for (size_t i = 0; list && i < n; i++)
-		if (json_array_extend(list, line[i]->input) < 0 ||
-		    (i + 1 < n && json_array_extend(list, line[i]->output) < 0)) {
-			json_decref(list);
-			list = NULL;
-		}
-	free(line);
-	return list;
-}
+json_t *ig_stored_response_input(const struct ig_stored_response *k) { return collect(k, true); }
 
 const char *ig_stored_response_text(const struct ig_stored_response *k)
 {
@@ -362,6 +311,8 @@ struct ig_response_store *ig_response_store_create(uint32_t max_count, uint64_t 
 	s->max_bytes = max_bytes;
 	s->n_buckets = FIRST_BUCKETS;
 	s->buckets = calloc(s->n_buckets, sizeof *s->buckets);
+	TAILQ_INIT(&s->by_use);
+	LIST_INIT(&s->lanes);
 	if (s->buckets)
 		return s;
 	free(s);
@@ -372,8 +323,8 @@ void ig_response_store_destroy(struct ig_response_store *s)
 {
 	if (!s)
 		return;
-	while (s->oldest)
-		ig_response_store_remove(s, s->oldest);
+	while (!TAILQ_EMPTY(&s->by_use))
+		ig_response_store_remove(s, TAILQ_FIRST(&s->by_use));
 	free(s->buckets);
 	free(s);
 }

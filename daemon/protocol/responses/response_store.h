@@ -1,14 +1,13 @@
 /*
- * response_store.h: finished responses, to be continued, looked at and deleted.
+ * response_store.h: finished responses, to be continued, retrieved and deleted.
  *
- * A response keeps what is new in it and its parent, so that a conversation of many
- * turns is there once however many responses it has, and forks share what they have in
- * common.  What is kept is never changed again: prep reads it on its own thread, the
- * counts of JSON values are atomic.  Bounded in number and in bytes; the least recently
- * used go first.  All functions are the loop thread's.
+ * A response stores its new messages and refers to its parent, so that a conversation is
+ * stored once however many responses it has, and forks share their prefix.  Stored values
+ * never change: prep reads them on its own thread, and JSON values have atomic reference
+ * counts.  Bounded in number and bytes; the least recently used are evicted.  All functions
+ * are the loop thread's.
  */
-#ifndef INGOT_PROTOCOL_RESPONSES_STORED_H
-#define INGOT_PROTOCOL_RESPONSES_STORED_H
+#pragma once
 
 #include "store/keys.h"
 
@@ -22,48 +21,45 @@ struct ig_response_store;
 
 struct ig_response_store *ig_response_store_create(uint32_t max_count, uint64_t max_bytes);
 void ig_response_store_destroy(struct ig_response_store *s); /* NULL is fine */
-/* From now on; what is too much goes at once. */
+/* Evicts at once what is beyond the new limits. */
 void ig_response_store_limit(struct ig_response_store *s, uint32_t max_count, uint64_t max_bytes);
 
-/* What is to be kept.  Lists may be NULL: empty ones. */
+/* A response to store.  Lists may be NULL: empty. */
 struct ig_stored_response_spec {
 	const char *id;
 	uint64_t owner;		 /* the key's identity; 0: no key */
-	bool stored;		 /* for every request with its key; else for its connection alone */
-	const void *connection;	 /* NULL: none.  A lane of it keeps its latest response, */
-	const char *lane;	 /* and lets go the one before, unless that is stored */
+	bool stored;		 /* for all requests with its key; else for its connection only */
+	const void *connection;	 /* NULL: none.  Each of its lanes has its latest response, */
+	const char *lane;	 /* which replaces the one before, unless that is stored */
 	const char *previous_id; /* NULL: none */
-	json_t *history;	 /* what previous_id stands for, for when that is gone by now */
-	json_t *messages;	 /* new ones, in the form of templates; the store's from now on */
-	json_t *answer;		 /* messages of the answer, likewise */
-	json_t *input, *output;	 /* items, to be listed; likewise */
-	const char *text;	 /* the response object; NULL: nobody will ask for it */
+	json_t *history;	 /* of previous_id, in case that was evicted */
+	json_t *messages;	 /* new ones, for templates; must not change afterwards */
+	json_t *answer;		 /* messages of the output, likewise */
+	json_t *input, *output;	 /* items, to be listed, likewise */
+	const char *text;	 /* the response object; NULL: can't be retrieved */
 };
 
-/* 0, -ENOMEM, or -ENOSPC: it is larger than all that may be kept.  Neither stored nor of a
- * connection: nothing is done. */
+/* 0, -ENOMEM, or -ENOSPC: larger than the limit.  Does nothing if it is neither stored nor of a
+ * connection. */
 int ig_response_store_add(struct ig_response_store *s, const struct ig_stored_response_spec *spec);
-/* As a request of this connection (NULL: none) with this key may see it; used just now.
- * NULL: there is none.  Good until the next call of add, limit or one that drops. */
+/* What a request of this connection (NULL: none) with this key may use; marks it as used.
+ * NULL: none.  Valid until the next add, limit or drop. */
 struct ig_stored_response *ig_response_store_find(struct ig_response_store *s, const char *id,
 						  uint64_t owner, const void *connection);
-/* Only what is kept for everybody: what GET and DELETE are about. */
+/* Only stored ones, for GET and DELETE. */
 struct ig_stored_response *ig_response_store_find_stored(struct ig_response_store *s,
 							 const char *id, uint64_t owner);
 
-/* The conversation up to and with this response, in the form of templates: a new list of
- * shared messages; NULL without memory. */
+/* The conversation up to and including this response, for templates: a new list of shared
+ * messages; NULL without memory. */
 json_t *ig_stored_response_messages(const struct ig_stored_response *k);
-/* The items that the response was made of, those of what it continues first; likewise. */
+/* The input items of the response, those of its parents first; likewise. */
 json_t *ig_stored_response_input(const struct ig_stored_response *k);
 const char *ig_stored_response_text(const struct ig_stored_response *k); /* "": it had none */
 
-/* It can't be found any more; those that continue it live on. */
+/* Delete it; responses that continue it remain. */
 void ig_response_store_remove(struct ig_response_store *s, struct ig_stored_response *k);
-/* What a lane keeps, if it is the response with this id (NULL: whatever it is). */
+/* Drop the response of a lane (NULL: of all lanes), if it has this id (NULL: any).  connection
+ * NULL: nothing. */
 void ig_response_store_remove_lane(struct ig_response_store *s, const void *connection,
 				   const char *lane, const char *id);
-/* The connection is gone. */
-void ig_response_store_remove_connection(struct ig_response_store *s, const void *connection);
-
-#endif

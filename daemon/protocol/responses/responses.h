@@ -1,6 +1,5 @@
 /* responses.h: OpenAI's Responses, over HTTP and a WebSocket. */
-#ifndef INGOT_PROTOCOL_RESPONSES_RESPONSES_H
-#define INGOT_PROTOCOL_RESPONSES_RESPONSES_H
+#pragma once
 
 #include "daemon/protocol/core/exchange.h"
 
@@ -8,7 +7,7 @@
 
 extern const struct ig_protocol ig_responses_protocol, ig_input_tokens_protocol;
 
-/* What a message of the WebSocket is: ig_request's notice. */
+/* The message of a WebSocket: ig_request's notice. */
 enum ig_ws_message {
 	IG_WS_CREATE,
 	IG_WS_CANCEL,
@@ -16,18 +15,16 @@ enum ig_ws_message {
 	IG_WS_PROCESSED,
 };
 
-/* The last is for one message of the WebSocket. */
-ig_request_parse ig_request_parse_create, ig_request_parse_input_tokens, ig_request_parse_ws;
+/* The last one is of a message of the WebSocket. */
+extern const struct ig_request_format ig_create_request, ig_input_tokens_request, ig_ws_request;
 
 void ig_responses_get(struct ig_exchange *x, const struct ig_http_request *r);
 bool ig_responses_below(struct ig_exchange *x, const struct ig_http_request *r, const char *rest);
 
-/* ---- what an api holds of them ---- */
+/* ---- the state of Responses in ig_api ---- */
 
 struct ig_responses *ig_responses_create(uint32_t max_stored, uint64_t max_stored_bytes);
 void ig_responses_destroy(struct ig_responses *s); /* NULL is fine */
 void ig_responses_limit(struct ig_responses *s, uint32_t max_stored, uint64_t max_stored_bytes);
-/* Every session looks again whether it has anything left to do. */
+/* Every session checks whether it has anything left to do. */
 void ig_responses_drain(struct ig_api *api);
-
-#endif

@@ -1,6 +1,5 @@
-/* responses_private.h: what the files of this folder share. */
-#ifndef INGOT_PROTOCOL_RESPONSES_RESPONSES_PRIVATE_H
-#define INGOT_PROTOCOL_RESPONSES_RESPONSES_PRIVATE_H
+/* responses_private.h: shared by the files of this folder. */
+#pragma once
 
 #include "base/json.h"
 #include "daemon/protocol/responses/responses.h"
@@ -12,11 +11,11 @@ struct ig_responses {
 	struct link sessions; /* all of them */
 };
 
-/* q->history is what its previous_response_id stands for: ig_protocol's recall. */
+/* ig_protocol's recall: set q->history by its previous_response_id. */
 int ig_responses_recall(struct ig_api *api, struct ig_request *q, const struct ig_principal *who,
 			const void *connection, struct ig_api_error *e);
 
-/* Where the writer of a response is: r->stage. */
+/* r->stage: the state of a response's writer. */
 enum { STAGE_CREATED, STAGE_IN_PROGRESS, STAGE_PARTS, STAGE_FINAL, STAGE_ERROR, STAGE_END };
 
 enum ig_outcome {
@@ -28,12 +27,12 @@ enum ig_outcome {
 };
 enum ig_outcome ig_response_outcome(const struct ig_reply *r);
 
-/* ---- object.c: JSON of a response and what is in it ---- */
+/* ---- object.c ---- */
 
-/* From STAGE_FINAL on as it ended, before as it runs. */
+/* With its outcome from STAGE_FINAL on, before as it runs. */
 void ig_response_object(struct ig_reply *r, struct ig_strbuf *out);
 void ig_response_items(struct ig_reply *r, const char *key, struct ig_json_writer *w);
-/* The i-th part as an item; done: whole, else as it begins. */
+/* The i-th part as an item; done: complete, else empty. */
 void ig_response_item(struct ig_reply *r, const char *key, size_t i, bool done,
 		      struct ig_json_writer *w);
 void ig_response_content(struct ig_reply *r, const char *key, const struct ig_part *p, bool whole,
@@ -41,17 +40,17 @@ void ig_response_content(struct ig_reply *r, const char *key, const struct ig_pa
 /* The member "logprobs". */
 void ig_response_logprobs(struct ig_reply *r, size_t first, size_t last, bool with_bytes,
 			  struct ig_json_writer *w);
-/* A part's text; of a custom tool's call its input. */
+/* A part's text; the input of a custom tool's call. */
 void ig_response_text(const char *key, const struct ig_strbuf *text, struct ig_json_writer *w);
 void ig_response_custom_input(const char *key, const struct ig_part *p, struct ig_json_writer *w);
-/* Whether the tool of a call is one of free text. */
+/* Whether a call is of a custom tool. */
 bool ig_response_is_custom(const struct ig_reply *r, const struct ig_part *p);
-/* An answer that says nothing is an empty message. */
+/* A response without output gets an empty message; true: added now. */
 bool ig_response_add_nothing(struct ig_reply *r);
 
 /* ---- keep.c ---- */
 
-/* The final object; the response is kept for those who continue or ask for it. */
+/* Write the final object, and store the response, which may be continued or retrieved. */
 void ig_response_final(struct ig_reply *r, struct ig_strbuf *out);
 
 /* ---- events.c: the WebSocket's ---- */
@@ -61,5 +60,3 @@ bool ig_responses_next_event(struct ig_reply *r, struct ig_strbuf *out, bool *la
 bool ig_responses_wait_event(struct ig_reply *r, struct ig_strbuf *out);
 void ig_ws_error_event(struct ig_strbuf *out, const struct ig_api_error *e, const char *stream_id);
 void ig_ws_steer_failed(struct ig_strbuf *out, const char *steer, const char *stream_id);
-
-#endif

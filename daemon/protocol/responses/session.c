@@ -1,11 +1,10 @@
 /*
  * session.c: one Responses WebSocket: lanes, queueing, cancels.
  *
- * Every message is parsed on the prep thread, in order.  A create's turn comes when its
- * lane is free and fewer than 16 responses of the connection run.  One that continues a
- * response, or whose model was not loaded, goes to prep a second time then, and waits there
- * for what it needs; others are ready before their turn.  Running responses take turns in
- * giving the next event.
+ * Every message is parsed on the prep thread, in order.  A create starts when its lane is free
+ * and fewer than 16 responses of the connection run.  If it continues a response, or its model
+ * was not loaded, it is sent to prep a second time then; others are prepared already.  Running
+ * responses write events in rotation.
  */
 #include "daemon/protocol/core/waiting.h"
 #include "daemon/protocol/responses/responses_private.h"
@@ -16,14 +15,13 @@
 #define ENDPOINT "ws " IG_RESPONSES_PATH
 #define MAX_RUNNING 16
 #define MAX_LANES 32	/* names that one connection may use, without the default lane */
-#define MAX_WAITING 128 /* creates of one connection that wait for their turn */
-/* Messages that are parsed at a time, and replies that wait to be read: beyond
- * them the socket is not read. */
+#define MAX_WAITING 128 /* creates of one connection that wait for their lane */
+/* Messages at prep, and messages to be sent: with more the socket is not read. */
 #define MAX_READING 4
-#define MAX_NOTES 16
+#define MAX_MESSAGES 16
 
-struct note { /* a message that belongs to no response's sequence */
-	struct note *next;
+struct message { /* an outgoing message that is not an event of a response */
+	struct message *next;
 	struct ig_strbuf text;
 };
 
@@ -32,14 +30,14 @@ struct ig_session {
 	struct ig_api *api;
 	void *conn;
 	struct ig_origin *origin; /* of the upgrade */
-	/* Replies by of_owner: messages that are parsed; creates whose turn has not come, in the
-	 * order of their arrival; those that run, the next to write first. */
+	/* Replies by of_owner: messages at prep; creates that wait, in the order of their arrival;
+	 * running ones, the next to write first. */
 	struct link reading, waiting, running;
-	size_t n_reading, n_waiting, n_running, n_logprobs;
-	struct note *notes, **notes_tail;
+	size_t n_reading, n_waiting, n_running, n_messages;
+	struct message *messages, **messages_tail;
 	char *lanes[MAX_LANES];
 	size_t n_lanes;
-	bool broken; /* out of memory for a note: the connection ends */
+	bool broken; /* no memory for one: the connection is closed */
 };
 
 static void want_write(struct ig_session *s) { s->api->deps.want_write(s->conn); }
@@ -49,32 +47,32 @@ static struct ig_reply *reply_at(struct link *l)
 	return link_entry(l, struct ig_reply, of_owner);
 }
 
-/* ---- notes --------------------------------------------------------------------- */
+/* ---- messages out --------------------------------------------------------------------- */
 
-static struct note *note_new(struct ig_session *s)
+static struct message *message_new(struct ig_session *s)
 {
-	struct note *n = calloc(1, sizeof *n);
+	struct message *n = calloc(1, sizeof *n);
 
 	if (!n) {
 		s->broken = true;
 		return NULL;
 	}
-	*s->notes_tail = n;
-	s->notes_tail = &n->next;
-	s->n_logprobs++;
+	*s->messages_tail = n;
+	s->messages_tail = &n->next;
+	s->n_messages++;
 	want_write(s);
 	return n;
 }
 
-static void note_error(struct ig_session *s, const struct ig_api_error *e, const char *stream_id)
+static void queue_error(struct ig_session *s, const struct ig_api_error *e, const char *stream_id)
 {
-	struct note *n = note_new(s);
+	struct message *n = message_new(s);
 
 	if (n)
 		ig_ws_error_event(&n->text, e, stream_id);
 }
 
-/* What the lane could not go on from is not offered again. */
+/* A response that the lane failed to continue can't be continued again. */
 static void drop_parent(struct ig_session *s, const struct ig_request *q)
 {
 	if (q->previous_id)
@@ -82,12 +80,12 @@ static void drop_parent(struct ig_session *s, const struct ig_request *q)
 					      q->previous_id);
 }
 
-/* The ledger's row and the event of an error: the reply's end. */
+/* Record and report an error, and destroy the reply. */
 static void refuse(struct ig_session *s, struct ig_reply *r, const struct ig_api_error *e)
 {
 	ig_reply_refuse(r, e);
 	drop_parent(s, &r->request);
-	note_error(s, e, r->request.stream_id);
+	queue_error(s, e, r->request.stream_id);
 	ig_reply_destroy(r);
 }
 
@@ -103,8 +101,7 @@ static bool know_lane(struct ig_session *s, const char *name, struct ig_api_erro
 			return true;
 	if (s->n_lanes == MAX_LANES) {
 		ig_api_fail(e, 400, "websocket_stream_limit_reached", "stream_id",
-			    "A connection may use %d stream ids; this would be another.",
-			    MAX_LANES);
+			    "A connection may use at most %d stream ids.", MAX_LANES);
 		return false;
 	}
 	char *copy = strdup(name);
@@ -116,7 +113,7 @@ static bool know_lane(struct ig_session *s, const char *name, struct ig_api_erro
 	return true;
 }
 
-/* It waits for its turn no more, but for prep or its model, and holds its lane. */
+/* It is at prep or waits for its model, and holds its lane. */
 static bool prepares(const struct ig_reply *r) { return r->state != IG_REPLY_READY; }
 
 static bool lane_busy(struct ig_session *s, const char *name)
@@ -139,36 +136,36 @@ static bool is_full(struct ig_session *s)
 	return n >= MAX_RUNNING;
 }
 
-/* ---- turns ------------------------------------------------------------------------- */
+/* ---- starting ------------------------------------------------------------------------- */
 
-static void leave_queue(struct ig_session *s, struct ig_reply *r)
+static void remove_waiting(struct ig_session *s, struct ig_reply *r)
 {
 	link_remove(&r->of_owner);
 	s->n_waiting--;
 }
 
-/* It runs from now on, or is told to have been cancelled, or is refused. */
+/* Run a create, or report that it was cancelled or refused. */
 static void run(struct ig_session *s, struct ig_reply *r)
 {
 	struct ig_api_error e;
 
-	leave_queue(s, r);
+	remove_waiting(s, r);
 	if (r->cancelled)
 		ig_reply_cancel(r, r->cancelled);
-	/* What has begun says itself how it ends. */
+	/* A stream that has begun reports its end itself. */
 	if ((r->finished && r->n_choices) || !ig_reply_submit(r, &e) || r->begun) {
 		link_append(&s->running, &r->of_owner);
 		s->n_running++;
 		want_write(s);
 		return;
 	}
-	/* The ledger has its row. */
+	/* Its row is in the ledger. */
 	drop_parent(s, &r->request);
-	note_error(s, &e, r->request.stream_id);
+	queue_error(s, &e, r->request.stream_id);
 	ig_reply_destroy(r);
 }
 
-/* Its turn has come, and with it what it continues. */
+/* Its lane is free: look up the response that it continues, and send it to prep. */
 static void prepare(struct ig_session *s, struct ig_reply *r)
 {
 	struct ig_api_error e = { 0 };
@@ -181,11 +178,11 @@ static void prepare(struct ig_session *s, struct ig_reply *r)
 		ig_fail_unread(&e, rc, s->api->deps.options.retry_after_s);
 	if (!e.status)
 		return;
-	leave_queue(s, r);
+	remove_waiting(s, r);
 	refuse(s, r, &e);
 }
 
-/* Start what may start. */
+/* Start creates that can. */
 static void start_waiting(struct ig_session *s)
 {
 	for (struct link *l = s->waiting.next, *next; l != &s->waiting; l = next) {
@@ -202,7 +199,7 @@ static void start_waiting(struct ig_session *s)
 	}
 }
 
-/* Back from prep with what it continues. */
+/* Back from prep, with its history. */
 static void prepared(struct ig_session *s, struct ig_reply *r)
 {
 	struct ig_api_error e = r->error;
@@ -216,7 +213,7 @@ static void prepared(struct ig_session *s, struct ig_reply *r)
 	if (r->opened) {
 		run(s, r);
 	} else {
-		leave_queue(s, r);
+		remove_waiting(s, r);
 		refuse(s, r, &e);
 	}
 	start_waiting(s);
@@ -231,7 +228,7 @@ static void create(struct ig_session *s, struct ig_reply *r)
 
 	r->defers = false;
 	if (!know_lane(s, r->request.stream_id, &e)) {
-		/* e says why */
+		/* e is set */
 	} else if (s->api->draining) {
 		ig_fail_shutting_down(&e, retry_after_s);
 	} else if (s->n_waiting >= MAX_WAITING) {
@@ -291,18 +288,18 @@ static void cancel(struct ig_session *s, const struct ig_request *q)
 	else
 		ig_api_fail(&e, 404, "response_not_found", "stream_id",
 			    "No response runs on this lane.");
-	note_error(s, &e, q->stream_id);
+	queue_error(s, &e, q->stream_id);
 }
 
 static void steer(struct ig_session *s, const struct ig_request *q)
 {
-	struct note *n = note_new(s);
+	struct message *n = message_new(s);
 
 	if (n)
 		ig_ws_steer_failed(&n->text, q->steer, q->stream_id);
 }
 
-/* A message that is parsed, and prepared if it can be. */
+/* A parsed message, prepared if possible. */
 static void receive(struct ig_session *s, struct ig_reply *r)
 {
 	link_remove(&r->of_owner);
@@ -330,7 +327,7 @@ static void ready(void *ctx, struct ig_reply *r)
 		receive(s, r);
 	else
 		prepared(s, r);
-	want_write(s); /* it may read again, or close */
+	want_write(s); /* it may read again, or be closed */
 }
 
 static void news(void *ctx, struct ig_reply *r)
@@ -359,7 +356,7 @@ struct ig_session *ig_session_open(struct ig_api *api, const char *request_id, c
 	link_init(&s->reading);
 	link_init(&s->waiting);
 	link_init(&s->running);
-	s->notes_tail = &s->notes;
+	s->messages_tail = &s->messages;
 	link_append(&api->responses->sessions, &s->of_api);
 	return s;
 }
@@ -379,12 +376,12 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 		free(text);
 		ig_fail_memory(&e);
 		ig_reply_record_refused(s->api, s->origin, &e);
-		note_error(s, &e, NULL);
+		queue_error(s, &e, NULL);
 		return;
 	}
 	r->connection = s;
-	r->defers = true; /* what waits for its model waits as a create of its lane */
-	rc = ig_reply_read(r, ig_request_parse_ws, text, len);
+	r->defers = true; /* it waits for its model only when its lane is free */
+	rc = ig_reply_read(r, &ig_ws_request, text, len);
 	if (rc < 0) {
 		ig_fail_unread(&e, rc, s->api->deps.options.retry_after_s);
 		refuse(s, r, &e);
@@ -396,17 +393,17 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 
 bool ig_session_wants_input(const struct ig_session *s)
 {
-	return s->n_reading < MAX_READING && s->n_logprobs < MAX_NOTES;
+	return s->n_reading < MAX_READING && s->n_messages < MAX_MESSAGES;
 }
 
-static enum ig_fill fill_note(struct ig_session *s, struct ig_strbuf *out)
+static enum ig_fill fill_message(struct ig_session *s, struct ig_strbuf *out)
 {
-	struct note *n = s->notes;
+	struct message *n = s->messages;
 
-	s->notes = n->next;
-	if (!s->notes)
-		s->notes_tail = &s->notes;
-	s->n_logprobs--;
+	s->messages = n->next;
+	if (!s->messages)
+		s->messages_tail = &s->messages;
+	s->n_messages--;
 	if (!ig_strbuf_ok(&n->text))
 		s->broken = true;
 	else
@@ -421,7 +418,7 @@ static bool fill_running(struct ig_session *s, struct ig_strbuf *out)
 	for (size_t i = 0, n = s->n_running; i < n; i++) {
 		struct ig_reply *r = reply_at(s->running.next);
 		bool last = false, some = ig_responses_next_event(r, out, &last);
-		/* To the end of the line, or out. */
+		/* To the end of the list, or out of it. */
 		link_remove(&r->of_owner);
 		if (last) {
 			s->n_running--;
@@ -449,8 +446,8 @@ enum ig_fill ig_session_fill(struct ig_session *s, struct ig_strbuf *out)
 {
 	if (s->broken)
 		return IG_FILL_END;
-	if (s->notes)
-		return fill_note(s, out);
+	if (s->messages)
+		return fill_message(s, out);
 	if (fill_running(s, out) || fill_waiting(s, out))
 		return IG_FILL_DATA;
 	if (s->api->draining && !s->n_reading && !s->n_waiting && !s->n_running)
@@ -490,10 +487,10 @@ void ig_session_end(struct ig_session *s)
 			ig_reply_cancel(r, "client_gone");
 		ig_reply_destroy(r);
 	}
-	ig_response_store_remove_connection(s->api->responses->kept, s);
-	while (s->notes) {
-		struct note *n = s->notes;
-		s->notes = n->next;
+	ig_response_store_remove_lane(s->api->responses->kept, s, NULL, NULL);
+	while (s->messages) {
+		struct message *n = s->messages;
+		s->messages = n->next;
 		ig_strbuf_finish(&n->text);
 		free(n);
 	}

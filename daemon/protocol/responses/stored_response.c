@@ -1,4 +1,4 @@
-/* keep.c: what is kept of a response that has ended, and how it is found again. */
+/* keep.c: stores a finished response, and finds it again. */
 #include "base/clock.h"
 #include "daemon/protocol/core/ids.h"
 #include "daemon/protocol/responses/items.h"
@@ -38,10 +38,11 @@ static bool give_ids(json_t *list)
 	return true;
 }
 
-/* The answer's items, as values, and the messages that they are. */
+/* The output's items, as values, and as messages. */
 static bool read_answer(struct ig_reply *r, json_t **output, json_t **answer)
 {
-	const struct ig_json_limits limits = { .allow_nul = true }; /* a model may say any byte */
+	const struct ig_json_limits limits = { .allow_nul =
+						       true }; /* a model may generate any byte */
 	struct ig_strbuf b = { 0 };
 	json_t *v;
 	size_t i;
@@ -55,7 +56,7 @@ static bool read_answer(struct ig_reply *r, json_t **output, json_t **answer)
 		return false;
 	json_array_foreach(*output, i, v)
 	{
-		/* Half a call is nothing that a tool could answer, or a template write. */
+		/* An incomplete tool call has no result, and templates can't render it. */
 		bool half = json_object_get(v, "call_id") &&
 			    strcmp(json_string_value(json_object_get(v, "status")), "completed");
 		if (!half && ig_items_fold(*answer, v) < 0)
@@ -64,7 +65,7 @@ static bool read_answer(struct ig_reply *r, json_t **output, json_t **answer)
 	return true;
 }
 
-/* Keep the response for those who will continue it or ask for it; object: as text. */
+/* Store the response; object: as text. */
 static int keep(struct ig_reply *r, const char *object)
 {
 	struct ig_request *q = &r->request;
@@ -95,7 +96,7 @@ static int keep(struct ig_reply *r, const char *object)
 	return rc;
 }
 
-/* The ledger's row of what the engine never saw. */
+/* The ledger's row of a warm-up without a prompt. */
 static void note_done(struct ig_reply *r)
 {
 	struct ig_ledger_row row;
@@ -108,7 +109,7 @@ static void note_done(struct ig_reply *r)
 	ig_engine_record_refused(r->api->deps.engine, &row);
 }
 
-/* The final object; what it says of being stored is true by now. */
+/* Store first, so that the member store is right. */
 void ig_response_final(struct ig_reply *r, struct ig_strbuf *out)
 {
 	struct ig_strbuf object = { 0 };
@@ -116,7 +117,7 @@ void ig_response_final(struct ig_reply *r, struct ig_strbuf *out)
 	r->stage = STAGE_FINAL;
 	ig_response_object(r, &object);
 	if (ig_response_outcome(r) == IG_OUTCOME_FAILED) {
-		/* What a lane could not go on from is not offered again. */
+		/* A response that the lane failed to continue can't be continued again. */
 		if (r->request.previous_id)
 			ig_response_store_remove_lane(r->api->responses->kept, r->connection,
 						      r->request.stream_id, r->request.previous_id);
@@ -128,7 +129,7 @@ void ig_response_final(struct ig_reply *r, struct ig_strbuf *out)
 	out->failed |= object.failed;
 	ig_strbuf_add(out, object.data, object.len);
 	ig_strbuf_finish(&object);
-	if (!r->n_choices && !r->error.status) /* of what is refused it has one */
+	if (!r->n_choices && !r->error.status) /* a refusal has its row */
 		note_done(r);
 }
 
@@ -145,7 +146,7 @@ int ig_responses_recall(struct ig_api *api, struct ig_request *q, const struct i
 	return q->history ? 0 : ig_fail_memory(e);
 }
 
-/* ---- what an api holds of them ------------------------------------------------------ */
+/* ---- the state of Responses in ig_api ------------------------------------------------------ */
 
 struct ig_responses *ig_responses_create(uint32_t max_stored, uint64_t max_stored_bytes)
 {

@@ -1,9 +1,9 @@
-/* status.c: what the daemon says of itself: whether it is up, its figures, what runs. */
+/* status.c: the daemon's health, metrics, status and running requests. */
 #include "daemon/protocol/status/status.h"
 
 #include <stdlib.h>
 
-/* Requests that /v1/ingot/requests lists at most. */
+/* The most requests that /v1/ingot/requests lists. */
 #define MAX_LISTED 1024
 
 void ig_get_health(struct ig_exchange *x, const struct ig_http_request *r)
@@ -11,11 +11,9 @@ void ig_get_health(struct ig_exchange *x, const struct ig_http_request *r)
 	struct ig_json_writer w = { .out = &x->body };
 	bool draining = x->api->draining;
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "status", draining ? "draining" : "ok");
-	ig_json_close_object(&w);
+	ig_json_putf(&w, "{'status': %s}", draining ? "draining" : "ok");
 	if (draining)
-		x->retry_after_s = x->api->deps.options.retry_after_s;
+		x->head.retry_after_s = x->api->deps.options.retry_after_s;
 	ig_exchange_reply(x, draining ? 503 : 200);
 }
 
@@ -23,7 +21,7 @@ void ig_get_metrics(struct ig_exchange *x, const struct ig_http_request *r)
 {
 	ig_metrics_write(x->api->deps.metrics, &x->body);
 	ig_exchange_reply(x, 200);
-	x->content_type = "text/plain; version=0.0.4; charset=utf-8";
+	x->head.content_type = "text/plain; version=0.0.4; charset=utf-8";
 }
 
 void ig_get_requests(struct ig_exchange *x, const struct ig_http_request *r)
@@ -39,26 +37,17 @@ void ig_get_requests(struct ig_exchange *x, const struct ig_http_request *r)
 	}
 	size_t n = ig_engine_list(x->api->deps.engine, list, MAX_LISTED),
 	       shown = n < MAX_LISTED ? n : MAX_LISTED;
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "object", "list");
-	ig_json_put_uint(&w, "total", n);
-	ig_json_open_array(&w, "data");
+	ig_json_putf(&w, "{'object': 'list', 'total': %zu, 'data': [", n);
 	for (size_t i = 0; i < shown; i++) {
 		const struct ig_gen_info *g = &list[i];
-		ig_json_open_object(&w, NULL);
-		ig_json_put_text(&w, "id", g->id);
-		ig_json_put_text(&w, "model", g->model);
-		ig_json_put_text(&w, "endpoint", g->endpoint);
-		ig_json_put_text(&w, "client", g->client);
-		ig_json_put_text(&w, "state", g->state);
-		ig_json_put_int(&w, "prompt_tokens", g->n_prompt);
-		ig_json_put_int(&w, "prefilled_tokens", g->n_prefilled);
-		ig_json_put_int(&w, "output_tokens", g->n_output);
-		ig_json_put_real(&w, "age_s", "%.3f", g->age_s);
-		ig_json_close_object(&w);
+		ig_json_putf(&w,
+			     "{'id': %s, 'model': %s, 'endpoint': %s, 'client': %s, 'state': %s, "
+			     "'prompt_tokens': %d, 'prefilled_tokens': %d, 'output_tokens': %d, "
+			     "'age_s': %.3f}",
+			     g->id, g->model, g->endpoint, g->client, g->state, g->n_prompt,
+			     g->n_prefilled, g->n_output, g->age_s);
 	}
-	ig_json_close_array(&w);
-	ig_json_close_object(&w);
+	ig_json_putf(&w, "]}");
 	free(list);
 	ig_exchange_reply(x, 200);
 }

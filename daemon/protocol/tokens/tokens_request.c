@@ -7,22 +7,6 @@
 
 #include <stdlib.h>
 
-/* add_special_tokens: a BOS before a text; of a conversation: the assistant's turn. */
-static int param_special(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	bool special;
-
-	if (ig_read_bool(&special, name, v, e) < 0)
-		return -1;
-	r->plain = !special;
-	return 0;
-}
-
-static int param_texts(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	return ig_read_bool(&r->token_texts, name, v, e);
-}
-
 static int param_one_text(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	return json_is_string(v) ? ig_param_prompt(r, name, v, e) :
@@ -33,7 +17,7 @@ static int param_tokens(struct ig_request *r, const char *name, json_t *v, struc
 {
 	if (!json_is_array(v))
 		return ig_fail_type(e, name, "a list of tokens", v);
-	if (!json_array_size(v)) { /* of nothing comes an empty text */
+	if (!json_array_size(v)) { /* no tokens are an empty text */
 		r->prompts = calloc(1, sizeof *r->prompts);
 		r->n_prompts = r->prompts ? 1 : 0;
 		return r->prompts ? 0 : ig_fail_memory(e);
@@ -44,20 +28,21 @@ static int param_tokens(struct ig_request *r, const char *name, json_t *v, struc
 }
 
 static const struct ig_param tokenize_table[] = {
-	{ "model", ig_param_model },
-	{ "prompt", param_one_text },
-	{ "messages", ig_param_messages },
-	{ "tools", ig_param_tools },
-	{ "chat_template_kwargs", ig_param_template_vars },
-	{ "add_special_tokens", param_special },
-	{ "return_token_strs", param_texts },
-	{ NULL, NULL },
+	{ "model", IG_PARAM_STRING, IG_AT(model) },
+	{ "prompt", .read = param_one_text },
+	{ "messages", .read = ig_param_messages },
+	{ "tools", .read = ig_param_tools },
+	{ "chat_template_kwargs", .read = ig_param_template_vars },
+	/* a BOS before a text; of a conversation: the start of the assistant's turn */
+	{ "add_special_tokens", IG_PARAM_NOT, IG_AT(plain) },
+	{ "return_token_strs", IG_PARAM_BOOL, IG_AT(token_texts) },
+	{ NULL },
 };
 
 static const struct ig_param detokenize_table[] = {
-	{ "model", ig_param_model },
-	{ "tokens", param_tokens },
-	{ NULL, NULL },
+	{ "model", IG_PARAM_STRING, IG_AT(model) },
+	{ "tokens", .read = param_tokens, .required = true },
+	{ NULL },
 };
 
 static int check_tokenize(struct ig_request *r, json_t *root, struct ig_api_error *e)
@@ -67,19 +52,5 @@ static int check_tokenize(struct ig_request *r, json_t *root, struct ig_api_erro
 	return r->messages || r->n_prompts ? 0 : ig_fail_missing(e, "prompt");
 }
 
-static int check_detokenize(struct ig_request *r, json_t *root, struct ig_api_error *e)
-{
-	return r->n_prompts ? 0 : ig_fail_missing(e, "tokens");
-}
-
-int ig_request_parse_tokenize(const char *text, size_t len, struct ig_request *r,
-			      struct ig_api_error *e)
-{
-	return ig_request_read(text, len, tokenize_table, check_tokenize, r, e);
-}
-
-int ig_request_parse_detokenize(const char *text, size_t len, struct ig_request *r,
-				struct ig_api_error *e)
-{
-	return ig_request_read(text, len, detokenize_table, check_detokenize, r, e);
-}
+const struct ig_request_format ig_tokenize_request = { tokenize_table, check_tokenize };
+const struct ig_request_format ig_detokenize_request = { detokenize_table, NULL };

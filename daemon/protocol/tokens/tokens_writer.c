@@ -1,6 +1,6 @@
 /*
- * tokens_writer.c: the answers of /v1/tokenize and /v1/detokenize: ids and texts.  Nothing is
- * generated; prep's thread does the work.
+ * tokens_writer.c: the responses of /v1/tokenize and /v1/detokenize: ids and texts.  Nothing is
+ * generated; the prep thread does the work.
  */
 #include "daemon/protocol/core/logprobs.h"
 #include "daemon/protocol/core/reply.h"
@@ -14,10 +14,8 @@ static void tokenized(struct ig_reply *r, struct ig_strbuf *out)
 	const struct ig_ids *ids = &r->prepared.prompts[0];
 	struct ig_json_writer w = { .out = out };
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_uint(&w, "count", ids->n);
-	ig_json_put_uint(&w, "max_model_len", r->prepared.model->n_context);
-	ig_json_open_array(&w, "tokens");
+	ig_json_putf(&w, "{'count': %zu, 'max_model_len': %u, 'tokens': [", ids->n,
+		     r->prepared.model->n_context);
 	for (size_t i = 0; i < ids->n; i++)
 		ig_json_put_int(&w, NULL, ids->ids[i]);
 	ig_json_close_array(&w);
@@ -30,7 +28,7 @@ static void tokenized(struct ig_reply *r, struct ig_strbuf *out)
 	ig_json_close_object(&w);
 }
 
-/* Control tokens by their names: what went in comes out. */
+/* With the names of control tokens, so that tokenizing the text gives the same ids. */
 static void detokenized(struct ig_reply *r, struct ig_strbuf *out)
 {
 	const struct ig_ids *ids = &r->prepared.prompts[0];
@@ -58,8 +56,8 @@ static void detokenized(struct ig_reply *r, struct ig_strbuf *out)
 	}
 	ig_strbuf_add(&text, rest, ig_detokenizer_flush(&d, rest));
 	free(piece);
-	ig_json_open_object(&w, NULL);
-	ig_json_put_string(&w, "prompt", text.len ? text.data : "", text.len);
+	ig_json_putf(&w, "{'prompt':");
+	ig_json_put_string(&w, NULL, text.len ? text.data : "", text.len);
 	ig_json_close_object(&w);
 	out->failed |= text.failed;
 	ig_strbuf_finish(&text);
@@ -68,7 +66,7 @@ static void detokenized(struct ig_reply *r, struct ig_strbuf *out)
 const struct ig_protocol ig_tokenize_protocol = {
 	.id_prefix = "tok-",
 	.prompt_param = "prompt",
-	.parse = ig_request_parse_tokenize,
+	.request = &ig_tokenize_request,
 	.whole = tokenized,
 	.error = ig_error_object,
 	.immediate = true,
@@ -77,7 +75,7 @@ const struct ig_protocol ig_tokenize_protocol = {
 const struct ig_protocol ig_detokenize_protocol = {
 	.id_prefix = "tok-",
 	.prompt_param = "tokens",
-	.parse = ig_request_parse_detokenize,
+	.request = &ig_detokenize_request,
 	.whole = detokenized,
 	.error = ig_error_object,
 	.immediate = true,

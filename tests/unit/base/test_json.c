@@ -291,6 +291,31 @@ static void test_writing(void **state)
 	ig_strbuf_finish(&b);
 }
 
+/* A format between calls that open and close, and every conversion. */
+static void test_formats(void **state)
+{
+	struct ig_strbuf b = { 0 };
+	struct ig_json_writer w = { .out = &b };
+	const char *none = NULL;
+
+	ig_json_putf(&w, "{'a b': %s, 'null': %s, 'cut': %.*s, 'raw': %-s, 'none': %-s, 'list': [",
+		     "q\"", none, 2, "xyz", ig_json_bool(true), none);
+	ig_json_putf(&w, "%d, %u", -1, 4294967295u);
+	ig_json_put_int(&w, NULL, 7);
+	ig_json_putf(&w, "%zu, %lld, %llu", (size_t)8, -9LL, 18446744073709551615ULL);
+	ig_json_putf(&w, "], 'reals': [%.3f, %.7g, %.0f], 'open':", 0.0625, 0.5, NAN);
+	ig_json_open_object(&w, NULL);
+	ig_json_putf(&w, "'c': {}, 'd': []");
+	ig_json_putf(&w, "'e': ''");
+	ig_json_putf(&w, "}}");
+	assert_string_equal(b.data,
+			    "{\"a b\":\"q\\\"\",\"null\":null,\"cut\":\"xy\",\"raw\":true,"
+			    "\"none\":null,\"list\":[-1,4294967295,7,8,-9,18446744073709551615],"
+			    "\"reals\":[0.062,0.5,null],\"open\":{\"c\":{},\"d\":[],"
+			    "\"e\":\"\"}}");
+	ig_strbuf_finish(&b);
+}
+
 /* Every text comes back as it was. */
 static void test_texts(void **state)
 {
@@ -360,10 +385,10 @@ static void test_no_memory(void **state) { skip(); /* this linker has no --wrap 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_reading),	  cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_places),	  cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_writing),	  cmocka_unit_test(test_texts),
-		cmocka_unit_test(test_no_memory),
+		cmocka_unit_test(test_reading), cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_places),	cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_writing), cmocka_unit_test(test_texts),
+		cmocka_unit_test(test_formats), cmocka_unit_test(test_no_memory),
 	};
 	return cmocka_run_group_tests_name("json", tests, NULL, NULL);
 }

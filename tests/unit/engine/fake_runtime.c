@@ -305,7 +305,7 @@ size_t ig_tokenizer_longest(const struct ig_tokenizer *t) { return 49; }
 
 /* ---- grammars ----------------------------------------------------------------------------- */
 
-/* Of the engine's cache only how it is told of tokenizers that go. */
+/* Of the engine's cache only dropping tokenizers. */
 struct ig_grammar_cache {
 	int unused;
 };
@@ -599,7 +599,7 @@ int32_t fake_next(const char *model, const int32_t *tokens, int32_t n, uint64_t 
 	if (fake.script)
 		return fake.script(tokens, n);
 	h = mix(h, &seed, sizeof seed);
-	h = mix(h, &n, sizeof n); /* the position that is drawn */
+	h = mix(h, &n, sizeof n); /* the position that is sampled */
 	h = mix(h, model, strlen(model));
 	return (int32_t)((h >> 20) % FAKE_N_TEXT);
 }

@@ -11,8 +11,7 @@
  * (many logits), "noload".  Of an absolute path the file's first word says so.  Anything
  * else does not exist.
  */
-#ifndef INGOT_TESTS_FAKE_RUNTIME_H
-#define INGOT_TESTS_FAKE_RUNTIME_H
+#pragma once
 
 #include "daemon/engine/engine.h"
 
@@ -61,7 +60,7 @@ struct fake {
 	atomic_int n_requests, n_itl, n_step_metrics, n_prefill_rows, n_decode_rows;
 	_Atomic double gauges[IG_N_GAUGES];
 	atomic_int counters[IG_N_COUNTERS];
-	atomic_int n_sampled, n_seen; /* of the edits of the row drawn last */
+	atomic_int n_sampled, n_seen; /* of the penalties of the row sampled last */
 	_Atomic float bias;
 	_Atomic int64_t driver_ns; /* time spent in submit and wait */
 	atomic_int n_allocations;  /* by the engine's thread, between a wait and a submit */
@@ -70,12 +69,12 @@ struct fake {
 	atomic_long fail_engine_at, fail_any_at;
 	atomic_int n_models_stepped[2]; /* steps of "good", "good2" */
 	atomic_int n_grammars;		/* that live */
-	atomic_int n_masked;		/* rows drawn under a mask */
+	atomic_int n_masked;		/* rows sampled under a mask */
 	atomic_int n_opens, n_open;	/* of files, in all and now */
 	atomic_int n_programs;		/* that are loaded */
 	atomic_bool fail_load;
-	atomic_int n_dropped;	  /* tokenizers that the cache of grammars was told of */
-	atomic_int n_loads;	  /* of models, as the metrics were told */
+	atomic_int n_dropped;	  /* tokenizers that were dropped from the cache of grammars */
+	atomic_int n_loads;	  /* of models, by the metrics */
 	atomic_int n_logit_steps; /* steps whose logits were wanted */
 };
 extern struct fake fake;
@@ -97,10 +96,10 @@ void fake_open_gate(void);
 void fake_close_gate(void);
 /* The text of a token. */
 const char *fake_token_text(int32_t id);
-/* What the fake model draws after these tokens. */
+/* What the fake model samples after these tokens. */
 int32_t fake_next(const char *model, const int32_t *tokens, int32_t n, uint64_t seed);
 
-/* The row of logits after these tokens; what is drawn has nothing to do with it. */
+/* The row of logits after these tokens; sampling does not depend on it. */
 void fake_logits(const int32_t *tokens, int32_t n, float *out); /* [FAKE_LOGITS] */
 
 /* A grammar: its i-th token is one whose remainder is that of i; after n_tokens comes the
@@ -112,5 +111,3 @@ struct fake_grammar {
 };
 struct ig_grammar *fake_grammar(const struct fake_grammar *rules);
 bool fake_grammar_allows(const struct fake_grammar *rules, int i, int32_t id);
-
-#endif

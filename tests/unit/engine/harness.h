@@ -2,8 +2,7 @@
  * harness.h: a configuration, an engine over the fake runtime, and clients that
  * ask it and gather what their streams bring.
  */
-#ifndef INGOT_TESTS_ENGINE_HARNESS_H
-#define INGOT_TESTS_ENGINE_HARNESS_H
+#pragma once
 
 #include "fake_runtime.h"
 
@@ -73,7 +72,7 @@ void client_finish(struct client *c);
 void client_drop(struct client *c);
 /* The tokens of a prompt, as client_ask makes them. */
 void make_prompt(int32_t *out, int32_t n, unsigned seed);
-/* What this request must answer, computed here; returns the number of tokens. */
+/* The expected output of this request, computed here; returns the number of tokens. */
 int32_t expected(const struct ask *a, char *text, size_t cap);
 
 /* Wait up to 10 s until cond holds. */
@@ -93,5 +92,3 @@ int counter(enum ig_counter c);
 struct ig_ledger_row ledger_row(int n);
 /* The row of this id; fails when there is none. */
 struct ig_ledger_row ledger_find(const char *id);
-
-#endif

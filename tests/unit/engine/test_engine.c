@@ -92,7 +92,7 @@ static void test_settings_that_are_wrong(void **state)
 	set(&config.kvcache.dtype, "f32");
 	set(&config.kvcache.service, "flat");
 	config.modules.path = there;
-	assert_not_made(-ENOENT, "kvcache.service is \"flat\"; no module in /there brings it");
+	assert_not_made(-ENOENT, "kvcache.service is \"flat\"; no module in /there provides it");
 	set(&config.kvcache.service, "paged");
 	config.kvcache.slab = 5000;
 	assert_not_made(-EINVAL,
@@ -131,8 +131,8 @@ static void test_memory_contract(void **state)
 	e = harness_engine(&config);
 	assert_int_equal(client_try(&c, e, &probs, &err), -EINVAL);
 	assert_string_equal(err.text,
-			    "log probabilities of good are not possible: memory.budget leaves "
-			    "no room for them");
+			    "log probabilities of good are not available: memory.budget has "
+			    "no space for them");
 	harness_close(e);
 	config.memory.budget += LOGITS_BYTES - 1;
 	e = harness_engine(&config);
@@ -193,7 +193,7 @@ static void test_memory_contract(void **state)
 	harness_close(e);
 }
 
-/* Takes it and lets go of it at once: it stays, as nothing unloads it. */
+/* Take and release it at once: it stays, as nothing unloads it. */
 static int take(struct ig_engine *e, const char *name, const struct ig_engine_model **m,
 		struct ig_error *err)
 {
@@ -422,7 +422,7 @@ static void test_prep(void **state)
 	wait_for(atomic_load(&n_run) == 257);
 	for (int i = 0; i < 257; i++)
 		assert_int_equal(order[i], i);
-	/* what is queued when the engine goes still runs: its memory is the job's to free */
+	/* queued jobs still run when the engine is destroyed, and free their memory */
 	atomic_store(&n_run, 0);
 	for (int i = 0; i < 100; i++)
 		assert_int_equal(ig_engine_prep(e, job, (void *)(intptr_t)i), 0);

@@ -1,7 +1,7 @@
 /*
- * test_generation.c: what an answer may be asked for beside its text, through the whole
+ * test_generation.c: what a request may want beside text, through the whole
  * engine: log probabilities, a grammar, shown tokens, end tokens that do not end,
- * prompts without an answer.
+ * prompts without output.
  */
 #include "harness.h"
 
@@ -31,7 +31,7 @@ static bool runs_ahead(void) { return !strcmp(harness_run_ahead, "on"); }
 
 struct answer {
 	int32_t tokens[FAKE_CONTEXT + 1];
-	int32_t n_prompt, n; /* n: of prompt and answer */
+	int32_t n_prompt, n; /* n: of prompt and output */
 	char text[65536];
 	enum ig_finish finish;
 	int n_draws; /* the end token's among them */
@@ -99,7 +99,7 @@ static void assert_logprobs(const struct client *c, const struct ask *a, const s
 		assert_int_equal(c->logprobs[c->n_logprobs - 1].text_end, strlen(w->text));
 }
 
-/* Whether c got the answer; the number of draws that took. */
+/* Whether c got the expected output; the number of samples. */
 static int assert_answer(const struct client *c, const struct ask *a)
 {
 	static struct answer w;
@@ -226,7 +226,7 @@ static void test_full_ring_of_logprobs_pauses(void **state)
 	harness_close(e);
 }
 
-/* Who takes text and no notes is slow, too; so is who takes nothing. */
+/* A reader that takes text but no logprobs is slow, too; so is one that takes nothing. */
 static void test_logprobs_that_nobody_takes(void **state)
 {
 	struct client slow[2];
@@ -346,7 +346,7 @@ static void test_grammars_among_others(void **state)
 	config.kvcache.arena = 8 * SLAB_BYTES;
 	config.scheduler.prefill_chunk = 16;
 	e = harness_engine(&config);
-	fake_close_gate(); /* they come together, however slowly they are asked */
+	fake_close_gate(); /* they arrive together, however slowly they are submitted */
 	for (int i = 0; i < 12; i++) {
 		a[i] = (struct ask){ .n_prompt = 10 + 5 * i,
 				     .prompt_seed = 77u + (unsigned)i,
@@ -416,7 +416,7 @@ static void test_grammar_and_cancel(void **state)
 	harness_close(e); /* the matcher and its grammar are gone */
 }
 
-/* What can't be: a draw that the grammar did not allow.  One request fails, others go on. */
+/* What can't be: a sample that the grammar did not allow.  One request fails, others continue. */
 static void test_grammar_is_broken(void **state)
 {
 	static const struct fake_grammar rules = { 5, 60, true, true };
@@ -430,11 +430,11 @@ static void test_grammar_is_broken(void **state)
 	client_finish(&broken);
 	client_finish(&other);
 	assert_answer(&other, &a);
-	/* no bit is set, so token 0 is drawn: the first may be 0, the second not */
+	/* no bit is set, so token 0 is sampled: the first may be 0, the second not */
 	assert_int_equal(broken.result.finish, IG_FINISH_ERROR);
 	assert_string_equal(
 		broken.result.error.text,
-		"the model drew token 0 at position 4, which the grammar does not allow");
+		"the model sampled token 0 at position 4, which the grammar does not allow");
 	assert_int_equal(broken.result.n_output, 1);
 	assert_int_equal(ledger_find("broken").status, 500);
 	harness_close(e);
@@ -469,7 +469,7 @@ static void test_ends_that_do_not_end(void **state)
 	harness_close(e);
 }
 
-/* ---- prompts without an answer -------------------------------------------------------------------- */
+/* ---- prompts without output ----------------------------------------------------------------------- */
 
 static void test_prefill_only(void **state)
 {
@@ -523,7 +523,7 @@ static void test_prefill_only(void **state)
 	harness_close(e);
 }
 
-/* Beside others, with a grammar that has nothing to do, notes that never come. */
+/* Beside others, with a grammar without effect, logprobs that never come. */
 static void test_prefill_only_among_others(void **state)
 {
 	static const struct fake_grammar rules = { 5, 7, true, false };

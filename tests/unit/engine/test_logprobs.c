@@ -106,7 +106,7 @@ static void test_top(void **state)
 	}
 }
 
-/* What is no number, or has no probability, is a number all the same: it goes into JSON. */
+/* NaN and a probability of 0 give a finite number too, since JSON has no other. */
 static void test_no_numbers(void **state)
 {
 	struct ig_token_prob top[4];

@@ -104,7 +104,7 @@ static int await(struct ig_engine *e, const char *name, const struct ig_engine_m
 	}
 }
 
-/* Load it and let go of it. */
+/* Load and release it. */
 static void touch(struct ig_engine *e, const char *name)
 {
 	const struct ig_engine_model *m;
@@ -123,7 +123,7 @@ static void assert_answer(const struct client *c, const struct ask *a)
 	assert_string_equal(c->text, text);
 }
 
-/* It answers as the file of this kind does. */
+/* Its output is that of this kind of file. */
 static void assert_answers(struct ig_engine *e, const char *name, const char *kind)
 {
 	struct ask a = { .model = name, .kind = kind, .n_prompt = 20, .max_tokens = 12, .seed = 7 };
@@ -230,7 +230,7 @@ static void test_streams_go_on(void **state)
 }
 
 /* Copies of logits grow with the largest model that is loaded, also under steps that use
- * them, and shrink when it goes. */
+ * them, and shrink when it is unloaded. */
 static void test_logits(void **state)
 {
 	struct ask a = { .n_prompt = 20, .max_tokens = 300, .n_probs = 3, .seed = 4 };
@@ -262,7 +262,7 @@ static void test_logits(void **state)
 	harness_close(e);
 }
 
-/* Where the budget has no room for larger copies, a model is served without them. */
+/* Where the budget has no space for larger copies, a model is served without them. */
 static void test_no_room_for_logits(void **state)
 {
 	struct ask a = { .model = "wide", .n_prompt = 20, .max_tokens = 5, .n_probs = 3 };
@@ -277,8 +277,8 @@ static void test_no_room_for_logits(void **state)
 	touch(e, "wide");
 	assert_int_equal(client_try(&c, e, &a, &err), -EINVAL);
 	assert_string_equal(err.text,
-			    "log probabilities of wide are not possible: memory.budget leaves "
-			    "no room for them");
+			    "log probabilities of wide are not available: memory.budget has "
+			    "no space for them");
 	a.n_probs = 0;
 	client_ask(&c, e, &a);
 	client_finish(&c);
@@ -291,7 +291,7 @@ static void test_no_room_for_logits(void **state)
 	harness_close(e);
 }
 
-/* What a model leaves in the cache is given back in portions, between steps of others. */
+/* The cached blocks of a removed model are freed in slices, between steps of others. */
 static void test_a_full_cache_goes(void **state)
 {
 	struct ask a = { .n_prompt = 40, .seed = 3, .max_tokens = 450 };
@@ -365,7 +365,7 @@ static void test_least_recently_used_goes(void **state)
 	assert_int_equal(take(e, "w10", &(const struct ig_engine_model *){ NULL }, &err), -ENOMEM);
 	assert_string_equal(
 		err.text,
-		"there is no room for the model w10 now: it needs 10.50 MiB "
+		"there is no space for the model w10 now: it needs 10.50 MiB "
 		"(weights 10.00, scratch 0.50); of memory.budget, 31.00 MiB, 1.49 are free; "
 		"raise it, or unload or unpin another model");
 	assert_int_equal(state_of(e, "w10"), IG_MODEL_UNLOADED);
@@ -412,7 +412,7 @@ static void test_contract_at_start(void **state)
 {
 	struct ig_engine *e;
 
-	/* The arena leaves room for the largest that comes later. */
+	/* The arena leaves space for the largest that is loaded later. */
 	USE("good", "w10", "w30");
 	first_use(1);
 	first_use(2);
@@ -490,12 +490,12 @@ static void test_unload(void **state)
 	assert_int_equal(ig_engine_unload_model(e, "good", &err), 0);
 	assert_int_equal(state_of(e, "good"), IG_MODEL_LEAVING);
 	assert_int_equal(status_of(e, "good").n_active, 1);
-	/* asked again, it is loaded beside the one that leaves */
+	/* requested again, it is loaded beside the one that is unloaded */
 	fake_gate_loads(true);
 	assert_int_equal(client_try(&d, e, &a, &err), -EINPROGRESS);
 	assert_int_equal(state_of(e, "good"), IG_MODEL_LOADING);
 	fake_wait_for_load();
-	/* a load that is thrown away, and who waits is told */
+	/* a load that is discarded, and waiters are called */
 	atomic_store(&n_ready, 0);
 	assert_int_equal(take(e, "good", &(const struct ig_engine_model *){ NULL }, &err),
 			 -EINPROGRESS);
@@ -597,7 +597,7 @@ static void test_swap(void **state)
 	drop_files(paths);
 }
 
-/* Where there is no room for both, the old one goes first, once its requests have ended. */
+/* Without space for both, the old one is unloaded first, once its requests have ended. */
 static void test_swap_without_room(void **state)
 {
 	struct ask a = {
@@ -629,17 +629,17 @@ static void test_swap_without_room(void **state)
 	assert_answer(&c, &a);
 	assert_answers(e, "a", "w21");
 	assert_int_equal(fake.n_programs, 2);
-	/* while nobody uses it the same goes at once */
+	/* while nobody uses it the same happens at once */
 	write_file(paths[0], "w19");
 	ig_engine_reload(e, &config);
 	wait_for(status_of(e, "a").n_loads == 3);
 	assert_answers(e, "a", "w19");
-	/* one that has no room even then: the old one stays */
+	/* one that does not fit even then: the old one stays */
 	write_file(paths[0], "w40");
 	ig_engine_reload(e, &config);
 	wait_for(status_of(e, "a").error[0]);
 	assert_non_null(strstr(status_of(e, "a").error,
-			       "there is no room for the model a now: it needs "
+			       "there is no space for the model a now: it needs "
 			       "40.50 MiB"));
 	assert_int_equal(state_of(e, "a"), IG_MODEL_READY);
 	assert_answers(e, "a", "w19");
@@ -735,7 +735,7 @@ static void test_add_and_remove(void **state)
 	harness_close(e);
 }
 
-/* A new entry whose file is bad is said to be so at once, not at its first request. */
+/* A bad file of a new entry is reported at once, not at its first request. */
 static void test_a_bad_entry(void **state)
 {
 	struct ig_model_status st;
@@ -771,7 +771,7 @@ static void test_a_bad_entry_at_start(void **state)
 	harness_close(e);
 }
 
-/* Removed while it is being loaded: who waits is told, and the load is for nothing. */
+/* Removed while it is being loaded: waiters are called, and the load is discarded. */
 static void test_remove_while_loading(void **state)
 {
 	const struct ig_engine_model *m;
@@ -949,7 +949,7 @@ static void test_destroy_while_loading(void **state)
 	assert_int_equal(take(e, "groups", &m, &err), -EINPROGRESS);
 	fake_wait_for_load();
 	ig_engine_drain(e);
-	assert_int_equal(atomic_load(&n_ready), 2); /* they are told, and that it is over */
+	assert_int_equal(atomic_load(&n_ready), 2); /* both are called */
 	assert_int_equal(take(e, "good2", &m, &err), -ESHUTDOWN);
 	assert_int_equal(take(e, "good", &m, &err), -ESHUTDOWN);
 	fake_gate_loads(false);

@@ -109,7 +109,7 @@ static void test_submit(void **state)
 	client_finish(&other);
 	assert_answer(&other, &a);
 	ig_engine_release_model(spec.model);
-	/* each refusal has its row, then come the two answers */
+	/* each refusal has its row, then the two completions */
 	assert_int_equal(fake.n_rows, n_failed + 2);
 	for (int i = 0; i < n_failed; i++) {
 		struct ig_ledger_row row = ledger_row(i);

@@ -1,6 +1,6 @@
 /*
  * test_scheduler.c: batching, chunks, cancellation, preemption, slow clients, several
- * models: over a driver that draws tokens from what it finds in the cache.
+ * models: over a driver that samples tokens by the contents of the cache.
  */
 #include "harness.h"
 
@@ -146,16 +146,16 @@ static void test_penalties_count_tokens(void **state)
 
 	client_ask(&c, e, &a);
 	client_finish(&c);
-	assert_int_equal(fake.n_sampled, 29); /* at the last of 30 draws */
+	assert_int_equal(fake.n_sampled, 29); /* at the last of 30 samples */
 	assert_true(fake.n_seen >= 7 && fake.n_seen <= 7 + 29);
 	assert_true(fake.bias == 2.5f);
-	assert_int_equal(fake.max_in_flight, 1); /* each draw needs the one before */
+	assert_int_equal(fake.max_in_flight, 1); /* each sample needs the one before */
 	a.repetition_penalty = 0;
 	a.frequency_penalty = 0.5f;
 	a.bias = NULL;
 	client_ask(&c, e, &a);
 	client_finish(&c);
-	assert_int_equal(fake.n_sampled, 29); /* the answer's, not the prompt's */
+	assert_int_equal(fake.n_sampled, 29); /* the output's, not the prompt's */
 	assert_true(fake.n_seen <= 29 && fake.bias == 0);
 	a.frequency_penalty = 0;
 	a.bias = &bias;
@@ -187,12 +187,12 @@ static void test_prefix_is_not_computed_again(void **state)
 	assert_answer(&c, &a);
 	assert_int_equal(c.result.n_cached, 96);
 	assert_int_equal(fake.n_prefill_rows, before + 4);
-	b.seed = 2; /* another draw after the same prompt */
+	b.seed = 2; /* other samples after the same prompt */
 	client_ask(&c, e, &b);
 	client_finish(&c);
 	assert_answer(&c, &b);
 	assert_int_equal(c.result.n_cached, 96);
-	/* What was answered, and more: a turn that goes on.  Answers are cached too. */
+	/* The prompt, its output and more: a conversation continues.  Output is cached too. */
 	make_prompt(both, 100, a.prompt_seed);
 	for (int i = 100; i < 140; i++)
 		both[i] = fake_next("good", both, i, a.seed);
@@ -231,7 +231,7 @@ static void test_prefix_cache_off(void **state)
 	harness_close(e);
 }
 
-/* A prompt that another has asked with another salt is computed anew, unless all share. */
+/* A prompt that was computed with another salt is computed again, unless all share. */
 static void test_prefixes_are_salted(void **state)
 {
 	for (int all = 0; all < 2; all++) {
@@ -291,7 +291,7 @@ static void test_window_is_all_that_is_used(void **state)
 	assert_true(read > 27 * GOOD_BLOCK_BYTES);
 	assert_true(read <= 27 * GOOD_BLOCK_BYTES + window_blocks(64) * WINDOW_BLOCK_BYTES);
 	assert_true(most <= 32 * GOOD_BLOCK_BYTES + window_blocks(2) * WINDOW_BLOCK_BYTES);
-	/* what it has left behind is kept for those who begin so, as long as there is room */
+	/* its blocks stay cached for the same prefix, as long as there is space */
 	assert_true(cached >= 20 * WINDOW_BLOCK_BYTES);
 	assert_int_equal(counter(IG_COUNTER_PREEMPTIONS), 0);
 	harness_close(e);
@@ -313,7 +313,7 @@ static void test_window_turns(void **state)
 		assert_answer(&c, &a);
 		assert_int_equal(c.result.n_cached, i * 96);
 	}
-	/* A turn that goes on finds all that was computed, in whole blocks. */
+	/* A conversation that continues finds everything that was computed, in whole blocks. */
 	make_prompt(both, 100, a.prompt_seed);
 	for (int i = 100; i < 140; i++)
 		both[i] = fake_next("window", both, i, a.seed);
@@ -348,13 +348,13 @@ static void test_window_alone(void **state)
 		client_ask(&c, e, &a);
 		client_finish(&c);
 		assert_answer(&c, &a);
-		config.scheduler.prefill_chunk = 100; /* more than there is room for */
+		config.scheduler.prefill_chunk = 100; /* more than a step has rows */
 		ig_engine_reload(e, &config);
 	}
 	harness_close(e);
 }
 
-/* Many prompts from few beginnings through a cache with room for some. */
+/* Many prompts of few prefixes through a cache with space for some. */
 static void test_prefixes_among_many(void **state)
 {
 	static struct client c[16];
@@ -534,7 +534,7 @@ static void preempt_and_recompute(const char *const *models, uint32_t n_slabs, b
 	}
 	assert_true(counter(IG_COUNTER_PREEMPTIONS) > 0);
 	wait_for(gauge(IG_GAUGE_KV_USED_BYTES) == 0);
-	/* what is not kept on purpose goes back */
+	/* what is not cached on purpose is freed */
 	if (!prefix_cache)
 		assert_true(gauge(IG_GAUGE_KV_COMMITTED_BYTES) <= 2 * SLAB_BYTES);
 	harness_close(e);
@@ -603,7 +603,7 @@ static void test_alone_too_large(void **state)
 	client_ask(&c, e, &a);
 	client_finish(&c);
 	assert_int_equal(c.result.finish, IG_FINISH_LENGTH);
-	/* the last token drawn needs no room */
+	/* the last sampled token needs no space */
 	assert_int_equal(c.result.n_output, 320 - 300 + 1);
 	a.max_tokens = 21;
 	assert_answer(&c, &a);
@@ -665,7 +665,7 @@ static void test_slow_client_times_out(void **state)
 
 static int32_t euro_script(const int32_t *tokens, int32_t n) { return 19; /* three bytes */ }
 
-/* A ring with a little room, but not for the next character, is full all the same. */
+/* A ring with a little space, but not for the next character, counts as full. */
 static void test_slow_client_with_a_byte_of_room(void **state)
 {
 	struct client slow;
@@ -832,7 +832,7 @@ static void test_a_token_that_does_not_exist(void **state)
 	client_finish(&c);
 	assert_int_equal(c.result.finish, IG_FINISH_ERROR);
 	assert_string_equal(c.result.error.text,
-			    "the model drew token 69 at position 8; it has 64 tokens");
+			    "the model sampled token 69 at position 8; it has 64 tokens");
 	assert_string_equal(c.text, "aaa");
 	assert_int_equal(ledger_find("bad").status, 500);
 	assert_non_null(strstr(ledger_find("bad").error, "token 69"));
@@ -961,7 +961,7 @@ static void test_queue_is_bounded(void **state)
 		client_finish(&c[i]);
 		assert_int_equal(c[i].result.finish, IG_FINISH_LENGTH);
 	}
-	/* and there is room again, at once */
+	/* and there is space again, at once */
 	config.scheduler.max_queue = 0;
 	wait_for(gauge(IG_GAUGE_REQUESTS_RUNNING) == 0);
 	ig_engine_reload(e, &config);

@@ -76,7 +76,7 @@ static struct ig_seq *make(const char *const *stops, size_t ring, struct ig_stre
 	return s;
 }
 
-/* The same with log probabilities and a ring of so many notes. */
+/* The same with a ring of so many logprobs. */
 static struct ig_seq *make_noted(const char *const *stops, size_t ring, int32_t n_top,
 				 uint32_t n_logprobs, struct ig_stream **stream)
 {
@@ -93,7 +93,7 @@ static struct ig_seq *make_noted(const char *const *stops, size_t ring, int32_t 
 	return s;
 }
 
-/* A token is drawn, as the scheduler takes it. */
+/* A token is sampled, as the scheduler takes it. */
 static void draw(struct ig_seq *s, int32_t id)
 {
 	float logits[FAKE_LOGITS];
@@ -329,7 +329,7 @@ static void assert_logprobs(const struct ig_token_logprob *logprob, const struct
 	assert_memory_equal(logprob->top, top, (size_t)n * sizeof *top);
 }
 
-/* Draw ids, take text and notes, compare the notes' text_end with ends[n_ends]. */
+/* Sample ids, take text and logprobs, compare their text_end with ends[n_ends]. */
 static void assert_ends(const char *const *stops, const int32_t *ids, int32_t n,
 			const uint64_t *ends, size_t n_ends, const char *want, int32_t stop_index)
 {
@@ -345,7 +345,7 @@ static void assert_ends(const char *const *stops, const int32_t *ids, int32_t n,
 		len += ig_stream_take(stream, text + len, sizeof text - 1 - len);
 		n_logprobs +=
 			ig_stream_take_logprobs(stream, logprobs + n_logprobs, 64 - n_logprobs);
-		/* text and notes keep in step */
+		/* text and logprobs stay in step */
 		assert_int_equal(len, n_logprobs ? logprobs[n_logprobs - 1].text_end : 0);
 	}
 	if (s->result.finish == IG_FINISH_NONE)
@@ -389,7 +389,7 @@ static void test_where_text_ends(void **state)
 	/* held back, and no stop string after all; then with its end */
 	assert_ends(STOPS("abab!"), IDS(21, 3, 0, 1, 3, 2), ENDS(1, 3, 4, 5, 7, 8), "dabababc", -1);
 	assert_ends(STOPS("abab!"), IDS(21, 3, 60, 3), ENDS(1, 3, 3, 5), "dabab", -1);
-	/* cut: in the middle of a token, at its beginning, over tokens */
+	/* cut: in the middle of a token, at its start, over tokens */
 	assert_ends(STOPS("uic"), IDS(14, 15, 16), ENDS(4, 5), "the q", 0);
 	assert_ends(STOPS("x", "quick"), IDS(14, 15, 16), ENDS(4), "the ", 1);
 	assert_ends(STOPS("x", " quick brown "), IDS(14, 15, 16), ENDS(3), "the", 1);
@@ -482,7 +482,7 @@ static void test_random_logprobs(void **state)
 	assert_true(n_cut > 1000 && n_stuck > 1000);
 }
 
-/* A ring of notes that is full holds up the text too. */
+/* A full ring of logprobs stops the text too. */
 static void test_full_ring_of_logprobs(void **state)
 {
 	struct ig_token_logprob logprobs[8];
@@ -504,7 +504,7 @@ static void test_full_ring_of_logprobs(void **state)
 	assert_false(s->stuck);
 	assert_int_equal(ig_stream_take(stream, text, sizeof text), 2);
 	assert_int_equal(ig_stream_take_logprobs(stream, logprobs, 8), 2);
-	/* what has no room when the request is cancelled is dropped, notes as well */
+	/* what does not fit when the request is cancelled is dropped, logprobs too */
 	for (int i = 0; i < 3; i++)
 		draw(s, 0);
 	ig_seq_show(s);
@@ -606,9 +606,8 @@ static void test_refusals(void **state)
 	spec.n_prompt = 9000;
 	assert_refused(&spec, -E2BIG, "the prompt has 9000 tokens, the context of good is 400");
 	spec.n_prompt = 400;
-	assert_refused(
-		&spec, -E2BIG,
-		"the prompt has 400 tokens, which leaves no room in the context of good, 400");
+	assert_refused(&spec, -E2BIG,
+		       "the prompt has 400 tokens, which fills the context of good, 400");
 	spec.n_prompt = 301;
 	assert_refused(&spec, -E2BIG,
 		       "the prompt has 301 tokens, the cache holds 300 of good; "
@@ -629,7 +628,7 @@ static void test_refusals(void **state)
 	assert_refused(&spec, -EINVAL, "temperature is -1; it must be from 0 to 2");
 	spec = good;
 	spec.sampling.top_p = 0;
-	assert_refused(&spec, -EINVAL, "top_p is 0; it must be above 0 and at most 1");
+	assert_refused(&spec, -EINVAL, "top_p is 0; it must be from 0 to 1, but not 0");
 	spec = good;
 	spec.sampling.top_k = -3;
 	assert_refused(&spec, -EINVAL, "top_k is -3; it must not be negative");
@@ -643,12 +642,12 @@ static void test_refusals(void **state)
 	assert_refused(&spec, -EINVAL, "n_top is 21; it must be from -1 to 20");
 	spec.n_top = 0;
 	assert_refused(&spec, -EINVAL,
-		       "log probabilities are wanted, but the stream keeps no notes");
+		       "log probabilities are requested, but the stream has no ring for them");
 	assert_int_equal(ig_stream_enable_logprobs(spec.stream, 4), 0);
 	model.gives_logits = false;
 	assert_refused(&spec, -EINVAL,
-		       "log probabilities of good are not possible: memory.budget leaves "
-		       "no room for them");
+		       "log probabilities of good are not available: memory.budget has "
+		       "no space for them");
 	model.gives_logits = true;
 	spec = good;
 	spec.n_shown = 9;
@@ -662,7 +661,7 @@ static void test_refusals(void **state)
 	spec.grammar = fake_grammar(&(struct fake_grammar){ 3, 2, true, false });
 	spec.sampling.ignore_end = true;
 	assert_refused(&spec, -EINVAL,
-		       "ignore_end with a grammar, which says itself where the answer "
+		       "ignore_end with a grammar, which defines where the output "
 		       "ends");
 	ig_grammar_unref(spec.grammar);
 	assert_int_equal(fake.n_grammars, 0);

@@ -139,7 +139,7 @@ static void test_two_threads(void **state)
 	ig_stream_unref(s);
 }
 
-/* ---- notes --------------------------------------------------------------------------- */
+/* ---- logprobs ------------------------------------------------------------------------ */
 
 static struct ig_token_logprob logprob_at(uint64_t text_end, int32_t id)
 {
@@ -192,7 +192,7 @@ static void test_logprobs(void **state)
 		assert_int_equal(ig_stream_take(s, buf, 64), 6);
 		if (round == 19)
 			ig_stream_finish(s, &r);
-		assert_false(ig_stream_finished(s, &r)); /* a note is still there */
+		assert_false(ig_stream_finished(s, &r)); /* a logprob is still there */
 		assert_int_equal(ig_stream_take_logprobs(s, got, 4), 1);
 		assert_int_equal(got[0].id, 12);
 		assert_int_equal(got[0].n_top, 1);
@@ -203,7 +203,7 @@ static void test_logprobs(void **state)
 	assert_int_equal(wakes, 20 * 4 + 1);
 	ig_stream_unref(s);
 	ig_stream_unref(s);
-	/* room for none is room for one */
+	/* space for none is space for one */
 	s = ig_stream_create(64, NULL, NULL);
 	assert_int_equal(ig_stream_enable_logprobs(s, 0), 0);
 	assert_int_equal(ig_stream_put_logprob(s, &logprob), 0);
@@ -212,7 +212,7 @@ static void test_logprobs(void **state)
 	ig_stream_unref(s);
 }
 
-/* A note went ahead of text that never came. */
+/* A logprob was written before text that never came. */
 static void test_logprob_without_its_text(void **state)
 {
 	struct ig_stream *s = ig_stream_create(64, NULL, NULL);
@@ -238,7 +238,7 @@ static void test_logprob_without_its_text(void **state)
 
 #define N_TOKENS 100000
 
-/* Tokens of 0 to 6 bytes, each put behind its note. */
+/* Tokens of 0 to 6 bytes, each after its logprob. */
 static void *write_tokens(void *arg)
 {
 	struct ig_stream *s = arg;
@@ -287,7 +287,7 @@ static void test_logprobs_of_two_threads(void **state)
 				next++;
 			}
 		}
-		assert_int_equal(end, at); /* all text that was taken has its notes */
+		assert_int_equal(end, at); /* all text that was taken has its logprobs */
 		if (!n_text)
 			sched_yield();
 	}

@@ -111,7 +111,7 @@ static void put(int fd, const void *data, size_t len)
 	while (len) {
 		ssize_t n = send(fd, p, len, MSG_NOSIGNAL);
 		if (n <= 0)
-			return; /* the server may have closed: the test reads what it said */
+			return; /* the server may have closed: the test reads its reply */
 		p += n;
 		len -= (size_t)n;
 	}
@@ -368,7 +368,7 @@ static void test_garbage(void **state)
 	free(big);
 	assert_true(closes(fd));
 	close(fd);
-	/* and the server still answers */
+	/* and the server still replies */
 	fd = dial(w);
 	put_text(fd, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
 	get(fd, out, sizeof out, "}");
@@ -801,7 +801,7 @@ static void test_stop_with_work(void **state)
 			post_to(fds[i], i & 2 ? CHAT : CHAT_STREAM);
 	}
 	wait_for(fake_engine_seen(w->engine).n_submitted == 10);
-	/* one that reads is told why */
+	/* one that reads gets the reason */
 	script(w, hello, 1, true);
 	int fd = ws_dial(w), sse = dial(w);
 	char out[8192];

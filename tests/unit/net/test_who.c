@@ -149,7 +149,7 @@ static int get(struct world *w, bool local, const char *path, const char *key)
 	if (strncmp(out, "HTTP/1.1 ", 9))
 		fail_msg("%s: %s", path, out);
 	int status = atoi(out + 9);
-	/* who has no key is told how to send one, and nobody else is */
+	/* only a request without a key learns how to send one */
 	assert_int_equal(strstr(out, "www-authenticate: Bearer realm=\"ingot\"\r\n") != NULL,
 			 status == 401);
 	return status;

@@ -1,9 +1,8 @@
 /*
  * fake_engine.h: engine.h's functions without a model, for tests of what is above
- * the engine.  A request's answer is scripted; a thread writes it into the stream.
+ * the engine.  A request's output is scripted; a thread writes it into the stream.
  */
-#ifndef INGOT_TESTS_FAKE_ENGINE_H
-#define INGOT_TESTS_FAKE_ENGINE_H
+#pragma once
 
 #include "daemon/engine/engine.h"
 #include "model/chat/completion.h"
@@ -14,9 +13,9 @@ struct fake_script {
 	enum ig_finish finish;
 	const char *error; /* of IG_FINISH_ERROR */
 	bool hold;	   /* write nothing until fake_release or a cancel */
-	int submit_rc;	   /* not 0: what submit answers */
+	int submit_rc;	   /* not 0: what submit returns */
 	int stop_index;	   /* of the stop string that ends it, plus one; 0: none does */
-	int prep_rc;	   /* not 0: what prep answers */
+	int prep_rc;	   /* not 0: what prep returns */
 };
 
 struct ig_engine *fake_engine_create(void);
@@ -25,12 +24,12 @@ void fake_engine_script(struct ig_engine *e, const struct fake_script *s);
 /* Let held requests go on. */
 void fake_engine_release(struct ig_engine *e);
 
-/* The model "fake": what asking for it answers from now on: 0 (as at first), -EINPROGRESS or
+/* The model "fake": what taking it returns from now on: 0 (as at first), -EINPROGRESS or
  * an error.  "spare" is always there. */
 void fake_engine_model(struct ig_engine *e, int rc);
 /* The same, and the load has ended: whoever wanted to be called is. */
 void fake_engine_load_ends(struct ig_engine *e, int rc);
-/* Holds of models that nobody has let go. */
+/* References of models that were not released. */
 int fake_model_holds(void);
 
 /* How the fake model writes calls; plain text until this is called. */
@@ -38,10 +37,10 @@ void fake_engine_style(const struct ig_completion_style *s);
 /* References to grammars that somebody holds. */
 int fake_grammar_refs(void);
 
-/* What the last submit said. */
+/* The parameters of the last submit. */
 struct fake_seen {
 	int n_submitted, n_cancelled, n_refused, n_finished, n_resumed;
-	int n_callbacks; /* that were asked for when a load has ended */
+	int n_callbacks; /* to be called when a load has ended */
 	int n_unloaded;
 	char model[32];
 	int n_running_max;
@@ -59,5 +58,3 @@ struct fake_seen {
 	struct ig_ledger_row refused;
 };
 struct fake_seen fake_engine_seen(struct ig_engine *e);
-
-#endif

@@ -150,7 +150,7 @@ static void test_choices(void **state)
 		assert_int_equal(json_integer_value(json_object_get(c, "index")), i);
 		assert_string_equal(str(json_object_get(c, "message"), "content"), "ab");
 	}
-	/* the prompt counts once, the answers three times */
+	/* the prompt counts once, the choices three times */
 	json_t *u = json_object_get(v, "usage");
 	assert_int_equal(json_integer_value(json_object_get(u, "prompt_tokens")), 7);
 	assert_int_equal(json_integer_value(json_object_get(u, "completion_tokens")), 6);
@@ -231,7 +231,7 @@ static void test_logprobs(void **state)
 	}
 	assert_int_equal(n_tokens, 2);
 	free(body);
-	/* without them the engine is not asked */
+	/* without them the engine gets no request */
 	free(body_of(w,
 		     post(w, CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}", &h)));
 	assert_int_equal(fake_engine_seen(w->engine).n_top, -1);
@@ -267,7 +267,7 @@ static void test_tools(void **state)
 		"\"refusal\":null,\"annotations\":[]},\"logprobs\":null,"
 		"\"finish_reason\":\"tool_calls\"}],\"usage\":\"*\"}");
 	free(body);
-	/* the model is told of the tools, and nothing is forced */
+	/* the tools are in the prompt, and nothing is forced */
 	struct fake_seen seen = fake_engine_seen(w->engine);
 	assert_non_null(strstr(seen.prompt, "tools:[{\"type\":\"function\""));
 	assert_false(seen.has_grammar);
@@ -306,11 +306,11 @@ static void test_tools(void **state)
 	free(body);
 	ig_strbuf_finish(&text);
 	ig_strbuf_finish(&arguments);
-	/* forced: a grammar, which is let go in the end */
+	/* forced: a grammar, which is released in the end */
 	free(body_of(w, post(w, CHAT, ASK ",\"tool_choice\":\"required\"}", &h)));
 	assert_true(fake_engine_seen(w->engine).has_grammar);
 	assert_int_equal(fake_grammar_refs(), 0);
-	/* not told: neither in the prompt nor parsed from the answer */
+	/* none: neither in the prompt nor parsed from the text */
 	fake_engine_script(w->engine,
 			   &(struct fake_script){ .pieces = plain, .finish = IG_FINISH_STOP });
 	body = body_of(w, post(w, CHAT, ASK ",\"tool_choice\":\"none\"}", &h));
@@ -321,7 +321,7 @@ static void test_tools(void **state)
 	fake_engine_style(&(struct ig_completion_style){ 0 });
 	body = body_of(w, post(w, CHAT, ASK "}", &h));
 	assert_int_equal(h.status, 400);
-	assert_non_null(strstr(body, "knows no tools"));
+	assert_non_null(strstr(body, "does not support tools"));
 	free(body);
 }
 
@@ -534,7 +534,7 @@ static void test_choices_cancelled(void **state)
 	ig_exchange_end(x);
 }
 
-/* A client that leaves while prep still has its request: the ledger knows. */
+/* A client that leaves while prep still has its request: the ledger has its row. */
 static void test_chat_gone_early(void **state)
 {
 	struct world *w = *state;

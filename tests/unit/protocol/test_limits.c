@@ -44,7 +44,7 @@ static bool admit(struct ig_limits *l, const struct ig_principal *who, int64_t n
 	return !rc;
 }
 
-/* What it is told, and that it is the truth: a moment before it is refused, then let in. */
+/* retry_after_s is right: a moment before it is refused, then admitted. */
 static void refused(struct ig_limits *l, const struct ig_principal *who, int64_t n, int64_t at,
 		    const char *message, uint32_t retry_after_s)
 {
@@ -77,7 +77,7 @@ static void test_concurrency(void **state)
 	ig_limits_release(l, &a);
 	assert_true(admit(l, &a, 0, T0));
 	assert_false(admit(l, &a, 0, T0 + 3600 * S)); /* time alone changes nothing */
-	/* one's own limit goes first, in either direction */
+	/* a key's own limit takes precedence, in either direction */
 	assert_true(admit(l, &own, 0, T0));
 	assert_false(admit(l, &own, 0, T0));
 	for (int i = 0; i < 100; i++)
@@ -112,7 +112,7 @@ static void test_requests(void **state)
 	assert_false(admit(l, &a, 0, T0 + 14 * S / 10)); /* what was refused has cost nothing */
 	assert_true(admit(l, &a, 0, T0 + 15 * S / 10));
 	assert_false(admit(l, &a, 0, T0 + 15 * S / 10));
-	/* a clock that goes back gives nothing */
+	/* a clock that is set back adds nothing */
 	assert_false(admit(l, &a, 0, T0 - 100 * S));
 	assert_false(admit(l, &a, 0, T0 + 16 * S / 10));
 	/* a bucket never holds more than a minute's */
@@ -139,7 +139,7 @@ static void test_tokens(void **state)
 		"in 2.6s.",
 		3);
 	assert_true(admit(l, &a, 1000, T0));
-	/* it took more than was said: the next waits for that too */
+	/* it took more than its prompt: the next waits for that too */
 	ig_limits_charge(l, &a, 500, T0);
 	assert_false(admit(l, &a, 0, T0 + 4 * S));
 	assert_true(admit(l, &a, 0, T0 + 5 * S));
@@ -152,7 +152,7 @@ static void test_tokens(void **state)
 	ig_limits_destroy(l);
 }
 
-/* Larger than a minute's: let in when the bucket is full, and paid for afterwards. */
+/* Larger than a minute's: admitted when the bucket is full, and charged in full. */
 static void test_larger_than_the_limit(void **state)
 {
 	struct ig_limits *l = limits(0, 0, 600); /* 10 a second */

@@ -1,6 +1,6 @@
 /*
  * test_messages.c: Anthropic's messages over the fake engine: requests of every kind of
- * block, answers whole and as events, errors in their shape.
+ * block, responses whole and as events, errors in their format.
  */
 #include "daemon/protocol/messages/messages.h"
 #include "tests/unit/protocol/world.h"
@@ -73,7 +73,8 @@ static void test_requests(void **state)
 	struct ig_api_error e;
 
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		int rc = ig_request_parse_messages(rows[i].json, strlen(rows[i].json), &r, &e);
+		int rc = ig_request_read(&ig_messages_request, rows[i].json, strlen(rows[i].json),
+					 &r, &e);
 		if (!rows[i].param ? rc :
 				     !rc || strcmp(e.param, rows[i].param) ||
 					     !strstr(e.message, rows[i].text))
@@ -98,7 +99,7 @@ static void test_conversation(void **state)
 	struct ig_request r;
 	struct ig_api_error e;
 
-	assert_int_equal(ig_request_parse_messages(json, strlen(json), &r, &e), 0);
+	assert_int_equal(ig_request_read(&ig_messages_request, json, strlen(json), &r, &e), 0);
 	char *text = json_dumps(r.messages, JSON_COMPACT);
 	assert_string_equal(
 		text,
@@ -114,7 +115,7 @@ static void test_conversation(void **state)
 	ig_request_finish(&r);
 }
 
-/* ---- answers --------------------------------------------------------------------------- */
+/* ---- responses ------------------------------------------------------------------------- */
 
 static void test_whole(void **state)
 {
@@ -267,7 +268,7 @@ static void test_blocks(void **state)
 		"\"#call_\",\"name\":\"f\",\"input\":{\"x\":1}}],\"stop_reason\":\"tool_use\","
 		"\"stop_sequence\":null,\"usage\":\"*\"}");
 	free(body);
-	/* arguments that broke off are no object: they are kept, and said to be so */
+	/* truncated arguments are not an object: they become invalid_json */
 	fake_engine_script(w->engine,
 			   &(struct fake_script){ .pieces = invalid, .finish = IG_FINISH_LENGTH });
 	body = body_of(w, post(w, PATH, "{" HI TOOLS "}", &h));

@@ -1,6 +1,6 @@
 /*
  * test_no_memory.c: each allocation of a request fails once, from its parsing to the last
- * byte of its answer: the client gets an error or loses its connection, nothing leaks
+ * byte of its response: the client gets an error or loses its connection, nothing leaks
  * (under AddressSanitizer) or hangs, and the next request is answered.
  */
 #include "daemon/protocol/chat/chat.h"
@@ -27,7 +27,7 @@ char *__real_strdup(const char *s); /* that does not fail */
 
 static const struct {
 	const char *path, *body;
-	ig_request_parse *parse;
+	const struct ig_request_format *format;
 } requests[] = {
 	{ "/v1/chat/completions",
 	  "{\"model\":\"fake\",\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"s\"}]},"
@@ -38,15 +38,15 @@ static const struct {
 	  "\"parameters\":{\"type\":\"object\"}}}],\"tool_choice\":{\"type\":\"function\",\"function\":{"
 	  "\"name\":\"f\"}},\"n\":2,\"stop\":[\"a\",\"b\"],\"logprobs\":true,\"top_logprobs\":1,"
 	  "\"logit_bias\":{\"1\":2},\"metadata\":{\"k\":\"v\"},\"stream\":true,\"chat_template_kwargs\":{}}",
-	  ig_request_parse_chat },
+	  &ig_chat_request },
 	{ "/v1/chat/completions",
 	  "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"response_format\":{\"type\":\"json_schema\","
 	  "\"json_schema\":{\"name\":\"a\",\"schema\":{\"type\":\"object\"}}}}",
-	  ig_request_parse_chat },
+	  &ig_chat_request },
 	{ "/v1/completions",
 	  "{\"prompt\":[\"ab\",[99,100]],\"n\":2,\"echo\":true,\"response_format\":{\"type\":\"regex\","
 	  "\"regex\":\"a+\"}}",
-	  ig_request_parse_completion },
+	  &ig_completion_request },
 	{ "/v1/messages",
 	  "{\"max_tokens\":9,\"system\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\","
 	  "\"content\":\"b\"},{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\"},"
@@ -54,9 +54,9 @@ static const struct {
 	  "{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"t\",\"content\":\"r\","
 	  "\"is_error\":true},{\"type\":\"text\",\"text\":\"v\"}]}],\"tools\":[{\"name\":\"f\",\"input_schema\":"
 	  "{}}],\"thinking\":{\"type\":\"enabled\"},\"stop_sequences\":[\"x\"],\"stream\":true}",
-	  ig_request_parse_messages },
+	  &ig_messages_request },
 	{ "/v1/messages/count_tokens", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
-	  ig_request_parse_count },
+	  &ig_count_request },
 #define RESPONSES                                                                                             \
 	"{\"model\":\"fake\",\"instructions\":\"i\",\"input\":[{\"role\":\"developer\","                      \
 	"\"content\":\"d\"},{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"q\"}]},"      \
@@ -70,12 +70,11 @@ static const struct {
 	"\"g\"}],\"tool_choice\":\"auto\",\"include\":[\"message.output_text.logprobs\"],"                    \
 	"\"top_logprobs\":1,\"text\":{\"verbosity\":\"low\"},\"reasoning\":{\"effort\":\"none\"},"            \
 	"\"metadata\":{\"k\":\"v\"},\"stop\":\"z\",\"user\":\"u\""
-	{ "/v1/responses", RESPONSES "}", ig_request_parse_create },
-	{ "/v1/responses", RESPONSES ",\"stream\":true}", ig_request_parse_create },
-	{ "/v1/responses/input_tokens", "{\"input\":\"a\"}", ig_request_parse_input_tokens },
-	{ "/v1/tokenize", "{\"prompt\":\"ab\",\"return_token_strs\":true}",
-	  ig_request_parse_tokenize },
-	{ "/v1/detokenize", "{\"tokens\":[97,98]}", ig_request_parse_detokenize },
+	{ "/v1/responses", RESPONSES "}", &ig_create_request },
+	{ "/v1/responses", RESPONSES ",\"stream\":true}", &ig_create_request },
+	{ "/v1/responses/input_tokens", "{\"input\":\"a\"}", &ig_input_tokens_request },
+	{ "/v1/tokenize", "{\"prompt\":\"ab\",\"return_token_strs\":true}", &ig_tokenize_request },
+	{ "/v1/detokenize", "{\"tokens\":[97,98]}", &ig_detokenize_request },
 };
 #define N_REQUESTS (sizeof requests / sizeof requests[0])
 #define MANY 4000 /* allocations that no request makes */
@@ -89,8 +88,8 @@ static void test_parse(void **state)
 		int k = 1;
 		for (; k < MANY; k++) {
 			no_memory_at(k - 1);
-			int rc = requests[i].parse(requests[i].body, strlen(requests[i].body), &r,
-						   &e);
+			int rc = ig_request_read(requests[i].format, requests[i].body,
+						 strlen(requests[i].body), &r, &e);
 			bool reached = no_memory_failed();
 			ig_request_finish(&r);
 			if (!reached) {
@@ -267,7 +266,7 @@ static void create(struct world *w, const char *text)
 	ig_session_receive(w->session, __real_strdup(text), strlen(text));
 }
 
-/* A turn that continues another: looked up, prepared, answered, kept. */
+/* A response that continues another: looked up, prepared, generated, stored. */
 static void test_turns(void **state)
 {
 	static const char *const pieces[] = { "<think>hm</think>a", NULL };

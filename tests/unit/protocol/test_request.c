@@ -105,7 +105,7 @@ static const struct row chat_rows[] = {
 	  "from 0 to 20" },
 	{ "\"ignore_eos\":true" },
 	{ "\"ignore_eos\":true,\"response_format\":{\"type\":\"json_object\"}", "ignore_eos",
-	  "invalid_value", "must be able to end" },
+	  "invalid_value", "not with a response format" },
 	{ "\"chat_template_kwargs\":{\"enable_thinking\":false}" },
 	{ "\"chat_template_kwargs\":[]", "chat_template_kwargs", "invalid_type", "an object" },
 	{ "\"frequency_penalty\":0.0" },
@@ -131,19 +131,19 @@ static const struct row chat_rows[] = {
 		     "{\"name\":\"g\"}}" },
 	{ "\"tools\":[" TOOL("f") "],\"tool_choice\":\"required\",\"parallel_tool_calls\":false" },
 	{ "\"tools\":[" TOOL("f") "," TOOL("f") "]", "tools[1]", "invalid_value",
-	  "that of tool 0" },
+	  "tool 0 has the same name" },
 	{ "\"tools\":[" TOOL("f g") "]", "tools[0].function.name", "invalid_value", "A-Z" },
 	{ "\"tools\":[{\"type\":\"function\"}]", "tools[0].function", "missing_required_parameter",
 	  "" },
 	{ "\"tools\":[{\"type\":\"web_search\"}]", "tools[0].type", UNSUPPORTED, "" },
 	{ "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":[]}}]",
-	  "tools[0].function.parameters", "invalid_type", "a JSON schema" },
+	  "tools[0].function.parameters", "invalid_type", "an object" },
 	{ "\"tools\":[" TOOL("f") "],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":"
 				  "\"h\"}}",
 	  "tool_choice", "invalid_value", "there is no tool 'h'" },
 	{ "\"tools\":[" TOOL("f") "],\"tool_choice\":\"required\",\"response_format\":{\"type\":"
 				  "\"json_object\"}",
-	  "tool_choice", "invalid_value", "and a form of the text" },
+	  "tool_choice", "invalid_value", "so is a response format" },
 	{ "\"tools\":[{}]", "tools[0].type", "missing_required_parameter", "" },
 	{ "\"tool_choice\":\"none\"" },
 	{ "\"tool_choice\":\"required\"", "tool_choice", "invalid_value", "there are no tools" },
@@ -268,13 +268,11 @@ static const char *member(const struct ig_request *r, size_t i, const char *name
 	return json_string_value(json_object_get(json_array_get(r->messages, i), name));
 }
 
-typedef int parse_fn(const char *, size_t, struct ig_request *, struct ig_api_error *);
-
-static void check(parse_fn *parse, const char *json, const struct row *want)
+static void check(const struct ig_request_format *format, const char *json, const struct row *want)
 {
 	struct ig_request r;
 	struct ig_api_error e;
-	int rc = parse(json, strlen(json), &r, &e);
+	int rc = ig_request_read(format, json, strlen(json), &r, &e);
 
 	if (!want->code) {
 		if (rc)
@@ -290,16 +288,16 @@ static void check(parse_fn *parse, const char *json, const struct row *want)
 	ig_request_finish(&r);
 }
 
-#define EACH(rows, parse, fmt)                                                                     \
+#define EACH(rows, format, fmt)                                                                    \
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {                                \
 		char json[4096];                                                                   \
 		snprintf(json, sizeof json, fmt, rows[i].json);                                    \
-		check(parse, json, &rows[i]);                                                      \
+		check(format, json, &rows[i]);                                                     \
 	}
 
 static void test_chat(void **state)
 {
-	EACH(chat_rows, ig_request_parse_chat,
+	EACH(chat_rows, &ig_chat_request,
 	     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],%s}");
 }
 
@@ -344,24 +342,24 @@ static const struct row detokenize_rows[] = {
 
 static void test_prompts(void **state)
 {
-	EACH(completion_rows, ig_request_parse_completion, "{%s}");
-	EACH(tokenize_rows, ig_request_parse_tokenize, "{%s}");
-	EACH(detokenize_rows, ig_request_parse_detokenize, "{%s}");
+	EACH(completion_rows, &ig_completion_request, "{%s}");
+	EACH(tokenize_rows, &ig_tokenize_request, "{%s}");
+	EACH(detokenize_rows, &ig_detokenize_request, "{%s}");
 }
 
 static void test_messages(void **state)
 {
-	EACH(message_rows, ig_request_parse_chat, "{\"messages\":%s}");
+	EACH(message_rows, &ig_chat_request, "{\"messages\":%s}");
 }
 
 static void test_create(void **state)
 {
-	EACH(create_rows, ig_request_parse_ws, "{\"type\":\"response.create\",\"input\":\"a\",%s}");
+	EACH(create_rows, &ig_ws_request, "{\"type\":\"response.create\",\"input\":\"a\",%s}");
 }
 
 static void test_input(void **state)
 {
-	EACH(input_rows, ig_request_parse_ws, "{\"type\":\"response.create\",\"input\":%s}");
+	EACH(input_rows, &ig_ws_request, "{\"type\":\"response.create\",\"input\":%s}");
 }
 
 static void test_json(void **state)
@@ -381,9 +379,9 @@ static void test_json(void **state)
 	struct ig_api_error e;
 
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-		check(ig_request_parse_chat, rows[i].json, &rows[i]);
+		check(&ig_chat_request, rows[i].json, &rows[i]);
 	/* a raw NUL inside */
-	assert_int_equal(ig_request_parse_chat("{\"a\":\"\0\"}", 9, &r, &e), -1);
+	assert_int_equal(ig_request_read(&ig_chat_request, "{\"a\":\"\0\"}", 9, &r, &e), -1);
 	assert_string_equal(e.code, "invalid_json");
 	ig_request_finish(&r);
 	/* depth: 64 is fine for the reader, 65 is not */
@@ -393,7 +391,7 @@ static void test_json(void **state)
 		memset(deep + k, '[', (size_t)n - 1);
 		memset(deep + k + n - 1, ']', (size_t)n - 1);
 		snprintf(deep + k + 2 * (n - 1), 2, "}");
-		assert_int_equal(ig_request_parse_chat(deep, strlen(deep), &r, &e), -1);
+		assert_int_equal(ig_request_read(&ig_chat_request, deep, strlen(deep), &r, &e), -1);
 		assert_string_equal(e.code, n == 64 ? UNSUPPORTED : "invalid_json");
 		ig_request_finish(&r);
 	}
@@ -401,7 +399,7 @@ static void test_json(void **state)
 	memset(deep, '[', sizeof deep);
 	memcpy(deep, "{\"x\":\"", 6);
 	memcpy(deep + 200, "\"}", 3);
-	assert_int_equal(ig_request_parse_chat(deep, strlen(deep), &r, &e), -1);
+	assert_int_equal(ig_request_read(&ig_chat_request, deep, strlen(deep), &r, &e), -1);
 	assert_string_equal(e.code, UNSUPPORTED);
 	ig_request_finish(&r);
 	/* more values than anyone sends */
@@ -411,7 +409,7 @@ static void test_json(void **state)
 		many[i] = i % 2 ? ',' : '0';
 	memcpy(many, "{\"x\":[", 6);
 	many[n] = 0;
-	assert_int_equal(ig_request_parse_chat(many, n, &r, &e), -1);
+	assert_int_equal(ig_request_read(&ig_chat_request, many, n, &r, &e), -1);
 	assert_non_null(strstr(e.message, "200000 values"));
 	ig_request_finish(&r);
 	free(many);
@@ -429,7 +427,7 @@ static void test_long_stop(void **state)
 			"{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"stop\":\"");
 		memset(json + k, 'x', n);
 		snprintf(json + k + n, 3, "\"}");
-		check(ig_request_parse_chat, json, n > IG_MAX_STOP_BYTES ? &too_long : &at_most);
+		check(&ig_chat_request, json, n > IG_MAX_STOP_BYTES ? &too_long : &at_most);
 	}
 }
 
@@ -445,7 +443,7 @@ static void test_values(void **state)
 	struct ig_request r;
 	struct ig_api_error e;
 
-	assert_int_equal(ig_request_parse_ws(json, strlen(json), &r, &e), 0);
+	assert_int_equal(ig_request_read(&ig_ws_request, json, strlen(json), &r, &e), 0);
 	assert_int_equal(r.notice, IG_WS_CREATE);
 	assert_int_equal(json_array_size(r.messages), 2);
 	assert_string_equal(member(&r, 0, "role"), "system");
@@ -478,7 +476,7 @@ static void test_many_messages(void **state)
 		k += (size_t)snprintf(json + k, cap - k,
 				      "%s{\"role\":\"user\",\"content\":\"%zu\"}", i ? "," : "", i);
 	snprintf(json + k, cap - k, "]}");
-	assert_int_equal(ig_request_parse_chat(json, strlen(json), &r, &e), 0);
+	assert_int_equal(ig_request_read(&ig_chat_request, json, strlen(json), &r, &e), 0);
 	assert_int_equal(json_array_size(r.messages), n);
 	assert_string_equal(member(&r, 999, "content"), "999");
 	ig_request_finish(&r);
@@ -511,8 +509,9 @@ static void test_other_messages(void **state)
 	struct ig_api_error e;
 
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		assert_int_equal(ig_request_parse_ws(rows[i].json, strlen(rows[i].json), &r, &e),
-				 rows[i].rc);
+		assert_int_equal(
+			ig_request_read(&ig_ws_request, rows[i].json, strlen(rows[i].json), &r, &e),
+			rows[i].rc);
 		assert_int_equal(r.notice, rows[i].kind);
 		if (r.notice == IG_WS_STEER)
 			assert_string_equal(r.steer,
@@ -520,11 +519,11 @@ static void test_other_messages(void **state)
 		ig_request_finish(&r);
 	}
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-		check(ig_request_parse_ws, bad[i].json, &bad[i]);
+		check(&ig_ws_request, bad[i].json, &bad[i]);
 	/* an error names its lane */
 	const char *json =
 		"{\"type\":\"response.create\",\"zzz\":1,\"input\":\"a\",\"stream_id\":\"l\"}";
-	assert_int_equal(ig_request_parse_ws(json, strlen(json), &r, &e), -1);
+	assert_int_equal(ig_request_read(&ig_ws_request, json, strlen(json), &r, &e), -1);
 	assert_string_equal(r.stream_id, "l");
 	ig_request_finish(&r);
 }

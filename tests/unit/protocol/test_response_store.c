@@ -98,7 +98,7 @@ static void test_line(void **state)
 	json_decref(x);
 	json_decref(y);
 	expect_texts(ig_stored_response_messages(c2), "a,a,b,b,c2,c2");
-	/* a parent goes, its children do not */
+	/* a parent is dropped, its children are not */
 	uint64_t before = s->bytes;
 	ig_response_store_remove(s, ig_response_store_find(s, "b", ME, NULL));
 	assert_null(ig_response_store_find(s, "b", ME, NULL));
@@ -110,7 +110,7 @@ static void test_line(void **state)
 	assert_int_equal(add(s, "e", "b", NULL, NULL, 0), 0);
 	expect_texts(ig_stored_response_messages(ig_response_store_find(s, "e", ME, NULL)),
 		     "history,e,e");
-	/* with the last child its line goes too */
+	/* its parents are freed with the last child */
 	static const char *const rest[] = { "a", "c1", "c2", "d", "e" };
 	for (size_t i = 0; i < 5; i++)
 		ig_response_store_remove(s, ig_response_store_find(s, rest[i], ME, NULL));
@@ -174,7 +174,7 @@ static void test_lanes(void **state)
 	add(s, "a4", "a3", &one, "", 0);
 	assert_non_null(ig_response_store_find(s, "a3", ME, &other));
 	assert_int_equal(s->count, 4);
-	/* only the lane's own latest is let go */
+	/* only the lane's own latest is dropped */
 	ig_response_store_remove_lane(s, &one, "b", "a4");
 	ig_response_store_remove_lane(s, &other, "", "a4");
 	ig_response_store_remove_lane(s, &one, "", "a3");
@@ -182,7 +182,7 @@ static void test_lanes(void **state)
 	assert_int_equal(s->count, 4);
 	ig_response_store_remove_lane(s, &one, "", "a4");
 	assert_null(ig_response_store_find(s, "a4", ME, &one));
-	ig_response_store_remove_connection(s, &one);
+	ig_response_store_remove_lane(s, &one, NULL, NULL);
 	assert_null(ig_response_store_find(s, "b1", ME, &one));
 	assert_non_null(ig_response_store_find(s, "x", ME, &other));
 	assert_int_equal(s->count, 2);
@@ -230,7 +230,7 @@ static void test_bytes(void **state)
 	}
 	assert_int_equal(s->count, 1);
 	assert_true(s->bytes > 50000);
-	/* something large: the line goes, whole */
+	/* something large: the whole line is evicted */
 	assert_int_equal(add(s, "large", NULL, NULL, NULL, 90000), 0);
 	assert_null(ig_response_store_find(s, "r49", ME, NULL));
 	assert_true(s->bytes > 90000 && s->bytes <= 100000);

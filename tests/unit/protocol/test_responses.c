@@ -62,7 +62,7 @@ static void test_items(void **state)
 						"\"what\"") "]},"
 							    "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"name\":\"f\",\"content\":\"one\"},"
 							    "{\"role\":\"tool\",\"tool_call_id\":\"c2\",\"name\":\"g\",\"content\":\"two\"}]" },
-		/* what was thought belongs to what is said or called after it */
+		/* reasoning belongs to the text or call after it */
 		{ "[{\"type\":\"reasoning\",\"id\":\"rs_1\",\"summary\":[],\"content\":[{\"type\":"
 		  "\"reasoning_text\",\"text\":\"hm\"}]},{\"role\":\"assistant\",\"content\":\"a\"},"
 		  "{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"s\"}],"
@@ -88,7 +88,8 @@ static void test_items(void **state)
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		struct ig_strbuf b = { 0 };
 		ig_strbuf_printf(&b, "{\"input\":%s}", rows[i].input);
-		if (ig_request_parse_create(b.data, b.len, &r, &e) || ig_items_link(&r, &e))
+		if (ig_request_read(&ig_create_request, b.data, b.len, &r, &e) ||
+		    ig_items_link(&r, &e))
 			fail_msg("%s: %s", rows[i].input, e.message);
 		char *got = json_dumps(r.messages, 0);
 		match_text(rows[i].input, got, rows[i].messages);
@@ -155,7 +156,8 @@ static void test_bad_items(void **state)
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		struct ig_strbuf b = { 0 };
 		ig_strbuf_printf(&b, "{\"input\":%s}", rows[i].input);
-		if (!ig_request_parse_create(b.data, b.len, &r, &e) && !ig_items_link(&r, &e))
+		if (!ig_request_read(&ig_create_request, b.data, b.len, &r, &e) &&
+		    !ig_items_link(&r, &e))
 			fail_msg("%s: accepted", rows[i].input);
 		if (e.status != 400 || strcmp(e.param, rows[i].param) ||
 		    !strstr(e.message, rows[i].text))
@@ -165,7 +167,7 @@ static void test_bad_items(void **state)
 	}
 	/* a lane is a WebSocket's */
 	static const char lane[] = "{\"input\":\"a\",\"stream_id\":\"x\"}";
-	assert_int_equal(ig_request_parse_create(lane, strlen(lane), &r, &e), -1);
+	assert_int_equal(ig_request_read(&ig_create_request, lane, strlen(lane), &r, &e), -1);
 	assert_string_equal(e.param, "stream_id");
 	ig_request_finish(&r);
 }
@@ -208,7 +210,7 @@ static void test_tools(void **state)
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		struct ig_strbuf b = { 0 };
 		ig_strbuf_printf(&b, "{\"input\":\"a\",\"tools\":%s}", rows[i].tools);
-		int rc = ig_request_parse_create(b.data, b.len, &r, &e);
+		int rc = ig_request_read(&ig_create_request, b.data, b.len, &r, &e);
 		if (rows[i].param) {
 			if (!rc || strcmp(e.param, rows[i].param))
 				fail_msg("%s: %d %s %s", rows[i].tools, rc, e.param, e.message);
@@ -220,12 +222,12 @@ static void test_tools(void **state)
 		ig_request_finish(&r);
 		ig_strbuf_finish(&b);
 	}
-	/* free text is a function of one string, its grammar told */
+	/* a custom tool is a function of one string; its description has the grammar */
 	static const char custom[] =
 		"{\"input\":\"a\",\"tools\":[{\"type\":\"custom\",\"name\":\"c\","
 		"\"description\":\"d\",\"format\":{\"type\":\"grammar\",\"syntax\":\"lark\","
 		"\"definition\":\"start: X\"}}],\"reasoning\":{\"effort\":\"none\"}}";
-	assert_int_equal(ig_request_parse_create(custom, strlen(custom), &r, &e), 0);
+	assert_int_equal(ig_request_read(&ig_create_request, custom, strlen(custom), &r, &e), 0);
 	match_value(
 		"tools", r.tools,
 		"[{\"type\":\"function\",\"function\":{\"name\":\"c\","
@@ -450,7 +452,7 @@ static void test_not_stored(void **state)
 	expect_code(ask(w, members), "previous_response_not_found", "previous_response_id");
 }
 
-/* A stored one is let go by no failure. */
+/* No failure drops a stored response. */
 static void test_stored_stays(void **state)
 {
 	struct world *w = *state;
@@ -471,7 +473,7 @@ static void test_warm_up(void **state)
 	struct world *w = *state;
 	char members[300], a[64];
 
-	/* the engine reads and draws nothing */
+	/* the engine prefills and samples nothing */
 	fake_engine_script(w->engine, &(struct fake_script){ .finish = IG_FINISH_STOP });
 	json_t *v = ask(w, CONNECTION "\"generate\":false,\"input\":\"1\",\"instructions\":\"i\"");
 	json_t *r = json_object_get(v, "response");
@@ -572,7 +574,7 @@ static void test_turns(void **state)
 		if (!strcmp(str(v, "type"), "response.output_text.delta"))
 			n += strlen(str(v, "delta"));
 	}
-	/* nothing is read until the cancel has got through: the ring bounds what is said */
+	/* nothing is read until the cancel has arrived: the ring bounds the text */
 	int n_cancelled = fake_engine_seen(w->engine).n_cancelled;
 	send_text(w, "{\"type\":\"response.cancel\"}");
 	while (fake_engine_seen(w->engine).n_cancelled == n_cancelled)
@@ -589,7 +591,7 @@ static void test_turns(void **state)
 			 0);
 }
 
-/* Sixteen run, and those that are on their way to run count; the rest takes its turn. */
+/* Sixteen run, including those at prep; the others wait. */
 static void test_many_turns(void **state)
 {
 	struct world *w = *state;
@@ -616,7 +618,7 @@ static void test_many_turns(void **state)
 		json_decref(v);
 	}
 	assert_true(fake_engine_seen(w->engine).n_running_max <= 16);
-	/* and one that ends in the middle of all that leaves nothing behind */
+	/* and one that ends in the middle frees everything */
 	fake_engine_script(w->engine, &(struct fake_script){ .hold = true });
 	for (int i = 0; i < 4; i++) {
 		snprintf(text, sizeof text,
@@ -633,7 +635,7 @@ static void test_many_turns(void **state)
 	}
 }
 
-/* ---- items of an answer ------------------------------------------------------------ */
+/* ---- items of a response ------------------------------------------------------------ */
 
 #define TOOLS                                                                                      \
 	"\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{\"type\":\"object\"}},"  \
@@ -745,7 +747,7 @@ static void test_parts(void **state)
 	assert_true(
 		json_integer_value(json_object_get(json_object_get(usage, "output_tokens_details"),
 						   "reasoning_tokens")) >= 1);
-	/* and its results are asked for by the names of their calls */
+	/* and its results have the names of their calls */
 	char text[600];
 	snprintf(text, sizeof text,
 		 TOOLS ",\"previous_response_id\":\"%s\",\"input\":[{\"type\":"
@@ -1005,7 +1007,7 @@ static void test_http_refused(void **state)
 	expect_http_error(w, "POST", "/v1/responses", NULL,
 			  "{\"input\":\"a\",\"stream_options\":{}}", 400, "stream_options");
 	assert_int_equal(fake_engine_seen(w->engine).n_refused, 3);
-	/* a client that goes while its request is on the second way through prep */
+	/* a client that leaves while its request is at prep for the second time */
 	fake_engine_script(w->engine, &says_x);
 	json_t *v;
 	assert_int_equal(http(w, "POST", "/v1/responses", NULL, "{\"input\":\"1\"}", &v), 200);
@@ -1020,7 +1022,7 @@ static void test_http_refused(void **state)
 				     .body_len = b.len };
 	struct ig_exchange *x = ig_exchange_begin(w->api, &r, w);
 	usleep(20000);
-	ig_api_poll(w->api); /* it goes round again */
+	ig_api_poll(w->api); /* it is sent to prep again */
 	ig_exchange_end(x);
 	for (int i = 0; i < 20; i++) {
 		ig_api_poll(w->api);
@@ -1071,7 +1073,7 @@ static void test_http_stream(void **state)
 	assert_int_equal(json_integer_value(json_object_get(last, "sequence_number")), 8);
 	json_decref(last);
 	ig_strbuf_clear(&types);
-	/* an error is told in both ways, and is the end */
+	/* an error has both formats, and is the end */
 	fake_engine_script(w->engine, &(struct fake_script){ .pieces = say_x,
 							     .finish = IG_FINISH_ERROR,
 							     .error = "it broke" });
@@ -1134,7 +1136,7 @@ static void test_short_ids(void **state)
 	fake_engine_style(&(struct ig_completion_style){ 0 });
 }
 
-/* A response that finds no room says so. */
+/* A response that can't be stored says so. */
 static void test_no_room(void **state)
 {
 	struct world *w = *state;

@@ -377,7 +377,7 @@ static void test_end_cancels(void **state)
 		ig_api_poll(w->api);
 		usleep(1000);
 	}
-	/* one more is still with prep when the socket goes */
+	/* one more is still at prep when the socket is closed */
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"a\",\"stream_id\":\"9\"}");
 	ig_session_end(w->session);
 	w->session = NULL;

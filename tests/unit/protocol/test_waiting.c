@@ -125,7 +125,7 @@ static void test_whole(void **state)
 
 /* ---- streams ------------------------------------------------------------------------ */
 
-/* The head goes out with the first keep-alive; then one each interval. */
+/* The response headers are sent with the first keep-alive; then one each interval. */
 static void test_chat_stream(void **state)
 {
 	struct world *w = *state;
@@ -313,7 +313,7 @@ static void test_failed(void **state)
 	struct fake_seen s = fake_engine_seen(w->engine);
 	assert_int_equal(s.n_refused, 2);
 	assert_int_equal(s.refused.status, 503);
-	/* no room: nobody waits */
+	/* the limit is 0: nobody waits */
 	fake_engine_model(w->engine, -ENOMEM);
 	check_error(w, begin(w, CHAT, ASK "}"), 503, "insufficient_memory", "raise memory.budget");
 	/* and then it is there */
@@ -452,7 +452,7 @@ static void test_too_long(void **state)
 	assert_non_null(strstr(body, "\"code\":\"model_loading\""));
 	free(body);
 	check_error(w, y, 503, "model_loading",
-		    "The model 'fake' is being loaded, for more than 60 s by now "
+		    "The model 'fake' is being loaded, for more than 60 s "
 		    "(server.model_wait)");
 	assert_int_equal(fake_engine_seen(w->engine).n_refused, 2);
 	/* a shorter one holds for those that wait already */
@@ -531,7 +531,7 @@ static void test_limits(void **state)
 	assert_int_equal(h.status, 200);
 }
 
-/* Prep has no room when the load ends: asked again, nothing is lost. */
+/* Prep's queue is full when the load ends: it is sent again later. */
 static void test_prep_full(void **state)
 {
 	struct world *w = *state;
@@ -553,7 +553,7 @@ static void test_prep_full(void **state)
 	free(body_of(w, x));
 }
 
-/* Loaded, and gone again before it was its turn: it waits on, on the same clock. */
+/* Loaded, and unloaded again before it was prepared: it waits on, with the same timeout. */
 static void test_again(void **state)
 {
 	struct world *w = *state;
@@ -601,7 +601,7 @@ static void test_cancel(void **state)
 	struct world *w = *state;
 	char text[200];
 
-	/* by its lane, before anything was said */
+	/* by its lane, before anything was sent */
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"q\",\"stream_id\":\"a\"}");
 	until_parked(w, 1);
 	send_text(w, "{\"type\":\"response.cancel\",\"stream_id\":\"a\"}");
@@ -633,7 +633,7 @@ static void test_cancel(void **state)
 	assert_int_equal(json_integer_value(json_object_get(v, "sequence_number")), 2);
 	json_decref(v);
 	assert_null(try_event(w));
-	/* the lane goes on */
+	/* the lane continues */
 	fake_engine_load_ends(w->engine, 0);
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"q\",\"stream_id\":\"a\"}");
 	while (fake_engine_seen(w->engine).n_submitted < 1)
@@ -697,7 +697,7 @@ static void test_drain(void **state)
 	assert_int_equal(ig_session_fill(w->session, &b), IG_FILL_END);
 }
 
-/* What is under way when all ends is let go. */
+/* What still waits at the end is freed. */
 static void test_stop(void **state)
 {
 	struct world *w = *state;
@@ -773,7 +773,7 @@ static void test_load(void **state)
 	check_admin(w, LOAD, "{\"model\":\"fake\",\"wait\":true}", 503, "model_loading");
 }
 
-/* What is told to whom. */
+/* Who sees which members. */
 static void test_told(void **state)
 {
 	struct world *w = *state;
