@@ -71,9 +71,8 @@ static void put_kind(struct ig_strbuf *b, const struct config_option *o)
 static void put_option(struct ig_strbuf *b, const char *indent, const struct config_option *o,
 		       const char *variable)
 {
-	struct ig_strbuf facts;
+	struct ig_strbuf facts = { 0 };
 
-	ig_strbuf_init(&facts);
 	ig_strbuf_printf(&facts, "Default %s; ", shown_default(o));
 	put_kind(&facts, o);
 	ig_strbuf_printf(&facts, "%s%s; %s.", variable ? "; " : "", variable ? variable : "",
@@ -106,8 +105,7 @@ static void put_models(struct ig_strbuf *b)
 			  "come, change and go;\n# no variable sets them.\n");
 	for (size_t i = 0; i < config_n_model_options; i++) {
 		const struct config_option *o = &config_model_options[i];
-		struct ig_strbuf line;
-		ig_strbuf_init(&line);
+		struct ig_strbuf line = { 0 };
 		ig_strbuf_printf(&line, "%s: %s ", o->key, o->help);
 		if (o->value) {
 			ig_strbuf_printf(&line, "Default %s; ", o->value);
@@ -147,10 +145,9 @@ static void put_modules(struct ig_strbuf *b, const struct ig_module *const *modu
 
 int ig_config_write_reference(FILE *f, const struct ig_module *const *modules, size_t n_modules)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	char section[32] = "", env[64];
 
-	ig_strbuf_init(&b);
 	ig_strbuf_puts(
 		&b,
 		"# ingot.yaml: every option of ingotd. Each line that is commented out shows the\n"
@@ -192,12 +189,11 @@ static void put_cell(struct ig_strbuf *b, const char *text)
 static void put_row(struct ig_strbuf *b, const struct config_option *o, const char *variable)
 {
 	const char *quote = variable ? "`" : "";
-	struct ig_strbuf kind;
+	struct ig_strbuf kind = { 0 };
 
-	ig_strbuf_init(&kind);
 	put_kind(&kind, o);
 	ig_strbuf_printf(b, "| `%s` | `%s` | ", o->key, shown_default(o));
-	put_cell(b, kind.data ? kind.data : "");
+	put_cell(b, ig_strbuf_text(&kind));
 	ig_strbuf_printf(b, " | %s | %s%s%s |\n", o->reloadable ? "yes" : "no", quote,
 			 variable ? variable : "", quote);
 	b->failed |= kind.failed;
@@ -217,10 +213,9 @@ static void put_module_rows(struct ig_strbuf *b, const struct ig_module *const *
 
 int config_write_table(FILE *f, const struct ig_module *const *modules, size_t n)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	char env[64];
 
-	ig_strbuf_init(&b);
 	ig_strbuf_puts(&b, "| option | default | takes | reload | variable |\n"
 			   "|---|---|---|---|---|\n");
 	for (size_t i = 0; i < config_n_options; i++) {

@@ -1,6 +1,7 @@
 /* config_table.c: the table of all options, and how their names are found. */
 #include "store/config_private.h"
 
+#include "base/nearest.h"
 #include "store/keys.h"
 
 #include <ctype.h>
@@ -228,11 +229,10 @@ const char *config_leaf(const struct config_option *o)
 	return dot ? dot + 1 : o->key;
 }
 
-const struct config_option *config_find(const char *key, size_t len)
+const struct config_option *config_find(const char *key)
 {
 	for (size_t i = 0; i < config_n_options; i++)
-		if (strlen(config_options[i].key) == len &&
-		    !memcmp(config_options[i].key, key, len))
+		if (!strcmp(config_options[i].key, key))
 			return &config_options[i];
 	return NULL;
 }
@@ -246,38 +246,8 @@ char *config_env_name(const struct config_option *o, char *buf)
 	return buf;
 }
 
-/* Insertions, deletions, replacements and swaps of neighbours between two short
- * words (the restricted Damerau-Levenshtein distance). */
-static unsigned distance(const char *a, const char *b)
-{
-	enum { MAX = 64 };
-	unsigned row[3][MAX + 1];
-	size_t n = strlen(a), m = strlen(b);
-
-	if (n > MAX || m > MAX)
-		return MAX;
-	for (size_t j = 0; j <= m; j++)
-		row[0][j] = (unsigned)j;
-	for (size_t i = 1; i <= n; i++) {
-		unsigned *now = row[i % 3], *last = row[(i + 2) % 3], *before = row[(i + 1) % 3];
-		now[0] = (unsigned)i;
-		for (size_t j = 1; j <= m; j++) {
-			unsigned best = last[j - 1] + (a[i - 1] != b[j - 1]);
-			if (last[j] + 1 < best)
-				best = last[j] + 1;
-			if (now[j - 1] + 1 < best)
-				best = now[j - 1] + 1;
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-			    before[j - 2] + 1 < best)
-				best = before[j - 2] + 1;
-			now[j] = best;
-		}
-	}
-	return row[n % 3][m];
-}
-
-static void consider(const char *candidate, unsigned d, unsigned limit, unsigned *best,
-		     const char **out)
+/* Make candidate, at distance d, the result, if it is the nearest within the limit so far. */
+static void consider(const char *candidate, size_t d, size_t limit, size_t *best, const char **out)
 {
 	if (d <= limit && d < *best) {
 		*best = d;
@@ -291,19 +261,20 @@ const char *config_nearest(const char *section, const char *key)
 		"server", "runtime", "memory", "kvcache",   "scheduler", "modules",
 		"ledger", "log",     "limits", "responses", "models",	 "default_model"
 	};
-	/* One slip in a short word, two in a usual one, three in a long one. */
-	unsigned limit = 1 + (unsigned)(strlen(key) < 64 ? strlen(key) : 64) / 5, best = 100;
+	/* one error for each five characters, and one more */
+	size_t limit = 1 + strlen(key) / 5, best = SIZE_MAX;
 	const char *out = NULL;
 	char full[128];
 
 	snprintf(full, sizeof full, "%s%s%s", section, *section ? "." : "", key);
 	if (!*section)
 		for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++)
-			consider(sections[i], distance(key, sections[i]), limit, &best, &out);
+			consider(sections[i], ig_edit_distance(key, sections[i]), limit, &best,
+				 &out);
 	for (size_t i = 0; i < config_n_options; i++) {
 		const struct config_option *o = &config_options[i];
-		consider(o->key, distance(full, o->key), limit, &best, &out);
-		/* The right name in the wrong section. */
+		consider(o->key, ig_edit_distance(full, o->key), limit, &best, &out);
+		/* the right name in the wrong section */
 		if (!strcmp(key, config_leaf(o)))
 			consider(o->key, 1, limit, &best, &out);
 	}
@@ -313,12 +284,12 @@ const char *config_nearest(const char *section, const char *key)
 const struct config_option *config_nearest_variable(const char *name)
 {
 	const char *nearest = NULL;
-	unsigned best = 4;
+	size_t best = SIZE_MAX;
 	char known[64];
 
 	for (size_t i = 0; i < config_n_options; i++)
 		consider(config_options[i].key,
-			 distance(name, config_env_name(&config_options[i], known)), 3, &best,
-			 &nearest);
-	return nearest ? config_find(nearest, strlen(nearest)) : NULL;
+			 ig_edit_distance(name, config_env_name(&config_options[i], known)), 3,
+			 &best, &nearest);
+	return nearest ? config_find(nearest) : NULL;
 }

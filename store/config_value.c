@@ -251,10 +251,9 @@ char *config_quote(const char *text, size_t len, char *buf)
 static int fail_expected(const struct config_option *o, const char *who, const char *text,
 			 size_t len, const char *hint, struct ig_error *err)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	char got[80];
 
-	ig_strbuf_init(&b);
 	config_expected(o, &b);
 	ig_fail(err, -EINVAL, "%s: expected %s, got %s%s", who, b.data ? b.data : "another value",
 		config_quote(text, len, got), hint);
@@ -409,9 +408,8 @@ char *config_home(void)
 
 static char *join(const char *dir, const char *rest)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
 	ig_strbuf_puts(&b, dir);
 	if (b.len == 0 || b.data[b.len - 1] != '/')
 		ig_strbuf_puts(&b, "/");

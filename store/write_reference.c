@@ -14,14 +14,13 @@ static size_t n_modules;
 
 static char *read_all(const char *path)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	char buf[4096];
 	size_t n;
 	FILE *f = fopen(path, "r");
 
 	if (!f)
 		return NULL;
-	ig_strbuf_init(&b);
 	while ((n = fread(buf, 1, sizeof buf, f)) > 0)
 		ig_strbuf_add(&b, buf, n);
 	fclose(f);

@@ -225,7 +225,7 @@ def test_the_table(plain, tmp_path):
     assert "blk.1.attn_q.weight" in text
     # a source that was quantised is worth a word
     p = convert(tmp_path, "out.gguf", "again.gguf", "-t", "Q8_0")
-    assert p.returncode == 0 and "quantised already" in p.stderr
+    assert p.returncode == 0 and "the source is quantised" in p.stderr
 
 
 def test_types_are_listed(tmp_path):
@@ -237,7 +237,7 @@ def test_types_are_listed(tmp_path):
 
 
 @pytest.mark.parametrize("args, said", [
-    ([], "which model"), (["a"], "where should it go"), (["a", "b", "c"], "two files"),
+    ([], "a model, and a file to write to"), (["a"], "a file to write to"), (["a", "b", "c"], "two files"),
     (["a", "b", "--type", "Q4_K_N"], "did you mean Q4_K_"), (["a", "b", "--threads", "0"], "--threads"),
     (["a", "b", "--force=1"], "takes no value"),
 ])

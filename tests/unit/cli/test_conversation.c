@@ -115,7 +115,7 @@ static void test_others_files_are_left_alone(void **state)
 	for (size_t i = 0; i < sizeof theirs / sizeof theirs[0]; i++) {
 		put(theirs[i]);
 		assert_int_equal(ig_conversation_save(&c, path, &err), -EEXIST);
-		assert_non_null(strstr(err.text, "no saved conversation"));
+		assert_non_null(strstr(err.text, "not a saved conversation"));
 		FILE *f = fopen(path, "r");
 		assert_non_null(f);
 		assert_int_equal(fread(text, 1, sizeof text, f), strlen(theirs[i]));
@@ -138,16 +138,16 @@ static void test_bad_files(void **state)
 	} bad[] = {
 		{ "", ":1:0:" },
 		{ "{", ":1:" },
-		{ "[]", "no conversation that /save wrote" },
-		{ "{}", "no conversation that /save wrote" },
-		{ "{\"ingot_chat\":\"1\"}", "no conversation" },
-		{ "{\"ingot_chat\":2}", "format 2 is not known" },
+		{ "[]", "is not a conversation that /save wrote" },
+		{ "{}", "is not a conversation that /save wrote" },
+		{ "{\"ingot_chat\":\"1\"}", "not a conversation" },
+		{ "{\"ingot_chat\":2}", "unknown format 2" },
 		{ HEAD "\"zeppelin\":1}", "unknown key \"zeppelin\"" },
 		{ HEAD "\"model\":7}", "model: expected a string" },
 		{ HEAD "\"system\":\"a\\u0000b\"}", "system: expected a string without NUL" },
 		{ HEAD "\"model\":\"a\",\"model\":\"b\"}", "duplicate" },
 		{ HEAD "\"messages\":{}}", "messages: expected a list" },
-		{ HEAD "\"messages\":[" Q "]}", "messages[0] has no answer" },
+		{ HEAD "\"messages\":[" Q "]}", "messages[0] has no reply" },
 		{ HEAD "\"messages\":[" A "," Q "]}", "messages[0].role: expected \"user\"" },
 		{ HEAD "\"messages\":[" Q "," Q "]}", "messages[1].role: expected \"assistant\"" },
 		{ HEAD "\"messages\":[" Q "," A ",1,2]}", "messages[2].role" },

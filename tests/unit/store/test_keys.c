@@ -112,15 +112,15 @@ static void test_bad_lines(void **state)
 		  "f:1: after the time" },
 		{ "abc user " ABC TIME " max_concurrently=1", "f:1: after the time" },
 		{ "abc user " ABC TIME " max_concurrent=1 max_concurrent=2",
-		  "f:1: a limit is there twice" },
+		  "f:1: a duplicate limit" },
 		{ "abc user " ABC TIME " max_concurrent=0 max_concurrent=2",
-		  "f:1: a limit is there twice" },
+		  "f:1: a duplicate limit" },
 		{ "abc user " ABC TIME " the laptop", "f:1: after the time" },
 		{ "abc user " ABC TIME " note= x", "f:1: the note" },
-		{ "abc user " ABC TIME "\nabc user " EMPTY TIME, "f:2: the id abc is there twice" },
+		{ "abc user " ABC TIME "\nabc user " EMPTY TIME, "f:2: the id abc is a duplicate" },
 		{ "abc user " ABC TIME "\nb user " ABC TIME, "f:2: abc and b are the same key" },
-		{ "abc user " ABC TIME "\r\n", "f:1: there is a control character" },
-		{ "#\nabc\tuser " ABC TIME, "f:2: there is a control character" },
+		{ "abc user " ABC TIME "\r\n", "f:1: the line has a control character" },
+		{ "#\nabc\tuser " ABC TIME, "f:2: the line has a control character" },
 	};
 	struct ig_keys *keys = (struct ig_keys *)&keys;
 	struct ig_error err;
@@ -256,14 +256,14 @@ static void test_permissions(void **state)
 	ig_keys_destroy(keys);
 	if (geteuid() == 0) { /* a test that runs as root can give files away */
 		assert_int_equal(chown(path, 12345, (gid_t)-1), 0);
-		load_fails(path, -EPERM, "belongs to the user with the number 12345");
+		load_fails(path, -EPERM, "belongs to user 12345");
 	}
 	assert_int_equal(ig_keys_load(in_dir(path, "nowhere"), &keys, NULL), 0);
 	assert_null(keys);
-	load_fails(test_dir, -EINVAL, "is no file of keys");
+	load_fails(test_dir, -EINVAL, "is not a regular file");
 	in_dir(path, "fifo");
 	assert_int_equal(mkfifo(path, 0600), 0);
-	load_fails(path, -EINVAL, "is no file of keys"); /* and it does not wait for a writer */
+	load_fails(path, -EINVAL, "is not a regular file"); /* and it does not wait for a writer */
 	write_text(in_dir(path, "big"), "#");
 	assert_int_equal(truncate(path, (3 << 20)), 0);
 	assert_int_equal(chmod(path, 0600), 0);
