@@ -1,7 +1,6 @@
 /*
- * config_modules.c: options that modules bring: what the file says below modules.NAME is kept
- * as it was read until the modules' own tables judge it, with the same types and bounds as
- * every other option.
+ * config_modules.c: the options of modules: the values below modules.NAME are stored as read until
+ * they are checked against the modules' own tables, with the same types and bounds as all options.
  */
 #include "store/config_private.h"
 
@@ -74,7 +73,7 @@ int config_add_raw(struct config *c, const struct config_raw *raw, struct ig_err
 	return 0;
 }
 
-/* ---- a module's option as one of ours --------------------------------------------------- */
+/* ---- a module's option as a config_option --------------------------------------------------- */
 
 void config_of_module(const char *module, const struct ig_module_option *m,
 		      struct config_module_option *out)
@@ -110,7 +109,7 @@ void config_of_module(const char *module, const struct ig_module_option *m,
 	ig_strbuf_finish(&b);
 }
 
-/* ---- judging ------------------------------------------------------------------------------ */
+/* ---- checking ------------------------------------------------------------------------------ */
 
 static const struct ig_module *find_module(const struct ig_module *const *modules, size_t n,
 					   const char *name)
@@ -129,7 +128,7 @@ static const struct ig_module_option *find_option(const struct ig_module *m, con
 	return NULL;
 }
 
-/* "…:3:5: unknown key "modules.x"; WHAT a, b", of modules or, with one, of its options. */
+/* m NULL: the module is unknown, otherwise its option. */
 static int fail_unknown(const struct config *c, const struct config_raw *s,
 			const struct ig_module *const *modules, size_t n, const struct ig_module *m,
 			struct ig_error *err)
@@ -151,7 +150,7 @@ static int fail_unknown(const struct config *c, const struct config_raw *s,
 	return -EINVAL;
 }
 
-static int judge(struct config *c, struct config_raw *s, const struct ig_module *m,
+static int check(struct config *c, struct config_raw *s, const struct ig_module *m,
 		 const struct ig_module_option *o, struct ig_setting *out, struct ig_error *err)
 {
 	struct config_module_option as;
@@ -197,8 +196,8 @@ int ig_config_judge_modules(struct ig_config *pub, const struct ig_module *const
 
 		if (!m || (s->key && !o))
 			rc = fail_unknown(c, s, modules, n, m, err);
-		else if (o) /* counted first, so that half a setting is freed too */
-			rc = judge(c, s, m, o, &pub->modules.settings[pub->modules.n_settings++],
+		else if (o) /* counted first, so that an incomplete setting is freed too */
+			rc = check(c, s, m, o, &pub->modules.settings[pub->modules.n_settings++],
 				   err);
 	}
 	return rc;
@@ -206,7 +205,7 @@ int ig_config_judge_modules(struct ig_config *pub, const struct ig_module *const
 
 /* ---- differences ---------------------------------------------------------------------------- */
 
-/* What the option s has in c: both were judged, or neither. */
+/* The value of option s in c; both configurations are checked, or neither. */
 static const char *value_in(const struct config *c, const struct config_raw *s)
 {
 	const struct config_raw *found = config_find_raw(c, s->module, s->key);
@@ -226,7 +225,7 @@ void config_diff_modules(const struct config *old, const struct config *new_,
 		const struct config_raw *s = is_old ? &old->raw[i] : &new_->raw[i - old->n_raw];
 		char key[160];
 
-		/* Those that both have are seen in the old one. */
+		/* an option in both is compared once, with the old one */
 		if (!s->key || (!is_old && config_find_raw(old, s->module, s->key)) ||
 		    !strcmp(value_in(old, s), value_in(new_, s)))
 			continue;

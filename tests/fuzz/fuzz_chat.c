@@ -60,7 +60,7 @@ static void read_lines(const char *text, size_t len)
 		if ((rc && !err.text[0]) || cmd.rest < start || cmd.len > in.text.len ||
 		    cmd.rest + cmd.len > start + in.text.len)
 			abort();
-		if (in.several && cmd.verb != IG_CHAT_SAY && cmd.verb != IG_CHAT_NOTHING)
+		if (in.several && cmd.verb != IG_CHAT_MESSAGE && cmd.verb != IG_CHAT_NOTHING)
 			abort();
 		ig_chat_input_clear(&in);
 	}

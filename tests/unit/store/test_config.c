@@ -563,8 +563,8 @@ static void test_units(void **state)
 #define PORT "expected a whole number from 0 to 65535, got "
 #define TIME "expected a time from 100ms to 1h with its unit (ms, s, m, h or d), got "
 #define SIZE                                                                                       \
-	"expected a size in bytes from 1KiB to 1GiB (KiB, MiB, GiB, kB, MB and GB are "            \
-	"understood), got "
+	"expected a size in bytes from 1KiB to 1GiB (with KiB, MiB, GiB, kB, MB or "               \
+	"GB), got "
 #define NAME "expected a model's name: 1 to 128 of A-Z a-z 0-9 . _ : / -, got "
 
 static const struct {
@@ -636,8 +636,8 @@ static const struct {
 	{ "server: {max_body: 18014398509481985KiB}\n",
 	  "1:20: server.max_body: " SIZE "\"18014398509481985KiB\"" },
 	{ "kvcache: {slab: 3MiB}\n",
-	  "1:17: kvcache.slab: expected a power of two in bytes from 16KiB to 1GiB (KiB, MiB, "
-	  "GiB, kB, MB and GB are understood), got \"3MiB\"" },
+	  "1:17: kvcache.slab: expected a power of two in bytes from 16KiB to 1GiB (with KiB, MiB, "
+	  "GiB, kB, MB or GB), got \"3MiB\"" },
 	/* times */
 	{ "server: {slow_client_timeout: 30}\n",
 	  "1:31: server.slow_client_timeout: " TIME "\"30\"" },
@@ -650,7 +650,7 @@ static const struct {
 	  "1:31: server.slow_client_timeout: " TIME "\"1min\"" },
 	{ "scheduler: {retry_after: 1500ms}\n",
 	  "1:26: scheduler.retry_after: expected a time from 1s to 1h with its unit (ms, s, m, h "
-	  "or d), got \"1500ms\"; it is kept in whole seconds" },
+	  "or d), got \"1500ms\"; it must be whole seconds" },
 	/* yes and no */
 	{ "runtime: {strict: yes}\n",
 	  "1:19: runtime.strict: expected true or false, got \"yes\"; write true" },
@@ -686,7 +686,7 @@ static const struct {
 	{ "server:\n  allowed_origins: [\"https://chat.example/\"]\n",
 	  "2:21: server.allowed_origins: expected origins such as https://chat.example, without a "
 	  "path, got \"https://chat.example/\"" },
-	{ "log: {file: ~root/x}\n", "1:13: log.file: only ~/ is understood, got \"~root/x\"" },
+	{ "log: {file: ~root/x}\n", "1:13: log.file: only ~/ is allowed, got \"~root/x\"" },
 	{ "modules: {path: [\"\"]}\n", "1:18: modules.path: expected paths of folders, got \"\"" },
 	/* models */
 	{ "models: {name: a}\n", "1:9: models: expected a list, got a mapping" },
