@@ -88,7 +88,7 @@ def test_turns(chat, scripted):
     assert t.ask("and again") == SCRIPT
     assert "tok/s" not in t.seen
     stats = t.ask("/stats")
-    assert "in all: 2 answers" in stats and "conversation of 2 turns, model tiny" in stats
+    assert "in all: 2 replies" in stats and "conversation of 2 turns, model tiny" in stats
     leave(t)
 
 
