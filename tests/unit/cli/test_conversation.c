@@ -1,4 +1,4 @@
-/* Turns, and the file they are saved in. */
+/* Turns, and the file of a saved conversation. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -161,7 +161,7 @@ static void test_bad_files(void **state)
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		put(bad[i].text);
 		if (ig_conversation_load(&c, path, &err) != -EINVAL)
-			fail_msg("taken: %s", bad[i].text);
+			fail_msg("accepted: %s", bad[i].text);
 		if (!strstr(err.text, bad[i].said) || !strstr(err.text, path))
 			fail_msg("%s: said \"%s\"", bad[i].text, err.text);
 		assert_int_equal(c.n, 2);
@@ -170,7 +170,7 @@ static void test_bad_files(void **state)
 	assert_int_equal(ig_conversation_load(&c, folder, &err), -EINVAL);
 	unlink(path);
 	assert_int_equal(ig_conversation_load(&c, path, &err), -ENOENT);
-	/* one with nobody to write would wait for ever */
+	/* a named pipe without a writer must not block */
 	assert_int_equal(mkfifo(path, 0600), 0);
 	assert_int_equal(ig_conversation_load(&c, path, &err), -EINVAL);
 }

@@ -1,4 +1,4 @@
-/* Arguments: kinds, bounds, order, and what is said about mistakes. */
+/* Arguments: kinds, bounds, order, and error messages. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -54,7 +54,7 @@ static void assert_refused(const char *line, const char *text)
 {
 	assert_int_equal(parse(line), -EINVAL);
 	if (!strstr(err.text, text))
-		fail_msg("%s: said \"%s\", expected \"%s\"", line, err.text, text);
+		fail_msg("%s: got \"%s\", expected \"%s\"", line, err.text, text);
 }
 
 static void test_kinds(void **state)

@@ -34,7 +34,7 @@ static char *format(const struct config_option *o, const void *base)
 
 /* ---- defaults --------------------------------------------------------------------- */
 
-/* The promises of config.h, literally: the table is judged by them. */
+/* The defaults in config.h's comments, which the table must have. */
 static void check_defaults(const struct ig_config *c)
 {
 	assert_string_equal(c->server.host, "127.0.0.1");
@@ -176,7 +176,7 @@ static int print_module_path(void)
 
 /* ---- each option --------------------------------------------------------------------- */
 
-/* A value other than the default, as YAML and as config_format gives it back. */
+/* A value other than the default, as YAML and as config_format's result. */
 static const struct {
 	const char *key, *yaml, *formatted;
 	const char *also; /* a line of its section that it needs */
@@ -427,7 +427,7 @@ static int set(struct ig_config **c, const char *key, const char *value, struct 
 	return ig_config_parse(text, strlen(text), "/etc/x/ingot.yaml", c, err);
 }
 
-/* Bounds: the ends are taken, what is one beyond is not. */
+/* Bounds: both are valid, one beyond them is not. */
 static void test_bounds(void **state)
 {
 	struct ig_config *c = parse("");
@@ -457,7 +457,7 @@ static void test_bounds(void **state)
 	ig_config_destroy(c);
 }
 
-/* Permissions are octal, however many zeros lead them. */
+/* Permissions are octal, with or without a leading zero. */
 static void test_modes(void **state)
 {
 	static const char *const bad[] = { "",	   "0",	    "0800", "9",    "1000", "00600",
@@ -472,13 +472,13 @@ static void test_modes(void **state)
 	assert_int_equal(c->server.unix_socket_mode, 0777);
 	for (size_t i = 0; i < N_OF(bad); i++)
 		if (set(&c, "server.unix_socket_mode", bad[i], &err) != -EINVAL)
-			fail_msg("%s is taken", bad[i]);
+			fail_msg("%s is accepted", bad[i]);
 	assert_non_null(
 		strstr(err.text, "expected permissions in octal from 0200 to 0777, got \"600 \""));
 	ig_config_destroy(c);
 }
 
-/* What belongs together, and somewhere to listen. */
+/* Options that need each other, and an address to listen on. */
 static void test_server_as_a_whole(void **state)
 {
 	struct ig_config *c = NULL;
@@ -507,7 +507,7 @@ static void test_server_as_a_whole(void **state)
 	ig_config_destroy(c);
 }
 
-/* The file of keys lies where the ledger would, wherever the ledger is put. */
+/* The file of keys is in the ledger's default folder, even if ledger.path names another. */
 static void test_default_keys_file(void **state)
 {
 	setenv("XDG_STATE_HOME", "/state", 1);
@@ -748,7 +748,7 @@ static void test_errors(void **state)
 		assert_int_equal(rc, -EINVAL);
 		assert_int_equal(err.code, -EINVAL);
 		assert_null(c);
-		/* Without a place for the text it fails the same. */
+		/* It fails in the same way without an ig_error. */
 		assert_int_equal(
 			ig_config_parse(errors[i].yaml, strlen(errors[i].yaml), "x", &c, NULL),
 			-EINVAL);
@@ -761,7 +761,7 @@ static void test_depth(void **state)
 	struct ig_error err = { 0 };
 	char text[4096];
 
-	/* 32 levels are judged by what they say, 33 by their number. */
+	/* 32 levels are parsed, 33 are refused. */
 	memset(text, '[', 32);
 	memset(text + 32, ']', 32);
 	assert_int_equal(ig_config_parse(text, 64, "f", &c, &err), -EINVAL);
@@ -788,7 +788,7 @@ static void test_size(void **state)
 	free(text);
 }
 
-/* Long strangers' texts are cut, on a character's edge, and the place survives. */
+/* Long texts are cut between characters, and the message keeps line and column. */
 static void test_long_texts(void **state)
 {
 	struct ig_config *c = NULL;
@@ -892,7 +892,7 @@ static void test_load(void **state)
 	snprintf(expected, sizeof expected, "%s: is a folder, not a file", test_dir);
 	assert_string_equal(err.text, expected);
 
-	/* A file without an end. */
+	/* An endless file. */
 	assert_int_equal(ig_config_load("/dev/zero", &c, &err), -EFBIG);
 	assert_string_equal(err.text, "/dev/zero: larger than 1 MiB");
 }
@@ -908,7 +908,7 @@ static void test_search_order(void **state)
 	setenv("HOME", home, 1);
 	unsetenv("XDG_CONFIG_HOME");
 	unsetenv("INGOT_CONFIG");
-	/* Nothing anywhere (unless this machine has Ingot installed). */
+	/* No file (unless Ingot is installed on this machine). */
 	if (access(IG_SYSCONFDIR "/ingot/ingot.yaml", F_OK)) {
 		assert_int_equal(ig_config_load(NULL, &c, &err), -ENOENT);
 		assert_non_null(strstr(err.text, "home/.config/ingot/ingot.yaml"));
@@ -930,7 +930,7 @@ static void test_search_order(void **state)
 	assert_int_equal(c->server.port, 12);
 	ig_config_destroy(c);
 	unsetenv("XDG_CONFIG_HOME");
-	/* INGOT_CONFIG before both, and an error when it is not there. */
+	/* INGOT_CONFIG before both, and an error when its file does not exist. */
 	write_text(in_dir(path, "named.yaml"), "server: {port: 13}\n");
 	setenv("INGOT_CONFIG", path, 1);
 	assert_int_equal(ig_config_load(NULL, &c, &err), 0);
@@ -983,7 +983,7 @@ static void test_environment(void **state)
 	for (size_t i = 0; i < N_OF(others); i++)
 		unsetenv(config_env_name(&config_options[i], name));
 
-	/* parse() reads text alone. */
+	/* parse() does not read the environment. */
 	setenv("INGOT_SERVER_PORT", "99", 1);
 	c = parse("");
 	assert_int_equal(c->server.port, 6468);

@@ -38,7 +38,7 @@ static struct ig_ledger *open_ledger(const char *path, uint32_t queue, uint32_t 
 	return l;
 }
 
-/* The text of the refusal that opening path meets. */
+/* Open path, which must fail. */
 static int refused(const char *path, struct ig_error *err)
 {
 	struct ig_ledger_options o = { .path = path, .queue = 16 };
@@ -173,7 +173,7 @@ static void test_new_file(void **state)
 		number(path, "SELECT strict FROM pragma_table_list WHERE name = 'requests'"), 1);
 	words(path, "PRAGMA journal_mode", names, sizeof names);
 	assert_string_equal(names, "wal");
-	/* These are all columns that can hold text; none is for a prompt or an answer. */
+	/* These are all columns of text; none is for a prompt or a response. */
 	words(path,
 	      "SELECT name FROM pragma_table_info('requests') WHERE type NOT IN "
 	      "('INTEGER', 'REAL') ORDER BY cid",
@@ -190,7 +190,7 @@ static void test_new_file(void **state)
 				"SELECT count(*) FROM pragma_table_info('requests') WHERE name "
 				"LIKE 'itl%'"),
 			 IG_ITL_BUCKETS);
-	/* Opened again it is the same. */
+	/* The same after opening it again. */
 	ig_ledger_close(open_ledger(path, 16, 90));
 	assert_int_equal(number(path, "SELECT count(*) FROM sqlite_master WHERE type = 'table'"),
 			 1);
@@ -225,7 +225,7 @@ static void test_row_arrives_whole(void **state)
 	for (int i = 0; i < IG_ITL_BUCKETS; i++)
 		r.itl[i] = (uint32_t)i * 1000;
 	r.itl[3] = UINT32_MAX;
-	/* A text that fills its field is cut by the field, not read past it. */
+	/* A text that fills its field ends with the field. */
 	memset(r.client, 'c', sizeof r.client);
 	struct ig_ledger *l = open_ledger(in_dir(path, "whole.db"), 16, 0);
 	ig_ledger_put(l, &r);
@@ -312,7 +312,7 @@ static void test_overflow(void **state)
 	wait_for(path, 108);
 	assert_int_equal(rows_in(path), 8);
 	assert_int_equal(rows_in(path), 8);
-	/* The ring is free again. */
+	/* The ring has space again. */
 	struct ig_ledger_row r = a_row(200);
 	ig_ledger_put(l, &r);
 	ig_ledger_close(l);
@@ -439,7 +439,7 @@ static void test_retention(void **state)
 	wait_for_number(path, count, 705);
 	wait_for_number(path, "PRAGMA freelist_count", 0);
 	assert_true(number(path, "PRAGMA page_count") < n_pages * 6 / 10);
-	/* And when the days change. */
+	/* Also when the number of days changes. */
 	ig_ledger_set_retention(l, 1);
 	wait_for_number(path, count, 5);
 	ig_ledger_set_retention(l, UINT32_MAX);
@@ -499,7 +499,7 @@ static void test_a_file_of_version_1(void **state)
 	run_sql(in_dir(path, "version1.db"), b.data);
 	ig_strbuf_finish(&b);
 
-	/* It can be read as it is. */
+	/* It can be read without a migration. */
 	assert_int_equal(ig_ledger_stats(path, 0, &stats, &n, NULL), 0);
 	assert_int_equal(n, 1);
 	assert_int_equal(stats[0].n_prompt, 3);
@@ -524,7 +524,7 @@ static void test_a_file_of_version_1(void **state)
 		number(path, "SELECT strict FROM pragma_table_list WHERE name = 'requests'"), 1);
 }
 
-/* What the stats say of the same file is the same. */
+/* The statistics of the same file are equal. */
 static void assert_refusal(const char *path, int code, const char *text, const char *stats_text)
 {
 	struct ig_ledger_stats *stats = NULL;
@@ -590,7 +590,7 @@ static void test_unwritable(void **state)
 	snprintf(text, sizeof text, "ledger %s: cannot be opened for writing: Is a directory",
 		 path);
 	assert_string_equal(err.text, text);
-	/* A place that belongs to others; root may write anywhere, so root becomes nobody. */
+	/* A folder of another user; root may write anywhere, so root becomes nobody. */
 	assert_int_equal(chmod(test_dir, 0755), 0);
 	assert_int_equal(mkdir(in_dir(file, "theirs"), 0755), 0);
 	in_dir(path, "theirs/ledger.db");
@@ -627,7 +627,7 @@ static void test_two_daemons(void **state)
 		 "give this one another ledger.path",
 		 path, (long)getpid());
 	assert_string_equal(err.text, text);
-	/* The first one is not disturbed, and once it is gone its place is free. */
+	/* The first one continues; after its close the ledger can be opened. */
 	struct ig_ledger_row r = a_row(1);
 	ig_ledger_put(l, &r);
 	ig_ledger_close(l);

@@ -119,7 +119,7 @@ static void test_by_hand(void **state)
 	near(s[2].ttft_ms[1], 3);
 	free(s);
 
-	/* Since a moment: it belongs to the time. */
+	/* Since a time, inclusive. */
 	s = stats_of(path, 3000, 2);
 	assert_string_equal(s[0].model, "b");
 	assert_int_equal(s[0].n_requests, 1);
@@ -186,7 +186,7 @@ static void test_no_file(void **state)
 	assert_string_equal(err.text, text);
 	assert_int_equal(n, 0);
 	assert_int_equal(access(path, F_OK), -1); /* reading makes no file */
-	/* One that nobody has written yet. */
+	/* An empty file. */
 	write_text(path, "");
 	free(stats_of(path, 0, 0));
 }
