@@ -89,11 +89,11 @@ const struct config_option config_options[] = {
 	  .max = IG_LIMIT_MAX, .value = "0", .unit = "tokens", .reloadable = true,
 	  .help = "Most tokens of one key in a minute, of prompts and responses; 0 means no limit." },
 
-	{ "responses.max_kept", CONFIG_INT, FIELD(responses.max_kept), .max = 1000000,
+	{ "responses.max_stored", CONFIG_INT, FIELD(responses.max_stored), .max = 1000000,
 	  .value = "4096", .unit = "responses", .reloadable = true,
 	  .help = "Most responses that are stored for previous_response_id and GET; the least recently "
 		  "used are deleted first. 0 stores none." },
-	{ "responses.max_kept_bytes", CONFIG_BYTES, FIELD(responses.max_kept_bytes),
+	{ "responses.max_stored_bytes", CONFIG_BYTES, FIELD(responses.max_stored_bytes),
 	  .max = GIB << 10, .value = "256MiB", .unit = "bytes", .reloadable = true,
 	  .help = "Most memory of all stored responses together." },
 

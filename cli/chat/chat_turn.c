@@ -110,7 +110,7 @@ static void keep_question(struct chat *c, const char *text, size_t len)
 	c->n_unanswered = c->unanswered ? len : 0;
 }
 
-static void count(struct chat *c, const struct ig_answer *a)
+static void count(struct chat *c, const struct ig_response *a)
 {
 	c->n_answers++;
 	c->n_input += a->n_input > 0 ? (uint64_t)a->n_input : 0;
@@ -118,32 +118,32 @@ static void count(struct chat *c, const struct ig_answer *a)
 	c->n_output += a->n_output > 0 ? (uint64_t)a->n_output : 0;
 	if (a->model[0])
 		memcpy(c->model, a->model, sizeof c->model);
-	ig_answer_summary(a, c->last, sizeof c->last);
+	ig_response_summary(a, c->last, sizeof c->last);
 	if (c->verbose)
 		chat_print(c, "(%s)", c->last);
 }
 
 /* Print why a reply is not complete; true when the chat cannot go on. */
-static bool explain(struct chat *c, const struct ig_answer *a, int rc, const struct ig_error *err)
+static bool explain(struct chat *c, const struct ig_response *a, int rc, const struct ig_error *err)
 {
 	if (rc == -EPIPE) { /* nobody reads the output: print nothing */
 		c->status = IG_EXIT_FAILED;
 		return true;
 	}
-	if (rc == -EINTR || (!rc && a->state == IG_ANSWER_CANCELLED)) {
+	if (rc == -EINTR || (!rc && a->state == IG_RESPONSE_CANCELLED)) {
 		chat_print(
 			c,
 			rc ? "(stopped; the daemon did not confirm it, the connection was closed)" :
 			     "(stopped)");
 		return false;
 	}
-	if (!rc && a->state == IG_ANSWER_INCOMPLETE) {
+	if (!rc && a->state == IG_RESPONSE_INCOMPLETE) {
 		if (!c->verbose) /* which has printed it */
 			chat_print(c, "(ended early: %s)",
 				   a->reason[0] ? a->reason : "no reason given");
 		return false;
 	}
-	if (!rc && a->state != IG_ANSWER_FAILED)
+	if (!rc && a->state != IG_RESPONSE_FAILED)
 		return false;
 	c->status = IG_EXIT_FAILED;
 	if (!rc)
@@ -159,7 +159,7 @@ void chat_send(struct chat *c, const char *text, size_t len)
 {
 	struct ig_ask q = c->ask;
 	struct ig_error err = { 0 };
-	struct ig_answer a;
+	struct ig_response a;
 	int rc;
 
 	q.prompt = text;
@@ -168,7 +168,7 @@ void chat_send(struct chat *c, const char *text, size_t len)
 	q.model = c->conversation.model;
 	q.system = c->conversation.system;
 	ig_strbuf_clear(&c->answer);
-	ig_answer_init(&a, on_text, c);
+	ig_response_init(&a, on_text, c);
 	a.thought = on_reasoning;
 	c->newline = true;
 	set_echo(c, false);
@@ -189,7 +189,7 @@ void chat_send(struct chat *c, const char *text, size_t len)
 		c->unanswered = NULL;
 	} else {
 		keep_question(c, text, len);
-		if (!rc && a.state == IG_ANSWER_COMPLETED)
+		if (!rc && a.state == IG_RESPONSE_COMPLETED)
 			chat_print(c, "(the reply is empty)");
 	}
 	c->exiting = c->exiting || over || chat_ended;

@@ -170,7 +170,7 @@ static int get_prompt(struct run *r, const struct ig_endpoint *e, int n_args, ch
 /* ---- the response ------------------------------------------------------------------- */
 
 /* Print the error, and store it in a for --json. */
-static void complain(const struct ig_endpoint *e, struct ig_answer *a, int rc,
+static void complain(const struct ig_endpoint *e, struct ig_response *a, int rc,
 		     const struct ig_error *err)
 {
 	if (!err->code && rc != -ENOMEM) { /* of on_text or on_event */
@@ -179,13 +179,13 @@ static void complain(const struct ig_endpoint *e, struct ig_answer *a, int rc,
 	}
 	ig_endpoint_complain(e, rc, err->text);
 	snprintf(a->error, sizeof a->error, "%s", err->text);
-	a->state = IG_ANSWER_FAILED;
+	a->state = IG_RESPONSE_FAILED;
 }
 
-static int print_json(struct run *r, const struct ig_answer *a)
+static int print_json(struct run *r, const struct ig_response *a)
 {
 	struct ig_strbuf b = { 0 };
-	int rc = ig_answer_json(a, ig_strbuf_text(&r->text), r->text.len, &b) ?
+	int rc = ig_response_json(a, ig_strbuf_text(&r->text), r->text.len, &b) ?
 			 ig_print_text(b.data, b.len, false) :
 			 -ENOMEM;
 
@@ -195,7 +195,7 @@ static int print_json(struct run *r, const struct ig_answer *a)
 	return rc;
 }
 
-static int report(struct run *r, const struct ig_endpoint *e, struct ig_answer *a, int rc,
+static int report(struct run *r, const struct ig_endpoint *e, struct ig_response *a, int rc,
 		  const struct ig_error *err)
 {
 	int status = IG_EXIT_OK;
@@ -210,16 +210,16 @@ static int report(struct run *r, const struct ig_endpoint *e, struct ig_answer *
 	if (rc && rc != -EINTR) {
 		complain(e, a, rc, err);
 		status = IG_EXIT_FAILED;
-	} else if (a->state == IG_ANSWER_FAILED) {
+	} else if (a->state == IG_RESPONSE_FAILED) {
 		ig_complain("%s", a->error);
 		status = IG_EXIT_FAILED;
-	} else if (!ig_answer_ended(a)) {
+	} else if (!ig_response_ended(a)) {
 		if (a->sent_ns)
 			ig_complain(
 				"interrupted; the daemon did not confirm it, the connection was closed");
-		a->state = IG_ANSWER_CANCELLED;
+		a->state = IG_RESPONSE_CANCELLED;
 	} else if (!r->quiet && !r->json) {
-		ig_answer_summary(a, line, sizeof line);
+		ig_response_summary(a, line, sizeof line);
 		fprintf(stderr, "%s\n", line);
 	}
 	if (r->json && print_json(r, a))
@@ -231,10 +231,10 @@ static int ask(struct run *r, const struct ig_endpoint *e)
 {
 	struct ig_session s = { .e = e, .raw = on_event, .ctx = r };
 	struct ig_error err = { 0 };
-	struct ig_answer a;
+	struct ig_response a;
 	int rc, status;
 
-	ig_answer_init(&a, on_text, r);
+	ig_response_init(&a, on_text, r);
 	rc = ig_session_ask(&s, &r->ask, &a, &err);
 	status = report(r, e, &a, rc, &err);
 	ig_session_close(&s);
