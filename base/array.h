@@ -1,6 +1,5 @@
 /* array.h: arrays that grow by doubling. */
-#ifndef INGOT_BASE_ARRAY_H
-#define INGOT_BASE_ARRAY_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ static inline void *ig_array_grow(void *array, size_t n, size_t *cap, size_t siz
 		*cap = more;
 	return p;
 }
-
-#endif

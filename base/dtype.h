@@ -7,8 +7,7 @@
  * where v is code - offset or an entry of the type's table.  Both products in parentheses and the
  * product with v are exact in float32: only the last sum rounds, in every implementation.
  */
-#ifndef INGOT_BASE_DTYPE_H
-#define INGOT_BASE_DTYPE_H
+#pragma once
 
 #include <ingot/dtype.h>
 #include <ingot/error.h>
@@ -50,5 +49,3 @@ struct ig_quant_type {
 const struct ig_quant_type *ig_quant_type(uint32_t dtype);
 /* The parts of the block at src, of a type for which ig_quant_type is not NULL. */
 void ig_quant_split(uint32_t dtype, const void *src, struct ig_quant_block *out);
-
-#endif

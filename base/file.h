@@ -1,6 +1,5 @@
 /* file.h: whole files, and the folders that they are in. */
-#ifndef INGOT_BASE_FILE_H
-#define INGOT_BASE_FILE_H
+#pragma once
 
 #include "base/strbuf.h"
 
@@ -26,5 +25,3 @@ int ig_make_folders_above(const char *file, unsigned mode, struct ig_error *err)
 
 /* The folder of the running program, without links and without a slash at its end. */
 bool ig_program_folder(char *buf, size_t size);
-
-#endif

@@ -5,8 +5,7 @@
  * json_scan.h's scanner checks the text, and a tree is made of it; files of megabytes are scanned
  * without a tree.
  */
-#ifndef INGOT_BASE_JSON_H
-#define INGOT_BASE_JSON_H
+#pragma once
 
 #include "base/strbuf.h"
 
@@ -84,5 +83,3 @@ void ig_json_put_line(struct ig_json_writer *w);
 char *ig_json_to_text(const json_t *v);
 /* Print v as a line in ASCII, reals with so many digits (0: 17); 0 or -EIO. */
 int ig_json_print(const json_t *v, unsigned digits);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Every error names the file and the byte.  Skipped values take no memory, whatever their depth.
  */
-#ifndef INGOT_BASE_JSON_SCAN_H
-#define INGOT_BASE_JSON_SCAN_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -54,5 +53,3 @@ int ig_json_scan_skip(struct ig_json_scan *s, struct ig_json_scan *value);
 int ig_json_scan_json(struct ig_json_scan *s, struct json_t **out);
 /* 0 if only white space is left. */
 int ig_json_scan_end(struct ig_json_scan *s);
-
-#endif

@@ -2,8 +2,7 @@
  * log.h: log messages on standard error, one line each, with time and level.  Any thread.  The text
  * is for people; no program parses it.
  */
-#ifndef INGOT_BASE_LOG_H
-#define INGOT_BASE_LOG_H
+#pragma once
 
 #include <ingot/module.h>
 
@@ -20,5 +19,3 @@ void ig_log_set_level(int level);
 /* Append to the file at path instead of standard error; NULL: standard error again.  A further call
  * (on SIGHUP) opens the file again.  0 or -errno. */
 int ig_log_set_file(const char *path);
-
-#endif

@@ -1,6 +1,5 @@
 /* nearest.h: which known name a mistyped one may stand for. */
-#ifndef INGOT_BASE_NEAREST_H
-#define INGOT_BASE_NEAREST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -15,5 +14,3 @@ const char *ig_nearest_name(const char *s, const void *table, size_t stride);
 /* "; did you mean PREFIXname?" in buf, or "". */
 const char *ig_did_you_mean(char buf[96], const char *s, const char *prefix, const void *table,
 			    size_t stride);
-
-#endif

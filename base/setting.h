@@ -1,6 +1,5 @@
 /* setting.h: the value of a module's option in a configuration. */
-#ifndef INGOT_BASE_SETTING_H
-#define INGOT_BASE_SETTING_H
+#pragma once
 
 #include <stdint.h>
 
@@ -9,5 +8,3 @@ struct ig_setting {
 	uint64_t number; /* a bool is 0 or 1, a time is in milliseconds */
 	char *text;	 /* of a choice or a text, otherwise NULL */
 };
-
-#endif

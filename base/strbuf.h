@@ -3,8 +3,7 @@
  * ig_strbuf_ok is false, so a chain of calls needs one check.
  * Not thread-safe.
  */
-#ifndef INGOT_BASE_STRBUF_H
-#define INGOT_BASE_STRBUF_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ char *ig_strbuf_steal(struct ig_strbuf *b);
 /* A copy of len bytes, which may have NULs among them, with a NUL at the end; the caller's.  NULL
  * without memory. */
 char *ig_copy_text(const char *s, size_t len);
-
-#endif

@@ -3,8 +3,7 @@
  * above U+10FFFF.  Invalid bytes are divided into the standard's "maximal subparts", each of which
  * becomes one U+FFFD.
  */
-#ifndef INGOT_BASE_UTF8_H
-#define INGOT_BASE_UTF8_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -89,5 +88,3 @@ size_t ig_utf8_cut(const char *s, size_t len, size_t n);
 
 /* Copy the whole characters that fit; bytes that are not UTF-8 become '?'. */
 void ig_utf8_copy(char *out, size_t cap, const char *s);
-
-#endif

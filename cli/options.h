@@ -2,8 +2,7 @@
  * options.h: a command's options as a table, read from argv and printed as help.
  * Values point into argv; nothing is allocated.
  */
-#ifndef INGOT_CLI_OPTIONS_H
-#define INGOT_CLI_OPTIONS_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -54,5 +53,3 @@ __attribute__((format(printf, 2, 3))) int ig_wrong_usage(const char *command, co
 
 /* "24h" as seconds; false when s is not a duration. */
 bool ig_parse_duration(const char *s, int64_t *seconds);
-
-#endif

@@ -5,8 +5,7 @@
  * variable and whether SIGHUP may change it.  A loaded struct is immutable; a reload creates a new
  * one, and the old one stays in use on any error.
  */
-#ifndef INGOT_STORE_CONFIG_H
-#define INGOT_STORE_CONFIG_H
+#pragma once
 
 #include "base/setting.h"
 
@@ -133,5 +132,3 @@ int ig_config_judge_modules(struct ig_config *c, const struct ig_module *const *
 
 /* Write etc/ingot.yaml: every option, those of these modules too, with comment and default. */
 int ig_config_write_reference(FILE *f, const struct ig_module *const *modules, size_t n);
-
-#endif

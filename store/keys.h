@@ -4,8 +4,7 @@
  * The file has no key, only the SHA-256 of each.  A loaded set is immutable; a reload creates a
  * new one.  Used by `ingot keys` and by the daemon.
  */
-#ifndef INGOT_STORE_KEYS_H
-#define INGOT_STORE_KEYS_H
+#pragma once
 
 #include "base/strbuf.h"
 
@@ -87,5 +86,3 @@ int ig_keys_write(const char *path, const struct ig_keys *keys, const char *with
 bool ig_key_id_ok(const char *id);
 bool ig_key_note_ok(const char *note);
 const char *ig_role_name(enum ig_role role); /* "user", "administrator", "monitor" */
-
-#endif

@@ -3,8 +3,7 @@
  * No other thread waits for it: a full ring drops rows and counts them.  Has no text of prompts or
  * responses.
  */
-#ifndef INGOT_STORE_LEDGER_H
-#define INGOT_STORE_LEDGER_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -70,5 +69,3 @@ struct ig_ledger_stats {
  * file read-only. */
 int ig_ledger_stats(const char *path, int64_t since_ns, struct ig_ledger_stats **out, size_t *n,
 		    struct ig_error *err);
-
-#endif

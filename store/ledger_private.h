@@ -1,6 +1,5 @@
 /* ledger_private.h: shared by the writing and the reading side of the ledger. */
-#ifndef INGOT_STORE_LEDGER_PRIVATE_H
-#define INGOT_STORE_LEDGER_PRIVATE_H
+#pragma once
 
 #include "store/ledger.h"
 
@@ -17,5 +16,3 @@ int ledger_fail(sqlite3 *db, int code, const char *path, const char *what, struc
 int ledger_number(sqlite3 *db, const char *sql, int64_t *out);
 /* 0 when the file is a ledger with a known schema, *version, which is 0 for an empty file. */
 int ledger_check_file(sqlite3 *db, const char *path, int64_t *version, struct ig_error *err);
-
-#endif

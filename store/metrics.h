@@ -2,8 +2,7 @@
  * metrics.h: counters, gauges and histograms in memory, and their text in Prometheus's format.
  * Any thread may write, without a lock; names are vLLM's with the prefix ingot_ (docs/metrics.md).
  */
-#ifndef INGOT_STORE_METRICS_H
-#define INGOT_STORE_METRICS_H
+#pragma once
 
 #include "base/strbuf.h"
 #include "store/ledger.h"
@@ -59,5 +58,3 @@ void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n);
 
 /* Append the exposition text (version 0.0.4). */
 void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *out);
-
-#endif

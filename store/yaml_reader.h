@@ -5,8 +5,7 @@
  * a first pass over the whole text, so that the second pass sees plain values only.  (The
  * document API of libyaml is quadratic in nesting, and checks neither depth nor duplicate keys.)
  */
-#ifndef INGOT_STORE_YAML_READER_H
-#define INGOT_STORE_YAML_READER_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -54,5 +53,3 @@ static inline bool ig_yaml_has_nul(const struct ig_yaml *y)
 {
 	return memchr(y->event.data.scalar.value, 0, y->event.data.scalar.length);
 }
-
-#endif

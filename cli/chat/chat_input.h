@@ -2,8 +2,7 @@
  * chat_input.h: input lines as messages and commands: lines that belong together become one
  * message; a line that begins with / is a command.  Uses no terminal.
  */
-#ifndef INGOT_CLI_CHAT_CHAT_INPUT_H
-#define INGOT_CLI_CHAT_CHAT_INPUT_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -63,5 +62,3 @@ struct ig_chat_command {
  * never a command; // at the start of a text stands for /. */
 int ig_chat_parse(const struct ig_chat_input *in, struct ig_chat_command *out,
 		  struct ig_error *err);
-
-#endif

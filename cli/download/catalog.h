@@ -4,8 +4,7 @@
  * A model is one file whose size and SHA-256 are known, so every source must have the same file.
  * The whole list is read and checked before use; it is immutable afterwards.
  */
-#ifndef INGOT_CLI_DOWNLOAD_CATALOG_H
-#define INGOT_CLI_DOWNLOAD_CATALOG_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -44,5 +43,3 @@ const struct ig_known_model *ig_catalog_find(const struct ig_catalog *c, const c
 int ig_catalog_locate(const char *path, char *buf, size_t size, struct ig_error *err);
 /* The models folder: dir, else $INGOT_MODELS_DIR, else ~/.local/share/ingot/models. */
 int ig_models_dir(const char *dir, char *buf, size_t size, struct ig_error *err);
-
-#endif

@@ -2,8 +2,7 @@
  * fetch.h: downloads one file over https into FILE.part, resumes an earlier attempt, and verifies
  * size and SHA-256.
  */
-#ifndef INGOT_CLI_DOWNLOAD_FETCH_H
-#define INGOT_CLI_DOWNLOAD_FETCH_H
+#pragma once
 
 #include <ingot/error.h>
 
@@ -27,5 +26,3 @@ struct ig_fetch {
  * -EBUSY    another process downloads it
  */
 int ig_fetch_file(const struct ig_fetch *f, struct ig_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* files.h: folders, hashes and moves for pull, and the Ctrl-C flag that long commands check. */
-#ifndef INGOT_CLI_DOWNLOAD_FILES_H
-#define INGOT_CLI_DOWNLOAD_FILES_H
+#pragma once
 
 #include <ingot/error.h>
 #include <signal.h>
@@ -24,5 +23,3 @@ void ig_remove_tree(const char *dir);
 
 /* Whether the cause of a failure is this machine, so that another source would fail too. */
 bool ig_is_local_failure(int rc);
-
-#endif

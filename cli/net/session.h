@@ -1,6 +1,5 @@
 /* session.h: requests one after another on a connection, which is opened again when it is lost. */
-#ifndef INGOT_CLI_NET_SESSION_H
-#define INGOT_CLI_NET_SESSION_H
+#pragma once
 
 #include "cli/net/response.h"
 #include "cli/net/endpoint.h"
@@ -28,5 +27,3 @@ int ig_session_connect(struct ig_session *s, struct ig_error *err);
 int ig_session_ask(struct ig_session *s, const struct ig_ask *q, struct ig_response *a,
 		   struct ig_error *err);
 void ig_session_close(struct ig_session *s);
-
-#endif

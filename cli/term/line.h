@@ -5,8 +5,7 @@
  * Waiting ends when ig_interrupted is set (files.h).  A hook serves a connection meanwhile, which
  * needs replies to its pings.
  */
-#ifndef INGOT_CLI_TERM_LINE_H
-#define INGOT_CLI_TERM_LINE_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -43,5 +42,3 @@ void ig_line_remember(struct ig_line *l, const char *text);
 void ig_line_close(struct ig_line *l); /* NULL is fine; restores the terminal */
 /* Whether this build can edit lines. */
 bool ig_line_can_edit(void);
-
-#endif

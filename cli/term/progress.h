@@ -1,6 +1,5 @@
 /* progress.h: progress on standard error: a bar on a terminal, elsewhere a line each 10 %. */
-#ifndef INGOT_CLI_TERM_PROGRESS_H
-#define INGOT_CLI_TERM_PROGRESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,5 +16,3 @@ void ig_progress_start(struct ig_progress *p, uint64_t total, uint64_t done);
 void ig_progress_update(struct ig_progress *p, uint64_t done);
 /* Ends the bar's line. */
 void ig_progress_stop(struct ig_progress *p);
-
-#endif

@@ -1,6 +1,5 @@
 /* text.h: text for people: tables, sizes, durations, and text made safe for a terminal. */
-#ifndef INGOT_CLI_TERM_TEXT_H
-#define INGOT_CLI_TERM_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,5 +48,3 @@ __attribute__((format(printf, 2, 3))) void ig_table_addf(struct ig_table *t, con
 bool ig_table_write(const struct ig_table *t, struct ig_strbuf *out);
 /* The same to standard output; -ENOMEM or 0. */
 int ig_table_print(const struct ig_table *t);
-
-#endif
