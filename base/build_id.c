@@ -1,4 +1,4 @@
-/* build_id.c: see build_id.h.  The one object of the daemon that the id is compiled into. */
+/* build_id.c: see build_id.h.  The only object file of the daemon that contains the id. */
 #include "base/build_id.h"
 
 #include <ingot/build_id.h>

@@ -1,4 +1,4 @@
-/* build_id.h: which declarations of tier 2 of the module ABI this was built from. */
+/* build_id.h: the id of the module ABI's tier 2 declarations that this program was built from. */
 #pragma once
 
 extern const char ig_build_id[];

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Since some fixed moment; for durations. */
+/* Monotonic; for durations. */
 static inline int64_t ig_now_ns(void)
 {
 	struct timespec ts;

@@ -1,17 +1,17 @@
 /*
  * dtype.c: element types: their names, sizes and plain definitions.
  *
- * ig_dtype_to_f32 is the truth that kernels and packers are tested against; it
- * is written to be read, not to be fast.  Numbers, names and layouts are GGUF's, but
- * Q8_M's, which is how MLX's groups of 8 bits are held; tests/golden/dtype holds every
- * value against the Python package `gguf`.
+ * ig_dtype_to_f32 is the reference for the tests of kernels and packers; it is written for
+ * clarity, not for speed.  Numbers, names and layouts are GGUF's, except Q8_M's, which is the type
+ * of MLX's groups of 8 bits; tests/golden/dtype compares every value with the Python package
+ * `gguf`.
  */
 #include "base/dtype.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* All that GGUF has had, so that an error can name what Ingot does not read. */
+/* All types that GGUF ever had, so that an error can name one that Ingot does not read. */
 static const char *const type_names[] = {
 	[0] = "F32",	 [1] = "F16",	   [2] = "Q4_0",    [3] = "Q4_1",     [4] = "Q4_2",
 	[5] = "Q4_3",	 [6] = "Q5_0",	   [7] = "Q5_1",    [8] = "Q8_0",     [9] = "Q8_1",
@@ -64,7 +64,7 @@ const struct ig_quant_type *ig_quant_type(uint32_t dtype)
 	return dtype < sizeof types / sizeof *types && types[dtype].bytes ? &types[dtype] : NULL;
 }
 
-/* Bytes of one block and values in it; false for what Ingot does not read. */
+/* Bytes of a block and values in it; false for types that Ingot does not read. */
 static bool block_size(uint32_t dtype, uint64_t *bytes, int64_t *values)
 {
 	const struct ig_quant_type *t = ig_quant_type(dtype);
@@ -121,14 +121,14 @@ static void take_scale(struct ig_quant_block *b, const unsigned char *p)
 	b->d = from_half(b->d_bits);
 }
 
-/* sign -1: the type takes m times its minimum off. */
+/* sign -1: the type subtracts m times its minimum. */
 static void take_min(struct ig_quant_block *b, const unsigned char *p, float sign)
 {
 	b->m_bits = load_u16(p);
 	b->m = sign * from_half(b->m_bits);
 }
 
-/* Codes of 4 bits, n at a time: n bytes hold n codes in their low halves, then n more. */
+/* Codes of 4 bits, 2 n at a time: n bytes have n codes in their low halves, then n in the high. */
 static void take_nibbles(struct ig_quant_block *b, const unsigned char *p, int n_values, int n)
 {
 	for (int at = 0; at < n_values; at += 2 * n, p += n)
@@ -138,7 +138,7 @@ static void take_nibbles(struct ig_quant_block *b, const unsigned char *p, int n
 		}
 }
 
-/* Codes of 2 bits, 32 at a time: 32 bytes hold four times 32 codes, lowest bits first. */
+/* Codes of 2 bits, 32 at a time: 32 bytes have four times 32 codes, lowest bits first. */
 static void take_pairs(struct ig_quant_block *b, const unsigned char *p, int shift)
 {
 	for (int at = 0; at < 256; at += 32)
@@ -162,8 +162,9 @@ static void take_word(struct ig_quant_block *b, const unsigned char *p)
 		b->code[i] |= (uint8_t)((p[i / 8] >> (i % 8) & 1) << 4);
 }
 
-/* Eight scales and eight minima of 6 bits in 12 bytes: four of each as they are, with
- * the upper two bits of the other four above them; their lower four bits follow. */
+/* Eight scales and eight minima of 6 bits in 12 bytes: bytes 0 to 7 have four of each in their low
+ * 6 bits and the upper two bits of the other four above them; bytes 8 to 11 have the lower four
+ * bits of those. */
 static void take_scales_6(struct ig_quant_block *b, const unsigned char *p)
 {
 	for (int j = 0; j < 4; j++) {
@@ -308,7 +309,7 @@ void ig_dtype_to_f32(uint32_t dtype, const void *src, float *dst, int64_t n)
 		for (int64_t i = 0; i < n; i++)
 			dst[i] = from_bits((uint32_t)load_u16(p + 2 * i) << 16);
 		return;
-	default: /* row_bytes is 0 for it, so no row of this type was ever let in */
+	default: /* row_bytes is 0, so no row of this type was ever accepted */
 		for (int64_t i = 0; i < n; i++)
 			dst[i] = 0;
 	}

@@ -1,9 +1,9 @@
 /*
- * hash.h: the hash of the tables that are filled from model files.
+ * hash.h: the hash of tables with strings from model files.
  *
- * The strings are chosen by whoever wrote the file, so the hash is keyed with
- * random bytes per process: nobody can choose strings that collide, and a table
- * stays linear.  No result ever depends on the key.
+ * The file's author chooses the strings, so the hash has a random key for each process: strings
+ * that collide cannot be chosen, and filling a table takes linear time.  No result depends on the
+ * key.
  */
 #pragma once
 
@@ -17,8 +17,8 @@ struct ig_hash_key {
 
 void ig_hash_key_init(struct ig_hash_key *key);
 
-/* Both halves of the 128-bit product, folded: every bit of a and b reaches every
- * bit of the result. */
+/* The exclusive or of both halves of the 128-bit product: each bit of a and b affects all bits of
+ * the result. */
 static inline uint64_t ig_hash_mix(uint64_t a, uint64_t b)
 {
 	__extension__ unsigned __int128 p = (unsigned __int128)a * b;
@@ -44,8 +44,8 @@ static inline uint64_t ig_hash_bytes(const struct ig_hash_key *key, const void *
 	const unsigned char *p = data;
 	uint64_t h = key->k[0] ^ n;
 
-	/* Of a hash of whole words the last is what is left, padded with zeros; the
-	 * length in h tells "a" from "a\0". */
+	/* The last word has the remaining bytes, padded with zeros; the length in h makes "a" and
+	 * "a\0" differ. */
 	for (; n > 8; p += 8, n -= 8)
 		h = ig_hash_mix(h ^ ig_hash_load(p, 8), key->k[1] | 1);
 	if (n == 8)

@@ -203,7 +203,7 @@ json_t *ig_json_copy(const json_t *v)
 
 static bool is_plain(unsigned char c) { return c >= 0x20 && c != '"' && c != '\\'; }
 
-/* The string's inside from where it is no longer plain. */
+/* The rest of a string's contents, from the first character that needs an escape. */
 static void put_escapes(struct ig_strbuf *b, const char *s, size_t len)
 {
 	static const char from[] = "\"\\\n\r\t", to[] = "\"\\nrt";
@@ -250,7 +250,7 @@ void ig_json_put_key(struct ig_json_writer *w, const char *key, size_t len)
 	w->comma = false;
 }
 
-/* What stands before a value. */
+/* The comma and the key before a value. */
 static void begin(struct ig_json_writer *w, const char *key)
 {
 	if (key)
@@ -310,7 +310,7 @@ void ig_json_put_text(struct ig_json_writer *w, const char *key, const char *s)
 		ig_json_put_raw(w, key, NULL);
 }
 
-/* Streams are full of these, and printf is slow. */
+/* Streams have many numbers, and printf is slow. */
 static void put_digits(struct ig_json_writer *w, const char *key, uint64_t n, bool negative)
 {
 	char text[24], *p = text + sizeof text;

@@ -1,9 +1,9 @@
 /*
- * json.h: JSON whole, read and written.  The one way to jansson: its values are used as
- * they are, its reader, which does not survive a failed allocation, is not.
+ * json.h: reads and writes whole JSON texts.  The only interface to jansson: its values are used
+ * directly, but not its reader, which does not survive a failed allocation.
  *
- * What is read is checked by json_scan.h's walk, of which a tree is made; files of
- * megabytes are walked without one.
+ * json_scan.h's scanner checks the text, and a tree is made of it; files of megabytes are scanned
+ * without a tree.
  */
 #pragma once
 
@@ -17,19 +17,20 @@
 
 struct ig_json_limits {
 	size_t max_depth;  /* 0: 512 */
-	size_t max_values; /* 0: as many as there are */
+	size_t max_values; /* 0: no limit */
 	bool allow_nul;	   /* U+0000 in strings; never in keys */
 };
 
 struct ig_json_error {
 	char text[160];
-	unsigned line, column; /* of the character that is wrong, from 1; at the end the last */
+	unsigned line,
+		column; /* of the wrong character, from 1; at the text's end of the last one */
 	size_t byte;
 };
 
-/* Any value with nothing behind it; *out is the caller's (json_decref), NULL on failure.
- * A key that comes twice, a number that int64 or double can't hold and half a surrogate pair
- * are errors, as is what is not UTF-8.  0, -EINVAL, -E2BIG beyond the limits (NULL: all 0),
+/* Read one value of any type, after which only white space may follow; *out is the caller's
+ * (json_decref), NULL on failure.  Duplicate keys, numbers outside int64 and double, half a
+ * surrogate pair and invalid UTF-8 are errors.  0, -EINVAL, -E2BIG beyond the limits (NULL: all 0),
  * or -ENOMEM, each with why's text. */
 int ig_json_read(const char *text, size_t len, const struct ig_json_limits *limits, json_t **out,
 		 struct ig_json_error *why);
@@ -37,24 +38,24 @@ int ig_json_read(const char *text, size_t len, const struct ig_json_limits *limi
 int ig_json_read_file(const char *name, const char *text, size_t len, json_t **out,
 		      struct ig_error *err);
 
-/* A member's text; NULL when there is none, or another value. */
+/* A member's text; NULL when it is missing or not a string. */
 static inline const char *ig_json_text(const json_t *object, const char *key)
 {
 	return json_string_value(json_object_get(object, key));
 }
 
-/* A shallow copy of an object or a list, as json_copy, which overlooks a failed allocation;
- * NULL without memory. */
+/* A shallow copy of an object or a list; NULL without memory (json_copy does not check its
+ * allocations). */
 json_t *ig_json_copy(const json_t *v);
 
 /* ---- writing ------------------------------------------------------------------------------ */
 
-/* Appends to out, whose failure sticks.  Every value in an object has a key, in an array and
- * alone it is NULL.  Commas come by themselves; who opens must close.  Texts must be UTF-8. */
+/* Appends to out; check ig_strbuf_ok at the end.  The key is NULL in an array and at the top.
+ * Commas are written automatically; each open needs its close.  Texts must be UTF-8. */
 struct ig_json_writer {
 	struct ig_strbuf *out;
 	bool spaced; /* ", " and ": ", as Python writes it */
-	bool comma;  /* a value stands before the next one */
+	bool comma;  /* the next value needs a comma */
 };
 
 void ig_json_open_object(struct ig_json_writer *w, const char *key);
@@ -65,15 +66,15 @@ void ig_json_put_string(struct ig_json_writer *w, const char *key, const char *s
 void ig_json_put_text(struct ig_json_writer *w, const char *key, const char *s); /* NULL: null */
 void ig_json_put_int(struct ig_json_writer *w, const char *key, int64_t n);
 void ig_json_put_uint(struct ig_json_writer *w, const char *key, uint64_t n);
-/* By a format of printf for one double, as "%.3f"; null when it is not finite. */
+/* format: printf's for one double, as "%.3f"; null when x is not finite. */
 __attribute__((format(printf, 3, 0))) void
 ig_json_put_real(struct ig_json_writer *w, const char *key, const char *format, double x);
 void ig_json_put_bool(struct ig_json_writer *w, const char *key, bool b);
 /* As jansson writes it; NULL: null. */
 void ig_json_put_value(struct ig_json_writer *w, const char *key, const json_t *v);
-/* What is JSON already; NULL: null. */
+/* A JSON text, copied as it is; NULL: null. */
 void ig_json_put_raw(struct ig_json_writer *w, const char *key, const char *json);
-/* A key of any bytes; its value comes next, with a NULL key. */
+/* A key of any bytes; its value is the next call, with a NULL key. */
 void ig_json_put_key(struct ig_json_writer *w, const char *key, size_t len);
 /* Values by a format, which is JSON with single quotes; spaces outside quotes are dropped:
  *
@@ -92,5 +93,5 @@ void ig_json_put_line(struct ig_json_writer *w);
 
 /* malloc'd; NULL without memory. */
 char *ig_json_to_text(const json_t *v);
-/* A line on standard output, in ASCII, its reals with so many digits (0: 17); -EIO or 0. */
+/* Print v as a line in ASCII, reals with so many digits (0: 17); 0 or -EIO. */
 int ig_json_print(const json_t *v, unsigned digits);

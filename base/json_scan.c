@@ -1,6 +1,4 @@
-/*
- * json_scan.c: see json_scan.h.
- */
+/* json_scan.c: see json_scan.h. */
 #include "base/json_scan.h"
 
 #include "base/utf8.h"
@@ -133,7 +131,7 @@ static int hex4(const char *p, const char *end)
 	return v;
 }
 
-/* Room for n bytes that stay where they are. */
+/* Space for n bytes at an address that does not change. */
 static char *keep(struct ig_json_scan *s, size_t n)
 {
 	struct ig_json_chunk *c = s->chunks;
@@ -149,7 +147,7 @@ static char *keep(struct ig_json_scan *s, size_t n)
 	return c->bytes + c->used;
 }
 
-/* What the backslash at s->p stands for, appended to out. */
+/* Append the character of the escape at s->p to *out. */
 static int unescape(struct ig_json_scan *s, char **out)
 {
 	static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
@@ -178,7 +176,7 @@ static int unescape(struct ig_json_scan *s, char **out)
 	return 0;
 }
 
-/* On from s->p as far as characters stand for themselves. */
+/* Advance s->p to the next quotation mark or backslash. */
 static int plain_run(struct ig_json_scan *s)
 {
 	while (s->p < s->end) {
@@ -215,7 +213,7 @@ int ig_json_scan_string(struct ig_json_scan *s, const char **out, size_t *len)
 		*len = (size_t)(s->p++ - from);
 		return 0;
 	}
-	/* What is written takes no more room than what is read, which ends here: */
+	/* the unescaped text is not longer than the source, which ends at stop */
 	for (stop = s->p; stop < s->end && *stop != '"'; stop++)
 		stop += *stop == '\\' && stop + 1 < s->end;
 	text = at = keep(s, (size_t)(stop - from));
@@ -250,7 +248,7 @@ static bool digits(const char **p, const char *end)
 	return *p > from;
 }
 
-/* The characters of a number by JSON's grammar; *fraction: it is none of the whole ones. */
+/* Advance over a number; *fraction: it has a fraction or an exponent. */
 static bool number_text(struct ig_json_scan *s, const char **from, bool *fraction)
 {
 	const char *p;
@@ -343,7 +341,7 @@ int ig_json_scan_numeral(struct ig_json_scan *s, bool *whole, int64_t *i, double
 
 static int skip_string(struct ig_json_scan *s)
 {
-	/* A quotation mark ends it unless an odd number of backslashes stands before. */
+	/* a quotation mark ends it unless an odd number of backslashes precedes it */
 	for (const char *from = s->p + 1, *at = from;; at++) {
 		const char *back;
 		at = memchr(at, '"', (size_t)(s->end - at));
@@ -360,7 +358,7 @@ static int skip_string(struct ig_json_scan *s)
 	}
 }
 
-/* Brackets are only counted: who wants the value reads it properly. */
+/* Only counts brackets: a later scan of the value checks it. */
 static int skip(struct ig_json_scan *s)
 {
 	uint64_t depth = 0;
@@ -393,7 +391,7 @@ static int skip(struct ig_json_scan *s)
 				return ig_json_scan_bad(s, "no value");
 			s->p++;
 			break;
-		default: /* a number or a word: whoever reads it looks at it */
+		default: /* a number or a word, which a later scan checks */
 			while (s->p < s->end && (((*s->p | 32) >= 'a' && (*s->p | 32) <= 'z') ||
 						 (*s->p >= '0' && *s->p <= '9') || *s->p == '-' ||
 						 *s->p == '+' || *s->p == '.'))

@@ -1,5 +1,5 @@
-/* log.c: see log.h.  A message is formatted on the caller's stack and written
- * with one write(2), so lines of several threads never mix. */
+/* log.c: see log.h.  A message is formatted on the caller's stack and written with one write(2), so
+ * that lines of several threads do not mix. */
 #include "base/log.h"
 
 #include <errno.h>
@@ -29,10 +29,10 @@ int ig_log_set_file(const char *path)
 	int old = atomic_load(&log_fd);
 	if (old == STDERR_FILENO || fd == STDERR_FILENO) {
 		atomic_store(&log_fd, fd);
-		/* old stays open when it was a file: another thread may be writing */
+		/* an old file stays open: another thread may be writing to it */
 		return 0;
 	}
-	/* Replace the file under the same number, so that no writer sees a gap. */
+	/* replace the file of the same descriptor, so that no writer's message is lost */
 	int rc = dup2(fd, old) < 0 || fcntl(old, F_SETFD, FD_CLOEXEC) < 0 ? -errno : 0;
 	close(fd);
 	return rc;
@@ -59,7 +59,7 @@ void ig_log(int level, const char *fmt, ...)
 	if (m < 0)
 		return;
 	n += (size_t)m < sizeof line - n - 1 ? (size_t)m : sizeof line - n - 2;
-	/* One message is one line, whatever a client or a file put into it. */
+	/* one message is one line, even if a client's text has control characters */
 	for (size_t i = 0; i < n; i++)
 		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
 			line[i] = ' ';

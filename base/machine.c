@@ -1,8 +1,7 @@
 /*
  * machine.c: processors and memory that this process may use.  A container sees all of its
- * machine: more threads than its share of processors would only stand in each other's way, and
- * who takes three quarters of the machine's memory there is killed.
- * Owns nothing.  What to do with the numbers is its callers' matter.
+ * machine, but more threads than its share of processors are slower, and a process that exceeds
+ * its share of memory is killed.
  */
 #include "base/machine.h"
 
@@ -21,7 +20,7 @@
 
 /* ---- control groups -------------------------------------------------------------------- */
 
-/* Up to two numbers of a group's file; how many there are. "max" is none. */
+/* Read up to two numbers of a group's file; returns their count.  "max" is not a number. */
 static int numbers_of(const char *folder, const char *name, unsigned long long out[2])
 {
 	char path[PATH_MAX + 32], word[2][24] = { "", "" };
@@ -64,7 +63,7 @@ static uint64_t memory_of(const char *folder)
 	return has_most ? most[0] : has_high ? high[0] : 0;
 }
 
-/* The least of a group and those above it. */
+/* The least limit of a group and all groups above it. */
 static uint64_t least_of(const char *groups, const char *mount, uint64_t (*of)(const char *folder))
 {
 	char line[PATH_MAX], folder[PATH_MAX] = "";
@@ -76,7 +75,7 @@ static uint64_t least_of(const char *groups, const char *mount, uint64_t (*of)(c
 		return 0;
 	while (!folder[0] && fgets(line, sizeof line, f)) {
 		line[strcspn(line, "\n")] = 0;
-		/* the unified hierarchy's line; others are of version 1 */
+		/* the line of version 2; the others are of version 1 */
 		if (!strncmp(line, "0::/", 4) && base + strlen(line) < sizeof folder)
 			snprintf(folder, sizeof folder, "%s%s", mount, line + 3);
 	}

@@ -3,17 +3,17 @@
 
 #include <stdint.h>
 
-/* Processors, at least 1.  On Linux those of the affinity mask, or as many as the control group's
- * quota is worth, where those are fewer; elsewhere all that are online. */
+/* Processors, at least 1.  On Linux the smaller of the affinity mask's number and the control
+ * group's quota; elsewhere all that are online. */
 unsigned ig_machine_cpus(void);
 
-/* Bytes of memory: what there is, or on Linux the control group's limit where that is less; 0
- * where the system does not say. */
+/* Bytes of memory: the machine's, or on Linux the control group's limit if it is smaller; 0 if
+ * unknown. */
 uint64_t ig_machine_memory(void);
 
-/* The same limits alone, of the control group (version 2) that the file `groups` names, in the
- * form of /proc/self/cgroup, and of all groups above it, the least counts; 0 where there is none.
- * Groups are folders below `mount`.  A quota is rounded down, so that threads which wait for each
- * other are never held up by it, but at least 1. */
+/* The control groups' limits alone; 0: none.  The file `groups`, in the format of
+ * /proc/self/cgroup, names a group (version 2), which is a folder in `mount`; the least limit of it
+ * and of all groups above it counts.  A quota is rounded down, but at least 1, so that it does not
+ * delay threads which wait for each other. */
 unsigned ig_group_cpus(const char *groups, const char *mount);
 uint64_t ig_group_memory(const char *groups, const char *mount);

@@ -3,5 +3,5 @@
 
 #include <stddef.h>
 
-/* n is at most 256.  0, or -errno where the system has none: nothing is written then. */
+/* n is at most 256.  0, or -errno without random bytes, and out is unchanged. */
 int ig_random_bytes(void *out, size_t n);

@@ -17,19 +17,18 @@ void ig_strbuf_finish(struct ig_strbuf *b)
 
 bool ig_strbuf_reserve(struct ig_strbuf *b, size_t len)
 {
-	if (b->failed)
-		return false;
-	if (len >= SIZE_MAX / 4 - b->len) {
+	size_t cap = b->cap ? b->cap : 64;
+	char *p;
+
+	if (b->failed || len >= SIZE_MAX / 4 - b->len) {
 		b->failed = true;
 		return false;
 	}
-	size_t need = b->len + len + 1;
-	if (need <= b->cap)
-		return true;
-	size_t cap = b->cap ? b->cap : 64;
-	while (cap < need)
+	while (cap < b->len + len + 1)
 		cap *= 2;
-	char *p = realloc(b->data, cap);
+	if (cap == b->cap)
+		return true;
+	p = realloc(b->data, cap);
 	if (!p) {
 		b->failed = true;
 		return false;
@@ -83,5 +82,16 @@ char *ig_strbuf_steal(struct ig_strbuf *b)
 	b->data[b->len] = 0;
 	char *p = b->data;
 	ig_strbuf_init(b);
+	return p;
+}
+
+char *ig_copy_text(const char *s, size_t len)
+{
+	char *p = malloc(len + 1);
+
+	if (p) {
+		memcpy(p, s, len);
+		p[len] = 0;
+	}
 	return p;
 }

@@ -1,7 +1,7 @@
 /*
- * utf8.h: UTF-8 as table 3-7 of the Unicode standard has it: no overlong forms, no
- * surrogates, nothing above U+10FFFF.  Broken bytes end as the standard's "maximal
- * subparts" do, so that each such part becomes one U+FFFD.
+ * utf8.h: UTF-8 by table 3-7 of the Unicode standard: no overlong forms, no surrogates, nothing
+ * above U+10FFFF.  Invalid bytes are divided into the standard's "maximal subparts", each of which
+ * becomes one U+FFFD.
  */
 #pragma once
 
@@ -35,9 +35,8 @@ static inline int ig_utf8_lead(unsigned char first, unsigned char *low, unsigned
 
 static inline bool ig_utf8_continues(char byte) { return ((unsigned char)byte & 0xc0) == 0x80; }
 
-/* Of the n > 0 bytes at p: the length of the whole character they begin with
- * (1 to 4); 0 when they are the beginning of one and more bytes are needed; or
- * -k when the first k bytes are broken, whatever follows. */
+/* The n > 0 bytes at p begin with a whole character of the returned length (1 to 4); 0: with a
+ * prefix of a character that needs more bytes; -k: with k invalid bytes, whatever follows. */
 static inline int ig_utf8_check(const unsigned char *p, size_t n)
 {
 	unsigned char low, high;
@@ -45,7 +44,7 @@ static inline int ig_utf8_check(const unsigned char *p, size_t n)
 
 	if (p[0] < 0x80)
 		return 1;
-	if (p[0] >= 0xc2 && p[0] < 0xe0) /* most of what is not ASCII in vocabularies */
+	if (p[0] >= 0xc2 && p[0] < 0xe0) /* most characters of vocabularies that are not ASCII */
 		return n == 1 ? 0 : (p[1] & 0xc0) == 0x80 ? 2 : -1;
 	len = ig_utf8_lead(p[0], &low, &high);
 	for (int i = 1; i < len; i++) {
@@ -59,7 +58,7 @@ static inline int ig_utf8_check(const unsigned char *p, size_t n)
 	return len ? len : -1;
 }
 
-/* The whole character at p; n is what ig_utf8_check said of it. */
+/* The whole character at p; n is the result of ig_utf8_check. */
 static inline uint32_t ig_utf8_char(const unsigned char *p, int n)
 {
 	switch (n) {
@@ -70,22 +69,22 @@ static inline uint32_t ig_utf8_char(const unsigned char *p, int n)
 	}
 }
 
-/* Write the character c, at most 0x10ffff, to out[4]; its bytes, 1 to 4. */
+/* Write the character c, at most 0x10ffff, to out[4]; returns its number of bytes, 1 to 4. */
 size_t ig_utf8_put(char *out, uint32_t c);
 
-struct ig_utf8 {		 /* a check over pieces; begins with zeros */
+struct ig_utf8 {		 /* state of a check of consecutive parts; starts with zeros */
 	uint8_t need;		 /* continuation bytes still to come */
 	unsigned char low, high; /* bounds of the next of them */
 };
-/* False once the bytes so far can't be UTF-8. */
+/* False when the bytes so far are not UTF-8. */
 bool ig_utf8_feed(struct ig_utf8 *u, const void *data, size_t len);
 static inline bool ig_utf8_whole(const struct ig_utf8 *u) { return !u->need; }
 
 bool ig_utf8_valid(const void *data, size_t len);
-/* Characters, of what is UTF-8. */
+/* The number of characters of a UTF-8 text. */
 size_t ig_utf8_count(const char *s, size_t len);
-/* How many of the first n < len bytes may be taken so that no character is cut. */
+/* The most bytes, at most n, of s that end with a whole character. */
 size_t ig_utf8_cut(const char *s, size_t len, size_t n);
 
-/* Copy what fits, whole characters only; bytes that are not UTF-8 become '?'. */
+/* Copy the whole characters that fit; bytes that are not UTF-8 become '?'. */
 void ig_utf8_copy(char *out, size_t cap, const char *s);

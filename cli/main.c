@@ -1,11 +1,11 @@
 /*
- * main.c: ingot, the command line: which command, and help.
+ * main.c: the program ingot: finds the command to run; prints help.
  */
 #include <stdio.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "cli/commands/command.h"
-#include "cli/options.h"
 #include "cli/term/text.h"
 
 struct command {
@@ -15,13 +15,14 @@ struct command {
 };
 
 static const struct command commands[] = {
-	{ "run", ig_run_main, "stream one answer from the daemon" },
-	{ "chat", ig_chat_main, "talk with a model" },
-	{ "pull", ig_pull_main, "download a model and check it" },
-	{ "convert", ig_convert_main, "write a model as GGUF, in another type" },
-	{ "ps", ig_ps_main, "list loaded models and the requests under way" },
-	{ "models", ig_models_main, "list models: known, downloaded, served; load, unload" },
-	{ "stats", ig_stats_main, "requests, tokens and latencies from the ledger" },
+	{ "run", ig_run_main, "send a prompt and stream the response" },
+	{ "chat", ig_chat_main, "chat with a model" },
+	{ "pull", ig_pull_main, "download a model and verify it" },
+	{ "convert", ig_convert_main, "convert a model to GGUF, with another element type" },
+	{ "ps", ig_ps_main, "list loaded models and active requests" },
+	{ "models", ig_models_main,
+	  "list known, downloaded and served models; load and unload them" },
+	{ "stats", ig_stats_main, "show requests, tokens and latencies from the ledger" },
 	{ "keys", ig_keys_main, "add, list and remove API keys" },
 	{ "doctor", ig_doctor_main, "check this machine and the configuration" },
 	{ 0 },
@@ -32,7 +33,7 @@ static void print_help(FILE *f)
 	fputs("usage: ingot COMMAND [options]\n\ncommands:\n", f);
 	for (const struct command *c = commands; c->name; c++)
 		fprintf(f, "  %-8s %s\n", c->name, c->summary);
-	fputs("  help     print this, or a command's options: ingot help COMMAND\n"
+	fputs("  help     print this, or the options of a command: ingot help COMMAND\n"
 	      "\n  --version  print the version\n"
 	      "\nThe daemon is ingotd; ingot finds it by --url, $INGOT_URL or ingot.yaml.\n",
 	      f);
@@ -40,18 +41,13 @@ static void print_help(FILE *f)
 
 static const struct command *find(const char *name)
 {
-	const char *names[sizeof commands / sizeof commands[0]];
-	size_t n = 0;
+	char hint[96];
 
-	for (const struct command *c = commands; c->name; c++) {
+	for (const struct command *c = commands; c->name; c++)
 		if (!strcmp(c->name, name))
 			return c;
-		names[n++] = c->name;
-	}
-	names[n] = NULL;
-	const char *near = ig_nearest_name(name, names);
-	ig_complain("unknown command '%s'%s%s%s; `ingot help` lists them", name,
-		    near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+	ig_complain("unknown command '%s'%s; `ingot help` lists them", name,
+		    ig_did_you_mean(hint, name, "", commands, sizeof *commands));
 	return NULL;
 }
 
@@ -81,7 +77,7 @@ int main(int argc, char **argv)
 	if (!c)
 		return IG_EXIT_USAGE;
 	status = c->main(argc - 2, argv + 2);
-	/* what was printed has arrived, or the command has not succeeded */
+	/* a command whose output could not be written has failed */
 	if (fflush(stdout) && status == IG_EXIT_OK)
 		status = IG_EXIT_FAILED;
 	return status;

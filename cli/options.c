@@ -4,52 +4,17 @@
  */
 #include "cli/options.h"
 
+#include "base/nearest.h"
+#include "cli/commands/command.h"
+#include "cli/term/text.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_NAME 64
-
-static size_t edit_distance(const char *a, const char *b)
-{
-	size_t row[MAX_NAME + 1], n = strlen(b);
-
-	if (n > MAX_NAME || strlen(a) > MAX_NAME)
-		return SIZE_MAX;
-	for (size_t j = 0; j <= n; j++)
-		row[j] = j;
-	for (size_t i = 0; a[i]; i++) {
-		size_t diagonal = row[0];
-		row[0] = i + 1;
-		for (size_t j = 0; j < n; j++) {
-			size_t best = diagonal + (a[i] != b[j]);
-			if (row[j] + 1 < best)
-				best = row[j] + 1;
-			if (row[j + 1] + 1 < best)
-				best = row[j + 1] + 1;
-			diagonal = row[j + 1];
-			row[j + 1] = best;
-		}
-	}
-	return row[n];
-}
-
-const char *ig_nearest_name(const char *s, const char *const *names)
-{
-	const char *best = NULL;
-	size_t least = strlen(s) / 3 + 2; /* farther than this is no typing error */
-
-	for (; *names; names++) {
-		size_t d = edit_distance(s, *names);
-		if (d < least) {
-			least = d;
-			best = *names;
-		}
-	}
-	return best;
-}
+#define MAX_OPTIONS 32 /* of one command */
 
 bool ig_parse_duration(const char *s, int64_t *seconds)
 {
@@ -120,7 +85,7 @@ static int set_value(const struct ig_option *o, const char *v, struct ig_error *
 		if (!ig_parse_duration(v, o->value))
 			return ig_fail(
 				err, -EINVAL,
-				"--%s: '%s' is no duration; say 90s, 15m, 24h, 7d, 2w or all",
+				"--%s: '%s' is not a duration such as 90s, 15m, 24h, 7d, 2w or all",
 				o->name, v);
 		break;
 	}
@@ -131,18 +96,11 @@ static int set_value(const struct ig_option *o, const char *v, struct ig_error *
 
 static int unknown_option(const struct ig_option *opts, const char *arg, struct ig_error *err)
 {
-	const char *names[65];
-	char name[MAX_NAME];
-	size_t n = 0;
+	char name[64], hint[96];
 
 	snprintf(name, sizeof name, "%.*s", (int)strcspn(arg, "="), arg);
-	for (const struct ig_option *o = opts; o->name && n < 64; o++)
-		names[n++] = o->name;
-	names[n] = NULL;
-	const char *near = ig_nearest_name(name + strspn(name, "-"), names);
-	if (near)
-		return ig_fail(err, -EINVAL, "unknown option %s; did you mean --%s?", name, near);
-	return ig_fail(err, -EINVAL, "unknown option %s", name);
+	return ig_fail(err, -EINVAL, "unknown option %s%s", name,
+		       ig_did_you_mean(hint, name + strspn(name, "-"), "--", opts, sizeof *opts));
 }
 
 int ig_options_parse(const struct ig_option *opts, int argc, char **argv, int *n_args,
@@ -209,4 +167,43 @@ void ig_options_help(FILE *f, const char *usage, const char *about, const struct
 			 o->arg ? o->arg : "");
 		fprintf(f, "  %-30s %s\n", left, o->help);
 	}
+}
+
+/* ---- commands ------------------------------------------------------------------------ */
+
+int ig_wrong_usage(const char *command, const char *fmt, ...)
+{
+	size_t n = strcspn(command, " ");
+	char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	ig_complain("%.*s: %s (ingot help %.*s)", (int)n, command, text, (int)n, command);
+	return IG_EXIT_USAGE;
+}
+
+int ig_command_start(const char *usage, const char *about, const struct ig_option *opts, int argc,
+		     char **argv, int *n_args)
+{
+	struct ig_option all[MAX_OPTIONS + 2] = { 0 };
+	struct ig_error err = { 0 };
+	bool help = false;
+	int n = 0;
+
+	while (opts[n].name && n < MAX_OPTIONS) {
+		all[n] = opts[n];
+		n++;
+	}
+	all[n] = (struct ig_option)IG_FLAG("help", 'h', &help, "print this");
+	if (ig_options_parse(all, argc, argv, &n, &err))
+		return ig_wrong_usage(usage, "%s", err.text);
+	if (help) {
+		ig_options_help(stdout, usage, about, all);
+		return IG_EXIT_OK;
+	}
+	if (n_args)
+		*n_args = n;
+	return n && !n_args ? ig_wrong_usage(usage, "no argument is expected") : -1;
 }

@@ -1,23 +1,22 @@
 /*
- * config.c: the life of a configuration: defaults, file, environment, the checks over the
- * whole, differences.
- * The options are in config_table.c, the YAML itself is read in config_parse.c, single values
- * in config_value.c.
+ * config.c: creates a configuration from defaults, file and environment, checks it as a whole, and
+ * compares two.  The options are in config_table.c; config_parse.c reads the YAML, config_value.c
+ * single values.
  */
 #include "store/config_private.h"
 
+#include "base/file.h"
 #include "base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 extern char **environ;
 
-/* ---- making one -------------------------------------------------------------------------- */
+/* ---- create -------------------------------------------------------------------------- */
 
 void ig_config_destroy(struct ig_config *pub)
 {
@@ -42,10 +41,9 @@ void ig_config_destroy(struct ig_config *pub)
 static char *folder_of(const char *path)
 {
 	const char *slash = strrchr(path, '/');
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	char cwd[4096];
 
-	ig_strbuf_init(&b);
 	if (path[0] != '/') {
 		if (!getcwd(cwd, sizeof cwd))
 			return NULL;
@@ -60,7 +58,7 @@ static char *folder_of(const char *path)
 	return out;
 }
 
-/* All defaults; label names the file in messages and gives the folder. */
+/* All defaults; label names the file in messages, and paths are relative to its folder. */
 static int create(const char *label, struct config **out, struct ig_error *err)
 {
 	struct config *c = calloc(1, sizeof *c);
@@ -69,14 +67,10 @@ static int create(const char *label, struct config **out, struct ig_error *err)
 
 	if (!c)
 		return ig_fail(err, -ENOMEM, "out of memory");
-	/* A long path must leave room for the message itself. */
-	if (len > 200) {
-		c->label = malloc(204);
-		if (c->label)
-			snprintf(c->label, 204, "...%s", label + len - 200);
-	} else {
-		c->label = strdup(label);
-	}
+	/* A long path must leave space for the message itself. */
+	if (asprintf(&c->label, "%s%s", len > 200 ? "..." : "",
+		     len > 200 ? label + len - 200 : label) < 0)
+		c->label = NULL;
 	c->pub.file = strdup(label);
 	c->dir = folder_of(label);
 	if (!c->label || !c->pub.file || !c->dir) {
@@ -108,12 +102,11 @@ static const struct ig_config_model *find_model(const struct config *c, const ch
 static int check_default_model(const struct config *c, const char *name, const char *who,
 			       struct ig_error *err)
 {
-	struct ig_strbuf known;
+	struct ig_strbuf known = { 0 };
 	char got[80];
 
 	if (!*name || c->pub.n_models == 0 || find_model(c, name))
 		return 0;
-	ig_strbuf_init(&known);
 	for (size_t i = 0; i < c->pub.n_models && known.len < 200; i++)
 		ig_strbuf_printf(&known, "%s%s", i ? ", " : "", c->pub.models[i].name);
 	ig_fail(err, -EINVAL, "%s: there is no model %s; models has %s", who,
@@ -122,7 +115,7 @@ static int check_default_model(const struct config *c, const char *name, const c
 	return -EINVAL;
 }
 
-/* How a message about option o begins. */
+/* The start of a message about option o. */
 static void describe_place(const struct config *c, const struct config_option *o, char *buf,
 			   size_t size)
 {
@@ -136,7 +129,7 @@ static void describe_place(const struct config *c, const struct config_option *o
 		snprintf(buf, size, "%s", o->key);
 }
 
-/* A certificate goes with its key, and the daemon listens somewhere. */
+/* A certificate needs its key, and the daemon needs an address to listen on. */
 static int check_server(const struct config *c, struct ig_error *err)
 {
 	bool cert = c->pub.server.tls_cert[0], key = c->pub.server.tls_key[0];
@@ -144,13 +137,12 @@ static int check_server(const struct config *c, struct ig_error *err)
 	char who[320];
 
 	if (cert != key) {
-		describe_place(c, config_find(name, strlen(name)), who, sizeof who);
+		describe_place(c, config_find(name), who, sizeof who);
 		return ig_fail(err, -EINVAL, "%s: server.%s must be set too", who,
 			       cert ? "tls_key" : "tls_cert");
 	}
 	if (!c->pub.server.host[0] && !c->pub.server.unix_socket[0]) {
-		describe_place(c, config_find("server.host", strlen("server.host")), who,
-			       sizeof who);
+		describe_place(c, config_find("server.host"), who, sizeof who);
 		return ig_fail(err, -EINVAL,
 			       "%s: \"\" means no TCP, and server.unix_socket is not set: "
 			       "there is nothing to listen on",
@@ -161,7 +153,7 @@ static int check_server(const struct config *c, struct ig_error *err)
 
 static int check_whole(const struct config *c, struct ig_error *err)
 {
-	const struct config_option *o = config_find("default_model", strlen("default_model"));
+	const struct config_option *o = config_find("default_model");
 	char who[320];
 
 	describe_place(c, o, who, sizeof who);
@@ -171,7 +163,7 @@ static int check_whole(const struct config *c, struct ig_error *err)
 
 /* ---- environment ------------------------------------------------------------------------------ */
 
-/* Variables in our part of the environment that are not options. */
+/* INGOT_ variables that are not options. */
 static const char *const other_variables[] = { "INGOT_CONFIG", "INGOT_URL",
 					       "INGOT_MODELS", "INGOT_MODELS_DIR",
 					       "INGOT_PYTHON", "INGOT_API_KEY",
@@ -192,7 +184,7 @@ static void warn_unknown_variables(void)
 		const struct config_option *o = config_nearest_variable(name);
 		if (found || (o && !strcmp(name, config_env_name(o, known))))
 			continue;
-		ig_log_warn("the environment has %s, which is no option and is ignored%s%s",
+		ig_log_warn("the environment has %s, which is not an option and is ignored%s%s",
 			    config_quote(*e, (size_t)(eq - *e), shown), o ? "; did you mean " : "",
 			    o ? config_env_name(o, known) : "");
 	}
@@ -225,8 +217,7 @@ static int parse(const char *text, size_t len, const char *label, bool environme
 	int rc;
 
 	if (len > CONFIG_MAX_BYTES)
-		return ig_fail(err, -EFBIG, "%s: larger than 1MiB, which no configuration is",
-			       label);
+		return ig_fail(err, -EFBIG, "%s: larger than 1 MiB", label);
 	rc = create(label, &c, err);
 	if (rc)
 		return rc;
@@ -251,49 +242,19 @@ int ig_config_parse(const char *text, size_t len, const char *label, struct ig_c
 	return parse(text, len, label, false, out, err);
 }
 
-/* The whole file, at most one byte more than is allowed; the caller's. */
-static int read_file(const char *path, char **out, size_t *len, struct ig_error *err)
+static int read_file(const char *path, struct ig_strbuf *text, struct ig_error *err)
 {
-	size_t cap = CONFIG_MAX_BYTES + 1, n = 0;
-	struct stat st;
-	char *text = NULL;
-	int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int rc = fd < 0 ? -errno : ig_read_all(fd, CONFIG_MAX_BYTES, NULL, text);
 
-	if (fd < 0 || fstat(fd, &st) < 0) {
-		rc = ig_fail(err, -errno, "%s: cannot be read: %s", path, strerror(errno));
-		goto out;
-	}
-	if (S_ISDIR(st.st_mode)) {
-		rc = ig_fail(err, -EISDIR, "%s: is a folder, not a file", path);
-		goto out;
-	}
-	if (S_ISREG(st.st_mode) && (uint64_t)st.st_size < cap)
-		cap = (size_t)st.st_size + 1;
-	text = malloc(cap);
-	if (!text) {
-		rc = ig_fail(err, -ENOMEM, "%s: out of memory", path);
-		goto out;
-	}
-	while (n < cap) {
-		ssize_t got = read(fd, text + n, cap - n);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0) {
-			rc = ig_fail(err, -errno, "%s: cannot be read: %s", path, strerror(errno));
-			goto out;
-		}
-		if (got == 0)
-			break;
-		n += (size_t)got;
-	}
-	*out = text;
-	*len = n;
-	text = NULL;
-out:
-	free(text);
 	if (fd >= 0)
 		close(fd);
-	return rc;
+	if (rc == -EISDIR)
+		return ig_fail(err, rc, "%s: is a folder, not a file", path);
+	/* a text that is too large is an error of parse */
+	return rc && rc != -EFBIG ?
+		       ig_fail(err, rc, "%s: cannot be read: %s", path, strerror(-rc)) :
+		       0;
 }
 
 /* The first file of the search order that exists, or -ENOENT. */
@@ -301,15 +262,12 @@ static int find_file(char **out, struct ig_error *err)
 {
 	const char *named = getenv("INGOT_CONFIG"), *xdg = getenv("XDG_CONFIG_HOME");
 	const char *installed = IG_SYSCONFDIR "/ingot/ingot.yaml";
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	int rc = 0;
 
 	if (named && *named) {
-		*out = strdup(named);
-		return *out ? 0 : ig_fail(err, -ENOMEM, "out of memory");
-	}
-	ig_strbuf_init(&b);
-	if (xdg && xdg[0] == '/') {
+		ig_strbuf_puts(&b, named);
+	} else if (xdg && xdg[0] == '/') {
 		ig_strbuf_printf(&b, "%s/ingot/ingot.yaml", xdg);
 	} else {
 		char *home = config_home();
@@ -317,76 +275,44 @@ static int find_file(char **out, struct ig_error *err)
 			ig_strbuf_printf(&b, "%s/.config/ingot/ingot.yaml", home);
 		free(home);
 	}
-	/* One that exists but cannot be read is an error for read_file to name. */
-	if (b.len && access(b.data, F_OK)) {
-		if (access(installed, F_OK)) {
+	/* A file that exists but cannot be read is an error of read_file. */
+	if (!(named && *named) && b.len && access(b.data, F_OK)) {
+		if (access(installed, F_OK))
 			rc = ig_fail(err, -ENOENT,
 				     "no configuration: neither %s nor %s exists, and INGOT_CONFIG "
 				     "is not set",
 				     b.data, installed);
-			goto out;
-		}
 		ig_strbuf_clear(&b);
 	}
-	if (!b.len)
+	if (!rc && !b.len)
 		ig_strbuf_puts(&b, installed);
-	*out = ig_strbuf_steal(&b);
-	if (!*out)
+	if (!rc && !(*out = ig_strbuf_steal(&b)))
 		rc = ig_fail(err, -ENOMEM, "out of memory");
-out:
 	ig_strbuf_finish(&b);
 	return rc;
 }
 
 int ig_config_load(const char *path, struct ig_config **out, struct ig_error *err)
 {
-	char *found = NULL, *text = NULL;
-	size_t len = 0;
-	int rc = 0;
+	struct ig_strbuf text = { 0 };
+	char *found = NULL;
+	int rc = path ? 0 : find_file(&found, err);
 
-	if (!path) {
-		rc = find_file(&found, err);
-		path = found;
-	}
+	path = path ? path : found;
 	if (!rc)
-		rc = read_file(path, &text, &len, err);
+		rc = read_file(path, &text, err);
 	if (!rc)
-		rc = parse(text, len, path, true, out, err);
-	free(text);
+		rc = parse(ig_strbuf_text(&text), text.len, path, true, out, err);
+	ig_strbuf_finish(&text);
 	free(found);
 	return rc;
 }
 
-int ig_config_set(struct ig_config *pub, const char *key, const char *value, struct ig_error *err)
+int ig_config_load_or_defaults(const char *path, struct ig_config **out, struct ig_error *err)
 {
-	struct config *c = (struct config *)pub;
-	const struct config_option *o = config_find(key, strlen(key));
-	int rc;
+	int rc = ig_config_load(path, out, err);
 
-	if (!o) {
-		const char *dot = strchr(key, '.'), *nearest;
-		char section[32] = "", shown[80];
-		if (dot)
-			snprintf(section, sizeof section, "%.*s", (int)(dot - key), key);
-		nearest = config_nearest(section, dot ? dot + 1 : key);
-		config_quote(key, strlen(key), shown);
-		if (!strcmp(key, "models"))
-			return ig_fail(err, -EINVAL, "models is set in the file only");
-		if (nearest)
-			return ig_fail(err, -EINVAL, "unknown option %s; did you mean \"%s\"?",
-				       shown, nearest);
-		return ig_fail(err, -EINVAL, "unknown option %s", shown);
-	}
-	if (!strcmp(key, "default_model")) {
-		rc = check_default_model(c, value, key, err);
-		if (rc)
-			return rc;
-	}
-	rc = config_store(c->dir, pub, o, key, value, strlen(value), err);
-	if (rc)
-		return rc;
-	c->places[o - config_options] = (struct config_place){ .from = FROM_SET };
-	return config_fill_in(c, err);
+	return rc == -ENOENT && !path ? parse("{}", 2, "defaults", false, out, err) : rc;
 }
 
 /* ---- differences ------------------------------------------------------------------------------------ */
@@ -430,10 +356,8 @@ void ig_config_diff(const struct ig_config *old, const struct ig_config *new_,
 				 bool reloadable),
 		    void *ctx)
 {
-	struct ig_strbuf was, is;
+	struct ig_strbuf was = { 0 }, is = { 0 };
 
-	ig_strbuf_init(&was);
-	ig_strbuf_init(&is);
 	for (size_t i = 0; i < config_n_options; i++) {
 		const struct config_option *o = &config_options[i];
 		if (config_equal(o, old, new_))

@@ -1,9 +1,9 @@
 /*
  * config.h: ingot.yaml as one typed struct.
  *
- * One table in config_table.c gives every option's type, bounds, default, unit,
- * environment name and whether SIGHUP may change it.  A struct that was loaded
- * is immutable; a reload makes a new one, and the old one stays on any error.
+ * One table in config_table.c gives every option's type, bounds, default, unit, environment
+ * variable and whether SIGHUP may change it.  A loaded struct is immutable; a reload creates a new
+ * one, and the old one stays in use on any error.
  */
 #pragma once
 
@@ -13,14 +13,13 @@
 #include <stdbool.h>
 
 struct ig_config_model {
-	char *name;	  /* what clients ask for; [A-Za-z0-9._:/-]{1,128}, unique */
-	char *path;	  /* a GGUF file, or a folder with safetensors; relative to the config
+	char *name;		/* what clients ask for; [A-Za-z0-9._:/-]{1,128}, unique */
+	char *path;		/* a GGUF file, or a folder with safetensors; relative to the config
 		       file's folder; ~/ is expanded */
-	uint32_t context; /* tokens a sequence may have; 0: as the model was trained */
-	char *load;	  /* start, first_use */
-	uint32_t
-		keep_alive_ms; /* 0: it stays; else it is unloaded after so long without a request */
-	bool pin;	       /* false; true: never unloaded to make room for another */
+	uint32_t context;	/* tokens a sequence may have; 0: as the model was trained */
+	char *load;		/* start, first_use */
+	uint32_t keep_alive_ms; /* unloaded after so long without a request; 0: never */
+	bool pin;		/* false; true: never unloaded to free memory for another */
 };
 
 struct ig_config {
@@ -33,14 +32,15 @@ struct ig_config {
 		uint64_t max_body;	  /* 32 MiB: an HTTP body or a WebSocket message */
 		uint32_t max_header;	  /* 16 KiB: all headers of one request */
 		uint64_t client_buffer;	  /* 256 KiB: unsent output kept for one request */
-		uint32_t slow_client_timeout_ms; /* 30 s: a client that reads nothing for so long */
-		uint32_t keepalive_interval_ms;	 /* 5 s: an event during a long prefill */
-		uint32_t model_wait_ms;	   /* 2 min: a request waits so long for its model to load;
-					   then, and with 0 at once, it gets 503 */
-		bool watch_config;	   /* true: a changed file is taken over like with SIGHUP */
-		uint32_t drain_timeout_ms; /* 20 s: SIGTERM waits so long for requests under way */
+		uint32_t
+			slow_client_timeout_ms; /* 30 s: most time of a client that reads nothing */
+		uint32_t keepalive_interval_ms; /* 5 s: an event during a long prefill */
+		uint32_t model_wait_ms;		/* 2 min: most time a request waits for its model to
+					      load before it gets 503; 0: none */
+		bool watch_config;		/* true: reload a changed file as SIGHUP does */
+		uint32_t drain_timeout_ms; /* 20 s: most time SIGTERM waits for active requests */
 		char **allowed_hosts; /* names besides the loopback ones in Host; NULL-terminated */
-		char **allowed_origins;	   /* besides none; NULL-terminated */
+		char **allowed_origins;	   /* none by default; NULL-terminated */
 		char *unix_socket;	   /* a path to listen on too; empty: none */
 		uint32_t unix_socket_mode; /* 0600: its permissions */
 		char *tls_cert, *tls_key;  /* PEM files; empty: plain HTTP */
@@ -52,7 +52,7 @@ struct ig_config {
 		uint32_t requests_per_minute;
 		uint32_t tokens_per_minute;
 	} limits;
-	struct {		     /* responses: finished ones, to be continued and asked for */
+	struct {		     /* responses: stored ones, to be continued and retrieved */
 		uint32_t max_stored; /* 4096; 0: none */
 		uint64_t max_stored_bytes; /* 256 MiB, together */
 	} responses;
@@ -61,9 +61,9 @@ struct ig_config {
 		char *isa; /* auto, generic, avx2, avx512, avx512_bf16, neon, neon_dotprod, neon_i8mm */
 		uint32_t threads;  /* 0: as many as there are processors */
 		char *activations; /* auto: as fits the weights (8 bit or bf16); f32 */
-		char *experts;	   /* packed, mapped: weights of experts stay in the file */
+		char *experts;	   /* packed, mapped: experts' weights are read from the file */
 		char *run_ahead; /* auto, on, off: may a step start before the last one is read? */
-		bool strict;	 /* false: a breach of the one-wait rule is an error */
+		bool strict;	 /* true: a second wait within a step is an error */
 	} runtime;
 	struct {		 /* memory: */
 		uint64_t budget; /* 0: three quarters of the machine's memory */
@@ -73,22 +73,21 @@ struct ig_config {
 		uint64_t arena;	   /* 0: the rest of the budget, 4 GiB at most */
 		uint64_t slab;	   /* 4 MiB; a power of two */
 		char *dtype;	   /* f16, f32 */
-		bool prefix_cache; /* prompts that begin alike share what is computed */
-		char *share;	   /* key, all: with whom */
+		bool prefix_cache; /* prompts with a common prefix share its blocks */
+		char *share;	   /* key, all: whose prompts share */
 	} kvcache;
-	struct {			   /* scheduler: */
-		uint32_t max_batch_tokens; /* 512: rows of one step */
-		uint32_t prefill_chunk;	   /* 512: rows of one sequence's prefill in a step */
-		uint32_t max_seqs;	   /* 64: sequences that run at once; no more than rows */
-		uint32_t max_queue;	   /* 256: requests that wait; more get 503 */
-		uint32_t retry_after_s;	   /* 2 */
-		uint32_t
-			max_output_tokens; /* 0: up to the context; a default for requests that name none */
+	struct {			    /* scheduler: */
+		uint32_t max_batch_tokens;  /* 512: rows of one step */
+		uint32_t prefill_chunk;	    /* 512: rows of one sequence's prefill in a step */
+		uint32_t max_seqs;	    /* 64: sequences that run at once; no more than rows */
+		uint32_t max_queue;	    /* 256: requests that wait; more get 503 */
+		uint32_t retry_after_s;	    /* 2 */
+		uint32_t max_output_tokens; /* default of requests; 0: up to the context */
 	} scheduler;
 	struct {	     /* modules: */
-		char **path; /* folders to load *.so from, never none; default: those of the build
-			      tree that the program lies in, else the installed one */
-		/* NAME.KEY: what the file sets of the modules' own options, once they were judged */
+		char **path; /* folders to load *.so from, at least one; default: those of the
+				build tree that has the program, or else the installed one */
+		/* NAME.KEY: the modules' own options that the file sets, once checked */
 		struct ig_setting *settings;
 		size_t n_settings;
 	} modules;
@@ -96,7 +95,7 @@ struct ig_config {
 		bool enabled; /* true */
 		char *path; /* ~/.local/state/ingot/ledger.db (XDG_STATE_HOME), on macOS var/ingot */
 		uint32_t queue;		 /* 4096 rows */
-		uint32_t retention_days; /* 90; 0: for ever */
+		uint32_t retention_days; /* 90; 0: no limit */
 	} ledger;
 	struct {	     /* log: */
 		char *level; /* error, warn, info, debug */
@@ -111,8 +110,10 @@ struct ig_config {
  * and the installed one.  Environment variables (INGOT_SERVER_PORT …) override
  * scalars.  0, or negative errno with "file:line:column: what, nearest key". */
 int ig_config_load(const char *path, struct ig_config **out, struct ig_error *err);
-/* The same over text, without the environment; label stands for the file's name in
- * messages, and relative paths start from its folder. */
+/* The same, but all defaults, whose file is "defaults", when path is NULL and there is no file. */
+int ig_config_load_or_defaults(const char *path, struct ig_config **out, struct ig_error *err);
+/* The same of a text, without the environment; label names the file in messages, and paths are
+ * relative to its folder. */
 int ig_config_parse(const char *text, size_t len, const char *label, struct ig_config **out,
 		    struct ig_error *err);
 void ig_config_destroy(struct ig_config *c);
@@ -123,16 +124,11 @@ void ig_config_diff(const struct ig_config *old, const struct ig_config *new_,
 				 bool reloadable),
 		    void *ctx);
 
-/* Judge what the file says below modules.NAME by the tables of these modules, and fill in
- * modules.settings.  Until then it is kept as it was read; who asks for nothing of modules
- * need not judge it.  Errors as those of ig_config_load. */
+/* Check the options below modules.NAME against the tables of these modules, and fill in
+ * modules.settings.  Until then they are stored unchecked; without modules this call is not
+ * needed.  Errors as those of ig_config_load. */
 int ig_config_judge_modules(struct ig_config *c, const struct ig_module *const *modules, size_t n,
 			    struct ig_error *err);
 
-/* Write the commented file with every option, of these modules too, and its default, as
- * etc/ingot.yaml has it. */
+/* Write etc/ingot.yaml: every option, those of these modules too, with comment and default. */
 int ig_config_write_reference(FILE *f, const struct ig_module *const *modules, size_t n);
-
-/* Override one option by its dotted name, as if the file had said so (a list: "a,b").
- * c must come from load or parse, and no other thread may read it yet. */
-int ig_config_set(struct ig_config *c, const char *key, const char *value, struct ig_error *err);

@@ -1,7 +1,6 @@
 /*
- * config_modules.c: options that modules bring: what the file says below modules.NAME is kept
- * as it was read until the modules' own tables judge it, with the same types and bounds as
- * every other option.
+ * config_modules.c: the options of modules: the values below modules.NAME are stored as read until
+ * they are checked against the modules' own tables, with the same types and bounds as all options.
  */
 #include "store/config_private.h"
 
@@ -9,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_SAID 256
+#define MAX_RAW 256
 
-static void free_said(struct config_said *s)
+static void free_raw(struct config_raw *s)
 {
 	free(s->module);
 	free(s->key);
@@ -34,47 +33,47 @@ static void free_settings(struct ig_config *pub)
 
 void config_clear_modules(struct config *c)
 {
-	for (size_t i = 0; i < c->n_said; i++)
-		free_said(&c->said[i]);
-	free(c->said);
+	for (size_t i = 0; i < c->n_raw; i++)
+		free_raw(&c->raw[i]);
+	free(c->raw);
 	free_settings(&c->pub);
 }
 
-const struct config_said *config_find_said(const struct config *c, const char *module,
-					   const char *key)
+const struct config_raw *config_find_raw(const struct config *c, const char *module,
+					 const char *key)
 {
-	for (size_t i = 0; i < c->n_said; i++)
-		if (!strcmp(c->said[i].module, module) &&
-		    (key && c->said[i].key ? !strcmp(c->said[i].key, key) : key == c->said[i].key))
-			return &c->said[i];
+	for (size_t i = 0; i < c->n_raw; i++)
+		if (!strcmp(c->raw[i].module, module) &&
+		    (key && c->raw[i].key ? !strcmp(c->raw[i].key, key) : key == c->raw[i].key))
+			return &c->raw[i];
 	return NULL;
 }
 
-int config_say(struct config *c, const struct config_said *said, struct ig_error *err)
+int config_add_raw(struct config *c, const struct config_raw *raw, struct ig_error *err)
 {
-	struct config_said *all, *s;
+	struct config_raw *all, *s;
 
-	if (c->n_said == MAX_SAID)
+	if (c->n_raw == MAX_RAW)
 		return ig_fail(err, -EINVAL, "%s: more than %d options of modules", c->label,
-			       MAX_SAID);
-	all = realloc(c->said, (c->n_said + 1) * sizeof *all);
+			       MAX_RAW);
+	all = realloc(c->raw, (c->n_raw + 1) * sizeof *all);
 	if (!all)
 		return ig_fail(err, -ENOMEM, "%s: out of memory", c->label);
-	c->said = all;
-	s = &all[c->n_said];
-	*s = *said;
-	s->module = strdup(said->module);
-	s->key = said->key ? strdup(said->key) : NULL;
-	s->text = said->text ? strdup(said->text) : NULL;
-	if (!s->module || (said->key && (!s->key || !s->text))) {
-		free_said(s);
+	c->raw = all;
+	s = &all[c->n_raw];
+	*s = *raw;
+	s->module = strdup(raw->module);
+	s->key = raw->key ? strdup(raw->key) : NULL;
+	s->text = raw->text ? strdup(raw->text) : NULL;
+	if (!s->module || (raw->key && (!s->key || !s->text))) {
+		free_raw(s);
 		return ig_fail(err, -ENOMEM, "%s: out of memory", c->label);
 	}
-	c->n_said++;
+	c->n_raw++;
 	return 0;
 }
 
-/* ---- a module's option as one of ours --------------------------------------------------- */
+/* ---- a module's option as a config_option --------------------------------------------------- */
 
 void config_of_module(const char *module, const struct ig_module_option *m,
 		      struct config_module_option *out)
@@ -95,7 +94,7 @@ void config_of_module(const char *module, const struct ig_module_option *m,
 		.value = out->value,
 		.help = m->help,
 	};
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
 	out->option = o;
 	snprintf(out->key, sizeof out->key, "modules.%.64s.%.64s", module, m->key);
@@ -105,13 +104,12 @@ void config_of_module(const char *module, const struct ig_module_option *m,
 		out->field.text = (char *)(uintptr_t)m->text;
 	else
 		out->field.number = m->number;
-	ig_strbuf_init(&b);
 	config_format(&o, &out->field, &b);
-	snprintf(out->value, sizeof out->value, "%s", b.data ? b.data : "");
+	snprintf(out->value, sizeof out->value, "%s", ig_strbuf_text(&b));
 	ig_strbuf_finish(&b);
 }
 
-/* ---- judging ------------------------------------------------------------------------------ */
+/* ---- checking ------------------------------------------------------------------------------ */
 
 static const struct ig_module *find_module(const struct ig_module *const *modules, size_t n,
 					   const char *name)
@@ -130,17 +128,16 @@ static const struct ig_module_option *find_option(const struct ig_module *m, con
 	return NULL;
 }
 
-/* "…:3:5: unknown key "modules.x"; WHAT a, b", of modules or, with one, of its options. */
-static int fail_unknown(const struct config *c, const struct config_said *s,
+/* m NULL: the module is unknown, otherwise its option. */
+static int fail_unknown(const struct config *c, const struct config_raw *s,
 			const struct ig_module *const *modules, size_t n, const struct ig_module *m,
 			struct ig_error *err)
 {
 	char full[260], shown[80];
-	struct ig_strbuf known;
+	struct ig_strbuf known = { 0 };
 
 	snprintf(full, sizeof full, "modules.%s%s%s", s->module, m ? "." : "", m ? s->key : "");
 	config_quote(full, strlen(full), shown);
-	ig_strbuf_init(&known);
 	for (size_t i = 0; !m && i < n && known.len < 120; i++)
 		ig_strbuf_printf(&known, "%s%s", i ? ", " : "", modules[i]->name);
 	for (const struct ig_module_option *o = m ? m->options : NULL;
@@ -153,11 +150,11 @@ static int fail_unknown(const struct config *c, const struct config_said *s,
 	return -EINVAL;
 }
 
-static int judge(struct config *c, struct config_said *s, const struct ig_module *m,
+static int check(struct config *c, struct config_raw *s, const struct ig_module *m,
 		 const struct ig_module_option *o, struct ig_setting *out, struct ig_error *err)
 {
 	struct config_module_option as;
-	struct ig_strbuf value;
+	struct ig_strbuf value = { 0 };
 	char who[400];
 	int rc;
 
@@ -174,7 +171,6 @@ static int judge(struct config *c, struct config_said *s, const struct ig_module
 		out->number = o->type == IG_OPTION_BOOL ? as.field.truth : as.field.number;
 	free(s->value);
 	free(s->fallback);
-	ig_strbuf_init(&value);
 	config_format(&as.option, &as.field, &value);
 	s->value = ig_strbuf_steal(&value);
 	s->fallback = strdup(as.value);
@@ -190,18 +186,18 @@ int ig_config_judge_modules(struct ig_config *pub, const struct ig_module *const
 	int rc = 0;
 
 	free_settings(pub);
-	pub->modules.settings = calloc(c->n_said + 1, sizeof *pub->modules.settings);
+	pub->modules.settings = calloc(c->n_raw + 1, sizeof *pub->modules.settings);
 	if (!pub->modules.settings)
 		return ig_fail(err, -ENOMEM, "%s: out of memory", c->label);
-	for (size_t i = 0; i < c->n_said && !rc; i++) {
-		struct config_said *s = &c->said[i];
+	for (size_t i = 0; i < c->n_raw && !rc; i++) {
+		struct config_raw *s = &c->raw[i];
 		const struct ig_module *m = find_module(modules, n, s->module);
 		const struct ig_module_option *o = m && s->key ? find_option(m, s->key) : NULL;
 
 		if (!m || (s->key && !o))
 			rc = fail_unknown(c, s, modules, n, m, err);
-		else if (o) /* counted first, so that half a setting is freed too */
-			rc = judge(c, s, m, o, &pub->modules.settings[pub->modules.n_settings++],
+		else if (o) /* counted first, so that an incomplete setting is freed too */
+			rc = check(c, s, m, o, &pub->modules.settings[pub->modules.n_settings++],
 				   err);
 	}
 	return rc;
@@ -209,10 +205,10 @@ int ig_config_judge_modules(struct ig_config *pub, const struct ig_module *const
 
 /* ---- differences ---------------------------------------------------------------------------- */
 
-/* What the option s has in c: both were judged, or neither. */
-static const char *value_in(const struct config *c, const struct config_said *s)
+/* The value of option s in c; both configurations are checked, or neither. */
+static const char *value_in(const struct config *c, const struct config_raw *s)
 {
-	const struct config_said *found = config_find_said(c, s->module, s->key);
+	const struct config_raw *found = config_find_raw(c, s->module, s->key);
 
 	if (!found)
 		return s->fallback ? s->fallback : "the default";
@@ -224,13 +220,13 @@ void config_diff_modules(const struct config *old, const struct config *new_,
 				      bool reloadable),
 			 void *ctx)
 {
-	for (size_t i = 0; i < old->n_said + new_->n_said; i++) {
-		const bool is_old = i < old->n_said;
-		const struct config_said *s = is_old ? &old->said[i] : &new_->said[i - old->n_said];
+	for (size_t i = 0; i < old->n_raw + new_->n_raw; i++) {
+		const bool is_old = i < old->n_raw;
+		const struct config_raw *s = is_old ? &old->raw[i] : &new_->raw[i - old->n_raw];
 		char key[160];
 
-		/* Those that both have are seen in the old one. */
-		if (!s->key || (!is_old && config_find_said(old, s->module, s->key)) ||
+		/* an option in both is compared once, with the old one */
+		if (!s->key || (!is_old && config_find_raw(old, s->module, s->key)) ||
 		    !strcmp(value_in(old, s), value_in(new_, s)))
 			continue;
 		snprintf(key, sizeof key, "modules.%.64s.%.64s", s->module, s->key);

@@ -1,273 +1,127 @@
 /*
- * config_parse.c: the YAML of a configuration, by libyaml's events.
- *
- * Two passes over the text.  The first looks at the form alone: depth, one
- * document, no anchors, aliases or tags.  The second walks the events with the
- * table in hand.  (The document API of libyaml is quadratic in nesting, and
- * knows neither duplicate keys nor a limit.)
+ * config_parse.c: the YAML of a configuration: walks its events with the table of options.
  */
 #include "store/config_private.h"
+#include "store/yaml_reader.h"
 
-#include "base/utf8.h"
+#include "base/array.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <yaml.h>
+
+#define MAX_KEY 128
 
 struct reader {
 	struct config *c;
-	struct ig_error *err;
-	yaml_parser_t parser;
-	yaml_event_t event; /* the latest */
-	bool has_event;
-	const char *text;
-	size_t len;
+	struct ig_yaml y;
 };
 
-/* ---- events --------------------------------------------------------------------- */
+static uint32_t line_of(const struct reader *r) { return (uint32_t)r->y.event.start_mark.line + 1; }
 
-__attribute__((format(printf, 3, 4))) static int fail_at(struct reader *r, yaml_mark_t mark,
-							 const char *fmt, ...)
+static uint32_t column_of(const struct reader *r)
 {
-	char text[320];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof text, fmt, ap);
-	va_end(ap);
-	return ig_fail(r->err, -EINVAL, "%s:%zu:%zu: %s", r->c->label, mark.line + 1,
-		       mark.column + 1, text);
+	return (uint32_t)r->y.event.start_mark.column + 1;
 }
 
-/* Line and column of a byte, where libyaml knows only its offset. */
-static yaml_mark_t mark_of(const struct reader *r, size_t offset)
+/* Read the next key of a mapping.  1, or 0 at the mapping's end. */
+static int next_key(struct reader *r, char key[MAX_KEY])
 {
-	yaml_mark_t m = { .index = offset };
+	int rc = ig_yaml_next_key(&r->y);
+	size_t len = r->y.event.data.scalar.length;
+	char shown[80];
 
-	for (size_t i = 0; i < offset && i < r->len; i++) {
-		if (r->text[i] == '\n') {
-			m.line++;
-			m.column = 0;
-		} else if (!ig_utf8_continues(r->text[i])) {
-			m.column++;
-		}
-	}
-	return m;
+	if (rc <= 0)
+		return rc;
+	/* cutting would make different long keys equal */
+	if (len >= MAX_KEY || ig_yaml_has_nul(&r->y))
+		return ig_yaml_fail(&r->y, "unknown key %s",
+				    config_quote(ig_yaml_text(&r->y), len, shown));
+	memcpy(key, ig_yaml_text(&r->y), len + 1);
+	return 1;
 }
 
-static int fail_yaml(struct reader *r)
+static int fail_kind(struct reader *r, const char *name, const char *expected)
 {
-	const yaml_parser_t *p = &r->parser;
-
-	switch (p->error) {
-	case YAML_MEMORY_ERROR: return ig_fail(r->err, -ENOMEM, "%s: out of memory", r->c->label);
-	case YAML_READER_ERROR:
-		return fail_at(r, mark_of(r, p->problem_offset), "not valid YAML: %s",
-			       p->problem ? p->problem : "unreadable");
-	default:
-		return fail_at(r, p->problem_mark, "not valid YAML: %s%s%s",
-			       p->context ? p->context : "", p->context ? ", " : "",
-			       p->problem ? p->problem : "unreadable");
-	}
+	return ig_yaml_fail(&r->y, "%s%sexpected %s, got %s", name, *name ? ": " : "", expected,
+			    ig_yaml_kind(&r->y));
 }
 
-static int next(struct reader *r)
+static int fail_duplicate(struct reader *r, const char *key, uint32_t line)
 {
-	if (r->has_event)
-		yaml_event_delete(&r->event);
-	r->has_event = false;
-	if (!yaml_parser_parse(&r->parser, &r->event))
-		return fail_yaml(r);
-	r->has_event = true;
-	return 0;
+	return ig_yaml_fail(&r->y, "duplicate key \"%s\"; first given in line %u", key, line);
 }
 
-static int start(struct reader *r)
+static bool is_value(const struct reader *r)
 {
-	if (!yaml_parser_initialize(&r->parser))
-		return ig_fail(r->err, -ENOMEM, "%s: out of memory", r->c->label);
-	yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
-	yaml_parser_set_input_string(&r->parser, (const unsigned char *)r->text, r->len);
-	return 0;
+	return r->y.event.type == YAML_SCALAR_EVENT && !ig_yaml_is_null(&r->y);
 }
 
-static void stop(struct reader *r)
+static void describe(const struct reader *r, const char *name, char *buf, size_t size)
 {
-	if (r->has_event)
-		yaml_event_delete(&r->event);
-	r->has_event = false;
-	yaml_parser_delete(&r->parser);
+	snprintf(buf, size, "%s:%u:%u: %s", r->c->label, line_of(r), column_of(r), name);
 }
 
-/* ---- first pass: the form --------------------------------------------------------- */
-
-static int check_node(struct reader *r, const yaml_char_t *anchor, const yaml_char_t *tag)
-{
-	if (anchor)
-		return fail_at(r, r->event.start_mark, "anchors (&) are not allowed");
-	if (tag)
-		return fail_at(r, r->event.start_mark, "tags (!) are not allowed");
-	return 0;
-}
-
-static int check_form(struct reader *r)
-{
-	const yaml_event_t *e = &r->event;
-	unsigned depth = 0, n_documents = 0;
-	int rc;
-
-	do {
-		rc = next(r);
-		if (rc)
-			return rc;
-		switch (e->type) {
-		case YAML_DOCUMENT_START_EVENT:
-			if (n_documents++)
-				return fail_at(r, e->start_mark,
-					       "a second document (---) is not allowed");
-			break;
-		case YAML_ALIAS_EVENT:
-			return fail_at(r, e->start_mark, "aliases (*) are not allowed");
-		case YAML_SCALAR_EVENT:
-			rc = check_node(r, e->data.scalar.anchor, e->data.scalar.tag);
-			break;
-		case YAML_SEQUENCE_START_EVENT:
-			depth++;
-			rc = check_node(r, e->data.sequence_start.anchor,
-					e->data.sequence_start.tag);
-			break;
-		case YAML_MAPPING_START_EVENT:
-			depth++;
-			rc = check_node(r, e->data.mapping_start.anchor, e->data.mapping_start.tag);
-			break;
-		case YAML_SEQUENCE_END_EVENT:
-		case YAML_MAPPING_END_EVENT: depth--; break;
-		default: break;
-		}
-		if (rc)
-			return rc;
-		if (depth > CONFIG_MAX_DEPTH)
-			return fail_at(r, e->start_mark, "nested deeper than %d levels",
-				       CONFIG_MAX_DEPTH);
-	} while (e->type != YAML_STREAM_END_EVENT);
-	return 0;
-}
-
-/* ---- second pass: the values -------------------------------------------------------- */
-
-/* A plain scalar that means nothing: "key:" with no value, ~ or null. */
-static bool is_null(const yaml_event_t *e)
-{
-	const char *s = (const char *)e->data.scalar.value;
-
-	return e->type == YAML_SCALAR_EVENT && e->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
-	       (!*s || !strcmp(s, "~") || !strcmp(s, "null") || !strcmp(s, "Null") ||
-		!strcmp(s, "NULL"));
-}
-
-/* The event is a scalar key; its text, of at most 127 bytes, in buf. */
-static int take_key(struct reader *r, char *buf, size_t size)
-{
-	const yaml_event_t *e = &r->event;
-
-	if (e->type != YAML_SCALAR_EVENT)
-		return fail_at(r, e->start_mark, "a key must be a word, not a list or a mapping");
-	snprintf(buf, size, "%s", (const char *)e->data.scalar.value);
-	/* Two different long keys must not look the same. */
-	if (e->data.scalar.length >= size || strlen(buf) != e->data.scalar.length) {
-		char shown[80];
-		return fail_at(r, e->start_mark, "unknown key %s",
-			       config_quote((const char *)e->data.scalar.value,
-					    e->data.scalar.length, shown));
-	}
-	return 0;
-}
-
-static const char *kind(const yaml_event_t *e)
-{
-	return e->type == YAML_SEQUENCE_START_EVENT ? "a list" :
-	       e->type == YAML_MAPPING_START_EVENT  ? "a mapping" :
-						      "one value";
-}
-
-static void describe(const struct reader *r, yaml_mark_t mark, const char *name, char *buf,
-		     size_t size)
-{
-	snprintf(buf, size, "%s:%zu:%zu: %s", r->c->label, mark.line + 1, mark.column + 1, name);
-}
-
-/* The event holds the value of option o, called name; put it into base. */
+/* Store the event's value as option o of base; messages call it name. */
 static int take_scalar(struct reader *r, void *base, const struct config_option *o,
 		       const char *name)
 {
-	const yaml_event_t *e = &r->event;
+	struct ig_strbuf expected = { 0 };
 	char who[400];
 
-	if (e->type != YAML_SCALAR_EVENT || is_null(e)) {
-		struct ig_strbuf b;
-		ig_strbuf_init(&b);
-		config_expected(o, &b);
-		fail_at(r, e->start_mark, "%s: expected %s, got %s", name,
-			b.data ? b.data : "one value",
-			e->type == YAML_SCALAR_EVENT ? "nothing" : kind(e));
-		ig_strbuf_finish(&b);
+	if (!is_value(r)) {
+		config_expected(o, &expected);
+		fail_kind(r, name, expected.len ? expected.data : "one value");
+		ig_strbuf_finish(&expected);
 		return -EINVAL;
 	}
-	describe(r, e->start_mark, name, who, sizeof who);
-	return config_store(r->c->dir, base, o, who, (const char *)e->data.scalar.value,
-			    e->data.scalar.length, r->err);
+	describe(r, name, who, sizeof who);
+	return config_store(r->c->dir, base, o, who, ig_yaml_text(&r->y),
+			    r->y.event.data.scalar.length, r->y.err);
 }
 
-static int take_list(struct reader *r, void *base, const struct config_option *o, const char *name)
+/* The entries of a list into items, whose n strings the caller frees; each is checked alone, so
+ * that an error has its place. */
+static int read_items(struct reader *r, void *base, const struct config_option *o, char **items,
+		      size_t *n)
+{
+	char who[400];
+	int rc;
+
+	while ((rc = ig_yaml_next_entry(&r->y)) > 0) {
+		if (!is_value(r))
+			return ig_yaml_fail(&r->y, "%s: an entry must be one value, got %s", o->key,
+					    ig_yaml_kind(&r->y));
+		if (*n == CONFIG_MAX_ITEMS)
+			return ig_yaml_fail(&r->y, "%s: more than %d entries", o->key,
+					    CONFIG_MAX_ITEMS);
+		if (ig_yaml_has_nul(&r->y))
+			return ig_yaml_fail(&r->y, "%s: an entry has a NUL in it", o->key);
+		describe(r, o->key, who, sizeof who);
+		items[*n] = strdup(ig_yaml_text(&r->y));
+		if (!items[*n])
+			return ig_fail(r->y.err, -ENOMEM, "%s: out of memory", r->c->label);
+		rc = config_store_list(r->c->dir, base, o, who, &items[(*n)++], 1, r->y.err);
+		if (rc)
+			return rc;
+	}
+	return rc;
+}
+
+static int take_list(struct reader *r, void *base, const struct config_option *o)
 {
 	char *items[CONFIG_MAX_ITEMS] = { NULL }, who[400];
 	size_t n = 0;
 	int rc = 0;
 
-	describe(r, r->event.start_mark, name, who, sizeof who);
-	if (!is_null(&r->event)) {
-		if (r->event.type != YAML_SEQUENCE_START_EVENT)
-			return fail_at(r, r->event.start_mark,
-				       "%s: expected a list, such as [a, b], got %s", name,
-				       kind(&r->event));
-		for (;;) {
-			rc = next(r);
-			if (rc || r->event.type == YAML_SEQUENCE_END_EVENT)
-				break;
-			if (r->event.type != YAML_SCALAR_EVENT || is_null(&r->event)) {
-				rc = fail_at(r, r->event.start_mark,
-					     "%s: an entry must be one value, got %s", name,
-					     r->event.type == YAML_SCALAR_EVENT ? "nothing" :
-										  kind(&r->event));
-				break;
-			}
-			if (n == CONFIG_MAX_ITEMS) {
-				rc = fail_at(r, r->event.start_mark, "%s: more than %d entries",
-					     name, CONFIG_MAX_ITEMS);
-				break;
-			}
-			/* Each entry is judged alone, so that the message has its place. */
-			describe(r, r->event.start_mark, name, who, sizeof who);
-			items[n] = strndup((const char *)r->event.data.scalar.value,
-					   r->event.data.scalar.length);
-			if (!items[n]) {
-				rc = ig_fail(r->err, -ENOMEM, "%s: out of memory", r->c->label);
-				break;
-			}
-			n++;
-			if (strlen(items[n - 1]) != r->event.data.scalar.length)
-				rc = fail_at(r, r->event.start_mark, "%s: an entry has a NUL in it",
-					     name);
-			else
-				rc = config_store_list(r->c->dir, base, o, who, &items[n - 1], 1,
-						       r->err);
-			if (rc)
-				break;
-		}
+	describe(r, o->key, who, sizeof who);
+	if (!ig_yaml_is_null(&r->y)) {
+		if (r->y.event.type != YAML_SEQUENCE_START_EVENT)
+			return fail_kind(r, o->key, "a list, such as [a, b]");
+		rc = read_items(r, base, o, items, &n);
 	}
 	if (!rc)
-		rc = config_store_list(r->c->dir, base, o, who, items, n, r->err);
+		rc = config_store_list(r->c->dir, base, o, who, items, n, r->y.err);
 	for (size_t i = 0; i < n; i++)
 		free(items[i]);
 	return rc;
@@ -281,11 +135,12 @@ static int fail_unknown(struct reader *r, yaml_mark_t at, const char *section, c
 	snprintf(full, sizeof full, "%s%s%s", section, *section ? "." : "", key);
 	config_quote(full, strlen(full), shown);
 	if (nearest && !strcmp(nearest, full))
-		return fail_at(r, at, "unknown key %s; write \"%s\" below \"%.*s:\"", shown,
-			       strchr(full, '.') + 1, (int)strcspn(full, "."), full);
+		return ig_yaml_fail_at(&r->y, at, "unknown key %s; write \"%s\" below \"%.*s:\"",
+				       shown, strchr(full, '.') + 1, (int)strcspn(full, "."), full);
 	if (nearest)
-		return fail_at(r, at, "unknown key %s; did you mean \"%s\"?", shown, nearest);
-	return fail_at(r, at, "unknown key %s", shown);
+		return ig_yaml_fail_at(&r->y, at, "unknown key %s; did you mean \"%s\"?", shown,
+				       nearest);
+	return ig_yaml_fail_at(&r->y, at, "unknown key %s", shown);
 }
 
 static int take_option(struct reader *r, const struct config_option *o)
@@ -294,203 +149,165 @@ static int take_option(struct reader *r, const struct config_option *o)
 	int rc;
 
 	if (place->from == FROM_FILE)
-		return fail_at(r, r->event.start_mark,
-			       "duplicate key \"%s\"; first given in line %u", o->key, place->line);
-	rc = next(r);
+		return fail_duplicate(r, o->key, place->line);
+	rc = ig_yaml_next(&r->y);
 	if (rc)
 		return rc;
-	*place = (struct config_place){ .from = FROM_FILE,
-					.line = (uint32_t)r->event.start_mark.line + 1,
-					.column = (uint32_t)r->event.start_mark.column + 1 };
-	return config_is_list(o) ? take_list(r, &r->c->pub, o, o->key) :
+	*place = (struct config_place){ FROM_FILE, line_of(r), column_of(r) };
+	return config_is_list(o) ? take_list(r, &r->c->pub, o) :
 				   take_scalar(r, &r->c->pub, o, o->key);
 }
 
-/* The event is the key of a module's option, whose section is s. */
-static int take_module_option(struct reader *r, struct config_said *s)
+/* The event is the key of a module's option; s has the module. */
+static int take_module_option(struct reader *r, struct config_raw *s, char *key)
 {
-	yaml_mark_t at = r->event.start_mark;
-	const struct config_said *first;
-	char key[128], name[260];
-	int rc = take_key(r, key, sizeof key);
+	const struct config_raw *first = config_find_raw(r->c, s->module, key);
+	char name[260];
+	int rc;
 
-	if (rc)
-		return rc;
 	snprintf(name, sizeof name, "modules.%s.%s", s->module, key);
-	first = config_find_said(r->c, s->module, key);
 	if (first)
-		return fail_at(r, at, "duplicate key \"%s\"; first given in line %u", name,
-			       first->line);
-	rc = next(r);
+		return fail_duplicate(r, name, first->line);
+	s->key = key;
+	s->line = line_of(r);
+	s->column = column_of(r);
+	rc = ig_yaml_next(&r->y);
 	if (rc)
 		return rc;
-	if (r->event.type != YAML_SCALAR_EVENT || is_null(&r->event))
-		return fail_at(r, r->event.start_mark, "%s: expected one value, got %s", name,
-			       r->event.type == YAML_SCALAR_EVENT ? "nothing" : kind(&r->event));
-	if (strlen((const char *)r->event.data.scalar.value) != r->event.data.scalar.length)
-		return fail_at(r, r->event.start_mark, "%s: the value has a NUL in it", name);
-	s->key = key;
-	s->text = (char *)r->event.data.scalar.value;
-	s->line = (uint32_t)at.line + 1;
-	s->column = (uint32_t)at.column + 1;
-	s->value_line = (uint32_t)r->event.start_mark.line + 1;
-	s->value_column = (uint32_t)r->event.start_mark.column + 1;
-	return config_say(r->c, s, r->err);
+	if (!is_value(r))
+		return fail_kind(r, name, "one value");
+	if (ig_yaml_has_nul(&r->y))
+		return ig_yaml_fail(&r->y, "%s: the value has a NUL in it", name);
+	s->text = (char *)r->y.event.data.scalar.value;
+	s->value_line = line_of(r);
+	s->value_column = column_of(r);
+	return config_add_raw(r->c, s, r->y.err);
 }
 
-/* The event is the key `module` below modules:, which is no option of ours. */
+/* The event is the key `module` in modules:, which is none of config_options. */
 static int take_module(struct reader *r, char *module)
 {
-	yaml_mark_t at = r->event.start_mark;
-	struct config_said s = { .module = module,
-				 .line = (uint32_t)at.line + 1,
-				 .column = (uint32_t)at.column + 1 };
-	const struct config_said *first = config_find_said(r->c, module, NULL);
+	yaml_mark_t at = r->y.event.start_mark;
+	struct config_raw s = { .module = module, .line = line_of(r), .column = column_of(r) };
+	const struct config_raw *first = config_find_raw(r->c, module, NULL);
+	char key[MAX_KEY], name[160];
 	int rc;
 
+	snprintf(name, sizeof name, "modules.%s", module);
 	if (first)
-		return fail_at(r, at, "duplicate key \"modules.%s\"; first given in line %u",
-			       module, first->line);
-	rc = next(r);
+		return fail_duplicate(r, name, first->line);
+	rc = ig_yaml_next(&r->y);
 	if (rc)
 		return rc;
-	if (!is_null(&r->event) && r->event.type != YAML_MAPPING_START_EVENT)
+	if (!ig_yaml_is_null(&r->y) && r->y.event.type != YAML_MAPPING_START_EVENT)
 		return fail_unknown(r, at, "modules", module);
-	rc = config_say(r->c, &s, r->err);
-	if (rc || is_null(&r->event))
+	rc = config_add_raw(r->c, &s, r->y.err);
+	if (rc || ig_yaml_is_null(&r->y))
 		return rc;
-	for (;;) {
-		rc = next(r);
-		if (rc || r->event.type == YAML_MAPPING_END_EVENT)
-			return rc;
-		rc = take_module_option(r, &s);
-		if (rc)
-			return rc;
-	}
+	while ((rc = next_key(r, key)) > 0 && !(rc = take_module_option(r, &s, key)))
+		;
+	return rc;
 }
 
-/* The event is what follows "section:". */
+/* The event is the value of "section:". */
 static int take_section(struct reader *r, const char *section)
 {
-	char key[128], full[260];
+	char key[MAX_KEY], full[260];
 	int rc;
 
-	if (is_null(&r->event))
+	if (ig_yaml_is_null(&r->y))
 		return 0;
-	if (r->event.type != YAML_MAPPING_START_EVENT)
-		return fail_at(r, r->event.start_mark, "%s: expected a mapping of options, got %s",
-			       section, kind(&r->event));
-	for (;;) {
-		rc = next(r);
-		if (rc || r->event.type == YAML_MAPPING_END_EVENT)
-			return rc;
-		rc = take_key(r, key, sizeof key);
-		if (rc)
-			return rc;
+	if (r->y.event.type != YAML_MAPPING_START_EVENT)
+		return fail_kind(r, section, "a mapping of options");
+	while ((rc = next_key(r, key)) > 0) {
 		snprintf(full, sizeof full, "%s.%s", section, key);
-		const struct config_option *o = config_find(full, strlen(full));
-		if (o)
-			rc = take_option(r, o);
-		else if (!strcmp(section, "modules"))
-			rc = take_module(r, key);
-		else
-			rc = fail_unknown(r, r->event.start_mark, section, key);
+		const struct config_option *o = config_find(full);
+		rc = o ? take_option(r, o) :
+		     !strcmp(section, "modules") ?
+			 take_module(r, key) :
+			 fail_unknown(r, r->y.event.start_mark, section, key);
 		if (rc)
-			return rc;
+			break;
 	}
+	return rc;
 }
 
-/* The event begins the entry number i of models; m is zeroed and is the caller's
- * to clear. */
+/* The event begins entry i of models; m is zeroed, and the caller frees it. */
 static int take_model(struct reader *r, size_t i, struct ig_config_model *m)
 {
-	yaml_mark_t begin = r->event.start_mark;
+	yaml_mark_t begin = r->y.event.start_mark;
 	uint32_t seen[CONFIG_MAX_MODEL_OPTIONS] = { 0 }; /* by option: the line of its key */
-	char key[128], name[160];
+	char key[MAX_KEY], name[160], shown[80];
 	int rc;
 
-	if (r->event.type != YAML_MAPPING_START_EVENT)
-		return fail_at(r, begin, "models[%zu]: expected name, path …, got %s", i,
-			       kind(&r->event));
-	for (;;) {
+	snprintf(name, sizeof name, "models[%zu]", i);
+	if (r->y.event.type != YAML_MAPPING_START_EVENT)
+		return fail_kind(r, name, "name, path …");
+	while ((rc = next_key(r, key)) > 0) {
 		size_t j = 0;
-		rc = next(r);
-		if (rc)
-			return rc;
-		if (r->event.type == YAML_MAPPING_END_EVENT)
-			break;
-		rc = take_key(r, key, sizeof key);
-		if (rc)
-			return rc;
 		while (j < config_n_model_options && strcmp(config_model_options[j].key, key))
 			j++;
 		snprintf(name, sizeof name, "models[%zu].%s", i, key);
-		if (j == config_n_model_options) {
-			char shown[80];
-			return fail_at(r, r->event.start_mark,
-				       "unknown key %s; a model has name, path, context, load, "
-				       "keep_alive and pin",
-				       config_quote(name, strlen(name), shown));
-		}
+		if (j == config_n_model_options)
+			return ig_yaml_fail(
+				&r->y,
+				"unknown key %s; a model has name, path, context, load, "
+				"keep_alive and pin",
+				config_quote(name, strlen(name), shown));
 		if (seen[j])
-			return fail_at(r, r->event.start_mark,
-				       "duplicate key \"%s\"; first given in line %u", name,
-				       seen[j]);
-		seen[j] = (uint32_t)r->event.start_mark.line + 1;
-		rc = next(r);
+			return fail_duplicate(r, name, seen[j]);
+		seen[j] = line_of(r);
+		rc = ig_yaml_next(&r->y);
 		if (!rc)
 			rc = take_scalar(r, m, &config_model_options[j], name);
 		if (rc)
 			return rc;
 		for (size_t k = 0; !strcmp(key, "name") && k < i; k++)
 			if (!strcmp(r->c->pub.models[k].name, m->name))
-				return fail_at(r, r->event.start_mark,
-					       "%s: \"%s\" is the name of models[%zu] already",
-					       name, m->name, k);
+				return ig_yaml_fail(&r->y,
+						    "%s: \"%s\" is the name of models[%zu] already",
+						    name, m->name, k);
 	}
-	for (size_t j = 0; j < config_n_model_options; j++) {
+	for (size_t j = 0; j < config_n_model_options && !rc; j++) {
 		const struct config_option *o = &config_model_options[j];
 
 		if (seen[j])
 			continue;
-		if (!o->value)
-			return fail_at(r, begin, "models[%zu]: %s is missing", i, o->key);
-		rc = config_store(r->c->dir, m, o, o->key, o->value, strlen(o->value), r->err);
-		if (rc)
-			return rc;
+		rc = o->value ?
+			     config_store(r->c->dir, m, o, o->key, o->value, strlen(o->value),
+					  r->y.err) :
+			     ig_yaml_fail_at(&r->y, begin, "models[%zu]: %s is missing", i, o->key);
 	}
-	return 0;
+	return rc;
 }
 
 static int take_models(struct reader *r)
 {
 	struct ig_config *pub = &r->c->pub;
+	size_t cap = 0;
 	int rc;
 
-	if (is_null(&r->event))
+	if (ig_yaml_is_null(&r->y))
 		return 0;
-	if (r->event.type != YAML_SEQUENCE_START_EVENT)
-		return fail_at(r, r->event.start_mark, "models: expected a list, got %s",
-			       kind(&r->event));
-	for (;;) {
-		rc = next(r);
-		if (rc || r->event.type == YAML_SEQUENCE_END_EVENT)
-			return rc;
+	if (r->y.event.type != YAML_SEQUENCE_START_EVENT)
+		return fail_kind(r, "models", "a list");
+	while ((rc = ig_yaml_next_entry(&r->y)) > 0) {
 		if (pub->n_models == CONFIG_MAX_MODELS)
-			return fail_at(r, r->event.start_mark, "models: more than %d entries",
-				       CONFIG_MAX_MODELS);
+			return ig_yaml_fail(&r->y, "models: more than %d entries",
+					    CONFIG_MAX_MODELS);
 		struct ig_config_model *all =
-			realloc(pub->models, (pub->n_models + 1) * sizeof *all);
+			ig_array_grow(pub->models, pub->n_models, &cap, sizeof *all);
 		if (!all)
-			return ig_fail(r->err, -ENOMEM, "%s: out of memory", r->c->label);
+			return ig_fail(r->y.err, -ENOMEM, "%s: out of memory", r->c->label);
 		pub->models = all;
 		all[pub->n_models] = (struct ig_config_model){ 0 };
-		/* Counted at once, so that destroy frees half an entry too. */
+		/* Counted first, so that destroy frees half an entry too. */
 		pub->n_models++;
 		rc = take_model(r, pub->n_models - 1, &all[pub->n_models - 1]);
 		if (rc)
-			return rc;
+			break;
 	}
+	return rc;
 }
 
 static bool is_section(const char *name)
@@ -503,83 +320,48 @@ static bool is_section(const char *name)
 	return false;
 }
 
-/* The event begins the document's one node. */
+/* The event begins the document's node. */
 static int take_root(struct reader *r)
 {
 	struct {
-		char name[128];
+		char name[MAX_KEY];
 		uint32_t line;
 	} seen[16]; /* sections and models; there are fewer of them */
 	size_t n_seen = 0;
-	char key[128];
+	char key[MAX_KEY];
 	int rc;
 
-	if (is_null(&r->event))
+	if (r->y.event.type == YAML_STREAM_END_EVENT || ig_yaml_is_null(&r->y))
 		return 0;
-	if (r->event.type != YAML_MAPPING_START_EVENT)
-		return fail_at(r, r->event.start_mark,
-			       "expected sections such as server: and models:, got %s",
-			       kind(&r->event));
-	for (;;) {
-		rc = next(r);
-		if (rc || r->event.type == YAML_MAPPING_END_EVENT)
-			return rc;
-		rc = take_key(r, key, sizeof key);
-		if (rc)
-			return rc;
-		const struct config_option *o = config_find(key, strlen(key));
-		if (o && !strchr(key, '.')) {
-			rc = take_option(r, o);
-			if (rc)
-				return rc;
-			continue;
-		}
-		if (!is_section(key) && strcmp(key, "models"))
-			return fail_unknown(r, r->event.start_mark, "", key);
+	if (r->y.event.type != YAML_MAPPING_START_EVENT)
+		return fail_kind(r, "", "sections such as server: and models:");
+	while ((rc = next_key(r, key)) > 0) {
+		const struct config_option *o = strchr(key, '.') ? NULL : config_find(key);
+		if (!o && !is_section(key) && strcmp(key, "models"))
+			return fail_unknown(r, r->y.event.start_mark, "", key);
 		for (size_t i = 0; i < n_seen; i++)
 			if (!strcmp(seen[i].name, key))
-				return fail_at(r, r->event.start_mark,
-					       "duplicate key \"%s\"; first given in line %u", key,
-					       seen[i].line);
-		if (n_seen < sizeof seen / sizeof seen[0]) {
-			snprintf(seen[n_seen].name, sizeof seen[n_seen].name, "%s", key);
-			seen[n_seen++].line = (uint32_t)r->event.start_mark.line + 1;
+				return fail_duplicate(r, key, seen[i].line);
+		if (!o && n_seen < sizeof seen / sizeof seen[0]) {
+			strcpy(seen[n_seen].name, key);
+			seen[n_seen++].line = line_of(r);
 		}
-		rc = next(r);
-		if (!rc)
+		rc = o ? take_option(r, o) : ig_yaml_next(&r->y);
+		if (!rc && !o)
 			rc = strcmp(key, "models") ? take_section(r, key) : take_models(r);
 		if (rc)
-			return rc;
+			break;
 	}
-}
-
-static int take_stream(struct reader *r)
-{
-	int rc = next(r); /* the stream's start */
-
-	if (!rc)
-		rc = next(r); /* a document's, or the stream's end */
-	if (rc || r->event.type != YAML_DOCUMENT_START_EVENT)
-		return rc;
-	rc = next(r);
-	return rc ? rc : take_root(r);
+	return rc;
 }
 
 int config_parse_yaml(struct config *c, const char *text, size_t len, struct ig_error *err)
 {
-	struct reader r = { .c = c, .err = err, .text = text, .len = len };
-	int rc = start(&r);
+	struct reader r = { c, { .label = c->label, .text = text, .len = len, .err = err } };
+	int rc = ig_yaml_start(&r.y);
 
-	if (rc)
-		return rc;
-	rc = check_form(&r);
-	stop(&r);
-	if (rc)
-		return rc;
-	rc = start(&r);
-	if (rc)
-		return rc;
-	rc = take_stream(&r);
-	stop(&r);
+	if (!rc)
+		rc = take_root(&r);
+	ig_yaml_finish(&r.y);
 	return rc;
 }

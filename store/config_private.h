@@ -1,10 +1,9 @@
 /*
- * config_private.h: what the files of the configuration share: one option's
- * description, the table of all of them, and where each value came from.
- * config_table.c has the table, config.c the life of a configuration, config_parse.c the
- * YAML, config_value.c the values' syntax, config_machine.c the defaults that depend
- * on the machine, config_modules.c the options that modules bring, config_reference.c the
- * documents.
+ * config_private.h: shared by the files of the configuration: the description of an option, the
+ * table of options (config_table.c), and the origin of each value.  config.c creates and compares
+ * configurations, config_parse.c reads the YAML, config_value.c the values, config_machine.c has
+ * the defaults that depend on the machine, config_modules.c the options of modules, and
+ * config_reference.c writes the documents.
  */
 #pragma once
 
@@ -12,7 +11,6 @@
 #include "store/config.h"
 
 #define CONFIG_MAX_BYTES (1u << 20)
-#define CONFIG_MAX_DEPTH 32
 #define CONFIG_MAX_MODELS 256
 #define CONFIG_MAX_ITEMS 256 /* of one list */
 #define CONFIG_MAX_OPTIONS 64
@@ -26,7 +24,7 @@ enum config_type {
 	CONFIG_MODE,  /* uint32_t: a file's permissions, in octal */
 	CONFIG_TEXT,  /* min and max are lengths */
 	CONFIG_NAME,  /* a model's name, or empty where min is 0 */
-	CONFIG_PATH,  /* made absolute when it is stored; empty where min is 0 */
+	CONFIG_PATH,  /* stored as an absolute path; empty where min is 0 */
 	CONFIG_CHOICE,
 	CONFIG_HOSTS, /* lists from here on */
 	CONFIG_ORIGINS,
@@ -43,7 +41,7 @@ struct config_option {
 	bool reloadable;
 	const char *unit;	    /* of a plain number; NULL: none */
 	const char *const *choices; /* NULL-terminated */
-	const char *value;	    /* the default, as the file would say it */
+	const char *value;	    /* the default, in the file's syntax */
 	const char *help;	    /* one line */
 };
 
@@ -54,17 +52,16 @@ extern const struct config_option config_model_options[];
 extern const size_t config_n_model_options;
 
 struct config_place {
-	enum { FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT, FROM_SET } from;
+	enum { FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT } from;
 	uint32_t line, column; /* of the value; from 1; FROM_FILE only */
 };
 
-/* What the file says of a module's option, not yet judged; with key NULL, that there is a
- * section of the module. */
-struct config_said {
+/* An option of a module as it was read, not yet checked; key NULL: the module's section. */
+struct config_raw {
 	char *module, *key, *text;
 	uint32_t line, column;		   /* of the key */
 	uint32_t value_line, value_column; /* of the value */
-	/* Once judged: the value and the default, as a person reads them. */
+	/* Once checked: the value and the default, for people. */
 	char *value, *fallback;
 };
 
@@ -74,65 +71,64 @@ struct config {
 	char *label; /* the file's name in messages */
 	char *dir;   /* what relative paths are relative to; absolute */
 	struct config_place places[CONFIG_MAX_OPTIONS];
-	struct config_said *said;
-	size_t n_said;
+	struct config_raw *raw;
+	size_t n_raw;
 };
 
 static inline bool config_is_list(const struct config_option *o) { return o->type >= CONFIG_HOSTS; }
 
 /* "port" of "server.port" */
 const char *config_leaf(const struct config_option *o);
-const struct config_option *config_find(const char *key, size_t len);
+const struct config_option *config_find(const char *key);
 /* "INGOT_SERVER_PORT"; buf holds 64. */
 char *config_env_name(const struct config_option *o, char *buf);
-/* The option or section that a person may have meant; NULL: none is near.
- * section "" : the top level. */
+/* The option or section with the nearest name; NULL: none is near.  section "": the top level. */
 const char *config_nearest(const char *section, const char *key);
-/* The option whose variable is name or, where none is, has a name near it; NULL: none. */
+/* The option whose variable has the nearest name; NULL: none is near. */
 const struct config_option *config_nearest_variable(const char *name);
 
 /* ---- config_value.c --------------------------------------------------------- */
 
-/* Read text as a value of o and put it into base (an ig_config or an
- * ig_config_model).  On an error base is as before; who begins the message. */
+/* Store text as the value of o in base (an ig_config or an ig_config_model).  On an error base
+ * does not change, and the message begins with who. */
 int config_store(const char *dir, void *base, const struct config_option *o, const char *who,
 		 const char *text, size_t len, struct ig_error *err);
 /* The same for a list; items are NUL-terminated. */
 int config_store_list(const char *dir, void *base, const struct config_option *o, const char *who,
 		      char *const *items, size_t n, struct ig_error *err);
-/* What o takes, as "a whole number from 0 to 65535". */
+/* The values that o takes, as "a whole number from 0 to 65535". */
 void config_expected(const struct config_option *o, struct ig_strbuf *out);
-/* The bounds alone, "0 to 65535"; nothing when the type says it all. */
+/* The bounds alone, "0 to 65535"; nothing for types without bounds. */
 void config_bounds(const struct config_option *o, struct ig_strbuf *out);
-/* The value in base, as the file would say it. */
+/* The value in base, in the file's syntax. */
 void config_format(const struct config_option *o, const void *base, struct ig_strbuf *out);
 bool config_equal(const struct config_option *o, const void *a, const void *b);
 /* Free what the field holds. */
 void config_clear(const struct config_option *o, void *base);
-/* Text of a stranger, cut and without control characters, in quotes; buf holds 80. */
+/* Untrusted text, cut and without control characters, in quotes; buf holds 80. */
 char *config_quote(const char *text, size_t len, char *buf);
-/* HOME, or what the user database says; NULL: unknown.  The caller's. */
+/* HOME, or the folder in the user database; NULL: unknown.  The caller's. */
 char *config_home(void);
 
 /* ---- config_parse.c --------------------------------------------------------- */
 
-/* Read the YAML in text over c, which holds the defaults. */
+/* Replace values of c, which has the defaults, by those of the YAML in text. */
 int config_parse_yaml(struct config *c, const char *text, size_t len, struct ig_error *err);
 
 /* ---- config_machine.c -------------------------------------------------------- */
 
-/* Put what is left empty to the defaults of this machine. */
+/* Set empty paths to the defaults of this machine. */
 int config_fill_in(struct config *c, struct ig_error *err);
 
 /* ---- config_modules.c ---------------------------------------------------------- */
 
-/* Keep a copy. */
-int config_say(struct config *c, const struct config_said *said, struct ig_error *err);
-const struct config_said *config_find_said(const struct config *c, const char *module,
-					   const char *key);
+/* Add a copy. */
+int config_add_raw(struct config *c, const struct config_raw *raw, struct ig_error *err);
+const struct config_raw *config_find_raw(const struct config *c, const char *module,
+					 const char *key);
 void config_clear_modules(struct config *c);
 
-/* A module's option as one of ours, with a field for its value, which is the default. */
+/* A module's option as a config_option, with a field for its value, which is the default. */
 struct config_module_option {
 	struct config_option option; /* points into this struct */
 	union {

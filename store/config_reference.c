@@ -1,14 +1,13 @@
 /*
- * config_reference.c: the two documents that are made from the table: the
- * commented etc/ingot.yaml and the table of options in docs/configuration.md.
- * Tests compare both with what is in the tree.
+ * config_reference.c: writes the two documents from the table of options: etc/ingot.yaml with
+ * comments, and the table in docs/configuration.md.  Tests compare both with the tree's.
  */
 #include "store/config_private.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* A comment of words, broken at 88 columns. */
+/* Write text as a comment, wrapped at 88 columns. */
 static void put_comment(struct ig_strbuf *b, const char *indent, const char *text)
 {
 	size_t column = 0;
@@ -67,13 +66,12 @@ static void put_kind(struct ig_strbuf *b, const struct config_option *o)
 	config_bounds(o, b);
 }
 
-/* variable: of the environment; NULL: none. */
+/* variable: its environment variable; NULL: none. */
 static void put_option(struct ig_strbuf *b, const char *indent, const struct config_option *o,
 		       const char *variable)
 {
-	struct ig_strbuf facts;
+	struct ig_strbuf facts = { 0 };
 
-	ig_strbuf_init(&facts);
 	ig_strbuf_printf(&facts, "Default %s; ", shown_default(o));
 	put_kind(&facts, o);
 	ig_strbuf_printf(&facts, "%s%s; %s.", variable ? "; " : "", variable ? variable : "",
@@ -102,12 +100,11 @@ static int put_out(FILE *f, struct ig_strbuf *b)
 
 static void put_models(struct ig_strbuf *b)
 {
-	ig_strbuf_puts(b, "\n# The models that are served, one entry each. Reloadable: entries may "
-			  "come, change and go;\n# no variable sets them.\n");
+	ig_strbuf_puts(
+		b, "\n# The served models, one entry each. Reloadable; no environment variable.\n");
 	for (size_t i = 0; i < config_n_model_options; i++) {
 		const struct config_option *o = &config_model_options[i];
-		struct ig_strbuf line;
-		ig_strbuf_init(&line);
+		struct ig_strbuf line = { 0 };
 		ig_strbuf_printf(&line, "%s: %s ", o->key, o->help);
 		if (o->value) {
 			ig_strbuf_printf(&line, "Default %s; ", o->value);
@@ -147,19 +144,17 @@ static void put_modules(struct ig_strbuf *b, const struct ig_module *const *modu
 
 int ig_config_write_reference(FILE *f, const struct ig_module *const *modules, size_t n_modules)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	char section[32] = "", env[64];
 
-	ig_strbuf_init(&b);
 	ig_strbuf_puts(
 		&b,
-		"# ingot.yaml: every option of ingotd. Each line that is commented out shows the\n"
-		"# default; take its first # away to change it. `ingotd --check-config` reads the\n"
-		"# file and says what is wrong with it.\n"
+		"# ingot.yaml: every option of ingotd. A commented line shows the default; remove its\n"
+		"# first # to change it. `ingotd --check-config` checks the file.\n"
 		"#\n"
-		"# A variable of the environment, where one is named, goes before the file (lists\n"
-		"# are written a,b there). Relative paths start from this file's folder, ~/ from\n"
-		"# your own. SIGHUP takes over what is reloadable; the rest needs a restart.\n");
+		"# An environment variable, where one is named, overrides the file (there, lists are\n"
+		"# written a,b). Paths are relative to this file's folder; ~/ is your home folder.\n"
+		"# SIGHUP reloads the options that say so; the others need a restart.\n");
 	for (size_t i = 0; i < config_n_options; i++) {
 		const struct config_option *o = &config_options[i];
 		size_t n = strcspn(o->key, ".");
@@ -179,7 +174,7 @@ int ig_config_write_reference(FILE *f, const struct ig_module *const *modules, s
 	return put_out(f, &b);
 }
 
-/* A cell must not end its column early. */
+/* Write a cell of the table; | is escaped. */
 static void put_cell(struct ig_strbuf *b, const char *text)
 {
 	for (; *text; text++) {
@@ -192,12 +187,11 @@ static void put_cell(struct ig_strbuf *b, const char *text)
 static void put_row(struct ig_strbuf *b, const struct config_option *o, const char *variable)
 {
 	const char *quote = variable ? "`" : "";
-	struct ig_strbuf kind;
+	struct ig_strbuf kind = { 0 };
 
-	ig_strbuf_init(&kind);
 	put_kind(&kind, o);
 	ig_strbuf_printf(b, "| `%s` | `%s` | ", o->key, shown_default(o));
-	put_cell(b, kind.data ? kind.data : "");
+	put_cell(b, ig_strbuf_text(&kind));
 	ig_strbuf_printf(b, " | %s | %s%s%s |\n", o->reloadable ? "yes" : "no", quote,
 			 variable ? variable : "", quote);
 	b->failed |= kind.failed;
@@ -217,10 +211,9 @@ static void put_module_rows(struct ig_strbuf *b, const struct ig_module *const *
 
 int config_write_table(FILE *f, const struct ig_module *const *modules, size_t n)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	char env[64];
 
-	ig_strbuf_init(&b);
 	ig_strbuf_puts(&b, "| option | default | takes | reload | variable |\n"
 			   "|---|---|---|---|---|\n");
 	for (size_t i = 0; i < config_n_options; i++) {

@@ -1,7 +1,6 @@
 /*
- * config_value.c: one value of the configuration: from text to its field, back
- * to text, and what to tell a person whose text does not fit.
- * Knows nothing of YAML or of where the text came from: the caller says that.
+ * config_value.c: one value of the configuration: from text to its field, back to text, and the
+ * error message for invalid text.  Independent of YAML; the caller passes the text's origin.
  */
 #include "store/config_private.h"
 
@@ -107,7 +106,7 @@ bool config_equal(const struct config_option *o, const void *a, const void *b)
 
 /* ---- to text -------------------------------------------------------------------- */
 
-/* In the largest unit that leaves nothing over. */
+/* In the largest unit without a remainder. */
 static void format_bytes(struct ig_strbuf *out, uint64_t v)
 {
 	struct suffix best = { "", 1 };
@@ -127,7 +126,7 @@ static void format_time(struct ig_strbuf *out, uint64_t ms)
 		return;
 	}
 	while (ms % time_suffixes[i].factor)
-		i--; /* ends at ms, whose factor is 1 */
+		i--; /* stops at ms, whose factor is 1 */
 	ig_strbuf_printf(out, "%llu%s", (unsigned long long)(ms / time_suffixes[i].factor),
 			 time_suffixes[i].name);
 }
@@ -201,7 +200,7 @@ void config_expected(const struct config_option *o, struct ig_strbuf *out)
 		ig_strbuf_printf(out, "%s from ",
 				 o->power_of_two ? "a power of two in bytes" : "a size in bytes");
 		config_bounds(o, out);
-		ig_strbuf_puts(out, " (KiB, MiB, GiB, kB, MB and GB are understood)");
+		ig_strbuf_puts(out, " (with KiB, MiB, GiB, kB, MB or GB)");
 		break;
 	case CONFIG_TIME:
 		ig_strbuf_puts(out, "a time from ");
@@ -251,10 +250,9 @@ char *config_quote(const char *text, size_t len, char *buf)
 static int fail_expected(const struct config_option *o, const char *who, const char *text,
 			 size_t len, const char *hint, struct ig_error *err)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	char got[80];
 
-	ig_strbuf_init(&b);
 	config_expected(o, &b);
 	ig_fail(err, -EINVAL, "%s: expected %s, got %s%s", who, b.data ? b.data : "another value",
 		config_quote(text, len, got), hint);
@@ -264,8 +262,8 @@ static int fail_expected(const struct config_option *o, const char *who, const c
 
 /* ---- from text ------------------------------------------------------------------- */
 
-/* Digits, without sign and without a leading zero (which YAML 1.1 reads as octal).
- * The number of digits, or 0. */
+/* Read digits, without sign and without a leading zero (which YAML 1.1 reads as octal).  Returns
+ * the number of digits, or 0. */
 static size_t read_digits(const char *text, size_t len, uint64_t *out)
 {
 	size_t n = 0;
@@ -283,7 +281,7 @@ static size_t read_digits(const char *text, size_t len, uint64_t *out)
 	return n;
 }
 
-/* digits [spaces] suffix, times the suffix's factor. */
+/* Read digits [spaces] suffix; *out is the product with the suffix's factor. */
 static bool read_scaled(const char *text, size_t len, const struct suffix *suffixes,
 			size_t n_suffixes, bool plain, uint64_t *out)
 {
@@ -367,8 +365,7 @@ static int store_number(void *base, const struct config_option *o, const char *w
 		return fail_expected(o, who, text, len, "", err);
 	if (o->type == CONFIG_TIME) {
 		if (v % o->ms_per_unit)
-			return fail_expected(o, who, text, len, "; it is kept in whole seconds",
-					     err);
+			return fail_expected(o, who, text, len, "; it must be whole seconds", err);
 		v /= o->ms_per_unit;
 	}
 	set_number(o, base, v);
@@ -409,16 +406,10 @@ char *config_home(void)
 
 static char *join(const char *dir, const char *rest)
 {
-	struct ig_strbuf b;
+	size_t n = strlen(dir);
+	char *p;
 
-	ig_strbuf_init(&b);
-	ig_strbuf_puts(&b, dir);
-	if (b.len == 0 || b.data[b.len - 1] != '/')
-		ig_strbuf_puts(&b, "/");
-	ig_strbuf_puts(&b, rest);
-	char *p = ig_strbuf_steal(&b);
-	ig_strbuf_finish(&b);
-	return p;
+	return asprintf(&p, "%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", rest) < 0 ? NULL : p;
 }
 
 /* An absolute path, or NULL with err filled in; who begins the message. */
@@ -431,14 +422,14 @@ static char *resolve_path(const char *dir, const char *who, const char *path, st
 	} else if (path[0] == '~' && (path[1] == '/' || !path[1])) {
 		home = config_home();
 		if (!home) {
-			ig_fail(err, -EINVAL, "%s: HOME is not set, so ~ means nothing", who);
+			ig_fail(err, -EINVAL, "%s: HOME is not set, so ~ cannot be replaced", who);
 			return NULL;
 		}
 		out = join(home, path[1] ? path + 2 : "");
 		free(home);
 	} else if (path[0] == '~') {
 		char got[80];
-		ig_fail(err, -EINVAL, "%s: only ~/ is understood, got %s", who,
+		ig_fail(err, -EINVAL, "%s: only ~/ is allowed, got %s", who,
 			config_quote(path, strlen(path), got));
 		return NULL;
 	} else {
@@ -508,7 +499,7 @@ int config_store_list(const char *dir, void *base, const struct config_option *o
 	return 0;
 }
 
-/* "a, b" as a list: how the environment and ig_config_set say one. */
+/* "a, b" as a list, as in the environment. */
 static int store_commas(const char *dir, void *base, const struct config_option *o, const char *who,
 			const char *text, size_t len, struct ig_error *err)
 {

@@ -4,13 +4,15 @@
  *   ID ROLE SHA256 CREATED [max_concurrent=N] [requests_per_minute=N]
  *   [tokens_per_minute=N] [note=TEXT to the end of the line]
  *
- * Why a plain SHA-256: a key is 32 random bytes, so nobody can try them out, and a slow
- * hash or a salt, which protect words that people choose, would protect nothing more.
- * What a client sends is hashed first, and only hashes are compared, all of them, each
- * in full: neither which entry it is nor how much of one agrees shows in the time.
+ * A plain SHA-256 is enough: a key is 32 random bytes, which cannot be guessed.  A slow hash or a
+ * salt protects passwords that people choose, and would add nothing here.  A client's key is
+ * hashed first, and its hash is compared with all others in full, so that the time depends neither
+ * on the matching entry nor on the number of equal bytes.
  */
 #include "store/keys.h"
 
+#include "base/array.h"
+#include "base/file.h"
 #include "base/random.h"
 
 #include <errno.h>
@@ -26,7 +28,7 @@
 #include <unistd.h>
 
 #define MAX_BYTES (2u << 20) /* of the file */
-#define MAX_TOKEN 1024	     /* what is longer is no key */
+#define MAX_TOKEN 1024	     /* bytes; a longer text is not a key */
 #define HASH_BYTES 32
 
 struct ig_keys {
@@ -87,25 +89,17 @@ bool ig_key_note_ok(const char *note)
 	for (size_t i = 0; i < n; i++)
 		if ((unsigned char)note[i] < 0x20 || note[i] == 0x7f)
 			return false;
-	/* Blanks at its ends would not come back. */
+	/* reading drops spaces at its ends */
 	return n < IG_KEY_NOTE_CAP && (!n || (note[0] != ' ' && note[n - 1] != ' '));
-}
-
-static int digit_of(char c)
-{
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 static bool read_hash(const char *s, unsigned char out[HASH_BYTES])
 {
-	if (strlen(s) != 2 * HASH_BYTES)
+	if (strlen(s) != 2 * HASH_BYTES || strspn(s, "0123456789abcdef") != 2 * HASH_BYTES)
 		return false;
-	for (int i = 0; i < HASH_BYTES; i++) {
-		int high = digit_of(s[2 * i]), low = digit_of(s[2 * i + 1]);
-		if (high < 0 || low < 0)
-			return false;
-		out[i] = (unsigned char)(high << 4 | low);
-	}
+	for (int i = 0; i < HASH_BYTES; i++)
+		out[i] = (unsigned char)strtoul((const char[]){ s[2 * i], s[2 * i + 1], 0 }, NULL,
+						16);
 	return true;
 }
 
@@ -120,7 +114,7 @@ static bool created_ok(const char *s)
 	return true;
 }
 
-/* name=N; 0 in the file is no limit, and so IG_LIMIT_NONE. */
+/* name=N; 0 in the file means no limit, which is IG_LIMIT_NONE. */
 static bool read_limit(const char *word, struct ig_key_limits *l, bool *twice)
 {
 	for (size_t i = 0; i < N_LIMITS; i++) {
@@ -139,7 +133,7 @@ static bool read_limit(const char *word, struct ig_key_limits *l, bool *twice)
 	return false;
 }
 
-/* The next word, cut out of *p; NULL: none is left. */
+/* The next word, cut out of *p; NULL at the end. */
 static char *next_word(char **p)
 {
 	char *word = *p + strspn(*p, " ");
@@ -154,8 +148,8 @@ static char *next_word(char **p)
 
 /* ---- a line, a file ------------------------------------------------------------------- */
 
-/* line: without its end, changed on the way.  Nothing of it is in a message but the
- * words that stand for something, so that no key that was put there gets into a log. */
+/* line: without its newline; it is modified.  Messages quote nothing of it but valid ids: a key
+ * that was written there by mistake must not get into a log. */
 static int read_line(const struct ig_keys *keys, char *line, struct ig_key *k, const char *where,
 		     struct ig_error *err)
 {
@@ -175,7 +169,7 @@ static int read_line(const struct ig_keys *keys, char *line, struct ig_key *k, c
 			       IG_KEY_ID_CAP - 1);
 	snprintf(k->id, sizeof k->id, "%s", id);
 	if (ig_keys_by_id(keys, k->id))
-		return ig_fail(err, -EINVAL, "%s: the id %s is there twice", where, k->id);
+		return ig_fail(err, -EINVAL, "%s: the id %s is a duplicate", where, k->id);
 	if (!read_role(role, &k->role))
 		return ig_fail(err, -EINVAL,
 			       "%s: the role, the second word, is user, administrator or monitor",
@@ -197,7 +191,7 @@ static int read_line(const struct ig_keys *keys, char *line, struct ig_key *k, c
 			if (!ig_key_note_ok(line + 5))
 				return ig_fail(err, -EINVAL,
 					       "%s: the note has more than %d bytes or "
-					       "blanks at an end",
+					       "spaces at an end",
 					       where, IG_KEY_NOTE_CAP - 1);
 			snprintf(k->note, sizeof k->note, "%s", line + 5);
 			return 0;
@@ -208,12 +202,11 @@ static int read_line(const struct ig_keys *keys, char *line, struct ig_key *k, c
 		if (!read_limit(word, &k->limits, &twice))
 			return ig_fail(
 				err, -EINVAL,
-				"%s: after the time there may be max_concurrent=, "
-				"requests_per_minute= and tokens_per_minute= with a number up "
-				"to %u, then note=",
+				"%s: after the time only max_concurrent=, requests_per_minute= and "
+				"tokens_per_minute= with a number up to %u may follow, then note=",
 				where, IG_LIMIT_MAX);
 		if (twice)
-			return ig_fail(err, -EINVAL, "%s: a limit is there twice", where);
+			return ig_fail(err, -EINVAL, "%s: a duplicate limit", where);
 	}
 }
 
@@ -222,14 +215,10 @@ static int add_line(struct ig_keys *keys, size_t *cap, char *line, const char *w
 {
 	if (keys->n == IG_KEYS_MAX)
 		return ig_fail(err, -E2BIG, "%s: more than %d keys", where, IG_KEYS_MAX);
-	if (keys->n == *cap) {
-		size_t grown = *cap ? *cap * 2 : 16;
-		struct ig_key *p = realloc(keys->keys, grown * sizeof *p);
-		if (!p)
-			return ig_fail(err, -ENOMEM, "%s: out of memory", where);
-		keys->keys = p;
-		*cap = grown;
-	}
+	struct ig_key *all = ig_array_grow(keys->keys, keys->n, cap, sizeof *all);
+	if (!all)
+		return ig_fail(err, -ENOMEM, "%s: out of memory", where);
+	keys->keys = all;
 	int rc = read_line(keys, line, &keys->keys[keys->n], where, err);
 	if (!rc)
 		keys->n++;
@@ -250,13 +239,13 @@ int ig_keys_parse(const char *text, size_t len, const char *label, struct ig_key
 	while (!rc && at < len) {
 		const char *end = memchr(text + at, '\n', len - at);
 		size_t n = end ? (size_t)(end - (text + at)) : len - at;
-		/* A long path must leave room for the message. */
+		/* a long path must leave space for the message */
 		size_t skip = strlen(label) > 200 ? strlen(label) - 200 : 0;
 		snprintf(where, sizeof where, "%s%s:%zu", skip ? "..." : "", label + skip,
 			 ++number);
 		for (size_t i = 0; i < n && !rc; i++)
 			if ((unsigned char)text[at + i] < 0x20 || text[at + i] == 0x7f)
-				rc = ig_fail(err, -EINVAL, "%s: there is a control character",
+				rc = ig_fail(err, -EINVAL, "%s: the line has a control character",
 					     where);
 		if (rc)
 			break;
@@ -276,7 +265,7 @@ int ig_keys_parse(const char *text, size_t len, const char *label, struct ig_key
 	return 0;
 }
 
-/* Of the open file: nobody but its owner, who is us, may read it. */
+/* The owner must be this process's user, and nobody else may read the file. */
 static int check_file(const char *path, int fd, struct ig_error *err)
 {
 	struct stat st;
@@ -284,26 +273,22 @@ static int check_file(const char *path, int fd, struct ig_error *err)
 	if (fstat(fd, &st))
 		return ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
 	if (!S_ISREG(st.st_mode))
-		return ig_fail(err, -EINVAL, "%.300s: is no file of keys", path);
+		return ig_fail(err, -EINVAL, "%.300s: is not a regular file", path);
 	if (st.st_uid != geteuid())
 		return ig_fail(err, -EPERM,
-			       "%.300s: belongs to the user with the number %u, and this "
-			       "process runs as %u; the file of keys must be its own",
+			       "%.300s: belongs to user %u, but this process runs as user %u, who "
+			       "must own the file of keys",
 			       path, (unsigned)st.st_uid, (unsigned)geteuid());
 	if (st.st_mode & 077)
 		return ig_fail(err, -EPERM,
-			       "%.300s: others may use it (mode %04o); run: chmod 600 %.300s", path,
-			       (unsigned)(st.st_mode & 07777), path);
-	if (st.st_size > MAX_BYTES)
-		return ig_fail(err, -EFBIG, "%.300s: larger than 2 MiB, which no file of keys is",
-			       path);
+			       "%.300s: other users may read it (mode %04o); run: chmod 600 %.300s",
+			       path, (unsigned)(st.st_mode & 07777), path);
 	return 0;
 }
 
 int ig_keys_load(const char *path, struct ig_keys **out, struct ig_error *err)
 {
-	char *text = NULL;
-	size_t n = 0;
+	struct ig_strbuf text = { 0 };
 	int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
 	*out = NULL;
@@ -314,31 +299,15 @@ int ig_keys_load(const char *path, struct ig_keys **out, struct ig_error *err)
 	rc = check_file(path, fd, err);
 	if (rc)
 		goto out;
-	text = malloc(MAX_BYTES + 1);
-	if (!text) {
-		rc = ig_fail(err, -ENOMEM, "%.300s: out of memory", path);
-		goto out;
-	}
-	while (n <= MAX_BYTES) {
-		ssize_t got = read(fd, text + n, MAX_BYTES + 1 - n);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0) {
-			rc = ig_fail(err, -errno, "%.300s: cannot be read: %s", path,
-				     strerror(errno));
-			goto out;
-		}
-		if (got == 0)
-			break;
-		n += (size_t)got;
-	}
-	if (n > MAX_BYTES)
-		rc = ig_fail(err, -EFBIG, "%.300s: larger than 2 MiB, which no file of keys is",
-			     path);
+	rc = ig_read_all(fd, MAX_BYTES, NULL, &text);
+	if (!rc)
+		rc = ig_keys_parse(ig_strbuf_text(&text), text.len, path, out, err);
+	else if (rc == -EFBIG)
+		ig_fail(err, rc, "%.300s: larger than 2 MiB", path);
 	else
-		rc = ig_keys_parse(text, n, path, out, err);
+		ig_fail(err, rc, "%.300s: cannot be read: %s", path, strerror(-rc));
 out:
-	free(text);
+	ig_strbuf_finish(&text);
 	close(fd);
 	return rc;
 }
@@ -384,19 +353,17 @@ void ig_key_principal(const struct ig_key *key, struct ig_principal *out)
 {
 	*out = (struct ig_principal){ .role = key->role, .limits = key->limits };
 	memcpy(out->key, key->id, sizeof out->key);
-	/* The key is random, and so is each part of its hash. */
+	/* the key is random, and so is each part of its hash */
 	memcpy(&out->identity, key->hash, sizeof out->identity);
 }
 
-/* ---- making and writing ---------------------------------------------------------------------- */
+/* ---- generate and write ---------------------------------------------------------------------- */
 
-static int draw(void *out, size_t n, struct ig_error *err)
+static int random_bytes(void *out, size_t n, struct ig_error *err)
 {
 	int rc = ig_random_bytes(out, n);
 
-	return rc < 0 ? ig_fail(err, -EIO, "there are no random numbers to be had: %s",
-				strerror(-rc)) :
-			0;
+	return rc < 0 ? ig_fail(err, -EIO, "the system has no random bytes: %s", strerror(-rc)) : 0;
 }
 
 static void put_hex(char *out, const unsigned char *bytes, size_t n)
@@ -415,13 +382,13 @@ int ig_key_generate(const struct ig_keys *keys, struct ig_key *key, char token[I
 
 	if (!key->id[0])
 		do {
-			rc = draw(id, sizeof id, err);
+			rc = random_bytes(id, sizeof id, err);
 			if (rc)
 				return rc;
 			memcpy(key->id, "key_", 5);
 			put_hex(key->id + 4, id, sizeof id);
 		} while (ig_keys_by_id(keys, key->id));
-	rc = draw(raw, sizeof raw, err);
+	rc = random_bytes(raw, sizeof raw, err);
 	if (rc)
 		return rc;
 	memcpy(token, IG_KEY_PREFIX, sizeof IG_KEY_PREFIX);
@@ -453,116 +420,42 @@ static void put_key(struct ig_strbuf *b, const struct ig_key *k)
 	ig_strbuf_puts(b, "\n");
 }
 
-/* The folders above the file, for their owner alone. */
-static int make_folders(const char *file, struct ig_error *err)
-{
-	char *path = strdup(file);
-	struct stat st;
-	int rc = 0;
-
-	if (!path)
-		return ig_fail(err, -ENOMEM, "%.300s: out of memory", file);
-	for (char *p = strchr(path + 1, '/'); p && !rc; p = strchr(p + 1, '/')) {
-		*p = 0;
-		if (mkdir(path, 0700) && errno != EEXIST) {
-			int why = errno;
-			if (stat(path, &st)) /* a read-only parent is no harm when it is there */
-				rc = ig_fail(err, -why, "can't make the folder %.300s: %s", path,
-					     strerror(why));
-		}
-		*p = '/';
-	}
-	free(path);
-	return rc;
-}
-
-static char *with_suffix(const char *path, const char *suffix)
-{
-	size_t n = strlen(path), m = strlen(suffix);
-	char *out = malloc(n + m + 1);
-
-	if (out) {
-		memcpy(out, path, n);
-		memcpy(out + n, suffix, m + 1);
-	}
-	return out;
-}
-
 int ig_keys_lock(const char *path, int *lock_fd, struct ig_error *err)
 {
-	char *name = with_suffix(path, ".lock");
-	int rc = name ? make_folders(path, err) : ig_fail(err, -ENOMEM, "out of memory");
+	struct ig_strbuf name = { 0 };
+	int rc;
 
 	*lock_fd = -1;
+	ig_strbuf_printf(&name, "%s.lock", path);
+	rc = ig_strbuf_ok(&name) ? ig_make_folders_above(path, 0700, err) :
+				   ig_fail(err, -ENOMEM, "out of memory");
 	if (!rc) {
-		/* It stays: removing it would let two others lock two files of one name. */
-		*lock_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		/* Never removed: otherwise two processes could lock two files of the same name. */
+		*lock_fd = open(name.data, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (*lock_fd < 0)
-			rc = ig_fail(err, -errno, "%.300s: cannot be opened: %s", name,
+			rc = ig_fail(err, -errno, "%.300s: cannot be opened: %s", name.data,
 				     strerror(errno));
 	}
 	while (!rc && flock(*lock_fd, LOCK_EX))
 		if (errno != EINTR)
-			rc = ig_fail(err, -errno, "%.300s: cannot be locked: %s", name,
+			rc = ig_fail(err, -errno, "%.300s: cannot be locked: %s", name.data,
 				     strerror(errno));
 	if (rc && *lock_fd >= 0) {
 		close(*lock_fd);
 		*lock_fd = -1;
 	}
-	free(name);
-	return rc;
-}
-
-static int sync_folder(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-	char *folder =
-		slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-	int fd = folder ? open(folder, O_RDONLY | O_CLOEXEC | O_DIRECTORY) : -1;
-	int rc = fd >= 0 ? fsync(fd) : -1;
-
-	if (fd >= 0)
-		close(fd);
-	free(folder);
-	return rc;
-}
-
-static int write_file(const char *path, const struct ig_strbuf *b)
-{
-	size_t at = 0;
-	int fd, rc = 0;
-
-	if (unlink(path) && errno != ENOENT) /* of one that was interrupted */
-		return -errno;
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return -errno;
-	if (fchmod(fd, 0600)) /* whatever the umask took away */
-		rc = -errno;
-	while (!rc && at < b->len) {
-		ssize_t n = write(fd, b->data + at, b->len - at);
-		if (n > 0)
-			at += (size_t)n;
-		else if (errno != EINTR)
-			rc = n < 0 ? -errno : -EIO;
-	}
-	if (!rc && fsync(fd))
-		rc = -errno;
-	if (close(fd) && !rc)
-		rc = -errno;
+	ig_strbuf_finish(&name);
 	return rc;
 }
 
 int ig_keys_write(const char *path, const struct ig_keys *keys, const char *without,
 		  const struct ig_key *add, struct ig_error *err)
 {
-	char *fresh = with_suffix(path, ".new");
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	int rc;
 
-	ig_strbuf_init(&b);
 	ig_strbuf_puts(
-		&b, "# The API keys of ingotd, of each its SHA-256; made by `ingot keys`. A line:\n"
+		&b, "# API keys of ingotd: the SHA-256 of each; written by `ingot keys`. A line:\n"
 		    "# ID ROLE SHA256 CREATED [max_concurrent=N] [requests_per_minute=N]\n"
 		    "# [tokens_per_minute=N] [note=TEXT]\n");
 	for (size_t i = 0; i < ig_keys_count(keys); i++)
@@ -570,22 +463,8 @@ int ig_keys_write(const char *path, const struct ig_keys *keys, const char *with
 			put_key(&b, &keys->keys[i]);
 	if (add)
 		put_key(&b, add);
-	if (!fresh || !ig_strbuf_ok(&b)) {
-		rc = ig_fail(err, -ENOMEM, "%.300s: out of memory", path);
-		goto out;
-	}
-	rc = write_file(fresh, &b);
-	if (!rc && rename(fresh, path))
-		rc = -errno;
-	if (rc) {
-		ig_fail(err, rc, "%.300s: cannot be written: %s", path, strerror(-rc));
-		unlink(fresh);
-	} else if (sync_folder(path)) {
-		rc = ig_fail(err, -errno, "%.300s: written, but its folder could not be synced: %s",
-			     path, strerror(errno));
-	}
-out:
+	rc = ig_strbuf_ok(&b) ? ig_replace_file(path, b.data, b.len, err) :
+				ig_fail(err, -ENOMEM, "%.300s: out of memory", path);
 	ig_strbuf_finish(&b);
-	free(fresh);
 	return rc;
 }

@@ -1,18 +1,17 @@
 /*
- * ledger.c: the writing side of the ledger.
+ * ledger.c: the writing side of the ledger; ledger_stats.c reads it.
  *
- * A ring of rows between any thread (put) and the one writer thread, which owns
- * the SQLite connection.  The lock is held for copies and counters only, never
- * over a call to SQLite: rows that are being written stay in the ring until they
- * are committed, and producers do not touch them meanwhile.
+ * Any thread puts rows into a ring; one writer thread, which owns the SQLite connection, writes
+ * them.  The lock is held for copies and counters only, never during a call of SQLite: rows stay
+ * in the ring until they are committed, and no other thread accesses them meanwhile.
  *
- * The inter-token histogram is 24 integer columns and no blob: they add up with
- * sum() in plain SQL, and a zero takes one byte of a row's header and none of its
- * body.  Reading for statistics is in ledger_stats.c.
+ * The inter-token histogram is 24 integer columns instead of a blob: sum() adds them in plain SQL,
+ * and a zero takes one byte of a row's header and none of its body.
  */
 #include "store/ledger_private.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/strbuf.h"
@@ -25,16 +24,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define MS ((int64_t)1000000)
 #define COMMIT_ROWS 512
 #define COMMIT_NS (500 * MS)
-#define RETRY_NS (100 * MS) /* while another program holds the write lock */
-#define CLOSE_RETRIES 12    /* of those, before the rows are given up at close */
+#define RETRY_NS (100 * MS) /* while another program has the write lock */
+#define CLOSE_RETRIES 12    /* of those, before close drops the rows */
 #define PRUNE_ROWS 500	    /* deleted in one transaction */
-#define VACUUM_PAGES "128"  /* given back in one */
+#define VACUUM_PAGES "128"  /* freed in one transaction */
 #define PRUNE_NS (3600 * 1000 * MS)
 #define LOG_NS (60 * 1000 * MS)
 #define DAY_NS (86400 * 1000 * MS)
@@ -55,18 +53,17 @@ struct ig_ledger {
 	pthread_mutex_t lock; /* guards what follows */
 	pthread_cond_t changed;
 	struct ig_ledger_row *ring; /* [cap]; rows from tail to head are full */
-	uint64_t head, tail;	    /* count up for ever */
-	uint32_t cap, trigger;	    /* trigger: rows that make the writer start at once */
-	int64_t oldest_ns;	    /* when the oldest row came that no batch has tried */
-	int64_t prune_ns;	    /* when to look for old rows next */
+	uint64_t head, tail;	    /* never wrap */
+	uint32_t cap, trigger;	    /* trigger: rows at which the writer starts at once */
+	int64_t oldest_ns;	    /* arrival of the oldest row not tried in a batch */
+	int64_t prune_ns;	    /* next search for old rows */
 	bool stop;
 
-	atomic_uint_fast64_t written;
-	void (*dropped)(void *ctx, uint64_t n); /* NULL: nobody is told */
+	void (*dropped)(void *ctx, uint64_t n); /* may be NULL */
 	void *dropped_ctx;
 	_Atomic uint32_t retention_days;
-	int64_t logged_ns; /* the writer's: when it last logged a failure */
-	uint64_t unlogged; /* the writer's: failures since */
+	int64_t logged_ns; /* the writer's: time of the last logged failure */
+	uint64_t unlogged; /* the writer's: dropped rows since then */
 };
 
 int ig_itl_bucket(double ms)
@@ -105,17 +102,21 @@ int ledger_number(sqlite3 *db, const char *sql, int64_t *out)
 	sqlite3_stmt *st = NULL;
 	int code = sqlite3_prepare_v2(db, sql, -1, &st, NULL);
 
-	if (code == SQLITE_OK) {
+	if (code == SQLITE_OK)
 		code = sqlite3_step(st);
-		if (code == SQLITE_ROW) {
-			*out = sqlite3_column_int64(st, 0);
-			code = SQLITE_OK;
-		} else if (code == SQLITE_DONE) {
-			code = SQLITE_ERROR;
-		}
-	}
+	if (code == SQLITE_ROW)
+		*out = sqlite3_column_int64(st, 0);
 	sqlite3_finalize(st);
-	return code;
+	return code == SQLITE_ROW ? SQLITE_OK : code == SQLITE_DONE ? SQLITE_ERROR : code;
+}
+
+/* Run SQL without a result; an error's text begins with what. */
+static int execute(sqlite3 *db, const char *path, const char *sql, const char *what,
+		   struct ig_error *err)
+{
+	int code = sqlite3_exec(db, sql, NULL, NULL, NULL);
+
+	return code == SQLITE_OK ? 0 : ledger_fail(db, code, path, what, err);
 }
 
 int ledger_check_file(sqlite3 *db, const char *path, int64_t *version, struct ig_error *err)
@@ -173,15 +174,14 @@ static void put_schema_1(struct ig_strbuf *b)
 			  "CREATE INDEX requests_received ON requests (received_ns);");
 }
 
-/* Bring the file from version to LEDGER_VERSION, all or nothing. */
+/* Migrate the file from version to LEDGER_VERSION, in one transaction. */
 static int migrate(struct ig_ledger *l, int64_t version, struct ig_error *err)
 {
-	struct ig_strbuf b;
-	int code, rc = 0;
+	struct ig_strbuf b = { 0 };
+	int rc;
 
 	if (version == LEDGER_VERSION)
 		return 0;
-	ig_strbuf_init(&b);
 	ig_strbuf_puts(&b, "BEGIN EXCLUSIVE;");
 	if (version < 1)
 		put_schema_1(&b);
@@ -192,25 +192,19 @@ static int migrate(struct ig_ledger *l, int64_t version, struct ig_error *err)
 				   "DEFAULT '';");
 	ig_strbuf_printf(&b, "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT;",
 			 LEDGER_APPLICATION_ID, LEDGER_VERSION);
-	if (!ig_strbuf_ok(&b)) {
-		rc = ig_fail(err, -ENOMEM, "ledger %s: out of memory", l->path);
-	} else {
-		code = sqlite3_exec(l->db, b.data, NULL, NULL, NULL);
-		if (code != SQLITE_OK) {
-			rc = ledger_fail(l->db, code, l->path, "cannot be set up", err);
-			sqlite3_exec(l->db, "ROLLBACK", NULL, NULL, NULL);
-		}
-	}
+	rc = ig_strbuf_ok(&b) ? execute(l->db, l->path, b.data, "cannot be set up", err) :
+				ig_fail(err, -ENOMEM, "ledger %s: out of memory", l->path);
+	if (rc)
+		sqlite3_exec(l->db, "ROLLBACK", NULL, NULL, NULL);
 	ig_strbuf_finish(&b);
 	return rc;
 }
 
 static int prepare_insert(struct ig_ledger *l, struct ig_error *err)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	int code = SQLITE_NOMEM;
 
-	ig_strbuf_init(&b);
 	ig_strbuf_puts(
 		&b,
 		"INSERT INTO requests (id, received_ns, model, endpoint, client, status, "
@@ -256,7 +250,7 @@ static int open_database(struct ig_ledger *l, struct ig_error *err)
 	int64_t version = 0;
 	int code, rc, fd;
 
-	/* Made here and not by SQLite, so that only the owner may read who asked. */
+	/* Created here and not by SQLite, so that only the owner may read it. */
 	fd = open(l->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return ig_fail(err, -errno, "ledger %s: cannot be opened for writing: %s", l->path,
@@ -267,57 +261,27 @@ static int open_database(struct ig_ledger *l, struct ig_error *err)
 		return ledger_fail(l->db, code, l->path, "cannot be opened for writing", err);
 	sqlite3_busy_timeout(l->db, 2000);
 	rc = ledger_check_file(l->db, l->path, &version, err);
-	if (rc)
-		return rc;
 	/* Only works while there is no table, and before WAL writes the first page. */
-	code = sqlite3_exec(l->db, "PRAGMA auto_vacuum = INCREMENTAL", NULL, NULL, NULL);
-	if (code != SQLITE_OK)
-		return ledger_fail(l->db, code, l->path, "cannot be set up", err);
-	rc = set_wal(l, err);
-	if (rc)
-		return rc;
-	code = sqlite3_exec(l->db,
-			    "PRAGMA synchronous = NORMAL;"
-			    "PRAGMA journal_size_limit = 16777216;",
-			    NULL, NULL, NULL);
-	if (code != SQLITE_OK)
-		return ledger_fail(l->db, code, l->path, "cannot be set up", err);
-	rc = migrate(l, version, err);
-	if (rc)
-		return rc;
-	/* From here on a lock of another program is waited for in our own loop. */
+	if (!rc)
+		rc = execute(l->db, l->path, "PRAGMA auto_vacuum = INCREMENTAL", "cannot be set up",
+			     err);
+	if (!rc)
+		rc = set_wal(l, err);
+	if (!rc)
+		rc = execute(l->db, l->path,
+			     "PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 16777216;",
+			     "cannot be set up", err);
+	if (!rc)
+		rc = migrate(l, version, err);
+	/* From here on the writer's own loop waits for locks of other programs. */
 	sqlite3_busy_timeout(l->db, 50);
-	return prepare_insert(l, err);
+	return rc ? rc : prepare_insert(l, err);
 }
 
-/* ---- the file's place and its lock --------------------------------------------------------- */
+/* ---- the lock ------------------------------------------------------------------------ */
 
-/* Make the folders above the file, for their owner alone. */
-static int make_folders(const char *file, struct ig_error *err)
-{
-	char *path = strdup(file);
-	int rc = 0;
-
-	if (!path)
-		return ig_fail(err, -ENOMEM, "ledger %s: out of memory", file);
-	for (char *p = strchr(path + 1, '/'); p && !rc; p = strchr(p + 1, '/')) {
-		*p = 0;
-		if (mkdir(path, 0700) && errno != EEXIST) {
-			/* A read-only parent is no harm when the folder is there. */
-			int why = errno;
-			struct stat st;
-			if (stat(path, &st))
-				rc = ig_fail(err, -why, "ledger %s: cannot make the folder %s: %s",
-					     file, path, strerror(why));
-		}
-		*p = '/';
-	}
-	free(path);
-	return rc;
-}
-
-/* One writer a file.  The lock file stays when we go: removing it would let two
- * others lock two files of the same name. */
+/* Only one daemon may write a ledger.  The lock file is never removed: otherwise two others could
+ * lock two files of the same name. */
 static int take_lock(struct ig_ledger *l, struct ig_error *err)
 {
 	char text[32] = "";
@@ -333,34 +297,34 @@ static int take_lock(struct ig_ledger *l, struct ig_error *err)
 				       l->lock_path, strerror(errno));
 		ssize_t n = pread(l->lock_fd, text, sizeof text - 1, 0);
 		pid = n > 0 ? strtol(text, NULL, 10) : 0;
+		text[0] = 0;
 		if (pid > 0)
-			return ig_fail(err, -EBUSY,
-				       "ledger %s: another daemon (process %ld) writes to it; stop "
-				       "it, or give this one another ledger.path",
-				       l->path, pid);
-		return ig_fail(err, -EBUSY,
-			       "ledger %s: another daemon writes to it; stop it, or "
-			       "give this one another ledger.path",
-			       l->path);
+			snprintf(text, sizeof text, " (process %ld)", pid);
+		return ig_fail(
+			err, -EBUSY,
+			"ledger %s: another daemon%s writes to it; stop it, or give this one "
+			"another ledger.path",
+			l->path, text);
 	}
 	int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
-	/* The number is for the message above only: without it the lock still holds. */
+	/* The number is for the message above only; the lock works without it. */
 	if (ftruncate(l->lock_fd, 0) || pwrite(l->lock_fd, text, (size_t)n, 0) != n)
-		ig_log_debug("ledger %s: cannot note the process in %s", l->path, l->lock_path);
+		ig_log_debug("ledger %s: cannot write the process number to %s", l->path,
+			     l->lock_path);
 	return 0;
 }
 
 /* ---- the writer's thread -------------------------------------------------------------------- */
 
-/* Something failed; say so, at most once a minute. */
-static void record_failure(struct ig_ledger *l, int code, const char *what, uint64_t n_rows)
+/* Log a failure, at most once a minute. */
+static void log_failure(struct ig_ledger *l, int code, const char *what, uint64_t n_rows)
 {
 	int64_t now = ig_now_ns();
 
 	l->unlogged += n_rows;
 	if (l->logged_ns && now - l->logged_ns < LOG_NS)
 		return;
-	/* Not sqlite3_errmsg: after the rollback that speaks of the rollback. */
+	/* Not sqlite3_errmsg, which after a rollback describes the rollback. */
 	ig_log_error("ledger %s: %s: %s; %llu rows dropped", l->path, what, sqlite3_errstr(code),
 		     (unsigned long long)l->unlogged);
 	l->logged_ns = now;
@@ -409,12 +373,12 @@ static int insert_row(struct ig_ledger *l, const struct ig_ledger_row *r)
 		sqlite3_bind_int64(st, i++, r->itl[b]);
 	code = sqlite3_step(st);
 	sqlite3_reset(st);
-	/* A value that was not bound would be NULL, and NOT NULL refuses it: so the
-	 * result of the step stands for the binds too. */
+	/* A value whose bind failed is NULL, which NOT NULL refuses: the step's result covers the
+	 * binds too. */
 	return code == SQLITE_DONE ? SQLITE_OK : code;
 }
 
-/* n rows from tail on, in one transaction. */
+/* Write n rows from tail on, in one transaction. */
 static int write_batch(struct ig_ledger *l, uint64_t tail, uint64_t n)
 {
 	int code = sqlite3_exec(l->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
@@ -425,14 +389,14 @@ static int write_batch(struct ig_ledger *l, uint64_t tail, uint64_t n)
 		code = insert_row(l, &l->ring[(tail + i) % l->cap]);
 	if (code == SQLITE_OK)
 		code = sqlite3_exec(l->db, "COMMIT", NULL, NULL, NULL);
-	/* Some failures have rolled back by themselves. */
+	/* SQLite rolls some failures back itself. */
 	if (code != SQLITE_OK && !sqlite3_get_autocommit(l->db))
 		sqlite3_exec(l->db, "ROLLBACK", NULL, NULL, NULL);
 	return code;
 }
 
-/* Delete a few old rows, then give back a few free pages.  Nanoseconds until there
- * is reason to look again: 0 while there is more. */
+/* Delete some old rows, then free some pages.  Nanoseconds until the next call: 0 while more is
+ * left. */
 static int64_t prune(struct ig_ledger *l)
 {
 	int64_t days = atomic_load_explicit(&l->retention_days, memory_order_relaxed), n_free = 0;
@@ -458,7 +422,7 @@ static int64_t prune(struct ig_ledger *l)
 	if (code == SQLITE_BUSY)
 		return RETRY_NS;
 	if (code != SQLITE_OK) {
-		record_failure(l, code, "old rows cannot be deleted", 0);
+		log_failure(l, code, "old rows cannot be deleted", 0);
 		return LOG_NS;
 	}
 	return n_free > 0 ? 0 : PRUNE_NS;
@@ -470,8 +434,8 @@ static void drop(struct ig_ledger *l, uint64_t n)
 		l->dropped(l->dropped_ctx, n);
 }
 
-/* Write up to COMMIT_ROWS of the n rows in the ring.  The lock is held, and is let
- * go meanwhile.  False: another program has the file locked, try again. */
+/* Write at most COMMIT_ROWS of the n rows in the ring.  The caller holds the lock, which is
+ * released meanwhile.  False: another program has locked the file, try again. */
 static bool flush(struct ig_ledger *l, uint64_t n, bool give_up)
 {
 	uint64_t tail = l->tail;
@@ -481,11 +445,9 @@ static bool flush(struct ig_ledger *l, uint64_t n, bool give_up)
 		n = COMMIT_ROWS;
 	pthread_mutex_unlock(&l->lock);
 	code = write_batch(l, tail, n);
-	if (code == SQLITE_OK) {
-		atomic_fetch_add_explicit(&l->written, n, memory_order_relaxed);
-	} else if (code != SQLITE_BUSY || give_up) {
+	if (code != SQLITE_OK && (code != SQLITE_BUSY || give_up)) {
 		drop(l, n);
-		record_failure(l, code, "cannot be written", n);
+		log_failure(l, code, "cannot be written", n);
 	}
 	pthread_mutex_lock(&l->lock);
 	if (code == SQLITE_BUSY && !give_up)
@@ -526,7 +488,7 @@ static void *writer(void *arg)
 			pthread_mutex_unlock(&l->lock);
 			int64_t delay = prune(l);
 			pthread_mutex_lock(&l->lock);
-			/* Unless somebody asked for another look meanwhile. */
+			/* unless ig_ledger_set_retention asked for a search meanwhile */
 			if (l->prune_ns == INT64_MAX)
 				l->prune_ns = ig_now_ns() + delay;
 			continue;
@@ -542,20 +504,20 @@ static void *writer(void *arg)
 
 /* ---- public ------------------------------------------------------------------------------------ */
 
-/* Everything but the thread and what it locks with. */
+/* Free everything except the thread and its lock. */
 static void release(struct ig_ledger *l)
 {
 	sqlite3_finalize(l->insert);
 	sqlite3_close(l->db);
 	if (l->lock_fd >= 0)
-		close(l->lock_fd); /* lets the lock go */
+		close(l->lock_fd); /* unlocks */
 	free(l->ring);
 	free(l->lock_path);
 	free(l->path);
 	free(l);
 }
 
-/* Signals are for the main thread: this one starts with all of them blocked. */
+/* The thread starts with all signals blocked: they are for the main thread. */
 static int start_thread(struct ig_ledger *l)
 {
 	sigset_t all, before;
@@ -568,7 +530,7 @@ static int start_thread(struct ig_ledger *l)
 	return -rc;
 }
 
-/* So that the days in nanoseconds fit an int64_t. */
+/* The days in nanoseconds must fit an int64_t. */
 static uint32_t clamp_days(uint32_t days)
 {
 	return days < MAX_RETENTION_DAYS ? days : MAX_RETENTION_DAYS;
@@ -577,14 +539,14 @@ static uint32_t clamp_days(uint32_t days)
 int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, struct ig_error *err)
 {
 	struct ig_ledger *l;
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	int rc;
 
 	if (!o->path || !*o->path)
 		return ig_fail(err, -EINVAL, "ledger: no path");
 	if (o->queue == 0 || o->queue > (1u << 20))
-		return ig_fail(err, -EINVAL, "ledger %s: a queue of %u rows is not possible",
-			       o->path, o->queue);
+		return ig_fail(err, -EINVAL, "ledger %s: a queue cannot have %u rows", o->path,
+			       o->queue);
 	l = calloc(1, sizeof *l);
 	if (!l)
 		return ig_fail(err, -ENOMEM, "ledger %s: out of memory", o->path);
@@ -594,18 +556,17 @@ int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, st
 	l->dropped_ctx = o->ctx;
 	l->trigger = l->cap / 2 < COMMIT_ROWS ? (l->cap + 1) / 2 : COMMIT_ROWS;
 	atomic_init(&l->retention_days, clamp_days(o->retention_days));
-	ig_strbuf_init(&b);
 	ig_strbuf_printf(&b, "%s.lock", o->path);
 	l->lock_path = ig_strbuf_steal(&b);
 	ig_strbuf_finish(&b);
 	l->path = strdup(o->path);
-	/* Pages of the ring are touched when rows come. */
+	/* calloc: the ring's pages take memory only when rows arrive */
 	l->ring = calloc(l->cap, sizeof *l->ring);
 	if (!l->path || !l->lock_path || !l->ring) {
 		rc = ig_fail(err, -ENOMEM, "ledger %s: out of memory", o->path);
 		goto fail;
 	}
-	rc = make_folders(l->path, err);
+	rc = ig_make_folders_above(l->path, 0700, err);
 	if (!rc)
 		rc = take_lock(l, err);
 	if (!rc)
@@ -643,7 +604,7 @@ void ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row)
 		n++;
 		if (n == 1)
 			l->oldest_ns = ig_now_ns();
-		/* The first row sets the writer's alarm, the trigger's row calls it. */
+		/* the first row sets the writer's deadline, the trigger's row starts it */
 		if (n == 1 || n == l->trigger)
 			pthread_cond_signal(&l->changed);
 		ok = true;
@@ -651,11 +612,6 @@ void ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row)
 	pthread_mutex_unlock(&l->lock);
 	if (!ok)
 		drop(l, 1);
-}
-
-uint64_t ig_ledger_written(const struct ig_ledger *l)
-{
-	return atomic_load_explicit(&l->written, memory_order_relaxed);
 }
 
 void ig_ledger_set_retention(struct ig_ledger *l, uint32_t days)

@@ -1,15 +1,15 @@
 /*
- * ledger.h: one row a request in SQLite, written by one thread of its own.
- * Nobody ever waits for it: a full ring drops the row and tells so.  No text of
- * prompts or answers is kept.
+ * ledger.h: one row for each request, in SQLite, written by a thread of its own.
+ * No other thread waits for it: a full ring drops rows and counts them.  Has no text of prompts or
+ * responses.
  */
 #pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
 
-/* Upper bounds, in ms, of the inter-token histogram's buckets; the last bucket
- * is open.  Fixed: the rows of all times add up. */
+/* Upper bounds, in ms, of the inter-token histogram's buckets; the last bucket has none.  They
+ * never change, so that all rows can be added. */
 #define IG_ITL_BUCKETS 24
 extern const float ig_itl_bounds_ms[IG_ITL_BUCKETS - 1];
 /* The bucket of a duration. */
@@ -26,11 +26,11 @@ struct ig_ledger_row {
 	char key[40];		/* the id of the API key; "": none */
 	char finish[24];	/* stop, length, cancelled, error, refused */
 	char cancel_reason[24]; /* "", client_gone, client_cancel, slow_client, shutdown */
-	char error[200];	/* "" or what went wrong */
-	int32_t status;		/* the HTTP status, or what it would be */
+	char error[200];	/* the error's text, or "" */
+	int32_t status;		/* the HTTP status, or its equivalent */
 	int64_t received_ns;	/* wall clock */
 	int32_t n_prompt, n_cached, n_output;			  /* tokens */
-	float queue_ms, prefill_ms, decode_ms, ttft_ms, total_ms; /* negative: never got there */
+	float queue_ms, prefill_ms, decode_ms, ttft_ms, total_ms; /* negative: never reached */
 	uint32_t itl[IG_ITL_BUCKETS];				  /* counts of inter-token times */
 };
 
@@ -39,22 +39,20 @@ struct ig_ledger;
 struct ig_ledger_options {
 	const char *path;
 	uint32_t queue;		 /* rows */
-	uint32_t retention_days; /* 0: for ever */
-	/* So many rows are lost: the ring was full, or they could not be written.  Any thread,
+	uint32_t retention_days; /* 0: no limit */
+	/* n rows were dropped: the ring was full, or they could not be written.  Any thread,
 	 * without a lock; may be NULL. */
 	void (*dropped)(void *ctx, uint64_t n);
 	void *ctx;
 };
 
-/* Open or make the database (its folder too), migrate it by user_version, take
- * the writer's lock (a second daemon gets -EBUSY), start the thread.  Errors name
- * the path. */
+/* Open or create the database and its folder, migrate it by user_version, lock it (a second daemon
+ * gets -EBUSY), start the thread.  Errors name the path. */
 int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, struct ig_error *err);
-/* Any thread; copies; never blocks on the disk. */
+/* Any thread; copies the row; never waits for the disk. */
 void ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row);
-uint64_t ig_ledger_written(const struct ig_ledger *l);
 void ig_ledger_set_retention(struct ig_ledger *l, uint32_t days); /* any thread */
-/* Write what is queued, close.  NULL is fine. */
+/* Write the queued rows, close.  NULL is fine. */
 void ig_ledger_close(struct ig_ledger *l);
 
 /* ---- reading (the CLI, another process while the daemon runs) ---------------- */
@@ -63,11 +61,11 @@ struct ig_ledger_stats {
 	char model[129];
 	int64_t n_requests, n_errors, n_cancelled;
 	int64_t n_prompt, n_cached, n_output;
-	double ttft_ms[3]; /* p50 p95 p99; NaN when there is none */
-	double itl_ms[3];  /* by the histograms, interpolated in the bucket */
+	double ttft_ms[3]; /* p50 p95 p99; NaN without data */
+	double itl_ms[3];  /* from the histograms, interpolated in the bucket */
 };
 
-/* Statistics by model since a wall-clock time (0: all).  *out is the caller's
- * (free).  Opens read-only. */
+/* Statistics by model since a wall-clock time (0: all).  *out is the caller's (free).  Opens the
+ * file read-only. */
 int ig_ledger_stats(const char *path, int64_t since_ns, struct ig_ledger_stats **out, size_t *n,
 		    struct ig_error *err);

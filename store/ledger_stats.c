@@ -1,12 +1,13 @@
 /*
- * ledger_stats.c: the reading side of the ledger: statistics by model, over a
- * connection that cannot write, also while a daemon writes.
+ * ledger_stats.c: the reading side of the ledger: statistics by model, over a read-only
+ * connection, also while a daemon writes.
  *
- * SQLite 3.40 has no percentile function: times to first token are ranked with
- * row_number(), and the inter-token times come from the sums of the histograms.
+ * SQLite 3.40 has no percentile function: times to first token are ranked with row_number(), and
+ * the percentiles of inter-token times are computed from the sums of the histograms.
  */
 #include "store/ledger_private.h"
 
+#include "base/array.h"
 #include "base/strbuf.h"
 
 #include <errno.h>
@@ -17,8 +18,8 @@
 
 static const double quantiles[3] = { 0.50, 0.95, 0.99 };
 
-/* The value below which a share q of the counted times lies, linear within its
- * bucket.  The last bucket has no upper end: its lower one is all that is known. */
+/* The quantile q of the counted times, interpolated linearly in its bucket; in the last bucket,
+ * which has no upper bound, the lower bound. */
 static double itl_quantile(const int64_t counts[IG_ITL_BUCKETS], double q)
 {
 	double total = 0, below = 0, rank, from, to;
@@ -39,17 +40,16 @@ static double itl_quantile(const int64_t counts[IG_ITL_BUCKETS], double q)
 	return (double)ig_itl_bounds_ms[IG_ITL_BUCKETS - 2];
 }
 
-/* Counts and sums; the models in ascending order. */
+/* Counts and sums; the models sorted by name. */
 static int read_sums(sqlite3 *db, const char *path, int64_t since_ns, struct ig_ledger_stats **out,
 		     size_t *n, struct ig_error *err)
 {
-	struct ig_ledger_stats *all = NULL, *grown;
+	struct ig_ledger_stats *all = NULL, *s;
 	size_t n_all = 0, cap = 0;
 	sqlite3_stmt *st = NULL;
-	struct ig_strbuf sql;
+	struct ig_strbuf sql = { 0 };
 	int code = SQLITE_NOMEM, rc = 0;
 
-	ig_strbuf_init(&sql);
 	ig_strbuf_puts(&sql, "SELECT model, count(*), sum(finish IN ('error', 'refused')), "
 			     "sum(finish = 'cancelled'), sum(prompt_tokens), sum(cached_tokens), "
 			     "sum(output_tokens)");
@@ -65,16 +65,13 @@ static int read_sums(sqlite3 *db, const char *path, int64_t since_ns, struct ig_
 	while (code == SQLITE_OK && (code = sqlite3_step(st)) == SQLITE_ROW) {
 		const unsigned char *name = sqlite3_column_text(st, 0);
 		int64_t counts[IG_ITL_BUCKETS];
-		if (n_all == cap) {
-			cap = cap ? cap * 2 : 8;
-			grown = realloc(all, cap * sizeof *all);
-			if (!grown) {
-				rc = ig_fail(err, -ENOMEM, "ledger %s: out of memory", path);
-				goto out;
-			}
-			all = grown;
+		s = ig_array_grow(all, n_all, &cap, sizeof *all);
+		if (!s) {
+			rc = ig_fail(err, -ENOMEM, "ledger %s: out of memory", path);
+			goto out;
 		}
-		struct ig_ledger_stats *s = &all[n_all++];
+		all = s;
+		s += n_all++;
 		snprintf(s->model, sizeof s->model, "%s", name ? (const char *)name : "");
 		s->n_requests = sqlite3_column_int64(st, 1);
 		s->n_errors = sqlite3_column_int64(st, 2);
@@ -103,8 +100,8 @@ out:
 	return rc;
 }
 
-/* Percentiles of the time to first token by nearest rank: the smallest value with at
- * least that share of all at or below it. */
+/* Percentiles of the time to first token by nearest rank: the smallest value that at least this
+ * share of all values does not exceed. */
 static int read_ttft(sqlite3 *db, const char *path, int64_t since_ns, struct ig_ledger_stats *all,
 		     size_t n_all, struct ig_error *err)
 {
@@ -150,30 +147,24 @@ int ig_ledger_stats(const char *path, int64_t since_ns, struct ig_ledger_stats *
 	if (access(path, R_OK))
 		return ig_fail(err, -errno, "ledger %s: cannot be read: %s", path, strerror(errno));
 	code = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
-	if (code != SQLITE_OK) {
-		rc = ledger_fail(db, code, path, "cannot be read", err);
-		goto out;
-	}
 	sqlite3_busy_timeout(db, 2000);
-	rc = ledger_check_file(db, path, &version, err);
+	rc = code == SQLITE_OK ? ledger_check_file(db, path, &version, err) :
+				 ledger_fail(db, code, path, "cannot be read", err);
 	if (rc || version == 0)
 		goto out; /* an empty file has no models */
-	/* Both questions are put to the same state of the file. */
+	/* Both queries must read the same state of the file. */
 	code = sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
-	if (code != SQLITE_OK) {
-		rc = ledger_fail(db, code, path, "cannot be read", err);
-		goto out;
-	}
-	rc = read_sums(db, path, since_ns, &all, &n_all, err);
+	rc = code == SQLITE_OK ? read_sums(db, path, since_ns, &all, &n_all, err) :
+				 ledger_fail(db, code, path, "cannot be read", err);
 	if (!rc)
 		rc = read_ttft(db, path, since_ns, all, n_all, err);
-	if (rc)
+	if (rc) {
+		free(all);
 		goto out;
+	}
 	*out = all;
 	*n = n_all;
-	all = NULL;
 out:
-	free(all);
 	sqlite3_close(db);
 	return rc;
 }

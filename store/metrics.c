@@ -1,10 +1,10 @@
 /*
  * metrics.c: counters, gauges and histograms, and their text for Prometheus.
  *
- * All numbers are atomics that any thread adds to without a lock.  A text is no
- * snapshot: it may show one request in one series and not yet in another, but each
- * histogram agrees with itself, because its count is the sum of the buckets read.
- * The number of label values is bounded: a client cannot make series.
+ * All numbers are atomics that any thread adds to without a lock.  The text is not a snapshot: a
+ * request may be in one series and not yet in another.  But each histogram is consistent: its
+ * count is the sum of the buckets that were read.  The number of label values is bounded: clients
+ * cannot create series.
  */
 #include "store/metrics.h"
 
@@ -72,11 +72,11 @@ static uint64_t count_get(const _Atomic uint64_t *c)
 /* ---- histograms ------------------------------------------------------------------------ */
 
 struct histogram {
-	_Atomic uint64_t counts[MAX_BUCKETS]; /* not cumulative; the last one used is open */
+	_Atomic uint64_t counts[MAX_BUCKETS]; /* not cumulative; the last one has no bound */
 	atomic_number sum;
 };
 
-/* Upper bounds in seconds, each list ended by the open bucket. */
+/* Upper bounds in seconds; the last bucket of each list has none. */
 static const double ttft_bounds[] = { .001, .005, .01, .02, .04, .06, .08, .1, .25, .5,
 				      .75,  1,	  2.5, 5,   7.5, 10,  20,  40, 80,  INFINITY };
 static const double token_bounds[] = { .001, .002, .003, .004, .005, .0075, .01,     .015,
@@ -93,14 +93,14 @@ static void observe(struct histogram *h, const double *bounds, double v)
 	size_t i = 0;
 
 	if (!(v >= 0) || isinf(v))
-		return; /* the request never got so far */
+		return; /* the request never reached this state */
 	while (v > bounds[i])
 		i++;
 	number_add(&h->sum, v);
 	count_add(&h->counts[i], 1);
 }
 
-/* ---- what there is --------------------------------------------------------------------- */
+/* ---- series --------------------------------------------------------------------- */
 
 enum latency { TTFT, E2E, QUEUE, PREFILL, DECODE, INFERENCE, N_LATENCIES };
 
@@ -114,7 +114,7 @@ static const struct {
 		  request_bounds },
 	[QUEUE] = { "request_queue_time_seconds", "Time that a request waited to be scheduled.",
 		    request_bounds },
-	[PREFILL] = { "request_prefill_time_seconds", "Time that a request's prompt took.",
+	[PREFILL] = { "request_prefill_time_seconds", "Time of a request's prefill.",
 		      request_bounds },
 	[DECODE] = { "request_decode_time_seconds",
 		     "Time from a request's first token to its last.", request_bounds },
@@ -126,7 +126,7 @@ enum tally {
 	PROMPT_TOKENS,
 	CACHED_TOKENS,
 	GENERATION_TOKENS,
-	/* The finish reasons; the first three make request_success_total. */
+	/* The finish reasons; the first three are in request_success_total. */
 	FINISH_STOP,
 	FINISH_LENGTH,
 	FINISH_ABORT,
@@ -144,7 +144,7 @@ static const struct {
 	[GENERATION_TOKENS] = { "generation_tokens_total", "Tokens generated." },
 };
 
-/* A row's finish, and the label's value that vLLM has for it. */
+/* A row's finish, and vLLM's label value for it. */
 static const struct {
 	const char *finish, *label;
 	enum tally tally;
@@ -157,37 +157,38 @@ static const struct {
 static const struct {
 	const char *name, *help;
 } gauges[IG_N_GAUGES] = {
-	[IG_GAUGE_REQUESTS_RUNNING] = { "num_requests_running", "Requests that are computed." },
-	[IG_GAUGE_REQUESTS_WAITING] = { "num_requests_waiting", "Requests that wait their turn." },
+	[IG_GAUGE_REQUESTS_RUNNING] = { "num_requests_running",
+					"Requests that are being computed." },
+	[IG_GAUGE_REQUESTS_WAITING] = { "num_requests_waiting",
+					"Requests that wait in the queue." },
 	[IG_GAUGE_REQUESTS_PAUSED] = { "num_requests_paused",
-				       "Requests that wait for a client that reads slowly." },
+				       "Requests that are paused because their client reads too slowly." },
 	[IG_GAUGE_KV_ARENA_BYTES] = { "kv_cache_arena_bytes", "Memory reserved for the cache." },
 	[IG_GAUGE_KV_COMMITTED_BYTES] = { "kv_cache_committed_bytes",
-					  "Memory of the arena that is in slabs in use." },
+					  "Memory of the arena's slabs in use." },
 	[IG_GAUGE_KV_USED_BYTES] = { "kv_cache_used_bytes", "Memory of blocks in use." },
 	[IG_GAUGE_KV_BLOCKS_USED] = { "kv_cache_blocks_used", "Blocks in use." },
 	[IG_GAUGE_KV_CACHED_BYTES] = { "kv_cache_cached_bytes",
-				       "Memory of blocks that no request uses, kept for prompts that "
-				       "begin the same way." },
+				       "Memory of unused blocks that are kept for prompts with the same "
+				       "prefix." },
 	[IG_GAUGE_WEIGHT_BYTES] = { "weight_bytes", "Memory of packed weights." },
 	[IG_GAUGE_SCRATCH_BYTES] = { "scratch_bytes", "Memory of scratch buffers." },
 	[IG_GAUGE_CONNECTIONS] = { "connections", "Connections that are open." },
-	[IG_GAUGE_MODELS_LOADED] = { "models_loaded", "Models that requests are given at once." },
+	[IG_GAUGE_MODELS_LOADED] = { "models_loaded", "Models that are loaded and ready." },
 };
 
 static const struct {
 	const char *name, *help;
 } counters[IG_N_COUNTERS] = {
 	[IG_COUNTER_PREEMPTIONS] = { "num_preemptions_total",
-				     "Sequences that gave their blocks to others." },
+				     "Sequences that were preempted to free their blocks." },
 	[IG_COUNTER_REFUSED] = { "requests_refused_total",
-				 "Requests refused with 503: too many wait, or their model has no "
-				 "room or was not loaded in time." },
+				 "Requests refused with 503: the queue is full, or their model does "
+				 "not fit in memory or was not loaded in time." },
 	[IG_COUNTER_LEDGER_DROPPED] = { "ledger_rows_dropped_total",
-					"Rows that the ledger could not keep." },
+					"Ledger rows that were dropped." },
 	[IG_COUNTER_CONNECTIONS] = { "connections_total", "Connections accepted." },
-	[IG_COUNTER_MODELS_UNLOADED] = { "model_unloads_total",
-					 "Models whose memory was given back." },
+	[IG_COUNTER_MODELS_UNLOADED] = { "model_unloads_total", "Models that were unloaded." },
 	[IG_COUNTER_MODEL_LOAD_FAILURES] = { "model_load_failures_total",
 					     "Loads of models that failed." },
 };
@@ -199,9 +200,9 @@ struct model_series {
 };
 
 struct ig_metrics {
-	/* Filled from the front and never emptied.  A slot is taken by one exchange. */
+	/* Filled from the front by compare-and-exchange; entries are never removed. */
 	struct model_series *_Atomic models[IG_METRICS_MODELS];
-	struct model_series nameless; /* rows without a known model */
+	struct model_series nameless; /* requests without a known model */
 	struct histogram inter_token, step, model_load;
 	_Atomic uint64_t n_steps, n_prefill_rows, n_decode_rows;
 	_Atomic uint64_t counters[IG_N_COUNTERS];
@@ -221,8 +222,8 @@ void ig_metrics_destroy(struct ig_metrics *m)
 
 /* ---- writers ------------------------------------------------------------------------------- */
 
-/* The series of a model; made when there is none yet and make says so.  NULL: out of
- * memory.  Two threads that make the same one agree on the first. */
+/* The series of a model, created if it is new and make is true.  NULL: out of memory.  When two
+ * threads create the same one, both get the first. */
 static struct model_series *series(struct ig_metrics *m, const char *name, size_t len, bool make)
 {
 	struct model_series *mine = NULL;
@@ -242,7 +243,7 @@ static struct model_series *series(struct ig_metrics *m, const char *name, size_
 			}
 			if (atomic_compare_exchange_strong(&m->models[i], &s, mine))
 				return mine;
-			/* s is now what another thread put there. */
+			/* s is now another thread's */
 		}
 		if (strlen(s->name) == len && !memcmp(s->name, name, len)) {
 			free(mine);
@@ -265,7 +266,7 @@ void ig_metrics_request(struct ig_metrics *m, const struct ig_ledger_row *row)
 
 	while (f < N_OF(finishes) && strncmp(row->finish, finishes[f].finish, sizeof row->finish))
 		f++;
-	/* A reason that is not known is a failure that nobody planned. */
+	/* an unknown finish counts as an error */
 	enum tally t = f < N_OF(finishes) ? finishes[f].tally : FINISH_ERROR;
 	struct model_series *s =
 		series(m, row->model, len, t != FINISH_REFUSED && row->n_prompt > 0);
@@ -321,26 +322,24 @@ void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n)
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* The shortest text that reads back as the same number. */
+/* The shortest text of at least 6 digits that reads back as the same number. */
 static void put_number(struct ig_strbuf *b, double v)
 {
 	char text[40];
 
-	if (isnan(v)) {
-		ig_strbuf_puts(b, "NaN");
-	} else if (isinf(v)) {
-		ig_strbuf_puts(b, v > 0 ? "+Inf" : "-Inf");
-	} else {
-		for (int digits = 6; digits <= 17; digits++) {
-			snprintf(text, sizeof text, "%.*g", digits, v);
-			if (digits == 17 || !(strtod(text, NULL) < v || strtod(text, NULL) > v))
-				break;
-		}
-		ig_strbuf_puts(b, text);
+	if (isnan(v) || isinf(v)) {
+		ig_strbuf_puts(b, isnan(v) ? "NaN" : v > 0 ? "+Inf" : "-Inf");
+		return;
 	}
+	for (int digits = 6; digits <= 17; digits++) {
+		snprintf(text, sizeof text, "%.*g", digits, v);
+		if (!(strtod(text, NULL) < v || strtod(text, NULL) > v))
+			break;
+	}
+	ig_strbuf_puts(b, text);
 }
 
-/* A label's value in quotes: \, " and line feeds escaped, as the format asks. */
+/* A label; \, " and line feeds of its value are escaped. */
 static void put_label(struct ig_strbuf *b, const char *name, const char *value)
 {
 	ig_strbuf_printf(b, "%s=\"", name);
@@ -360,7 +359,7 @@ static void put_head(struct ig_strbuf *b, const char *name, const char *type, co
 	ig_strbuf_printf(b, "# HELP ingot_%s %s\n# TYPE ingot_%s %s\n", name, help, name, type);
 }
 
-/* "{model_name="…"}", with more inside when extra says so; nothing without both. */
+/* {model_name="MODEL",EXTRA="VALUE"}; model and extra may be NULL. */
 static void put_labels(struct ig_strbuf *b, const char *model, const char *extra, const char *value)
 {
 	if (!model && !extra)
@@ -376,26 +375,33 @@ static void put_labels(struct ig_strbuf *b, const char *model, const char *extra
 }
 
 static void put_count(struct ig_strbuf *b, const char *name, const char *model, const char *extra,
-		      const char *value, uint64_t n)
+		      const char *value, const _Atomic uint64_t *n)
 {
 	ig_strbuf_printf(b, "ingot_%s", name);
 	put_labels(b, model, extra, value);
-	ig_strbuf_printf(b, " %" PRIu64 "\n", n);
+	ig_strbuf_printf(b, " %" PRIu64 "\n", count_get(n));
+}
+
+static void put_gauge(struct ig_strbuf *b, const char *name, const char *help, double v)
+{
+	put_head(b, name, "gauge", help);
+	ig_strbuf_printf(b, "ingot_%s ", name);
+	put_number(b, v);
+	ig_strbuf_puts(b, "\n");
 }
 
 static void put_histogram(struct ig_strbuf *b, const char *name, const char *model,
 			  const struct histogram *h, const double *bounds)
 {
-	struct ig_strbuf le;
+	struct ig_strbuf le = { 0 };
 	uint64_t total = 0;
 
-	ig_strbuf_init(&le);
 	for (size_t i = 0;; i++) {
 		total += count_get(&h->counts[i]);
 		ig_strbuf_clear(&le);
 		put_number(&le, bounds[i]);
 		ig_strbuf_printf(b, "ingot_%s_bucket", name);
-		put_labels(b, model, "le", le.data ? le.data : "");
+		put_labels(b, model, "le", ig_strbuf_text(&le));
 		ig_strbuf_printf(b, " %" PRIu64 "\n", total);
 		if (isinf(bounds[i]))
 			break;
@@ -411,7 +417,7 @@ static void put_histogram(struct ig_strbuf *b, const char *name, const char *mod
 	ig_strbuf_printf(b, " %" PRIu64 "\n", total);
 }
 
-/* The series to show, the nameless one last; n of them. */
+/* All series, the nameless one last; returns their number. */
 static size_t list_series(const struct ig_metrics *m, const struct model_series **out)
 {
 	size_t n = 0;
@@ -428,6 +434,16 @@ static size_t list_series(const struct ig_metrics *m, const struct model_series 
 	return n;
 }
 
+/* One counter by finish reason, of finishes[from … to-1]. */
+static void put_finishes(struct ig_strbuf *b, const char *name, const char *label, size_t from,
+			 size_t to, const struct model_series *const *all, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		for (size_t f = from; f < to; f++)
+			put_count(b, name, all[i]->name, label, finishes[f].label,
+				  &all[i]->tallies[finishes[f].tally]);
+}
+
 static void put_models(const struct ig_metrics *m, struct ig_strbuf *b)
 {
 	const struct model_series *all[IG_METRICS_MODELS + 1];
@@ -437,22 +453,14 @@ static void put_models(const struct ig_metrics *m, struct ig_strbuf *b)
 		put_head(b, token_counters[t].name, "counter", token_counters[t].help);
 		for (size_t i = 0; i < n; i++)
 			put_count(b, token_counters[t].name, all[i]->name, NULL, NULL,
-				  count_get(&all[i]->tallies[t]));
+				  &all[i]->tallies[t]);
 	}
 	put_head(b, "request_success_total", "counter",
-		 "Requests that ended, by reason; abort: cancelled by the client or for it.");
-	for (size_t i = 0; i < n; i++)
-		for (size_t f = 0; f < 3; f++)
-			put_count(b, "request_success_total", all[i]->name, "finished_reason",
-				  finishes[f].label,
-				  count_get(&all[i]->tallies[finishes[f].tally]));
+		 "Requests that finished, by reason; abort: cancelled.");
+	put_finishes(b, "request_success_total", "finished_reason", 0, 3, all, n);
 	put_head(b, "request_failure_total", "counter",
 		 "Requests that were refused or ended with an error.");
-	for (size_t i = 0; i < n; i++)
-		for (size_t f = 3; f < N_OF(finishes); f++)
-			put_count(b, "request_failure_total", all[i]->name, "reason",
-				  finishes[f].label,
-				  count_get(&all[i]->tallies[finishes[f].tally]));
+	put_finishes(b, "request_failure_total", "reason", 3, N_OF(finishes), all, n);
 	for (size_t k = 0; k < N_LATENCIES; k++) {
 		put_head(b, latencies[k].name, "histogram", latencies[k].help);
 		for (size_t i = 0; i < n; i++)
@@ -461,7 +469,7 @@ static void put_models(const struct ig_metrics *m, struct ig_strbuf *b)
 	}
 }
 
-/* Bytes of this process in memory; NaN when the system does not say. */
+/* Bytes of memory of this process; NaN when unknown. */
 static double resident_bytes(void)
 {
 #ifdef __APPLE__
@@ -491,43 +499,34 @@ void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *b)
 	double arena = number_get(&m->gauges[IG_GAUGE_KV_ARENA_BYTES]);
 	double used = number_get(&m->gauges[IG_GAUGE_KV_USED_BYTES]);
 
-	put_head(b, "build_info", "gauge", "Always 1; the labels say which build this is.");
+	put_head(b, "build_info", "gauge", "Always 1; the labels identify the build.");
 	ig_strbuf_puts(b, "ingot_build_info{");
 	put_label(b, "version", IG_VERSION);
 	ig_strbuf_puts(b, ",");
 	put_label(b, "build_id", ig_build_id);
 	ig_strbuf_puts(b, "} 1\n");
-	for (size_t i = 0; i < IG_N_GAUGES; i++) {
-		put_head(b, gauges[i].name, "gauge", gauges[i].help);
-		ig_strbuf_printf(b, "ingot_%s ", gauges[i].name);
-		put_number(b, number_get(&m->gauges[i]));
-		ig_strbuf_puts(b, "\n");
-	}
-	put_head(b, "kv_cache_usage_perc", "gauge",
-		 "Share of the arena in blocks in use, from 0 to 1.");
-	ig_strbuf_puts(b, "ingot_kv_cache_usage_perc ");
-	put_number(b, arena > 0 ? used / arena : 0);
-	ig_strbuf_puts(b, "\n");
+	for (size_t i = 0; i < IG_N_GAUGES; i++)
+		put_gauge(b, gauges[i].name, gauges[i].help, number_get(&m->gauges[i]));
+	put_gauge(b, "kv_cache_usage_perc", "Share of the arena in blocks in use, from 0 to 1.",
+		  arena > 0 ? used / arena : 0);
 	for (size_t i = 0; i < IG_N_COUNTERS; i++) {
 		put_head(b, counters[i].name, "counter", counters[i].help);
-		put_count(b, counters[i].name, NULL, NULL, NULL, count_get(&m->counters[i]));
+		put_count(b, counters[i].name, NULL, NULL, NULL, &m->counters[i]);
 	}
 	put_head(b, "engine_steps_total", "counter", "Steps that the engine has computed.");
-	put_count(b, "engine_steps_total", NULL, NULL, NULL, count_get(&m->n_steps));
-	put_head(b, "engine_step_rows_total", "counter", "Rows of those steps, by what they did.");
-	put_count(b, "engine_step_rows_total", NULL, "kind", "prefill",
-		  count_get(&m->n_prefill_rows));
-	put_count(b, "engine_step_rows_total", NULL, "kind", "decode",
-		  count_get(&m->n_decode_rows));
+	put_count(b, "engine_steps_total", NULL, NULL, NULL, &m->n_steps);
+	put_head(b, "engine_step_rows_total", "counter", "Rows of those steps, by kind.");
+	put_count(b, "engine_step_rows_total", NULL, "kind", "prefill", &m->n_prefill_rows);
+	put_count(b, "engine_step_rows_total", NULL, "kind", "decode", &m->n_decode_rows);
 	put_head(b, "engine_step_seconds", "histogram", "Time of one step.");
 	put_histogram(b, "engine_step_seconds", NULL, &m->step, token_bounds);
 	put_head(b, "inter_token_latency_seconds", "histogram",
 		 "Time between two tokens of one request.");
 	put_histogram(b, "inter_token_latency_seconds", NULL, &m->inter_token, token_bounds);
-	put_head(b, "model_load_seconds", "histogram", "Time that loading a model took.");
+	put_head(b, "model_load_seconds", "histogram", "Time to load a model.");
 	put_histogram(b, "model_load_seconds", NULL, &m->model_load, request_bounds);
 	put_models(m, b);
-	/* Prometheus's own name, without our prefix. */
+	/* Prometheus's own name, without the prefix */
 	ig_strbuf_puts(b, "# HELP process_resident_memory_bytes Resident memory size in bytes.\n"
 			  "# TYPE process_resident_memory_bytes gauge\n"
 			  "process_resident_memory_bytes ");

@@ -1,7 +1,6 @@
 /*
- * metrics.h: counters, gauges and histograms in memory, and their text in
- * Prometheus's format.  Writers are any thread, lock-free; names follow vLLM's
- * under the prefix ingot_ (docs/metrics.md).
+ * metrics.h: counters, gauges and histograms in memory, and their text in Prometheus's format.
+ * Any thread may write, without a lock; names are vLLM's with the prefix ingot_ (docs/metrics.md).
  */
 #pragma once
 
@@ -13,22 +12,22 @@ struct ig_metrics;
 struct ig_metrics *ig_metrics_create(void);
 void ig_metrics_destroy(struct ig_metrics *m);
 
-/* Models that have series of their own; those after them share the empty name's. */
+/* Models that have series of their own; further ones share the series of the empty name. */
 #define IG_METRICS_MODELS 64
 
 /* One finished request, from its ledger row: counters and latency histograms by
- * model and finish reason.  A refused row, whose model's name is a stranger's, makes
- * no new series: unless its model is known it counts under the empty name. */
+ * model and finish reason.  A refused row, whose model's name comes from the client, creates no
+ * series: if its model is unknown, it counts under the empty name. */
 void ig_metrics_request(struct ig_metrics *m, const struct ig_ledger_row *row);
 /* One token's inter-token time. */
 void ig_metrics_inter_token(struct ig_metrics *m, double seconds);
 /* One engine step: rows of prefill, rows of decode, seconds. */
 void ig_metrics_step(struct ig_metrics *m, uint32_t n_prefill, uint32_t n_decode, double seconds);
 
-/* A model was loaded, in so many seconds. */
+/* The time of one model load. */
 void ig_metrics_model_load(struct ig_metrics *m, double seconds);
 
-/* Gauges, set by their owners. */
+/* Gauges. */
 enum ig_gauge {
 	IG_GAUGE_REQUESTS_RUNNING, /* num_requests_running */
 	IG_GAUGE_REQUESTS_WAITING,
@@ -37,7 +36,7 @@ enum ig_gauge {
 	IG_GAUGE_KV_COMMITTED_BYTES,
 	IG_GAUGE_KV_USED_BYTES,
 	IG_GAUGE_KV_BLOCKS_USED,
-	IG_GAUGE_KV_CACHED_BYTES, /* kept for prompts that begin the same way */
+	IG_GAUGE_KV_CACHED_BYTES, /* unused, kept for prompts with the same prefix */
 	IG_GAUGE_WEIGHT_BYTES,
 	IG_GAUGE_SCRATCH_BYTES,
 	IG_GAUGE_CONNECTIONS,

@@ -1,8 +1,9 @@
 /*
- * write_reference.c: a tool of the build (`meson compile update-reference`): writes
- * etc/ingot.yaml, and the table between its marks in docs/configuration.md, anew
- * from the table of options.  Is not installed.
+ * write_reference.c: a tool of the build (`meson compile update-reference`), not installed: writes
+ * etc/ingot.yaml, and the table between its marks in docs/configuration.md, from the table of
+ * options.
  */
+#include "base/file.h"
 #include "runtime/modules/modules.h"
 #include "store/config_private.h"
 
@@ -11,22 +12,6 @@
 
 static const struct ig_module *modules[IG_MAX_MODULES];
 static size_t n_modules;
-
-static char *read_all(const char *path)
-{
-	struct ig_strbuf b;
-	char buf[4096];
-	size_t n;
-	FILE *f = fopen(path, "r");
-
-	if (!f)
-		return NULL;
-	ig_strbuf_init(&b);
-	while ((n = fread(buf, 1, sizeof buf, f)) > 0)
-		ig_strbuf_add(&b, buf, n);
-	fclose(f);
-	return ig_strbuf_steal(&b);
-}
 
 static int write_yaml(const char *path)
 {
@@ -41,8 +26,9 @@ static int write_yaml(const char *path)
 static int write_docs(const char *path)
 {
 	static const char begin[] = "<!-- options: begin -->\n", end[] = "<!-- options: end -->\n";
-	char *text = read_all(path);
-	char *from = text ? strstr(text, begin) : NULL, *to = from ? strstr(from, end) : NULL;
+	struct ig_strbuf b = { 0 };
+	const char *text = ig_read_file(path, SIZE_MAX / 2, &b, NULL) ? "" : ig_strbuf_text(&b);
+	const char *from = strstr(text, begin), *to = from ? strstr(from, end) : NULL;
 	FILE *f = to ? fopen(path, "w") : NULL;
 	int rc = -1;
 
@@ -53,7 +39,7 @@ static int write_docs(const char *path)
 		if (fclose(f))
 			rc = -1;
 	}
-	free(text);
+	ig_strbuf_finish(&b);
 	return rc;
 }
 

@@ -4,30 +4,25 @@
 #include <errno.h>
 #include <string.h>
 
-#include "cli/options.h"
+#include "base/nearest.h"
 #include "cli/term/text.h"
 
 const struct ig_chat_command_info ig_chat_commands[] = {
-	{ "help", IG_CHAT_HELP, NULL, false, "this list" },
+	{ "help", IG_CHAT_HELP, NULL, false, "print this list" },
 	{ "system", IG_CHAT_SYSTEM, "TEXT", false,
-	  "set the system message; - takes it away; alone: show it" },
-	{ "model", IG_CHAT_MODEL, "NAME", false, "go on with another model; alone: list them" },
+	  "set the system message; - removes it; without TEXT: show it" },
+	{ "model", IG_CHAT_MODEL, "NAME", false,
+	  "switch to another model; without NAME: list them" },
 	{ "save", IG_CHAT_SAVE, "FILE", true, "write the conversation to a file" },
-	{ "load", IG_CHAT_LOAD, "FILE", true, "go on with a conversation that /save wrote" },
+	{ "load", IG_CHAT_LOAD, "FILE", true, "continue a conversation that /save wrote" },
 	{ "clear", IG_CHAT_CLEAR, NULL, false,
-	  "forget the conversation; model and system message stay" },
-	{ "retry", IG_CHAT_RETRY, NULL, false, "ask the last question again" },
-	{ "undo", IG_CHAT_UNDO, NULL, false, "take the last question and its answer back" },
-	{ "stats", IG_CHAT_STATS, NULL, false, "tokens and speed of the last answer and of all" },
-	{ "exit", IG_CHAT_EXIT, NULL, false, "leave; so do Ctrl-D, and Ctrl-C twice" },
+	  "clear the conversation; keep model and system message" },
+	{ "retry", IG_CHAT_RETRY, NULL, false, "send the last message again" },
+	{ "undo", IG_CHAT_UNDO, NULL, false, "remove the last message and its reply" },
+	{ "stats", IG_CHAT_STATS, NULL, false, "tokens and speed of the last reply and of all" },
+	{ "exit", IG_CHAT_EXIT, NULL, false, "exit, as Ctrl-D and two Ctrl-C do" },
 	{ 0 },
 };
-
-void ig_chat_input_init(struct ig_chat_input *in)
-{
-	*in = (struct ig_chat_input){ 0 };
-	ig_strbuf_init(&in->text);
-}
 
 void ig_chat_input_finish(struct ig_chat_input *in) { ig_strbuf_finish(&in->text); }
 
@@ -36,9 +31,6 @@ void ig_chat_input_clear(struct ig_chat_input *in)
 	struct ig_strbuf text = in->text;
 
 	*in = (struct ig_chat_input){ .text = text };
-	/* an allocation that failed belongs to the message that is gone */
-	if (!ig_strbuf_ok(&in->text))
-		ig_strbuf_finish(&in->text);
 	ig_strbuf_clear(&in->text);
 }
 
@@ -81,13 +73,13 @@ bool ig_chat_input_line(struct ig_chat_input *in, const char *line, size_t len, 
 	if (in->block) {
 		if (ends_block(line, &len))
 			in->block = false;
-		/* marks on lines of their own add no empty lines */
+		/* """ alone on a line adds no empty line */
 		if (!in->block && !opened && !len && in->text.len)
 			in->text.data[--in->text.len] = 0;
 		ig_strbuf_add(&in->text, line, len);
 		if (opened && in->block && !len)
 			in->started = false;
-		/* what goes on after """ within one paste belongs to the message */
+		/* text after """ in the same paste belongs to the message */
 		return !in->block && !more;
 	}
 	size_t n_backslashes = 0;
@@ -103,28 +95,13 @@ bool ig_chat_input_line(struct ig_chat_input *in, const char *line, size_t len, 
 	return !more;
 }
 
-static int unknown(struct ig_chat_command *out, struct ig_error *err)
-{
-	const char *names[32];
-	size_t n = 0;
-
-	for (const struct ig_chat_command_info *c = ig_chat_commands; c->name && n < 31; c++)
-		names[n++] = c->name;
-	names[n] = NULL;
-	const char *near = ig_nearest_name(out->name, names);
-	return ig_fail(err, -EINVAL,
-		       "unknown command /%s%s%s%s; /help lists them, // begins a text "
-		       "with a slash",
-		       out->name, near ? "; did you mean /" : "", near ? near : "",
-		       near ? "?" : "");
-}
-
 int ig_chat_parse(const struct ig_chat_input *in, struct ig_chat_command *out, struct ig_error *err)
 {
-	const char *s = in->text.len ? in->text.data : "", *end = s + in->text.len;
+	const char *s = ig_strbuf_text(&in->text), *end = s + in->text.len;
 	const char *first = s;
+	char hint[96];
 
-	*out = (struct ig_chat_command){ .verb = IG_CHAT_SAY, .rest = s, .len = in->text.len };
+	*out = (struct ig_chat_command){ .verb = IG_CHAT_MESSAGE, .rest = s, .len = in->text.len };
 	while (first < end && is_blank(*first))
 		first++;
 	if (first == end) {
@@ -142,11 +119,10 @@ int ig_chat_parse(const struct ig_chat_input *in, struct ig_chat_command *out, s
 	while (s < end && !is_blank(*s))
 		s++;
 	size_t n = (size_t)(s - name);
-	struct ig_strbuf plain;
-	ig_strbuf_init(&plain);
-	/* cut, and safe to be shown */
+	struct ig_strbuf plain = { 0 };
+	/* cut, and without control characters */
 	ig_text_plain(&plain, name, n < sizeof out->name ? n : sizeof out->name - 1, false);
-	snprintf(out->name, sizeof out->name, "%s", plain.len ? plain.data : "");
+	snprintf(out->name, sizeof out->name, "%s", ig_strbuf_text(&plain));
 	ig_strbuf_finish(&plain);
 	while (s < end && is_blank(*s))
 		s++;
@@ -162,11 +138,14 @@ int ig_chat_parse(const struct ig_chat_input *in, struct ig_chat_command *out, s
 			continue;
 		out->verb = c->verb;
 		if (out->len && !c->arg)
-			return ig_fail(err, -EINVAL, "/%s takes nothing after it", c->name);
+			return ig_fail(err, -EINVAL, "/%s takes no argument", c->name);
 		if (!out->len && c->needs_arg)
 			return ig_fail(err, -EINVAL, "/%s needs a name: /%s %s", c->name, c->name,
 				       c->arg);
 		return 0;
 	}
-	return unknown(out, err);
+	return ig_fail(
+		err, -EINVAL,
+		"unknown command /%s%s; /help lists them, // starts a text with a slash", out->name,
+		ig_did_you_mean(hint, out->name, "/", ig_chat_commands, sizeof *ig_chat_commands));
 }

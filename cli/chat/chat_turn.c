@@ -1,4 +1,4 @@
-/* chat_turn.c: one turn of `ingot chat`: a message is sent, the reply is printed and kept. */
+/* chat_turn.c: one turn of `ingot chat`: sends a message, prints the reply and stores both. */
 #include "cli/chat/chat_private.h"
 
 #include <errno.h>
@@ -12,36 +12,18 @@
 #include "cli/download/files.h"
 #include "cli/term/text.h"
 
-static int put(struct chat *c, const char *s, size_t n)
+/* plain: as ig_print_text */
+static int put(struct chat *c, const char *s, size_t n, bool plain)
 {
 	if (!n)
 		return 0;
 	c->newline = s[n - 1] == '\n';
-	errno = 0;
-	if (fwrite(s, 1, n, stdout) == n && fflush(stdout) == 0)
-		return 0;
-	return errno ? -errno : -EIO;
+	return ig_print_text(s, n, plain);
 }
 
-/* Text of a model: it must not drive the terminal. */
-static int put_safely(struct chat *c, const char *s, size_t n)
+void chat_print(struct chat *c, const char *fmt, ...)
 {
-	struct ig_strbuf b;
-	int rc;
-
-	if (!c->screen)
-		return put(c, s, n);
-	ig_strbuf_init(&b);
-	ig_text_plain(&b, s, n, true);
-	rc = ig_strbuf_ok(&b) ? put(c, b.data ? b.data : "", b.len) : -ENOMEM;
-	ig_strbuf_finish(&b);
-	return rc;
-}
-
-/* A line for the person: on the terminal among the answers, else apart from them. */
-void chat_tell(struct chat *c, const char *fmt, ...)
-{
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	va_list ap;
 	char *text = NULL;
 
@@ -50,10 +32,9 @@ void chat_tell(struct chat *c, const char *fmt, ...)
 	va_end(ap);
 	if (n < 0)
 		return;
-	ig_strbuf_init(&b);
 	ig_text_plain(&b, text, (size_t)n, true);
 	fflush(stdout);
-	fprintf(c->interactive && c->screen ? stdout : stderr, "%s\n", b.data ? b.data : "");
+	fprintf(c->interactive && c->screen ? stdout : stderr, "%s\n", ig_strbuf_text(&b));
 	fflush(stdout);
 	ig_strbuf_finish(&b);
 	free(text);
@@ -62,31 +43,31 @@ void chat_tell(struct chat *c, const char *fmt, ...)
 static void end_line(struct chat *c)
 {
 	if (!c->newline)
-		put(c, "\n", 1);
+		put(c, "\n", 1, false);
 }
 
-static int end_thought(struct chat *c)
+static int end_reasoning(struct chat *c)
 {
 	if (!c->thinking)
 		return 0;
 	c->thinking = false;
 	end_line(c);
-	return c->colour ? put(c, "\033[0m", 4) : 0;
+	return c->colour ? put(c, "\033[0m", 4, false) : 0;
 }
 
 static int on_text(void *ctx, const char *s, size_t len)
 {
 	struct chat *c = ctx;
-	int rc = end_thought(c);
+	int rc = end_reasoning(c);
 
 	ig_strbuf_add(&c->answer, s, len);
 	if (!ig_strbuf_ok(&c->answer))
 		return -ENOMEM;
-	return rc ? rc : put_safely(c, s, len);
+	return rc ? rc : put(c, s, len, c->screen);
 }
 
-/* Thoughts are shown to people, dimmed, and are not kept. */
-static int on_thought(void *ctx, const char *s, size_t len)
+/* Reasoning text is shown to a person, dimmed, and is not stored. */
+static int on_reasoning(void *ctx, const char *s, size_t len)
 {
 	struct chat *c = ctx;
 	int rc = 0;
@@ -94,19 +75,19 @@ static int on_thought(void *ctx, const char *s, size_t len)
 	if (!c->interactive || !len)
 		return 0;
 	if (!c->thinking && c->colour)
-		rc = put(c, "\033[2m", 4);
+		rc = put(c, "\033[2m", 4, false);
 	c->thinking = true;
-	return rc ? rc : put_safely(c, s, len);
+	return rc ? rc : put(c, s, len, c->screen);
 }
 
 void chat_on_retry(void *ctx, const char *why, unsigned wait_ms)
 {
 	struct chat *c = ctx;
 
-	chat_tell(c, "(%s: %s; trying again in %.1f s)", c->e.url, why, wait_ms / 1000.0);
+	chat_print(c, "(%s: %s; retrying in %.1f s)", c->e.url, why, wait_ms / 1000.0);
 }
 
-/* What is typed during an answer is for the next prompt: not shown until then. */
+/* Input typed during a reply belongs to the next prompt, and is not shown before. */
 static void set_echo(const struct chat *c, bool on)
 {
 	struct termios t;
@@ -124,15 +105,9 @@ static void set_echo(const struct chat *c, bool on)
 
 static void keep_question(struct chat *c, const char *text, size_t len)
 {
-	char *copy = malloc(len + 1);
-
-	if (copy) {
-		memcpy(copy, text, len);
-		copy[len] = 0;
-	}
 	free(c->unanswered);
-	c->unanswered = copy;
-	c->n_unanswered = copy ? len : 0;
+	c->unanswered = ig_copy_text(text, len);
+	c->n_unanswered = c->unanswered ? len : 0;
 }
 
 static void count(struct chat *c, const struct ig_response *a)
@@ -145,27 +120,27 @@ static void count(struct chat *c, const struct ig_response *a)
 		memcpy(c->model, a->model, sizeof c->model);
 	ig_response_summary(a, c->last, sizeof c->last);
 	if (c->verbose)
-		chat_tell(c, "(%s)", c->last);
+		chat_print(c, "(%s)", c->last);
 }
 
-/* An answer that did not come to its end by itself; true when the chat can't go on. */
+/* Print why a reply is not complete; true when the chat cannot go on. */
 static bool explain(struct chat *c, const struct ig_response *a, int rc, const struct ig_error *err)
 {
-	if (rc == -EPIPE) { /* nobody reads: no word either */
+	if (rc == -EPIPE) { /* nobody reads the output: print nothing */
 		c->status = IG_EXIT_FAILED;
 		return true;
 	}
 	if (rc == -EINTR || (!rc && a->state == IG_RESPONSE_CANCELLED)) {
-		chat_tell(
+		chat_print(
 			c,
 			rc ? "(stopped; the daemon did not confirm it, the connection was closed)" :
 			     "(stopped)");
 		return false;
 	}
 	if (!rc && a->state == IG_RESPONSE_INCOMPLETE) {
-		if (!c->verbose) /* which has said it */
-			chat_tell(c, "(ended early: %s)",
-				  a->reason[0] ? a->reason : "no reason given");
+		if (!c->verbose) /* which has printed it */
+			chat_print(c, "(ended early: %s)",
+				   a->reason[0] ? a->reason : "no reason given");
 		return false;
 	}
 	if (!rc && a->state != IG_RESPONSE_FAILED)
@@ -173,17 +148,14 @@ static bool explain(struct chat *c, const struct ig_response *a, int rc, const s
 	c->status = IG_EXIT_FAILED;
 	if (!rc)
 		ig_complain("%s", a->error);
-	else if (rc == -ECONNREFUSED || rc == -ETIMEDOUT)
-		ig_endpoint_complain_absent(&c->e, err->text);
-	else if (rc == -ECONNRESET || rc == -EPROTO || rc == -EACCES || rc == -EBADMSG)
-		ig_complain("%s: %s", c->e.url, err->text);
+	else if (err->code)
+		ig_endpoint_complain(&c->e, rc, err->text);
 	else
 		ig_complain("%s", rc == -ENOMEM ? "out of memory" : strerror(-rc));
 	return !c->interactive || (rc && !err->text[0] && rc != -ENOMEM);
 }
 
-/* Ask; text is no part of the conversation yet. */
-void chat_say(struct chat *c, const char *text, size_t len)
+void chat_send(struct chat *c, const char *text, size_t len)
 {
 	struct ig_ask q = c->ask;
 	struct ig_error err = { 0 };
@@ -192,33 +164,33 @@ void chat_say(struct chat *c, const char *text, size_t len)
 
 	q.prompt = text;
 	q.prompt_len = len;
-	q.history = &c->said;
-	q.model = c->said.model;
-	q.system = c->said.system;
+	q.history = &c->conversation;
+	q.model = c->conversation.model;
+	q.system = c->conversation.system;
 	ig_strbuf_clear(&c->answer);
 	ig_response_init(&a, on_text, c);
-	a.thought = on_thought;
+	a.thought = on_reasoning;
 	c->newline = true;
 	set_echo(c, false);
 	rc = ig_session_ask(&c->session, &q, &a, &err);
 	set_echo(c, true);
-	if (!chat_ended) /* before a word of it: the next Ctrl-C is for what comes then */
+	if (!chat_ended) /* reset before printing: a Ctrl-C from here on belongs to the next wait */
 		ig_interrupted = 0;
-	end_thought(c);
+	end_reasoning(c);
 	if (rc != -EPIPE)
 		end_line(c);
 	if (!rc)
 		count(c, &a);
 	bool over = explain(c, &a, rc, &err);
-	/* what is on the screen is what was said */
+	/* a partial reply that was printed is part of the conversation */
 	if (c->answer.len &&
-	    !ig_conversation_add(&c->said, text, len, c->answer.data, c->answer.len)) {
+	    !ig_conversation_add(&c->conversation, text, len, c->answer.data, c->answer.len)) {
 		free(c->unanswered);
 		c->unanswered = NULL;
 	} else {
 		keep_question(c, text, len);
 		if (!rc && a.state == IG_RESPONSE_COMPLETED)
-			chat_tell(c, "(the model said nothing)");
+			chat_print(c, "(the reply is empty)");
 	}
-	c->leaving = c->leaving || over || chat_ended;
+	c->exiting = c->exiting || over || chat_ended;
 }

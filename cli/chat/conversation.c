@@ -2,19 +2,19 @@
  * conversation.c: see conversation.h.
  *
  * The file is JSON, so that other programs can read it: {"ingot_chat": 1, "model",
- * "system", "messages": [{"role", "content"}]}.  What it does not define is refused:
- * a file of another program must not be overwritten because it happens to be JSON.
+ * "system", "messages": [{"role", "content"}]}.  Other keys are errors: the JSON file of another
+ * program must not be overwritten.
  */
 #include "cli/chat/conversation.h"
 
+#include "base/array.h"
+#include "base/file.h"
 #include "base/json.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define FORMAT 1
 
@@ -36,29 +36,15 @@ void ig_conversation_finish(struct ig_conversation *c)
 	ig_conversation_init(c);
 }
 
-static char *copy(const char *s, size_t n)
-{
-	char *p = malloc(n + 1);
-
-	if (p) {
-		memcpy(p, s, n);
-		p[n] = 0;
-	}
-	return p;
-}
-
 int ig_conversation_add(struct ig_conversation *c, const char *question, size_t n_question,
 			const char *answer, size_t n_answer)
 {
-	if (c->n + 2 > c->cap) {
-		size_t cap = c->cap ? c->cap * 2 : 16;
-		struct ig_turn *p = realloc(c->turns, cap * sizeof *p);
-		if (!p)
-			return -ENOMEM;
-		c->turns = p;
-		c->cap = cap;
-	}
-	char *q = copy(question, n_question), *a = copy(answer, n_answer);
+	/* n and cap are even: space for one turn is space for two */
+	struct ig_turn *turns = ig_array_grow(c->turns, c->n, &c->cap, sizeof *turns);
+	if (!turns)
+		return -ENOMEM;
+	c->turns = turns;
+	char *q = ig_copy_text(question, n_question), *a = ig_copy_text(answer, n_answer);
 	if (!q || !a) {
 		free(q);
 		free(a);
@@ -88,7 +74,7 @@ int ig_conversation_set(char **field, const char *text)
 {
 	char *p = NULL;
 
-	if (text && *text && !(p = copy(text, strlen(text))))
+	if (text && *text && !(p = strdup(text)))
 		return -ENOMEM;
 	free(*field);
 	*field = p;
@@ -97,21 +83,16 @@ int ig_conversation_set(char **field, const char *text)
 
 bool ig_conversation_write(const struct ig_conversation *c, struct ig_strbuf *out)
 {
-	const struct {
-		const char *key, *value;
-	} texts[] = {
-		{ "model", c->model },
-		{ "system", c->system },
-	};
+	const char *const texts[][2] = { { "model", c->model }, { "system", c->system } };
 	struct ig_json_writer w = { .out = out };
 
 	ig_json_open_object(&w, NULL);
 	ig_json_put_int(&w, "ingot_chat", FORMAT);
-	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-		if (!texts[i].value)
+	for (size_t i = 0; i < 2; i++) {
+		if (!texts[i][1])
 			continue;
 		ig_json_put_line(&w);
-		ig_json_put_text(&w, texts[i].key, texts[i].value);
+		ig_json_put_text(&w, texts[i][0], texts[i][1]);
 	}
 	ig_json_put_line(&w);
 	ig_json_open_array(&w, "messages");
@@ -141,7 +122,7 @@ static int read_pair(struct ig_conversation *c, const json_t *list, size_t i, co
 		const char *expected = k ? "assistant" : "user";
 		content[k] = json_object_get(m, "content");
 		if (!m)
-			return ig_fail(err, -EINVAL, "%s: messages[%zu] has no answer", label, i);
+			return ig_fail(err, -EINVAL, "%s: messages[%zu] has no reply", label, i);
 		if (!role || strcmp(role, expected))
 			return ig_fail(err, -EINVAL, "%s: messages[%zu].role: expected \"%s\"",
 				       label, i + k, expected);
@@ -202,9 +183,9 @@ int ig_conversation_parse(struct ig_conversation *c, const char *text, size_t le
 			       je.text);
 	format = json_object_get(root, "ingot_chat");
 	if (!json_is_integer(format))
-		rc = ig_fail(err, -EINVAL, "%s is no conversation that /save wrote", label);
+		rc = ig_fail(err, -EINVAL, "%s is not a conversation that /save wrote", label);
 	else if (json_integer_value(format) != FORMAT)
-		rc = ig_fail(err, -EINVAL, "%s: format %lld is not known to this version, %d is",
+		rc = ig_fail(err, -EINVAL, "%s: unknown format %lld; this version reads format %d",
 			     label, (long long)json_integer_value(format), FORMAT);
 	else
 		json_object_foreach(root, key, v)
@@ -223,61 +204,23 @@ int ig_conversation_parse(struct ig_conversation *c, const char *text, size_t le
 	return 0;
 }
 
-static int read_file(const char *path, struct ig_strbuf *b, struct ig_error *err)
-{
-	/* not to wait for a writer, should it be a named pipe */
-	int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	struct stat st;
-
-	if (fd < 0)
-		return ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-		rc = ig_fail(err, -EINVAL, "%.300s is no regular file", path);
-		goto out;
-	}
-	for (;;) {
-		if (!ig_strbuf_reserve(b, 65536)) {
-			rc = ig_fail(err, -ENOMEM, "out of memory");
-			break;
-		}
-		ssize_t n = read(fd, b->data + b->len, 65536);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			rc = ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
-		if (n <= 0)
-			break;
-		b->len += (size_t)n;
-		if (b->len > IG_CONVERSATION_MAX_BYTES) {
-			rc = ig_fail(err, -EFBIG, "%.300s is larger than %u MiB", path,
-				     IG_CONVERSATION_MAX_BYTES >> 20);
-			break;
-		}
-	}
-out:
-	close(fd);
-	return rc;
-}
-
 int ig_conversation_load(struct ig_conversation *c, const char *path, struct ig_error *err)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	char label[300];
-	int rc;
+	int rc = ig_read_file(path, IG_CONVERSATION_MAX_BYTES, &b, err);
 
-	ig_strbuf_init(&b);
 	snprintf(label, sizeof label, "%s", path);
-	rc = read_file(path, &b, err);
 	if (!rc)
-		rc = ig_conversation_parse(c, b.len ? b.data : "", b.len, label, err);
+		rc = ig_conversation_parse(c, ig_strbuf_text(&b), b.len, label, err);
 	ig_strbuf_finish(&b);
 	return rc;
 }
 
-/* 0 when nothing of value lies at path. */
+/* 0 when path has no file, an empty one, or a saved conversation. */
 static int check_target(const char *path, struct ig_error *err)
 {
-	struct ig_conversation old;
+	struct ig_conversation old = { 0 };
 	struct ig_error why = { 0 };
 	struct stat st;
 	int rc;
@@ -287,57 +230,26 @@ static int check_target(const char *path, struct ig_error *err)
 					 ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
 	if (S_ISREG(st.st_mode) && st.st_size == 0)
 		return 0;
-	ig_conversation_init(&old);
 	rc = ig_conversation_load(&old, path, &why);
 	ig_conversation_finish(&old);
 	return rc ? ig_fail(err, -EEXIST,
-			    "%.300s is there already and is no saved conversation; name "
-			    "another file",
+			    "%.300s exists and is not a saved conversation; name another file",
 			    path) :
 		    0;
 }
 
 int ig_conversation_save(const struct ig_conversation *c, const char *path, struct ig_error *err)
 {
-	struct ig_strbuf b;
-	char tmp[4096];
-	int fd = -1, rc = check_target(path, err);
+	struct ig_strbuf b = { 0 };
+	int rc = check_target(path, err);
 
-	ig_strbuf_init(&b);
-	if (rc)
-		goto out;
-	int n = snprintf(tmp, sizeof tmp, "%s.XXXXXX", path);
-	if (n < 0 || (size_t)n >= sizeof tmp) {
-		rc = ig_fail(err, -ENAMETOOLONG, "the path is too long");
-		goto out;
-	}
-	if (!ig_conversation_write(c, &b)) {
+	if (!rc && !ig_conversation_write(c, &b))
 		rc = ig_fail(err, -ENOMEM, "out of memory");
-		goto out;
-	}
-	if (b.len > IG_CONVERSATION_MAX_BYTES) { /* load would refuse it */
+	else if (!rc && b.len > IG_CONVERSATION_MAX_BYTES) /* load would refuse it */
 		rc = ig_fail(err, -EFBIG, "the conversation is larger than %u MiB",
 			     IG_CONVERSATION_MAX_BYTES >> 20);
-		goto out;
-	}
-	fd = mkstemp(tmp); /* mode 600 */
-	if (fd < 0) {
-		rc = ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
-		goto out;
-	}
-	for (size_t done = 0; !rc && done < b.len;) {
-		ssize_t w = write(fd, b.data + done, b.len - done);
-		if (w >= 0)
-			done += (size_t)w;
-		else if (errno != EINTR)
-			rc = ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
-	}
-	if (!rc && (fsync(fd) || rename(tmp, path)))
-		rc = ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
-	close(fd);
-	if (rc)
-		unlink(tmp);
-out:
+	else if (!rc)
+		rc = ig_replace_file(path, b.data, b.len, err);
 	ig_strbuf_finish(&b);
 	return rc;
 }

@@ -1,6 +1,6 @@
 /*
- * conversation.h: what was said so far: turns of a user and a model in their order,
- * and the file that /save writes and /load reads.  No sockets here.
+ * conversation.h: the turns of a user and a model in their order, and the file that /save writes
+ * and /load reads.  Uses no socket.
  */
 #pragma once
 
@@ -18,33 +18,33 @@ struct ig_turn {
 	size_t len;
 };
 
-/* User and assistant alternate, the user first; n is even between two answers. */
+/* User and assistant alternate, the user first; n is even. */
 struct ig_conversation {
 	struct ig_turn *turns;
 	size_t n, cap;
-	char *model, *system; /* NULL: none said */
+	char *model, *system; /* NULL: not set */
 };
 
 void ig_conversation_init(struct ig_conversation *c);
 void ig_conversation_finish(struct ig_conversation *c); /* c is as after init */
-/* Append a question and its answer: both, or -ENOMEM and neither. */
+/* Append a message and its reply: both, or -ENOMEM and neither. */
 int ig_conversation_add(struct ig_conversation *c, const char *question, size_t n_question,
 			const char *answer, size_t n_answer);
-/* Take the last question and its answer away; the question is handed over (free) if
- * question isn't NULL.  False when there is none. */
+/* Remove the last message and its reply; *question is the message then (the caller frees it),
+ * unless question is NULL.  False when there is none. */
 bool ig_conversation_undo(struct ig_conversation *c, char **question, size_t *n_question);
-/* Forget the turns, keep model and system. */
+/* Remove the turns, keep model and system. */
 void ig_conversation_clear(struct ig_conversation *c);
-/* *field is c->model or c->system; NULL or "" takes it away. */
+/* *field is c->model or c->system; NULL or "" removes it. */
 int ig_conversation_set(char **field, const char *text);
 
 /* One JSON object, as save writes it. */
 bool ig_conversation_write(const struct ig_conversation *c, struct ig_strbuf *out);
-/* Read what write wrote over c, which stays as it was on an error.  label stands for
- * the file in messages. */
+/* Replace c by what ig_conversation_write wrote; on an error c does not change.  label names the
+ * file in messages. */
 int ig_conversation_parse(struct ig_conversation *c, const char *text, size_t len,
 			  const char *label, struct ig_error *err);
-/* The file appears whole or not at all, mode 600.  One that is there already is only
- * replaced if it is a saved conversation (-EEXIST). */
+/* Write the file, mode 600, whole or not at all.  An existing file is replaced only if it is a
+ * saved conversation (-EEXIST). */
 int ig_conversation_save(const struct ig_conversation *c, const char *path, struct ig_error *err);
 int ig_conversation_load(struct ig_conversation *c, const char *path, struct ig_error *err);

@@ -1,10 +1,10 @@
 /*
- * chat.c: `ingot chat`: a conversation with a model, a turn after the other.
+ * chat.c: `ingot chat`: a conversation with a model.
  *
- * The conversation lives here: each turn sends all that was said, and the daemon finds
- * in its prefix cache what it has computed already.  So a chat outlives the daemon's
- * restart.  Answers go to standard output; without a terminal nothing else does.
- * Ctrl-C ends an answer, and what came of it stays in the conversation.
+ * The client keeps the conversation: each request sends all earlier turns, most of which the
+ * daemon has in its prefix cache.  So a chat survives a restart of the daemon.  Replies are
+ * written to standard output, and without a terminal nothing else is.  Ctrl-C ends a reply; the
+ * part that was received stays in the conversation.
  */
 #include <errno.h>
 #include <signal.h>
@@ -20,7 +20,7 @@
 #include "cli/net/served_models.h"
 #include "cli/term/text.h"
 
-#define N_RETRIES 6 /* half a second to eight seconds apart: a quarter of a minute in all */
+#define N_RETRIES 6 /* 0.5, 1, 2, 4, 8 and 8 seconds apart */
 #define PROMPT "> "
 #define MORE "… "
 #define PLAIN_MORE ". "
@@ -37,7 +37,7 @@ static void on_signal(int sig)
 
 static void catch_signals(void)
 {
-	struct sigaction sa = { .sa_handler = on_signal }; /* no SA_RESTART: waits end */
+	struct sigaction sa = { .sa_handler = on_signal }; /* no SA_RESTART: ends waits */
 
 	sigemptyset(&sa.sa_mask);
 	sigaction(SIGINT, &sa, NULL);
@@ -58,36 +58,35 @@ static void remember(struct chat *c, const char *text, size_t len)
 	if (rc > 0)
 		ig_line_remember(c->line, c->history.entries[c->history.n - 1]);
 	if (rc < 0) {
-		ig_complain("the history is no longer kept: %s", err.text);
+		ig_complain("the history is no longer saved: %s", err.text);
 		free(c->history.path);
 		c->history.path = NULL;
 	}
 }
 
-/* A whole message.  1, 0 at the end of input, -EINTR, or another error with text. */
+/* Read a whole message.  1, 0 at the end of input, -EINTR, or another error with text. */
 static int read_message(struct chat *c, struct ig_chat_input *in, struct ig_error *err)
 {
 	const char *more = ig_line_can_edit() && c->interactive ? MORE : PLAIN_MORE;
-	struct ig_strbuf line;
+	struct ig_strbuf line = { 0 };
 	bool pasted = false;
 	int rc;
 
 	ig_chat_input_clear(in);
-	ig_strbuf_init(&line);
 	do {
 		rc = ig_line_read(c->line, in->started || in->block ? more : PROMPT, &line, &pasted,
 				  err);
-		/* what was begun when the input ended is a message too */
+		/* an unfinished message at the end of input is a message too */
 		if (rc == 0 && in->text.len && !c->interactive) {
 			rc = 1;
 			break;
 		}
-	} while (rc == 1 && !ig_chat_input_line(in, line.len ? line.data : "", line.len, pasted));
+	} while (rc == 1 && !ig_chat_input_line(in, ig_strbuf_text(&line), line.len, pasted));
 	ig_strbuf_finish(&line);
 	return rc == 1 && !ig_strbuf_ok(&in->text) ? ig_fail(err, -ENOMEM, "out of memory") : rc;
 }
 
-/* One message; interrupted counts the times that Ctrl-C was all that came. */
+/* Process one message; *interrupted counts consecutive Ctrl-C at the prompt. */
 static void turn(struct chat *c, struct ig_chat_input *in, unsigned *interrupted)
 {
 	struct ig_error err = { 0 };
@@ -98,24 +97,22 @@ static void turn(struct chat *c, struct ig_chat_input *in, unsigned *interrupted
 		ig_interrupted = 0;
 		if (chat_ended || !c->interactive) {
 			c->status = chat_ended ? c->status : IG_EXIT_INTERRUPTED;
-			c->leaving = true;
+			c->exiting = true;
 		} else if (++*interrupted == 2) {
-			c->leaving = true;
-			chat_tell(c, "%s", "");
+			c->exiting = true;
+			chat_print(c, "%s", "");
 		} else {
-			chat_tell(c, "^C\n(Ctrl-C again, or Ctrl-D, leaves)");
+			chat_print(c, "^C\n(Ctrl-C again, or Ctrl-D, exits)");
 		}
 		return;
 	}
 	*interrupted = 0;
 	if (rc <= 0) {
-		if (rc < 0) {
-			ig_complain("%s", err.text);
-			c->status = IG_EXIT_FAILED;
-		} else if (c->interactive) {
-			chat_tell(c, "%s", "");
-		}
-		c->leaving = true;
+		if (rc < 0)
+			c->status = ig_complain("%s", err.text);
+		else if (c->interactive)
+			chat_print(c, "%s", "");
+		c->exiting = true;
 		return;
 	}
 	rc = ig_chat_parse(in, &cmd, &err);
@@ -123,22 +120,21 @@ static void turn(struct chat *c, struct ig_chat_input *in, unsigned *interrupted
 		return;
 	remember(c, in->text.data, in->text.len);
 	if (!rc && !ig_utf8_valid(in->text.data, in->text.len))
-		rc = ig_fail(&err, -EINVAL, "that is not UTF-8");
-	if (!rc && cmd.verb != IG_CHAT_SAY && strlen(in->text.data) != in->text.len)
-		rc = ig_fail(&err, -EINVAL, "a command with a NUL byte in it");
+		rc = ig_fail(&err, -EINVAL, "the message is not UTF-8");
+	if (!rc && cmd.verb != IG_CHAT_MESSAGE && strlen(in->text.data) != in->text.len)
+		rc = ig_fail(&err, -EINVAL, "the command has a NUL byte in it");
 	if (rc) {
-		ig_complain("%s", err.text);
-		c->status = IG_EXIT_FAILED;
+		c->status = ig_complain("%s", err.text);
 	} else {
-		if (cmd.verb != IG_CHAT_SAY) /* without the blanks that end the line */
+		if (cmd.verb != IG_CHAT_MESSAGE) /* without the spaces at the line's end */
 			in->text.data[(size_t)(cmd.rest - in->text.data) + cmd.len] = 0;
 		chat_do_command(c, &cmd);
 	}
-	/* a script that went wrong does not go on; a person sees it */
+	/* the first error ends a script; a person sees it and goes on */
 	if (c->interactive)
 		c->status = IG_EXIT_OK;
 	else if (c->status != IG_EXIT_OK)
-		c->leaving = true;
+		c->exiting = true;
 }
 
 static int idle_socket(void *ctx)
@@ -153,11 +149,11 @@ static void on_idle(void *ctx)
 	struct chat *c = ctx;
 
 	ig_ws_idle(c->session.ws);
-	if (ig_ws_socket(c->session.ws) < 0) /* the daemon has gone; the next turn connects */
+	if (ig_ws_socket(c->session.ws) < 0) /* closed by the daemon; the next turn connects */
 		ig_session_close(&c->session);
 }
 
-/* What Tab knows: the commands, and the models after /model. */
+/* The words that Tab completes: the commands, and the models after /model. */
 static const char *word(void *ctx, size_t i)
 {
 	struct chat *c = ctx;
@@ -192,7 +188,7 @@ static int open_line(struct chat *c, bool keep_history, struct ig_error *err)
 		if (!rc)
 			rc = ig_history_open(&c->history, path, &why);
 		if (rc)
-			ig_complain("the history is not kept: %s", why.text);
+			ig_complain("the history is not saved: %s", why.text);
 	}
 	rc = ig_line_open(&o, &c->line, err);
 	if (rc == -ENOTTY) {
@@ -202,24 +198,23 @@ static int open_line(struct chat *c, bool keep_history, struct ig_error *err)
 	return rc;
 }
 
-/* To a person: where, with whom.  0, or an exit status. */
+/* Print the daemon's address and the model.  0, or an exit status. */
 static int greet(struct chat *c)
 {
 	struct ig_error err = { 0 };
 
 	json_t *list = ig_served_list(&c->e, &err);
-	bool wrong = list && c->said.model && !ig_served_has(list, c->said.model);
+	bool wrong = list && c->conversation.model && !ig_served_has(list, c->conversation.model);
 
 	if (list)
 		chat_know_models(c, list);
 	json_decref(list);
-	if (wrong) {
-		ig_complain("%s serves no model '%s'; ingot models lists them", c->e.url,
-			    c->said.model);
-		return IG_EXIT_FAILED;
-	}
-	chat_tell(c, "%s at %s; /help lists the commands, Ctrl-D leaves",
-		  c->said.model ? c->said.model : "the daemon's default model", c->e.url);
+	if (wrong)
+		return ig_complain("%s serves no model '%s'; ingot models lists them", c->e.url,
+				   c->conversation.model);
+	chat_print(c, "%s at %s; /help lists the commands, Ctrl-D exits",
+		   c->conversation.model ? c->conversation.model : "the daemon's default model",
+		   c->e.url);
 	return 0;
 }
 
@@ -229,48 +224,38 @@ static int begin(struct chat *c, const char *load)
 	int rc = 0;
 
 	if (load) {
-		struct ig_conversation given = c->said;
-		ig_conversation_init(&c->said);
-		rc = ig_conversation_load(&c->said, load, &err);
-		/* the command line goes before the file */
-		if (!rc && ((given.model && ig_conversation_set(&c->said.model, given.model)) ||
-			    (given.system && ig_conversation_set(&c->said.system, given.system))))
+		struct ig_conversation given = c->conversation;
+		ig_conversation_init(&c->conversation);
+		rc = ig_conversation_load(&c->conversation, load, &err);
+		/* the command line overrides the file */
+		if (!rc &&
+		    ((given.model && ig_conversation_set(&c->conversation.model, given.model)) ||
+		     (given.system && ig_conversation_set(&c->conversation.system, given.system))))
 			rc = ig_fail(&err, -ENOMEM, "out of memory");
 		ig_conversation_finish(&given);
-		if (rc) {
-			ig_complain("%s", err.text);
-			return IG_EXIT_FAILED;
-		}
+		if (rc)
+			return ig_complain("%s", err.text);
 	}
 	rc = ig_session_connect(&c->session, &err);
 	if (rc == -EINTR)
 		return IG_EXIT_INTERRUPTED;
-	if (rc == -EPROTO)
-		ig_complain("%s %s; is that Ingot's daemon?", c->e.url, err.text);
-	else if (rc == -EACCES)
-		ig_complain("%s %s", c->e.url, err.text);
-	else if (rc)
-		ig_endpoint_complain_absent(&c->e, err.text);
 	if (rc)
-		return IG_EXIT_FAILED;
+		return ig_endpoint_complain(&c->e, rc, err.text);
 	return c->interactive ? greet(c) : 0;
 }
 
 static int talk(struct chat *c, const char *load, bool keep_history)
 {
-	struct ig_chat_input in;
+	struct ig_chat_input in = { 0 };
 	struct ig_error err = { 0 };
 	unsigned interrupted = 0;
 	int status = begin(c, load);
 
 	if (status)
 		return status;
-	if (open_line(c, keep_history, &err)) {
-		ig_complain("%s", err.text);
-		return IG_EXIT_FAILED;
-	}
-	ig_chat_input_init(&in);
-	while (!c->leaving)
+	if (open_line(c, keep_history, &err))
+		return ig_complain("%s", err.text);
+	while (!c->exiting)
 		turn(c, &in, &interrupted);
 	ig_chat_input_finish(&in);
 	return c->status;
@@ -286,64 +271,49 @@ int ig_chat_main(int argc, char **argv)
 		.session = { .n_retries = N_RETRIES, .retrying = chat_on_retry },
 	};
 	const char *load = NULL;
-	bool no_history = false, help = false;
+	bool no_history = false;
 	const struct ig_option opts[] = {
-		{ "model", 'm', IG_OPT_STRING, &c.ask.model, NULL, "NAME",
-		  "which model answers (default: the daemon's)" },
+		IG_TEXT("model", 'm', &c.ask.model, "NAME", "the model (default: the daemon's)"),
 		IG_ASK_OPTIONS(&c.ask),
-		{ "load", 0, IG_OPT_STRING, &load, NULL, "FILE",
-		  "go on with a conversation that /save wrote" },
-		{ "no-history", 0, IG_OPT_FLAG, &no_history, NULL, NULL,
-		  "keep nothing of what is typed, and offer nothing of earlier" },
-		{ "verbose", 'v', IG_OPT_FLAG, &c.verbose, NULL, NULL,
-		  "tokens and speed after each answer" },
+		IG_TEXT("load", 0, &load, "FILE", "continue a conversation that /save wrote"),
+		IG_FLAG("no-history", 0, &no_history, "neither read nor save the history of input"),
+		IG_FLAG("verbose", 'v', &c.verbose, "print tokens and speed after each reply"),
 		IG_WHERE_OPTIONS(&c.where),
-		{ "help", 'h', IG_OPT_FLAG, &help, NULL, NULL, "print this" },
 		{ 0 },
 	};
 	struct ig_error err = { 0 };
-	int n_args, status = IG_EXIT_FAILED;
+	int n_args,
+		status = ig_command_start(
+			"chat [options] [MODEL]",
+			"Chat with a model.  /help lists the commands, Ctrl-C stops a reply, Ctrl-D "
+			"exits.\nWithout a terminal each line of standard input is a message.",
+			opts, argc, argv, &n_args);
 
-	if (ig_options_parse(opts, argc, argv, &n_args, &err)) {
-		ig_complain("chat: %s (ingot help chat)", err.text);
-		return IG_EXIT_USAGE;
-	}
-	if (help) {
-		ig_options_help(
-			stdout, "chat [options] [MODEL]",
-			"Talk with a model.  /help lists the commands, Ctrl-C stops an answer, "
-			"Ctrl-D leaves.\nWithout a terminal each line of standard input is a turn.",
-			opts);
-		return IG_EXIT_OK;
-	}
-	if (n_args > 1 || (n_args && c.ask.model)) {
-		ig_complain("chat: one model expected, %s",
-			    n_args > 1 ? "more words given" : "it is named twice");
-		return IG_EXIT_USAGE;
-	}
+	if (status >= 0)
+		return status;
+	if (n_args > 1 || (n_args && c.ask.model))
+		return ig_wrong_usage("chat", "expected one model, got %s",
+				      n_args > 1 ? "several words" : "two");
 	if (n_args)
 		c.ask.model = argv[0];
-	if (ig_ask_check(&c.ask, &err)) {
-		ig_complain("chat: %s", err.text);
-		return IG_EXIT_USAGE;
-	}
+	if (ig_ask_check(&c.ask, &err))
+		return ig_wrong_usage("chat", "%s", err.text);
 	c.colour = c.interactive && c.screen && !(no_colour && *no_colour);
 	c.session.e = &c.e;
 	c.session.ctx = &c;
-	ig_strbuf_init(&c.answer);
-	ig_conversation_init(&c.said);
 	catch_signals();
+	status = IG_EXIT_FAILED;
 	if (ig_endpoint_open(&c.where, &c.e, &err))
 		ig_complain("%s", err.text);
-	else if (ig_conversation_set(&c.said.model, c.ask.model) ||
-		 ig_conversation_set(&c.said.system, c.ask.system))
+	else if (ig_conversation_set(&c.conversation.model, c.ask.model) ||
+		 ig_conversation_set(&c.conversation.system, c.ask.system))
 		ig_complain("out of memory");
 	else
 		status = talk(&c, load, !no_history);
 	ig_session_close(&c.session);
 	ig_line_close(c.line);
 	ig_history_finish(&c.history);
-	ig_conversation_finish(&c.said);
+	ig_conversation_finish(&c.conversation);
 	ig_strbuf_finish(&c.answer);
 	json_decref(c.words);
 	free(c.unanswered);

@@ -1,6 +1,6 @@
 /*
- * convert.c: `ingot convert IN OUT`: write a model as GGUF, in another element type, and
- * say what that cost: sizes and errors, by kind of tensor or one by one.
+ * convert.c: `ingot convert IN OUT`: writes a model as GGUF, with another element type, and prints
+ * sizes and quantisation errors, by kind of tensor or for each tensor.
  */
 #include <errno.h>
 #include <math.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/nearest.h"
 #include "base/utf8.h"
 #include "cli/commands/command.h"
 #include "cli/download/files.h"
@@ -23,10 +24,10 @@
 struct convert {
 	const char *type;
 	int64_t n_threads;
-	bool force, tensors, types, json, help;
+	bool force, tensors, types, json;
 };
 
-/* ---- what came of it ----------------------------------------------------------------- */
+/* ---- the report ----------------------------------------------------------------- */
 
 static double rmse(const struct ig_converted *c) { return sqrt(c->errors / (double)c->n_values); }
 
@@ -65,7 +66,6 @@ static const char *kind_of(const char *name)
 	return digits && name[4 + digits] == '.' ? name + 4 + digits + 1 : name;
 }
 
-/* Types by their names, which are kept till the end: ig_dtype_name may reuse its buffer. */
 static void add_types(struct ig_table *t, const struct ig_converted *c)
 {
 	ig_table_add(t, ig_dtype_name(c->from));
@@ -93,10 +93,10 @@ static int print_table(const struct convert *o, const struct ig_convert_report *
 					       ">BEFORE", ">AFTER", ">RMSE", ">ERROR" };
 	struct ig_converted sum;
 	struct ig_table t;
-	bool *told = calloc(r->n_tensors, sizeof *told);
+	bool *listed = calloc(r->n_tensors, sizeof *listed);
 	int rc;
 
-	if (!told)
+	if (!listed)
 		return -ENOMEM;
 	ig_table_init(&t, headers, sizeof headers / sizeof *headers);
 	for (size_t i = 0; i < r->n_tensors; i++) {
@@ -104,16 +104,16 @@ static int print_table(const struct convert *o, const struct ig_convert_report *
 		const char *kind = o->tensors ? c->name : kind_of(c->name);
 		size_t n = 1;
 
-		if (told[i])
+		if (listed[i])
 			continue;
 		sum = (struct ig_converted){ 0 };
 		add_up(&sum, c);
 		for (size_t j = i + 1; j < r->n_tensors && !o->tensors; j++) {
 			const struct ig_converted *other = &r->tensors[j];
-			if (told[j] || other->from != c->from || other->to != c->to ||
+			if (listed[j] || other->from != c->from || other->to != c->to ||
 			    strcmp(kind_of(other->name), kind))
 				continue;
-			told[j] = true;
+			listed[j] = true;
 			n++;
 			add_up(&sum, other);
 		}
@@ -130,7 +130,7 @@ static int print_table(const struct convert *o, const struct ig_convert_report *
 	add_numbers(&t, &sum);
 	rc = ig_table_print(&t);
 	ig_table_finish(&t);
-	free(told);
+	free(listed);
 	return rc;
 }
 
@@ -138,15 +138,14 @@ static int print_text(const struct convert *o, const struct ig_mix *mix, const c
 		      const struct ig_convert_report *r)
 {
 	struct ig_converted sum = all_of(r);
-	struct ig_strbuf shown;
+	struct ig_strbuf shown = { 0 };
 	char size[32], time[32];
 	int rc = print_table(o, r);
 
 	if (rc)
 		return rc;
-	ig_strbuf_init(&shown);
 	ig_text_plain(&shown, path, strlen(path), false);
-	printf("\n%s: %s, %s, %.2f bits a weight, made in %s\n", shown.data ? shown.data : "",
+	printf("\n%s: %s, %s, %.2f bits a weight, written in %s\n", ig_strbuf_text(&shown),
 	       mix->name, ig_text_bytes(size, sizeof size, r->file_bytes),
 	       8.0 * (double)sum.bytes_after / (double)sum.n_values,
 	       ig_text_seconds(time, sizeof time, r->seconds));
@@ -154,7 +153,7 @@ static int print_text(const struct convert *o, const struct ig_mix *mix, const c
 	return 0;
 }
 
-/* Any bytes as a JSON string: what is not UTF-8 keeps its ASCII. */
+/* Any bytes as a JSON string; of a text that is not UTF-8, bytes above 127 become '?'. */
 static json_t *json_text(const char *s)
 {
 	char *copy;
@@ -182,27 +181,23 @@ static int print_json(const struct ig_mix *mix, const char *path, const struct i
 {
 	struct ig_converted sum = all_of(r);
 	json_t *root = json_of(&sum), *list = json_array();
-	int rc = -ENOMEM;
+	int rc = json_object_set_new(root, "tensors", list);
 
-	if (!root || json_object_set_new(root, "tensors", list) ||
-	    json_object_set_new(root, "path", json_text(path)) ||
-	    json_object_set_new(root, "type", json_string(mix->name)) ||
-	    json_object_set_new(root, "file_bytes", json_integer((json_int_t)r->file_bytes)) ||
-	    json_object_set_new(root, "bits_per_weight",
-				json_real(8.0 * (double)sum.bytes_after / (double)sum.n_values)) ||
-	    json_object_set_new(root, "seconds", json_real(r->seconds)))
-		goto out;
 	for (size_t i = 0; i < r->n_tensors; i++) {
 		const struct ig_converted *c = &r->tensors[i];
 		json_t *j = json_of(c);
-		if (!j || json_array_append_new(list, j) ||
-		    json_object_set_new(j, "name", json_text(c->name)) ||
-		    json_object_set_new(j, "from", json_string(ig_dtype_name(c->from))) ||
-		    json_object_set_new(j, "to", json_string(ig_dtype_name(c->to))))
-			goto out;
+		rc |= json_array_append_new(list, j);
+		rc |= json_object_set_new(j, "name", json_text(c->name));
+		rc |= json_object_set_new(j, "from", json_string(ig_dtype_name(c->from)));
+		rc |= json_object_set_new(j, "to", json_string(ig_dtype_name(c->to)));
 	}
-	rc = ig_json_print(root, 9);
-out:
+	rc |= json_object_set_new(root, "path", json_text(path));
+	rc |= json_object_set_new(root, "type", json_string(mix->name));
+	rc |= json_object_set_new(root, "file_bytes", json_integer((json_int_t)r->file_bytes));
+	rc |= json_object_set_new(root, "bits_per_weight",
+				  json_real(8.0 * (double)sum.bytes_after / (double)sum.n_values));
+	rc |= json_object_set_new(root, "seconds", json_real(r->seconds));
+	rc = rc ? -ENOMEM : ig_json_print(root, 9);
 	json_decref(root);
 	return rc;
 }
@@ -218,20 +213,6 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total)
 	ig_progress_update(p, done);
 }
 
-static int complain_of_type(const char *name)
-{
-	const char *names[33];
-	size_t n = 0;
-
-	for (const struct ig_mix *m = ig_mixes(); m->name && n < 32; m++)
-		names[n++] = m->name;
-	names[n] = NULL;
-	const char *near = ig_nearest_name(name, names);
-	ig_complain("convert: --type: there is no '%s'%s%s%s; `ingot convert --types` lists them",
-		    name, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
-	return IG_EXIT_USAGE;
-}
-
 static bool is_quantised(const struct ig_convert_report *r)
 {
 	for (size_t i = 0; i < r->n_tensors; i++) {
@@ -243,8 +224,8 @@ static bool is_quantised(const struct ig_convert_report *r)
 	return false;
 }
 
-/* Open the model; a folder by the architectures of the modules that a daemon here would load,
- * which the caller destroys.  A module that is refused is logged. */
+/* Open the model; a folder needs the architectures of the modules that a daemon would load here,
+ * which the caller destroys.  A refused module is logged. */
 static int open_source(const char *from, struct ig_modules **modules, struct ig_checkpoint **out,
 		       struct ig_error *err)
 {
@@ -253,19 +234,15 @@ static int open_source(const char *from, struct ig_modules **modules, struct ig_
 
 	if (!ig_checkpoint_is_folder(from))
 		return ig_checkpoint_open(from, NULL, out, err);
-	rc = ig_config_load(NULL, &c, err);
-	/* no configuration anywhere: the daemon's own defaults */
-	if (rc == -ENOENT)
-		rc = ig_config_parse("{}", 2, "defaults", &c, err);
+	rc = ig_config_load_or_defaults(NULL, &c, err);
 	if (!rc)
 		rc = ig_modules_create(modules, err);
 	if (!rc) {
 		ig_modules_load_folders(*modules, c->modules.path, NULL);
 		rc = ig_modules_start(*modules, NULL, 0, err);
 	}
-	if (!rc) {
+	if (!rc)
 		rc = ig_checkpoint_open(from, ig_modules_archs(*modules), out, err);
-	}
 	ig_config_destroy(c);
 	return rc;
 }
@@ -295,21 +272,21 @@ static int convert(const struct convert *o, const struct ig_mix *mix, const char
 	rc = ig_convert(in, to, &options, &report, &err);
 	ig_progress_stop(&progress);
 	if (rc == -EINTR || (rc && ig_interrupted)) {
-		fputs("interrupted; nothing was left behind\n", stderr);
+		fputs("interrupted; no file is left\n", stderr);
 		status = IG_EXIT_INTERRUPTED;
 	} else if (rc) {
-		ig_complain("%s%s", err.text, rc == -EEXIST ? "; --force writes over it" : "");
+		ig_complain("%s%s", err.text, rc == -EEXIST ? "; --force overwrites it" : "");
 	} else {
 		if (is_quantised(&report))
-			fputs("the source was quantised already: errors are what came on top\n",
+			fputs("the source is quantised: the errors are relative to its values\n",
 			      stderr);
 		if (report.no_tokenizer)
-			fputs("the source has no tokenizer: the file has none either, and can't be "
-			      "served\n",
+			fputs("the source has no tokenizer, so the file cannot be served\n",
 			      stderr);
 		rc = o->json ? print_json(mix, to, &report) : print_text(o, mix, to, &report);
 		if (rc)
-			ig_complain("convert: the file is made, the report can't be printed");
+			ig_complain(
+				"convert: the file is written, but the report cannot be printed");
 		else
 			status = IG_EXIT_OK;
 	}
@@ -324,53 +301,47 @@ int ig_convert_main(int argc, char **argv)
 {
 	struct convert o = { .type = "Q4_K_M" };
 	const struct ig_option opts[] = {
-		{ "type", 't', IG_OPT_STRING, &o.type, NULL, "TYPE",
-		  "what the matrices become (default Q4_K_M)" },
-		{ "types", 0, IG_OPT_FLAG, &o.types, NULL, NULL, "list the types, one a line" },
-		{ "force", 'f', IG_OPT_FLAG, &o.force, NULL, NULL,
-		  "write over a file that is there" },
+		IG_TEXT("type", 't', &o.type, "TYPE",
+			"element type of the matrices (default Q4_K_M)"),
+		IG_FLAG("types", 0, &o.types, "list the types, one a line"),
+		IG_FLAG("force", 'f', &o.force, "overwrite an existing file"),
 		{ "threads", 0, IG_OPT_INT, &o.n_threads, NULL, "N",
-		  "threads that work (default: one a processor)", 1, 256 },
-		{ "tensors", 0, IG_OPT_FLAG, &o.tensors, NULL, NULL,
-		  "a line for each tensor, not for each kind" },
-		{ "json", 0, IG_OPT_FLAG, &o.json, NULL, NULL,
-		  "print one JSON object, tensor by tensor" },
-		{ "help", 'h', IG_OPT_FLAG, &o.help, NULL, NULL, "print this" },
+		  "number of threads (default: one a processor)", 1, 256 },
+		IG_FLAG("tensors", 0, &o.tensors,
+			"print a line for each tensor, not for each kind"),
+		IG_FLAG("json", 0, &o.json, "print one JSON object with every tensor"),
 		{ 0 },
 	};
 	const struct ig_mix *mix;
-	struct ig_error err = { 0 };
-	int n_args;
-
-	if (ig_options_parse(opts, argc, argv, &n_args, &err)) {
-		ig_complain("convert: %s (ingot help convert)", err.text);
-		return IG_EXIT_USAGE;
-	}
-	if (o.help) {
-		ig_options_help(
-			stdout, "convert IN OUT [options]",
+	char hint[96];
+	int n_args,
+		status = ig_command_start(
+			"convert IN OUT [options]",
 			"Write the model IN, a GGUF file or a folder with safetensors, to the GGUF "
-			"file OUT,\nits matrices in another type; print sizes and errors.",
-			opts);
-		return IG_EXIT_OK;
-	}
+			"file OUT,\nits matrices with another element type; print sizes and errors.",
+			opts, argc, argv, &n_args);
+
+	if (status >= 0)
+		return status;
 	if (o.types) {
 		for (mix = ig_mixes(); mix->name; mix++)
 			puts(mix->name);
 		return IG_EXIT_OK;
 	}
-	if (n_args != 2) {
-		ig_complain("convert: %s (ingot help convert)",
-			    n_args > 2 ? "two files are expected" :
-			    n_args     ? "where should it go? name a file" :
-					 "which model, and where to?");
+	if (n_args != 2)
+		return ig_wrong_usage("convert", "expected %s",
+				      n_args > 2 ? "two files" :
+				      n_args	 ? "a file to write to" :
+						   "a model, and a file to write to");
+	mix = ig_mix_find(o.type);
+	if (!mix) {
+		ig_complain(
+			"convert: --type: there is no '%s'%s; `ingot convert --types` lists them",
+			o.type, ig_did_you_mean(hint, o.type, "", ig_mixes(), sizeof *mix));
 		return IG_EXIT_USAGE;
 	}
-	mix = ig_mix_find(o.type);
-	if (!mix)
-		return complain_of_type(o.type);
 	ig_catch_interrupts();
-	/* writing past a limit of the shell gives an error instead of death */
+	/* writing past a file size limit returns an error instead of ending the process */
 	signal(SIGXFSZ, SIG_IGN);
 	return convert(&o, mix, argv[0], argv[1]);
 }

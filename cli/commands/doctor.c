@@ -1,9 +1,9 @@
 /*
- * doctor.c: `ingot doctor`: is this machine ready to serve, and what is wrong if not.
+ * doctor.c: `ingot doctor`: checks whether the daemon can serve on this machine.
  *
- * Does what the daemon does at its start, a step at a time, so that every fault shows
- * at once: configuration, driver, modules, models, ledger.  Allocates no weights and
- * no cache, writes nothing.
+ * Repeats the steps of the daemon's start (configuration, driver, modules, models, ledger) and
+ * continues after an error, so that all errors are shown at once.  Allocates neither weights nor
+ * cache, and writes nothing.
  */
 #include "cli/commands/doctor.h"
 
@@ -42,7 +42,7 @@ struct doctor {
 	struct ig_modules *modules;
 	struct ig_error refusal; /* of the first module that was not loaded */
 	struct ig_driver *driver;
-	/* What models that could be planned take: all, those of the start, and those that stay. */
+	/* Memory of the models that can be planned: all, those loaded at the start, the pinned. */
 	uint64_t all_bytes, start_bytes, pinned_bytes;
 };
 
@@ -124,20 +124,20 @@ static void check_machine(struct doctor *d)
 
 	processor_name(name, sizeof name);
 	instruction_sets(isa, sizeof isa);
-	OK(d, "machine", "%s; %u processors and %s of memory to use; instruction sets: %s", name,
-	   ig_machine_cpus(), ig_text_bytes(memory, sizeof memory, ig_machine_memory()), isa);
+	OK(d, "machine", "%s; %u processors and %s of memory are usable; instruction sets: %s",
+	   name, ig_machine_cpus(), ig_text_bytes(memory, sizeof memory, ig_machine_memory()), isa);
 }
 
 /* ---- configuration, driver, modules --------------------------------------------------- */
 
-/* Load the modules, and judge what the configuration says of them where all could be. */
+/* Load the modules and, if all were loaded, check their options in the configuration. */
 static int load_modules(struct doctor *d, struct ig_error *err)
 {
 	const struct ig_module *modules[IG_MAX_MODULES];
 
 	if (ig_modules_create(&d->modules, &d->refusal) ||
 	    ig_modules_load_folders(d->modules, d->config->modules.path, &d->refusal))
-		return 0; /* check_modules says so */
+		return 0; /* check_modules reports it */
 	return ig_config_judge_modules(d->config, modules, ig_modules_list(d->modules, modules),
 				       err);
 }
@@ -146,30 +146,23 @@ static void check_config(struct doctor *d, const char *path)
 {
 	struct ig_error err = { 0 };
 	int rc = ig_config_load(path, &d->config, &err);
-	bool loaded = !rc;
 
-	if (loaded)
-		rc = load_modules(d, &err);
-	if (rc == 0) {
-		OK(d, "configuration", "%s: valid, %zu model%s",
-		   d->config->file ? d->config->file : "-", d->config->n_models,
-		   d->config->n_models == 1 ? "" : "s");
-		return;
+	if (rc == -ENOENT && !path) {
+		NOTE(d, "configuration",
+		     "write an ingot.yaml, or name one with --config; the checks below use the defaults",
+		     "%s", err.text);
+		rc = ig_config_load_or_defaults(path, &d->config, &err);
+		rc = rc ? rc : load_modules(d, &err);
+	} else if (!rc && !(rc = load_modules(d, &err))) {
+		OK(d, "configuration", "%s: valid, %zu model%s", d->config->file,
+		   d->config->n_models, d->config->n_models == 1 ? "" : "s");
 	}
-	if (rc != -ENOENT || path || loaded) {
-		WRONG(d, "configuration",
-		      "correct it; modules, models and the ledger are checked then", "%s",
-		      err.text);
-		ig_config_destroy(d->config);
-		d->config = NULL;
+	if (!rc)
 		return;
-	}
-	NOTE(d, "configuration",
-	     "write an ingot.yaml, or name one with --config; the checks below "
-	     "use the defaults",
-	     "%s", err.text);
-	if (ig_config_parse("{}", 2, "defaults", &d->config, &err) || load_modules(d, &err))
-		WRONG(d, "configuration", NULL, "the defaults are refused: %s", err.text);
+	WRONG(d, "configuration",
+	      "correct it; modules, models and the ledger are checked after that", "%s", err.text);
+	ig_config_destroy(d->config);
+	d->config = NULL;
 }
 
 static void check_driver(struct doctor *d)
@@ -184,8 +177,7 @@ static void check_driver(struct doctor *d)
 
 	if (ig_driver_open(c->runtime.driver, &o, &d->driver, &err))
 		WRONG(d, "driver",
-		      "set runtime.driver and runtime.isa to auto, or to what this "
-		      "machine has",
+		      "set runtime.driver and runtime.isa to auto, or to values that this machine has",
 		      "%s", err.text);
 	else
 		OK(d, "driver", "%s", ig_driver_describe(d->driver));
@@ -217,13 +209,11 @@ static void check_modules(struct doctor *d)
 	ig_modules_each(d->modules, on_module, d);
 	if (rc)
 		WRONG(d, "modules",
-		      "the daemon would not start; install modules of this version, or "
-		      "correct modules.path",
+		      "the daemon would not start; install modules of this version, or correct modules.path",
 		      "%s", err.text);
 	if (!ig_modules_kvcache(d->modules, d->config->kvcache.service))
 		WRONG(d, "kv cache",
-		      "set kvcache.service to one that a module provides, or modules.path "
-		      "to the folder of kvcache.so",
+		      "set kvcache.service to one that a module provides, or modules.path to the folder of kvcache.so",
 		      "no module in %s provides the service '%s' (kvcache.service)",
 		      folders[0] ? folders : "(no folder)", d->config->kvcache.service);
 	ig_modules_arch_names(d->modules, archs, sizeof archs);
@@ -247,8 +237,8 @@ static uint64_t kv_bytes_per_token(const struct ig_model_info *info, const char 
 	return n;
 }
 
-/* Record and lower the model: the numbers of the memory contract. */
-static bool check_plan(struct doctor *d, const char *what, const struct ig_config_model *m,
+/* Plan the model, for its memory. */
+static void check_plan(struct doctor *d, const char *what, const struct ig_config_model *m,
 		       const struct ig_checkpoint *g, uint64_t *bytes)
 {
 	const struct ig_config *c = d->config;
@@ -257,16 +247,14 @@ static bool check_plan(struct doctor *d, const char *what, const struct ig_confi
 	struct ig_plan *plan = NULL;
 	struct ig_error err = { 0 };
 	char weights[32], scratch[32], kv[32];
-	bool ok = false;
 
 	if (ig_plan_record(d->modules, g, &plan, &err)) {
 		WRONG(d, what,
-		      "serve a model of a known architecture, or install the module that "
-		      "brings this one",
+		      "serve a model of a known architecture, or install the module of this one",
 		      "%s", err.text);
-		return false;
+		return;
 	}
-	/* As the daemon does: no more sequences than rows. */
+	/* as in the daemon: no more sequences than rows */
 	uint32_t n_rows = c->scheduler.max_batch_tokens, n_seqs = c->scheduler.max_seqs;
 	if (n_seqs > n_rows)
 		n_seqs = n_rows;
@@ -282,24 +270,20 @@ static bool check_plan(struct doctor *d, const char *what, const struct ig_confi
 		      plan->info.n_context);
 		goto out;
 	}
-	if (!d->driver) {
-		ok = true;
+	if (!d->driver)
 		goto out;
-	}
 	if (ig_driver_lower(d->driver, plan, &limits, &program, &memory, &err)) {
-		WRONG(d, what, "the driver can't run this model; see its text", "%s", err.text);
+		WRONG(d, what, "the driver cannot run this model; see its error", "%s", err.text);
 		goto out;
 	}
 	*bytes = memory.weight_bytes + memory.scratch_bytes;
-	ok = true;
-	OK(d, what, "memory: %s of weights, %s of scratch, %s of cache a token",
+	OK(d, what, "memory: %s for weights, %s for scratch, %s of cache for each token",
 	   ig_text_bytes(weights, sizeof weights, memory.weight_bytes),
 	   ig_text_bytes(scratch, sizeof scratch, memory.scratch_bytes),
 	   ig_text_bytes(kv, sizeof kv, kv_bytes_per_token(&plan->info, c->kvcache.dtype)));
 out:
 	ig_program_destroy(program);
 	ig_plan_destroy(plan);
-	return ok;
 }
 
 static void check_model(struct doctor *d, const struct ig_config_model *m, uint64_t *bytes)
@@ -316,12 +300,12 @@ static void check_model(struct doctor *d, const struct ig_config_model *m, uint6
 	snprintf(what, sizeof what, "model %.140s", m->name);
 	if (ig_checkpoint_open(m->path, d->modules ? ig_modules_archs(d->modules) : NULL, &g,
 			       &err)) {
-		WRONG(d, what, "correct the path, or fetch the file again (ingot pull)", "%s",
+		WRONG(d, what, "correct the path, or download the file again (ingot pull)", "%s",
 		      err.text);
 		return;
 	}
 	if (ig_checkpoint_str(g, "general.architecture", &arch, &arch_len, &err)) {
-		WRONG(d, what, "the file is no language model", "%s: %s", m->path, err.text);
+		WRONG(d, what, "the file is not a language model", "%s: %s", m->path, err.text);
 		goto out;
 	}
 	OK(d, what, "%s: %s, architecture %.*s, %llu tensors, %s", m->path, ig_checkpoint_format(g),
@@ -336,8 +320,7 @@ static void check_model(struct doctor *d, const struct ig_config_model *m, uint6
 	rc = ig_chat_template_open(g, tokenizer, &chat, &err);
 	if (rc == -ENOENT)
 		NOTE(d, what, "chats will be refused",
-		     "the file has no chat template; tokenizer of %d "
-		     "tokens",
+		     "the file has no chat template; tokenizer of %d tokens",
 		     ig_tokenizer_n_vocab(tokenizer));
 	else if (rc)
 		WRONG(d, what, "serve a model whose chat template Ingot can run",
@@ -355,52 +338,52 @@ out:
 
 static bool at_start(const struct ig_config_model *m) { return strcmp(m->load, "first_use") != 0; }
 
-/* Those of the start together, each of the others beside those that stay; that not all fit
- * at once is as it may be. */
+/* The models loaded at the start must fit together, and each other one besides the pinned ones.
+ * All models together need not fit. */
 static void check_memory(struct doctor *d, const uint64_t *bytes)
 {
 	const struct ig_config *c = d->config;
-	uint64_t room =
-		c->memory.budget > c->kvcache.arena ? c->memory.budget - c->kvcache.arena : 0;
+	uint64_t arena = c->kvcache.arena, space = c->memory.budget - arena;
 	char need[32], budget[32], what[160];
 	bool wrong = false;
 
 	if (!c->memory.budget)
 		return;
+	if (arena > c->memory.budget)
+		space = 0;
 	ig_text_bytes(budget, sizeof budget, c->memory.budget);
-	if (d->start_bytes > room) {
+#define NEED(n) ig_text_bytes(need, sizeof need, (n) + arena)
+	if (d->start_bytes > space) {
 		WRONG(d, "memory",
-		      "raise memory.budget, lower kvcache.arena, or let models be loaded on "
-		      "first use (load: first_use)",
-		      "weights and scratch of the models that are loaded at the start and kvcache.arena "
-		      "need %s, memory.budget is %s",
-		      ig_text_bytes(need, sizeof need, d->start_bytes + c->kvcache.arena), budget);
+		      "raise memory.budget, lower kvcache.arena, or load models on first use "
+		      "(load: first_use)",
+		      "kvcache.arena and the models that are loaded at the start need %s, "
+		      "memory.budget is %s",
+		      NEED(d->start_bytes), budget);
 		return;
 	}
 	for (size_t i = 0; i < c->n_models; i++) {
 		const struct ig_config_model *m = &c->models[i];
-		if (m->pin || bytes[i] + d->pinned_bytes <= room)
+		if (m->pin || bytes[i] + d->pinned_bytes <= space)
 			continue;
 		wrong = true;
 		snprintf(what, sizeof what, "model %.140s", m->name);
 		WRONG(d, what, "raise memory.budget, lower kvcache.arena, or pin fewer models",
-		      "with kvcache.arena and the models that are pinned it needs %s, memory.budget is %s: "
-		      "it could not be loaded",
-		      ig_text_bytes(need, sizeof need,
-				    bytes[i] + d->pinned_bytes + c->kvcache.arena),
-		      budget);
+		      "cannot be loaded: with kvcache.arena and the pinned models it needs %s, "
+		      "memory.budget is %s",
+		      NEED(bytes[i] + d->pinned_bytes), budget);
 	}
-	if (d->pinned_bytes > room)
+	if (d->pinned_bytes > space)
 		WRONG(d, "memory", "raise memory.budget, or pin fewer models",
-		      "models that are pinned and "
-		      "kvcache.arena need %s, memory.budget is %s",
-		      ig_text_bytes(need, sizeof need, d->pinned_bytes + c->kvcache.arena), budget);
-	else if (d->all_bytes > room && !wrong)
+		      "kvcache.arena and the pinned models need %s, memory.budget is %s",
+		      NEED(d->pinned_bytes), budget);
+	else if (d->all_bytes > space && !wrong)
 		NOTE(d, "memory",
-		     "those not used for the longest are unloaded to make room; pin: true "
-		     "keeps one",
+		     "the least recently used are unloaded when needed; pin: true keeps a model "
+		     "loaded",
 		     "all models and kvcache.arena need %s, memory.budget is %s",
-		     ig_text_bytes(need, sizeof need, d->all_bytes + c->kvcache.arena), budget);
+		     NEED(d->all_bytes), budget);
+#undef NEED
 }
 
 static void check_models(struct doctor *d)
@@ -421,8 +404,7 @@ static void check_models(struct doctor *d)
 		WRONG(d, "models", NULL, "out of memory");
 	else if (!c->n_models)
 		NOTE(d, "models", "ingot pull smollm2-135m prints the lines to add",
-		     "the configuration "
-		     "names none");
+		     "the configuration has none");
 	else if (!named)
 		WRONG(d, "models", "name one of models: in default_model",
 		      "default_model is %s, which is not among them", c->default_model);
@@ -444,31 +426,26 @@ static void check_ledger(struct doctor *d)
 	char dir[4096];
 
 	if (!d->config->ledger.enabled) {
-		NOTE(d, "ledger", NULL, "switched off (ledger.enabled)");
+		NOTE(d, "ledger", NULL, "disabled (ledger.enabled)");
 		return;
 	}
 	if (stat(path, &st) == 0) {
 		if (access(path, W_OK)) {
+			WRONG(d, "ledger", "let the daemon's user write it, or change ledger.path",
+			      "%s cannot be written: %s", path, strerror(errno));
+		} else if (ig_ledger_stats(path, 0, &s, &n, &err)) {
 			WRONG(d, "ledger",
-			      "give the daemon's user the right to write it, or change "
-			      "ledger.path",
-			      "%s can't be written: %s", path, strerror(errno));
-			return;
-		}
-		if (ig_ledger_stats(path, 0, &s, &n, &err)) {
-			WRONG(d, "ledger",
-			      "move the file away (the daemon makes a new one), or change "
-			      "ledger.path",
+			      "move the file (the daemon creates a new one), or change ledger.path",
 			      "%s", err.text);
-			return;
+		} else {
+			for (size_t i = 0; i < n; i++)
+				n_requests += s[i].n_requests;
+			OK(d, "ledger", "%s: %lld requests", path, (long long)n_requests);
 		}
-		for (size_t i = 0; i < n; i++)
-			n_requests += s[i].n_requests;
 		free(s);
-		OK(d, "ledger", "%s: %lld requests", path, (long long)n_requests);
 		return;
 	}
-	/* not there yet: the nearest folder that is must be writable */
+	/* it does not exist: the nearest existing folder above it must be writable */
 	snprintf(dir, sizeof dir, "%s", path);
 	for (;;) {
 		char *slash = strrchr(dir, '/');
@@ -482,15 +459,13 @@ static void check_ledger(struct doctor *d)
 			break;
 	}
 	if (!S_ISDIR(st.st_mode) || access(dir, W_OK | X_OK))
-		WRONG(d, "ledger",
-		      "give the daemon's user the right to write there, or change "
-		      "ledger.path",
-		      "%s can't be made: %s is not a folder one may write to", path, dir);
+		WRONG(d, "ledger", "let the daemon's user write there, or change ledger.path",
+		      "%s cannot be created: %s is not a writable folder", path, dir);
 	else
-		OK(d, "ledger", "%s: will be made at the daemon's first start", path);
+		OK(d, "ledger", "%s: the daemon will create it when it starts", path);
 }
 
-/* Models that the daemon could not load; why, only administrators are told. */
+/* Models that the daemon could not load; only administrators get the causes. */
 static void check_served(struct doctor *d, const struct ig_endpoint *e)
 {
 	struct ig_error err = { 0 };
@@ -505,7 +480,7 @@ static void check_served(struct doctor *d, const struct ig_endpoint *e)
 		snprintf(what, sizeof what, "model %.140s", ig_served_name(list, i));
 		WRONG(d, what, "correct it, then: ingot models load",
 		      "the daemon could not load it: %s",
-		      why ? why : "only an administrator is told why");
+		      why ? why : "only administrators get the cause");
 	}
 	json_decref(list);
 }
@@ -518,19 +493,18 @@ static void check_daemon(struct doctor *d, const struct ig_where *where)
 	long http = 0;
 
 	if (ig_endpoint_open(where, &e, &err)) {
-		/* the configuration's fault has been reported */
-		NOTE(d, "daemon", NULL, "not asked: %s", err.text);
+		/* an error of the configuration is reported already */
+		NOTE(d, "daemon", NULL, "not checked: %s", err.text);
 		return;
 	}
 	if (ig_http_get_json(&e, "/healthz", TIMEOUT_MS, &root, &http, &err) == 0) {
-		OK(d, "daemon", "answers at %s", e.url);
+		OK(d, "daemon", "runs at %s", e.url);
 		check_served(d, &e);
 	} else if (!http) {
 		NOTE(d, "daemon", "start it with: ingotd --config FILE", "none at %s (%s)", e.url,
 		     err.text);
 	} else {
-		WRONG(d, "daemon", "if that is another program, change server.port", "%s",
-		      err.text);
+		WRONG(d, "daemon", "if it is another program, change server.port", "%s", err.text);
 	}
 	json_decref(root);
 }
@@ -538,32 +512,23 @@ static void check_daemon(struct doctor *d, const struct ig_where *where)
 int ig_doctor_main(int argc, char **argv)
 {
 	struct ig_where where = { 0 };
-	bool json = false, help = false;
+	bool json = false;
 	const struct ig_option opts[] = {
 		IG_WHERE_OPTIONS(&where),
-		{ "json", 0, IG_OPT_FLAG, &json, NULL, NULL, "print JSON" },
-		{ "help", 'h', IG_OPT_FLAG, &help, NULL, NULL, "print this" },
+		IG_FLAG("json", 0, &json, "print JSON"),
 		{ 0 },
 	};
 	struct doctor d = { 0 };
-	struct ig_error err = { 0 };
-	struct ig_strbuf out;
-	int n_args, status;
+	struct ig_strbuf out = { 0 };
+	int status = ig_command_start(
+		"doctor [options]",
+		"Check the machine, the configuration and everything that it names; print what is "
+		"wrong\nand what to do.  Exits with 1 when anything is wrong.",
+		opts, argc, argv, NULL);
 
-	if (ig_options_parse(opts, argc, argv, &n_args, &err) || n_args) {
-		ig_complain("doctor: %s (ingot help doctor)",
-			    err.code ? err.text : "no argument expected");
-		return IG_EXIT_USAGE;
-	}
-	if (help) {
-		ig_options_help(
-			stdout, "doctor [options]",
-			"Check the machine, the configuration and everything that it names; say what "
-			"is\nwrong and what to do.  Exits 1 when anything is wrong.",
-			opts);
-		return IG_EXIT_OK;
-	}
-	/* refusals come back as text; the log would say them twice */
+	if (status >= 0)
+		return status;
+	/* errors come back as text; the log would print them again */
 	ig_log_set_level(-1);
 	check_machine(&d);
 	check_config(&d, where.config);
@@ -575,13 +540,11 @@ int ig_doctor_main(int argc, char **argv)
 	}
 	check_daemon(&d, &where);
 
-	ig_strbuf_init(&out);
 	if (json ? ig_findings_json(&d.found, &out) : ig_findings_text(&d.found, &out)) {
 		fwrite(out.data, 1, out.len, stdout);
 		status = ig_findings_wrong(&d.found) ? IG_EXIT_FAILED : IG_EXIT_OK;
 	} else {
-		ig_complain("out of memory");
-		status = IG_EXIT_FAILED;
+		status = ig_complain("out of memory");
 	}
 	ig_strbuf_finish(&out);
 	ig_findings_finish(&d.found);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/json.h"
 #include "cli/commands/doctor.h"
 #include "cli/term/text.h"
@@ -21,49 +22,32 @@ void ig_findings_finish(struct ig_findings *f)
 
 static char *plain(const char *s)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
 	ig_text_plain(&b, s, strlen(s), false);
 	char *p = ig_strbuf_steal(&b);
-	if (!p)
-		ig_strbuf_finish(&b);
+	ig_strbuf_finish(&b);
 	return p;
 }
 
 void ig_findings_add(struct ig_findings *f, enum ig_finding_kind kind, const char *what,
 		     const char *todo, const char *fmt, ...)
 {
+	struct ig_finding *list = ig_array_grow(f->list, f->n, &f->cap, sizeof *list), *n;
 	char text[1024];
-	struct ig_finding n = { .kind = kind };
 	va_list ap;
 
-	if (f->failed)
-		return;
-	if (f->n == f->cap) {
-		size_t cap = f->cap ? f->cap * 2 : 32;
-		struct ig_finding *p = realloc(f->list, cap * sizeof *p);
-		if (!p) {
-			f->failed = true;
-			return;
-		}
-		f->list = p;
-		f->cap = cap;
-	}
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof text, fmt, ap);
-	va_end(ap);
-	n.what = plain(what);
-	n.text = plain(text);
-	n.todo = todo ? plain(todo) : NULL;
-	if (!n.what || !n.text || (todo && !n.todo)) {
-		free(n.what);
-		free(n.text);
-		free(n.todo);
+	if (!list || f->failed) {
 		f->failed = true;
 		return;
 	}
-	f->list[f->n++] = n;
+	f->list = list;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	n = &list[f->n++];
+	*n = (struct ig_finding){ kind, plain(what), plain(text), todo ? plain(todo) : NULL };
+	f->failed = !n->what || !n->text || (todo && !n->todo);
 }
 
 size_t ig_findings_wrong(const struct ig_findings *f)
@@ -86,12 +70,12 @@ bool ig_findings_text(const struct ig_findings *f, struct ig_strbuf *out)
 {
 	size_t width = 0;
 
-	for (size_t i = 0; i < f->n; i++)
+	for (size_t i = 0; i < f->n && !f->failed; i++)
 		if (strlen(f->list[i].what) > width)
 			width = strlen(f->list[i].what);
 	if (width > 32)
 		width = 32;
-	for (size_t i = 0; i < f->n; i++) {
+	for (size_t i = 0; i < f->n && !f->failed; i++) {
 		const struct ig_finding *x = &f->list[i];
 		ig_strbuf_printf(out, "%-6s %-*s  %s\n", kind_name(x->kind), (int)width, x->what,
 				 x->text);
@@ -113,7 +97,7 @@ bool ig_findings_json(const struct ig_findings *f, struct ig_strbuf *out)
 	ig_json_open_object(&w, NULL);
 	ig_json_put_uint(&w, "wrong", ig_findings_wrong(f));
 	ig_json_open_array(&w, "checks");
-	for (size_t i = 0; i < f->n; i++) {
+	for (size_t i = 0; i < f->n && !f->failed; i++) {
 		const struct ig_finding *x = &f->list[i];
 		ig_json_open_object(&w, NULL);
 		ig_json_put_text(&w, "status", kind_name(x->kind));

@@ -1,49 +1,41 @@
 /*
- * keys.c: `ingot keys`: who may use the daemon.  Works on the file alone: the daemon
- * need not run, and one that does takes over what changed on SIGHUP.
+ * keys.c: `ingot keys`: adds, lists and removes API keys.  Changes the file alone: the daemon need
+ * not run, and a running one reads the file again on SIGHUP.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/nearest.h"
 #include "cli/commands/command.h"
 #include "cli/options.h"
 #include "cli/term/text.h"
 #include "store/config.h"
 #include "store/keys.h"
 
-#define RELOAD "a daemon that runs takes it over on SIGHUP: kill -HUP $(pgrep -x ingotd)"
+#define RELOAD "a running daemon reads the file again on SIGHUP: kill -HUP $(pgrep -x ingotd)"
 
 struct asked {
 	const char *file, *config, *note;
-	bool admin, monitor, help;
+	bool admin, monitor;
 	bool given[3];	   /* the limits */
-	int64_t limits[3]; /* at once, requests, tokens */
+	int64_t limits[3]; /* max_concurrent, requests and tokens per minute */
 };
 
-/* The path of the file: as said, or the configuration's. */
+/* The file's path, from --file or the configuration. */
 static int find_file(const struct asked *a, char **out, struct ig_error *err)
 {
 	struct ig_config *c = NULL;
-	int rc;
+	int rc = a->file ? 0 : ig_config_load_or_defaults(a->config, &c, err);
 
-	*out = NULL;
-	if (a->file) {
-		*out = strdup(a->file);
-		return *out ? 0 : ig_fail(err, -ENOMEM, "out of memory");
-	}
-	rc = ig_config_load(a->config, &c, err);
-	/* no configuration anywhere: the daemon's own defaults */
-	if (rc == -ENOENT && !a->config)
-		rc = ig_config_parse("{}", 2, "defaults", &c, err);
 	if (rc)
 		return rc;
-	if (!c->server.keys_file[0])
+	if (c && !c->server.keys_file[0])
 		rc = ig_fail(err, -ENOENT,
 			     "HOME is not set, so server.keys_file has no default; name a "
 			     "file with --file");
-	else if (!(*out = strdup(c->server.keys_file)))
+	else if (!(*out = strdup(c ? c->server.keys_file : a->file)))
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 	ig_config_destroy(c);
 	return rc;
@@ -58,10 +50,9 @@ static bool has_administrator(const struct ig_keys *keys, const char *without)
 	return false;
 }
 
-static void note_no_administrator(void)
+static void warn_no_administrator(void)
 {
-	fputs("no key of an administrator is left, and /metrics and `ingot ps` need one: ingot keys add "
-	      "--admin\n",
+	fputs("no administrator's key is left, and `ingot ps` needs one: ingot keys add --admin\n",
 	      stderr);
 }
 
@@ -79,12 +70,11 @@ static int add(const struct asked *a, const char *path, const char *id, struct i
 	int rc, lock;
 
 	if (id && !ig_key_id_ok(id))
-		return ig_fail(err, -EINVAL, "'%.80s' is no id of a key: 1 to %d of a-z 0-9 _ -",
+		return ig_fail(err, -EINVAL, "'%.80s' is not a key's id: 1 to %d of a-z 0-9 _ -",
 			       id, IG_KEY_ID_CAP - 1);
 	if (a->note && !ig_key_note_ok(a->note))
 		return ig_fail(err, -EINVAL,
-			       "--note: one line of at most %d bytes, without blanks at its "
-			       "ends",
+			       "--note: one line of at most %d bytes, without spaces at its ends",
 			       IG_KEY_NOTE_CAP - 1);
 	for (int i = 0; i < 3; i++)
 		if (a->given[i])
@@ -96,8 +86,8 @@ static int add(const struct asked *a, const char *path, const char *id, struct i
 		return rc;
 	rc = ig_keys_load(path, &keys, err);
 	if (!rc && id && ig_keys_by_id(keys, id))
-		rc = ig_fail(err, -EEXIST,
-			     "there is a key %s already; remove it first, or name another", id);
+		rc = ig_fail(err, -EEXIST, "a key %s exists; remove it first, or give another id",
+			     id);
 	if (!rc && ig_keys_count(keys) == IG_KEYS_MAX)
 		rc = ig_fail(err, -E2BIG, "%.300s is full: it has %d keys", path, IG_KEYS_MAX);
 	if (!rc)
@@ -106,13 +96,13 @@ static int add(const struct asked *a, const char *path, const char *id, struct i
 		rc = ig_keys_write(path, keys, NULL, &key, err);
 	close(lock);
 	if (!rc) {
-		/* The key alone on standard output, for a script to take. */
+		/* The key alone on standard output, for scripts. */
 		puts(token);
 		fflush(stdout);
-		fprintf(stderr, "the key %s (%s) is in %s; it is shown only this once\n%s\n",
+		fprintf(stderr, "the key %s (%s) was added to %s; it is shown only this once\n%s\n",
 			key.id, ig_role_name(key.role), path, RELOAD);
 		if (!has_administrator(keys, NULL) && !a->admin)
-			note_no_administrator();
+			warn_no_administrator();
 	}
 	memset(token, 0, sizeof token);
 	ig_keys_destroy(keys);
@@ -142,12 +132,10 @@ static int list(const char *path, struct ig_error *err)
 
 	if (rc)
 		return rc;
-	if (!keys) {
-		printf("no keys: there is no %s, and no key is asked for\n", path);
-		return 0;
-	}
 	if (!ig_keys_count(keys)) {
-		printf("no keys in %s: every request is refused\n", path);
+		printf(keys ? "no keys in %s: every request is refused\n" :
+			      "no keys: %s does not exist, and requests need no key\n",
+		       path);
 		ig_keys_destroy(keys);
 		return 0;
 	}
@@ -173,16 +161,15 @@ static int list(const char *path, struct ig_error *err)
 static int unknown(const struct ig_keys *keys, const char *path, const char *id,
 		   struct ig_error *err)
 {
-	const char **names = calloc(ig_keys_count(keys) + 1, sizeof *names), *near = NULL;
+	const char **names = calloc(ig_keys_count(keys) + 1, sizeof *names);
+	char hint[96] = "";
 
 	for (size_t i = 0; names && i < ig_keys_count(keys); i++)
 		names[i] = ig_keys_at(keys, i)->id;
 	if (names)
-		near = ig_nearest_name(id, names);
-	ig_fail(err, -ENOENT, "there is no key '%.80s' in %.300s%s%s%s", id, path,
-		near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+		ig_did_you_mean(hint, id, "", names, sizeof *names);
 	free(names);
-	return -ENOENT;
+	return ig_fail(err, -ENOENT, "there is no key '%.80s' in %.300s%s", id, path, hint);
 }
 
 static int remove_key(const char *path, const char *id, struct ig_error *err)
@@ -199,16 +186,16 @@ static int remove_key(const char *path, const char *id, struct ig_error *err)
 		rc = ig_keys_write(path, keys, id, NULL, err);
 	close(lock);
 	if (!rc) {
-		printf("the key %s is removed from %s\n", id, path);
+		printf("the key %s was removed from %s\n", id, path);
 		fflush(stdout);
 		fprintf(stderr, "%s\n", RELOAD);
 		if (ig_keys_count(keys) == 1)
 			fprintf(stderr,
-				"no key is left, and every request will be refused; to ask for none, "
-				"delete %s and start the daemon anew\n",
+				"no key is left, and every request will be refused; to serve requests "
+				"without keys, delete %s and restart the daemon\n",
 				path);
 		else if (!has_administrator(keys, id))
-			note_no_administrator();
+			warn_no_administrator();
 	}
 	ig_keys_destroy(keys);
 	return rc;
@@ -216,67 +203,55 @@ static int remove_key(const char *path, const char *id, struct ig_error *err)
 
 /* ---- the command --------------------------------------------------------------------- */
 
-static int wrong(const char *why)
-{
-	ig_complain("keys: %s (ingot help keys)", why);
-	return IG_EXIT_USAGE;
-}
-
 int ig_keys_main(int argc, char **argv)
 {
 	struct asked a = { 0 };
 	const struct ig_option opts[] = {
-		{ "admin", 0, IG_OPT_FLAG, &a.admin, NULL, NULL,
-		  "add: an administrator's, for /metrics and /v1/ingot/ too" },
-		{ "monitor", 0, IG_OPT_FLAG, &a.monitor, NULL, NULL,
-		  "add: a monitor's, for /metrics and nothing else" },
-		{ "note", 0, IG_OPT_STRING, &a.note, NULL, "TEXT", "add: a line to know it by" },
+		IG_FLAG("admin", 0, &a.admin, "add: an administrator's key, for every endpoint"),
+		IG_FLAG("monitor", 0, &a.monitor, "add: a monitor's key, for /metrics alone"),
+		IG_TEXT("note", 0, &a.note, "TEXT", "add: a note, one line"),
 		{ "max-concurrent", 0, IG_OPT_INT, &a.limits[0], &a.given[0], "N",
-		  "add: requests at once; 0: no limit (limits.… if not said)", 0, IG_LIMIT_MAX },
+		  "add: the most active requests; 0: no limit (default: limits.…)", 0,
+		  IG_LIMIT_MAX },
 		{ "requests-per-minute", 0, IG_OPT_INT, &a.limits[1], &a.given[1], "N",
-		  "add: as it says", 0, IG_LIMIT_MAX },
+		  "add: the most requests in a minute", 0, IG_LIMIT_MAX },
 		{ "tokens-per-minute", 0, IG_OPT_INT, &a.limits[2], &a.given[2], "N",
-		  "add: of prompts and answers", 0, IG_LIMIT_MAX },
-		{ "file", 0, IG_OPT_STRING, &a.file, NULL, "FILE", "the file of keys" },
-		{ "config", 'c', IG_OPT_STRING, &a.config, NULL, "FILE",
-		  "the ingot.yaml that names it (server.keys_file)" },
-		{ "help", 'h', IG_OPT_FLAG, &a.help, NULL, NULL, "print this" },
+		  "add: the most tokens in a minute, of prompts and responses", 0, IG_LIMIT_MAX },
+		IG_TEXT("file", 0, &a.file, "FILE", "the file of keys"),
+		IG_TEXT("config", 'c', &a.config, "FILE",
+			"the ingot.yaml that names it (server.keys_file)"),
 		{ 0 },
 	};
 	struct ig_error err = { 0 };
 	char *path = NULL;
-	int n_args, rc;
+	int n_args,
+		rc = ig_command_start(
+			"keys add [ID] [options] | keys list | keys remove ID",
+			"API keys: once the file of keys exists, requests need one.  A key is printed when "
+			"it is\nadded and never again; the file has its SHA-256.",
+			opts, argc, argv, &n_args);
 
-	if (ig_options_parse(opts, argc, argv, &n_args, &err))
-		return wrong(err.text);
-	if (a.help) {
-		ig_options_help(
-			stdout, "keys add [ID] [options] | keys list | keys remove ID",
-			"API keys: once there is one, requests need one.  A key is printed when it is "
-			"added\nand never again; the file keeps its SHA-256.",
-			opts);
-		return IG_EXIT_OK;
-	}
+	if (rc >= 0)
+		return rc;
 	const char *verb = n_args ? argv[0] : "", *id = n_args > 1 ? argv[1] : NULL;
 	bool adds = !strcmp(verb, "add"), lists = !strcmp(verb, "list"),
 	     removes = !strcmp(verb, "remove");
 	if (!adds && !lists && !removes)
-		return wrong(n_args ? "it is add, list or remove" : "say add, list or remove");
+		return ig_wrong_usage("keys", "expected add, list or remove");
 	if (n_args > (lists ? 1 : 2) || (removes && !id))
-		return wrong(lists   ? "list takes no argument" :
-			     removes ? "remove takes one id" :
-				       "add takes one id at most");
+		return ig_wrong_usage("keys", lists   ? "list takes no argument" :
+					      removes ? "remove takes one id" :
+							"add takes at most one id");
 	if (!adds && (a.admin || a.monitor || a.note || a.given[0] || a.given[1] || a.given[2]))
-		return wrong("--admin, --monitor, --note and the limits belong to add");
+		return ig_wrong_usage("keys",
+				      "--admin, --monitor, --note and the limits belong to add");
 	if (a.admin && a.monitor)
-		return wrong("a key is --admin or --monitor, not both");
+		return ig_wrong_usage("keys", "--admin and --monitor exclude each other");
 	rc = find_file(&a, &path, &err);
 	if (!rc)
 		rc = adds  ? add(&a, path, id, &err) :
 		     lists ? list(path, &err) :
 			     remove_key(path, id, &err);
-	if (rc)
-		ig_complain("%s", err.text);
 	free(path);
-	return rc ? IG_EXIT_FAILED : IG_EXIT_OK;
+	return rc ? ig_complain("%s", err.text) : IG_EXIT_OK;
 }

@@ -1,7 +1,6 @@
 /*
- * models.c: `ingot models`: the models that models.yaml knows, which of them are on
- * this machine, and what the daemon serves if one runs and in which state; models that the
- * daemon is to load or to let go.
+ * models.c: `ingot models`: lists the models in models.yaml, which of them are downloaded, and the
+ * models that a running daemon serves, with their states; has the daemon load or unload one.
  */
 #include <errno.h>
 #include <poll.h>
@@ -24,11 +23,11 @@ struct models {
 	struct ig_catalog *catalog;
 	char dir[4096];
 	const struct ig_endpoint *endpoint;
-	json_t *served;	 /* the daemon's list; NULL: none runs */
-	const char *why; /* none runs */
+	json_t *served;	 /* the daemon's list; NULL: no daemon runs */
+	const char *why; /* the cause, when none runs */
 };
 
-/* "yes", "part" (a pull was cut short), "other" (a file of another size), "no" */
+/* "yes", "part" (an unfinished download), "other" (a file of another size), "no" */
 static const char *on_disk(const struct models *m, const struct ig_known_model *k)
 {
 	char path[4608];
@@ -41,7 +40,7 @@ static const char *on_disk(const struct models *m, const struct ig_known_model *
 	return stat(path, &st) == 0 ? "part" : "no";
 }
 
-/* A row's columns of what the daemon says; NULL: it does not serve that. */
+/* The columns of a served model; entry NULL: the daemon does not serve it. */
 static void add_served(struct ig_table *t, const json_t *entry)
 {
 	char buf[32];
@@ -76,32 +75,25 @@ static void add_other(struct ig_table *t, const char *name, const json_t *entry)
 	ig_table_add(t, "served by the daemon, not in models.yaml");
 }
 
-/* Why those that failed did; only administrators are told. */
+/* The causes of failed loads; only administrators get them. */
 static void print_errors(const json_t *list)
 {
-	struct ig_strbuf line;
-
-	ig_strbuf_init(&line);
 	for (size_t i = 0; i < json_array_size(list); i++) {
-		const char *name = ig_served_name(list, i),
-			   *s = ig_json_text(json_array_get(list, i), "error");
-		if (!s)
+		const char *why = ig_json_text(json_array_get(list, i), "error");
+		struct ig_strbuf line = { 0 };
+		if (!why)
 			continue;
-		ig_strbuf_clear(&line);
-		ig_text_plain(&line, name, strlen(name), false);
-		ig_strbuf_puts(&line, ": ");
-		ig_text_plain(&line, s, strlen(s), false);
-		if (ig_strbuf_ok(&line))
-			puts(line.data);
+		ig_strbuf_printf(&line, "%s: %s", ig_served_name(list, i), why);
+		ig_print_line(ig_strbuf_text(&line));
+		ig_strbuf_finish(&line);
 	}
-	ig_strbuf_finish(&line);
 }
 
 static int print_table(const struct models *m)
 {
 	static const char *const headers[] = { "NAME",	  ">SIZE",   "PULLED",	"STATE",
 					       ">ACTIVE", "EXPIRES", "LICENCE", "DESCRIPTION" };
-	const json_t *list = json_object_get(m->served, "data");
+	const json_t *list = m->served;
 	struct ig_table t;
 	int rc;
 
@@ -129,7 +121,6 @@ static int print_table(const struct models *m)
 
 static int print_json(const struct models *m)
 {
-	const json_t *list = json_object_get(m->served, "data");
 	json_t *known = json_array();
 	json_t *root = json_pack("{s:s, s:o}", "folder", m->dir, "known", known);
 	int rc = -1;
@@ -139,16 +130,16 @@ static int print_json(const struct models *m)
 		json_t *o = json_pack("{s:s, s:I, s:s, s:s, s:s, s:b}", "name", k->name, "bytes",
 				      (json_int_t)k->n_bytes, "license", k->license, "description",
 				      k->description, "pulled", on_disk(m, k), "served",
-				      ig_served_has(list, k->name));
+				      ig_served_has(m->served, k->name));
 		if (json_array_append_new(known, o))
 			goto out;
 	}
-	if (root && !json_object_set(root, "served", m->served ? (json_t *)list : json_null()))
+	if (root && !json_object_set(root, "served", m->served ? m->served : json_null()))
 		rc = ig_json_print(root, 0);
 out:
 	json_decref(root);
 	if (rc)
-		ig_complain("models: no JSON could be written");
+		ig_complain("models: the JSON cannot be written");
 	return rc;
 }
 
@@ -156,21 +147,12 @@ static int print_served_names(const struct ig_where *where)
 {
 	struct ig_error err = { 0 };
 	struct ig_endpoint e;
-	struct ig_strbuf line;
 	json_t *list;
 
-	if (ig_endpoint_open(where, &e, &err) || !(list = ig_served_list(&e, &err))) {
-		ig_complain("%s", err.text);
-		return IG_EXIT_FAILED;
-	}
-	ig_strbuf_init(&line);
-	for (size_t i = 0; i < json_array_size(list); i++) {
-		const char *s = ig_served_name(list, i);
-		ig_strbuf_clear(&line);
-		ig_text_plain(&line, s, strlen(s), false);
-		puts(line.len ? line.data : "");
-	}
-	ig_strbuf_finish(&line);
+	if (ig_endpoint_open(where, &e, &err) || !(list = ig_served_list(&e, &err)))
+		return ig_complain("%s", err.text);
+	for (size_t i = 0; i < json_array_size(list); i++)
+		ig_print_line(ig_served_name(list, i));
 	json_decref(list);
 	return IG_EXIT_OK;
 }
@@ -182,7 +164,7 @@ struct change {
 	bool unload, no_wait, json;
 };
 
-/* Ask, and ask again where the daemon has answered that it takes longer than it waits. */
+/* Send the request; again while the daemon replies that the model is still being loaded. */
 static int ask(const struct ig_endpoint *e, const struct change *c, json_t **out, long *http,
 	       struct ig_error *err)
 {
@@ -214,13 +196,11 @@ static int change(const struct ig_where *where, const struct change *c)
 	long http = 0;
 	int rc;
 
-	if (ig_endpoint_open(where, &e, &err)) {
-		ig_complain("%s", err.text);
-		return IG_EXIT_FAILED;
-	}
+	if (ig_endpoint_open(where, &e, &err))
+		return ig_complain("%s", err.text);
 	rc = ask(&e, c, &model, &http, &err);
 	if (rc && !http)
-		ig_endpoint_complain_absent(&e, err.text);
+		ig_endpoint_complain(&e, rc, err.text);
 	else if (rc)
 		ig_complain("models: %s: %s", c->unload ? "unload" : "load", err.text);
 	else if (c->json) {
@@ -238,16 +218,10 @@ static int change(const struct ig_where *where, const struct change *c)
 
 /* ---- the command -------------------------------------------------------------------------- */
 
-static int wrong(const char *why)
-{
-	ig_complain("models: %s (ingot help models)", why);
-	return IG_EXIT_USAGE;
-}
-
 struct asked {
 	const char *models, *to, *names;
 	struct ig_where where;
-	bool json, no_wait, help;
+	bool json, no_wait;
 };
 
 static int list_models(const struct asked *a)
@@ -256,8 +230,7 @@ static int list_models(const struct asked *a)
 	struct ig_endpoint e;
 	struct ig_error err = { 0 };
 	char list[4096];
-	long http = 0;
-	int status = IG_EXIT_FAILED;
+	int rc = 1;
 
 	if (ig_catalog_locate(a->models, list, sizeof list, &err) ||
 	    ig_catalog_load(list, &m.catalog, &err) ||
@@ -269,25 +242,20 @@ static int list_models(const struct asked *a)
 	if (a->names) {
 		for (size_t i = 0; i < m.catalog->n_models; i++)
 			puts(m.catalog->models[i].name);
-		status = IG_EXIT_OK;
+		rc = 0;
 		goto out;
 	}
 	m.endpoint = &e;
 	m.why = err.text;
-	if (ig_http_get_json(&e, "/v1/models", TIMEOUT_MS, &m.served, &http, &err) && http) {
+	m.served = ig_served_list(&e, &err);
+	if (!m.served && err.code == -EPROTO)
 		ig_complain("%s", err.text);
-		goto out;
-	}
-	if (m.served && !json_is_array(json_object_get(m.served, "data"))) {
-		ig_complain("%s/v1/models: not the list that was expected", e.url);
-		goto out;
-	}
-	if (!(a->json ? print_json(&m) : print_table(&m)))
-		status = IG_EXIT_OK;
+	else
+		rc = a->json ? print_json(&m) : print_table(&m);
 out:
 	json_decref(m.served);
 	ig_catalog_destroy(m.catalog);
-	return status;
+	return rc ? IG_EXIT_FAILED : IG_EXIT_OK;
 }
 
 static int change_model(const struct asked *a, int n_args, char **args)
@@ -297,15 +265,16 @@ static int change_model(const struct asked *a, int n_args, char **args)
 			    .json = a->json };
 
 	if (!c.unload && strcmp(args[0], "load"))
-		return wrong("load or unload is expected, or nothing");
+		return ig_wrong_usage("models", "expected load, unload or nothing");
 	if (n_args != 2)
-		return wrong("the name of one model is expected");
+		return ig_wrong_usage("models", "expected the name of one model");
 	if (a->names || a->models || a->to)
-		return wrong("--names, --models and --to are for the list");
+		return ig_wrong_usage("models", "--names, --models and --to are for the list");
 	if (c.unload && a->no_wait)
-		return wrong("--no-wait is for load");
+		return ig_wrong_usage("models", "--no-wait is for load");
 	if (!ig_served_is_name(args[1]))
-		return wrong("names of models are 1 to 128 of A-Z a-z 0-9 . _ : / -");
+		return ig_wrong_usage("models",
+				      "names of models are 1 to 128 of A-Z a-z 0-9 . _ : / -");
 	c.name = args[1];
 	return change(&a->where, &c);
 }
@@ -314,40 +283,35 @@ int ig_models_main(int argc, char **argv)
 {
 	struct asked a = { 0 };
 	const struct ig_option opts[] = {
-		{ "json", 0, IG_OPT_FLAG, &a.json, NULL, NULL, "print JSON" },
-		{ "names", 0, IG_OPT_STRING, &a.names, NULL, "WHICH",
-		  "print names alone, one a line: known or served" },
-		{ "models", 0, IG_OPT_STRING, &a.models, NULL, "FILE",
-		  "the list of known models (default: the installed models.yaml)" },
-		{ "to", 0, IG_OPT_STRING, &a.to, NULL, "DIR",
-		  "the models folder (default: $INGOT_MODELS_DIR, ~/.local/share/ingot/models)" },
-		{ "no-wait", 0, IG_OPT_FLAG, &a.no_wait, NULL, NULL,
-		  "load: return when the load has begun" },
+		IG_FLAG("json", 0, &a.json, "print JSON"),
+		IG_TEXT("names", 0, &a.names, "WHICH",
+			"print names only, one a line: known or served"),
+		IG_TEXT("models", 0, &a.models, "FILE",
+			"the list of known models (default: the installed models.yaml)"),
+		IG_TEXT("to", 0, &a.to, "DIR",
+			"the models folder (default: $INGOT_MODELS_DIR, ~/.local/share/ingot/models)"),
+		IG_FLAG("no-wait", 0, &a.no_wait, "load: return when the load has started"),
 		IG_WHERE_OPTIONS(&a.where),
-		{ "help", 'h', IG_OPT_FLAG, &a.help, NULL, NULL, "print this" },
 		{ 0 },
 	};
-	struct ig_error err = { 0 };
-	int n_args;
+	int n_args,
+		status = ig_command_start(
+			"models [options] [load NAME | unload NAME]",
+			"List the models that pull knows, which are downloaded, and the models that the "
+			"daemon\nserves, with their states; or have the daemon load or unload one.",
+			opts, argc, argv, &n_args);
 
-	if (ig_options_parse(opts, argc, argv, &n_args, &err))
-		return wrong(err.text);
-	if (a.help) {
-		ig_options_help(
-			stdout, "models [options] [load NAME | unload NAME]",
-			"List the models that pull knows, which of them are here, and what the "
-			"daemon serves\nand in which state; or have the daemon load or unload one.",
-			opts);
-		return IG_EXIT_OK;
-	}
+	if (status >= 0)
+		return status;
 	if (n_args)
 		return change_model(&a, n_args, argv);
 	if (a.no_wait)
-		return wrong("--no-wait is for load");
-	if (a.names && (a.json || (strcmp(a.names, "known") && strcmp(a.names, "served"))))
-		return wrong(a.json ? "--names is not together with --json" :
-				      "--names: known or served is expected");
-	if (a.names && !strcmp(a.names, "served"))
-		return print_served_names(&a.where);
-	return list_models(&a);
+		return ig_wrong_usage("models", "--no-wait is for load");
+	if (a.names && a.json)
+		return ig_wrong_usage("models", "--names and --json exclude each other");
+	if (!a.names || !strcmp(a.names, "known"))
+		return list_models(&a);
+	if (strcmp(a.names, "served"))
+		return ig_wrong_usage("models", "--names: expected known or served");
+	return print_served_names(&a.where);
 }

@@ -1,10 +1,9 @@
 /*
- * pull.c: `ingot pull NAME`: bring a known model's file into the models folder.
+ * pull.c: `ingot pull NAME`: downloads a known model's file into the models folder.
  *
- * Sources are tried in their order until one gives the file; a file that is there
- * already is checked and kept.  Beside the finished file only FILE.part (and its
- * .meta) of an https transfer that was cut short may stay; the next pull goes on
- * from it.
+ * Tries the sources in their order until one delivers the file; verifies and keeps a file that
+ * exists.  Besides the finished file, only FILE.part (and its .meta) of an interrupted https
+ * transfer may remain; the next pull resumes it.
  */
 #include <errno.h>
 #include <signal.h>
@@ -26,23 +25,20 @@ struct pull {
 	const char *models, *to;
 	int64_t stall_s, retries;
 	double retry_wait_s;
-	bool json, help;
+	bool json;
 };
 
 static void complain_unknown(const struct ig_catalog *c, const char *name, const char *list)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
-	for (size_t i = 0; i < c->n_models; i++) {
-		ig_strbuf_puts(&b, i ? ", " : "");
-		ig_strbuf_puts(&b, c->models[i].name);
-	}
-	ig_complain("%s is not in %s; known models: %s", name, list, b.data ? b.data : "none");
+	for (size_t i = 0; i < c->n_models; i++)
+		ig_strbuf_printf(&b, "%s%s", i ? ", " : "", c->models[i].name);
+	ig_complain("%s is not in %s; known models: %s", name, list, b.len ? b.data : "none");
 	ig_strbuf_finish(&b);
 }
 
-/* A YAML scalar; quoted, as a path may hold anything. */
+/* A YAML scalar, quoted where needed: a path may have any characters. */
 static void print_yaml_string(const char *s)
 {
 	struct ig_strbuf b = { 0 };
@@ -53,11 +49,11 @@ static void print_yaml_string(const char *s)
 		ig_strbuf_puts(&b, s);
 	else
 		ig_json_put_text(&w, NULL, s);
-	fputs(b.data ? b.data : "", stdout);
+	fputs(ig_strbuf_text(&b), stdout);
 	ig_strbuf_finish(&b);
 }
 
-/* was_there: nothing had to be fetched. */
+/* was_there: nothing was downloaded. */
 static void print_json(const struct ig_known_model *m, const char *path, bool was_there)
 {
 	struct ig_strbuf b = { 0 };
@@ -71,7 +67,7 @@ static void print_json(const struct ig_known_model *m, const char *path, bool wa
 	ig_json_put_text(&w, "license", m->license);
 	ig_json_put_bool(&w, "was_there", was_there);
 	ig_json_close_object(&w);
-	puts(b.data ? b.data : "");
+	puts(ig_strbuf_text(&b));
 	ig_strbuf_finish(&b);
 }
 
@@ -127,7 +123,7 @@ static void announce(const struct ig_known_model *m, size_t i)
 			ig_text_bytes(size, sizeof size, s->wheel_bytes));
 }
 
-/* Whether part of an https transfer is left beside path. */
+/* Whether an unfinished https transfer of path is kept. */
 static bool part_is_left(const char *path)
 {
 	char part[4096];
@@ -144,96 +140,85 @@ static int pull_model(const struct pull *p, const struct ig_known_model *m, cons
 	struct stat st;
 	int rc, n = snprintf(path, sizeof path, "%s/%s", dir, m->file);
 
-	if (n < 0 || (size_t)n >= sizeof path) {
-		ig_complain("the models folder's path is too long");
-		return IG_EXIT_FAILED;
-	}
+	if (n < 0 || (size_t)n >= sizeof path)
+		return ig_complain("the models folder's path is too long");
 	if (stat(path, &st) == 0) {
 		rc = ig_check_file(path, m->n_bytes, m->sha256, &err);
-		if (rc == 0) {
-			fprintf(stderr, "%s is there already, and whole\n", m->name);
-			print_result(p, m, path, true);
-			return IG_EXIT_OK;
-		}
 		if (rc == -EINTR)
 			return IG_EXIT_INTERRUPTED;
-		ig_complain(
-			"%s is there but is not %s: %s; move it away or delete it, then pull again",
-			path, m->name, err.text);
-		return IG_EXIT_FAILED;
+		if (rc)
+			return ig_complain(
+				"%s exists but is not %s: %s; move or delete it, then pull again",
+				path, m->name, err.text);
+		fprintf(stderr, "%s is downloaded already; its size and SHA-256 are correct\n",
+			m->name);
+		print_result(p, m, path, true);
+		return IG_EXIT_OK;
 	}
 	for (size_t i = 0; i < m->n_sources; i++) {
 		announce(m, i);
 		rc = from_source(p, m, &m->sources[i], dir, path, &err);
 		if (rc == 0) {
-			fprintf(stderr, "%s: size and SHA-256 are right\n", m->file);
+			fprintf(stderr, "%s: size and SHA-256 are correct\n", m->file);
 			print_result(p, m, path, false);
 			return IG_EXIT_OK;
 		}
 		if (rc == -EINTR || ig_interrupted) {
 			fprintf(stderr, "\ninterrupted%s\n",
 				part_is_left(path) ?
-					"; what came is kept, the same command goes on from there" :
+					"; the received part is kept, the same command resumes" :
 					"");
 			return IG_EXIT_INTERRUPTED;
 		}
 		ig_complain("%s", err.text);
 		if (ig_is_local_failure(rc))
-			break; /* another source can't help */
+			break; /* another source would fail too */
 	}
-	ig_complain("%s was not pulled: %s", m->name,
-		    part_is_left(path) ?
-			    "what came is kept in FILE.part, the same command goes on from there" :
-			    "nothing was left behind; see above, then run the same command again");
-	return IG_EXIT_FAILED;
+	return ig_complain(
+		"%s was not pulled: %s", m->name,
+		part_is_left(path) ?
+			"the received part is kept in FILE.part, the same command resumes" :
+			"nothing is left of it; see above, then run the command again");
 }
 
 int ig_pull_main(int argc, char **argv)
 {
 	struct pull p = { .stall_s = 30, .retries = 4, .retry_wait_s = 1 };
 	const struct ig_option opts[] = {
-		{ "models", 0, IG_OPT_STRING, &p.models, NULL, "FILE",
-		  "the list of known models (default: the installed models.yaml)" },
-		{ "to", 0, IG_OPT_STRING, &p.to, NULL, "DIR",
-		  "where the file goes (default: $INGOT_MODELS_DIR, ~/.local/share/ingot/models)" },
+		IG_TEXT("models", 0, &p.models, "FILE",
+			"the list of known models (default: the installed models.yaml)"),
+		IG_TEXT("to", 0, &p.to, "DIR",
+			"the models folder (default: $INGOT_MODELS_DIR, ~/.local/share/ingot/models)"),
 		{ "stall-timeout", 0, IG_OPT_INT, &p.stall_s, NULL, "SECONDS",
-		  "try again when nothing came for so long (default 30)", 1, 3600 },
+		  "retry when nothing was received for so long (default 30)", 1, 3600 },
 		{ "retries", 0, IG_OPT_INT, &p.retries, NULL, "N",
-		  "attempts after the first, when they bring nothing new (default 4)", 0, 100 },
+		  "attempts after the first that bring nothing new (default 4)", 0, 100 },
 		{ "retry-wait", 0, IG_OPT_NUMBER, &p.retry_wait_s, NULL, "SECONDS",
-		  "before the first of them; doubles each time (default 1)", 0, 600 },
-		{ "json", 0, IG_OPT_FLAG, &p.json, NULL, NULL,
-		  "print one JSON object instead of the lines for ingot.yaml" },
-		{ "help", 'h', IG_OPT_FLAG, &p.help, NULL, NULL, "print this" },
+		  "wait before the first retry; doubles each time (default 1)", 0, 600 },
+		IG_FLAG("json", 0, &p.json,
+			"print one JSON object instead of the lines for ingot.yaml"),
 		{ 0 },
 	};
 	char list[4096], dir[4096];
 	struct ig_catalog *c = NULL;
 	struct ig_error err = { 0 };
-	int n_args, status = IG_EXIT_FAILED;
 	char *real = NULL;
-
-	if (ig_options_parse(opts, argc, argv, &n_args, &err)) {
-		ig_complain("pull: %s (ingot help pull)", err.text);
-		return IG_EXIT_USAGE;
-	}
-	if (p.help) {
-		ig_options_help(
-			stdout, "pull NAME [options]",
-			"Download a model that models.yaml knows, check it, and print the lines "
+	int n_args,
+		status = ig_command_start(
+			"pull NAME [options]",
+			"Download a model that models.yaml knows, verify it, and print the lines "
 			"for ingot.yaml.",
-			opts);
-		return IG_EXIT_OK;
-	}
-	if (n_args != 1) {
-		ig_complain("pull: %s (ingot help pull)",
-			    n_args ? "one name expected" :
-				     "which model? `ingot models` lists them");
-		return IG_EXIT_USAGE;
-	}
+			opts, argc, argv, &n_args);
+
+	if (status >= 0)
+		return status;
+	if (n_args != 1)
+		return ig_wrong_usage("pull", n_args ? "expected one name" :
+						       "which model? `ingot models` lists them");
 	ig_catch_interrupts();
-	/* writing past a limit of the shell gives an error instead of death */
+	/* writing past a file size limit returns an error instead of ending the process */
 	signal(SIGXFSZ, SIG_IGN);
+	status = IG_EXIT_FAILED;
 	if (ig_catalog_locate(p.models, list, sizeof list, &err) ||
 	    ig_catalog_load(list, &c, &err) || ig_models_dir(p.to, dir, sizeof dir, &err)) {
 		ig_complain("%s", err.text);
@@ -245,16 +230,12 @@ int ig_pull_main(int argc, char **argv)
 		goto out;
 	}
 	fprintf(stderr, "%s: %s, licence %s\n", m->name, m->description, m->license);
-	if (ig_make_folders(dir, &err)) {
+	if (ig_make_folders(dir, &err))
 		ig_complain("%s; name another folder with --to", err.text);
-		goto out;
-	}
-	real = realpath(dir, NULL);
-	if (!real) {
+	else if (!(real = realpath(dir, NULL)))
 		ig_complain("%s: %s", dir, strerror(errno));
-		goto out;
-	}
-	status = pull_model(&p, m, real);
+	else
+		status = pull_model(&p, m, real);
 out:
 	free(real);
 	ig_catalog_destroy(c);

@@ -1,8 +1,8 @@
 /*
- * run.c: `ingot run "prompt"`: one answer, streamed from the daemon over a WebSocket.
+ * run.c: `ingot run "prompt"`: one response, streamed from the daemon over a WebSocket.
  *
- * Text goes to standard output as it comes, everything else to standard error.
- * Ctrl-C asks the daemon to cancel the request, waits shortly for its end, and
+ * Text is written to standard output as it arrives, everything else to standard error.
+ * Ctrl-C cancels the request, waits at most 2 s for the daemon's confirmation, and
  * exits with 130.
  */
 #include <errno.h>
@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/utf8.h"
 #include "cli/net/response.h"
 #include "cli/commands/command.h"
@@ -22,32 +23,22 @@
 #include "cli/net/session.h"
 #include "cli/term/text.h"
 
-#define MAX_PROMPT (16u << 20)
+#define MAX_PROMPT (16u << 20) /* bytes */
+#define TOO_LARGE "the prompt is larger than 16 MiB"
 #define SILENCE_MS 3000
 
 struct run {
 	struct ig_ask ask;
 	struct ig_where where;
-	bool json, events, quiet, help;
+	bool json, events, quiet;
 	bool tty; /* standard output is a terminal */
 	bool ends_with_newline;
-	struct ig_strbuf text; /* the whole answer, for --json */
+	struct ig_strbuf text; /* the whole response, for --json */
 };
-
-/* Output that can't be written ends the run; a closed pipe does so silently. */
-static int put(const char *s, size_t n)
-{
-	errno = 0;
-	if (fwrite(s, 1, n, stdout) == n && fflush(stdout) == 0)
-		return 0;
-	return errno ? -errno : -EIO;
-}
 
 static int on_text(void *ctx, const char *s, size_t len)
 {
 	struct run *r = ctx;
-	struct ig_strbuf b;
-	int rc;
 
 	if (len == 0 || r->events)
 		return 0;
@@ -56,27 +47,20 @@ static int on_text(void *ctx, const char *s, size_t len)
 		return ig_strbuf_ok(&r->text) ? 0 : -ENOMEM;
 	}
 	r->ends_with_newline = s[len - 1] == '\n';
-	if (!r->tty)
-		return put(s, len);
-	/* a model's text must not drive the terminal */
-	ig_strbuf_init(&b);
-	ig_text_plain(&b, s, len, true);
-	rc = ig_strbuf_ok(&b) ? put(b.data, b.len) : -ENOMEM;
-	ig_strbuf_finish(&b);
-	return rc;
+	return ig_print_text(s, len, r->tty);
 }
 
 static int on_event(void *ctx, const char *json, size_t len)
 {
 	struct run *r = ctx;
-	int rc = r->events ? put(json, len) : 0;
+	int rc = r->events ? ig_print_text(json, len, false) : 0;
 
-	return rc || !r->events ? rc : put("\n", 1);
+	return rc || !r->events ? rc : ig_print_text("\n", 1, false);
 }
 
 /* ---- the prompt ------------------------------------------------------------------- */
 
-/* Whether something was piped or redirected into us; /dev/null is nothing. */
+/* Whether standard input is a pipe, a file or a socket; /dev/null is none of them. */
 static bool input_is_given(void)
 {
 	struct stat st;
@@ -91,64 +75,48 @@ static int read_input(struct ig_strbuf *b, bool hint, struct ig_error *err)
 	struct pollfd p = { .fd = STDIN_FILENO, .events = POLLIN };
 	size_t before = b->len;
 
-	/* a pipe that somebody left open would make us wait without a word */
+	/* an open pipe into which nobody writes would make us wait silently */
 	if (hint && poll(&p, 1, SILENCE_MS) == 0)
-		fputs("ingot: waiting for standard input, which is no terminal; </dev/null says that "
-		      "there is none\n",
+		fputs("ingot: waiting for standard input, which is not a terminal; </dev/null means "
+		      "no input\n",
 		      stderr);
-	for (;;) {
-		if (!ig_strbuf_reserve(b, 65536))
-			return ig_fail(err, -ENOMEM, "out of memory");
-		ssize_t n = read(STDIN_FILENO, b->data + b->len, 65536);
-		if (n < 0 && errno == EINTR && !ig_interrupted)
-			continue;
-		if (n < 0)
-			return ig_fail(err, -errno, "standard input: %s", strerror(errno));
-		if (n == 0)
-			break;
-		b->len += (size_t)n;
-		if (b->len > MAX_PROMPT)
-			return ig_fail(err, -E2BIG, "the prompt is larger than %u MiB",
-				       MAX_PROMPT >> 20);
-	}
+	int rc = ig_read_all(STDIN_FILENO, MAX_PROMPT, &ig_interrupted, b);
+	if (rc == -EFBIG)
+		return ig_fail(err, -E2BIG, TOO_LARGE);
+	if (rc)
+		return ig_fail(err, rc, "standard input: %s", strerror(-rc));
 	if (b->len > before && b->data[b->len - 1] == '\n')
 		b->len--;
 	return 0;
 }
 
-/* The prompt of the arguments, and standard input below it. */
+/* The prompt of the arguments, then standard input after an empty line. */
 static int join(const char *prompt, struct ig_strbuf *b, struct ig_error *err)
 {
-	static const char gap[] = "\n\n";
 	size_t n = strlen(prompt);
 	int rc;
 
-	if (!input_is_given()) {
-		ig_strbuf_puts(b, prompt);
-		return 0;
-	}
 	ig_strbuf_puts(b, prompt);
-	ig_strbuf_puts(b, n ? gap : "");
+	if (!input_is_given())
+		return 0;
+	ig_strbuf_puts(b, n ? "\n\n" : "");
 	size_t start = b->len;
 	rc = read_input(b, true, err);
-	if (!rc && b->len == start && n) { /* nothing came */
+	if (!rc && b->len == start && n) { /* the input is empty */
 		b->len = n;
 		b->data[n] = 0;
 	}
 	return rc;
 }
 
-/* A lone argument is the prompt; but where the prompt can come from standard input, the
- * name of a model that the daemon serves is that. */
+/* A lone argument is the prompt, unless the prompt can come from standard input and the argument
+ * is the name of a served model. */
 static bool is_model(struct run *r, const struct ig_endpoint *e, const char *arg)
 {
-	bool is = false;
+	json_t *list = !r->ask.model && ig_served_is_name(arg) ? ig_served_list(e, NULL) : NULL;
+	bool is = ig_served_has(list, arg);
 
-	if (!r->ask.model && ig_served_is_name(arg)) {
-		json_t *list = ig_served_list(e, NULL);
-		is = ig_served_has(list, arg);
-		json_decref(list);
-	}
+	json_decref(list);
 	return is;
 }
 
@@ -161,8 +129,8 @@ static int get_prompt(struct run *r, const struct ig_endpoint *e, int n_args, ch
 	if (n_args == 2) {
 		if (r->ask.model)
 			return ig_fail(err, -EINVAL,
-				       "the model is named twice, --model %s and %s; or put "
-				       "the prompt in quotes",
+				       "two models are named, --model %s and %s; put a prompt of "
+				       "several words in quotes",
 				       r->ask.model, args[0]);
 		r->ask.model = args[0];
 		args++;
@@ -171,7 +139,7 @@ static int get_prompt(struct run *r, const struct ig_endpoint *e, int n_args, ch
 		if (tty)
 			return ig_fail(err, -EINVAL,
 				       "%s is a model; what is the prompt? ingot run %s "
-				       "\"prompt\" (or talk with it: ingot chat %s)",
+				       "\"prompt\" (or ingot chat %s)",
 				       args[0], args[0], args[0]);
 		r->ask.model = args[0];
 		n_args = 0;
@@ -191,7 +159,7 @@ static int get_prompt(struct run *r, const struct ig_endpoint *e, int n_args, ch
 	if (!b->len)
 		return ig_fail(err, -EINVAL, "the prompt is empty");
 	if (b->len > MAX_PROMPT)
-		return ig_fail(err, -E2BIG, "the prompt is larger than %u MiB", MAX_PROMPT >> 20);
+		return ig_fail(err, -E2BIG, TOO_LARGE);
 	if (!ig_utf8_valid(b->data, b->len))
 		return ig_fail(err, -EINVAL, "the prompt is not UTF-8");
 	r->ask.prompt = b->data;
@@ -199,36 +167,28 @@ static int get_prompt(struct run *r, const struct ig_endpoint *e, int n_args, ch
 	return 0;
 }
 
-/* ---- the answer ------------------------------------------------------------------- */
+/* ---- the response ------------------------------------------------------------------- */
 
-/* What went wrong, for people; and where JSON is wanted, in a. */
-static void complain(struct run *r, const struct ig_endpoint *e, struct ig_response *a, int rc,
+/* Print the error, and store it in a for --json. */
+static void complain(const struct ig_endpoint *e, struct ig_response *a, int rc,
 		     const struct ig_error *err)
 {
-	switch (rc) {
-	case -EPROTO: ig_complain("%s %s; is that Ingot's daemon?", e->url, err->text); break;
-	case -EACCES: ig_complain("%s %s", e->url, err->text); break;
-	case -ECONNREFUSED:
-	case -ETIMEDOUT: ig_endpoint_complain_absent(e, err->text); break;
-	case -ECONNRESET:
-	case -EBADMSG:
-	case -ENOMEM:
-		ig_complain("%s: %s", e->url, err->text[0] ? err->text : "out of memory");
-		break;
-	default: ig_complain("standard output: %s", strerror(-rc)); return;
+	if (!err->code && rc != -ENOMEM) { /* of on_text or on_event */
+		ig_complain("standard output: %s", strerror(-rc));
+		return;
 	}
+	ig_endpoint_complain(e, rc, err->text);
 	snprintf(a->error, sizeof a->error, "%s", err->text);
 	a->state = IG_RESPONSE_FAILED;
 }
 
 static int print_json(struct run *r, const struct ig_response *a)
 {
-	struct ig_strbuf b;
-	int rc = -ENOMEM;
+	struct ig_strbuf b = { 0 };
+	int rc = ig_response_json(a, ig_strbuf_text(&r->text), r->text.len, &b) ?
+			 ig_print_text(b.data, b.len, false) :
+			 -ENOMEM;
 
-	ig_strbuf_init(&b);
-	if (ig_response_json(a, r->text.len ? r->text.data : "", r->text.len, &b))
-		rc = put(b.data, b.len);
 	ig_strbuf_finish(&b);
 	if (rc && rc != -EPIPE)
 		ig_complain("standard output: %s", strerror(-rc));
@@ -242,13 +202,13 @@ static int report(struct run *r, const struct ig_endpoint *e, struct ig_response
 	char line[300];
 
 	if (!r->json && !r->events && a->first_ns && !r->ends_with_newline && rc != -EPIPE) {
-		int failed = put("\n", 1);
+		int failed = ig_print_text("\n", 1, false);
 		rc = rc ? rc : failed;
 	}
 	if (rc == -EPIPE)
 		return IG_EXIT_FAILED;
 	if (rc && rc != -EINTR) {
-		complain(r, e, a, rc, err);
+		complain(e, a, rc, err);
 		status = IG_EXIT_FAILED;
 	} else if (a->state == IG_RESPONSE_FAILED) {
 		ig_complain("%s", a->error);
@@ -256,8 +216,7 @@ static int report(struct run *r, const struct ig_endpoint *e, struct ig_response
 	} else if (!ig_response_ended(a)) {
 		if (a->sent_ns)
 			ig_complain(
-				"interrupted; the daemon did not confirm the end, the connection was "
-				"closed");
+				"interrupted; the daemon did not confirm it, the connection was closed");
 		a->state = IG_RESPONSE_CANCELLED;
 	} else if (!r->quiet && !r->json) {
 		ig_response_summary(a, line, sizeof line);
@@ -275,7 +234,6 @@ static int ask(struct run *r, const struct ig_endpoint *e)
 	struct ig_response a;
 	int rc, status;
 
-	ig_strbuf_init(&r->text);
 	ig_response_init(&a, on_text, r);
 	rc = ig_session_ask(&s, &r->ask, &a, &err);
 	status = report(r, e, &a, rc, &err);
@@ -289,56 +247,41 @@ int ig_run_main(int argc, char **argv)
 	struct run r = { .tty = isatty(STDOUT_FILENO) };
 	struct ig_ask *q = &r.ask;
 	const struct ig_option opts[] = {
-		{ "model", 'm', IG_OPT_STRING, &q->model, NULL, "NAME",
-		  "which model answers (default: the daemon's)" },
+		IG_TEXT("model", 'm', &q->model, "NAME", "the model (default: the daemon's)"),
 		IG_ASK_OPTIONS(q),
-		{ "json", 0, IG_OPT_FLAG, &r.json, NULL, NULL,
-		  "print one JSON object at the end: model, text, finish_reason, usage, timings" },
-		{ "events", 0, IG_OPT_FLAG, &r.events, NULL, NULL,
-		  "print the daemon's events as they come, one JSON object a line" },
-		{ "quiet", 'q', IG_OPT_FLAG, &r.quiet, NULL, NULL,
-		  "no line about speed at the end" },
+		IG_FLAG("json", 0, &r.json,
+			"print one JSON object at the end: model, text, finish_reason, usage, timings"),
+		IG_FLAG("events", 0, &r.events,
+			"print the daemon's events as they arrive, one JSON object a line"),
+		IG_FLAG("quiet", 'q', &r.quiet, "print no line about speed at the end"),
 		IG_WHERE_OPTIONS(&r.where),
-		{ "help", 'h', IG_OPT_FLAG, &r.help, NULL, NULL, "print this" },
 		{ 0 },
 	};
 	struct ig_endpoint e;
 	struct ig_error err = { 0 };
-	struct ig_strbuf prompt;
-	int n_args, status = IG_EXIT_FAILED;
-
-	if (ig_options_parse(opts, argc, argv, &n_args, &err)) {
-		ig_complain("run: %s (ingot help run)", err.text);
-		return IG_EXIT_USAGE;
-	}
-	if (r.help) {
-		ig_options_help(
-			stdout, "run [options] [MODEL] [\"prompt\"]",
-			"Stream one answer from the daemon.  Standard input, when redirected, is "
-			"appended to\nthe prompt, or is the prompt where none is given or it is -.  "
+	struct ig_strbuf prompt = { 0 };
+	int n_args,
+		status = ig_command_start(
+			"run [options] [MODEL] [\"prompt\"]",
+			"Stream one response from the daemon.  Standard input, when redirected, is "
+			"appended to\nthe prompt; it is the prompt when none is given or it is -.  "
 			"Ctrl-C cancels.",
-			opts);
-		return IG_EXIT_OK;
-	}
-	if (n_args > 2) {
-		ig_complain(
-			"run: at most a model and a prompt are expected, %d words given; put the "
+			opts, argc, argv, &n_args);
+
+	if (status >= 0)
+		return status;
+	if (n_args > 2)
+		return ig_wrong_usage(
+			"run",
+			"expected at most a model and a prompt, got %d words; put the "
 			"prompt in quotes",
 			n_args);
-		return IG_EXIT_USAGE;
-	}
-	if (r.json && r.events) {
-		ig_complain("run: --json and --events exclude each other");
-		return IG_EXIT_USAGE;
-	}
-	ig_strbuf_init(&prompt);
+	if (r.json && r.events)
+		return ig_wrong_usage("run", "--json and --events exclude each other");
 	ig_catch_interrupts();
-	int rc = ig_endpoint_open(&r.where, &e, &err);
-	if (rc) {
-		ig_complain("%s", err.text);
-		return IG_EXIT_FAILED;
-	}
-	rc = get_prompt(&r, &e, n_args, argv, &prompt, &err);
+	if (ig_endpoint_open(&r.where, &e, &err))
+		return ig_complain("%s", err.text);
+	int rc = get_prompt(&r, &e, n_args, argv, &prompt, &err);
 	if (!rc)
 		rc = ig_ask_check(q, &err);
 	if (ig_interrupted) {

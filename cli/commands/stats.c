@@ -1,6 +1,6 @@
 /*
- * stats.c: `ingot stats`: what the ledger says about past requests, by model.
- * Reads the SQLite file itself: the daemon need not run.
+ * stats.c: `ingot stats`: statistics of past requests by model, from the ledger.
+ * Reads the SQLite file directly: the daemon need not run.
  */
 #include "cli/commands/stats.h"
 
@@ -51,7 +51,7 @@ bool ig_stats_table(const struct ig_ledger_stats *s, size_t n, struct ig_strbuf 
 
 	ig_table_init(&t, headers, sizeof headers / sizeof headers[0]);
 	for (int i = 0; i < 3; i++)
-		sum.ttft_ms[i] = sum.itl_ms[i] = NAN; /* percentiles of models don't add up */
+		sum.ttft_ms[i] = sum.itl_ms[i] = NAN; /* percentiles cannot be added */
 	for (size_t i = 0; i < n; i++) {
 		add_row(&t, &s[i]);
 		sum.n_requests += s[i].n_requests;
@@ -107,26 +107,17 @@ bool ig_stats_json(const struct ig_ledger_stats *s, size_t n, int64_t since_s,
 	return ig_strbuf_ok(out);
 }
 
-/* The ledger's path: as said, or the configuration's. */
+/* The ledger's path, from --ledger or the configuration. */
 static int find_ledger(const char *ledger, const char *config, char **out, struct ig_error *err)
 {
 	struct ig_config *c = NULL;
-	int rc;
+	int rc = ledger ? 0 : ig_config_load_or_defaults(config, &c, err);
 
-	if (ledger) {
-		*out = strdup(ledger);
-		return *out ? 0 : ig_fail(err, -ENOMEM, "out of memory");
-	}
-	rc = ig_config_load(config, &c, err);
-	/* no configuration anywhere: the daemon's own defaults */
-	if (rc == -ENOENT && !config)
-		rc = ig_config_parse("{}", 2, "defaults", &c, err);
 	if (rc)
 		return rc;
-	if (!c->ledger.enabled)
-		rc = ig_fail(err, -ENOENT, "%s switches the ledger off (ledger.enabled)",
-			     c->file ? c->file : "the configuration");
-	else if (!(*out = strdup(c->ledger.path)))
+	if (c && !c->ledger.enabled)
+		rc = ig_fail(err, -ENOENT, "%s: the ledger is disabled (ledger.enabled)", c->file);
+	else if (!(*out = strdup(c ? c->ledger.path : ledger)))
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 	ig_config_destroy(c);
 	return rc;
@@ -136,58 +127,41 @@ int ig_stats_main(int argc, char **argv)
 {
 	const char *ledger = NULL, *config = NULL;
 	int64_t since_s = 0;
-	bool json = false, help = false;
+	bool json = false;
 	const struct ig_option opts[] = {
 		{ "since", 0, IG_OPT_DURATION, &since_s, NULL, "SPAN",
 		  "the last 90s, 15m, 24h, 7d, 2w; all (default)" },
-		{ "json", 0, IG_OPT_FLAG, &json, NULL, NULL, "print JSON" },
-		{ "ledger", 0, IG_OPT_STRING, &ledger, NULL, "FILE", "the ledger (SQLite)" },
-		{ "config", 'c', IG_OPT_STRING, &config, NULL, "FILE",
-		  "the ingot.yaml that names the ledger" },
-		{ "help", 'h', IG_OPT_FLAG, &help, NULL, NULL, "print this" },
+		IG_FLAG("json", 0, &json, "print JSON"),
+		IG_TEXT("ledger", 0, &ledger, "FILE", "the ledger (SQLite)"),
+		IG_TEXT("config", 'c', &config, "FILE", "the ingot.yaml that names the ledger"),
 		{ 0 },
 	};
 	struct ig_ledger_stats *s = NULL;
 	struct ig_error err = { 0 };
-	struct ig_strbuf out;
+	struct ig_strbuf out = { 0 };
 	char *path = NULL;
 	size_t n = 0;
-	int n_args, status = IG_EXIT_FAILED;
+	int rc = ig_command_start("stats [options]",
+				  "Requests, tokens and latencies by model, from the ledger.", opts,
+				  argc, argv, NULL);
 
-	if (ig_options_parse(opts, argc, argv, &n_args, &err) || n_args) {
-		ig_complain("stats: %s (ingot help stats)",
-			    err.code ? err.text : "no argument expected");
-		return IG_EXIT_USAGE;
-	}
-	if (help) {
-		ig_options_help(stdout, "stats [options]",
-				"Requests, tokens and latencies by model, from the ledger.", opts);
-		return IG_EXIT_OK;
-	}
-	ig_strbuf_init(&out);
-	if (find_ledger(ledger, config, &path, &err) ||
-	    ig_ledger_stats(path, since_s ? ig_wall_ns() - since_s * 1000000000 : 0, &s, &n,
-			    &err)) {
+	if (rc >= 0)
+		return rc;
+	rc = find_ledger(ledger, config, &path, &err) ||
+	     ig_ledger_stats(path, since_s ? ig_wall_ns() - since_s * 1000000000 : 0, &s, &n, &err);
+	if (rc)
 		ig_complain("%s%s", err.text,
 			    path && access(path, F_OK) && errno == ENOENT ?
-				    "; the daemon makes it when it starts" :
+				    "; the daemon creates it when it starts" :
 				    "");
-		goto out;
-	}
-	if (!json && n == 0) {
+	else if (!json && n == 0)
 		printf("no request in %s%s\n", path, since_s ? " in that span" : "");
-		status = IG_EXIT_OK;
-		goto out;
-	}
-	if (json ? ig_stats_json(s, n, since_s, &out) : ig_stats_table(s, n, &out)) {
+	else if (json ? ig_stats_json(s, n, since_s, &out) : ig_stats_table(s, n, &out))
 		fwrite(out.data, 1, out.len, stdout);
-		status = IG_EXIT_OK;
-	} else {
-		ig_complain("out of memory");
-	}
-out:
+	else
+		rc = ig_complain("out of memory");
 	ig_strbuf_finish(&out);
 	free(s);
 	free(path);
-	return status;
+	return rc ? IG_EXIT_FAILED : IG_EXIT_OK;
 }

@@ -1,9 +1,8 @@
 /*
  * catalog.h: models.yaml, the models that `ingot pull` knows by name.
  *
- * A model is one file of known bytes: its size and SHA-256 belong to the model,
- * so every source must bring the same file.  The list is read whole and checked
- * before any of it is used; immutable afterwards.
+ * A model is one file whose size and SHA-256 are known, so every source must have the same file.
+ * The whole list is read and checked before use; it is immutable afterwards.
  */
 #pragma once
 
@@ -18,12 +17,12 @@ struct ig_source {
 };
 
 struct ig_known_model {
-	char *name; /* what users call it */
+	char *name; /* for users */
 	char *description, *license;
-	char *file; /* its name on disk: no folder in it */
+	char *file; /* its name on disk, without a folder */
 	uint64_t n_bytes;
 	char sha256[65];	   /* lower case */
-	struct ig_source *sources; /* in the order in which they are tried */
+	struct ig_source *sources; /* tried in this order */
 	size_t n_sources;
 };
 
@@ -39,8 +38,8 @@ int ig_catalog_load(const char *path, struct ig_catalog **out, struct ig_error *
 void ig_catalog_destroy(struct ig_catalog *c); /* NULL is fine */
 const struct ig_known_model *ig_catalog_find(const struct ig_catalog *c, const char *name);
 
-/* Where the list is: path, else $INGOT_MODELS, else models.yaml beside the
- * installation or in the source tree of an uninstalled build. */
+/* The list's path: path, else $INGOT_MODELS, else models.yaml of the installation or of the source
+ * tree of an uninstalled build. */
 int ig_catalog_locate(const char *path, char *buf, size_t size, struct ig_error *err);
-/* Where models are kept: dir, else $INGOT_MODELS_DIR, else ~/.local/share/ingot/models. */
+/* The models folder: dir, else $INGOT_MODELS_DIR, else ~/.local/share/ingot/models. */
 int ig_models_dir(const char *dir, char *buf, size_t size, struct ig_error *err);

@@ -1,11 +1,10 @@
 /*
  * fetch.c: see fetch.h.  Over libcurl's easy interface.
  *
- * Beside FILE.part lies FILE.part.meta: the address and the ETag that the bytes in
- * FILE.part belong to.  An attempt asks for the rest with Range, and If-Range when
- * the ETag is a strong one, so that a file that has changed comes whole again.
- * Nothing the server says about lengths is believed: at most n_bytes are written,
- * a Content-Range must fit what is there, and the hash is taken over the whole.
+ * FILE.part.meta has the URL and the ETag of the bytes in FILE.part.  An attempt requests the rest
+ * with Range, and with If-Range when the ETag is strong, so that a changed file is sent whole.
+ * The server's lengths are not trusted: at most n_bytes are written, a Content-Range must continue
+ * the bytes in the file, and the hash is computed over the whole file.
  */
 #include "cli/download/fetch.h"
 
@@ -27,28 +26,29 @@
 
 #define MAX_REDIRECTS 5
 #define STALL_BYTES_PER_S 256
-#define GOOD_PROGRESS (1u << 20) /* an attempt that brought so much starts the count anew */
+#define GOOD_PROGRESS                                                                              \
+	(1u << 20) /* an attempt with so many new bytes resets the count of attempts */
 
 struct attempt {
 	const struct ig_fetch *f;
 	CURL *curl;
 	int fd;
 	uint64_t have; /* bytes in the file */
-	uint64_t from; /* where this attempt asked to begin */
+	uint64_t from; /* where this attempt starts */
 	bool body_checked;
-	char etag_sent[256]; /* of the bytes that are there; "" when unknown */
-	/* of the response that is coming in */
+	char etag_sent[256]; /* of the bytes in the file; "": unknown */
+	/* of the current response */
 	char etag[256];
 	bool has_range;
 	uint64_t range_start, range_total; /* total UINT64_MAX: '*' */
-	/* why the body was refused */
+	/* the error for which the body was refused */
 	int rc;
-	bool again; /* a fresh attempt from zero may help */
+	bool again; /* another attempt from byte 0 may succeed */
 	struct ig_error err;
 	struct ig_progress progress;
 };
 
-/* ---- the note beside the part -------------------------------------------------- */
+/* ---- FILE.part.meta -------------------------------------------------- */
 
 static bool meta_path(const struct ig_fetch *f, char *buf, size_t size)
 {
@@ -57,7 +57,7 @@ static bool meta_path(const struct ig_fetch *f, char *buf, size_t size)
 	return n > 0 && (size_t)n < size;
 }
 
-/* Whether the part is of this address; its ETag if known. */
+/* Whether the part is of this URL; sets its ETag, if known. */
 static bool meta_read(const struct ig_fetch *f, char *etag, size_t size)
 {
 	char path[4096], text[4096];
@@ -156,15 +156,13 @@ static size_t on_header(char *s, size_t one, size_t n, void *ctx)
 			from++;
 		while (to > from && (unsigned char)s[to - 1] <= 0x20)
 			to--;
-		if (to - from >= 2 && to - from < sizeof a->etag) {
-			bool clean = true;
-			for (size_t i = from; i < to; i++)
-				clean = clean && (unsigned char)s[i] > 0x20 && s[i] != 0x7f;
-			/* a weak one (W/) says nothing about bytes */
-			if (clean && s[from] == '"') {
-				memcpy(a->etag, s + from, to - from);
-				a->etag[to - from] = 0;
-			}
+		bool ok = to - from >= 2 && to - from < sizeof a->etag;
+		for (size_t i = from; i < to && ok; i++)
+			ok = (unsigned char)s[i] > 0x20 && s[i] != 0x7f;
+		/* a weak one (W/) does not identify bytes */
+		if (ok && s[from] == '"') {
+			memcpy(a->etag, s + from, to - from);
+			a->etag[to - from] = 0;
 		}
 	} else if (n > 14 && !strncasecmp(s, "Content-Range:", 14)) {
 		a->has_range = parse_content_range(s + 14, n - 14, a);
@@ -178,7 +176,7 @@ static int refuse(struct attempt *a, int rc, bool again, const char *text)
 	return a->rc = ig_fail(&a->err, rc, "%s", text);
 }
 
-/* Judge the response by its headers, before its first byte is written. */
+/* Check the response's headers before its first byte is written. */
 static int check_response(struct attempt *a)
 {
 	long status = 0;
@@ -187,31 +185,23 @@ static int check_response(struct attempt *a)
 
 	curl_easy_getinfo(a->curl, CURLINFO_RESPONSE_CODE, &status);
 	curl_easy_getinfo(a->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
-	if (status == 206) {
-		if (!a->has_range || a->range_start != a->from ||
-		    (a->etag_sent[0] && a->etag[0] && strcmp(a->etag_sent, a->etag)))
-			return refuse(a, -EBADMSG, true,
-				      "the server resumed at another place or in another file");
-		if (a->range_total != UINT64_MAX && a->range_total != a->f->n_bytes) {
-			snprintf(text, sizeof text,
-				 "the server's file has %llu bytes, %llu expected",
-				 (unsigned long long)a->range_total,
-				 (unsigned long long)a->f->n_bytes);
-			return refuse(a, -EBADMSG, false, text);
-		}
-	} else if (status == 200) {
-		if (length >= 0 && (uint64_t)length != a->f->n_bytes) {
-			snprintf(text, sizeof text,
-				 "the server's file has %lld bytes, %llu expected",
-				 (long long)length, (unsigned long long)a->f->n_bytes);
-			return refuse(a, -EBADMSG, false, text);
-		}
-		if (a->have) {
-			if (ftruncate(a->fd, 0))
-				return refuse(a, -errno, false, strerror(errno));
-			fputs("  the server sends the file from its beginning\n", stderr);
-			a->have = 0;
-		}
+	uint64_t total = status == 206 ? a->range_total :
+			 length < 0    ? UINT64_MAX :
+					 (uint64_t)length;
+	if (status == 206 && (!a->has_range || a->range_start != a->from ||
+			      (a->etag_sent[0] && a->etag[0] && strcmp(a->etag_sent, a->etag))))
+		return refuse(a, -EBADMSG, true,
+			      "the server resumed at another offset or with another file");
+	if (total != UINT64_MAX && total != a->f->n_bytes) {
+		snprintf(text, sizeof text, "the server's file has %llu bytes, %llu expected",
+			 (unsigned long long)total, (unsigned long long)a->f->n_bytes);
+		return refuse(a, -EBADMSG, false, text);
+	}
+	if (status == 200 && a->have) {
+		if (ftruncate(a->fd, 0))
+			return refuse(a, -errno, false, strerror(errno));
+		fputs("  the server sends the file from its start\n", stderr);
+		a->have = 0;
 	}
 	int rc = meta_write(a->f, a->etag, &a->err);
 	if (rc)
@@ -227,7 +217,7 @@ static size_t on_body(char *data, size_t one, size_t n, void *ctx)
 
 	curl_easy_getinfo(a->curl, CURLINFO_RESPONSE_CODE, &status);
 	if (status != 200 && status != 206)
-		return n; /* an error's page; the status tells */
+		return n; /* the body of an error, which try_once reports */
 	if (!a->body_checked && check_response(a))
 		return 0;
 	a->body_checked = true;
@@ -265,7 +255,7 @@ static int setup(struct attempt *a, struct curl_slist **headers, char *why)
 {
 	CURL *c = a->curl;
 	bool plain =
-		!strncmp(a->f->url, "http://", 7); /* a loopback address: the catalog says so */
+		!strncmp(a->f->url, "http://", 7); /* the catalog allows it for loopback only */
 	CURLcode rc = CURLE_OK;
 	char text[320];
 
@@ -315,7 +305,7 @@ static int setup(struct attempt *a, struct curl_slist **headers, char *why)
 	return rc == CURLE_OK ? 0 : rc == CURLE_OUT_OF_MEMORY ? -ENOMEM : -EINVAL;
 }
 
-/* 0: the server has sent all it wanted.  -EAGAIN with text: try again.  Else final. */
+/* 0: the response has ended.  -EAGAIN with text: try again.  Other errors are final. */
 static int try_once(struct attempt *a, struct ig_error *err)
 {
 	struct curl_slist *headers = NULL;
@@ -342,14 +332,15 @@ static int try_once(struct attempt *a, struct ig_error *err)
 	if (!why[0])
 		snprintf(why, sizeof why, "%s", curl_easy_strerror(code));
 
+	a->again = a->again || (code == CURLE_OK && status == 416);
 	if (ig_interrupted)
 		rc = ig_fail(err, -EINTR, "interrupted");
-	else if (a->rc) /* our own verdict on the body */
+	else if (a->rc) /* of check_response or on_body */
 		rc = ig_fail(err, a->again ? -EAGAIN : a->rc, "%s", a->err.text);
 	else if (code == CURLE_OK && (status == 200 || status == 206))
 		rc = 0;
 	else if (code == CURLE_OK && status == 416)
-		rc = ig_fail(err, -EAGAIN, "the server can't resume there"), a->again = true;
+		rc = ig_fail(err, -EAGAIN, "the server cannot resume at this offset");
 	else if (code == CURLE_OK && (status >= 500 || status == 408 || status == 429))
 		rc = ig_fail(err, -EAGAIN, "the server answered HTTP %ld", status);
 	else if (code == CURLE_OK)
@@ -364,7 +355,7 @@ static int try_once(struct attempt *a, struct ig_error *err)
 		 code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
 		 code == CURLE_OUT_OF_MEMORY)
 		rc = ig_fail(err, -EPROTO, "%.250s: %s", a->f->url, why);
-	else /* no connection, cut in the middle, … */
+	else /* no connection, a broken connection, … */
 		rc = ig_fail(err, -EAGAIN, "%s", why);
 out:
 	curl_slist_free_all(headers);
@@ -396,7 +387,7 @@ static int open_part(struct attempt *a, struct ig_error *err)
 	if (!meta_read(f, a->etag_sent, sizeof a->etag_sent) || a->have > f->n_bytes)
 		forget_bytes(a);
 	if (a->have)
-		fprintf(stderr, "  going on after the %llu bytes of an earlier attempt\n",
+		fprintf(stderr, "  resuming after the %llu bytes of an earlier attempt\n",
 			(unsigned long long)a->have);
 	return 0;
 }
@@ -414,9 +405,9 @@ static void wait_s(double s)
 int ig_fetch_file(const struct ig_fetch *f, struct ig_error *err)
 {
 	struct attempt a = { .f = f, .fd = -1 };
-	int64_t idle = 0; /* attempts in a row that brought nothing */
+	int64_t idle = 0; /* consecutive attempts with little progress */
 	double wait = f->retry_wait_s;
-	bool judged_anew = false;
+	bool restarted = false;
 	int rc;
 
 	if (curl_global_init(CURL_GLOBAL_DEFAULT))
@@ -429,7 +420,7 @@ int ig_fetch_file(const struct ig_fetch *f, struct ig_error *err)
 		goto out;
 	for (;;) {
 		uint64_t before = a.have;
-		bool pieced = before > 0;
+		bool resumed = before > 0;
 
 		rc = a.have == f->n_bytes ? 0 : try_once(&a, err);
 		if (rc == 0 && a.have < f->n_bytes)
@@ -440,11 +431,11 @@ int ig_fetch_file(const struct ig_fetch *f, struct ig_error *err)
 			if (rc != -EBADMSG)
 				break;
 			forget_bytes(&a);
-			/* pieces of two files give neither: once more in one go */
-			if (!pieced || judged_anew)
+			/* the parts may be of two files: once more from the start */
+			if (!resumed || restarted)
 				break;
-			judged_anew = true;
-			ig_complain("the resumed file is wrong (%s); once more from the beginning",
+			restarted = true;
+			ig_complain("the resumed file is wrong (%s); downloading it from the start",
 				    err ? err->text : "");
 			continue;
 		}
@@ -464,14 +455,14 @@ int ig_fetch_file(const struct ig_fetch *f, struct ig_error *err)
 				err->code = rc;
 			break;
 		}
-		fprintf(stderr, "  %s; trying again in %.3g s (%lld of %lld)\n",
-			err ? err->text : "", wait, (long long)idle, (long long)f->retries);
+		fprintf(stderr, "  %s; retrying in %.3g s (%lld of %lld)\n", err ? err->text : "",
+			wait, (long long)idle, (long long)f->retries);
 		wait_s(wait);
 		wait *= 2;
 	}
 out:
 	if (a.fd >= 0) {
-		/* nothing worth keeping: leave nothing */
+		/* delete an empty part */
 		if (rc != -EBUSY && rc != 0 && a.have == 0) {
 			unlink(f->part);
 			meta_remove(f);

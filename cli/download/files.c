@@ -11,6 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "cli/term/text.h"
 
 volatile sig_atomic_t ig_interrupted;
@@ -24,7 +25,7 @@ static void on_interrupt(int sig)
 
 void ig_catch_interrupts(void)
 {
-	struct sigaction sa = { .sa_handler = on_interrupt }; /* no SA_RESTART: waits end */
+	struct sigaction sa = { .sa_handler = on_interrupt }; /* no SA_RESTART: ends waits */
 
 	sigemptyset(&sa.sa_mask);
 	sigaction(SIGINT, &sa, NULL);
@@ -33,27 +34,16 @@ void ig_catch_interrupts(void)
 
 int ig_make_folders(const char *path, struct ig_error *err)
 {
-	char buf[4096];
+	struct ig_strbuf inside = { 0 };
 	struct stat st;
-	size_t n = strlen(path);
+	int rc;
 
-	if (n == 0 || n >= sizeof buf)
-		return ig_fail(err, -ENAMETOOLONG, "the folder's path is empty or too long");
-	memcpy(buf, path, n + 1);
-	for (size_t i = 1; i <= n; i++) {
-		if (buf[i] != '/' && buf[i])
-			continue;
-		char kept = buf[i];
-		buf[i] = 0;
-		if (mkdir(buf, 0755) && errno != EEXIST && errno != EISDIR) {
-			int e = errno;
-			/* a read-only system says so before it says that the folder is there */
-			if (stat(buf, &st))
-				return ig_fail(err, -e, "can't make the folder %.300s: %s", buf,
-					       strerror(e));
-		}
-		buf[i] = kept;
-	}
+	ig_strbuf_printf(&inside, "%s/", path);
+	rc = ig_strbuf_ok(&inside) ? ig_make_folders_above(inside.data, 0755, err) :
+				     ig_fail(err, -ENOMEM, "out of memory");
+	ig_strbuf_finish(&inside);
+	if (rc)
+		return rc;
 	if (stat(path, &st))
 		return ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
 	if (!S_ISDIR(st.st_mode))
@@ -63,8 +53,7 @@ int ig_make_folders(const char *path, struct ig_error *err)
 	return 0;
 }
 
-/* SHA-256 of a whole file as 64 lower-case digits and NUL, and its size.
- * -EINTR when ig_interrupted was set on the way. */
+/* SHA-256 of a file as 64 lower-case digits, and its size.  -EINTR: ig_interrupted is set. */
 static int sha256_file(const char *path, char hex[65], uint64_t *n_bytes, struct ig_error *err)
 {
 	enum { CHUNK = 1 << 20 };
@@ -83,25 +72,19 @@ static int sha256_file(const char *path, char hex[65], uint64_t *n_bytes, struct
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 		goto out;
 	}
-	for (;;) {
-		ssize_t n = read(fd, buf, CHUNK);
-		if (n < 0 && errno == EINTR && !ig_interrupted)
-			continue;
-		if (ig_interrupted) {
+	for (ssize_t n = 1; n;) {
+		n = read(fd, buf, CHUNK);
+		if (ig_interrupted)
 			rc = ig_fail(err, -EINTR, "interrupted");
-			goto out;
-		}
-		if (n < 0) {
+		else if (n < 0 && errno == EINTR)
+			continue;
+		else if (n < 0)
 			rc = ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
-			goto out;
-		}
-		if (n == 0)
-			break;
-		*n_bytes += (uint64_t)n;
-		if (!EVP_DigestUpdate(md, buf, (size_t)n)) {
+		else if (n && !EVP_DigestUpdate(md, buf, (size_t)n))
 			rc = ig_fail(err, -EIO, "SHA-256 failed");
+		if (rc)
 			goto out;
-		}
+		*n_bytes += (uint64_t)n;
 	}
 	if (!EVP_DigestFinal_ex(md, digest, &n_digest) || n_digest != 32) {
 		rc = ig_fail(err, -EIO, "SHA-256 failed");
@@ -134,11 +117,9 @@ int ig_check_file(const char *path, uint64_t n_bytes, const char *sha256, struct
 
 int ig_move_into_place(const char *from, const char *to, struct ig_error *err)
 {
-	char dir[4096];
 	int fd = open(from, O_RDONLY | O_CLOEXEC);
 
-	/* on the disk before it gets its name: a power cut must not leave a model
-	 * that looks whole */
+	/* on the disk before it is renamed: after a power cut the file must be whole */
 	if (fd < 0 || fsync(fd)) {
 		int e = errno;
 		if (fd >= 0)
@@ -149,17 +130,8 @@ int ig_move_into_place(const char *from, const char *to, struct ig_error *err)
 	if (chmod(from, 0644) || rename(from, to))
 		return ig_fail(err, -errno, "can't move %.150s to %.150s: %s", from, to,
 			       strerror(errno));
-	snprintf(dir, sizeof dir, "%s", to);
-	char *slash = strrchr(dir, '/');
-	if (slash) {
-		slash[slash == dir] = 0;
-		fd = open(dir, O_RDONLY | O_CLOEXEC);
-		if (fd >= 0) {
-			/* some file systems can't sync a folder; the name is there anyway */
-			(void)fsync(fd);
-			close(fd);
-		}
-	}
+	/* some file systems cannot sync a folder; the file has its name anyway */
+	(void)ig_sync_folder_of(to);
 	return 0;
 }
 
@@ -169,13 +141,13 @@ int ig_check_space(const char *dir, uint64_t n_bytes, struct ig_error *err)
 	char need[32], have[32];
 
 	if (statvfs(dir, &v))
-		return 0; /* unknown: the write itself will tell */
+		return 0; /* unknown: writing will fail if there is too little */
 	uint64_t left = (uint64_t)v.f_bavail * (v.f_frsize ? v.f_frsize : v.f_bsize);
 	if (left >= n_bytes)
 		return 0;
 	return ig_fail(err, -ENOSPC,
-		       "the disk of %.250s has %s left, %s are needed; make room or name another "
-		       "folder with --to",
+		       "the disk of %.250s has %s left, %s are needed; free some space or name "
+		       "another folder with --to",
 		       dir, ig_text_bytes(have, sizeof have, left),
 		       ig_text_bytes(need, sizeof need, n_bytes));
 }

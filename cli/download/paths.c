@@ -1,69 +1,40 @@
 /*
- * paths.c: where the list of models and the models themselves are (catalog.h).  An
- * installed ingot finds share/ingot/models.yaml beside its bin folder, so that a
- * moved prefix keeps working; one that runs from a build folder finds etc/ of the
- * source tree.
+ * paths.c: the paths of the list of models and of the models folder (catalog.h).  An installed
+ * ingot finds share/ingot/models.yaml relative to its bin folder, so that a moved prefix works; a
+ * program in a build folder finds etc/ of the source tree.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#ifdef __APPLE__
-#include <mach-o/dyld.h>
-#endif
 
+#include "base/file.h"
 #include "cli/download/catalog.h"
 
-static bool own_folder(char *buf, size_t size)
-{
-	char raw[4096];
-#ifdef __APPLE__
-	uint32_t n = sizeof raw;
-	if (_NSGetExecutablePath(raw, &n))
-		return false;
-	char *real = realpath(raw, NULL);
-#else
-	ssize_t n = readlink("/proc/self/exe", raw, sizeof raw - 1);
-	if (n <= 0)
-		return false;
-	raw[n] = 0;
-	char *real = realpath(raw, NULL);
-#endif
-	if (!real)
-		return false;
-	char *slash = strrchr(real, '/');
-	if (slash)
-		*slash = 0;
-	int m = snprintf(buf, size, "%s", real);
-	free(real);
-	return m >= 0 && (size_t)m < size;
-}
+static bool fits(int n, size_t size) { return n >= 0 && (size_t)n < size; }
 
 int ig_catalog_locate(const char *path, char *buf, size_t size, struct ig_error *err)
 {
-	static const char *const beside[] = {
+	static const char *const relative[] = {
 		"../share/ingot/models.yaml", /* PREFIX/bin */
 		"../../etc/models.yaml",      /* SOURCE/build/cli */
 	};
 	const char *env = getenv("INGOT_MODELS");
 	char dir[4096];
-	int n;
 
 	if (!path && env && *env)
 		path = env;
-	if (path) {
-		n = snprintf(buf, size, "%s", path);
-		return n < 0 || (size_t)n >= size ? ig_fail(err, -ENAMETOOLONG, "path too long") :
-						    0;
-	}
-	if (own_folder(dir, sizeof dir))
-		for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
-			n = snprintf(buf, size, "%s/%s", dir, beside[i]);
-			if (n >= 0 && (size_t)n < size && access(buf, R_OK) == 0)
+	if (path)
+		return fits(snprintf(buf, size, "%s", path), size) ?
+			       0 :
+			       ig_fail(err, -ENAMETOOLONG, "the path is too long");
+	if (ig_program_folder(dir, sizeof dir))
+		for (size_t i = 0; i < sizeof relative / sizeof relative[0]; i++)
+			if (fits(snprintf(buf, size, "%s/%s", dir, relative[i]), size) &&
+			    access(buf, R_OK) == 0)
 				return 0;
-		}
-	n = snprintf(buf, size, "%s", IG_DATA_DIR "/models.yaml");
-	if (n >= 0 && (size_t)n < size && access(buf, R_OK) == 0)
+	if (fits(snprintf(buf, size, "%s", IG_DATA_DIR "/models.yaml"), size) &&
+	    access(buf, R_OK) == 0)
 		return 0;
 	return ig_fail(err, -ENOENT, "no models.yaml found (looked for %s); name one with --models",
 		       IG_DATA_DIR "/models.yaml");
@@ -84,7 +55,6 @@ int ig_models_dir(const char *dir, char *buf, size_t size, struct ig_error *err)
 		n = snprintf(buf, size, "%s/.local/share/ingot/models", home);
 	else
 		return ig_fail(err, -ENOENT, "HOME is not set; name a folder with --to");
-	if (n < 0 || (size_t)n >= size)
-		return ig_fail(err, -ENAMETOOLONG, "the models folder's path is too long");
-	return 0;
+	return fits(n, size) ? 0 :
+			       ig_fail(err, -ENAMETOOLONG, "the models folder's path is too long");
 }

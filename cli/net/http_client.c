@@ -1,4 +1,4 @@
-/* http_client.c: see http_client.h.  No proxy, no redirects, 16 MiB at most. */
+/* http_client.c: see http_client.h.  No proxy, no redirects; at most 16 MiB. */
 #include "cli/net/http_client.h"
 
 #include <curl/curl.h>
@@ -20,7 +20,7 @@ static size_t on_body(char *data, size_t one, size_t n, void *ctx)
 	return ig_strbuf_ok(b) ? n : 0;
 }
 
-/* The message of an error body in OpenAI's shape. */
+/* The message of an error in OpenAI's format. */
 static const char *error_message(const json_t *root)
 {
 	const char *s = ig_json_text(json_object_get(root, "error"), "message");
@@ -28,48 +28,50 @@ static const char *error_message(const json_t *root)
 	return s ? s : "no reason given";
 }
 
-static int set_headers(CURL *c, const struct ig_endpoint *e, bool has_body,
-		       struct curl_slist **headers)
+static bool add_header(struct curl_slist **headers, const char *text)
+{
+	struct curl_slist *all = curl_slist_append(*headers, text);
+
+	if (all)
+		*headers = all;
+	return all;
+}
+
+static bool set_headers(CURL *c, const struct ig_endpoint *e, bool has_body,
+			struct curl_slist **headers)
 {
 	char bearer[sizeof e->api_key + 32];
-	struct curl_slist *more;
+	bool ok = true;
 
 	if (e->api_key[0]) {
 		snprintf(bearer, sizeof bearer, "Authorization: Bearer %s", e->api_key);
-		*headers = curl_slist_append(NULL, bearer);
+		ok = add_header(headers, bearer);
 		memset(bearer, 0, sizeof bearer);
-		if (!*headers)
-			return -ENOMEM;
 	}
-	if (has_body) {
-		more = curl_slist_append(*headers, "Content-Type: application/json");
-		if (!more)
-			return -ENOMEM;
-		*headers = more;
-	}
-	return *headers && curl_easy_setopt(c, CURLOPT_HTTPHEADER, *headers) ? -ENOMEM : 0;
+	if (ok && has_body)
+		ok = add_header(headers, "Content-Type: application/json");
+	return ok && !curl_easy_setopt(c, CURLOPT_HTTPHEADER, *headers);
 }
 
-/* text NULL: GET.  0 when there was an answer, whatever its status; *out is NULL if that was
- * no JSON, and je says why. */
+/* text NULL: GET.  0 when a reply came, whatever its status; *out is NULL if its body is not
+ * JSON, for the reason in je. */
 static int ask(const struct ig_endpoint *e, const char *path, const char *text, int timeout_ms,
 	       json_t **out, struct ig_json_error *je, long *status, struct ig_error *err)
 {
 	char url[600], why[CURL_ERROR_SIZE] = "";
 	struct curl_slist *headers = NULL;
-	struct ig_strbuf body;
+	struct ig_strbuf body = { 0 };
 	CURLcode code = CURLE_OK;
 	CURL *c = NULL;
 	int rc = 0;
 
 	*out = NULL;
 	*status = 0;
-	ig_strbuf_init(&body);
 	snprintf(url, sizeof url, "%s://%s%.200s", e->tls ? "https" : "http", e->authority, path);
 	if (curl_global_init(CURL_GLOBAL_DEFAULT))
 		return ig_fail(err, -ENOMEM, "curl does not start");
 	c = curl_easy_init();
-	if (!c || set_headers(c, e, text, &headers)) {
+	if (!c || !set_headers(c, e, text, &headers)) {
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 		goto out;
 	}
@@ -104,7 +106,7 @@ static int ask(const struct ig_endpoint *e, const char *path, const char *text, 
 			     "%s", why[0] ? why : curl_easy_strerror(code));
 		goto out;
 	}
-	ig_json_read(body.len ? body.data : "", body.len, NULL, out, je);
+	ig_json_read(ig_strbuf_text(&body), body.len, NULL, out, je);
 out:
 	curl_easy_cleanup(c);
 	curl_slist_free_all(headers);
@@ -116,7 +118,7 @@ out:
 static int fail_json(const struct ig_endpoint *e, const char *path, const struct ig_json_error *je,
 		     struct ig_error *err)
 {
-	return ig_fail(err, -EPROTO, "%.200s%.200s answered no JSON: %.100s", e->url, path,
+	return ig_fail(err, -EPROTO, "%.200s%.200s: the reply is not JSON: %.100s", e->url, path,
 		       je->text);
 }
 
@@ -127,8 +129,8 @@ int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_
 	int rc = ask(e, path, NULL, timeout_ms, out, &je, status, err);
 
 	if (!rc && *status != 200)
-		rc = ig_fail(err, -EPROTO, "%.200s%.200s answered HTTP %ld: %.200s", e->url, path,
-			     *status, error_message(*out));
+		rc = ig_fail(err, -EPROTO, "%.200s%.200s: HTTP %ld: %.200s", e->url, path, *status,
+			     error_message(*out));
 	else if (!rc && !*out)
 		rc = fail_json(e, path, &je, err);
 	if (rc) {

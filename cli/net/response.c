@@ -10,7 +10,7 @@
 
 int ig_ask_check(const struct ig_ask *q, struct ig_error *err)
 {
-	if (q->seed > INT64_MAX) /* JSON numbers of the daemon's reader end there */
+	if (q->seed > INT64_MAX) /* the daemon reads JSON integers as int64_t */
 		return ig_fail(err, -EINVAL, "--seed: at most %lld", (long long)INT64_MAX);
 	if (q->model && (!q->model[0] || !ig_utf8_valid(q->model, strlen(q->model))))
 		return ig_fail(err, -EINVAL, "the model's name is empty or not UTF-8");
@@ -89,16 +89,15 @@ void ig_response_init(struct ig_response *a, int (*text)(void *ctx, const char *
 	};
 }
 
-/* A string of the server for people: one line, cut to fit. */
+/* A string of the server as one plain line, cut to fit. */
 static void take_text(char *buf, size_t size, const json_t *v)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	const char *s = json_string_value(v);
 
 	buf[0] = 0;
 	if (!s)
 		return;
-	ig_strbuf_init(&b);
 	ig_text_plain(&b, s, json_string_length(v), false);
 	if (ig_strbuf_ok(&b) && b.data) {
 		size_t n = ig_utf8_cut(b.data, b.len, size - 1);
@@ -165,7 +164,7 @@ static void take_end(struct ig_response *a, const char *type, const json_t *resp
 int ig_response_event(struct ig_response *a, const char *json, size_t len, int64_t now_ns,
 		      struct ig_error *err)
 {
-	/* a model may well write U+0000 */
+	/* a model may generate U+0000 */
 	const struct ig_json_limits limits = { .allow_nul = true };
 	struct ig_json_error why;
 	const char *type;
@@ -173,15 +172,18 @@ int ig_response_event(struct ig_response *a, const char *json, size_t len, int64
 	int rc = ig_json_read(json, len, &limits, &root, &why);
 
 	if (rc)
-		return ig_fail(err, -EBADMSG, "the server sent no JSON: %.100s", why.text);
+		return ig_fail(err, -EBADMSG, "the server sent text that is not JSON: %.100s",
+			       why.text);
 	type = ig_json_text(root, "type");
 	if (!type) {
 		rc = ig_fail(err, -EBADMSG, "the server sent an event without a type");
 		goto out;
 	}
-	if (!strcmp(type, "response.output_text.delta")) {
+	bool is_text = !strcmp(type, "response.output_text.delta");
+	if (is_text || !strcmp(type, "response.reasoning_text.delta")) {
 		const json_t *delta = json_object_get(root, "delta");
-		if (!json_is_string(delta)) {
+		int (*each)(void *ctx, const char *s, size_t len) = is_text ? a->text : a->thought;
+		if (is_text && !json_is_string(delta)) {
 			rc = ig_fail(err, -EBADMSG, "%s without a text", type);
 			goto out;
 		}
@@ -189,16 +191,8 @@ int ig_response_event(struct ig_response *a, const char *json, size_t len, int64
 			a->first_ns = now_ns;
 		a->last_ns = now_ns;
 		a->state = IG_RESPONSE_STREAMING;
-		rc = a->text(a->ctx, json_string_value(delta), json_string_length(delta));
-	} else if (!strcmp(type, "response.reasoning_text.delta")) {
-		const json_t *delta = json_object_get(root, "delta");
-		if (!a->first_ns)
-			a->first_ns = now_ns;
-		a->last_ns = now_ns;
-		a->state = IG_RESPONSE_STREAMING;
-		if (a->thought && json_is_string(delta))
-			rc = a->thought(a->ctx, json_string_value(delta),
-					json_string_length(delta));
+		if (each && json_is_string(delta))
+			rc = each(a->ctx, json_string_value(delta), json_string_length(delta));
 	} else if (!strcmp(type, "response.created")) {
 		take_id(a, json_object_get(root, "response"));
 		a->state = IG_RESPONSE_STREAMING;
@@ -233,7 +227,7 @@ const char *ig_response_finish_reason(const struct ig_response *a)
 	}
 }
 
-/* The first token's time is the prompt's; the rate is that of the others. */
+/* Tokens in a second after the first one, whose time is the prompt's; -1: unknown. */
 static double rate_of(const struct ig_response *a)
 {
 	double s = (double)(a->last_ns - a->first_ns) / 1e9;
@@ -292,10 +286,9 @@ bool ig_response_json(const struct ig_response *a, const char *text, size_t len,
 
 void ig_response_summary(const struct ig_response *a, char *buf, size_t size)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	char ms[32];
 
-	ig_strbuf_init(&b);
 	if (a->n_output >= 0)
 		ig_strbuf_printf(&b, "%lld token%s", (long long)a->n_output,
 				 a->n_output == 1 ? "" : "s");
@@ -317,6 +310,6 @@ void ig_response_summary(const struct ig_response *a, char *buf, size_t size)
 	else if (a->state == IG_RESPONSE_INCOMPLETE)
 		ig_strbuf_printf(&b, ", ended early: %s",
 				 a->reason[0] ? a->reason : "no reason given");
-	snprintf(buf, size, "%s", ig_strbuf_ok(&b) && b.data ? b.data : "");
+	snprintf(buf, size, "%s", ig_strbuf_ok(&b) ? ig_strbuf_text(&b) : "");
 	ig_strbuf_finish(&b);
 }

@@ -17,13 +17,10 @@ json_t *ig_served_list(const struct ig_endpoint *e, struct ig_error *err)
 	if (ig_http_get_json(e, "/v1/models", TIMEOUT_MS, &root, &http, err))
 		return NULL;
 	list = json_object_get(root, "data");
-	if (json_is_array(list))
-		json_incref(list);
-	else
-		list = NULL;
+	list = json_is_array(list) ? json_incref(list) : NULL;
 	json_decref(root);
 	if (!list)
-		ig_fail(err, -EPROTO, "%s/v1/models: not the list that was expected", e->url);
+		ig_fail(err, -EPROTO, "%s/v1/models: the response has no list \"data\"", e->url);
 	return list;
 }
 

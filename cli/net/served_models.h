@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "cli/net/endpoint.h"
 
-/* The list's entries, an array (json_decref); NULL with text when it can't be had. */
+/* The list's entries, an array (json_decref); NULL on an error, with its code and text. */
 json_t *ig_served_list(const struct ig_endpoint *e, struct ig_error *err);
 /* The name of entry i; "?" when it has none. */
 const char *ig_served_name(const json_t *list, size_t i);
@@ -12,9 +12,9 @@ bool ig_served_has(const json_t *list, const char *name);
 /* The entry of this name, borrowed; NULL: none. */
 const json_t *ig_served_find(const json_t *list, const char *name);
 
-/* What people read of an entry; "-" where the daemon says nothing of it. */
+/* Text for people; "-" where the entry lacks the member. */
 const char *ig_served_state(const json_t *entry);
-/* Whether it takes memory, or is about to. */
+/* Whether the model uses memory, or is being loaded. */
 bool ig_served_is_loaded(const json_t *entry);
 const char *ig_served_size(const json_t *entry, char *buf, size_t size);
 const char *ig_served_count(const json_t *entry, const char *key, char *buf, size_t size);

@@ -27,32 +27,30 @@ int ig_session_connect(struct ig_session *s, struct ig_error *err)
 
 static int send_cancel(struct ig_session *s, const struct ig_response *a)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	int rc = -ENOMEM;
 
-	ig_strbuf_init(&b);
-	/* without an id the default lane's request is meant: there is one only */
+	/* without an id: the only request of the connection's default lane */
 	if (ig_ask_cancel(a->id, &b))
 		rc = ig_ws_send(s->ws, b.data, b.len, NULL);
 	ig_strbuf_finish(&b);
 	return rc;
 }
 
-/* Read events to the end of the answer. */
+/* Read events to the end of the response. */
 static int stream(struct ig_session *s, struct ig_response *a, struct ig_error *err)
 {
-	struct ig_strbuf msg;
+	struct ig_strbuf msg = { 0 };
 	int64_t give_up = 0;
 	int rc = 0;
 
-	ig_strbuf_init(&msg);
 	while (!ig_response_ended(a)) {
 		if (ig_interrupted && !give_up) {
 			give_up = ig_now_ns() + (int64_t)CANCEL_WAIT_MS * 1000000;
 			if (send_cancel(s, a))
 				break;
 		}
-		/* who presses Ctrl-C twice does not want to wait */
+		/* a second Ctrl-C ends the wait */
 		if (give_up && (ig_interrupted > 1 || ig_now_ns() > give_up))
 			break;
 		rc = ig_ws_next(s->ws, TICK_MS, &msg, err);
@@ -62,8 +60,7 @@ static int stream(struct ig_session *s, struct ig_response *a, struct ig_error *
 			continue;
 		rc = s->raw ? s->raw(s->ctx, msg.data, msg.len) : 0;
 		if (!rc)
-			rc = ig_response_event(a, msg.len ? msg.data : "", msg.len, ig_now_ns(),
-					       err);
+			rc = ig_response_event(a, ig_strbuf_text(&msg), msg.len, ig_now_ns(), err);
 		if (rc) {
 			send_cancel(s, a);
 			break;
@@ -87,8 +84,8 @@ static int wait_ms(unsigned ms)
 
 static bool is_lost(int rc) { return rc == -ECONNRESET || rc == -ECONNREFUSED || rc == -ETIMEDOUT; }
 
-/* The daemon, or this connection, has reached its end: another will serve. */
-static bool is_going(const struct ig_response *a)
+/* The daemon, or its connection, is ending: a new one may serve the request. */
+static bool is_ending(const struct ig_response *a)
 {
 	return a->state == IG_RESPONSE_FAILED &&
 	       (!strcmp(a->code, "server_shutting_down") ||
@@ -106,11 +103,10 @@ static void start_over(struct ig_response *a)
 int ig_session_ask(struct ig_session *s, const struct ig_ask *q, struct ig_response *a,
 		   struct ig_error *err)
 {
-	struct ig_strbuf create;
+	struct ig_strbuf create = { 0 };
 	unsigned wait = FIRST_WAIT_MS;
 	int rc = 0;
 
-	ig_strbuf_init(&create);
 	if (!ig_ask_write(q, &create)) {
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 		goto out;
@@ -126,14 +122,14 @@ int ig_session_ask(struct ig_session *s, const struct ig_ask *q, struct ig_respo
 		}
 		if (a->first_ns || attempt >= s->n_retries)
 			break;
-		if (!rc && is_going(a)) {
+		if (!rc && is_ending(a)) {
 			rc = ig_fail(err, -ECONNRESET, "%s", a->error);
-			was_open = false; /* it needs its time to end */
+			was_open = false; /* wait: ending takes time */
 		}
 		if (!is_lost(rc))
 			break;
 		ig_session_close(s);
-		/* that a connection was lost while nobody used it is not worth a word */
+		/* a lost idle connection is replaced without a message */
 		if (!was_open) {
 			if (s->retrying)
 				s->retrying(s->ctx, err->text, wait);

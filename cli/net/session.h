@@ -1,7 +1,4 @@
-/*
- * session.h: a connection on which answers are asked for, one after another: opened
- * when needed, opened anew when it was lost.
- */
+/* session.h: requests one after another on a connection, which is opened again when it is lost. */
 #pragma once
 
 #include "cli/net/response.h"
@@ -11,22 +8,22 @@
 struct ig_session {
 	const struct ig_endpoint *e;
 	struct ig_ws *ws;   /* NULL: not connected */
-	unsigned n_retries; /* when nothing answers or the connection is lost */
-	/* Each event as it came; non-zero ends the answer with that code.  May be NULL. */
+	unsigned n_retries; /* when there is no daemon or the connection is lost */
+	/* Called with each event; a non-zero result ends the response with that code.  May be NULL. */
 	int (*raw)(void *ctx, const char *json, size_t len);
-	/* It goes wrong, and is tried again in wait_ms.  May be NULL. */
+	/* Called before a retry in wait_ms.  May be NULL. */
 	void (*retrying)(void *ctx, const char *why, unsigned wait_ms);
 	void *ctx;
 };
 
-/* -ECONNREFUSED, -ETIMEDOUT, -EPROTO, -EACCES, -EINTR as ig_ws_open; tried once. */
+/* -ECONNREFUSED, -ETIMEDOUT, -EPROTO, -EACCES, -EINTR as ig_ws_open; does not retry. */
 int ig_session_connect(struct ig_session *s, struct ig_error *err);
-/* Ask, and read to the end.  a is initialised by the caller.  0: the answer has ended,
- * a->state says how.  -EINTR: ig_interrupted was set and the daemon did not confirm the
- * end in time (it was asked to cancel; the connection is closed).  What a->text or raw
- * returned.  Else an error of the connection, with text; a has what came before.
+/* Send the request, and read the response to its end.  The caller initialises a.  0: the response
+ * has ended, see a->state.  -EINTR: ig_interrupted was set, and the daemon did not confirm the
+ * cancellation in time; the connection is closed.  The result of a->text or raw.  Otherwise an
+ * error of the connection, with text; a has the events before it.
  *
- * An answer of which nothing has come yet is asked for again on a new connection. */
+ * A request whose connection is lost before its first token is sent again on a new one. */
 int ig_session_ask(struct ig_session *s, const struct ig_ask *q, struct ig_response *a,
 		   struct ig_error *err);
 void ig_session_close(struct ig_session *s);

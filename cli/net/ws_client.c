@@ -1,10 +1,9 @@
 /*
- * ws_client.c: see ws_client.h.  The one file of the CLI that knows libwebsockets
- * (4.1 to 5.0).
+ * ws_client.c: see ws_client.h.  The only file of the CLI that uses libwebsockets (4.1 to 5.0).
  *
- * lws_service blocks until something happens on the socket; a timer of lws ends it
- * every TICK_MS so that deadlines and Ctrl-C are seen.  Messages are read only when
- * the queue is empty, so it never holds more than one read's worth.
+ * lws_service blocks until an event of the socket; a timer of lws ends it after TICK_MS, so that
+ * deadlines and Ctrl-C are checked.  Messages are read only when the queue is empty, so it never
+ * has more than those of one read.
  */
 #include "cli/net/ws_client.h"
 
@@ -24,7 +23,7 @@
 struct message {
 	struct message *next;
 	size_t len;
-	char text[]; /* LWS_PRE bytes of room before it when it is to be sent */
+	char text[]; /* of a message to send: after LWS_PRE bytes for lws */
 };
 
 struct queue {
@@ -34,24 +33,24 @@ struct queue {
 
 struct ig_ws {
 	struct lws_context *context;
-	struct lws *wsi; /* NULL once it is gone */
+	struct lws *wsi; /* NULL once it is closed */
 	lws_sorted_usec_list_t tick;
 	struct queue in, out;
 	struct ig_strbuf partial;
 	bool open, closing;
 	char bearer[sizeof((struct ig_endpoint *)0)->api_key + 8]; /* "Bearer KEY"; "": none */
-	int rc;							   /* why it ended */
+	int rc;							   /* the error that ended it */
 	struct ig_error err;
 };
 
-static struct message *message_new(const char *text, size_t len, size_t room)
+static struct message *message_new(const char *text, size_t len, size_t offset)
 {
-	struct message *m = malloc(sizeof *m + room + len);
+	struct message *m = malloc(sizeof *m + offset + len);
 
 	if (m) {
 		m->next = NULL;
 		m->len = len;
-		memcpy(m->text + room, text, len);
+		memcpy(m->text + offset, text, len);
 	}
 	return m;
 }
@@ -115,10 +114,9 @@ static int on_receive(struct ig_ws *ws, struct lws *wsi, const char *in, size_t 
 	ig_strbuf_add(&ws->partial, in, len);
 	if (!lws_is_final_fragment(wsi) || lws_remaining_packet_payload(wsi))
 		return 0;
-	struct message *m =
-		ig_strbuf_ok(&ws->partial) ?
-			message_new(ws->partial.len ? ws->partial.data : "", ws->partial.len, 0) :
-			NULL;
+	struct message *m = ig_strbuf_ok(&ws->partial) ?
+				    message_new(ig_strbuf_text(&ws->partial), ws->partial.len, 0) :
+				    NULL;
 	ig_strbuf_clear(&ws->partial);
 	if (!m) {
 		end(ws, -ENOMEM, "out of memory");
@@ -199,10 +197,10 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 
 static void on_tick(lws_sorted_usec_list_t *sul)
 {
-	/* nothing to do: its point is that lws_service returns */
+	/* empty: the timer only makes lws_service return */
 }
 
-/* Let lws work once, TICK_MS at most. */
+/* Call lws_service once, for at most TICK_MS. */
 static void service(struct ig_ws *ws)
 {
 	lws_sul_schedule(ws->context, 0, &ws->tick, on_tick, TICK_MS * LWS_US_PER_MS);
@@ -255,15 +253,14 @@ int ig_ws_open(const struct ig_endpoint *e, const char *path, int timeout_ms, st
 	*out = NULL;
 	if (!ws)
 		return ig_fail(err, -ENOMEM, "out of memory");
-	ig_strbuf_init(&ws->partial);
-	/* lws would send even loopback traffic through a proxy of the environment */
+	/* lws sends even loopback traffic through a proxy of the environment */
 	unsetenv("http_proxy");
 	unsetenv("socks_proxy");
 	lws_set_log_level(0, NULL);
 	info.port = CONTEXT_PORT_NO_LISTEN;
 	info.protocols = protocols;
 	info.user = ws;
-	info.fd_limit_per_thread = 32; /* the soft limit may be a million: no table of that size */
+	info.fd_limit_per_thread = 32; /* not a table of the soft limit, which may be a million */
 	if (e->api_key[0])
 		snprintf(ws->bearer, sizeof ws->bearer, "Bearer %s", e->api_key);
 #ifdef LWS_WITH_TLS
@@ -273,8 +270,7 @@ int ig_ws_open(const struct ig_endpoint *e, const char *path, int timeout_ms, st
 		info.client_ssl_ca_filepath = e->cacert;
 #else
 	if (e->tls) {
-		rc = ig_fail(err, -EPROTO,
-			     "is https, and libwebsockets was built without TLS here");
+		rc = ig_fail(err, -EPROTO, "is https, but libwebsockets was built without TLS");
 		goto fail;
 	}
 #endif
@@ -284,7 +280,7 @@ int ig_ws_open(const struct ig_endpoint *e, const char *path, int timeout_ms, st
 		goto fail;
 	}
 	connect.context = ws->context;
-	/* lws takes what begins with + for a unix socket */
+	/* lws reads an address that begins with + as a unix socket */
 	snprintf(socket, sizeof socket, "+%s", e->socket);
 	connect.address = e->socket[0] ? socket : e->host;
 	if (e->tls)
@@ -292,7 +288,7 @@ int ig_ws_open(const struct ig_endpoint *e, const char *path, int timeout_ms, st
 	connect.port = e->port;
 	connect.path = path;
 	connect.host = e->authority;
-	connect.local_protocol_name = protocols[0].name; /* no subprotocol is asked for */
+	connect.local_protocol_name = protocols[0].name; /* sends no subprotocol */
 	connect.pwsi = &ws->wsi;
 	if (!lws_client_connect_via_info(&connect) && !ws->rc)
 		end(ws, -ECONNREFUSED, "no connection");
@@ -314,7 +310,7 @@ void ig_ws_idle(struct ig_ws *ws)
 {
 	int64_t until = ig_now_ns() + (int64_t)CLOSE_WAIT_MS * 1000000;
 
-	/* a round to read, one to write what that asks for: a pong, the echo of a close */
+	/* a round to read, one to write the reply: a pong, the echo of a close */
 	for (int i = 0; ws->wsi && (i < 3 || (ws->rc && ig_now_ns() < until)); i++) {
 		lws_sul_schedule(ws->context, 0, &ws->tick, on_tick, i < 3 ? 1 : LWS_US_PER_MS);
 		if (lws_service(ws->context, i < 3 ? -1 : 0) < 0) {

@@ -1,4 +1,4 @@
-/* line.c: see line.h.  Plain lines, and waiting; the editor is line_edit.c. */
+/* line.c: see line.h.  Reads bytes and plain lines; line_edit.c is the editor. */
 #include "cli/term/line.h"
 
 #include <errno.h>
@@ -10,9 +10,9 @@
 #include "cli/download/files.h"
 #include "cli/term/line_private.h"
 
-#define TICK_MS 200 /* a signal just before poll begins is seen after so long */
+#define TICK_MS 200 /* longest delay of a signal that comes just before poll */
 
-/* Until standard input has something.  0, or -errno. */
+/* Wait until standard input is readable.  0, or -errno. */
 static int wait_input(struct ig_line *l)
 {
 	for (;;) {
@@ -28,7 +28,7 @@ static int wait_input(struct ig_line *l)
 		int n = poll(p, 2, TICK_MS);
 		if (n < 0 && errno != EINTR)
 			return -errno;
-		if (n <= 0 || ig_interrupted) /* the signal may have come just before */
+		if (n <= 0 || ig_interrupted) /* a signal may have come */
 			continue;
 		if (p[1].revents)
 			l->o.idle(l->o.ctx);
@@ -48,7 +48,7 @@ int line_next_byte(struct ig_line *l)
 		ssize_t n = read(STDIN_FILENO, l->buf, sizeof l->buf);
 		if (n < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
-		if (n < 0 && errno == EIO) /* the terminal has gone */
+		if (n < 0 && errno == EIO) /* the terminal is closed */
 			n = 0;
 		if (n < 0)
 			return -errno - 1;
@@ -59,7 +59,7 @@ int line_next_byte(struct ig_line *l)
 	return (unsigned char)l->buf[l->at++];
 }
 
-/* A terminal's line is dropped by the system itself when it makes the signal. */
+/* After a signal of the terminal the system itself drops the typed line. */
 static int read_plain(struct ig_line *l, struct ig_strbuf *text, struct ig_error *err)
 {
 	ig_strbuf_clear(text);

@@ -1,14 +1,13 @@
 /*
- * line_edit.c: the editor of line.h, on libedit (NetBSD's; part of macOS).  The one
- * file that knows it.
+ * line_edit.c: the editor of line.h, with libedit (NetBSD's; part of macOS).  The only file that
+ * uses it.
  *
- * libedit reads characters through next_char here, so that Ctrl-C, a change of the
- * window's size and an idle connection are served while it waits.  Bytes are taken as
- * UTF-8 here and not through the C library's locale; libedit needs one that knows
- * Unicode to tell how wide a character is.
+ * libedit reads characters through next_char, which handles Ctrl-C, changes of the window's size
+ * and the idle connection while it waits.  Bytes are decoded as UTF-8 here and not by the C
+ * library's locale; libedit needs a Unicode locale for the width of characters.
  *
- * Pastes: terminals put ESC [200~ and ESC [201~ round what they paste when asked to.
- * Between the two an end of a line does not end the message.
+ * Pastes: on request terminals send ESC [200~ and ESC [201~ around pasted text.  Between them the
+ * end of a line does not end the message.
  */
 #include "cli/term/line_private.h"
 
@@ -29,9 +28,9 @@ struct line_editor {
 	EditLine *el;
 	History *history;
 	const char *prompt;
-	char bold[128]; /* the prompt with marks round what moves no cursor */
+	char bold[128]; /* the prompt with marks around its escape sequences */
 	bool colour, pasting;
-	int failed; /* why next_char gave up: -errno */
+	int failed; /* the error of next_char: -errno */
 	struct sigaction old_winch, old_cont;
 };
 
@@ -45,7 +44,7 @@ static void on_signal(int sig)
 		continued = 1;
 }
 
-/* A locale whose characters are UTF-8, for libedit to know their width. */
+/* Set a UTF-8 locale, in which libedit knows the width of characters. */
 static void choose_locale(void)
 {
 	static const char *const names[] = { "", "C.UTF-8", "UTF-8", "en_US.UTF-8" };
@@ -69,14 +68,14 @@ static char *show_prompt(EditLine *el)
 
 	if (!e->colour || !*e->prompt)
 		return (char *)(uintptr_t)e->prompt;
-	/* what ends the bold must stand before a character, or libedit keeps it back */
+	/* the sequence that ends bold must precede a character, or libedit delays it */
 	size_t n = strlen(e->prompt) - 1;
 	snprintf(e->bold, sizeof e->bold, "\1\033[1m\1%.*s\1\033[0m\1%s", n < 60 ? (int)n : 60,
 		 e->prompt, e->prompt + n);
 	return e->bold;
 }
 
-/* One character; of what is no UTF-8 each part becomes U+FFFD. */
+/* Read one character; each invalid part of UTF-8 becomes U+FFFD. */
 static int decode(struct ig_line *l, int first, wchar_t *out)
 {
 	unsigned char bytes[4] = { (unsigned char)first };
@@ -95,14 +94,14 @@ static int decode(struct ig_line *l, int first, wchar_t *out)
 	return 1;
 }
 
-/* After Ctrl-Z and fg the shell has left the terminal in its own mode. */
+/* After Ctrl-Z and fg the terminal is in the shell's mode. */
 static void on_wake(struct ig_line *l)
 {
 	EditLine *el = l->editor->el;
 
 	if (continued) {
 		continued = 0;
-		el_set(el, EL_PREP_TERM, 0); /* or libedit takes it for prepared */
+		el_set(el, EL_PREP_TERM, 0); /* otherwise libedit believes that it is prepared */
 		el_set(el, EL_PREP_TERM, 1);
 		el_set(el, EL_REFRESH);
 	}
@@ -142,7 +141,7 @@ static unsigned char end_paste(EditLine *el, int ch)
 	return CC_NORM;
 }
 
-/* Tab: what all the words have in common that the line could become. */
+/* Tab: insert the common prefix of all words that the line may become. */
 static unsigned char complete(EditLine *el, int ch)
 {
 	struct ig_line *l = line_of(el);
@@ -158,7 +157,7 @@ static unsigned char complete(EditLine *el, int ch)
 	for (size_t i = 0; (word = l->o.word(l->o.ctx, i)); i++) {
 		if (strncmp(word, info->buffer + 1, len - 1))
 			continue;
-		const char *space = strchr(word, ' '); /* what follows a command has its own Tab */
+		const char *space = strchr(word, ' '); /* an argument is completed by a later Tab */
 		if (space && (size_t)(space - word) >= len - 1)
 			continue;
 		if (!n++) {
@@ -188,7 +187,7 @@ static void bind_keys(EditLine *el)
 		{ "\\e[201~", "ingot-end-paste" },   { "^I", "ingot-complete" },
 	};
 
-	/* el_set would copy the names and never free them */
+	/* el_set would leak copies of the names */
 	el_wset(el, EL_ADDFN, L"ingot-begin-paste", L"a paste begins", begin_paste);
 	el_wset(el, EL_ADDFN, L"ingot-end-paste", L"a paste ends", end_paste);
 	el_wset(el, EL_ADDFN, L"ingot-complete", L"complete a command", complete);
@@ -246,7 +245,7 @@ static void add_utf8(struct ig_strbuf *b, wchar_t wc)
 	ig_strbuf_add(b, s, ig_utf8_put(s, (uint32_t)wc));
 }
 
-/* Ask the terminal to mark pastes, or no longer. */
+/* Switch the terminal's marks of pastes on or off. */
 static void mark_pastes(bool on)
 {
 	const char *s = on ? "\033[?2004h" : "\033[?2004l";
@@ -268,8 +267,8 @@ int line_editor_read(struct ig_line *l, const char *prompt, struct ig_strbuf *te
 		mark_pastes(true);
 	continued = resized = 0;
 	l->woken = on_wake;
-	/* before the prompt shows: libedit would do it after, and what is typed in between
-	 * would be the terminal's own to edit */
+	/* before the prompt: libedit does it after, and the terminal itself would edit the
+	 * characters typed in between */
 	el_set(e->el, EL_PREP_TERM, 1);
 	const wchar_t *line = el_wgets(e->el, &n);
 	l->woken = NULL;

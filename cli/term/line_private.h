@@ -1,4 +1,4 @@
-/* line_private.h: what the reader of plain lines and the editor share. */
+/* line_private.h: shared by the reader of plain lines and the editor. */
 #pragma once
 
 #include "cli/term/line.h"
@@ -8,9 +8,9 @@ struct line_editor;
 struct ig_line {
 	struct ig_line_options o;
 	struct line_editor *editor; /* NULL: plain lines */
-	char buf[4096];		    /* read from standard input, not used yet */
+	char buf[4096];		    /* bytes read from standard input */
 	size_t at, len;
-	bool ended;			  /* standard input is at its end */
+	bool ended;			  /* at the end of standard input */
 	void (*woken)(struct ig_line *l); /* called while waiting, after signals too; or NULL */
 };
 

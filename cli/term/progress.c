@@ -48,7 +48,7 @@ void ig_progress_update(struct ig_progress *p, uint64_t done)
 
 	if (!p->on || done > p->total)
 		return;
-	if (done < p->done) { /* from the beginning again */
+	if (done < p->done) { /* restarted */
 		p->start_done = done;
 		p->start_ns = now;
 		p->shown_tenth = 0;

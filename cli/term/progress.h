@@ -1,7 +1,4 @@
-/*
- * progress.h: how far a download is: a bar on a terminal, a line at each tenth
- * elsewhere.  On standard error.
- */
+/* progress.h: progress on standard error: a bar on a terminal, elsewhere a line each 10 %. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,7 +11,7 @@ struct ig_progress {
 	bool tty, on;
 };
 
-/* done: what an earlier attempt has brought already. */
+/* done: the part of an earlier attempt. */
 void ig_progress_start(struct ig_progress *p, uint64_t total, uint64_t done);
 void ig_progress_update(struct ig_progress *p, uint64_t done);
 /* Ends the bar's line. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/utf8.h"
 
 const char *ig_text_bytes(char *buf, size_t size, uint64_t n)
@@ -69,25 +70,51 @@ void ig_text_plain(struct ig_strbuf *b, const char *s, size_t len, bool keep_lin
 	}
 }
 
-void ig_complain(const char *fmt, ...)
+int ig_complain(const char *fmt, ...)
 {
-	struct ig_strbuf line;
+	struct ig_strbuf line = { 0 };
 	va_list ap;
 	char *text = NULL;
 
-	ig_strbuf_init(&line);
 	va_start(ap, fmt);
 	int n = vasprintf(&text, fmt, ap);
 	va_end(ap);
 	if (n >= 0)
 		ig_text_plain(&line, text, (size_t)n, true);
-	if (n >= 0 && ig_strbuf_ok(&line))
-		fprintf(stderr, "ingot: %s\n", line.data ? line.data : "");
-	else
-		fputs("ingot: out of memory\n", stderr);
+	fprintf(stderr, "ingot: %s\n",
+		n >= 0 && ig_strbuf_ok(&line) ? ig_strbuf_text(&line) : "out of memory");
 	if (n >= 0)
 		free(text);
 	ig_strbuf_finish(&line);
+	return 1;
+}
+
+int ig_print_text(const char *s, size_t len, bool plain)
+{
+	struct ig_strbuf b = { 0 };
+	int rc = 0;
+
+	if (plain) {
+		ig_text_plain(&b, s, len, true);
+		s = ig_strbuf_text(&b);
+		len = b.len;
+	}
+	errno = 0;
+	if (!ig_strbuf_ok(&b))
+		rc = -ENOMEM;
+	else if (fwrite(s, 1, len, stdout) != len || fflush(stdout))
+		rc = errno ? -errno : -EIO;
+	ig_strbuf_finish(&b);
+	return rc;
+}
+
+void ig_print_line(const char *s)
+{
+	struct ig_strbuf b = { 0 };
+
+	ig_text_plain(&b, s, strlen(s), false);
+	puts(ig_strbuf_text(&b));
+	ig_strbuf_finish(&b);
 }
 
 void ig_table_init(struct ig_table *t, const char *const *headers, size_t n)
@@ -111,30 +138,18 @@ void ig_table_finish(struct ig_table *t)
 
 void ig_table_add(struct ig_table *t, const char *text)
 {
-	struct ig_strbuf b;
+	char **cells =
+		t->failed ? NULL : ig_array_grow(t->cells, t->n_cells, &t->cap, sizeof *cells);
+	struct ig_strbuf b = { 0 };
 
-	if (t->failed)
-		return;
-	if (t->n_cells == t->cap) {
-		size_t cap = t->cap ? t->cap * 2 : 32;
-		char **p =
-			cap > SIZE_MAX / 2 / sizeof *p ? NULL : realloc(t->cells, cap * sizeof *p);
-		if (!p) {
-			t->failed = true;
-			return;
-		}
-		t->cells = p;
-		t->cap = cap;
-	}
-	ig_strbuf_init(&b);
 	ig_text_plain(&b, text, strlen(text), false);
-	char *cell = ig_strbuf_steal(&b);
-	if (!cell) {
+	if (cells)
+		t->cells = cells;
+	if (cells && (cells[t->n_cells] = ig_strbuf_steal(&b)))
+		t->n_cells++;
+	else
 		t->failed = true;
-		ig_strbuf_finish(&b);
-		return;
-	}
-	t->cells[t->n_cells++] = cell;
+	ig_strbuf_finish(&b);
 }
 
 void ig_table_addf(struct ig_table *t, const char *fmt, ...)
@@ -148,14 +163,8 @@ void ig_table_addf(struct ig_table *t, const char *fmt, ...)
 	ig_table_add(t, buf);
 }
 
-/* Every character is taken to be one column wide. */
+/* In columns; every character counts as one. */
 static size_t width(const char *s) { return ig_utf8_count(s, strlen(s)); }
-
-static void pad(struct ig_strbuf *out, size_t n)
-{
-	while (n--)
-		ig_strbuf_add(out, " ", 1);
-}
 
 bool ig_table_write(const struct ig_table *t, struct ig_strbuf *out)
 {
@@ -169,28 +178,22 @@ bool ig_table_write(const struct ig_table *t, struct ig_strbuf *out)
 			widths[i % t->n_columns] = w;
 	}
 	for (size_t i = 0; i < t->n_cells; i++) {
-		size_t c = i % t->n_columns, room = widths[c] - width(t->cells[i]);
-		bool last = c + 1 == t->n_columns;
-		if (t->right >> c & 1)
-			pad(out, room);
-		ig_strbuf_puts(out, t->cells[i]);
-		if (!(t->right >> c & 1) && !last)
-			pad(out, room);
-		ig_strbuf_puts(out, last ? "\n" : "  ");
+		size_t c = i % t->n_columns;
+		int pad = (int)(widths[c] - width(t->cells[i]));
+		bool last = c + 1 == t->n_columns, right = t->right >> c & 1;
+		ig_strbuf_printf(out, "%*s%s%*s%s", right ? pad : 0, "", t->cells[i],
+				 right || last ? 0 : pad, "", last ? "\n" : "  ");
 	}
 	return ig_strbuf_ok(out);
 }
 
 int ig_table_print(const struct ig_table *t)
 {
-	struct ig_strbuf out;
-	int rc = 0;
+	struct ig_strbuf out = { 0 };
+	int rc = ig_table_write(t, &out) ? 0 : -ENOMEM;
 
-	ig_strbuf_init(&out);
-	if (ig_table_write(t, &out))
+	if (!rc)
 		fwrite(out.data, 1, out.len, stdout);
-	else
-		rc = -ENOMEM;
 	ig_strbuf_finish(&out);
 	return rc;
 }

@@ -120,7 +120,7 @@ def test_run_with_prompt_and_input(scripted, tmp_path):
 
 def test_run_of_a_model_twice(scripted):
     code, out, err = ingot(scripted, "run", "-m", "tiny", "random", "hello")
-    assert code == 2 and "named twice" in err and out == ""
+    assert code == 2 and "two models are named" in err and out == ""
 
 
 def test_run_of_too_much(scripted, tmp_path):

@@ -88,7 +88,7 @@ def test_turns(chat, scripted):
     assert t.ask("and again") == SCRIPT
     assert "tok/s" not in t.seen
     stats = t.ask("/stats")
-    assert "in all: 2 answers" in stats and "conversation of 2 turns, model tiny" in stats
+    assert "in all: 2 replies" in stats and "conversation of 2 turns, model tiny" in stats
     leave(t)
 
 
@@ -108,7 +108,7 @@ def test_the_conversation_is_sent(chat, scripted):
     # the same question at temperature 0: the same answer, and no turn more
     assert t.ask("/retry").split("\n(ended early")[0] == screened(other)
     assert "conversation of 2 turns" in t.ask("/stats")
-    assert "forgotten" in t.ask("/clear")
+    assert "conversation cleared" in t.ask("/clear")
     assert t.ask("hello").split("\n(ended early")[0] == screened(first)
     leave(t)
 
@@ -166,8 +166,8 @@ def test_save_and_load(chat, scripted, tmp_path):
     other = tmp_path / "precious.json"
     other.write_text('{"a": 1}')
     t = chat(*RANDOM)
-    assert "no saved conversation" in t.ask("/save %s" % other)
-    assert "no conversation that /save wrote" in t.ask("/load %s" % other)
+    assert "not a saved conversation" in t.ask("/save %s" % other)
+    assert "not a conversation that /save wrote" in t.ask("/load %s" % other)
     assert other.read_text() == '{"a": 1}'
     leave(t)
     t = chat("--load", str(other), prompt=False)
@@ -184,7 +184,7 @@ def test_interrupt_ends_the_answer_only(chat, scripted):
     until(lambda: len([r for r in rows(scripted) if r["cancel_reason"] == "client_cancel"]) == n + 1,
           "the request's row")
     scripted.until_idle()
-    assert "last answer" in t.ask("/stats") and "cancelled" in t.seen
+    assert "last reply" in t.ask("/stats") and "cancelled" in t.seen
     assert "conversation of 1 turn" in t.seen, "what came is kept"
     t.ask("/model tiny")
     t.ask("/clear") # which may be longer than tiny's context
@@ -266,9 +266,9 @@ def test_mistakes(chat):
     t = chat("tiny", "-t", "0")
     assert "unknown command /modle; did you mean /model?" in t.ask("/modle x")
     assert "/save FILE" in t.ask("/save")
-    assert "takes nothing" in t.ask("/undo it")
-    assert "nothing was asked" in t.ask("/retry")
-    assert "nothing to take back" in t.ask("/undo")
+    assert "takes no argument" in t.ask("/undo it")
+    assert "no message yet" in t.ask("/retry")
+    assert "nothing to remove" in t.ask("/undo")
     assert "No such file" in t.ask("/load /nonexistent/x")
     for command in ("/system", "/model", "/save", "/load", "/clear", "/retry", "/undo", "/stats",
                     "/exit", '"""'):
@@ -308,7 +308,7 @@ def test_history(chat, tmp_path):
 def test_history_that_can_not_be_kept(chat, tmp_path):
     (tmp_path / "file").write_text("")
     t = chat("tiny", "-t", "0", XDG_STATE_HOME=str(tmp_path / "file"))
-    assert "the history is not kept" in t.seen
+    assert "the history is not saved" in t.seen
     assert t.ask("hello") == SCRIPT
     leave(t)
 
@@ -316,9 +316,9 @@ def test_history_that_can_not_be_kept(chat, tmp_path):
 def test_tab_completes_commands_and_models(chat):
     t = chat("tiny", "-t", "0")
     t.type("/mo\tran\t")
-    assert "going on with random" in t.ask("")
+    assert "the model is now random" in t.ask("")
     t.type("/st\t")
-    assert "no answer yet" in t.ask("")
+    assert "no reply yet" in t.ask("")
     t.type("/s\tx\t") # save, stats or system: nothing is put there
     assert "unknown command /sx" in t.ask("")
     leave(t)
@@ -434,14 +434,14 @@ def test_restart_of_the_daemon(chat, start, models):
     d.stop()
     # asked while nobody is there: it tries again
     t.say("and then?")
-    t.until("trying again in")
+    t.until("retrying in")
     d = start(extra=config)
     said = t.prompt().rpartition(" s)\n")[2].split("\n(ended early")[0]
     assert said == screened(expected(d, "hello", first, "and then?"))
     # restarted between two turns: not a word about it
     d.stop()
     start(extra=config)
-    assert "trying" not in t.ask("more")
+    assert "retrying" not in t.ask("more")
     leave(t)
 
 
@@ -478,7 +478,7 @@ def test_a_daemon_that_is_about_to_end(chat, serve):  # noqa: F811
         c.send(ended())
     t = chat(url=serve(handle).url)
     shown = t.ask("x")
-    assert shown.endswith("here") and shown.count("at its end; trying again") == 2
+    assert shown.endswith("here") and shown.count("at its end; retrying") == 2
     assert len(n) == 3 and n[0] == n[2]
     leave(t)
 
@@ -519,7 +519,7 @@ def test_nobody_comes_back(chat, serve):  # noqa: F811
     gone.set()
     assert s.done.wait(ingot.DEADLINE_S)
     t.say("y")
-    t.until("trying again in")
+    t.until("retrying in")
     t.type("\x03") # does not wait for all of it
     assert "stopped" in t.prompt()
     leave(t)
@@ -595,7 +595,7 @@ def test_pipe_with_commands(scripted, env, tmp_path):
     assert (code, out) == (0, SCRIPT + "\n"), err
     saved = json.loads(path.read_text())
     assert saved["messages"] == items("one\ntwo", SCRIPT) and saved["system"] == "Be brief."
-    assert "1 answer" in err
+    assert "1 reply" in err
 
 
 def test_pipe_that_ends_within_a_message(scripted, env):
@@ -655,7 +655,7 @@ def test_output_that_nobody_reads(scripted, env):
 
 
 @pytest.mark.parametrize("args, said", [
-    (["a", "b"], "one model expected"), (["a", "-m", "b"], "named twice"),
+    (["a", "b"], "expected one model"), (["a", "-m", "b"], "expected one model"),
     (["--zeppelin"], "unknown option"), (["-t", "9"], "not within"), ([""], "empty"),
     (["--load"], "needs a value"),
 ])

@@ -225,7 +225,7 @@ def test_errors_are_printed(env, serve, send, said):
 
 
 @pytest.mark.parametrize("send, said", [
-    ("no JSON", "sent no JSON"),
+    ("no JSON", "sent text that is not JSON"),
     ("{}", "without a type"),
     (b"\x00\x01", "binary"),
     ('{"type":"response.output_text.delta"}', "without a text"),

@@ -220,12 +220,12 @@ def test_the_table(plain, tmp_path):
     assert by["attn_q.weight"][1:4] == ["2", "F32", "Q4_0"]
     assert by["attn_norm.weight"][-2:] == ["0", "exact"]
     assert rows[-1][0] == "all"
-    assert re.search(r"out\.gguf: Q4_0, .* bits a weight, made in ", text)
+    assert re.search(r"out\.gguf: Q4_0, .* bits a weight, written in ", text)
     text = converted(tmp_path, plain, "out.gguf", "--type", "Q4_0", "--tensors", "--force")
     assert "blk.1.attn_q.weight" in text
     # a source that was quantised is worth a word
     p = convert(tmp_path, "out.gguf", "again.gguf", "-t", "Q8_0")
-    assert p.returncode == 0 and "quantised already" in p.stderr
+    assert p.returncode == 0 and "the source is quantised" in p.stderr
 
 
 def test_types_are_listed(tmp_path):
@@ -237,7 +237,7 @@ def test_types_are_listed(tmp_path):
 
 
 @pytest.mark.parametrize("args, said", [
-    ([], "which model"), (["a"], "where should it go"), (["a", "b", "c"], "two files"),
+    ([], "a model, and a file to write to"), (["a"], "a file to write to"), (["a", "b", "c"], "two files"),
     (["a", "b", "--type", "Q4_K_N"], "did you mean Q4_K_"), (["a", "b", "--threads", "0"], "--threads"),
     (["a", "b", "--force=1"], "takes no value"),
 ])
@@ -317,5 +317,5 @@ def test_ctrl_c(tmp_path):
         said, wrong = p.communicate(timeout=ingot.DEADLINE_S)
     finally:
         p.kill()
-    assert p.returncode == 130 and said == "" and "nothing was left behind" in wrong
+    assert p.returncode == 130 and said == "" and "no file is left" in wrong
     assert [f.name for f in tmp_path.iterdir()] == ["source.gguf"]

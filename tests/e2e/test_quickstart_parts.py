@@ -50,7 +50,7 @@ def test_stop_with_a_damaged_pid_file(tree, text):
     p = quickstart(tree, "--stop")
     assert p.returncode == 0 and "no daemon of quickstart is running" in p.stdout, p.stderr
     if text and not text.isdigit():  # what was not understood is not deleted
-        assert path.read_text() == text and "ingotd.pid stays as it is" in p.stdout
+        assert path.read_text() == text and "ingotd.pid is kept" in p.stdout
 
 
 def test_stop_leaves_other_processes_alone(tree):

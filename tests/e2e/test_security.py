@@ -377,7 +377,7 @@ def test_bad_files_of_keys(start, models, tmp_path):
     extra = {"server": {"keys_file": str(path)}}
     path.chmod(0o640)
     log = start.refused(models.script(), extra)
-    assert "%s: others may use it (mode 0640); run: chmod 600" % path in log
+    assert "%s: other users may read it (mode 0640); run: chmod 600" % path in log
     path.chmod(0o600)
     n = len(path.read_text().splitlines())
     with path.open("a") as f:
@@ -386,7 +386,7 @@ def test_bad_files_of_keys(start, models, tmp_path):
     assert "%s:%d: a line is ID ROLE" % (path, n + 1) in log and "secret" not in log
     path.unlink()
     path.mkdir()
-    assert "is no file of keys" in start.refused(models.script(), extra)
+    assert "is not a regular file" in start.refused(models.script(), extra)
 
 
 @pytest.mark.tsan
@@ -447,7 +447,7 @@ def test_a_proxy_is_no_administrator(scripted, header):
 def test_the_command(tmp_path):
     path = tmp_path / "deep" / "keys"
     r = ingot(tmp_path, "keys", "list", "--file", path)
-    assert "there is no %s" % path in r.stdout
+    assert "%s does not exist" % path in r.stdout
     r = ingot(tmp_path, "keys", "add", "--file", path)
     assert re.fullmatch("ingot-[0-9a-f]{64}\n", r.stdout)
     assert "only this once" in r.stderr and "kill -HUP" in r.stderr and "administrator" in r.stderr
@@ -455,7 +455,7 @@ def test_the_command(tmp_path):
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     r = ingot(tmp_path, "keys", "add", "boss", "--admin", "--note", "of the house",
               "--max-concurrent", "3", "--requests-per-minute=0", "--file", path)
-    assert "administrator" in r.stderr and "no key of an" not in r.stderr
+    assert "administrator" in r.stderr and "no administrator's key" not in r.stderr
     text = path.read_text()
     assert r.stdout.strip() not in text
     line = [l for l in text.splitlines() if l.startswith("boss ")][0]
@@ -465,8 +465,8 @@ def test_the_command(tmp_path):
     (boss,) = [l.split() for l in r.stdout.splitlines() if l.startswith("boss ")]
     assert boss[1] == "administrator" and boss[3:] == ["3", "none", "-", "of", "the", "house"]
     assert len(r.stdout.splitlines()) == 3
-    for args, words in ((["add", "boss"], "there is a key boss already"),
-                        (["add", "Boss"], "no id of a key"),
+    for args, words in ((["add", "boss"], "a key boss exists"),
+                        (["add", "Boss"], "is not a key's id"),
                         (["add", "a", "--note", "x\ny"], "--note"),
                         (["remove", "bos"], "did you mean boss?")):
         r = ingot(tmp_path, "keys", *args, "--file", path, check=False)
@@ -479,7 +479,7 @@ def test_the_command(tmp_path):
         assert r.returncode == 2 and r.stderr.startswith("ingot: keys: "), (args, r.stderr)
     assert path.read_text() == text
     r = ingot(tmp_path, "keys", "remove", "boss", "--file", path)
-    assert "no key of an administrator is left" in r.stderr
+    assert "no administrator's key is left" in r.stderr
     (last,) = [l.split()[0] for l in path.read_text().splitlines() if not l.startswith("#")]
     r = ingot(tmp_path, "keys", "remove", last, "--file", path)
     assert "every request will be refused" in r.stderr

@@ -42,11 +42,10 @@ static void read_conversation(const char *text, size_t len)
 /* Lines as they are typed; one that begins with a NUL is of a paste. */
 static void read_lines(const char *text, size_t len)
 {
-	struct ig_chat_input in;
+	struct ig_chat_input in = { 0 };
 	struct ig_chat_command cmd;
 	struct ig_error err = { 0 };
 
-	ig_chat_input_init(&in);
 	for (size_t at = 0; at < len;) {
 		const char *line = text + at, *end = memchr(line, '\n', len - at);
 		size_t n = end ? (size_t)(end - line) : len - at;
@@ -61,7 +60,7 @@ static void read_lines(const char *text, size_t len)
 		if ((rc && !err.text[0]) || cmd.rest < start || cmd.len > in.text.len ||
 		    cmd.rest + cmd.len > start + in.text.len)
 			abort();
-		if (in.several && cmd.verb != IG_CHAT_SAY && cmd.verb != IG_CHAT_NOTHING)
+		if (in.several && cmd.verb != IG_CHAT_MESSAGE && cmd.verb != IG_CHAT_NOTHING)
 			abort();
 		ig_chat_input_clear(&in);
 	}

@@ -1,7 +1,7 @@
-"""What became of the tests of a stage of ./check, and what the last lines say of all stages.
+"""Counts the tests of each stage of ./check, and writes its last lines.
 
-A test that one build leaves out, because it is slow under a sanitizer or measures times, has run
-when another build runs it: names are compared over all stages.  Only what ran nowhere did not run.
+A test that one build leaves out, because it is slow under a sanitizer or measures times, counts as
+run when another build runs it: names are compared over all stages.
 """
 import collections
 import dataclasses
@@ -13,14 +13,14 @@ TAIL = 30
 WIDTH = 300
 TAP = re.compile(r"^(not ok|ok)\b(?:\s+\d+)?(?:\s+-)?\s*(.*)$")
 SKIP = re.compile(r"(.*?)\s*#\s*SKIP\b\s*(.*)$", re.I)
-# What a test says of what this machine cannot do; no test is missing then.
+# A test prints this about a part that this machine cannot run; the test itself has run.
 CANNOT = re.compile(r"^# not run: (.*)$", re.M)
 LONG = "for --long"
 
 
 @dataclasses.dataclass
 class Record:
-    """Of a stage.  failures are (name, lines), not_run (name, why)."""
+    """The counts of a stage.  failures are (name, lines), not_run (name, why)."""
     build: str
     passed: int = 0
     failures: list = dataclasses.field(default_factory=list)
@@ -38,7 +38,7 @@ def tail(text, n=TAIL):
 
 
 def add_meson_test(r, t):
-    """One program; each line of TAP is a test, a program without is one by its exit code."""
+    """One program: each line of TAP is a test; a program without TAP is one test, by its exit code."""
     name, out = t["name"].split(" / ")[-1], t.get("stdout") or ""
     said = out + "\n" + (t.get("stderr") or "")
     n_before = r.passed, len(r.failures), len(r.not_run)
@@ -73,7 +73,7 @@ def add_meson(r, path):
 
 
 def add_pytest(r, path):
-    """JUnit's XML, and beside it what tests/e2e/conftest.py deselected."""
+    """JUnit's XML, and the list of tests that tests/e2e/conftest.py deselected."""
     for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
         name = "%s::%s" % (case.get("classname", "").split(".")[-1], case.get("name"))
         wrong = [c for c in case if c.tag in ("failure", "error")]
@@ -94,8 +94,8 @@ def add_pytest(r, path):
 
 
 def count(build, kind, path, rc):
-    """The record of a run that ended with rc.  One that ended badly without a failed test, or had
-    no test at all, is itself a failure."""
+    """The record of a run with exit code rc.  A run that failed without a failed test, or without
+    any test, is a failure itself."""
     r = Record(build)
     try:
         {"meson": add_meson, "pytest": add_pytest}[kind](r, path)
@@ -118,8 +118,8 @@ def groups(pairs):
 
 
 def summary(records, all_can_run, seconds, cpu_seconds):
-    """The last lines, and whether all is well.  records: {stage: Record}; all_can_run: this is a
-    system where nothing may be left out."""
+    """The last lines, and whether all tests passed.  records: {stage: Record}; all_can_run: on this
+    system every test must run."""
     lines, ran = [], set().union(*(r.ran for r in records.values()))
     n_passed = sum(r.passed for r in records.values())
     n_failed = sum(len(r.failures) for r in records.values())

@@ -20,7 +20,7 @@ PROGRAMS = ("daemon/ingotd", "cli/ingot", "tests/metal/ingotd-metal", "tests/met
 
 
 def orphans():
-    """Programs of our builds that still run: ended, and named."""
+    """Kill programs of these builds that still run; returns their names."""
     out = []
     for p in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -34,7 +34,7 @@ def orphans():
 
 
 def clean_environment(tmp):
-    """The caller's environment must not matter."""
+    """Remove what the results could depend on from the environment."""
     for name in list(os.environ):
         if name.startswith(("INGOT_", "XDG_")) or name in (
                 "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CC", "CXX", "PYTHONPATH", "PYTHONHOME", "PYTEST_ADDOPTS",

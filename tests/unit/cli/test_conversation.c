@@ -1,4 +1,4 @@
-/* Turns, and the file they are saved in. */
+/* Turns, and the file of a saved conversation. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -115,7 +115,7 @@ static void test_others_files_are_left_alone(void **state)
 	for (size_t i = 0; i < sizeof theirs / sizeof theirs[0]; i++) {
 		put(theirs[i]);
 		assert_int_equal(ig_conversation_save(&c, path, &err), -EEXIST);
-		assert_non_null(strstr(err.text, "no saved conversation"));
+		assert_non_null(strstr(err.text, "not a saved conversation"));
 		FILE *f = fopen(path, "r");
 		assert_non_null(f);
 		assert_int_equal(fread(text, 1, sizeof text, f), strlen(theirs[i]));
@@ -138,16 +138,16 @@ static void test_bad_files(void **state)
 	} bad[] = {
 		{ "", ":1:0:" },
 		{ "{", ":1:" },
-		{ "[]", "no conversation that /save wrote" },
-		{ "{}", "no conversation that /save wrote" },
-		{ "{\"ingot_chat\":\"1\"}", "no conversation" },
-		{ "{\"ingot_chat\":2}", "format 2 is not known" },
+		{ "[]", "is not a conversation that /save wrote" },
+		{ "{}", "is not a conversation that /save wrote" },
+		{ "{\"ingot_chat\":\"1\"}", "not a conversation" },
+		{ "{\"ingot_chat\":2}", "unknown format 2" },
 		{ HEAD "\"zeppelin\":1}", "unknown key \"zeppelin\"" },
 		{ HEAD "\"model\":7}", "model: expected a string" },
 		{ HEAD "\"system\":\"a\\u0000b\"}", "system: expected a string without NUL" },
 		{ HEAD "\"model\":\"a\",\"model\":\"b\"}", "duplicate" },
 		{ HEAD "\"messages\":{}}", "messages: expected a list" },
-		{ HEAD "\"messages\":[" Q "]}", "messages[0] has no answer" },
+		{ HEAD "\"messages\":[" Q "]}", "messages[0] has no reply" },
 		{ HEAD "\"messages\":[" A "," Q "]}", "messages[0].role: expected \"user\"" },
 		{ HEAD "\"messages\":[" Q "," Q "]}", "messages[1].role: expected \"assistant\"" },
 		{ HEAD "\"messages\":[" Q "," A ",1,2]}", "messages[2].role" },
@@ -161,7 +161,7 @@ static void test_bad_files(void **state)
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		put(bad[i].text);
 		if (ig_conversation_load(&c, path, &err) != -EINVAL)
-			fail_msg("taken: %s", bad[i].text);
+			fail_msg("accepted: %s", bad[i].text);
 		if (!strstr(err.text, bad[i].said) || !strstr(err.text, path))
 			fail_msg("%s: said \"%s\"", bad[i].text, err.text);
 		assert_int_equal(c.n, 2);
@@ -170,7 +170,7 @@ static void test_bad_files(void **state)
 	assert_int_equal(ig_conversation_load(&c, folder, &err), -EINVAL);
 	unlink(path);
 	assert_int_equal(ig_conversation_load(&c, path, &err), -ENOENT);
-	/* one with nobody to write would wait for ever */
+	/* a named pipe without a writer must not block */
 	assert_int_equal(mkfifo(path, 0600), 0);
 	assert_int_equal(ig_conversation_load(&c, path, &err), -EINVAL);
 }

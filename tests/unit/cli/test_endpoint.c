@@ -1,4 +1,4 @@
-/* Where the daemon is: URLs that are taken and refused. */
+/* The daemon's address: valid and invalid URLs. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -132,7 +132,7 @@ static void test_keys(void **state)
 	assert_int_equal(open_with(NULL, path, &e, &err), -EINVAL);
 	assert_null(strstr(err.text, "two")); /* a key is not shown */
 	assert_int_equal(open_with(NULL, "/nonexistent", &e, &err), -ENOENT);
-	/* nothing may end the header early */
+	/* no character may end the header */
 	assert_int_equal(open_with("a\r\nX: y", NULL, &e, &err), -EINVAL);
 	assert_int_equal(open_with("schl\xc3\xbcssel", NULL, &e, &err), -EINVAL);
 	memset(key, 'k', sizeof key);

@@ -1,4 +1,4 @@
-/* What was typed, in memory and in its file. */
+/* The history of input, in memory and in its file. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

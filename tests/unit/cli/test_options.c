@@ -1,4 +1,4 @@
-/* Arguments: kinds, bounds, order, and what is said about mistakes. */
+/* Arguments: kinds, bounds, order, and error messages. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/nearest.h"
 #include "cli/options.h"
 
 static struct {
@@ -53,7 +54,7 @@ static void assert_refused(const char *line, const char *text)
 {
 	assert_int_equal(parse(line), -EINVAL);
 	if (!strstr(err.text, text))
-		fail_msg("%s: said \"%s\", expected \"%s\"", line, err.text, text);
+		fail_msg("%s: got \"%s\", expected \"%s\"", line, err.text, text);
 }
 
 static void test_kinds(void **state)
@@ -115,7 +116,7 @@ static void test_mistakes(void **state)
 	assert_refused("--temperature nan", "not a number");
 	assert_refused("--temperature inf", "not a number");
 	assert_refused("--temperature 0.5.5", "not a number");
-	assert_refused("--since 24", "no duration");
+	assert_refused("--since 24", "not a duration");
 }
 
 static void test_durations(void **state)
@@ -145,12 +146,12 @@ static void test_nearest(void **state)
 	static const char *const names[] = { "run", "pull", "doctor", NULL };
 	char longest[300];
 
-	assert_string_equal(ig_nearest_name("rnu", names), "run");
-	assert_string_equal(ig_nearest_name("docter", names), "doctor");
-	assert_null(ig_nearest_name("zzzzzz", names));
+	assert_string_equal(ig_nearest_name("rnu", names, sizeof *names), "run");
+	assert_string_equal(ig_nearest_name("docter", names, sizeof *names), "doctor");
+	assert_null(ig_nearest_name("zzzzzz", names, sizeof *names));
 	memset(longest, 'a', sizeof longest - 1);
 	longest[sizeof longest - 1] = 0;
-	assert_null(ig_nearest_name(longest, names));
+	assert_null(ig_nearest_name(longest, names, sizeof *names));
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* The request as JSON, and events as an answer. */
+/* The request as JSON, and the events of its response. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -297,7 +297,7 @@ static void test_nonsense(void **state)
 			fail_msg("taken: %s", bad[i]);
 	memset(deep, '[', sizeof deep);
 	assert_int_equal(ig_response_event(&a, deep, sizeof deep, 5, &err), -EBADMSG);
-	/* odd, but no reason to fail */
+	/* unusual, but not an error */
 	assert_int_equal(event("{\"type\":\"response.created\",\"response\":{\"id\":7}}", 5), 0);
 	assert_string_equal(a.id, "");
 	assert_int_equal(
@@ -333,7 +333,7 @@ static int on_bytes(void *ctx, const char *s, size_t len)
 	return memcmp(s, "a\0b", 3) ? -EIO : 0;
 }
 
-/* A model may write any character, the first one too. */
+/* A model may generate any character, also U+0000. */
 static void test_nul_in_text(void **state)
 {
 	ig_response_init(&a, on_bytes, NULL);

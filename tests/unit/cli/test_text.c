@@ -1,4 +1,4 @@
-/* What people read: numbers, tables, statistics, findings. */
+/* Text for people: numbers, tables, statistics, findings. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

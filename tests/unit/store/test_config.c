@@ -34,7 +34,7 @@ static char *format(const struct config_option *o, const void *base)
 
 /* ---- defaults --------------------------------------------------------------------- */
 
-/* The promises of config.h, literally: the table is judged by them. */
+/* The defaults in config.h's comments, which the table must have. */
 static void check_defaults(const struct ig_config *c)
 {
 	assert_string_equal(c->server.host, "127.0.0.1");
@@ -176,7 +176,7 @@ static int print_module_path(void)
 
 /* ---- each option --------------------------------------------------------------------- */
 
-/* A value other than the default, as YAML and as config_format gives it back. */
+/* A value other than the default, as YAML and as config_format's result. */
 static const struct {
 	const char *key, *yaml, *formatted;
 	const char *also; /* a line of its section that it needs */
@@ -415,7 +415,19 @@ static void test_fields(void **state)
 	ig_strbuf_finish(&b);
 }
 
-/* Bounds: the ends are taken, what is one beyond is not. */
+/* A configuration of this one option replaces *c. */
+static int set(struct ig_config **c, const char *key, const char *value, struct ig_error *err)
+{
+	const char *dot = strchr(key, '.');
+	char text[512];
+
+	ig_config_destroy(*c);
+	*c = NULL;
+	snprintf(text, sizeof text, "%.*s: {%s: \"%s\"}\n", (int)(dot - key), key, dot + 1, value);
+	return ig_config_parse(text, strlen(text), "/etc/x/ingot.yaml", c, err);
+}
+
+/* Bounds: both are valid, one beyond them is not. */
 static void test_bounds(void **state)
 {
 	struct ig_config *c = parse("");
@@ -432,20 +444,20 @@ static void test_bounds(void **state)
 		assert_true(o->size == 8 ||
 			    o->max / (o->ms_per_unit ? o->ms_per_unit : 1) <= UINT32_MAX);
 		snprintf(value, sizeof value, "%llu%s", (unsigned long long)o->min, unit);
-		assert_int_equal(ig_config_set(c, o->key, value, NULL), 0);
+		assert_int_equal(set(&c, o->key, value, NULL), 0);
 		snprintf(value, sizeof value, "%llu%s", (unsigned long long)o->max, unit);
-		assert_int_equal(ig_config_set(c, o->key, value, NULL), 0);
+		assert_int_equal(set(&c, o->key, value, NULL), 0);
 		snprintf(value, sizeof value, "%llu%s", (unsigned long long)o->max + 1, unit);
-		assert_int_equal(ig_config_set(c, o->key, value, &err), -EINVAL);
+		assert_int_equal(set(&c, o->key, value, &err), -EINVAL);
 		if (o->min == 0)
 			continue;
 		snprintf(value, sizeof value, "%llu%s", (unsigned long long)o->min - 1, unit);
-		assert_int_equal(ig_config_set(c, o->key, value, &err), -EINVAL);
+		assert_int_equal(set(&c, o->key, value, &err), -EINVAL);
 	}
 	ig_config_destroy(c);
 }
 
-/* Permissions are octal, however many zeros lead them. */
+/* Permissions are octal, with or without a leading zero. */
 static void test_modes(void **state)
 {
 	static const char *const bad[] = { "",	   "0",	    "0800", "9",    "1000", "00600",
@@ -454,19 +466,19 @@ static void test_modes(void **state)
 	struct ig_error err;
 
 	assert_int_equal(c->server.unix_socket_mode, 0600);
-	assert_int_equal(ig_config_set(c, "server.unix_socket_mode", "660", NULL), 0);
+	assert_int_equal(set(&c, "server.unix_socket_mode", "660", NULL), 0);
 	assert_int_equal(c->server.unix_socket_mode, 0660);
-	assert_int_equal(ig_config_set(c, "server.unix_socket_mode", "0777", NULL), 0);
+	assert_int_equal(set(&c, "server.unix_socket_mode", "0777", NULL), 0);
 	assert_int_equal(c->server.unix_socket_mode, 0777);
 	for (size_t i = 0; i < N_OF(bad); i++)
-		if (ig_config_set(c, "server.unix_socket_mode", bad[i], &err) != -EINVAL)
-			fail_msg("%s is taken", bad[i]);
+		if (set(&c, "server.unix_socket_mode", bad[i], &err) != -EINVAL)
+			fail_msg("%s is accepted", bad[i]);
 	assert_non_null(
 		strstr(err.text, "expected permissions in octal from 0200 to 0777, got \"600 \""));
 	ig_config_destroy(c);
 }
 
-/* What belongs together, and somewhere to listen. */
+/* Options that need each other, and an address to listen on. */
 static void test_server_as_a_whole(void **state)
 {
 	struct ig_config *c = NULL;
@@ -495,7 +507,7 @@ static void test_server_as_a_whole(void **state)
 	ig_config_destroy(c);
 }
 
-/* The file of keys lies where the ledger would, wherever the ledger is put. */
+/* The file of keys is in the ledger's default folder, even if ledger.path names another. */
 static void test_default_keys_file(void **state)
 {
 	setenv("XDG_STATE_HOME", "/state", 1);
@@ -534,15 +546,14 @@ static void test_units(void **state)
 	struct ig_config *c = parse("");
 
 	for (size_t i = 0; i < N_OF(sizes); i++) {
-		assert_int_equal(ig_config_set(c, "server.max_body", sizes[i].text, NULL), 0);
+		assert_int_equal(set(&c, "server.max_body", sizes[i].text, NULL), 0);
 		assert_int_equal(c->server.max_body, sizes[i].bytes);
 	}
 	for (size_t i = 0; i < N_OF(times); i++) {
-		assert_int_equal(
-			ig_config_set(c, "server.slow_client_timeout", times[i].text, NULL), 0);
+		assert_int_equal(set(&c, "server.slow_client_timeout", times[i].text, NULL), 0);
 		assert_int_equal(c->server.slow_client_timeout_ms, times[i].ms);
 	}
-	assert_int_equal(ig_config_set(c, "server.drain_timeout", "0", NULL), 0);
+	assert_int_equal(set(&c, "server.drain_timeout", "0", NULL), 0);
 	assert_int_equal(c->server.drain_timeout_ms, 0);
 	ig_config_destroy(c);
 }
@@ -552,8 +563,8 @@ static void test_units(void **state)
 #define PORT "expected a whole number from 0 to 65535, got "
 #define TIME "expected a time from 100ms to 1h with its unit (ms, s, m, h or d), got "
 #define SIZE                                                                                       \
-	"expected a size in bytes from 1KiB to 1GiB (KiB, MiB, GiB, kB, MB and GB are "            \
-	"understood), got "
+	"expected a size in bytes from 1KiB to 1GiB (with KiB, MiB, GiB, kB, MB or "               \
+	"GB), got "
 #define NAME "expected a model's name: 1 to 128 of A-Z a-z 0-9 . _ : / -, got "
 
 static const struct {
@@ -625,8 +636,8 @@ static const struct {
 	{ "server: {max_body: 18014398509481985KiB}\n",
 	  "1:20: server.max_body: " SIZE "\"18014398509481985KiB\"" },
 	{ "kvcache: {slab: 3MiB}\n",
-	  "1:17: kvcache.slab: expected a power of two in bytes from 16KiB to 1GiB (KiB, MiB, "
-	  "GiB, kB, MB and GB are understood), got \"3MiB\"" },
+	  "1:17: kvcache.slab: expected a power of two in bytes from 16KiB to 1GiB (with KiB, MiB, "
+	  "GiB, kB, MB or GB), got \"3MiB\"" },
 	/* times */
 	{ "server: {slow_client_timeout: 30}\n",
 	  "1:31: server.slow_client_timeout: " TIME "\"30\"" },
@@ -639,7 +650,7 @@ static const struct {
 	  "1:31: server.slow_client_timeout: " TIME "\"1min\"" },
 	{ "scheduler: {retry_after: 1500ms}\n",
 	  "1:26: scheduler.retry_after: expected a time from 1s to 1h with its unit (ms, s, m, h "
-	  "or d), got \"1500ms\"; it is kept in whole seconds" },
+	  "or d), got \"1500ms\"; it must be whole seconds" },
 	/* yes and no */
 	{ "runtime: {strict: yes}\n",
 	  "1:19: runtime.strict: expected true or false, got \"yes\"; write true" },
@@ -675,7 +686,7 @@ static const struct {
 	{ "server:\n  allowed_origins: [\"https://chat.example/\"]\n",
 	  "2:21: server.allowed_origins: expected origins such as https://chat.example, without a "
 	  "path, got \"https://chat.example/\"" },
-	{ "log: {file: ~root/x}\n", "1:13: log.file: only ~/ is understood, got \"~root/x\"" },
+	{ "log: {file: ~root/x}\n", "1:13: log.file: only ~/ is allowed, got \"~root/x\"" },
 	{ "modules: {path: [\"\"]}\n", "1:18: modules.path: expected paths of folders, got \"\"" },
 	/* models */
 	{ "models: {name: a}\n", "1:9: models: expected a list, got a mapping" },
@@ -737,7 +748,7 @@ static void test_errors(void **state)
 		assert_int_equal(rc, -EINVAL);
 		assert_int_equal(err.code, -EINVAL);
 		assert_null(c);
-		/* Without a place for the text it fails the same. */
+		/* It fails in the same way without an ig_error. */
 		assert_int_equal(
 			ig_config_parse(errors[i].yaml, strlen(errors[i].yaml), "x", &c, NULL),
 			-EINVAL);
@@ -750,7 +761,7 @@ static void test_depth(void **state)
 	struct ig_error err = { 0 };
 	char text[4096];
 
-	/* 32 levels are judged by what they say, 33 by their number. */
+	/* 32 levels are parsed, 33 are refused. */
 	memset(text, '[', 32);
 	memset(text + 32, ']', 32);
 	assert_int_equal(ig_config_parse(text, 64, "f", &c, &err), -EINVAL);
@@ -773,11 +784,11 @@ static void test_size(void **state)
 	assert_int_equal(ig_config_parse(text, len, "f", &c, &err), 0);
 	ig_config_destroy(c);
 	assert_int_equal(ig_config_parse(text, len + 1, "f", &c, &err), -EFBIG);
-	assert_string_equal(err.text, "f: larger than 1MiB, which no configuration is");
+	assert_string_equal(err.text, "f: larger than 1 MiB");
 	free(text);
 }
 
-/* Long strangers' texts are cut, on a character's edge, and the place survives. */
+/* Long texts are cut between characters, and the message keeps line and column. */
 static void test_long_texts(void **state)
 {
 	struct ig_config *c = NULL;
@@ -881,9 +892,9 @@ static void test_load(void **state)
 	snprintf(expected, sizeof expected, "%s: is a folder, not a file", test_dir);
 	assert_string_equal(err.text, expected);
 
-	/* A file without an end. */
+	/* An endless file. */
 	assert_int_equal(ig_config_load("/dev/zero", &c, &err), -EFBIG);
-	assert_string_equal(err.text, "/dev/zero: larger than 1MiB, which no configuration is");
+	assert_string_equal(err.text, "/dev/zero: larger than 1 MiB");
 }
 
 static void test_search_order(void **state)
@@ -897,7 +908,7 @@ static void test_search_order(void **state)
 	setenv("HOME", home, 1);
 	unsetenv("XDG_CONFIG_HOME");
 	unsetenv("INGOT_CONFIG");
-	/* Nothing anywhere (unless this machine has Ingot installed). */
+	/* No file (unless Ingot is installed on this machine). */
 	if (access(IG_SYSCONFDIR "/ingot/ingot.yaml", F_OK)) {
 		assert_int_equal(ig_config_load(NULL, &c, &err), -ENOENT);
 		assert_non_null(strstr(err.text, "home/.config/ingot/ingot.yaml"));
@@ -919,7 +930,7 @@ static void test_search_order(void **state)
 	assert_int_equal(c->server.port, 12);
 	ig_config_destroy(c);
 	unsetenv("XDG_CONFIG_HOME");
-	/* INGOT_CONFIG before both, and an error when it is not there. */
+	/* INGOT_CONFIG before both, and an error when its file does not exist. */
 	write_text(in_dir(path, "named.yaml"), "server: {port: 13}\n");
 	setenv("INGOT_CONFIG", path, 1);
 	assert_int_equal(ig_config_load(NULL, &c, &err), 0);
@@ -972,7 +983,7 @@ static void test_environment(void **state)
 	for (size_t i = 0; i < N_OF(others); i++)
 		unsetenv(config_env_name(&config_options[i], name));
 
-	/* parse() reads text alone. */
+	/* parse() does not read the environment. */
 	setenv("INGOT_SERVER_PORT", "99", 1);
 	c = parse("");
 	assert_int_equal(c->server.port, 6468);
@@ -1010,47 +1021,13 @@ static void test_unknown_variables_are_logged(void **state)
 	text[fread(text, 1, sizeof text - 1, f)] = 0;
 	fclose(f);
 	assert_non_null(strstr(text,
-			       "\"INGOT_SERVER_PROT\", which is no option and is ignored; did "
+			       "\"INGOT_SERVER_PROT\", which is not an option and is ignored; did "
 			       "you mean INGOT_SERVER_PORT\n"));
-	assert_non_null(strstr(text, "\"INGOT_ZEBRA\", which is no option and is ignored\n"));
+	assert_non_null(strstr(text, "\"INGOT_ZEBRA\", which is not an option and is ignored\n"));
 	assert_null(strstr(text, "INGOT_CONFIG"));
 }
 
-/* ---- set and diff ------------------------------------------------------------------------------- */
-
-static void test_set(void **state)
-{
-	struct ig_config *c = parse("models: [{name: a, path: x}]");
-	struct ig_error err = { 0 };
-
-	assert_int_equal(ig_config_set(c, "server.port", "0", &err), 0);
-	assert_int_equal(c->server.port, 0);
-	assert_int_equal(ig_config_set(c, "server.port", "x", &err), -EINVAL);
-	assert_string_equal(err.text, "server.port: " PORT "\"x\"");
-	assert_int_equal(c->server.port, 0); /* as before */
-	assert_int_equal(ig_config_set(c, "server.prot", "1", &err), -EINVAL);
-	assert_string_equal(err.text,
-			    "unknown option \"server.prot\"; did you mean \"server.port\"?");
-	assert_int_equal(ig_config_set(c, "zebra", "1", &err), -EINVAL);
-	assert_string_equal(err.text, "unknown option \"zebra\"");
-	assert_int_equal(ig_config_set(c, "models", "1", &err), -EINVAL);
-	assert_string_equal(err.text, "models is set in the file only");
-	assert_int_equal(ig_config_set(c, "default_model", "b", &err), -EINVAL);
-	assert_string_equal(err.text, "default_model: there is no model \"b\"; models has a");
-	assert_string_equal(c->default_model, "");
-	assert_int_equal(ig_config_set(c, "default_model", "a", &err), 0);
-	assert_string_equal(c->default_model, "a");
-	assert_int_equal(ig_config_set(c, "log.file", "y.log", &err), 0);
-	assert_string_equal(c->log.file, "/etc/x/y.log");
-	assert_int_equal(ig_config_set(c, "modules.path", "/p,/q", &err), 0);
-	assert_string_equal(c->modules.path[1], "/q");
-	/* Empty again: the default that depends on the machine. */
-	assert_int_equal(ig_config_set(c, "modules.path", "", &err), 0);
-	assert_non_null(strstr(c->modules.path[0], "/ingot/modules"));
-	assert_int_equal(ig_config_set(c, "ledger.path", "", &err), 0);
-	assert_non_null(strstr(c->ledger.path, "ingot/ledger.db"));
-	ig_config_destroy(c);
-}
+/* ---- diff ------------------------------------------------------------------------------- */
 
 static void test_diff_of_models(void **state)
 {
@@ -1109,7 +1086,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_search_order),
 		cmocka_unit_test(test_environment),
 		cmocka_unit_test(test_unknown_variables_are_logged),
-		cmocka_unit_test(test_set),
 		cmocka_unit_test(test_diff_of_models),
 	};
 

@@ -86,7 +86,7 @@ static void test_values(void **state)
 	ig_config_destroy(c);
 }
 
-/* Where it is, what was expected, what there is. */
+/* Place, expected value, actual value. */
 static void test_refusals(void **state)
 {
 	static const char *const cases[][2] = {
@@ -119,7 +119,7 @@ static void test_refusals(void **state)
 	}
 }
 
-/* What no table is needed for is refused at once. */
+/* Errors that need no module's table are found at once. */
 static void test_form(void **state)
 {
 	static const char *const cases[][2] = {
@@ -176,7 +176,7 @@ static void test_differences(void **state)
 	ig_config_destroy(b);
 }
 
-/* The commented file has them, and what it says is judged good. */
+/* etc/ingot.yaml has them, and its values are valid. */
 static void test_reference(void **state)
 {
 	static const char *const has[] = {

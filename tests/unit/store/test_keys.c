@@ -12,14 +12,14 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-/* In place of the library's: the same answer, and a count of what was compared. */
+/* Replaces the library's function: the same result, and counts the comparisons. */
 static size_t n_compared;
 
 int CRYPTO_memcmp(const void *a, const void *b, size_t n)
 {
 	assert_int_equal(n, 32); /* a whole hash, never a part */
 	n_compared++;
-	/* Whatever is not equal may give any number, negative and 256 among them. */
+	/* For unequal bytes any number is valid, also negative ones and 256. */
 	static const int odd[] = { 256, -1, 1, 0x7fffffff, -0x7fffffff - 1 };
 	return memcmp(a, b, n) ? odd[n_compared % 5] : 0;
 }
@@ -112,15 +112,15 @@ static void test_bad_lines(void **state)
 		  "f:1: after the time" },
 		{ "abc user " ABC TIME " max_concurrently=1", "f:1: after the time" },
 		{ "abc user " ABC TIME " max_concurrent=1 max_concurrent=2",
-		  "f:1: a limit is there twice" },
+		  "f:1: a duplicate limit" },
 		{ "abc user " ABC TIME " max_concurrent=0 max_concurrent=2",
-		  "f:1: a limit is there twice" },
+		  "f:1: a duplicate limit" },
 		{ "abc user " ABC TIME " the laptop", "f:1: after the time" },
 		{ "abc user " ABC TIME " note= x", "f:1: the note" },
-		{ "abc user " ABC TIME "\nabc user " EMPTY TIME, "f:2: the id abc is there twice" },
+		{ "abc user " ABC TIME "\nabc user " EMPTY TIME, "f:2: the id abc is a duplicate" },
 		{ "abc user " ABC TIME "\nb user " ABC TIME, "f:2: abc and b are the same key" },
-		{ "abc user " ABC TIME "\r\n", "f:1: there is a control character" },
-		{ "#\nabc\tuser " ABC TIME, "f:2: there is a control character" },
+		{ "abc user " ABC TIME "\r\n", "f:1: the line has a control character" },
+		{ "#\nabc\tuser " ABC TIME, "f:2: the line has a control character" },
 	};
 	struct ig_keys *keys = (struct ig_keys *)&keys;
 	struct ig_error err;
@@ -131,12 +131,12 @@ static void test_bad_lines(void **state)
 		if (rc != -EINVAL || keys ||
 		    strncmp(err.text, rows[i].error, strlen(rows[i].error)))
 			fail_msg("%s\n-> %d %s", rows[i].text, rc, err.text);
-		/* A key that somebody put there by mistake must not get into a log. */
+		/* A key in the file by mistake must not get into a log. */
 		assert_null(strstr(err.text, "secret"));
 	}
-	/* a NUL, which strlen would not see */
+	/* a NUL, at which strlen would stop */
 	assert_int_equal(ig_keys_parse("#\0", 2, "f", &keys, &err), -EINVAL);
-	/* a path that leaves no room is cut, the line's number is not */
+	/* a path that is too long for the message is cut, the line's number is not */
 	char label[700];
 	memset(label, 'p', sizeof label);
 	label[sizeof label - 1] = 0;
@@ -189,10 +189,10 @@ static void test_find(void **state)
 		n_compared = (size_t)i; /* another of the odd numbers each time */
 		const struct ig_key *k = ig_keys_find(keys, tokens[i], strlen(tokens[i]));
 		assert_ptr_equal(k, ig_keys_at(keys, (size_t)i));
-		/* Every entry, whether it was the first or the last. */
+		/* All entries are compared, wherever the match is. */
 		assert_int_equal(n_compared, i + N);
 	}
-	/* Near is not there, and costs the same. */
+	/* A key that is almost equal is not found, after as many comparisons. */
 	for (size_t cut = 0; cut < strlen(tokens[3]); cut += 7) {
 		char near[IG_KEY_TOKEN_CAP];
 		memcpy(near, tokens[3], sizeof near);
@@ -206,7 +206,7 @@ static void test_find(void **state)
 	assert_null(ig_keys_find(keys, "", 0));
 	memset(big, 'a', sizeof big);
 	assert_null(ig_keys_find(keys, big, sizeof big));
-	/* What is in the file does not open anything. */
+	/* The hash in the file is not a key. */
 	char text[4096];
 	FILE *f = fopen(path, "r");
 	size_t n = fread(text, 1, sizeof text - 1, f);
@@ -256,14 +256,14 @@ static void test_permissions(void **state)
 	ig_keys_destroy(keys);
 	if (geteuid() == 0) { /* a test that runs as root can give files away */
 		assert_int_equal(chown(path, 12345, (gid_t)-1), 0);
-		load_fails(path, -EPERM, "belongs to the user with the number 12345");
+		load_fails(path, -EPERM, "belongs to user 12345");
 	}
 	assert_int_equal(ig_keys_load(in_dir(path, "nowhere"), &keys, NULL), 0);
 	assert_null(keys);
-	load_fails(test_dir, -EINVAL, "is no file of keys");
+	load_fails(test_dir, -EINVAL, "is not a regular file");
 	in_dir(path, "fifo");
 	assert_int_equal(mkfifo(path, 0600), 0);
-	load_fails(path, -EINVAL, "is no file of keys"); /* and it does not wait for a writer */
+	load_fails(path, -EINVAL, "is not a regular file"); /* and it does not wait for a writer */
 	write_text(in_dir(path, "big"), "#");
 	assert_int_equal(truncate(path, (3 << 20)), 0);
 	assert_int_equal(chmod(path, 0600), 0);
@@ -305,11 +305,12 @@ static void test_writing(void **state)
 	assert_int_equal(ig_key_generate(keys, &k, token, &err), 0);
 	assert_int_equal(strncmp(k.id, "key_", 4), 0);
 	assert_true(ig_key_id_ok(k.id));
-	/* what an interrupted write left, and what somebody laid in the way */
-	snprintf(other, sizeof other, "%.240s.new", path);
-	assert_int_equal(symlink("/nonexistent/elsewhere", other), 0);
+	/* a link at the path is replaced, not followed */
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(symlink("/nonexistent/elsewhere", path), 0);
 	assert_int_equal(ig_keys_write(path, keys, NULL, &k, &err), 0);
-	assert_int_equal(access(other, F_OK), -1);
+	assert_int_equal(lstat(path, &st), 0);
+	assert_true(S_ISREG(st.st_mode) && (st.st_mode & 07777) == 0600);
 	ig_keys_destroy(keys);
 	assert_int_equal(ig_keys_load(path, &keys, &err), 0);
 	const struct ig_key *got = ig_keys_find(keys, token, strlen(token));
@@ -322,7 +323,7 @@ static void test_writing(void **state)
 	assert_int_equal(got->limits.requests_per_minute, IG_LIMIT_NONE);
 	assert_int_equal(got->limits.tokens_per_minute, 0);
 
-	/* Another with an id of its own; the first goes. */
+	/* Add another key with an id of its own; remove the first. */
 	struct ig_key second = { .id = "b" };
 	char token2[IG_KEY_TOKEN_CAP];
 	assert_int_equal(ig_key_generate(keys, &second, token2, &err), 0);
@@ -335,7 +336,7 @@ static void test_writing(void **state)
 	ig_keys_destroy(again);
 	ig_keys_destroy(keys);
 
-	/* Who holds the lock is alone. */
+	/* Another process waits for the lock. */
 	pid_t child = fork();
 	if (child == 0) {
 		int mine;
@@ -350,7 +351,7 @@ static void test_writing(void **state)
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
 
-	/* A folder that is none: the old file, if any, stays, and the error names it. */
+	/* The folder is a file: an error with the path. */
 	in_dir(path, "perm/keys");
 	write_text(in_dir(other, "perm"), "");
 	assert_int_equal(ig_keys_lock(path, &lock, &err), -ENOTDIR);

@@ -38,7 +38,7 @@ static struct ig_ledger *open_ledger(const char *path, uint32_t queue, uint32_t 
 	return l;
 }
 
-/* The text of the refusal that opening path meets. */
+/* Open path, which must fail. */
 static int refused(const char *path, struct ig_error *err)
 {
 	struct ig_ledger_options o = { .path = path, .queue = 16 };
@@ -114,14 +114,19 @@ static struct ig_ledger_row a_row(int i)
 	return r;
 }
 
-/* Until the writer has done with n rows, one way or the other; ten seconds at most. */
-static void wait_for(const struct ig_ledger *l, uint64_t n)
+static uint64_t rows_in(const char *path)
+{
+	return (uint64_t)number(path, "SELECT count(*) FROM requests");
+}
+
+/* Until n rows are written or dropped; at most ten seconds. */
+static void wait_for(const char *path, uint64_t n)
 {
 	int64_t until = ig_now_ns() + (int64_t)10 * 1000000000;
 
-	while (ig_ledger_written(l) + n_dropped < n) {
+	while (rows_in(path) + n_dropped < n) {
 		if (ig_now_ns() > until)
-			fail_msg("only %d of %d rows", (int)ig_ledger_written(l), (int)n);
+			fail_msg("only %d of %d rows", (int)rows_in(path), (int)n);
 		usleep(5000);
 	}
 }
@@ -168,7 +173,7 @@ static void test_new_file(void **state)
 		number(path, "SELECT strict FROM pragma_table_list WHERE name = 'requests'"), 1);
 	words(path, "PRAGMA journal_mode", names, sizeof names);
 	assert_string_equal(names, "wal");
-	/* These are all columns that can hold text; none is for a prompt or an answer. */
+	/* These are all columns of text; none is for a prompt or a response. */
 	words(path,
 	      "SELECT name FROM pragma_table_info('requests') WHERE type NOT IN "
 	      "('INTEGER', 'REAL') ORDER BY cid",
@@ -185,7 +190,7 @@ static void test_new_file(void **state)
 				"SELECT count(*) FROM pragma_table_info('requests') WHERE name "
 				"LIKE 'itl%'"),
 			 IG_ITL_BUCKETS);
-	/* Opened again it is the same. */
+	/* The same after opening it again. */
 	ig_ledger_close(open_ledger(path, 16, 90));
 	assert_int_equal(number(path, "SELECT count(*) FROM sqlite_master WHERE type = 'table'"),
 			 1);
@@ -220,12 +225,12 @@ static void test_row_arrives_whole(void **state)
 	for (int i = 0; i < IG_ITL_BUCKETS; i++)
 		r.itl[i] = (uint32_t)i * 1000;
 	r.itl[3] = UINT32_MAX;
-	/* A text that fills its field is cut by the field, not read past it. */
+	/* A text that fills its field ends with the field. */
 	memset(r.client, 'c', sizeof r.client);
 	struct ig_ledger *l = open_ledger(in_dir(path, "whole.db"), 16, 0);
 	ig_ledger_put(l, &r);
-	wait_for(l, 1); /* without a close: half a second at most, and a slow disk */
-	assert_int_equal(number(path, "SELECT count(*) FROM requests"), 1);
+	wait_for(path, 1); /* without a close: half a second at most, and a slow disk */
+	assert_int_equal(rows_in(path), 1);
 	ig_ledger_close(l);
 	words(path,
 	      "SELECT concat FROM (SELECT id || '|' || received_ns || '|' || model || '|' || "
@@ -270,11 +275,11 @@ static void test_many_threads(void **state)
 		assert_int_equal(pthread_create(&threads[i], NULL, put_many, l), 0);
 	for (int i = 0; i < N_THREADS; i++)
 		pthread_join(threads[i], NULL);
-	wait_for(l, N_THREADS * N_EACH);
-	uint64_t written = ig_ledger_written(l);
+	wait_for(path, N_THREADS * N_EACH);
+	uint64_t written = rows_in(path);
 	assert_int_equal(written + n_dropped, N_THREADS * N_EACH);
 	ig_ledger_close(l);
-	assert_int_equal(number(path, "SELECT count(*) FROM requests"), written);
+	assert_int_equal(rows_in(path), written);
 	assert_int_equal(number(path, "SELECT count(*) FROM pragma_integrity_check WHERE "
 				      "integrity_check != 'ok'"),
 			 0);
@@ -298,20 +303,20 @@ static void test_overflow(void **state)
 	/* This thread holds the lock: a put that waited for it would never return. */
 	assert_true(ig_now_ns() - start < (int64_t)2000 * 1000000);
 	assert_int_equal(n_dropped, 100);
-	assert_int_equal(ig_ledger_written(l), 0);
+	assert_int_equal(rows_in(path), 0);
 	usleep(300000); /* it has tried, and keeps the rows */
 	assert_int_equal(n_dropped, 100);
-	assert_int_equal(ig_ledger_written(l), 0);
+	assert_int_equal(rows_in(path), 0);
 	assert_int_equal(sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
 	sqlite3_close(other);
-	wait_for(l, 108);
-	assert_int_equal(ig_ledger_written(l), 8);
-	assert_int_equal(number(path, "SELECT count(*) FROM requests"), 8);
-	/* The ring is free again. */
+	wait_for(path, 108);
+	assert_int_equal(rows_in(path), 8);
+	assert_int_equal(rows_in(path), 8);
+	/* The ring has space again. */
 	struct ig_ledger_row r = a_row(200);
 	ig_ledger_put(l, &r);
 	ig_ledger_close(l);
-	assert_int_equal(number(path, "SELECT count(*) FROM requests"), 9);
+	assert_int_equal(rows_in(path), 9);
 	words(path, "SELECT id FROM requests ORDER BY row", path, sizeof path);
 	assert_string_equal(path,
 			    "resp_0 resp_1 resp_2 resp_3 resp_4 resp_5 resp_6 resp_7 resp_200");
@@ -346,7 +351,7 @@ static void test_close_gives_up_on_a_lock(void **state)
 	read_log(log, text, sizeof text);
 	assert_non_null(strstr(text, "stuck.db: cannot be written: database is locked"));
 	assert_non_null(strstr(text, "; 3 rows dropped"));
-	assert_int_equal(number(path, "SELECT count(*) FROM requests"), 0);
+	assert_int_equal(rows_in(path), 0);
 }
 
 /* A disk that takes no more: rows are dropped and counted, one line says so, the
@@ -369,19 +374,19 @@ static void test_disk_full(void **state)
 		memset(r.error, 'e', sizeof r.error);
 		ig_ledger_put(l, &r);
 	}
-	wait_for(l, 3000);
+	wait_for(path, 3000);
 	assert_true(n_dropped > 0);
-	uint64_t written = ig_ledger_written(l);
+	uint64_t written = rows_in(path);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	for (int i = 0; i < 10; i++) {
 		struct ig_ledger_row r = a_row(i);
 		ig_ledger_put(l, &r);
 	}
-	wait_for(l, 3010);
-	assert_int_equal(ig_ledger_written(l), written + 10);
+	wait_for(path, 3010);
+	assert_int_equal(rows_in(path), written + 10);
 	ig_ledger_close(l);
 	ig_log_set_file(NULL);
-	assert_int_equal(number(path, "SELECT count(*) FROM requests"), written + 10);
+	assert_int_equal(rows_in(path), written + 10);
 	read_log(log, text, sizeof text);
 	for (char *p = text; (p = strstr(p, "cannot be written")); p++)
 		n_lines++;
@@ -423,7 +428,7 @@ static void test_retention(void **state)
 	put_aged(l, 1300, 100); /* more than two batches of deletes */
 	put_aged(l, 700, 50);
 	put_aged(l, 5, 0);
-	wait_for(l, 2005);
+	wait_for(path, 2005);
 	int64_t n_pages = number(path, "PRAGMA page_count");
 	usleep(100000);
 	assert_int_equal(number(path, count), 2005); /* 0 days: for ever */
@@ -434,7 +439,7 @@ static void test_retention(void **state)
 	wait_for_number(path, count, 705);
 	wait_for_number(path, "PRAGMA freelist_count", 0);
 	assert_true(number(path, "PRAGMA page_count") < n_pages * 6 / 10);
-	/* And when the days change. */
+	/* Also when the number of days changes. */
 	ig_ledger_set_retention(l, 1);
 	wait_for_number(path, count, 5);
 	ig_ledger_set_retention(l, UINT32_MAX);
@@ -456,7 +461,7 @@ static void test_empty_files_are_set_up(void **state)
 	assert_int_equal(number(path, "PRAGMA user_version"), 0);
 	ig_ledger_close(open_ledger(path, 16, 0));
 	assert_int_equal(number(path, "PRAGMA user_version"), LEDGER_VERSION);
-	assert_int_equal(number(path, "SELECT count(*) FROM requests"), 0);
+	assert_int_equal(rows_in(path), 0);
 }
 
 /* A file as version 1 made it, with a row in it: it is brought to this version, keeps
@@ -494,7 +499,7 @@ static void test_a_file_of_version_1(void **state)
 	run_sql(in_dir(path, "version1.db"), b.data);
 	ig_strbuf_finish(&b);
 
-	/* It can be read as it is. */
+	/* It can be read without a migration. */
 	assert_int_equal(ig_ledger_stats(path, 0, &stats, &n, NULL), 0);
 	assert_int_equal(n, 1);
 	assert_int_equal(stats[0].n_prompt, 3);
@@ -519,7 +524,7 @@ static void test_a_file_of_version_1(void **state)
 		number(path, "SELECT strict FROM pragma_table_list WHERE name = 'requests'"), 1);
 }
 
-/* What the stats say of the same file is the same. */
+/* The statistics of the same file are equal. */
 static void assert_refusal(const char *path, int code, const char *text, const char *stats_text)
 {
 	struct ig_ledger_stats *stats = NULL;
@@ -576,8 +581,8 @@ static void test_unwritable(void **state)
 	assert_string_equal(err.text, text);
 	in_dir(path, "file/more/ledger.db");
 	assert_int_equal(refused(path, &err), -ENOTDIR);
-	snprintf(text, sizeof text, "ledger %s: cannot make the folder %s/more: Not a directory",
-		 path, file);
+	snprintf(text, sizeof text, "%s: cannot make the folder %s/more: Not a directory", path,
+		 file);
 	assert_string_equal(err.text, text);
 	/* A folder. */
 	assert_int_equal(mkdir(in_dir(path, "folder.db"), 0700), 0);
@@ -585,7 +590,7 @@ static void test_unwritable(void **state)
 	snprintf(text, sizeof text, "ledger %s: cannot be opened for writing: Is a directory",
 		 path);
 	assert_string_equal(err.text, text);
-	/* A place that belongs to others; root may write anywhere, so root becomes nobody. */
+	/* A folder of another user; root may write anywhere, so root becomes nobody. */
 	assert_int_equal(chmod(test_dir, 0755), 0);
 	assert_int_equal(mkdir(in_dir(file, "theirs"), 0755), 0);
 	in_dir(path, "theirs/ledger.db");
@@ -622,12 +627,12 @@ static void test_two_daemons(void **state)
 		 "give this one another ledger.path",
 		 path, (long)getpid());
 	assert_string_equal(err.text, text);
-	/* The first one is not disturbed, and once it is gone its place is free. */
+	/* The first one continues; after its close the ledger can be opened. */
 	struct ig_ledger_row r = a_row(1);
 	ig_ledger_put(l, &r);
 	ig_ledger_close(l);
 	ig_ledger_close(open_ledger(path, 16, 0));
-	assert_int_equal(number(path, "SELECT count(*) FROM requests"), 1);
+	assert_int_equal(rows_in(path), 1);
 }
 
 int main(void)

@@ -253,7 +253,7 @@ static void test_empty(void **state)
 	char labels[128];
 	snprintf(labels, sizeof labels, "version=\"%s\",build_id=\"%s\"", IG_VERSION, ig_build_id);
 	assert_value(t, "ingot_build_info", labels, 1);
-	/* This very test has a few MB, and not yet a GB (sanitizers take their share). */
+	/* This process uses some MB, and less than a GB (also with sanitizers). */
 	double resident = value(t, "process_resident_memory_bytes", "");
 	assert_true(resident > 1e6 && resident < 4e9);
 	free(t);
@@ -446,7 +446,7 @@ static void test_labels_are_escaped(void **state)
 	ig_metrics_destroy(m);
 }
 
-/* Refused requests carry whatever name the client sent. */
+/* The model's name of a refused request comes from the client. */
 static void test_strangers_make_no_series(void **state)
 {
 	struct ig_metrics *m = ig_metrics_create();
