@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/unit/model/jinja_cases.h: small templates, and what jinja2 (3.1.6) makes of
+"""Writes tests/unit/model/jinja/jinja_cases.h: small templates, and what jinja2 (3.1.6) makes of
 them, set up as golden.py does.  Run it again when a case is added."""
 import json
 import os
@@ -200,7 +200,7 @@ def main():
     for text, why in REFUSED:
         out.append(f"\t{{ {c_string(text)}, X,\n\t  {c_string(why)} }},")
     out.append("};")
-    path = Path(__file__).resolve().parents[2] / "unit/model/jinja_cases.h"
+    path = Path(__file__).resolve().parents[2] / "unit/model/jinja/jinja_cases.h"
     path.write_text("\n".join(out) + "\n")
 
 

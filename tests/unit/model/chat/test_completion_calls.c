@@ -1,5 +1,5 @@
 /*
- * test_answer_calls.c: calls that must be made, from the grammar to the parser.
+ * test_completion_calls.c: calls that must be made, from the grammar to the parser.
  *
  * What the grammar lets through, token by token at random, is read back by the parser as
  * calls of the tools, with arguments that are objects; and the grammar lets through what a

@@ -1,7 +1,7 @@
 /* made_vocabulary.c: see made_vocabulary.h. */
 #include "made_vocabulary.h"
 
-#include "tiny_gguf.h"
+#include "tests/unit/model/formats/tiny_gguf.h"
 
 #include <stdio.h>
 #include <stdlib.h>

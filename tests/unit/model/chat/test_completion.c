@@ -1,4 +1,4 @@
-/* test_answer.c: what a template's source says about its model's answers. */
+/* test_completion.c: what a template's source says about its model's answers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

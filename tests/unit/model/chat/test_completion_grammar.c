@@ -1,5 +1,5 @@
 /*
- * test_answer_grammar.c: the source of the grammar for calls that must be made, written
+ * test_completion_grammar.c: the source of the grammar for calls that must be made, written
  * down by a stand-in for the grammars: texts as they are, a schema as <…>.
  */
 #include <setjmp.h>

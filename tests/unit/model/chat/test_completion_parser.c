@@ -1,5 +1,5 @@
 /*
- * test_answer_parser.c: answers in each form to events, whole and in pieces.
+ * test_completion_parser.c: answers in each form to events, whole and in pieces.
  *
  * Events are written down as text: T{…} text, R{…} reasoning, C{…} a call's name, A{…} its
  * arguments, E its end; neighbours of one kind are one, since the cut of the answer decides

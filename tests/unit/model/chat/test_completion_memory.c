@@ -1,5 +1,5 @@
 /*
- * test_answer_memory.c: each allocation of opening a template, parsing an answer and making
+ * test_completion_memory.c: each allocation of opening a template, parsing an answer and making
  * a grammar's source fails once; what comes of it is an error, never a crash, a call that
  * does not end, or (under AddressSanitizer) a leak.
  */
