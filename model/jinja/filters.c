@@ -1,6 +1,7 @@
 /*
- * filters.c: filters of text and numbers, and all of them by name: what `x | …` makes of a value, as jinja2's own filters do, and tojson as
- * Hugging Face's does.  Filters that give generators in Python give lists here.
+ * filters.c: evaluates `x | …`, as jinja2's own filters do, and tojson as Hugging Face's does:
+ * the table of all filters, and those of text and numbers.  Filters that return generators in
+ * Python return lists here.
  */
 #include "model/jinja/filters_private.h"
 
@@ -9,43 +10,44 @@
 #include <stdlib.h>
 
 enum filter {
-	F_ABS,
-	F_ATTR,
 	F_CAPITALIZE,
-	F_DEFAULT,
-	F_DICTSORT,
 	F_ESCAPE,
-	F_FIRST,
-	F_FLOAT,
 	F_FORMAT,
 	F_INDENT,
+	F_LOWER,
+	F_REPLACE,
+	F_SAFE,
+	F_STRING,
+	F_TITLE,
+	F_TRIM,
+	F_UPPER,
+	F_WORDCOUNT,
+	N_TEXT_FILTERS,
+	F_ABS = N_TEXT_FILTERS,
+	F_ATTR,
+	F_DEFAULT,
+	F_DICTSORT,
+	F_FIRST,
+	F_FLOAT,
 	F_INT,
 	F_ITEMS,
 	F_JOIN,
 	F_LAST,
 	F_LENGTH,
 	F_LIST,
-	F_LOWER,
 	F_MAP,
 	F_MAX,
 	F_MIN,
 	F_REJECT,
 	F_REJECTATTR,
-	F_REPLACE,
 	F_REVERSE,
 	F_ROUND,
-	F_SAFE,
 	F_SELECT,
 	F_SELECTATTR,
 	F_SORT,
-	F_STRING,
 	F_SUM,
-	F_TITLE,
 	F_TOJSON,
-	F_TRIM,
 	F_UNIQUE,
-	F_UPPER,
-	F_WORDCOUNT,
 	F_BATCH,
 };
 
@@ -111,24 +113,32 @@ int filter_id(const char *s, size_t len)
 
 /* ---- text --------------------------------------------------------------------------------- */
 
+/* What lines are indented by: a string, or that many spaces. */
+static int padding(struct run *r, const struct value *by, const char *what, struct value *out)
+{
+	struct builder b;
+
+	builder_init(&b, r);
+	if (is_str(by))
+		builder_value(&b, by);
+	else if (!is_int(by))
+		return run_fail(r, -EINVAL, "%s %s", what, kind_name(by));
+	else
+		for (int64_t i = 0; i < by->i && !b.failed; i++)
+			builder_puts(&b, " ");
+	return builder_end(&b, out);
+}
+
 static int indent(struct run *r, const struct value *s, const struct args *a, struct value *out)
 {
 	const struct value *width = arg_get(a, 0, "width"), *first = arg_get(a, 1, "first"),
 			   *blank = arg_get(a, 2, "blank");
-	struct builder b, pad;
-	struct value by;
+	struct builder b;
+	struct value by = v_int(4);
 	size_t start = 0;
-	int rc;
+	int rc = padding(r, width ? width : &by, "indent needs a number, not", &by);
 
-	builder_init(&pad, r);
-	if (width && is_str(width))
-		builder_value(&pad, width);
-	else if (width && !is_int(width))
-		return run_fail(r, -EINVAL, "indent needs a number, not %s", kind_name(width));
-	else
-		for (int64_t i = 0; i < (width ? width->i : 4) && !pad.failed; i++)
-			builder_puts(&pad, " ");
-	if ((rc = builder_end(&pad, &by)))
+	if (rc)
 		return rc;
 	builder_init(&b, r);
 	if (first && truth(first))
@@ -164,21 +174,13 @@ static int tojson(struct run *r, const struct value *v, const struct args *a, st
 	struct json_style style = { .indent = v_none(),
 				    .item_separator = v_lit(", "),
 				    .key_separator = v_lit(": ") };
-	struct builder b, pad;
+	struct builder b;
 	int rc;
 
 	style.ascii = ascii && truth(ascii);
 	style.sort_keys = sort && truth(sort);
 	if (by && by->kind != K_NONE) {
-		builder_init(&pad, r);
-		if (is_str(by))
-			builder_value(&pad, by);
-		else if (!is_int(by))
-			return run_fail(r, -EINVAL, "tojson: indent is %s", kind_name(by));
-		else
-			for (int64_t i = 0; i < by->i && !pad.failed; i++)
-				builder_puts(&pad, " ");
-		if ((rc = builder_end(&pad, &style.indent)))
+		if ((rc = padding(r, by, "tojson: indent is", &style.indent)))
 			return rc;
 		style.item_separator = v_lit(",");
 	}
@@ -218,8 +220,8 @@ static int join(struct run *r, const struct value *v, const struct args *a, stru
 
 /* ---- numbers ------------------------------------------------------------------------------ */
 
-/* A string as Python's int() and float() take it: white space around it, _ between
- * digits left out.  False when it is too long or has a zero byte. */
+/* A string as Python's int() and float() read it: without white space around it and without _
+ * between digits.  False when it is too long or has a zero byte. */
 static bool number_text(const struct value *s, char *buf, size_t size)
 {
 	struct value t = str_strip(s, true, true);
@@ -293,9 +295,7 @@ static int round_to(struct run *r, const struct value *v, const struct args *a, 
 	double f, scale;
 
 	if (!is_number(v))
-		return v->kind == K_UNDEFINED ?
-			       run_undefined(r, v) :
-			       run_fail(r, -EINVAL, "round needs a number, not %s", kind_name(v));
+		return run_type_error(r, v, "round needs a number");
 	if (precision && (!is_int(precision) || precision->i < -300 || precision->i > 300))
 		return run_fail(r, -EINVAL, "round: the precision must be a small integer");
 	f = as_float(v);
@@ -305,7 +305,7 @@ static int round_to(struct run *r, const struct value *v, const struct args *a, 
 	} else if (method && str_is(method, "floor")) {
 		f = floor(f * scale) / scale;
 	} else if (!method || str_is(method, "common")) {
-		if (precision && precision->i > 0) { /* halves go by the decimal digits */
+		if (precision && precision->i > 0) { /* rounds halves by the decimal digits */
 			char buf[700];
 			snprintf(buf, sizeof buf, "%.*f", (int)precision->i, f);
 			f = strtod(buf, NULL);
@@ -337,9 +337,7 @@ static int sum(struct run *r, const struct value *v, const struct args *a, struc
 static int absolute(struct run *r, const struct value *v, struct value *out)
 {
 	if (!is_number(v) || (is_int(v) && v->i == INT64_MIN))
-		return v->kind == K_UNDEFINED ?
-			       run_undefined(r, v) :
-			       run_fail(r, -EINVAL, "abs needs a number, not %s", kind_name(v));
+		return run_type_error(r, v, "abs needs a number");
 	*out = v->kind == K_FLOAT ? v_float(fabs(v->f)) : v_int(v->i < 0 ? -v->i : v->i);
 	return 0;
 }
@@ -354,13 +352,13 @@ static int format(struct run *r, const struct value *s, const struct args *a, st
 		return rc;
 	for (size_t i = 0; i < a->n; i++)
 		l->items[l->n++] = a->pos[i];
-	items = (struct value){ .kind = K_TUPLE, .list = l };
+	items = v_list(K_TUPLE, l);
 	return str_percent(r, s, &items, out);
 }
 
 /* ---- by id -------------------------------------------------------------------------------- */
 
-/* Filters of text, which take any value's. */
+/* Filters of text; other values are converted to text first. */
 static int text_filter(struct run *r, enum filter f, const struct value *s, const struct args *a,
 		       struct value *out)
 {
@@ -395,13 +393,6 @@ static int text_filter(struct run *r, enum filter f, const struct value *s, cons
 	}
 }
 
-static bool is_text_filter(enum filter f)
-{
-	return f == F_CAPITALIZE || f == F_ESCAPE || f == F_FORMAT || f == F_INDENT ||
-	       f == F_LOWER || f == F_TITLE || f == F_TRIM || f == F_UPPER || f == F_WORDCOUNT ||
-	       f == F_REPLACE || f == F_STRING || f == F_SAFE;
-}
-
 int filter_call(struct run *r, int id, const struct value *in, const struct args *a,
 		struct value *out)
 {
@@ -420,7 +411,7 @@ int filter_call(struct run *r, int id, const struct value *in, const struct args
 		return rc;
 	if ((rc = run_charge(r, 0)))
 		return rc;
-	if (is_text_filter(f)) {
+	if (f < N_TEXT_FILTERS) {
 		if ((rc = text_of(r, in, &v)) || (rc = text_filter(r, f, &v, a, out)))
 			return rc;
 		if (is_str(out) && f != F_REPLACE)
@@ -459,11 +450,11 @@ int filter_call(struct run *r, int id, const struct value *in, const struct args
 		if (v.kind == K_DICT)
 			return pair_list(r, v.dict, out);
 		if (v.kind != K_UNDEFINED)
-			return run_fail(r, -EINVAL, "items needs a dict, not %s", kind_name(&v));
+			return run_type_error(r, &v, "items needs a dict");
 		/* fall through */
 	case F_LIST:
 		if (!(rc = list_copy(r, &v, &l)))
-			*out = list_value(l);
+			*out = v_list(K_LIST, l);
 		return rc;
 	case F_JOIN: return join(r, &v, a, out);
 	case F_LENGTH:

@@ -1,15 +1,14 @@
-/* filters_private.h: what filters.c takes from list_filters.c. */
+/* filters_private.h: functions of list_filters.c that filters.c uses. */
 #ifndef INGOT_MODEL_JINJA_FILTERS_PRIVATE_H
 #define INGOT_MODEL_JINJA_FILTERS_PRIVATE_H
 
 #include "model/jinja/jinja_private.h"
 
-/* What is found under "a.b.0" of v; NULL or None gives v itself. */
+/* The value at the path "a.b.0" of v; v itself for NULL or None. */
 int filter_path(struct run *r, const struct value *v, const struct value *path, struct value *out);
-struct value list_value(struct list *l);
-/* A new list of what iterating over v gives. */
+/* A new list of v's items. */
 int list_copy(struct run *r, const struct value *v, struct list **out);
-/* Argument i, or the one called name, is given and true. */
+/* Argument i, or the one called name, is there and true. */
 bool arg_flag(const struct args *a, size_t i, const char *name);
 int filter_sort(struct run *r, const struct value *v, const struct value *path, bool fold,
 		bool reverse, struct value *out);

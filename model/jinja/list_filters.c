@@ -1,13 +1,12 @@
 /*
- * list_filters.c: filters that order, select and change the items of a value.  Those that
- * give generators in Python give lists here.
+ * list_filters.c: filters that order, select and change the items of a value.
  */
 #include "model/jinja/filters_private.h"
 
 #include <errno.h>
 
-/* What is found under "a.b.0" of v; NULL or None gives v itself.  fallback, if it is not
- * NULL, stands for each part that is undefined. */
+/* The value at the path "a.b.0" of v; v itself for NULL or None.  fallback, if not NULL,
+ * replaces each part that is undefined. */
 static int path_or(struct run *r, const struct value *v, const struct value *path,
 		   const struct value *fallback, struct value *out)
 {
@@ -48,8 +47,6 @@ int filter_path(struct run *r, const struct value *v, const struct value *path, 
 	return path_or(r, v, path, NULL, out);
 }
 
-struct value list_value(struct list *l) { return (struct value){ .kind = K_LIST, .list = l }; }
-
 int list_copy(struct run *r, const struct value *v, struct list **out)
 {
 	const struct value *items;
@@ -76,7 +73,7 @@ bool arg_flag(const struct args *a, size_t i, const char *name)
 
 /* ---- order -------------------------------------------------------------------------------- */
 
-/* What an item is ordered by, beside the item. */
+/* An item and the key that orders it. */
 struct keyed {
 	struct value key, item;
 };
@@ -149,7 +146,7 @@ int filter_sort(struct run *r, const struct value *v, const struct value *path, 
 		return rc;
 	for (size_t i = 0; i < l->n; i++)
 		l->items[i] = keyed[i].item;
-	*out = list_value(l);
+	*out = v_list(K_LIST, l);
 	return 0;
 }
 
@@ -160,9 +157,7 @@ int filter_dictsort(struct run *r, const struct value *v, const struct args *a, 
 	int rc;
 
 	if (v->kind != K_DICT)
-		return v->kind == K_UNDEFINED ?
-			       run_undefined(r, v) :
-			       run_fail(r, -EINVAL, "dictsort needs a dict, not %s", kind_name(v));
+		return run_type_error(r, v, "dictsort needs a dict");
 	if (by && !str_is(by, "key") && !str_is(by, "value"))
 		return run_fail(r, -EINVAL, "dictsort: by must be key or value");
 	if ((rc = pair_list(r, v->dict, &pairs)))
@@ -216,7 +211,7 @@ int filter_unique(struct run *r, const struct value *v, const struct args *a, st
 		    (seen->n > before && (rc = list_add(r, l, &items[i]))))
 			return rc;
 	}
-	*out = list_value(l);
+	*out = v_list(K_LIST, l);
 	return 0;
 }
 
@@ -228,12 +223,8 @@ int filter_reverse(struct run *r, const struct value *v, struct value *out)
 
 	if (rc)
 		return rc;
-	for (size_t i = 0, k = l->n; i + 1 < k; i++) {
-		struct value swap = l->items[i];
-		l->items[i] = l->items[--k];
-		l->items[k] = swap;
-	}
-	*out = list_value(l);
+	list_reverse(l);
+	*out = v_list(K_LIST, l);
 	if (!is_str(v))
 		return 0;
 	builder_init(&b, r);
@@ -244,7 +235,7 @@ int filter_reverse(struct run *r, const struct value *v, struct value *out)
 
 /* ---- selection ------------------------------------------------------------------------------ */
 
-/* Selecting from what is false, None too, gives nothing. */
+/* Selecting from a false value, including None, gives nothing. */
 static int items_or_none(struct run *r, const struct value *v, const struct value **items,
 			 size_t *n)
 {
@@ -253,7 +244,7 @@ static int items_or_none(struct run *r, const struct value *v, const struct valu
 	return truth(v) ? value_items(r, v, items, n) : 0;
 }
 
-/* select, reject and their -attr: arguments are a test and its own. */
+/* select, reject, selectattr, rejectattr: the arguments are a test and the test's arguments. */
 int filter_select(struct run *r, const struct value *v, const struct args *a, bool keep,
 		  bool by_attr, struct value *out)
 {
@@ -285,11 +276,11 @@ int filter_select(struct run *r, const struct value *v, const struct args *a, bo
 		if (ok == keep && (rc = list_add(r, l, &items[i])))
 			return rc;
 	}
-	*out = list_value(l);
+	*out = v_list(K_LIST, l);
 	return 0;
 }
 
-/* filter_map('filter', …) or filter_map(attribute='a.b', default=…). */
+/* map('filter', …) or map(attribute='a.b', default=…). */
 int filter_map(struct run *r, const struct value *v, const struct args *a, struct value *out)
 {
 	const struct value *path = NULL, *fallback = NULL, *items;
@@ -318,7 +309,7 @@ int filter_map(struct run *r, const struct value *v, const struct args *a, struc
 			return rc;
 		l->items[l->n++] = item;
 	}
-	*out = list_value(l);
+	*out = v_list(K_LIST, l);
 	return 0;
 }
 
@@ -338,7 +329,7 @@ int filter_batch(struct run *r, const struct value *v, const struct args *a, str
 		if (i % (uint64_t)size->i == 0) {
 			if ((rc = list_new(r, 0, &part)))
 				return rc;
-			struct value p = list_value(part);
+			struct value p = v_list(K_LIST, part);
 			if ((rc = list_add(r, l, &p)))
 				return rc;
 		}
@@ -348,7 +339,7 @@ int filter_batch(struct run *r, const struct value *v, const struct args *a, str
 	while (part && fill && fill->kind != K_NONE && part->n < (uint64_t)size->i)
 		if ((rc = run_charge(r, 0)) || (rc = list_add(r, part, fill)))
 			return rc;
-	*out = list_value(l);
+	*out = v_list(K_LIST, l);
 	return 0;
 }
 

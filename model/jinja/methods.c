@@ -1,7 +1,7 @@
 /*
  * methods.c: arguments of calls, and the methods of strings (string_methods.c), dicts and
- * lists by name.  What would change a list or dict is known by name and refused, as the
- * sandbox does.
+ * lists by name.  Methods that would change a list or dict are listed and refused, as in
+ * jinja2's sandbox.
  */
 #include "model/jinja/methods_private.h"
 
@@ -39,12 +39,12 @@ int args_check(struct run *r, const struct args *a, const char *what, size_t min
 	return 0;
 }
 
-/* ---- which there are ------------------------------------------------------------------- */
+/* ---- tables ------------------------------------------------------------------- */
 struct entry {
 	const char *name;
 	int id;
 	uint8_t min, max;     /* arguments */
-	const char *names[2]; /* those that may be given by name */
+	const char *names[2]; /* arguments that may be passed by name */
 };
 
 static const struct entry string_methods[] = {
@@ -133,18 +133,10 @@ static int collection_call(struct run *r, int id, const struct value *self, cons
 
 	switch (id) {
 	case D_GET:
-		items = is_str(x) || is_number(x) || x->kind == K_NONE ? dict_find(self->dict, x) :
-									 NULL;
+		items = is_key(x) ? dict_find(self->dict, x) : NULL;
 		*out = items ? *items : a->n > 1 ? a->pos[1] : v_none();
 		return 0;
 	case D_ITEMS: return pair_list(r, self->dict, out);
-	case D_VALUES:
-		if ((rc = list_new(r, self->dict->n, &l)))
-			return rc;
-		for (size_t i = 0; i < self->dict->n; i++)
-			l->items[l->n++] = self->dict->pairs[i].value;
-		*out = (struct value){ .kind = K_LIST, .list = l };
-		return 0;
 	case D_COPY:
 	case L_COPY:
 		*out = *self; /* nothing can change it */
@@ -153,12 +145,12 @@ static int collection_call(struct run *r, int id, const struct value *self, cons
 	}
 	if ((rc = value_items(r, self, &items, &n)))
 		return rc;
-	if (id == D_KEYS) {
+	if (id == D_KEYS || id == D_VALUES) {
 		if ((rc = list_new(r, n, &l)))
 			return rc;
 		for (size_t i = 0; i < n; i++)
-			l->items[l->n++] = items[i];
-		*out = (struct value){ .kind = K_LIST, .list = l };
+			l->items[l->n++] = id == D_KEYS ? items[i] : self->dict->pairs[i].value;
+		*out = v_list(K_LIST, l);
 		return 0;
 	}
 	for (size_t i = 0; i < n; i++) {

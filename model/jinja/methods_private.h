@@ -1,4 +1,4 @@
-/* methods_private.h: the numbers of methods, which methods.c finds by name. */
+/* methods_private.h: ids of methods, which methods.c finds by name. */
 #ifndef INGOT_MODEL_JINJA_METHODS_PRIVATE_H
 #define INGOT_MODEL_JINJA_METHODS_PRIVATE_H
 

@@ -49,7 +49,7 @@ static int add_part(struct run *r, struct list *l, const struct value *s, size_t
 	return list_add(r, l, &part);
 }
 
-/* At white space: runs of it count once, and none at the ends. */
+/* At white space: a run of it is one separator, and the ends are stripped. */
 static int split_space(struct run *r, const struct value *s, int64_t max, struct list *l)
 {
 	size_t pos = 0, n;
@@ -76,7 +76,7 @@ static int split_space(struct run *r, const struct value *s, int64_t max, struct
 	}
 }
 
-/* The last place of what in s before end; SIZE_MAX: nowhere. */
+/* The last position of what in s before end; SIZE_MAX: not found. */
 static size_t find_last(const struct value *s, size_t end, const struct value *what)
 {
 	for (size_t i = end < what->len ? 0 : end - what->len + 1; i-- > 0;)
@@ -85,7 +85,7 @@ static size_t find_last(const struct value *s, size_t end, const struct value *w
 	return SIZE_MAX;
 }
 
-/* What find_last may cost at the worst: each place compared to the last byte. */
+/* What find_last may cost at worst: every position is compared up to the last byte. */
 static size_t backward_work(const struct value *s, const struct value *what)
 {
 	return s->len + (size_t)s->len / 4 * what->len;
@@ -106,7 +106,7 @@ static int split(struct run *r, const struct value *s, const struct args *a, boo
 		max = count->i;
 	if ((rc = list_new(r, 0, &l)) || (rc = run_charge(r, s->len)))
 		return rc;
-	*out = (struct value){ .kind = K_LIST, .list = l };
+	*out = v_list(K_LIST, l);
 	if (!sep || sep->kind == K_NONE) {
 		if (from_right && max >= 0)
 			return run_fail(r, -ENOTSUP,
@@ -129,11 +129,7 @@ static int split(struct run *r, const struct value *s, const struct args *a, boo
 			return rc;
 	if ((rc = add_part(r, l, s, 0, end)))
 		return rc;
-	for (size_t i = 0, k = l->n - 1; i < k; i++, k--) {
-		struct value swap = l->items[i];
-		l->items[i] = l->items[k];
-		l->items[k] = swap;
-	}
+	list_reverse(l);
 	return 0;
 }
 
@@ -155,7 +151,7 @@ static int splitlines(struct run *r, const struct value *s, const struct args *a
 	}
 	if (!rc && start < s->len)
 		rc = add_part(r, l, s, start, s->len);
-	*out = (struct value){ .kind = K_LIST, .list = l };
+	*out = v_list(K_LIST, l);
 	return rc;
 }
 
@@ -242,7 +238,7 @@ static int partition(struct run *r, const struct value *s, const struct value *w
 		l->items[2] = str_slice(s, at + what->len, s->len - at - what->len);
 	}
 	l->n = 3;
-	*out = (struct value){ .kind = K_TUPLE, .list = l };
+	*out = v_list(K_TUPLE, l);
 	return 0;
 }
 

@@ -144,15 +144,15 @@ static void bounds(void **state)
 		NULL, NULL, -EINVAL, "a value of more than");
 	deep("{{", "(", "", "brackets");
 	deep("{{", "[", "", "brackets");
-	deep("{{", "-", "1}}", "in each other");
+	deep("{{", "-", "1}}", "nested");
 	deep("{{ a", ".a", "}}", "levels");
 	deep("{{ a", "[0]", "}}", "levels");
 	deep("{{ a", "|list", "}}", "levels");
 	deep("{{ 1", "+1", "}}", "levels");
 	deep("{{", " not", " 1}}", "levels");
-	deep("{{", " 1 if 1 else", " 1}}", "in each other");
-	deep("", "{% if 1 %}", "", "in each other");
-	deep("", "{% for a in b %}", "", "in each other");
+	deep("{{", " 1 if 1 else", " 1}}", "nested");
+	deep("", "{% if 1 %}", "", "nested");
+	deep("", "{% for a in b %}", "", "nested");
 	deep("{{ 1", " if 1", "}}", "levels");
 	deep("{{ 1", "<1", "}}", "too many comparisons");
 
