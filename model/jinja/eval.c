@@ -85,22 +85,21 @@ int eval_attr(struct run *r, const struct value *of, const char *name, size_t le
 	      struct value *out)
 {
 	const struct value *found = NULL;
-	struct method *m;
-	int id = method_id(of, name, len);
+	const struct method_entry *entry = method_find(of, name, len);
 
-	if (id >= 0) {
-		m = run_alloc(r, 1, sizeof *m);
+	if (entry && entry->call) {
+		struct method *m = run_alloc(r, 1, sizeof *m);
 		if (!m)
 			return r->rc;
-		*m = (struct method){ *of, id };
+		*m = (struct method){ *of, entry };
 		*out = (struct value){ .kind = K_METHOD, .method = m };
 		return 0;
 	}
-	*out = v_undefined(id == -2 ? UNDEFINED_FORBIDDEN : UNDEFINED_ATTRIBUTE, name, len);
+	*out = v_undefined(entry ? UNDEFINED_FORBIDDEN : UNDEFINED_ATTRIBUTE, name, len);
 	switch (of->kind) {
 	case K_UNDEFINED: return run_undefined(r, of);
 	case K_DICT:
-		if (id == -1)
+		if (!entry)
 			found = dict_find_str(of->dict, name, len);
 		break;
 	case K_NAMESPACE: found = space_find(of->space, name, len); break;
@@ -147,7 +146,7 @@ int eval_item(struct run *r, const struct value *of, const struct value *key, st
 	}
 	if (!is_str(key))
 		return 0;
-	if (of->kind == K_DICT && method_id(of, key->p, key->len) == -1) {
+	if (of->kind == K_DICT && !method_find(of, key->p, key->len)) {
 		*out = v_undefined(UNDEFINED_ATTRIBUTE, key->p, key->len);
 		return 0;
 	}

@@ -9,108 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum filter {
-	F_CAPITALIZE,
-	F_ESCAPE,
-	F_FORMAT,
-	F_INDENT,
-	F_LOWER,
-	F_REPLACE,
-	F_SAFE,
-	F_STRING,
-	F_TITLE,
-	F_TRIM,
-	F_UPPER,
-	F_WORDCOUNT,
-	N_TEXT_FILTERS,
-	F_ABS = N_TEXT_FILTERS,
-	F_ATTR,
-	F_DEFAULT,
-	F_DICTSORT,
-	F_FIRST,
-	F_FLOAT,
-	F_INT,
-	F_ITEMS,
-	F_JOIN,
-	F_LAST,
-	F_LENGTH,
-	F_LIST,
-	F_MAP,
-	F_MAX,
-	F_MIN,
-	F_REJECT,
-	F_REJECTATTR,
-	F_REVERSE,
-	F_ROUND,
-	F_SELECT,
-	F_SELECTATTR,
-	F_SORT,
-	F_SUM,
-	F_TOJSON,
-	F_UNIQUE,
-	F_BATCH,
-};
-
-#define MAX_ARGS 5
-
-static const struct {
-	const char *name;
-	enum filter id;
-	uint8_t min;
-	bool any; /* takes whatever arguments another filter or test needs */
-	const char *args[MAX_ARGS];
-} filters[] = {
-	{ "abs", F_ABS, 0, false, { 0 } },
-	{ "attr", F_ATTR, 1, false, { "name" } },
-	{ "batch", F_BATCH, 1, false, { "linecount", "fill_with" } },
-	{ "capitalize", F_CAPITALIZE, 0, false, { 0 } },
-	{ "count", F_LENGTH, 0, false, { 0 } },
-	{ "d", F_DEFAULT, 0, false, { "default_value", "boolean" } },
-	{ "default", F_DEFAULT, 0, false, { "default_value", "boolean" } },
-	{ "dictsort", F_DICTSORT, 0, false, { "case_sensitive", "by", "reverse" } },
-	{ "e", F_ESCAPE, 0, false, { 0 } },
-	{ "escape", F_ESCAPE, 0, false, { 0 } },
-	{ "first", F_FIRST, 0, false, { 0 } },
-	{ "float", F_FLOAT, 0, false, { "default" } },
-	{ "format", F_FORMAT, 0, true, { 0 } },
-	{ "indent", F_INDENT, 0, false, { "width", "first", "blank" } },
-	{ "int", F_INT, 0, false, { "default", "base" } },
-	{ "items", F_ITEMS, 0, false, { 0 } },
-	{ "join", F_JOIN, 0, false, { "d", "attribute" } },
-	{ "last", F_LAST, 0, false, { 0 } },
-	{ "length", F_LENGTH, 0, false, { 0 } },
-	{ "list", F_LIST, 0, false, { 0 } },
-	{ "lower", F_LOWER, 0, false, { 0 } },
-	{ "map", F_MAP, 0, true, { 0 } },
-	{ "max", F_MAX, 0, false, { "case_sensitive", "attribute" } },
-	{ "min", F_MIN, 0, false, { "case_sensitive", "attribute" } },
-	{ "reject", F_REJECT, 0, true, { 0 } },
-	{ "rejectattr", F_REJECTATTR, 0, true, { 0 } },
-	{ "replace", F_REPLACE, 2, false, { "old", "new", "count" } },
-	{ "reverse", F_REVERSE, 0, false, { 0 } },
-	{ "round", F_ROUND, 0, false, { "precision", "method" } },
-	{ "safe", F_SAFE, 0, false, { 0 } },
-	{ "select", F_SELECT, 0, true, { 0 } },
-	{ "selectattr", F_SELECTATTR, 0, true, { 0 } },
-	{ "sort", F_SORT, 0, false, { "reverse", "case_sensitive", "attribute" } },
-	{ "string", F_STRING, 0, false, { 0 } },
-	{ "sum", F_SUM, 0, false, { "attribute", "start" } },
-	{ "title", F_TITLE, 0, false, { 0 } },
-	{ "tojson", F_TOJSON, 0, false, { "ensure_ascii", "indent", "separators", "sort_keys" } },
-	{ "trim", F_TRIM, 0, false, { "chars" } },
-	{ "unique", F_UNIQUE, 0, false, { "case_sensitive", "attribute" } },
-	{ "upper", F_UPPER, 0, false, { 0 } },
-	{ "wordcount", F_WORDCOUNT, 0, false, { 0 } },
-};
-
-int filter_id(const char *s, size_t len)
-{
-	for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++)
-		if (strlen(filters[i].name) == len && !memcmp(filters[i].name, s, len))
-			return (int)i;
-	return -1;
-}
-
 /* ---- text --------------------------------------------------------------------------------- */
 
 /* What lines are indented by: a string, or that many spaces. */
@@ -129,7 +27,8 @@ static int padding(struct run *r, const struct value *by, const char *what, stru
 	return builder_end(&b, out);
 }
 
-static int indent(struct run *r, const struct value *s, const struct args *a, struct value *out)
+static int indent(struct run *r, const struct value *s, const struct args *a, int arg,
+		  struct value *out)
 {
 	const struct value *width = arg_get(a, 0, "width"), *first = arg_get(a, 1, "first"),
 			   *blank = arg_get(a, 2, "blank");
@@ -157,16 +56,70 @@ static int indent(struct run *r, const struct value *s, const struct args *a, st
 	return builder_end(&b, out);
 }
 
-static int trim(struct run *r, const struct value *s, const struct value *chars, struct value *out)
+static int string_method(struct run *r, const struct value *s, const char *name,
+			 const struct args *a, struct value *out)
 {
-	struct method m = { .self = *s };
-	struct args a = { chars, chars != NULL, NULL, NULL, 0 };
+	struct method m = { *s, method_find(s, name, strlen(name)) };
 
-	m.id = method_id(s, "strip", 5);
-	return method_call(r, &m, &a, out);
+	return method_call(r, &m, a, out);
 }
 
-static int tojson(struct run *r, const struct value *v, const struct args *a, struct value *out)
+static int trim(struct run *r, const struct value *s, const struct args *a, int arg,
+		struct value *out)
+{
+	const struct value *chars = arg_get(a, 0, "chars");
+
+	return string_method(r, s, "strip", &(struct args){ chars, chars != NULL, NULL, NULL, 0 },
+			     out);
+}
+
+static int wordcount(struct run *r, const struct value *s, const struct args *a, int arg,
+		     struct value *out)
+{
+	struct value words;
+	int rc = string_method(r, s, "split", &(struct args){ 0 }, &words);
+
+	if (!rc)
+		*out = v_int((int64_t)words.list->n);
+	return rc;
+}
+
+static int change_case(struct run *r, const struct value *s, const struct args *a, int how,
+		       struct value *out)
+{
+	return str_case(r, s, (enum str_case)how, out);
+}
+
+static int escape(struct run *r, const struct value *s, const struct args *a, int arg,
+		  struct value *out)
+{
+	return str_escape(r, s, out);
+}
+
+static int same(struct run *r, const struct value *s, const struct args *a, int arg,
+		struct value *out)
+{
+	*out = *s;
+	return 0;
+}
+
+static int replace(struct run *r, const struct value *s, const struct args *a, int arg,
+		   struct value *out)
+{
+	const struct value *count = arg_get(a, 2, "count");
+	struct value from, to;
+	int rc;
+
+	if (count && count->kind != K_NONE && !is_int(count))
+		return run_fail(r, -EINVAL, "replace needs a number, not %s", kind_name(count));
+	if ((rc = text_of(r, arg_get(a, 0, "old"), &from)) ||
+	    (rc = text_of(r, arg_get(a, 1, "new"), &to)))
+		return rc;
+	return str_replace(r, s, &from, &to, count && is_int(count) ? count->i : -1, out);
+}
+
+static int tojson(struct run *r, const struct value *v, const struct args *a, int arg,
+		  struct value *out)
 {
 	const struct value *ascii = arg_get(a, 0, "ensure_ascii"), *by = arg_get(a, 1, "indent"),
 			   *separators = arg_get(a, 2, "separators"),
@@ -196,7 +149,8 @@ static int tojson(struct run *r, const struct value *v, const struct args *a, st
 	return rc ? rc : builder_end(&b, out);
 }
 
-static int join(struct run *r, const struct value *v, const struct args *a, struct value *out)
+static int join(struct run *r, const struct value *v, const struct args *a, int arg,
+		struct value *out)
 {
 	const struct value *d = arg_get(a, 0, "d"), *path = arg_get(a, 1, "attribute"), *items;
 	struct value item, separator = v_str("", 0);
@@ -254,7 +208,8 @@ static bool to_float(const struct value *v, double *out)
 	return !*end;
 }
 
-static int to_int(struct run *r, const struct value *v, const struct args *a, struct value *out)
+static int to_int(struct run *r, const struct value *v, const struct args *a, int arg,
+		  struct value *out)
 {
 	const struct value *fallback = arg_get(a, 0, "default"), *base = arg_get(a, 1, "base");
 	char buf[128], *end;
@@ -288,7 +243,8 @@ static int to_int(struct run *r, const struct value *v, const struct args *a, st
 	return 0;
 }
 
-static int round_to(struct run *r, const struct value *v, const struct args *a, struct value *out)
+static int round_to(struct run *r, const struct value *v, const struct args *a, int arg,
+		    struct value *out)
 {
 	const struct value *precision = arg_get(a, 0, "precision"),
 			   *method = arg_get(a, 1, "method");
@@ -319,7 +275,8 @@ static int round_to(struct run *r, const struct value *v, const struct args *a, 
 	return 0;
 }
 
-static int sum(struct run *r, const struct value *v, const struct args *a, struct value *out)
+static int sum(struct run *r, const struct value *v, const struct args *a, int arg,
+	       struct value *out)
 {
 	const struct value *path = arg_get(a, 0, "attribute"), *start = arg_get(a, 1, "start"),
 			   *items;
@@ -334,7 +291,8 @@ static int sum(struct run *r, const struct value *v, const struct args *a, struc
 	return rc;
 }
 
-static int absolute(struct run *r, const struct value *v, struct value *out)
+static int absolute(struct run *r, const struct value *v, const struct args *a, int arg,
+		    struct value *out)
 {
 	if (!is_number(v) || (is_int(v) && v->i == INT64_MIN))
 		return run_type_error(r, v, "abs needs a number");
@@ -342,7 +300,8 @@ static int absolute(struct run *r, const struct value *v, struct value *out)
 	return 0;
 }
 
-static int format(struct run *r, const struct value *s, const struct args *a, struct value *out)
+static int format(struct run *r, const struct value *s, const struct args *a, int arg,
+		  struct value *out)
 {
 	struct value items;
 	struct list *l;
@@ -356,126 +315,158 @@ static int format(struct run *r, const struct value *s, const struct args *a, st
 	return str_percent(r, s, &items, out);
 }
 
-/* ---- by id -------------------------------------------------------------------------------- */
-
-/* Filters of text; other values are converted to text first. */
-static int text_filter(struct run *r, enum filter f, const struct value *s, const struct args *a,
-		       struct value *out)
+static int as_number(struct run *r, const struct value *v, const struct args *a, int arg,
+		     struct value *out)
 {
-	const struct value *x = arg_get(a, 0, "old"), *y = arg_get(a, 1, "new"),
-			   *count = arg_get(a, 2, "count");
-	struct value from, to;
-	struct method m = { .self = *s };
-	int rc;
+	const struct value *fallback = arg_get(a, 0, "default");
+	double number;
 
-	switch (f) {
-	case F_CAPITALIZE: return str_case(r, s, CASE_CAPITAL, out);
-	case F_ESCAPE: return str_escape(r, s, out);
-	case F_FORMAT: return format(r, s, a, out);
-	case F_INDENT: return indent(r, s, a, out);
-	case F_LOWER: return str_case(r, s, CASE_LOWER, out);
-	case F_TITLE: return str_case(r, s, CASE_TITLE, out);
-	case F_TRIM: return trim(r, s, arg_get(a, 0, "chars"), out);
-	case F_UPPER: return str_case(r, s, CASE_UPPER, out);
-	case F_WORDCOUNT:
-		m.id = method_id(s, "split", 5);
-		if (!(rc = method_call(r, &m, &(struct args){ 0 }, &from)))
-			*out = v_int((int64_t)from.list->n);
-		return rc;
-	case F_REPLACE:
-		if (count && count->kind != K_NONE && !is_int(count))
-			return run_fail(r, -EINVAL, "replace needs a number, not %s",
-					kind_name(count));
-		if ((rc = text_of(r, x, &from)) || (rc = text_of(r, y, &to)))
-			return rc;
-		return str_replace(r, s, &from, &to, count && is_int(count) ? count->i : -1, out);
-	default: /* F_STRING, F_SAFE */ *out = *s; return 0;
-	}
+	if (v->kind == K_UNDEFINED)
+		return run_undefined(r, v);
+	*out = to_float(v, &number) ? v_float(number) : fallback ? *fallback : v_float(0);
+	return 0;
+}
+
+/* ---- values of any kind ----------------------------------------------------------------- */
+
+static int attribute(struct run *r, const struct value *v, const struct args *a, int arg,
+		     struct value *out)
+{
+	const struct value *x = arg_get(a, 0, "name");
+
+	if (!is_str(x))
+		return run_fail(r, -EINVAL, "attr needs a str, not %s", kind_name(x));
+	if (v->kind != K_DICT || method_find(v, x->p, x->len))
+		return eval_attr(r, v, x->p, x->len, out);
+	*out = v_undefined(UNDEFINED_ATTRIBUTE, x->p, x->len); /* items are not attributes */
+	return 0;
+}
+
+static int or_default(struct run *r, const struct value *v, const struct args *a, int arg,
+		      struct value *out)
+{
+	const struct value *x = arg_get(a, 0, "default_value");
+
+	*out = *v;
+	if (v->kind == K_UNDEFINED || (arg_flag(a, 1, "boolean") && !truth(v)))
+		*out = x ? *x : v_str("", 0);
+	return 0;
+}
+
+static int length(struct run *r, const struct value *v, const struct args *a, int arg,
+		  struct value *out)
+{
+	size_t n = 0;
+	int rc = value_length(r, v, &n);
+
+	*out = v_int((int64_t)n);
+	return rc;
+}
+
+static int list(struct run *r, const struct value *v, const struct args *a, int arg,
+		struct value *out)
+{
+	struct list *l = NULL;
+	int rc = list_copy(r, v, &l);
+
+	*out = v_list(K_LIST, l);
+	return rc;
+}
+
+static int items(struct run *r, const struct value *v, const struct args *a, int arg,
+		 struct value *out)
+{
+	if (v->kind == K_DICT)
+		return pair_list(r, v->dict, out);
+	if (v->kind != K_UNDEFINED)
+		return run_type_error(r, v, "items needs a dict");
+	return list(r, v, a, arg, out);
+}
+
+/* ---- the table ---------------------------------------------------------------------------- */
+
+#define MAX_ARGS 5
+#define ANY UINT8_MAX /* takes the arguments of another filter or test */
+
+/* What the input is converted to, and whether the output is `safe`. */
+enum input { VALUE, TEXT /* as safe as the input */, SAFE_TEXT, UNSAFE_TEXT };
+
+static const struct {
+	const char *name;
+	callable *call;
+	int arg;
+	enum input input;
+	uint8_t min; /* arguments */
+	const char *args[MAX_ARGS];
+} filters[] = {
+	{ "abs", absolute, 0, VALUE, 0, { 0 } },
+	{ "attr", attribute, 0, VALUE, 1, { "name" } },
+	{ "batch", filter_batch, 0, VALUE, 1, { "linecount", "fill_with" } },
+	{ "capitalize", change_case, CASE_CAPITAL, TEXT, 0, { 0 } },
+	{ "count", length, 0, VALUE, 0, { 0 } },
+	{ "d", or_default, 0, VALUE, 0, { "default_value", "boolean" } },
+	{ "default", or_default, 0, VALUE, 0, { "default_value", "boolean" } },
+	{ "dictsort", filter_dictsort, 0, VALUE, 0, { "case_sensitive", "by", "reverse" } },
+	{ "e", escape, 0, SAFE_TEXT, 0, { 0 } },
+	{ "escape", escape, 0, SAFE_TEXT, 0, { 0 } },
+	{ "first", filter_first_or_last, true, VALUE, 0, { 0 } },
+	{ "float", as_number, 0, VALUE, 0, { "default" } },
+	{ "format", format, 0, TEXT, ANY, { 0 } },
+	{ "indent", indent, 0, TEXT, 0, { "width", "first", "blank" } },
+	{ "int", to_int, 0, VALUE, 0, { "default", "base" } },
+	{ "items", items, 0, VALUE, 0, { 0 } },
+	{ "join", join, 0, VALUE, 0, { "d", "attribute" } },
+	{ "last", filter_first_or_last, false, VALUE, 0, { 0 } },
+	{ "length", length, 0, VALUE, 0, { 0 } },
+	{ "list", list, 0, VALUE, 0, { 0 } },
+	{ "lower", change_case, CASE_LOWER, TEXT, 0, { 0 } },
+	{ "map", filter_map, 0, VALUE, ANY, { 0 } },
+	{ "max", filter_extreme, true, VALUE, 0, { "case_sensitive", "attribute" } },
+	{ "min", filter_extreme, false, VALUE, 0, { "case_sensitive", "attribute" } },
+	{ "reject", filter_select, 0, VALUE, ANY, { 0 } },
+	{ "rejectattr", filter_select, SELECT_BY_ATTRIBUTE, VALUE, ANY, { 0 } },
+	{ "replace", replace, 0, UNSAFE_TEXT, 2, { "old", "new", "count" } },
+	{ "reverse", filter_reverse, 0, VALUE, 0, { 0 } },
+	{ "round", round_to, 0, VALUE, 0, { "precision", "method" } },
+	{ "safe", same, 0, SAFE_TEXT, 0, { 0 } },
+	{ "select", filter_select, SELECT_TRUE, VALUE, ANY, { 0 } },
+	{ "selectattr", filter_select, SELECT_TRUE | SELECT_BY_ATTRIBUTE, VALUE, ANY, { 0 } },
+	{ "sort", filter_sort, 0, VALUE, 0, { "reverse", "case_sensitive", "attribute" } },
+	{ "string", same, 0, TEXT, 0, { 0 } },
+	{ "sum", sum, 0, VALUE, 0, { "attribute", "start" } },
+	{ "title", change_case, CASE_TITLE, TEXT, 0, { 0 } },
+	{ "tojson", tojson, 0, VALUE, 0, { "ensure_ascii", "indent", "separators", "sort_keys" } },
+	{ "trim", trim, 0, TEXT, 0, { "chars" } },
+	{ "unique", filter_unique, 0, VALUE, 0, { "case_sensitive", "attribute" } },
+	{ "upper", change_case, CASE_UPPER, TEXT, 0, { 0 } },
+	{ "wordcount", wordcount, 0, TEXT, 0, { 0 } },
+};
+
+int filter_id(const char *s, size_t len)
+{
+	for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++)
+		if (strlen(filters[i].name) == len && !memcmp(filters[i].name, s, len))
+			return (int)i;
+	return -1;
 }
 
 int filter_call(struct run *r, int id, const struct value *in, const struct args *a,
 		struct value *out)
 {
-	enum filter f = filters[id].id;
-	size_t n_names = 0, n;
-	const struct value *x;
+	enum input input = filters[id].input;
 	struct value v = *in; /* out may be the same */
-	struct list *l;
-	double number;
+	size_t n_names = 0;
 	int rc;
 
 	while (n_names < MAX_ARGS && filters[id].args[n_names])
 		n_names++;
-	if (!filters[id].any &&
+	if (filters[id].min != ANY &&
 	    (rc = args_check(r, a, filters[id].name, filters[id].min, filters[id].args, n_names)))
 		return rc;
-	if ((rc = run_charge(r, 0)))
+	if ((rc = run_charge(r, 0)) || (input != VALUE && (rc = text_of(r, in, &v))) ||
+	    (rc = filters[id].call(r, &v, a, filters[id].arg, out)))
 		return rc;
-	if (f < N_TEXT_FILTERS) {
-		if ((rc = text_of(r, in, &v)) || (rc = text_filter(r, f, &v, a, out)))
-			return rc;
-		if (is_str(out) && f != F_REPLACE)
-			out->safe = v.safe || f == F_SAFE || f == F_ESCAPE;
-		return 0;
-	}
-	switch (f) {
-	case F_ABS: return absolute(r, &v, out);
-	case F_ATTR:
-		x = arg_get(a, 0, "name");
-		if (!is_str(x))
-			return run_fail(r, -EINVAL, "attr needs a str, not %s", kind_name(x));
-		if (v.kind == K_DICT && method_id(&v, x->p, x->len) == -1) {
-			*out = v_undefined(UNDEFINED_ATTRIBUTE, x->p, x->len);
-			return 0; /* attributes only, no items */
-		}
-		return eval_attr(r, &v, x->p, x->len, out);
-	case F_BATCH: return filter_batch(r, &v, a, out);
-	case F_DEFAULT:
-		x = arg_get(a, 0, "default_value");
-		*out = v.kind == K_UNDEFINED || (arg_flag(a, 1, "boolean") && !truth(&v)) ?
-			       (x ? *x : v_str("", 0)) :
-			       v;
-		return 0;
-	case F_DICTSORT: return filter_dictsort(r, &v, a, out);
-	case F_FIRST:
-	case F_LAST: return filter_first_or_last(r, &v, f == F_FIRST, out);
-	case F_FLOAT:
-		if (v.kind == K_UNDEFINED)
-			return run_undefined(r, &v);
-		x = arg_get(a, 0, "default");
-		*out = to_float(&v, &number) ? v_float(number) : x ? *x : v_float(0);
-		return 0;
-	case F_INT: return to_int(r, &v, a, out);
-	case F_ITEMS:
-		if (v.kind == K_DICT)
-			return pair_list(r, v.dict, out);
-		if (v.kind != K_UNDEFINED)
-			return run_type_error(r, &v, "items needs a dict");
-		/* fall through */
-	case F_LIST:
-		if (!(rc = list_copy(r, &v, &l)))
-			*out = v_list(K_LIST, l);
-		return rc;
-	case F_JOIN: return join(r, &v, a, out);
-	case F_LENGTH:
-		if (!(rc = value_length(r, &v, &n)))
-			*out = v_int((int64_t)n);
-		return rc;
-	case F_MAP: return filter_map(r, &v, a, out);
-	case F_MAX:
-	case F_MIN: return filter_extreme(r, &v, a, f == F_MAX, out);
-	case F_REJECT:
-	case F_SELECT: return filter_select(r, &v, a, f == F_SELECT, false, out);
-	case F_REJECTATTR:
-	case F_SELECTATTR: return filter_select(r, &v, a, f == F_SELECTATTR, true, out);
-	case F_REVERSE: return filter_reverse(r, &v, out);
-	case F_ROUND: return round_to(r, &v, a, out);
-	case F_SORT:
-		return filter_sort(r, &v, arg_get(a, 2, "attribute"),
-				   !arg_flag(a, 1, "case_sensitive"), arg_flag(a, 0, "reverse"),
-				   out);
-	case F_SUM: return sum(r, &v, a, out);
-	case F_TOJSON: return tojson(r, &v, a, out);
-	default: return filter_unique(r, &v, a, out); /* F_UNIQUE */
-	}
+	if (input != VALUE && is_str(out))
+		out->safe = input == SAFE_TEXT || (input == TEXT && v.safe);
+	return 0;
 }

@@ -10,17 +10,9 @@ int filter_path(struct run *r, const struct value *v, const struct value *path, 
 int list_copy(struct run *r, const struct value *v, struct list **out);
 /* Argument i, or the one called name, is there and true. */
 bool arg_flag(const struct args *a, size_t i, const char *name);
-int filter_sort(struct run *r, const struct value *v, const struct value *path, bool fold,
-		bool reverse, struct value *out);
-int filter_dictsort(struct run *r, const struct value *v, const struct args *a, struct value *out);
-int filter_extreme(struct run *r, const struct value *v, const struct args *a, bool max,
-		   struct value *out);
-int filter_unique(struct run *r, const struct value *v, const struct args *a, struct value *out);
-int filter_reverse(struct run *r, const struct value *v, struct value *out);
-int filter_select(struct run *r, const struct value *v, const struct args *a, bool keep,
-		  bool by_attr, struct value *out);
-int filter_map(struct run *r, const struct value *v, const struct args *a, struct value *out);
-int filter_batch(struct run *r, const struct value *v, const struct args *a, struct value *out);
-int filter_first_or_last(struct run *r, const struct value *v, bool first, struct value *out);
+
+enum { SELECT_TRUE = 1, SELECT_BY_ATTRIBUTE = 2 }; /* of filter_select */
+callable filter_batch, filter_dictsort, filter_extreme, filter_first_or_last, filter_map,
+	filter_reverse, filter_select, filter_sort, filter_unique;
 
 #endif

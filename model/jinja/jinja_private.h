@@ -97,7 +97,7 @@ struct dict {
 
 struct method {
 	struct value self;
-	int id; /* enum method_id */
+	const struct method_entry *entry;
 };
 
 struct loop {
@@ -405,6 +405,19 @@ struct args {
 	size_t n_keys;
 };
 
+/* A filter, method or function of v; arg is from its table. */
+typedef int callable(struct run *r, const struct value *v, const struct args *a, int arg,
+		     struct value *out);
+
+struct method_entry {
+	const char *name;
+	callable *call; /* NULL: it would change the value, which the sandbox forbids */
+	int arg;
+	uint8_t min, max;     /* arguments */
+	bool strings;	      /* the first two must be strings */
+	const char *names[2]; /* arguments that may be passed by name */
+};
+
 int run_fail(struct run *r, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Count one step and one more for every 64 bytes.  0 or -E2BIG. */
 int run_charge(struct run *r, size_t bytes);
@@ -496,17 +509,17 @@ int str_escape(struct run *r, const struct value *s, struct value *out); /* for 
 int str_percent(struct run *r, const struct value *format, const struct value *args,
 		struct value *out);
 
-/* filters.c, tests.c, methods.c */
+/* filters.c, tests.c, methods.c, string_methods.c, functions.c */
 int filter_id(const char *s, size_t len); /* -1: unknown */
 int filter_call(struct run *r, int id, const struct value *in, const struct args *a,
 		struct value *out);
 int test_id(const char *s, size_t len);
 int test_call(struct run *r, int id, const struct value *v, const struct args *a, bool *out);
-/* Id of the method with that name of v's type; -1: none; -2: one that changes v, which the
- * sandbox forbids. */
-int method_id(const struct value *v, const char *name, size_t len);
+/* The method with that name of v's type, or NULL. */
+const struct method_entry *method_find(const struct value *v, const char *name, size_t len);
 int method_call(struct run *r, const struct method *m, const struct args *a, struct value *out);
-int builtin_id(const char *name); /* -1: none */
+extern const struct method_entry string_methods[]; /* ends with a NULL name */
+int builtin_id(const char *name);		   /* -1: none */
 int builtin_call(struct run *r, int id, const struct args *a, struct value *out);
 
 /* Argument i, or the one named name, or NULL.  names of filters: "a b c" in order. */

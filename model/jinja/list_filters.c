@@ -125,8 +125,8 @@ static int sort_keyed(struct run *r, struct keyed *v, size_t n, bool reverse)
 	return 0;
 }
 
-int filter_sort(struct run *r, const struct value *v, const struct value *path, bool fold,
-		bool reverse, struct value *out)
+static int sort_by(struct run *r, const struct value *v, const struct value *path, bool fold,
+		   bool reverse, struct value *out)
 {
 	struct keyed *keyed;
 	struct list *l;
@@ -150,7 +150,15 @@ int filter_sort(struct run *r, const struct value *v, const struct value *path, 
 	return 0;
 }
 
-int filter_dictsort(struct run *r, const struct value *v, const struct args *a, struct value *out)
+int filter_sort(struct run *r, const struct value *v, const struct args *a, int arg,
+		struct value *out)
+{
+	return sort_by(r, v, arg_get(a, 2, "attribute"), !arg_flag(a, 1, "case_sensitive"),
+		       arg_flag(a, 0, "reverse"), out);
+}
+
+int filter_dictsort(struct run *r, const struct value *v, const struct args *a, int arg,
+		    struct value *out)
 {
 	const struct value *by = arg_get(a, 1, "by");
 	struct value pairs, index = v_int(by && str_is(by, "value"));
@@ -162,11 +170,11 @@ int filter_dictsort(struct run *r, const struct value *v, const struct args *a, 
 		return run_fail(r, -EINVAL, "dictsort: by must be key or value");
 	if ((rc = pair_list(r, v->dict, &pairs)))
 		return rc;
-	return filter_sort(r, &pairs, &index, !arg_flag(a, 0, "case_sensitive"),
-			   arg_flag(a, 2, "reverse"), out);
+	return sort_by(r, &pairs, &index, !arg_flag(a, 0, "case_sensitive"),
+		       arg_flag(a, 2, "reverse"), out);
 }
 
-int filter_extreme(struct run *r, const struct value *v, const struct args *a, bool max,
+int filter_extreme(struct run *r, const struct value *v, const struct args *a, int max,
 		   struct value *out)
 {
 	const struct value *path = arg_get(a, 1, "attribute"), *items;
@@ -191,7 +199,8 @@ int filter_extreme(struct run *r, const struct value *v, const struct args *a, b
 	return 0;
 }
 
-int filter_unique(struct run *r, const struct value *v, const struct args *a, struct value *out)
+int filter_unique(struct run *r, const struct value *v, const struct args *a, int arg,
+		  struct value *out)
 {
 	const struct value *path = arg_get(a, 1, "attribute"), *items;
 	bool fold = !arg_flag(a, 0, "case_sensitive");
@@ -215,7 +224,8 @@ int filter_unique(struct run *r, const struct value *v, const struct args *a, st
 	return 0;
 }
 
-int filter_reverse(struct run *r, const struct value *v, struct value *out)
+int filter_reverse(struct run *r, const struct value *v, const struct args *a, int arg,
+		   struct value *out)
 {
 	struct builder b;
 	struct list *l;
@@ -245,9 +255,10 @@ static int items_or_none(struct run *r, const struct value *v, const struct valu
 }
 
 /* select, reject, selectattr, rejectattr: the arguments are a test and the test's arguments. */
-int filter_select(struct run *r, const struct value *v, const struct args *a, bool keep,
-		  bool by_attr, struct value *out)
+int filter_select(struct run *r, const struct value *v, const struct args *a, int how,
+		  struct value *out)
 {
+	bool by_attr = how & SELECT_BY_ATTRIBUTE;
 	const struct value *items, *path = by_attr ? arg_get(a, 0, NULL) : NULL;
 	size_t n, used = by_attr, n_used;
 	struct args rest = { 0 };
@@ -273,7 +284,7 @@ int filter_select(struct run *r, const struct value *v, const struct args *a, bo
 		ok = truth(&of);
 		if (id >= 0 && (rc = test_call(r, id, &of, &rest, &ok)))
 			return rc;
-		if (ok == keep && (rc = list_add(r, l, &items[i])))
+		if (ok == (how & SELECT_TRUE) && (rc = list_add(r, l, &items[i])))
 			return rc;
 	}
 	*out = v_list(K_LIST, l);
@@ -281,7 +292,8 @@ int filter_select(struct run *r, const struct value *v, const struct args *a, bo
 }
 
 /* map('filter', …) or map(attribute='a.b', default=…). */
-int filter_map(struct run *r, const struct value *v, const struct args *a, struct value *out)
+int filter_map(struct run *r, const struct value *v, const struct args *a, int arg,
+	       struct value *out)
 {
 	const struct value *path = NULL, *fallback = NULL, *items;
 	struct args rest = { 0 };
@@ -313,7 +325,8 @@ int filter_map(struct run *r, const struct value *v, const struct args *a, struc
 	return 0;
 }
 
-int filter_batch(struct run *r, const struct value *v, const struct args *a, struct value *out)
+int filter_batch(struct run *r, const struct value *v, const struct args *a, int arg,
+		 struct value *out)
 {
 	const struct value *size = arg_get(a, 0, "linecount"), *fill = arg_get(a, 1, "fill_with"),
 			   *items;
@@ -343,7 +356,8 @@ int filter_batch(struct run *r, const struct value *v, const struct args *a, str
 	return 0;
 }
 
-int filter_first_or_last(struct run *r, const struct value *v, bool first, struct value *out)
+int filter_first_or_last(struct run *r, const struct value *v, const struct args *a, int first,
+			 struct value *out)
 {
 	const struct value *items;
 	size_t n;
