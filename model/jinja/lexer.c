@@ -7,6 +7,7 @@
  */
 #include "model/jinja/jinja_private.h"
 #include "base/utf8.h"
+#include "model/common.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -200,20 +201,12 @@ static int next_text(struct lexer *x, struct token *t)
 
 /* ---- inside a mark ---------------------------------------------------------------- */
 
-static int hex(char c)
-{
-	if (is_digit(c))
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* \xHH, \uHHHH, \UHHHHHHHH; *i is after the letter. */
 static int read_code(struct lexer *x, const char *s, size_t end, size_t *i, int n, uint32_t *c)
 {
 	*c = 0;
 	for (int k = 0; k < n; k++, (*i)++) {
-		int d = *i < end ? hex(s[*i]) : -1;
+		int d = *i < end ? ig_hex_digit(s[*i]) : -1;
 		if (d < 0)
 			return fail(x, x->line, "an escape with too few hexadecimal digits");
 		*c = *c << 4 | (uint32_t)d;
@@ -309,7 +302,7 @@ static int read_number(struct lexer *x, struct token *t)
 	}
 	for (; i < x->len; i++) {
 		char c = x->s[i];
-		if (c == '_' && n && i + 1 < x->len && hex(x->s[i + 1]) >= 0)
+		if (c == '_' && n && i + 1 < x->len && ig_hex_digit(x->s[i + 1]) >= 0)
 			continue;
 		if (base == 10 && !x->after_dot && c == '.' && !is_float && i + 1 < x->len &&
 		    is_digit(x->s[i + 1])) {
@@ -323,7 +316,7 @@ static int read_number(struct lexer *x, struct token *t)
 			is_float = true;
 			digits[n++] = c;
 			c = x->s[++i];
-		} else if (base == 16 ? hex(c) < 0 : !is_digit(c)) {
+		} else if (base == 16 ? ig_hex_digit(c) < 0 : !is_digit(c)) {
 			break;
 		}
 		if (n + 1 >= sizeof digits)

@@ -5,6 +5,7 @@
  */
 #include "model/jinja/jinja_private.h"
 #include "base/utf8.h"
+#include "model/common.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -52,9 +53,7 @@ size_t utf8_length(const char *s, size_t len)
 
 static bool is_space(int32_t c)
 {
-	return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
-	       c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
-	       c == 0x202f || c == 0x205f || c == 0x3000;
+	return c >= 0 && (ig_is_white_space((uint32_t)c) || (c >= 0x1c && c <= 0x1f));
 }
 
 size_t space_at(const char *s, size_t len)
