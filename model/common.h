@@ -11,7 +11,7 @@
  * the address of the pointer to it.  False without memory; the array is then as it was. */
 static inline bool ig_array_grow(void *array, uint32_t *cap, uint32_t n, size_t size)
 {
-	uint32_t larger = *cap ? 2 * *cap : 32;
+	uint32_t larger = *cap ? 2 * *cap : 64;
 	void *p;
 
 	if (n < *cap)
