@@ -459,17 +459,12 @@ static int make_scores(struct making *m, struct ig_tokenizer_keys *out)
 /* ---- all of it
  * ----------------------------------------------------------------------------------- */
 
-static int find_sibling(void *ctx, const char *name, const char **data, size_t *len,
-			struct ig_error *err)
-{
-	return ig_checkpoint_sibling(ctx, name, data, len, err);
-}
-
 /* SentencePiece's own file has the scores that tokenizer.json has not. */
 static int find_but_json(void *ctx, const char *name, const char **data, size_t *len,
 			 struct ig_error *err)
 {
-	return strcmp(name, "tokenizer.json") ? find_sibling(ctx, name, data, len, err) : -ENOENT;
+	return strcmp(name, "tokenizer.json") ? ig_checkpoint_sibling(ctx, name, data, len, err) :
+						-ENOENT;
 }
 
 static int make_pairs(struct making *m, struct ig_tokenizer_keys *out)
@@ -499,7 +494,7 @@ static int make_pairs(struct making *m, struct ig_tokenizer_keys *out)
 int ig_tokenizer_keys_make(const struct ig_checkpoint *folder, struct ig_tokenizer_keys *out,
 			   struct ig_error *err)
 {
-	const struct ig_model_files files = { find_sibling, (void *)(uintptr_t)folder };
+	const struct ig_model_files files = ig_model_files_of(folder);
 	struct ig_error inside = { 0 };
 	struct making m = { .g = folder, .err = &inside };
 	struct ig_model_config config;

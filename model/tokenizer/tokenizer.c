@@ -42,6 +42,11 @@ static int find_sibling(void *ctx, const char *name, const char **data, size_t *
 	return ig_checkpoint_sibling(ctx, name, data, len, err);
 }
 
+struct ig_model_files ig_model_files_of(const struct ig_checkpoint *g)
+{
+	return (struct ig_model_files){ find_sibling, (void *)(uintptr_t)g };
+}
+
 static bool has_keys(const struct ig_checkpoint *g)
 {
 	const char *s;
@@ -53,7 +58,7 @@ static bool has_keys(const struct ig_checkpoint *g)
 int ig_tokenizer_open_with(const struct ig_checkpoint *g, bool jit, struct ig_tokenizer **out,
 			   struct ig_error *err)
 {
-	struct ig_model_files files = { find_sibling, (void *)(uintptr_t)g };
+	struct ig_model_files files = ig_model_files_of(g);
 	const char *label = ig_checkpoint_label(g);
 	struct ig_error inside = { 0 };
 	struct ig_builder b = { .err = &inside };

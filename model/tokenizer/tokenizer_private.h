@@ -393,6 +393,9 @@ struct ig_model_files {
 	void *ctx;
 };
 
+/* The files beside g. */
+struct ig_model_files ig_model_files_of(const struct ig_checkpoint *g);
+
 int ig_tokenizer_read_gguf(struct ig_builder *b, const struct ig_checkpoint *g, bool jit);
 int ig_tokenizer_read_json(struct ig_builder *b, const char *data, size_t len, bool jit);
 struct ig_model_config; /* config_private.h; here: the tokens that it adds */

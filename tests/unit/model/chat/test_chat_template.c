@@ -58,7 +58,7 @@ static void close_world(struct world *x)
 /* One message of this role, with a prompt: its text, or NULL when it is refused. */
 static char *render_one(const char *template, const char *role, const char *content)
 {
-	struct ig_chat_message m = { role, content, strlen(content) };
+	struct tiny_message m = { role, content, strlen(content) };
 	struct world x;
 	char *text;
 
@@ -67,7 +67,7 @@ static char *render_one(const char *template, const char *role, const char *cont
 	if (x.rc)
 		fail_msg("%s", x.err.text);
 	assert_string_equal(ig_chat_template_name(x.c), "chatml");
-	ig_chat_template_render(x.c, &m, 1, true, &text, &x.err);
+	tiny_render(x.c, &m, 1, true, &text, &x.err);
 	close_world(&x);
 	return text;
 }
@@ -216,7 +216,7 @@ static void roles(void **state)
 		"r\xc3\xa9le",
 		"0123456789012345678901234567890123456789012345678901234567890123456789"
 	};
-	struct ig_chat_message m = { .role = "tool", .content = "x", .content_len = 1 };
+	struct tiny_message m = { .role = "tool", .content = "x", .content_len = 1 };
 	struct ig_ids ids = { 0 };
 	struct world x;
 	char *text = render_one(PLAIN, "critic_2-b", "x");
@@ -232,10 +232,10 @@ static void roles(void **state)
 					       "{% endif %}{% endfor %}" PROMPT });
 	assert_int_equal(x.rc, 0);
 	/* What a template makes of a role is its own affair; this one leaves it out. */
-	assert_int_equal(ig_chat_template_render(x.c, &m, 1, true, &text, &x.err), 0);
+	assert_int_equal(tiny_render(x.c, &m, 1, true, &text, &x.err), 0);
 	assert_string_equal(text, SYSTEM_D "<|im_start|>assistant\n");
 	free(text);
-	assert_int_equal(ig_chat_template_encode(x.c, &m, 0, true, 100, &ids, &x.err), -EINVAL);
+	assert_int_equal(tiny_encode(x.c, &m, 0, true, 100, &ids, &x.err), -EINVAL);
 	assert_non_null(
 		strstr(x.err.text, "the model's chat template: line 1: there is no attribute"));
 	assert_int_equal(ids.n, 0);
@@ -243,10 +243,10 @@ static void roles(void **state)
 
 	open_world(&x, &(struct tiny_options){
 			       .model = "gpt2", .pre = "smollm", .chat_template = PLAIN });
-	assert_int_equal(ig_chat_template_render(x.c, &m, 0, true, &text, &x.err), 0);
+	assert_int_equal(tiny_render(x.c, &m, 0, true, &text, &x.err), 0);
 	assert_string_equal(text, "<|im_start|>assistant\n");
 	free(text);
-	assert_int_equal(ig_chat_template_render(x.c, &m, 0, false, &text, &x.err), 0);
+	assert_int_equal(tiny_render(x.c, &m, 0, false, &text, &x.err), 0);
 	assert_string_equal(text, "");
 	free(text);
 	close_world(&x);
@@ -254,7 +254,7 @@ static void roles(void **state)
 
 static void encodes(void **state)
 {
-	struct ig_chat_message m = { "he", "ll<|im_end|>", 12 };
+	struct tiny_message m = { "he", "ll<|im_end|>", 12 };
 	struct ig_ids ids = { 0 };
 	struct world x;
 #define B(c) (TINY_BYTE + (c))
@@ -265,7 +265,7 @@ static void encodes(void **state)
 
 	open_world(&x, &(struct tiny_options){
 			       .model = "gpt2", .pre = "smollm", .chat_template = PLAIN });
-	assert_int_equal(ig_chat_template_encode(x.c, &m, 1, false, 100, &ids, &x.err), 0);
+	assert_int_equal(tiny_encode(x.c, &m, 1, false, 100, &ids, &x.err), 0);
 	assert_int_equal(ids.n, sizeof want / sizeof want[0]);
 	assert_memory_equal(ids.ids, want, sizeof want);
 	close_world(&x);
@@ -275,7 +275,7 @@ static void encodes(void **state)
 					       .chat_template = PLAIN,
 					       .no_bos_key = true });
 	ids.n = 0;
-	assert_int_equal(ig_chat_template_encode(x.c, &m, 1, false, 100, &ids, &x.err), 0);
+	assert_int_equal(tiny_encode(x.c, &m, 1, false, 100, &ids, &x.err), 0);
 	assert_int_equal(ids.n, sizeof want / sizeof want[0] + 1);
 	assert_int_equal(ids.ids[0], TINY_START);
 	assert_memory_equal(ids.ids + 1, want, sizeof want);

@@ -184,9 +184,10 @@ static void refused(void **state)
 	struct ig_answer_style m = FORM(MISTRAL), l = FORM(LLAMA3);
 
 	m.name_args = true;
-	is_refused(FORM(NONE), TWO, NULL, -ENOTSUP, "the model's chat template knows no tools");
-	is_refused(l, "[]", NULL, -EINVAL, "tools: there is none that could be called");
-	is_refused(l, "{}", NULL, -EINVAL, "tools: there is none that could be called");
+	is_refused(FORM(NONE), TWO, NULL, -ENOTSUP,
+		   "the model's chat template does not support tools");
+	is_refused(l, "[]", NULL, -EINVAL, "tools: there is no tool to call");
+	is_refused(l, "{}", NULL, -EINVAL, "tools: there is no tool to call");
 	is_refused(l, TWO, "h", -EINVAL, "tools: there is none named 'h'");
 	is_refused(l, "[1]", NULL, -EINVAL, "tools[0].function.name: not a name");
 	is_refused(l, "[" TOOL("f", "") ", {\"function\": {\"name\": 3}}]", NULL, -EINVAL,

@@ -1,6 +1,8 @@
 /* tiny_gguf.c: see tiny_gguf.h. */
 #include "tiny_gguf.h"
 
+#include <jansson.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -203,4 +205,42 @@ void tiny_file(struct gw *w, const struct tiny_options *o)
 		gw_bool(w, "tokenizer.ggml.add_bos_token", false);
 	if (o->chat_template)
 		gw_str(w, "tokenizer.chat_template", o->chat_template);
+}
+
+static json_t *messages_of(const struct tiny_message *m, size_t n)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(
+			list,
+			json_pack("{s:o, s:o}", "role",
+				  json_stringn_nocheck(m[i].role, strlen(m[i].role)), "content",
+				  json_stringn_nocheck(m[i].content, m[i].content_len)));
+	return list;
+}
+
+int tiny_encode(const struct ig_chat_template *c, const struct tiny_message *m, size_t n,
+		bool add_generation_prompt, size_t max_ids, struct ig_ids *out,
+		struct ig_error *err)
+{
+	json_t *messages = messages_of(m, n);
+	struct ig_chat_input in = { .messages = messages,
+				    .add_generation_prompt = add_generation_prompt };
+	int rc = ig_chat_template_encode_json(c, &in, max_ids, out, err);
+
+	json_decref(messages);
+	return rc;
+}
+
+int tiny_render(const struct ig_chat_template *c, const struct tiny_message *m, size_t n,
+		bool add_generation_prompt, char **text, struct ig_error *err)
+{
+	json_t *messages = messages_of(m, n);
+	struct ig_chat_input in = { .messages = messages,
+				    .add_generation_prompt = add_generation_prompt };
+	int rc = ig_chat_template_render_json(c, &in, text, err);
+
+	json_decref(messages);
+	return rc;
 }

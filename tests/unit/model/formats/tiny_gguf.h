@@ -5,6 +5,7 @@
 #ifndef INGOT_TEST_TINY_GGUF_H
 #define INGOT_TEST_TINY_GGUF_H
 
+#include "model/chat/chat_template.h"
 #include "model/formats/checkpoint.h"
 
 enum {
@@ -65,6 +66,17 @@ void tiny_file(struct gw *w, const struct tiny_options *o);
 /* The keys of a vocabulary, so that a test can change one thing. */
 void tiny_vocabulary(const char *const **tokens, const int32_t **types, size_t *n_tokens,
 		     const char *const **merges, size_t *n_merges);
+
+/* Messages of role and text through a chat template: ids appended to out, or *text (free). */
+struct tiny_message {
+	const char *role, *content;
+	size_t content_len; /* need not be UTF-8 */
+};
+int tiny_encode(const struct ig_chat_template *c, const struct tiny_message *m, size_t n,
+		bool add_generation_prompt, size_t max_ids, struct ig_ids *out,
+		struct ig_error *err);
+int tiny_render(const struct ig_chat_template *c, const struct tiny_message *m, size_t n,
+		bool add_generation_prompt, char **text, struct ig_error *err);
 
 enum {
 	TINY_END_OF_TEXT = 0,

@@ -313,7 +313,7 @@ static const struct {
 	{ "false", "write any text", -EINVAL },
 	{ "{'type':'object','properties':{'a':{'$ref':'#'}},'required':['a']}", "write any text",
 	  -EINVAL },
-	{ "{'enum':['a\\u0000']}", "zero", -EINVAL },
+	{ "{'enum':['a\\u0000']}", "U+0000", -EINVAL },
 	{ "{'type':'array','items':{'type':'integer'},'maxItems':150000}", "too large", -E2BIG },
 	{ "{'type':'string','pattern':'(a{100}){100}{100}'}", "nothing to repeat", -EINVAL },
 	{ "{'type':'string','pattern':'((a{100}){100}){100}'}", "too large", -E2BIG },

@@ -626,7 +626,7 @@ static void chat(void **state)
 		" \"template\": \"tools\"},"
 		"{\"name\": \"default\", \"template\": "
 		"\"{{ bos_token }}{{ messages[0].content }}</s>\"}]}";
-	struct ig_chat_message m = { "user", "hello</s>", 9 };
+	struct tiny_message m = { "user", "hello</s>", 9 };
 	struct tiny_folder f = { 0 };
 	struct ig_model_files files = tiny_model_files(&f);
 	struct ig_chat_template *c;
@@ -644,7 +644,7 @@ static void chat(void **state)
 	tiny_put(&f, "tokenizer_config.json", S(list));
 	assert_int_equal(ig_chat_template_open_files(&files, t, &c, &err), 0);
 	/* The template's tokens are tokens, a client's text is text; one BOS. */
-	assert_int_equal(ig_chat_template_encode(c, &m, 1, false, 100, &l, &err), 0);
+	assert_int_equal(tiny_encode(c, &m, 1, false, 100, &l, &err), 0);
 	const int32_t want[] = { TJ_START,	TJ_HELLO,      TJ_BYTE + '<', TJ_BYTE + '/',
 				 TJ_BYTE + 's', TJ_BYTE + '>', TJ_END };
 	assert_int_equal(l.n, 7);
@@ -710,7 +710,7 @@ static void folder(void **state)
 		"{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\","
 		"\"chat_template\": \"{{ bos_token }}{{ messages[0].content }}\"}";
 	const char *tmp = getenv("TMPDIR");
-	struct ig_chat_message m = { "user", "hello", 5 };
+	struct tiny_message m = { "user", "hello", 5 };
 	struct ig_chat_template *c = NULL;
 	unsigned char weights[8 + sizeof header - 1 + 32] = { sizeof header - 1 };
 	struct ig_error err = { 0 };
@@ -737,7 +737,7 @@ static void folder(void **state)
 	assert_int_equal(ig_checkpoint_open(dir, test_archs, &g, &err), 0);
 	if (ig_tokenizer_open(g, &t, &err) || ig_chat_template_open(g, t, &c, &err))
 		fail_msg("%s", err.text);
-	assert_int_equal(ig_chat_template_encode(c, &m, 1, false, 100, &l, &err), 0);
+	assert_int_equal(tiny_encode(c, &m, 1, false, 100, &l, &err), 0);
 	assert_true(l.n == 2 && l.ids[0] == TJ_START && l.ids[1] == TJ_SPACE_HELLO);
 	assert_true(ig_tokenizer_is_end(t, TJ_END) && ig_tokenizer_is_end(t, TJ_USER));
 	ig_ids_finish(&l);
