@@ -479,8 +479,8 @@ static void refusals(void **state)
 	refused(&(struct change){ .merge = "im " }, -EINVAL, "is not two tokens");
 	refused(&(struct change){ .merge = "" }, -EINVAL, "is not two tokens");
 	refused(&(struct change){ .merge = "x y" }, -EINVAL,
-		"merge 7 'x y' names or makes a token");
-	refused(&(struct change){ .merge = "i zz" }, -EINVAL, "names or makes a token");
+		"merge 7 'x y' contains or makes a token");
+	refused(&(struct change){ .merge = "i zz" }, -EINVAL, "contains or makes a token");
 	refused(&(struct change){ .merge = "i m m" }, -EINVAL, "is not in the byte alphabet");
 	refused(&(struct change){ .merge = "\xe4\xb8\xad i" }, -EINVAL,
 		"is not in the byte alphabet");

@@ -294,7 +294,7 @@ static void json_refusals(void **state)
 		{ { .merges = "[[\"h\"]]" }, -EINVAL, "no pair of tokens" },
 		{ { .merges = "[[\"h\", \"zz\"]]" },
 		  -EINVAL,
-		  "merge 0 'h zz' names or makes a token" },
+		  "merge 0 'h zz' contains or makes a token" },
 		{ { .merges = "[[\"h\", \"\\u4e00\"]]" }, -EINVAL, "is not in the byte alphabet" },
 		{ { .merges = "{}" }, -EINVAL, "no list" },
 		{ { .kind = TINY_UNIGRAM, .merges = "[]" },
