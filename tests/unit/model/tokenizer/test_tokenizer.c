@@ -468,7 +468,7 @@ static void refusals(void **state)
 {
 	refused(&(struct change){ 0 }, 0, NULL);
 	refused(&(struct change){ .model = "bert" }, -ENOTSUP, "tokenizer.ggml.model is 'bert'");
-	refused(&(struct change){ .pre = "cobol" }, -ENOTSUP, "pre-tokenizer 'cobol' is not known");
+	refused(&(struct change){ .pre = "cobol" }, -ENOTSUP, "pre-tokenizer 'cobol' is unknown");
 	refused(&(struct change){ .type = 7 }, -EINVAL, "token 267 has unknown type 7");
 	refused(&(struct change){ .type = -1 }, -EINVAL, "token 267 has unknown type -1");
 	refused(&(struct change){ .fewer_types = 1 }, -EINVAL, "has 267 elements for 268 tokens");

@@ -190,27 +190,27 @@ static void json_refusals(void **state)
 	} cases[] = {
 		{ { .normalizer = "{\"type\": \"Lowercase\"}" },
 		  -ENOTSUP,
-		  "the normalizer 'Lowercase' is not known" },
-		{ { .normalizer = "[]" }, -EINVAL, "the normalizer is no object" },
-		{ { .normalizer = "{\"type\": \"Sequence\"}" }, -EINVAL, "no good 'normalizers'" },
-		{ { .normalizer = "{\"type\": \"Prepend\"}" }, -EINVAL, "no good 'prepend'" },
+		  "the normalizer 'Lowercase' is not supported" },
+		{ { .normalizer = "[]" }, -EINVAL, "the normalizer is not an object" },
+		{ { .normalizer = "{\"type\": \"Sequence\"}" }, -EINVAL, "no valid 'normalizers'" },
+		{ { .normalizer = "{\"type\": \"Prepend\"}" }, -EINVAL, "no valid 'prepend'" },
 		{ { .normalizer = "{\"type\": \"Replace\", \"content\": \"\"}" },
 		  -EINVAL,
-		  "no good 'pattern'" },
+		  "no valid 'pattern'" },
 		{ { .normalizer = "{\"type\": \"Replace\", \"content\": \"\","
 				  "\"pattern\": {\"Regex\": \"a*\"}}" },
 		  -ENOTSUP,
-		  "can match nothing" },
+		  "can match the empty text" },
 		{ { .normalizer =
 			    "{\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AAAA\"}" },
 		  -EINVAL,
 		  "a precompiled_charsmap of 3 bytes" },
 		{ { .normalizer = "{\"type\": \"Precompiled\", \"precompiled_charsmap\": \"A\"}" },
 		  -EINVAL,
-		  "no good 'precompiled_charsmap'" },
+		  "no valid 'precompiled_charsmap'" },
 		{ { .pre_tokenizer = "{\"type\": \"BertPreTokenizer\"}" },
 		  -ENOTSUP,
-		  "the pre_tokenizer 'BertPreTokenizer' is not known" },
+		  "the pre_tokenizer 'BertPreTokenizer' is not supported" },
 		{ { .pre_tokenizer = "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"\\\\w+\"},"
 				     "\"behavior\": \"Isolated\"}" },
 		  -ENOTSUP,
@@ -218,17 +218,17 @@ static void json_refusals(void **state)
 		{ { .pre_tokenizer = "{\"type\": \"Split\", \"pattern\": {\"String\": \"a\"},"
 				     "\"behavior\": \"Gone\"}" },
 		  -EINVAL,
-		  "no good 'behavior'" },
+		  "no valid 'behavior'" },
 		{ { .pre_tokenizer = "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
 				     "\"ByteLevel\"},"
 				     "{\"type\": \"Digits\"}]}" },
 		  -ENOTSUP,
-		  "'Digits' behind 'ByteLevel'" },
+		  "'Digits' after 'ByteLevel'" },
 		{ { .pre_tokenizer =
 			    "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"},"
 			    "{\"type\": \"ByteLevel\"}]}" },
 		  -ENOTSUP,
-		  "add_prefix_space behind" },
+		  "add_prefix_space after" },
 		{ { .pre_tokenizer = "null", .decoder = "null" },
 		  -ENOTSUP,
 		  "neither a pre_tokenizer 'ByteLevel' nor" },
@@ -237,7 +237,7 @@ static void json_refusals(void **state)
 		  "by '_', not by U+2581" },
 		{ { .post_processor = "{\"type\": \"RobertaProcessing\"}" },
 		  -ENOTSUP,
-		  "the post_processor 'RobertaProcessing' is not known" },
+		  "the post_processor 'RobertaProcessing' is not supported" },
 		{ { .post_processor =
 			    "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\":"
 			    "{\"id\": \"a\"}}, {\"SpecialToken\": {\"id\": \"a\"}}],"
@@ -248,50 +248,48 @@ static void json_refusals(void **state)
 			    "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\":"
 			    "{\"id\": \"a\"}}], \"special_tokens\": {\"a\": {\"ids\": [999]}}}" },
 		  -EINVAL,
-		  "names a token that is not there" },
+		  "refers to a token that does not exist" },
 		{ { .decoder = "{\"type\": \"WordPiece\"}" }, -ENOTSUP, "the decoder 'WordPiece'" },
 		{ { .kind = TINY_PAIRS, .decoder = "{\"type\": \"Strip\", \"content\": \"x\"}" },
 		  -ENOTSUP,
 		  "the decoder 'Strip' of anything but" },
 		{ { .settings = "\"dropout\": 0.1," },
 		  -ENOTSUP,
-		  "setting 'dropout' is not known, or" },
+		  "setting 'dropout' or its value is" },
 		{ { .settings = "\"continuing_subword_prefix\": \"##\"," },
 		  -ENOTSUP,
 		  "continuing_subword_prefix" },
 		{ { .settings = "\"invented\": null," }, -ENOTSUP, "'invented'" },
 		{ { .settings = "\"byte_fallback\": true," }, -ENOTSUP, "byte_fallback with" },
-		{ { .settings = "\"type\": \"WordLevel\"," },
-		  -EINVAL,
-		  "a key for the second time" },
+		{ { .settings = "\"type\": \"WordLevel\"," }, -EINVAL, "a duplicate key" },
 		{ { .kind = TINY_PAIRS, .settings = "\"ignore_merges\": true," },
 		  -ENOTSUP,
 		  "ignore_merges" },
 		{ { .kind = TINY_UNIGRAM, .settings = "\"unk_id\": 10000," },
 		  -EINVAL,
-		  "unk_id is no token's" },
+		  "unk_id is not the id of a token" },
 		{ { .added = "[{\"id\": 0, \"content\": \"x\"}]" },
 		  -EINVAL,
 		  "two tokens have the id 0" },
 		{ { .added = "[{\"id\": -1, \"content\": \"x\"}]" },
 		  -EINVAL,
-		  "added token 0 has no good" },
+		  "added token 0 has no valid" },
 		{ { .added = "[{\"id\": 16777000, \"content\": \"x\"}]" },
 		  -EINVAL,
 		  "ids up to 16777001" },
 		{ { .added = "[{\"id\": 900, \"content\": \"x\", \"single_word\": true}]" },
 		  -ENOTSUP,
 		  "the added token 'x' is a single_word" },
-		{ { .added = "{}" }, -EINVAL, "added_tokens is no list" },
+		{ { .added = "{}" }, -EINVAL, "added_tokens is not a list" },
 		{ { .more_vocab = ", \"x\": 3" }, -EINVAL, "two tokens have the id 3" },
-		{ { .more_vocab = ", \"h\": 400" }, -EINVAL, "the token 'h' is there twice" },
+		{ { .more_vocab = ", \"h\": 400" }, -EINVAL, "the token 'h' is a duplicate" },
 		{ { .more_vocab = ", \"x\": 1.5" }, -EINVAL, "no whole number" },
 		{ { .more_vocab = ", \"x\": 99999999999" },
 		  -EINVAL,
 		  "the token 'x' has the id 99999999999" },
 		{ { .merges = "[\"h\"]" }, -EINVAL, "not two tokens with a space between" },
 		{ { .merges = "[[\"h\", \"e\", \"l\"]]" }, -EINVAL, "more than two tokens" },
-		{ { .merges = "[[\"h\"]]" }, -EINVAL, "no pair of tokens" },
+		{ { .merges = "[[\"h\"]]" }, -EINVAL, "not a pair of tokens" },
 		{ { .merges = "[[\"h\", \"zz\"]]" },
 		  -EINVAL,
 		  "merge 0 'h zz' contains or makes a token" },
@@ -302,7 +300,7 @@ static void json_refusals(void **state)
 		  "a Unigram model with merges" },
 		{ { .kind = TINY_UNIGRAM, .more_vocab = ", [\"x\"]" },
 		  -EINVAL,
-		  "no piece and score" },
+		  "not a piece and its score" },
 		{ { .kind = TINY_UNIGRAM, .more_vocab = ", [\"x\", 1e999]" },
 		  -EINVAL,
 		  "out of range" },
@@ -497,12 +495,12 @@ static void model_refusals(void **state)
 		const char *text;
 	} wrong[] = {
 		{ S(""), "tokenizer.model has 0 tokens" },
-		{ S("\x0a\x05"), "byte 0: no field" },
+		{ S("\x0a\x05"), "byte 0: not a field" },
 		{ S("\x08\x01"), "a message is of a wrong type" },
 		{ S("\x0a\x02\x08\x01"), "a piece is of a wrong type" },
 		{ S("\x0a\x05\x15\0\0\x80\x7f"), "a piece's score is of a wrong type" },
 		{ S("\x0a\x02\x18\x07"), "a piece's type is of a wrong type" },
-		{ S("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), "byte 0: no field" },
+		{ S("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), "byte 0: not a field" },
 	};
 	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
 		struct tiny_folder f = { 0 };
@@ -544,10 +542,10 @@ static void tekken(void **state)
 		int code;
 	} wrong[] = {
 		{ "265", "999", "fewer tokens than default_vocab_size says", -EINVAL },
-		{ "\"rank\": 7,", "\"rank\": 8,", "rank is not its place", -EINVAL },
+		{ "\"rank\": 7,", "\"rank\": 8,", "rank is not its index", -EINVAL },
 		{ "aGVsbA==", "eHl6eA==", "is not merged from two of lower rank", -ENOTSUP },
 		{ "aGVsbA==", "aGVsb###", "not base64", -EINVAL },
-		{ "AQ==", "AA==", "are another's", -EINVAL },
+		{ "AQ==", "AA==", "of another token", -EINVAL },
 		{ "pattern", "Pattern", "no pattern", -EINVAL },
 		{ "\\\\p{L}+", "\\\\w{L}+", "an unknown escape", -ENOTSUP },
 	};
@@ -609,10 +607,10 @@ static void beside(void **state)
 	ig_tokenizer_close(t);
 	f.files[f.n - 1].data = "{\"eos_token_id\": \"x\"}";
 	f.files[f.n - 1].len = strlen(f.files[f.n - 1].data);
-	refused(&f, -EINVAL, "config.json: eos_token_id is no number");
+	refused(&f, -EINVAL, "config.json: eos_token_id is not a number");
 	f.files[f.n - 1].data = "[1]";
 	f.files[f.n - 1].len = 3;
-	refused(&f, -EINVAL, "config.json is no object");
+	refused(&f, -EINVAL, "config.json is not an object");
 	f.files[f.n - 1].data = "{\"a\": }";
 	f.files[f.n - 1].len = 7;
 	refused(&f, -EINVAL, "config.json: byte ");
