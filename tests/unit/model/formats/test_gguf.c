@@ -276,7 +276,7 @@ static void wrong_key_entries(void **state)
 	gw_u32(&w, "twice", 1);
 	gw_u32(&w, "other", 1);
 	gw_u32(&w, "twice", 2);
-	refused(&w, "key 'twice' is there twice", "offset");
+	refused(&w, "key 'twice' is a duplicate", "offset");
 	gw_init(&w);
 	gw_u32(&w, "", 1);
 	gw_u32(&w, "y", 1); /* so that the count can be right */
@@ -410,7 +410,7 @@ static void wrong_tensors(void **state)
 	gw_tensor(&w, "other", ne_small, 1, IG_F32, 0);
 	gw_tensor(&w, "same", ne_small, 1, IG_F32, 128);
 	gw_data(&w, 32, 256);
-	refused(&w, "tensor 'same' is there twice", NULL);
+	refused(&w, "tensor 'same' is a duplicate", NULL);
 	gw_init(&w);
 	gw_tensor(&w, "a#b", ne_small, 1, IG_F32, 0);
 	w.data[24 + 8 + 1] = 0;
