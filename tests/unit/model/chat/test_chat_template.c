@@ -231,7 +231,7 @@ static void roles(void **state)
 					       .chat_template = HEADER LOOP THREE MESSAGE
 					       "{% endif %}{% endfor %}" PROMPT });
 	assert_int_equal(x.rc, 0);
-	/* What a template makes of a role is its own affair; this one leaves it out. */
+	/* A template may ignore a role; this one does. */
 	assert_int_equal(tiny_render(x.c, &m, 1, true, &text, &x.err), 0);
 	assert_string_equal(text, SYSTEM_D "<|im_start|>assistant\n");
 	free(text);
@@ -269,7 +269,7 @@ static void encodes(void **state)
 	assert_int_equal(ids.n, sizeof want / sizeof want[0]);
 	assert_memory_equal(ids.ids, want, sizeof want);
 	close_world(&x);
-	/* A file that wants a BOS gets one (llama-bpe does unless it says no). */
+	/* A BOS is added if the file requires one (by default with llama-bpe). */
 	open_world(&x, &(struct tiny_options){ .model = "gpt2",
 					       .pre = "llama-bpe",
 					       .chat_template = PLAIN,

@@ -1,4 +1,4 @@
-/* test_completion.c: what a template's source says about its model's answers. */
+/* test_completion.c: the style of a model's completions, from its template's source. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -83,7 +83,7 @@ static void calls(void **state)
 	is_style("<tool_call>{", NULL, FORM(NONE));
 	is_style("<tool_call>{\"name", NULL, FORM(NONE));
 	is_style("<tool_call>{\"name\"", NULL, FORM(HERMES));
-	/* Llama's is told by its turns and both keys. */
+	/* Llama 3's format is recognised by its headers and both keys. */
 	is_style("<|start_header_id|>{{ '{\"name\": \"' + n + '\", ' }}{{ '\"parameters\": ' }}",
 		 NULL, FORM(LLAMA3));
 	is_style("{{ '{\"name\": \"' + n + '\", ' }}{{ '\"parameters\": ' }}", NULL, FORM(NONE));

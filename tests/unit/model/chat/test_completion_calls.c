@@ -1,9 +1,8 @@
 /*
- * test_completion_calls.c: calls that must be made, from the grammar to the parser.
+ * test_completion_calls.c: required tool calls, from the grammar to the parser.
  *
- * What the grammar lets through, token by token at random, is read back by the parser as
- * calls of the tools, with arguments that are objects; and the grammar lets through what a
- * model of the form was trained to write.
+ * Texts sampled at random under the grammar are parsed as tool calls with arguments that are
+ * objects; and the grammar allows what a model of the format was trained to write.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -181,7 +180,7 @@ static void forced(void **state)
 			most = n > most ? n : most;
 			assert_int_equal(walk(&styles[i], NULL, false, &seen), 1);
 		}
-		assert_true(most > 1); /* several in one answer */
+		assert_true(most > 1); /* several in one completion */
 		assert_true(seen.n_of[0] && seen.n_of[1]);
 		seen.n_of[0] = 0;
 		for (int k = 0; k < 10; k++)

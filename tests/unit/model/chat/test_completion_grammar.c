@@ -1,6 +1,6 @@
 /*
- * test_completion_grammar.c: the source of the grammar for calls that must be made, written
- * down by a stand-in for the grammars: texts as they are, a schema as <…>.
+ * test_completion_grammar.c: the source of the grammar for required tool calls, printed by a
+ * fake of the grammar cache: texts as they are, a schema as <…>.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the stand-in --------------------------------------------------------------------- */
+/* ---- the fake --------------------------------------------------------------------- */
 
 static struct ig_strbuf written;
 static int no_memory_for; /* so many schemas can be compiled alone before memory is short */
@@ -219,7 +219,7 @@ static void refused(void **state)
 	is_refused(l, "[" TOOL("f", "") "," TOOL("g", WITH("{\"bad\": 1}")) "]", NULL, -ENOMEM,
 		   "out of memory for the tools' grammar");
 	assert_int_equal(no_memory_for, 0);
-	/* A tool that is not asked for may be anything. */
+	/* A tool that is not selected may be invalid. */
 	makes(l, "[1, " TOOL("g", WITH("[]")) "," TOOL("f", "") "]", "f", false, ONE(EMPTY));
 }
 

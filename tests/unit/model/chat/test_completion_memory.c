@@ -1,7 +1,7 @@
 /*
- * test_completion_memory.c: each allocation of opening a template, parsing an answer and making
- * a grammar's source fails once; what comes of it is an error, never a crash, a call that
- * does not end, or (under AddressSanitizer) a leak.
+ * test_completion_memory.c: each allocation of opening a template, parsing a completion and making
+ * a grammar's source fails once; the result is an error, never a crash, a tool call without an
+ * end, or (under AddressSanitizer) a leak.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the stand-in for the grammars ----------------------------------------------------- */
+/* ---- a fake of the grammar cache ----------------------------------------------------- */
 
 static struct ig_grammar *const some_grammar = (struct ig_grammar *)(void *)&no_memory_also;
 
@@ -162,7 +162,7 @@ static int open_template(void *arg)
 	return rc;
 }
 
-/* A style can be told without the memory to render: it opens nothing then. */
+/* Without memory to render, the style has opens_reasoning false. */
 static int tell_style(void *arg)
 {
 	struct ig_answer_style s;

@@ -1,9 +1,9 @@
 /*
- * test_completion_parser.c: answers in each form to events, whole and in pieces.
+ * test_completion_parser.c: completions in each format to events, whole and in pieces.
  *
- * Events are written down as text: T{…} text, R{…} reasoning, C{…} a call's name, A{…} its
- * arguments, E its end; neighbours of one kind are one, since the cut of the answer decides
- * how many there are.
+ * Events are printed as text: T{…} text, R{…} reasoning, C{…} a tool call's name, A{…} its
+ * arguments, E its end; adjacent events of one kind are merged, since their number depends on
+ * where the completion was cut.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -156,7 +156,7 @@ static const struct sample {
 	  "<tool_call>{\"name\": \"f\", \"arguments\": {}}\n<tool_call>{\"name\": \"g\", "
 	  "\"arguments\": {}}",
 	  "C{f}A{{}}EC{g}A{{}}E" },
-	/* Text behind a call. */
+	/* Text after a tool call. */
 	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n\nDone.\n",
 	  "C{f}A{{}}ET{Done.\n}" },
 	{ H,
@@ -402,7 +402,7 @@ static size_t draw_cuts(size_t len, size_t *cuts, size_t cap)
 	return n;
 }
 
-/* Every sample, and every beginning of one, in all ways to cut it in two, byte by byte, and
+/* Every sample, and every prefix of one, in all ways to cut it in two, byte by byte, and
  * in some others. */
 static void pieces(void **state)
 {
@@ -512,7 +512,7 @@ static void mixtures(void **state)
 	assert_in_range(n_calls, 500, 20000); /* else little was tested */
 }
 
-/* Text without what is looked for comes out as it went in, in every form. */
+/* Text without markers is not changed, in every format. */
 static void nothing_lost(void **state)
 {
 	static const struct ig_answer_style styles[] = { H, HR, M, N, NR, L };
@@ -541,7 +541,7 @@ static void nothing_lost(void **state)
 	}
 }
 
-/* A call is told of as soon as it is one, and its arguments as they come. */
+/* A tool call is announced as early as possible, and its arguments as they come. */
 static void streamed(void **state)
 {
 	static const struct ig_answer_style s = H;
@@ -670,7 +670,7 @@ static void bounded_reasoning(void **state)
 	ig_strbuf_finish(&n.text);
 	ig_answer_parser_destroy(p);
 	free(text);
-	/* The bound lies within a marker. */
+	/* The limit is within a marker. */
 	for (size_t k = 0; k < 12; k++) {
 		text = long_text("<think>a", ' ', (64 << 10) - k, "</think>c");
 		got = events(&s, true, text, strlen(text), NULL, 0);

@@ -433,7 +433,7 @@ static void rows_are_put_in_order(void **state)
 	tensor(&o, "blk.0.attn_qkv.bias", IG_F32, 1, 12);
 	assert_int_equal(ig_checkpoint_n_tensors(o.g), 2);
 	closed(&o);
-	/* what lies in the file as it is wanted is used there */
+	/* data that needs no conversion is used in place */
 	o = opened(CONFIG,
 		   "{" T("model.embed_tokens.weight", "F32", "[4,8]", 0,
 			 128) "," T("rotary_emb.inv_freq", "U8", "[1]", 128,
@@ -650,7 +650,7 @@ static void experts_are_refused(void **state)
 
 /* ---- tables of a module from elsewhere ---- */
 
-/* Entries of a newer module's tables: what is behind those that we know is passed over. */
+/* Entries of a newer module's tables: unknown fields at their end are ignored. */
 struct newer_key {
 	struct ig_config_key k;
 	uint64_t more;
@@ -831,7 +831,7 @@ static void tables_refuse(void **state)
 	      "\"own\": not supported; known: none");
 }
 
-/* What a module's check asks before anything of it is used. */
+/* The check of a module before it is used. */
 static void tables_are_whole(void **state)
 {
 	static const struct {

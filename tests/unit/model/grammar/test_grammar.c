@@ -1,6 +1,6 @@
 /*
- * test_grammar.c: what schemas, expressions and sources let through and what not, what is
- * refused and how it is named, the matcher's answers, and the cache.
+ * test_grammar.c: texts that schemas, expressions and sources allow and refuse, errors and their
+ * texts, the matcher, and the cache.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -458,7 +458,7 @@ static void control_tokens(void **state)
 	assert_true(has_bit(mask, MADE_END));
 	ig_grammar_matcher_destroy(m);
 	ig_grammar_unref(g);
-	/* In a schema's or an expression's text no control token ever stands for it. */
+	/* A schema or an expression never allows a control token. */
 	struct ig_error err = { 0 };
 	assert_int_equal(compile_regex(tokenizer, "<tool_call>", &g, &err), 0);
 	m = ig_grammar_matcher_create(g);
@@ -514,7 +514,7 @@ static void the_end(void **state)
 	ig_grammar_unref(g);
 }
 
-/* A refused token leaves the matcher where it was. */
+/* A refused token does not change the matcher. */
 static void refused_tokens(void **state)
 {
 	struct ig_error err = { 0 };
@@ -658,7 +658,7 @@ static void cache_forgets(void **state)
 
 	assert_int_equal(ig_grammar_cache_create(1 << 20, &c), 0);
 	first = cached(c, tokenizer, "x0", 0);
-	for (int i = 1; i < 60; i++) { /* x0 is asked for all the time, x1 once */
+	for (int i = 1; i < 60; i++) { /* x0 is used all the time, x1 once */
 		snprintf(regex, sizeof regex, "x%d", i);
 		g = cached(c, tokenizer, regex, 0);
 		ig_grammar_unref(g);
@@ -672,7 +672,7 @@ static void cache_forgets(void **state)
 	ig_grammar_unref(again);
 	ig_grammar_unref(g);
 	ig_grammar_cache_destroy(c);
-	/* With no room at all each is compiled anew. */
+	/* Without any capacity each is compiled again. */
 	assert_int_equal(ig_grammar_cache_create(0, &c), 0);
 	g = cached(c, tokenizer, "x0", 0);
 	again = cached(c, tokenizer, "x0", 0);

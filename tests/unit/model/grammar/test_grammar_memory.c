@@ -1,6 +1,6 @@
 /*
  * test_grammar_memory.c: each allocation of a compilation, a matcher and the cache fails
- * once; what comes of it is an error, never a crash or (under AddressSanitizer) a leak.  jansson
+ * once; the result is an error, never a crash or (under AddressSanitizer) a leak.  jansson
  * is told.
  */
 #include <setjmp.h>

@@ -256,7 +256,7 @@ static void a_file_is_converted(void **state)
 	assert_int_equal(ig_checkpoint_array_len(out, "tokenizer.ggml.tokens", &n, &err), 0);
 	assert_int_equal(n, 3);
 	assert_int_equal(ig_checkpoint_n_keys(out), 5);
-	/* The errors that were told are those of the file. */
+	/* The reported errors are those of the file. */
 	for (size_t i = 0; i < 3; i++) {
 		const struct ig_checkpoint_tensor *s = ig_checkpoint_tensor(in, i);
 		double e = 0;

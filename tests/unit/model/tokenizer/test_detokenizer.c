@@ -114,7 +114,7 @@ static void shown(void **state)
 	assert_int_equal(ig_detokenizer_put(&d, TINY_END, buf), len);
 	assert_memory_equal(buf, name, len);
 	assert_int_equal(ig_detokenizer_put(&d, TINY_HELLO, buf), 5);
-	/* behind half a character, which it ends */
+	/* after half a character, which it ends */
 	assert_int_equal(ig_detokenizer_put(&d, TINY_BYTE + 0xc3, buf), 0);
 	assert_int_equal(ig_detokenizer_put(&d, TINY_END, buf), 3 + len);
 	assert_memory_equal(buf, FFFD, 3);

@@ -25,7 +25,7 @@
 #endif
 
 #define N_LINES 2000
-/* The daemon has 300 ms from exec to an answer; this took 5.5 ms on two cores of an
+/* The daemon has 300 ms from exec to a reply; this took 5.5 ms on two cores of an
  * AMD EPYC with 1 MiB of second-level cache each. */
 #define MAX_OPEN_MS 15.0
 

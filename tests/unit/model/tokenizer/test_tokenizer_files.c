@@ -87,7 +87,7 @@ static void bytes(void **state)
 	becomes(t, S(""), 0, -1);
 	becomes(t, S("hello hello"), 0, TJ_HELLO, TJ_SPACE_HELLO, -1);
 	becomes(t, S("hell\xff\n"), 0, TJ_HELL, B(0xff), B('\n'), -1);
-	/* Control tokens where the caller says so; the others anywhere. */
+	/* Control tokens where the caller allows them; the others anywhere. */
 	becomes(t, S("<s>"), 0, B('<'), B('s'), B('>'), -1);
 	becomes(t, S("<s><tool>he"), 1, TJ_START, TJ_USER, TJ_HE, -1);
 	becomes(t, S("he<tool>he"), 0, TJ_HE, TJ_USER, TJ_HE, -1);
@@ -348,7 +348,7 @@ static void cut(const char *name, const char *data, size_t len, size_t step)
 	for (size_t i = 0; i < len; i += step) {
 		struct tiny_folder f = { 0 };
 		struct ig_model_files files = tiny_model_files(&f);
-		memcpy(copy, data, len); /* so that a read behind its end is seen */
+		memcpy(copy, data, len); /* so that a read after its end is detected */
 		char *part = malloc(i + !i);
 		assert_non_null(part);
 		memcpy(part, data, i);

@@ -207,7 +207,7 @@ static void pairs(void **state)
 	says_the_same(&f, "llama");
 	finish(&f);
 
-	/* Beside it a tokenizer.model that says something else is not believed. */
+	/* A tokenizer.model beside it that differs is not used. */
 	tiny_json(&f.vocabulary, &json);
 	tiny_spm_model(&f.second, &(struct tiny_model){ .type = 2 });
 	open_folder(&f, "tokenizer.json", "tokenizer.model");

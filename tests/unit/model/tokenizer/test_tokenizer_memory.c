@@ -1,6 +1,6 @@
 /*
  * test_tokenizer_memory.c: each allocation of opening a tokenizer and encoding a text
- * fails once; what comes of it is an error, never a crash or (under AddressSanitizer) a
+ * fails once; the result is an error, never a crash or (under AddressSanitizer) a
  * leak.
  */
 #include <setjmp.h>

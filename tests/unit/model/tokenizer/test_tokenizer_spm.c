@@ -108,7 +108,7 @@ static void specials(void **state)
 	/* A control token ends a text, so that what follows begins one. */
 	becomes(x.t, S("<s>hello</s><s>"), 1, SPM_START, SPM_SPACE_HELLO, SPM_END, SPM_START, -1);
 	becomes(x.t, S("<s>he<tool>he"), 1, SPM_START, SPM_SPACE, SPM_HE, SPM_TOOL, SPM_HE, -1);
-	/* Who ends a turn is a control token, whatever the file says. */
+	/* An end-of-turn token is a control token, whatever its type in the file. */
 	becomes(x.t, S("x<end_of_turn>"), 1, SPM_SPACE, SPM_X, SPM_TURN, -1);
 	struct ig_ids l = { 0 };
 	assert_int_equal(ig_tokenizer_encode(x.t, S("<end_of_turn>"), false, SIZE_MAX, &l), 0);
@@ -124,7 +124,7 @@ static void specials(void **state)
 	for (size_t i = 1; i < l.n; i++)
 		assert_true(l.ids[i] >= SPM_BYTE);
 	ig_ids_finish(&l);
-	/* No key says which: by their names. */
+	/* Without keys: by their names. */
 	assert_int_equal(ig_tokenizer_bos(x.t), SPM_START);
 	assert_true(ig_tokenizer_add_bos(x.t));
 	assert_true(ig_tokenizer_is_end(x.t, SPM_END));
@@ -397,7 +397,7 @@ static void and_back(void **state)
 	struct world x;
 
 	opened(&x, &(struct tiny_spm){ .model = "llama" });
-	/* An answer goes on where the prompt ended; a text begins without our space. */
+	/* A completion continues the prompt; a text starts without the added space. */
 	text_of(x.t, false, " hello w", SPM_SPACE_HELLO, SPM_SPACE_W, -1);
 	text_of(x.t, true, "hello w", SPM_SPACE_HELLO, SPM_SPACE_W, -1);
 	text_of(x.t, true, "hello w", SPM_START, SPM_SPACE_HELLO, SPM_SPACE_W, -1);

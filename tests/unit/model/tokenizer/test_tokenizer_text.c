@@ -1,5 +1,5 @@
 /*
- * test_tokenizer_text.c: what happens to a text before it is cut, step by step: regular
+ * test_tokenizer_text.c: the steps before a text is split: regular
  * expressions from Oniguruma's syntax, normal forms beside utf8proc's own, replacements,
  * stages of a splitter.
  */
@@ -20,7 +20,7 @@
 
 /* ---- regular expressions -------------------------------------------------------------- */
 
-/* The pieces of text, each with a bar behind it. */
+/* The pieces of text, each followed by a bar. */
 static int add_piece(void *ctx, const char *piece, size_t len)
 {
 	struct ig_strbuf *b = ctx;

@@ -55,7 +55,7 @@ static inline struct ig_model_files tiny_model_files(struct tiny_folder *f)
 
 enum tiny_kind { TINY_BYTES, TINY_PAIRS, TINY_UNIGRAM };
 
-/* Parts of the file in JSON; NULL: what goes with the kind. */
+/* Parts of the file in JSON; NULL: the default of the kind. */
 struct tiny_json {
 	enum tiny_kind kind;
 	const char *normalizer, *pre_tokenizer, *post_processor, *decoder, *added;

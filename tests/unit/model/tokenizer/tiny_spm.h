@@ -68,7 +68,7 @@ struct tiny_spm {
 	const char *model; /* llama or t5 */
 	bool no_space;	   /* before a text */
 	bool trim;
-	bool no_bytes; /* no token stands for a byte */
+	bool no_bytes; /* no byte tokens */
 	/* For refusals: */
 	const char *name; /* of the token of byte 0 */
 	const char *last; /* the last token */
