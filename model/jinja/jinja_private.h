@@ -4,7 +4,7 @@
  *	lexer.c    text to tokens, Jinja's rules for white space
  *	parser.c   statements to nodes; parse_expr.c, parse_primary.c: expressions
  *	interp.c   executes statements; eval.c, operators.c: expressions
- *	value.c    lists, dicts, comparison; text.c: strings and how values print
+ *	value.c    lists, dicts, comparison; text.c, characters.c: strings, how values print
  *	filters.c, tests.c, methods.c, functions.c  what templates call
  *
  * Nodes and values are in arenas, one for the compiled template and one for each rendering;
@@ -491,6 +491,8 @@ struct json_style {
 int text_json(struct builder *b, const struct value *v, const struct json_style *s, unsigned depth);
 /* A double as Python prints it; buf holds 40. */
 size_t text_float(double f, char *buf);
+
+/* characters.c */
 size_t utf8_length(const char *s, size_t len);		   /* characters */
 size_t utf8_offset(const char *s, size_t len, size_t n);   /* bytes of the first n characters */
 size_t utf8_one(const char *s, size_t len);		   /* bytes of the first character */
@@ -501,6 +503,8 @@ size_t space_before(const char *s, size_t len);
 struct value str_strip(const struct value *s, bool left, bool right);
 /* Position of what in s at or after from; SIZE_MAX: not found. */
 size_t str_find(const struct value *s, size_t from, const struct value *what);
+
+/* text.c */
 int str_replace(struct run *r, const struct value *s, const struct value *from,
 		const struct value *to, int64_t max, struct value *out);
 enum str_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL };
