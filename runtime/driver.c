@@ -157,7 +157,7 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 		    (i > 0 && s->logit_rows[i] <= s->logit_rows[i - 1]))
 			return ig_fail(err, -EINVAL, "logits of row %d are wanted in place %d",
 				       s->logit_rows[i], i);
-		if ((uint64_t)d->first_edit + d->n_edits > s->n_edits ||
+		if ((uint64_t)d->first_adjust + d->n_adjusts > s->n_adjusts ||
 		    (d->mask >= 0 && (uint32_t)d->mask >= s->n_masks))
 			return ig_fail(err, -EINVAL, "row %d's edits or mask are not in the step",
 				       s->logit_rows[i]);

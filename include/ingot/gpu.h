@@ -63,9 +63,9 @@ struct ig_gpu_tensor {
 	uint32_t row_class;  /* values: enum ig_row_class */
 };
 
-/* A node as it is lowered.  Weights lie as their file has them (IG_FORM_ROWS), row
+/* A node as it is lowered.  Weights lie as their file has them (IG_LAYOUT_ROWS), row
  * after row without padding; a tensor begins at a multiple of 32 bytes. */
-struct ig_gpu_call {
+struct ig_gpu_launch {
 	uint32_t struct_size;
 	uint32_t n_in, n_weights, n_out;
 	const void *params;
@@ -191,9 +191,9 @@ struct ig_gpu_op {
 	uint32_t flags; /* enum ig_gpu_op_flags */
 	/* The element type that in[i] is wanted in, by weights and options: IG_F32,
 	 * IG_F16 or IG_BF16.  in[] has no dtype yet.  NULL: IG_F32. */
-	uint32_t (*in_dtype)(const struct ig_gpu_call *c, uint32_t i);
+	uint32_t (*in_dtype)(const struct ig_gpu_launch *c, uint32_t i);
 	/* Emit the node's dispatches.  -ENOTSUP with text for what no kernel does. */
-	int (*lower)(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+	int (*lower)(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		     struct ig_gpu_tape *t, struct ig_error *err);
 };
 

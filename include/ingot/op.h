@@ -18,18 +18,18 @@
 #include <ingot/params.h>
 
 /* Counts changes of what no declaration shows, so that the build id shows it: the layouts
- * of IG_FORM_TILE16 and IG_FORM_Q8, the step buffer in shaders/step.h. */
+ * of IG_LAYOUT_TILE16 and IG_LAYOUT_Q8, the step buffer in shaders/step.h. */
 enum { IG_LAYOUT_REVISION = 1 };
 
 /* ---- forms ---------------------------------------------------------------- */
 
 /* How a tensor's bytes are arranged. */
-enum ig_form {
-	IG_FORM_ROWS = 0, /* row after row, as files have it */
+enum ig_layout {
+	IG_LAYOUT_ROWS = 0, /* row after row, as files have it */
 	/* Weights only: 16 rows (outputs) interleaved, so that one vector lane is
 	 * one output and k ascends in every lane.  The layout by element type is
 	 * described in ops/cpu/tile16.h; the last tile is padded with zeros. */
-	IG_FORM_TILE16 = 1,
+	IG_LAYOUT_TILE16 = 1,
 	/* Activations only: a row in blocks of 32, k a multiple of 32, as arrays
 	 * int8 q[k], float d[k/32], float s[k/32], int32 n[k/32], int32 h[k/32],
 	 * float x[k/32], int32 t[k/32]: value = d q, n = -sum(q of the block), s = -d n,
@@ -37,8 +37,8 @@ enum ig_form {
 	 * of its block lies apart: its q is 0, itself in x.  t / 32 is how many blocks on
 	 * the next such block is (0: it is this one), or beyond the row where there is
 	 * none, t % 32 that value's place in this one. */
-	IG_FORM_Q8 = 2,
-	IG_FORM_BF16 = 3, /* activations: a row as bf16[k rounded up to 2] */
+	IG_LAYOUT_Q8 = 2,
+	IG_LAYOUT_BF16 = 3, /* activations: a row as bf16[k rounded up to 2] */
 };
 
 /* ---- shapes --------------------------------------------------------------- */
@@ -107,16 +107,16 @@ struct ig_step_kv {
 
 /* What changes one logit before the draw.  With x the logit of token id:
  *   if seen: x = x > 0 ? x / repetition_penalty : x * repetition_penalty
- *   x = x - n_drawn * frequency_penalty - (n_drawn > 0) * presence_penalty + bias */
-struct ig_logit_edit {
-	int32_t id;	  /* each id once a row */
-	uint32_t n_drawn; /* times that the answer has it so far */
-	uint32_t seen;	  /* 1: in the prompt or the answer */
+ *   x = x - n_sampled * frequency_penalty - (n_sampled > 0) * presence_penalty + bias */
+struct ig_logit_adjust {
+	int32_t id;	    /* each id once a row */
+	uint32_t n_sampled; /* times that the answer has it so far */
+	uint32_t seen;	    /* 1: in the prompt or the answer */
 	float bias;
 };
 
 /* Edits of one step, of all its rows together, at most. */
-#define IG_MAX_STEP_EDITS (1u << 18)
+#define IG_MAX_STEP_ADJUSTS (1u << 18)
 
 /* How one row's token is drawn: edits, then the mask, then temperature, top_k,
  * top_p of what is left, min_p of the largest probability (the order of
@@ -128,9 +128,9 @@ struct ig_sample_params {
 	int32_t top_k;				   /* 0: off */
 	float repetition_penalty;		   /* 1: off */
 	float frequency_penalty, presence_penalty; /* 0: off */
-	int32_t mask;		      /* row of step->masks, or -1: all tokens are allowed */
-	uint32_t first_edit, n_edits; /* in step->edits */
-	int32_t position;	      /* of the token being drawn; with seed, the draw */
+	int32_t mask;			  /* row of step->masks, or -1: all tokens are allowed */
+	uint32_t first_adjust, n_adjusts; /* in step->edits */
+	int32_t position;		  /* of the token being drawn; with seed, the draw */
 	uint32_t reserved;
 	uint64_t seed;
 };
@@ -157,8 +157,8 @@ struct ig_step {
 	void *const *slab_bases;     /* by slab number */
 	const struct ig_step_kv *kv; /* [n_groups] */
 	uint32_t n_groups;
-	uint32_t n_edits;
-	const struct ig_logit_edit *edits; /* [n_edits] */
+	uint32_t n_adjusts;
+	const struct ig_logit_adjust *adjusts; /* [n_adjusts] */
 	const uint32_t *masks; /* [n_masks, (n_vocab + 31) / 32]: bit set, token allowed */
 	uint32_t n_masks;
 	uint32_t reserved;
@@ -184,12 +184,12 @@ struct ig_tensor {
 	int64_t n_rows, n_cols;
 	int64_t row_stride; /* bytes from a row to the next; 0 for tiled weights */
 	uint32_t dtype;
-	uint32_t form; /* enum ig_form */
+	uint32_t layout; /* enum ig_layout */
 };
 
 struct ig_cpu_kernel;
 
-struct ig_op_call {
+struct ig_op_launch {
 	uint32_t struct_size;
 	uint32_t n_in, n_weights, n_out;
 	const void *params;
@@ -221,18 +221,18 @@ enum ig_unit_kind {
 
 struct ig_cpu_kernel {
 	uint32_t struct_size;
-	uint32_t isa;	       /* enum ig_isa */
-	uint32_t weight_dtype; /* of weight[0]; IG_DTYPE_NONE: any or none */
-	uint32_t weight_form;  /* the form wanted for the 2-D weights */
-	uint32_t in_form;      /* the form wanted for in[0] */
-	uint32_t unit_kind;    /* enum ig_unit_kind */
+	uint32_t isa;		/* enum ig_isa */
+	uint32_t weight_dtype;	/* of weight[0]; IG_DTYPE_NONE: any or none */
+	uint32_t weight_layout; /* the form wanted for the 2-D weights */
+	uint32_t in_layout;	/* the form wanted for in[0] */
+	uint32_t unit_kind;	/* enum ig_unit_kind */
 	/* How many units this call has; a function of shapes, the step, and what earlier calls
 	 * wrote, which is complete when a driver asks. */
-	int64_t (*n_units)(const struct ig_op_call *call);
+	int64_t (*n_units)(const struct ig_op_launch *launch);
 	/* Bytes of scratch that one worker needs, at most; NULL: none. */
-	uint64_t (*scratch_bytes)(const struct ig_op_call *call);
+	uint64_t (*scratch_bytes)(const struct ig_op_launch *launch);
 	/* Compute units first … last - 1.  Called by several workers at once. */
-	void (*run)(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
+	void (*run)(const struct ig_op_launch *launch, int64_t first, int64_t last, void *scratch);
 	/* A kernel of another op, which run calls on operands of its own making, so that an
 	 * op made of products has every weight format that they have; NULL: none. */
 	const struct ig_cpu_kernel *inner;
@@ -243,8 +243,8 @@ struct ig_cpu_kernel {
 	{ sizeof(struct ig_cpu_kernel),                                                            \
 	  isa_,                                                                                    \
 	  IG_DTYPE_NONE,                                                                           \
-	  IG_FORM_ROWS,                                                                            \
-	  IG_FORM_ROWS,                                                                            \
+	  IG_LAYOUT_ROWS,                                                                          \
+	  IG_LAYOUT_ROWS,                                                                          \
 	  unit_kind_,                                                                              \
 	  n_units_,                                                                                \
 	  scratch_bytes_,                                                                          \
@@ -262,9 +262,9 @@ struct ig_op {
 	/* Check shapes and parameters and fill in s->out.  0 or a negative errno with
 	 * text in err. */
 	int (*check)(struct ig_op_shape *s, struct ig_error *err);
-	/* Plain C, float32, every row of the call, weights IG_FORM_ROWS of any dtype,
-	 * in[] IG_FORM_ROWS of float.  Slow and right. */
-	void (*reference)(const struct ig_op_call *call);
+	/* Plain C, float32, every row of the call, weights IG_LAYOUT_ROWS of any dtype,
+	 * in[] IG_LAYOUT_ROWS of float.  Slow and right. */
+	void (*reference)(const struct ig_op_launch *launch);
 	const struct ig_cpu_kernel *cpu_kernels;
 	uint32_t n_cpu_kernels;
 	uint32_t flags;		     /* enum ig_op_flags */
@@ -279,7 +279,7 @@ enum ig_op_flags {
 	/* weights may be lowered one by one: outputs lie side by side in out[0] */
 	IG_OP_SPLIT_WEIGHTS = 1u << 2,
 	/* matrices are experts', of which a step reads a part: kernels that want them in
-	 * IG_FORM_ROWS can read them where the file is mapped */
+	 * IG_LAYOUT_ROWS can read them where the file is mapped */
 	IG_OP_EXPERTS = 1u << 3,
 };
 
@@ -290,7 +290,7 @@ struct ig_kernel_host {
 	uint32_t reserved;
 	/* For ops that are made of others (struct ig_cpu_kernel, inner).  Any thread. */
 	const struct ig_op *(*core_op)(const char *name); /* NULL: there is none */
-	/* IG_FORM_TILE16: bytes of 16 rows of k values, a multiple of 64 (0: no such layout);
+	/* IG_LAYOUT_TILE16: bytes of 16 rows of k values, a multiple of 64 (0: no such layout);
 	 * and to lay out 16 rows, as files have them, at a multiple of 64. */
 	uint64_t (*tile_bytes)(uint32_t dtype, int64_t k);
 	void (*tile_pack)(uint32_t dtype, const void *rows, int64_t k, void *tile);

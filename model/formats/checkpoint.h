@@ -103,7 +103,7 @@ const struct ig_checkpoint_tensor *ig_checkpoint_tensor(const struct ig_checkpoi
 const struct ig_checkpoint_tensor *ig_checkpoint_find_tensor(const struct ig_checkpoint *g,
 							     const char *name);
 
-/* Rows first … first + n - 1 in IG_FORM_ROWS: a pointer into the map, or buf (n *
+/* Rows first … first + n - 1 in IG_LAYOUT_ROWS: a pointer into the map, or buf (n *
  * ig_dtype_row_bytes(t->dtype, t->n_cols) bytes), to which they were written.  This joins and
  * transposes a file's parts and converts encodings without kernels.  Any thread. */
 const void *ig_checkpoint_rows(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t,

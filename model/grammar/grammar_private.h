@@ -132,11 +132,11 @@ enum {
 	IG_MASK_UNKNOWN,
 	IG_MASK_BUSY,	/* a thread computes it */
 	IG_MASK_NARROW, /* a walk visits so few nodes that a mask saves nothing */
-	IG_MASK_NO_ROOM,
-	IG_MASK_SLOT, /* + the slot's number */
+	IG_MASK_FULL,
+	IG_MASK_ENTRY, /* + the slot's number */
 };
 
-struct ig_mask_slot {
+struct ig_mask_entry {
 	uint32_t *bits;	 /* tokens that are allowed whatever the stack below holds */
 	uint32_t *roots; /* nodes of the trie at which the rule has ended: the returned-to
 			  * state decides about the tokens below them */
@@ -164,8 +164,8 @@ struct ig_grammar {
 	uint32_t n_classes;
 	uint32_t *classes;	   /* [n_states] states of one class have the same mask */
 	_Atomic uint32_t *entries; /* [2 * n_classes] by class, then by closing */
-	struct ig_mask_slot *slots;
-	uint32_t cap_slots;
+	struct ig_mask_entry *slots;
+	uint32_t cap_entries;
 	_Atomic uint32_t n_slots;   /* in use */
 	struct ig_mask_pair *pairs; /* [IG_PAIRS] */
 	size_t bytes;		    /* of memory */
@@ -225,7 +225,7 @@ uint32_t ig_walk_close(struct ig_walk *w, const struct ig_grammar *g, const stru
  * of visited nodes. */
 uint32_t ig_walk_tokens(struct ig_walk *w, const struct ig_grammar *g, uint32_t top,
 			struct ig_conf conf, bool closing, uint32_t *bits,
-			struct ig_mask_slot *slot, bool *full);
+			struct ig_mask_entry *slot, bool *full);
 
 /* masks.c: add the tokens that can be read from conf to mask.  No allocation. */
 void ig_masks_add(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, bool closing,

@@ -1,4 +1,4 @@
-/* q8_row.h: the numbers of a row in IG_FORM_Q8, as they lie behind its bytes: of row r of x, of
+/* q8_row.h: the numbers of a row in IG_LAYOUT_Q8, as they lie behind its bytes: of row r of x, of
  * block b of a row of k. */
 #ifndef INGOT_OPS_CPU_Q8_ROW_H
 #define INGOT_OPS_CPU_Q8_ROW_H

@@ -1,6 +1,6 @@
 /*
  * tile_column.h: one column of a tile, the weights of its sixteen outputs for one activation,
- * and what activations that are kept apart from their blocks (IG_FORM_Q8) add to a product.
+ * and what activations that are kept apart from their blocks (IG_LAYOUT_Q8) add to a product.
  * In the compilers' own vectors, sixteen lanes for every instruction set; nothing in them is
  * fused, so all give the same bits.
  */
@@ -180,7 +180,7 @@ COLUMN void tile_column(uint32_t dtype, const uint8_t *tile, int64_t k, int64_t 
 	}
 }
 
-/* Add to the products [n_rows][16] of rows in IG_FORM_Q8 what lies apart, blocks ascending. */
+/* Add to the products [n_rows][16] of rows in IG_LAYOUT_Q8 what lies apart, blocks ascending. */
 COLUMN void add_apart(uint32_t dtype, const uint8_t *tile, int64_t k, const uint8_t *x,
 		      int64_t stride, float *out, int n_rows)
 {

@@ -23,7 +23,7 @@ static bool fits(const struct ig_gpu_tensor *t)
 
 /* ---- embed ---------------------------------------------------------------------------- */
 
-static int lower_embed(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_embed(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		       struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_embed_params *p = c->params;
@@ -85,7 +85,7 @@ const struct ig_gpu_op ig_gpu_embed = { sizeof(struct ig_gpu_op), 0, NULL, lower
 
 /* ---- norm ------------------------------------------------------------------------------- */
 
-static int lower_norm(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_norm(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		      struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_norm_params *p = c->params;
@@ -154,7 +154,7 @@ struct sample_room {
 	struct ig_gpu_bind keys, tops, sums, counts, weights, cuts;
 };
 
-static int make_room(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int make_room(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		     struct ig_gpu_tape *t, const struct sample_args *a, struct sample_room *r)
 {
 	uint64_t rows = c->max_logit_rows, parts = rows * a->n_parts;
@@ -192,7 +192,7 @@ static struct ig_gpu_bind writes(struct ig_gpu_bind b)
 }
 
 /* Of these the last operand, or the last three of sample_weigh, are results. */
-static int emit_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int emit_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		       struct ig_gpu_tape *t, const struct sample_args *a,
 		       const struct sample_room *r, struct ig_gpu_ref ids, struct ig_gpu_ref logits)
 {
@@ -200,7 +200,7 @@ static int emit_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 	const struct ig_gpu_bind x = ig_gpu_bind_value(&c->in[0], IG_GPU_READ);
 	const struct ig_gpu_bind copy =
 		ig_gpu_bind_ref(logits, (uint64_t)c->max_logit_rows * n * 4, IG_GPU_WRITE);
-	const struct ig_gpu_bind drawn = ig_gpu_bind_ref(
+	const struct ig_gpu_bind sampled = ig_gpu_bind_ref(
 		ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4, IG_GPU_WRITE);
 	const uint32_t word = 8 * SAMPLE_THREADS / 32; /* of 64 bits, for each simdgroup */
 	const struct {
@@ -240,7 +240,7 @@ static int emit_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 		  0,
 		  word + 16,
 		  5,
-		  { reads(r->keys), reads(r->tops), reads(r->cuts), reads(r->sums), drawn } },
+		  { reads(r->keys), reads(r->tops), reads(r->cuts), reads(r->sums), sampled } },
 	};
 
 	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
@@ -273,7 +273,7 @@ static int emit_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 	return 0;
 }
 
-static int lower_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_gpu_tensor *x = &c->in[0];

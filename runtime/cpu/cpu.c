@@ -115,16 +115,16 @@ static int32_t rows_of(const struct ig_step *s, uint32_t row_class)
 /* The numbers of rows, before any thread looks. */
 static void prepare(struct cpu_program *p, const struct ig_step *step)
 {
-	for (uint32_t i = 0; i < p->n_calls; i++) {
-		struct cpu_call *c = &p->calls[i];
-		c->call.step = step;
-		for (uint32_t j = 0; j < c->call.n_in; j++)
+	for (uint32_t i = 0; i < p->n_launches; i++) {
+		struct cpu_launch *c = &p->launches[i];
+		c->launch.step = step;
+		for (uint32_t j = 0; j < c->launch.n_in; j++)
 			if (c->in[j].buffer >= 0)
-				c->call.in[j].n_rows =
+				c->launch.in[j].n_rows =
 					rows_of(step, p->buffers[c->in[j].buffer].row_class);
-		for (uint32_t j = 0; j < c->call.n_out; j++)
+		for (uint32_t j = 0; j < c->launch.n_out; j++)
 			if (c->out[j].buffer >= 0)
-				c->call.out[j].n_rows =
+				c->launch.out[j].n_rows =
 					rows_of(step, p->buffers[c->out[j].buffer].row_class);
 	}
 	for (uint32_t i = 0; i < p->n_phases; i++)
@@ -133,33 +133,33 @@ static void prepare(struct cpu_program *p, const struct ig_step *step)
 
 static int64_t phase_units(const struct cpu_program *p, const struct cpu_phase *ph)
 {
-	const struct cpu_call *c = &p->calls[ph->first_call];
+	const struct cpu_launch *c = &p->launches[ph->first_launch];
 	int64_t n = 0;
 
-	if (rows_of(c->call.step, c->row_class) == 0)
+	if (rows_of(c->launch.step, c->row_class) == 0)
 		return 0;
 	if (ph->rows)
-		return c->kernel->n_units(&c->call);
-	for (uint32_t i = 0; i < ph->n_calls; i++)
-		n += c[i].kernel->n_units(&c[i].call);
+		return c->kernel->n_units(&c->launch);
+	for (uint32_t i = 0; i < ph->n_launches; i++)
+		n += c[i].kernel->n_units(&c[i].launch);
 	return n;
 }
 
 static void run_units(const struct cpu_program *p, const struct cpu_phase *ph, int64_t first,
 		      int64_t last, void *scratch)
 {
-	const struct cpu_call *c = &p->calls[ph->first_call];
+	const struct cpu_launch *c = &p->launches[ph->first_launch];
 
 	if (ph->rows) {
-		for (uint32_t i = 0; i < ph->n_calls; i++)
-			c[i].kernel->run(&c[i].call, first, last, scratch);
+		for (uint32_t i = 0; i < ph->n_launches; i++)
+			c[i].kernel->run(&c[i].launch, first, last, scratch);
 		return;
 	}
 	/* Units of the calls lie one behind the other. */
-	for (uint32_t i = 0; i < ph->n_calls && first < last; i++) {
-		int64_t n = c[i].kernel->n_units(&c[i].call);
+	for (uint32_t i = 0; i < ph->n_launches && first < last; i++) {
+		int64_t n = c[i].kernel->n_units(&c[i].launch);
 		if (first < n)
-			c[i].kernel->run(&c[i].call, first, last < n ? last : n, scratch);
+			c[i].kernel->run(&c[i].launch, first, last < n ? last : n, scratch);
 		first = first > n ? first - n : 0;
 		last -= n;
 	}

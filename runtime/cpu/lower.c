@@ -17,12 +17,12 @@
 
 struct lowering {
 	struct cpu_program *p;
-	int32_t *value_buffer; /* [n_values] */
-	int32_t *form_buffer;  /* [n_values, N_FORMS] */
+	int32_t *value_buffer;	/* [n_values] */
+	int32_t *layout_buffer; /* [n_values, N_LAYOUTS] */
 	struct ig_error *err;
 };
 
-#define N_FORMS 4
+#define N_LAYOUTS 4
 
 static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
@@ -48,21 +48,21 @@ static int no_memory(struct lowering *l)
 
 /* The best kernel for a weight format: of the highest instruction set that the
  * driver may use, with the activations' short form unless float32 was asked for.  Experts'
- * weights are wanted in experts_form, which is IG_FORM_ANY for other ops. */
-#define IG_FORM_ANY UINT32_MAX
+ * weights are wanted in experts_layout, which is IG_LAYOUT_ANY for other ops. */
+#define IG_LAYOUT_ANY UINT32_MAX
 static const struct ig_cpu_kernel *choose(const struct cpu_driver *d, const struct ig_cpu_kernel *k,
-					  uint32_t n, uint32_t dtype, uint32_t experts_form)
+					  uint32_t n, uint32_t dtype, uint32_t experts_layout)
 {
 	const struct ig_cpu_kernel *best = NULL;
 
 	for (uint32_t i = 0; i < n; i++) {
 		if (!ig_isa_includes(d->isa, k[i].isa) ||
-		    (experts_form != IG_FORM_ANY && k[i].weight_form != experts_form) ||
+		    (experts_layout != IG_LAYOUT_ANY && k[i].weight_layout != experts_layout) ||
 		    (k[i].weight_dtype != IG_DTYPE_NONE && k[i].weight_dtype != dtype) ||
-		    (d->f32 && k[i].in_form != IG_FORM_ROWS))
+		    (d->f32 && k[i].in_layout != IG_LAYOUT_ROWS))
 			continue;
 		if (!best || k[i].isa > best->isa ||
-		    (k[i].isa == best->isa && best->in_form == IG_FORM_ROWS))
+		    (k[i].isa == best->isa && best->in_layout == IG_LAYOUT_ROWS))
 			best = &k[i];
 	}
 	return best;
@@ -71,17 +71,17 @@ static const struct ig_cpu_kernel *choose(const struct cpu_driver *d, const stru
 static const struct ig_cpu_kernel *choose_for(const struct cpu_driver *d, const struct ig_op *op,
 					      uint32_t dtype)
 {
-	uint32_t form = !(op->flags & IG_OP_EXPERTS) ? IG_FORM_ANY :
-			d->mapped_experts	     ? IG_FORM_ROWS :
-						       IG_FORM_TILE16;
+	uint32_t layout = !(op->flags & IG_OP_EXPERTS) ? IG_LAYOUT_ANY :
+			  d->mapped_experts	       ? IG_LAYOUT_ROWS :
+							 IG_LAYOUT_TILE16;
 
-	return choose(d, op->cpu_kernels, op->n_cpu_kernels, dtype, form);
+	return choose(d, op->cpu_kernels, op->n_cpu_kernels, dtype, layout);
 }
 
 /* The calls that bring rows of float into another form, as kernels of their own. */
 #define PACK_ENTRY(name, isa) IG_CPU_KERNEL(isa, IG_UNITS_ROWS, pack_units, NULL, PACK_FN(name)),
 
-static int64_t pack_units(const struct ig_op_call *c) { return c->out[0].n_rows; }
+static int64_t pack_units(const struct ig_op_launch *c) { return c->out[0].n_rows; }
 
 #define PACK_FN(name) ig_pack_q8_##name
 static const struct ig_cpu_kernel pack_q8[] = { ROWS_LIST(PACK_ENTRY) };
@@ -107,21 +107,21 @@ static int32_t add_buffer(struct lowering *l, uint64_t row_bytes, uint32_t row_c
 }
 
 /* Append the call, in a phase of its own or chained to the last one. */
-static int add_call(struct lowering *l, const struct cpu_call *c, bool chain, bool join)
+static int add_launch(struct lowering *l, const struct cpu_launch *c, bool chain, bool join)
 {
 	struct cpu_program *p = l->p;
 
-	if (!grow((void **)&p->calls, p->n_calls, &p->cap_calls, sizeof *p->calls) ||
+	if (!grow((void **)&p->launches, p->n_launches, &p->cap_launches, sizeof *p->launches) ||
 	    !grow((void **)&p->phases, p->n_phases, &p->cap_phases, sizeof *p->phases))
 		return no_memory(l);
-	p->calls[p->n_calls++] = *c;
+	p->launches[p->n_launches++] = *c;
 	struct cpu_phase *last = p->n_phases ? &p->phases[p->n_phases - 1] : NULL;
 	bool rows = c->kernel->unit_kind == IG_UNITS_ROWS;
 	if (join || (chain && last && last->rows && rows &&
-		     p->calls[last->first_call].row_class == c->row_class)) {
-		last->n_calls++;
+		     p->launches[last->first_launch].row_class == c->row_class)) {
+		last->n_launches++;
 	} else {
-		p->phases[p->n_phases++] = (struct cpu_phase){ p->n_calls - 1, 1, rows };
+		p->phases[p->n_phases++] = (struct cpu_phase){ p->n_launches - 1, 1, rows };
 	}
 	for (uint32_t i = 0; i < IG_MAX_IN + IG_MAX_OUT; i++) {
 		int32_t b = i < IG_MAX_IN ? c->in[i].buffer : c->out[i - IG_MAX_IN].buffer;
@@ -135,12 +135,12 @@ static int add_call(struct lowering *l, const struct cpu_call *c, bool chain, bo
 	return 0;
 }
 
-static struct cpu_call empty_call(const struct ig_cpu_kernel *k, uint32_t row_class)
+static struct cpu_launch empty_launch(const struct ig_cpu_kernel *k, uint32_t row_class)
 {
-	struct cpu_call c = { .kernel = k, .row_class = row_class };
+	struct cpu_launch c = { .kernel = k, .row_class = row_class };
 
-	c.call.struct_size = sizeof c.call;
-	c.call.kernel = k;
+	c.launch.struct_size = sizeof c.launch;
+	c.launch.kernel = k;
 	for (uint32_t i = 0; i < IG_MAX_IN; i++)
 		c.in[i].buffer = -1;
 	for (uint32_t i = 0; i < IG_MAX_OUT; i++)
@@ -150,38 +150,39 @@ static struct cpu_call empty_call(const struct ig_cpu_kernel *k, uint32_t row_cl
 	return c;
 }
 
-static void set_in(struct cpu_call *c, uint32_t i, const struct cpu_program *p, int32_t buffer,
-		   uint32_t form, int64_t n_cols, uint64_t col_offset)
+static void set_in(struct cpu_launch *c, uint32_t i, const struct cpu_program *p, int32_t buffer,
+		   uint32_t layout, int64_t n_cols, uint64_t col_offset)
 {
 	c->in[i] = (struct cpu_operand){ buffer, col_offset };
-	c->call.in[i] = (struct ig_tensor){ .n_cols = n_cols,
-					    .dtype = IG_F32,
-					    .form = form,
-					    .row_stride = (int64_t)p->buffers[buffer].row_bytes };
-	if (c->call.n_in < i + 1)
-		c->call.n_in = i + 1;
+	c->launch.in[i] = (struct ig_tensor){ .n_cols = n_cols,
+					      .dtype = IG_F32,
+					      .layout = layout,
+					      .row_stride = (int64_t)p->buffers[buffer].row_bytes };
+	if (c->launch.n_in < i + 1)
+		c->launch.n_in = i + 1;
 }
 
-static void set_out(struct cpu_call *c, uint32_t i, const struct cpu_program *p, int32_t buffer,
-		    uint32_t form, int64_t n_cols, uint64_t col_offset)
+static void set_out(struct cpu_launch *c, uint32_t i, const struct cpu_program *p, int32_t buffer,
+		    uint32_t layout, int64_t n_cols, uint64_t col_offset)
 {
 	c->out[i] = (struct cpu_operand){ buffer, col_offset };
-	c->call.out[i] = (struct ig_tensor){ .n_cols = n_cols,
-					     .dtype = IG_F32,
-					     .form = form,
-					     .row_stride = (int64_t)p->buffers[buffer].row_bytes };
-	if (c->call.n_out < i + 1)
-		c->call.n_out = i + 1;
+	c->launch.out[i] =
+		(struct ig_tensor){ .n_cols = n_cols,
+				    .dtype = IG_F32,
+				    .layout = layout,
+				    .row_stride = (int64_t)p->buffers[buffer].row_bytes };
+	if (c->launch.n_out < i + 1)
+		c->launch.n_out = i + 1;
 }
 
 /* The value in this form, made by a call of its own if nobody asked before. */
-static int value_in_form(struct lowering *l, ig_value v, uint32_t form, int32_t *buffer)
+static int value_in_layout(struct lowering *l, ig_value v, uint32_t layout, int32_t *buffer)
 {
 	struct cpu_program *p = l->p;
 	const struct ig_shape *s = &p->plan->values[v].shape;
-	int32_t *known = &l->form_buffer[(uint32_t)v * N_FORMS + form];
+	int32_t *known = &l->layout_buffer[(uint32_t)v * N_LAYOUTS + layout];
 
-	if (form == IG_FORM_ROWS) {
+	if (layout == IG_LAYOUT_ROWS) {
 		*buffer = l->value_buffer[v];
 		return 0;
 	}
@@ -189,54 +190,56 @@ static int value_in_form(struct lowering *l, ig_value v, uint32_t form, int32_t 
 		*buffer = *known;
 		return 0;
 	}
-	const struct ig_cpu_kernel *k = choose(p->driver, form == IG_FORM_Q8 ? pack_q8 : pack_bf16,
-					       N_PACKS, IG_F32, IG_FORM_ANY);
+	const struct ig_cpu_kernel *k =
+		choose(p->driver, layout == IG_LAYOUT_Q8 ? pack_q8 : pack_bf16, N_PACKS, IG_F32,
+		       IG_LAYOUT_ANY);
 	/* `choose` honours float32 by refusing short inputs; a pack's input is float. */
-	int32_t b = add_buffer(l, ig_form_row_bytes(form, s->n_cols), s->row_class);
+	int32_t b = add_buffer(l, ig_layout_row_bytes(layout, s->n_cols), s->row_class);
 	if (b < 0)
 		return no_memory(l);
-	struct cpu_call c = empty_call(k, s->row_class);
-	set_in(&c, 0, p, l->value_buffer[v], IG_FORM_ROWS, s->n_cols, 0);
-	set_out(&c, 0, p, b, form, s->n_cols, 0);
+	struct cpu_launch c = empty_launch(k, s->row_class);
+	set_in(&c, 0, p, l->value_buffer[v], IG_LAYOUT_ROWS, s->n_cols, 0);
+	set_out(&c, 0, p, b, layout, s->n_cols, 0);
 	*known = *buffer = b;
-	return add_call(l, &c, true, false);
+	return add_launch(l, &c, true, false);
 }
 
-static int use_weight(struct lowering *l, struct cpu_call *c, uint32_t i, ig_weight w)
+static int use_weight(struct lowering *l, struct cpu_launch *c, uint32_t i, ig_weight w)
 {
 	struct cpu_program *p = l->p;
 	const struct ig_plan_weight *pw = &p->plan->weights[w];
 	struct cpu_weight *cw = &p->weights[w];
-	uint32_t form = pw->shape.n_rows == 1 ? IG_FORM_ROWS : c->kernel->weight_form;
+	uint32_t layout = pw->shape.n_rows == 1 ? IG_LAYOUT_ROWS : c->kernel->weight_layout;
 
-	if (form == IG_FORM_TILE16 && !ig_tile16_tile_bytes(pw->shape.dtype, pw->shape.n_cols))
+	if (layout == IG_LAYOUT_TILE16 && !ig_tile16_tile_bytes(pw->shape.dtype, pw->shape.n_cols))
 		return ig_fail(l->err, -ENOTSUP,
 			       "tensor \"%s\": the cpu driver has no kernels for %s", pw->name,
 			       ig_dtype_name(pw->shape.dtype));
-	if (cw->used && cw->form != form)
+	if (cw->used && cw->layout != layout)
 		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is wanted in two layouts",
 			       pw->name);
 	/* Only experts' kernels take matrices so. */
-	cw->mapped = form == IG_FORM_ROWS && pw->shape.n_rows > 1;
+	cw->mapped = layout == IG_LAYOUT_ROWS && pw->shape.n_rows > 1;
 	if (cw->mapped && !pw->tensor->data)
 		return ig_fail(l->err, -ENOTSUP,
 			       "tensor \"%s\" is not in the file as it is used: "
 			       "experts cannot stay mapped",
 			       pw->name);
 	cw->used = true;
-	cw->form = form;
+	cw->layout = layout;
 	c->weight[i] = w;
-	c->call.weight[i] = (struct ig_tensor){
+	c->launch.weight[i] = (struct ig_tensor){
 		.n_rows = pw->shape.n_rows,
 		.n_cols = pw->shape.n_cols,
 		.dtype = pw->shape.dtype,
-		.form = form,
-		.row_stride = form == IG_FORM_ROWS ? (int64_t)ig_dtype_row_bytes(pw->shape.dtype,
-										 pw->shape.n_cols) :
-						     0,
+		.layout = layout,
+		.row_stride =
+			layout == IG_LAYOUT_ROWS ?
+				(int64_t)ig_dtype_row_bytes(pw->shape.dtype, pw->shape.n_cols) :
+				0,
 	};
-	if (c->call.n_weights < i + 1)
-		c->call.n_weights = i + 1;
+	if (c->launch.n_weights < i + 1)
+		c->launch.n_weights = i + 1;
 	return 0;
 }
 
@@ -250,7 +253,7 @@ static int refuse(struct lowering *l, const struct ig_plan_node *n, uint32_t dty
 }
 
 /* Inputs, outputs and the row class of a call for node n. */
-static int operands(struct lowering *l, const struct ig_plan_node *n, struct cpu_call *c,
+static int operands(struct lowering *l, const struct ig_plan_node *n, struct cpu_launch *c,
 		    bool *chain)
 {
 	struct cpu_program *p = l->p;
@@ -258,13 +261,13 @@ static int operands(struct lowering *l, const struct ig_plan_node *n, struct cpu
 
 	for (uint32_t i = 0; i < n->n_in; i++) {
 		int32_t b;
-		uint32_t form = i == 0 ? c->kernel->in_form : IG_FORM_ROWS;
+		uint32_t layout = i == 0 ? c->kernel->in_layout : IG_LAYOUT_ROWS;
 		if (n->in[i] == IG_NONE)
 			continue;
-		int rc = value_in_form(l, n->in[i], form, &b);
+		int rc = value_in_layout(l, n->in[i], layout, &b);
 		if (rc)
 			return rc;
-		set_in(c, i, p, b, form, values[n->in[i]].shape.n_cols, 0);
+		set_in(c, i, p, b, layout, values[n->in[i]].shape.n_cols, 0);
 		/* Rows that are gathered come from anywhere: all must be done. */
 		if (values[n->in[i]].shape.row_class != c->row_class)
 			*chain = false;
@@ -277,7 +280,7 @@ static int operands(struct lowering *l, const struct ig_plan_node *n, struct cpu
 		if (b < 0)
 			return no_memory(l);
 		l->value_buffer[n->out[i]] = b;
-		set_out(c, i, p, b, IG_FORM_ROWS, s->n_cols, 0);
+		set_out(c, i, p, b, IG_LAYOUT_ROWS, s->n_cols, 0);
 	}
 	return 0;
 }
@@ -309,16 +312,16 @@ static int lower_split(struct lowering *l, const struct ig_plan_node *n, uint32_
 		int32_t b;
 		if (!k)
 			return refuse(l, n, weight_dtype(l, n, i));
-		rc = value_in_form(l, n->in[0], k->in_form, &b);
+		rc = value_in_layout(l, n->in[0], k->in_layout, &b);
 		if (rc)
 			return rc;
 	}
 	for (uint32_t i = 0; i < m; i++) {
 		const struct ig_cpu_kernel *k =
 			choose_for(l->p->driver, n->op, weight_dtype(l, n, i));
-		struct cpu_call c = empty_call(k, row_class_of(l, n));
+		struct cpu_launch c = empty_launch(k, row_class_of(l, n));
 		bool chain = false;
-		c.call.params = n->params;
+		c.launch.params = n->params;
 		rc = operands(l, n, &c, &chain);
 		if (!rc)
 			rc = use_weight(l, &c, 0, n->weight[i]);
@@ -327,13 +330,13 @@ static int lower_split(struct lowering *l, const struct ig_plan_node *n, uint32_
 		if (rc)
 			return rc;
 		c.out[0].col_offset = col;
-		c.call.out[0].n_cols = c.call.weight[0].n_rows;
+		c.launch.out[0].n_cols = c.launch.weight[0].n_rows;
 		if (c.in[1].buffer >= 0) {
 			c.in[1].col_offset = col;
-			c.call.in[1].n_cols = c.call.weight[0].n_rows;
+			c.launch.in[1].n_cols = c.launch.weight[0].n_rows;
 		}
-		col += (uint64_t)c.call.weight[0].n_rows * 4;
-		rc = add_call(l, &c, false, i > 0);
+		col += (uint64_t)c.launch.weight[0].n_rows * 4;
+		rc = add_launch(l, &c, false, i > 0);
 		if (rc)
 			return rc;
 	}
@@ -352,14 +355,14 @@ static int lower_node(struct lowering *l, const struct ig_plan_node *n)
 	const struct ig_cpu_kernel *k = choose_for(l->p->driver, n->op, dtype);
 	if (!k)
 		return refuse(l, n, dtype);
-	struct cpu_call c = empty_call(k, row_class_of(l, n));
+	struct cpu_launch c = empty_launch(k, row_class_of(l, n));
 	bool chain = true;
-	c.call.params = n->params;
+	c.launch.params = n->params;
 	rc = operands(l, n, &c, &chain);
 	for (uint32_t i = 0; !rc && i < n->n_weights; i++)
 		if (n->weight[i] != IG_NONE)
 			rc = use_weight(l, &c, i, n->weight[i]);
-	return rc ? rc : add_call(l, &c, chain, false);
+	return rc ? rc : add_launch(l, &c, chain, false);
 }
 
 /* ---- memory ---------------------------------------------------------------------------- */
@@ -404,16 +407,16 @@ static void place_workers(struct cpu_program *p)
 				  .n_seqs = (int32_t)lim->max_seqs,
 				  .n_logit_rows = (int32_t)lim->max_logit_rows };
 
-	for (uint32_t i = 0; i < p->n_calls; i++) {
-		struct ig_op_call c = p->calls[i].call;
-		if (!p->calls[i].kernel->scratch_bytes)
+	for (uint32_t i = 0; i < p->n_launches; i++) {
+		struct ig_op_launch c = p->launches[i].launch;
+		if (!p->launches[i].kernel->scratch_bytes)
 			continue;
 		c.step = &widest;
 		for (uint32_t j = 0; j < c.n_in; j++)
 			c.in[j].n_rows = lim->max_rows;
 		for (uint32_t j = 0; j < c.n_out; j++)
 			c.out[j].n_rows = lim->max_rows;
-		uint64_t bytes = round_up(p->calls[i].kernel->scratch_bytes(&c), 64);
+		uint64_t bytes = round_up(p->launches[i].kernel->scratch_bytes(&c), 64);
 		if (p->worker_bytes < bytes)
 			p->worker_bytes = bytes;
 	}
@@ -428,7 +431,7 @@ static void place_weights(struct cpu_program *p)
 		struct cpu_weight *w = &p->weights[i];
 		if (!w->used || w->mapped)
 			continue;
-		if (w->form == IG_FORM_TILE16)
+		if (w->layout == IG_LAYOUT_TILE16)
 			w->bytes = ig_tile16_tile_bytes(pw->shape.dtype, pw->shape.n_cols) *
 				   (uint64_t)ig_tile16_n_tiles(pw->shape.n_rows);
 		else
@@ -455,13 +458,13 @@ int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
 	p->plan = plan;
 	p->weights = calloc(plan->n_weights + 1, sizeof *p->weights);
 	l.value_buffer = malloc((plan->n_values + 1) * sizeof *l.value_buffer);
-	l.form_buffer = malloc((plan->n_values + 1) * N_FORMS * sizeof *l.form_buffer);
-	if (!p->weights || !l.value_buffer || !l.form_buffer) {
+	l.layout_buffer = malloc((plan->n_values + 1) * N_LAYOUTS * sizeof *l.layout_buffer);
+	if (!p->weights || !l.value_buffer || !l.layout_buffer) {
 		no_memory(&l);
 		goto done;
 	}
 	memset(l.value_buffer, 0xff, (plan->n_values + 1) * sizeof *l.value_buffer);
-	memset(l.form_buffer, 0xff, (plan->n_values + 1) * N_FORMS * sizeof *l.form_buffer);
+	memset(l.layout_buffer, 0xff, (plan->n_values + 1) * N_LAYOUTS * sizeof *l.layout_buffer);
 	for (uint32_t i = 0; i < plan->n_nodes; i++) {
 		rc = lower_node(&l, &plan->nodes[i]);
 		if (rc)
@@ -478,7 +481,7 @@ int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
 	*memory = (struct ig_program_memory){ p->weight_bytes, p->scratch_bytes };
 done:
 	free(l.value_buffer);
-	free(l.form_buffer);
+	free(l.layout_buffer);
 	if (rc)
 		ig_cpu_destroy(&p->base);
 	else
@@ -527,7 +530,7 @@ static uint64_t made_rows_bytes(const struct cpu_program *p)
 	for (uint32_t i = 0; i < p->plan->n_weights; i++) {
 		const struct ig_plan_weight *pw = &p->plan->weights[i];
 		uint64_t row = ig_dtype_row_bytes(pw->shape.dtype, pw->shape.n_cols);
-		if (p->weights[i].used && p->weights[i].form == IG_FORM_TILE16 &&
+		if (p->weights[i].used && p->weights[i].layout == IG_LAYOUT_TILE16 &&
 		    !pw->tensor->data && most < row)
 			most = row;
 	}
@@ -547,24 +550,24 @@ static void copy_rows(const struct cpu_program *p, uint32_t i)
 /* From buffers and offsets to addresses. */
 static void resolve(struct cpu_program *p)
 {
-	for (uint32_t i = 0; i < p->n_calls; i++) {
-		struct cpu_call *c = &p->calls[i];
+	for (uint32_t i = 0; i < p->n_launches; i++) {
+		struct cpu_launch *c = &p->launches[i];
 		for (uint32_t j = 0; j < IG_MAX_IN; j++)
 			if (c->in[j].buffer >= 0)
-				c->call.in[j].data = p->scratch_mem +
-						     p->buffers[c->in[j].buffer].offset +
-						     c->in[j].col_offset;
+				c->launch.in[j].data = p->scratch_mem +
+						       p->buffers[c->in[j].buffer].offset +
+						       c->in[j].col_offset;
 		for (uint32_t j = 0; j < IG_MAX_OUT; j++)
 			if (c->out[j].buffer >= 0)
-				c->call.out[j].data = p->scratch_mem +
-						      p->buffers[c->out[j].buffer].offset +
-						      c->out[j].col_offset;
+				c->launch.out[j].data = p->scratch_mem +
+							p->buffers[c->out[j].buffer].offset +
+							c->out[j].col_offset;
 		for (uint32_t j = 0; j < IG_MAX_WEIGHTS; j++) {
 			const struct cpu_weight *w =
 				&p->weights[c->weight[j] >= 0 ? c->weight[j] : 0];
 
 			if (c->weight[j] >= 0)
-				c->call.weight[j].data =
+				c->launch.weight[j].data =
 					w->mapped ? (void *)p->plan->weights[c->weight[j]]
 							    .tensor->data :
 						    p->weight_mem + w->offset;
@@ -600,7 +603,7 @@ int ig_cpu_load(struct ig_program *base, struct ig_error *err)
 		const struct cpu_weight *w = &p->weights[i];
 		if (!w->used || w->mapped)
 			continue;
-		if (w->form == IG_FORM_TILE16) {
+		if (w->layout == IG_LAYOUT_TILE16) {
 			struct packing k = {
 				.p = p, .weight = i, .rows = rows, .rows_bytes = rows_bytes
 			};
@@ -628,6 +631,6 @@ void ig_cpu_destroy(struct ig_program *base)
 	free(p->weights);
 	free(p->buffers);
 	free(p->phases);
-	free(p->calls);
+	free(p->launches);
 	free(p);
 }
