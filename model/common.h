@@ -1,6 +1,5 @@
 /* common.h: small helpers that several folders of model/ use. */
-#ifndef INGOT_MODEL_COMMON_H
-#define INGOT_MODEL_COMMON_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,5 +39,3 @@ static inline bool ig_is_white_space(uint32_t c)
 	       (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
 	       c == 0x205f || c == 0x3000;
 }
-
-#endif

@@ -6,8 +6,7 @@
  * become control tokens.  What a client wrote is tokenised as plain text, wherever the template
  * puts it.  Immutable, any thread.
  */
-#ifndef INGOT_MODEL_CHAT_CHAT_TEMPLATE_H
-#define INGOT_MODEL_CHAT_CHAT_TEMPLATE_H
+#pragma once
 
 #include "model/tokenizer/tokenizer.h"
 
@@ -44,5 +43,3 @@ int ig_chat_template_encode_json(const struct ig_chat_template *c, const struct 
 /* The same as text; *out is the caller's (free). */
 int ig_chat_template_render_json(const struct ig_chat_template *c, const struct ig_chat_input *in,
 				 char **out, struct ig_error *err);
-
-#endif

@@ -7,8 +7,7 @@
  * and tensor data point into the map and are valid until ig_checkpoint_close.  An open checkpoint
  * is immutable; any thread may read.
  */
-#ifndef INGOT_MODEL_FORMATS_CHECKPOINT_H
-#define INGOT_MODEL_FORMATS_CHECKPOINT_H
+#pragma once
 
 #include <ingot/dtype.h>
 #include <ingot/error.h>
@@ -118,5 +117,3 @@ void ig_checkpoint_drop_tensor(const struct ig_checkpoint *g, const struct ig_ch
  * GGUF file), -EINVAL.  Any thread. */
 int ig_checkpoint_sibling(const struct ig_checkpoint *g, const char *name, const char **data,
 			  size_t *len, struct ig_error *err);
-
-#endif

@@ -6,8 +6,7 @@
  * map or in memory that the checkpoint owns.  Tensors whose rows must be converted have no data;
  * their reader converts them (struct ig_folder).
  */
-#ifndef INGOT_MODEL_FORMATS_CHECKPOINT_PRIVATE_H
-#define INGOT_MODEL_FORMATS_CHECKPOINT_PRIVATE_H
+#pragma once
 
 #include "model/formats/checkpoint.h"
 #include "base/hash.h"
@@ -98,5 +97,3 @@ int ig_map_file(int dir_fd, const char *path, const char *label, uint64_t min, c
 int ig_gguf_read(struct ig_checkpoint *g, struct ig_error *err);
 #define IG_GGUF_MIN_BYTES 24
 #define IG_GGUF_ALIGNMENT 8 /* the smallest of a file, and of memory */
-
-#endif

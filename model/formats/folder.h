@@ -11,8 +11,7 @@
  *
  * Private to these files and to checkpoint.c.
  */
-#ifndef INGOT_MODEL_FORMATS_FOLDER_H
-#define INGOT_MODEL_FORMATS_FOLDER_H
+#pragma once
 
 #include <ingot/arch_files.h>
 
@@ -140,5 +139,3 @@ bool ig_ends_with(const char *s, const char *ending); /* and has more before it 
 /* Whether this is within a map of the folder's. */
 bool ig_folder_has(const struct ig_checkpoint *g, const void *data, uint64_t n_bytes);
 void ig_folder_drop(const struct ig_checkpoint *g, uint32_t tensor);
-
-#endif

@@ -5,8 +5,7 @@
  * order, in chunks of any size: memory holds the header only.  The file has another name
  * (PATH.part-N) until ig_gguf_finish, so that PATH is never an incomplete model.  One thread.
  */
-#ifndef INGOT_MODEL_FORMATS_GGUF_WRITE_H
-#define INGOT_MODEL_FORMATS_GGUF_WRITE_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -48,5 +47,3 @@ int ig_gguf_write(struct ig_gguf_writer *w, const void *data, size_t n_bytes, st
 int ig_gguf_finish(struct ig_gguf_writer *w, struct ig_error *err);
 /* Removes the file unless ig_gguf_finish succeeded.  NULL is fine. */
 void ig_gguf_close(struct ig_gguf_writer *w);
-
-#endif

@@ -4,8 +4,7 @@
  * The header is JSON.  Every tensor's bytes are within the file, match its type and shape, and do
  * not overlap; no bytes are unused.
  */
-#ifndef INGOT_MODEL_FORMATS_SAFETENSORS_H
-#define INGOT_MODEL_FORMATS_SAFETENSORS_H
+#pragma once
 
 #include "base/json.h"
 
@@ -39,5 +38,3 @@ struct ig_st_file {
 int ig_st_read(const uint8_t *base, uint64_t size, const char *label, struct ig_st_file *out,
 	       struct ig_error *err);
 void ig_st_finish(struct ig_st_file *f); /* zeros are fine */
-
-#endif

@@ -6,8 +6,7 @@
  * An edge may also carry a reference to another automaton (a rule of the grammar) or a control
  * token of the vocabulary; automata treat both as opaque symbols.
  */
-#ifndef INGOT_MODEL_GRAMMAR_AUTOMATON_PRIVATE_H
-#define INGOT_MODEL_GRAMMAR_AUTOMATON_PRIVATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -130,5 +129,3 @@ uint32_t ig_nfa_insert(struct ig_nfa *a, uint32_t from, const struct ig_dfa *d);
 /* The same between the quotes of a JSON string: d's bytes are UTF-8; each character has exactly
  * one spelling, except control characters. */
 uint32_t ig_nfa_insert_json(struct ig_nfa *a, uint32_t from, const struct ig_dfa *d);
-
-#endif

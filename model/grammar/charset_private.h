@@ -1,6 +1,5 @@
 /* charset_private.h: sets of characters (code points) of regular expressions. */
-#ifndef INGOT_MODEL_GRAMMAR_CHARSET_PRIVATE_H
-#define INGOT_MODEL_GRAMMAR_CHARSET_PRIVATE_H
+#pragma once
 
 #include "model/grammar/automaton_private.h"
 
@@ -25,5 +24,3 @@ void ig_charset_negate(struct ig_charset *s);
 /* Add the characters of a general category ("Lu") or a group of them ("L"); false: unknown.
  * Slow: it looks at every character. */
 bool ig_charset_add_category(struct ig_charset *s, const char *name, size_t len);
-
-#endif

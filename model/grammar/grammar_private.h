@@ -9,8 +9,7 @@
  * part that doesn't depend on those is computed once for each state and cached (XGrammar, arXiv
  * 2411.15100, after the masks per state of Outlines, arXiv 2307.09702).
  */
-#ifndef INGOT_MODEL_GRAMMAR_GRAMMAR_PRIVATE_H
-#define INGOT_MODEL_GRAMMAR_GRAMMAR_PRIVATE_H
+#pragma once
 
 #include "model/grammar/automaton_private.h"
 #include "model/grammar/grammar.h"
@@ -235,5 +234,3 @@ int ig_masks_create(struct ig_grammar *g);
 void ig_masks_destroy(struct ig_grammar *g);
 
 static inline uint32_t ig_mask_words(const struct ig_vocab *v) { return (v->n_vocab + 31) / 32; }
-
-#endif

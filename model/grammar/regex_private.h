@@ -1,6 +1,5 @@
 /* regex_private.h: regular expressions of JSON schemas and requests to automata. */
-#ifndef INGOT_MODEL_GRAMMAR_REGEX_PRIVATE_H
-#define INGOT_MODEL_GRAMMAR_REGEX_PRIVATE_H
+#pragma once
 
 #include "model/grammar/automaton_private.h"
 
@@ -11,5 +10,3 @@
  * byte, -E2BIG, -ENOMEM. */
 int ig_regex_to_dfa(const char *text, size_t len, bool search, struct ig_budget *budget,
 		    struct ig_dfa *out, struct ig_error *err);
-
-#endif

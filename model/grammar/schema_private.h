@@ -6,8 +6,7 @@
  * A function that writes adds to the automaton after node from and returns the node where it
  * ends.  The first failure stays in the context (rc); what is written after it has no effect.
  */
-#ifndef INGOT_MODEL_GRAMMAR_SCHEMA_PRIVATE_H
-#define INGOT_MODEL_GRAMMAR_SCHEMA_PRIVATE_H
+#pragma once
 
 #include "base/json.h"
 #include "base/strbuf.h"
@@ -103,5 +102,3 @@ bool ig_schema_number_fits(struct ig_schema *x, const json_t *schema, const json
 void ig_schema_char(struct ig_schema *x, uint32_t from, uint32_t to, bool plain);
 /* Any string, after its first quote. */
 uint32_t ig_schema_any_string(struct ig_schema *x, uint32_t from);
-
-#endif

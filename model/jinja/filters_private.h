@@ -1,6 +1,5 @@
 /* filters_private.h: functions of list_filters.c that filters.c uses. */
-#ifndef INGOT_MODEL_JINJA_FILTERS_PRIVATE_H
-#define INGOT_MODEL_JINJA_FILTERS_PRIVATE_H
+#pragma once
 
 #include "model/jinja/jinja_private.h"
 
@@ -14,5 +13,3 @@ bool arg_flag(const struct args *a, size_t i, const char *name);
 enum { SELECT_TRUE = 1, SELECT_BY_ATTRIBUTE = 2 }; /* of filter_select */
 callable filter_batch, filter_dictsort, filter_extreme, filter_first_or_last, filter_map,
 	filter_reverse, filter_select, filter_sort, filter_unique;
-
-#endif

@@ -18,8 +18,7 @@
  * * and ** in calls, and filters that chat templates do not need.  Output is never escaped; but
  * as in jinja2, + between a `safe` text and another escapes the other.  Integers have 64 bits.
  */
-#ifndef INGOT_MODEL_JINJA_JINJA_H
-#define INGOT_MODEL_JINJA_JINJA_H
+#pragma once
 
 #include "base/json.h"
 
@@ -76,5 +75,3 @@ int ig_jinja_render(const struct ig_jinja *j, const struct ig_jinja_input *in,
 		    const struct ig_jinja_limits *limits, struct ig_jinja_output *out,
 		    struct ig_error *err);
 void ig_jinja_output_finish(struct ig_jinja_output *out);
-
-#endif

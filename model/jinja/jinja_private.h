@@ -10,8 +10,7 @@
  * Nodes and values are in arenas, one for the compiled template and one for each rendering;
  * nothing is freed separately.
  */
-#ifndef INGOT_MODEL_JINJA_JINJA_PRIVATE_H
-#define INGOT_MODEL_JINJA_JINJA_PRIVATE_H
+#pragma once
 
 #include "base/hash.h"
 #include "model/jinja/jinja.h"
@@ -531,5 +530,3 @@ const struct value *arg_get(const struct args *a, size_t i, const char *name);
 /* Refuse more arguments than there are names, and names that aren't among them. */
 int args_check(struct run *r, const struct args *a, const char *what, size_t min,
 	       const char *const *names, size_t n_names);
-
-#endif

@@ -5,8 +5,7 @@
  * squared errors after ig_dtype_to_f32.  model/quantize/convert.h selects the type of a tensor.  Any
  * thread; nothing is allocated.
  */
-#ifndef INGOT_MODEL_QUANTIZE_QUANTIZE_H
-#define INGOT_MODEL_QUANTIZE_QUANTIZE_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -19,5 +18,3 @@ bool ig_quantize_knows(uint32_t dtype);
  *   -ERANGE  a value is not a finite number, or too large for the type; *at is its index (at may be
  *            NULL); nothing is written */
 int ig_quantize_row(uint32_t dtype, const float *src, int64_t n, void *dst, int64_t *at);
-
-#endif

@@ -1,6 +1,5 @@
 /* keys.h: converts a folder's vocabulary and chat templates to GGUF keys. */
-#ifndef INGOT_MODEL_TOKENIZER_KEYS_H
-#define INGOT_MODEL_TOKENIZER_KEYS_H
+#pragma once
 
 #include "model/formats/checkpoint.h"
 
@@ -17,5 +16,3 @@ struct ig_tokenizer_keys {
 int ig_tokenizer_keys_make(const struct ig_checkpoint *folder, struct ig_tokenizer_keys *out,
 			   struct ig_error *err);
 void ig_tokenizer_keys_finish(struct ig_tokenizer_keys *k); /* zeros are fine */
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * steps_private.h: reads the steps of tokenizer.json before and after the model into a tokenizer.
  */
-#ifndef INGOT_MODEL_TOKENIZER_STEPS_PRIVATE_H
-#define INGOT_MODEL_TOKENIZER_STEPS_PRIVATE_H
+#pragma once
 
 #include "model/tokenizer/tokenizer_private.h"
 
@@ -25,5 +24,3 @@ int ig_steps_read(const struct ig_steps_json *parts, struct ig_tokenizer *t, boo
 
 /* The number of bytes written to out (capacity: len bytes), or -1. */
 int64_t ig_base64_decode(const char *s, size_t len, unsigned char *out);
-
-#endif
