@@ -1,10 +1,10 @@
 /*
- * chat_template.c: the templates of a model's file, compiled; a conversation rendered by
- * one of them and turned into ids.
+ * chat_template.c: compiles a model's chat templates; renders a conversation with one of them and
+ * encodes it to ids.
  *
- * Rendering says of each byte whether a client wrote it (model/jinja); the tokenizer sees
- * control tokens only in the others.  A role counts as the template's own where it is one
- * of those that everybody has, since some templates build their markers from it.
+ * Rendering records for each byte whether a client wrote it (model/jinja); the tokenizer accepts
+ * control tokens only in the other bytes.  A well-known role counts as the template's own text,
+ * since some templates build their markers from it.
  */
 #include "model/chat/chat_template.h"
 
@@ -31,7 +31,7 @@ static const char *const known_roles[] = {
 struct variant {
 	char name[MAX_VARIANT_BYTES + 1]; /* "default" is the first */
 	struct ig_jinja *program;
-	char *source; /* a copy */
+	char *source;
 	size_t source_len;
 };
 
@@ -57,24 +57,35 @@ void ig_chat_template_close(struct ig_chat_template *c)
 	free(c);
 }
 
+static int no_memory(struct ig_error *err)
+{
+	return ig_fail(err, -ENOMEM, "out of memory for the chat template");
+}
+
 static int add_variant(struct ig_chat_template *c, const char *name, const char *text, size_t len,
 		       struct ig_error *err)
 {
 	struct variant *v = &c->variants[c->n_variants];
+	bool is_default = !strcmp(name, "default");
 	struct ig_error why = { 0 };
-	int rc = ig_jinja_compile(text, len, NULL, &v->program, &why);
+	int rc;
 
+	if (strlen(name) > MAX_VARIANT_BYTES)
+		return ig_fail(err, -ENOTSUP, "the name of a chat template is too long");
+	if (c->n_variants == MAX_VARIANTS)
+		return ig_fail(err, -ENOTSUP, "the model has more than %d chat templates",
+			       MAX_VARIANTS);
+	rc = ig_jinja_compile(text, len, NULL, &v->program, &why);
 	if (rc == -ENOMEM)
-		return ig_fail(err, rc, "out of memory for the chat template");
+		return no_memory(err);
 	if (rc)
 		return ig_fail(err, -ENOTSUP, "the model's chat template%s%s%s can't be used: %s",
-			       strcmp(name, "default") ? " '" : "",
-			       strcmp(name, "default") ? name : "",
-			       strcmp(name, "default") ? "'" : "", why.text);
+			       is_default ? "" : " '", is_default ? "" : name,
+			       is_default ? "" : "'", why.text);
 	v->source = malloc(len + 1);
 	if (!v->source) {
 		ig_jinja_destroy(v->program);
-		return ig_fail(err, -ENOMEM, "out of memory for the chat template");
+		return no_memory(err);
 	}
 	memcpy(v->source, text, len);
 	v->source[len] = 0;
@@ -104,9 +115,6 @@ static int open_variant(void *ctx, uint64_t i, const char *s, size_t len)
 	name[len] = 0;
 	if (!strcmp(name, "default"))
 		return 0;
-	if (o->c->n_variants == MAX_VARIANTS)
-		return ig_fail(o->err, -ENOTSUP, "the model has more than %d chat templates",
-			       MAX_VARIANTS);
 	snprintf(key, sizeof key, "tokenizer.chat_template.%s", name);
 	rc = ig_checkpoint_str(o->g, key, &text, &text_len, o->err);
 	if (rc)
@@ -118,7 +126,7 @@ static int open_variant(void *ctx, uint64_t i, const char *s, size_t len)
 	return add_variant(o->c, name, text, text_len, o->err);
 }
 
-/* The model's tokens, as templates know them; one that the file doesn't name is undefined. */
+/* The model's tokens under the names that templates use; a token without an id is undefined. */
 static int read_tokens(const struct ig_checkpoint *g, struct ig_chat_template *c,
 		       struct ig_error *err)
 {
@@ -143,18 +151,18 @@ static int read_tokens(const struct ig_checkpoint *g, struct ig_chat_template *c
 		s = ig_tokenizer_token(c->tokenizer, (int32_t)id, &len, &special);
 		if (s &&
 		    json_object_set_new(c->tokens, tokens[i].name, json_stringn_nocheck(s, len)))
-			return ig_fail(err, -ENOMEM, "out of memory for the chat template");
+			return no_memory(err);
 	}
-	return c->tokens ? 0 : ig_fail(err, -ENOMEM, "out of memory for the chat template");
+	return c->tokens ? 0 : no_memory(err);
 }
 
-/* Once its templates are there. */
+/* After the templates were added. */
 static int check_markers(struct ig_chat_template *c, struct ig_error *err)
 {
 	const struct variant *v = &c->variants[0];
 
 	c->chatml = memmem(v->source, v->source_len, START, strlen(START)) != NULL;
-	/* Without control tokens for its markers nothing would tell them from a client's text. */
+	/* Without control tokens, its markers could not be distinguished from a client's text. */
 	if (c->chatml && (ig_tokenizer_find_special(c->tokenizer, START) < 0 ||
 			  ig_tokenizer_find_special(c->tokenizer, END) < 0))
 		return ig_fail(err, -ENOTSUP,
@@ -170,11 +178,6 @@ static int open_listed(void *ctx, const char *name, const char *text, size_t len
 {
 	struct opening *o = ctx;
 
-	if (strlen(name) > MAX_VARIANT_BYTES)
-		return ig_fail(o->err, -ENOTSUP, "the name of a chat template is too long");
-	if (o->c->n_variants == MAX_VARIANTS)
-		return ig_fail(o->err, -ENOTSUP, "the model has more than %d chat templates",
-			       MAX_VARIANTS);
 	return add_variant(o->c, name, text, len, o->err);
 }
 
@@ -191,9 +194,9 @@ static int list_tokens(const struct ig_model_config *config, struct ig_chat_temp
 		size_t len;
 		const char *s = ig_model_config_token(config, names[i], &len);
 		if (s && json_object_set_new(c->tokens, names[i], json_stringn_nocheck(s, len)))
-			return ig_fail(err, -ENOMEM, "out of memory for the chat template");
+			return no_memory(err);
 	}
-	return c->tokens ? 0 : ig_fail(err, -ENOMEM, "out of memory for the chat template");
+	return c->tokens ? 0 : no_memory(err);
 }
 
 int ig_chat_template_open_files(const struct ig_model_files *files, const struct ig_tokenizer *t,
@@ -208,7 +211,7 @@ int ig_chat_template_open_files(const struct ig_model_files *files, const struct
 		return rc;
 	o.c = calloc(1, sizeof *o.c);
 	if (!o.c) {
-		rc = ig_fail(err, -ENOMEM, "out of memory for the chat template");
+		rc = no_memory(err);
 		goto out;
 	}
 	o.c->tokenizer = t;
@@ -221,12 +224,6 @@ out:
 	ig_chat_template_close(o.c);
 	ig_model_config_finish(&config);
 	return rc;
-}
-
-static int find_sibling(void *ctx, const char *name, const char **data, size_t *len,
-			struct ig_error *err)
-{
-	return ig_checkpoint_sibling(ctx, name, data, len, err);
 }
 
 /* ---- from a file's keys ------------------------------------------------------------ */
@@ -244,14 +241,14 @@ int ig_chat_template_open(const struct ig_checkpoint *g, const struct ig_tokeniz
 	rc = ig_checkpoint_str(g, "tokenizer.chat_template", &s, &len, err);
 	if (rc == -ENOENT &&
 	    ig_checkpoint_str(g, "tokenizer.ggml.model", &s, &len, NULL) == -ENOENT) {
-		struct ig_model_files files = { find_sibling, (void *)(uintptr_t)g };
+		struct ig_model_files files = ig_model_files_of(g);
 		return ig_chat_template_open_files(&files, t, out, err);
 	}
 	if (rc)
 		return rc;
 	c = calloc(1, sizeof *c);
 	if (!c)
-		return ig_fail(err, -ENOMEM, "out of memory for the chat template");
+		return no_memory(err);
 	c->tokenizer = t;
 	o.c = c;
 	if ((rc = add_variant(c, "default", s, len, err)) || (rc = read_tokens(g, c, err)))
@@ -260,14 +257,13 @@ int ig_chat_template_open(const struct ig_checkpoint *g, const struct ig_tokeniz
 	if (rc == -ENOENT)
 		rc = 0;
 	else if (rc == -EINVAL)
-		rc = ig_fail(err, -ENOTSUP, "tokenizer.chat_templates is no list of names");
-	if (rc)
-		goto out;
-	rc = check_markers(c, err);
-	if (rc)
-		goto out;
-	*out = c;
-	return 0;
+		rc = ig_fail(err, -ENOTSUP, "tokenizer.chat_templates is not a list of names");
+	if (!rc)
+		rc = check_markers(c, err);
+	if (!rc) {
+		*out = c;
+		return 0;
+	}
 out:
 	ig_chat_template_close(c);
 	return rc;
@@ -299,39 +295,35 @@ static bool is_role(const char *s, size_t len)
 	return true;
 }
 
-static int bad_role(size_t i, struct ig_error *err)
-{
-	return ig_fail(err, -EINVAL,
-		       "message %zu: the role is not a word of letters, digits, _ and -, "
-		       "at most %d",
-		       i, MAX_ROLE_BYTES);
-}
-
 static int check(const struct ig_chat_input *in, struct ig_error *err)
 {
 	const json_t *m;
 	size_t i;
 
 	if (!json_is_array(in->messages))
-		return ig_fail(err, -EINVAL, "the messages are no list");
+		return ig_fail(err, -EINVAL, "the messages are not a list");
 	if (in->tools && !json_is_array(in->tools))
-		return ig_fail(err, -EINVAL, "the tools are no list");
+		return ig_fail(err, -EINVAL, "the tools are not a list");
 	if (in->extra && (!json_is_object(in->extra) || json_object_size(in->extra) > MAX_EXTRA))
-		return ig_fail(err, -EINVAL, "the template's variables are no object of at most %d",
+		return ig_fail(err, -EINVAL,
+			       "the template's variables are not an object of at most %d",
 			       MAX_EXTRA);
 	json_array_foreach(in->messages, i, m)
 	{
 		const json_t *role = json_object_get(m, "role");
 		if (!json_is_object(m))
-			return ig_fail(err, -EINVAL, "message %zu is no object", i);
+			return ig_fail(err, -EINVAL, "message %zu is not an object", i);
 		if (!json_is_string(role) ||
 		    !is_role(json_string_value(role), json_string_length(role)))
-			return bad_role(i, err);
+			return ig_fail(err, -EINVAL,
+				       "message %zu: the role is not a word of letters, digits, "
+				       "_ and -, at most %d",
+				       i, MAX_ROLE_BYTES);
 	}
 	return 0;
 }
 
-/* NULL: there is none of that name. */
+/* NULL: there is none with that name. */
 static const struct variant *choose(const struct ig_chat_template *c,
 				    const struct ig_chat_input *in)
 {
@@ -345,7 +337,7 @@ static const struct variant *choose(const struct ig_chat_template *c,
 	return in->variant ? NULL : &c->variants[0];
 }
 
-/* Of two variables with one name the later counts: a client's come first. */
+/* Of two variables with the same name the later one is used: a client's come first. */
 static size_t fill_vars(const struct ig_chat_template *c, const struct ig_chat_input *in,
 			struct ig_jinja_var *vars)
 {
@@ -393,12 +385,12 @@ static int render(const struct ig_chat_template *c, const struct ig_chat_input *
 	rc = ig_jinja_render(v->program, &j, NULL, out, &why);
 	if (rc == -ENOMEM)
 		return ig_fail(err, rc, "out of memory for the conversation");
-	if (rc) /* -E2BIG is kept for too many tokens */
+	if (rc) /* -E2BIG means too many tokens here */
 		return ig_fail(err, -EINVAL, "the model's chat template: %s", why.text);
 	return 0;
 }
 
-/* The BOS that the file asks for and the rendered text hasn't: its id; -1: none. */
+/* Id of the BOS if the file requires one and the rendered text does not begin with it; else -1. */
 static int32_t missing_bos(const struct ig_chat_template *c, const struct ig_jinja_output *text)
 {
 	int32_t bos = ig_tokenizer_bos(c->tokenizer);
@@ -409,9 +401,9 @@ static int32_t missing_bos(const struct ig_chat_template *c, const struct ig_jin
 	if (!ig_tokenizer_add_bos(c->tokenizer))
 		return -1;
 	s = ig_tokenizer_token(c->tokenizer, bos, &len, &special);
-	if (!s) /* the file names none */
+	if (!s) /* the file has none */
 		return -1;
-	/* ChatML begins with a turn's start: that it is the BOS too doesn't make it one. */
+	/* ChatML begins a turn with this token: there it is not the BOS, even if the ids are equal. */
 	if (len == strlen(START) && !memcmp(s, START, len))
 		return bos;
 	if (len && text->len >= len && !memcmp(text->text, s, len) &&
@@ -473,71 +465,5 @@ int ig_chat_template_render_json(const struct ig_chat_template *c, const struct 
 		rc = ig_fail(err, -ENOMEM, "out of memory for the conversation");
 	ig_strbuf_finish(&text);
 	ig_jinja_output_finish(&rendered);
-	return rc;
-}
-
-/* ---- messages of role and text ------------------------------------------------------ */
-
-/* The caller's, json_decref. */
-static int as_json(const struct ig_chat_message *m, size_t n, json_t **out, struct ig_error *err)
-{
-	json_t *list = json_array();
-
-	*out = NULL;
-	for (size_t i = 0; list && i < n; i++) {
-		size_t len = strnlen(m[i].role, MAX_ROLE_BYTES + 1);
-		json_t *one;
-
-		if (!is_role(m[i].role, len)) {
-			json_decref(list);
-			return bad_role(i, err);
-		}
-		one = json_object();
-		/* Content need not be UTF-8. */
-		if (!one || json_object_set_new(one, "role", json_stringn(m[i].role, len)) ||
-		    json_object_set_new(one, "content",
-					json_stringn_nocheck(m[i].content, m[i].content_len)) ||
-		    json_array_append(list, one)) {
-			json_decref(list);
-			list = NULL;
-		}
-		json_decref(one);
-	}
-	if (!list)
-		return ig_fail(err, -ENOMEM, "out of memory for the conversation");
-	*out = list;
-	return 0;
-}
-
-int ig_chat_template_encode(const struct ig_chat_template *c, const struct ig_chat_message *m,
-			    size_t n, bool add_generation_prompt, size_t max_ids,
-			    struct ig_ids *out, struct ig_error *err)
-{
-	struct ig_chat_input in = { .add_generation_prompt = add_generation_prompt };
-	json_t *messages;
-	int rc = as_json(m, n, &messages, err);
-
-	if (rc)
-		return rc;
-	in.messages = messages;
-	rc = ig_chat_template_encode_json(c, &in, max_ids, out, err);
-	json_decref(messages);
-	return rc;
-}
-
-int ig_chat_template_render(const struct ig_chat_template *c, const struct ig_chat_message *m,
-			    size_t n, bool add_generation_prompt, char **out, struct ig_error *err)
-{
-	struct ig_chat_input in = { .add_generation_prompt = add_generation_prompt };
-	json_t *messages;
-	int rc;
-
-	*out = NULL;
-	rc = as_json(m, n, &messages, err);
-	if (rc)
-		return rc;
-	in.messages = messages;
-	rc = ig_chat_template_render_json(c, &in, out, err);
-	json_decref(messages);
 	return rc;
 }

@@ -1,9 +1,10 @@
 /*
- * completion.c: how a model writes calls and reasoning, as its chat template tells.
+ * completion.c: finds out from a model's chat template how the model writes tool calls and
+ * reasoning.
  *
- * The template's source is searched for the markers of each form, and for what follows
- * them: several families share <tool_call> and write something else in it.  A template
- * that knows tools in a form that is not here counts as one without.
+ * The template's source is searched for the markers of each format, and for what follows them:
+ * several model families use <tool_call> with different contents.  A template with tools in an
+ * unknown format counts as one without tools.
  */
 #include "model/chat/completion.h"
 
@@ -13,7 +14,7 @@
 #include <string.h>
 
 #define THINK "<think>"
-#define TAIL 64 /* bytes of a prompt's end that are looked at */
+#define TAIL 64 /* bytes at a prompt's end that are examined */
 
 /* ---- the template's source -------------------------------------------------------------- */
 
@@ -22,8 +23,8 @@ static const char *find(const char *s, size_t len, const char *what)
 	return memmem(s, len, what, strlen(what));
 }
 
-/* What a template may have between two pieces of its output: white space (as it is, or
- * escaped), the ends of a string, of a tag, an operator. */
+/* What a template may have between two pieces of its output: white space (also escaped), ends of
+ * strings and tags, operators. */
 static size_t skip_glue(const char *s, size_t len)
 {
 	size_t i = 0;
@@ -39,7 +40,7 @@ static size_t skip_glue(const char *s, size_t len)
 	return i;
 }
 
-/* <tool_call> and behind it an object's name, not another tag. */
+/* <tool_call> followed by an object with a name, not by another tag. */
 static bool is_hermes(const char *s, size_t len)
 {
 	static const char tag[] = "<tool_call>";
@@ -62,7 +63,7 @@ static bool is_hermes(const char *s, size_t len)
 	return false;
 }
 
-/* An object of name and parameters in Llama's turns. */
+/* An object with name and parameters, and Llama 3's headers. */
 static bool is_llama3(const char *s, size_t len)
 {
 	return find(s, len, "<|start_header_id|>") && find(s, len, "{\"name\": ") &&
@@ -95,7 +96,7 @@ static bool ends_in_think(const char *s, size_t len)
 
 void ig_completion_style_of(const struct ig_chat_template *c, struct ig_completion_style *out)
 {
-	const struct ig_chat_message m = { "user", "x", 1 };
+	struct ig_chat_input in = { .add_generation_prompt = true };
 	const char *s;
 	char *prompt;
 	size_t len;
@@ -103,11 +104,16 @@ void ig_completion_style_of(const struct ig_chat_template *c, struct ig_completi
 	*out = (struct ig_completion_style){ .calls = IG_TOOL_CALLS_NONE };
 	for (size_t i = 0; (s = ig_chat_template_source(c, i, &len)); i++)
 		look(s, len, out);
-	/* What a template writes last depends on its variables: it is asked. */
-	if (out->reasoning && !ig_chat_template_render(c, &m, 1, true, &prompt, NULL)) {
+	if (!out->reasoning)
+		return;
+	/* The end of a prompt depends on the template's variables: render one. */
+	json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "x");
+	in.messages = messages;
+	if (messages && !ig_chat_template_render_json(c, &in, &prompt, NULL)) {
 		out->opens_reasoning = ends_in_think(prompt, strlen(prompt));
 		free(prompt);
 	}
+	json_decref(messages);
 }
 
 void ig_completion_style_prompted(struct ig_completion_style *s, const struct ig_tokenizer *t,

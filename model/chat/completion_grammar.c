@@ -1,9 +1,9 @@
 /*
- * completion_grammar.c: the grammar for calls that must be made.
+ * completion_grammar.c: the grammar for required tool calls.
  *
- * Each tool is one choice: the text that a model of this form writes before a call's
- * arguments, the schema of its parameters, the text behind them.  Compiling and caching
- * are grammar.h's; when a schema is refused, this file finds out whose it was.
+ * Each tool is one choice: the text before the arguments in the model's format, the schema of the
+ * tool's parameters, the text after them.  grammar.h compiles and caches; if a schema is refused,
+ * this file finds out which tool it belongs to.
  */
 #include "model/chat/completion.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_CALLS 16 /* that one answer may make when they are forced */
+#define MAX_CALLS 16 /* required tool calls in one completion */
 #define MAX_TOOLS 1024
 #define MAX_PARTS 5
 
@@ -22,7 +22,7 @@ struct tool {
 	size_t name_len;
 	size_t index; /* in the list */
 	json_t *schema;
-	char *head; /* what stands before its arguments */
+	char *head; /* the text before its arguments */
 	struct ig_grammar_part parts[MAX_PARTS];
 };
 
@@ -39,7 +39,7 @@ static int no_memory(struct ig_error *err)
 
 /* ---- the tools ---------------------------------------------------------------------------- */
 
-/* Parameters are an object, whether their schema says so or not. */
+/* Parameters are an object, even if their schema has no type. */
 static int take_schema(const json_t *function, struct tool *t, struct ig_error *err)
 {
 	json_t *given = json_object_get(function, "parameters"), *type;
@@ -67,7 +67,7 @@ static int take_schema(const json_t *function, struct tool *t, struct ig_error *
 	return 0;
 }
 
-/* In Mistral's newer form a name stands bare between two control tokens. */
+/* In Mistral's newer format a name is unquoted between two control tokens. */
 static bool is_bare_name(const char *s, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
@@ -106,7 +106,7 @@ static void add_text(struct tool *t, struct ig_grammar_choice *c, const char *te
 							   .len = strlen(text) };
 }
 
-/* {"name": "…", "<key>": as the templates' tojson writes it. */
+/* {"name": "…", "<key>": as tojson in templates writes it. */
 static int write_head(struct tool *t, const char *before, const char *key, struct ig_error *err)
 {
 	struct ig_strbuf b;
@@ -188,7 +188,7 @@ static int fill_source(const struct ig_completion_style *s, const json_t *tools,
 	size_t n = json_array_size(tools);
 
 	if (!n)
-		return ig_fail(err, -EINVAL, "tools: there is none that could be called");
+		return ig_fail(err, -EINVAL, "tools: there is no tool to call");
 	if (n > MAX_TOOLS)
 		return ig_fail(err, -EINVAL, "tools: %zu are more than %d", n, MAX_TOOLS);
 	x->tools = calloc(n, sizeof *x->tools);
@@ -214,7 +214,7 @@ static int fill_source(const struct ig_completion_style *s, const json_t *tools,
 	return x->n ? 0 : ig_fail(err, -EINVAL, "tools: there is none named '%.60s'", name);
 }
 
-/* The schema that can't be held alone either is the one that err is about. */
+/* Find the tool whose schema alone is refused too, and name it in err. */
 static int blame(const struct ig_tokenizer *t, const struct source *x, int rc, struct ig_error *err)
 {
 	for (size_t i = 0; i < x->n; i++) {
@@ -251,7 +251,7 @@ int ig_completion_tool_grammar(const struct ig_completion_style *s, const struct
 
 	*out = NULL;
 	if (s->calls == IG_TOOL_CALLS_NONE)
-		return ig_fail(err, -ENOTSUP, "the model's chat template knows no tools");
+		return ig_fail(err, -ENOTSUP, "the model's chat template does not support tools");
 	rc = fill_source(s, tools, name, &x, err);
 	if (!rc) {
 		source.choices = x.choices;

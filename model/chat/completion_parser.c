@@ -1,11 +1,11 @@
 /*
- * completion_parser.c: pieces of a model's answer to events.
+ * completion_parser.c: turns pieces of a model's completion into events.
  *
- * One byte at a time through a small machine, so that no event depends on how the answer
- * was cut.  What is not decided yet lies in held, exactly as it was written: white space
- * that a marker may follow, the beginning of a marker, an object that may become a call.
- * It turns into text when it is none, or is forgotten once the call is announced.  Calls
- * themselves are completion_tool_call.c's; which form a model has is found out in answer.c.
+ * A state machine processes one byte at a time, so that no event depends on where the completion
+ * was cut.  Undecided bytes are in held, as they were written: white space that a marker may
+ * follow, a prefix of a marker, an object that may become a tool call.  They become text, or are
+ * dropped once the tool call is announced.  completion_tool_call.c parses tool calls;
+ * completion.c finds out a model's format.
  */
 #include "model/chat/completion_private.h"
 
@@ -15,11 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_HELD (64 << 10) /* bytes that are held back; what has more is text */
-#define MAX_MARKER 16	    /* longer than each */
+#define MAX_HELD (64 << 10) /* bytes held back; above, they are text */
+#define MAX_MARKER 16	    /* longer than each marker */
 
-/* None has its first character a second time: a match that fails begins anew with the
- * character that broke it. */
+/* No marker contains its first character twice: after a mismatch, matching restarts at the
+ * mismatching character. */
 static const char *const marker_texts[N_MARKERS] = {
 	[THINK] = "<think>",
 	[THINK_END] = "</think>",
@@ -95,7 +95,7 @@ void ig_completion_send(struct ig_completion_parser *p, enum ig_completion_event
 
 /* ---- what is held back ---------------------------------------------------------------- */
 
-/* White space next to reasoning or a call is no text. */
+/* White space next to reasoning or a tool call is dropped. */
 void ig_completion_become_text(struct ig_completion_parser *p, bool whole)
 {
 	const char *s = p->held.data;
@@ -103,7 +103,7 @@ void ig_completion_become_text(struct ig_completion_parser *p, bool whole)
 
 	for (size_t i = 0; i < len && ig_completion_is_space(s[i]); i++) {
 		if (p->place == AFTER_REASONING && s[i] == '\n')
-			from = i + 1; /* an indented first line stays so */
+			from = i + 1; /* keeps the indentation of the first line */
 		if (p->place == AFTER_CALL && !p->had_text)
 			from = i + 1;
 	}
@@ -161,7 +161,7 @@ static unsigned find_markers(const struct ig_completion_parser *p, enum marker *
 	return n;
 }
 
-/* Whether c goes on with, or completes, a marker that may be here. */
+/* The marker that c completes here, PARTIAL if it continues one, or NO_MATCH. */
 static int match(const struct ig_completion_parser *p, char c)
 {
 	enum marker m[N_MARKERS];
@@ -193,7 +193,7 @@ bool ig_completion_match_marker(struct ig_completion_parser *p, char c, int *m)
 	return true;
 }
 
-/* ---- outside of calls ------------------------------------------------------------------- */
+/* ---- outside of tool calls ------------------------------------------------------------------- */
 
 static void on_marker(struct ig_completion_parser *p, int m)
 {
@@ -245,14 +245,14 @@ static bool step_reasoning(struct ig_completion_parser *p, char c)
 	return true;
 }
 
-/* Between calls; dropped when another follows. */
+/* Between tool calls; dropped if another one follows. */
 static bool is_separator(const struct ig_completion_parser *p, char c)
 {
 	if (p->place != AFTER_CALL)
 		return false;
 	if (p->format == IG_TOOL_CALLS_LLAMA3)
 		return c == ';';
-	return p->in_tag && c == '}'; /* one too many, before the closing tag */
+	return p->in_tag && c == '}'; /* a surplus brace before the closing tag */
 }
 
 static bool keep(struct ig_completion_parser *p, char c)
@@ -278,8 +278,7 @@ static bool step_outside(struct ig_completion_parser *p, char c)
 		return keep(p, c);
 	if (c == '{' && p->format == IG_TOOL_CALLS_LLAMA3 && p->place != IN_TEXT) {
 		p->marked = false;
-		ig_completion_tool_call_begin(p, c);
-		return true;
+		return ig_completion_tool_call_begin(p, c);
 	}
 	if (is_separator(p, c))
 		return keep(p, c);
@@ -301,7 +300,7 @@ static bool step(struct ig_completion_parser *p, char c)
 
 /* ---- feeding ------------------------------------------------------------------------------ */
 
-/* Too much is held: it goes out, but for the beginning of a marker at its end. */
+/* Too many bytes are held: emit them, except a prefix of a marker at their end. */
 static void overflow(struct ig_completion_parser *p)
 {
 	bool reasons = p->state == REASONING || p->state == REASONING_BEGINS;
@@ -335,7 +334,7 @@ static void put_broken(struct ig_completion_parser *p)
 	put(p, (const unsigned char *)"\xef\xbf\xbd", 3);
 }
 
-/* Whole characters only go further. */
+/* Pass on whole characters only. */
 static void put_byte(struct ig_completion_parser *p, unsigned char c)
 {
 	p->rest[p->n_rest++] = c;
@@ -354,7 +353,7 @@ static void put_byte(struct ig_completion_parser *p, unsigned char c)
 	}
 }
 
-/* At the end: what is held only parts calls, or is a closing tag that is cut off. */
+/* At the end: whether the held bytes only separate tool calls, or are a truncated closing tag. */
 static bool is_left_over(const struct ig_completion_parser *p)
 {
 	bool in_list = p->state == LIST || p->state == LIST_BEGINS;
@@ -371,7 +370,7 @@ static bool is_left_over(const struct ig_completion_parser *p)
 	       (p->in_tag && !strncmp(p->held.data + n, marker_texts[CALL_TAG_END], p->n_marker));
 }
 
-/* The answer ended here. */
+/* The end of the completion. */
 static void finish(struct ig_completion_parser *p)
 {
 	if (p->n_rest)

@@ -1,13 +1,13 @@
 /*
- * completion_private.h: the parser of answers, as completion_parser.c (text, reasoning, markers)
- * and completion_tool_call.c (what is behind a marker) share it.
+ * completion_private.h: the parser of completions, which completion_parser.c (text, reasoning,
+ * markers) and completion_tool_call.c (what follows a marker) share.
  */
 #pragma once
 
 #include "base/strbuf.h"
 #include "model/chat/completion.h"
 
-#define IG_COMPLETION_MAX_KEY 16 /* longer than each key that is looked for */
+#define IG_COMPLETION_MAX_KEY 16 /* longer than each known key */
 
 enum marker {
 	THINK,
@@ -26,16 +26,16 @@ enum { NO_MATCH = -1, PARTIAL = -2 };
 enum state {
 	REASONING_BEGINS, /* white space is dropped */
 	REASONING,
-	OUTSIDE, /* of calls; place says where */
-	OPENED,	 /* behind a marker that announces a call; from here on completion_tool_call.c's */
+	OUTSIDE, /* of tool calls; see enum place */
+	OPENED,	 /* after a marker of a tool call; from here on completion_tool_call.c's states */
 	NAME,	 /* Mistral's name[ARGS]{…}: in the name */
-	NAME_ENDED, /* white space behind it */
-	ID,	    /* behind [CALL_ID] */
+	NAME_ENDED, /* white space after it */
+	ID,	    /* after [CALL_ID] */
 	ARGS_OPENED,
-	LIST_BEGINS,   /* Mistral's list: behind [ or , */
-	LIST,	       /* behind a call */
-	OBJECT_BEGINS, /* behind { */
-	KEY_BEGINS,    /* behind , */
+	LIST_BEGINS,   /* Mistral's list: after [ or , */
+	LIST,	       /* after a tool call */
+	OBJECT_BEGINS, /* after { */
+	KEY_BEGINS,    /* after , */
 	KEY,
 	COLON,
 	VALUE_BEGINS,
@@ -44,7 +44,7 @@ enum state {
 	ARGUMENTS_STRING,
 	WORD, /* a number, true … */
 	OTHER_STRING,
-	OTHER_VALUE, /* an object or a list that nobody asked for */
+	OTHER_VALUE, /* an object or a list under another key */
 	VALUE_ENDED,
 };
 
@@ -59,25 +59,25 @@ enum key { KEY_NAME, KEY_ARGUMENTS, KEY_EXPECTED, KEY_OTHER };
 
 struct unescape { /* the inside of a JSON string */
 	bool escaped;
-	unsigned n_hex; /* digits that are still to come */
+	unsigned n_hex; /* digits still missing */
 	uint32_t hex;
 	uint32_t high; /* the first half of a pair; 0: none */
 };
 
 struct ig_completion_parser {
-	enum ig_tool_call_format format; /* NONE: calls are not looked for */
-	bool may_think;			 /* <think> is still looked for */
+	enum ig_tool_call_format format; /* NONE: tool calls are not recognised */
+	bool may_think;			 /* <think> may still come */
 	enum state state;
 	enum place place;
 	bool had_text;
-	bool no_memory; /* nothing more is said then */
+	bool no_memory; /* no further events */
 
 	struct ig_strbuf held;
-	size_t n_marker; /* so many bytes at held's end begin a marker */
+	size_t n_marker; /* bytes at held's end that are a prefix of a marker */
 
-	/* The call that is read. */
-	bool marked;		    /* a marker announced it */
-	bool in_list, in_tag, bare; /* bare: the arguments are in no object with the name */
+	/* The current tool call. */
+	bool marked;		    /* it follows a marker */
+	bool in_list, in_tag, bare; /* bare: name and arguments are not in one object */
 	bool announced, has_arguments, args_ended, is_null;
 	struct ig_strbuf name;
 	bool has_name;
@@ -91,10 +91,10 @@ struct ig_completion_parser {
 	char word[IG_COMPLETION_MAX_KEY];
 	size_t n_word;
 
-	unsigned char rest[4]; /* the start of a character that is not whole yet */
+	unsigned char rest[4]; /* the first bytes of an incomplete character */
 	size_t n_rest;
 
-	/* Events of one kind are given as one. */
+	/* Adjacent events of one kind are merged. */
 	enum ig_completion_event_kind out_kind;
 	struct ig_strbuf out;
 	void (*event)(void *ctx, const struct ig_completion_event *e);
@@ -106,7 +106,7 @@ static inline bool ig_completion_is_space(char c)
 	return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-/* Forget what b holds, but not that memory was short. */
+/* Empty b, but remember a failed allocation. */
 static inline void ig_completion_clear(struct ig_completion_parser *p, struct ig_strbuf *b)
 {
 	p->no_memory = p->no_memory || !ig_strbuf_ok(b);
@@ -118,24 +118,24 @@ static inline void ig_completion_clear(struct ig_completion_parser *p, struct ig
 /* Text, reasoning or arguments. */
 void ig_completion_append(struct ig_completion_parser *p, enum ig_completion_event_kind kind,
 			  const char *s, size_t len);
-/* An event that stands alone. */
+/* An event that is not merged. */
 void ig_completion_send(struct ig_completion_parser *p, enum ig_completion_event_kind kind,
 			const char *s, size_t len);
-/* Keep c until it is known what it is. */
+/* Hold c back until its meaning is known. */
 void ig_completion_hold(struct ig_completion_parser *p, char c);
-/* What is held is no call: it is text; if not the whole, white space at its end stays held,
- * since a call may follow. */
+/* Emit the held bytes as text; unless whole, white space at their end stays held, since a tool
+ * call may follow. */
 void ig_completion_become_text(struct ig_completion_parser *p, bool whole);
-/* Takes c when it belongs to a marker that may be here: true; *m is the marker that it
+/* If c continues a marker that may be here, hold it and return true; *m: the marker that it
  * completes, or PARTIAL. */
 bool ig_completion_match_marker(struct ig_completion_parser *p, char c, int *m);
 
 /* ---- completion_tool_call.c ------------------------------------------------------------------ */
 
-/* A character in one of the states from OPENED on; false: the state is another now, and c
- * is to be looked at again. */
+/* Process a character in a state from OPENED on; false: the state has changed, and c must be
+ * processed again. */
 bool ig_completion_tool_call_step(struct ig_completion_parser *p, char c);
-/* c opens an object that may be a call. */
-void ig_completion_tool_call_begin(struct ig_completion_parser *p, char c);
-/* The call is over; what follows it is not known yet. */
+/* c opens an object that may be a tool call; true. */
+bool ig_completion_tool_call_begin(struct ig_completion_parser *p, char c);
+/* End the tool call. */
 void ig_completion_tool_call_end(struct ig_completion_parser *p);

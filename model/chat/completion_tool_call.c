@@ -1,14 +1,15 @@
 /*
- * completion_tool_call.c: what a model wrote behind the marker of a call, or as an object that may
- * be one.
+ * completion_tool_call.c: parses what follows the marker of a tool call, or an object that may be a
+ * tool call.
  *
- * A call is announced when its name is known and its arguments begin; from there on they
- * are passed through, as they were written.  Before that it may turn out to be no call:
- * then everything since the marker is text (completion_parser.c holds it).
+ * A tool call is announced when its name is known and its arguments begin; from then on the
+ * arguments are passed through as they were written.  Before that it may prove not to be a tool
+ * call: then everything since the marker is text (completion_parser.c holds it).
  */
 #include "model/chat/completion_private.h"
 
 #include "base/utf8.h"
+#include "model/common.h"
 
 #include <string.h>
 
@@ -37,8 +38,8 @@ static size_t put_unit(struct unescape *u, uint32_t unit, char *out)
 	return n;
 }
 
-/* One byte of a string's inside: how many bytes come out, at most 8; -1: c ended it, and
- * *n more came out.  What is no escape comes out as it is written. */
+/* Unescape one byte inside a string: *n bytes, at most 8, to out.  -1: c ended the string, else
+ * 0.  An unknown escape is copied. */
 static int unescape(struct unescape *u, char c, char *out, size_t *n)
 {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -46,11 +47,7 @@ static int unescape(struct unescape *u, char c, char *out, size_t *n)
 
 	*n = 0;
 	if (u->n_hex) {
-		int digit = c >= '0' && c <= '9' ? c - '0' :
-			    c >= 'a' && c <= 'f' ? c - 'a' + 10 :
-			    c >= 'A' && c <= 'F' ? c - 'A' + 10 :
-						   -1;
-
+		int digit = ig_hex_digit(c);
 		if (digit >= 0) {
 			u->hex = u->hex << 4 | (uint32_t)digit;
 			if (--u->n_hex == 0)
@@ -100,7 +97,7 @@ static void begin_launch(struct ig_completion_parser *p)
 	ig_completion_clear(p, &p->args);
 }
 
-/* It is a call now, whatever follows. */
+/* From now on this is a tool call, whatever follows. */
 static void announce(struct ig_completion_parser *p)
 {
 	ig_completion_send(p, IG_COMPLETION_TOOL_CALL, p->name.data, p->name.len);
@@ -140,7 +137,7 @@ void ig_completion_tool_call_end(struct ig_completion_parser *p)
 	p->in_tag = p->format == IG_TOOL_CALLS_HERMES;
 }
 
-/* This is not how a call goes on: the character that says so is looked at again. */
+/* A tool call can't continue with this character, which must be processed again. */
 static bool give_up(struct ig_completion_parser *p)
 {
 	if (p->announced)
@@ -150,7 +147,7 @@ static bool give_up(struct ig_completion_parser *p)
 	return false;
 }
 
-/* A state that goes on with the next character. */
+/* Hold c; the next character is processed in state s. */
 static bool next(struct ig_completion_parser *p, char c, enum state s)
 {
 	ig_completion_hold(p, c);
@@ -158,10 +155,10 @@ static bool next(struct ig_completion_parser *p, char c, enum state s)
 	return true;
 }
 
-void ig_completion_tool_call_begin(struct ig_completion_parser *p, char c)
+bool ig_completion_tool_call_begin(struct ig_completion_parser *p, char c)
 {
 	begin_launch(p);
-	next(p, c, OBJECT_BEGINS);
+	return next(p, c, OBJECT_BEGINS);
 }
 
 static bool begin_string(struct ig_completion_parser *p, char c, enum state s)
@@ -173,7 +170,7 @@ static bool begin_string(struct ig_completion_parser *p, char c, enum state s)
 static bool end_object(struct ig_completion_parser *p)
 {
 	if (!p->announced) {
-		/* Without arguments only a marker makes it a call. */
+		/* Without arguments it is a tool call only after a marker. */
 		if (!p->has_name || p->has_arguments || !p->marked)
 			return give_up(p);
 		ig_strbuf_puts(&p->args, "{}");
@@ -214,7 +211,7 @@ static bool step_key(struct ig_completion_parser *p, char c)
 	if (rc == 0)
 		return next(p, c, KEY);
 	p->which = classify(p);
-	/* An answer may be any object: then it is better not held back. */
+	/* A completion may be any JSON object: do not hold that back. */
 	if (p->which == KEY_OTHER && !p->marked && !p->announced)
 		return give_up(p);
 	return next(p, c, COLON);
@@ -302,7 +299,7 @@ static bool step_name(struct ig_completion_parser *p, char c)
 	return true;
 }
 
-/* Where strings and brackets are; false: the value ended with c. */
+/* Track strings and brackets; false: the value ended with c. */
 static bool follow_value(struct ig_completion_parser *p, char c)
 {
 	if (p->in_string) {
@@ -325,7 +322,7 @@ static bool follow_value(struct ig_completion_parser *p, char c)
 
 static bool step_arguments(struct ig_completion_parser *p, char c)
 {
-	/* The closing tag comes before the braces do. */
+	/* The closing tag comes before the closing braces. */
 	if (c == '<' && !p->in_string && p->format == IG_TOOL_CALLS_HERMES)
 		return give_up(p);
 	give_arguments(p, &c, 1);
@@ -340,7 +337,7 @@ static bool step_arguments(struct ig_completion_parser *p, char c)
 	return true;
 }
 
-/* Arguments in a string.  Only what begins like an object is taken for them. */
+/* Arguments in a string, which must contain an object. */
 static bool step_arguments_string(struct ig_completion_parser *p, char c)
 {
 	char out[8];
@@ -405,15 +402,9 @@ static bool step_object(struct ig_completion_parser *p, char c)
 	}
 }
 
-static bool begin_object(struct ig_completion_parser *p, char c)
-{
-	ig_completion_tool_call_begin(p, c);
-	return true;
-}
+/* ---- after a marker ------------------------------------------------------------------- */
 
-/* ---- behind a marker ------------------------------------------------------------------- */
-
-/* Of a name that stands bare, in Mistral's newer form. */
+/* A character of an unquoted name, in Mistral's newer format. */
 static bool is_name(char c)
 {
 	return (unsigned char)c > ' ' && c != '[' && c != ']' && c != '{' && c != '}' && c != '"' &&
@@ -425,7 +416,7 @@ static bool step_opened(struct ig_completion_parser *p, char c)
 	if (ig_completion_is_space(c))
 		return next(p, c, OPENED);
 	if (c == '{')
-		return begin_object(p, c);
+		return ig_completion_tool_call_begin(p, c);
 	if (p->format != IG_TOOL_CALLS_MISTRAL)
 		return give_up(p);
 	if (c == '[') {
@@ -478,7 +469,7 @@ static bool step_list(struct ig_completion_parser *p, char c)
 	if (ig_completion_is_space(c))
 		return next(p, c, p->state);
 	if (p->state == LIST_BEGINS)
-		return c == '{' ? begin_object(p, c) : give_up(p);
+		return c == '{' ? ig_completion_tool_call_begin(p, c) : give_up(p);
 	if (c == ',')
 		return next(p, c, LIST_BEGINS);
 	if (c != ']')

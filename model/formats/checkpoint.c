@@ -1,11 +1,10 @@
 /*
- * checkpoint.c: what is the same for every format of models: opening by what a path names,
- * keys, tensors, their rows; see checkpoint.h.
+ * checkpoint.c: what all model formats share: opening by path, keys, tensors, rows; see
+ * checkpoint.h.
  *
- * Files are mapped read-only; a file's size is taken once, at open.  If somebody truncates
- * it while it is mapped, the kernel answers the next touch of a lost page with SIGBUS; a
- * mapping can't be guarded against that, a private one neither.  Replacing a model by
- * rename, as `ingot pull` does, is safe: the old file lives on.
+ * Files are mapped read-only; a file's size is read once, at open.  If a file is truncated while it
+ * is mapped, the next access to a lost page raises SIGBUS; no mapping can prevent that.  Replacing a
+ * model by rename, as `ingot pull` does, is safe: the old file remains.
  */
 #include "model/formats/folder.h"
 
@@ -48,7 +47,7 @@ static struct ig_checkpoint *create(const char *label)
 
 	if (!g)
 		return NULL;
-	/* Of a long path the end says more. */
+	/* Of a long path the end is more useful. */
 	if (len < sizeof g->label)
 		memcpy(g->label, label, len + 1);
 	else
@@ -103,6 +102,16 @@ uint32_t *ig_checkpoint_tensor_index(const struct ig_checkpoint *g, const char *
 
 /* ---- open and close ------------------------------------------------------------- */
 
+/* The end of opening: g to the caller, or closed after an error. */
+static int opened(struct ig_checkpoint *g, int rc, struct ig_checkpoint **out)
+{
+	if (rc)
+		ig_checkpoint_close(g);
+	else
+		*out = g;
+	return rc;
+}
+
 void ig_checkpoint_close(struct ig_checkpoint *g)
 {
 	if (!g)
@@ -122,10 +131,9 @@ int ig_checkpoint_open_memory(const void *data, size_t size, const char *label,
 			      struct ig_checkpoint **out, struct ig_error *err)
 {
 	struct ig_checkpoint *g;
-	int rc;
 
 	*out = NULL;
-	/* Tensors' data is read in place as floats. */
+	/* Tensors' data is used in place as floats. */
 	if ((uintptr_t)data % IG_GGUF_ALIGNMENT)
 		return ig_fail(err, -EINVAL, "%s: the memory is not aligned to %d bytes", label,
 			       IG_GGUF_ALIGNMENT);
@@ -134,13 +142,7 @@ int ig_checkpoint_open_memory(const void *data, size_t size, const char *label,
 		return ig_fail(err, -ENOMEM, "%s: out of memory", label);
 	g->base = data;
 	g->size = size;
-	rc = ig_gguf_read(g, err);
-	if (rc) {
-		ig_checkpoint_close(g);
-		return rc;
-	}
-	*out = g;
-	return 0;
+	return opened(g, ig_gguf_read(g, err), out);
 }
 
 int ig_map_file(int dir_fd, const char *path, const char *label, uint64_t min, const char *what,
@@ -193,12 +195,7 @@ int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
 		if (!rc)
 			rc = ig_gguf_read(g, err);
 	}
-	if (rc) {
-		ig_checkpoint_close(g);
-		return rc;
-	}
-	*out = g;
-	return 0;
+	return opened(g, rc, out);
 }
 
 int ig_checkpoint_open_files(const struct ig_checkpoint_file *files, size_t n, const char *label,
@@ -206,18 +203,11 @@ int ig_checkpoint_open_files(const struct ig_checkpoint_file *files, size_t n, c
 			     struct ig_error *err)
 {
 	struct ig_checkpoint *g = create(label);
-	int rc;
 
 	*out = NULL;
 	if (!g)
 		return ig_fail(err, -ENOMEM, "%s: out of memory", label);
-	rc = ig_folder_read(g, archs, NULL, files, n, err);
-	if (rc) {
-		ig_checkpoint_close(g);
-		return rc;
-	}
-	*out = g;
-	return 0;
+	return opened(g, ig_folder_read(g, archs, NULL, files, n, err), out);
 }
 
 const char *ig_checkpoint_label(const struct ig_checkpoint *g) { return g->label; }
@@ -246,11 +236,11 @@ int ig_checkpoint_sibling(const struct ig_checkpoint *g, const char *name, const
 	return ig_fail(err, -ENOENT, "%s: a GGUF file has no %s beside it", g->label, name);
 }
 
-/* Give back whole pages of [data, data + n_bytes), which lies in a map. */
+/* Release the pages of [data, data + n_bytes), which is in a map. */
 static void drop_pages(const void *data, uint64_t n_bytes)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data;
-	/* Whole pages only: their neighbours may still be needed. */
+	/* Whole pages only: adjacent data may still be needed. */
 	uintptr_t first = (at + page - 1) & ~(page - 1);
 	uintptr_t last = (at + (uintptr_t)n_bytes) & ~(page - 1);
 
@@ -300,6 +290,15 @@ static int wrong_type(const struct ig_checkpoint *g, const struct ig_kv *kv, con
 		       ig_kv_types[array ? kv->elem : kv->type].name, wanted);
 }
 
+/* A key of this type; wanted: the type's name for the error. */
+static int find_typed(const struct ig_checkpoint *g, const char *key, enum ig_kv_type type,
+		      const char *wanted, const struct ig_kv **out, struct ig_error *err)
+{
+	int rc = find(g, key, out, err);
+
+	return rc ? rc : (*out)->type == type ? 0 : wrong_type(g, *out, wanted, err);
+}
+
 static int out_of_range(const struct ig_checkpoint *g, const struct ig_kv *kv, uint64_t i,
 			struct ig_error *err)
 {
@@ -307,8 +306,8 @@ static int out_of_range(const struct ig_checkpoint *g, const struct ig_kv *kv, u
 		       ig_show(kv->key, kv->key_len).text, i);
 }
 
-/* An integer of any width: false when it is none.  What is over INT64_MAX comes
- * back as INT64_MAX; no caller takes values that large. */
+/* An integer of any width; false for another type.  Values above INT64_MAX become INT64_MAX; no
+ * caller accepts such values. */
 static bool load_integer(const uint8_t *p, uint8_t type, int64_t *out)
 {
 	union {
@@ -386,12 +385,10 @@ int ig_checkpoint_bool(const struct ig_checkpoint *g, const char *key, bool *out
 		       struct ig_error *err)
 {
 	const struct ig_kv *kv;
-	int rc = find(g, key, &kv, err);
+	int rc = find_typed(g, key, IG_KV_BOOL, "a bool", &kv, err);
 
 	if (rc)
 		return rc;
-	if (kv->type != IG_KV_BOOL)
-		return wrong_type(g, kv, "a bool", err);
 	*out = kv->value[0] != 0;
 	return 0;
 }
@@ -400,12 +397,10 @@ int ig_checkpoint_str(const struct ig_checkpoint *g, const char *key, const char
 		      struct ig_error *err)
 {
 	const struct ig_kv *kv;
-	int rc = find(g, key, &kv, err);
+	int rc = find_typed(g, key, IG_KV_STRING, "a string", &kv, err);
 
 	if (rc)
 		return rc;
-	if (kv->type != IG_KV_STRING)
-		return wrong_type(g, kv, "a string", err);
 	*out = (const char *)kv->value;
 	*len = (size_t)kv->n;
 	return 0;
@@ -415,12 +410,10 @@ int ig_checkpoint_array_len(const struct ig_checkpoint *g, const char *key, uint
 			    struct ig_error *err)
 {
 	const struct ig_kv *kv;
-	int rc = find(g, key, &kv, err);
+	int rc = find_typed(g, key, IG_KV_ARRAY, "an array", &kv, err);
 
 	if (rc)
 		return rc;
-	if (kv->type != IG_KV_ARRAY)
-		return wrong_type(g, kv, "an array", err);
 	*n = kv->n;
 	return 0;
 }
@@ -451,12 +444,10 @@ int ig_checkpoint_array_strs(const struct ig_checkpoint *g, const char *key,
 static int find_array(const struct ig_checkpoint *g, const char *key, uint64_t n,
 		      const struct ig_kv **out, struct ig_error *err)
 {
-	int rc = find(g, key, out, err);
+	int rc = find_typed(g, key, IG_KV_ARRAY, "an array", out, err);
 
 	if (rc)
 		return rc;
-	if ((*out)->type != IG_KV_ARRAY)
-		return wrong_type(g, *out, "an array", err);
 	if ((*out)->n < n)
 		return ig_fail(err, -EINVAL, "%s: key '%s' has %" PRIu64 " elements, not %" PRIu64,
 			       g->label, key, (*out)->n, n);
@@ -524,7 +515,7 @@ void ig_checkpoint_key(const struct ig_checkpoint *g, uint64_t i, struct ig_chec
 	} else {
 		end += ig_kv_types[kv->type].bytes;
 	}
-	/* A string's length stands before it, an array's type and length. */
+	/* Before it are a string's length, or an array's type and length. */
 	if (kv->type == IG_KV_STRING)
 		out->value = kv->value - 8;
 	else if (kv->type == IG_KV_ARRAY)

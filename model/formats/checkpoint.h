@@ -1,12 +1,11 @@
 /*
- * checkpoint.h: a model's file or files, whatever their format: metadata, tensors.
+ * checkpoint.h: a model's file or files in any format: metadata, tensors.
  *
- * Keys, tensor names and the order of rows are GGUF's, which is what architectures and
- * tokenizers read; the readers of other formats (safetensors, MLX) say the same in those
- * terms.  Every count, length and offset is checked against the file's size before it
- * is used; arithmetic on them can't overflow.  Strings and tensor data point into the
- * map and live until ig_checkpoint_close.  What is open is immutable to us; any thread
- * may read.
+ * Keys, tensor names and the order of rows are GGUF's, which architectures and tokenizers read;
+ * readers of other formats (safetensors, MLX) convert to them.  Every count, length and offset is
+ * checked against the file's size before it is used; arithmetic on them can't overflow.  Strings
+ * and tensor data point into the map and are valid until ig_checkpoint_close.  An open checkpoint
+ * is immutable; any thread may read.
  */
 #pragma once
 
@@ -20,30 +19,30 @@ struct ig_checkpoint;
 
 struct ig_checkpoint_tensor {
 	const char *name; /* NUL-terminated, owned by the file */
-	uint32_t dtype;	  /* enum ig_dtype; only types that Ingot knows are let in */
+	uint32_t dtype;	  /* enum ig_dtype; only supported types */
 	uint32_t n_dims;
 	int64_t n_rows, n_cols; /* n_cols is GGUF's ne[0]; n_rows the product of the rest */
 	int64_t dims[4];	/* GGUF's ne; 1 from n_dims on */
-	const void *data;	/* into the map; NULL: made row by row, ig_checkpoint_rows */
+	const void *data;	/* into the map; NULL: converted row by row, ig_checkpoint_rows */
 	uint64_t n_bytes;	/* of all rows */
 };
 
 struct ig_arch;
 
-/* Map and check a GGUF file, or a folder (or one file of it) with safetensors, config.json
- * and a tokenizer.  A folder is read by the tables of these architectures (NULL-terminated,
- * each of our size; for a GGUF file they may be NULL).  0, or -errno, or
- * -EINVAL with text that names the path, what was wrong and at which offset. */
+/* Map and check a GGUF file, or a folder (or one file of it) with safetensors, config.json and a
+ * tokenizer.  A folder is read by the tables of these architectures (NULL-terminated, each of this
+ * build's size; for a GGUF file they may be NULL).  0, or -errno, or -EINVAL with text that names
+ * the path, what is wrong and at which offset. */
 int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
 		       struct ig_checkpoint **out, struct ig_error *err);
-/* Do the architecture's tables (struct ig_arch_files) have all that they must have? */
+/* Whether the architecture's tables (struct ig_arch_files) are complete. */
 bool ig_checkpoint_arch_is_whole(const struct ig_arch *a);
-/* Does this path name a folder or a file of safetensors? */
+/* Whether this path names a folder or a safetensors file. */
 bool ig_checkpoint_is_folder(const char *path);
-/* The same over memory that the caller keeps; for tests and fuzzing. */
+/* The same over memory that the caller owns; for tests and fuzzing. */
 int ig_checkpoint_open_memory(const void *data, size_t size, const char *label,
 			      struct ig_checkpoint **out, struct ig_error *err);
-/* A folder's files, in memory that the caller keeps; for tests and fuzzing. */
+/* A folder's files, in memory that the caller owns; for tests and fuzzing. */
 struct ig_checkpoint_file {
 	const char *name; /* "config.json" */
 	const void *data;
@@ -60,8 +59,8 @@ const char *ig_checkpoint_label(const struct ig_checkpoint *g);
 const char *ig_checkpoint_format(const struct ig_checkpoint *g);
 /* Of the file, or of all files with tensors. */
 uint64_t ig_checkpoint_file_bytes(const struct ig_checkpoint *g);
-/* Where the file is mapped, from a page's beginning on; the last page is whole, zeros
- * behind the file's end.  false for a file that was opened from memory. */
+/* Where the file is mapped, page-aligned; the last page is filled with zeros after the file's end.
+ * False for a file that was opened from memory. */
 bool ig_checkpoint_map(const struct ig_checkpoint *g, const void **base, uint64_t *n_bytes);
 
 /* 0, -ENOENT when missing, -EINVAL when of another type or out of range. */
@@ -87,12 +86,12 @@ int ig_checkpoint_array_i32(const struct ig_checkpoint *g, const char *key, int3
 int ig_checkpoint_array_f32(const struct ig_checkpoint *g, const char *key, float *out, uint64_t n,
 			    struct ig_error *err);
 
-/* Keys one by one, for what copies them. */
+/* Keys one by one, for copying them. */
 struct ig_checkpoint_key {
 	const char *name; /* not NUL-terminated */
 	size_t name_len;
 	uint32_t type;	   /* GGUF's number */
-	const void *value; /* as a GGUF file has it behind the type */
+	const void *value; /* in GGUF's format, after the type */
 	uint64_t n_bytes;
 };
 uint64_t ig_checkpoint_n_keys(const struct ig_checkpoint *g);
@@ -103,16 +102,15 @@ const struct ig_checkpoint_tensor *ig_checkpoint_tensor(const struct ig_checkpoi
 const struct ig_checkpoint_tensor *ig_checkpoint_find_tensor(const struct ig_checkpoint *g,
 							     const char *name);
 
-/* Rows first … first + n - 1 in IG_LAYOUT_ROWS: a pointer into the map, or buf, which has room
- * for n * ig_dtype_row_bytes(t->dtype, t->n_cols) bytes and into which they were written.
- * What a file has in pieces, transposed or in an encoding without kernels is put
- * together here.  Any thread. */
+/* Rows first … first + n - 1 in IG_LAYOUT_ROWS: a pointer into the map, or buf (n *
+ * ig_dtype_row_bytes(t->dtype, t->n_cols) bytes), to which they were written.  This joins and
+ * transposes a file's parts and converts encodings without kernels.  Any thread. */
 const void *ig_checkpoint_rows(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t,
 			       int64_t first, int64_t n, void *buf);
 
-/* The pages of these bytes are not needed any more (they were packed). */
+/* Release the pages of these bytes, which are no longer needed (they were packed). */
 void ig_checkpoint_drop_pages(const struct ig_checkpoint *g, const void *data, uint64_t n_bytes);
-/* The same for whatever the tensor's rows are made from. */
+/* The same for the source of the tensor's rows. */
 void ig_checkpoint_drop_tensor(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t);
 
 /* Another file of the same folder, mapped until ig_checkpoint_close.  0, -ENOENT (also for a

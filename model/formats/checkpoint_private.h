@@ -1,10 +1,10 @@
 /*
- * checkpoint_private.h: what the readers of model files share: the tables that a reader
- * fills and checkpoint.c answers from.
+ * checkpoint_private.h: what the readers of model files share: the tables that a reader fills and
+ * checkpoint.c reads.
  *
- * A reader makes keys and tensors in GGUF's terms.  Keys' values lie as GGUF has them, in
- * the file's map or in memory that the checkpoint owns.  Tensors whose rows are not in a
- * file as they are wanted have no data; their reader makes them (struct ig_folder).
+ * A reader converts keys and tensors to GGUF's.  Values of keys have GGUF's format, in the file's
+ * map or in memory that the checkpoint owns.  Tensors whose rows must be converted have no data;
+ * their reader converts them (struct ig_folder).
  */
 #pragma once
 
@@ -40,8 +40,8 @@ extern const struct ig_kv_type_info ig_kv_types[IG_KV_N_TYPES];
 
 struct ig_kv {
 	const char *key; /* not terminated */
-	/* of a string or an array: its first byte or element; its length, or type and
-	 * length, lie before it as in GGUF */
+	/* of a string or an array: its first byte or element; before it are its length, or type
+	 * and length, as in GGUF */
 	const uint8_t *value;
 	uint64_t n; /* bytes of a string, elements of an array, else 1 */
 	uint32_t key_len;
@@ -59,9 +59,9 @@ struct ig_folder; /* folder.h */
 #define IG_LABEL_BYTES 160
 
 struct ig_checkpoint {
-	const uint8_t *base; /* a GGUF file; a folder has its files itself */
+	const uint8_t *base; /* a GGUF file; for a folder see folder */
 	uint64_t size;	     /* bytes of the file, or of a folder's tensors' files */
-	bool mapped;	     /* base is ours to unmap */
+	bool mapped;	     /* base must be unmapped */
 	struct ig_kv *kvs;
 	uint32_t n_kvs;
 	struct ig_checkpoint_tensor *tensors;
@@ -80,10 +80,10 @@ struct ig_shown {
 
 struct ig_shown ig_show(const char *s, uint64_t len);
 
-/* Room for n entries that are to be found; 0 or -ENOMEM with text. */
+/* Capacity for n entries; 0 or -ENOMEM with text. */
 int ig_checkpoint_index(const struct ig_checkpoint *g, struct ig_index *x, uint32_t n,
 			struct ig_error *err);
-/* The slot of this key or name: taken by it, or free. */
+/* The slot of this key or name, or the free one for it. */
 uint32_t *ig_checkpoint_kv_index(const struct ig_checkpoint *g, const char *key, size_t len);
 uint32_t *ig_checkpoint_tensor_index(const struct ig_checkpoint *g, const char *name);
 int ig_checkpoint_no_memory(const struct ig_checkpoint *g, uint64_t bytes, struct ig_error *err);
@@ -93,7 +93,7 @@ int ig_checkpoint_no_memory(const struct ig_checkpoint *g, uint64_t bytes, struc
 int ig_map_file(int dir_fd, const char *path, const char *label, uint64_t min, const char *what,
 		const uint8_t **base, uint64_t *size, struct ig_error *err);
 
-/* Fill g from a GGUF file that lies at g->base. */
+/* Fill g from the GGUF file at g->base. */
 int ig_gguf_read(struct ig_checkpoint *g, struct ig_error *err);
 #define IG_GGUF_MIN_BYTES 24
-#define IG_GGUF_ALIGNMENT 8 /* the least that a file may ask for; of memory, too */
+#define IG_GGUF_ALIGNMENT 8 /* the smallest of a file, and of memory */

@@ -1,8 +1,8 @@
 /*
- * folder.c: see folder.h: which files there are, and siblings of them.
+ * folder.c: see folder.h: opens the files with tensors, and other files of the folder.
  *
- * Hub folders are full of links, so links are followed; names that come from a file are
- * plain names within the folder.  What the tensors are is put together in hf_tensors.c.
+ * Folders of the hub's cache contain symbolic links, so links are followed; names from a file must
+ * be plain names in the folder.
  */
 #include "model/formats/folder.h"
 
@@ -25,7 +25,7 @@
 #define ENDING ".safetensors"
 #define INDEX_ENDING ".safetensors.index.json"
 
-static bool ends_with(const char *s, const char *ending)
+bool ig_ends_with(const char *s, const char *ending)
 {
 	size_t len = strlen(s), n = strlen(ending);
 
@@ -38,12 +38,12 @@ bool ig_checkpoint_is_folder(const char *path)
 
 	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
 		return true;
-	return ends_with(path, ENDING) || ends_with(path, INDEX_ENDING);
+	return ig_ends_with(path, ENDING) || ig_ends_with(path, INDEX_ENDING);
 }
 
 /* ---- files ---------------------------------------------------------------------------- */
 
-/* "FOLDER/NAME", or its end. */
+/* "FOLDER/NAME", or the end of it. */
 struct label {
 	char text[2 * IG_LABEL_BYTES];
 };
@@ -81,10 +81,10 @@ static int open_file(const struct ig_folder *f, const char *name, struct ig_fold
 		out->mapped = rc == 0;
 	} else {
 		rc = ig_fail(err, -ENOENT, "%s: there is no such file", label.text);
-		for (size_t i = 0; i < f->n_kept && rc; i++)
-			if (!strcmp(f->kept[i].name, name)) {
-				out->base = f->kept[i].data;
-				out->size = f->kept[i].len;
+		for (size_t i = 0; i < f->n_given && rc; i++)
+			if (!strcmp(f->given[i].name, name)) {
+				out->base = f->given[i].data;
+				out->size = f->given[i].len;
 				rc = 0;
 			}
 	}
@@ -101,7 +101,7 @@ int ig_folder_sibling(const struct ig_checkpoint *g, const char *name, const cha
 	int rc = 0;
 
 	if (!*name || *name == '.' || strchr(name, '/'))
-		return ig_fail(err, -EINVAL, "%s: \"%s\" is no plain name of a file", f->dir,
+		return ig_fail(err, -EINVAL, "%s: \"%s\" is not a plain file name", f->dir,
 			       ig_show(name, strlen(name)).text);
 	pthread_mutex_lock(&f->lock);
 	for (uint32_t i = 0; i < f->n_siblings && !s; i++)
@@ -147,7 +147,7 @@ static int add_file(struct ig_checkpoint *g, const char *name, struct ig_error *
 	return 0;
 }
 
-static int room_for_files(struct ig_folder *f, size_t n, struct ig_error *err)
+static int alloc_files(struct ig_folder *f, size_t n, struct ig_error *err)
 {
 	f->files = calloc(n, sizeof *f->files);
 	f->headers = calloc(n, sizeof *f->headers);
@@ -168,7 +168,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp((*x)->name, (*y)->name);
 }
 
-/* Each tensor that the index names is in the file that it says. */
+/* Check that each tensor of the index is in the file that the index names. */
 static int check_index(const struct ig_folder *f, const json_t *map, struct ig_error *err)
 {
 	const struct ig_st_tensor **all, **found;
@@ -219,8 +219,8 @@ static int bad_index(const struct ig_folder *f, const char *index, const char *w
 		       name ? ig_show(name, strlen(name)).text : "");
 }
 
-/* The files that the index names, once each, in order; *n of them, 0 when it does not name
- * `only`.  names point into map. */
+/* The files of the index, sorted, without duplicates; *n: their number, 0 if `only` is not one of
+ * them.  names point into map. */
 static int list_files(const struct ig_folder *f, const char *index, const json_t *map,
 		      const char *only, const char **names, size_t *n, struct ig_error *err)
 {
@@ -233,11 +233,11 @@ static int list_files(const struct ig_folder *f, const char *index, const json_t
 	{
 		name = json_string_value(value);
 		if (!name)
-			return bad_index(f, index, "no file's name stands at tensor", tensor, err);
-		if (*name == '.' || strchr(name, '/') || !ends_with(name, ENDING) ||
+			return bad_index(f, index, "there is no file name for tensor", tensor, err);
+		if (*name == '.' || strchr(name, '/') || !ig_ends_with(name, ENDING) ||
 		    strlen(name) > 255)
 			return bad_index(f, index,
-					 "no name of a safetensors file in this folder:", name,
+					 "not the name of a safetensors file in this folder:", name,
 					 err);
 		names[total++] = name;
 	}
@@ -276,7 +276,7 @@ static int open_index(struct ig_checkpoint *g, const struct ig_folder_file *inde
 	map = json_object_get(root, "weight_map");
 	rc = -EINVAL;
 	if (!json_is_object(map) || !json_object_size(map)) {
-		bad_index(f, index->name, "\"weight_map\" is missing, or no object, or empty", NULL,
+		bad_index(f, index->name, "\"weight_map\" is missing, empty or not an object", NULL,
 			  err);
 		goto out;
 	}
@@ -287,7 +287,7 @@ static int open_index(struct ig_checkpoint *g, const struct ig_folder_file *inde
 	}
 	rc = list_files(f, index->name, map, only, names, &n, err);
 	*used = n > 0;
-	if (rc || !n || (rc = room_for_files(f, n, err)))
+	if (rc || !n || (rc = alloc_files(f, n, err)))
 		goto out;
 	for (size_t i = 0; i < n && !rc; i++)
 		rc = add_file(g, names[i], err);
@@ -301,12 +301,12 @@ out:
 
 static int open_one(struct ig_checkpoint *g, const char *name, struct ig_error *err)
 {
-	int rc = room_for_files(g->folder, 1, err);
+	int rc = alloc_files(g->folder, 1, err);
 
 	return rc ? rc : add_file(g, name, err);
 }
 
-/* The only file with tensors, where its name is not the usual one. */
+/* The only safetensors file, whose name is not the usual one. */
 static int find_one(struct ig_folder *f, char **out, struct ig_error *err)
 {
 	int fd = f->dir_fd < 0 ? -1 : openat(f->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -318,7 +318,7 @@ static int find_one(struct ig_folder *f, char **out, struct ig_error *err)
 	if (!dir && fd >= 0)
 		close(fd);
 	while (dir && (e = readdir(dir))) {
-		if (*e->d_name == '.' || !ends_with(e->d_name, ENDING) || n++)
+		if (*e->d_name == '.' || !ig_ends_with(e->d_name, ENDING) || n++)
 			continue;
 		*out = strdup(e->d_name);
 	}
@@ -339,7 +339,7 @@ static int find_one(struct ig_folder *f, char **out, struct ig_error *err)
 /* wanted: the file that the path named, or NULL. */
 static int open_files(struct ig_checkpoint *g, const char *wanted, struct ig_error *err)
 {
-	bool named_index = wanted && ends_with(wanted, INDEX_ENDING), used = false;
+	bool named_index = wanted && ig_ends_with(wanted, INDEX_ENDING), used = false;
 	struct ig_folder_file index;
 	char *one = NULL;
 	int rc;
@@ -383,7 +383,8 @@ static int read_config(struct ig_checkpoint *g, const struct ig_arch *const *arc
 	if (rc)
 		return rc;
 	if (file.size > MAX_CONFIG_BYTES)
-		rc = ig_fail(err, -EINVAL, "%s: %" PRIu64 " bytes are no configuration", label.text,
+		rc = ig_fail(err, -EINVAL,
+			     "%s: %" PRIu64 " bytes are too large for a configuration", label.text,
 			     file.size);
 	else
 		rc = ig_hf_config_read(g, archs, (const char *)file.base, (size_t)file.size,
@@ -432,8 +433,8 @@ int ig_folder_read(struct ig_checkpoint *g, const struct ig_arch *const *archs, 
 		return ig_fail(err, -ENOMEM, "%s: out of memory", g->label);
 	g->folder = f;
 	f->dir_fd = -1;
-	f->kept = files;
-	f->n_kept = n;
+	f->given = files;
+	f->n_given = n;
 	pthread_mutex_init(&f->lock, NULL);
 	if (path)
 		rc = open_dir(f, path, g->label, &wanted, err);

@@ -1,13 +1,13 @@
 /*
- * folder.h: a model as Hugging Face and MLX keep it: a folder with config.json, tensors in
- * one or more safetensors files, a tokenizer.
+ * folder.h: a model in the format of Hugging Face and MLX: a folder with config.json, tensors in one
+ * or more safetensors files, a tokenizer.
  *
- *   folder.c     opens the files and puts the parts below together
- *   hf_tensors.c which tensors of the files make one of GGUF's
- *   hf_config.c  config.json: which architecture, and what all of them say alike, as GGUF's keys
- *   hf_keys.c    its hyper-parameters as GGUF's keys, by the architecture's table
- *   hf_names.c   names of tensors: what they are called in GGUF, by the architecture's table
- *   hf_rows.c    rows that no file has as they are wanted
+ *   folder.c     opens the files and calls the parts below
+ *   hf_tensors.c maps tensors of the files to GGUF's
+ *   hf_config.c  config.json: the architecture, and keys that all architectures share
+ *   hf_keys.c    hyper-parameters as GGUF keys, by the architecture's table
+ *   hf_names.c   GGUF's names of tensors, by the architecture's table
+ *   hf_rows.c    converts rows
  *
  * Private to these files and to checkpoint.c.
  */
@@ -32,7 +32,7 @@ struct ig_folder_file {
 	bool mapped;
 };
 
-/* ---- how a tensor's rows are made ---------------------------------------------------- */
+/* ---- conversion of a tensor's rows ---------------------------------------------------- */
 
 struct ig_hf_part {
 	const struct ig_st_tensor *weight;
@@ -41,21 +41,22 @@ struct ig_hf_part {
 };
 
 struct ig_hf_made {
-	struct ig_hf_part *pieces; /* [n_pieces], one below the other; NULL: ready made */
+	struct ig_hf_part *pieces; /* [n_pieces], in the order of rows; NULL: no conversion */
 	uint32_t n_pieces;
 	uint32_t source;    /* dtype of the pieces' rows */
-	int64_t piece_rows; /* of the tensor's rows, in each piece */
-	int64_t head_rows;  /* rows of a head, whose halves become pairs; 0: as they are */
+	int64_t piece_rows; /* rows of the tensor in each piece */
+	int64_t head_rows;  /* rows of a head, whose halves are interleaved; 0: unchanged */
 	bool transposed;    /* the file's columns are the tensor's rows */
-	float add;	    /* to every value; the tensor is of F32 then */
+	float add;	    /* to every value; the tensor is then F32 */
 };
 
-/* Rows first … first + n - 1 of tensor t to buf. */
+/* Convert rows first … first + n - 1 of tensor t to buf. */
 void ig_hf_make_rows(const struct ig_checkpoint *g, uint32_t t, int64_t first, int64_t n,
 		     void *buf);
+
 /* ---- config.json ----------------------------------------------------------------------- */
 
-/* Entry i of a module's table, whose entries have entry_bytes: what it has and we know. */
+/* Entry i of a module's table with entries of entry_bytes, cut or zero-filled to size. */
 static inline void ig_hf_entry(void *out, size_t size, const void *table, uint32_t i,
 			       uint32_t entry_bytes)
 {
@@ -64,7 +65,7 @@ static inline void ig_hf_entry(void *out, size_t size, const void *table, uint32
 	       entry_bytes < size ? entry_bytes : size);
 }
 
-/* What config.json says of the tensors. */
+/* What config.json tells about the tensors. */
 struct ig_hf_config {
 	struct ig_arch_files files; /* the architecture's tables */
 	const char *gguf;	    /* general.architecture */
@@ -76,7 +77,7 @@ struct ig_hf_config {
 	json_t *root;
 };
 
-/* Read and check config.json, and make g's keys of it.  label names the file. */
+/* Read and check config.json, and convert it to g's keys.  label names the file. */
 int ig_hf_config_read(struct ig_checkpoint *g, const struct ig_arch *const *archs, const char *text,
 		      size_t len, const char *label, struct ig_hf_config *out,
 		      struct ig_error *err);
@@ -88,20 +89,20 @@ void ig_hf_config_finish(struct ig_hf_config *c);
 
 enum ig_hf_kind { IG_HF_MAIN, IG_HF_SCALES, IG_HF_BIASES }; /* the last two are MLX's */
 
-/* Where a tensor of the file belongs. */
+/* A file's tensor in GGUF's terms. */
 struct ig_hf_place {
-	char name[IG_HF_NAME_BYTES]; /* in GGUF; empty: nobody wants it */
+	char name[IG_HF_NAME_BYTES]; /* in GGUF; empty: not needed */
 	enum ig_hf_kind kind;
 	uint32_t flags; /* enum ig_tensor_flags */
-	int32_t expert; /* -1: all of it */
+	int32_t expert; /* -1: not of one expert */
 };
 
-/* Of a tensor with IG_TENSOR_TWO, the first half or the second.  0, or -ENOTSUP with text: no
- * part of this architecture. */
+/* second: the second half of a tensor with IG_TENSOR_TWO.  0, or -ENOTSUP with text: not a part of
+ * this architecture. */
 int ig_hf_name(const struct ig_hf_config *c, const char *hf, bool second, const char *label,
 	       struct ig_hf_place *out, struct ig_error *err);
 
-/* Make g's tensors of the files' headers, and index them and the keys. */
+/* Fill g's tensors from the files' headers, and index them and the keys. */
 int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err);
 
 /* ---- the folder ---------------------------------------------------------------------------- */
@@ -109,10 +110,10 @@ int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err);
 #define IG_FOLDER_MAX_SIBLINGS 16
 
 struct ig_folder {
-	char dir[IG_LABEL_BYTES]; /* for errors */
-	int dir_fd;		  /* -1: files that the caller keeps */
-	const struct ig_checkpoint_file *kept;
-	size_t n_kept;
+	char dir[IG_LABEL_BYTES];		/* for errors */
+	int dir_fd;				/* -1: given files */
+	const struct ig_checkpoint_file *given; /* in the caller's memory */
+	size_t n_given;
 	struct ig_folder_file *files; /* with tensors */
 	struct ig_st_file *headers;   /* [n_files] */
 	uint32_t n_files;
@@ -124,16 +125,17 @@ struct ig_folder {
 	pthread_mutex_t lock; /* over the siblings */
 	struct ig_folder_file siblings[IG_FOLDER_MAX_SIBLINGS];
 	uint32_t n_siblings;
-	atomic_bool warned; /* a scale was rounded */
+	atomic_bool warned; /* about a rounded scale */
 };
 
-/* Fill g from the folder: path is the folder, or a safetensors file or index in one; NULL:
- * from files that the caller keeps. */
+/* Fill g from the folder: path is the folder, or a safetensors file or index in one; NULL: from
+ * files in the caller's memory. */
 int ig_folder_read(struct ig_checkpoint *g, const struct ig_arch *const *archs, const char *path,
 		   const struct ig_checkpoint_file *files, size_t n, struct ig_error *err);
 void ig_folder_finish(struct ig_checkpoint *g);
 int ig_folder_sibling(const struct ig_checkpoint *g, const char *name, const char **data,
 		      size_t *len, struct ig_error *err);
-/* Is this within a map of the folder's? */
+bool ig_ends_with(const char *s, const char *ending); /* and has more before it */
+/* Whether this is within a map of the folder's. */
 bool ig_folder_has(const struct ig_checkpoint *g, const void *data, uint64_t n_bytes);
 void ig_folder_drop(const struct ig_checkpoint *g, uint32_t tensor);

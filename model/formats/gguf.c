@@ -1,10 +1,9 @@
 /*
- * gguf.c: a GGUF file's keys and tensors.
+ * gguf.c: reads a GGUF file's keys and tensors.
  *
- * The file is read where it lies, in one pass: header, keys, tensors.
- * Each count is compared with the bytes that are left before anything is
- * allocated for it, so a file can't make us allocate more than a few times its
- * own size.  Keys and tensors are found through keyed hash tables.
+ * The file is read in place, in one pass: header, keys, tensors.  Each count is checked against the
+ * remaining bytes before anything is allocated for it, so allocations are at most a few times the
+ * file's size.  Keys and tensors are found through keyed hash tables.
  */
 #include "model/formats/checkpoint_private.h"
 
@@ -20,8 +19,8 @@
 #define MIN_KV_BYTES (8 + 1 + 4 + 1) /* key's length, key, type, value */
 #define MIN_TENSOR_BYTES (8 + 1 + 4 + 8 + 4 + 8)
 #define MAX_ENTRIES (1u << 20) /* keys, tensors: real files have hundreds */
-#define MAX_KEY_BYTES 65535    /* as the format says */
-#define MAX_NAME_BYTES 64      /* a tensor's, as the format says */
+#define MAX_KEY_BYTES 65535    /* of the format */
+#define MAX_NAME_BYTES 64      /* of a tensor, by the format */
 #define DEFAULT_ALIGNMENT 32
 
 struct reader {
@@ -238,7 +237,7 @@ static int read_kvs(struct reader *r, uint32_t n)
 			return rc;
 		uint32_t *slot = ig_checkpoint_kv_index(g, kv->key, kv->key_len);
 		if (*slot)
-			return bad(r, at, "key '%s' is there twice",
+			return bad(r, at, "key '%s' is a duplicate",
 				   ig_show(kv->key, kv->key_len).text);
 		*slot = i + 1;
 		g->n_kvs = i + 1;
@@ -246,8 +245,7 @@ static int read_kvs(struct reader *r, uint32_t n)
 	return 0;
 }
 
-/* A tensor's entry, but for its data, whose place is not known yet: *offset is
- * relative to it. */
+/* A tensor's entry without its data, whose position is not known yet; *offset is relative to it. */
 static int read_tensor(struct reader *r, struct ig_checkpoint_tensor *t, char **name_end,
 		       uint64_t *offset)
 {
@@ -344,7 +342,7 @@ static int read_tensors(struct reader *r, uint32_t n)
 		const char *name = g->tensors[i].name;
 		uint32_t *slot = ig_checkpoint_tensor_index(g, name);
 		if (*slot) {
-			rc = bad(r, at, "tensor '%s' is there twice",
+			rc = bad(r, at, "tensor '%s' is a duplicate",
 				 ig_show(name, strlen(name)).text);
 			goto out;
 		}
@@ -385,10 +383,9 @@ int ig_gguf_read(struct ig_checkpoint *g, struct ig_error *err)
 {
 	struct reader r = { .g = g, .err = err };
 	uint64_t n_tensors = 0, n_kvs = 0;
-	int rc;
+	int rc = read_header(&r, &n_tensors, &n_kvs);
 
-	if ((rc = read_header(&r, &n_tensors, &n_kvs)) || (rc = read_kvs(&r, (uint32_t)n_kvs)) ||
-	    (rc = read_tensors(&r, (uint32_t)n_tensors)))
-		return rc;
-	return 0;
+	if (!rc)
+		rc = read_kvs(&r, (uint32_t)n_kvs);
+	return rc ? rc : read_tensors(&r, (uint32_t)n_tensors);
 }

@@ -1,12 +1,13 @@
 /*
  * gguf_write.c: see gguf_write.h.
  *
- * The header is put together in memory (a vocabulary's megabytes at most), since its counts
- * and the tensors' places stand before what they count.
+ * The header is built in memory (a few megabytes for a vocabulary), since counts and the tensors'
+ * offsets precede what they describe.
  */
 #include "model/formats/gguf_write.h"
 
 #include "base/strbuf.h"
+#include "model/common.h"
 #include "model/formats/checkpoint.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define ALIGNMENT 32 /* the format's own, when no key says another */
+#define ALIGNMENT 32 /* the format's default */
 #define MAX_NAME_BYTES 64
 
 struct entry {
@@ -27,18 +28,18 @@ struct entry {
 };
 
 struct ig_gguf_writer {
-	char *path, *part; /* its name, and the one until it is whole */
+	char *path, *part; /* its name, and the temporary one */
 	int fd;
 	bool replace, begun, finished;
-	struct ig_strbuf keys, tensors; /* as the file has them */
+	struct ig_strbuf keys, tensors; /* in the file's format */
 	uint64_t n_keys;
 	struct entry *entries;
-	size_t n_entries, cap;
+	uint32_t n_entries, cap;
 	bool no_memory;
 	uint64_t data_bytes;   /* of all tensors, each padded */
 	uint64_t header_bytes; /* padded */
-	size_t at;	       /* the tensor whose bytes come next */
-	uint64_t at_byte;      /* of it came so many */
+	uint32_t at;	       /* the tensor whose bytes come next */
+	uint64_t at_byte;      /* its bytes written so far */
 };
 
 static uint64_t padded(uint64_t n) { return (n + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1); }
@@ -60,7 +61,7 @@ static int open_part(struct ig_gguf_writer *w, struct ig_error *err)
 	w->part = malloc(size);
 	if (!w->part)
 		return ig_fail(err, -ENOMEM, "%.300s: out of memory", w->path);
-	/* Two that write at once have different names; what one killed long ago left is let be. */
+	/* Concurrent writers have different names; a file left by a killed process is not touched. */
 	for (int i = 0; i < 100; i++) {
 		snprintf(w->part, size, "%s.part-%ld", w->path, (long)getpid() + i * 100000L);
 		w->fd = open(w->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -89,7 +90,7 @@ int ig_gguf_create(const char *path, bool replace, struct ig_gguf_writer **out,
 		if (S_ISDIR(st.st_mode))
 			return ig_fail(err, -EISDIR, "%.300s is a folder; name a file in it", path);
 		if (!S_ISREG(st.st_mode))
-			return ig_fail(err, -EINVAL, "%.300s is there and is no regular file",
+			return ig_fail(err, -EINVAL, "%.300s exists and is not a regular file",
 				       path);
 		if (!replace)
 			return ig_fail(err, -EEXIST, "%.300s is there already", path);
@@ -150,7 +151,6 @@ int ig_gguf_add_tensor(struct ig_gguf_writer *w, const char *name, const int64_t
 {
 	size_t len = strlen(name);
 	uint64_t n_bytes;
-	struct entry *e;
 
 	if (len == 0 || len > MAX_NAME_BYTES)
 		return ig_fail(err, -EINVAL,
@@ -177,14 +177,8 @@ int ig_gguf_add_tensor(struct ig_gguf_writer *w, const char *name, const int64_t
 	if (n_bytes > UINT64_MAX / 4 || w->data_bytes > UINT64_MAX / 4)
 		return ig_fail(err, -EFBIG, "%.200s: tensor '%s' has %" PRIu64 " bytes", w->path,
 			       name, n_bytes);
-	if (w->n_entries == w->cap) {
-		size_t cap = w->cap ? 2 * w->cap : 256;
-		e = realloc(w->entries, cap * sizeof *e);
-		if (!e)
-			return ig_fail(err, -ENOMEM, "%.300s: out of memory", w->path);
-		w->entries = e;
-		w->cap = cap;
-	}
+	if (!ig_array_grow(&w->entries, &w->cap, w->n_entries, sizeof *w->entries))
+		return ig_fail(err, -ENOMEM, "%.300s: out of memory", w->path);
 	w->entries[w->n_entries++] = (struct entry){ w->data_bytes, n_bytes };
 
 	uint64_t offset = w->data_bytes;
@@ -235,13 +229,13 @@ static int put_zeros(struct ig_gguf_writer *w, uint64_t n, struct ig_error *err)
 	return n ? put_bytes(w, zeros, (size_t)n, err) : 0;
 }
 
-static int check_room(const struct ig_gguf_writer *w, struct ig_error *err)
+static int check_space(const struct ig_gguf_writer *w, struct ig_error *err)
 {
 	uint64_t need = ig_gguf_file_bytes(w), left;
 	struct statvfs v;
 
 	if (fstatvfs(w->fd, &v))
-		return 0; /* unknown: the write itself will tell */
+		return 0; /* unknown: the write will fail */
 	left = (uint64_t)v.f_bavail * (v.f_frsize ? v.f_frsize : v.f_bsize);
 	if (left >= need)
 		return 0;
@@ -262,7 +256,7 @@ int ig_gguf_begin(struct ig_gguf_writer *w, struct ig_error *err)
 	_Static_assert(sizeof head == 24, "as the file has it");
 	if (!ig_strbuf_ok(&w->keys) || !ig_strbuf_ok(&w->tensors))
 		return ig_fail(err, -ENOMEM, "%.300s: out of memory for its header", w->path);
-	if ((rc = check_room(w, err)) || (rc = put_bytes(w, &head, sizeof head, err)) ||
+	if ((rc = check_space(w, err)) || (rc = put_bytes(w, &head, sizeof head, err)) ||
 	    (rc = put_bytes(w, w->keys.data, w->keys.len, err)) ||
 	    (rc = put_bytes(w, w->tensors.data, w->tensors.len, err)) ||
 	    (rc = put_zeros(w, padded(n) - n, err)))
@@ -278,7 +272,7 @@ int ig_gguf_write(struct ig_gguf_writer *w, const void *data, size_t n_bytes, st
 
 	while (n_bytes) {
 		if (!w->begun || w->at == w->n_entries)
-			return ig_fail(err, -EINVAL, "%.300s: bytes that belong to no tensor",
+			return ig_fail(err, -EINVAL, "%.300s: bytes after the last tensor",
 				       w->path);
 		const struct entry *e = &w->entries[w->at];
 		uint64_t left = e->n_bytes - w->at_byte;
@@ -311,14 +305,14 @@ static void sync_folder(const char *path)
 		slash[slash == dir] = 0;
 	fd = open(slash ? dir : ".", O_RDONLY | O_CLOEXEC);
 	if (fd >= 0) {
-		/* Some file systems can't sync a folder; the name is there anyway. */
+		/* Some file systems can't sync a folder; the name exists anyway. */
 		(void)fsync(fd);
 		close(fd);
 	}
 	free(dir);
 }
 
-/* A name that somebody else took meanwhile is not taken from him. */
+/* Rename the file; without replace, a file created meanwhile is not overwritten. */
 static int take_name(const struct ig_gguf_writer *w)
 {
 	if (!w->replace) {
@@ -328,7 +322,7 @@ static int take_name(const struct ig_gguf_writer *w)
 		}
 		if (errno == EEXIST)
 			return -EEXIST;
-		/* a file system without links */
+		/* a file system without hard links */
 		if (access(w->path, F_OK) == 0)
 			return -EEXIST;
 	}
@@ -340,10 +334,10 @@ int ig_gguf_finish(struct ig_gguf_writer *w, struct ig_error *err)
 	int fd = w->fd, rc;
 
 	if (!w->begun || w->at != w->n_entries)
-		return ig_fail(err, -EINVAL, "%.300s: %zu of %zu tensors were written", w->path,
+		return ig_fail(err, -EINVAL, "%.300s: %u of %u tensors were written", w->path,
 			       w->at, w->n_entries);
-	/* On the disk before it gets its name: a power cut must not leave a model that looks
-	 * whole. */
+	/* Sync before the rename: a power failure must not leave an incomplete model under its
+	 * final name. */
 	if (fsync(fd) && errno != EINVAL && errno != ENOTSUP)
 		return ig_fail(err, -errno, "%.300s: can't write: %s", w->part, strerror(errno));
 	w->fd = -1;

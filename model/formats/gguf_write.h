@@ -1,10 +1,9 @@
 /*
- * gguf_write.h: a GGUF version 3 file, written from its beginning to its end.
+ * gguf_write.h: writes a GGUF version 3 file sequentially.
  *
- * Keys first, then the tensors' entries, then ig_gguf_begin, then the tensors' bytes in the
- * same order, in pieces of any size: memory holds the header only.  The file has another
- * name (PATH.part-N) until ig_gguf_finish, so that PATH is never half a model.
- * One thread.
+ * Keys first, then the tensors' entries, then ig_gguf_begin, then the tensors' bytes in the same
+ * order, in chunks of any size: memory holds the header only.  The file has another name
+ * (PATH.part-N) until ig_gguf_finish, so that PATH is never an incomplete model.  One thread.
  */
 #pragma once
 
@@ -28,8 +27,8 @@ enum {
 int ig_gguf_create(const char *path, bool replace, struct ig_gguf_writer **out,
 		   struct ig_error *err);
 
-/* A key; want of memory shows in ig_gguf_begin.  raw: the value's bytes as the file has them
- * behind its type. */
+/* A key; a failed allocation is reported by ig_gguf_begin.  raw: the value in the file's format,
+ * after its type. */
 void ig_gguf_put(struct ig_gguf_writer *w, const char *key, size_t key_len, uint32_t type,
 		 const void *raw, size_t n_bytes);
 void ig_gguf_put_u32(struct ig_gguf_writer *w, const char *key, uint32_t v);
@@ -40,11 +39,11 @@ int ig_gguf_add_tensor(struct ig_gguf_writer *w, const char *name, const int64_t
 /* Bytes of the whole file, once all tensors were added. */
 uint64_t ig_gguf_file_bytes(const struct ig_gguf_writer *w);
 
-/* The header goes out; -ENOSPC when the disk has less room than the file needs. */
+/* Write the header; -ENOSPC when the disk has less free space than the file needs. */
 int ig_gguf_begin(struct ig_gguf_writer *w, struct ig_error *err);
-/* The next bytes of the tensors.  What lies between them is put in here. */
+/* Write the next bytes of the tensors; padding between them is added. */
 int ig_gguf_write(struct ig_gguf_writer *w, const void *data, size_t n_bytes, struct ig_error *err);
-/* All bytes came: onto the disk and to its name.  Then only ig_gguf_close is left to call. */
+/* After all bytes: sync the file and rename it.  Afterwards only ig_gguf_close may be called. */
 int ig_gguf_finish(struct ig_gguf_writer *w, struct ig_error *err);
-/* Without a finish that succeeded nothing stays behind.  NULL is fine. */
+/* Removes the file unless ig_gguf_finish succeeded.  NULL is fine. */
 void ig_gguf_close(struct ig_gguf_writer *w);

@@ -1,10 +1,9 @@
 /*
- * hf_config.c: config.json as GGUF's keys.
+ * hf_config.c: converts config.json to GGUF's keys.
  *
- * What an architecture's numbers are called, and what is taken where they are missing, is in
- * its own table (include/ingot/arch_files.h); what all models of transformers say alike, RoPE's
- * scaling above all, is here.  What a file asks for and nobody does is refused by the name
- * that it has in the file.
+ * Names and defaults of an architecture's numbers are in its table (include/ingot/arch_files.h);
+ * what all models of transformers share, mainly RoPE scaling, is here.  An unsupported setting is an
+ * error with its name in the file.
  */
 #include "model/formats/hf_config_private.h"
 
@@ -16,12 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- rotary positions ------------------------------------------------------------------------ */
+/* ---- RoPE ------------------------------------------------------------------------ */
 
 /*
- * rope_type llama3 (Llama Team 2024, arXiv:2407.21783, as transformers computes it): pairs
- * whose wave is longer than the old context over low_freq_factor are slowed down by the
- * factor, those shorter than over high_freq_factor not at all, between them in proportion.
+ * rope_type llama3 (Llama Team 2024, arXiv:2407.21783, as in transformers): the frequency of pairs
+ * whose wavelength is above original context / low_freq_factor is divided by the factor; below
+ * original context / high_freq_factor it does not change; between them it is interpolated.
  */
 static void llama3_factors(struct ig_hf_reading *r, const json_t *s, double theta)
 {
@@ -40,7 +39,7 @@ static void llama3_factors(struct ig_hf_reading *r, const json_t *s, double thet
 	if (!(factor >= 1 && factor <= 1024) || !(low > 0) || !(high > low) || !original) {
 		ig_hf_fail(
 			r, -EINVAL, "rope_scaling",
-			"has numbers that can't be: factor %g, "
+			"has invalid numbers: factor %g, "
 			"low_freq_factor %g, high_freq_factor %g, original_max_position_embeddings %u",
 			factor, low, high, original);
 		return;
@@ -124,8 +123,8 @@ static void put_scaling(struct ig_hf_reading *r, const json_t *s, double theta)
 		put_yarn(r, s, factor);
 }
 
-/* rope_theta and rope_scaling, or rope_parameters, which has both, or has them once for each
- * kind of layer. */
+/* rope_theta and rope_scaling, or rope_parameters, which has both, or both for each kind of
+ * layer. */
 static void put_rope(struct ig_hf_reading *r)
 {
 	const json_t *p = ig_hf_get(r->text, "rope_parameters"),
@@ -136,7 +135,7 @@ static void put_rope(struct ig_hf_reading *r)
 		p = full;
 	s = p ? p : ig_hf_get(r->text, "rope_scaling");
 	if (s && !json_is_object(s))
-		ig_hf_fail(r, -EINVAL, p ? "rope_parameters" : "rope_scaling", "is no object");
+		ig_hf_fail(r, -EINVAL, p ? "rope_parameters" : "rope_scaling", "is not an object");
 	if (!ig_hf_number(r, p, "rope_theta", &theta))
 		ig_hf_number(r, r->text, "rope_theta", &theta);
 	if ((ig_hf_number(r, r->text, "partial_rotary_factor", &part) ||
@@ -150,8 +149,7 @@ static void put_rope(struct ig_hf_reading *r)
 
 /* ---- which architecture ------------------------------------------------------------------------ */
 
-/* Files number n of all architectures, from older modules too, in *out; false: there are no
- * more. */
+/* Table n of all architectures, also of older modules, in *out; false: there are no more. */
 static bool files_at(const struct ig_hf_reading *r, size_t n, const struct ig_arch **arch,
 		     struct ig_arch_files *out)
 {
@@ -165,7 +163,7 @@ static bool files_at(const struct ig_hf_reading *r, size_t n, const struct ig_ar
 	return false;
 }
 
-/* The text model within a model that sees, where its object does not say. */
+/* The type of the text model within a multimodal model, if its object has none. */
 static const char *inner_type(const struct ig_hf_reading *r, const char *outer)
 {
 	const struct ig_arch *arch;
@@ -186,7 +184,7 @@ static void find_arch(struct ig_hf_reading *r)
 	char known[200] = "";
 
 	if (inner && !json_is_object(inner))
-		ig_hf_fail(r, -EINVAL, "text_config", "is no object");
+		ig_hf_fail(r, -EINVAL, "text_config", "is not an object");
 	if (inner) {
 		const char *own = ig_hf_string(r, inner, "model_type");
 		r->text = inner;
@@ -219,7 +217,7 @@ static void put_heads(struct ig_hf_reading *r)
 	    c->n_experts > IG_HF_MAX_EXPERTS)
 		ig_hf_fail(r, -EINVAL, "model_type",
 			   "%s with %u layers, %u heads, %u experts and a width of "
-			   "%u can't be",
+			   "%u is invalid",
 			   c->files.model_type, c->n_layers, c->n_heads, c->n_experts, width);
 	if (r->rc)
 		return;
@@ -232,11 +230,11 @@ static void put_heads(struct ig_hf_reading *r)
 		ig_hf_put_u32(r, "attention.value_length", c->head_dim);
 	}
 	if (!c->n_kv_heads || c->head_dim < 2 || c->head_dim % 2 || c->head_dim > 65536)
-		ig_hf_fail(r, -EINVAL, "head_dim", "of %u and %u heads of keys can't be",
-			   c->head_dim, c->n_kv_heads);
+		ig_hf_fail(r, -EINVAL, "head_dim", "of %u with %u KV heads is invalid", c->head_dim,
+			   c->n_kv_heads);
 }
 
-/* Codes of another program than MLX are refused by its name. */
+/* Quantisation by another program than MLX is an error with its name. */
 static void read_quantization(struct ig_hf_reading *r)
 {
 	const json_t *q = ig_hf_get(r->out->root, "quantization");
@@ -247,7 +245,7 @@ static void read_quantization(struct ig_hf_reading *r)
 	if (!q)
 		return;
 	if (!json_is_object(q)) {
-		ig_hf_fail(r, -EINVAL, "quantization", "is no object");
+		ig_hf_fail(r, -EINVAL, "quantization", "is not an object");
 		return;
 	}
 	by = ig_hf_string(r, q, "quant_method");
@@ -270,7 +268,7 @@ int ig_hf_config_read(struct ig_checkpoint *g, const struct ig_arch *const *arch
 	if (rc)
 		return rc;
 	if (!json_is_object(out->root))
-		return ig_fail(err, -EINVAL, "%s: no object", label);
+		return ig_fail(err, -EINVAL, "%s: not an object", label);
 	g->kvs = calloc(IG_HF_MAX_KEYS, sizeof *g->kvs);
 	g->folder->owned = calloc(IG_HF_MAX_KEYS, sizeof *g->folder->owned);
 	if (!g->kvs || !g->folder->owned)

@@ -1,6 +1,4 @@
-/*
- * hf_config_private.h: what hf_config.c and hf_keys.c share: reading config.json.
- */
+/* hf_config_private.h: what hf_config.c and hf_keys.c share: reading config.json. */
 #pragma once
 
 #include "model/formats/folder.h"
@@ -14,7 +12,7 @@ struct ig_hf_reading {
 	const json_t *text; /* the language model's object: root, or within it */
 	const char *label;
 	struct ig_error *err;
-	int rc; /* the first error; what follows does nothing */
+	int rc; /* the first error; later calls do nothing */
 	char path[96];
 };
 
@@ -35,11 +33,11 @@ const char *ig_hf_string(struct ig_hf_reading *r, const json_t *object, const ch
 void ig_hf_put_u32(struct ig_hf_reading *r, const char *key, uint32_t v);
 void ig_hf_put_f32(struct ig_hf_reading *r, const char *key, double v);
 void ig_hf_put_str(struct ig_hf_reading *r, const char *key, const char *v);
-/* What was put under this key; NULL: nothing. */
+/* The value that was put under this key, or NULL. */
 const struct ig_kv *ig_hf_find_put(const struct ig_hf_reading *r, const char *key);
 /* The whole number under this key, or 0. */
 uint32_t ig_hf_was_put(const struct ig_hf_reading *r, const char *key);
 
-/* The keys of the architecture's table, and what its own function says. */
+/* Put the keys of the architecture's table, and call its own function. */
 void ig_hf_put_keys(struct ig_hf_reading *r);
 void ig_hf_run_hook(struct ig_hf_reading *r);

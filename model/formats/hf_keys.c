@@ -1,5 +1,5 @@
 /*
- * hf_keys.c: values of config.json, and the keys that an architecture's table makes of them
+ * hf_keys.c: reads values of config.json, and converts them to keys by an architecture's table
  * (include/ingot/arch_files.h).
  */
 #include "model/formats/hf_config_private.h"
@@ -24,7 +24,7 @@ void ig_hf_fail(struct ig_hf_reading *r, int code, const char *key, const char *
 	r->rc = ig_fail(r->err, code, "%s: \"%s\" %s", r->label, key, what);
 }
 
-/* ---- what the file says -------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------- */
 
 const json_t *ig_hf_get(const json_t *object, const char *key)
 {
@@ -33,7 +33,6 @@ const json_t *ig_hf_get(const json_t *object, const char *key)
 	return json_is_null(v) ? NULL : v;
 }
 
-/* A whole number; false where it is missing. */
 bool ig_hf_whole(struct ig_hf_reading *r, const json_t *object, const char *key, uint32_t *out)
 {
 	const json_t *v = ig_hf_get(object, key);
@@ -72,18 +71,17 @@ bool ig_hf_flag(struct ig_hf_reading *r, const json_t *object, const char *key, 
 	return v ? json_is_true(v) : fallback;
 }
 
-/* A string that is to be printed or compared; NULL where it is missing. */
 const char *ig_hf_string(struct ig_hf_reading *r, const json_t *object, const char *key)
 {
 	const json_t *v = ig_hf_get(object, key);
 
 	if (v && !json_is_string(v))
-		ig_hf_fail(r, -EINVAL, key, "is no string");
+		ig_hf_fail(r, -EINVAL, key, "is not a string");
 	return json_string_value(v);
 }
 
-/* The object within the language model's that has the value of this name (struct
- * ig_config_key), and the value's key there, which lies in r->path. */
+/* The object, within the language model's, with the value of this name (struct ig_config_key), and
+ * the value's key there, which is in r->path. */
 static const json_t *object_of(struct ig_hf_reading *r, const char *name, const char **key)
 {
 	const json_t *o;
@@ -102,7 +100,7 @@ static const json_t *object_of(struct ig_hf_reading *r, const char *name, const 
 	return o;
 }
 
-/* What is asked for when this is anything but missing, false, 0 or empty is not done. */
+/* Any value other than missing, false, 0 or empty is an error. */
 static void refuse(struct ig_hf_reading *r, const json_t *object, const char *key)
 {
 	const json_t *v = ig_hf_get(object, key);
@@ -110,13 +108,13 @@ static void refuse(struct ig_hf_reading *r, const json_t *object, const char *ke
 	if (!v || json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0) ||
 	    (json_is_array(v) && !json_array_size(v)))
 		return;
-	ig_hf_fail(r, -ENOTSUP, key, "is set: what it asks for is not supported");
+	ig_hf_fail(r, -ENOTSUP, key, "is set: not supported");
 }
 
 /* ---- keys -------------------------------------------------------------------------------- */
 
-/* A key with its value, n elements of size bytes; all but general keys get the
- * architecture's name before them.  elem: of an array. */
+/* A key with its value, n elements of size bytes; all but general keys get the architecture's name
+ * as a prefix.  elem: of an array. */
 static void put_all(struct ig_hf_reading *r, const char *key, enum ig_kv_type type, uint32_t elem,
 		    const void *value, uint64_t n, size_t size)
 {
@@ -130,10 +128,10 @@ static void put_all(struct ig_hf_reading *r, const char *key, enum ig_kv_type ty
 	if (r->rc)
 		return;
 	if (len >= sizeof name || g->n_kvs == IG_HF_MAX_KEYS) {
-		ig_hf_fail(r, -EINVAL, key, "is too long, or one key too many");
+		ig_hf_fail(r, -EINVAL, key, "is too long, or there are too many keys");
 		return;
 	}
-	/* GGUF has an array's type and length before it, a string's length. */
+	/* In GGUF, an array's type and length, or a string's length, precede it. */
 	uint8_t *p = malloc(16 + n * size + len), *at;
 	if (!p) {
 		r->rc = ig_checkpoint_no_memory(g, 16 + n * size + len, r->err);
@@ -227,7 +225,7 @@ static void put_number(struct ig_hf_reading *r, const struct ig_config_key *k, c
 		ig_hf_put_u32(r, k->gguf, given ? u : (uint32_t)f);
 }
 
-/* A list of two words, one a layer, as booleans. */
+/* A list with one of two words for each layer, as booleans. */
 static void put_layers(struct ig_hf_reading *r, const struct ig_config_key *k, const json_t *list,
 		       const char *name)
 {
@@ -237,7 +235,7 @@ static void put_layers(struct ig_hf_reading *r, const struct ig_config_key *k, c
 	if (!list || r->rc)
 		return;
 	if (!json_is_array(list) || json_array_size(list) != n || n > IG_HF_MAX_LAYERS) {
-		ig_hf_fail(r, -EINVAL, name, "is no list of %zu layers", n);
+		ig_hf_fail(r, -EINVAL, name, "is not a list of %zu layers", n);
 		return;
 	}
 	for (size_t i = 0; i < n; i++) {
@@ -292,9 +290,7 @@ static void put_key(struct ig_hf_reading *r, const struct ig_config_key *k)
 	case IG_CONFIG_TRUE:
 	case IG_CONFIG_FALSE: check_flag(r, k, object, name); break;
 	case IG_CONFIG_REFUSED: refuse(r, object, name); break;
-	default:
-		ig_hf_fail(r, -ENOTSUP, name, "is of kind %u, which this Ingot does not know",
-			   k->kind);
+	default: ig_hf_fail(r, -ENOTSUP, name, "is of kind %u, which is not supported", k->kind);
 	}
 }
 
@@ -348,7 +344,7 @@ void ig_hf_put_keys(struct ig_hf_reading *r)
 	}
 }
 
-/* What the architecture's own function sees of it. */
+/* What the architecture's own function gets. */
 struct hook {
 	struct ig_config c;
 	struct ig_hf_reading *r;

@@ -1,22 +1,22 @@
 /*
- * hf_names.c: what a tensor of Hugging Face or MLX is called in GGUF, by the architecture's
- * table (include/ingot/arch_files.h).
+ * hf_names.c: GGUF's names for tensors of Hugging Face or MLX, by the architecture's table
+ * (include/ingot/arch_files.h).
  *
- * A name is a way through modules, "model.layers.3.self_attn.q_proj.weight"; what stands
- * before "layers" differs with the class that wrote the file, so it is taken off.  What no
- * text model needs is left out by rule; any other name that the table does not have is an
- * error, for a part that is silently left out makes another model.
+ * A name is a path of modules, "model.layers.3.self_attn.q_proj.weight"; the part before "layers"
+ * depends on the class that wrote the file, so it is stripped.  Tensors that no text model needs
+ * are skipped by rule; any other name that is not in the table is an error, since a silently
+ * missing part makes another model.
  */
 #include "model/formats/folder.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* Ways to a text model that is a part of another one. */
+/* Paths to a text model within another model. */
 static const char *const prefixes[] = { "model.", "language_model.", "text_model.",
 					"transformer." };
 
-/* Other parts of models that see or hear. */
+/* Other parts of multimodal models. */
 static const char *const other_parts[] = {
 	"vision_tower.",   "vision_model.",	     "visual.",
 	"vision_encoder.", "multi_modal_projector.", "vision_language_adapter.",
@@ -52,7 +52,7 @@ static bool take_number(const char **s, uint32_t max, uint32_t *out)
 	return true;
 }
 
-/* What stands behind the module: GGUF's ending, and which of MLX's parts it is. */
+/* Endings after the module: GGUF's ending, and which of MLX's parts it is. */
 static const struct {
 	const char *hf, *gguf;
 	enum ig_hf_kind kind;
@@ -73,7 +73,7 @@ static bool take_ending(const char *s, struct ig_hf_place *out, const char **ggu
 	return false;
 }
 
-/* Is s this name of the table with an ending?  *layer: the number in it. */
+/* Whether s is this name of the table with an ending; *layer: the number in it. */
 static bool matches(const struct ig_hf_config *c, const struct ig_tensor_name *n, const char *s,
 		    struct ig_hf_place *out, uint32_t *layer, const char **ending)
 {
@@ -93,7 +93,7 @@ static bool matches(const struct ig_hf_config *c, const struct ig_tensor_name *n
 			return false;
 		}
 	}
-	/* Only parameters of their own have no ending. */
+	/* Only merged experts have no ending. */
 	if ((!strcmp(s, ".bias") && !(n->flags & IG_TENSOR_BIAS)) ||
 	    (!*s && (!(n->flags & IG_TENSOR_EXPERTS) || out->expert >= 0)) ||
 	    (n->flags & IG_TENSOR_EXPERTS && !c->n_experts))
@@ -102,7 +102,7 @@ static bool matches(const struct ig_hf_config *c, const struct ig_tensor_name *n
 	return take_ending(s, out, ending);
 }
 
-/* GGUF's name of the table's, "blk.%u.attn_q", or of two names the first or the second. */
+/* GGUF's name from the table, "blk.%u.attn_q", or the first or second of two names. */
 static bool write_name(char out[IG_HF_NAME_BYTES], const char *gguf, bool second, uint32_t layer,
 		       const char *ending)
 {
@@ -118,7 +118,7 @@ static bool write_name(char out[IG_HF_NAME_BYTES], const char *gguf, bool second
 	return n < IG_HF_NAME_BYTES;
 }
 
-/* Nobody needs these: constants that older files kept, and a head that is the embedding. */
+/* Tensors that are not needed: constants in older files, and a head equal to the embedding. */
 static bool is_left_out(const struct ig_hf_config *c, const char *s)
 {
 	size_t len = strlen(s);
@@ -161,7 +161,7 @@ int ig_hf_name(const struct ig_hf_config *c, const char *hf, bool second, const 
 			return 0;
 	}
 	return ig_fail(err, -ENOTSUP,
-		       "%s: tensor \"%s\" is no part of this architecture that Ingot "
+		       "%s: tensor \"%s\" is not a part of this architecture that Ingot "
 		       "knows (%u layers, %u experts)",
 		       label, ig_show(hf, strlen(hf)).text, c->n_layers, c->n_experts);
 }

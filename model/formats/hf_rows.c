@@ -1,62 +1,35 @@
 /*
- * hf_rows.c: rows of tensors that no file has as they are wanted: experts from tensors of
- * their own, heads whose halves become pairs, transposed matrices, vectors as float32, and
- * MLX's quantised groups.
+ * hf_rows.c: converts rows: experts in separate tensors, heads whose halves are interleaved,
+ * transposed matrices, vectors to float32, MLX's quantised groups.
  *
- * MLX's affine groups are v = scale q + bias with a scale and a bias of 32, 64 or 128
- * values, codes of 4 or 8 bits packed from the lowest bits on.  That is what Q4_1 and Q8_M
- * say of 32 values, so codes are taken as they are; a scale that float16 can't hold is
- * rounded, which is logged once a model.
+ * MLX's affine groups are v = scale q + bias with one scale and bias for 32, 64 or 128 values, codes
+ * of 4 or 8 bits packed from the lowest bits on.  Q4_1 and Q8_M are the same for 32 values, so codes
+ * are copied; a scale that float16 can't represent is rounded, which is logged once for a model.
  */
 #include "model/formats/folder.h"
 
 #include "base/log.h"
+#include "model/quantize/quantize.h"
 
+#include <math.h>
 #include <string.h>
 
-/* ---- short floats ---------------------------------------------------------------------- */
-
-static float float_of_bf16(uint16_t b)
-{
-	uint32_t bits = (uint32_t)b << 16;
-	float f;
-
-	memcpy(&f, &bits, sizeof f);
-	return f;
-}
+/* ---- MLX's groups ------------------------------------------------------------------------ */
 
 /* The nearest half, ties to even; what is too large becomes the largest. */
 static uint16_t half_of(float f)
 {
-	uint32_t bits, sign, rest;
-	int exponent;
+	uint16_t sign = signbit(f) ? 0x8000 : 0, h = sign | (isnan(f) ? 0x7e00 : 0x7bff);
 
-	memcpy(&bits, &f, sizeof bits);
-	sign = bits >> 16 & 0x8000;
-	rest = bits & 0x7fffffff;
-	if (rest > 0x7f800000) /* NaN */
-		return (uint16_t)(sign | 0x7e00);
-	if (rest >= 0x477ff000)
-		return (uint16_t)(sign | 0x7bff);
-	exponent = (int)(rest >> 23) - 112; /* as a half has it */
-	if (exponent <= 0) {
-		/* Subnormal: units of 2^-24; adding 0.5 rounds to them. */
-		float magnitude;
-		memcpy(&magnitude, &rest, sizeof magnitude);
-		magnitude += 0.5f;
-		memcpy(&rest, &magnitude, sizeof rest);
-		return (uint16_t)(sign | (rest - 0x3f000000));
-	}
-	rest -= 112u << 23;
-	rest += 0xfff + (rest >> 13 & 1);
-	return (uint16_t)(sign | rest >> 13);
+	ig_quantize_row(IG_F16, &f, 1, &h, NULL); /* h stays if f is too large or NaN */
+	return h;
 }
 
-static float float_of_half(uint16_t h)
+static float float_of(uint32_t dtype, uint16_t h)
 {
 	float f;
 
-	ig_dtype_to_f32(IG_F16, &h, &f, 1);
+	ig_dtype_to_f32(dtype, &h, &f, 1);
 	return f;
 }
 
@@ -72,21 +45,19 @@ static uint16_t scale_at(const struct ig_checkpoint *g, const struct ig_st_tenso
 		memcpy(&h, t->data + 2 * i, sizeof h);
 		if (t->type == IG_ST_F16)
 			return h;
-		f = float_of_bf16(h);
+		f = float_of(IG_BF16, h);
 	}
 	h = half_of(f);
-	if (float_of_half(h) != f && !atomic_exchange(&g->folder->warned, true))
-		ig_log_warn("%s: tensor \"%s\": %g can't be held by float16 and became %g; this is "
-			    "said once",
-			    g->label, t->name, (double)f, (double)float_of_half(h));
+	if (float_of(IG_F16, h) != f && !atomic_exchange(&g->folder->warned, true))
+		ig_log_warn("%s: tensor \"%s\": float16 can't represent %g, which became %g; "
+			    "logged once",
+			    g->label, t->name, (double)f, (double)float_of(IG_F16, h));
 	return h;
 }
 
-/* ---- MLX's groups ------------------------------------------------------------------------ */
-
 static int64_t last_dim(const struct ig_st_tensor *t) { return t->dims[t->n_dims - 1]; }
 
-/* Block b of 32 values of the source's row, as Q4_1 or Q8_M has it. */
+/* Block b of 32 values of the source's row, as Q4_1 or Q8_M. */
 static void make_block(const struct ig_checkpoint *g, const struct ig_hf_made *m,
 		       const struct ig_hf_part *p, int64_t row, int64_t b, int64_t n_cols,
 		       uint8_t *dst)
@@ -111,14 +82,14 @@ static void make_block(const struct ig_checkpoint *g, const struct ig_hf_made *m
 
 /* ---- rows ------------------------------------------------------------------------------- */
 
-/* The file's row, or value of a vector, that GGUF has as number i: in a head of n, value
- * i of the first half and of the second become neighbours. */
+/* The file's index of row i, or value i of a vector, of GGUF: in a head of n, the two halves are
+ * interleaved. */
 static int64_t in_pairs(int64_t i, int64_t n)
 {
 	return n ? i - i % n + i % n % 2 * (n / 2) + i % n / 2 : i;
 }
 
-/* Row `row` of a piece, as the tensor has it. */
+/* Convert row `row` of a piece. */
 static void make_row(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t,
 		     const struct ig_hf_made *m, const struct ig_hf_part *p, int64_t row,
 		     uint8_t *dst)
@@ -159,7 +130,7 @@ static void make_vector(const struct ig_checkpoint_tensor *t, const struct ig_hf
 	}
 }
 
-/* Columns of the file become rows; the file's rows are walked once. */
+/* Columns of the file become rows; one pass over the file's rows. */
 static void make_transposed(const struct ig_checkpoint_tensor *t, const struct ig_hf_made *m,
 			    int64_t first, int64_t n, uint8_t *dst)
 {

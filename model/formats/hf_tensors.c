@@ -1,10 +1,10 @@
 /*
- * hf_tensors.c: the tensors of a folder's files as GGUF's: which of them make one, in which
- * type and shape, and how its rows are made.
+ * hf_tensors.c: maps the tensors of a folder's files to GGUF's: which of them form one, its type and
+ * shape, and the conversion of its rows.
  *
- * Names are sorted, so that an expert's matrix stands beside the next expert's, and MLX's
- * scales and biases beside their codes.  A tensor that lies in a file as it is wanted is
- * used where it lies; what is made is checked here, so that making can't fail.
+ * Entries are sorted by GGUF's name, so that the matrices of all experts are adjacent, and MLX's
+ * scales and biases follow their codes.  A tensor that needs no conversion is used in place; all
+ * others are checked here, so that the conversion can't fail.
  */
 #include "model/formats/folder.h"
 
@@ -118,7 +118,7 @@ static struct group group_at(const struct placing *p, size_t at)
 	return x;
 }
 
-/* ---- which belong together ------------------------------------------------------------------ */
+/* ---- groups ------------------------------------------------------------------ */
 
 static bool same_shape(const struct ig_st_tensor *a, const struct ig_st_tensor *b)
 {
@@ -126,7 +126,7 @@ static bool same_shape(const struct ig_st_tensor *a, const struct ig_st_tensor *
 	       !memcmp(a->dims, b->dims, a->n_dims * sizeof *a->dims);
 }
 
-/* One tensor, or one of each expert, all of one shape. */
+/* Check for one tensor, or one of each expert, all with the same shape. */
 static int check_kind(const struct placing *p, const struct entry *e, size_t n)
 {
 	uint32_t n_experts = p->f->config.n_experts;
@@ -136,7 +136,7 @@ static int check_kind(const struct placing *p, const struct entry *e, size_t n)
 			   ig_show(e->t->name, strlen(e->t->name)).text);
 	for (size_t i = 0; i < n && e->place.expert >= 0; i++) {
 		if (e[i].place.expert > (int32_t)i)
-			return bad(p, -EINVAL, e[i].t, "stands where expert %zu is missing", i);
+			return bad(p, -EINVAL, e[i].t, "comes where expert %zu is missing", i);
 		if (e[i].place.expert < (int32_t)i)
 			return bad(p, -EINVAL, e[i].t, "and \"%s\" are the same part of the model",
 				   ig_show(e[i - 1].t->name, strlen(e[i - 1].t->name)).text);
@@ -156,7 +156,7 @@ static int check_group(const struct placing *p, const struct group *x)
 	int rc;
 
 	if (!x->n)
-		return bad(p, -EINVAL, x->scales->t, "has no weight beside it");
+		return bad(p, -EINVAL, x->scales->t, "has no weight");
 	if ((rc = check_kind(p, x->main, x->n)) ||
 	    (x->n_scales && (rc = check_kind(p, x->scales, x->n_scales))) ||
 	    (x->n_biases && (rc = check_kind(p, x->biases, x->n_biases))))
@@ -177,7 +177,7 @@ static int check_group(const struct placing *p, const struct group *x)
 
 /* ---- types and shapes -------------------------------------------------------------------------- */
 
-/* MLX's object of the module that this is the weight of, or the one of all. */
+/* MLX's object for the module of this weight, or the one for all. */
 static int read_group_size(const struct placing *p, const struct ig_st_tensor *t, uint32_t *group,
 			   uint32_t *bits)
 {
@@ -215,7 +215,7 @@ static int read_group_size(const struct placing *p, const struct ig_st_tensor *t
 	return 0;
 }
 
-/* The dtype of the file's rows, and how many values a row has. */
+/* The dtype and number of values of the file's rows. */
 static int source_of(const struct placing *p, const struct group *x, uint32_t *dtype,
 		     int64_t *n_cols)
 {
@@ -246,7 +246,7 @@ static int source_of(const struct placing *p, const struct group *x, uint32_t *d
 	rc = read_group_size(p, t, &group, &bits);
 	if (rc)
 		return rc;
-	/* The file is not as large as 2^58 bytes, so neither product is too large. */
+	/* The file is smaller than 2^58 bytes, so no product overflows. */
 	*n_cols = last * (32 / bits);
 	if (s->dims[s->n_dims - 1] != *n_cols / group || *n_cols % group)
 		return bad(p, -EINVAL, t,
@@ -257,7 +257,7 @@ static int source_of(const struct placing *p, const struct group *x, uint32_t *d
 	return 0;
 }
 
-/* [rows, columns] of one of the group's tensors; n_dims as GGUF has it. */
+/* [rows, columns] of one of the group's tensors; n_dims of GGUF. */
 static int shape_of(const struct placing *p, const struct group *x, struct ig_hf_made *m,
 		    struct ig_checkpoint_tensor *out)
 {
@@ -305,7 +305,7 @@ static struct ig_hf_part piece_of(const struct group *x, size_t i, int64_t first
 				    .first_row = first_row };
 }
 
-/* out has one expert's rows, or the tensor's; afterwards all of them. */
+/* out has the rows of one expert or of the tensor; afterwards all rows. */
 static int add_pieces(struct placing *p, const struct group *x, struct ig_hf_made *m,
 		      struct ig_checkpoint_tensor *out)
 {
@@ -326,14 +326,7 @@ static int add_pieces(struct placing *p, const struct group *x, struct ig_hf_mad
 	return 0;
 }
 
-static bool ends_with(const char *s, const char *ending)
-{
-	size_t len = strlen(s), n = strlen(ending);
-
-	return len > n && !strcmp(s + len - n, ending);
-}
-
-/* In the file as it is wanted?  Then nothing is made. */
+/* Use the file's data in place if it needs no conversion. */
 static void use_data(struct ig_hf_made *m, struct ig_checkpoint_tensor *t)
 {
 	const struct ig_hf_part *q = &m->pieces[0];
@@ -360,10 +353,10 @@ static int place_group(struct placing *p, const struct group *x)
 	t->dtype = t->n_dims == 1 || flags & IG_TENSOR_F32 ? IG_F32 : m->source;
 	if (t->n_dims == 1 && x->n_scales)
 		return bad(p, -ENOTSUP, x->main->t, "is a quantised vector: not supported");
-	if (flags & IG_TENSOR_PLUS_ONE && ends_with(name, ".weight"))
+	if (flags & IG_TENSOR_PLUS_ONE && ig_ends_with(name, ".weight"))
 		m->add = 1;
 	if (m->add != 0 && t->n_dims != 1)
-		return bad(p, -EINVAL, x->main->t, "is no vector");
+		return bad(p, -EINVAL, x->main->t, "is not a vector");
 	if (flags & IG_TENSOR_PAIRS) {
 		m->head_rows = c->head_dim;
 		if ((t->n_dims == 1 ? t->n_cols : t->n_rows) % m->head_rows)
@@ -385,9 +378,9 @@ static int place_group(struct placing *p, const struct group *x)
 	return 0;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------------- */
+/* ---- all tensors ------------------------------------------------------------------------------------- */
 
-/* How many tensors and pieces there will be. */
+/* The number of tensors and pieces. */
 static int count_groups(const struct placing *p, size_t *n_tensors, size_t *n_pieces)
 {
 	int rc;

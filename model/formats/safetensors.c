@@ -1,9 +1,9 @@
 /*
  * safetensors.c: see safetensors.h.
  *
- * A file is the header's length in 8 bytes, the header, and the data.  The header is an
- * object: "__metadata__", which nobody needs here, and for each tensor its type, shape and
- * data_offsets, begin and end within the data.
+ * A file is the header's length in 8 bytes, the header, and the data.  The header is an object:
+ * "__metadata__", which is ignored, and for each tensor its type, shape and data_offsets, begin and
+ * end within the data.
  */
 #include "model/formats/safetensors.h"
 
@@ -39,7 +39,7 @@ static const struct {
 struct reader {
 	const char *label;
 	const uint8_t *data;
-	uint64_t n_data; /* bytes behind the header */
+	uint64_t n_data; /* bytes after the header */
 	struct ig_error *err;
 };
 
@@ -62,7 +62,7 @@ static int read_type(const struct reader *r, struct ig_st_tensor *t, const json_
 	const char *name = json_string_value(json_object_get(entry, "dtype"));
 
 	if (!name)
-		return bad(r, t->name, "dtype is missing, or no string");
+		return bad(r, t->name, "dtype is missing, or not a string");
 	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
 		if (!strcmp(types[i].name, name)) {
 			t->type = types[i].type;
@@ -79,7 +79,7 @@ static int read_shape(const struct reader *r, struct ig_st_tensor *t, const json
 	const json_t *shape = json_object_get(entry, "shape");
 
 	if (!json_is_array(shape))
-		return bad(r, t->name, "shape is missing, or no list");
+		return bad(r, t->name, "shape is missing, or not a list");
 	if (json_array_size(shape) > IG_ST_MAX_DIMS)
 		return bad(r, t->name, "shape has %zu dimensions, at most %d are read",
 			   json_array_size(shape), IG_ST_MAX_DIMS);
@@ -107,12 +107,12 @@ static int read_entry(const struct reader *r, struct ig_st_tensor *t, const json
 	int rc;
 
 	if (!json_is_object(entry))
-		return bad(r, t->name, "its entry in the header is no object");
+		return bad(r, t->name, "its entry in the header is not an object");
 	if ((rc = read_type(r, t, entry, &value_bytes)) ||
 	    (rc = read_shape(r, t, entry, &n_values)))
 		return rc;
 	if (!json_is_array(offsets) || json_array_size(offsets) != 2)
-		return bad(r, t->name, "data_offsets is missing, or no list of two numbers");
+		return bad(r, t->name, "data_offsets is missing, or not a list of two numbers");
 	for (size_t i = 0; i < 2; i++) {
 		const json_t *n = json_array_get(offsets, i);
 		if (!json_is_integer(n) || json_integer_value(n) < 0)
@@ -149,7 +149,7 @@ static int by_place(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-/* Neither holes nor overlaps: bytes that nobody checks could hide there. */
+/* Refuse gaps and overlaps: unchecked data could be hidden there. */
 static int check_places(const struct reader *r, const struct ig_st_file *f)
 {
 	uint64_t end = 0;

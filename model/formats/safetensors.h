@@ -1,9 +1,8 @@
 /*
- * safetensors.h: one file in the format safetensors, taken apart: which tensors lie where.
+ * safetensors.h: reads the header of a safetensors file: its tensors and their offsets.
  *
- * The header is JSON.  Every tensor's bytes lie within the file, as many as type and shape
- * say, none belong to two, and none to no tensor.  What the tensors are for is known to
- * folder.c alone.
+ * The header is JSON.  Every tensor's bytes are within the file, match its type and shape, and do
+ * not overlap; no bytes are unused.
  */
 #pragma once
 
@@ -11,7 +10,7 @@
 
 #include <ingot/module.h>
 
-/* The types that are read; of all others only the size is known. */
+/* The types that are read; for all others only the size is known. */
 enum ig_st_type { IG_ST_F32, IG_ST_F16, IG_ST_BF16, IG_ST_U32, IG_ST_OTHER };
 
 #define IG_ST_MAX_DIMS 8
@@ -24,12 +23,12 @@ struct ig_st_tensor {
 	uint32_t n_dims;	      /* 0 to IG_ST_MAX_DIMS */
 	uint32_t file;		      /* for the caller */
 	int64_t dims[IG_ST_MAX_DIMS]; /* rows first; each may be 0 */
-	const uint8_t *data;	      /* into the file; aligned to nothing */
+	const uint8_t *data;	      /* into the file; not aligned */
 	uint64_t n_bytes;
 };
 
 struct ig_st_file {
-	struct ig_st_tensor *tensors; /* as they lie in the file */
+	struct ig_st_tensor *tensors; /* in the order of their data */
 	uint32_t n_tensors;
 	char *names;
 };

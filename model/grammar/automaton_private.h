@@ -1,10 +1,10 @@
 /*
- * automaton_private.h: finite automata over bytes, as schemas, expressions and literal
- * texts become them: one that is built edge by edge (nondeterministic), and one that is
- * made of it (deterministic) and that sets can be computed with.
+ * automaton_private.h: finite automata over bytes for schemas, expressions and literal texts: a
+ * nondeterministic one, built edge by edge, and a deterministic one made from it, with set
+ * operations.
  *
- * Beside bytes an edge may carry a call of another automaton (a rule of the grammar) or a
- * control token of the vocabulary; both are symbols here, nothing looks behind them.
+ * An edge may also carry a reference to another automaton (a rule of the grammar) or a control
+ * token of the vocabulary; automata treat both as opaque symbols.
  */
 #pragma once
 
@@ -12,18 +12,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bounds of one compilation, together below 64 MiB. */
+/* Limits of one compilation, together below 64 MiB. */
 #define IG_NFA_MAX_NODES 500000u
 #define IG_NFA_MAX_EDGES 1000000u
 #define IG_DFA_MAX_STATES 200000u
 #define IG_DFA_MAX_RANGES 1500000u
 #define IG_MAX_RANGES 3000000u	    /* of all automata of one compilation */
 #define IG_DFA_MAX_MEMBERS 3000000u /* of all sets of nodes together */
-#define IG_MAX_WORK 20000000u	    /* nodes looked at while sets are made: about 0.2 s */
+#define IG_MAX_WORK 20000000u	    /* nodes visited while sets are made: about 0.2 s */
 
 struct ig_budget {	       /* of one compilation */
-	uint64_t work, states; /* that are left */
-	uint64_t n_ranges;     /* that were made */
+	uint64_t work, states; /* still allowed */
+	uint64_t n_ranges;     /* made so far */
 };
 
 /* ---- nondeterministic ------------------------------------------------------------ */
@@ -32,8 +32,8 @@ enum ig_nfa_kind {
 	IG_NFA_EMPTY,
 	IG_NFA_RANGE, /* bytes lo to hi */
 	IG_NFA_SYMBOL,
-	IG_NFA_BEGIN, /* nothing was read yet */
-	IG_NFA_END,   /* nothing more will be read */
+	IG_NFA_BEGIN, /* only before the first byte */
+	IG_NFA_END,   /* only after the last byte */
 };
 
 #define IG_SYMBOL_TOKEN 0x80000000u /* | id: a control token; else the number of a rule */
@@ -53,7 +53,7 @@ struct ig_nfa {
 
 void ig_nfa_init(struct ig_nfa *a, struct ig_budget *budget);
 void ig_nfa_finish(struct ig_nfa *a);
-/* Forget nodes and edges, keep the memory. */
+/* Remove nodes and edges; the memory stays for reuse. */
 void ig_nfa_clear(struct ig_nfa *a);
 
 /* A node; 0 after a failure. */
@@ -70,7 +70,7 @@ static inline void ig_nfa_bytes(struct ig_nfa *a, uint32_t from, uint32_t to, un
 	ig_nfa_add(a, from, to, IG_NFA_RANGE, lo, hi, 0);
 }
 
-/* Each of these goes on at from and gives the node where it ends. */
+/* Each of these adds edges after node from and returns the node where they end. */
 uint32_t ig_nfa_byte(struct ig_nfa *a, uint32_t from, unsigned byte);
 uint32_t ig_nfa_text(struct ig_nfa *a, uint32_t from, const char *s, size_t len);
 uint32_t ig_nfa_call(struct ig_nfa *a, uint32_t from, uint32_t rule);
@@ -89,7 +89,7 @@ struct ig_dfa_symbol {
 	uint32_t symbol, to;
 };
 
-/* State 0 is where it starts.  The ranges of a state ascend and don't meet. */
+/* State 0 is the start.  The ranges of a state ascend and don't overlap. */
 struct ig_dfa {
 	uint32_t n_states;
 	uint32_t *range_at;  /* [n_states + 1] into ranges */
@@ -99,32 +99,33 @@ struct ig_dfa {
 	uint8_t *accepts; /* [n_states] */
 };
 
-void ig_dfa_finish(struct ig_dfa *d); /* also of zeros */
+void ig_dfa_finish(struct ig_dfa *d); /* zeros are fine */
 
-/* What a reads from start to end.  0, -ENOMEM or -E2BIG. */
+/* The automaton of what a reads from start to end.  0, -ENOMEM or -E2BIG. */
 int ig_dfa_of(struct ig_nfa *a, uint32_t start, uint32_t end, struct ig_dfa *out);
-/* Where byte leads from state; -1: nowhere. */
+/* The state that byte leads to; -1: none. */
 int64_t ig_dfa_step(const struct ig_dfa *d, uint32_t state, unsigned byte);
 
-/* The following have no symbols.  What both accept, or a and not b. */
+/* For automata without symbols: what both accept, or (minus) what a accepts and b does not. */
 int ig_dfa_product(const struct ig_dfa *a, const struct ig_dfa *b, bool minus,
 		   struct ig_budget *budget, struct ig_dfa *out);
-/* Split classes [n_states] (any numbers; *n_classes: how many, or 0) until states of one
- * class, byte by byte, lead to states of one class, or for max_rounds: then those of one
- * class agree on that many bytes.  0, -ENOMEM or -E2BIG (classes is as it was after some
- * round). */
+/* The same in place of d, which an error does not change. */
+int ig_dfa_combine(struct ig_dfa *d, const struct ig_dfa *other, bool minus,
+		   struct ig_budget *budget);
+/* Split classes [n_states] (any numbers; *n_classes: how many, or 0) until all states of a class
+ * lead, for each byte, to states of one class, or for max_rounds: then states of a class agree
+ * on that many bytes.  0, -ENOMEM or -E2BIG (classes is the result of an earlier round). */
 int ig_dfa_refine(const struct ig_dfa *d, uint32_t *classes, uint32_t *n_classes,
 		  uint32_t max_rounds, struct ig_budget *budget);
-/* The smallest that reads the same, without states from which nothing is accepted (but
- * the first). */
+/* The smallest automaton that reads the same, without dead states other than the first. */
 int ig_dfa_minimise(struct ig_dfa *d, struct ig_budget *budget);
 static inline bool ig_dfa_is_empty(const struct ig_dfa *minimised)
 {
 	return minimised->n_states == 1 && !minimised->accepts[0];
 }
 
-/* Put d into a: from the node from, to the node that is returned. */
+/* Insert d into a after node from; returns the node where it ends. */
 uint32_t ig_nfa_insert(struct ig_nfa *a, uint32_t from, const struct ig_dfa *d);
-/* The same as what stands between the quotes of a JSON string: d's bytes are UTF-8, each
- * character has one spelling there but for control characters. */
+/* The same between the quotes of a JSON string: d's bytes are UTF-8; each character has exactly
+ * one spelling, except control characters. */
 uint32_t ig_nfa_insert_json(struct ig_nfa *a, uint32_t from, const struct ig_dfa *d);

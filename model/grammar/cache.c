@@ -1,11 +1,10 @@
 /*
- * cache.c: grammars that requests share, by tokenizer and source, and the tries of
- * vocabularies that they share in turn.
+ * cache.c: caches grammars by tokenizer and source, and the tries of vocabularies that they share.
  *
- * A source's key is its whole text (schemas as jansson writes them, members in their
- * order, which matters here), compared in full.  The least recently used grammars go beyond
- * the bound; whoever still holds one keeps it.  Compiling happens outside the lock: two
- * requests that come at once with a new source may both compile it, and one result stays.
+ * A source's key is its whole text (schemas as jansson writes them, members in their order, which
+ * matters here), compared in full.  Above the limit the least recently used grammars are evicted;
+ * they live on while a request references them.  Compiling happens outside the lock: two requests
+ * with the same new source may both compile it, and one result is cached.
  */
 #include "base/json.h"
 #include "base/strbuf.h"
@@ -168,14 +167,14 @@ static struct entry *find(struct ig_grammar_cache *c, const struct ig_tokenizer 
 
 /* ---- looking up ------------------------------------------------------------------ */
 
-/* The trie of a vocabulary, made when it is first asked for; the caller's reference. */
+/* The trie of a vocabulary, made on first use; the caller's reference. */
 static int get_vocab(struct ig_grammar_cache *c, const struct ig_tokenizer *t,
 		     struct ig_vocab **out, struct ig_error *err)
 {
 	struct trie *trie;
 	int rc = 0;
 
-	pthread_mutex_lock(&c->lock); /* held while it is made: the others need it too */
+	pthread_mutex_lock(&c->lock); /* held while it is made: other requests need it too */
 	for (trie = c->tries; trie && trie->vocab->tokenizer != t; trie = trie->next)
 		;
 	if (!trie) {
@@ -195,7 +194,7 @@ out:
 	return rc;
 }
 
-/* Put a grammar first in the list, unless one of its key came before: then *g is that. */
+/* Put a grammar first in the list, unless there is one with its key: then *g becomes that. */
 static int insert(struct ig_grammar_cache *c, const struct ig_tokenizer *t, uint64_t hash,
 		  struct ig_strbuf *key, struct ig_grammar **g)
 {
@@ -217,7 +216,7 @@ static int insert(struct ig_grammar_cache *c, const struct ig_tokenizer *t, uint
 	link_first(c, e);
 	c->n_bytes += size_of(e);
 	while (c->n_bytes > c->max_bytes)
-		remove_entry(c, c->last); /* perhaps e itself: then it is kept nowhere */
+		remove_entry(c, c->last); /* perhaps e itself */
 	return 0;
 }
 

@@ -4,6 +4,8 @@
  */
 #include "model/grammar/charset_private.h"
 
+#include "model/common.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,17 +25,10 @@ void ig_charset_add(struct ig_charset *s, uint32_t first, uint32_t last)
 		s->ranges[s->n - 1].last = last;
 		return;
 	}
-	if (s->n == s->cap) {
-		uint32_t cap = s->cap ? s->cap * 2 : 8;
-		struct ig_char_range *p = realloc(s->ranges, cap * sizeof *p);
-		if (!p) {
-			s->rc = -ENOMEM;
-			return;
-		}
-		s->ranges = p;
-		s->cap = cap;
-	}
-	s->ranges[s->n++] = (struct ig_char_range){ first, last };
+	if (ig_array_grow(&s->ranges, &s->cap, s->n, sizeof *s->ranges))
+		s->ranges[s->n++] = (struct ig_char_range){ first, last };
+	else
+		s->rc = -ENOMEM;
 }
 
 void ig_charset_add_set(struct ig_charset *s, const struct ig_charset *t)

@@ -1,6 +1,4 @@
-/*
- * charset_private.h: sets of characters (code points), as expressions name them.
- */
+/* charset_private.h: sets of characters (code points) of regular expressions. */
 #pragma once
 
 #include "model/grammar/automaton_private.h"
@@ -12,7 +10,7 @@ struct ig_char_range {
 };
 
 struct ig_charset {		      /* init with zeros */
-	struct ig_char_range *ranges; /* after ig_charset_sort ascending and apart */
+	struct ig_char_range *ranges; /* after ig_charset_sort ascending and disjoint */
 	uint32_t n, cap;
 	int rc; /* -ENOMEM sticks */
 };
@@ -21,8 +19,8 @@ void ig_charset_finish(struct ig_charset *s);
 void ig_charset_add(struct ig_charset *s, uint32_t first, uint32_t last);
 void ig_charset_add_set(struct ig_charset *s, const struct ig_charset *t);
 void ig_charset_sort(struct ig_charset *s);
-/* All characters but these; surrogates and U+0000 belong to no set that is made so. */
+/* All characters but these, without surrogates and U+0000. */
 void ig_charset_negate(struct ig_charset *s);
-/* The characters of a general category ("Lu") or a group of them ("L"); false: there is no
- * such category.  It looks at every character: call it seldom. */
+/* Add the characters of a general category ("Lu") or a group of them ("L"); false: unknown.
+ * Slow: it looks at every character. */
 bool ig_charset_add_category(struct ig_charset *s, const char *name, size_t len);

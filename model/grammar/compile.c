@@ -1,13 +1,13 @@
 /*
- * compile.c: a source to a grammar.  Each rule becomes an automaton; these are laid into
- * one table; what can't be written with the vocabulary, or leads nowhere, is taken out; and
- * what the matcher wants to know of states and rules is worked out.
+ * compile.c: compiles a source to a grammar.  Each rule becomes an automaton; all automata are put
+ * into one table; edges that the vocabulary can't write and dead states are removed; and the
+ * matcher's data about states and rules is computed.
  *
- * Owns the order of a compilation and its bounds.  What rules read is written by schema.c
- * and regex.c.
+ * Owns the order of a compilation and its limits.  schema.c and regex.c write the rules.
  */
 #include "model/grammar/grammar_private.h"
 #include "base/json.h"
+#include "model/common.h"
 #include "model/grammar/regex_private.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define MAX_REPEATS 256
-#define DEAD UINT16_MAX /* needs: there is no way to the end */
+#define DEAD UINT16_MAX /* needs: the end can't be reached */
 #define REFINE_WORK 40000000u
 
 /* ---- rules ----------------------------------------------------------------------- */
@@ -34,13 +34,8 @@ int ig_compiling_rule(struct ig_compiling *c, enum ig_rule_kind kind, const json
 	if (c->n_rules == IG_MAX_RULES)
 		return ig_fail(c->err, -E2BIG, "more than %d schemas that call each other",
 			       IG_MAX_RULES);
-	if (c->n_rules == c->cap_rules) {
-		uint32_t cap = c->cap_rules ? c->cap_rules * 2 : 16;
-		if (!(r = realloc(c->rules, cap * sizeof *r)))
-			return -ENOMEM;
-		c->rules = r;
-		c->cap_rules = cap;
-	}
+	if (!ig_array_grow(&c->rules, &c->cap_rules, c->n_rules, sizeof *c->rules))
+		return -ENOMEM;
 	r = &c->rules[c->n_rules];
 	*r = (struct ig_rule){ .kind = kind, .schema = schema, .root = root };
 	if (path && !(r->path = strdup(path)))
@@ -49,7 +44,7 @@ int ig_compiling_rule(struct ig_compiling *c, enum ig_rule_kind kind, const json
 	return 0;
 }
 
-/* Exactly these bytes; where a control token's name stands in them, it will do too. */
+/* Exactly these bytes; where they contain a control token's name, that token is allowed too. */
 static uint32_t build_text(struct ig_compiling *c, uint32_t from, const char *text, size_t len)
 {
 	struct ig_nfa *a = &c->nfa;
@@ -168,7 +163,7 @@ static int build_rule(struct ig_compiling *c, uint32_t i)
 
 /* ---- one table ------------------------------------------------------------------- */
 
-/* Cut what the vocabulary has no token for out of a range, into out; how many are left. */
+/* The parts of a range that the vocabulary has tokens for, into out; returns their number. */
 static uint32_t writable(const struct ig_vocab *v, struct ig_dfa_range r, struct ig_dfa_range *out)
 {
 	uint32_t n = 0;
@@ -239,7 +234,7 @@ static int link_rules(struct ig_compiling *c, struct ig_grammar *g)
 	return 0;
 }
 
-/* ---- what leads to the end ------------------------------------------------------- */
+/* ---- reaching the end ------------------------------------------------------- */
 
 static uint32_t need_of(const struct ig_grammar *g, uint32_t s)
 {
@@ -260,7 +255,7 @@ static uint32_t need_of(const struct ig_grammar *g, uint32_t s)
 	return best;
 }
 
-/* States are numbered from where rules begin, so going backwards settles most at once. */
+/* States are numbered from the start of their rules, so one pass backwards settles most. */
 static int find_needs(struct ig_compiling *c, struct ig_grammar *g)
 {
 	uint64_t cost = g->a.n_states + (uint64_t)g->a.range_at[g->a.n_states] +
@@ -286,14 +281,14 @@ static int find_needs(struct ig_compiling *c, struct ig_grammar *g)
 	}
 	if (g->needs[g->starts[0]] == DEAD)
 		return ig_fail(c->err, -EINVAL,
-			       "no text that the vocabulary can write has this form");
+			       "the vocabulary can't write any text that the grammar allows");
 	if (g->needs[g->starts[0]] > IG_MAX_NEED)
-		return ig_fail(c->err, -E2BIG, "the least value is nested more than %u deep",
+		return ig_fail(c->err, -E2BIG, "the smallest value is nested more than %u deep",
 			       IG_MAX_NEED);
 	return 0;
 }
 
-/* Take out the edges to where nothing ends, and calls that would need too many more. */
+/* Remove edges to dead states, and calls that need too many further calls. */
 static void prune(struct ig_grammar *g)
 {
 	struct ig_dfa *a = &g->a;
@@ -326,11 +321,11 @@ static void prune(struct ig_grammar *g)
 	a->symbol_at[a->n_states] = n_symbols;
 }
 
-/* ---- what rules begin with ------------------------------------------------------- */
+/* ---- first bytes of rules ------------------------------------------------------- */
 
-/* Whether rule r begins with a call that leads to itself before a byte is read.  seen: 0 not
- * yet, 1 on the way, 2 done. */
-static bool goes_round(const struct ig_grammar *g, uint32_t r, uint8_t *seen, unsigned depth)
+/* Whether rule r is left-recursive: calls itself before a byte is read.  seen: 0 not yet, 1 in
+ * progress, 2 done. */
+static bool is_left_recursive(const struct ig_grammar *g, uint32_t r, uint8_t *seen, unsigned depth)
 {
 	uint32_t s = g->starts[r];
 
@@ -339,24 +334,23 @@ static bool goes_round(const struct ig_grammar *g, uint32_t r, uint8_t *seen, un
 	seen[r] = 1;
 	for (uint32_t i = g->a.symbol_at[s]; i < g->a.symbol_at[s + 1]; i++)
 		if (!(g->a.symbols[i].symbol & IG_SYMBOL_TOKEN) &&
-		    goes_round(g, g->a.symbols[i].symbol, seen, depth + 1))
+		    is_left_recursive(g, g->a.symbols[i].symbol, seen, depth + 1))
 			return true;
 	seen[r] = 2;
 	return false;
 }
 
-static int check_rounds(struct ig_compiling *c, const struct ig_grammar *g)
+static int check_recursion(struct ig_compiling *c, const struct ig_grammar *g)
 {
 	uint8_t *seen = calloc(g->n_rules, 1);
-	bool round = false;
+	bool found = false;
 
 	if (!seen)
 		return -ENOMEM;
-	for (uint32_t r = 0; r < g->n_rules && !round; r++)
-		round = goes_round(g, r, seen, 0);
+	for (uint32_t r = 0; r < g->n_rules && !found; r++)
+		found = is_left_recursive(g, r, seen, 0);
 	free(seen);
-	return round ? ig_fail(c->err, -EINVAL,
-			       "$ref leads back to itself without a value between") :
+	return found ? ig_fail(c->err, -EINVAL, "$ref refers to itself without a value between") :
 		       0;
 }
 
@@ -409,14 +403,14 @@ static int find_flags(struct ig_grammar *g)
 	return 0;
 }
 
-/* Whether a state reads all plain bytes, and they only lead on. */
+/* Whether a state reads all plain bytes, within its rule only. */
 static bool reads_plain(const struct ig_grammar *g, uint32_t s)
 {
 	const struct ig_dfa *a = &g->a;
 	bool is_first = g->n_rules == 1 || s < g->starts[1];
 	unsigned n = 0;
 
-	if (a->accepts[s] && !is_first) /* what is below on the stack may read them too */
+	if (a->accepts[s] && !is_first) /* states below on the stack may read them too */
 		return false;
 	for (uint32_t i = a->symbol_at[s]; i < a->symbol_at[s + 1]; i++)
 		for (unsigned b = 0; b < 256 && !(a->symbols[i].symbol & IG_SYMBOL_TOKEN); b++)
@@ -458,8 +452,8 @@ static int find_plains(struct ig_grammar *g)
 	return 0;
 }
 
-/* States that agree for as many bytes as a token may have share their masks: those amid a
- * long {m,n}, say. */
+/* States that agree for the length of the longest token share their masks, such as those in the
+ * middle of a long {m,n}. */
 static int find_classes(struct ig_grammar *g)
 {
 	struct ig_budget budget = { .work = REFINE_WORK };
@@ -468,7 +462,7 @@ static int find_classes(struct ig_grammar *g)
 	g->classes = malloc(g->a.n_states * sizeof *g->classes);
 	if (!g->classes)
 		return -ENOMEM;
-	/* The first rule's masks differ: nothing is below it on the stack. */
+	/* Masks of the first rule differ: the stack below it is empty. */
 	for (uint32_t s = 0; s < g->a.n_states; s++)
 		g->classes[s] = g->needs[s] * 4u + g->a.accepts[s] * 2u +
 				(g->n_rules > 1 && s >= g->starts[1]);
@@ -488,7 +482,7 @@ static int finish_grammar(struct ig_compiling *c, struct ig_grammar *g)
 {
 	int rc;
 
-	if ((rc = link_rules(c, g)) || (rc = check_rounds(c, g)) || (rc = find_needs(c, g)))
+	if ((rc = link_rules(c, g)) || (rc = check_recursion(c, g)) || (rc = find_needs(c, g)))
 		return rc;
 	prune(g);
 	if ((rc = find_firsts(g)) || (rc = find_flags(g)) || (rc = find_plains(g)) ||

@@ -1,17 +1,19 @@
 /*
- * dfa.c: computing with deterministic automata: what two have in common, the smallest of
- * its kind, which states agree for a number of bytes, and putting one into an automaton
- * that is being built, as it is or as the inside of a JSON string.
+ * dfa.c: operations on deterministic automata: product, minimisation, refinement of classes of
+ * states, and insertion into an automaton that is being built, as it is or as the inside of a
+ * JSON string.
  */
 #include "model/grammar/automaton_private.h"
+
+#include "model/common.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define NOWHERE UINT32_MAX
-/* Refining goes a round for each state in the worst case; beyond, only what leads nowhere
- * is taken out. */
+/* Refining takes a round for each state in the worst case; above this number of states only dead
+ * states are removed. */
 #define MAX_MINIMISED 3000
 
 int64_t ig_dfa_step(const struct ig_dfa *d, uint32_t state, unsigned byte)
@@ -59,7 +61,7 @@ static bool next_range(struct cursor *c, unsigned *lo, unsigned *hi, uint32_t *c
 
 static struct cursor cursor_at(const struct ig_dfa *d, const uint32_t *classes, uint32_t s)
 {
-	if (!d->ranges) /* no state has one */
+	if (!d->ranges) /* no state has a range */
 		return (struct cursor){ .classes = classes };
 	return (struct cursor){ d->ranges + d->range_at[s], d->ranges + d->range_at[s + 1],
 				classes };
@@ -156,7 +158,7 @@ int ig_dfa_refine(const struct ig_dfa *d, uint32_t *classes, uint32_t *n_classes
 
 /* ---- rebuilding ------------------------------------------------------------------ */
 
-/* Marks states from which something is accepted. */
+/* Mark the states that can reach an accepting one. */
 static int mark_live(const struct ig_dfa *d, uint8_t *live)
 {
 	uint32_t n_edges = d->range_at[d->n_states], *at, *from, *stack, depth = 0;
@@ -194,7 +196,7 @@ out:
 	return rc;
 }
 
-/* One state for each class that is live and reached from the first state's; d is replaced. */
+/* Replace d by an automaton with one state for each class that is live and reachable. */
 static int rebuild(struct ig_dfa *d, const uint32_t *classes, uint32_t n_classes,
 		   const uint8_t *live)
 {
@@ -257,7 +259,7 @@ int ig_dfa_minimise(struct ig_dfa *d, struct ig_budget *budget)
 		goto out;
 	for (uint32_t s = 0; s < d->n_states; s++)
 		classes[s] = s;
-	/* Without the dead ones first: else they part states that agree. */
+	/* Dead states go first: they would make states differ that agree otherwise. */
 	if ((rc = rebuild(d, classes, n_classes, live)))
 		goto out;
 	memset(live, 1, d->n_states);
@@ -326,9 +328,9 @@ static int pair_number(struct pairs *p, uint32_t a, uint32_t b, struct ig_budget
 	return 0;
 }
 
-/* The largest end of a piece that starts at byte and lies in one range, or between two, of
- * a state; *to: where it leads or NOWHERE. */
-static unsigned piece(const struct ig_dfa *d, uint32_t state, unsigned byte, uint32_t *to)
+/* The last byte, from byte on, that is in the same range of a state or in the same gap between
+ * two; *to: where it leads, or NOWHERE. */
+static unsigned stretch(const struct ig_dfa *d, uint32_t state, unsigned byte, uint32_t *to)
 {
 	*to = NOWHERE;
 	if (state == NOWHERE)
@@ -349,7 +351,7 @@ int ig_dfa_product(const struct ig_dfa *a, const struct ig_dfa *b, bool minus,
 		   struct ig_budget *budget, struct ig_dfa *out)
 {
 	struct pairs p = { 0 };
-	uint32_t cap_ranges = 0, cap_states = 0, n_ranges = 0, number;
+	uint32_t cap_ranges = 0, cap_range_at = 0, cap_accepts = 0, n_ranges = 0, number;
 	int rc;
 
 	*out = (struct ig_dfa){ 0 };
@@ -359,21 +361,15 @@ int ig_dfa_product(const struct ig_dfa *a, const struct ig_dfa *b, bool minus,
 		uint32_t x = p.list[s][0], y = p.list[s][1];
 		bool in_b = y != NOWHERE && b->accepts[y];
 		rc = -ENOMEM;
-		if (s + 1 >= cap_states) {
-			cap_states = cap_states ? cap_states * 2 : 128;
-			uint32_t *at = realloc(out->range_at, cap_states * sizeof *at);
-			uint8_t *accepts = at ? realloc(out->accepts, cap_states) : NULL;
-			out->range_at = at ? at : out->range_at;
-			out->accepts = accepts ? accepts : out->accepts;
-			if (!accepts)
-				goto out;
-		}
+		if (!ig_array_grow(&out->range_at, &cap_range_at, s + 1, sizeof *out->range_at) ||
+		    !ig_array_grow(&out->accepts, &cap_accepts, s, 1))
+			goto out;
 		out->range_at[s] = n_ranges;
 		out->accepts[s] = a->accepts[x] && in_b != minus;
 		for (unsigned lo = 0, hi; lo < 256; lo = hi + 1) {
 			uint32_t to[2];
-			unsigned hi_b = piece(b, y, lo, &to[1]);
-			hi = piece(a, x, lo, &to[0]);
+			unsigned hi_b = stretch(b, y, lo, &to[1]);
+			hi = stretch(a, x, lo, &to[0]);
 			if (hi_b < hi)
 				hi = hi_b;
 			if (to[0] == NOWHERE || (to[1] == NOWHERE && !minus))
@@ -384,14 +380,9 @@ int ig_dfa_product(const struct ig_dfa *a, const struct ig_dfa *b, bool minus,
 			if (n_ranges >= IG_DFA_MAX_RANGES || budget->n_ranges++ >= IG_MAX_RANGES)
 				goto out;
 			rc = -ENOMEM;
-			if (n_ranges == cap_ranges) {
-				cap_ranges = cap_ranges ? cap_ranges * 2 : 256;
-				struct ig_dfa_range *r =
-					realloc(out->ranges, cap_ranges * sizeof *r);
-				if (!r)
-					goto out;
-				out->ranges = r;
-			}
+			if (!ig_array_grow(&out->ranges, &cap_ranges, n_ranges,
+					   sizeof *out->ranges))
+				goto out;
 			out->ranges[n_ranges++] =
 				(struct ig_dfa_range){ number, (uint8_t)lo, (uint8_t)hi };
 		}
@@ -408,9 +399,22 @@ out:
 	return rc;
 }
 
+int ig_dfa_combine(struct ig_dfa *d, const struct ig_dfa *other, bool minus,
+		   struct ig_budget *budget)
+{
+	struct ig_dfa out;
+	int rc = ig_dfa_product(d, other, minus, budget, &out);
+
+	if (rc)
+		return rc;
+	ig_dfa_finish(d);
+	*d = out;
+	return 0;
+}
+
 /* ---- into an automaton that is being built --------------------------------------- */
 
-/* Nodes for d's states, the first of them; *end: where it accepts. */
+/* Nodes for d's states; returns the first.  *end: the node where it accepts. */
 static uint32_t nodes_of(struct ig_nfa *a, uint32_t from, const struct ig_dfa *d, uint32_t *end)
 {
 	uint32_t base = ig_nfa_node(a);
@@ -472,7 +476,7 @@ uint32_t ig_nfa_insert_json(struct ig_nfa *a, uint32_t from, const struct ig_dfa
 				ig_nfa_bytes(a, escape, to, (unsigned char)shorts[j].letter,
 					     (unsigned char)shorts[j].letter);
 			}
-			/* A zero can't be kept by many who read JSON: it is left out. */
+			/* U+0000 is excluded: many readers of JSON can't store it. */
 			for (unsigned c = lo ? lo : 1; c < 0x20 && c <= hi; c++) {
 				escape = escape ? escape : ig_nfa_byte(a, base + s, '\\');
 				hex = hex ? hex : ig_nfa_text(a, escape, "u00", 3);
@@ -480,7 +484,7 @@ uint32_t ig_nfa_insert_json(struct ig_nfa *a, uint32_t from, const struct ig_dfa
 			}
 			if (lo < 0x20)
 				lo = 0x20;
-			/* Around the two that are escaped. */
+			/* Without the two characters that are escaped. */
 			for (unsigned cut = 0; cut < 2; cut++) {
 				unsigned c = cut ? '\\' : '"';
 				if (lo < c && lo <= hi)

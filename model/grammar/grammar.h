@@ -1,11 +1,11 @@
 /*
- * grammar.h: which tokens may come next, so that an answer has a form: a JSON
- * schema, a regular expression, a model's way of writing calls.
+ * grammar.h: which tokens may come next, so that a completion follows a JSON schema, a regular
+ * expression, or a model's format of tool calls.
  *
- * A grammar is compiled once (prep's thread, within bounds) from a source, shared
- * by requests and kept in a cache; a matcher is one request's place in it, and the
- * engine's thread asks it for a mask before each draw.  What a schema asks for and
- * Ingot can't hold is refused by name, never ignored.
+ * A grammar is compiled once (prep's thread, within limits) from a source and cached; requests
+ * share it.  A matcher is one request's position in it; the engine's thread gets a mask from it
+ * before each token is sampled.  A keyword of a schema that is not supported is an error with its
+ * name, never ignored.
  */
 #pragma once
 
@@ -17,11 +17,11 @@ struct ig_grammar;	   /* immutable, counted; any thread */
 struct ig_grammar_matcher; /* one thread at a time */
 struct ig_grammar_cache;   /* any thread */
 
-/* ---- what is to be held ------------------------------------------------------- */
+/* ---- sources ------------------------------------------------------- */
 
 enum ig_grammar_part_kind {
-	/* Exactly these bytes; where they hold the text of a control token ("[TOOL_CALLS]["),
-	 * that token will do for it. */
+	/* Exactly these bytes; where they contain the text of a control token ("[TOOL_CALLS]["),
+	 * that token is allowed too. */
 	IG_GRAMMAR_TEXT,
 	IG_GRAMMAR_SCHEMA, /* a JSON value that the schema allows */
 	IG_GRAMMAR_OBJECT, /* any JSON object */
@@ -35,8 +35,8 @@ struct ig_grammar_part {
 	const struct json_t *schema; /* of SCHEMA */
 };
 
-/* before, then one of the choices, or up to max_repeats of them with between in
- * between, then after, then an end token of the model. */
+/* before, then one to max_repeats choices with between in between, then after, then an end
+ * token of the model. */
 struct ig_grammar_source {
 	const char *before, *between, *after; /* TEXT; NULL: nothing */
 	const struct ig_grammar_choice {
@@ -50,21 +50,21 @@ struct ig_grammar_source {
 /* ---- compiling (off the engine's thread) ---------------------------------------- */
 
 /* -EINVAL: what is wrong or not supported, with its place in the schema ("$.properties.x:
- * \"minContains\" is not supported") or expression; -E2BIG: larger than the bounds;
- * -ENOMEM.  t outlives the grammar. */
+ * \"minContains\" is not supported") or expression; -E2BIG: larger than the limits; -ENOMEM.
+ * t must outlive the grammar. */
 int ig_grammar_compile(const struct ig_tokenizer *t, const struct ig_grammar_source *source,
 		       struct ig_grammar **out, struct ig_error *err);
 struct ig_grammar *ig_grammar_ref(struct ig_grammar *g);
 void ig_grammar_unref(struct ig_grammar *g); /* NULL is fine */
 
-/* Grammars by (tokenizer, source), the least recently used go beyond max_bytes. */
+/* Grammars by (tokenizer, source); above max_bytes the least recently used are evicted. */
 int ig_grammar_cache_create(uint64_t max_bytes, struct ig_grammar_cache **out);
 void ig_grammar_cache_destroy(struct ig_grammar_cache *c); /* NULL is fine */
 /* As compile; *out is the caller's reference. */
 int ig_grammar_cache_get(struct ig_grammar_cache *c, const struct ig_tokenizer *t,
 			 const struct ig_grammar_source *source, struct ig_grammar **out,
 			 struct ig_error *err);
-/* Forget what belongs to a tokenizer that is to be closed. */
+/* Remove what belongs to a tokenizer, which may be closed afterwards. */
 void ig_grammar_cache_drop(struct ig_grammar_cache *c, const struct ig_tokenizer *t);
 
 /* ---- matching (the engine's thread; no allocation after create) --------------------- */
@@ -72,10 +72,10 @@ void ig_grammar_cache_drop(struct ig_grammar_cache *c, const struct ig_tokenizer
 /* Takes its own reference of g; NULL without memory. */
 struct ig_grammar_matcher *ig_grammar_matcher_create(struct ig_grammar *g);
 void ig_grammar_matcher_destroy(struct ig_grammar_matcher *m); /* NULL is fine */
-/* Set the bits of the tokens that may come next, clear all others; end tokens where the
- * text may end.  mask holds (n_vocab + 31) / 32 words.  At least one bit is set. */
+/* Set the bits of the tokens that may come next, clear all others; end tokens where the text may
+ * end.  mask: (n_vocab + 31) / 32 words.  At least one bit is set. */
 void ig_grammar_matcher_mask(struct ig_grammar_matcher *m, uint32_t *mask);
-/* The token that was drawn.  -EINVAL when the mask did not allow it. */
+/* Advance by the sampled token.  -EINVAL if the mask did not allow it. */
 int ig_grammar_matcher_accept(struct ig_grammar_matcher *m, int32_t id);
-/* The text so far is whole and nothing but an end token can follow. */
+/* Whether only an end token can follow. */
 bool ig_grammar_matcher_is_done(const struct ig_grammar_matcher *m);

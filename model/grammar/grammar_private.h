@@ -1,15 +1,13 @@
 /*
- * grammar_private.h: what the parts of the grammars share: the vocabulary as a trie
- * (vocab.c), a compilation under way (compile.c, schema*.c), the compiled grammar
- * (compile.c), and walks over the trie (walk.c), which masks (masks.c) and the matcher
- * (matcher.c) are made of.
+ * grammar_private.h: what the parts of grammars share: the vocabulary as a trie (vocab.c), a
+ * compilation (compile.c, schema*.c), the compiled grammar (compile.c), and walks over the trie
+ * (walk.c), which masks.c and matcher.c use.
  *
- * A grammar is a pushdown automaton: the deterministic automata of its rules, state after
- * state in one table, whose edges read a byte or call another rule.  Which tokens may come
- * next depends on the state and, where a token reaches beyond the end of a rule, on the
- * states that calls will return to.  What doesn't depend on them is worked out once for
- * each state and kept (the idea of XGrammar, arXiv 2411.15100, which has it from the masks
- * per state of Outlines, arXiv 2307.09702).
+ * A grammar is a pushdown automaton: the deterministic automata of its rules in one table, with
+ * edges that read a byte or call another rule.  Which tokens may come next depends on the state
+ * and, where a token extends beyond the end of a rule, on the states that calls return to.  The
+ * part that doesn't depend on those is computed once for each state and cached (XGrammar, arXiv
+ * 2411.15100, after the masks per state of Outlines, arXiv 2307.09702).
  */
 #pragma once
 
@@ -22,20 +20,19 @@
 
 #define IG_VOCAB_MAX_TOKEN 64 /* bytes; a longer token (runs of spaces) is never allowed */
 
-/* Nodes in the order of a walk that goes down first; what is below node i lies in
- * [i + 1, skip).  The root is node 0. */
+/* Nodes in depth-first order; the nodes below node i are [i + 1, skip).  The root is node 0. */
 struct ig_trie_node {
 	uint32_t skip;
 	int32_t token;	/* that ends here, or -1 */
-	uint32_t order; /* of the vocabulary's tokens in order, how many come before */
+	uint32_t order; /* index into the vocabulary's order of the first token at or below */
 	uint8_t depth;	/* bytes from the root */
 	uint8_t byte;
-	uint8_t pure; /* bytes to the deepest node below, if all below read a plain byte */
+	uint8_t pure; /* bytes to the deepest node below, if all below are plain bytes */
 	bool has_twins;
 };
 
 #define IG_NOT_PURE UINT8_MAX
-/* What stands for itself in a JSON string: most of the bytes of most tokens. */
+/* Bytes that a JSON string contains without escape: most bytes of most tokens. */
 static inline bool ig_is_plain_byte(unsigned b)
 {
 	return b >= ' ' && b < 0x7f && b != '"' && b != '\\';
@@ -49,18 +46,18 @@ struct ig_vocab { /* immutable, counted */
 	uint32_t n_nodes;
 	uint32_t by_byte[256]; /* the root's children; 0: none */
 	uint32_t longest;      /* bytes of a token in the trie */
-	int32_t (*twins)[2];   /* a token in the trie, and another of the same bytes; sorted */
+	int32_t (*twins)[2];   /* a token in the trie, and another with the same bytes; sorted */
 	uint32_t n_twins;
 	int32_t *order; /* [n_order] all tokens in the order of the nodes */
 	uint32_t n_order;
-	int32_t *ends; /* tokens that end an answer */
+	int32_t *ends; /* tokens that end a completion */
 	uint32_t n_ends;
-	int32_t *controls; /* control tokens that end nothing */
+	int32_t *controls; /* other control tokens */
 	uint32_t n_controls;
 	bool single[256]; /* a token in the trie is this byte alone */
 };
 
-/* Set the bits of the tokens that have the bytes of this one. */
+/* Set the bits of the tokens with the same bytes as this one. */
 void ig_vocab_add_twins(const struct ig_vocab *v, int32_t token, uint32_t *bits);
 /* 0, -ENOMEM, or -EINVAL when it has no end token. */
 int ig_vocab_create(const struct ig_tokenizer *t, struct ig_vocab **out, struct ig_error *err);
@@ -72,7 +69,7 @@ void ig_vocab_unref(struct ig_vocab *v);
 #define IG_MAX_RULES 4096
 
 enum ig_rule_kind {
-	IG_RULE_SOURCE, /* all of it */
+	IG_RULE_SOURCE, /* the whole source */
 	IG_RULE_CHOICE, /* one of the source's choices */
 	IG_RULE_SCHEMA,
 	IG_RULE_VALUE,	   /* any JSON value */
@@ -81,8 +78,8 @@ enum ig_rule_kind {
 
 struct ig_rule {
 	enum ig_rule_kind kind;
-	const struct json_t *schema, *root; /* of SCHEMA; root: what $ref looks in */
-	char *path;			    /* of SCHEMA: its place */
+	const struct json_t *schema, *root; /* of SCHEMA; root: what $ref refers to */
+	char *path;			    /* of SCHEMA: its place, for errors */
 	struct ig_dfa dfa;
 };
 
@@ -94,31 +91,31 @@ struct ig_compiling {
 	struct ig_nfa nfa; /* of the rule that is being built */
 	struct ig_rule *rules;
 	uint32_t n_rules, cap_rules;
-	struct json_t *kept;	/* schemas that were made by merging */
-	struct ig_schema_cost { /* nodes that a schema took where it was written in place */
+	struct json_t *kept;	/* a list of schemas made by merging */
+	struct ig_schema_cost { /* nodes of a schema where it was expanded in place */
 		const struct json_t *schema;
 		uint32_t n_nodes;
 	} *costs;
 	uint32_t n_costs, cap_costs;
 };
 
-/* The number of a rule, made if there is none for this schema (of SCHEMA; path is copied).
- * 0, -ENOMEM or -E2BIG. */
+/* The number of the rule for this kind and schema, which is added if there is none (path is
+ * copied).  0, -ENOMEM or -E2BIG. */
 int ig_compiling_rule(struct ig_compiling *c, enum ig_rule_kind kind, const struct json_t *schema,
 		      const struct json_t *root, const char *path, uint32_t *out);
 
-/* schema.c: what a rule reads, into c->nfa from from to *end.  Errors as in
- * ig_grammar_compile; those of c->nfa may also be found there only. */
+/* schema.c: write a rule into c->nfa, from node from to *end.  Errors as in ig_grammar_compile;
+ * those of c->nfa may be only in its rc. */
 int ig_schema_build_rule(struct ig_compiling *c, const struct ig_rule *rule, uint32_t from,
 			 uint32_t *end);
-/* A part that is a schema, or any object (schema NULL), in place. */
+/* Write a part that is a schema, or any object (schema NULL). */
 int ig_schema_build(struct ig_compiling *c, const struct json_t *schema, uint32_t from,
 		    uint32_t *end);
 
 /* ---- a grammar ------------------------------------------------------------------- */
 
-/* Calls that may be open when a token begins.  A token may open more, and what is then open
- * still may need IG_MAX_NEED more to be closed. */
+/* Calls that may be open when a token begins.  A token may open more; to close them all, up to
+ * IG_MAX_NEED further calls may be needed. */
 #define IG_SOFT_DEPTH 96u
 #define IG_MAX_NEED 48u
 
@@ -129,24 +126,24 @@ enum { /* flags of a state */
        IG_STATE_BYTES = 8,
 };
 
-/* The mask of a class of states, in entries: */
+/* The mask of a class of states, a value in entries: */
 enum {
 	IG_MASK_UNKNOWN,
-	IG_MASK_BUSY,	/* somebody makes it */
-	IG_MASK_NARROW, /* so few tokens are looked at that a walk is as good */
+	IG_MASK_BUSY,	/* a thread computes it */
+	IG_MASK_NARROW, /* a walk visits so few nodes that a mask saves nothing */
 	IG_MASK_FULL,
 	IG_MASK_ENTRY, /* + the slot's number */
 };
 
 struct ig_mask_entry {
-	uint32_t *bits;	 /* tokens that may come whatever is below on the stack */
-	uint32_t *roots; /* nodes of the trie at which the rule has ended: what is below
-			  * them is for the state that is returned to */
+	uint32_t *bits;	 /* tokens that are allowed whatever the stack below holds */
+	uint32_t *roots; /* nodes of the trie at which the rule has ended: the returned-to
+			  * state decides about the tokens below them */
 	uint32_t n_roots, cap_roots;
 };
 
-/* Pairs of a mask that has many roots and the state that is returned to: what comes of the
- * roots is kept like a mask. */
+/* Pairs of a mask with many roots and a returned-to state: the result for the roots is cached
+ * like a mask. */
 #define IG_PAIRS 256u
 struct ig_mask_pair {
 	_Atomic uint64_t key; /* 0: free */
@@ -158,17 +155,17 @@ struct ig_grammar {
 	struct ig_vocab *vocab;
 	struct ig_dfa a; /* all rules' states */
 	uint8_t *flags;	 /* [n_states] */
-	uint8_t *plains; /* [n_states] so many plain bytes, any, are read by leading on only */
-	uint16_t *needs; /* [n_states] calls that must be opened, one in the other, to end */
+	uint8_t *plains; /* [n_states] number of arbitrary plain bytes that stay in the rule */
+	uint16_t *needs; /* [n_states] nested calls that are needed to reach the end */
 	uint32_t n_rules;
 	uint32_t *starts;      /* [n_rules] */
-	uint32_t (*firsts)[8]; /* [n_rules] a bit for each byte that it may begin with */
+	uint32_t (*firsts)[8]; /* [n_rules] a bit for each byte that a rule may begin with */
 	uint32_t n_classes;
 	uint32_t *classes;	   /* [n_states] states of one class have the same mask */
-	_Atomic uint32_t *entries; /* [2 * n_classes] by class, then whether it is to close */
+	_Atomic uint32_t *entries; /* [2 * n_classes] by class, then by closing */
 	struct ig_mask_entry *slots;
 	uint32_t cap_entries;
-	_Atomic uint32_t n_slots;   /* that are taken */
+	_Atomic uint32_t n_slots;   /* in use */
 	struct ig_mask_pair *pairs; /* [IG_PAIRS] */
 	size_t bytes;		    /* of memory */
 };
@@ -178,31 +175,35 @@ int ig_grammar_compile_for(struct ig_vocab *v, const struct ig_grammar_source *s
 
 /* ---- walks ----------------------------------------------------------------------- */
 
-#define IG_MAX_CONFS 64u   /* readings of a text at one time */
-#define IG_MAX_NODES 4096u /* of the stacks of them */
+#define IG_MAX_CONFS 64u   /* configurations of a text at the same time */
+#define IG_MAX_NODES 4096u /* of their stacks */
 #define IG_ROWS 32u
 
-enum { IG_STACK_EMPTY, IG_STACK_BASE, IG_STACK_FIRST }; /* nodes without meaning of their own */
+enum {
+	IG_STACK_EMPTY,
+	IG_STACK_BASE,
+	IG_STACK_FIRST
+}; /* reserved nodes, then the first real one */
 
-struct ig_stack_node { /* a call: where it returns to, and the calls below it */
+struct ig_stack_node { /* a call: the state it returns to, and the calls below it */
 	uint32_t parent, back, depth;
 };
 
-struct ig_conf { /* one reading: its state and the top of its stack */
+struct ig_conf { /* a configuration of the automaton: its state and the top of its stack */
 	uint32_t state, node;
 };
 
 struct ig_walk {		     /* work memory, allocated once */
 	struct ig_stack_node *nodes; /* [2 * IG_MAX_NODES] parents before children */
 	uint32_t n_nodes;
-	struct ig_conf *confs; /* [cap_confs] of the levels of a walk, one after the other */
+	struct ig_conf *confs; /* [cap_confs] of all levels of a walk */
 	uint32_t n_confs, cap_confs;
-	struct ig_conf *before; /* [4 * IG_MAX_CONFS] readings of a step before its byte */
+	struct ig_conf *before; /* [4 * IG_MAX_CONFS] configurations of a step before its byte */
 	struct {
 		uint32_t at, end, n_nodes;
 	} *levels;		   /* [IG_VOCAB_MAX_TOKEN + 1] */
-	struct ig_row {		   /* of a state, made when it is first met */
-		uint32_t to[256];  /* by byte; UINT32_MAX: nowhere */
+	struct ig_row {		   /* of a state, filled on first use */
+		uint32_t to[256];  /* by byte; UINT32_MAX: none */
 		uint32_t calls[8]; /* bits of bytes that calls may begin with */
 	} *rows;		   /* [IG_ROWS] */
 	uint32_t row_of[IG_ROWS];
@@ -211,24 +212,24 @@ struct ig_walk {		     /* work memory, allocated once */
 int ig_walk_init(struct ig_walk *w);
 void ig_walk_finish(struct ig_walk *w);
 
-/* Add to w->confs, from the first-th on, what the n readings at in become with byte. */
+/* The configurations after byte of the n at in, into w->confs from index first on. */
 void ig_walk_step(struct ig_walk *w, const struct ig_grammar *g, const struct ig_conf *in,
 		  uint32_t n, unsigned byte, bool closing, uint32_t first);
-/* The readings at in and those that they become by returning from rules, and with calls by
- * calling, into w->before: how many; *end: a text may end here. */
+/* The configurations at in and those that follow by returning from rules, and with calls by
+ * calling rules, into w->before; returns their number.  *end: a text may end here. */
 uint32_t ig_walk_close(struct ig_walk *w, const struct ig_grammar *g, const struct ig_conf *in,
 		       uint32_t n, bool calls, bool *end);
 /* Set the bits of the tokens below trie node top that can be read from conf, and with slot
- * note the nodes at which conf's rule ends (*full: there were too many).  How many nodes
- * were looked at. */
+ * collect the nodes at which conf's rule ends (*full: there were too many).  Returns the number
+ * of visited nodes. */
 uint32_t ig_walk_tokens(struct ig_walk *w, const struct ig_grammar *g, uint32_t top,
 			struct ig_conf conf, bool closing, uint32_t *bits,
 			struct ig_mask_entry *slot, bool *full);
 
-/* masks.c: the tokens that can be read from conf, into mask.  No allocation. */
+/* masks.c: add the tokens that can be read from conf to mask.  No allocation. */
 void ig_masks_add(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, bool closing,
 		  uint32_t *mask);
-/* Room for masks, and those of states that are common, at compile time. */
+/* Allocate masks, and compute those of common states, at compile time. */
 int ig_masks_create(struct ig_grammar *g);
 void ig_masks_destroy(struct ig_grammar *g);
 

@@ -1,11 +1,11 @@
 /*
- * masks.c: the tokens that may come next from one reading, and the masks that are kept.
+ * masks.c: the tokens that may come next from one configuration, and cached masks.
  *
- * Of a state from which many tokens can be read (the inside of a string) the mask is kept:
- * all tokens that end before the state's rule does, and the nodes of the trie at which the
- * rule ends, from where the states below on the stack go on.  From other states a walk is
- * as quick.  Common states get their masks when the grammar is compiled; a few places are
- * left for those that only turn up later (made once, by whoever comes first).
+ * For a state from which many tokens can be read (the inside of a string) the mask is cached: all
+ * tokens that end before the state's rule does, and the nodes of the trie at which the rule ends,
+ * where the states below on the stack continue.  For other states a walk is as fast.  Common
+ * states get their masks when the grammar is compiled; some space is reserved for masks of other
+ * states, which the first thread that needs one computes.
  */
 #include "model/grammar/grammar_private.h"
 
@@ -13,23 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NARROW 800u	      /* nodes of the trie looked at: some 20 us */
+#define NARROW 800u	      /* visited nodes of the trie: about 20 us */
 #define MAX_BYTES (24u << 20) /* of masks in one grammar */
-#define MAX_LOOKED 30000000u  /* nodes of the trie, in one compilation: some 0.3 s */
-#define SPARE 48u	      /* slots for masks that are made later */
-#define SPARE_PAIRS 112u      /* more of them where rules call each other */
+#define MAX_LOOKED 30000000u  /* visited nodes in one compilation: about 0.3 s */
+#define SPARE 48u	      /* slots for masks that are computed later */
+#define SPARE_PAIRS 112u      /* more slots where rules call each other */
 #define MANY_ROOTS 32u
 #define CAP_ROOTS 4096u
 
-/* From below the trie's root. */
-static uint32_t walk_all(struct ig_walk *w, const struct ig_grammar *g, struct ig_conf conf,
-			 bool closing, uint32_t *bits, struct ig_mask_entry *slot, bool *full)
-{
-	return ig_walk_tokens(w, g, 0, conf, closing, bits, slot, full);
-}
-
-/* Where a mask's walk begins: what is below a rule's state on the stack is not known, but
- * nothing is below the states of the first rule, which nobody calls. */
+/* Where a mask's walk begins: the stack below a rule's state is unknown, but it is empty for the
+ * first rule, which is never called. */
 static struct ig_conf base_of(const struct ig_grammar *g, uint32_t state)
 {
 	bool is_first = g->n_rules == 1 || state < g->starts[1];
@@ -37,7 +30,7 @@ static struct ig_conf base_of(const struct ig_grammar *g, uint32_t state)
 	return (struct ig_conf){ state, is_first ? IG_STACK_EMPTY : IG_STACK_BASE };
 }
 
-/* A slot of those that were put aside; -1: none is left. */
+/* A reserved slot; -1: none is left. */
 static int64_t take_slot(struct ig_grammar *g)
 {
 	uint32_t n = atomic_load_explicit(&g->n_slots, memory_order_relaxed);
@@ -49,7 +42,7 @@ static int64_t take_slot(struct ig_grammar *g)
 	return -1;
 }
 
-/* What a slot's roots become with conf, which its rule has returned to. */
+/* Add the tokens below a slot's roots, from conf, which its rule has returned to. */
 static void add_roots(struct ig_walk *w, const struct ig_grammar *g,
 		      const struct ig_mask_entry *slot, struct ig_conf conf, bool closing,
 		      uint32_t *mask, struct ig_mask_entry *out, bool *full)
@@ -58,7 +51,7 @@ static void add_roots(struct ig_walk *w, const struct ig_grammar *g,
 		ig_walk_tokens(w, g, slot->roots[i], conf, closing, mask, out, full);
 }
 
-/* Fill a slot with another's mask and what its roots become in state back. */
+/* Fill a slot with another's mask and the tokens below its roots from state back. */
 static uint32_t make_pair(struct ig_walk *w, struct ig_grammar *g, const struct ig_mask_entry *slot,
 			  uint32_t back, bool closing)
 {
@@ -72,7 +65,7 @@ static uint32_t make_pair(struct ig_walk *w, struct ig_grammar *g, const struct 
 	return full ? IG_MASK_FULL : IG_MASK_ENTRY + (uint32_t)n;
 }
 
-/* The slot for a mask and the state that is returned to, or NULL. */
+/* The slot for a mask and the returned-to state, or NULL. */
 static const struct ig_mask_entry *find_pair(struct ig_walk *w, struct ig_grammar *g,
 					     const struct ig_mask_entry *slot, uint32_t back,
 					     bool closing)
@@ -118,7 +111,7 @@ static void add_slot(struct ig_walk *w, struct ig_grammar *g, const struct ig_ma
 	add_roots(w, g, slot, conf, closing, mask, NULL, &full);
 }
 
-/* The mask of a state that nobody has asked for yet; the entry is ours (BUSY). */
+/* Compute the mask of a state for the first time; this thread has set the entry to BUSY. */
 static void make(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, bool closing,
 		 _Atomic uint32_t *entry, uint32_t *mask)
 {
@@ -128,11 +121,11 @@ static void make(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, b
 	bool full = false;
 	int64_t n;
 
-	if (walk_all(w, g, conf, closing, mask, NULL, &full) < NARROW) {
+	if (ig_walk_tokens(w, g, 0, conf, closing, mask, NULL, &full) < NARROW) {
 		what = IG_MASK_NARROW;
 	} else if ((n = take_slot(g)) >= 0) {
 		slot = &g->slots[n];
-		walk_all(w, g, base, closing, slot->bits, slot, &full);
+		ig_walk_tokens(w, g, 0, base, closing, slot->bits, slot, &full);
 		if (!full)
 			what = IG_MASK_ENTRY + (uint32_t)n;
 	}
@@ -153,7 +146,7 @@ void ig_masks_add(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, 
 	else if (what >= IG_MASK_ENTRY)
 		add_slot(w, g, &g->slots[what - IG_MASK_ENTRY], conf, closing, mask);
 	else
-		walk_all(w, g, conf, closing, mask, NULL, &full);
+		ig_walk_tokens(w, g, 0, conf, closing, mask, NULL, &full);
 }
 
 /* ---- at compile time ------------------------------------------------------------- */
@@ -170,7 +163,7 @@ static int new_slot(struct ig_grammar *g, uint32_t n, uint32_t cap_roots)
 	return s->bits && s->roots ? 0 : -ENOMEM;
 }
 
-/* Masks of class after class, in the order in which a text meets them first. */
+/* Masks of classes, in the order in which a text reaches them. */
 static int make_common(struct ig_grammar *g, struct ig_walk *w, struct ig_mask_entry *scratch,
 		       uint32_t max_entries)
 {
@@ -181,11 +174,11 @@ static int make_common(struct ig_grammar *g, struct ig_walk *w, struct ig_mask_e
 		const struct ig_conf base = base_of(g, s);
 		uint32_t what = IG_MASK_NARROW, looked;
 		bool full = false;
-		if (g->classes[s] != next) /* classes are numbered as they are met */
+		if (g->classes[s] != next) /* classes are numbered in the order of states */
 			continue;
 		next++;
 		scratch->n_roots = 0;
-		looked = walk_all(w, g, base, false, scratch->bits, scratch, &full);
+		looked = ig_walk_tokens(w, g, 0, base, false, scratch->bits, scratch, &full);
 		n_looked += looked + 64;
 		if (looked >= NARROW && (full || n == max_entries)) {
 			what = full ? IG_MASK_FULL : IG_MASK_UNKNOWN;

@@ -1,10 +1,10 @@
 /*
- * matcher.c: a request's place in its grammar: the readings of the text so far, each a
+ * matcher.c: a request's position in its grammar: the configurations after the text so far, each a
  * state and a stack of calls.
  *
- * When many calls are open, a token begins in "closing": only what leads to the end with
- * the fewest further calls is allowed (every state has such a way on), so that the depth is
- * bounded without a dead end.
+ * When many calls are open, a token is read in "closing" mode: only edges on a way to the end
+ * with the fewest further calls are allowed (every state has one), so that the depth is bounded
+ * without a dead end.
  */
 #include "model/grammar/grammar_private.h"
 
@@ -17,8 +17,8 @@ struct ig_grammar_matcher {
 	struct ig_walk w;
 	struct ig_conf confs[2 * IG_MAX_CONFS];
 	uint32_t n_confs;
-	bool ended;			  /* an end token was drawn */
-	uint32_t moved[2 * IG_MAX_NODES]; /* scratch of the sweep */
+	bool ended;			  /* an end token was accepted */
+	uint32_t moved[2 * IG_MAX_NODES]; /* scratch of sweep */
 };
 
 struct ig_grammar_matcher *ig_grammar_matcher_create(struct ig_grammar *g)
@@ -92,11 +92,11 @@ void ig_grammar_matcher_mask(struct ig_grammar_matcher *m, uint32_t *mask)
 		set_bit(mask, v->ends[i]);
 }
 
-/* ---- going on -------------------------------------------------------------------- */
+/* ---- accepting a token -------------------------------------------------------------------- */
 
-/* The readings are the n at w.confs + first now; forget the nodes that none of them needs.
- * Parents stand before children, so what is kept can move down in one pass. */
-static void keep(struct ig_grammar_matcher *m, uint32_t first, uint32_t n)
+/* Make the first n of w.confs the configurations, and drop stack nodes that none of them uses.
+ * Parents precede children, so the others can move down in one pass. */
+static void sweep(struct ig_grammar_matcher *m, uint32_t n)
 {
 	struct ig_stack_node *nodes = m->w.nodes;
 	uint32_t live = IG_STACK_FIRST;
@@ -104,7 +104,7 @@ static void keep(struct ig_grammar_matcher *m, uint32_t first, uint32_t n)
 	memset(m->moved, 0, m->w.n_nodes * sizeof *m->moved);
 	m->n_confs = 0;
 	for (uint32_t i = 0; i < n && m->n_confs < IG_MAX_CONFS; i++) {
-		struct ig_conf c = m->w.confs[first + i];
+		struct ig_conf c = m->w.confs[i];
 		uint32_t fresh = 0;
 		for (uint32_t x = c.node; x >= IG_STACK_FIRST && !m->moved[x]; x = nodes[x].parent)
 			fresh++;
@@ -131,7 +131,8 @@ static void keep(struct ig_grammar_matcher *m, uint32_t first, uint32_t n)
 	m->w.n_nodes = live;
 }
 
-/* The readings from [*first, end) of w.confs after len bytes, in place. */
+/* Replace the n configurations at w.confs + first by those after len bytes; returns their
+ * number. */
 static uint32_t read_bytes(struct ig_grammar_matcher *m, uint32_t first, uint32_t n,
 			   const char *bytes, size_t len, bool closing)
 {
@@ -147,8 +148,8 @@ static uint32_t read_bytes(struct ig_grammar_matcher *m, uint32_t first, uint32_
 	return n;
 }
 
-/* Readings after a plain token, in w.confs from 0; how many.  As in the mask, each is
- * closing or not by where it stands after it has returned from what is over. */
+/* Configurations after a plain token, into w.confs; returns their number.  As for the mask, each
+ * is closing or not by its depth after it has returned from finished rules. */
 static uint32_t read_plain(struct ig_grammar_matcher *m, const char *bytes, size_t len)
 {
 	struct ig_conf closed[4 * IG_MAX_CONFS];
@@ -164,7 +165,7 @@ static uint32_t read_plain(struct ig_grammar_matcher *m, const char *bytes, size
 				m->w.confs[first + k++] = closed[i];
 		n = first + read_bytes(m, first, k, bytes, len, closing);
 	}
-	/* When readings beyond the bounds were dropped, one alone may still be a way on. */
+	/* If configurations beyond the limit were dropped, a single one may still continue. */
 	for (uint32_t i = 0; i < n_closed && !n; i++) {
 		m->w.confs[0] = closed[i];
 		n = read_bytes(m, 0, 1, bytes, len, is_closing(m, closed[i]));
@@ -211,15 +212,15 @@ int ig_grammar_matcher_accept(struct ig_grammar_matcher *m, int32_t id)
 		m->w.n_nodes = n_nodes;
 		return -EINVAL;
 	}
-	keep(m, 0, n);
+	sweep(m, n);
 	return 0;
 }
 
-/* ---- what must come -------------------------------------------------------------- */
+/* ---- the end -------------------------------------------------------------- */
 
 bool ig_grammar_matcher_is_done(const struct ig_grammar_matcher *m)
 {
-	/* Returning from rules makes no nodes; w.before is scratch. */
+	/* Returning from rules adds no nodes; w.before is scratch. */
 	struct ig_walk w = m->w;
 	uint32_t n;
 	bool end;

@@ -1,34 +1,18 @@
 /*
- * nfa.c: nondeterministic automata, built edge by edge, and the deterministic ones that
- * become of them by the construction of subsets.
+ * nfa.c: nondeterministic automata, built edge by edge, and their conversion to deterministic
+ * ones by the subset construction.
  *
- * Failure sticks to the automaton (rc), so that what builds one asks once, at the end.
- * Everything is counted against the bounds of a compilation: an expression whose subsets
- * explode ends in -E2BIG, not in memory.
+ * The first failure stays in the automaton (rc), so that a caller checks once, at the end.  All
+ * work counts against the limits of a compilation: too many subsets end in -E2BIG.
  */
 #include "model/grammar/automaton_private.h"
 
 #include "base/utf8.h"
+#include "model/common.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Make room in *p, of *cap elements, for one more than n. */
-static int grow(void **p, uint32_t *cap, uint32_t n, size_t size)
-{
-	uint32_t want = *cap ? *cap * 2 : 64;
-	void *q;
-
-	if (n < *cap)
-		return 0;
-	q = realloc(*p, want * size); /* the callers' bounds keep it far from overflow */
-	if (!q)
-		return -ENOMEM;
-	*p = q;
-	*cap = want;
-	return 0;
-}
 
 /* ---- building -------------------------------------------------------------------- */
 
@@ -57,8 +41,8 @@ uint32_t ig_nfa_node(struct ig_nfa *a)
 {
 	if (!a->rc && a->n_nodes >= IG_NFA_MAX_NODES)
 		a->rc = -E2BIG;
-	if (!a->rc)
-		a->rc = grow((void **)&a->first, &a->cap_nodes, a->n_nodes, sizeof *a->first);
+	else if (!a->rc && !ig_array_grow(&a->first, &a->cap_nodes, a->n_nodes, sizeof *a->first))
+		a->rc = -ENOMEM;
 	if (a->rc)
 		return 0;
 	a->first[a->n_nodes] = 0;
@@ -70,8 +54,8 @@ void ig_nfa_add(struct ig_nfa *a, uint32_t from, uint32_t to, enum ig_nfa_kind k
 {
 	if (!a->rc && a->n_edges >= IG_NFA_MAX_EDGES)
 		a->rc = -E2BIG;
-	if (!a->rc)
-		a->rc = grow((void **)&a->edges, &a->cap_edges, a->n_edges, sizeof *a->edges);
+	else if (!a->rc && !ig_array_grow(&a->edges, &a->cap_edges, a->n_edges, sizeof *a->edges))
+		a->rc = -ENOMEM;
 	if (a->rc)
 		return;
 	a->edges[a->n_edges] = (struct ig_nfa_edge){
@@ -108,8 +92,8 @@ uint32_t ig_nfa_call(struct ig_nfa *a, uint32_t from, uint32_t rule)
 	return to;
 }
 
-/* Characters that are of one length and differ, before their last k bytes, in at most one
- * byte, are a product of ranges; others are cut where they stop being one. */
+/* Characters of the same length in bytes that differ, before their last k bytes, in at most one
+ * byte are a product of ranges of bytes; other ranges are split until all parts are. */
 void ig_nfa_chars(struct ig_nfa *a, uint32_t from, uint32_t to, uint32_t first, uint32_t last)
 {
 	static const uint32_t ends[] = { 0x7f, 0x7ff, 0xd7ff, 0xffff, 0x10ffff };
@@ -201,8 +185,8 @@ static void sort_u32(uint32_t *p, uint32_t n)
 	}
 }
 
-/* What is reached from nodes without reading: those that read something, the end, and what
- * holds at the end only. */
+/* The nodes that are reached without reading: those that read something, the end, and those with
+ * a condition on the end. */
 static int closure(struct making *m, const uint32_t *nodes, uint32_t n, bool begin)
 {
 	const struct ig_nfa *a = m->a;
@@ -236,7 +220,7 @@ static int closure(struct making *m, const uint32_t *nodes, uint32_t n, bool beg
 		if (keep)
 			m->set[m->n_set++] = node;
 	}
-	if (a->budget->work < 10ull * m->n_set) /* sorting takes its time */
+	if (a->budget->work < 10ull * m->n_set) /* sorting counts as work */
 		return -E2BIG;
 	a->budget->work -= (m->n_set > 24 ? 10ull : 2ull) * m->n_set;
 	sort_u32(m->set, m->n_set);
@@ -320,12 +304,12 @@ static int state_of_set(struct making *m, uint32_t *state)
 	if (m->a->budget->states == 0 || m->n_members + m->n_set > IG_DFA_MAX_MEMBERS)
 		return -E2BIG;
 	m->a->budget->states--;
-	if ((rc = grow((void **)&m->subsets, &m->cap_subsets, m->n_subsets, sizeof *m->subsets)))
-		return rc;
+	if (!ig_array_grow(&m->subsets, &m->cap_subsets, m->n_subsets, sizeof *m->subsets))
+		return -ENOMEM;
 	while (m->n_members + m->n_set > m->cap_members)
-		if ((rc = grow((void **)&m->members, &m->cap_members, m->cap_members,
-			       sizeof *m->members)))
-			return rc;
+		if (!ig_array_grow(&m->members, &m->cap_members, m->cap_members,
+				   sizeof *m->members))
+			return -ENOMEM;
 	if (m->n_set)
 		memcpy(m->members + m->n_members, m->set, m->n_set * sizeof *m->set);
 	m->subsets[m->n_subsets] = (struct subset){ m->n_members, m->n_set, hash };
@@ -354,21 +338,19 @@ static int state_of_targets(struct making *m, uint32_t *state)
 
 static int add_target(struct making *m, uint32_t to)
 {
-	int rc = grow((void **)&m->targets, &m->cap_targets, m->n_targets, sizeof *m->targets);
-
 	for (uint32_t i = 0; i < m->n_targets && i < 16; i++)
 		if (m->targets[i] == to)
 			return 0;
-	if (!rc)
-		m->targets[m->n_targets++] = to;
-	return rc;
+	if (!ig_array_grow(&m->targets, &m->cap_targets, m->n_targets, sizeof *m->targets))
+		return -ENOMEM;
+	m->targets[m->n_targets++] = to;
+	return 0;
 }
 
 static int add_range(struct making *m, unsigned lo, unsigned hi, uint32_t to)
 {
 	struct ig_dfa *d = m->d;
 	uint32_t n = m->n_ranges;
-	int rc;
 
 	if (n > d->range_at[d->n_states] && d->ranges[n - 1].to == to &&
 	    d->ranges[n - 1].hi + 1u == lo) {
@@ -378,8 +360,8 @@ static int add_range(struct making *m, unsigned lo, unsigned hi, uint32_t to)
 	if (n >= IG_DFA_MAX_RANGES || m->a->budget->n_ranges >= IG_MAX_RANGES)
 		return -E2BIG;
 	m->a->budget->n_ranges++;
-	if ((rc = grow((void **)&d->ranges, &m->cap_ranges, n, sizeof *d->ranges)))
-		return rc;
+	if (!ig_array_grow(&d->ranges, &m->cap_ranges, n, sizeof *d->ranges))
+		return -ENOMEM;
 	d->ranges[m->n_ranges++] = (struct ig_dfa_range){ to, (uint8_t)lo, (uint8_t)hi };
 	return 0;
 }
@@ -401,10 +383,10 @@ static int add_symbols(struct making *m)
 			if (m->picked[j].kind == IG_NFA_SYMBOL && m->picked[j].symbol == symbol)
 				if ((rc = add_target(m, m->picked[j].to)))
 					return rc;
-		if ((rc = state_of_targets(m, &to)) ||
-		    (rc = grow((void **)&d->symbols, &m->cap_symbols, m->n_symbols,
-			       sizeof *d->symbols)))
+		if ((rc = state_of_targets(m, &to)))
 			return rc;
+		if (!ig_array_grow(&d->symbols, &m->cap_symbols, m->n_symbols, sizeof *d->symbols))
+			return -ENOMEM;
 		d->symbols[m->n_symbols++] = (struct ig_dfa_symbol){ symbol, to };
 	}
 	return 0;
@@ -427,9 +409,9 @@ static int add_state(struct making *m)
 			const struct ig_nfa_edge *edge = &a->edges[e];
 			if (edge->kind != IG_NFA_RANGE && edge->kind != IG_NFA_SYMBOL)
 				continue;
-			if ((rc = grow((void **)&m->picked, &m->cap_picked, m->n_picked,
-				       sizeof *m->picked)))
-				return rc;
+			if (!ig_array_grow(&m->picked, &m->cap_picked, m->n_picked,
+					   sizeof *m->picked))
+				return -ENOMEM;
 			m->picked[m->n_picked++] = *edge;
 			if (edge->kind == IG_NFA_RANGE)
 				cut[edge->lo] = cut[edge->hi + 1] = 1;
@@ -437,12 +419,11 @@ static int add_state(struct making *m)
 				symbols = true;
 		}
 	}
-	if ((rc = grow((void **)&d->range_at, &m->cap_range_at, d->n_states + 1,
-		       sizeof *d->range_at)) ||
-	    (rc = grow((void **)&d->symbol_at, &m->cap_symbol_at, d->n_states + 1,
-		       sizeof *d->symbol_at)) ||
-	    (rc = grow((void **)&d->accepts, &m->cap_accepts, d->n_states, 1)))
-		return rc;
+	if (!ig_array_grow(&d->range_at, &m->cap_range_at, d->n_states + 1, sizeof *d->range_at) ||
+	    !ig_array_grow(&d->symbol_at, &m->cap_symbol_at, d->n_states + 1,
+			   sizeof *d->symbol_at) ||
+	    !ig_array_grow(&d->accepts, &m->cap_accepts, d->n_states, 1))
+		return -ENOMEM;
 	d->range_at[d->n_states] = m->n_ranges;
 	d->symbol_at[d->n_states] = m->n_symbols;
 	m->n_set = s->n;

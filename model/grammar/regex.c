@@ -1,15 +1,16 @@
 /*
- * regex.c: regular expressions: a parser by descent into a tree, of which regex_build.c makes
- * an automaton over UTF-8.
+ * regex.c: regular expressions: a recursive-descent parser into a tree, which regex_build.c turns
+ * into an automaton over UTF-8.
  *
- * The language is ECMAScript's with its u flag, less what no automaton can do (look-around,
- * back references) and what depends on neighbours (\b).  Lazy forms match what greedy ones
- * do.  Where dialects disagree (\d, \w and \s beyond ASCII) the sets are such that all agree:
- * \d is 0-9, and \D leaves out what Unicode calls a digit.
+ * The language is ECMAScript's with its u flag, without what an automaton can't do (look-around,
+ * back references) and without \b.  Lazy quantifiers match the same texts as greedy ones.  Where
+ * dialects disagree (\d, \w and \s beyond ASCII) the sets hold what all agree on: \d is 0-9, and
+ * \D excludes all digits of Unicode.
  */
 #include "model/grammar/regex_tree_private.h"
 
 #include "base/utf8.h"
+#include "model/common.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,8 +18,9 @@
 
 #define MAX_LEN 65536
 #define MAX_DEPTH 100	 /* of groups */
-#define MAX_COUNT 100000 /* in {m,n}; the bounds of automata are met long before */
+#define MAX_COUNT 100000 /* in {m,n}; the limits of automata are reached long before */
 #define CATEGORY_WORK 1114112
+
 static int bad(struct parser *x, const char *what)
 {
 	return ig_fail(x->err, -EINVAL, "%s, at byte %zu of the expression", what,
@@ -27,36 +29,20 @@ static int bad(struct parser *x, const char *what)
 
 static int add_node(struct parser *x, struct tree t, uint32_t *out)
 {
-	if (x->n_nodes == x->cap_nodes) {
-		uint32_t cap = x->cap_nodes ? x->cap_nodes * 2 : 64;
-		struct tree *p = realloc(x->nodes, cap * sizeof *p);
-		if (!p)
-			return -ENOMEM;
-		x->nodes = p;
-		x->cap_nodes = cap;
-	}
+	if (!ig_array_grow(&x->nodes, &x->cap_nodes, x->n_nodes, sizeof *x->nodes))
+		return -ENOMEM;
 	x->nodes[x->n_nodes] = t;
 	*out = x->n_nodes++;
 	return 0;
 }
 
-/* Takes chars. */
+/* Takes ownership of chars. */
 static int add_set(struct parser *x, struct ig_charset *chars, uint32_t *out)
 {
 	ig_charset_sort(chars);
-	if (chars->rc) {
+	if (chars->rc || !ig_array_grow(&x->sets, &x->cap_sets, x->n_sets, sizeof *x->sets)) {
 		ig_charset_finish(chars);
 		return -ENOMEM;
-	}
-	if (x->n_sets == x->cap_sets) {
-		uint32_t cap = x->cap_sets ? x->cap_sets * 2 : 16;
-		struct set *p = realloc(x->sets, cap * sizeof *p);
-		if (!p) {
-			ig_charset_finish(chars);
-			return -ENOMEM;
-		}
-		x->sets = p;
-		x->cap_sets = cap;
 	}
 	x->sets[x->n_sets] = (struct set){ .chars = *chars };
 	*chars = (struct ig_charset){ 0 };
@@ -94,14 +80,6 @@ static int take_char(struct parser *x, uint32_t *c)
 	return 0;
 }
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 32;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool take_hex(struct parser *x, unsigned n, uint32_t *out)
 {
 	uint32_t v = 0;
@@ -109,7 +87,7 @@ static bool take_hex(struct parser *x, unsigned n, uint32_t *out)
 	if ((size_t)(x->end - x->p) < n)
 		return false;
 	for (unsigned i = 0; i < n; i++) {
-		int d = hex_digit(x->p[i]);
+		int d = ig_hex_digit(x->p[i]);
 		if (d < 0)
 			return false;
 		v = v << 4 | (uint32_t)d;
@@ -126,8 +104,8 @@ static int take_unicode(struct parser *x, uint32_t *c)
 
 	if (take(x, "{")) {
 		unsigned n = 0;
-		for (*c = 0; n < 6 && x->p < x->end && hex_digit(*x->p) >= 0; n++)
-			*c = *c << 4 | (uint32_t)hex_digit(*x->p++);
+		for (*c = 0; n < 6 && x->p < x->end && ig_hex_digit(*x->p) >= 0; n++)
+			*c = *c << 4 | (uint32_t)ig_hex_digit(*x->p++);
 		if (!n || !take(x, "}") || *c > IG_CHAR_MAX)
 			return bad(x, "\\u{…} names no character");
 	} else if (!take_hex(x, 4, c)) {
@@ -142,24 +120,17 @@ static int take_unicode(struct parser *x, uint32_t *c)
 	return 0;
 }
 
-/* wide: all that any dialect means, narrow: what all mean. */
+/* wide: the characters that any dialect includes; else those that all include. */
 static int add_class(struct parser *x, struct ig_charset *s, char letter, bool wide)
 {
 	static const char *const groups[] = { "L", "M", "N", "Pc" };
 
 	if (letter == 's') {
-		ig_charset_add(s, 9, 13);
-		ig_charset_add(s, ' ', ' ');
-		ig_charset_add(s, 0xa0, 0xa0);
-		ig_charset_add(s, 0x1680, 0x1680);
-		ig_charset_add(s, 0x2000, 0x200a);
-		ig_charset_add(s, 0x2028, 0x2029);
-		ig_charset_add(s, 0x202f, 0x202f);
-		ig_charset_add(s, 0x205f, 0x205f);
-		ig_charset_add(s, 0x3000, 0x3000);
+		for (uint32_t c = 9; c <= 0x3000; c++)
+			if (ig_is_white_space(c) && (c != 0x85 || wide))
+				ig_charset_add(s, c, c);
 		if (wide) {
 			ig_charset_add(s, 0x1c, 0x1f);
-			ig_charset_add(s, 0x85, 0x85);
 			ig_charset_add(s, 0xfeff, 0xfeff);
 		}
 		return 0;
@@ -206,8 +177,8 @@ static int take_category(struct parser *x, struct ig_charset *s, bool negated)
 	return rc;
 }
 
-/* After a backslash: a character (*one is set) or a class of them (added to s).  Within a
- * negated class, classes are taken wide. */
+/* After a backslash: a character (*one is set) or a class of them (added to s).  wide: within a
+ * negated class. */
 static int take_escape(struct parser *x, struct ig_charset *s, bool in_class, bool wide, bool *one,
 		       uint32_t *c)
 {
@@ -248,18 +219,6 @@ static int take_escape(struct parser *x, struct ig_charset *s, bool in_class, bo
 		*c = 8;
 		return 0;
 	case 'B': return bad(x, "\\B is not supported");
-	case 'A':
-	case 'Z':
-	case 'z':
-	case 'G':
-	case 'K':
-	case 'R':
-	case 'X':
-	case 'h':
-	case 'H':
-	case 'N':
-	case 'Q':
-	case 'E': return bad(x, "an escape that ECMAScript does not know");
 	case 'k': return bad(x, "a back reference (\\k) is not supported");
 	case 't': *c = '\t'; break;
 	case 'n': *c = '\n'; break;
@@ -498,7 +457,8 @@ static int take_either(struct parser *x, uint32_t *out)
 
 /* ---- the automaton --------------------------------------------------------------- */
 
-/* From a node to itself: any characters. */ static void loop_any(struct ig_nfa *a, uint32_t node)
+/* From a node to itself: any characters. */
+static void loop_any(struct ig_nfa *a, uint32_t node)
 {
 	ig_nfa_chars(a, node, node, 1, 0xd7ff);
 	ig_nfa_chars(a, node, node, 0xe000, IG_CHAR_MAX);

@@ -1,4 +1,4 @@
-/* regex_build.c: the tree of an expression to an automaton over UTF-8. */
+/* regex_build.c: turns the tree of an expression into an automaton over UTF-8. */
 #include "model/grammar/regex_tree_private.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ static uint32_t build_repeat(struct parser *x, struct ig_nfa *a, uint32_t from,
 	for (uint32_t i = 0; i < t->min && !a->rc; i++) {
 		uint32_t n_edges = a->n_edges;
 		from = ig_regex_build(x, a, from, t->left);
-		if (a->n_edges == n_edges) /* of nothing there is enough */
+		if (a->n_edges == n_edges) /* it reads nothing: once is enough */
 			break;
 	}
 	if (t->max == UNBOUNDED) {
@@ -61,8 +61,8 @@ static uint32_t build_repeat(struct parser *x, struct ig_nfa *a, uint32_t from,
 	return end;
 }
 
-/* A copy of the tree below node, from from to the node that is returned.  JOINs lean to
- * the left and are as deep as the expression is long: they are walked, not entered. */
+/* A copy of the tree below node, from from to the returned node.  JOINs lean to the left and are
+ * as deep as the expression is long, so they are handled by a loop, not by recursion. */
 uint32_t ig_regex_build(struct parser *x, struct ig_nfa *a, uint32_t from, uint32_t node)
 {
 	struct tree t = x->nodes[node];
@@ -77,7 +77,7 @@ uint32_t ig_regex_build(struct parser *x, struct ig_nfa *a, uint32_t from, uint3
 	case EMPTY: return from;
 	case SET: return build_set(x, a, from, &x->sets[t.left]);
 	case REPEAT:
-		/* A node of its own: repeats may lead back to where they begin. */
+		/* A node of its own: repeats may lead back to their first node. */
 		to = ig_nfa_node(a);
 		ig_nfa_join(a, from, to);
 		return build_repeat(x, a, to, &t);

@@ -16,7 +16,7 @@ struct tree { /* one node */
 
 struct set {
 	struct ig_charset chars;
-	struct ig_dfa dfa; /* made when first wanted, if there are many ranges */
+	struct ig_dfa dfa; /* made on first use, if there are many ranges */
 };
 
 struct parser {
@@ -30,5 +30,5 @@ struct parser {
 	unsigned depth;
 };
 
-/* regex_build.c: the automaton of a node behind state from: its last state. */
+/* regex_build.c: adds the automaton of a node after state from; returns its last state. */
 uint32_t ig_regex_build(struct parser *x, struct ig_nfa *a, uint32_t from, uint32_t node);

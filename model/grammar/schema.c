@@ -1,24 +1,23 @@
 /*
- * schema.c: JSON schemas (draft 2020-12, as far as an automaton can hold it) to what rules
- * read.  Here is which keyword is whose, references, alternatives and literals; the rest
- * is in schema_*.c.
+ * schema.c: compiles JSON schemas (draft 2020-12, as far as an automaton can express it) to rules:
+ * keywords, alternatives and literals; the rest is in schema_*.c.
  *
- * A schema is written in place, copy by copy, so that masks need not look at the stack;
- * where it contains itself, or is large and wanted again, it is a call of a rule.  What
- * isn't supported is refused with its place.
+ * A schema is expanded in place, copy by copy, so that masks do not depend on the stack; where it
+ * contains itself, or is large and needed again, it becomes a call of a rule.  What is not
+ * supported is an error that names the place in the schema.
  */
 #include "model/grammar/schema_private.h"
 
 #include "base/utf8.h"
+#include "model/common.h"
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define LARGE 400     /* nodes; what is larger is not written twice */
-#define DEEP 24	      /* schemas in schemas; what is deeper is a rule of its own */
-#define CROWDED 3000  /* nodes of a rule; from then on what may be a rule of its own is one */
+#define LARGE 400     /* nodes; a larger schema is not expanded a second time */
+#define DEEP 24	      /* nested schemas; a deeper one is a rule of its own */
+#define CROWDED 3000  /* nodes of a rule; above, every schema with parts is a rule of its own */
 #define MAX_INDENT 32 /* spaces after a newline: eight levels of four */
 
 /* ---- errors and places ----------------------------------------------------------- */
@@ -75,7 +74,7 @@ json_t *ig_schema_copy(struct ig_schema *x, const json_t *schema)
 {
 	json_t *copy = ig_schema_keep(x, ig_json_copy(schema));
 
-	/* jansson leaves out what it has no memory for. */
+	/* jansson skips members that it has no memory for. */
 	if (copy && json_object_size(copy) != json_object_size(schema)) {
 		ig_schema_fail(x, -ENOMEM, "out of memory");
 		return NULL;
@@ -110,7 +109,7 @@ static const char *const annotations[] = {
 
 static const struct {
 	const char *name;
-	unsigned types; /* that it says something about */
+	unsigned types; /* that it applies to */
 } keywords[] = {
 	{ "$ref", 0 },
 	{ "additionalProperties", IG_TYPE_OBJECT },
@@ -150,14 +149,15 @@ bool ig_schema_is_annotation(const char *key)
 	return false;
 }
 
-/* Every keyword is known; the types that they speak of. */
+/* Refuse unknown keywords; returns the types that the others apply to. */
 static unsigned check_keywords(struct ig_schema *x, const json_t *schema)
 {
 	unsigned types = 0;
+	const char *key;
+	json_t *value;
 
-	for (void *it = json_object_iter((json_t *)schema); it;
-	     it = json_object_iter_next((json_t *)schema, it)) {
-		const char *key = json_object_iter_key(it);
+	json_object_foreach((json_t *)schema, key, value)
+	{
 		bool known = ig_schema_is_annotation(key);
 		for (unsigned i = 0; i < sizeof keywords / sizeof keywords[0] && !known; i++) {
 			if (!strcmp(keywords[i].name, key)) {
@@ -171,13 +171,15 @@ static unsigned check_keywords(struct ig_schema *x, const json_t *schema)
 	return types;
 }
 
-/* Whether there is a keyword beside those two that isn't an annotation. */
-static bool has_others(const json_t *schema, const char *but, const char *and)
+/* Whether there is a keyword other than this one that isn't an annotation. */
+static bool has_others(const json_t *schema, const char *but)
 {
-	for (void *it = json_object_iter((json_t *)schema); it;
-	     it = json_object_iter_next((json_t *)schema, it)) {
-		const char *key = json_object_iter_key(it);
-		if (strcmp(key, but) && strcmp(key, and) && !ig_schema_is_annotation(key))
+	const char *key;
+	json_t *value;
+
+	json_object_foreach((json_t *)schema, key, value)
+	{
+		if (strcmp(key, but) && !ig_schema_is_annotation(key))
 			return true;
 	}
 	return false;
@@ -196,24 +198,22 @@ uint64_t ig_schema_count(struct ig_schema *x, const json_t *schema, const char *
 	return unset;
 }
 
+const struct ig_schema_type ig_schema_type_names[] = {
+	{ "null", IG_TYPE_NULL },	{ "boolean", IG_TYPE_BOOLEAN },
+	{ "object", IG_TYPE_OBJECT },	{ "array", IG_TYPE_ARRAY },
+	{ "string", IG_TYPE_STRING },	{ "number", IG_TYPE_NUMBER },
+	{ "integer", IG_TYPE_INTEGER }, { NULL, 0 },
+};
+
 static unsigned type_named(struct ig_schema *x, const json_t *name)
 {
-	static const struct {
-		const char *name;
-		unsigned type;
-	} types[] = {
-		{ "null", IG_TYPE_NULL },     { "boolean", IG_TYPE_BOOLEAN },
-		{ "object", IG_TYPE_OBJECT }, { "array", IG_TYPE_ARRAY },
-		{ "string", IG_TYPE_STRING }, { "integer", IG_TYPE_INTEGER },
-		{ "number", IG_TYPE_NUMBER },
-	};
 	const char *s = json_string_value(name);
 
-	for (unsigned i = 0; s && i < sizeof types / sizeof types[0]; i++)
-		if (!strcmp(types[i].name, s))
-			return types[i].type;
+	for (const struct ig_schema_type *t = ig_schema_type_names; s && t->name; t++)
+		if (!strcmp(t->name, s))
+			return t->type;
 	if (s)
-		ig_schema_fail(x, -EINVAL, "\"type\" knows no \"%.60s\"", s);
+		ig_schema_fail(x, -EINVAL, "\"type\": \"%.60s\" is unknown", s);
 	else
 		ig_schema_fail(x, -EINVAL, "\"type\" must be a name or a list of names");
 	return 0;
@@ -296,7 +296,7 @@ uint32_t ig_schema_name(struct ig_schema *x, const char *s, size_t len, uint32_t
 	first = ig_nfa_node(&one);
 	last = ig_nfa_text(&one, first, s, len);
 	if (memchr(s, 0, len))
-		ig_schema_fail(x, -EINVAL, "a string with a zero in it can't be asked for");
+		ig_schema_fail(x, -EINVAL, "a string with U+0000 is not supported");
 	if (!x->rc && (x->rc = ig_dfa_of(&one, first, last, &d)) == 0) {
 		at = ig_nfa_byte(x->a, from, '"');
 		at = ig_nfa_insert_json(x->a, at, &d);
@@ -310,6 +310,8 @@ uint32_t ig_schema_name(struct ig_schema *x, const char *s, size_t len, uint32_t
 uint32_t ig_schema_literal(struct ig_schema *x, const json_t *value, uint32_t from)
 {
 	struct ig_nfa *a = x->a;
+	const char *key;
+	json_t *member;
 	bool first = true;
 
 	if (++x->n_open > IG_SCHEMA_MAX_DEPTH) {
@@ -340,13 +342,12 @@ uint32_t ig_schema_literal(struct ig_schema *x, const json_t *value, uint32_t fr
 		break;
 	case JSON_OBJECT:
 		from = ig_schema_space(x, ig_nfa_byte(a, from, '{'));
-		for (void *it = json_object_iter((json_t *)value); it && !x->rc;
-		     it = json_object_iter_next((json_t *)value, it)) {
-			const char *key = json_object_iter_key(it);
+		json_object_foreach((json_t *)value, key, member)
+		{
 			if (!first)
 				from = ig_schema_space(x, ig_nfa_byte(a, from, ','));
 			from = ig_schema_colon(x, ig_schema_name(x, key, strlen(key), from));
-			from = ig_schema_literal(x, json_object_iter_value(it), from);
+			from = ig_schema_literal(x, member, from);
 			first = false;
 		}
 		from = ig_nfa_byte(a, first ? from : ig_schema_space(x, from), '}');
@@ -355,7 +356,7 @@ uint32_t ig_schema_literal(struct ig_schema *x, const json_t *value, uint32_t fr
 	return from;
 }
 
-/* Whether a value of "enum" or "const" is what the keywords beside allow. */
+/* Whether the other keywords of the schema allow a value of "enum" or "const". */
 static bool literal_fits(struct ig_schema *x, const json_t *schema, const json_t *value)
 {
 	unsigned types = ig_schema_types(x, schema), type = ig_schema_type_of(value);
@@ -393,7 +394,7 @@ static uint32_t literals(struct ig_schema *x, const json_t *schema, uint32_t fro
 	size_t i;
 
 	if (list && (!json_is_array(list) || !json_array_size(list))) {
-		ig_schema_fail(x, -EINVAL, "\"enum\" must be a list with something in it");
+		ig_schema_fail(x, -EINVAL, "\"enum\" must be a list that is not empty");
 		return end;
 	}
 	if (!list) {
@@ -412,73 +413,6 @@ static uint32_t literals(struct ig_schema *x, const json_t *schema, uint32_t fro
 	return end;
 }
 
-/* ---- references ------------------------------------------------------------------ */
-
-static int hex(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 32;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* A part of a pointer without its escapes (%XX, ~0, ~1), in place of out. */
-static size_t unescape(const char *p, size_t len, char *out)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < len; i++) {
-		char c = p[i];
-		if (c == '%' && i + 2 < len && hex(p[i + 1]) >= 0 && hex(p[i + 2]) >= 0) {
-			c = (char)(hex(p[i + 1]) << 4 | hex(p[i + 2]));
-			i += 2;
-		}
-		out[n++] = c;
-	}
-	len = n;
-	n = 0;
-	for (size_t i = 0; i < len; i++) {
-		if (out[i] == '~' && i + 1 < len && (out[i + 1] == '0' || out[i + 1] == '1'))
-			out[n++] = out[++i] == '0' ? '~' : '/';
-		else
-			out[n++] = out[i];
-	}
-	out[n] = 0;
-	return n;
-}
-
-const json_t *ig_schema_target(struct ig_schema *x, const json_t *ref)
-{
-	const char *text = json_string_value(ref), *p;
-	const json_t *at = x->root;
-	char part[256];
-
-	if (!text || text[0] != '#' || (text[1] && text[1] != '/')) {
-		ig_schema_fail(x, -EINVAL, "\"$ref\" must be a pointer into this schema (\"#/…\")");
-		return NULL;
-	}
-	for (p = text + 1; *p == '/' && at;) {
-		size_t len = strcspn(++p, "/");
-		if (len >= sizeof part) {
-			at = NULL;
-			break;
-		}
-		unescape(p, len, part);
-		if (json_is_array(at)) {
-			char *end;
-			unsigned long i = strtoul(part, &end, 10);
-			at = part[0] >= '0' && part[0] <= '9' && !*end ? json_array_get(at, i) :
-									 NULL;
-		} else {
-			at = json_object_get(at, part);
-		}
-		p += len;
-	}
-	if (!at)
-		ig_schema_fail(x, -EINVAL, "\"$ref\": there is no \"%.100s\"", text);
-	return at;
-}
-
 /* ---- any value ------------------------------------------------------------------- */
 
 static uint32_t call(struct ig_schema *x, enum ig_rule_kind kind, const json_t *schema,
@@ -493,34 +427,24 @@ static uint32_t call(struct ig_schema *x, enum ig_rule_kind kind, const json_t *
 	return rc ? from : ig_nfa_call(x->a, from, rule);
 }
 
-static uint32_t any_object(struct ig_schema *x, uint32_t from)
+/* An object or an array of any values. */
+static uint32_t any_items(struct ig_schema *x, bool is_object, uint32_t from)
 {
+	unsigned close = is_object ? '}' : ']';
 	struct ig_nfa *a = x->a;
-	uint32_t name = ig_schema_space(x, ig_nfa_byte(a, from, '{')), member = ig_nfa_node(a), at;
-	uint32_t end = ig_nfa_byte(a, name, '}');
-
-	ig_nfa_join(a, name, member);
-	at = ig_schema_any_string(x, ig_nfa_byte(a, member, '"'));
-	at = call(x, IG_RULE_VALUE, NULL, ig_schema_colon(x, at));
-	ig_nfa_join(a, ig_schema_space(x, ig_nfa_byte(a, at, ',')), member);
-	ig_nfa_bytes(a, ig_schema_space(x, at), end, '}', '}');
-	return end;
-}
-
-static uint32_t any_array(struct ig_schema *x, uint32_t from)
-{
-	struct ig_nfa *a = x->a;
-	uint32_t first = ig_schema_space(x, ig_nfa_byte(a, from, '[')), item = ig_nfa_node(a), at;
-	uint32_t end = ig_nfa_byte(a, first, ']');
+	uint32_t first = ig_schema_space(x, ig_nfa_byte(a, from, is_object ? '{' : '['));
+	uint32_t item = ig_nfa_node(a), at = item, end = ig_nfa_byte(a, first, close);
 
 	ig_nfa_join(a, first, item);
-	at = call(x, IG_RULE_VALUE, NULL, item);
+	if (is_object)
+		at = ig_schema_colon(x, ig_schema_any_string(x, ig_nfa_byte(a, item, '"')));
+	at = call(x, IG_RULE_VALUE, NULL, at);
 	ig_nfa_join(a, ig_schema_space(x, ig_nfa_byte(a, at, ',')), item);
-	ig_nfa_bytes(a, ig_schema_space(x, at), end, ']', ']');
+	ig_nfa_bytes(a, ig_schema_space(x, at), end, close, close);
 	return end;
 }
 
-/* Values of these types with what the schema says of each; NULL: nothing. */
+/* Values of these types, each with the schema's keywords for it; NULL: any. */
 static uint32_t of_types(struct ig_schema *x, const json_t *schema, unsigned types, uint32_t from)
 {
 	struct ig_nfa *a = x->a;
@@ -543,35 +467,19 @@ static uint32_t of_types(struct ig_schema *x, const json_t *schema, unsigned typ
 					     from),
 			    end);
 	if (types & IG_TYPE_OBJECT)
-		ig_nfa_join(a, schema ? ig_schema_object(x, schema, from) : any_object(x, from),
+		ig_nfa_join(a,
+			    schema ? ig_schema_object(x, schema, from) : any_items(x, true, from),
 			    end);
 	if (types & IG_TYPE_ARRAY)
-		ig_nfa_join(a, schema ? ig_schema_array(x, schema, from) : any_array(x, from), end);
+		ig_nfa_join(a,
+			    schema ? ig_schema_array(x, schema, from) : any_items(x, false, from),
+			    end);
 	return end;
 }
 
 /* ---- alternatives ---------------------------------------------------------------- */
 
-static bool check_disjoint(struct ig_schema *x, const json_t *list)
-{
-	size_t n = json_array_size(list);
-
-	if (n > 64)
-		ig_schema_fail(x, -E2BIG, "\"oneOf\" of more than 64 schemas");
-	for (size_t i = 0; i < n && !x->rc; i++)
-		for (size_t j = i + 1; j < n && !x->rc; j++)
-			if (!ig_schema_disjoint(x, json_array_get(list, i), json_array_get(list, j),
-						0))
-				ig_schema_fail(
-					x, -EINVAL,
-					"\"oneOf\": a value could be of both schema "
-					"%zu and schema %zu; only schemas that plainly exclude "
-					"each other are supported (or use \"anyOf\")",
-					i, j);
-	return !x->rc;
-}
-
-/* What stands beside "anyOf" or "oneOf", merged with each schema of the list. */
+/* The keywords beside "anyOf" or "oneOf", merged with each schema of the list. */
 static const json_t *with_each(struct ig_schema *x, const json_t *beside, const json_t *list,
 			       const char *key)
 {
@@ -601,10 +509,10 @@ static uint32_t alternatives(struct ig_schema *x, const json_t *schema, const ch
 	size_t i;
 
 	if (!json_is_array(list) || !json_array_size(list)) {
-		ig_schema_fail(x, -EINVAL, "\"%s\" must be a list with something in it", key);
+		ig_schema_fail(x, -EINVAL, "\"%s\" must be a list that is not empty", key);
 		return end;
 	}
-	if (has_others(schema, key, key)) {
+	if (has_others(schema, key)) {
 		json_t *copy = ig_schema_copy(x, schema);
 		if (!copy)
 			return end;
@@ -612,7 +520,7 @@ static uint32_t alternatives(struct ig_schema *x, const json_t *schema, const ch
 		if (!(list = with_each(x, copy, list, key)))
 			return end;
 	}
-	if (!strcmp(key, "oneOf") && !check_disjoint(x, list))
+	if (!strcmp(key, "oneOf") && !ig_schema_check_disjoint(x, list))
 		return end;
 	json_array_foreach(list, i, one)
 	{
@@ -630,11 +538,11 @@ static uint32_t alternatives(struct ig_schema *x, const json_t *schema, const ch
 
 static uint32_t plain(struct ig_schema *x, const json_t *schema, uint32_t from)
 {
-	unsigned spoken_of = check_keywords(x, schema), types;
+	unsigned applies = check_keywords(x, schema), types;
 
 	if (x->rc)
 		return from;
-	if (json_object_get(schema, "$ref") && !has_others(schema, "$ref", "$ref")) {
+	if (json_object_get(schema, "$ref") && !has_others(schema, "$ref")) {
 		const json_t *target = ig_schema_target(x, json_object_get(schema, "$ref"));
 		const char *name = json_string_value(json_object_get(schema, "$ref"));
 		struct ig_strbuf path = x->path;
@@ -662,10 +570,10 @@ static uint32_t plain(struct ig_schema *x, const json_t *schema, uint32_t from)
 	if (json_object_get(schema, "enum") || json_object_get(schema, "const"))
 		return literals(x, schema, from);
 	types = ig_schema_types(x, schema);
-	if (!types && !spoken_of)
+	if (!types && !applies)
 		return call(x, IG_RULE_VALUE, NULL, from);
-	/* Without a type, of those that keywords speak of: that is what is meant. */
-	return of_types(x, schema, types ? types : spoken_of, from);
+	/* Without "type": the types that the keywords apply to, which is what is meant. */
+	return of_types(x, schema, types ? types : applies, from);
 }
 
 static struct ig_schema_cost *cost_of(struct ig_schema *x, const json_t *schema)
@@ -676,7 +584,7 @@ static struct ig_schema_cost *cost_of(struct ig_schema *x, const json_t *schema)
 	return NULL;
 }
 
-static void note_cost(struct ig_schema *x, const json_t *schema, uint32_t n_nodes)
+static void record_cost(struct ig_schema *x, const json_t *schema, uint32_t n_nodes)
 {
 	struct ig_schema_cost *c = cost_of(x, schema);
 
@@ -684,17 +592,10 @@ static void note_cost(struct ig_schema *x, const json_t *schema, uint32_t n_node
 		c->n_nodes = n_nodes;
 	if (c)
 		return;
-	if (x->c->n_costs == x->c->cap_costs) {
-		uint32_t cap = x->c->cap_costs ? x->c->cap_costs * 2 : 32;
-		struct ig_schema_cost *p = realloc(x->c->costs, cap * sizeof *p);
-		if (!p) {
-			ig_schema_fail(x, -ENOMEM, "out of memory");
-			return;
-		}
-		x->c->costs = p;
-		x->c->cap_costs = cap;
-	}
-	x->c->costs[x->c->n_costs++] = (struct ig_schema_cost){ schema, n_nodes };
+	if (ig_array_grow(&x->c->costs, &x->c->cap_costs, x->c->n_costs, sizeof *x->c->costs))
+		x->c->costs[x->c->n_costs++] = (struct ig_schema_cost){ schema, n_nodes };
+	else
+		ig_schema_fail(x, -ENOMEM, "out of memory");
 }
 
 uint32_t ig_schema_value(struct ig_schema *x, const json_t *schema, uint32_t from)
@@ -706,7 +607,7 @@ uint32_t ig_schema_value(struct ig_schema *x, const json_t *schema, uint32_t fro
 	if (!schema || json_is_true(schema))
 		return call(x, IG_RULE_VALUE, NULL, from);
 	if (json_is_false(schema))
-		return ig_nfa_node(x->a); /* nothing leads there */
+		return ig_nfa_node(x->a); /* no edge leads there */
 	if (!json_is_object(schema)) {
 		ig_schema_fail(x, -EINVAL, "a schema must be an object or a boolean");
 		return from;
@@ -722,11 +623,11 @@ uint32_t ig_schema_value(struct ig_schema *x, const json_t *schema, uint32_t fro
 	x->open[x->n_open++] = schema;
 	from = plain(x, schema, from);
 	x->n_open--;
-	note_cost(x, schema, x->a->n_nodes - n_nodes);
+	record_cost(x, schema, x->a->n_nodes - n_nodes);
 	return from;
 }
 
-/* Whether a schema has others in it. */
+/* Whether a schema contains other schemas. */
 static bool has_parts(const json_t *schema)
 {
 	static const char *const parts[] = {
@@ -787,7 +688,7 @@ int ig_schema_build(struct ig_compiling *c, const json_t *schema, uint32_t from,
 	ig_strbuf_puts(&x.path, "$");
 	if (schema)
 		return run(&x, &rule, from, end);
-	*end = any_object(&x, from);
+	*end = any_items(&x, true, from);
 	ig_strbuf_finish(&x.path);
 	return x.rc;
 }

@@ -1,17 +1,78 @@
 /*
- * schema_merge.c: schemas that must hold together (allOf, what stands beside $ref, anyOf
- * and oneOf) as one, and whether two schemas exclude each other (oneOf).
+ * schema_merge.c: resolves $ref; merges schemas that must hold together (allOf, keywords beside
+ * $ref, anyOf and oneOf) into one; tests whether two schemas exclude each other (oneOf).
  *
- * Merging is exact or refused; what is not proven to be apart counts as overlapping.
+ * A merge is exact or an error; schemas that are not proven disjoint count as overlapping.
  */
 #include "model/grammar/schema_private.h"
 
+#include "model/common.h"
+
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define MAX_FLAT 32 /* references and allOf, one in the other */
+#define MAX_FLAT 32 /* nested references and allOf */
 
-static const json_t *nothing(void) { return json_false(); }
+/* ---- references ------------------------------------------------------------------ */
+
+/* A part of a pointer without its escapes (%XX, ~0, ~1), into out. */
+static size_t unescape(const char *p, size_t len, char *out)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		char c = p[i];
+		if (c == '%' && i + 2 < len && ig_hex_digit(p[i + 1]) >= 0 &&
+		    ig_hex_digit(p[i + 2]) >= 0) {
+			c = (char)(ig_hex_digit(p[i + 1]) << 4 | ig_hex_digit(p[i + 2]));
+			i += 2;
+		}
+		out[n++] = c;
+	}
+	len = n;
+	n = 0;
+	for (size_t i = 0; i < len; i++) {
+		if (out[i] == '~' && i + 1 < len && (out[i + 1] == '0' || out[i + 1] == '1'))
+			out[n++] = out[++i] == '0' ? '~' : '/';
+		else
+			out[n++] = out[i];
+	}
+	out[n] = 0;
+	return n;
+}
+
+const json_t *ig_schema_target(struct ig_schema *x, const json_t *ref)
+{
+	const char *text = json_string_value(ref), *p;
+	const json_t *at = x->root;
+	char part[256];
+
+	if (!text || text[0] != '#' || (text[1] && text[1] != '/')) {
+		ig_schema_fail(x, -EINVAL, "\"$ref\" must be a pointer into this schema (\"#/…\")");
+		return NULL;
+	}
+	for (p = text + 1; *p == '/' && at;) {
+		size_t len = strcspn(++p, "/");
+		if (len >= sizeof part) {
+			at = NULL;
+			break;
+		}
+		unescape(p, len, part);
+		if (json_is_array(at)) {
+			char *end;
+			unsigned long i = strtoul(part, &end, 10);
+			at = part[0] >= '0' && part[0] <= '9' && !*end ? json_array_get(at, i) :
+									 NULL;
+		} else {
+			at = json_object_get(at, part);
+		}
+		p += len;
+	}
+	if (!at)
+		ig_schema_fail(x, -EINVAL, "\"$ref\": there is no \"%.100s\"", text);
+	return at;
+}
 
 /* ---- merging --------------------------------------------------------------------- */
 
@@ -23,32 +84,20 @@ static json_t *both(const json_t *a, const json_t *b)
 
 static int merge_types(struct ig_schema *x, json_t *out, const json_t *b)
 {
-	static const struct {
-		const char *name;
-		unsigned type;
-	} names[] = {
-		{ "null", IG_TYPE_NULL },	{ "boolean", IG_TYPE_BOOLEAN },
-		{ "object", IG_TYPE_OBJECT },	{ "array", IG_TYPE_ARRAY },
-		{ "string", IG_TYPE_STRING },	{ "number", IG_TYPE_NUMBER },
-		{ "integer", IG_TYPE_INTEGER },
-	};
 	unsigned types = ig_schema_types(x, out) & ig_schema_types(x, b);
 	json_t *list = json_array();
 	int rc = list ? 0 : -1;
 
-	for (unsigned i = 0; i < sizeof names / sizeof names[0] && !rc; i++) {
-		if ((types & names[i].type) != names[i].type)
+	/* "number" comes before "integer", which it includes. */
+	for (const struct ig_schema_type *t = ig_schema_type_names; t->name && !rc; t++) {
+		if ((types & t->type) != t->type)
 			continue;
-		types &= ~names[i].type;
-		rc = json_array_append_new(list, json_string(names[i].name));
+		types &= ~t->type;
+		rc = json_array_append_new(list, json_string(t->name));
 	}
-	if (rc || !list) {
+	if (rc || !json_array_size(list)) {
 		json_decref(list);
-		return -1;
-	}
-	if (!json_array_size(list)) {
-		json_decref(list);
-		return 1;
+		return rc ? -1 : 1;
 	}
 	json_object_del(out, "nullable");
 	return json_object_set_new(out, "type", list);
@@ -76,7 +125,7 @@ static int merge_required(json_t *out, const json_t *b)
 	return json_object_set_new(out, "required", list);
 }
 
-/* What a schema of objects says of a member that it doesn't name; NULL: nothing. */
+/* The schema for members that are not in "properties"; NULL: any. */
 static const json_t *of_others(const json_t *schema)
 {
 	const json_t *v = json_object_get(schema, "additionalProperties");
@@ -84,7 +133,8 @@ static const json_t *of_others(const json_t *schema)
 	return json_is_true(v) ? NULL : v;
 }
 
-/* Properties, and additionalProperties, which speaks of what its own schema doesn't name. */
+/* Properties, and additionalProperties, which applies to members that its own schema doesn't
+ * name. */
 static int merge_properties(struct ig_schema *x, json_t *out, const json_t *a, const json_t *b)
 {
 	const json_t *pa = json_object_get(a, "properties"), *pb = json_object_get(b, "properties");
@@ -137,7 +187,7 @@ static int merge_bound(struct ig_schema *x, json_t *out, const char *key, json_t
 		       0;
 }
 
-/* The values that are in both lists; 1: none is. */
+/* The values that are in both lists; 1: there is none. */
 static int merge_enums(json_t *out, json_t *a, json_t *b)
 {
 	json_t *list = json_array(), *v, *w;
@@ -171,7 +221,7 @@ static bool is_one_of(const char *key, const char *const *list)
 	return false;
 }
 
-/* One keyword that both have, with different values. */
+/* A keyword that both have, with different values. */
 static int merge_keyword(struct ig_schema *x, json_t *out, const char *key, json_t *a, json_t *b,
 			 const json_t *whole_b)
 {
@@ -214,7 +264,7 @@ const json_t *ig_schema_merge(struct ig_schema *x, const json_t *a, const json_t
 		return b;
 	if (!(out = ig_schema_copy(x, a)))
 		return NULL;
-	/* Without a type, "nullable" says nothing; beside another's type it would. */
+	/* Without "type", "nullable" has no effect; with the other's type it would. */
 	if (!json_object_get(a, "type") && json_object_get(b, "type"))
 		json_object_del(out, "nullable");
 	json_object_foreach((json_t *)b, key, v)
@@ -244,7 +294,7 @@ const json_t *ig_schema_merge(struct ig_schema *x, const json_t *a, const json_t
 		ig_schema_fail(x, -ENOMEM, "out of memory");
 	if (x->rc)
 		return NULL;
-	return rc ? nothing() : out;
+	return rc ? json_false() : out;
 }
 
 const json_t *ig_schema_flat(struct ig_schema *x, const json_t *schema, unsigned depth)
@@ -263,11 +313,11 @@ const json_t *ig_schema_flat(struct ig_schema *x, const json_t *schema, unsigned
 	if (!ref && !all)
 		return schema;
 	if (depth > MAX_FLAT) {
-		ig_schema_fail(x, -EINVAL, "\"$ref\" or \"allOf\" leads back to itself");
+		ig_schema_fail(x, -EINVAL, "\"$ref\" or \"allOf\" refers to itself");
 		return NULL;
 	}
 	if (all && (!json_is_array(all) || !json_array_size(all))) {
-		ig_schema_fail(x, -EINVAL, "\"allOf\" must be a list with something in it");
+		ig_schema_fail(x, -EINVAL, "\"allOf\" must be a list that is not empty");
 		return NULL;
 	}
 	if (!(rest = ig_schema_copy(x, schema)))
@@ -290,7 +340,7 @@ const json_t *ig_schema_flat(struct ig_schema *x, const json_t *schema, unsigned
 	return out;
 }
 
-/* ---- apart ----------------------------------------------------------------------- */
+/* ---- disjoint ----------------------------------------------------------------------- */
 
 /* Types that values of a flat schema can have. */
 static unsigned possible(struct ig_schema *x, const json_t *s)
@@ -327,7 +377,7 @@ static bool literals_apart(const json_t *a, const json_t *b)
 	for (size_t i = 0; (v = literal(a, i)); i++) {
 		for (size_t j = 0; (w = literal(b, j)); j++) {
 			bool equal = json_equal((json_t *)v, (json_t *)w);
-			/* 1 and 1.0 are one value, also inside others. */
+			/* 1 and 1.0 are the same value, also inside other values. */
 			bool unsure = (ig_schema_type_of(v) & ig_schema_type_of(w) &
 				       (IG_TYPE_OBJECT | IG_TYPE_ARRAY)) ||
 				      (json_is_number(v) && json_is_number(w) &&
@@ -350,7 +400,9 @@ static bool is_required(const json_t *schema, const char *name)
 	return false;
 }
 
-/* Whether a asks for a member that b forbids, or that is another thing in b. */
+static bool disjoint(struct ig_schema *x, const json_t *a, const json_t *b, unsigned depth);
+
+/* Whether a requires a member that b forbids, or whose schema in b is disjoint. */
 static bool member_apart(struct ig_schema *x, const json_t *a, const json_t *b, unsigned depth)
 {
 	const json_t *pa = json_object_get(a, "properties"), *pb = json_object_get(b, "properties");
@@ -367,8 +419,7 @@ static bool member_apart(struct ig_schema *x, const json_t *a, const json_t *b, 
 		if (!in_b && json_is_false(json_object_get(b, "additionalProperties")) &&
 		    !json_object_get(b, "patternProperties"))
 			return true;
-		if (in_a && in_b && is_required(b, name) &&
-		    ig_schema_disjoint(x, in_a, in_b, depth + 1))
+		if (in_a && in_b && is_required(b, name) && disjoint(x, in_a, in_b, depth + 1))
 			return true;
 	}
 	return false;
@@ -390,7 +441,7 @@ static bool numbers_apart(const json_t *a, const json_t *b)
 	       json_number_value(high) <= json_number_value(above);
 }
 
-bool ig_schema_disjoint(struct ig_schema *x, const json_t *a, const json_t *b, unsigned depth)
+static bool disjoint(struct ig_schema *x, const json_t *a, const json_t *b, unsigned depth)
 {
 	unsigned types;
 
@@ -409,4 +460,22 @@ bool ig_schema_disjoint(struct ig_schema *x, const json_t *a, const json_t *b, u
 		return numbers_apart(a, b) || numbers_apart(b, a);
 	return types == IG_TYPE_OBJECT &&
 	       (member_apart(x, a, b, depth) || member_apart(x, b, a, depth));
+}
+
+bool ig_schema_check_disjoint(struct ig_schema *x, const json_t *list)
+{
+	size_t n = json_array_size(list);
+
+	if (n > 64)
+		ig_schema_fail(x, -E2BIG, "\"oneOf\" of more than 64 schemas");
+	for (size_t i = 0; i < n && !x->rc; i++)
+		for (size_t j = i + 1; j < n && !x->rc; j++)
+			if (!disjoint(x, json_array_get(list, i), json_array_get(list, j), 0))
+				ig_schema_fail(
+					x, -EINVAL,
+					"\"oneOf\": a value could be of both schema "
+					"%zu and schema %zu; only schemas that plainly exclude "
+					"each other are supported (or use \"anyOf\")",
+					i, j);
+	return !x->rc;
 }

@@ -1,10 +1,10 @@
 /*
  * schema_number.c: numbers, with their bounds compared digit by digit.
  *
- * Numbers are written so that any reader of JSON gets them exactly or nearly so: integers
- * of at most 18 digits (they fit 64 bits), exponents that stay within a double.  With
- * bounds there is no exponent, and at most 15 digits near a bound: as many as a double
- * keeps apart, so that what is below a bound here is below it for every validator.
+ * Numbers have a form that any reader of JSON reads exactly or nearly so: integers of at most
+ * 18 digits (they fit 64 bits), exponents within a double's range.  With bounds there is no
+ * exponent, and at most 15 digits near a bound: a double distinguishes that many, so a number
+ * below a bound here is below it for every validator.
  */
 #include "model/grammar/schema_private.h"
 
@@ -14,17 +14,17 @@
 #include <string.h>
 
 #define MAX_DIGITS 18
-#define EXACT_DIGITS 15 /* that a double keeps */
+#define EXACT_DIGITS 15 /* that a double distinguishes */
 
 struct decimal {
 	bool negative, open; /* open: the bound itself is not allowed */
 	unsigned n_int, n_frac;
-	char digits[2][40]; /* before and after the point, without needless zeros */
+	char digits[2][40]; /* before and after the point, without redundant zeros */
 };
 
 /* ---- decimals -------------------------------------------------------------------- */
 
-/* Of "-12.5e+3"; false: too long to be compared. */
+/* Parses "-12.5e+3"; false: too long to be compared. */
 static bool parse_decimal(const char *s, struct decimal *d)
 {
 	char all[40];
@@ -85,7 +85,7 @@ static int compare_decimals(const struct decimal *a, const struct decimal *b)
 		return a->n_int < b->n_int ? -1 : 1;
 	if ((c = memcmp(a->digits[0], b->digits[0], a->n_int)))
 		return c;
-	/* Beyond their ends both are zeros, and no fraction ends in '0'. */
+	/* No fraction ends in '0', so the longer one is the larger one. */
 	return strcmp(a->digits[1], b->digits[1]);
 }
 
@@ -102,7 +102,7 @@ static char digit_of(const struct decimal *d, unsigned part, unsigned i)
 	return i < (part ? d->n_frac : d->n_int) ? d->digits[part][i] : '0';
 }
 
-/* Whether d has a digit other than 0 from this place on. */
+/* Whether d has a digit other than 0 from this position on. */
 static bool more_in(const struct decimal *d, unsigned part, unsigned i)
 {
 	if (!part) {
@@ -114,7 +114,7 @@ static bool more_in(const struct decimal *d, unsigned part, unsigned i)
 	return i < d->n_frac;
 }
 
-/* Whether a number may end here, having been like lo and/or hi so far. */
+/* Whether a number may end here; like_lo, like_hi: its digits are so far those of lo, of hi. */
 static bool may_end(const struct range *r, bool like_lo, bool like_hi, unsigned part, unsigned i)
 {
 	if (like_lo && (more_in(r->lo, part, i) || r->lo_open))
@@ -122,7 +122,7 @@ static bool may_end(const struct range *r, bool like_lo, bool like_hi, unsigned 
 	return !(like_hi && !more_in(r->hi, part, i) && r->hi_open);
 }
 
-struct states { /* by whether the digits so far are those of lo and of hi; 0: none yet */
+struct states { /* by whether the digits so far are those of lo, of hi; 0: none */
 	uint32_t node[2][2];
 };
 
@@ -154,8 +154,8 @@ static void ends(struct ig_schema *x, const struct range *r, const struct states
 			ig_nfa_join(x->a, s->node[k & 1][k >> 1], end);
 }
 
-/* Magnitudes of a range; numbers of different lengths are written one length after the
- * other.  Node 0 is never one of these: something was written before. */
+/* Magnitudes of a range, for each number of digits before the point.  Node 0 is none of these
+ * nodes: something was written before. */
 static uint32_t magnitudes(struct ig_schema *x, const struct range *r, uint32_t from)
 {
 	uint32_t end = ig_nfa_node(x->a);
@@ -196,7 +196,7 @@ struct bounds {
 	bool has_lo, has_hi;
 };
 
-/* Where v, a bound of integers, isn't one: the next integer inside. */
+/* Replace a bound of integers by the next integer within it. */
 static bool to_integer(struct decimal *d, bool lower)
 {
 	char text[48];
@@ -211,7 +211,7 @@ static bool to_integer(struct decimal *d, bool lower)
 	return parse_decimal(text, d);
 }
 
-/* a is the bound that leaves less. */
+/* Whether a is the tighter bound. */
 static bool tighter(const struct decimal *a, const struct decimal *b, bool lower)
 {
 	int c = a->negative != b->negative ? (a->negative ? -1 : 1) :
@@ -223,9 +223,21 @@ static bool tighter(const struct decimal *a, const struct decimal *b, bool lower
 	return lower ? c > 0 : c < 0;
 }
 
-static void take_bound(struct ig_schema *x, const json_t *schema, const char *key, bool lower,
-		       bool open, bool integer, struct bounds *b)
+static const struct bound_key {
+	const char *name;
+	bool lower, open;
+} bound_keys[] = {
+	{ "minimum", true, false },
+	{ "exclusiveMinimum", true, true },
+	{ "maximum", false, false },
+	{ "exclusiveMaximum", false, true },
+};
+
+static void take_bound(struct ig_schema *x, const json_t *schema, const struct bound_key *k,
+		       bool integer, struct bounds *b)
 {
+	const char *key = k->name;
+	bool lower = k->lower;
 	const json_t *v = json_object_get(schema, key);
 	struct decimal d, *old = lower ? &b->lo : &b->hi;
 	bool *has = lower ? &b->has_lo : &b->has_hi;
@@ -239,7 +251,7 @@ static void take_bound(struct ig_schema *x, const json_t *schema, const char *ke
 	}
 	print_number(v, text, sizeof text);
 	if (integer && json_is_real(v) && fabs(json_real_value(v)) >= 1e18) {
-		/* Beyond all integers that are written: no bound, or nothing is left. */
+		/* Beyond all integers that are allowed: no bound, or no integer is left. */
 		if ((json_real_value(v) < 0) == lower)
 			return;
 		ig_schema_fail(x, -EINVAL, "\"%s\": %s is beyond the integers of %d digits", key,
@@ -247,7 +259,7 @@ static void take_bound(struct ig_schema *x, const json_t *schema, const char *ke
 		return;
 	}
 	if (!parse_decimal(text, &d) || (!integer && d.n_int + d.n_frac > EXACT_DIGITS)) {
-		/* 64-bit limits are how "no limit" is written. */
+		/* Limits of 64 bits mean "no limit". */
 		if (integer && (json_number_value(v) < 0) == lower)
 			return;
 		ig_schema_fail(x, -EINVAL,
@@ -255,9 +267,8 @@ static void take_bound(struct ig_schema *x, const json_t *schema, const char *ke
 			       text, integer ? MAX_DIGITS : EXACT_DIGITS);
 		return;
 	}
-	d.open = open;
+	d.open = k->open;
 	if (integer && d.n_frac) {
-		d.open = false;
 		if (!to_integer(&d, lower)) {
 			ig_schema_fail(x, -EINVAL, "\"%s\": %s is too large", key, text);
 			return;
@@ -275,10 +286,8 @@ static struct bounds take_bounds(struct ig_schema *x, const json_t *schema, bool
 	const json_t *format = json_object_get(schema, "format");
 	const char *name = json_string_value(format);
 
-	take_bound(x, schema, "minimum", true, false, integer, &b);
-	take_bound(x, schema, "exclusiveMinimum", true, true, integer, &b);
-	take_bound(x, schema, "maximum", false, false, integer, &b);
-	take_bound(x, schema, "exclusiveMaximum", false, true, integer, &b);
+	for (unsigned i = 0; i < sizeof bound_keys / sizeof bound_keys[0]; i++)
+		take_bound(x, schema, &bound_keys[i], integer, &b);
 	if (name && integer && !strcmp(name, "int32")) {
 		struct decimal lo, hi;
 		parse_decimal("-2147483648", &lo);
@@ -292,7 +301,7 @@ static struct bounds take_bounds(struct ig_schema *x, const json_t *schema, bool
 	return b;
 }
 
-/* Numbers between b's bounds, one of which there is. */
+/* Numbers between b's bounds, of which there is at least one. */
 static uint32_t bounded(struct ig_schema *x, const struct bounds *b, bool integer, uint32_t from)
 {
 	static const struct decimal zero = { .n_int = 1, .digits = { "0" } };
@@ -300,14 +309,11 @@ static uint32_t bounded(struct ig_schema *x, const struct bounds *b, bool intege
 	uint32_t end = ig_nfa_node(x->a), minus;
 	struct range r;
 
-	if (b->has_lo && b->lo.n_int > n_int)
-		n_int = b->lo.n_int;
-	if (b->has_hi && b->hi.n_int > n_int)
-		n_int = b->hi.n_int;
-	if (b->has_lo && b->lo.n_frac > n_frac)
-		n_frac = b->lo.n_frac;
-	if (b->has_hi && b->hi.n_frac > n_frac)
-		n_frac = b->hi.n_frac;
+	for (unsigned i = 0; i < 2; i++) { /* a bound that is not there is all zeros */
+		const struct decimal *d = i ? &b->hi : &b->lo;
+		n_int = d->n_int > n_int ? d->n_int : n_int;
+		n_frac = d->n_frac > n_frac ? d->n_frac : n_frac;
+	}
 	if (!integer && n_int + n_frac > EXACT_DIGITS) {
 		ig_schema_fail(x, -EINVAL,
 			       "bounds that together need more than %d digits are not "
@@ -356,7 +362,7 @@ static uint32_t some_digits(struct ig_schema *x, uint32_t from, unsigned min, un
 	return end;
 }
 
-/* e and a power of ten: with 18 digits before the point below the largest double. */
+/* e and a power of ten, up to 289: with 18 digits before the point below the largest double. */
 static void exponent(struct ig_schema *x, uint32_t from, uint32_t end)
 {
 	struct ig_nfa *a = x->a;
@@ -401,7 +407,7 @@ static uint32_t any_number(struct ig_schema *x, bool integer, uint32_t from)
 	return whole;
 }
 
-/* multipleOf 1 makes a number an integer; others can't be held. */
+/* multipleOf 1 makes a number an integer; others are not supported. */
 static bool is_integer(struct ig_schema *x, const json_t *schema, bool integer)
 {
 	const json_t *v = json_object_get(schema, "multipleOf");
@@ -451,25 +457,17 @@ uint32_t ig_schema_number_literal(struct ig_schema *x, const json_t *value, uint
 
 bool ig_schema_number_fits(struct ig_schema *x, const json_t *schema, const json_t *value)
 {
-	static const struct {
-		const char *key;
-		bool lower, open;
-	} keys[] = {
-		{ "minimum", true, false },
-		{ "exclusiveMinimum", true, true },
-		{ "maximum", false, false },
-		{ "exclusiveMaximum", false, true },
-	};
 	double v = json_number_value(value);
 
-	for (unsigned i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-		const json_t *bound = json_object_get(schema, keys[i].key);
+	for (unsigned i = 0; i < sizeof bound_keys / sizeof bound_keys[0]; i++) {
+		const struct bound_key *k = &bound_keys[i];
+		const json_t *bound = json_object_get(schema, k->name);
 		double b = json_number_value(bound);
 		if (bound && !json_is_number(bound))
-			ig_schema_fail(x, -EINVAL, "\"%s\" must be a number", keys[i].key);
-		else if (bound && (keys[i].lower ? v < b : v > b))
+			ig_schema_fail(x, -EINVAL, "\"%s\" must be a number", k->name);
+		else if (bound && (k->lower ? v < b : v > b))
 			return false;
-		else if (bound && keys[i].open && v == b)
+		else if (bound && k->open && v == b)
 			return false;
 	}
 	is_integer(x, schema, false);

@@ -1,9 +1,9 @@
 /*
  * schema_object.c: objects and arrays.
  *
- * Members come in the order of "properties", so that an object is a chain: after each
- * member the next one follows, or one further on if what is between may be left out.  Names
- * that the schema does not know follow after them.
+ * Members come in the order of "properties", so an object is a chain: after each member comes
+ * the next one, or a later one if those between are optional.  Members with other names come
+ * last.
  */
 #include "model/grammar/schema_private.h"
 
@@ -22,7 +22,7 @@ struct member { /* one that the schema names */
 	bool required;
 };
 
-struct extra {		      /* members whose names are what a pattern, or no pattern, matches */
+struct extra {		      /* members with names that a pattern, or no pattern, matches */
 	struct ig_dfa names;  /* no states: any name */
 	const json_t *schema; /* NULL: anything */
 	const char *pattern;  /* NULL: additionalProperties */
@@ -36,7 +36,7 @@ struct object {
 	uint64_t max; /* maxProperties */
 };
 
-static bool asks_for(struct ig_schema *x, const json_t *schema, const char *name)
+static bool is_required(const json_t *schema, const char *name)
 {
 	const json_t *list = json_object_get(schema, "required"), *one;
 	size_t i;
@@ -46,12 +46,14 @@ static bool asks_for(struct ig_schema *x, const json_t *schema, const char *name
 	return false;
 }
 
-/* The members that are named: in properties, then those in required only. */
+/* The members that have names: those of "properties", then those only in "required". */
 static void find_members(struct ig_schema *x, const json_t *schema, struct object *o)
 {
 	const json_t *properties = json_object_get(schema, "properties"), *one;
 	const json_t *required = json_object_get(schema, "required");
 	const json_t *others = json_object_get(schema, "additionalProperties");
+	const char *name;
+	json_t *value;
 	size_t i;
 
 	if (properties && !json_is_object(properties))
@@ -68,20 +70,15 @@ static void find_members(struct ig_schema *x, const json_t *schema, struct objec
 		ig_schema_fail(x, -ENOMEM, "out of memory");
 		return;
 	}
-	for (void *it = json_object_iter((json_t *)properties); it;
-	     it = json_object_iter_next((json_t *)properties, it)) {
-		const char *name = json_object_iter_key(it);
-		o->members[o->n_members++] = (struct member){
-			name,
-			strlen(name),
-			json_object_iter_value(it),
-			asks_for(x, schema, name),
-		};
+	json_object_foreach((json_t *)properties, name, value)
+	{
+		o->members[o->n_members++] =
+			(struct member){ name, strlen(name), value, is_required(schema, name) };
 	}
 	json_array_foreach(required, i, one)
 	{
-		const char *name = json_string_value(one);
 		bool known = false;
+		name = json_string_value(one);
 		for (size_t j = 0; j < o->n_members && name; j++)
 			known = known || !strcmp(o->members[j].name, name);
 		if (!name) {
@@ -105,7 +102,7 @@ static void find_members(struct ig_schema *x, const json_t *schema, struct objec
 
 /* ---- names that are not in properties -------------------------------------------- */
 
-/* Any text, or (count) the known names. */
+/* Any text, or the known names. */
 static int names_of(struct ig_schema *x, const struct object *o, bool known, struct ig_dfa *out)
 {
 	struct ig_nfa a;
@@ -125,27 +122,16 @@ static int names_of(struct ig_schema *x, const struct object *o, bool known, str
 	return rc;
 }
 
-static int subtract(struct ig_schema *x, struct ig_dfa *from, const struct ig_dfa *what)
-{
-	struct ig_dfa d;
-	int rc = ig_dfa_product(from, what, true, &x->c->budget, &d);
-
-	if (rc)
-		return rc;
-	ig_dfa_finish(from);
-	*from = d;
-	return 0;
-}
-
 static void find_patterns(struct ig_schema *x, const json_t *schema, struct object *o)
 {
 	const json_t *patterns = json_object_get(schema, "patternProperties");
 	struct ig_dfa both;
+	const char *pattern;
+	json_t *schema_of;
 
-	for (void *it = json_object_iter((json_t *)patterns); it && !x->rc;
-	     it = json_object_iter_next((json_t *)patterns, it)) {
+	json_object_foreach((json_t *)patterns, pattern, schema_of)
+	{
 		struct extra *e = &o->extras[o->n_extras];
-		const char *pattern = json_object_iter_key(it);
 		struct ig_error err;
 		int rc = ig_regex_to_dfa(pattern, strlen(pattern), true, &x->c->budget, &e->names,
 					 &err);
@@ -154,7 +140,7 @@ static void find_patterns(struct ig_schema *x, const json_t *schema, struct obje
 				       err.text);
 			return;
 		}
-		e->schema = json_object_iter_value(it);
+		e->schema = schema_of;
 		e->pattern = pattern;
 		o->n_extras++;
 		for (size_t i = 0; i < o->n_members; i++) {
@@ -182,6 +168,8 @@ static void find_patterns(struct ig_schema *x, const json_t *schema, struct obje
 			if (!rc)
 				ig_dfa_finish(&both);
 		}
+		if (x->rc)
+			return;
 	}
 }
 
@@ -209,16 +197,16 @@ static void find_extras(struct ig_schema *x, const json_t *schema, struct object
 	if (o->n_members || o->n_extras) {
 		if ((rc = names_of(x, o, false, &e->names)) || (rc = names_of(x, o, true, &d)))
 			goto out;
-		rc = subtract(x, &e->names, &d);
+		rc = ig_dfa_combine(&e->names, &d, true, &x->c->budget);
 		ig_dfa_finish(&d);
 		for (size_t i = 0; i < o->n_extras && !rc; i++)
-			rc = subtract(x, &e->names, &o->extras[i].names);
+			rc = ig_dfa_combine(&e->names, &o->extras[i].names, true, &x->c->budget);
 	}
 out:
 	e->schema = others;
-	o->n_extras++; /* also after a failure: what there is of it is freed */
+	o->n_extras++; /* also after a failure, so that it is freed */
 	if (rc)
-		ig_schema_fail(x, rc, "the names of other properties take too large an automaton");
+		ig_schema_fail(x, rc, "the names of other properties need too large an automaton");
 }
 
 /* ---- objects --------------------------------------------------------------------- */
@@ -251,8 +239,8 @@ static uint32_t extra(struct ig_schema *x, const struct extra *e, uint32_t from)
 	return from;
 }
 
-/* Members that the schema does not name, from the node where the first may come; close is
- * where the object may end. */
+/* Members that the schema does not name; from: node before the first one; close: node where the
+ * object may end. */
 static void extras(struct ig_schema *x, const struct object *o, uint32_t from, uint64_t max,
 		   uint32_t close)
 {
@@ -274,7 +262,7 @@ static uint32_t write_object(struct ig_schema *x, const struct object *o, uint32
 {
 	struct ig_nfa *a = x->a;
 	uint32_t close = ig_nfa_node(a), end, next;
-	size_t last = 0; /* after the last one that must come */
+	size_t last = 0; /* after the last required one */
 
 	for (size_t i = 0; i < o->n_members; i++)
 		if (o->members[i].required)

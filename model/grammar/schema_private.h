@@ -1,10 +1,10 @@
 /*
- * schema_private.h: what the parts of the schema compiler share: schema.c (which keyword
- * is whose, references, literals), schema_merge.c (schemas that hold together),
- * schema_object.c (objects and arrays), schema_scalar.c (strings), schema_number.c.
+ * schema_private.h: what the parts of the schema compiler share: schema.c (keywords, alternatives,
+ * literals), schema_merge.c (references, merging), schema_object.c (objects and arrays),
+ * schema_scalar.c (strings), schema_number.c.
  *
- * Each function that writes goes on at a node of the automaton and gives the node where
- * it ends; a failure sticks to the context (rc) and what is written after it is void.
+ * A function that writes adds to the automaton after node from and returns the node where it
+ * ends.  The first failure stays in the context (rc); what is written after it has no effect.
  */
 #pragma once
 
@@ -12,7 +12,7 @@
 #include "base/strbuf.h"
 #include "model/grammar/grammar_private.h"
 
-#define IG_SCHEMA_MAX_DEPTH 64 /* of schemas in schemas, references counted */
+#define IG_SCHEMA_MAX_DEPTH 64 /* nested schemas, references included */
 
 struct ig_schema { /* one rule that is being written */
 	struct ig_compiling *c;
@@ -24,12 +24,12 @@ struct ig_schema { /* one rule that is being written */
 	int rc;
 };
 
-/* The first failure stays; with its place. */
+/* Record the first failure, with its place. */
 __attribute__((format(printf, 3, 4))) void ig_schema_fail(struct ig_schema *x, int code,
 							  const char *fmt, ...);
 
-/* Go to a part: ".NAME" and, if index is not negative, "[INDEX]"; back with the returned
- * length. */
+/* Append a part to the path: ".NAME", ".KEY" unless NULL, "[INDEX]" unless negative.  Leave with
+ * the returned length. */
 size_t ig_schema_enter(struct ig_schema *x, const char *name, const char *key, int64_t index);
 void ig_schema_exit(struct ig_schema *x, size_t len);
 
@@ -37,7 +37,7 @@ void ig_schema_exit(struct ig_schema *x, size_t len);
 
 /* A value of this schema; NULL: any value. */
 uint32_t ig_schema_value(struct ig_schema *x, const json_t *schema, uint32_t from);
-/* The same, but as a call if its schema is large: there will be more of it. */
+/* The same, but as a call if the schema is large: it may be needed several times. */
 uint32_t ig_schema_again(struct ig_schema *x, const json_t *schema, uint32_t from);
 /* Exactly this value. */
 uint32_t ig_schema_literal(struct ig_schema *x, const json_t *value, uint32_t from);
@@ -45,20 +45,20 @@ uint32_t ig_schema_literal(struct ig_schema *x, const json_t *value, uint32_t fr
 uint32_t ig_schema_name(struct ig_schema *x, const char *s, size_t len, uint32_t from);
 /* White space that a model may put between tokens, bounded. */
 uint32_t ig_schema_space(struct ig_schema *x, uint32_t from);
-/* : and perhaps a space. */
+/* A colon and an optional space. */
 uint32_t ig_schema_colon(struct ig_schema *x, uint32_t from);
-/* A keyword's value that counts something; unset: what it is when absent. */
+/* The value of a keyword that is a count; unset: the value if it is absent. */
 uint64_t ig_schema_count(struct ig_schema *x, const json_t *schema, const char *key,
 			 uint64_t unset);
-/* The schema's own place followed by references and allOf: one plain object (owned by the
- * compilation), or true or false.  NULL after a failure. */
+/* The schema with references and allOf merged: one plain object (owned by the compilation), or
+ * true or false.  NULL after a failure. */
 const json_t *ig_schema_flat(struct ig_schema *x, const json_t *schema, unsigned depth);
-/* What a $ref names. */
+/* The schema that a $ref names; NULL after a failure. */
 const json_t *ig_schema_target(struct ig_schema *x, const json_t *ref);
 bool ig_schema_is_annotation(const char *key);
-/* Keep a schema that was made until the compilation ends; it, or NULL after a failure. */
+/* Own a new schema until the compilation ends; returns it, or NULL after a failure. */
 json_t *ig_schema_keep(struct ig_schema *x, json_t *made);
-/* A copy of an object, kept; NULL after a failure. */
+/* A copy of an object, owned by the compilation; NULL after a failure. */
 json_t *ig_schema_copy(struct ig_schema *x, const json_t *schema);
 
 enum { /* bits for types */
@@ -71,17 +71,22 @@ enum { /* bits for types */
        IG_TYPE_NUMBER = 64 | IG_TYPE_INTEGER,
        IG_TYPE_ALL = 127,
 };
-/* What "type" (and "nullable") allow; 0 when neither is there. */
+struct ig_schema_type {
+	const char *name;
+	unsigned type;
+};
+extern const struct ig_schema_type ig_schema_type_names[]; /* ends with a NULL name */
+/* The types that "type" (and "nullable") allow; 0 without "type". */
 unsigned ig_schema_types(struct ig_schema *x, const json_t *schema);
 unsigned ig_schema_type_of(const json_t *value);
 
 /* ---- the others ------------------------------------------------------------------ */
 
-/* A plain schema that holds what both hold; json_false() when nothing can.  Owned by the
+/* A plain schema of the values that both allow; json_false() if there are none.  Owned by the
  * compilation; NULL after a failure.  a and b are flat. */
 const json_t *ig_schema_merge(struct ig_schema *x, const json_t *a, const json_t *b);
-/* Whether no value can be of both. */
-bool ig_schema_disjoint(struct ig_schema *x, const json_t *a, const json_t *b, unsigned depth);
+/* Fail if a value could be of two schemas of the list; false after a failure. */
+bool ig_schema_check_disjoint(struct ig_schema *x, const json_t *list);
 
 uint32_t ig_schema_object(struct ig_schema *x, const json_t *schema, uint32_t from);
 uint32_t ig_schema_array(struct ig_schema *x, const json_t *schema, uint32_t from);
@@ -92,8 +97,8 @@ uint32_t ig_schema_number_literal(struct ig_schema *x, const json_t *value, uint
 /* Whether a number is within the bounds of a schema. */
 bool ig_schema_number_fits(struct ig_schema *x, const json_t *schema, const json_t *value);
 
-/* One character inside a JSON string, from from to to; plain: also those that stand for
- * themselves in one byte. */
+/* One character inside a JSON string, from node from to node to; plain: also characters of one
+ * byte that are not escaped. */
 void ig_schema_char(struct ig_schema *x, uint32_t from, uint32_t to, bool plain);
-/* Any string without its first quote. */
+/* Any string, after its first quote. */
 uint32_t ig_schema_any_string(struct ig_schema *x, uint32_t from);

@@ -1,9 +1,9 @@
 /*
  * schema_scalar.c: strings: any, of a length, of a pattern or a format.
  *
- * What is between the quotes is written as JSON has it.  A string without a pattern may
- * use every escape (\u with its surrogates in pairs, but no U+0000, which many readers of
- * JSON can't keep); one with a pattern has one spelling for each character.
+ * The text between the quotes is in JSON's spelling.  A string without a pattern may use every
+ * escape (\u with surrogates in pairs, but not U+0000, which many readers of JSON can't store);
+ * one with a pattern has exactly one spelling for each character.
  */
 #include "model/grammar/regex_private.h"
 #include "model/grammar/schema_private.h"
@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define LONG 48 /* characters: a longer count is made of calls, one state a character */
+#define LONG 48 /* characters; longer counts use calls, one state for each character */
 
 /* ---- formats --------------------------------------------------------------------- */
 
@@ -38,7 +38,7 @@
 #define PCHAR "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
 #define QUERY "(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*"
 
-/* What each one matches is a part of what its standard allows. */
+/* Each matches a subset of what its standard allows. */
 static const struct {
 	const char *name, *regex;
 } formats[] = {
@@ -222,24 +222,18 @@ static int lengths(struct ig_schema *x, uint64_t min, uint64_t max, struct ig_df
 
 /* ---- strings --------------------------------------------------------------------- */
 
-/* What d and the other read both, in d; the other is finished. */
+/* Make d the intersection with other; without states d is any text.  Finishes other. */
 static int intersect(struct ig_schema *x, struct ig_dfa *d, struct ig_dfa *other)
 {
-	struct ig_dfa both;
 	int rc;
 
 	if (!d->n_states) {
 		*d = *other;
-		*other = (struct ig_dfa){ 0 };
 		return 0;
 	}
-	rc = ig_dfa_product(d, other, false, &x->c->budget, &both);
+	rc = ig_dfa_combine(d, other, false, &x->c->budget);
 	ig_dfa_finish(other);
-	if (rc)
-		return rc;
-	ig_dfa_finish(d);
-	*d = both;
-	return 0;
+	return rc;
 }
 
 uint32_t ig_schema_string(struct ig_schema *x, const json_t *schema, uint32_t from)

@@ -1,9 +1,8 @@
 /*
- * vocab.c: a tokenizer's plain tokens as a trie over their bytes, in one array in the
- * order of a walk (llama.cpp's and llguidance's tries are laid out like this): a walk goes
- * to the next node, or skips what is below one.
+ * vocab.c: a tokenizer's plain tokens as a trie over their bytes, in one array in depth-first order
+ * (as in llama.cpp and llguidance): a walk goes to the next node, or skips a subtree.
  *
- * Control tokens are not in it: a text never becomes one.
+ * Control tokens are not in it: text never becomes one.
  */
 #include "model/grammar/grammar_private.h"
 
@@ -29,7 +28,7 @@ static int compare(const void *a, const void *b)
 	return x->id < y->id ? -1 : 1;
 }
 
-/* Sort the tokens into the trie's words, the control tokens and the ends. */
+/* Separate the tokens into the trie's words, control tokens and end tokens. */
 static uint32_t sort_tokens(struct ig_vocab *v, struct word *words)
 {
 	uint32_t n = 0;
@@ -106,7 +105,7 @@ static void fill(struct ig_vocab *v, const struct word *words, uint32_t n)
 	}
 }
 
-/* From the last node to the first: what is below a node comes after it. */
+/* From the last node to the first, since a node precedes those below it. */
 static void find_pure(struct ig_vocab *v)
 {
 	for (uint32_t i = v->n_nodes; i-- > 0;) {
@@ -166,8 +165,7 @@ int ig_vocab_create(const struct ig_tokenizer *t, struct ig_vocab **out, struct 
 		goto out;
 	n = sort_tokens(v, words);
 	if (!v->n_ends) {
-		rc = ig_fail(err, -EINVAL,
-			     "the model's vocabulary has no token that ends an answer");
+		rc = ig_fail(err, -EINVAL, "the model's vocabulary has no end-of-text token");
 		goto out;
 	}
 	n_nodes = count_nodes(words, n);

@@ -1,11 +1,10 @@
 /*
- * walk.c: reading bytes with a grammar: one byte with all readings of a text at once, and
- * all tokens of the trie from one reading.
+ * walk.c: reads bytes with a grammar: one byte from all configurations at once, and all tokens of
+ * the trie from one configuration.
  *
- * Stacks are lists from the top down that share their lower parts, so a call is one node
- * and a walk that comes back to an earlier byte only forgets the nodes that came after.
- * Nothing is allocated; readings beyond the bounds are dropped, which makes the grammar
- * narrower, never wider.
+ * Stacks are linked lists from the top down that share their lower parts, so a call is one node,
+ * and a walk that returns to an earlier byte drops the nodes added since.  Nothing is allocated;
+ * configurations beyond the limit are dropped, which makes the grammar narrower, never wider.
  */
 #include "model/grammar/grammar_private.h"
 
@@ -61,18 +60,18 @@ static const struct ig_row *row_of(struct ig_walk *w, const struct ig_grammar *g
 	return row;
 }
 
-/* ---- readings -------------------------------------------------------------------- */
+/* ---- configurations -------------------------------------------------------------------- */
 
 static bool is_over(const struct ig_grammar *g, uint32_t state)
 {
 	return g->flags[state] == IG_STATE_ACCEPTS;
 }
 
-/* The stack with a call on it, or NOWHERE.  fresh: the first node that may be its equal. */
+/* The stack with a call pushed, or NOWHERE.  fresh: the first node that may be equal to it. */
 static uint32_t push(struct ig_walk *w, const struct ig_grammar *g, uint32_t node, uint32_t back,
 		     uint32_t fresh)
 {
-	if (is_over(g, back)) /* it would return only to return again */
+	if (is_over(g, back)) /* back would only return again */
 		return node;
 	for (uint32_t i = fresh; i < w->n_nodes; i++)
 		if (w->nodes[i].parent == node && w->nodes[i].back == back)
@@ -165,7 +164,7 @@ uint32_t ig_walk_close(struct ig_walk *w, const struct ig_grammar *g, const stru
 	return n_before;
 }
 
-/* The bits of all tokens at and below a node. */
+/* Set the bits of all tokens at and below a node. */
 static void add_all(const struct ig_vocab *v, uint32_t node, uint32_t *bits)
 {
 	uint32_t skip = v->nodes[node].skip;
@@ -177,7 +176,7 @@ static void add_all(const struct ig_vocab *v, uint32_t node, uint32_t *bits)
 
 /* ---- tokens ---------------------------------------------------------------------- */
 
-/* Whether one of the readings of a level is at the end of the rule that the walk began in. */
+/* Whether a configuration of a level is at the end of the rule that the walk began in. */
 static bool at_base(const struct ig_walk *w, const struct ig_grammar *g, uint32_t first)
 {
 	for (uint32_t i = first; i < w->n_confs; i++)
@@ -187,7 +186,7 @@ static bool at_base(const struct ig_walk *w, const struct ig_grammar *g, uint32_
 	return false;
 }
 
-struct search { /* a walk over a part of the trie */
+struct search { /* a walk over a subtree of the trie */
 	const struct ig_grammar *g;
 	bool closing;
 	uint32_t base; /* depth of the node that it began at */
@@ -196,8 +195,8 @@ struct search { /* a walk over a part of the trie */
 	bool *full;
 };
 
-/* The nodes from first to before last, siblings and all below them.  How many were looked
- * at. */
+/* Visit the nodes [first, last): siblings and all below them.  Returns the number of visited
+ * nodes. */
 static uint32_t search(struct ig_walk *w, const struct search *x, uint32_t first, uint32_t last)
 {
 	const struct ig_grammar *g = x->g;
@@ -211,7 +210,7 @@ static uint32_t search(struct ig_walk *w, const struct search *x, uint32_t first
 		struct ig_conf c = w->confs[at];
 		n_looked++;
 		w->n_nodes = w->levels[d - 1].n_nodes;
-		/* One reading that neither returns nor calls with this byte. */
+		/* A single configuration that neither returns nor calls with this byte. */
 		const struct ig_row *row = row_of(w, g, c.state);
 		if (end - at == 1 && !(row->calls[t->byte / 32] >> t->byte % 32 & 1) &&
 		    (c.node < IG_STACK_FIRST || !(g->flags[c.state] & IG_STATE_ACCEPTS))) {
@@ -254,7 +253,7 @@ static uint32_t search(struct ig_walk *w, const struct search *x, uint32_t first
 	return n_looked;
 }
 
-/* Whether a reading could go on with this byte. */
+/* Whether a configuration may read this byte. */
 static bool may_read(struct ig_walk *w, const struct ig_grammar *g, struct ig_conf c, unsigned byte)
 {
 	const struct ig_row *row = row_of(w, g, c.state);
@@ -278,7 +277,7 @@ uint32_t ig_walk_tokens(struct ig_walk *w, const struct ig_grammar *g, uint32_t 
 	if (top) {
 		n_looked = search(w, &x, top + 1, v->nodes[top].skip);
 	} else {
-		/* The root's children lie far apart: only those that lead on are touched. */
+		/* The root's children are far apart in memory: visit only those that may match. */
 		for (unsigned b = 0; b < 256; b++)
 			if (v->by_byte[b] && may_read(w, g, conf, b))
 				n_looked +=

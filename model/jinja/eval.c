@@ -1,7 +1,6 @@
 /*
- * eval.c: expressions.  Every node counts as a step and as one level of depth; what a
- * node needs beside its value is kept in functions of its own, so that a level costs
- * little stack.
+ * eval.c: evaluates expressions.  Every node counts as a step and as one level of depth.  Each
+ * kind of node has a function of its own, never inlined, so that a level needs little stack.
  */
 #include "model/jinja/jinja_private.h"
 
@@ -22,6 +21,12 @@ int run_undefined(struct run *r, const struct value *v)
 			v->client == UNDEFINED_ATTRIBUTE ? "there is no attribute '%.*s'" :
 							   "'%.*s' is undefined",
 			len, v->p);
+}
+
+int run_type_error(struct run *r, const struct value *v, const char *what)
+{
+	return v->kind == K_UNDEFINED ? run_undefined(r, v) :
+					run_fail(r, -EINVAL, "%s, not %s", what, kind_name(v));
 }
 
 /* ---- names, attributes, items ----------------------------------------------------------- */
@@ -52,61 +57,53 @@ static NOINLINE int eval_name(struct run *r, const struct node *n, struct value 
 	return 0;
 }
 
-static int loop_attr(struct run *r, struct loop *l, const char *name, size_t len, struct value *out)
+static void loop_attr(const struct loop *l, const char *name, size_t len, struct value *out)
 {
+	int64_t i = (int64_t)l->index, n = (int64_t)l->n;
+	const struct {
+		const char *name;
+		struct value value;
+	} attributes[] = {
+		{ "index", v_int(i + 1) },    { "index0", v_int(i) },
+		{ "revindex", v_int(n - i) }, { "revindex0", v_int(n - i - 1) },
+		{ "first", v_bool(i == 0) },  { "last", v_bool(i + 1 == n) },
+		{ "length", v_int(n) },	      { "depth", v_int(1) }, /* without recursive loops */
+		{ "depth0", v_int(0) },
+	};
 	struct value key = v_str(name, len);
 
-	if (str_is(&key, "index"))
-		*out = v_int((int64_t)l->index + 1);
-	else if (str_is(&key, "index0"))
-		*out = v_int((int64_t)l->index);
-	else if (str_is(&key, "revindex"))
-		*out = v_int((int64_t)(l->n - l->index));
-	else if (str_is(&key, "revindex0"))
-		*out = v_int((int64_t)(l->n - l->index - 1));
-	else if (str_is(&key, "first"))
-		*out = v_bool(l->index == 0);
-	else if (str_is(&key, "last"))
-		*out = v_bool(l->index + 1 == l->n);
-	else if (str_is(&key, "length"))
-		*out = v_int((int64_t)l->n);
-	else if (str_is(&key, "depth"))
-		*out = v_int(1); /* only recursive loops have more */
-	else if (str_is(&key, "depth0"))
-		*out = v_int(0);
-	else if (str_is(&key, "previtem") && l->index > 0)
-		*out = l->items[l->index - 1];
-	else if (str_is(&key, "nextitem") && l->index + 1 < l->n)
-		*out = l->items[l->index + 1];
-	else
-		*out = v_undefined(UNDEFINED_ATTRIBUTE, name, len);
-	return 0;
+	for (size_t k = 0; k < sizeof attributes / sizeof attributes[0]; k++)
+		if (str_is(&key, attributes[k].name))
+			*out = attributes[k].value;
+	if (str_is(&key, "previtem") && i > 0)
+		*out = l->items[i - 1];
+	else if (str_is(&key, "nextitem") && i + 1 < n)
+		*out = l->items[i + 1];
 }
 
 int eval_attr(struct run *r, const struct value *of, const char *name, size_t len,
 	      struct value *out)
 {
 	const struct value *found = NULL;
-	struct method *m;
-	int id = method_id(of, name, len);
+	const struct method_entry *entry = method_find(of, name, len);
 
-	if (id >= 0) {
-		m = run_alloc(r, 1, sizeof *m);
+	if (entry && entry->call) {
+		struct method *m = run_alloc(r, 1, sizeof *m);
 		if (!m)
 			return r->rc;
-		*m = (struct method){ *of, id };
+		*m = (struct method){ *of, entry };
 		*out = (struct value){ .kind = K_METHOD, .method = m };
 		return 0;
 	}
-	*out = v_undefined(id == -2 ? UNDEFINED_FORBIDDEN : UNDEFINED_ATTRIBUTE, name, len);
+	*out = v_undefined(entry ? UNDEFINED_FORBIDDEN : UNDEFINED_ATTRIBUTE, name, len);
 	switch (of->kind) {
 	case K_UNDEFINED: return run_undefined(r, of);
 	case K_DICT:
-		if (id == -1)
+		if (!entry)
 			found = dict_find_str(of->dict, name, len);
 		break;
 	case K_NAMESPACE: found = space_find(of->space, name, len); break;
-	case K_LOOP: return loop_attr(r, of->loop, name, len, out);
+	case K_LOOP: loop_attr(of->loop, name, len, out); break;
 	case K_MACRO:
 		if (len == 4 && !memcmp(name, "name", 4))
 			*out = v_lit(of->macro->name);
@@ -127,7 +124,7 @@ int eval_item(struct run *r, const struct value *of, const struct value *key, st
 	*out = v_undefined(UNDEFINED_ATTRIBUTE, "[]", 2);
 	if (of->kind == K_UNDEFINED)
 		return run_undefined(r, of);
-	if (of->kind == K_DICT && (is_str(key) || is_number(key) || key->kind == K_NONE))
+	if (of->kind == K_DICT && is_key(key))
 		found = dict_find(of->dict, key);
 	if (is_int(key) && (is_list(of) || is_str(of))) {
 		if ((rc = value_length(r, of, &n)))
@@ -149,7 +146,7 @@ int eval_item(struct run *r, const struct value *of, const struct value *key, st
 	}
 	if (!is_str(key))
 		return 0;
-	if (of->kind == K_DICT && method_id(of, key->p, key->len) == -1) {
+	if (of->kind == K_DICT && !method_find(of, key->p, key->len)) {
 		*out = v_undefined(UNDEFINED_ATTRIBUTE, key->p, key->len);
 		return 0;
 	}
@@ -158,7 +155,7 @@ int eval_item(struct run *r, const struct value *of, const struct value *key, st
 
 /* ---- slices ------------------------------------------------------------------------------ */
 
-/* A part of a slice: absent (or None) leaves *i alone. */
+/* A part of a slice; *i does not change if it is absent or None. */
 static int slice_part(struct run *r, const struct node *n, int64_t *i, bool *is_set)
 {
 	struct value v;
@@ -250,7 +247,7 @@ static NOINLINE int eval_slice(struct run *r, const struct node *n, struct value
 		return rc;
 	for (int64_t k = 0; k < count; k++)
 		l->items[l->n++] = of.list->items[first + k * step];
-	*out = (struct value){ .kind = of.kind, .list = l };
+	*out = v_list(of.kind, l);
 	return run_charge(r, (size_t)count);
 }
 
@@ -291,10 +288,10 @@ static NOINLINE int eval_sign(struct run *r, const struct node *n, struct value 
 
 	if (rc)
 		return rc;
-	if (v.kind == K_UNDEFINED)
-		return run_undefined(r, &v);
 	if (!is_number(&v))
-		return run_fail(r, -EINVAL, "a sign before a %s", kind_name(&v));
+		return v.kind == K_UNDEFINED ?
+			       run_undefined(r, &v) :
+			       run_fail(r, -EINVAL, "a sign before a %s", kind_name(&v));
 	if (v.kind == K_FLOAT)
 		*out = v_float(n->kind == N_NEG ? -v.f : v.f);
 	else if (n->kind == N_NEG)
@@ -331,7 +328,7 @@ static NOINLINE int eval_list(struct run *r, const struct node *n, struct value 
 		l->n++;
 	}
 	if (!rc)
-		*out = (struct value){ .kind = n->kind == N_LIST ? K_LIST : K_TUPLE, .list = l };
+		*out = v_list(n->kind == N_LIST ? K_LIST : K_TUPLE, l);
 	return rc;
 }
 
@@ -365,7 +362,7 @@ static NOINLINE int eval_args(struct run *r, const struct node *n, struct args *
 	return 0;
 }
 
-/* loop.cycle(…) and loop.changed(…): methods of what is no plain value. */
+/* loop.cycle(…) and loop.changed(…). */
 static int loop_call(struct run *r, const struct node *n, struct loop *l, const struct args *a,
 		     struct value *out)
 {
@@ -383,7 +380,7 @@ static int loop_call(struct run *r, const struct node *n, struct loop *l, const 
 		return rc;
 	for (size_t i = 0; i < a->n; i++)
 		list->items[list->n++] = a->pos[i];
-	struct value now = { .kind = K_LIST, .list = list };
+	struct value now = v_list(K_LIST, list);
 	if (l->has_changed && (rc = value_equal(r, &now, &l->last_changed, &same)))
 		return rc;
 	l->last_changed = now;
@@ -444,12 +441,10 @@ static NOINLINE int eval_filter(struct run *r, const struct node *n, const struc
 int eval_filters(struct run *r, const struct node *filters, const struct value *in,
 		 struct value *out)
 {
-	int rc;
+	int rc = run_enter(r);
 
-	if (r->depth >= MAX_EVAL_DEPTH)
-		return run_fail(r, -E2BIG, "more than %d levels of expressions and macros",
-				MAX_EVAL_DEPTH);
-	r->depth++;
+	if (rc)
+		return rc;
 	rc = eval_filter(r, filters, in, out);
 	r->depth--;
 	return rc;
@@ -533,12 +528,8 @@ int eval(struct run *r, const struct node *n, struct value *out)
 	int rc;
 
 	r->line = n->line;
-	if ((rc = run_charge(r, 0)))
+	if ((rc = run_enter(r)))
 		return rc;
-	if (r->depth >= MAX_EVAL_DEPTH)
-		return run_fail(r, -E2BIG, "more than %d levels of expressions and macros",
-				MAX_EVAL_DEPTH);
-	r->depth++;
 	rc = eval_kind(r, n, out);
 	r->depth--;
 	return rc;

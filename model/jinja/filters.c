@@ -1,6 +1,7 @@
 /*
- * filters.c: filters of text and numbers, and all of them by name: what `x | …` makes of a value, as jinja2's own filters do, and tojson as
- * Hugging Face's does.  Filters that give generators in Python give lists here.
+ * filters.c: evaluates `x | …`, as jinja2's own filters do, and tojson as Hugging Face's does:
+ * the table of all filters, and those of text and numbers.  Filters that return generators in
+ * Python return lists here.
  */
 #include "model/jinja/filters_private.h"
 
@@ -8,127 +9,35 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum filter {
-	F_ABS,
-	F_ATTR,
-	F_CAPITALIZE,
-	F_DEFAULT,
-	F_DICTSORT,
-	F_ESCAPE,
-	F_FIRST,
-	F_FLOAT,
-	F_FORMAT,
-	F_INDENT,
-	F_INT,
-	F_ITEMS,
-	F_JOIN,
-	F_LAST,
-	F_LENGTH,
-	F_LIST,
-	F_LOWER,
-	F_MAP,
-	F_MAX,
-	F_MIN,
-	F_REJECT,
-	F_REJECTATTR,
-	F_REPLACE,
-	F_REVERSE,
-	F_ROUND,
-	F_SAFE,
-	F_SELECT,
-	F_SELECTATTR,
-	F_SORT,
-	F_STRING,
-	F_SUM,
-	F_TITLE,
-	F_TOJSON,
-	F_TRIM,
-	F_UNIQUE,
-	F_UPPER,
-	F_WORDCOUNT,
-	F_BATCH,
-};
-
-#define MAX_ARGS 5
-
-static const struct {
-	const char *name;
-	enum filter id;
-	uint8_t min;
-	bool any; /* takes whatever arguments another filter or test needs */
-	const char *args[MAX_ARGS];
-} filters[] = {
-	{ "abs", F_ABS, 0, false, { 0 } },
-	{ "attr", F_ATTR, 1, false, { "name" } },
-	{ "batch", F_BATCH, 1, false, { "linecount", "fill_with" } },
-	{ "capitalize", F_CAPITALIZE, 0, false, { 0 } },
-	{ "count", F_LENGTH, 0, false, { 0 } },
-	{ "d", F_DEFAULT, 0, false, { "default_value", "boolean" } },
-	{ "default", F_DEFAULT, 0, false, { "default_value", "boolean" } },
-	{ "dictsort", F_DICTSORT, 0, false, { "case_sensitive", "by", "reverse" } },
-	{ "e", F_ESCAPE, 0, false, { 0 } },
-	{ "escape", F_ESCAPE, 0, false, { 0 } },
-	{ "first", F_FIRST, 0, false, { 0 } },
-	{ "float", F_FLOAT, 0, false, { "default" } },
-	{ "format", F_FORMAT, 0, true, { 0 } },
-	{ "indent", F_INDENT, 0, false, { "width", "first", "blank" } },
-	{ "int", F_INT, 0, false, { "default", "base" } },
-	{ "items", F_ITEMS, 0, false, { 0 } },
-	{ "join", F_JOIN, 0, false, { "d", "attribute" } },
-	{ "last", F_LAST, 0, false, { 0 } },
-	{ "length", F_LENGTH, 0, false, { 0 } },
-	{ "list", F_LIST, 0, false, { 0 } },
-	{ "lower", F_LOWER, 0, false, { 0 } },
-	{ "map", F_MAP, 0, true, { 0 } },
-	{ "max", F_MAX, 0, false, { "case_sensitive", "attribute" } },
-	{ "min", F_MIN, 0, false, { "case_sensitive", "attribute" } },
-	{ "reject", F_REJECT, 0, true, { 0 } },
-	{ "rejectattr", F_REJECTATTR, 0, true, { 0 } },
-	{ "replace", F_REPLACE, 2, false, { "old", "new", "count" } },
-	{ "reverse", F_REVERSE, 0, false, { 0 } },
-	{ "round", F_ROUND, 0, false, { "precision", "method" } },
-	{ "safe", F_SAFE, 0, false, { 0 } },
-	{ "select", F_SELECT, 0, true, { 0 } },
-	{ "selectattr", F_SELECTATTR, 0, true, { 0 } },
-	{ "sort", F_SORT, 0, false, { "reverse", "case_sensitive", "attribute" } },
-	{ "string", F_STRING, 0, false, { 0 } },
-	{ "sum", F_SUM, 0, false, { "attribute", "start" } },
-	{ "title", F_TITLE, 0, false, { 0 } },
-	{ "tojson", F_TOJSON, 0, false, { "ensure_ascii", "indent", "separators", "sort_keys" } },
-	{ "trim", F_TRIM, 0, false, { "chars" } },
-	{ "unique", F_UNIQUE, 0, false, { "case_sensitive", "attribute" } },
-	{ "upper", F_UPPER, 0, false, { 0 } },
-	{ "wordcount", F_WORDCOUNT, 0, false, { 0 } },
-};
-
-int filter_id(const char *s, size_t len)
-{
-	for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++)
-		if (strlen(filters[i].name) == len && !memcmp(filters[i].name, s, len))
-			return (int)i;
-	return -1;
-}
-
 /* ---- text --------------------------------------------------------------------------------- */
 
-static int indent(struct run *r, const struct value *s, const struct args *a, struct value *out)
+/* What lines are indented by: a string, or that many spaces. */
+static int padding(struct run *r, const struct value *by, const char *what, struct value *out)
+{
+	struct builder b;
+
+	builder_init(&b, r);
+	if (is_str(by))
+		builder_value(&b, by);
+	else if (!is_int(by))
+		return run_fail(r, -EINVAL, "%s %s", what, kind_name(by));
+	else
+		for (int64_t i = 0; i < by->i && !b.failed; i++)
+			builder_puts(&b, " ");
+	return builder_end(&b, out);
+}
+
+static int indent(struct run *r, const struct value *s, const struct args *a, int arg,
+		  struct value *out)
 {
 	const struct value *width = arg_get(a, 0, "width"), *first = arg_get(a, 1, "first"),
 			   *blank = arg_get(a, 2, "blank");
-	struct builder b, pad;
-	struct value by;
+	struct builder b;
+	struct value by = v_int(4);
 	size_t start = 0;
-	int rc;
+	int rc = padding(r, width ? width : &by, "indent needs a number, not", &by);
 
-	builder_init(&pad, r);
-	if (width && is_str(width))
-		builder_value(&pad, width);
-	else if (width && !is_int(width))
-		return run_fail(r, -EINVAL, "indent needs a number, not %s", kind_name(width));
-	else
-		for (int64_t i = 0; i < (width ? width->i : 4) && !pad.failed; i++)
-			builder_puts(&pad, " ");
-	if ((rc = builder_end(&pad, &by)))
+	if (rc)
 		return rc;
 	builder_init(&b, r);
 	if (first && truth(first))
@@ -147,16 +56,70 @@ static int indent(struct run *r, const struct value *s, const struct args *a, st
 	return builder_end(&b, out);
 }
 
-static int trim(struct run *r, const struct value *s, const struct value *chars, struct value *out)
+static int string_method(struct run *r, const struct value *s, const char *name,
+			 const struct args *a, struct value *out)
 {
-	struct method m = { .self = *s };
-	struct args a = { chars, chars != NULL, NULL, NULL, 0 };
+	struct method m = { *s, method_find(s, name, strlen(name)) };
 
-	m.id = method_id(s, "strip", 5);
-	return method_call(r, &m, &a, out);
+	return method_call(r, &m, a, out);
 }
 
-static int tojson(struct run *r, const struct value *v, const struct args *a, struct value *out)
+static int trim(struct run *r, const struct value *s, const struct args *a, int arg,
+		struct value *out)
+{
+	const struct value *chars = arg_get(a, 0, "chars");
+
+	return string_method(r, s, "strip", &(struct args){ chars, chars != NULL, NULL, NULL, 0 },
+			     out);
+}
+
+static int wordcount(struct run *r, const struct value *s, const struct args *a, int arg,
+		     struct value *out)
+{
+	struct value words;
+	int rc = string_method(r, s, "split", &(struct args){ 0 }, &words);
+
+	if (!rc)
+		*out = v_int((int64_t)words.list->n);
+	return rc;
+}
+
+static int change_case(struct run *r, const struct value *s, const struct args *a, int how,
+		       struct value *out)
+{
+	return str_case(r, s, (enum str_case)how, out);
+}
+
+static int escape(struct run *r, const struct value *s, const struct args *a, int arg,
+		  struct value *out)
+{
+	return str_escape(r, s, out);
+}
+
+static int same(struct run *r, const struct value *s, const struct args *a, int arg,
+		struct value *out)
+{
+	*out = *s;
+	return 0;
+}
+
+static int replace(struct run *r, const struct value *s, const struct args *a, int arg,
+		   struct value *out)
+{
+	const struct value *count = arg_get(a, 2, "count");
+	struct value from, to;
+	int rc;
+
+	if (count && count->kind != K_NONE && !is_int(count))
+		return run_fail(r, -EINVAL, "replace needs a number, not %s", kind_name(count));
+	if ((rc = text_of(r, arg_get(a, 0, "old"), &from)) ||
+	    (rc = text_of(r, arg_get(a, 1, "new"), &to)))
+		return rc;
+	return str_replace(r, s, &from, &to, count && is_int(count) ? count->i : -1, out);
+}
+
+static int tojson(struct run *r, const struct value *v, const struct args *a, int arg,
+		  struct value *out)
 {
 	const struct value *ascii = arg_get(a, 0, "ensure_ascii"), *by = arg_get(a, 1, "indent"),
 			   *separators = arg_get(a, 2, "separators"),
@@ -164,21 +127,13 @@ static int tojson(struct run *r, const struct value *v, const struct args *a, st
 	struct json_style style = { .indent = v_none(),
 				    .item_separator = v_lit(", "),
 				    .key_separator = v_lit(": ") };
-	struct builder b, pad;
+	struct builder b;
 	int rc;
 
 	style.ascii = ascii && truth(ascii);
 	style.sort_keys = sort && truth(sort);
 	if (by && by->kind != K_NONE) {
-		builder_init(&pad, r);
-		if (is_str(by))
-			builder_value(&pad, by);
-		else if (!is_int(by))
-			return run_fail(r, -EINVAL, "tojson: indent is %s", kind_name(by));
-		else
-			for (int64_t i = 0; i < by->i && !pad.failed; i++)
-				builder_puts(&pad, " ");
-		if ((rc = builder_end(&pad, &style.indent)))
+		if ((rc = padding(r, by, "tojson: indent is", &style.indent)))
 			return rc;
 		style.item_separator = v_lit(",");
 	}
@@ -194,7 +149,8 @@ static int tojson(struct run *r, const struct value *v, const struct args *a, st
 	return rc ? rc : builder_end(&b, out);
 }
 
-static int join(struct run *r, const struct value *v, const struct args *a, struct value *out)
+static int join(struct run *r, const struct value *v, const struct args *a, int arg,
+		struct value *out)
 {
 	const struct value *d = arg_get(a, 0, "d"), *path = arg_get(a, 1, "attribute"), *items;
 	struct value item, separator = v_str("", 0);
@@ -218,8 +174,8 @@ static int join(struct run *r, const struct value *v, const struct args *a, stru
 
 /* ---- numbers ------------------------------------------------------------------------------ */
 
-/* A string as Python's int() and float() take it: white space around it, _ between
- * digits left out.  False when it is too long or has a zero byte. */
+/* A string as Python's int() and float() read it: without white space around it and without _
+ * between digits.  False when it is too long or has a zero byte. */
 static bool number_text(const struct value *s, char *buf, size_t size)
 {
 	struct value t = str_strip(s, true, true);
@@ -252,7 +208,8 @@ static bool to_float(const struct value *v, double *out)
 	return !*end;
 }
 
-static int to_int(struct run *r, const struct value *v, const struct args *a, struct value *out)
+static int to_int(struct run *r, const struct value *v, const struct args *a, int arg,
+		  struct value *out)
 {
 	const struct value *fallback = arg_get(a, 0, "default"), *base = arg_get(a, 1, "base");
 	char buf[128], *end;
@@ -286,16 +243,15 @@ static int to_int(struct run *r, const struct value *v, const struct args *a, st
 	return 0;
 }
 
-static int round_to(struct run *r, const struct value *v, const struct args *a, struct value *out)
+static int round_to(struct run *r, const struct value *v, const struct args *a, int arg,
+		    struct value *out)
 {
 	const struct value *precision = arg_get(a, 0, "precision"),
 			   *method = arg_get(a, 1, "method");
 	double f, scale;
 
 	if (!is_number(v))
-		return v->kind == K_UNDEFINED ?
-			       run_undefined(r, v) :
-			       run_fail(r, -EINVAL, "round needs a number, not %s", kind_name(v));
+		return run_type_error(r, v, "round needs a number");
 	if (precision && (!is_int(precision) || precision->i < -300 || precision->i > 300))
 		return run_fail(r, -EINVAL, "round: the precision must be a small integer");
 	f = as_float(v);
@@ -305,7 +261,7 @@ static int round_to(struct run *r, const struct value *v, const struct args *a, 
 	} else if (method && str_is(method, "floor")) {
 		f = floor(f * scale) / scale;
 	} else if (!method || str_is(method, "common")) {
-		if (precision && precision->i > 0) { /* halves go by the decimal digits */
+		if (precision && precision->i > 0) { /* rounds halves by the decimal digits */
 			char buf[700];
 			snprintf(buf, sizeof buf, "%.*f", (int)precision->i, f);
 			f = strtod(buf, NULL);
@@ -319,7 +275,8 @@ static int round_to(struct run *r, const struct value *v, const struct args *a, 
 	return 0;
 }
 
-static int sum(struct run *r, const struct value *v, const struct args *a, struct value *out)
+static int sum(struct run *r, const struct value *v, const struct args *a, int arg,
+	       struct value *out)
 {
 	const struct value *path = arg_get(a, 0, "attribute"), *start = arg_get(a, 1, "start"),
 			   *items;
@@ -334,17 +291,17 @@ static int sum(struct run *r, const struct value *v, const struct args *a, struc
 	return rc;
 }
 
-static int absolute(struct run *r, const struct value *v, struct value *out)
+static int absolute(struct run *r, const struct value *v, const struct args *a, int arg,
+		    struct value *out)
 {
 	if (!is_number(v) || (is_int(v) && v->i == INT64_MIN))
-		return v->kind == K_UNDEFINED ?
-			       run_undefined(r, v) :
-			       run_fail(r, -EINVAL, "abs needs a number, not %s", kind_name(v));
+		return run_type_error(r, v, "abs needs a number");
 	*out = v->kind == K_FLOAT ? v_float(fabs(v->f)) : v_int(v->i < 0 ? -v->i : v->i);
 	return 0;
 }
 
-static int format(struct run *r, const struct value *s, const struct args *a, struct value *out)
+static int format(struct run *r, const struct value *s, const struct args *a, int arg,
+		  struct value *out)
 {
 	struct value items;
 	struct list *l;
@@ -354,137 +311,162 @@ static int format(struct run *r, const struct value *s, const struct args *a, st
 		return rc;
 	for (size_t i = 0; i < a->n; i++)
 		l->items[l->n++] = a->pos[i];
-	items = (struct value){ .kind = K_TUPLE, .list = l };
+	items = v_list(K_TUPLE, l);
 	return str_percent(r, s, &items, out);
 }
 
-/* ---- by id -------------------------------------------------------------------------------- */
-
-/* Filters of text, which take any value's. */
-static int text_filter(struct run *r, enum filter f, const struct value *s, const struct args *a,
-		       struct value *out)
+static int as_number(struct run *r, const struct value *v, const struct args *a, int arg,
+		     struct value *out)
 {
-	const struct value *x = arg_get(a, 0, "old"), *y = arg_get(a, 1, "new"),
-			   *count = arg_get(a, 2, "count");
-	struct value from, to;
-	struct method m = { .self = *s };
-	int rc;
+	const struct value *fallback = arg_get(a, 0, "default");
+	double number;
 
-	switch (f) {
-	case F_CAPITALIZE: return str_case(r, s, CASE_CAPITAL, out);
-	case F_ESCAPE: return str_escape(r, s, out);
-	case F_FORMAT: return format(r, s, a, out);
-	case F_INDENT: return indent(r, s, a, out);
-	case F_LOWER: return str_case(r, s, CASE_LOWER, out);
-	case F_TITLE: return str_case(r, s, CASE_TITLE, out);
-	case F_TRIM: return trim(r, s, arg_get(a, 0, "chars"), out);
-	case F_UPPER: return str_case(r, s, CASE_UPPER, out);
-	case F_WORDCOUNT:
-		m.id = method_id(s, "split", 5);
-		if (!(rc = method_call(r, &m, &(struct args){ 0 }, &from)))
-			*out = v_int((int64_t)from.list->n);
-		return rc;
-	case F_REPLACE:
-		if (count && count->kind != K_NONE && !is_int(count))
-			return run_fail(r, -EINVAL, "replace needs a number, not %s",
-					kind_name(count));
-		if ((rc = text_of(r, x, &from)) || (rc = text_of(r, y, &to)))
-			return rc;
-		return str_replace(r, s, &from, &to, count && is_int(count) ? count->i : -1, out);
-	default: /* F_STRING, F_SAFE */ *out = *s; return 0;
-	}
+	if (v->kind == K_UNDEFINED)
+		return run_undefined(r, v);
+	*out = to_float(v, &number) ? v_float(number) : fallback ? *fallback : v_float(0);
+	return 0;
 }
 
-static bool is_text_filter(enum filter f)
+/* ---- values of any kind ----------------------------------------------------------------- */
+
+static int attribute(struct run *r, const struct value *v, const struct args *a, int arg,
+		     struct value *out)
 {
-	return f == F_CAPITALIZE || f == F_ESCAPE || f == F_FORMAT || f == F_INDENT ||
-	       f == F_LOWER || f == F_TITLE || f == F_TRIM || f == F_UPPER || f == F_WORDCOUNT ||
-	       f == F_REPLACE || f == F_STRING || f == F_SAFE;
+	const struct value *x = arg_get(a, 0, "name");
+
+	if (!is_str(x))
+		return run_fail(r, -EINVAL, "attr needs a str, not %s", kind_name(x));
+	if (v->kind != K_DICT || method_find(v, x->p, x->len))
+		return eval_attr(r, v, x->p, x->len, out);
+	*out = v_undefined(UNDEFINED_ATTRIBUTE, x->p, x->len); /* items are not attributes */
+	return 0;
+}
+
+static int or_default(struct run *r, const struct value *v, const struct args *a, int arg,
+		      struct value *out)
+{
+	const struct value *x = arg_get(a, 0, "default_value");
+
+	*out = *v;
+	if (v->kind == K_UNDEFINED || (arg_flag(a, 1, "boolean") && !truth(v)))
+		*out = x ? *x : v_str("", 0);
+	return 0;
+}
+
+static int length(struct run *r, const struct value *v, const struct args *a, int arg,
+		  struct value *out)
+{
+	size_t n = 0;
+	int rc = value_length(r, v, &n);
+
+	*out = v_int((int64_t)n);
+	return rc;
+}
+
+static int list(struct run *r, const struct value *v, const struct args *a, int arg,
+		struct value *out)
+{
+	struct list *l = NULL;
+	int rc = list_copy(r, v, &l);
+
+	*out = v_list(K_LIST, l);
+	return rc;
+}
+
+static int items(struct run *r, const struct value *v, const struct args *a, int arg,
+		 struct value *out)
+{
+	if (v->kind == K_DICT)
+		return pair_list(r, v->dict, out);
+	if (v->kind != K_UNDEFINED)
+		return run_type_error(r, v, "items needs a dict");
+	return list(r, v, a, arg, out);
+}
+
+/* ---- the table ---------------------------------------------------------------------------- */
+
+#define MAX_ARGS 5
+#define ANY UINT8_MAX /* takes the arguments of another filter or test */
+
+/* What the input is converted to, and whether the output is `safe`. */
+enum input { VALUE, TEXT /* as safe as the input */, SAFE_TEXT, UNSAFE_TEXT };
+
+static const struct {
+	const char *name;
+	callable *call;
+	int arg;
+	enum input input;
+	uint8_t min; /* arguments */
+	const char *args[MAX_ARGS];
+} filters[] = {
+	{ "abs", absolute, 0, VALUE, 0, { 0 } },
+	{ "attr", attribute, 0, VALUE, 1, { "name" } },
+	{ "batch", filter_batch, 0, VALUE, 1, { "linecount", "fill_with" } },
+	{ "capitalize", change_case, CASE_CAPITAL, TEXT, 0, { 0 } },
+	{ "count", length, 0, VALUE, 0, { 0 } },
+	{ "d", or_default, 0, VALUE, 0, { "default_value", "boolean" } },
+	{ "default", or_default, 0, VALUE, 0, { "default_value", "boolean" } },
+	{ "dictsort", filter_dictsort, 0, VALUE, 0, { "case_sensitive", "by", "reverse" } },
+	{ "e", escape, 0, SAFE_TEXT, 0, { 0 } },
+	{ "escape", escape, 0, SAFE_TEXT, 0, { 0 } },
+	{ "first", filter_first_or_last, true, VALUE, 0, { 0 } },
+	{ "float", as_number, 0, VALUE, 0, { "default" } },
+	{ "format", format, 0, TEXT, ANY, { 0 } },
+	{ "indent", indent, 0, TEXT, 0, { "width", "first", "blank" } },
+	{ "int", to_int, 0, VALUE, 0, { "default", "base" } },
+	{ "items", items, 0, VALUE, 0, { 0 } },
+	{ "join", join, 0, VALUE, 0, { "d", "attribute" } },
+	{ "last", filter_first_or_last, false, VALUE, 0, { 0 } },
+	{ "length", length, 0, VALUE, 0, { 0 } },
+	{ "list", list, 0, VALUE, 0, { 0 } },
+	{ "lower", change_case, CASE_LOWER, TEXT, 0, { 0 } },
+	{ "map", filter_map, 0, VALUE, ANY, { 0 } },
+	{ "max", filter_extreme, true, VALUE, 0, { "case_sensitive", "attribute" } },
+	{ "min", filter_extreme, false, VALUE, 0, { "case_sensitive", "attribute" } },
+	{ "reject", filter_select, 0, VALUE, ANY, { 0 } },
+	{ "rejectattr", filter_select, SELECT_BY_ATTRIBUTE, VALUE, ANY, { 0 } },
+	{ "replace", replace, 0, UNSAFE_TEXT, 2, { "old", "new", "count" } },
+	{ "reverse", filter_reverse, 0, VALUE, 0, { 0 } },
+	{ "round", round_to, 0, VALUE, 0, { "precision", "method" } },
+	{ "safe", same, 0, SAFE_TEXT, 0, { 0 } },
+	{ "select", filter_select, SELECT_TRUE, VALUE, ANY, { 0 } },
+	{ "selectattr", filter_select, SELECT_TRUE | SELECT_BY_ATTRIBUTE, VALUE, ANY, { 0 } },
+	{ "sort", filter_sort, 0, VALUE, 0, { "reverse", "case_sensitive", "attribute" } },
+	{ "string", same, 0, TEXT, 0, { 0 } },
+	{ "sum", sum, 0, VALUE, 0, { "attribute", "start" } },
+	{ "title", change_case, CASE_TITLE, TEXT, 0, { 0 } },
+	{ "tojson", tojson, 0, VALUE, 0, { "ensure_ascii", "indent", "separators", "sort_keys" } },
+	{ "trim", trim, 0, TEXT, 0, { "chars" } },
+	{ "unique", filter_unique, 0, VALUE, 0, { "case_sensitive", "attribute" } },
+	{ "upper", change_case, CASE_UPPER, TEXT, 0, { 0 } },
+	{ "wordcount", wordcount, 0, TEXT, 0, { 0 } },
+};
+
+int filter_id(const char *s, size_t len)
+{
+	for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++)
+		if (strlen(filters[i].name) == len && !memcmp(filters[i].name, s, len))
+			return (int)i;
+	return -1;
 }
 
 int filter_call(struct run *r, int id, const struct value *in, const struct args *a,
 		struct value *out)
 {
-	enum filter f = filters[id].id;
-	size_t n_names = 0, n;
-	const struct value *x;
+	enum input input = filters[id].input;
 	struct value v = *in; /* out may be the same */
-	struct list *l;
-	double number;
+	size_t n_names = 0;
 	int rc;
 
 	while (n_names < MAX_ARGS && filters[id].args[n_names])
 		n_names++;
-	if (!filters[id].any &&
+	if (filters[id].min != ANY &&
 	    (rc = args_check(r, a, filters[id].name, filters[id].min, filters[id].args, n_names)))
 		return rc;
-	if ((rc = run_charge(r, 0)))
+	if ((rc = run_charge(r, 0)) || (input != VALUE && (rc = text_of(r, in, &v))) ||
+	    (rc = filters[id].call(r, &v, a, filters[id].arg, out)))
 		return rc;
-	if (is_text_filter(f)) {
-		if ((rc = text_of(r, in, &v)) || (rc = text_filter(r, f, &v, a, out)))
-			return rc;
-		if (is_str(out) && f != F_REPLACE)
-			out->safe = v.safe || f == F_SAFE || f == F_ESCAPE;
-		return 0;
-	}
-	switch (f) {
-	case F_ABS: return absolute(r, &v, out);
-	case F_ATTR:
-		x = arg_get(a, 0, "name");
-		if (!is_str(x))
-			return run_fail(r, -EINVAL, "attr needs a str, not %s", kind_name(x));
-		if (v.kind == K_DICT && method_id(&v, x->p, x->len) == -1) {
-			*out = v_undefined(UNDEFINED_ATTRIBUTE, x->p, x->len);
-			return 0; /* attributes only, no items */
-		}
-		return eval_attr(r, &v, x->p, x->len, out);
-	case F_BATCH: return filter_batch(r, &v, a, out);
-	case F_DEFAULT:
-		x = arg_get(a, 0, "default_value");
-		*out = v.kind == K_UNDEFINED || (arg_flag(a, 1, "boolean") && !truth(&v)) ?
-			       (x ? *x : v_str("", 0)) :
-			       v;
-		return 0;
-	case F_DICTSORT: return filter_dictsort(r, &v, a, out);
-	case F_FIRST:
-	case F_LAST: return filter_first_or_last(r, &v, f == F_FIRST, out);
-	case F_FLOAT:
-		if (v.kind == K_UNDEFINED)
-			return run_undefined(r, &v);
-		x = arg_get(a, 0, "default");
-		*out = to_float(&v, &number) ? v_float(number) : x ? *x : v_float(0);
-		return 0;
-	case F_INT: return to_int(r, &v, a, out);
-	case F_ITEMS:
-		if (v.kind == K_DICT)
-			return pair_list(r, v.dict, out);
-		if (v.kind != K_UNDEFINED)
-			return run_fail(r, -EINVAL, "items needs a dict, not %s", kind_name(&v));
-		/* fall through */
-	case F_LIST:
-		if (!(rc = list_copy(r, &v, &l)))
-			*out = list_value(l);
-		return rc;
-	case F_JOIN: return join(r, &v, a, out);
-	case F_LENGTH:
-		if (!(rc = value_length(r, &v, &n)))
-			*out = v_int((int64_t)n);
-		return rc;
-	case F_MAP: return filter_map(r, &v, a, out);
-	case F_MAX:
-	case F_MIN: return filter_extreme(r, &v, a, f == F_MAX, out);
-	case F_REJECT:
-	case F_SELECT: return filter_select(r, &v, a, f == F_SELECT, false, out);
-	case F_REJECTATTR:
-	case F_SELECTATTR: return filter_select(r, &v, a, f == F_SELECTATTR, true, out);
-	case F_REVERSE: return filter_reverse(r, &v, out);
-	case F_ROUND: return round_to(r, &v, a, out);
-	case F_SORT:
-		return filter_sort(r, &v, arg_get(a, 2, "attribute"),
-				   !arg_flag(a, 1, "case_sensitive"), arg_flag(a, 0, "reverse"),
-				   out);
-	case F_SUM: return sum(r, &v, a, out);
-	case F_TOJSON: return tojson(r, &v, a, out);
-	default: return filter_unique(r, &v, a, out); /* F_UNIQUE */
-	}
+	if (input != VALUE && is_str(out))
+		out->safe = input == SAFE_TEXT || (input == TEXT && v.safe);
+	return 0;
 }

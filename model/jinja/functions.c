@@ -1,4 +1,4 @@
-/* functions.c: the functions that templates find beside their variables. */
+/* functions.c: the functions that templates may call. */
 #include "model/jinja/jinja_private.h"
 
 #include <errno.h>
@@ -28,10 +28,7 @@ static int range(struct run *r, const struct args *a, struct value *out)
 
 	for (size_t i = 0; i < a->n; i++)
 		if (!is_int(&a->pos[i]))
-			return a->pos[i].kind == K_UNDEFINED ?
-				       run_undefined(r, &a->pos[i]) :
-				       run_fail(r, -EINVAL, "range needs integers, not %s",
-						kind_name(&a->pos[i]));
+			return run_type_error(r, &a->pos[i], "range needs integers");
 	if (a->n < 1 || a->n > 3 || a->n_keys)
 		return run_fail(r, -EINVAL, "range takes 1 to 3 arguments");
 	end = a->pos[0].i;
@@ -54,7 +51,7 @@ static int range(struct run *r, const struct args *a, struct value *out)
 		if (__builtin_add_overflow(i, step, &i))
 			break;
 	}
-	*out = (struct value){ .kind = K_LIST, .list = l };
+	*out = v_list(K_LIST, l);
 	return 0;
 }
 
@@ -148,7 +145,7 @@ static int strftime_now(struct run *r, const struct value *format, struct value 
 					(int)format->len, format->p);
 		f[n++] = format->p[i];
 	}
-	f[n++] = ' '; /* so that an empty result is not taken for a failure */
+	f[n++] = ' '; /* so that an empty result differs from a failure */
 	f[n] = 0;
 	len = strftime(buf, sizeof buf, f, &tm);
 	if (!len)

@@ -1,7 +1,6 @@
 /*
- * interp.c: statements, scopes and macros, and a rendering from its input to its text.
- * A for loop, a macro, a set block and a with block have scopes of their own; an if has
- * none, as in Jinja.
+ * interp.c: executes statements, with scopes and macros, and renders a template.  A for loop, a
+ * macro, a set block and a with block have scopes of their own; an if has none, as in Jinja.
  */
 #include "model/jinja/jinja_private.h"
 
@@ -30,7 +29,7 @@ int run_fail(struct run *r, int rc, const char *fmt, ...)
 	r->rc = rc;
 	if (r->line)
 		return ig_fail(r->err, rc, "line %u: %s", r->line, text);
-	return ig_fail(r->err, rc, "%s", text); /* reading what is given */
+	return ig_fail(r->err, rc, "%s", text); /* while reading the input */
 }
 
 int run_charge(struct run *r, size_t bytes)
@@ -56,6 +55,31 @@ void *run_alloc(struct run *r, size_t n, size_t size)
 	return NULL;
 }
 
+int run_enter(struct run *r)
+{
+	int rc = run_charge(r, 0);
+
+	if (!rc && r->depth >= MAX_EVAL_DEPTH)
+		return run_fail(r, -E2BIG, "more than %d levels of expressions and macros",
+				MAX_EVAL_DEPTH);
+	r->depth += !rc;
+	return rc;
+}
+
+void *run_grow(struct run *r, void *array, size_t n, size_t *cap, size_t size)
+{
+	size_t larger = *cap ? 2 * *cap : 4;
+	void *p;
+
+	if (n < *cap)
+		return array;
+	p = run_alloc(r, larger, size);
+	if (p && n)
+		memcpy(p, array, n * size);
+	*cap = larger;
+	return p;
+}
+
 /* ---- scopes ------------------------------------------------------------------------------ */
 
 static struct scope *scope_new(struct run *r, struct scope *parent)
@@ -69,21 +93,14 @@ static struct scope *scope_new(struct run *r, struct scope *parent)
 
 int scope_set(struct run *r, struct scope *s, const char *name, const struct value *v)
 {
-	for (uint32_t i = 0; i < s->n; i++)
+	for (size_t i = 0; i < s->n; i++)
 		if (s->vars[i].name == name) {
 			s->vars[i].value = *v;
 			return 0;
 		}
-	if (s->n == s->cap) {
-		uint32_t cap = s->cap ? 2 * s->cap : 4;
-		struct var *vars = run_alloc(r, cap, sizeof *vars);
-		if (!vars)
-			return r->rc;
-		if (s->n)
-			memcpy(vars, s->vars, s->n * sizeof *vars);
-		s->vars = vars;
-		s->cap = cap;
-	}
+	s->vars = run_grow(r, s->vars, s->n, &s->cap, sizeof *s->vars);
+	if (!s->vars)
+		return r->rc;
 	s->vars[s->n++] = (struct var){ name, *v };
 	return run_charge(r, s->n);
 }
@@ -145,13 +162,13 @@ static int define_macro(struct run *r, const struct node *n, struct value *out)
 	if (!m)
 		return r->rc;
 	*m = (struct macro){ n, r->scope, n->name };
-	for (struct scope *s = r->scope; s && !s->kept; s = s->parent)
-		s->kept = true;
+	for (struct scope *s = r->scope; s && !s->captured; s = s->parent)
+		s->captured = true;
 	*out = (struct value){ .kind = K_MACRO, .macro = m };
 	return 0;
 }
 
-/* The parameter that a key names; n_keys: none. */
+/* Index of the parameter with this name; n_keys: none. */
 static uint32_t parameter(const struct node *n, const char *key)
 {
 	uint32_t i = 0;
@@ -250,16 +267,16 @@ static __attribute__((noinline)) int exec_if(struct run *r, const struct node *n
 	return i < n->n ? exec(r, n->items[i]) : 0;
 }
 
-/* The items that a loop's condition lets pass. */
+/* The items for which a loop's condition is true. */
 static int select_items(struct run *r, const struct node *n, const struct value **items,
 			size_t *n_items)
 {
 	struct scope *outer = r->scope;
-	struct value *kept = run_alloc(r, *n_items, sizeof *kept), v;
-	size_t n_kept = 0;
+	struct value *selected = run_alloc(r, *n_items, sizeof *selected), v;
+	size_t n_selected = 0;
 	int rc = 0;
 
-	if (!kept)
+	if (!selected)
 		return r->rc;
 	for (size_t i = 0; i < *n_items && !rc; i++) {
 		r->scope = scope_new(r, outer);
@@ -267,11 +284,11 @@ static int select_items(struct run *r, const struct node *n, const struct value 
 			rc = r->rc;
 		else if (!(rc = assign(r, n->a, &(*items)[i])) && !(rc = eval(r, n->c, &v)) &&
 			 truth(&v))
-			kept[n_kept++] = (*items)[i];
+			selected[n_selected++] = (*items)[i];
 		r->scope = outer;
 	}
-	*items = kept;
-	*n_items = n_kept;
+	*items = selected;
+	*n_items = n_selected;
 	return rc;
 }
 
@@ -282,12 +299,12 @@ static int run_loop(struct run *r, const struct node *n, struct loop *l)
 	int rc = 0;
 
 	for (; l->index < l->n && !rc; l->index++) {
-		if (!s || s->kept) {
+		if (!s || s->captured) {
 			s = scope_new(r, outer);
 			if (!s)
 				return r->rc;
 		}
-		s->n = 0; /* what one turn sets the next doesn't see */
+		s->n = 0; /* each iteration starts without variables */
 		r->scope = s;
 		if (!(rc = scope_set(r, s, r->j->loop_name, &loop)) &&
 		    !(rc = assign(r, n->a, &l->items[l->index])))
@@ -372,7 +389,7 @@ static __attribute__((noinline)) int exec_call_block(struct run *r, const struct
 	return put(r, &f);
 }
 
-/* with and generation: a body in a scope; values are computed outside of it. */
+/* with and generation: a body in a scope; values are evaluated outside of it. */
 static __attribute__((noinline)) int exec_scope(struct run *r, const struct node *n)
 {
 	struct scope *outer = r->scope, *s = scope_new(r, outer);
@@ -441,12 +458,8 @@ int exec(struct run *r, const struct node *n)
 	int rc;
 
 	r->line = n->line;
-	if ((rc = run_charge(r, 0)))
+	if ((rc = run_enter(r)))
 		return rc;
-	if (r->depth >= MAX_EVAL_DEPTH)
-		return run_fail(r, -E2BIG, "more than %d levels of expressions and macros",
-				MAX_EVAL_DEPTH);
-	r->depth++;
 	rc = exec_kind(r, n);
 	r->depth--;
 	return rc;
@@ -467,14 +480,16 @@ static int read_input(struct run *r, const struct ig_jinja_input *in)
 	return rc;
 }
 
-/* What the arena holds, into memory of the caller. */
+/* Copies the text out of the arena, into memory of the caller. */
 static int copy_output(struct run *r, const struct value *v, struct ig_jinja_output *out)
 {
+	bool has_client = v->mask || (v->client && v->len);
+
 	out->len = v->len;
 	out->text = malloc(v->len + (size_t)1);
-	if (v->mask || (v->client && v->len))
+	if (has_client)
 		out->client = malloc(v->len ? v->len : 1);
-	if (!out->text || ((v->mask || (v->client && v->len)) && !out->client)) {
+	if (!out->text || (has_client && !out->client)) {
 		ig_jinja_output_finish(out);
 		return run_fail(r, -ENOMEM, "out of memory for the text");
 	}
@@ -511,7 +526,7 @@ int ig_jinja_render(const struct ig_jinja *j, const struct ig_jinja_input *in,
 	ig_hash_key_init(&r.hash_key);
 	size_t memory = r.arena.limit;
 	rc = read_input(&r, in);
-	/* A long conversation is worth more steps, too. */
+	/* A long conversation may take more steps. */
 	r.max_steps += (r.arena.limit - memory) / STEP_BYTES * 4;
 	r.line = 1;
 	if (!rc) {

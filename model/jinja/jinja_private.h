@@ -1,14 +1,14 @@
 /*
- * jinja_private.h: what the parts of the interpreter share.
+ * jinja_private.h: declarations that the files of the interpreter share.
  *
  *	lexer.c    text to tokens, Jinja's rules for white space
- *	parser.c   statements; parse_expr.c: expressions; both to nodes
- *	interp.c   walks the nodes of statements; eval.c: those of expressions
- *	value.c    lists, dicts, comparison; text.c: strings and how values print
- *	filters.c, tests.c, methods.c  what templates call
+ *	parser.c   statements to nodes; parse_expr.c, parse_primary.c: expressions
+ *	interp.c   executes statements; eval.c, operators.c: expressions
+ *	value.c    lists, dicts, comparison; text.c, characters.c: strings, how values print
+ *	filters.c, tests.c, methods.c, functions.c  what templates call
  *
- * Nodes and values lie in arenas: one belongs to the compiled template, one to each
- * rendering; nothing is freed on its own.
+ * Nodes and values are in arenas, one for the compiled template and one for each rendering;
+ * nothing is freed separately.
  */
 #pragma once
 
@@ -17,10 +17,10 @@
 
 #include <string.h>
 
-#define MAX_PARSE_DEPTH 120 /* brackets and blocks in each other */
+#define MAX_PARSE_DEPTH 120 /* nested brackets and blocks */
 #define MAX_NODE_DEPTH 400  /* height of the tree that is evaluated */
-#define MAX_EVAL_DEPTH 600  /* nodes under evaluation, macros that call each other included */
-#define MAX_VALUE_DEPTH 120 /* lists in lists */
+#define MAX_EVAL_DEPTH 600  /* nested evaluations, including calls between macros */
+#define MAX_VALUE_DEPTH 120 /* nested lists */
 
 /* ---- arena ------------------------------------------------------------------------ */
 
@@ -28,12 +28,12 @@ struct arena {
 	struct arena_chunk *chunks;
 	size_t used, cap;    /* of the first chunk */
 	size_t total, limit; /* bytes of all chunks */
-	bool over;	     /* the limit was reached, not the machine's memory */
+	bool over;	     /* an allocation failed by the limit, not by malloc */
 };
 
 void arena_init(struct arena *a, size_t limit);
 void arena_finish(struct arena *a);
-/* Zeroed and aligned for anything.  NULL: a->over says why. */
+/* Zeroed and aligned for any type.  NULL: a->over tells why. */
 void *arena_alloc(struct arena *a, size_t size);
 void *arena_alloc_array(struct arena *a, size_t n, size_t size);
 
@@ -61,8 +61,8 @@ enum undefined_as { UNDEFINED_NAME, UNDEFINED_ATTRIBUTE, UNDEFINED_FORBIDDEN };
 struct value {
 	uint8_t kind;
 	uint8_t client; /* a string without mask: all of it is a client's */
-	uint8_t safe;	/* a string that + does not escape, but escapes what is added to it */
-	uint32_t len;	/* of a string, or of what is undefined */
+	uint8_t safe;	/* a string that + does not escape; it escapes the other operand */
+	uint32_t len;	/* of a string, or of an undefined value's name */
 	union {
 		int64_t i; /* int, bool, builtin */
 		double f;
@@ -77,7 +77,7 @@ struct value {
 	const uint8_t *mask; /* [len]: 1 where a string's byte is a client's; NULL: see client */
 };
 
-struct list { /* immutable once others can see it */
+struct list { /* immutable once it is a value */
 	struct value *items;
 	size_t n, cap;
 };
@@ -96,7 +96,7 @@ struct dict {
 
 struct method {
 	struct value self;
-	int id; /* enum method_id */
+	const struct method_entry *entry;
 };
 
 struct loop {
@@ -119,6 +119,10 @@ static inline struct value v_undefined(enum undefined_as as, const char *name, s
 {
 	return (struct value){ .kind = K_UNDEFINED, .client = as, .len = (uint32_t)len, .p = name };
 }
+static inline struct value v_list(enum kind kind, struct list *l)
+{
+	return (struct value){ .kind = (uint8_t)kind, .list = l };
+}
 static inline bool is_str(const struct value *v) { return v->kind == K_STR; }
 static inline bool is_list(const struct value *v)
 {
@@ -134,7 +138,7 @@ static inline bool str_is(const struct value *v, const char *s)
 {
 	return v->kind == K_STR && v->len == strlen(s) && !memcmp(v->p, s, v->len);
 }
-/* Bytes first … first + len of a string, with who wrote them. */
+/* Bytes first … first + len of a string, with their origin. */
 static inline struct value str_slice(const struct value *s, size_t first, size_t len)
 {
 	struct value v = *s;
@@ -247,14 +251,14 @@ enum token_kind {
 	T_OP,
 };
 
-/* Operators of two characters have their first twice as high. */
+/* Operators of two characters. */
 #define OP2(a, b) ((a) << 8 | (b))
 
 struct token {
 	uint8_t kind;
 	uint32_t line;
 	int op;	       /* of T_OP: the character, or OP2 */
-	const char *p; /* text, name, or string without its escapes */
+	const char *p; /* text, name, or string with its escapes replaced */
 	uint32_t len;
 	int64_t i;
 	double f;
@@ -267,7 +271,7 @@ struct lexer {
 	struct arena *arena;
 	struct ig_error *err;
 	enum { IN_TEXT, IN_BLOCK, IN_VAR } state;
-	bool line_start; /* what was read last ended with a newline */
+	bool line_start; /* the last text or mark ended with a newline */
 	bool after_dot;
 	unsigned n_open; /* brackets */
 	char open[MAX_PARSE_DEPTH];
@@ -280,40 +284,61 @@ int lexer_next(struct lexer *x, struct token *t);
 
 struct parser {
 	struct lexer lexer;
-	struct token t, ahead; /* the current token, and the one behind it if has_ahead */
+	struct token t, ahead; /* the current token, and the next one if has_ahead */
 	bool has_ahead;
+	int rc;
 	struct ig_jinja *j;
 	struct ig_error *err;
 	size_t n_nodes, max_nodes;
 	unsigned depth, n_loops, n_ifs;
 };
 
-int parser_fail(struct parser *p, uint32_t line, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-int parser_enter(struct parser *p); /* 0, or -EINVAL when too deep; then p->depth-- */
-int parser_next(struct parser *p);
-int parser_peek(struct parser *p);
-struct node *parser_node(struct parser *p, enum node_kind kind, uint32_t line); /* NULL: failed */
-/* A growing list of nodes of the arena. */
+/* The first error stays in rc.  After it the current token is the template's end, parser_next
+ * does nothing, and what returns a pointer returns NULL; so a caller checks only before it
+ * follows a pointer and in loops that wait for a token. */
+void *parser_fail(struct parser *p, uint32_t line, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4))); /* NULL */
+/* "WHAT was expected, not TOKEN". */
+void *parser_expected(struct parser *p, const char *what);
+/* "WHAT not supported", -ENOTSUP; what is called without an earlier error. */
+void *parser_unsupported(struct parser *p, const char *what);
+void *parser_alloc(struct parser *p, size_t n, size_t size); /* zeroed, of the template's arena */
+bool parser_enter(struct parser *p); /* false: too deep; p->depth-- afterwards */
+void parser_next(struct parser *p);
+const struct token *parser_peek(struct parser *p);
+struct node *parser_node(struct parser *p, enum node_kind kind, uint32_t line);
+/* A growing list of nodes of the arena; a node may be NULL. */
 struct node_list {
 	struct node **v;
 	uint32_t n, cap;
 };
-int parser_add(struct parser *p, struct node_list *l, struct node *n);
-/* Set n's height from its parts; 0, or -EINVAL when it is too high. */
-int parser_close(struct parser *p, struct node *n);
-const char *parser_intern(struct parser *p, const char *s, size_t len); /* NULL: failed */
+void parser_add(struct parser *p, struct node_list *l, struct node *n);
+/* Check n's parts, set its height and return it; NULL after an error or when it is too high.
+ * close_list sets its items first. */
+struct node *parser_close(struct parser *p, struct node *n);
+struct node *parser_close_list(struct parser *p, struct node *n, const struct node_list *l);
+const char *parser_intern(struct parser *p, const char *s, size_t len);
 bool token_is_op(const struct parser *p, int op);
 bool token_is_name(const struct parser *p, const char *name);
-int parser_expect_op(struct parser *p, int op);
+void parser_expect_op(struct parser *p, int op);
 void token_describe(const struct token *t, char *buf, size_t size);
 
-/* Expressions.  tuple: commas make one; no condition: `x if y` ends before the if. */
-int parse_expression(struct parser *p, struct node **out);
-int parse_tuple(struct parser *p, bool with_condition, struct node **out);
-int parse_target(struct parser *p, bool with_namespace, struct node **out);
-int parse_filters(struct parser *p, struct node *of, struct node **out); /* after the first | */
-int parse_arguments(struct parser *p, struct node *call);		 /* the ( is current */
+/* parse_expr.c.  tuple: commas make one; no condition: `x if y` ends before the if. */
+struct node *parse_expression(struct parser *p);
+struct node *parse_tuple(struct parser *p, bool with_condition);
+struct node *parse_target(struct parser *p, bool with_namespace);
+struct node *parse_node(struct parser *p, enum node_kind kind, int op, uint32_t line,
+			struct node *a, struct node *b); /* closed */
+
+/* parse_primary.c */
+struct node *parse_primary(struct parser *p);
+struct node *parse_name(struct parser *p);
+struct node *parse_attribute(struct parser *p, struct node *of);
+struct node *parse_filters(struct parser *p, struct node *of); /* after the first | */
+/* n with any attributes, items and calls after it. */
+struct node *parse_postfix(struct parser *p, struct node *n);
+/* n with any filters and tests, and calls of what they return. */
+struct node *parse_filtered(struct parser *p, struct node *n);
 
 /* ---- the run ---------------------------------------------------------------------- */
 
@@ -322,12 +347,12 @@ struct var {
 	struct value value;
 };
 
-/* Variables of one block; a macro keeps the scope that it was defined in. */
+/* Variables of one block; a macro refers to the scope that it was defined in. */
 struct scope {
 	struct scope *parent;
 	struct var *vars;
-	uint32_t n, cap;
-	bool kept; /* a macro was defined in it */
+	size_t n, cap;
+	bool captured; /* a macro was defined in it */
 };
 
 struct macro {
@@ -342,11 +367,11 @@ struct space {
 	size_t n, cap;
 };
 
-/* Text under construction; like every value it lies in the arena. */
+/* Text under construction, in the arena like every value. */
 struct builder {
 	struct run *r;
 	char *p;
-	uint8_t *mask; /* [cap], once template's and client's bytes differ */
+	uint8_t *mask; /* [cap], once there are bytes of both template and client */
 	size_t len, cap;
 	size_t limit;
 	bool client; /* of all bytes so far, while mask is NULL */
@@ -379,11 +404,29 @@ struct args {
 	size_t n_keys;
 };
 
+/* A filter, method or function of v; arg is from its table. */
+typedef int callable(struct run *r, const struct value *v, const struct args *a, int arg,
+		     struct value *out);
+
+struct method_entry {
+	const char *name;
+	callable *call; /* NULL: it would change the value, which the sandbox forbids */
+	int arg;
+	uint8_t min, max;     /* arguments */
+	bool strings;	      /* the first two must be strings */
+	const char *names[2]; /* arguments that may be passed by name */
+};
+
 int run_fail(struct run *r, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Count work: one step and one for every 64 bytes.  0 or -E2BIG. */
+/* Count one step and one more for every 64 bytes.  0 or -E2BIG. */
 int run_charge(struct run *r, size_t bytes);
-void *run_alloc(struct run *r, size_t n, size_t size);	 /* NULL: failed */
+void *run_alloc(struct run *r, size_t n, size_t size); /* NULL: failed */
+/* An array of n elements, of *cap, with space for one more; it may move.  NULL: failed. */
+void *run_grow(struct run *r, void *array, size_t n, size_t *cap, size_t size);
 int run_undefined(struct run *r, const struct value *v); /* the error of using it */
+/* "WHAT, not TYPE", or the error of using an undefined v; what: "abs needs a number". */
+int run_type_error(struct run *r, const struct value *v, const char *what);
+int run_enter(struct run *r); /* counts a step and a level; if it is 0, r->depth-- afterwards */
 
 /* eval.c */
 int eval(struct run *r, const struct node *n, struct value *out);
@@ -407,8 +450,13 @@ int call_macro(struct run *r, const struct macro *m, const struct args *a, struc
 /* value.c */
 bool truth(const struct value *v);
 const char *kind_name(const struct value *v);
+/* Whether v may be the key of a dict. */
+bool is_key(const struct value *v);
+/* Counts a step; an error for a value below that many others. */
+int value_enter(struct run *r, unsigned depth);
 int list_new(struct run *r, size_t cap, struct list **out);
 int list_add(struct run *r, struct list *l, const struct value *v);
+void list_reverse(struct list *l);
 int dict_new(struct run *r, size_t cap, struct dict **out);
 int dict_set(struct run *r, struct dict *d, const struct value *key, const struct value *v);
 struct value *dict_find(const struct dict *d, const struct value *key);
@@ -418,7 +466,7 @@ int space_set(struct run *r, struct space *s, const char *name, size_t len, cons
 int value_equal(struct run *r, const struct value *a, const struct value *b, bool *out);
 /* -1, 0, 1 in *out; -EINVAL for values that have no order. */
 int value_order(struct run *r, const struct value *a, const struct value *b, int *out);
-/* What iterating over it gives. */
+/* The items that an iteration over v gives. */
 int value_items(struct run *r, const struct value *v, const struct value **items, size_t *n);
 int value_length(struct run *r, const struct value *v, size_t *out);
 int value_contains(struct run *r, const struct value *in, const struct value *what, bool *out);
@@ -442,16 +490,20 @@ struct json_style {
 int text_json(struct builder *b, const struct value *v, const struct json_style *s, unsigned depth);
 /* A double as Python prints it; buf holds 40. */
 size_t text_float(double f, char *buf);
+
+/* characters.c */
 size_t utf8_length(const char *s, size_t len);		   /* characters */
 size_t utf8_offset(const char *s, size_t len, size_t n);   /* bytes of the first n characters */
 size_t utf8_one(const char *s, size_t len);		   /* bytes of the first character */
 int32_t utf8_decode(const char *s, size_t len, size_t *n); /* -1: broken, *n is 1 */
-/* White space as Python's str.strip sees it: bytes of the one that s begins or ends with. */
+/* Bytes of the white space character (by Python's str.strip) that s begins or ends with. */
 size_t space_at(const char *s, size_t len);
 size_t space_before(const char *s, size_t len);
 struct value str_strip(const struct value *s, bool left, bool right);
-/* Where what begins in s at or behind from; SIZE_MAX: nowhere. */
+/* Position of what in s at or after from; SIZE_MAX: not found. */
 size_t str_find(const struct value *s, size_t from, const struct value *what);
+
+/* text.c */
 int str_replace(struct run *r, const struct value *s, const struct value *from,
 		const struct value *to, int64_t max, struct value *out);
 enum str_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL };
@@ -460,21 +512,21 @@ int str_escape(struct run *r, const struct value *s, struct value *out); /* for 
 int str_percent(struct run *r, const struct value *format, const struct value *args,
 		struct value *out);
 
-/* filters.c, tests.c, methods.c */
+/* filters.c, tests.c, methods.c, string_methods.c, functions.c */
 int filter_id(const char *s, size_t len); /* -1: unknown */
 int filter_call(struct run *r, int id, const struct value *in, const struct args *a,
 		struct value *out);
 int test_id(const char *s, size_t len);
 int test_call(struct run *r, int id, const struct value *v, const struct args *a, bool *out);
-/* The method of that name that v's type has: its id; -1: none; -2: one that changes v,
- * which the sandbox forbids. */
-int method_id(const struct value *v, const char *name, size_t len);
+/* The method with that name of v's type, or NULL. */
+const struct method_entry *method_find(const struct value *v, const char *name, size_t len);
 int method_call(struct run *r, const struct method *m, const struct args *a, struct value *out);
-int builtin_id(const char *name); /* -1: none */
+extern const struct method_entry string_methods[]; /* ends with a NULL name */
+int builtin_id(const char *name);		   /* -1: none */
 int builtin_call(struct run *r, int id, const struct args *a, struct value *out);
 
 /* Argument i, or the one named name, or NULL.  names of filters: "a b c" in order. */
 const struct value *arg_get(const struct args *a, size_t i, const char *name);
-/* Refuse more arguments than the names listed, and names that aren't among them. */
+/* Refuse more arguments than there are names, and names that aren't among them. */
 int args_check(struct run *r, const struct args *a, const char *what, size_t min,
 	       const char *const *names, size_t n_names);

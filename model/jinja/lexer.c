@@ -1,12 +1,13 @@
 /*
- * lexer.c: the text of a template to tokens.  What Jinja does with white space around
- * its marks happens here: "-" strips all of it, trim_blocks drops the newline behind a
- * statement or comment, lstrip_blocks the indentation before one, "+" stops that.
+ * lexer.c: splits the text of a template into tokens.  It also handles white space around
+ * Jinja's marks: "-" strips all of it, trim_blocks drops the newline after a statement or
+ * comment, lstrip_blocks the indentation before one, "+" prevents both.
  *
- * Newlines were made "\n" and a last one dropped before (see ig_jinja_compile).
+ * All newlines are "\n" and a last one is dropped already (see ig_jinja_compile).
  */
 #include "model/jinja/jinja_private.h"
 #include "base/utf8.h"
+#include "model/common.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -54,8 +55,8 @@ static void skip_space(struct lexer *x)
 		advance(x, x->pos + n);
 }
 
-/* What ends a mark: "-" before it strips the white space behind; a newline right behind
- * a statement or comment goes too.  x->pos is behind the mark. */
+/* After the end of a mark: "-" before it strips the white space that follows; a newline directly
+ * after a statement or comment is dropped.  x->pos is after the mark. */
 static void end_mark(struct lexer *x, bool strip, bool trim)
 {
 	if (strip)
@@ -65,7 +66,7 @@ static void end_mark(struct lexer *x, bool strip, bool trim)
 	x->line_start = x->pos > 0 && x->s[x->pos - 1] == '\n';
 }
 
-/* The end of the text before a mark at end, whose sign is "-", "+" or anything else. */
+/* The end of the text before a mark at end; sign: "-", "+" or anything else. */
 static size_t text_end(const struct lexer *x, size_t first, size_t end, char sign, bool is_var)
 {
 	size_t n, i = end;
@@ -92,8 +93,8 @@ static size_t find(const struct lexer *x, size_t from, const char *what)
 	return SIZE_MAX;
 }
 
-/* A keyword that is alone in its statement: "{%- raw -%}".  The position behind it, and
- * whether it ends with "-%}"; SIZE_MAX when it isn't there. */
+/* A keyword that is alone in its statement: "{%- raw -%}".  The position after the statement,
+ * and whether it ends with "-%}"; SIZE_MAX for anything else. */
 static size_t lone_statement(const struct lexer *x, size_t pos, const char *word, bool *strip)
 {
 	size_t n = strlen(word);
@@ -122,7 +123,7 @@ static char sign_at(const struct lexer *x, size_t mark)
 static int read_raw(struct lexer *x, size_t begin, bool strip, struct token *t)
 {
 	uint32_t line = x->line;
-	size_t first, end, behind;
+	size_t first, end, after;
 
 	advance(x, begin);
 	if (strip)
@@ -130,14 +131,14 @@ static int read_raw(struct lexer *x, size_t begin, bool strip, struct token *t)
 	x->line_start = x->s[x->pos - 1] == '\n';
 	first = x->pos;
 	for (end = first; (end = find(x, end, "{%")) != SIZE_MAX; end++)
-		if ((behind = lone_statement(x, end, "endraw", &strip)) != SIZE_MAX)
+		if ((after = lone_statement(x, end, "endraw", &strip)) != SIZE_MAX)
 			break;
 	if (end == SIZE_MAX)
 		return fail(x, line, "{% raw %} has no {% endraw %}");
 	*t = (struct token){ .kind = T_TEXT, .line = x->line, .p = x->s + first };
 	t->len = (uint32_t)(text_end(x, first, end, sign_at(x, end), false) - first);
-	bool plus = x->s[behind - 3] == '+';
-	advance(x, behind);
+	bool plus = x->s[after - 3] == '+';
+	advance(x, after);
 	end_mark(x, strip, !plus);
 	return 0;
 }
@@ -160,8 +161,7 @@ static int next_text(struct lexer *x, struct token *t)
 		char type = x->s[mark + 1], sign = sign_at(x, mark);
 		size_t end = text_end(x, first, mark, sign, type == '{');
 		if (mark > first) {
-			/* Stop at the mark; it is read by the next call, and what it strips
-			 * is empty then. */
+			/* Stop at the mark; the next call reads it, with no text before it. */
 			advance(x, mark);
 			x->line_start = false;
 			if (end == first)
@@ -182,9 +182,9 @@ static int next_text(struct lexer *x, struct token *t)
 		}
 		if (type == '%') {
 			bool strip;
-			size_t behind = lone_statement(x, mark, "raw", &strip);
-			if (behind != SIZE_MAX) {
-				int rc = read_raw(x, behind, strip, t);
+			size_t after = lone_statement(x, mark, "raw", &strip);
+			if (after != SIZE_MAX) {
+				int rc = read_raw(x, after, strip, t);
 				if (rc || t->len)
 					return rc;
 				continue;
@@ -201,31 +201,23 @@ static int next_text(struct lexer *x, struct token *t)
 
 /* ---- inside a mark ---------------------------------------------------------------- */
 
-static int hex(char c)
-{
-	if (is_digit(c))
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* \xHH, \uHHHH, \UHHHHHHHH; *i is behind the letter. */
+/* \xHH, \uHHHH, \UHHHHHHHH; *i is after the letter. */
 static int read_code(struct lexer *x, const char *s, size_t end, size_t *i, int n, uint32_t *c)
 {
 	*c = 0;
 	for (int k = 0; k < n; k++, (*i)++) {
-		int d = *i < end ? hex(s[*i]) : -1;
+		int d = *i < end ? ig_hex_digit(s[*i]) : -1;
 		if (d < 0)
 			return fail(x, x->line, "an escape with too few hexadecimal digits");
 		*c = *c << 4 | (uint32_t)d;
 	}
 	if (*c > 0x10ffff || (*c >= 0xd800 && *c < 0xe000))
-		return fail(x, x->line, "an escape is no character");
+		return fail(x, x->line, "an escape is not a character");
 	return 0;
 }
 
-/* Python's escapes; one that is none keeps its backslash.  No escape is shorter than
- * its character's UTF-8. */
+/* Python's escapes; an unknown one keeps its backslash.  No escape is shorter than its
+ * character's UTF-8. */
 static int unescape(struct lexer *x, const char *s, size_t end, char *out, size_t *len)
 {
 	static const char from[] = "ntr\\'\"abfv", to[] = "\n\t\r\\'\"\a\b\f\v";
@@ -237,7 +229,7 @@ static int unescape(struct lexer *x, const char *s, size_t end, char *out, size_
 			out[(*len)++] = s[i++];
 			continue;
 		}
-		char e = s[i + 1]; /* the closing quote is behind, at the least */
+		char e = s[i + 1]; /* at least the closing quote follows */
 		const char *known = e ? strchr(from, e) : NULL;
 		i += 2;
 		if (known) {
@@ -310,7 +302,7 @@ static int read_number(struct lexer *x, struct token *t)
 	}
 	for (; i < x->len; i++) {
 		char c = x->s[i];
-		if (c == '_' && n && i + 1 < x->len && hex(x->s[i + 1]) >= 0)
+		if (c == '_' && n && i + 1 < x->len && ig_hex_digit(x->s[i + 1]) >= 0)
 			continue;
 		if (base == 10 && !x->after_dot && c == '.' && !is_float && i + 1 < x->len &&
 		    is_digit(x->s[i + 1])) {
@@ -324,7 +316,7 @@ static int read_number(struct lexer *x, struct token *t)
 			is_float = true;
 			digits[n++] = c;
 			c = x->s[++i];
-		} else if (base == 16 ? hex(c) < 0 : !is_digit(c)) {
+		} else if (base == 16 ? ig_hex_digit(c) < 0 : !is_digit(c)) {
 			break;
 		}
 		if (n + 1 >= sizeof digits)
@@ -364,15 +356,14 @@ static int read_operator(struct lexer *x, struct token *t)
 	if (!c || !strchr("+-*/%~[](){}<>=.:|,;", c)) {
 		char what[48];
 		if (c > ' ' && c < 0x7f)
-			snprintf(what, sizeof what, "the character '%c' has no place here", c);
+			snprintf(what, sizeof what, "unexpected character '%c'", c);
 		else
-			snprintf(what, sizeof what, "the byte 0x%02x has no place here",
-				 (unsigned char)c);
+			snprintf(what, sizeof what, "unexpected byte 0x%02x", (unsigned char)c);
 		return fail(x, x->line, what);
 	}
 	if (strchr("([{", c)) {
 		if (x->n_open == sizeof x->open)
-			return fail(x, x->line, "too many brackets in each other");
+			return fail(x, x->line, "too many nested brackets");
 		x->open[x->n_open++] = c;
 	} else if (strchr(")]}", c)) {
 		char want = c == ')' ? '(' : c == ']' ? '[' : '{';

@@ -1,13 +1,12 @@
 /*
- * list_filters.c: filters that order, select and change the items of a value.  Those that
- * give generators in Python give lists here.
+ * list_filters.c: filters that order, select and change the items of a value.
  */
 #include "model/jinja/filters_private.h"
 
 #include <errno.h>
 
-/* What is found under "a.b.0" of v; NULL or None gives v itself.  fallback, if it is not
- * NULL, stands for each part that is undefined. */
+/* The value at the path "a.b.0" of v; v itself for NULL or None.  fallback, if not NULL,
+ * replaces each part that is undefined. */
 static int path_or(struct run *r, const struct value *v, const struct value *path,
 		   const struct value *fallback, struct value *out)
 {
@@ -48,8 +47,6 @@ int filter_path(struct run *r, const struct value *v, const struct value *path, 
 	return path_or(r, v, path, NULL, out);
 }
 
-struct value list_value(struct list *l) { return (struct value){ .kind = K_LIST, .list = l }; }
-
 int list_copy(struct run *r, const struct value *v, struct list **out)
 {
 	const struct value *items;
@@ -76,7 +73,7 @@ bool arg_flag(const struct args *a, size_t i, const char *name)
 
 /* ---- order -------------------------------------------------------------------------------- */
 
-/* What an item is ordered by, beside the item. */
+/* An item and the key that orders it. */
 struct keyed {
 	struct value key, item;
 };
@@ -128,8 +125,8 @@ static int sort_keyed(struct run *r, struct keyed *v, size_t n, bool reverse)
 	return 0;
 }
 
-int filter_sort(struct run *r, const struct value *v, const struct value *path, bool fold,
-		bool reverse, struct value *out)
+static int sort_by(struct run *r, const struct value *v, const struct value *path, bool fold,
+		   bool reverse, struct value *out)
 {
 	struct keyed *keyed;
 	struct list *l;
@@ -149,29 +146,35 @@ int filter_sort(struct run *r, const struct value *v, const struct value *path, 
 		return rc;
 	for (size_t i = 0; i < l->n; i++)
 		l->items[i] = keyed[i].item;
-	*out = list_value(l);
+	*out = v_list(K_LIST, l);
 	return 0;
 }
 
-int filter_dictsort(struct run *r, const struct value *v, const struct args *a, struct value *out)
+int filter_sort(struct run *r, const struct value *v, const struct args *a, int arg,
+		struct value *out)
+{
+	return sort_by(r, v, arg_get(a, 2, "attribute"), !arg_flag(a, 1, "case_sensitive"),
+		       arg_flag(a, 0, "reverse"), out);
+}
+
+int filter_dictsort(struct run *r, const struct value *v, const struct args *a, int arg,
+		    struct value *out)
 {
 	const struct value *by = arg_get(a, 1, "by");
 	struct value pairs, index = v_int(by && str_is(by, "value"));
 	int rc;
 
 	if (v->kind != K_DICT)
-		return v->kind == K_UNDEFINED ?
-			       run_undefined(r, v) :
-			       run_fail(r, -EINVAL, "dictsort needs a dict, not %s", kind_name(v));
+		return run_type_error(r, v, "dictsort needs a dict");
 	if (by && !str_is(by, "key") && !str_is(by, "value"))
 		return run_fail(r, -EINVAL, "dictsort: by must be key or value");
 	if ((rc = pair_list(r, v->dict, &pairs)))
 		return rc;
-	return filter_sort(r, &pairs, &index, !arg_flag(a, 0, "case_sensitive"),
-			   arg_flag(a, 2, "reverse"), out);
+	return sort_by(r, &pairs, &index, !arg_flag(a, 0, "case_sensitive"),
+		       arg_flag(a, 2, "reverse"), out);
 }
 
-int filter_extreme(struct run *r, const struct value *v, const struct args *a, bool max,
+int filter_extreme(struct run *r, const struct value *v, const struct args *a, int max,
 		   struct value *out)
 {
 	const struct value *path = arg_get(a, 1, "attribute"), *items;
@@ -196,7 +199,8 @@ int filter_extreme(struct run *r, const struct value *v, const struct args *a, b
 	return 0;
 }
 
-int filter_unique(struct run *r, const struct value *v, const struct args *a, struct value *out)
+int filter_unique(struct run *r, const struct value *v, const struct args *a, int arg,
+		  struct value *out)
 {
 	const struct value *path = arg_get(a, 1, "attribute"), *items;
 	bool fold = !arg_flag(a, 0, "case_sensitive");
@@ -216,11 +220,12 @@ int filter_unique(struct run *r, const struct value *v, const struct args *a, st
 		    (seen->n > before && (rc = list_add(r, l, &items[i]))))
 			return rc;
 	}
-	*out = list_value(l);
+	*out = v_list(K_LIST, l);
 	return 0;
 }
 
-int filter_reverse(struct run *r, const struct value *v, struct value *out)
+int filter_reverse(struct run *r, const struct value *v, const struct args *a, int arg,
+		   struct value *out)
 {
 	struct builder b;
 	struct list *l;
@@ -228,12 +233,8 @@ int filter_reverse(struct run *r, const struct value *v, struct value *out)
 
 	if (rc)
 		return rc;
-	for (size_t i = 0, k = l->n; i + 1 < k; i++) {
-		struct value swap = l->items[i];
-		l->items[i] = l->items[--k];
-		l->items[k] = swap;
-	}
-	*out = list_value(l);
+	list_reverse(l);
+	*out = v_list(K_LIST, l);
 	if (!is_str(v))
 		return 0;
 	builder_init(&b, r);
@@ -244,7 +245,7 @@ int filter_reverse(struct run *r, const struct value *v, struct value *out)
 
 /* ---- selection ------------------------------------------------------------------------------ */
 
-/* Selecting from what is false, None too, gives nothing. */
+/* Selecting from a false value, including None, gives nothing. */
 static int items_or_none(struct run *r, const struct value *v, const struct value **items,
 			 size_t *n)
 {
@@ -253,10 +254,11 @@ static int items_or_none(struct run *r, const struct value *v, const struct valu
 	return truth(v) ? value_items(r, v, items, n) : 0;
 }
 
-/* select, reject and their -attr: arguments are a test and its own. */
-int filter_select(struct run *r, const struct value *v, const struct args *a, bool keep,
-		  bool by_attr, struct value *out)
+/* select, reject, selectattr, rejectattr: the arguments are a test and the test's arguments. */
+int filter_select(struct run *r, const struct value *v, const struct args *a, int how,
+		  struct value *out)
 {
+	bool by_attr = how & SELECT_BY_ATTRIBUTE;
 	const struct value *items, *path = by_attr ? arg_get(a, 0, NULL) : NULL;
 	size_t n, used = by_attr, n_used;
 	struct args rest = { 0 };
@@ -282,15 +284,16 @@ int filter_select(struct run *r, const struct value *v, const struct args *a, bo
 		ok = truth(&of);
 		if (id >= 0 && (rc = test_call(r, id, &of, &rest, &ok)))
 			return rc;
-		if (ok == keep && (rc = list_add(r, l, &items[i])))
+		if (ok == (how & SELECT_TRUE) && (rc = list_add(r, l, &items[i])))
 			return rc;
 	}
-	*out = list_value(l);
+	*out = v_list(K_LIST, l);
 	return 0;
 }
 
-/* filter_map('filter', …) or filter_map(attribute='a.b', default=…). */
-int filter_map(struct run *r, const struct value *v, const struct args *a, struct value *out)
+/* map('filter', …) or map(attribute='a.b', default=…). */
+int filter_map(struct run *r, const struct value *v, const struct args *a, int arg,
+	       struct value *out)
 {
 	const struct value *path = NULL, *fallback = NULL, *items;
 	struct args rest = { 0 };
@@ -318,11 +321,12 @@ int filter_map(struct run *r, const struct value *v, const struct args *a, struc
 			return rc;
 		l->items[l->n++] = item;
 	}
-	*out = list_value(l);
+	*out = v_list(K_LIST, l);
 	return 0;
 }
 
-int filter_batch(struct run *r, const struct value *v, const struct args *a, struct value *out)
+int filter_batch(struct run *r, const struct value *v, const struct args *a, int arg,
+		 struct value *out)
 {
 	const struct value *size = arg_get(a, 0, "linecount"), *fill = arg_get(a, 1, "fill_with"),
 			   *items;
@@ -338,7 +342,7 @@ int filter_batch(struct run *r, const struct value *v, const struct args *a, str
 		if (i % (uint64_t)size->i == 0) {
 			if ((rc = list_new(r, 0, &part)))
 				return rc;
-			struct value p = list_value(part);
+			struct value p = v_list(K_LIST, part);
 			if ((rc = list_add(r, l, &p)))
 				return rc;
 		}
@@ -348,11 +352,12 @@ int filter_batch(struct run *r, const struct value *v, const struct args *a, str
 	while (part && fill && fill->kind != K_NONE && part->n < (uint64_t)size->i)
 		if ((rc = run_charge(r, 0)) || (rc = list_add(r, part, fill)))
 			return rc;
-	*out = list_value(l);
+	*out = v_list(K_LIST, l);
 	return 0;
 }
 
-int filter_first_or_last(struct run *r, const struct value *v, bool first, struct value *out)
+int filter_first_or_last(struct run *r, const struct value *v, const struct args *a, int first,
+			 struct value *out)
 {
 	const struct value *items;
 	size_t n;

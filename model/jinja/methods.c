@@ -1,9 +1,9 @@
 /*
  * methods.c: arguments of calls, and the methods of strings (string_methods.c), dicts and
- * lists by name.  What would change a list or dict is known by name and refused, as the
- * sandbox does.
+ * lists by name.  Methods that would change a list or dict are listed and refused, as in
+ * jinja2's sandbox.
  */
-#include "model/jinja/methods_private.h"
+#include "model/jinja/jinja_private.h"
 
 #include <errno.h>
 
@@ -39,72 +39,105 @@ int args_check(struct run *r, const struct args *a, const char *what, size_t min
 	return 0;
 }
 
-/* ---- which there are ------------------------------------------------------------------- */
-struct entry {
-	const char *name;
-	int id;
-	uint8_t min, max;     /* arguments */
-	const char *names[2]; /* those that may be given by name */
-};
+/* ---- dicts and lists --------------------------------------------------------------------- */
 
-static const struct entry string_methods[] = {
-	{ "strip", S_STRIP, 0, 1, { 0 } },
-	{ "lstrip", S_LSTRIP, 0, 1, { 0 } },
-	{ "rstrip", S_RSTRIP, 0, 1, { 0 } },
-	{ "split", S_SPLIT, 0, 2, { "sep", "maxsplit" } },
-	{ "rsplit", S_RSPLIT, 0, 2, { "sep", "maxsplit" } },
-	{ "splitlines", S_SPLITLINES, 0, 1, { "keepends" } },
-	{ "startswith", S_STARTSWITH, 1, 1, { 0 } },
-	{ "endswith", S_ENDSWITH, 1, 1, { 0 } },
-	{ "upper", S_UPPER, 0, 0, { 0 } },
-	{ "lower", S_LOWER, 0, 0, { 0 } },
-	{ "title", S_TITLE, 0, 0, { 0 } },
-	{ "capitalize", S_CAPITALIZE, 0, 0, { 0 } },
-	{ "replace", S_REPLACE, 2, 3, { 0 } },
-	{ "join", S_JOIN, 1, 1, { 0 } },
-	{ "format", S_FORMAT, 0, 255, { 0 } },
-	{ "find", S_FIND, 1, 1, { 0 } },
-	{ "rfind", S_RFIND, 1, 1, { 0 } },
-	{ "index", S_INDEX, 1, 1, { 0 } },
-	{ "count", S_COUNT, 1, 1, { 0 } },
-	{ "isdigit", S_ISDIGIT, 0, 0, { 0 } },
-	{ "isalpha", S_ISALPHA, 0, 0, { 0 } },
-	{ "isalnum", S_ISALNUM, 0, 0, { 0 } },
-	{ "isspace", S_ISSPACE, 0, 0, { 0 } },
-	{ "isupper", S_ISUPPER, 0, 0, { 0 } },
-	{ "islower", S_ISLOWER, 0, 0, { 0 } },
-	{ "removeprefix", S_REMOVEPREFIX, 1, 1, { 0 } },
-	{ "removesuffix", S_REMOVESUFFIX, 1, 1, { 0 } },
-	{ "partition", S_PARTITION, 1, 1, { 0 } },
-	{ "rpartition", S_RPARTITION, 1, 1, { 0 } },
-	{ "zfill", S_ZFILL, 1, 1, { 0 } },
-	{ NULL, 0, 0, 0, { 0 } },
-};
-
-static const struct entry dict_methods[] = {
-	{ "get", D_GET, 1, 2, { 0 } },	   { "items", D_ITEMS, 0, 0, { 0 } },
-	{ "keys", D_KEYS, 0, 0, { 0 } },   { "values", D_VALUES, 0, 0, { 0 } },
-	{ "copy", D_COPY, 0, 0, { 0 } },   { "pop", -2, 0, 0, { 0 } },
-	{ "popitem", -2, 0, 0, { 0 } },	   { "update", -2, 0, 0, { 0 } },
-	{ "setdefault", -2, 0, 0, { 0 } }, { "clear", -2, 0, 0, { 0 } },
-	{ NULL, 0, 0, 0, { 0 } },
-};
-
-static const struct entry list_methods[] = {
-	{ "index", L_INDEX, 1, 1, { 0 } }, { "count", L_COUNT, 1, 1, { 0 } },
-	{ "copy", L_COPY, 0, 0, { 0 } },   { "append", -2, 0, 0, { 0 } },
-	{ "extend", -2, 0, 0, { 0 } },	   { "insert", -2, 0, 0, { 0 } },
-	{ "pop", -2, 0, 0, { 0 } },	   { "remove", -2, 0, 0, { 0 } },
-	{ "reverse", -2, 0, 0, { 0 } },	   { "sort", -2, 0, 0, { 0 } },
-	{ "clear", -2, 0, 0, { 0 } },	   { NULL, 0, 0, 0, { 0 } },
-};
-
-static const struct entry *method_entry(const struct value *v, const char *name, size_t len)
+static int get(struct run *r, const struct value *self, const struct args *a, int arg,
+	       struct value *out)
 {
-	const struct entry *e = v->kind == K_STR  ? string_methods :
-				v->kind == K_DICT ? dict_methods :
-				v->kind == K_LIST ? list_methods :
-						    NULL;
+	const struct value *x = arg_get(a, 0, NULL), *found;
+
+	found = is_key(x) ? dict_find(self->dict, x) : NULL;
+	*out = found ? *found : a->n > 1 ? a->pos[1] : v_none();
+	return 0;
+}
+
+static int items(struct run *r, const struct value *self, const struct args *a, int arg,
+		 struct value *out)
+{
+	return pair_list(r, self->dict, out);
+}
+
+static int keys_or_values(struct run *r, const struct value *self, const struct args *a, int values,
+			  struct value *out)
+{
+	const struct dict *d = self->dict;
+	struct list *l = NULL;
+	int rc = list_new(r, d->n, &l);
+
+	for (size_t i = 0; i < d->n && !rc; i++)
+		l->items[l->n++] = values ? d->pairs[i].value : d->pairs[i].key;
+	*out = v_list(K_LIST, l);
+	return rc;
+}
+
+static int copy(struct run *r, const struct value *self, const struct args *a, int arg,
+		struct value *out)
+{
+	*out = *self; /* nothing can change it */
+	return 0;
+}
+
+static int index_or_count(struct run *r, const struct value *self, const struct args *a, int index,
+			  struct value *out)
+{
+	const struct value *x = arg_get(a, 0, NULL);
+	int64_t count = 0;
+	bool same = false;
+	int rc;
+
+	for (size_t i = 0; i < self->list->n; i++) {
+		if ((rc = value_equal(r, &self->list->items[i], x, &same)))
+			return rc;
+		count += same;
+		*out = v_int((int64_t)i);
+		if (same && index)
+			return 0;
+	}
+	if (index)
+		return run_fail(r, -EINVAL, "index: the value is not in the list");
+	*out = v_int(count);
+	return 0;
+}
+
+/* ---- tables --------------------------------------------------------------------------------- */
+
+#define FORBIDDEN(name) { name, NULL, 0, 0, 0, false, { 0 } }
+
+static const struct method_entry dict_methods[] = {
+	{ "get", get, 0, 1, 2, false, { 0 } },
+	{ "items", items, 0, 0, 0, false, { 0 } },
+	{ "keys", keys_or_values, false, 0, 0, false, { 0 } },
+	{ "values", keys_or_values, true, 0, 0, false, { 0 } },
+	{ "copy", copy, 0, 0, 0, false, { 0 } },
+	FORBIDDEN("pop"),
+	FORBIDDEN("popitem"),
+	FORBIDDEN("update"),
+	FORBIDDEN("setdefault"),
+	FORBIDDEN("clear"),
+	FORBIDDEN(NULL),
+};
+
+static const struct method_entry list_methods[] = {
+	{ "index", index_or_count, true, 1, 1, false, { 0 } },
+	{ "count", index_or_count, false, 1, 1, false, { 0 } },
+	{ "copy", copy, 0, 0, 0, false, { 0 } },
+	FORBIDDEN("append"),
+	FORBIDDEN("extend"),
+	FORBIDDEN("insert"),
+	FORBIDDEN("pop"),
+	FORBIDDEN("remove"),
+	FORBIDDEN("reverse"),
+	FORBIDDEN("sort"),
+	FORBIDDEN("clear"),
+	FORBIDDEN(NULL),
+};
+
+const struct method_entry *method_find(const struct value *v, const char *name, size_t len)
+{
+	const struct method_entry *e = v->kind == K_STR	 ? string_methods :
+				       v->kind == K_DICT ? dict_methods :
+				       v->kind == K_LIST ? list_methods :
+							   NULL;
 
 	for (; e && e->name; e++)
 		if (strlen(e->name) == len && !memcmp(e->name, name, len))
@@ -112,82 +145,16 @@ static const struct entry *method_entry(const struct value *v, const char *name,
 	return NULL;
 }
 
-int method_id(const struct value *v, const char *name, size_t len)
-{
-	const struct entry *e = method_entry(v, name, len);
-
-	return e ? e->id : -1;
-}
-
-/* ---- dicts and lists --------------------------------------------------------------------- */
-
-static int collection_call(struct run *r, int id, const struct value *self, const struct args *a,
-			   struct value *out)
-{
-	const struct value *x = arg_get(a, 0, NULL), *items;
-	bool same = false;
-	struct list *l;
-	size_t n;
-	int64_t count = 0;
-	int rc;
-
-	switch (id) {
-	case D_GET:
-		items = is_str(x) || is_number(x) || x->kind == K_NONE ? dict_find(self->dict, x) :
-									 NULL;
-		*out = items ? *items : a->n > 1 ? a->pos[1] : v_none();
-		return 0;
-	case D_ITEMS: return pair_list(r, self->dict, out);
-	case D_VALUES:
-		if ((rc = list_new(r, self->dict->n, &l)))
-			return rc;
-		for (size_t i = 0; i < self->dict->n; i++)
-			l->items[l->n++] = self->dict->pairs[i].value;
-		*out = (struct value){ .kind = K_LIST, .list = l };
-		return 0;
-	case D_COPY:
-	case L_COPY:
-		*out = *self; /* nothing can change it */
-		return 0;
-	default: break;
-	}
-	if ((rc = value_items(r, self, &items, &n)))
-		return rc;
-	if (id == D_KEYS) {
-		if ((rc = list_new(r, n, &l)))
-			return rc;
-		for (size_t i = 0; i < n; i++)
-			l->items[l->n++] = items[i];
-		*out = (struct value){ .kind = K_LIST, .list = l };
-		return 0;
-	}
-	for (size_t i = 0; i < n; i++) {
-		if ((rc = value_equal(r, &items[i], x, &same)))
-			return rc;
-		count += same;
-		if (same && id == L_INDEX) {
-			*out = v_int((int64_t)i);
-			return 0;
-		}
-	}
-	if (id == L_INDEX)
-		return run_fail(r, -EINVAL, "index: the value is not in the list");
-	*out = v_int(count);
-	return 0;
-}
-
 int method_call(struct run *r, const struct method *m, const struct args *a, struct value *out)
 {
-	const struct entry *e = m->self.kind == K_STR  ? string_methods :
-				m->self.kind == K_DICT ? dict_methods :
-							 list_methods;
+	const struct value *x = arg_get(a, 0, NULL), *y = arg_get(a, 1, NULL);
+	const struct method_entry *e = m->entry;
 	size_t n_names = 0;
+	int rc;
 
-	while (e->id != m->id)
-		e++;
 	while (n_names < 2 && e->names[n_names])
 		n_names++;
-	if (m->id != S_FORMAT) {
+	if (e->max < UINT8_MAX) {
 		if (a->n > e->max || (a->n < e->min && !a->n_keys))
 			return run_fail(r, -EINVAL, "%s takes %d to %d arguments, not %zu", e->name,
 					e->min, e->max, a->n);
@@ -195,10 +162,11 @@ int method_call(struct run *r, const struct method *m, const struct args *a, str
 			return run_fail(r, -EINVAL, "%s takes no argument named '%s'", e->name,
 					a->keys[0]);
 	}
-	if (m->self.kind != K_STR)
-		return collection_call(r, m->id, &m->self, a, out);
-	int rc = string_call(r, m->id, &m->self, a, out);
-	if (!rc && is_str(out))
+	if (e->strings && (!is_str(x) || (y && !is_str(y))))
+		return run_fail(r, -EINVAL, "a method of str needs a str, not %s",
+				kind_name(is_str(x) ? y : x));
+	rc = e->call(r, &m->self, a, e->arg, out);
+	if (!rc && is_str(&m->self) && is_str(out))
 		out->safe = m->self.safe;
 	return rc;
 }

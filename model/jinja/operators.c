@@ -1,4 +1,4 @@
-/* operators.c: what operators make of two values, with Python's rules. */
+/* operators.c: evaluates operators on two values, by Python's rules. */
 #include "model/jinja/jinja_private.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static int integers(struct run *r, enum op op, int64_t a, int64_t b, struct valu
 	case OP_MOD:
 		if (b == 0)
 			return run_fail(r, -EINVAL, "a division by zero");
-		if (b == -1) { /* INT64_MIN / -1 is no number */
+		if (b == -1) { /* INT64_MIN / -1 overflows */
 			over = op == OP_FLOORDIV && __builtin_sub_overflow((int64_t)0, a, &v);
 			break;
 		}
@@ -96,7 +96,7 @@ static int repeat(struct run *r, const struct value *of, int64_t times, struct v
 		for (size_t k = 0; k < of->list->n; k++)
 			if ((rc = run_charge(r, 0)) || (rc = list_add(r, l, &of->list->items[k])))
 				return rc;
-	*out = (struct value){ .kind = of->kind, .list = l };
+	*out = v_list(of->kind, l);
 	return 0;
 }
 
@@ -112,7 +112,7 @@ static int add_lists(struct run *r, const struct value *a, const struct value *b
 	if (b->list->n)
 		memcpy(l->items + a->list->n, b->list->items, b->list->n * sizeof *l->items);
 	l->n = a->list->n + b->list->n;
-	*out = (struct value){ .kind = a->kind, .list = l };
+	*out = v_list(a->kind, l);
 	return 0;
 }
 
@@ -172,7 +172,7 @@ int eval_compare(struct run *r, enum op op, const struct value *a, const struct 
 	rc = value_order(r, a, b, &c);
 	if (rc)
 		return rc;
-	/* Nothing is less, equal or more than what is no number. */
+	/* NaN is not less than, equal to or greater than anything. */
 	bool nan = (a->kind == K_FLOAT && isnan(a->f)) || (b->kind == K_FLOAT && isnan(b->f));
 	*out = !nan && (op == OP_LT ? c < 0 : op == OP_LE ? c <= 0 : op == OP_GT ? c > 0 : c >= 0);
 	return 0;

@@ -1,49 +1,43 @@
 /*
- * parse_expr.c: expressions to nodes, with Jinja's grammar: conditions bind loosest,
- * then or, and, not, comparisons, + -, ~, * / // %, **, signs, and tightest . [] () |
- * and is.
+ * parse_expr.c: parses expressions to nodes, by Jinja's grammar.  Conditions bind loosest,
+ * then or, and, not, comparisons, + -, ~, * / // %, **, signs; . [] () | and is bind tightest.
  */
-#include "model/jinja/parse_private.h"
+#include "model/jinja/jinja_private.h"
 
-#include <errno.h>
-
-int parse_node(struct parser *p, enum node_kind kind, int op, uint32_t line, struct node *a,
-	       struct node *b, struct node **out)
+struct node *parse_node(struct parser *p, enum node_kind kind, int op, uint32_t line,
+			struct node *a, struct node *b)
 {
 	struct node *n = parser_node(p, kind, line);
 
 	if (!n)
-		return -ENOMEM;
+		return NULL;
 	n->op = (uint8_t)op;
 	n->a = a;
 	n->b = b;
-	*out = n;
 	return parser_close(p, n);
 }
 
 /* ---- operators ---------------------------------------------------------------------- */
 
-static int parse_unary(struct parser *p, bool with_filters, struct node **out)
+static struct node *parse_unary(struct parser *p, bool with_filters)
 {
 	uint32_t line = p->t.line;
-	int rc = parser_enter(p);
+	struct node *n;
 
-	if (rc)
-		return rc;
+	if (!parser_enter(p))
+		return NULL;
 	if (token_is_op(p, '-') || token_is_op(p, '+')) {
 		enum node_kind kind = token_is_op(p, '-') ? N_NEG : N_POS;
-		struct node *of;
-		if (!(rc = parser_next(p)) && !(rc = parse_unary(p, false, &of)))
-			rc = parse_node(p, kind, 0, line, of, NULL, out);
+		parser_next(p);
+		n = parse_node(p, kind, 0, line, parse_unary(p, false), NULL);
 	} else {
-		rc = parse_primary(p, out);
+		n = parse_primary(p);
 	}
-	if (!rc)
-		rc = parse_postfix(p, out);
-	if (!rc && with_filters)
-		rc = parse_filtered(p, out);
+	n = parse_postfix(p, n);
+	if (with_filters)
+		n = parse_filtered(p, n);
 	p->depth--;
-	return rc;
+	return n;
 }
 
 /* The operators of level ** (0), * / // % (1), + - (2); ~ is between the last two. */
@@ -65,55 +59,45 @@ static int operator_at(const struct parser *p, unsigned level)
 	return -1;
 }
 
-static int parse_concat(struct parser *p, struct node **out);
+static struct node *parse_level(struct parser *p, unsigned level);
 
-static int parse_level(struct parser *p, unsigned level, struct node **out)
-{
-	struct node *right;
-	int op, rc;
-
-	rc = level == 0 ? parse_unary(p, true, out) :
-	     level == 1 ? parse_level(p, 0, out) :
-			  parse_concat(p, out);
-	while (!rc && (op = operator_at(p, level)) >= 0) {
-		uint32_t line = p->t.line;
-		if ((rc = parser_next(p)))
-			break;
-		rc = level == 0 ? parse_unary(p, true, &right) :
-		     level == 1 ? parse_level(p, 0, &right) :
-				  parse_concat(p, &right);
-		if (!rc)
-			rc = parse_node(p, N_BINARY, op, line, *out, right, out);
-	}
-	return rc;
-}
-
-static int parse_concat(struct parser *p, struct node **out)
+static struct node *parse_concat(struct parser *p)
 {
 	struct node_list list = { 0 };
-	struct node *part, *n;
 	uint32_t line = p->t.line;
-	int rc = parse_level(p, 1, out);
+	struct node *first = parse_level(p, 1);
 
-	if (rc || !token_is_op(p, '~'))
-		return rc;
-	if ((rc = parser_add(p, &list, *out)))
-		return rc;
-	while (token_is_op(p, '~'))
-		if ((rc = parser_next(p)) || (rc = parse_level(p, 1, &part)) ||
-		    (rc = parser_add(p, &list, part)))
-			return rc;
-	n = parser_node(p, N_CONCAT, line);
-	if (!n)
-		return -ENOMEM;
-	n->items = list.v;
-	n->n = list.n;
-	*out = n;
-	return parser_close(p, n);
+	if (!token_is_op(p, '~'))
+		return first;
+	parser_add(p, &list, first);
+	while (token_is_op(p, '~')) {
+		parser_next(p);
+		parser_add(p, &list, parse_level(p, 1));
+	}
+	return parser_close_list(p, parser_node(p, N_CONCAT, line), &list);
 }
 
-/* The comparison that is current, behind which the next token is then; -1: none. */
-static int compare_operator(struct parser *p, int *op)
+/* What the operators of a level stand between. */
+static struct node *parse_operand(struct parser *p, unsigned level)
+{
+	return level == 0 ? parse_unary(p, true) : level == 1 ? parse_level(p, 0) : parse_concat(p);
+}
+
+static struct node *parse_level(struct parser *p, unsigned level)
+{
+	struct node *left = parse_operand(p, level);
+	int op;
+
+	while ((op = operator_at(p, level)) >= 0) {
+		uint32_t line = p->t.line;
+		parser_next(p);
+		left = parse_node(p, N_BINARY, op, line, left, parse_operand(p, level));
+	}
+	return left;
+}
+
+/* Reads a comparison operator if one is current; -1: none. */
+static int compare_operator(struct parser *p)
 {
 	static const struct {
 		int op, node_op;
@@ -121,124 +105,134 @@ static int compare_operator(struct parser *p, int *op)
 		{ OP2('=', '='), OP_EQ }, { OP2('!', '='), OP_NE }, { OP2('<', '='), OP_LE },
 		{ OP2('>', '='), OP_GE }, { '<', OP_LT },	    { '>', OP_GT },
 	};
-	int rc;
+	int op = -1;
 
-	*op = -1;
 	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
 		if (token_is_op(p, table[i].op))
-			*op = table[i].node_op;
+			op = table[i].node_op;
 	if (token_is_name(p, "in"))
-		*op = OP_IN;
+		op = OP_IN;
 	if (token_is_name(p, "not")) {
-		if ((rc = parser_peek(p)))
-			return rc;
-		if (p->ahead.kind != T_NAME || p->ahead.len != 2 || memcmp(p->ahead.p, "in", 2))
-			return 0;
-		*op = OP_NOT_IN;
-		if ((rc = parser_next(p)))
-			return rc;
+		const struct token *ahead = parser_peek(p);
+		if (ahead->kind != T_NAME || ahead->len != 2 || memcmp(ahead->p, "in", 2))
+			return -1;
+		op = OP_NOT_IN;
+		parser_next(p);
 	}
-	return *op < 0 ? 0 : parser_next(p);
+	if (op >= 0)
+		parser_next(p);
+	return op;
 }
 
-static int parse_compare(struct parser *p, struct node **out)
+static struct node *parse_compare(struct parser *p)
 {
 	struct node_list list = { 0 };
 	uint8_t ops[16];
-	struct node *part, *n;
 	uint32_t line = p->t.line;
-	int op, rc;
+	struct node *left = parse_level(p, 2), *n;
+	int op = compare_operator(p);
 
-	if ((rc = parse_level(p, 2, out)) || (rc = compare_operator(p, &op)) || op < 0)
-		return rc;
-	while (op >= 0) {
+	if (op < 0)
+		return left;
+	for (; op >= 0; op = compare_operator(p)) {
 		if (list.n == sizeof ops)
 			return parser_fail(p, line, "too many comparisons in a row");
 		ops[list.n] = (uint8_t)op;
-		if ((rc = parse_level(p, 2, &part)) || (rc = parser_add(p, &list, part)) ||
-		    (rc = compare_operator(p, &op)))
-			return rc;
+		parser_add(p, &list, parse_level(p, 2));
+		if (p->rc)
+			return NULL;
 	}
 	n = parser_node(p, N_COMPARE, line);
-	if (!n)
-		return -ENOMEM;
-	n->a = *out;
-	n->items = list.v;
-	n->n = list.n;
-	n->ops = arena_alloc(&p->j->arena, list.n);
-	if (!n->ops)
-		return parser_fail(p, line, "the template is too large");
+	if (!n || !(n->ops = parser_alloc(p, list.n, 1)))
+		return NULL;
+	n->a = left;
 	memcpy(n->ops, ops, list.n);
-	*out = n;
-	return parser_close(p, n);
+	return parser_close_list(p, n, &list);
 }
 
-static int parse_not(struct parser *p, struct node **out)
+static struct node *parse_not(struct parser *p)
 {
-	unsigned n_nots = 0;
 	uint32_t line = p->t.line;
-	int rc;
+	unsigned n_nots = 0;
+	struct node *n;
 
 	for (; token_is_name(p, "not"); n_nots++)
-		if ((rc = parser_next(p)))
-			return rc;
-	rc = parse_compare(p, out);
-	for (; !rc && n_nots; n_nots--)
-		rc = parse_node(p, N_NOT, 0, line, *out, NULL, out);
-	return rc;
+		parser_next(p);
+	for (n = parse_compare(p); n_nots; n_nots--)
+		n = parse_node(p, N_NOT, 0, line, n, NULL);
+	return n;
 }
 
-static int parse_and(struct parser *p, struct node **out)
+/* a and b, or a or b, of what binds tighter. */
+static struct node *parse_logic(struct parser *p, enum node_kind kind)
 {
-	struct node *right;
-	int rc = parse_not(p, out);
+	struct node *left = kind == N_OR ? parse_logic(p, N_AND) : parse_not(p), *right;
 
-	while (!rc && token_is_name(p, "and")) {
+	while (token_is_name(p, kind == N_OR ? "or" : "and")) {
 		uint32_t line = p->t.line;
-		if (!(rc = parser_next(p)) && !(rc = parse_not(p, &right)))
-			rc = parse_node(p, N_AND, 0, line, *out, right, out);
+		parser_next(p);
+		right = kind == N_OR ? parse_logic(p, N_AND) : parse_not(p);
+		left = parse_node(p, kind, 0, line, left, right);
 	}
-	return rc;
+	return left;
 }
 
-static int parse_or(struct parser *p, struct node **out)
+struct node *parse_expression(struct parser *p)
 {
-	struct node *right;
-	int rc = parse_and(p, out);
+	struct node *n = parser_enter(p) ? parse_logic(p, N_OR) : NULL;
 
-	while (!rc && token_is_name(p, "or")) {
-		uint32_t line = p->t.line;
-		if (!(rc = parser_next(p)) && !(rc = parse_and(p, &right)))
-			rc = parse_node(p, N_OR, 0, line, *out, right, out);
-	}
-	return rc;
-}
-
-int parse_expression(struct parser *p, struct node **out)
-{
-	int rc = parser_enter(p);
-
-	if (rc)
-		return rc;
-	rc = parse_or(p, out);
-	while (!rc && token_is_name(p, "if")) {
-		struct node *n = parser_node(p, N_IF_EXPR, p->t.line);
-		if (!n) {
-			rc = -ENOMEM;
+	while (token_is_name(p, "if")) {
+		struct node *value = n;
+		n = parser_node(p, N_IF_EXPR, p->t.line);
+		if (!n)
 			break;
-		}
-		n->b = *out;
+		n->b = value;
 		p->n_ifs++;
-		if (!(rc = parser_next(p)) && !(rc = parse_or(p, &n->a)) &&
-		    token_is_name(p, "else") && !(rc = parser_next(p)))
-			rc = parse_expression(p, &n->c);
+		parser_next(p);
+		n->a = parse_logic(p, N_OR);
+		if (token_is_name(p, "else")) {
+			parser_next(p);
+			n->c = parse_expression(p);
+		}
 		p->n_ifs--;
-		*out = n;
-		if (!rc)
-			rc = parser_close(p, n);
+		n = parser_close(p, n);
 	}
 	p->depth--;
-	return rc;
+	return n;
+}
+
+/* ---- what commas may separate ------------------------------------------------------- */
+
+enum part { PART_EXPRESSION, PART_NO_CONDITION, PART_NAME, PART_NAME_OR_ATTRIBUTE };
+
+static struct node *parse_list(struct parser *p, enum part part);
+
+/* One name, namespace.attribute, or (a, b). */
+static struct node *parse_one_target(struct parser *p, enum part part)
+{
+	struct node *n;
+
+	if (token_is_op(p, '(')) {
+		parser_enter(p);
+		parser_next(p);
+		n = parse_list(p, part);
+		parser_expect_op(p, ')');
+		p->depth--;
+		return n;
+	}
+	if (p->t.kind != T_NAME)
+		return parser_fail(p, p->t.line, "a variable's name was expected");
+	n = parse_name(p);
+	if (n && n->kind != N_NAME)
+		return parser_fail(p, n->line, "a constant can't be assigned to");
+	return part == PART_NAME_OR_ATTRIBUTE && token_is_op(p, '.') ? parse_attribute(p, n) : n;
+}
+
+static struct node *parse_part(struct parser *p, enum part part)
+{
+	return part == PART_EXPRESSION	 ? parse_expression(p) :
+	       part == PART_NO_CONDITION ? parse_logic(p, N_OR) :
+					   parse_one_target(p, part);
 }
 
 static bool ends_tuple(const struct parser *p)
@@ -247,82 +241,31 @@ static bool ends_tuple(const struct parser *p)
 	       token_is_op(p, '=') || token_is_name(p, "in") || token_is_name(p, "recursive");
 }
 
-int parse_tuple(struct parser *p, bool with_condition, struct node **out)
+/* One part, or with a comma a tuple. */
+static struct node *parse_list(struct parser *p, enum part part)
 {
 	struct node_list list = { 0 };
-	struct node *part, *n;
 	uint32_t line = p->t.line;
-	int rc = with_condition ? parse_expression(p, out) : parse_or(p, out);
+	struct node *first = parse_part(p, part);
 
-	if (rc || !token_is_op(p, ','))
-		return rc;
-	if ((rc = parser_add(p, &list, *out)))
-		return rc;
+	if (!token_is_op(p, ','))
+		return first;
+	parser_add(p, &list, first);
 	while (token_is_op(p, ',')) {
-		if ((rc = parser_next(p)))
-			return rc;
+		parser_next(p);
 		if (ends_tuple(p))
 			break;
-		rc = with_condition ? parse_expression(p, &part) : parse_or(p, &part);
-		if (rc || (rc = parser_add(p, &list, part)))
-			return rc;
+		parser_add(p, &list, parse_part(p, part));
 	}
-	n = parser_node(p, N_TUPLE, line);
-	if (!n)
-		return -ENOMEM;
-	n->items = list.v;
-	n->n = list.n;
-	*out = n;
-	return parser_close(p, n);
+	return parser_close_list(p, parser_node(p, N_TUPLE, line), &list);
 }
 
-/* One name, namespace.attribute, or (a, b). */
-static int parse_one_target(struct parser *p, bool with_namespace, struct node **out)
+struct node *parse_tuple(struct parser *p, bool with_condition)
 {
-	int rc;
-
-	if (token_is_op(p, '(')) {
-		if ((rc = parser_enter(p)))
-			return rc;
-		if (!(rc = parser_next(p)) && !(rc = parse_target(p, with_namespace, out)))
-			rc = parser_expect_op(p, ')');
-		p->depth--;
-		return rc;
-	}
-	if (p->t.kind != T_NAME)
-		return parser_fail(p, p->t.line, "a variable's name was expected");
-	if ((rc = parse_name(p, out)))
-		return rc;
-	if ((*out)->kind != N_NAME)
-		return parser_fail(p, (*out)->line, "a constant can't be assigned to");
-	return with_namespace && token_is_op(p, '.') ? parse_attribute(p, *out, out) : 0;
+	return parse_list(p, with_condition ? PART_EXPRESSION : PART_NO_CONDITION);
 }
 
-int parse_target(struct parser *p, bool with_namespace, struct node **out)
+struct node *parse_target(struct parser *p, bool with_namespace)
 {
-	struct node_list list = { 0 };
-	struct node *part, *n;
-	uint32_t line = p->t.line;
-	int rc = parse_one_target(p, with_namespace, out);
-
-	if (rc || !token_is_op(p, ','))
-		return rc;
-	if ((rc = parser_add(p, &list, *out)))
-		return rc;
-	while (token_is_op(p, ',')) {
-		if ((rc = parser_next(p)))
-			return rc;
-		if (ends_tuple(p))
-			break;
-		if ((rc = parse_one_target(p, with_namespace, &part)) ||
-		    (rc = parser_add(p, &list, part)))
-			return rc;
-	}
-	n = parser_node(p, N_TUPLE, line);
-	if (!n)
-		return -ENOMEM;
-	n->items = list.v;
-	n->n = list.n;
-	*out = n;
-	return parser_close(p, n);
+	return parse_list(p, with_namespace ? PART_NAME_OR_ATTRIBUTE : PART_NAME);
 }

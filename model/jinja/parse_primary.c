@@ -1,341 +1,288 @@
-/* parse_primary.c: names, constants, displays, and what follows one: attributes, items, calls,
- * filters and tests. */
-#include "model/jinja/parse_private.h"
-
-#include <errno.h>
+/* parse_primary.c: parses names, constants and displays, and what follows one: attributes,
+ * items, calls, filters and tests. */
+#include "model/jinja/jinja_private.h"
 
 /* ---- arguments -------------------------------------------------------------------- */
 
-static int add_key(struct parser *p, struct node *call, uint32_t *cap, const char *name)
+static void add_key(struct parser *p, struct node *call, uint32_t *cap, const char *name)
 {
 	if (call->n_keys == *cap) {
 		uint32_t n = *cap ? 2 * *cap : 4;
-		const char **keys = arena_alloc_array(&p->j->arena, n, sizeof *keys);
+		const char **keys = parser_alloc(p, n, sizeof *keys);
 		if (!keys)
-			return parser_fail(p, call->line, "the template is too large");
+			return;
 		if (call->n_keys)
 			memcpy(keys, call->keys, call->n_keys * sizeof *keys);
 		call->keys = keys;
 		*cap = n;
 	}
 	call->keys[call->n_keys++] = name;
-	return 0;
 }
 
-/* (a, b, c=d): items holds the positional ones, then those of the keys. */
-int parse_arguments(struct parser *p, struct node *call)
+/* (a, b, c=d), and closes the call: items holds the positional ones, then those of the keys. */
+static struct node *parse_arguments(struct parser *p, struct node *call)
 {
 	struct node_list list = { 0 };
 	uint32_t cap = 0;
-	int rc = parser_expect_op(p, '(');
 
-	while (!rc && !token_is_op(p, ')')) {
+	if (!call)
+		return NULL;
+	parser_expect_op(p, '(');
+	while (!p->rc && !token_is_op(p, ')')) {
 		const char *key = NULL;
-		struct node *value;
-		if (list.n && ((rc = parser_expect_op(p, ',')) || token_is_op(p, ')')))
-			break;
-		if (token_is_op(p, '*') || token_is_op(p, OP2('*', '*'))) {
-			parser_fail(p, p->t.line, "* and ** in calls are not supported");
-			return -ENOTSUP;
-		}
-		if (p->t.kind == T_NAME) {
-			if ((rc = parser_peek(p)))
+		if (list.n) {
+			parser_expect_op(p, ',');
+			if (token_is_op(p, ')'))
 				break;
-			if (p->ahead.kind == T_OP && p->ahead.op == '=') {
+		}
+		if (token_is_op(p, '*') || token_is_op(p, OP2('*', '*')))
+			return parser_unsupported(p, "* and ** in calls are");
+		if (p->t.kind == T_NAME) {
+			const struct token *ahead = parser_peek(p);
+			if (ahead->kind == T_OP && ahead->op == '=') {
 				key = parser_intern(p, p->t.p, p->t.len);
-				if (!key)
-					return -ENOMEM;
-				if ((rc = parser_next(p)) || (rc = parser_next(p)))
-					break;
+				parser_next(p);
+				parser_next(p);
 			}
 		}
-		if (!key && call->n_keys)
-			return parser_fail(p, p->t.line,
-					   "an argument without a name behind one with a name");
-		if (key && (rc = add_key(p, call, &cap, key)))
-			break;
-		if ((rc = parse_expression(p, &value)))
-			break;
-		rc = parser_add(p, &list, value);
+		if (key)
+			add_key(p, call, &cap, key);
+		else if (call->n_keys)
+			parser_fail(p, p->t.line,
+				    "an argument without a name after one with a name");
+		parser_add(p, &list, parse_expression(p));
 	}
-	if (rc)
-		return rc;
 	call->items = list.v;
 	call->n = list.n - call->n_keys;
-	return parser_next(p);
+	parser_next(p);
+	return parser_close(p, call);
 }
 
 /* ---- primaries -------------------------------------------------------------------- */
 
-static int constant(struct parser *p, struct value v, struct node **out)
+static struct node *constant(struct parser *p, struct value v)
 {
-	*out = parser_node(p, N_CONST, p->t.line);
-	if (!*out)
-		return -ENOMEM;
-	(*out)->value = v;
-	return parser_next(p);
+	struct node *n = parser_node(p, N_CONST, p->t.line);
+
+	if (n)
+		n->value = v;
+	parser_next(p);
+	return n;
 }
 
-/* Strings beside each other are one. */
-static int parse_string(struct parser *p, struct node **out)
+/* Adjacent strings are one. */
+static struct node *parse_string(struct parser *p)
 {
 	struct value v = v_str(p->t.p, p->t.len);
-	int rc = constant(p, v, out);
+	struct node *n = constant(p, v);
 
-	while (!rc && p->t.kind == T_STRING) {
+	while (p->t.kind == T_STRING) {
 		size_t len = v.len + (size_t)p->t.len;
-		char *s = arena_alloc(&p->j->arena, len);
+		char *s = parser_alloc(p, len, 1);
 		if (!s)
-			return parser_fail(p, p->t.line, "the template is too large");
+			return NULL;
 		memcpy(s, v.p, v.len);
 		memcpy(s + v.len, p->t.p, p->t.len);
-		(*out)->value = v = v_str(s, len);
-		rc = parser_next(p);
+		n->value = v = v_str(s, len);
+		parser_next(p);
 	}
-	return rc;
+	return n;
 }
 
-int parse_name(struct parser *p, struct node **out)
+struct node *parse_name(struct parser *p)
 {
+	struct node *n;
+
 	if (token_is_name(p, "true") || token_is_name(p, "True"))
-		return constant(p, v_bool(true), out);
+		return constant(p, v_bool(true));
 	if (token_is_name(p, "false") || token_is_name(p, "False"))
-		return constant(p, v_bool(false), out);
+		return constant(p, v_bool(false));
 	if (token_is_name(p, "none") || token_is_name(p, "None"))
-		return constant(p, v_none(), out);
-	*out = parser_node(p, N_NAME, p->t.line);
-	if (!*out)
-		return -ENOMEM;
-	(*out)->name = parser_intern(p, p->t.p, p->t.len);
-	return (*out)->name ? parser_next(p) : -ENOMEM;
+		return constant(p, v_none());
+	n = parser_node(p, N_NAME, p->t.line);
+	if (n)
+		n->name = parser_intern(p, p->t.p, p->t.len);
+	parser_next(p);
+	return n;
 }
 
 /* [a, b] or {a: b}; the bracket is current. */
-static int parse_display(struct parser *p, bool is_dict, struct node **out)
+static struct node *parse_display(struct parser *p, bool is_dict)
 {
-	struct node *n = parser_node(p, is_dict ? N_DICT : N_LIST, p->t.line), *part;
+	struct node *n = parser_node(p, is_dict ? N_DICT : N_LIST, p->t.line);
 	struct node_list list = { 0 };
-	int close = is_dict ? '}' : ']', rc;
+	int close = is_dict ? '}' : ']';
 
-	if (!n)
-		return -ENOMEM;
-	if ((rc = parser_next(p)))
-		return rc;
-	while (!token_is_op(p, close)) {
+	parser_next(p);
+	while (!p->rc && !token_is_op(p, close)) {
 		if (list.n) {
-			if ((rc = parser_expect_op(p, ',')))
-				return rc;
+			parser_expect_op(p, ',');
 			if (token_is_op(p, close))
 				break;
 		}
-		if ((rc = parse_expression(p, &part)) || (rc = parser_add(p, &list, part)))
-			return rc;
-		if (is_dict &&
-		    ((rc = parser_expect_op(p, ':')) || (rc = parse_expression(p, &part)) ||
-		     (rc = parser_add(p, &list, part))))
-			return rc;
+		parser_add(p, &list, parse_expression(p));
+		if (is_dict) {
+			parser_expect_op(p, ':');
+			parser_add(p, &list, parse_expression(p));
+		}
 	}
-	n->items = list.v;
-	n->n = list.n;
-	*out = n;
-	rc = parser_close(p, n);
-	return rc ? rc : parser_next(p);
+	n = parser_close_list(p, n, &list);
+	parser_next(p);
+	return n;
 }
 
-static int parse_parentheses(struct parser *p, struct node **out)
+static struct node *parse_parentheses(struct parser *p)
 {
-	int rc = parser_next(p);
+	struct node *n;
 
-	if (rc)
-		return rc;
-	if (token_is_op(p, ')')) {
-		*out = parser_node(p, N_TUPLE, p->t.line);
-		return *out ? parser_next(p) : -ENOMEM;
-	}
-	rc = parse_tuple(p, true, out);
-	return rc ? rc : parser_expect_op(p, ')');
+	parser_next(p);
+	n = token_is_op(p, ')') ? parser_node(p, N_TUPLE, p->t.line) : parse_tuple(p, true);
+	parser_expect_op(p, ')');
+	return n;
 }
 
-int parse_primary(struct parser *p, struct node **out)
+struct node *parse_primary(struct parser *p)
 {
-	char what[64];
-
 	switch (p->t.kind) {
-	case T_NAME: return parse_name(p, out);
-	case T_STRING: return parse_string(p, out);
-	case T_INT: return constant(p, v_int(p->t.i), out);
-	case T_FLOAT: return constant(p, v_float(p->t.f), out);
+	case T_NAME: return parse_name(p);
+	case T_STRING: return parse_string(p);
+	case T_INT: return constant(p, v_int(p->t.i));
+	case T_FLOAT: return constant(p, v_float(p->t.f));
 	default: break;
 	}
 	if (token_is_op(p, '('))
-		return parse_parentheses(p, out);
-	if (token_is_op(p, '['))
-		return parse_display(p, false, out);
-	if (token_is_op(p, '{'))
-		return parse_display(p, true, out);
-	token_describe(&p->t, what, sizeof what);
-	return parser_fail(p, p->t.line, "an expression was expected, not %s", what);
+		return parse_parentheses(p);
+	if (token_is_op(p, '[') || token_is_op(p, '{'))
+		return parse_display(p, token_is_op(p, '{'));
+	return parser_expected(p, "an expression");
 }
 
 /* ---- what follows a primary --------------------------------------------------------- */
 
-int parse_attribute(struct parser *p, struct node *of, struct node **out)
+struct node *parse_attribute(struct parser *p, struct node *of)
 {
-	struct node *n = parser_node(p, N_ATTR, p->t.line), *key;
-	int rc;
+	struct node *n = parser_node(p, N_ATTR, p->t.line);
 
+	parser_next(p);
 	if (!n)
-		return -ENOMEM;
-	if ((rc = parser_next(p)))
-		return rc;
+		return NULL;
 	n->a = of;
 	if (p->t.kind == T_INT) { /* a.0 */
 		n->kind = N_INDEX;
-		if ((rc = constant(p, v_int(p->t.i), &key)))
-			return rc;
-		n->b = key;
+		n->b = constant(p, v_int(p->t.i));
 	} else if (p->t.kind == T_NAME) {
 		n->value = v_str(p->t.p, p->t.len);
 		n->name = parser_intern(p, p->t.p, p->t.len);
-		if (!n->name)
-			return -ENOMEM;
-		if ((rc = parser_next(p)))
-			return rc;
+		parser_next(p);
 	} else {
-		return parser_fail(p, p->t.line, "a name was expected behind the dot");
+		return parser_fail(p, p->t.line, "a name was expected after the dot");
 	}
-	*out = n;
 	return parser_close(p, n);
 }
 
-static int parse_subscript(struct parser *p, struct node *of, struct node **out)
+static struct node *parse_subscript(struct parser *p, struct node *of)
 {
 	struct node *n = parser_node(p, N_INDEX, p->t.line), *parts[3] = { NULL };
 	unsigned n_colons = 0;
-	int rc;
 
-	if (!n)
-		return -ENOMEM;
-	n->a = of;
-	if ((rc = parser_next(p)))
-		return rc;
-	while (!token_is_op(p, ']')) {
+	parser_next(p);
+	while (!p->rc && !token_is_op(p, ']')) {
 		if (token_is_op(p, ':')) {
 			if (++n_colons > 2)
-				return parser_fail(p, p->t.line, "a slice has three parts at most");
-			rc = parser_next(p);
+				return parser_fail(p, p->t.line, "a slice has at most three parts");
+			parser_next(p);
 		} else if (parts[n_colons]) {
 			return parser_fail(p, p->t.line, "a ] is missing");
 		} else {
-			rc = parse_expression(p, &parts[n_colons]);
+			parts[n_colons] = parse_expression(p);
 		}
-		if (rc)
-			return rc;
 	}
+	if (!n_colons && !parts[0])
+		return parser_fail(p, p->t.line, "a subscript is empty");
+	if (p->rc)
+		return NULL;
+	n->a = of;
 	if (n_colons) {
 		n->kind = N_SLICE;
 		n->n = 3;
-		n->items = arena_alloc_array(&p->j->arena, 3, sizeof *n->items);
-		if (!n->items)
-			return parser_fail(p, n->line, "the template is too large");
-		memcpy(n->items, parts, sizeof parts);
-	} else if (!parts[0]) {
-		return parser_fail(p, p->t.line, "a subscript is empty");
+		n->items = parser_alloc(p, 3, sizeof *n->items);
+		if (n->items)
+			memcpy(n->items, parts, sizeof parts);
+	} else {
+		n->b = parts[0];
 	}
-	n->b = n_colons ? NULL : parts[0];
-	*out = n;
-	rc = parser_close(p, n);
-	return rc ? rc : parser_next(p);
+	parser_next(p);
+	return parser_close(p, n);
 }
 
-static int parse_call(struct parser *p, struct node *of, struct node **out)
+static struct node *parse_call(struct parser *p, struct node *of)
 {
 	struct node *n = parser_node(p, N_CALL, p->t.line);
-	int rc;
 
-	if (!n)
-		return -ENOMEM;
-	n->a = of;
-	rc = parse_arguments(p, n);
-	*out = n;
-	return rc ? rc : parser_close(p, n);
+	if (n)
+		n->a = of;
+	return parse_arguments(p, n);
 }
 
-/* Names with dots, as filters and tests may have them. */
-static int parse_dotted(struct parser *p, char *buf, size_t size)
+/* The name of a filter or a test, which may have dots. */
+static void parse_dotted(struct parser *p, char *buf, size_t size)
 {
-	size_t n = 0;
-	int rc;
-
-	for (;;) {
+	for (size_t n = 0;; buf[n++] = '.') {
 		if (p->t.kind != T_NAME)
-			return parser_fail(p, p->t.line, "a name was expected");
-		if (p->t.len + 2 > size - n)
-			return parser_fail(p, p->t.line, "a name is too long");
-		memcpy(buf + n, p->t.p, p->t.len);
+			parser_fail(p, p->t.line, "a name was expected");
+		else if (p->t.len + 2 > size - n)
+			parser_fail(p, p->t.line, "a name is too long");
+		else
+			memcpy(buf + n, p->t.p, p->t.len);
 		n += p->t.len;
-		buf[n] = 0;
-		if ((rc = parser_next(p)))
-			return rc;
+		buf[p->rc ? 0 : n] = 0;
+		parser_next(p);
 		if (!token_is_op(p, '.'))
-			return 0;
-		buf[n++] = '.';
-		if ((rc = parser_next(p)))
-			return rc;
+			return;
+		parser_next(p);
 	}
 }
 
-/* Unknown filters and tests are an error at once, but not where a condition may keep
- * them from being run: that is when the run refuses them. */
-static int set_id(struct parser *p, struct node *n, const char *what, const char *name)
+/* An unknown filter or test is an error at once, but not where a condition may prevent that it
+ * runs: there the error comes when it does. */
+static void set_id(struct parser *p, struct node *n, const char *what, const char *name, int id)
 {
-	if (n->id >= 0)
-		return 0;
-	if (!p->n_ifs)
-		return parser_fail(p, n->line, "there is no %s named '%s'", what, name);
-	n->name = parser_intern(p, name, strlen(name));
-	return n->name ? 0 : -ENOMEM;
+	n->id = id;
+	if (id < 0 && !p->n_ifs)
+		parser_fail(p, n->line, "there is no %s named '%s'", what, name);
+	else if (id < 0)
+		n->name = parser_intern(p, name, strlen(name));
 }
 
-int parse_filters(struct parser *p, struct node *of, struct node **out)
+struct node *parse_filters(struct parser *p, struct node *of)
 {
 	char name[64];
 
-	for (*out = of;;) {
+	for (;;) {
 		struct node *n = parser_node(p, N_FILTER, p->t.line);
-		int rc;
+		parse_dotted(p, name, sizeof name);
 		if (!n)
-			return -ENOMEM;
-		n->a = *out;
-		if ((rc = parse_dotted(p, name, sizeof name)))
-			return rc;
-		n->id = filter_id(name, strlen(name));
-		if ((rc = set_id(p, n, "filter", name)) ||
-		    (token_is_op(p, '(') && (rc = parse_arguments(p, n))) ||
-		    (rc = parser_close(p, n)))
-			return rc;
-		*out = n;
+			return NULL;
+		n->a = of;
+		set_id(p, n, "filter", name, filter_id(name, strlen(name)));
+		of = token_is_op(p, '(') ? parse_arguments(p, n) : parser_close(p, n);
 		if (!token_is_op(p, '|'))
-			return 0;
-		if ((rc = parser_next(p)))
-			return rc;
+			return of;
+		parser_next(p);
 	}
 }
 
-int parse_postfix(struct parser *p, struct node **n)
+struct node *parse_postfix(struct parser *p, struct node *n)
 {
 	for (;;) {
-		int rc;
 		if (token_is_op(p, '.'))
-			rc = parse_attribute(p, *n, n);
+			n = parse_attribute(p, n);
 		else if (token_is_op(p, '['))
-			rc = parse_subscript(p, *n, n);
+			n = parse_subscript(p, n);
 		else if (token_is_op(p, '('))
-			rc = parse_call(p, *n, n);
+			n = parse_call(p, n);
 		else
-			return 0;
-		if (rc)
-			return rc;
+			return n;
 	}
 }
 
@@ -357,60 +304,46 @@ static bool starts_argument(const struct parser *p)
 	}
 }
 
-static int parse_test(struct parser *p, struct node *of, struct node **out)
+static struct node *parse_test(struct parser *p, struct node *of)
 {
-	struct node *n = parser_node(p, N_TEST, p->t.line), *arg;
+	struct node *n = parser_node(p, N_TEST, p->t.line);
 	struct node_list list = { 0 };
 	bool negated;
 	char name[64];
-	int rc;
 
-	if (!n)
-		return -ENOMEM;
-	n->a = of;
-	if ((rc = parser_next(p)))
-		return rc;
+	parser_next(p);
 	negated = token_is_name(p, "not");
-	if (negated && (rc = parser_next(p)))
-		return rc;
-	if ((rc = parse_dotted(p, name, sizeof name)))
-		return rc;
-	n->id = test_id(name, strlen(name));
-	if ((rc = set_id(p, n, "test", name)))
-		return rc;
-	if (token_is_op(p, '(')) {
-		rc = parse_arguments(p, n);
-	} else if (token_is_name(p, "is")) {
+	if (negated)
+		parser_next(p);
+	parse_dotted(p, name, sizeof name);
+	if (!n)
+		return NULL;
+	n->a = of;
+	set_id(p, n, "test", name, test_id(name, strlen(name)));
+	if (token_is_name(p, "is"))
 		return parser_fail(p, p->t.line, "tests can't be chained with 'is'");
-	} else if (starts_argument(p)) {
-		if ((rc = parse_primary(p, &arg)) || (rc = parse_postfix(p, &arg)) ||
-		    (rc = parser_add(p, &list, arg)))
-			return rc;
-		n->items = list.v;
-		n->n = list.n;
+	if (token_is_op(p, '(')) {
+		n = parse_arguments(p, n);
+	} else {
+		if (starts_argument(p))
+			parser_add(p, &list, parse_postfix(p, parse_primary(p)));
+		n = parser_close_list(p, n, &list);
 	}
-	if (rc || (rc = parser_close(p, n)))
-		return rc;
-	*out = n;
-	return negated ? parse_node(p, N_NOT, 0, n->line, n, NULL, out) : 0;
+	return negated && n ? parse_node(p, N_NOT, 0, n->line, n, NULL) : n;
 }
 
-int parse_filtered(struct parser *p, struct node **n)
+struct node *parse_filtered(struct parser *p, struct node *n)
 {
 	for (;;) {
-		int rc;
 		if (token_is_op(p, '|')) {
-			rc = parser_next(p);
-			if (!rc)
-				rc = parse_filters(p, *n, n);
+			parser_next(p);
+			n = parse_filters(p, n);
 		} else if (token_is_name(p, "is")) {
-			rc = parse_test(p, *n, n);
+			n = parse_test(p, n);
 		} else if (token_is_op(p, '(')) {
-			rc = parse_call(p, *n, n);
+			n = parse_call(p, n);
 		} else {
-			return 0;
+			return n;
 		}
-		if (rc)
-			return rc;
 	}
 }

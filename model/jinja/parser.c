@@ -1,6 +1,6 @@
 /*
- * parser.c: statements to nodes, and what both halves of the parser stand on: tokens
- * with one of lookahead, nodes that are counted, names that are interned.
+ * parser.c: parses statements to nodes.  Also what both parts of the parser use: tokens with
+ * one of lookahead, counted nodes, interned names.
  */
 #include "model/jinja/jinja_private.h"
 
@@ -10,95 +10,114 @@
 
 #define DEFAULT_TEMPLATE_BYTES ((size_t)1 << 20)
 #define DEFAULT_NODES 200000
-/* Of the arena: a template of the default size has room for all of its nodes. */
+/* The arena's limit: enough for all nodes of a template of the default size. */
 #define COMPILE_BYTES ((size_t)96 << 20)
 
-int parser_fail(struct parser *p, uint32_t line, const char *fmt, ...)
+/* After an error the current token is the template's end, so that every loop stops. */
+static void stop(struct parser *p, int rc)
+{
+	p->rc = rc;
+	p->has_ahead = false;
+	p->t = p->ahead = (struct token){ .kind = T_END, .line = p->t.line };
+}
+
+void *parser_fail(struct parser *p, uint32_t line, const char *fmt, ...)
 {
 	char text[400];
 	va_list ap;
 
+	if (p->rc)
+		return NULL;
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
-	return ig_fail(p->err, -EINVAL, "line %u: %s", line, text);
+	stop(p, ig_fail(p->err, -EINVAL, "line %u: %s", line, text));
+	return NULL;
 }
 
-static int out_of_memory(struct parser *p)
+void *parser_unsupported(struct parser *p, const char *what)
 {
-	if (p->j->arena.over)
-		return parser_fail(p, p->t.line, "the template is too large");
-	return ig_fail(p->err, -ENOMEM, "out of memory for a template");
+	parser_fail(p, p->t.line, "%s not supported", what);
+	p->rc = -ENOTSUP;
+	return NULL;
 }
 
-int parser_enter(struct parser *p)
+void *parser_alloc(struct parser *p, size_t n, size_t size)
 {
-	if (p->depth >= MAX_PARSE_DEPTH)
-		return parser_fail(p, p->t.line, "more than %d brackets or blocks in each other",
-				   MAX_PARSE_DEPTH);
-	p->depth++;
-	return 0;
+	void *memory = p->rc ? NULL : arena_alloc_array(&p->j->arena, n, size);
+
+	if (!memory && p->j->arena.over)
+		parser_fail(p, p->t.line, "the template is too large");
+	else if (!memory && !p->rc)
+		stop(p, ig_fail(p->err, -ENOMEM, "out of memory for a template"));
+	return memory;
 }
 
-int parser_next(struct parser *p)
+bool parser_enter(struct parser *p)
 {
-	if (p->has_ahead) {
+	if (p->depth++ >= MAX_PARSE_DEPTH)
+		parser_fail(p, p->t.line, "more than %d nested brackets or blocks",
+			    MAX_PARSE_DEPTH);
+	return !p->rc;
+}
+
+void parser_next(struct parser *p)
+{
+	int rc = 0;
+
+	if (p->has_ahead)
 		p->t = p->ahead;
-		p->has_ahead = false;
-		return 0;
-	}
-	return lexer_next(&p->lexer, &p->t);
+	else if (!p->rc)
+		rc = lexer_next(&p->lexer, &p->t);
+	p->has_ahead = false;
+	if (rc)
+		stop(p, rc);
 }
 
-int parser_peek(struct parser *p)
+const struct token *parser_peek(struct parser *p)
 {
-	int rc = p->has_ahead ? 0 : lexer_next(&p->lexer, &p->ahead);
+	int rc = p->has_ahead || p->rc ? 0 : lexer_next(&p->lexer, &p->ahead);
 
-	p->has_ahead = !rc;
-	return rc;
+	p->has_ahead = !p->rc;
+	if (rc)
+		stop(p, rc);
+	return &p->ahead;
 }
 
 struct node *parser_node(struct parser *p, enum node_kind kind, uint32_t line)
 {
 	struct node *n;
 
-	if (p->n_nodes++ >= p->max_nodes) {
-		p->j->arena.over = true;
-		out_of_memory(p);
-		return NULL;
-	}
-	n = arena_alloc(&p->j->arena, sizeof *n);
-	if (!n) {
-		out_of_memory(p);
-		return NULL;
-	}
-	n->kind = (uint8_t)kind;
-	n->line = line;
-	n->height = 1;
+	if (p->n_nodes++ >= p->max_nodes)
+		return parser_fail(p, p->t.line, "the template is too large");
+	n = parser_alloc(p, 1, sizeof *n);
+	if (n)
+		*n = (struct node){ .kind = (uint8_t)kind, .line = line, .height = 1 };
 	return n;
 }
 
-int parser_add(struct parser *p, struct node_list *l, struct node *n)
+void parser_add(struct parser *p, struct node_list *l, struct node *n)
 {
 	if (l->n == l->cap) {
 		uint32_t cap = l->cap ? 2 * l->cap : 4;
-		struct node **v = arena_alloc_array(&p->j->arena, cap, sizeof *v);
+		struct node **v = parser_alloc(p, cap, sizeof *v);
 		if (!v)
-			return out_of_memory(p);
+			return;
 		if (l->n)
 			memcpy(v, l->v, l->n * sizeof *v);
 		l->v = v;
 		l->cap = cap;
 	}
 	l->v[l->n++] = n;
-	return 0;
 }
 
-int parser_close(struct parser *p, struct node *n)
+struct node *parser_close(struct parser *p, struct node *n)
 {
-	const struct node *parts[] = { n->a, n->b, n->c };
+	const struct node *parts[] = { n ? n->a : NULL, n ? n->b : NULL, n ? n->c : NULL };
 	unsigned height = 0;
 
+	if (p->rc)
+		return NULL;
 	for (size_t i = 0; i < 3; i++)
 		if (parts[i] && parts[i]->height > height)
 			height = parts[i]->height;
@@ -109,7 +128,16 @@ int parser_close(struct parser *p, struct node *n)
 		return parser_fail(p, n->line, "an expression or block of more than %d levels",
 				   MAX_NODE_DEPTH);
 	n->height = (uint16_t)(height + 1);
-	return 0;
+	return n;
+}
+
+struct node *parser_close_list(struct parser *p, struct node *n, const struct node_list *l)
+{
+	if (p->rc)
+		return NULL;
+	n->items = l->v;
+	n->n = l->n;
+	return parser_close(p, n);
 }
 
 static uint32_t name_hash(const char *s, size_t len)
@@ -121,15 +149,13 @@ static uint32_t name_hash(const char *s, size_t len)
 	return h ^ h >> 15;
 }
 
-static int grow_names(struct parser *p)
+static void grow_names(struct parser *p)
 {
 	struct ig_jinja *j = p->j;
 	uint32_t size = j->names ? 2 * (j->names_mask + 1) : 64;
-	const char **names = arena_alloc_array(&j->arena, size, sizeof *names);
+	const char **names = parser_alloc(p, size, sizeof *names);
 
-	if (!names)
-		return out_of_memory(p);
-	for (uint32_t i = 0; j->names && i <= j->names_mask; i++) {
+	for (uint32_t i = 0; names && j->names && i <= j->names_mask; i++) {
 		if (!j->names[i])
 			continue;
 		uint32_t k = name_hash(j->names[i], strlen(j->names[i])) & (size - 1);
@@ -137,9 +163,10 @@ static int grow_names(struct parser *p)
 			k = (k + 1) & (size - 1);
 		names[k] = j->names[i];
 	}
+	if (!names)
+		return;
 	j->names = names;
 	j->names_mask = size - 1;
-	return 0;
 }
 
 const char *parser_intern(struct parser *p, const char *s, size_t len)
@@ -147,16 +174,16 @@ const char *parser_intern(struct parser *p, const char *s, size_t len)
 	struct ig_jinja *j = p->j;
 	uint32_t i;
 
-	if ((!j->names || 2 * j->n_names >= j->names_mask) && grow_names(p))
+	if (!j->names || 2 * j->n_names >= j->names_mask)
+		grow_names(p);
+	if (p->rc)
 		return NULL;
 	for (i = name_hash(s, len) & j->names_mask; j->names[i]; i = (i + 1) & j->names_mask)
 		if (strlen(j->names[i]) == len && !memcmp(j->names[i], s, len))
 			return j->names[i];
-	char *copy = arena_alloc(&j->arena, len + 1);
-	if (!copy) {
-		out_of_memory(p);
+	char *copy = parser_alloc(p, len + 1, 1);
+	if (!copy)
 		return NULL;
-	}
 	memcpy(copy, s, len);
 	j->n_names++;
 	return j->names[i] = copy;
@@ -192,261 +219,243 @@ void token_describe(const struct token *t, char *buf, size_t size)
 	}
 }
 
-int parser_expect_op(struct parser *p, int op)
+void *parser_expected(struct parser *p, const char *what)
 {
-	char what[64];
+	char found[64];
+
+	token_describe(&p->t, found, sizeof found);
+	return parser_fail(p, p->t.line, "%s was expected, not %s", what, found);
+}
+
+void parser_expect_op(struct parser *p, int op)
+{
+	char what[] = { '\'', (char)op, '\'', 0 };
 
 	if (token_is_op(p, op))
-		return parser_next(p);
-	token_describe(&p->t, what, sizeof what);
-	return parser_fail(p, p->t.line, "'%c' was expected, not %s", op, what);
+		parser_next(p);
+	else
+		parser_expected(p, what);
 }
 
 /* ---- statements --------------------------------------------------------------------- */
 
-static int parse_body(struct parser *p, const char *const *ends, struct node **out);
+static struct node *parse_body(struct parser *p, const char *const *ends);
 
-static int end_statement(struct parser *p)
+static void end_statement(struct parser *p)
 {
-	char what[64];
-
 	if (p->t.kind == T_BLOCK_END)
-		return parser_next(p);
-	token_describe(&p->t, what, sizeof what);
-	return parser_fail(p, p->t.line, "the end of a statement (%%}) was expected, not %s", what);
+		parser_next(p);
+	else
+		parser_expected(p, "the end of a statement (%})");
 }
 
-/* %} of the statement that opens a block, its body up to one of ends, whose name is
- * current then. */
-static int parse_block(struct parser *p, const char *const *ends, struct node **out)
+/* The %} of the statement that opens a block, and its body up to one of ends, whose name is
+ * then the current token. */
+static struct node *parse_block(struct parser *p, const char *const *ends)
 {
-	int rc = end_statement(p);
-
-	return rc ? rc : parse_body(p, ends, out);
+	end_statement(p);
+	return parse_body(p, ends);
 }
 
-/* A block up to its only end, and that. */
-static int parse_whole_block(struct parser *p, const char *end, struct node **out)
+/* A block that only one word ends, and its end statement. */
+static struct node *parse_whole_block(struct parser *p, const char *end)
 {
-	int rc = parse_block(p, (const char *const[]){ end, NULL }, out);
+	struct node *n = parse_block(p, (const char *const[]){ end, NULL });
 
-	if (!rc && !(rc = parser_next(p)))
-		rc = end_statement(p);
-	return rc;
+	parser_next(p);
+	end_statement(p);
+	return n;
 }
 
-static int parse_if(struct parser *p, struct node *n)
+/* Of an if or a for: else's block, if there is one, then the end; the parts become n's. */
+static void parse_else(struct parser *p, const char *end, struct node_list *list, struct node *n)
+{
+	if (token_is_name(p, "else")) {
+		parser_next(p);
+		parser_add(p, list, parse_block(p, (const char *const[]){ end, NULL }));
+	}
+	n->items = list->v;
+	n->n = list->n;
+	parser_next(p);
+	end_statement(p);
+}
+
+static void parse_if(struct parser *p, struct node *n)
 {
 	static const char *const ends[] = { "elif", "else", "endif", NULL };
 	struct node_list list = { 0 };
-	struct node *part;
-	int rc;
 
 	p->n_ifs++;
 	do { /* at if or elif */
-		if ((rc = parser_next(p)) || (rc = parse_tuple(p, false, &part)) ||
-		    (rc = parser_add(p, &list, part)) || (rc = parse_block(p, ends, &part)) ||
-		    (rc = parser_add(p, &list, part)))
-			return rc;
+		parser_next(p);
+		parser_add(p, &list, parse_tuple(p, false));
+		parser_add(p, &list, parse_block(p, ends));
 	} while (token_is_name(p, "elif"));
-	if (token_is_name(p, "else")) {
-		if ((rc = parser_next(p)) ||
-		    (rc = parse_block(p, (const char *const[]){ "endif", NULL }, &part)) ||
-		    (rc = parser_add(p, &list, part)))
-			return rc;
-	}
+	parse_else(p, "endif", &list, n);
 	p->n_ifs--;
-	n->items = list.v;
-	n->n = list.n;
-	rc = parser_next(p);
-	return rc ? rc : end_statement(p);
 }
 
-static int parse_for(struct parser *p, struct node *n)
+static void parse_for(struct parser *p, struct node *n)
 {
 	static const char *const ends[] = { "else", "endfor", NULL };
 	struct node_list list = { 0 };
-	struct node *part;
-	int rc;
 
-	if ((rc = parser_next(p)) || (rc = parse_target(p, false, &n->a)))
-		return rc;
+	parser_next(p);
+	n->a = parse_target(p, false);
 	if (!token_is_name(p, "in"))
-		return parser_fail(p, p->t.line, "'in' was expected");
-	if ((rc = parser_next(p)) || (rc = parse_tuple(p, false, &n->b)))
-		return rc;
-	if (token_is_name(p, "if") && ((rc = parser_next(p)) || (rc = parse_expression(p, &n->c))))
-		return rc;
-	if (token_is_name(p, "recursive")) {
-		parser_fail(p, p->t.line, "recursive loops are not supported");
-		return -ENOTSUP;
+		parser_fail(p, p->t.line, "'in' was expected");
+	parser_next(p);
+	n->b = parse_tuple(p, false);
+	if (token_is_name(p, "if")) {
+		parser_next(p);
+		n->c = parse_expression(p);
 	}
+	if (token_is_name(p, "recursive"))
+		parser_unsupported(p, "recursive loops are");
 	p->n_loops++;
-	rc = parse_block(p, ends, &part);
+	parser_add(p, &list, parse_block(p, ends));
 	p->n_loops--;
-	if (rc || (rc = parser_add(p, &list, part)))
-		return rc;
-	if (token_is_name(p, "else") &&
-	    ((rc = parser_next(p)) ||
-	     (rc = parse_block(p, (const char *const[]){ "endfor", NULL }, &part)) ||
-	     (rc = parser_add(p, &list, part))))
-		return rc;
-	n->items = list.v;
-	n->n = list.n;
-	rc = parser_next(p);
-	return rc ? rc : end_statement(p);
+	parse_else(p, "endfor", &list, n);
 }
 
-static int parse_set(struct parser *p, struct node *n)
+static void parse_set(struct parser *p, struct node *n)
 {
-	int rc;
-
-	if ((rc = parser_next(p)) || (rc = parse_target(p, true, &n->a)))
-		return rc;
+	parser_next(p);
+	n->a = parse_target(p, true);
 	if (token_is_op(p, '=')) {
-		if ((rc = parser_next(p)) || (rc = parse_tuple(p, true, &n->b)))
-			return rc;
-		return end_statement(p);
+		parser_next(p);
+		n->b = parse_tuple(p, true);
+		end_statement(p);
+		return;
 	}
 	n->kind = N_SET_BLOCK;
-	if (n->a->kind == N_TUPLE)
-		return parser_fail(p, p->t.line, "a block can be set to one variable only");
-	if (token_is_op(p, '|') && ((rc = parser_next(p)) || (rc = parse_filters(p, NULL, &n->b))))
-		return rc;
-	return parse_whole_block(p, "endset", &n->c);
+	if (n->a && n->a->kind == N_TUPLE)
+		parser_fail(p, p->t.line, "a block can be set to one variable only");
+	if (token_is_op(p, '|')) {
+		parser_next(p);
+		n->b = parse_filters(p, NULL);
+	}
+	n->c = parse_whole_block(p, "endset");
 }
 
-/* (a, b=1) of a macro or a call block: names into keys, defaults into items.  n_keys
- * stays the number of parameters; items has as many, NULL where there is no default. */
-static int parse_parameters(struct parser *p, struct node *n)
+/* (a, b=1) of a macro or a call block: names into keys, defaults into items.  n_keys is the
+ * number of parameters; items has as many, NULL where there is no default. */
+static void parse_parameters(struct parser *p, struct node *n)
 {
 	struct node_list list = { 0 };
 	const char *names[64];
-	int rc = parser_expect_op(p, '(');
 
-	while (!rc && !token_is_op(p, ')')) {
+	parser_expect_op(p, '(');
+	while (!p->rc && !token_is_op(p, ')')) {
 		struct node *value = NULL;
-		if (list.n && (rc = parser_expect_op(p, ',')))
-			break;
+		if (list.n)
+			parser_expect_op(p, ',');
 		if (p->t.kind != T_NAME)
-			return parser_fail(p, p->t.line, "a parameter's name was expected");
+			parser_fail(p, p->t.line, "a parameter's name was expected");
 		if (list.n == sizeof names / sizeof names[0])
-			return parser_fail(p, p->t.line, "more than %zu parameters",
-					   sizeof names / sizeof names[0]);
+			parser_fail(p, p->t.line, "more than %zu parameters",
+				    sizeof names / sizeof names[0]);
+		if (p->rc)
+			return;
 		names[list.n] = parser_intern(p, p->t.p, p->t.len);
-		if (!names[list.n])
-			return -ENOMEM;
-		if ((rc = parser_next(p)))
-			break;
+		parser_next(p);
 		if (token_is_op(p, '=')) {
-			if ((rc = parser_next(p)) || (rc = parse_expression(p, &value)))
-				break;
+			parser_next(p);
+			value = parse_expression(p);
 		} else if (list.n && list.v[list.n - 1]) {
-			return parser_fail(p, p->t.line,
-					   "a parameter without a default behind one with");
+			parser_fail(p, p->t.line,
+				    "a parameter without a default after one with a default");
 		}
-		rc = parser_add(p, &list, value);
+		parser_add(p, &list, value);
 	}
-	if (rc)
-		return rc;
-	n->keys = arena_alloc_array(&p->j->arena, list.n, sizeof *n->keys);
+	n->keys = parser_alloc(p, list.n, sizeof *n->keys);
 	if (!n->keys)
-		return out_of_memory(p);
+		return;
 	if (list.n)
 		memcpy(n->keys, names, list.n * sizeof *names);
 	n->items = list.v;
 	n->n_keys = list.n;
-	return parser_next(p);
+	parser_next(p);
 }
 
-static int parse_macro(struct parser *p, struct node *n)
+/* A body that break can't leave. */
+static void parse_macro_body(struct parser *p, const char *end, struct node *n)
 {
 	unsigned n_loops = p->n_loops;
-	int rc;
 
-	if ((rc = parser_next(p)))
-		return rc;
-	if (p->t.kind != T_NAME)
-		return parser_fail(p, p->t.line, "the macro's name was expected");
-	n->name = parser_intern(p, p->t.p, p->t.len);
-	if (!n->name)
-		return -ENOMEM;
-	p->n_loops = 0; /* break can't leave a macro */
-	if (!(rc = parser_next(p)) && !(rc = parse_parameters(p, n)))
-		rc = parse_whole_block(p, "endmacro", &n->c);
+	p->n_loops = 0;
+	n->c = parse_whole_block(p, end);
 	p->n_loops = n_loops;
-	return rc;
+}
+
+static void parse_macro(struct parser *p, struct node *n)
+{
+	parser_next(p);
+	if (p->t.kind != T_NAME)
+		parser_fail(p, p->t.line, "the macro's name was expected");
+	n->name = parser_intern(p, p->t.p, p->t.len);
+	parser_next(p);
+	parse_parameters(p, n);
+	parse_macro_body(p, "endmacro", n);
 }
 
 /* {% call(a) f(x) %} … {% endcall %} */
-static int parse_call_block(struct parser *p, struct node *n)
+static void parse_call_block(struct parser *p, struct node *n)
 {
-	unsigned n_loops = p->n_loops;
-	int rc = parser_next(p);
-
-	if (rc || (token_is_op(p, '(') && (rc = parse_parameters(p, n))) ||
-	    (rc = parse_expression(p, &n->b)))
-		return rc;
-	if (n->b->kind != N_CALL)
-		return parser_fail(p, n->line, "a call was expected behind 'call'");
+	parser_next(p);
+	if (token_is_op(p, '('))
+		parse_parameters(p, n);
+	n->b = parse_expression(p);
+	if (n->b && n->b->kind != N_CALL)
+		parser_fail(p, n->line, "a call was expected after 'call'");
 	n->name = p->j->caller_name;
-	p->n_loops = 0;
-	rc = parse_whole_block(p, "endcall", &n->c);
-	p->n_loops = n_loops;
-	return rc;
+	parse_macro_body(p, "endcall", n);
 }
 
-static int parse_filter_block(struct parser *p, struct node *n)
+static void parse_filter_block(struct parser *p, struct node *n)
 {
-	int rc;
-
-	if ((rc = parser_next(p)) || (rc = parse_filters(p, NULL, &n->b)))
-		return rc;
-	return parse_whole_block(p, "endfilter", &n->c);
+	parser_next(p);
+	n->b = parse_filters(p, NULL);
+	n->c = parse_whole_block(p, "endfilter");
 }
 
-static int parse_with(struct parser *p, struct node *n)
+static void parse_with(struct parser *p, struct node *n)
 {
 	struct node_list list = { 0 };
-	struct node *part;
-	int rc = parser_next(p);
 
-	/* Targets and values by turns. */
-	while (!rc && p->t.kind != T_BLOCK_END) {
-		if (list.n && (rc = parser_expect_op(p, ',')))
-			break;
-		if ((rc = parse_target(p, false, &part)) || (rc = parser_add(p, &list, part)) ||
-		    (rc = parser_expect_op(p, '=')) || (rc = parse_expression(p, &part)) ||
-		    (rc = parser_add(p, &list, part)))
-			break;
+	parser_next(p);
+	while (!p->rc && p->t.kind != T_BLOCK_END) { /* target = value, … */
+		if (list.n)
+			parser_expect_op(p, ',');
+		parser_add(p, &list, parse_target(p, false));
+		parser_expect_op(p, '=');
+		parser_add(p, &list, parse_expression(p));
 	}
 	n->items = list.v;
 	n->n = list.n;
-	return rc ? rc : parse_whole_block(p, "endwith", &n->c);
+	n->c = parse_whole_block(p, "endwith");
 }
 
-static int parse_generation(struct parser *p, struct node *n)
+static void parse_generation(struct parser *p, struct node *n)
 {
-	int rc = parser_next(p);
-
-	return rc ? rc : parse_whole_block(p, "endgeneration", &n->c);
+	parser_next(p);
+	n->c = parse_whole_block(p, "endgeneration");
 }
 
-static int parse_jump(struct parser *p, struct node *n)
+static void parse_jump(struct parser *p, struct node *n)
 {
-	int rc = parser_next(p);
-
+	parser_next(p);
 	if (!p->n_loops)
-		return parser_fail(p, n->line, "break or continue outside of a loop");
-	return rc ? rc : end_statement(p);
+		parser_fail(p, n->line, "break or continue outside of a loop");
+	end_statement(p);
 }
 
-static int parse_statement(struct parser *p, struct node **out)
+static struct node *parse_statement(struct parser *p)
 {
 	static const struct {
 		const char *name;
 		enum node_kind kind;
-		int (*parse)(struct parser *p, struct node *n);
+		void (*parse)(struct parser *p, struct node *n);
 	} table[] = {
 		{ "if", N_IF, parse_if },
 		{ "for", N_FOR, parse_for },
@@ -463,47 +472,39 @@ static int parse_statement(struct parser *p, struct node **out)
 		"include",    "import", "from",	 "extends", "block",
 		"autoescape", "do",	"trans", "debug",
 	};
-	char what[64];
-	int rc;
+	char found[64], what[96];
+	struct node *n;
 
-	token_describe(&p->t, what, sizeof what);
 	if (p->t.kind != T_NAME)
-		return parser_fail(p, p->t.line, "a statement was expected, not %s", what);
+		return parser_expected(p, "a statement");
 	for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
 		if (!token_is_name(p, table[i].name))
 			continue;
-		*out = parser_node(p, table[i].kind, p->t.line);
-		if (!*out)
-			return -ENOMEM;
-		rc = table[i].parse(p, *out);
-		return rc ? rc : parser_close(p, *out);
+		n = parser_node(p, table[i].kind, p->t.line);
+		if (n)
+			table[i].parse(p, n);
+		return parser_close(p, n);
 	}
+	token_describe(&p->t, found, sizeof found);
 	for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
 		if (token_is_name(p, refused[i])) {
-			parser_fail(p, p->t.line, "the statement %s is not supported", what);
-			return -ENOTSUP;
+			snprintf(what, sizeof what, "the statement %s is", found);
+			return parser_unsupported(p, what);
 		}
-	return parser_fail(p, p->t.line, "there is no statement %s here", what);
+	return parser_fail(p, p->t.line, "there is no statement %s here", found);
 }
 
-static int parse_output(struct parser *p, struct node **out)
+static struct node *parse_output(struct parser *p)
 {
 	struct node *n = parser_node(p, N_OUTPUT, p->t.line);
-	char what[64];
-	int rc;
 
-	if (!n)
-		return -ENOMEM;
-	*out = n;
-	if ((rc = parser_next(p)) || (rc = parse_tuple(p, true, &n->a)))
-		return rc;
-	if (p->t.kind != T_VAR_END) {
-		token_describe(&p->t, what, sizeof what);
-		return parser_fail(p, p->t.line,
-				   "the end of an expression (}}) was expected, not %s", what);
-	}
-	rc = parser_close(p, n);
-	return rc ? rc : parser_next(p);
+	parser_next(p);
+	if (n)
+		n->a = parse_tuple(p, true);
+	if (p->t.kind != T_VAR_END)
+		parser_expected(p, "the end of an expression (}})");
+	parser_next(p);
+	return parser_close(p, n);
 }
 
 static bool is_end(const struct parser *p, const char *const *ends)
@@ -514,74 +515,53 @@ static bool is_end(const struct parser *p, const char *const *ends)
 	return false;
 }
 
-static int parse_body(struct parser *p, const char *const *ends, struct node **out)
+static struct node *parse_body(struct parser *p, const char *const *ends)
 {
 	struct node_list list = { 0 };
-	struct node *block = parser_node(p, N_BLOCK, p->t.line), *part = NULL;
-	int rc;
+	struct node *block = parser_node(p, N_BLOCK, p->t.line), *part;
 
-	if (!block)
-		return -ENOMEM;
-	if ((rc = parser_enter(p)))
-		return rc;
-	for (;;) {
-		switch (p->t.kind) {
-		case T_TEXT:
+	parser_enter(p);
+	while (!p->rc) {
+		if (p->t.kind == T_TEXT) {
 			part = parser_node(p, N_TEXT, p->t.line);
-			if (!part)
-				return -ENOMEM;
-			part->value = v_str(p->t.p, p->t.len);
-			rc = parser_next(p);
-			break;
-		case T_VAR_BEGIN: rc = parse_output(p, &part); break;
-		case T_BLOCK_BEGIN:
-			if ((rc = parser_next(p)))
-				return rc;
+			if (part)
+				part->value = v_str(p->t.p, p->t.len);
+			parser_next(p);
+		} else if (p->t.kind == T_VAR_BEGIN) {
+			part = parse_output(p);
+		} else if (p->t.kind == T_BLOCK_BEGIN) {
+			parser_next(p);
 			if (is_end(p, ends))
-				goto done;
-			rc = parse_statement(p, &part);
-			break;
-		default: /* T_END */
+				break;
+			part = parse_statement(p);
+		} else { /* T_END */
 			if (ends)
-				return parser_fail(p, block->line,
-						   "a block has no end; '%s' was expected",
-						   ends[0]);
-			goto done;
+				parser_fail(p, block->line, "a block has no end; '%s' was expected",
+					    ends[0]);
+			break;
 		}
-		if (rc || (rc = parser_add(p, &list, part)))
-			return rc;
+		parser_add(p, &list, part);
 	}
-done:
 	p->depth--;
-	block->items = list.v;
-	block->n = list.n;
-	*out = block;
-	return parser_close(p, block);
+	return parser_close_list(p, block, &list);
 }
 
 /* ---- compile ------------------------------------------------------------------------ */
 
 /* A copy that the nodes may point into: all newlines are "\n", a last one is dropped. */
-static int copy_text(struct parser *p, const char *text, size_t len)
+static void copy_text(struct parser *p, const char *text, size_t len)
 {
-	char *s = arena_alloc(&p->j->arena, len + 1);
+	char *s = parser_alloc(p, len + 1, 1);
 	size_t n = 0;
 
-	if (!s)
-		return out_of_memory(p);
-	for (size_t i = 0; i < len; i++) {
-		if (text[i] == '\r') {
-			s[n++] = '\n';
-			i += i + 1 < len && text[i + 1] == '\n';
-		} else {
-			s[n++] = text[i];
-		}
+	for (size_t i = 0; s && i < len; i++) {
+		s[n++] = text[i] == '\r' ? '\n' : text[i];
+		i += text[i] == '\r' && i + 1 < len && text[i + 1] == '\n';
 	}
 	if (n && s[n - 1] == '\n')
 		n--;
 	p->lexer.s = s;
 	p->lexer.len = n;
-	return 0;
 }
 
 int ig_jinja_compile(const char *text, size_t len, const struct ig_jinja_limits *limits,
@@ -590,8 +570,7 @@ int ig_jinja_compile(const char *text, size_t len, const struct ig_jinja_limits 
 	size_t max_bytes =
 		limits && limits->template_bytes ? limits->template_bytes : DEFAULT_TEMPLATE_BYTES;
 	struct ig_error inside = { 0 };
-	struct parser p = { .err = &inside };
-	int rc;
+	struct parser p = { .err = &inside, .t.line = 1 };
 
 	*out = NULL;
 	if (len > max_bytes || len >= UINT32_MAX / 2)
@@ -602,31 +581,20 @@ int ig_jinja_compile(const char *text, size_t len, const struct ig_jinja_limits 
 		return ig_fail(err, -ENOMEM, "out of memory for a template");
 	arena_init(&p.j->arena, COMPILE_BYTES + 4 * len);
 	p.max_nodes = limits && limits->n_nodes ? limits->n_nodes : DEFAULT_NODES;
-	p.t.line = 1;
 	p.lexer = (struct lexer){
 		.line = 1, .line_start = true, .arena = &p.j->arena, .err = &inside
 	};
-	if ((rc = copy_text(&p, text, len)))
-		goto out;
+	copy_text(&p, text, len);
 	p.j->loop_name = parser_intern(&p, "loop", 4);
 	p.j->caller_name = parser_intern(&p, "caller", 6);
-	if (!p.j->loop_name || !p.j->caller_name) {
-		rc = -ENOMEM;
-		goto out;
+	parser_next(&p);
+	p.j->root = parse_body(&p, NULL);
+	if (!p.rc) {
+		*out = p.j;
+		return 0;
 	}
-	if ((rc = parser_next(&p)) || (rc = parse_body(&p, NULL, &p.j->root)))
-		goto out;
-	*out = p.j;
-	return 0;
-out:
-	/* A function that had no memory says -ENOMEM whether the machine's or the limit's. */
-	if (rc == -ENOMEM && inside.code)
-		rc = inside.code;
-	if (rc == -ENOTSUP)
-		inside.code = rc;
-	ig_fail(err, rc, "%s", inside.text);
 	ig_jinja_destroy(p.j);
-	return rc;
+	return ig_fail(err, p.rc, "%s", inside.text);
 }
 
 void ig_jinja_destroy(struct ig_jinja *j)

@@ -1,5 +1,5 @@
 /* string_methods.c: the methods of strings, as Python has them. */
-#include "model/jinja/methods_private.h"
+#include "model/jinja/jinja_private.h"
 
 #include <errno.h>
 #include <utf8proc.h>
@@ -15,10 +15,13 @@ static bool is_in(const char *p, size_t len, const struct value *chars)
 	return false;
 }
 
-static int strip(struct run *r, const struct value *s, const struct value *chars, bool left,
-		 bool right, struct value *out)
+enum { LEFT = 1, RIGHT = 2 };
+
+static int strip(struct run *r, const struct value *s, const struct args *a, int sides,
+		 struct value *out)
 {
-	const struct value *items;
+	const struct value *chars = arg_get(a, 0, NULL), *items;
+	bool left = sides & LEFT, right = sides & RIGHT;
 	size_t n, first = 0, end, at = 0;
 	int rc;
 
@@ -49,7 +52,7 @@ static int add_part(struct run *r, struct list *l, const struct value *s, size_t
 	return list_add(r, l, &part);
 }
 
-/* At white space: runs of it count once, and none at the ends. */
+/* At white space: a run of it is one separator, and the ends are stripped. */
 static int split_space(struct run *r, const struct value *s, int64_t max, struct list *l)
 {
 	size_t pos = 0, n;
@@ -76,7 +79,7 @@ static int split_space(struct run *r, const struct value *s, int64_t max, struct
 	}
 }
 
-/* The last place of what in s before end; SIZE_MAX: nowhere. */
+/* The last position of what in s before end; SIZE_MAX: not found. */
 static size_t find_last(const struct value *s, size_t end, const struct value *what)
 {
 	for (size_t i = end < what->len ? 0 : end - what->len + 1; i-- > 0;)
@@ -85,13 +88,13 @@ static size_t find_last(const struct value *s, size_t end, const struct value *w
 	return SIZE_MAX;
 }
 
-/* What find_last may cost at the worst: each place compared to the last byte. */
+/* What find_last may cost at worst: every position is compared up to the last byte. */
 static size_t backward_work(const struct value *s, const struct value *what)
 {
 	return s->len + (size_t)s->len / 4 * what->len;
 }
 
-static int split(struct run *r, const struct value *s, const struct args *a, bool from_right,
+static int split(struct run *r, const struct value *s, const struct args *a, int from_right,
 		 struct value *out)
 {
 	const struct value *sep = arg_get(a, 0, "sep"), *count = arg_get(a, 1, "maxsplit");
@@ -106,7 +109,7 @@ static int split(struct run *r, const struct value *s, const struct args *a, boo
 		max = count->i;
 	if ((rc = list_new(r, 0, &l)) || (rc = run_charge(r, s->len)))
 		return rc;
-	*out = (struct value){ .kind = K_LIST, .list = l };
+	*out = v_list(K_LIST, l);
 	if (!sep || sep->kind == K_NONE) {
 		if (from_right && max >= 0)
 			return run_fail(r, -ENOTSUP,
@@ -129,15 +132,12 @@ static int split(struct run *r, const struct value *s, const struct args *a, boo
 			return rc;
 	if ((rc = add_part(r, l, s, 0, end)))
 		return rc;
-	for (size_t i = 0, k = l->n - 1; i < k; i++, k--) {
-		struct value swap = l->items[i];
-		l->items[i] = l->items[k];
-		l->items[k] = swap;
-	}
+	list_reverse(l);
 	return 0;
 }
 
-static int splitlines(struct run *r, const struct value *s, const struct args *a, struct value *out)
+static int splitlines(struct run *r, const struct value *s, const struct args *a, int arg,
+		      struct value *out)
 {
 	const struct value *keep = arg_get(a, 0, "keepends");
 	struct list *l;
@@ -155,7 +155,7 @@ static int splitlines(struct run *r, const struct value *s, const struct args *a
 	}
 	if (!rc && start < s->len)
 		rc = add_part(r, l, s, start, s->len);
-	*out = (struct value){ .kind = K_LIST, .list = l };
+	*out = v_list(K_LIST, l);
 	return rc;
 }
 
@@ -165,9 +165,10 @@ static bool begins_or_ends(const struct value *s, const struct value *what, bool
 	       !memcmp(begins ? s->p : s->p + (s->len - what->len), what->p, what->len);
 }
 
-static int starts_or_ends(struct run *r, const struct value *s, const struct value *what,
-			  bool begins, struct value *out)
+static int starts_or_ends(struct run *r, const struct value *s, const struct args *a, int begins,
+			  struct value *out)
 {
+	const struct value *what = arg_get(a, 0, NULL);
 	bool found = false;
 
 	if (is_str(what)) {
@@ -186,23 +187,27 @@ static int starts_or_ends(struct run *r, const struct value *s, const struct val
 	return 0;
 }
 
-static int find(struct run *r, const struct value *s, const struct value *what, int id,
+enum { FIND, RFIND, INDEX };
+
+static int find(struct run *r, const struct value *s, const struct args *a, int how,
 		struct value *out)
 {
+	const struct value *what = arg_get(a, 0, NULL);
 	size_t at;
 
-	if (run_charge(r, id == S_RFIND ? backward_work(s, what) : s->len))
+	if (run_charge(r, how == RFIND ? backward_work(s, what) : s->len))
 		return r->rc;
-	at = id == S_RFIND ? find_last(s, s->len, what) : str_find(s, 0, what);
-	if (at == SIZE_MAX && id == S_INDEX)
+	at = how == RFIND ? find_last(s, s->len, what) : str_find(s, 0, what);
+	if (at == SIZE_MAX && how == INDEX)
 		return run_fail(r, -EINVAL, "index: the text is not in the string");
 	*out = v_int(at == SIZE_MAX ? -1 : (int64_t)utf8_length(s->p, at));
 	return 0;
 }
 
-static int count_parts(struct run *r, const struct value *s, const struct value *what,
+static int count_parts(struct run *r, const struct value *s, const struct args *a, int arg,
 		       struct value *out)
 {
+	const struct value *what = arg_get(a, 0, NULL);
 	int64_t n = 0;
 	size_t at, pos = 0;
 
@@ -218,9 +223,10 @@ static int count_parts(struct run *r, const struct value *s, const struct value 
 	return 0;
 }
 
-static int partition(struct run *r, const struct value *s, const struct value *what, bool last,
+static int partition(struct run *r, const struct value *s, const struct args *a, int last,
 		     struct value *out)
 {
+	const struct value *what = arg_get(a, 0, NULL);
 	struct list *l;
 	size_t at;
 	int rc;
@@ -242,52 +248,52 @@ static int partition(struct run *r, const struct value *s, const struct value *w
 		l->items[2] = str_slice(s, at + what->len, s->len - at - what->len);
 	}
 	l->n = 3;
-	*out = (struct value){ .kind = K_TUPLE, .list = l };
+	*out = v_list(K_TUPLE, l);
 	return 0;
 }
 
-static bool has_class(int id, int32_t c)
+enum class { DIGIT, ALPHA, ALNUM, SPACE, UPPER, LOWER };
+
+static bool has_class(enum class class, int32_t c)
 {
 	utf8proc_category_t g = c < 0 ? UTF8PROC_CATEGORY_CN : utf8proc_category(c);
 	bool letter = g >= UTF8PROC_CATEGORY_LU && g <= UTF8PROC_CATEGORY_LO;
 	bool digit = g == UTF8PROC_CATEGORY_ND;
 
-	switch (id) {
-	case S_ISDIGIT: return digit;
-	case S_ISALPHA: return letter;
-	case S_ISALNUM:
+	switch (class) {
+	case DIGIT: return digit;
+	case ALPHA: return letter;
+	case ALNUM:
 		return letter || digit || g == UTF8PROC_CATEGORY_NL || g == UTF8PROC_CATEGORY_NO;
-	case S_ISUPPER: return g == UTF8PROC_CATEGORY_LU;
+	case UPPER: return g == UTF8PROC_CATEGORY_LU;
 	default: return g == UTF8PROC_CATEGORY_LL;
 	}
 }
 
-static int classify(struct run *r, const struct value *s, int id, struct value *out)
+static int classify(struct run *r, const struct value *s, const struct args *a, int class,
+		    struct value *out)
 {
-	bool all = s->len > 0, any = false;
+	bool all = s->len > 0, any = false, cased = class == UPPER || class == LOWER;
 	size_t n;
 
 	for (size_t i = 0; i < s->len; i += n) {
 		int32_t c = utf8_decode(s->p + i, s->len - i, &n);
-		if (id == S_ISSPACE) {
-			all = all && space_at(s->p + i, s->len - i);
-		} else if (id == S_ISUPPER || id == S_ISLOWER) {
-			any = any || has_class(id, c);
-			all = all && !has_class(id == S_ISUPPER ? S_ISLOWER : S_ISUPPER, c);
-		} else {
-			all = all && has_class(id, c);
-		}
+		any = any || (cased && has_class((enum class) class, c));
+		all = all && (class == SPACE ? space_at(s->p + i, s->len - i) > 0 :
+			      cased	     ? !has_class(class == UPPER ? LOWER : UPPER, c) :
+					       has_class((enum class) class, c));
 	}
-	*out = v_bool(all && (any || (id != S_ISUPPER && id != S_ISLOWER)));
+	*out = v_bool(all && (any || !cased));
 	return run_charge(r, s->len);
 }
 
-static int join(struct run *r, const struct value *sep, const struct value *what, struct value *out)
+static int join(struct run *r, const struct value *sep, const struct args *a, int arg,
+		struct value *out)
 {
 	const struct value *items;
 	struct builder b;
 	size_t n;
-	int rc = value_items(r, what, &items, &n);
+	int rc = value_items(r, arg_get(a, 0, NULL), &items, &n);
 
 	if (rc)
 		return rc;
@@ -304,7 +310,8 @@ static int join(struct run *r, const struct value *sep, const struct value *what
 }
 
 /* "{}", "{0}", "{name}"; no conversions and no formats. */
-static int format(struct run *r, const struct value *s, const struct args *a, struct value *out)
+static int format(struct run *r, const struct value *s, const struct args *a, int arg,
+		  struct value *out)
 {
 	struct builder b;
 	size_t next = 0;
@@ -351,8 +358,10 @@ static int format(struct run *r, const struct value *s, const struct args *a, st
 	return builder_end(&b, out);
 }
 
-static int zfill(struct run *r, const struct value *s, const struct value *width, struct value *out)
+static int zfill(struct run *r, const struct value *s, const struct args *a, int arg,
+		 struct value *out)
 {
+	const struct value *width = arg_get(a, 0, NULL);
 	size_t n = utf8_length(s->p, s->len);
 	bool sign = s->len && (s->p[0] == '-' || s->p[0] == '+');
 	struct value part = str_slice(s, 0, sign);
@@ -369,55 +378,62 @@ static int zfill(struct run *r, const struct value *s, const struct value *width
 	return builder_end(&b, out);
 }
 
-int string_call(struct run *r, int id, const struct value *s, const struct args *a,
-		struct value *out)
+static int change_case(struct run *r, const struct value *s, const struct args *a, int how,
+		       struct value *out)
 {
-	const struct value *x = arg_get(a, 0, NULL), *y = arg_get(a, 1, NULL),
-			   *z = arg_get(a, 2, NULL);
-
-	switch (id) {
-	case S_STRIP: return strip(r, s, x, true, true, out);
-	case S_LSTRIP: return strip(r, s, x, true, false, out);
-	case S_RSTRIP: return strip(r, s, x, false, true, out);
-	case S_SPLIT: return split(r, s, a, false, out);
-	case S_RSPLIT: return split(r, s, a, true, out);
-	case S_SPLITLINES: return splitlines(r, s, a, out);
-	case S_STARTSWITH: return starts_or_ends(r, s, x, true, out);
-	case S_ENDSWITH: return starts_or_ends(r, s, x, false, out);
-	case S_UPPER: return str_case(r, s, CASE_UPPER, out);
-	case S_LOWER: return str_case(r, s, CASE_LOWER, out);
-	case S_TITLE: return str_case(r, s, CASE_TITLE, out);
-	case S_CAPITALIZE: return str_case(r, s, CASE_CAPITAL, out);
-	case S_JOIN: return join(r, s, x, out);
-	case S_FORMAT: return format(r, s, a, out);
-	case S_ISDIGIT:
-	case S_ISALPHA:
-	case S_ISALNUM:
-	case S_ISSPACE:
-	case S_ISUPPER:
-	case S_ISLOWER: return classify(r, s, id, out);
-	case S_ZFILL: return zfill(r, s, x, out);
-	default: break;
-	}
-	if (!is_str(x) || (y && !is_str(y)))
-		return run_fail(r, -EINVAL, "a method of str needs a str, not %s",
-				kind_name(is_str(x) ? y : x));
-	switch (id) {
-	case S_REPLACE:
-		if (z && !is_int(z))
-			return run_fail(r, -EINVAL, "replace needs a number, not %s", kind_name(z));
-		return str_replace(r, s, x, y, z ? z->i : -1, out);
-	case S_COUNT: return count_parts(r, s, x, out);
-	case S_PARTITION: return partition(r, s, x, false, out);
-	case S_RPARTITION: return partition(r, s, x, true, out);
-	case S_REMOVEPREFIX:
-		*out = x->len && begins_or_ends(s, x, true) ?
-			       str_slice(s, x->len, s->len - x->len) :
-			       *s;
-		return 0;
-	case S_REMOVESUFFIX:
-		*out = begins_or_ends(s, x, false) ? str_slice(s, 0, s->len - x->len) : *s;
-		return 0;
-	default: return find(r, s, x, id, out);
-	}
+	return str_case(r, s, (enum str_case)how, out);
 }
+
+static int replace(struct run *r, const struct value *s, const struct args *a, int arg,
+		   struct value *out)
+{
+	const struct value *max = arg_get(a, 2, NULL);
+
+	if (max && !is_int(max))
+		return run_fail(r, -EINVAL, "replace needs a number, not %s", kind_name(max));
+	return str_replace(r, s, &a->pos[0], &a->pos[1], max ? max->i : -1, out);
+}
+
+static int remove_affix(struct run *r, const struct value *s, const struct args *a, int prefix,
+			struct value *out)
+{
+	const struct value *x = arg_get(a, 0, NULL);
+	size_t len = begins_or_ends(s, x, prefix) ? x->len : 0;
+
+	*out = str_slice(s, prefix ? len : 0, s->len - len);
+	return 0;
+}
+
+const struct method_entry string_methods[] = {
+	{ "strip", strip, LEFT | RIGHT, 0, 1, false, { 0 } },
+	{ "lstrip", strip, LEFT, 0, 1, false, { 0 } },
+	{ "rstrip", strip, RIGHT, 0, 1, false, { 0 } },
+	{ "split", split, false, 0, 2, false, { "sep", "maxsplit" } },
+	{ "rsplit", split, true, 0, 2, false, { "sep", "maxsplit" } },
+	{ "splitlines", splitlines, 0, 0, 1, false, { "keepends" } },
+	{ "startswith", starts_or_ends, true, 1, 1, false, { 0 } },
+	{ "endswith", starts_or_ends, false, 1, 1, false, { 0 } },
+	{ "upper", change_case, CASE_UPPER, 0, 0, false, { 0 } },
+	{ "lower", change_case, CASE_LOWER, 0, 0, false, { 0 } },
+	{ "title", change_case, CASE_TITLE, 0, 0, false, { 0 } },
+	{ "capitalize", change_case, CASE_CAPITAL, 0, 0, false, { 0 } },
+	{ "replace", replace, 0, 2, 3, true, { 0 } },
+	{ "join", join, 0, 1, 1, false, { 0 } },
+	{ "format", format, 0, 0, UINT8_MAX, false, { 0 } },
+	{ "find", find, FIND, 1, 1, true, { 0 } },
+	{ "rfind", find, RFIND, 1, 1, true, { 0 } },
+	{ "index", find, INDEX, 1, 1, true, { 0 } },
+	{ "count", count_parts, 0, 1, 1, true, { 0 } },
+	{ "isdigit", classify, DIGIT, 0, 0, false, { 0 } },
+	{ "isalpha", classify, ALPHA, 0, 0, false, { 0 } },
+	{ "isalnum", classify, ALNUM, 0, 0, false, { 0 } },
+	{ "isspace", classify, SPACE, 0, 0, false, { 0 } },
+	{ "isupper", classify, UPPER, 0, 0, false, { 0 } },
+	{ "islower", classify, LOWER, 0, 0, false, { 0 } },
+	{ "removeprefix", remove_affix, true, 1, 1, true, { 0 } },
+	{ "removesuffix", remove_affix, false, 1, 1, true, { 0 } },
+	{ "partition", partition, false, 1, 1, true, { 0 } },
+	{ "rpartition", partition, true, 1, 1, true, { 0 } },
+	{ "zfill", zfill, 0, 1, 1, false, { 0 } },
+	{ NULL, NULL, 0, 0, 0, false, { 0 } },
+};

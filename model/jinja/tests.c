@@ -1,85 +1,59 @@
-/* tests.c: what `x is …` asks, as jinja2's own tests do. */
+/* tests.c: evaluates `x is …`, as jinja2's own tests do. */
 #include "model/jinja/jinja_private.h"
 
 #include <errno.h>
 
-enum {
-	T_DEFINED,
-	T_UNDEFINED,
-	T_IS_NONE,
-	T_IS_STRING,
-	T_MAPPING,
-	T_ITERABLE,
-	T_SEQUENCE,
-	T_NUMBER,
-	T_INTEGER,
-	T_IS_FLOAT,
-	T_BOOLEAN,
-	T_TRUE,
-	T_FALSE,
-	T_CALLABLE,
-	T_EQ,
-	T_NE,
-	T_LT,
-	T_LE,
-	T_GT,
-	T_GE,
-	T_IN,
-	T_SAMEAS,
-	T_DIVISIBLEBY,
-	T_ODD,
-	T_EVEN,
-	T_UPPER,
-	T_LOWER,
-	T_FILTER,
-	T_TEST,
-	T_ESCAPED
-};
+#define KIND(k) (1u << (k))
+#define NUMBERS (KIND(K_BOOL) | KIND(K_INT) | KIND(K_FLOAT))
+#define SEQUENCES (KIND(K_STR) | KIND(K_LIST) | KIND(K_TUPLE) | KIND(K_DICT) | KIND(K_UNDEFINED))
+#define CALLABLES (KIND(K_MACRO) | KIND(K_BUILTIN) | KIND(K_METHOD) | KIND(K_UNDEFINED))
+
+enum how { OF_KIND, COMPARES, IS_BOOL, SAMEAS, DIVISIBLE, PARITY, HAS_CASE, FILTER, TEST, NEVER };
 
 static const struct {
 	const char *name;
-	int id;
-	uint8_t n_args;
+	enum how how;
+	unsigned what; /* kinds, an operator, or the value that is looked for */
 } tests[] = {
-	{ "defined", T_DEFINED, 0 },
-	{ "undefined", T_UNDEFINED, 0 },
-	{ "none", T_IS_NONE, 0 },
-	{ "string", T_IS_STRING, 0 },
-	{ "mapping", T_MAPPING, 0 },
-	{ "iterable", T_ITERABLE, 0 },
-	{ "sequence", T_SEQUENCE, 0 },
-	{ "number", T_NUMBER, 0 },
-	{ "integer", T_INTEGER, 0 },
-	{ "float", T_IS_FLOAT, 0 },
-	{ "boolean", T_BOOLEAN, 0 },
-	{ "true", T_TRUE, 0 },
-	{ "false", T_FALSE, 0 },
-	{ "callable", T_CALLABLE, 0 },
-	{ "escaped", T_ESCAPED, 0 },
-	{ "eq", T_EQ, 1 },
-	{ "equalto", T_EQ, 1 },
-	{ "==", T_EQ, 1 },
-	{ "ne", T_NE, 1 },
-	{ "!=", T_NE, 1 },
-	{ "lt", T_LT, 1 },
-	{ "lessthan", T_LT, 1 },
-	{ "<", T_LT, 1 },
-	{ "le", T_LE, 1 },
-	{ "<=", T_LE, 1 },
-	{ "gt", T_GT, 1 },
-	{ "greaterthan", T_GT, 1 },
-	{ ">", T_GT, 1 },
-	{ "ge", T_GE, 1 },
-	{ ">=", T_GE, 1 },
-	{ "in", T_IN, 1 },
-	{ "sameas", T_SAMEAS, 1 },
-	{ "divisibleby", T_DIVISIBLEBY, 1 },
-	{ "odd", T_ODD, 0 },
-	{ "even", T_EVEN, 0 },
-	{ "upper", T_UPPER, 0 },
-	{ "lower", T_LOWER, 0 },
-	{ "filter", T_FILTER, 0 },
-	{ "test", T_TEST, 0 },
+	{ "defined", OF_KIND, ~KIND(K_UNDEFINED) },
+	{ "undefined", OF_KIND, KIND(K_UNDEFINED) },
+	{ "none", OF_KIND, KIND(K_NONE) },
+	{ "string", OF_KIND, KIND(K_STR) },
+	{ "mapping", OF_KIND, KIND(K_DICT) },
+	{ "iterable", OF_KIND, SEQUENCES | KIND(K_LOOP) },
+	{ "sequence", OF_KIND, SEQUENCES },
+	{ "number", OF_KIND, NUMBERS },
+	{ "integer", OF_KIND, KIND(K_INT) },
+	{ "float", OF_KIND, KIND(K_FLOAT) },
+	{ "boolean", OF_KIND, KIND(K_BOOL) },
+	{ "true", IS_BOOL, true },
+	{ "false", IS_BOOL, false },
+	{ "callable", OF_KIND, CALLABLES },
+	{ "escaped", NEVER, 0 },
+	{ "eq", COMPARES, OP_EQ },
+	{ "equalto", COMPARES, OP_EQ },
+	{ "==", COMPARES, OP_EQ },
+	{ "ne", COMPARES, OP_NE },
+	{ "!=", COMPARES, OP_NE },
+	{ "lt", COMPARES, OP_LT },
+	{ "lessthan", COMPARES, OP_LT },
+	{ "<", COMPARES, OP_LT },
+	{ "le", COMPARES, OP_LE },
+	{ "<=", COMPARES, OP_LE },
+	{ "gt", COMPARES, OP_GT },
+	{ "greaterthan", COMPARES, OP_GT },
+	{ ">", COMPARES, OP_GT },
+	{ "ge", COMPARES, OP_GE },
+	{ ">=", COMPARES, OP_GE },
+	{ "in", COMPARES, OP_IN },
+	{ "sameas", SAMEAS, 0 },
+	{ "divisibleby", DIVISIBLE, 0 },
+	{ "odd", PARITY, 1 },
+	{ "even", PARITY, 0 },
+	{ "upper", HAS_CASE, CASE_UPPER },
+	{ "lower", HAS_CASE, CASE_LOWER },
+	{ "filter", FILTER, 0 },
+	{ "test", TEST, 0 },
 };
 
 int test_id(const char *s, size_t len)
@@ -90,33 +64,24 @@ int test_id(const char *s, size_t len)
 	return -1;
 }
 
-static int whole(struct run *r, const struct value *v, const char *what, int64_t *out)
+static int whole(struct run *r, const struct value *v, const char *name, int64_t *out)
 {
-	if (!is_int(v))
-		return v->kind == K_UNDEFINED ?
-			       run_undefined(r, v) :
-			       run_fail(r, -EINVAL, "'is %s' needs an integer, not %s", what,
-					kind_name(v));
+	char what[64];
+
+	snprintf(what, sizeof what, "'is %s' needs an integer", name);
 	*out = v->i;
-	return 0;
+	return is_int(v) ? 0 : run_type_error(r, v, what);
 }
 
-/* Neither iterable nor a sequence: numbers, None, functions. */
-static bool is_collection(const struct value *v)
-{
-	return v->kind == K_STR || is_list(v) || v->kind == K_DICT || v->kind == K_UNDEFINED;
-}
-
-static int case_test(struct run *r, const struct value *v, bool upper, bool *out)
+/* As in Python: all letters are of the case, and there is at least one. */
+static int case_test(struct run *r, const struct value *v, enum str_case how, bool *out)
 {
 	struct value text, changed, other;
 	int rc;
 
-	if ((rc = text_of(r, v, &text)) ||
-	    (rc = str_case(r, &text, upper ? CASE_UPPER : CASE_LOWER, &changed)) ||
-	    (rc = str_case(r, &text, upper ? CASE_LOWER : CASE_UPPER, &other)))
+	if ((rc = text_of(r, v, &text)) || (rc = str_case(r, &text, how, &changed)) ||
+	    (rc = str_case(r, &text, how == CASE_UPPER ? CASE_LOWER : CASE_UPPER, &other)))
 		return rc;
-	/* As Python: all letters are of the case, and there is one. */
 	*out = text.len == changed.len && !memcmp(text.p, changed.p, text.len) &&
 	       !(other.len == text.len && !memcmp(other.p, text.p, text.len));
 	return 0;
@@ -137,55 +102,34 @@ int test_call(struct run *r, int id, const struct value *v, const struct args *a
 {
 	const struct value *x = a->n ? &a->pos[0] : NULL;
 	const char *name = tests[id].name;
+	enum how how = tests[id].how;
+	unsigned what = tests[id].what;
+	int n_args = how == COMPARES || how == SAMEAS || how == DIVISIBLE;
 	int64_t i = 0, k = 0;
 	int rc;
 
-	if (a->n != tests[id].n_args || a->n_keys)
-		return run_fail(r, -EINVAL, "'is %s' takes %d arguments, not %zu", name,
-				tests[id].n_args, a->n + a->n_keys);
-	switch (tests[id].id) {
-	case T_DEFINED: *out = v->kind != K_UNDEFINED; return 0;
-	case T_UNDEFINED: *out = v->kind == K_UNDEFINED; return 0;
-	case T_IS_NONE: *out = v->kind == K_NONE; return 0;
-	case T_IS_STRING: *out = v->kind == K_STR; return 0;
-	case T_MAPPING: *out = v->kind == K_DICT; return 0;
-	case T_ITERABLE: *out = is_collection(v) || v->kind == K_LOOP; return 0;
-	case T_SEQUENCE: *out = is_collection(v); return 0;
-	case T_NUMBER: *out = is_number(v); return 0;
-	case T_INTEGER: *out = v->kind == K_INT; return 0;
-	case T_IS_FLOAT: *out = v->kind == K_FLOAT; return 0;
-	case T_BOOLEAN: *out = v->kind == K_BOOL; return 0;
-	case T_TRUE: *out = v->kind == K_BOOL && v->i; return 0;
-	case T_FALSE: *out = v->kind == K_BOOL && !v->i; return 0;
-	case T_ESCAPED: *out = false; return 0;
-	case T_CALLABLE:
-		*out = v->kind == K_MACRO || v->kind == K_BUILTIN || v->kind == K_METHOD ||
-		       v->kind == K_UNDEFINED;
-		return 0;
-	case T_EQ: return eval_compare(r, OP_EQ, v, x, out);
-	case T_NE: return eval_compare(r, OP_NE, v, x, out);
-	case T_LT: return eval_compare(r, OP_LT, v, x, out);
-	case T_LE: return eval_compare(r, OP_LE, v, x, out);
-	case T_GT: return eval_compare(r, OP_GT, v, x, out);
-	case T_GE: return eval_compare(r, OP_GE, v, x, out);
-	case T_IN: return eval_compare(r, OP_IN, v, x, out);
-	case T_SAMEAS: *out = same_object(v, x); return 0;
-	case T_DIVISIBLEBY:
+	if (a->n != (size_t)n_args || a->n_keys)
+		return run_fail(r, -EINVAL, "'is %s' takes %d arguments, not %zu", name, n_args,
+				a->n + a->n_keys);
+	switch (how) {
+	case OF_KIND: *out = what & KIND(v->kind); return 0;
+	case COMPARES: return eval_compare(r, (enum op)what, v, x, out);
+	case IS_BOOL: *out = v->kind == K_BOOL && v->i == what; return 0;
+	case SAMEAS: *out = same_object(v, x); return 0;
+	case DIVISIBLE:
 		if ((rc = whole(r, v, name, &i)) || (rc = whole(r, x, name, &k)))
 			return rc;
 		if (k == 0)
 			return run_fail(r, -EINVAL, "a division by zero");
 		*out = k == -1 || i % k == 0;
 		return 0;
-	case T_ODD:
-	case T_EVEN:
-		if ((rc = whole(r, v, name, &i)))
-			return rc;
-		*out = (i % 2 != 0) == (tests[id].id == T_ODD);
-		return 0;
-	case T_UPPER: return case_test(r, v, true, out);
-	case T_LOWER: return case_test(r, v, false, out);
-	case T_FILTER: *out = is_str(v) && filter_id(v->p, v->len) >= 0; return 0;
-	default: *out = is_str(v) && test_id(v->p, v->len) >= 0; return 0;
+	case PARITY:
+		rc = whole(r, v, name, &i);
+		*out = (i % 2 != 0) == what;
+		return rc;
+	case HAS_CASE: return case_test(r, v, (enum str_case)what, out);
+	case FILTER: *out = is_str(v) && filter_id(v->p, v->len) >= 0; return 0;
+	case TEST: *out = is_str(v) && test_id(v->p, v->len) >= 0; return 0;
+	default: *out = false; return 0; /* NEVER: escaping is not done */
 	}
 }

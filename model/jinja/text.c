@@ -1,7 +1,7 @@
 /*
- * text.c: strings: built, searched, changed, and how values of any kind print, as str,
- * repr and json.dumps of Python do.  Every change of a string keeps, byte for byte, who
- * wrote it (see jinja.h).
+ * text.c: builds and changes strings, and prints values of any kind as Python's str,
+ * repr and json.dumps do.  Every change of a string preserves, for each byte, who wrote it (see
+ * jinja.h).
  */
 #include "model/jinja/jinja_private.h"
 #include "base/utf8.h"
@@ -12,89 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <utf8proc.h>
-
-/* ---- characters ----------------------------------------------------------------------- */
-
-size_t utf8_one(const char *s, size_t len)
-{
-	int n = ig_utf8_check((const unsigned char *)s, len);
-
-	return n > 0 ? (size_t)n : 1; /* a broken byte counts as a character */
-}
-
-int32_t utf8_decode(const char *s, size_t len, size_t *n)
-{
-	const unsigned char *p = (const unsigned char *)s;
-
-	int k = ig_utf8_check(p, len);
-
-	*n = k > 0 ? (size_t)k : 1;
-	return k > 0 ? (int32_t)ig_utf8_char(p, k) : -1;
-}
-
-size_t utf8_offset(const char *s, size_t len, size_t n)
-{
-	size_t pos = 0;
-
-	for (; n && pos < len; n--)
-		pos += utf8_one(s + pos, len - pos);
-	return pos;
-}
-
-size_t utf8_length(const char *s, size_t len)
-{
-	size_t n = 0;
-
-	for (size_t pos = 0; pos < len; n++)
-		pos += utf8_one(s + pos, len - pos);
-	return n;
-}
-
-static bool is_space(int32_t c)
-{
-	return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
-	       c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
-	       c == 0x202f || c == 0x205f || c == 0x3000;
-}
-
-size_t space_at(const char *s, size_t len)
-{
-	size_t n;
-
-	return len && is_space(utf8_decode(s, len, &n)) ? n : 0;
-}
-
-size_t space_before(const char *s, size_t len)
-{
-	/* No space has more than three bytes. */
-	for (size_t k = 1; k <= 3 && k <= len; k++)
-		if (!ig_utf8_continues(s[len - k]))
-			return space_at(s + len - k, k) == k ? k : 0;
-	return 0;
-}
-
-struct value str_strip(const struct value *s, bool left, bool right)
-{
-	size_t first = 0, end = s->len, n;
-
-	while (left && first < end && (n = space_at(s->p + first, end - first)))
-		first += n;
-	while (right && end > first && (n = space_before(s->p + first, end - first)))
-		end -= n;
-	return str_slice(s, first, end - first);
-}
-
-size_t str_find(const struct value *s, size_t from, const struct value *what)
-{
-	const char *p;
-
-	if (from > s->len)
-		return SIZE_MAX;
-	if (!what->len)
-		return from;
-	p = memmem(s->p + from, s->len - from, what->p, what->len);
-	return p ? (size_t)(p - s->p) : SIZE_MAX;
-}
 
 /* ---- builder -------------------------------------------------------------------------- */
 
@@ -192,6 +109,14 @@ int builder_end(struct builder *b, struct value *out)
 	return 0;
 }
 
+/* Bytes first … end of a string. */
+static void put_slice(struct builder *b, const struct value *s, size_t first, size_t end)
+{
+	struct value part = str_slice(s, first, end - first);
+
+	builder_value(b, &part);
+}
+
 /* Whether byte i of a string is a client's. */
 static bool client_at(const struct value *s, size_t i) { return s->mask ? s->mask[i] : s->client; }
 
@@ -208,17 +133,14 @@ int str_replace(struct run *r, const struct value *s, const struct value *from,
 		return r->rc;
 	while (max != 0 && pos <= s->len && (at = str_find(s, pos, from)) != SIZE_MAX &&
 	       !b.failed) {
-		struct value part;
-		/* Nothing is found before each character, and at the end. */
+		/* The empty string is found before each character, and at the end. */
 		size_t step = from->len;
 		if (!step && at < s->len)
 			step = utf8_one(s->p + at, s->len - at);
-		part = str_slice(s, pos, at - pos);
-		builder_value(&b, &part);
+		put_slice(&b, s, pos, at);
 		builder_value(&b, to);
 		if (!from->len) {
-			part = str_slice(s, at, step);
-			builder_value(&b, &part);
+			put_slice(&b, s, at, at + step);
 			if (at == s->len)
 				return builder_end(&b, out);
 		}
@@ -226,10 +148,8 @@ int str_replace(struct run *r, const struct value *s, const struct value *from,
 		if (max > 0)
 			max--;
 	}
-	if (pos < s->len) {
-		struct value part = str_slice(s, pos, s->len - pos);
-		builder_value(&b, &part);
-	}
+	if (pos < s->len)
+		put_slice(&b, s, pos, s->len);
 	return builder_end(&b, out);
 }
 
@@ -357,42 +277,50 @@ static bool is_printable(int32_t c)
 	}
 }
 
-static void repr_string(struct builder *b, const struct value *s)
+/* s between quotes, with the characters replaced for which escape() writes something to its
+ * buffer of 16 bytes. */
+static void put_quoted(struct builder *b, const struct value *s, char quote, bool ascii,
+		       bool (*escape)(int32_t c, char quote, bool ascii, char *buf))
 {
-	bool single = memchr(s->p, '\'', s->len), twice = memchr(s->p, '"', s->len);
-	char quote = single && !twice ? '"' : '\'';
 	size_t n, start = 0;
+	char buf[16];
 
 	builder_add(b, &quote, 1, false);
 	for (size_t i = 0; i < s->len && !b->failed; i += n) {
 		int32_t c = utf8_decode(s->p + i, s->len - i, &n);
-		char buf[16];
-		const char *text = buf;
-		struct value part;
-		if (c == '\\' || c == quote)
-			snprintf(buf, sizeof buf, "\\%c", (int)c);
-		else if (c == '\n')
-			text = "\\n";
-		else if (c == '\r')
-			text = "\\r";
-		else if (c == '\t')
-			text = "\\t";
-		else if (c < 0 || is_printable(c))
+		if (!escape(c, quote, ascii, buf))
 			continue;
-		else if (c < 0x100)
-			snprintf(buf, sizeof buf, "\\x%02x", (unsigned)c);
-		else if (c < 0x10000)
-			snprintf(buf, sizeof buf, "\\u%04x", (unsigned)c);
-		else
-			snprintf(buf, sizeof buf, "\\U%08x", (unsigned)c);
-		part = str_slice(s, start, i - start);
-		builder_value(b, &part);
-		builder_add(b, text, strlen(text), client_at(s, i));
+		put_slice(b, s, start, i);
+		builder_add(b, buf, strlen(buf), client_at(s, i));
 		start = i + n;
 	}
-	struct value rest = str_slice(s, start, s->len - start);
-	builder_value(b, &rest);
+	put_slice(b, s, start, s->len);
 	builder_add(b, &quote, 1, false);
+}
+
+static bool repr_escape(int32_t c, char quote, bool ascii, char *buf)
+{
+	static const char from[] = "\\\n\r\t", to[] = "\\nrt";
+	const char *known = c > 0 && c < 0x80 ? strchr(from, c) : NULL;
+
+	if (known || c == quote)
+		sprintf(buf, "\\%c", known ? to[known - from] : quote);
+	else if (c < 0 || is_printable(c))
+		return false;
+	else
+		sprintf(buf,
+			c < 0x100   ? "\\x%02x" :
+			c < 0x10000 ? "\\u%04x" :
+				      "\\U%08x",
+			(unsigned)c);
+	return true;
+}
+
+static void repr_string(struct builder *b, const struct value *s)
+{
+	bool single = memchr(s->p, '\'', s->len), twice = memchr(s->p, '"', s->len);
+
+	put_quoted(b, s, single && !twice ? '"' : '\'', false, repr_escape);
 }
 
 static int repr_pairs(struct builder *b, const struct pair *pairs, size_t n, unsigned depth)
@@ -416,12 +344,10 @@ static int repr_pairs(struct builder *b, const struct pair *pairs, size_t n, uns
 int text_repr(struct builder *b, const struct value *v, unsigned depth)
 {
 	struct run *r = b->r;
-	int rc = run_charge(r, 0);
+	int rc = value_enter(r, depth);
 
 	if (rc)
 		return rc;
-	if (depth > MAX_VALUE_DEPTH)
-		return run_fail(r, -EINVAL, "a value of more than %d levels", MAX_VALUE_DEPTH);
 	switch (v->kind) {
 	case K_UNDEFINED: builder_puts(b, "Undefined"); break;
 	case K_NONE: builder_puts(b, "None"); break;
@@ -485,35 +411,26 @@ int text_of(struct run *r, const struct value *v, struct value *out)
 
 /* ---- JSON ----------------------------------------------------------------------------- */
 
-static void json_string_put(struct builder *b, const struct value *s, bool ascii)
+static bool json_escape(int32_t c, char quote, bool ascii, char *buf)
 {
 	static const char from[] = "\"\\\n\r\t\f\b", to[] = "\"\\nrtfb";
-	size_t n, start = 0;
+	const char *known = c > 0 && c < 0x80 ? strchr(from, c) : NULL;
+	unsigned above = (unsigned)c - 0x10000;
 
-	builder_puts(b, "\"");
-	for (size_t i = 0; i < s->len && !b->failed; i += n) {
-		int32_t c = utf8_decode(s->p + i, s->len - i, &n);
-		char buf[16];
-		const char *known = c > 0 && c < 0x80 ? strchr(from, c) : NULL;
-		struct value part;
-		if (known)
-			snprintf(buf, sizeof buf, "\\%c", to[known - from]);
-		else if ((c >= 0 && c < 0x20) || (ascii && c >= 0x7f && c < 0x10000))
-			snprintf(buf, sizeof buf, "\\u%04x", (unsigned)c);
-		else if (ascii && c >= 0x10000)
-			snprintf(buf, sizeof buf, "\\u%04x\\u%04x",
-				 0xd800 + (((unsigned)c - 0x10000) >> 10),
-				 0xdc00 + (((unsigned)c - 0x10000) & 0x3ff));
-		else
-			continue;
-		part = str_slice(s, start, i - start);
-		builder_value(b, &part);
-		builder_add(b, buf, strlen(buf), client_at(s, i));
-		start = i + n;
-	}
-	struct value rest = str_slice(s, start, s->len - start);
-	builder_value(b, &rest);
-	builder_puts(b, "\"");
+	if (known)
+		sprintf(buf, "\\%c", to[known - from]);
+	else if ((c >= 0 && c < 0x20) || (ascii && c >= 0x7f && c < 0x10000))
+		sprintf(buf, "\\u%04x", (unsigned)c);
+	else if (ascii && c >= 0x10000)
+		sprintf(buf, "\\u%04x\\u%04x", 0xd800 + (above >> 10), 0xdc00 + (above & 0x3ff));
+	else
+		return false;
+	return true;
+}
+
+static void json_string_put(struct builder *b, const struct value *s, bool ascii)
+{
+	put_quoted(b, s, '"', ascii, json_escape);
 }
 
 static void json_line(struct builder *b, const struct json_style *s, unsigned depth)
@@ -525,31 +442,29 @@ static void json_line(struct builder *b, const struct json_style *s, unsigned de
 		builder_value(b, &s->indent);
 }
 
-static int json_number(struct builder *b, const struct value *v)
+static void json_number(struct builder *b, const struct value *v)
 {
 	if (v->kind == K_FLOAT && !isfinite(v->f))
 		builder_puts(b, isnan(v->f) ? "NaN" : v->f < 0 ? "-Infinity" : "Infinity");
 	else
 		put_number(b, v);
-	return 0;
 }
 
-static int json_key(struct builder *b, const struct value *key)
+static void json_key(struct builder *b, const struct value *key)
 {
-	switch (key->kind) {
-	case K_NONE: builder_puts(b, "\"null\""); return 0;
-	case K_BOOL: builder_puts(b, key->i ? "\"true\"" : "\"false\""); return 0;
-	default:
-		builder_puts(b, "\"");
+	builder_puts(b, "\"");
+	if (key->kind == K_NONE)
+		builder_puts(b, "null");
+	else if (key->kind == K_BOOL)
+		builder_puts(b, key->i ? "true" : "false");
+	else
 		json_number(b, key);
-		builder_puts(b, "\"");
-		return 0;
-	}
+	builder_puts(b, "\"");
 }
 
 static int by_key(struct run *r, struct pair *pairs, size_t n)
 {
-	/* Shell's, in place: keys are few. */
+	/* Shell sort, in place: there are few keys. */
 	for (size_t gap = n / 2; gap; gap /= 2)
 		for (size_t i = gap; i < n; i++)
 			for (size_t k = i; k >= gap; k -= gap) {
@@ -590,8 +505,8 @@ static int json_dict(struct builder *b, const struct dict *d, const struct json_
 		json_line(b, s, depth + 1);
 		if (is_str(&pairs[i].key))
 			json_string_put(b, &pairs[i].key, s->ascii);
-		else if ((rc = json_key(b, &pairs[i].key)))
-			return rc;
+		else
+			json_key(b, &pairs[i].key);
 		builder_value(b, &s->key_separator);
 		if ((rc = text_json(b, &pairs[i].value, s, depth + 1)))
 			return rc;
@@ -604,12 +519,10 @@ static int json_dict(struct builder *b, const struct dict *d, const struct json_
 int text_json(struct builder *b, const struct value *v, const struct json_style *s, unsigned depth)
 {
 	struct run *r = b->r;
-	int rc = run_charge(r, 0);
+	int rc = value_enter(r, depth);
 
 	if (rc)
 		return rc;
-	if (depth > MAX_VALUE_DEPTH)
-		return run_fail(r, -EINVAL, "a value of more than %d levels", MAX_VALUE_DEPTH);
 	switch (v->kind) {
 	case K_NONE: builder_puts(b, "null"); break;
 	case K_BOOL: builder_puts(b, v->i ? "true" : "false"); break;
@@ -691,8 +604,7 @@ int str_percent(struct run *r, const struct value *f, const struct value *args, 
 		int precision = -1;
 		if (f->p[i] != '%')
 			continue;
-		struct value part = str_slice(f, start, i - start);
-		builder_value(&b, &part);
+		put_slice(&b, f, start, i);
 		i++;
 		if (i < f->len && f->p[i] == '.')
 			for (i++, precision = 0; i < f->len && f->p[i] >= '0' && f->p[i] <= '9';
@@ -714,7 +626,6 @@ int str_percent(struct run *r, const struct value *f, const struct value *args, 
 	}
 	if (used < n && (args->kind == K_TUPLE || args->kind != K_DICT))
 		return run_fail(r, -EINVAL, "a format has too many arguments");
-	struct value rest = str_slice(f, start, f->len - start);
-	builder_value(&b, &rest);
+	put_slice(&b, f, start, f->len);
 	return builder_end(&b, out);
 }

@@ -1,6 +1,6 @@
 /*
- * value.c: lists, dicts and namespaces; what is true, equal, first in order or inside
- * of another, as in Python; and JSON to values.
+ * value.c: lists, dicts and namespaces; truth, equality, order and membership, as in Python;
+ * and conversion of JSON to values.
  */
 #include "model/jinja/jinja_private.h"
 
@@ -61,23 +61,27 @@ int list_new(struct run *r, size_t cap, struct list **out)
 
 int list_add(struct run *r, struct list *l, const struct value *v)
 {
-	if (l->n == l->cap) {
-		size_t cap = l->cap ? 2 * l->cap : 8;
-		struct value *items = run_alloc(r, cap, sizeof *items);
-		if (!items)
-			return r->rc;
-		if (l->n)
-			memcpy(items, l->items, l->n * sizeof *items);
-		l->items = items;
-		l->cap = cap;
-	}
+	l->items = run_grow(r, l->items, l->n, &l->cap, sizeof *l->items);
+	if (!l->items)
+		return r->rc;
 	l->items[l->n++] = *v;
 	return 0;
 }
 
+void list_reverse(struct list *l)
+{
+	for (size_t i = 0, k = l->n; i + 1 < k; i++) {
+		struct value swap = l->items[i];
+		l->items[i] = l->items[--k];
+		l->items[k] = swap;
+	}
+}
+
 /* ---- dicts ---------------------------------------------------------------------------- */
 
-/* Values that can be equal have one hash: 1, 1.0 and true do. */
+bool is_key(const struct value *v) { return is_str(v) || is_number(v) || v->kind == K_NONE; }
+
+/* Values that may be equal have the same hash, as 1, 1.0 and true have. */
 static uint32_t hash(const struct ig_hash_key *k, const struct value *v)
 {
 	uint64_t h = v->kind;
@@ -170,24 +174,18 @@ int dict_set(struct run *r, struct dict *d, const struct value *key, const struc
 	struct value *there;
 	int rc;
 
-	if (!is_str(key) && !is_number(key) && key->kind != K_NONE)
+	if (!is_key(key))
 		return run_fail(r, -EINVAL, "a %s can't be the key of a dict", kind_name(key));
 	there = dict_find(d, key);
 	if (there) {
 		*there = *v;
 		return 0;
 	}
-	if (d->n == d->cap) {
-		size_t cap = d->cap ? 2 * d->cap : 4;
-		struct pair *pairs = run_alloc(r, cap, sizeof *pairs);
-		if (!pairs)
-			return r->rc;
-		if (d->n)
-			memcpy(pairs, d->pairs, d->n * sizeof *pairs);
-		d->pairs = pairs;
-		d->cap = cap;
+	if (d->n == d->cap)
 		d->slots = NULL;
-	}
+	d->pairs = run_grow(r, d->pairs, d->n, &d->cap, sizeof *d->pairs);
+	if (!d->pairs)
+		return r->rc;
 	d->pairs[d->n++] = (struct pair){ *key, *v };
 	if (d->slots)
 		insert_slot(d, (uint32_t)d->n - 1);
@@ -203,14 +201,12 @@ int pair_list(struct run *r, const struct dict *d, struct value *out)
 
 	for (size_t i = 0; i < d->n && !rc; i++) {
 		if ((rc = list_new(r, 2, &pair)))
-			break;
-		pair->items[0] = d->pairs[i].key;
-		pair->items[1] = d->pairs[i].value;
-		pair->n = 2;
-		rc = list_add(r, l, &(struct value){ .kind = K_TUPLE, .list = pair });
+			return rc;
+		pair->items[pair->n++] = d->pairs[i].key;
+		pair->items[pair->n++] = d->pairs[i].value;
+		l->items[l->n++] = v_list(K_TUPLE, pair);
 	}
-	if (!rc)
-		*out = (struct value){ .kind = K_LIST, .list = l };
+	*out = v_list(K_LIST, l);
 	return rc;
 }
 
@@ -235,37 +231,30 @@ int space_set(struct run *r, struct space *s, const char *name, size_t len, cons
 	if (len && name[0] == '_')
 		return run_fail(r, -EINVAL, "a namespace's attribute can't begin with _: %.*s",
 				len < 60 ? (int)len : 60, name);
-	if (s->n == s->cap) {
-		size_t cap = s->cap ? 2 * s->cap : 4;
-		struct pair *pairs = run_alloc(r, cap, sizeof *pairs);
-		if (!pairs)
-			return r->rc;
-		if (s->n)
-			memcpy(pairs, s->pairs, s->n * sizeof *pairs);
-		s->pairs = pairs;
-		s->cap = cap;
-	}
+	s->pairs = run_grow(r, s->pairs, s->n, &s->cap, sizeof *s->pairs);
+	if (!s->pairs)
+		return r->rc;
 	s->pairs[s->n++] = (struct pair){ v_str(name, len), *v };
 	return 0;
 }
 
 /* ---- comparison ----------------------------------------------------------------------- */
 
-static int too_deep(struct run *r)
+int value_enter(struct run *r, unsigned depth)
 {
-	return run_fail(r, -EINVAL, "a value of more than %d levels", MAX_VALUE_DEPTH);
+	if (depth > MAX_VALUE_DEPTH)
+		return run_fail(r, -EINVAL, "a value of more than %d levels", MAX_VALUE_DEPTH);
+	return run_charge(r, 0);
 }
 
 static int equal(struct run *r, const struct value *a, const struct value *b, unsigned depth,
 		 bool *out)
 {
-	int rc = run_charge(r, 0);
+	int rc = value_enter(r, depth);
 
 	*out = false;
 	if (rc)
 		return rc;
-	if (depth > MAX_VALUE_DEPTH)
-		return too_deep(r);
 	if (is_number(a) && is_number(b)) {
 		*out = keys_equal(a, b);
 		return 0;
@@ -295,7 +284,7 @@ static int equal(struct run *r, const struct value *a, const struct value *b, un
 	case K_METHOD: *out = a->method == b->method; return 0;
 	case K_BUILTIN: *out = a->i == b->i; return 0;
 	default:
-		*out = a->space == b->space; /* the pointer, whatever it is called */
+		*out = a->space == b->space; /* the pointer of any kind */
 		return 0;
 	}
 }
@@ -308,12 +297,10 @@ int value_equal(struct run *r, const struct value *a, const struct value *b, boo
 static int order(struct run *r, const struct value *a, const struct value *b, unsigned depth,
 		 int *out)
 {
-	int rc = run_charge(r, 0);
+	int rc = value_enter(r, depth);
 
 	if (rc)
 		return rc;
-	if (depth > MAX_VALUE_DEPTH)
-		return too_deep(r);
 	if (is_number(a) && is_number(b)) {
 		if (is_int(a) && is_int(b))
 			*out = (a->i > b->i) - (a->i < b->i);
@@ -433,7 +420,7 @@ int value_contains(struct run *r, const struct value *in, const struct value *wh
 		*out = str_find(in, 0, what) != SIZE_MAX;
 		return run_charge(r, in->len);
 	case K_DICT:
-		if (!is_str(what) && !is_number(what) && what->kind != K_NONE) {
+		if (!is_key(what)) {
 			if (what->kind == K_UNDEFINED || what->kind == K_TUPLE)
 				return 0;
 			return run_fail(r, -EINVAL, "a %s can't be the key of a dict",
@@ -491,10 +478,10 @@ int value_from_json(struct run *r, const json_t *j, const struct ig_jinja_input 
 		    unsigned depth, struct value *out)
 {
 	struct list *l = NULL;
-	int rc;
+	int rc = value_enter(r, depth);
 
-	if (depth > MAX_VALUE_DEPTH)
-		return too_deep(r);
+	if (rc)
+		return rc;
 	switch (json_typeof(j)) {
 	case JSON_NULL: *out = v_none(); return 0;
 	case JSON_TRUE: *out = v_bool(true); return 0;
@@ -506,21 +493,18 @@ int value_from_json(struct run *r, const json_t *j, const struct ig_jinja_input 
 			return run_fail(r, -E2BIG, "a text is too long");
 		*out = v_str(json_string_value(j), json_string_length(j));
 		out->client = !trusted;
-		/* Later copies are paid for by what is given. */
+		/* Later copies may use memory in proportion to the input. */
 		r->arena.limit += 16 * (size_t)out->len;
 		return 0;
 	case JSON_ARRAY:
 		r->arena.limit += 256 * json_array_size(j);
 		if ((rc = list_new(r, json_array_size(j), &l)))
 			return rc;
-		for (size_t i = 0; i < json_array_size(j); i++) {
-			if ((rc = value_from_json(r, json_array_get(j, i), in, trusted, depth + 1,
-						  &l->items[i])))
-				return rc;
-			l->n++;
-		}
-		*out = (struct value){ .kind = K_LIST, .list = l };
-		return 0;
+		for (; l->n < json_array_size(j) && !rc; l->n++)
+			rc = value_from_json(r, json_array_get(j, l->n), in, trusted, depth + 1,
+					     &l->items[l->n]);
+		*out = v_list(K_LIST, l);
+		return rc;
 	default: /* JSON_OBJECT */
 		r->arena.limit += 512 * json_object_size(j);
 		return from_object(r, j, in, trusted, depth, out);

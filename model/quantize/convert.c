@@ -1,10 +1,10 @@
 /*
  * convert.c: see convert.h.
  *
- * A tensor is worked on in chunks of some megabytes of what is written, a chunk in units of
- * rows that threads take one after another; the thread that asked takes units too, and
- * writes the chunk when all are done.  Sums of errors are kept by unit and added up in
- * their order, so that they don't depend on the threads either.
+ * A tensor is converted in chunks of some megabytes of output, a chunk in units of rows that threads
+ * take one after another; the calling thread takes units too, and writes the chunk when all are
+ * done.  Sums of errors are stored for each unit and added in their order, so that they don't depend
+ * on the number of threads either.
  */
 #include "model/quantize/convert.h"
 
@@ -37,8 +37,8 @@ struct unit {
 struct worker {
 	struct converter *c;
 	pthread_t thread;
-	uint8_t *raw;	   /* a unit's rows as the source has them, where they are made */
-	float *row, *back; /* one row; what was written of it */
+	uint8_t *raw;	   /* a unit's rows of the source, if they are converted */
+	float *row, *back; /* one row; the same dequantised */
 };
 
 struct converter {
@@ -46,19 +46,19 @@ struct converter {
 	const struct ig_convert_options *o;
 	struct ig_gguf_writer *w;
 
-	/* The chunk under way: set by the asking thread while no unit is out. */
+	/* The current chunk: set by the calling thread while no unit is in progress. */
 	const struct ig_checkpoint_tensor *t;
 	uint32_t to;
 	int64_t first, n_rows, unit_rows, n_units;
-	uint8_t *out;	    /* [n_rows] as they are written */
+	uint8_t *out;	    /* [n_rows] of the output */
 	struct unit *units; /* [n_units] */
 
 	pthread_mutex_t lock; /* of what follows */
 	pthread_cond_t work, done;
-	int64_t next, n_done; /* units taken, units finished; next == n_units: none is left */
+	int64_t next, n_done; /* units taken, units finished */
 	bool leave;
 
-	struct worker *workers; /* the first is the asking thread */
+	struct worker *workers; /* the first is the calling thread */
 	uint32_t n_workers, n_started;
 	uint64_t done_bytes, total_bytes;
 };
@@ -166,7 +166,7 @@ static int unit_error(const struct converter *c, const struct unit *u, struct ig
 		       ig_checkpoint_label(c->in), c->t->name, ig_dtype_name(c->to));
 }
 
-/* Rows c->first on, as many as c->n_rows says, into c->out. */
+/* Convert c->n_rows rows from c->first on into c->out. */
 static int run_chunk(struct converter *c, struct ig_converted *r, struct ig_error *err)
 {
 	pthread_mutex_lock(&c->lock);
@@ -221,7 +221,7 @@ static int convert_tensor(struct converter *c, struct ig_converted *r, struct ig
 	c->unit_rows = UNIT_VALUES / t->n_cols;
 	if (c->unit_rows < 1)
 		c->unit_rows = 1;
-	/* Enough for every thread. */
+	/* At least two units for each thread. */
 	if (chunk_rows < 2 * c->unit_rows * c->n_workers)
 		chunk_rows = 2 * c->unit_rows * c->n_workers;
 	if (chunk_rows > t->n_rows)
@@ -259,7 +259,7 @@ static int convert_tensor(struct converter *c, struct ig_converted *r, struct ig
 
 /* ---- the file ---------------------------------------------------------------------------- */
 
-/* Keys that tell how the source was made or laid out; the copy's are others. */
+/* Keys about how the source was quantised or laid out, which do not apply to the copy. */
 static bool is_of_source(const struct ig_checkpoint_key *k)
 {
 	static const char *const names[] = { "general.file_type", "general.quantization_version",
@@ -286,7 +286,7 @@ static void copy_keys(struct converter *c, const struct ig_checkpoint *from)
 	}
 }
 
-/* Those that a folder has in files of their own. */
+/* Tokenizer keys of a folder, which has them in separate files. */
 static int put_tokenizer(struct converter *c, struct ig_convert_report *report,
 			 struct ig_error *err)
 {

@@ -1,9 +1,9 @@
 /*
- * convert.h: a checkpoint becomes a GGUF file, its matrices in another element type.
+ * convert.h: writes a checkpoint as a GGUF file with its matrices in another element type.
  *
- * Keys are copied, norms and biases are written in float32, and each matrix gets the type
- * that the mix gives it.  Rows are read, quantised and written piece by piece, on several
- * threads; the file does not depend on how many.
+ * Keys are copied, norms and biases are written in float32, and each matrix gets the type that the
+ * mix selects.  Rows are read, quantised and written in chunks, on several threads; the file does
+ * not depend on their number.
  */
 #pragma once
 
@@ -11,34 +11,34 @@
 
 #include <signal.h>
 
-/* What a file is made of: most of it in one type, some tensors in finer ones. */
+/* A choice of types: most matrices in one type, some in more precise ones. */
 struct ig_mix {
 	const char *name;   /* "Q4_K_M" */
 	uint32_t file_type; /* general.file_type, GGUF's number */
 	uint32_t dtype;	    /* of most matrices */
 };
 
-/* Upper or lower case; NULL when there is none of this name. */
+/* Ignores case; NULL if there is none with this name. */
 const struct ig_mix *ig_mix_find(const char *name);
 /* All of them; the last has no name. */
 const struct ig_mix *ig_mixes(void);
 
-/* What is known of the whole model when a tensor's type is chosen. */
+/* Properties of the model that the choice of a tensor's type uses. */
 struct ig_mix_model {
 	uint32_t n_layers, n_experts; /* 0 experts: dense */
-	uint32_t heads_per_kv;	      /* 1: each head has its own */
-	bool has_output;	      /* a head of its own; else token_embd is it too */
+	uint32_t heads_per_kv;	      /* query heads for each KV head */
+	bool has_output;	      /* false: token_embd is also the output head */
 };
 void ig_mix_model_init(struct ig_mix_model *m, const struct ig_checkpoint *in);
-/* The type of a tensor in a mix: one that its rows fit. */
+/* The type of a tensor in a mix, whose block size divides its rows. */
 uint32_t ig_mix_choose(const struct ig_mix *mix, const struct ig_mix_model *m,
 		       const struct ig_checkpoint_tensor *t);
 
 struct ig_convert_options {
 	const struct ig_mix *mix;
-	bool replace;			   /* a file that is there */
-	uint32_t n_threads;		   /* 0: as many as there are processors to use */
-	const volatile sig_atomic_t *stop; /* not 0: give up with -EINTR; may be NULL */
+	bool replace;			   /* an existing file */
+	uint32_t n_threads;		   /* 0: one for each available processor */
+	const volatile sig_atomic_t *stop; /* not 0: stop with -EINTR; may be NULL */
 	void (*progress)(void *ctx, uint64_t done,
 			 uint64_t total); /* source's bytes; may be NULL */
 	void *ctx;
@@ -61,7 +61,7 @@ struct ig_convert_report {
 	bool no_tokenizer; /* the source has none, so the file has none */
 };
 
-/* Write `in` to the file at path.  0, or -errno with text; nothing is left behind then. */
+/* Write `in` to the file at path.  0, or -errno with text; then there is no file. */
 int ig_convert(const struct ig_checkpoint *in, const char *path, const struct ig_convert_options *o,
 	       struct ig_convert_report *report, struct ig_error *err);
 void ig_convert_report_finish(struct ig_convert_report *r);

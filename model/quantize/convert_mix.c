@@ -1,9 +1,9 @@
 /*
- * convert_mix.c: which element type a tensor gets.
+ * convert_mix.c: selects a tensor's element type.
  *
- * The mixes are those that files in the field are made of, by the names that they go by:
- * what reads the residual stream last or feeds the attention's values costs the most when it
- * is coarse, as do the first and last layers, so these get a type with more bits.
+ * The mixes are the usual ones, by their usual names: low precision costs the most in the output
+ * head, in the projections of values, and in the first and last layers, so these get a type with
+ * more bits.
  */
 #include "model/quantize/convert.h"
 
@@ -35,7 +35,7 @@ const struct ig_mix *ig_mix_find(const char *name)
 
 /* ---- the model ------------------------------------------------------------------------- */
 
-/* The layer of "blk.N.…", or -1; *rest is what stands behind. */
+/* The layer of "blk.N.…", or -1; *rest: the part after it. */
 static long layer_of(const char *name, const char **rest)
 {
 	char *end;
@@ -87,7 +87,7 @@ void ig_mix_model_init(struct ig_mix_model *m, const struct ig_checkpoint *in)
 
 /* ---- the choice ------------------------------------------------------------------------ */
 
-/* Norms, biases, routers and learned positions are small or delicate. */
+/* Not norms, biases, routers and learned positions, which are small or sensitive. */
 static bool is_matrix(const struct ig_checkpoint_tensor *t)
 {
 	size_t len = strlen(t->name);
@@ -99,7 +99,7 @@ static bool is_matrix(const struct ig_checkpoint_tensor *t)
 
 static bool fits(uint32_t dtype, int64_t n_cols) { return ig_dtype_row_bytes(dtype, n_cols) != 0; }
 
-/* The nearest type with smaller blocks. */
+/* The type, or the nearest one with smaller blocks if its blocks do not fit. */
 static uint32_t fitting(uint32_t dtype, int64_t n_cols)
 {
 	if (!fits(dtype, n_cols))
@@ -117,7 +117,7 @@ static uint32_t fitting(uint32_t dtype, int64_t n_cols)
 
 static bool begins(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
 
-/* The first and last eighth, and every third between. */
+/* The first and last eighth of the layers, and every third one between. */
 static bool costly_layer(long layer, uint32_t n)
 {
 	long eighth = n / 8;
@@ -125,7 +125,7 @@ static bool costly_layer(long layer, uint32_t n)
 	return layer < eighth || layer >= 7 * (long)n / 8 || (layer - eighth) % 3 == 2;
 }
 
-/* What a mix makes finer, by what the tensor is. */
+/* The type in a mix by the tensor's role in its layer. */
 static uint32_t in_layer(const struct ig_mix *mix, const struct ig_mix_model *m, const char *what,
 			 long layer)
 {
@@ -189,7 +189,7 @@ uint32_t ig_mix_choose(const struct ig_mix *mix, const struct ig_mix_model *m,
 	const char *what;
 	long layer = layer_of(t->name, &what);
 
-	if (!is_matrix(t)) /* one that came quantised is let be, if a file may have its type */
+	if (!is_matrix(t)) /* a quantised one keeps its type, if a GGUF file may have it */
 		return is_plain(t->dtype) || is_plain(mix->dtype) || !ig_quantize_knows(t->dtype) ?
 			       IG_F32 :
 			       t->dtype;

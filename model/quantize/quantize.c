@@ -93,8 +93,8 @@ static void pack_word(uint8_t *dst, uint8_t *code)
 	}
 }
 
-/* The half near d that leaves the least error: where a half's steps are coarse beside the
- * grid's, the nearest one need not be it. */
+/* The half near d with the least error: where halves are coarse compared with the grid, this may
+ * not be the nearest one. */
 static float best_half(struct ig_quant_group *p, const struct ig_grid *g, float d)
 {
 	uint16_t h = ig_half_from(d);
@@ -130,7 +130,7 @@ static void one_scale(uint32_t dtype, const struct ig_grid *g, const float *x, u
 	}
 }
 
-/* 255 levels need no search: the largest value is 127, and the scale is fitted once. */
+/* 255 levels need no search: the largest value maps to 127, and the scale is fitted once. */
 static void q8_0(const struct ig_grid *g, const float *x, uint8_t *dst)
 {
 	struct ig_quant_group p = { .x = x, .n = 32 };
@@ -159,7 +159,7 @@ static void scale_and_min(uint32_t dtype, const float *x, uint8_t *dst)
 	uint8_t code[32];
 
 	ig_affine_scale(&p, top, true, &d, &m);
-	/* The minimum is fitted anew to the codes of the scale as it was rounded. */
+	/* Fit the minimum again to the codes of the rounded scale. */
 	d = ig_half_clamped(d);
 	m = ig_half_clamped(m);
 	float left = ig_affine_error(&p, top, d, m), off = 0;
@@ -181,7 +181,7 @@ static void scale_and_min(uint32_t dtype, const float *x, uint8_t *dst)
 	}
 }
 
-/* The scale is a power of two: of the few that can be it the best. */
+/* The scale is a power of two: try the few candidates. */
 static void mxfp4(const struct ig_grid *g, const float *x, uint8_t *dst)
 {
 	struct ig_quant_group p = { .n = 32 };
@@ -221,8 +221,7 @@ bool ig_quantize_knows(uint32_t dtype)
 	       (dtype != IG_Q8_M && ig_quant_type(dtype));
 }
 
-/* The largest magnitude that the type can say; a little less where it is a matter of how a
- * scale is rounded. */
+/* The largest magnitude of the type; slightly less where it depends on the rounding of a scale. */
 static float limit(uint32_t dtype)
 {
 	switch (dtype) {
@@ -273,7 +272,7 @@ int ig_quantize_row(uint32_t dtype, const float *src, int64_t n, void *dst, int6
 	case IG_Q5_0: ig_grid_init_signed(&grid, 16); break;
 	case IG_IQ4_NL: ig_grid_init_iq4(&grid); break;
 	case IG_MXFP4: ig_grid_init_fp4(&grid); break;
-	case IG_Q8_0: /* -128 is left out: others' products rely on it */
+	case IG_Q8_0: /* without -128: integer dot products rely on that */
 		ig_grid_init_signed(&grid, 128);
 		grid.lo = -127;
 		break;

@@ -1,6 +1,6 @@
 /*
- * quantize_private.h: what the quantisers of blocks of 32 and of 256 values share:
- * halves, and the search for a scale (and a minimum) of up to 32 values.
+ * quantize_private.h: what the quantisers of blocks of 32 and of 256 values share: halves, and the
+ * search for a scale (and a minimum) of up to 32 values.
  */
 #pragma once
 
@@ -8,15 +8,15 @@
 #include <stdint.h>
 
 #define IG_HALF_MAX 65504.0f
-/* Below half of a half's smallest step nothing but zero can be said. */
+/* Half of the smallest half: smaller values become zero. */
 #define IG_HALF_NOTHING 0x1p-25f
 
 uint16_t ig_half_from(float f); /* to nearest, ties to even; too large: infinity */
 float ig_half_to(uint16_t h);
-float ig_half_clamped(float f); /* the nearest half that is finite, as a float */
+float ig_half_clamped(float f); /* the nearest finite half, as a float */
 void ig_put_half(uint8_t *p, float f);
 
-/* What one scale's codes can say: the integers from lo to hi, or the values of a table. */
+/* The values of codes before scaling: the integers from lo to hi, or the values of a table. */
 struct ig_grid {
 	float lo, hi;
 	float gap_lo, gap_hi; /* from lo and hi to their neighbours */
@@ -34,16 +34,16 @@ static inline uint8_t ig_grid_code(const struct ig_grid *g, float q)
 	return g->table ? g->cell[(int)(2 * q) + 256] : (uint8_t)(int)(q - g->lo);
 }
 
-/* A piece of up to 32 values that share one scale; n is 16 or 32. */
+/* n values, 16 or 32, with a common scale. */
 struct ig_quant_group {
 	const float *x;
 	int n;
-	float q[32]; /* values on the grid, as ig_quant_group_error and ig_affine_error left them */
+	float q[32]; /* values on the grid, set by ig_quant_group_error and ig_affine_error */
 };
 
-/* The scale with which the grid says x best; may be negative; 0 for zeros. */
+/* The scale with the least error; may be negative; 0 for zeros. */
 float ig_quant_group_scale(struct ig_quant_group *p, const struct ig_grid *g);
-/* The squared error with this scale; fills in q. */
+/* The squared error with this scale; sets q. */
 float ig_quant_group_error(struct ig_quant_group *p, const struct ig_grid *g, float d);
 
 /* The same for x = d q - m, q from 0 to top.  free_min: m may have any sign, else it is not
@@ -51,7 +51,7 @@ float ig_quant_group_error(struct ig_quant_group *p, const struct ig_grid *g, fl
 void ig_affine_scale(struct ig_quant_group *p, float top, bool free_min, float *d, float *m);
 float ig_affine_error(struct ig_quant_group *p, float top, float d, float m);
 
-/* Pack codes the way that the file format has them; see base/dtype.c. */
+/* Pack codes in the file's format; see base/dtype.c. */
 void ig_pack_nibbles(uint8_t *dst, const uint8_t *code, int n_values, int n);
 
 /* One block of 256 values of dtype (Q2_K to Q6_K, IQ4_XS). */

@@ -1,11 +1,10 @@
 /*
- * search.c: the scale (and the minimum) of up to 32 values that share one.
+ * search.c: finds the scale (and the minimum) of up to 32 values.
  *
- * Where the codes are fixed the best scale is a quotient of sums; which codes are best
- * is found by trying scales that put the largest value near the end of the grid, and then
- * taking turns: codes for the scale, the scale for the codes.  Numbers of trials are what
- * made no difference any more on the matrices of SmolLM2-135M (the mean error of Q4_0
- * falls by less than 0.1 % with twice as many).
+ * For given codes the best scale is a quotient of sums.  The codes are found by trying scales that
+ * put the largest value near the end of the grid, then by alternating: codes for the scale, the
+ * scale for the codes.  More trials make no difference on the matrices of SmolLM2-135M (the mean
+ * error of Q4_0 falls by less than 0.1 % with twice as many).
  *
  * Vectors of four floats are a GNU C extension that gcc and clang map to SSE and NEON.
  */
@@ -83,7 +82,7 @@ static inline void to_grid(const struct ig_grid *g, const float *x, int n, float
 	}
 }
 
-/* How much of the sum of squares the best scale for these codes takes away. */
+/* The decrease of the sum of squares by the best scale for these codes. */
 static inline float gain(const float *x, const float *q, int n, float *d)
 {
 	f4 xq = splat(0), qq = splat(0);
@@ -100,7 +99,7 @@ static inline float gain(const float *x, const float *q, int n, float *d)
 
 float ig_quant_group_scale(struct ig_quant_group *p, const struct ig_grid *g)
 {
-	/* Where the largest value may come to lie, in gaps beyond the end. */
+	/* Positions tried for the largest value, in gaps beyond the end. */
 	static const float first = -1.3f, last = 0.65f, step = 0.13f;
 	float most = largest(p->x, p->n), best = 0, best_d = 0, d;
 
@@ -118,7 +117,7 @@ float ig_quant_group_scale(struct ig_quant_group *p, const struct ig_grid *g)
 			}
 		}
 	}
-	for (int turn = 0; turn < 4 && best_d != 0; turn++) {
+	for (int round = 0; round < 4 && best_d != 0; round++) {
 		to_grid(g, p->x, p->n, 1 / best_d, p->q);
 		float won = gain(p->x, p->q, p->n, &d);
 		if (won <= best)
@@ -151,7 +150,7 @@ static inline void to_codes(const float *x, int n, float inverse, float m, float
 		store(q + i, nearest(clamp((load(x + i) + add) * by, lo, hi)));
 }
 
-/* The squared error that is left with the best scale and minimum for these codes. */
+/* The squared error with the best scale and minimum for these codes. */
 static float fit(const float *x, const float *q, int n, bool free_min, float *d, float *m)
 {
 	f4 vx = splat(0), vq = splat(0), vxx = splat(0), vxq = splat(0), vqq = splat(0);
@@ -168,7 +167,7 @@ static float fit(const float *x, const float *q, int n, bool free_min, float *d,
 	float det = (float)n * sqq - sq * sq;
 
 	*d = 0;
-	*m = -sx / (float)n; /* should one code stand for all */
+	*m = -sx / (float)n; /* if all codes are equal */
 	if (det > 0) {
 		*d = ((float)n * sxq - sx * sq) / det;
 		*m = (sq * sxq - sqq * sx) / det;
@@ -194,7 +193,7 @@ void ig_affine_scale(struct ig_quant_group *p, float top, bool free_min, float *
 	*m = -low;
 	if (high - low <= IG_HALF_NOTHING)
 		return;
-	/* The ends may come to lie inside the grid or beyond its ends, together or one of them. */
+	/* Try ends inside and outside of the grid, together and separately. */
 	for (float u = -0.6f; u <= 1.21f; u += 0.15f)
 		for (float shift = -0.3f; shift <= 0.31f; shift += 0.3f) {
 			float inverse = (top + u) / (high - low);
@@ -206,7 +205,7 @@ void ig_affine_scale(struct ig_quant_group *p, float top, bool free_min, float *
 				*m = trial_m;
 			}
 		}
-	for (int turn = 0; turn < 4 && *d > 0; turn++) {
+	for (int round = 0; round < 4 && *d > 0; round++) {
 		to_codes(p->x, p->n, 1 / *d, *m, top, p->q);
 		float left = fit(p->x, p->q, p->n, free_min, &trial_d, &trial_m);
 		if (left >= best || trial_d <= 0)
@@ -242,8 +241,8 @@ void ig_grid_init_signed(struct ig_grid *g, int n)
 	g->table = NULL;
 }
 
-/* Midpoints of the tables' values are multiples of one half, so none lies within a cell.
- * codes: the codes, their values ascending. */
+/* Midpoints of the tables' values are multiples of one half, so none is within a cell.  codes: in
+ * ascending order of their values. */
 static void init_table(struct ig_grid *g, const int8_t *table, const uint8_t *codes, int n)
 {
 	int at = 0;
@@ -268,7 +267,7 @@ void ig_grid_init_iq4(struct ig_grid *g)
 	init_table(g, iq4_values, codes, 16);
 }
 
-/* Code 8 says zero too. */
+/* Without code 8, which is zero too. */
 void ig_grid_init_fp4(struct ig_grid *g)
 {
 	static const uint8_t codes[15] = { 15, 14, 13, 12, 11, 10, 9, 0, 1, 2, 3, 4, 5, 6, 7 };

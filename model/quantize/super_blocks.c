@@ -1,11 +1,10 @@
 /*
- * super_blocks.c: blocks of 256 values in pieces of 16 or 32, each with a small integer
- * as its scale (and another as its minimum) of two halves that the block shares.
+ * super_blocks.c: blocks of 256 values in groups of 16 or 32, each with a small integer as its scale
+ * (and another as its minimum) in units of two halves of the block.
  *
- * First each piece is given the scale that it would like best; the block's halves are
- * chosen so that the largest of them can be said.  Then, in turns, each piece takes the
- * integers near its wish that leave the least error, and the halves are fitted anew to all
- * pieces at once.
+ * First each group gets its best scale; the block's halves are chosen so that the largest scale is
+ * representable.  Then two steps alternate: each group takes the integers near its best scale with
+ * the least error, and the halves are fitted again to all groups.
  */
 #include "model/quantize/quantize_private.h"
 
@@ -36,8 +35,8 @@ static void init(struct super *s, const float *x, int piece)
 	}
 }
 
-/* The half nearest to f; one that is no smaller where halves are coarse, so that the largest
- * scale remains one that can be said. */
+/* The half nearest to f; where halves are coarse one that is not smaller, so that the largest scale
+ * is representable. */
 static float reaching_half(float f)
 {
 	float h = ig_half_clamped(f);
@@ -73,7 +72,7 @@ static float choose_scales(struct super *s, const struct ig_grid *g, int top, fl
 	return total;
 }
 
-/* The half that fits the codes and scales as they are. */
+/* The best half for the current codes and scales. */
 static float fit_scale(const struct super *s)
 {
 	double xv = 0, vv = 0;
@@ -98,10 +97,10 @@ static void scales_only(struct super *s, const struct ig_grid *g, int top)
 			most = s->wish[i];
 	}
 	best.error = INFINITY;
-	/* The negative end reaches farther; with few scales the next steps may suit better. */
+	/* The negative end is larger; with few scales the next value may be better. */
 	for (int end = -top; end <= -top + 1; end++) {
 		float d = reaching_half(most / (float)end);
-		for (int turn = 0; turn < 3; turn++) {
+		for (int round = 0; round < 3; round++) {
 			s->error = choose_scales(s, g, top, d);
 			if (s->error < best.error)
 				best = *s;
@@ -144,7 +143,7 @@ static float choose_both(struct super *s, float top, int n_scales, float d, floa
 	return total;
 }
 
-/* x = d v - m k over all pieces; false where the codes don't say both. */
+/* Fit x = d v - m k over all groups; false where the codes don't determine both. */
 static bool fit_both(const struct super *s, float *d, float *m)
 {
 	double vv = 0, vk = 0, kk = 0, xv = 0, xk = 0;
@@ -184,7 +183,7 @@ static void scales_and_mins(struct super *s, float top, int n_scales)
 	best.error = INFINITY;
 	d = reaching_half(most / (float)(n_scales - 1));
 	m = reaching_half(most_min / (float)(n_scales - 1));
-	for (int turn = 0; turn < 4; turn++) {
+	for (int round = 0; round < 4; round++) {
 		s->error = choose_both(s, top, n_scales, d, m);
 		if (s->error >= best.error)
 			break;

@@ -1,10 +1,9 @@
 /*
  * bpe.c: byte-pair merges of one piece.
  *
- * The pair with the lowest rank is merged first, the leftmost of equals, until
- * no neighbours make a pair.  Words are short: up to SHORT symbols the ranks are
- * just searched.  Longer pieces go through a linked list and a heap, so that a
- * megabyte without a space costs n log n.
+ * The pair with the lowest rank is merged first, the leftmost of equals, until no adjacent symbols
+ * form a pair.  Words are short: up to SHORT symbols a linear search finds the lowest rank.  Longer
+ * pieces use a linked list and a heap, so that a megabyte without a space costs n log n.
  */
 #include "model/tokenizer/heap_private.h"
 #include "model/tokenizer/tokenizer_private.h"
@@ -12,7 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define SHORT 48 /* symbols: where searching and the heap cost about the same */
+#define SHORT 48 /* symbols for which search and heap cost about the same */
 #define NO_RANK UINT32_MAX
 
 /* ---- the table ------------------------------------------------------------------ */
@@ -92,12 +91,12 @@ int ig_merges_reserve(struct ig_merge_work *w, size_t n)
 		return 0;
 	if (n > INT32_MAX / 2)
 		return -ENOMEM;
-	n = n < SHORT ? 2 * SHORT : n + n / 4; /* so that a few pieces make it grow, not each */
+	n = n < SHORT ? 2 * SHORT : n + n / 4; /* so that it rarely grows */
 	ig_merge_work_finish(w);
 	w->ids = malloc(n * sizeof *w->ids);
 	w->prev = malloc(n * sizeof *w->prev);
 	w->next = malloc(n * sizeof *w->next);
-	/* n - 1 pairs at first; each merge takes one out and puts at most two in. */
+	/* n - 1 pairs at first; each merge removes one and adds at most two. */
 	w->heap = malloc(2 * n * sizeof *w->heap);
 	if (!w->ids || !w->prev || !w->next || !w->heap) {
 		ig_merge_work_finish(w);
@@ -107,7 +106,7 @@ int ig_merges_reserve(struct ig_merge_work *w, size_t n)
 	return 0;
 }
 
-/* Few symbols: their ranks in a row, the lowest searched for each merge. */
+/* Few symbols: an array of ranks, searched for the lowest at each merge. */
 static size_t merge_short(const struct ig_merges *m, int32_t *ids, size_t n)
 {
 	uint32_t ranks[SHORT]; /* [i]: of ids[i] and ids[i + 1] */
@@ -134,8 +133,8 @@ static size_t merge_short(const struct ig_merges *m, int32_t *ids, size_t n)
 	return n;
 }
 
-/* The heap holds rank << 32 | place, so the smallest is the lowest rank and, of
- * equals, the leftmost. */
+/* The heap holds rank << 32 | position: the smallest is the lowest rank and, of equals, the
+ * leftmost. */
 static void push_pair(const struct ig_merges *m, struct ig_merge_work *w, size_t *n_heap,
 		      int32_t left)
 {
@@ -164,7 +163,7 @@ static size_t merge_long(const struct ig_merges *m, struct ig_merge_work *w, siz
 		const struct ig_merge *e = &m->list[top >> 32];
 		int32_t left = (int32_t)(uint32_t)top, right = w->next[left];
 
-		/* Either may have gone into another merge since the pair was seen. */
+		/* Either symbol may have been merged since the pair was pushed. */
 		if (w->ids[left] != e->left || right < 0 || w->ids[right] != e->right)
 			continue;
 		w->ids[left] = e->result;

@@ -1,10 +1,10 @@
 /*
- * build.c: what every reader of a vocabulary fills a tokenizer with: tokens with
- * their types, then merges.  The file's spelling of bytes and spaces is undone here.
+ * build.c: builds a tokenizer for the readers of all formats: tokens with their types, then merges.
+ * Converts the file's spelling of bytes and spaces to plain bytes.
  *
- * Owns the tokenizer until it is finished.  Opening is on the way of the daemon's start,
- * so it does one pass over the tokens and one over the merges.  A merge's result is nearly
- * always the token after the one before it, which saves a look-up.
+ * Owns the tokenizer until it is finished.  The daemon's start waits for it, so it does one pass
+ * over the tokens and one over the merges.  A merge's result is nearly always the token after the
+ * previous result, which saves a look-up.
  */
 #include "model/tokenizer/tokenizer_private.h"
 
@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of a token of SentencePiece's, which by default has 16 characters at most: what
- * a character of a text costs grows with it. */
+/* Bytes of a SentencePiece token, which by default has at most 16 characters: the cost of a
+ * character of a text grows with it. */
 #define MAX_PIECE 1024
 
 static const char *const turn_texts[] = {
@@ -37,8 +37,8 @@ static const char *const turn_texts[] = {
 
 /* ---- the byte alphabet ---------------------------------------------------------- */
 
-/* GPT-2's: printable Latin-1 characters stand for themselves, the other bytes in
- * ascending order for U+0100 and on. */
+/* GPT-2's: printable Latin-1 characters stand for their own byte, U+0100 and on for the other
+ * bytes in ascending order. */
 static void fill_alphabet(uint16_t *alphabet)
 {
 	unsigned next = 0x100;
@@ -51,8 +51,8 @@ static void fill_alphabet(uint16_t *alphabet)
 	}
 }
 
-/* Undo the alphabet: the number of bytes written to out (at most len), or -1 when
- * a character is not of it. */
+/* Decode the alphabet: the number of bytes written to out (at most len), or -1 for a character
+ * that is not in it. */
 static int64_t to_bytes(const uint16_t *alphabet, const char *s, size_t len, char *out)
 {
 	const unsigned char *p = (const unsigned char *)s;
@@ -83,8 +83,7 @@ static int table_init(struct ig_token_table *x, uint32_t n)
 	return x->slots ? 0 : -ENOMEM;
 }
 
-/* Of two tokens with the same bytes the first is the one that text becomes: false for the
- * second. */
+/* Of two tokens with the same bytes, text becomes the first: false for the second. */
 static bool table_add(struct ig_tokenizer *t, int32_t id)
 {
 	uint32_t tag;
@@ -97,7 +96,7 @@ static bool table_add(struct ig_tokenizer *t, int32_t id)
 	return true;
 }
 
-/* ---- begin and end ---------------------------------------------------------------- */
+/* ---- begin and finish ---------------------------------------------------------------- */
 
 int ig_builder_begin(struct ig_builder *b, enum ig_token_model model, uint64_t n, uint64_t n_bytes,
 		     size_t longest)
@@ -124,7 +123,7 @@ int ig_builder_begin(struct ig_builder *b, enum ig_token_model model, uint64_t n
 	if (!t->bytes || !t->starts || !t->kinds || table_init(&t->table, t->n_vocab))
 		return -ENOMEM;
 	t->starts[0] = 0;
-	t->longest = 1; /* we divide by it */
+	t->longest = 1; /* a divisor */
 	for (unsigned i = 0; i < 256; i++)
 		t->merges.byte_ids[i] = -1;
 	return 0;
@@ -170,7 +169,7 @@ static int64_t to_spaces(const char *s, size_t len, char *out)
 	char *start = out;
 
 	for (size_t i = 0; i < len;) {
-		bool mark = len - i >= 3 && !memcmp(s + i, "\xe2\x96\x81", 3);
+		bool mark = ig_is_space_mark(s + i, len - i);
 		*out++ = mark ? ' ' : s[i];
 		i += mark ? 3 : 1;
 	}
@@ -198,7 +197,7 @@ bool ig_is_turn_marker(const char *s, size_t len)
 	return false;
 }
 
-/* A byte's token is found by its byte, not by its name. */
+/* A byte's token is looked up by its byte, not by its name. */
 static int take_byte(struct ig_builder *b, uint64_t i, int byte)
 {
 	struct ig_tokenizer *t = b->t;
@@ -249,7 +248,7 @@ int ig_builder_token(struct ig_builder *b, uint64_t i, int32_t type, const char 
 			      pieces && type == IG_TYPE_UNUSED ? IG_TOKEN_UNUSED :
 								 IG_TOKEN_PLAIN;
 		n = pieces ? to_spaces(s, len, out) : to_bytes(b->alphabet, s, len, out);
-		/* SentencePiece's text never has a space as such. */
+		/* SentencePiece's tokens never contain a plain space. */
 		reachable = n > 0 && !(pieces && memchr(s, ' ', len));
 	}
 	if (n < 0) { /* its name is its text: special, or not in the byte alphabet */
@@ -269,20 +268,11 @@ int ig_builder_token(struct ig_builder *b, uint64_t i, int32_t type, const char 
 	return 0;
 }
 
-/* A token with a space after something else: words can't be merged alone. */
-static bool crosses_words(const char *p, size_t len)
-{
-	for (size_t i = 1; i < len; i++)
-		if (p[i] == ' ' && p[i - 1] != ' ')
-			return true;
-	return false;
-}
-
 void ig_builder_tokens_end(struct ig_builder *b)
 {
 	struct ig_tokenizer *t = b->t;
 
-	/* The bytes are fewer than the characters that stood for them. */
+	/* There are fewer bytes than characters in the file. */
 	char *smaller = realloc(t->bytes, t->starts[t->n_vocab] ? t->starts[t->n_vocab] : 1);
 	if (smaller)
 		t->bytes = smaller;
@@ -330,7 +320,7 @@ static int bad_merge(struct ig_builder *b, uint64_t i, const char *left, size_t 
 		       text, what);
 }
 
-/* Many a merge has a single byte on one side. */
+/* Many merges have a single byte on one side. */
 static int32_t find_part(const struct ig_tokenizer *t, const char *s, size_t len)
 {
 	return len == 1 && t->model == IG_MODEL_BYTES ? t->merges.byte_ids[(unsigned char)s[0]] :
@@ -363,8 +353,8 @@ int ig_builder_merge(struct ig_builder *b, uint64_t i, const char *left, size_t 
 	    ig_tokenizer_len(t, result) != n || memcmp(t->bytes + t->starts[result], b->scratch, n))
 		result = ig_tokenizer_lookup(t, b->scratch, n);
 	if (id_left < 0 || id_right < 0 || result < 0) {
-		/* Plain text must never become a control token, so a merge that has to do
-		 * with one is left out. */
+		/* Plain text must never become a control token, so a merge that involves one
+		 * is dropped. */
 		const char *p = b->scratch;
 		if ((id_left >= 0 || ig_tokenizer_is_control(t, p, (size_t)len_left)) &&
 		    (id_right >= 0 ||
@@ -372,9 +362,9 @@ int ig_builder_merge(struct ig_builder *b, uint64_t i, const char *left, size_t 
 		    (result >= 0 || ig_tokenizer_is_control(t, p, n)))
 			return 0;
 		return bad_merge(b, i, left, n_left, right, n_right,
-				 "names or makes a token that is not there");
+				 "contains or makes a token that does not exist");
 	}
-	if (crosses_words(b->scratch, n))
+	if (ig_crosses_words(b->scratch, n))
 		t->pairs.cut_words = false;
 	ig_merges_add(&t->merges, id_left, id_right, result);
 	b->last_result = result;

@@ -1,10 +1,8 @@
 /*
- * config.c: see config_private.h; and opening a tokenizer from files
- * beside the weights.
+ * config.c: see config_private.h; also opens a tokenizer from files beside the weights.
  *
- * Of what two files say: tokenizer_config.json counts before special_tokens_map.json, and
- * these before ids in generation_config.json and config.json; every end of a turn that any
- * of them names is one.
+ * Priority: tokenizer_config.json, special_tokens_map.json, then the ids in
+ * generation_config.json and config.json; the end-of-turn tokens of all files count.
  */
 #include "model/tokenizer/config_private.h"
 
@@ -41,7 +39,7 @@ static int read_file(const struct ig_model_files *files, const char *name, json_
 	if (!rc)
 		rc = ig_json_scan_end(&s);
 	if (!rc && !json_is_object(*out))
-		rc = ig_fail(err, -EINVAL, "%s is no object", name);
+		rc = ig_fail(err, -EINVAL, "%s is not an object", name);
 	ig_json_scan_finish(&s);
 	return rc;
 }
@@ -49,22 +47,29 @@ static int read_file(const struct ig_model_files *files, const char *name, json_
 int ig_model_config_read(const struct ig_model_files *files, struct ig_model_config *c,
 			 struct ig_error *err)
 {
-	int rc;
+	const struct {
+		const char *name;
+		json_t **root;
+	} all[] = {
+		{ "tokenizer_config.json", &c->tokenizer },
+		{ "special_tokens_map.json", &c->special },
+		{ "generation_config.json", &c->generation },
+		{ "config.json", &c->config },
+		{ "added_tokens.json", &c->added },
+		{ "chat_template.json", &c->chat },
+	};
+	int rc = 0;
 
 	*c = (struct ig_model_config){ 0 };
-	if ((rc = read_file(files, "tokenizer_config.json", &c->tokenizer, err)) ||
-	    (rc = read_file(files, "special_tokens_map.json", &c->special, err)) ||
-	    (rc = read_file(files, "generation_config.json", &c->generation, err)) ||
-	    (rc = read_file(files, "config.json", &c->config, err)) ||
-	    (rc = read_file(files, "added_tokens.json", &c->added, err)) ||
-	    (rc = read_file(files, "chat_template.json", &c->chat, err)))
-		goto out;
-	rc = files->find(files->ctx, "chat_template.jinja", &c->chat_jinja, &c->n_chat_jinja, err);
+	for (size_t i = 0; i < sizeof all / sizeof all[0] && !rc; i++)
+		rc = read_file(files, all[i].name, all[i].root, err);
+	if (!rc)
+		rc = files->find(files->ctx, "chat_template.jinja", &c->chat_jinja,
+				 &c->n_chat_jinja, err);
 	if (rc == -ENOENT) {
 		c->chat_jinja = NULL;
 		rc = 0;
 	}
-out:
 	if (rc)
 		ig_model_config_finish(c);
 	return rc;
@@ -97,7 +102,7 @@ const char *ig_model_config_token(const struct ig_model_config *c, const char *n
 {
 	const json_t *v = token_text(c->tokenizer, name);
 
-	/* That a token is null there says that there is none. */
+	/* A null there means that there is no such token. */
 	if (!v && !json_object_get(c->tokenizer, name))
 		v = token_text(c->special, name);
 	*len = json_string_length(v);
@@ -124,8 +129,8 @@ static int take_ids(const char *file, const json_t *j, const char *name, struct 
 		const json_t *one = json_is_array(v) ? json_array_get(v, i) : v;
 		json_int_t id = json_integer_value(one);
 		if (!json_is_integer(one))
-			return ig_fail(b->err, -EINVAL, "%s: %s is no number", file, name);
-		/* A vocabulary may be padded, and -1 stands for none. */
+			return ig_fail(b->err, -EINVAL, "%s: %s is not a number", file, name);
+		/* A vocabulary may be padded, and -1 means none. */
 		if (id >= 0 && id < (json_int_t)b->t->n_vocab)
 			take(b, (int32_t)id);
 	}
@@ -166,7 +171,7 @@ int ig_model_config_apply(const struct ig_model_config *c, struct ig_builder *b)
 		if ((rc = take_ids(files[i].file, files[i].j, "bos_token_id", b, take_bos)) ||
 		    (rc = take_ids(files[i].file, files[i].j, "eos_token_id", b, take_end)))
 			return rc;
-	if (!b->t->n_ends) /* nobody says */
+	if (!b->t->n_ends) /* no file names one */
 		ig_builder_end(b, ig_tokenizer_find_special(b->t, "</s>"));
 	if (json_is_boolean(add))
 		b->t->add_bos = json_is_true(add);
@@ -198,17 +203,17 @@ int ig_model_config_added(const struct ig_model_config *c, struct ig_added_token
 			  size_t *n_out, struct ig_error *err)
 {
 	const json_t *decoder = json_object_get(c->tokenizer, "added_tokens_decoder");
-	size_t n = 0, room = json_object_size(decoder) + json_object_size(c->added), kept = 0;
+	size_t n = 0, max = json_object_size(decoder) + json_object_size(c->added), n_unique = 0;
 	struct ig_added_token *list;
 	const char *key;
 	json_t *v;
 
 	*out = NULL;
 	*n_out = 0;
-	if (room > MAX_ADDED)
-		return ig_fail(err, -EINVAL, "%zu added tokens, at most %d are possible", room,
+	if (max > MAX_ADDED)
+		return ig_fail(err, -EINVAL, "%zu added tokens, at most %d are possible", max,
 			       MAX_ADDED);
-	list = calloc(room + 1, sizeof *list);
+	list = calloc(max + 1, sizeof *list);
 	if (!list)
 		return -ENOMEM;
 	json_object_foreach((json_t *)(uintptr_t)decoder, key, v)
@@ -219,7 +224,7 @@ int ig_model_config_added(const struct ig_model_config *c, struct ig_added_token
 			free(list);
 			return ig_fail(err, -EINVAL,
 				       "tokenizer_config.json: added_tokens_decoder: '%.40s' "
-				       "is no id of a token",
+				       "is not the id of a token",
 				       key);
 		}
 		a->text = json_string_value(text);
@@ -233,19 +238,19 @@ int ig_model_config_added(const struct ig_model_config *c, struct ig_added_token
 			free(list);
 			return ig_fail(err, -EINVAL, "added_tokens.json: '%.40s' has no id", key);
 		}
-		/* Which does not say; that a client can't write one is the safe way. */
+		/* This file has no flag; control tokens, which a client can't write, are safe. */
 		*a = (struct ig_added_token){ json_integer_value(v), key, strlen(key), true };
 	}
-	/* What both files have counts once. */
+	/* Drop duplicates. */
 	for (size_t i = 0; i < n; i++) {
 		char name[24];
 		snprintf(name, sizeof name, "%" PRId64, list[i].id);
 		if (i < json_object_size(decoder) || !json_object_get(decoder, name))
-			list[kept++] = list[i];
+			list[n_unique++] = list[i];
 	}
-	qsort(list, kept, sizeof *list, compare_added);
+	qsort(list, n_unique, sizeof *list, compare_added);
 	*out = list;
-	*n_out = kept;
+	*n_out = n_unique;
 	return 0;
 }
 
@@ -275,7 +280,7 @@ int ig_model_config_templates(const struct ig_model_config *c,
 		return ig_fail(err, -ENOTSUP,
 			       "tokenizer_config.json: chat_template is neither a text nor "
 			       "a list");
-	/* The default one first, wherever it stands. */
+	/* The default one first, wherever it is in the list. */
 	for (int others = 0; others < 2 && !rc; others++) {
 		for (i = 0; i < json_array_size(v) && !rc; i++) {
 			one = json_array_get(v, i);
@@ -297,7 +302,7 @@ int ig_model_config_templates(const struct ig_model_config *c,
 	return rc;
 }
 
-/* The rows of the model's embedding, which may be more than its tokens; 0: not said. */
+/* The rows of the model's embedding, which may be more than its tokens; 0: unknown. */
 static uint64_t vocab_size(const struct ig_model_config *c)
 {
 	const json_t *v = json_object_get(c->config, "vocab_size");
@@ -309,8 +314,7 @@ static uint64_t vocab_size(const struct ig_model_config *c)
 	return n > 0 && n <= IG_MAX_VOCAB ? (uint64_t)n : 0;
 }
 
-/* ---- a tokenizer from files -------------------------------------------------------------------
- */
+/* ---- a tokenizer from files ---------------------------------------------------------------- */
 
 int ig_tokenizer_open_files(const struct ig_model_files *files, bool jit, struct ig_tokenizer **out,
 			    struct ig_error *err)

@@ -1,8 +1,8 @@
 /*
  * detokenizer.c: see detokenizer.h.
  *
- * Tokens end anywhere, also inside a character; its first bytes are held until
- * the rest has come or can't come any more.
+ * A token may end inside a character; its first bytes are held until the rest comes or can't come
+ * any more.
  */
 #include "model/tokenizer/detokenizer.h"
 
@@ -83,7 +83,7 @@ size_t ig_detokenizer_put(struct ig_detokenizer *d, int32_t id, char *buf)
 
 size_t ig_detokenizer_flush(struct ig_detokenizer *d, char *buf)
 {
-	/* What is held is the beginning of one character: one broken sequence. */
+	/* The held bytes are a prefix of one character: one invalid sequence. */
 	size_t n = d->n_held ? replace(buf) : 0;
 
 	d->n_held = 0;

@@ -1,6 +1,6 @@
 /*
- * detokenizer.h: a stream of ids to a stream of text that is always whole UTF-8
- * characters.  One per request; memory of the caller; never allocates.
+ * detokenizer.h: decodes a stream of ids to text, in whole UTF-8 characters.  One for each request,
+ * in the caller's memory; never allocates.
  */
 #pragma once
 
@@ -8,25 +8,25 @@
 
 struct ig_detokenizer {
 	const struct ig_tokenizer *tokenizer;
-	unsigned char held[4]; /* the start of a character that is not whole yet */
+	unsigned char held[4]; /* the first bytes of an incomplete character */
 	unsigned n_held;
 	const int32_t *shown; /* [n_shown] control tokens that are text */
 	unsigned n_shown;
-	bool at_start; /* of a text: the tokenizer's own space is left out */
+	bool at_start; /* of a text: drop the space that the tokenizer adds */
 };
 
 void ig_detokenizer_init(struct ig_detokenizer *d, const struct ig_tokenizer *t);
-/* The next ids are a text from its beginning (call it again after a control token): the
- * space that encode put before it is left out, so that the text comes back.  Without,
- * ids go on where a prompt ended, and a space that begins them is the model's own. */
+/* The next ids are the start of a text (call it again after a control token): the space that
+ * encode adds is dropped, so that the original text results.  Without this call the ids continue
+ * a prompt, and a leading space is the model's own. */
 void ig_detokenizer_begin(struct ig_detokenizer *d);
-/* From now on these control tokens give their text; ids must outlive d. */
+/* From now on the text of these control tokens is emitted; ids must outlive d. */
 void ig_detokenizer_show(struct ig_detokenizer *d, const int32_t *ids, unsigned n);
-/* Write the text that id completes into buf and return its length (0: nothing
- * yet).  Bytes that can't become UTF-8 come out as U+FFFD.  Control tokens that are
- * not shown give nothing.  buf must hold ig_detokenizer_max(t) bytes. */
+/* Write the text that id completes to buf, which holds ig_detokenizer_max(t) bytes; returns its
+ * length (0: nothing yet).  Bytes that can't become UTF-8 are written as U+FFFD.  Control tokens
+ * that are not shown have no text. */
 size_t ig_detokenizer_put(struct ig_detokenizer *d, int32_t id, char *buf);
-/* What is held at the end, as U+FFFD; up to 12 bytes. */
+/* At the end: held bytes as U+FFFD; up to 12 bytes. */
 size_t ig_detokenizer_flush(struct ig_detokenizer *d, char *buf);
-/* The most bytes that one put can write. */
+/* The largest number of bytes that one put writes. */
 size_t ig_detokenizer_max(const struct ig_tokenizer *t);

@@ -15,7 +15,7 @@ struct reading {
 	struct ig_builder *b;
 	const struct ig_checkpoint *g;
 	struct ig_error *err;
-	int32_t *types; /* [n_vocab] as the file has them; NULL: all normal */
+	int32_t *types; /* [n_vocab] of the file; NULL: all normal */
 	size_t longest;
 	uint64_t n_bytes;	/* of all tokens' texts in the file */
 	struct ig_error inside; /* of a callback */
@@ -27,7 +27,7 @@ static int count_token(void *ctx, uint64_t i, const char *s, size_t len)
 {
 	struct reading *r = ctx;
 
-	r->n_bytes += len; /* no more than the file's size */
+	r->n_bytes += len; /* at most the file's size */
 	if (len > r->longest)
 		r->longest = len;
 	return 0;
@@ -66,7 +66,7 @@ static int read_types(struct reading *r, uint64_t n)
 	return rc;
 }
 
-/* What a callback of ours found wrong, or what the file's reader did. */
+/* The error of a callback in this file, or of the file's reader. */
 static int of_callback(struct reading *r, int rc)
 {
 	if (rc == -EINVAL && r->inside.code)
@@ -130,7 +130,7 @@ static int read_merges(struct reading *r)
 
 /* ---- options -------------------------------------------------------------------------- */
 
-/* An id from the file; *id stays -1 when it has none. */
+/* An id from the file; *id is -1 if there is none. */
 static int read_id(struct reading *r, const char *key, int32_t *id)
 {
 	uint32_t v;
@@ -168,7 +168,7 @@ static int read_ends(struct reading *r)
 	return 0;
 }
 
-/* *flag stays as it is when the file has none. */
+/* *flag does not change if the file has none. */
 static int read_flag(struct reading *r, const char *key, bool *flag)
 {
 	int rc = ig_checkpoint_bool(r->g, key, flag, r->err);
@@ -176,7 +176,7 @@ static int read_flag(struct reading *r, const char *key, bool *flag)
 	return rc == -ENOENT ? 0 : rc;
 }
 
-/* Finite numbers, as many as tokens, the caller's. */
+/* Finite numbers, one for each token; the caller's. */
 static int read_scores(struct reading *r, double **out)
 {
 	static const char key[] = "tokenizer.ggml.scores";
@@ -223,7 +223,7 @@ static int read_charsmap(struct reading *r)
 	bytes = malloc(n);
 	rc = wide && bytes ? ig_checkpoint_array_i32(r->g, key, wide, n, r->err) : -ENOMEM;
 	for (uint64_t i = 0; i < n && !rc; i++)
-		bytes[i] = (unsigned char)wide[i]; /* some files have it as signed bytes */
+		bytes[i] = (unsigned char)wide[i]; /* signed bytes in some files */
 	if (!rc)
 		rc = ig_normalizer_create(&r->b->t->normalizer);
 	if (!rc)
@@ -256,7 +256,7 @@ static int read_pieces(struct reading *r)
 	return rc ? rc : ig_spm_create(t, &options, scores, &t->spm);
 }
 
-/* ---- all of it -------------------------------------------------------------------------- */
+/* ---- the whole -------------------------------------------------------------------------- */
 
 static int read_model(struct reading *r, enum ig_token_model *model)
 {
@@ -275,7 +275,7 @@ static int read_model(struct reading *r, enum ig_token_model *model)
 	else
 		return ig_fail(
 			r->err, -ENOTSUP,
-			"tokenizer.ggml.model is '%.*s'; Ingot knows 'gpt2' (byte-level BPE), "
+			"tokenizer.ggml.model is '%.*s'; Ingot supports 'gpt2' (byte-level BPE), "
 			"'llama' (SentencePiece BPE) and 't5' (SentencePiece unigram)",
 			len < 64 ? (int)len : 64, s);
 	return 0;

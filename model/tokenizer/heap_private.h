@@ -1,4 +1,4 @@
-/* heap_private.h: a heap of numbers, the smallest first; room for them is the caller's. */
+/* heap_private.h: a heap of numbers, the smallest first, in the caller's memory. */
 #pragma once
 
 #include <stddef.h>

@@ -2,12 +2,11 @@
  * json.c: a tokenizer from Hugging Face's tokenizer.json: BPE over bytes, BPE over
  * characters, and Unigram.
  *
- * The two long lists, the vocabulary and the merges, are read where they lie
- * (json_scan.c); the rest is small and goes through jansson (steps.c).  What the
- * file says about truncation and padding is its user's business, not a text's.
+ * The two long lists, the vocabulary and the merges, are read in place (json_scan.c); the rest is
+ * small and read with jansson (steps.c).  Truncation and padding are ignored.
  *
- * Where Hugging Face's own library and SentencePiece part, the model's training counts:
- * special tokens are found in a text as it comes, also those that the file calls
+ * Where Hugging Face's library and SentencePiece differ, the tokenizer of the model's training is
+ * followed: special tokens are found in the original text, also those that the file calls
  * "normalized"; a Precompiled normalizer replaces as SentencePiece does.
  */
 #include "base/json.h"
@@ -32,7 +31,7 @@ struct entry {
 struct text { /* of one id */
 	const char *s;
 	uint32_t len;
-	uint8_t type; /* IG_TYPE_…; 0: no token has the id */
+	uint8_t type; /* IG_TYPE_…; 0: no token with this id */
 };
 
 struct added {
@@ -72,16 +71,12 @@ static bool is(const char *key, size_t len, const char *name)
 	return strlen(name) == len && !memcmp(key, name, len);
 }
 
-/* Of a key that comes twice the second is refused. */
-static int take_json(struct ig_json_scan *s, json_t **out)
-{
-	return *out ? ig_json_scan_bad(s, "a key for the second time") : ig_json_scan_json(s, out);
-}
+static int duplicate(struct ig_json_scan *s) { return ig_json_scan_bad(s, "a duplicate key"); }
 
 static int take_long(struct ig_json_scan *s, bool *has, struct ig_json_scan *out)
 {
 	if (*has)
-		return ig_json_scan_bad(s, "a key for the second time");
+		return duplicate(s);
 	*has = true;
 	return ig_json_scan_skip(s, out);
 }
@@ -93,12 +88,12 @@ static int set_option(struct ig_json_scan *s, struct reading *r, const char *key
 	int rc;
 
 	if (len >= sizeof name || memchr(key, 0, len))
-		return ig_fail(r->err, -ENOTSUP, "%s: the model's setting '%.60s' is not known",
+		return ig_fail(r->err, -ENOTSUP, "%s: the model's setting '%.60s' is not supported",
 			       r->name, key);
 	memcpy(name, key, len);
 	name[len] = 0;
 	if (json_object_get(r->options, name))
-		return ig_json_scan_bad(s, "a key for the second time");
+		return duplicate(s);
 	rc = ig_json_scan_json(s, &v);
 	if (!rc && json_object_set_new(r->options, name, v))
 		rc = -ENOMEM;
@@ -120,20 +115,25 @@ static int take_key(void *ctx, struct ig_json_scan *s, const char *key, size_t l
 {
 	struct reading *r = ctx;
 
-	if (is(key, len, "added_tokens"))
-		return take_json(s, &r->added_json);
-	if (is(key, len, "normalizer"))
-		return take_json(s, &r->normalizer);
-	if (is(key, len, "pre_tokenizer"))
-		return take_json(s, &r->pre_tokenizer);
-	if (is(key, len, "post_processor"))
-		return take_json(s, &r->post_processor);
-	if (is(key, len, "decoder"))
-		return take_json(s, &r->decoder);
+	const struct {
+		const char *name;
+		json_t **value;
+	} parts[] = {
+		{ "added_tokens", &r->added_json },
+		{ "normalizer", &r->normalizer },
+		{ "pre_tokenizer", &r->pre_tokenizer },
+		{ "post_processor", &r->post_processor },
+		{ "decoder", &r->decoder },
+	};
+
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+		if (is(key, len, parts[i].name))
+			return *parts[i].value ? duplicate(s) :
+						 ig_json_scan_json(s, parts[i].value);
 	if (!is(key, len, "model"))
 		return ig_json_scan_skip(s, NULL); /* version, truncation, padding */
 	if (r->has_model)
-		return ig_json_scan_bad(s, "a key for the second time");
+		return duplicate(s);
 	r->has_model = true;
 	return ig_json_scan_object(s, take_model_key, r);
 }
@@ -145,8 +145,7 @@ static bool flag(const struct reading *r, const char *name)
 	return json_is_true(json_object_get(r->options, name));
 }
 
-/* Settings that change ids, and that are not known here, must have the value that changes
- * nothing. */
+/* Settings that change ids and are not supported must have the value that changes nothing. */
 static int check_options(struct reading *r, bool unigram)
 {
 	static const struct {
@@ -184,8 +183,8 @@ static int check_options(struct reading *r, bool unigram)
 		}
 		if (!good)
 			return ig_fail(r->err, -ENOTSUP,
-				       "%s: the model's setting '%.60s' is not known, or "
-				       "has a value that is not",
+				       "%s: the model's setting '%.60s' or its value is "
+				       "not supported",
 				       r->name, name);
 	}
 	return 0;
@@ -204,7 +203,7 @@ static int read_type(struct reading *r, bool *unigram)
 	else if (type ? strcmp(type, "BPE") : !r->has_merges || v)
 		/* Old files of BPE have no type. */
 		return ig_fail(r->err, -ENOTSUP,
-			       "%s: the model is of type '%.60s'; Ingot knows 'BPE' "
+			       "%s: the model is of type '%.60s'; Ingot supports 'BPE' "
 			       "and 'Unigram'",
 			       r->name, type ? type : "");
 	if (*unigram == r->has_merges)
@@ -264,7 +263,7 @@ static int take_piece(void *ctx, struct ig_json_scan *s, uint64_t i)
 	int rc = ig_json_scan_array(s, take_part_of_piece, &p);
 
 	if (!rc && p.n != 2)
-		rc = ig_json_scan_bad(s, "no piece and score");
+		rc = ig_json_scan_bad(s, "not a piece and its score");
 	return rc ? rc : add_entry(ctx, p.text[0], p.len[0], (int64_t)i, p.score);
 }
 
@@ -280,7 +279,7 @@ static int read_added(struct reading *r)
 	if (!r->added_json || json_is_null(r->added_json))
 		return 0;
 	if (!json_is_array(r->added_json) || json_array_size(r->added_json) > MAX_ADDED)
-		return fail(r, -EINVAL, "added_tokens is no list, or too long a one");
+		return fail(r, -EINVAL, "added_tokens is not a list, or is too long");
 	r->added = calloc(json_array_size(r->added_json) + 1, sizeof *r->added);
 	if (!r->added)
 		return -ENOMEM;
@@ -294,7 +293,8 @@ static int read_added(struct reading *r)
 		if (!json_is_string(content) || !json_is_integer(id) || v < 0 ||
 		    v >= IG_MAX_VOCAB || json_string_length(content) > UINT32_MAX)
 			return ig_fail(r->err, -EINVAL,
-				       "%s: added token %zu has no good content or id", r->name, i);
+				       "%s: added token %zu has no valid content or id", r->name,
+				       i);
 		if (json_is_true(json_object_get(one, "single_word")))
 			return ig_fail(r->err, -ENOTSUP,
 				       "%s: the added token '%.60s' is a single_word", r->name,
@@ -357,7 +357,7 @@ static int place_tokens(struct reading *r, bool pieces)
 		bool known = x->type && x->len == a->text.len && !memcmp(x->s, a->text.s, x->len);
 		if (x->type && !known)
 			return same_id_twice(r, a->id);
-		if (known && x->type == IG_TYPE_UNKNOWN) /* it stays that */
+		if (known && x->type == IG_TYPE_UNKNOWN)
 			continue;
 		*x = a->text;
 		x->type = a->special ? IG_TYPE_CONTROL : known ? IG_TYPE_USER_PIECE : IG_TYPE_ADDED;
@@ -384,7 +384,7 @@ static int build_tokens(struct reading *r, enum ig_token_model model)
 	if (rc)
 		return rc;
 	if (r->b->twice >= 0)
-		return ig_fail(r->err, -EINVAL, "%s: the token '%.*s' is there twice", r->name,
+		return ig_fail(r->err, -EINVAL, "%s: the token '%.*s' is a duplicate", r->name,
 			       r->texts[r->b->twice].len < 60 ? (int)r->texts[r->b->twice].len : 60,
 			       r->texts[r->b->twice].s);
 	ig_builder_tokens_end(r->b);
@@ -393,7 +393,7 @@ static int build_tokens(struct reading *r, enum ig_token_model model)
 
 /* ---- special tokens ---------------------------------------------------------------------- */
 
-/* What a special token is found by in a normalized text: its own text, normalized. */
+/* The text that is searched for in a normalized text: the token's own text, normalized. */
 static int pattern_of(struct reading *r, const struct added *a, struct ig_normal_work *w,
 		      struct ig_strbuf *out)
 {
@@ -482,7 +482,7 @@ static int take_merge(void *ctx, struct ig_json_scan *s, uint64_t i)
 	if (ig_json_scan_peek(s) == '[') {
 		rc = ig_json_scan_array(s, take_side, &p);
 		if (!rc && p.n != 2)
-			rc = ig_json_scan_bad(s, "no pair of tokens");
+			rc = ig_json_scan_bad(s, "not a pair of tokens");
 	} else {
 		rc = ig_json_scan_string(s, &p.text[0], &p.len[0]);
 		space = rc ? NULL : memchr(p.text[0], ' ', p.len[0]);
@@ -508,9 +508,9 @@ static int build_merges(struct reading *r)
 	return rc ? rc : ig_json_scan_array(&r->merges, take_merge, r);
 }
 
-/* ---- what each kind of model has of its own ----------------------------------------------- */
+/* ---- the kinds of models ----------------------------------------------- */
 
-/* Without all of them some characters would become bytes and others unknown. */
+/* All 256 byte tokens must exist: else some characters would become bytes and others unknown. */
 static int check_fallback(struct reading *r)
 {
 	const struct ig_merges *m = &r->b->t->merges;
@@ -569,12 +569,12 @@ static int finish_unigram(struct reading *r)
 	if (rc)
 		return rc;
 	if (r->unknown_id >= (int64_t)r->n_entries)
-		return fail(r, -EINVAL, "unk_id is no token's");
+		return fail(r, -EINVAL, "unk_id is not the id of a token");
 	options.unknown = (int32_t)r->unknown_id;
 	scores = malloc(t->n_vocab * sizeof *scores);
 	if (!scores)
 		return -ENOMEM;
-	/* Of an id without a score one that is not the lowest. */
+	/* An id without a score gets one that is not the lowest. */
 	for (size_t i = 0; i < t->n_vocab; i++)
 		scores[i] = r->n_entries ? r->entries[0].score : 0;
 	for (size_t i = 0; i < r->n_entries; i++)
@@ -582,7 +582,7 @@ static int finish_unigram(struct reading *r)
 	return ig_spm_create(t, &options, scores, &t->spm);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------ */
+/* ---- the whole ------------------------------------------------------------------------------ */
 
 static int read_steps(struct reading *r, struct ig_tokenizer *into, struct ig_steps *steps)
 {
@@ -596,7 +596,7 @@ static int read_steps(struct reading *r, struct ig_tokenizer *into, struct ig_st
 	return rc;
 }
 
-/* Into the builder's tokenizer, from one that was made before there was such. */
+/* Move to the builder's tokenizer from one that was filled before it existed. */
 static void move_steps(struct ig_tokenizer *to, struct ig_tokenizer *from)
 {
 	to->normalizer = from->normalizer;
@@ -649,7 +649,7 @@ static int build(struct reading *r)
 	if ((rc = set_specials(r)) || (!unigram && (rc = build_merges(r))))
 		return rc;
 	if (steps.bos >= (int64_t)r->n_ids)
-		return fail(r, -EINVAL, "the post_processor names a token that is not there");
+		return fail(r, -EINVAL, "the post_processor refers to a token that does not exist");
 	t->bos = (int32_t)steps.bos;
 	t->add_bos = steps.bos >= 0;
 	return unigram		       ? finish_unigram(r) :

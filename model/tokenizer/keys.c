@@ -1,11 +1,10 @@
 /*
  * keys.c: see keys.h.
  *
- * GGUF names the way in which a text is cut before its pieces are merged, where
- * tokenizer.json spells it out: each name that is known is tried until one gives the same
- * ids.  Merges between characters become the scores of what they make.  Whatever was
- * chosen, the keys are read back as from any file and must give the same ids, so a
- * vocabulary that can't be said in keys is refused and never changed silently.
+ * GGUF has a name for the way in which a text is split, where tokenizer.json has expressions: each
+ * known name is tried until one gives the same ids.  Merges between characters become the scores
+ * of their results.  In every case the keys are read back as from a file and must give the same
+ * ids, so a vocabulary that keys can't express is refused, never changed silently.
  */
 #include "model/tokenizer/keys.h"
 
@@ -30,7 +29,7 @@ struct making {
 	struct ig_error *err;
 };
 
-/* ---- keys as a file has them -------------------------------------------------------------- */
+/* ---- keys in the file's format -------------------------------------------------------------- */
 
 static void put_text(struct ig_strbuf *b, const char *s, size_t len)
 {
@@ -61,7 +60,7 @@ static void put_bool(struct making *m, const char *key, bool v)
 	ig_strbuf_add(&m->b, &byte, 1);
 }
 
-/* Nothing for -1. */
+/* No key for -1. */
 static void put_id(struct making *m, const char *key, int32_t id)
 {
 	if (id < 0)
@@ -90,7 +89,7 @@ static void spell_bytes(struct ig_strbuf *out, const char *s, size_t len)
 		bool printable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
 		if (printable) {
 			c = byte;
-		} else { /* the others stand in their order from U+0100 on */
+		} else { /* the others in ascending order from U+0100 on */
 			for (unsigned b = 0; b < byte; b++)
 				c += !((b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b != 0xad));
 		}
@@ -144,7 +143,7 @@ static void spell(struct ig_strbuf *out, const struct ig_tokenizer *t, uint32_t 
 		spell_spaces(out, s, len);
 }
 
-/* Text that was spelled, which is then empty again. */
+/* Append a spelled text as a string, and empty it. */
 static void put_spelled(struct making *m, struct ig_strbuf *text)
 {
 	m->b.failed = m->b.failed || !ig_strbuf_ok(text);
@@ -187,7 +186,7 @@ static void put_merges(struct making *m)
 	ig_strbuf_finish(&text);
 }
 
-/* What is merged first has the highest score. */
+/* The first merge has the highest score. */
 static int put_scores(struct making *m)
 {
 	const struct ig_tokenizer *t = m->t;
@@ -208,14 +207,14 @@ static int put_scores(struct making *m)
 	return 0;
 }
 
-/* ---- what else there is ---------------------------------------------------------------------- */
+/* ---- other keys ---------------------------------------------------------------------- */
 
 static int32_t named(const struct making *m, const char *name)
 {
 	size_t len;
 	const char *s = ig_model_config_token(m->config, name, &len);
 
-	/* cut short by a NUL it would be another token */
+	/* truncated at a NUL it would be another token */
 	return s && strlen(s) == len ? ig_tokenizer_find_special(m->t, s) : -1;
 }
 
@@ -280,11 +279,10 @@ static int put_templates(struct making *m)
 	return 0;
 }
 
-/* ---- the same ids -----------------------------------------------------------------------------
- */
+/* ---- comparing ids -------------------------------------------------------------------------- */
 
-/* What ways to cut a text differ in: letters of scripts, digits, marks, spaces, ends of lines,
- * contractions, characters that could be composed, bytes that are none. */
+/* A text on which splitters differ: letters of scripts, digits, marks, spaces, line ends,
+ * contractions, characters that can be composed, invalid bytes. */
 static const char probe[] =
 	"Hello World, HELLOWorld don't DON'T I'll we'Re 1 12 123 1234 12345 1234567 3.14159 "
 	"x2y33z  two   three    \t\ttab \n\n\nlines\r\n\r\n  indented\n    more\n"
@@ -299,7 +297,7 @@ static const char probe[] =
 	"\xe2\x80\x93\xe2\x80\x94\xe2\x80\xa6 \xff\xfe\x80 (\"quoted\") 'single' `code`\n"
 	"word/word\\word !abc ,abc .abc 's 'S 'll  end   ";
 
-/* All tokens one after the other, and the text above. */
+/* The text above, and all tokens one after the other. */
 static char *probe_text(const struct ig_tokenizer *t, size_t *len)
 {
 	size_t n = t->starts[t->n_vocab] < PROBE_BYTES ? t->starts[t->n_vocab] : PROBE_BYTES;
@@ -343,7 +341,7 @@ static bool same_marks(const struct ig_tokenizer *a, const struct ig_tokenizer *
 	return true;
 }
 
-/* Read the keys back as from a file: 1 when they say what the tokenizer says, 0 when not. */
+/* Read the keys back as from a file: 1 if they give the same ids, 0 if not. */
 static int check(struct making *m, struct ig_tokenizer_keys *out)
 {
 	const struct ig_tokenizer *of = m->t;
@@ -381,8 +379,7 @@ out:
 	return rc;
 }
 
-/* ---- the three kinds ---------------------------------------------------------------------------
- */
+/* ---- the three kinds ------------------------------------------------------------------------ */
 
 static void begin(struct making *m)
 {
@@ -394,12 +391,13 @@ static void begin(struct making *m)
 
 static int refuse(struct making *m, const char *what)
 {
-	return ig_fail(m->err, -ENOTSUP, "its tokenizer can't be said in a GGUF file: %s", what);
+	return ig_fail(m->err, -ENOTSUP, "its tokenizer can't be expressed in a GGUF file: %s",
+		       what);
 }
 
 static int make_bytes(struct making *m, struct ig_tokenizer_keys *out)
 {
-	/* Names that mean the same stand once, the one that is most in use. */
+	/* Of names with the same meaning, the most common one. */
 	static const char *const names[] = {
 		"gpt-2",  "llama-bpe", "qwen2",	      "deepseek-r1-qwen", "smollm",  "tekken",
 		"gpt-4o", "olmo",      "deepseek-v3", "deepseek-coder",	  "default", NULL,
@@ -423,7 +421,7 @@ static int make_bytes(struct making *m, struct ig_tokenizer_keys *out)
 		if (rc)
 			return rc < 0 ? rc : 0;
 	}
-	return refuse(m, "it cuts texts in a way that has no name there");
+	return refuse(m, "its splitting of texts has no name there");
 }
 
 static int make_scores(struct making *m, struct ig_tokenizer_keys *out)
@@ -456,20 +454,14 @@ static int make_scores(struct making *m, struct ig_tokenizer_keys *out)
 	return refuse(m, "its merges don't follow from scores");
 }
 
-/* ---- all of it
- * ----------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
-static int find_sibling(void *ctx, const char *name, const char **data, size_t *len,
-			struct ig_error *err)
-{
-	return ig_checkpoint_sibling(ctx, name, data, len, err);
-}
-
-/* SentencePiece's own file has the scores that tokenizer.json has not. */
+/* SentencePiece's own file has the scores, which tokenizer.json lacks. */
 static int find_but_json(void *ctx, const char *name, const char **data, size_t *len,
 			 struct ig_error *err)
 {
-	return strcmp(name, "tokenizer.json") ? find_sibling(ctx, name, data, len, err) : -ENOENT;
+	return strcmp(name, "tokenizer.json") ? ig_checkpoint_sibling(ctx, name, data, len, err) :
+						-ENOENT;
 }
 
 static int make_pairs(struct making *m, struct ig_tokenizer_keys *out)
@@ -479,7 +471,7 @@ static int make_pairs(struct making *m, struct ig_tokenizer_keys *out)
 	struct ig_error ignored = { 0 };
 	int rc = ig_tokenizer_open_files(&files, true, &m->t, &ignored);
 
-	/* It says the same but for oddities of the other library. */
+	/* It gives the same ids except for peculiarities of the other library. */
 	if (rc == 0 && m->t->model == IG_MODEL_SCORES) {
 		rc = same_ids(pairs, m->t, probe, sizeof probe - 1);
 		rc = rc > 0 ? make_scores(m, out) : rc < 0 ? rc : -ENOTSUP;
@@ -499,7 +491,7 @@ static int make_pairs(struct making *m, struct ig_tokenizer_keys *out)
 int ig_tokenizer_keys_make(const struct ig_checkpoint *folder, struct ig_tokenizer_keys *out,
 			   struct ig_error *err)
 {
-	const struct ig_model_files files = { find_sibling, (void *)(uintptr_t)folder };
+	const struct ig_model_files files = ig_model_files_of(folder);
 	struct ig_error inside = { 0 };
 	struct making m = { .g = folder, .err = &inside };
 	struct ig_model_config config;
@@ -521,7 +513,7 @@ int ig_tokenizer_keys_make(const struct ig_checkpoint *folder, struct ig_tokeniz
 		ig_model_config_finish(&config);
 	}
 	if (rc == 0) {
-		out->data = m.b.data; /* which the file points into */
+		out->data = m.b.data; /* the file points into it */
 		ig_strbuf_init(&m.b);
 	} else if (rc == -ENOMEM) {
 		ig_fail(err, rc, "%s: out of memory for the tokenizer's keys",

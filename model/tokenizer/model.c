@@ -1,11 +1,13 @@
 /*
- * model.c: a tokenizer from SentencePiece's own file (tokenizer.model), a message
- * of protocol buffers: pieces, what the trainer was told, what happens to a text before.
+ * model.c: a tokenizer from SentencePiece's own file (tokenizer.model), a protocol buffers message:
+ * pieces, trainer settings, normalizer.
  *
- * The fields' numbers are those of sentencepiece_model.proto.  A setting that would change
- * ids or texts and is not known here is refused by its name.
+ * Field numbers are those of sentencepiece_model.proto.  An unsupported setting that would change
+ * ids or texts is an error with its name.
  */
 #include "model/tokenizer/config_private.h"
+
+#include "model/common.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -35,8 +37,8 @@ struct reading {
 	struct ig_error *err;
 	const unsigned char *begin;
 	struct piece *pieces;
-	size_t n, cap;
-	/* As the file says, or as its format has it where it doesn't. */
+	uint32_t n, cap;
+	/* Of the file, or the format's default. */
 	int64_t model_type, bos, eos;
 	bool byte_fallback, suffix;
 	bool add_space, trim, escape;
@@ -100,7 +102,7 @@ static int walk(struct reading *r, const unsigned char *p, size_t len,
 		const unsigned char *at = p;
 		if (!read_field(&p, end, &f))
 			return ig_fail(r->err, -EINVAL,
-				       "tokenizer.model: byte %zu: no field of a message",
+				       "tokenizer.model: byte %zu: not a field of a message",
 				       (size_t)(at - r->begin));
 		rc = each(r, &f);
 	}
@@ -143,15 +145,10 @@ static int take_piece(struct reading *r, const struct field *f)
 
 static int take_trainer(struct reading *r, const struct field *f)
 {
-	switch (f->number) {
-	case 3:
-	case 24:
-	case 35:
-	case 41:
-	case 42:
-		if (f->wire != VARINT)
-			return wrong_wire(r, "a field of trainer_spec");
-	}
+	if ((f->number == 3 || f->number == 24 || f->number == 35 || f->number == 41 ||
+	     f->number == 42) &&
+	    f->wire != VARINT)
+		return wrong_wire(r, "a field of trainer_spec");
 	switch (f->number) {
 	case 3: r->model_type = (int64_t)f->value; break;
 	case 24: r->suffix = f->value != 0; break;
@@ -187,20 +184,14 @@ static int take_denormalizer(struct reading *r, const struct field *f)
 		       0;
 }
 
-static int add_piece(struct reading *r)
+static int add_piece(struct reading *r, int32_t type)
 {
 	if (r->n == IG_MAX_VOCAB)
 		return ig_fail(r->err, -EINVAL, "tokenizer.model has more than %u pieces",
 			       IG_MAX_VOCAB);
-	if (r->n == r->cap) {
-		size_t cap = r->cap ? 2 * r->cap : 4096;
-		struct piece *p = realloc(r->pieces, cap * sizeof *p);
-		if (!p)
-			return -ENOMEM;
-		r->pieces = p;
-		r->cap = cap;
-	}
-	r->pieces[r->n++] = (struct piece){ .text = "", .type = IG_TYPE_NORMAL };
+	if (!ig_array_grow(&r->pieces, &r->cap, r->n, sizeof *r->pieces))
+		return -ENOMEM;
+	r->pieces[r->n++] = (struct piece){ .text = "", .type = type };
 	return 0;
 }
 
@@ -213,7 +204,9 @@ static int take_message(struct reading *r, const struct field *f)
 	if (f->wire != BYTES)
 		return wrong_wire(r, "a message");
 	switch (f->number) {
-	case 1: return (rc = add_piece(r)) ? rc : walk(r, f->bytes, f->len, take_piece);
+	case 1:
+		return (rc = add_piece(r, IG_TYPE_NORMAL)) ? rc :
+							     walk(r, f->bytes, f->len, take_piece);
 	case 2: return walk(r, f->bytes, f->len, take_trainer);
 	case 3: return walk(r, f->bytes, f->len, take_normalizer);
 	}
@@ -226,7 +219,7 @@ static int check(struct reading *r)
 {
 	if (r->model_type != UNIGRAM && r->model_type != BPE)
 		return ig_fail(r->err, -ENOTSUP,
-			       "tokenizer.model: model_type %" PRId64 "; Ingot knows 1 "
+			       "tokenizer.model: model_type %" PRId64 "; Ingot supports 1 "
 			       "(unigram) and 2 (BPE)",
 			       r->model_type);
 	if (r->suffix)
@@ -241,7 +234,7 @@ static int check(struct reading *r)
 	return 0;
 }
 
-/* Tokens of the other files are found in a text as the pieces of their types are. */
+/* Add the tokens of the other files as control or user-defined pieces. */
 static int add_tokens(struct reading *r, const struct ig_model_config *c)
 {
 	struct ig_added_token *added;
@@ -253,13 +246,10 @@ static int add_tokens(struct reading *r, const struct ig_model_config *c)
 		if (a->id > (int64_t)r->n + (int64_t)n)
 			rc = ig_fail(r->err, -EINVAL,
 				     "the added token '%.40s' has the id %" PRId64 ", "
-				     "tokenizer.model has %zu pieces",
+				     "tokenizer.model has %u pieces",
 				     a->text, a->id, r->n);
-		while (!rc && (int64_t)r->n <= a->id) {
-			rc = add_piece(r);
-			if (!rc)
-				r->pieces[r->n - 1].type = IG_TYPE_UNUSED;
-		}
+		while (!rc && (int64_t)r->n <= a->id)
+			rc = add_piece(r, IG_TYPE_UNUSED);
 		if (rc)
 			break;
 		struct piece *x = &r->pieces[a->id];
@@ -270,11 +260,8 @@ static int add_tokens(struct reading *r, const struct ig_model_config *c)
 		x->type = a->special ? IG_TYPE_CONTROL : IG_TYPE_USER;
 	}
 	free(added);
-	while (!rc && r->n < r->b->pad_to && r->b->pad_to - r->n <= IG_MAX_HOLES) {
-		rc = add_piece(r);
-		if (!rc)
-			r->pieces[r->n - 1].type = IG_TYPE_UNUSED;
-	}
+	while (!rc && r->n < r->b->pad_to && r->b->pad_to - r->n <= IG_MAX_HOLES)
+		rc = add_piece(r, IG_TYPE_UNUSED);
 	return rc;
 }
 

@@ -1,10 +1,10 @@
 /*
- * normalize.c: what changes a text before it is cut: Unicode's normal forms,
- * SentencePiece's table of replacements, replacements by an expression, a text before,
- * white space stripped.  Steps run one after the other, each over the whole text.
+ * normalize.c: changes a text before it is split: Unicode's normal forms, SentencePiece's table of
+ * replacements, other replacements, a prefix, stripped white space.  Steps run one after the
+ * other, each over the whole text.
  *
- * Bytes that are not UTF-8 stay as they are and where they are, whatever the step.  Owns
- * the steps; the two buffers that texts go through are the caller's.
+ * No step changes bytes that are not UTF-8.  Owns the steps; the two work buffers are the
+ * caller's.
  */
 #include "model/tokenizer/tokenizer_private.h"
 #include "base/utf8.h"
@@ -14,19 +14,19 @@
 #include <utf8proc.h>
 
 #define MAX_STEPS 16
-/* Bytes that a text may become: compatibility forms make eleven of one. */
+/* Growth of a text in bytes: compatibility forms make up to eleven of one. */
 #define MAX_GROWTH 16
 #define GROWTH_BASE 4096
 #define MAX_CHARSMAP (16u << 20)
 #define MAX_REPLACEMENT 1024 /* bytes of one entry of such a table */
-#define MAX_PREFIX 256	     /* bytes of what a table replaces */
+#define MAX_PREFIX 256	     /* bytes of a replaced text */
 #define BMP 0x10000
 
 enum kind { FORM, CHARSMAP, REPLACE, PREPEND, STRIP };
 
 struct form {
 	bool compose, compat;
-	uint8_t may_change[BMP / 8]; /* alone, or beside another character */
+	uint8_t may_change[BMP / 8]; /* alone, or next to another character */
 };
 
 struct charsmap {
@@ -58,37 +58,58 @@ struct output {
 	char **text;
 	size_t *cap;
 	size_t len, max;
+	int rc; /* the first error; then put does nothing */
 };
 
-static int put(struct output *o, const char *s, size_t n)
+static void put(struct output *o, const char *s, size_t n)
 {
-	if (n == 0)
-		return 0;
-	if (n > o->max - o->len)
-		return -E2BIG;
+	if (n == 0 || o->rc)
+		return;
+	if (n > o->max - o->len) {
+		o->rc = -E2BIG;
+		return;
+	}
 	if (n > *o->cap - o->len) {
 		size_t cap = *o->cap + *o->cap / 2 + n + 256;
 		char *p = realloc(*o->text, cap);
-		if (!p)
-			return -ENOMEM;
+		if (!p) {
+			o->rc = -ENOMEM;
+			return;
+		}
 		*o->text = p;
 		*o->cap = cap;
 	}
 	memcpy(*o->text + o->len, s, n);
 	o->len += n;
-	return 0;
+}
+
+/* The next step, NULL with an error when there are too many.  It counts from now on, so that
+ * destroy frees it whatever follows. */
+static struct step *add_step(struct ig_normalizer *n, enum kind kind, struct ig_error *err)
+{
+	if (n->n_steps == MAX_STEPS) {
+		ig_fail(err, -ENOTSUP, "more than %d normalizers", MAX_STEPS);
+		return NULL;
+	}
+	n->steps[n->n_steps] = (struct step){ .kind = kind };
+	return &n->steps[n->n_steps++];
+}
+
+static int no_memory(struct ig_error *err)
+{
+	return ig_fail(err, -ENOMEM, "out of memory for the normalizer");
 }
 
 /* ---- normal forms --------------------------------------------------------------------- */
 
-/* utf8proc keeps out[0] if a character has no decomposition. */
-static int decompose(const struct form *f, int32_t c, int32_t *out, int room)
+/* out[0] is c if it has no decomposition. */
+static int decompose(const struct form *f, int32_t c, int32_t *out, int cap)
 {
 	int boundary = 0;
 	utf8proc_option_t options =
 		f->compat ? UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT : UTF8PROC_DECOMPOSE;
 
-	return (int)utf8proc_decompose_char(c, out, room, options, &boundary);
+	return (int)utf8proc_decompose_char(c, out, cap, options, &boundary);
 }
 
 static bool is_mark(int32_t c)
@@ -103,7 +124,7 @@ static bool changes(const struct form *f, int32_t c)
 	int32_t parts[32];
 	int n;
 
-	/* Vowels and finals of Hangul go together with what stands before. */
+	/* Vowels and finals of Hangul compose with the character before them. */
 	if (is_mark(c) || (c >= 0x1160 && c <= 0x11ff) || (c >= 0x16d40 && c <= 0x16d7f))
 		return true;
 	if (c >= 0xac00 && c <= 0xd7a3) /* syllables: their parts compose to them */
@@ -119,26 +140,24 @@ static bool changes(const struct form *f, int32_t c)
 
 int ig_normalizer_add_form(struct ig_normalizer *n, enum ig_normal_form form, struct ig_error *err)
 {
-	struct step *s = &n->steps[n->n_steps];
+	struct step *s = add_step(n, FORM, err);
 	struct form *f;
 
-	if (n->n_steps == MAX_STEPS)
-		return ig_fail(err, -ENOTSUP, "more than %d normalizers", MAX_STEPS);
-	*s = (struct step){ .kind = FORM, .form = calloc(1, sizeof *s->form) };
-	f = s->form;
+	if (!s)
+		return -ENOTSUP;
+	f = s->form = calloc(1, sizeof *f);
 	if (!f)
-		return ig_fail(err, -ENOMEM, "out of memory for the normalizer");
+		return no_memory(err);
 	f->compose = form == IG_NFC || form == IG_NFKC;
 	f->compat = form == IG_NFKC || form == IG_NFKD;
 	for (int32_t c = 0x80; c < BMP; c++) {
-		if (c == 0x3400) /* Han characters have none, and private ones */
+		if (c == 0x3400) /* Han and private-use characters never change */
 			c = 0xa000;
 		if (c == 0xd7a4)
 			c = 0xf900;
 		if (changes(f, c))
 			f->may_change[c >> 3] |= (uint8_t)(1u << (c & 7));
 	}
-	n->n_steps++;
 	return 0;
 }
 
@@ -165,7 +184,7 @@ static int compare_u64(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Marks in the order of their classes, those of one class as they came.  work [n]. */
+/* Stable sort of marks by their combining classes.  work [n]. */
 static void put_in_order(int32_t *c, size_t n, uint64_t *work)
 {
 	for (size_t i = 0; i < n;) {
@@ -217,7 +236,7 @@ static int grow_decomposed(struct decomposed *d, size_t n)
 	return 0;
 }
 
-/* A span that nothing outside of it goes together with. */
+/* A span whose characters compose with none outside of it. */
 static int put_span(const struct form *f, struct output *o, struct decomposed *d, const char *text,
 		    size_t len)
 {
@@ -229,7 +248,7 @@ static int put_span(const struct form *f, struct output *o, struct decomposed *d
 		if (d->cap - n < 32 && (rc = grow_decomposed(d, d->cap + 32)))
 			return rc;
 		int k = decompose(f, c, d->chars + n, 32);
-		if (k <= 0 || k > 32) { /* not that there were such */
+		if (k <= 0 || k > 32) { /* does not happen with utf8proc's tables */
 			d->chars[n] = c;
 			k = 1;
 		}
@@ -239,14 +258,14 @@ static int put_span(const struct form *f, struct output *o, struct decomposed *d
 	if (f->compose)
 		n = (size_t)utf8proc_normalize_utf32(d->chars, (utf8proc_ssize_t)n,
 						     UTF8PROC_COMPOSE | UTF8PROC_STABLE);
-	for (size_t i = 0; i < n && !rc; i++) {
+	for (size_t i = 0; i < n; i++) {
 		char bytes[4];
-		rc = put(o, bytes, ig_utf8_put(bytes, (uint32_t)d->chars[i]));
+		put(o, bytes, ig_utf8_put(bytes, (uint32_t)d->chars[i]));
 	}
-	return rc;
+	return 0;
 }
 
-/* Characters that can't change begin and end spans. */
+/* Spans are delimited by characters that can't change. */
 static int run_form(const struct form *f, const char *text, size_t len, struct output *o)
 {
 	struct decomposed d = { .cap = sizeof d.few / sizeof d.few[0] };
@@ -255,7 +274,7 @@ static int run_form(const struct form *f, const char *text, size_t len, struct o
 
 	d.chars = d.few;
 	d.work = d.few_work;
-	for (size_t i = 0; i < len && !rc; i += used) {
+	for (size_t i = 0; i < len && !rc && !o->rc; i += used) {
 		if ((unsigned char)text[i] < 0x80) {
 			last = i;
 			used = 1;
@@ -263,7 +282,7 @@ static int run_form(const struct form *f, const char *text, size_t len, struct o
 		}
 		int32_t c = read_char(text + i, len - i, &used);
 		if (c < 0 || !may_change(f, c)) {
-			last = c < 0 ? i + 1 : i; /* nothing composes with what is no character */
+			last = c < 0 ? i + 1 : i; /* nothing composes with an invalid byte */
 			continue;
 		}
 		size_t stop = i + used;
@@ -273,9 +292,8 @@ static int run_form(const struct form *f, const char *text, size_t len, struct o
 				break;
 			stop += used;
 		}
-		rc = put(o, text + done, last - done);
-		if (!rc)
-			rc = put_span(f, o, &d, text + last, stop - last);
+		put(o, text + done, last - done);
+		rc = put_span(f, o, &d, text + last, stop - last);
 		done = last = stop;
 		used = stop - i;
 	}
@@ -283,28 +301,24 @@ static int run_form(const struct form *f, const char *text, size_t len, struct o
 		free(d.chars);
 		free(d.work);
 	}
-	return rc ? rc : put(o, text + done, len - done);
+	put(o, text + done, len - done);
+	return rc;
 }
 
 /* ---- SentencePiece's table -------------------------------------------------------------- */
 
-/* The table: bytes of the double array, the array, texts.  A unit of the array has in it
- * where its children begin, its own label, and whether a value hangs on it. */
-int ig_normalizer_add_charsmap(struct ig_normalizer *n, const void *map, size_t len,
-			       struct ig_error *err)
+/* The table: the size in bytes of the double array, the array, texts.  A unit of the array holds
+ * the offset of its children, its label, and whether it has a value. */
+static int check_charsmap(const unsigned char *p, size_t len, size_t *n_trie, struct ig_error *err)
 {
-	struct step *s = &n->steps[n->n_steps];
-	const unsigned char *p = map;
-	size_t n_trie, run = 0;
+	size_t n =
+		len >= 4 ? p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24 : 0;
+	size_t run = 0;
 
-	if (n->n_steps == MAX_STEPS)
-		return ig_fail(err, -ENOTSUP, "more than %d normalizers", MAX_STEPS);
-	n_trie = len >= 4 ? p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24 : 0;
-	if (len > MAX_CHARSMAP || len < 8 || n_trie == 0 || n_trie % 4 || n_trie > len - 4)
+	if (len > MAX_CHARSMAP || len < 8 || n == 0 || n % 4 || n > len - 4)
 		return ig_fail(err, -EINVAL,
-			       "a precompiled_charsmap of %zu bytes whose trie has %zu", len,
-			       n_trie);
-	for (size_t i = 4 + n_trie; i < len; i++) {
+			       "a precompiled_charsmap of %zu bytes whose trie has %zu", len, n);
+	for (size_t i = 4 + n; i < len; i++) {
 		run = p[i] ? run + 1 : 0;
 		if (run > MAX_REPLACEMENT)
 			return ig_fail(err, -EINVAL,
@@ -312,31 +326,44 @@ int ig_normalizer_add_charsmap(struct ig_normalizer *n, const void *map, size_t 
 				       "than %d bytes",
 				       MAX_REPLACEMENT);
 	}
-	if (len > 4 + n_trie && p[len - 1])
+	if (len > 4 + n && p[len - 1])
 		return ig_fail(err, -EINVAL,
 			       "precompiled_charsmap: its last replacement has no end");
-	*s = (struct step){ .kind = CHARSMAP, .map = malloc(len - 4) };
+	*n_trie = n;
+	return 0;
+}
+
+int ig_normalizer_add_charsmap(struct ig_normalizer *n, const void *map, size_t len,
+			       struct ig_error *err)
+{
+	const unsigned char *p = map;
+	size_t n_trie = 0;
+	int rc = n->n_steps < MAX_STEPS ? check_charsmap(p, len, &n_trie, err) : 0;
+	struct step *s = rc ? NULL : add_step(n, CHARSMAP, err);
+
+	if (!s)
+		return rc ? rc : -ENOTSUP;
+	s->map = malloc(len - 4);
 	if (!s->map)
-		return ig_fail(err, -ENOMEM, "out of memory for the normalizer");
+		return no_memory(err);
 	for (size_t i = 0; i < n_trie; i += 4) /* little-endian */
 		((uint32_t *)s->map)[i / 4] = p[4 + i] | (uint32_t)p[5 + i] << 8 |
 					      (uint32_t)p[6 + i] << 16 | (uint32_t)p[7 + i] << 24;
 	memcpy((char *)s->map + n_trie, p + 4 + n_trie, len - 4 - n_trie);
 	s->charsmap = (struct charsmap){ s->map, (uint32_t)(n_trie / 4), (char *)s->map + n_trie,
 					 len - 4 - n_trie };
-	n->n_steps++;
 	return 0;
 }
 
 static uint32_t children(uint32_t unit) { return unit >> 10 << ((unit & 1u << 9) >> 6); }
 
-/* The bytes of the longest prefix that is replaced, and by what; 0: none is. */
+/* Bytes of the longest prefix that is replaced, and its replacement; 0: none. */
 static size_t find_prefix(const struct charsmap *m, const char *text, size_t len, const char **to)
 {
 	uint32_t at = children(m->units[0]);
 	size_t found = 0;
 
-	for (size_t i = 0; i < len && i < MAX_PREFIX; i++) { /* whoever made it may go in circles */
+	for (size_t i = 0; i < len && i < MAX_PREFIX; i++) { /* the trie may have cycles */
 		at ^= (unsigned char)text[i];
 		if (at >= m->n_units)
 			break;
@@ -357,14 +384,13 @@ static size_t find_prefix(const struct charsmap *m, const char *text, size_t len
 	return found;
 }
 
-static int run_charsmap(const struct charsmap *m, const struct ig_tokenizer *t, const char *text,
-			size_t len, struct output *o)
+static void run_charsmap(const struct charsmap *m, const struct ig_tokenizer *t, const char *text,
+			 size_t len, struct output *o)
 {
 	bool user = t->specials.has_user && !t->cuts_user;
 	size_t done = 0;
-	int rc = 0;
 
-	for (size_t i = 0; i < len && !rc;) {
+	for (size_t i = 0; i < len && !o->rc;) {
 		const struct ig_special *x =
 			user ? ig_tokenizer_match(t, &t->specials, text + i, NULL, len - i, false) :
 			       NULL;
@@ -372,22 +398,21 @@ static int run_charsmap(const struct charsmap *m, const struct ig_tokenizer *t, 
 		size_t used = x ? 0 : find_prefix(m, text + i, len - i, &to);
 
 		if (used) {
-			rc = put(o, text + done, i - done);
-			if (!rc)
-				rc = put(o, to, strlen(to));
+			put(o, text + done, i - done);
+			put(o, to, strlen(to));
 			done = i + used;
 		} else if (x) {
 			used = x->len;
-		} else { /* a whole character, or bytes that are none */
+		} else { /* a whole character, or invalid bytes */
 			int n = ig_utf8_check((const unsigned char *)text + i, len - i);
 			used = n > 0 ? (size_t)n : n < 0 ? (size_t)-n : len - i;
 		}
 		i += used;
 	}
-	return rc ? rc : put(o, text + done, len - done);
+	put(o, text + done, len - done);
 }
 
-/* ---- replacements, what stands before, white space ------------------------------------------ */
+/* ---- replacements, a prefix, white space --------------------------------------------------- */
 
 static int copy_text(char **to, size_t *n_to, const char *text, size_t len)
 {
@@ -402,51 +427,37 @@ static int copy_text(char **to, size_t *n_to, const char *text, size_t len)
 int ig_normalizer_add_replace_text(struct ig_normalizer *n, const char *from, size_t n_from,
 				   const char *to, size_t n_to, struct ig_error *err)
 {
-	struct step *s = &n->steps[n->n_steps];
+	struct step *s = add_step(n, REPLACE, err);
 
-	if (n->n_steps == MAX_STEPS)
-		return ig_fail(err, -ENOTSUP, "more than %d normalizers", MAX_STEPS);
-	*s = (struct step){ .kind = REPLACE };
-	n->n_steps++; /* destroy frees what there is */
+	if (!s)
+		return -ENOTSUP;
 	if (copy_text(&s->text, &s->n_text, from, n_from) || copy_text(&s->to, &s->n_to, to, n_to))
-		return ig_fail(err, -ENOMEM, "out of memory for the normalizer");
+		return no_memory(err);
 	return 0;
 }
 
 int ig_normalizer_add_replace(struct ig_normalizer *n, const char *from, const char *to, size_t len,
 			      bool jit, struct ig_error *err)
 {
-	struct step *s = &n->steps[n->n_steps];
-	int rc;
+	struct step *s = add_step(n, REPLACE, err);
+	int rc = s ? ig_regex_compile(from, jit, &s->from, err) : -ENOTSUP;
 
-	if (n->n_steps == MAX_STEPS)
-		return ig_fail(err, -ENOTSUP, "more than %d normalizers", MAX_STEPS);
-	*s = (struct step){ .kind = REPLACE };
-	rc = ig_regex_compile(from, jit, &s->from, err);
-	if (rc)
-		return rc;
-	n->n_steps++; /* destroy frees what there is */
-	return copy_text(&s->to, &s->n_to, to, len) ?
-		       ig_fail(err, -ENOMEM, "out of memory for the normalizer") :
-		       0;
+	return rc ? rc : copy_text(&s->to, &s->n_to, to, len) ? no_memory(err) : 0;
 }
 
-static int run_replace_text(const struct step *s, const char *text, size_t len, struct output *o)
+static void run_replace_text(const struct step *s, const char *text, size_t len, struct output *o)
 {
 	size_t done = 0;
-	int rc = 0;
 
-	while (!rc) {
+	while (!o->rc) {
 		const char *at = memmem(text + done, len - done, s->text, s->n_text);
 		size_t from = at ? (size_t)(at - text) : len;
-		rc = put(o, text + done, from - done);
+		put(o, text + done, from - done);
 		if (!at)
 			break;
-		if (!rc)
-			rc = put(o, s->to, s->n_to);
+		put(o, s->to, s->n_to);
 		done = from + s->n_text;
 	}
-	return rc;
 }
 
 static int run_replace(const struct step *s, const char *text, size_t len, struct output *o)
@@ -454,23 +465,21 @@ static int run_replace(const struct step *s, const char *text, size_t len, struc
 	struct ig_regex_work *w = ig_regex_work_create(len);
 	int rc = w ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < len && !rc;) {
+	for (size_t i = 0; i < len && !rc && !o->rc;) {
 		bool valid;
 		size_t n = ig_utf8_same_kind(text + i, len - i, &valid), done = 0;
-		while (valid && done < n && !rc) {
+		while (valid && done < n && !o->rc) {
 			size_t from, to;
 			int found = ig_regex_find(s->from, w, text + i, n, done, &from, &to);
 			if (found < 0)
 				rc = found;
 			if (found <= 0)
 				break;
-			rc = put(o, text + i + done, from - done);
-			if (!rc)
-				rc = put(o, s->to, s->n_to);
+			put(o, text + i + done, from - done);
+			put(o, s->to, s->n_to);
 			done = to;
 		}
-		if (!rc)
-			rc = put(o, text + i + done, n - done);
+		put(o, text + i + done, n - done);
 		i += n;
 	}
 	ig_regex_work_destroy(w);
@@ -480,22 +489,21 @@ static int run_replace(const struct step *s, const char *text, size_t len, struc
 int ig_normalizer_add_prepend(struct ig_normalizer *n, const char *text, size_t len,
 			      struct ig_error *err)
 {
-	struct step *s = &n->steps[n->n_steps];
+	struct step *s = add_step(n, PREPEND, err);
 
-	if (n->n_steps == MAX_STEPS)
-		return ig_fail(err, -ENOTSUP, "more than %d normalizers", MAX_STEPS);
-	*s = (struct step){ .kind = PREPEND };
-	if (copy_text(&s->to, &s->n_to, text, len))
-		return ig_fail(err, -ENOMEM, "out of memory for the normalizer");
-	n->n_steps++;
-	return 0;
+	if (!s)
+		return -ENOTSUP;
+	return copy_text(&s->to, &s->n_to, text, len) ? no_memory(err) : 0;
 }
 
 int ig_normalizer_add_strip(struct ig_normalizer *n, bool left, bool right, struct ig_error *err)
 {
-	if (n->n_steps == MAX_STEPS)
-		return ig_fail(err, -ENOTSUP, "more than %d normalizers", MAX_STEPS);
-	n->steps[n->n_steps++] = (struct step){ .kind = STRIP, .left = left, .right = right };
+	struct step *s = add_step(n, STRIP, err);
+
+	if (!s)
+		return -ENOTSUP;
+	s->left = left;
+	s->right = right;
 	return 0;
 }
 
@@ -507,7 +515,7 @@ bool ig_normalizer_strips_left(const struct ig_normalizer *n)
 	return false;
 }
 
-static int run_strip(const struct step *s, const char *text, size_t len, struct output *o)
+static void run_strip(const struct step *s, const char *text, size_t len, struct output *o)
 {
 	size_t n;
 
@@ -517,11 +525,10 @@ static int run_strip(const struct step *s, const char *text, size_t len, struct 
 	}
 	while (s->right && (n = ig_space_before(text, len)))
 		len -= n;
-	return put(o, text, len);
+	put(o, text, len);
 }
 
-/* ---- all steps --------------------------------------------------------------------------------
- */
+/* ---- all steps --------------------------------------------------------------------------- */
 
 int ig_normalizer_create(struct ig_normalizer **out)
 {
@@ -550,7 +557,7 @@ void ig_normal_work_finish(struct ig_normal_work *w)
 	*w = (struct ig_normal_work){ 0 };
 }
 
-/* Whether a form can't change a text: none of its bytes is of a character that it might. */
+/* Whether a form can't change a text, by its bytes alone. */
 static bool is_plain(const struct form *f, const char *text, size_t len)
 {
 	/* Characters below U+0300 compose only with later ones. */
@@ -567,12 +574,12 @@ int ig_normalizer_run(const struct ig_normalizer *n, const struct ig_tokenizer *
 {
 	size_t max = len > (SIZE_MAX - GROWTH_BASE) / MAX_GROWTH ? SIZE_MAX :
 								   len * MAX_GROWTH + GROWTH_BASE;
-	unsigned free_one = 0; /* of the two buffers; the other has the text */
+	unsigned free_one = 0; /* index of the buffer that does not hold the text */
 	int rc = 0;
 
 	for (unsigned i = 0; i < n->n_steps && len && !rc; i++) {
 		const struct step *s = &n->steps[i];
-		struct output o = { &w->text[free_one], &w->cap[free_one], 0, max };
+		struct output o = { &w->text[free_one], &w->cap[free_one], 0, max, 0 };
 
 		switch (s->kind) {
 		case FORM:
@@ -580,18 +587,20 @@ int ig_normalizer_run(const struct ig_normalizer *n, const struct ig_tokenizer *
 				continue;
 			rc = run_form(s->form, text, len, &o);
 			break;
-		case CHARSMAP: rc = run_charsmap(&s->charsmap, t, text, len, &o); break;
+		case CHARSMAP: run_charsmap(&s->charsmap, t, text, len, &o); break;
 		case REPLACE:
-			rc = s->from ? run_replace(s, text, len, &o) :
-				       run_replace_text(s, text, len, &o);
+			if (s->from)
+				rc = run_replace(s, text, len, &o);
+			else
+				run_replace_text(s, text, len, &o);
 			break;
 		case PREPEND:
-			rc = put(&o, s->to, s->n_to);
-			if (!rc)
-				rc = put(&o, text, len);
+			put(&o, s->to, s->n_to);
+			put(&o, text, len);
 			break;
-		case STRIP: rc = run_strip(s, text, len, &o); break;
+		case STRIP: run_strip(s, text, len, &o); break;
 		}
+		rc = rc ? rc : o.rc;
 		text = o.len ? w->text[free_one] : "";
 		len = o.len;
 		free_one ^= 1;

@@ -1,10 +1,10 @@
 /*
- * pairs.c: byte-pair encoding whose tokens are characters (Llama 2's, Mistral's
- * and Gemma's tokenizer.json): a piece becomes its characters' tokens, or their bytes', and
- * these are merged by rank (bpe.c).
+ * pairs.c: byte-pair encoding with tokens of characters (tokenizer.json of Llama 2, Mistral and
+ * Gemma): a piece becomes the tokens of its characters, or of their bytes, which are merged by
+ * rank (bpe.c).
  *
- * Where no merge goes on after a letter with a space, words are merged one by one, which
- * keeps them short.  Bytes that are not UTF-8 become those bytes' tokens.
+ * If no merge has a space after another character, words are merged one by one, which keeps them
+ * short.  Bytes that are not UTF-8 become the tokens of those bytes.
  */
 #include "model/tokenizer/tokenizer_private.h"
 #include "base/utf8.h"
@@ -19,9 +19,7 @@ struct run {
 	bool was_unknown;
 };
 
-static bool is_mark(const char *p, size_t n) { return n >= 3 && !memcmp(p, "\xe2\x96\x81", 3); }
-
-/* The ids of one character, at most len of them, or of one byte that is none's. */
+/* The ids, at most len, of one character or of one invalid byte. */
 static size_t char_ids(struct run *r, const char *p, size_t len, int32_t *ids)
 {
 	const struct ig_tokenizer *t = r->t;
@@ -58,18 +56,18 @@ int ig_pairs_encode(const struct ig_tokenizer *t, struct ig_merge_work *w, const
 		    size_t len, size_t max_ids, struct ig_ids *out)
 {
 	struct run r = { .t = t, .w = w, .out = out, .max_ids = max_ids };
-	size_t n = 0, room = max_ids > out->n ? max_ids - out->n : 0;
+	size_t n = 0, left = max_ids > out->n ? max_ids - out->n : 0;
 	bool after_space = true;
 	int rc;
 
-	/* However it is merged: told before memory and time go into it.  A mark of three
-	 * bytes is a space of one. */
-	if (t->merges.byte_ids[0xff] >= 0 && len / 3 / t->longest > room)
+	/* Refuse early a text that has too many ids however it is merged.  A mark of three bytes
+	 * is a space of one. */
+	if (t->merges.byte_ids[0xff] >= 0 && len / 3 / t->longest > left)
 		return -E2BIG;
 	rc = ig_merges_reserve(w, len);
 	for (size_t i = 0; i < len && !rc;) {
 		const char *p = text + i;
-		bool space = *p == ' ' || is_mark(p, len - i);
+		bool space = *p == ' ' || ig_is_space_mark(p, len - i);
 		int c = space ? 1 : ig_utf8_check((const unsigned char *)p, len - i);
 		size_t used = *p == ' ' ? 1 : space ? 3 : c > 0 ? (size_t)c : 1;
 

@@ -1,10 +1,9 @@
 /*
- * regex.c: regular expressions of pre-tokenizers and normalizers: those of
- * tokenizer.json, which are written for Oniguruma, turned to PCRE2's syntax; compiling;
- * and finding a match under limits.
+ * regex.c: regular expressions of pre-tokenizers and normalizers: translation from Oniguruma's
+ * syntax (tokenizer.json) to PCRE2's; compilation; matching under limits.
  *
- * The translation knows what it lets through: whatever could mean something else to the
- * two libraries is refused by name.
+ * The translation accepts only what means the same to both libraries; the rest is an error that
+ * names it.
  *
  * PCRE2 keeps its frames on the heap (and its compiled code on 32 KB of stack), so long
  * texts can't exhaust the stack.
@@ -15,6 +14,7 @@
 #include "base/strbuf.h"
 #include "model/tokenizer/tokenizer_private.h"
 #include "base/utf8.h"
+#include "model/common.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ struct reader {
 	const char *p, *end;
 	struct ig_strbuf *out;
 	struct ig_error *err;
-	unsigned caseless_depth; /* of groups, in the outermost (?i: … ); 0: in none */
+	unsigned caseless_depth; /* depth of the outermost (?i: … ); 0: not in one */
 	unsigned depth;
 };
 
@@ -56,15 +56,7 @@ static int unknown_part(const struct reader *r, const char *from, const char *wh
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-static int hex_digit(char c)
-{
-	return is_digit(c)	    ? c - '0' :
-	       c >= 'a' && c <= 'f' ? c - 'a' + 10 :
-	       c >= 'A' && c <= 'F' ? c - 'A' + 10 :
-				      -1;
-}
-
-/* \xHH, \x{H…} and \uHHHH; p is behind the letter. */
+/* \xHH, \x{H…} and \uHHHH; p is after the letter. */
 static int put_code_point(struct reader *r, const char *from, char letter)
 {
 	uint32_t v = 0;
@@ -75,15 +67,15 @@ static int put_code_point(struct reader *r, const char *from, char letter)
 		r->p++;
 		want = 6;
 	}
-	while (n < want && r->p < r->end && hex_digit(*r->p) >= 0) {
-		v = v << 4 | (uint32_t)hex_digit(*r->p++);
+	while (n < want && r->p < r->end && ig_hex_digit(*r->p) >= 0) {
+		v = v << 4 | (uint32_t)ig_hex_digit(*r->p++);
 		n++;
 	}
 	if (braces ? !n || r->p == r->end || *r->p++ != '}' : n != want)
-		return unknown_part(r, from, "no code point");
+		return unknown_part(r, from, "an invalid code point");
 	/* \x80 to \xff are bytes to Oniguruma. */
 	if (v > 0x10ffff || (v >= 0xd800 && v < 0xe000) || (letter == 'x' && !braces && v >= 0x80))
-		return unknown_part(r, from, "what is no character");
+		return unknown_part(r, from, "an invalid character");
 	ig_strbuf_printf(r->out, "\\x{%x}", (unsigned)v);
 	return 0;
 }
@@ -124,12 +116,12 @@ static int put_property(struct reader *r, const char *from, char letter)
 			return unknown_part(r, from, "an unknown property");
 	if (n == 0 || (n <= 2 && !is_category(name, n)))
 		return unknown_part(r, from, "an unknown property");
-	/* PCRE2 would take a script's extensions as well. */
+	/* Without sc: PCRE2 would include a script's extensions. */
 	ig_strbuf_printf(r->out, "\\%c{%s%.*s}", not? 'P' : 'p', n > 2 ? "sc:" : "", (int)n, name);
 	return 0;
 }
 
-/* What comes after a backslash, which is at from. */
+/* After a backslash, which is at from. */
 static int put_escape(struct reader *r, const char *from, bool in_class)
 {
 	char c;
@@ -163,13 +155,13 @@ static int put_escape(struct reader *r, const char *from, bool in_class)
 	return 0;
 }
 
-/* A character as it stands. */
+/* A literal character. */
 static int put_char(struct reader *r)
 {
 	int n = ig_utf8_check((const unsigned char *)r->p, (size_t)(r->end - r->p));
 
 	if (n <= 0)
-		return unknown_part(r, r->p, "what is not UTF-8");
+		return unknown_part(r, r->p, "invalid UTF-8");
 	if (n == 1)
 		ig_strbuf_printf(r->out, "\\x{%x}", (unsigned)*r->p);
 	else
@@ -215,8 +207,8 @@ static int put_class(struct reader *r)
 	return 0;
 }
 
-/* Of several characters that one folds to, Oniguruma finds that one as well; PCRE2 does
- * not.  These are what such begin with. */
+/* Where one character folds to several, Oniguruma matches it for those several; PCRE2 does not.
+ * Such sequences begin with these letters. */
 static bool folds_together(const char *p, const char *end)
 {
 	char a = (char)(*p | 32), b = end - p >= 2 ? (char)(p[1] | 32) : 0;
@@ -250,7 +242,7 @@ static int put_group(struct reader *r)
 	if (left >= 2 && from[1] == '*')
 		return unknown_part(r, from, "an unknown group");
 	r->p++;
-	ig_strbuf_puts(r->out, "(?:"); /* nothing refers to it */
+	ig_strbuf_puts(r->out, "(?:"); /* there are no back references */
 	return 0;
 }
 
@@ -284,7 +276,7 @@ static int put_repeat(struct reader *r)
 	r->p++;
 	if (low > MAX_REPEAT || (any_high && (high > MAX_REPEAT || high < low)))
 		return unknown_part(r, from, "a repetition that is out of range");
-	/* In Ruby's syntax "+" and "?" behind it are repetitions of their own. */
+	/* In Ruby's syntax "+" and "?" after it are separate repetitions. */
 	if (r->p < r->end && (*r->p == '+' || *r->p == '?' || *r->p == '*' || *r->p == '{'))
 		return unknown_part(r, from, "a repetition of a repetition");
 	if (comma && !any_high)
@@ -307,7 +299,7 @@ static int put_next(struct reader *r)
 		if (r->caseless_depth == r->depth)
 			r->caseless_depth = 0;
 		if (r->depth-- == 0)
-			return unknown_part(r, from, "a bracket too many");
+			return unknown_part(r, from, "an unmatched )");
 		ig_strbuf_puts(r->out, ")");
 		r->p++;
 		return 0;
@@ -315,7 +307,7 @@ static int put_next(struct reader *r)
 	case '+':
 	case '?':
 		ig_strbuf_add(r->out, r->p++, 1);
-		if (r->p < r->end && (*r->p == '+' || *r->p == '?')) /* takes all, or little */
+		if (r->p < r->end && (*r->p == '+' || *r->p == '?')) /* possessive, lazy */
 			ig_strbuf_add(r->out, r->p++, 1);
 		if (r->p < r->end && (*r->p == '*' || *r->p == '+' || *r->p == '?' || *r->p == '{'))
 			return unknown_part(r, from, "a repetition of a repetition");
@@ -331,7 +323,7 @@ static int put_next(struct reader *r)
 	case '^':
 	case '$':
 	case ']':
-	case '}': return unknown_part(r, from, "an unknown sign");
+	case '}': return unknown_part(r, from, "an unsupported character");
 	}
 	if (r->caseless_depth && ((unsigned char)*from >= 0x80 || folds_together(from, r->end)))
 		return unknown_part(r, from, "letters that fold together");
@@ -349,7 +341,7 @@ int ig_regex_translate(const char *s, size_t len, struct ig_strbuf *out, struct 
 	while (r.p < r.end && !rc)
 		rc = put_next(&r);
 	if (!rc && r.depth)
-		rc = unknown_part(&r, s, "a bracket without an end");
+		rc = unknown_part(&r, s, "a group without an end");
 	if (!rc && !ig_strbuf_ok(out))
 		rc = ig_fail(err, -ENOMEM, "out of memory for a regular expression");
 	return rc;
@@ -391,10 +383,10 @@ int ig_regex_compile(const char *pattern, bool jit, struct ig_regex **out, struc
 	pcre2_pattern_info(x->code, PCRE2_INFO_MATCHEMPTY, &nothing);
 	if (nothing) {
 		ig_regex_destroy(x);
-		return ig_fail(err, -ENOTSUP, "the regular expression '%.100s' can match nothing",
-			       pattern);
+		return ig_fail(err, -ENOTSUP,
+			       "the regular expression '%.100s' can match the empty text", pattern);
 	}
-	/* Where code can't be made (a hardened service), matching is only slower. */
+	/* If code can't be generated (a hardened service), matching is only slower. */
 	if (jit)
 		pcre2_jit_compile(x->code, PCRE2_JIT_COMPLETE);
 	*out = x;
@@ -453,7 +445,7 @@ int ig_regex_find(const struct ig_regex *x, struct ig_regex_work *w, const char 
 	const PCRE2_SIZE *span = pcre2_get_ovector_pointer(w->data);
 	*from = span[0];
 	*to = span[1];
-	/* With what looks behind or ahead alone nothing might be matched after all. */
+	/* Look-around alone may still match the empty text. */
 	return *to > *from ? 1 : -ENOMEM;
 }
 
@@ -472,20 +464,12 @@ size_t ig_utf8_same_kind(const char *text, size_t n, bool *valid)
 	return i;
 }
 
-/* Unicode's White_Space, of which no character has more than three bytes. */
-static bool is_space(uint32_t c)
-{
-	return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-	       (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
-	       c == 0x205f || c == 0x3000;
-}
-
 size_t ig_space_at(const char *text, size_t len)
 {
 	const unsigned char *p = (const unsigned char *)text;
 	int n = len ? ig_utf8_check(p, len) : 0;
 
-	return n > 0 && is_space(ig_utf8_char(p, n)) ? (size_t)n : 0;
+	return n > 0 && ig_is_white_space(ig_utf8_char(p, n)) ? (size_t)n : 0;
 }
 
 size_t ig_space_before(const char *text, size_t len)

@@ -1,7 +1,7 @@
 /*
- * special.c: the tokens that are cut out of a text by their bytes: control tokens
- * where the caller says so, user-defined ones anywhere.  They lie sorted, so that those
- * which agree with a text so far are one range.
+ * special.c: tokens that are cut out of a text by their bytes: control tokens where the caller
+ * allows it, user-defined ones anywhere.  They are sorted, so that those with a common prefix are
+ * one range.
  */
 #include "model/tokenizer/tokenizer_private.h"
 
@@ -56,7 +56,7 @@ int ig_tokenizer_collect_specials(struct ig_tokenizer *t)
 	return 0;
 }
 
-/* The first of specials [first, last), which agree before depth, whose byte at
+/* The first of specials [first, last), which have a common prefix of depth bytes, whose byte at
  * depth is at least c. */
 static uint32_t lower_bound(const struct ig_special_set *set, uint32_t first, uint32_t last,
 			    size_t depth, unsigned c)
@@ -71,7 +71,7 @@ static uint32_t lower_bound(const struct ig_special_set *set, uint32_t first, ui
 	return first;
 }
 
-/* The range of those that still agree shrinks byte by byte. */
+/* The range of tokens that match so far shrinks with each byte. */
 const struct ig_special *ig_tokenizer_match(const struct ig_tokenizer *t,
 					    const struct ig_special_set *set, const char *text,
 					    const uint8_t *client, size_t len, bool control)

@@ -1,14 +1,11 @@
 /*
- * split.c: text to pieces, as tokenizer.ggml.pre or a file's own expressions
- * say.
+ * split.c: splits text into pieces, by tokenizer.ggml.pre or by a file's own expressions.
  *
- * A pre-tokenizer is one regular expression or a sequence of them: each cuts
- * the pieces of the one before into its matches and what lies between.  Merges
- * never cross a piece.
+ * A pre-tokenizer is a regular expression or a sequence of them: each splits the pieces of the
+ * previous one into its matches and the text between them.  Merges never cross pieces.
  *
- * Cost: every expression of the table here is linear.  Each match either takes the run
- * of characters that it looked at, or gives back one character of it.  The limits of
- * regex.c hold that for whatever text comes.
+ * Cost: every expression of the table is linear.  Each match takes the run of characters that it
+ * examined, or all but one of it.  The limits of regex.c ensure this for every text.
  */
 #include "model/tokenizer/tokenizer_private.h"
 
@@ -42,9 +39,9 @@
 
 static const struct pre {
 	const char *name;
-	bool ignore_merges; /* a piece that is a token is taken whole */
-	bool add_bos;	    /* unless the file says otherwise */
-	bool nfc;	    /* characters are composed before */
+	bool ignore_merges; /* a piece that is a token is not merged */
+	bool add_bos;	    /* the default, if the file has no key for it */
+	bool nfc;	    /* normalize to NFC first */
 	const char *stages[MAX_PRE_STAGES];
 } pres[] = {
 	{ "default",
@@ -149,7 +146,7 @@ static int unknown(const char *name, size_t len, struct ig_error *err)
 	for (size_t i = 0; i < N_PRES && n < sizeof list; i++)
 		n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "",
 				      pres[i].name);
-	return ig_fail(err, -ENOTSUP, "the pre-tokenizer '%.*s' is not known; known are %s",
+	return ig_fail(err, -ENOTSUP, "the pre-tokenizer '%.*s' is unknown; known: %s",
 		       len < 64 ? (int)len : 64, name, list);
 }
 
@@ -181,15 +178,15 @@ int ig_splitter_open(const char *pre, size_t len, bool jit, struct ig_splitter *
 
 static int split(const struct run *r, unsigned stage, const char *text, size_t len);
 
-struct joined { /* pieces of a stage that go together; pieces are neighbours */
+struct joined { /* merges adjacent pieces of a stage */
 	const struct run *r;
 	unsigned next_stage;
-	const char *text; /* of what waits; NULL: nothing does */
+	const char *text; /* the pending piece; NULL: none */
 	size_t len;
 	bool was_match;
 };
 
-static int put_waiting(struct joined *j)
+static int put_pending(struct joined *j)
 {
 	const char *text = j->text;
 
@@ -208,7 +205,7 @@ static int put_joined(struct joined *j, enum ig_split_behavior behavior, const c
 	if (join) {
 		j->len += len;
 	} else {
-		rc = put_waiting(j);
+		rc = put_pending(j);
 		j->text = text;
 		j->len = len;
 	}
@@ -216,7 +213,7 @@ static int put_joined(struct joined *j, enum ig_split_behavior behavior, const c
 	return rc;
 }
 
-/* Cut text, which is UTF-8, by the expressions from stage on. */
+/* Split text, which is UTF-8, by the expressions from stage on. */
 static int split(const struct run *r, unsigned stage, const char *text, size_t len)
 {
 	const struct stage *x = &r->s->stages[stage];
@@ -244,9 +241,9 @@ static int split(const struct run *r, unsigned stage, const char *text, size_t l
 			rc = joins ? put_joined(&j, x->behavior, p, n, is_match) :
 				     split(r, stage + 1, p, n);
 		}
-		done = to; /* no expression matches nothing: done grows */
+		done = to; /* no expression matches the empty text */
 	}
-	return rc ? rc : put_waiting(&j);
+	return rc ? rc : put_pending(&j);
 }
 
 int ig_splitter_run(const struct ig_splitter *s, const char *text, size_t len,

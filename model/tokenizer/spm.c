@@ -1,14 +1,13 @@
 /*
- * spm.c: a text to ids as SentencePiece does it: by merges, the highest
- * score first (its "BPE"), or by the path of the highest sum (its "unigram").
+ * spm.c: encodes a text as SentencePiece does: by merges, the highest score first ("BPE"), or by the
+ * path with the highest sum ("unigram").
  *
- * A text is whole here, with spaces and all.  Where no token goes on after its letters
- * with a space, merges can't cross such a place either and words are merged one by one,
- * which keeps their heaps small.  Owns the scores and, for unigram, the trie; tokens and
- * their bytes are the tokenizer's.
+ * A text includes its spaces.  If no token has a space after another character, no merge crosses
+ * words, so words are merged one by one, which keeps their heaps small.  Owns the scores and, for
+ * unigram, the trie; tokens and their bytes are the tokenizer's.
  *
- * Bytes that are not UTF-8 become the tokens of those bytes; SentencePiece itself makes
- * U+FFFD of them.
+ * Bytes that are not UTF-8 become the tokens of those bytes; SentencePiece itself replaces them by
+ * U+FFFD.
  */
 #include "model/tokenizer/heap_private.h"
 #include "model/tokenizer/tokenizer_private.h"
@@ -19,9 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPACE_MARK "\xe2\x96\x81" /* U+2581, which SentencePiece writes for a space */
-#define UNKNOWN_PENALTY 10.0f	  /* below the lowest score: SentencePiece's constant */
-#define USER_PENALTY 0.1f	  /* of a user-defined token's score, likewise */
+#define UNKNOWN_PENALTY 10.0f /* below the lowest score: SentencePiece's constant */
+#define USER_PENALTY 0.1f     /* of a user-defined token's score, likewise */
 #define ROOT 0u
 
 struct edge {	       /* of the trie, in a table with open addressing */
@@ -44,25 +42,25 @@ struct ig_spm {
 	double unknown_score, max_score;
 };
 
-struct symbol { /* a stretch of the text that is one token or one character */
+struct symbol { /* a part of the text that is one token or one character */
 	uint32_t start, len;
 	int32_t prev, next; /* -1: none */
-	int32_t pair;	    /* the token that it makes with the next; -1: none */
+	int32_t pair;	    /* the token of this and the next symbol together; -1: none */
 };
 
 struct span {
 	uint32_t start, len;
 };
 
-struct path { /* the best way to here */
+struct path { /* the best path to this position */
 	double score;
-	uint32_t start; /* of its last token; NOT_REACHED: no way yet */
+	uint32_t start; /* of its last token; NOT_REACHED: no path yet */
 	int32_t id;	/* -1: unknown */
 };
 
 #define NOT_REACHED UINT32_MAX
 
-struct ig_spm_work { /* what is asked for once for many texts */
+struct ig_spm_work { /* buffers for many texts */
 	char *text;
 	size_t text_cap;
 	struct symbol *symbols;
@@ -81,12 +79,12 @@ struct run { /* of one text */
 	size_t len;
 	struct ig_ids *out;
 	size_t max_ids;
-	bool was_unknown; /* several in a row are one */
+	bool was_unknown; /* several unknown characters in a row are one */
 	size_t n;	  /* symbols */
 	uint32_t *splits; /* [n_vocab] the left part's bytes of an unused token; 0: none */
 };
 
-/* Room for n elements of size bytes at *p, which has *cap of them. */
+/* Ensure capacity for n elements of size bytes at *p, which has *cap of them. */
 static int grow(void **p, size_t *cap, size_t n, size_t size)
 {
 	size_t more = n + n / 4 + 64;
@@ -105,9 +103,7 @@ static int grow(void **p, size_t *cap, size_t n, size_t size)
 
 /* ---- the text ------------------------------------------------------------------- */
 
-static bool is_mark(const char *p, size_t n) { return n >= 3 && !memcmp(p, SPACE_MARK, 3); }
-
-/* A space before it, U+2581 as a space, and with trim no more of them than needed. */
+/* Copy the text with a space before it, U+2581 as a space, and with trim without surplus spaces. */
 static int take_text(struct run *r, const char *text, size_t len)
 {
 	const struct ig_spm_options *o = &r->s->options;
@@ -116,7 +112,7 @@ static int take_text(struct run *r, const char *text, size_t len)
 	if (o->trim)
 		for (; len && *text == ' '; text++)
 			len--;
-	if (len == 0 && o->trim) /* else something was there, and became nothing */
+	if (len == 0 && o->trim)
 		return 0;
 	if (len >= UINT32_MAX / 2)
 		return -E2BIG;
@@ -128,7 +124,7 @@ static int take_text(struct run *r, const char *text, size_t len)
 	for (size_t i = 0; i < len;) {
 		if (o->trim && text[i] == ' ' && i && text[i - 1] == ' ') {
 			i++;
-		} else if (is_mark(text + i, len - i)) {
+		} else if (ig_is_space_mark(text + i, len - i)) {
 			*out++ = ' ';
 			i += 3;
 		} else {
@@ -168,7 +164,7 @@ static int put_id(struct run *r, int32_t id)
 	return ig_ids_add(l, &id, 1, r->max_ids);
 }
 
-/* What no token stands for: its bytes, or that it is unknown. */
+/* A text without a token: the tokens of its bytes, or the unknown token. */
 static int put_bytes(struct run *r, const char *p, size_t len)
 {
 	const int32_t *ids = r->s->t->merges.byte_ids;
@@ -196,7 +192,7 @@ static int push_span(struct run *r, size_t *n, uint32_t start, uint32_t len)
 	return 0;
 }
 
-/* A symbol; an unused token comes apart into what it was merged from. */
+/* A symbol; an unused token is split into the tokens that it was merged from. */
 static int put_symbol(struct run *r, uint32_t start, uint32_t len)
 {
 	const struct ig_tokenizer *t = r->s->t;
@@ -224,7 +220,7 @@ static int put_symbol(struct run *r, uint32_t start, uint32_t len)
 
 /* ---- merges --------------------------------------------------------------------- */
 
-static int note_split(struct run *r, int32_t id, uint32_t left)
+static int record_split(struct run *r, int32_t id, uint32_t left)
 {
 	if (!r->splits) {
 		r->splits = calloc(r->s->t->n_vocab, sizeof *r->splits);
@@ -254,7 +250,7 @@ static int push_pair(struct run *r, size_t *n_heap, int32_t left)
 	if (a->pair < 0)
 		return 0;
 	heap_push(r->w->heap, n_heap, (uint64_t)r->s->order[a->pair] << 32 | (uint32_t)left);
-	return t->kinds[a->pair] == IG_TOKEN_UNUSED ? note_split(r, a->pair, a->len) : 0;
+	return t->kinds[a->pair] == IG_TOKEN_UNUSED ? record_split(r, a->pair, a->len) : 0;
 }
 
 static int put_word(struct run *r)
@@ -273,7 +269,7 @@ static int put_word(struct run *r)
 		int32_t left = (int32_t)(uint32_t)top;
 		struct symbol *a = &r->w->symbols[left], *b;
 
-		/* Either may have gone into another merge since the pair was seen. */
+		/* Either symbol may have been merged since the pair was pushed. */
 		if (a->pair < 0 || r->s->order[a->pair] != top >> 32)
 			continue;
 		b = &r->w->symbols[a->next];
@@ -355,10 +351,10 @@ static struct edge *find_edge(const struct ig_spm *s, uint32_t node, unsigned ch
 	}
 }
 
-/* The first of several ways with the same sum counts.  SentencePiece's sums are floats,
- * Hugging Face's doubles: only with the same rounding the same ways are equal.  Where two
- * ways have the same tokens in another order and some are user-defined, the rounding may
- * still differ from SentencePiece's (398 of 12,000 lines that were made for it). */
+/* Of several paths with the same sum the first is used.  SentencePiece's sums are floats, Hugging
+ * Face's doubles: ties are the same only with the same rounding.  Where two paths have the same
+ * tokens in another order and some are user-defined, the rounding may still differ from
+ * SentencePiece's (398 of 12,000 lines generated for this case). */
 static void reach(const struct ig_spm *s, struct path *to, double score, double before,
 		  uint32_t start, int32_t id)
 {
@@ -368,7 +364,7 @@ static void reach(const struct ig_spm *s, struct path *to, double score, double 
 		*to = (struct path){ sum, start, id };
 }
 
-/* Of user-defined tokens by their bytes as SentencePiece has them, where a space has three. */
+/* User-defined tokens get a score by their bytes in SentencePiece's spelling: 3 for a space. */
 static double score_of(const struct ig_spm *s, int32_t id, const char *text, size_t len)
 {
 	size_t n = len;
@@ -413,7 +409,7 @@ static int by_path(struct run *r)
 			      -1);
 		i += len;
 	}
-	/* The way back, and then forth. */
+	/* Follow the path back, then emit it from the start. */
 	for (size_t at = r->len; at > 0; at = paths[at].start)
 		n++;
 	if (grow((void **)&r->w->stack, &r->w->stack_cap, n, sizeof *r->w->stack))
@@ -432,16 +428,16 @@ int ig_spm_encode(const struct ig_spm *s, struct ig_spm_work **work, const char 
 		  size_t max_ids, struct ig_ids *out)
 {
 	struct run r = { .s = s, .out = out, .max_ids = max_ids };
-	size_t room = max_ids > out->n ? max_ids - out->n : 0;
+	size_t left = max_ids > out->n ? max_ids - out->n : 0;
 	int rc;
 
 	if (!*work && !(*work = calloc(1, sizeof **work)))
 		return -ENOMEM;
 	r.w = *work;
 	rc = take_text(&r, text, len);
-	/* More ids than there is room for, however it is cut: told before memory and time
-	 * go into it.  Without all bytes' tokens a long text may be one unknown token. */
-	if (!rc && s->t->merges.byte_ids[0xff] >= 0 && r.len / s->t->longest > room)
+	/* Refuse early a text that has too many ids however it is split.  Without tokens for all
+	 * bytes a long text may be one unknown token. */
+	if (!rc && s->t->merges.byte_ids[0xff] >= 0 && r.len / s->t->longest > left)
 		rc = -E2BIG;
 	if (!rc)
 		rc = s->options.unigram ? by_path(&r) : by_merges(&r);
@@ -463,7 +459,7 @@ void ig_spm_work_destroy(struct ig_spm_work *w)
 
 /* ---- the tables ----------------------------------------------------------------- */
 
-/* Lower for a higher score; the order of IEEE's bits, turned. */
+/* Lower for a higher score: the bits of the float in reversed order. */
 static uint32_t order_of(double wide)
 {
 	float score = (float)wide;
@@ -472,15 +468,6 @@ static uint32_t order_of(double wide)
 	score += 0.0f; /* -0 is 0 */
 	memcpy(&bits, &score, sizeof bits);
 	return bits >> 31 ? bits : ~bits & 0x7fffffffu;
-}
-
-/* A token with a space after something else: words can't be merged alone. */
-static bool crosses_words(const char *p, size_t len)
-{
-	for (size_t i = 1; i < len; i++)
-		if (p[i] == ' ' && p[i - 1] != ' ')
-			return true;
-	return false;
 }
 
 static bool in_table(const struct ig_tokenizer *t, int32_t id)
@@ -524,7 +511,7 @@ static int make_trie(struct ig_spm *s)
 	if (!s->edges || !s->node_ids)
 		return -ENOMEM;
 	s->node_ids[s->n_nodes++] = -1;
-	/* SentencePiece begins here as well: no score of a log-probability is higher. */
+	/* SentencePiece's initial value; log-probabilities are below it. */
 	s->max_score = FLT_MIN;
 	for (int32_t id = 0; id < (int32_t)t->n_vocab; id++) {
 		if (s->options.wide && (!any || s->scores[id] < min)) {
@@ -571,10 +558,10 @@ int ig_spm_create(const struct ig_tokenizer *t, const struct ig_spm_options *o, 
 		s->order[id] = order_of(scores[id]);
 		if (!in_table(t, id))
 			continue;
-		/* An unused token remembers across words how it was merged. */
+		/* The splits of an unused token are recorded across words. */
 		if (t->kinds[id] == IG_TOKEN_UNUSED ||
 		    (t->kinds[id] == IG_TOKEN_PLAIN &&
-		     crosses_words(t->bytes + t->starts[id], ig_tokenizer_len(t, id))))
+		     ig_crosses_words(t->bytes + t->starts[id], ig_tokenizer_len(t, id))))
 			s->cut_words = false;
 	}
 out:

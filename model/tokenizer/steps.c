@@ -1,9 +1,9 @@
 /*
- * steps.c: the parts of tokenizer.json that say what happens to a text before
- * and behind the model: normalizer, pre_tokenizer, post_processor, decoder.
+ * steps.c: reads the parts of tokenizer.json for the steps before and after the model: normalizer,
+ * pre_tokenizer, post_processor, decoder.
  *
- * A part of a type, or with a setting, that would change ids or texts and is not known
- * here is refused by its name.
+ * A part with an unsupported type, or a setting that would change ids or texts, is an error with
+ * its name.
  */
 #include "model/tokenizer/steps_private.h"
 
@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define MAX_DEPTH 8	    /* of sequences in sequences */
+#define MAX_DEPTH 8	    /* nested sequences */
 #define MARK "\xe2\x96\x81" /* U+2581 */
 
 struct reading {
@@ -33,16 +33,16 @@ static const char *type_of(const json_t *j)
 
 static int unknown_type(const struct reading *r, const json_t *j)
 {
-	return ig_fail(r->err, -ENOTSUP, "the %s '%.60s' is not known", r->part, type_of(j));
+	return ig_fail(r->err, -ENOTSUP, "the %s '%.60s' is not supported", r->part, type_of(j));
 }
 
 static int bad_setting(const struct reading *r, const json_t *j, const char *name)
 {
-	return ig_fail(r->err, -EINVAL, "the %s '%.60s' has no good '%s'", r->part, type_of(j),
+	return ig_fail(r->err, -EINVAL, "the %s '%.60s' has no valid '%s'", r->part, type_of(j),
 		       name);
 }
 
-/* What it has none of is as `otherwise` says. */
+/* A missing value is `otherwise`. */
 static int read_bool(const struct reading *r, const json_t *j, const char *name, bool otherwise,
 		     bool *out)
 {
@@ -67,7 +67,7 @@ static int read_text(const struct reading *r, const json_t *j, const char *name,
 	return *s ? 0 : bad_setting(r, j, name);
 }
 
-/* Call each for the parts of a sequence, however deep, or for the part itself. */
+/* Call each for the parts of nested sequences, or for the part itself. */
 static int walk(const struct reading *r, const json_t *j, const char *list_name,
 		int (*each)(const struct reading *r, const json_t *j), unsigned depth)
 {
@@ -78,19 +78,20 @@ static int walk(const struct reading *r, const json_t *j, const char *list_name,
 	if (!j || json_is_null(j))
 		return 0;
 	if (!json_is_object(j))
-		return ig_fail(r->err, -EINVAL, "the %s is no object", r->part);
+		return ig_fail(r->err, -EINVAL, "the %s is not an object", r->part);
 	if (strcmp(type_of(j), "Sequence"))
 		return each(r, j);
 	if (depth == MAX_DEPTH)
-		return ig_fail(r->err, -ENOTSUP, "%ss in more than %d sequences", r->part,
+		return ig_fail(r->err, -ENOTSUP, "%ss in more than %d nested sequences", r->part,
 			       MAX_DEPTH);
 	list = json_object_get(j, list_name);
 	if (!json_is_array(list))
 		return bad_setting(r, j, list_name);
 	json_array_foreach(list, i, one)
 	{
-		rc = json_is_object(one) ? walk(r, one, list_name, each, depth + 1) :
-					   ig_fail(r->err, -EINVAL, "a %s is no object", r->part);
+		rc = json_is_object(one) ?
+			     walk(r, one, list_name, each, depth + 1) :
+			     ig_fail(r->err, -EINVAL, "a %s is not an object", r->part);
 		if (rc)
 			break;
 	}
@@ -292,18 +293,18 @@ static int add_byte_level(const struct reading *r, const json_t *j)
 	if ((rc = read_bool(r, j, "add_prefix_space", true, &space)) ||
 	    (rc = read_bool(r, j, "use_regex", true, &regex)))
 		return rc;
-	/* It would come before every piece. */
+	/* The space would be added before every piece. */
 	if (space && r->t->splitter)
 		return ig_fail(r->err, -ENOTSUP,
 			       "the pre_tokenizer 'ByteLevel' has add_prefix_space "
-			       "behind others");
+			       "after others");
 	if (space)
 		r->t->prefix = IG_PREFIX_ALWAYS;
 	r->steps->byte_level = true;
 	return regex ? add_stage(r, ig_splitter_gpt2, IG_SPLIT_ISOLATED, false) : 0;
 }
 
-/* How texts get a space before them; older files have add_prefix_space alone. */
+/* When texts get a space before them; older files only have add_prefix_space. */
 static int read_prefix(const struct reading *r, const json_t *j, enum ig_prefix *out)
 {
 	static const char *const names[] = { "never", "always", "first" }; /* enum ig_prefix */
@@ -346,7 +347,7 @@ static int add_metaspace(const struct reading *r, const json_t *j)
 	if (t->prefix == IG_PREFIX_FIRST && t->normalizer &&
 	    ig_normalizer_strips_left(t->normalizer))
 		return ig_fail(r->err, -ENOTSUP,
-			       "the pre_tokenizer 'Metaspace' of scheme 'first' behind "
+			       "the pre_tokenizer 'Metaspace' with scheme 'first' after "
 			       "a 'Strip' of the left side");
 	t->metaspace = true;
 	r->steps->marks_spaces = true;
@@ -360,12 +361,12 @@ static int add_pre_tokenizer(const struct reading *r, const json_t *j)
 	bool each;
 	int rc;
 
-	/* What cuts in between would see the changed text. */
+	/* A later splitter would see the changed text. */
 	if (r->t->metaspace)
-		return ig_fail(r->err, -ENOTSUP, "the pre_tokenizer '%.60s' behind 'Metaspace'",
+		return ig_fail(r->err, -ENOTSUP, "the pre_tokenizer '%.60s' after 'Metaspace'",
 			       type);
 	if (r->steps->byte_level)
-		return ig_fail(r->err, -ENOTSUP, "the pre_tokenizer '%.60s' behind 'ByteLevel'",
+		return ig_fail(r->err, -ENOTSUP, "the pre_tokenizer '%.60s' after 'ByteLevel'",
 			       type);
 	if (!strcmp(type, "Split"))
 		return add_split(r, j);
@@ -387,10 +388,10 @@ static int add_pre_tokenizer(const struct reading *r, const json_t *j)
 	return unknown_type(r, j);
 }
 
-/* ---- behind the model ------------------------------------------------------------------- */
+/* ---- after the model ------------------------------------------------------------------- */
 
-/* The one token that a template puts before a text.  What it puts behind is left out: what
- * a model goes on with has no end yet. */
+/* The one token that a template puts before a text.  Tokens after the text are ignored: a prompt
+ * has no end. */
 static int read_template(const struct reading *r, const json_t *j)
 {
 	const json_t *single = json_object_get(j, "single"), *part;
@@ -425,7 +426,7 @@ static int take_post_processor(const struct reading *r, const json_t *j)
 {
 	if (!strcmp(type_of(j), "TemplateProcessing"))
 		return read_template(r, j);
-	/* Which only moves what tells places. */
+	/* ByteLevel only changes offsets. */
 	return strcmp(type_of(j), "ByteLevel") ? unknown_type(r, j) : 0;
 }
 
@@ -454,8 +455,7 @@ static int take_decoder(const struct reading *r, const json_t *j)
 		json_int_t stop = json_integer_value(json_object_get(j, "stop"));
 		if (!content || strcmp(content, " ") || start < 0 || start > 1 || stop)
 			return ig_fail(r->err, -ENOTSUP,
-				       "the decoder 'Strip' of anything but one space "
-				       "at the beginning");
+				       "the decoder 'Strip' of anything but one leading space");
 		r->t->adds_space = start == 1;
 		return 0;
 	}

@@ -1,10 +1,9 @@
 /*
- * tekken.c: a tokenizer from Mistral's tekken.json: byte-level BPE given by the
- * ranks of its tokens alone, as tiktoken's are, behind a thousand special tokens.
+ * tekken.c: a tokenizer from Mistral's tekken.json: byte-level BPE given only by the ranks of its
+ * tokens, like tiktoken's, after a thousand special tokens.
  *
- * Merges are not in the file.  A token was merged from the two that its bytes become by
- * lower ranks, and no text makes it from others: what is merged inside of a token's
- * stretch does not depend on what stands beside it.
+ * The file has no merges.  A token is merged from the two tokens that its bytes become by lower
+ * ranks, and never from others: merges within a token's bytes do not depend on adjacent bytes.
  */
 #include "base/json.h"
 #include "base/json_scan.h"
@@ -21,7 +20,7 @@
 #define MAX_SPECIAL 65536
 #define MAX_TOKEN_TEXT (64u << 10)
 
-/* Of files that don't list them. */
+/* For files that don't list them. */
 static const char *const first_specials[] = {
 	"<unk>",
 	"<s>",
@@ -81,12 +80,12 @@ static int take_key(void *ctx, struct ig_json_scan *s, const char *key, size_t l
 							  NULL;
 
 	if (small)
-		return *small ? ig_json_scan_bad(s, "a key for the second time") :
+		return *small ? ig_json_scan_bad(s, "a duplicate key") :
 				ig_json_scan_json(s, small);
 	if (!is(key, len, "vocab"))
 		return ig_json_scan_skip(s, NULL);
 	if (r->has_vocab)
-		return ig_json_scan_bad(s, "a key for the second time");
+		return ig_json_scan_bad(s, "a duplicate key");
 	r->has_vocab = true;
 	return ig_json_scan_skip(s, &r->vocab);
 }
@@ -100,10 +99,10 @@ static int read_sizes(struct reading *r)
 		json_integer_value(json_object_get(r->config, "default_num_special_tokens"));
 
 	if (special < 0 || special > MAX_SPECIAL || n <= special || n > IG_MAX_VOCAB)
-		return bad(r, "no good default_vocab_size or default_num_special_tokens");
+		return bad(r, "no valid default_vocab_size or default_num_special_tokens");
 	r->n_special = (size_t)special;
 	r->n_plain = (size_t)(n - special);
-	/* Of what the file's size allows: a token takes more than a byte of it. */
+	/* A token takes more than a byte of the file. */
 	if (!r->has_vocab || r->n_plain > (size_t)(r->vocab.end - r->vocab.p))
 		return bad(r, "fewer tokens than default_vocab_size says");
 	r->tokens = calloc((size_t)n, sizeof *r->tokens);
@@ -126,7 +125,7 @@ static int read_special(struct reading *r)
 	if (!r->special_json || json_is_null(r->special_json))
 		return 0;
 	if (!json_is_array(r->special_json))
-		return bad(r, "special_tokens is no list");
+		return bad(r, "special_tokens is not a list");
 	json_array_foreach(r->special_json, i, one)
 	{
 		const json_t *rank = json_object_get(one, "rank");
@@ -134,7 +133,7 @@ static int read_special(struct reading *r)
 		json_int_t v = json_integer_value(rank);
 		if (!json_is_integer(rank) || v < 0 || v >= (json_int_t)r->n_special ||
 		    !json_is_string(text) || json_string_length(text) > MAX_TOKEN_TEXT)
-			return bad(r, "a special token has no good rank or token_str");
+			return bad(r, "a special token has no valid rank or token_str");
 		r->tokens[v] = (struct token){ json_string_value(text), json_string_length(text) };
 	}
 	return 0;
@@ -167,14 +166,14 @@ static int take_entry(void *ctx, struct ig_json_scan *s, uint64_t i)
 	struct entry e = { 0 };
 	int rc;
 
-	if (i >= r->n_plain) /* the file has more than the model */
+	if (i >= r->n_plain) /* the file may have more tokens than the model */
 		return ig_json_scan_skip(s, NULL);
 	rc = ig_json_scan_object(s, take_entry_key, &e);
 	if (rc)
 		return rc;
 	if (!e.has_rank || e.rank != (int64_t)i || !e.has_bytes || !e.bytes.len ||
 	    e.bytes.len > MAX_TOKEN_TEXT)
-		return ig_json_scan_bad(s, "a token without bytes, or whose rank is not its place");
+		return ig_json_scan_bad(s, "a token without bytes, or whose rank is not its index");
 	r->tokens[r->n_special + i] = e.bytes;
 	r->n_read = i + 1;
 	return 0;
@@ -203,7 +202,8 @@ static int build_tokens(struct reading *r)
 						 (size_t)len);
 	}
 	if (!rc && r->b->twice >= 0)
-		rc = ig_fail(r->err, -EINVAL, "tekken.json: the bytes of token %d are another's",
+		rc = ig_fail(r->err, -EINVAL,
+			     "tekken.json: token %d has the bytes of another token",
 			     (int)r->b->twice);
 	if (rc)
 		return rc;
@@ -281,7 +281,7 @@ int ig_tokenizer_read_tekken(struct ig_builder *b, const char *data, size_t len,
 	if (rc || (rc = build_merges(&r)) || (rc = add_pattern(&r, jit)))
 		goto out;
 	b->t->cuts_user = true;
-	b->t->ignore_merges = true; /* a piece that is a token is taken whole */
+	b->t->ignore_merges = true;
 	b->t->bos = ig_tokenizer_find_special(b->t, "<s>");
 	b->t->add_bos = b->t->bos >= 0;
 	ig_builder_end(b, ig_tokenizer_find_special(b->t, "</s>"));

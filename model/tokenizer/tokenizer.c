@@ -1,10 +1,9 @@
 /*
- * tokenizer.c: opening a tokenizer, and encode.
+ * tokenizer.c: opens a tokenizer, and encodes texts.
  *
- * The way of a text is: special tokens (special.c) are cut out, what lies
- * between is normalized (normalize.c), cut into pieces (split.c), and
- * each becomes ids (bpe.c, pairs.c, spm.c).  Not every
- * tokenizer has every station.
+ * Steps of encoding: special tokens (special.c) are cut out; the text between them is normalized
+ * (normalize.c) and split into pieces (split.c); each piece becomes ids (bpe.c, pairs.c, spm.c).
+ * Not every tokenizer has every step.
  */
 #include "model/tokenizer/tokenizer.h"
 
@@ -42,6 +41,11 @@ static int find_sibling(void *ctx, const char *name, const char **data, size_t *
 	return ig_checkpoint_sibling(ctx, name, data, len, err);
 }
 
+struct ig_model_files ig_model_files_of(const struct ig_checkpoint *g)
+{
+	return (struct ig_model_files){ find_sibling, (void *)(uintptr_t)g };
+}
+
 static bool has_keys(const struct ig_checkpoint *g)
 {
 	const char *s;
@@ -53,7 +57,7 @@ static bool has_keys(const struct ig_checkpoint *g)
 int ig_tokenizer_open_with(const struct ig_checkpoint *g, bool jit, struct ig_tokenizer **out,
 			   struct ig_error *err)
 {
-	struct ig_model_files files = { find_sibling, (void *)(uintptr_t)g };
+	struct ig_model_files files = ig_model_files_of(g);
 	const char *label = ig_checkpoint_label(g);
 	struct ig_error inside = { 0 };
 	struct ig_builder b = { .err = &inside };
@@ -75,7 +79,7 @@ int ig_tokenizer_open_with(const struct ig_checkpoint *g, bool jit, struct ig_to
 	if (rc == -ENOMEM)
 		ig_fail(err, rc, "out of memory for the tokenizer");
 	else if (rc && !strncmp(inside.text, label, strlen(label)))
-		ig_fail(err, rc, "%s", inside.text); /* its reader names the file itself */
+		ig_fail(err, rc, "%s", inside.text); /* its reader names the file */
 	else if (rc)
 		ig_fail(err, rc, "%s: %s", label, inside.text);
 	return rc;
@@ -87,7 +91,7 @@ int ig_tokenizer_open(const struct ig_checkpoint *g, struct ig_tokenizer **out,
 	return ig_tokenizer_open_with(g, true, out, err);
 }
 
-/* ---- what is in it -------------------------------------------------------------- */
+/* ---- accessors -------------------------------------------------------------- */
 
 const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t *len, bool *special)
 {
@@ -125,9 +129,9 @@ struct encoding {
 	struct ig_merge_work work;
 	struct ig_spm_work *spm;
 	struct ig_normal_work normal;
-	char *piece; /* with its space before it */
+	char *piece; /* a copy with a space before it */
 	size_t piece_cap;
-	const char *first; /* where a piece is the text's first; NULL: it was before */
+	const char *first; /* the text's first piece; NULL: it came before */
 	struct ig_ids *out;
 	size_t max_ids;
 };
@@ -140,7 +144,7 @@ void ig_ids_finish(struct ig_ids *l)
 
 int ig_ids_add(struct ig_ids *l, const int32_t *ids, size_t n, size_t max_ids)
 {
-	if (n == 0) /* bytes that no token stands for */
+	if (n == 0) /* bytes without a token */
 		return 0;
 	if (l->n > max_ids || n > max_ids - l->n)
 		return -E2BIG;
@@ -162,17 +166,17 @@ int ig_ids_add(struct ig_ids *l, const int32_t *ids, size_t n, size_t max_ids)
 	return 0;
 }
 
-/* Whether a piece has more ids than there is room for, however it is merged: a hostile
- * megabyte without a space is refused before memory and time go into it. */
+/* Whether a piece has too many ids however it is merged: a hostile megabyte without a space is
+ * refused early. */
 static bool surely_too_long(const struct encoding *e, const char *piece, size_t len)
 {
-	size_t room = e->max_ids > e->out->n ? e->max_ids - e->out->n : 0, n = 0;
+	size_t left = e->max_ids > e->out->n ? e->max_ids - e->out->n : 0, n = 0;
 
-	if (len < LONG_PIECE || len / e->t->longest <= room)
+	if (len < LONG_PIECE || len / e->t->longest <= left)
 		return false;
 	for (size_t i = 0; i < len; i++)
 		n += e->t->merges.byte_ids[(unsigned char)piece[i]] >= 0;
-	return n / e->t->longest > room;
+	return n / e->t->longest > left;
 }
 
 static int encode_piece(void *ctx, const char *piece, size_t len)
@@ -204,10 +208,10 @@ static int encode_word(struct encoding *e, const char *text, size_t len)
 
 static size_t space_len(const char *p, size_t n)
 {
-	return n && *p == ' ' ? 1 : n >= 3 && !memcmp(p, "\xe2\x96\x81", 3) ? 3 : 0;
+	return n && *p == ' ' ? 1 : ig_is_space_mark(p, n) ? 3 : 0;
 }
 
-/* A piece behind a space. */
+/* Put a space before a piece. */
 static int with_space(struct encoding *e, const char **piece, size_t *len)
 {
 	if (*len >= e->piece_cap) {
@@ -225,7 +229,7 @@ static int with_space(struct encoding *e, const char **piece, size_t *len)
 	return 0;
 }
 
-/* Metaspace: a space before a piece that has none, and perhaps cut before each space. */
+/* Metaspace: a space before a piece that begins with none; optionally cut before each space. */
 static int encode_unit(void *ctx, const char *piece, size_t len)
 {
 	struct encoding *e = ctx;
@@ -250,7 +254,7 @@ static int encode_unit(void *ctx, const char *piece, size_t len)
 	return rc ? rc : encode_word(e, piece + from, len - from);
 }
 
-/* What lies between special tokens that are cut out of a normalized text. */
+/* The text between special tokens that are cut out of a normalized text. */
 static int encode_normal(struct encoding *e, const char *text, size_t len)
 {
 	const struct ig_tokenizer *t = e->t;
@@ -258,7 +262,7 @@ static int encode_normal(struct encoding *e, const char *text, size_t len)
 		t->model == IG_MODEL_BYTES ? encode_piece : encode_unit;
 	int rc = 0;
 
-	/* SentencePiece puts its space also before what a charsmap made nothing of. */
+	/* SentencePiece puts its space also before a text that a charsmap made empty. */
 	if (len == 0)
 		return t->spm && !t->cuts_user ? encode_word(e, text, 0) : 0;
 	if (t->model == IG_MODEL_BYTES && t->prefix != IG_PREFIX_NEVER && *text != ' ')
@@ -269,7 +273,7 @@ static int encode_normal(struct encoding *e, const char *text, size_t len)
 	return rc;
 }
 
-/* White space beside a special token that goes with it. */
+/* Extend a special token by the white space that belongs to it. */
 static void widen(const struct ig_special *x, const char *text, size_t len, size_t done,
 		  size_t *from, size_t *to)
 {
@@ -281,7 +285,7 @@ static void widen(const struct ig_special *x, const char *text, size_t len, size
 		*to += n;
 }
 
-/* What lies between special tokens. */
+/* The text between special tokens. */
 static int encode_text(struct encoding *e, const char *text, size_t len, bool first)
 {
 	const struct ig_tokenizer *t = e->t;

@@ -1,6 +1,6 @@
 /*
- * tokenizer.h: text to ids and ids to bytes, as the model's own file says.
- * Immutable once opened; any thread may use it.
+ * tokenizer.h: text to ids and ids to bytes, by the model's own file.  Immutable once opened; any
+ * thread may use it.
  */
 #pragma once
 
@@ -8,8 +8,8 @@
 
 struct ig_tokenizer;
 
-/* From tokenizer.ggml.* keys.  -ENOTSUP with the name of a tokenizer model or
- * pre-tokenizer that Ingot does not know. */
+/* From tokenizer.ggml.* keys, or the files beside the weights.  -ENOTSUP with the name of an
+ * unsupported tokenizer model or pre-tokenizer. */
 int ig_tokenizer_open(const struct ig_checkpoint *g, struct ig_tokenizer **out,
 		      struct ig_error *err);
 void ig_tokenizer_close(struct ig_tokenizer *t);
@@ -20,25 +20,23 @@ struct ig_ids { /* a growing list; init with zeros, finish with ig_ids_finish */
 };
 void ig_ids_finish(struct ig_ids *l);
 
-/* Append the ids of text.  With special, the texts of control tokens become
- * their ids; without, they are plain text (what users send).  Bytes that are not
- * UTF-8 are taken as bytes; a byte that the vocabulary has no token for (control
- * characters, in some) is left out, as in the reference.  Tokens that the vocabulary
- * calls user-defined are plain text and always cut out.
- * 0 or -ENOMEM, or -E2BIG past max_ids in all. */
+/* Append the ids of text.  With special, the texts of control tokens become their ids; without,
+ * they are plain text (what users send).  Invalid UTF-8 is encoded byte by byte; a byte without a
+ * token (control characters, in some vocabularies) is dropped, as in the reference.  User-defined
+ * tokens are always recognised.  0, -ENOMEM, or -E2BIG above max_ids in total. */
 int ig_tokenizer_encode(const struct ig_tokenizer *t, const char *text, size_t len, bool special,
 			size_t max_ids, struct ig_ids *out);
 
-/* The bytes of one token, owned by the tokenizer; *special says whether it is a
- * control token (its bytes are its name).  NULL for an id out of range. */
+/* The bytes of one token, owned by the tokenizer; *special: it is a control token (its bytes are
+ * its name).  NULL for an id out of range. */
 const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t *len,
 			       bool *special);
 
 int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t);
-/* The bytes of the longest token. */
+/* The length in bytes of the longest token. */
 size_t ig_tokenizer_longest(const struct ig_tokenizer *t);
-/* Whether a text's ids begin with a space that is not the text's (SentencePiece's), and
- * whether spaces at a text's ends are left out. */
+/* Whether encoding adds a space before a text (SentencePiece), and whether it strips spaces at the
+ * text's ends. */
 bool ig_tokenizer_adds_space(const struct ig_tokenizer *t);
 bool ig_tokenizer_trims(const struct ig_tokenizer *t);
 int32_t ig_tokenizer_bos(const struct ig_tokenizer *t); /* -1: none */

@@ -1,38 +1,36 @@
 /*
- * tokenizer_private.h: what the parts of a tokenizer share, in the order of a text's way:
- * special tokens (special.c), the normalizer (normalize.c), the
- * splitter (split.c, with the expressions of regex.c), then merges of
- * bytes (bpe.c) or of characters (pairs.c) or SentencePiece's two
- * ways (spm.c).  What they need is put together by build.c, for which
- * there is a reader for each form of file.
+ * tokenizer_private.h: what the parts of a tokenizer share: special tokens (special.c), the
+ * normalizer (normalize.c), the splitter (split.c, with the expressions of regex.c), merges of
+ * bytes (bpe.c) or of characters (pairs.c), SentencePiece's two models (spm.c).  build.c puts
+ * their tables together, with a reader for each file format.
  *
- * All of it works on plain bytes: the file's byte alphabet ("Ġ" for a space), or
- * SentencePiece's U+2581 for a space and "<0x0A>" for a byte, are undone once, when
- * the file is opened.
+ * All parts work on plain bytes: a file's byte alphabet ("Ġ" for a space), or SentencePiece's
+ * U+2581 for a space and "<0x0A>" for a byte, is decoded once, when the file is opened.
  */
 #pragma once
 
 #include "base/hash.h"
 #include "model/tokenizer/tokenizer.h"
 
+#include <string.h>
+
 /* ---- regular expressions --------------------------------------------------------- */
 
-/* White space by Unicode's property, as the inside of a class.  PCRE2's own \\s has U+180E
- * in it besides, which lost the property in Unicode 6.3; the vocabularies were trained
- * without it. */
+/* White space by Unicode's property, as the inside of a class.  PCRE2's own \\s also includes
+ * U+180E, which lost the property in Unicode 6.3; the vocabularies were trained without it. */
 #define IG_REGEX_SPACE                                                                             \
 	"\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"                     \
 	"\\x{202f}\\x{205f}\\x{3000}"
 
 struct ig_strbuf;
 
-/* An expression as tokenizer.json has them (Oniguruma's syntax) in PCRE2's, appended to
- * out.  -ENOTSUP names what is not known to mean the same there. */
+/* Translate an expression of tokenizer.json (Oniguruma's syntax) to PCRE2's, appended to out.
+ * -ENOTSUP names a part that is not known to mean the same there. */
 int ig_regex_translate(const char *s, size_t len, struct ig_strbuf *out, struct ig_error *err);
-/* Exactly these characters. */
+/* An expression for exactly these characters, appended to out. */
 void ig_regex_literal(const char *s, size_t len, struct ig_strbuf *out);
 
-/* An expression in PCRE2's syntax, compiled; never matches nothing. */
+/* A compiled expression in PCRE2's syntax; it never matches the empty text. */
 struct ig_regex;
 int ig_regex_compile(const char *pattern, bool jit, struct ig_regex **out, struct ig_error *err);
 void ig_regex_destroy(struct ig_regex *x);
@@ -41,15 +39,29 @@ struct ig_regex_work; /* of one thread */
 /* For texts of up to len bytes.  NULL: out of memory. */
 struct ig_regex_work *ig_regex_work_create(size_t len);
 void ig_regex_work_destroy(struct ig_regex_work *w);
-/* The first match in text, which is UTF-8, from at on: 1, 0, or -ENOMEM also when one of
- * the limits is reached that keep a match from taking for ever. */
+/* The first match in text, which is UTF-8, from position at on: 1, 0, or -ENOMEM, also when a
+ * match reaches a limit of work. */
 int ig_regex_find(const struct ig_regex *x, struct ig_regex_work *w, const char *text, size_t len,
 		  size_t at, size_t *from, size_t *to);
 
-/* How many bytes at p are whole characters (*valid), or none are; n > 0. */
+/* The number of bytes at p that are all whole characters (*valid), or all invalid; n > 0. */
 size_t ig_utf8_same_kind(const char *p, size_t n, bool *valid);
 
-/* The bytes of the white space that text begins or ends with, one character; 0: none. */
+/* U+2581, which SentencePiece writes for a space. */
+static inline bool ig_is_space_mark(const char *p, size_t n)
+{
+	return n >= 3 && !memcmp(p, "\xe2\x96\x81", 3);
+}
+/* Whether a token has a space after another character: then words can't be merged separately. */
+static inline bool ig_crosses_words(const char *p, size_t len)
+{
+	for (size_t i = 1; i < len; i++)
+		if (p[i] == ' ' && p[i - 1] != ' ')
+			return true;
+	return false;
+}
+
+/* Bytes of the white space character that text begins or ends with; 0: none. */
 size_t ig_space_at(const char *text, size_t len);
 size_t ig_space_before(const char *text, size_t len);
 
@@ -57,7 +69,7 @@ size_t ig_space_before(const char *text, size_t len);
 
 struct ig_splitter;
 
-enum ig_split_behavior { /* what becomes of a match; names are tokenizer.json's */
+enum ig_split_behavior { /* what happens to a match; tokenizer.json's names */
 			 IG_SPLIT_ISOLATED,
 			 IG_SPLIT_REMOVED,
 			 IG_SPLIT_MERGED_WITH_PREVIOUS,
@@ -67,41 +79,40 @@ enum ig_split_behavior { /* what becomes of a match; names are tokenizer.json's 
 
 /* Without stages a text is one piece. */
 int ig_splitter_create(struct ig_splitter **out);
-/* One more stage, pattern in PCRE2's syntax; with invert what lies between matches counts
- * as the match.  -ENOTSUP when there are too many or the pattern matches nothing. */
+/* Add a stage; pattern in PCRE2's syntax; with invert the text between matches counts as the
+ * match.  -ENOTSUP when there are too many or the pattern matches the empty text. */
 int ig_splitter_add(struct ig_splitter *s, const char *pattern, enum ig_split_behavior behavior,
 		    bool invert, bool jit, struct ig_error *err);
 
-/* What a name in tokenizer.ggml.pre implies. */
+/* Properties that a name in tokenizer.ggml.pre implies. */
 struct ig_pre_traits {
 	bool ignore_merges, add_bos, nfc;
 };
-/* -ENOTSUP names one that is not known. */
+/* -ENOTSUP: an unknown name. */
 int ig_splitter_open(const char *pre, size_t len, bool jit, struct ig_splitter **out,
 		     struct ig_pre_traits *traits, struct ig_error *err);
 void ig_splitter_close(struct ig_splitter *s);
 /* GPT-2's expression. */
 extern const char ig_splitter_gpt2[];
 
-/* Call each for the pieces of text in order; together they are the text, but for what a
- * stage removes.  Bytes that are not UTF-8 are pieces of their own.  What each returns
- * ends the walk unless it is 0.  -ENOMEM as ig_regex_find. */
+/* Call each for the pieces of text in order; together they are the text without what a stage
+ * removes.  Bytes that are not UTF-8 are separate pieces.  A result of each other than 0 ends the
+ * walk and is returned.  -ENOMEM as ig_regex_find. */
 int ig_splitter_run(const struct ig_splitter *s, const char *text, size_t len,
 		    int (*each)(void *ctx, const char *piece, size_t len), void *ctx);
 
 /* ---- the normalizer ------------------------------------------------------------- */
 
-struct ig_normalizer; /* steps that change a text before it is cut */
+struct ig_normalizer; /* steps that change a text before it is split */
 struct ig_tokenizer;
 
 enum ig_normal_form { IG_NFC, IG_NFD, IG_NFKC, IG_NFKD };
 
 int ig_normalizer_create(struct ig_normalizer **out);
 void ig_normalizer_destroy(struct ig_normalizer *n);
-/* Each adds a step.  Bytes that are not UTF-8 stay as they are.  -ENOTSUP when there are
- * too many steps or one can't be. */
+/* Each adds a step.  No step changes bytes that are not UTF-8.  -ENOTSUP for too many steps. */
 int ig_normalizer_add_form(struct ig_normalizer *n, enum ig_normal_form form, struct ig_error *err);
-/* SentencePiece's replacements by the longest prefix; a copy is made. */
+/* SentencePiece's replacements of the longest prefix; the map is copied. */
 int ig_normalizer_add_charsmap(struct ig_normalizer *n, const void *map, size_t len,
 			       struct ig_error *err);
 int ig_normalizer_add_replace_text(struct ig_normalizer *n, const char *from, size_t n_from,
@@ -119,8 +130,8 @@ struct ig_normal_work { /* of one thread; init with zeros */
 	size_t cap[2];
 };
 void ig_normal_work_finish(struct ig_normal_work *w);
-/* *out [*n] lies in text or in the work memory.  A charsmap leaves t's user-defined tokens
- * alone.  0, -ENOMEM, or -E2BIG for a text that grows too much. */
+/* *out [*n] points into text or the work memory.  A charsmap does not change t's user-defined
+ * tokens.  0, -ENOMEM, or -E2BIG for a text that grows too much. */
 int ig_normalizer_run(const struct ig_normalizer *n, const struct ig_tokenizer *t, const char *text,
 		      size_t len, struct ig_normal_work *w, const char **out, size_t *n_out);
 
@@ -139,23 +150,23 @@ struct ig_merges {
 	int32_t byte_ids[256]; /* the token of one byte; -1: none */
 };
 
-/* Room for n merges.  0 or -ENOMEM. */
+/* Capacity for n merges.  0 or -ENOMEM. */
 int ig_merges_init(struct ig_merges *m, uint32_t n);
 void ig_merges_finish(struct ig_merges *m);
-/* The next rank; a pair that is there already keeps its rank. */
+/* Add a merge with the next rank; a pair that exists already keeps its rank. */
 void ig_merges_add(struct ig_merges *m, int32_t left, int32_t right, int32_t result);
 
-struct ig_merge_work { /* of one call of encode; init with zeros */
+struct ig_merge_work { /* of one encode; init with zeros */
 	int32_t *ids, *prev, *next;
 	uint64_t *heap;
 	size_t cap;
 };
 void ig_merge_work_finish(struct ig_merge_work *w);
 
-/* Merge the bytes of one piece: *ids [*n] lie in the work memory.  0 or -ENOMEM. */
+/* Merge the bytes of one piece: *ids [*n] point into the work memory.  0 or -ENOMEM. */
 int ig_merges_apply(const struct ig_merges *m, struct ig_merge_work *w, const char *piece,
 		    size_t len, const int32_t **ids, size_t *n);
-/* The same for n ids that the caller writes into w->ids, once there is room for them. */
+/* The same for n ids that the caller writes into w->ids, after reserving them. */
 int ig_merges_reserve(struct ig_merge_work *w, size_t n);
 size_t ig_merges_run(const struct ig_merges *m, struct ig_merge_work *w, size_t n);
 
@@ -163,36 +174,36 @@ size_t ig_merges_run(const struct ig_merges *m, struct ig_merge_work *w, size_t 
 
 struct ig_spm; /* its tables, over the tokens of a tokenizer */
 
-/* What the file says of it. */
+/* Settings of the file. */
 struct ig_spm_options {
-	bool unigram;	/* the best path of all; else merges, the highest score first */
+	bool unigram;	/* the best path; else merges, the highest score first */
 	bool add_space; /* before a text */
-	bool trim;	/* spaces at the ends are left out, several in a row are one */
+	bool trim;	/* strip spaces at the ends, merge several in a row to one */
 	/* Hugging Face's unigram: sums in double, user-defined tokens by their own scores. */
 	bool wide;
-	int32_t unknown; /* what has neither a token nor bytes becomes this; -1: is left out */
+	int32_t unknown; /* replaces a character without token or byte tokens; -1: dropped */
 };
 
-/* scores [n_vocab] are finite; taken over, also on errors.  t's table has its tokens and
- * its special tokens are sorted. */
+/* scores [n_vocab]: finite; ownership is taken, also on errors.  t's table has its tokens, and its
+ * special tokens are sorted. */
 int ig_spm_create(const struct ig_tokenizer *t, const struct ig_spm_options *o, double *scores,
 		  struct ig_spm **out);
 void ig_spm_destroy(struct ig_spm *s);
-/* What it was made of, for what writes it down. */
+/* Its options and scores, for writing it to a file. */
 const struct ig_spm_options *ig_spm_made_of(const struct ig_spm *s, const double **scores);
 
-struct ig_spm_work; /* of one thread, made by the first text */
+struct ig_spm_work; /* of one thread, made on first use */
 void ig_spm_work_destroy(struct ig_spm_work *w);
-/* Append the ids of a text that has no control tokens.  As ig_tokenizer_encode; on an
- * error out has more in it. */
+/* Append the ids of a text without control tokens.  As ig_tokenizer_encode, but after an error out
+ * may have more ids. */
 int ig_spm_encode(const struct ig_spm *s, struct ig_spm_work **work, const char *text, size_t len,
 		  size_t max_ids, struct ig_ids *out);
 
 /* ---- merges between characters ---------------------------------------------------- */
 
-/* What tokenizer.json calls BPE, where its tokens are characters and not bytes. */
+/* BPE of tokenizer.json with tokens of characters, not bytes. */
 struct ig_pairs {
-	int32_t unknown;   /* what has neither a token nor bytes; -1: is left out */
+	int32_t unknown;   /* replaces a character without token or byte tokens; -1: dropped */
 	bool fuse_unknown; /* several in a row are one */
 	bool cut_words;	   /* no merge's result has a space after anything else */
 };
@@ -204,12 +215,12 @@ int ig_pairs_encode(const struct ig_tokenizer *t, struct ig_merge_work *w, const
 
 enum {			 /* the kinds of tokens */
        IG_TOKEN_PLAIN,	 /* reached by merges */
-       IG_TOKEN_USER,	 /* its text is cut out of any text */
-       IG_TOKEN_CONTROL, /* its text is cut out where the caller says so */
-       IG_TOKEN_UNUSED,	 /* SentencePiece's: plain, but text becomes what it is made of */
+       IG_TOKEN_USER,	 /* cut out of any text */
+       IG_TOKEN_CONTROL, /* cut out only where the caller allows it */
+       IG_TOKEN_UNUSED,	 /* SentencePiece's: plain, but text becomes its parts */
 };
 
-enum { /* of a special token: white space beside it goes with it */
+enum { /* of a special token: it includes white space on this side */
        IG_SPECIAL_LSTRIP = 1,
        IG_SPECIAL_RSTRIP = 2,
 };
@@ -230,9 +241,9 @@ struct ig_special_set { /* USER and CONTROL tokens, sorted by their bytes */
 	} by_byte[256]; /* of list, by the first byte */
 };
 
-/* Tokens by their bytes: those that text can become.  A slot holds 8 bits of the hash
- * above and id + 1 below: few other strings are looked at, and the table of a common
- * vocabulary stays in a processor's own cache. */
+/* Tokens that text can become, by their bytes.  A slot holds 8 bits of the hash in its high bits
+ * and id + 1 below: few other strings are compared, and the table of a common vocabulary fits a
+ * processor's cache. */
 #define IG_ENTRY_ID 0x00ffffffu
 struct ig_token_table {
 	uint32_t *slots;
@@ -261,21 +272,21 @@ struct ig_tokenizer {
 	char *bytes;			/* all tokens', one after the other */
 	uint32_t *starts;		/* [n_vocab + 1] into bytes */
 	uint8_t *kinds;			/* [n_vocab] IG_TOKEN_… */
-	struct ig_special_set specials; /* cut out of a text as it comes */
+	struct ig_special_set specials; /* cut out of the original text */
 	struct ig_special_set normal;	/* cut out of a normalized text; USER tokens only */
-	char *patterns; /* texts of special tokens that are not their bytes; NULL: none */
-	struct ig_normalizer *normalizer; /* NULL: a text stays as it is */
+	char *patterns; /* texts of special tokens other than their bytes; NULL: none */
+	struct ig_normalizer *normalizer; /* NULL: none */
 	struct ig_splitter *splitter;	  /* NULL: a text is one piece */
-	bool metaspace; /* pieces get prefix, and split_words cuts them before spaces */
+	bool metaspace; /* pieces get the prefix, and split_words cuts them before spaces */
 	bool split_words;
 	enum ig_prefix prefix;	     /* also of byte-level BPE: before every text */
 	struct ig_spm *spm;	     /* of SCORES and UNIGRAM */
 	struct ig_pairs pairs;	     /* of PAIRS */
-	struct ig_merges merges;     /* of BYTES and PAIRS; byte_ids are everybody's */
-	struct ig_token_table table; /* BYTES keep it when ignore_merges */
-	bool ignore_merges;	     /* a piece that is a token is taken whole */
+	struct ig_merges merges;     /* of BYTES and PAIRS; byte_ids of all models */
+	struct ig_token_table table; /* of BYTES only with ignore_merges */
+	bool ignore_merges;	     /* a piece that is a token is not merged */
 	bool cuts_user;		     /* USER tokens end a text, as CONTROL ones do */
-	bool adds_space, trims;	     /* as ig_tokenizer_adds_space … say */
+	bool adds_space, trims;	     /* see ig_tokenizer_adds_space */
 	bool add_bos;
 	int32_t bos;
 	int32_t ends[IG_MAX_ENDS];
@@ -288,7 +299,7 @@ static inline size_t ig_tokenizer_len(const struct ig_tokenizer *t, int32_t id)
 	return t->starts[id + 1] - t->starts[id];
 }
 
-/* The slot of these bytes, or the free one where they belong, with the tag for it. */
+/* The slot of these bytes, or the free one for them, with its tag. */
 static inline uint32_t *ig_tokenizer_entry(const struct ig_tokenizer *t, const char *s, size_t len,
 					   uint32_t *tag)
 {
@@ -315,22 +326,22 @@ static inline int32_t ig_tokenizer_lookup(const struct ig_tokenizer *t, const ch
 	return (int32_t)(*ig_tokenizer_entry(t, s, len, &tag) & IG_ENTRY_ID) - 1;
 }
 
-/* Sort a list and find where each byte begins. */
+/* Sort a list and fill in by_byte. */
 void ig_specials_sort(struct ig_special_set *set, const uint8_t *kinds);
 /* All CONTROL and USER tokens of t by their own bytes.  0 or -ENOMEM. */
 int ig_tokenizer_collect_specials(struct ig_tokenizer *t);
 /* Whether these bytes are exactly a control token. */
 bool ig_tokenizer_is_control(const struct ig_tokenizer *t, const char *s, size_t len);
 
-/* The longest special token of the set that text begins with, or NULL; a control token
- * only with control and where no byte is a client's (NULL: none is). */
+/* The longest special token of the set that text begins with, or NULL; a control token only with
+ * control and where no byte is a client's (NULL: none is). */
 const struct ig_special *ig_tokenizer_match(const struct ig_tokenizer *t,
 					    const struct ig_special_set *set, const char *text,
 					    const uint8_t *client, size_t len, bool control);
 
 /* ---- building -------------------------------------------------------------------- */
 
-enum { /* types of tokens as files have them: GGUF's and SentencePiece's, and three of ours */
+enum { /* types of tokens in files: GGUF's and SentencePiece's, and three internal ones */
        IG_TYPE_NORMAL = 1,
        IG_TYPE_UNKNOWN = 2,
        IG_TYPE_CONTROL = 3,
@@ -339,30 +350,30 @@ enum { /* types of tokens as files have them: GGUF's and SentencePiece's, and th
        IG_TYPE_BYTE = 6,
        IG_TYPE_MAX = 6,
        IG_TYPE_ADDED,	   /* user-defined, and no merge makes it */
-       IG_TYPE_USER_PIECE, /* user-defined, but written as other tokens are */
+       IG_TYPE_USER_PIECE, /* user-defined, in the spelling of other tokens */
        IG_TYPE_RAW,	   /* of byte-level BPE: its text is its bytes */
 };
 
 #define IG_MAX_HOLES 65536	      /* ids that no token has */
 #define IG_MAX_VOCAB ((1u << 24) - 1) /* fits a slot's low bits; real ones have up to 262,144 */
 
-/* What every reader fills a tokenizer with; init with zeros. */
+/* A tokenizer under construction; init with zeros. */
 struct ig_builder {
 	struct ig_tokenizer *t; /* the builder's until ig_builder_finish */
 	struct ig_error *err;
-	const char *tokens, *merges; /* what the file calls them, for errors */
-	uint64_t pad_to; /* ids without tokens follow, if the model has more rows than tokens */
-	int32_t unknown; /* the first token of that type; -1: none */
-	int32_t twice;	 /* one whose text another had before; -1: none */
-	uint16_t alphabet[0x144]; /* the byte that a character stands for */
+	const char *tokens, *merges; /* their names in the file, for errors */
+	uint64_t pad_to;	     /* rows of the model; ids without tokens are added up to it */
+	int32_t unknown;	     /* the first token of that type; -1: none */
+	int32_t twice;		     /* a token with the text of an earlier one; -1: none */
+	uint16_t alphabet[0x144];    /* the byte that a character stands for */
 	char *scratch;
 	size_t longest_text;
-	int32_t last_result; /* of the merge before */
+	int32_t last_result; /* of the previous merge */
 };
 
-/* Begin: n tokens of n_bytes together, the longest of longest.  Tokens then come in the
- * order of their ids, then (BYTES, PAIRS) merges in the order of their ranks, of which
- * nothing may be made before the special tokens are sorted. */
+/* n tokens of n_bytes in total, the longest has longest bytes.  Then add tokens in the order of
+ * their ids, sort the special tokens, and (BYTES, PAIRS) add merges in the order of their
+ * ranks. */
 int ig_builder_begin(struct ig_builder *b, enum ig_token_model model, uint64_t n, uint64_t n_bytes,
 		     size_t longest);
 int ig_builder_token(struct ig_builder *b, uint64_t i, int32_t type, const char *s, size_t len);
@@ -370,21 +381,21 @@ void ig_builder_tokens_end(struct ig_builder *b);
 int ig_builder_begin_merges(struct ig_builder *b, uint64_t n);
 int ig_builder_merge(struct ig_builder *b, uint64_t i, const char *left, size_t n_left,
 		     const char *right, size_t n_right);
-/* A token that ends a turn; -1 and what is known already are left out. */
+/* Add a token that ends a turn; -1 and known ones are ignored. */
 void ig_builder_end(struct ig_builder *b, int32_t id);
-/* The ends that are known by their texts, then the tables that are not needed any more
- * are freed, and *out is the tokenizer. */
+/* Add the end tokens that are known by their texts, free tables that are no longer needed, and
+ * give the tokenizer to the caller. */
 void ig_builder_finish(struct ig_builder *b, struct ig_tokenizer **out);
 void ig_builder_cancel(struct ig_builder *b); /* fine after finish */
-/* Tokens that begin and end turns are control tokens whatever a file says, for else
- * anybody could write them. */
+/* Whether a text begins or ends a turn: such tokens are always control tokens, whatever their type
+ * in a file, since otherwise a client could write them. */
 bool ig_is_turn_marker(const char *s, size_t len);
 /* The byte that "<0x0A>" names, or -1. */
 int ig_byte_of_name(const char *s, size_t len);
 
 /* ---- readers --------------------------------------------------------------------- */
 
-/* The files that lie beside a model's weights. */
+/* The files beside a model's weights. */
 struct ig_model_files {
 	/* 0, -ENOENT, or another error with text.  The bytes live as long as the model. */
 	int (*find)(void *ctx, const char *name, const char **data, size_t *len,
@@ -392,24 +403,27 @@ struct ig_model_files {
 	void *ctx;
 };
 
+/* The files beside g. */
+struct ig_model_files ig_model_files_of(const struct ig_checkpoint *g);
+
 int ig_tokenizer_read_gguf(struct ig_builder *b, const struct ig_checkpoint *g, bool jit);
 int ig_tokenizer_read_json(struct ig_builder *b, const char *data, size_t len, bool jit);
-struct ig_model_config; /* config_private.h; here: the tokens that it adds */
+struct ig_model_config; /* config_private.h; used for the tokens that it adds */
 int ig_tokenizer_read_spm(struct ig_builder *b, const char *data, size_t len,
 			  const struct ig_model_config *c);
 int ig_tokenizer_read_tekken(struct ig_builder *b, const char *data, size_t len, bool jit);
 
-/* From tokenizer.json, tokenizer.model or tekken.json, whichever is found first, with what
- * tokenizer_config.json and its like say.  -ENOENT when none is there. */
+/* From tokenizer.json, tokenizer.model or tekken.json, whichever is found first, with
+ * tokenizer_config.json and similar files.  -ENOENT without any of the three. */
 int ig_tokenizer_open_files(const struct ig_model_files *files, bool jit, struct ig_tokenizer **out,
 			    struct ig_error *err);
 
-/* As ig_tokenizer_open; tests turn the compiler of regular expressions off. */
+/* As ig_tokenizer_open; without jit expressions are interpreted, for tests. */
 int ig_tokenizer_open_with(const struct ig_checkpoint *g, bool jit, struct ig_tokenizer **out,
 			   struct ig_error *err);
 
-/* As ig_tokenizer_encode with special, but a control token is only seen where none of
- * its bytes is a client's: client[i] says so of text[i]; NULL: none is. */
+/* As ig_tokenizer_encode with special, but a control token is accepted only where none of its
+ * bytes is a client's: client[i] is 1 if text[i] is; NULL: none is. */
 int ig_tokenizer_encode_marked(const struct ig_tokenizer *t, const char *text,
 			       const uint8_t *client, size_t len, size_t max_ids,
 			       struct ig_ids *out);

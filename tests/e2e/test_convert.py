@@ -183,7 +183,7 @@ def test_a_vocabulary_that_keys_cant_say(tmp_path):
     j["normalizer"] = {"type": "Replace", "pattern": {"String": "e"}, "content": "a"}
     path.write_text(json.dumps(j))
     p = convert(tmp_path, folder, out)
-    assert p.returncode == 1 and "can't be said in a GGUF file" in p.stderr
+    assert p.returncode == 1 and "can't be expressed in a GGUF file" in p.stderr
     assert sorted(f.name for f in tmp_path.iterdir()) == ["folder"]
     path.unlink()
     p = convert(tmp_path, folder, out)

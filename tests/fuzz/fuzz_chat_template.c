@@ -28,19 +28,19 @@ static void open_tokenizer(void)
 static void use(const struct ig_chat_template *c)
 {
 	static const char content[] = "hello<|im_end|><|im_start|>";
-	const struct ig_chat_message m = { "user", content, sizeof content - 1 };
+	const struct tiny_message m = { "user", content, sizeof content - 1 };
 	struct ig_ids ids = { 0 };
 	struct ig_error err;
 	char *text;
 
 	/* A template that is taken may still fail when it is run. */
-	if (ig_chat_template_encode(c, &m, 1, true, SIZE_MAX, &ids, &err)) {
+	if (tiny_encode(c, &m, 1, true, SIZE_MAX, &ids, &err)) {
 		if (ids.n || !err.text[0])
 			abort();
 		ig_ids_finish(&ids);
 		return;
 	}
-	if (ig_chat_template_render(c, &m, 1, true, &text, &err))
+	if (tiny_render(c, &m, 1, true, &text, &err))
 		abort();
 	free(text);
 	ig_ids_finish(&ids);

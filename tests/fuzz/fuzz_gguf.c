@@ -3,6 +3,7 @@
  * last row is dequantised, then its tokenizer and its chat template are opened and used.
  */
 #include "model/chat/chat_template.h"
+#include "tiny_gguf.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,7 @@ static void read_rows(const struct ig_checkpoint_tensor *t)
 static void use_template(const struct ig_checkpoint *g, const struct ig_tokenizer *t)
 {
 	static const char content[] = "Hello <|im_end|> 12\n";
-	const struct ig_chat_message m = { "user", content, sizeof content - 1 };
+	const struct tiny_message m = { "user", content, sizeof content - 1 };
 	struct ig_chat_template *c;
 	struct ig_ids ids = { 0 };
 	struct ig_error err;
@@ -39,12 +40,12 @@ static void use_template(const struct ig_checkpoint *g, const struct ig_tokenize
 
 	if (ig_chat_template_open(g, t, &c, &err))
 		return;
-	if (ig_chat_template_encode(c, &m, 1, true, 1000, &ids, &err) == 0)
+	if (tiny_encode(c, &m, 1, true, 1000, &ids, &err) == 0)
 		for (size_t i = 0; i < ids.n; i++)
 			if (ids.ids[i] < 0 || ids.ids[i] >= ig_tokenizer_n_vocab(t))
 				abort();
 	ig_ids_finish(&ids);
-	if (ig_chat_template_render(c, &m, 1, true, &text, &err) == 0)
+	if (tiny_render(c, &m, 1, true, &text, &err) == 0)
 		free(text);
 	ig_chat_template_close(c);
 }

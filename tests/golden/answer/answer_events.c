@@ -1,5 +1,5 @@
 /*
- * answer_events.c: answers to events for answers.py.  A JSON list of cases on standard
+ * answer_events.c: completions to events for answers.py.  A JSON list of cases on standard
  * input, each {"template": text, "answers": [text …]}; on standard output a line for each,
  * {"style": "hermes reasoning …", "events": [[[kind, data] …] …]} or {"error": …}.
  */

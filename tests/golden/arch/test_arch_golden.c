@@ -1,9 +1,9 @@
 /*
- * test_arch_golden.c: tiny random models of every architecture against what
- * transformers says of them (make.py, which also tells the form of NAME.golden).
+ * test_arch_golden.c: tiny random models of every architecture against transformers' results
+ * (make.py, which also describes the format of NAME.golden).
  *
  * With float32 activations and cache: the logits' normalised squared error is at most
- * 1e-6, the drawn tokens are the golden's, and the bits are the same whether a prompt is
+ * 1e-6, the sampled tokens are the golden's, and the bits are the same whether a prompt is
  * read at once or in chunks, alone or beside another one, on every instruction set that the
  * machine has.  INGOT_TEST_DRIVER names another driver than cpu.
  */

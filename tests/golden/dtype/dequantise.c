@@ -1,6 +1,6 @@
 /*
- * dequantise.c: rows of one element type on standard input, each as the file format has
- * it, to float32 on standard output, as the operations' references see them; dtypes.py
+ * dequantise.c: rows of one element type on standard input, each in the file's
+ * format, to float32 on standard output, as the operations' references see them; dtypes.py
  * runs it.
  *
  *   dequantise TYPE VALUES: the type's number in GGUF, values in a row

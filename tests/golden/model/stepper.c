@@ -41,7 +41,7 @@ struct ig_stepper {
 	uint64_t *slab_bytes;		  /* [n_slabs] */
 	struct ig_kv_layout layout[IG_MAX_CACHE_GROUPS];
 	uint32_t *order[IG_MAX_CACHE_GROUPS];	  /* [n_group_blocks] block words, shuffled */
-	uint32_t n_taken[IG_MAX_CACHE_GROUPS];	  /* of the group's order, from its beginning on */
+	uint32_t n_taken[IG_MAX_CACHE_GROUPS];	  /* prefix of the group's order */
 	uint32_t most_taken[IG_MAX_CACHE_GROUPS]; /* since the last reset */
 	uint64_t random;
 

@@ -4,7 +4,7 @@
  *
  * The cache here is not the kvcache service but a few slabs whose blocks are handed out
  * in shuffled order, so that nothing can rely on blocks that happen to be neighbours.
- * A step is put together sequence by sequence, run, and its logits and drawn ids read.
+ * A step is built sequence by sequence and run; then its logits and sampled ids are read.
  * One thread; nothing is allocated between open and close but in ig_stepper_add.
  */
 #pragma once

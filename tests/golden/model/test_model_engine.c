@@ -159,7 +159,7 @@ static struct ig_grammar *regex(const char *text)
 	return g;
 }
 
-/* Teacher-forced along the drawn tokens.  What the engine and the stepper compute of a
+/* Teacher-forced along the sampled tokens.  What the engine and the stepper compute of a
  * token has the same bits, so all that is left is the rounding of a sum of 49 thousand
  * floats and of one float at the end: below 1e-6 where this was written. */
 static double judge(const struct request *r, int32_t n_vocab)
@@ -237,7 +237,7 @@ static void test_log_probabilities(void **state)
 	assert_true(n_largest[2] < n_tokens);
 	for (int k = 0; k < n_tokens; k++)
 		assert_int_equal(r[2].notes[k].id, 42);
-	/* An answer that is whole ends; one that may go on goes on. */
+	/* A complete completion ends; one that may continue does. */
 	assert_int_equal(r[3].result.finish, IG_FINISH_STOP);
 	assert_true(!strcmp(r[3].text, " yes.") || !strcmp(r[3].text, " no.") ||
 		    !strcmp(r[3].text, " yes!") || !strcmp(r[3].text, " no!"));

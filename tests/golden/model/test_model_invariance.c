@@ -44,8 +44,8 @@ struct client {
 	int seq;
 	const int32_t *ids; /* [n_ids] the prompt */
 	uint32_t n_ids, fed, chunk;
-	uint32_t from_step, n_left; /* tokens still to draw */
-	int32_t last;		    /* the token drawn last */
+	uint32_t from_step, n_left; /* tokens still to sample */
+	int32_t last;		    /* the last sampled token */
 	int draw;		    /* in the step that runs; -1: none */
 	struct ig_sample_params sample;
 };
@@ -324,7 +324,7 @@ static void test_the_comparison_can_fail(void **state)
 				     .kv_dtype = IG_F16,
 				     .prompt = 0,
 				     .max_ids = 512 };
-	/* So hot that eight draws are hardly the eight largest logits. */
+	/* A temperature at which eight samples are hardly the eight largest logits. */
 	const struct ig_sample_params hot = { .temperature = 3.0f,
 					      .top_p = 1.0f,
 					      .repetition_penalty = 1.0f,

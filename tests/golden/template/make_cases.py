@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/unit/model/jinja_cases.h: small templates, and what jinja2 (3.1.6) makes of
+"""Writes tests/unit/model/jinja/jinja_cases.h: small templates, and what jinja2 (3.1.6) makes of
 them, set up as golden.py does.  Run it again when a case is added."""
 import json
 import os
@@ -84,16 +84,16 @@ BAD = [
     ("{% if 1 %}{% endfor %}", "no statement 'endfor'"), ("a\n\n{{ 1 + }}", "line 3: an expression was"),
     ("{{ 'a", "a string has no end"), ("{# x", "a comment has no end"),
     ("{% raw %}x", "has no {% endraw %}"), ("{{ 1 2 }}", "the end of an expression (}}) was expected, not a number"),
-    ("{{ ) }}", "a closing bracket has no opening one"), ("{{ a ? b }}", "the character '?' has no place here"),
+    ("{{ ) }}", "a closing bracket has no opening one"), ("{{ a ? b }}", "unexpected character '?'"),
     ("{{ 1 | nonsense }}", "there is no filter named 'nonsense'"),
     ("{{ 1 is nonsense }}", "there is no test named 'nonsense'"),
     ("{% if 1 %}{{ 1 | nonsense }}{% endif %}", "there is no filter named 'nonsense'"),
     ("{% nonsense %}", "there is no statement 'nonsense' here"), ("{% 1 %}", "a statement was expected"),
     ("{% for x y %}{% endfor %}", "'in' was expected"), ("{% for 1 in x %}{% endfor %}", "a variable's name"),
     ("{% set true = 1 %}", "a constant can't be assigned"), ("{% break %}", "outside of a loop"),
-    ("{% macro f(a=1, b) %}{% endmacro %}", "without a default behind one with"),
+    ("{% macro f(a=1, b) %}{% endmacro %}", "without a default after one with"),
     ("{{ f(a=1, 2) }}", "an argument without a name"),
-    ("{{ '\\xg1' }}", "too few hexadecimal digits"), ("{{ a[] }}", "a subscript is empty"), ("{{ a[1:2:3:4] }}", "three parts at most"),
+    ("{{ '\\xg1' }}", "too few hexadecimal digits"), ("{{ a[] }}", "a subscript is empty"), ("{{ a[1:2:3:4] }}", "at most three parts"),
     ("{{ 1 is odd is even }}", "can't be chained"), ("{% call x %}{% endcall %}", "a call was expected"),
     ("{{ {1} }}", "':' was expected"), ("\n{{ missing.x }}", "line 2: 'missing' is undefined"),
     ("{{ d.x.y }}", "there is no attribute 'x'"), ("{{ missing() }}", "'missing' is undefined"),
@@ -132,7 +132,7 @@ REFUSED = [
 # Errors of Ingot's own bounds or limits, where Python goes on.
 OWN = [("{{ namespace(_x=1) }}", "can't begin with _"),
        ("{{ 99999999999999999999 }}", "does not fit into 64 bits"),
-       ("{{ '\\ud800' }}", "an escape is no character"),
+       ("{{ '\\ud800' }}", "an escape is not a character"),
        ("{{ 9223372036854775807 + 1 }}", "does not fit into 64 bits"),
        ("{{ 2 ** 64 }}", "does not fit into 64 bits"), ("{{ -9223372036854775807 - 2 }}", "64 bits"),
        ("{{ (-9223372036854775807 - 1) // -1 }}", "64 bits"), ("{{ 9223372036854775807 * 2 }}", "64 bits")]
@@ -200,7 +200,7 @@ def main():
     for text, why in REFUSED:
         out.append(f"\t{{ {c_string(text)}, X,\n\t  {c_string(why)} }},")
     out.append("};")
-    path = Path(__file__).resolve().parents[2] / "unit/model/jinja_cases.h"
+    path = Path(__file__).resolve().parents[2] / "unit/model/jinja/jinja_cases.h"
     path.write_text("\n".join(out) + "\n")
 
 

@@ -117,7 +117,7 @@ static double measure(const struct ig_tokenizer *t, int rounds)
 
 struct folder {
 	const char *path;
-	char *files[MAX_FILES]; /* kept till the end */
+	char *files[MAX_FILES]; /* until the end */
 	size_t n;
 };
 

@@ -3,7 +3,7 @@
 
 #include "runtime/modules/modules.h"
 #include "shaders/step.h"
-#include "tests/unit/model/tiny_gguf.h"
+#include "tests/unit/model/formats/tiny_gguf.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 #include "base/setting.h"
 #include "runtime/modules/modules.h"
 #include "runtime/plan.h"
-#include "tests/unit/model/tiny_gguf.h"
+#include "tests/unit/model/formats/tiny_gguf.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 
 #include "runtime/driver.h"
 #include "runtime/modules/modules.h"
-#include "tests/unit/model/tiny_gguf.h"
+#include "tests/unit/model/formats/tiny_gguf.h"
 
 #include <errno.h>
 #include <math.h>

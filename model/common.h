@@ -1,0 +1,41 @@
+/* common.h: small helpers that several folders of model/ use. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Ensure capacity for element n of an array from malloc, *cap elements of size bytes.  array is
+ * the address of the pointer to it.  False without memory; the array is then as it was. */
+static inline bool ig_array_grow(void *array, uint32_t *cap, uint32_t n, size_t size)
+{
+	uint32_t larger = *cap ? 2 * *cap : 64;
+	void *p;
+
+	if (n < *cap)
+		return true;
+	memcpy(&p, array, sizeof p);
+	if (larger < n || !(p = realloc(p, (size_t)larger * size)))
+		return false;
+	memcpy(array, &p, sizeof p);
+	*cap = larger;
+	return true;
+}
+
+/* The value of a hexadecimal digit, or -1. */
+static inline int ig_hex_digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' :
+	       c >= 'a' && c <= 'f' ? c - 'a' + 10 :
+	       c >= 'A' && c <= 'F' ? c - 'A' + 10 :
+				      -1;
+}
+
+/* Unicode's White_Space; no such character has more than three bytes. */
+static inline bool ig_is_white_space(uint32_t c)
+{
+	return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+	       (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
+	       c == 0x205f || c == 0x3000;
+}

@@ -1,0 +1,713 @@
+/*
+ * test_completion_parser.c: completions in each format to events, whole and in pieces.
+ *
+ * Events are printed as text: T{…} text, R{…} reasoning, C{…} a tool call's name, A{…} its
+ * arguments, E its end; adjacent events of one kind are merged, since their number depends on
+ * where the completion was cut.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/strbuf.h"
+#include "model/chat/completion.h"
+#include "base/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define H { .calls = IG_TOOL_CALLS_HERMES }
+#define HR { .calls = IG_TOOL_CALLS_HERMES, .reasoning = true }
+#define HO { .calls = IG_TOOL_CALLS_HERMES, .reasoning = true, .opens_reasoning = true }
+#define L { .calls = IG_TOOL_CALLS_LLAMA3 }
+#define LR { .calls = IG_TOOL_CALLS_LLAMA3, .reasoning = true }
+#define M { .calls = IG_TOOL_CALLS_MISTRAL, .name_args = true }
+#define N { .calls = IG_TOOL_CALLS_NONE }
+#define NR { .calls = IG_TOOL_CALLS_NONE, .reasoning = true }
+#define NO { .calls = IG_TOOL_CALLS_NONE, .reasoning = true, .opens_reasoning = true }
+
+static const struct sample {
+	struct ig_completion_style style;
+	const char *text, *want;
+} samples[] = {
+	/* ---- plain text */
+	{ H, "", "" },
+	{ H, "Hello, w\xc3\xb6rld \xf0\x9f\x98\x80!", "T{Hello, w\xc3\xb6rld \xf0\x9f\x98\x80!}" },
+	{ H, "\n\n  Hi \n there \n\n", "T{\n\n  Hi \n there \n\n}" },
+	{ H, " \n\t", "T{ \n\t}" },
+	{ H, "a < b, <tool_cal>, <tool_call, <<tool_call",
+	  "T{a < b, <tool_cal>, <tool_call, <<tool_call}" },
+	{ H, "</tool_call> <tool_call> <tool_call>x", "T{</tool_call> <tool_call> <tool_call>x}" },
+	{ H, "Write `<tool_call>` to call.", "T{Write `<tool_call>` to call.}" },
+	{ L, "Hello { \"name\": \"f\", \"parameters\": {} }",
+	  "T{Hello { \"name\": \"f\", \"parameters\": {} }}" },
+	{ M, "[TOOL_CALL] [TOOL_CALLS", "T{[TOOL_CALL] [TOOL_CALLS}" },
+	{ N, "<think>x</think> <tool_call>{}</tool_call> [TOOL_CALLS] <|python_tag|>",
+	  "T{<think>x</think> <tool_call>{}</tool_call> [TOOL_CALLS] <|python_tag|>}" },
+	{ H, "<think>x</think>", "T{<think>x</think>}" },
+
+	/* ---- Hermes */
+	{ H, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>",
+	  "C{f}A{{\"a\": 1}}E" },
+	{ H, "\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n", "C{f}A{{}}E" },
+	{ H,
+	  "Let me look.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n"
+	  "<tool_call>\n{\"name\": \"g\", \"arguments\": {\"b\": [{}, \"}\"]}}\n</tool_call>",
+	  "T{Let me look.}C{f}A{{}}EC{g}A{{\"b\": [{}, \"}\"]}}E" },
+	{ H,
+	  "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"\\\"}{\\\\\", \"\xc3\xa9\": "
+	  "\"</tool_call>\"}}"
+	  "</tool_call>",
+	  "C{f}A{{\"a\": \"\\\"}{\\\\\", \"\xc3\xa9\": \"</tool_call>\"}}E" },
+	/* The arguments come first, or are called parameters; other keys are left out. */
+	{ H, "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>",
+	  "C{f}A{{\"a\": 1}}E" },
+	{ H,
+	  "<tool_call>{\"id\": 7, \"x\": [1, {\"name\": \"no\"}, \"]\"], \"y\": \"\\\"\", "
+	  "\"z\": -1.5e3, "
+	  "\"name\": \"f\", \"parameters\": {}, \"more\": {\"a\": null}, \"name\": 3}"
+	  "</tool_call>",
+	  "C{f}A{{}}E" },
+	/* No arguments, or none to speak of. */
+	{ H, "<tool_call>{\"name\": \"f\"}</tool_call>", "C{f}A{{}}E" },
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": null}</tool_call>", "C{f}A{{}}E" },
+	{ H, "<tool_call>{\"arguments\": null , \"name\": \"f\"}</tool_call>", "C{f}A{{}}E" },
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": \"\"}</tool_call>", "C{f}A{{}}E" },
+	{ H, "<tool_call>{\"arguments\": \" \", \"name\": \"f\"}</tool_call>", "C{f}A{{}}E" },
+	/* Arguments in a string. */
+	{ H,
+	  "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\\"\\u00e9\\ud83d\\ude00"
+	  "\\\\n\\/\\\"}\"}</tool_call>",
+	  "C{f}A{{\"a\": \"\xc3\xa9\xf0\x9f\x98\x80\\n/\"}}E" },
+	{ H, "<tool_call>{\"arguments\": \" {\\n}\", \"name\": \"f\"}</tool_call>",
+	  "C{f}A{ {\n}}E" },
+	{ H,
+	  "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\ud83d \\ude00 \\ud83d\\u0041 "
+	  "\\uzz \\q \\u12\"}",
+	  "C{f}A{{\xef\xbf\xbd \xef\xbf\xbd \xef\xbf\xbd"
+	  "A \xef\xbf\xbdzz \\q \xef\xbf\xbd}E" },
+	{ H,
+	  "<tool_call>{\"name\": \"f\", \"arguments\": "
+	  "\"{\\u007f\\u0080\\u07FF\\u0800\\uffff\\ud800\\udc00"
+	  "\\udbff\\udfff\\ud7ff\\ud800\\ue000\\udc00x\\udfff\\ud800\\ud800\\udc00\"}",
+	  "C{f}A{{\x7f\xc2\x80\xdf\xbf\xe0\xa0\x80\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf"
+	  "\xed\x9f\xbf"
+	  "\xef\xbf\xbd\xee\x80\x80\xef\xbf\xbdx\xef\xbf\xbd\xef\xbf\xbd\xf0\x90\x80\x80}E" },
+	/* Names with escapes. */
+	{ H, "<tool_call>{\"n\\u0061me\": \"f\\u00fc\\/\", \"arguments\": {}}</tool_call>",
+	  "C{f\xc3\xbc/}A{{}}E" },
+	/* No calls. */
+	{ H, "<tool_call>{\"foo\": 1}</tool_call> x", "T{<tool_call>{\"foo\": 1}</tool_call> x}" },
+	{ H, "<tool_call>[]</tool_call>", "T{<tool_call>[]</tool_call>}" },
+	{ H, "<tool_call>\n{}\n</tool_call>\n", "T{<tool_call>\n{}\n</tool_call>\n}" },
+	{ H, "<tool_call>{\"name\": \"\", \"arguments\": {}}",
+	  "T{<tool_call>{\"name\": \"\", \"arguments\": {}}}" },
+	{ H, "<tool_call>{\"name\": 5, \"arguments\": {}}",
+	  "T{<tool_call>{\"name\": 5, \"arguments\": {}}}" },
+	{ H, "<tool_call>{\"name\": \"a\\u0000\", \"arguments\": {}}",
+	  "T{<tool_call>{\"name\": \"a\\u0000\", \"arguments\": {}}}" },
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": [1]}",
+	  "T{<tool_call>{\"name\": \"f\", \"arguments\": [1]}}" },
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": \"Rome\"}",
+	  "T{<tool_call>{\"name\": \"f\", \"arguments\": \"Rome\"}}" },
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": nil}",
+	  "T{<tool_call>{\"name\": \"f\", \"arguments\": nil}}" },
+	{ H, "<tool_call>{\"name\": \"f\", \"x\": }", "T{<tool_call>{\"name\": \"f\", \"x\": }}" },
+	{ H, "<tool_call>{\"name\" \"f\"}", "T{<tool_call>{\"name\" \"f\"}}" },
+	{ H, "<tool_call>{\"name\": \"f\" \"x\"}", "T{<tool_call>{\"name\": \"f\" \"x\"}}" },
+	{ H, "<tool_call>{\"name\": \"f\", }", "T{<tool_call>{\"name\": \"f\", }}" },
+	{ H, "<tool_call>{\"arguments\": {\"a\": 1}}</tool_call>",
+	  "T{<tool_call>{\"arguments\": {\"a\": 1}}</tool_call>}" },
+	/* One that is none is no reason to miss the next. */
+	{ H, "<tool_call>\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
+	  "T{<tool_call>}C{f}A{{}}E" },
+	{ H, "<tool_call>{\"x\": <tool_call>{\"name\": \"f\"}</tool_call>",
+	  "T{<tool_call>{\"x\":}C{f}A{{}}E" },
+	{ H,
+	  "<tool_call>{\"name\": \"f\", \"arguments\": nil} <tool_call>{\"x\": 1, \"name\": "
+	  "\"g\"}",
+	  "T{<tool_call>{\"name\": \"f\", \"arguments\": nil}}C{g}A{{}}E" },
+	{ H,
+	  "<tool_call>{\"arguments\": {\"a\": 1}}<tool_call>{\"name\": \"g\", \"arguments\": "
+	  "{}}",
+	  "T{<tool_call>{\"arguments\": {\"a\": 1}}}C{g}A{{}}E" },
+	/* What breaks off. */
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"b", "C{f}A{{\"a\": \"b}E" },
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": {}", "C{f}A{{\"a\": {}}E" },
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\u00", "C{f}A{{\"a}E" },
+	{ H, "<tool_call>{\"name\": \"f\", \"argum", "T{<tool_call>{\"name\": \"f\", \"argum}" },
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {}}\n</tool_ca", "C{f}A{{}}E" },
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n<tool_ca",
+	  "C{f}A{{}}ET{<tool_ca}" },
+	/* Braces that are missing, or too many. */
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}\n</tool_call>\nx",
+	  "C{f}A{{\"a\": 1}}ET{x}" },
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1</tool_call>",
+	  "C{f}A{{\"a\": 1}E" },
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {}}}\n</tool_call>", "C{f}A{{}}E" },
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {}}} x", "C{f}A{{}}ET{} x}" },
+	{ H, "<tool_call>{\"name\": \"f\"} x </tool_call>", "C{f}A{{}}ET{x </tool_call>}" },
+	{ H, "<tool_call>{\"name\": \"f\"}</tool_call></tool_call>", "C{f}A{{}}ET{</tool_call>}" },
+	{ H, "<tool_call>{\"name\": \"f\"}\n<tool_c", "C{f}A{{}}ET{<tool_c}" },
+	/* The closing tag is forgotten. */
+	{ H,
+	  "<tool_call>{\"name\": \"f\", \"arguments\": {}}\n<tool_call>{\"name\": \"g\", "
+	  "\"arguments\": {}}",
+	  "C{f}A{{}}EC{g}A{{}}E" },
+	/* Text after a tool call. */
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n\nDone.\n",
+	  "C{f}A{{}}ET{Done.\n}" },
+	{ H,
+	  "A \n<tool_call>{\"name\": \"f\", \"arguments\": {}}"
+	  "</tool_call>\n\nB\n<tool_call>{\"name\": \"g\"}</tool_call>",
+	  "T{A}C{f}A{{}}ET{\n\nB}C{g}A{{}}E" },
+
+	/* ---- reasoning */
+	{ HR, "<think>\nHm, hm.\n\nSo.\n</think>\n\nHi", "R{Hm, hm.\n\nSo.}T{Hi}" },
+	{ HR, "\n<think>\n\n</think>\n\n  Hi \n", "T{  Hi \n}" },
+	{ HR, "<think>a</think> b", "R{a}T{ b}" },
+	{ HR, "<think>a</think>\n", "R{a}" },
+	{ HR, "<think>a </th", "R{a </th}" },
+	{ HR, "<think>a < b </thin </think>c", "R{a < b </thin}T{c}" },
+	{ HR, "<thin", "T{<thin}" },
+	{ HR, "\n Hi <think>x</think>", "T{\n Hi <think>x</think>}" },
+	{ HR, "</think>x", "T{</think>x}" },
+	{ HR,
+	  "<think>a <tool_call>{\"name\": \"f\"}</tool_call></think><tool_call>{\"name\": "
+	  "\"g\"}</tool_call>",
+	  "R{a <tool_call>{\"name\": \"f\"}</tool_call>}C{g}A{{}}E" },
+	{ HR,
+	  "<think>a</think>\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}"
+	  "\n</tool_call>",
+	  "R{a}C{f}A{{}}E" },
+	{ HR, "<think>a</think>\n\n<tool_call>x", "R{a}T{<tool_call>x}" },
+	{ HR, "<think><think>a", "R{<think>a}" },
+	{ HO, "Hm.\n</think>\n\nHi", "R{Hm.}T{Hi}" },
+	{ HO, "\n<think>\nHm.\n</think>\n\nHi", "R{Hm.}T{Hi}" },
+	{ HO, "</think>\n\n<tool_call>{\"name\": \"f\"}</tool_call>", "C{f}A{{}}E" },
+	{ HO, "Hm <think> \xf0\x9f\x98\x80 ", "R{Hm <think> \xf0\x9f\x98\x80 }" },
+	{ HO, "<thi", "R{<thi}" },
+	{ HO, "<thi\nx", "R{<thi\nx}" },
+	{ NO, "a</think>\nb </think> <think>", "R{a}T{b </think> <think>}" },
+	{ NR, " <think>a</think>\n b ", "R{a}T{ b }" },
+	{ LR, "<think>a</think>\n{\"name\": \"f\", \"parameters\": {}}", "R{a}C{f}A{{}}E" },
+
+	/* ---- Llama 3 */
+	{ L, "{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}", "C{f}A{{\"a\": \"b\"}}E" },
+	{ L, "\n {\"name\": \"f\", \"parameters\": {}}\n", "C{f}A{{}}E" },
+	{ L, "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "C{f}A{{}}E" },
+	{ L, "<|python_tag|>{\"name\": \"f\"}", "C{f}A{{}}E" },
+	{ L, "{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}", "C{f}A{{}}E" },
+	{ L, "{\"parameters\": {\"a\": 1}, \"name\": \"f\"}", "C{f}A{{\"a\": 1}}E" },
+	{ L, "{\"name\": \"f\", \"arguments\": {}}", "C{f}A{{}}E" },
+	{ L, "{\"name\": \"f\", \"parameters\": null}", "C{f}A{{}}E" },
+	{ L, "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}",
+	  "C{f}A{{}}EC{g}A{{}}E" },
+	{ L, "{\"name\": \"f\", \"parameters\": {}}\n{\"name\": \"g\", \"parameters\": {}};\n",
+	  "C{f}A{{}}EC{g}A{{}}E" },
+	{ L,
+	  "<|python_tag|>{\"name\": \"f\", \"parameters\": {}};<|python_tag|>{\"name\": \"g\","
+	  " \"parameters\": {}}",
+	  "C{f}A{{}}EC{g}A{{}}E" },
+	{ L, "I call.<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "T{I call.}C{f}A{{}}E" },
+	{ L, "{\"name\": \"f\", \"parameters\": {}} That's it; {", "C{f}A{{}}ET{That's it; {}" },
+	{ L, "{\"name\": \"f\", \"parameters\": {}}; {\"x\": 1}", "C{f}A{{}}ET{; {\"x\": 1}}" },
+	{ L, "<|python_tag|>{\"name\": \"f\"};{\"name\": \"g\"}",
+	  "C{f}A{{}}ET{;{\"name\": \"g\"}}" },
+	{ L, "{\"name\": \"f\", \"parameters\": {}, \"x\": 1}", "C{f}A{{}}E" },
+	{ L, "{\"name\": \"Ada\", \"age\": 36}\n", "T{{\"name\": \"Ada\", \"age\": 36}\n}" },
+	{ L, "{\"name\": \"Ada\"}", "T{{\"name\": \"Ada\"}}" },
+	{ L, "{\"name\": \"Ada\", \"parameters\": [1]}",
+	  "T{{\"name\": \"Ada\", \"parameters\": [1]}}" },
+	{ L, "{\"name\": {\"first\": \"Ada\"}}", "T{{\"name\": {\"first\": \"Ada\"}}}" },
+	{ L, "{\"type\": \"function\", \"parameters\": {}}",
+	  "T{{\"type\": \"function\", \"parameters\": {}}}" },
+	{ L, " {}", "T{ {}}" },
+	{ L, "{x | x > 0}", "T{{x | x > 0}}" },
+	{ L, "{{\"name\": \"f\", \"parameters\": {}}}",
+	  "T{{{\"name\": \"f\", \"parameters\": {}}}}" },
+	{ L, "{", "T{{}" },
+	{ L, "<|python_tag|>print(\"hi\")\n", "T{<|python_tag|>print(\"hi\")\n}" },
+	{ L, "<|python_tag|>brave_search.call(query=\"x\")",
+	  "T{<|python_tag|>brave_search.call(query=\"x\")}" },
+	{ L, "```json\n{\"name\": \"f\", \"parameters\": {}}\n```",
+	  "T{```json\n{\"name\": \"f\", \"parameters\": {}}\n```}" },
+
+	/* ---- Mistral */
+	{ M, "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 1}}]", "C{f}A{{\"a\": 1}}E" },
+	{ M,
+	  "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}, \"id\": \"abcdefghi\"}, "
+	  "{\"id\": \"x\", \"name\": \"g\", \"arguments\": {\"]\": \"]\"}}]\n",
+	  "C{f}A{{}}EC{g}A{{\"]\": \"]\"}}E" },
+	{ M, "Yes. [TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}] Done.",
+	  "T{Yes.}C{f}A{{}}ET{ Done.}" },
+	{ M, "[TOOL_CALLS]{\"name\": \"f\", \"arguments\": {}}", "C{f}A{{}}E" },
+	{ M, "[TOOL_CALLS][1] [TOOL_CALLS]{\"name\": \"f\"}]", "T{[TOOL_CALLS][1]}C{f}A{{}}ET{]}" },
+	{ M,
+	  "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}, 1}, {\"name\": \"g\", "
+	  "\"arguments\": {}}]",
+	  "C{f}A{{}}ET{1}, {\"name\": \"g\", \"arguments\": {}}]}" },
+	{ M, "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS][", "C{f}A{{}}ET{[TOOL_CALLS][}" },
+	{ M, "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]{\"name\": \"g\", \"arguments\": {}}x",
+	  "C{f}A{{}}EC{g}A{{}}ET{x}" },
+	{ M, "[TOOL_CALLS][]", "T{[TOOL_CALLS][]}" },
+	{ M, "[TOOL_CALLS][1]", "T{[TOOL_CALLS][1]}" },
+	{ M, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, 2]", "C{f}A{{}}ET{, 2]}" },
+	{ M, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, ", "C{f}A{{}}E" },
+	{ M, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, {\"na", "C{f}A{{}}ET{, {\"na}" },
+	{ M, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}} x]", "C{f}A{{}}ET{x]}" },
+	{ M, "[TOOL_CALLS]f[ARGS]{\"a\": \"[ARGS]}\"}", "C{f}A{{\"a\": \"[ARGS]}\"}}E" },
+	{ M, "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]g.h-2[ARGS] {\"a\": {}}",
+	  "C{f}A{{}}EC{g.h-2}A{{\"a\": {}}}E" },
+	{ M, "[TOOL_CALLS]f[CALL_ID]123456789[ARGS]{}\n", "C{f}A{{}}E" },
+	{ M, "Ok[TOOL_CALLS] f [ARGS]{\"a\": 1", "T{Ok}C{f}A{{\"a\": 1}E" },
+	{ M, "[TOOL_CALLS]f{\"a\": 1}", "C{f}A{{\"a\": 1}}E" },
+	{ M, "[TOOL_CALLS]f", "T{[TOOL_CALLS]f}" },
+	{ M, "[TOOL_CALLS]f[ARG", "T{[TOOL_CALLS]f[ARG}" },
+	{ M, "[TOOL_CALLS]f[ARGS]", "T{[TOOL_CALLS]f[ARGS]}" },
+	{ M, "[TOOL_CALLS]f[ARGS]x", "T{[TOOL_CALLS]f[ARGS]x}" },
+	{ M, "[TOOL_CALLS]f[ARX]{}", "T{[TOOL_CALLS]f[ARX]{}}" },
+	{ M, "[TOOL_CALLS]f[[TOOL_CALLS]g[ARGS]{}", "T{[TOOL_CALLS]f[}C{g}A{{}}E" },
+	{ M, "[TOOL_CALLS][ARGS]{}", "T{[TOOL_CALLS][ARGS]{}}" },
+	{ M, "The [TOOL_CALLS] marker is", "T{The [TOOL_CALLS] marker is}" },
+	{ M, "[TOOL_CALLS]f[CALL_ID]\"[ARGS]{}", "T{[TOOL_CALLS]f[CALL_ID]\"[ARGS]{}}" },
+	{ M, "[TOOL_CALLS]f g[ARGS]{}", "T{[TOOL_CALLS]f g[ARGS]{}}" },
+
+	/* ---- broken characters */
+	{ H,
+	  "a\xff"
+	  "b\xc3(\xe2\x82",
+	  "T{a\xef\xbf\xbd"
+	  "b\xef\xbf\xbd(\xef\xbf\xbd}" },
+	{ H, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"\xc3\"}}</tool_call>",
+	  "C{f}A{{\"a\": \"\xef\xbf\xbd\"}}E" },
+};
+
+/* ---- writing events down -------------------------------------------------------------------- */
+
+struct notes {
+	struct ig_strbuf text;
+	int kind; /* of the last event; -1: none */
+	bool in_call, wrong;
+	char ended_with; /* T or R: their content is still open */
+};
+
+static void note(void *ctx, const struct ig_completion_event *e)
+{
+	static const char letters[] = "TRCAE";
+	struct notes *n = ctx;
+	bool of_call = e->kind == IG_COMPLETION_ARGUMENTS || e->kind == IG_COMPLETION_TOOL_CALL_END;
+
+	for (size_t i = 0; i < e->len;) {
+		int len = ig_utf8_check((const unsigned char *)e->data + i, e->len - i);
+		assert_true(len > 0);
+		i += (size_t)len;
+	}
+	assert_int_equal(of_call, n->in_call);
+	assert_int_equal(e->len == 0, e->kind == IG_COMPLETION_TOOL_CALL_END);
+	n->in_call = e->kind == IG_COMPLETION_TOOL_CALL || e->kind == IG_COMPLETION_ARGUMENTS;
+	if (n->kind == (int)e->kind && (e->kind != IG_COMPLETION_TOOL_CALL)) {
+		assert_true(n->text.data[n->text.len - 1] == '}');
+		n->text.len--;
+	} else {
+		ig_strbuf_printf(&n->text, "%c", letters[e->kind]);
+		if (e->kind != IG_COMPLETION_TOOL_CALL_END)
+			ig_strbuf_puts(&n->text, "{");
+	}
+	ig_strbuf_add(&n->text, e->data, e->len);
+	if (e->kind != IG_COMPLETION_TOOL_CALL_END)
+		ig_strbuf_puts(&n->text, "}");
+	n->kind = (int)e->kind;
+}
+
+static void begin_notes(struct notes *n)
+{
+	*n = (struct notes){ .kind = -1 };
+	ig_strbuf_init(&n->text);
+}
+
+static void end_notes(struct notes *n)
+{
+	assert_true(ig_strbuf_ok(&n->text));
+	assert_false(n->in_call);
+	ig_strbuf_add(&n->text, "", 0); /* never NULL */
+}
+
+/* The cuts are ascending places in the text. */
+static char *events(const struct ig_completion_style *s, bool with_calls, const char *text,
+		    size_t len, const size_t *cuts, size_t n_cuts)
+{
+	struct ig_completion_parser *p = ig_completion_parser_create(s, with_calls);
+	struct notes n;
+	size_t at = 0;
+
+	assert_non_null(p);
+	begin_notes(&n);
+	for (size_t i = 0; i <= n_cuts; i++) {
+		size_t end = i < n_cuts ? cuts[i] : len;
+		/* Of just its size, so that a read past its end is seen. */
+		char *piece = malloc(end - at ? end - at : 1);
+		assert_non_null(piece);
+		memcpy(piece, text + at, end - at);
+		assert_int_equal(
+			ig_completion_parser_feed(p, piece, end - at, i == n_cuts, note, &n), 0);
+		free(piece);
+		at = end;
+	}
+	end_notes(&n);
+	ig_completion_parser_destroy(p);
+	return n.text.data;
+}
+
+static void same(const struct ig_completion_style *s, const char *text, size_t len,
+		 const size_t *cuts, size_t n_cuts, const char *want)
+{
+	char *got = events(s, true, text, len, cuts, n_cuts);
+
+	if (strcmp(got, want)) {
+		for (size_t i = 0; i < n_cuts; i++)
+			print_error("cut at %zu\n", cuts[i]);
+		fail_msg("%.*s\n  wanted %s\n  got    %s", (int)len, text, want, got);
+	}
+	free(got);
+}
+
+/* ---- tests -------------------------------------------------------------------------- */
+
+static void forms(void **state)
+{
+	for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++)
+		same(&samples[i].style, samples[i].text, strlen(samples[i].text), NULL, 0,
+		     samples[i].want);
+}
+
+static uint64_t seed = 88172645463325252u;
+
+static size_t draw(size_t n)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return (size_t)(seed % n);
+}
+
+static size_t draw_cuts(size_t len, size_t *cuts, size_t cap)
+{
+	size_t n = 0, step = 1 + draw(12);
+
+	for (size_t at = draw(step + 1); at <= len && n < cap; at += draw(step + 1))
+		cuts[n++] = at; /* empty pieces too */
+	return n;
+}
+
+/* Every sample, and every prefix of one, in all ways to cut it in two, byte by byte, and
+ * in some others. */
+static void pieces(void **state)
+{
+	size_t cuts[512];
+
+	for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
+		const struct sample *x = &samples[i];
+		size_t len = strlen(x->text);
+
+		assert_in_range(len, 0, 500);
+		for (size_t a = 0; a <= len; a++) {
+			char *want;
+			same(&x->style, x->text, len, &a, 1, x->want);
+			want = events(&x->style, true, x->text, a, NULL, 0);
+			for (size_t b = 0; b < a; b++)
+				cuts[b] = b;
+			same(&x->style, x->text, a, cuts, a, want);
+			free(want);
+		}
+		for (int k = 0; k < 50; k++)
+			same(&x->style, x->text, len, cuts,
+			     draw_cuts(len, cuts, sizeof cuts / sizeof cuts[0]), x->want);
+	}
+}
+
+static const char *const words[] = {
+	"<tool_call>",
+	"</tool_call>",
+	"<think>",
+	"</think>",
+	"<|python_tag|>",
+	"[TOOL_CALLS]",
+	"[ARGS]",
+	"[CALL_ID]",
+	"{",
+	"}",
+	"[",
+	"]",
+	"\"",
+	":",
+	",",
+	";",
+	"\"name\"",
+	"\"arguments\"",
+	"\"parameters\"",
+	"\"f\"",
+	"{\"name\": \"f\", \"arguments\": {",
+	"{\"name\": \"f\", \"parameters\": {",
+	"<tool_call>\n{\"name\": \"f\", \"arguments\": ",
+	"[TOOL_CALLS]f[ARGS]{",
+	"[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {",
+	"{\"arguments\": {}, ",
+	"}}",
+	"}]",
+	"\\",
+	"\\\"",
+	"\\u00e9",
+	"\\ud83d",
+	"null",
+	"1",
+	" ",
+	"\n",
+	"\n\n",
+	"<",
+	"x",
+	"\xc3\xa9",
+	"\xf0\x9f\x98\x80",
+	"\xff",
+	"\"id\": 3",
+	"f",
+	"Hello",
+};
+
+static size_t compose(char *out, size_t cap)
+{
+	size_t len = 0, n = draw(24);
+
+	for (size_t i = 0; i < n; i++) {
+		const char *w = words[draw(sizeof words / sizeof words[0])];
+		if (len + strlen(w) > cap)
+			break;
+		memcpy(out + len, w, strlen(w));
+		len += strlen(w);
+	}
+	return len;
+}
+
+/* Any mixture of what is looked for: the events are those of the whole, however it is cut. */
+static void mixtures(void **state)
+{
+	static const struct ig_completion_style styles[] = { H, HR, HO, L, LR, M, NR, NO };
+	size_t cuts[1024];
+	char text[1000];
+	size_t n_calls = 0;
+
+	for (int i = 0; i < 20000; i++) {
+		const struct ig_completion_style *s =
+			&styles[draw(sizeof styles / sizeof styles[0])];
+		size_t len = compose(text, sizeof text);
+		char *want = events(s, true, text, len, NULL, 0);
+
+		n_calls += strstr(want, "C{") != NULL;
+		for (int k = 0; k < 3; k++)
+			same(s, text, len, cuts, draw_cuts(len, cuts, sizeof cuts / sizeof cuts[0]),
+			     want);
+		free(want);
+	}
+	assert_in_range(n_calls, 500, 20000); /* else little was tested */
+}
+
+/* Text without markers is not changed, in every format. */
+static void nothing_lost(void **state)
+{
+	static const struct ig_completion_style styles[] = { H, HR, M, N, NR, L };
+	char text[1000];
+
+	for (int i = 0; i < 20000; i++) {
+		bool with_calls = draw(2);
+		const struct ig_completion_style *s =
+			&styles[draw(sizeof styles / sizeof styles[0])];
+		struct ig_completion_style plain = { .calls = s->calls };
+		size_t cuts[1024], n_cuts, len = compose(text, sizeof text - 1);
+		char *got, want[1100];
+
+		text[len] = 0;
+		for (char *x; (x = strchr(text, '\xff'));)
+			*x = '?';
+		if (with_calls && (strstr(text, "<tool_call>") || strstr(text, "[TOOL_CALLS]") ||
+				   strstr(text, "<|python_tag|>") || strchr(text, '{')))
+			continue;
+		if (strstr(text, "<think>"))
+			s = &plain;
+		n_cuts = draw_cuts(len, cuts, sizeof cuts / sizeof cuts[0]);
+		got = events(s, with_calls, text, len, cuts, n_cuts);
+		snprintf(want, sizeof want, len ? "T{%s}" : "%s", text);
+		assert_string_equal(got, want);
+		free(got);
+	}
+}
+
+/* A tool call is announced as early as possible, and its arguments as they come. */
+static void streamed(void **state)
+{
+	static const struct ig_completion_style s = H;
+	static const struct {
+		const char *piece, *want; /* all events so far */
+	} steps[] = {
+		{ "Hi", "T{Hi}" },
+		{ " ", "T{Hi}" },
+		{ "you <", "T{Hi you}" },
+		{ "b> ", "T{Hi you <b>}" },
+		{ "<tool_call>\n{\"name\": \"f\", \"arg", "T{Hi you <b>}" },
+		{ "uments\": ", "T{Hi you <b>}" },
+		{ "{", "T{Hi you <b>}C{f}A{{}" },
+		{ "\"a\": \"\xc3", "T{Hi you <b>}C{f}A{{\"a\": \"}" },
+		{ "\xa9\"", "T{Hi you <b>}C{f}A{{\"a\": \"\xc3\xa9\"}" },
+		{ "}", "T{Hi you <b>}C{f}A{{\"a\": \"\xc3\xa9\"}}E" },
+		{ "}\n</tool_call>", "T{Hi you <b>}C{f}A{{\"a\": \"\xc3\xa9\"}}E" },
+	};
+	struct ig_completion_parser *p = ig_completion_parser_create(&s, true);
+	struct notes n;
+
+	begin_notes(&n);
+	for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+		assert_int_equal(ig_completion_parser_feed(p, steps[i].piece,
+							   strlen(steps[i].piece), false, note, &n),
+				 0);
+		assert_string_equal(n.text.data, steps[i].want);
+	}
+	assert_int_equal(ig_completion_parser_feed(p, NULL, 0, true, note, &n), 0);
+	assert_string_equal(n.text.data, steps[sizeof steps / sizeof steps[0] - 1].want);
+	end_notes(&n);
+	ig_strbuf_finish(&n.text);
+	ig_completion_parser_destroy(p);
+	ig_completion_parser_destroy(NULL);
+}
+
+/* An object of Llama's that can't be a call is not held back. */
+static void soon(void **state)
+{
+	static const struct ig_completion_style s = L;
+	struct ig_completion_parser *p = ig_completion_parser_create(&s, true);
+	struct notes n;
+
+	begin_notes(&n);
+	assert_int_equal(ig_completion_parser_feed(p, " {\"city\"", 8, false, note, &n), 0);
+	assert_string_equal(n.text.data, "T{ {\"city\"}");
+	assert_int_equal(ig_completion_parser_feed(p, "", 0, true, note, &n), 0);
+	end_notes(&n);
+	ig_strbuf_finish(&n.text);
+	ig_completion_parser_destroy(p);
+}
+
+/* What is held back is bounded: a text of n bytes of fill between head and tail. */
+static char *long_text(const char *head, char fill, size_t n, const char *tail)
+{
+	struct ig_strbuf b;
+
+	ig_strbuf_init(&b);
+	ig_strbuf_puts(&b, head);
+	while (n--)
+		ig_strbuf_add(&b, &fill, 1);
+	ig_strbuf_puts(&b, tail);
+	return ig_strbuf_steal(&b);
+}
+
+static void bound(struct ig_completion_style s, const char *head, char fill, const char *tail,
+		  bool is_call)
+{
+	char *text = long_text(head, fill, 70 << 10, tail), *got;
+
+	got = events(&s, true, text, strlen(text), NULL, 0);
+	if (is_call) {
+		assert_non_null(strstr(got, "C{f}A{{"));
+	} else {
+		assert_int_equal(strlen(got), strlen(text) + 3);
+		assert_memory_equal(got, "T{", 2);
+		assert_memory_equal(got + 2, text, strlen(text));
+	}
+	free(got);
+	text[66 << 10] = 0; /* and it comes out at once, before the end */
+	struct ig_completion_parser *p = ig_completion_parser_create(&s, true);
+	struct notes n;
+	begin_notes(&n);
+	assert_int_equal(ig_completion_parser_feed(p, text, strlen(text), false, note, &n), 0);
+	assert_true(n.text.len > 60 << 10);
+	ig_strbuf_finish(&n.text);
+	ig_completion_parser_destroy(p);
+	free(text);
+}
+
+static void bounded(void **state)
+{
+	struct ig_completion_style h = H, l = L, m = M;
+
+	bound(h, "<tool_call>{\"arguments\": {\"a\": \"", 'x', "\"}, \"name\": \"f\"}</tool_call>",
+	      false);
+	bound(h, "<tool_call>{\"x\": \"", 'x', "\", \"name\": \"f\"}</tool_call>", false);
+	bound(h, "<tool_call>{\"name\": \"", 'x', "\", \"arguments\": {}}</tool_call>", false);
+	bound(h, "<tool_call>", ' ', "{\"name\": \"f\"}</tool_call>", false);
+	bound(h, "x", ' ', "x", false);
+	bound(l, "{\"type\": ", '1', ", \"name\": \"f\", \"parameters\": {}}", false);
+	bound(m, "[TOOL_CALLS]", 'f', "[ARGS]{}", false);
+	bound(m, "[TOOL_CALLS]f[CALL_ID]", '1', "[ARGS]{}", false);
+	/* Arguments of a call that is known are not held. */
+	bound(h, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"", 'x', "\"}}</tool_call>",
+	      true);
+	bound(h, "<tool_call>{\"name\": \"f\", \"arguments\": \"{", 'x', "}\"}</tool_call>", true);
+	bound(m, "[TOOL_CALLS]f[ARGS]{\"a\": \"", 'x', "\"}", true);
+}
+
+/* White space, and what may be a marker, within reasoning. */
+static void bounded_reasoning(void **state)
+{
+	static const struct ig_completion_style s = HR;
+	char *text = long_text("<think>a", ' ', 70 << 10, "b</think>c"), *got;
+	struct ig_completion_parser *p = ig_completion_parser_create(&s, true);
+	struct notes n;
+
+	got = events(&s, true, text, strlen(text), NULL, 0);
+	assert_int_equal(strlen(got), (70 << 10) + strlen("R{ab}T{c}"));
+	assert_string_equal(got + (70 << 10) + 3, "b}T{c}");
+	free(got);
+	begin_notes(&n);
+	assert_int_equal(ig_completion_parser_feed(p, text, 69 << 10, false, note, &n), 0);
+	assert_true(n.text.len > 60 << 10);
+	ig_strbuf_finish(&n.text);
+	ig_completion_parser_destroy(p);
+	free(text);
+	/* The limit is within a marker. */
+	for (size_t k = 0; k < 12; k++) {
+		text = long_text("<think>a", ' ', (64 << 10) - k, "</think>c");
+		got = events(&s, true, text, strlen(text), NULL, 0);
+		assert_string_equal(got + strlen(got) - 5, "}T{c}");
+		free(got);
+		free(text);
+	}
+	text = long_text("a", ' ', 64 << 10, "<tool_call>{\"name\": \"f\"}</tool_call>");
+	got = events(&s, true, text, strlen(text), NULL, 0);
+	assert_string_equal(got + strlen(got) - 12, " }C{f}A{{}}E");
+	free(got);
+	free(text);
+}
+
+/* Braces by the million are only counted. */
+static void deep(void **state)
+{
+	static const struct ig_completion_style s = H;
+	char *text = long_text("<tool_call>{\"name\": \"f\", \"arguments\": ", '{', 2000000, "");
+	char *got = events(&s, true, text, strlen(text), NULL, 0);
+
+	assert_int_equal(strlen(got), strlen("C{f}A{}E") + 2000000);
+	free(got);
+	free(text);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(forms),    cmocka_unit_test(pieces),
+		cmocka_unit_test(mixtures), cmocka_unit_test(nothing_lost),
+		cmocka_unit_test(streamed), cmocka_unit_test(soon),
+		cmocka_unit_test(bounded),  cmocka_unit_test(bounded_reasoning),
+		cmocka_unit_test(deep),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
