@@ -2,8 +2,7 @@
  * figures.h: what a plan is on a GPU, counted without one: dispatches and barriers,
  * bytes that a token reads, command buffers, scratch, the time to walk the tape.
  */
-#ifndef INGOT_BENCH_FIGURES_H
-#define INGOT_BENCH_FIGURES_H
+#pragma once
 
 #include <ingot/gpu.h>
 
@@ -43,5 +42,3 @@ struct figures {
 /* 0 or -errno with text. */
 int figures_of(const struct ig_modules *m, const struct figures_shape *shape, uint32_t dtype,
 	       uint32_t kind, struct figures *out, struct ig_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* ops.h: what each kind of op costs in a step; see ops.c. */
-#ifndef INGOT_BENCH_OPS_H
-#define INGOT_BENCH_OPS_H
+#pragma once
 
 #include "tests/golden/model/stepper.h"
 
@@ -14,5 +13,3 @@ struct ig_ops_options {
 /* Measure and print. */
 int ig_ops_bench(const struct ig_stepper_model *m, const struct ig_stepper_options *how,
 		 const struct ig_ops_options *o, struct ig_error *err);
-
-#endif

@@ -6,8 +6,7 @@
  * vectors; every instruction set then gives the same bits, because nothing here
  * is fused or reassociated.
  */
-#ifndef INGOT_OPS_FLOAT_H
-#define INGOT_OPS_FLOAT_H
+#pragma once
 
 #include <ingot/record.h>
 #include <ingot/op.h>
@@ -90,5 +89,3 @@ static inline float ig_act(uint32_t act, float x)
 {
 	return act == IG_ACT_SILU ? ig_siluf(x) : act == IG_ACT_GELU ? ig_geluf(x) : x;
 }
-
-#endif

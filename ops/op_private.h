@@ -1,6 +1,5 @@
 /* op_private.h: what the files of the core ops share. */
-#ifndef INGOT_OPS_OP_PRIVATE_H
-#define INGOT_OPS_OP_PRIVATE_H
+#pragma once
 
 #include "ops/cpu/rows.h"
 #include "ops/cpu/tile16.h"
@@ -37,5 +36,3 @@ void ig_reference_product(const float *x, const struct ig_tensor *w, float *w_ro
 	  ig_units_tiles,                                                                          \
 	  NULL,                                                                                    \
 	  fn },
-
-#endif

@@ -2,8 +2,7 @@
  * ops.h: the core ops, one file each: parameters, shape check, plain reference,
  * and the table of cpu kernels.  Other ops come with modules.
  */
-#ifndef INGOT_OPS_OPS_H
-#define INGOT_OPS_OPS_H
+#pragma once
 
 #include <ingot/record.h>
 #include <ingot/op.h>
@@ -13,5 +12,3 @@ extern const struct ig_op ig_op_embed, ig_op_norm, ig_op_linear, ig_op_glu, ig_o
 
 /* NULL-terminated. */
 extern const struct ig_op *const ig_core_ops[];
-
-#endif

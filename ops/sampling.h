@@ -12,8 +12,7 @@
  *   weights up to it exceeds floor(total of the kept * r / 2^64), r being 64 bits that
  *   are a function of (seed, position)
  */
-#ifndef INGOT_OPS_SAMPLING_H
-#define INGOT_OPS_SAMPLING_H
+#pragma once
 
 #include <ingot/op.h>
 
@@ -110,5 +109,3 @@ static inline const uint32_t *ig_sample_mask(const struct ig_step *s,
 {
 	return p->mask >= 0 ? s->masks + p->mask * ((n_vocab + 31) / 32) : NULL;
 }
-
-#endif

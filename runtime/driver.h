@@ -9,8 +9,7 @@
  * the engine's thread alone; lower, load and destroy also by the loader's, while steps of
  * other programs are under way.
  */
-#ifndef INGOT_RUNTIME_DRIVER_H
-#define INGOT_RUNTIME_DRIVER_H
+#pragma once
 
 #include "runtime/plan.h"
 
@@ -80,5 +79,3 @@ const struct ig_error *ig_program_error(const struct ig_program *p);
 void *ig_driver_map_slab(void *driver, uint64_t slab_bytes);
 void ig_driver_unmap_slab(void *driver, void *base, uint64_t slab_bytes);
 void ig_driver_copy(void *driver, void *dst, const void *src, uint64_t n_bytes);
-
-#endif

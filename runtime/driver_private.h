@@ -1,6 +1,5 @@
 /* driver_private.h: what a driver provides to driver.c. */
-#ifndef INGOT_RUNTIME_DRIVER_PRIVATE_H
-#define INGOT_RUNTIME_DRIVER_PRIVATE_H
+#pragma once
 
 #include "runtime/driver.h"
 
@@ -47,5 +46,3 @@ extern const struct ig_driver_class ig_driver_cpu;
 /* Of this executable, in the order in which "auto" prefers them, NULL behind the last
  * (drivers.c). */
 extern const struct ig_driver_class *const ig_driver_classes[];
-
-#endif

@@ -5,8 +5,7 @@
  * the finished plan is immutable.  Weights are named and shaped here and stay
  * where the model's file has them until a driver packs them.
  */
-#ifndef INGOT_RUNTIME_PLAN_H
-#define INGOT_RUNTIME_PLAN_H
+#pragma once
 
 #include <ingot/arch.h>
 #include <ingot/op.h>
@@ -54,5 +53,3 @@ struct ig_plan {
 int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 		   struct ig_plan **out, struct ig_error *err);
 void ig_plan_destroy(struct ig_plan *p); /* NULL is fine */
-
-#endif

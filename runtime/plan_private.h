@@ -1,6 +1,5 @@
 /* plan_private.h: recording, as struct ig_host offers it to architectures. */
-#ifndef INGOT_RUNTIME_PLAN_PRIVATE_H
-#define INGOT_RUNTIME_PLAN_PRIVATE_H
+#pragma once
 
 #include "runtime/plan.h"
 
@@ -9,5 +8,3 @@ int ig_graph_record(struct ig_graph *g, const char *op, const void *params, cons
 		    uint32_t n_in, const ig_weight *weights, uint32_t n_weights, ig_value *out,
 		    uint32_t n_out);
 int ig_graph_status(const struct ig_graph *g);
-
-#endif

@@ -4,8 +4,7 @@
  * and offsets are in elements unless the name says bytes.  What changes from step
  * to step is in step.h.
  */
-#ifndef INGOT_SHADERS_ARGS_H
-#define INGOT_SHADERS_ARGS_H
+#pragma once
 
 #include "shared_types.h"
 
@@ -153,5 +152,3 @@ SHARED_SIZE(sample_args, 16);
 #define SAMPLE_BUCKETS 256u   /* one a thread */
 #define SAMPLE_MAX_PARTS 256u /* one a thread */
 #define SAMPLE_LIST 2048u     /* members of a bucket that are kept in threadgroup memory */
-
-#endif

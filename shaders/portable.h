@@ -1,8 +1,7 @@
 // portable.h: what Apple's compiler and clang's OpenCL mode spell differently.  Every
 // shader includes it after <metal_stdlib>; shaders write these idioms and no other
 // #ifdef (tile.h, which has two machines behind it, is the exception).
-#ifndef INGOT_PORTABLE_H
-#define INGOT_PORTABLE_H
+#pragma once
 
 // instantiate_kernel("name", function, template arguments...): gives one instance of a
 // kernel template the name under which the host finds it.  Stands at file scope; it may
@@ -33,5 +32,3 @@ template <typename To, typename From> METAL_FUNC To to(From from)
 // UNROLL before a loop over registers: arrays that such loops index must not end up in
 // memory, which compilers do without a word.
 #define UNROLL _Pragma("clang loop unroll(full)")
-
-#endif

@@ -1,6 +1,5 @@
 /* shared_types.h: the words that headers for both C and Metal are written in. */
-#ifndef INGOT_SHADERS_SHARED_TYPES_H
-#define INGOT_SHADERS_SHARED_TYPES_H
+#pragma once
 
 #if defined(__METAL_VERSION__) || defined(MSL_H)
 #define SHARED_SIZE(name, bytes) static_assert(sizeof(name) == bytes, #name)
@@ -12,6 +11,4 @@ typedef uint32_t uint;
 typedef uint64_t ulong;
 #define SHARED_SIZE(name, bytes) static_assert(sizeof(struct name) == bytes, #name)
 #define SHARED_STRUCT(name) struct name
-#endif
-
 #endif

@@ -5,8 +5,7 @@
  * (multiples of 16).  runtime/gpu/step.c writes it, kernels read it with the
  * functions below.
  */
-#ifndef INGOT_SHADERS_STEP_H
-#define INGOT_SHADERS_STEP_H
+#pragma once
 
 #include "shared_types.h"
 
@@ -79,5 +78,3 @@ struct step_head {
 	SHARED_STRUCT(step_kv) kv[STEP_MAX_GROUPS];
 };
 SHARED_SIZE(step_head, 216);
-
-#endif

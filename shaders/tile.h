@@ -18,8 +18,7 @@
 // A row of a product depends on nothing but its own elements of x and w, and on the order
 // of k, which is ascending, 8 or 16 at a time, whatever the tile: kernels of different
 // tiles give the same bits.
-#ifndef INGOT_TILE_H
-#define INGOT_TILE_H
+#pragma once
 
 #include <metal_stdlib>
 #include "portable.h"
@@ -477,5 +476,3 @@ struct tile_pipe {
 		run(p, x, w, from, to, 0, steps, steps, shared, tid, lane, sg);
 	}
 };
-
-#endif

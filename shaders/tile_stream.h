@@ -2,8 +2,7 @@
 //
 //   tile_stream    tiles of many rows
 //   tile_rush      tiles of few rows
-#ifndef INGOT_TILE_STREAM_H
-#define INGOT_TILE_STREAM_H
+#pragma once
 
 #include "tile.h"
 
@@ -239,6 +238,4 @@ template <typename T, int BN, int BK, int SN, int STAGES, bool PAIR> struct tile
 		}
 	}
 };
-#endif
-
 #endif

@@ -27,8 +27,7 @@
  *   widen_8(y, h)          y[i] = h[i] of 8 halves
  * and, below the inclusion, transpose_f16, transpose_f32 and scores_in_place.
  */
-#ifndef ATTENTION_TILE_H
-#define ATTENTION_TILE_H
+#pragma once
 
 #include "kernels_private.h"
 #include "pages.h"
@@ -580,5 +579,3 @@ static void run_units(const struct ig_op_call *call, int64_t first, int64_t last
 		run_unit(&u, call, row, n_rows, kv_head);
 	}
 }
-
-#endif

@@ -2,8 +2,7 @@
  * attention_x86.h: what the AVX2 and AVX-512 kernels of attention share:
  * transposing 8 tokens at a time.  Included below attention_tile.h.
  */
-#ifndef ATTENTION_X86_H
-#define ATTENTION_X86_H
+#pragma once
 
 /* x[d], halves of 8 tokens, from 8 tokens' first 8 dimensions. */
 INLINE void f16_lanes_8(__m128i x[8], const char *src, uint64_t stride)
@@ -73,5 +72,3 @@ static void transpose_f32(float *dst, const char *src, uint64_t stride, int32_t 
 		}
 	}
 }
-
-#endif

@@ -2,8 +2,7 @@
  * f16.h: half precision in plain C, bit for bit what the F16C instructions do
  * (round to nearest, ties to even; overflow becomes infinity; NaN stays NaN).
  */
-#ifndef ATTENTION_F16_H
-#define ATTENTION_F16_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -47,5 +46,3 @@ static inline uint16_t f32_to_f16(float f)
 	}
 	return (uint16_t)(a | ((u >> 16) & 0x8000u));
 }
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Nothing here leaves the module; attention.so exports ingot_module alone.
  */
-#ifndef ATTENTION_KERNELS_PRIVATE_H
-#define ATTENTION_KERNELS_PRIVATE_H
+#pragma once
 
 #include <ingot/arch.h>
 #include <ingot/gpu.h>
@@ -36,6 +35,4 @@ void ig_attention_avx512(const struct ig_op_call *call, int64_t first, int64_t l
 void ig_rope_kv_neon(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
 uint64_t ig_attention_scratch_neon(const struct ig_op_call *call);
 void ig_attention_neon(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
-#endif
-
 #endif

@@ -5,8 +5,7 @@
  * strides of struct ig_kv_layout.  The engine has reserved the blocks of every
  * position that a step reads or writes; nothing is checked again here.
  */
-#ifndef ATTENTION_PAGES_H
-#define ATTENTION_PAGES_H
+#pragma once
 
 #include <ingot/op.h>
 
@@ -47,5 +46,3 @@ static inline char *pages_token(const struct pages *p, int64_t pos)
 	return pages_block(p, pos / IG_BLOCK_TOKENS) +
 	       (uint64_t)(pos % IG_BLOCK_TOKENS) * p->layout->token_stride;
 }
-
-#endif

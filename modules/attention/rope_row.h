@@ -10,8 +10,7 @@
  * partial sums (dimension modulo 8, ascending) and one tree; everything else is element
  * by element.
  */
-#ifndef ATTENTION_ROPE_ROW_H
-#define ATTENTION_ROPE_ROW_H
+#pragma once
 
 #include "kernels_private.h"
 #include "pages.h"
@@ -169,5 +168,3 @@ static inline void rope_kv_rows(const struct ig_op_call *call, int64_t first, in
 		}
 	}
 }
-
-#endif

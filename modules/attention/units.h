@@ -7,8 +7,7 @@
  * more and cost more, and threads that take pieces in order end together when the
  * large ones come first.
  */
-#ifndef ATTENTION_UNITS_H
-#define ATTENTION_UNITS_H
+#pragma once
 
 #include <ingot/record.h>
 #include <ingot/op.h>
@@ -55,5 +54,3 @@ static inline int64_t group_row(const struct ig_step *step, uint32_t max_rows, i
 		row += row_group(step, max_rows, row);
 	return row;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * kvcache_private.h: what the files of the service "paged" share: the arena's slabs and
  * blocks (blocks.c), sequences and the service itself (kvcache.c).
  */
-#ifndef INGOT_MODULES_KVCACHE_KVCACHE_PRIVATE_H
-#define INGOT_MODULES_KVCACHE_KVCACHE_PRIVATE_H
+#pragma once
 
 #include "prefix.h"
 
@@ -99,5 +98,3 @@ int blocks_compact(struct ig_kvcache *c);
 /* Give an empty slab's memory back; it is in no list. */
 void blocks_release_slab(struct ig_kvcache *c, uint32_t n);
 void blocks_free_tables(struct slab *s);
-
-#endif

@@ -14,8 +14,7 @@
  * without a user at or below it is idle, and idle nodes go, least recently used first,
  * when their blocks are wanted.  One thread.
  */
-#ifndef INGOT_MODULES_KVCACHE_PREFIX_H
-#define INGOT_MODULES_KVCACHE_PREFIX_H
+#pragma once
 
 #include <ingot/kvcache.h>
 #include <stdbool.h>
@@ -62,5 +61,3 @@ bool prefix_evict_root(struct prefix *p, uint32_t root, uint32_t *blocks, uint32
 
 /* Idle nodes of a model, each with one block of each of its groups without a window. */
 uint64_t prefix_n_idle(const struct prefix *p, uint32_t root);
-
-#endif

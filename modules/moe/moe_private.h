@@ -2,8 +2,7 @@
  * moe_private.h: what the files of this module share: its ops, and how a route is laid out
  * and read.
  */
-#ifndef MOE_PRIVATE_H
-#define MOE_PRIVATE_H
+#pragma once
 
 #include <ingot/arch.h>
 #include <ingot/gpu.h>
@@ -53,5 +52,3 @@ static inline float *route_weight(const struct route *r, uint32_t assignment)
 {
 	return (float *)route_word(r, IG_ROUTE_WEIGHTS, assignment);
 }
-
-#endif

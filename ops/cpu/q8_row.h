@@ -1,7 +1,6 @@
 /* q8_row.h: the numbers of a row in IG_FORM_Q8, as they lie behind its bytes: of row r of x, of
  * block b of a row of k. */
-#ifndef INGOT_OPS_CPU_Q8_ROW_H
-#define INGOT_OPS_CPU_Q8_ROW_H
+#pragma once
 
 #include "ops/cpu/tile_kernels.h"
 
@@ -25,5 +24,3 @@ ALWAYS_INLINE int32_t neg_half_of(const uint8_t *x, int64_t stride, int r, int64
 {
 	return ((const int32_t *)(x + r * stride + k))[k / 32 * 3 + b];
 }
-
-#endif

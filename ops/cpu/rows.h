@@ -5,8 +5,7 @@
  * with ROWS_ISA naming it; nothing in it is fused or reassociated, so every copy gives
  * the same bits.  NEON needs no copy: the plain build for aarch64 has it.
  */
-#ifndef INGOT_OPS_CPU_ROWS_H
-#define INGOT_OPS_CPU_ROWS_H
+#pragma once
 
 #include <ingot/op.h>
 
@@ -30,5 +29,3 @@ ROWS_LIST(ROWS_DECLARE)
 
 /* Bytes of a row of n values in an activation form. */
 uint64_t ig_form_row_bytes(uint32_t form, int64_t n);
-
-#endif

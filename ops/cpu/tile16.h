@@ -34,8 +34,7 @@
  * 32b + 4g + i in the first word, 16 further on in the second.  Q2_K's s has the scale in
  * its low half and the minimum in its high half.  A tile's size is rounded up to 64 bytes.
  */
-#ifndef INGOT_OPS_CPU_TILE16_H
-#define INGOT_OPS_CPU_TILE16_H
+#pragma once
 
 #include <ingot/op.h>
 
@@ -51,5 +50,3 @@ void ig_tile16_pack(uint32_t dtype, const void *src, int64_t n, int64_t k, void 
 		    int64_t last);
 /* One row back as float [k]. */
 void ig_tile16_row_to_f32(uint32_t dtype, const void *packed, int64_t k, int64_t row, float *dst);
-
-#endif

@@ -1,6 +1,5 @@
 /* tile_avx2.h: what the products with AVX2 share: operands as vectors. */
-#ifndef INGOT_OPS_CPU_TILE_AVX2_H
-#define INGOT_OPS_CPU_TILE_AVX2_H
+#pragma once
 
 #include "ops/cpu/tile_kernels.h"
 
@@ -83,5 +82,3 @@ ALWAYS_INLINE void add_two(__m256 (*acc)[2], const __m256 *w, const uint8_t *x, 
 			acc[r][h] = _mm256_fmadd_ps(w[h], v, acc[r][h]);
 	}
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* tile_avx512.h: what the products with AVX-512 share: operands as vectors. */
-#ifndef INGOT_OPS_CPU_TILE_AVX512_H
-#define INGOT_OPS_CPU_TILE_AVX512_H
+#pragma once
 
 #include "ops/cpu/q8_row.h"
 #include "ops/cpu/tile_kernels.h"
@@ -25,5 +24,3 @@ ALWAYS_INLINE __m512 float_of(const uint8_t *x, int64_t stride, int r, int64_t i
 {
 	return _mm512_set1_ps(((const float *)(x + r * stride))[i]);
 }
-
-#endif

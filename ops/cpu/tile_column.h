@@ -4,8 +4,7 @@
  * In the compilers' own vectors, sixteen lanes for every instruction set; nothing in them is
  * fused, so all give the same bits.
  */
-#ifndef INGOT_OPS_CPU_TILE_COLUMN_H
-#define INGOT_OPS_CPU_TILE_COLUMN_H
+#pragma once
 
 #include "ops/cpu/tile_quants.h"
 #include "ops/float.h"
@@ -204,5 +203,3 @@ COLUMN void add_apart(uint32_t dtype, const uint8_t *tile, int64_t k, const uint
 		memcpy(out, &sum, sizeof sum);
 	}
 }
-
-#endif

@@ -7,8 +7,7 @@
  * one that it reads FETCH_BYTES later, in this tile or in the one behind it.  Behind the last
  * tile that is nobody's memory, and asking for it does nothing.
  */
-#ifndef INGOT_OPS_CPU_TILE_FETCH_H
-#define INGOT_OPS_CPU_TILE_FETCH_H
+#pragma once
 
 #include "ops/cpu/tile_column.h"
 
@@ -51,5 +50,3 @@ COLUMN void fetch_ahead(uint32_t dtype, const uint8_t *tile, int64_t k, int64_t 
 	if (f.has_m)
 		fetch_plane(tile, bytes, p.m, 32, kb / f.d_blocks, next / f.d_blocks);
 }
-
-#endif

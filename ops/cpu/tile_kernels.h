@@ -7,8 +7,7 @@
  * on the row and the tile alone: groups of 1 to TILE_ROWS rows run the same
  * instructions on each row, in the same order of k.
  */
-#ifndef INGOT_OPS_CPU_TILE_KERNELS_H
-#define INGOT_OPS_CPU_TILE_KERNELS_H
+#pragma once
 
 #include "ops/cpu/tile16.h"
 #include "ops/cpu/tile_fetch.h"
@@ -211,5 +210,3 @@ enum tile_max_rows { TILE_MAX_4 = 4, TILE_MAX_8 = 8, TILE_MAX_ANY = 4 };
 #define TILE_QUANT_KERNELS_F32(format, dtype, isa, max)                                            \
 	TILE_QUANT_ROWS(isa##_##format##_f32, quants_f32, dtype)                                   \
 	TILE_KERNELS(isa##_##format##_f32, max)
-
-#endif

@@ -3,8 +3,7 @@
  * dtype, form of the activations).  The ops' tables and the declarations below
  * are made from it.
  */
-#ifndef INGOT_OPS_CPU_TILE_LIST_H
-#define INGOT_OPS_CPU_TILE_LIST_H
+#pragma once
 
 #include <ingot/op.h>
 
@@ -72,5 +71,3 @@
 	void ig_logits_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);
 TILE_LIST(TILE_DECLARE)
 #undef TILE_DECLARE
-
-#endif

@@ -1,6 +1,5 @@
 /* tile_neon.h: what the products with NEON share. */
-#ifndef INGOT_OPS_CPU_TILE_NEON_H
-#define INGOT_OPS_CPU_TILE_NEON_H
+#pragma once
 
 #include "ops/cpu/tile_kernels.h"
 
@@ -20,5 +19,3 @@ ALWAYS_INLINE float32x4_t halves(const uint8_t *p)
 {
 	return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
 }
-
-#endif

@@ -11,8 +11,7 @@
  * sums of four rows, as integers and as floats, stay in registers.  The sums are exact, so
  * all three levels give the same bits.
  */
-#ifndef INGOT_OPS_CPU_TILE_NEON_Q8_H
-#define INGOT_OPS_CPU_TILE_NEON_Q8_H
+#pragma once
 
 #include "ops/cpu/q8_row.h"
 #include "ops/cpu/tile_neon.h"
@@ -202,5 +201,3 @@ ALWAYS_INLINE void block_add_min(float32x4_t (*acc)[2], const float32x4_t *m, co
 		QUADS(v)
 			acc[r][v] = vfmaq_n_f32(acc[r][v], m[v], sum_of(x, stride, r, k, b));
 }
-
-#endif

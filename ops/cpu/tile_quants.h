@@ -16,8 +16,7 @@
  *
  * Exact, because |s0 i0 + s1 i1| is at most 2 * 128 * 16 * 32 * 127 < 2^24.
  */
-#ifndef INGOT_OPS_CPU_TILE_QUANTS_H
-#define INGOT_OPS_CPU_TILE_QUANTS_H
+#pragma once
 
 #include "base/dtype.h"
 #include "ops/cpu/tile16.h"
@@ -75,5 +74,3 @@ void ig_tile_quants_pack_row(uint32_t dtype, const uint8_t *src, uint8_t *tile, 
 			     int lane);
 void ig_tile_quants_row_to_f32(uint32_t dtype, const uint8_t *tile, int64_t k, int lane,
 			       float *dst);
-
-#endif

@@ -6,8 +6,7 @@
  * Where codes are negative their sign costs nothing: a clear upper bit becomes the ones
  * of a negative byte (cmtst), beside which the lower bits are inserted (sli, sri).
  */
-#ifndef INGOT_OPS_CPU_TILE_QUANTS_NEON_H
-#define INGOT_OPS_CPU_TILE_QUANTS_NEON_H
+#pragma once
 
 #include "ops/cpu/tile_neon.h"
 #include "ops/cpu/tile_quants.h"
@@ -147,5 +146,3 @@ ALWAYS_INLINE void scales_of_block(uint32_t dtype, const uint8_t *tile, struct t
 			t->m[i] = vmulq_f32(t->m[i], vcvtq_f32_s32(v[i]));
 	}
 }
-
-#endif

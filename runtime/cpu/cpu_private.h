@@ -6,8 +6,7 @@
  * only its own row of the one before; any other phase may hold calls that do not
  * touch each other's results.
  */
-#ifndef INGOT_RUNTIME_CPU_CPU_PRIVATE_H
-#define INGOT_RUNTIME_CPU_CPU_PRIVATE_H
+#pragma once
 
 #include "runtime/cpu/isa.h"
 #include "runtime/cpu/pool.h"
@@ -93,5 +92,3 @@ void ig_cpu_destroy(struct ig_program *p);
  * NULL on failure. */
 void *ig_cpu_map(uint64_t bytes);
 void ig_cpu_unmap(void *p, uint64_t bytes);
-
-#endif

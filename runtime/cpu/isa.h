@@ -1,6 +1,5 @@
 /* isa.h: which instruction sets this processor and system have. */
-#ifndef INGOT_RUNTIME_CPU_ISA_H
-#define INGOT_RUNTIME_CPU_ISA_H
+#pragma once
 
 #include <ingot/op.h>
 #include <stdbool.h>
@@ -12,5 +11,3 @@ int ig_isa_parse(const char *name, uint32_t *isa, struct ig_error *err);
 const char *ig_isa_name(uint32_t isa);
 /* Whether a kernel for `kernel` runs where `chosen` was chosen. */
 bool ig_isa_includes(uint32_t chosen, uint32_t kernel);
-
-#endif

@@ -6,8 +6,7 @@
  * need every worker: one that comes too late, or that the system has put aside,
  * is not waited for unless it has begun.
  */
-#ifndef INGOT_RUNTIME_CPU_POOL_H
-#define INGOT_RUNTIME_CPU_POOL_H
+#pragma once
 
 #include <ingot/op.h>
 
@@ -32,5 +31,3 @@ static inline void ig_pool_relax(void)
 	__asm__ volatile("yield");
 #endif
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* cuda_private.h: what the files of the cuda device share. */
-#ifndef INGOT_RUNTIME_CUDA_CUDA_PRIVATE_H
-#define INGOT_RUNTIME_CUDA_CUDA_PRIVATE_H
+#pragma once
 
 #include "runtime/cuda/libcuda.h"
 #include "runtime/gpu/device.h"
@@ -85,5 +84,3 @@ void ig_cuda_graphs_destroy(struct ig_cuda_graphs *g); /* NULL is fine; no step 
 /* The recording for these counts, made if need be; NULL in *exec: nothing runs. */
 int ig_cuda_graphs_get(struct ig_cuda_graphs *g, const uint32_t live[IG_N_LIVE], CUgraphExec *exec,
 		       struct ig_error *err);
-
-#endif

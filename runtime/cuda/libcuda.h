@@ -6,8 +6,7 @@
  * Types and numbers are those of the driver's stable binary interface.  Where a
  * function has versions, the name says which one is meant (_v2).
  */
-#ifndef INGOT_RUNTIME_CUDA_LIBCUDA_H
-#define INGOT_RUNTIME_CUDA_LIBCUDA_H
+#pragma once
 
 #include <ingot/error.h>
 
@@ -182,5 +181,3 @@ void ig_libcuda_close(struct ig_libcuda *cu); /* zeros are fine */
  * has the library's name of the error and its explanation. */
 int ig_libcuda_check(const struct ig_libcuda *cu, CUresult r, const char *what,
 		     struct ig_error *err);
-
-#endif

@@ -6,8 +6,7 @@
  * runs tapes.  A device is used by the engine's thread; alloc, wrap, write, free,
  * program_create and program_destroy also by the loader's, at the same time.
  */
-#ifndef INGOT_RUNTIME_GPU_DEVICE_H
-#define INGOT_RUNTIME_GPU_DEVICE_H
+#pragma once
 
 #include "runtime/driver.h"
 #include "runtime/gpu/tape.h"
@@ -93,5 +92,3 @@ struct ig_gpu_program {
 };
 
 extern const struct ig_gpu_device_class ig_gpu_metal, ig_gpu_cuda;
-
-#endif

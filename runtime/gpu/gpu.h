@@ -1,6 +1,5 @@
 /* gpu.h: a driver over a GPU device, for the table of drivers (runtime/drivers.c). */
-#ifndef INGOT_RUNTIME_GPU_GPU_H
-#define INGOT_RUNTIME_GPU_GPU_H
+#pragma once
 
 #include "runtime/gpu/gpu_private.h"
 
@@ -28,5 +27,3 @@
 		.memory = ig_gpu_memory,                                                           \
 		.steps_in_flight = IG_STEPS_IN_FLIGHT,                                             \
 	}
-
-#endif

@@ -2,8 +2,7 @@
  * gpu_private.h: the parts of the driver for GPUs: the packed step, slabs, weights and
  * the program that holds them together.
  */
-#ifndef INGOT_RUNTIME_GPU_GPU_PRIVATE_H
-#define INGOT_RUNTIME_GPU_GPU_PRIVATE_H
+#pragma once
 
 #include "runtime/driver_private.h"
 #include "runtime/gpu/device.h"
@@ -174,5 +173,3 @@ void *ig_gpu_map_slab(struct ig_driver *d, uint64_t slab_bytes);
 void ig_gpu_unmap_slab(struct ig_driver *d, void *base, uint64_t slab_bytes);
 void ig_gpu_copy(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes);
 uint64_t ig_gpu_memory(const struct ig_driver *d);
-
-#endif

@@ -6,8 +6,7 @@
  * change.  Buffers are numbers; a device learns where they lie when its program is
  * made.
  */
-#ifndef INGOT_RUNTIME_GPU_TAPE_H
-#define INGOT_RUNTIME_GPU_TAPE_H
+#pragma once
 
 #include <ingot/gpu.h>
 #include <stdbool.h>
@@ -82,5 +81,3 @@ bool ig_gpu_dispatch_grid(const struct ig_gpu_dispatch *d, const uint32_t live[I
  * whether a barrier stands before it; *at is then behind it.  UINT32_MAX: that was all. */
 uint32_t ig_gpu_tape_next(const struct ig_gpu_tape *t, const uint32_t live[IG_N_LIVE], uint32_t *at,
 			  uint32_t grid[3], bool *barrier);
-
-#endif

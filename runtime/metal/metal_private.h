@@ -7,8 +7,7 @@
  * macOS 14; what 15 added is asked for at run time, and declared here where the SDK does
  * not know it yet.
  */
-#ifndef INGOT_RUNTIME_METAL_METAL_PRIVATE_H
-#define INGOT_RUNTIME_METAL_METAL_PRIVATE_H
+#pragma once
 
 #include "runtime/gpu/device.h"
 
@@ -198,5 +197,3 @@ int ig_metal_program_wait(struct ig_gpu_program *program, uint32_t slot, uint32_
 int ig_metal_alloc(struct ig_gpu_device *device, uint64_t n_bytes, uint32_t memory,
 		   struct ig_gpu_buffer **out, struct ig_error *err);
 void ig_metal_free(struct ig_gpu_device *device, struct ig_gpu_buffer *b);
-
-#endif

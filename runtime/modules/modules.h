@@ -5,8 +5,7 @@
  * A module is checked as data before anything in it is called, and never
  * unloaded.  Main's thread, at start; read-only afterwards.
  */
-#ifndef INGOT_RUNTIME_MODULES_H
-#define INGOT_RUNTIME_MODULES_H
+#pragma once
 
 #include <ingot/arch.h>
 #include <ingot/kvcache.h>
@@ -54,5 +53,3 @@ void ig_modules_each(const struct ig_modules *m,
 const struct ig_arch *const *ig_modules_archs(const struct ig_modules *m);
 /* "llama, gpt2": the known architectures. */
 void ig_modules_arch_names(const struct ig_modules *m, char *buf, size_t size);
-
-#endif

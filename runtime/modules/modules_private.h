@@ -4,8 +4,7 @@
  * mapped and checked, place.c who may have changed it, host.c what a module is offered,
  * options.c what the configuration says of it.
  */
-#ifndef INGOT_RUNTIME_MODULES_PRIVATE_H
-#define INGOT_RUNTIME_MODULES_PRIVATE_H
+#pragma once
 
 #include "runtime/modules/modules.h"
 
@@ -81,5 +80,3 @@ int place_open(const char *path, char real[PATH_MAX], int *fd, struct ig_error *
 /* One step of that way: the part of path that ends at `at`, as user me sees it. */
 int place_judge(const struct stat *st, uid_t me, enum place what, const char *path, const char *at,
 		struct ig_error *err);
-
-#endif

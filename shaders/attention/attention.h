@@ -16,8 +16,7 @@
 //   attention_split   one range of one tile of queries: partial results to memory
 //   attention_merge   the partial results of a query (attention.metal)
 //   attention_loop    all ranges of one tile of queries, one after the other
-#ifndef INGOT_SHADERS_ATTENTION_ATTENTION_H
-#define INGOT_SHADERS_ATTENTION_ATTENTION_H
+#pragma once
 
 #include <metal_stdlib>
 #include "../portable.h"
@@ -574,5 +573,3 @@ attention_loop(constant attention_args &args [[buffer(0)]],
 	instantiate_kernel("attention_split_" name, attention_split, T, D)                         \
 	instantiate_kernel("attention_loop_" name, attention_loop, T, D,                           \
 			   ATTENTION_LOOP_TILES(sizeof(T), D, COPIES_ASYNC))
-
-#endif

@@ -1,6 +1,5 @@
 // element.h: values as they are stored: float32, or rounded to 16 bits.
-#ifndef INGOT_SHADERS_ATTENTION_ELEMENT_H
-#define INGOT_SHADERS_ATTENTION_ELEMENT_H
+#pragma once
 
 #include <metal_stdlib>
 #include "../portable.h"
@@ -29,5 +28,3 @@ METAL_FUNC void store_element(device uchar *row, uint i, float x, uint type)
 }
 
 METAL_FUNC uint element_bytes(uint type) { return type == ELEMENT_F32 ? 4 : 2; }
-
-#endif

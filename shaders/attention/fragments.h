@@ -8,8 +8,7 @@
 // out of threadgroup memory, k ascending.  A row of a product does not depend on which
 // row of the fragment it is, nor on the other rows, and a product with a row of zeros
 // leaves its sums as they were.
-#ifndef INGOT_SHADERS_ATTENTION_FRAGMENTS_H
-#define INGOT_SHADERS_ATTENTION_FRAGMENTS_H
+#pragma once
 
 #include <metal_stdlib>
 #include "../portable.h"
@@ -208,6 +207,4 @@ template <int N> METAL_FUNC void copy_await()
 #define COPIES_ASYNC 1
 #else
 #define COPIES_ASYNC 0
-#endif
-
 #endif

@@ -1,6 +1,5 @@
 // pages.h: where a token's K and V lie; as modules/attention/pages.h on the host.
-#ifndef INGOT_SHADERS_ATTENTION_PAGES_H
-#define INGOT_SHADERS_ATTENTION_PAGES_H
+#pragma once
 
 #include <metal_stdlib>
 #include "../portable.h"
@@ -54,5 +53,3 @@ METAL_FUNC device uchar *pages_token(thread const pages &p, uint position)
 	return pages_block(p, position / STEP_BLOCK_TOKENS) +
 	       ulong(position % STEP_BLOCK_TOKENS) * p.token_stride;
 }
-
-#endif

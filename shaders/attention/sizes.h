@@ -8,8 +8,7 @@
  *   nv   1: NVIDIA, K and V of the next tokens arrive while these are worked on;
  *        0: one buffer, filled anew for every piece of K and of V
  */
-#ifndef INGOT_SHADERS_ATTENTION_SIZES_H
-#define INGOT_SHADERS_ATTENTION_SIZES_H
+#pragma once
 
 #define ATTENTION_THREADS 128
 #define ATTENTION_SGS 4
@@ -37,5 +36,3 @@
 #define ATTENTION_LOOP_TILES(e, d, nv)                                                             \
 	((e) == 2 ? ((nv) ? ((d) <= 128 ? 4 : 2) : ((d) <= 128 ? 2 : 1)) :                         \
 		    ((nv) && (d) <= 128 ? 2 : 1))
-
-#endif

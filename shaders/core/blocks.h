@@ -8,8 +8,7 @@
 // or known only when it runs.
 //
 // Blocks are aligned as far as their bytes allow: rows begin at multiples of their length.
-#ifndef INGOT_BLOCKS_H
-#define INGOT_BLOCKS_H
+#pragma once
 
 #include <metal_stdlib>
 #include "portable.h"
@@ -286,5 +285,3 @@ METAL_FUNC void block_eight(uint format, thread const block_raw &r, int run, thr
 	a = fma(a, float4(dm.x), float4(dm.y));
 	b = fma(b, float4(dm.x), float4(dm.y));
 }
-
-#endif

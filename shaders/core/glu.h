@@ -1,8 +1,7 @@
 // glu.h: y = act(x * transpose(gate)) * (x * transpose(up)), both products in one kernel.
 // Kernels for glu.metal and glu_*.metal; few and tile as in linear.h, but a tile of BN
 // columns is BN / 2 of the gate and the same of up.
-#ifndef INGOT_GLU_H
-#define INGOT_GLU_H
+#pragma once
 
 #include <metal_stdlib>
 #include "../args.h"
@@ -76,6 +75,4 @@ template <typename F, typename S> kernel void glu_tile(GLU_OPERANDS)
 	instantiate_kernel("glu_" name "_wide_128", glu_tile, format, shape_wide_128)
 #else
 #define GLU_WIDE(name, format) GLU(name, format)
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 // glu_large.h: gated linear units of float16 and bfloat16 weights in rows that are copied
 // whole; as linear_large.h.  GLU_LARGE(name, format) has all their kernels.
-#ifndef INGOT_GLU_LARGE_H
-#define INGOT_GLU_LARGE_H
+#pragma once
 
 #include "glu.h"
 #include "product_stream.h"
@@ -59,6 +58,4 @@ template <typename F, typename S> kernel void glu_rush(GLU_MAP_OPERANDS)
 	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile)
 #else
 #define GLU_LARGE(name, format) GLU(name, format)
-#endif
-
 #endif

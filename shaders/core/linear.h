@@ -4,8 +4,7 @@
 // few: a threadgroup makes at most 16 rows of some columns of one weight; its simdgroups are
 // `shares` groups, each with its share of k.  tile: a threadgroup makes a
 // tile, share after share.  Tiles are numbered in bands of rows (product.h).
-#ifndef INGOT_LINEAR_H
-#define INGOT_LINEAR_H
+#pragma once
 
 #include <metal_stdlib>
 #include "../args.h"
@@ -101,6 +100,4 @@ template <typename F, typename S> kernel void linear_tile(LINEAR_OPERANDS)
 	instantiate_kernel("linear_" name "_wide_128", linear_tile, format, shape_wide_128)
 #else
 #define LINEAR_WIDE(name, format) LINEAR(name, format)
-#endif
-
 #endif

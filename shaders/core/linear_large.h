@@ -4,8 +4,7 @@
 // Where there is wgmma there is a copy engine too: weights and x are then bound as maps, and
 // the kernels are rush (few rows of some columns) and stream (threadgroups that
 // stay, making one tile after another), both of product_stream.h.
-#ifndef INGOT_LINEAR_LARGE_H
-#define INGOT_LINEAR_LARGE_H
+#pragma once
 
 #include "linear.h"
 #include "product_stream.h"
@@ -85,6 +84,4 @@ template <typename F, typename S> kernel void linear_rush(LINEAR_MAP_OPERANDS)
 	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile)
 #else
 #define LINEAR_LARGE(name, format) LINEAR(name, format)
-#endif
-
 #endif

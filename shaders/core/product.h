@@ -4,8 +4,7 @@
 // Where k is cut into shares, each is summed from zero, and the shares are added in
 // ascending order.  A few-row kernel gives each share to a group of simdgroups; a tile
 // kernel walks them one after the other.  Shares begin at multiples of PRODUCT_STEP.
-#ifndef INGOT_PRODUCT_H
-#define INGOT_PRODUCT_H
+#pragma once
 
 #include <metal_stdlib>
 #include "../args.h"
@@ -569,6 +568,4 @@ typedef product_shape<SHAPE_METAL_TILE> shape_tile;
 typedef product_shape<SHAPE_METAL_FEW8_F32> shape_few8_f32;
 typedef product_shape<SHAPE_METAL_FEW16_F32> shape_few16_f32;
 typedef product_shape<SHAPE_METAL_TILE_F32> shape_tile_f32;
-#endif
-
 #endif

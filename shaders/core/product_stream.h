@@ -1,7 +1,6 @@
 // product_stream.h: product.h where an NVIDIA GPU has a copy engine (sm_90): threadgroups that
 // stay and make tile after tile, and products of few rows whose weights are copied ahead.
-#ifndef INGOT_PRODUCT_STREAM_H
-#define INGOT_PRODUCT_STREAM_H
+#pragma once
 
 #include "../tile_stream.h"
 #include "product.h"
@@ -204,6 +203,4 @@ METAL_FUNC void product_rush(constant linear_args &args, device const step_head 
 			product_finish(args, place, to, row, column, p.pair(0, j, h));
 	}
 }
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 // row.h: what the kernels that work row by row share: the step's arrays, rounding, sums
 // over a threadgroup of ROW_THREADS threads in a fixed order.
-#ifndef INGOT_ROW_H
-#define INGOT_ROW_H
+#pragma once
 
 #include <metal_stdlib>
 #include "portable.h"
@@ -70,5 +69,3 @@ METAL_FUNC float group_sum(float x, threadgroup float *room, uint lane, uint sim
 		sum += room[i];
 	return sum;
 }
-
-#endif

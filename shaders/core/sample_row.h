@@ -4,8 +4,7 @@
 // A logit becomes an ordered key: larger floats have larger keys, both zeros one, NaN that
 // of -infinity.  Key 0 is a token that the mask forbids.  Candidates are ordered by key,
 // then by id, lower ids first; as one number: order_of().
-#ifndef INGOT_DRAW_H
-#define INGOT_DRAW_H
+#pragma once
 
 #include <metal_stdlib>
 #include "portable.h"
@@ -201,5 +200,3 @@ METAL_FUNC uint top_of(device const uint2 *tops, uint n_parts, uint lane)
 		top = max(top, tops[i].x);
 	return simd_max(top);
 }
-
-#endif

@@ -7,8 +7,7 @@
  * k a step.  few: of a threadgroup, one such tile a share, all of the same elements.  The
  * comments' figures are of an H200, float16, against cuBLAS in the same call.
  */
-#ifndef INGOT_SHADERS_CORE_SHAPES_H
-#define INGOT_SHADERS_CORE_SHAPES_H
+#pragma once
 
 /* Metal: 32 KB of threadgroup memory.  A share of few rows is one simdgroup with memory of
  * its own, so that it waits for nobody; four of them fit. */
@@ -60,5 +59,3 @@
 #define SHAPE_NV_FEW_MOE_PAIR 16, 48, 128, 1, 3, 4, 0
 #define SHAPE_NV_FEW_F32 16, 32, 64, 1, 2, 4, 0
 #define SHAPE_NV_TILE_F32 64, 64, 32, 2, 2, 3, 0
-
-#endif

@@ -4,8 +4,7 @@
 // `place` is the first element of a run, counted from the tile's first.
 //
 // Dequantising rounds once, from float, so that every kernel has the same elements.
-#ifndef INGOT_WEIGHTS_H
-#define INGOT_WEIGHTS_H
+#pragma once
 
 #include <metal_stdlib>
 #include "blocks.h"
@@ -273,5 +272,3 @@ template <uint FORMAT> struct weights_blocks {
 		put_eight(to, more, a, b);
 	}
 };
-
-#endif

@@ -6,8 +6,7 @@
 // its weights are read from the cache again.  Where the tile's rows of x and y lie is looked
 // up first and kept in threadgroup memory behind all else.  The products themselves, and so
 // their order of k, are core/product.h's.
-#ifndef INGOT_MOE_H
-#define INGOT_MOE_H
+#pragma once
 
 #include <metal_stdlib>
 #include "portable.h"
@@ -156,6 +155,4 @@ template <typename F, typename S, bool PAIR> kernel void moe_tile(MOE_OPERANDS)
 #define MOE_F32(name, format)                                                                      \
 	MOE_OF("glu", name, format, shape_few8_f32, shape_few16_f32, shape_tile_f32, true)         \
 	MOE_OF("down", name, format, shape_few8_f32, shape_few16_f32, shape_tile_f32, false)
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 // route.h: a route as kernels read it: rows of words in four parts of top_k, of which ids
 // and weights are of their row, order and runs lists of the whole step (ingot/arch.h).
-#ifndef INGOT_MOE_ROUTE_H
-#define INGOT_MOE_ROUTE_H
+#pragma once
 
 #include <metal_stdlib>
 #include "portable.h"
@@ -17,5 +16,3 @@ METAL_FUNC ulong route_word(uint stride, uint top_k, uint part, uint i)
 {
 	return ulong(i / top_k) * stride + part * top_k + i % top_k;
 }
-
-#endif
