@@ -62,7 +62,6 @@ enum { GGUF_U32 = 4, GGUF_F32 = 6, GGUF_STRING = 8 };
 static void arch_key(struct header *h, const char *arch, const char *key)
 {
 	char name[64];
-
 	snprintf(name, sizeof name, "%s.%s", arch, key);
 	put_text(h, name);
 }
@@ -96,7 +95,6 @@ static void layer_tensor(struct header *h, uint32_t layer, const char *name, uin
 			 uint64_t n_cols)
 {
 	char full[64];
-
 	snprintf(full, sizeof full, "blk.%u.%s.weight", layer, name);
 	tensor(h, full, n_rows, n_cols);
 }
@@ -227,26 +225,21 @@ static int layer_of(const struct ig_plan *p, uint32_t node, int before)
 {
 	const struct ig_plan_node *n = &p->nodes[node];
 	unsigned layer;
-
 	if (!n->n_weights || n->weight[0] < 0)
 		return before;
 	return sscanf(p->weights[n->weight[0]].name, "blk.%u.", &layer) == 1 ? (int)layer : -1;
 }
 
-/* Of an op's weights, those that so many rows use at most. */
+/* Of the weights of an op with experts, the most bytes that so many rows use. */
 static uint64_t used_of(const struct ig_plan_node *n, uint64_t n_bytes, uint64_t rows)
 {
-	if (!strcmp(n->op->name, "moe_glu")) {
-		const struct ig_moe_glu_params *p = n->params;
-		return rows * p->top_k < p->n_experts ? n_bytes / p->n_experts * rows * p->top_k :
-							n_bytes;
-	}
-	if (!strcmp(n->op->name, "moe_combine")) {
-		const struct ig_moe_combine_params *p = n->params;
-		return rows * p->top_k < p->n_experts ? n_bytes / p->n_experts * rows * p->top_k :
-							n_bytes;
-	}
-	return n_bytes;
+	const struct ig_moe_glu_params *glu = n->params;
+	const struct ig_moe_combine_params *combine = n->params;
+	const bool is_glu = !strcmp(n->op->name, "moe_glu");
+	const uint32_t n_experts = is_glu ? glu->n_experts : combine->n_experts;
+	const uint64_t used = rows * (is_glu ? glu->top_k : combine->top_k);
+
+	return used < n_experts ? n_bytes / n_experts * used : n_bytes;
 }
 
 /* How often rows make a dispatch read its weights: tiles of rows. */

@@ -78,7 +78,6 @@ static unsigned draw(unsigned n)
 static int64_t cpu_ns(void)
 {
 	struct timespec t;
-
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
@@ -86,7 +85,6 @@ static int64_t cpu_ns(void)
 static int compare(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
-
 	return x < y ? -1 : x > y;
 }
 

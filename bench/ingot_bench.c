@@ -45,22 +45,10 @@ struct work {
 	double step_bytes;		 /* of those that a step of one row reads */
 };
 
-/* Of a product's weights, the share that one row multiplies with; 0: it is no product. */
-static double share_of_row(const struct ig_plan_node *node)
+static bool is_product(const struct ig_op *op)
 {
-	const char *op = node->op->name;
-
-	if (!strcmp(op, "linear") || !strcmp(op, "glu") || !strcmp(op, "logits"))
-		return 1;
-	if (!strcmp(op, "moe_glu")) {
-		const struct ig_moe_glu_params *p = node->params;
-		return (double)p->top_k / p->n_experts;
-	}
-	if (!strcmp(op, "moe_combine")) {
-		const struct ig_moe_combine_params *p = node->params;
-		return (double)p->top_k / p->n_experts;
-	}
-	return 0;
+	return (op->flags & IG_OP_EXPERTS) || !strcmp(op->name, "linear") ||
+	       !strcmp(op->name, "glu") || !strcmp(op->name, "logits");
 }
 
 static void count_work(const struct ig_plan *plan, struct work *w)
@@ -69,7 +57,7 @@ static void count_work(const struct ig_plan *plan, struct work *w)
 	for (uint32_t i = 0; i < plan->n_nodes; i++) {
 		const struct ig_plan_node *node = &plan->nodes[i];
 		bool logits = !strcmp(node->op->name, "logits");
-		double share = share_of_row(node);
+		double share = is_product(node->op) ? ig_ops_share(node) : 0;
 
 		for (uint32_t j = 0; share > 0 && j < node->n_weights; j++) {
 			const struct ig_plan_weight *weight = &plan->weights[node->weight[j]];
@@ -98,8 +86,7 @@ static int prefill(struct bench *b, struct ig_stepper *s)
 			room -= n;
 			if (room && (i + 1 < b->n_streams || at + n < b->n_prompt))
 				continue;
-			rc = ig_stepper_run(s, false);
-			if (rc)
+			if ((rc = ig_stepper_run(s, false)))
 				return rc;
 			room = b->chunk;
 		}
@@ -117,8 +104,7 @@ static int decode(struct bench *b, struct ig_stepper *s)
 			if (rc < 0)
 				return rc;
 		}
-		rc = ig_stepper_run(s, false);
-		if (rc)
+		if ((rc = ig_stepper_run(s, false)))
 			return rc;
 		for (uint32_t i = 0; i < b->n_streams; i++)
 			b->last[i] = ig_stepper_drawn(s, (int)i);
@@ -137,12 +123,10 @@ static int run_round(struct bench *b, struct ig_stepper *s, int r)
 		b->last[i] = (int32_t)(1 + i);
 	}
 	t0 = ig_now_ns();
-	rc = b->n_prompt ? prefill(b, s) : 0;
-	if (rc)
+	if ((rc = b->n_prompt ? prefill(b, s) : 0))
 		return rc;
 	t1 = ig_now_ns();
-	rc = decode(b, s);
-	if (rc)
+	if ((rc = decode(b, s)))
 		return rc;
 	t2 = ig_now_ns();
 	if (r >= 0) {
@@ -155,7 +139,6 @@ static int run_round(struct bench *b, struct ig_stepper *s, int r)
 static int by_value(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
-
 	return (x > y) - (x < y);
 }
 
@@ -243,8 +226,7 @@ static int run(struct bench *b, struct ig_error *err)
 	double load_s;
 	int rc;
 
-	rc = ig_stepper_model_open(&model, b->model, NULL, err);
-	if (rc)
+	if ((rc = ig_stepper_model_open(&model, b->model, NULL, err)))
 		return rc;
 	count_work(model.plan, &w);
 	b->n_streams = b->counts[0];
@@ -266,8 +248,7 @@ static int run(struct bench *b, struct ig_error *err)
 	b->o.max_seqs = most;
 	b->o.max_context = b->n_prompt + b->n_decode;
 	b->o.cache_tokens = (uint64_t)b->o.max_context * most;
-	rc = ig_stepper_open(&model, &b->o, &s, err);
-	if (rc)
+	if ((rc = ig_stepper_open(&model, &b->o, &s, err)))
 		goto out;
 	load_s = (double)(ig_now_ns() - t0) * 1e-9;
 	b->ids = calloc(b->n_prompt + 1, sizeof *b->ids);
@@ -322,7 +303,6 @@ static bool number(const char *text, uint32_t least, uint32_t most, uint32_t *ou
 {
 	char *end;
 	unsigned long v = strtoul(text, &end, 10);
-
 	if (*text < '0' || *text > '9' || *end || v < least || v > most)
 		return false;
 	*out = (uint32_t)v;
@@ -333,7 +313,6 @@ static bool number(const char *text, uint32_t least, uint32_t most, uint32_t *ou
 static bool counts(char *text, struct bench *b)
 {
 	char *save = NULL;
-
 	b->n_counts = 0;
 	for (char *one = strtok_r(text, ",", &save); one; one = strtok_r(NULL, ",", &save))
 		if (b->n_counts == MAX_COUNTS || !number(one, 1, 1024, &b->counts[b->n_counts++]))
@@ -345,7 +324,6 @@ static bool counts(char *text, struct bench *b)
 static bool positive(const char *text, double *out)
 {
 	char *end;
-
 	*out = strtod(text, &end);
 	return end != text && !*end && *out > 0 && *out < 1e9;
 }

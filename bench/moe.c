@@ -29,7 +29,6 @@ static const uint32_t dtypes[] = { IG_Q4_0, IG_Q8_0, IG_Q4_K, IG_F16 };
 static void *filled(uint64_t bytes, int byte)
 {
 	void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
-
 	if (!p)
 		abort(); /* a bench */
 	memset(p, byte, bytes);
@@ -62,7 +61,6 @@ static const struct ig_cpu_kernel *kernel(const struct ig_op *op, uint32_t dtype
 static double time_call(struct ig_op_call *c, const struct ig_cpu_kernel *k, void *scratch)
 {
 	int64_t began = ig_now_ns();
-
 	c->kernel = k;
 	k->run(c, 0, k->n_units(c), scratch);
 	return (double)(ig_now_ns() - began) / 1e3;

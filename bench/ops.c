@@ -62,7 +62,7 @@ static bool same_kind(const struct ig_plan *p, const struct ig_plan_node *a,
 	return true;
 }
 
-static double share_of(const struct ig_plan_node *n)
+double ig_ops_share(const struct ig_plan_node *n)
 {
 	if (!strcmp(n->op->name, "moe_glu")) {
 		const struct ig_moe_glu_params *p = n->params;
@@ -93,7 +93,7 @@ static uint32_t find_kinds(const struct ig_plan *p, struct kind *kinds)
 		if (k == n) {
 			if (n == MAX_KINDS)
 				continue; /* stays in the remainder */
-			kinds[n++] = (struct kind){ .first = node, .share = share_of(node) };
+			kinds[n++] = (struct kind){ .first = node, .share = ig_ops_share(node) };
 		}
 		kinds[k].n++;
 		for (uint32_t j = 0; j < node->n_weights; j++) {
@@ -175,8 +175,7 @@ static int open_streams(const struct timing *t, struct ig_stepper *s)
 		rc = ig_stepper_put(s, rc, t->ids, (int32_t)t->o->n_prompt, NULL);
 		if (rc < 0)
 			return rc;
-		rc = ig_stepper_run(s, false);
-		if (rc)
+		if ((rc = ig_stepper_run(s, false)))
 			return rc;
 	}
 	return 0;
@@ -193,8 +192,7 @@ static int time_prefill(const struct timing *t, struct ig_stepper *s, double *be
 	if (rc < 0)
 		return rc;
 	t0 = ig_now_ns();
-	rc = ig_stepper_run(s, false);
-	if (rc)
+	if ((rc = ig_stepper_run(s, false)))
 		return rc;
 	if ((double)(ig_now_ns() - t0) * 1e-9 < *best)
 		*best = (double)(ig_now_ns() - t0) * 1e-9;
@@ -217,8 +215,7 @@ static int time_decode(const struct timing *t, struct ig_stepper *s, bool logits
 				return rc;
 		}
 		t0 = ig_now_ns();
-		rc = ig_stepper_run(s, false);
-		if (rc)
+		if ((rc = ig_stepper_run(s, false)))
 			return rc;
 		if ((double)(ig_now_ns() - t0) * 1e-9 < *best)
 			*best = (double)(ig_now_ns() - t0) * 1e-9;
@@ -240,8 +237,7 @@ static int time_kind(const struct timing *t, const struct ig_stepper_model *m,
 	if (rc)
 		return ig_fail(err, rc, "no memory");
 	pruned.plan = &plan;
-	rc = ig_stepper_open(&pruned, so, &s, err);
-	if (rc)
+	if ((rc = ig_stepper_open(&pruned, so, &s, err)))
 		goto out;
 	rc = open_streams(t, s);
 	for (uint32_t r = 0; !rc && r <= t->o->n_rounds; r++) {
@@ -277,7 +273,6 @@ static void print_row(const char *name, uint32_t n, double seconds, double total
 static double limit_of(const struct ig_ops_options *o, double bytes, double macs)
 {
 	double a, b;
-
 	if (!(o->read_bytes > 0) || !(o->macs > 0))
 		return 0.0;
 	a = bytes / o->read_bytes;
@@ -353,8 +348,7 @@ int ig_ops_bench(const struct ig_stepper_model *m, const struct ig_stepper_optio
 		return ig_fail(err, -ENOMEM, "no memory");
 	for (uint32_t i = 0; i < o->n_prompt; i++)
 		t.ids[i] = (int32_t)((i * 2654435761u >> 7) % m->plan->info.n_vocab);
-	rc = ig_stepper_open(m, &so, &whole, err);
-	if (rc)
+	if ((rc = ig_stepper_open(m, &so, &whole, err)))
 		goto out;
 	rc = open_streams(&t, whole);
 	if (rc) {
@@ -364,8 +358,7 @@ int ig_ops_bench(const struct ig_stepper_model *m, const struct ig_stepper_optio
 	for (uint32_t k = 0; k < n_kinds; k++) {
 		if (kinds[k].n < 2)
 			continue;
-		rc = time_kind(&t, m, &so, whole, &kinds[k], total, err);
-		if (rc)
+		if ((rc = time_kind(&t, m, &so, whole, &kinds[k], total, err)))
 			goto out;
 	}
 	for (uint32_t r = 0; r <= o->n_rounds; r++) {

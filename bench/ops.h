@@ -10,6 +10,8 @@ struct ig_ops_options {
 	double read_bytes, macs; /* the machine's limits a second; 0: unknown */
 };
 
+/* The share of a node's weights that one row uses: top_k / n_experts of experts, else 1. */
+double ig_ops_share(const struct ig_plan_node *n);
 /* Measure and print. */
 int ig_ops_bench(const struct ig_stepper_model *m, const struct ig_stepper_options *how,
 		 const struct ig_ops_options *o, struct ig_error *err);

@@ -8,7 +8,6 @@
  * the mask allows no token, id 0.  The copy of the logits that a step may want is as
  * the model gave them.
  */
-#include "ops/gpu/rows.h"
 #include "ops/op_private.h"
 #include "ops/sampling.h"
 
@@ -121,14 +120,4 @@ static int64_t units(const struct ig_op_call *c) { return c->in[0].n_rows; }
 	IG_CPU_KERNEL(isa, IG_UNITS_ROWS, units, ig_sample_scratch_##name, ig_sample_##name),
 static const struct ig_cpu_kernel kernels[] = { ROWS_LIST(ENTRY) };
 
-const struct ig_op ig_op_sample = {
-	.struct_size = sizeof(struct ig_op),
-	.params_size = sizeof(struct ig_sample_op_params),
-	.name = "sample",
-	.version = 1,
-	.check = check,
-	.reference = reference,
-	.cpu_kernels = kernels,
-	.n_cpu_kernels = sizeof kernels / sizeof *kernels,
-	.gpu = &ig_gpu_sample,
-};
+CORE_OP(sample, struct ig_sample_op_params, 0);

@@ -87,9 +87,8 @@ static int check_tables(const struct ig_program *p, const struct ig_step *s, int
 
 		if (end >= kv->max_blocks)
 			return ig_fail(err, -EINVAL,
-				       "sequence %d has %d tokens, its table %lld "
-				       "blocks",
-				       seq, s->seq_lens[seq], (long long)kv->max_blocks);
+				       "sequence %d has %d tokens, its table %lld blocks", seq,
+				       s->seq_lens[seq], (long long)kv->max_blocks);
 		for (; i <= end; i++)
 			if (words[i] == IG_BLOCK_NONE)
 				return ig_fail(err, -EINVAL,
@@ -134,8 +133,7 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 		    (!before || s->prev_ids != before->sampled_ids ||
 		     s->token_from[r] >= before->n_logit_rows))
 			return ig_fail(err, -EINVAL,
-				       "row %d takes token %d of a step that is not the one "
-				       "before",
+				       "row %d takes token %d of a step that is not the one before",
 				       r, s->token_from[r]);
 	}
 	for (int32_t i = 0; i < s->n_seqs; i++) {

@@ -189,9 +189,7 @@ int ig_graph_record(struct ig_graph *g, const char *name, const void *params, co
 	if (!op)
 		return fail_op(g, name, "no module provides it");
 	int rc = find_shapes(g, name, in, weights, &s);
-	if (!rc)
-		rc = copy_params(g, op, params, &copy);
-	if (rc)
+	if (rc || (rc = copy_params(g, op, params, &copy)))
 		return rc;
 	s.params = copy;
 	rc = op->check(&s, &err);
@@ -221,11 +219,8 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 	int rc;
 
 	*out = NULL;
-	rc = ig_checkpoint_str(file, "general.architecture", &name, &len, err);
-	if (rc)
-		return rc;
-	rc = ig_modules_arch_of(m, meta, name, len, &arch, err);
-	if (rc)
+	if ((rc = ig_checkpoint_str(file, "general.architecture", &name, &len, err)) ||
+	    (rc = ig_modules_arch_of(m, meta, name, len, &arch, err)))
 		return rc;
 	const struct ig_host *host = ig_modules_host(m, arch);
 	g.plan = calloc(1, sizeof *g.plan);

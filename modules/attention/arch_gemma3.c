@@ -86,9 +86,8 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 					      .n_pairs = m->rope[GLOBAL].table.n_pairs,
 					      .freq_scale = 1 },
 				   .attention = 1 };
-	rc = ig_hparam_f32(&s, "rope.freq_base_swa", 1, 1e12f, &local_base,
-			   &local->table.freq_base);
-	if (rc)
+	if ((rc = ig_hparam_f32(&s, "rope.freq_base_swa", 1, 1e12f, &local_base,
+				&local->table.freq_base)))
 		return rc;
 	/* Queries are scaled by the head's width, but in the model of 27B, which has 62
 	 * layers, by the width of the model over its heads; no key tells. */

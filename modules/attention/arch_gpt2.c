@@ -43,7 +43,6 @@ static ig_value record_norm(struct ig_rec *r, const struct ig_hparams *p, const 
 {
 	ig_weight w = ig_rec_layer_weight(r, 1, p->width, weight, layer);
 	ig_weight b = ig_rec_layer_weight(r, 1, p->width, bias, layer);
-
 	return ig_rec_layer_norm(r, x, w, b, p->norm_eps, 0);
 }
 

@@ -25,7 +25,6 @@ static int read_q_scale(const struct ig_hparam_source *s, struct llama *m)
 {
 	const float none = 0;
 	int rc = ig_hparam_f32(s, "attention.temperature_scale", 0, 1e3f, &none, &m->q_scale);
-
 	if (rc || m->q_scale == 0)
 		return rc;
 	return ig_hparam_u32(s, "rope.scaling.original_context_length", 16, 1u << 24,
@@ -56,7 +55,6 @@ static int read_llama(const struct ig_host *host, const struct ig_meta *meta, vo
 		      struct ig_model_info *info, struct ig_error *err)
 {
 	const struct ig_hparam_source s = { host, meta, "llama", err };
-
 	return read_keys(&s, params, info);
 }
 
@@ -64,7 +62,6 @@ static int read_mistral3(const struct ig_host *host, const struct ig_meta *meta,
 			 struct ig_model_info *info, struct ig_error *err)
 {
 	const struct ig_hparam_source s = { host, meta, "mistral3", err };
-
 	return read_keys(&s, params, info);
 }
 

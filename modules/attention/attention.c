@@ -31,14 +31,12 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 			       s->n_in, s->n_weights, s->n_out);
 	if (p->head_dim < 8 || p->head_dim > MAX_HEAD_DIM || p->head_dim % 8)
 		return ig_fail(err, -EINVAL,
-			       "attention: head_dim is %u, not a multiple of 8 up to "
-			       "%d",
+			       "attention: head_dim is %u, not a multiple of 8 up to %d",
 			       p->head_dim, MAX_HEAD_DIM);
 	if (p->n_heads < 1 || p->n_heads > MAX_HEADS || p->n_kv_heads < 1 ||
 	    p->n_heads % p->n_kv_heads)
 		return ig_fail(err, -EINVAL,
-			       "attention: %u heads do not share %u KV heads evenly "
-			       "(at most %d)",
+			       "attention: %u heads do not share %u KV heads evenly (at most %d)",
 			       p->n_heads, p->n_kv_heads, MAX_HEADS);
 	if (p->group >= IG_MAX_CACHE_GROUPS)
 		return ig_fail(err, -EINVAL, "attention: cache group %u, expected less than %d",
@@ -86,7 +84,6 @@ static double reference_score(const struct ig_attention_params *p, const struct 
 {
 	float k[MAX_HEAD_DIM];
 	double sum = 0;
-
 	load_head(k, pages_token(pages, t), pages->layout, p->head_dim);
 	for (uint32_t d = 0; d < p->head_dim; d++)
 		sum += (double)q[d] * (double)k[d];
@@ -134,7 +131,6 @@ static void reference(const struct ig_op_call *call)
 static int64_t n_units_generic(const struct ig_op_call *call)
 {
 	const struct ig_attention_params *p = call->params;
-
 	return (int64_t)call->step->n_rows * p->n_kv_heads;
 }
 
@@ -143,7 +139,6 @@ static uint64_t scratch_generic(const struct ig_op_call *call)
 {
 	const struct ig_attention_params *p = call->params;
 	uint64_t per_kv = p->n_heads / p->n_kv_heads;
-
 	return per_kv * (IG_ATTENTION_RANGE + 2 * p->head_dim + 4) * sizeof(float);
 }
 
@@ -180,7 +175,6 @@ static void add_values(float *restrict o, const float *w, float (*v)[MAX_HEAD_DI
 {
 	for (uint32_t d = 0; d < n; d += 4) {
 		vec4 x = *(const vec4 *)(o + d);
-
 		for (int j = 0; j < GROUP; j++)
 			x += w[j] * *(const vec4 *)(v[j] + d);
 		*(vec4 *)(o + d) = x;
@@ -226,7 +220,6 @@ static void merge(float *max_to, float *sum_to, float *o_to, float max, float su
 {
 	float top = *max_to > max ? *max_to : max;
 	float a = expf(*max_to - top), b = expf(max - top);
-
 	*max_to = top;
 	*sum_to = *sum_to * a + sum * b;
 	for (uint32_t d = 0; d < n; d++)
@@ -290,7 +283,6 @@ static void unit_generic(const struct ig_op_call *call, int64_t row, uint32_t kv
 static void run_generic(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
 {
 	const struct ig_attention_params *p = call->params;
-
 	for (int64_t unit = first; unit < last; unit++)
 		unit_generic(call, unit / p->n_kv_heads, (uint32_t)(unit % p->n_kv_heads), scratch);
 }
@@ -299,7 +291,6 @@ static void run_generic(const struct ig_op_call *call, int64_t first, int64_t la
 static int64_t n_units_vector(const struct ig_op_call *call)
 {
 	const struct ig_attention_params *p = call->params;
-
 	return n_row_groups(call->step, unit_rows(p)) * p->n_kv_heads;
 }
 #endif

@@ -30,7 +30,6 @@ static inline vec vec_keep(vec v, int from, int to, vec other)
 	const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
 	__m256i below_from = _mm256_cmpgt_epi32(_mm256_set1_epi32(from), lane);
 	__m256i below_to = _mm256_cmpgt_epi32(_mm256_set1_epi32(to), lane);
-
 	return _mm256_blendv_ps(other, v,
 				_mm256_castsi256_ps(_mm256_andnot_si256(below_from, below_to)));
 }
@@ -59,7 +58,6 @@ static inline vec vec_exp(vec x)
 static inline float vec_hsum(vec v)
 {
 	__m128 y = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-
 	y = _mm_add_ps(y, _mm_movehl_ps(y, y));
 	return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
@@ -67,7 +65,6 @@ static inline float vec_hsum(vec v)
 static inline float vec_hmax(vec v)
 {
 	__m128 y = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-
 	y = _mm_max_ps(y, _mm_movehl_ps(y, y));
 	return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }

@@ -113,7 +113,6 @@ static uint64_t lay_out(struct unit *u, const struct ig_attention_params *p, uin
 static uint64_t unit_scratch_bytes(const struct ig_op_call *call)
 {
 	struct unit u;
-
 	return lay_out(&u, call->params, 0);
 }
 
@@ -170,7 +169,6 @@ static void load_v(struct unit *u, char *const *blocks, int32_t from, int32_t to
 static void prefetch_block(const struct unit *u, const char *block)
 {
 	const uint64_t bytes = (uint64_t)u->dim * (u->layout->dtype == IG_F16 ? 2 : 4);
-
 	for (int t = 0; t < IG_BLOCK_TOKENS; t++)
 		for (uint64_t b = 0; b < bytes; b += 64)
 			__builtin_prefetch(block + (uint64_t)t * u->layout->token_stride + b, 0, 2);

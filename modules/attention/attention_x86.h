@@ -34,7 +34,6 @@ INLINE void f16_lanes_8(__m128i x[8], const char *src, uint64_t stride)
 INLINE void f16_tile_8(float *dst, const char *src, uint64_t stride)
 {
 	__m128i x[8];
-
 	f16_lanes_8(x, src, stride);
 	UNROLL for (int i = 0; i < 8; i++)
 		_mm256_storeu_ps(dst + i * KT_STRIDE, _mm256_cvtph_ps(x[i]));

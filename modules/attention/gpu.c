@@ -28,7 +28,6 @@ static_assert(STEP_RANGE == IG_ATTENTION_RANGE && STEP_BLOCK_TOKENS == IG_BLOCK_
 static struct ig_gpu_bind bind_weight(const struct ig_gpu_call *c, uint32_t i, uint64_t n)
 {
 	const struct ig_gpu_ref none = { .buffer = -1 };
-
 	return ig_gpu_bind_ref(i < c->n_weights ? c->weight[i].ref : none, n * sizeof(float),
 			       IG_GPU_READ);
 }
@@ -41,7 +40,6 @@ static int has_weight(const struct ig_gpu_call *c, uint32_t i)
 static int check_result(const struct ig_gpu_call *c, const char *op, struct ig_error *err)
 {
 	const uint32_t t = c->out[0].dtype;
-
 	if (!ig_gpu_is_value(t))
 		return ig_fail(err, -ENOTSUP, "%s: no kernel writes elements of type %u", op, t);
 	return 0;
@@ -163,9 +161,7 @@ static int lower_rope_kv(const struct ig_gpu_call *c, const struct ig_gpu_host *
 	struct ig_gpu_ref kv;
 	int rc = check_cache(c, "rope_kv", err);
 
-	if (!rc)
-		rc = check_result(c, "rope_kv", err);
-	if (rc)
+	if (rc || (rc = check_result(c, "rope_kv", err)))
 		return rc;
 	rc = h->kv(t, p->group, p->layer, &kv);
 	if (rc)
@@ -200,7 +196,6 @@ static_assert(MAX_HEAD_DIM == 256, "the largest of the head sizes above");
 static uint32_t built_dim(uint32_t head_dim)
 {
 	uint32_t i = 0;
-
 	while (head_dims[i] < head_dim)
 		i++;
 	return head_dims[i];
@@ -355,9 +350,7 @@ static int lower_attention(const struct ig_gpu_call *c, const struct ig_gpu_host
 	struct ig_gpu_ref kv;
 	int rc = check_cache(c, "attention", err);
 
-	if (!rc)
-		rc = check_result(c, "attention", err);
-	if (rc)
+	if (rc || (rc = check_result(c, "attention", err)))
 		return rc;
 	rc = h->kv(t, p->group, p->layer, &kv);
 	if (rc)
@@ -373,9 +366,7 @@ static int lower_attention(const struct ig_gpu_call *c, const struct ig_gpu_host
 		rc = lower_split(&a, h, t, &outs[0], &tops[0], err);
 	if (!rc)
 		rc = lower_loop(&a, h, t, err);
-	if (!rc)
-		rc = lower_merge(&a, h, t, &outs[1], &tops[1]);
-	return rc;
+	return rc ? rc : lower_merge(&a, h, t, &outs[1], &tops[1]);
 }
 
 const struct ig_gpu_op ig_gpu_attention = {

@@ -36,7 +36,6 @@ static inline struct pages pages_of(const struct ig_step *step, uint32_t group, 
 static inline char *pages_block(const struct pages *p, int64_t i)
 {
 	uint32_t word = p->blocks[i];
-
 	return (char *)p->slab_bases[IG_BLOCK_SLAB(word)] +
 	       IG_BLOCK_INDEX(word) * p->layout->block_bytes + p->offset;
 }

@@ -93,7 +93,6 @@ static void inverse_frequencies(const struct ig_op_call *call, float *inv)
 {
 	const struct ig_rope_table_params *p = call->params;
 	const float *factors = call->n_weights > 0 ? call->weight[0].data : NULL; /* [n_pairs] */
-
 	ig_rope_inverse_frequencies(p, inv);
 	for (uint32_t i = 0; factors && i < p->n_pairs; i++)
 		inv[i] /= factors[i];
@@ -239,7 +238,6 @@ static void rope_kv_generic(const struct ig_op_call *call, int64_t first, int64_
 static double reference_inverse(const float *x, int64_t n, double eps)
 {
 	double sum = 0;
-
 	for (int64_t i = 0; i < n; i++)
 		sum += (double)x[i] * (double)x[i];
 	return 1 / sqrt(sum / (double)n + eps);

@@ -65,7 +65,6 @@ static inline void rotate(float *restrict y, const float *restrict x,
 static inline float inverse_rms(const float *x, uint32_t n, float eps)
 {
 	float acc[8] = { 0 }, sum;
-
 	for (uint32_t i = 0; i < n; i += 8)
 		for (int j = 0; j < 8; j++)
 			acc[j] += x[i + j] * x[i + j];

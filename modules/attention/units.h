@@ -20,7 +20,6 @@
 static inline uint32_t unit_rows(const struct ig_attention_params *p)
 {
 	uint32_t rows = UNIT_QUERIES / (p->n_heads / p->n_kv_heads);
-
 	return rows < 1 ? 1 : rows > UNIT_ROWS ? UNIT_ROWS : rows;
 }
 
@@ -28,7 +27,6 @@ static inline uint32_t unit_rows(const struct ig_attention_params *p)
 static inline int64_t row_group(const struct ig_step *step, uint32_t max_rows, int64_t row)
 {
 	int64_t end = row + 1;
-
 	while (end < step->n_rows && end - row < max_rows &&
 	       step->row_seq[end] == step->row_seq[row] &&
 	       step->positions[end] == step->positions[end - 1] + 1)
@@ -39,7 +37,6 @@ static inline int64_t row_group(const struct ig_step *step, uint32_t max_rows, i
 static inline int64_t n_row_groups(const struct ig_step *step, uint32_t max_rows)
 {
 	int64_t n = 0;
-
 	for (int64_t row = 0; row < step->n_rows; n++)
 		row += row_group(step, max_rows, row);
 	return n;
@@ -49,7 +46,6 @@ static inline int64_t n_row_groups(const struct ig_step *step, uint32_t max_rows
 static inline int64_t group_row(const struct ig_step *step, uint32_t max_rows, int64_t i)
 {
 	int64_t row = 0;
-
 	while (i-- > 0)
 		row += row_group(step, max_rows, row);
 	return row;

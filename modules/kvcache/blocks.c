@@ -21,7 +21,6 @@
 static void partial_push(struct ig_kvcache *c, struct group *g, uint32_t n)
 {
 	struct slab *s = &c->slabs[n];
-
 	s->prev = NO_SLAB;
 	s->next = g->partial;
 	if (g->partial != NO_SLAB)
@@ -153,7 +152,6 @@ int blocks_take(struct ig_kvcache *c, uint32_t gi, uint32_t *word)
 static struct kept *kept_of(struct ig_kvcache *c, uint32_t word)
 {
 	struct slab *s = &c->slabs[IG_BLOCK_SLAB(word)];
-
 	return s->kept ? &s->kept[IG_BLOCK_INDEX(word)] : NULL;
 }
 
@@ -255,7 +253,6 @@ void blocks_index_drop(struct ig_kvcache *c, uint32_t word)
 bool blocks_evict_node(struct ig_kvcache *c)
 {
 	uint32_t blocks[MAX_GROUPS_PER_SEQ], n_groups;
-
 	if (!prefix_evict(c->prefix, blocks, &n_groups))
 		return false;
 	for (uint32_t i = 0; i < n_groups; i++)
@@ -268,7 +265,6 @@ static void evict_loose(struct ig_kvcache *c)
 {
 	uint32_t word = c->oldest, node = kept_of(c, word)->node, n_groups;
 	const uint32_t *blocks = prefix_blocks(c->prefix, node, &n_groups);
-
 	for (uint32_t i = 0; i < n_groups; i++)
 		if (blocks[i] == word)
 			prefix_set_block(c->prefix, node, i, IG_BLOCK_NONE);

@@ -90,8 +90,7 @@ static int kv_create(const struct ig_kv_arena *arena, struct ig_kvcache **out, s
 			       (unsigned long long)arena->slab_bytes);
 	if (n_slabs > MAX_SLABS)
 		return ig_fail(err, -EINVAL,
-			       "kvcache: %llu slabs are more than %u; make kvcache.slab "
-			       "larger",
+			       "kvcache: %llu slabs are more than %u; make kvcache.slab larger",
 			       (unsigned long long)n_slabs, MAX_SLABS);
 	c = calloc(1, sizeof *c);
 	if (!c)
@@ -339,7 +338,6 @@ static void kv_stats(const struct ig_kvcache *c, struct ig_kv_stats *out)
 static void keep_within(struct ig_kvcache *c)
 {
 	struct ig_kv_stats s;
-
 	if (!max_cached)
 		return;
 	do

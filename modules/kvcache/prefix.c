@@ -85,7 +85,6 @@ static uint32_t *head_of(const struct prefix *p, uint32_t root, uint64_t salt, u
 			 const int32_t *tokens)
 {
 	uint64_t h = fold(fold(p->key[0], salt), (uint64_t)root << 32 | parent);
-
 	for (int i = 0; i < IG_BLOCK_TOKENS; i += 2)
 		h = fold(h ^ p->key[1],
 			 (uint64_t)(uint32_t)tokens[i] << 32 | (uint32_t)tokens[i + 1]);
@@ -122,7 +121,6 @@ void prefix_move_blocks(struct prefix *p, uint32_t slab, const uint32_t *words)
 {
 	for (uint32_t i = 0; i < p->n_touched; i++) {
 		struct node *n = &p->nodes[i];
-
 		for (uint32_t g = 0; g < n->n_groups; g++)
 			if (n->blocks[g] != IG_BLOCK_NONE && IG_BLOCK_SLAB(n->blocks[g]) == slab)
 				n->blocks[g] = words[IG_BLOCK_INDEX(n->blocks[g])];

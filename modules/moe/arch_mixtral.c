@@ -22,7 +22,6 @@ static int claims(const struct ig_host *host, const struct ig_meta *meta)
 	const char *arch;
 	size_t len;
 	uint32_t n;
-
 	return !host->meta_str(meta, "general.architecture", &arch, &len, NULL) && len == 5 &&
 	       !memcmp(arch, "llama", 5) && !host->meta_u32(meta, "llama.expert_count", &n, NULL) &&
 	       n > 0;

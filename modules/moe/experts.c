@@ -71,13 +71,11 @@ static int check_glu(struct ig_op_shape *s, struct ig_error *err)
 			       "moe_glu: %u inputs, %u weights, %u outputs, "
 			       "activation %u; takes two, two, one and a known one",
 			       s->n_in, s->n_weights, s->n_out, p->act);
-	rc = check_experts(s, "moe_glu", p->n_experts, p->top_k, &f, err);
-	if (rc)
+	if ((rc = check_experts(s, "moe_glu", p->n_experts, p->top_k, &f, err)))
 		return rc;
 	if (g->n_cols != s->in[0].n_cols || u->n_cols != g->n_cols || u->n_rows != g->n_rows)
 		return ig_fail(err, -EINVAL,
-			       "moe_glu: gate [%lld, %lld] and up [%lld, %lld] do not "
-			       "fit %lld",
+			       "moe_glu: gate [%lld, %lld] and up [%lld, %lld] do not fit %lld",
 			       (long long)g->n_rows, (long long)g->n_cols, (long long)u->n_rows,
 			       (long long)u->n_cols, (long long)s->in[0].n_cols);
 	if (g->dtype != u->dtype)
@@ -100,14 +98,12 @@ static int check_combine(struct ig_op_shape *s, struct ig_error *err)
 			       "moe_combine: %u inputs, %u weights, %u outputs; takes "
 			       "two or three, one and one",
 			       s->n_in, s->n_weights, s->n_out);
-	rc = check_experts(s, "moe_combine", p->n_experts, p->top_k, &width, err);
-	if (rc)
+	if ((rc = check_experts(s, "moe_combine", p->n_experts, p->top_k, &width, err)))
 		return rc;
 	if (d->n_cols % TILE || d->n_cols * p->top_k != s->in[0].n_cols)
 		return ig_fail(err, d->n_cols % TILE ? -ENOTSUP : -EINVAL,
-			       "moe_combine: down has "
-			       "rows of %lld values, a multiple of %d is needed; the input has %u "
-			       "slots in %lld",
+			       "moe_combine: down has rows of %lld values, a multiple of %d is "
+			       "needed; the input has %u slots in %lld",
 			       (long long)d->n_cols, TILE, p->top_k, (long long)s->in[0].n_cols);
 	if (s->n_in > 2 && (s->in[2].n_cols != width || s->in[2].dtype != IG_F32 ||
 			    s->in[2].row_class != s->in[0].row_class))
@@ -133,7 +129,6 @@ static struct ig_tensor expert_rows(const struct ig_op_call *call, uint32_t i, u
 				    int64_t n)
 {
 	struct ig_tensor w = call->weight[i];
-
 	w.data = (char *)w.data + expert * n * w.row_stride;
 	w.n_rows = n;
 	return w;
@@ -296,7 +291,6 @@ static void run_inner(const struct ig_op_call *call, const void *params, const v
 static int64_t tiles_of_expert(const struct ig_op_call *call)
 {
 	const struct ig_moe_glu_params *p = call->params;
-
 	return call->weight[0].n_rows / p->n_experts / TILE;
 }
 
@@ -320,7 +314,6 @@ static int64_t glu_units(const struct ig_op_call *call)
 {
 	const struct ig_moe_glu_params *p = call->params;
 	const struct route r = route_of(&call->in[1], p->top_k);
-
 	return count_runs(&r, p->n_experts) * tiles_of_expert(call);
 }
 
@@ -392,14 +385,12 @@ static void run_glu(const struct ig_op_call *call, int64_t first, int64_t last, 
 static int64_t tiles_of_unit(const struct ig_op_call *call)
 {
 	const struct ig_moe_combine_params *p = call->params;
-
 	return call->out[0].n_rows * p->top_k <= GROUP ? 1 : 4;
 }
 
 static int64_t combine_units(const struct ig_op_call *call)
 {
 	const int64_t n = tiles_of_unit(call);
-
 	return (call->out[0].n_cols / TILE + n - 1) / n;
 }
 
@@ -407,7 +398,6 @@ static int64_t combine_units(const struct ig_op_call *call)
 static int64_t slot_bytes(const struct ig_op_call *call)
 {
 	const int64_t f = call->weight[0].n_cols;
-
 	switch (call->in[0].form) {
 	case IG_FORM_Q8: return round64(f + f / 32 * 24);
 	case IG_FORM_BF16: return round64(f * 2);

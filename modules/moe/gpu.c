@@ -84,8 +84,7 @@ static int lower_route(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 	d.when_min = MANY;
 	d.when_max = UINT32_MAX;
 	d.grid[0] = (struct ig_gpu_extent){ d.when_live, 1, MOE_THREADS / 32, 1 };
-	rc = h->dispatch(t, &d);
-	if (rc)
+	if ((rc = h->dispatch(t, &d)))
 		return rc;
 	d.kernel = "moe_sort";
 	d.threadgroup_bytes = 256;
@@ -155,7 +154,6 @@ struct product {
 static uint32_t in_dtype(const struct ig_gpu_call *c, uint32_t i)
 {
 	const uint32_t type = ig_gpu_element_of(c->weight[0].dtype);
-
 	return i || c->f32 || type == IG_DTYPE_NONE ? IG_F32 : type;
 }
 
@@ -182,7 +180,6 @@ static uint32_t index_at(const struct product *p, const struct variant *v, uint3
 		       stride = s->bk + (s->wide ? 0 : 16 / size);
 	const uint32_t walk = s->stages * (s->bm + s->bn) * stride * size;
 	const uint32_t sums = s->bm * (s->bn + 8) * 4;
-
 	return (walk > sums ? walk : sums) * (v->tile ? 1 : shares);
 }
 
@@ -230,7 +227,6 @@ static const char *format_name(const struct product *p)
 {
 	const bool shared = p->element == IG_F32 ? ig_gpu_is_blocks(p->dtype) :
 						   shader_of(p) == &ig_shader_moe_blocks;
-
 	return shared ? "blocks" : ig_gpu_format_name(p->dtype);
 }
 
@@ -294,8 +290,7 @@ static int lower_product(struct product *p, uint64_t n, uint64_t k, uint32_t y_t
 		return rc;
 	if (k % 16 || n % 16)
 		return ig_fail(err, -ENOTSUP,
-			       "%s: %llu outputs of %llu values, on a GPU both are "
-			       "multiples of 16",
+			       "%s: %llu outputs of %llu values, on a GPU both are multiples of 16",
 			       p->op, (unsigned long long)n, (unsigned long long)k);
 	if (k > INT32_MAX || n > INT32_MAX || w->row_stride > INT32_MAX)
 		return ig_fail(err, -ENOTSUP, "%s: rows of %llu values are too long", p->op,
@@ -340,9 +335,8 @@ static int lower_glu(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 
 	if (!rc)
 		rc = check_size(c, "moe_glu", c->out[0].row_stride, err);
-	if (!rc)
-		rc = lower_product(&p, f, (uint64_t)c->in[0].n_cols, c->out[0].dtype, h, t, err);
-	return rc;
+	return rc ? rc :
+		    lower_product(&p, f, (uint64_t)c->in[0].n_cols, c->out[0].dtype, h, t, err);
 }
 
 const struct ig_gpu_op ig_gpu_moe_glu = {
@@ -376,9 +370,7 @@ static int lower_combine(const struct ig_gpu_call *c, const struct ig_gpu_host *
 	const struct ig_gpu_bind none = IG_GPU_NONE;
 	int rc = check_size(c, "moe_combine", c->in[0].row_stride, err);
 
-	if (!rc)
-		rc = check_size(c, "moe_combine", n_parts, err);
-	if (rc)
+	if (rc || (rc = check_size(c, "moe_combine", n_parts, err)))
 		return rc;
 	rc = h->scratch(t, parts.n_bytes, &parts.ref);
 	if (rc)
@@ -396,8 +388,7 @@ static int lower_combine(const struct ig_gpu_call *c, const struct ig_gpu_host *
 			  .x_slot = (uint32_t)k,
 			  .y_slot = (uint32_t)width },
 	};
-	rc = lower_product(&p, width, k, IG_F32, h, t, err);
-	if (rc)
+	if ((rc = lower_product(&p, width, k, IG_F32, h, t, err)))
 		return rc;
 	parts.access = IG_GPU_READ;
 	const struct ig_gpu_dispatch d = {

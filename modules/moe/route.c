@@ -31,8 +31,7 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 			       (double)p->scale);
 	if (s->in[0].n_cols != p->n_experts || s->in[0].dtype != IG_F32)
 		return ig_fail(err, -EINVAL,
-			       "moe_route: logits have %lld columns of type %u, "
-			       "expected %u of F32",
+			       "moe_route: logits have %lld columns of type %u, expected %u of F32",
 			       (long long)s->in[0].n_cols, s->in[0].dtype, p->n_experts);
 	s->out[0] = (struct ig_shape){ .n_cols = 4 * (int64_t)p->top_k,
 				       .dtype = IG_I32,

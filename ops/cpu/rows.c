@@ -103,7 +103,6 @@ static uint32_t magnitude(float x) { return ig_bits_from_f32(x) & 0x7fffffffu; }
 static uint32_t largest(const float *x)
 {
 	uint32_t top = 0;
-
 	for (int i = 0; i < 32; i++) {
 		uint32_t m = magnitude(x[i]);
 		top = m > top ? m : top;
@@ -116,7 +115,6 @@ static bool stands_out(const float *x, uint32_t top)
 {
 	const float amax = ig_f32_from_bits(top);
 	int n_near = 0;
-
 	for (int i = 0; i < 32; i++)
 		n_near += APART * ig_f32_from_bits(magnitude(x[i])) >= amax;
 	return top < 0x7f800000u && n_near == 1;

@@ -61,7 +61,6 @@ COLUMN void column_halves(const uint8_t *p, column_f32 *to)
 COLUMN void column_bits(const uint8_t *p, int shift, uint32_t mask, column_i32 *to)
 {
 	column_u32 word;
-
 	memcpy(&word, p, sizeof word);
 	*to = (column_i32)(word >> (uint32_t)shift & mask);
 }
@@ -70,7 +69,6 @@ COLUMN void column_bits(const uint8_t *p, int shift, uint32_t mask, column_i32 *
 COLUMN void column_bytes(const uint8_t *p, int shift, uint8_t mask, column_f32 *to)
 {
 	column_u8 b;
-
 	memcpy(&b, p, sizeof b);
 	*to = __builtin_convertvector(b >> (uint8_t)shift & mask, column_f32);
 }
@@ -78,7 +76,6 @@ COLUMN void column_bytes(const uint8_t *p, int shift, uint8_t mask, column_f32 *
 COLUMN void column_signed_bytes(const uint8_t *p, column_f32 *to)
 {
 	column_i8 b;
-
 	memcpy(&b, p, sizeof b);
 	*to = __builtin_convertvector(b, column_f32);
 }
@@ -105,7 +102,6 @@ COLUMN void column_of_bytes(uint32_t dtype, const uint8_t *tile, int64_t kb, int
 COLUMN void column_exponents(const uint8_t *e, column_f32 *d)
 {
 	uint32_t bits[IG_TILE];
-
 	for (int o = 0; o < IG_TILE; o++)
 		bits[o] = e[o] < 2 ? 0x00200000u << e[o] : (uint32_t)(e[o] - 1) << 23;
 	memcpy(d, bits, sizeof bits);
@@ -114,7 +110,6 @@ COLUMN void column_exponents(const uint8_t *e, column_f32 *d)
 COLUMN void column_table(const int8_t *table, column_i32 *c)
 {
 	int32_t v[IG_TILE];
-
 	memcpy(v, c, sizeof v);
 	for (int o = 0; o < IG_TILE; o++)
 		v[o] = table[v[o]];

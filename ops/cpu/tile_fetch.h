@@ -21,7 +21,6 @@ COLUMN void fetch_plane(const uint8_t *tile, int64_t tile_bytes, int64_t plane, 
 			int64_t n, int64_t block)
 {
 	uintptr_t at = (uintptr_t)tile + (uintptr_t)(plane + block * block_bytes);
-
 	if (block >= n)
 		at += (uintptr_t)(tile_bytes - n * block_bytes);
 	for (int64_t i = 0; i < block_bytes; i += 64)

@@ -7,7 +7,6 @@
 uint64_t ig_tile_quants_bytes(uint32_t dtype, int64_t k)
 {
 	struct tile_format f = tile_format(dtype);
-
 	if (!f.low_bits || !ig_dtype_row_bytes(dtype, k))
 		return 0;
 	return ((uint64_t)tile_planes(f, k / 32).end + 63) & ~(uint64_t)63;

@@ -7,16 +7,11 @@
  * depends on the weights' shape and the device alone.  The kernels' tiles are in
  * shaders/core/shapes.h.
  */
-#include "ops/gpu/products.h"
-
+#include "ops/op_private.h"
 #include "shaders/args.h"
 #include "shaders/core/shapes.h"
 
-#include <errno.h>
 #include <ingot/gpu_lower.h>
-#include <ingot/record.h>
-#include <stdbool.h>
-#include <stdio.h>
 
 extern const struct ig_shader ig_shader_linear, ig_shader_linear_bf16, ig_shader_linear_q,
 	ig_shader_linear_q5, ig_shader_linear_k, ig_shader_linear_k23, ig_shader_linear_table,
@@ -108,7 +103,6 @@ struct product {
 static uint32_t wanted(const struct ig_gpu_call *c, uint32_t n_weights)
 {
 	uint32_t type = ig_gpu_element_of(c->weight[0].dtype);
-
 	for (uint32_t i = 1; i < n_weights; i++)
 		if (ig_gpu_element_of(c->weight[i].dtype) != type)
 			return IG_F32;
@@ -208,7 +202,6 @@ static struct variant nv_few(const struct product *p, int64_t outputs, bool shar
 static int64_t tiles_across(const struct product *p, int64_t width)
 {
 	int64_t across = 0;
-
 	for (uint32_t i = 0; i < (p->pair ? 1 : p->n); i++)
 		across += (p->weight[i]->n_rows + width - 1) / width;
 	return across;
@@ -245,7 +238,6 @@ static int64_t stream_columns(const struct product *p, int64_t bn, int64_t down)
 {
 	const int64_t clusters = n_cores(p->call->facts) / PRODUCT_STREAM_CLUSTER;
 	const int64_t across = tiles_across(p, bn);
-
 	return (down / 2 * across + down % 2 * (across + 1) / 2 + clusters - 1) / clusters * bn;
 }
 
@@ -376,7 +368,6 @@ static struct ig_gpu_bind bind_columns(const struct ig_gpu_tensor *v, uint64_t f
 				       uint32_t access)
 {
 	struct ig_gpu_bind b = ig_gpu_bind_ref(v->ref, n * ig_gpu_element_bytes(v->dtype), access);
-
 	b.ref.offset += first * ig_gpu_element_bytes(v->dtype);
 	return b;
 }
@@ -610,21 +601,7 @@ static int lower_logits(const struct ig_gpu_call *c, const struct ig_gpu_host *h
 	return lower(&p, h, t, err);
 }
 
-const struct ig_gpu_op ig_gpu_linear = {
-	sizeof(struct ig_gpu_op),
-	IG_GPU_OUT_ANY,
-	linear_in,
-	lower_linear,
-};
-const struct ig_gpu_op ig_gpu_glu = {
-	sizeof(struct ig_gpu_op),
-	IG_GPU_OUT_ANY,
-	glu_in,
-	lower_glu,
-};
-const struct ig_gpu_op ig_gpu_logits = {
-	sizeof(struct ig_gpu_op),
-	0,
-	logits_in,
-	lower_logits,
-};
+const struct ig_gpu_op ig_gpu_linear = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, linear_in,
+					 lower_linear },
+		       ig_gpu_glu = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, glu_in, lower_glu },
+		       ig_gpu_logits = { sizeof(struct ig_gpu_op), 0, logits_in, lower_logits };

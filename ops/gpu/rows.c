@@ -2,14 +2,10 @@
  * rows.c: how embed, norm and sample run on a GPU: a threadgroup has a row, or a part
  * of a row of logits.  The kernels are in shaders/core/{embed,norm,sample}.metal.
  */
-#include "ops/gpu/rows.h"
-
+#include "ops/op_private.h"
 #include "shaders/args.h"
 
-#include <errno.h>
 #include <ingot/gpu_lower.h>
-#include <ingot/record.h>
-#include <stdbool.h>
 
 extern const struct ig_shader ig_shader_embed, ig_shader_norm, ig_shader_sample;
 
@@ -140,12 +136,7 @@ static int lower_norm(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 	return rc ? ig_fail(err, rc, "norm: its kernel could not be recorded") : 0;
 }
 
-const struct ig_gpu_op ig_gpu_norm = {
-	sizeof(struct ig_gpu_op),
-	IG_GPU_OUT_ANY,
-	NULL,
-	lower_norm,
-};
+const struct ig_gpu_op ig_gpu_norm = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, NULL, lower_norm };
 
 /* ---- sample ------------------------------------------------------------------------------- */
 

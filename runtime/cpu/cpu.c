@@ -23,8 +23,7 @@ static int cpu_open(const struct ig_driver_options *o, struct ig_driver **out, s
 		return ig_fail(err, -ENOMEM, "cpu driver: no memory");
 	d->base.class = &ig_driver_cpu;
 	d->strict = o->strict;
-	rc = ig_isa_parse(o->isa ? o->isa : "auto", &d->isa, err);
-	if (rc)
+	if ((rc = ig_isa_parse(o->isa ? o->isa : "auto", &d->isa, err)))
 		goto fail;
 	if (!o->activations || !strcmp(o->activations, "auto")) {
 		d->f32 = false;
@@ -112,20 +111,22 @@ static int32_t rows_of(const struct ig_step *s, uint32_t row_class)
 	return row_class == IG_ROWS_TOKENS ? s->n_rows : s->n_logit_rows;
 }
 
+static void set_rows(const struct cpu_program *p, const struct ig_step *step,
+		     const struct cpu_operand *o, struct ig_tensor *t, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (o[i].buffer >= 0)
+			t[i].n_rows = rows_of(step, p->buffers[o[i].buffer].row_class);
+}
+
 /* The numbers of rows, before any thread looks. */
 static void prepare(struct cpu_program *p, const struct ig_step *step)
 {
 	for (uint32_t i = 0; i < p->n_calls; i++) {
 		struct cpu_call *c = &p->calls[i];
 		c->call.step = step;
-		for (uint32_t j = 0; j < c->call.n_in; j++)
-			if (c->in[j].buffer >= 0)
-				c->call.in[j].n_rows =
-					rows_of(step, p->buffers[c->in[j].buffer].row_class);
-		for (uint32_t j = 0; j < c->call.n_out; j++)
-			if (c->out[j].buffer >= 0)
-				c->call.out[j].n_rows =
-					rows_of(step, p->buffers[c->out[j].buffer].row_class);
+		set_rows(p, step, c->in, c->call.in, c->call.n_in);
+		set_rows(p, step, c->out, c->call.out, c->call.n_out);
 	}
 	for (uint32_t i = 0; i < p->n_phases; i++)
 		atomic_store_explicit(&p->counters[i].word, 0, memory_order_relaxed);
@@ -213,7 +214,6 @@ static int cpu_submit(struct ig_program *p, const struct ig_step *step)
 static int cpu_wait(struct ig_program *base)
 {
 	struct cpu_program *p = (struct cpu_program *)base;
-
 	prepare(p, base->in_flight[0]);
 	ig_pool_run(p->driver->pool, run_program, p);
 	return 0;

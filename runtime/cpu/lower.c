@@ -74,7 +74,6 @@ static const struct ig_cpu_kernel *choose_for(const struct cpu_driver *d, const 
 	uint32_t form = !(op->flags & IG_OP_EXPERTS) ? IG_FORM_ANY :
 			d->mapped_experts	     ? IG_FORM_ROWS :
 						       IG_FORM_TILE16;
-
 	return choose(d, op->cpu_kernels, op->n_cpu_kernels, dtype, form);
 }
 
@@ -118,11 +117,10 @@ static int add_call(struct lowering *l, const struct cpu_call *c, bool chain, bo
 	struct cpu_phase *last = p->n_phases ? &p->phases[p->n_phases - 1] : NULL;
 	bool rows = c->kernel->unit_kind == IG_UNITS_ROWS;
 	if (join || (chain && last && last->rows && rows &&
-		     p->calls[last->first_call].row_class == c->row_class)) {
+		     p->calls[last->first_call].row_class == c->row_class))
 		last->n_calls++;
-	} else {
+	else
 		p->phases[p->n_phases++] = (struct cpu_phase){ p->n_calls - 1, 1, rows };
-	}
 	for (uint32_t i = 0; i < IG_MAX_IN + IG_MAX_OUT; i++) {
 		int32_t b = i < IG_MAX_IN ? c->in[i].buffer : c->out[i - IG_MAX_IN].buffer;
 		if (b < 0)
@@ -150,28 +148,14 @@ static struct cpu_call empty_call(const struct ig_cpu_kernel *k, uint32_t row_cl
 	return c;
 }
 
-static void set_in(struct cpu_call *c, uint32_t i, const struct cpu_program *p, int32_t buffer,
-		   uint32_t form, int64_t n_cols, uint64_t col_offset)
+/* A buffer's rows of float, or of another form, as an operand. */
+static struct ig_tensor rows_in(const struct cpu_program *p, int32_t buffer, uint32_t form,
+				int64_t n_cols)
 {
-	c->in[i] = (struct cpu_operand){ buffer, col_offset };
-	c->call.in[i] = (struct ig_tensor){ .n_cols = n_cols,
-					    .dtype = IG_F32,
-					    .form = form,
-					    .row_stride = (int64_t)p->buffers[buffer].row_bytes };
-	if (c->call.n_in < i + 1)
-		c->call.n_in = i + 1;
-}
-
-static void set_out(struct cpu_call *c, uint32_t i, const struct cpu_program *p, int32_t buffer,
-		    uint32_t form, int64_t n_cols, uint64_t col_offset)
-{
-	c->out[i] = (struct cpu_operand){ buffer, col_offset };
-	c->call.out[i] = (struct ig_tensor){ .n_cols = n_cols,
-					     .dtype = IG_F32,
-					     .form = form,
-					     .row_stride = (int64_t)p->buffers[buffer].row_bytes };
-	if (c->call.n_out < i + 1)
-		c->call.n_out = i + 1;
+	return (struct ig_tensor){ .n_cols = n_cols,
+				   .dtype = IG_F32,
+				   .form = form,
+				   .row_stride = (int64_t)p->buffers[buffer].row_bytes };
 }
 
 /* The value in this form, made by a call of its own if nobody asked before. */
@@ -196,8 +180,11 @@ static int value_in_form(struct lowering *l, ig_value v, uint32_t form, int32_t 
 	if (b < 0)
 		return no_memory(l);
 	struct cpu_call c = empty_call(k, s->row_class);
-	set_in(&c, 0, p, l->value_buffer[v], IG_FORM_ROWS, s->n_cols, 0);
-	set_out(&c, 0, p, b, form, s->n_cols, 0);
+	c.call.n_in = c.call.n_out = 1;
+	c.in[0].buffer = l->value_buffer[v];
+	c.call.in[0] = rows_in(p, c.in[0].buffer, IG_FORM_ROWS, s->n_cols);
+	c.out[0].buffer = b;
+	c.call.out[0] = rows_in(p, b, form, s->n_cols);
 	*known = *buffer = b;
 	return add_call(l, &c, true, false);
 }
@@ -264,7 +251,9 @@ static int operands(struct lowering *l, const struct ig_plan_node *n, struct cpu
 		int rc = value_in_form(l, n->in[i], form, &b);
 		if (rc)
 			return rc;
-		set_in(c, i, p, b, form, values[n->in[i]].shape.n_cols, 0);
+		c->call.n_in = i + 1;
+		c->in[i].buffer = b;
+		c->call.in[i] = rows_in(p, b, form, values[n->in[i]].shape.n_cols);
 		/* Rows that are gathered come from anywhere: all must be done. */
 		if (values[n->in[i]].shape.row_class != c->row_class)
 			*chain = false;
@@ -277,8 +266,10 @@ static int operands(struct lowering *l, const struct ig_plan_node *n, struct cpu
 		if (b < 0)
 			return no_memory(l);
 		l->value_buffer[n->out[i]] = b;
-		set_out(c, i, p, b, IG_FORM_ROWS, s->n_cols, 0);
+		c->out[i].buffer = b;
+		c->call.out[i] = rows_in(p, b, IG_FORM_ROWS, s->n_cols);
 	}
+	c->call.n_out = n->n_out;
 	return 0;
 }
 
@@ -309,8 +300,7 @@ static int lower_split(struct lowering *l, const struct ig_plan_node *n, uint32_
 		int32_t b;
 		if (!k)
 			return refuse(l, n, weight_dtype(l, n, i));
-		rc = value_in_form(l, n->in[0], k->in_form, &b);
-		if (rc)
+		if ((rc = value_in_form(l, n->in[0], k->in_form, &b)))
 			return rc;
 	}
 	for (uint32_t i = 0; i < m; i++) {
@@ -333,8 +323,7 @@ static int lower_split(struct lowering *l, const struct ig_plan_node *n, uint32_
 			c.call.in[1].n_cols = c.call.weight[0].n_rows;
 		}
 		col += (uint64_t)c.call.weight[0].n_rows * 4;
-		rc = add_call(l, &c, false, i > 0);
-		if (rc)
+		if ((rc = add_call(l, &c, false, i > 0)))
 			return rc;
 	}
 	return 0;
@@ -463,8 +452,7 @@ int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
 	memset(l.value_buffer, 0xff, (plan->n_values + 1) * sizeof *l.value_buffer);
 	memset(l.form_buffer, 0xff, (plan->n_values + 1) * N_FORMS * sizeof *l.form_buffer);
 	for (uint32_t i = 0; i < plan->n_nodes; i++) {
-		rc = lower_node(&l, &plan->nodes[i]);
-		if (rc)
+		if ((rc = lower_node(&l, &plan->nodes[i])))
 			goto done;
 	}
 	p->counters = aligned_alloc(64, (p->n_phases + 1) * sizeof *p->counters);
@@ -539,9 +527,13 @@ static void copy_rows(const struct cpu_program *p, uint32_t i)
 	const struct ig_plan_weight *pw = &p->plan->weights[i];
 	uint8_t *dst = p->weight_mem + p->weights[i].offset;
 	const void *rows = ig_checkpoint_rows(p->plan->file, pw->tensor, 0, pw->shape.n_rows, dst);
-
 	if (rows != dst)
 		memcpy(dst, rows, pw->n_bytes);
+}
+
+static void *address_of(const struct cpu_program *p, const struct cpu_operand *o)
+{
+	return o->buffer < 0 ? NULL : p->scratch_mem + p->buffers[o->buffer].offset + o->col_offset;
 }
 
 /* From buffers and offsets to addresses. */
@@ -550,24 +542,16 @@ static void resolve(struct cpu_program *p)
 	for (uint32_t i = 0; i < p->n_calls; i++) {
 		struct cpu_call *c = &p->calls[i];
 		for (uint32_t j = 0; j < IG_MAX_IN; j++)
-			if (c->in[j].buffer >= 0)
-				c->call.in[j].data = p->scratch_mem +
-						     p->buffers[c->in[j].buffer].offset +
-						     c->in[j].col_offset;
+			c->call.in[j].data = address_of(p, &c->in[j]);
 		for (uint32_t j = 0; j < IG_MAX_OUT; j++)
-			if (c->out[j].buffer >= 0)
-				c->call.out[j].data = p->scratch_mem +
-						      p->buffers[c->out[j].buffer].offset +
-						      c->out[j].col_offset;
+			c->call.out[j].data = address_of(p, &c->out[j]);
 		for (uint32_t j = 0; j < IG_MAX_WEIGHTS; j++) {
-			const struct cpu_weight *w =
-				&p->weights[c->weight[j] >= 0 ? c->weight[j] : 0];
-
-			if (c->weight[j] >= 0)
-				c->call.weight[j].data =
-					w->mapped ? (void *)p->plan->weights[c->weight[j]]
-							    .tensor->data :
-						    p->weight_mem + w->offset;
+			if (c->weight[j] < 0)
+				continue;
+			const struct cpu_weight *w = &p->weights[c->weight[j]];
+			c->call.weight[j].data =
+				w->mapped ? (void *)p->plan->weights[c->weight[j]].tensor->data :
+					    p->weight_mem + w->offset;
 		}
 	}
 }

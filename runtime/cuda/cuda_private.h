@@ -49,6 +49,8 @@ static inline struct ig_cuda *ig_cuda_of(struct ig_gpu_device *d) { return (stru
 int ig_cuda_enter(struct ig_cuda *d, struct ig_error *err);
 /* Turn a result into an errno with text; remembers when the context is lost. */
 int ig_cuda_check(struct ig_cuda *d, CUresult r, const char *what, struct ig_error *err);
+/* The same of a function of the library: CUDA(d, init(0), "starting the NVIDIA driver", err) */
+#define CUDA(d, call, what, err) ig_cuda_check(d, (d)->cu.call, what, err)
 /* A kernel ready to be launched with so much threadgroup memory.  Errors name it. */
 int ig_cuda_function(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CUfunction *out,
 		     struct ig_error *err);

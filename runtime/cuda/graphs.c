@@ -104,7 +104,6 @@ static bool grid_of(const struct ig_gpu_dispatch *d, const struct key *key, uint
 {
 	/* whether it runs is in key->runs already */
 	struct ig_gpu_dispatch always = *d;
-
 	always.when_live = IG_LIVE_ONE;
 	always.when_min = 0;
 	always.when_max = UINT32_MAX;
@@ -142,13 +141,11 @@ static int add_node(struct ig_cuda_graphs *g, CUgraph graph, uint32_t i, const u
 	int rc = check_grid(d, grid, err);
 
 	if (!rc)
-		rc = ig_cuda_check(g->d,
-				   g->d->cu.graph_add_kernel(node, graph, g->before, n_before, &p),
-				   "recording a kernel", err);
+		rc = CUDA(g->d, graph_add_kernel(node, graph, g->before, n_before, &p),
+			  "recording a kernel", err);
 	if (!rc && d->cluster > 1)
-		rc = ig_cuda_check(g->d,
-				   g->d->cu.graph_set_attribute(*node, CU_NODE_CLUSTER, &cluster),
-				   "recording a kernel's clusters", err);
+		rc = CUDA(g->d, graph_set_attribute(*node, CU_NODE_CLUSTER, &cluster),
+			  "recording a kernel's clusters", err);
 	return rc;
 }
 
@@ -181,16 +178,13 @@ static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph
 		if (n_before > 1 && n_now * n_before > MAX_EDGES) {
 			CUgraphNode all;
 
-			rc = ig_cuda_check(
-				g->d, g->d->cu.graph_add_empty(&all, graph, g->before, n_before),
-				"recording a barrier", err);
-			if (rc)
+			if ((rc = CUDA(g->d, graph_add_empty(&all, graph, g->before, n_before),
+				       "recording a barrier", err)))
 				return rc;
 			g->before[0] = all;
 			n_before = 1;
 		}
-		rc = add_node(g, graph, i, grid, n_before, &g->now[n_now], err);
-		if (rc)
+		if ((rc = add_node(g, graph, i, grid, n_before, &g->now[n_now], err)))
 			return rc;
 		n_now++;
 		(*n_nodes)++;
@@ -203,15 +197,14 @@ static int make_graph(struct ig_cuda_graphs *g, const struct key *key, CUgraphEx
 {
 	CUgraph graph = NULL;
 	uint32_t n_nodes = 0;
-	int rc = ig_cuda_check(g->d, g->d->cu.graph_create(&graph, 0), "creating a graph", err);
+	int rc = CUDA(g->d, graph_create(&graph, 0), "creating a graph", err);
 
 	*exec = NULL;
 	if (rc)
 		return rc;
 	rc = record(g, key, graph, &n_nodes, err);
 	if (!rc && n_nodes)
-		rc = ig_cuda_check(g->d, g->d->cu.graph_instantiate(exec, graph, 0),
-				   "making a graph ready", err);
+		rc = CUDA(g->d, graph_instantiate(exec, graph, 0), "making a graph ready", err);
 	g->d->cu.graph_destroy(graph);
 	return rc;
 }
@@ -237,8 +230,7 @@ int ig_cuda_graphs_get(struct ig_cuda_graphs *g, const uint32_t live[IG_N_LIVE],
 		if (at->used < oldest->used)
 			oldest = at;
 	}
-	rc = make_graph(g, &key, &made, err);
-	if (rc)
+	if ((rc = make_graph(g, &key, &made, err)))
 		return rc;
 	to = g->n_graphs < MAX_GRAPHS ? &g->graphs[g->n_graphs++] : oldest;
 	/* One that is still running is freed by the library when it is done. */
@@ -279,12 +271,11 @@ static int make_map(struct ig_cuda_graphs *g, const struct ig_gpu_dispatch *d,
 	if (!at)
 		return 0;
 	snprintf(what, sizeof what, "describing a matrix to kernel %s", d->kernel);
-	return ig_cuda_check(g->d,
-			     g->d->cu.tensor_map(map, CU_MAP_UINT16, 2, (void *)(uintptr_t)at,
-						 sizes, strides, boxes, next,
-						 CU_MAP_NOT_INTERLEAVED, CU_MAP_SWIZZLE_128B,
-						 CU_MAP_PROMOTE_128B, CU_MAP_ZEROS_OUTSIDE),
-			     what, err);
+	return CUDA(g->d,
+		    tensor_map(map, CU_MAP_UINT16, 2, (void *)(uintptr_t)at, sizes, strides, boxes,
+			       next, CU_MAP_NOT_INTERLEAVED, CU_MAP_SWIZZLE_128B,
+			       CU_MAP_PROMOTE_128B, CU_MAP_ZEROS_OUTSIDE),
+		    what, err);
 }
 
 static int make_launch(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu_place *places,
@@ -295,9 +286,7 @@ static int make_launch(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu
 	uint32_t n = 0, n_maps = 0;
 	int rc = ig_cuda_function(g->d, d, &l->function, err);
 
-	if (!rc)
-		rc = find_condition(g, d, &l->condition, err);
-	if (rc)
+	if (rc || (rc = find_condition(g, d, &l->condition, err)))
 		return rc;
 	for (int axis = 0; axis < 3; axis++)
 		g->follows[d->grid[axis].live] = true;
@@ -323,9 +312,8 @@ static int make_launch(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu
 							  places[ref->buffer].offset + ref->offset;
 		l->params[1 + n] = &l->address[n];
 		if (ig_cuda_box(d, b)) {
-			rc = make_map(g, d, ig_cuda_box(d, b), l->address[n], &l->maps[n_maps],
-				      err);
-			if (rc)
+			if ((rc = make_map(g, d, ig_cuda_box(d, b), l->address[n], &l->maps[n_maps],
+					   err)))
 				return rc;
 			l->params[1 + n] = &l->maps[n_maps++];
 		}

@@ -48,10 +48,9 @@ static int make_slot(struct program *p, struct slot *s, struct ig_error *err)
 	if (!rc)
 		rc = ig_cuda_pin(p->d, n_ids * sizeof *s->ids, &ids, err);
 	s->ids = ids;
-	if (!rc)
-		rc = ig_cuda_check(p->d, p->d->cu.event_create(&s->done, CU_EVENT_DISABLE_TIMING),
-				   "creating an event", err);
-	return rc;
+	return rc ? rc :
+		    CUDA(p->d, event_create(&s->done, CU_EVENT_DISABLE_TIMING), "creating an event",
+			 err);
 }
 
 int ig_cuda_program_create(struct ig_gpu_device *base, const struct ig_gpu_tape *tape,
@@ -76,7 +75,7 @@ int ig_cuda_program_create(struct ig_gpu_device *base, const struct ig_gpu_tape 
 	p->step_bytes = step_bytes;
 	p->ids = place_of(places, tape->ids);
 	p->logits = place_of(places, tape->logits);
-	rc = ig_cuda_check(d, d->cu.mem_alloc(&p->step, step_bytes), "allocating the step", err);
+	rc = CUDA(d, mem_alloc(&p->step, step_bytes), "allocating the step", err);
 	for (uint32_t i = 0; !rc && i < IG_STEPS_IN_FLIGHT; i++)
 		rc = make_slot(p, &p->slots[i], err);
 	if (!rc)
@@ -192,28 +191,23 @@ int ig_cuda_submit(struct ig_gpu_program *base, const struct ig_gpu_submission *
 	CUgraphExec exec = NULL;
 	int rc = check_submission(p, s, err);
 
-	if (!rc)
-		rc = ig_cuda_enter(d, err);
-	if (rc)
+	if (rc || (rc = ig_cuda_enter(d, err)))
 		return rc;
 	slot = &p->slots[s->slot];
 	if (p->logits && s->live[IG_LIVE_WANT_LOGITS] && !slot->logits)
 		rc = make_logits(p, slot, err);
-	if (!rc)
-		rc = ig_cuda_graphs_get(p->graphs, s->live, &exec, err);
-	if (rc)
+	if (rc || (rc = ig_cuda_graphs_get(p->graphs, s->live, &exec, err)))
 		return rc;
 	/* From here on the stream has something of this step: after an error it is emptied, so
 	 * that the slot's memory is the host's again. */
-	rc = ig_cuda_check(d, d->cu.to_device(p->step, slot->staging, s->step_bytes, d->steps),
-			   "copying the step", err);
+	rc = CUDA(d, to_device(p->step, slot->staging, s->step_bytes, d->steps), "copying the step",
+		  err);
 	if (!rc && exec)
-		rc = ig_cuda_check(d, d->cu.graph_launch(exec, d->steps), "starting a step", err);
+		rc = CUDA(d, graph_launch(exec, d->steps), "starting a step", err);
 	if (!rc)
 		rc = copy_results(p, slot, s, err);
 	if (!rc)
-		rc = ig_cuda_check(d, d->cu.event_record(slot->done, d->steps),
-				   "recording an event", err);
+		rc = CUDA(d, event_record(slot->done, d->steps), "recording an event", err);
 	if (rc)
 		d->cu.stream_sync(d->steps);
 	slot->under_way = !rc;
@@ -225,7 +219,6 @@ int ig_cuda_submit(struct ig_gpu_program *base, const struct ig_gpu_submission *
 static uint64_t now_ns(void)
 {
 	struct timespec t;
-
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
@@ -238,7 +231,6 @@ static uint64_t now_ns(void)
 static uint64_t pause_ns(uint64_t waited_ns)
 {
 	uint64_t n = waited_ns / 32;
-
 	return waited_ns < 10000 ? 0 : n < 20000 ? 20000 : n > 1000000 ? 1000000 : n;
 }
 

@@ -58,17 +58,14 @@ int ig_gpu_driver_open(const struct ig_gpu_device_class *device,
 	/* metal's weights are the mapped file, experts or not; cuda's are the device's. */
 	if (o->experts && strcmp(o->experts, "packed") && strcmp(class->name, "metal")) {
 		rc = ig_fail(err, -ENOTSUP,
-			     "experts \"%s\" are not supported by the driver %s; "
-			     "packed is",
+			     "experts \"%s\" are not supported by the driver %s; packed is",
 			     o->experts, class->name);
 		goto fail;
 	}
-	rc = device->open(o, &d->device, err);
-	if (rc)
+	if ((rc = device->open(o, &d->device, err)))
 		goto fail;
 	d->slabs.device = d->device;
-	rc = make_copy_program(d, err);
-	if (rc)
+	if ((rc = make_copy_program(d, err)))
 		goto fail;
 	snprintf(d->text, sizeof d->text, "%s, %s, activations %s%s", class->name,
 		 device->facts(d->device)->name, d->f32 ? "f32" : "auto",
@@ -101,7 +98,6 @@ const char *ig_gpu_driver_describe(const struct ig_driver *d)
 uint64_t ig_gpu_memory(const struct ig_driver *base)
 {
 	const struct ig_gpu_driver *d = (const struct ig_gpu_driver *)base;
-
 	return d->device->class->facts(d->device)->working_set_bytes;
 }
 
@@ -203,9 +199,7 @@ int ig_gpu_program_load(struct ig_program *base, struct ig_error *err)
 					  err);
 	if (!rc && t->n_constant_bytes)
 		rc = class->write(d, p->constants, 0, t->constants, t->n_constant_bytes, err);
-	if (!rc)
-		rc = ig_gpu_weights_load(&p->weights, d, err);
-	if (rc)
+	if (rc || (rc = ig_gpu_weights_load(&p->weights, d, err)))
 		goto fail;
 	set_places(p);
 	rc = class->program_create(d, t, p->places, p->shape.area_bytes, &p->program, err);
@@ -480,20 +474,16 @@ int ig_gpu_program_submit(struct ig_program *base, const struct ig_step *step)
 		return ig_fail(&base->error, -EINVAL, "%s: this model's logits can't be read",
 			       base->class->name);
 	/* A step that timed out may still be under way; the device gets a moment more. */
-	rc = base->n_in_flight ? 0 : settle(d, p->program, p->flights, 1, &base->error);
-	if (rc)
+	if ((rc = base->n_in_flight ? 0 : settle(d, p->program, p->flights, 1, &base->error)))
 		return rc;
 	if (class->pressure) {
 		uint64_t n_bytes = class->pressure(d->device);
 		if (n_bytes)
 			ig_gpu_slabs_release(&d->slabs, n_bytes, d->done);
 	}
-	rc = flush_copies(d, &base->error);
-	if (rc)
-		return rc;
-	rc = ig_gpu_step_pack(&p->shape, step, p->prev_slot, &d->slabs,
-			      class->staging(p->program, s.slot), &s, &base->error);
-	if (rc)
+	if ((rc = flush_copies(d, &base->error)) ||
+	    (rc = ig_gpu_step_pack(&p->shape, step, p->prev_slot, &d->slabs,
+				   class->staging(p->program, s.slot), &s, &base->error)))
 		return rc;
 	rc = class->submit(p->program, &s, &base->error);
 	if (rc) {
@@ -513,7 +503,6 @@ int ig_gpu_program_submit(struct ig_program *base, const struct ig_step *step)
 void *ig_gpu_map_slab(struct ig_driver *base, uint64_t slab_bytes)
 {
 	struct ig_gpu_driver *d = (struct ig_gpu_driver *)base;
-
 	return (void *)(uintptr_t)ig_gpu_slabs_map(&d->slabs, slab_bytes, d->done);
 }
 

@@ -146,7 +146,6 @@ static void name_node(const struct lowering *l, const struct ig_plan_node *n, ch
 static int refuse(struct lowering *l, const struct ig_plan_node *n, int rc, const char *why)
 {
 	char name[160];
-
 	name_node(l, n, name, sizeof name);
 	return ig_fail(l->err, rc, "%s: %.300s", name, why);
 }
@@ -253,11 +252,8 @@ int ig_gpu_lower_plan(struct ig_gpu_lowered *p, const struct ig_plan *plan, stru
 	int rc;
 
 	l.max_partials = choose_max_partials(plan, &p->base.limits);
-	rc = ig_gpu_step_init(&p->shape, &plan->info, &p->base.limits, l.max_partials, err);
-	if (rc)
-		return rc;
-	rc = ig_gpu_weights_init(&p->weights, plan, err);
-	if (rc)
+	if ((rc = ig_gpu_step_init(&p->shape, &plan->info, &p->base.limits, l.max_partials, err)) ||
+	    (rc = ig_gpu_weights_init(&p->weights, plan, err)))
 		return rc;
 	l.dtype = malloc(n * sizeof *l.dtype);
 	l.mixed = calloc(n, sizeof *l.mixed);

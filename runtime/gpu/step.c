@@ -39,7 +39,6 @@ static uint32_t mask_words(uint32_t n_vocab) { return n_vocab / 32 + (n_vocab % 
 static bool add_array(uint64_t *total, uint64_t n, uint64_t size)
 {
 	uint64_t bytes;
-
 	return !__builtin_mul_overflow(n, size, &bytes) && bytes <= UINT64_MAX - 15 &&
 	       !__builtin_add_overflow(*total, (bytes + 15) & ~(uint64_t)15, total);
 }
@@ -126,7 +125,6 @@ struct packing {
 static void *put(struct packing *k, uint64_t n_bytes, uint32_t *place)
 {
 	void *p = k->area + k->used;
-
 	*place = (uint32_t)k->used;
 	k->used += (n_bytes + 15) & ~(uint64_t)15;
 	return p;
@@ -135,7 +133,6 @@ static void *put(struct packing *k, uint64_t n_bytes, uint32_t *place)
 static void put_copy(struct packing *k, const void *src, uint64_t n_bytes, uint32_t *place)
 {
 	void *to = put(k, n_bytes, place);
-
 	if (n_bytes)
 		memcpy(to, src, n_bytes);
 }
@@ -264,8 +261,7 @@ static int check_layout(struct packing *k, uint32_t g)
 	    !aligned(l->token_stride) || !aligned(l->block_bytes) ||
 	    l->token_stride < l->head_dim * element)
 		return ig_fail(k->err, -EINVAL,
-			       "cache group %u: strides that are not multiples of 16, "
-			       "or too large",
+			       "cache group %u: strides that are not multiples of 16, or too large",
 			       g);
 	/* Counts below 2^16, strides below 2^32: no overflow. */
 	uint64_t end = (uint64_t)(l->n_layers - 1) * l->layer_stride + l->v_offset +
@@ -349,9 +345,9 @@ static int pack_cache(struct packing *k)
 		uint32_t *tables =
 			put(k, (uint64_t)s->n_seqs * max_blocks * 4, &k->head.kv[g].tables);
 		for (int32_t q = 0; q < s->n_seqs; q++) {
-			rc = pack_table(k, g, q, tables + (uint64_t)q * max_blocks, max_blocks,
-					first[q] < first[q + 1] ? s->positions[first[q]] : -1);
-			if (rc)
+			if ((rc = pack_table(k, g, q, tables + (uint64_t)q * max_blocks, max_blocks,
+					     first[q] < first[q + 1] ? s->positions[first[q]] :
+								       -1)))
 				return rc;
 		}
 		k->head.kv[g] = (struct step_kv){

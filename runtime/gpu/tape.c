@@ -448,7 +448,6 @@ struct piece {
 static int by_birth(const void *a, const void *b)
 {
 	const struct piece *x = a, *y = b;
-
 	if (x->first != y->first)
 		return x->first < y->first ? -1 : 1;
 	return x->buffer < y->buffer ? -1 : 1;

@@ -45,7 +45,6 @@ struct place {
 static int by_address(const void *a, const void *b)
 {
 	const struct place *x = a, *y = b;
-
 	if (x->data != y->data)
 		return x->data < y->data ? -1 : 1;
 	return x->weight < y->weight ? -1 : 1;
@@ -54,7 +53,6 @@ static int by_address(const void *a, const void *b)
 static struct ig_gpu_view *add_view(struct ig_gpu_weights *w, const uint8_t *base)
 {
 	struct ig_gpu_view *p = realloc(w->views, (w->n_views + 1) * sizeof *p);
-
 	if (!p)
 		return NULL;
 	w->views = p;

@@ -61,8 +61,7 @@ static id<MTLDevice> choose(struct ig_error *err)
 	[all release];
 	if (names[0])
 		ig_fail(err, -ENOTSUP,
-			"metal: GPU %s has no simdgroup_matrix; Apple's M1 and later "
-			"have it",
+			"metal: GPU %s has no simdgroup_matrix; Apple's M1 and later have it",
 			names);
 	else
 		ig_fail(err, -ENOTSUP, "metal: this machine has no GPU that Metal knows");
@@ -145,7 +144,6 @@ static uint64_t metal_pressure(struct ig_gpu_device *device)
 	uint64_t asked = __atomic_exchange_n(&d->pressure, 0, __ATOMIC_SEQ_CST);
 	uint64_t used = [d->device currentAllocatedSize];
 	uint64_t beyond = used > d->facts.working_set_bytes ? used - d->facts.working_set_bytes : 0;
-
 	return asked > beyond ? asked : beyond;
 }
 
@@ -169,7 +167,6 @@ static void close_device(struct metal_device *d)
 static void metal_close(struct ig_gpu_device *device)
 {
 	NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
-
 	close_device((struct metal_device *)device);
 	[pool release];
 }
@@ -396,7 +393,6 @@ static int metal_read(struct ig_gpu_device *device, struct ig_gpu_buffer *b, uin
 		      void *dst, uint64_t n_bytes, struct ig_error *err)
 {
 	int rc = check_range(b, offset, n_bytes, "a read", err);
-
 	if (!rc)
 		memcpy(dst, (const char *)[b->mtl contents] + offset, n_bytes);
 	return rc;

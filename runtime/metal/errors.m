@@ -69,15 +69,13 @@ static NSInteger driver_code(const char *text)
 const char *ig_metal_error_text(NSError *e)
 {
 	const char *text = e ? [[e localizedDescription] UTF8String] : NULL;
-
 	return text ? text : "the system gave no reason";
 }
 
 int ig_metal_fail_gone(struct metal_device *d, struct ig_error *err)
 {
 	return ig_fail(err, -ENODEV,
-		       "metal: GPU '%s' is gone; only a restart of this process brings "
-		       "it back",
+		       "metal: GPU '%s' is gone; only a restart of this process brings it back",
 		       d->facts.name);
 }
 

@@ -173,8 +173,7 @@ static int make_program(struct program *p, const struct ig_gpu_place *places, st
 		if (!place->buffer || place->offset % 4 || place->offset > place->buffer->n_bytes ||
 		    n_bytes > place->buffer->n_bytes - place->offset)
 			return ig_fail(err, -EINVAL,
-				       "metal: the drawn ids lie nowhere, or in too "
-				       "small a place");
+				       "metal: the drawn ids lie nowhere, or in too small a place");
 		p->ids = (const int32_t *)(const void *)((const char *)
 								 [place->buffer->mtl contents] +
 							 place->offset);
@@ -214,7 +213,6 @@ int ig_metal_program_create(struct ig_gpu_device *device, const struct ig_gpu_ta
 void *ig_metal_program_staging(struct ig_gpu_program *program, uint32_t slot)
 {
 	struct program *p = (struct program *)program;
-
 	return slot < IG_STEPS_IN_FLIGHT ? [p->slots[slot].staging->mtl contents] : NULL;
 }
 
@@ -284,7 +282,6 @@ static double estimate(const struct ready *r, const struct ig_gpu_dispatch *q,
 		       const uint32_t live[IG_N_LIVE])
 {
 	double rows = live[q->when_live];
-
 	for (uint32_t axis = 0; axis < 3; axis++)
 		if (rows < live[q->grid[axis].live])
 			rows = live[q->grid[axis].live];

@@ -73,7 +73,6 @@ static int init_wake(pthread_cond_t *wake)
 static void request_all(struct metal_residency *r)
 {
 	NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
-
 	for (uint32_t i = 0; i < r->n_sets; i++)
 		[r->sets[i].set requestResidency];
 	[pool release];

@@ -58,7 +58,6 @@ static int meta_has_tensor(const struct ig_meta *m, const char *name)
 static int meta_tensor(const struct ig_meta *m, const char *name, int64_t *n_rows, int64_t *n_cols)
 {
 	const struct ig_checkpoint_tensor *t = ig_checkpoint_find_tensor(file_of(m), name);
-
 	if (!t)
 		return -ENOENT;
 	*n_rows = t->n_rows;

@@ -136,12 +136,8 @@ static int take(const struct ig_module *d, const char *path, struct loaded **out
 		rc = ig_fail(err, -ENOEXEC, "module %s: has no name or version", path);
 		goto fail;
 	}
-	rc = check_tier2(&l->d, path, err);
-	if (!rc)
-		rc = copy_archs(l, path, err);
-	if (!rc)
-		rc = modules_take_options(l, err);
-	if (rc)
+	if ((rc = check_tier2(&l->d, path, err)) || (rc = copy_archs(l, path, err)) ||
+	    (rc = modules_take_options(l, err)))
 		goto fail;
 	while (l->d.ops && l->d.ops[l->n_ops])
 		l->n_ops++;
@@ -199,9 +195,7 @@ int modules_open(const char *path, struct loaded **out, struct ig_error *err)
 	void *handle;
 	int fd, rc = place_open(path, real, &fd, err);
 
-	if (!rc)
-		rc = map(path, real, fd, &handle, err);
-	if (rc)
+	if (rc || (rc = map(path, real, fd, &handle, err)))
 		return rc;
 	const struct ig_module *d = dlsym(handle, "ingot_module");
 	return d ? take(d, path, out, err) :

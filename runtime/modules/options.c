@@ -10,7 +10,6 @@
 static bool is_key(const char *key)
 {
 	const size_t n = strspn(key, "abcdefghijklmnopqrstuvwxyz0123456789_");
-
 	return n && n < 64 && !key[n];
 }
 
@@ -97,7 +96,6 @@ int modules_option_number(const struct ig_host *host, const char *key, uint64_t 
 {
 	const struct loaded *l = owner(host);
 	const int i = find(l, key);
-
 	if (i < 0 || is_text(&l->d.options[i]))
 		return i < 0 ? -ENOENT : -EINVAL;
 	*out = l->values[i].number;
@@ -108,7 +106,6 @@ int modules_option_text(const struct ig_host *host, const char *key, const char 
 {
 	const struct loaded *l = owner(host);
 	const int i = find(l, key);
-
 	if (i < 0 || !is_text(&l->d.options[i]))
 		return i < 0 ? -ENOENT : -EINVAL;
 	*out = l->values[i].text ? l->values[i].text : l->d.options[i].text;

@@ -120,7 +120,6 @@ static int configure(struct ig_modules *m, const struct ig_setting *settings, si
 		     struct ig_error *err)
 {
 	int rc = 0;
-
 	for (size_t s = 0; s < n && !rc; s++)
 		for (uint32_t i = 0; i < m->n_modules && !rc; i++)
 			if (!strcmp(m->modules[i]->d.name, settings[s].module))
@@ -246,7 +245,6 @@ const struct ig_arch *const *ig_modules_archs(const struct ig_modules *m) { retu
 void ig_modules_arch_names(const struct ig_modules *m, char *buf, size_t size)
 {
 	size_t n = 0;
-
 	if (size)
 		snprintf(buf, size, "none (no module with an architecture is loaded)");
 	for (uint32_t i = 0; i < m->n_archs && n < size; i++)
