@@ -1,5 +1,4 @@
-/* driver.c: drivers by name, and what all of them have in common: the contract
- * of submit and wait. */
+/* driver.c: opening drivers by name, and the contract of submit and wait that all share. */
 #include "runtime/driver_private.h"
 
 #include "base/log.h"
@@ -28,7 +27,7 @@ int ig_driver_open(const char *name, const struct ig_driver_options *o, struct i
 				ig_fail(err, rc, "%s", why.text);
 			return rc;
 		}
-		ig_log_info("driver %s is not for this machine: %s", (*c)->name, why.text);
+		ig_log_info("driver %s cannot be used: %s", (*c)->name, why.text);
 	}
 	return ig_fail(err, -ENOTSUP, "driver \"%s\" is unknown; known: %s", name, known);
 }
@@ -70,8 +69,8 @@ void ig_program_destroy(struct ig_program *p)
 		p->class->destroy(p);
 }
 
-/* Every block that rows of sequence seq, from position `first` on, read or write is there.
- * Those before a group's window need not be. */
+/* Check that all blocks exist that rows of sequence seq from position `first` on read or write.
+ * Blocks outside a group's window may be missing. */
 static int check_tables(const struct ig_program *p, const struct ig_step *s, int32_t seq,
 			int32_t first, struct ig_error *err)
 {
@@ -99,7 +98,7 @@ static int check_tables(const struct ig_program *p, const struct ig_step *s, int
 	return 0;
 }
 
-/* Indices that a kernel follows without looking: check them once, here. */
+/* Check the indices that kernels use unchecked. */
 static int check_step(const struct ig_program *p, const struct ig_step *s, struct ig_error *err)
 {
 	const struct ig_program_limits *l = &p->limits;
@@ -153,11 +152,12 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 
 		if (s->logit_rows[i] < 0 || s->logit_rows[i] >= s->n_rows ||
 		    (i > 0 && s->logit_rows[i] <= s->logit_rows[i - 1]))
-			return ig_fail(err, -EINVAL, "logits of row %d are wanted in place %d",
+			return ig_fail(err, -EINVAL, "row %d is wrong as entry %d of logit_rows",
 				       s->logit_rows[i], i);
 		if ((uint64_t)d->first_edit + d->n_edits > s->n_edits ||
 		    (d->mask >= 0 && (uint32_t)d->mask >= s->n_masks))
-			return ig_fail(err, -EINVAL, "row %d's edits or mask are not in the step",
+			return ig_fail(err, -EINVAL,
+				       "row %d: its penalties or its mask are not in the step",
 				       s->logit_rows[i]);
 	}
 	return 0;
@@ -176,7 +176,7 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *step)
 	if (!p->loaded)
 		return ig_fail(&p->error, -EINVAL, "the program is not loaded");
 	if (p->n_in_flight == IG_STEPS_IN_FLIGHT) {
-		int rc = p->strict ? ig_fail(&p->error, -EBUSY, "%d steps wait to be waited for",
+		int rc = p->strict ? ig_fail(&p->error, -EBUSY, "%d steps are in flight already",
 					     IG_STEPS_IN_FLIGHT) :
 				     ig_program_wait(p);
 		if (rc)
@@ -194,7 +194,7 @@ int ig_program_wait(struct ig_program *p)
 {
 	p->error = (struct ig_error){ 0 };
 	if (!p->n_in_flight)
-		return p->strict ? ig_fail(&p->error, -EINVAL, "no step is under way") : 0;
+		return p->strict ? ig_fail(&p->error, -EINVAL, "no step is in flight") : 0;
 	int rc = p->class->wait(p);
 	p->n_in_flight = rc ? 0 : p->n_in_flight - 1;
 	for (uint32_t i = 0; i < p->n_in_flight; i++)

@@ -3,9 +3,8 @@
  * plain C.  The vector kernels are attention_tile.h, compiled by
  * attention_avx2.c, attention_avx512.c and attention_neon.c.
  *
- * Order of sums of the plain kernel, for one row and one query head; it knows
- * nothing of other rows, nor whether they prefill or decode:
- *   positions go in ranges of IG_ATTENTION_RANGE, at absolute multiples of it;
+ * Order of sums of the plain kernel, for one row and one query head, independent of other rows:
+ *   positions in ranges of IG_ATTENTION_RANGE, at absolute multiples of it;
  *   q . k: 8 partial sums (dimension modulo 8, ascending), one tree;
  *   sum of p, and p v: positions ascending;
  *   ranges are merged in ascending order.
@@ -59,7 +58,7 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	return 0;
 }
 
-/* The first position that a row at pos sees. */
+/* The first position that a row at pos attends to. */
 static int64_t first_seen(const struct ig_attention_params *p, int64_t pos)
 {
 	return p->window && pos >= p->window ? pos + 1 - p->window : 0;
@@ -126,7 +125,7 @@ static void reference(const struct ig_op_call *call)
 	}
 }
 
-/* ---- the plain kernel: a unit is one row and one KV head ---------------------------- */
+/* ---- the plain kernel; a unit is one row and one KV head ---------------------------- */
 
 static int64_t n_units_generic(const struct ig_op_call *call)
 {
@@ -142,8 +141,8 @@ static uint64_t scratch_generic(const struct ig_op_call *call)
 	return per_kv * (IG_ATTENTION_RANGE + 2 * p->head_dim + 4) * sizeof(float);
 }
 
-/* Positions that share one pass over the query heads, so that a head's q, or its
- * output, is read once for all of them. */
+/* Positions that are processed together, so that a head's q, or its output, is read once for
+ * all of them. */
 #define GROUP 4
 
 typedef float vec4 __attribute__((vector_size(16), aligned(4), may_alias));
@@ -181,7 +180,7 @@ static void add_values(float *restrict o, const float *w, float (*v)[MAX_HEAD_DI
 	}
 }
 
-/* K or V (offset bytes beyond) of n positions; what a group lacks of GROUP is zero. */
+/* K, or V at `offset`, of n positions; positions from n to GROUP are zero. */
 static void load_group(float (*y)[MAX_HEAD_DIM], const struct pages *pages, uint64_t offset,
 		       int64_t pos, int64_t n, uint32_t dim)
 {
@@ -213,8 +212,8 @@ static float soft_max(float *s, int64_t n, float scale, float *sum)
 	return max;
 }
 
-/* Add a range's partial (max, sum, o) to the merged one; both weigh in by their
- * distance from the larger maximum. */
+/* Add the partial result (max, sum, o) of a range to the merged one; both are scaled relative to
+ * the larger maximum. */
 static void merge(float *max_to, float *sum_to, float *o_to, float max, float sum, const float *o,
 		  uint32_t n)
 {

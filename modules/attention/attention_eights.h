@@ -1,6 +1,6 @@
 /*
- * attention_eights.h: scores of a block from scores_half, which makes those of 8 tokens:
- * for AVX2 and NEON.  Included below it.
+ * attention_eights.h: scores of a block by scores_half, which computes those of 8 tokens; for
+ * AVX2 and NEON.  Included after it.
  */
 #pragma once
 

@@ -1,10 +1,10 @@
 /*
  * attention_x86.h: what the AVX2 and AVX-512 kernels of attention share:
- * transposing 8 tokens at a time.  Included below attention_tile.h.
+ * transposing 8 tokens at a time.  Included after attention_tile.h.
  */
 #pragma once
 
-/* x[d], halves of 8 tokens, from 8 tokens' first 8 dimensions. */
+/* x[d]: dimension d of 8 tokens in float16, for the first 8 dimensions. */
 INLINE void f16_lanes_8(__m128i x[8], const char *src, uint64_t stride)
 {
 	__m128i r[8];

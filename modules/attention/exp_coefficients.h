@@ -14,4 +14,4 @@
 #define EXP_C2 0x1.5558f8p-5f
 #define EXP_C3 0x1.123b02p-7f
 #define EXP_C4 0x1.6a2256p-10f
-#define EXP_LEAST -87.0f /* results below would be subnormal; they are taken for 0 */
+#define EXP_LEAST -87.0f /* below it results would be subnormal; they become 0 */

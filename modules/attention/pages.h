@@ -1,9 +1,8 @@
 /*
- * pages.h: where a token's K and V lie.
+ * pages.h: the addresses of a token's K and V.
  *
- * The only place in this module that does arithmetic on slabs, blocks and the
- * strides of struct ig_kv_layout.  The engine has reserved the blocks of every
- * position that a step reads or writes; nothing is checked again here.
+ * All arithmetic of this module on slabs, blocks and strides of struct ig_kv_layout.  Nothing is
+ * checked here: the engine has reserved the blocks of every position that a step uses.
  */
 #pragma once
 
@@ -31,8 +30,7 @@ static inline struct pages pages_of(const struct ig_step *step, uint32_t group, 
 	return p;
 }
 
-/* K of the 16 positions from 16 * i on: [16, head_dim], token_stride apart.  V lies
- * v_offset beyond. */
+/* K of the 16 positions from 16 * i on: [16, head_dim], token_stride apart.  V is at v_offset. */
 static inline char *pages_block(const struct pages *p, int64_t i)
 {
 	uint32_t word = p->blocks[i];

@@ -1,10 +1,10 @@
 /*
- * rope.c: the ops rope_table and rope_kv: parameters, shapes, references, and
- * the kernels in plain C.
+ * rope.c: the ops rope_table and rope_kv: parameters, shapes, references, and the kernels in
+ * plain C.
  *
- * rope_table turns the step's positions into cosines and sines, once a step;
- * rope_kv normalises and rotates q and k of one layer and writes k and v into
- * the cache.  The vector kernels of rope_kv are rope_avx2.c and rope_avx512.c.
+ * rope_table computes cosines and sines of the step's positions, once per step; rope_kv applies
+ * QK norm and RoPE in one layer and writes k and v to the cache.  The vector kernels of rope_kv
+ * are in rope_avx2.c, rope_avx512.c and rope_neon.c.
  */
 #include "f16.h"
 #include "kernels_private.h"
@@ -60,8 +60,8 @@ static int check_table(struct ig_op_shape *s, struct ig_error *err)
 	return 0;
 }
 
-/* Each step rounded to float as the models' own code does it; pow in double, so that the
- * rounded power is the nearest. */
+/* Every intermediate is rounded to float, as in the models' own code; pow is computed in double,
+ * so that the rounded power is the nearest float. */
 void ig_rope_inverse_frequencies(const struct ig_rope_table_params *p, float *inv)
 {
 	for (uint32_t i = 0; i < p->n_pairs; i++) {
@@ -122,7 +122,7 @@ static void table_rows(const struct ig_op_call *call, int64_t first, int64_t las
 	}
 }
 
-/* The angle is a float here too: that rounding is the model's, not the kernel's. */
+/* The angle is a float here too, as in the models' own code. */
 static void reference_table(const struct ig_op_call *call)
 {
 	const struct ig_rope_table_params *p = call->params;
@@ -243,8 +243,8 @@ static double reference_inverse(const float *x, int64_t n, double eps)
 	return 1 / sqrt(sum / (double)n + eps);
 }
 
-/* One head in double: y = rotate(normalise(x)).  w: the head's weights; inv: of all heads
- * together, or 0. */
+/* One head in double: y = RoPE(norm(x)).  w: the head's weights or NULL; inv: 1 / rms of all
+ * heads together, or 0. */
 static void reference_head(const struct ig_op_call *call, int64_t row, const float *x,
 			   const float *w, double inv, float *y)
 {

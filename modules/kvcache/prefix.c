@@ -1,10 +1,9 @@
 /*
  * prefix.c: see prefix.h.
  *
- * Only leaves can go: what lies behind a node would be lost with it.  So the list of
- * candidates holds idle nodes without children, in the order in which they were last
- * used; a parent whose last child went was last used when that child was, and takes
- * its place at the old end.
+ * Only leaves are evicted, because the children of a node depend on it.  The list of candidates
+ * has the idle nodes without children in the order of last use.  A parent whose last child is
+ * evicted gets that child's time of last use and goes to the old end of the list.
  */
 #include "prefix.h"
 
@@ -33,7 +32,7 @@ struct node {
 
 struct prefix {
 	struct node *nodes;
-	uint32_t max_nodes, n_touched; /* beyond n_touched none was ever used */
+	uint32_t max_nodes, n_touched; /* nodes from n_touched on were never used */
 	uint32_t free;
 	uint32_t *heads;  /* [n_heads] by hash */
 	uint32_t n_heads; /* a power of two */
@@ -52,7 +51,7 @@ struct prefix *prefix_create(uint32_t max_nodes)
 	p->max_nodes = max_nodes;
 	for (p->n_heads = 16; p->n_heads < max_nodes && p->n_heads < 1u << 30;)
 		p->n_heads *= 2;
-	/* calloc of so much comes straight from the system, which gives pages on touch */
+	/* a large calloc is backed by pages only when they are used */
 	p->nodes = calloc(max_nodes, sizeof *p->nodes);
 	p->heads = calloc(p->n_heads, sizeof *p->heads);
 	if (!p->nodes || !p->heads || getentropy(p->key, sizeof p->key)) {
@@ -180,8 +179,8 @@ static void list_add_oldest(struct prefix *p, uint32_t i, uint64_t stamp)
 
 static bool is_candidate(const struct node *n) { return !n->n_busy && !n->n_children; }
 
-/* One reason more for the node to stay; the first makes its parent busy too. */
-static void add_busy(struct prefix *p, uint32_t i)
+/* One more user of the node; the first one makes its parent busy too. */
+void prefix_use(struct prefix *p, uint32_t i)
 {
 	for (; i != PREFIX_NONE; i = p->nodes[i].parent) {
 		struct node *n = &p->nodes[i];
@@ -193,7 +192,7 @@ static void add_busy(struct prefix *p, uint32_t i)
 	}
 }
 
-static void drop_busy(struct prefix *p, uint32_t i)
+void prefix_unuse(struct prefix *p, uint32_t i)
 {
 	for (; i != PREFIX_NONE; i = p->nodes[i].parent) {
 		struct node *n = &p->nodes[i];
@@ -205,11 +204,7 @@ static void drop_busy(struct prefix *p, uint32_t i)
 	}
 }
 
-void prefix_use(struct prefix *p, uint32_t node) { add_busy(p, node); }
-
-void prefix_unuse(struct prefix *p, uint32_t node) { drop_busy(p, node); }
-
-/* ---- adding and taking out -------------------------------------------------------------- */
+/* ---- adding and removing ---------------------------------------------------------------- */
 
 uint32_t prefix_add(struct prefix *p, uint32_t root, uint64_t salt, uint32_t parent,
 		    const int32_t *tokens, const uint32_t *blocks, uint32_t n_groups)

@@ -1,10 +1,10 @@
 /*
- * gpu.c: how moe_route, moe_glu and moe_combine run on a GPU.  The kernels are shaders/moe/.
+ * gpu.c: GPU lowerings of moe_route, moe_glu and moe_combine.  The kernels are in shaders/moe/.
  *
- * Products are dispatched over (columns, runs): of few rows there may be as many runs as
- * assignments, of many as experts; threadgroups whose run is not there leave at once.
- * moe_combine is two dispatches: each assignment's product into scratch, then a row's slots
- * by their weights, always from left to right, so that no order of threads shows in a sum.
+ * The grid of products is (columns, runs): with few rows there are at most as many runs as
+ * assignments, with many rows as experts; threadgroups with no assigned expert exit immediately.
+ * moe_combine is two dispatches: each assignment's product to scratch memory, then the weighted
+ * sum of a row's experts from left to right, so that sums do not depend on the order of threads.
  */
 #include "moe_private.h"
 
@@ -21,7 +21,7 @@ _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SIL
 	       "the shaders' activations are the ops'");
 _Static_assert(MOE_FEW_THREADS / 32 == IG_GPU_FEW_ROWS &&
 		       MOE_FEW_THREADS / IG_GPU_FEW_ROWS == IG_MOE_MAX_TOP_K,
-	       "few rows: a simdgroup for each, a thread for each assignment");
+	       "few rows: one simdgroup per row, one thread per assignment");
 
 #define SHARE_STEP 64 /* PRODUCT_STEP of product.h */
 #define MAX_SHARES 4
@@ -105,7 +105,7 @@ struct shape {
 	uint32_t bm, bn, bk, sm, sn, stages, wide;
 };
 
-/* A kernel, and the rows of a step for which it is taken. */
+/* A kernel, and the number of rows for which it is used. */
 struct variant {
 	const char *suffix;
 	struct shape shape;
@@ -113,7 +113,7 @@ struct variant {
 	bool tile;
 };
 
-/* Each of moe_glu's, then each of moe_combine's. */
+/* For moe_glu and for moe_combine. */
 static const struct variant metal[] = {
 	{ "few8", { SHAPE_METAL_FEW8 }, 1, 8, false },
 	{ "few16", { SHAPE_METAL_FEW16 }, 9, FEW, false },
@@ -144,13 +144,13 @@ struct product {
 	const char *op;
 	bool pair;	  /* moe_glu */
 	uint32_t dtype;	  /* of the weights */
-	uint32_t element; /* what is multiplied */
+	uint32_t element; /* type in which it is multiplied */
 	uint32_t n_experts, top_k;
 	struct ig_gpu_bind y;
 	struct moe_args args;
 };
 
-/* The route and the residual are as they are. */
+/* The route and the residual are not converted. */
 static uint32_t in_dtype(const struct ig_gpu_call *c, uint32_t i)
 {
 	const uint32_t type = ig_gpu_element_of(c->weight[0].dtype);
@@ -171,8 +171,8 @@ static const struct variant *variants_of(const struct product *p, uint32_t *n)
 	return p->pair ? nv_glu : nv_down;
 }
 
-/* Bytes before the index: stages while k is walked, then sums, of each share where each has
- * a group. */
+/* Threadgroup bytes before the index: the stages of the loop over k, later the sums; for each
+ * share if shares run in parallel. */
 static uint32_t index_at(const struct product *p, const struct variant *v, uint32_t shares)
 {
 	const struct shape *s = &v->shape;
@@ -188,7 +188,7 @@ static uint32_t threadgroup_bytes(const struct product *p, const struct variant 
 	return index_at(p, v, shares) + 2 * v->shape.bm * 4;
 }
 
-/* Into how many shares k is cut: of the weight's shape and the device alone. */
+/* The number of shares of k (split-K); depends only on the weight's shape and the device. */
 static uint32_t shares_of(const struct product *p, const struct variant *v, uint32_t n)
 {
 	const struct ig_gpu_facts *f = p->call->facts;
@@ -203,8 +203,8 @@ static uint32_t shares_of(const struct product *p, const struct variant *v, uint
 	return shares;
 }
 
-/* Blocks that are common have kernels of their own; one for all serves the others, and all in
- * float. */
+/* Common block formats have their own kernels; one kernel handles the others, and all of them in
+ * float32. */
 static const struct ig_shader *shader_of(const struct product *p)
 {
 	if (p->element == IG_F32)

@@ -1,9 +1,9 @@
 /*
- * route.c: the op moe_route: from a router's logits to each row's experts with their
- * weights, and to the step's assignments sorted by expert.
+ * route.c: the op moe_route: each row's experts and their weights from the router's logits, and
+ * the step's assignments sorted by expert.
  *
- * A route is small (a row of 128 logits and its share of the sort cost a microsecond, of
- * some hundred that the row's experts take), so the kernel is one unit in plain C.
+ * Routing is cheap (1 µs for a row of 128 logits, where the row's experts take about 100 µs), so
+ * the kernel is one unit in plain C.
  */
 #include "moe_private.h"
 
@@ -92,7 +92,7 @@ static void route_row(const struct ig_moe_route_params *p, const float *x, uint3
 /* order and runs, from ids: a counting sort. */
 static void sort_assignments(const struct route *r, uint32_t n_experts)
 {
-	uint32_t next[IG_MOE_MAX_EXPERTS] = { 0 }; /* first counts, then places in order */
+	uint32_t next[IG_MOE_MAX_EXPERTS] = { 0 }; /* first counts, then indices in order */
 	uint32_t n_runs = 0, place = 0;
 
 	for (uint32_t a = 0; a < r->n; a++)
@@ -128,9 +128,9 @@ static void run(const struct ig_op_call *call, int64_t first, int64_t last, void
 	sort_assignments(&r, p->n_experts);
 }
 
-/* ---- the reference: by the words of arch.h --------------------------------------------- */
+/* ---- the reference: as params.h and moe_private.h define it ----------------------------- */
 
-/* Whether expert a goes before expert b. */
+/* Whether expert a has precedence over expert b. */
 static int before(const float *x, uint32_t a, uint32_t b)
 {
 	return key_of(x[a]) != key_of(x[b]) ? key_of(x[a]) > key_of(x[b]) : a < b;

@@ -1,9 +1,9 @@
 /*
- * lower.c: from a recorded plan to the cpu driver's phases.
+ * lower.c: lowers a plan to the cpu driver's phases.
  *
- * Chooses a kernel for every node, adds calls that bring a value into the form a
- * kernel wants (once a value and form), chains calls on rows, and lays out
- * scratch so that buffers whose lives do not overlap share bytes.
+ * Chooses a kernel for every node, adds conversions of values to the layouts that kernels
+ * require (once per value and layout), chains kernels on rows, and places scratch memory so that
+ * buffers with disjoint lifetimes share it.
  */
 #include "runtime/cpu/cpu_private.h"
 
@@ -46,9 +46,9 @@ static int no_memory(struct lowering *l)
 
 /* ---- kernels ---------------------------------------------------------------------- */
 
-/* The best kernel for a weight format: of the highest instruction set that the
- * driver may use, with the activations' short form unless float32 was asked for.  Experts'
- * weights are wanted in experts_form, which is IG_FORM_ANY for other ops. */
+/* The best kernel for a weight format: of the highest instruction set that the driver may use,
+ * with quantized activations unless float32 is required.  experts_form: the layout of experts'
+ * weights; IG_FORM_ANY for other ops. */
 #define IG_FORM_ANY UINT32_MAX
 static const struct ig_cpu_kernel *choose(const struct cpu_driver *d, const struct ig_cpu_kernel *k,
 					  uint32_t n, uint32_t dtype, uint32_t experts_form)
@@ -77,7 +77,7 @@ static const struct ig_cpu_kernel *choose_for(const struct cpu_driver *d, const 
 	return choose(d, op->cpu_kernels, op->n_cpu_kernels, dtype, form);
 }
 
-/* The calls that bring rows of float into another form, as kernels of their own. */
+/* Kernels that convert rows of float to another layout. */
 #define PACK_ENTRY(name, isa) IG_CPU_KERNEL(isa, IG_UNITS_ROWS, pack_units, NULL, PACK_FN(name)),
 
 static int64_t pack_units(const struct ig_op_call *c) { return c->out[0].n_rows; }
@@ -105,7 +105,7 @@ static int32_t add_buffer(struct lowering *l, uint64_t row_bytes, uint32_t row_c
 	return (int32_t)p->n_buffers++;
 }
 
-/* Append the call, in a phase of its own or chained to the last one. */
+/* Append the call: in a new phase, or in the last one if it can be chained or `join` is set. */
 static int add_call(struct lowering *l, const struct cpu_call *c, bool chain, bool join)
 {
 	struct cpu_program *p = l->p;
@@ -148,7 +148,7 @@ static struct cpu_call empty_call(const struct ig_cpu_kernel *k, uint32_t row_cl
 	return c;
 }
 
-/* A buffer's rows of float, or of another form, as an operand. */
+/* A buffer as an operand in this layout. */
 static struct ig_tensor rows_in(const struct cpu_program *p, int32_t buffer, uint32_t form,
 				int64_t n_cols)
 {
@@ -158,7 +158,7 @@ static struct ig_tensor rows_in(const struct cpu_program *p, int32_t buffer, uin
 				   .row_stride = (int64_t)p->buffers[buffer].row_bytes };
 }
 
-/* The value in this form, made by a call of its own if nobody asked before. */
+/* The value in this layout; adds the conversion if it is the first use. */
 static int value_in_form(struct lowering *l, ig_value v, uint32_t form, int32_t *buffer)
 {
 	struct cpu_program *p = l->p;
@@ -175,7 +175,7 @@ static int value_in_form(struct lowering *l, ig_value v, uint32_t form, int32_t 
 	}
 	const struct ig_cpu_kernel *k = choose(p->driver, form == IG_FORM_Q8 ? pack_q8 : pack_bf16,
 					       N_PACKS, IG_F32, IG_FORM_ANY);
-	/* `choose` honours float32 by refusing short inputs; a pack's input is float. */
+	/* `choose` also fits here if float32 is required: the input of a conversion is float. */
 	int32_t b = add_buffer(l, ig_form_row_bytes(form, s->n_cols), s->row_class);
 	if (b < 0)
 		return no_memory(l);
@@ -201,9 +201,9 @@ static int use_weight(struct lowering *l, struct cpu_call *c, uint32_t i, ig_wei
 			       "tensor \"%s\": the cpu driver has no kernels for %s", pw->name,
 			       ig_dtype_name(pw->shape.dtype));
 	if (cw->used && cw->form != form)
-		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is wanted in two layouts",
+		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is needed in two layouts",
 			       pw->name);
-	/* Only experts' kernels take matrices so. */
+	/* Only kernels of experts take matrices in rows. */
 	cw->mapped = form == IG_FORM_ROWS && pw->shape.n_rows > 1;
 	if (cw->mapped && !pw->tensor->data)
 		return ig_fail(l->err, -ENOTSUP,
@@ -254,7 +254,7 @@ static int operands(struct lowering *l, const struct ig_plan_node *n, struct cpu
 		c->call.n_in = i + 1;
 		c->in[i].buffer = b;
 		c->call.in[i] = rows_in(p, b, form, values[n->in[i]].shape.n_cols);
-		/* Rows that are gathered come from anywhere: all must be done. */
+		/* Gathering rows needs a barrier: they come from any unit. */
 		if (values[n->in[i]].shape.row_class != c->row_class)
 			*chain = false;
 	}
@@ -286,14 +286,14 @@ static uint32_t weight_dtype(const struct lowering *l, const struct ig_plan_node
 	return n->weight[i] < 0 ? IG_DTYPE_NONE : l->p->plan->weights[n->weight[i]].shape.dtype;
 }
 
-/* An op whose weights lie side by side: one call a weight, all in one phase.  Its
- * weights are W_0 … W_m-1 and, if there are twice as many, their biases. */
+/* An op with IG_OP_SPLIT_WEIGHTS: one call per weight, all in one phase.  Its weights are
+ * W_0 … W_m-1 and, if there are twice as many, their biases. */
 static int lower_split(struct lowering *l, const struct ig_plan_node *n, uint32_t m)
 {
 	uint64_t col = 0;
 	int rc;
 
-	/* Forms first, so that the calls of the products can share a phase. */
+	/* Conversions first, so that the products can share a phase. */
 	for (uint32_t i = 0; i < m; i++) {
 		const struct ig_cpu_kernel *k =
 			choose_for(l->p->driver, n->op, weight_dtype(l, n, i));
@@ -359,7 +359,7 @@ static uint64_t max_rows(const struct cpu_program *p, uint32_t row_class)
 					     p->base.limits.max_logit_rows;
 }
 
-/* First fit, in order of birth, among the buffers that live at the same time. */
+/* First fit, in order of creation, among the buffers with overlapping lifetimes. */
 static void place_buffers(struct cpu_program *p)
 {
 	for (uint32_t i = 0; i < p->n_buffers; i++) {
@@ -384,7 +384,7 @@ static void place_buffers(struct cpu_program *p)
 	}
 }
 
-/* What one thread's kernels may need at most. */
+/* The most scratch memory that kernels need per thread. */
 static void place_workers(struct cpu_program *p)
 {
 	const struct ig_program_limits *lim = &p->base.limits;
@@ -476,13 +476,13 @@ done:
 
 /* ---- loading ------------------------------------------------------------------------------ */
 
-#define PACK_TILES 8 /* that a thread takes at a time */
+#define PACK_TILES 8 /* tiles that a thread takes at a time */
 
 struct packing {
 	struct cpu_program *p;
-	uint32_t weight; /* of the plan, the one being packed */
+	uint32_t weight; /* index in the plan */
 	atomic_int_fast64_t next_tile;
-	uint8_t *rows; /* [thread][rows_bytes]: for tensors whose rows are made */
+	uint8_t *rows; /* [n_threads, rows_bytes], for converted tensors */
 	uint64_t rows_bytes;
 };
 
@@ -506,9 +506,9 @@ static void pack_tiles(void *ctx, uint32_t thread)
 	}
 }
 
-/* Bytes of the rows that a thread packs at a time, the most of all tensors that have none
- * to be packed from. */
-static uint64_t made_rows_bytes(const struct cpu_program *p)
+/* Of all tensors that are converted while they are read: the most bytes of the rows that a
+ * thread packs at a time. */
+static uint64_t converted_rows_bytes(const struct cpu_program *p)
 {
 	uint64_t most = 0;
 
@@ -566,10 +566,9 @@ int ig_cpu_load(struct ig_program *base, struct ig_error *err)
 		return ig_fail(
 			err, -ENOMEM, "no memory for %llu bytes of weights and %llu of scratch",
 			(unsigned long long)p->weight_bytes, (unsigned long long)p->scratch_bytes);
-	/* Packing has threads of its own: the driver's belong to the engine, whose steps
-	 * go on while a model loads. */
+	/* Packing has its own threads: the engine's steps use the driver's while a model loads. */
 	uint32_t n_threads = ig_pool_n_threads(p->driver->pool);
-	uint64_t rows_bytes = made_rows_bytes(p);
+	uint64_t rows_bytes = converted_rows_bytes(p);
 	uint8_t *rows = malloc(rows_bytes ? rows_bytes * n_threads : 1);
 	if (!rows)
 		return ig_fail(err, -ENOMEM, "no memory for packing weights");

@@ -1,9 +1,9 @@
 /*
  * device.c: the device `cuda`: opening it, its memory, its kernels.
  *
- * Owns the primary context of one GPU, two streams (steps; transfers of weights and of
- * tests, so that a model loads while another one runs) and the modules that the driver
- * compiled from PTX.  Programs are program.c, their recordings graphs.c.
+ * Owns the primary context of one GPU, two streams (steps; transfers of weights and of tests, so
+ * that a model loads while another one runs) and the modules compiled from PTX.  Programs are in
+ * program.c, their recordings in graphs.c.
  */
 #include "runtime/cuda/cuda_private.h"
 
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Two pieces in turn: the processor fills one while the other is under way.  4 MiB are
- * enough that a piece takes longer (~80 us at PCIe's 50 GB/s) than its two calls. */
+/* Two buffers, used alternately: the processor fills one while the other is copied.  Copying
+ * 4 MiB (about 80 µs at the 50 GB/s of PCIe) takes longer than the two calls for it. */
 #define TRANSFER_BYTES ((uint64_t)4 << 20)
 #define JIT_LOG_BYTES 4096u
 
@@ -51,8 +51,8 @@ int ig_cuda_enter(struct ig_cuda *d, struct ig_error *err)
 
 /* ---- opening ------------------------------------------------------------------------- */
 
-/* The first GPU that is new enough; *dev and facts->arch.  The text of the error names the
- * first one that is not. */
+/* Choose the first supported GPU: sets dev, facts.name and facts.arch.  The error names the first
+ * unsupported one. */
 static int choose(struct ig_cuda *d, struct ig_error *err)
 {
 	char old[64] = "";
@@ -109,8 +109,8 @@ static int read_facts(struct ig_cuda *d, struct ig_error *err)
 	f->max_threadgroup_bytes = (uint32_t)(shared > 0 ? shared : 0);
 	f->max_threads = (uint32_t)(threads > 0 ? threads : 0);
 	f->max_buffer_bytes = total_bytes;
-	/* What others hold is not ours to plan with; a fiftieth is left to the driver, which
-	 * allocates for kernels and recordings as they are made. */
+	/* Without the memory of other processes, and without 2 % for the NVIDIA driver, which
+	 * allocates for kernels and recordings when they are created. */
 	f->working_set_bytes = free_bytes - free_bytes / 50;
 	return 0;
 }
@@ -132,7 +132,7 @@ static int make_transfers(struct ig_cuda *d, struct ig_error *err)
 	return rc;
 }
 
-/* Frees whatever there is; errors say nothing new by now. */
+/* Free everything; errors are ignored. */
 static void close_device(struct ig_gpu_device *base)
 {
 	struct ig_cuda *d = ig_cuda_of(base);
@@ -144,7 +144,7 @@ static void close_device(struct ig_gpu_device *base)
 			d->cu.module_unload(m->module);
 			free(m);
 		}
-		/* Nothing is under way when its memory goes. */
+		/* Memory must not be freed while it is in use. */
 		if (d->transfers) {
 			d->cu.stream_sync(d->transfers);
 			d->cu.stream_destroy(d->transfers);
@@ -184,8 +184,8 @@ static int open_device(const struct ig_driver_options *o, struct ig_gpu_device *
 	pthread_mutex_init(&d->lost_lock, NULL);
 	if ((rc = ig_libcuda_open(&d->cu, err)))
 		goto fail;
-	/* A library without a GPU, or one that does not fit the kernel's driver, is no device:
-	 * the caller may go on to the next driver. */
+	/* A library without a GPU, or one that does not fit the kernel module: -ENOTSUP, so that
+	 * "auto" tries the next driver. */
 	rc = CUDA(d, init(0), "starting the NVIDIA driver", err);
 	if (!rc)
 		rc = choose(d, err);
@@ -253,7 +253,7 @@ static void free_buffer(struct ig_gpu_device *base, struct ig_gpu_buffer *b)
 	if (!b)
 		return;
 	d->cu.ctx_set(d->ctx);
-	d->cu.mem_free(b->at); /* of a lost context: fails, and is freed with the process */
+	d->cu.mem_free(b->at); /* fails if the context is lost */
 	free(b);
 }
 
@@ -281,7 +281,7 @@ static int write_buffer(struct ig_gpu_device *base, struct ig_gpu_buffer *b, uin
 	pthread_mutex_lock(&d->transfer_lock);
 	for (uint64_t done = 0, n; !rc && done < n_bytes; done += n, i ^= 1) {
 		n = n_bytes - done < TRANSFER_BYTES ? n_bytes - done : TRANSFER_BYTES;
-		/* an event that was never recorded counts as done */
+		/* returns at once if the event was never recorded */
 		rc = CUDA(d, event_sync(d->pinned_free[i]), what, err);
 		if (rc)
 			break;
@@ -291,7 +291,7 @@ static int write_buffer(struct ig_gpu_device *base, struct ig_gpu_buffer *b, uin
 		if (!rc)
 			rc = CUDA(d, event_record(d->pinned_free[i], d->transfers), what, err);
 	}
-	/* Also after an error: what is under way must not meet the next transfer's bytes. */
+	/* Also after an error: the next transfer overwrites the buffers. */
 	int end = CUDA(d, stream_sync(d->transfers), what, rc ? NULL : err);
 	pthread_mutex_unlock(&d->transfer_lock);
 	return rc ? rc : end;
@@ -366,8 +366,8 @@ static int load_module(struct ig_cuda *d, const struct ig_shader *shader, CUmodu
 	return 0;
 }
 
-/* The kernel takes what the dispatch hands it: argument structs are passed by value, so a
- * size that differs would be read past its end. */
+/* Check that the kernel's parameters fit the dispatch.  Argument structs are passed by value: if
+ * sizes differ, the library reads past the end. */
 static int check_params(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CUfunction f,
 			struct ig_error *err)
 {
@@ -396,7 +396,7 @@ static int check_params(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatc
 			expected = sizeof(CUtensorMap);
 		if (d->cu.func_param(f, at++, &offset, &size) || size != expected)
 			return ig_fail(err, -EINVAL,
-				       "cuda: kernel %s of %s takes operand %u in another form",
+				       "cuda: kernel %s of %s takes operand %u as another type",
 				       dispatch->kernel, dispatch->shader->name, i);
 	}
 	return 0;
@@ -423,8 +423,8 @@ static int prepare(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CU
 			       "cuda: kernel %s wants %u bytes of threadgroup memory, %s has %u",
 			       dispatch->kernel, bytes + (uint32_t)own, d->facts.name,
 			       d->facts.max_threadgroup_bytes);
-	/* More than 48 KB has to be asked for; the limit only ever grows, since another
-	 * dispatch of the same kernel may need the more. */
+	/* More than 48 KB must be requested.  The limit is never lowered: another dispatch of the
+	 * same kernel may need it. */
 	if (bytes > (uint32_t)(now > 0 ? now : 0)) {
 		snprintf(what, sizeof what, "giving kernel %s %u bytes of threadgroup memory",
 			 dispatch->kernel, bytes);

@@ -1,5 +1,5 @@
-/* host.c: what the host offers to modules: struct ig_host, and struct ig_kernel_host to those
- * of our build. */
+/* host.c: the functions for modules: struct ig_host, and struct ig_kernel_host for modules with
+ * the same build id. */
 #include "runtime/modules/modules_private.h"
 
 #include "base/build_id.h"
@@ -41,7 +41,7 @@ static int meta_array_u32(const struct ig_meta *m, const char *key, uint32_t *ou
 	if (rc)
 		return rc;
 	cap = *n < cap ? *n : cap;
-	/* the same bits where the number is not negative */
+	/* int32 and uint32 have the same bits if the number is not negative */
 	rc = ig_checkpoint_array_i32(file_of(m), key, (int32_t *)out, cap, err);
 	for (uint64_t i = 0; !rc && i < cap; i++)
 		if (out[i] > INT32_MAX)

@@ -1,5 +1,5 @@
-/* load.c: from a file to a module that was checked as data.  A refused module stays mapped (its
- * code may have constructors that ran), but nothing in it is ever called. */
+/* load.c: maps a module's file and checks it as data.  A refused module stays mapped, because its
+ * constructors may have run, but none of its functions is called. */
 #include "runtime/modules/modules_private.h"
 
 #include "base/build_id.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What these had in ABI 1.0, the least that a module may know of them. */
+/* The sizes in ABI 1.0, the smallest allowed. */
 #define MODULE_BYTES_1_0 96u
 #define ARCH_BYTES_1_0 40u
 
@@ -43,7 +43,7 @@ static int check_kvcache(const struct ig_kvcache_service *s, const char *path, s
 	return 0;
 }
 
-/* What is only for modules of our own build id. */
+/* Tier 2 requires the same build id. */
 static int check_tier2(const struct ig_module *d, const char *path, struct ig_error *err)
 {
 	int rc = 0;
@@ -61,7 +61,7 @@ static int check_tier2(const struct ig_module *d, const char *path, struct ig_er
 	return !rc && d->kvcache ? check_kvcache(d->kvcache, path, err) : rc;
 }
 
-/* Its version and its size, without which nothing else of it can be read. */
+/* Check version and size before anything else is read. */
 static int check_head(const struct ig_module_head *h, const char *path, struct ig_error *err)
 {
 	if (h->magic != IG_MODULE_MAGIC)
@@ -78,9 +78,9 @@ static int check_head(const struct ig_module_head *h, const char *path, struct i
 	return 0;
 }
 
-/* ---- into our own memory ------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------- */
 
-/* A description of size bytes as one of n_bytes. */
+/* Copy a struct of size bytes to one of n_bytes; the rest is zero. */
 static void extend(void *to, size_t n_bytes, const void *from, uint32_t size)
 {
 	memset(to, 0, n_bytes);
@@ -152,7 +152,7 @@ fail:
 /* ---- the file ------------------------------------------------------------------------- */
 
 #ifdef __linux__
-/* By its descriptor, which stays open: by this name the dynamic linker knows it. */
+/* Map it by its descriptor, which stays open: the dynamic linker identifies it by this name. */
 static int map(const char *path, const char *real, int fd, void **handle, struct ig_error *err)
 {
 	char name[32];
@@ -168,8 +168,8 @@ static int map(const char *path, const char *real, int fd, void **handle, struct
 		       colon ? colon + 2 : "cannot be loaded");
 }
 #else
-/* Only Linux maps a library by its descriptor.  Elsewhere by its path, which must name what
- * was looked at after it as before. */
+/* Only Linux can map a library by its descriptor.  Elsewhere it is mapped by its path, which must
+ * still name the checked file afterwards. */
 static int map(const char *path, const char *real, int fd, void **handle, struct ig_error *err)
 {
 	struct stat then, now;

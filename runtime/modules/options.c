@@ -1,4 +1,4 @@
-/* options.c: the options of modules: their tables as data, their values as modules ask. */
+/* options.c: the options of modules: checking their tables, storing and returning values. */
 #include "runtime/modules/modules_private.h"
 
 #include "base/setting.h"
@@ -26,7 +26,7 @@ static bool is_choice(const struct ig_module_option *o)
 	return false;
 }
 
-/* The default is one that the file could say. */
+/* Whether the option is complete and its default is allowed. */
 static bool is_sound(const struct ig_module_option *o)
 {
 	if (!is_key(o->key) || !o->help || o->type > IG_OPTION_TEXT || (is_text(o) && !o->text))
@@ -65,7 +65,7 @@ void modules_free_options(struct loaded *l)
 	free(l->values);
 }
 
-/* The option's number, or -1. */
+/* The option's index, or -1. */
 static int find(const struct loaded *l, const char *key)
 {
 	for (uint32_t i = 0; i < l->n_options; i++)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- life --------------------------------------------------------------------------- */
+/* ---- creation ----------------------------------------------------------------------- */
 
 int ig_modules_create(struct ig_modules **out, struct ig_error *err)
 {
@@ -60,7 +60,7 @@ int modules_refuse_missing(const struct ig_modules *m, const struct loaded *l,
 		       l->path, r->name);
 }
 
-/* Every name once. */
+/* Check that all names are new. */
 static int check_names(const struct ig_modules *m, const struct loaded *l, struct ig_error *err)
 {
 	for (uint32_t i = 0; i < m->n_modules; i++)
@@ -115,7 +115,7 @@ int ig_modules_load(struct ig_modules *m, const char *path, struct ig_error *err
 	return rc;
 }
 
-/* Settings of modules that are not here are nobody's business: who judged them said so. */
+/* Settings of modules that are not loaded are ignored; the configuration was checked before. */
 static int configure(struct ig_modules *m, const struct ig_setting *settings, size_t n,
 		     struct ig_error *err)
 {
@@ -173,7 +173,7 @@ const struct ig_kvcache_service *ig_modules_kvcache(const struct ig_modules *m, 
 	return NULL;
 }
 
-/* The one that claims the file, or NULL. */
+/* The architecture that claims the file, or NULL. */
 static int find_claim(const struct ig_modules *m, const struct ig_meta *meta,
 		      const struct ig_arch **out, struct ig_error *err)
 {

@@ -8,7 +8,8 @@
 //   MSL_STRICT   the front end's check (strict.py)
 //   MSL_SOFT     the software Metal device, tests/metal/soft; SOFT_CHECKED with it
 //   MSL_NV       PTX; NV_WGMMA with it where the target has warpgroup products
-#pragma once
+#ifndef MSL_H
+#define MSL_H
 #ifdef MSL_SCAN
 
 #define METAL_FUNC
@@ -97,4 +98,5 @@ template <typename T> METAL_FUNC T msl_place(uint x, uint y, uint z)
 #define atomic_int metal::atomic<int>
 #define atomic_float metal::atomic<float>
 
+#endif
 #endif
