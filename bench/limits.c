@@ -43,7 +43,6 @@ static void read_plain(struct job *j)
 
 	for (size_t i = 0; i < j->size; i += 64) {
 		uint64_t v[8];
-
 		memcpy(v, j->data + i, sizeof v);
 		for (int k = 0; k < 8; k++)
 			s[k] += v[k];
@@ -194,7 +193,6 @@ static double measure(struct ig_pool *pool, struct job *jobs, void (*work)(struc
 	for (int r = 0; work && r < N_ROUNDS; r++) {
 		int64_t from = INT64_MAX, to = 0;
 		double done = 0.0;
-
 		for (uint32_t i = 0; i < n; i++) {
 			jobs[i].work = work;
 			jobs[i].from_ns = INT64_MAX;

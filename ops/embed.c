@@ -1,6 +1,6 @@
-/* embed.c: rows of a table by token id, and of a second one by position where a model
- * learned its positions.  A table may be any weight format; the first is shared with the
- * logits' product where a model ties them. */
+/* embed.c: rows of a table by token id, plus rows of a second one by position if positions are
+ * learned.  A table may have any weight format; if weights are tied, the first table is also the
+ * output matrix. */
 #include "ops/op_private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
@@ -18,14 +18,14 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	return 0;
 }
 
-/* An id out of range reads the first row; the engine lets none through. */
+/* An id out of range would read row 0; the engine rejects it before. */
 static int64_t id_of(const struct ig_op_call *c, int64_t r)
 {
 	int32_t id = ig_step_token(c->step, r);
 	return id >= 0 && id < c->weight[0].n_rows ? id : 0;
 }
 
-/* The same for a position; a model's context is no longer than its table. */
+/* The same for a position; the context is not longer than the table. */
 static int64_t position_of(const struct ig_op_call *c, int64_t r)
 {
 	int32_t position = c->step->positions[r];

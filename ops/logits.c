@@ -1,4 +1,4 @@
-/* logits.c: the product with the output matrix, for the rows that want it. */
+/* logits.c: the product with the output matrix, for the rows whose logits are computed. */
 #include "ops/op_private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)

@@ -1,4 +1,4 @@
-/* op_private.h: what the files of the core ops share. */
+/* op_private.h: shared by the files of the core ops. */
 #pragma once
 
 #include "ops/cpu/rows.h"
@@ -23,14 +23,14 @@ int64_t ig_units_rows(const struct ig_op_call *c);
 /* Row r of a weight in IG_FORM_ROWS as float [n_cols]. */
 void ig_weight_row(const struct ig_tensor *w, int64_t r, float *dst);
 /* The plain product x W^T of one row, sums in double: y [n_rows of w].
- * w_row is room for one row of w. */
+ * w_row is memory for one row of w. */
 void ig_reference_product(const float *x, const struct ig_tensor *w, float *w_row, float *y);
 
-/* How the ops run on a GPU: ops/gpu/products.c, then ops/gpu/rows.c. */
+/* GPU lowerings: ops/gpu/products.c, then ops/gpu/rows.c. */
 extern const struct ig_gpu_op ig_gpu_linear, ig_gpu_glu, ig_gpu_logits;
 extern const struct ig_gpu_op ig_gpu_embed, ig_gpu_norm, ig_gpu_sample;
 
-/* An op, made from its file's check, reference and kernels. */
+/* The op of a file, with its static check, reference and kernels. */
 #define CORE_OP(op, params, op_flags)                                                              \
 	const struct ig_op ig_op_##op = {                                                          \
 		.struct_size = sizeof(struct ig_op),                                               \

@@ -1,6 +1,5 @@
 /* driver.c: opening drivers by name, and the contract of submit and wait that all share. */
 #include "runtime/driver_private.h"
-
 #include "base/log.h"
 
 #include <errno.h>
@@ -118,7 +117,6 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 	for (int32_t r = 0; r < s->n_rows; r++) {
 		bool first = r == 0 || s->row_seq[r] != s->row_seq[r - 1];
 		int32_t seq = s->row_seq[r];
-
 		if (seq < (r == 0 ? 0 : s->row_seq[r - 1]) || seq >= s->n_seqs)
 			return ig_fail(err, -EINVAL,
 				       "row %d is of sequence %d: rows of one sequence "
@@ -149,7 +147,6 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 	}
 	for (int32_t i = 0; i < s->n_logit_rows; i++) {
 		const struct ig_sample_params *d = &s->sample[i];
-
 		if (s->logit_rows[i] < 0 || s->logit_rows[i] >= s->n_rows ||
 		    (i > 0 && s->logit_rows[i] <= s->logit_rows[i - 1]))
 			return ig_fail(err, -EINVAL, "row %d is wrong as entry %d of logit_rows",

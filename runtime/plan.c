@@ -1,7 +1,6 @@
 /* plan.c: see plan.h.  The graph stores the first error of a recording; everything after it
  * fails. */
 #include "runtime/plan.h"
-
 #include "model/formats/checkpoint.h"
 #include "runtime/modules/modules.h"
 #include "runtime/plan_private.h"

@@ -1,6 +1,4 @@
-/*
- * dtype.h: element types of tensors.  Tier 1 (module.h).
- */
+/* dtype.h: element types of tensors.  Tier 1 (module.h). */
 #ifndef INGOT_DTYPE_H
 #define INGOT_DTYPE_H
 

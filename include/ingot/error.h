@@ -1,6 +1,4 @@
-/*
- * error.h: errors of ABI functions.  Tier 1 (module.h).
- */
+/* error.h: errors of ABI functions.  Tier 1 (module.h). */
 #ifndef INGOT_ERROR_H
 #define INGOT_ERROR_H
 

@@ -75,7 +75,6 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	struct ig_rope *local = &m->rope[LOCAL];
 	int rc;
 
-	memset(m, 0, sizeof *m);
 	if ((rc = ig_hparam_refuse_f32(&s, "final_logit_softcapping", "a soft cap of logits")) ||
 	    (rc = ig_hparam_refuse_f32(&s, "attn_logit_softcapping", "a soft cap of attention")) ||
 	    (rc = ig_hparams_dense(&s, IG_RMS_NORM_EPS, &m->p)) || (rc = read_kinds(&s, m)) ||

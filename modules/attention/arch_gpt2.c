@@ -17,7 +17,6 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	struct ig_hparams *p = &((struct gpt2 *)params)->p;
 	int rc;
 
-	memset(p, 0, sizeof *p);
 	if ((rc = ig_hparams_dense(&s, IG_LAYER_NORM_EPS, p)))
 		return rc;
 	if (p->n_kv_heads != p->n_heads)

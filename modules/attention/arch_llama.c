@@ -33,7 +33,6 @@ static int read_keys(const struct ig_hparam_source *s, struct llama *m, struct i
 {
 	int rc;
 
-	memset(m, 0, sizeof *m);
 	if ((rc = ig_hparams_dense(s, IG_RMS_NORM_EPS, &m->p)) ||
 	    (rc = ig_hparams_window(s, &m->p, &m->window)) ||
 	    (rc = ig_hparams_rope(s, &m->p, &m->rope)) || (rc = read_q_scale(s, m)) ||

@@ -20,7 +20,6 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	struct qwen2 *m = params;
 	int rc;
 
-	memset(m, 0, sizeof *m);
 	if ((rc = ig_hparams_dense(&s, IG_RMS_NORM_EPS, &m->p)) ||
 	    (rc = ig_hparam_refuse_u32(&s, "attention.sliding_window", "a sliding window")) ||
 	    (rc = ig_hparams_rope(&s, &m->p, &m->rope)))

@@ -102,17 +102,14 @@ static void reference(const struct ig_op_call *call)
 						 row * call->in[0].row_stride);
 		float *y = (float *)((char *)call->out[0].data + row * call->out[0].row_stride);
 		const int64_t pos = step->positions[row], lo = first_seen(p, pos);
-
 		for (uint32_t h = 0; h < p->n_heads; h++, q += p->head_dim, y += p->head_dim) {
 			struct pages pages =
 				pages_of(step, p->group, p->layer, step->row_seq[row], h / per_kv);
 			double max = -INFINITY, sum = 0, o[MAX_HEAD_DIM] = { 0 };
-
 			for (int64_t t = lo; t <= pos; t++)
 				max = fmax(max, reference_score(p, &pages, q, t));
 			for (int64_t t = lo; t <= pos; t++) {
 				double w = exp(reference_score(p, &pages, q, t) - max);
-
 				load_head(v, pages_token(&pages, t) + pages.layout->v_offset,
 					  pages.layout, p->head_dim);
 				sum += w;
@@ -156,7 +153,6 @@ static void dots(const float *q, float (*k)[MAX_HEAD_DIM], uint32_t n, float *ou
 	memset(odd, 0, sizeof odd);
 	for (uint32_t d = 0; d < n; d += 8) {
 		const vec4 a = *(const vec4 *)(q + d), b = *(const vec4 *)(q + d + 4);
-
 		for (int j = 0; j < GROUP; j++) {
 			even[j] += a * *(const vec4 *)(k[j] + d);
 			odd[j] += b * *(const vec4 *)(k[j] + d + 4);
@@ -164,7 +160,6 @@ static void dots(const float *q, float (*k)[MAX_HEAD_DIM], uint32_t n, float *ou
 	}
 	for (int j = 0; j < GROUP; j++) {
 		const vec4 x = even[j] + odd[j];
-
 		out[j] = (x[0] + x[2]) + (x[1] + x[3]);
 	}
 }
@@ -254,7 +249,6 @@ static void unit_generic(const struct ig_op_call *call, int64_t row, uint32_t kv
 		const int64_t from = lo > base ? lo : base;
 		const int64_t end = base + IG_ATTENTION_RANGE;
 		const int64_t n = (pos + 1 < end ? pos + 1 : end) - from;
-
 		for (int64_t t = 0; t < n; t += GROUP) {
 			load_group(kv, &pages, 0, from + t, n - t, dim);
 			for (uint32_t g = 0; g < per_kv; g++)

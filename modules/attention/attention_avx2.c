@@ -1,5 +1,4 @@
-/* attention_avx2.c: attention for AVX2 with FMA and F16C; the kernel is
- * attention_tile.h. */
+/* attention_avx2.c: attention for AVX2 with FMA and F16C; the kernel is attention_tile.h. */
 #include "exp_coefficients.h"
 
 #include <immintrin.h>
@@ -93,7 +92,6 @@ INLINE void scores_half(const int nq, const struct unit *u, const char *src, flo
 	UNROLL for (int i = 0; i < nq; i++) acc[i] = vec_zero();
 	for (int32_t d = 0; d < u->dim; d += 8) {
 		__m128i x[8];
-
 		f16_lanes_8(x, src + d * 2, u->layout->token_stride);
 		UNROLL for (int j = 0; j < 8; j++)
 		{

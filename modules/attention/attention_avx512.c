@@ -110,7 +110,6 @@ INLINE void f16_lanes_32(__m512i x[16], const char *src, uint64_t stride)
 	UNROLL for (int i = 0; i < 8; i++)
 	{
 		__m512i a = x[i], b = x[i + 8];
-
 		x[i] = _mm512_permutex2var_epi64(a, low, b);
 		x[i + 8] = _mm512_permutex2var_epi64(a, high, b);
 	}
@@ -129,7 +128,6 @@ static void transpose_f16(float *dst, const char *src, uint64_t stride, int32_t 
 
 	for (; d + 32 <= n; d += 32) {
 		__m512i x[16];
-
 		f16_lanes_32(x, src + d * 2, stride);
 		UNROLL_32 for (int i = 0; i < 32; i++)
 			vec_store(dst + (d + i) * KT_STRIDE, f16_dimension(x, i));
@@ -147,7 +145,6 @@ INLINE void scores_block(const int nq, const struct unit *u, const char *block, 
 	UNROLL for (int i = 0; i < nq; i++) acc[i] = vec_zero();
 	for (int32_t d = 0; d < u->dim; d += 32) {
 		__m512i x[16];
-
 		f16_lanes_32(x, block + d * 2, u->layout->token_stride);
 		UNROLL_32 for (int j = 0; j < 32; j++)
 		{

@@ -148,12 +148,10 @@ static void load_v(struct unit *u, char *const *blocks, int32_t from, int32_t to
 		const char *src = blocks[t / IG_BLOCK_TOKENS] + u->layout->v_offset +
 				  (uint64_t)(t % IG_BLOCK_TOKENS) * u->layout->token_stride;
 		float *y = u->v + t * u->dim16;
-
 		int32_t d = 0;
 
 		if (u->layout->dtype == IG_F16) {
 			const uint16_t *h = (const uint16_t *)src;
-
 			for (; d + VL <= u->dim; d += VL)
 				vec_store(y + d, vec_load_f16(h + d));
 			if (d < u->dim) /* VL is 16: 8 are left */
@@ -228,7 +226,6 @@ INLINE void weigh_tile(const int nq, const int nv, const int f16, const struct u
 		const char *src = v->block[t / IG_BLOCK_TOKENS] +
 				  (uint64_t)(t % IG_BLOCK_TOKENS) * v->stride +
 				  (uint64_t)column * (f16 ? 2 : 4);
-
 		for (; t < end; t++, src += v->stride) {
 			UNROLL for (int j = 0; j < nv; j++) x[j] =
 				f16 ? vec_load_f16((const uint16_t *)src + j * VL) :
@@ -304,7 +301,6 @@ static void weigh(const struct unit *u, const struct values *v, int f16, int nq,
 		return;
 	for (int32_t column = 0; column < u->dim16; column += TILE_V * VL) {
 		int nv = (u->dim16 - column) / VL;
-
 		nv = nv < TILE_V ? nv : TILE_V;
 		if (f16)
 			weigh_f16(u, v, nq, nv, first, column, from, to);
@@ -355,7 +351,6 @@ static void range_scores(struct unit *u, char *const *blocks, int32_t first_bloc
 		for (int32_t q = 0; q < u->n; q += TILE_Q) {
 			const int nq = at_most(TILE_Q, u->n - q);
 			int32_t lo = RANGE, hi = 0;
-
 			for (int i = 0; i < nq; i++) {
 				lo = at_most(lo, u->lo[q + i]);
 				hi = at_least(hi, u->hi[q + i]);
@@ -367,7 +362,6 @@ static void range_scores(struct unit *u, char *const *blocks, int32_t first_bloc
 			for (int32_t t = start; t < hi; t += TILE_V * VL) {
 				int nv = (hi - t + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS *
 					 BLOCK_VECS;
-
 				scores(u, nq, at_most(nv, TILE_V), q, t - start,
 				       u->s + q * S_STRIDE + t);
 			}
@@ -438,7 +432,6 @@ static void range_values(struct unit *u, char *const *blocks, int32_t lo, int32_
 	for (int32_t from = lo; from < hi;) {
 		const int32_t first_block = from / IG_BLOCK_TOKENS;
 		int32_t to = hi;
-
 		if (in_place) {
 			for (int32_t b = first_block; b * IG_BLOCK_TOKENS < hi; b++)
 				v.block[b] = blocks[b] + u->layout->v_offset;
@@ -472,7 +465,6 @@ static void merge_range(struct unit *u)
 		const float a = u->old_share[q], b = u->new_share[q];
 		const float *restrict o = u->o + q * u->dim16;
 		float *restrict all = u->o_all + q * u->dim16;
-
 		if (u->lo[q] >= u->hi[q])
 			continue;
 		u->max_all[q] = u->max[q] > u->max_all[q] ? u->max[q] : u->max_all[q];
@@ -502,7 +494,6 @@ static void run_unit(struct unit *u, const struct ig_op_call *call, int64_t row,
 		const float *x = (const float *)((const char *)call->in[0].data +
 						 (row + i) * call->in[0].row_stride) +
 				 offset;
-
 		for (int32_t g = 0; g < per_kv; g++, q++)
 			u->q[q] = x + g * u->dim;
 	}
@@ -524,7 +515,6 @@ static void run_unit(struct unit *u, const struct ig_op_call *call, int64_t row,
 			blocks[b] = pages_block(&u->pages, base / IG_BLOCK_TOKENS + b);
 		for (int32_t i = 0, q = 0; i < n_rows; i++) {
 			const int64_t pos = first_pos + i - base, from = pos + 1 - window;
-
 			for (int32_t g = 0; g < per_kv; g++, q++) {
 				u->lo[q] = (int32_t)(from < 0 ? 0 : from > RANGE ? RANGE : from);
 				u->hi[q] = (int32_t)(pos < 0	     ? 0 :
@@ -544,11 +534,9 @@ static void run_unit(struct unit *u, const struct ig_op_call *call, int64_t row,
 		float *restrict y =
 			(float *)((char *)call->out[0].data + (row + i) * call->out[0].row_stride) +
 			offset;
-
 		for (int32_t g = 0; g < per_kv; g++, q++, y += u->dim) {
 			const float *restrict o = u->o_all + q * u->dim16;
 			const float share = 1 / u->sum_all[q];
-
 			for (int32_t d = 0; d < u->dim; d++)
 				y[d] = o[d] * share;
 		}
@@ -568,7 +556,6 @@ static void run_units(const struct ig_op_call *call, int64_t first, int64_t last
 	lay_out(&u, p, (uintptr_t)scratch);
 	for (int64_t unit = first; unit < last; unit++) {
 		const uint32_t kv_head = (uint32_t)(unit % p->n_kv_heads);
-
 		if (unit == first || kv_head == 0) {
 			row = group_row(call->step, unit_rows(p),
 					n_groups - 1 - unit / p->n_kv_heads);

@@ -45,7 +45,6 @@ static void transpose_f32(float *dst, const char *src, uint64_t stride, int32_t 
 	for (int t = 0; t < IG_BLOCK_TOKENS; t += 8) {
 		for (int32_t d = 0; d < n; d += 8) {
 			__m256 r[8], x[8];
-
 			UNROLL for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(
 				(const float *)(src + (uint64_t)(t + i) * stride) + d);
 			UNROLL for (int i = 0; i < 8; i += 2)
@@ -63,7 +62,6 @@ static void transpose_f32(float *dst, const char *src, uint64_t stride, int32_t 
 			UNROLL for (int i = 0; i < 4; i++)
 			{
 				float *y = dst + (d + i) * KT_STRIDE + t;
-
 				_mm256_storeu_ps(y, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
 				_mm256_storeu_ps(y + 4 * KT_STRIDE,
 						 _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));

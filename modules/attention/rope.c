@@ -67,11 +67,9 @@ void ig_rope_inverse_frequencies(const struct ig_rope_table_params *p, float *in
 	for (uint32_t i = 0; i < p->n_pairs; i++) {
 		float exponent = (float)(2 * i) / (float)(2 * p->n_pairs);
 		float power = (float)pow((double)p->freq_base, (double)exponent);
-
 		inv[i] = 1.0f / power;
 		if (p->ramp_last > 0) {
 			float share = ((float)i - p->ramp_first) / (p->ramp_last - p->ramp_first);
-
 			share = share < 0 ? 0 : share > 1 ? 1 : share;
 			inv[i] = inv[i] * p->freq_scale * share + inv[i] * (1 - share);
 		}
@@ -112,10 +110,8 @@ static void table_rows(const struct ig_op_call *call, int64_t first, int64_t las
 		float *c = (float *)((char *)out->data + row * out->row_stride);
 		float *s = c + p->n_pairs;
 		float position = (float)call->step->positions[row] * ig_rope_position_scale(p);
-
 		for (uint32_t i = 0; i < p->n_pairs; i++) {
 			float angle = position * inv[i];
-
 			c[i] = cosf(angle);
 			s[i] = sinf(angle);
 		}
@@ -132,12 +128,10 @@ static void reference_table(const struct ig_op_call *call)
 	inverse_frequencies(call, inv);
 	for (int64_t row = 0; row < call->step->n_rows; row++) {
 		float *y = (float *)((char *)out->data + row * out->row_stride);
-
 		for (uint32_t i = 0; i < p->n_pairs; i++) {
 			float position =
 				(float)call->step->positions[row] * ig_rope_position_scale(p);
 			float angle = position * inv[i];
-
 			y[i] = (float)cos((double)angle);
 			y[p->n_pairs + i] = (float)sin((double)angle);
 		}
@@ -205,7 +199,6 @@ static int check_rope_kv(struct ig_op_shape *s, struct ig_error *err)
 			       (long long)s->in[1].n_cols, s->in[1].dtype, 2 * p->n_pairs);
 	for (uint32_t i = 0; has_norm && i < 2; i++) {
 		const int64_t whole = (int64_t)(i ? p->n_kv_heads : p->n_heads) * p->head_dim;
-
 		if (s->weight[i].n_rows != 1 || s->weight[i].dtype != IG_F32 ||
 		    (s->weight[i].n_cols != p->head_dim && s->weight[i].n_cols != whole))
 			return ig_fail(err, -EINVAL,
@@ -268,7 +261,6 @@ static void reference_head(const struct ig_op_call *call, int64_t row, const flo
 		uint32_t a = p->mode == IG_ROPE_PAIRS ? 2 * i : i;
 		uint32_t b = p->mode == IG_ROPE_PAIRS ? 2 * i + 1 : i + p->n_pairs;
 		double c = (double)cs[i], s = (double)cs[p->n_pairs + i];
-
 		y[a] = (float)(n[a] * c - n[b] * s);
 		y[b] = (float)(n[b] * c + n[a] * s);
 	}
@@ -291,7 +283,6 @@ static void reference_rope_kv(const struct ig_op_call *call)
 		float *y = (float *)((char *)call->out[0].data + row * call->out[0].row_stride);
 		const float *w = q_norm;
 		double inv = w && q_n != dim ? reference_inverse(x, q_n, eps) : 0;
-
 		for (uint32_t h = 0; h < p->n_heads; h++, x += dim, y += dim) {
 			reference_head(call, row, x, w, inv, y);
 			for (uint32_t i = 0; p->q_scale_length && i < p->head_dim; i++)
@@ -307,7 +298,6 @@ static void reference_rope_kv(const struct ig_op_call *call)
 			struct pages pages =
 				pages_of(step, p->group, p->layer, step->row_seq[row], h);
 			char *slot = pages_token(&pages, step->positions[row]);
-
 			reference_head(call, row, x, w, inv, k);
 			if (inv != 0)
 				w += dim;

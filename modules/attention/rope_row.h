@@ -102,7 +102,6 @@ static inline void head_of(float *restrict y, const float *restrict x, uint32_t 
 	if (norm->w) {
 		const float *w = norm->w + (size_t)h * norm->step;
 		float inv = norm->step ? norm->inv : inverse_rms(x, p->head_dim, p->norm_eps);
-
 		for (uint32_t i = 0; i < p->head_dim; i++)
 			tmp[i] = x[i] * inv * w[i];
 		x = tmp;
@@ -150,7 +149,6 @@ static inline void rope_kv_rows(const struct ig_op_call *call, int64_t first, in
 		if (p->q_scale_length && (uint32_t)step->positions[row] >= p->q_scale_length) {
 			const float scale = ig_rope_q_scale(p, step->positions[row] /
 								       (int32_t)p->q_scale_length);
-
 			for (uint32_t i = 0; i < p->n_heads * dim; i++)
 				y[i] *= scale;
 		}
@@ -158,7 +156,6 @@ static inline void rope_kv_rows(const struct ig_op_call *call, int64_t first, in
 			struct pages pages =
 				pages_of(step, p->group, p->layer, step->row_seq[row], h);
 			char *slot = pages_token(&pages, step->positions[row]);
-
 			head_of(k_head, k + (size_t)h * dim, h, &k_norm, p,
 				has_table ? &rot : NULL);
 			store_cache(slot, k_head, pages.layout, dim);

@@ -70,7 +70,6 @@ static bool find_free_slab(struct ig_kvcache *c)
 {
 	for (uint32_t i = 0; c->free_slabs == NO_SLAB && i < c->n_groups; i++) {
 		struct group *g = &c->groups[i];
-
 		if (!g->used || g->spare == NO_SLAB)
 			continue;
 		blocks_release_slab(c, g->spare);
@@ -312,7 +311,6 @@ static uint32_t move_block(struct ig_kvcache *c, uint32_t gi, uint32_t from)
 	c->groups[gi].n_blocks_used--;
 	if (s->kept) {
 		struct kept *k = &s->kept[IG_BLOCK_INDEX(from)];
-
 		t->kept[IG_BLOCK_INDEX(to)] = *k;
 		if (k->node != PREFIX_NONE && n_holders == 1)
 			loose_move(c, from, to);
@@ -346,7 +344,6 @@ int blocks_compact(struct ig_kvcache *c)
 	for (uint32_t i = 0; i < c->n_slabs; i++) {
 		const struct slab *s = &c->slabs[i];
 		const struct group *g = s->group == NO_SLAB ? NULL : &c->groups[s->group];
-
 		if (!g || !s->n_used || !s->n_free ||
 		    g->n_slabs * g->blocks_per_slab - g->n_blocks_used < g->blocks_per_slab)
 			continue;

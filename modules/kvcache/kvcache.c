@@ -294,7 +294,6 @@ static int kv_seq_reserve(struct ig_kv_seq *s, uint32_t n_tokens, uint32_t n_win
 	memcpy(before, s->n_blocks, sizeof before);
 	for (uint32_t i = 0; i < s->n_groups; i++) {
 		uint32_t n_blocks = blocks_for(window_of(s, i) ? n_window : n_tokens);
-
 		while (s->n_blocks[i] < n_blocks) {
 			rc = blocks_take(s->cache, s->group[i], &table(s, i)[s->n_blocks[i]]);
 			if (rc == 0)
@@ -320,7 +319,6 @@ static void kv_stats(const struct ig_kvcache *c, struct ig_kv_stats *out)
 	for (uint32_t i = 0; i < c->n_groups; i++) {
 		const struct group *g = &c->groups[i];
 		uint64_t n_blocks;
-
 		if (!g->used)
 			continue;
 		n_blocks = g->n_slabs * g->blocks_per_slab;
@@ -415,7 +413,6 @@ static void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_
 		const uint32_t *blocks;
 		bool whole = true;
 		uint32_t n_groups;
-
 		node = prefix_find(p, s->group[0], s->salt, node,
 				   tokens + (n - 1) * IG_BLOCK_TOKENS);
 		if (node == PREFIX_NONE)
@@ -466,7 +463,6 @@ static void fill_node(struct ig_kv_seq *s, uint32_t node)
 
 	for (uint32_t i = 0; i < n_groups && i < s->n_groups; i++) {
 		uint32_t word = table(s, i)[s->n_indexed];
-
 		if (blocks[i] != IG_BLOCK_NONE || word == IG_BLOCK_NONE)
 			continue;
 		prefix_set_block(c->prefix, node, i, word);
@@ -483,7 +479,6 @@ static void kv_seq_commit(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n
 	while (s->n_indexed < n_full) {
 		const int32_t *t = tokens + s->n_indexed * IG_BLOCK_TOKENS;
 		uint32_t node = prefix_find(s->cache->prefix, s->group[0], s->salt, s->node, t);
-
 		if (node != PREFIX_NONE)
 			fill_node(s, node);
 		else

@@ -114,8 +114,6 @@ void prefix_set_block(struct prefix *p, uint32_t node, uint32_t i, uint32_t word
 	p->nodes[node].blocks[i] = word;
 }
 
-uint32_t prefix_parent(const struct prefix *p, uint32_t node) { return p->nodes[node].parent; }
-
 void prefix_move_blocks(struct prefix *p, uint32_t slab, const uint32_t *words)
 {
 	for (uint32_t i = 0; i < p->n_touched; i++) {

@@ -39,7 +39,6 @@ uint32_t prefix_add(struct prefix *p, uint32_t root, uint64_t salt, uint32_t par
 const uint32_t *prefix_blocks(const struct prefix *p, uint32_t node, uint32_t *n_groups);
 /* Set or clear (IG_BLOCK_NONE) its block of a group with a window. */
 void prefix_set_block(struct prefix *p, uint32_t node, uint32_t i, uint32_t word);
-uint32_t prefix_parent(const struct prefix *p, uint32_t node);
 /* Blocks of a slab were moved: their new words, by index in the slab. */
 void prefix_move_blocks(struct prefix *p, uint32_t slab, const uint32_t *words);
 

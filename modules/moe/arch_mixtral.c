@@ -32,7 +32,6 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	struct mixtral *m = params;
 	int rc;
 
-	memset(m, 0, sizeof *m);
 	if ((rc = ig_hparams_read(&s, IG_RMS_NORM_EPS, &m->p)) ||
 	    (rc = ig_hparams_experts(&s, &m->p, &m->experts)) ||
 	    (rc = ig_hparams_window(&s, &m->p, &m->window)) ||

@@ -298,7 +298,6 @@ static int64_t count_runs(const struct route *r, uint32_t n_experts)
 
 	while (low < high) {
 		const uint32_t middle = (low + high) / 2;
-
 		if (*route_word(r, IG_ROUTE_RUNS, middle) < r->n)
 			low = middle + 1;
 		else
@@ -345,12 +344,10 @@ static void glu_group(const struct ig_op_call *call, const struct route *r, uint
 		const int64_t n_cols = at_most(block, last - t) * TILE;
 		float *to = n == 1 ? row_of(out, a0 / p->top_k) + a0 % p->top_k * f + t * TILE :
 				     ws->results;
-
 		run_inner(call, &glu, x, ws->row_bytes, in->n_cols, n, base + t, n_cols / TILE, to,
 			  n_cols * (int64_t)sizeof *to, ws);
 		for (int64_t j = 0; n > 1 && j < n; j++) {
 			const uint32_t a = *route_word(r, IG_ROUTE_ORDER, i + (uint32_t)j);
-
 			memcpy(row_of(out, a / p->top_k) + a % p->top_k * f + t * TILE,
 			       to + j * n_cols, (size_t)n_cols * sizeof *to);
 		}
@@ -368,7 +365,6 @@ static void run_glu(const struct ig_op_call *call, int64_t first, int64_t last, 
 	lay_out(call, call->in[0].row_stride, scratch, &ws);
 	while (first < last && run_of(&r, (uint32_t)(first / n_tiles), &begin, &end)) {
 		const int64_t t = first % n_tiles, t_end = at_most(n_tiles, t + last - first);
-
 		for (uint32_t i = begin; i < end; i += GROUP)
 			glu_group(call, &r, i, at_most(GROUP, end - i), t, t_end, &ws);
 		first += t_end - t;
@@ -416,7 +412,6 @@ static void gather_slot(const struct ig_op_call *call, uint32_t row, uint32_t sl
 
 	if (in->form != IG_FORM_Q8) {
 		const size_t bytes = f * (in->form == IG_FORM_BF16 ? 2 : 4);
-
 		memcpy(to, from + slot * bytes, bytes);
 		return;
 	}
@@ -441,7 +436,6 @@ static void add_slot(const struct ig_op_call *call, const struct route *r, uint3
 			to[c] += w * y[c];
 	if (slot == r->top_k - 1 && call->in[2].data) {
 		const float *residual = row_of(&call->in[2], row) + t * TILE;
-
 		for (int64_t c = 0; c < n_cols; c++)
 			to[c] += residual[c];
 	}
@@ -456,12 +450,10 @@ static void combine_group(const struct ig_op_call *call, const struct route *r, 
 
 	for (int64_t j = 0; j < n; j++) {
 		const uint32_t a = *route_word(r, IG_ROUTE_ORDER, i + (uint32_t)j);
-
 		gather_slot(call, a / r->top_k, a % r->top_k, ws->rows + j * ws->row_bytes);
 	}
 	for (int64_t t = first; t < last; t += block) {
 		const int64_t n_cols = at_most(block, last - t) * TILE;
-
 		run_inner(call, &linear, ws->rows, ws->row_bytes, call->weight[0].n_cols, n,
 			  base + t, n_cols / TILE, ws->results,
 			  n_cols * (int64_t)sizeof *ws->results, ws);
@@ -524,7 +516,6 @@ static int make_kernels(const char *inner, const struct ig_cpu_kernel *like, str
 
 	for (uint32_t i = 0; of && i < of->n_cpu_kernels; i++) {
 		const struct ig_cpu_kernel *k = &of->cpu_kernels[i];
-
 		if (k->weight_form != IG_FORM_TILE16 || k->scratch_bytes)
 			continue;
 		for (int mapped = 0; mapped < 2; mapped++) {

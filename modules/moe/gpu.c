@@ -7,7 +7,6 @@
  * sum of a row's experts from left to right, so that sums do not depend on the order of threads.
  */
 #include "moe_private.h"
-
 #include "shaders/args.h"
 #include "shaders/core/shapes.h"
 

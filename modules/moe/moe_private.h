@@ -1,6 +1,4 @@
-/*
- * moe_private.h: shared by the files of this module: its ops, and the layout of a route.
- */
+/* moe_private.h: shared by the files of this module: its ops, and the layout of a route. */
 #pragma once
 
 #include <ingot/arch.h>

@@ -50,7 +50,6 @@ static float choose(const float *x, uint32_t n, uint32_t k, uint32_t *ids)
 
 	for (uint32_t i = 0; i < n; i++) {
 		const float v = key_of(x[i]);
-
 		if (n_kept == k && !(v > key[k - 1]))
 			continue;
 		for (at = n_kept < k ? n_kept++ : k - 1; at > 0 && v > key[at - 1]; at--) {
@@ -62,7 +61,6 @@ static float choose(const float *x, uint32_t n, uint32_t k, uint32_t *ids)
 	}
 	for (uint32_t i = 1; i < k; i++) {
 		const uint32_t id = ids[i];
-
 		for (at = i; at > 0 && ids[at - 1] > id; at--)
 			ids[at] = ids[at - 1];
 		ids[at] = id;
@@ -99,7 +97,6 @@ static void sort_assignments(const struct route *r, uint32_t n_experts)
 		next[*route_word(r, IG_ROUTE_IDS, a)]++;
 	for (uint32_t e = 0; e < n_experts; e++) {
 		const uint32_t count = next[e];
-
 		if (count)
 			*route_word(r, IG_ROUTE_RUNS, n_runs++) = place;
 		next[e] = place;
@@ -147,13 +144,11 @@ static void reference(const struct ig_op_call *call)
 		const float *x = (const float *)((const char *)in->data + row * in->row_stride);
 		double max = -INFINITY, all = 0, own = 0;
 		uint32_t slot = row * p->top_k;
-
 		for (uint32_t e = 0; e < p->n_experts; e++)
 			max = (double)x[e] > max ? (double)x[e] : max;
 		for (uint32_t e = 0; e < p->n_experts; e++) {
 			const double v = exp((double)x[e] - max);
 			uint32_t n_better = 0;
-
 			all += v;
 			for (uint32_t i = 0; i < p->n_experts; i++)
 				n_better += before(x, i, e) ? 1 : 0;
@@ -165,13 +160,11 @@ static void reference(const struct ig_op_call *call)
 		}
 		for (slot = row * p->top_k; slot < (row + 1) * p->top_k; slot++) {
 			float *w = route_weight(&r, slot);
-
 			*w = (float)((double)p->scale * (double)*w / (p->normalise ? own : all));
 		}
 	}
 	for (uint32_t e = 0; e < p->n_experts; e++) {
 		const uint32_t begin = n_placed;
-
 		for (uint32_t a = 0; a < r.n; a++)
 			if (*route_word(&r, IG_ROUTE_IDS, a) == e)
 				*route_word(&r, IG_ROUTE_ORDER, n_placed++) = a;

@@ -1,8 +1,7 @@
 /*
  * tile_column.h: one column of a tile, the weights of its sixteen outputs for one activation,
- * and what activations that are kept apart from their blocks (IG_FORM_Q8) add to a product.
- * In the compilers' own vectors, sixteen lanes for every instruction set; nothing in them is
- * fused, so all give the same bits.
+ * and what outliers (IG_FORM_Q8) add to a product.  Written with compiler vectors of sixteen lanes
+ * for every instruction set; nothing is fused, so all give the same bits.
  */
 #pragma once
 
@@ -174,24 +173,23 @@ COLUMN void tile_column(uint32_t dtype, const uint8_t *tile, int64_t k, int64_t 
 	}
 }
 
-/* Add to the products [n_rows][16] of rows in IG_FORM_Q8 what lies apart, blocks ascending. */
-COLUMN void add_apart(uint32_t dtype, const uint8_t *tile, int64_t k, const uint8_t *x,
-		      int64_t stride, float *out, int n_rows)
+/* Add the outliers of rows in IG_FORM_Q8 to their products [n_rows][16], blocks ascending. */
+COLUMN void add_outliers(uint32_t dtype, const uint8_t *tile, int64_t k, const uint8_t *x,
+			 int64_t stride, float *out, int n_rows)
 {
 	const int64_t kb = k / 32;
 
 	for (int r = 0; r < n_rows; r++, x += stride, out += IG_TILE) {
-		const float *apart = (const float *)(x + k) + 4 * kb;
-		const int32_t *next = (const int32_t *)(apart + kb);
+		const float *outlier = (const float *)(x + k) + 4 * kb;
+		const int32_t *next = (const int32_t *)(outlier + kb);
 		int64_t b = next[0] >> 5;
 		column_f32 sum, w;
-
 		if (b >= kb)
 			continue;
 		memcpy(&sum, out, sizeof sum);
 		do {
 			tile_column(dtype, tile, k, b * 32 + (next[b] & 31), &w);
-			sum += w * apart[b];
+			sum += w * outlier[b];
 			b++;
 			b += b < kb ? next[b] >> 5 : 0;
 		} while (b < kb);

@@ -1,6 +1,5 @@
 /* tile_quants.c: packing rows into the tiles of tile_quants.h, and reading them back. */
 #include "ops/cpu/tile_quants.h"
-
 #include "model/formats/checkpoint.h"
 #include "ops/float.h"
 

@@ -1,6 +1,5 @@
 /* cpu.c: the cpu driver: opening it, memory, and running a lowered plan. */
 #include "runtime/cpu/cpu_private.h"
-
 #include "base/machine.h"
 
 #include <errno.h>

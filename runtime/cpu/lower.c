@@ -6,7 +6,6 @@
  * buffers with disjoint lifetimes share it.
  */
 #include "runtime/cpu/cpu_private.h"
-
 #include "model/formats/checkpoint.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/tile16.h"

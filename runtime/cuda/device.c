@@ -63,7 +63,6 @@ static int choose(struct ig_cuda *d, struct ig_error *err)
 	for (int i = 0; i < n; i++) {
 		char name[64] = "";
 		int major = 0, minor = 0;
-
 		if ((rc = CUDA(d, device_get(&d->dev, i), "asking for a GPU", err)) ||
 		    (rc = CUDA(d, device_name(name, (int)sizeof name, d->dev),
 			       "asking for a GPU's name", err)) ||
@@ -389,7 +388,6 @@ static int check_params(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatc
 			       dispatch->kernel, dispatch->shader->name, n - 2);
 	for (uint32_t i = 0, at = 2; i < dispatch->n_binds; i++) {
 		size_t expected = sizeof(CUdeviceptr);
-
 		if (dispatch->bind[i].access & IG_GPU_TOUCH)
 			continue;
 		if (ig_cuda_box(dispatch, i))

@@ -78,7 +78,6 @@ static uint32_t round_count(uint32_t n)
 		to *= 2;
 	if (to > 64) {
 		uint32_t step = to / 16;
-
 		to = (n + step - 1) / step * step;
 	}
 	return to;
@@ -93,7 +92,6 @@ static void make_key(const struct ig_cuda_graphs *g, const uint32_t live[IG_N_LI
 			key->live[i] = round_count(live[i]);
 	for (uint32_t i = 0; i < g->n_conditions; i++) {
 		const struct condition *c = &g->conditions[i];
-
 		if (live[c->live] >= c->min && live[c->live] <= c->max)
 			key->runs |= (uint64_t)1 << i;
 	}
@@ -168,7 +166,6 @@ static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph
 			continue;
 		if (barrier && n_now) {
 			CUgraphNode *t = g->before;
-
 			g->before = g->now;
 			g->now = t;
 			n_before = n_now;
@@ -177,7 +174,6 @@ static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph
 		barrier = false;
 		if (n_before > 1 && n_now * n_before > MAX_EDGES) {
 			CUgraphNode all;
-
 			if ((rc = CUDA(g->d, graph_add_empty(&all, graph, g->before, n_before),
 				       "recording a barrier", err)))
 				return rc;
@@ -221,7 +217,6 @@ int ig_cuda_graphs_get(struct ig_cuda_graphs *g, const uint32_t live[IG_N_LIVE],
 	g->clock++;
 	for (uint32_t i = 0; i < g->n_graphs; i++) {
 		struct graph *at = &g->graphs[i];
-
 		if (!memcmp(&at->key, &key, sizeof key)) {
 			at->used = g->clock;
 			*exec = at->exec;
@@ -301,7 +296,6 @@ static int make_launch(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu
 	l->address[n++] = step;
 	for (uint32_t b = 0; b < d->n_binds; b++) {
 		const struct ig_gpu_ref *ref = &d->bind[b].ref;
-
 		if (d->bind[b].access & IG_GPU_TOUCH)
 			continue;
 		if (ref->buffer >= 0 && !places[ref->buffer].buffer)

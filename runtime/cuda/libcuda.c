@@ -13,7 +13,6 @@ int ig_libcuda_open(struct ig_libcuda *cu, struct ig_error *err)
 	cu->handle = dlopen(ig_libcuda_name, RTLD_NOW | RTLD_LOCAL);
 	if (!cu->handle) {
 		const char *why = dlerror();
-
 		return ig_fail(err, -ENOTSUP, "cuda: no NVIDIA driver here (%s)",
 			       why ? why : ig_libcuda_name);
 	}

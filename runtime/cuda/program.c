@@ -102,7 +102,6 @@ void ig_cuda_program_destroy(struct ig_gpu_program *base)
 	ig_cuda_graphs_destroy(p->graphs);
 	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++) {
 		struct slot *s = &p->slots[i];
-
 		if (s->done)
 			cu->event_destroy(s->done);
 		if (s->staging)
@@ -250,7 +249,6 @@ int ig_cuda_wait(struct ig_gpu_program *base, uint32_t number, uint32_t timeout_
 		CUresult r = d->cu.event_query(slot->done);
 		uint64_t waited = now_ns() - start, n = pause_ns(waited);
 		struct timespec t = { 0, (long)n };
-
 		if (r == CUDA_SUCCESS)
 			break;
 		if (r != CUDA_ERROR_NOT_READY)

@@ -1,6 +1,4 @@
-/*
- * gpu_private.h: the parts of the GPU driver: packed steps, slabs, weights and the program.
- */
+/* gpu_private.h: the parts of the GPU driver: packed steps, slabs, weights and the program. */
 #pragma once
 
 #include "runtime/driver_private.h"

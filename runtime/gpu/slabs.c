@@ -7,7 +7,6 @@
  * of another size, but not while a step in flight may use it.
  */
 #include "runtime/gpu/gpu_private.h"
-
 #include "base/log.h"
 
 #include <errno.h>

@@ -7,7 +7,6 @@
  * are thread-safe.
  */
 #include "runtime/metal/metal_private.h"
-
 #include "base/log.h"
 
 #include <errno.h>

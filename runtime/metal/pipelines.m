@@ -8,7 +8,6 @@
  * is an error here, because the GPU would ignore its dispatches silently.
  */
 #include "runtime/metal/metal_private.h"
-
 #include "base/log.h"
 
 #include <errno.h>

@@ -12,7 +12,6 @@
  * its results.
  */
 #include "runtime/metal/metal_private.h"
-
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -327,7 +326,6 @@ static int encode_step(struct encoding *e, const uint32_t live[IG_N_LIVE], struc
 		const struct ready *r = &e->p->ready[i];
 		const struct ig_gpu_dispatch *q = &t->dispatches[i].d;
 		double ps = estimate(r, q, live);
-
 		if (e->encoder && e->ps + ps > CUT_PS && e->s->n_cuts < METAL_MAX_CUTS)
 			end_cut(e);
 		if (!e->encoder) {

@@ -12,7 +12,6 @@
  * are reached through addresses, so every encoder names all of them.
  */
 #include "runtime/metal/metal_private.h"
-
 #include "base/clock.h"
 #include "base/log.h"
 

@@ -1,6 +1,5 @@
 /* folders.c: loads the modules of folders, so that required ops are loaded first. */
 #include "runtime/modules/modules_private.h"
-
 #include "base/log.h"
 
 #include <dirent.h>

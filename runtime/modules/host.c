@@ -1,7 +1,6 @@
 /* host.c: the functions for modules: struct ig_host, and struct ig_kernel_host for modules with
  * the same build id. */
 #include "runtime/modules/modules_private.h"
-
 #include "base/build_id.h"
 #include "base/log.h"
 #include "model/formats/checkpoint.h"

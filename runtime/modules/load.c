@@ -1,7 +1,6 @@
 /* load.c: maps a module's file and checks it as data.  A refused module stays mapped, because its
  * constructors may have run, but none of its functions is called. */
 #include "runtime/modules/modules_private.h"
-
 #include "base/build_id.h"
 #include "model/formats/checkpoint.h"
 
@@ -98,7 +97,6 @@ static int copy_archs(struct loaded *l, const char *path, struct ig_error *err)
 		return ig_fail(err, -ENOMEM, "module %s: no memory", path);
 	for (; l->n_archs < n; l->n_archs++) {
 		const struct ig_arch *a = l->d.archs[l->n_archs];
-
 		if (a->struct_size >= ARCH_BYTES_1_0 && a->struct_size <= sizeof *a)
 			extend(&l->archs[l->n_archs], sizeof *a, a, a->struct_size);
 		a = &l->archs[l->n_archs];

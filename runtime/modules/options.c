@@ -1,6 +1,5 @@
 /* options.c: the options of modules: checking their tables, storing and returning values. */
 #include "runtime/modules/modules_private.h"
-
 #include "base/setting.h"
 
 #include <errno.h>

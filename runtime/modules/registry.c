@@ -1,6 +1,5 @@
 /* registry.c: see modules.h. */
 #include "runtime/modules/modules_private.h"
-
 #include "base/log.h"
 #include "base/setting.h"
 #include "ops/ops.h"
@@ -38,7 +37,6 @@ const struct ig_op_version *modules_missing(const struct ig_modules *m, const st
 {
 	for (const struct ig_op_version *r = l->d.requires_ops; r && r->name; r++) {
 		const struct ig_op *op = ig_modules_op(m, r->name);
-
 		for (uint32_t i = 0; !op && i < l->n_ops; i++)
 			op = strcmp(l->d.ops[i]->name, r->name) ? NULL : l->d.ops[i];
 		if (!op || op->version < r->version)
@@ -137,7 +135,6 @@ int ig_modules_start(struct ig_modules *m, const struct ig_setting *settings, si
 	for (; m->n_started < m->n_modules; m->n_started++) {
 		const struct loaded *l = m->modules[m->n_started];
 		int rc = l->d.init ? l->d.init(&l->host) : 0;
-
 		if (rc)
 			return ig_fail(err, rc, "module %s: its init failed: %s", l->path,
 				       strerror(-rc));
@@ -184,7 +181,6 @@ static int find_claim(const struct ig_modules *m, const struct ig_meta *meta,
 		for (uint32_t j = 0; j < m->modules[i]->n_archs; j++) {
 			const struct loaded *l = m->modules[i];
 			const struct ig_arch *a = &l->archs[j];
-
 			if (!a->claims || !a->claims(&l->host, meta))
 				continue;
 			if (*out)
